@@ -1,0 +1,96 @@
+package bakery
+
+// peer is what a machine knows of another host. Incarnations are random and
+// never reused, so only their identity counts, never their order.
+type peer struct {
+	live   uint64 // the incarnation that its record showed when last read; 0: none, or not known
+	over   uint64 // an incarnation known to be over: what it wrote counts as idle
+	spared uint64 // an incarnation that died before the removal it had begun came about
+	hidden uint64 // the highest number that its unreadable slot may hide
+}
+
+// hiddenSpan is how far a number may lie above all others on the lock without
+// having been seen: about 71 minutes of clock. It is granted once per
+// unreadable slot of a dead host, for the slot no longer changes; granting it
+// at every attempt would use the numbers up.
+const hiddenSpan = 1 << 24
+
+// standing is what a slot means for the host that read it.
+type standing uint8
+
+const (
+	idle    standing = iota // not in the way
+	active                  // choosing, waiting or held, by an incarnation not known to be over
+	blocked                 // unreadable, and its host not dead: may be anything
+	unsure                  // the host table must be read to tell
+	newer                   // tells of a directory entry newer than ours
+)
+
+// standing judges host i+1's slot. fresh is the host table if it was read
+// after the slot, else nil: only then can it show that an incarnation is over
+// (VOID), for a slot read after the record may be by a later incarnation.
+func (m *Machine) standing(i int, fresh []Host) standing {
+	v, p := m.views[i], &m.peers[i]
+	if !v.Readable {
+		switch {
+		case p.live != 0:
+			return blocked
+		case fresh == nil:
+			return unsure
+		case i < len(fresh) && fresh[i].Readable && fresh[i].Gone:
+			return idle
+		}
+		return blocked
+	}
+	s := v.Slot
+	if s.Creation > m.cfg.Creation && (s.Incarnation != p.spared || p.spared == 0) {
+		return newer
+	}
+	if s.Phase == phaseIdle || s.Creation != m.cfg.Creation || s.Incarnation == p.over {
+		return idle
+	}
+	if s.Incarnation == p.live {
+		return active
+	}
+	if fresh == nil {
+		return unsure
+	}
+	return blocked // the record itself could not be read
+}
+
+// learn takes in a host table read after the views.
+func (m *Machine) learn(hosts []Host) {
+	for i := range m.views {
+		if i >= len(hosts) || !hosts[i].Readable {
+			continue
+		}
+		h, p, s := hosts[i], &m.peers[i], m.views[i]
+		p.live = 0
+		if !h.Gone {
+			p.live = h.Incarnation
+		}
+		if s.Readable && s.Slot.Incarnation != 0 && s.Slot.Incarnation != p.live {
+			p.over = s.Slot.Incarnation
+		}
+	}
+}
+
+// Over tells the machine that an incarnation of a host has ended: its record
+// shows left or a newer one, or a verdict on it was read. It may come at any
+// time between two actions; a machine that polls should then be given
+// [Machine.Recheck].
+func (m *Machine) Over(host int, incarnation uint64) {
+	m.grow(host)
+	p := &m.peers[host-1]
+	p.over = incarnation
+	if p.live == incarnation {
+		p.live = 0
+	}
+}
+
+// grow makes room for what is known of hosts 1..n.
+func (m *Machine) grow(n int) {
+	for len(m.peers) < n {
+		m.peers = append(m.peers, peer{})
+	}
+}

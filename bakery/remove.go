@@ -1,0 +1,110 @@
+package bakery
+
+// Remove removes the lock that is held exclusively. No two hosts may hold one
+// name by different directory entries, so:
+//
+//	remover R (creation c)            anybody else (creation c)
+//	write {held, d}, d > c
+//	read all; wait until nobody       claim {choosing, c}; look: d > c, so
+//	of creation c takes part          withdraw, and read the entry anew
+//	clear the entry
+//	write {idle, e}, e >= d           entry gone: Superseded; start over
+//
+// Whoever claimed before the first write landed is seen by the read after it;
+// whoever claims later sees d (NEWEST). A creation above its own in the
+// slot of a remover that died is passed over once the entry, read after the
+// death, is still the same: a dead host clears nothing any more.
+//
+// The creation id that the cleared entry keeps is above every number drawn on
+// the lock, later ids are above it, and numbers begin at the creation id: so
+// tokens grow when the name is made anew, without a clock.
+//
+// It ends in Done: Removed, Cancelled, or Busy if another remover was met.
+func (m *Machine) Remove() Action {
+	m.expect("Remove", stepEntered)
+	m.mine.Creation = m.last + 1
+	return m.write(stepMark, phaseHeld)
+}
+
+func (m *Machine) drain(fresh []Host) Action {
+	s := m.survey(fresh, true)
+	switch {
+	case m.cancel:
+		return m.broken()
+	case s.newer != 0:
+		return m.unmark(m.cfg.Creation, Busy)
+	case s.unsure && fresh == nil:
+		m.unsure = true
+		return Action{Kind: ReadHosts}
+	case s.ahead != (tally{}):
+		return m.pollFor(0, s.rank())
+	}
+	m.last = max(m.last, s.highest)
+	m.mine.Creation = m.last + 1
+	m.step = stepClear
+	return Action{Kind: ClearDirectory, Slot: m.mine}
+}
+
+// DirectoryCleared reports that the entry is cleared durably.
+func (m *Machine) DirectoryCleared() Action {
+	m.expect("DirectoryCleared", stepClear)
+	return m.write(stepUnmark, phaseIdle)
+}
+
+// unmark takes a removal back.
+func (m *Machine) unmark(creation uint64, o Outcome) Action {
+	m.mine.Creation = creation
+	return m.withdraw(o)
+}
+
+// superseded goes on from a read of the slots or the host table while a newer
+// creation stands in a slot.
+func (m *Machine) superseded(fresh []Host) Action {
+	if fresh == nil {
+		m.unsure = true
+		return Action{Kind: ReadHosts}
+	}
+	// What is learned of the death while the entry is read comes too late.
+	m.metOver = m.peers[m.met-1].over
+	return Action{Kind: ReadDirectory}
+}
+
+// DirectoryRead reports the creation id of the lock's entry, read since the
+// action was given; 0 if the entry is no longer this lock's.
+func (m *Machine) DirectoryRead(creation uint64) Action {
+	if m.lost != 0 {
+		return m.cleared(creation)
+	}
+	m.expect("DirectoryRead", stepSuperseded)
+	switch {
+	case creation != m.cfg.Creation:
+		return m.done(Superseded)
+	case m.cancel:
+		return m.done(Cancelled)
+	}
+	v, p := m.views[m.met-1], &m.peers[m.met-1]
+	switch {
+	case v.Readable && v.Slot.Creation <= m.cfg.Creation:
+		return m.claim() // the removal was taken back
+	case !v.Readable && m.met <= len(m.hosts) && m.hosts[m.met-1].Readable && m.hosts[m.met-1].Gone:
+		return m.claim() // the look asks for the entry again
+	case v.Readable && v.Slot.Incarnation == m.metOver:
+		p.spared = m.metOver
+		return m.claim()
+	case m.request.Try:
+		return m.done(Busy)
+	}
+	return m.pollFor(m.met, 1)
+}
+
+// cleared goes on after a look or a wait met an unreadable slot of a dead host.
+func (m *Machine) cleared(creation uint64) Action {
+	m.met, m.lost = m.lost, 0
+	if creation != m.cfg.Creation && !m.cancel {
+		return m.withdraw(Superseded)
+	}
+	m.clear = true
+	a := m.judge(m.hosts)
+	m.clear = false
+	return a
+}

@@ -1,0 +1,363 @@
+package bakery
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// A world is a disk and the hosts on it, between two events. The explorer
+// takes it through every order of events; each host in it runs the very code
+// that the daemon drives.
+
+const worldHosts = 5
+
+// scenario says what the hosts of a world do.
+type scenario struct {
+	name    string
+	hosts   int
+	rounds  int
+	permits int
+	modes   []layout.Mode // what an attempt may ask for; each choice is explored
+	clocks  []uint64      // what a wall clock may offer; each choice is explored
+	try     bool          // attempts may also be made without waiting
+	settles int           // holds that may be settled, a host
+	cancels int           // cancels that may come, a host
+	changes int           // upgrades and downgrades, a host
+	removes int           // removals of the lock, in all
+	crashes int           // hosts that may die, in all
+	rejoin  bool          // a dead host may come back
+	highest uint64        // numbers above it are not followed further; 0: all are
+	corrupt int           // sectors that may go bad, in all
+	heals   int           // rewrites of the own slot as it is, a host
+	mutate  *mutation
+}
+
+// sector is one slot on the disk: a regular register. A read that overlaps a
+// write returns the old contents, the new ones, or garbage.
+type sector struct {
+	now, next View
+	writing   bool
+}
+
+// entry is the directory entry of the world's one name.
+type entry struct {
+	creation uint64 // 0: no such lock
+	area     int    // which slots it names
+}
+
+const (
+	resting uint8 = iota
+	trying
+	inside
+)
+
+// actor is one host.
+type actor struct {
+	m       *Machine
+	act     Action
+	got     [worldHosts]View // the read under way
+	mask    uint8            // which sectors of it are done
+	entry   entry            // by which it takes part
+	inc     uint64
+	rounds  int
+	crashed bool
+	healing bool // the own slot is being rewritten as it is
+	split   bool // mutation: the second half of a write is to come
+
+	settles, cancels, changes, heals int
+
+	// What the checks need to remember.
+	where    uint8
+	held     layout.Mode
+	doored   bool  // doorway done
+	before   uint8 // whose doorway was done when this attempt began
+	endedMax layout.Ticket
+}
+
+type world struct {
+	sc      *scenario
+	disk    [2][worldHosts]sector
+	hosts   [worldHosts]Host // host records, as single registers
+	dir     entry
+	lastDir uint64    // highest creation id in the directory
+	areas   [2]uint64 // the creation ids of both entries, cleared or not
+	actors  [worldHosts]actor
+
+	removes, crashes, corrupt int
+
+	granted layout.Ticket // highest token of an exclusive grant
+	ended   layout.Ticket // the same, of those that have ended
+	fault   string
+	telling bool
+}
+
+func newWorld(sc *scenario) *world {
+	w := &world{sc: sc, dir: entry{creation: 1}, lastDir: 1, areas: [2]uint64{1, 0}, removes: sc.removes, crashes: sc.crashes, corrupt: sc.corrupt}
+	for i := range sc.hosts {
+		w.hosts[i] = Host{Readable: true, Incarnation: uint64(i + 1)}
+		for a := range w.disk {
+			w.disk[a][i].now.Readable = true
+		}
+		ac := &w.actors[i]
+		*ac = actor{inc: uint64(i + 1), rounds: sc.rounds, entry: w.dir,
+			settles: sc.settles, cancels: sc.cancels, changes: sc.changes, heals: sc.heals}
+		ac.m = w.machine(i)
+		// A first read of a virgin lock tells nothing.
+		ac.m.attached = true
+	}
+	return w
+}
+
+func (w *world) machine(i int) *Machine {
+	ac := &w.actors[i]
+	m := New(Config{Host: i + 1, Incarnation: ac.inc, Creation: ac.entry.creation, Permits: w.sc.permits})
+	m.grow(w.sc.hosts)
+	return m
+}
+
+// clone copies the world for an event of host i; other hosts' machines are
+// shared, for they do not change.
+func (w *world) clone(i int) *world {
+	c := *w
+	m := *w.actors[i].m
+	m.views = append([]View(nil), m.views...)
+	m.peers = append([]peer(nil), m.peers...)
+	m.hosts = append([]Host(nil), m.hosts...)
+	c.actors[i].m = &m
+	return &c
+}
+
+func (w *world) failf(format string, args ...any) {
+	if w.fault == "" {
+		w.fault = fmt.Sprintf(format, args...)
+	}
+}
+
+// took carries on after host i's machine has given its next action.
+func (w *world) took(i int, a Action) {
+	ac := &w.actors[i]
+	ac.act = a
+	switch a.Kind {
+	case Write:
+		if ac.m.step == stepClaim {
+			w.begin(i)
+		}
+		if ac.m.step == stepDowngrade {
+			ac.held = layout.Shared // from here on a reader may come in
+		}
+		w.write(i, a.Slot)
+	case Read:
+		ac.mask = 1 << i
+		ac.got = [worldHosts]View{}
+		ac.got[i] = w.disk[ac.entry.area][i].now
+		if ac.m.step == stepWait {
+			ac.doored = true
+		}
+	case Granted:
+		w.enter(i)
+	case Done:
+		w.leave(i)
+		ac.act = Action{}
+		if a.Outcome == Superseded || a.Outcome == Removed {
+			w.lookup(i)
+		}
+	}
+}
+
+func (w *world) write(i int, s Slot) {
+	ac := &w.actors[i]
+	sec := &w.disk[ac.entry.area][i]
+	if sec.writing {
+		w.failf("host %d writes into its own write", i+1)
+	}
+	sec.next, sec.writing = View{Slot: s, Readable: true}, true
+	if w.sc.mutate != nil && w.sc.mutate.splitWrite {
+		// The flag is cleared in one write, the ticket follows in another.
+		if s.Phase == layout.Waiting && !ac.split {
+			ac.split = true
+			sec.next.Slot.Phase, sec.next.Slot.Ticket = layout.Waiting, 0
+		} else {
+			ac.split = false
+		}
+	}
+	if !ac.m.Holding() {
+		w.leave(i)
+	}
+}
+
+// begin notes whose doorway was done when host i began its own.
+func (w *world) begin(i int) {
+	ac := &w.actors[i]
+	ac.where, ac.doored, ac.before, ac.endedMax = trying, false, 0, w.ended
+	for j := range w.sc.hosts {
+		if j != i && w.actors[j].doored && w.actors[j].where == trying {
+			ac.before |= 1 << j
+		}
+	}
+}
+
+// leave ends host i's hold; its attempt, when the write that says so begins.
+func (w *world) leave(i int) {
+	ac := &w.actors[i]
+	if ac.where == inside {
+		if ac.held == layout.Exclusive {
+			w.ended = max(w.ended, ac.m.Token())
+		}
+		ac.where = trying
+	}
+	switch ac.m.step {
+	case stepWithdraw, stepRelease, stepUnmark, stepIdle, stepRemoved:
+		w.forget(i)
+	}
+}
+
+func (w *world) forget(i int) {
+	w.actors[i].where, w.actors[i].doored = resting, false
+	for j := range w.sc.hosts {
+		w.actors[j].before &^= 1 << i
+	}
+}
+
+// enter checks the grant that host i was just given.
+func (w *world) enter(i int) {
+	ac := &w.actors[i]
+	mode, token := ac.m.Mode(), ac.m.Token()
+	first := ac.where != inside
+	if !first && mode == ac.held {
+		return // settled, or an upgrade refused
+	}
+	ac.where, ac.held = inside, mode
+	var holders, passed tally
+	for j := range w.sc.hosts {
+		o := &w.actors[j]
+		switch {
+		case j == i:
+		case o.where == inside:
+			holders.add(o.held)
+		case first && ac.before&(1<<j) != 0:
+			passed.add(o.m.Mode())
+		}
+	}
+	if !holders.admits(mode, w.sc.permits) {
+		w.failf("EXCLUSION: host %d enters %v with token %d beside %d exclusive and %d shared holders",
+			i+1, mode, token, holders.exclusive, holders.shared)
+	}
+	sum := tally{exclusive: holders.exclusive + passed.exclusive, shared: holders.shared + passed.shared}
+	if mode == layout.Shared {
+		sum.shared = 0
+	}
+	if first && !sum.admits(mode, w.sc.permits) {
+		w.failf("ORDER: host %d enters %v before one that was there first", i+1, mode)
+	}
+	if mode == layout.Exclusive {
+		floor := ac.endedMax
+		if w.sc.permits == 1 {
+			floor = w.granted
+		}
+		// Downgraded and upgraded again it is the same hold, of the same token.
+		if token < floor || token == floor && first {
+			w.failf("TOKENS: host %d got %d after %d", i+1, token, floor)
+		}
+		w.granted = max(w.granted, token)
+	}
+	ac.before, ac.doored = 0, true
+}
+
+// lookup finds the name's entry, or makes it anew, with other slots than the
+// last had: under lock 0, so in one event.
+func (w *world) lookup(i int) {
+	ac := &w.actors[i]
+	if w.dir.creation == 0 {
+		w.lastDir++
+		w.dir = entry{creation: w.lastDir, area: 1 - w.dir.area}
+		w.areas[w.dir.area] = w.lastDir
+	}
+	ac.entry = w.dir
+	ac.m = w.machine(i)
+	// The machine learns the slot that it finds there, as a daemon's would.
+}
+
+// key is the world's state, without what no longer matters.
+func (w *world) key(b []byte) []byte {
+	for a := range w.disk {
+		if a == 1 && w.sc.removes == 0 {
+			break
+		}
+		for i := range w.sc.hosts {
+			s := &w.disk[a][i]
+			b = appendView(b, s.now)
+			if s.writing {
+				b = appendView(append(b, 1), s.next)
+			}
+		}
+	}
+	for i := range w.sc.hosts {
+		b = w.actors[i].key(b, w.sc.hosts)
+		if w.sc.crashes > 0 {
+			b = append(b, byte(w.hosts[i].Incarnation), bit(w.hosts[i].Gone))
+		}
+	}
+	b = append(b, byte(w.dir.creation), byte(w.dir.area), byte(w.lastDir), byte(w.areas[0]), byte(w.areas[1]), byte(w.removes), byte(w.crashes), byte(w.corrupt))
+	b = binary.AppendUvarint(append(b, bit(w.fault != "")), uint64(w.granted))
+	return binary.AppendUvarint(b, uint64(w.ended))
+}
+
+func (ac *actor) key(b []byte, hosts int) []byte {
+	m := ac.m
+	b = append(b, byte(m.step), byte(ac.act.Kind), bit(m.cancel)|bit(m.unsure)<<1|bit(m.attached)<<2|
+		bit(ac.crashed)<<3|bit(ac.healing)<<4|bit(ac.split)<<5|bit(ac.doored)<<6|bit(m.request.Try)<<7,
+		byte(ac.rounds), byte(ac.settles), byte(ac.cancels), byte(ac.changes), byte(ac.heals),
+		ac.where, byte(ac.held), ac.before, byte(ac.inc), byte(ac.entry.creation), byte(ac.entry.area),
+		byte(m.request.Mode), byte(m.request.Clock), byte(m.after), byte(m.met), byte(m.metOver))
+	b = appendView(b, View{Slot: m.mine, Readable: true})
+	b = binary.AppendUvarint(b, m.number)
+	b = binary.AppendUvarint(b, m.last)
+	b = binary.AppendUvarint(b, uint64(ac.endedMax))
+	if ac.act.Kind == Read {
+		b = append(b, ac.mask)
+		for i := range hosts {
+			if ac.mask&(1<<i) != 0 {
+				b = appendView(b, ac.got[i])
+			}
+		}
+	}
+	if ac.act.Kind == Poll {
+		b = append(b, byte(ac.act.Host))
+		if ac.act.Host > 0 {
+			b = appendView(b, m.views[ac.act.Host-1])
+		}
+	}
+	if m.unsure || m.step == stepSuperseded || m.lost != 0 {
+		for _, v := range m.views {
+			b = appendView(b, v)
+		}
+	}
+	if b = append(b, byte(m.lost)); m.lost != 0 {
+		for _, h := range m.hosts {
+			b = append(b, byte(h.Incarnation), bit(h.Gone))
+		}
+	}
+	for _, p := range m.peers {
+		b = append(b, byte(p.live), byte(p.over), byte(p.spared))
+		b = binary.AppendUvarint(b, p.hidden)
+	}
+	return b
+}
+
+func appendView(b []byte, v View) []byte {
+	if !v.Readable {
+		return append(b, 0xff)
+	}
+	s := v.Slot
+	b = append(b, byte(s.Phase)<<1|byte(s.Mode), byte(s.Incarnation), byte(s.Creation))
+	return binary.AppendUvarint(b, uint64(s.Ticket))
+}
+
+func bit(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
+}

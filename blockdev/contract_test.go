@@ -1,0 +1,286 @@
+package blockdev
+
+import (
+	"bytes"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// storage is one disk that can be opened any number of times.
+type storage struct {
+	open    func(t testing.TB, readOnly bool) Device
+	regular bool
+	logical int // 0: the filesystem's choice
+}
+
+func TestContract(t *testing.T) {
+	for name, storage := range map[string]func(t testing.TB) storage{
+		"file":      fileStorage,
+		"loop 512":  func(t testing.TB) storage { return loopStorage(t, 512) },
+		"loop 4096": func(t testing.TB) storage { return loopStorage(t, 4096) },
+		"two loops": twoLoopsStorage,
+		"memory":    memoryStorage,
+		"faulty":    faultyStorage,
+	} {
+		t.Run(name, func(t *testing.T) { runContract(t, storage) })
+	}
+}
+
+func fileStorage(t testing.TB) storage {
+	path := backingFile(t)
+	return storage{regular: true, open: func(t testing.TB, readOnly bool) Device {
+		return mustOpen(t, path, Options{ReadOnly: readOnly})
+	}}
+}
+
+func loopStorage(t testing.TB, sector int) storage {
+	path := loop(t, backingFile(t), sector)
+	return storage{logical: sector, open: func(t testing.TB, readOnly bool) Device {
+		return mustOpen(t, path, Options{ReadOnly: readOnly})
+	}}
+}
+
+// twoLoopsStorage is two hosts on one disk: every other handle is on another loop device on the same file.
+func twoLoopsStorage(t testing.TB) storage {
+	file := backingFile(t)
+	paths := []string{loop(t, file, 512), loop(t, file, 512)}
+	opened := 0
+	return storage{logical: 512, open: func(t testing.TB, readOnly bool) Device {
+		opened++
+		return mustOpen(t, paths[opened%2], Options{ReadOnly: readOnly})
+	}}
+}
+
+func memoryStorage(testing.TB) storage {
+	m := NewMemory(testSize, 512, 4096)
+	return storage{logical: 512, open: func(_ testing.TB, readOnly bool) Device {
+		if readOnly {
+			return m.OpenReadOnly()
+		}
+		return m.Open()
+	}}
+}
+
+func faultyStorage(t testing.TB) storage {
+	s := memoryStorage(t)
+	open := s.open
+	s.open = func(t testing.TB, readOnly bool) Device { return NewFaulty(open(t, readOnly), FaultyOptions{}) }
+	return s
+}
+
+func runContract(t *testing.T, make func(t testing.TB) storage) {
+	for name, test := range map[string]func(t *testing.T, s storage){
+		"info":        contractInfo,
+		"two hosts":   contractTwoHosts,
+		"refusals":    contractRefusals,
+		"read-only":   contractReadOnly,
+		"closed":      contractClosed,
+		"zero":        contractZero,
+		"model":       contractModel,
+		"concurrency": contractConcurrency,
+		"stats":       contractStats,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, make(t)) })
+	}
+}
+
+func contractInfo(t *testing.T, s storage) {
+	info := s.open(t, false).Info()
+	require.NotEmpty(t, info.Path)
+	require.Equal(t, int64(testSize), info.Size)
+	require.Equal(t, s.regular, info.Regular)
+	require.False(t, info.ReadOnly)
+	require.GreaterOrEqual(t, info.PhysicalBlock, info.LogicalBlock)
+	if s.logical != 0 {
+		require.Equal(t, s.logical, info.LogicalBlock)
+	}
+	require.True(t, s.open(t, true).Info().ReadOnly)
+}
+
+// What one host wrote, another reads at once.
+func contractTwoHosts(t *testing.T, s storage) {
+	a, b := s.open(t, false), s.open(t, false)
+	block := a.Info().LogicalBlock
+	for i := range 50 {
+		writer, reader := a, b
+		if i%2 == 1 {
+			writer, reader = b, a
+		}
+		p := random(uint64(i), block)
+		require.NoError(t, writer.Write(p, int64(i%3*block)))
+		require.Equal(t, p, mustRead(t, reader, int64(i%3*block), block))
+	}
+}
+
+func contractRefusals(t *testing.T, s storage) {
+	dev := s.open(t, false)
+	block := int64(dev.Info().LogicalBlock)
+	p := Alloc(int(4 * block))
+	for name, c := range map[string]struct {
+		p    []byte
+		off  int64
+		want error
+	}{
+		"empty":              {p[:0], 0, ErrAlignment},
+		"nil":                {nil, 0, ErrAlignment},
+		"odd length":         {p[:block-1], 0, ErrAlignment},
+		"half a block":       {p[:block/2], 0, ErrAlignment},
+		"odd offset":         {p, 1, ErrAlignment},
+		"half-block offset":  {p, block / 2, ErrAlignment},
+		"odd buffer":         {p[1 : block+1], 0, ErrAlignment},
+		"half-block buffer":  {p[block/2 : block+block/2], 0, ErrAlignment},
+		"negative":           {p, -block, ErrRange},
+		"over the end":       {p, testSize - block, ErrRange},
+		"at the end":         {p, testSize, ErrRange},
+		"beyond the end":     {p, testSize + 8*block, ErrRange},
+		"largest offset":     {p, (1<<63 - 1) / block * block, ErrRange},
+		"last block is fine": {p[:block], testSize - block, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for op, do := range map[string]func([]byte, int64) error{"read": dev.Read, "write": dev.Write} {
+				err := do(c.p, c.off)
+				require.ErrorIs(t, err, c.want, op)
+				if c.want != nil {
+					require.ErrorContains(t, err, op)
+					require.ErrorContains(t, err, "of "+dev.Info().Path+": ")
+				}
+			}
+		})
+	}
+	require.ErrorIs(t, Zero(dev, 0, 0), ErrAlignment)
+	require.ErrorIs(t, Zero(dev, 1, block), ErrAlignment)
+	require.ErrorIs(t, Zero(dev, 0, testSize+block), ErrRange)
+	require.ErrorIs(t, Zero(dev, -block, block), ErrRange)
+}
+
+func contractReadOnly(t *testing.T, s storage) {
+	rw, ro := s.open(t, false), s.open(t, true)
+	block := ro.Info().LogicalBlock
+	want := random(1, block)
+	require.NoError(t, rw.Write(want, 0))
+
+	require.ErrorIs(t, ro.Write(Alloc(block), 0), ErrReadOnly)
+	require.ErrorIs(t, Zero(ro, 0, int64(block)), ErrReadOnly)
+	require.Equal(t, want, mustRead(t, ro, 0, block))
+}
+
+func contractClosed(t *testing.T, s storage) {
+	dev, other := s.open(t, false), s.open(t, false)
+	p := Alloc(dev.Info().LogicalBlock)
+	require.NoError(t, dev.Close())
+
+	require.ErrorIs(t, dev.Read(p, 0), ErrClosed)
+	require.ErrorIs(t, dev.Write(p, 0), ErrClosed)
+	require.ErrorIs(t, Zero(dev, 0, int64(len(p))), ErrClosed)
+	require.ErrorIs(t, dev.Close(), ErrClosed)
+	require.Equal(t, int64(testSize), dev.Info().Size)
+	require.NoError(t, other.Write(p, 0), "the disk is still open elsewhere")
+}
+
+func contractZero(t *testing.T, s storage) {
+	dev, other := s.open(t, false), s.open(t, false)
+	block := int64(dev.Info().LogicalBlock)
+	p := random(1, int(16*block))
+	require.NoError(t, dev.Write(p, 0))
+	require.NoError(t, Zero(dev, 3*block, 5*block))
+
+	want := bytes.Clone(p)
+	clear(want[3*block : 8*block])
+	require.Equal(t, want, mustRead(t, other, 0, len(p)), "and nothing but that")
+
+	require.NoError(t, Zero(dev, 0, testSize))
+	zero, at, err := AllZero(other, 0, testSize, nil)
+	require.NoError(t, err)
+	require.True(t, zero)
+	require.Equal(t, int64(-1), at)
+	require.Equal(t, int64(testSize), dev.Info().Size)
+}
+
+// Any sequence of requests by two hosts leaves what a slice of bytes would hold.
+func contractModel(t *testing.T, s storage) {
+	hosts := []Device{s.open(t, false), s.open(t, false)}
+	block := hosts[0].Info().LogicalBlock
+	const blocks = 64
+	require.NoError(t, Zero(hosts[0], 0, int64(blocks*block)))
+	model := make([]byte, blocks*block)
+	p := Alloc(blocks * block)
+
+	rapid.Check(t, func(t *rapid.T) {
+		for range 8 {
+			host := hosts[rapid.IntRange(0, 1).Draw(t, "host")]
+			from := rapid.IntRange(0, blocks-1).Draw(t, "from")
+			n := rapid.IntRange(1, blocks-from).Draw(t, "blocks")
+			begin, end := from*block, (from+n)*block
+			switch rapid.IntRange(0, 4).Draw(t, "op") {
+			case 0:
+				require.NoError(t, Zero(host, int64(begin), int64(end-begin)))
+				clear(model[begin:end])
+			case 1, 2:
+				copy(p, bytes.Repeat([]byte{rapid.Byte().Draw(t, "contents")}, end-begin))
+				require.NoError(t, host.Write(p[:end-begin], int64(begin)))
+				copy(model[begin:end], p)
+			default:
+				require.NoError(t, host.Read(p[:end-begin], int64(begin)))
+				require.True(t, bytes.Equal(model[begin:end], p[:end-begin]))
+			}
+		}
+	})
+}
+
+// Hosts that write blocks of their own do not disturb each other, and closing waits for them.
+func contractConcurrency(t *testing.T, s storage) {
+	const hosts, rounds = 4, 25
+	devs := make([]Device, hosts)
+	for i := range devs {
+		devs[i] = s.open(t, false)
+	}
+	block := devs[0].Info().LogicalBlock
+	errs := make([]error, hosts)
+	var group sync.WaitGroup
+	for i, dev := range devs {
+		group.Go(func() {
+			p, q := random(uint64(i), block), Alloc(hosts*block)
+			for round := range rounds {
+				p[0] = byte(round)
+				err := errors.Join(dev.Write(p, int64(i*block)), dev.Read(q, 0))
+				if err != nil || !bytes.Equal(p, q[i*block:(i+1)*block]) {
+					errs[i] = errors.Join(err, errors.New("not what was written"))
+					return
+				}
+			}
+			errs[i] = dev.Close()
+		})
+	}
+	group.Wait()
+	for i := range errs {
+		require.NoError(t, errs[i], "host %d", i)
+	}
+}
+
+func contractStats(t *testing.T, s storage) {
+	dev := s.open(t, false)
+	p := Alloc(dev.Info().LogicalBlock)
+	require.Zero(t, StatsOf(dev))
+	for range 3 {
+		require.NoError(t, dev.Write(p, 0))
+	}
+	require.NoError(t, dev.Read(p, 0))
+	require.Error(t, dev.Read(p, 1))
+	require.NoError(t, Zero(dev, 0, int64(len(p))))
+
+	stats := StatsOf(dev)
+	require.Equal(t, uint64(3), stats.Write.Count)
+	require.Equal(t, uint64(1), stats.Read.Count, "a refused request is no IO")
+	require.Equal(t, uint64(1), stats.Zero.Count)
+	require.Zero(t, stats.Read.Errors)
+	require.Positive(t, stats.Write.Last)
+	require.LessOrEqual(t, stats.Write.P50, stats.Write.P99)
+	require.LessOrEqual(t, stats.Write.P999, stats.Write.Max)
+	require.GreaterOrEqual(t, stats.Write.Sum, stats.Write.Max)
+	require.Zero(t, stats.InFlight)
+	require.Zero(t, stats.Oldest)
+}

@@ -1,0 +1,102 @@
+package blockdev
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Create makes a sparse file of size bytes, readable and writable by its owner only, to be used as a device.
+// The fill function, unless nil, writes its first contents.
+//
+// The file appears at path only when it is complete and durable, so no other host or process ever sees it
+// half made, and of several processes that create it at once one succeeds. On failure nothing is left at path;
+// a process that is killed leaves a file ".NAME.*" beside it.
+//
+// It returns os.ErrExist (as errors.Is sees it) if path exists, ErrNoDirectIO, ErrAlignment if the size is not
+// a multiple of the block, ErrTooSmall, the error of fill, or wraps an errno.
+func Create(path string, size int64, fill func(Device) error) error {
+	if err := create(path, size, fill); err != nil {
+		return fmt.Errorf("create %s: %w", path, err)
+	}
+	return nil
+}
+
+func create(path string, size int64, fill func(Device) error) error {
+	if size <= 0 {
+		return fmt.Errorf("%w: %d bytes", ErrTooSmall, size)
+	}
+	// The link decides; this only spares the work.
+	if _, err := os.Lstat(path); err == nil {
+		return os.ErrExist
+	}
+	dir, base := filepath.Split(path)
+	if dir == "" {
+		dir = "." // CreateTemp would take the system's directory for temporary files
+	}
+	f, err := os.CreateTemp(dir, "."+base+".*")
+	if err != nil {
+		return cause(err)
+	}
+	if err := makeFile(f, path, size, fill); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// makeFile makes of an empty temporary file one that is complete, and gives it the name path for its own.
+func makeFile(f *os.File, path string, size int64, fill func(Device) error) error {
+	defer os.Remove(f.Name())
+	defer f.Close() // synced if all went well
+	if err := f.Truncate(size); err != nil {
+		return cause(err)
+	}
+	if err := fillFile(f.Name(), path, size, fill); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return cause(err)
+	}
+	// Unlike rename, link never replaces what another process has put there meanwhile.
+	return cause(os.Link(f.Name(), path))
+}
+
+// fillFile fills the file at temp, which will be at path.
+func fillFile(temp, path string, size int64, fill func(Device) error) (err error) {
+	dev, err := open(temp, path, Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	if dev.info.Size != size {
+		return fmt.Errorf("%w: a size of %d bytes with blocks of %d", ErrAlignment, size, dev.info.LogicalBlock)
+	}
+	if fill == nil {
+		return nil
+	}
+	return fill(dev)
+}
+
+// syncDir makes a new name in a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// cause strips from an error of package os the path, which names a temporary file.
+func cause(err error) error {
+	var pathErr *os.PathError
+	var linkErr *os.LinkError
+	switch {
+	case errors.As(err, &pathErr):
+		return pathErr.Err
+	case errors.As(err, &linkErr):
+		return linkErr.Err
+	}
+	return err
+}

@@ -1,0 +1,140 @@
+package blockdev
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestCreate(t *testing.T) {
+	path := filepath.Join(diskDir(t), "image")
+	want := random(1, 4096)
+	require.NoError(t, Create(path, testSize, func(dev Device) error {
+		require.NoFileExists(t, path, "not visible before it is filled")
+		require.Equal(t, path, dev.Info().Path)
+		return dev.Write(want, 4096)
+	}))
+
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(path, &st))
+	require.Equal(t, uint32(unix.S_IFREG|0o600), st.Mode)
+	require.EqualValues(t, testSize, st.Size)
+	require.EqualValues(t, 1, st.Nlink)
+	require.Less(t, st.Blocks*512, int64(testSize), "sparse")
+	require.Equal(t, want, mustRead(t, mustOpen(t, path, Options{}), 4096, 4096))
+}
+
+func TestCreateFailures(t *testing.T) {
+	boom := errors.New("boom")
+	for name, c := range map[string]struct {
+		size int64
+		fill func(Device) error
+		want error
+	}{
+		"fill fails":      {testSize, func(Device) error { return boom }, boom},
+		"fill closes":     {testSize, func(dev Device) error { return dev.Close() }, ErrClosed},
+		"no size":         {0, nil, ErrTooSmall},
+		"negative size":   {-4096, nil, ErrTooSmall},
+		"less than block": {512, nil, ErrTooSmall},
+		"odd size":        {testSize + 1, nil, ErrAlignment},
+		"enormous":        {1 << 62, nil, unix.EFBIG},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := diskDir(t)
+			path := filepath.Join(dir, "image")
+			err := Create(path, c.size, c.fill)
+			require.ErrorIs(t, err, c.want)
+			require.ErrorContains(t, err, "create "+path+": ")
+			require.NotContains(t, err.Error(), ".image.", "the temporary name is nobody's business")
+			entries, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Empty(t, entries)
+		})
+	}
+	require.ErrorIs(t, Create(filepath.Join(diskDir(t), "no", "image"), testSize, nil), os.ErrNotExist)
+}
+
+func TestCreateLeavesNothingAfterPanic(t *testing.T) {
+	dir := diskDir(t)
+	require.Panics(t, func() {
+		_ = Create(filepath.Join(dir, "image"), testSize, func(Device) error { panic("boom") })
+	})
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+func TestCreateExisting(t *testing.T) {
+	dir := diskDir(t)
+	for name, make := range map[string]func(path string) error{
+		"file":          func(path string) error { return os.WriteFile(path, []byte("precious"), 0o600) },
+		"directory":     func(path string) error { return os.Mkdir(path, 0o700) },
+		"dangling link": func(path string) error { return os.Symlink("nowhere", path) },
+	} {
+		path := filepath.Join(dir, name)
+		require.NoError(t, make(path))
+		require.ErrorIs(t, Create(path, testSize, nil), os.ErrExist, name)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, "file"))
+	require.NoError(t, err)
+	require.Equal(t, "precious", string(got))
+
+	// It appears while this one is being filled.
+	path := filepath.Join(dir, "late")
+	err = Create(path, testSize, func(Device) error { return os.WriteFile(path, []byte("precious"), 0o600) })
+	require.ErrorIs(t, err, os.ErrExist)
+}
+
+func TestCreateInWorkingDirectory(t *testing.T) {
+	dir := diskDir(t)
+	t.Chdir(dir)
+	require.NoError(t, Create("image", testSize, nil))
+	require.FileExists(t, filepath.Join(dir, "image"))
+}
+
+// Of many at once one succeeds, and nobody sees a file that is not complete.
+func TestCreateAtOnce(t *testing.T) {
+	path := filepath.Join(diskDir(t), "image")
+	const creators = 8
+	contents := make([][]byte, creators)
+	errs := make([]error, creators)
+	var creating, watching sync.WaitGroup
+	done := make(chan struct{})
+	watching.Go(func() {
+		for {
+			if st, err := os.Stat(path); err == nil && st.Size() != testSize {
+				t.Errorf("seen with %d bytes", st.Size())
+			}
+			select {
+			case <-done:
+				return
+			default:
+			}
+		}
+	})
+	for i := range creators {
+		contents[i] = random(uint64(i), 4096)
+		creating.Go(func() {
+			errs[i] = Create(path, testSize, func(dev Device) error { return dev.Write(contents[i], 0) })
+		})
+	}
+	creating.Wait()
+	close(done)
+	watching.Wait()
+
+	var winner []byte
+	for i, err := range errs {
+		if err == nil {
+			require.Nil(t, winner, "two succeeded")
+			winner = contents[i]
+			continue
+		}
+		require.ErrorIs(t, err, os.ErrExist)
+	}
+	require.Equal(t, winner, mustRead(t, mustOpen(t, path, Options{}), 0, 4096))
+}

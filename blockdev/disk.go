@@ -1,0 +1,210 @@
+package blockdev
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options say how to open a device.
+type Options struct {
+	// ReadOnly opens for reading only; Write and Zero then return ErrReadOnly.
+	ReadOnly bool
+
+	// Exclusive refuses a device that is mounted, belongs to a volume or RAID, or that another process on
+	// this host holds exclusively, and keeps a block device from all these until it is closed. A regular
+	// file is refused while a loop device on it is so held; nothing keeps it from that later.
+	Exclusive bool
+}
+
+// Disk is a block device or a regular file, opened for direct and durable IO.
+type Disk struct {
+	fd     int
+	info   Info
+	ledger *ledger
+}
+
+var (
+	_ Device = (*Disk)(nil)
+	_ Zeroer = (*Disk)(nil)
+)
+
+// Open opens the block device or regular file at path, following symbolic links.
+//
+// Every Read and Write is one pread or pwrite, past the page cache (O_DIRECT) and durable when it returns
+// (O_DSYNC: forced unit access where the device has it, else a flush of its cache). The kernel splits those
+// above the device's own limit, max_sectors_kb in sysfs.
+//
+// It returns ErrNotDevice, ErrBusy, ErrReadOnly, ErrNoDirectIO, ErrTooSmall, or wraps an errno.
+func Open(path string, opts Options) (*Disk, error) {
+	d, err := open(path, path, opts)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return d, nil
+}
+
+// open opens path and calls it name in errors.
+func open(path, name string, opts Options) (*Disk, error) {
+	var st unix.Stat_t
+	// Looked at before it is opened: opening a FIFO blocks, opening a watchdog arms it.
+	if err := unix.Stat(path, &st); err != nil {
+		return nil, err
+	}
+	if err := checkKind(st.Mode); err != nil {
+		return nil, err
+	}
+	fd, err := openDirect(path, st.Mode, opts)
+	if err != nil {
+		return nil, err
+	}
+	d := &Disk{fd: fd, info: Info{Path: name, ReadOnly: opts.ReadOnly}, ledger: newLedger()}
+	if err := d.inspect(opts); err != nil {
+		_ = unix.Close(fd) // nothing was written: the first error is the one to tell
+		return nil, err
+	}
+	return d, nil
+}
+
+func openDirect(path string, mode uint32, opts Options) (int, error) {
+	flags := unix.O_RDWR | unix.O_DIRECT | unix.O_DSYNC | unix.O_CLOEXEC
+	if opts.ReadOnly {
+		flags = flags&^unix.O_RDWR | unix.O_RDONLY
+	}
+	if opts.Exclusive && mode&unix.S_IFMT == unix.S_IFBLK {
+		flags |= unix.O_EXCL
+	}
+	for {
+		fd, err := unix.Open(path, flags, 0)
+		switch err {
+		case unix.EINTR:
+			continue
+		case unix.EINVAL:
+			return -1, noDirectIO("it refuses O_DIRECT")
+		case unix.EBUSY:
+			return -1, fmt.Errorf("%w: mounted, part of another device, or held exclusively", ErrBusy)
+		case unix.EROFS:
+			return -1, fmt.Errorf("%w: %w", ErrReadOnly, err)
+		}
+		return fd, err
+	}
+}
+
+// inspect checks what was opened and fills in its geometry.
+func (d *Disk) inspect(opts Options) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(d.fd, &st); err != nil {
+		return err
+	}
+	if err := checkKind(st.Mode); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFBLK {
+		if err := d.info.inspectBlock(d.fd, &st); err != nil {
+			return err
+		}
+	} else {
+		if err := d.info.inspectFile(d.fd, &st); err != nil {
+			return err
+		}
+		if opts.Exclusive {
+			if err := checkLoops(&st); err != nil {
+				return err
+			}
+		}
+	}
+	if d.info.Size < int64(d.info.PhysicalBlock) {
+		return fmt.Errorf("%w: %d bytes, less than one block of %d", ErrTooSmall, d.info.Size, d.info.PhysicalBlock)
+	}
+	return nil
+}
+
+// Info implements Device.
+func (d *Disk) Info() Info { return d.info }
+
+// Read implements Device.
+func (d *Disk) Read(p []byte, off int64) error {
+	if err := d.info.check(OpRead, p, off); err != nil {
+		return err
+	}
+	id, ok := d.ledger.begin(OpRead)
+	if !ok {
+		return requestError(OpRead, int64(len(p)), off, d.info.Path, ErrClosed)
+	}
+	err := d.pread(p, off)
+	d.ledger.end(id, err)
+	return err
+}
+
+// Write implements Device.
+func (d *Disk) Write(p []byte, off int64) error {
+	if err := d.info.check(OpWrite, p, off); err != nil {
+		return err
+	}
+	id, ok := d.ledger.begin(OpWrite)
+	if !ok {
+		return requestError(OpWrite, int64(len(p)), off, d.info.Path, ErrClosed)
+	}
+	err := d.pwrite(p, off)
+	d.ledger.end(id, err)
+	return err
+}
+
+func (d *Disk) pread(p []byte, off int64) error {
+	n, err := unix.Pread(d.fd, p, off)
+	for err == unix.EINTR {
+		n, err = unix.Pread(d.fd, p, off)
+	}
+	if err != nil || n != len(p) {
+		return d.explain(OpRead, int64(n), int64(len(p)), off, err)
+	}
+	return nil
+}
+
+func (d *Disk) pwrite(p []byte, off int64) error {
+	n, err := unix.Pwrite(d.fd, p, off)
+	for err == unix.EINTR {
+		n, err = unix.Pwrite(d.fd, p, off)
+	}
+	if err != nil || n != len(p) {
+		return d.explain(OpWrite, int64(n), int64(len(p)), off, err)
+	}
+	return nil
+}
+
+// explain makes an error of a request that ended with err, or short with got bytes of want.
+func (d *Disk) explain(op Op, got, want, off int64, err error) error {
+	switch {
+	case errors.Is(err, unix.EINVAL):
+		// The request was aligned to what the kernel said it wants, so the device wants more than that.
+		err = fmt.Errorf("%w: %w", ErrAlignment, err)
+	case err != nil:
+	case op == OpWrite:
+		err = fmt.Errorf("only %d written: %w", got, io.ErrShortWrite)
+	default:
+		// Asked only now: the end of a device that has not shrunk was checked without a system call.
+		end, seekErr := unix.Seek(d.fd, 0, io.SeekEnd)
+		if seekErr == nil && off+got < end {
+			err = fmt.Errorf("only %d read: %w", got, unix.EIO)
+		} else {
+			err = fmt.Errorf("only %d read: %w: it has shrunk to %d bytes", got, ErrRange, end)
+		}
+	}
+	return requestError(op, want, off, d.info.Path, err)
+}
+
+// Stats says how the device did since it was opened.
+func (d *Disk) Stats() Stats { return d.ledger.stats() }
+
+// Close implements Device.
+func (d *Disk) Close() error {
+	if !d.ledger.close() {
+		return fmt.Errorf("close %s: %w", d.info.Path, ErrClosed)
+	}
+	if err := unix.Close(d.fd); err != nil {
+		return fmt.Errorf("close %s: %w", d.info.Path, err)
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package blockdev
+
+import (
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	testSize  = 4 << 20
+	waitLimit = 10 * time.Second
+	waitTick  = time.Millisecond
+)
+
+// unavailable skips a test for want of something, which in CI is a failure.
+func unavailable(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("%s, and CI skips nothing", why)
+	}
+	t.Skipf("SKIP: %s", why)
+}
+
+func needRoot(t testing.TB, tools ...string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		unavailable(t, "needs root")
+	}
+	for _, tool := range tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			unavailable(t, "needs "+tool)
+		}
+	}
+}
+
+func run(t testing.TB, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	require.NoError(t, err, "%s %s: %s", name, strings.Join(args, " "), out)
+	return strings.TrimSpace(string(out))
+}
+
+// diskDir is a temporary directory on a filesystem with direct IO.
+func diskDir(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	var fs unix.Statfs_t
+	require.NoError(t, unix.Statfs(dir, &fs))
+	if fs.Type == unix.TMPFS_MAGIC {
+		unavailable(t, "needs TMPDIR on a disk, not on tmpfs")
+	}
+	return dir
+}
+
+// backingFile makes a file to be used as a device or to put loop devices on.
+func backingFile(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(diskDir(t), "image")
+	require.NoError(t, Create(path, testSize, nil))
+	return path
+}
+
+// loop puts a loop device on a file.
+func loop(t testing.TB, file string, sector int, args ...string) string {
+	t.Helper()
+	needRoot(t, "losetup")
+	args = append([]string{"-f", "--show", "--direct-io=on", "--sector-size", strconv.Itoa(sector)}, append(args, file)...)
+	var dev string
+	require.Eventually(t, func() bool { // others may race for the same free device
+		out, err := exec.Command("losetup", args...).CombinedOutput()
+		dev = strings.TrimSpace(string(out))
+		return err == nil
+	}, waitLimit, waitTick, "losetup")
+	t.Cleanup(func() { run(t, "losetup", "-d", dev) })
+	return dev
+}
+
+// mount mounts what fits the arguments on a new directory.
+func mount(t testing.TB, args ...string) string {
+	t.Helper()
+	needRoot(t, "mount", "umount")
+	dir := t.TempDir()
+	run(t, "mount", append(args, dir)...)
+	t.Cleanup(func() { run(t, "umount", dir) })
+	return dir
+}
+
+func mustOpen(t testing.TB, path string, opts Options) *Disk {
+	t.Helper()
+	d, err := Open(path, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// random returns an aligned buffer of random bytes.
+func random(seed uint64, n int) []byte {
+	p := Alloc(n)
+	fill(rand.New(rand.NewPCG(seed, 0)), p)
+	return p
+}
+
+func mustRead(t testing.TB, dev Device, off int64, n int) []byte {
+	t.Helper()
+	p := Alloc(n)
+	require.NoError(t, dev.Read(p, off))
+	return p
+}

@@ -1,0 +1,166 @@
+package blockdev
+
+import (
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Stats is how a device did since it was opened.
+type Stats struct {
+	Read, Write, Zero Latency
+
+	InFlight int           // requests under way
+	Oldest   time.Duration // how long the oldest of them has been: a hung device shows here
+	OldestOp Op            // what it is
+}
+
+// Latency is how long the requests of one kind took, those that failed included. Requests that were refused
+// for their alignment or range, or on a closed or read-only device, never became IO and are not in it.
+type Latency struct {
+	Count, Errors  uint64
+	P50, P99, P999 time.Duration // to two significant figures
+	Max, Last, Sum time.Duration
+}
+
+// StatsOf returns the Stats of a device that keeps them, as all of this package do, else none.
+func StatsOf(dev Device) Stats {
+	if d, ok := dev.(interface{ Stats() Stats }); ok {
+		return d.Stats()
+	}
+	return Stats{}
+}
+
+const (
+	shortest = 100 * time.Nanosecond // told apart from none
+	longest  = time.Hour             // anything longer counts as that in the quantiles
+)
+
+// ledger counts the requests of one device in and out. It is what Close waits on and Stats reads.
+type ledger struct {
+	epoch time.Time // times below count from here: a Duration costs half a clock reading less than a Time
+
+	mu      sync.Mutex // guards all below
+	idle    sync.Cond  // no call is under way
+	closed  bool
+	calls   []call // by id; a free id has OpAny
+	free    []int  // ids
+	tallies [opCount]tally
+}
+
+// call is a request under way.
+type call struct {
+	op    Op
+	begun time.Duration
+}
+
+// tally sums up the requests of one kind.
+type tally struct {
+	times  *hdrhistogram.Histogram // nil before the first
+	errors uint64
+	max    time.Duration
+	last   time.Duration
+	sum    time.Duration
+}
+
+func newLedger() *ledger {
+	l := &ledger{epoch: time.Now()}
+	l.idle.L = &l.mu
+	return l
+}
+
+// begin notes a request and returns its id, or false if the device is closed.
+func (l *ledger) begin(op Op) (id int, ok bool) {
+	now := time.Since(l.epoch)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return 0, false
+	}
+	if len(l.free) == 0 {
+		l.calls = append(l.calls, call{})
+		l.free = append(l.free, len(l.calls)-1)
+	}
+	id = l.free[len(l.free)-1]
+	l.free = l.free[:len(l.free)-1]
+	l.calls[id] = call{op: op, begun: now}
+	return id, true
+}
+
+// end notes that a request has come back.
+func (l *ledger) end(id int, err error) {
+	now := time.Since(l.epoch)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.calls[id]
+	l.calls[id] = call{}
+	l.free = append(l.free, id)
+	l.tallies[c.op].add(now-c.begun, err)
+	if len(l.free) == len(l.calls) {
+		l.idle.Broadcast()
+	}
+}
+
+// close refuses further requests and waits for those under way. It returns false if it was called before.
+func (l *ledger) close() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.closed = true
+	for len(l.free) < len(l.calls) {
+		l.idle.Wait()
+	}
+	return true
+}
+
+func (l *ledger) stats() Stats {
+	now := time.Since(l.epoch)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Stats{
+		Read:     l.tallies[OpRead].latency(),
+		Write:    l.tallies[OpWrite].latency(),
+		Zero:     l.tallies[OpZero].latency(),
+		InFlight: len(l.calls) - len(l.free),
+	}
+	for _, c := range l.calls {
+		if c.op != OpAny && (s.OldestOp == OpAny || now-c.begun > s.Oldest) {
+			// A call can have begun after now was read.
+			s.Oldest, s.OldestOp = max(0, now-c.begun), c.op
+		}
+	}
+	return s
+}
+
+func (t *tally) add(d time.Duration, err error) {
+	if t.times == nil {
+		t.times = hdrhistogram.New(int64(shortest), int64(longest), 2)
+	}
+	// The value is within what the histogram was made for: no error.
+	_ = t.times.RecordValue(int64(min(d, longest)))
+	if err != nil {
+		t.errors++
+	}
+	t.max, t.last, t.sum = max(t.max, d), d, t.sum+d
+}
+
+func (t *tally) latency() Latency {
+	if t.times == nil {
+		return Latency{}
+	}
+	// A quantile is the upper end of its bucket, which may lie above what was ever seen.
+	quantile := func(q float64) time.Duration { return min(t.max, time.Duration(t.times.ValueAtQuantile(q))) }
+	return Latency{
+		Count:  uint64(t.times.TotalCount()),
+		Errors: t.errors,
+		P50:    quantile(50),
+		P99:    quantile(99),
+		P999:   quantile(99.9),
+		Max:    t.max,
+		Last:   t.last,
+		Sum:    t.sum,
+	}
+}

@@ -1,0 +1,107 @@
+package blockdev
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// chunk is how much Zero and AllZero ask of a device at once where they must move every byte.
+const chunk = 1 << 20
+
+// Zeroer is a Device that has a better way than Write to make zeroes.
+type Zeroer interface {
+	// Zero makes the n bytes at off zeroes and returns when that is durable. It returns the errors of
+	// Device.Write; after one, any part of the range may be zero.
+	Zero(off, n int64) error
+}
+
+// Zero makes n bytes at off of a device zeroes and returns when that is durable, in the best way the device has.
+// It returns the errors of Device.Write; after one, any part of the range may be zero.
+func Zero(dev Device, off, n int64) error {
+	if z, ok := dev.(Zeroer); ok {
+		return z.Zero(off, n)
+	}
+	info := dev.Info()
+	if err := info.checkRange(OpZero, n, off); err != nil {
+		return err
+	}
+	return writeZeroes(dev.Write, off, n)
+}
+
+// AllZero says whether the n bytes at off of a device are all zero, and if not, where the first is that is not.
+// (That is -1 if they are, or are not known.) The progress function, unless nil, is told after every read how
+// many bytes have been looked at. AllZero returns the errors of Device.Read.
+func AllZero(dev Device, off, n int64, progress func(done int64)) (zero bool, firstNonZero int64, err error) {
+	p, zeroes := scratch.Get(chunk), scratch.Get(chunk)
+	defer scratch.Put(p)
+	defer scratch.Put(zeroes)
+	clear(zeroes)
+	for done := int64(0); done < n; {
+		part := p[:min(chunk, n-done)]
+		if err := dev.Read(part, off+done); err != nil {
+			return false, -1, err
+		}
+		if !bytes.Equal(part, zeroes[:len(part)]) {
+			at := slices.IndexFunc(part, func(b byte) bool { return b != 0 })
+			return false, off + done + int64(at), nil
+		}
+		done += int64(len(part))
+		if progress != nil {
+			progress(done)
+		}
+	}
+	return true, -1, nil
+}
+
+// Zero implements Zeroer: it makes a hole in a file, and has a block device write zeroes by itself.
+func (d *Disk) Zero(off, n int64) error {
+	if err := d.info.checkRange(OpZero, n, off); err != nil {
+		return err
+	}
+	id, ok := d.ledger.begin(OpZero)
+	if !ok {
+		return requestError(OpZero, n, off, d.info.Path, ErrClosed)
+	}
+	err := d.zero(off, n)
+	if err != nil {
+		err = requestError(OpZero, n, off, d.info.Path, err)
+	}
+	d.ledger.end(id, err)
+	return err
+}
+
+func (d *Disk) zero(off, n int64) error {
+	// On a block device this is what BLKZEROOUT does: the blocks stay allocated and so can be written later.
+	mode := uint32(unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE)
+	if d.info.Regular {
+		mode = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+	}
+	err := unix.Fallocate(d.fd, mode, off, n)
+	for err == unix.EINTR {
+		err = unix.Fallocate(d.fd, mode, off, n)
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) {
+		err = writeZeroes(d.pwrite, off, n)
+	}
+	if err != nil {
+		return err
+	}
+	return unix.Fsync(d.fd)
+}
+
+func writeZeroes(write func(p []byte, off int64) error, off, n int64) error {
+	p := scratch.Get(int(min(chunk, n)))
+	defer scratch.Put(p)
+	clear(p)
+	for n > 0 {
+		part := p[:min(int64(len(p)), n)]
+		if err := write(part, off); err != nil {
+			return err
+		}
+		off, n = off+int64(len(part)), n-int64(len(part))
+	}
+	return nil
+}

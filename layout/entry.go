@@ -1,0 +1,125 @@
+package layout
+
+import "fmt"
+
+// Entry is a lock's place in the directory: a lock in use, a free one, or one never used (virgin). It is
+// written under the internal lock 0, by any host.
+//
+//	 bytes  | field
+//	--------|---------------------------------------------------------------------
+//	  0- 39 | header; magic "BKDE"
+//	 40- 43 | lock
+//	 44- 45 | permits; 0 in a free entry
+//	 46- 47 | length of the name; 0 in a free entry
+//	 48- 55 | creation, not zero
+//	 56-183 | name, UTF-8, zeroes behind it
+//	184-511 | reserved, zero
+type Entry struct {
+	Lock    int
+	Name    string // 1 to MaxLockName bytes; empty in a free entry
+	Permits int    // 1 to MaxHosts; 0 in a free entry
+	// Creation only grows, over removals too: by it a slot left in a removed lock is told from one in the
+	// lock that has its place now.
+	Creation uint64
+}
+
+const (
+	entryLock       = 40
+	entryPermits    = 44
+	entryNameLength = 46
+	entryCreation   = 48
+	entryName       = 56
+	entryEnd        = entryName + MaxLockName
+)
+
+const _ = uint(entryEnd-184) + uint(184-entryEnd) // entryEnd is 184
+
+// Free says whether the entry names no lock: its lock was removed, or there never was one.
+func (e Entry) Free() bool { return e.Name == "" }
+
+// Virgin says whether the entry was never used: whether the record on disk is all zeroes.
+func (e Entry) Virgin() bool { return e.Creation == 0 }
+
+func (e *Entry) check(g Geometry) error {
+	if err := within("lock", e.Lock, 1, g.Locks); err != nil {
+		return err
+	}
+	if e.Creation == 0 {
+		return fmt.Errorf("creation 0, want another: %w", ErrField)
+	}
+	if e.Free() {
+		return within("permits of a free entry", e.Permits, 0, 0)
+	}
+	if err := within("permits", e.Permits, 1, MaxHosts); err != nil {
+		return err
+	}
+	return ValidateLockName(e.Name)
+}
+
+// EncodeEntry writes a directory entry into buf, and zeroes into the rest of buf.
+func (s Space) EncodeEntry(buf []byte, e Entry) error {
+	if err := s.encodeEntry(buf, &e); err != nil {
+		return fmt.Errorf("directory entry of lock %d: %w", e.Lock, err)
+	}
+	return nil
+}
+
+func (s Space) encodeEntry(buf []byte, e *Entry) error {
+	if err := checkSize(buf); err != nil {
+		return err
+	}
+	if err := checkUUID(s.UUID); err != nil {
+		return err
+	}
+	if err := e.check(s.Geometry); err != nil {
+		return err
+	}
+	clear(buf)
+	le.PutUint32(buf[entryLock:], uint32(e.Lock))
+	le.PutUint16(buf[entryPermits:], uint16(e.Permits))
+	le.PutUint16(buf[entryNameLength:], uint16(len(e.Name)))
+	le.PutUint64(buf[entryCreation:], e.Creation)
+	copy(buf[entryName:entryEnd], e.Name)
+	seal(buf, magicEntry, s.UUID, s.Geometry.Entry(e.Lock))
+	return nil
+}
+
+// DecodeEntry reads the directory entry of a lock. All zeroes are a virgin entry.
+func (s Space) DecodeEntry(buf []byte, lock int) (Entry, error) {
+	address := s.Geometry.Entry(lock)
+	e, err := s.decodeEntry(buf, lock, address)
+	if err != nil {
+		return Entry{}, fmt.Errorf("directory entry of lock %d at byte %d: %w", lock, address, err)
+	}
+	return e, nil
+}
+
+func (s Space) decodeEntry(buf []byte, lock int, address int64) (e Entry, err error) {
+	if err := checkSize(buf); err != nil {
+		return e, err
+	}
+	buf = buf[:RecordSize]
+	e.Lock = lock
+	if isZero(buf) {
+		return e, nil
+	}
+	if err := unseal(buf, magicEntry); err != nil {
+		return e, err
+	}
+	if err := isOf(buf, s.UUID, address); err != nil {
+		return e, err
+	}
+	if err := isNumber("lock", int(le.Uint32(buf[entryLock:])), lock); err != nil {
+		return e, err
+	}
+	if err := checkReserved(buf, entryEnd); err != nil {
+		return e, err
+	}
+	e.Permits = int(le.Uint16(buf[entryPermits:]))
+	e.Creation = le.Uint64(buf[entryCreation:])
+	length := le.Uint16(buf[entryNameLength:])
+	if e.Name, err = decodeText("lock name", buf[entryName:entryEnd], length); err != nil {
+		return e, err
+	}
+	return e, e.check(s.Geometry)
+}

@@ -1,0 +1,200 @@
+package layout_test
+
+import (
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// A golden sector that changes is a new format version.
+var update = flag.Bool("update", false, "rewrite the golden sectors in testdata")
+
+// dump shows a sector in lines of 16 bytes, as testdata and FORMAT.md do.
+func dump(buf []byte) string {
+	var out strings.Builder
+	for at := 0; at < len(buf); at += 16 {
+		fmt.Fprintf(&out, "%04x  % x\n", at, buf[at:at+16])
+	}
+	return out.String()
+}
+
+func undump(t *testing.T, text string) (buf []byte) {
+	for line := range strings.Lines(text) {
+		at, digits, _ := strings.Cut(line, "  ")
+		require.Equal(t, fmt.Sprintf("%04x", len(buf)), at)
+		b, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(digits), " ", ""))
+		require.NoError(t, err)
+		buf = append(buf, b...)
+	}
+	return buf
+}
+
+func golden(t *testing.T, name string) []byte {
+	text, err := os.ReadFile(filepath.Join("testdata", name+".hex"))
+	require.NoError(t, err)
+	buf := undump(t, string(text))
+	require.Len(t, buf, 512)
+	return buf
+}
+
+func TestGolden(t *testing.T) {
+	for _, s := range sectors() {
+		t.Run(s.name, func(t *testing.T) {
+			if *update {
+				file := filepath.Join("testdata", s.name+".hex")
+				require.NoError(t, os.WriteFile(file, []byte(dump(encoded(t, s))), 0o644))
+			}
+			buf := golden(t, s.name)
+			require.Equal(t, dump(buf), dump(encoded(t, s)))
+			found, err := s.decode(buf)
+			require.NoError(t, err)
+			require.Equal(t, s.record, found)
+		})
+	}
+}
+
+// The example in FORMAT.md is the golden slot, its lines of zeroes left out.
+func TestFormatExample(t *testing.T) {
+	text, err := os.ReadFile("FORMAT.md")
+	require.NoError(t, err)
+	var want []string
+	for line := range strings.Lines(dump(golden(t, "slot-held"))) {
+		if strings.Trim(line[4:], " 0\n") != "" {
+			want = append(want, strings.TrimSpace(line))
+		}
+	}
+	require.Equal(t, want, regexp.MustCompile(`(?m)^[0-9a-f]{4}  [0-9a-f].*$`).FindAllString(string(text), -1))
+	require.Contains(t, string(text), fmt.Sprintf("`0x%08x`", foreignCRC(golden(t, "slot-held"))))
+}
+
+// What follows is a reader written from FORMAT.md alone: it uses nothing of the package, only the offsets
+// that the document gives.
+
+func foreignLE(b []byte) (v uint64) {
+	for i := len(b) - 1; i >= 0; i-- {
+		v = v<<8 | uint64(b[i])
+	}
+	return v
+}
+
+func foreignCRC32C(data []byte) uint32 {
+	crc := ^uint32(0)
+	for _, b := range data {
+		crc ^= uint32(b)
+		for range 8 {
+			low := crc & 1
+			crc >>= 1
+			if low == 1 {
+				crc ^= 0x82f63b78
+			}
+		}
+	}
+	return ^crc
+}
+
+func foreignCRC(sector []byte) uint32 {
+	zeroed := append([]byte{}, sector[:512]...)
+	zeroed[8], zeroed[9], zeroed[10], zeroed[11] = 0, 0, 0, 0
+	return foreignCRC32C(zeroed)
+}
+
+func foreignTime(b []byte) string {
+	if foreignLE(b) == 0 {
+		return "unknown"
+	}
+	return time.UnixMicro(int64(foreignLE(b))).UTC().Format("2006-01-02T15:04:05.000000Z")
+}
+
+type foreign map[string]any
+
+func foreignRead(b []byte) foreign {
+	n := func(from, to int) uint64 { return foreignLE(b[from : to+1]) } // inclusive, as in the tables
+	text := func(from int, length uint64) string { return string(b[from : from+int(length)]) }
+	u := hex.EncodeToString(b[24:40])
+	r := foreign{
+		"magic": string(b[0:4]), "version": n(4, 5), "address": n(16, 23),
+		"uuid":     u[:8] + "-" + u[8:12] + "-" + u[12:16] + "-" + u[16:20] + "-" + u[20:],
+		"checksum": n(8, 11) == uint64(foreignCRC(b)),
+	}
+	switch r["magic"] {
+	case "BKSB":
+		r["stride"], r["hosts"], r["locks"], r["policy"] = n(40, 43), n(44, 47), n(48, 51), n(52, 52)
+		r["name"] = text(72, n(54, 55))
+		r["lease"], r["formatted"] = n(56, 63), foreignTime(b[64:72])
+	case "BKHR":
+		r["host"], r["state"], r["armed"], r["seconds"] = n(40, 41), n(42, 42), n(43, 43), n(44, 45)
+		r["highest"], r["incarnation"], r["sequence"] = n(46, 47), n(48, 55), n(56, 63)
+		r["machine"], r["boot"] = hex.EncodeToString(b[64:80]), hex.EncodeToString(b[80:96])
+		r["key"] = n(96, 103)
+		r["name"] = text(112, n(106, 107))
+		verdicts := ""
+		for i := range int(n(104, 105)) {
+			at := 176 + 16*i
+			verdicts += fmt.Sprintf("%d/%x ", n(at, at+1), n(at+8, at+15))
+		}
+		r["verdicts"] = verdicts
+	case "BKDE":
+		r["lock"], r["permits"], r["creation"] = n(40, 43), n(44, 45), n(48, 55)
+		r["name"] = text(56, n(46, 47))
+	case "BKSL":
+		r["lock"], r["host"], r["phase"], r["mode"] = n(40, 43), n(44, 45), n(46, 46), n(47, 47)
+		r["incarnation"], r["creation"], r["sequence"] = n(48, 55), n(56, 63), n(64, 71)
+		r["ticket"] = fmt.Sprintf("%d of host %d", n(72, 79)>>11, n(72, 79)&2047)
+		r["token"] = fmt.Sprintf("%d of host %d", n(80, 87)>>11, n(80, 87)&2047)
+		r["since"], r["pid"] = foreignTime(b[88:96]), n(96, 99)
+		r["command"] = text(104, n(100, 101))
+		r["value"] = text(184, n(102, 103))
+	}
+	return r
+}
+
+func TestForeignReader(t *testing.T) {
+	require.EqualValues(t, 0xe3069283, foreignCRC32C([]byte("123456789")))
+	const id = "0e9f3c52-1d84-4b6a-9c37-5a2f81d6e4b0"
+	header := func(magic string, address int64, r foreign) foreign {
+		r["magic"], r["version"], r["address"], r["uuid"], r["checksum"] = magic, uint64(1), uint64(address), id, true
+		return r
+	}
+	u := func(v uint64) uint64 { return v }
+	superblock := func() foreign {
+		return foreign{"stride": u(4096), "hosts": u(20), "locks": u(1000), "policy": u(1), "name": "backup-pool",
+			"lease": u(30_000_000), "formatted": "2026-01-02T03:04:05.678901Z"}
+	}
+	zeroID := strings.Repeat("0", 32)
+	for name, want := range map[string]foreign{
+		"superblock":      header("BKSB", 0, superblock()),
+		"superblock-copy": header("BKSB", 4096, superblock()),
+		"host-live": header("BKHR", 4096*(2+2), foreign{"host": u(3), "state": u(2), "armed": u(1), "seconds": u(60),
+			"highest": u(17), "incarnation": u(0x1122334455667788), "sequence": u(41), "name": "node-3.example",
+			"machine": "a00102030405060708090a0b0c0d0e0f", "boot": "b00102030405060708090a0b0c0d0e0f",
+			"key": u(0xfeedc0de00000003), "verdicts": "5/99 20/ffffffffffffffff "}),
+		"host-left": header("BKHR", 4096*(2+19), foreign{"host": u(20), "state": u(3), "armed": u(0), "seconds": u(0),
+			"highest": u(0), "incarnation": u(1), "sequence": u(0), "name": "", "machine": zeroID, "boot": zeroID,
+			"key": u(0), "verdicts": ""}),
+		"entry": header("BKDE", 4096*(2+20+6), foreign{"lock": u(7), "permits": u(2), "creation": u(9),
+			"name": "vm/été-01"}),
+		"entry-free": header("BKDE", 4096*(2+20+999), foreign{"lock": u(1000), "permits": u(0), "creation": u(10),
+			"name": ""}),
+		"slot-held": header("BKSL", 4096*(2+20+1000+7*20+2), foreign{"lock": u(7), "host": u(3), "phase": u(3),
+			"mode": u(1), "incarnation": u(0x1122334455667788), "creation": u(9), "sequence": u(12),
+			"ticket": "1767323045678901 of host 3", "token": "1767323045000000 of host 9",
+			"since": "2026-01-02T03:04:05.678901Z", "pid": u(4711), "command": "/usr/bin/rsync -a /srv/ /mnt/",
+			"value": "generation=18\x00\xff"}),
+		"slot-idle": header("BKSL", 4096*(2+20+1000+19), foreign{"lock": u(0), "host": u(20), "phase": u(0),
+			"mode": u(0), "incarnation": u(1), "creation": u(0), "sequence": u(0), "ticket": "1 of host 20",
+			"token": "0 of host 0", "since": "unknown", "pid": u(0), "command": "", "value": ""}),
+	} {
+		require.Equal(t, want, foreignRead(golden(t, name)), name)
+	}
+	require.EqualValues(t, 1, layout.Version)
+}

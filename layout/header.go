@@ -1,0 +1,181 @@
+package layout
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"time"
+)
+
+// Every record begins with this header; its bytes mean the same in every format version.
+//
+//	bytes  | field
+//	-------|----------------------------------------------------------------------
+//	 0 - 3 | magic: four ASCII letters, different for each type of record
+//	 4 - 5 | format version
+//	 6 - 7 | reserved, zero
+//	 8 -11 | checksum: CRC-32C of bytes 0-511, with these four taken as zero
+//	12 -15 | reserved, zero
+//	16 -23 | address: the record's own byte offset on the device
+//	24 -39 | uuid of the lockspace, in the order in which it is printed
+//	40-511 | the body
+const (
+	headerMagic     = 0
+	headerVersion   = 4
+	headerReserved1 = 6
+	headerChecksum  = 8
+	headerReserved2 = 12
+	headerAddress   = 16
+	headerUUID      = 24
+	headerEnd       = 40
+)
+
+const (
+	magicSuperblock = "BKSB"
+	magicHost       = "BKHR"
+	magicEntry      = "BKDE"
+	magicSlot       = "BKSL"
+)
+
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	noChecksum [headerReserved2 - headerChecksum]byte
+)
+
+var le = binary.LittleEndian
+
+// checksum does not touch the record: a reader may share it.
+func checksum(record []byte) uint32 {
+	sum := crc32.Update(0, castagnoli, record[:headerChecksum])
+	sum = crc32.Update(sum, castagnoli, noChecksum[:])
+	return crc32.Update(sum, castagnoli, record[headerReserved2:RecordSize])
+}
+
+// seal writes the header of a record whose body is complete, the checksum last.
+func seal(record []byte, magic string, id UUID, address int64) {
+	copy(record[headerMagic:headerVersion], magic)
+	le.PutUint16(record[headerVersion:], Version)
+	le.PutUint64(record[headerAddress:], uint64(address))
+	copy(record[headerUUID:headerEnd], id[:])
+	le.PutUint32(record[headerChecksum:], checksum(record))
+}
+
+// unseal checks that the record is whole and of the wanted type; whose it is, is checked by isOf.
+func unseal(record []byte, magic string) error {
+	if found := record[headerMagic:headerVersion]; string(found) != magic {
+		return fmt.Errorf("magic %q, want %q: %w", found, magic, ErrMagic)
+	}
+	if version := le.Uint16(record[headerVersion:]); version != Version {
+		return fmt.Errorf("format version %d, want %d: %w", version, Version, ErrVersion)
+	}
+	if found, want := le.Uint32(record[headerChecksum:]), checksum(record); found != want {
+		return fmt.Errorf("checksum %#08x, want %#08x: %w", found, want, ErrChecksum)
+	}
+	return nil
+}
+
+func isOf(record []byte, id UUID, address int64) error {
+	if found := UUID(record[headerUUID:headerEnd]); found != id {
+		return fmt.Errorf("uuid %v, want %v: %w", found, id, ErrIdentity)
+	}
+	return isAt(record, address)
+}
+
+func isAt(record []byte, address int64) error {
+	if found := le.Uint64(record[headerAddress:]); found != uint64(address) {
+		return fmt.Errorf("written for byte %d, found at byte %d: %w", found, address, ErrIdentity)
+	}
+	return nil
+}
+
+// isNumber compares a lock or host number inside a record with the one that its place implies.
+func isNumber(field string, found, want int) error {
+	if found != want {
+		return fmt.Errorf("%s %d, want %d: %w", field, found, want, ErrIdentity)
+	}
+	return nil
+}
+
+func checkSize(buf []byte) error {
+	if len(buf) < RecordSize {
+		return fmt.Errorf("%d bytes, want at least %d: %w", len(buf), RecordSize, ErrShort)
+	}
+	return nil
+}
+
+// checkReserved refuses what nobody could have written: to decode and then to encode is the identity. end
+// is where the fields of the record end.
+func checkReserved(record []byte, end int) error {
+	if err := checkZero(record, headerReserved1, headerChecksum); err != nil {
+		return err
+	}
+	if err := checkZero(record, headerReserved2, headerAddress); err != nil {
+		return err
+	}
+	return checkZero(record, end, RecordSize)
+}
+
+func checkZero(record []byte, from, to int) error {
+	if !isZero(record[from:to]) {
+		return fmt.Errorf("reserved bytes %d to %d are not zero: %w", from, to-1, ErrField)
+	}
+	return nil
+}
+
+func isZero(b []byte) bool {
+	for len(b) >= 8 {
+		if le.Uint64(b) != 0 {
+			return false
+		}
+		b = b[8:]
+	}
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// checkUUID keeps a space that was never filled in from writing records that any other such space accepts.
+func checkUUID(id UUID) error {
+	if id.IsZero() {
+		return fmt.Errorf("uuid %v, want one that is not zero: %w", id, ErrField)
+	}
+	return nil
+}
+
+// maxMicros is the end of the year 9999, behind which a time has no text form.
+const maxMicros = 253402300799_999999
+
+// Times are microseconds since 1970, and 0 is no time at all.
+func micros(t time.Time) uint64 {
+	if t.IsZero() {
+		return 0
+	}
+	return uint64(t.UnixMicro())
+}
+
+func fromMicros(us uint64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(us)).UTC()
+}
+
+func checkTime(field string, t time.Time) error {
+	if t.IsZero() {
+		return nil
+	}
+	if t.Unix() < 0 || t.Unix() > maxMicros/1_000_000 {
+		return fmt.Errorf("%s %v, want a time from 1970 to 9999: %w", field, t, ErrField)
+	}
+	return nil
+}
+
+func decodeTime(field string, us uint64) (time.Time, error) {
+	if us > maxMicros {
+		return time.Time{}, fmt.Errorf("%s %d us, want at most %d: %w", field, us, uint64(maxMicros), ErrField)
+	}
+	return fromMicros(us), nil
+}

@@ -1,0 +1,270 @@
+package layout
+
+import "fmt"
+
+// MaxVerdicts is how many verdicts a host record has room for.
+const MaxVerdicts = 16
+
+// HostState is how far a host has come.
+type HostState uint8
+
+// The states of a host.
+const (
+	StateVirgin  HostState = iota // never joined: the state of an all-zero record, never written
+	StateJoining                  // claims its id
+	StateLive                     // holds its id by a lease
+	StateLeft                     // has let go of everything
+)
+
+var hostStateNames = []string{"virgin", "joining", "live", "left"}
+
+func (s HostState) String() string { return enumString("host state", hostStateNames, uint8(s)) }
+
+// MarshalText returns the state's name.
+func (s HostState) MarshalText() ([]byte, error) {
+	return enumText("host state", hostStateNames, uint8(s))
+}
+
+// UnmarshalText reads the state's name.
+func (s *HostState) UnmarshalText(text []byte) error {
+	value, err := parseEnum("host state", hostStateNames, string(text))
+	if err == nil {
+		*s = HostState(value)
+	}
+	return err
+}
+
+// Verdict says that an incarnation of a host is dead.
+type Verdict struct {
+	Host        int
+	Incarnation uint64
+}
+
+// HostRecord is what a host publishes of itself, and of the deaths that it has observed. It is written by
+// its host only.
+//
+//	 bytes  | field
+//	--------|---------------------------------------------------------------------
+//	  0- 39 | header; magic "BKHR"
+//	 40- 41 | host id
+//	 42     | state: 1 joining, 2 live, 3 left
+//	 43     | watchdog armed: 0 or 1
+//	 44- 45 | watchdog time-out in seconds
+//	 46- 47 | highest
+//	 48- 55 | incarnation, not zero
+//	 56- 63 | sequence
+//	 64- 79 | machine id
+//	 80- 95 | boot id
+//	 96-103 | persistent reservation key
+//	104-105 | number of verdicts
+//	106-107 | length of the name
+//	108-111 | reserved, zero
+//	112-175 | name, UTF-8, zeroes behind it
+//	176-431 | 16 verdicts, zeroes behind those in use, each:
+//	        |    0- 1 host id
+//	        |    2- 7 reserved, zero
+//	        |    8-15 incarnation, not zero
+//	432-511 | reserved, zero
+type HostRecord struct {
+	ID              int
+	Incarnation     uint64 // of one join; random, never zero, never used again
+	State           HostState
+	Sequence        uint64 // grows with every renewal
+	Name            string // at most MaxName bytes, may be empty
+	MachineID       [16]byte
+	BootID          [16]byte
+	Highest         int // the largest host id whose record was found not to be virgin; 0 if not known yet
+	WatchdogArmed   bool
+	WatchdogSeconds uint16
+	PRKey           uint64
+	Verdicts        []Verdict // at most MaxVerdicts
+}
+
+const (
+	hostID              = 40
+	hostState           = 42
+	hostWatchdogArmed   = 43
+	hostWatchdogSeconds = 44
+	hostHighest         = 46
+	hostIncarnation     = 48
+	hostSequence        = 56
+	hostMachineID       = 64
+	hostBootID          = 80
+	hostPRKey           = 96
+	hostVerdictCount    = 104
+	hostNameLength      = 106
+	hostReserved        = 108
+	hostName            = 112
+	hostVerdicts        = hostName + MaxName
+	hostEnd             = hostVerdicts + MaxVerdicts*verdictSize
+
+	verdictHost        = 0
+	verdictReserved    = 2
+	verdictIncarnation = 8
+	verdictSize        = 16
+)
+
+const _ = uint(hostEnd-432) + uint(432-hostEnd) // hostEnd is 432
+
+// Virgin says whether the host id was never used: whether the record on disk is all zeroes.
+func (r HostRecord) Virgin() bool { return r.State == StateVirgin }
+
+func (r *HostRecord) check(g Geometry) error {
+	if err := within("host", r.ID, 1, g.Hosts); err != nil {
+		return err
+	}
+	if err := within("host state", int(r.State), int(StateJoining), int(StateLeft)); err != nil {
+		return err
+	}
+	if err := checkIncarnation(r.Incarnation); err != nil {
+		return err
+	}
+	if err := within("highest host", r.Highest, 0, g.Hosts); err != nil {
+		return err
+	}
+	if err := checkText("host name", r.Name, 0, MaxName); err != nil {
+		return err
+	}
+	if err := within("number of verdicts", len(r.Verdicts), 0, MaxVerdicts); err != nil {
+		return err
+	}
+	for i, v := range r.Verdicts {
+		err := within("host", v.Host, 1, g.Hosts)
+		if err == nil {
+			err = checkIncarnation(v.Incarnation)
+		}
+		if err != nil {
+			return fmt.Errorf("verdict %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// checkIncarnation: no host has incarnation 0, so that a record never written matches none.
+func checkIncarnation(incarnation uint64) error {
+	if incarnation == 0 {
+		return fmt.Errorf("incarnation 0, want another: %w", ErrField)
+	}
+	return nil
+}
+
+// EncodeHost writes a host record into buf, and zeroes into the rest of buf.
+func (s Space) EncodeHost(buf []byte, r HostRecord) error {
+	if err := s.encodeHost(buf, &r); err != nil {
+		return fmt.Errorf("record of host %d: %w", r.ID, err)
+	}
+	return nil
+}
+
+func (s Space) encodeHost(buf []byte, r *HostRecord) error {
+	if err := checkSize(buf); err != nil {
+		return err
+	}
+	if err := checkUUID(s.UUID); err != nil {
+		return err
+	}
+	if err := r.check(s.Geometry); err != nil {
+		return err
+	}
+	clear(buf)
+	le.PutUint16(buf[hostID:], uint16(r.ID))
+	buf[hostState] = byte(r.State)
+	if r.WatchdogArmed {
+		buf[hostWatchdogArmed] = 1
+	}
+	le.PutUint16(buf[hostWatchdogSeconds:], r.WatchdogSeconds)
+	le.PutUint16(buf[hostHighest:], uint16(r.Highest))
+	le.PutUint64(buf[hostIncarnation:], r.Incarnation)
+	le.PutUint64(buf[hostSequence:], r.Sequence)
+	copy(buf[hostMachineID:hostBootID], r.MachineID[:])
+	copy(buf[hostBootID:hostPRKey], r.BootID[:])
+	le.PutUint64(buf[hostPRKey:], r.PRKey)
+	le.PutUint16(buf[hostVerdictCount:], uint16(len(r.Verdicts)))
+	le.PutUint16(buf[hostNameLength:], uint16(len(r.Name)))
+	copy(buf[hostName:hostVerdicts], r.Name)
+	for i, v := range r.Verdicts {
+		at := buf[hostVerdicts+i*verdictSize:]
+		le.PutUint16(at[verdictHost:], uint16(v.Host))
+		le.PutUint64(at[verdictIncarnation:], v.Incarnation)
+	}
+	seal(buf, magicHost, s.UUID, s.Geometry.Host(r.ID))
+	return nil
+}
+
+// DecodeHost reads the record of a host. All zeroes are a virgin record.
+func (s Space) DecodeHost(buf []byte, id int) (HostRecord, error) {
+	address := s.Geometry.Host(id)
+	r, err := s.decodeHost(buf, id, address)
+	if err != nil {
+		return HostRecord{}, fmt.Errorf("record of host %d at byte %d: %w", id, address, err)
+	}
+	return r, nil
+}
+
+func (s Space) decodeHost(buf []byte, id int, address int64) (r HostRecord, err error) {
+	if err := checkSize(buf); err != nil {
+		return r, err
+	}
+	buf = buf[:RecordSize]
+	r.ID = id
+	if isZero(buf) {
+		return r, nil
+	}
+	if err := unseal(buf, magicHost); err != nil {
+		return r, err
+	}
+	if err := isOf(buf, s.UUID, address); err != nil {
+		return r, err
+	}
+	if err := isNumber("host", int(le.Uint16(buf[hostID:])), id); err != nil {
+		return r, err
+	}
+	if err := checkReserved(buf, hostEnd); err != nil {
+		return r, err
+	}
+	if err := checkZero(buf, hostReserved, hostName); err != nil {
+		return r, err
+	}
+	r.State = HostState(buf[hostState])
+	if err := within("watchdog armed", int(buf[hostWatchdogArmed]), 0, 1); err != nil {
+		return r, err
+	}
+	r.WatchdogArmed = buf[hostWatchdogArmed] == 1
+	r.WatchdogSeconds = le.Uint16(buf[hostWatchdogSeconds:])
+	r.Highest = int(le.Uint16(buf[hostHighest:]))
+	r.Incarnation = le.Uint64(buf[hostIncarnation:])
+	r.Sequence = le.Uint64(buf[hostSequence:])
+	r.MachineID = [16]byte(buf[hostMachineID:hostBootID])
+	r.BootID = [16]byte(buf[hostBootID:hostPRKey])
+	r.PRKey = le.Uint64(buf[hostPRKey:])
+	length := le.Uint16(buf[hostNameLength:])
+	if r.Name, err = decodeText("host name", buf[hostName:hostVerdicts], length); err != nil {
+		return r, err
+	}
+	if r.Verdicts, err = decodeVerdicts(buf, int(le.Uint16(buf[hostVerdictCount:]))); err != nil {
+		return r, err
+	}
+	return r, r.check(s.Geometry)
+}
+
+func decodeVerdicts(record []byte, count int) ([]Verdict, error) {
+	if err := within("number of verdicts", count, 0, MaxVerdicts); err != nil {
+		return nil, err
+	}
+	if err := checkZero(record, hostVerdicts+count*verdictSize, hostEnd); err != nil {
+		return nil, err
+	}
+	if count == 0 {
+		return nil, nil
+	}
+	verdicts := make([]Verdict, count)
+	for i := range verdicts {
+		at := hostVerdicts + i*verdictSize
+		if err := checkZero(record, at+verdictReserved, at+verdictIncarnation); err != nil {
+			return nil, err
+		}
+		verdicts[i].Host = int(le.Uint16(record[at+verdictHost:]))
+		verdicts[i].Incarnation = le.Uint64(record[at+verdictIncarnation:])
+	}
+	return verdicts, nil
+}

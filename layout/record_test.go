@@ -1,0 +1,503 @@
+package layout_test
+
+import (
+	"encoding/binary"
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// limit is one value of one field: at a bound or just inside it, or (want not empty) just outside.
+type limit[R any] struct {
+	name string
+	set  func(*R)
+	want string
+}
+
+func checkLimits[R any](t *testing.T, base func() R, of func(string, R) sector, limits []limit[R]) {
+	for _, c := range limits {
+		t.Run(c.name, func(t *testing.T) {
+			r := base()
+			c.set(&r)
+			s := of("", r)
+			buf := make([]byte, layout.RecordSize)
+			err := s.encode(buf, r)
+			if c.want != "" {
+				require.ErrorIs(t, err, layout.ErrField)
+				require.ErrorContains(t, err, c.want)
+				require.Equal(t, make([]byte, layout.RecordSize), buf, "unchanged on an error")
+				return
+			}
+			require.NoError(t, err)
+			found, err := s.decode(buf)
+			require.NoError(t, err)
+			require.Equal(t, any(r), found)
+		})
+	}
+}
+
+// raw is a field value that only a foreign writer could have put under a good checksum.
+type raw struct {
+	name  string
+	at    int
+	bytes []byte
+	want  string
+}
+
+func checkRaw(t *testing.T, s sector, cases []raw) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			buf := encoded(t, s)
+			copy(buf[c.at:], c.bytes)
+			_, err := s.decode(reseal(buf))
+			require.ErrorIs(t, err, layout.ErrField)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+func u16(v uint16) []byte { return binary.LittleEndian.AppendUint16(nil, v) }
+func u32(v uint32) []byte { return binary.LittleEndian.AppendUint32(nil, v) }
+func u64(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }
+
+var lastTime = time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC)
+
+func TestSuperblockLimits(t *testing.T) {
+	type sb = layout.Superblock
+	of := func(name string, r sb) sector { return superblockSector(name, r, 1) }
+	checkLimits(t, func() sb { return testSuperblock }, of, []limit[sb]{
+		{"uuid zero", func(r *sb) { r.UUID = layout.UUID{} }, "uuid 00000000-0000-0000-0000-000000000000"},
+		{"name empty", func(r *sb) { r.Name = "" }, ""},
+		{"name at", func(r *sb) { r.Name = strings.Repeat("x", 64) }, ""},
+		{"name above", func(r *sb) { r.Name = strings.Repeat("x", 65) }, "lockspace name of 65 bytes, want 0 to 64"},
+		{"name control", func(r *sb) { r.Name = "a\tb" }, "control"},
+		{"name not UTF-8", func(r *sb) { r.Name = "\xff" }, "UTF-8"},
+		{"stride at", func(r *sb) { r.Geometry.Stride = 512 }, ""},
+		{"stride at high", func(r *sb) { r.Geometry.Stride = 65536 }, ""},
+		{"stride bad", func(r *sb) { r.Geometry.Stride = 4000 }, "stride 4000"},
+		{"hosts at", func(r *sb) { r.Geometry.Hosts = 2000 }, ""},
+		{"hosts above", func(r *sb) { r.Geometry.Hosts = 2001 }, "hosts 2001"},
+		{"locks at", func(r *sb) { r.Geometry.Locks = 65536 }, ""},
+		{"locks above", func(r *sb) { r.Geometry.Locks = 65537 }, "locks 65537"},
+		{"lease below", func(r *sb) { r.Lease = time.Second - 1 }, "lease 999.999999ms, want 1s to 1h0m0s"},
+		{"lease at", func(r *sb) { r.Lease = time.Second }, ""},
+		{"lease inside", func(r *sb) { r.Lease = time.Second + time.Microsecond }, ""},
+		{"lease uneven", func(r *sb) { r.Lease = time.Second + 1 }, "whole microseconds"},
+		{"lease at high", func(r *sb) { r.Lease = time.Hour }, ""},
+		{"lease above", func(r *sb) { r.Lease = time.Hour + 1000 }, "lease 1h0m0.000001s"},
+		{"policy at", func(r *sb) { r.Policy = layout.PolicyManual }, ""},
+		{"policy above", func(r *sb) { r.Policy = 3 }, "policy 3, want 0 to 2"},
+		{"formatted unknown", func(r *sb) { r.Formatted = time.Time{} }, ""},
+		{"formatted before", func(r *sb) { r.Formatted = time.UnixMicro(-1) }, "want a time from 1970 to 9999"},
+		{"formatted early", func(r *sb) { r.Formatted = time.UnixMicro(1).UTC() }, ""},
+		{"formatted last", func(r *sb) { r.Formatted = lastTime }, ""},
+		{"formatted after", func(r *sb) { r.Formatted = lastTime.Add(time.Microsecond) }, "formatted"},
+		{"formatted far", func(r *sb) { r.Formatted = time.Unix(math.MaxInt64/2, 0) }, "formatted"},
+	})
+	for which := range 2 {
+		checkRaw(t, superblockSector("", testSuperblock, which), []raw{
+			{"uuid", 24, make([]byte, 16), "uuid"},
+			{"hosts", 44, u32(0), "hosts 0"},
+			{"hosts large", 44, u32(math.MaxUint32), "hosts"},
+			{"locks", 48, u32(0), "locks 0"},
+			{"policy", 52, []byte{3}, "policy 3"},
+			{"reserved", 53, []byte{1}, "reserved bytes 53 to 53"},
+			{"name length", 54, u16(65), "lockspace name of 65 bytes"},
+			{"name shorter", 54, u16(3), "zeroes behind it"},
+			{"lease", 56, u64(999_999), "lease 999.999ms"},
+			{"lease large", 56, u64(3_600_000_001), "lease 3600000001 us"},
+			{"lease overflow", 56, u64(math.MaxUint64), "lease"},
+			{"formatted", 64, u64(253402300800_000000), "formatted"},
+			{"formatted negative", 64, u64(math.MaxUint64), "formatted"},
+			{"name control", 72, []byte{7}, "control"},
+		})
+	}
+	// The stride of a superblock is bounded by its own check, that of a copy by its address as well.
+	checkRaw(t, superblockSector("", testSuperblock, 0), []raw{
+		{"stride", 40, u32(4095), "stride 4095"},
+		{"stride large", 40, u32(math.MaxUint32), "stride"},
+	})
+	buf := encoded(t, superblockSector("", testSuperblock, 1))
+	copy(buf[40:], u32(512))
+	_, err := layout.DecodeSuperblock(reseal(buf), 1)
+	require.ErrorIs(t, err, layout.ErrIdentity)
+}
+
+func TestHostLimits(t *testing.T) {
+	type host = layout.HostRecord
+	checkLimits(t, testHost, hostSector, []limit[host]{
+		{"highest none", func(r *host) { r.Highest = 0 }, ""},
+		{"highest below", func(r *host) { r.Highest = -1 }, "highest host -1, want 0 to 20"},
+		{"highest at", func(r *host) { r.Highest = 20 }, ""},
+		{"highest above", func(r *host) { r.Highest = 21 }, "highest host 21"},
+		{"incarnation zero", func(r *host) { r.Incarnation = 0 }, "incarnation 0"},
+		{"incarnation max", func(r *host) { r.Incarnation = math.MaxUint64 }, ""},
+		{"state virgin", func(r *host) { r.State = layout.StateVirgin }, "host state 0, want 1 to 3"},
+		{"state joining", func(r *host) { r.State = layout.StateJoining }, ""},
+		{"state left", func(r *host) { r.State = layout.StateLeft }, ""},
+		{"state above", func(r *host) { r.State = 4 }, "host state 4"},
+		{"sequence max", func(r *host) { r.Sequence = math.MaxUint64 }, ""},
+		{"name empty", func(r *host) { r.Name = "" }, ""},
+		{"name at", func(r *host) { r.Name = strings.Repeat("x", 64) }, ""},
+		{"name above", func(r *host) { r.Name = strings.Repeat("x", 65) }, "host name of 65 bytes"},
+		{"watchdog off", func(r *host) { r.WatchdogArmed, r.WatchdogSeconds = false, 0 }, ""},
+		{"watchdog max", func(r *host) { r.WatchdogSeconds = math.MaxUint16 }, ""},
+		{"verdicts none", func(r *host) { r.Verdicts = nil }, ""},
+		{"verdicts at", func(r *host) { r.Verdicts = verdicts(16) }, ""},
+		{"verdicts above", func(r *host) { r.Verdicts = verdicts(17) }, "number of verdicts 17, want 0 to 16"},
+		{"verdict host 0", func(r *host) { r.Verdicts = []layout.Verdict{{Host: 0, Incarnation: 1}} }, "verdict 1: host 0"},
+		{"verdict host 21", func(r *host) { r.Verdicts = []layout.Verdict{{Host: 21, Incarnation: 1}} }, "verdict 1: host 21"},
+		{"verdict incarnation", func(r *host) { r.Verdicts = []layout.Verdict{{Host: 1}} }, "verdict 1: incarnation 0"},
+	})
+	for _, id := range []int{-1, 0, 21} {
+		r := testHost()
+		r.ID = id
+		require.ErrorIs(t, testSpace.EncodeHost(make([]byte, 512), r), layout.ErrField)
+	}
+	checkRaw(t, hostSector("", testHost()), []raw{
+		{"state", 42, []byte{0}, "host state 0"},
+		{"armed", 43, []byte{2}, "watchdog armed 2, want 0 to 1"},
+		{"highest", 46, u16(21), "highest host 21"},
+		{"incarnation", 48, u64(0), "incarnation 0"},
+		{"count", 104, u16(17), "number of verdicts 17"},
+		{"count smaller", 104, u16(1), "reserved bytes 192 to 431"},
+		{"count larger", 104, u16(3), "verdict 3: host 0"},
+		{"name length", 106, u16(65), "host name of 65 bytes"},
+		{"name shorter", 106, u16(1), "zeroes behind it"},
+		{"name longer", 106, u16(20), "control"},
+		{"reserved", 108, []byte{1}, "reserved bytes 108 to 111"},
+		{"verdict reserved", 182, []byte{0, 1}, "reserved bytes 178 to 183"},
+		{"verdict incarnation", 184, u64(0), "verdict 1: incarnation 0"},
+	})
+}
+
+func verdicts(n int) (all []layout.Verdict) {
+	for i := range n {
+		all = append(all, layout.Verdict{Host: 20 - i, Incarnation: uint64(i + 1)})
+	}
+	return all
+}
+
+func TestEntryLimits(t *testing.T) {
+	type entry = layout.Entry
+	checkLimits(t, testEntry, entrySector, []limit[entry]{
+		{"lock first", func(r *entry) { r.Lock = 1 }, ""},
+		{"lock last", func(r *entry) { r.Lock = 1000 }, ""},
+		{"name at", func(r *entry) { r.Name = "x" }, ""},
+		{"name at high", func(r *entry) { r.Name = strings.Repeat("x", 128) }, ""},
+		{"name above", func(r *entry) { r.Name = strings.Repeat("x", 129) }, "lock name of 129 bytes, want 1 to 128"},
+		{"name control", func(r *entry) { r.Name = "\x1b[0m" }, "control"},
+		{"permits below", func(r *entry) { r.Permits = 0 }, "permits 0, want 1 to 2000"},
+		{"permits at", func(r *entry) { r.Permits = 1 }, ""},
+		{"permits at high", func(r *entry) { r.Permits = 2000 }, ""},
+		{"permits above", func(r *entry) { r.Permits = 2001 }, "permits 2001"},
+		{"creation below", func(r *entry) { r.Creation = 0 }, "creation 0"},
+		{"creation at", func(r *entry) { r.Creation = math.MaxUint64 }, ""},
+		{"free", func(r *entry) { r.Name, r.Permits = "", 0 }, ""},
+		{"free with permits", func(r *entry) { r.Name = "" }, "permits of a free entry 2"},
+		{"free without creation", func(r *entry) { *r = entry{Lock: 7} }, "creation 0"},
+	})
+	for _, lock := range []int{-1, 0, 1001} {
+		r := testEntry()
+		r.Lock = lock
+		require.ErrorIs(t, testSpace.EncodeEntry(make([]byte, 512), r), layout.ErrField)
+	}
+	checkRaw(t, entrySector("", testEntry()), []raw{
+		{"permits", 44, u16(2001), "permits 2001"},
+		{"free with permits", 46, append(u16(0), append(u64(9), make([]byte, 128)...)...), "permits of a free entry"},
+		{"name length", 46, u16(129), "lock name of 129 bytes"},
+		{"name shorter", 46, u16(1), "zeroes behind it"},
+		{"creation", 48, u64(0), "creation 0"},
+		{"name not UTF-8", 56, []byte{0xff}, "UTF-8"},
+	})
+}
+
+func TestSlotLimits(t *testing.T) {
+	type slot = layout.Slot
+	checkLimits(t, testSlot, slotSector, []limit[slot]{
+		{"lock internal", func(r *slot) { r.Lock = 0 }, ""},
+		{"lock last", func(r *slot) { r.Lock = 1000 }, ""},
+		{"host first", func(r *slot) { r.Host, r.Ticket = 1, layout.MakeTicket(1, 1) }, ""},
+		{"host last", func(r *slot) { r.Host, r.Ticket = 20, layout.MakeTicket(1, 20) }, ""},
+		{"incarnation", func(r *slot) { r.Incarnation = 0 }, "incarnation 0"},
+		{"creation none", func(r *slot) { r.Creation = 0 }, ""},
+		{"largest words", func(r *slot) { r.Incarnation, r.Creation, r.Sequence = 1<<64-1, 1<<64-1, 1<<64-1 }, ""},
+		{"phase at", func(r *slot) { r.Phase = layout.Idle }, ""},
+		{"phase above", func(r *slot) { r.Phase = 4 }, "phase 4, want 0 to 3"},
+		{"mode at", func(r *slot) { r.Mode = layout.Exclusive }, ""},
+		{"mode above", func(r *slot) { r.Mode = 2 }, "mode 2, want 0 to 1"},
+		{"ticket none", func(r *slot) { r.Ticket = 0 }, ""},
+		{"ticket least", func(r *slot) { r.Ticket = layout.MakeTicket(0, 3) }, ""},
+		{"ticket at", func(r *slot) { r.Ticket = layout.MakeTicket(layout.MaxNumber, 3) }, ""},
+		{"ticket of another", func(r *slot) { r.Ticket = layout.MakeTicket(1, 4) }, "ticket 2052 is of host 4, want 3"},
+		{"ticket of none", func(r *slot) { r.Ticket = 2048 }, "ticket 2048 is of host 0"},
+		{"ticket above", func(r *slot) { r.Ticket = 1<<63 + 3 }, "ticket 9223372036854775811, want a number below 2^63"},
+		{"value token none", func(r *slot) { r.ValueToken = 0 }, ""},
+		{"value token at", func(r *slot) { r.ValueToken = layout.MakeTicket(layout.MaxNumber, 20) }, ""},
+		{"value token host", func(r *slot) { r.ValueToken = layout.MakeTicket(1, 21) }, "value token 2069 is of host 21, want 1 to 20"},
+		{"value token above", func(r *slot) { r.ValueToken = 1 << 63 }, "value token"},
+		{"value none", func(r *slot) { r.Value = nil }, ""},
+		{"value at", func(r *slot) { r.Value = []byte(strings.Repeat("\x00\xff", 128)) }, ""},
+		{"value above", func(r *slot) { r.Value = make([]byte, 257) }, "bytes of value 257, want 0 to 256"},
+		{"pid none", func(r *slot) { r.Holder.PID = 0 }, ""},
+		{"pid below", func(r *slot) { r.Holder.PID = -1 }, "process id -1"},
+		{"pid at", func(r *slot) { r.Holder.PID = math.MaxInt32 }, ""},
+		{"pid above", func(r *slot) { r.Holder.PID = math.MaxInt32 + 1 }, "process id 2147483648"},
+		{"since none", func(r *slot) { r.Holder.Since = time.Time{} }, ""},
+		{"since before", func(r *slot) { r.Holder.Since = time.UnixMicro(-1) }, "since"},
+		{"since last", func(r *slot) { r.Holder.Since = lastTime }, ""},
+		{"since after", func(r *slot) { r.Holder.Since = lastTime.Add(time.Microsecond) }, "since"},
+		{"command none", func(r *slot) { r.Holder.Command = "" }, ""},
+		{"command at", func(r *slot) { r.Holder.Command = strings.Repeat("x", 80) }, ""},
+		{"command above", func(r *slot) { r.Holder.Command = strings.Repeat("x", 81) }, "command of 81 bytes, want 0 to 80"},
+		{"command control", func(r *slot) { r.Holder.Command = "a\nb" }, "control"},
+	})
+	for _, at := range [][2]int{{-1, 3}, {1001, 3}, {7, 0}, {7, -1}, {7, 21}} {
+		r := testSlot()
+		r.Lock, r.Host, r.Ticket = at[0], at[1], 0
+		require.ErrorIs(t, testSpace.EncodeSlot(make([]byte, 512), r), layout.ErrField)
+	}
+	checkRaw(t, slotSector("", testSlot()), []raw{
+		{"phase", 46, []byte{4}, "phase 4"},
+		{"mode", 47, []byte{2}, "mode 2"},
+		{"incarnation", 48, u64(0), "incarnation 0"},
+		{"ticket", 72, u64(4), "ticket 4 is of host 4, want 3"},
+		{"ticket sign", 79, []byte{0x80}, "below 2^63"},
+		{"value token", 80, u64(21), "value token 21 is of host 21"},
+		{"since", 88, u64(1 << 63), "since"},
+		{"pid", 96, u32(1 << 31), "process id 2147483648"},
+		{"command length", 100, u16(81), "command of 81 bytes"},
+		{"command shorter", 100, u16(3), "zeroes behind it"},
+		{"command control", 104, []byte{9}, "control"},
+		{"value length", 102, u16(257), "value of 257 bytes"},
+		{"value shorter", 102, u16(3), "zeroes behind it"},
+	})
+}
+
+func TestTimesKeepMicroseconds(t *testing.T) {
+	slot := testSlot()
+	slot.Holder.Since = testTime.Add(999 * time.Nanosecond).In(time.FixedZone("east", 7200))
+	buf := make([]byte, 512)
+	require.NoError(t, testSpace.EncodeSlot(buf, slot))
+	found, err := testSpace.DecodeSlot(buf, 7, 3)
+	require.NoError(t, err)
+	require.Equal(t, testTime, found.Holder.Since)
+
+	slot.Holder.Since = time.Unix(0, 999)
+	require.NoError(t, testSpace.EncodeSlot(buf, slot))
+	found, err = testSpace.DecodeSlot(buf, 7, 3)
+	require.NoError(t, err)
+	require.True(t, found.Holder.Since.IsZero(), "1970 itself is the unknown time")
+}
+
+func TestDecodedValueIsACopy(t *testing.T) {
+	buf := encoded(t, slotSector("", testSlot()))
+	found, err := testSpace.DecodeSlot(buf, 7, 3)
+	require.NoError(t, err)
+	clear(buf)
+	require.Equal(t, testSlot().Value, found.Value)
+
+	slot := testSlot()
+	slot.Value = []byte{}
+	require.NoError(t, testSpace.EncodeSlot(buf, slot))
+	found, err = testSpace.DecodeSlot(buf, 7, 3)
+	require.NoError(t, err)
+	require.Nil(t, found.Value)
+}
+
+func TestFindSuperblock(t *testing.T) {
+	other := testSuperblock
+	other.UUID[0]++
+	with := func(sb layout.Superblock, stride int) layout.Superblock {
+		sb.Geometry.Stride = stride
+		return sb
+	}
+	put := func(head []byte, sb layout.Superblock, which int) {
+		at := sb.Geometry.Superblock(which)
+		require.NoError(t, sb.Encode(head[at:at+512], which))
+	}
+	damage := func(head []byte) { head[100] ^= 1 }
+
+	for stride := layout.MinStride; stride <= layout.MaxStride; stride *= 2 {
+		sb := with(testSuperblock, stride)
+		head := make([]byte, layout.HeadSize)
+		put(head, sb, 0)
+		put(head, sb, 1)
+		for _, size := range []int{512, stride + 512, layout.HeadSize} {
+			found, used, err := layout.FindSuperblock(head[:size])
+			require.NoError(t, err)
+			require.Equal(t, sb, found)
+			require.Equal(t, 0, used)
+		}
+		damage(head)
+		found, used, err := layout.FindSuperblock(head[:stride+512])
+		require.NoError(t, err)
+		require.Equal(t, sb, found)
+		require.Equal(t, 1, used)
+		_, _, err = layout.FindSuperblock(head[:stride+511])
+		require.ErrorIs(t, err, layout.ErrChecksum, "the copy is not all there")
+		clear(head[:512])
+		_, used, err = layout.FindSuperblock(head)
+		require.NoError(t, err, "a wiped superblock is found by its copy")
+		require.Equal(t, 1, used)
+	}
+
+	for _, c := range []struct {
+		name string
+		fill func(head []byte)
+		size int
+		want error
+	}{
+		{"no bytes", func([]byte) {}, 0, layout.ErrShort},
+		{"few bytes", func([]byte) {}, 511, layout.ErrShort},
+		{"zeroes", func([]byte) {}, layout.HeadSize, layout.ErrVirgin},
+		{"one sector of zeroes", func(head []byte) { head[512] = 1 }, 512, layout.ErrVirgin},
+		{"zeroes, then a file system", func(head []byte) { head[1080] = 0x53 }, layout.HeadSize, layout.ErrMagic},
+		{"partition table", func(head []byte) { head[510], head[511] = 0x55, 0xaa }, layout.HeadSize, layout.ErrMagic},
+		{"both damaged", func(head []byte) {
+			put(head, testSuperblock, 0)
+			put(head, testSuperblock, 1)
+			damage(head)
+			damage(head[4096:])
+		}, layout.HeadSize, layout.ErrChecksum},
+		{"copy at the wrong stride", func(head []byte) {
+			require.NoError(t, testSuperblock.Encode(head[512:1024], 1))
+		}, layout.HeadSize, layout.ErrMagic},
+		{"superblock in place of the copy", func(head []byte) {
+			require.NoError(t, testSuperblock.Encode(head[4096:4608], 0))
+		}, layout.HeadSize, layout.ErrMagic},
+		{"later version over a forgotten copy", func(head []byte) {
+			put(head, testSuperblock, 0)
+			put(head, testSuperblock, 1)
+			head[4] = 2
+			reseal(head)
+		}, layout.HeadSize, layout.ErrVersion},
+		{"two copies", func(head []byte) {
+			put(head, testSuperblock, 0)
+			put(head, with(testSuperblock, 512), 1)
+			put(head, with(other, 65536), 1)
+			damage(head)
+		}, layout.HeadSize, layout.ErrChecksum},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			head := make([]byte, layout.HeadSize)
+			c.fill(head)
+			found, used, err := layout.FindSuperblock(head[:c.size])
+			require.ErrorIs(t, err, c.want)
+			require.Zero(t, found)
+			require.Zero(t, used)
+		})
+	}
+
+	t.Run("damaged version", func(t *testing.T) {
+		head := make([]byte, layout.HeadSize)
+		put(head, testSuperblock, 0)
+		put(head, testSuperblock, 1)
+		head[4] = 2
+		_, used, err := layout.FindSuperblock(head)
+		require.NoError(t, err)
+		require.Equal(t, 1, used)
+	})
+}
+
+func drawText(t *rapid.T, low, high int, name string) string {
+	r := rapid.Rune().Filter(func(r rune) bool { return !unicode.IsControl(r) })
+	return rapid.StringOfN(r, low, high, high).Draw(t, name)
+}
+
+func drawTime(t *rapid.T, name string) time.Time {
+	us := rapid.Int64Range(0, lastTime.UnixMicro()).Draw(t, name)
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}
+
+func drawTicket(t *rapid.T, low, high int, name string) layout.Ticket {
+	if rapid.Bool().Draw(t, name+" none") {
+		return 0
+	}
+	return layout.MakeTicket(rapid.Uint64Range(0, layout.MaxNumber).Draw(t, name), rapid.IntRange(low, high).Draw(t, name+" host"))
+}
+
+func drawSuperblock(t *rapid.T) layout.Superblock {
+	return layout.Superblock{
+		UUID: layout.UUID(append(rapid.SliceOfN(rapid.Byte(), 15, 15).Draw(t, "uuid"), 1)),
+		Name: drawText(t, 0, 64, "lockspace name"),
+		Geometry: layout.Geometry{
+			Stride: 512 << rapid.IntRange(0, 7).Draw(t, "stride"),
+			Hosts:  rapid.IntRange(1, layout.MaxHosts).Draw(t, "hosts"),
+			Locks:  rapid.IntRange(1, layout.MaxLocks).Draw(t, "locks"),
+		},
+		Lease:     time.Duration(rapid.Int64Range(1e6, 3600e6).Draw(t, "lease")) * time.Microsecond,
+		Policy:    layout.Policy(rapid.IntRange(0, 2).Draw(t, "policy")),
+		Formatted: drawTime(t, "formatted"),
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		sb := drawSuperblock(t)
+		space, g := sb.Space(), sb.Geometry
+		host := rapid.IntRange(1, g.Hosts).Draw(t, "host")
+		lock := rapid.IntRange(1, g.Locks).Draw(t, "lock")
+		buf := make([]byte, g.Stride)
+		for which := range 2 {
+			require.NoError(t, sb.Encode(buf, which))
+			found, err := layout.DecodeSuperblock(buf, which)
+			require.NoError(t, err)
+			require.Equal(t, sb, found)
+		}
+
+		word := func(name string) uint64 { return rapid.Uint64().Draw(t, name) }
+		id := func(name string) [16]byte { return [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, name)) }
+		record := layout.HostRecord{
+			ID: host, Incarnation: word("incarnation") | 1, Sequence: word("sequence"), Name: drawText(t, 0, 64, "host name"),
+			State: layout.HostState(rapid.IntRange(1, 3).Draw(t, "state")), MachineID: id("machine"), BootID: id("boot"),
+			Highest: rapid.IntRange(0, g.Hosts).Draw(t, "highest"), WatchdogArmed: rapid.Bool().Draw(t, "armed"),
+			WatchdogSeconds: rapid.Uint16().Draw(t, "seconds"), PRKey: word("key"),
+		}
+		for range rapid.IntRange(0, 16).Draw(t, "verdicts") {
+			record.Verdicts = append(record.Verdicts, layout.Verdict{
+				Host: rapid.IntRange(1, g.Hosts).Draw(t, "dead host"), Incarnation: word("dead incarnation") | 1})
+		}
+		require.NoError(t, space.EncodeHost(buf, record))
+		foundRecord, err := space.DecodeHost(buf, host)
+		require.NoError(t, err)
+		require.Equal(t, record, foundRecord)
+
+		entry := layout.Entry{Lock: lock, Name: drawText(t, 0, 128, "lock name"), Creation: word("creation") | 1}
+		if !entry.Free() {
+			entry.Permits = rapid.IntRange(1, layout.MaxHosts).Draw(t, "permits")
+		}
+		require.NoError(t, space.EncodeEntry(buf, entry))
+		foundEntry, err := space.DecodeEntry(buf, lock)
+		require.NoError(t, err)
+		require.Equal(t, entry, foundEntry)
+
+		slot := layout.Slot{
+			Lock: rapid.IntRange(0, g.Locks).Draw(t, "slot lock"), Host: host,
+			Incarnation: word("slot incarnation") | 1, Creation: word("slot creation"), Sequence: word("slot sequence"),
+			Phase: layout.Phase(rapid.IntRange(0, 3).Draw(t, "phase")), Mode: layout.Mode(rapid.IntRange(0, 1).Draw(t, "mode")),
+			Ticket: drawTicket(t, host, host, "ticket"), ValueToken: drawTicket(t, 1, g.Hosts, "value token"),
+			Holder: layout.Holder{
+				PID: rapid.IntRange(0, math.MaxInt32).Draw(t, "pid"), Since: drawTime(t, "since"),
+				Command: layout.TruncateCommand(rapid.String().Draw(t, "command")),
+			},
+		}
+		if value := rapid.SliceOfN(rapid.Byte(), 0, 256).Draw(t, "value"); len(value) > 0 {
+			slot.Value = value
+		}
+		require.NoError(t, space.EncodeSlot(buf, slot))
+		foundSlot, err := space.DecodeSlot(buf, slot.Lock, host)
+		require.NoError(t, err)
+		require.Equal(t, slot, foundSlot)
+	})
+}

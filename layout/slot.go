@@ -1,0 +1,290 @@
+package layout
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// MaxCommand is how much of a holder's command a slot keeps, in bytes.
+	MaxCommand = 80
+
+	// MaxValue is the longest value of a lock, in bytes.
+	MaxValue = 256
+)
+
+// Phase is how far a host is on its way through the bakery.
+type Phase uint8
+
+// The phases of a slot.
+const (
+	Idle     Phase = iota // wants nothing; the ticket is its last one
+	Choosing              // draws a number, or has entered by the fast path
+	Waiting               // has drawn its number
+	Held                  // is inside; ordered as Waiting is
+)
+
+var phaseNames = []string{"idle", "choosing", "waiting", "held"}
+
+func (p Phase) String() string { return enumString("phase", phaseNames, uint8(p)) }
+
+// MarshalText returns the phase's name.
+func (p Phase) MarshalText() ([]byte, error) { return enumText("phase", phaseNames, uint8(p)) }
+
+// UnmarshalText reads the phase's name.
+func (p *Phase) UnmarshalText(text []byte) error {
+	value, err := parseEnum("phase", phaseNames, string(text))
+	if err == nil {
+		*p = Phase(value)
+	}
+	return err
+}
+
+// Mode is how a lock is wanted or held.
+type Mode uint8
+
+// The modes of a lock.
+const (
+	Exclusive Mode = iota
+	Shared
+)
+
+var modeNames = []string{"exclusive", "shared"}
+
+func (m Mode) String() string { return enumString("mode", modeNames, uint8(m)) }
+
+// MarshalText returns the mode's name.
+func (m Mode) MarshalText() ([]byte, error) { return enumText("mode", modeNames, uint8(m)) }
+
+// UnmarshalText reads the mode's name.
+func (m *Mode) UnmarshalText(text []byte) error {
+	value, err := parseEnum("mode", modeNames, string(text))
+	if err == nil {
+		*m = Mode(value)
+	}
+	return err
+}
+
+// Holder says for people who holds the lock; the protocol does not look at it.
+type Holder struct {
+	PID     int       // 0 if unknown
+	Since   time.Time // UTC; microseconds are kept; the zero time if unknown
+	Command string    // as TruncateCommand returns it
+}
+
+// Slot is the word of one host on one lock: Lamport's choosing[i] and number[i], in a sector that only host
+// i writes.
+//
+//	 bytes  | field
+//	--------|---------------------------------------------------------------------
+//	  0- 39 | header; magic "BKSL"
+//	 40- 43 | lock
+//	 44- 45 | host id
+//	 46     | phase: 0 idle, 1 choosing, 2 waiting, 3 held
+//	 47     | mode: 0 exclusive, 1 shared
+//	 48- 55 | incarnation of the host, not zero
+//	 56- 63 | creation of the lock
+//	 64- 71 | sequence
+//	 72- 79 | ticket; its host bits are the host id, or all of it is zero
+//	 80- 87 | value token: the token under which the value was written, or zero
+//	 88- 95 | holder: since when, in microseconds since 1970, 0 if unknown
+//	 96- 99 | holder: process id, 0 if unknown
+//	100-101 | holder: length of the command
+//	102-103 | length of the value
+//	104-183 | holder: command, UTF-8, zeroes behind it
+//	184-439 | value, any bytes, zeroes behind it
+//	440-511 | reserved, zero
+type Slot struct {
+	Lock, Host  int
+	Incarnation uint64 // of the host, when it wrote the slot; void once the host has another
+	Creation    uint64 // of the lock; that of the directory's entry, or above it if the lock was removed
+	Sequence    uint64 // grows with every write of the slot
+	Phase       Phase
+	Mode        Mode
+	Ticket      Ticket
+	Holder      Holder
+	Value       []byte // at most MaxValue bytes; nil and empty are the same
+	ValueToken  Ticket
+}
+
+const (
+	slotLock          = 40
+	slotHost          = 44
+	slotPhase         = 46
+	slotMode          = 47
+	slotIncarnation   = 48
+	slotCreation      = 56
+	slotSequence      = 64
+	slotTicket        = 72
+	slotValueToken    = 80
+	slotSince         = 88
+	slotPID           = 96
+	slotCommandLength = 100
+	slotValueLength   = 102
+	slotCommand       = 104
+	slotValue         = slotCommand + MaxCommand
+	slotEnd           = slotValue + MaxValue
+)
+
+const _ = uint(slotEnd-440) + uint(440-slotEnd) // slotEnd is 440
+
+// Virgin says whether the slot was never used: whether the record on disk is all zeroes.
+func (r Slot) Virgin() bool { return r.Incarnation == 0 }
+
+// TruncateCommand makes a command line fit for [Holder]: at most MaxCommand bytes, cut between two
+// characters, with '?' for every control character and every byte that is not UTF-8.
+func TruncateCommand(command string) string {
+	// A character shrinks from three bytes to one at most, so what is cut off here would be cut off below.
+	command = command[:min(len(command), 4*MaxCommand)]
+	command = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, command)
+	end := min(len(command), MaxCommand)
+	for end < len(command) && !utf8.RuneStart(command[end]) {
+		end--
+	}
+	return command[:end]
+}
+
+func (r *Slot) check(g Geometry) error {
+	if err := within("lock", r.Lock, 0, g.Locks); err != nil {
+		return err
+	}
+	if err := within("host", r.Host, 1, g.Hosts); err != nil {
+		return err
+	}
+	if err := checkIncarnation(r.Incarnation); err != nil {
+		return err
+	}
+	if err := checkEnum("phase", phaseNames, uint8(r.Phase)); err != nil {
+		return err
+	}
+	if err := checkEnum("mode", modeNames, uint8(r.Mode)); err != nil {
+		return err
+	}
+	if err := r.Ticket.check("ticket", g.Hosts); err != nil {
+		return err
+	}
+	if r.Ticket != 0 && r.Ticket.Host() != r.Host {
+		return fmt.Errorf("ticket %v is of host %d, want %d: %w", r.Ticket, r.Ticket.Host(), r.Host, ErrField)
+	}
+	if err := r.ValueToken.check("value token", g.Hosts); err != nil {
+		return err
+	}
+	if err := within("bytes of value", len(r.Value), 0, MaxValue); err != nil {
+		return err
+	}
+	if err := within("process id", r.Holder.PID, 0, math.MaxInt32); err != nil {
+		return err
+	}
+	if err := checkTime("since", r.Holder.Since); err != nil {
+		return err
+	}
+	return checkText("command", r.Holder.Command, 0, MaxCommand)
+}
+
+// EncodeSlot writes a slot into buf, and zeroes into the rest of buf.
+func (s Space) EncodeSlot(buf []byte, r Slot) error {
+	if err := s.encodeSlot(buf, &r); err != nil {
+		return fmt.Errorf("slot of host %d in lock %d: %w", r.Host, r.Lock, err)
+	}
+	return nil
+}
+
+func (s Space) encodeSlot(buf []byte, r *Slot) error {
+	if err := checkSize(buf); err != nil {
+		return err
+	}
+	if err := checkUUID(s.UUID); err != nil {
+		return err
+	}
+	if err := r.check(s.Geometry); err != nil {
+		return err
+	}
+	clear(buf)
+	le.PutUint32(buf[slotLock:], uint32(r.Lock))
+	le.PutUint16(buf[slotHost:], uint16(r.Host))
+	buf[slotPhase] = byte(r.Phase)
+	buf[slotMode] = byte(r.Mode)
+	le.PutUint64(buf[slotIncarnation:], r.Incarnation)
+	le.PutUint64(buf[slotCreation:], r.Creation)
+	le.PutUint64(buf[slotSequence:], r.Sequence)
+	le.PutUint64(buf[slotTicket:], uint64(r.Ticket))
+	le.PutUint64(buf[slotValueToken:], uint64(r.ValueToken))
+	le.PutUint64(buf[slotSince:], micros(r.Holder.Since))
+	le.PutUint32(buf[slotPID:], uint32(r.Holder.PID))
+	le.PutUint16(buf[slotCommandLength:], uint16(len(r.Holder.Command)))
+	le.PutUint16(buf[slotValueLength:], uint16(len(r.Value)))
+	copy(buf[slotCommand:slotValue], r.Holder.Command)
+	copy(buf[slotValue:slotEnd], r.Value)
+	seal(buf, magicSlot, s.UUID, s.Geometry.Slot(r.Lock, r.Host))
+	return nil
+}
+
+// DecodeSlot reads the slot of a host in a lock. All zeroes are a virgin slot. Nothing is allocated unless
+// there is a command or a value; the value is the caller's own.
+func (s Space) DecodeSlot(buf []byte, lock, host int) (Slot, error) {
+	address := s.Geometry.Slot(lock, host)
+	r, err := s.decodeSlot(buf, lock, host, address)
+	if err != nil {
+		return Slot{}, fmt.Errorf("slot of host %d in lock %d at byte %d: %w", host, lock, address, err)
+	}
+	return r, nil
+}
+
+func (s Space) decodeSlot(buf []byte, lock, host int, address int64) (r Slot, err error) {
+	if err := checkSize(buf); err != nil {
+		return r, err
+	}
+	buf = buf[:RecordSize]
+	r.Lock, r.Host = lock, host
+	if isZero(buf) {
+		return r, nil
+	}
+	if err := unseal(buf, magicSlot); err != nil {
+		return r, err
+	}
+	if err := isOf(buf, s.UUID, address); err != nil {
+		return r, err
+	}
+	if err := isNumber("lock", int(le.Uint32(buf[slotLock:])), lock); err != nil {
+		return r, err
+	}
+	if err := isNumber("host", int(le.Uint16(buf[slotHost:])), host); err != nil {
+		return r, err
+	}
+	if err := checkReserved(buf, slotEnd); err != nil {
+		return r, err
+	}
+	r.Phase = Phase(buf[slotPhase])
+	r.Mode = Mode(buf[slotMode])
+	r.Incarnation = le.Uint64(buf[slotIncarnation:])
+	r.Creation = le.Uint64(buf[slotCreation:])
+	r.Sequence = le.Uint64(buf[slotSequence:])
+	r.Ticket = Ticket(le.Uint64(buf[slotTicket:]))
+	r.ValueToken = Ticket(le.Uint64(buf[slotValueToken:]))
+	if r.Holder.Since, err = decodeTime("since", le.Uint64(buf[slotSince:])); err != nil {
+		return r, err
+	}
+	r.Holder.PID = int(le.Uint32(buf[slotPID:]))
+	length := le.Uint16(buf[slotCommandLength:])
+	if r.Holder.Command, err = decodeText("command", buf[slotCommand:slotValue], length); err != nil {
+		return r, err
+	}
+	value, err := decodeBytes("value", buf[slotValue:slotEnd], le.Uint16(buf[slotValueLength:]))
+	if err != nil {
+		return r, err
+	}
+	if len(value) > 0 {
+		r.Value = bytes.Clone(value)
+	}
+	return r, r.check(s.Geometry)
+}

@@ -1,0 +1,239 @@
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	// MinLease and MaxLease bound the lease of a lockspace, which is a whole number of microseconds.
+	MinLease = time.Second
+	MaxLease = time.Hour
+
+	// HeadSize is how much of the beginning of a device FindSuperblock needs to find a copy at any stride.
+	HeadSize = 128 << 10
+)
+
+const _ = uint(HeadSize - MaxStride - RecordSize)
+
+// Policy says what it takes for a silent host to be treated as dead.
+type Policy uint8
+
+// The policies.
+const (
+	PolicyLease  Policy = iota // its lease has run out
+	PolicyFence                // and a fence agent has confirmed that it is cut off
+	PolicyManual               // an operator has said so
+)
+
+var policyNames = []string{"lease", "fence", "manual"}
+
+// ParsePolicy reads "lease", "fence" or "manual".
+func ParsePolicy(text string) (Policy, error) {
+	value, err := parseEnum("policy", policyNames, text)
+	return Policy(value), err
+}
+
+func (p Policy) String() string { return enumString("policy", policyNames, uint8(p)) }
+
+// MarshalText returns the policy's name.
+func (p Policy) MarshalText() ([]byte, error) { return enumText("policy", policyNames, uint8(p)) }
+
+// UnmarshalText is ParsePolicy.
+func (p *Policy) UnmarshalText(text []byte) error {
+	value, err := ParsePolicy(string(text))
+	if err == nil {
+		*p = value
+	}
+	return err
+}
+
+// Superblock is what all hosts of a lockspace must agree on. Only formatting writes it.
+//
+//	 bytes  | field
+//	--------|---------------------------------------------------------------------
+//	  0- 39 | header; magic "BKSB"; the address is 0, that of the copy its stride
+//	 40- 43 | stride
+//	 44- 47 | hosts
+//	 48- 51 | locks
+//	 52     | policy: 0 lease, 1 fence, 2 manual
+//	 53     | reserved, zero
+//	 54- 55 | length of the name
+//	 56- 63 | lease in microseconds
+//	 64- 71 | time of formatting, in microseconds since 1970, 0 if unknown
+//	 72-135 | name, UTF-8, zeroes behind it
+//	136-511 | reserved, zero
+type Superblock struct {
+	UUID      UUID
+	Name      string // at most MaxName bytes, may be empty
+	Geometry  Geometry
+	Lease     time.Duration
+	Policy    Policy
+	Formatted time.Time // UTC; microseconds are kept
+}
+
+const (
+	superblockStride     = 40
+	superblockHosts      = 44
+	superblockLocks      = 48
+	superblockPolicy     = 52
+	superblockReserved   = 53
+	superblockNameLength = 54
+	superblockLease      = 56
+	superblockFormatted  = 64
+	superblockName       = 72
+	superblockEnd        = superblockName + MaxName
+)
+
+const _ = uint(superblockEnd-136) + uint(136-superblockEnd) // superblockEnd is 136
+
+// Space returns what encodes and decodes the lockspace's other records.
+func (sb Superblock) Space() Space { return Space{UUID: sb.UUID, Geometry: sb.Geometry} }
+
+func (sb *Superblock) check() error {
+	if err := checkUUID(sb.UUID); err != nil {
+		return err
+	}
+	if err := sb.Geometry.Validate(); err != nil {
+		return err
+	}
+	if err := checkEnum("policy", policyNames, uint8(sb.Policy)); err != nil {
+		return err
+	}
+	if sb.Lease < MinLease || sb.Lease > MaxLease || sb.Lease%time.Microsecond != 0 {
+		return fmt.Errorf("lease %v, want %v to %v in whole microseconds: %w", sb.Lease, MinLease, MaxLease, ErrField)
+	}
+	if err := checkTime("formatted", sb.Formatted); err != nil {
+		return err
+	}
+	return ValidateLockspaceName(sb.Name)
+}
+
+// Encode writes the superblock (copy 0) or its copy (copy 1) into buf, and zeroes into the rest of buf. On
+// an error, ErrShort or ErrField, buf is unchanged.
+func (sb Superblock) Encode(buf []byte, copy int) error {
+	mustBeWithin("superblock copy", copy, 0, 1)
+	if err := sb.encode(buf, copy); err != nil {
+		return fmt.Errorf("%s: %w", superblockWhere(copy), err)
+	}
+	return nil
+}
+
+func (sb *Superblock) encode(buf []byte, which int) error {
+	if err := checkSize(buf); err != nil {
+		return err
+	}
+	if err := sb.check(); err != nil {
+		return err
+	}
+	clear(buf)
+	le.PutUint32(buf[superblockStride:], uint32(sb.Geometry.Stride))
+	le.PutUint32(buf[superblockHosts:], uint32(sb.Geometry.Hosts))
+	le.PutUint32(buf[superblockLocks:], uint32(sb.Geometry.Locks))
+	buf[superblockPolicy] = byte(sb.Policy)
+	le.PutUint16(buf[superblockNameLength:], uint16(len(sb.Name)))
+	le.PutUint64(buf[superblockLease:], uint64(sb.Lease/time.Microsecond))
+	le.PutUint64(buf[superblockFormatted:], micros(sb.Formatted))
+	copy(buf[superblockName:superblockEnd], sb.Name)
+	seal(buf, magicSuperblock, sb.UUID, sb.Geometry.Superblock(which))
+	return nil
+}
+
+// DecodeSuperblock reads the superblock (copy 0) or its copy (copy 1). A copy's address is the stride that
+// the copy itself records; that it was read from there is for the caller to check, as FindSuperblock does.
+func DecodeSuperblock(buf []byte, copy int) (Superblock, error) {
+	mustBeWithin("superblock copy", copy, 0, 1)
+	sb, err := decodeSuperblock(buf, copy)
+	if err != nil {
+		return Superblock{}, fmt.Errorf("%s: %w", superblockWhere(copy), err)
+	}
+	return sb, nil
+}
+
+func decodeSuperblock(buf []byte, which int) (sb Superblock, err error) {
+	if err := checkSize(buf); err != nil {
+		return sb, err
+	}
+	buf = buf[:RecordSize]
+	if isZero(buf) {
+		return sb, fmt.Errorf("all zeroes: %w", ErrVirgin)
+	}
+	if err := unseal(buf, magicSuperblock); err != nil {
+		return sb, err
+	}
+	stride := le.Uint32(buf[superblockStride:])
+	if err := isAt(buf, int64(stride)*int64(which)); err != nil {
+		return sb, err
+	}
+	if err := checkReserved(buf, superblockEnd); err != nil {
+		return sb, err
+	}
+	if err := checkZero(buf, superblockReserved, superblockNameLength); err != nil {
+		return sb, err
+	}
+	sb.UUID = UUID(buf[headerUUID:headerEnd])
+	sb.Geometry = Geometry{
+		Stride: int(stride),
+		Hosts:  int(le.Uint32(buf[superblockHosts:])),
+		Locks:  int(le.Uint32(buf[superblockLocks:])),
+	}
+	sb.Policy = Policy(buf[superblockPolicy])
+	lease := le.Uint64(buf[superblockLease:])
+	if lease > uint64(MaxLease/time.Microsecond) {
+		return sb, fmt.Errorf("lease %d us, want %v to %v: %w", lease, MinLease, MaxLease, ErrField)
+	}
+	sb.Lease = time.Duration(lease) * time.Microsecond
+	if sb.Formatted, err = decodeTime("formatted", le.Uint64(buf[superblockFormatted:])); err != nil {
+		return sb, err
+	}
+	length := le.Uint16(buf[superblockNameLength:])
+	if sb.Name, err = decodeText("lockspace name", buf[superblockName:superblockEnd], length); err != nil {
+		return sb, err
+	}
+	return sb, sb.check()
+}
+
+func superblockWhere(copy int) string {
+	if copy == 0 {
+		return "superblock at byte 0"
+	}
+	return "copy of the superblock"
+}
+
+// FindSuperblock looks for a superblock in the first bytes of a device, at least RecordSize and ideally
+// HeadSize of them: first at byte 0, and where that is no good for its copy at every stride there is. It
+// returns which of the two it found, 0 or 1.
+//
+// Without either the error tells what is there: ErrVirgin if head holds nothing but zeroes, else what is
+// wrong at byte 0. Zeroes there with something behind them are ErrMagic: many file systems begin so.
+func FindSuperblock(head []byte) (sb Superblock, copyUsed int, err error) {
+	sb, err = DecodeSuperblock(head, 0)
+	if err == nil || errors.Is(err, ErrShort) {
+		return sb, 0, err
+	}
+	// A superblock of a later version is not damage to be repaired from a copy, which could be an older one.
+	if errors.Is(err, ErrVersion) && le.Uint32(head[headerChecksum:]) == checksum(head) {
+		return sb, 0, err
+	}
+	found := 0
+	for stride := MinStride; stride <= MaxStride && stride+RecordSize <= len(head); stride *= 2 {
+		other, copyErr := DecodeSuperblock(head[stride:], 1)
+		if copyErr != nil || other.Geometry.Stride != stride {
+			continue
+		}
+		if found != 0 {
+			// An earlier format left its copy behind; which of the two is current only byte 0 could tell.
+			return Superblock{}, 0, fmt.Errorf("copies of two superblocks at bytes %d and %d (%v and %v): %w",
+				found, stride, sb.UUID, other.UUID, err)
+		}
+		sb, found = other, stride
+	}
+	switch {
+	case found != 0:
+		return sb, 1, nil
+	case errors.Is(err, ErrVirgin) && !isZero(head):
+		return sb, 0, fmt.Errorf("superblock at byte 0: zeroes, but the device holds something behind them: %w", ErrMagic)
+	}
+	return sb, 0, err
+}

@@ -1,0 +1,81 @@
+package layout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// MaxLockName is the longest name of a lock, in bytes.
+	MaxLockName = 128
+
+	// MaxName is the longest name of a lockspace or of a host, in bytes.
+	MaxName = 64
+)
+
+// ValidateLockName returns an ErrField unless name may name a lock: 1 to MaxLockName bytes of UTF-8 without
+// control characters.
+func ValidateLockName(name string) error { return checkText("lock name", name, 1, MaxLockName) }
+
+// ValidateLockspaceName returns an ErrField unless name may name a lockspace: at most MaxName bytes of
+// UTF-8 without control characters.
+func ValidateLockspaceName(name string) error { return checkText("lockspace name", name, 0, MaxName) }
+
+func checkText(field, text string, low, high int) error {
+	if len(text) < low || len(text) > high {
+		return fmt.Errorf("%s of %d bytes, want %d to %d: %w", field, len(text), low, high, ErrField)
+	}
+	if !utf8.ValidString(text) {
+		return fmt.Errorf("%s %q, want UTF-8: %w", field, text, ErrField)
+	}
+	for at, r := range text {
+		if unicode.IsControl(r) {
+			return fmt.Errorf("%s %q, want no control characters, found %U at byte %d: %w", field, text, r, at, ErrField)
+		}
+	}
+	return nil
+}
+
+// decodeText takes the first length bytes of a fixed area; the rest of it must be zero.
+func decodeText(field string, area []byte, length uint16) (string, error) {
+	found, err := decodeBytes(field, area, length)
+	return string(found), err
+}
+
+func decodeBytes(field string, area []byte, length uint16) ([]byte, error) {
+	if int(length) > len(area) {
+		return nil, fmt.Errorf("%s of %d bytes, want at most %d: %w", field, length, len(area), ErrField)
+	}
+	if !isZero(area[length:]) {
+		return nil, fmt.Errorf("%s of %d bytes, want zeroes behind it: %w", field, length, ErrField)
+	}
+	return area[:length], nil
+}
+
+func enumString(field string, names []string, value uint8) string {
+	if int(value) < len(names) {
+		return names[value]
+	}
+	return fmt.Sprintf("%s(%d)", field, value)
+}
+
+func enumText(field string, names []string, value uint8) ([]byte, error) {
+	if err := checkEnum(field, names, value); err != nil {
+		return nil, err
+	}
+	return []byte(names[value]), nil
+}
+
+func parseEnum(field string, names []string, text string) (uint8, error) {
+	if value := slices.Index(names, text); value >= 0 {
+		return uint8(value), nil
+	}
+	return 0, fmt.Errorf("%s %q, want %s: %w", field, text, strings.Join(names, " or "), ErrField)
+}
+
+func checkEnum(field string, names []string, value uint8) error {
+	return within(field, int(value), 0, len(names)-1)
+}
