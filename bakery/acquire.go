@@ -21,10 +21,11 @@ func (m *Machine) Acquire(r Request) Action {
 }
 
 // Attach reads the own slot and rewrites it if it is unreadable, so that
-// nobody has to wait for it. It ends in [Done] with the outcome Attached.
+// nobody has to wait for it. It ends in [Done] with the outcome Attached or
+// Exhausted.
 func (m *Machine) Attach() Action {
 	m.expect("Attach", stepIdle)
-	m.attached, m.healing = false, true
+	m.healing = true
 	return m.read(stepAttach)
 }
 
@@ -42,23 +43,27 @@ func (m *Machine) attach() Action {
 			own = v
 		}
 	}
-	m.attached = true
-	if !own.Readable {
-		m.last += hiddenSpan
-	}
-	if !m.healing {
-		return m.claim()
-	}
+	healing := m.healing
 	m.healing = false
-	if own.Readable {
+	if !m.attached {
+		ticket := own.Slot.Ticket
+		if !own.Readable {
+			m.last += hiddenSpan
+			if m.last > layout.MaxNumber {
+				return m.done(Exhausted)
+			}
+			ticket = layout.MakeTicket(m.last, m.cfg.Host)
+		}
+		// Kept even if no claim follows: the slot may be rewritten as it is.
+		m.mine.Ticket, m.attached = ticket, true
+	}
+	switch {
+	case !healing:
+		return m.claim()
+	case own.Readable:
 		return m.done(Attached)
 	}
-	if m.last > layout.MaxNumber {
-		return m.done(Exhausted)
-	}
-	m.mine.Ticket = layout.MakeTicket(m.last, m.cfg.Host)
-	m.after = Attached
-	return m.write(stepWithdraw, phaseIdle)
+	return m.withdraw(Attached)
 }
 
 // claim is step 1: announce the attempt, with a number reserved for it.
@@ -66,12 +71,12 @@ func (m *Machine) claim() Action {
 	if m.cancel {
 		return m.done(Cancelled)
 	}
-	m.number = max(m.last+1, m.request.Clock)
-	if m.number > layout.MaxNumber {
+	number := max(m.last+1, m.request.Clock)
+	if number > layout.MaxNumber {
 		return m.done(Exhausted)
 	}
-	m.last = m.number
-	m.mine.Ticket = layout.MakeTicket(m.number, m.cfg.Host)
+	m.last = number
+	m.mine.Ticket = layout.MakeTicket(number, m.cfg.Host)
 	m.mine.Mode = m.request.Mode
 	return m.write(stepClaim, phaseChoosing)
 }
@@ -94,18 +99,17 @@ func (m *Machine) look(fresh []Host) Action {
 	m.last = max(m.last, s.highest)
 	mode, k := m.mine.Mode, m.cfg.Permits
 	switch {
-	case s.ahead.admits(mode, k) && m.number > s.highest:
+	case s.ahead.admits(mode, k) && m.mine.Ticket.Number() > s.highest:
 		return m.enter()
-	case s.ahead.blocked > 0:
-		return m.poll(s)
 	case m.request.Try && !s.firm.admits(mode, k):
 		return m.withdraw(Busy)
+	case s.ahead.blocked > 0:
+		return m.poll(s)
 	case m.last >= layout.MaxNumber:
 		return m.withdraw(Exhausted)
 	}
 	m.last++
-	m.number = m.last
-	m.mine.Ticket = layout.MakeTicket(m.number, m.cfg.Host)
+	m.mine.Ticket = layout.MakeTicket(m.last, m.cfg.Host)
 	return m.write(stepNumber, phaseWaiting)
 }
 

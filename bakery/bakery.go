@@ -58,6 +58,7 @@ type Host struct {
 	Readable    bool
 	Incarnation uint64 // 0 for a record never written
 	Gone        bool   // left, never joined, or under a verdict
+	Unsettled   bool   // an earlier incarnation may not know yet that its record was taken over
 }
 
 // Config is what a machine is made for: one host's part in one lock.
@@ -66,6 +67,7 @@ type Config struct {
 	Incarnation uint64 // of this host's join, not 0
 	Creation    uint64 // of the directory entry, read by this incarnation; numbers begin above it
 	Permits     int    // exclusive holders at most, at least 1
+	Clock       uint64 // a number from the wall clock ([ClockNumber]) as the machine is made, or 0
 }
 
 // Kind says what an [Action] asks of the driver.
@@ -145,7 +147,6 @@ type Machine struct {
 	unsure   bool    // the views wait for a read of the host table
 	after    Outcome // what a withdrawal ends in
 	mine     Slot    // what the own slot shows, once a write under way has landed
-	number   uint64  // reserved or taken in this attempt
 	last     uint64  // highest number seen on this lock
 	met      int     // stepSuperseded: the host whose slot told of a newer entry
 	lost     int     // a dead host whose unreadable slot may tell of a newer entry, or 0
@@ -153,6 +154,7 @@ type Machine struct {
 	hosts    []Host  // the host table as last read
 	metOver  uint64  // what was known to be over of it when its entry's read was asked for
 	polling  Action  // the last Poll
+	doubt    bool    // polling: something could not be told that the polled slot will not tell
 	views    []View  // the last read, by host id - 1
 	peers    []peer  // what is known of the hosts, by host id - 1
 }
@@ -163,11 +165,12 @@ func New(cfg Config) *Machine {
 	if cfg.Host < 1 || cfg.Host > layout.MaxHosts || cfg.Incarnation == 0 || cfg.Permits < 1 {
 		panic(fmt.Sprintf("bakery: impossible config %+v", cfg))
 	}
-	return &Machine{cfg: cfg, last: cfg.Creation, mine: Slot{Incarnation: cfg.Incarnation, Creation: cfg.Creation}}
+	return &Machine{cfg: cfg, last: max(cfg.Creation, cfg.Clock), mine: Slot{Incarnation: cfg.Incarnation, Creation: cfg.Creation}}
 }
 
 // Mine is what the own slot shows, or will show once the write under way has
-// landed. Rewriting it as it is, with no write under way, is always allowed.
+// landed. Rewriting it as it is, with no write under way, is always allowed
+// once the first attempt or [Machine.Attach] has learned the own last ticket.
 func (m *Machine) Mine() Slot { return m.mine }
 
 // Holding tells whether the host is inside, in any mode.
@@ -180,7 +183,8 @@ func (m *Machine) Holding() bool {
 }
 
 // Token is the fencing token of the current hold's first grant; the driver
-// gives later local grants of the same hold the next ones.
+// gives the k-th local grant of the same hold [layout.Ticket.Grant] of k, and
+// goes on counting over changes of mode.
 func (m *Machine) Token() layout.Ticket { return m.mine.Ticket }
 
 // Mode is the mode of the attempt or hold.

@@ -51,10 +51,11 @@ func (m *Machine) HostsRead(hosts []Host) Action {
 
 // Polled reports a read of the one slot that a Poll asked for.
 func (m *Machine) Polled(v View) Action {
+	m.expect("Polled", stepLook, stepWait, stepSuperseded)
 	if m.polling.Host < 1 || m.polling.Host > len(m.views) {
 		m.expect("Polled")
 	}
-	if m.cancel || m.views[m.polling.Host-1] != v {
+	if m.cancel || m.doubt || m.views[m.polling.Host-1] != v {
 		return m.Recheck()
 	}
 	return m.polling

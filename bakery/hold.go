@@ -16,9 +16,14 @@ func (m *Machine) Settle() Action {
 	return m.write(stepSettle, phaseHeld)
 }
 
-// Downgrade turns an exclusive hold into a shared one, ticket unchanged.
+// Downgrade turns an exclusive hold into a shared one, ticket unchanged; it
+// ends in Granted with the [Machine.Mode] that holds then. With several
+// permits it stays exclusive, for other exclusive holders may be inside.
 func (m *Machine) Downgrade() Action {
 	m.expect("Downgrade", stepEntered)
+	if m.cfg.Permits > 1 {
+		return m.enter()
+	}
 	m.mine.Mode = layout.Shared
 	return m.write(stepDowngrade, phaseHeld)
 }

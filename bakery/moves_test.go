@@ -2,21 +2,9 @@ package bakery
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/bakeryd/bakeryd/layout"
 )
-
-// mutation is a rule left out or turned round, to show that its loss is seen.
-type mutation struct {
-	rule       string                                // whose loss it shows
-	splitWrite bool                                  // a number is written after the flag that goes with it
-	staleHosts bool                                  // host records are those from before the slots were read
-	views      func(m *Machine, views []View)        // changes what a read shows
-	read       func(m *Machine, views []View) Action // judges a read in the machine's place
-	joined     func(m *Machine)                      // changes a machine that comes back
-	remove     func(m *Machine) Action               // removes in the machine's place
-}
 
 // visit is called with every world that one event can lead to.
 type visit func(w *world, host int, what string)
@@ -33,11 +21,20 @@ func (w *world) say(format string, args ...any) string {
 func (w *world) moves(to visit) {
 	for i := range w.sc.hosts {
 		ac := &w.actors[i]
+		if w.hosts[i].Unsettled {
+			c := w.clone(i)
+			c.hosts[i].Unsettled = false
+			to(c, i, "is known to be the only one")
+		}
 		if ac.crashed {
 			w.deadMoves(i, to)
 			continue
 		}
-		w.faultMoves(i, to)
+		if !w.calm {
+			w.faultMoves(i, to)
+		}
+		w.healMoves(i, to)
+		w.overMoves(i, to)
 		if ac.healing {
 			w.landing(i, to, func(c *world) { c.actors[i].healing = false })
 			continue
@@ -70,9 +67,9 @@ func (w *world) restMoves(i int, to visit) {
 }
 
 func (w *world) holdMoves(i int, to visit) {
-	ac := &w.actors[i]
+	ac, mu := &w.actors[i], w.sc.mutate
 	do := func(what string, budget func(*world) *int, f func(*Machine) Action) {
-		if budget != nil && *budget(w) == 0 {
+		if budget != nil && (*budget(w) == 0 || w.calm) {
 			return
 		}
 		c := w.clone(i)
@@ -86,12 +83,16 @@ func (w *world) holdMoves(i int, to visit) {
 	do("releases", nil, (*Machine).Release)
 	do("settles", func(w *world) *int { return &w.actors[i].settles }, (*Machine).Settle)
 	if ac.m.Mode() == layout.Shared {
-		do("upgrades", changes, (*Machine).Upgrade)
+		upgrade := (*Machine).Upgrade
+		if mu != nil && mu.upgrade != nil {
+			upgrade = mu.upgrade
+		}
+		do("upgrades", changes, upgrade)
 		return
 	}
 	do("downgrades", changes, (*Machine).Downgrade)
 	remove := (*Machine).Remove
-	if mu := w.sc.mutate; mu != nil && mu.remove != nil {
+	if mu != nil && mu.remove != nil {
 		remove = mu.remove
 	}
 	do("removes", func(w *world) *int { return &w.removes }, remove)
@@ -99,7 +100,7 @@ func (w *world) holdMoves(i int, to visit) {
 
 func (w *world) tryMoves(i int, to visit) {
 	ac := &w.actors[i]
-	if ac.cancels > 0 && !ac.m.cancel && (ac.where != inside || ac.m.step == stepDrain) {
+	if ac.cancels > 0 && !w.calm && !ac.m.cancel && (ac.where != inside || ac.m.step == stepDrain) {
 		c := w.clone(i)
 		c.actors[i].cancels--
 		c.actors[i].m.Cancel()
@@ -115,31 +116,16 @@ func (w *world) tryMoves(i int, to visit) {
 				c.write(i, c.actors[i].act.Slot)
 				return
 			}
-			c.took(i, c.actors[i].m.Written())
+			c.report(i, (*Machine).Written)
 		})
 	case Read:
 		w.readMoves(i, to)
 	case Poll:
 		w.pollMoves(i, to)
 	case ReadHosts:
-		c := w.clone(i)
-		hosts := w.hosts[:w.sc.hosts]
-		if mu := w.sc.mutate; mu != nil && mu.staleHosts {
-			hosts = slices.Clone(hosts)
-			for h := range hosts {
-				hosts[h] = Host{Readable: true, Incarnation: uint64(h + 1)}
-			}
-		}
-		c.took(i, c.actors[i].m.HostsRead(hosts))
-		to(c, i, "reads the hosts")
+		w.hostMoves(i, to)
 	case ReadDirectory:
-		c := w.clone(i)
-		creation := uint64(0)
-		if w.dir == ac.entry {
-			creation = w.dir.creation
-		}
-		c.took(i, c.actors[i].m.DirectoryRead(creation))
-		to(c, i, "reads the directory")
+		w.entryMoves(i, to)
 	case ClearDirectory:
 		c := w.clone(i)
 		if c.dir == ac.entry {
@@ -149,9 +135,84 @@ func (w *world) tryMoves(i int, to visit) {
 		} else {
 			c.failf("host %d clears an entry that is not its own", i+1)
 		}
-		c.took(i, c.actors[i].m.DirectoryCleared())
+		c.report(i, (*Machine).DirectoryCleared)
 		to(c, i, "clears the entry")
 	}
+}
+
+// report gives host i's machine an event and carries on.
+func (w *world) report(i int, event func(*Machine) Action) {
+	ac := &w.actors[i]
+	if mu := w.sc.mutate; mu != nil && mu.event != nil {
+		w.took(i, mu.event(w, ac.m, event))
+		return
+	}
+	w.took(i, event(ac.m))
+}
+
+// hostMoves reads the host table; only later is that reported, for much may
+// happen between.
+func (w *world) hostMoves(i int, to visit) {
+	if !w.actors[i].sampled {
+		c := w.clone(i)
+		c.sampleHosts(i)
+		c.tell(i)
+		to(c, i, "reads the hosts")
+		for h := range w.sc.hosts {
+			if w.blind == 0 || h == i || w.calm {
+				continue
+			}
+			c := w.clone(i)
+			c.blind--
+			c.sampleHosts(i)
+			c.actors[i].table[h] = Host{}
+			c.tell(i)
+			to(c, i, w.say("reads the hosts, but not host %d", h+1))
+		}
+		return
+	}
+	c := w.clone(i)
+	n := &c.actors[i]
+	table := n.table
+	n.table, n.sampled = [worldHosts]Host{}, false
+	c.report(i, func(m *Machine) Action { return m.HostsRead(table[:w.sc.hosts]) })
+	to(c, i, "knows the hosts")
+}
+
+func (w *world) sampleHosts(i int) {
+	if mu := w.sc.mutate; mu == nil || !mu.staleHosts {
+		w.actors[i].table = w.hosts
+	}
+	w.actors[i].sampled = true
+}
+
+// tell lets a host know at once where nothing can happen between.
+func (w *world) tell(i int) {
+	if w.sc.crashes > 0 {
+		return
+	}
+	n := &w.actors[i]
+	table := n.table
+	n.table, n.sampled = [worldHosts]Host{}, false
+	w.report(i, func(m *Machine) Action { return m.HostsRead(table[:w.sc.hosts]) })
+}
+
+// entryMoves reads the directory entry, likewise.
+func (w *world) entryMoves(i int, to visit) {
+	c := w.clone(i)
+	n := &c.actors[i]
+	if !n.sampled {
+		n.sampled, n.found = true, 0
+		if w.dir == n.entry {
+			n.found = w.dir.creation
+		}
+		to(c, i, "reads the directory")
+		return
+	}
+	found := n.found
+	n.sampled, n.found = false, 0
+	c.report(i, func(m *Machine) Action { return m.DirectoryRead(found) })
+	to(c, i, "knows the directory")
 }
 
 // landing ends host i's write.
@@ -191,23 +252,21 @@ func (w *world) readMoves(i int, to visit) {
 			n.got[j] = v
 			n.mask |= 1 << j
 			if n.mask == 1<<w.sc.hosts-1 {
-				c.took(i, c.slotsRead(i))
+				c.slotsRead(i)
 			}
 			to(c, i, w.say("reads slot %d: %v", j+1, v))
 		}
 	}
 }
 
-func (w *world) slotsRead(i int) Action {
+func (w *world) slotsRead(i int) {
 	n := &w.actors[i]
-	views := append([]View(nil), n.got[:w.sc.hosts]...)
+	n.views = n.got
+	views := n.views[:w.sc.hosts]
 	if mu := w.sc.mutate; mu != nil && mu.views != nil {
-		mu.views(n.m, views)
+		mu.views(w, n.m, views)
 	}
-	if mu := w.sc.mutate; mu != nil && mu.read != nil {
-		return mu.read(n.m, views)
-	}
-	return n.m.SlotsRead(views)
+	w.report(i, func(m *Machine) Action { return m.SlotsRead(views) })
 }
 
 // pollMoves reads the polled slot where that shows something new.
@@ -227,106 +286,11 @@ func (w *world) pollMoves(i int, to visit) {
 		c := w.clone(i)
 		a := c.actors[i].m.Polled(v)
 		if a.Kind == Poll {
+			c.drop(i)
 			continue
 		}
 		c.took(i, a)
 		to(c, i, w.say("polls slot %d: %v", j+1, v))
-	}
-	// A lease that read the host table tells of what is over.
-	for h := range w.sc.hosts {
-		p, now := ac.m.peers[h], w.hosts[h]
-		for _, inc := range []uint64{ac.m.views[h].Slot.Incarnation, p.live} {
-			if inc == 0 || inc == p.over || inc == now.Incarnation && !now.Gone {
-				continue
-			}
-			c := w.clone(i)
-			c.actors[i].m.Over(h+1, inc)
-			c.took(i, c.actors[i].m.Recheck())
-			to(c, i, w.say("learns that host %d, incarnation %d is over", h+1, inc))
-		}
-	}
-}
-
-// faultMoves are what may befall a living host.
-func (w *world) faultMoves(i int, to visit) {
-	ac := &w.actors[i]
-	sec := &w.disk[ac.entry.area][i]
-	if w.crashes > 0 {
-		c := w.clone(i)
-		c.crashes--
-		n := &c.actors[i]
-		n.crashed, n.act = true, Action{}
-		c.forget(i)
-		to(c, i, "dies")
-	}
-	if w.corrupt > 0 && !sec.writing && sec.now.Readable {
-		c := w.clone(i)
-		c.corrupt--
-		c.disk[ac.entry.area][i].now = View{}
-		to(c, i, "slot goes bad")
-	}
-	quiet := ac.m.attached && ac.act.Kind == 0 || ac.act.Kind == Poll || ac.act.Kind == Granted
-	if ac.act.Kind == 0 && !ac.m.attached && !sec.writing && !sec.now.Readable {
-		c := w.clone(i)
-		c.took(i, c.actors[i].m.Attach())
-		to(c, i, "attaches")
-	}
-	other := 1 - ac.entry.area
-	if s := &w.disk[other][i]; ac.act.Kind == 0 && !s.now.Readable && !s.writing {
-		c := w.clone(i)
-		s := &c.disk[other][i]
-		s.now = View{Readable: true, Slot: Slot{Incarnation: ac.inc, Creation: w.areas[other], Ticket: s.next.Slot.Ticket}}
-		to(c, i, "rewrites its slot of the other entry")
-	}
-	if quiet && !ac.healing && !sec.writing && (!sec.now.Readable || ac.heals > 0) {
-		c := w.clone(i)
-		n := &c.actors[i]
-		if sec.now.Readable {
-			n.heals--
-		}
-		n.healing = true
-		s := &c.disk[ac.entry.area][i]
-		s.next, s.writing = View{Slot: n.m.Mine(), Readable: true}, true
-		to(c, i, "rewrites its slot")
-	}
-}
-
-// deadMoves: its last write lands late, or never, or half; its death becomes
-// known; it comes back.
-func (w *world) deadMoves(i int, to visit) {
-	ac := &w.actors[i]
-	if s := w.disk[ac.entry.area][i]; s.writing {
-		for _, v := range []View{s.next, s.now, {}} {
-			c := w.clone(i)
-			c.disk[ac.entry.area][i] = sector{now: v}
-			to(c, i, w.say("last write ends as %v", v))
-		}
-	}
-	if s := w.disk[ac.entry.area][i]; w.corrupt > 0 && !s.writing && s.now.Readable {
-		c := w.clone(i)
-		c.corrupt--
-		c.disk[ac.entry.area][i].now = View{}
-		to(c, i, "slot goes bad")
-	}
-	if !w.hosts[i].Gone {
-		c := w.clone(i)
-		c.hosts[i].Gone = true
-		to(c, i, "is declared dead")
-	}
-	if w.sc.rejoin && !w.disk[ac.entry.area][i].writing {
-		c := w.clone(i)
-		n := &c.actors[i]
-		n.crashed, n.healing, n.split = false, false, false
-		n.inc += worldHosts
-		n.m = c.machine(i)
-		c.hosts[i] = Host{Readable: true, Incarnation: n.inc}
-		if c.dir != n.entry {
-			c.lookup(i)
-		}
-		if mu := w.sc.mutate; mu != nil && mu.joined != nil {
-			mu.joined(n.m)
-		}
-		to(c, i, "comes back")
 	}
 }
 
@@ -334,7 +298,7 @@ func (w *world) deadMoves(i int, to visit) {
 // again while another's write is under way may draw numbers without end.
 func (w *world) beyond() bool {
 	for i := range w.sc.hosts {
-		if w.sc.highest > 0 && w.actors[i].m.last > w.sc.highest {
+		if w.sc.highest > 0 && !w.actors[i].crashed && w.actors[i].m.last > w.sc.highest {
 			return true
 		}
 	}

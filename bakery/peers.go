@@ -7,12 +7,13 @@ type peer struct {
 	over   uint64 // an incarnation known to be over: what it wrote counts as idle
 	spared uint64 // an incarnation that died before the removal it had begun came about
 	hidden uint64 // the highest number that its unreadable slot may hide
+	hider  uint64 // the incarnation that its record showed then
 }
 
 // hiddenSpan is how far a number may lie above all others on the lock without
 // having been seen: about 71 minutes of clock. It is granted once per
-// unreadable slot of a dead host, for the slot no longer changes; granting it
-// at every attempt would use the numbers up.
+// unreadable slot of a dead incarnation; granting it at every attempt would
+// use the numbers up.
 const hiddenSpan = 1 << 24
 
 // standing is what a slot means for the host that read it.
@@ -23,6 +24,7 @@ const (
 	active                  // choosing, waiting or held, by an incarnation not known to be over
 	blocked                 // unreadable, and its host not dead: may be anything
 	unsure                  // the host table must be read to tell
+	unknown                 // in the way, for the host table was read and did not tell
 	newer                   // tells of a directory entry newer than ours
 )
 
@@ -37,10 +39,10 @@ func (m *Machine) standing(i int, fresh []Host) standing {
 			return blocked
 		case fresh == nil:
 			return unsure
-		case i < len(fresh) && fresh[i].Readable && fresh[i].Gone:
+		case i < len(fresh) && fresh[i].dead():
 			return idle
 		}
-		return blocked
+		return unknown
 	}
 	s := v.Slot
 	if s.Creation > m.cfg.Creation && (s.Incarnation != p.spared || p.spared == 0) {
@@ -55,8 +57,11 @@ func (m *Machine) standing(i int, fresh []Host) standing {
 	if fresh == nil {
 		return unsure
 	}
-	return blocked // the record itself could not be read
+	return unknown // the record could not be read, or is unsettled
 }
+
+// dead tells whether no incarnation of the host can be up.
+func (h Host) dead() bool { return h.Readable && h.Gone && !h.Unsettled }
 
 // learn takes in a host table read after the views.
 func (m *Machine) learn(hosts []Host) {
@@ -66,11 +71,11 @@ func (m *Machine) learn(hosts []Host) {
 		}
 		h, p, s := hosts[i], &m.peers[i], m.views[i]
 		p.live = 0
-		if !h.Gone {
+		if !h.Gone && h.Incarnation != p.over { // the table may be older than an Over
 			p.live = h.Incarnation
 		}
-		if s.Readable && s.Slot.Incarnation != 0 && s.Slot.Incarnation != p.live {
-			p.over = s.Slot.Incarnation
+		if inc := s.Slot.Incarnation; s.Readable && inc != 0 && inc != p.live && (inc == h.Incarnation || !h.Unsettled) {
+			p.over = inc
 		}
 	}
 }
@@ -86,6 +91,15 @@ func (m *Machine) Over(host int, incarnation uint64) {
 	if p.live == incarnation {
 		p.live = 0
 	}
+}
+
+// Current is the incarnation of a host that the machine takes for current, or
+// 0: what [Machine.Over] may be told of beside those that slots show.
+func (m *Machine) Current(host int) uint64 {
+	if host > len(m.peers) {
+		return 0
+	}
+	return m.peers[host-1].live
 }
 
 // grow makes room for what is known of hosts 1..n.

@@ -37,7 +37,7 @@ func (m *Machine) drain(fresh []Host) Action {
 		m.unsure = true
 		return Action{Kind: ReadHosts}
 	case s.ahead != (tally{}):
-		return m.pollFor(0, s.rank())
+		return m.pollFor(0, s.rank(), false)
 	}
 	m.last = max(m.last, s.highest)
 	m.mine.Creation = m.last + 1
@@ -86,7 +86,7 @@ func (m *Machine) DirectoryRead(creation uint64) Action {
 	switch {
 	case v.Readable && v.Slot.Creation <= m.cfg.Creation:
 		return m.claim() // the removal was taken back
-	case !v.Readable && m.met <= len(m.hosts) && m.hosts[m.met-1].Readable && m.hosts[m.met-1].Gone:
+	case !v.Readable && m.met <= len(m.hosts) && m.hosts[m.met-1].dead():
 		return m.claim() // the look asks for the entry again
 	case v.Readable && v.Slot.Incarnation == m.metOver:
 		p.spared = m.metOver
@@ -94,7 +94,10 @@ func (m *Machine) DirectoryRead(creation uint64) Action {
 	case m.request.Try:
 		return m.done(Busy)
 	}
-	return m.pollFor(m.met, 1)
+	// A death told of while the hosts or the entry were read may have come too
+	// late, and is not told of again.
+	known := v.Readable && m.met <= len(m.hosts) && m.hosts[m.met-1].Readable && !m.hosts[m.met-1].Unsettled
+	return m.pollFor(m.met, 1, !known || p.over != m.metOver)
 }
 
 // cleared goes on after a look or a wait met an unreadable slot of a dead host.

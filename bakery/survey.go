@@ -42,6 +42,8 @@ type survey struct {
 	front       int // the slot directly ahead: the greatest ticket of those in conflict
 	frontTicket layout.Ticket
 	unsettled   int // a host in conflict that is choosing, or unreadable
+
+	doubt bool // a host record could not be read
 }
 
 // survey judges the views; fresh as for standing. In the doorway everybody
@@ -59,19 +61,20 @@ func (m *Machine) survey(fresh []Host, doorway bool) survey {
 		if i == m.cfg.Host-1 {
 			continue
 		}
-		switch m.standing(i, fresh) {
+		switch st := m.standing(i, fresh); st {
 		case idle:
 			if !v.Readable {
-				s.highest = max(s.highest, m.hidden(i, readable))
+				s.highest = max(s.highest, m.hidden(i, fresh[i].Incarnation, readable))
 				s.lost = i + 1
 			}
 		case active:
 			if doorway || v.Slot.Phase == phaseChoosing || v.Slot.Ticket < m.mine.Ticket {
 				s.count(i+1, v.Slot, m.mine.Mode)
 			}
-		case blocked:
+		case blocked, unknown:
 			s.ahead.blocked++
 			s.unsettled = i + 1
+			s.doubt = s.doubt || st == unknown
 		case unsure:
 			s.unsure = true
 		case newer:
@@ -97,11 +100,12 @@ func (s *survey) count(host int, o Slot, mode layout.Mode) {
 	}
 }
 
-// hidden is the bound on what the unreadable slot of a dead host may hide.
-func (m *Machine) hidden(i int, highest uint64) uint64 {
+// hidden is the bound on what the unreadable slot of a dead host may hide. The
+// slot no longer changes, unless a later incarnation came and died in its turn.
+func (m *Machine) hidden(i int, dead, highest uint64) uint64 {
 	p := &m.peers[i]
-	if p.hidden == 0 {
-		p.hidden = highest + hiddenSpan
+	if p.hidden == 0 || p.hider != dead {
+		p.hidden, p.hider = highest+hiddenSpan, dead
 	}
 	return p.hidden
 }
@@ -116,22 +120,26 @@ func (s *survey) rank() int {
 func (m *Machine) poll(s survey) Action {
 	host := s.front
 	switch {
-	case s.ahead.blocked > 0 || host == 0:
+	case s.ahead.blocked > 0:
 		host = s.unsettled
 	case m.cfg.Permits > 1:
 		host = 0
+	case host == 0:
+		host = s.unsettled
 	}
-	return m.pollFor(host, s.rank())
+	return m.pollFor(host, s.rank(), s.doubt)
 }
 
-func (m *Machine) pollFor(host, rank int) Action {
-	m.polling = Action{Kind: Poll, Host: host, Rank: rank}
+// pollFor polls a host's slot. With doubt, everything is read again even if
+// that slot stays as it is: what is missing comes by no slot and no Over.
+func (m *Machine) pollFor(host, rank int, doubt bool) Action {
+	m.polling, m.doubt = Action{Kind: Poll, Host: host, Rank: rank}, doubt
 	return m.polling
 }
 
 // Others counts, from a read of the slots under a hold, who else takes part:
-// who asks for or holds the lock in either mode. What cannot be told counts
-// as both.
+// who asks for or holds the lock in either mode. What cannot be told counts:
+// as both modes, if the mode cannot be told either.
 func (m *Machine) Others(views []View) (exclusive, shared int) {
 	m.expect("Others", stepEntered)
 	m.see(views)
@@ -139,9 +147,10 @@ func (m *Machine) Others(views []View) (exclusive, shared int) {
 		if i == m.cfg.Host-1 {
 			continue
 		}
-		switch m.standing(i, nil) {
-		case idle:
-		case active:
+		st := m.standing(i, nil)
+		switch {
+		case st == idle:
+		case st == active || st == unsure && v.Readable:
 			if v.Slot.Mode == layout.Shared {
 				shared++
 			} else {

@@ -1,7 +1,6 @@
 package bakery
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -28,9 +27,11 @@ type scenario struct {
 	removes int           // removals of the lock, in all
 	crashes int           // hosts that may die, in all
 	rejoin  bool          // a dead host may come back
+	unsure  bool          // its record is not believed at first to be the only one
 	highest uint64        // numbers above it are not followed further; 0: all are
 	corrupt int           // sectors that may go bad, in all
 	heals   int           // rewrites of the own slot as it is, a host
+	blind   int           // reads of a host record that may fail, in all
 	mutate  *mutation
 }
 
@@ -58,8 +59,12 @@ type actor struct {
 	m       *Machine
 	act     Action
 	got     [worldHosts]View // the read under way
+	views   [worldHosts]View // the same, for the machine alone
 	mask    uint8            // which sectors of it are done
-	entry   entry            // by which it takes part
+	table   [worldHosts]Host // the hosts or the entry as read, to be reported yet
+	found   uint64
+	sampled bool
+	entry   entry // by which it takes part
 	inc     uint64
 	rounds  int
 	crashed bool
@@ -85,16 +90,26 @@ type world struct {
 	areas   [2]uint64 // the creation ids of both entries, cleared or not
 	actors  [worldHosts]actor
 
-	removes, crashes, corrupt int
+	removes, crashes, corrupt, blind int
 
 	granted layout.Ticket // highest token of an exclusive grant
 	ended   layout.Ticket // the same, of those that have ended
 	fault   string
-	telling bool
+	telling bool // moves are to be worded
+	calm    bool // nothing goes wrong any more
+	spare   *spares
+}
+
+// spares are worlds and machines for reuse: most moves lead to a world that
+// was seen before.
+type spares struct {
+	worlds   []*world
+	machines []*Machine
 }
 
 func newWorld(sc *scenario) *world {
-	w := &world{sc: sc, dir: entry{creation: 1}, lastDir: 1, areas: [2]uint64{1, 0}, removes: sc.removes, crashes: sc.crashes, corrupt: sc.corrupt}
+	w := &world{sc: sc, dir: entry{creation: 1}, lastDir: 1, areas: [2]uint64{1, 0},
+		removes: sc.removes, crashes: sc.crashes, corrupt: sc.corrupt, blind: sc.blind, spare: &spares{}}
 	for i := range sc.hosts {
 		w.hosts[i] = Host{Readable: true, Incarnation: uint64(i + 1)}
 		for a := range w.disk {
@@ -114,19 +129,42 @@ func (w *world) machine(i int) *Machine {
 	ac := &w.actors[i]
 	m := New(Config{Host: i + 1, Incarnation: ac.inc, Creation: ac.entry.creation, Permits: w.sc.permits})
 	m.grow(w.sc.hosts)
+	if w.sc.crashes == 0 && w.sc.blind == 0 {
+		// A read of the host table would tell nothing.
+		for h := range m.peers {
+			m.peers[h].live = uint64(h + 1)
+		}
+	}
+	if mu := w.sc.mutate; mu != nil && mu.made != nil {
+		mu.made(m)
+	}
 	return m
 }
 
 // clone copies the world for an event of host i; other hosts' machines are
 // shared, for they do not change.
 func (w *world) clone(i int) *world {
-	c := *w
-	m := *w.actors[i].m
-	m.views = append([]View(nil), m.views...)
-	m.peers = append([]peer(nil), m.peers...)
-	m.hosts = append([]Host(nil), m.hosts...)
-	c.actors[i].m = &m
-	return &c
+	c, m := &world{}, &Machine{}
+	if s := w.spare; len(s.worlds) > 0 {
+		c, s.worlds = s.worlds[len(s.worlds)-1], s.worlds[:len(s.worlds)-1]
+	}
+	if s := w.spare; len(s.machines) > 0 {
+		m, s.machines = s.machines[len(s.machines)-1], s.machines[:len(s.machines)-1]
+	}
+	*c = *w
+	from, views, peers, hosts := w.actors[i].m, m.views, m.peers, m.hosts
+	*m = *from
+	m.views = append(views[:0], from.views...)
+	m.peers = append(peers[:0], from.peers...)
+	m.hosts = append(hosts[:0], from.hosts...)
+	c.actors[i].m = m
+	return c
+}
+
+// drop takes back a clone made for host i that nobody keeps.
+func (w *world) drop(i int) {
+	w.spare.worlds = append(w.spare.worlds, w)
+	w.spare.machines = append(w.spare.machines, w.actors[i].m)
 }
 
 func (w *world) failf(format string, args ...any) {
@@ -152,6 +190,9 @@ func (w *world) took(i int, a Action) {
 		ac.mask = 1 << i
 		ac.got = [worldHosts]View{}
 		ac.got[i] = w.disk[ac.entry.area][i].now
+		if mu := w.sc.mutate; mu != nil && mu.staleHosts {
+			ac.table = w.hosts
+		}
 		if ac.m.step == stepWait {
 			ac.doored = true
 		}
@@ -177,7 +218,7 @@ func (w *world) write(i int, s Slot) {
 		// The flag is cleared in one write, the ticket follows in another.
 		if s.Phase == layout.Waiting && !ac.split {
 			ac.split = true
-			sec.next.Slot.Phase, sec.next.Slot.Ticket = layout.Waiting, 0
+			sec.next.Slot.Phase, sec.next.Slot.Ticket = layout.Idle, sec.now.Slot.Ticket
 		} else {
 			ac.split = false
 		}
@@ -201,20 +242,26 @@ func (w *world) begin(i int) {
 // leave ends host i's hold; its attempt, when the write that says so begins.
 func (w *world) leave(i int) {
 	ac := &w.actors[i]
-	if ac.where == inside {
-		if ac.held == layout.Exclusive {
-			w.ended = max(w.ended, ac.m.Token())
-		}
-		ac.where = trying
-	}
+	w.exit(i)
 	switch ac.m.step {
 	case stepWithdraw, stepRelease, stepUnmark, stepIdle, stepRemoved:
 		w.forget(i)
 	}
 }
 
+func (w *world) exit(i int) {
+	ac := &w.actors[i]
+	if ac.where == inside {
+		if ac.held == layout.Exclusive {
+			w.ended = max(w.ended, ac.m.Token())
+		}
+		ac.where, ac.held = trying, 0
+	}
+}
+
 func (w *world) forget(i int) {
-	w.actors[i].where, w.actors[i].doored = resting, false
+	ac := &w.actors[i]
+	ac.where, ac.doored, ac.before, ac.endedMax = resting, false, 0, 0
 	for j := range w.sc.hosts {
 		w.actors[j].before &^= 1 << i
 	}
@@ -277,87 +324,4 @@ func (w *world) lookup(i int) {
 	ac.entry = w.dir
 	ac.m = w.machine(i)
 	// The machine learns the slot that it finds there, as a daemon's would.
-}
-
-// key is the world's state, without what no longer matters.
-func (w *world) key(b []byte) []byte {
-	for a := range w.disk {
-		if a == 1 && w.sc.removes == 0 {
-			break
-		}
-		for i := range w.sc.hosts {
-			s := &w.disk[a][i]
-			b = appendView(b, s.now)
-			if s.writing {
-				b = appendView(append(b, 1), s.next)
-			}
-		}
-	}
-	for i := range w.sc.hosts {
-		b = w.actors[i].key(b, w.sc.hosts)
-		if w.sc.crashes > 0 {
-			b = append(b, byte(w.hosts[i].Incarnation), bit(w.hosts[i].Gone))
-		}
-	}
-	b = append(b, byte(w.dir.creation), byte(w.dir.area), byte(w.lastDir), byte(w.areas[0]), byte(w.areas[1]), byte(w.removes), byte(w.crashes), byte(w.corrupt))
-	b = binary.AppendUvarint(append(b, bit(w.fault != "")), uint64(w.granted))
-	return binary.AppendUvarint(b, uint64(w.ended))
-}
-
-func (ac *actor) key(b []byte, hosts int) []byte {
-	m := ac.m
-	b = append(b, byte(m.step), byte(ac.act.Kind), bit(m.cancel)|bit(m.unsure)<<1|bit(m.attached)<<2|
-		bit(ac.crashed)<<3|bit(ac.healing)<<4|bit(ac.split)<<5|bit(ac.doored)<<6|bit(m.request.Try)<<7,
-		byte(ac.rounds), byte(ac.settles), byte(ac.cancels), byte(ac.changes), byte(ac.heals),
-		ac.where, byte(ac.held), ac.before, byte(ac.inc), byte(ac.entry.creation), byte(ac.entry.area),
-		byte(m.request.Mode), byte(m.request.Clock), byte(m.after), byte(m.met), byte(m.metOver))
-	b = appendView(b, View{Slot: m.mine, Readable: true})
-	b = binary.AppendUvarint(b, m.number)
-	b = binary.AppendUvarint(b, m.last)
-	b = binary.AppendUvarint(b, uint64(ac.endedMax))
-	if ac.act.Kind == Read {
-		b = append(b, ac.mask)
-		for i := range hosts {
-			if ac.mask&(1<<i) != 0 {
-				b = appendView(b, ac.got[i])
-			}
-		}
-	}
-	if ac.act.Kind == Poll {
-		b = append(b, byte(ac.act.Host))
-		if ac.act.Host > 0 {
-			b = appendView(b, m.views[ac.act.Host-1])
-		}
-	}
-	if m.unsure || m.step == stepSuperseded || m.lost != 0 {
-		for _, v := range m.views {
-			b = appendView(b, v)
-		}
-	}
-	if b = append(b, byte(m.lost)); m.lost != 0 {
-		for _, h := range m.hosts {
-			b = append(b, byte(h.Incarnation), bit(h.Gone))
-		}
-	}
-	for _, p := range m.peers {
-		b = append(b, byte(p.live), byte(p.over), byte(p.spared))
-		b = binary.AppendUvarint(b, p.hidden)
-	}
-	return b
-}
-
-func appendView(b []byte, v View) []byte {
-	if !v.Readable {
-		return append(b, 0xff)
-	}
-	s := v.Slot
-	b = append(b, byte(s.Phase)<<1|byte(s.Mode), byte(s.Incarnation), byte(s.Creation))
-	return binary.AppendUvarint(b, uint64(s.Ticket))
-}
-
-func bit(v bool) byte {
-	if v {
-		return 1
-	}
-	return 0
 }

@@ -107,7 +107,9 @@ func TestGeometryPanicsOutside(t *testing.T) {
 		"encode copy 2":    func() { _ = testSuperblock.Encode(buf, 2) },
 		"ticket of host 0": func() { layout.MakeTicket(1, 0) },
 		"host 2001":        func() { layout.MakeTicket(1, 2001) },
-		"number 2^52":      func() { layout.MakeTicket(1<<52, 1) },
+		"number 2^44":      func() { layout.MakeTicket(1<<44, 1) },
+		"grant -1":         func() { layout.MakeTicket(1, 1).Grant(-1) },
+		"grant 256":        func() { layout.MakeTicket(1, 1).Grant(256) },
 	} {
 		require.Panics(t, f, name)
 	}

@@ -120,6 +120,7 @@ type foreign map[string]any
 func foreignRead(b []byte) foreign {
 	n := func(from, to int) uint64 { return foreignLE(b[from : to+1]) } // inclusive, as in the tables
 	text := func(from int, length uint64) string { return string(b[from : from+int(length)]) }
+	ticket := func(w uint64) string { return fmt.Sprintf("%d of host %d, grant %d", w>>19, w>>8&2047, w&255) }
 	u := hex.EncodeToString(b[24:40])
 	r := foreign{
 		"magic": string(b[0:4]), "version": n(4, 5), "address": n(16, 23),
@@ -149,8 +150,8 @@ func foreignRead(b []byte) foreign {
 	case "BKSL":
 		r["lock"], r["host"], r["phase"], r["mode"] = n(40, 43), n(44, 45), n(46, 46), n(47, 47)
 		r["incarnation"], r["creation"], r["sequence"] = n(48, 55), n(56, 63), n(64, 71)
-		r["ticket"] = fmt.Sprintf("%d of host %d", n(72, 79)>>11, n(72, 79)&2047)
-		r["token"] = fmt.Sprintf("%d of host %d", n(80, 87)>>11, n(80, 87)&2047)
+		r["ticket"] = ticket(n(72, 79))
+		r["token"] = ticket(n(80, 87))
 		r["since"], r["pid"] = foreignTime(b[88:96]), n(96, 99)
 		r["command"] = text(104, n(100, 101))
 		r["value"] = text(184, n(102, 103))
@@ -187,12 +188,12 @@ func TestForeignReader(t *testing.T) {
 			"name": ""}),
 		"slot-held": header("BKSL", 4096*(2+20+1000+7*20+2), foreign{"lock": u(7), "host": u(3), "phase": u(3),
 			"mode": u(1), "incarnation": u(0x1122334455667788), "creation": u(9), "sequence": u(12),
-			"ticket": "1767323045678901 of host 3", "token": "1767323045000000 of host 9",
+			"ticket": "6903605647183 of host 3, grant 0", "token": "6903605644531 of host 9, grant 5",
 			"since": "2026-01-02T03:04:05.678901Z", "pid": u(4711), "command": "/usr/bin/rsync -a /srv/ /mnt/",
 			"value": "generation=18\x00\xff"}),
 		"slot-idle": header("BKSL", 4096*(2+20+1000+19), foreign{"lock": u(0), "host": u(20), "phase": u(0),
-			"mode": u(0), "incarnation": u(1), "creation": u(0), "sequence": u(0), "ticket": "1 of host 20",
-			"token": "0 of host 0", "since": "unknown", "pid": u(0), "command": "", "value": ""}),
+			"mode": u(0), "incarnation": u(1), "creation": u(0), "sequence": u(0), "ticket": "1 of host 20, grant 0",
+			"token": "0 of host 0, grant 0", "since": "unknown", "pid": u(0), "command": "", "value": ""}),
 	} {
 		require.Equal(t, want, foreignRead(golden(t, name)), name)
 	}

@@ -45,10 +45,10 @@ func testEntry() layout.Entry {
 func testSlot() layout.Slot {
 	return layout.Slot{
 		Lock: 7, Host: 3, Incarnation: 0x1122334455667788, Creation: 9, Sequence: 12,
-		Phase: layout.Held, Mode: layout.Shared, Ticket: layout.MakeTicket(1767323045678901, 3),
+		Phase: layout.Held, Mode: layout.Shared, Ticket: layout.MakeTicket(6903605647183, 3),
 		Holder:     layout.Holder{PID: 4711, Since: testTime, Command: "/usr/bin/rsync -a /srv/ /mnt/"},
 		Value:      []byte("generation=18\x00\xff"),
-		ValueToken: layout.MakeTicket(1767323045000000, 9),
+		ValueToken: layout.MakeTicket(6903605644531, 9).Grant(5),
 	}
 }
 

@@ -236,12 +236,14 @@ func TestSlotLimits(t *testing.T) {
 		{"ticket none", func(r *slot) { r.Ticket = 0 }, ""},
 		{"ticket least", func(r *slot) { r.Ticket = layout.MakeTicket(0, 3) }, ""},
 		{"ticket at", func(r *slot) { r.Ticket = layout.MakeTicket(layout.MaxNumber, 3) }, ""},
-		{"ticket of another", func(r *slot) { r.Ticket = layout.MakeTicket(1, 4) }, "ticket 2052 is of host 4, want 3"},
-		{"ticket of none", func(r *slot) { r.Ticket = 2048 }, "ticket 2048 is of host 0"},
-		{"ticket above", func(r *slot) { r.Ticket = 1<<63 + 3 }, "ticket 9223372036854775811, want a number below 2^63"},
+		{"ticket of another", func(r *slot) { r.Ticket = layout.MakeTicket(1, 4) }, "ticket 525312 is of host 4, want 3"},
+		{"ticket of none", func(r *slot) { r.Ticket = 1 << 19 }, "ticket 524288 is of host 0"},
+		{"ticket of a grant", func(r *slot) { r.Ticket = layout.MakeTicket(1, 3).Grant(255) }, "ticket 525311 is the token of grant 255, want 0"},
+		{"ticket above", func(r *slot) { r.Ticket = 1<<63 + 3<<8 }, "ticket 9223372036854776576, want a number below 2^63"},
 		{"value token none", func(r *slot) { r.ValueToken = 0 }, ""},
-		{"value token at", func(r *slot) { r.ValueToken = layout.MakeTicket(layout.MaxNumber, 20) }, ""},
-		{"value token host", func(r *slot) { r.ValueToken = layout.MakeTicket(1, 21) }, "value token 2069 is of host 21, want 1 to 20"},
+		{"value token at", func(r *slot) { r.ValueToken = layout.MakeTicket(layout.MaxNumber, 20).Grant(255) }, ""},
+		{"value token of none", func(r *slot) { r.ValueToken = 255 }, "value token 255 is of host 0"},
+		{"value token host", func(r *slot) { r.ValueToken = layout.MakeTicket(1, 21) }, "value token 529664 is of host 21, want 1 to 20"},
 		{"value token above", func(r *slot) { r.ValueToken = 1 << 63 }, "value token"},
 		{"value none", func(r *slot) { r.Value = nil }, ""},
 		{"value at", func(r *slot) { r.Value = []byte(strings.Repeat("\x00\xff", 128)) }, ""},
@@ -268,9 +270,10 @@ func TestSlotLimits(t *testing.T) {
 		{"phase", 46, []byte{4}, "phase 4"},
 		{"mode", 47, []byte{2}, "mode 2"},
 		{"incarnation", 48, u64(0), "incarnation 0"},
-		{"ticket", 72, u64(4), "ticket 4 is of host 4, want 3"},
+		{"ticket", 72, u64(4 << 8), "ticket 1024 is of host 4, want 3"},
+		{"ticket of a grant", 72, []byte{1}, "is the token of grant 1, want 0"},
 		{"ticket sign", 79, []byte{0x80}, "below 2^63"},
-		{"value token", 80, u64(21), "value token 21 is of host 21"},
+		{"value token", 80, u64(21 << 8), "value token 5376 is of host 21"},
 		{"since", 88, u64(1 << 63), "since"},
 		{"pid", 96, u32(1 << 31), "process id 2147483648"},
 		{"command length", 100, u16(81), "command of 81 bytes"},
@@ -427,6 +430,14 @@ func drawTicket(t *rapid.T, low, high int, name string) layout.Ticket {
 	return layout.MakeTicket(rapid.Uint64Range(0, layout.MaxNumber).Draw(t, name), rapid.IntRange(low, high).Draw(t, name+" host"))
 }
 
+func drawToken(t *rapid.T, hosts int) layout.Ticket {
+	ticket := drawTicket(t, 1, hosts, "value token")
+	if ticket == 0 {
+		return 0
+	}
+	return ticket.Grant(rapid.IntRange(0, layout.MaxGrants-1).Draw(t, "value token grant"))
+}
+
 func drawSuperblock(t *rapid.T) layout.Superblock {
 	return layout.Superblock{
 		UUID: layout.UUID(append(rapid.SliceOfN(rapid.Byte(), 15, 15).Draw(t, "uuid"), 1)),
@@ -486,7 +497,7 @@ func TestRoundTrip(t *testing.T) {
 			Lock: rapid.IntRange(0, g.Locks).Draw(t, "slot lock"), Host: host,
 			Incarnation: word("slot incarnation") | 1, Creation: word("slot creation"), Sequence: word("slot sequence"),
 			Phase: layout.Phase(rapid.IntRange(0, 3).Draw(t, "phase")), Mode: layout.Mode(rapid.IntRange(0, 1).Draw(t, "mode")),
-			Ticket: drawTicket(t, host, host, "ticket"), ValueToken: drawTicket(t, 1, g.Hosts, "value token"),
+			Ticket: drawTicket(t, host, host, "ticket"), ValueToken: drawToken(t, g.Hosts),
 			Holder: layout.Holder{
 				PID: rapid.IntRange(0, math.MaxInt32).Draw(t, "pid"), Since: drawTime(t, "since"),
 				Command: layout.TruncateCommand(rapid.String().Draw(t, "command")),

@@ -90,7 +90,7 @@ type Holder struct {
 //	 48- 55 | incarnation of the host, not zero
 //	 56- 63 | creation of the lock
 //	 64- 71 | sequence
-//	 72- 79 | ticket; its host bits are the host id, or all of it is zero
+//	 72- 79 | ticket; its host bits are the host id and its grant bits zero, or all of it is zero
 //	 80- 87 | value token: the token under which the value was written, or zero
 //	 88- 95 | holder: since when, in microseconds since 1970, 0 if unknown
 //	 96- 99 | holder: process id, 0 if unknown
@@ -175,6 +175,9 @@ func (r *Slot) check(g Geometry) error {
 	}
 	if r.Ticket != 0 && r.Ticket.Host() != r.Host {
 		return fmt.Errorf("ticket %v is of host %d, want %d: %w", r.Ticket, r.Ticket.Host(), r.Host, ErrField)
+	}
+	if r.Ticket.grant() != 0 {
+		return fmt.Errorf("ticket %v is the token of grant %d, want 0: %w", r.Ticket, r.Ticket.grant(), ErrField)
 	}
 	if err := r.ValueToken.check("value token", g.Hosts); err != nil {
 		return err

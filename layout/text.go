@@ -24,6 +24,10 @@ func ValidateLockName(name string) error { return checkText("lock name", name, 1
 // UTF-8 without control characters.
 func ValidateLockspaceName(name string) error { return checkText("lockspace name", name, 0, MaxName) }
 
+// ValidateHostName returns an ErrField unless name may be published by a host: at most MaxName bytes of UTF-8
+// without control characters.
+func ValidateHostName(name string) error { return checkText("host name", name, 0, MaxName) }
+
 func checkText(field, text string, low, high int) error {
 	if len(text) < low || len(text) > high {
 		return fmt.Errorf("%s of %d bytes, want %d to %d: %w", field, len(text), low, high, ErrField)

@@ -160,14 +160,16 @@ func TestTicket(t *testing.T) {
 	require.EqualValues(t, uint64(layout.MaxNumber), largest.Number())
 	require.Equal(t, 2000, largest.Host())
 	require.Less(t, uint64(largest), uint64(1)<<63)
-	require.Equal(t, "4099", layout.MakeTicket(2, 3).String())
+	require.EqualValues(t, 1<<63-1-47<<8, largest.Grant(255), "2000 is 47 below the largest host that fits")
+	require.Equal(t, "1049344", layout.MakeTicket(2, 3).String())
+	require.Equal(t, "1049351", layout.MakeTicket(2, 3).Grant(7).String())
 	require.Zero(t, layout.Ticket(0).Number()+uint64(layout.Ticket(0).Host()))
 
-	out, err := json.Marshal(map[string]layout.Ticket{"token": layout.MakeTicket(1<<51, 3)})
+	out, err := json.Marshal(map[string]layout.Ticket{"token": layout.MakeTicket(1<<43, 3)})
 	require.NoError(t, err)
-	require.Equal(t, `{"token":"4611686018427387907"}`, string(out))
-	for _, bad := range []string{"", "-1", "x", "1.0", " 1", "9223372036854775809", "18446744073709551616",
-		"2048", "2047", "2001"} {
+	require.Equal(t, `{"token":"4611686018427388672"}`, string(out))
+	for _, bad := range []string{"", "-1", "x", "1.0", " 1", "9223372036854776064", "18446744073709551616",
+		"524288", "524032", "512256", "1", "255"} {
 		found := layout.Ticket(1)
 		require.ErrorIs(t, found.UnmarshalText([]byte(bad)), layout.ErrField, bad)
 		require.EqualValues(t, 1, found)
@@ -181,13 +183,17 @@ func TestTicket(t *testing.T) {
 			n2 = n1
 		}
 		t1, t2 := layout.MakeTicket(n1, h1), layout.MakeTicket(n2, h2)
-		require.Equal(t, n1, t1.Number())
+		k := rapid.IntRange(0, layout.MaxGrants-1).Draw(t, "k")
+		token := t1.Grant(k)
+		require.Equal(t, n1, token.Number())
+		require.Equal(t, h1, token.Host())
+		require.Equal(t, t1 < t2, token < t2, "below the next larger ticket")
 		require.Equal(t, h1, t1.Host())
 		require.Equal(t, n1 < n2 || n1 == n2 && h1 < h2, t1 < t2, "lexicographic")
-		text, err := t1.MarshalText()
+		text, err := token.MarshalText()
 		require.NoError(t, err)
 		var back layout.Ticket
 		require.NoError(t, back.UnmarshalText(text))
-		require.Equal(t, t1, back)
+		require.Equal(t, token, back)
 	})
 }

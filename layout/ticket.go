@@ -6,20 +6,30 @@ import (
 )
 
 const (
-	// HostBits is the width of the host id inside a ticket.
-	HostBits = 11
+	// GrantBits is the width of the grant inside a token, HostBits that of the host id.
+	GrantBits = 8
+	HostBits  = 11
+
+	// MaxGrants is how many tokens one ticket stands for.
+	MaxGrants = 1 << GrantBits
 
 	// MaxNumber is the largest number of a ticket. Numbers never wrap: one that would exceed it is refused.
-	MaxNumber = 1<<52 - 1
+	MaxNumber = 1<<44 - 1
 )
 
-// Ticket is Lamport's pair of a number and the host that drew it, the number in the upper 52 bits of a
-// 63-bit word: to compare tickets is to compare the pairs. No two hosts ever write the same ticket. Zero is
-// no ticket. Fencing tokens are tickets too.
+const numberShift = HostBits + GrantBits
+
+// Ticket is Lamport's pair of a number and the host that drew it, in one 63-bit word: the number in the upper
+// 44 bits, the host in the next 11. To compare tickets is to compare the pairs. No two hosts ever write the
+// same ticket. Zero is no ticket.
+//
+// Fencing tokens are tickets too. One hold may serve several local grants, each with a token of its own: the
+// lowest 8 bits count them. They are 0 in the ticket of a slot, so all tokens of a hold lie between its ticket
+// and the next larger one that any host can draw.
 type Ticket uint64
 
-// The largest pair fits into 63 bits, so a ticket is safe in a signed word as well.
-const _ = int64(MaxNumber<<HostBits | (1<<HostBits - 1))
+// The largest token fits into 63 bits, so it is safe in a signed word as well.
+const _ = int64(MaxNumber<<numberShift | (1<<numberShift - 1))
 
 // Every host id fits.
 const _ = uint(1<<HostBits - 1 - MaxHosts)
@@ -30,14 +40,24 @@ func MakeTicket(number uint64, host int) Ticket {
 		panic(fmt.Sprintf("layout: ticket number %d, want at most %d", number, uint64(MaxNumber)))
 	}
 	mustBeWithin("host of a ticket", host, 1, MaxHosts)
-	return Ticket(number<<HostBits | uint64(host))
+	return Ticket(number<<numberShift | uint64(host)<<GrantBits)
+}
+
+// Grant returns the token of the k-th local grant under a slot's ticket, the first being the 0th: that is the
+// ticket itself. It panics if k is not within 0..MaxGrants-1.
+func (t Ticket) Grant(k int) Ticket {
+	mustBeWithin("grant of a ticket", k, 0, MaxGrants-1)
+	return t + Ticket(k)
 }
 
 // Number returns the number that the host drew.
-func (t Ticket) Number() uint64 { return uint64(t) >> HostBits }
+func (t Ticket) Number() uint64 { return uint64(t) >> numberShift }
 
 // Host returns the id of the host that drew the ticket, 0 for no ticket.
-func (t Ticket) Host() int { return int(t & (1<<HostBits - 1)) }
+func (t Ticket) Host() int { return int(t >> GrantBits & (1<<HostBits - 1)) }
+
+// grant returns which of the ticket's grants a token is of.
+func (t Ticket) grant() int { return int(t & (MaxGrants - 1)) }
 
 // String returns the word in decimal.
 func (t Ticket) String() string { return strconv.FormatUint(uint64(t), 10) }
@@ -46,7 +66,7 @@ func (t Ticket) String() string { return strconv.FormatUint(uint64(t), 10) }
 // bits of a number.
 func (t Ticket) MarshalText() ([]byte, error) { return strconv.AppendUint(nil, uint64(t), 10), nil }
 
-// UnmarshalText reads what MarshalText wrote, and refuses what MakeTicket cannot make.
+// UnmarshalText reads what MarshalText wrote, and refuses what MakeTicket and Grant cannot make.
 func (t *Ticket) UnmarshalText(text []byte) error {
 	word, err := strconv.ParseUint(string(text), 10, 64)
 	if err != nil {
@@ -59,7 +79,7 @@ func (t *Ticket) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// check accepts no ticket, and any that one of the hosts could have drawn.
+// check accepts no ticket, and any ticket or token of one of the hosts.
 func (t Ticket) check(field string, hosts int) error {
 	if t.Number() > MaxNumber {
 		return fmt.Errorf("%s %d, want a number below 2^63: %w", field, uint64(t), ErrField)

@@ -1,0 +1,260 @@
+package bakery
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// mutation is a rule left out or turned round, to show that its loss is seen.
+type mutation struct {
+	splitWrite bool // a number is written after the flag that goes with it
+	staleHosts bool // host records are those from before the slots were read
+
+	views   func(w *world, m *Machine, views []View)                        // changes what a read shows
+	event   func(w *world, m *Machine, report func(*Machine) Action) Action // stands before every event
+	joined  func(m *Machine)                                                // changes a machine that comes back
+	made    func(m *Machine)                                                // changes every new machine
+	remove  func(m *Machine) Action                                         // removes in the machine's place
+	upgrade func(m *Machine) Action                                         // upgrades in the machine's place
+}
+
+// others gives each slot but the machine's own.
+func others(m *Machine, views []View, f func(v *View)) {
+	for i := range views {
+		if i != m.cfg.Host-1 {
+			f(&views[i])
+		}
+	}
+}
+
+// instead lets a machine enter where it would have gone to another step.
+func instead(from, to step, when func(m *Machine, was Machine) bool) *mutation {
+	return &mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
+		was := *m
+		a := report(m)
+		if was.step != from || m.step != to || !when(m, was) {
+			return a
+		}
+		m.mine, m.last = was.mine, was.last
+		return m.enter()
+	}}
+}
+
+// admitted is the look's survey again.
+func admitted(m *Machine, was Machine) (survey, bool) {
+	now := m.mine
+	m.mine = was.mine
+	s := m.survey(nil, true)
+	m.mine = now
+	return s, !s.unsure && s.newer == 0 && s.ahead.admits(was.mine.Mode, m.cfg.Permits)
+}
+
+var (
+	twoByTwo = scenario{hosts: 2, rounds: 2, permits: 1, modes: exclusive, clocks: noClock, settles: 1}
+	removing = scenario{hosts: 2, rounds: 2, permits: 1, modes: exclusive, clocks: noClock, removes: 1, highest: 12}
+)
+
+func with(sc scenario, change func(sc *scenario)) scenario {
+	change(&sc)
+	return sc
+}
+
+var mutations = []struct {
+	rule  string
+	fault string
+	scenario
+	mutation *mutation
+}{
+	{"the wait does not look at choosing", "EXCLUSION", twoByTwo,
+		&mutation{views: func(_ *world, m *Machine, views []View) {
+			others(m, views, func(v *View) {
+				if m.step == stepWait && v.Slot.Phase == phaseChoosing {
+					v.Slot.Phase = phaseIdle
+				}
+			})
+		}}},
+	{"the fast path does not compare numbers", "TOKENS", twoByTwo,
+		instead(stepLook, stepNumber, func(m *Machine, was Machine) bool {
+			_, ok := admitted(m, was)
+			return ok
+		})},
+	{"the fast path is content with an equal number", "TOKENS", twoByTwo,
+		instead(stepLook, stepNumber, func(m *Machine, was Machine) bool {
+			s, ok := admitted(m, was)
+			return ok && was.mine.Ticket.Number() == s.highest
+		})},
+	{"equal numbers are not ahead of each other", "EXCLUSION", twoByTwo,
+		&mutation{views: func(_ *world, m *Machine, views []View) {
+			others(m, views, func(v *View) {
+				if t := m.mine.Ticket; m.step == stepWait && v.Slot.Ticket.Number() == t.Number() {
+					v.Slot.Ticket = layout.MakeTicket(t.Number(), layout.MaxHosts)
+				}
+			})
+		}}},
+	{"equal numbers are ahead of each other", "DEADLOCK", twoByTwo,
+		&mutation{views: func(_ *world, m *Machine, views []View) {
+			others(m, views, func(v *View) {
+				if t := m.mine.Ticket; m.step == stepWait && v.Slot.Ticket.Number() == t.Number() {
+					v.Slot.Ticket = t - t%layout.MakeTicket(1, 1)
+				}
+			})
+		}}},
+	{"TICKET-FIRST: the number is written after the flag is cleared", "EXCLUSION", twoByTwo,
+		&mutation{splitWrite: true}},
+	{"READABLE-LOOK: a torn slot counts as choosing without a number", "EXCLUSION", twoByTwo,
+		&mutation{views: func(_ *world, m *Machine, views []View) {
+			others(m, views, func(v *View) {
+				if m.step == stepLook && !v.Readable {
+					*v = View{Readable: true, Slot: Slot{Incarnation: 1, Creation: m.cfg.Creation, Phase: phaseChoosing}}
+				}
+			})
+		}}},
+	{"fewer than k in conflict, counted over both modes", "EXCLUSION",
+		with(twoByTwo, func(sc *scenario) { sc.permits, sc.modes = 2, mixed }),
+		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
+			was := *m
+			a := report(m)
+			if was.step == stepLook && m.step == stepNumber {
+				s, _ := admitted(m, was)
+				if s.ahead.exclusive < 2 && was.mine.Ticket.Number() > s.highest {
+					m.mine, m.last = was.mine, was.last
+					return m.enter()
+				}
+			}
+			return a
+		}}},
+	{"VOID: the host record is read before the slot", "EXCLUSION",
+		with(twoByTwo, func(sc *scenario) { sc.crashes, sc.rejoin = 1, true }),
+		&mutation{staleHosts: true}},
+	{"the own last ticket is not learned before the claim", "TOKENS",
+		with(twoByTwo, func(sc *scenario) { sc.crashes, sc.rejoin = 1, true }),
+		&mutation{joined: func(m *Machine) { m.attached = true }}},
+	{"an unreadable slot of a dead host hides no number", "TOKENS",
+		with(twoByTwo, func(sc *scenario) { sc.crashes, sc.corrupt = 1, 1 }),
+		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
+			for i := range m.peers {
+				m.peers[i].hidden, m.peers[i].hider = 1, uint64(i+1)
+			}
+			return report(m)
+		}}},
+	{"what a dead host hides is not judged anew after it came back", "TOKENS",
+		with(twoByTwo, func(sc *scenario) { sc.rounds, sc.crashes, sc.corrupt, sc.rejoin = 3, 2, 2, true }),
+		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
+			before := append([]peer(nil), m.peers...)
+			a := report(m)
+			for i, p := range before {
+				if p.hidden != 0 {
+					m.peers[i].hidden = p.hidden
+				}
+			}
+			return a
+		}}},
+	{"the own slot is rewritten without its ticket", "TOKENS",
+		with(twoByTwo, func(sc *scenario) { sc.crashes, sc.rejoin, sc.heals, sc.cancels = 1, true, 1, 1 }),
+		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
+			was := *m
+			a := report(m)
+			if was.step == stepAttach && m.step == stepIdle {
+				m.mine.Ticket = 0
+			}
+			return a
+		}}},
+	{"the entry is cleared before the slot tells of it", "EXCLUSION",
+		with(removing, func(sc *scenario) { sc.crashes, sc.rejoin = 1, true }),
+		&mutation{remove: func(m *Machine) Action {
+			m.mine.Creation = m.last + 1
+			m.step = stepClear
+			return Action{Kind: ClearDirectory, Slot: m.mine}
+		}}},
+	{"the remover does not wait for the others to go", "EXCLUSION",
+		with(removing, func(sc *scenario) { sc.permits, sc.modes = 2, mixed }),
+		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
+			was := m.step
+			a := report(m)
+			if was == stepDrain && m.step == stepDrain && a.Kind == Poll {
+				m.mine.Creation = m.last + 1
+				m.step = stepClear
+				return Action{Kind: ClearDirectory, Slot: m.mine}
+			}
+			return a
+		}}},
+	{"NEWEST: a dead remover's mark is spared without a look at the entry", "EXCLUSION",
+		with(removing, func(sc *scenario) { sc.crashes, sc.rejoin = 1, true }),
+		&mutation{event: func(w *world, m *Machine, report func(*Machine) Action) Action {
+			a := report(m)
+			if m.step == stepSuperseded && a.Kind == ReadDirectory && m.views[m.met-1].Slot.Incarnation == m.metOver {
+				return m.DirectoryRead(m.cfg.Creation)
+			}
+			return a
+		}}},
+	{"NEWEST: the entry is read before the remover is known to be dead", "EXCLUSION",
+		with(removing, func(sc *scenario) { sc.crashes, sc.rejoin = 1, true }),
+		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
+			if m.step == stepSuperseded && m.met > 0 {
+				m.metOver = m.peers[m.met-1].over
+			}
+			return report(m)
+		}}},
+	{"NEWEST: an unreadable slot of a dead host tells of no removal", "EXCLUSION",
+		with(removing, func(sc *scenario) { sc.crashes, sc.rejoin = 1, true }),
+		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
+			m.clear = true
+			return report(m)
+		}}},
+	{"an upgrade does not look", "EXCLUSION",
+		with(twoByTwo, func(sc *scenario) { sc.modes, sc.changes = mixed, 1 }),
+		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
+			was := *m
+			a := report(m)
+			if was.step == stepAlone && m.step == stepBack {
+				m.mine = was.mine
+				return m.enter()
+			}
+			return a
+		}}},
+	{"an upgrade takes a new ticket", "EXCLUSION",
+		with(twoByTwo, func(sc *scenario) { sc.modes, sc.changes = mixed, 1 }),
+		&mutation{upgrade: func(m *Machine) Action {
+			m.last++
+			m.mine.Ticket = layout.MakeTicket(m.last, m.cfg.Host)
+			return m.Upgrade()
+		}}},
+	{"a downgrade beside another exclusive holder", "EXCLUSION",
+		with(twoByTwo, func(sc *scenario) { sc.permits, sc.changes = 2, 1 }),
+		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
+			return report(m)
+		}}},
+	{"numbers do not begin at the creation id", "TOKENS", removing,
+		&mutation{made: func(m *Machine) { m.last = 0 }}},
+	{"a cleared entry keeps the creation id of the mark", "TOKENS",
+		with(removing, func(sc *scenario) { sc.permits, sc.rounds, sc.removes = 2, 3, 2 }),
+		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
+			mark := m.mine.Creation
+			a := report(m)
+			if a.Kind == ClearDirectory {
+				m.mine.Creation = mark
+				a.Slot = m.mine
+			}
+			return a
+		}}},
+}
+
+// Each rule that the protocol rests on is left out in turn, and the explorer
+// must see what comes of it.
+func TestMutations(t *testing.T) {
+	for _, mu := range mutations {
+		t.Run(mu.rule, func(t *testing.T) {
+			t.Parallel()
+			sc := mu.scenario
+			sc.mutate = mu.mutation
+			r := explore(sc)
+			if !strings.HasPrefix(r.fault, mu.fault) {
+				t.Fatalf("found %q after %d states in %.1fs, want %s\n%s",
+					r.fault, r.states, r.took.Seconds(), mu.fault, strings.Join(r.trace, "\n"))
+			}
+			t.Logf("%-65s %-9s after %3d events, %8d states, %5.1fs", mu.rule, mu.fault, len(r.trace), r.states, r.took.Seconds())
+		})
+	}
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// leaveWithin bounds how long leaving the lockspace may take. Whoever takes longer is left for dead by the
+// other hosts.
+const leaveWithin = 10 * time.Second
+
+// joinAndTake takes the lock without bakeryd: this process joins the lockspace as a host of its own.
+func (a *app) joinAndTake(ctx context.Context, o lockOptions, onWaiting func(ahead, queued int)) (*grant, error) {
+	if o.create {
+		if err := createLockspace(ctx, o.device); err != nil {
+			return nil, &failure{code: exitNoDevice, err: err}
+		}
+	}
+	d := daemon.New(daemon.Config{
+		Device: o.device,
+		Logger: slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	if err := d.Join(ctx); err != nil {
+		return nil, deviceFailure(err, o)
+	}
+	h, err := takeFrom(ctx, d, o, onWaiting)
+	if err != nil {
+		_ = leave(d) // the first error is the one to tell
+		return nil, deviceFailure(err, o)
+	}
+	return &grant{
+		held: h, hostID: d.HostID(), bound: true,
+		release: func() error { return errors.Join(h.Release(), leave(d)) },
+	}, nil
+}
+
+func takeFrom(ctx context.Context, d *daemon.Daemon, o lockOptions, onWaiting func(ahead, queued int)) (*daemon.Hold, error) {
+	if o.timeout > 0 && !o.nonblock {
+		var cancel context.CancelFunc
+		// The time to join does not count: it says nothing about the lock.
+		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, daemon.ErrTimeout)
+		defer cancel()
+	}
+	return d.Acquire(ctx, daemon.Request{
+		Name: o.name, Mode: o.mode, Try: o.nonblock,
+		PID: os.Getpid(), Command: strings.Join(o.argv, " "), OnWaiting: onWaiting,
+	})
+}
+
+func leave(d *daemon.Daemon) error {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveWithin)
+	defer cancel()
+	return d.Close(ctx)
+}
+
+// createLockspace makes the file if there is none, and never touches one that exists.
+func createLockspace(ctx context.Context, path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_, err := daemon.Format(ctx, path, daemon.FormatOptions{
+		Hosts: daemon.DefaultHosts, Locks: daemon.DefaultLocks, Lease: daemon.DefaultLease, Policy: layout.PolicyLease,
+	})
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, daemon.ErrOccupied) {
+		return nil // another one was faster; joining tells whether it is a lockspace
+	}
+	return err
+}
+
+func deviceFailure(err error, o lockOptions) *failure {
+	if errors.Is(err, daemon.ErrBusy) || errors.Is(err, daemon.ErrTimeout) {
+		return &failure{code: o.conflict} // silent, as flock(1) is
+	}
+	f := &failure{code: exitNoDevice, err: fmt.Errorf("lock %q on %s: %w", o.name, o.device, err)}
+	switch {
+	case errors.Is(err, daemon.ErrInvalid):
+		f.code = exitUsage
+	case errors.Is(err, daemon.ErrNoLockspace):
+		f.hint = "bakeryctl format " + o.device + " makes it one, and destroys what is on it"
+	case errors.Is(err, fs.ErrNotExist) && !o.create:
+		f.hint = "--create makes a lockspace in a file that does not exist"
+	}
+	return f
+}

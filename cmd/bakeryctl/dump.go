@@ -1,0 +1,201 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func newDump(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "dump DEVICE",
+		Short: "Show every record on a device as it stands there",
+		Long: `Show every record on a device as it stands there, in the order of the disk, with
+its place in bytes. Records that were never written are left out; what cannot be
+decoded is shown with the reason. Nothing is written.
+
+With --json each record is an object on a line of its own.`,
+		Example: `  bakeryctl dump /dev/mapper/locks
+  bakeryctl dump /dev/mapper/locks --json | jq 'select(.error)'`,
+		Args: oneDevice,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			show := dumpText
+			if asJSON {
+				show = dumpJSON
+			}
+			if err := dump(a.stdout, args[0], show); err != nil {
+				return &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "show one JSON object a line")
+	return cmd
+}
+
+func dump(w io.Writer, path string, show func(io.Writer, daemon.Record) error) error {
+	dev, sb, _, err := daemon.OpenLockspace(path, true)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	return daemon.Walk(dev, sb, func(r daemon.Record) error { return show(w, r) })
+}
+
+// dumped is a record in JSON. Numbers of 64 bits are strings, for readers that keep 53.
+type dumped struct {
+	Offset int64  `json:"offset"`
+	Kind   string `json:"kind"`
+	Lock   *int   `json:"lock,omitempty"`
+	Host   int    `json:"host,omitempty"`
+	Error  string `json:"error,omitempty"`
+	Record any    `json:"record,omitempty"`
+}
+
+type dumpedSuperblock struct {
+	UUID      layout.UUID   `json:"uuid"`
+	Name      string        `json:"name"`
+	Stride    int           `json:"stride"`
+	Hosts     int           `json:"hosts"`
+	Locks     int           `json:"locks"`
+	LeaseUS   int64         `json:"lease_us"`
+	Policy    layout.Policy `json:"policy"`
+	Formatted time.Time     `json:"formatted,omitzero"`
+}
+
+type dumpedHost struct {
+	State           layout.HostState       `json:"state"`
+	Name            string                 `json:"name"`
+	Incarnation     uint64                 `json:"incarnation,string"`
+	Sequence        uint64                 `json:"sequence,string"`
+	Highest         int                    `json:"highest"`
+	MachineID       string                 `json:"machine_id"`
+	BootID          string                 `json:"boot_id"`
+	WatchdogArmed   bool                   `json:"watchdog_armed"`
+	WatchdogSeconds int                    `json:"watchdog_seconds"`
+	PRKey           uint64                 `json:"pr_key,string"`
+	Verdicts        []daemon.VerdictReport `json:"verdicts"`
+}
+
+type dumpedEntry struct {
+	Name     string `json:"name"` // empty: free
+	Permits  int    `json:"permits"`
+	Creation uint64 `json:"creation,string"`
+}
+
+type dumpedSlot struct {
+	Phase       layout.Phase  `json:"phase"`
+	Mode        layout.Mode   `json:"mode"`
+	Ticket      layout.Ticket `json:"ticket"`
+	Incarnation uint64        `json:"incarnation,string"`
+	Creation    uint64        `json:"creation,string"`
+	Sequence    uint64        `json:"sequence,string"`
+	PID         int           `json:"pid"`
+	Since       time.Time     `json:"since,omitzero"`
+	Command     string        `json:"command"`
+	ValueBase64 string        `json:"value_base64"`
+	ValueToken  layout.Ticket `json:"value_token"`
+}
+
+func dumpJSON(w io.Writer, r daemon.Record) error {
+	d := dumped{Offset: r.Offset, Kind: string(r.Kind), Host: r.Host}
+	if r.Kind == daemon.KindEntry || r.Kind == daemon.KindSlot {
+		d.Lock = &r.Lock
+	}
+	switch {
+	case r.Err != nil:
+		d.Error = r.Err.Error()
+	case r.Superblock != nil:
+		sb := r.Superblock
+		d.Record = dumpedSuperblock{sb.UUID, sb.Name, sb.Geometry.Stride, sb.Geometry.Hosts, sb.Geometry.Locks,
+			sb.Lease.Microseconds(), sb.Policy, sb.Formatted}
+	case r.HostRecord != nil:
+		h := r.HostRecord
+		host := dumpedHost{State: h.State, Name: h.Name, Incarnation: h.Incarnation, Sequence: h.Sequence,
+			Highest: h.Highest, MachineID: fmt.Sprintf("%x", h.MachineID), BootID: fmt.Sprintf("%x", h.BootID),
+			WatchdogArmed: h.WatchdogArmed, WatchdogSeconds: int(h.WatchdogSeconds), PRKey: h.PRKey,
+			Verdicts: []daemon.VerdictReport{}}
+		for _, v := range h.Verdicts {
+			host.Verdicts = append(host.Verdicts, daemon.VerdictReport(v))
+		}
+		d.Record = host
+	case r.Entry != nil:
+		d.Record = dumpedEntry{r.Entry.Name, r.Entry.Permits, r.Entry.Creation}
+	case r.Slot != nil:
+		s := r.Slot
+		d.Record = dumpedSlot{s.Phase, s.Mode, s.Ticket, s.Incarnation, s.Creation, s.Sequence,
+			s.Holder.PID, s.Holder.Since, s.Holder.Command, base64.StdEncoding.EncodeToString(s.Value), s.ValueToken}
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(d)
+}
+
+// dumpText writes a line for a record: its byte, what it is, and its fields.
+func dumpText(w io.Writer, r daemon.Record) error {
+	_, err := fmt.Fprintf(w, "%12d  %s: %s\n", r.Offset, r.What(), dumpFields(r))
+	return err
+}
+
+func dumpFields(r daemon.Record) string {
+	var b strings.Builder
+	switch {
+	case r.Err != nil:
+		fmt.Fprintf(&b, "error: %v", r.Err)
+	case r.Superblock != nil:
+		sb := r.Superblock
+		fmt.Fprintf(&b, "uuid %v name %s stride %d hosts %d locks %d lease %v policy %v formatted %s",
+			sb.UUID, daemon.Printable(sb.Name), sb.Geometry.Stride, sb.Geometry.Hosts, sb.Geometry.Locks,
+			sb.Lease, sb.Policy, stamp(sb.Formatted))
+	case r.HostRecord != nil:
+		dumpHost(&b, r.HostRecord)
+	case r.Entry != nil && r.Entry.Free():
+		fmt.Fprintf(&b, "free creation %d", r.Entry.Creation)
+	case r.Entry != nil:
+		fmt.Fprintf(&b, "name %s permits %d creation %d", daemon.Printable(r.Entry.Name), r.Entry.Permits, r.Entry.Creation)
+	case r.Slot != nil:
+		dumpSlot(&b, r.Slot)
+	}
+	return b.String()
+}
+
+func dumpHost(b *strings.Builder, h *layout.HostRecord) {
+	fmt.Fprintf(b, "%v name %s incarnation %016x sequence %d highest %d machine %x boot %x",
+		h.State, daemon.Printable(h.Name), h.Incarnation, h.Sequence, h.Highest, h.MachineID, h.BootID)
+	if h.WatchdogArmed {
+		fmt.Fprintf(b, " watchdog %ds", h.WatchdogSeconds)
+	}
+	if h.PRKey != 0 {
+		fmt.Fprintf(b, " prkey %#x", h.PRKey)
+	}
+	for _, v := range h.Verdicts {
+		fmt.Fprintf(b, " verdict %d/%016x", v.Host, v.Incarnation)
+	}
+}
+
+func dumpSlot(b *strings.Builder, s *layout.Slot) {
+	fmt.Fprintf(b, "%v %v ticket %v (number %d) incarnation %016x creation %d sequence %d",
+		s.Phase, s.Mode, s.Ticket, s.Ticket.Number(), s.Incarnation, s.Creation, s.Sequence)
+	if s.Holder != (layout.Holder{}) {
+		fmt.Fprintf(b, " pid %d since %s command %q", s.Holder.PID, stamp(s.Holder.Since), s.Holder.Command)
+	}
+	if len(s.Value) > 0 || s.ValueToken != 0 {
+		fmt.Fprintf(b, " value %q token %v", s.Value, s.ValueToken)
+	}
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return "unknown"
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}

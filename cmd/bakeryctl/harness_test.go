@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// soon bounds what a test waits for; nothing that works takes nearly as long.
+const soon = 30 * time.Second
+
+// asItself is the name under which the test binary is bakeryctl: what signals and descriptors do can only
+// be seen in a process of its own.
+const asItself = "bakeryctl.under-test"
+
+func init() {
+	if filepath.Base(os.Args[0]) == asItself {
+		main()
+	}
+}
+
+// process is a bakeryctl that a test runs, without a controlling terminal unless the test gives it one.
+// What it prints goes to files, so that nothing but its end is waited for.
+type process struct {
+	t              *testing.T
+	cmd            *exec.Cmd
+	stdout, stderr *os.File
+	stdin          io.WriteCloser // of a followed process
+	lines          *bufio.Reader  // likewise: standard output
+	ended          chan struct{}
+}
+
+// prepare returns a process that is yet to be started.
+func prepare(t *testing.T, args ...string) *process {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, cmd: exec.Command(exe, args...), ended: make(chan struct{})}
+	p.cmd.Args[0] = asItself
+	p.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	p.stdout, p.stderr = p.file("stdout"), p.file("stderr")
+	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return p
+}
+
+func (p *process) file(name string) *os.File {
+	p.t.Helper()
+	f, err := os.Create(filepath.Join(p.t.TempDir(), name))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+func begin(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := prepare(t, args...)
+	p.start()
+	return p
+}
+
+// follow starts a process whose standard output is read line by line and whose standard input is a pipe.
+func follow(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := prepare(t, args...)
+	p.follow()
+	return p
+}
+
+func (p *process) follow() {
+	p.t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	in, stdin, err := os.Pipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _, _ = r.Close(), stdin.Close() })
+	p.lines, p.stdin = bufio.NewReader(r), stdin
+	p.cmd.Stdin, p.cmd.Stdout = in, w
+	p.start()
+	_, _ = in.Close(), w.Close()
+}
+
+func (p *process) start() {
+	p.t.Helper()
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		// It leads a session of its own, so its commands go with it.
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		<-p.ended
+	})
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.ended)
+	}()
+}
+
+// wait returns the exit code, -1 if a signal killed the process.
+func (p *process) wait() int {
+	p.t.Helper()
+	within(p.t, p.ended, "the process to end")
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := syscall.Kill(p.cmd.Process.Pid, s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// expect reads a line of standard output.
+func (p *process) expect(want string) {
+	p.t.Helper()
+	if got := p.line(); got != want {
+		p.t.Fatalf("line %q, want %q; standard error: %s", got, want, p.told())
+	}
+}
+
+// write gives standard input a line.
+func (p *process) write(line string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.stdin, line+"\n"); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *process) line() string {
+	p.t.Helper()
+	var line string
+	var err error
+	read := make(chan struct{})
+	go func() {
+		line, err = p.lines.ReadString('\n')
+		close(read)
+	}()
+	within(p.t, read, "a line")
+	if err != nil {
+		p.t.Fatalf("standard output ended with %q, %v; standard error: %s", line, err, p.told())
+	}
+	return strings.TrimSuffix(line, "\n")
+}
+
+// rest reads standard output to its end.
+func (p *process) rest() string {
+	p.t.Helper()
+	var text []byte
+	var err error
+	read := make(chan struct{})
+	go func() {
+		text, err = io.ReadAll(p.lines)
+		close(read)
+	}()
+	within(p.t, read, "the end of standard output")
+	if err != nil && !errors.Is(err, syscall.EIO) { // a terminal that nobody has open any more
+		p.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// told returns what is on standard error so far.
+func (p *process) told() string { return p.content(p.stderr) }
+
+func (p *process) content(f *os.File) string {
+	p.t.Helper()
+	text, err := os.ReadFile(f.Name())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// printed checks all that an ended process has printed.
+func (p *process) printed(t *testing.T, stdout, stderr string) {
+	t.Helper()
+	if got := p.content(p.stdout); got != stdout {
+		t.Errorf("standard output %q, want %q", got, stdout)
+	}
+	if got := p.told(); got != stderr {
+		t.Errorf("standard error %q, want %q", got, stderr)
+	}
+}
+
+func within(t *testing.T, c <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(soon):
+		t.Fatalf("waited %v for %s", soon, what)
+	}
+}
+
+// eventually waits for a condition that nothing announces.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for bound := time.Now().Add(soon); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(bound) {
+			t.Fatalf("waited %v for %s", soon, what)
+		}
+	}
+}

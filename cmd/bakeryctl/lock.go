@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+const lockLong = `Run COMMAND while holding the lock NAME, as flock(1) does for the hosts that share a disk.
+
+The lock is released when COMMAND and every process that it leaves behind have ended: they inherit the
+connection to bakeryd that holds the lock, even if bakeryctl is killed. COMMAND finds the lock's name in
+BAKERY_LOCK, its fencing token in BAKERY_TOKEN and the id of this host in BAKERY_HOST_ID. A storage or
+service that refuses tokens smaller than one it has seen is safe even from a holder that was suspended.
+
+If the lock is lost while COMMAND runs, COMMAND gets SIGTERM, and SIGKILL when the lease ends.
+
+Exit codes:
+  N    COMMAND's own exit code
+  1    the lock was not granted at once (-n) or in time (-w); -E sets another
+  64   the command line is wrong
+  66   the device or its lockspace is not usable
+  69   bakeryd is unreachable, or refuses
+  75   the lock was lost
+  126  COMMAND is not executable
+  127  COMMAND was not found
+  128+N  signal N killed COMMAND, or ended the wait for the lock`
+
+const lockExample = `  # One of the hosts that run this every night makes the backup; the others skip it.
+  0 3 * * *  root  bakeryctl lock -n -E 0 nightly-backup -- /usr/local/bin/backup
+
+  # Wait for five minutes at most.
+  bakeryctl lock -w 5m deploy -- ./deploy.sh production
+
+  # Any number of readers, but no writer among them.
+  bakeryctl lock --shared catalogue -- sh -c 'report < /srv/catalogue'
+
+  # Without bakeryd, on a file: try it out in two terminals.
+  bakeryctl lock --device /tmp/demo.img --create demo -- sh -c 'echo token $BAKERY_TOKEN; sleep 10'`
+
+// lockOptions are what the command line says.
+type lockOptions struct {
+	mode     layout.Mode
+	nonblock bool
+	timeout  time.Duration // 0: none
+	conflict int           // the exit code if it is not granted
+	close    bool
+	device   string // empty: ask bakeryd
+	create   bool
+	name     string
+	argv     []string
+}
+
+func newLock(a *app) *cobra.Command {
+	var (
+		o                 lockOptions
+		shared, exclusive bool
+		wait              waitFlag
+	)
+	cmd := &cobra.Command{
+		Use:     "lock [flags] NAME -- COMMAND [ARG...]",
+		Short:   "Run a command under a lock",
+		Long:    lockLong,
+		Example: lockExample,
+		Args:    cobra.ArbitraryArgs,
+
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if shared && exclusive {
+				return usageError("--shared and --exclusive exclude each other")
+			}
+			if shared {
+				o.mode = layout.Shared
+			}
+			o.timeout = wait.limit
+			if cmd.Flags().Changed("timeout") && wait.limit == 0 {
+				o.nonblock = true // as with flock(1)
+			}
+			if cmd.Flags().Changed("device") && o.device == "" {
+				return usageError("--device is empty")
+			}
+			if err := o.parseArgs(args); err != nil {
+				return err
+			}
+			return a.lock(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.SetInterspersed(false)
+	f.SortFlags = false
+	f.BoolVarP(&exclusive, "exclusive", "x", false, "hold it alone (the default)")
+	f.BoolVarP(&shared, "shared", "s", false, "hold it together with others that share it")
+	f.BoolVarP(&o.nonblock, "nonblock", "n", false, "give up at once if it is not free")
+	f.VarP(&wait, "timeout", "w", "give up after `TIME`: seconds, as 1.5, or 300ms, 5m, 1h30m")
+	f.IntVarP(&o.conflict, "conflict-exit-code", "E", exitConflict, "exit with `N` after giving up")
+	f.BoolVarP(&o.close, "close", "o", false, "hold it until COMMAND ends, whatever it leaves running")
+	f.StringVar(&o.device, "device", "", "take it on the lockspace at `PATH`, without bakeryd")
+	f.BoolVar(&o.create, "create", false, "make the lockspace of --device if the file does not exist")
+	return cmd
+}
+
+func usageError(format string, args ...any) *failure {
+	return &failure{code: exitUsage, err: fmt.Errorf(format, args...), hint: "see bakeryctl lock --help"}
+}
+
+// parseArgs checks what needs neither disk nor bakeryd.
+func (o *lockOptions) parseArgs(args []string) error {
+	if len(args) == 0 {
+		return usageError("no lock given")
+	}
+	o.name, o.argv = args[0], args[1:]
+	if err := layout.ValidateLockName(o.name); err != nil {
+		return usageError("%w", err)
+	}
+	switch {
+	case len(o.argv) > 0 && o.argv[0] == "--":
+		o.argv = o.argv[1:]
+	case len(o.argv) > 0 && strings.HasPrefix(o.argv[0], "-"):
+		return &failure{code: exitUsage, err: fmt.Errorf("%s comes after the lock's name", o.argv[0]),
+			hint: "flags go before NAME, and -- before a command that begins with a dash"}
+	}
+	if len(o.argv) == 0 {
+		return usageError("no command given to run under %q", o.name)
+	}
+	if o.conflict < 0 || o.conflict > 255 {
+		return usageError("--conflict-exit-code %d, want 0 to 255", o.conflict)
+	}
+	if o.create && o.device == "" {
+		return usageError("--create makes the lockspace of --device, which is not given")
+	}
+	return nil
+}
+
+// held is a lock held, by bakeryd for us or by this process itself.
+type held interface {
+	Token() layout.Ticket
+	Deadline() time.Time
+	Lost() <-chan struct{}
+	Err() error
+}
+
+// grant is a held lock and what running a command under it takes.
+type grant struct {
+	held
+	hostID  int
+	inherit func() (io.Closer, error) // makes the next command hold the lock too; nil: it cannot, or must not
+	bound   bool                      // the lock ends with this process, so the command must as well
+	release func() error
+}
+
+// lock runs the command under the lock.
+func (a *app) lock(ctx context.Context, o lockOptions) error {
+	path, err := findCommand(o.argv[0])
+	if err != nil {
+		return err
+	}
+	signals := openInbox()
+	defer signals.close()
+	g, err := a.acquire(ctx, o, signals)
+	if err != nil {
+		return err
+	}
+	code, err := runUnder(g, signals, a.stderr, launch{
+		path: path, argv: o.argv, lock: o.name, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr,
+	})
+	if err == nil && code != 0 {
+		err = &failure{code: code}
+	}
+	return err
+}
+
+// acquire waits for the lock, or for a signal that ends the wait.
+func (a *app) acquire(ctx context.Context, o lockOptions, signals *inbox) (*grant, error) {
+	ctx, listen := signals.interrupts(ctx)
+	line := startWaitLine(a.stderr, o.name)
+	take := a.askBakeryd
+	if o.device != "" {
+		take = a.joinAndTake
+	}
+	g, err := take(ctx, o, line.update)
+	line.stop()
+	listen()
+	var by interruption
+	if !errors.As(context.Cause(ctx), &by) {
+		return g, err
+	}
+	if g != nil {
+		_ = g.release() // the signal came with the grant; nothing ran
+	}
+	return nil, &failure{code: exitSignal + int(by.signal)}
+}
+
+// askBakeryd takes the lock from bakeryd.
+func (a *app) askBakeryd(ctx context.Context, o lockOptions, onWaiting func(ahead, queued int)) (*grant, error) {
+	h, err := client.New(a.socket).Lock(ctx, o.name, client.Options{
+		Mode: o.mode, NonBlock: o.nonblock, Timeout: o.timeout,
+		PID: os.Getpid(), Command: strings.Join(o.argv, " "), OnWaiting: onWaiting,
+	})
+	if err != nil {
+		return nil, a.refused(err, o)
+	}
+	g := &grant{held: h, hostID: h.HostID(), release: h.Unlock}
+	if !o.close {
+		g.inherit = func() (io.Closer, error) { return h.Inherit() }
+	}
+	return g, nil
+}
+
+// refused gives bakeryd's refusal an exit code.
+func (a *app) refused(err error, o lockOptions) *failure {
+	if errors.Is(err, client.ErrBusy) || errors.Is(err, client.ErrTimeout) {
+		return &failure{code: o.conflict} // silent, as flock(1) is
+	}
+	f := &failure{code: exitUnavailable, err: err}
+	var refusal *client.Error
+	if errors.As(err, &refusal) {
+		f.hint = refusal.Hint
+		switch refusal.Code {
+		case client.CodeInvalid:
+			f.code = exitUsage
+		case client.CodeDevice, client.CodeFull:
+			f.code = exitNoDevice
+		}
+		return f
+	}
+	switch {
+	case errors.Is(err, syscall.EACCES):
+		f.hint = "the permissions of " + a.socket + " say who may take locks"
+	case errors.Is(err, client.ErrUnreachable):
+		f.hint = "is bakeryd running? See systemctl status bakeryd; --socket names another socket"
+	}
+	return f
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func TestLockExitCodes(t *testing.T) {
+	refused := func(code string) func(*exchange) {
+		return func(x *exchange) { x.send(`{"event":"refused","code":%q,"message":"no","hint":"maybe"}`, code) }
+	}
+	failed := func(status int, code string) func(*exchange) {
+		return func(x *exchange) { x.fail(status, code, "no", "maybe") }
+	}
+	const no = "bakeryctl: lock \"x\": no\nhint: maybe\n"
+	tests := []struct {
+		name   string
+		script func(*exchange)
+		args   []string
+		code   int
+		stderr string
+	}{
+		{"success", holding, []string{"x", "--", "true"}, 0, ""},
+		{"without dashes", holding, []string{"x", "sh", "-c", "exit 3"}, 3, ""},
+		{"dashes first", holding, []string{"--", "x", "sh", "-c", "exit 3"}, 3, ""},
+		{"flags before and after", holding, []string{"-n", "x", "--", "sh", "-c", "exit 7", "-n"}, 7, ""},
+		{"killed", holding, []string{"x", "--", "sh", "-c", "kill -KILL $$"}, 137, ""},
+		{"terminated", holding, []string{"x", "--", "sh", "-c", "kill -TERM $$"}, 143, ""},
+		{"busy", refused("busy"), []string{"-n", "x", "--", "true"}, 1, ""},
+		{"timeout", refused("timeout"), []string{"-w", "0.2", "x", "--", "true"}, 1, ""},
+		{"busy is well", refused("busy"), []string{"-n", "-E", "0", "x", "--", "true"}, 0, ""},
+		{"busy is 255", refused("busy"), []string{"-nE255", "x", "--", "true"}, 255, ""},
+		{"unavailable", failed(503, "unavailable"), []string{"x", "--", "true"}, 69, no},
+		{"gone while waiting", refused("unavailable"), []string{"x", "--", "true"}, 69, no},
+		{"permits", failed(409, "permits"), []string{"x", "--", "true"}, 69, no},
+		{"device", failed(500, "device"), []string{"x", "--", "true"}, 66, no},
+		{"full", failed(507, "full"), []string{"x", "--", "true"}, 66, no},
+		{"invalid", failed(400, "invalid"), []string{"x", "--", "true"}, 64, no},
+		{"garbage", func(x *exchange) { x.send("garbage") }, []string{"x", "--", "true"}, 69,
+			"bakeryctl: lock \"x\": not an answer of bakeryd: event \"garbage\": invalid character 'g' looking for beginning of value\n"},
+		{"lease over at once", func(x *exchange) {
+			x.grant(0)
+			<-x.gone
+		}, []string{"x", "--", "sleep", "1000"}, 75, "?the lease ended without a renewal\n"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			b := serve(t, test.script)
+			p := begin(t, append([]string{"lock", "--socket", b.socket}, test.args...)...)
+			if code := p.wait(); code != test.code {
+				t.Errorf("exit code %d, want %d", code, test.code)
+			}
+			if want, part := strings.CutPrefix(test.stderr, "?"); part && strings.HasSuffix(p.told(), want) {
+				return
+			}
+			p.printed(t, "", test.stderr)
+		})
+	}
+}
+
+func TestLockFindsMistakesBeforeItAsks(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, []byte("#!/bin/sh\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const see = "\nhint: see bakeryctl lock --help\n"
+	tests := []struct {
+		args   []string
+		code   int
+		stderr string
+	}{
+		{nil, 64, "bakeryctl: no lock given" + see},
+		{[]string{"x"}, 64, "bakeryctl: no command given to run under \"x\"" + see},
+		{[]string{"x", "--"}, 64, "bakeryctl: no command given to run under \"x\"" + see},
+		{[]string{"x", "-n", "--", "true"}, 64, "bakeryctl: -n comes after the lock's name\n" +
+			"hint: flags go before NAME, and -- before a command that begins with a dash\n"},
+		{[]string{"", "true"}, 64, "bakeryctl: lock name of 0 bytes, want 1 to 128: value not allowed" + see},
+		{[]string{"-s", "-x", "x", "true"}, 64, "bakeryctl: --shared and --exclusive exclude each other" + see},
+		{[]string{"-E", "256", "x", "true"}, 64, "bakeryctl: --conflict-exit-code 256, want 0 to 255" + see},
+		{[]string{"-w", "-1", "x", "true"}, 64, "bakeryctl: invalid argument \"-1\" for \"-w, --timeout\" flag: " +
+			"want 0 to 3153600000 seconds" + see},
+		{[]string{"-q", "x", "true"}, 64, "bakeryctl: unknown shorthand flag: 'q' in -q" + see},
+		{[]string{"--create", "x", "true"}, 64, "bakeryctl: --create makes the lockspace of --device, which is not given" + see},
+		{[]string{"--device", "", "x", "true"}, 64, "bakeryctl: --device is empty" + see},
+		{[]string{"x", "no-such-command"}, 127, "bakeryctl: no-such-command: command not found\n"},
+		{[]string{"x", "/no/such"}, 127, "bakeryctl: /no/such: command not found\n"},
+		{[]string{"x", ""}, 127, "bakeryctl: : command not found\n"},
+		{[]string{"x", plain}, 126, "bakeryctl: " + plain + ": cannot be run: permission denied\n"},
+		{[]string{"x", dir}, 126, "bakeryctl: " + dir + ": cannot be run: is a directory\n"},
+	}
+	for _, test := range tests {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			b := serve(t, func(x *exchange) { t.Error("asked for a lock") })
+			p := begin(t, append([]string{"lock", "--socket", b.socket}, test.args...)...)
+			if code := p.wait(); code != test.code {
+				t.Errorf("exit code %d, want %d", code, test.code)
+			}
+			p.printed(t, "", test.stderr)
+		})
+	}
+}
+
+func TestLockUnreachable(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "none")
+	p := begin(t, "lock", "--socket", socket, "x", "--", "true")
+	if code := p.wait(); code != exitUnavailable {
+		t.Errorf("exit code %d, want %d", code, exitUnavailable)
+	}
+	p.printed(t, "", "bakeryctl: lock \"x\": bakeryd is unreachable: dial unix "+socket+": connect: no such file or directory\n"+
+		"hint: is bakeryd running? See systemctl status bakeryd; --socket names another socket\n")
+}
+
+func TestLockAsksForWhatTheFlagsSay(t *testing.T) {
+	tests := []struct {
+		flags []string
+		want  wanted
+	}{
+		{nil, wanted{}},
+		{[]string{"-x"}, wanted{}},
+		{[]string{"--shared"}, wanted{Mode: layout.Shared}},
+		{[]string{"-n"}, wanted{NonBlock: true}},
+		{[]string{"-w", "1.5"}, wanted{TimeoutMS: 1500}},
+		{[]string{"-w", "2m"}, wanted{TimeoutMS: 120_000}},
+		{[]string{"-w", "0"}, wanted{NonBlock: true}},
+	}
+	for _, test := range tests {
+		t.Run(strings.Join(test.flags, " "), func(t *testing.T) {
+			asked := make(chan wanted, 1)
+			b := serve(t, func(x *exchange) {
+				asked <- x.want
+				x.grant(time.Minute)
+				<-x.gone
+			})
+			args := append([]string{"lock", "--socket", b.socket}, test.flags...)
+			p := begin(t, append(args, "x", "--", "sh", "-c", "exit 0", "a b")...)
+			if code := p.wait(); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+			p.printed(t, "", "")
+			test.want.Name, test.want.PID, test.want.Command = "x", p.cmd.Process.Pid, "sh -c exit 0 a b"
+			if got := <-asked; got != test.want {
+				t.Errorf("asked for %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestLockTellsTheCommand(t *testing.T) {
+	b := serve(t, holding)
+	p := begin(t, "lock", "--socket", b.socket, "x y", "--", "sh", "-c", `echo "$BAKERY_LOCK,$BAKERY_TOKEN,$BAKERY_HOST_ID"`)
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	p.printed(t, "x y,"+token.String()+",3\n", "")
+}
+
+func TestLockPassesStandardIO(t *testing.T) {
+	b := serve(t, holding)
+	input := make([]byte, 1<<20)
+	_, _ = rand.Read(input) // never fails
+	p := prepare(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", "cat; printf 'e\\0r' >&2")
+	p.cmd.Stdin = bytes.NewReader(input)
+	p.start()
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if got := p.content(p.stdout); got != string(input) {
+		t.Errorf("standard output of %d bytes is not the input", len(got))
+	}
+	if got := p.told(); got != "e\x00r" {
+		t.Errorf("standard error %q", got)
+	}
+}
+
+func TestLockRunsWhatExecRuns(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"shebangless": "echo run by sh: $1\n",
+		"orphan":      "#!/no/such/interpreter\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := []struct {
+		command        []string
+		code           int
+		stdout, stderr string
+	}{
+		{[]string{dir + "/shebangless", "a"}, 0, "run by sh: a\n", ""},
+		{[]string{"shebangless", "a"}, 0, "run by sh: a\n", ""},
+		{[]string{"orphan"}, 126, "", "bakeryctl: orphan: cannot be run: its interpreter was not found\n"},
+	}
+	for _, test := range tests {
+		b := serve(t, holding)
+		p := prepare(t, append([]string{"lock", "--socket", b.socket, "x"}, test.command...)...)
+		p.cmd.Env = append(p.cmd.Env, "PATH="+dir+":/bin:/usr/bin")
+		p.start()
+		if code := p.wait(); code != test.code {
+			t.Errorf("%q: exit code %d, want %d", test.command, code, test.code)
+		}
+		p.printed(t, test.stdout, test.stderr)
+	}
+}

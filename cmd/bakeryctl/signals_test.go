@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// echoing prints the names of the signals it gets, and ends when its standard input does.
+const echoing = `for s in HUP INT QUIT TERM USR1 USR2 CONT; do trap "echo $s" $s; done; echo ready
+	while :; do sleep 0.01; done`
+
+func TestSignalsReachTheCommand(t *testing.T) {
+	b := serve(t, holding)
+	p := follow(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", echoing)
+	p.expect("ready")
+	for _, s := range relayed {
+		p.signal(s)
+		p.expect(strings.TrimPrefix(signalName(s), "SIG"))
+	}
+	// A command that dies of a signal passes it on in its exit code.
+	p = follow(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	p.expect("ready")
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != 143 || p.told() != "" {
+		t.Errorf("exit code %d, standard error %q", code, p.told())
+	}
+}
+
+func signalName(s syscall.Signal) string {
+	names := map[syscall.Signal]string{
+		syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT", syscall.SIGTERM: "SIGTERM",
+		syscall.SIGUSR1: "SIGUSR1", syscall.SIGUSR2: "SIGUSR2", syscall.SIGCONT: "SIGCONT",
+	}
+	return names[s]
+}
+
+func TestSignalWhileWaitingLeavesTheQueue(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
+		t.Run(signalName(s), func(t *testing.T) {
+			waiting := make(chan struct{})
+			b := serve(t, func(x *exchange) {
+				x.send(`{"event":"waiting","ahead":2,"queued":1}`)
+				close(waiting)
+				<-x.gone
+			})
+			p := begin(t, "lock", "--socket", b.socket, "x", "--", "echo", "ran")
+			within(t, waiting, "the request")
+			p.signal(syscall.SIGUSR1) // meant for a command that does not run yet
+			p.signal(s)
+			if code, want := p.wait(), exitSignal+int(s); code != want {
+				t.Errorf("exit code %d, want %d", code, want)
+			}
+			p.printed(t, "", "")
+			within(t, b.released, "the server to see it leave")
+		})
+	}
+}
+
+// dispositions returns the lines of /proc/self/status on blocked and ignored signals, as cut by grep.
+func dispositions(text string) map[string]string {
+	found := map[string]string{}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
+		found[name] = value
+	}
+	return found
+}
+
+func TestCommandInheritsSignalDispositions(t *testing.T) {
+	const show = "exec grep -E ^Sig(Blk|Ign): /proc/self/status"
+	bare, err := exec.Command("sh", "-c", strings.Replace(show, "^Sig(Blk|Ign):", "'^Sig(Blk|Ign):'", 1)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ignored := range []string{"", "HUP", "INT", "HUP INT"} {
+		t.Run(ignored, func(t *testing.T) {
+			b := serve(t, holding)
+			trap := ""
+			want := dispositions(string(bare))["SigIgn"]
+			if ignored != "" {
+				trap = fmt.Sprintf("trap '' %s; ", ignored)
+				under, err := exec.Command("sh", "-c", trap+"grep -E '^Sig(Blk|Ign):' /proc/self/status").Output()
+				if err != nil {
+					t.Fatal(err)
+				}
+				want = dispositions(string(under))["SigIgn"]
+			}
+			p := prepare(t)
+			p.cmd.Path = "/bin/bash"
+			p.cmd.Args = []string{"bash", "-c", trap + `exec -a ` + asItself + ` "$0" "$@"`, exe,
+				"lock", "--socket", b.socket, "x", "--", "grep", "-E", "^Sig(Blk|Ign):", "/proc/self/status"}
+			p.start()
+			if code := p.wait(); code != 0 {
+				t.Fatalf("exit code %d, standard error %q", code, p.told())
+			}
+			got := dispositions(p.content(p.stdout))
+			if got["SigIgn"] != want || got["SigBlk"] != dispositions(string(bare))["SigBlk"] {
+				t.Errorf("%v, want SigIgn %s and SigBlk as in %s", got, want, bare)
+			}
+		})
+	}
+}
+
+func TestNohupSurvivesHangup(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting, grant := make(chan struct{}), make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.send(`{"event":"waiting","ahead":2,"queued":1}`)
+		close(waiting)
+		<-grant
+		x.grant(time.Hour)
+		<-x.gone
+	})
+	p := prepare(t)
+	p.cmd.Path = "/bin/bash"
+	p.cmd.Args = []string{"bash", "-c", `trap "" HUP; exec -a ` + asItself + ` "$0" "$@"`, exe,
+		"lock", "--socket", b.socket, "x", "--", "sh", "-c", "echo ready; read x; echo $x"}
+	p.follow()
+	within(t, waiting, "the request")
+	p.signal(syscall.SIGHUP)
+	close(grant)
+	p.expect("ready")
+	p.signal(syscall.SIGHUP)
+	p.write("still here")
+	p.expect("still here")
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// stubborn prints its process id, says what it gets SIGTERM for, and goes on.
+const stubborn = `trap "echo TERM" TERM; echo $$; while :; do sleep 0.01; done`
+
+// alive says whether a process runs: a zombie does not.
+func alive(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
+}
+
+func (p *process) pid() int {
+	p.t.Helper()
+	pid, err := strconv.Atoi(p.line())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return pid
+}
+
+func TestLostLockStopsTheCommand(t *testing.T) {
+	const told = "bakeryctl: stopping the command under \"x\": lock lost: "
+	lost := func(x *exchange, _ <-chan struct{}) {
+		x.send(`{"event":"lost","message":"host 3 was evicted"}`)
+		<-x.gone
+	}
+	tests := []struct {
+		name    string
+		lease   time.Duration
+		then    func(x *exchange, running <-chan struct{})
+		command string
+		stdout  string // after the process id
+		stderr  string
+	}{
+		{"kills what ignores SIGTERM when the lease ends", 2 * time.Second, lost,
+			stubborn, "TERM\n", told + "host 3 was evicted\n"},
+		{"ends with the command that heeds SIGTERM", time.Hour, lost,
+			`trap "echo ending; exit 0" TERM; echo $$; while :; do sleep 0.01; done`, "ending\n", told + "host 3 was evicted\n"},
+		{"wakes a command that was stopped", time.Hour, func(x *exchange, running <-chan struct{}) {
+			lost(x, running)
+		}, `echo $$; kill -STOP $$; sleep 1000`, "", told + "host 3 was evicted\n"},
+		{"kills at once when the lease is over", 500 * time.Millisecond, func(x *exchange, _ <-chan struct{}) { <-x.gone },
+			stubborn, "", told + "the lease ended without a renewal\n"},
+		{"takes a broken connection for a loss", time.Hour, func(*exchange, <-chan struct{}) {},
+			`echo $$; exec sleep 1000`, "", told + "bakeryd is unreachable: the connection broke: EOF\n"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			running := make(chan struct{})
+			b := serve(t, func(x *exchange) {
+				x.grant(test.lease)
+				select {
+				case <-running:
+					test.then(x, running)
+				case <-x.gone:
+				}
+			})
+			p := follow(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", test.command)
+			pid := p.pid()
+			close(running)
+			if code := p.wait(); code != exitLost {
+				t.Errorf("exit code %d, want %d", code, exitLost)
+			}
+			if alive(pid) {
+				t.Error("the command runs on")
+			}
+			if got := p.rest(); got != test.stdout {
+				t.Errorf("standard output %q, want %q", got, test.stdout)
+			}
+			if got := p.told(); got != test.stderr {
+				t.Errorf("standard error %q, want %q", got, test.stderr)
+			}
+		})
+	}
+}
+
+func TestLostLockStopsTheCommandThoughNobodyListens(t *testing.T) {
+	running := make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.grant(time.Hour)
+		<-running
+	})
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := prepare(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", "echo $$; exec sleep 1000")
+	p.cmd.Stderr = w
+	p.follow()
+	pid := p.pid()
+	_, _ = r.Close(), w.Close() // from here on, writing to standard error fails and raises SIGPIPE
+	close(running)
+	if code := p.wait(); code != exitLost || alive(pid) {
+		t.Errorf("exit code %d, want %d; command runs: %v", code, exitLost, alive(pid))
+	}
+}
+
+func TestLostLockStopsTheCommandThoughStandardErrorIsFull(t *testing.T) {
+	running := make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.grant(time.Hour)
+		<-running
+	})
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = r.Close(), w.Close() }()
+	p := prepare(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c",
+		"dd if=/dev/zero bs=4096 count=16 status=none >&2; echo $$; exec sleep 1000")
+	p.cmd.Stderr = w
+	p.follow()
+	pid := p.pid()
+	close(running)
+	if code := p.wait(); code != exitLost || alive(pid) {
+		t.Errorf("exit code %d, want %d; command runs: %v", code, exitLost, alive(pid))
+	}
+}
+
+// lostHold is a hold that is lost, with its deadline yet to come.
+type lostHold struct{}
+
+func (lostHold) Token() layout.Ticket { return token }
+func (lostHold) Deadline() time.Time  { return time.Now().Add(time.Hour) }
+func (lostHold) Err() error           { return errors.New("evicted") }
+func (lostHold) Lost() <-chan struct{} {
+	lost := make(chan struct{})
+	close(lost)
+	return lost
+}
+
+func TestLossCountsThoughTheCommandEnded(t *testing.T) {
+	for range 50 { // which of the two is seen first is up to chance
+		ended := make(chan struct{})
+		close(ended)
+		var told bytes.Buffer
+		done := exec.Command("true")
+		if err := done.Run(); err != nil {
+			t.Fatal(err)
+		}
+		s := supervisor{grant: &grant{held: lostHold{}}, command: &command{cmd: done, ended: ended}, lock: "x", stderr: &told}
+		code := s.run(&inbox{})
+		s.waitSaid()
+		if code != exitLost || !strings.HasSuffix(told.String(), ": evicted\n") {
+			t.Fatalf("exit code %d, want %d; told %q", code, exitLost, &told)
+		}
+	}
+}
+
+func TestSuspendedWrapperKeepsARenewedLock(t *testing.T) {
+	const lease = time.Second
+	b := serve(t, func(x *exchange) {
+		x.grant(lease)
+		for {
+			select {
+			case <-x.gone:
+				return
+			case <-time.After(lease / 20):
+				x.renew(lease)
+			}
+		}
+	})
+	p := follow(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", "echo ready; read x; echo $x")
+	p.expect("ready")
+	p.signal(syscall.SIGSTOP)
+	time.Sleep(lease * 3 / 2) // the lease as the wrapper knows it is to end
+	p.signal(syscall.SIGCONT)
+	time.Sleep(lease) // what is wrong with the alarm is to show
+	p.write("still here")
+	p.expect("still here")
+	if code := p.wait(); code != 0 || p.told() != "" {
+		t.Errorf("exit code %d, standard error %q", code, p.told())
+	}
+}
+
+func TestKilledWrapperLeavesTheLockToTheCommand(t *testing.T) {
+	b := serve(t, holding)
+	// Scripts use the low descriptors as they like.
+	p := follow(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c",
+		"exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; echo ready; read x; echo $x")
+	p.expect("ready")
+	p.signal(syscall.SIGKILL)
+	p.wait()
+	if !b.held() {
+		t.Fatal("released while the command runs")
+	}
+	p.write("go on")
+	p.expect("go on")
+	within(t, b.released, "the release after the command")
+}
+
+func TestKilledWrapperReleasesWithClose(t *testing.T) {
+	b := serve(t, holding)
+	p := follow(t, "lock", "--socket", b.socket, "--close", "x", "--", "sh", "-c", "echo ready; read x; echo $x")
+	p.expect("ready")
+	p.signal(syscall.SIGKILL)
+	within(t, b.released, "the release")
+	p.write("go on")
+	p.expect("go on")
+}
+
+func TestBackgroundDescendantKeepsTheLock(t *testing.T) {
+	b := serve(t, holding)
+	p := follow(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", "sleep 1000 >/dev/null & echo $!")
+	pid := p.pid()
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if !b.held() || !alive(pid) {
+		t.Fatalf("held: %v, descendant runs: %v", b.held(), alive(pid))
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	within(t, b.released, "the release after the descendant")
+}
+
+func TestBackgroundDescendantDoesNotKeepTheLockWithClose(t *testing.T) {
+	b := serve(t, holding)
+	p := follow(t, "lock", "--socket", b.socket, "-o", "x", "--", "sh", "-c", "sleep 1000 >/dev/null & echo $!")
+	pid := p.pid()
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	within(t, b.released, "the release")
+	if !alive(pid) {
+		t.Error("the descendant was killed")
+	}
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is a pseudo terminal with a process that leads its session.
+type terminal struct {
+	*process
+	master *os.File
+
+	mu     sync.Mutex // guards screen
+	screen strings.Builder
+}
+
+// onTerminal starts a process whose standard streams are a terminal of its own.
+func onTerminal(t *testing.T, args ...string) *terminal {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("SKIP: no pseudo terminals here: ", err)
+	}
+	t.Cleanup(func() { _ = master.Close() })
+	slave := openSlave(t, master)
+	defer func() { _ = slave.Close() }()
+	x := &terminal{process: prepare(t, args...), master: master}
+	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = slave, slave, slave
+	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	x.start()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		in := bufio.NewReader(master)
+		for {
+			b, err := in.ReadByte()
+			if err != nil {
+				return // nobody has the terminal open any more
+			}
+			x.mu.Lock()
+			x.screen.WriteByte(b)
+			x.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = master.Close()
+		<-read
+	})
+	return x
+}
+
+func openSlave(t *testing.T, master *os.File) *os.File {
+	t.Helper()
+	raw, err := master.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var number uint32
+	var unlockErr, numberErr error
+	err = raw.Control(func(fd uintptr) {
+		unlockErr = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0)
+		number, numberErr = unix.IoctlGetUint32(int(fd), unix.TIOCGPTN)
+	})
+	if err := errors.Join(err, unlockErr, numberErr); err != nil {
+		t.Fatal(err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slave
+}
+
+func (x *terminal) shown() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.screen.String()
+}
+
+func (x *terminal) await(text string) {
+	x.t.Helper()
+	eventually(x.t, fmt.Sprintf("%q on the terminal", text), func() bool { return strings.Contains(x.shown(), text) })
+}
+
+func (x *terminal) press(keys string) {
+	x.t.Helper()
+	if _, err := x.master.WriteString(keys); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+const ctrlC = "\x03"
+
+// asCounter is the name under which the test binary counts the SIGINTs it gets.
+const asCounter = "bakeryctl.counter"
+
+func init() {
+	if filepath.Base(os.Args[0]) == asCounter {
+		countInterrupts(len(os.Args) > 1)
+	}
+}
+
+// countInterrupts prints the number of SIGINTs with each, and ends on SIGUSR1. With leave it first makes
+// itself the foreground process group of the terminal, as a shell does.
+func countInterrupts(leave bool) {
+	got := make(chan os.Signal, 100)
+	signal.Notify(got, syscall.SIGINT, syscall.SIGUSR1)
+	if leave {
+		signal.Ignore(syscall.SIGTTOU) // which a process of the background gets for it
+		err := unix.Setpgid(0, 0)
+		if err := errors.Join(err, unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, unix.Getpid())); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
+	fmt.Println("ready")
+	for n := 0; ; {
+		if <-got == syscall.SIGUSR1 {
+			fmt.Printf("all %d.\n", n)
+			os.Exit(5)
+		}
+		n++
+		fmt.Printf("int %d.\n", n)
+	}
+}
+
+func counter(t *testing.T) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), asCounter)
+	if err := os.Symlink(exe, link); err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+func TestCtrlCReachesTheCommandOnce(t *testing.T) {
+	const times = 10
+	for _, group := range [][]string{nil, {"leave"}} {
+		t.Run(strings.Join(group, " "), func(t *testing.T) {
+			b := serve(t, holding)
+			x := onTerminal(t, append([]string{"lock", "--socket", b.socket, "x", "--", counter(t)}, group...)...)
+			x.await("ready")
+			for n := 1; n <= times; n++ {
+				x.press(ctrlC)
+				x.await(fmt.Sprintf("int %d.", n))
+			}
+			// What the wrapper passed on before this has arrived before it.
+			x.signal(syscall.SIGUSR1)
+			x.await(fmt.Sprintf("all %d.", times))
+			if code := x.wait(); code != 5 {
+				t.Errorf("exit code %d, want 5", code)
+			}
+		})
+	}
+}
+
+func TestInterruptReachesACommandInTheForegroundByItself(t *testing.T) {
+	b := serve(t, holding)
+	x := onTerminal(t, "lock", "--socket", b.socket, "x", "--", counter(t), "leave")
+	x.await("ready")
+	x.signal(syscall.SIGINT) // sent to the wrapper alone
+	x.await("int 1.")
+	x.signal(syscall.SIGUSR1)
+	x.await("all 1.")
+	if code := x.wait(); code != 5 {
+		t.Errorf("exit code %d, want 5", code)
+	}
+}
+
+func TestCtrlCWhileWaiting(t *testing.T) {
+	b := serve(t, func(x *exchange) {
+		x.send(`{"event":"waiting","ahead":2,"queued":1}`)
+		<-x.gone
+	})
+	x := onTerminal(t, "lock", "--socket", b.socket, "x", "--", "echo", "ran")
+	x.await("bakeryctl: waiting for \"x\": 2 ahead")
+	x.press(ctrlC)
+	if code := x.wait(); code != 130 {
+		t.Errorf("exit code %d, want 130", code)
+	}
+	if strings.Contains(x.shown(), "ran") {
+		t.Errorf("the command ran: %q", x.shown())
+	}
+	within(t, b.released, "the server to see it leave")
+}
+
+func TestWaitLineFollowsTheQueueAndGoes(t *testing.T) {
+	first, second := make(chan struct{}), make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.send(`{"event":"waiting","ahead":2,"queued":1}`)
+		<-first
+		x.send(`{"event":"waiting","ahead":1,"queued":1}`)
+		<-second
+		holding(x)
+	})
+	x := onTerminal(t, "lock", "--socket", b.socket, "x", "--", "echo", "ran")
+	const clear = "\r\x1b[K"
+	x.await(clear + `bakeryctl: waiting for "x": 2 ahead`)
+	close(first)
+	x.await(clear + `bakeryctl: waiting for "x": 1 ahead`)
+	close(second)
+	if code := x.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	x.await("1 ahead" + clear + "ran\r\n")
+}
+
+func TestNoWaitLineForShortWaits(t *testing.T) {
+	b := serve(t, func(x *exchange) {
+		x.send(`{"event":"waiting","ahead":2,"queued":1}`)
+		holding(x)
+	})
+	x := onTerminal(t, "lock", "--socket", b.socket, "x", "--", "echo", "ran")
+	x.await("ran\r\n")
+	if got := x.shown(); got != "ran\r\n" {
+		t.Errorf("screen %q", got)
+	}
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/bakeryd/bakeryd/daemon"
+)
+
+const usage = `bakeryd joins this host to the lockspace on a shared device and serves its locks.
+
+Usage:
+  bakeryd --device DEV [--host-id N|auto] [flags]
+
+Every flag can also be given by the environment: --host-id as BAKERYD_HOST_ID,
+and so on; the command line wins.
+
+Flags:
+%s
+Examples:
+  bakeryctl format /dev/mapper/locks --hosts 16
+  bakeryd --device /dev/mapper/locks --host-id 3
+  bakeryctl lock nightly-backup -- /usr/local/bin/backup
+
+Exit codes: 0 after a clean leave; 64 for a wrong command line; 66 when the
+device or lockspace is not usable; 69 when the host id cannot be had or the
+socket is taken; 75 when the lease was lost, or holders were left behind.
+`
+
+// options are what the flags and the environment say.
+type options struct {
+	daemon    daemon.Config
+	socket    string
+	logLevel  slog.Level
+	logFormat string
+	version   bool
+	help      string // what to print instead of running
+}
+
+var errUsage = errors.New("wrong command line")
+
+func parse(args []string, getenv func(string) string) (options, error) {
+	var o options
+	var hostID, level string
+	fs := pflag.NewFlagSet("bakeryd", pflag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.SortFlags = false
+	fs.StringVar(&o.daemon.Device, "device", "", "block device or file with the lockspace")
+	fs.StringVar(&hostID, "host-id", "auto", "this host's id, 1 to the lockspace's number of hosts, or auto")
+	fs.StringVar(&o.daemon.Name, "name", "", "this host's `name`, for people (default: the system's)")
+	fs.StringVar(&o.socket, "socket", "/run/bakery/bakeryd.sock", "`path` of the Unix socket to serve")
+	fs.IntVar(&o.daemon.Handoff, "handoff", 8, "`times` a lock may pass between local clients while another host waits")
+	fs.StringVar(&o.daemon.RuntimeDir, "runtime-dir", "", "`directory` of lock files (default: /run/bakery)")
+	fs.StringVar(&o.daemon.StateDir, "state-dir", "", "`directory` of what outlives a reboot (default: /var/lib/bakery)")
+	fs.StringVar(&level, "log-level", "info", "debug, info, warn or error")
+	fs.StringVar(&o.logFormat, "log-format", "auto", "text, json, journal, or auto: journal under systemd, else text")
+	fs.BoolVar(&o.version, "version", false, "print the version")
+	help := fs.BoolP("help", "h", false, "print this help")
+	if err := fs.Parse(args); err != nil {
+		return o, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	if *help {
+		o.help = fmt.Sprintf(usage, fs.FlagUsages())
+		return o, nil
+	}
+	var err error
+	fs.VisitAll(func(f *pflag.Flag) {
+		name := "BAKERYD_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		if v := getenv(name); v != "" && !f.Changed && f.Name != "help" && f.Name != "version" && err == nil {
+			if e := f.Value.Set(v); e != nil {
+				err = fmt.Errorf("%w: %s=%q: %w", errUsage, name, v, e)
+			}
+		}
+	})
+	if err != nil || o.version {
+		return o, err
+	}
+	return o, o.check(fs.Args(), hostID, level)
+}
+
+func (o *options) check(rest []string, hostID, level string) error {
+	if len(rest) > 0 {
+		return fmt.Errorf("%w: unexpected argument %q", errUsage, rest[0])
+	}
+	if o.daemon.Device == "" {
+		return fmt.Errorf("%w: --device is missing", errUsage)
+	}
+	if hostID != "auto" {
+		n, err := strconv.Atoi(hostID)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%w: --host-id %q, want a number from 1, or auto", errUsage, hostID)
+		}
+		o.daemon.HostID = n
+	}
+	if o.daemon.Handoff < 1 {
+		return fmt.Errorf("%w: --handoff %d, want 1 or more", errUsage, o.daemon.Handoff)
+	}
+	if err := o.logLevel.UnmarshalText([]byte(level)); err != nil {
+		return fmt.Errorf("%w: --log-level %q, want debug, info, warn or error", errUsage, level)
+	}
+	switch o.logFormat {
+	case "auto":
+		o.logFormat = "text"
+		if os.Getenv("JOURNAL_STREAM") != "" {
+			o.logFormat = "journal"
+		}
+	case "text", "json", "journal":
+	default:
+		return fmt.Errorf("%w: --log-format %q, want text, json, journal or auto", errUsage, o.logFormat)
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Request is what a client wants.
+type Request struct {
+	Name    string
+	Mode    layout.Mode
+	Try     bool   // ErrBusy rather than wait
+	Permits int    // 1 to the number of hosts: what a new lock gets, and an old one must have; 0: 1, and any
+	PID     int    // for people: who holds the lock
+	Command string // for people: what for
+
+	// OnWaiting, unless nil, is told how many stand before the client, and how many of this host wait.
+	// It must not block.
+	OnWaiting func(ahead, queued int)
+
+	// Gone, unless nil, tells that the client has gone away though nobody has said so yet: a hold or a place
+	// that it leaves behind does not make a lock busy. It must not block.
+	Gone func() bool
+}
+
+func (r *Request) gone() bool { return r.Gone != nil && r.Gone() }
+
+// Hold is a lock held. It ends by Release, or when the lease is lost.
+type Hold struct {
+	lk       *lock
+	req      Request
+	token    layout.Ticket
+	since    time.Time
+	released chan struct{} // closed when the disk, or the next client, has the lock
+}
+
+// Token is the fencing token of this grant.
+func (h *Hold) Token() layout.Ticket { return h.token }
+
+// Mode is how the lock is held.
+func (h *Hold) Mode() layout.Mode { return h.req.Mode }
+
+// Lost is closed when the lease was lost, and the lock with it.
+func (h *Hold) Lost() <-chan struct{} { return h.lk.d.mem.lost }
+
+// Err says why the lock was lost; nil while it is not.
+func (h *Hold) Err() error {
+	select {
+	case <-h.Lost():
+		return fmt.Errorf("%w: %w", ErrLost, h.lk.d.Err())
+	default:
+		return nil
+	}
+}
+
+// Deadline is when the lock is lost if the lease is not renewed before.
+func (h *Hold) Deadline() time.Time {
+	left, _ := h.lk.d.mem.leaseLeft()
+	return time.Now().Add(left)
+}
+
+// Release ends the hold and returns when that is durable, or the next client
+// has the lock, or the lease is lost. It may be called again.
+func (h *Hold) Release() error {
+	h.lk.mu.Lock()
+	if i := slices.Index(h.lk.holds, h); i >= 0 {
+		h.lk.holds = slices.Delete(h.lk.holds, i, i+1)
+		h.lk.leaving = append(h.lk.leaving, h)
+		h.lk.signal()
+	}
+	h.lk.mu.Unlock()
+	select {
+	case <-h.released:
+		return nil
+	case <-h.Lost():
+		return h.Err()
+	}
+}
+
+// Acquire takes a lock, waiting for it until ctx is done. It returns
+// ErrInvalid, ErrBusy, ErrFull, ErrPermits, ErrUnavailable, ErrDamaged, or the
+// cause of ctx's end.
+func (d *Daemon) Acquire(ctx context.Context, req Request) (*Hold, error) {
+	if err := d.validate(&req); err != nil {
+		return nil, err
+	}
+	for {
+		lk, err := d.lock(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		w, err := lk.enqueue(req)
+		if err == nil {
+			var h *Hold
+			if h, err = lk.await(ctx, w); err == nil {
+				return h, nil
+			}
+		}
+		if !errors.Is(err, errSuperseded) {
+			return nil, err
+		}
+		d.dir.forget(lk.entry)
+	}
+}
+
+func (d *Daemon) validate(req *Request) error {
+	if err := layout.ValidateLockName(req.Name); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if req.Permits < 0 || req.Permits > d.sb.Geometry.Hosts {
+		return fmt.Errorf("%w: permits %d, want 1 to %d, the hosts of the lockspace", ErrInvalid, req.Permits, d.sb.Geometry.Hosts)
+	}
+	if req.PID < 0 || req.PID > 1<<31-1 {
+		return fmt.Errorf("%w: pid %d, want 0 to 2147483647", ErrInvalid, req.PID)
+	}
+	req.Command = layout.TruncateCommand(req.Command)
+	return nil
+}
+
+// await waits for a client's turn.
+func (lk *lock) await(ctx context.Context, w *waiter) (*Hold, error) {
+	select {
+	case r := <-w.result:
+		return r.hold, r.err
+	case <-ctx.Done():
+	}
+	if lk.withdraw(w) {
+		return nil, context.Cause(ctx)
+	}
+	// Served in the very moment: the hold is given back.
+	r := <-w.result
+	if r.hold != nil {
+		_ = r.hold.Release()
+	}
+	return nil, context.Cause(ctx)
+}

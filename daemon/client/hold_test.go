@@ -1,0 +1,185 @@
+package client
+
+import (
+	"errors"
+	"math"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func TestLost(t *testing.T) {
+	tests := []struct {
+		name   string
+		lease  time.Duration
+		script func(x *exchange)
+		reason string
+	}{
+		{"told so", time.Minute, func(x *exchange) {
+			x.send(`{"event":"lost","message":"host 1 was evicted"}`)
+			<-x.gone
+		}, "host 1 was evicted"},
+		{"connection broken", time.Minute, func(*exchange) {}, "connection broke"},
+		{"garbage", time.Minute, func(x *exchange) { x.send("garbage"); <-x.gone }, "garbage"},
+		{"no renewal", 50 * time.Millisecond, func(x *exchange) { <-x.gone }, "without a renewal"},
+		{"no lease", 0, func(x *exchange) { <-x.gone }, "without a renewal"},
+		{"renewal that shortens", time.Minute, func(x *exchange) {
+			x.send(`{"event":"renewed","lease_ms":-5}`)
+			<-x.gone
+		}, "without a renewal"},
+		{"no renewal while other events come", 50 * time.Millisecond, func(x *exchange) {
+			for open(x.gone) {
+				x.send(`{"event":"weather"}`)
+			}
+		}, "without a renewal"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			h := mustLock(t, serve(t, func(x *exchange) {
+				x.grant(test.lease)
+				test.script(x)
+			}), Options{})
+			wait(t, h.Lost(), "the loss")
+			if err := h.Err(); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), test.reason) {
+				t.Errorf("Err %v, want ErrLost because of %q", err, test.reason)
+			}
+			if err := h.Unlock(); err != nil {
+				t.Errorf("Unlock: %v", err)
+			}
+		})
+	}
+}
+
+func TestRenewalMovesTheDeadline(t *testing.T) {
+	const lease = time.Second
+	h := mustLock(t, serve(t, func(x *exchange) {
+		x.grant(lease)
+		x.send(`{"event":"renewed","lease_ms":60000}`)
+		x.send(`{"event":"renewed","lease_ms":%d}`, int64(math.MaxInt64))
+		<-x.gone
+	}), Options{})
+	granted := time.Now()
+	select {
+	case <-h.Lost():
+		t.Fatalf("lost though renewed: %v", h.Err())
+	case <-time.After(time.Until(granted.Add(lease + 2*stopped))):
+	}
+	if left := time.Until(h.Deadline()); left > layout.MaxLease || left < layout.MaxLease-soon {
+		t.Errorf("deadline in %v, want in %v, the longest lease", left, layout.MaxLease)
+	}
+}
+
+func TestExpiryIsFinal(t *testing.T) {
+	lost := make(chan struct{})
+	h := mustLock(t, serve(t, func(x *exchange) {
+		x.grant(20 * time.Millisecond)
+		<-lost
+		x.send(`{"event":"renewed","lease_ms":60000}`)
+		<-x.gone
+	}), Options{})
+	wait(t, h.Lost(), "the deadline")
+	close(lost)
+	h.renew(boottime() + time.Hour)
+	if time.Until(h.Deadline()) > 0 || !errors.Is(h.Err(), ErrLost) {
+		t.Errorf("deadline in %v, Err %v: revived", time.Until(h.Deadline()), h.Err())
+	}
+}
+
+func TestUnlockIsNoLoss(t *testing.T) {
+	gone := make(chan struct{})
+	h := mustLock(t, serve(t, func(x *exchange) {
+		x.grant(time.Minute)
+		<-x.gone
+		close(gone)
+	}), Options{})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if err := h.Unlock(); err != nil {
+				t.Errorf("Unlock: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if h.Err() != nil || !open(h.Lost()) {
+		t.Errorf("let go, yet lost: %v", h.Err())
+	}
+	wait(t, gone, "the server to see the release")
+}
+
+func TestInheritedDescriptorKeepsTheLock(t *testing.T) {
+	gone := make(chan struct{})
+	h := mustLock(t, serve(t, func(x *exchange) {
+		x.grant(time.Minute)
+		<-x.gone
+		close(gone)
+	}), Options{})
+	d, err := h.Inherit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d < firstInherited {
+		t.Errorf("descriptor %d, want at least %d", d, firstInherited)
+	}
+	if flags, err := unix.FcntlInt(uintptr(d), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
+		t.Errorf("descriptor flags %#x, %v: not inherited", flags, err)
+	}
+	holder := exec.Command("cat")
+	stdin, err := holder.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := h.Unlock(); err != nil {
+		t.Error(err)
+	}
+	if !open(gone) {
+		t.Error("released though the command has the descriptor")
+	}
+	if err := stdin.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := holder.Wait(); err != nil {
+		t.Error(err)
+	}
+	wait(t, gone, "the release after the command")
+}
+
+func TestAlarmCountsBoottime(t *testing.T) {
+	a, err := newAlarm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := boottime() + 20*time.Millisecond
+	for _, moment := range []time.Duration{boottime() + time.Hour, at} {
+		if err := a.set(moment); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.wait(); err != nil || boottime() < at {
+		t.Errorf("rang %v early, %v", at-boottime(), err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if a.wait() == nil {
+			t.Error("a closed alarm rang")
+		}
+	}()
+	a.close()
+	wait(t, ended, "the closed alarm")
+	if a.set(at) == nil {
+		t.Error("a closed alarm was set")
+	}
+}

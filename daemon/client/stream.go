@@ -1,0 +1,168 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+const (
+	// maxLine bounds a line of the stream, and maxAnswer all of an answer that is not a stream, headers
+	// included: whoever serves the socket does not decide how much memory is used here.
+	maxLine   = 64 << 10
+	maxAnswer = 256 << 10
+)
+
+// The kinds of event. Unknown ones are skipped: a newer bakeryd may send them.
+const (
+	eventWaiting = "waiting"
+	eventGranted = "granted"
+	eventRenewed = "renewed"
+	eventRefused = "refused"
+	eventLost    = "lost"
+)
+
+// event is one line of the stream; which fields it has depends on the kind.
+type event struct {
+	Kind    string        `json:"event"`
+	Ahead   int           `json:"ahead"`    // waiting
+	Queued  int           `json:"queued"`   // waiting
+	Name    string        `json:"name"`     // granted
+	Mode    layout.Mode   `json:"mode"`     // granted
+	Token   layout.Ticket `json:"token"`    // granted
+	HostID  int           `json:"host_id"`  // granted
+	LeaseMS int64         `json:"lease_ms"` // granted, renewed: time left until the deadline
+	Code    string        `json:"code"`     // refused
+	Message string        `json:"message"`  // refused, lost
+	Hint    string        `json:"hint"`     // refused
+}
+
+// lease returns the time left. Nothing longer than the longest lease is believed.
+func (e event) lease() time.Duration {
+	return time.Duration(min(max(e.LeaseMS, 0), layout.MaxLease.Milliseconds())) * time.Millisecond
+}
+
+// stream reads the events of one connection.
+type stream struct {
+	lines *bufio.Reader
+}
+
+// openStream reads the beginning of the answer, up to the first event.
+func openStream(conn *net.UnixConn, req *http.Request) (*stream, error) {
+	budget := &io.LimitedReader{R: conn, N: maxAnswer}
+	resp, err := http.ReadResponse(bufio.NewReader(budget), req)
+	if err != nil && budget.N <= 0 {
+		return nil, fmt.Errorf("%w: headers of more than %d bytes", ErrProtocol, maxAnswer)
+	}
+	if err != nil {
+		return nil, brokenOff(err)
+	}
+	// The body is never closed: that would read it to its end, which may be days away.
+	if resp.StatusCode != http.StatusOK {
+		return nil, readRefusal(conn, resp)
+	}
+	budget.N = math.MaxInt64 // from here on lines are bounded
+	return &stream{lines: bufio.NewReaderSize(resp.Body, maxLine)}, nil
+}
+
+// brokenOff names the error of a read before the grant.
+func brokenOff(err error) error {
+	var netErr net.Error
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &netErr) {
+		return fmt.Errorf("%w: the connection broke: %w", ErrUnreachable, err)
+	}
+	return fmt.Errorf("%w: %w", ErrProtocol, err)
+}
+
+// readRefusal reads the error that an answer without a stream carries.
+func readRefusal(conn *net.UnixConn, resp *http.Response) error {
+	_ = conn.SetReadDeadline(time.Now().Add(patience)) // only a closed connection refuses it, and then the read fails
+	var answer struct {
+		Error *Error `json:"error"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return fmt.Errorf("%w: status %s: %w", ErrProtocol, resp.Status, err)
+	}
+	if answer.Error == nil || answer.Error.Code == "" {
+		return fmt.Errorf("%w: status %s without an error", ErrProtocol, resp.Status)
+	}
+	return answer.Error
+}
+
+// awaitGrant reads until the lock is granted or refused.
+func (s *stream) awaitGrant(onWaiting func(ahead, queued int)) (event, error) {
+	for {
+		e, err := s.next()
+		if err != nil {
+			return event{}, err
+		}
+		switch e.Kind {
+		case eventWaiting:
+			if onWaiting != nil {
+				onWaiting(max(e.Ahead, 0), max(e.Queued, 0))
+			}
+		case eventGranted:
+			if e.Token == 0 {
+				return event{}, fmt.Errorf("%w: granted without a token", ErrProtocol)
+			}
+			return e, nil
+		case eventRefused:
+			if e.Code == "" {
+				return event{}, fmt.Errorf("%w: refused without a code", ErrProtocol)
+			}
+			return event{}, &Error{Code: e.Code, Message: e.Message, Hint: e.Hint}
+		}
+	}
+}
+
+// next returns the next event of a known kind.
+func (s *stream) next() (event, error) {
+	for {
+		line, err := s.lines.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			return event{}, fmt.Errorf("%w: a line of more than %d bytes", ErrProtocol, maxLine)
+		}
+		if err != nil {
+			return event{}, brokenOff(err) // what came without its newline is not a line
+		}
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 {
+			continue
+		}
+		e, known, err := decodeEvent(line)
+		if err != nil {
+			return event{}, fmt.Errorf("%w: %w", ErrProtocol, err)
+		}
+		if known {
+			return e, nil
+		}
+	}
+}
+
+// decodeEvent looks at the kind first: the fields of an unknown kind may have any type.
+func decodeEvent(line []byte) (e event, known bool, err error) {
+	var head struct {
+		Kind string `json:"event"`
+	}
+	if err := json.Unmarshal(line, &head); err != nil {
+		return event{}, false, fmt.Errorf("event %.100q: %w", line, err)
+	}
+	switch head.Kind {
+	case eventWaiting, eventGranted, eventRenewed, eventRefused, eventLost:
+	default:
+		return event{}, false, nil
+	}
+	if err := json.Unmarshal(line, &e); err != nil {
+		return event{}, false, fmt.Errorf("event %.100q: %w", line, err)
+	}
+	return e, true, nil
+}

@@ -1,0 +1,99 @@
+// Package daemon joins a host to a lockspace and takes locks there: it drives
+// the lock protocol (package bakery) and the lease (package lease) on a
+// device, queues local clients, and serves them over a Unix socket. It never
+// knows flags or terminals.
+//
+// Begin with [Daemon.Join] in join.go and [Daemon.Acquire] in acquire.go. The
+// lease is driven in member.go; a lock's protocol in driver.go, on the sectors
+// of area.go, for the clients queued in queue.go; names are looked up in
+// directory.go. server.go is the API; format.go and inspect.go need no daemon.
+package daemon
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// The reasons why a lock cannot be had; compare with errors.Is.
+var (
+	// ErrInvalid is returned when a request cannot be carried out by anybody: a bad name, say.
+	ErrInvalid = errors.New("invalid request")
+	// ErrBusy is returned when a lock is not free and the request was not to wait.
+	ErrBusy = errors.New("the lock is busy")
+	// ErrTimeout is returned when a lock was not free in time.
+	ErrTimeout = errors.New("the lock was not free in time")
+	// ErrFull is returned when a lock does not exist and the directory has no room for it.
+	ErrFull = errors.New("the lock directory is full")
+	// ErrPermits is returned when a request names other permits than the lock has.
+	ErrPermits = errors.New("the lock has other permits")
+	// ErrUnavailable is returned when this host is not, or no longer, in the lockspace.
+	ErrUnavailable = errors.New("not joined to the lockspace")
+	// ErrDamaged is returned when a lock cannot be looked up or created for the damage on the disk.
+	ErrDamaged = errors.New("the lock directory is damaged")
+	// ErrLost is returned when the lease was lost, and every hold with it.
+	ErrLost = errors.New("the lease was lost")
+	// ErrIDTaken is returned when another process of this machine has the host id.
+	ErrIDTaken = errors.New("another process on this machine has the host id")
+)
+
+// Config is how a daemon is set up. What all hosts must agree on comes from
+// the disk instead.
+type Config struct {
+	Device     string       // path of the block device or file
+	HostID     int          // 1 to the lockspace's number of hosts, or 0 to choose a free one
+	Name       string       // of this host, for people; empty: the system's
+	RuntimeDir string       // for lock files; empty: /run/bakery, or the user's own
+	StateDir   string       // for what outlives a reboot; empty: /var/lib/bakery, or the user's own
+	Handoff    int          // local grants in a row while another host waits; 0: 8
+	Logger     *slog.Logger // nil: slog.Default()
+
+	open func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) // tests bring their own disk
+}
+
+// Daemon is one host's part in a lockspace. New does no IO; after Join it is
+// safe for concurrent use; Close ends it.
+type Daemon struct {
+	cfg Config
+	log *slog.Logger
+	dev blockdev.Device
+	sb  layout.Superblock
+	mem *member
+	dir *directory
+
+	mu      sync.Mutex    // guards locks and closing
+	locks   map[int]*lock // by lock number; 0 guards the directory
+	closing bool
+	drivers sync.WaitGroup
+	stop    chan struct{}
+}
+
+// settleAfter is how long a hold lasts before it is shown on the disk.
+const settleAfter = 50 * time.Millisecond
+
+// New returns a daemon that has yet to join.
+func New(cfg Config) *Daemon {
+	cfg.Handoff = cmp.Or(cfg.Handoff, 8)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.open == nil {
+		cfg.open = OpenLockspace
+	}
+	return &Daemon{cfg: cfg, log: cfg.Logger, locks: map[int]*lock{}, stop: make(chan struct{})}
+}
+
+// HostID is the id under which the host has joined.
+func (d *Daemon) HostID() int { return d.mem.id() }
+
+// Lost is closed when the lease is lost: every hold is over then, and its
+// holder has to stop at once.
+func (d *Daemon) Lost() <-chan struct{} { return d.mem.lost }
+
+// Err says why the lease was lost; nil while it is not.
+func (d *Daemon) Err() error { return d.mem.err() }

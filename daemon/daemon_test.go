@@ -1,0 +1,130 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// cluster is hosts in one process, on a disk in memory.
+type cluster struct {
+	t    *testing.T
+	disk *blockdev.Memory
+	sb   layout.Superblock
+}
+
+func newCluster(t *testing.T, hosts, locks int) *cluster {
+	g := layout.Geometry{Stride: 512, Hosts: hosts, Locks: locks}
+	c := &cluster{t: t, sb: layout.Superblock{
+		UUID: layout.UUID{1, 2, 3}, Name: "test", Geometry: g, Lease: 2 * time.Second,
+		Formatted: time.Now().UTC().Truncate(time.Microsecond),
+	}}
+	c.disk = blockdev.NewMemory(max(g.Size(), layout.HeadSize), 512, 512)
+	dev := c.disk.Open()
+	buf := blockdev.Alloc(512)
+	for copy := range 2 {
+		require.NoError(t, c.sb.Encode(buf, copy))
+		require.NoError(t, dev.Write(buf, g.Superblock(copy)))
+	}
+	return c
+}
+
+// host joins one more host, and has it leave at the end of the test.
+func (c *cluster) host(id int, change ...func(*Config)) *Daemon {
+	c.t.Helper()
+	d := c.unjoined(id, change...)
+	require.NoError(c.t, d.Join(c.t.Context()))
+	c.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		select {
+		case <-d.stop:
+		default:
+			require.NoError(c.t, d.Close(ctx))
+		}
+	})
+	return d
+}
+
+func (c *cluster) unjoined(id int, change ...func(*Config)) *Daemon {
+	dir := c.t.TempDir()
+	cfg := Config{
+		Device: "memory", HostID: id, Name: fmt.Sprintf("db%d", id), RuntimeDir: dir, StateDir: dir,
+		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
+		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
+			dev := c.disk.Open()
+			sb, copyUsed, err := FindLockspace(dev)
+			return dev, sb, copyUsed, err
+		},
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return New(cfg)
+}
+
+func acquire(t *testing.T, d *Daemon, req Request) *Hold {
+	t.Helper()
+	h, err := d.Acquire(t.Context(), req)
+	require.NoError(t, err)
+	return h
+}
+
+func TestExclusionUnderContention(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	const hosts, clients, rounds = 3, 4, 40
+	var (
+		counter, inside int
+		mu              sync.Mutex
+		last            layout.Ticket
+		wg              sync.WaitGroup
+	)
+	for id := 1; id <= hosts; id++ {
+		d := c.host(id)
+		for range clients {
+			wg.Go(func() {
+				for range rounds {
+					h, err := d.Acquire(t.Context(), Request{Name: "counter"})
+					if !assertNoError(t, err) {
+						return
+					}
+					mu.Lock()
+					inside++
+					if inside != 1 {
+						t.Errorf("%d holders at once", inside)
+					}
+					if h.Token() <= last {
+						t.Errorf("token %d after %d", h.Token(), last)
+					}
+					last = h.Token()
+					mu.Unlock()
+					n := counter
+					counter = n + 1
+					mu.Lock()
+					inside--
+					mu.Unlock()
+					if !assertNoError(t, h.Release()) {
+						return
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	require.Equal(t, hosts*clients*rounds, counter)
+}
+
+func assertNoError(t *testing.T, err error) bool {
+	if err != nil {
+		t.Error(err)
+	}
+	return err == nil
+}

@@ -1,0 +1,245 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// The internal lock that guards the directory has no entry of its own.
+const (
+	directoryLock     = 0
+	directoryCreation = 1
+)
+
+var directoryEntry = layout.Entry{Lock: directoryLock, Permits: 1, Creation: directoryCreation}
+
+// directory finds locks by their names. What it remembers may be old: a slot
+// that tells of a newer entry has it read anew.
+type directory struct {
+	dev   blockdev.Device
+	space layout.Space
+
+	mu      sync.Mutex // guards entries
+	entries map[string]layout.Entry
+}
+
+func newDirectory(dev blockdev.Device, space layout.Space) *directory {
+	return &directory{dev: dev, space: space, entries: map[string]layout.Entry{}}
+}
+
+// scan is one read of the whole directory.
+type scan struct {
+	entries []layout.Entry // the readable ones, free ones included
+	damaged error          // of the first unreadable one
+}
+
+func (dir *directory) scan() (*scan, error) {
+	g := dir.space.Geometry
+	buf := pool.Get(g.Locks * g.Stride)
+	defer pool.Put(buf)
+	errs, err := readRecords(dir.dev, buf, g.Entry(1), g.Stride)
+	if err != nil {
+		return nil, fmt.Errorf("read the lock directory: %w", err)
+	}
+	s := &scan{}
+	for i := range g.Locks {
+		err := errs[i]
+		var e layout.Entry
+		if err == nil {
+			e, err = dir.space.DecodeEntry(buf[i*g.Stride:(i+1)*g.Stride], i+1)
+		}
+		if err != nil {
+			if s.damaged == nil {
+				s.damaged = err
+			}
+			continue
+		}
+		s.entries = append(s.entries, e)
+	}
+	dir.remember(s)
+	return s, nil
+}
+
+func (dir *directory) remember(s *scan) {
+	dir.mu.Lock()
+	defer dir.mu.Unlock()
+	clear(dir.entries)
+	for _, e := range s.entries {
+		if !e.Free() {
+			dir.entries[e.Name] = e
+		}
+	}
+}
+
+// read reads the entry of one lock.
+func (dir *directory) read(lock int) (layout.Entry, error) {
+	buf := pool.Get(dir.space.Geometry.Stride)
+	defer pool.Put(buf)
+	if err := dir.dev.Read(buf, dir.space.Geometry.Entry(lock)); err != nil {
+		return layout.Entry{}, fmt.Errorf("read the directory entry of lock %d: %w", lock, err)
+	}
+	return dir.space.DecodeEntry(buf, lock)
+}
+
+func (dir *directory) remembered(name string) (layout.Entry, bool) {
+	dir.mu.Lock()
+	defer dir.mu.Unlock()
+	e, ok := dir.entries[name]
+	return e, ok
+}
+
+func (dir *directory) forget(e layout.Entry) {
+	dir.mu.Lock()
+	defer dir.mu.Unlock()
+	if dir.entries[e.Name] == e {
+		delete(dir.entries, e.Name)
+	}
+}
+
+// lookup finds a name's entry, in memory or on the disk.
+func (dir *directory) lookup(name string) (layout.Entry, error) {
+	if e, ok := dir.remembered(name); ok {
+		return e, nil
+	}
+	s, err := dir.scan()
+	if err != nil {
+		return layout.Entry{}, err
+	}
+	if e, ok := dir.remembered(name); ok {
+		return e, nil
+	}
+	// The name may be in what cannot be read; made anew elsewhere, two hosts
+	// could hold it at once.
+	if s.damaged != nil {
+		return layout.Entry{}, fmt.Errorf("%w: lock %q is not in its readable part: %w", ErrDamaged, name, s.damaged)
+	}
+	return layout.Entry{}, errNoEntry
+}
+
+var errNoEntry = errors.New("no such lock")
+
+// lock returns this host's part in a lock, which is created on first use.
+func (d *Daemon) lock(ctx context.Context, req Request) (*lock, error) {
+	e, err := d.dir.lookup(req.Name)
+	if errors.Is(err, errNoEntry) {
+		e, err = d.create(ctx, req.Name, max(req.Permits, 1))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if req.Permits != 0 && req.Permits != e.Permits {
+		return nil, fmt.Errorf("%w: lock %q has %d, asked for %d", ErrPermits, req.Name, e.Permits, req.Permits)
+	}
+	return d.attach(e)
+}
+
+// create makes a lock, under the lock that guards the directory.
+func (d *Daemon) create(ctx context.Context, name string, permits int) (layout.Entry, error) {
+	guard, err := d.attach(directoryEntry)
+	if err != nil {
+		return layout.Entry{}, err
+	}
+	w, err := guard.enqueue(Request{Mode: layout.Exclusive, Command: "create a lock"})
+	if err != nil {
+		return layout.Entry{}, err
+	}
+	h, err := guard.await(ctx, w)
+	if err != nil {
+		return layout.Entry{}, fmt.Errorf("create lock %q: %w", name, err)
+	}
+	e, err := d.createGuarded(name, permits)
+	if released := h.Release(); err == nil && released != nil {
+		err = released
+	}
+	return e, err
+}
+
+func (d *Daemon) createGuarded(name string, permits int) (layout.Entry, error) {
+	s, err := d.dir.scan()
+	if err != nil {
+		return layout.Entry{}, err
+	}
+	if e, ok := d.dir.remembered(name); ok {
+		return e, nil // somebody was faster
+	}
+	if s.damaged != nil {
+		return layout.Entry{}, fmt.Errorf("%w: no lock is created beside what cannot be read: %w", ErrDamaged, s.damaged)
+	}
+	e := layout.Entry{Name: name, Permits: permits, Creation: bakery.ClockNumber(time.Now(), d.sb.Formatted)}
+	for _, o := range s.entries {
+		if o.Free() && e.Lock == 0 {
+			e.Lock = o.Lock
+		}
+		e.Creation = max(e.Creation, o.Creation+1)
+	}
+	if e.Lock == 0 {
+		return e, fmt.Errorf("%w: all %d entries are taken, no room for lock %q", ErrFull, d.sb.Geometry.Locks, name)
+	}
+	if ok, _ := d.mem.mayWrite(); !ok {
+		return e, fmt.Errorf("create lock %q: %w: the lease is running out", name, ErrUnavailable)
+	}
+	buf := pool.Get(d.sb.Geometry.Stride)
+	defer pool.Put(buf)
+	if err := d.sb.Space().EncodeEntry(buf, e); err != nil {
+		return e, err
+	}
+	if err := d.dev.Write(buf, d.sb.Geometry.Entry(e.Lock)); err != nil {
+		return e, fmt.Errorf("write the directory entry of lock %q: %w", name, err)
+	}
+	d.log.Info("lock created", "lock", name, "number", e.Lock, "permits", permits)
+	return e, nil
+}
+
+// attach returns the driver of a directory entry's lock, a new one if need be.
+func (d *Daemon) attach(e layout.Entry) (*lock, error) {
+	for {
+		lk, err := d.attachOnce(e)
+		if err != nil || lk.entry == e {
+			return lk, err
+		}
+		// Another entry had its slots until now. Two must not write one slot.
+		lk.shut(errSuperseded)
+		<-lk.done
+	}
+}
+
+func (d *Daemon) attachOnce(e layout.Entry) (*lock, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.mem.lost:
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
+	default:
+	}
+	if d.closing {
+		return nil, errStopped
+	}
+	if lk := d.locks[e.Lock]; lk != nil {
+		return lk, nil
+	}
+	id := d.mem.id()
+	lk := &lock{
+		d: d, entry: e, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		m:    bakery.New(bakery.Config{Host: id, Incarnation: d.mem.incarnation(), Creation: e.Creation, Permits: e.Permits}),
+		area: newArea(d.dev, d.sb.Space(), e.Lock, id),
+	}
+	d.locks[e.Lock] = lk
+	d.drivers.Go(lk.drive)
+	return lk, nil
+}
+
+// drop forgets a driver that ends.
+func (d *Daemon) drop(lk *lock) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.locks[lk.entry.Lock] == lk {
+		delete(d.locks, lk.entry.Lock)
+	}
+}

@@ -1,0 +1,223 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// errSuperseded is returned when the lock's directory entry is no longer the
+// one that was looked up.
+var errSuperseded = errors.New("the directory entry is another one")
+
+// errStopped ends a driver whose daemon closes.
+var errStopped = fmt.Errorf("%w: shutting down", ErrUnavailable)
+
+// drive serves the queue until the lock is superseded, the lease lost or the
+// daemon stopped. It is the only goroutine that writes this host's slot.
+func (lk *lock) drive() {
+	defer close(lk.done)
+	var err error
+	for err == nil {
+		w := lk.front()
+		switch {
+		case lk.isShut():
+			err = errSuperseded
+		case w != nil:
+			err = lk.attempt(w)
+		case lk.takeScrub():
+			err = lk.heal()
+		default:
+			err = lk.idle()
+		}
+	}
+	if errors.Is(err, ErrLost) {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	lk.d.drop(lk)
+	lk.shut(err)
+}
+
+// idle waits until there is something to do.
+func (lk *lock) idle() error {
+	select {
+	case <-lk.wake:
+		return nil
+	case <-lk.d.mem.lost:
+		return ErrLost
+	case <-lk.d.stop:
+		return errStopped
+	}
+}
+
+// attempt takes the lock on the disk for the client in front, and serves from
+// there whom one ticket can serve.
+func (lk *lock) attempt(w *waiter) error {
+	lk.mu.Lock()
+	before := lk.arrived
+	lk.mu.Unlock()
+	a := lk.m.Acquire(bakery.Request{
+		Mode:  w.req.Mode,
+		Clock: bakery.ClockNumber(time.Now(), lk.d.sb.Formatted),
+		Try:   w.req.Try,
+	})
+	a, err := lk.protocol(a, func() bool {
+		f := lk.front()
+		return f != nil && f.req.Mode == w.req.Mode && f.req.Try == w.req.Try
+	})
+	if err != nil {
+		return err
+	}
+	if a.Kind == bakery.Granted {
+		return lk.hold(before)
+	}
+	all := func(*waiter) bool { return true }
+	switch a.Outcome {
+	case bakery.Busy:
+		lk.refuse(ErrBusy, func(x *waiter) bool { return x.req.Try })
+	case bakery.Superseded:
+		return errSuperseded
+	case bakery.Exhausted:
+		lk.refuse(fmt.Errorf("%w: the numbers of lock %q are used up; remove and create it", ErrDamaged, lk.entry.Name), all)
+	}
+	return nil
+}
+
+// protocol carries out what the machine asks for, until it has ended or
+// entered. Once nobody wants what was asked for, it gives up.
+func (lk *lock) protocol(a bakery.Action, wanted func() bool) (bakery.Action, error) {
+	began := time.Now()
+	for {
+		if a.Kind == bakery.Granted || a.Kind == bakery.Done {
+			return a, nil
+		}
+		if !wanted() {
+			lk.m.Cancel()
+		}
+		var err error
+		if a, err = lk.step(a, began, wanted); err != nil {
+			return a, err
+		}
+	}
+}
+
+// step carries out one action and reports it.
+func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
+	switch a.Kind {
+	case bakery.Write:
+		if err := lk.write(a.Slot); err != nil {
+			return a, err
+		}
+		return lk.m.Written(), nil
+	case bakery.Read:
+		views, err := lk.readAll()
+		if err != nil {
+			return a, err
+		}
+		return lk.m.SlotsRead(views), nil
+	case bakery.Poll:
+		return lk.poll(a, began, wanted)
+	case bakery.ReadHosts:
+		hosts, err := lk.d.mem.readHosts()
+		if err != nil {
+			return a, err
+		}
+		return lk.m.HostsRead(hosts), nil
+	case bakery.ReadDirectory:
+		creation, err := lk.creation()
+		if err != nil {
+			return a, err
+		}
+		return lk.m.DirectoryRead(creation), nil
+	}
+	panic(fmt.Sprintf("daemon: action %d of lock %q", a.Kind, lk.entry.Name))
+}
+
+// write writes the own slot until that is durable. A slot is only ever
+// written by this goroutine, so never while a write of it is under way.
+func (lk *lock) write(s bakery.Slot) error {
+	return lk.persist("writing a slot failed, retrying", func() error {
+		return lk.area.write(s, lk.holder(s.Phase))
+	})
+}
+
+// holder is what the slot tells people of who holds the lock.
+func (lk *lock) holder(p layout.Phase) layout.Holder {
+	lk.mu.Lock()
+	defer lk.mu.Unlock()
+	if p != layout.Held || len(lk.holds) == 0 {
+		return layout.Holder{}
+	}
+	h := lk.holds[0]
+	return layout.Holder{PID: h.req.PID, Since: h.since, Command: h.req.Command}
+}
+
+func (lk *lock) readAll() (views []bakery.View, err error) {
+	err = lk.persist("reading slots failed, retrying", func() error {
+		lk.readAt = boottime()
+		views, err = lk.area.read(lk.d.mem.highest())
+		return err
+	})
+	return views, err
+}
+
+// creation is that of the lock's directory entry now, 0 if it is another's.
+func (lk *lock) creation() (creation uint64, err error) {
+	err = lk.persist("reading a directory entry failed, retrying", func() error {
+		e, err := lk.d.dir.read(lk.entry.Lock)
+		if err == nil && e.Name == lk.entry.Name {
+			creation = e.Creation
+		}
+		return err
+	})
+	return creation, err
+}
+
+// persist tries until it succeeds or the lease is lost. Nothing is begun that
+// the lease has no time for.
+func (lk *lock) persist(message string, try func() error) error {
+	for {
+		select {
+		case <-lk.d.mem.lost:
+			return ErrLost
+		default:
+		}
+		if ok, changed := lk.d.mem.mayWrite(); !ok { // about to end, or to be renewed
+			select {
+			case <-changed:
+				continue
+			case <-lk.d.mem.lost:
+				return ErrLost
+			}
+		}
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if lk.warn.allow() {
+			lk.d.log.Warn(message, "lock", lk.entry.Name, "err", err)
+		}
+		if !lk.pause(lk.d.retry()) {
+			return ErrLost
+		}
+	}
+}
+
+// retry is how long to wait after an IO that failed.
+func (d *Daemon) retry() time.Duration { return lease.Times{Lease: d.sb.Lease}.Retry() }
+
+// pause waits; false if the lease was lost meanwhile.
+func (lk *lock) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-lk.d.mem.lost:
+		return false
+	}
+}

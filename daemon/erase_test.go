@@ -1,0 +1,276 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func TestFormatWithForceWaitsForOldHosts(t *testing.T) {
+	for _, stall := range []time.Duration{0, oldLease / 20, oldLease / 2, oldLease * 5 / 6} {
+		t.Run(fmt.Sprintf("a renewal stalls for %v", stall), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				disk := blockdev.NewMemory(1<<20, 512, 4096)
+				host := liveHost(2, "db2")
+				old := oldLockspace(t, disk, host)
+				r := &renewer{stall: stall}
+				r.run(t, disk.Open(), old, host)
+				time.Sleep(oldLease / 5) // in the stall, if there is one
+				o := formatOptions("new")
+				var told []string
+				o.Force, o.Progress = true, func(m string) { told = append(told, m) }
+				_, err := formatDevice(t.Context(), disk.Open(), o)
+				require.NoError(t, err)
+				now := time.Now()
+				<-r.done
+				require.Greater(t, now, r.deadline(), "both lockspaces had a live host")
+				require.Contains(t, told[0], "waiting 1.2s for the hosts of the old lockspace to let go")
+				require.Equal(t, "new", requireOneLockspace(t, disk, nil, old))
+			})
+		})
+	}
+}
+
+func TestFormatWithForceWaitsForWatchdog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := blockdev.NewMemory(1<<20, 512, 4096)
+		host := liveHost(2, "db2")
+		host.WatchdogArmed, host.WatchdogSeconds = true, 7
+		oldLockspace(t, disk, host)
+		o := formatOptions("new")
+		o.Force = true
+		begin := time.Now()
+		_, err := formatDevice(t.Context(), disk.Open(), o)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(begin), 8200*time.Millisecond)
+	})
+}
+
+func TestFormatWithForceDoesNotWaitForHostsThatLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := blockdev.NewMemory(1<<20, 512, 4096)
+		host := liveHost(2, "db2")
+		host.State = layout.StateLeft
+		old := oldLockspace(t, disk, host)
+		o := formatOptions("new")
+		o.Force = true
+		begin := time.Now()
+		_, err := formatDevice(t.Context(), disk.Open(), o)
+		require.NoError(t, err)
+		require.Zero(t, time.Since(begin))
+		require.Equal(t, "new", requireOneLockspace(t, disk, nil, old))
+	})
+}
+
+func TestFormatWithForceWaitsForUnreadableHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := blockdev.NewMemory(1<<20, 512, 4096)
+		host := liveHost(2, "db2")
+		host.State = layout.StateLeft
+		old := oldLockspace(t, disk, host)
+		damage(t, disk.Open(), old.Geometry.Host(2))
+		o := formatOptions("new")
+		o.Force = true
+		begin := time.Now()
+		_, err := formatDevice(t.Context(), disk.Open(), o)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(begin), 1200*time.Millisecond)
+	})
+}
+
+func TestFormatGivesUpOnHostThatDoesNotLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := blockdev.NewMemory(1<<20, 512, 4096)
+		host := liveHost(3, "db3")
+		old := oldLockspace(t, disk, host)
+		r := &renewer{heedless: true}
+		r.run(t, disk.Open(), old, host)
+		o := formatOptions("new")
+		o.Force = true
+		_, err := formatDevice(t.Context(), disk.Open(), o)
+		r.stop()
+		require.ErrorIs(t, err, ErrHostAlive)
+		require.ErrorContains(t, err, "host 3 (db3) goes on renewing")
+		require.ErrorContains(t, err, "formatted again with force")
+		require.Empty(t, requireOneLockspace(t, disk, nil, old))
+	})
+}
+
+// TestFormatInterruptedWaitBeginsAgain: an interrupted wait is not taken for one that was kept.
+func TestFormatInterruptedWaitBeginsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := blockdev.NewMemory(1<<20, 512, 4096)
+		old := oldLockspace(t, disk, liveHost(2, "db2"))
+		o := formatOptions("new")
+		o.Force = true
+		ctx, cancel := context.WithTimeout(t.Context(), oldLease/2)
+		defer cancel()
+		_, err := formatDevice(ctx, disk.Open(), o)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, _, err = FindLockspace(disk.Open())
+		require.ErrorIs(t, err, ErrNoLockspace)
+		require.ErrorIs(t, err, ErrInterrupted)
+		require.ErrorContains(t, err, `over lockspace "old" (`+old.UUID.String()+")")
+
+		o.Force = false
+		_, err = formatDevice(t.Context(), disk.Open(), o)
+		require.ErrorIs(t, err, ErrOccupied)
+		require.ErrorContains(t, err, `interrupted formatting has left of lockspace "old"`)
+		require.ErrorContains(t, err, "host 2 (db2)")
+
+		o.Force = true
+		begin := time.Now()
+		_, err = formatDevice(t.Context(), disk.Open(), o)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(begin), 1200*time.Millisecond)
+		require.Equal(t, "new", requireOneLockspace(t, disk, nil, old))
+	})
+}
+
+// TestFormatOverRemains: with neither superblock the lease is not known, so it is taken to be the longest.
+func TestFormatOverRemains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := blockdev.NewMemory(1<<20, 512, 4096)
+		host := liveHost(2, "db2")
+		old := oldLockspace(t, disk, host)
+		dev := disk.Open()
+		damage(t, dev, old.Geometry.Superblock(0))
+		damage(t, dev, old.Geometry.Superblock(1))
+		o := formatOptions("new")
+		_, err := formatDevice(t.Context(), disk.Open(), o)
+		require.ErrorIs(t, err, ErrOccupied)
+		require.ErrorContains(t, err, "the remains of lockspace "+old.UUID.String()+", whose superblock is lost, joined by host 2 (db2)")
+		o.Force = true
+		begin := time.Now()
+		_, err = formatDevice(t.Context(), disk.Open(), o)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(begin), 72*time.Minute)
+		require.Equal(t, "new", requireOneLockspace(t, disk, nil, old))
+	})
+}
+
+// diskBefore is what was on a device before it is formatted over.
+type diskBefore struct {
+	name    string
+	prepare func(t *testing.T, disk *blockdev.Memory) layout.Superblock
+}
+
+var disksBefore = []diskBefore{
+	{"blank", func(*testing.T, *blockdev.Memory) layout.Superblock { return layout.Superblock{} }},
+	{"data", func(t *testing.T, disk *blockdev.Memory) layout.Superblock {
+		p := blockdev.Alloc(512)
+		p[5] = 1
+		require.NoError(t, disk.Open().Write(p, 64<<10))
+		return layout.Superblock{}
+	}},
+	{"lockspace", func(t *testing.T, disk *blockdev.Memory) layout.Superblock {
+		return oldLockspace(t, disk, liveHost(1, "a"), liveHost(3, "c"))
+	}},
+	{"lockspace of none", func(t *testing.T, disk *blockdev.Memory) layout.Superblock { return oldLockspace(t, disk) }},
+	{"lockspace without its superblock", func(t *testing.T, disk *blockdev.Memory) layout.Superblock {
+		old := oldLockspace(t, disk, liveHost(1, "a"))
+		damage(t, disk.Open(), 0)
+		return old
+	}},
+	{"lockspace without its copy", func(t *testing.T, disk *blockdev.Memory) layout.Superblock {
+		old := oldLockspace(t, disk, liveHost(1, "a"))
+		damage(t, disk.Open(), old.Geometry.Superblock(1))
+		return old
+	}},
+	{"remains", func(t *testing.T, disk *blockdev.Memory) layout.Superblock {
+		old := oldLockspace(t, disk, liveHost(1, "a"))
+		damage(t, disk.Open(), 0)
+		damage(t, disk.Open(), old.Geometry.Superblock(1))
+		return old
+	}},
+}
+
+// oldHostsInUse says whether a record on the disk still shows a host of the old lockspace.
+func oldHostsInUse(t *testing.T, disk *blockdev.Memory, old layout.Superblock) bool {
+	if old.Geometry.Stride == 0 {
+		return false
+	}
+	rows, err := readHostTable(disk.Open(), old.Space())
+	require.NoError(t, err)
+	found := false
+	for _, r := range rows {
+		found = found || r.err == nil && r.inUse()
+	}
+	return found
+}
+
+// interruptedFormat formats with one interruption, checks the disk, and then completes it.
+func interruptedFormat(t *testing.T, before diskBefore, stride int, format func(disk *blockdev.Memory, o FormatOptions) error) (completed bool) {
+	disk := blockdev.NewMemory(1<<20, 512, 512)
+	old := before.prepare(t, disk)
+	was := contents(t, disk)
+	o := formatOptions("new")
+	o.Force, o.Stride = true, stride
+	err := format(disk, o)
+	found := requireOneLockspace(t, disk, was, old)
+	if err == nil {
+		require.Equal(t, "new", found)
+	}
+	inUse := found != "new" && oldHostsInUse(t, disk, old)
+	begin := time.Now()
+	_, againErr := formatDevice(t.Context(), disk.Open(), o)
+	require.NoError(t, againErr)
+	require.Equal(t, "new", requireOneLockspace(t, disk, was, old))
+	if inUse {
+		require.GreaterOrEqual(t, time.Since(begin), 1200*time.Millisecond)
+	}
+	return err == nil
+}
+
+// TestFormatCrash crashes the host at every write of a format, with the write landed in part or whole.
+func TestFormatCrash(t *testing.T) {
+	for _, before := range disksBefore {
+		for _, stride := range []int{512, 2048} {
+			for _, landed := range []int{0, 100, 512, 2000, 5000, blockdev.All} {
+				t.Run(fmt.Sprintf("%s, stride %d, %d landed", before.name, stride, landed), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						for nth := 0; ; nth++ {
+							require.Less(t, nth, 50)
+							if interruptedFormat(t, before, stride, func(disk *blockdev.Memory, o FormatOptions) error {
+								f := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{Seed: 1})
+								_, err := formatDevice(t.Context(), &crashAt{Faulty: f, left: nth, landed: landed}, o)
+								return err
+							}) {
+								require.GreaterOrEqual(t, nth, 2)
+								return
+							}
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// TestFormatCancel cancels a format at every request.
+func TestFormatCancel(t *testing.T) {
+	for _, before := range disksBefore {
+		t.Run(before.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for nth := 0; ; nth += 1 + nth/20 { // most requests are reads of the wait
+					if interruptedFormat(t, before, 512, func(disk *blockdev.Memory, o FormatOptions) error {
+						ctx, cancel := context.WithCancel(t.Context())
+						defer cancel()
+						_, err := formatDevice(ctx, &cancelAt{Device: disk.Open(), left: nth, cancel: cancel}, o)
+						return err
+					}) {
+						return
+					}
+					require.Less(t, nth, 30000)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,216 @@
+package daemon
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+const oldLease = time.Second
+
+// formatOptions make a small lockspace.
+func formatOptions(name string) FormatOptions {
+	return FormatOptions{Name: name, Hosts: 3, Locks: 2, Lease: 10 * time.Second}
+}
+
+// oldLockspace puts a lockspace with these hosts on a disk, and a slot for each of them.
+func oldLockspace(t testing.TB, disk *blockdev.Memory, hosts ...layout.HostRecord) layout.Superblock {
+	t.Helper()
+	o := formatOptions("old")
+	o.Lease, o.Force = oldLease, true
+	dev := disk.Open()
+	result, err := formatDevice(context.Background(), dev, o)
+	require.NoError(t, err)
+	sb := result.Superblock
+	for _, h := range hosts {
+		putHost(t, dev, sb, h)
+		putSlot(t, dev, sb, layout.Slot{Lock: 1, Host: h.ID, Incarnation: h.Incarnation, Creation: 1,
+			Phase: layout.Held, Ticket: layout.MakeTicket(77, h.ID)})
+	}
+	return sb
+}
+
+func putHost(t testing.TB, dev blockdev.Device, sb layout.Superblock, h layout.HostRecord) {
+	t.Helper()
+	p := blockdev.Alloc(sb.Geometry.Stride)
+	require.NoError(t, sb.Space().EncodeHost(p, h))
+	require.NoError(t, dev.Write(p, sb.Geometry.Host(h.ID)))
+}
+
+func putSlot(t testing.TB, dev blockdev.Device, sb layout.Superblock, s layout.Slot) {
+	t.Helper()
+	p := blockdev.Alloc(sb.Geometry.Stride)
+	require.NoError(t, sb.Space().EncodeSlot(p, s))
+	require.NoError(t, dev.Write(p, sb.Geometry.Slot(s.Lock, s.Host)))
+}
+
+func putEntry(t testing.TB, dev blockdev.Device, sb layout.Superblock, e layout.Entry) {
+	t.Helper()
+	p := blockdev.Alloc(sb.Geometry.Stride)
+	require.NoError(t, sb.Space().EncodeEntry(p, e))
+	require.NoError(t, dev.Write(p, sb.Geometry.Entry(e.Lock)))
+}
+
+// contents is all that is on a disk.
+func contents(t testing.TB, disk *blockdev.Memory) []byte {
+	t.Helper()
+	dev := disk.Open()
+	p := blockdev.Alloc(int(dev.Info().Size))
+	require.NoError(t, dev.Read(p, 0))
+	return p
+}
+
+// damage spoils the record at an offset.
+func damage(t testing.TB, dev blockdev.Device, off int64) {
+	t.Helper()
+	p := blockdev.Alloc(dev.Info().LogicalBlock)
+	require.NoError(t, dev.Read(p, off))
+	p[300] ^= 1
+	require.NoError(t, dev.Write(p, off))
+}
+
+func liveHost(id int, name string) layout.HostRecord {
+	return layout.HostRecord{ID: id, Incarnation: 0xabc0 + uint64(id), State: layout.StateLive, Sequence: 5, Name: name, Highest: id}
+}
+
+// renewer is a host of a lockspace, as far as formatting sees one.
+type renewer struct {
+	stall     time.Duration // between reading the superblocks and the one renewal that is written later
+	heedless  bool          // goes on although the lockspace is gone
+	mu        sync.Mutex
+	lostAt    time.Time     // when its lease ends that it renewed last
+	done      chan struct{} // closed when it has given up
+	cancelled chan struct{}
+}
+
+func (r *renewer) run(t testing.TB, dev blockdev.Device, sb layout.Superblock, h layout.HostRecord) {
+	r.done, r.cancelled = make(chan struct{}), make(chan struct{})
+	r.lostAt = time.Now().Add(sb.Lease)
+	go func() {
+		defer close(r.done)
+		for {
+			select {
+			case <-time.After(sb.Lease / 6):
+			case <-r.cancelled:
+				return
+			}
+			if !r.heedless && !r.member(dev, sb) {
+				return
+			}
+			time.Sleep(r.stall)
+			r.stall = 0
+			if time.Now().After(r.deadline()) {
+				return
+			}
+			t0 := time.Now()
+			h.Sequence++
+			putHost(t, dev, sb, h)
+			r.mu.Lock()
+			r.lostAt = t0.Add(sb.Lease)
+			r.mu.Unlock()
+		}
+	}()
+}
+
+func (r *renewer) deadline() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lostAt
+}
+
+func (r *renewer) stop() {
+	close(r.cancelled)
+	<-r.done
+}
+
+// member says whether a superblock of the lockspace is left, as a host looks for it.
+func (r *renewer) member(dev blockdev.Device, sb layout.Superblock) bool {
+	p := blockdev.Alloc(2 * sb.Geometry.Stride)
+	if dev.Read(p, 0) != nil {
+		return false
+	}
+	for copy := range 2 {
+		found, err := layout.DecodeSuperblock(p[copy*sb.Geometry.Stride:], copy)
+		if err == nil && found.UUID == sb.UUID {
+			return true
+		}
+	}
+	return false
+}
+
+// requireOneLockspace checks that a disk holds the old lockspace whole, or none, or the new one whole. It returns
+// which.
+func requireOneLockspace(t testing.TB, disk *blockdev.Memory, before []byte, old layout.Superblock) (name string) {
+	t.Helper()
+	now := contents(t, disk)
+	sb, _, err := FindLockspace(disk.Open())
+	if err != nil {
+		require.ErrorIs(t, err, ErrNoLockspace)
+		return ""
+	}
+	records := slices.Clone(now)[:sb.Geometry.Size()]
+	clear(records[:2*sb.Geometry.Stride])
+	if sb.UUID == old.UUID {
+		was := slices.Clone(before)[:sb.Geometry.Size()]
+		clear(was[:2*sb.Geometry.Stride])
+		require.Equal(t, was, records, "the old lockspace is not whole")
+		return "old"
+	}
+	require.Equal(t, "new", sb.Name)
+	require.Equal(t, make([]byte, len(records)), records, "the new lockspace has something of what was there")
+	return "new"
+}
+
+// cancelAt is a device that cancels a context when its nth request begins.
+type cancelAt struct {
+	blockdev.Device
+	left   int
+	cancel context.CancelFunc
+}
+
+func (c *cancelAt) count() {
+	if c.left == 0 {
+		c.cancel()
+	}
+	c.left--
+}
+
+func (c *cancelAt) Read(p []byte, off int64) error {
+	c.count()
+	return c.Device.Read(p, off)
+}
+
+func (c *cancelAt) Write(p []byte, off int64) error {
+	c.count()
+	return c.Device.Write(p, off)
+}
+
+// crashAt is a device whose host crashes at its nth write or zeroing, of which so many bytes land.
+type crashAt struct {
+	*blockdev.Faulty
+	left, landed int
+}
+
+func (c *crashAt) count() {
+	if c.left == 0 {
+		c.Inject(blockdev.Fault{Crash: true, Landed: c.landed})
+	}
+	c.left--
+}
+
+func (c *crashAt) Write(p []byte, off int64) error {
+	c.count()
+	return c.Faulty.Write(p, off)
+}
+
+func (c *crashAt) Zero(off, n int64) error {
+	c.count()
+	return c.Faulty.Zero(off, n)
+}

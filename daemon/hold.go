@@ -1,0 +1,134 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// tenure is one hold of the lock on the disk, which may serve several local
+// clients: readers together, writers one after the other.
+type tenure struct {
+	lk     *lock
+	mode   layout.Mode
+	before uint64 // clients that came before the claim
+	grants int    // made so far; each gets the next token of the ticket
+	row    int    // since it was last seen that nobody else wants the lock
+	closed bool   // somebody else wants it: no more grants
+	settle *time.Timer
+}
+
+// hold serves local clients from a ticket that was granted, then lets it go.
+func (lk *lock) hold(before uint64) error {
+	t := &tenure{lk: lk, mode: lk.m.Mode(), before: before, settle: time.NewTimer(settleAfter)}
+	defer t.settle.Stop()
+	for {
+		granted, err := t.next()
+		if err != nil {
+			return err
+		}
+		if granted {
+			continue
+		}
+		if lk.holders() == 0 {
+			break
+		}
+		lk.letGo() // who shared the lock with those who stay
+		lk.refuseTries()
+		lk.told(0)
+		if err := t.wait(); err != nil {
+			return err
+		}
+	}
+	_, err := lk.protocol(lk.m.Release(), func() bool { return true })
+	lk.letGo()
+	return err
+}
+
+// next grants the lock to the client in front if it may have it from this ticket.
+func (t *tenure) next() (bool, error) {
+	lk := t.lk
+	w, held := lk.front(), lk.holders()
+	if w == nil || t.closed || w.req.Mode != t.mode || t.grants >= layout.MaxGrants {
+		return false, nil
+	}
+	if held > 0 && t.mode != layout.Shared {
+		return false, nil
+	}
+	// A reader that came after the claim may have come after a writer, whom it
+	// must not overtake; a writer may, but only so often in a row.
+	late := held > 0 && w.nth > t.before
+	if t.grants > 0 && (late || t.row >= lk.d.cfg.Handoff) {
+		wanted, err := t.elsewhere()
+		if err != nil || wanted {
+			t.closed = wanted
+			return false, err
+		}
+		t.row = 0
+	}
+	if ok, _ := lk.d.mem.mayWrite(); !ok {
+		return false, lk.persist("", func() error { return nil }) // until renewed, or lost
+	}
+	if lk.grant(w, lk.m.Token().Grant(t.grants)) {
+		t.grants++
+		t.row++
+		t.settle.Reset(settleAfter)
+		lk.letGo() // the one before
+	}
+	return true, nil
+}
+
+// elsewhere tells whether another host wants the lock in a way that ours
+// stands in the way of.
+func (t *tenure) elsewhere() (bool, error) {
+	views, err := t.lk.readAll()
+	if err != nil {
+		return false, err
+	}
+	exclusive, shared := t.lk.m.Others(views)
+	return exclusive > 0 || shared > 0 && t.mode == layout.Exclusive, nil
+}
+
+// wait waits for a client to come or go, and shows a hold that lasts on the disk.
+func (t *tenure) wait() error {
+	lk := t.lk
+	select {
+	case <-lk.wake:
+	case <-t.settle.C:
+		_, err := lk.protocol(lk.m.Settle(), func() bool { return true })
+		return err
+	case <-lk.d.mem.lost:
+		return ErrLost
+	}
+	if lk.takeScrub() {
+		return lk.rewrite()
+	}
+	return nil
+}
+
+// holders counts the clients inside.
+func (lk *lock) holders() int {
+	lk.mu.Lock()
+	defer lk.mu.Unlock()
+	return len(lk.holds)
+}
+
+// letGo tells those who released that others can have the lock.
+func (lk *lock) letGo() {
+	lk.mu.Lock()
+	defer lk.mu.Unlock()
+	for _, h := range lk.leaving {
+		close(h.released)
+	}
+	lk.leaving = nil
+}
+
+// refuseTries ends the wait of those who would not wait.
+func (lk *lock) refuseTries() {
+	lk.mu.Lock()
+	blocked := lk.blocked(layout.Exclusive)
+	lk.mu.Unlock()
+	if blocked {
+		lk.refuse(ErrBusy, func(w *waiter) bool { return w.req.Try })
+	}
+}

@@ -1,0 +1,148 @@
+package daemon
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// identity is what this host says of itself, and what it keeps of itself in
+// files, for one lockspace.
+type identity struct {
+	uuid    layout.UUID
+	name    string
+	machine [16]byte
+	boot    [16]byte
+	runtime string // directory of lock files: gone after a reboot, as the locks are
+	state   string // directory of what outlives a reboot
+
+	mu    sync.Mutex // guards files
+	files []*os.File // lock files held
+}
+
+func newIdentity(cfg Config, uuid layout.UUID) (*identity, error) {
+	id := &identity{uuid: uuid, name: cfg.Name, machine: machineID(), boot: bootID()}
+	if id.name == "" {
+		id.name, _ = os.Hostname()
+	}
+	if cfg.Name == "" && len(id.name) > layout.MaxName {
+		id.name = id.name[:layout.MaxName]
+	}
+	if err := layout.ValidateHostName(id.name); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	var err error
+	if id.runtime, err = privateDir(cfg.RuntimeDir, "/run/bakery", "XDG_RUNTIME_DIR"); err != nil {
+		return nil, err
+	}
+	id.state, err = privateDir(cfg.StateDir, "/var/lib/bakery", "XDG_STATE_HOME")
+	return id, err
+}
+
+// privateDir makes the directory asked for; where none is, root's, and for
+// others one below what the environment or the system has for them.
+func privateDir(asked, system, env string) (string, error) {
+	dir := asked
+	if dir == "" && os.Getuid() == 0 {
+		dir = system
+	}
+	if dir == "" {
+		base := cmp.Or(os.Getenv(env), filepath.Join(os.TempDir(), "user-"+strconv.Itoa(os.Getuid())))
+		dir = filepath.Join(base, "bakery")
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make the directory for lock files: %w", err)
+	}
+	return dir, nil
+}
+
+func (id *identity) record() layout.HostRecord {
+	return layout.HostRecord{Name: id.name, MachineID: id.machine, BootID: id.boot}
+}
+
+// claim takes the lock file of a host id of this lockspace. It is held until
+// the process ends, and so also while a write of it is stuck in the kernel:
+// a successor never writes past that one. It returns ErrIDTaken.
+func (id *identity) claim(host int) error {
+	path := filepath.Join(id.runtime, fmt.Sprintf("%s-%d.lock", id.uuid, host))
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the lock file of host id %d: %w", host, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("%w %d (lock file %s)", ErrIDTaken, host, path)
+		}
+		return fmt.Errorf("lock %s: %w", path, err)
+	}
+	id.mu.Lock()
+	id.files = append(id.files, f)
+	id.mu.Unlock()
+	return nil
+}
+
+// release gives the lock files back: when no write is under way any more.
+func (id *identity) release() {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	for _, f := range id.files {
+		f.Close()
+	}
+	id.files = nil
+}
+
+// leftFile keeps the incarnation that last left this lockspace in good time:
+// who knows it may take its id again without waiting for late writes.
+func (id *identity) leftFile() string { return filepath.Join(id.state, id.uuid.String()+".left") }
+
+func (id *identity) left() uint64 {
+	b, err := os.ReadFile(id.leftFile())
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 16, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// keepLeft fails silently: without the file the next join takes longer.
+func (id *identity) keepLeft(incarnation uint64) {
+	if incarnation == 0 {
+		return
+	}
+	tmp := fmt.Sprintf("%s.%d", id.leftFile(), os.Getpid())
+	if os.WriteFile(tmp, fmt.Appendf(nil, "%016x\n", incarnation), 0o600) == nil {
+		_ = os.Rename(tmp, id.leftFile())
+	}
+}
+
+// machineID and bootID are zero where the system has none.
+func machineID() [16]byte { return idFile("/etc/machine-id") }
+
+func bootID() [16]byte { return idFile("/proc/sys/kernel/random/boot_id") }
+
+func idFile(path string) (id [16]byte) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return id
+	}
+	b = bytes.ReplaceAll(bytes.TrimSpace(b), []byte("-"), nil)
+	if n, err := hex.Decode(id[:], b[:min(len(b), 32)]); err != nil || n != 16 {
+		return [16]byte{}
+	}
+	return id
+}

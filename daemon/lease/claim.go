@@ -1,0 +1,116 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// claim writes joining over a record that was found free by the last read.
+func (m *Machine) claim(r Record) {
+	if !m.within(m.readAt) {
+		m.startOver(m.now)
+		return
+	}
+	m.own = m.cfg.Self
+	m.own.ID = m.id
+	for m.own.Incarnation = 0; m.own.Incarnation == 0; {
+		m.own.Incarnation = m.cfg.Incarnation()
+	}
+	m.spent = append(m.spent, m.own.Incarnation)
+	m.acked = r.Sequence
+	m.trodden = m.trodden || r.State == layout.StateLeft && r.Highest >= m.id
+	m.phase, m.looked = claiming, m.readAt
+	m.raise(m.id)
+	m.write(layout.StateJoining, r.Sequence+1)
+}
+
+// claimed waits after joining was written.
+func (m *Machine) claimed() {
+	if !m.within(m.looked) {
+		m.startOver(m.now)
+		return
+	}
+	wait := m.t.ShortWait()
+	if m.long {
+		wait = m.t.LongWait()
+		m.delay(ErrSlowClaim, m.now+wait)
+	}
+	if m.mutation == noWait {
+		wait = 0
+	}
+	m.timer = m.now + wait
+}
+
+// confirm looks whether the claim still stands, and if so writes live (SINGLE: of all who found the id free, only
+// the last whose joining landed sees its own).
+func (m *Machine) confirm(records []Record) {
+	r := records[m.id-1]
+	if r.Err != nil { // a write of another may be under way, or the record was damaged
+		m.unreadable(r.Err)
+		return
+	}
+	m.blind = -1
+	switch {
+	case r.Incarnation != m.own.Incarnation:
+		m.giveWay(r)
+	case !m.within(m.readAt):
+		m.startOver(m.now)
+	default:
+		m.looked = m.readAt
+		m.ready = m.trodden || m.covered(records)
+		m.phase = entering
+		m.write(layout.StateLive, m.own.Sequence+1)
+	}
+}
+
+// giveWay ends a claim that another has overwritten.
+func (m *Machine) giveWay(r Record) {
+	switch {
+	case m.mine(r): // a write of an earlier attempt has landed late
+		m.startOver(m.now)
+	case m.cfg.ID == 0:
+		m.another()
+	default:
+		m.phase, m.timer, m.watch, m.long = looking, m.now, -1, false
+	}
+}
+
+// enter makes the host live: its record says so, and was written in time (BUDGET).
+func (m *Machine) enter() {
+	if !m.within(m.looked) {
+		m.startOver(m.now)
+		return
+	}
+	m.phase, m.held = live, true
+	m.begun()
+	m.tell(Joined{ID: m.id, Incarnation: m.own.Incarnation, Deadline: m.Deadline()})
+	if m.ready {
+		m.tell(Ready{})
+	}
+	m.timer = m.now + m.t.Poll()
+}
+
+// begun starts a term of the lease, with the acknowledgement of a write (T0-FIRST).
+func (m *Machine) begun() {
+	m.t0 = m.writeAt
+	if m.mutation == lateT0 {
+		m.t0 = m.now
+	}
+}
+
+// within says whether a step of the claim that follows a read is still within its budget.
+func (m *Machine) within(readAt time.Duration) bool {
+	budget := m.t.ClaimBudget()
+	if m.long {
+		budget = m.t.Budget()
+	}
+	return m.now-readAt <= budget || m.mutation == noBudget
+}
+
+// startOver makes the claim anew, the long way, with another incarnation: a write of this one may have landed on
+// top of a record that was not looked at.
+func (m *Machine) startOver(at time.Duration) {
+	m.long = true
+	m.phase, m.timer, m.watch, m.blind = looking, at, -1, -1
+}

@@ -1,0 +1,147 @@
+package lease
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+var moreStalls = flag.Int("lease.stalls", 0, "explore with so many more stalls")
+
+// The hosts of the explorer: a and b of two machines, and a copy of a's.
+var (
+	hostA    = Config{ID: 1, Self: layout.HostRecord{Name: "a", MachineID: machineID(1), BootID: machineID(1)}}
+	hostB    = Config{ID: 1, Self: layout.HostRecord{Name: "b", MachineID: machineID(2), BootID: machineID(2)}}
+	hostCopy = Config{ID: 1, Self: layout.HostRecord{Name: "c", MachineID: machineID(1), BootID: machineID(3)}}
+)
+
+// past is a record of a host that was there before.
+func past(state layout.HostState, machine byte) layout.HostRecord {
+	return layout.HostRecord{ID: 1, Incarnation: 900, State: state, Sequence: 7, Name: "z", MachineID: machineID(machine), BootID: machineID(9)}
+}
+
+type scenario struct {
+	hosts  []Config
+	disk   layout.HostRecord
+	ghost  []layout.HostRecord
+	known  bool // that the record's host left in good time
+	stalls int
+}
+
+func (s scenario) world() *world {
+	cfgs := append([]Config(nil), s.hosts...)
+	if s.known {
+		for i := range cfgs {
+			cfgs[i].Left = s.disk.Incarnation
+		}
+	}
+	w := newWorld(1, cfgs...)
+	w.disk[0] = s.disk
+	w.disk[0].ID = 1
+	w.ghost, w.stalls = s.ghost, s.stalls
+	return w
+}
+
+// claimHorizon is three leases and more: a dead host's id takes the longest, with L + margin of watching.
+const claimHorizon = 240 * unit
+
+var scenarios = map[string]scenario{
+	"virgin":          {hosts: []Config{hostA, hostB}, stalls: 2},
+	"left, known":     {hosts: []Config{hostA, hostB}, disk: past(layout.StateLeft, 1), known: true, stalls: 1},
+	"left":            {hosts: []Config{hostA, hostB}, disk: past(layout.StateLeft, 1), stalls: 1},
+	"copied":          {hosts: []Config{hostA, hostCopy}, stalls: 1},
+	"copied, dead":    {hosts: []Config{hostA, hostCopy}, disk: past(layout.StateLive, 1), stalls: 1},
+	"copied, joining": {hosts: []Config{hostA, hostCopy}, disk: past(layout.StateJoining, 1), stalls: 1},
+
+	// A write of a host that is no more lands at any time: a left one for the second time, as it does when the
+	// path to the device failed before it was acknowledged and it was sent again.
+	"left, lands twice":   {hosts: []Config{hostA, hostB}, disk: past(layout.StateLeft, 3), ghost: []layout.HostRecord{past(layout.StateLeft, 3)}, stalls: 1},
+	"joining, lands late": {hosts: []Config{hostA, hostB}, ghost: []layout.HostRecord{past(layout.StateJoining, 2)}, stalls: 1},
+	"live, lands late":    {hosts: []Config{hostA, hostB}, ghost: []layout.HostRecord{past(layout.StateLive, 2)}, stalls: 1},
+}
+
+// TestClaim explores two joiners of one id: SINGLE, ONE-WRITE, T0-FIRST and FINAL.
+func TestClaim(t *testing.T) {
+	for name, s := range scenarios {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if testing.Short() {
+				s.stalls--
+			}
+			s.stalls += *moreStalls
+			begin := time.Now()
+			e := explore(s.world(), claimHorizon)
+			if e.found != "" {
+				t.Fatalf("%s is broken:\n%s", e.found, e.at.story())
+			}
+			require.True(t, e.wentLive)
+			t.Logf("%d states with %d stalls in %v", len(e.seen), s.stalls, time.Since(begin).Round(time.Millisecond))
+		})
+	}
+}
+
+// TestClaimMutations shows that the explorer catches each rule that is left out.
+func TestClaimMutations(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		mutation mutation
+		scenario string
+		stalls   int
+		broken   string
+	}{
+		{"budgets not measured", noBudget, "virgin", 1, "SINGLE"},
+		{"no wait before the look", noWait, "virgin", 0, "SINGLE"},
+		{"t0 taken after the write", lateT0, "virgin", 1, "T0-FIRST"},
+		{"expiry revived", revive, "virgin", 2, "FINAL"},
+		{"short claim of any that left", shortLeft, "left, lands twice", 0, "SINGLE"},
+		{"a reboot is proof of death", rebooted, "joining, lands late", 0, "SINGLE"},
+		{"a reboot is proof of death, of a copy", rebooted, "copied", 1, "SINGLE"},
+		{"short claim of a joining that stood still", shortStill, "copied", 1, "SINGLE"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := scenarios[c.scenario]
+			s.stalls = c.stalls
+			w := s.world()
+			w.mutate(c.mutation)
+			e := explore(w, claimHorizon)
+			require.Equal(t, c.broken, e.found)
+			t.Logf("found after %d states", len(e.seen))
+		})
+	}
+}
+
+// TestClaimHides shows why VOID asks for more than another incarnation in the record: a claim that was slow, and
+// will give way or wait, hides a live host's record.
+func TestClaimHides(t *testing.T) {
+	s := scenarios["virgin"]
+	s.stalls = 1
+	require.True(t, explore(s.world(), claimHorizon).hidden)
+}
+
+// TestClaimSucceeds: without delays one of two joiners goes live, at once or the long way.
+func TestClaimSucceeds(t *testing.T) {
+	for name, s := range scenarios {
+		t.Run(name, func(t *testing.T) {
+			s.stalls, s.ghost = 0, nil
+			w := s.world()
+			w.calm = true
+			e := explore(w, claimHorizon)
+			require.Empty(t, e.found)
+			for _, w := range e.ends {
+				held := 0
+				for i := range w.nodes {
+					if w.nodes[i].m.Live(w.now) {
+						held++
+					}
+				}
+				require.Equal(t, 1, held, "\n%s", w.story())
+			}
+			require.NotEmpty(t, e.ends)
+		})
+	}
+}

@@ -1,0 +1,90 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// joiners are hosts with ids so far apart that the headroom of none covers the next.
+// If the first is slow, its id was left by another, so that it takes the long claim.
+func joiners(n int, slow bool) *world {
+	var cfgs []Config
+	for i := range n {
+		cfgs = append(cfgs, Config{ID: 1 + 3*i, Self: layout.HostRecord{MachineID: machineID(byte(i + 1))}})
+	}
+	w := newWorld(3*n, cfgs...)
+	if slow {
+		w.disk[0] = past(layout.StateLeft, 9)
+		w.disk[0].Highest = 3 * n
+	}
+	w.stalled = 1 << itemOf(n-1, doStart) // the last one starts at any time
+	return w
+}
+
+const coverHorizon = 120 * unit
+
+// TestCover explores hosts that join with different ids: COVERED, RAISED. The records of one read are sampled
+// upwards by some hosts and downwards by others.
+func TestCover(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		hosts  int
+		slow   bool
+		order  int // a bit for each host that reads downwards
+		stalls int
+	}{
+		{"two", 2, false, 0, 1},
+		{"two, first downwards", 2, false, 1, 1},
+		{"two, second downwards", 2, false, 2, 1},
+		{"two, first slow", 2, true, 0, 1},
+		{"two, first slow and downwards", 2, true, 1, 1},
+		{"two, first slow, second downwards", 2, true, 2, 1},
+		{"three", 3, false, 0, 0},
+		{"three, second downwards", 3, false, 2, 0},
+		{"three, first slow", 3, true, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if testing.Short() && c.stalls > 0 {
+				c.stalls--
+			}
+			w := joiners(c.hosts, c.slow)
+			w.stalls, w.order = c.stalls+*moreStalls, c.order
+			begin := time.Now()
+			e := explore(w, coverHorizon)
+			if e.found != "" {
+				t.Fatalf("%s is broken:\n%s", e.found, e.at.story())
+			}
+			require.True(t, e.wentLive)
+			t.Logf("%d states with %d stalls in %v", len(e.seen), w.stalls, time.Since(begin).Round(time.Millisecond))
+		})
+	}
+}
+
+// TestCoverMutation: highest found by a read made before the own record was written covers too little.
+func TestCoverMutation(t *testing.T) {
+	w := joiners(2, true)
+	w.stalls = 1
+	w.mutate(earlyCover)
+	e := explore(w, coverHorizon)
+	require.Equal(t, "COVERED", e.found)
+	t.Logf("found after %d states", len(e.seen))
+}
+
+// TestCoverSucceeds: without delays all are covered in the end.
+func TestCoverSucceeds(t *testing.T) {
+	w := joiners(2, false)
+	w.calm, w.stalled = true, 0
+	e := explore(w, coverHorizon)
+	require.Empty(t, e.found)
+	require.NotEmpty(t, e.ends)
+	for _, w := range e.ends {
+		for i := range w.nodes {
+			require.True(t, w.nodes[i].m.Ready())
+		}
+	}
+}

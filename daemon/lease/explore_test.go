@@ -1,0 +1,274 @@
+package lease
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// explorer searches every run of a world up to a horizon. All that is not stalled happens in no time, in every
+// order; what is stalled (a process, a read, a write) takes any time. Time goes in units.
+type explorer struct {
+	seed     maphash.Seed
+	seen     map[uint64]struct{}
+	buf      []byte
+	now      []*world // to be explored at this time
+	later    map[time.Duration][]*world
+	wentLive bool     // some host did
+	hidden   bool     // a live host's record showed another incarnation
+	found    string   // the invariant that was broken
+	at       *world   // where
+	ends     []*world // of calm worlds: where nothing can go wrong any more
+}
+
+func explore(w *world, horizon time.Duration) *explorer {
+	e := &explorer{seed: maphash.MakeSeed(), seen: make(map[uint64]struct{}), later: make(map[time.Duration][]*world)}
+	e.add(w, &e.now)
+	for e.found == "" {
+		if len(e.now) > 0 {
+			w := e.now[len(e.now)-1]
+			e.now = e.now[:len(e.now)-1]
+			e.expand(w)
+			continue
+		}
+		next := never
+		for t := range e.later {
+			next = min(next, t)
+		}
+		if next > horizon {
+			break
+		}
+		for _, w := range e.later[next] {
+			e.add(w, &e.now)
+		}
+		delete(e.later, next)
+	}
+	return e
+}
+
+// add adds a world to a list, unless it was seen before or nothing can go wrong in it any more.
+func (e *explorer) add(w *world, list *[]*world) {
+	if e.found != "" {
+		return
+	}
+	for i := range w.nodes {
+		m := w.nodes[i].m
+		e.wentLive = e.wentLive || m.held
+		e.hidden = e.hidden || m.Live(w.now) && w.disk[m.id-1].Incarnation != m.own.Incarnation
+	}
+	if e.found = w.wrong(); e.found != "" {
+		e.at = w
+		return
+	}
+	e.buf = w.key(e.buf[:0])
+	h := maphash.Bytes(e.seed, e.buf)
+	if _, ok := e.seen[h]; ok {
+		return
+	}
+	e.seen[h] = struct{}{}
+	if w.settled() {
+		if w.calm {
+			e.ends = append(e.ends, w)
+		}
+		return
+	}
+	*list = append(*list, w)
+}
+
+// expand makes every move of a world.
+func (e *explorer) expand(w *world) {
+	urgent := false
+	var offered uint32 // items whose stalling or release was explored
+	for i := range w.nodes {
+		for _, mv := range w.enabled(i) {
+			item := uint32(1) << itemOf(i, mv)
+			if w.stalled&item != 0 {
+				if offered&item != 0 {
+					continue
+				}
+				offered |= item
+				c := w.clone()
+				c.stalled &^= item
+				c.trace = &step{before: w.trace, node: i, what: doRelease, now: w.now}
+				e.add(c, &e.now)
+				continue
+			}
+			urgent = true
+			c := w.clone()
+			c.do(i, mv)
+			e.add(c, &e.now)
+			if w.stalls > 0 && offered&item == 0 {
+				offered |= item
+				c := w.clone()
+				c.stalled |= item
+				c.stalls--
+				c.trace = &step{before: w.trace, node: i, what: doStall, now: w.now}
+				e.add(c, &e.now)
+			}
+		}
+	}
+	for g := range w.ghost {
+		c := w.clone()
+		c.do(g, doGhost)
+		e.add(c, &e.now)
+	}
+	if next, ok := w.nextMoment(); ok && !urgent {
+		c := w.clone()
+		c.now = next
+		e.later[next] = append(e.later[next], c)
+	}
+}
+
+// nextMoment returns the next time at which it makes a difference what happens: a wake-up, the end of a budget or
+// of a lease, and the unit after each.
+func (w *world) nextMoment() (time.Duration, bool) {
+	next := never
+	at := func(t time.Duration) {
+		t = (t + unit - 1) / unit * unit
+		if t > w.now {
+			next = min(next, t)
+		} else if t == w.now {
+			next = w.now + unit
+		}
+	}
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		m := n.m
+		if n.wake != 0 {
+			at(n.wake)
+		}
+		if m.phase == over {
+			continue
+		}
+		if n.reading && !m.held {
+			at(m.readAt + m.t.ClaimBudget())
+			at(m.readAt + m.t.Budget())
+		}
+		if n.writing && !m.held {
+			at(m.looked + m.t.ClaimBudget())
+			at(m.looked + m.t.Budget())
+		}
+		if m.held {
+			at(m.Deadline() - m.t.Budget())
+			at(m.Deadline())
+		}
+	}
+	return next, next != never
+}
+
+const never = time.Duration(1 << 62)
+
+// settled says whether nothing can go wrong any more: all who share an id but one are over, with nothing of
+// theirs under way, and who has an id alone takes tickets.
+func (w *world) settled() bool {
+	if len(w.ghost) > 0 {
+		return false
+	}
+	up := 0
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		switch {
+		case n.m.Over() && !n.writing, w.apart() && n.m.Ready():
+		case w.calm && !n.m.held:
+			return false
+		default:
+			up++
+		}
+	}
+	return up == 0 || up == 1 && !w.apart()
+}
+
+// apart says whether the hosts were given ids of their own.
+func (w *world) apart() bool {
+	return len(w.nodes) < 2 || w.nodes[0].m.cfg.ID != w.nodes[1].m.cfg.ID
+}
+
+// key is all of a world that its future depends on, with times relative to now.
+func (w *world) key(b []byte) []byte {
+	b = append(b, byte(w.stalls), byte(len(w.ghost)))
+	b = binary.LittleEndian.AppendUint32(b, w.stalled)
+	for _, g := range w.ghost {
+		b = w.keyRecord(b, g)
+	}
+	for _, id := range w.ids {
+		b = w.keyRecord(b, w.disk[id-1])
+	}
+	for i := range w.nodes {
+		b = w.keyNode(b, &w.nodes[i])
+	}
+	return b
+}
+
+func (w *world) keyNode(b []byte, n *node) []byte {
+	m := n.m
+	if m.Over() {
+		b = append(b, 0xfe, keyBits(n.writing, n.landed))
+		if n.writing {
+			b = w.keyRecord(b, n.record)
+		}
+		return b
+	}
+	b = append(b, keyBits(n.started, n.reading, n.writing, n.landed, m.long, m.held, m.ready),
+		byte(m.phase), byte(n.sampled), byte(len(m.spent)), byte(m.id), byte(m.highest))
+	if m.held {
+		b = append(b, byte(m.own.Sequence-m.acked), byte(m.own.Sequence-m.floor))
+	}
+	b = binary.LittleEndian.AppendUint16(b, uint16(n.ended))
+	b = append(b, byte(m.own.Incarnation), byte(m.own.State))
+	t := m.t
+	b = w.keyTime(b, n.wake, 0, n.wake != 0)
+	b = w.keyTime(b, m.timer, 0, true)
+	b = w.keyTime(b, m.readAt, t.Budget(), m.reading && !m.held)
+	b = w.keyTime(b, m.looked, t.Budget(), m.writing && !m.held)
+	b = w.keyTime(b, m.writeAt, t.Lease, m.writing)
+	b = w.keyTime(b, m.t0, t.Lease, m.held)
+	if m.held {
+		b = append(b, keyBits(m.t0 > n.proven))
+	}
+	if m.phase == looking || m.phase == claiming {
+		h := m.hosts[m.id-1]
+		b = w.keyTime(b, h.Since, t.Dead(), m.phase == looking)
+		b = w.keyTime(b, w.now-max(m.readAt-h.Since, 0), t.Dead(), m.phase == looking && m.reading)
+		b = append(b, keyBits(m.watch >= 0, h.Since > m.watch))
+		b = w.keyRecord(b, layout.HostRecord{Incarnation: h.Incarnation, Sequence: h.Sequence, State: h.State})
+	}
+	for k := range n.sampled {
+		b = w.keyRecord(b, n.view[w.sampleAt(n.id-1, k)].HostRecord)
+	}
+	if n.writing {
+		b = w.keyRecord(b, n.record)
+	}
+	return b
+}
+
+// keyRecord adds a record. Its sequence counts only by how far it lies behind what its host wrote last.
+func (w *world) keyRecord(b []byte, r layout.HostRecord) []byte {
+	b = binary.LittleEndian.AppendUint16(b, uint16(r.Incarnation))
+	sequence := uint64(0)
+	for i := range w.nodes {
+		if own := &w.nodes[i].m.own; own.Incarnation == r.Incarnation {
+			sequence = min(own.Sequence-r.Sequence, 15)
+		}
+	}
+	return append(b, byte(r.State), byte(sequence), byte(r.Highest))
+}
+
+// keyTime adds a time if it counts. What is longer ago than that is all one.
+func (w *world) keyTime(b []byte, t, ago time.Duration, counts bool) []byte {
+	if !counts {
+		return append(b, 0xff, 0x7f)
+	}
+	rel := max(t-w.now, -ago-unit) / unit
+	return binary.LittleEndian.AppendUint16(b, uint16(rel))
+}
+
+func keyBits(bits ...bool) (b byte) {
+	for i, bit := range bits {
+		if bit {
+			b |= 1 << i
+		}
+	}
+	return b
+}

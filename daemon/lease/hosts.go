@@ -1,0 +1,150 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// headroom is by how many ids reads cover more than is found: the next joiners need not wait for a renewal.
+const headroom = 2
+
+// Host is what is known of a host from its record and from the verdicts of others.
+type Host struct {
+	Readable    bool             // by the last read; if not, the rest is of an earlier one
+	Incarnation uint64           // 0 for a record never written
+	State       layout.HostState // virgin also if it was never readable
+	Sequence    uint64
+	Name        string
+	Highest     int
+	Gone        bool          // the incarnation left, or a verdict on it was read; or there never was one
+	Settled     bool          // every other incarnation of this id is over
+	Read        time.Duration // when the last read of it was asked for: it was begun then or later
+	Since       time.Duration // since when its incarnation, state and sequence stand as they do, as far as seen
+
+	base  time.Duration // when the read was asked for that the steps are counted from
+	steps int           // how often it renewed since
+}
+
+// Void says whether what an incarnation wrote counts for nothing any more (VOID). It speaks of a slot only if Read
+// is after the read of that slot.
+func (h Host) Void(incarnation uint64) bool {
+	if incarnation == h.Incarnation {
+		return h.Gone
+	}
+	return h.Settled
+}
+
+// Hosts returns what is known of hosts 1..N, in order, from the reads that returned so far.
+func (m *Machine) Hosts() []Host { return append([]Host(nil), m.hosts...) }
+
+// Host returns what is known of a host.
+func (m *Machine) Host(id int) Host { return m.hosts[id-1] }
+
+// Highest returns the host id up to which every read of a lock's slots must go that begins from now on. It only
+// grows.
+func (m *Machine) Highest() int { return m.highest }
+
+// raise makes reads cover an id and some above it (RAISED: it precedes the write that publishes it).
+func (m *Machine) raise(id int) {
+	m.highest = max(m.highest, min(m.cfg.Hosts, id+headroom))
+}
+
+// observe takes in a read of the table.
+func (m *Machine) observe(records []Record) {
+	dead := make(map[layout.Verdict]bool)
+	top := 0
+	for i, r := range records {
+		if r.Err == nil {
+			for _, v := range r.Verdicts {
+				dead[v] = true
+			}
+		}
+		if r.Err != nil || !r.Virgin() {
+			top = i + 1
+		}
+	}
+	for i, r := range records {
+		h := &m.hosts[i]
+		h.Readable = r.Err == nil
+		if h.Readable {
+			m.see(h, r)
+		}
+		if h.Incarnation != 0 && dead[layout.Verdict{Host: i + 1, Incarnation: h.Incarnation}] {
+			h.Gone = true
+		}
+	}
+	if top > 0 && (m.mutation != earlyCover || m.phase == looking) {
+		m.raise(top)
+	}
+}
+
+// see takes in one record.
+//
+// An incarnation is settled when it is seen to renew twice within a lease: the second of these writes was made with
+// the first acknowledged under a lease that ran, and whoever else might have the id needs longer than that to
+// take it. One renewal is not enough: it may have hung and landed late, on top of a successor. Or when
+// its record stood still for L + margin: whoever was overwritten by it has found out by then.
+func (m *Machine) see(h *Host, r Record) {
+	switch {
+	case r.Virgin():
+		h.Gone, h.Settled = true, true
+	case r.Incarnation != h.Incarnation:
+		h.Gone, h.Settled = false, false
+		h.base, h.steps, h.Since = m.readAt, 0, m.now
+	case r.Sequence != h.Sequence || r.State != h.State:
+		m.stepped(h, r)
+		h.Since = m.now
+	case m.readAt-h.Since >= m.t.Dead():
+		h.Settled = true
+	}
+	h.Incarnation, h.State, h.Sequence = r.Incarnation, r.State, r.Sequence
+	h.Name, h.Highest, h.Read = r.Name, r.Highest, m.readAt
+	h.Gone = h.Gone || r.State == layout.StateLeft
+}
+
+// stepped takes in that an incarnation wrote its record again.
+func (m *Machine) stepped(h *Host, r Record) {
+	late := m.now-h.Since >= m.t.Lease // its lease was over: perhaps a write that hung
+	switch {
+	case late || r.Sequence < h.Sequence:
+		h.Settled, h.base, h.steps = false, m.readAt, 0
+	case h.State != layout.StateLive || r.State != layout.StateLive:
+		h.base, h.steps = m.readAt, 0
+	case m.now-h.base > m.t.Lease:
+		h.base, h.steps = m.readAt, 0
+	default:
+		h.steps++
+		h.Settled = h.Settled || h.steps >= 2
+	}
+}
+
+// covered says whether every other host's reads cover this one (COVERED). Each of two joiners has written its
+// record before this read began, so one of them sees the other. But a record may hide a live host that it has
+// overwritten:
+//
+//   - One that says joining hides whoever was there before, until it is settled or says more.
+//   - One that says live or left, by a host that was live, hides only who came after it and found at least as much
+//     as it shows: no record becomes virgin again. So it is believed if it covers this host, and if it does not,
+//     when it is settled.
+//   - One that says left and shows no highest is by a host that was perhaps never live: it counts as joining.
+func (m *Machine) covered(records []Record) bool {
+	for i, r := range records {
+		h := m.hosts[i]
+		switch {
+		case i+1 == m.id:
+		case r.Err != nil:
+			return false
+		case r.Virgin():
+		case m.mutation == hidden:
+			if !h.Gone && r.Highest < m.id {
+				return false
+			}
+		case r.State == layout.StateJoining && !h.Settled:
+			return false
+		case r.Highest < m.id && !(h.Gone && h.Settled):
+			return false
+		}
+	}
+	return true
+}

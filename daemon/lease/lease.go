@@ -1,0 +1,211 @@
+// Package lease is a host's membership in a lockspace, as a pure state machine: how it joins, keeps its lease,
+// learns that it has lost it, and leaves. It knows the rules of the host table. It never knows IO, a clock,
+// goroutines, randomness or locks: its inputs are events (table read, record written, time passed), its outputs
+// are actions (read the table, write my record, wake me, you are live, your lease is lost). The daemon drives it
+// on a device; the tests drive the same code through every interleaving.
+//
+// All times are of one monotonic clock that goes on through suspend (CLOCK_BOOTTIME), given with every event.
+// A read or write counts from the event that asked for it: earlier than any driver can submit it, so that a slow
+// driver loses time and never gains any.
+//
+// Begin with [Machine.Start] and [Machine.TableRead] in event.go; how an id is chosen is in join.go, how it is claimed in
+// claim.go, the lease in renew.go, what is known of the other hosts in hosts.go.
+//
+// # Short and long claim
+//
+// A claim writes {joining, new incarnation}, waits, reads, and if the record still stands writes {live}. Two
+// claims that are both short (each write returned within c of the asking for the read before it, and 3c between
+// them) see each other: B read the record free, so it did before A's write returned; so B's write returns
+// less than c after A's, and A looks 3c later. But
+// a record may also have been overwritten behind its owner's back: by a claim slower than that, or by a write that
+// hung. Its owner finds out by its next renewal, or at the end of its lease if its reads hang. So whoever meets a
+// record that may have overwritten a live host's takes the long claim: L + margin between its write and the look.
+//
+//	A (short)             B (slow)              record
+//	read: free            read: free            virgin
+//	write joining                               A joining
+//	look, write live                            A live
+//	                      write lands           B joining
+//	(reads hang)          waits L + margin
+//	lease over            look, write live      B live
+//
+// Any write by which A keeps its lease beyond that landed on top of B's, and before B looked: B gives way.
+// A virgin record has overwritten nothing. One that says left may: its write may have been seen while still under
+// way, taken for free, and landed again or at last after that. Only what this machine itself
+// saw finished in time ([Config.Left]) cannot. One that says joining is no proof that the one who wrote it cannot
+// go on, however long it stood. One that says live and stood still for L + margin (+ watchdog) can not, and whom
+// it had overwritten is over too.
+//
+// # Invariants
+//
+//   - SINGLE: two hosts given one id are never both live, whatever IO takes and whoever pauses.
+//   - KEEP-OUT: the id of a host that has not left is taken only by its own machine, and only when it is dead:
+//     its record stood still for L + margin (+ watchdog), or a verdict on it was read. A reboot, which another boot
+//     id tells of, is no proof: the machine ids may be copies of one another.
+//   - BUDGET: a claim's writes count only if they return within the budget of the claim.
+//   - ONE-WRITE: the own record is never written while a write of it is under way.
+//   - T0-FIRST: the lease runs from before its write was submitted.
+//   - FINAL: a lease that ended stays ended, whatever is acknowledged later.
+//   - LAST-CALL: nothing is written once less than d is left of the lease.
+//   - OWN: a lease is renewed only after a read that showed no foreign record in the own place and no verdict on
+//     the own incarnation.
+//   - COVERED: of two hosts that take tickets, each one's reads cover the other, even if one is hidden by a claim
+//     that has overwritten its record.
+//   - RAISED: reads cover what is published before it is published.
+//   - VOID: an incarnation of a host is taken for over only by left or a verdict that names it, or when another
+//     incarnation of the same id is settled: seen to keep its lease, or to stand still for L + margin. That a record
+//     merely shows another incarnation proves nothing: a claim may have overwritten a live host's.
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// The reasons of [Lost] and [Refused]; compare with errors.Is.
+var (
+	// ErrInUse is returned when the host id belongs to a host that is up, or about to be.
+	ErrInUse = errors.New("the host id is in use")
+	// ErrNotLeft is returned when the host id belongs to a host that is silent but has not left.
+	ErrNotLeft = errors.New("the host id belongs to a host that has not left")
+	// ErrUnreadable is returned when the record of the host id stays unreadable.
+	ErrUnreadable = errors.New("the host record cannot be read")
+	// ErrFull is returned when there is no free host id.
+	ErrFull = errors.New("no host id is free")
+	// ErrExpired is returned when the lease ran out unrenewed.
+	ErrExpired = errors.New("the lease ran out")
+	// ErrForeign is returned when the own record was not what this host last wrote.
+	ErrForeign = errors.New("the own host record was overwritten")
+	// ErrVerdict is returned when another host declared this one dead.
+	ErrVerdict = errors.New("another host declared this one dead")
+	// ErrSlowClaim is the reason of [Delayed] when the claim must be made the long way.
+	ErrSlowClaim = errors.New("the host id is claimed the long way")
+)
+
+// Conflict names the host that has the id asked for. It wraps ErrInUse or ErrNotLeft.
+type Conflict struct {
+	ID     int
+	Name   string
+	Reason error
+}
+
+func (c *Conflict) Error() string {
+	return fmt.Sprintf("host id %d, host %q: %v: wait for that host to leave, or choose another id", c.ID, c.Name, c.Reason)
+}
+
+// Unwrap returns the sentinel.
+func (c *Conflict) Unwrap() error { return c.Reason }
+
+// Config is what a machine is made for: one join of one host.
+type Config struct {
+	ID    int   // the host id, or 0 to choose a free one
+	Hosts int   // host ids are 1..Hosts
+	Times Times // from the superblock
+
+	// Self is what this host publishes of itself: name, machine id, boot id, watchdog, PR key. The other members
+	// are the machine's.
+	Self layout.HostRecord
+
+	// Incarnation returns a number not used before by any host: random in the daemon.
+	Incarnation func() uint64
+
+	// Left is the incarnation of the last [Left] on this machine and lockspace, or 0 if not known.
+	Left uint64
+}
+
+// Record is what one read told of one host record.
+type Record struct {
+	layout.HostRecord
+	Err error // why the record is unreadable; the rest then counts for nothing
+}
+
+// phase is how far a machine has come.
+type phase uint8
+
+const (
+	idle     phase = iota // before Start
+	looking               // for an id, or at the id given
+	claiming              // joining was or is being written; the claim waits, then looks
+	entering              // live is being written
+	live
+	leaving
+	over
+)
+
+// mutation breaks one rule, so that tests can show that they would notice.
+type mutation uint8
+
+const (
+	sound      mutation = iota
+	noBudget            // a claim does not measure its steps
+	noWait              // a claim looks at once
+	lateT0              // the lease runs from the acknowledgement
+	revive              // an acknowledgement after the end of the lease renews it
+	earlyCover          // highest is not raised by what is read after the own record was written
+	shortLeft           // every record that says left is claimed the short way
+	rebooted            // another boot id is proof of death
+	shortStill          // a joining record that stood still is claimed the short way
+	hidden              // a record is believed to show whoever is live
+)
+
+// Machine is one join of one host. It is not safe for concurrent use.
+type Machine struct {
+	cfg      Config
+	t        Times
+	mutation mutation
+
+	now   time.Duration
+	out   []Action
+	phase phase
+	timer time.Duration // when to read next, or when the claim's wait is over
+
+	reading bool
+	readAt  time.Duration // when the last read was asked for
+	floor   uint64        // the own sequence at least to be seen by it
+	again   bool          // Refresh came while a read was under way
+	writing bool
+	writeAt time.Duration // when the last write was asked for
+	own     layout.HostRecord
+	acked   uint64 // the sequence of the last write acknowledged
+	spent   []uint64
+
+	// Joining.
+	id      int
+	long    bool          // claim the long way
+	watch   time.Duration // since when the id is looked at; -1: not yet
+	blind   time.Duration // since when its record is unreadable; -1: it is not
+	looked  time.Duration // when the read was asked for that a claim's write follows
+	tried   []bool        // ids lost to others
+	delayed bool          // Delayed was told
+	trodden bool          // an earlier host with this id took tickets: all reads cover it since
+
+	// Live.
+	t0      time.Duration
+	held    bool // there was a lease
+	ready   bool
+	highest int
+	hosts   []Host
+
+	// Leaving.
+	giveUp time.Duration // when leaving without a lease ends
+	unsure bool          // a write of left failed and may still land
+}
+
+// New returns a machine that waits for [Machine.Start].
+func New(cfg Config) (*Machine, error) {
+	if err := cfg.Times.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Hosts < 1 || cfg.ID < 0 || cfg.ID > cfg.Hosts {
+		return nil, fmt.Errorf("host id %d, want from 1 to %d, or 0 to choose one: %w", cfg.ID, cfg.Hosts, layout.ErrField)
+	}
+	return &Machine{
+		cfg: cfg, t: cfg.Times, id: cfg.ID,
+		watch: -1, blind: -1,
+		tried: make([]bool, cfg.Hosts),
+		hosts: make([]Host, cfg.Hosts),
+	}, nil
+}

@@ -1,0 +1,279 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// unit is the step of time of the explorer: c, the finest budget. d is three of them, and all times of the lease
+// are whole units.
+const unit = 100 * time.Millisecond
+
+var exploreTimes = Times{Lease: 60 * unit}
+
+// node is a host of a world: a machine, and its IO under way. Each record of a read is sampled at some moment
+// between the asking and the return; a write lands at some moment, perhaps when its machine is long over.
+type node struct {
+	m       *Machine
+	id      int
+	started bool
+	wake    time.Duration // 0: not asked for
+
+	reading bool
+	sampled int // records of the read under way that were read already
+	view    []Record
+
+	writing   bool
+	landed    bool
+	record    layout.HostRecord
+	submitted time.Duration
+
+	proven time.Duration // when the last write that was acknowledged had been asked for
+	ended  uint64        // an incarnation whose lease was seen to end
+}
+
+// world is some hosts and the host table on a disk that they share.
+type world struct {
+	now   time.Duration
+	disk  []layout.HostRecord
+	nodes []node
+	ghost []layout.HostRecord // writes of the dead that may land once more, each once
+
+	ids     []int  // the host ids that a read samples one by one; the other records stay virgin
+	stalled uint32 // a bit for each item that may take any time
+	stalls  int    // how many items may still be stalled
+	order   int    // in which order a node samples: node n downwards if bit n is set
+	calm    bool   // explored until somebody is live
+	trace   *step
+}
+
+type step struct {
+	before *step
+	node   int
+	what   move
+	now    time.Duration
+}
+
+type move uint8
+
+const (
+	doStart move = iota
+	doTick
+	doSample
+	doDeliver
+	doLand
+	doAck
+	doGhost
+	doStall
+	doRelease
+)
+
+var moveNames = []string{"start", "tick", "sample", "read returns", "write lands", "write returns", "ghost lands", "stall", "release"}
+
+// The items of a node that may be stalled: its process, its read, its write.
+const items = 3
+
+func itemOf(n int, mv move) int {
+	switch mv {
+	case doSample:
+		return n*items + 1
+	case doLand:
+		return n*items + 2
+	}
+	return n * items
+}
+
+func machineID(b byte) [16]byte { return [16]byte{b} }
+
+func newWorld(hosts int, cfgs ...Config) *world {
+	w := &world{disk: make([]layout.HostRecord, hosts), nodes: make([]node, len(cfgs))}
+	for i := range w.disk {
+		w.disk[i].ID = i + 1
+	}
+	for i, cfg := range cfgs {
+		if !slices.Contains(w.ids, cfg.ID) {
+			w.ids = append(w.ids, cfg.ID)
+		}
+		cfg.Hosts = hosts
+		if cfg.Times == (Times{}) {
+			cfg.Times = exploreTimes
+		}
+		w.nodes[i] = node{id: i + 1, m: mustNew(cfg)}
+		w.nodes[i].adopt()
+	}
+	return w
+}
+
+func mustNew(cfg Config) *Machine {
+	m, err := New(cfg)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// adopt gives the node's machine its own incarnations.
+func (n *node) adopt() {
+	m, id := n.m, n.id
+	m.cfg.Incarnation = func() uint64 { return uint64(id*100 + len(m.spent) + 1) }
+}
+
+func (w *world) mutate(mu mutation) {
+	for i := range w.nodes {
+		w.nodes[i].m.mutation = mu
+	}
+}
+
+func (w *world) clone() *world {
+	c := *w
+	c.disk = slices.Clone(w.disk)
+	c.nodes = slices.Clone(w.nodes)
+	for i := range c.nodes {
+		n := &c.nodes[i]
+		m := *n.m
+		m.spent, m.tried, m.hosts = slices.Clone(m.spent), slices.Clone(m.tried), slices.Clone(m.hosts)
+		n.m = &m
+		n.view = slices.Clone(n.view)
+		n.adopt()
+	}
+	return &c
+}
+
+// enabled returns what may happen to a node, apart from stalls.
+func (w *world) enabled(i int) []move {
+	n := &w.nodes[i]
+	var moves []move
+	if !n.started {
+		return append(moves, doStart)
+	}
+	if n.wake != 0 && w.now >= n.wake {
+		moves = append(moves, doTick)
+	}
+	if n.reading {
+		if n.sampled < len(w.ids) {
+			moves = append(moves, doSample)
+		} else {
+			moves = append(moves, doDeliver)
+		}
+	}
+	if n.writing {
+		if n.landed {
+			moves = append(moves, doAck)
+		} else {
+			moves = append(moves, doLand)
+		}
+	}
+	return moves
+}
+
+// do makes one move of a node.
+func (w *world) do(i int, mv move) {
+	w.trace = &step{before: w.trace, node: i, what: mv, now: w.now}
+	if mv == doGhost {
+		w.disk[w.ghost[i].ID-1] = w.ghost[i]
+		w.ghost = slices.Delete(slices.Clone(w.ghost), i, i+1)
+		return
+	}
+	n := &w.nodes[i]
+	switch mv {
+	case doStart:
+		n.started = true
+		w.carry(n, n.m.Start(w.now))
+	case doTick:
+		n.wake = 0
+		w.carry(n, n.m.Tick(w.now))
+	case doSample:
+		at := w.sampleAt(i, n.sampled)
+		n.view[at] = Record{HostRecord: w.disk[at]}
+		n.sampled++
+	case doDeliver:
+		n.reading = false
+		w.carry(n, n.m.TableRead(w.now, n.view))
+		if !n.reading {
+			n.view, n.sampled = nil, 0
+		}
+	case doLand:
+		w.disk[n.record.ID-1] = n.record
+		n.landed = true
+	case doAck:
+		n.writing = false
+		n.proven = n.submitted
+		w.carry(n, n.m.Written(w.now))
+	}
+}
+
+// sampleAt returns which record a node's read samples as its kth.
+func (w *world) sampleAt(i, k int) int {
+	if w.order>>i&1 == 1 {
+		k = len(w.ids) - 1 - k
+	}
+	return w.ids[k] - 1
+}
+
+// carry starts what a machine asks for.
+func (w *world) carry(n *node, actions []Action) {
+	n.wake = 0
+	for _, a := range actions {
+		switch a := a.(type) {
+		case ReadTable:
+			if n.reading {
+				panic("two reads under way")
+			}
+			n.reading, n.sampled, n.view = true, 0, make([]Record, len(w.disk))
+		case Write:
+			if n.writing {
+				panic("ONE-WRITE: two writes under way")
+			}
+			n.writing, n.landed, n.record, n.submitted = true, false, a.Record, w.now
+		case Wait:
+			n.wake = a.Until
+		}
+	}
+}
+
+// wrong returns the name of the invariant that is broken, or "".
+func (w *world) wrong() string {
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if !n.m.held {
+			continue
+		}
+		if n.m.Live(w.now) {
+			if n.m.own.Incarnation == n.ended {
+				return "FINAL"
+			}
+			if n.m.Deadline() > n.proven+n.m.t.Lease {
+				return "T0-FIRST"
+			}
+			for j := range i {
+				if o := &w.nodes[j]; o.m.Live(w.now) && o.m.ID() == n.m.ID() {
+					return "SINGLE"
+				}
+			}
+		} else {
+			n.ended = n.m.own.Incarnation
+		}
+		if n.m.Ready() {
+			for j := range i {
+				o := &w.nodes[j]
+				if o.m.Ready() && (o.m.Highest() < n.m.ID() || n.m.Highest() < o.m.ID()) {
+					return "COVERED"
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func (w *world) story() string {
+	var lines []string
+	for s := w.trace; s != nil; s = s.before {
+		lines = append(lines, fmt.Sprintf("%8v  host %d: %s", s.now, s.node+1, moveNames[s.what]))
+	}
+	slices.Reverse(lines)
+	return strings.Join(lines, "\n")
+}

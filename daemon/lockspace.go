@@ -1,0 +1,87 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+var (
+	// ErrNoLockspace is returned when a device holds no lockspace that this program can use.
+	ErrNoLockspace = errors.New("no lockspace")
+
+	// ErrInterrupted is returned, beside ErrNoLockspace, when formatting was interrupted: the lockspace that was
+	// there is gone, and the new one is not there yet.
+	ErrInterrupted = errors.New("formatting was interrupted")
+
+	// ErrStride is returned when records a stride apart would share blocks of the device.
+	ErrStride = errors.New("stride does not fit the device")
+
+	// ErrDeviceSize is returned when a device is too small for a lockspace.
+	ErrDeviceSize = errors.New("device is too small")
+)
+
+// OpenLockspace opens the device at path and finds the lockspace on it. copyUsed is 1 if the superblock at byte 0
+// is damaged and its copy had to be used, which is worth a warning: nothing but formatting writes it again.
+//
+// It returns ErrNoLockspace (beside it the errors of [layout.FindSuperblock] or ErrInterrupted), ErrStride,
+// ErrDeviceSize, or the errors of [blockdev.Open] and of reading.
+func OpenLockspace(path string, readOnly bool) (dev blockdev.Device, sb layout.Superblock, copyUsed int, err error) {
+	disk, err := blockdev.Open(path, blockdev.Options{ReadOnly: readOnly})
+	if err != nil {
+		return nil, layout.Superblock{}, 0, err
+	}
+	sb, copyUsed, err = FindLockspace(disk)
+	if err != nil {
+		return nil, layout.Superblock{}, 0, errors.Join(err, disk.Close())
+	}
+	return disk, sb, copyUsed, nil
+}
+
+// FindLockspace is OpenLockspace for a device that is open.
+func FindLockspace(dev blockdev.Device) (sb layout.Superblock, copyUsed int, err error) {
+	info := dev.Info()
+	head, err := readHead(dev)
+	if err != nil {
+		return sb, 0, fmt.Errorf("read superblock: %w", err)
+	}
+	sb, copyUsed, err = layout.FindSuperblock(head)
+	if err != nil {
+		if old, ok := findMark(head); ok {
+			return layout.Superblock{}, 0, fmt.Errorf("%w on %s: %w over lockspace %s",
+				ErrNoLockspace, info.Path, ErrInterrupted, describeSuperblock(old))
+		}
+		return layout.Superblock{}, 0, fmt.Errorf("%w on %s: %w", ErrNoLockspace, info.Path, err)
+	}
+	// A stride below the physical block is for formatting to refuse: moved to another disk, a lockspace must
+	// still be readable.
+	if sb.Geometry.Stride < info.LogicalBlock {
+		return layout.Superblock{}, 0, fmt.Errorf("lockspace on %s: %w: it has a stride of %d bytes, the device blocks of %d",
+			info.Path, ErrStride, sb.Geometry.Stride, info.LogicalBlock)
+	}
+	if need := sb.Geometry.Size(); info.Size < need {
+		return layout.Superblock{}, 0, fmt.Errorf("lockspace on %s: %w: it needs %v, the device has %v",
+			info.Path, ErrDeviceSize, Bytes(need), Bytes(info.Size))
+	}
+	return sb, copyUsed, nil
+}
+
+// readHead reads as much of the beginning of a device as can hold a superblock or its copy.
+func readHead(dev blockdev.Device) ([]byte, error) {
+	p := pool.Get(int(min(layout.HeadSize, dev.Info().Size)))
+	defer pool.Put(p)
+	if err := dev.Read(p, 0); err != nil {
+		return nil, err
+	}
+	return append([]byte(nil), p...), nil
+}
+
+// describeSuperblock names a lockspace in a message.
+func describeSuperblock(sb layout.Superblock) string {
+	if sb.Name == "" {
+		return sb.UUID.String()
+	}
+	return fmt.Sprintf("%q (%v)", sb.Name, sb.UUID)
+}

@@ -1,0 +1,40 @@
+package daemon
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Printable returns a text from the disk as it can be shown on a terminal: as it is, or quoted and escaped if it
+// is empty or contains spaces, quotes, or characters that are invisible or change what surrounds them.
+func Printable(text string) string {
+	odd := func(r rune) bool { return !strconv.IsPrint(r) || r == ' ' || r == '"' || r == '\\' || r == '\uFFFD' }
+	if text == "" || strings.ContainsFunc(text, odd) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// hostName names a host in a message.
+func hostName(id int, name string) string {
+	if name == "" {
+		return fmt.Sprintf("host %d", id)
+	}
+	return fmt.Sprintf("host %d (%s)", id, Printable(name))
+}
+
+// Bytes is a number of bytes; its text is the exact number and, behind it, one that people grasp.
+type Bytes int64
+
+func (b Bytes) String() string {
+	if b < 1024 {
+		return fmt.Sprintf("%d bytes", int64(b))
+	}
+	units := []string{"KiB", "MiB", "GiB", "TiB"}
+	value, unit := float64(b)/1024, 0
+	for value >= 1023.95 && unit < len(units)-1 {
+		value, unit = value/1024, unit+1
+	}
+	return fmt.Sprintf("%d bytes (%.1f %s)", int64(b), value, units[unit])
+}

@@ -1,0 +1,163 @@
+package daemon
+
+import (
+	"fmt"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// RecordKind is a type of record.
+type RecordKind string
+
+// The types of record, in the order in which they lie on the disk.
+const (
+	KindSuperblock RecordKind = "superblock"
+	KindCopy       RecordKind = "copy"
+	KindHost       RecordKind = "host"
+	KindEntry      RecordKind = "entry"
+	KindSlot       RecordKind = "slot"
+)
+
+// Record is a record as it stands on the disk, or what is wrong with it.
+type Record struct {
+	Offset int64 // in bytes
+	Kind   RecordKind
+	Lock   int // of an entry or a slot
+	Host   int // of a host record or a slot
+
+	// One of these, or the reason why there is none.
+	Superblock *layout.Superblock
+	HostRecord *layout.HostRecord
+	Entry      *layout.Entry
+	Slot       *layout.Slot
+	Err        error
+}
+
+// What names the record.
+func (r Record) What() string {
+	switch r.Kind {
+	case KindCopy:
+		return "copy of the superblock"
+	case KindHost:
+		return fmt.Sprintf("record of host %d", r.Host)
+	case KindEntry:
+		return fmt.Sprintf("directory entry of lock %d", r.Lock)
+	case KindSlot:
+		return fmt.Sprintf("slot of host %d in lock %d", r.Host, r.Lock)
+	}
+	return string(r.Kind)
+}
+
+// Walk hands over every record of a lockspace that is not virgin, in the order in which they lie on the disk. It
+// returns the errors of the device as a whole, and those of visit.
+func Walk(dev blockdev.Device, sb layout.Superblock, visit func(Record) error) error {
+	w := walker{dev: dev, space: sb.Space(), visit: visit}
+	if err := w.superblocks(sb); err != nil {
+		return err
+	}
+	if err := w.hosts(); err != nil {
+		return err
+	}
+	if err := w.entries(); err != nil {
+		return err
+	}
+	for lock := range sb.Geometry.Locks + 1 {
+		if err := w.slots(lock, sb.Geometry.Hosts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walker reads the parts of a lockspace, and leaves out what is virgin.
+type walker struct {
+	dev   blockdev.Device
+	space layout.Space
+	visit func(Record) error
+}
+
+func (w walker) superblocks(want layout.Superblock) error {
+	stride := w.space.Geometry.Stride
+	return scanRecords(w.dev, 0, stride, 2, func(i int, sector []byte, err error) error {
+		r := Record{Offset: w.space.Geometry.Superblock(i), Kind: []RecordKind{KindSuperblock, KindCopy}[i], Err: err}
+		var sb layout.Superblock
+		if err == nil {
+			sb, r.Err = layout.DecodeSuperblock(sector, i)
+		}
+		if r.Err == nil && sb != want {
+			r.Err = fmt.Errorf("it speaks of lockspace %s: %w", describeSuperblock(sb), layout.ErrIdentity)
+		}
+		if r.Err == nil {
+			r.Superblock = &sb
+		}
+		return w.visit(r)
+	})
+}
+
+func (w walker) hosts() error {
+	g := w.space.Geometry
+	err := scanRecords(w.dev, g.Host(1), g.Stride, g.Hosts, func(i int, sector []byte, err error) error {
+		r := Record{Offset: g.Host(i + 1), Kind: KindHost, Host: i + 1, Err: err}
+		var host layout.HostRecord
+		if err == nil {
+			host, r.Err = w.space.DecodeHost(sector, r.Host)
+		}
+		if r.Err == nil {
+			if host.Virgin() {
+				return nil
+			}
+			r.HostRecord = &host
+		}
+		return w.visit(r)
+	})
+	if err != nil {
+		return fmt.Errorf("read host table: %w", err)
+	}
+	return nil
+}
+
+func (w walker) entries() error {
+	g := w.space.Geometry
+	err := scanRecords(w.dev, g.Entry(1), g.Stride, g.Locks, func(i int, sector []byte, err error) error {
+		r := Record{Offset: g.Entry(i + 1), Kind: KindEntry, Lock: i + 1, Err: err}
+		var entry layout.Entry
+		if err == nil {
+			entry, r.Err = w.space.DecodeEntry(sector, r.Lock)
+		}
+		if r.Err == nil {
+			if entry.Virgin() {
+				return nil
+			}
+			r.Entry = &entry
+		}
+		return w.visit(r)
+	})
+	if err != nil {
+		return fmt.Errorf("read lock directory: %w", err)
+	}
+	return nil
+}
+
+// slots reads those of hosts 1..count in a lock.
+func (w walker) slots(lock, count int) error {
+	g := w.space.Geometry
+	err := scanRecords(w.dev, g.Slot(lock, 1), g.Stride, count, func(i int, sector []byte, err error) error {
+		r := Record{Offset: g.Slot(lock, i+1), Kind: KindSlot, Lock: lock, Host: i + 1, Err: err}
+		var slot layout.Slot
+		if err == nil {
+			slot, r.Err = w.space.DecodeSlot(sector, lock, r.Host)
+		}
+		if r.Err == nil {
+			if slot.Virgin() {
+				return nil
+			}
+			r.Slot = &slot
+		}
+		return w.visit(r)
+	})
+	if err != nil {
+		return fmt.Errorf("read the slots of lock %d: %w", lock, err)
+	}
+	return nil
+}

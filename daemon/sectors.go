@@ -1,0 +1,50 @@
+package daemon
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+)
+
+// pool is where all buffers of this package come from and go back to.
+var pool blockdev.Pool
+
+// readRecords reads the records that lie in a row at off, in one request. If
+// that fails because of a bad sector, they are read one by one: errs, nil if
+// all could be read, tells which could not. err tells that none could.
+func readRecords(dev blockdev.Device, buf []byte, off int64, stride int) (errs []error, err error) {
+	n := len(buf) / stride
+	err = dev.Read(buf, off)
+	if err == nil {
+		return make([]error, n), nil
+	}
+	if !badSector(err) || n == 1 {
+		return nil, err
+	}
+	errs = make([]error, n)
+	good := 0
+	for i := range n {
+		errs[i] = dev.Read(buf[i*stride:(i+1)*stride], off+int64(i*stride))
+		if errs[i] == nil {
+			good++
+		} else if !badSector(errs[i]) {
+			return nil, errs[i]
+		}
+	}
+	if good == 0 {
+		return nil, err
+	}
+	return errs, nil
+}
+
+// badSector tells an error of a part of the medium from one of the path to it.
+func badSector(err error) bool {
+	for _, no := range []unix.Errno{unix.EIO, unix.EBADMSG, unix.ENODATA, unix.EILSEQ, unix.EREMOTEIO} {
+		if errors.Is(err, no) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/lease"
+)
+
+// Status reads the disk, and adds what only this host knows: its lease, which
+// hosts it has not seen renew, and who waits inside it.
+func (d *Daemon) Status() (*Report, error) {
+	snapshot, err := Inspect(d.dev)
+	if err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	r := snapshot.Report()
+	hosts, _ := d.mem.known()
+	left, _ := d.mem.leaseLeft()
+	r.ThisHost = &ThisHostReport{
+		ID: d.mem.id(), Name: d.mem.ids.name, Incarnation: d.mem.incarnation(), State: d.state(), LeaseLeftMS: left.Milliseconds(),
+	}
+	for i := range r.Hosts {
+		r.Hosts[i].silent(hosts)
+	}
+	for i := range r.Locks {
+		d.mu.Lock()
+		lk := d.locks[r.Locks[i].Lock]
+		d.mu.Unlock()
+		if lk != nil {
+			r.Locks[i].Local = lk.waiting()
+		}
+	}
+	return r, nil
+}
+
+func (d *Daemon) state() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.mem.lost:
+		return "lost"
+	default:
+	}
+	if d.closing {
+		return "leaving"
+	}
+	return "live"
+}
+
+// silent adds for how long a host has not been seen to renew.
+func (h *HostReport) silent(hosts []lease.Host) {
+	k := hosts[h.ID-1]
+	if k.Incarnation != h.Incarnation || k.Gone {
+		return
+	}
+	ms := max(0, boottime()-k.Since).Milliseconds()
+	h.SilentMS = &ms
+}
+
+// waiting reports the clients in the queue.
+func (lk *lock) waiting() []LocalReport {
+	lk.mu.Lock()
+	defer lk.mu.Unlock()
+	var out []LocalReport
+	for i, w := range lk.queue {
+		out = append(out, LocalReport{PID: w.req.PID, Command: w.req.Command, Mode: w.req.Mode,
+			Since: w.since.UTC().Truncate(time.Microsecond), Place: i + 1})
+	}
+	return out
+}

@@ -1,0 +1,217 @@
+package daemon
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// occupantKind is what formatting found on a device.
+type occupantKind int
+
+const (
+	deviceVacant      occupantKind = iota // zeroes
+	deviceLockspace                       // a lockspace, whole
+	deviceInterrupted                     // one that was being formatted over: its superblock is our mark
+	deviceRemains                         // host records whose superblock is lost
+	deviceForeign                         // anything else
+)
+
+// occupant is what formatting would destroy.
+type occupant struct {
+	kind occupantKind
+	old  layout.Superblock // of a lockspace, also an interrupted one; of remains only what makes a Space
+	rows []tableRow
+	what string // in words
+}
+
+// survey finds out what is on the device.
+func (f *formatter) survey(ctx context.Context) (occupant, error) {
+	head, err := readHead(f.dev)
+	if err != nil {
+		return occupant{}, err
+	}
+	old, _, headErr := layout.FindSuperblock(head)
+	if headErr == nil {
+		return f.surveyLockspace(deviceLockspace, old)
+	}
+	if old, ok := findMark(head); ok {
+		return f.surveyLockspace(deviceInterrupted, old)
+	}
+	if errors.Is(headErr, layout.ErrVersion) {
+		return occupant{}, fmt.Errorf("%w: %w", ErrForeignVersion, headErr)
+	}
+	zero, at, err := f.allZero(ctx)
+	if err != nil {
+		return occupant{}, err
+	}
+	if !zero {
+		found, err := f.surveyRemains(ctx)
+		if err != nil || found.kind == deviceRemains {
+			return found, err
+		}
+	}
+	// Also of a device that is zero here: a RAID keeps its metadata at the end.
+	if signature := probeSignature(ctx, f.dev.Info()); signature != "" {
+		return occupant{kind: deviceForeign, what: signature}, nil
+	}
+	if zero {
+		return occupant{kind: deviceVacant}, nil
+	}
+	return occupant{kind: deviceForeign, what: fmt.Sprintf("unknown data, the first byte that is not zero at %d", at)}, nil
+}
+
+func (f *formatter) surveyLockspace(kind occupantKind, old layout.Superblock) (occupant, error) {
+	rows, err := readHostTable(f.dev, old.Space())
+	if err != nil {
+		return occupant{}, fmt.Errorf("read host table: %w", err)
+	}
+	o := occupant{kind: kind, old: old, rows: rows, what: "lockspace " + describeSuperblock(old) + describeRows(rows)}
+	if kind == deviceInterrupted {
+		o.what = "what interrupted formatting has left of " + o.what
+	}
+	return o, nil
+}
+
+// surveyRemains looks for host records at every stride there is.
+func (f *formatter) surveyRemains(ctx context.Context) (occupant, error) {
+	info := f.dev.Info()
+	for stride := max(layout.MinStride, info.LogicalBlock); stride <= layout.MaxStride; stride *= 2 {
+		if err := ctx.Err(); err != nil {
+			return occupant{}, err
+		}
+		space := layout.Space{Geometry: layout.Geometry{Stride: stride, Hosts: layout.MaxHosts, Locks: layout.MaxLocks}}
+		first := space.Geometry.Host(1)
+		count := min(layout.MaxHosts, int((info.Size-first)/int64(stride)))
+		var rows []tableRow
+		err := scanRecords(f.dev, first, stride, count, func(i int, sector []byte, err error) error {
+			if err != nil {
+				return nil
+			}
+			uuid := layout.UUID(sector[24:40]) // there in every format version
+			row := tableRow{id: i + 1, raw: string(sector)}
+			row.record, err = layout.Space{UUID: uuid, Geometry: space.Geometry}.DecodeHost(sector, row.id)
+			if err == nil && !row.record.Virgin() {
+				space.UUID = uuid
+				rows = append(rows, row)
+			}
+			return nil
+		})
+		if err != nil {
+			return occupant{}, fmt.Errorf("look for host records: %w", err)
+		}
+		if len(rows) > 0 {
+			what := fmt.Sprintf("the remains of lockspace %v, whose superblock is lost%s", space.UUID, describeRows(rows))
+			return occupant{kind: deviceRemains, old: layout.Superblock{UUID: space.UUID, Geometry: space.Geometry},
+				rows: rows, what: what}, nil
+		}
+	}
+	return occupant{}, nil
+}
+
+// describeRows says which hosts a lockspace has, those that have left apart.
+func describeRows(rows []tableRow) string {
+	var names []string
+	for _, r := range rows {
+		switch {
+		case r.err != nil:
+			names = append(names, fmt.Sprintf("host %d (unreadable)", r.id))
+		case r.inUse():
+			names = append(names, hostName(r.id, r.record.Name))
+		}
+	}
+	const most = 8
+	if len(names) > most {
+		names = append(names[:most], fmt.Sprintf("%d more", len(names)-most))
+	}
+	if len(names) == 0 {
+		return ", no host joined"
+	}
+	return ", joined by " + strings.Join(names, ", ")
+}
+
+// refuse returns why the device is not formatted. Hosts that seem joined may be long dead: that one is alive shows
+// by its renewing, every sixth of the lease.
+func (f *formatter) refuse(ctx context.Context, found occupant) error {
+	if found.kind != deviceLockspace || !anyInUse(found.rows) {
+		return fmt.Errorf("%w: it holds %s", ErrOccupied, found.what)
+	}
+	lease := found.old.Lease
+	watch := lease/6 + lease/20 + lease/20
+	f.o.tell("watching %v whether a host uses the lockspace", watch.Round(100*time.Millisecond))
+	for deadline := time.Now().Add(watch); ; {
+		rows, err := readHostTable(f.dev, found.old.Space())
+		if err != nil {
+			return fmt.Errorf("read host table: %w", err)
+		}
+		if row, ok := changedRow(found.rows, rows); ok && row.err == nil {
+			return fmt.Errorf("%w: it holds %s: %w: %s is using it now",
+				ErrOccupied, found.what, ErrHostAlive, hostName(row.id, row.record.Name))
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w: it holds %s; none of them was seen alive", ErrOccupied, found.what)
+		}
+		if err := sleepContext(ctx, pollEvery(lease)); err != nil {
+			return err
+		}
+	}
+}
+
+func pollEvery(lease time.Duration) time.Duration {
+	return min(max(lease/60, 20*time.Millisecond), 250*time.Millisecond)
+}
+
+func sleepContext(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// probeSignature asks blkid(8), where there is one, what else is on a device; empty is nothing that it knows.
+func probeSignature(ctx context.Context, info blockdev.Info) string {
+	if !info.Regular && info.Major == 0 {
+		return "" // not a device of this system
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "blkid", "-p", "-o", "export", "--", info.Path).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 8 {
+		return "several things at once, as blkid sees it"
+	}
+	found := make(map[string]string)
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		if key, value, ok := strings.Cut(lines.Text(), "="); ok {
+			found[key] = value
+		}
+	}
+	var parts []string
+	if found["TYPE"] != "" {
+		parts = append(parts, Printable(found["TYPE"]))
+	}
+	if found["PTTYPE"] != "" {
+		parts = append(parts, "a partition table of type "+Printable(found["PTTYPE"]))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	for _, key := range []string{"LABEL", "UUID"} {
+		if found[key] != "" {
+			parts = append(parts, strings.ToLower(key)+" "+Printable(found[key]))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
