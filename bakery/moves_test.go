@@ -90,7 +90,11 @@ func (w *world) holdMoves(i int, to visit) {
 		do("upgrades", changes, upgrade)
 		return
 	}
-	do("downgrades", changes, (*Machine).Downgrade)
+	downgrade := (*Machine).Downgrade
+	if mu != nil && mu.downgrade != nil {
+		downgrade = mu.downgrade
+	}
+	do("downgrades", changes, downgrade)
 	remove := (*Machine).Remove
 	if mu != nil && mu.remove != nil {
 		remove = mu.remove

@@ -12,12 +12,13 @@ type mutation struct {
 	splitWrite bool // a number is written after the flag that goes with it
 	staleHosts bool // host records are those from before the slots were read
 
-	views   func(w *world, m *Machine, views []View)                        // changes what a read shows
-	event   func(w *world, m *Machine, report func(*Machine) Action) Action // stands before every event
-	joined  func(m *Machine)                                                // changes a machine that comes back
-	made    func(m *Machine)                                                // changes every new machine
-	remove  func(m *Machine) Action                                         // removes in the machine's place
-	upgrade func(m *Machine) Action                                         // upgrades in the machine's place
+	views     func(w *world, m *Machine, views []View)                        // changes what a read shows
+	event     func(w *world, m *Machine, report func(*Machine) Action) Action // stands before every event
+	joined    func(m *Machine)                                                // changes a machine that comes back
+	made      func(m *Machine)                                                // changes every new machine
+	remove    func(m *Machine) Action                                         // removes in the machine's place
+	upgrade   func(m *Machine) Action
+	downgrade func(m *Machine) Action
 }
 
 // others gives each slot but the machine's own.
@@ -116,10 +117,9 @@ var mutations = []struct {
 		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
 			was := *m
 			a := report(m)
-			if was.step == stepLook && m.step == stepNumber {
-				s, _ := admitted(m, was)
-				if s.ahead.exclusive < 2 && was.mine.Ticket.Number() > s.highest {
-					m.mine, m.last = was.mine, was.last
+			if was.step == stepWait && a.Kind == Poll {
+				s := m.survey(nil, false)
+				if m.mine.Mode == layout.Shared && !s.unsure && s.ahead.blocked == 0 && s.ahead.exclusive < 2 {
 					return m.enter()
 				}
 			}
@@ -223,8 +223,9 @@ var mutations = []struct {
 		}}},
 	{"a downgrade beside another exclusive holder", "EXCLUSION",
 		with(twoByTwo, func(sc *scenario) { sc.permits, sc.changes = 2, 1 }),
-		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
-			return report(m)
+		&mutation{downgrade: func(m *Machine) Action {
+			m.mine.Mode = layout.Shared
+			return m.write(stepDowngrade, phaseHeld)
 		}}},
 	{"numbers do not begin at the creation id", "TOKENS", removing,
 		&mutation{made: func(m *Machine) { m.last = 0 }}},
@@ -248,7 +249,7 @@ func TestMutations(t *testing.T) {
 		t.Run(mu.rule, func(t *testing.T) {
 			t.Parallel()
 			sc := mu.scenario
-			sc.mutate = mu.mutation
+			sc.mutate, sc.want = mu.mutation, mu.fault
 			r := explore(sc)
 			if !strings.HasPrefix(r.fault, mu.fault) {
 				t.Fatalf("found %q after %d states in %.1fs, want %s\n%s",

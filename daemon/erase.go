@@ -154,7 +154,7 @@ func (f *formatter) letGo(ctx context.Context, found occupant) error {
 	f.o.tell("waiting %v for the hosts of the old lockspace to let go%s", wait, whose)
 	still := time.Now()
 	for limit := still.Add(3 * wait); time.Since(still) < wait; {
-		if err := sleepContext(ctx, pollEvery(lease)); err != nil {
+		if err := sleepContext(ctx, pollEvery(lease, 5*time.Second)); err != nil {
 			return err
 		}
 		now, err := readHostTable(f.dev, found.old.Space())

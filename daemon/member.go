@@ -86,7 +86,7 @@ func (mb *member) carryOut(actions []lease.Action) {
 		case lease.Delayed:
 			mb.log.Info("joining takes longer", "reason", a.Reason, "seconds", (a.Until - boottime()).Seconds())
 		case lease.Joined:
-			mb.log.Info("live in lockspace", "host_id", a.ID, "incarnation", a.Incarnation)
+			mb.log.Info("live in lockspace", "host_id", a.ID, "incarnation", fmt.Sprintf("%016x", a.Incarnation))
 		case lease.Ready:
 			close(mb.ready)
 		case lease.Lost:

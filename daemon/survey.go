@@ -109,6 +109,12 @@ func (f *formatter) surveyRemains(ctx context.Context) (occupant, error) {
 			return occupant{}, fmt.Errorf("look for host records: %w", err)
 		}
 		if len(rows) > 0 {
+			// How many hosts it had is not known; more than these may join, but not many while it is watched.
+			top := rows[len(rows)-1].id
+			for _, r := range rows {
+				top = max(top, r.record.Highest)
+			}
+			space.Geometry.Hosts = min(count, top+64)
 			what := fmt.Sprintf("the remains of lockspace %v, whose superblock is lost%s", space.UUID, describeRows(rows))
 			return occupant{kind: deviceRemains, old: layout.Superblock{UUID: space.UUID, Geometry: space.Geometry},
 				rows: rows, what: what}, nil
@@ -159,14 +165,15 @@ func (f *formatter) refuse(ctx context.Context, found occupant) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%w: it holds %s; none of them was seen alive", ErrOccupied, found.what)
 		}
-		if err := sleepContext(ctx, pollEvery(lease)); err != nil {
+		if err := sleepContext(ctx, pollEvery(lease, 250*time.Millisecond)); err != nil {
 			return err
 		}
 	}
 }
 
-func pollEvery(lease time.Duration) time.Duration {
-	return min(max(lease/60, 20*time.Millisecond), 250*time.Millisecond)
+// pollEvery is how often the host table is read by one who waits for a change of it.
+func pollEvery(lease, most time.Duration) time.Duration {
+	return min(max(lease/60, 20*time.Millisecond), most)
 }
 
 func sleepContext(ctx context.Context, d time.Duration) error {

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestDeviceLockExcludes(t *testing.T) {
+	device := filepath.Join(t.TempDir(), "locks.img")
+	holder := follow(t, "lock", "--device", device, "--create", "x", "--", "sh", "-c", `echo "$BAKERY_LOCK $BAKERY_HOST_ID"; read x; exit 7`)
+	holder.expect("x 1")
+	tests := []struct {
+		flags []string
+		lock  string
+		code  int
+	}{
+		{[]string{"-n"}, "x", 1},
+		{[]string{"-n", "--shared", "-E", "9"}, "x", 9},
+		{[]string{"-w", "0.2"}, "x", 1},
+		{[]string{"-n"}, "y", 0},
+	}
+	for _, test := range tests {
+		p := begin(t, append(append([]string{"lock", "--device", device}, test.flags...), test.lock, "--", "true")...)
+		if code := p.wait(); code != test.code {
+			t.Errorf("%v %s: exit code %d, want %d", test.flags, test.lock, code, test.code)
+		}
+		p.printed(t, "", "")
+	}
+	waiter := begin(t, "lock", "--device", device, "x", "--", "echo", "ran")
+	holder.write("")
+	if code := holder.wait(); code != 7 || holder.told() != "" {
+		t.Errorf("holder: exit code %d, want 7; standard error %q", code, holder.told())
+	}
+	if code := waiter.wait(); code != 0 {
+		t.Errorf("waiter: exit code %d", code)
+	}
+	waiter.printed(t, "ran\n", "")
+}
+
+func TestDeviceCreatedByTwoAtOnce(t *testing.T) {
+	device := filepath.Join(t.TempDir(), "locks.img")
+	var all []*process
+	for range 4 {
+		all = append(all, begin(t, "lock", "--device", device, "--create", "x", "--", "echo", "ran"))
+	}
+	for _, p := range all {
+		if code := p.wait(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+		p.printed(t, "ran\n", "")
+	}
+}
+
+func TestDeviceNotUsable(t *testing.T) {
+	dir := t.TempDir()
+	precious := filepath.Join(dir, "precious")
+	content := strings.Repeat("precious", 1<<17)
+	blank := filepath.Join(dir, "blank")
+	missing := filepath.Join(dir, "missing")
+	for path, text := range map[string]string{precious: content, blank: strings.Repeat("\x00", 1<<20)} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := []struct {
+		args []string
+		hint string
+	}{
+		{[]string{"--device", precious, "--create"}, "bakeryctl format " + precious + " makes it one, and destroys what is on it"},
+		{[]string{"--device", blank, "--create"}, "bakeryctl format " + blank + " makes it one, and destroys what is on it"},
+		{[]string{"--device", missing}, "--create makes a lockspace in a file that does not exist"},
+		{[]string{"--device", filepath.Join(missing, "in"), "--create"}, ""},
+		{[]string{"--device", dir, "--create"}, ""},
+	}
+	for _, test := range tests {
+		p := begin(t, append(append([]string{"lock"}, test.args...), "x", "--", "echo", "ran")...)
+		if code := p.wait(); code != exitNoDevice {
+			t.Errorf("%v: exit code %d, want %d", test.args, code, exitNoDevice)
+		}
+		message, hint, _ := strings.Cut(p.told(), "\nhint: ")
+		if !strings.HasPrefix(message, "bakeryctl: ") || strings.TrimSuffix(hint, "\n") != test.hint {
+			t.Errorf("%v: standard error %q, want the hint %q", test.args, p.told(), test.hint)
+		}
+	}
+	if now, err := os.ReadFile(precious); err != nil || string(now) != content {
+		t.Errorf("the file was changed, %v", err)
+	}
+	if _, err := os.Stat(missing); err == nil {
+		t.Error("a file was made without --create")
+	}
+}
+
+func TestDeviceLockEndsTheCommandWithTheProcess(t *testing.T) {
+	device := filepath.Join(t.TempDir(), "locks.img")
+	p := follow(t, "lock", "--device", device, "--create", "x", "--", "sh", "-c", "echo $$; exec sleep 1000")
+	pid := p.pid()
+	p.signal(syscall.SIGKILL)
+	eventually(t, "the command to die", func() bool { return !alive(pid) })
+}
+
+func TestDeviceLockInterruptedWhileWaiting(t *testing.T) {
+	device := filepath.Join(t.TempDir(), "locks.img")
+	holder := follow(t, "lock", "--device", device, "--create", "x", "--", "sh", "-c", "echo ready; read x")
+	holder.expect("ready")
+	waiter := begin(t, "lock", "--device", device, "x", "--", "echo", "ran")
+	waiter.signal(syscall.SIGTERM)
+	// It may not have listened yet.
+	if code := waiter.wait(); code != 143 && code != -1 {
+		t.Errorf("exit code %d, want 143", code)
+	}
+	waiter.printed(t, "", "")
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestFindCommand(t *testing.T) {
+	top := t.TempDir()
+	for path, mode := range map[string]os.FileMode{
+		"a/plain": 0o644, "a/both": 0o644, "b/both": 0o755, "b/tool": 0o755, "here": 0o755, "b/dir/x": 0o755,
+	} {
+		full := filepath.Join(top, path)
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(full, nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(top)
+	both := top + "/a:" + top + "/b"
+	tests := []struct {
+		path, name, want string
+		code             int
+	}{
+		{both, "tool", top + "/b/tool", 0},
+		{both, "both", top + "/b/both", 0}, // what cannot be run is passed over
+		{both, "plain", "", exitNotExec},
+		{both, "dir", "", exitNotExec},
+		{both, "none", "", exitNotFound},
+		{both, "", "", exitNotFound},
+		{both, "here", "", exitNotFound},
+		{both + ":", "here", "./here", 0},
+		{"/dev/null:" + both, "none", "", exitNotFound},
+		{"", "tool", "", exitNotFound},
+		{"", "b/tool", "b/tool", 0},
+		{"", "./a/plain", "", exitNotExec},
+		{"", "./b/dir", "", exitNotExec},
+		{"", "./none", "", exitNotFound},
+	}
+	for _, test := range tests {
+		t.Setenv("PATH", test.path)
+		got, err := findCommand(test.name)
+		code := 0
+		var f *failure
+		if errors.As(err, &f) {
+			code = f.code
+		}
+		if code != test.code || err == nil && got != test.want {
+			t.Errorf("PATH %q, %q: %q, %v; want %q, code %d", test.path, test.name, got, err, test.want, test.code)
+		}
+	}
+	if err := os.Unsetenv("PATH"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := findCommand("sh"); err != nil || got != "/bin/sh" {
+		t.Errorf("without PATH: %q, %v", got, err)
+	}
+}
