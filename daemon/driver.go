@@ -167,6 +167,9 @@ func (lk *lock) readAll() (views []bakery.View, err error) {
 
 // creation is that of the lock's directory entry now, 0 if it is another's.
 func (lk *lock) creation() (creation uint64, err error) {
+	if lk.entry == directoryEntry {
+		return directoryCreation, nil
+	}
 	err = lk.persist("reading a directory entry failed, retrying", func() error {
 		e, err := lk.d.dir.read(lk.entry.Lock)
 		if err == nil && e.Name == lk.entry.Name {

@@ -57,7 +57,7 @@ func (t *tenure) next() (bool, error) {
 	}
 	// A reader that came after the claim may have come after a writer, whom it
 	// must not overtake; a writer may, but only so often in a row.
-	late := held > 0 && w.nth > t.before
+	late := t.mode == layout.Shared && w.nth > t.before
 	if t.grants > 0 && (late || t.row >= lk.d.cfg.Handoff) {
 		wanted, err := t.elsewhere()
 		if err != nil || wanted {

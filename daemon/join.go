@@ -125,16 +125,18 @@ func (d *Daemon) scrubOne(e layout.Entry) {
 // Close lets nobody in any more, waits until every hold was released, and
 // leaves the lockspace. If holds are left when ctx is done it returns the
 // cause of that, and does not leave: others must go on thinking that this
-// host holds its locks.
+// host holds its locks. It may then be called again.
 func (d *Daemon) Close(ctx context.Context) error {
 	d.mu.Lock()
-	d.closing = true
+	if !d.closing {
+		d.closing = true
+		close(d.stop)
+	}
 	locks := make([]*lock, 0, len(d.locks))
 	for _, lk := range d.locks {
 		locks = append(locks, lk)
 	}
 	d.mu.Unlock()
-	close(d.stop)
 	for _, lk := range locks {
 		lk.refuse(errStopped, func(*waiter) bool { return true })
 		lk.mu.Lock()
@@ -164,5 +166,5 @@ func (d *Daemon) Close(ctx context.Context) error {
 	}
 }
 
-// Grace is how long holders are given to stop when the host leaves.
-func (d *Daemon) Grace() time.Duration { return lease.Times{Lease: d.sb.Lease}.Grace() }
+// StopTimeout is how long holders are given to stop when the host leaves.
+func (d *Daemon) StopTimeout() time.Duration { return d.sb.Lease }

@@ -78,7 +78,7 @@ func (lk *lock) learn() bool {
 	for i, v := range lk.area.views {
 		h := hosts[i]
 		if h.Read <= lk.readAt {
-			return false
+			continue
 		}
 		current := lk.m.Current(i + 1)
 		if current != 0 && h.Void(current) {

@@ -64,6 +64,11 @@ func (lk *lock) enqueue(req Request) (*waiter, error) {
 	if lk.closed != nil {
 		return nil, lk.closed
 	}
+	select {
+	case <-lk.d.stop:
+		return nil, errStopped
+	default:
+	}
 	if req.Try && (lk.waiters() > 0 || lk.blocked(req.Mode)) {
 		return nil, ErrBusy
 	}

@@ -200,6 +200,10 @@ func (s *Server) serveHold(ctx context.Context, st *stream, h *Hold, body lockRe
 			_ = st.send(event{Event: "lost", Message: "bakeryd is shutting down"})
 			draining = nil
 		case <-changed:
+			// A client that sent more than its request is not seen to close.
+			if st.gone() {
+				return
+			}
 			left, changed = s.d.mem.leaseLeft()
 			if next := boottime() + left; next > deadline+time.Millisecond && st.listening() {
 				deadline, ms = next, left.Milliseconds()

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -106,10 +108,18 @@ func TestDeviceLockInterruptedWhileWaiting(t *testing.T) {
 	holder := follow(t, "lock", "--device", device, "--create", "x", "--", "sh", "-c", "echo ready; read x")
 	holder.expect("ready")
 	waiter := begin(t, "lock", "--device", device, "x", "--", "echo", "ran")
+	eventually(t, "the waiter to open the device", func() bool { return hasOpen(waiter.cmd.Process.Pid, device) })
 	waiter.signal(syscall.SIGTERM)
-	// It may not have listened yet.
-	if code := waiter.wait(); code != 143 && code != -1 {
+	if code := waiter.wait(); code != 143 {
 		t.Errorf("exit code %d, want 143", code)
 	}
 	waiter.printed(t, "", "")
+}
+
+func hasOpen(pid int, path string) bool {
+	open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // the pattern is well-formed
+	return slices.ContainsFunc(open, func(fd string) bool {
+		target, err := os.Readlink(fd)
+		return err == nil && target == path
+	})
 }

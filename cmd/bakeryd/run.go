@@ -85,7 +85,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 // else could have a lock that a command still runs under.
 func leave(d *daemon.Daemon, srv *daemon.Server, served <-chan error) error {
 	srv.Drain()
-	ctx, cancel := context.WithTimeout(context.Background(), d.Grace())
+	ctx, cancel := context.WithTimeout(context.Background(), d.StopTimeout())
 	defer cancel()
 	err := d.Close(ctx)
 	return errors.Join(err, srv.Shutdown(), <-served)

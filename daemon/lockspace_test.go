@@ -1,0 +1,90 @@
+package daemon
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func TestFindLockspace(t *testing.T) {
+	disk := blockdev.NewMemory(1<<20, 512, 4096)
+	_, _, err := FindLockspace(disk.Open())
+	require.ErrorIs(t, err, ErrNoLockspace)
+	require.ErrorIs(t, err, layout.ErrVirgin)
+	require.ErrorContains(t, err, "no lockspace on memory: ")
+
+	want := oldLockspace(t, disk)
+	sb, copyUsed, err := FindLockspace(disk.OpenReadOnly())
+	require.NoError(t, err)
+	require.Equal(t, want, sb)
+	require.Zero(t, copyUsed)
+
+	damage(t, disk.Open(), 0)
+	sb, copyUsed, err = FindLockspace(disk.Open())
+	require.NoError(t, err)
+	require.Equal(t, want, sb)
+	require.Equal(t, 1, copyUsed)
+
+	damage(t, disk.Open(), 4096)
+	_, _, err = FindLockspace(disk.Open())
+	require.ErrorIs(t, err, ErrNoLockspace)
+	require.ErrorIs(t, err, layout.ErrChecksum)
+}
+
+// TestFindLockspaceOnOtherDevice finds lockspaces that were copied to a device they do not fit.
+func TestFindLockspaceOnOtherDevice(t *testing.T) {
+	copied := func(from *blockdev.Memory, to *blockdev.Memory) blockdev.Device {
+		p := contents(t, from)
+		dev := to.Open()
+		require.NoError(t, dev.Write(p[:min(int64(len(p)), dev.Info().Size)], 0))
+		return dev
+	}
+	disk := blockdev.NewMemory(1<<20, 512, 512)
+	sb := oldLockspace(t, disk)
+	_, _, err := FindLockspace(copied(disk, blockdev.NewMemory(1<<20, 4096, 4096)))
+	require.ErrorIs(t, err, ErrStride)
+	require.ErrorContains(t, err, "it has a stride of 512 bytes, the device blocks of 4096")
+	_, _, err = FindLockspace(copied(disk, blockdev.NewMemory(sb.Geometry.Size()-512, 512, 512)))
+	require.ErrorIs(t, err, ErrDeviceSize)
+	require.ErrorContains(t, err, "it needs 8192 bytes (8.0 KiB), the device has 7680 bytes (7.5 KiB)")
+}
+
+func TestOpenLockspaceFails(t *testing.T) {
+	path := filepath.Join(formatDir(t), "blank")
+	_, _, _, err := OpenLockspace(path, true)
+	require.ErrorContains(t, err, "no such file")
+	require.NoError(t, blockdev.Create(path, 64<<10, nil))
+	_, _, _, err = OpenLockspace(path, true)
+	require.ErrorIs(t, err, ErrNoLockspace)
+}
+
+func TestPrintable(t *testing.T) {
+	for text, want := range map[string]string{
+		"db/backup-1": "db/backup-1",
+		"größe":       "größe",
+		"":            `""`,
+		"two words":   `"two words"`,
+		`a"b`:         `"a\"b"`,
+		`a\b`:         `"a\\b"`,
+		"a\u202eb":    `"a\u202eb"`,
+		"a\u200bb":    `"a\u200bb"`,
+		"a\u00a0b":    `"a\u00a0b"`,
+		"a\x1b[1m":    `"a\x1b[1m"`,
+		"a\xffb":      `"a\xffb"`,
+	} {
+		require.Equal(t, want, Printable(text))
+	}
+}
+
+func TestBytes(t *testing.T) {
+	for n, want := range map[Bytes]string{
+		0: "0 bytes", 1023: "1023 bytes", 1024: "1024 bytes (1.0 KiB)", 1<<20 - 1: "1048575 bytes (1.0 MiB)",
+		68689920: "68689920 bytes (65.5 MiB)", 3 << 50: "3377699720527872 bytes (3072.0 TiB)",
+	} {
+		require.Equal(t, want, n.String())
+	}
+}
