@@ -67,7 +67,7 @@ func Listen(path string) (net.Listener, error) {
 	if c, err := net.Dial("unix", path); err == nil {
 		c.Close()
 		return nil, fmt.Errorf("listen on %s: another bakeryd serves this socket; give this one --socket", path)
-	} else if errors.Is(err, unix.ECONNREFUSED) {
+	} else if info, e := os.Lstat(path); e == nil && info.Mode().Type() == os.ModeSocket && errors.Is(err, unix.ECONNREFUSED) {
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("remove the socket that is left over: %w", err)
 		}

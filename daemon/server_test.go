@@ -1,0 +1,231 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// served is a daemon that serves a socket, and the ways to speak to it.
+type served struct {
+	t    *testing.T
+	d    *Daemon
+	srv  *Server
+	path string
+}
+
+func serveSocket(t *testing.T, d *Daemon) *served {
+	dir, err := os.MkdirTemp("", "bakery") // short: socket paths are limited
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := &served{t: t, d: d, srv: NewServer(d), path: filepath.Join(dir, "s")}
+	ln, err := Listen(s.path)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- s.srv.Serve(ln) }()
+	t.Cleanup(func() {
+		require.NoError(t, s.srv.Shutdown())
+		require.NoError(t, <-done)
+	})
+	return s
+}
+
+func (s *served) dial() net.Conn {
+	s.t.Helper()
+	c, err := net.Dial("unix", s.path)
+	require.NoError(s.t, err)
+	require.NoError(s.t, c.SetReadDeadline(time.Now().Add(generous)))
+	return c
+}
+
+// post sends a request and returns the connection and the answer.
+func (s *served) post(body string) (net.Conn, *http.Response) {
+	s.t.Helper()
+	c := s.dial()
+	_, err := fmt.Fprintf(c, "POST /v1/lock HTTP/1.1\r\nHost: bakery\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	require.NoError(s.t, err)
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(s.t, err)
+	return c, r
+}
+
+func nextEvent(t *testing.T, r *http.Response) event {
+	t.Helper()
+	var e event
+	require.NoError(t, json.NewDecoder(oneLine{r.Body}).Decode(&e))
+	return e
+}
+
+// oneLine reads byte by byte, so that a decoder takes no more than its line.
+type oneLine struct{ r io.Reader }
+
+func (o oneLine) Read(p []byte) (int, error) { return o.r.Read(p[:1]) }
+
+func TestAPIHoldsAsLongAsTheConnection(t *testing.T) {
+	d := newCluster(t, 8, 4).host(1)
+	s := serveSocket(t, d)
+	c, r := s.post(`{"name": "x", "command": "backup"}`)
+	require.Equal(t, http.StatusOK, r.StatusCode)
+	require.Equal(t, "application/x-ndjson", r.Header.Get("Content-Type"))
+	e := nextEvent(t, r)
+	require.Equal(t, "granted", e.Event)
+	require.Equal(t, 1, e.HostID)
+	require.Equal(t, layout.Exclusive, *e.Mode)
+	require.Positive(t, *e.LeaseMS)
+
+	other, r2 := s.post(`{"name": "x"}`)
+	w := nextEvent(t, r2)
+	require.Equal(t, "waiting", w.Event)
+	require.Equal(t, 1, *w.Ahead)
+	status := s.status()
+	require.Len(t, status.Locks[0].Local, 1)
+	require.Equal(t, os.Getpid(), status.Locks[0].Local[0].PID, "the peer's, where none is given")
+	require.Equal(t, "live", status.ThisHost.State)
+
+	busy, r3 := s.post(`{"name": "x", "nonblock": true}`)
+	require.Equal(t, "busy", nextEvent(t, r3).Code)
+	require.NoError(t, busy.Close())
+	late, r4 := s.post(`{"name": "x", "timeout_ms": 20}`)
+	for e = nextEvent(t, r4); e.Event == "waiting"; e = nextEvent(t, r4) {
+	}
+	require.Equal(t, "timeout", e.Code)
+	require.NoError(t, late.Close())
+
+	require.NoError(t, c.Close())
+	g := nextEvent(t, r2)
+	for g.Event == "waiting" {
+		g = nextEvent(t, r2)
+	}
+	require.Equal(t, "granted", g.Event)
+	require.NoError(t, other.Close())
+	last, r5 := s.post(`{"name": "x", "nonblock": true, "mode": "shared"}`)
+	require.Equal(t, "granted", nextEvent(t, r5).Event, "a holder that has closed does not make the lock busy")
+	require.NoError(t, last.Close())
+}
+
+func (s *served) status() (r Report) {
+	s.t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", s.path) }}}
+	resp, err := client.Get("http://bakery/v1/status")
+	require.NoError(s.t, err)
+	defer resp.Body.Close()
+	require.NoError(s.t, json.NewDecoder(resp.Body).Decode(&r))
+	return r
+}
+
+func TestAPIRenewsTheDeadline(t *testing.T) {
+	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	c, r := s.post(`{"name": "x"}`)
+	defer c.Close()
+	require.Equal(t, "granted", nextEvent(t, r).Event)
+	e := nextEvent(t, r)
+	require.Equal(t, "renewed", e.Event)
+	require.Greater(t, *e.LeaseMS, int64(1000))
+}
+
+func TestAPIRefusesBadRequests(t *testing.T) {
+	s := serveSocket(t, newCluster(t, 8, 1).host(1))
+	for _, c := range []struct {
+		body, message string
+		status        int
+	}{
+		{`{"name": ""}`, "lock name", 400},
+		{`{"name": "a\nb"}`, "lock name", 400},
+		{`{"nam": "x"}`, `unknown field "nam"`, 400},
+		{`{"name": "x"} {}`, "more than one", 400},
+		{`{"name": "x", "mode": "upside down"}`, "mode", 400},
+		{`{"name": "x", "timeout_ms": -1}`, "timeout_ms -1", 400},
+		{`{"name": "x", "timeout_ms": 1e30}`, "timeout_ms", 400},
+		{`{"name": "x", "permits": 9}`, "permits 9", 400},
+		{`{"name": "x", "pid": -1}`, "pid -1", 400},
+		{`{"name": "x", "pid": 4294967296}`, "pid 4294967296", 400},
+		{`not json`, "body", 400},
+		{`{"name": "` + strings.Repeat("x", maxBody) + `"}`, "too large", 400},
+	} {
+		conn, r := s.post(c.body)
+		var e struct{ Error apiError }
+		require.NoError(t, json.NewDecoder(r.Body).Decode(&e), c.body)
+		require.Equal(t, c.status, r.StatusCode, c.body)
+		require.Equal(t, "invalid", e.Error.Code)
+		require.Contains(t, e.Error.Message, c.message)
+		require.NoError(t, conn.Close())
+	}
+	c, r := s.post(`{"name": "the only one"}`)
+	require.Equal(t, "granted", nextEvent(t, r).Event)
+	defer c.Close()
+	c2, r2 := s.post(`{"name": "no room"}`)
+	defer c2.Close()
+	require.Equal(t, http.StatusInsufficientStorage, r2.StatusCode)
+}
+
+// TestAPINoticesAClientThatSaysTooMuch: what comes after the request must not
+// hide that the client has gone.
+func TestAPINoticesAClientThatSaysTooMuch(t *testing.T) {
+	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	c, r := s.post(`{"name": "x"}`)
+	require.Equal(t, "granted", nextEvent(t, r).Event)
+	_, err := io.WriteString(c, "and another thing")
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	c2, r2 := s.post(`{"name": "x"}`)
+	defer c2.Close()
+	for e := nextEvent(t, r2); e.Event != "granted"; e = nextEvent(t, r2) {
+		require.Equal(t, "waiting", e.Event)
+	}
+}
+
+func TestDrainTellsHolders(t *testing.T) {
+	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	c, r := s.post(`{"name": "x"}`)
+	require.Equal(t, "granted", nextEvent(t, r).Event)
+	s.srv.Drain()
+	e := nextEvent(t, r)
+	for e.Event == "renewed" {
+		e = nextEvent(t, r)
+	}
+	require.Equal(t, "lost", e.Event)
+	require.Contains(t, e.Message, "shutting down")
+	_, err := s.d.Acquire(t.Context(), Request{Name: "x", Try: true})
+	require.ErrorIs(t, err, ErrBusy, "it holds the lock until it has stopped")
+	require.NoError(t, c.Close())
+}
+
+func TestListen(t *testing.T) {
+	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	_, err := Listen(s.path)
+	require.ErrorContains(t, err, "another bakeryd serves this socket")
+	info, err := os.Stat(s.path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o660), info.Mode().Perm())
+
+	left := filepath.Join(filepath.Dir(s.path), "left")
+	ln, err := net.Listen("unix", left)
+	require.NoError(t, err)
+	ln.(*net.UnixListener).SetUnlinkOnClose(false)
+	require.NoError(t, ln.Close())
+	ln, err = Listen(left)
+	require.NoError(t, err, "a socket that nobody serves is replaced")
+	require.NoError(t, ln.Close())
+
+	file := filepath.Join(filepath.Dir(s.path), "file")
+	require.NoError(t, os.WriteFile(file, []byte("precious"), 0o600))
+	_, err = Listen(file)
+	require.Error(t, err)
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "precious", string(content), "only a socket is ever removed")
+}
