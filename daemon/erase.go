@@ -83,7 +83,7 @@ func (f *formatter) erase(ctx context.Context, found occupant) error {
 		if err := f.wipe(found); err != nil {
 			return fmt.Errorf("wipe superblocks: %w", err)
 		}
-		from = int64(max(layout.RecordSize, f.dev.Info().LogicalBlock))
+		from = int64(blockSize(f.dev))
 	}
 	err := f.letGo(ctx, found)
 	if err == nil {
@@ -249,5 +249,3 @@ func writeSuperblocks(dev blockdev.Device, sb layout.Superblock) error {
 	}
 	return nil
 }
-
-func blockSize(dev blockdev.Device) int { return max(layout.RecordSize, dev.Info().LogicalBlock) }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -68,15 +69,30 @@ func FindLockspace(dev blockdev.Device) (sb layout.Superblock, copyUsed int, err
 	return sb, copyUsed, nil
 }
 
-// readHead reads as much of the beginning of a device as can hold a superblock or its copy.
+// readHead reads as much of the beginning of a device as can hold a superblock or its copy. A bad sector there
+// reads as bytes that are no record, so that it hides nothing but itself.
 func readHead(dev blockdev.Device) ([]byte, error) {
+	block := blockSize(dev)
 	p := pool.Get(int(min(layout.HeadSize, dev.Info().Size)))
 	defer pool.Put(p)
-	if err := dev.Read(p, 0); err != nil {
+	err := dev.Read(p, 0)
+	if err != nil && !badSector(err) {
 		return nil, err
 	}
-	return append([]byte(nil), p...), nil
+	for at := 0; err != nil && at < len(p); at += block {
+		switch sectorErr := dev.Read(p[at:at+block], int64(at)); {
+		case sectorErr == nil:
+		case badSector(sectorErr):
+			copy(p[at:], bytes.Repeat([]byte{0xff}, block))
+		default:
+			return nil, sectorErr
+		}
+	}
+	return bytes.Clone(p), nil
 }
+
+// blockSize is the least that can be read or written of a device.
+func blockSize(dev blockdev.Device) int { return max(layout.RecordSize, dev.Info().LogicalBlock) }
 
 // describeSuperblock names a lockspace in a message.
 func describeSuperblock(sb layout.Superblock) string {

@@ -112,7 +112,9 @@ func TestAPIHoldsAsLongAsTheConnection(t *testing.T) {
 	require.Equal(t, "granted", g.Event)
 	require.NoError(t, other.Close())
 	last, r5 := s.post(`{"name": "x", "nonblock": true, "mode": "shared"}`)
-	require.Equal(t, "granted", nextEvent(t, r5).Event, "a holder that has closed does not make the lock busy")
+	for g = nextEvent(t, r5); g.Event == "waiting"; g = nextEvent(t, r5) {
+	}
+	require.Equal(t, "granted", g.Event, "a holder that has closed does not make the lock busy")
 	require.NoError(t, last.Close())
 }
 
