@@ -48,7 +48,8 @@ func (m *Machine) attach() Action {
 	if !m.attached {
 		ticket := own.Slot.Ticket
 		if !own.Readable {
-			m.last += hiddenSpan
+			m.last += ownSpan
+			m.torn = true
 			if m.last > layout.MaxNumber {
 				return m.done(Exhausted)
 			}
@@ -95,6 +96,10 @@ func (m *Machine) look(fresh []Host) Action {
 	s := m.survey(fresh, true)
 	if a, ok := m.interrupted(s, fresh); ok {
 		return a
+	}
+	if m.torn && s.ahead.blocked == 0 {
+		s.highest += ownSpan
+		m.torn = false
 	}
 	m.last = max(m.last, s.highest)
 	mode, k := m.mine.Mode, m.cfg.Permits

@@ -142,6 +142,7 @@ type Machine struct {
 	step     step
 	request  Request
 	attached bool // the own last ticket is known
+	torn     bool // or only guessed, from what could be read; the next look guesses better
 	healing  bool // stepAttach: for Attach, not for Acquire
 	cancel   bool
 	unsure   bool    // the views wait for a read of the host table

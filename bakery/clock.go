@@ -14,6 +14,10 @@ const clockUnit = 256 * time.Microsecond
 // one bad clock cannot use the numbers up.
 const clockSpan = 20 * 365 * 24 * time.Hour
 
+// clockLast is the greatest number that a clock offers, in the year 2111: what
+// lies above is left to be drawn one by one.
+const clockLast = layout.MaxNumber - 1<<36
+
 // ClockNumber is the number that a wall clock offers for a claim on a
 // lockspace formatted at the given time. A clock that cannot be right offers
 // the time of the format: safety needs no clock, only the fast path and
@@ -23,5 +27,5 @@ func ClockNumber(now, formatted time.Time) uint64 {
 		now = formatted
 	}
 	n := now.UnixMicro() / clockUnit.Microseconds()
-	return uint64(min(max(n, 0), layout.MaxNumber/2))
+	return uint64(min(max(n, 0), clockLast))
 }

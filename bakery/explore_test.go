@@ -2,6 +2,7 @@ package bakery
 
 import (
 	"flag"
+	"runtime/debug"
 	"testing"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -11,36 +12,82 @@ var full = flag.Bool("full", false, "explore the large scenarios too, for many m
 
 var (
 	exclusive = []layout.Mode{layout.Exclusive}
-	shared    = []layout.Mode{layout.Shared}
 	mixed     = []layout.Mode{layout.Exclusive, layout.Shared}
 	noClock   = []uint64{0}
 	anyClock  = []uint64{0, 7} // behind and ahead of every number seen
 )
 
+// quick are the scenarios of every run.
+var quick = []scenario{
+	{name: "exclusive", hosts: 2, rounds: 3, modes: exclusive, settles: 1},
+	{name: "exclusive", hosts: 3, rounds: 1, modes: exclusive},
+	{name: "mixed", hosts: 2, rounds: 2, modes: mixed, settles: 1},
+	{name: "permits", hosts: 2, rounds: 2, permits: 2, modes: mixed, settles: 1},
+	{name: "cancel", hosts: 2, rounds: 2, modes: exclusive, settles: 1, cancels: 1},
+	{name: "clocks", hosts: 2, rounds: 2, modes: exclusive, clocks: anyClock, settles: 1},
+	{name: "try", hosts: 2, rounds: 2, modes: exclusive, settles: 1, try: true},
+	{name: "changes of mode", hosts: 2, rounds: 1, modes: mixed, changes: 1, settles: 1},
+	{name: "changes of mode, permits", hosts: 2, rounds: 1, permits: 2, modes: mixed, changes: 1, settles: 1},
+	{name: "death", hosts: 2, rounds: 2, modes: exclusive, crashes: 1},
+	{name: "death of permits", hosts: 2, rounds: 2, permits: 2, modes: exclusive, crashes: 1},
+	{name: "restart", hosts: 2, rounds: 1, modes: exclusive, settles: 1, crashes: 1, rejoin: true, unsure: true},
+	{name: "blind", hosts: 2, rounds: 1, modes: exclusive, crashes: 1, rejoin: true, blind: 1},
+	{name: "bad slot", hosts: 2, rounds: 1, modes: exclusive, settles: 1, corrupt: 1, heals: 1},
+	{name: "bad slot and death", hosts: 2, rounds: 1, modes: exclusive, corrupt: 1, crashes: 1, rejoin: true},
+	{name: "removal", hosts: 2, rounds: 2, modes: exclusive, removes: 2, highest: 12},
+	{name: "removal of permits", hosts: 2, rounds: 1, permits: 2, modes: mixed, removes: 2, highest: 12},
+	{name: "removal and restart", hosts: 2, rounds: 1, modes: exclusive, removes: 1, crashes: 1, rejoin: true, highest: 12},
+}
+
+// large are the scenarios of a run with -full, beside the quick ones.
+var large = []scenario{
+	{name: "mixed", hosts: 2, rounds: 3, modes: mixed, settles: 1},
+	{name: "permits", hosts: 2, rounds: 3, permits: 2, modes: mixed, settles: 1},
+	{name: "cancel", hosts: 2, rounds: 3, modes: exclusive, settles: 1, cancels: 1},
+	{name: "exclusive", hosts: 3, rounds: 1, modes: exclusive, settles: 1},
+	{name: "mixed", hosts: 3, rounds: 1, modes: mixed},
+	{name: "permits", hosts: 3, rounds: 1, permits: 2, modes: mixed},
+	{name: "cancel", hosts: 3, rounds: 1, modes: exclusive, cancels: 1},
+	{name: "clocks", hosts: 3, rounds: 1, modes: exclusive, clocks: anyClock},
+	{name: "try", hosts: 3, rounds: 1, modes: exclusive, try: true},
+	{name: "changes of mode", hosts: 2, rounds: 2, modes: mixed, changes: 1, settles: 1},
+	{name: "changes of mode, permits", hosts: 2, rounds: 2, permits: 2, modes: mixed, changes: 1},
+	{name: "cancel, mixed", hosts: 2, rounds: 2, modes: mixed, settles: 1, cancels: 1, try: true},
+	{name: "death", hosts: 2, rounds: 3, modes: exclusive, settles: 1, crashes: 1},
+	{name: "death", hosts: 3, rounds: 1, modes: exclusive, crashes: 1},
+	{name: "restart", hosts: 2, rounds: 2, modes: exclusive, settles: 1, crashes: 1, rejoin: true},
+	{name: "restart, unsure", hosts: 2, rounds: 2, modes: exclusive, crashes: 1, rejoin: true, unsure: true},
+	{name: "blind", hosts: 2, rounds: 2, modes: exclusive, crashes: 1, rejoin: true, blind: 1},
+	{name: "two restarts", hosts: 2, rounds: 2, modes: exclusive, crashes: 2, rejoin: true},
+	{name: "restart and rewriting", hosts: 2, rounds: 2, modes: exclusive, crashes: 1, rejoin: true, heals: 1},
+	{name: "bad slot", hosts: 2, rounds: 2, modes: exclusive, settles: 1, corrupt: 1, heals: 1},
+	{name: "bad slot", hosts: 3, rounds: 1, modes: exclusive, corrupt: 1},
+	{name: "bad slot and death", hosts: 2, rounds: 2, modes: exclusive, corrupt: 1, crashes: 1, rejoin: true},
+	{name: "removal", hosts: 3, rounds: 1, modes: exclusive, removes: 1, highest: 9},
+	{name: "removal and cancel", hosts: 2, rounds: 2, modes: exclusive, removes: 1, cancels: 1, highest: 12},
+	{name: "removal of permits", hosts: 2, rounds: 2, permits: 2, modes: exclusive, removes: 2, highest: 12},
+	{name: "removal and death", hosts: 2, rounds: 2, modes: exclusive, removes: 1, crashes: 1, highest: 12},
+	{name: "removal and restart", hosts: 2, rounds: 2, modes: exclusive, removes: 1, crashes: 1, rejoin: true, highest: 12},
+	{name: "removal, death, bad slot", hosts: 2, rounds: 2, modes: exclusive, removes: 1, crashes: 1, corrupt: 1, highest: 12},
+}
+
 func TestExplore(t *testing.T) {
-	for _, sc := range []scenario{
-		{name: "exclusive", hosts: 2, rounds: 3, permits: 1, modes: exclusive, settles: 1},
-		{name: "mixed", hosts: 2, rounds: 2, permits: 1, modes: mixed, settles: 1},
-		{name: "permits", hosts: 2, rounds: 2, permits: 2, modes: mixed, settles: 1},
-		{name: "cancel", hosts: 2, rounds: 2, permits: 1, modes: exclusive, settles: 1, cancels: 1},
-		{name: "clocks", hosts: 2, rounds: 2, permits: 1, modes: exclusive, clocks: anyClock, settles: 1},
-		{name: "try", hosts: 2, rounds: 2, permits: 1, modes: exclusive, settles: 1, try: true},
-		{name: "changes of mode", hosts: 2, rounds: 2, permits: 1, modes: mixed, changes: 1, settles: 1},
-		{name: "death", hosts: 2, rounds: 2, permits: 1, modes: exclusive, settles: 1, crashes: 1},
-		{name: "restart", hosts: 2, rounds: 2, permits: 1, modes: exclusive, settles: 1, crashes: 1, rejoin: true},
-		{name: "bad slot", hosts: 2, rounds: 2, permits: 1, modes: exclusive, settles: 1, corrupt: 1, heals: 1},
-		{name: "bad slot and death", hosts: 2, rounds: 2, permits: 1, modes: exclusive, corrupt: 1, crashes: 1, rejoin: true},
-		{name: "removal", hosts: 2, rounds: 2, permits: 1, modes: exclusive, removes: 2, highest: 12},
-		{name: "removal and cancel", hosts: 2, rounds: 2, permits: 1, modes: exclusive, removes: 1, cancels: 1, highest: 12},
-		{name: "removal of permits", hosts: 2, rounds: 2, permits: 2, modes: exclusive, removes: 2, highest: 12},
-		{name: "removal and death", hosts: 2, rounds: 2, permits: 1, modes: exclusive, removes: 1, crashes: 1, highest: 12},
-		{name: "removal and restart", hosts: 2, rounds: 2, permits: 1, modes: exclusive, removes: 1, crashes: 1, rejoin: true, highest: 12},
-		{name: "removal, death, bad slot", hosts: 2, rounds: 2, permits: 1, modes: exclusive, removes: 1, crashes: 1, corrupt: 1, highest: 12},
-		{name: "exclusive", hosts: 3, rounds: 1, permits: 1, modes: exclusive, settles: 1},
-	} {
-		if sc.clocks == nil {
-			sc.clocks = noClock
-		}
-		t.Run(sc.name, func(t *testing.T) { check(t, sc) })
+	list := quick
+	if *full {
+		list = append(list[:len(list):len(list)], large...)
+		// What is kept holds no pointers; the rest is reused.
+		defer debug.SetGCPercent(debug.SetGCPercent(25))
 	}
+	t.Run("all", func(t *testing.T) {
+		for _, sc := range list {
+			if sc.clocks == nil {
+				sc.clocks = noClock
+			}
+			sc.permits = max(sc.permits, 1)
+			t.Run(sc.name, func(t *testing.T) {
+				t.Parallel()
+				check(t, sc)
+			})
+		}
+	})
 }

@@ -31,9 +31,14 @@ func (m *Machine) Downgrade() Action {
 // Upgrade turns a shared hold into an exclusive one, if nobody else takes
 // part in the lock; it ends in Granted with the [Machine.Mode] that holds
 // then. Two who try at once both see the other, and both stay shared. The
-// ticket stays: a greater one would let those pass who came meanwhile.
+// ticket stays: a greater one would let those pass who came meanwhile. With
+// several permits it stays shared, for one exclusive claim does not keep
+// another one out.
 func (m *Machine) Upgrade() Action {
 	m.expect("Upgrade", stepEntered)
+	if m.cfg.Permits > 1 {
+		return m.enter()
+	}
 	m.mine.Mode = layout.Exclusive
 	return m.write(stepUpgrade, phaseChoosing)
 }

@@ -43,7 +43,7 @@ func (ac *actor) key(b []byte, w *world) []byte {
 	}
 	m, kind := ac.m, ac.act.Kind
 	b = append(b, byte(m.step), byte(kind), bit(m.cancel)|bit(m.attached)<<1|bit(m.healing)<<2|bit(ac.healing)<<3|bit(ac.split)<<4|
-		bit(ac.doored)<<5|bit(ac.sampled)<<6, ac.where, byte(ac.held), ac.before)
+		bit(ac.doored)<<5|bit(ac.sampled)<<6|bit(m.torn)<<7, ac.where, byte(ac.held), ac.before)
 	b = appendView(b, View{Slot: m.mine, Readable: true})
 	b = binary.AppendUvarint(b, m.last)
 	if w.sc.permits > 1 {

@@ -20,33 +20,37 @@ func (w *world) say(format string, args ...any) string {
 // moves finds every event that may come next.
 func (w *world) moves(to visit) {
 	for i := range w.sc.hosts {
-		ac := &w.actors[i]
-		if w.hosts[i].Unsettled {
-			c := w.clone(i)
-			c.hosts[i].Unsettled = false
-			to(c, i, "is known to be the only one")
-		}
-		if ac.crashed {
-			w.deadMoves(i, to)
-			continue
-		}
-		if !w.calm {
-			w.faultMoves(i, to)
-		}
-		w.healMoves(i, to)
-		w.overMoves(i, to)
-		if ac.healing {
-			w.landing(i, to, func(c *world) { c.actors[i].healing = false })
-			continue
-		}
-		switch {
-		case ac.act.Kind == 0:
-			w.restMoves(i, to)
-		case ac.act.Kind == Granted:
-			w.holdMoves(i, to)
-		default:
-			w.tryMoves(i, to)
-		}
+		w.movesOf(i, to)
+	}
+}
+
+func (w *world) movesOf(i int, to visit) {
+	ac := &w.actors[i]
+	if w.hosts[i].Unsettled {
+		c := w.clone(i)
+		c.hosts[i].Unsettled = false
+		to(c, i, "is known to be the only one")
+	}
+	if ac.crashed {
+		w.deadMoves(i, to)
+		return
+	}
+	if !w.calm {
+		w.faultMoves(i, to)
+	}
+	w.healMoves(i, to)
+	w.overMoves(i, to)
+	if ac.healing {
+		w.landing(i, to, func(c *world) { c.actors[i].healing = false })
+		return
+	}
+	switch ac.act.Kind {
+	case 0:
+		w.restMoves(i, to)
+	case Granted:
+		w.holdMoves(i, to)
+	default:
+		w.tryMoves(i, to)
 	}
 }
 
@@ -59,6 +63,7 @@ func (w *world) restMoves(i int, to visit) {
 			for _, try := range []bool{false, true}[:1+bit(w.sc.try)] {
 				c := w.clone(i)
 				c.actors[i].rounds--
+				clock = max(clock, w.now)
 				c.took(i, c.actors[i].m.Acquire(Request{Mode: mode, Clock: clock, Try: try}))
 				to(c, i, w.say("acquires %v, clock %d", mode, clock))
 			}
@@ -302,7 +307,7 @@ func (w *world) pollMoves(i int, to visit) {
 // again while another's write is under way may draw numbers without end.
 func (w *world) beyond() bool {
 	for i := range w.sc.hosts {
-		if w.sc.highest > 0 && !w.actors[i].crashed && w.actors[i].m.last > w.sc.highest {
+		if w.sc.highest > 0 && !w.actors[i].crashed && w.actors[i].m.last%hiddenSpan > w.sc.highest {
 			return true
 		}
 	}

@@ -140,7 +140,7 @@ var mutations = []struct {
 			return report(m)
 		}}},
 	{"what a dead host hides is not judged anew after it came back", "TOKENS",
-		with(twoByTwo, func(sc *scenario) { sc.rounds, sc.crashes, sc.corrupt, sc.rejoin = 3, 2, 2, true }),
+		with(twoByTwo, func(sc *scenario) { sc.settles, sc.crashes, sc.rejoin = 0, 2, true }),
 		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
 			before := append([]peer(nil), m.peers...)
 			a := report(m)
@@ -152,7 +152,7 @@ var mutations = []struct {
 			return a
 		}}},
 	{"the own slot is rewritten without its ticket", "TOKENS",
-		with(twoByTwo, func(sc *scenario) { sc.crashes, sc.rejoin, sc.heals, sc.cancels = 1, true, 1, 1 }),
+		with(twoByTwo, func(sc *scenario) { sc.settles, sc.crashes, sc.rejoin, sc.heals = 0, 1, true, 2 }),
 		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
 			was := *m
 			a := report(m)
@@ -226,6 +226,26 @@ var mutations = []struct {
 		&mutation{downgrade: func(m *Machine) Action {
 			m.mine.Mode = layout.Shared
 			return m.write(stepDowngrade, phaseHeld)
+		}}},
+	{"an upgrade beside another exclusive claim", "EXCLUSION",
+		with(twoByTwo, func(sc *scenario) { sc.permits, sc.modes, sc.changes = 2, mixed, 1 }),
+		&mutation{upgrade: func(m *Machine) Action {
+			m.mine.Mode = layout.Exclusive
+			return m.write(stepUpgrade, phaseChoosing)
+		}}},
+	{"what could not be told is not asked again", "DEADLOCK",
+		with(twoByTwo, func(sc *scenario) { sc.rounds, sc.crashes, sc.blind = 1, 1, 1 }),
+		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
+			a := report(m)
+			m.doubt = false
+			return a
+		}}},
+	{"a death told of while the entry is read is forgotten", "DEADLOCK",
+		with(removing, func(sc *scenario) { sc.rounds, sc.crashes = 1, 1 }),
+		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
+			a := report(m)
+			m.doubt = false
+			return a
 		}}},
 	{"numbers do not begin at the creation id", "TOKENS", removing,
 		&mutation{made: func(m *Machine) { m.last = 0 }}},

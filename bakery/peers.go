@@ -16,6 +16,10 @@ type peer struct {
 // use the numbers up.
 const hiddenSpan = 1 << 24
 
+// ownSpan is the same for a host whose own slot is found unreadable as it
+// comes back: less, so that what it draws then is within what others grant.
+const ownSpan = hiddenSpan / 2
+
 // standing is what a slot means for the host that read it.
 type standing uint8
 

@@ -201,7 +201,7 @@ func (v View) String() string {
 func check(t *testing.T, sc scenario) {
 	t.Helper()
 	r := explore(sc)
-	t.Logf("%-22s %d hosts x %d rounds, permits %d: %11d states (%d cut) in %6.1fs",
+	t.Logf("%-26s %d hosts x %d rounds, permits %d: %11d states (%d cut) in %6.1fs",
 		sc.name, sc.hosts, sc.rounds, sc.permits, r.states, r.cut, r.took.Seconds())
 	if r.fault != "" {
 		t.Fatalf("%s\n%s", r.fault, strings.Join(r.trace, "\n"))

@@ -56,7 +56,6 @@ func (m *Machine) survey(fresh []Host, doorway bool) survey {
 			s.highest = max(s.highest, v.Slot.Ticket.Number())
 		}
 	}
-	readable := max(s.highest, m.last)
 	for i, v := range m.views {
 		if i == m.cfg.Host-1 {
 			continue
@@ -64,7 +63,6 @@ func (m *Machine) survey(fresh []Host, doorway bool) survey {
 		switch st := m.standing(i, fresh); st {
 		case idle:
 			if !v.Readable {
-				s.highest = max(s.highest, m.hidden(i, fresh[i].Incarnation, readable))
 				s.lost = i + 1
 			}
 		case active:
@@ -80,6 +78,9 @@ func (m *Machine) survey(fresh []Host, doorway bool) survey {
 		case newer:
 			s.newer = i + 1
 		}
+	}
+	if s.lost != 0 && s.ahead.blocked == 0 {
+		s.highest = max(s.highest, m.hidden(fresh, max(s.highest, m.last)))
 	}
 	return s
 }
@@ -100,14 +101,22 @@ func (s *survey) count(host int, o Slot, mode layout.Mode) {
 	}
 }
 
-// hidden is the bound on what the unreadable slot of a dead host may hide. The
-// slot no longer changes, unless a later incarnation came and died in its turn.
-func (m *Machine) hidden(i int, dead, highest uint64) uint64 {
-	p := &m.peers[i]
-	if p.hidden == 0 || p.hider != dead {
-		p.hidden, p.hider = highest+hiddenSpan, dead
+// hidden is the bound on what the unreadable slots of dead hosts may hide, all
+// others having been read. Such a slot no longer changes, unless a later
+// incarnation came and died in its turn.
+func (m *Machine) hidden(fresh []Host, highest uint64) uint64 {
+	bound := highest
+	for i := range m.views {
+		p := &m.peers[i]
+		if i == m.cfg.Host-1 || m.views[i].Readable || m.standing(i, fresh) != idle {
+			continue
+		}
+		if dead := fresh[i].Incarnation; p.hidden == 0 || p.hider != dead {
+			p.hidden, p.hider = highest+hiddenSpan, dead
+		}
+		bound = max(bound, p.hidden)
 	}
-	return p.hidden
+	return bound
 }
 
 // rank is how many stand ahead, at least 1.

@@ -29,7 +29,7 @@ type scenario struct {
 	crashes int           // hosts that may die, in all
 	rejoin  bool          // a dead host may come back
 	unsure  bool          // its record is not believed at first to be the only one
-	highest uint64        // numbers above it are not followed further; 0: all are
+	highest uint64        // numbers above it, spans set aside, are not followed further; 0: all are
 	corrupt int           // sectors that may go bad, in all
 	heals   int           // rewrites of the own slot as it is, a host
 	blind   int           // reads of a host record that may fail, in all
@@ -97,8 +97,9 @@ type world struct {
 	granted layout.Ticket // highest token of an exclusive grant
 	ended   layout.Ticket // the same, of those that have ended
 	fault   string
-	telling bool // moves are to be worded
-	calm    bool // nothing goes wrong any more
+	now     uint64 // what a sane wall clock offers; 0: there is none
+	telling bool   // moves are to be worded
+	calm    bool   // nothing goes wrong any more
 	spare   *spares
 }
 
@@ -129,7 +130,7 @@ func newWorld(sc *scenario) *world {
 
 func (w *world) machine(i int) *Machine {
 	ac := &w.actors[i]
-	m := New(Config{Host: i + 1, Incarnation: ac.inc, Creation: ac.entry.creation, Permits: w.sc.permits})
+	m := New(Config{Host: i + 1, Incarnation: ac.inc, Creation: ac.entry.creation, Permits: w.sc.permits, Clock: w.now})
 	m.grow(w.sc.hosts)
 	if w.sc.crashes == 0 && w.sc.blind == 0 {
 		// A read of the host table would tell nothing.

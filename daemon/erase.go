@@ -47,7 +47,7 @@ const (
 	tellEvery = 5 * time.Second
 )
 
-func (f *formatter) run(ctx context.Context, sb layout.Superblock) (*FormatResult, error) {
+func (f *formatter) run(ctx context.Context, stride int) (*FormatResult, error) {
 	found, err := f.survey(ctx)
 	if err != nil {
 		return nil, err
@@ -58,13 +58,14 @@ func (f *formatter) run(ctx context.Context, sb layout.Superblock) (*FormatResul
 	if err := f.erase(ctx, found); err != nil {
 		return nil, err
 	}
+	sb := f.o.superblock(stride) // of now: clocks behind it are not trusted, and the wait may have been long
 	if err := writeSuperblocks(f.dev, sb); err != nil {
 		return nil, fmt.Errorf("%w; the device is not usable until it is formatted again", err)
 	}
 	result := &FormatResult{Path: f.dev.Info().Path, Superblock: sb, Size: Bytes(sb.Geometry.Size())}
 	if signature := probeSignature(ctx, f.dev.Info()); signature != "" {
 		result.Warnings = append(result.Warnings,
-			fmt.Sprintf("outside the lockspace %s is left on the device; other programs may take it for theirs", signature))
+			fmt.Sprintf("%s is left on the device outside the lockspace; other programs may take the device for theirs", signature))
 	}
 	return result, nil
 }

@@ -209,7 +209,7 @@ func formatDevice(ctx context.Context, dev blockdev.Device, o FormatOptions) (*F
 			info.Path, ErrDeviceSize, g.Hosts, g.Locks, stride, Bytes(need), Bytes(info.Size), fitting(g, info.Size))
 	}
 	f := &formatter{dev: dev, o: o, area: min(max(g.Size(), layout.HeadSize), info.Size)}
-	result, err := f.run(ctx, o.superblock(stride))
+	result, err := f.run(ctx, stride)
 	if err != nil {
 		return nil, fmt.Errorf("format %s: %w", info.Path, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -13,16 +14,26 @@ import (
 	"time"
 )
 
-// soon bounds what a test waits for; nothing that works takes nearly as long.
-const soon = 30 * time.Second
+// soon bounds what a test waits for; nothing that works takes nearly as long, unless the device is so slow
+// that a host has to wait for a whole lease before it can join.
+const soon = 2 * time.Minute
 
 // asItself is the name under which the test binary is bakeryctl: what signals and descriptors do can only
 // be seen in a process of its own.
 const asItself = "bakeryctl.under-test"
 
 func init() {
-	if filepath.Base(os.Args[0]) == asItself {
+	switch filepath.Base(os.Args[0]) {
+	case asItself:
 		main()
+	case asCounter:
+		countInterrupts(len(os.Args) > 1)
+	}
+	// Tests run in the background ignore these, and so would all that they start.
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
 	}
 }
 

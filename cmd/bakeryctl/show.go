@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +17,8 @@ import (
 // showReport writes a report for people: first what needs their attention, and one line for each host and for
 // each who holds or waits.
 func showReport(out io.Writer, r *daemon.Report, now time.Time) error {
-	w := newTable(out)
+	var text bytes.Buffer
+	w := newTable(&text)
 	showLockspace(w, r)
 	showHosts(w, r)
 	showLocks(w, r.Locks, now)
@@ -25,7 +28,15 @@ func showReport(out io.Writer, r *daemon.Report, now time.Time) error {
 			fmt.Fprintf(w, "%s\t%d\t%s\n", d.What, d.Offset, d.Error)
 		}
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(text.String()) { // empty cells at the end leave spaces
+		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func showLockspace(w io.Writer, r *daemon.Report) {
@@ -118,6 +129,9 @@ func showLocks(w io.Writer, locks []daemon.LockReport, now time.Time) {
 		return
 	}
 	fmt.Fprintf(w, "\nLOCK\tSTATE\tHOST\tMODE\tSINCE\tPID\tCOMMAND\n")
+	// Those that are held or wanted come first.
+	locks = slices.Clone(locks)
+	slices.SortStableFunc(locks, func(a, b daemon.LockReport) int { return cmp.Compare(freeness(a), freeness(b)) })
 	for _, l := range locks {
 		name := daemon.Printable(l.Name)
 		if l.Lock == 0 {
@@ -128,7 +142,7 @@ func showLocks(w io.Writer, locks []daemon.LockReport, now time.Time) {
 		}
 		rows := lockRows(l, now)
 		if len(rows) == 0 {
-			rows = []string{"free"}
+			rows = []string{"free\t\t\t\t\t"}
 		}
 		for _, row := range rows {
 			fmt.Fprintf(w, "%s\t%s\n", name, row)
@@ -137,10 +151,17 @@ func showLocks(w io.Writer, locks []daemon.LockReport, now time.Time) {
 	}
 }
 
+func freeness(l daemon.LockReport) int {
+	if len(l.Holders)+len(l.Queue)+len(l.Local) > 0 {
+		return 0
+	}
+	return 1
+}
+
 // lockRows are the cells from STATE on, a row for each who holds the lock or waits for it.
 func lockRows(l daemon.LockReport, now time.Time) (rows []string) {
 	row := func(state, host string, mode layout.Mode, since time.Time, pid int, command string) {
-		cells := []string{state, host, mode.String(), "-", "-", "-"}
+		cells := []string{state, host, mode.String(), "", "", ""}
 		if !since.IsZero() {
 			cells[3] = age(now.Sub(since))
 		}
@@ -163,7 +184,7 @@ func lockRows(l daemon.LockReport, now time.Time) (rows []string) {
 		row(state, hostText(q.Host, q.HostName), q.Mode, time.Time{}, 0, "")
 	}
 	for _, c := range l.Local {
-		row(fmt.Sprintf("%d. on this host", c.Place), "-", c.Mode, c.Since, c.PID, c.Command)
+		row(fmt.Sprintf("%d. on this host", c.Place), "", c.Mode, c.Since, c.PID, c.Command)
 	}
 	return rows
 }

@@ -18,13 +18,16 @@ import (
 const stubborn = `trap "echo TERM" TERM; echo $$; while :; do sleep 0.01; done`
 
 // alive says whether a process runs: a zombie does not.
-func alive(pid int) bool {
+func alive(pid int) bool { return !strings.Contains("ZX", state(pid)) }
+
+// state returns the letter that proc(5) shows for a process: T is stopped, X gone.
+func state(pid int) string {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return false
+	_, state, found := strings.Cut(string(stat), ") ")
+	if err != nil || !found {
+		return "X"
 	}
-	_, state, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
+	return state[:1]
 }
 
 func (p *process) pid() int {
@@ -38,29 +41,29 @@ func (p *process) pid() int {
 
 func TestLostLockStopsTheCommand(t *testing.T) {
 	const told = "bakeryctl: stopping the command under \"x\": lock lost: "
-	lost := func(x *exchange, _ <-chan struct{}) {
+	lost := func(x *exchange) {
 		x.send(`{"event":"lost","message":"host 3 was evicted"}`)
 		<-x.gone
 	}
 	tests := []struct {
 		name    string
 		lease   time.Duration
-		then    func(x *exchange, running <-chan struct{})
+		then    func(x *exchange)
 		command string
+		state   string // of the command before the loss, if that matters
 		stdout  string // after the process id
 		stderr  string
 	}{
 		{"kills what ignores SIGTERM when the lease ends", 2 * time.Second, lost,
-			stubborn, "TERM\n", told + "host 3 was evicted\n"},
+			stubborn, "", "TERM\n", told + "host 3 was evicted\n"},
 		{"ends with the command that heeds SIGTERM", time.Hour, lost,
-			`trap "echo ending; exit 0" TERM; echo $$; while :; do sleep 0.01; done`, "ending\n", told + "host 3 was evicted\n"},
-		{"wakes a command that was stopped", time.Hour, func(x *exchange, running <-chan struct{}) {
-			lost(x, running)
-		}, `echo $$; kill -STOP $$; sleep 1000`, "", told + "host 3 was evicted\n"},
-		{"kills at once when the lease is over", 500 * time.Millisecond, func(x *exchange, _ <-chan struct{}) { <-x.gone },
-			stubborn, "", told + "the lease ended without a renewal\n"},
-		{"takes a broken connection for a loss", time.Hour, func(*exchange, <-chan struct{}) {},
-			`echo $$; exec sleep 1000`, "", told + "bakeryd is unreachable: the connection broke: EOF\n"},
+			`trap "echo ending; exit 0" TERM; echo $$; while :; do sleep 0.01; done`, "", "ending\n", told + "host 3 was evicted\n"},
+		{"wakes a command that was stopped", time.Hour, lost,
+			`echo $$; kill -STOP $$; sleep 1000`, "T", "", told + "host 3 was evicted\n"},
+		{"kills at once when the lease is over", 500 * time.Millisecond, func(x *exchange) { <-x.gone },
+			stubborn, "", "", told + "the lease ended without a renewal\n"},
+		{"takes a broken connection for a loss", time.Hour, func(*exchange) {},
+			`echo $$; exec sleep 1000`, "", "", told + "bakeryd is unreachable: the connection broke: EOF\n"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -69,12 +72,15 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 				x.grant(test.lease)
 				select {
 				case <-running:
-					test.then(x, running)
+					test.then(x)
 				case <-x.gone:
 				}
 			})
 			p := follow(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", test.command)
 			pid := p.pid()
+			if test.state != "" {
+				eventually(t, "the command to be in state "+test.state, func() bool { return state(pid) == test.state })
+			}
 			close(running)
 			if code := p.wait(); code != exitLost {
 				t.Errorf("exit code %d, want %d", code, exitLost)

@@ -104,12 +104,6 @@ const ctrlC = "\x03"
 // asCounter is the name under which the test binary counts the SIGINTs it gets.
 const asCounter = "bakeryctl.counter"
 
-func init() {
-	if filepath.Base(os.Args[0]) == asCounter {
-		countInterrupts(len(os.Args) > 1)
-	}
-}
-
 // countInterrupts prints the number of SIGINTs with each, and ends on SIGUSR1. With leave it first makes
 // itself the foreground process group of the terminal, as a shell does.
 func countInterrupts(leave bool) {

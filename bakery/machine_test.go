@@ -1,0 +1,344 @@
+package bakery
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// rig is a machine and the disk it runs on, where nothing goes wrong and
+// nobody else moves unless a test says so.
+type rig struct {
+	m             *Machine
+	views         []View
+	hosts         []Host
+	entry         uint64
+	writes, reads int
+}
+
+func newRig(host, hosts int, change func(c *Config)) *rig {
+	c := Config{Host: host, Incarnation: uint64(100 + host), Permits: 1}
+	if change != nil {
+		change(&c)
+	}
+	r := &rig{m: New(c), views: make([]View, hosts), hosts: make([]Host, hosts), entry: c.Creation}
+	for i := range hosts {
+		r.views[i].Readable = true
+		r.hosts[i] = Host{Readable: true, Incarnation: uint64(101 + i)}
+	}
+	r.m.attached = true
+	return r
+}
+
+// show puts a slot of a living host on the disk.
+func (r *rig) show(host int, number uint64, phase layout.Phase, mode layout.Mode) {
+	r.views[host-1] = View{Readable: true, Slot: Slot{Incarnation: uint64(100 + host), Creation: r.m.cfg.Creation,
+		Ticket: layout.MakeTicket(number, host), Phase: phase, Mode: mode}}
+}
+
+// run carries out actions until one must wait for others, or is the end.
+func (r *rig) run(a Action) Action {
+	for {
+		switch a.Kind {
+		case Write:
+			r.writes++
+			r.views[r.m.cfg.Host-1] = View{Readable: true, Slot: a.Slot}
+			a = r.m.Written()
+		case Read:
+			r.reads++
+			a = r.m.SlotsRead(r.views)
+		case ReadHosts:
+			a = r.m.HostsRead(r.hosts)
+		case ReadDirectory:
+			a = r.m.DirectoryRead(r.entry)
+		case ClearDirectory:
+			r.entry = 0
+			a = r.m.DirectoryCleared()
+		default:
+			return a
+		}
+	}
+}
+
+func TestCost(t *testing.T) {
+	r := newRig(2, 3, nil)
+	require.Equal(t, Granted, r.run(r.m.Acquire(Request{})).Kind)
+	require.Equal(t, [2]int{1, 1}, [2]int{r.writes, r.reads}, "writes and reads to enter where nobody else is")
+	require.True(t, r.m.Holding())
+	require.Equal(t, Action{Kind: Done, Outcome: Released}, r.run(r.m.Release()))
+	require.Equal(t, [2]int{2, 1}, [2]int{r.writes, r.reads}, "one more write to leave")
+	require.Equal(t, r.m.Token(), r.views[1].Slot.Ticket, "the ticket stays")
+
+	r.show(1, 7, phaseHeld, layout.Exclusive)
+	a := r.run(r.m.Acquire(Request{}))
+	require.Equal(t, Action{Kind: Poll, Host: 1, Rank: 1}, a)
+	require.Equal(t, [2]int{4, 3}, [2]int{r.writes, r.reads}, "two writes and two reads to wait in line")
+	require.Equal(t, uint64(8), r.m.Token().Number())
+	require.Equal(t, a, r.m.Polled(r.views[0]), "nothing has changed")
+	r.show(1, 7, phaseIdle, layout.Exclusive)
+	require.Equal(t, Granted, r.run(r.m.Polled(r.views[0])).Kind)
+	require.Equal(t, [2]int{4, 4}, [2]int{r.writes, r.reads}, "a change is followed by one read")
+}
+
+func TestOutcomes(t *testing.T) {
+	const highest = layout.MaxNumber
+	for name, c := range map[string]struct {
+		prepare func(r *rig)
+		request Request
+		want    Outcome
+		writes  int
+	}{
+		"exhausted at the claim":         {prepare: func(r *rig) { r.m.last = highest }, want: Exhausted},
+		"exhausted by a clock":           {request: Request{Clock: highest + 1}, want: Exhausted},
+		"exhausted at the look":          {prepare: func(r *rig) { r.show(1, highest, phaseIdle, 0) }, want: Exhausted, writes: 2},
+		"exhausted by the creation id":   {prepare: func(r *rig) { r.m = New(Config{Host: 2, Incarnation: 102, Permits: 1, Creation: highest}) }, want: Exhausted},
+		"busy, held":                     {prepare: func(r *rig) { r.show(1, 1, phaseHeld, 0) }, request: Request{Try: true}, want: Busy, writes: 2},
+		"busy, waited for":               {prepare: func(r *rig) { r.show(1, 1, phaseWaiting, 0) }, request: Request{Try: true}, want: Busy, writes: 2},
+		"busy, and another is not there": {prepare: func(r *rig) { r.show(1, 1, phaseHeld, 0); r.views[2] = View{} }, request: Request{Try: true}, want: Busy, writes: 2},
+		"superseded": {prepare: func(r *rig) {
+			r.show(1, 1, phaseIdle, 0)
+			r.views[0].Slot.Creation = 5
+			r.entry = 9
+		}, want: Superseded, writes: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(2, 3, nil)
+			if c.prepare != nil {
+				c.prepare(r)
+			}
+			require.Equal(t, Action{Kind: Done, Outcome: c.want}, r.run(r.m.Acquire(c.request)))
+			require.Equal(t, c.writes, r.writes)
+			require.False(t, r.m.Holding())
+			if c.writes > 0 {
+				require.Equal(t, phaseIdle, r.views[1].Slot.Phase)
+			}
+		})
+	}
+}
+
+// The last number can still be drawn.
+func TestLastNumber(t *testing.T) {
+	r := newRig(2, 3, nil)
+	r.m.last = layout.MaxNumber - 1
+	require.Equal(t, Granted, r.run(r.m.Acquire(Request{})).Kind)
+	require.EqualValues(t, layout.MaxNumber, r.m.Token().Number())
+	r.run(r.m.Release())
+	require.Equal(t, Action{Kind: Done, Outcome: Exhausted}, r.m.Acquire(Request{}))
+}
+
+func TestCancel(t *testing.T) {
+	r := newRig(2, 3, nil)
+	r.show(2, 5, phaseIdle, 0)
+	r.m.attached = false
+	a := r.m.Acquire(Request{})
+	require.Equal(t, Read, a.Kind)
+	r.m.Cancel()
+	require.Equal(t, Action{Kind: Done, Outcome: Cancelled}, r.run(a))
+	require.Zero(t, r.writes, "cancelled before the claim")
+	require.Equal(t, layout.MakeTicket(5, 2), r.m.Mine().Ticket, "or a rewrite of the slot would lose the ticket")
+
+	r.m.Cancel() // too late: nothing is under way
+	r.show(1, 3, phaseHeld, layout.Exclusive)
+	require.Equal(t, Poll, r.run(r.m.Acquire(Request{})).Kind)
+	r.m.Cancel()
+	require.Equal(t, Action{Kind: Done, Outcome: Cancelled}, r.run(r.m.Recheck()))
+	require.Equal(t, phaseIdle, r.views[1].Slot.Phase)
+
+	r.show(1, 3, phaseIdle, layout.Exclusive)
+	require.Equal(t, Granted, r.run(r.m.Acquire(Request{})).Kind)
+	r.m.Cancel()
+	require.Equal(t, Granted, r.run(r.m.Settle()).Kind, "no effect on a hold")
+	require.Equal(t, Action{Kind: Done, Outcome: Removed}, r.run(r.m.Remove()))
+	require.Zero(t, r.entry)
+}
+
+func TestPollTarget(t *testing.T) {
+	const excl, shared = layout.Exclusive, layout.Shared
+	for name, c := range map[string]struct {
+		permits int
+		mode    layout.Mode
+		show    func(r *rig)
+		want    Action
+	}{
+		"directly ahead": {show: func(r *rig) {
+			r.show(1, 3, phaseHeld, excl)
+			r.show(2, 5, phaseWaiting, excl)
+			r.show(4, 4, phaseWaiting, excl)
+		}, want: Action{Host: 2, Rank: 3}},
+		"choosing comes after those in line": {show: func(r *rig) {
+			r.show(1, 3, phaseHeld, excl)
+			r.show(4, 9, phaseChoosing, excl)
+		}, want: Action{Host: 1, Rank: 2}},
+		"only choosing": {show: func(r *rig) { r.show(4, 9, phaseChoosing, excl) }, want: Action{Host: 4, Rank: 1}},
+		"a reader waits for writers": {mode: shared, show: func(r *rig) {
+			r.show(1, 3, phaseHeld, excl)
+			r.show(4, 5, phaseWaiting, shared)
+		}, want: Action{Host: 1, Rank: 2}},
+		"unreadable": {show: func(r *rig) {
+			r.show(1, 3, phaseHeld, excl)
+			r.views[1] = View{}
+		}, want: Action{Host: 2, Rank: 2}},
+		"several permits": {permits: 2, show: func(r *rig) {
+			r.show(1, 3, phaseHeld, excl)
+			r.show(2, 4, phaseHeld, excl)
+		}, want: Action{Host: 0, Rank: 2}},
+		"several permits, all choosing": {permits: 2, show: func(r *rig) {
+			r.show(1, 3, phaseChoosing, excl)
+			r.show(2, 4, phaseChoosing, excl)
+		}, want: Action{Host: 0, Rank: 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(3, 4, func(cfg *Config) { cfg.Permits = max(1, c.permits) })
+			c.show(r)
+			c.want.Kind = Poll
+			require.Equal(t, c.want, r.run(r.m.Acquire(Request{Mode: c.mode})))
+		})
+	}
+}
+
+func TestOthers(t *testing.T) {
+	r := newRig(1, 6, nil)
+	require.Equal(t, Granted, r.run(r.m.Acquire(Request{Mode: layout.Shared})).Kind)
+	r.show(2, 9, phaseWaiting, layout.Exclusive)
+	r.show(3, 9, phaseHeld, layout.Shared)
+	r.show(4, 9, phaseIdle, layout.Exclusive)
+	r.views[4] = View{} // counts as both
+	for host := 2; host <= 5; host++ {
+		r.m.peers[host-1].live = uint64(100 + host)
+	}
+	exclusive, shared := r.m.Others(r.views)
+	require.Equal(t, [2]int{2, 2}, [2]int{exclusive, shared})
+}
+
+func TestAttach(t *testing.T) {
+	attach := func(own View, change func(*Config)) (*rig, Action) {
+		r := newRig(2, 3, change)
+		r.m.attached = false
+		r.show(1, 40, phaseIdle, 0)
+		r.views[1] = own
+		return r, r.run(r.m.Attach())
+	}
+	done := Action{Kind: Done, Outcome: Attached}
+	old := View{Readable: true, Slot: Slot{Incarnation: 7, Ticket: layout.MakeTicket(50, 2), Phase: phaseHeld}}
+
+	r, a := attach(old, nil)
+	require.Equal(t, done, a)
+	require.Zero(t, r.writes)
+	require.Equal(t, layout.MakeTicket(50, 2), r.m.Mine().Ticket)
+	require.Equal(t, phaseIdle, r.m.Mine().Phase)
+
+	r, a = attach(View{}, nil)
+	require.Equal(t, done, a)
+	require.Equal(t, 1, r.writes)
+	require.Equal(t, View{Readable: true, Slot: r.m.Mine()}, r.views[1])
+	require.EqualValues(t, 40+ownSpan, r.m.Mine().Ticket.Number())
+
+	r.views[1] = View{} // bad once more: now the ticket is known
+	require.Equal(t, done, r.run(r.m.Attach()))
+	require.EqualValues(t, 40+ownSpan, r.views[1].Slot.Ticket.Number())
+
+	r, _ = attach(View{}, func(c *Config) { c.Clock = 1000 })
+	require.EqualValues(t, 1000+ownSpan, r.m.Mine().Ticket.Number())
+
+	r, a = attach(View{}, func(c *Config) { c.Clock = layout.MaxNumber - 1 })
+	require.Equal(t, Action{Kind: Done, Outcome: Exhausted}, a)
+	require.Zero(t, r.writes)
+}
+
+func TestClockNumber(t *testing.T) {
+	formatted := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	base := uint64(formatted.UnixMicro()) / 256
+	for name, c := range map[string]struct {
+		now  time.Time
+		want uint64
+	}{
+		"at the format":       {formatted, base},
+		"an hour later":       {formatted.Add(time.Hour), base + 3600_000_000/256},
+		"before the format":   {formatted.Add(-time.Second), base},
+		"20 years later":      {formatted.Add(clockSpan), base + uint64(clockSpan.Microseconds())/256},
+		"more than 20 years":  {formatted.Add(clockSpan + 1), base},
+		"a clock never set":   {time.Unix(0, 0), base},
+		"a clock of all ones": {time.Unix(1<<40, 0), base},
+	} {
+		require.InDelta(t, c.want, ClockNumber(c.now, formatted), 1, name)
+	}
+	require.Zero(t, ClockNumber(time.Unix(0, 0), time.Unix(0, 0)))
+	far := time.Unix(1<<33, 0)
+	require.EqualValues(t, clockLast, ClockNumber(far, far), "leaves numbers to draw")
+	year := func(y int) time.Time { return time.Date(y, 1, 1, 0, 0, 0, 0, time.UTC) }
+	require.Less(t, ClockNumber(year(2111), year(2100)), uint64(clockLast), "still grows")
+}
+
+func TestWrongEvents(t *testing.T) {
+	for name, f := range map[string]func(m *Machine){
+		"written":           func(m *Machine) { m.Written() },
+		"slots read":        func(m *Machine) { m.SlotsRead(nil) },
+		"hosts read":        func(m *Machine) { m.HostsRead(nil) },
+		"directory read":    func(m *Machine) { m.DirectoryRead(1) },
+		"directory cleared": func(m *Machine) { m.DirectoryCleared() },
+		"polled":            func(m *Machine) { m.Polled(View{}) },
+		"recheck":           func(m *Machine) { m.Recheck() },
+		"release":           func(m *Machine) { m.Release() },
+		"settle":            func(m *Machine) { m.Settle() },
+		"upgrade":           func(m *Machine) { m.Upgrade() },
+		"downgrade":         func(m *Machine) { m.Downgrade() },
+		"remove":            func(m *Machine) { m.Remove() },
+		"others":            func(m *Machine) { m.Others(nil) },
+		"acquired twice":    func(m *Machine) { m.Acquire(Request{}); m.Acquire(Request{}) },
+		"attached inside": func(m *Machine) {
+			m.attached = true
+			m.Acquire(Request{})
+			m.Written()
+			m.SlotsRead(make([]View, 1))
+			m.Attach()
+		},
+		"host 0":         func(*Machine) { New(Config{Incarnation: 1, Permits: 1}) },
+		"no incarnation": func(*Machine) { New(Config{Host: 1, Permits: 1}) },
+		"no permits":     func(*Machine) { New(Config{Host: 1, Incarnation: 1}) },
+	} {
+		require.Panics(t, func() { f(New(Config{Host: 1, Incarnation: 1, Permits: 1})) }, name)
+	}
+}
+
+// With several permits a change of mode would let a reader in beside a writer.
+func TestModesOfPermits(t *testing.T) {
+	for _, mode := range []layout.Mode{layout.Exclusive, layout.Shared} {
+		r := newRig(1, 2, func(c *Config) { c.Permits = 2 })
+		r.run(r.m.Acquire(Request{Mode: mode}))
+		require.Equal(t, Granted, r.run(r.m.Downgrade()).Kind)
+		require.Equal(t, Granted, r.run(r.m.Upgrade()).Kind)
+		require.Equal(t, mode, r.m.Mode())
+		require.Equal(t, 1, r.writes)
+	}
+}
+
+// crowd is a lock of 2,000 hosts, all in line.
+func crowd() *rig {
+	r := newRig(layout.MaxHosts, layout.MaxHosts, nil)
+	for host := 1; host < layout.MaxHosts; host++ {
+		r.show(host, uint64(host), phaseWaiting, layout.Exclusive)
+	}
+	return r
+}
+
+func TestPollDoesNotAllocate(t *testing.T) {
+	r := crowd()
+	want := Action{Kind: Poll, Host: layout.MaxHosts - 1, Rank: layout.MaxHosts - 1}
+	require.Equal(t, want, r.run(r.m.Acquire(Request{})))
+	require.Zero(t, testing.AllocsPerRun(10, func() {
+		r.m.Polled(r.views[want.Host-1])
+		r.run(r.m.Recheck())
+	}))
+}
+
+func BenchmarkLook(b *testing.B) {
+	r := crowd()
+	r.run(r.m.Acquire(Request{}))
+	b.ReportAllocs()
+	for b.Loop() {
+		r.run(r.m.Recheck())
+	}
+}

@@ -1,0 +1,119 @@
+package bakery
+
+import (
+	"flag"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	oneSeed = flag.Uint64("seed", 0, "walk the one random walk of this seed, and tell it")
+	walks   = flag.Int("walks", 0, "how many random walks to make; 0: as many as fit into 5 seconds")
+)
+
+// Five hosts with everything that may be asked of a lock and everything that
+// may go wrong are too many for a search; walks taken at random go deep
+// instead. Each ends in calm: nothing more is begun, nothing more goes wrong,
+// and by a fair schedule everybody must come to an end.
+func TestRandom(t *testing.T) {
+	if *oneSeed != 0 {
+		wk := newWalk(*oneSeed)
+		wk.w.telling = true
+		wk.run()
+		t.Logf("%+v\n%s", *wk.w.sc, strings.Join(wk.trace, "\n"))
+		if wk.w.fault != "" {
+			t.Fatal(wk.w.fault)
+		}
+		return
+	}
+	first, start, steps, n := rand.Uint64(), time.Now(), 0, 0
+	for ; *walks > 0 && n < *walks || *walks == 0 && time.Since(start) < 5*time.Second; n++ {
+		wk := newWalk(first + uint64(n))
+		wk.run()
+		steps += wk.steps
+		if wk.w.fault != "" {
+			t.Fatalf("%s\nafter %d events; to see them: go test ./bakery -run TestRandom -v -seed %d", wk.w.fault, wk.steps, first+uint64(n))
+		}
+	}
+	t.Logf("%d walks from seed %d, %d events in %.1fs", n, first, steps, time.Since(start).Seconds())
+}
+
+type walk struct {
+	w     *world
+	rng   *rand.Rand
+	steps int
+	trace []string
+}
+
+func newWalk(seed uint64) *walk {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	sc := &scenario{
+		hosts: worldHosts, rounds: 2 + rng.IntN(6), permits: 1 + rng.IntN(3), modes: mixed, clocks: noClock, try: rng.IntN(2) == 0,
+		settles: rng.IntN(4), cancels: rng.IntN(3), changes: rng.IntN(4), heals: rng.IntN(3),
+		removes: rng.IntN(4), crashes: rng.IntN(5), rejoin: rng.IntN(4) > 0, unsure: rng.IntN(2) == 0,
+		corrupt: rng.IntN(4), blind: rng.IntN(4),
+	}
+	if rng.IntN(3) == 0 {
+		sc.modes = exclusive
+	}
+	return &walk{w: newWorld(sc), rng: rng}
+}
+
+// The most that a walk may take in calm: about ten times what was seen.
+const calmSteps = 20000
+
+func (wk *walk) run() {
+	hosts := wk.w.sc.hosts
+	for range 200 + wk.rng.IntN(1500) {
+		// Faults come seldom, or all of them would be over at once.
+		wk.w.calm = wk.rng.IntN(16) > 0
+		wk.step(wk.rng.IntN(hosts))
+		if wk.w.fault != "" {
+			break
+		}
+	}
+	wk.w.calm = true
+	for i := range hosts {
+		wk.w.actors[i].rounds = 0
+	}
+	for end := wk.steps + calmSteps; wk.w.fault == "" && !wk.w.final(); {
+		moved := false
+		for _, i := range wk.rng.Perm(hosts) {
+			moved = wk.step(i) || moved
+		}
+		if !moved || wk.steps > end {
+			wk.w.failf("PROGRESS: not everybody comes to an end")
+		}
+	}
+}
+
+// step takes one of a host's moves, any with the same chance.
+func (wk *walk) step(host int) bool {
+	var next *world
+	var n int
+	var what string
+	wk.w.now = uint64(wk.steps + 1)
+	wk.w.movesOf(host, func(c *world, _ int, words string) {
+		n++
+		if wk.rng.IntN(n) > 0 {
+			c.drop(host)
+			return
+		}
+		if next != nil {
+			next.drop(host)
+		}
+		next, what = c, words
+	})
+	if next == nil {
+		return false
+	}
+	if wk.w.telling {
+		wk.trace = append(wk.trace, line(host, what))
+	}
+	wk.w.drop(host)
+	wk.w = next
+	wk.steps++
+	return true
+}

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"bakeryctl": main})
+}
+
+// TestScript runs the commands as people do. What is added to the language of testscript:
+//
+//	exitcode N PROGRAM ARGS     runs a program that must exit with N
+//	damage FILE BYTE            changes a byte
+//	write FILE BYTE HEX         changes many
+//	populate FILE               puts hosts and locks into a lockspace
+//	renew FILE ID               is a host that renews until its lockspace is gone
+//	serve SOCKET CODE FILE      answers every request on a socket
+//	loop VAR FILE SECTOR        puts a loop device on a file, and its path into a variable
+//	mount DEVICE DIR            mounts a device until the script ends
+//	[root] [tool:NAME]          conditions; where CI is true they must hold
+func TestScript(t *testing.T) {
+	needDirectIO(t)
+	testscript.Run(t, testscript.Params{
+		Dir:                "testdata/script",
+		RequireUniqueNames: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("BAKERY_SOCKET", filepath.Join(env.WorkDir, "no.sock"))
+			env.Setenv("PATH", env.Getenv("PATH")+":/usr/sbin:/sbin")
+			return nil
+		},
+		Condition: condition,
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exitcode": cmdExitCode,
+			"damage":   cmdDamage,
+			"write":    cmdWrite,
+			"populate": cmdPopulate,
+			"renew":    cmdRenew,
+			"serve":    cmdServe,
+			"loop":     cmdLoop,
+			"mount":    cmdMount,
+		},
+	})
+}
+
+// needDirectIO skips a test whose temporary files are in memory.
+func needDirectIO(t *testing.T) {
+	t.Helper()
+	var fs unix.Statfs_t
+	if err := unix.Statfs(t.TempDir(), &fs); err != nil {
+		t.Fatal(err)
+	}
+	if fs.Type != unix.TMPFS_MAGIC {
+		return
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal("needs TMPDIR on a disk, not on tmpfs, and CI skips nothing")
+	}
+	t.Skip("SKIP: needs TMPDIR on a disk, not on tmpfs")
+}
+
+func condition(name string) (bool, error) {
+	ok := false
+	switch tool, isTool := strings.CutPrefix(name, "tool:"); {
+	case isTool:
+		_, err := exec.LookPath(tool)
+		ok = err == nil
+	case name == "root":
+		ok = os.Geteuid() == 0
+	default:
+		return false, fmt.Errorf("unknown condition %q", name)
+	}
+	if !ok && os.Getenv("CI") == "true" {
+		return false, fmt.Errorf("needs %s, and CI skips nothing", name)
+	}
+	return ok, nil
+}
+
+// check ends the script on an error.
+func check(ts *testscript.TestScript, err error) {
+	if err != nil {
+		ts.Fatalf("%v", err)
+	}
+}
+
+func need(ts *testscript.TestScript, neg bool, args []string, usage string) {
+	if neg || len(args) != len(strings.Fields(usage)) {
+		ts.Fatalf("usage: %s", usage)
+	}
+}
+
+func cmdExitCode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exitcode N PROGRAM ARGS")
+	}
+	want, err := strconv.Atoi(args[0])
+	check(ts, err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		check(ts, err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+func cmdDamage(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, "FILE BYTE")
+	change(ts, args[0], args[1], 1, func(b []byte) { b[0] ^= 0x40 })
+}
+
+func cmdWrite(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, "FILE BYTE HEX")
+	bytes, err := hex.DecodeString(args[2])
+	check(ts, err)
+	change(ts, args[0], args[1], len(bytes), func(b []byte) { copy(b, bytes) })
+}
+
+// change rewrites n bytes of a file.
+func change(ts *testscript.TestScript, name, offset string, n int, how func(b []byte)) {
+	f, err := os.OpenFile(ts.MkAbs(name), os.O_RDWR, 0)
+	check(ts, err)
+	defer f.Close()
+	at, err := strconv.ParseInt(offset, 10, 64)
+	check(ts, err)
+	b := make([]byte, n)
+	_, err = f.ReadAt(b, at)
+	check(ts, err)
+	how(b)
+	_, err = f.WriteAt(b, at)
+	check(ts, err)
+	check(ts, f.Sync())
+}
+
+// disk is a lockspace that a script writes to.
+type disk struct {
+	ts  *testscript.TestScript
+	dev blockdev.Device
+	sb  layout.Superblock
+}
+
+func openDisk(ts *testscript.TestScript, path string) *disk {
+	dev, sb, _, err := daemon.OpenLockspace(ts.MkAbs(path), false)
+	check(ts, err)
+	return &disk{ts, dev, sb}
+}
+
+func (d *disk) put(at int64, encode func(p []byte) error) error {
+	p := blockdev.Alloc(d.sb.Geometry.Stride)
+	if err := encode(p); err != nil {
+		return err
+	}
+	return d.dev.Write(p, at)
+}
+
+func (d *disk) host(r layout.HostRecord) error {
+	r.Incarnation = 0xbaca<<44 + uint64(r.ID)
+	return d.put(d.sb.Geometry.Host(r.ID), func(p []byte) error { return d.sb.Space().EncodeHost(p, r) })
+}
+
+func (d *disk) entry(e layout.Entry) {
+	e.Creation = uint64(e.Lock)
+	check(d.ts, d.put(d.sb.Geometry.Entry(e.Lock), func(p []byte) error { return d.sb.Space().EncodeEntry(p, e) }))
+}
+
+func (d *disk) slot(s layout.Slot) {
+	s.Creation, s.Incarnation = uint64(s.Lock), 0xbaca<<44+uint64(s.Host)
+	check(d.ts, d.put(d.sb.Geometry.Slot(s.Lock, s.Host), func(p []byte) error { return d.sb.Space().EncodeSlot(p, s) }))
+}
+
+func cmdPopulate(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, "FILE")
+	d := openDisk(ts, args[0])
+	defer d.dev.Close()
+	check(ts, d.host(layout.HostRecord{ID: 1, State: layout.StateLive, Sequence: 8123, Name: "db1", Highest: 4, WatchdogArmed: true, WatchdogSeconds: 10}))
+	check(ts, d.host(layout.HostRecord{ID: 2, State: layout.StateLeft, Sequence: 17, Name: "db2", Highest: 4}))
+	check(ts, d.host(layout.HostRecord{ID: 3, State: layout.StateLive, Sequence: 99, Name: "d\u202eb 3", Highest: 4}))
+	for i, name := range []string{"nightly-backup", "srv/mail/spool", "two words", `a "quoted" one`, "bidi\u202eflip", "zero\u200bwidth"} {
+		d.entry(layout.Entry{Lock: i + 1, Name: name, Permits: 1 + i/5*3})
+	}
+	d.entry(layout.Entry{Lock: 8}) // free
+	d.slot(layout.Slot{Lock: 1, Host: 1, Phase: layout.Held, Ticket: layout.MakeTicket(1000, 1),
+		Holder: layout.Holder{PID: 4711, Since: time.Now().Add(-130 * time.Second), Command: "rsync -a /srv/ /mnt/"},
+		Value:  []byte("generation=18"), ValueToken: layout.MakeTicket(900, 3)})
+	d.slot(layout.Slot{Lock: 1, Host: 3, Phase: layout.Waiting, Ticket: layout.MakeTicket(1001, 3)})
+	d.slot(layout.Slot{Lock: 2, Host: 3, Phase: layout.Choosing, Mode: layout.Shared, Ticket: layout.MakeTicket(1002, 3)})
+	d.slot(layout.Slot{Lock: 3, Host: 2, Phase: layout.Held, Ticket: layout.MakeTicket(1003, 2)}) // left
+}
+
+func cmdRenew(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, "FILE ID")
+	d := openDisk(ts, args[0])
+	id, err := strconv.Atoi(args[1])
+	check(ts, err)
+	r := layout.HostRecord{ID: id, State: layout.StateLive, Name: "db" + args[1], Highest: id}
+	check(ts, d.host(r))
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			case <-time.After(d.sb.Lease / 10):
+			}
+			if sb, _, err := daemon.FindLockspace(d.dev); err != nil || sb.UUID != d.sb.UUID {
+				done <- nil
+				return
+			}
+			r.Sequence++
+			if err := d.host(r); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	ts.Defer(func() {
+		close(stop)
+		check(ts, <-done)
+		check(ts, d.dev.Close())
+	})
+}
+
+func cmdServe(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, "SOCKET CODE FILE")
+	code, err := strconv.Atoi(args[1])
+	check(ts, err)
+	body := ts.ReadFile(args[2])
+	listener, err := net.Listen("unix", ts.MkAbs(args[0]))
+	check(ts, err)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || r.URL.Path != "/v1/status" {
+			code = http.StatusNotFound
+		}
+		w.WriteHeader(code)
+		fmt.Fprint(w, body)
+	})}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	ts.Defer(func() {
+		check(ts, server.Close())
+		<-done
+	})
+}
+
+func cmdLoop(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, "VAR FILE SECTOR")
+	var out []byte
+	var err error
+	for range 50 { // others may race for the same free device
+		out, err = exec.Command("losetup", "-f", "--show", "--sector-size", args[2], ts.MkAbs(args[1])).Output()
+		if err == nil {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	check(ts, err)
+	dev := strings.TrimSpace(string(out))
+	ts.Setenv(args[0], dev)
+	ts.Defer(func() { check(ts, exec.Command("losetup", "-d", dev).Run()) })
+}
+
+func cmdMount(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, "DEVICE DIR")
+	dir := ts.MkAbs(args[1])
+	check(ts, os.MkdirAll(dir, 0o755))
+	check(ts, exec.Command("mount", args[0], dir).Run())
+	ts.Defer(func() { check(ts, exec.Command("umount", dir).Run()) })
+}

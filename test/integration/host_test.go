@@ -1,0 +1,235 @@
+//go:build integration
+
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// host is a machine: a loop device, directories of its own, and, while it is
+// up, a bakeryd.
+type host struct {
+	*process // bakeryd
+	t        *testing.T
+	s        *space
+	id       string // as given to --host-id
+	dir      string
+	dev      string
+	socket   string
+	programs programs
+	flags    []string
+}
+
+// machine returns a host that is not up.
+func (s *space) machine(id string, flags ...string) *host {
+	s.t.Helper()
+	h := &host{t: s.t, s: s, id: id, programs: plain, flags: flags, dev: s.loop()}
+	h.dir = filepath.Join(s.dir, filepath.Base(h.dev))
+	must(s.t, "mkdir", h.dir)
+	h.socket = filepath.Join(h.dir, "s")
+	return h
+}
+
+// host returns a host that is up.
+func (s *space) host(id int, flags ...string) *host {
+	s.t.Helper()
+	h := s.machine(fmt.Sprint(id), flags...)
+	h.up()
+	return h
+}
+
+// hosts returns hosts 1..n, all up.
+func (s *space) hosts(n int, flags ...string) (hosts []*host) {
+	s.t.Helper()
+	for id := 1; id <= n; id++ {
+		h := s.machine(fmt.Sprint(id), flags...)
+		h.start()
+		hosts = append(hosts, h)
+	}
+	for _, h := range hosts {
+		h.ready()
+	}
+	return hosts
+}
+
+// start starts bakeryd and does not wait until it has joined.
+func (h *host) start() {
+	h.t.Helper()
+	h.process = launch(h.t, h.dir, append([]string{h.programs.bakeryd, "--device", h.dev, "--host-id", h.id,
+		"--name", "host-" + filepath.Base(h.dev), "--socket", h.socket, "--runtime-dir", h.dir, "--state-dir", h.dir,
+		"--log-level", "debug"}, h.flags...)...)
+	p := h.process
+	h.t.Cleanup(func() {
+		if p.running() {
+			_ = p.cmd.Process.Signal(syscall.SIGCONT)
+			_ = p.cmd.Process.Signal(syscall.SIGTERM)
+			select {
+			case <-p.ended:
+			case <-time.After(patience):
+				h.t.Errorf("bakeryd has not ended by SIGTERM")
+			}
+		}
+		if said := p.said(); strings.Contains(said, "DATA RACE") || strings.Contains(said, "panic:") {
+			h.t.Errorf("bakeryd said:\n%s", said)
+		}
+	})
+}
+
+// ready waits until bakeryd serves.
+func (h *host) ready() {
+	h.t.Helper()
+	eventually(h.t, "bakeryd is ready", func() bool {
+		require.True(h.t, h.running(), "bakeryd has ended: %s", h.said())
+		return strings.Contains(h.said(), "msg=serving")
+	})
+}
+
+func (h *host) up() {
+	h.t.Helper()
+	h.start()
+	h.ready()
+}
+
+// leave stops bakeryd the proper way.
+func (h *host) leave() {
+	h.t.Helper()
+	h.signal(syscall.SIGTERM)
+	h.exits(0)
+}
+
+// crash kills bakeryd.
+func (h *host) crash() {
+	h.t.Helper()
+	h.signal(syscall.SIGKILL)
+	h.exits(-1)
+}
+
+func (h *host) client() *client.Client { return client.New(h.socket) }
+
+// ctl runs bakeryctl to its end.
+func (h *host) ctl(args ...string) result {
+	h.t.Helper()
+	return execute(h.t, append([]string{h.programs.bakeryctl, "--socket", h.socket}, args...)...)
+}
+
+// lock runs a command under a lock, to its end.
+func (h *host) lock(args ...string) result {
+	h.t.Helper()
+	return h.ctl(append([]string{"lock"}, args...)...)
+}
+
+// take starts a command under a lock: it prints its token and runs until it is
+// let go. The flags are those of bakeryctl lock.
+func (h *host) take(name string, flags ...string) *process {
+	h.t.Helper()
+	return h.takeFor(name, `echo $BAKERY_TOKEN; read line`, flags...)
+}
+
+// takeFor is take for a script of one's own.
+func (h *host) takeFor(name, script string, flags ...string) *process {
+	h.t.Helper()
+	argv := append([]string{h.programs.bakeryctl, "--socket", h.socket, "lock"}, flags...)
+	return launch(h.t, h.dir, append(argv, name, "--", "sh", "-c", script)...)
+}
+
+// entered waits until a command of take runs, and returns its token.
+func (p *process) entered() layout.Ticket {
+	p.t.Helper()
+	var token layout.Ticket
+	require.NoError(p.t, token.UnmarshalText([]byte(p.line())))
+	return token
+}
+
+// letGo has a command of take end, and waits for that.
+func (p *process) letGo() {
+	p.t.Helper()
+	_, err := p.stdin.WriteString("\n")
+	require.NoError(p.t, err)
+	p.exits(0)
+}
+
+// outside tells that a command of take does not run yet.
+func (p *process) outside() {
+	p.t.Helper()
+	require.True(p.t, p.running(), "it has ended: %s", p.said())
+	line, entered := p.next()
+	require.False(p.t, entered, "it printed %q", line)
+}
+
+func (h *host) status() *daemon.Report {
+	h.t.Helper()
+	r := h.ctl("status", "--json")
+	require.Zero(h.t, r.code, r.stderr)
+	report := new(daemon.Report)
+	require.NoError(h.t, json.Unmarshal([]byte(r.stdout), report))
+	return report
+}
+
+// report is what a host shows of a lock.
+func (h *host) report(name string) daemon.LockReport {
+	h.t.Helper()
+	for _, l := range h.status().Locks {
+		if l.Name == name {
+			return l
+		}
+	}
+	return daemon.LockReport{Name: name}
+}
+
+// sees waits until the status of a host shows another one waiting for a lock.
+func (h *host) sees(waiter *host, name string) {
+	h.t.Helper()
+	eventually(h.t, "host "+waiter.id+" is seen to wait", func() bool {
+		return slices.ContainsFunc(h.report(name).Queue, func(q daemon.QueueReport) bool {
+			return fmt.Sprint(q.Host) == waiter.id && q.Phase == layout.Waiting
+		})
+	})
+}
+
+// queues waits until so many clients of this host wait inside bakeryd.
+func (h *host) queues(name string, clients int) {
+	h.t.Helper()
+	eventually(h.t, fmt.Sprintf("%d clients wait", clients), func() bool { return len(h.report(name).Local) == clients })
+}
+
+// settles waits until the disk shows that a host holds a lock.
+func (h *host) settles(holder *host, name string) {
+	h.t.Helper()
+	eventually(h.t, "host "+holder.id+" is seen to hold", func() bool {
+		return slices.ContainsFunc(h.report(name).Holders, func(r daemon.HolderReport) bool { return fmt.Sprint(r.Host) == holder.id })
+	})
+}
+
+// free waits until nobody holds a lock or waits for it.
+func (h *host) free(name string) {
+	h.t.Helper()
+	eventually(h.t, name+" is free", func() bool {
+		l := h.report(name)
+		return len(l.Holders)+len(l.Queue)+len(l.Local) == 0
+	})
+}
+
+// output runs a program to its end, outside the context of a test.
+func output(argv ...string) (string, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = testEnv
+	out, err := cmd.Output()
+	if exit, ok := err.(*exec.ExitError); ok {
+		err = fmt.Errorf("%q: %w: %s", argv, err, exit.Stderr)
+	}
+	return string(out), err
+}

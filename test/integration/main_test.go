@@ -1,0 +1,92 @@
+//go:build integration
+
+package integration
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience bounds what a test waits for; nothing that works takes nearly as long.
+const patience = 30 * time.Second
+
+var (
+	base    string // directory of all that the tests make
+	plain   programs
+	racing  = sync.OnceValues(func() (programs, error) { return build("race", "-race") })
+	testEnv = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GORACE=atexit_sleep_ms=0"}
+)
+
+// programs are where the programs under test are.
+type programs struct{ bakeryd, bakeryctl string }
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) (code int) {
+	complain := func(err error) int {
+		fmt.Fprintln(os.Stderr, "integration:", err)
+		return 1
+	}
+	if os.Getuid() != 0 {
+		return complain(fmt.Errorf("loop devices need root"))
+	}
+	for _, tool := range []string{"losetup", "strace", "curl", "sh"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return complain(err)
+		}
+	}
+	var err error
+	if base, err = os.MkdirTemp(cmp.Or(os.Getenv("BAKERY_TEST_DIR"), "/var/tmp"), "bk"); err != nil {
+		return complain(err)
+	}
+	defer func() {
+		if err := os.RemoveAll(base); err != nil {
+			code = complain(err)
+		}
+	}()
+	if plain, err = build("bin"); err != nil {
+		return complain(err)
+	}
+	return m.Run()
+}
+
+func build(dir string, flags ...string) (programs, error) {
+	dir = filepath.Join(base, dir) + "/"
+	cmd := exec.Command("go", append(append([]string{"build", "-buildvcs=false", "-o", dir}, flags...),
+		"github.com/bakeryd/bakeryd/cmd/bakeryd", "github.com/bakeryd/bakeryd/cmd/bakeryctl")...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return programs{}, fmt.Errorf("build the programs: %w\n%s", err, out)
+	}
+	return programs{dir + "bakeryd", dir + "bakeryctl"}, nil
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// bySector runs a test with both sizes of sector.
+func bySector(t *testing.T, f func(t *testing.T, sector int)) {
+	t.Parallel()
+	for _, sector := range []int{512, 4096} {
+		t.Run(fmt.Sprint(sector), func(t *testing.T) {
+			t.Parallel()
+			f(t, sector)
+		})
+	}
+}

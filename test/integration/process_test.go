@@ -1,0 +1,179 @@
+//go:build integration
+
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// process is a program that a test has started, in a process group of its own.
+// Only its end is waited for, not that of what it has started.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	name   string
+	stdin  *os.File // what the program reads: closed, it ends
+	stderr string   // path of what it says
+	ended  chan struct{}
+
+	mu    sync.Mutex // guards what follows
+	lines []string   // of standard output, whole ones
+	eof   bool       // nobody has standard output any more
+	taken int        // lines that were looked at
+}
+
+// launch starts a program. At the end of the test it is killed, with its process group.
+func launch(t *testing.T, dir string, argv ...string) *process {
+	t.Helper()
+	p := &process{t: t, name: filepath.Base(argv[0]), ended: make(chan struct{})}
+	p.cmd = exec.Command(argv[0], argv[1:]...)
+	p.cmd.Dir, p.cmd.Env = dir, testEnv
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	errors, err := os.CreateTemp(dir, p.name+".stderr")
+	require.NoError(t, err)
+	defer errors.Close()
+	stdin, p0, err := os.Pipe()
+	require.NoError(t, err)
+	defer stdin.Close()
+	stdout, p1, err := os.Pipe()
+	require.NoError(t, err)
+	defer p1.Close()
+	p.stdin, p.stderr = p0, errors.Name()
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, p1, errors
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		_ = p.cmd.Wait() // what it returns is in cmd.ProcessState as well
+		close(p.ended)
+	}()
+	var reader sync.WaitGroup
+	reader.Go(func() { p.read(stdout) })
+	t.Cleanup(func() {
+		p.stdin.Close()
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		<-p.ended
+		reader.Wait()
+		if t.Failed() {
+			t.Logf("%s (exit code %d) said:\n%s", strings.Join(argv, " "), p.cmd.ProcessState.ExitCode(), p.said())
+		}
+	})
+	return p
+}
+
+func (p *process) read(stdout *os.File) {
+	defer stdout.Close()
+	s := bufio.NewScanner(stdout)
+	for s.Scan() {
+		p.mu.Lock()
+		p.lines = append(p.lines, s.Text())
+		p.mu.Unlock()
+	}
+	p.mu.Lock()
+	p.eof = true
+	p.mu.Unlock()
+}
+
+// next returns the next line of standard output, and whether there is one yet.
+func (p *process) next() (line string, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken == len(p.lines) {
+		return "", false
+	}
+	p.taken++
+	return p.lines[p.taken-1], true
+}
+
+// line waits for the next line of standard output.
+func (p *process) line() string {
+	p.t.Helper()
+	var line string
+	eventually(p.t, p.name+" prints a line", func() (ok bool) {
+		line, ok = p.next()
+		return ok
+	})
+	return line
+}
+
+// silent tells whether nobody has standard output open any more: the program
+// and all that it has started are gone.
+func (p *process) silent() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.eof
+}
+
+// said is what the program wrote to standard error so far.
+func (p *process) said() string {
+	b, err := os.ReadFile(p.stderr)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(s))
+}
+
+func (p *process) running() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// exits waits for the program's end.
+func (p *process) exits(code int) {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		p.t.Fatalf("%s has not ended within %v", p.name, patience)
+	}
+	require.Equal(p.t, code, p.cmd.ProcessState.ExitCode(), "exit code of %s, which said: %s", p.cmd, p.said())
+}
+
+// result is what a program that has ended leaves.
+type result struct {
+	code           int
+	stdout, stderr string
+	took           time.Duration
+}
+
+// execute runs a program to its end.
+func execute(t *testing.T, argv ...string) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = base, testEnv
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	began := time.Now()
+	require.NoError(t, cmd.Start())
+	late := time.AfterFunc(2*patience, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	_ = cmd.Wait()
+	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String(), time.Since(began)}
+}
+
+// must runs a program that is to succeed, and returns what it printed.
+func must(t *testing.T, argv ...string) string {
+	t.Helper()
+	r := execute(t, argv...)
+	require.Zero(t, r.code, "%q says: %s", argv, r.stderr)
+	return r.stdout
+}

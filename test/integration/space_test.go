@@ -1,0 +1,186 @@
+//go:build integration
+
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+const (
+	imageSize = 2 << 20
+	guardByte = 0xA5
+)
+
+var spaces atomic.Int32
+
+// space is a lockspace in a file, on which every host has a loop device of its
+// own. Behind the lockspace the file is full of guard bytes.
+type space struct {
+	t       *testing.T
+	dir     string
+	file    string
+	dev     string // a loop device that no host uses
+	sector  int
+	uuid    layout.UUID
+	geo     layout.Geometry
+	guard   int64 // where guard bytes begin
+	damaged bool  // records may be left damaged at the end of the test
+}
+
+// newImage makes the file and the loop device, without a lockspace.
+func newImage(t *testing.T, sector int) *space {
+	t.Helper()
+	// Short, for the paths of sockets.
+	s := &space{t: t, sector: sector, dir: filepath.Join(base, strconv.Itoa(int(spaces.Add(1)))), guard: imageSize}
+	require.NoError(t, os.Mkdir(s.dir, 0o755))
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(s.dir)) })
+	s.file = filepath.Join(s.dir, "image")
+	require.NoError(t, os.WriteFile(s.file, make([]byte, imageSize), 0o600))
+	s.dev = s.loop()
+	return s
+}
+
+// newSpace makes a lockspace, with the flags of bakeryctl format.
+func newSpace(t *testing.T, sector int, flags ...string) *space {
+	t.Helper()
+	s := newImage(t, sector)
+	// Formatting wants zeroes at least where a superblock or its copy may be.
+	s.geo = layout.Geometry{Stride: sector, Hosts: 8, Locks: 16}
+	s.setGuard(max(s.geo.Size(), layout.HeadSize))
+	s.format(append([]string{"--hosts", "8", "--locks", "16", "--lease", "2s"}, flags...)...)
+	t.Cleanup(s.check)
+	return s
+}
+
+func (s *space) setGuard(from int64) {
+	s.guard = from
+	f, err := os.OpenFile(s.file, os.O_WRONLY, 0)
+	require.NoError(s.t, err)
+	_, err = f.WriteAt(bytes.Repeat([]byte{guardByte}, int(imageSize-from)), from)
+	require.NoError(s.t, err)
+	require.NoError(s.t, f.Sync())
+	require.NoError(s.t, f.Close())
+}
+
+func (s *space) format(flags ...string) {
+	s.t.Helper()
+	var made struct {
+		UUID                 layout.UUID
+		Hosts, Locks, Stride int
+		Size                 int64
+	}
+	out := must(s.t, append([]string{plain.bakeryctl, "format", s.dev, "--json"}, flags...)...)
+	require.NoError(s.t, json.Unmarshal([]byte(out), &made))
+	s.uuid, s.geo = made.UUID, layout.Geometry{Stride: made.Stride, Hosts: made.Hosts, Locks: made.Locks}
+	require.Equal(s.t, s.sector, s.geo.Stride)
+	require.Equal(s.t, s.geo.Size(), made.Size)
+	require.LessOrEqual(s.t, made.Size, s.guard)
+}
+
+// loop returns a new loop device over the file.
+func (s *space) loop() string {
+	s.t.Helper()
+	return loopOver(s.t, s.file, s.sector)
+}
+
+func loopOver(t *testing.T, file string, sector int) string {
+	t.Helper()
+	dev := strings.TrimSpace(must(t, "losetup", "--direct-io=on", "--sector-size", strconv.Itoa(sector), "-f", "--show", file))
+	t.Cleanup(func() {
+		must := func(argv ...string) string { // t.Context is over by now
+			out, err := output(argv...)
+			require.NoError(t, err)
+			return out
+		}
+		must("losetup", "-d", dev)
+		eventually(t, dev+" is detached", func() bool {
+			backing, err := os.ReadFile("/sys/block/" + filepath.Base(dev) + "/loop/backing_file")
+			return err != nil || !strings.HasPrefix(string(backing), file)
+		})
+	})
+	return dev
+}
+
+// check looks at what the hosts have left on the disk.
+func (s *space) check() {
+	for record := range s.dump() {
+		if record.Error != "" && !s.damaged {
+			s.t.Errorf("damaged record at %d: %s", record.Offset, record.Error)
+		}
+	}
+	image, err := os.ReadFile(s.file)
+	require.NoError(s.t, err)
+	require.Len(s.t, image, imageSize)
+	for i, b := range image[s.guard:] {
+		if b != guardByte {
+			s.t.Fatalf("byte %d behind the lockspace of %d bytes was overwritten", s.guard+int64(i), s.geo.Size())
+		}
+	}
+}
+
+// dumped is a line of bakeryctl dump --json.
+type dumped struct {
+	Offset int64
+	Kind   string
+	Lock   *int
+	Host   int
+	Error  string
+	Record struct {
+		State    layout.HostState
+		Name     string
+		Sequence string
+		Phase    layout.Phase
+		Ticket   layout.Ticket
+		UUID     layout.UUID
+	}
+}
+
+func (s *space) dump() func(yield func(dumped) bool) {
+	out, err := output(plain.bakeryctl, "dump", s.dev, "--json")
+	require.NoError(s.t, err)
+	return func(yield func(dumped) bool) {
+		for line := range strings.Lines(out) {
+			var d dumped
+			require.NoError(s.t, json.Unmarshal([]byte(line), &d), line)
+			if !yield(d) {
+				return
+			}
+		}
+	}
+}
+
+// hostRecord is the record of a host as it stands on the disk.
+func (s *space) hostRecord(id int) (found dumped) {
+	s.t.Helper()
+	for d := range s.dump() {
+		if d.Kind == "host" && d.Host == id {
+			found = d
+		}
+	}
+	return found
+}
+
+// damage writes garbage over the record at an address, through a device that no host uses.
+func (s *space) damage(at int64) {
+	s.t.Helper()
+	dev, err := blockdev.Open(s.dev, blockdev.Options{})
+	require.NoError(s.t, err)
+	defer dev.Close()
+	junk := blockdev.Alloc(s.geo.Stride)
+	for i := range junk {
+		junk[i] = byte(7 * i)
+	}
+	require.NoError(s.t, dev.Write(junk, at))
+}
