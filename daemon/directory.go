@@ -95,6 +95,12 @@ func (dir *directory) remembered(name string) (layout.Entry, bool) {
 	return e, ok
 }
 
+func (dir *directory) add(e layout.Entry) {
+	dir.mu.Lock()
+	defer dir.mu.Unlock()
+	dir.entries[e.Name] = e
+}
+
 func (dir *directory) forget(e layout.Entry) {
 	dir.mu.Lock()
 	defer dir.mu.Unlock()
@@ -193,6 +199,7 @@ func (d *Daemon) createGuarded(name string, permits int) (layout.Entry, error) {
 	if err := d.dev.Write(buf, d.sb.Geometry.Entry(e.Lock)); err != nil {
 		return e, fmt.Errorf("write the directory entry of lock %q: %w", name, err)
 	}
+	d.dir.add(e)
 	d.log.Info("lock created", "lock", name, "number", e.Lock, "permits", permits)
 	return e, nil
 }

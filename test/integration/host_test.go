@@ -94,9 +94,11 @@ func (h *host) ready() {
 	h.t.Helper()
 	eventually(h.t, "bakeryd is ready", func() bool {
 		require.True(h.t, h.running(), "bakeryd has ended: %s", h.said())
-		return strings.Contains(h.said(), "msg=serving")
+		return h.serving()
 	})
 }
+
+func (h *host) serving() bool { return strings.Contains(h.said(), "msg=serving") }
 
 func (h *host) up() {
 	h.t.Helper()
