@@ -183,6 +183,9 @@ func formatNew(ctx context.Context, path string, o FormatOptions) (*FormatResult
 			}
 			result.Superblock = o.superblock(stride)
 			result.Size = Bytes(result.Superblock.Geometry.Size())
+			if err := settleBlocks(dev, result.Superblock.Geometry); err != nil {
+				return err
+			}
 			return writeSuperblocks(dev, result.Superblock)
 		})
 		var other errOtherStride
@@ -194,6 +197,23 @@ func formatNew(ctx context.Context, path string, o FormatOptions) (*FormatResult
 		}
 		stride = int(other)
 	}
+}
+
+// settleBlocks writes the zeroes of a new file out where every host writes:
+// up to the slots of the first locks. The first write into a hole waits for
+// the filesystem's journal, and a claim that waits long starts over the long way.
+func settleBlocks(dev blockdev.Device, g layout.Geometry) error {
+	const piece, most = 1 << 20, 8 << 20
+	end := min(g.Slot(min(2, g.Locks), 1), most)
+	buf := pool.Get(piece)
+	defer pool.Put(buf)
+	clear(buf)
+	for off := int64(0); off < end; off += piece {
+		if err := dev.Write(buf[:min(piece, end-off)], off); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // formatDevice formats a device that is open and exclusively held.

@@ -166,5 +166,9 @@ func (d *Daemon) Close(ctx context.Context) error {
 	}
 }
 
-// StopTimeout is how long holders are given to stop when the host leaves.
-func (d *Daemon) StopTimeout() time.Duration { return d.sb.Lease }
+// StopTimeout is how long holders are given to stop when the host leaves. A
+// wrapper kills a command that does not when the lease it last heard of is
+// over, at most a lease from now; then its end has to come through.
+func (d *Daemon) StopTimeout() time.Duration {
+	return d.sb.Lease + lease.Times{Lease: d.sb.Lease}.Grace()
+}

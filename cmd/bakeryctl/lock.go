@@ -25,6 +25,9 @@ service that refuses tokens smaller than one it has seen is safe even from a hol
 
 If the lock is lost while COMMAND runs, COMMAND gets SIGTERM, and SIGKILL when the lease ends.
 
+With --device bakeryctl is a host of the lockspace itself while it runs. Then the lock ends with bakeryctl:
+COMMAND is killed if bakeryctl is, and what COMMAND leaves running does not hold the lock.
+
 Exit codes:
   N    COMMAND's own exit code
   1    the lock was not granted at once (-n) or in time (-w); -E sets another
@@ -103,7 +106,7 @@ func newLock(a *app) *cobra.Command {
 	f.BoolVarP(&o.nonblock, "nonblock", "n", false, "give up at once if it is not free")
 	f.VarP(&wait, "timeout", "w", "give up after `TIME`: seconds, as 1.5, or 300ms, 5m, 1h30m")
 	f.IntVarP(&o.conflict, "conflict-exit-code", "E", exitConflict, "exit with `N` after giving up")
-	f.BoolVarP(&o.close, "close", "o", false, "hold it until COMMAND ends, whatever it leaves running")
+	f.BoolVarP(&o.close, "close", "o", false, "do not let COMMAND inherit the lock: what it leaves running does not hold it")
 	f.StringVar(&o.device, "device", "", "take it on the lockspace at `PATH`, without bakeryd")
 	f.BoolVar(&o.create, "create", false, "make the lockspace of --device if the file does not exist")
 	return cmd

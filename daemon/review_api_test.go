@@ -1,0 +1,158 @@
+package daemon
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func dial(t *testing.T, path string) *net.UnixConn {
+	t.Helper()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func ask(t *testing.T, conn net.Conn, body, more string) {
+	t.Helper()
+	_, err := fmt.Fprintf(conn, "POST /v1/lock HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s%s", len(body), body, more)
+	require.NoError(t, err)
+}
+
+// await reads an answer until a line contains what is looked for.
+func await(t *testing.T, conn net.Conn, what string) {
+	t.Helper()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(generous)))
+	in := bufio.NewReader(conn)
+	for {
+		line, err := in.ReadString('\n')
+		require.NoError(t, err, "waiting for %s", what)
+		if strings.Contains(line, what) {
+			return
+		}
+	}
+}
+
+// TestListenKeepsAFile: a path given by mistake is not removed.
+func TestListenKeepsAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "precious")
+	require.NoError(t, os.WriteFile(path, []byte("data"), 0o600))
+	ln, err := Listen(path)
+	if err == nil {
+		ln.Close()
+	}
+	require.Error(t, err)
+	require.FileExists(t, path)
+}
+
+// TestClientGoneUnseenIsPassedOver: the server does not notice that a client goes which sent more than its request.
+// Others do not wait for it until the next renewal.
+func TestClientGoneUnseenIsPassedOver(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	c.sb.Lease = 5 * time.Minute
+	for copy := range 2 {
+		c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
+	}
+	d := c.host(1)
+	path := serveSocket(t, d).path
+	h := acquire(t, d, Request{Name: "x"})
+	ghost := dial(t, path)
+	ask(t, ghost, `{"name":"x"}`, "GET /")
+	await(t, ghost, "waiting")
+	next := start(t, d, Request{Name: "x"})
+	none(t, next)
+	require.NoError(t, ghost.Close())
+	require.NoError(t, h.Release())
+	require.NoError(t, got(t, next).Release())
+}
+
+// TestClientsThatVanish: whenever clients go, the lock is free at last, and nothing of them stays.
+func TestClientsThatVanish(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	a, b := c.host(1), c.host(2)
+	pa, pb := serveSocket(t, a).path, serveSocket(t, b).path
+	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+	before := runtime.NumGoroutine()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for n := range 40 {
+				path := pa
+				if (i+n)%2 == 0 {
+					path = pb
+				}
+				conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+				if !assertNoError(t, err) {
+					return
+				}
+				body := fmt.Sprintf(`{"name":"x","mode":%q,"nonblock":%v}`, layout.Mode(rand.IntN(2)), rand.IntN(4) == 0)
+				fmt.Fprintf(conn, "POST /v1/lock HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+				switch rand.IntN(4) {
+				case 0:
+					in := bufio.NewReader(conn)
+					for line := ""; !strings.Contains(line, "granted") && err == nil && !strings.Contains(line, "refused"); {
+						line, err = in.ReadString('\n')
+					}
+				case 1:
+					_ = conn.CloseWrite()
+				}
+				time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond) // vanish at any moment
+				conn.Close()
+			}
+		})
+	}
+	wg.Wait()
+	for _, d := range []*Daemon{a, b} {
+		within(t, "the lock", func() {
+			h, err := d.Acquire(t.Context(), Request{Name: "x"})
+			require.NoError(t, err)
+			require.NoError(t, h.Release())
+		})
+	}
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, generous, 10*time.Millisecond,
+		"goroutines: %d before", before)
+}
+
+// TestHostileRequests: nothing that a client says makes more of it than an error.
+func TestHostileRequests(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	d := c.host(1)
+	path := serveSocket(t, d).path
+	for _, body := range []string{
+		``, `null`, `[]`, `"x"`, `{}`, `{"name":1}`, `{"name":"x","mode":"both"}`, `{"name":"x","mode":1}`,
+		`{"name":"x","pid":-1}`, `{"name":"x","pid":2147483648}`, `{"name":"x","pid":1e99}`, `{"name":"x","pid":99999999999999999999}`,
+		`{"name":"x","permits":-1}`, `{"name":"x","permits":9}`, `{"name":"x","permits":9223372036854775807}`,
+		`{"name":"x","timeout_ms":-1}`, `{"name":"x","timeout_ms":9223372036854775808}`,
+		`{"name":"\u0000"}`, `{"name":"x\ny"}`, `{"name":"` + strings.Repeat("x", 129) + `"}`,
+		`{"name":"x"}{"name":"x"}`, `{"name":"x","what":1}`, `{"name":"x","command":"` + strings.Repeat("x", 17<<10) + `"}`,
+	} {
+		conn := dial(t, path)
+		ask(t, conn, body, "")
+		await(t, conn, "HTTP/1.1 400")
+		conn.Close()
+	}
+	for _, body := range []string{
+		`{"name":"x","timeout_ms":9223372036854775807}`, `{"name":"x","pid":2147483647,"permits":1}`,
+		`{"name":"x","command":"\ud800\u0000` + strings.Repeat("ä", 4000) + `"}`,
+	} {
+		conn := dial(t, path)
+		ask(t, conn, body, "")
+		await(t, conn, `"granted"`)
+		time.Sleep(2 * settleAfter) // until it is shown on the disk, with what the client said
+		conn.Close()
+	}
+	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+}
