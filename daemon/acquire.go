@@ -89,22 +89,56 @@ func (d *Daemon) Acquire(ctx context.Context, req Request) (*Hold, error) {
 	if err := d.validate(&req); err != nil {
 		return nil, err
 	}
-	for {
-		lk, err := d.lock(ctx, req)
-		if err != nil {
-			return nil, err
-		}
-		w, err := lk.enqueue(req)
-		if err == nil {
-			var h *Hold
-			if h, err = lk.await(ctx, w); err == nil {
-				return h, nil
+	for try := 0; ; try++ {
+		if try > 1 { // the directory may be of two minds
+			select {
+			case <-time.After(d.retry()):
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
 			}
 		}
+		h, err := d.acquireOnce(ctx, req)
 		if !errors.Is(err, errSuperseded) {
-			return nil, err
+			return h, err
 		}
+	}
+}
+
+func (d *Daemon) acquireOnce(ctx context.Context, req Request) (*Hold, error) {
+	lk, err := d.find(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	var h *Hold
+	w, err := lk.enqueue(req)
+	if err == nil {
+		h, err = lk.await(ctx, w)
+	}
+	if errors.Is(err, errSuperseded) {
 		d.dir.forget(lk.entry)
+	}
+	return h, err
+}
+
+// find is lock for a client, who does not wait for a device that hangs. What
+// the client leaves behind ends with its IO, for which closing the device waits.
+func (d *Daemon) find(ctx context.Context, req Request) (*lock, error) {
+	type found struct {
+		lk  *lock
+		err error
+	}
+	out := make(chan found, 1)
+	go func() {
+		lk, err := d.lock(ctx, req)
+		out <- found{lk, err}
+	}()
+	select {
+	case f := <-out:
+		return f.lk, f.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-d.mem.lost:
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
 	}
 }
 
@@ -118,24 +152,31 @@ func (d *Daemon) validate(req *Request) error {
 	if req.PID < 0 || req.PID > 1<<31-1 {
 		return fmt.Errorf("%w: pid %d, want 0 to 2147483647", ErrInvalid, req.PID)
 	}
+	if req.Mode > layout.Shared {
+		return fmt.Errorf("%w: %v", ErrInvalid, req.Mode)
+	}
 	req.Command = layout.TruncateCommand(req.Command)
 	return nil
 }
 
 // await waits for a client's turn.
 func (lk *lock) await(ctx context.Context, w *waiter) (*Hold, error) {
+	var err error
 	select {
 	case r := <-w.result:
 		return r.hold, r.err
 	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-lk.d.mem.lost: // the driver may wait for IO that hangs
+		err = fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
 	}
 	if lk.withdraw(w) {
-		return nil, context.Cause(ctx)
+		return nil, err
 	}
 	// Served in the very moment: the hold is given back.
 	r := <-w.result
 	if r.hold != nil {
 		_ = r.hold.Release()
 	}
-	return nil, context.Cause(ctx)
+	return nil, err
 }

@@ -22,6 +22,7 @@ type cluster struct {
 }
 
 func newCluster(t *testing.T, hosts, locks int) *cluster {
+	t.Parallel() // much of a test is waiting
 	g := layout.Geometry{Stride: 512, Hosts: hosts, Locks: locks}
 	c := &cluster{t: t, sb: layout.Superblock{
 		UUID: layout.UUID{1, 2, 3}, Name: "test", Geometry: g, Lease: 2 * time.Second,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,36 +43,42 @@ type scan struct {
 
 func (dir *directory) scan() (*scan, error) {
 	g := dir.space.Geometry
-	buf := pool.Get(g.Locks * g.Stride)
-	defer pool.Put(buf)
-	errs, err := readRecords(dir.dev, buf, g.Entry(1), g.Stride)
+	s := &scan{}
+	err := scanRecords(dir.dev, g.Entry(1), g.Stride, g.Locks, func(i int, sector []byte, err error) error {
+		var e layout.Entry
+		if err == nil {
+			e, err = dir.space.DecodeEntry(sector, i+1)
+		}
+		switch {
+		case err == nil:
+			s.entries = append(s.entries, e)
+		case s.damaged == nil:
+			s.damaged = err
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the lock directory: %w", err)
 	}
-	s := &scan{}
-	for i := range g.Locks {
-		err := errs[i]
-		var e layout.Entry
-		if err == nil {
-			e, err = dir.space.DecodeEntry(buf[i*g.Stride:(i+1)*g.Stride], i+1)
-		}
-		if err != nil {
-			if s.damaged == nil {
-				s.damaged = err
-			}
-			continue
-		}
-		s.entries = append(s.entries, e)
-	}
 	dir.remember(s)
 	return s, nil
+}
+
+// find looks a name up in this very scan. What the directory remembers may be
+// of another one, begun before.
+func (s *scan) find(name string) (layout.Entry, bool) {
+	i := slices.IndexFunc(s.entries, func(e layout.Entry) bool { return e.Name == name })
+	if i < 0 {
+		return layout.Entry{}, false
+	}
+	return s.entries[i], true
 }
 
 func (dir *directory) remember(s *scan) {
 	dir.mu.Lock()
 	defer dir.mu.Unlock()
 	clear(dir.entries)
-	for _, e := range s.entries {
+	for _, e := range slices.Backward(s.entries) { // the first counts, as in find
 		if !e.Free() {
 			dir.entries[e.Name] = e
 		}
@@ -118,13 +125,8 @@ func (dir *directory) lookup(name string) (layout.Entry, error) {
 	if err != nil {
 		return layout.Entry{}, err
 	}
-	if e, ok := dir.remembered(name); ok {
+	if e, ok := s.find(name); ok {
 		return e, nil
-	}
-	// The name may be in what cannot be read; made anew elsewhere, two hosts
-	// could hold it at once.
-	if s.damaged != nil {
-		return layout.Entry{}, fmt.Errorf("%w: lock %q is not in its readable part: %w", ErrDamaged, name, s.damaged)
 	}
 	return layout.Entry{}, errNoEntry
 }
@@ -143,7 +145,11 @@ func (d *Daemon) lock(ctx context.Context, req Request) (*lock, error) {
 	if req.Permits != 0 && req.Permits != e.Permits {
 		return nil, fmt.Errorf("%w: lock %q has %d, asked for %d", ErrPermits, req.Name, e.Permits, req.Permits)
 	}
-	return d.attach(e)
+	lk, err := d.attach(e)
+	if errors.Is(err, errSuperseded) {
+		d.dir.forget(e)
+	}
+	return lk, err
 }
 
 // create makes a lock, under the lock that guards the directory.
@@ -172,11 +178,13 @@ func (d *Daemon) createGuarded(name string, permits int) (layout.Entry, error) {
 	if err != nil {
 		return layout.Entry{}, err
 	}
-	if e, ok := d.dir.remembered(name); ok {
+	if e, ok := s.find(name); ok {
 		return e, nil // somebody was faster
 	}
+	// The name may be in what cannot be read; made anew elsewhere, two hosts
+	// could hold it at once. Nobody is writing the entry now: it is damaged.
 	if s.damaged != nil {
-		return layout.Entry{}, fmt.Errorf("%w: no lock is created beside what cannot be read: %w", ErrDamaged, s.damaged)
+		return layout.Entry{}, fmt.Errorf("%w: lock %q is not in its readable part: %w", ErrDamaged, name, s.damaged)
 	}
 	e := layout.Entry{Name: name, Permits: permits, Creation: bakery.ClockNumber(time.Now(), d.sb.Formatted)}
 	for _, o := range s.entries {
@@ -188,28 +196,51 @@ func (d *Daemon) createGuarded(name string, permits int) (layout.Entry, error) {
 	if e.Lock == 0 {
 		return e, fmt.Errorf("%w: all %d entries are taken, no room for lock %q", ErrFull, d.sb.Geometry.Locks, name)
 	}
-	if ok, _ := d.mem.mayWrite(); !ok {
-		return e, fmt.Errorf("create lock %q: %w: the lease is running out", name, ErrUnavailable)
-	}
-	buf := pool.Get(d.sb.Geometry.Stride)
-	defer pool.Put(buf)
-	if err := d.sb.Space().EncodeEntry(buf, e); err != nil {
+	if err := d.writeEntry(e); err != nil {
 		return e, err
-	}
-	if err := d.dev.Write(buf, d.sb.Geometry.Entry(e.Lock)); err != nil {
-		return e, fmt.Errorf("write the directory entry of lock %q: %w", name, err)
 	}
 	d.dir.add(e)
 	d.log.Info("lock created", "lock", name, "number", e.Lock, "permits", permits)
 	return e, nil
 }
 
-// attach returns the driver of a directory entry's lock, a new one if need be.
+// entryTries is how often the write of an entry is tried.
+const entryTries = 10
+
+// writeEntry writes an entry. A write that failed may have left half of it,
+// beside which nobody could make a lock any more: so it is repeated.
+func (d *Daemon) writeEntry(e layout.Entry) (err error) {
+	buf := pool.Get(d.sb.Geometry.Stride)
+	defer pool.Put(buf)
+	if err := d.sb.Space().EncodeEntry(buf, e); err != nil {
+		return err
+	}
+	for range entryTries {
+		if ok, _ := d.mem.mayWrite(); !ok {
+			return fmt.Errorf("create lock %q: %w: the lease is running out", e.Name, ErrUnavailable)
+		}
+		if err = d.dev.Write(buf, d.sb.Geometry.Entry(e.Lock)); err == nil {
+			return nil
+		}
+		d.log.Warn("writing a directory entry failed, retrying", "lock", e.Name, "err", err)
+		select {
+		case <-time.After(d.retry()):
+		case <-d.mem.lost:
+		}
+	}
+	return fmt.Errorf("write the directory entry of lock %q: %w", e.Name, err)
+}
+
+// attach returns the driver of a directory entry's lock, a new one if need be,
+// or errSuperseded if the entry is older than one that is in use.
 func (d *Daemon) attach(e layout.Entry) (*lock, error) {
 	for {
 		lk, err := d.attachOnce(e)
 		if err != nil || lk.entry == e {
 			return lk, err
+		}
+		if lk.entry.Creation > e.Creation {
+			return nil, errSuperseded
 		}
 		// Another entry had its slots until now. Two must not write one slot.
 		lk.shut(errSuperseded)
@@ -234,9 +265,14 @@ func (d *Daemon) attachOnce(e layout.Entry) (*lock, error) {
 	id := d.mem.id()
 	lk := &lock{
 		d: d, entry: e, wake: make(chan struct{}, 1), done: make(chan struct{}),
-		m:    bakery.New(bakery.Config{Host: id, Incarnation: d.mem.incarnation(), Creation: e.Creation, Permits: e.Permits}),
+		m: bakery.New(bakery.Config{
+			Host: id, Incarnation: d.mem.incarnation(), Creation: e.Creation,
+			Permits: max(e.Permits, 1), // a removed lock, whose slot is to be healed, has none
+			Clock:   bakery.ClockNumber(time.Now(), d.sb.Formatted),
+		}),
 		area: newArea(d.dev, d.sb.Space(), e.Lock, id),
 	}
+	_, lk.news = d.mem.leaseLeft()
 	d.locks[e.Lock] = lk
 	d.drivers.Go(lk.drive)
 	return lk, nil

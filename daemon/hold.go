@@ -33,7 +33,7 @@ func (lk *lock) hold(before uint64) error {
 		if lk.holders() == 0 {
 			break
 		}
-		lk.letGo() // who shared the lock with those who stay
+		lk.passedOn() // who shared the lock with those who stay
 		lk.refuseTries()
 		lk.told(0)
 		if err := t.wait(); err != nil {
@@ -67,13 +67,13 @@ func (t *tenure) next() (bool, error) {
 		t.row = 0
 	}
 	if ok, _ := lk.d.mem.mayWrite(); !ok {
-		return false, lk.persist("", func() error { return nil }) // until renewed, or lost
+		return true, lk.persist("", func() error { return nil }) // until renewed, or lost
 	}
 	if lk.grant(w, lk.m.Token().Grant(t.grants)) {
 		t.grants++
 		t.row++
 		t.settle.Reset(settleAfter)
-		lk.letGo() // the one before
+		lk.passedOn() // from the one before
 	}
 	return true, nil
 }
@@ -113,10 +113,24 @@ func (lk *lock) holders() int {
 	return len(lk.holds)
 }
 
+// passedOn lets go who released, if the lock still has somebody inside. Who
+// came last may have released as well: then the disk has to have it first.
+func (lk *lock) passedOn() {
+	lk.mu.Lock()
+	defer lk.mu.Unlock()
+	if len(lk.holds) > 0 {
+		lk.freed()
+	}
+}
+
 // letGo tells those who released that others can have the lock.
 func (lk *lock) letGo() {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
+	lk.freed()
+}
+
+func (lk *lock) freed() {
 	for _, h := range lk.leaving {
 		close(h.released)
 	}

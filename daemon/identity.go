@@ -103,30 +103,35 @@ func (id *identity) release() {
 	id.files = nil
 }
 
-// leftFile keeps the incarnation that last left this lockspace in good time:
-// who knows it may take its id again without waiting for late writes.
-func (id *identity) leftFile() string { return filepath.Join(id.state, id.uuid.String()+".left") }
+// leftFile keeps the incarnation that last left a host id of this lockspace in
+// good time: who knows it may take the id again without waiting for late writes.
+func (id *identity) leftFile(host string) string {
+	return filepath.Join(id.state, fmt.Sprintf("%s-%s.left", id.uuid, host))
+}
 
-func (id *identity) left() uint64 {
-	b, err := os.ReadFile(id.leftFile())
-	if err != nil {
-		return 0
+func (id *identity) left() (incarnations []uint64) {
+	paths, _ := filepath.Glob(id.leftFile("*"))
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		if n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 16, 64); err == nil {
+			incarnations = append(incarnations, n)
+		}
 	}
-	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 16, 64)
-	if err != nil {
-		return 0
-	}
-	return n
+	return incarnations
 }
 
 // keepLeft fails silently: without the file the next join takes longer.
-func (id *identity) keepLeft(incarnation uint64) {
+func (id *identity) keepLeft(host int, incarnation uint64) {
 	if incarnation == 0 {
 		return
 	}
-	tmp := fmt.Sprintf("%s.%d", id.leftFile(), os.Getpid())
+	path := id.leftFile(strconv.Itoa(host))
+	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if os.WriteFile(tmp, fmt.Appendf(nil, "%016x\n", incarnation), 0o600) == nil {
-		_ = os.Rename(tmp, id.leftFile())
+		_ = os.Rename(tmp, path)
 	}
 }
 

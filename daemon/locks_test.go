@@ -263,22 +263,26 @@ func TestReformatLosesTheLease(t *testing.T) {
 // TestOwnerHealsItsSlot: a bad sector holds the others up until its owner,
 // who may do nothing on the lock at all, has rewritten it.
 func TestOwnerHealsItsSlot(t *testing.T) {
-	for _, used := range []bool{true, false} {
-		c := newCluster(t, 8, 2)
-		a, b := c.host(1), c.host(2)
-		if used {
-			require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		}
-		before := acquire(t, b, Request{Name: "x"})
-		require.NoError(t, before.Release())
-		dev, junk := c.disk.Open(), blockdev.Alloc(512)
-		junk[7] = 7
-		require.NoError(t, dev.Write(junk, c.sb.Geometry.Slot(1, 1)))
-		h := acquire(t, b, Request{Name: "x"})
-		require.Greater(t, h.Token(), before.Token())
-		require.NoError(t, h.Release())
+	for name, used := range map[string]bool{"in use": true, "not in use": false} {
+		t.Run(name, func(t *testing.T) { ownerHealsItsSlot(t, used) })
+	}
+}
+
+func ownerHealsItsSlot(t *testing.T, used bool) {
+	c := newCluster(t, 8, 2)
+	a, b := c.host(1), c.host(2)
+	if used {
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 	}
+	before := acquire(t, b, Request{Name: "x"})
+	require.NoError(t, before.Release())
+	dev, junk := c.disk.Open(), blockdev.Alloc(512)
+	junk[7] = 7
+	require.NoError(t, dev.Write(junk, c.sb.Geometry.Slot(1, 1)))
+	h := acquire(t, b, Request{Name: "x"})
+	require.Greater(t, h.Token(), before.Token())
+	require.NoError(t, h.Release())
+	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 }
 
 func TestCloseWaitsForHolders(t *testing.T) {

@@ -94,7 +94,7 @@ func (mb *member) carryOut(actions []lease.Action) {
 		case lease.Refused:
 			mb.end(a.Reason, false)
 		case lease.Left:
-			mb.ids.keepLeft(a.Incarnation)
+			mb.ids.keepLeft(mb.m.ID(), a.Incarnation)
 			mb.end(nil, false)
 		}
 	}

@@ -28,7 +28,6 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 	t := time.NewTimer(pollPause(time.Since(began), lk.area.latency, a.Rank))
 	defer t.Stop()
 	for {
-		_, changed := lk.d.mem.known()
 		select {
 		case <-lk.d.mem.lost:
 			return a, ErrLost
@@ -38,7 +37,8 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 				return lk.m.Recheck(), nil
 			}
 			continue
-		case <-changed:
+		case <-lk.news: // also of what came while the device was read
+			_, lk.news = lk.d.mem.leaseLeft()
 			if !lk.learn() {
 				continue
 			}

@@ -20,9 +20,10 @@ type lock struct {
 
 	done chan struct{} // closed when the driver has ended
 
-	readAt   time.Duration // when the last read of all slots was begun; the driver's alone
-	judgedAt time.Duration // by which host table they were last judged; the driver's alone
-	warn     limiter       // the driver's alone
+	readAt   time.Duration   // when the last read of all slots was begun; the driver's alone
+	judgedAt time.Duration   // by which host table they were last judged; the driver's alone
+	news     <-chan struct{} // closed when there is more to learn of the hosts; the driver's alone
+	warn     limiter         // the driver's alone
 
 	mu      sync.Mutex // guards the rest
 	queue   []*waiter

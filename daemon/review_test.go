@@ -169,20 +169,26 @@ func acquireEntry(t *testing.T, c *cluster, d *Daemon, name string, want int) in
 // TestEntryBeingWrittenIsNotDamage: what cannot be read because another host is writing it is read again.
 func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
 	c := newCluster(t, 8, 4)
-	a, f := c.faultyHost(1)
-	b := c.host(2)
-	at := c.sb.Geometry.Entry(1)
-	torn := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, Flicker: 40, Delay: 5 * time.Millisecond})
-	made := make(chan result, 1)
-	go func() {
-		h, err := a.Acquire(t.Context(), Request{Name: "x"})
-		made <- result{h, err}
-	}()
-	<-torn.Hit()
-	h, err := b.Acquire(t.Context(), Request{Name: "y"})
+	a, b := c.host(1), c.host(2)
+	lk, err := a.attach(directoryEntry)
 	require.NoError(t, err)
+	w, err := lk.enqueue(Request{})
+	require.NoError(t, err)
+	guard, err := lk.await(t.Context(), w)
+	require.NoError(t, err)
+	c.spoil(c.sb.Geometry.Entry(1)) // half written
+	asked := make(chan result, 1)
+	go func() {
+		h, err := b.Acquire(t.Context(), Request{Name: "y"})
+		asked <- result{h, err}
+	}()
+	require.Eventually(t, func() bool { return c.slot(0, 2).Phase != layout.Idle || len(asked) > 0 }, generous, time.Millisecond)
+	none(t, asked)
+	c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
+	require.NoError(t, guard.Release())
+	h := got(t, asked)
+	require.Equal(t, 2, h.lk.entry.Lock)
 	require.NoError(t, h.Release())
-	require.NoError(t, got(t, made).Release())
 }
 
 // TestEntryIsWrittenAgain: a write of the directory that failed half way is repeated; left as it is it would keep

@@ -50,6 +50,9 @@ func (d *Daemon) state() string {
 
 // silent adds for how long a host has not been seen to renew.
 func (h *HostReport) silent(hosts []lease.Host) {
+	if h.ID > len(hosts) {
+		return // the device was formatted anew, for more hosts
+	}
 	k := hosts[h.ID-1]
 	if k.Incarnation != h.Incarnation || k.Gone {
 		return

@@ -36,7 +36,7 @@ func (s scenario) world() *world {
 	cfgs := append([]Config(nil), s.hosts...)
 	if s.known {
 		for i := range cfgs {
-			cfgs[i].Left = s.disk.Incarnation
+			cfgs[i].Left = []uint64{s.disk.Incarnation}
 		}
 	}
 	w := newWorld(1, cfgs...)

@@ -1,7 +1,9 @@
 package lease
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -26,7 +28,7 @@ func (m *Machine) look(records []Record) {
 	case r.Virgin():
 		m.claim(r)
 	case r.State == layout.StateLeft:
-		if r.Incarnation != m.cfg.Left && m.mutation != shortLeft {
+		if !m.knownLeft(r) && m.mutation != shortLeft {
 			m.long = true
 		}
 		m.claim(r)
@@ -108,26 +110,28 @@ func (m *Machine) another() {
 	m.phase, m.timer = looking, m.now
 }
 
-// choose returns the free id to claim: the lowest that this machine left, else the lowest that was never used,
-// else the lowest that another machine left; 0 if there is none. A dead host's id is not free: a write of the dead
+// knownLeft says whether this machine has seen the incarnation of a record leave in good time.
+func (m *Machine) knownLeft(r Record) bool { return slices.Contains(m.cfg.Left, r.Incarnation) }
+
+// choose returns the free id to claim: the lowest that this machine left, those before all that take the short
+// claim, else the lowest that was never used, else the lowest that another machine left; 0 if there is none. A dead host's id is not free: a write of the dead
 // one that is still under way would land in the slots of its successor.
 func (m *Machine) choose(records []Record) int {
-	var virgin, left int
+	var own, virgin, left int
 	for i, r := range records {
 		switch {
 		case m.tried[i] || r.Err != nil:
-		case r.State == layout.StateLeft && r.MachineID == m.cfg.Self.MachineID:
+		case r.State == layout.StateLeft && m.knownLeft(r):
 			return i + 1
-		case r.Virgin() && virgin == 0:
-			virgin = i + 1
-		case r.State == layout.StateLeft && left == 0:
-			left = i + 1
+		case r.State == layout.StateLeft && r.MachineID == m.cfg.Self.MachineID:
+			own = cmp.Or(own, i+1)
+		case r.Virgin():
+			virgin = cmp.Or(virgin, i+1)
+		case r.State == layout.StateLeft:
+			left = cmp.Or(left, i+1)
 		}
 	}
-	if virgin != 0 {
-		return virgin
-	}
-	return left
+	return cmp.Or(own, virgin, left)
 }
 
 // mine says whether a record was written by this machine.

@@ -44,7 +44,7 @@ func TestJoinFree(t *testing.T) {
 		{"left, another is known", layout.StateLeft, 8, times.LongWait()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Config{ID: 2, Left: c.left})
+			r := newRig(t, Config{ID: 2, Left: []uint64{5, c.left, 6}})
 			if c.state != layout.StateVirgin {
 				r.set(2, c.state, 1, 7, 40)
 			}
@@ -209,6 +209,16 @@ func TestJoinAuto(t *testing.T) {
 			require.Equal(t, c.want, want[Write](r).Record.ID)
 		})
 	}
+	t.Run("known to have left", func(t *testing.T) {
+		r := newRig(t, Config{Left: []uint64{9, 8}})
+		r.set(1, layout.StateLeft, 1, 7, 1)
+		r.set(2, layout.StateLive, 1, 9, 1)
+		r.set(3, layout.StateLeft, 1, 8, 1)
+		r.start()
+		r.read(0)
+		require.Equal(t, 3, want[Write](r).Record.ID)
+		require.Equal(t, times.ShortWait(), r.join())
+	})
 	t.Run("full", func(t *testing.T) {
 		r := newRig(t, Config{})
 		for id := 1; id <= 4; id++ {

@@ -112,8 +112,9 @@ type Config struct {
 	// Incarnation returns a number not used before by any host: random in the daemon.
 	Incarnation func() uint64
 
-	// Left is the incarnation of the last [Left] on this machine and lockspace, or 0 if not known.
-	Left uint64
+	// Left are the incarnations that [Left] named on this machine and lockspace, as far as known: of each id the
+	// last one.
+	Left []uint64
 }
 
 // Record is what one read told of one host record.

@@ -224,7 +224,7 @@ func TestReady(t *testing.T) {
 		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Config{ID: 4, Left: 6})
+			r := newRig(t, Config{ID: 4, Left: []uint64{6}})
 			c.set(r)
 			r.start()
 			r.read(0)

@@ -28,7 +28,7 @@ type simHost struct {
 	name    string
 	machine byte
 	boots   byte
-	left    uint64 // as kept in its state file
+	left    []uint64 // by id, as kept in its state files
 	m       *Machine
 	life    int // events of earlier lives are void
 	paused  time.Duration
@@ -85,6 +85,9 @@ func (s *sim) start(h *simHost, mu mutation) {
 		id = len(s.disk)
 	}
 	h.life++
+	if h.left == nil {
+		h.left = make([]uint64, len(s.disk))
+	}
 	h.m = mustNew(Config{
 		ID: id, Hosts: len(s.disk), Times: s.times, Left: h.left,
 		Self: layout.HostRecord{Name: h.name, MachineID: machineID(h.machine), BootID: [16]byte{h.machine, h.boots}},
@@ -134,7 +137,9 @@ func (s *sim) carry(h *simHost, actions []Action) {
 		case Renewed:
 			s.renewed++
 		case Left:
-			h.left = a.Incarnation
+			if a.Incarnation != 0 {
+				h.left[h.m.ID()-1] = a.Incarnation
+			}
 			s.note(h, "left %d", a.Incarnation)
 		case Lost:
 			s.note(h, "lost: %v", a.Reason)
