@@ -155,8 +155,9 @@ func (d *Daemon) Close(ctx context.Context) error {
 		d.drivers.Wait()
 		d.mem.leave()
 		d.mem.io.Wait()
+		err := d.dev.Close() // waits for all other IO
 		d.mem.ids.release()
-		left <- d.dev.Close()
+		left <- err
 	}()
 	select {
 	case err := <-left:

@@ -5,16 +5,18 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -85,7 +87,6 @@ func TestClientsThatVanish(t *testing.T) {
 	a, b := c.host(1), c.host(2)
 	pa, pb := serveSocket(t, a).path, serveSocket(t, b).path
 	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-	before := runtime.NumGoroutine()
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -122,8 +123,28 @@ func TestClientsThatVanish(t *testing.T) {
 			require.NoError(t, h.Release())
 		})
 	}
-	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, generous, 10*time.Millisecond,
-		"goroutines: %d before", before)
+	for _, d := range []*Daemon{a, b} {
+		lk, err := d.attach(c.entry(1))
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			lk.mu.Lock()
+			defer lk.mu.Unlock()
+			return len(lk.queue)+len(lk.holds)+len(lk.leaving) == 0
+		}, generous, time.Millisecond)
+	}
+}
+
+// TestGrantAfterTheEndIsNotTold: the process may stand still between a grant and telling the client of it.
+func TestGrantAfterTheEndIsNotTold(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	d, f := c.faultyHost(1)
+	h := acquire(t, d, Request{Name: "x"})
+	f.Inject(blockdev.Fault{Err: unix.EIO})
+	<-d.Lost()
+	w := httptest.NewRecorder()
+	NewServer(d).serveHold(t.Context(), &stream{w: w}, h, lockRequest{Name: "x"})
+	require.NotContains(t, w.Body.String(), "granted")
+	require.Contains(t, w.Body.String(), "unavailable")
 }
 
 // TestHostileRequests: nothing that a client says makes more of it than an error.

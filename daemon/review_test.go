@@ -2,7 +2,11 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,6 +48,15 @@ func (c *cluster) write(off int64, encode func(buf []byte) error) {
 func (c *cluster) writeEntry(e layout.Entry) {
 	c.t.Helper()
 	c.write(c.sb.Geometry.Entry(e.Lock), func(buf []byte) error { return c.sb.Space().EncodeEntry(buf, e) })
+}
+
+func (c *cluster) entry(lock int) layout.Entry {
+	c.t.Helper()
+	buf := blockdev.Alloc(c.sb.Geometry.Stride)
+	require.NoError(c.t, c.disk.Open().Read(buf, c.sb.Geometry.Entry(lock)))
+	e, err := c.sb.Space().DecodeEntry(buf, lock)
+	require.NoError(c.t, err)
+	return e
 }
 
 func (c *cluster) slot(lock, host int) layout.Slot {
@@ -339,4 +352,152 @@ func TestWaitingDoesNotSpin(t *testing.T) {
 	idle := dev.reads.Load() - before
 	t.Logf("idle: %d reads in %v", idle, wait)
 	require.Less(t, idle, int64(40))
+}
+
+// TestCloseDuringAttempts: whoever comes while the daemon closes is served or told.
+func TestCloseDuringAttempts(t *testing.T) {
+	c := newCluster(t, 8, 8)
+	other := c.host(1)
+	state := t.TempDir()
+	for range 10 {
+		d := c.unjoined(2, func(cfg *Config) { cfg.StateDir = state })
+		require.NoError(t, d.Join(t.Context()))
+		var wg sync.WaitGroup
+		for i := range 12 {
+			wg.Go(func() {
+				for n := 0; ; n++ {
+					h, err := d.Acquire(t.Context(), Request{Name: fmt.Sprint((i + n) % 4), Mode: layout.Mode(n % 2)})
+					if err != nil {
+						if !errors.Is(err, ErrUnavailable) {
+							t.Error(err)
+						}
+						return
+					}
+					if !assertNoError(t, h.Release()) {
+						return
+					}
+				}
+			})
+		}
+		require.NoError(t, acquire(t, other, Request{Name: "0"}).Release())
+		ctx, cancel := context.WithTimeout(t.Context(), generous)
+		require.NoError(t, d.Close(ctx))
+		cancel()
+		within(t, "telling everybody", wg.Wait)
+	}
+}
+
+// TestExclusionOnABadDisk: slots that are torn while they are written, reads that fail or return garbage, and writes
+// that fail half way cost time and nothing else.
+func TestExclusionOnABadDisk(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	c.sb.Lease = 10 * time.Second
+	for copy := range 2 {
+		c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
+	}
+	var (
+		mu               sync.Mutex
+		writers, readers int
+		last             layout.Ticket
+		wg               sync.WaitGroup
+		end              = time.Now().Add(4 * time.Second)
+		served           atomic.Int64
+	)
+	for id := 1; id <= 3; id++ {
+		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
+		d := c.host(id, through(f))
+		t.Cleanup(f.Heal)
+		from := c.sb.Geometry.Slot(0, 1)
+		for _, fault := range []blockdev.Fault{
+			{Op: blockdev.OpWrite, Chance: 0.3, Flicker: 3, Delay: 100 * time.Microsecond},
+			{Op: blockdev.OpRead, Chance: 0.02, Returns: blockdev.Garbage},
+			{Op: blockdev.OpRead, Chance: 0.02, Err: unix.EIO},
+			{Op: blockdev.OpRead, Chance: 0.005, Err: unix.ETIMEDOUT},
+			{Op: blockdev.OpWrite, Chance: 0.005, Err: unix.EIO, Landed: 100},
+			{Op: blockdev.OpWrite, Chance: 0.005, Err: unix.EIO, Landed: blockdev.All},
+		} {
+			fault.From, fault.To = from, c.sb.Geometry.Size()
+			f.Inject(fault)
+		}
+		for range 3 {
+			wg.Go(func() {
+				for n := 0; time.Now().Before(end); n++ {
+					req := Request{Name: "x"}
+					if n%3 == 0 {
+						req.Mode = layout.Shared
+					}
+					h, err := d.Acquire(t.Context(), req)
+					if !assertNoError(t, err) {
+						return
+					}
+					mu.Lock()
+					if writers > 0 || readers > 0 && req.Mode == layout.Exclusive {
+						t.Errorf("%v beside %d writers and %d readers", req.Mode, writers, readers)
+					}
+					if req.Mode == layout.Exclusive {
+						writers++
+						if h.Token() <= last {
+							t.Errorf("token %d after %d", h.Token(), last)
+						}
+						last = h.Token()
+					} else {
+						readers++
+					}
+					mu.Unlock()
+					served.Add(1)
+					runtime.Gosched()
+					mu.Lock()
+					if req.Mode == layout.Exclusive {
+						writers--
+					} else {
+						readers--
+					}
+					mu.Unlock()
+					if !assertNoError(t, h.Release()) {
+						return
+					}
+				}
+			})
+		}
+	}
+	within(t, "letting everybody in", wg.Wait)
+	t.Logf("%d grants", served.Load())
+}
+
+// TestHostileSlots: whatever sound sectors say, nobody panics.
+func TestHostileSlots(t *testing.T) {
+	c := newCluster(t, 8, 8)
+	d := c.host(1)
+	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+	e := c.entry(1)
+	for _, ticket := range []layout.Ticket{0, layout.MakeTicket(layout.MaxNumber, 2), layout.MakeTicket(1, 2)} {
+		for _, creation := range []uint64{0, e.Creation, e.Creation + 1, math.MaxUint64} {
+			for phase := layout.Idle; phase <= layout.Held; phase++ {
+				s := layout.Slot{Lock: 1, Host: 2, Incarnation: 77, Creation: creation, Sequence: math.MaxUint64, Phase: phase, Ticket: ticket}
+				c.write(c.sb.Geometry.Slot(1, 2), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				if h, err := d.Acquire(ctx, Request{Name: "x"}); err == nil {
+					require.NoError(t, h.Release())
+				}
+				cancel()
+			}
+		}
+	}
+	own := c.slot(1, 1)
+	own.Ticket, own.Sequence, own.Creation = layout.MakeTicket(layout.MaxNumber, 1), math.MaxUint64, math.MaxUint64
+	for i, creation := range []uint64{math.MaxUint64, layout.MaxNumber, layout.MaxNumber + 1} {
+		lock := i + 2
+		own.Lock = lock
+		c.write(c.sb.Geometry.Slot(lock, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, own) })
+		c.writeEntry(layout.Entry{Lock: lock, Name: fmt.Sprint("old", i), Permits: layout.MaxHosts, Creation: creation})
+		for _, name := range []string{fmt.Sprint("old", i), fmt.Sprint("new", i)} {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			h, err := d.Acquire(ctx, Request{Name: name})
+			if err == nil {
+				require.NoError(t, h.Release())
+			}
+			t.Log(name, err)
+			cancel()
+		}
+	}
 }

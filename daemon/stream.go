@@ -183,6 +183,10 @@ func (s *Server) acquire(ctx context.Context, st *stream, body lockRequest) (*Ho
 func (s *Server) serveHold(ctx context.Context, st *stream, h *Hold, body lockRequest) {
 	token, mode := h.Token(), h.Mode()
 	left, changed := s.d.mem.leaseLeft()
+	if left <= 0 { // this process stood still since the grant
+		st.fail(fmt.Errorf("%w: %w", ErrUnavailable, ErrLost))
+		return
+	}
 	ms := left.Milliseconds()
 	_ = st.send(event{Event: "granted", Name: body.Name, Mode: &mode, Token: &token, HostID: s.d.HostID(), LeaseMS: &ms})
 	s.log.Debug("lock granted", "lock", body.Name, "token", token, "pid", h.req.PID)
