@@ -29,7 +29,8 @@ func (m *Machine) Attach() Action {
 	return m.read(stepAttach)
 }
 
-// attach learns the own last ticket, which the claim is about to overwrite.
+// attach learns the own last ticket, which the claim is about to overwrite
+// (TOKENS).
 // An unreadable own slot may hide one that nobody else has seen. A creation
 // above ours there is what an incarnation before this one left of a removal
 // that, by the directory as this incarnation read it, did not come about.

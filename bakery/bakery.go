@@ -19,7 +19,8 @@
 //     entered or could enter.
 //   - TOKENS: the token of an exclusive grant is greater than that of every
 //     exclusive grant that ended before it was asked for; with one permit,
-//     than that of every earlier exclusive grant.
+//     than that of every earlier exclusive grant. (How far over slots that are
+//     lost: PROTOCOL.md.)
 //   - CLAIM-FIRST: every slot is read after the own claim is durable.
 //   - READABLE-LOOK: a number is taken only when every slot that is not dead
 //     was readable.
@@ -191,6 +192,7 @@ func (m *Machine) Token() layout.Ticket { return m.mine.Ticket }
 // Mode is the mode of the attempt or hold.
 func (m *Machine) Mode() layout.Mode { return m.mine.Mode }
 
+// write writes all of the slot at once: ticket and phase together (TICKET-FIRST).
 func (m *Machine) write(s step, phase layout.Phase) Action {
 	m.step = s
 	m.mine.Phase = phase

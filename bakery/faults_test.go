@@ -4,9 +4,11 @@ package bakery
 func (w *world) faultMoves(i int, to visit) {
 	ac := &w.actors[i]
 	sec := &w.disk[ac.entry.area][i]
-	if w.crashes > 0 {
+	unknown := bit(!sec.writing && !sec.now.Readable) // already lost, if the host dies
+	if w.crashes > 0 && w.losses >= int(unknown) {
 		c := w.clone(i)
 		c.crashes--
+		c.losses -= int(unknown)
 		n := &c.actors[i]
 		n.crashed, n.act = true, Action{}
 		n.table, n.found, n.sampled = [worldHosts]Host{}, 0, false
@@ -14,9 +16,11 @@ func (w *world) faultMoves(i int, to visit) {
 		c.forget(i)
 		to(c, i, "dies")
 	}
-	if w.corrupt > 0 && !sec.writing && sec.now.Readable {
+	unknown = bit(!ac.m.attached)
+	if w.corrupt > 0 && w.losses >= int(unknown) && !sec.writing && sec.now.Readable {
 		c := w.clone(i)
 		c.corrupt--
+		c.losses -= int(unknown)
 		c.disk[ac.entry.area][i].now = View{}
 		to(c, i, "slot goes bad")
 	}
@@ -92,14 +96,19 @@ func (w *world) deadMoves(i int, to visit) {
 	ac := &w.actors[i]
 	if s := w.disk[ac.entry.area][i]; s.writing {
 		for _, v := range []View{s.next, s.now, {}} {
+			if !v.Readable && w.losses == 0 {
+				continue
+			}
 			c := w.clone(i)
+			c.losses -= int(bit(!v.Readable))
 			c.disk[ac.entry.area][i] = sector{now: v}
 			to(c, i, w.say("last write ends as %v", v))
 		}
 	}
-	if s := w.disk[ac.entry.area][i]; w.corrupt > 0 && !w.calm && !s.writing && s.now.Readable {
+	if s := w.disk[ac.entry.area][i]; w.corrupt > 0 && w.losses > 0 && !w.calm && !s.writing && s.now.Readable {
 		c := w.clone(i)
 		c.corrupt--
+		c.losses--
 		c.disk[ac.entry.area][i].now = View{}
 		to(c, i, "slot goes bad")
 	}

@@ -25,7 +25,7 @@ func (w *world) key(b []byte) []byte {
 			b = appendHost(b, w.hosts[i])
 		}
 	}
-	b = append(b, byte(w.dir.area), byte(w.removes), byte(w.crashes), byte(w.corrupt), byte(w.blind), bit(w.fault != ""))
+	b = append(b, byte(w.dir.area), byte(w.removes), byte(w.crashes), byte(w.corrupt), byte(w.blind), byte(w.losses), bit(w.fault != ""))
 	for _, v := range []uint64{w.dir.creation, w.lastDir, w.areas[0], w.areas[1]} {
 		b = binary.AppendUvarint(b, v)
 	}
@@ -55,6 +55,11 @@ func (ac *actor) key(b []byte, w *world) []byte {
 	}
 	if moot || m.step == stepSuperseded {
 		b = append(b, byte(m.met))
+	}
+	if mu := w.sc.mutate; mu != nil && mu.earlyLook {
+		for _, v := range ac.views[:w.sc.hosts] {
+			b = appendView(b, v)
+		}
 	}
 	switch kind {
 	case Read:

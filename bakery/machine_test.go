@@ -243,9 +243,38 @@ func TestAttach(t *testing.T) {
 	r, _ = attach(View{}, func(c *Config) { c.Clock = 1000 })
 	require.EqualValues(t, 1000+ownSpan, r.m.Mine().Ticket.Number())
 
+	r = newRig(2, 3, nil) // another slot is torn meanwhile: the look makes up for it
+	r.m.attached = false
+	r.views[0], r.views[1] = View{}, View{}
+	require.Equal(t, Poll, r.run(r.m.Acquire(Request{})).Kind)
+	r.show(1, 1<<30, phaseIdle, 0)
+	require.Equal(t, Granted, r.run(r.m.Polled(r.views[0])).Kind)
+	require.EqualValues(t, 1<<30+ownSpan+1, r.m.Token().Number())
+
 	r, a = attach(View{}, func(c *Config) { c.Clock = layout.MaxNumber - 1 })
 	require.Equal(t, Action{Kind: Done, Outcome: Exhausted}, a)
 	require.Zero(t, r.writes)
+}
+
+// What a dead host's unreadable slot may hide is granted once, but anew if a
+// later incarnation came, drew numbers and lost them again.
+func TestHidden(t *testing.T) {
+	r := newRig(2, 3, nil)
+	draw := func() uint64 {
+		require.Equal(t, Granted, r.run(r.m.Acquire(Request{})).Kind)
+		require.Equal(t, Released, r.run(r.m.Release()).Outcome)
+		return r.m.Token().Number()
+	}
+	r.views[0] = View{}
+	r.hosts[0] = Host{Readable: true, Incarnation: 7, Gone: true}
+	require.EqualValues(t, 1+hiddenSpan+1, draw())
+	require.EqualValues(t, 1+hiddenSpan+3, draw(), "claimed with 2 more, numbered with 3")
+	r.hosts[0].Incarnation = 8
+	require.EqualValues(t, 1+hiddenSpan+4+hiddenSpan+1, draw())
+	r.hosts[0].Unsettled = true
+	require.Equal(t, Poll, r.run(r.m.Acquire(Request{})).Kind, "an earlier incarnation may still be up")
+	r.hosts[0].Unsettled = false
+	require.Equal(t, Granted, r.run(r.m.Polled(View{})).Kind, "what could not be told is asked again")
 }
 
 func TestClockNumber(t *testing.T) {

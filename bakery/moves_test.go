@@ -270,7 +270,9 @@ func (w *world) readMoves(i int, to visit) {
 
 func (w *world) slotsRead(i int) {
 	n := &w.actors[i]
-	n.views = n.got
+	if mu := w.sc.mutate; mu == nil || !mu.earlyLook || n.m.step != stepLook {
+		n.views = n.got
+	}
 	views := n.views[:w.sc.hosts]
 	if mu := w.sc.mutate; mu != nil && mu.views != nil {
 		mu.views(w, n.m, views)
@@ -307,11 +309,19 @@ func (w *world) pollMoves(i int, to visit) {
 // again while another's write is under way may draw numbers without end.
 func (w *world) beyond() bool {
 	for i := range w.sc.hosts {
-		if w.sc.highest > 0 && !w.actors[i].crashed && w.actors[i].m.last%hiddenSpan > w.sc.highest {
+		if w.sc.highest > 0 && !w.actors[i].crashed && beneath(w.actors[i].m.last) > w.sc.highest {
 			return true
 		}
 	}
 	return false
+}
+
+// beneath takes the spans off a number.
+func beneath(n uint64) uint64 {
+	for n >= ownSpan {
+		n -= ownSpan
+	}
+	return n % (hiddenSpan - ownSpan)
 }
 
 // final tells whether everybody has done what there was to do.

@@ -11,6 +11,7 @@ import (
 type mutation struct {
 	splitWrite bool // a number is written after the flag that goes with it
 	staleHosts bool // host records are those from before the slots were read
+	earlyLook  bool // the slots are read before the claim is written
 
 	views     func(w *world, m *Machine, views []View)                        // changes what a read shows
 	event     func(w *world, m *Machine, report func(*Machine) Action) Action // stands before every event
@@ -76,6 +77,8 @@ var mutations = []struct {
 				}
 			})
 		}}},
+	{"CLAIM-FIRST: the look comes before the claim", "EXCLUSION", twoByTwo,
+		&mutation{earlyLook: true}},
 	{"the fast path does not compare numbers", "TOKENS", twoByTwo,
 		instead(stepLook, stepNumber, func(m *Machine, was Machine) bool {
 			_, ok := admitted(m, was)
@@ -138,18 +141,6 @@ var mutations = []struct {
 				m.peers[i].hidden, m.peers[i].hider = 1, uint64(i+1)
 			}
 			return report(m)
-		}}},
-	{"what a dead host hides is not judged anew after it came back", "TOKENS",
-		with(twoByTwo, func(sc *scenario) { sc.settles, sc.crashes, sc.rejoin = 0, 2, true }),
-		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
-			before := append([]peer(nil), m.peers...)
-			a := report(m)
-			for i, p := range before {
-				if p.hidden != 0 {
-					m.peers[i].hidden = p.hidden
-				}
-			}
-			return a
 		}}},
 	{"the own slot is rewritten without its ticket", "TOKENS",
 		with(twoByTwo, func(sc *scenario) { sc.settles, sc.crashes, sc.rejoin, sc.heals = 0, 1, true, 2 }),

@@ -16,9 +16,11 @@ type peer struct {
 // use the numbers up.
 const hiddenSpan = 1 << 24
 
-// ownSpan is the same for a host whose own slot is found unreadable as it
-// comes back: less, so that what it draws then is within what others grant.
-const ownSpan = hiddenSpan / 2
+// ownSpan is the same for a host that comes back and finds its own slot
+// unreadable. It is less by a second of clock: what the host draws then, and
+// dies with, stays within what others grant it; and more than that passes
+// before one who drew above a hiddenSpan can die, come back and need this.
+const ownSpan = hiddenSpan - 1<<12
 
 // standing is what a slot means for the host that read it.
 type standing uint8

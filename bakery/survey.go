@@ -20,9 +20,10 @@ func (t *tally) add(mode layout.Mode) {
 	}
 }
 
-// admits tells whether a host may enter in a mode with t before it. Shared
-// and exclusive exclude each other whatever the number of permits: counting
-// "fewer than k in conflict" over both would let a reader in beside a writer.
+// admits tells whether a host may enter in a mode with t before it: EXCLUSION
+// and ORDER rest on this and on who is counted in t. Shared and exclusive
+// exclude each other whatever the number of permits: counting "fewer than k in
+// conflict" over both would let a reader in beside a writer.
 func (t tally) admits(mode layout.Mode, permits int) bool {
 	if t.blocked > 0 || t.exclusive > 0 && mode == layout.Shared {
 		return false
@@ -103,7 +104,7 @@ func (s *survey) count(host int, o Slot, mode layout.Mode) {
 
 // hidden is the bound on what the unreadable slots of dead hosts may hide, all
 // others having been read. Such a slot no longer changes, unless a later
-// incarnation came and died in its turn.
+// incarnation came and died in its turn (TOKENS).
 func (m *Machine) hidden(fresh []Host, highest uint64) uint64 {
 	bound := highest
 	for i := range m.views {

@@ -94,6 +94,10 @@ type world struct {
 
 	removes, crashes, corrupt, blind int
 
+	// Slots that may yet become unreadable with nobody left who knows their
+	// ticket. Without a clock, tokens survive one such loss.
+	losses int
+
 	granted layout.Ticket // highest token of an exclusive grant
 	ended   layout.Ticket // the same, of those that have ended
 	fault   string
@@ -112,7 +116,7 @@ type spares struct {
 
 func newWorld(sc *scenario) *world {
 	w := &world{sc: sc, dir: entry{creation: 1}, lastDir: 1, areas: [2]uint64{1, 0},
-		removes: sc.removes, crashes: sc.crashes, corrupt: sc.corrupt, blind: sc.blind, spare: &spares{}}
+		removes: sc.removes, crashes: sc.crashes, corrupt: sc.corrupt, blind: sc.blind, losses: 1, spare: &spares{}}
 	for i := range sc.hosts {
 		w.hosts[i] = Host{Readable: true, Incarnation: uint64(i + 1)}
 		for a := range w.disk {
@@ -218,6 +222,11 @@ func (w *world) write(i int, s Slot) {
 		w.failf("host %d writes into its own write", i+1)
 	}
 	sec.next, sec.writing = View{Slot: s, Readable: true}, true
+	if w.sc.mutate != nil && w.sc.mutate.earlyLook && ac.m.step == stepClaim {
+		for j := range ac.views {
+			ac.views[j] = w.disk[ac.entry.area][j].now
+		}
+	}
 	if w.sc.mutate != nil && w.sc.mutate.splitWrite {
 		// The flag is cleared in one write, the ticket follows in another.
 		if s.Phase == layout.Waiting && !ac.split {

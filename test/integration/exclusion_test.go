@@ -215,7 +215,7 @@ func TestReadersAndWritersMixed(t *testing.T) {
 // wanted. What its host holds stays held until it is back.
 func TestExclusionAcrossCrashes(t *testing.T) {
 	t.Parallel()
-	s := newSpace(t, 512, "--lease", "2s")
+	s := newSpace(t, 512)
 	hosts, hist, c := s.hosts(3), newHistory(), s.counter()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -15,7 +15,7 @@ import (
 )
 
 // patience bounds what a test waits for; nothing that works takes nearly as long.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 var (
 	base    string // directory of all that the tests make

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,6 +22,10 @@ import (
 const (
 	imageSize = 2 << 20
 	guardByte = 0xA5
+
+	// lease is short, for some tests wait for its end, but longer than a disk is
+	// busy with what others write.
+	lease = 5 * time.Second
 )
 
 var spaces atomic.Int32
@@ -59,7 +64,7 @@ func newSpace(t *testing.T, sector int, flags ...string) *space {
 	// Formatting wants zeroes at least where a superblock or its copy may be.
 	s.geo = layout.Geometry{Stride: sector, Hosts: 8, Locks: 16}
 	s.setGuard(max(s.geo.Size(), layout.HeadSize))
-	s.format(append([]string{"--hosts", "8", "--locks", "16", "--lease", "2s"}, flags...)...)
+	s.format(append([]string{"--hosts", "8", "--locks", "16", "--lease", lease.String()}, flags...)...)
 	t.Cleanup(s.check)
 	return s
 }
@@ -159,6 +164,17 @@ func (s *space) dump() func(yield func(dumped) bool) {
 			}
 		}
 	}
+}
+
+// slot is that of a host in a lock as it stands on the disk.
+func (s *space) slot(lock, host int) (found dumped) {
+	s.t.Helper()
+	for d := range s.dump() {
+		if d.Kind == "slot" && *d.Lock == lock && d.Host == host {
+			found = d
+		}
+	}
+	return found
 }
 
 // hostRecord is the record of a host as it stands on the disk.

@@ -1,0 +1,109 @@
+//go:build integration
+
+package integration
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// serverless returns the path of a file that is yet to be made, and forgets at
+// the end what bakeryctl lock --device keeps of it in the directories of root.
+func serverless(t *testing.T) string {
+	dir, err := os.MkdirTemp(base, "create")
+	require.NoError(t, err)
+	path := filepath.Join(dir, "new.img")
+	system := []string{"/run/bakery", "/var/lib/bakery"}
+	missing := map[string]bool{}
+	for _, d := range system {
+		_, err := os.Stat(d)
+		missing[d] = os.IsNotExist(err)
+	}
+	t.Cleanup(func() {
+		out, err := output(plain.bakeryctl, "dump", path, "--json")
+		if err == nil {
+			first, _, _ := strings.Cut(out, "\n")
+			var d dumped
+			require.NoError(t, json.Unmarshal([]byte(first), &d))
+			for _, dir := range system {
+				files, err := filepath.Glob(filepath.Join(dir, d.Record.UUID.String()+"*"))
+				require.NoError(t, err)
+				for _, f := range files {
+					require.NoError(t, os.Remove(f))
+				}
+				if missing[dir] {
+					_ = os.Remove(dir) // unless something else is in it
+				}
+			}
+		}
+		require.NoError(t, os.RemoveAll(dir))
+	})
+	return path
+}
+
+// TestCreateAtOnce: of many processes that make one lockspace and use it at
+// one moment, one makes it and all run.
+func TestCreateAtOnce(t *testing.T) {
+	path := serverless(t)
+	n := filepath.Join(filepath.Dir(path), "n")
+	require.NoError(t, os.WriteFile(n, []byte("0\n"), 0o600))
+	const processes = 10
+	script := `n=$(cat ` + n + `); sleep 0.005; echo $((n + 1)) >` + n + `; echo $BAKERY_TOKEN >>` + n + `.tokens`
+	run := func(count int) time.Duration {
+		t.Helper()
+		began := time.Now()
+		var all []*process
+		for range count {
+			all = append(all, launch(t, filepath.Dir(path), plain.bakeryctl, "lock", "--device", path, "--create", "x", "--", "sh", "-c", script))
+		}
+		for _, p := range all {
+			p.exits(0)
+			require.Empty(t, p.said())
+		}
+		return time.Since(began)
+	}
+	t.Logf("%d at once took %v", processes, run(processes).Round(time.Millisecond))
+	spaces := map[layout.UUID]bool{}
+	out := must(t, plain.bakeryctl, "dump", path, "--json")
+	for line := range strings.Lines(out) {
+		var d dumped
+		require.NoError(t, json.Unmarshal([]byte(line), &d))
+		require.Empty(t, d.Error)
+		switch d.Kind {
+		case "superblock", "copy":
+			spaces[d.Record.UUID] = true
+		case "host":
+			require.Equal(t, layout.StateLeft, d.Record.State)
+		}
+	}
+	require.Len(t, spaces, 1)
+	took := run(1)
+	t.Logf("once more took %v", took.Round(time.Millisecond))
+	require.Less(t, took, 5*time.Second)
+	took = run(3)
+	t.Logf("three more at once took %v", took.Round(time.Millisecond))
+	require.Less(t, took, 5*time.Second)
+	count, err := os.ReadFile(n)
+	require.NoError(t, err)
+	require.Equal(t, "14\n", string(count))
+	tokens, err := os.ReadFile(n + ".tokens")
+	require.NoError(t, err)
+	requireGrowing(t, strings.Fields(string(tokens)))
+	entries, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	for _, e := range entries {
+		ok := e.Name() == "new.img" || strings.HasPrefix(e.Name(), "n") || strings.HasPrefix(e.Name(), "bakeryctl.stderr")
+		require.True(t, ok, "left behind: %s", e.Name())
+	}
+}

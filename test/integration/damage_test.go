@@ -1,0 +1,193 @@
+//go:build integration
+
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// TestReformatUnderARunningDaemon: its lease is lost, its command stopped, and
+// the new lockspace made only after that.
+func TestReformatUnderARunningDaemon(t *testing.T) {
+	bySector(t, func(t *testing.T, sector int) {
+		s := newSpace(t, sector, "--lease", "3s")
+		a, b := s.host(1), s.machine("2")
+		holder := a.take("x")
+		first := holder.entered()
+		waiter := a.take("x")
+		a.queues("x", 1)
+		old := s.uuid
+
+		r := execute(t, plain.bakeryctl, "format", b.dev, "--hosts", "8", "--locks", "16")
+		require.Equal(t, 66, r.code)
+		require.Contains(t, r.stderr, "is using it now")
+		require.Contains(t, r.stderr, "host-"+filepath.Base(a.dev))
+
+		s.format("--force", "--hosts", "8", "--locks", "16", "--lease", "3s")
+		require.False(t, holder.running(), "the command runs on in a lockspace that is gone")
+		holder.exits(75)
+		require.True(t, holder.silent())
+		waiter.exits(69)
+		a.exits(75)
+		require.Contains(t, a.said(), "the lockspace on the device is another one, or gone")
+		require.NotEqual(t, old, s.uuid)
+
+		a.up()
+		b.up()
+		next := b.take("x")
+		require.Greater(t, next.entered(), first)
+		next.letGo()
+		require.Zero(t, a.lock("x", "--", "true").code)
+	})
+}
+
+func TestDeviceTooSmall(t *testing.T) {
+	bySector(t, func(t *testing.T, sector int) {
+		s := newImage(t, sector)
+		r := execute(t, plain.bakeryctl, "format", s.dev, "--hosts", "100", "--locks", "1000")
+		need := layout.Geometry{Stride: sector, Hosts: 100, Locks: 1000}.Size()
+		require.Equal(t, 66, r.code)
+		require.Contains(t, r.stderr, "device is too small")
+		require.Contains(t, r.stderr, "need "+itoa(need)+" bytes")
+		require.Contains(t, r.stderr, "would fit")
+		image, err := os.ReadFile(s.file)
+		require.NoError(t, err)
+		require.Equal(t, strings.Repeat("\x00", imageSize), string(image), "it was written")
+
+		// A lockspace on a device that has shrunk.
+		s.format("--hosts", "8", "--locks", "16", "--lease", "1s")
+		require.NoError(t, os.Truncate(s.file, 16*4096))
+		small := loopOver(t, s.file, sector)
+		h := s.machine("1")
+		h.dev = small
+		h.start()
+		h.exits(66)
+		require.Contains(t, h.said(), "it needs "+itoa(s.geo.Size())+" bytes")
+	})
+}
+
+func TestDamagedSuperblock(t *testing.T) {
+	bySector(t, func(t *testing.T, sector int) {
+		s := newSpace(t, sector)
+		s.damaged = true
+		a := s.host(1)
+		s.damage(s.geo.Superblock(0))
+		require.Zero(t, a.lock("x", "--", "true").code)
+		b := s.host(2)
+		require.Contains(t, b.said(), "superblock is damaged, using its copy")
+		require.Contains(t, b.status().Lockspace.Warnings, "the superblock is damaged, its copy is in use")
+		holder := a.take("x")
+		holder.entered()
+		require.Equal(t, 1, b.lock("-n", "x", "--", "true").code)
+		holder.letGo()
+		b.leave()
+		a.leave()
+		s.damage(s.geo.Superblock(1))
+		b.start()
+		b.exits(66)
+		require.Contains(t, b.said(), "no lockspace on "+b.dev)
+		r := execute(t, plain.bakeryctl, "status", "--device", s.dev)
+		require.Equal(t, 66, r.code)
+		require.Contains(t, r.stderr, "hint: ")
+		require.Equal(t, 66, execute(t, plain.bakeryctl, "dump", s.dev).code)
+		// What is not known to be free is not formatted without force.
+		require.Equal(t, 66, execute(t, plain.bakeryctl, "format", s.dev).code)
+		s.format("--force", "--hosts", "8", "--locks", "16", "--lease", "3s")
+		s.damaged = false
+		a.up()
+		require.Zero(t, a.lock("x", "--", "true").code)
+	})
+}
+
+// TestDamagedSlot of a host that lives: others wait until it has mended it.
+func TestDamagedSlot(t *testing.T) {
+	bySector(t, func(t *testing.T, sector int) {
+		s := newSpace(t, sector)
+		a, b := s.host(1), s.host(2)
+		require.Zero(t, a.lock("idle", "--", "true").code)
+		require.Zero(t, b.lock("unused", "--", "true").code)
+		slot := func(name string, host int) int64 { return s.geo.Slot(a.report(name).Lock, host) }
+		for _, name := range []string{"idle", "unused"} {
+			s.damage(slot(name, 1))
+			require.Zero(t, b.lock("-w", "25", name, "--", "true").code, name)
+			require.Zero(t, a.lock("-w", "25", name, "--", "true").code, name)
+			s.damage(slot(name, 2)) // one's own
+			require.Zero(t, b.lock("-w", "25", name, "--", "true").code, name)
+		}
+		// Of a holder: nobody enters beside it.
+		holder := a.take("idle")
+		first := holder.entered()
+		b.settles(a, "idle")
+		s.damage(slot("idle", 1))
+		require.Equal(t, 1, b.lock("-w", "0.2", "idle", "--", "true").code)
+		next := b.take("idle")
+		b.sees(b, "idle") // in the queue, and so the slot ahead is mended
+		next.outside()
+		// Of one that waits.
+		s.damage(slot("idle", 2))
+		holder.letGo()
+		require.Greater(t, next.entered(), first)
+		next.letGo()
+		require.Zero(t, a.lock("-w", "25", "idle", "--", "true").code)
+	})
+}
+
+// TestDamagedHostRecord of a host that lives: it goes on, and writes it anew.
+func TestDamagedHostRecord(t *testing.T) {
+	bySector(t, func(t *testing.T, sector int) {
+		s := newSpace(t, sector)
+		a, b := s.host(1), s.host(2)
+		holder := a.take("x")
+		holder.entered()
+		b.settles(a, "x")
+		s.damage(s.geo.Host(1))
+		require.Equal(t, 1, b.lock("-w", "0.2", "x", "--", "true").code)
+		eventually(t, "the record is written anew", func() bool {
+			d := s.hostRecord(1)
+			return d.Error == "" && d.Record.State == layout.StateLive
+		})
+		require.Equal(t, 1, b.lock("-n", "x", "--", "true").code)
+		holder.letGo()
+		require.Zero(t, b.lock("-w", "25", "x", "--", "true").code)
+		require.Zero(t, a.lock("-w", "25", "x", "--", "true").code)
+		a.leave()
+		// Of a host that is not there: who wants its id is told.
+		s.damage(s.geo.Host(1))
+		a.start()
+		a.exits(66)
+		require.Contains(t, a.said(), "cannot be read")
+		s.damaged = true
+		require.Zero(t, b.lock("-w", "25", "other", "--", "true").code)
+	})
+}
+
+// TestDamagedDirectory: locks that a host knows go on; a name that the damage
+// may hide cannot be had, and nothing is made beside it.
+func TestDamagedDirectory(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, 512)
+	s.damaged = true
+	a, b := s.host(1), s.host(2)
+	require.Zero(t, a.lock("known", "--", "true").code)
+	require.Zero(t, a.lock("other", "--", "true").code)
+	s.damage(s.geo.Entry(a.report("known").Lock))
+	require.Zero(t, a.lock("other", "--", "true").code)
+	require.Zero(t, b.lock("other", "--", "true").code)
+	for _, h := range []*host{a, b} {
+		r := h.lock("-w", "5", "new", "--", "true")
+		require.Equal(t, 66, r.code)
+		require.Contains(t, r.stderr, "the lock directory is damaged")
+		require.Contains(t, r.stderr, "hint: bakeryctl dump")
+	}
+	require.Equal(t, 66, b.lock("-w", "5", "known", "--", "true").code)
+	require.Len(t, b.status().Damaged, 1)
+	require.Less(t, a.lock("-w", "5", "other", "--", "true").took, 5*time.Second)
+}

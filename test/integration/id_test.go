@@ -1,0 +1,177 @@
+//go:build integration
+
+package integration
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// TestOneIDTwice: the later of two hosts with one id is refused, and the first
+// does not notice.
+func TestOneIDTwice(t *testing.T) {
+	bySector(t, func(t *testing.T, sector int) {
+		s := newSpace(t, sector)
+		a := s.host(1)
+		holder := a.take("x")
+		holder.entered()
+		b := s.machine("1")
+		for range 2 {
+			b.start()
+			b.exits(69)
+			require.Contains(t, b.said(), `host id 1, host \"host-`)
+			require.Contains(t, b.said(), a.dev[len("/dev/"):])
+			require.Contains(t, b.said(), "in use")
+			require.Equal(t, 69, b.lock("x", "--", "true").code, "its socket is gone")
+		}
+		// On the same machine the lock file tells, before anything is written.
+		c := s.machine("1")
+		c.dir = a.dir
+		c.start()
+		c.exits(69)
+		holder.letGo()
+		require.Zero(t, a.lock("x", "--", "true").code)
+		a.leave()
+		b.up()
+		require.Zero(t, b.lock("x", "--", "true").code)
+	})
+}
+
+// TestOneIDAtOnce: of hosts that start at one moment with one id, one joins.
+func TestOneIDAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, 512)
+	for range 2 {
+		var all []*host
+		for range 3 {
+			h := s.machine("4")
+			h.start()
+			all = append(all, h)
+		}
+		var up []*host
+		for _, h := range all {
+			eventually(t, "it has joined or given up", func() bool { return !h.running() || h.serving() })
+			if h.running() {
+				up = append(up, h)
+			} else {
+				h.exits(69)
+			}
+		}
+		require.Len(t, up, 1)
+		require.Zero(t, up[0].lock("x", "--", "true").code)
+		up[0].leave()
+	}
+}
+
+// TestAutoIDs: hosts without ids of their own find different ones, also when
+// they start at one moment.
+func TestAutoIDs(t *testing.T) {
+	bySector(t, func(t *testing.T, sector int) {
+		s := newSpace(t, sector)
+		var all []*host
+		for range 4 {
+			h := s.machine("auto")
+			h.start()
+			all = append(all, h)
+		}
+		ids := map[int]bool{}
+		for _, h := range all {
+			h.ready()
+			ids[h.status().ThisHost.ID] = true
+		}
+		require.Len(t, ids, 4)
+		require.Len(t, all[0].status().Hosts, 4)
+		// Who comes again gets the id that it left.
+		id := all[2].status().ThisHost.ID
+		all[2].leave()
+		all[2].up()
+		require.Equal(t, id, all[2].status().ThisHost.ID)
+	})
+}
+
+func TestImpossibleIDs(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, 512)
+	for id, code := range map[string]int{"0": 64, "9": 64, "-1": 64, "x": 64} {
+		h := s.machine(id)
+		h.start()
+		h.exits(code)
+	}
+	// A lockspace that is full.
+	small := newImage(t, 512)
+	small.format("--hosts", "1", "--locks", "1", "--lease", "3s")
+	small.host(1)
+	h := small.machine("auto")
+	h.start()
+	h.exits(69)
+	require.Contains(t, h.said(), "no host id is free")
+}
+
+func TestCleanLeave(t *testing.T) {
+	bySector(t, func(t *testing.T, sector int) {
+		s := newSpace(t, sector)
+		a, b := s.host(1), s.host(2)
+		require.Zero(t, a.lock("x", "--", "true").code)
+		p := a.takeFor("x", `trap 'echo stopping; exit 0' TERM; echo $BAKERY_TOKEN; while :; do sleep 0.01; done`)
+		p.entered()
+		b.settles(a, "x")
+		next := b.take("x")
+		b.sees(b, "x")
+		// The command is told to stop before the lock goes.
+		a.signal(syscall.SIGTERM)
+		require.Equal(t, "stopping", p.line())
+		p.exits(75)
+		require.Contains(t, p.said(), "shutting down")
+		a.exits(0)
+		next.entered()
+		require.Equal(t, layout.StateLeft, s.hostRecord(1).Record.State)
+		b.settles(b, "x")
+		require.Len(t, b.report("x").Holders, 1)
+		next.letGo()
+		b.leave()
+		for d := range s.dump() {
+			if d.Kind == "host" {
+				require.Equal(t, layout.StateLeft, d.Record.State)
+			}
+			if d.Kind == "slot" {
+				require.Equal(t, layout.Idle, d.Record.Phase)
+			}
+		}
+	})
+}
+
+// TestLeaveKillsTheStubborn: a command that ignores SIGTERM is killed in time
+// for its host to leave properly.
+func TestLeaveKillsTheStubborn(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, 512)
+	h := s.host(1)
+	for i := range 3 {
+		p := h.takeFor("x", `trap '' TERM; echo $BAKERY_TOKEN; while :; do sleep 0.01; done`)
+		p.entered()
+		h.signal(syscall.SIGTERM)
+		p.exits(75)
+		eventually(t, "the command is gone", p.silent)
+		h.exits(0)
+		require.Equal(t, layout.StateLeft, s.hostRecord(1).Record.State, "time %d", i)
+		h.up()
+	}
+}
+
+// TestStopWhileJoining: a host that is told to stop before it has joined goes at once.
+func TestStopWhileJoining(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, 512, "--lease", "30s")
+	a := s.host(1)
+	a.crash()
+	a.start() // and has to wait until its predecessor is dead for sure
+	eventually(t, "it waits", func() bool { return !a.running() || strings.Contains(a.said(), "joining takes longer") })
+	a.signal(syscall.SIGTERM)
+	a.exits(0)
+	require.NotContains(t, a.said(), "msg=serving")
+}
