@@ -256,7 +256,12 @@ func (w *world) readMoves(i int, to visit) {
 			continue
 		}
 		for _, v := range w.disk[ac.entry.area][j].outcomes() {
+			late := bit(!v.Readable && w.actors[j].crashed && w.disk[ac.entry.area][j].writing)
+			if w.losses < int(late) {
+				continue
+			}
 			c := w.clone(i)
+			c.losses -= int(late)
 			n := &c.actors[i]
 			n.got[j] = v
 			n.mask |= 1 << j

@@ -95,7 +95,8 @@ type world struct {
 	removes, crashes, corrupt, blind int
 
 	// Slots that may yet become unreadable with nobody left who knows their
-	// ticket. Without a clock, tokens survive one such loss.
+	// ticket, or be read so while a dead host's last write lands late. Without
+	// a clock, tokens survive one such loss.
 	losses int
 
 	granted layout.Ticket // highest token of an exclusive grant

@@ -134,7 +134,12 @@ func (d *Daemon) find(ctx context.Context, req Request) (*lock, error) {
 	}()
 	select {
 	case f := <-out:
+		if f.err != nil && d.stopping() {
+			return nil, errStopped // the device may be closed
+		}
 		return f.lk, f.err
+	case <-d.stop:
+		return nil, errStopped
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-d.mem.lost:

@@ -76,21 +76,37 @@ func (id *identity) record() layout.HostRecord {
 // a successor never writes past that one. It returns ErrIDTaken.
 func (id *identity) claim(host int) error {
 	path := filepath.Join(id.runtime, fmt.Sprintf("%s-%d.lock", id.uuid, host))
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return fmt.Errorf("open the lock file of host id %d: %w", host, err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("%w %d (lock file %s)", ErrIDTaken, host, path)
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return fmt.Errorf("open the lock file of host id %d: %w", host, err)
 		}
-		return fmt.Errorf("lock %s: %w", path, err)
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			f.Close()
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				return fmt.Errorf("%w %d (lock file %s)", ErrIDTaken, host, path)
+			}
+			return fmt.Errorf("lock %s: %w", path, err)
+		}
+		if !stillAt(f, path) {
+			f.Close() // its owner removed it meanwhile
+			continue
+		}
+		id.mu.Lock()
+		id.files = append(id.files, f)
+		id.mu.Unlock()
+		return nil
 	}
-	id.mu.Lock()
-	id.files = append(id.files, f)
-	id.mu.Unlock()
-	return nil
+}
+
+// stillAt tells whether path names the file that is open.
+func stillAt(f *os.File, path string) bool {
+	open, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(path)
+	return err == nil && os.SameFile(open, there)
 }
 
 // release gives the lock files back: when no write is under way any more.
@@ -98,6 +114,7 @@ func (id *identity) release() {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	for _, f := range id.files {
+		_ = os.Remove(f.Name()) // while it is locked, so it is nobody else's
 		f.Close()
 	}
 	id.files = nil

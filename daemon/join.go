@@ -122,6 +122,16 @@ func (d *Daemon) scrubOne(e layout.Entry) {
 	lk.mu.Unlock()
 }
 
+// stopping tells whether Close was called.
+func (d *Daemon) stopping() bool {
+	select {
+	case <-d.stop:
+		return true
+	default:
+		return false
+	}
+}
+
 // Close lets nobody in any more, waits until every hold was released, and
 // leaves the lockspace. If holds are left when ctx is done it returns the
 // cause of that, and does not leave: others must go on thinking that this

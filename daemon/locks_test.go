@@ -297,4 +297,9 @@ func TestCloseWaitsForHolders(t *testing.T) {
 	_, err = b.Acquire(t.Context(), Request{Name: "x", Try: true})
 	require.True(t, errors.Is(err, ErrBusy), "a holder that has not stopped keeps the lock: %v", err)
 	require.NoError(t, h.Release())
+	require.NoError(t, a.Close(t.Context()))
+	for _, name := range []string{"x", "never heard of"} {
+		_, err = a.Acquire(t.Context(), Request{Name: name})
+		require.ErrorIs(t, err, ErrUnavailable, "though its device is closed")
+	}
 }

@@ -66,11 +66,23 @@ func newIncarnation() uint64 {
 	}
 }
 
-// event gives the machine an event and carries out what it wants.
+// event gives the machine an event and carries out what it wants. Logging
+// comes last, so that a log that blocks does not hold up the lease.
 func (mb *member) event(f func(now time.Duration) []lease.Action) {
 	mb.mu.Lock()
-	defer mb.mu.Unlock()
-	mb.carryOut(f(boottime()))
+	actions := f(boottime())
+	mb.carryOut(actions)
+	mb.mu.Unlock()
+	for _, a := range actions {
+		switch a := a.(type) {
+		case lease.Delayed:
+			mb.log.Info("joining takes longer", "reason", a.Reason, "seconds", (a.Until - boottime()).Seconds())
+		case lease.Joined:
+			mb.log.Info("live in lockspace", "host_id", a.ID, "incarnation", fmt.Sprintf("%016x", a.Incarnation))
+		case lease.Lost:
+			mb.log.Error("lease lost, every hold is over", "err", a.Reason)
+		}
+	}
 }
 
 // carryOut is called with mu held. Reads and writes report back on their own.
@@ -83,10 +95,6 @@ func (mb *member) carryOut(actions []lease.Action) {
 			mb.io.Go(func() { mb.writeRecord(a.Record) })
 		case lease.Wait:
 			mb.timer.Reset(max(0, a.Until-boottime()))
-		case lease.Delayed:
-			mb.log.Info("joining takes longer", "reason", a.Reason, "seconds", (a.Until - boottime()).Seconds())
-		case lease.Joined:
-			mb.log.Info("live in lockspace", "host_id", a.ID, "incarnation", fmt.Sprintf("%016x", a.Incarnation))
 		case lease.Ready:
 			close(mb.ready)
 		case lease.Lost:

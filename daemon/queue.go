@@ -65,10 +65,8 @@ func (lk *lock) enqueue(req Request) (*waiter, error) {
 	if lk.closed != nil {
 		return nil, lk.closed
 	}
-	select {
-	case <-lk.d.stop:
+	if lk.d.stopping() {
 		return nil, errStopped
-	default:
 	}
 	if req.Try && (lk.waiters() > 0 || lk.blocked(req.Mode)) {
 		return nil, ErrBusy

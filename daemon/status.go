@@ -2,9 +2,11 @@ package daemon
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // Status reads the disk, and adds what only this host knows: its lease, which
@@ -29,6 +31,7 @@ func (d *Daemon) Status() (*Report, error) {
 		d.mu.Unlock()
 		if lk != nil {
 			r.Locks[i].Local = lk.waiting()
+			r.Locks[i].addUnsettled(r.ThisHost, lk.inside())
 		}
 	}
 	return r, nil
@@ -59,6 +62,33 @@ func (h *HostReport) silent(hosts []lease.Host) {
 	}
 	ms := max(0, boottime()-k.Since).Milliseconds()
 	h.SilentMS = &ms
+}
+
+// addUnsettled shows a hold of this host that the disk shows as choosing or
+// waiting until it has lasted a while.
+func (l *LockReport) addUnsettled(self *ThisHostReport, h *Hold) {
+	at := slices.IndexFunc(l.Queue, func(q QueueReport) bool { return q.Host == self.ID })
+	if h == nil || at < 0 {
+		return
+	}
+	l.Queue = slices.Delete(l.Queue, at, at+1)
+	for i := range l.Queue {
+		l.Queue[i].Place = i + 1
+	}
+	l.Holders = append(l.Holders, HolderReport{
+		Host: self.ID, HostName: self.Name, PID: h.req.PID, Command: h.req.Command,
+		Since: h.since.UTC().Truncate(time.Microsecond), Mode: h.req.Mode, Token: h.token, Phase: layout.Held,
+	})
+}
+
+// inside is the first of the clients that hold the lock, or nil.
+func (lk *lock) inside() *Hold {
+	lk.mu.Lock()
+	defer lk.mu.Unlock()
+	if len(lk.holds) == 0 {
+		return nil
+	}
+	return lk.holds[0]
 }
 
 // waiting reports the clients in the queue.

@@ -197,8 +197,8 @@ func (s *Server) serveHold(ctx context.Context, st *stream, h *Hold, body lockRe
 		case <-ctx.Done():
 			return
 		case <-h.Lost():
-			s.log.Warn("lock lost", "lock", body.Name, "token", token, "pid", h.req.PID, "err", h.Err())
 			_ = st.send(event{Event: "lost", Message: h.Err().Error()})
+			s.log.Warn("lock lost", "lock", body.Name, "token", token, "pid", h.req.PID, "err", h.Err())
 			return
 		case <-draining:
 			_ = st.send(event{Event: "lost", Message: "bakeryd is shutting down"})

@@ -50,7 +50,7 @@ func (s scenario) world() *world {
 const claimHorizon = 200 * unit
 
 var scenarios = map[string]scenario{
-	"virgin":          {hosts: []Config{hostA, hostB}, stalls: 2},
+	"virgin":          {hosts: []Config{hostA, hostB}, stalls: 1},
 	"left, known":     {hosts: []Config{hostA, hostB}, disk: past(layout.StateLeft, 1), known: true, stalls: 1},
 	"left":            {hosts: []Config{hostA, hostB}, disk: past(layout.StateLeft, 1), stalls: 1},
 	"copied":          {hosts: []Config{hostA, hostCopy}, stalls: 1},
