@@ -71,6 +71,7 @@ type Daemon struct {
 	closing bool
 	drivers sync.WaitGroup
 	stop    chan struct{}
+	joined  chan struct{} // closed when Join has succeeded
 }
 
 // settleAfter is how long a hold lasts before it is shown on the disk.
@@ -85,7 +86,7 @@ func New(cfg Config) *Daemon {
 	if cfg.open == nil {
 		cfg.open = OpenLockspace
 	}
-	return &Daemon{cfg: cfg, log: cfg.Logger, locks: map[int]*lock{}, stop: make(chan struct{})}
+	return &Daemon{cfg: cfg, log: cfg.Logger, locks: map[int]*lock{}, stop: make(chan struct{}), joined: make(chan struct{})}
 }
 
 // HostID is the id under which the host has joined.

@@ -47,6 +47,7 @@ func (d *Daemon) Join(ctx context.Context) error {
 		return fmt.Errorf("join the lockspace on %s: %w", d.cfg.Device, err)
 	}
 	d.drivers.Go(d.scrub)
+	close(d.joined)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -76,9 +77,9 @@ func (mb *member) event(f func(now time.Duration) []lease.Action) {
 	for _, a := range actions {
 		switch a := a.(type) {
 		case lease.Delayed:
-			mb.log.Info("joining takes longer", "reason", a.Reason, "seconds", (a.Until - boottime()).Seconds())
+			mb.log.Warn("joining takes longer, waiting", "left", (a.Until - boottime()).Round(time.Second), "reason", a.Reason)
 		case lease.Joined:
-			mb.log.Info("live in lockspace", "host_id", a.ID, "incarnation", fmt.Sprintf("%016x", a.Incarnation))
+			mb.log.Info("live in lockspace", "lockspace", cmp.Or(mb.sb.Name, mb.sb.UUID.String()), "host_id", a.ID, "incarnation", fmt.Sprintf("%016x", a.Incarnation))
 		case lease.Lost:
 			mb.log.Error("lease lost, every hold is over", "err", a.Reason)
 		}

@@ -39,12 +39,13 @@ type Server struct {
 
 type connKey struct{}
 
-// NewServer returns a server for a daemon that has joined.
+// NewServer returns a server for a daemon. Until that has joined, everybody
+// is refused as unavailable.
 func NewServer(d *Daemon) *Server {
 	s := &Server{d: d, log: d.log, draining: make(chan struct{})}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/lock", s.lock)
-	mux.HandleFunc("GET /v1/status", s.status)
+	mux.HandleFunc("POST /v1/lock", s.whenJoined(s.lock))
+	mux.HandleFunc("GET /v1/status", s.whenJoined(s.status))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, apiError{Code: "invalid",
 			Message: fmt.Sprintf("no such call: %s %s", r.Method, r.URL.Path), Hint: "POST /v1/lock or GET /v1/status"})
@@ -113,6 +114,18 @@ func (s *Server) Drain() { close(s.draining) }
 
 // Shutdown ends the server, and with it every connection.
 func (s *Server) Shutdown() error { return s.http.Close() }
+
+func (s *Server) whenJoined(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-s.d.joined:
+			h(w, r)
+		default:
+			writeError(w, http.StatusServiceUnavailable, apiError{Code: "unavailable",
+				Message: "this host is still joining the lockspace", Hint: "try again; the log of bakeryd says how long it may take"})
+		}
+	}
+}
 
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	report, err := s.d.Status()

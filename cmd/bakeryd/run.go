@@ -57,16 +57,18 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		return fmt.Errorf("%w: %w", daemon.ErrUnavailable, err)
 	}
 	defer ln.Close()
+	// Served from the beginning: who asks is told that the host is still joining.
 	d := daemon.New(o.daemon)
+	srv := daemon.NewServer(d)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
 	if err := d.Join(ctx); err != nil {
+		err = errors.Join(err, srv.Shutdown(), <-served)
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	srv := daemon.NewServer(d)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
 	log.Info("serving", "device", o.daemon.Device, "host_id", d.HostID(), "socket", o.socket)
 	notify(log, fmt.Sprintf("%s\nSTATUS=host %d on %s", sd.SdNotifyReady, d.HostID(), o.daemon.Device))
 	select {
@@ -82,13 +84,17 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 }
 
 // leave stops the holders first, then leaves: the other way round somebody
-// else could have a lock that a command still runs under.
+// else could have a lock that a command still runs under. If one does not stop
+// in time its connection is not closed, for that would release its lock: the
+// process ends as it is, and to the others this host is one that crashed.
 func leave(d *daemon.Daemon, srv *daemon.Server, served <-chan error) error {
 	srv.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), d.StopTimeout())
 	defer cancel()
-	err := d.Close(ctx)
-	return errors.Join(err, srv.Shutdown(), <-served)
+	if err := d.Close(ctx); err != nil {
+		return err
+	}
+	return errors.Join(srv.Shutdown(), <-served)
 }
 
 func notify(log *slog.Logger, state string) {

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// running is a bakeryd in this process.
+type running struct {
+	t      *testing.T
+	device string
+	socket string
+	code   chan int
+	log    lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func start(t *testing.T, ctx context.Context, lease time.Duration) *running {
+	dir, err := os.MkdirTemp(".", "bakeryd") // not on a tmpfs, and short: socket paths are limited
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	r := &running{t: t, device: filepath.Join(dir, "disk.img"), socket: filepath.Join(dir, "s"), code: make(chan int, 1)}
+	_, err = daemon.Format(t.Context(), r.device, daemon.FormatOptions{Hosts: 2, Locks: 2, Lease: lease})
+	require.NoError(t, err)
+	go func() {
+		r.code <- run(ctx, []string{"--device", r.device, "--host-id", "1", "--socket", r.socket,
+			"--runtime-dir", dir, "--state-dir", dir}, &r.log, &r.log)
+	}()
+	return r
+}
+
+// hold takes a lock and returns the connection that holds it.
+func (r *running) hold(name string) net.Conn {
+	r.t.Helper()
+	var conn net.Conn
+	var line string
+	require.Eventually(r.t, func() bool {
+		var err error
+		if conn, err = net.Dial("unix", r.socket); err != nil {
+			return false
+		}
+		body := fmt.Sprintf(`{"name": %q}`, name)
+		fmt.Fprintf(conn, "POST /v1/lock HTTP/1.1\r\nHost: b\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		in := bufio.NewReader(conn)
+		for !strings.Contains(line, `"granted"`) {
+			if line, err = in.ReadString('\n'); err != nil || strings.Contains(line, "503") {
+				conn.Close()
+				return false
+			}
+		}
+		return true
+	}, 30*time.Second, 10*time.Millisecond, "log: %s", &r.log)
+	return conn
+}
+
+func (r *running) exit() int {
+	r.t.Helper()
+	select {
+	case code := <-r.code:
+		return code
+	case <-time.After(30 * time.Second):
+		r.t.Fatal("bakeryd does not end")
+		return 0
+	}
+}
+
+func (r *running) snapshot() *daemon.Report {
+	r.t.Helper()
+	dev, _, _, err := daemon.OpenLockspace(r.device, true)
+	require.NoError(r.t, err)
+	defer dev.Close()
+	s, err := daemon.Inspect(dev)
+	require.NoError(r.t, err)
+	return s.Report()
+}
+
+func TestCleanLeave(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r := start(t, ctx, time.Second)
+	conn := r.hold("x")
+	require.NoError(t, conn.Close())
+	cancel()
+	require.Equal(t, exitOK, r.exit(), "log: %s", &r.log)
+	report := r.snapshot()
+	require.Equal(t, layout.StateLeft, report.Hosts[0].State)
+	require.Empty(t, report.Locks[0].Holders)
+	require.NoFileExists(t, r.socket)
+}
+
+// TestHolderThatDoesNotStop: it keeps its lock, even though bakeryd ends. What
+// closing its connection would do is what the others must not see.
+func TestHolderThatDoesNotStop(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r := start(t, ctx, time.Second)
+	conn := r.hold("x")
+	defer conn.Close()
+	cancel()
+	require.Equal(t, exitLost, r.exit(), "log: %s", &r.log)
+	report := r.snapshot()
+	require.Equal(t, layout.StateLive, report.Hosts[0].State, "as after a crash")
+	require.Len(t, report.Locks[0].Holders, 1, "%+v", report.Locks)
+}
+
+func TestUsage(t *testing.T) {
+	for _, c := range []struct {
+		args    []string
+		env     map[string]string
+		message string
+	}{
+		{nil, nil, "--device is missing"},
+		{[]string{"--device", "x", "y"}, nil, `unexpected argument "y"`},
+		{[]string{"--device", "x", "--host-id", "0"}, nil, `--host-id "0", want a number from 1, or auto`},
+		{[]string{"--device", "x"}, map[string]string{"BAKERYD_HOST_ID": "one"}, `--host-id "one"`},
+		{[]string{"--device", "x"}, map[string]string{"BAKERYD_HANDOFF": "many"}, `BAKERYD_HANDOFF="many"`},
+		{[]string{"--device", "x", "--handoff", "0"}, nil, "--handoff 0, want 1 or more"},
+		{[]string{"--device", "x", "--log-level", "loud"}, nil, `--log-level "loud"`},
+		{[]string{"--device", "x", "--log-format", "xml"}, nil, `--log-format "xml"`},
+		{[]string{"--nonsense"}, nil, "unknown flag: --nonsense"},
+	} {
+		_, err := parse(c.args, func(name string) string { return c.env[name] })
+		require.ErrorIs(t, err, errUsage, "%v", c.args)
+		require.ErrorContains(t, err, c.message)
+	}
+	o, err := parse([]string{"--host-id", "2"}, func(name string) string {
+		return map[string]string{"BAKERYD_DEVICE": "/dev/x", "BAKERYD_HOST_ID": "1"}[name]
+	})
+	require.NoError(t, err)
+	require.Equal(t, "/dev/x", o.daemon.Device)
+	require.Equal(t, 2, o.daemon.HostID, "the command line wins")
+
+	var out, errs bytes.Buffer
+	require.Equal(t, exitOK, run(t.Context(), []string{"--help"}, &out, &errs))
+	require.Contains(t, out.String(), "Exit codes:")
+	require.Empty(t, errs.String())
+	require.Equal(t, exitUsage, run(t.Context(), []string{"--nonsense"}, &out, &errs))
+	require.Contains(t, errs.String(), "hint: see bakeryd --help")
+}
