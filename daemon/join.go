@@ -40,7 +40,10 @@ func (d *Daemon) Join(ctx context.Context) error {
 		if !errors.Is(err, ErrIDTaken) || d.cfg.HostID != 0 || try == joinTries {
 			break
 		}
-		time.Sleep(joinAgain)
+		select {
+		case <-time.After(joinAgain):
+		case <-ctx.Done():
+		}
 	}
 	if err != nil {
 		dev.Close()

@@ -19,72 +19,6 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// faultyHost joins a host whose way to the disk can be made to fail. All faults are healed before it leaves.
-func (c *cluster) faultyHost(id int) (*Daemon, *blockdev.Faulty) {
-	c.t.Helper()
-	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-	d := c.host(id, through(f))
-	c.t.Cleanup(f.Heal)
-	return d, f
-}
-
-func through(dev blockdev.Device) func(*Config) {
-	return func(cfg *Config) {
-		cfg.open = func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
-			sb, copyUsed, err := FindLockspace(dev)
-			return dev, sb, copyUsed, err
-		}
-	}
-}
-
-// write puts a record on the disk as some other host would.
-func (c *cluster) write(off int64, encode func(buf []byte) error) {
-	c.t.Helper()
-	buf := blockdev.Alloc(c.sb.Geometry.Stride)
-	require.NoError(c.t, encode(buf))
-	require.NoError(c.t, c.disk.Open().Write(buf, off))
-}
-
-func (c *cluster) writeEntry(e layout.Entry) {
-	c.t.Helper()
-	c.write(c.sb.Geometry.Entry(e.Lock), func(buf []byte) error { return c.sb.Space().EncodeEntry(buf, e) })
-}
-
-func (c *cluster) entry(lock int) layout.Entry {
-	c.t.Helper()
-	buf := blockdev.Alloc(c.sb.Geometry.Stride)
-	require.NoError(c.t, c.disk.Open().Read(buf, c.sb.Geometry.Entry(lock)))
-	e, err := c.sb.Space().DecodeEntry(buf, lock)
-	require.NoError(c.t, err)
-	return e
-}
-
-func (c *cluster) slot(lock, host int) layout.Slot {
-	c.t.Helper()
-	buf := blockdev.Alloc(c.sb.Geometry.Stride)
-	require.NoError(c.t, c.disk.Open().Read(buf, c.sb.Geometry.Slot(lock, host)))
-	s, err := c.sb.Space().DecodeSlot(buf, lock, host)
-	require.NoError(c.t, err)
-	return s
-}
-
-func (c *cluster) spoil(off int64) {
-	c.t.Helper()
-	c.write(off, func(buf []byte) error { clear(buf); buf[7] = 7; return nil })
-}
-
-// within fails the test unless f returns.
-func within(t *testing.T, what string, f func()) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() { defer close(done); f() }()
-	select {
-	case <-done:
-	case <-time.After(generous):
-		t.Fatalf("%s takes for ever", what)
-	}
-}
-
 // TestReleaseIsDurableWhenItReturns: a client that lets go right after its grant is not told that others can have
 // the lock before they can.
 func TestReleaseIsDurableWhenItReturns(t *testing.T) {
@@ -96,123 +30,6 @@ func TestReleaseIsDurableWhenItReturns(t *testing.T) {
 		require.NoError(t, h.Release())
 		require.Equal(t, layout.Idle, c.slot(1, 1).Phase)
 	}
-}
-
-// TestOldScanDoesNotHideALock: a lock is not made a second time because another client's scan of the directory,
-// begun before the lock was made, ends at the wrong moment.
-func TestOldScanDoesNotHideALock(t *testing.T) {
-	c := newCluster(t, 8, 64)
-	a, b := c.host(1), c.host(2)
-	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-	stop, old := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(old)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				b.dir.remember(&scan{})
-			}
-		}
-	}()
-	for end := time.Now().Add(time.Second); time.Now().Before(end); {
-		e, err := b.createGuarded("x", 1)
-		require.NoError(t, err)
-		if e.Lock != 1 {
-			t.Errorf("lock x made again, as number %d", e.Lock)
-			break
-		}
-	}
-	close(stop)
-	<-old
-}
-
-// TestStaleEntryDoesNotEndANewerOne: a client that looked a lock up before it was removed and made anew, and comes
-// only now, waits for nobody and shuts nobody out.
-func TestStaleEntryDoesNotEndANewerOne(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d := c.host(1)
-	h := acquire(t, d, Request{Name: "x"})
-	stale := h.lk.entry
-	stale.Creation--
-	d.dir.remember(&scan{entries: []layout.Entry{stale}})
-	next := start(t, d, Request{Name: "x"})
-	none(t, next)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
-	defer cancel()
-	d.dir.remember(&scan{entries: []layout.Entry{stale}})
-	within(t, "giving up", func() {
-		_, err := d.Acquire(ctx, Request{Name: "x"})
-		require.ErrorIs(t, err, ErrTimeout)
-	})
-	require.NoError(t, h.Release())
-	require.NoError(t, got(t, next).Release())
-}
-
-// TestBadSlotOfARemovedLock: the entry of a removed lock has no permits; its slots are healed all the same.
-func TestBadSlotOfARemovedLock(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d := c.host(1)
-	free := layout.Entry{Lock: 3, Creation: 7}
-	c.writeEntry(free)
-	c.spoil(c.sb.Geometry.Slot(3, 1))
-	require.NotPanics(t, func() { d.scrubOne(free) })
-	require.Eventually(t, func() bool {
-		v, err := newArea(d.dev, c.sb.Space(), 3, 1).readOne(1)
-		return err == nil && v.Readable
-	}, generous, time.Millisecond)
-	require.Equal(t, 3, acquireEntry(t, c, d, "new", 3), "its place is used again")
-}
-
-// acquireEntry makes locks until number want is among them.
-func acquireEntry(t *testing.T, c *cluster, d *Daemon, name string, want int) int {
-	t.Helper()
-	for i := range c.sb.Geometry.Locks {
-		h := acquire(t, d, Request{Name: fmt.Sprint(name, i)})
-		lock := h.lk.entry.Lock
-		require.NoError(t, h.Release())
-		if lock == want {
-			return lock
-		}
-	}
-	return 0
-}
-
-// TestEntryBeingWrittenIsNotDamage: what cannot be read because another host is writing it is read again.
-func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	lk, err := a.attach(directoryEntry)
-	require.NoError(t, err)
-	w, err := lk.enqueue(Request{})
-	require.NoError(t, err)
-	guard, err := lk.await(t.Context(), w)
-	require.NoError(t, err)
-	c.spoil(c.sb.Geometry.Entry(1)) // half written
-	asked := make(chan result, 1)
-	go func() {
-		h, err := b.Acquire(t.Context(), Request{Name: "y"})
-		asked <- result{h, err}
-	}()
-	require.Eventually(t, func() bool { return c.slot(0, 2).Phase != layout.Idle || len(asked) > 0 }, generous, time.Millisecond)
-	none(t, asked)
-	c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
-	require.NoError(t, guard.Release())
-	h := got(t, asked)
-	require.Equal(t, 2, h.lk.entry.Lock)
-	require.NoError(t, h.Release())
-}
-
-// TestEntryIsWrittenAgain: a write of the directory that failed half way is repeated; left as it is it would keep
-// everybody from making locks.
-func TestEntryIsWrittenAgain(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, f := c.faultyHost(1)
-	at := c.sb.Geometry.Entry(1)
-	f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, Times: 1, Err: unix.EIO, Landed: 100})
-	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-	require.NoError(t, acquire(t, c.host(2), Request{Name: "y"}).Release())
 }
 
 // TestLostLeaseEndsWaitsThoughIOHangs: the driver cannot tell its clients, for it waits for the device.
@@ -238,25 +55,6 @@ func TestLostLeaseEndsWaitsThoughIOHangs(t *testing.T) {
 	case <-time.After(generous):
 		t.Fatal("still waiting")
 	}
-}
-
-// TestDirectoryThatHangsKeepsNobody: who gives up, or whose lease is lost, does not wait for the directory.
-func TestDirectoryThatHangsKeepsNobody(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, f := c.faultyHost(1)
-	g := c.sb.Geometry
-	f.Inject(blockdev.Fault{Hang: true, From: g.Entry(1), To: g.Entry(4) + 512})
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
-	defer cancel()
-	within(t, "giving up", func() {
-		_, err := d.Acquire(ctx, Request{Name: "x"})
-		require.ErrorIs(t, err, ErrTimeout)
-	})
-	f.Inject(blockdev.Fault{Hang: true})
-	within(t, "losing", func() {
-		_, err := d.Acquire(t.Context(), Request{Name: "x"})
-		require.ErrorIs(t, err, ErrUnavailable)
-	})
 }
 
 // TestHealedSlotKeepsTokensGrowing: a slot that went bad may hide a ticket much newer than the lock.
@@ -302,32 +100,6 @@ func TestUnknownModeIsRefused(t *testing.T) {
 	d := c.host(1)
 	_, err := d.Acquire(t.Context(), Request{Name: "x", Mode: 7})
 	require.ErrorIs(t, err, ErrInvalid)
-}
-
-// counting counts what is asked of a device.
-type counting struct {
-	blockdev.Device
-	reads   atomic.Int64
-	longest atomic.Int64
-}
-
-func (d *counting) Read(p []byte, off int64) error {
-	d.reads.Add(1)
-	for {
-		was := d.longest.Load()
-		if int64(len(p)) <= was || d.longest.CompareAndSwap(was, int64(len(p))) {
-			return d.Device.Read(p, off)
-		}
-	}
-}
-
-// TestScanTakesLittleMemory: every client that asks for a new name scans the directory, and buffers are kept.
-func TestScanTakesLittleMemory(t *testing.T) {
-	c := newCluster(t, 2, 8192)
-	dev := &counting{Device: c.disk.Open()}
-	d := c.host(1, through(dev))
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	require.LessOrEqual(t, dev.longest.Load(), int64(scanChunk))
 }
 
 // TestWaitingDoesNotSpin: the first in line reads its one slot now and then, and a daemon without clients next to

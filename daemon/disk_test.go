@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// faultyHost joins a host whose way to the disk can be made to fail. All faults are healed before it leaves.
+func (c *cluster) faultyHost(id int) (*Daemon, *blockdev.Faulty) {
+	c.t.Helper()
+	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+	d := c.host(id, through(f))
+	c.t.Cleanup(f.Heal)
+	return d, f
+}
+
+func through(dev blockdev.Device) func(*Config) {
+	return func(cfg *Config) {
+		cfg.open = func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
+			sb, copyUsed, err := FindLockspace(dev)
+			return dev, sb, copyUsed, err
+		}
+	}
+}
+
+// write puts a record on the disk as some other host would.
+func (c *cluster) write(off int64, encode func(buf []byte) error) {
+	c.t.Helper()
+	buf := blockdev.Alloc(c.sb.Geometry.Stride)
+	require.NoError(c.t, encode(buf))
+	require.NoError(c.t, c.disk.Open().Write(buf, off))
+}
+
+func (c *cluster) writeEntry(e layout.Entry) {
+	c.t.Helper()
+	c.write(c.sb.Geometry.Entry(e.Lock), func(buf []byte) error { return c.sb.Space().EncodeEntry(buf, e) })
+}
+
+func (c *cluster) entry(lock int) layout.Entry {
+	c.t.Helper()
+	buf := blockdev.Alloc(c.sb.Geometry.Stride)
+	require.NoError(c.t, c.disk.Open().Read(buf, c.sb.Geometry.Entry(lock)))
+	e, err := c.sb.Space().DecodeEntry(buf, lock)
+	require.NoError(c.t, err)
+	return e
+}
+
+func (c *cluster) slot(lock, host int) layout.Slot {
+	c.t.Helper()
+	buf := blockdev.Alloc(c.sb.Geometry.Stride)
+	require.NoError(c.t, c.disk.Open().Read(buf, c.sb.Geometry.Slot(lock, host)))
+	s, err := c.sb.Space().DecodeSlot(buf, lock, host)
+	require.NoError(c.t, err)
+	return s
+}
+
+func (c *cluster) spoil(off int64) {
+	c.t.Helper()
+	c.write(off, func(buf []byte) error { clear(buf); buf[7] = 7; return nil })
+}
+
+// within fails the test unless f returns.
+func within(t *testing.T, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(generous):
+		t.Fatalf("%s takes for ever", what)
+	}
+}
