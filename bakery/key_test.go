@@ -25,7 +25,7 @@ func (w *world) key(b []byte) []byte {
 			b = appendHost(b, w.hosts[i])
 		}
 	}
-	b = append(b, byte(w.dir.area), byte(w.removes), byte(w.crashes), byte(w.corrupt), byte(w.blind), byte(w.losses), bit(w.fault != ""))
+	b = append(b, byte(w.dir.area), byte(w.removes), byte(w.crashes), byte(w.corrupt), byte(w.blind), byte(w.losses), byte(w.spans), bit(w.fault != ""))
 	for _, v := range []uint64{w.dir.creation, w.lastDir, w.areas[0], w.areas[1]} {
 		b = binary.AppendUvarint(b, v)
 	}

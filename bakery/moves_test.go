@@ -151,12 +151,25 @@ func (w *world) tryMoves(i int, to visit) {
 
 // report gives host i's machine an event and carries on.
 func (w *world) report(i int, event func(*Machine) Action) {
-	ac := &w.actors[i]
+	m := w.actors[i].m
+	before := m.spans()
 	if mu := w.sc.mutate; mu != nil && mu.event != nil {
-		w.took(i, mu.event(w, ac.m, event))
-		return
+		w.took(i, mu.event(w, m, event))
+	} else {
+		w.took(i, event(m))
 	}
-	w.took(i, event(ac.m))
+	if w.sc.crashes > 1 && m.spans() > before {
+		w.spans = min(w.spans+1, 2)
+	}
+}
+
+// spans tells, by growing, that a span was granted for a lost ticket.
+func (m *Machine) spans() uint64 {
+	sum := uint64(bit(m.torn))
+	for i := range m.peers {
+		sum += m.peers[i].hidden + m.peers[i].hider
+	}
+	return sum
 }
 
 // hostMoves reads the host table; only later is that reported, for much may
@@ -256,12 +269,7 @@ func (w *world) readMoves(i int, to visit) {
 			continue
 		}
 		for _, v := range w.disk[ac.entry.area][j].outcomes() {
-			late := bit(!v.Readable && w.actors[j].crashed && w.disk[ac.entry.area][j].writing)
-			if w.losses < int(late) {
-				continue
-			}
 			c := w.clone(i)
-			c.losses -= int(late)
 			n := &c.actors[i]
 			n.got[j] = v
 			n.mask |= 1 << j

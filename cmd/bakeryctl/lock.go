@@ -23,7 +23,8 @@ connection to bakeryd that holds the lock, even if bakeryctl is killed. COMMAND 
 BAKERY_LOCK, its fencing token in BAKERY_TOKEN and the id of this host in BAKERY_HOST_ID. A storage or
 service that refuses tokens smaller than one it has seen is safe even from a holder that was suspended.
 
-If the lock is lost while COMMAND runs, COMMAND gets SIGTERM, and SIGKILL when the lease ends.
+If the lock is lost while COMMAND runs, COMMAND and every process that descends from it get SIGTERM, and
+SIGKILL when the lease ends. bakeryctl exits when none of them is left.
 
 With --device bakeryctl is a host of the lockspace itself while it runs. Then the lock ends with bakeryctl:
 COMMAND is killed if bakeryctl is, and what COMMAND leaves running does not hold the lock.
@@ -49,7 +50,7 @@ const lockExample = `  # One of the hosts that run this every night makes the ba
   bakeryctl lock --shared catalogue -- sh -c 'report < /srv/catalogue'
 
   # Without bakeryd, on a file: try it out in two terminals.
-  bakeryctl lock --device /tmp/demo.img --create demo -- sh -c 'echo token $BAKERY_TOKEN; sleep 10'`
+  bakeryctl lock --device ./demo.img --create demo -- sh -c 'echo token $BAKERY_TOKEN; sleep 10'`
 
 // lockOptions are what the command line says.
 type lockOptions struct {

@@ -14,8 +14,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// stubborn prints its process id, says what it gets SIGTERM for, and goes on.
-const stubborn = `trap "echo TERM" TERM; echo $$; while :; do sleep 0.01; done`
+// stubborn prints its process id, says when it gets SIGTERM, and goes on. The shell would tell on standard error
+// that its sleep was terminated.
+const stubborn = `exec 2>/dev/null; trap "echo TERM" TERM; echo $$; while :; do sleep 0.01; done`
 
 // alive says whether a process runs: a zombie does not.
 func alive(pid int) bool { return !strings.Contains("ZX", state(pid)) }
@@ -40,7 +41,10 @@ func (p *process) pid() int {
 }
 
 func TestLostLockStopsTheCommand(t *testing.T) {
-	const told = "bakeryctl: stopping the command under \"x\": lock lost: "
+	const (
+		told   = "bakeryctl: stopping the command under \"x\": lock lost: "
+		killed = "bakeryctl: killed what was left of the command under \"x\": it did not stop in time\n"
+	)
 	lost := func(x *exchange) {
 		x.send(`{"event":"lost","message":"host 3 was evicted"}`)
 		<-x.gone
@@ -55,13 +59,13 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 		stderr  string
 	}{
 		{"kills what ignores SIGTERM when the lease ends", 2 * time.Second, lost,
-			stubborn, "", "TERM\n", told + "host 3 was evicted\n"},
+			stubborn, "", "TERM\n", told + "host 3 was evicted\n" + killed},
 		{"ends with the command that heeds SIGTERM", time.Hour, lost,
-			`trap "echo ending; exit 0" TERM; echo $$; while :; do sleep 0.01; done`, "", "ending\n", told + "host 3 was evicted\n"},
+			`exec 2>/dev/null; trap "echo ending; exit 0" TERM; echo $$; while :; do sleep 0.01; done`, "", "ending\n", told + "host 3 was evicted\n"},
 		{"wakes a command that was stopped", time.Hour, lost,
 			`echo $$; kill -STOP $$; sleep 1000`, "T", "", told + "host 3 was evicted\n"},
 		{"kills at once when the lease is over", 500 * time.Millisecond, func(x *exchange) { <-x.gone },
-			stubborn, "", "", told + "the lease ended without a renewal\n"},
+			stubborn, "", "", told + "the lease ended without a renewal\n" + killed},
 		{"takes a broken connection for a loss", time.Hour, func(*exchange) {},
 			`echo $$; exec sleep 1000`, "", "", told + "bakeryd is unreachable: the connection broke: EOF\n"},
 	}
@@ -162,7 +166,11 @@ func TestLossCountsThoughTheCommandEnded(t *testing.T) {
 		if err := done.Run(); err != nil {
 			t.Fatal(err)
 		}
-		s := supervisor{grant: &grant{held: lostHold{}}, command: &command{cmd: done, ended: ended}, lock: "x", stderr: &told}
+		since, err := ticksNow()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := supervisor{grant: &grant{held: lostHold{}}, command: &command{cmd: done, since: since, ended: ended}, lock: "x", stderr: &told}
 		code := s.run(&inbox{})
 		s.waitSaid()
 		if code != exitLost || !strings.HasSuffix(told.String(), ": evicted\n") {

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestParseStat(t *testing.T) {
+	const rest = " 7 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 12345 100 200\n"
+	for _, name := range []string{"sh", "a b", ") Z 1 (", "a\nb) S 2"} {
+		got, err := parseStat("42 (" + name + ") S" + rest)
+		if want := (proc{pid: 42, parent: 7, state: 'S', threads: 3, started: 12345}); err != nil || got != want {
+			t.Errorf("%q: %+v, %v, want %+v", name, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "42", ")(", "42 (sh)", "42 (sh) S 7 1", "x (sh) S" + rest, "42 (sh) SS" + rest} {
+		if got, err := parseStat(text); err == nil {
+			t.Errorf("%q is read as %+v", text, got)
+		}
+	}
+	self, err := readStat(os.Getpid())
+	now, clockErr := ticksNow()
+	if err != nil || clockErr != nil || self.pid != os.Getpid() || self.parent != os.Getppid() || self.ended() || self.started > now {
+		t.Errorf("this process is %+v at %d, %v, %v", self, now, err, clockErr)
+	}
+}
+
+func TestProcEnded(t *testing.T) {
+	tests := []struct {
+		state   byte
+		threads int
+		want    bool
+	}{{'R', 1, false}, {'D', 1, false}, {'T', 1, false}, {'Z', 1, true}, {'X', 0, true}, {'Z', 2, false}}
+	for _, test := range tests {
+		if got := (proc{state: test.state, threads: test.threads}).ended(); got != test.want {
+			t.Errorf("%c with %d threads: ended %v", test.state, test.threads, got)
+		}
+	}
+}
+
+func TestDescendants(t *testing.T) {
+	process := func(pid, parent int, started uint64) proc {
+		return proc{pid: pid, parent: parent, state: 'S', threads: 1, started: started}
+	}
+	tests := []struct {
+		name  string
+		table []proc
+		want  []int
+	}{
+		{"none", []proc{process(1, 0, 0), process(10, 1, 5)}, nil},
+		{"strangers", []proc{process(10, 1, 5), process(11, 1, 200), process(12, 11, 201)}, nil},
+		{"parents first, though their numbers are greater", []proc{process(5, 30, 103), process(20, 10, 100), process(30, 20, 102), process(40, 10, 101)},
+			[]int{20, 40, 30, 5}},
+		{"not what was there before", []proc{process(20, 10, 99), process(21, 20, 150), process(30, 10, 100)}, []int{30}},
+		{"a circle", []proc{process(20, 10, 100), process(10, 20, 100)}, []int{20, 10}},
+	}
+	for _, test := range tests {
+		var got []int
+		for _, p := range descendants(test.table, 10, 100) {
+			got = append(got, p.pid)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// pids reads the files that are named, each with a process id, once a complete line is in all of them, and
+// ends the processes after the test if it has failed to.
+func pids(t *testing.T, dir string, names ...string) map[string]int {
+	t.Helper()
+	found := make(map[string]int)
+	eventually(t, "process ids in "+dir, func() bool {
+		for _, name := range names {
+			text, _ := os.ReadFile(filepath.Join(dir, name))
+			line, complete := strings.CutSuffix(string(text), "\n")
+			pid, err := strconv.Atoi(line)
+			if !complete || err != nil {
+				return false
+			}
+			found[name] = pid
+		}
+		return true
+	})
+	t.Cleanup(func() {
+		for _, pid := range found {
+			if alive(pid) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	})
+	return found
+}
+
+// family starts descendants of every kind, which write their process ids to files, and waits.
+const family = `cd "$0"; exec 2>/dev/null
+sh -c 'echo $$ >child; sleep 1000; :' &
+sh -c 'trap "" TERM; echo $$ >stubborn; while :; do sleep 0.01; done' &
+sh -c 'echo $$ >stopped; kill -STOP $$; sleep 1000; :' &
+setsid sh -c 'echo $$ >session; sleep 1000; :' &
+(sh -c 'echo $$ >orphan; exec sleep 1000' &)
+(setsid sh -c 'trap "" TERM; echo $$ >daemon; (while :; do sleep 0.01; done) & while :; do sleep 0.01; done' &)
+`
+
+var familyMembers = []string{"child", "stubborn", "stopped", "session", "orphan", "daemon"}
+
+// loses grants a lock for a lease and takes it away when running is closed.
+func loses(t *testing.T, lease time.Duration, running <-chan struct{}) *fakeBakeryd {
+	return serve(t, func(x *exchange) {
+		x.grant(lease)
+		select {
+		case <-running:
+			x.send(`{"event":"lost","message":"host 3 was evicted"}`)
+			<-x.gone
+		case <-x.gone:
+		}
+	})
+}
+
+func TestLostLockStopsDescendants(t *testing.T) {
+	const (
+		stopping = "bakeryctl: stopping the command under \"x\": lock lost: host 3 was evicted\n"
+		killed   = "bakeryctl: killed what was left of the command under \"x\": it did not stop in time\n"
+	)
+	tests := []struct {
+		name    string
+		lease   time.Duration
+		command string
+		members []string
+		stderr  string
+	}{
+		{"of a command that ends at once", 3 * time.Second, family + `exec sleep 1000`, familyMembers, stopping + killed},
+		{"of a command that ignores SIGTERM", 3 * time.Second, family + `trap "" TERM; while :; do sleep 0.01; done`, familyMembers, stopping + killed},
+		{"that heed SIGTERM, without SIGKILL", time.Hour, `cd "$0"
+			exec 2>/dev/null
+			setsid sh -c 'echo $$ >session; sleep 1000; :' &
+			(sh -c 'echo $$ >orphan; sleep 1000; :' &)
+			sleep 1000; :`, []string{"session", "orphan"}, stopping},
+		{"that fork all the time", 2 * time.Second, `cd "$0"; exec 2>/dev/null; trap "" TERM
+			sh -c 'echo $$ >forker; while :; do (sleep 0.05 & sleep 0.05 &); done' &
+			wait; while :; do sleep 0.01; done`, []string{"forker"}, stopping + killed},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			running := make(chan struct{})
+			b := loses(t, test.lease, running)
+			dir := t.TempDir()
+			p := begin(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", test.command, dir)
+			members := pids(t, dir, test.members...)
+			if pid, ok := members["stopped"]; ok {
+				eventually(t, "a process to be stopped", func() bool { return state(pid) == "T" })
+			}
+			close(running)
+			if code := p.wait(); code != exitLost {
+				t.Errorf("exit code %d, want %d", code, exitLost)
+			}
+			for name, pid := range members {
+				if alive(pid) {
+					t.Errorf("%s runs on", name)
+				}
+			}
+			if left := in(t, dir); len(left) != 0 {
+				t.Errorf("%v run on", left)
+			}
+			p.printed(t, "", test.stderr)
+		})
+	}
+}
+
+// in returns the processes whose working directory is dir.
+func in(t *testing.T, dir string) []int {
+	t.Helper()
+	table, err := processTable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []int
+	for _, p := range table {
+		if at, err := os.Readlink("/proc/" + strconv.Itoa(p.pid) + "/cwd"); err == nil && at == dir {
+			found = append(found, p.pid)
+		}
+	}
+	return found
+}
+
+// TestLostLockSparesOlderChildren: a shell that becomes bakeryctl by exec leaves it its own children.
+func TestLostLockSparesOlderChildren(t *testing.T) {
+	running := make(chan struct{})
+	b := loses(t, time.Hour, running)
+	dir := t.TempDir()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), asItself)
+	if err := os.Symlink(exe, link); err != nil {
+		t.Fatal(err)
+	}
+	p := prepare(t)
+	p.cmd.Path = "/bin/sh"
+	// The pause keeps the two from starting in the same tick of the clock.
+	p.cmd.Args = []string{"sh", "-c", `sleep 1000 & echo $! >"$0/older"; sleep 0.1; exec "$@"`, dir,
+		link, "lock", "--socket", b.socket, "x", "--", "sh", "-c", `echo $$ >"$0/command"; sleep 1000; :`, dir}
+	p.start()
+	members := pids(t, dir, "older", "command")
+	close(running)
+	if code := p.wait(); code != exitLost {
+		t.Errorf("exit code %d, want %d; standard error %q", code, exitLost, p.told())
+	}
+	if alive(members["command"]) || !alive(members["older"]) {
+		t.Errorf("the command runs: %v, the older child: %v", alive(members["command"]), alive(members["older"]))
+	}
+}
+
+func TestWrapperReapsOrphans(t *testing.T) {
+	b := serve(t, holding)
+	dir := t.TempDir()
+	p := follow(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c",
+		`(sh -c 'echo $$ >"$0/orphan"; exit 3' "$0" &); echo ready; read x; exit 7`, dir)
+	p.expect("ready")
+	orphan := pids(t, dir, "orphan")["orphan"]
+	eventually(t, "the orphan to be reaped", func() bool { return state(orphan) == "X" })
+	p.write("")
+	if code := p.wait(); code != 7 || p.told() != "" {
+		t.Errorf("exit code %d, want 7; standard error %q", code, p.told())
+	}
+}
+
+func TestWrapperLeavesDescendantsAloneAtTheEnd(t *testing.T) {
+	b := serve(t, holding)
+	dir := t.TempDir()
+	p := begin(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", family+
+		`for f in child stubborn stopped session orphan daemon; do until test -s $f; do sleep 0.01; done; done; exit 7`, dir)
+	members := pids(t, dir, familyMembers...)
+	if code := p.wait(); code != 7 {
+		t.Errorf("exit code %d, want 7", code)
+	}
+	p.printed(t, "", "")
+	for name, pid := range members {
+		if name != "stopped" && !alive(pid) { // an orphaned group with a stopped process gets SIGHUP
+			t.Errorf("%s has ended", name)
+		}
+	}
+	if !b.held() {
+		t.Error("the descendants do not hold the lock")
+	}
+	for _, pid := range in(t, dir) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
