@@ -42,7 +42,9 @@ func TestOneIDTwice(t *testing.T) {
 	})
 }
 
-// TestOneIDAtOnce: of hosts that start at one moment with one id, one joins.
+// TestOneIDAtOnce: of hosts that start at one moment with one id, one is left.
+// They are of one machine, so on a slow disk one may take over the id of another
+// whose claim has stood still for long; that one is up for a moment, and is told.
 func TestOneIDAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
@@ -53,16 +55,29 @@ func TestOneIDAtOnce(t *testing.T) {
 			h.start()
 			all = append(all, h)
 		}
-		var up []*host
+		running := func() (up []*host) {
+			for _, h := range all {
+				if h.running() {
+					up = append(up, h)
+				}
+			}
+			return up
+		}
+		eventually(t, "one is left, and serves", func() bool {
+			up := running()
+			return len(up) == 1 && up[0].serving()
+		})
+		up := running()
 		for _, h := range all {
-			eventually(t, "it has joined or given up", func() bool { return !h.running() || h.serving() })
-			if h.running() {
-				up = append(up, h)
+			if h == up[0] {
+				continue
+			}
+			if strings.Contains(h.said(), "the own host record was overwritten") {
+				h.exits(75)
 			} else {
 				h.exits(69)
 			}
 		}
-		require.Len(t, up, 1)
 		require.Zero(t, up[0].lock("x", "--", "true").code)
 		up[0].leave()
 	}
