@@ -127,6 +127,9 @@ func TestFormatFileStride(t *testing.T) {
 	path := filepath.Join(dir, "small")
 	result, err := Format(t.Context(), path, o)
 	if errors.Is(err, ErrStride) {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("the filesystem takes no blocks of 512 bytes, and CI skips nothing: %v", err)
+		}
 		t.Skipf("SKIP: %v", err)
 	}
 	require.NoError(t, err)
