@@ -7,7 +7,8 @@
 // same code through every interleaving.
 //
 // Begin with [Machine.Acquire] in acquire.go and follow the steps; who stands
-// ahead of whom is judged in survey.go, whose slot counts in peers.go.
+// ahead of whom is judged in survey.go, whose slot counts in peers.go. A driver
+// that takes over from one that ended begins with [Machine.Resume].
 // PROTOCOL.md states the protocol in full, with its proofs.
 //
 // # Invariants
@@ -132,6 +133,7 @@ const (
 	stepDrain           // waiting for everybody of the old creation to go
 	stepClear           // the directory entry is being cleared
 	stepUnmark          // idle with the newer creation is being written
+	stepReturn          // resumed in a removal: is the entry still ours?
 	stepRemoved         // the end
 )
 

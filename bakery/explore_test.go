@@ -37,6 +37,14 @@ var quick = []scenario{
 	{name: "removal", hosts: 2, rounds: 2, modes: exclusive, removes: 2, highest: 12},
 	{name: "removal of permits", hosts: 2, rounds: 1, permits: 2, modes: mixed, removes: 2, highest: 12},
 	{name: "removal and restart", hosts: 2, rounds: 1, modes: exclusive, removes: 1, crashes: 1, rejoin: true, highest: 12},
+	{name: "driver", hosts: 2, rounds: 2, modes: exclusive, settles: 1, resumes: 2},
+	{name: "driver, mixed, cancel", hosts: 2, rounds: 1, modes: mixed, settles: 1, cancels: 1, resumes: 2},
+	{name: "driver, permits", hosts: 2, rounds: 1, permits: 2, modes: mixed, settles: 1, cancels: 1, resumes: 2},
+	{name: "driver, clocks", hosts: 2, rounds: 1, modes: exclusive, clocks: anyClock, try: true, resumes: 2},
+	{name: "driver, changes of mode", hosts: 2, rounds: 1, modes: mixed, changes: 1, resumes: 2},
+	{name: "driver, restart", hosts: 2, rounds: 1, modes: exclusive, crashes: 1, rejoin: true, resumes: 1},
+	{name: "driver, bad slot", hosts: 2, rounds: 1, modes: exclusive, settles: 1, corrupt: 1, resumes: 1},
+	{name: "driver, removal", hosts: 2, rounds: 1, modes: exclusive, removes: 1, resumes: 1, highest: 12},
 }
 
 // large are the scenarios of a run with -full, beside the quick ones.
@@ -69,6 +77,20 @@ var large = []scenario{
 	{name: "removal and death", hosts: 2, rounds: 2, modes: exclusive, removes: 1, crashes: 1, highest: 12},
 	{name: "removal and restart", hosts: 2, rounds: 2, modes: exclusive, removes: 1, crashes: 1, rejoin: true, highest: 12},
 	{name: "removal, death, bad slot", hosts: 2, rounds: 2, modes: exclusive, removes: 1, crashes: 1, corrupt: 1, highest: 12},
+	{name: "driver", hosts: 2, rounds: 3, modes: exclusive, settles: 1, resumes: 2},
+	{name: "driver", hosts: 3, rounds: 1, modes: exclusive, resumes: 1},
+	{name: "driver, mixed", hosts: 3, rounds: 1, modes: mixed, resumes: 1},
+	{name: "driver, cancel", hosts: 3, rounds: 1, modes: exclusive, cancels: 1, resumes: 1},
+	{name: "driver, permits", hosts: 3, rounds: 1, permits: 2, modes: exclusive, resumes: 1},
+	{name: "driver, mixed, cancel", hosts: 2, rounds: 2, modes: mixed, cancels: 1, resumes: 1},
+	{name: "driver, permits", hosts: 2, rounds: 2, permits: 2, modes: mixed, settles: 1, resumes: 2},
+	{name: "driver, changes of mode", hosts: 2, rounds: 2, modes: mixed, changes: 1, resumes: 1},
+	{name: "driver, restart", hosts: 2, rounds: 2, modes: exclusive, crashes: 1, rejoin: true, resumes: 1},
+	{name: "driver, bad slot, restart", hosts: 2, rounds: 1, modes: exclusive, corrupt: 1, crashes: 1, rejoin: true, resumes: 1},
+	{name: "driver, removal, cancel", hosts: 2, rounds: 1, modes: exclusive, removes: 1, cancels: 1, resumes: 2, highest: 12},
+	{name: "driver, removal of permits", hosts: 2, rounds: 1, permits: 2, modes: mixed, removes: 2, resumes: 1, highest: 12},
+	{name: "driver, removal, restart", hosts: 2, rounds: 1, modes: exclusive, removes: 1, crashes: 1, rejoin: true, resumes: 1, highest: 12},
+	{name: "driver, removal, bad slot", hosts: 2, rounds: 1, modes: exclusive, removes: 1, corrupt: 1, resumes: 1, highest: 12},
 }
 
 func TestExplore(t *testing.T) {

@@ -10,7 +10,7 @@ func (w *world) faultMoves(i int, to visit) {
 		c.crashes--
 		c.losses -= int(unknown)
 		n := &c.actors[i]
-		n.crashed, n.act = true, Action{}
+		n.crashed, n.act, n.noted, n.resumed = true, Action{}, false, false
 		n.table, n.found, n.sampled = [worldHosts]Host{}, 0, false
 		c.exit(i)
 		c.forget(i)

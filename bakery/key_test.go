@@ -13,7 +13,7 @@ func (w *world) key(b []byte) []byte {
 		}
 		for i := range w.sc.hosts {
 			s := &w.disk[a][i]
-			b = appendView(append(b, bit(s.writing)), s.now)
+			b = appendView(append(b, bit(s.writing)|bit(s.seen)<<1), s.now)
 			if s.writing {
 				b = appendView(b, s.next)
 			}
@@ -25,7 +25,7 @@ func (w *world) key(b []byte) []byte {
 			b = appendHost(b, w.hosts[i])
 		}
 	}
-	b = append(b, byte(w.dir.area), byte(w.removes), byte(w.crashes), byte(w.corrupt), byte(w.blind), byte(w.losses), byte(w.spans), bit(w.fault != ""))
+	b = append(b, byte(w.dir.area), byte(w.removes), byte(w.crashes), byte(w.corrupt), byte(w.blind), byte(w.resumes), byte(w.losses), byte(w.spans), bit(w.fault != ""))
 	for _, v := range []uint64{w.dir.creation, w.lastDir, w.areas[0], w.areas[1]} {
 		b = binary.AppendUvarint(b, v)
 	}
@@ -43,7 +43,7 @@ func (ac *actor) key(b []byte, w *world) []byte {
 	}
 	m, kind := ac.m, ac.act.Kind
 	b = append(b, byte(m.step), byte(kind), bit(m.cancel)|bit(m.attached)<<1|bit(m.healing)<<2|bit(ac.healing)<<3|bit(ac.split)<<4|
-		bit(ac.doored)<<5|bit(ac.sampled)<<6|bit(m.torn)<<7, ac.where, byte(ac.held), ac.before)
+		bit(ac.doored)<<5|bit(ac.sampled)<<6|bit(m.torn)<<7, ac.where, byte(ac.held)|bit(ac.noted)<<4|bit(ac.resumed)<<5, ac.before)
 	b = appendView(b, View{Slot: m.mine, Readable: true})
 	b = binary.AppendUvarint(b, m.last)
 	if w.sc.permits > 1 {

@@ -303,20 +303,21 @@ func TestClockNumber(t *testing.T) {
 
 func TestWrongEvents(t *testing.T) {
 	for name, f := range map[string]func(m *Machine){
-		"written":           func(m *Machine) { m.Written() },
-		"slots read":        func(m *Machine) { m.SlotsRead(nil) },
-		"hosts read":        func(m *Machine) { m.HostsRead(nil) },
-		"directory read":    func(m *Machine) { m.DirectoryRead(1) },
-		"directory cleared": func(m *Machine) { m.DirectoryCleared() },
-		"polled":            func(m *Machine) { m.Polled(View{}) },
-		"recheck":           func(m *Machine) { m.Recheck() },
-		"release":           func(m *Machine) { m.Release() },
-		"settle":            func(m *Machine) { m.Settle() },
-		"upgrade":           func(m *Machine) { m.Upgrade() },
-		"downgrade":         func(m *Machine) { m.Downgrade() },
-		"remove":            func(m *Machine) { m.Remove() },
-		"others":            func(m *Machine) { m.Others(nil) },
-		"acquired twice":    func(m *Machine) { m.Acquire(Request{}); m.Acquire(Request{}) },
+		"written":            func(m *Machine) { m.Written() },
+		"slots read":         func(m *Machine) { m.SlotsRead(nil) },
+		"hosts read":         func(m *Machine) { m.HostsRead(nil) },
+		"directory read":     func(m *Machine) { m.DirectoryRead(1) },
+		"directory cleared":  func(m *Machine) { m.DirectoryCleared() },
+		"polled":             func(m *Machine) { m.Polled(View{}) },
+		"recheck":            func(m *Machine) { m.Recheck() },
+		"release":            func(m *Machine) { m.Release() },
+		"settle":             func(m *Machine) { m.Settle() },
+		"upgrade":            func(m *Machine) { m.Upgrade() },
+		"downgrade":          func(m *Machine) { m.Downgrade() },
+		"remove":             func(m *Machine) { m.Remove() },
+		"others":             func(m *Machine) { m.Others(nil) },
+		"acquired twice":     func(m *Machine) { m.Acquire(Request{}); m.Acquire(Request{}) },
+		"resumed, acquiring": func(m *Machine) { m.Acquire(Request{}); m.Resume(Slot{}, false) },
 		"attached inside": func(m *Machine) {
 			m.attached = true
 			m.Acquire(Request{})

@@ -37,6 +37,7 @@ func (w *world) movesOf(i int, to visit) {
 	}
 	if !w.calm {
 		w.faultMoves(i, to)
+		w.resumeMoves(i, to)
 	}
 	w.healMoves(i, to)
 	w.overMoves(i, to)
@@ -85,7 +86,24 @@ func (w *world) holdMoves(i int, to visit) {
 		to(c, i, what)
 	}
 	changes := func(w *world) *int { return &w.actors[i].changes }
+	switch {
+	case w.sc.resumes == 0:
+	case w.unnoted(i):
+		if ac.cancels > 0 {
+			do("releases unheard", nil, (*Machine).Release)
+		}
+		c := w.clone(i)
+		c.note(i)
+		to(c, i, "notes the grant")
+		return
+	case ac.where == inside && ac.m.Mode() != ac.held:
+		do("takes the upgrade back", nil, (*Machine).Downgrade)
+		return
+	}
 	do("releases", nil, (*Machine).Release)
+	if w.vacant(i) {
+		return
+	}
 	do("settles", func(w *world) *int { return &w.actors[i].settles }, (*Machine).Settle)
 	if ac.m.Mode() == layout.Shared {
 		upgrade := (*Machine).Upgrade
@@ -241,7 +259,7 @@ func (w *world) entryMoves(i int, to visit) {
 func (w *world) landing(i int, to visit, then func(*world)) {
 	c := w.clone(i)
 	s := &c.disk[c.actors[i].entry.area][i]
-	s.now, s.next, s.writing = s.next, View{}, false
+	*s = sector{now: s.next}
 	then(c)
 	to(c, i, "write lands")
 }
@@ -273,6 +291,7 @@ func (w *world) readMoves(i int, to visit) {
 			n := &c.actors[i]
 			n.got[j] = v
 			n.mask |= 1 << j
+			c.saw(n.entry.area, j, v)
 			if n.mask == 1<<w.sc.hosts-1 {
 				c.slotsRead(i)
 			}
@@ -313,6 +332,7 @@ func (w *world) pollMoves(i int, to visit) {
 			c.drop(i)
 			continue
 		}
+		c.saw(ac.entry.area, j, v)
 		c.took(i, a)
 		to(c, i, w.say("polls slot %d: %v", j+1, v))
 	}

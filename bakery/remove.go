@@ -72,7 +72,10 @@ func (m *Machine) superseded(fresh []Host) Action {
 // DirectoryRead reports the creation id of the lock's entry, read since the
 // action was given; 0 if the entry is no longer this lock's.
 func (m *Machine) DirectoryRead(creation uint64) Action {
-	if m.lost != 0 {
+	switch {
+	case m.step == stepReturn:
+		return m.returned(creation)
+	case m.lost != 0:
 		return m.cleared(creation)
 	}
 	m.expect("DirectoryRead", stepSuperseded)

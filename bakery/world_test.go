@@ -32,6 +32,7 @@ type scenario struct {
 	highest uint64        // numbers above it, spans set aside, are not followed further; 0: all are
 	corrupt int           // sectors that may go bad, in all
 	heals   int           // rewrites of the own slot as it is, a host
+	resumes int           // drivers that may end and be followed by another of the same incarnation, in all
 	blind   int           // reads of a host record that may fail, in all
 	mutate  *mutation
 	want    string // the kind of fault looked for; empty: any
@@ -42,6 +43,7 @@ type scenario struct {
 type sector struct {
 	now, next View
 	writing   bool
+	seen      bool // a read has returned the new contents
 }
 
 // entry is the directory entry of the world's one name.
@@ -72,6 +74,8 @@ type actor struct {
 	crashed bool
 	healing bool // the own slot is being rewritten as it is
 	split   bool // mutation: the second half of a write is to come
+	noted   bool // as the driver keeps it for its successor: the slot's ticket was granted
+	resumed bool // granted by Resume
 
 	settles, cancels, changes, heals int
 
@@ -92,7 +96,7 @@ type world struct {
 	areas   [2]uint64 // the creation ids of both entries, cleared or not
 	actors  [worldHosts]actor
 
-	removes, crashes, corrupt, blind int
+	removes, crashes, corrupt, blind, resumes int
 
 	// Slots that may yet become unreadable with nobody left who knows their
 	// ticket. Without a clock, tokens survive one such loss. Where hosts may
@@ -118,7 +122,7 @@ type spares struct {
 
 func newWorld(sc *scenario) *world {
 	w := &world{sc: sc, dir: entry{creation: 1}, lastDir: 1, areas: [2]uint64{1, 0},
-		removes: sc.removes, crashes: sc.crashes, corrupt: sc.corrupt, blind: sc.blind, losses: 1, spare: &spares{}}
+		removes: sc.removes, crashes: sc.crashes, corrupt: sc.corrupt, blind: sc.blind, resumes: sc.resumes, losses: 1, spare: &spares{}}
 	for i := range sc.hosts {
 		w.hosts[i] = Host{Readable: true, Incarnation: uint64(i + 1)}
 		for a := range w.disk {
@@ -186,6 +190,7 @@ func (w *world) failf(format string, args ...any) {
 func (w *world) took(i int, a Action) {
 	ac := &w.actors[i]
 	ac.act = a
+	ac.resumed = ac.resumed && a.Kind == Granted
 	switch a.Kind {
 	case Write:
 		if ac.m.step == stepClaim {
@@ -207,11 +212,12 @@ func (w *world) took(i int, a Action) {
 			ac.doored = true
 		}
 	case Granted:
-		w.enter(i)
+		w.grant(i)
 	case Done:
 		w.leave(i)
 		ac.act = Action{}
-		if a.Outcome == Superseded || a.Outcome == Removed {
+		ac.noted = ac.noted && w.sc.mutate != nil && w.sc.mutate.keepNote
+		if a.Outcome == Superseded || a.Outcome == Removed || w.freed(ac.entry) {
 			w.lookup(i)
 		}
 	}

@@ -1,0 +1,114 @@
+package bakery
+
+// grant carries on after host i's machine was granted the lock: the driver
+// notes that for its successor before it tells anybody.
+func (w *world) grant(i int) {
+	if w.resumes == 0 && w.unnoted(i) {
+		w.note(i)
+	}
+}
+
+// unnoted tells whether the grant that host i stands at is to be noted yet.
+func (w *world) unnoted(i int) bool {
+	ac := &w.actors[i]
+	if ac.where == inside {
+		asked := !ac.resumed || w.sc.mutate != nil && w.sc.mutate.keepMode
+		return asked && ac.m.Mode() != ac.held
+	}
+	return !ac.noted || ac.where == trying // the note is of this ticket, or believed to be
+}
+
+func (w *world) note(i int) {
+	w.actors[i].noted = true
+	w.enter(i)
+}
+
+// vacant tells whether host i resumed a hold whose client had let it go.
+func (w *world) vacant(i int) bool { return w.actors[i].noted && w.actors[i].where == resting }
+
+// freed tells whether an entry is one that was cleared, and not one that is
+// merely taken for the lock's still.
+func (w *world) freed(e entry) bool { return e != w.dir && e.creation == w.areas[e.area] }
+
+// saw notes that a read of a write under way returned the new contents. Such a
+// write has landed.
+func (w *world) saw(area, j int, v View) {
+	s := &w.disk[area][j]
+	if w.resumes > 0 && s.writing && v == s.next && v != s.now && (w.sc.mutate == nil || !w.sc.mutate.flicker) {
+		s.seen = true
+	}
+}
+
+// resumeMoves: the driver ends. A write under way has landed, or never will,
+// or has left garbage; another driver of the same incarnation takes over.
+func (w *world) resumeMoves(i int, to visit) {
+	ac := &w.actors[i]
+	if w.resumes == 0 || ac.act.Kind == 0 && ac.rounds == 0 {
+		return
+	}
+	s := &w.disk[ac.entry.area][i]
+	ends := []View{s.now}
+	if s.writing {
+		ends = append(ends, s.next)
+		if s.seen {
+			ends = ends[1:]
+		}
+		if w.corrupt > 0 && !s.seen {
+			ends = append(ends, View{})
+		}
+	}
+	entries := []entry{ac.entry}
+	if now := (entry{creation: w.areas[ac.entry.area], area: ac.entry.area}); now != ac.entry {
+		entries = append(entries, now)
+	}
+	for _, own := range ends {
+		unknown := bit(!own.Readable && !ac.noted)
+		if w.losses < int(unknown) {
+			continue
+		}
+		for _, e := range entries {
+			c := w.clone(i)
+			c.resumes--
+			c.losses -= int(unknown)
+			if s.writing && !own.Readable {
+				c.corrupt--
+			}
+			c.disk[ac.entry.area][i] = sector{now: own}
+			c.resume(i, e)
+			to(c, i, w.say("restarts with %v by creation %d", own, e.creation))
+		}
+	}
+}
+
+// resume makes host i's new machine go on from what is on the disk.
+func (w *world) resume(i int, e entry) {
+	ac := &w.actors[i]
+	ticket := ac.m.Token()
+	own := w.disk[ac.entry.area][i].now
+	lost := !own.Readable && (!ac.noted || w.dir != e)
+	if lost {
+		w.exit(i)
+		w.forget(i)
+		ac.noted = false
+	}
+	ac.entry, ac.act, ac.healing, ac.sampled, ac.resumed = e, Action{}, false, false, true
+	ac.table, ac.found, ac.mask = [worldHosts]Host{}, 0, 0
+	ac.m = w.machine(i)
+	slot := own.Slot
+	switch {
+	case lost:
+		return // to be attached
+	case !own.Readable:
+		slot = Slot{Incarnation: ac.inc, Creation: e.creation, Ticket: ticket, Phase: phaseHeld, Mode: ac.held}
+	}
+	resume := (*Machine).Resume
+	if mu := w.sc.mutate; mu != nil && mu.resume != nil {
+		resume = mu.resume
+	}
+	a := resume(ac.m, slot, ac.noted)
+	if ac.m.step == stepLook || ac.m.step == stepWait || ac.m.step == stepNumber {
+		w.exit(i) // nobody, unless a note was lost
+		ac.where, ac.noted = trying, false
+	}
+	w.took(i, a)
+}

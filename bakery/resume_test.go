@@ -1,0 +1,154 @@
+package bakery
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// resumed is a machine of host 2 that resumed, and what it came to; the own
+// slot and whoever else is to be there are shown before.
+func resumed(own Slot, entered bool, change func(c *Config), others func(r *rig)) (*rig, Action) {
+	r := newRig(2, 3, change)
+	r.m.attached = false
+	r.views[1] = View{Readable: true, Slot: own}
+	if others != nil {
+		others(r)
+	}
+	return r, r.run(r.m.Resume(own, entered))
+}
+
+func TestResume(t *testing.T) {
+	const inc, earlier = 102, 7
+	ticket := layout.MakeTicket(50, 2)
+	attached := Action{Kind: Done, Outcome: Attached}
+	slot := func(phase layout.Phase, change ...func(s *Slot)) Slot {
+		s := Slot{Incarnation: inc, Creation: 3, Ticket: ticket, Phase: phase, Mode: layout.Exclusive}
+		for _, f := range change {
+			f(&s)
+		}
+		return s
+	}
+	old := func(s *Slot) { s.Incarnation = earlier }
+	shared := func(s *Slot) { s.Mode = layout.Shared }
+	creation := func(c uint64) func(s *Slot) { return func(s *Slot) { s.Creation = c } }
+	held := func(r *rig) { r.show(1, 49, phaseHeld, layout.Exclusive) }
+	for name, c := range map[string]struct {
+		slot    Slot
+		entered bool
+		entry   uint64 // the directory's; 0: the machine's
+		others  func(r *rig)
+		want    Action
+		writes  int
+		phase   layout.Phase
+	}{
+		"never written":             {slot: Slot{}, want: attached},
+		"idle":                      {slot: slot(phaseIdle), want: attached},
+		"released, still noted":     {slot: slot(phaseIdle), entered: true, want: attached},
+		"of an earlier incarnation": {slot: slot(phaseHeld, old), want: attached, phase: phaseHeld},
+		"an earlier one's removal":  {slot: slot(phaseHeld, old, creation(9)), want: attached, phase: phaseHeld},
+		"held by the fast path":     {slot: slot(phaseChoosing), entered: true, others: held, want: Action{Kind: Granted}, phase: phaseChoosing},
+		"held after waiting":        {slot: slot(phaseWaiting, shared), entered: true, others: held, want: Action{Kind: Granted}, phase: phaseWaiting},
+		"held, settled":             {slot: slot(phaseHeld), entered: true, others: held, want: Action{Kind: Granted}, phase: phaseHeld},
+		"held, not noted":           {slot: slot(phaseHeld), others: held, want: Action{Kind: Granted}, phase: phaseHeld},
+		"choosing, alone":           {slot: slot(phaseChoosing), want: Action{Kind: Granted}, phase: phaseChoosing},
+		"choosing, not alone":       {slot: slot(phaseChoosing), others: held, want: Action{Kind: Poll, Host: 1, Rank: 1}, writes: 1, phase: phaseWaiting},
+		"waiting, first now":        {slot: slot(phaseWaiting), want: Action{Kind: Granted}, phase: phaseWaiting},
+		"waiting still":             {slot: slot(phaseWaiting), others: held, want: Action{Kind: Poll, Host: 1, Rank: 1}, phase: phaseWaiting},
+		"a removal that was not":    {slot: slot(phaseHeld, creation(9)), entered: true, want: Action{Kind: Done, Outcome: Cancelled}, writes: 1},
+		"a removal that was":        {slot: slot(phaseHeld, creation(9)), entered: true, entry: 11, want: Action{Kind: Done, Outcome: Removed}, writes: 1},
+		"an entry that is gone":     {slot: slot(phaseChoosing, creation(2)), want: attached, writes: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, a := resumed(c.slot, c.entered, func(cfg *Config) { cfg.Creation = 3 }, func(r *rig) {
+				if c.entry != 0 {
+					r.entry = c.entry
+				}
+				if c.others != nil {
+					c.others(r)
+				}
+			})
+			require.Equal(t, c.want, a)
+			require.Equal(t, c.writes, r.writes)
+			require.Equal(t, c.phase, r.views[1].Slot.Phase)
+			require.Equal(t, a.Kind == Granted, r.m.Holding())
+			if a.Kind == Granted {
+				require.Equal(t, c.slot.Mode, r.m.Mode())
+				require.Equal(t, ticket, r.m.Token())
+				require.Equal(t, r.views[1].Slot, r.m.Mine())
+				a = r.run(r.m.Release())
+			}
+			if a.Kind != Done {
+				r.m.Cancel()
+				require.Equal(t, Action{Kind: Done, Outcome: Cancelled}, r.run(r.m.Recheck()))
+			}
+			require.True(t, r.m.attached)
+			require.Equal(t, phaseIdle, r.m.Mine().Phase)
+			require.GreaterOrEqual(t, r.m.Mine().Ticket, c.slot.Ticket)
+			if a.Outcome == Removed {
+				require.EqualValues(t, 9, r.views[1].Slot.Creation, "goes on telling of the removal")
+				return
+			}
+			require.EqualValues(t, 3, r.m.Mine().Creation)
+			r.show(1, 60, phaseIdle, layout.Exclusive)
+			require.Equal(t, Granted, r.run(r.m.Acquire(Request{})).Kind)
+			require.Greater(t, r.m.Token(), c.slot.Ticket)
+		})
+	}
+}
+
+// The own slot was unreadable: what the note says is written.
+func TestResumeUnreadable(t *testing.T) {
+	r := newRig(2, 3, nil)
+	r.m.attached, r.views[1] = false, View{}
+	noted := Slot{Incarnation: 102, Ticket: layout.MakeTicket(50, 2), Phase: phaseHeld, Mode: layout.Shared}
+	require.Equal(t, Granted, r.run(r.m.Resume(noted, true)).Kind)
+	require.Equal(t, Granted, r.run(r.m.Settle()).Kind)
+	require.Equal(t, View{Readable: true, Slot: noted}, r.views[1])
+}
+
+// A hold that was shared when its driver ended, and shows an upgrade.
+func TestResumeUpgrade(t *testing.T) {
+	r := newRig(2, 3, nil)
+	require.Equal(t, Granted, r.run(r.m.Acquire(Request{Mode: layout.Shared})).Kind)
+	r.show(1, 60, phaseHeld, layout.Shared)
+	upgrade := r.m.Upgrade()
+	require.Equal(t, Write, upgrade.Kind)
+
+	r, a := resumed(upgrade.Slot, true, nil, nil)
+	require.Equal(t, Granted, a.Kind)
+	require.Equal(t, layout.Exclusive, r.m.Mode(), "as the slot shows; nobody is told")
+	require.Equal(t, Granted, r.run(r.m.Downgrade()).Kind)
+	require.Equal(t, layout.Shared, r.m.Mode())
+	require.Equal(t, phaseHeld, r.views[1].Slot.Phase)
+	require.Equal(t, upgrade.Slot.Ticket, r.m.Token())
+}
+
+// A ticket that attach only guessed stays a guess: see TestAttach.
+func TestResumeGuess(t *testing.T) {
+	guess := Slot{Incarnation: 102, Ticket: layout.MakeTicket(40+ownSpan, 2)}
+	high := func(r *rig) { r.show(1, 1<<30, phaseIdle, 0) }
+	for name, c := range map[string]struct {
+		phase layout.Phase
+		clock uint64
+		want  uint64
+	}{
+		"idle":                  {phaseIdle, 0, 1<<30 + ownSpan + 1},
+		"choosing":              {phaseChoosing, 0, 1<<30 + ownSpan + 1},
+		"idle, by the clock":    {phaseIdle, 40 + ownSpan, 1<<30 + 1},
+		"waiting, after a look": {phaseWaiting, 0, 40 + ownSpan},
+	} {
+		t.Run(name, func(t *testing.T) {
+			own := guess
+			own.Phase = c.phase
+			r, a := resumed(own, false, func(cfg *Config) { cfg.Clock = c.clock }, high)
+			if a.Kind == Done {
+				a = r.run(r.m.Acquire(Request{}))
+			}
+			require.Equal(t, Granted, a.Kind)
+			require.Equal(t, c.want, r.m.Token().Number())
+		})
+	}
+}
