@@ -26,9 +26,13 @@ type Request struct {
 	// Gone, unless nil, tells that the client has gone away though nobody has said so yet: a hold or a place
 	// that it leaves behind does not make a lock busy. It must not block.
 	Gone func() bool
+
+	session *session // nil: it does not outlive bakeryd
 }
 
 func (r *Request) gone() bool { return r.Gone != nil && r.Gone() }
+
+func (r *Request) absent() bool { return r.session != nil && r.session.absent() }
 
 // Hold is a lock held. It ends by Release, or when the lease is lost.
 type Hold struct {
@@ -71,6 +75,9 @@ func (h *Hold) Release() error {
 	if i := slices.Index(h.lk.holds, h); i >= 0 {
 		h.lk.holds = slices.Delete(h.lk.holds, i, i+1)
 		h.lk.leaving = append(h.lk.leaving, h)
+		if s := h.req.session; s != nil {
+			s.keep(sessionReleased, h.token, h.lk)
+		}
 		h.lk.signal()
 	}
 	h.lk.mu.Unlock()

@@ -16,6 +16,7 @@ type area struct {
 	space layout.Space
 	lock  int
 	host  int
+	mine  uint64 // this host's incarnation
 
 	own     layout.Slot // as last written, or found
 	known   bool        // own has been read once
@@ -70,6 +71,11 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 	}
 	if host == a.host && !a.known {
 		a.own, a.known = s, true
+		// What an earlier incarnation intended has come about or never will: it
+		// had nothing under way any more when its id was taken on.
+		if a.lock == directoryLock && s.Incarnation != a.mine {
+			a.own.Value, a.own.ValueToken = nil, 0
+		}
 	}
 	return bakery.View{Readable: true, Slot: protocolSlot(s)}
 }

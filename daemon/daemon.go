@@ -3,10 +3,14 @@
 // device, queues local clients, and serves them over a Unix socket. It never
 // knows flags or terminals.
 //
-// Begin with [Daemon.Join] in join.go and [Daemon.Acquire] in acquire.go. The
-// lease is driven in member.go; a lock's protocol in driver.go, on the sectors
-// of area.go, for the clients queued in queue.go; names are looked up in
-// directory.go. server.go is the API; format.go and inspect.go need no daemon.
+// Begin with [Service] in service.go, which has a [Daemon] for each term of
+// membership: join.go and acquire.go. The lease is driven in member.go, and
+// what it takes to declare others dead in recovery.go; a lock's protocol in
+// driver.go, on the sectors of area.go, for the clients queued in queue.go;
+// names are looked up in directory.go. server.go is the API; session.go is a
+// client that may come back, journal.go and restore.go how it survives a
+// restart, guard.go what becomes of its command at the end of a lease.
+// format.go and inspect.go need no daemon.
 package daemon
 
 import (
@@ -14,9 +18,11 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -38,6 +44,12 @@ var (
 	ErrDamaged = errors.New("the lock directory is damaged")
 	// ErrLost is returned when the lease was lost, and every hold with it.
 	ErrLost = errors.New("the lease was lost")
+	// ErrHoldOver is returned to a client that comes back to a hold which is over.
+	ErrHoldOver = errors.New("the hold is over")
+	// ErrHandedOver is returned when what is held was left for a successor to go on with.
+	ErrHandedOver = errors.New("left to a successor")
+	// ErrEvicted is returned when the host left because an operator asked for it.
+	ErrEvicted = errors.New("evicted by an operator")
 	// ErrIDTaken is returned when another process of this machine has the host id.
 	ErrIDTaken = errors.New("another process on this machine has the host id")
 )
@@ -51,9 +63,13 @@ type Config struct {
 	RuntimeDir string       // for lock files; empty: /run/bakery, or the user's own
 	StateDir   string       // for what outlives a reboot; empty: /var/lib/bakery, or the user's own
 	Handoff    int          // local grants in a row while another host waits; 0: 8
+	Watchdog   string       // device that resets this host if a lost lock's command cannot be stopped; empty: none. Of a Service
+	Fence      FenceConfig  // how to cut off dead hosts, where the lockspace's policy wants it
+	Keep       bool         // keep in RuntimeDir what a successor needs to go on within the lease
 	Logger     *slog.Logger // nil: slog.Default()
 
 	open func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) // tests bring their own disk
+	arm  func(lease.Times) (time.Duration, error)                                          // the watchdog, before the first write; nil: none
 }
 
 // Daemon is one host's part in a lockspace. New does no IO; after Join it is
@@ -63,8 +79,14 @@ type Daemon struct {
 	log *slog.Logger
 	dev blockdev.Device
 	sb  layout.Superblock
-	mem *member
 	dir *directory
+
+	// Set by Join, in this order.
+	ids      *identity
+	fencing  *fencing
+	mem      *member
+	sessions *sessions
+	left     atomic.Pointer[predecessor] // of whom commands may be left; nil: nobody
 
 	mu      sync.Mutex    // guards locks and closing
 	locks   map[int]*lock // by lock number; 0 guards the directory
@@ -72,6 +94,10 @@ type Daemon struct {
 	drivers sync.WaitGroup
 	stop    chan struct{}
 	joined  chan struct{} // closed when Join has succeeded
+	drained chan struct{} // closed: holders are to stop
+	ended   chan struct{} // closed: nobody is to be watched over any more
+	tasks   sync.WaitGroup
+	warn    limiter // of the guard
 }
 
 // settleAfter is how long a hold lasts before it is shown on the disk.
@@ -86,7 +112,43 @@ func New(cfg Config) *Daemon {
 	if cfg.open == nil {
 		cfg.open = OpenLockspace
 	}
-	return &Daemon{cfg: cfg, log: cfg.Logger, locks: map[int]*lock{}, stop: make(chan struct{}), joined: make(chan struct{})}
+	return &Daemon{cfg: cfg, log: cfg.Logger, locks: map[int]*lock{}, stop: make(chan struct{}), joined: make(chan struct{}),
+		drained: make(chan struct{}), ended: make(chan struct{})}
+}
+
+func (d *Daemon) times() lease.Times { return lease.Times{Lease: d.sb.Lease} }
+
+func (d *Daemon) hasJoined() bool {
+	select {
+	case <-d.joined:
+		return true
+	default:
+		return false
+	}
+}
+
+// leaseLeft is how long the lease still runs.
+func (d *Daemon) leaseLeft() time.Duration {
+	left, _ := d.mem.leaseLeft()
+	return left
+}
+
+// unburdened tells whether nothing is held, waited for or left by a predecessor.
+func (d *Daemon) unburdened() bool {
+	return d.left.Load() == nil && (!d.hasJoined() || d.sessions.empty())
+}
+
+// safe tells whether nothing runs on this host that ought not to: the lease
+// stands, or nothing is held.
+func (d *Daemon) safe(now time.Duration) bool {
+	if p := d.left.Load(); p != nil && now >= p.expires(d.times()) {
+		return false
+	}
+	if !d.hasJoined() || d.mem.live(now) {
+		return true
+	}
+	held, _ := d.sessions.holding()
+	return len(held) == 0
 }
 
 // HostID is the id under which the host has joined.

@@ -166,14 +166,21 @@ func (d *Daemon) create(ctx context.Context, name string, permits int) (layout.E
 	if err != nil {
 		return layout.Entry{}, fmt.Errorf("create lock %q: %w", name, err)
 	}
-	e, err := d.createGuarded(name, permits)
+	e, err := d.createGuarded(guard, name, permits)
 	if released := h.Release(); err == nil && released != nil {
 		err = released
 	}
 	return e, err
 }
 
-func (d *Daemon) createGuarded(name string, permits int) (layout.Entry, error) {
+func (d *Daemon) createGuarded(guard *lock, name string, permits int) (layout.Entry, error) {
+	if i, ok, err := guard.ownIntent(); err != nil {
+		return layout.Entry{}, err
+	} else if ok { // a write of it that failed may yet land: then it must find what it writes
+		if err := d.writeEntry(layout.Entry(i)); err != nil {
+			return layout.Entry{}, err
+		}
+	}
 	s, err := d.dir.scan()
 	if err != nil {
 		return layout.Entry{}, err
@@ -186,17 +193,21 @@ func (d *Daemon) createGuarded(name string, permits int) (layout.Entry, error) {
 	if s.damaged != nil {
 		return layout.Entry{}, fmt.Errorf("%w: lock %q is not in its readable part: %w", ErrDamaged, name, s.damaged)
 	}
-	e := layout.Entry{Name: name, Permits: permits, Creation: bakery.ClockNumber(time.Now(), d.sb.Formatted)}
-	for _, o := range s.entries {
-		if o.Free() && e.Lock == 0 {
-			e.Lock = o.Lock
-		}
-		e.Creation = max(e.Creation, o.Creation+1)
+	intents, err := d.intents()
+	if err != nil {
+		return layout.Entry{}, err
 	}
-	if e.Lock == 0 {
-		return e, fmt.Errorf("%w: all %d entries are taken, no room for lock %q", ErrFull, d.sb.Geometry.Locks, name)
+	e, err := d.place(s, intents, layout.Entry{Name: name, Permits: permits, Creation: bakery.ClockNumber(time.Now(), d.sb.Formatted)})
+	if err != nil {
+		return e, err
+	}
+	if err := guard.intend(e); err != nil {
+		return e, err
 	}
 	if err := d.writeEntry(e); err != nil {
+		return e, err // the intent stays
+	}
+	if err := guard.intended(); err != nil {
 		return e, err
 	}
 	d.dir.add(e)
@@ -262,9 +273,16 @@ func (d *Daemon) attachOnce(e layout.Entry) (*lock, error) {
 	if lk := d.locks[e.Lock]; lk != nil {
 		return lk, nil
 	}
+	lk := d.newLock(e)
+	d.start(lk)
+	return lk, nil
+}
+
+// newLock returns this host's part in a lock that nobody drives yet.
+func (d *Daemon) newLock(e layout.Entry) *lock {
 	id := d.mem.id()
 	lk := &lock{
-		d: d, entry: e, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		d: d, entry: e, wake: make(chan struct{}, 1), tasks: make(chan task), done: make(chan struct{}),
 		m: bakery.New(bakery.Config{
 			Host: id, Incarnation: d.mem.incarnation(), Creation: e.Creation,
 			Permits: max(e.Permits, 1), // a removed lock, whose slot is to be healed, has none
@@ -272,10 +290,15 @@ func (d *Daemon) attachOnce(e layout.Entry) (*lock, error) {
 		}),
 		area: newArea(d.dev, d.sb.Space(), e.Lock, id),
 	}
+	lk.area.mine = d.mem.incarnation()
 	_, lk.news = d.mem.leaseLeft()
-	d.locks[e.Lock] = lk
+	return lk
+}
+
+// start has a lock driven. It is called with mu held.
+func (d *Daemon) start(lk *lock) {
+	d.locks[lk.entry.Lock] = lk
 	d.drivers.Go(lk.drive)
-	return lk, nil
 }
 
 // drop forgets a driver that ends.

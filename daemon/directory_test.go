@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,8 +33,14 @@ func TestOldScanDoesNotHideALock(t *testing.T) {
 			}
 		}
 	}()
+	guard, err := b.attach(directoryEntry)
+	require.NoError(t, err)
+	w, err := guard.enqueue(Request{})
+	require.NoError(t, err)
+	h, err := guard.await(t.Context(), w)
+	require.NoError(t, err)
 	for end := time.Now().Add(time.Second); time.Now().Before(end); {
-		e, err := b.createGuarded("x", 1)
+		e, err := b.createGuarded(guard, "x", 1)
 		require.NoError(t, err)
 		if e.Lock != 1 {
 			t.Errorf("lock x made again, as number %d", e.Lock)
@@ -42,6 +49,7 @@ func TestOldScanDoesNotHideALock(t *testing.T) {
 	}
 	close(stop)
 	<-old
+	require.NoError(t, h.Release())
 }
 
 // TestStaleEntryDoesNotEndANewerOne: a client that looked a lock up before it was removed and made anew, and comes
@@ -174,4 +182,36 @@ func TestScanTakesLittleMemory(t *testing.T) {
 	d := c.host(1, through(dev))
 	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 	require.LessOrEqual(t, dev.longest.Load(), int64(scanChunk))
+}
+
+// TestLateWriteOfADeadHost: what a host was about to write into the directory when it died may land at any time.
+// Until then nobody puts another lock there, nor the same name elsewhere.
+func TestLateWriteOfADeadHost(t *testing.T) {
+	for _, name := range []string{"x", "y"} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 8, 4)
+			m := c.mortal(1)
+			other := c.host(2)
+			late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Entry(1), To: c.sb.Geometry.Slot(0, 1), Late: true, Err: unix.EIO})
+			creator := m.ask(1, "") // creates x
+			require.Equal(t, http.StatusInternalServerError, creator.r.StatusCode)
+			require.Positive(t, late.Fired())
+			m.kill()
+			h := acquire(t, other, Request{Name: name})
+			landed, err := m.disk.Land()
+			require.NoError(t, err)
+			require.Positive(t, landed)
+			names := map[string]int{}
+			for lock := 1; lock <= 4; lock++ {
+				names[c.entry(lock).Name]++
+			}
+			require.Equal(t, 1, names["x"], "%v", names)
+			require.Equal(t, 1, names[name], "%v", names)
+			third := c.host(3)
+			_, err = third.Acquire(t.Context(), Request{Name: name, Try: true})
+			require.ErrorIs(t, err, ErrBusy)
+			require.NoError(t, h.Release())
+			require.NoError(t, acquire(t, third, Request{Name: name}).Release())
+		})
+	}
 }

@@ -59,6 +59,15 @@ func (c *cluster) slot(lock, host int) layout.Slot {
 	return s
 }
 
+func (c *cluster) hostRecord(id int) layout.HostRecord {
+	c.t.Helper()
+	buf := blockdev.Alloc(c.sb.Geometry.Stride)
+	require.NoError(c.t, c.disk.Open().Read(buf, c.sb.Geometry.Host(id)))
+	r, err := c.sb.Space().DecodeHost(buf, id)
+	require.NoError(c.t, err)
+	return r
+}
+
 func (c *cluster) spoil(off int64) {
 	c.t.Helper()
 	c.write(off, func(buf []byte) error { clear(buf); buf[7] = 7; return nil })

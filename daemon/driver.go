@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -21,13 +21,13 @@ var errStopped = fmt.Errorf("%w: shutting down", ErrUnavailable)
 // daemon stopped. It is the only goroutine that writes this host's slot.
 func (lk *lock) drive() {
 	defer close(lk.done)
-	var err error
+	err := lk.goOn()
 	for err == nil {
 		w := lk.front()
 		switch {
 		case lk.isShut():
 			err = errSuperseded
-		case w != nil:
+		case w != nil && !w.req.absent():
 			err = lk.attempt(w)
 		case lk.takeScrub():
 			err = lk.heal()
@@ -72,8 +72,13 @@ func (lk *lock) attempt(w *waiter) error {
 	if err != nil {
 		return err
 	}
+	return lk.concluded(a, before, false)
+}
+
+// concluded carries on from where an attempt has ended.
+func (lk *lock) concluded(a bakery.Action, before uint64, used bool) error {
 	if a.Kind == bakery.Granted {
-		return lk.hold(before)
+		return lk.hold(before, used)
 	}
 	all := func(*waiter) bool { return true }
 	switch a.Outcome {
@@ -158,7 +163,7 @@ func (lk *lock) holder(p layout.Phase) layout.Holder {
 
 func (lk *lock) readAll() (views []bakery.View, err error) {
 	err = lk.persist("reading slots failed, retrying", func() error {
-		lk.readAt = boottime()
+		lk.readAt = boottime.Now()
 		views, err = lk.area.read(lk.d.mem.highest())
 		return err
 	})
@@ -211,7 +216,7 @@ func (lk *lock) persist(message string, try func() error) error {
 }
 
 // retry is how long to wait after an IO that failed.
-func (d *Daemon) retry() time.Duration { return lease.Times{Lease: d.sb.Lease}.Retry() }
+func (d *Daemon) retry() time.Duration { return d.times().Retry() }
 
 // pause waits; false if the lease was lost meanwhile.
 func (lk *lock) pause(d time.Duration) bool {

@@ -19,8 +19,9 @@ type tenure struct {
 }
 
 // hold serves local clients from a ticket that was granted, then lets it go.
-func (lk *lock) hold(before uint64) error {
-	t := &tenure{lk: lk, mode: lk.m.Mode(), before: before, settle: time.NewTimer(settleAfter)}
+// No more are served from a ticket that is used.
+func (lk *lock) hold(before uint64, used bool) error {
+	t := &tenure{lk: lk, mode: lk.m.Mode(), before: before, closed: used, settle: time.NewTimer(settleAfter)}
 	defer t.settle.Stop()
 	for {
 		granted, err := t.next()
@@ -30,7 +31,7 @@ func (lk *lock) hold(before uint64) error {
 		if granted {
 			continue
 		}
-		if lk.holders() == 0 {
+		if lk.holders() == 0 && !t.waitsForClient() {
 			break
 		}
 		lk.passedOn() // who shared the lock with those who stay
@@ -49,7 +50,7 @@ func (lk *lock) hold(before uint64) error {
 func (t *tenure) next() (bool, error) {
 	lk := t.lk
 	w, held := lk.front(), lk.holders()
-	if w == nil || t.closed || w.req.Mode != t.mode || t.grants >= layout.MaxGrants {
+	if w == nil || t.closed || w.req.absent() || w.req.Mode != t.mode || t.grants >= layout.MaxGrants {
 		return false, nil
 	}
 	if held > 0 && t.mode != layout.Shared {
@@ -66,8 +67,13 @@ func (t *tenure) next() (bool, error) {
 		}
 		t.row = 0
 	}
-	if ok, _ := lk.d.mem.mayWrite(); !ok {
-		return true, lk.persist("", func() error { return nil }) // until renewed, or lost
+	if ok, changed := lk.d.mem.mayGrant(); !ok {
+		select { // until renewed, or lost
+		case <-changed:
+			return true, nil
+		case <-lk.d.mem.lost:
+			return false, ErrLost
+		}
 	}
 	if lk.grant(w, lk.m.Token().Grant(t.grants)) {
 		t.grants++
@@ -76,6 +82,13 @@ func (t *tenure) next() (bool, error) {
 		lk.passedOn() // from the one before
 	}
 	return true, nil
+}
+
+// waitsForClient tells whether the ticket is kept for a client that is yet to
+// come back after a restart of bakeryd: it waits no longer than for that.
+func (t *tenure) waitsForClient() bool {
+	w := t.lk.front()
+	return t.grants == 0 && !t.closed && w != nil && w.req.absent() && w.req.Mode == t.mode
 }
 
 // elsewhere tells whether another host wants the lock in a way that ours
@@ -96,6 +109,10 @@ func (t *tenure) wait() error {
 	case <-lk.wake:
 	case <-t.settle.C:
 		_, err := lk.protocol(lk.m.Settle(), func() bool { return true })
+		return err
+	case todo := <-lk.tasks:
+		err := todo.f()
+		todo.done <- err
 		return err
 	case <-lk.d.mem.lost:
 		return ErrLost
@@ -132,6 +149,9 @@ func (lk *lock) letGo() {
 
 func (lk *lock) freed() {
 	for _, h := range lk.leaving {
+		if s := h.req.session; s != nil {
+			s.unkeep()
+		}
 		close(h.released)
 	}
 	lk.leaving = nil

@@ -27,12 +27,12 @@ type identity struct {
 	runtime string // directory of lock files: gone after a reboot, as the locks are
 	state   string // directory of what outlives a reboot
 
-	mu    sync.Mutex // guards files
-	files []*os.File // lock files held
+	mu    sync.Mutex       // guards files
+	files map[int]*os.File // lock files held, by host id
 }
 
 func newIdentity(cfg Config, uuid layout.UUID) (*identity, error) {
-	id := &identity{uuid: uuid, name: cfg.Name, machine: machineID(), boot: bootID()}
+	id := &identity{files: map[int]*os.File{}, uuid: uuid, name: cfg.Name, machine: machineID(), boot: bootID()}
 	if id.name == "" {
 		id.name, _ = os.Hostname()
 	}
@@ -75,6 +75,11 @@ func (id *identity) record() layout.HostRecord {
 // the process ends, and so also while a write of it is stuck in the kernel:
 // a successor never writes past that one. It returns ErrIDTaken.
 func (id *identity) claim(host int) error {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.files[host] != nil {
+		return nil
+	}
 	path := filepath.Join(id.runtime, fmt.Sprintf("%s-%d.lock", id.uuid, host))
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -92,9 +97,7 @@ func (id *identity) claim(host int) error {
 			f.Close() // its owner removed it meanwhile
 			continue
 		}
-		id.mu.Lock()
-		id.files = append(id.files, f)
-		id.mu.Unlock()
+		id.files[host] = f
 		return nil
 	}
 }
@@ -117,7 +120,7 @@ func (id *identity) release() {
 		_ = os.Remove(f.Name()) // while it is locked, so it is nobody else's
 		f.Close()
 	}
-	id.files = nil
+	clear(id.files)
 }
 
 // leftFile keeps the incarnation that last left a host id of this lockspace in

@@ -24,7 +24,8 @@ func inspected(t *testing.T) (*blockdev.Memory, layout.Superblock) {
 		putHost(t, dev, sb, layout.HostRecord{ID: id, Incarnation: 1<<60 + uint64(id), State: state, Sequence: 1 << 59,
 			Name: []string{"", "db1", "db2", "db3", "db4", "db5"}[id], Highest: 5, Verdicts: verdicts})
 	}
-	host(1, layout.StateLive, layout.Verdict{Host: 4, Incarnation: 1<<60 + 4})
+	host(1, layout.StateLive, layout.Verdict{Host: 4, Incarnation: 1<<60 + 4},
+		layout.Verdict{Host: 2, Incarnation: 1<<60 + 2, Kind: layout.VerdictWish})
 	host(2, layout.StateLive)
 	host(3, layout.StateJoining)
 	host(4, layout.StateLive) // dead

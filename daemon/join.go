@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -17,10 +19,10 @@ const (
 	joinAgain = 50 * time.Millisecond
 )
 
-// Join opens the device and joins the lockspace on it. It returns when locks
-// can be taken, or ErrNoLockspace, ErrIDTaken, the reasons of package lease,
-// the errors of [OpenLockspace], or the cause of ctx's end. After an error the
-// daemon is closed.
+// Join opens the device and joins the lockspace on it, or goes on where a
+// predecessor stood. It returns when locks can be taken, or ErrNoLockspace,
+// ErrIDTaken, the reasons of package lease, the errors of [OpenLockspace], or
+// the cause of ctx's end. After an error the daemon is closed.
 func (d *Daemon) Join(ctx context.Context) error {
 	dev, sb, copyUsed, err := d.cfg.open(d.cfg.Device, false)
 	if err != nil {
@@ -46,7 +48,10 @@ func (d *Daemon) Join(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		dev.Close()
+		if !d.interrupted(ctx) {
+			close(d.ended)
+			dev.Close()
+		}
 		return fmt.Errorf("join the lockspace on %s: %w", d.cfg.Device, err)
 	}
 	d.drivers.Go(d.scrub)
@@ -54,35 +59,154 @@ func (d *Daemon) Join(ctx context.Context) error {
 	return nil
 }
 
-func (d *Daemon) joinOnce(ctx context.Context) error {
-	ids, err := newIdentity(d.cfg, d.sb.UUID)
-	if err != nil {
+func (d *Daemon) joinOnce(ctx context.Context) (err error) {
+	if d.ids, err = newIdentity(d.cfg, d.sb.UUID); err != nil {
 		return err
 	}
-	d.mem, err = newMember(d.dev, d.sb, d.log, ids, d.cfg.HostID)
-	if err != nil {
+	d.sessions = newSessions(d)
+	var p *predecessor
+	if d.cfg.Keep {
+		p = d.findPredecessor(ctx, d.ids)
+		d.left.Store(p)
+	}
+	if p != nil {
+		minding, done := context.WithCancel(ctx)
+		d.tasks.Go(func() { d.mind(minding, p) })
+		defer done()
+	}
+	if err = d.enter(ctx, p); err == nil {
+		err = d.takeOver(ctx, p)
+		if err != nil { // others must think that this host may hold what it held
+			d.mem.loseFor(err)
+		}
+	}
+	if err != nil && !d.interrupted(ctx) {
+		if d.mem != nil {
+			d.mem.io.Wait()
+		}
+		d.ids.release()
+	}
+	return err
+}
+
+// interrupted tells whether the join was ended with a predecessor's holds at
+// stake: all is left as it stands, for a successor; the process must end.
+func (d *Daemon) interrupted(ctx context.Context) bool {
+	return ctx.Err() != nil && d.left.Load() != nil
+}
+
+// enter makes the host live, as whom it was before if p can be gone on with.
+func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
+	self := d.ids.record()
+	if d.cfg.arm != nil {
+		timeout, err := d.cfg.arm(d.times())
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		self.WatchdogArmed, self.WatchdogSeconds = timeout > 0, uint16(min(timeout/time.Second, math.MaxUint16))
+	}
+	if p != nil && boottime.Now() >= p.expires(d.times()) {
+		p = nil // its lease is over
+	}
+	d.fencing = newFencing(d, p)
+	if err := d.fencing.prepare(d.cfg.HostID); err != nil {
 		return err
 	}
-	d.mem.event(d.mem.m.Start)
+	var err error
+	if d.mem, err = newMember(d, self, p); err != nil {
+		return err
+	}
+	d.tasks.Go(d.guard)
+	d.mem.start()
 	select {
 	case <-d.mem.ready:
 		return nil
 	case <-d.mem.over:
-		err = d.mem.err()
+		return d.mem.err()
 	case <-ctx.Done():
-		d.mem.leave()
-		err = context.Cause(ctx)
+		if !d.interrupted(ctx) {
+			d.mem.leave()
+		}
+		return context.Cause(ctx)
 	}
-	d.mem.io.Wait()
-	ids.release()
-	return err
+}
+
+// takeOver deals with what a predecessor left, before anybody is served: it is
+// restored, or stopped if its incarnation could not be gone on with. From here
+// on it is kept what a successor needs.
+func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
+	switch {
+	case !d.cfg.Keep:
+		return nil
+	case p != nil && d.mem.resumed:
+		d.sessions.journal = p.journal
+		d.log.Info("going on where the bakeryd before stood", "sessions", len(p.sessions))
+		d.keepTerms()
+		if err := d.restore(p); err != nil {
+			return err
+		}
+	default:
+		if p != nil {
+			if err := d.abandon(ctx, p); err != nil {
+				return err
+			}
+		}
+		j, err := openJournal(d.ids.runtime, d.sb.UUID, d.mem.id())
+		if err != nil {
+			d.log.Warn("nothing is kept for a restart: after one, all locks of this host are lost", "err", err)
+			break
+		}
+		d.sessions.journal = j
+		d.keepTerms()
+	}
+	if err := d.prune(ctx); err != nil {
+		return err
+	}
+	d.left.Store(nil)
+	return nil
+}
+
+// keepTerms keeps every term of the lease in the journal.
+func (d *Daemon) keepTerms() {
+	j, boot := d.sessions.journal, d.ids.boot
+	d.mem.keepTerms(func(t lease.Term) {
+		err := j.setTerm(termRecord{UUID: d.sb.UUID, Boot: bootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready, PRKey: d.fencing.key})
+		if err != nil {
+			d.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
+		}
+	})
+}
+
+// prune removes the witnesses of holds that nobody knows any more, and stops
+// what is left of their commands: their journal was lost.
+func (d *Daemon) prune(ctx context.Context) error {
+	live := func(id string) bool {
+		d.sessions.mu.Lock()
+		defer d.sessions.mu.Unlock()
+		return d.sessions.byID[id] != nil
+	}
+	strays, err := pruneWitnesses(d.ids.runtime, d.sb.UUID, d.mem.id(), live)
+	if err != nil {
+		d.log.Warn("removing witnesses that are left over failed", "err", err)
+	}
+	for _, path := range strays {
+		d.log.Warn("a command has outlived its lock, stopping it", "witness", path)
+		s := d.sessions.make("")
+		if s.fifo, err = openWitness(path); err == nil {
+			err = s.stopCommand(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // scrub has every own slot looked at once a lease, and rewritten if it has
 // gone bad: others wait for a slot that they cannot read, and only its owner
 // may write it. Slots of removed locks count too.
 func (d *Daemon) scrub() {
-	t := time.NewTicker(lease.Times{Lease: d.sb.Lease}.Lease / 2)
+	t := time.NewTicker(d.sb.Lease / 2)
 	defer t.Stop()
 	for {
 		select {
@@ -134,56 +258,4 @@ func (d *Daemon) stopping() bool {
 	default:
 		return false
 	}
-}
-
-// Close lets nobody in any more, waits until every hold was released, and
-// leaves the lockspace. If holds are left when ctx is done it returns the
-// cause of that, and does not leave: others must go on thinking that this
-// host holds its locks. It may then be called again.
-func (d *Daemon) Close(ctx context.Context) error {
-	d.mu.Lock()
-	if !d.closing {
-		d.closing = true
-		close(d.stop)
-	}
-	locks := make([]*lock, 0, len(d.locks))
-	for _, lk := range d.locks {
-		locks = append(locks, lk)
-	}
-	d.mu.Unlock()
-	for _, lk := range locks {
-		lk.refuse(errStopped, func(*waiter) bool { return true })
-		lk.mu.Lock()
-		lk.signal()
-		lk.mu.Unlock()
-	}
-	for _, lk := range locks {
-		select {
-		case <-lk.done:
-		case <-ctx.Done():
-			return fmt.Errorf("lock %q is still held: %w", lk.entry.Name, context.Cause(ctx))
-		}
-	}
-	left := make(chan error, 1)
-	go func() {
-		d.drivers.Wait()
-		d.mem.leave()
-		d.mem.io.Wait()
-		err := d.dev.Close() // waits for all other IO
-		d.mem.ids.release()
-		left <- err
-	}()
-	select {
-	case err := <-left:
-		return err
-	case <-ctx.Done(): // IO that hangs; the lock file stays taken until it returns
-		return fmt.Errorf("leave the lockspace: %w", context.Cause(ctx))
-	}
-}
-
-// StopTimeout is how long holders are given to stop when the host leaves. A
-// wrapper kills a command that does not when the lease it last heard of is
-// over, at most a lease from now; then its end has to come through.
-func (d *Daemon) StopTimeout() time.Duration {
-	return d.sb.Lease + lease.Times{Lease: d.sb.Lease}.Grace()
 }

@@ -2,22 +2,18 @@ package daemon
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
-
-// errReplaced is returned when the device no longer holds the lockspace that was joined.
-var errReplaced = errors.New("the lockspace on the device is another one, or gone")
 
 // member drives the lease on the device. Its IO runs in goroutines of its
 // own, so that no IO holds up the timer by which the lease expires.
@@ -28,62 +24,106 @@ type member struct {
 	log   *slog.Logger
 	ids   *identity
 
-	mu      sync.Mutex // guards m, claimed, changed and reason
+	fencing *fencing
+	begun   atomic.Int64     // when the last read of the table was begun
+	alarm   *boottime.Alarm  // rings when the machine is to be told the time
+	renewed func(lease.Term) // told of every term of the lease, so that it can be kept; nil: nobody
+
+	mu      sync.Mutex // guards m, changed, reason and resumed
 	m       *lease.Machine
-	claimed int // id whose lock file is held, 0: none
-	timer   *time.Timer
 	changed chan struct{} // closed and replaced after every event
 	reason  error
+	resumed bool                    // it goes on where a predecessor stood
+	wished  map[layout.Verdict]bool // whom this host has asked to leave, of kind 0
 
-	ready chan struct{} // closed: tickets may be taken
-	lost  chan struct{} // closed: the lease is over, for good
-	over  chan struct{} // closed: the machine has said its last word
+	asked chan lease.Asked // an operator wants this host to leave; takes one
+	ready chan struct{}    // closed: tickets may be taken
+	lost  chan struct{}    // closed: the lease is over, for good
+	over  chan struct{}    // closed: the machine has said its last word
 	io    sync.WaitGroup
 }
 
-func newMember(dev blockdev.Device, sb layout.Superblock, log *slog.Logger, ids *identity, id int) (*member, error) {
-	mb := &member{dev: dev, sb: sb, space: sb.Space(), log: log, ids: ids,
-		changed: make(chan struct{}), ready: make(chan struct{}), lost: make(chan struct{}), over: make(chan struct{})}
-	m, err := lease.New(lease.Config{
-		ID: id, Hosts: sb.Geometry.Hosts, Times: lease.Times{Lease: sb.Lease},
-		Self: ids.record(), Incarnation: newIncarnation, Left: ids.left(),
-	})
-	if err != nil {
+func newMember(d *Daemon, self layout.HostRecord, p *predecessor) (*member, error) {
+	sb := d.sb
+	mb := &member{dev: d.dev, sb: sb, space: sb.Space(), log: d.log, ids: d.ids, fencing: d.fencing,
+		changed: make(chan struct{}), wished: map[layout.Verdict]bool{}, asked: make(chan lease.Asked, 1),
+		ready: make(chan struct{}), lost: make(chan struct{}), over: make(chan struct{})}
+	cfg := lease.Config{
+		ID: d.cfg.HostID, Hosts: sb.Geometry.Hosts, Times: lease.Times{Lease: sb.Lease}, Policy: sb.Policy,
+		Self: self, Incarnation: d.fencing.incarnation, Left: d.ids.left(),
+	}
+	if p != nil {
+		cfg.Resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready}
+	}
+	var err error
+	if mb.m, err = lease.New(cfg); err != nil {
 		return nil, err
 	}
-	mb.m = m
-	mb.timer = time.AfterFunc(time.Hour, func() { mb.event(mb.m.Tick) })
-	mb.timer.Stop()
-	return mb, nil
+	mb.alarm, err = boottime.NewAlarm()
+	return mb, err
 }
 
-func newIncarnation() uint64 {
-	var b [8]byte
-	for {
-		rand.Read(b[:])
-		if n := binary.LittleEndian.Uint64(b[:]); n != 0 {
-			return n
+// start begins to join.
+func (mb *member) start() {
+	mb.io.Go(func() {
+		for mb.alarm.Wait() == nil {
+			mb.event(mb.m.Tick)
 		}
-	}
+	})
+	mb.event(mb.m.Start)
 }
 
 // event gives the machine an event and carries out what it wants. Logging
 // comes last, so that a log that blocks does not hold up the lease.
 func (mb *member) event(f func(now time.Duration) []lease.Action) {
 	mb.mu.Lock()
-	actions := f(boottime())
+	actions := f(boottime.Now())
 	mb.carryOut(actions)
 	mb.mu.Unlock()
 	for _, a := range actions {
-		switch a := a.(type) {
-		case lease.Delayed:
-			mb.log.Warn("joining takes longer, waiting", "left", (a.Until - boottime()).Round(time.Second), "reason", a.Reason)
-		case lease.Joined:
-			mb.log.Info("live in lockspace", "lockspace", cmp.Or(mb.sb.Name, mb.sb.UUID.String()), "host_id", a.ID, "incarnation", fmt.Sprintf("%016x", a.Incarnation))
-		case lease.Lost:
-			mb.log.Error("lease lost, every hold is over", "err", a.Reason)
-		}
+		mb.report(a)
 	}
+}
+
+func (mb *member) report(a lease.Action) {
+	switch a := a.(type) {
+	case lease.Delayed:
+		mb.log.Warn("joining takes longer, waiting", "left", (a.Until - boottime.Now()).Round(time.Second), "reason", a.Reason)
+	case lease.Joined:
+		mb.log.Info("live in lockspace", "lockspace", cmp.Or(mb.sb.Name, mb.sb.UUID.String()), "host_id", a.ID,
+			"incarnation", hexID(a.Incarnation), "resumed", a.Resumed)
+		mb.keepTerm()
+	case lease.Renewed:
+		mb.keepTerm()
+	case lease.Lost:
+		mb.log.Error("lease lost, every hold is over", "err", a.Reason)
+	case lease.Wished:
+		mb.log.Warn("host asked to leave", "asked_host_id", a.Host, "asked_host_name", a.Name, "incarnation", hexID(a.Incarnation))
+	case lease.Declared:
+		mb.log.Warn("host declared dead", "dead_host_id", a.Host, "dead_host_name", a.Name, "incarnation", hexID(a.Incarnation), "by_host_id", a.By,
+			"verdict", a.Verdict)
+	}
+}
+
+func hexID(incarnation uint64) string { return fmt.Sprintf("%016x", incarnation) }
+
+// keepTerm has the lease's present term kept.
+func (mb *member) keepTerm() {
+	mb.mu.Lock()
+	term, ok := mb.m.Term()
+	keep := mb.renewed
+	mb.mu.Unlock()
+	if ok && keep != nil {
+		keep(term)
+	}
+}
+
+// keepTerms sets who is told of every term, and tells of the present one.
+func (mb *member) keepTerms(keep func(lease.Term)) {
+	mb.mu.Lock()
+	mb.renewed = keep
+	mb.mu.Unlock()
+	mb.keepTerm()
 }
 
 // carryOut is called with mu held. Reads and writes report back on their own.
@@ -95,10 +135,22 @@ func (mb *member) carryOut(actions []lease.Action) {
 		case lease.Write:
 			mb.io.Go(func() { mb.writeRecord(a.Record) })
 		case lease.Wait:
-			mb.timer.Reset(max(0, a.Until-boottime()))
+			_ = mb.alarm.Set(a.Until) // fails only once closed
+		case lease.Joined:
+			mb.resumed = a.Resumed
 		case lease.Ready:
 			close(mb.ready)
+		case lease.Fence:
+			mb.io.Go(func() { mb.fence(a) })
+		case lease.Asked:
+			select {
+			case mb.asked <- a:
+			default:
+			}
+		case lease.Wished:
+			mb.wished[layout.Verdict{Host: a.Host, Incarnation: a.Incarnation}] = true
 		case lease.Lost:
+			mb.ids.keepLeft(mb.m.ID(), a.Incarnation)
 			mb.end(a.Reason, true)
 		case lease.Refused:
 			mb.end(a.Reason, false)
@@ -112,7 +164,7 @@ func (mb *member) carryOut(actions []lease.Action) {
 }
 
 func (mb *member) end(reason error, lost bool) {
-	mb.timer.Stop()
+	mb.alarm.Close()
 	if reason != nil && mb.reason == nil {
 		mb.reason = reason
 	}
@@ -120,94 +172,6 @@ func (mb *member) end(reason error, lost bool) {
 		close(mb.lost)
 	}
 	close(mb.over)
-}
-
-// readTable reads the superblocks and the host table, which lie together, in
-// one request.
-func (mb *member) readTable() {
-	g := mb.space.Geometry
-	buf := pool.Get(int(g.Host(g.Hosts)) + g.Stride)
-	defer pool.Put(buf)
-	errs, err := readRecords(mb.dev, buf, 0, g.Stride)
-	if err != nil {
-		mb.log.Warn("reading the host table failed, retrying", "err", err)
-		mb.event(mb.m.ReadFailed)
-		return
-	}
-	if err := mb.sameLockspace(buf, errs); err != nil {
-		mb.event(func(now time.Duration) []lease.Action { return mb.m.Lose(now, err) })
-		return
-	}
-	records := make([]lease.Record, g.Hosts)
-	for i := range records {
-		at := int(g.Host(i + 1))
-		records[i].Err = errs[at/g.Stride]
-		if records[i].Err == nil {
-			records[i].HostRecord, records[i].Err = mb.space.DecodeHost(buf[at:at+g.Stride], i+1)
-		}
-	}
-	mb.event(func(now time.Duration) []lease.Action { return mb.m.TableRead(now, records) })
-}
-
-// sameLockspace tells whether the superblocks in head are still those of the
-// lockspace that was joined. Format wipes or replaces both.
-func (mb *member) sameLockspace(head []byte, errs []error) error {
-	var found error
-	for copy := range 2 {
-		at := int(mb.space.Geometry.Superblock(copy))
-		if errs[at/mb.space.Geometry.Stride] != nil {
-			return nil // unreadable: cannot tell; the lease runs out if nothing else can be read
-		}
-		sb, err := layout.DecodeSuperblock(head[at:at+mb.space.Geometry.Stride], copy)
-		switch {
-		case err == nil && sb.UUID == mb.sb.UUID:
-			return nil
-		case err == nil:
-			found = fmt.Errorf("%w: lockspace %s, was %s", errReplaced, sb.UUID, mb.sb.UUID)
-		case found == nil:
-			found = fmt.Errorf("%w: %w", errReplaced, err)
-		}
-	}
-	return found
-}
-
-// writeRecord writes the own record. The first write of an id takes the lock
-// file that keeps other processes of this machine from it.
-func (mb *member) writeRecord(r layout.HostRecord) {
-	err := mb.claimID(r.ID)
-	if err != nil {
-		mb.event(func(now time.Duration) []lease.Action {
-			return append(mb.m.WriteFailed(now), mb.m.Lose(now, err)...)
-		})
-		return
-	}
-	buf := pool.Get(mb.space.Geometry.Stride)
-	defer pool.Put(buf)
-	if err = mb.space.EncodeHost(buf, r); err == nil {
-		err = mb.dev.Write(buf, mb.space.Geometry.Host(r.ID))
-	}
-	if err != nil {
-		mb.log.Warn("writing the host record failed, retrying", "host_id", r.ID, "err", err)
-		mb.event(mb.m.WriteFailed)
-		return
-	}
-	mb.event(mb.m.Written)
-}
-
-func (mb *member) claimID(id int) error {
-	mb.mu.Lock()
-	claimed := mb.claimed
-	mb.mu.Unlock()
-	if claimed == id {
-		return nil
-	}
-	if err := mb.ids.claim(id); err != nil {
-		return err
-	}
-	mb.mu.Lock()
-	mb.claimed = id
-	mb.mu.Unlock()
-	return nil
 }
 
 func (mb *member) id() int {
@@ -233,7 +197,16 @@ func (mb *member) err() error {
 func (mb *member) mayWrite() (bool, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	return mb.m.MayWrite(boottime()), mb.changed
+	return mb.m.MayWrite(boottime.Now()), mb.changed
+}
+
+// mayGrant tells whether a lock may be granted now: not if its holder would
+// have to stop at once.
+func (mb *member) mayGrant() (bool, <-chan struct{}) {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	now := boottime.Now()
+	return mb.m.MayWrite(now) && now < mb.m.WarnAt(), mb.changed
 }
 
 // highest is how many hosts a read of slots that begins now must cover.
@@ -248,7 +221,7 @@ func (mb *member) highest() int {
 func (mb *member) leaseLeft() (time.Duration, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	return mb.m.Deadline() - boottime(), mb.changed
+	return mb.m.Deadline() - boottime.Now(), mb.changed
 }
 
 // known is what the last read of the host table told.
@@ -258,10 +231,44 @@ func (mb *member) known() ([]lease.Host, <-chan struct{}) {
 	return mb.m.Hosts(), mb.changed
 }
 
+// moments are those of the lease that its holders have to be told of.
+type moments struct {
+	warn, deadline time.Duration // deadline 0: it was never live
+	lost           bool
+	changed        <-chan struct{} // closed when they may have changed
+}
+
+func (mb *member) moments() moments {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	m := moments{warn: mb.m.WarnAt(), deadline: mb.m.Deadline(), changed: mb.changed}
+	select {
+	case <-mb.lost:
+		m.lost = true
+	default:
+	}
+	return m
+}
+
+// live tells whether the lease runs at a time.
+func (mb *member) live(now time.Duration) bool {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	return mb.m.Live(now)
+}
+
+// watch asks for a read of the host table if the last one is not new: who
+// waits for another host wants to know soon that it is dead.
+func (mb *member) watch(every time.Duration) {
+	if boottime.Now()-time.Duration(mb.begun.Load()) >= every {
+		mb.event(mb.m.Refresh)
+	}
+}
+
 // readHosts returns the host table as the protocol wants it, by a read begun
 // after the call.
 func (mb *member) readHosts() ([]bakery.Host, error) {
-	asked := boottime()
+	asked := boottime.Now()
 	mb.event(mb.m.Refresh)
 	for {
 		hosts, changed := mb.known()
@@ -291,6 +298,16 @@ func protocolHosts(hosts []lease.Host, since time.Duration) []bakery.Host {
 		out[i] = bakery.Host{Readable: h.Readable && h.Read >= since, Incarnation: h.Incarnation, Gone: h.Gone, Unsettled: !h.Settled}
 	}
 	return out
+}
+
+// loseFor ends the lease for a reason that the machine cannot see.
+func (mb *member) loseFor(reason error) {
+	mb.event(func(now time.Duration) []lease.Action {
+		if mb.m.Over() {
+			return nil
+		}
+		return mb.m.Lose(now, reason)
+	})
 }
 
 // leave gives up the membership and waits until that is on the disk, or the

@@ -25,6 +25,7 @@ func pollPause(waited, latency time.Duration, rank int) time.Duration {
 // client that goes, or a host that ends, wakes it early.
 func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
 	lk.told(a.Rank)
+	lk.d.mem.watch(lk.d.times().Watch())
 	t := time.NewTimer(pollPause(time.Since(began), lk.area.latency, a.Rank))
 	defer t.Stop()
 	for {
@@ -77,13 +78,14 @@ func (lk *lock) learn() bool {
 	again := false
 	for i, v := range lk.area.views {
 		h := hosts[i]
-		if h.Read <= lk.readAt {
-			continue
-		}
 		current := lk.m.Current(i + 1)
-		if current != 0 && h.Void(current) {
+		// That this very incarnation is gone stays true, whenever it was read.
+		if current != 0 && (h.Incarnation == current && h.Gone || h.Read > lk.readAt && h.Void(current)) {
 			lk.m.Over(i+1, current)
 			again = true
+		}
+		if h.Read <= lk.readAt {
+			continue
 		}
 		// What could not be told by an earlier table may be told by this one.
 		unclear := !v.Readable || v.Slot.Phase != 0 && v.Slot.Incarnation != current

@@ -18,7 +18,8 @@ type lock struct {
 	area  *area           // the driver's alone
 	wake  chan struct{}   // something below changed
 
-	done chan struct{} // closed when the driver has ended
+	done  chan struct{} // closed when the driver has ended
+	tasks chan task     // to be done by the driver while the lock is held
 
 	readAt   time.Duration   // when the last read of all slots was begun; the driver's alone
 	judgedAt time.Duration   // by which host table they were last judged; the driver's alone
@@ -32,6 +33,8 @@ type lock struct {
 	arrived uint64  // waiters so far
 	closed  error   // set: nobody is served any more
 	scrub   bool    // the own slot is to be looked at
+
+	past *past // set before the driver starts: what the bakeryd before this one left
 }
 
 // limiter lets a repeating warning through now and then.
@@ -73,6 +76,9 @@ func (lk *lock) enqueue(req Request) (*waiter, error) {
 	}
 	lk.arrived++
 	w := &waiter{req: req, nth: lk.arrived, since: time.Now(), result: make(chan result, 1)}
+	if req.session != nil {
+		req.session.queued(w.nth)
+	}
 	lk.queue = append(lk.queue, w)
 	lk.signal()
 	return w, nil
@@ -168,8 +174,18 @@ func (lk *lock) grant(w *waiter, token layout.Ticket) bool {
 	lk.queue = lk.queue[1:]
 	h := &Hold{lk: lk, req: w.req, token: token, since: time.Now(), released: make(chan struct{})}
 	lk.holds = append(lk.holds, h)
+	if s := w.req.session; s != nil {
+		s.keep(sessionGranted, token, lk)
+	}
 	w.result <- result{hold: h}
 	return true
+}
+
+// frontAbsent tells whether who is to be served next is yet to come back after
+// a restart.
+func (lk *lock) frontAbsent() bool {
+	w := lk.front()
+	return w != nil && w.req.absent()
 }
 
 // told tells the clients in the queue how many are before them.
@@ -177,6 +193,9 @@ func (lk *lock) told(ahead int) {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	for i, w := range lk.queue {
+		if s := w.req.session; s != nil {
+			s.keep(sessionWaiting, 0, lk)
+		}
 		if w.req.OnWaiting != nil {
 			w.req.OnWaiting(ahead+len(lk.holds)+i, len(lk.queue))
 		}

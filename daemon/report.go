@@ -2,9 +2,10 @@ package daemon
 
 import (
 	"cmp"
-	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -48,7 +49,11 @@ type HostReport struct {
 	ID              int              `json:"id"`
 	Name            string           `json:"name"`
 	State           layout.HostState `json:"state"` // as it wrote it last, dead or not
-	Dead            bool             `json:"dead"`  // there is a verdict on this incarnation
+	Health          Health           `json:"health"`
+	Dead            bool             `json:"dead"`           // there is a verdict on this incarnation
+	Forgotten       bool             `json:"forgotten"`      // and another machine may have its id
+	AskedToLeave    bool             `json:"asked_to_leave"` // somebody wishes this incarnation to leave
+	Unreadable      bool             `json:"unreadable"`     // the record is damaged: this is what a daemon read before
 	Incarnation     uint64           `json:"incarnation,string"`
 	Sequence        uint64           `json:"sequence,string"` // grows with every renewal
 	Highest         int              `json:"highest"`
@@ -61,12 +66,15 @@ type HostReport struct {
 
 	// SilentMS is how long a daemon has seen no renewal; nil if nobody was watching.
 	SilentMS *int64 `json:"silent_ms,omitempty"`
+	// DeadInMS is when a silent host will be declared dead, or fenced, if it stays silent; nil if that takes a person.
+	DeadInMS *int64 `json:"dead_in_ms,omitempty"`
 }
 
-// VerdictReport says that an incarnation of a host is dead.
+// VerdictReport is what a host says of an incarnation of another.
 type VerdictReport struct {
-	Host        int    `json:"host"`
-	Incarnation uint64 `json:"incarnation,string"`
+	Host        int                `json:"host"`
+	Incarnation uint64             `json:"incarnation,string"`
+	Kind        layout.VerdictKind `json:"kind"`
 }
 
 // LockReport is a lock, who holds it and who waits for it. The internal lock, with number 0 and no name, is
@@ -79,9 +87,10 @@ type LockReport struct {
 	Holders  []HolderReport `json:"holders"` // by token
 	Queue    []QueueReport  `json:"queue"`   // in order
 	Local    []LocalReport  `json:"local,omitempty"`
+	Stuck    string         `json:"stuck"` // why it does not move, for people; empty: it does, or need not
 }
 
-// HolderReport is a host that holds a lock.
+// HolderReport is a host that holds a lock; of this host, each client that does.
 type HolderReport struct {
 	Host     int           `json:"host"`
 	HostName string        `json:"host_name"`
@@ -92,6 +101,9 @@ type HolderReport struct {
 	Token    layout.Ticket `json:"token"`
 	Phase    layout.Phase  `json:"phase"`
 	Settled  bool          `json:"settled"` // the disk shows it; else only its own daemon knows
+
+	Orphan    bool  `json:"orphan"`              // of this host: the client is gone, its command lives
+	Processes []int `json:"processes,omitempty"` // of an orphan: what lives of its command
 }
 
 // QueueReport is a host on its way to a lock. One that is choosing is drawing its number, or is already inside:
@@ -116,33 +128,48 @@ type LocalReport struct {
 
 // DamageReport is a record that could not be read or decoded.
 type DamageReport struct {
-	What   string `json:"what"`
-	Offset int64  `json:"offset"`
-	Error  string `json:"error"`
+	What   string     `json:"what"`
+	Kind   RecordKind `json:"kind"`
+	Lock   int        `json:"lock"` // of an entry or a slot
+	Host   int        `json:"host"` // of a host record or a slot
+	Offset int64      `json:"offset"`
+	Error  string     `json:"error"`
 }
 
-// Report says what a snapshot means.
+// Report says what a snapshot means, as far as that shows on the disk.
 func (s *Snapshot) Report() *Report {
+	r := s.report(nil)
+	r.explain()
+	return r
+}
+
+// report says what a snapshot means to one who may know more of the hosts.
+func (s *Snapshot) report(k *knowledge) *Report {
 	r := &Report{
 		Lockspace: s.lockspaceReport(),
 		Hosts:     []HostReport{},
 		Locks:     []LockReport{},
 		Damaged:   []DamageReport{},
 	}
-	dead := s.verdicts()
+	said := s.said(k)
 	for _, h := range s.Hosts {
-		r.Hosts = append(r.Hosts, hostReport(h, dead))
+		r.Hosts = append(r.Hosts, s.hostReport(h, false, said, k))
 	}
 	for _, d := range s.Damaged {
-		r.Damaged = append(r.Damaged, DamageReport{What: d.What(), Offset: d.Offset, Error: d.Err.Error()})
+		r.Damaged = append(r.Damaged, DamageReport{What: d.What(), Kind: d.Kind, Lock: d.Lock, Host: d.Host,
+			Offset: d.Offset, Error: d.Err.Error()})
+		if h, ok := k.remembered(d); ok {
+			r.Hosts = append(r.Hosts, s.hostReport(h, true, said, k))
+		}
 	}
-	slots := s.contending(dead)
-	if internal := s.lockReport(layout.Entry{Permits: 1}, slots[0]); len(internal.Holders)+len(internal.Queue) > 0 {
+	slices.SortFunc(r.Hosts, func(a, b HostReport) int { return cmp.Compare(a.ID, b.ID) })
+	slots := s.contending(said)
+	if internal := r.lockReport(layout.Entry{Permits: 1}, slots[0]); len(internal.Holders)+len(internal.Queue) > 0 {
 		r.Locks = append(r.Locks, internal)
 	}
 	for _, e := range s.Entries {
 		if !e.Free() {
-			r.Locks = append(r.Locks, s.lockReport(e, slots[e.Lock]))
+			r.Locks = append(r.Locks, r.lockReport(e, slots[e.Lock]))
 		}
 	}
 	slices.SortStableFunc(r.Locks, func(a, b LockReport) int { return cmp.Compare(a.Name, b.Name) })
@@ -172,37 +199,12 @@ func (s *Snapshot) lockspaceReport() LockspaceReport {
 	return r
 }
 
-// verdicts returns every verdict that is published.
-func (s *Snapshot) verdicts() map[layout.Verdict]bool {
-	dead := make(map[layout.Verdict]bool)
-	for _, h := range s.Hosts {
-		for _, v := range h.Verdicts {
-			dead[v] = true
-		}
-	}
-	return dead
-}
-
-func hostReport(h layout.HostRecord, dead map[layout.Verdict]bool) HostReport {
-	r := HostReport{
-		ID: h.ID, Name: h.Name, State: h.State, Dead: dead[layout.Verdict{Host: h.ID, Incarnation: h.Incarnation}],
-		Incarnation: h.Incarnation, Sequence: h.Sequence, Highest: h.Highest,
-		MachineID: hex.EncodeToString(h.MachineID[:]), BootID: hex.EncodeToString(h.BootID[:]),
-		WatchdogArmed: h.WatchdogArmed, WatchdogSeconds: int(h.WatchdogSeconds), PRKey: h.PRKey,
-		Verdicts: []VerdictReport{},
-	}
-	for _, v := range h.Verdicts {
-		r.Verdicts = append(r.Verdicts, VerdictReport(v))
-	}
-	return r
-}
-
 // contending returns the slots that count, by lock: those that are not idle, and not void because their host has
 // begun anew, has left or is dead. A slot whose host record is unreadable counts.
-func (s *Snapshot) contending(dead map[layout.Verdict]bool) map[int][]layout.Slot {
+func (s *Snapshot) contending(said map[life]words) map[int][]layout.Slot {
 	current := make(map[int]uint64)
 	for _, h := range s.Hosts {
-		if h.State != layout.StateLeft && !dead[layout.Verdict{Host: h.ID, Incarnation: h.Incarnation}] {
+		if h.State != layout.StateLeft {
 			current[h.ID] = h.Incarnation
 		}
 	}
@@ -214,7 +216,9 @@ func (s *Snapshot) contending(dead map[layout.Verdict]bool) map[int][]layout.Slo
 	}
 	slots := make(map[int][]layout.Slot)
 	for _, slot := range s.Slots {
-		if slot.Phase != layout.Idle && (unknown[slot.Host] || current[slot.Host] == slot.Incarnation) {
+		void := said[life{slot.Host, slot.Incarnation}].dead ||
+			!unknown[slot.Host] && current[slot.Host] != slot.Incarnation
+		if slot.Phase != layout.Idle && !void {
 			slots[slot.Lock] = append(slots[slot.Lock], slot)
 		}
 	}
@@ -222,26 +226,26 @@ func (s *Snapshot) contending(dead map[layout.Verdict]bool) map[int][]layout.Slo
 }
 
 // lockReport tells holders from those who wait. Whoever is choosing counts as ahead of all who have their number.
-func (s *Snapshot) lockReport(e layout.Entry, slots []layout.Slot) LockReport {
-	r := LockReport{Name: e.Name, Lock: e.Lock, Permits: e.Permits, Creation: e.Creation,
+func (r *Report) lockReport(e layout.Entry, slots []layout.Slot) LockReport {
+	l := LockReport{Name: e.Name, Lock: e.Lock, Permits: e.Permits, Creation: e.Creation,
 		Holders: []HolderReport{}, Queue: []QueueReport{}}
 	slices.SortFunc(slots, func(a, b layout.Slot) int {
 		return cmp.Or(cmp.Compare(rank(a.Phase), rank(b.Phase)), cmp.Compare(a.Ticket, b.Ticket))
 	})
 	for _, slot := range slots {
-		name := s.hostName(slot.Host)
+		name := r.hostName(slot.Host)
 		switch {
 		case slot.Creation != e.Creation: // of a lock that had this place before, or, as of now, has it
 		case slot.Phase == layout.Held:
-			r.Holders = append(r.Holders, HolderReport{Host: slot.Host, HostName: name,
+			l.Holders = append(l.Holders, HolderReport{Host: slot.Host, HostName: name,
 				PID: slot.Holder.PID, Command: slot.Holder.Command, Since: slot.Holder.Since,
 				Mode: slot.Mode, Token: slot.Ticket, Phase: slot.Phase, Settled: true})
 		default:
-			r.Queue = append(r.Queue, QueueReport{Place: len(r.Queue) + 1, Host: slot.Host, HostName: name,
+			l.Queue = append(l.Queue, QueueReport{Place: len(l.Queue) + 1, Host: slot.Host, HostName: name,
 				Mode: slot.Mode, Ticket: slot.Ticket, Phase: slot.Phase})
 		}
 	}
-	return r
+	return l
 }
 
 func rank(p layout.Phase) int {
@@ -251,11 +255,25 @@ func rank(p layout.Phase) int {
 	return 1
 }
 
-func (s *Snapshot) hostName(id int) string {
-	for _, h := range s.Hosts {
-		if h.ID == id {
-			return h.Name
-		}
+// host returns what is reported of a host, nil if nothing is.
+func (r *Report) host(id int) *HostReport {
+	if i := slices.IndexFunc(r.Hosts, func(h HostReport) bool { return h.ID == id }); i >= 0 {
+		return &r.Hosts[i]
+	}
+	return nil
+}
+
+func (r *Report) hostName(id int) string {
+	if h := r.host(id); h != nil {
+		return h.Name
 	}
 	return ""
+}
+
+// PrintableLine returns a command line as it is, or quoted if something in it would not show.
+func PrintableLine(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
 }

@@ -28,33 +28,34 @@ const (
 //
 //	POST /v1/lock     a lockRequest; answers with a stream of lines (stream.go)
 //	GET  /v1/status   a Report
+//	POST /v1/evict    an evictRequest; answers with an evictAnswer (evict.go)
 //
 // Errors are {"error": {"code", "message", "hint"}}.
 type Server struct {
-	d        *Daemon
-	log      *slog.Logger
-	http     *http.Server
-	draining chan struct{} // closed: holders are to stop
+	current func() *Daemon // the daemon in force, nil: there is none; it may be joining
+	log     *slog.Logger
+	http    *http.Server
 }
 
 type connKey struct{}
 
-// NewServer returns a server for a daemon. Until that has joined, everybody
-// is refused as unavailable.
-func NewServer(d *Daemon) *Server {
-	s := &Server{d: d, log: d.log, draining: make(chan struct{})}
+// NewServer returns a server for the daemon that current returns, which may
+// change. While it has not joined, everybody is refused as unavailable.
+func NewServer(log *slog.Logger, current func() *Daemon) *Server {
+	s := &Server{current: current, log: log}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/lock", s.whenJoined(s.lock))
+	mux.HandleFunc("POST /v1/evict", s.whenJoined(s.evict))
 	mux.HandleFunc("GET /v1/status", s.whenJoined(s.status))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, apiError{Code: "invalid",
-			Message: fmt.Sprintf("no such call: %s %s", r.Method, r.URL.Path), Hint: "POST /v1/lock or GET /v1/status"})
+			Message: fmt.Sprintf("no such call: %s %s", r.Method, r.URL.Path), Hint: "POST /v1/lock, POST /v1/evict or GET /v1/status"})
 	})
 	s.http = &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    maxBody,
-		ErrorLog:          slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
 		},
@@ -108,35 +109,34 @@ func (s *Server) Serve(ln net.Listener) error {
 	return err
 }
 
-// Drain tells every holder that its lock is about to go, as if it were lost:
-// the daemon cannot leave before they have stopped.
-func (s *Server) Drain() { close(s.draining) }
-
 // Shutdown ends the server, and with it every connection.
 func (s *Server) Shutdown() error { return s.http.Close() }
 
-func (s *Server) whenJoined(h http.HandlerFunc) http.HandlerFunc {
+func (s *Server) whenJoined(h func(*Daemon, http.ResponseWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case <-s.d.joined:
-			h(w, r)
-		default:
-			writeError(w, http.StatusServiceUnavailable, apiError{Code: "unavailable",
-				Message: "this host is still joining the lockspace", Hint: "try again; the log of bakeryd says how long it may take"})
+		if d := s.current(); d != nil && d.hasJoined() {
+			h(d, w, r)
+			return
 		}
+		writeError(w, http.StatusServiceUnavailable, apiError{Code: "unavailable",
+			Message: "this host is still joining the lockspace", Hint: "try again; the log of bakeryd says how long it may take"})
 	}
 }
 
-func (s *Server) status(w http.ResponseWriter, r *http.Request) {
-	report, err := s.d.Status()
+func (s *Server) status(d *Daemon, w http.ResponseWriter, r *http.Request) {
+	report, err := d.Status()
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, apiErrorOf(err))
 		return
 	}
+	writeJSON(w, report)
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	_ = enc.Encode(report)
+	_ = enc.Encode(v)
 }
 
 // apiError is how an error looks to a client.
@@ -158,6 +158,7 @@ var apiErrors = []struct {
 	{ErrFull, "full", http.StatusInsufficientStorage, "remove a lock that is not used any more, or format with more --locks"},
 	{ErrPermits, "permits", http.StatusConflict, "all who use a lock must agree on its permits"},
 	{ErrUnavailable, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
+	{ErrHoldOver, "lost", http.StatusGone, "the lock is not held any more: stop what needs it"},
 	{ErrLost, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
 	{ErrDamaged, "device", http.StatusInternalServerError, "bakeryctl dump shows what cannot be read"},
 }

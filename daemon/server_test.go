@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -28,10 +29,17 @@ type served struct {
 }
 
 func serveSocket(t *testing.T, d *Daemon) *served {
+	s := serveCurrent(t, func() *Daemon { return d })
+	s.d = d
+	return s
+}
+
+func serveCurrent(t *testing.T, current func() *Daemon) *served {
 	dir, err := os.MkdirTemp("", "bakery") // short: socket paths are limited
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	s := &served{t: t, d: d, srv: NewServer(d), path: filepath.Join(dir, "s")}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	s := &served{t: t, srv: NewServer(log, current), path: filepath.Join(dir, "s")}
 	ln, err := Listen(s.path)
 	require.NoError(t, err)
 	done := make(chan error, 1)
@@ -194,7 +202,7 @@ func TestDrainTellsHolders(t *testing.T) {
 	s := serveSocket(t, newCluster(t, 8, 4).host(1))
 	c, r := s.post(`{"name": "x"}`)
 	require.Equal(t, "granted", nextEvent(t, r).Event)
-	s.srv.Drain()
+	s.d.drain()
 	e := nextEvent(t, r)
 	for e.Event == "renewed" {
 		e = nextEvent(t, r)

@@ -1,29 +1,27 @@
 package daemon
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // Status reads the disk, and adds what only this host knows: its lease, which
-// hosts it has not seen renew, and who waits inside it.
+// hosts it has not seen renew, and who holds and waits inside it. It returns
+// an error if the device hangs.
 func (d *Daemon) Status() (*Report, error) {
-	snapshot, err := Inspect(d.dev)
+	snapshot, err := d.inspect()
 	if err != nil {
-		return nil, fmt.Errorf("status: %w", err)
+		return nil, err
 	}
-	r := snapshot.Report()
 	hosts, _ := d.mem.known()
+	r := snapshot.report(&knowledge{now: boottime.Now(), times: d.times(), hosts: hosts})
 	left, _ := d.mem.leaseLeft()
 	r.ThisHost = &ThisHostReport{
 		ID: d.mem.id(), Name: d.mem.ids.name, Incarnation: d.mem.incarnation(), State: d.state(), LeaseLeftMS: left.Milliseconds(),
-	}
-	for i := range r.Hosts {
-		r.Hosts[i].silent(hosts)
 	}
 	for i := range r.Locks {
 		d.mu.Lock()
@@ -31,9 +29,10 @@ func (d *Daemon) Status() (*Report, error) {
 		d.mu.Unlock()
 		if lk != nil {
 			r.Locks[i].Local = lk.waiting()
-			r.Locks[i].addUnsettled(r.ThisHost, lk.inside())
+			r.Locks[i].addHolds(r.ThisHost, lk.inside())
 		}
 	}
+	r.explain()
 	return r, nil
 }
 
@@ -51,44 +50,75 @@ func (d *Daemon) state() string {
 	return "live"
 }
 
-// silent adds for how long a host has not been seen to renew.
-func (h *HostReport) silent(hosts []lease.Host) {
-	if h.ID > len(hosts) {
-		return // the device was formatted anew, for more hosts
-	}
-	k := hosts[h.ID-1]
-	if k.Incarnation != h.Incarnation || k.Gone {
+// addHolds shows the clients of this host that hold the lock. The disk shows
+// the host as choosing or waiting until a hold has lasted a while, and then
+// the first client only.
+func (l *LockReport) addHolds(self *ThisHostReport, holds []*Hold) {
+	ticket, settled := l.takes(self.ID)
+	holds = slices.DeleteFunc(holds, func(h *Hold) bool { // of a later ticket than the disk was read with
+		return layout.MakeTicket(h.token.Number(), self.ID) != ticket
+	})
+	if len(holds) == 0 {
 		return
 	}
-	ms := max(0, boottime()-k.Since).Milliseconds()
-	h.SilentMS = &ms
-}
-
-// addUnsettled shows a hold of this host that the disk shows as choosing or
-// waiting until it has lasted a while.
-func (l *LockReport) addUnsettled(self *ThisHostReport, h *Hold) {
-	at := slices.IndexFunc(l.Queue, func(q QueueReport) bool { return q.Host == self.ID })
-	if h == nil || at < 0 {
-		return
-	}
-	l.Queue = slices.Delete(l.Queue, at, at+1)
+	l.Holders = slices.DeleteFunc(l.Holders, func(h HolderReport) bool { return h.Host == self.ID })
+	l.Queue = slices.DeleteFunc(l.Queue, func(q QueueReport) bool { return q.Host == self.ID })
 	for i := range l.Queue {
 		l.Queue[i].Place = i + 1
 	}
-	l.Holders = append(l.Holders, HolderReport{
-		Host: self.ID, HostName: self.Name, PID: h.req.PID, Command: h.req.Command,
-		Since: h.since.UTC().Truncate(time.Microsecond), Mode: h.req.Mode, Token: h.token, Phase: layout.Held,
-	})
+	for _, h := range holds {
+		r := HolderReport{
+			Host: self.ID, HostName: self.Name, PID: h.req.PID, Command: h.req.Command,
+			Since: h.since.UTC().Truncate(time.Microsecond), Mode: h.req.Mode, Token: h.token, Phase: layout.Held, Settled: settled,
+		}
+		r.Processes, r.Orphan = h.leftOver()
+		l.Holders = append(l.Holders, r)
+	}
+	slices.SortFunc(l.Holders, func(a, b HolderReport) int { return cmp.Compare(a.Token, b.Token) })
 }
 
-// inside is the first of the clients that hold the lock, or nil.
-func (lk *lock) inside() *Hold {
+// takes returns the ticket by which a host holds the lock or is on its way to
+// it, and whether the disk shows it as held; 0: neither.
+func (l *LockReport) takes(host int) (ticket layout.Ticket, settled bool) {
+	for _, h := range l.Holders {
+		if h.Host == host {
+			return h.Token, true
+		}
+	}
+	for _, q := range l.Queue {
+		if q.Host == host {
+			return q.Ticket, false
+		}
+	}
+	return 0, false
+}
+
+// leftOver tells whether the client of a hold is gone while its command lives,
+// and which processes are left of that.
+func (h *Hold) leftOver() (pids []int, orphan bool) {
+	s := h.req.session
+	if s == nil {
+		return nil, false
+	}
+	s.mu.Lock()
+	orphan = s.orphan
+	s.mu.Unlock()
+	if !orphan || s.fifo == nil {
+		return nil, orphan
+	}
+	found, _ := holdersOf(s.fifo.path) // they may be gone by now, or another user's
+	for _, p := range found {
+		pids = append(pids, p.PID)
+	}
+	slices.Sort(pids)
+	return pids, true
+}
+
+// inside returns the clients that hold the lock.
+func (lk *lock) inside() []*Hold {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
-	if len(lk.holds) == 0 {
-		return nil
-	}
-	return lk.holds[0]
+	return slices.Clone(lk.holds)
 }
 
 // waiting reports the clients in the queue.

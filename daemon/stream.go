@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,18 +10,23 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // lockRequest is the body of POST /v1/lock.
 type lockRequest struct {
-	Name      string      `json:"name"`
-	Mode      layout.Mode `json:"mode"`       // exclusive if not given
-	NonBlock  bool        `json:"nonblock"`   // refused as busy rather than wait
-	TimeoutMS int64       `json:"timeout_ms"` // 0: none
-	Permits   int         `json:"permits"`    // 0: what the lock has
-	PID       int         `json:"pid"`        // 0: the peer's
-	Command   string      `json:"command"`
+	Name      string        `json:"name"`
+	Mode      layout.Mode   `json:"mode"`       // exclusive if not given
+	NonBlock  bool          `json:"nonblock"`   // refused as busy rather than wait
+	TimeoutMS int64         `json:"timeout_ms"` // 0: none
+	Permits   int           `json:"permits"`    // 0: what the lock has
+	PID       int           `json:"pid"`        // 0: the peer's
+	Command   string        `json:"command"`
+	Session   string        `json:"session"` // 32 hex digits of the client's choice, to come back to; empty: none
+	Token     layout.Ticket `json:"token"`   // come back to the hold with this token, or be refused; 0: ask for the lock
+	Witness   bool          `json:"witness"` // make a FIFO that the command holds the lock by
 }
 
 // event is one line of the answer to POST /v1/lock.
@@ -34,10 +38,21 @@ type event struct {
 	Mode    *layout.Mode   `json:"mode,omitempty"`
 	Token   *layout.Ticket `json:"token,omitempty"`
 	HostID  int            `json:"host_id,omitempty"`
-	LeaseMS *int64         `json:"lease_ms,omitempty"` // until the lease ends; clocks differ, so not a time
+	LeaseMS *int64         `json:"lease_ms,omitempty"` // until the lease ends; clocks differ, so not a time. waiting: the whole lease
+	AtMS    *int64         `json:"at_ms,omitempty"`    // when that was so, on CLOCK_BOOTTIME: it may be read late
+	GraceMS int64          `json:"grace_ms,omitempty"` // how long before the end of the lease the holder is to stop
+	Witness string         `json:"witness,omitempty"`  // path of the FIFO that was asked for
 	Code    string         `json:"code,omitempty"`
 	Message string         `json:"message,omitempty"`
 	Hint    string         `json:"hint,omitempty"`
+}
+
+// runs adds how long it is until the end of the lease.
+func (e event) runs(deadline time.Duration) event {
+	at := boottime.Now().Milliseconds()
+	ms := deadline.Milliseconds() - at
+	e.LeaseMS, e.AtMS = &ms, &at
+	return e
 }
 
 // stream is the answer to one client.
@@ -89,14 +104,14 @@ func (st *stream) control(f func(fd int)) {
 	}
 }
 
-func (st *stream) peer() int {
-	pid := 0
+// peer is who has connected.
+func (st *stream) peer() (id process.ID) {
 	st.control(func(fd int) {
 		if c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = int(c.Pid)
+			id, _ = process.Of(int(c.Pid))
 		}
 	})
-	return pid
+	return id
 }
 
 // fail tells the client why it does not get the lock.
@@ -109,110 +124,132 @@ func (st *stream) fail(err error) {
 	_ = st.send(event{Event: "refused", Code: e.Code, Message: e.Message, Hint: e.Hint})
 }
 
-func (s *Server) lock(w http.ResponseWriter, r *http.Request) {
+const maxTimeout = 365 * 24 * time.Hour
+
+func (r *lockRequest) validate() error {
+	if r.TimeoutMS < 0 {
+		return fmt.Errorf("%w: timeout_ms %d, want 0 or more", ErrInvalid, r.TimeoutMS)
+	}
+	if r.Session != "" {
+		if err := checkSessionID(r.Session); err != nil {
+			return fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+	}
+	if r.Token != 0 && r.Session == "" {
+		return fmt.Errorf("%w: token %v without the session that it was granted to", ErrInvalid, r.Token)
+	}
+	return nil
+}
+
+func (s *Server) lock(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
 	st := &stream{w: w, conn: conn}
 	var body lockRequest
-	if err := decode(r, &body); err != nil {
+	err := decode(r, &body)
+	if err == nil {
+		err = body.validate()
+	}
+	if err != nil {
 		st.fail(err)
 		return
 	}
-	if body.TimeoutMS < 0 {
-		st.fail(fmt.Errorf("%w: timeout_ms %d, want 0 or more", ErrInvalid, body.TimeoutMS))
-		return
-	}
-	ctx := r.Context()
-	if body.TimeoutMS > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(min(body.TimeoutMS, maxTimeout.Milliseconds()))*time.Millisecond, ErrTimeout)
-		defer cancel()
-	}
-	h, err := s.acquire(ctx, st, body)
+	ses, f, err := d.sessions.open(body, st)
 	if err != nil {
-		if r.Context().Err() == nil {
-			st.fail(err)
-		}
+		st.fail(err)
 		return
 	}
-	s.serveHold(r.Context(), st, h, body)
-	if err := h.Release(); err != nil && !errors.Is(err, ErrLost) {
-		s.log.Warn("releasing a lock failed", "lock", body.Name, "err", err)
+	ses.limit(time.Duration(min(body.TimeoutMS, maxTimeout.Milliseconds())) * time.Millisecond)
+	defer ses.leave(f)
+	if !s.awaitTurn(r.Context(), ses, f) {
+		return
 	}
+	ses.limit(0)
+	if ses.err != nil {
+		st.fail(ses.err)
+		return
+	}
+	s.serveHold(r.Context(), ses, f)
 }
 
-const maxTimeout = 365 * 24 * time.Hour
-
-// acquire waits for the lock and tells the client how far it is.
-func (s *Server) acquire(ctx context.Context, st *stream, body lockRequest) (*Hold, error) {
-	type place struct{ ahead, queued int }
-	places := make(chan place, 1)
-	req := Request{
-		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: body.PID, Command: body.Command,
-		Gone: st.gone,
-		OnWaiting: func(ahead, queued int) {
-			select {
-			case <-places: // out of date
-			default:
-			}
-			places <- place{ahead, queued}
-		},
-	}
-	if req.PID == 0 {
-		req.PID = st.peer()
-	}
-	done := make(chan result, 1)
-	go func() {
-		h, err := s.d.Acquire(ctx, req)
-		done <- result{h, err}
-	}()
-	last := place{-1, -1}
+// awaitTurn tells the client how far it is, until the request is decided.
+// False: the client is gone, or has come back by another connection.
+func (s *Server) awaitTurn(ctx context.Context, ses *session, f *follower) bool {
+	last, whole := place{-1, -1}, ses.all.d.sb.Lease.Milliseconds()
 	for {
 		select {
-		case r := <-done:
-			return r.hold, r.err
-		case p := <-places:
-			if p != last && st.listening() {
+		case <-ses.done:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-f.replaced:
+			return false
+		case p := <-ses.places:
+			if p != last && f.st.listening() {
 				last = p
-				_ = st.send(event{Event: "waiting", Ahead: &p.ahead, Queued: &p.queued})
+				_ = f.st.send(event{Event: "waiting", Ahead: &p.ahead, Queued: &p.queued, LeaseMS: &whole})
 			}
 		}
 	}
 }
 
-// serveHold keeps the client informed until it is gone or the lock lost.
-func (s *Server) serveHold(ctx context.Context, st *stream, h *Hold, body lockRequest) {
+// serveHold keeps the client informed until it is gone, or the lease over.
+func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
+	d, h, st := ses.all.d, ses.hold, f.st
 	token, mode := h.Token(), h.Mode()
-	left, changed := s.d.mem.leaseLeft()
-	if left <= 0 { // this process stood still since the grant
+	m := d.mem.moments()
+	if boottime.Now() >= m.deadline { // this process stood still since the grant
 		st.fail(fmt.Errorf("%w: %w", ErrUnavailable, ErrLost))
 		return
 	}
-	ms := left.Milliseconds()
-	_ = st.send(event{Event: "granted", Name: body.Name, Mode: &mode, Token: &token, HostID: s.d.HostID(), LeaseMS: &ms})
-	s.log.Debug("lock granted", "lock", body.Name, "token", token, "pid", h.req.PID)
-	draining := s.draining
-	deadline := boottime() + left
+	granted := event{Event: "granted", Name: ses.req.Name, Mode: &mode, Token: &token, HostID: d.HostID(),
+		GraceMS: d.times().Grace().Milliseconds()}
+	if ses.fifo != nil {
+		granted.Witness = ses.fifo.path
+	}
+	_ = st.send(granted.runs(m.deadline))
+	s.log.Debug("lock granted", "lock", ses.req.Name, "token", token, "pid", ses.req.PID)
+	draining := d.drained
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-f.replaced:
+			return
 		case <-h.Lost():
-			_ = st.send(event{Event: "lost", Message: h.Err().Error()})
-			s.log.Warn("lock lost", "lock", body.Name, "token", token, "pid", h.req.PID, "err", h.Err())
+			s.serveLost(ctx, ses, f, m.deadline)
 			return
 		case <-draining:
 			_ = st.send(event{Event: "lost", Message: "bakeryd is shutting down"})
 			draining = nil
-		case <-changed:
+		case <-m.changed:
 			// A client that sent more than its request is not seen to close.
 			if st.gone() {
 				return
 			}
-			left, changed = s.d.mem.leaseLeft()
-			if next := boottime() + left; next > deadline+time.Millisecond && st.listening() {
-				deadline, ms = next, left.Milliseconds()
-				_ = st.send(event{Event: "renewed", LeaseMS: &ms})
+			told := m.deadline
+			m = d.mem.moments()
+			if m.deadline == told {
+				continue
+			}
+			if st.listening() {
+				_ = st.send(event{Event: "renewed"}.runs(m.deadline))
 			}
 		}
+	}
+}
+
+// serveLost tells the client, and waits until it is gone: only then the host
+// joins anew. Who does not go by the end of the lease it was told of is not
+// waited for any longer, for others may have the lock from then on.
+func (s *Server) serveLost(ctx context.Context, ses *session, f *follower, deadline time.Duration) {
+	h := ses.hold
+	_ = f.st.send(event{Event: "lost", Message: h.Err().Error()})
+	s.log.Warn("lock lost", "lock", ses.req.Name, "token", h.Token(), "pid", ses.req.PID, "err", h.Err())
+	t := time.NewTimer(max(0, deadline-boottime.Now()))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-f.replaced:
+	case <-t.C:
 	}
 }

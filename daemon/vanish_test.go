@@ -142,7 +142,9 @@ func TestGrantAfterTheEndIsNotTold(t *testing.T) {
 	f.Inject(blockdev.Fault{Err: unix.EIO})
 	<-d.Lost()
 	w := httptest.NewRecorder()
-	NewServer(d).serveHold(t.Context(), &stream{w: w}, h, lockRequest{Name: "x"})
+	ses := d.sessions.make("")
+	ses.hold, ses.req = h, h.req
+	NewServer(d.log, nil).serveHold(t.Context(), ses, &follower{st: &stream{w: w}})
 	require.NotContains(t, w.Body.String(), "granted")
 	require.Contains(t, w.Body.String(), "unavailable")
 }

@@ -141,7 +141,7 @@ func foreignRead(b []byte) foreign {
 		verdicts := ""
 		for i := range int(n(104, 105)) {
 			at := 176 + 16*i
-			verdicts += fmt.Sprintf("%d/%x ", n(at, at+1), n(at+8, at+15))
+			verdicts += fmt.Sprintf("%d/%x/%d ", n(at, at+1), n(at+8, at+15), n(at+2, at+2))
 		}
 		r["verdicts"] = verdicts
 	case "BKDE":
@@ -178,7 +178,10 @@ func TestForeignReader(t *testing.T) {
 		"host-live": header("BKHR", 4096*(2+2), foreign{"host": u(3), "state": u(2), "armed": u(1), "seconds": u(60),
 			"highest": u(17), "incarnation": u(0x1122334455667788), "sequence": u(41), "name": "node-3.example",
 			"machine": "a00102030405060708090a0b0c0d0e0f", "boot": "b00102030405060708090a0b0c0d0e0f",
-			"key": u(0xfeedc0de00000003), "verdicts": "5/99 20/ffffffffffffffff "}),
+			"key": u(0xfeedc0de00000003), "verdicts": "5/99/0 20/ffffffffffffffff/0 "}),
+		"host-verdicts": header("BKHR", 4096*(2+6), foreign{"host": u(7), "state": u(2), "armed": u(0), "seconds": u(0),
+			"highest": u(20), "incarnation": u(2), "sequence": u(9), "name": "", "machine": zeroID, "boot": zeroID,
+			"key": u(0), "verdicts": "1/11/0 2/22/1 20/33/2 "}),
 		"host-left": header("BKHR", 4096*(2+19), foreign{"host": u(20), "state": u(3), "armed": u(0), "seconds": u(0),
 			"highest": u(0), "incarnation": u(1), "sequence": u(0), "name": "", "machine": zeroID, "boot": zeroID,
 			"key": u(0), "verdicts": ""}),

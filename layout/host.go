@@ -34,10 +34,42 @@ func (s *HostState) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Verdict says that an incarnation of a host is dead.
+// VerdictKind is what a verdict says of the incarnation that it names.
+type VerdictKind uint8
+
+// The kinds of verdicts.
+const (
+	VerdictDead      VerdictKind = iota // it is dead
+	VerdictWish                         // it is asked to leave; nobody acts on that but itself
+	VerdictForgotten                    // it is dead, and its host id may be given to another machine
+)
+
+var verdictKindNames = []string{"dead", "wish", "forgotten"}
+
+// Dead says whether a verdict of this kind declares a host dead.
+func (k VerdictKind) Dead() bool { return k == VerdictDead || k == VerdictForgotten }
+
+func (k VerdictKind) String() string { return enumString("verdict", verdictKindNames, uint8(k)) }
+
+// MarshalText returns the kind's name.
+func (k VerdictKind) MarshalText() ([]byte, error) {
+	return enumText("verdict", verdictKindNames, uint8(k))
+}
+
+// UnmarshalText reads the kind's name.
+func (k *VerdictKind) UnmarshalText(text []byte) error {
+	value, err := parseEnum("verdict", verdictKindNames, string(text))
+	if err == nil {
+		*k = VerdictKind(value)
+	}
+	return err
+}
+
+// Verdict is what one host has to say of an incarnation of another.
 type Verdict struct {
 	Host        int
 	Incarnation uint64
+	Kind        VerdictKind
 }
 
 // HostRecord is what a host publishes of itself, and of the deaths that it has observed. It is written by
@@ -62,7 +94,8 @@ type Verdict struct {
 //	112-175 | name, UTF-8, zeroes behind it
 //	176-431 | 16 verdicts, zeroes behind those in use, each:
 //	        |    0- 1 host id
-//	        |    2- 7 reserved, zero
+//	        |    2    kind: 0 dead, 1 wish, 2 forgotten
+//	        |    3- 7 reserved, zero
 //	        |    8-15 incarnation, not zero
 //	432-511 | reserved, zero
 type HostRecord struct {
@@ -99,7 +132,8 @@ const (
 	hostEnd             = hostVerdicts + MaxVerdicts*verdictSize
 
 	verdictHost        = 0
-	verdictReserved    = 2
+	verdictKind        = 2
+	verdictReserved    = 3
 	verdictIncarnation = 8
 	verdictSize        = 16
 )
@@ -132,6 +166,9 @@ func (r *HostRecord) check(g Geometry) error {
 		err := within("host", v.Host, 1, g.Hosts)
 		if err == nil {
 			err = checkIncarnation(v.Incarnation)
+		}
+		if err == nil {
+			err = checkEnum("kind", verdictKindNames, uint8(v.Kind))
 		}
 		if err != nil {
 			return fmt.Errorf("verdict %d: %w", i+1, err)
@@ -185,6 +222,7 @@ func (s Space) encodeHost(buf []byte, r *HostRecord) error {
 	for i, v := range r.Verdicts {
 		at := buf[hostVerdicts+i*verdictSize:]
 		le.PutUint16(at[verdictHost:], uint16(v.Host))
+		at[verdictKind] = byte(v.Kind)
 		le.PutUint64(at[verdictIncarnation:], v.Incarnation)
 	}
 	seal(buf, magicHost, s.UUID, s.Geometry.Host(r.ID))
@@ -264,6 +302,7 @@ func decodeVerdicts(record []byte, count int) ([]Verdict, error) {
 			return nil, err
 		}
 		verdicts[i].Host = int(le.Uint16(record[at+verdictHost:]))
+		verdicts[i].Kind = VerdictKind(record[at+verdictKind])
 		verdicts[i].Incarnation = le.Uint64(record[at+verdictIncarnation:])
 	}
 	return verdicts, nil

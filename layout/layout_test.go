@@ -38,6 +38,17 @@ func testHost() layout.HostRecord {
 	}
 }
 
+func verdictsOfEachKind() layout.HostRecord {
+	return layout.HostRecord{
+		ID: 7, Incarnation: 2, State: layout.StateLive, Sequence: 9, Highest: 20,
+		Verdicts: []layout.Verdict{
+			{Host: 1, Incarnation: 0x11, Kind: layout.VerdictDead},
+			{Host: 2, Incarnation: 0x22, Kind: layout.VerdictWish},
+			{Host: 20, Incarnation: 0x33, Kind: layout.VerdictForgotten},
+		},
+	}
+}
+
 func testEntry() layout.Entry {
 	return layout.Entry{Lock: 7, Name: "vm/été-01", Permits: 2, Creation: 9}
 }
@@ -91,6 +102,7 @@ func sectors() []sector {
 		superblockSector("superblock", testSuperblock, 0),
 		superblockSector("superblock-copy", testSuperblock, 1),
 		hostSector("host-live", testHost()),
+		hostSector("host-verdicts", verdictsOfEachKind()),
 		hostSector("host-left", layout.HostRecord{ID: 20, Incarnation: 1, State: layout.StateLeft}),
 		entrySector("entry", testEntry()),
 		entrySector("entry-free", layout.Entry{Lock: 1000, Creation: 10}),

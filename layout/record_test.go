@@ -155,6 +155,10 @@ func TestHostLimits(t *testing.T) {
 		{"verdict host 0", func(r *host) { r.Verdicts = []layout.Verdict{{Host: 0, Incarnation: 1}} }, "verdict 1: host 0"},
 		{"verdict host 21", func(r *host) { r.Verdicts = []layout.Verdict{{Host: 21, Incarnation: 1}} }, "verdict 1: host 21"},
 		{"verdict incarnation", func(r *host) { r.Verdicts = []layout.Verdict{{Host: 1}} }, "verdict 1: incarnation 0"},
+		{"verdict kind at", func(r *host) {
+			r.Verdicts = []layout.Verdict{{Host: 1, Incarnation: 1, Kind: layout.VerdictForgotten}}
+		}, ""},
+		{"verdict kind above", func(r *host) { r.Verdicts = []layout.Verdict{{Host: 1, Incarnation: 1, Kind: 3}} }, "verdict 1: kind 3, want 0 to 2"},
 	})
 	for _, id := range []int{-1, 0, 21} {
 		r := testHost()
@@ -173,7 +177,9 @@ func TestHostLimits(t *testing.T) {
 		{"name shorter", 106, u16(1), "zeroes behind it"},
 		{"name longer", 106, u16(20), "control"},
 		{"reserved", 108, []byte{1}, "reserved bytes 108 to 111"},
-		{"verdict reserved", 182, []byte{0, 1}, "reserved bytes 178 to 183"},
+		{"verdict kind", 178, []byte{3}, "verdict 1: kind 3, want 0 to 2"},
+		{"verdict reserved first", 179, []byte{1}, "reserved bytes 179 to 183"},
+		{"verdict reserved", 182, []byte{0, 1}, "reserved bytes 179 to 183"},
 		{"verdict incarnation", 184, u64(0), "verdict 1: incarnation 0"},
 	})
 }
@@ -477,7 +483,8 @@ func TestRoundTrip(t *testing.T) {
 		}
 		for range rapid.IntRange(0, 16).Draw(t, "verdicts") {
 			record.Verdicts = append(record.Verdicts, layout.Verdict{
-				Host: rapid.IntRange(1, g.Hosts).Draw(t, "dead host"), Incarnation: word("dead incarnation") | 1})
+				Host: rapid.IntRange(1, g.Hosts).Draw(t, "dead host"), Incarnation: word("dead incarnation") | 1,
+				Kind: layout.VerdictKind(rapid.IntRange(0, 2).Draw(t, "kind"))})
 		}
 		require.NoError(t, space.EncodeHost(buf, record))
 		foundRecord, err := space.DecodeHost(buf, host)

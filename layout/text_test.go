@@ -104,6 +104,13 @@ func TestNames(t *testing.T) {
 				err := v.UnmarshalText([]byte(s))
 				return v, err
 			}},
+		{"verdict", []string{"dead", "wish", "forgotten"},
+			func(v uint8) named { return layout.VerdictKind(v) },
+			func(s string) (named, error) {
+				var v layout.VerdictKind
+				err := v.UnmarshalText([]byte(s))
+				return v, err
+			}},
 	} {
 		t.Run(c.kind, func(t *testing.T) {
 			for i, name := range c.names {

@@ -9,61 +9,30 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
-func TestParseStat(t *testing.T) {
-	const rest = " 7 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 12345 100 200\n"
-	for _, name := range []string{"sh", "a b", ") Z 1 (", "a\nb) S 2"} {
-		got, err := parseStat("42 (" + name + ") S" + rest)
-		if want := (proc{pid: 42, parent: 7, state: 'S', threads: 3, started: 12345}); err != nil || got != want {
-			t.Errorf("%q: %+v, %v, want %+v", name, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "42", ")(", "42 (sh)", "42 (sh) S 7 1", "x (sh) S" + rest, "42 (sh) SS" + rest} {
-		if got, err := parseStat(text); err == nil {
-			t.Errorf("%q is read as %+v", text, got)
-		}
-	}
-	self, err := readStat(os.Getpid())
-	now, clockErr := ticksNow()
-	if err != nil || clockErr != nil || self.pid != os.Getpid() || self.parent != os.Getppid() || self.ended() || self.started > now {
-		t.Errorf("this process is %+v at %d, %v, %v", self, now, err, clockErr)
-	}
-}
-
-func TestProcEnded(t *testing.T) {
-	tests := []struct {
-		state   byte
-		threads int
-		want    bool
-	}{{'R', 1, false}, {'D', 1, false}, {'T', 1, false}, {'Z', 1, true}, {'X', 0, true}, {'Z', 2, false}}
-	for _, test := range tests {
-		if got := (proc{state: test.state, threads: test.threads}).ended(); got != test.want {
-			t.Errorf("%c with %d threads: ended %v", test.state, test.threads, got)
-		}
-	}
-}
-
 func TestDescendants(t *testing.T) {
-	process := func(pid, parent int, started uint64) proc {
-		return proc{pid: pid, parent: parent, state: 'S', threads: 1, started: started}
+	a := func(pid, parent int, started uint64) process.Stat {
+		return process.Stat{ID: process.ID{PID: pid, Started: started}, Parent: parent, State: 'S', Threads: 1}
 	}
 	tests := []struct {
 		name  string
-		table []proc
+		table []process.Stat
 		want  []int
 	}{
-		{"none", []proc{process(1, 0, 0), process(10, 1, 5)}, nil},
-		{"strangers", []proc{process(10, 1, 5), process(11, 1, 200), process(12, 11, 201)}, nil},
-		{"parents first, though their numbers are greater", []proc{process(5, 30, 103), process(20, 10, 100), process(30, 20, 102), process(40, 10, 101)},
+		{"none", []process.Stat{a(1, 0, 0), a(10, 1, 5)}, nil},
+		{"strangers", []process.Stat{a(10, 1, 5), a(11, 1, 200), a(12, 11, 201)}, nil},
+		{"parents first, though their numbers are greater", []process.Stat{a(5, 30, 103), a(20, 10, 100), a(30, 20, 102), a(40, 10, 101)},
 			[]int{20, 40, 30, 5}},
-		{"not what was there before", []proc{process(20, 10, 99), process(21, 20, 150), process(30, 10, 100)}, []int{30}},
-		{"a circle", []proc{process(20, 10, 100), process(10, 20, 100)}, []int{20, 10}},
+		{"not what was there before", []process.Stat{a(20, 10, 99), a(21, 20, 150), a(30, 10, 100)}, []int{30}},
+		{"a circle", []process.Stat{a(20, 10, 100), a(10, 20, 100)}, []int{20, 10}},
 	}
 	for _, test := range tests {
 		var got []int
 		for _, p := range descendants(test.table, 10, 100) {
-			got = append(got, p.pid)
+			got = append(got, p.PID)
 		}
 		if !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
@@ -113,12 +82,12 @@ var familyMembers = []string{"child", "stubborn", "stopped", "session", "orphan"
 // loses grants a lock for a lease and takes it away when running is closed.
 func loses(t *testing.T, lease time.Duration, running <-chan struct{}) *fakeBakeryd {
 	return serve(t, func(x *exchange) {
-		x.grant(lease)
+		x.Grant(lease)
 		select {
 		case <-running:
-			x.send(`{"event":"lost","message":"host 3 was evicted"}`)
-			<-x.gone
-		case <-x.gone:
+			x.Send(`{"event":"lost","message":"host 3 was evicted"}`)
+			<-x.Gone
+		case <-x.Gone:
 		}
 	})
 }
@@ -151,7 +120,7 @@ func TestLostLockStopsDescendants(t *testing.T) {
 			running := make(chan struct{})
 			b := loses(t, test.lease, running)
 			dir := t.TempDir()
-			p := begin(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", test.command, dir)
+			p := begin(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", test.command, dir)
 			members := pids(t, dir, test.members...)
 			if pid, ok := members["stopped"]; ok {
 				eventually(t, "a process to be stopped", func() bool { return state(pid) == "T" })
@@ -182,8 +151,8 @@ func in(t *testing.T, dir string) []int {
 	}
 	var found []int
 	for _, p := range table {
-		if at, err := os.Readlink("/proc/" + strconv.Itoa(p.pid) + "/cwd"); err == nil && at == dir {
-			found = append(found, p.pid)
+		if at, err := os.Readlink("/proc/" + strconv.Itoa(p.PID) + "/cwd"); err == nil && at == dir {
+			found = append(found, p.PID)
 		}
 	}
 	return found
@@ -206,7 +175,7 @@ func TestLostLockSparesOlderChildren(t *testing.T) {
 	p.cmd.Path = "/bin/sh"
 	// The pause keeps the two from starting in the same tick of the clock.
 	p.cmd.Args = []string{"sh", "-c", `sleep 1000 & echo $! >"$0/older"; sleep 0.1; exec "$@"`, dir,
-		link, "lock", "--socket", b.socket, "x", "--", "sh", "-c", `echo $$ >"$0/command"; sleep 1000; :`, dir}
+		link, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", `echo $$ >"$0/command"; sleep 1000; :`, dir}
 	p.start()
 	members := pids(t, dir, "older", "command")
 	close(running)
@@ -221,7 +190,7 @@ func TestLostLockSparesOlderChildren(t *testing.T) {
 func TestWrapperReapsOrphans(t *testing.T) {
 	b := serve(t, holding)
 	dir := t.TempDir()
-	p := follow(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c",
+	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c",
 		`(sh -c 'echo $$ >"$0/orphan"; exit 3' "$0" &); echo ready; read x; exit 7`, dir)
 	p.expect("ready")
 	orphan := pids(t, dir, "orphan")["orphan"]
@@ -235,7 +204,7 @@ func TestWrapperReapsOrphans(t *testing.T) {
 func TestWrapperLeavesDescendantsAloneAtTheEnd(t *testing.T) {
 	b := serve(t, holding)
 	dir := t.TempDir()
-	p := begin(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", family+
+	p := begin(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", family+
 		`for f in child stubborn stopped session orphan daemon; do until test -s $f; do sleep 0.01; done; done; exit 7`, dir)
 	members := pids(t, dir, familyMembers...)
 	if code := p.wait(); code != 7 {
@@ -247,7 +216,7 @@ func TestWrapperLeavesDescendantsAloneAtTheEnd(t *testing.T) {
 			t.Errorf("%s has ended", name)
 		}
 	}
-	if !b.held() {
+	if !b.Held() {
 		t.Error("the descendants do not hold the lock")
 	}
 	for _, pid := range in(t, dir) {

@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -25,6 +27,10 @@ func (a *app) joinAndTake(ctx context.Context, o lockOptions, onWaiting func(ahe
 			return nil, &failure{code: exitNoDevice, err: err}
 		}
 	}
+	grace, err := graceOn(o.device)
+	if err != nil {
+		return nil, deviceFailure(err, o)
+	}
 	d := daemon.New(daemon.Config{
 		Device: o.device,
 		Logger: slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -37,10 +43,61 @@ func (a *app) joinAndTake(ctx context.Context, o lockOptions, onWaiting func(ahe
 		_ = leave(d) // the first error is the one to tell
 		return nil, deviceFailure(err, o)
 	}
+	held := warnBefore(h, grace)
 	return &grant{
-		held: h, hostID: d.HostID(), bound: true,
-		release: func() error { return errors.Join(h.Release(), leave(d)) },
+		held: held, hostID: d.HostID(), bound: true,
+		release: func() error {
+			held.stop()
+			return errors.Join(h.Release(), leave(d))
+		},
 	}, nil
+}
+
+// graceOn is how long before the end of a lease the holders on a device are to stop.
+func graceOn(device string) (time.Duration, error) {
+	dev, sb, _, err := daemon.OpenLockspace(device, true)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = dev.Close() }() // nothing was written
+	return lease.Times{Lease: sb.Lease}.Grace(), nil
+}
+
+// ownHold is a hold of this process's own, with a warning.
+type ownHold struct {
+	*daemon.Hold
+	warned, over chan struct{}
+	watch        sync.WaitGroup
+}
+
+func warnBefore(h *daemon.Hold, grace time.Duration) *ownHold {
+	o := &ownHold{Hold: h, warned: make(chan struct{}), over: make(chan struct{})}
+	o.watch.Go(func() {
+		for {
+			left := time.Until(h.Deadline()) - grace
+			if left <= 0 {
+				close(o.warned)
+				return
+			}
+			select {
+			case <-o.over:
+				return
+			case <-h.Lost():
+				close(o.warned)
+				return
+			case <-time.After(min(left, lookAgain)):
+			}
+		}
+	})
+	return o
+}
+
+// Warned is closed when the holder is to stop.
+func (o *ownHold) Warned() <-chan struct{} { return o.warned }
+
+func (o *ownHold) stop() {
+	close(o.over)
+	o.watch.Wait()
 }
 
 func takeFrom(ctx context.Context, d *daemon.Daemon, o lockOptions, onWaiting func(ahead, queued int)) (*daemon.Hold, error) {

@@ -44,7 +44,7 @@ func TestDeviceLockExcludes(t *testing.T) {
 
 func TestDeviceCreatedByTwoAtOnce(t *testing.T) {
 	device := filepath.Join(t.TempDir(), "locks.img")
-	var all []*process
+	var all []*wrapper
 	for range 4 {
 		all = append(all, begin(t, "lock", "--device", device, "--create", "x", "--", "echo", "ran"))
 	}

@@ -178,7 +178,7 @@ func dumpHost(b *strings.Builder, h *layout.HostRecord) {
 		fmt.Fprintf(b, " prkey %#x", h.PRKey)
 	}
 	for _, v := range h.Verdicts {
-		fmt.Fprintf(b, " verdict %d/%016x", v.Host, v.Incarnation)
+		fmt.Fprintf(b, " verdict %v %d/%016x", v.Kind, v.Host, v.Incarnation)
 	}
 }
 

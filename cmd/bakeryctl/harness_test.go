@@ -37,9 +37,9 @@ func init() {
 	}
 }
 
-// process is a bakeryctl that a test runs, without a controlling terminal unless the test gives it one.
+// wrapper is a bakeryctl that a test runs, without a controlling terminal unless the test gives it one.
 // What it prints goes to files, so that nothing but its end is waited for.
-type process struct {
+type wrapper struct {
 	t              *testing.T
 	cmd            *exec.Cmd
 	stdout, stderr *os.File
@@ -49,13 +49,13 @@ type process struct {
 }
 
 // prepare returns a process that is yet to be started.
-func prepare(t *testing.T, args ...string) *process {
+func prepare(t *testing.T, args ...string) *wrapper {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, cmd: exec.Command(exe, args...), ended: make(chan struct{})}
+	p := &wrapper{t: t, cmd: exec.Command(exe, args...), ended: make(chan struct{})}
 	p.cmd.Args[0] = asItself
 	p.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
 	p.stdout, p.stderr = p.file("stdout"), p.file("stderr")
@@ -64,7 +64,7 @@ func prepare(t *testing.T, args ...string) *process {
 	return p
 }
 
-func (p *process) file(name string) *os.File {
+func (p *wrapper) file(name string) *os.File {
 	p.t.Helper()
 	f, err := os.Create(filepath.Join(p.t.TempDir(), name))
 	if err != nil {
@@ -74,7 +74,7 @@ func (p *process) file(name string) *os.File {
 	return f
 }
 
-func begin(t *testing.T, args ...string) *process {
+func begin(t *testing.T, args ...string) *wrapper {
 	t.Helper()
 	p := prepare(t, args...)
 	p.start()
@@ -82,14 +82,14 @@ func begin(t *testing.T, args ...string) *process {
 }
 
 // follow starts a process whose standard output is read line by line and whose standard input is a pipe.
-func follow(t *testing.T, args ...string) *process {
+func follow(t *testing.T, args ...string) *wrapper {
 	t.Helper()
 	p := prepare(t, args...)
 	p.follow()
 	return p
 }
 
-func (p *process) follow() {
+func (p *wrapper) follow() {
 	p.t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -106,7 +106,7 @@ func (p *process) follow() {
 	_, _ = in.Close(), w.Close()
 }
 
-func (p *process) start() {
+func (p *wrapper) start() {
 	p.t.Helper()
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
@@ -123,13 +123,13 @@ func (p *process) start() {
 }
 
 // wait returns the exit code, -1 if a signal killed the process.
-func (p *process) wait() int {
+func (p *wrapper) wait() int {
 	p.t.Helper()
 	within(p.t, p.ended, "the process to end")
 	return p.cmd.ProcessState.ExitCode()
 }
 
-func (p *process) signal(s syscall.Signal) {
+func (p *wrapper) signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := syscall.Kill(p.cmd.Process.Pid, s); err != nil {
 		p.t.Fatal(err)
@@ -137,7 +137,7 @@ func (p *process) signal(s syscall.Signal) {
 }
 
 // expect reads a line of standard output.
-func (p *process) expect(want string) {
+func (p *wrapper) expect(want string) {
 	p.t.Helper()
 	if got := p.line(); got != want {
 		p.t.Fatalf("line %q, want %q; standard error: %s", got, want, p.told())
@@ -145,14 +145,14 @@ func (p *process) expect(want string) {
 }
 
 // write gives standard input a line.
-func (p *process) write(line string) {
+func (p *wrapper) write(line string) {
 	p.t.Helper()
 	if _, err := io.WriteString(p.stdin, line+"\n"); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-func (p *process) line() string {
+func (p *wrapper) line() string {
 	p.t.Helper()
 	var line string
 	var err error
@@ -169,7 +169,7 @@ func (p *process) line() string {
 }
 
 // rest reads standard output to its end.
-func (p *process) rest() string {
+func (p *wrapper) rest() string {
 	p.t.Helper()
 	var text []byte
 	var err error
@@ -186,9 +186,9 @@ func (p *process) rest() string {
 }
 
 // told returns what is on standard error so far.
-func (p *process) told() string { return p.content(p.stderr) }
+func (p *wrapper) told() string { return p.content(p.stderr) }
 
-func (p *process) content(f *os.File) string {
+func (p *wrapper) content(f *os.File) string {
 	p.t.Helper()
 	text, err := os.ReadFile(f.Name())
 	if err != nil {
@@ -198,7 +198,7 @@ func (p *process) content(f *os.File) string {
 }
 
 // printed checks all that an ended process has printed.
-func (p *process) printed(t *testing.T, stdout, stderr string) {
+func (p *wrapper) printed(t *testing.T, stdout, stderr string) {
 	t.Helper()
 	if got := p.content(p.stdout); got != stdout {
 		t.Errorf("standard output %q, want %q", got, stdout)

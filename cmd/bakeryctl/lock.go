@@ -18,13 +18,21 @@ import (
 
 const lockLong = `Run COMMAND while holding the lock NAME, as flock(1) does for the hosts that share a disk.
 
-The lock is released when COMMAND and every process that it leaves behind have ended: they inherit the
-connection to bakeryd that holds the lock, even if bakeryctl is killed. COMMAND finds the lock's name in
-BAKERY_LOCK, its fencing token in BAKERY_TOKEN and the id of this host in BAKERY_HOST_ID. A storage or
-service that refuses tokens smaller than one it has seen is safe even from a holder that was suspended.
+The lock is released when COMMAND and every process that it leaves behind have ended: they inherit a descriptor
+by which bakeryd knows that they live, even if bakeryctl is killed. COMMAND finds the lock's name in BAKERY_LOCK,
+its fencing token in BAKERY_TOKEN and the id of this host in BAKERY_HOST_ID. A storage or service that refuses
+tokens smaller than one it has seen is safe even from a holder that was suspended.
 
-If the lock is lost while COMMAND runs, COMMAND and every process that descends from it get SIGTERM, and
-SIGKILL when the lease ends. bakeryctl exits when none of them is left.
+If the host's lease is about to end without having been renewed, COMMAND and every process that descends from it
+get SIGTERM a sixth of the lease before its end, and SIGKILL at its end; if the lock is lost before that, SIGTERM
+at once. Who was told to stop is stopped even if the lease is renewed after all. Then --on-lost runs CMD as well,
+with BAKERY_DEADLINE_MS, the milliseconds left until SIGKILL, which ends CMD too. bakeryctl exits when none of
+them is left.
+
+If bakeryd dies or is restarted, COMMAND runs on, and who waits keeps the place in the queue, provided that
+bakeryd is back before the lease ends. bakeryctl does not need it to stop COMMAND in time. If bakeryctl is killed
+as well, COMMAND keeps the lock, and the bakeryd that comes back stops it at the end of a lease. With --close there
+is none of that for COMMAND and what it leaves running: the lock is bakeryctl's alone.
 
 With --device bakeryctl is a host of the lockspace itself while it runs. Then the lock ends with bakeryctl:
 COMMAND is killed if bakeryctl is, and what COMMAND leaves running does not hold the lock.
@@ -35,7 +43,7 @@ Exit codes:
   64   the command line is wrong
   66   the device or its lockspace is not usable
   69   bakeryd is unreachable, or refuses
-  75   the lock was lost
+  75   the lock was lost, or about to be, and COMMAND was stopped or not begun
   126  COMMAND is not executable
   127  COMMAND was not found
   128+N  signal N killed COMMAND, or ended the wait for the lock`
@@ -49,6 +57,9 @@ const lockExample = `  # One of the hosts that run this every night makes the ba
   # Any number of readers, but no writer among them.
   bakeryctl lock --shared catalogue -- sh -c 'report < /srv/catalogue'
 
+  # Somebody is to know when the service was stopped because its lock could not be kept.
+  bakeryctl lock --on-lost 'logger -p crit "no lock: stopping"' service -- /usr/local/bin/service
+
   # Without bakeryd, on a file: try it out in two terminals.
   bakeryctl lock --device ./demo.img --create demo -- sh -c 'echo token $BAKERY_TOKEN; sleep 10'`
 
@@ -59,6 +70,7 @@ type lockOptions struct {
 	timeout  time.Duration // 0: none
 	conflict int           // the exit code if it is not granted
 	close    bool
+	onLost   string // for a shell; empty: nothing
 	device   string // empty: ask bakeryd
 	create   bool
 	name     string
@@ -108,6 +120,7 @@ func newLock(a *app) *cobra.Command {
 	f.VarP(&wait, "timeout", "w", "give up after `TIME`: seconds, as 1.5, or 300ms, 5m, 1h30m")
 	f.IntVarP(&o.conflict, "conflict-exit-code", "E", exitConflict, "exit with `N` after giving up")
 	f.BoolVarP(&o.close, "close", "o", false, "do not let COMMAND inherit the lock: what it leaves running does not hold it")
+	f.StringVar(&o.onLost, "on-lost", "", "when COMMAND is told to stop, also run `CMD` by the shell, once")
 	f.StringVar(&o.device, "device", "", "take it on the lockspace at `PATH`, without bakeryd")
 	f.BoolVar(&o.create, "create", false, "make the lockspace of --device if the file does not exist")
 	return cmd
@@ -149,6 +162,7 @@ func (o *lockOptions) parseArgs(args []string) error {
 type held interface {
 	Token() layout.Ticket
 	Deadline() time.Time
+	Warned() <-chan struct{}
 	Lost() <-chan struct{}
 	Err() error
 }
@@ -158,6 +172,7 @@ type grant struct {
 	held
 	hostID  int
 	inherit func() (io.Closer, error) // makes the next command hold the lock too; nil: it cannot, or must not
+	silent  <-chan struct{}           // gets one when bakeryd has been gone for a while; nil: there is none
 	bound   bool                      // the lock ends with this process, so the command must as well
 	release func() error
 }
@@ -174,8 +189,8 @@ func (a *app) lock(ctx context.Context, o lockOptions) error {
 	if err != nil {
 		return err
 	}
-	code, err := runUnder(g, signals, a.stderr, launch{
-		path: path, argv: o.argv, lock: o.name, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr,
+	code, err := runUnder(g, signals, launch{
+		path: path, argv: o.argv, lock: o.name, onLost: o.onLost, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr,
 	})
 	if err == nil && code != 0 {
 		err = &failure{code: code}
@@ -208,12 +223,12 @@ func (a *app) acquire(ctx context.Context, o lockOptions, signals *inbox) (*gran
 func (a *app) askBakeryd(ctx context.Context, o lockOptions, onWaiting func(ahead, queued int)) (*grant, error) {
 	h, err := client.New(a.socket).Lock(ctx, o.name, client.Options{
 		Mode: o.mode, NonBlock: o.nonblock, Timeout: o.timeout,
-		PID: os.Getpid(), Command: strings.Join(o.argv, " "), OnWaiting: onWaiting,
+		PID: os.Getpid(), Command: strings.Join(o.argv, " "), Witness: !o.close, OnWaiting: onWaiting,
 	})
 	if err != nil {
 		return nil, a.refused(err, o)
 	}
-	g := &grant{held: h, hostID: h.HostID(), release: h.Unlock}
+	g := &grant{held: h, hostID: h.HostID(), silent: h.Silent(), release: h.Unlock}
 	if !o.close {
 		g.inherit = func() (io.Closer, error) { return h.Inherit() }
 	}

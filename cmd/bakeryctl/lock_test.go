@@ -14,10 +14,10 @@ import (
 
 func TestLockExitCodes(t *testing.T) {
 	refused := func(code string) func(*exchange) {
-		return func(x *exchange) { x.send(`{"event":"refused","code":%q,"message":"no","hint":"maybe"}`, code) }
+		return func(x *exchange) { x.Send(`{"event":"refused","code":%q,"message":"no","hint":"maybe"}`, code) }
 	}
 	failed := func(status int, code string) func(*exchange) {
-		return func(x *exchange) { x.fail(status, code, "no", "maybe") }
+		return func(x *exchange) { x.Refuse(status, code, "no", "maybe") }
 	}
 	const no = "bakeryctl: lock \"x\": no\nhint: maybe\n"
 	tests := []struct {
@@ -43,17 +43,17 @@ func TestLockExitCodes(t *testing.T) {
 		{"device", failed(500, "device"), []string{"x", "--", "true"}, 66, no},
 		{"full", failed(507, "full"), []string{"x", "--", "true"}, 66, no},
 		{"invalid", failed(400, "invalid"), []string{"x", "--", "true"}, 64, no},
-		{"garbage", func(x *exchange) { x.send("garbage") }, []string{"x", "--", "true"}, 69,
+		{"garbage", func(x *exchange) { x.Send("garbage") }, []string{"x", "--", "true"}, 69,
 			"bakeryctl: lock \"x\": not an answer of bakeryd: event \"garbage\": invalid character 'g' looking for beginning of value\n"},
 		{"lease over at once", func(x *exchange) {
-			x.grant(0)
-			<-x.gone
+			x.Grant(0)
+			<-x.Gone
 		}, []string{"x", "--", "sleep", "1000"}, 75, "?the lease ended without a renewal\n"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			b := serve(t, test.script)
-			p := begin(t, append([]string{"lock", "--socket", b.socket}, test.args...)...)
+			p := begin(t, append([]string{"lock", "--socket", b.Socket}, test.args...)...)
 			if code := p.wait(); code != test.code {
 				t.Errorf("exit code %d, want %d", code, test.code)
 			}
@@ -99,7 +99,7 @@ func TestLockFindsMistakesBeforeItAsks(t *testing.T) {
 	for _, test := range tests {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			b := serve(t, func(x *exchange) { t.Error("asked for a lock") })
-			p := begin(t, append([]string{"lock", "--socket", b.socket}, test.args...)...)
+			p := begin(t, append([]string{"lock", "--socket", b.Socket}, test.args...)...)
 			if code := p.wait(); code != test.code {
 				t.Errorf("exit code %d, want %d", code, test.code)
 			}
@@ -123,30 +123,33 @@ func TestLockAsksForWhatTheFlagsSay(t *testing.T) {
 		flags []string
 		want  wanted
 	}{
-		{nil, wanted{}},
-		{[]string{"-x"}, wanted{}},
-		{[]string{"--shared"}, wanted{Mode: layout.Shared}},
-		{[]string{"-n"}, wanted{NonBlock: true}},
-		{[]string{"-w", "1.5"}, wanted{TimeoutMS: 1500}},
-		{[]string{"-w", "2m"}, wanted{TimeoutMS: 120_000}},
-		{[]string{"-w", "0"}, wanted{NonBlock: true}},
+		{nil, wanted{Witness: true}},
+		{[]string{"-x"}, wanted{Witness: true}},
+		{[]string{"--shared"}, wanted{Mode: layout.Shared, Witness: true}},
+		{[]string{"-n"}, wanted{NonBlock: true, Witness: true}},
+		{[]string{"-w", "1.5"}, wanted{TimeoutMS: 1500, Witness: true}},
+		{[]string{"-w", "2m"}, wanted{TimeoutMS: 120_000, Witness: true}},
+		{[]string{"-w", "0"}, wanted{NonBlock: true, Witness: true}},
+		{[]string{"--close"}, wanted{}},
 	}
 	for _, test := range tests {
 		t.Run(strings.Join(test.flags, " "), func(t *testing.T) {
 			asked := make(chan wanted, 1)
 			b := serve(t, func(x *exchange) {
-				asked <- x.want
-				x.grant(time.Minute)
-				<-x.gone
+				asked <- x.Request
+				x.Grant(time.Minute)
+				<-x.Gone
 			})
-			args := append([]string{"lock", "--socket", b.socket}, test.flags...)
+			args := append([]string{"lock", "--socket", b.Socket}, test.flags...)
 			p := begin(t, append(args, "x", "--", "sh", "-c", "exit 0", "a b")...)
 			if code := p.wait(); code != 0 {
 				t.Errorf("exit code %d", code)
 			}
 			p.printed(t, "", "")
 			test.want.Name, test.want.PID, test.want.Command = "x", p.cmd.Process.Pid, "sh -c exit 0 a b"
-			if got := <-asked; got != test.want {
+			got := <-asked
+			got.Session = "" // which is random
+			if got != test.want {
 				t.Errorf("asked for %+v, want %+v", got, test.want)
 			}
 		})
@@ -155,7 +158,7 @@ func TestLockAsksForWhatTheFlagsSay(t *testing.T) {
 
 func TestLockTellsTheCommand(t *testing.T) {
 	b := serve(t, holding)
-	p := begin(t, "lock", "--socket", b.socket, "x y", "--", "sh", "-c", `echo "$BAKERY_LOCK,$BAKERY_TOKEN,$BAKERY_HOST_ID"`)
+	p := begin(t, "lock", "--socket", b.Socket, "x y", "--", "sh", "-c", `echo "$BAKERY_LOCK,$BAKERY_TOKEN,$BAKERY_HOST_ID"`)
 	if code := p.wait(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
@@ -166,7 +169,7 @@ func TestLockPassesStandardIO(t *testing.T) {
 	b := serve(t, holding)
 	input := make([]byte, 1<<20)
 	_, _ = rand.Read(input) // never fails
-	p := prepare(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", "cat; printf 'e\\0r' >&2")
+	p := prepare(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "cat; printf 'e\\0r' >&2")
 	p.cmd.Stdin = bytes.NewReader(input)
 	p.start()
 	if code := p.wait(); code != 0 {
@@ -201,7 +204,7 @@ func TestLockRunsWhatExecRuns(t *testing.T) {
 	}
 	for _, test := range tests {
 		b := serve(t, holding)
-		p := prepare(t, append([]string{"lock", "--socket", b.socket, "x"}, test.command...)...)
+		p := prepare(t, append([]string{"lock", "--socket", b.Socket, "x"}, test.command...)...)
 		p.cmd.Env = append(p.cmd.Env, "PATH="+dir+":/bin:/usr/bin")
 		p.start()
 		if code := p.wait(); code != test.code {

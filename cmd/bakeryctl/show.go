@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -17,26 +16,18 @@ import (
 // showReport writes a report for people: first what needs their attention, and one line for each host and for
 // each who holds or waits.
 func showReport(out io.Writer, r *daemon.Report, now time.Time) error {
-	var text bytes.Buffer
-	w := newTable(&text)
-	showLockspace(w, r)
-	showHosts(w, r)
-	showLocks(w, r.Locks, now)
-	if len(r.Damaged) > 0 {
-		fmt.Fprintf(w, "\nDAMAGED\tBYTE\tERROR\n")
-		for _, d := range r.Damaged {
-			fmt.Fprintf(w, "%s\t%d\t%s\n", d.What, d.Offset, d.Error)
+	return writeTable(out, func(w io.Writer) {
+		showLockspace(w, r)
+		showHosts(w, r)
+		showLocks(w, r.Locks, now)
+		showStuck(w, r.Locks)
+		if len(r.Damaged) > 0 {
+			fmt.Fprintf(w, "\nDAMAGED\tBYTE\tERROR\n")
+			for _, d := range r.Damaged {
+				fmt.Fprintf(w, "%s\t%d\t%s\n", d.What, d.Offset, d.Error)
+			}
 		}
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	for line := range strings.Lines(text.String()) { // empty cells at the end leave spaces
-		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }
 
 func showLockspace(w io.Writer, r *daemon.Report) {
@@ -47,6 +38,9 @@ func showLockspace(w io.Writer, r *daemon.Report) {
 	}
 	if n := len(r.Damaged); n > 0 {
 		fmt.Fprintf(w, "  warning: %s unreadable, see below\n", count(n, "record"))
+	}
+	if n := len(stuckLocks(r.Locks)); n > 0 {
+		fmt.Fprintf(w, "  warning: %s stuck, see below\n", count(n, "lock"))
 	}
 	fmt.Fprintf(w, "  uuid %v", l.UUID)
 	if !l.Formatted.IsZero() {
@@ -104,14 +98,10 @@ func showHosts(w io.Writer, r *daemon.Report) {
 	}
 	fmt.Fprintf(w, "RENEWALS\tWATCHDOG\tINCARNATION\n")
 	for _, h := range r.Hosts {
-		state := h.State.String()
-		if h.Dead {
-			state = "dead"
-		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t", h.ID, daemon.Printable(h.Name), state)
+		fmt.Fprintf(w, "%d\t%s\t%s\t", h.ID, daemon.Printable(h.Name), hostState(h))
 		switch {
 		case silent && h.SilentMS != nil:
-			fmt.Fprintf(w, "%.1fs\t", float64(*h.SilentMS)/1000)
+			fmt.Fprintf(w, "%.1fs%s\t", float64(*h.SilentMS)/1000, outlook(h, r.Lockspace.Policy))
 		case silent:
 			fmt.Fprintf(w, "-\t")
 		}
@@ -133,10 +123,7 @@ func showLocks(w io.Writer, locks []daemon.LockReport, now time.Time) {
 	locks = slices.Clone(locks)
 	slices.SortStableFunc(locks, func(a, b daemon.LockReport) int { return cmp.Compare(freeness(a), freeness(b)) })
 	for _, l := range locks {
-		name := daemon.Printable(l.Name)
-		if l.Lock == 0 {
-			name = "(directory)"
-		}
+		name := lockName(l)
 		if l.Permits > 1 {
 			name += fmt.Sprintf(" x%d", l.Permits)
 		}
@@ -148,6 +135,34 @@ func showLocks(w io.Writer, locks []daemon.LockReport, now time.Time) {
 			fmt.Fprintf(w, "%s\t%s\n", name, row)
 			name = "" // once is enough
 		}
+	}
+}
+
+func lockName(l daemon.LockReport) string {
+	if l.Lock == 0 {
+		return "(directory)"
+	}
+	return daemon.Printable(l.Name)
+}
+
+func stuckLocks(locks []daemon.LockReport) (stuck []daemon.LockReport) {
+	for _, l := range locks {
+		if l.Stuck != "" {
+			stuck = append(stuck, l)
+		}
+	}
+	return stuck
+}
+
+// showStuck says which locks do not move, and why.
+func showStuck(w io.Writer, locks []daemon.LockReport) {
+	stuck := stuckLocks(locks)
+	if len(stuck) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nSTUCK\tWHY\n")
+	for _, l := range stuck {
+		fmt.Fprintf(w, "%s\t%s\n", lockName(l), l.Stuck)
 	}
 }
 
@@ -169,12 +184,19 @@ func lockRows(l daemon.LockReport, now time.Time) (rows []string) {
 			cells[4] = strconv.Itoa(pid)
 		}
 		if command != "" {
-			cells[5] = commandText(command)
+			cells[5] = daemon.PrintableLine(command)
 		}
 		rows = append(rows, strings.Join(cells, "\t"))
 	}
 	for _, h := range l.Holders {
-		row("held", hostText(h.Host, h.HostName), h.Mode, h.Since, h.PID, h.Command)
+		state, pid := "held", h.PID
+		if h.Orphan {
+			state = "held, orphan"
+			if pid = 0; len(h.Processes) > 0 { // that of its client means nothing any more
+				pid = h.Processes[0]
+			}
+		}
+		row(state, hostText(h.Host, h.HostName), h.Mode, h.Since, pid, h.Command)
 	}
 	for _, q := range l.Queue {
 		state := fmt.Sprintf("%d. %v", q.Place, q.Phase)
@@ -194,12 +216,4 @@ func hostText(id int, name string) string {
 		return strconv.Itoa(id)
 	}
 	return fmt.Sprintf("%d %s", id, daemon.Printable(name))
-}
-
-// commandText shows a command line as it is, unless something in it would not show.
-func commandText(command string) string {
-	if strings.ContainsFunc(command, func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return strconv.Quote(command)
-	}
-	return command
 }

@@ -16,14 +16,14 @@ const echoing = `for s in HUP INT QUIT TERM USR1 USR2 CONT; do trap "echo $s" $s
 
 func TestSignalsReachTheCommand(t *testing.T) {
 	b := serve(t, holding)
-	p := follow(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", echoing)
+	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", echoing)
 	p.expect("ready")
 	for _, s := range relayed {
 		p.signal(s)
 		p.expect(strings.TrimPrefix(signalName(s), "SIG"))
 	}
 	// A command that dies of a signal passes it on in its exit code.
-	p = follow(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	p = follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	p.expect("ready")
 	p.signal(syscall.SIGTERM)
 	if code := p.wait(); code != 143 || p.told() != "" {
@@ -44,11 +44,11 @@ func TestSignalWhileWaitingLeavesTheQueue(t *testing.T) {
 		t.Run(signalName(s), func(t *testing.T) {
 			waiting := make(chan struct{})
 			b := serve(t, func(x *exchange) {
-				x.send(`{"event":"waiting","ahead":2,"queued":1}`)
+				x.Send(`{"event":"waiting","ahead":2,"queued":1}`)
 				close(waiting)
-				<-x.gone
+				<-x.Gone
 			})
-			p := begin(t, "lock", "--socket", b.socket, "x", "--", "echo", "ran")
+			p := begin(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
 			within(t, waiting, "the request")
 			p.signal(syscall.SIGUSR1) // meant for a command that does not run yet
 			p.signal(s)
@@ -56,7 +56,7 @@ func TestSignalWhileWaitingLeavesTheQueue(t *testing.T) {
 				t.Errorf("exit code %d, want %d", code, want)
 			}
 			p.printed(t, "", "")
-			within(t, b.released, "the server to see it leave")
+			b.AwaitRelease()
 		})
 	}
 }
@@ -97,7 +97,7 @@ func TestCommandInheritsSignalDispositions(t *testing.T) {
 			p := prepare(t)
 			p.cmd.Path = "/bin/bash"
 			p.cmd.Args = []string{"bash", "-c", trap + `exec -a ` + asItself + ` "$0" "$@"`, exe,
-				"lock", "--socket", b.socket, "x", "--", "grep", "-E", "^Sig(Blk|Ign):", "/proc/self/status"}
+				"lock", "--socket", b.Socket, "x", "--", "grep", "-E", "^Sig(Blk|Ign):", "/proc/self/status"}
 			p.start()
 			if code := p.wait(); code != 0 {
 				t.Fatalf("exit code %d, standard error %q", code, p.told())
@@ -117,16 +117,16 @@ func TestNohupSurvivesHangup(t *testing.T) {
 	}
 	waiting, grant := make(chan struct{}), make(chan struct{})
 	b := serve(t, func(x *exchange) {
-		x.send(`{"event":"waiting","ahead":2,"queued":1}`)
+		x.Send(`{"event":"waiting","ahead":2,"queued":1}`)
 		close(waiting)
 		<-grant
-		x.grant(time.Hour)
-		<-x.gone
+		x.Grant(time.Hour)
+		<-x.Gone
 	})
 	p := prepare(t)
 	p.cmd.Path = "/bin/bash"
 	p.cmd.Args = []string{"bash", "-c", `trap "" HUP; exec -a ` + asItself + ` "$0" "$@"`, exe,
-		"lock", "--socket", b.socket, "x", "--", "sh", "-c", "echo ready; read x; echo $x"}
+		"lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ready; read x; echo $x"}
 	p.follow()
 	within(t, waiting, "the request")
 	p.signal(syscall.SIGHUP)

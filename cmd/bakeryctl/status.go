@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,8 @@ import (
 // statusPatience is how long bakeryd may take to read the lockspace.
 const statusPatience = 30 * time.Second
 
+const hintDown = "is bakeryd running? systemctl status bakeryd"
+
 func newStatus(a *app) *cobra.Command {
 	var device string
 	var asJSON bool
@@ -35,13 +38,7 @@ and without bakeryd; whether a host is alive does not show there.`,
   bakeryctl status --device /dev/mapper/locks`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var report *daemon.Report
-			var err error
-			if device != "" {
-				report, err = statusOfDevice(device)
-			} else {
-				report, err = statusOfDaemon(cmd.Context(), a.socket)
-			}
+			report, err := a.status(cmd.Context(), device)
 			if err != nil {
 				return err
 			}
@@ -54,6 +51,19 @@ and without bakeryd; whether a host is alive does not show there.`,
 	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "show it as JSON")
 	return cmd
+}
+
+// status reads the device, or asks bakeryd if none is given.
+func (a *app) status(ctx context.Context, device string) (*daemon.Report, error) {
+	if device != "" {
+		return statusOfDevice(device)
+	}
+	report, err := statusOfDaemon(ctx, a.socket)
+	var f *failure
+	if errors.As(err, &f) && f.hint == hintDown {
+		f.hint += ", or use --device"
+	}
+	return report, err
 }
 
 func statusOfDevice(path string) (*daemon.Report, error) {
@@ -72,6 +82,15 @@ func statusOfDevice(path string) (*daemon.Report, error) {
 func statusOfDaemon(ctx context.Context, socket string) (*daemon.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusPatience)
 	defer cancel()
+	report := new(daemon.Report)
+	if err := ask(ctx, socket, http.MethodGet, "/v1/status", nil, report); err != nil {
+		return nil, err
+	}
+	return report, nil
+}
+
+// ask makes a call of bakeryd's and reads its answer.
+func ask(ctx context.Context, socket, method, call string, body, answer any) error {
 	unix := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -80,11 +99,17 @@ func statusOfDaemon(ctx context.Context, socket string) (*daemon.Report, error) 
 	}}
 	unreachable := func(err error) error {
 		return &failure{code: exitUnavailable, err: fmt.Errorf("ask bakeryd at %s: %w", socket, err),
-			hint: "is bakeryd running? systemctl status bakeryd, or use --device"}
+			hint: hintDown}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://bakeryd/v1/status", nil)
+	var text bytes.Buffer
+	if body != nil {
+		if err := json.NewEncoder(&text).Encode(body); err != nil {
+			return unreachable(err)
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://bakeryd"+call, &text)
 	if err != nil {
-		return nil, unreachable(err)
+		return unreachable(err)
 	}
 	resp, err := unix.Do(req)
 	if err != nil {
@@ -92,17 +117,16 @@ func statusOfDaemon(ctx context.Context, socket string) (*daemon.Report, error) 
 		if errors.As(err, &urlErr) {
 			err = urlErr.Err
 		}
-		return nil, unreachable(err)
+		return unreachable(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, refusal(resp)
+		return refusal(resp)
 	}
-	report := new(daemon.Report)
-	if err := json.NewDecoder(resp.Body).Decode(report); err != nil {
-		return nil, unreachable(fmt.Errorf("read its answer: %w", err))
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+		return unreachable(fmt.Errorf("read its answer: %w", err))
 	}
-	return report, nil
+	return nil
 }
 
 // refusal makes an error of an answer that is no report.
@@ -115,8 +139,14 @@ func refusal(resp *http.Response) error {
 		said.Error.Message = "bakeryd answered " + resp.Status
 	}
 	f := &failure{code: exitUnavailable, err: errors.New(said.Error.Message), hint: said.Error.Hint}
-	if said.Error.Code == "device" {
+	switch said.Error.Code {
+	case "device":
 		f.code = exitNoDevice
+		if f.hint == "" {
+			f.hint = "dmesg and the log of bakeryd tell what is wrong with the device"
+		}
+	case "invalid":
+		f.code = exitUsage
 	}
 	return f
 }

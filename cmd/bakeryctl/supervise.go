@@ -12,6 +12,9 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
 const (
@@ -31,21 +34,34 @@ type launch struct {
 	path           string
 	argv           []string
 	lock           string
+	onLost         string // for a shell; empty: nothing
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
 
+// environment is what the command gets.
+func (l launch) environment(g *grant) []string {
+	return append(os.Environ(),
+		"BAKERY_LOCK="+l.lock,
+		"BAKERY_TOKEN="+g.Token().String(),
+		"BAKERY_HOST_ID="+strconv.Itoa(g.hostID))
+}
+
 // runUnder runs the command under the lock, releases the lock, and returns the exit code. An error says why
 // the command was not run.
-func runUnder(g *grant, signals *inbox, stderr io.Writer, l launch) (int, error) {
+func runUnder(g *grant, signals *inbox, l launch) (int, error) {
 	if g.bound {
 		// Parent death is that of the thread which started the command, so that must not end before us.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
-	if isClosed(g.Lost()) {
-		_ = g.release() // there is nothing left to release
-		return 0, &failure{code: exitLost, err: fmt.Errorf("not running %s under %q: %w", l.argv[0], l.lock, g.Err())}
+	if isClosed(g.Warned()) || isClosed(g.Lost()) {
+		why := g.Err()
+		_ = g.release() // there may be nothing left to release
+		if why == nil {
+			why = errors.New("its lease is about to end without a renewal")
+		}
+		return 0, &failure{code: exitLost, err: fmt.Errorf("not running %s under %q: %w", l.argv[0], l.lock, why)}
 	}
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
@@ -54,28 +70,30 @@ func runUnder(g *grant, signals *inbox, stderr io.Writer, l launch) (int, error)
 	if err != nil {
 		return 0, errors.Join(err, g.release())
 	}
-	s := supervisor{grant: g, command: c, lock: l.lock, stderr: stderr, children: children}
+	s := supervisor{grant: g, command: c, launch: l, children: children}
 	code := s.run(signals)
+	c.cgroup.remove()
 	if err := g.release(); err != nil && code != exitLost {
 		s.say("release %q: %v", l.lock, err)
 	}
+	c.onLost.finish(s.deadline)
 	s.waitSaid()
 	return code, nil
 }
 
 // command is the command that runs under the lock.
 type command struct {
-	cmd   *exec.Cmd
-	since uint64        // in clock ticks; children of ours that are older came with the exec that started us
-	ended chan struct{} // closed when it has ended and been waited for
+	cmd    *exec.Cmd
+	cgroup *cgroup       // nil: none could be made
+	onLost *onLost       // nil: none yet
+	since  uint64        // in clock ticks; children of ours that are older came with the exec that started us
+	ended  chan struct{} // closed when it has ended and been waited for
+
+	askedAt uint64         // when it was asked to end, in clock ticks; 0: not yet
+	asked   []process.Stat // who was asked besides
 }
 
 func start(g *grant, l launch) (*command, error) {
-	env := append(os.Environ(),
-		"BAKERY_LOCK="+l.lock,
-		"BAKERY_TOKEN="+g.Token().String(),
-		"BAKERY_HOST_ID="+strconv.Itoa(g.hostID))
-	cmd := &exec.Cmd{Path: l.path, Args: l.argv, Env: env, Stdin: l.stdin, Stdout: l.stdout, Stderr: l.stderr}
 	if g.inherit != nil {
 		d, err := g.inherit()
 		if err != nil {
@@ -83,22 +101,18 @@ func start(g *grant, l launch) (*command, error) {
 		}
 		defer func() { _ = d.Close() }() // by then the command has its own
 	}
-	if g.bound {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	}
-	since, err := ticksNow()
-	if err == nil {
-		err = adoptOrphans()
-	}
-	if err != nil {
+	since := ticksNow()
+	if err := adoptOrphans(); err != nil {
 		return nil, &failure{code: exitUnavailable, err: err}
 	}
-	err = cmd.Start()
+	group := newCgroup()
+	cmd, err := l.start(g, group, l.path, l.argv)
 	if errors.Is(err, syscall.ENOEXEC) {
 		// A script without #!, which execvp(3) gives to the shell.
-		cmd = &exec.Cmd{Path: "/bin/sh", Args: append([]string{"/bin/sh", l.path}, l.argv[1:]...), Env: env,
-			Stdin: l.stdin, Stdout: l.stdout, Stderr: l.stderr, SysProcAttr: cmd.SysProcAttr}
-		err = cmd.Start()
+		cmd, err = l.start(g, group, "/bin/sh", append([]string{"/bin/sh", l.path}, l.argv[1:]...))
+	}
+	if err != nil {
+		group.remove()
 	}
 	if errors.Is(err, syscall.ENOENT) && checkExecutable(l.path) == nil {
 		return nil, &failure{code: exitNotExec, err: fmt.Errorf("%s: cannot be run: its interpreter was not found", l.argv[0])}
@@ -106,12 +120,30 @@ func start(g *grant, l launch) (*command, error) {
 	if err != nil {
 		return nil, commandFailure(l.argv[0], err)
 	}
-	c := &command{cmd: cmd, since: since, ended: make(chan struct{})}
+	c := &command{cmd: cmd, cgroup: group, since: since, ended: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait() // what it returns is in cmd.ProcessState as well
 		close(c.ended)
 	}()
 	return c, nil
+}
+
+// start starts a program in the group, or, if that is what the kernel refuses, outside of it.
+func (l launch) start(g *grant, group *cgroup, path string, argv []string) (*exec.Cmd, error) {
+	cmd := &exec.Cmd{Path: path, Args: argv, Env: l.environment(g), Stdin: l.stdin, Stdout: l.stdout, Stderr: l.stderr,
+		SysProcAttr: &syscall.SysProcAttr{}}
+	if g.bound {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
+	if group != nil {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, group.fd()
+	}
+	err := cmd.Start()
+	if err != nil && group != nil && !errors.Is(err, syscall.ENOEXEC) {
+		// The error does not say whether the group was the reason.
+		return l.start(g, nil, path, argv)
+	}
+	return cmd, err
 }
 
 // signal does nothing once the command has ended.
@@ -125,13 +157,13 @@ func (c *command) exitCode() int {
 	return c.cmd.ProcessState.ExitCode()
 }
 
-// supervisor passes signals on to the command, and stops it and its descendants when its lock is lost.
+// supervisor passes signals on to the command, and stops it and its descendants when its lock is about to be lost.
 type supervisor struct {
 	grant    *grant
 	command  *command
-	lock     string
-	stderr   io.Writer
+	launch   launch
 	children <-chan os.Signal // gets SIGCHLD
+	deadline time.Duration    // of who is to stop, on boottime
 	said     chan struct{}    // closed when the last message was written; nil: there was none
 }
 
@@ -141,18 +173,21 @@ func (s *supervisor) run(signals *inbox) int {
 	for {
 		select {
 		case <-s.command.ended:
-			if !isClosed(s.grant.Lost()) {
+			if !isClosed(s.grant.Warned()) && !isClosed(s.grant.Lost()) {
 				return s.command.exitCode()
 			}
-			s.say("lost %q before the command had ended: %v", s.lock, s.grant.Err())
+			s.say("lost %q before the command had ended: %s", s.launch.lock, s.why())
 			s.stop(signals)
 			return exitLost
 		case got := <-signals.signals:
 			s.relay(got)
-		case <-s.grant.Lost():
-			s.say("stopping the command under %q: %v", s.lock, s.grant.Err())
+		case <-s.grant.Warned():
+			s.say("stopping the command under %q: %s", s.launch.lock, s.why())
 			s.stop(signals)
 			return exitLost
+		case <-s.grant.silent:
+			s.say("bakeryd is gone; %q is held until %s unless it comes back",
+				s.launch.lock, s.grant.Deadline().Format(time.TimeOnly))
 		case <-s.children:
 			// Orphans that end would stay in the process table for as long as the command runs.
 			if sweep == nil {
@@ -160,9 +195,18 @@ func (s *supervisor) run(signals *inbox) int {
 			}
 		case <-sweep:
 			sweep = nil
-			_, _ = s.command.survey() // if it fails, it is tried again when the next orphan ends
+			_, _ = s.command.survey(true) // if it fails, it is tried again when the next orphan ends
 		}
 	}
+}
+
+// why says why the command is stopped.
+func (s *supervisor) why() string {
+	if err := s.grant.Err(); err != nil {
+		return err.Error()
+	}
+	left := time.Until(s.grant.Deadline())
+	return fmt.Sprintf("the lease ends in %v and was not renewed", max(0, left).Round(10*time.Millisecond))
 }
 
 func (s *supervisor) relay(got os.Signal) {
@@ -172,21 +216,29 @@ func (s *supervisor) relay(got os.Signal) {
 }
 
 // stop ends the command and all its descendants, by SIGTERM and from the deadline on by SIGKILL, and returns
-// when none is left.
+// when none is left. A deadline that moves after all changes nothing: who was told to stop does stop.
 func (s *supervisor) stop(signals *inbox) {
 	var (
-		asked, killed, blind, none bool
-		before                     []proc // what the last round of SIGKILL found
-		pause                      = briefly
-		ended                      = s.command.ended
+		c            = s.command
+		killed, none bool
+		blind        error
+		before       []process.Stat // what the last round of SIGKILL found
+		pause        = briefly
+		ended        = c.ended
 	)
-	for !childless() {
-		left, err := s.command.survey()
-		if err != nil && !blind {
-			blind = true
+	s.deadline = boottime.Now() + time.Until(s.grant.Deadline())
+	for !childless() || !c.cgroup.empty() || c.onLost == nil && s.launch.onLost != "" {
+		rest := s.deadline - boottime.Now()
+		left, err := c.survey(rest <= 0)
+		if err != nil && blind == nil && c.cgroup == nil {
+			blind = err
 			s.say("only the command itself can be stopped, not what it has started: %v", err)
 		}
-		if err == nil && len(left) == 0 {
+		if rest > 0 {
+			c.terminate(left)
+		}
+		s.runOnLost()
+		if err == nil && len(left) == 0 && c.cgroup.empty() {
 			// A process that is orphaned or forks while the table is read may not be found in it, hence twice.
 			// This is for those who have children that are not the command's; the others are soon childless.
 			if none {
@@ -197,28 +249,33 @@ func (s *supervisor) stop(signals *inbox) {
 			continue
 		}
 		none = false
-		if rest := time.Until(s.grant.Deadline()); rest > 0 {
-			if !asked {
-				asked = true
-				// Who is stopped has to go on to end. Asked once only: they may start others to clean up.
-				s.command.signalAll(left, syscall.SIGTERM, syscall.SIGCONT)
-			}
+		if rest > 0 {
 			s.await(signals, min(rest, lookAgain), &ended, s.children)
 			continue
 		}
-		s.command.signalAll(left, syscall.SIGKILL)
+		c.kill(left)
 		if !killed {
 			killed = true
-			s.say("killed what was left of the command under %q: it did not stop in time", s.lock)
+			s.say("killed what was left of the command under %q: it did not stop in time", s.launch.lock)
 		}
 		// Who was sent SIGKILL forks no more, so new ones are children of those who were not there before.
-		if slices.ContainsFunc(left, func(p proc) bool { return !p.isIn(before) }) {
+		if slices.ContainsFunc(left, func(p process.Stat) bool { return !isIn(p, before) }) {
 			pause = briefly
 		} else {
 			pause = min(2*pause, lookAgain)
 		}
 		before = left
 		s.await(signals, pause, &ended, nil)
+	}
+}
+
+// runOnLost runs what is to be run once when the lock is lost.
+func (s *supervisor) runOnLost() {
+	l, c := s.launch, s.command
+	if c.onLost == nil {
+		c.onLost = startOnLost(l.onLost, l.environment(s.grant), l.stdout, l.stderr, s.deadline, func(err error) {
+			fmt.Fprintf(l.stderr, "bakeryctl: run --on-lost: %v\n", err)
+		})
 	}
 }
 
@@ -252,7 +309,7 @@ func (s *supervisor) say(format string, args ...any) {
 		if before != nil {
 			<-before
 		}
-		_, _ = io.WriteString(s.stderr, message)
+		_, _ = io.WriteString(s.launch.stderr, message)
 	}()
 }
 

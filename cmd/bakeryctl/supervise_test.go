@@ -31,7 +31,7 @@ func state(pid int) string {
 	return state[:1]
 }
 
-func (p *process) pid() int {
+func (p *wrapper) pid() int {
 	p.t.Helper()
 	pid, err := strconv.Atoi(p.line())
 	if err != nil {
@@ -46,8 +46,8 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 		killed = "bakeryctl: killed what was left of the command under \"x\": it did not stop in time\n"
 	)
 	lost := func(x *exchange) {
-		x.send(`{"event":"lost","message":"host 3 was evicted"}`)
-		<-x.gone
+		x.Send(`{"event":"lost","message":"host 3 was evicted"}`)
+		<-x.Gone
 	}
 	tests := []struct {
 		name    string
@@ -64,23 +64,21 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 			`exec 2>/dev/null; trap "echo ending; exit 0" TERM; echo $$; while :; do sleep 0.01; done`, "", "ending\n", told + "host 3 was evicted\n"},
 		{"wakes a command that was stopped", time.Hour, lost,
 			`echo $$; kill -STOP $$; sleep 1000`, "T", "", told + "host 3 was evicted\n"},
-		{"kills at once when the lease is over", 500 * time.Millisecond, func(x *exchange) { <-x.gone },
+		{"kills at once when the lease is over", 500 * time.Millisecond, func(x *exchange) { <-x.Gone },
 			stubborn, "", "", told + "the lease ended without a renewal\n" + killed},
-		{"takes a broken connection for a loss", time.Hour, func(*exchange) {},
-			`echo $$; exec sleep 1000`, "", "", told + "bakeryd is unreachable: the connection broke: EOF\n"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			running := make(chan struct{})
 			b := serve(t, func(x *exchange) {
-				x.grant(test.lease)
+				x.Grant(test.lease)
 				select {
 				case <-running:
 					test.then(x)
-				case <-x.gone:
+				case <-x.Gone:
 				}
 			})
-			p := follow(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", test.command)
+			p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", test.command)
 			pid := p.pid()
 			if test.state != "" {
 				eventually(t, "the command to be in state "+test.state, func() bool { return state(pid) == test.state })
@@ -105,14 +103,15 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 func TestLostLockStopsTheCommandThoughNobodyListens(t *testing.T) {
 	running := make(chan struct{})
 	b := serve(t, func(x *exchange) {
-		x.grant(time.Hour)
+		x.Grant(time.Hour)
 		<-running
+		x.Lose("host 3 was evicted")
 	})
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := prepare(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", "echo $$; exec sleep 1000")
+	p := prepare(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo $$; exec sleep 1000")
 	p.cmd.Stderr = w
 	p.follow()
 	pid := p.pid()
@@ -126,15 +125,16 @@ func TestLostLockStopsTheCommandThoughNobodyListens(t *testing.T) {
 func TestLostLockStopsTheCommandThoughStandardErrorIsFull(t *testing.T) {
 	running := make(chan struct{})
 	b := serve(t, func(x *exchange) {
-		x.grant(time.Hour)
+		x.Grant(time.Hour)
 		<-running
+		x.Lose("host 3 was evicted")
 	})
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = r.Close(), w.Close() }()
-	p := prepare(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c",
+	p := prepare(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c",
 		"dd if=/dev/zero bs=4096 count=16 status=none >&2; echo $$; exec sleep 1000")
 	p.cmd.Stderr = w
 	p.follow()
@@ -148,9 +148,10 @@ func TestLostLockStopsTheCommandThoughStandardErrorIsFull(t *testing.T) {
 // lostHold is a hold that is lost, with its deadline yet to come.
 type lostHold struct{}
 
-func (lostHold) Token() layout.Ticket { return token }
-func (lostHold) Deadline() time.Time  { return time.Now().Add(time.Hour) }
-func (lostHold) Err() error           { return errors.New("evicted") }
+func (lostHold) Token() layout.Ticket      { return token }
+func (lostHold) Deadline() time.Time       { return time.Now().Add(time.Hour) }
+func (lostHold) Err() error                { return errors.New("evicted") }
+func (h lostHold) Warned() <-chan struct{} { return h.Lost() }
 func (lostHold) Lost() <-chan struct{} {
 	lost := make(chan struct{})
 	close(lost)
@@ -166,11 +167,8 @@ func TestLossCountsThoughTheCommandEnded(t *testing.T) {
 		if err := done.Run(); err != nil {
 			t.Fatal(err)
 		}
-		since, err := ticksNow()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := supervisor{grant: &grant{held: lostHold{}}, command: &command{cmd: done, since: since, ended: ended}, lock: "x", stderr: &told}
+		s := supervisor{grant: &grant{held: lostHold{}}, command: &command{cmd: done, since: ticksNow(), ended: ended},
+			launch: launch{lock: "x", stderr: &told}}
 		code := s.run(&inbox{})
 		s.waitSaid()
 		if code != exitLost || !strings.HasSuffix(told.String(), ": evicted\n") {
@@ -182,17 +180,17 @@ func TestLossCountsThoughTheCommandEnded(t *testing.T) {
 func TestSuspendedWrapperKeepsARenewedLock(t *testing.T) {
 	const lease = time.Second
 	b := serve(t, func(x *exchange) {
-		x.grant(lease)
+		x.Grant(lease)
 		for {
 			select {
-			case <-x.gone:
+			case <-x.Gone:
 				return
 			case <-time.After(lease / 20):
-				x.renew(lease)
+				x.Renew(lease)
 			}
 		}
 	})
-	p := follow(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", "echo ready; read x; echo $x")
+	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ready; read x; echo $x")
 	p.expect("ready")
 	p.signal(syscall.SIGSTOP)
 	time.Sleep(lease * 3 / 2) // the lease as the wrapper knows it is to end
@@ -208,53 +206,53 @@ func TestSuspendedWrapperKeepsARenewedLock(t *testing.T) {
 func TestKilledWrapperLeavesTheLockToTheCommand(t *testing.T) {
 	b := serve(t, holding)
 	// Scripts use the low descriptors as they like.
-	p := follow(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c",
+	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c",
 		"exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; echo ready; read x; echo $x")
 	p.expect("ready")
 	p.signal(syscall.SIGKILL)
 	p.wait()
-	if !b.held() {
+	if !b.Held() {
 		t.Fatal("released while the command runs")
 	}
 	p.write("go on")
 	p.expect("go on")
-	within(t, b.released, "the release after the command")
+	b.AwaitRelease()
 }
 
 func TestKilledWrapperReleasesWithClose(t *testing.T) {
 	b := serve(t, holding)
-	p := follow(t, "lock", "--socket", b.socket, "--close", "x", "--", "sh", "-c", "echo ready; read x; echo $x")
+	p := follow(t, "lock", "--socket", b.Socket, "--close", "x", "--", "sh", "-c", "echo ready; read x; echo $x")
 	p.expect("ready")
 	p.signal(syscall.SIGKILL)
-	within(t, b.released, "the release")
+	b.AwaitRelease()
 	p.write("go on")
 	p.expect("go on")
 }
 
 func TestBackgroundDescendantKeepsTheLock(t *testing.T) {
 	b := serve(t, holding)
-	p := follow(t, "lock", "--socket", b.socket, "x", "--", "sh", "-c", "sleep 1000 >/dev/null & echo $!")
+	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "sleep 1000 >/dev/null & echo $!")
 	pid := p.pid()
 	if code := p.wait(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	if !b.held() || !alive(pid) {
-		t.Fatalf("held: %v, descendant runs: %v", b.held(), alive(pid))
+	if !b.Held() || !alive(pid) {
+		t.Fatalf("held: %v, descendant runs: %v", b.Held(), alive(pid))
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	within(t, b.released, "the release after the descendant")
+	b.AwaitRelease()
 }
 
 func TestBackgroundDescendantDoesNotKeepTheLockWithClose(t *testing.T) {
 	b := serve(t, holding)
-	p := follow(t, "lock", "--socket", b.socket, "-o", "x", "--", "sh", "-c", "sleep 1000 >/dev/null & echo $!")
+	p := follow(t, "lock", "--socket", b.Socket, "-o", "x", "--", "sh", "-c", "sleep 1000 >/dev/null & echo $!")
 	pid := p.pid()
 	if code := p.wait(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	within(t, b.released, "the release")
+	b.AwaitRelease()
 	if !alive(pid) {
 		t.Error("the descendant was killed")
 	}

@@ -1,11 +1,29 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
+
+// writeTable writes lines of cells, aligned, without the spaces that empty cells leave at the end.
+func writeTable(out io.Writer, fill func(w io.Writer)) error {
+	var text bytes.Buffer
+	w := newTable(&text)
+	fill(w)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(text.String()) {
+		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
@@ -22,4 +40,16 @@ func age(d time.Duration) string {
 		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 	}
 	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
+}
+
+// seconds writes a span of milliseconds for a sentence: 2.1 s, 21 s, 2m10s.
+func seconds(ms int64) string {
+	switch d := time.Duration(ms) * time.Millisecond; {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", float64(ms/100)/10)
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	default:
+		return age(d)
+	}
 }

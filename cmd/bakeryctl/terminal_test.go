@@ -17,7 +17,7 @@ import (
 
 // terminal is a pseudo terminal with a process that leads its session.
 type terminal struct {
-	*process
+	*wrapper
 	master *os.File
 
 	mu     sync.Mutex // guards screen
@@ -37,7 +37,7 @@ func onTerminal(t *testing.T, args ...string) *terminal {
 	t.Cleanup(func() { _ = master.Close() })
 	slave := openSlave(t, master)
 	defer func() { _ = slave.Close() }()
-	x := &terminal{process: prepare(t, args...), master: master}
+	x := &terminal{wrapper: prepare(t, args...), master: master}
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = slave, slave, slave
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	x.start()
@@ -149,7 +149,7 @@ func TestCtrlCReachesTheCommandOnce(t *testing.T) {
 	for _, group := range [][]string{nil, {"leave"}} {
 		t.Run(strings.Join(group, " "), func(t *testing.T) {
 			b := serve(t, holding)
-			x := onTerminal(t, append([]string{"lock", "--socket", b.socket, "x", "--", counter(t)}, group...)...)
+			x := onTerminal(t, append([]string{"lock", "--socket", b.Socket, "x", "--", counter(t)}, group...)...)
 			x.await("ready")
 			for n := 1; n <= times; n++ {
 				x.press(ctrlC)
@@ -167,7 +167,7 @@ func TestCtrlCReachesTheCommandOnce(t *testing.T) {
 
 func TestInterruptReachesACommandInTheForegroundByItself(t *testing.T) {
 	b := serve(t, holding)
-	x := onTerminal(t, "lock", "--socket", b.socket, "x", "--", counter(t), "leave")
+	x := onTerminal(t, "lock", "--socket", b.Socket, "x", "--", counter(t), "leave")
 	x.await("ready")
 	x.signal(syscall.SIGINT) // sent to the wrapper alone
 	x.await("int 1.")
@@ -180,10 +180,10 @@ func TestInterruptReachesACommandInTheForegroundByItself(t *testing.T) {
 
 func TestCtrlCWhileWaiting(t *testing.T) {
 	b := serve(t, func(x *exchange) {
-		x.send(`{"event":"waiting","ahead":2,"queued":1}`)
-		<-x.gone
+		x.Send(`{"event":"waiting","ahead":2,"queued":1}`)
+		<-x.Gone
 	})
-	x := onTerminal(t, "lock", "--socket", b.socket, "x", "--", "echo", "ran")
+	x := onTerminal(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
 	x.await("bakeryctl: waiting for \"x\": 2 ahead")
 	x.press(ctrlC)
 	if code := x.wait(); code != 130 {
@@ -192,19 +192,19 @@ func TestCtrlCWhileWaiting(t *testing.T) {
 	if strings.Contains(x.shown(), "ran") {
 		t.Errorf("the command ran: %q", x.shown())
 	}
-	within(t, b.released, "the server to see it leave")
+	b.AwaitRelease()
 }
 
 func TestWaitLineFollowsTheQueueAndGoes(t *testing.T) {
 	first, second := make(chan struct{}), make(chan struct{})
 	b := serve(t, func(x *exchange) {
-		x.send(`{"event":"waiting","ahead":2,"queued":1}`)
+		x.Send(`{"event":"waiting","ahead":2,"queued":1}`)
 		<-first
-		x.send(`{"event":"waiting","ahead":1,"queued":1}`)
+		x.Send(`{"event":"waiting","ahead":1,"queued":1}`)
 		<-second
 		holding(x)
 	})
-	x := onTerminal(t, "lock", "--socket", b.socket, "x", "--", "echo", "ran")
+	x := onTerminal(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
 	const clear = "\r\x1b[K"
 	x.await(clear + `bakeryctl: waiting for "x": 2 ahead`)
 	close(first)
@@ -218,10 +218,10 @@ func TestWaitLineFollowsTheQueueAndGoes(t *testing.T) {
 
 func TestNoWaitLineForShortWaits(t *testing.T) {
 	b := serve(t, func(x *exchange) {
-		x.send(`{"event":"waiting","ahead":2,"queued":1}`)
+		x.Send(`{"event":"waiting","ahead":2,"queued":1}`)
 		holding(x)
 	})
-	x := onTerminal(t, "lock", "--socket", b.socket, "x", "--", "echo", "ran")
+	x := onTerminal(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
 	x.await("ran\r\n")
 	if got := x.shown(); got != "ran\r\n" {
 		t.Errorf("screen %q", got)

@@ -29,9 +29,14 @@ Examples:
   bakeryd --device /dev/mapper/locks --host-id 3
   bakeryctl lock nightly-backup -- /usr/local/bin/backup
 
-Exit codes: 0 after a clean leave; 64 for a wrong command line; 66 when the
-device or lockspace is not usable; 69 when the host id cannot be had or the
-socket is taken; 75 when the lease was lost, or holders were left behind.
+Signals: SIGTERM ends bakeryd; what is held stays held, and commands run on, if
+it is started again within the lease (else they are stopped in time). With nothing
+held it leaves the lockspace. SIGINT stops the holders first, then leaves.
+
+Exit codes: 0 after leaving, or when the next bakeryd is to go on; 64 for a wrong
+command line; 66 when the device or lockspace is not usable; 69 when the host id
+cannot be had, the socket is taken, or the watchdog or fence agent is not usable;
+75 when holders were left behind.
 `
 
 // options are what the flags and the environment say.
@@ -56,6 +61,10 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.StringVar(&hostID, "host-id", "auto", "this host's id, 1 to the lockspace's number of hosts, or auto")
 	fs.StringVar(&o.daemon.Name, "name", "", "this host's `name`, for people (default: the system's)")
 	fs.StringVar(&o.socket, "socket", "/run/bakery/bakeryd.sock", "`path` of the Unix socket to serve")
+	fs.StringVar(&o.daemon.Watchdog, "watchdog", "", "`device` that resets this host when a lost lock's command cannot be stopped, as /dev/watchdog")
+	fs.StringVar(&o.daemon.Fence.Agent, "fence", "pr", "`agent` that cuts off dead hosts where the policy is to fence: pr or exec")
+	fs.StringVar(&o.daemon.Fence.Command, "fence-exec", "", "shell `command` of agent exec: cuts off $BAKERY_FENCE_HOST; exit 0 confirms")
+	fs.StringArrayVar(&o.daemon.Fence.Devices, "fence-device", nil, "agent pr: one more `device` to cut dead hosts off from; may be repeated")
 	fs.IntVar(&o.daemon.Handoff, "handoff", 8, "`times` a lock may pass between local clients while another host waits")
 	fs.StringVar(&o.daemon.RuntimeDir, "runtime-dir", "", "`directory` of lock files (default: /run/bakery)")
 	fs.StringVar(&o.daemon.StateDir, "state-dir", "", "`directory` of what outlives a reboot (default: /var/lib/bakery)")
@@ -102,6 +111,9 @@ func (o *options) check(rest []string, hostID, level string) error {
 	if o.daemon.Handoff < 1 {
 		return fmt.Errorf("%w: --handoff %d, want 1 or more", errUsage, o.daemon.Handoff)
 	}
+	if err := o.checkFence(); err != nil {
+		return err
+	}
 	if err := o.logLevel.UnmarshalText([]byte(level)); err != nil {
 		return fmt.Errorf("%w: --log-level %q, want debug, info, warn or error", errUsage, level)
 	}
@@ -114,6 +126,24 @@ func (o *options) check(rest []string, hostID, level string) error {
 	case "text", "json", "journal":
 	default:
 		return fmt.Errorf("%w: --log-format %q, want text, json, journal or auto", errUsage, o.logFormat)
+	}
+	return nil
+}
+
+func (o *options) checkFence() error {
+	f := &o.daemon.Fence
+	if f.Command != "" && f.Agent == "pr" && len(f.Devices) == 0 {
+		f.Agent = "exec" // what else would the command be for
+	}
+	switch {
+	case f.Agent != "pr" && f.Agent != "exec":
+		return fmt.Errorf("%w: --fence %q, want pr or exec", errUsage, f.Agent)
+	case f.Agent == "exec" && f.Command == "":
+		return fmt.Errorf("%w: --fence exec without --fence-exec", errUsage)
+	case f.Agent == "exec" && len(f.Devices) > 0:
+		return fmt.Errorf("%w: --fence-device is for --fence pr", errUsage)
+	case f.Agent == "pr" && f.Command != "":
+		return fmt.Errorf("%w: --fence-exec is for --fence exec", errUsage)
 	}
 	return nil
 }

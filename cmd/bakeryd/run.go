@@ -40,10 +40,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stdout, "bakeryd", version())
 		return exitOK
 	}
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
-	defer stop()
 	log := newLogger(stderr, o.logFormat, o.logLevel)
-	o.daemon.Logger = log
+	o.daemon.Logger, o.daemon.Keep = log, true
 	if err := serve(ctx, o, log); err != nil {
 		log.Error("bakeryd ends", "err", err)
 		return exitCode(err)
@@ -52,49 +50,43 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func serve(ctx context.Context, o options, log *slog.Logger) error {
+	// Before all else: a signal must not end the process in between.
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM)
+	defer stop()
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, unix.SIGINT)
+	defer signal.Stop(interrupts)
+
 	ln, err := daemon.Listen(o.socket)
 	if err != nil {
 		return fmt.Errorf("%w: %w", daemon.ErrUnavailable, err)
 	}
 	defer ln.Close()
+	s := daemon.NewService(o.daemon, func(d *daemon.Daemon) {
+		log.Info("serving", "device", o.daemon.Device, "host_id", d.HostID(), "socket", o.socket)
+		notify(log, fmt.Sprintf("%s\nSTATUS=host %d on %s", sd.SdNotifyReady, d.HostID(), o.daemon.Device))
+	})
+	go func() {
+		if _, ok := <-interrupts; ok {
+			s.Drain()
+		}
+	}()
 	// Served from the beginning: who asks is told that the host is still joining.
-	d := daemon.New(o.daemon)
-	srv := daemon.NewServer(d)
+	srv := daemon.NewServer(log, s.Current)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
-	if err := d.Join(ctx); err != nil {
-		err = errors.Join(err, srv.Shutdown(), <-served)
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
-	}
-	log.Info("serving", "device", o.daemon.Device, "host_id", d.HostID(), "socket", o.socket)
-	notify(log, fmt.Sprintf("%s\nSTATUS=host %d on %s", sd.SdNotifyReady, d.HostID(), o.daemon.Device))
-	select {
-	case <-ctx.Done():
-		log.Info("leaving the lockspace")
-	case <-d.Lost():
-		err = fmt.Errorf("%w: %w", daemon.ErrLost, d.Err())
-	case err = <-served:
-		served <- nil
-	}
+	err = s.Run(ctx)
 	notify(log, sd.SdNotifyStopping)
-	return errors.Join(err, leave(d, srv, served))
-}
-
-// leave stops the holders first, then leaves: the other way round somebody
-// else could have a lock that a command still runs under. If one does not stop
-// in time its connection is not closed, for that would release its lock: the
-// process ends as it is, and to the others this host is one that crashed.
-func leave(d *daemon.Daemon, srv *daemon.Server, served <-chan error) error {
-	srv.Drain()
-	ctx, cancel := context.WithTimeout(context.Background(), d.StopTimeout())
-	defer cancel()
-	if err := d.Close(ctx); err != nil {
-		return err
+	switch {
+	case errors.Is(err, daemon.ErrHandedOver):
+		return nil // closed connections would release what they hold
+	case errors.Is(err, daemon.ErrEvicted):
+		log.Warn("bakeryd ends", "reason", err)
+		err = nil
+	case errors.Is(err, daemon.ErrLost):
+		return err // likewise
 	}
-	return errors.Join(srv.Shutdown(), <-served)
+	return errors.Join(err, srv.Shutdown(), <-served)
 }
 
 func notify(log *slog.Logger, state string) {
@@ -105,7 +97,7 @@ func notify(log *slog.Logger, state string) {
 
 func exitCode(err error) int {
 	switch {
-	case errors.Is(err, daemon.ErrLost), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, daemon.ErrLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return exitLost
 	case errors.Is(err, daemon.ErrInvalid):
 		return exitUsage

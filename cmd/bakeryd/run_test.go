@@ -117,18 +117,18 @@ func TestCleanLeave(t *testing.T) {
 	require.NoFileExists(t, r.socket)
 }
 
-// TestHolderThatDoesNotStop: it keeps its lock, even though bakeryd ends. What
-// closing its connection would do is what the others must not see.
-func TestHolderThatDoesNotStop(t *testing.T) {
+// TestTermKeepsWhatIsHeld: what closing the holder's connection would do is
+// what the others must not see.
+func TestTermKeepsWhatIsHeld(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := start(t, ctx, time.Second)
 	conn := r.hold("x")
 	defer conn.Close()
 	cancel()
-	require.Equal(t, exitLost, r.exit(), "log: %s", &r.log)
+	require.Equal(t, exitOK, r.exit(), "log: %s", &r.log)
 	report := r.snapshot()
-	require.Equal(t, layout.StateLive, report.Hosts[0].State, "as after a crash")
-	require.Len(t, report.Locks[0].Holders, 1, "%+v", report.Locks)
+	require.Equal(t, layout.StateLive, report.Hosts[0].State, "a successor goes on")
+	require.Equal(t, 1, len(report.Locks[0].Holders)+len(report.Locks[0].Queue), "settled or not: %+v", report.Locks)
 }
 
 func TestUsage(t *testing.T) {
@@ -145,6 +145,10 @@ func TestUsage(t *testing.T) {
 		{[]string{"--device", "x", "--handoff", "0"}, nil, "--handoff 0, want 1 or more"},
 		{[]string{"--device", "x", "--log-level", "loud"}, nil, `--log-level "loud"`},
 		{[]string{"--device", "x", "--log-format", "xml"}, nil, `--log-format "xml"`},
+		{[]string{"--device", "x", "--fence", "shoot"}, nil, `--fence "shoot", want pr or exec`},
+		{[]string{"--device", "x", "--fence", "exec"}, nil, "--fence exec without --fence-exec"},
+		{[]string{"--device", "x", "--fence-exec", "true", "--fence-device", "/dev/y"}, nil, "--fence-exec is for --fence exec"},
+		{[]string{"--device", "x", "--fence", "exec", "--fence-exec", "true", "--fence-device", "/dev/y"}, nil, "--fence-device is for --fence pr"},
 		{[]string{"--nonsense"}, nil, "unknown flag: --nonsense"},
 	} {
 		_, err := parse(c.args, func(name string) string { return c.env[name] })

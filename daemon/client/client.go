@@ -2,18 +2,16 @@
 // bakeryd's protocol, which is HTTP with a stream of events, and how long a
 // hold is good for; it never knows a device, a ticket's meaning or a terminal.
 //
-// Begin with [Client.Lock]; what it returns is in hold.go, and what comes over
-// the connection in stream.go.
+// Begin with [Client.Lock]. A hold (hold.go) and a place in the queue (turn.go)
+// outlive their connection: bakeryd knows both by a session (session.go), under
+// which the client asks again until it is too late. What comes over a
+// connection is read in stream.go.
 package client
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -25,7 +23,7 @@ const patience = 10 * time.Second
 
 var (
 	// ErrUnreachable is returned when nothing serves the socket, or it stops answering before the lock was
-	// granted.
+	// granted and does not come back in time.
 	ErrUnreachable = errors.New("bakeryd is unreachable")
 
 	// ErrProtocol is returned when what serves the socket does not speak bakeryd's protocol.
@@ -50,6 +48,7 @@ const (
 	CodeDevice      = "device"      // the device fails, or holds no lockspace
 	CodeBusy        = "busy"        // ErrBusy
 	CodeTimeout     = "timeout"     // ErrTimeout
+	CodeLost        = "lost"        // the hold that was asked for again is over
 )
 
 // Error is bakeryd's refusal to grant a lock.
@@ -89,6 +88,10 @@ type Options struct {
 	PID      int           // of the holder, for people who ask who it is
 	Command  string        // likewise
 
+	// Witness asks for what Inherit gives to commands, so that they keep the lock even if neither this process
+	// nor bakeryd lives.
+	Witness bool
+
 	// OnWaiting, if set, is told how many are ahead and how many wait, when the wait begins and whenever
 	// that changes. It is called from within Lock, which reads on when it returns.
 	OnWaiting func(ahead, queued int)
@@ -109,6 +112,9 @@ func (o Options) limit() (time.Duration, error) {
 // Lock waits until the lock is granted. If ctx ends first it gives up the place in the queue, and returns
 // the cause; after the grant ctx has no say.
 //
+// A bakeryd that cannot be reached in the first place is an error at once. One that goes away during the wait
+// is waited for as long as a lease, in which it keeps the place in the queue.
+//
 // It returns an *Error (which may be ErrBusy or ErrTimeout), ErrUnreachable or ErrProtocol.
 func (c *Client) Lock(ctx context.Context, name string, o Options) (*Hold, error) {
 	h, err := c.lock(ctx, name, o)
@@ -124,87 +130,10 @@ func (c *Client) lock(ctx context.Context, name string, o Options) (*Hold, error
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)
 		defer cancel()
 	}
-	conn, err := dial(ctx, c.socket)
+	w := turn{session: newSession(c.socket, name, o), begun: time.Now(), lease: layout.MinLease}
+	l, granted, err := w.grant(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// To close the connection is how a waiter leaves the queue, and it ends every read and write below.
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	h, err := negotiate(conn, name, o)
-	if !stop() {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		_ = conn.Close() // nothing is held: the first error is the one to tell
-		return nil, err
-	}
-	h.start()
-	return h, nil
-}
-
-func dial(ctx context.Context, socket string) (*net.UnixConn, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", socket)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return nil, cause
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
-	}
-	return conn.(*net.UnixConn), nil
-}
-
-// negotiate asks for the lock and waits for the grant.
-func negotiate(conn *net.UnixConn, name string, o Options) (*Hold, error) {
-	req, err := newRequest(name, o)
-	if err != nil {
-		return nil, err
-	}
-	// The request is written by hand, not by an http.Client: the connection itself is what holds the lock,
-	// and what a command inherits.
-	if err := req.Write(conn); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
-	}
-	s, err := openStream(conn, req)
-	if err != nil {
-		return nil, err
-	}
-	g, err := s.awaitGrant(o.OnWaiting)
-	if err != nil {
-		return nil, err
-	}
-	if g.Name != name || g.Mode != o.Mode {
-		return nil, fmt.Errorf("%w: granted %q %v, asked for %q %v", ErrProtocol, g.Name, g.Mode, name, o.Mode)
-	}
-	return newHold(conn, s, g)
-}
-
-func newRequest(name string, o Options) (*http.Request, error) {
-	body, err := json.Marshal(struct {
-		Name      string      `json:"name"`
-		Mode      layout.Mode `json:"mode"`
-		NonBlock  bool        `json:"nonblock"`
-		TimeoutMS int64       `json:"timeout_ms"`
-		Permits   int         `json:"permits"`
-		PID       int         `json:"pid"`
-		Command   string      `json:"command"`
-	}{name, o.Mode, o.NonBlock, ceilMillis(o.Timeout), o.Permits, o.PID, layout.TruncateCommand(o.Command)})
-	if err != nil {
-		return nil, fmt.Errorf("write the request: %w", err)
-	}
-	req, err := http.NewRequest(http.MethodPost, "http://bakeryd/v1/lock", bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("write the request: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	return req, nil
-}
-
-// ceilMillis rounds up, for zero is no limit.
-func ceilMillis(d time.Duration) int64 {
-	ms := d.Milliseconds()
-	if d > time.Duration(ms)*time.Millisecond {
-		ms++
-	}
-	return ms
+	return newHold(w.session, l, granted)
 }

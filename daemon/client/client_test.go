@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"io"
 	"net"
@@ -11,25 +12,31 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 func TestLockSendsWhatIsWanted(t *testing.T) {
-	got := make(chan wanted, 1)
+	got := make(chan clienttest.Request, 1)
 	socket := serve(t, func(x *exchange) {
-		got <- x.want
-		x.grant(time.Minute)
-		<-x.gone
+		got <- x.Request
+		x.Grant(time.Minute)
+		<-x.Gone
 	})
 	h := mustLock(t, socket, Options{
 		Mode: layout.Shared, NonBlock: true, Timeout: 1500*time.Microsecond + 1, Permits: 3, PID: 17,
 		Command: "backup\n--all",
 	})
-	want := wanted{Name: "x", Mode: layout.Shared, NonBlock: true, TimeoutMS: 2, Permits: 3, PID: 17, Command: "backup?--all"}
-	if g := <-got; g != want {
+	want := clienttest.Request{Name: "x", Mode: layout.Shared, NonBlock: true, TimeoutMS: 2, Permits: 3, PID: 17, Command: "backup?--all"}
+	g := <-got
+	if session, err := hex.DecodeString(g.Session); err != nil || len(session) != 16 {
+		t.Errorf("session %q, want 32 hex digits", g.Session)
+	}
+	g.Session = ""
+	if g != want {
 		t.Errorf("request %+v, want %+v", g, want)
 	}
-	if h.Name != "x" || h.Mode != layout.Shared || h.Token() != token || h.HostID() != 1 {
+	if h.Name != "x" || h.Mode != layout.Shared || h.Token() != token || h.HostID() != clienttest.HostID {
 		t.Errorf("hold of %q %v, token %v, host %d", h.Name, h.Mode, h.Token(), h.HostID())
 	}
 	if left := time.Until(h.Deadline()); left > time.Minute || left < time.Minute-soon {
@@ -42,12 +49,12 @@ func TestLockSendsWhatIsWanted(t *testing.T) {
 
 func TestLockTellsOfTheWait(t *testing.T) {
 	socket := serve(t, func(x *exchange) {
-		x.send(`{"event":"waiting","ahead":2,"queued":1}`)
-		x.send(`{"event":"weather","ahead":"rain","mode":7}`)
-		x.send("")
-		x.send(`{"event":"waiting","ahead":-1,"queued":0}`)
-		x.grant(time.Minute)
-		<-x.gone
+		x.Send(`{"event":"waiting","ahead":2,"queued":1}`)
+		x.Send(`{"event":"weather","ahead":"rain","mode":7}`)
+		x.Send("")
+		x.Send(`{"event":"waiting","ahead":-1,"queued":0}`)
+		x.Grant(time.Minute)
+		<-x.Gone
 	})
 	var told [][2]int
 	mustLock(t, socket, Options{OnWaiting: func(ahead, queued int) { told = append(told, [2]int{ahead, queued}) }})
@@ -63,15 +70,15 @@ func TestLockRefused(t *testing.T) {
 		is     error
 		want   *Error
 	}{
-		{"busy", func(x *exchange) { x.send(`{"event":"refused","code":"busy","message":"held by host 2"}`) },
+		{"busy", func(x *exchange) { x.Send(`{"event":"refused","code":"busy","message":"held by host 2"}`) },
 			ErrBusy, &Error{Code: CodeBusy, Message: "held by host 2"}},
-		{"timeout", func(x *exchange) { x.send(`{"event":"refused","code":"timeout"}`) },
+		{"timeout", func(x *exchange) { x.Send(`{"event":"refused","code":"timeout"}`) },
 			ErrTimeout, &Error{Code: CodeTimeout}},
 		{"unavailable while waiting", func(x *exchange) {
-			x.send(`{"event":"waiting","ahead":1,"queued":1}`)
-			x.send(`{"event":"refused","code":"unavailable","message":"lease lost","hint":"wait"}`)
+			x.Send(`{"event":"waiting","ahead":1,"queued":1}`)
+			x.Send(`{"event":"refused","code":"unavailable","message":"lease lost","hint":"wait"}`)
 		}, nil, &Error{Code: CodeUnavailable, Message: "lease lost", Hint: "wait"}},
-		{"before waiting", func(x *exchange) { x.refuse(507, "full", "lock directory is full", "remove a lock") },
+		{"before waiting", func(x *exchange) { x.Refuse(507, "full", "lock directory is full", "remove a lock") },
 			nil, &Error{Code: CodeFull, Message: "lock directory is full", Hint: "remove a lock"}},
 	}
 	for _, test := range tests {
@@ -139,6 +146,7 @@ func TestLockSurvivesABrokenServer(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel() // what looks like a broken connection is tried again for a second
 			socket := serveRaw(t, func(c net.Conn) {
 				_, err := io.WriteString(c, test.answer)
 				for err == nil && test.endless != "" {
@@ -156,9 +164,9 @@ func TestCancelLeavesTheQueue(t *testing.T) {
 	waiting := make(chan struct{})
 	left := make(chan struct{})
 	socket := serve(t, func(x *exchange) {
-		x.send(`{"event":"waiting","ahead":1,"queued":1}`)
+		x.Send(`{"event":"waiting","ahead":1,"queued":1}`)
 		close(waiting)
-		<-x.gone
+		<-x.Gone
 		close(left)
 	})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -184,8 +192,8 @@ func TestCancelledBeforehand(t *testing.T) {
 
 func TestCancelAfterTheGrantChangesNothing(t *testing.T) {
 	socket := serve(t, func(x *exchange) {
-		x.grant(time.Minute)
-		<-x.gone
+		x.Grant(time.Minute)
+		<-x.Gone
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	h, err := New(socket).Lock(ctx, "x", Options{})

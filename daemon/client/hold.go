@@ -1,14 +1,13 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -17,59 +16,64 @@ const (
 	// the process stood still, and bakeryd's latest events may be unread.
 	stopped = 100 * time.Millisecond
 
-	// catchUp is how long reading them may take.
-	catchUp = 250 * time.Millisecond
-
-	// firstInherited is above the descriptors that a shell lets scripts choose: one that opens 3 for itself
-	// must not close the connection by that.
-	firstInherited = 10
+	// catchUp is how long it may take to ask bakeryd how things are.
+	catchUp = 500 * time.Millisecond
 )
 
-// Hold is a lock that bakeryd granted. The lock is held as long as the connection is open in any process,
-// so until Unlock, or, after Inherit, until every process that inherited it has gone as well. A Hold may be
-// used from several goroutines.
+// Hold is a lock that bakeryd granted. It is held until Unlock, or, after Inherit, until every process that
+// inherited what that returned has gone as well. It outlives its connection: if that breaks, bakeryd or its
+// successor is asked for the hold again, until the deadline. A Hold may be used from several goroutines.
 type Hold struct {
 	Name string
 	Mode layout.Mode
 
-	token  layout.Ticket
-	hostID int
-	conn   *net.UnixConn
-	stream *stream
-	alarm  *alarm
-	lost   chan struct{} // closed when err is set
-	done   chan struct{} // closed by Unlock
-	unlock func() error
-	tasks  sync.WaitGroup // reads the events, waits for the alarm
+	session *session
+	token   layout.Ticket
+	hostID  int
+	witness string // path; empty: none
 
-	mu     sync.Mutex    // guards what follows
+	alarm  *boottime.Alarm
+	warned chan struct{} // closed when stop is set
+	lost   chan struct{} // closed when err is set
+	silent chan struct{} // gets one when bakeryd has been gone for a while
+	news   chan struct{} // gets one when the deadline has moved
+	over   context.Context
+	end    context.CancelFunc // ends over: the hold is lost or let go
+	unlock func() error
+	tasks  sync.WaitGroup // follow the events, wait for the alarm
+
+	mu     sync.Mutex // guards what follows
+	link   *link
 	until  time.Duration // deadline, on boottime
+	grace  time.Duration // how long before it the holder is to stop
+	stop   bool
 	err    error
 	closed bool
 }
 
-func newHold(conn *net.UnixConn, s *stream, granted event) (*Hold, error) {
-	until := boottime() + granted.lease()
-	a, err := newAlarm()
+func newHold(s *session, l *link, granted event) (*Hold, error) {
+	a, err := boottime.NewAlarm()
 	if err != nil {
-		return nil, err
-	}
-	if err := a.set(until); err != nil {
-		a.close()
+		_ = l.conn.Close() // which lets the lock go; the first error is the one to tell
 		return nil, err
 	}
 	h := &Hold{
-		Name: granted.Name, Mode: granted.Mode, token: granted.Token, hostID: granted.HostID,
-		conn: conn, stream: s, alarm: a, until: until,
-		lost: make(chan struct{}), done: make(chan struct{}),
+		Name: granted.Name, Mode: granted.Mode, session: s, token: granted.Token, hostID: granted.HostID,
+		witness: granted.Witness, alarm: a,
+		warned: make(chan struct{}), lost: make(chan struct{}), silent: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		link: l, until: l.until(granted), grace: granted.grace(),
 	}
+	h.over, h.end = context.WithCancel(context.Background())
 	h.unlock = sync.OnceValue(h.close)
-	return h, nil
-}
-
-func (h *Hold) start() {
-	h.tasks.Go(h.read)
+	h.mu.Lock()
+	h.arm()
+	h.mu.Unlock()
+	h.tasks.Go(h.follow)
 	h.tasks.Go(h.watch)
+	if h.overdue() > 0 {
+		h.awaitNews(catchUp) // this process stood still since the grant: how things are is yet to be asked
+	}
+	return h, nil
 }
 
 // Token returns the fencing token of the hold.
@@ -80,18 +84,23 @@ func (h *Hold) HostID() int { return h.hostID }
 
 // Deadline returns the moment at which the lease ends. It moves with every renewal, and with the time that
 // the machine sleeps, so ask anew rather than keep it.
-//
-// It is counted from when the event was received, so it is too late by the time that the event was on its
-// way: microseconds, unless this process was stopped.
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return time.Now().Add(h.until - boottime())
+	return time.Now().Add(h.until - boottime.Now())
 }
 
-// Lost is closed when the hold is lost: bakeryd said so, the deadline passed without a renewal, or the
-// connection broke. In the last case other hosts still wait until the deadline. Unlock does not close it.
+// Warned is closed when the holder is to stop: the lease is about to end without having been renewed, or has
+// ended. It stays closed though a late renewal may come after all. Unlock does not close it.
+func (h *Hold) Warned() <-chan struct{} { return h.warned }
+
+// Lost is closed when the hold is lost: bakeryd said so, or the deadline passed without a renewal. Unlock does
+// not close it.
 func (h *Hold) Lost() <-chan struct{} { return h.lost }
+
+// Silent gets one when bakeryd has been gone for two seconds, each time that it goes. The hold stands until the
+// deadline, and goes on if bakeryd comes back by then.
+func (h *Hold) Silent() <-chan struct{} { return h.silent }
 
 // Err returns why the hold was lost, an ErrLost, or nil.
 func (h *Hold) Err() error {
@@ -100,62 +109,24 @@ func (h *Hold) Err() error {
 	return h.err
 }
 
-// Unlock closes this process's descriptor of the connection. If no other process has one, the lock is
-// released.
+// Unlock ends this process's part in the hold. If no other process has inherited it, the lock is released: at
+// once, or, if bakeryd is not there, by its successor; without a witness that does so when the deadline known
+// to it has passed.
 func (h *Hold) Unlock() error { return h.unlock() }
 
 func (h *Hold) close() error {
 	h.mu.Lock()
 	h.closed = true
+	conn := h.link.conn
 	h.mu.Unlock()
-	close(h.done)
-	h.alarm.close()
-	err := h.conn.Close()
+	h.end()
+	h.alarm.Close()
+	err := conn.Close()
 	h.tasks.Wait()
 	if err != nil {
 		return fmt.Errorf("close the connection to bakeryd: %w", err)
 	}
 	return nil
-}
-
-// Descriptor is an open file descriptor that commands inherit.
-type Descriptor int
-
-// Close closes the descriptor in this process.
-func (d Descriptor) Close() error { return unix.Close(int(d)) }
-
-// Inherit returns a duplicate of the connection's descriptor that every command started before it is closed
-// inherits, and so holds the lock too. Its number is at least 10. It shares its file status flags with the
-// connection, so it must not be made blocking.
-func (h *Hold) Inherit() (Descriptor, error) {
-	raw, err := h.conn.SyscallConn()
-	if err != nil {
-		return -1, fmt.Errorf("duplicate the connection to bakeryd: %w", err)
-	}
-	var fd int
-	var dupErr error
-	err = raw.Control(func(conn uintptr) { fd, dupErr = unix.FcntlInt(conn, unix.F_DUPFD, firstInherited) })
-	if err = errors.Join(err, dupErr); err != nil {
-		return -1, fmt.Errorf("duplicate the connection to bakeryd: %w", err)
-	}
-	return Descriptor(fd), nil
-}
-
-// read follows the events until the hold is lost or let go.
-func (h *Hold) read() {
-	for {
-		e, err := h.stream.next()
-		switch {
-		case err != nil:
-			h.lose(err)
-			return
-		case e.Kind == eventLost:
-			h.lose(errors.New(e.Message))
-			return
-		case e.Kind == eventRenewed:
-			h.renew(boottime() + e.lease())
-		}
-	}
 }
 
 // renew moves the deadline. A hold once lost stays so.
@@ -166,49 +137,107 @@ func (h *Hold) renew(until time.Duration) {
 		return
 	}
 	h.until = until
-	if err := h.alarm.set(until); err != nil {
-		h.loseLocked(err) // without an alarm nobody would notice the end of the lease
+	h.arm()
+	select {
+	case h.news <- struct{}{}:
+	default:
 	}
 }
 
-// watch waits for the deadline. It does no IO but for the alarm, so nothing that bakeryd does holds it up.
+// due is what the alarm is for: first the warning, then the deadline.
+func (h *Hold) due() time.Duration {
+	if h.stop {
+		return h.until
+	}
+	return h.until - h.grace
+}
+
+func (h *Hold) arm() {
+	if err := h.alarm.Set(h.due()); err != nil {
+		h.lose(err) // without an alarm nobody would notice the end of the lease
+	}
+}
+
+// overdue is for how long the alarm should have rung.
+func (h *Hold) overdue() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return boottime.Now() - h.due()
+}
+
+// watch waits for the alarm, and does no IO but for that, so nothing that bakeryd does holds it up.
 func (h *Hold) watch() {
-	for h.alarm.wait() == nil {
-		if h.remaining() < -stopped {
-			select {
-			case <-time.After(catchUp):
-			case <-h.lost:
-			case <-h.done:
-			}
+	for h.alarm.Wait() == nil {
+		if h.overdue() > stopped {
+			h.doubt()
 		}
-		h.mu.Lock()
-		if h.until <= boottime() {
-			h.loseLocked(errors.New("the lease ended without a renewal"))
-		}
-		over := h.err != nil
-		h.mu.Unlock()
-		if over {
+		if h.ring() {
 			return
 		}
 	}
 }
 
-func (h *Hold) remaining() time.Duration {
+// ring does what is due, and says whether the hold is over.
+func (h *Hold) ring() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.until - boottime()
+	now := boottime.Now()
+	switch {
+	case h.err != nil || h.closed:
+		return true
+	case h.until <= now:
+		h.lose(errors.New("the lease ended without a renewal"))
+		return true
+	case h.due() <= now:
+		h.warn()
+	}
+	h.arm()
+	return h.err != nil
 }
 
+// doubt has bakeryd asked how things are, for a while, before something is done that is overdue because this
+// process stood still: what was sent meanwhile may have been too much to be kept.
+func (h *Hold) doubt() {
+	h.mu.Lock()
+	left := h.until - boottime.Now()
+	_ = h.link.conn.SetReadDeadline(time.Unix(1, 0)) // ends the wait for events; only a closed one refuses
+	h.mu.Unlock()
+	limit := catchUp
+	if left > 0 {
+		limit = min(limit, left) // the deadline itself waits for nobody who runs
+	}
+	h.awaitNews(limit)
+}
+
+// awaitNews waits until nothing is overdue.
+func (h *Hold) awaitNews(limit time.Duration) {
+	timeout := time.After(limit)
+	for h.overdue() > 0 {
+		select {
+		case <-h.news:
+		case <-h.over.Done():
+			return
+		case <-timeout:
+			return
+		}
+	}
+}
+
+// lose is called with mu held.
 func (h *Hold) lose(why error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.loseLocked(why)
-}
-
-func (h *Hold) loseLocked(why error) {
 	if h.err != nil || h.closed {
 		return
 	}
 	h.err = fmt.Errorf("%w: %w", ErrLost, why)
+	h.warn()
 	close(h.lost)
+	h.end()
+}
+
+// warn is called with mu held.
+func (h *Hold) warn() {
+	if !h.stop {
+		h.stop = true
+		close(h.warned)
+	}
 }

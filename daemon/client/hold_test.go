@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -22,27 +23,26 @@ func TestLost(t *testing.T) {
 		reason string
 	}{
 		{"told so", time.Minute, func(x *exchange) {
-			x.send(`{"event":"lost","message":"host 1 was evicted"}`)
-			<-x.gone
+			x.Send(`{"event":"lost","message":"host 1 was evicted"}`)
+			<-x.Gone
 		}, "host 1 was evicted"},
-		{"connection broken", time.Minute, func(*exchange) {}, "connection broke"},
-		{"garbage", time.Minute, func(x *exchange) { x.send("garbage"); <-x.gone }, "garbage"},
-		{"no renewal", 50 * time.Millisecond, func(x *exchange) { <-x.gone }, "without a renewal"},
-		{"no lease", 0, func(x *exchange) { <-x.gone }, "without a renewal"},
+		{"garbage", time.Minute, func(x *exchange) { x.Send("garbage"); <-x.Gone }, "garbage"},
+		{"no renewal", 50 * time.Millisecond, func(x *exchange) { <-x.Gone }, "without a renewal"},
+		{"no lease", 0, func(x *exchange) { <-x.Gone }, "without a renewal"},
 		{"renewal that shortens", time.Minute, func(x *exchange) {
-			x.send(`{"event":"renewed","lease_ms":-5}`)
-			<-x.gone
+			x.Send(`{"event":"renewed","lease_ms":-5}`)
+			<-x.Gone
 		}, "without a renewal"},
 		{"no renewal while other events come", 50 * time.Millisecond, func(x *exchange) {
-			for open(x.gone) {
-				x.send(`{"event":"weather"}`)
+			for open(x.Gone) {
+				x.Send(`{"event":"weather"}`)
 			}
 		}, "without a renewal"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			h := mustLock(t, serve(t, func(x *exchange) {
-				x.grant(test.lease)
+				x.Grant(test.lease)
 				test.script(x)
 			}), Options{})
 			wait(t, h.Lost(), "the loss")
@@ -59,10 +59,10 @@ func TestLost(t *testing.T) {
 func TestRenewalMovesTheDeadline(t *testing.T) {
 	const lease = time.Second
 	h := mustLock(t, serve(t, func(x *exchange) {
-		x.grant(lease)
-		x.send(`{"event":"renewed","lease_ms":60000}`)
-		x.send(`{"event":"renewed","lease_ms":%d}`, int64(math.MaxInt64))
-		<-x.gone
+		x.Grant(lease)
+		x.Send(`{"event":"renewed","lease_ms":60000}`)
+		x.Send(`{"event":"renewed","lease_ms":%d}`, int64(math.MaxInt64))
+		<-x.Gone
 	}), Options{})
 	granted := time.Now()
 	select {
@@ -78,14 +78,14 @@ func TestRenewalMovesTheDeadline(t *testing.T) {
 func TestExpiryIsFinal(t *testing.T) {
 	lost := make(chan struct{})
 	h := mustLock(t, serve(t, func(x *exchange) {
-		x.grant(20 * time.Millisecond)
+		x.Grant(20 * time.Millisecond)
 		<-lost
-		x.send(`{"event":"renewed","lease_ms":60000}`)
-		<-x.gone
+		x.Send(`{"event":"renewed","lease_ms":60000}`)
+		<-x.Gone
 	}), Options{})
 	wait(t, h.Lost(), "the deadline")
 	close(lost)
-	h.renew(boottime() + time.Hour)
+	h.renew(boottime.Now() + time.Hour)
 	if time.Until(h.Deadline()) > 0 || !errors.Is(h.Err(), ErrLost) {
 		t.Errorf("deadline in %v, Err %v: revived", time.Until(h.Deadline()), h.Err())
 	}
@@ -94,8 +94,8 @@ func TestExpiryIsFinal(t *testing.T) {
 func TestUnlockIsNoLoss(t *testing.T) {
 	gone := make(chan struct{})
 	h := mustLock(t, serve(t, func(x *exchange) {
-		x.grant(time.Minute)
-		<-x.gone
+		x.Grant(time.Minute)
+		<-x.Gone
 		close(gone)
 	}), Options{})
 	var all sync.WaitGroup
@@ -116,8 +116,8 @@ func TestUnlockIsNoLoss(t *testing.T) {
 func TestInheritedDescriptorKeepsTheLock(t *testing.T) {
 	gone := make(chan struct{})
 	h := mustLock(t, serve(t, func(x *exchange) {
-		x.grant(time.Minute)
-		<-x.gone
+		x.Grant(time.Minute)
+		<-x.Gone
 		close(gone)
 	}), Options{})
 	d, err := h.Inherit()
@@ -154,32 +154,4 @@ func TestInheritedDescriptorKeepsTheLock(t *testing.T) {
 		t.Error(err)
 	}
 	wait(t, gone, "the release after the command")
-}
-
-func TestAlarmCountsBoottime(t *testing.T) {
-	a, err := newAlarm()
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := boottime() + 20*time.Millisecond
-	for _, moment := range []time.Duration{boottime() + time.Hour, at} {
-		if err := a.set(moment); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := a.wait(); err != nil || boottime() < at {
-		t.Errorf("rang %v early, %v", at-boottime(), err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if a.wait() == nil {
-			t.Error("a closed alarm rang")
-		}
-	}()
-	a.close()
-	wait(t, ended, "the closed alarm")
-	if a.set(at) == nil {
-		t.Error("a closed alarm was set")
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -40,24 +41,44 @@ type event struct {
 	Mode    layout.Mode   `json:"mode"`     // granted
 	Token   layout.Ticket `json:"token"`    // granted
 	HostID  int           `json:"host_id"`  // granted
-	LeaseMS int64         `json:"lease_ms"` // granted, renewed: time left until the deadline
+	LeaseMS int64         `json:"lease_ms"` // granted, renewed: time left until the deadline; waiting: a whole lease
+	AtMS    int64         `json:"at_ms"`    // granted, renewed: when that was so, on boottime; 0: not told
+	GraceMS int64         `json:"grace_ms"` // granted: how long before the deadline the holder is to stop
+	Witness string        `json:"witness"`  // granted: path of the FIFO that was asked for
 	Code    string        `json:"code"`     // refused
 	Message string        `json:"message"`  // refused, lost
 	Hint    string        `json:"hint"`     // refused
 }
 
 // lease returns the time left. Nothing longer than the longest lease is believed.
-func (e event) lease() time.Duration {
-	return time.Duration(min(max(e.LeaseMS, 0), layout.MaxLease.Milliseconds())) * time.Millisecond
+func (e event) lease() time.Duration { return believable(e.LeaseMS) }
+
+// grace returns how long before the deadline the holder is to stop.
+func (e event) grace() time.Duration { return believable(e.GraceMS) }
+
+func believable(ms int64) time.Duration {
+	return time.Duration(min(max(ms, 0), layout.MaxLease.Milliseconds())) * time.Millisecond
 }
 
 // stream reads the events of one connection.
 type stream struct {
 	lines *bufio.Reader
+	asked time.Duration // when the request was sent, on boottime
+}
+
+// until returns the deadline that an event tells, which has just been read. If this process stood still, that is
+// long after the event was sent; what it says of that is believed only if it can be: a bakeryd in another time
+// namespace has another clock.
+func (s *stream) until(e event) time.Duration {
+	from := boottime.Now()
+	if at := time.Duration(e.AtMS) * time.Millisecond; at > s.asked-time.Millisecond && at < from {
+		from = at
+	}
+	return from + e.lease()
 }
 
 // openStream reads the beginning of the answer, up to the first event.
-func openStream(conn *net.UnixConn, req *http.Request) (*stream, error) {
+func openStream(conn *net.UnixConn, req *http.Request, asked time.Duration) (*stream, error) {
 	budget := &io.LimitedReader{R: conn, N: maxAnswer}
 	resp, err := http.ReadResponse(bufio.NewReader(budget), req)
 	if err != nil && budget.N <= 0 {
@@ -71,7 +92,7 @@ func openStream(conn *net.UnixConn, req *http.Request) (*stream, error) {
 		return nil, readRefusal(conn, resp)
 	}
 	budget.N = math.MaxInt64 // from here on lines are bounded
-	return &stream{lines: bufio.NewReaderSize(resp.Body, maxLine)}, nil
+	return &stream{lines: bufio.NewReaderSize(resp.Body, maxLine), asked: asked}, nil
 }
 
 // brokenOff names the error of a read before the grant.
@@ -99,7 +120,7 @@ func readRefusal(conn *net.UnixConn, resp *http.Response) error {
 }
 
 // awaitGrant reads until the lock is granted or refused.
-func (s *stream) awaitGrant(onWaiting func(ahead, queued int)) (event, error) {
+func (s *stream) awaitGrant(onWaiting func(event)) (event, error) {
 	for {
 		e, err := s.next()
 		if err != nil {
@@ -108,7 +129,7 @@ func (s *stream) awaitGrant(onWaiting func(ahead, queued int)) (event, error) {
 		switch e.Kind {
 		case eventWaiting:
 			if onWaiting != nil {
-				onWaiting(max(e.Ahead, 0), max(e.Queued, 0))
+				onWaiting(e)
 			}
 		case eventGranted:
 			if e.Token == 0 {
@@ -120,6 +141,8 @@ func (s *stream) awaitGrant(onWaiting func(ahead, queued int)) (event, error) {
 				return event{}, fmt.Errorf("%w: refused without a code", ErrProtocol)
 			}
 			return event{}, &Error{Code: e.Code, Message: e.Message, Hint: e.Hint}
+		case eventLost: // instead of the hold that was asked for again
+			return event{}, &Error{Code: CodeLost, Message: e.Message}
 		}
 	}
 }

@@ -34,6 +34,7 @@ type Joined struct {
 	ID          int
 	Incarnation uint64
 	Deadline    time.Duration
+	Resumed     bool // it goes on with the incarnation of [Config.Resume]
 }
 
 // Ready tells that every other host's reads cover this one: from now on it may take tickets.
@@ -44,7 +45,11 @@ type Renewed struct{ Deadline time.Duration }
 
 // Lost tells that the lease is over, and is the machine's last word. A write may still be under way:
 // [Machine.Writing].
-type Lost struct{ Reason error }
+type Lost struct {
+	Reason error
+	// Incarnation is the one that is over, if it ended cleanly, or 0. It is kept and given back as that of [Left].
+	Incarnation uint64
+}
 
 // Refused tells that the host cannot join, and is the machine's last word.
 type Refused struct{ Reason error }
@@ -57,6 +62,39 @@ type Left struct {
 	Incarnation uint64
 }
 
+// Declared tells once that an incarnation of another host is dead, and once that it is forgotten: by a verdict of
+// this host that is durable by now, or by one that was read. What it wrote is void, if [Host.Void] says so.
+type Declared struct {
+	Host        int
+	Incarnation uint64
+	Name        string
+	Verdict     layout.VerdictKind // dead or forgotten
+	By          int                // the host that declared it
+}
+
+// Fence asks to cut a silent host off from the device, for which it is this host's turn: [Machine.Fenced] when that
+// was confirmed, [Machine.FenceFailed] when not. At Until the turn is over, and no attempt may be under way.
+type Fence struct {
+	Host        int
+	Incarnation uint64
+	Name        string
+	PRKey       uint64
+	Until       time.Duration
+}
+
+// Wished tells that a wish of [Machine.Evict] is published: the host still renews, and was asked to leave.
+type Wished struct {
+	Host        int
+	Incarnation uint64
+	Name        string
+}
+
+// Asked tells once that this host is asked to leave: it is to stop its holders, then to call [Machine.Leave].
+type Asked struct {
+	By   int
+	Name string
+}
+
 func (ReadTable) action() {}
 func (Write) action()     {}
 func (Wait) action()      {}
@@ -67,3 +105,7 @@ func (Renewed) action()   {}
 func (Lost) action()      {}
 func (Refused) action()   {}
 func (Left) action()      {}
+func (Declared) action()  {}
+func (Fence) action()     {}
+func (Wished) action()    {}
+func (Asked) action()     {}

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -18,7 +19,8 @@ func (m *Machine) claim(r Record) {
 		m.own.Incarnation = m.cfg.Incarnation()
 	}
 	m.spent = append(m.spent, m.own.Incarnation)
-	m.acked = r.Sequence
+	m.acked, m.clean, m.stands = r.Sequence, true, -1
+	m.inherit(r)
 	m.trodden = m.trodden || r.State == layout.StateLeft && r.Highest >= m.id
 	m.phase, m.looked = claiming, m.readAt
 	m.raise(m.id)
@@ -31,6 +33,7 @@ func (m *Machine) claimed() {
 		m.startOver(m.now)
 		return
 	}
+	m.stands = m.now
 	wait := m.t.ShortWait()
 	if m.long {
 		wait = m.t.LongWait()
@@ -54,6 +57,8 @@ func (m *Machine) confirm(records []Record) {
 	switch {
 	case r.Incarnation != m.own.Incarnation:
 		m.giveWay(r)
+	case m.hosts[m.id-1].Gone && m.mutation != deaf:
+		m.finish(Refused{Reason: fmt.Errorf("join as host %d: %w", m.id, ErrVerdict)})
 	case !m.within(m.readAt):
 		m.startOver(m.now)
 	default:

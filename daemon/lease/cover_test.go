@@ -65,14 +65,34 @@ func TestCover(t *testing.T) {
 	}
 }
 
-// TestCoverMutation: highest found by a read made before the own record was written covers too little.
-func TestCoverMutation(t *testing.T) {
-	w := joiners(2, true)
-	w.stalls = 1
-	w.mutate(earlyCover)
-	e := explore(w, coverHorizon)
-	require.Equal(t, "COVERED", e.found)
-	t.Logf("found after %d states", len(e.seen))
+// TestCoverMutations: highest found by a read made before the own record was written covers too little, and a joiner
+// may be about to go live by a look that came before.
+func TestCoverMutations(t *testing.T) {
+	for _, mu := range []mutation{earlyCover, coverSoon} {
+		w := joiners(2, true)
+		w.stalls = 1
+		w.mutate(mu)
+		e := explore(w, coverHorizon)
+		require.Equal(t, "COVERED", e.found)
+		t.Logf("found after %d states", len(e.seen))
+	}
+}
+
+// TestCoverDeadJoiner: a joiner that stands still is waited for no longer than until it is known to look again before
+// it goes live.
+func TestCoverDeadJoiner(t *testing.T) {
+	r := newRig(t, Config{ID: 4})
+	r.set(1, layout.StateJoining, 2, 7, 1).Highest = 1
+	r.start()
+	begin := r.now
+	r.read(0)
+	r.join()
+	for !r.m.Ready() {
+		r.until(r.now + times.Poll())
+		require.Less(t, r.now, begin+2*times.Dead())
+	}
+	require.GreaterOrEqual(t, r.now, begin+times.Dead())
+	require.Less(t, r.now, begin+times.Dead()+2*times.Poll())
 }
 
 // TestCoverSucceeds: without delays all are covered in the end.

@@ -1,8 +1,8 @@
 package lease
 
 import (
+	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -29,7 +29,9 @@ func (m *Machine) TableRead(now time.Duration, records []Record) []Action {
 	m.observe(records)
 	switch m.phase {
 	case looking:
-		m.look(records)
+		if !m.goOn(records) {
+			m.look(records)
+		}
 	case claiming:
 		m.confirm(records)
 	case live:
@@ -54,6 +56,7 @@ func (m *Machine) Written(now time.Duration) []Action {
 	if m.mutation == revive && m.phase == live {
 		m.t0 = m.writeAt
 	}
+	m.clean = m.clean && !(m.leased() && max(now, m.now) >= m.Deadline())
 	m.begin(now)
 	m.acked = m.own.Sequence
 	switch m.phase {
@@ -72,13 +75,11 @@ func (m *Machine) Written(now time.Duration) []Action {
 // WriteFailed reports that the last [Write] returned, but may not be durable. It may land yet.
 func (m *Machine) WriteFailed(now time.Duration) []Action {
 	m.returned(&m.writing, "WriteFailed")
+	m.clean = false
 	m.begin(now)
 	m.timer = m.now + m.t.Retry()
-	switch m.phase {
-	case claiming, entering:
+	if m.phase == claiming || m.phase == entering {
 		m.startOver(m.timer)
-	case leaving:
-		m.unsure = m.unsure || m.own.State == layout.StateLeft
 	}
 	return m.end()
 }
@@ -103,7 +104,7 @@ func (m *Machine) Lose(now time.Duration, reason error) []Action {
 	m.begin(now)
 	switch m.phase {
 	case live:
-		m.finish(Lost{Reason: reason})
+		m.lose(reason)
 	case leaving:
 		m.finish(Left{})
 	case idle, looking, claiming, entering:
@@ -126,7 +127,7 @@ func (m *Machine) begin(now time.Duration) {
 	m.out = nil
 	if m.leased() && m.now >= m.Deadline() { // FINAL
 		if m.phase == live {
-			m.finish(Lost{Reason: ErrExpired})
+			m.lose(ErrExpired)
 		} else {
 			m.finish(Left{})
 		}
@@ -179,6 +180,18 @@ func (m *Machine) finish(a Action) {
 	m.tell(a)
 }
 
+// lose ends the lease. The incarnation is named if nobody else can have been live where its record still stands: see
+// "Ended cleanly" in the package comment; and only if all deadlines that its holders were told have passed, in case
+// that this process ends before they do.
+func (m *Machine) lose(reason error) {
+	lost := Lost{Reason: reason}
+	expired := errors.Is(reason, ErrExpired) && !m.takenOver
+	if expired && m.clean && !m.writing || m.mutation == nameUnclean {
+		lost.Incarnation = m.own.Incarnation
+	}
+	m.finish(lost)
+}
+
 func (m *Machine) read() {
 	m.reading, m.readAt, m.again = true, m.now, false
 	m.floor = m.acked
@@ -194,10 +207,12 @@ func (m *Machine) write(state layout.HostState, sequence uint64) {
 	if state == layout.StateLeft && !(m.held && m.ready) {
 		m.own.Highest = 0 // it took no tickets, and nobody may conclude that it could: see covered
 	}
+	m.own.Verdicts = nil
+	for _, v := range m.verdicts {
+		m.own.Verdicts = append(m.own.Verdicts, v.Verdict)
+	}
 	m.writing, m.writeAt = true, m.now
-	record := m.own
-	record.Verdicts = slices.Clone(m.own.Verdicts)
-	m.tell(Write{Record: record})
+	m.tell(Write{Record: m.own})
 }
 
 // ID returns the host id, or 0 while none is chosen.

@@ -3,6 +3,7 @@ package lease
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -96,10 +97,10 @@ func (e *explorer) expand(w *world) {
 				continue
 			}
 			urgent = true
-			c := w.clone()
+			c := w.clone(i)
 			c.do(i, mv)
 			e.add(c, &e.now)
-			if w.stalls > 0 && offered&item == 0 {
+			if w.stalls > 0 && offered&item == 0 && w.spared&item == 0 {
 				offered |= item
 				c := w.clone()
 				c.stalled |= item
@@ -107,6 +108,13 @@ func (e *explorer) expand(w *world) {
 				c.trace = &step{before: w.trace, node: i, what: doStall, now: w.now}
 				e.add(c, &e.now)
 			}
+		}
+	}
+	for i := range w.nodes {
+		for _, mv := range w.mishaps(i) {
+			c := w.clone(i)
+			c.do(i, mv)
+			e.add(c, &e.now)
 		}
 	}
 	for g := range w.ghost {
@@ -139,6 +147,9 @@ func (w *world) nextMoment() (time.Duration, bool) {
 		if n.wake != 0 {
 			at(n.wake)
 		}
+		for _, h := range n.holds {
+			at(h.until)
+		}
 		if m.phase == over {
 			continue
 		}
@@ -158,13 +169,14 @@ func (w *world) nextMoment() (time.Duration, bool) {
 	return next, next != never
 }
 
-const never = time.Duration(1 << 62)
-
 // settled says whether nothing can go wrong any more: all who share an id but one are over, with nothing of
 // theirs under way, and who has an id alone takes tickets.
 func (w *world) settled() bool {
 	if len(w.ghost) > 0 {
 		return false
+	}
+	if w.deaths {
+		return !slices.ContainsFunc(w.nodes, func(n node) bool { return !n.m.Over() })
 	}
 	up := 0
 	for i := range w.nodes {
@@ -197,8 +209,9 @@ func (w *world) key(b []byte) []byte {
 	}
 	for i := range w.nodes {
 		b = w.keyNode(b, &w.nodes[i])
+		b = w.keyMortal(b, &w.nodes[i])
 	}
-	return b
+	return append(b, byte(w.crashes), byte(w.fails), byte(w.rejoins), byte(w.evicts), keyBits(w.broken != ""))
 }
 
 func (w *world) keyNode(b []byte, n *node) []byte {
@@ -247,12 +260,19 @@ func (w *world) keyNode(b []byte, n *node) []byte {
 func (w *world) keyRecord(b []byte, r layout.HostRecord) []byte {
 	b = binary.LittleEndian.AppendUint16(b, uint16(r.Incarnation))
 	sequence := uint64(0)
+	if w.deaths {
+		sequence = r.Sequence<<4&0xf0 | 15
+	}
 	for i := range w.nodes {
 		if own := &w.nodes[i].m.own; own.Incarnation == r.Incarnation {
 			sequence = min(own.Sequence-r.Sequence, 15)
 		}
 	}
-	return append(b, byte(r.State), byte(sequence), byte(r.Highest))
+	b = append(b, byte(r.State), byte(sequence), byte(r.Highest))
+	for _, v := range r.Verdicts {
+		b = append(b, byte(v.Host), byte(v.Incarnation), byte(v.Kind), 0xfd)
+	}
+	return b
 }
 
 // keyTime adds a time if it counts. What is longer ago than that is all one.

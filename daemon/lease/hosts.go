@@ -17,13 +17,27 @@ type Host struct {
 	Sequence    uint64
 	Name        string
 	Highest     int
-	Gone        bool          // the incarnation left, or a verdict on it was read; or there never was one
+	PRKey       uint64
+	Watchdog    time.Duration // by how much it may outlive its lease until its watchdog has stopped it; 0: not armed
+	Gone        bool          // the incarnation left, or is declared dead; or there never was one
+	Forgotten   bool          // it is declared dead, and its id free for another machine
 	Settled     bool          // every other incarnation of this id is over
 	Read        time.Duration // when the last read of it was asked for: it was begun then or later
 	Since       time.Duration // since when its incarnation, state and sequence stand as they do, as far as seen
 
 	base  time.Duration // when the read was asked for that the steps are counted from
 	steps int           // how often it renewed since
+	dog   time.Duration // the greatest Watchdog seen of this id, of whatever incarnation
+	turns int64         // how many windows for fencing it have passed or were told
+}
+
+// DeadAt returns when the host is dead if it stays silent: its lease, and what its watchdog takes, have run out since
+// its record was first seen as it stands.
+func (h Host) DeadAt(t Times) time.Duration { return h.Since + t.Dead() + h.Watchdog }
+
+// Overdue says whether a live host is silent for longer than any that keeps up its lease without trouble.
+func (h Host) Overdue(t Times) bool {
+	return h.State == layout.StateLive && !h.Gone && h.Read-h.Since > t.Alive()
 }
 
 // Void says whether what an incarnation wrote counts for nothing any more (VOID). It speaks of a slot only if Read
@@ -52,14 +66,8 @@ func (m *Machine) raise(id int) {
 
 // observe takes in a read of the table.
 func (m *Machine) observe(records []Record) {
-	dead := make(map[layout.Verdict]bool)
 	top := 0
 	for i, r := range records {
-		if r.Err == nil {
-			for _, v := range r.Verdicts {
-				dead[v] = true
-			}
-		}
 		if r.Err != nil || !r.Virgin() {
 			top = i + 1
 		}
@@ -70,8 +78,10 @@ func (m *Machine) observe(records []Record) {
 		if h.Readable {
 			m.see(h, r)
 		}
-		if h.Incarnation != 0 && dead[layout.Verdict{Host: i + 1, Incarnation: h.Incarnation}] {
-			h.Gone = true
+	}
+	for i, r := range records {
+		if r.Err == nil && !(i+1 == m.id && r.Incarnation == m.own.Incarnation) { // the own ones count when durable
+			m.hear(i+1, r)
 		}
 	}
 	if top > 0 && (m.mutation != earlyCover || m.phase == looking) {
@@ -90,16 +100,24 @@ func (m *Machine) see(h *Host, r Record) {
 	case r.Virgin():
 		h.Gone, h.Settled = true, true
 	case r.Incarnation != h.Incarnation:
-		h.Gone, h.Settled = false, false
-		h.base, h.steps, h.Since = m.readAt, 0, m.now
+		h.Gone, h.Forgotten, h.Settled = false, false, false
+		h.base, h.steps, h.Since, h.turns = m.readAt, 0, m.now, 0
 	case r.Sequence != h.Sequence || r.State != h.State:
 		m.stepped(h, r)
-		h.Since = m.now
-	case m.readAt-h.Since >= m.t.Dead():
+		h.Since, h.turns = m.now, 0
+	case m.readAt-h.Since >= m.t.Dead()+h.dog:
 		h.Settled = true
 	}
+	if m.mutation == sinceAsked && h.Since == m.now {
+		h.Since = m.readAt
+	}
 	h.Incarnation, h.State, h.Sequence = r.Incarnation, r.State, r.Sequence
-	h.Name, h.Highest, h.Read = r.Name, r.Highest, m.readAt
+	h.Name, h.Highest, h.PRKey, h.Read = r.Name, r.Highest, r.PRKey, m.readAt
+	h.Watchdog = 0
+	if r.WatchdogArmed && m.mutation != noWatchdog {
+		h.Watchdog = time.Duration(r.WatchdogSeconds) * time.Second
+	}
+	h.dog = max(h.dog, h.Watchdog)
 	h.Gone = h.Gone || r.State == layout.StateLeft
 }
 
@@ -140,11 +158,21 @@ func (m *Machine) covered(records []Record) bool {
 			if !h.Gone && r.Highest < m.id {
 				return false
 			}
+		case r.State == layout.StateJoining && m.mutation == coverSoon:
 		case r.State == layout.StateJoining && !h.Settled:
 			return false
+		case r.State == layout.StateJoining && m.foundBy(h):
 		case r.Highest < m.id && !(h.Gone && h.Settled):
 			return false
 		}
 	}
 	return true
+}
+
+// foundBy says whether a joiner whose record stands still finds this host before it goes live, if it ever does: it
+// looks once more for that, less than a budget before. Its look was not yet over when this read began, or came later;
+// by then the own record had stood for longer than that.
+func (m *Machine) foundBy(h Host) bool {
+	still := h.Read-h.Since >= m.t.Dead()
+	return still && m.stands >= 0 && m.readAt-m.stands >= m.t.Unseen()
 }

@@ -25,14 +25,14 @@ func (m *Machine) look(records []Record) {
 	}
 	m.blind = -1
 	switch {
-	case r.Virgin():
+	case r.Virgin(), m.known(r):
 		m.claim(r)
 	case r.State == layout.StateLeft:
-		if !m.knownLeft(r) && m.mutation != shortLeft {
+		if m.mutation != shortLeft {
 			m.long = true
 		}
 		m.claim(r)
-	case m.mine(r):
+	case m.mine(r), m.hosts[m.id-1].Forgotten:
 		m.long = true
 		m.claim(r)
 	default:
@@ -42,17 +42,15 @@ func (m *Machine) look(records []Record) {
 
 // taken judges an id whose record says joining or live (KEEP-OUT).
 func (m *Machine) taken(r Record) {
-	if m.cfg.ID == 0 {
-		m.another()
-		return
-	}
+	same := r.MachineID == m.cfg.Self.MachineID
 	if m.watch < 0 {
 		m.watch = m.now
 	}
 	h := m.hosts[m.id-1]
 	stood := m.readAt - h.Since
-	same := r.MachineID == m.cfg.Self.MachineID
 	switch {
+	case m.cfg.ID == 0 && (!same || h.Since > m.watch):
+		m.another()
 	case h.Since > m.watch:
 		m.refuse(r, ErrInUse)
 	case same && h.Gone:
@@ -60,7 +58,7 @@ func (m *Machine) taken(r Record) {
 		m.claim(r)
 	case same && m.mutation == rebooted && r.BootID != m.cfg.Self.BootID:
 		m.claim(r)
-	case same && stood >= m.deadAfter(r):
+	case same && stood >= m.t.Dead()+h.dog:
 		if r.State == layout.StateJoining && m.mutation != shortStill {
 			m.long = true
 		}
@@ -69,18 +67,10 @@ func (m *Machine) taken(r Record) {
 		m.refuse(r, ErrNotLeft)
 	default:
 		if same && stood >= m.t.Alive() {
-			m.delay(&Conflict{ID: m.id, Name: r.Name, Reason: ErrNotLeft}, h.Since+m.deadAfter(r))
+			m.delay(&Conflict{ID: m.id, Name: r.Name, Reason: ErrNotLeft}, h.Since+m.t.Dead()+h.dog)
 		}
 		m.timer = m.now + m.t.Retry()
 	}
-}
-
-// deadAfter is for how long a record must stand still for its incarnation to be over.
-func (m *Machine) deadAfter(r Record) time.Duration {
-	if r.WatchdogArmed {
-		return m.t.Dead() + time.Duration(r.WatchdogSeconds)*time.Second
-	}
-	return m.t.Dead()
 }
 
 // unreadable waits for the record to be mended by its owner, which does so at its next renewal.
@@ -106,32 +96,41 @@ func (m *Machine) refuse(r Record, reason error) {
 // another gives an id up for another one.
 func (m *Machine) another() {
 	m.tried[m.id-1] = true
-	m.id, m.long, m.blind, m.trodden, m.spent = 0, false, -1, false, nil
+	m.id, m.long, m.watch, m.blind, m.trodden, m.spent = 0, false, -1, -1, false, nil
 	m.phase, m.timer = looking, m.now
 }
 
-// knownLeft says whether this machine has seen the incarnation of a record leave in good time.
-func (m *Machine) knownLeft(r Record) bool { return slices.Contains(m.cfg.Left, r.Incarnation) }
+// known says whether a record shows an incarnation of this machine that has ended cleanly: nobody who may still be
+// live has had the id since.
+func (m *Machine) known(r Record) bool {
+	return (r.State == layout.StateLeft || r.State == layout.StateLive) && slices.Contains(m.cfg.Left, r.Incarnation)
+}
 
-// choose returns the free id to claim: the lowest that this machine left, those before all that take the short
-// claim, else the lowest that was never used, else the lowest that another machine left; 0 if there is none. A dead host's id is not free: a write of the dead
-// one that is still under way would land in the slots of its successor.
+// choose returns the id to claim, of each kind the lowest: one where this machine ended cleanly, for that takes the
+// short claim; one that it left otherwise; one never used; one that another machine left; one that was forgotten. A
+// dead host's id is not free, for a write of it still under way would land in the slots of its successor: so that of
+// another machine is never taken, and one of this machine only where there is no other. 0 if there is none.
 func (m *Machine) choose(records []Record) int {
-	var own, virgin, left int
+	var own, virgin, left, forgotten, dead int
 	for i, r := range records {
+		same := r.MachineID == m.cfg.Self.MachineID
 		switch {
 		case m.tried[i] || r.Err != nil:
-		case r.State == layout.StateLeft && m.knownLeft(r):
+		case m.known(r):
 			return i + 1
-		case r.State == layout.StateLeft && r.MachineID == m.cfg.Self.MachineID:
+		case r.State == layout.StateLeft && same:
 			own = cmp.Or(own, i+1)
 		case r.Virgin():
 			virgin = cmp.Or(virgin, i+1)
 		case r.State == layout.StateLeft:
 			left = cmp.Or(left, i+1)
+		case m.hosts[i].Forgotten:
+			forgotten = cmp.Or(forgotten, i+1)
+		case same:
+			dead = cmp.Or(dead, i+1)
 		}
 	}
-	return cmp.Or(own, virgin, left)
+	return cmp.Or(own, virgin, left, forgotten, dead)
 }
 
 // mine says whether a record was written by this machine.

@@ -212,7 +212,7 @@ func TestJoinAuto(t *testing.T) {
 	t.Run("known to have left", func(t *testing.T) {
 		r := newRig(t, Config{Left: []uint64{9, 8}})
 		r.set(1, layout.StateLeft, 1, 7, 1)
-		r.set(2, layout.StateLive, 1, 9, 1)
+		r.set(2, layout.StateJoining, 1, 9, 1)
 		r.set(3, layout.StateLeft, 1, 8, 1)
 		r.start()
 		r.read(0)
@@ -222,7 +222,7 @@ func TestJoinAuto(t *testing.T) {
 	t.Run("full", func(t *testing.T) {
 		r := newRig(t, Config{})
 		for id := 1; id <= 4; id++ {
-			r.set(id, layout.StateJoining, 1, uint64(id), 1)
+			r.set(id, layout.StateJoining, 2, uint64(id), 1)
 		}
 		r.start()
 		r.read(0)

@@ -9,7 +9,8 @@
 // driver loses time and never gains any.
 //
 // Begin with [Machine.Start] and [Machine.TableRead] in event.go; how an id is chosen is in join.go, how it is claimed in
-// claim.go, the lease in renew.go, what is known of the other hosts in hosts.go.
+// claim.go, the lease in renew.go, what is known of the other hosts in hosts.go; how they are found dead in death.go,
+// what is said of them in verdict.go, fence.go and evict.go; how a new process goes on with a lease in resume.go.
 //
 // # Short and long claim
 //
@@ -32,16 +33,42 @@
 // Any write by which A keeps its lease beyond that landed on top of B's, and before B looked: B gives way.
 // A virgin record has overwritten nothing. One that says left may: its write may have been seen while still under
 // way, taken for free, and landed again or at last after that. Only what this machine itself
-// saw finished in time ([Config.Left]) cannot. One that says joining is no proof that the one who wrote it cannot
+// saw finished in time ([Config.Left]) cannot; see below. One that says joining is no proof that the one who wrote it cannot
 // go on, however long it stood. One that says live and stood still for L + margin (+ watchdog) can not, and whom
 // it had overwritten is over too.
+//
+// # Ended cleanly
+//
+// A lease that ran out, all of its writes acknowledged, none failed and the last one in time, leaves a record live that
+// is no obstacle to its own machine ([Lost], given back as [Config.Left]): as long as it shows that incarnation nobody
+// has been live since, and the short claim will do. For whoever else takes the id writes over it, and nothing of it is
+// left that could land on top of that and show it again.
+//
+//	A, incarnation x      C, a copy of A's machine     A again                  record
+//	renewal returns                                                             x.7
+//	(reads hang)          sees x.7
+//	lease over: Lost x
+//	                                                   read: x.7, known
+//	                      L + margin: read x.7
+//	                      write joining                                         C joining
+//	                                                   write joining (in c)     A' joining
+//	                      look after 3c: gives way
+//	                                                   look after 3c, live      A' live
+//
+// Both are short claims of a record that both have read: they see each other, as ever. Had C been live before A came
+// back, the record would not show x. The last renewal of x cannot have landed on top of C's: C wrote over what it saw
+// stand still for L + margin, or after a verdict waits for as long, and that renewal had returned within L. A write
+// that failed or hangs, or was late, breaks this; then x is not named, and the id is taken as that of any dead host.
+// That holders are over is part of it: only a lease that expired is named, not one that a verdict ended before the
+// deadline that they know.
 //
 // # Invariants
 //
 //   - SINGLE: two hosts given one id are never both live, whatever IO takes and whoever pauses.
 //   - KEEP-OUT: the id of a host that has not left is taken only by its own machine, and only when it is dead:
-//     its record stood still for L + margin (+ watchdog), or a verdict on it was read. A reboot, which another boot
-//     id tells of, is no proof: the machine ids may be copies of one another.
+//     its record stood still for L + margin (+ watchdog), a verdict on it was read, or this machine saw it end cleanly.
+//     A reboot, which another boot id tells of, is no proof: the machine ids may be copies of one another. Anybody may
+//     take, the long way, what an operator has forgotten.
 //   - BUDGET: a claim's writes count only if they return within the budget of the claim.
 //   - ONE-WRITE: the own record is never written while a write of it is under way.
 //   - T0-FIRST: the lease runs from before its write was submitted.
@@ -52,6 +79,16 @@
 //   - COVERED: of two hosts that take tickets, each one's reads cover the other, even if one is hidden by a claim
 //     that has overwritten its record.
 //   - RAISED: reads cover what is published before it is published.
+//   - DEAD: a verdict by timing is published on a live record only, which stood still from a read that had returned
+//     to one begun L + margin (+ watchdog) later: its lease is over, and no later write revives it (FINAL).
+//   - JOINERS: no time proves a joiner dead, for its claim may go on whenever its process does. It does not go live
+//     under a verdict that it can read.
+//   - PUBLISHED: nobody acts on a death of its own finding before its verdict is durable, within its own lease. The
+//     verdict stands until the record that it speaks of shows another incarnation or left, or until all who were live
+//     have read it and the room is needed.
+//   - WISH: a host that still renews is only asked to leave, and nobody but that host acts on it.
+//   - RESUMED: an incarnation goes on in a new process only on a live record of it, with no verdict, within the lease
+//     that the old one is known to have had. That the old one has ended, its write with it, is the driver's to see to.
 //   - VOID: an incarnation of a host is taken for over only by left or a verdict that names it, or when another
 //     incarnation of the same id is settled: seen to keep its lease, or to stand still for L + margin. That a record
 //     merely shows another incarnation proves nothing: a claim may have overwritten a live host's.
@@ -112,9 +149,12 @@ type Config struct {
 	// Incarnation returns a number not used before by any host: random in the daemon.
 	Incarnation func() uint64
 
-	// Left are the incarnations that [Left] named on this machine and lockspace, as far as known: of each id the
-	// last one.
+	// Left are the incarnations that [Left] and [Lost] named on this machine and lockspace, as far as known: of each
+	// id the last one.
 	Left []uint64
+
+	Policy layout.Policy // from the superblock: what it takes to declare a silent host dead
+	Resume *Term         // go on with this, if it still stands; nil: join anew
 }
 
 // Record is what one read told of one host record.
@@ -140,16 +180,27 @@ const (
 type mutation uint8
 
 const (
-	sound      mutation = iota
-	noBudget            // a claim does not measure its steps
-	noWait              // a claim looks at once
-	lateT0              // the lease runs from the acknowledgement
-	revive              // an acknowledgement after the end of the lease renews it
-	earlyCover          // highest is not raised by what is read after the own record was written
-	shortLeft           // every record that says left is claimed the short way
-	rebooted            // another boot id is proof of death
-	shortStill          // a joining record that stood still is claimed the short way
-	hidden              // a record is believed to show whoever is live
+	sound        mutation = iota
+	noBudget              // a claim does not measure its steps
+	noWait                // a claim looks at once
+	lateT0                // the lease runs from the acknowledgement
+	revive                // an acknowledgement after the end of the lease renews it
+	earlyCover            // highest is not raised by what is read after the own record was written
+	shortLeft             // every record that says left is claimed the short way
+	rebooted              // another boot id is proof of death
+	shortStill            // a joining record that stood still is claimed the short way
+	hidden                // a record is believed to show whoever is live
+	judgeEarly            // a host is declared dead after half a lease
+	judgeJoining          // a joining record that stood still is declared dead
+	actEarly              // a verdict is acted on before it is durable
+	sinceAsked            // a record stands since the read was asked for that first showed it
+	noWatchdog            // watchdogs are not waited for
+	wishKills             // a wish is taken for a verdict
+	resumeBlind           // an incarnation under a verdict is resumed
+	resumeLate            // a resumed lease runs from the resumption
+	nameUnclean           // an incarnation is said to have ended cleanly whatever became of its writes
+	deaf                  // a claim goes live under a verdict on itself
+	coverSoon             // a joining record is not waited for
 )
 
 // Machine is one join of one host. It is not safe for concurrent use.
@@ -163,15 +214,18 @@ type Machine struct {
 	phase phase
 	timer time.Duration // when to read next, or when the claim's wait is over
 
-	reading bool
-	readAt  time.Duration // when the last read was asked for
-	floor   uint64        // the own sequence at least to be seen by it
-	again   bool          // Refresh came while a read was under way
-	writing bool
-	writeAt time.Duration // when the last write was asked for
-	own     layout.HostRecord
-	acked   uint64 // the sequence of the last write acknowledged
-	spent   []uint64
+	reading   bool
+	readAt    time.Duration // when the last read was asked for
+	floor     uint64        // the own sequence at least to be seen by it
+	again     bool          // Refresh came while a read was under way
+	writing   bool
+	writeAt   time.Duration // when the last write was asked for
+	own       layout.HostRecord
+	acked     uint64 // the sequence of the last write acknowledged
+	spent     []uint64
+	clean     bool          // no write of this incarnation has failed, or was acknowledged too late
+	takenOver bool          // resumed, and not renewed yet: holders may have been told a later deadline
+	stands    time.Duration // since when a record of this incarnation is known to be on the disk; -1: not yet
 
 	// Joining.
 	id      int
@@ -190,9 +244,15 @@ type Machine struct {
 	highest int
 	hosts   []Host
 
+	// Others.
+	verdicts    []verdict // in the own record, or to be
+	unpublished bool      // they are not durable as they are now
+	words       []word    // verdicts to be published after a fresh read
+	asked       bool      // Asked was told
+	term        *Term     // to go on with
+
 	// Leaving.
 	giveUp time.Duration // when leaving without a lease ends
-	unsure bool          // a write of left failed and may still land
 }
 
 // New returns a machine that waits for [Machine.Start].
@@ -203,9 +263,12 @@ func New(cfg Config) (*Machine, error) {
 	if cfg.Hosts < 1 || cfg.ID < 0 || cfg.ID > cfg.Hosts {
 		return nil, fmt.Errorf("host id %d, want from 1 to %d, or 0 to choose one: %w", cfg.ID, cfg.Hosts, layout.ErrField)
 	}
+	if cfg.Policy > layout.PolicyManual {
+		return nil, fmt.Errorf("%v, want lease, fence or manual: %w", cfg.Policy, layout.ErrField)
+	}
 	return &Machine{
 		cfg: cfg, t: cfg.Times, id: cfg.ID,
-		watch: -1, blind: -1,
+		watch: -1, blind: -1, stands: -1, term: cfg.Resume,
 		tried: make([]bool, cfg.Hosts),
 		hosts: make([]Host, cfg.Hosts),
 	}, nil

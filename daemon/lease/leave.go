@@ -70,14 +70,14 @@ func (m *Machine) checkOut(records []Record) {
 // checkedOut takes in an acknowledgement while leaving.
 //
 // Its successor may take the short claim only if left cannot have landed on top of a live host's record. So this
-// host must have been live, for only then is over whom its own claim overwrote. And left must have returned sooner
-// than anybody who saw it before could go live by the long claim.
+// host must have been live, for only then is over whom its own claim overwrote; no write of it that failed may be
+// about to land; and left must have returned sooner than anybody who saw it before could go live by the long claim.
 func (m *Machine) checkedOut() {
 	if m.own.State != layout.StateLeft {
 		return
 	}
 	var left Left
-	if m.held && !m.unsure && m.now-m.writeAt <= m.t.Budget() {
+	if m.held && m.clean && m.now-m.writeAt <= m.t.Budget() {
 		left.Incarnation = m.own.Incarnation
 	}
 	m.finish(left)

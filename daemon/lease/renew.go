@@ -6,7 +6,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// stepLive reads the table when a renewal is due, when the host waits to be covered, or when asked to.
+// stepLive reads the table when a renewal or a verdict is due, when the host waits to be covered, or when asked to.
 func (m *Machine) stepLive() {
 	if m.reading || !m.room() {
 		return
@@ -21,7 +21,7 @@ func (m *Machine) nextRead() time.Duration {
 	if !m.ready {
 		return m.timer
 	}
-	return max(m.timer, m.renewAt())
+	return max(m.timer, min(m.renewAt(), m.due()))
 }
 
 func (m *Machine) renewAt() time.Duration { return m.t0 + m.t.Renew() }
@@ -32,7 +32,7 @@ func (m *Machine) renewAt() time.Duration { return m.t0 + m.t.Renew() }
 // a claim, which then finds this renewal when it looks.
 func (m *Machine) keep(records []Record) {
 	if reason := m.disowned(records); reason != nil {
-		m.finish(Lost{Reason: reason})
+		m.lose(reason)
 		return
 	}
 	if !m.ready && m.covered(records) {
@@ -43,7 +43,11 @@ func (m *Machine) keep(records []Record) {
 	if !m.ready {
 		m.timer = m.now + m.t.Poll()
 	}
-	if !m.writing && m.now >= m.renewAt() && m.room() {
+	if m.writing || !m.room() {
+		return
+	}
+	m.judge()
+	if m.unpublished || m.now >= m.renewAt() {
 		m.write(layout.StateLive, m.own.Sequence+1)
 	}
 }
@@ -66,9 +70,11 @@ func (m *Machine) disowned(records []Record) error {
 // renewed starts the next term of the lease.
 func (m *Machine) renewed() {
 	m.begun()
+	m.takenOver = false
 	m.timer = m.now
 	if !m.ready {
 		m.timer = m.now + m.t.Poll()
 	}
+	m.published()
 	m.tell(Renewed{Deadline: m.Deadline()})
 }

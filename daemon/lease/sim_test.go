@@ -35,6 +35,7 @@ type simHost struct {
 	wake    time.Duration
 	joined  time.Duration // when it was last told that it is live
 	ended   map[uint64]bool
+	mortalHost
 }
 
 type simEvent struct {
@@ -58,6 +59,7 @@ type sim struct {
 	broken  string
 	joined  int
 	renewed int
+	mortalSim
 }
 
 func (s *sim) after(d time.Duration, what func()) {
@@ -89,7 +91,7 @@ func (s *sim) start(h *simHost, mu mutation) {
 		h.left = make([]uint64, len(s.disk))
 	}
 	h.m = mustNew(Config{
-		ID: id, Hosts: len(s.disk), Times: s.times, Left: h.left,
+		ID: id, Hosts: len(s.disk), Times: s.times, Left: slices.Clone(h.left), Policy: s.policy, Resume: h.resume,
 		Self: layout.HostRecord{Name: h.name, MachineID: machineID(h.machine), BootID: [16]byte{h.machine, h.boots}},
 		Incarnation: func() uint64 {
 			s.serial++
@@ -118,6 +120,7 @@ func (s *sim) deliver(h *simHost, life int, event func() []Action) {
 func (s *sim) carry(h *simHost, actions []Action) {
 	life := h.life
 	for _, a := range actions {
+		s.told(h, a)
 		switch a := a.(type) {
 		case ReadTable:
 			s.startRead(h)
@@ -132,7 +135,9 @@ func (s *sim) carry(h *simHost, actions []Action) {
 			})
 		case Joined:
 			s.joined++
-			h.joined = s.now
+			if !a.Resumed {
+				h.joined = s.now
+			}
 			s.note(h, "joined as %d.%d", a.ID, a.Incarnation)
 		case Renewed:
 			s.renewed++
@@ -147,6 +152,7 @@ func (s *sim) carry(h *simHost, actions []Action) {
 			s.note(h, "refused: %v", a.Reason)
 		}
 	}
+	h.keep(s)
 }
 
 func (s *sim) startRead(h *simHost) {
@@ -177,12 +183,15 @@ func (s *sim) startWrite(h *simHost, r layout.HostRecord) {
 	land := begin + time.Duration(s.rng.Int64N(int64(took-begin)+1))
 	fails := !s.calm && s.rng.IntN(50) == 0
 	s.after(begin, func() { s.torn[i]++ })
+	settle := s.pend(h, func(lands bool) {
+		if lands {
+			s.disk[i] = r
+			s.note(h, "wrote %d.%d %v %d %v", r.ID, r.Incarnation, r.State, r.Sequence, r.Verdicts)
+		}
+	})
 	s.after(land, func() {
 		s.torn[i]--
-		if !fails || s.rng.IntN(2) == 0 {
-			s.disk[i] = r
-			s.note(h, "wrote %d.%d %v %d", r.ID, r.Incarnation, r.State, r.Sequence)
-		}
+		settle(!fails || s.rng.IntN(2) == 0)
 	})
 	s.after(took+1, func() {
 		s.deliver(h, life, func() []Action {
@@ -196,17 +205,26 @@ func (s *sim) startWrite(h *simHost, r layout.HostRecord) {
 
 // trouble makes a host pause, crash, reboot, leave or begin again.
 func (s *sim) trouble(h *simHost) {
-	switch s.rng.IntN(6) {
+	if h.down {
+		return
+	}
+	switch s.rng.IntN(8) {
 	case 0, 1:
 		h.paused = s.now + s.delay()
 	case 2:
-		s.note(h, "crashes")
+		s.crash(h)
 		h.boots += byte(s.rng.IntN(2))
+		h.term = nil // what is under way may land at any time
 		s.start(h, h.m.mutation)
+	case 4:
+		s.crash(h)
+		s.restart(h)
+	case 5:
+		s.evict(h)
 	case 3:
 		if !h.m.Over() && s.now >= h.paused {
 			s.note(h, "is to leave")
-			s.carry(h, h.m.Leave(s.now))
+			s.carry(h, s.leave(h))
 		}
 	default:
 		if h.m.Over() && !h.m.Writing() {
@@ -237,6 +255,9 @@ func (s *sim) check() string {
 			}
 		}
 		for _, o := range s.hosts {
+			if s.doomed[m.own.Incarnation] {
+				break
+			}
 			// A slot of this incarnation was written since it joined.
 			seen := o.m.Host(m.ID())
 			if o != h && m.phase == live && seen.Read > h.joined && seen.Void(m.own.Incarnation) {
@@ -244,7 +265,7 @@ func (s *sim) check() string {
 			}
 		}
 	}
-	return ""
+	return s.checkHolds()
 }
 
 func (s *sim) run(leases int) {
@@ -257,10 +278,10 @@ func (s *sim) run(leases int) {
 			}
 		}
 		e := s.events[next]
-		s.events = slices.Delete(s.events, next, next+1)
 		if e.at > end {
 			return
 		}
+		s.events = slices.Delete(s.events, next, next+1)
 		s.now = max(s.now, e.at)
 		e.what()
 		s.broken = s.check()
@@ -271,6 +292,7 @@ func newSim(seed uint64) *sim {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := &sim{rng: rng, times: Times{Lease: 8 * time.Second}}
 	const ids = 4
+	s.policy, s.doomed = layout.Policy(seed%4%3), make(map[uint64]bool)
 	s.disk, s.torn = make([]layout.HostRecord, ids), make([]int, ids)
 	for i := range 4 {
 		s.hosts = append(s.hosts, &simHost{name: string(rune('a' + i)), machine: byte(i + 1), ended: make(map[uint64]bool)})
@@ -304,6 +326,7 @@ func TestSimulation(t *testing.T) {
 		first, runs = *simSeed, 1
 	}
 	var joined, renewed int
+	var counts [4]int
 	for seed := first; seed < first+uint64(runs); seed++ {
 		s := newSim(seed)
 		s.wild(sound)
@@ -313,9 +336,13 @@ func TestSimulation(t *testing.T) {
 		}
 		joined += s.joined
 		renewed += s.renewed
+		for i, n := range []int{s.resumed, s.declared, s.fenced, s.asked} {
+			counts[i] += n
+		}
 	}
 	require.Positive(t, joined)
-	t.Logf("%d runs of 20 leases from seed %d: %d joins, %d renewals", runs, first, joined, renewed)
+	t.Logf("%d runs of 20 leases from seed %d: %d joins, %d renewals, %d resumed, %d deaths told, %d fenced, %d asked to leave",
+		runs, first, joined, renewed, counts[0], counts[1], counts[2], counts[3])
 }
 
 // TestSimulationCalm: without trouble all who choose join and take tickets, of those given one id exactly one.

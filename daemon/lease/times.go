@@ -56,9 +56,27 @@ func (t Times) Alive() time.Duration { return t.Renew() + t.Budget() }
 // Dead is for how long a record must stand still for its incarnation to be over, the watchdog apart.
 func (t Times) Dead() time.Duration { return t.Lease + t.Margin() }
 
+// FenceWindow is for how long one host tries to fence another before it is the next one's turn.
+func (t Times) FenceWindow() time.Duration { return max(t.Lease, 10*time.Second) }
+
+// FenceTime is how much of a window an attempt may use: hosts count their windows from a moment that each saw by a
+// read of its own, up to Alive apart.
+func (t Times) FenceTime() time.Duration { return t.FenceWindow() - t.Alive() }
+
+// Unseen is for how long a joiner whose look came just before something was written may still go live without having
+// seen it: the budget of that step, by any clock.
+func (t Times) Unseen() time.Duration { return t.Margin() }
+
 // Retry is the time from a failed IO to the next attempt, and from one look at a record that may change to
 // the next.
 func (t Times) Retry() time.Duration { return t.Lease / 60 }
 
 // Poll is the time from one look to the next of a host that waits to be covered.
 func (t Times) Poll() time.Duration { return min(t.Lease/60, 100*time.Millisecond) }
+
+// Watch is the time from one look at the host table to the next of a host that waits for another: a death is
+// found out by no more than that later than by looking all the time.
+func (t Times) Watch() time.Duration { return max(t.Lease/30, 50*time.Millisecond) }
+
+// Watchdog is the time-out that a watchdog is asked for, in whole seconds: others wait for that much longer.
+func (t Times) Watchdog() time.Duration { return max(time.Second, (t.Lease / 3).Round(time.Second)) }

@@ -34,6 +34,21 @@ type node struct {
 
 	proven time.Duration // when the last write that was acknowledged had been asked for
 	ended  uint64        // an incarnation whose lease was seen to end
+
+	cfg    *Config
+	life   int           // how many machines it had before
+	down   bool          // its process is gone
+	joined time.Duration // when it was last told that it is live
+	terms  [2]Term       // what was kept first and last
+	holds  []hold        // holders of earlier machines that may still be up
+}
+
+// hold says until when the holders of an incarnation may be up.
+type hold struct {
+	id          int
+	incarnation uint64
+	joined      time.Duration
+	until       time.Duration
 }
 
 // world is some hosts and the host table on a disk that they share.
@@ -49,6 +64,8 @@ type world struct {
 	order   int    // in which order a node samples: node n downwards if bit n is set
 	calm    bool   // explored until somebody is live
 	trace   *step
+
+	mortal // what may happen to hosts beyond that; see mortal_test.go
 }
 
 type step struct {
@@ -70,9 +87,16 @@ const (
 	doGhost
 	doStall
 	doRelease
+	doCrash
+	doResume
+	doResumeOld
+	doRejoin
+	doFail
+	doEvict
 )
 
-var moveNames = []string{"start", "tick", "sample", "read returns", "write lands", "write returns", "ghost lands", "stall", "release"}
+var moveNames = []string{"start", "tick", "sample", "read returns", "write lands", "write returns", "ghost lands", "stall", "release",
+	"crashes", "resumes", "resumes from an old term", "joins again", "write fails", "evicts"}
 
 // The items of a node that may be stalled: its process, its read, its write.
 const items = 3
@@ -102,7 +126,7 @@ func newWorld(hosts int, cfgs ...Config) *world {
 		if cfg.Times == (Times{}) {
 			cfg.Times = exploreTimes
 		}
-		w.nodes[i] = node{id: i + 1, m: mustNew(cfg)}
+		w.nodes[i] = node{id: i + 1, m: mustNew(cfg), cfg: &cfg}
 		w.nodes[i].adopt()
 	}
 	return w
@@ -118,8 +142,8 @@ func mustNew(cfg Config) *Machine {
 
 // adopt gives the node's machine its own incarnations.
 func (n *node) adopt() {
-	m, id := n.m, n.id
-	m.cfg.Incarnation = func() uint64 { return uint64(id*100 + len(m.spent) + 1) }
+	m, first := n.m, n.id*100+n.life*20+1
+	m.cfg.Incarnation = func() uint64 { return uint64(first + len(m.spent)) }
 }
 
 func (w *world) mutate(mu mutation) {
@@ -128,15 +152,17 @@ func (w *world) mutate(mu mutation) {
 	}
 }
 
-func (w *world) clone() *world {
+// clone returns a copy in which a node may move, if one is given; the others' machines are shared.
+func (w *world) clone(moving ...int) *world {
 	c := *w
 	c.disk = slices.Clone(w.disk)
 	c.nodes = slices.Clone(w.nodes)
-	for i := range c.nodes {
+	for _, i := range moving {
 		n := &c.nodes[i]
 		m := *n.m
 		m.spent, m.tried, m.hosts = slices.Clone(m.spent), slices.Clone(m.tried), slices.Clone(m.hosts)
 		n.m = &m
+		m.verdicts, m.words = slices.Clone(m.verdicts), slices.Clone(m.words)
 		n.view = slices.Clone(n.view)
 		n.adopt()
 	}
@@ -147,6 +173,9 @@ func (w *world) clone() *world {
 func (w *world) enabled(i int) []move {
 	n := &w.nodes[i]
 	var moves []move
+	if n.down {
+		return nil
+	}
 	if !n.started {
 		return append(moves, doStart)
 	}
@@ -187,9 +216,11 @@ func (w *world) do(i int, mv move) {
 		n.wake = 0
 		w.carry(n, n.m.Tick(w.now))
 	case doSample:
-		at := w.sampleAt(i, n.sampled)
-		n.view[at] = Record{HostRecord: w.disk[at]}
-		n.sampled++
+		for once := true; once || w.whole && n.sampled < len(w.ids); once = false {
+			at := w.sampleAt(i, n.sampled)
+			n.view[at] = Record{HostRecord: w.disk[at]}
+			n.sampled++
+		}
 	case doDeliver:
 		n.reading = false
 		w.carry(n, n.m.TableRead(w.now, n.view))
@@ -203,7 +234,10 @@ func (w *world) do(i int, mv move) {
 		n.writing = false
 		n.proven = n.submitted
 		w.carry(n, n.m.Written(w.now))
+	default:
+		w.doMortal(n, mv)
 	}
+	n.keep()
 }
 
 // sampleAt returns which record a node's read samples as its kth.
@@ -231,6 +265,8 @@ func (w *world) carry(n *node, actions []Action) {
 			n.writing, n.landed, n.record, n.submitted = true, false, a.Record, w.now
 		case Wait:
 			n.wake = a.Until
+		default:
+			w.told(n, a)
 		}
 	}
 }
@@ -254,19 +290,19 @@ func (w *world) wrong() string {
 					return "SINGLE"
 				}
 			}
-		} else {
+		} else if !n.down {
 			n.ended = n.m.own.Incarnation
 		}
-		if n.m.Ready() {
+		if n.m.Ready() && n.m.Live(w.now) {
 			for j := range i {
 				o := &w.nodes[j]
-				if o.m.Ready() && (o.m.Highest() < n.m.ID() || n.m.Highest() < o.m.ID()) {
+				if o.m.Ready() && o.m.Live(w.now) && (o.m.Highest() < n.m.ID() || n.m.Highest() < o.m.ID()) {
 					return "COVERED"
 				}
 			}
 		}
 	}
-	return ""
+	return w.wrongDeath()
 }
 
 func (w *world) story() string {

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
+)
+
+// What is tested here has no clock of the test's own: it is asserted what happens in which order, and what the
+// command and bakeryctl know of the time.
+
+func TestCommandNoticesNothingOfARestart(t *testing.T) {
+	const lease = 2 * time.Second
+	script := func(x *exchange) {
+		x.Grace = lease / 6
+		x.Hold(lease)
+	}
+	b := serve(t, script)
+	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ready; read x; echo $x")
+	p.expect("ready")
+	for range 2 {
+		before := b.Requests()
+		b.Kill()
+		b.Start(script)
+		eventually(t, "the wrapper to come back", func() bool { return b.Requests() > before })
+		time.Sleep(lease) // the lease as told before the restart is to end
+	}
+	p.write("still here")
+	p.expect("still here")
+	if code := p.wait(); code != 0 || p.told() != "" {
+		t.Errorf("exit code %d, standard error %q", code, p.told())
+	}
+	b.AwaitRelease()
+}
+
+func TestCommandIsStoppedInTimeWithoutBakeryd(t *testing.T) {
+	const lease, grace = 6 * time.Second, 2 * time.Second
+	for _, test := range []struct {
+		name   string
+		broken bool // the connection is, which is told first
+		after  func(b *clienttest.Bakeryd)
+	}{
+		{"that died", true, (*clienttest.Bakeryd).Kill},
+		{"that stands still", false, func(*clienttest.Bakeryd) {}},
+		{"whose successor stands still", true, func(b *clienttest.Bakeryd) {
+			b.Kill()
+			b.Start(func(x *exchange) { <-x.Gone })
+		}},
+		{"whose successor does not join", true, func(b *clienttest.Bakeryd) {
+			b.Kill()
+			b.Start(func(x *exchange) { x.Refuse(503, "unavailable", "still joining", "") })
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := serve(t, func(x *exchange) {
+				x.Grace = grace
+				x.Grant(lease)
+				<-x.Gone
+			})
+			dir := t.TempDir()
+			p := begin(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", family+
+				`trap "echo TERM >>log" TERM; while :; do sleep 0.01; done`, dir)
+			members := pids(t, dir, familyMembers...)
+			test.after(b)
+			eventually(t, "SIGTERM", func() bool { return read(t, dir, "log") != "" })
+			if !alive(p.cmd.Process.Pid) || !alive(members["stubborn"]) {
+				t.Error("killed together with SIGTERM")
+			}
+			eventually(t, "those who heed SIGTERM to end", func() bool { return !alive(members["child"]) && !alive(members["orphan"]) })
+			if code := p.wait(); code != exitLost {
+				t.Errorf("exit code %d, want %d", code, exitLost)
+			}
+			if got := read(t, dir, "log"); got != "TERM\n" {
+				t.Errorf("log %q, want one SIGTERM", got)
+			}
+			if left := in(t, dir); len(left) != 0 {
+				t.Errorf("%v run on", left)
+			}
+			lines := strings.Split(p.told(), "\n")
+			if test.broken {
+				if !strings.HasPrefix(lines[0], "bakeryctl: bakeryd is gone; ") {
+					t.Errorf("standard error %q does not say that bakeryd is gone", p.told())
+				}
+				lines = lines[1:]
+			}
+			if len(lines) != 3 || !strings.HasPrefix(lines[0], "bakeryctl: stopping the command under \"x\": the lease ends in ") ||
+				lines[1] != "bakeryctl: killed what was left of the command under \"x\": it did not stop in time" {
+				t.Errorf("standard error %q", p.told())
+			}
+		})
+	}
+}
+
+func TestMessageWhenBakerydIsGoneForAWhile(t *testing.T) {
+	b := serve(t, holding)
+	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ready; read x")
+	p.expect("ready")
+	b.Kill()
+	until := time.Now().Add(time.Hour)
+	eventually(t, "a message", func() bool { return strings.HasSuffix(p.told(), "\n") })
+	b.Start(holding)
+	eventually(t, "the wrapper to come back", func() bool { return b.Requests() == 2 })
+	p.write("")
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	message, at := "bakeryctl: bakeryd is gone; \"x\" is held until %s unless it comes back\n", until
+	for _, slack := range []time.Duration{0, -time.Second, -2 * time.Second, time.Second} {
+		if p.told() == strings.Replace(message, "%s", at.Add(slack).Format(time.TimeOnly), 1) {
+			return
+		}
+	}
+	t.Errorf("standard error %q, want %q of about %s", p.told(), message, at.Format(time.TimeOnly))
+}
+
+func TestRenewalAfterTheWarningChangesNothing(t *testing.T) {
+	const lease = 4 * time.Second
+	asked := make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.Grace = lease / 2
+		x.Grant(lease)
+		select {
+		case <-asked:
+		case <-x.Gone:
+		}
+		for {
+			select {
+			case <-x.Gone:
+				return
+			case <-time.After(lease / 20):
+				x.Renew(lease)
+			}
+		}
+	})
+	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", stubborn)
+	pid := p.pid()
+	p.expect("TERM")
+	close(asked)
+	if !b.Held() {
+		t.Error("released while the command runs")
+	}
+	if code := p.wait(); code != exitLost || alive(pid) {
+		t.Errorf("exit code %d, want %d; the command runs: %v", code, exitLost, alive(pid))
+	}
+	if !strings.Contains(p.told(), "was not renewed\n") || !strings.Contains(p.told(), "did not stop in time\n") {
+		t.Errorf("standard error %q", p.told())
+	}
+	b.AwaitRelease()
+}
+
+func TestSuspendedWrapperStopsTheCommandAtOnce(t *testing.T) {
+	const lease = time.Second
+	b := serve(t, func(x *exchange) {
+		x.Grace = lease / 6
+		x.Hold(lease)
+	})
+	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", stubborn)
+	pid := p.pid()
+	p.signal(syscall.SIGSTOP)
+	b.Kill()
+	time.Sleep(2 * lease) // the lease is to end
+	p.signal(syscall.SIGCONT)
+	if code := p.wait(); code != exitLost || alive(pid) {
+		t.Errorf("exit code %d, want %d; the command runs: %v", code, exitLost, alive(pid))
+	}
+	if !strings.Contains(p.told(), "the lease ended without a renewal\n") {
+		t.Errorf("standard error %q", p.told())
+	}
+}
+
+func TestKilledWrapperAndDeadBakerydLeaveTheLockToTheCommand(t *testing.T) {
+	b := serve(t, holding)
+	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ready; read x; echo $x")
+	p.expect("ready")
+	p.signal(syscall.SIGKILL)
+	p.wait()
+	b.Kill()
+	if !b.Witnessed() {
+		t.Fatal("nobody holds the lock")
+	}
+	p.write("go on")
+	p.expect("go on")
+	eventually(t, "the witness to be closed", func() bool { return !b.Witnessed() })
+}
+
+func TestCleaningUpIsNotInterrupted(t *testing.T) {
+	running := make(chan struct{})
+	b := loses(t, time.Hour, running)
+	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", `exec 2>/dev/null
+		trap 'sh -c "sleep 1.5; echo clean"; exit' TERM; echo ready; while :; do sleep 0.01; done`)
+	p.expect("ready")
+	close(running)
+	if got := p.line(); got != "clean" {
+		t.Errorf("line %q", got)
+	}
+	if code := p.wait(); code != exitLost {
+		t.Errorf("exit code %d, want %d", code, exitLost)
+	}
+}

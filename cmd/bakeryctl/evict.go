@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/daemon"
+)
+
+// evictPatience is how long bakeryd may take to publish a verdict, and a little more than it takes at most.
+const evictPatience = 40 * time.Second
+
+func newEvict(a *app) *cobra.Command {
+	var o evictOptions
+	cmd := &cobra.Command{
+		Use:   "evict HOST",
+		Short: "Declare a silent host dead, or ask one that lives to leave",
+		Long: `Declare a silent host dead, or ask one that lives to leave. HOST is an id or a
+name, as bakeryctl hosts shows them. What is known of the host is shown first,
+and what will happen.
+
+A host that still renews its lease is asked to leave: its bakeryd stops the
+holders of its locks, and nobody else is let in before it has left.
+
+A silent host is declared dead at once, whatever the policy of the lockspace:
+its locks go to the next in line. Make sure that it is powered off or cut off
+from the disk. If it only hangs, it may still write.
+
+Exit codes:
+  0   the host is declared dead, or asked to leave
+  1   the question was answered with no: nothing was done
+  64  the command line is wrong, or nothing is to be evicted there
+  66  the device or its lockspace is not usable
+  69  bakeryd is unreachable, or refuses`,
+		Example: `  bakeryctl evict 3
+  bakeryctl evict db3 --yes
+  bakeryctl evict 3 --forget`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return evictUsage("evict wants one HOST, not %d", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.evict(cmd.Context(), args[0], o) },
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&o.forget, "forget", false, "also let other machines have the id of a dead host")
+	return cmd
+}
+
+type evictOptions struct{ yes, forget bool }
+
+func evictUsage(format string, args ...any) *failure {
+	return &failure{code: exitUsage, err: fmt.Errorf(format, args...), hint: "see bakeryctl evict --help"}
+}
+
+// evict shows a host, asks, and has it evicted. What is said before that goes to standard error: it is no result.
+func (a *app) evict(ctx context.Context, name string, o evictOptions) error {
+	report, err := statusOfDaemon(ctx, a.socket)
+	if err != nil {
+		return err
+	}
+	h, err := findHost(report, name)
+	if err == nil {
+		err = evictable(report, h, o)
+	}
+	if err != nil {
+		return err
+	}
+	if err := writeTable(a.stderr, func(w io.Writer) { describeEviction(w, report, h, o) }); err != nil {
+		return err
+	}
+	if !o.yes {
+		if err := a.confirm(ctx, h); err != nil {
+			return err
+		}
+	}
+	return a.sendEviction(ctx, h, o)
+}
+
+// findHost finds a host by its id or name. Of several with one name it is the one that has not left, if there is
+// but one.
+func findHost(r *daemon.Report, name string) (*daemon.HostReport, error) {
+	if id, err := strconv.Atoi(name); err == nil {
+		if h := hostByID(r.Hosts, id); h != nil {
+			return h, nil
+		}
+	}
+	var all, present []*daemon.HostReport
+	for i := range r.Hosts {
+		if h := &r.Hosts[i]; h.Name == name {
+			all = append(all, h)
+			if health(*h) != daemon.HealthLeft {
+				present = append(present, h)
+			}
+		}
+	}
+	if len(present) > 0 {
+		all = present
+	}
+	switch len(all) {
+	case 0:
+		return nil, &failure{code: exitUsage, err: fmt.Errorf("no host %s has joined", daemon.Printable(name)), hint: "bakeryctl hosts shows those that have"}
+	case 1:
+		return all[0], nil
+	}
+	var ids []string
+	for _, h := range all {
+		ids = append(ids, strconv.Itoa(h.ID))
+	}
+	return nil, &failure{code: exitUsage, err: fmt.Errorf("%s is the name of hosts %s", daemon.Printable(name), strings.Join(ids, ", ")), hint: "give the id"}
+}
+
+// evictable says why there is nothing to be evicted.
+func evictable(r *daemon.Report, h *daemon.HostReport, o evictOptions) error {
+	no := func(what, hint string) error {
+		return &failure{code: exitUsage, err: fmt.Errorf("%s %s", hostLabel(h), what), hint: hint}
+	}
+	switch health(*h) {
+	case daemon.HealthLeft:
+		return no("has left: its locks are free, there is nothing to evict", "")
+	case daemon.HealthJoining:
+		return no("is joining: it holds nothing", "let it finish, or stop it on its machine")
+	case daemon.HealthDead:
+		if h.Forgotten {
+			return no("is declared dead and forgotten already: its locks are free", "")
+		}
+		if !o.forget {
+			return no("is declared dead already: its locks are free", "--forget lets other machines have its id")
+		}
+	}
+	if o.forget && isThisHost(r, h) {
+		return no("is this host, which cannot forget itself", "stop its bakeryd, or ask another host to")
+	}
+	return nil
+}
+
+func isThisHost(r *daemon.Report, h *daemon.HostReport) bool {
+	return r.ThisHost != nil && r.ThisHost.ID == h.ID
+}
+
+func hostLabel(h *daemon.HostReport) string {
+	if h.Name == "" {
+		return fmt.Sprintf("host %d", h.ID)
+	}
+	return fmt.Sprintf("host %d (%s)", h.ID, daemon.Printable(h.Name))
+}
+
+// describeEviction shows what is known of a host, and what its eviction would do.
+func describeEviction(w io.Writer, r *daemon.Report, h *daemon.HostReport, o evictOptions) {
+	var holds, waits []string
+	for _, l := range r.Locks {
+		for _, x := range l.Holders {
+			if x.Host == h.ID && (len(holds) == 0 || holds[len(holds)-1] != lockName(l)) {
+				holds = append(holds, lockName(l))
+			}
+		}
+		for _, q := range l.Queue {
+			if q.Host == h.ID {
+				waits = append(waits, lockName(l))
+			}
+		}
+	}
+	fmt.Fprintf(w, "%s\n", hostLabel(h))
+	fmt.Fprintf(w, "  state\t%s\n", hostState(*h))
+	fmt.Fprintf(w, "  seen\t%s\n", seen(*h, r.Lockspace.Policy))
+	fmt.Fprintf(w, "  incarnation\t%016x\n", h.Incarnation)
+	fmt.Fprintf(w, "  watchdog\t%s\n", watchdog(*h))
+	fmt.Fprintf(w, "  holds\t%s\n", listed(holds))
+	fmt.Fprintf(w, "  waits for\t%s\n", listed(waits))
+	fmt.Fprintf(w, "%s\n", consequence(r, h, o))
+}
+
+// listed names locks, but not so many that the rest scrolls away.
+func listed(names []string) string {
+	const most = 10
+	switch n := len(names); {
+	case n == 0:
+		return "-"
+	case n > most:
+		names = append(names[:most:most], fmt.Sprintf("%d more", n-most))
+	}
+	return strings.Join(names, ", ")
+}
+
+const (
+	cutOff   = "Make sure that it is powered off or cut off from the disk: if it only hangs, it may still write."
+	askText  = "It still renews its lease, so it is asked to leave: its bakeryd stops the holders of its locks,\nand nobody else is let in before it has left."
+	deadText = "It is declared dead at once: its locks go to the next in line NOW.\n" + cutOff
+	idText   = "Its id becomes free for other machines."
+)
+
+func consequence(r *daemon.Report, h *daemon.HostReport, o evictOptions) string {
+	switch kind := health(*h); {
+	case isThisHost(r, h):
+		return "It is this host: its bakeryd stops the holders of its locks, then leaves and ends."
+	case kind == daemon.HealthDead:
+		return idText + "\n" + cutOff
+	case kind != daemon.HealthSilent:
+		return askText
+	case o.forget:
+		return deadText + "\n" + idText
+	}
+	return deadText
+}
+
+// confirm asks. Before the answer is acted on it is looked whether it was given to what is still the case.
+func (a *app) confirm(ctx context.Context, h *daemon.HostReport) error {
+	in, ok := a.stdin.(*os.File)
+	if !ok || !isTerminal(in) {
+		return &failure{code: exitUsage, err: fmt.Errorf("%s is not evicted: there is no terminal to ask at", hostLabel(h)), hint: "--yes evicts it without asking"}
+	}
+	fmt.Fprintf(a.stderr, "Evict %s? [y/N] ", hostLabel(h))
+	answer, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil {
+		fmt.Fprintln(a.stderr)
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+	default:
+		return &failure{code: exitConflict, err: fmt.Errorf("%s is not evicted", hostLabel(h))}
+	}
+	report, err := statusOfDaemon(ctx, a.socket)
+	if err != nil {
+		return err
+	}
+	now := hostByID(report.Hosts, h.ID)
+	if now == nil || now.Incarnation != h.Incarnation || health(*now) != health(*h) {
+		return &failure{code: exitUnavailable, err: fmt.Errorf("%s is not evicted: it has changed since it was shown", hostLabel(h)), hint: "look at it again"}
+	}
+	return nil
+}
+
+// sendEviction has bakeryd publish it, and tells what came of it.
+func (a *app) sendEviction(ctx context.Context, h *daemon.HostReport, o evictOptions) error {
+	ctx, cancel := context.WithTimeout(ctx, evictPatience)
+	defer cancel()
+	request := struct {
+		Host        int    `json:"host"`
+		Incarnation uint64 `json:"incarnation,string"`
+		Forget      bool   `json:"forget"`
+	}{h.ID, h.Incarnation, o.forget}
+	var answer struct{ Outcome string }
+	if err := ask(ctx, a.socket, http.MethodPost, "/v1/evict", request, &answer); err != nil {
+		return err
+	}
+	switch {
+	case answer.Outcome != "dead":
+		fmt.Fprintf(a.stdout, "%s asked to leave; bakeryctl hosts shows when it has\n", hostLabel(h))
+	case o.forget:
+		fmt.Fprintf(a.stdout, "%s declared dead, its id is free for other machines\n", hostLabel(h))
+	default:
+		fmt.Fprintf(a.stdout, "%s declared dead\n", hostLabel(h))
+	}
+	return nil
+}

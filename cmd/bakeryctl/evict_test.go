@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// operated is a bakeryd that is asked for its hosts and told to evict one.
+type operated struct {
+	socket  string
+	evicted chan string // the bodies of what it was told
+	host3   chan string // what it says of host 3, ever again the last one
+}
+
+const silentHost3 = `"health": "silent", "incarnation": "18446744073709551615", "silent_ms": 21900, "dead_in_ms": 14100`
+
+// operate answers every eviction in the same way.
+func operate(t *testing.T, status int, answer string) *operated {
+	t.Helper()
+	o := &operated{socket: filepath.Join(t.TempDir(), "s"), evicted: make(chan string, 10), host3: make(chan string, 10)}
+	l, err := net.Listen("unix", o.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	last := silentHost3
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case last = <-o.host3:
+		default:
+		}
+		fmt.Fprintf(w, `{"this_host": {"id": 1}, "hosts": [{"id": 1, "name": "db1", "health": "live"}, {"id": 3, "name": "db3", %s}]}`, last)
+	})
+	mux.HandleFunc("POST /v1/evict", func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || !json.Valid(body) {
+			t.Errorf("body %q, %v", body, err)
+		}
+		o.evicted <- strings.TrimSpace(string(body))
+		w.WriteHeader(status)
+		fmt.Fprint(w, answer)
+	})
+	s := &http.Server{Handler: mux}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		_ = s.Close()
+		<-done
+	})
+	return o
+}
+
+// told checks what bakeryd was told: once this, or nothing.
+func (o *operated) told(t *testing.T, want string) {
+	t.Helper()
+	got := ""
+	for len(o.evicted) > 0 {
+		got += <-o.evicted
+	}
+	if got != want {
+		t.Errorf("bakeryd was told %q, want %q", got, want)
+	}
+}
+
+const (
+	evict3       = `{"host":3,"incarnation":"18446744073709551615","forget":false}`
+	evict3Forget = `{"host":3,"incarnation":"18446744073709551615","forget":true}`
+)
+
+func TestEvictWithoutAsking(t *testing.T) {
+	for _, test := range []struct {
+		name           string
+		status         int
+		answer         string
+		args           []string
+		code           int
+		told           string
+		stdout, stderr string // stderr: its end
+	}{
+		{"dead", 200, `{"outcome": "dead"}`, []string{"3"}, 0, evict3, "host 3 (db3) declared dead\n", cutOff + "\n"},
+		{"by name", 200, `{"outcome": "dead"}`, []string{"db3"}, 0, evict3, "host 3 (db3) declared dead\n", cutOff + "\n"},
+		{"asked", 200, `{"outcome": "asked"}`, []string{"3"}, 0, evict3, "host 3 (db3) asked to leave; bakeryctl hosts shows when it has\n", cutOff + "\n"},
+		{"forget", 200, `{"outcome": "dead"}`, []string{"--forget", "3"}, 0, evict3Forget,
+			"host 3 (db3) declared dead, its id is free for other machines\n", idText + "\n"},
+		{"changed", 400, `{"error": {"code": "invalid", "message": "evict host 3: it has changed"}}`, []string{"3"}, 64, evict3, "",
+			"bakeryctl: evict host 3: it has changed\n"},
+		{"refused", 503, `{"error": {"code": "unavailable", "message": "lost", "hint": "see the log"}}`, []string{"3"}, 69, evict3, "",
+			"bakeryctl: lost\nhint: see the log\n"},
+		{"device", 500, `{"error": {"code": "device", "message": "slow"}}`, []string{"3"}, 66, evict3, "",
+			"bakeryctl: slow\nhint: dmesg and the log of bakeryd tell what is wrong with the device\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := operate(t, test.status, test.answer)
+			var stdout, stderr bytes.Buffer
+			args := append([]string{"--socket", o.socket, "evict", "--yes"}, test.args...)
+			code := run(t.Context(), args, &app{stdout: &stdout, stderr: &stderr})
+			if code != test.code {
+				t.Errorf("exit code %d, want %d", code, test.code)
+			}
+			if stdout.String() != test.stdout {
+				t.Errorf("standard output %q, want %q", stdout.String(), test.stdout)
+			}
+			if got := stderr.String(); !strings.HasPrefix(got, "host 3 (db3)\n  state        silent\n") || !strings.HasSuffix(got, test.stderr) {
+				t.Errorf("standard error %q, want its end to be %q", got, test.stderr)
+			}
+			o.told(t, test.told)
+		})
+	}
+}
+
+func TestEvictAsks(t *testing.T) {
+	const live = `"health": "live", "incarnation": "18446744073709551615", "silent_ms": 100`
+	for _, test := range []struct {
+		name, keys string
+		then       string // what bakeryd says of the host when it is asked again
+		code       int
+		told       string
+		end        string
+	}{
+		{"yes", "y\r", silentHost3, 0, evict3, "host 3 (db3) declared dead\r\n"},
+		{"in full", "Yes\r", silentHost3, 0, evict3, "host 3 (db3) declared dead\r\n"},
+		{"no", "n\r", silentHost3, 1, "", "bakeryctl: host 3 (db3) is not evicted\r\n"},
+		{"nothing", "\r", silentHost3, 1, "", "bakeryctl: host 3 (db3) is not evicted\r\n"},
+		{"end", "\x04", silentHost3, 1, "", "bakeryctl: host 3 (db3) is not evicted\r\n"},
+		{"too late", "y\r", live, 69, "", "bakeryctl: host 3 (db3) is not evicted: it has changed since it was shown\r\nhint: look at it again\r\n"},
+		{"another", "y\r", strings.Replace(silentHost3, "18446744073709551615", "5", 1), 69, "",
+			"bakeryctl: host 3 (db3) is not evicted: it has changed since it was shown\r\nhint: look at it again\r\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := operate(t, 200, `{"outcome": "dead"}`)
+			x := onTerminal(t, "--socket", o.socket, "evict", "3")
+			x.await("Evict host 3 (db3)? [y/N] ")
+			o.host3 <- test.then
+			x.press(test.keys)
+			if code := x.wait(); code != test.code {
+				t.Errorf("exit code %d, want %d", code, test.code)
+			}
+			x.await(test.end)
+			o.told(t, test.told)
+		})
+	}
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func newHosts(a *app) *cobra.Command {
+	var device string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "hosts",
+		Short: "Show the hosts of the lockspace and which of them are silent",
+		Long: `Show the hosts of the lockspace, how they are, and when they were last seen to
+renew their lease.
+
+live     it renews its lease
+silent   it has not done so for a while; unless it does, it is declared dead, and
+         its locks go to those who wait
+dead     it is declared dead: its locks are free
+left     it has left the lockspace
+joining  it is about to be live; it holds nothing
+
+Without --device bakeryd is asked. With it the device is read, without joining
+and without bakeryd; whether a host is silent does not show there.`,
+		Example: `  bakeryctl hosts
+  bakeryctl hosts --json | jq '.hosts[] | select(.health == "silent")'
+  bakeryctl hosts --device /dev/mapper/locks`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			report, err := a.status(cmd.Context(), device)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(a.stdout, struct {
+					ThisHost *daemon.ThisHostReport `json:"this_host"`
+					Hosts    []daemon.HostReport    `json:"hosts"`
+				}{report.ThisHost, report.Hosts})
+			}
+			return writeTable(a.stdout, func(w io.Writer) { showHostTable(w, report) })
+		},
+	}
+	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "show it as JSON")
+	return cmd
+}
+
+// showHostTable writes a line for each host that ever joined.
+func showHostTable(w io.Writer, r *daemon.Report) {
+	if len(r.Hosts) == 0 {
+		fmt.Fprintf(w, "no host ever joined\n")
+		return
+	}
+	fmt.Fprintf(w, "ID\tNAME\tSTATE\tSEEN\tWATCHDOG")
+	if slices.ContainsFunc(r.Hosts, func(h daemon.HostReport) bool { return len(h.Verdicts) > 0 }) {
+		fmt.Fprintf(w, "\tVERDICTS")
+	}
+	fmt.Fprintf(w, "\n")
+	for _, h := range r.Hosts {
+		name := daemon.Printable(h.Name)
+		if r.ThisHost != nil && r.ThisHost.ID == h.ID {
+			name += " (this host)"
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", h.ID, name, hostState(h), seen(h, r.Lockspace.Policy), watchdog(h), verdicts(h, r.Hosts))
+	}
+}
+
+// health is that of a report, also of one by a bakeryd that did not tell it yet.
+func health(h daemon.HostReport) daemon.Health {
+	switch {
+	case h.Health != "":
+		return h.Health
+	case h.Dead:
+		return daemon.HealthDead
+	}
+	return daemon.Health(h.State.String())
+}
+
+// hostState is a host's health and what else there is to know of it.
+func hostState(h daemon.HostReport) string {
+	state := string(health(h))
+	if h.Forgotten && h.Dead {
+		state += ", forgotten"
+	}
+	if h.AskedToLeave {
+		state += ", asked to leave"
+	}
+	if h.Unreadable {
+		state += ", unreadable"
+	}
+	return state
+}
+
+// seen says when a host was last seen to renew, and what comes of it if it is not seen again.
+func seen(h daemon.HostReport, policy layout.Policy) string {
+	switch {
+	case h.SilentMS == nil:
+		return "-"
+	case health(h) == daemon.HealthSilent:
+		return "silent for " + seconds(*h.SilentMS) + outlook(h, policy)
+	}
+	return "renewed " + seconds(*h.SilentMS) + " ago"
+}
+
+// outlook says what becomes of a silent host, in a part of a sentence.
+func outlook(h daemon.HostReport, policy layout.Policy) string {
+	switch fence := policy == layout.PolicyFence; {
+	case h.DeadInMS == nil:
+		return ""
+	case *h.DeadInMS <= 0 && fence:
+		return ", being fenced"
+	case *h.DeadInMS <= 0:
+		return ", being declared dead"
+	case fence:
+		return ", fenced in " + seconds(*h.DeadInMS)
+	}
+	return ", dead in " + seconds(*h.DeadInMS)
+}
+
+func watchdog(h daemon.HostReport) string {
+	if !h.WatchdogArmed {
+		return "-"
+	}
+	return fmt.Sprintf("armed %d s", h.WatchdogSeconds)
+}
+
+// verdicts are what a host publishes of others. An incarnation is named if it is not the one that the table shows.
+func verdicts(h daemon.HostReport, hosts []daemon.HostReport) string {
+	var all []string
+	for _, v := range h.Verdicts {
+		text := fmt.Sprintf("%v %d", v.Kind, v.Host)
+		if of := hostByID(hosts, v.Host); of == nil || of.Incarnation != v.Incarnation {
+			text += fmt.Sprintf("/%016x", v.Incarnation)
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}
+
+func hostByID(hosts []daemon.HostReport, id int) *daemon.HostReport {
+	for i := range hosts {
+		if hosts[i].ID == id {
+			return &hosts[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"io"
+	"os/exec"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/process"
+)
+
+// onLost is the command of --on-lost, once it runs. It is a process group of its own, by which it is told from
+// what the command under the lock has started. Nothing ever waits for it while that has yet to be stopped. A nil
+// onLost is none.
+type onLost struct {
+	pid   atomic.Int64  // 0: not started yet
+	ended chan struct{} // closed when it has ended and been waited for
+}
+
+// startOnLost has a shell run a script. Not even its start is waited for: it may take as long as the disk does
+// that the shell is on. If it fails, failed is called.
+func startOnLost(script string, env []string, stdout, stderr io.Writer, deadline time.Duration, failed func(error)) *onLost {
+	if script == "" {
+		return nil
+	}
+	left := max(0, deadline-boottime.Now())
+	cmd := exec.Command("/bin/sh", "-c", script)
+	cmd.Env = append(env, "BAKERY_DEADLINE_MS="+strconv.FormatInt(left.Milliseconds(), 10))
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	o := &onLost{ended: make(chan struct{})}
+	go func() {
+		defer close(o.ended)
+		if err := cmd.Start(); err != nil {
+			failed(err)
+			return
+		}
+		o.pid.Store(int64(cmd.Process.Pid))
+		_ = cmd.Wait() // how it ended is its own affair
+	}()
+	return o
+}
+
+// is says whether p is the shell. Once that was waited for, its number may be another's.
+func (o *onLost) is(p process.Stat) bool {
+	return o != nil && int64(p.PID) == o.pid.Load() && !isClosed(o.ended)
+}
+
+// among returns which processes of the table are the script's. If it makes daemons of them they are not known
+// as its own.
+func (o *onLost) among(table []process.Stat) []process.Stat {
+	if o == nil || o.pid.Load() == 0 {
+		return nil
+	}
+	shell := int(o.pid.Load())
+	found := descendants(table, shell, 0)
+	for _, p := range table {
+		if group, err := unix.Getpgid(p.PID); err == nil && group == shell {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// kill kills the script's process group, unless the shell has ended: then the group may be another's.
+func (o *onLost) kill() {
+	if o == nil {
+		return
+	}
+	if group := int(o.pid.Load()); group > 0 && !isClosed(o.ended) {
+		_ = unix.Kill(-group, unix.SIGKILL)
+	}
+}
+
+// finish waits until the script has ended, and kills it at the deadline.
+func (o *onLost) finish(deadline time.Duration) {
+	if o == nil {
+		return
+	}
+	for left := deadline - boottime.Now(); left > 0; left = deadline - boottime.Now() {
+		select {
+		case <-o.ended:
+			return
+		case <-time.After(min(left, lookAgain)):
+		}
+	}
+	o.kill()
+	select {
+	case <-o.ended:
+	case <-time.After(lookAgain): // it is stuck in the kernel
+	}
+}

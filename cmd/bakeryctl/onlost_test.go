@@ -1,0 +1,137 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestOnLost(t *testing.T) {
+	const (
+		told   = "bakeryctl: stopping the command under \"x\": lock lost: host 3 was evicted\n"
+		killed = "bakeryctl: killed what was left of the command under \"x\": it did not stop in time\n"
+	)
+	for _, test := range []struct {
+		name, script string
+		lease        time.Duration
+		command      string
+		stdout       string
+		stderr       string
+	}{
+		{"runs beside the signal", `echo "$BAKERY_LOCK $BAKERY_TOKEN $BAKERY_HOST_ID"; echo "to say" >&2`, time.Hour,
+			"exec sleep 1000", "x " + token.String() + " 3\n", told + "to say\n"},
+		{"knows how long it has", `test "$BAKERY_DEADLINE_MS" -gt 3500000 && test "$BAKERY_DEADLINE_MS" -le 3600000 && echo so`, time.Hour,
+			"exec sleep 1000", "so\n", told},
+		{"may fail", "exit 3", time.Hour, "exec sleep 1000", "", told},
+		{"is killed at the deadline with the command", `trap "" TERM; echo on; sleep 1000; echo off`, 4 * time.Second,
+			`trap "" TERM; while :; do sleep 0.01; done`, "on\n", told + killed},
+		{"is killed at the deadline after the command", `trap "" TERM; echo on; sleep 1000; echo off`, 4 * time.Second,
+			"exec sleep 1000", "on\n", told},
+		{"does not hold the lock", `for fd in /proc/self/fd/*; do case $(readlink $fd) in *.fifo|socket:*) echo $fd; esac; done`, time.Hour,
+			"exec sleep 1000", "", told},
+		{"has a process group of its own", `read -r _ _ _ _ group _ </proc/$$/stat; test $group = $$ && echo own`, time.Hour,
+			"exec sleep 1000", "own\n", told},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			running := make(chan struct{})
+			b := loses(t, test.lease, running)
+			dir := t.TempDir()
+			p := begin(t, "lock", "--socket", b.Socket, "--on-lost", "cd "+dir+"; "+test.script, "x", "--",
+				"sh", "-c", "exec 2>/dev/null; cd "+dir+"; echo $$ >command; "+test.command)
+			pids(t, dir, "command")
+			close(running)
+			if code := p.wait(); code != exitLost {
+				t.Errorf("exit code %d, want %d", code, exitLost)
+			}
+			if got := p.content(p.stdout); got != test.stdout {
+				t.Errorf("standard output %q, want %q", got, test.stdout)
+			}
+			// The two write at the same time.
+			if got := p.told(); len(got) != len(test.stderr) || !strings.HasPrefix(got, told) && !strings.HasSuffix(got, told) {
+				t.Errorf("standard error %q, want %q", got, test.stderr)
+			}
+			if left := in(t, dir); len(left) != 0 {
+				t.Errorf("%v run on", left)
+			}
+		})
+	}
+}
+
+func TestOnLostDoesNotDelayTheRelease(t *testing.T) {
+	running := make(chan struct{})
+	b := loses(t, time.Hour, running)
+	dir := t.TempDir()
+	p := follow(t, "lock", "--socket", b.Socket, "--on-lost", `cd `+dir+`; echo $$ >handler; sleep 1000`, "x", "--",
+		"sh", "-c", "echo ready; exec sleep 1000")
+	p.expect("ready")
+	close(running)
+	handler := pids(t, dir, "handler")["handler"]
+	b.AwaitRelease()
+	if !alive(handler) {
+		t.Error("the script was killed before the deadline")
+	}
+	for _, pid := range in(t, dir) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if code := p.wait(); code != exitLost {
+		t.Errorf("exit code %d, want %d", code, exitLost)
+	}
+}
+
+func TestOnLostDoesNotRunOtherwise(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		command string
+		code    int
+	}{
+		{"when the command has ended", "exit 7", 7},
+		{"when the command is killed", "kill -KILL $$", 137},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := serve(t, holding)
+			p := begin(t, "lock", "--socket", b.Socket, "--on-lost", "echo ran", "x", "--", "sh", "-c", test.command)
+			if code := p.wait(); code != test.code {
+				t.Errorf("exit code %d, want %d", code, test.code)
+			}
+			p.printed(t, "", "")
+		})
+	}
+}
+
+func TestOnLostRunsOnceAtTheWarning(t *testing.T) {
+	const lease, grace = 4 * time.Second, time.Second
+	b := serve(t, func(x *exchange) {
+		x.Grace = grace
+		x.Grant(lease)
+		<-x.Gone
+	})
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	// The command is to be asked, then the script has to run, and then both are killed, a deadline later.
+	p := begin(t, "lock", "--socket", b.Socket, "--on-lost", `echo "lost $BAKERY_DEADLINE_MS" >>`+log, "x", "--",
+		"sh", "-c", "exec 2>/dev/null; trap 'echo TERM >>"+log+"' TERM; while :; do sleep 0.01; done")
+	if code := p.wait(); code != exitLost {
+		t.Errorf("exit code %d, want %d", code, exitLost)
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if len(lines) != 2 {
+		t.Fatalf("log %q, want one line of each", text)
+	}
+	left := -1
+	for _, line := range lines {
+		if ms, found := strings.CutPrefix(line, "lost "); found {
+			left, _ = strconv.Atoi(ms)
+		}
+	}
+	if left <= 0 || left > int(grace.Milliseconds()) {
+		t.Errorf("log %q, want BAKERY_DEADLINE_MS of 1 to %d", text, grace.Milliseconds())
+	}
+}

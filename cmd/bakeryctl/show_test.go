@@ -1,0 +1,64 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func TestSeconds(t *testing.T) {
+	for ms, want := range map[int64]string{
+		0: "0.0 s", 49: "0.0 s", 2199: "2.1 s", 9999: "9.9 s", 10_000: "10 s", 59_999: "59 s", 130_000: "2m10s", 7_260_000: "2h01m",
+	} {
+		require.Equal(t, want, seconds(ms))
+	}
+}
+
+func TestSeen(t *testing.T) {
+	host := func(health daemon.Health, ms ...int64) daemon.HostReport {
+		h := daemon.HostReport{Health: health}
+		if len(ms) > 0 {
+			h.SilentMS = &ms[0]
+		}
+		if len(ms) > 1 {
+			h.DeadInMS = &ms[1]
+		}
+		return h
+	}
+	const lease, fence, manual = layout.PolicyLease, layout.PolicyFence, layout.PolicyManual
+	for _, c := range []struct {
+		host   daemon.HostReport
+		policy layout.Policy
+		want   string
+	}{
+		{host(daemon.HealthLive), lease, "-"},
+		{host(daemon.HealthDead), lease, "-"},
+		{host(daemon.HealthLive, 2199), lease, "renewed 2.1 s ago"},
+		{host(daemon.HealthJoining, 100), lease, "renewed 0.1 s ago"},
+		{host(daemon.HealthSilent, 21_000, 15_000), lease, "silent for 21 s, dead in 15 s"},
+		{host(daemon.HealthSilent, 37_000, 0), lease, "silent for 37 s, being declared dead"},
+		{host(daemon.HealthSilent, 21_000, 15_000), fence, "silent for 21 s, fenced in 15 s"},
+		{host(daemon.HealthSilent, 37_000, 0), fence, "silent for 37 s, being fenced"},
+		{host(daemon.HealthSilent, 130_000), manual, "silent for 2m10s"},
+	} {
+		require.Equal(t, c.want, seen(c.host, c.policy))
+	}
+}
+
+func TestHostState(t *testing.T) {
+	for want, h := range map[string]daemon.HostReport{
+		"live":                   {Health: daemon.HealthLive},
+		"live, asked to leave":   {Health: daemon.HealthLive, AskedToLeave: true},
+		"dead, forgotten":        {Health: daemon.HealthDead, Dead: true, Forgotten: true},
+		"silent, unreadable":     {Health: daemon.HealthSilent, Unreadable: true},
+		"dead":                   {State: layout.StateLive, Dead: true}, // by a bakeryd that tells no health
+		"joining":                {State: layout.StateJoining},
+		"left":                   {State: layout.StateLeft, Health: daemon.HealthLeft},
+		"silent, asked to leave": {Health: daemon.HealthSilent, AskedToLeave: true},
+	} {
+		require.Equal(t, want, hostState(h))
+	}
+}

@@ -1,0 +1,262 @@
+// Package clienttest has a bakeryd for tests of its clients: it serves the
+// socket by a script, without a disk, and dies and comes back as told. It
+// knows the API as package client does; it never decides who gets a lock.
+//
+// Begin with [Serve].
+package clienttest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// soon bounds what is waited for; nothing that works takes nearly as long.
+const soon = time.Minute
+
+// Token is that of every grant.
+var Token = layout.MakeTicket(4711, 3)
+
+// HostID is that of the host.
+const HostID = 3
+
+// Request is a request as bakeryd sees it.
+type Request struct {
+	Name      string        `json:"name"`
+	Mode      layout.Mode   `json:"mode"`
+	NonBlock  bool          `json:"nonblock"`
+	TimeoutMS int64         `json:"timeout_ms"`
+	Permits   int           `json:"permits"`
+	PID       int           `json:"pid"`
+	Command   string        `json:"command"`
+	Session   string        `json:"session"`
+	Token     layout.Ticket `json:"token"`
+	Witness   bool          `json:"witness"`
+}
+
+// Exchange is one request, and the stream that answers it.
+type Exchange struct {
+	Request
+	Nth   int             // of the requests to this bakeryd, its predecessors included, from 1
+	Gone  <-chan struct{} // closed when the client has closed the connection, or bakeryd has ended
+	Grace time.Duration   // told with every grant
+
+	b *Bakeryd
+	w http.ResponseWriter
+}
+
+// Send sends a line. Errors do not matter: the client may have gone.
+func (x *Exchange) Send(format string, args ...any) {
+	fmt.Fprintf(x.w, format+"\n", args...)
+	_ = http.NewResponseController(x.w).Flush()
+}
+
+// Wait sends the client's place in the queue, and a lease.
+func (x *Exchange) Wait(ahead int, lease time.Duration) {
+	x.Send(`{"event":"waiting","ahead":%d,"queued":%d,"lease_ms":%d}`, ahead, ahead, lease.Milliseconds())
+}
+
+// Grant grants the lock, with a witness if one is asked for.
+func (x *Exchange) Grant(lease time.Duration) {
+	witness := ""
+	if x.Witness {
+		witness = fmt.Sprintf(`,"witness":%q`, x.b.witness(x.Session))
+	}
+	x.Send(`{"event":"granted","name":%q,"mode":%q,"token":%q,"host_id":%d,"lease_ms":%d,"at_ms":%d,"grace_ms":%d%s}`,
+		x.Name, x.Mode, Token, HostID, lease.Milliseconds(), boottime.Now().Milliseconds(), x.Grace.Milliseconds(), witness)
+}
+
+// Renew moves the deadline.
+func (x *Exchange) Renew(lease time.Duration) {
+	x.Send(`{"event":"renewed","lease_ms":%d,"at_ms":%d}`, lease.Milliseconds(), boottime.Now().Milliseconds())
+}
+
+// Hold grants the lock, and renews it until the client is gone.
+func (x *Exchange) Hold(lease time.Duration) {
+	x.Grant(lease)
+	for {
+		select {
+		case <-x.Gone:
+			return
+		case <-time.After(lease / 20):
+			x.Renew(lease)
+		}
+	}
+}
+
+// Lose tells that the hold is over, and waits until the client is gone.
+func (x *Exchange) Lose(message string) {
+	x.Send(`{"event":"lost","message":%q}`, message)
+	<-x.Gone
+}
+
+// Refuse answers without a stream.
+func (x *Exchange) Refuse(status int, code, message, hint string) {
+	x.w.WriteHeader(status)
+	fmt.Fprintf(x.w, `{"error":{"code":%q,"message":%q,"hint":%q}}`, code, message, hint)
+}
+
+// Script answers one request.
+type Script func(x *Exchange)
+
+// Holding grants every lock for so long that nothing depends on renewals.
+func Holding(x *Exchange) {
+	x.Grant(time.Hour)
+	<-x.Gone
+}
+
+// Bakeryd serves a socket, and as one process it can be killed and started again.
+type Bakeryd struct {
+	Socket string
+
+	t   testing.TB
+	dir string
+
+	mu        sync.Mutex   // guards what follows
+	server    *http.Server // nil: killed
+	requests  int
+	open      int            // connections
+	witnesses map[string]int // read ends, by path
+}
+
+// Serve runs a bakeryd that answers every request by a script, until the test ends.
+func Serve(t testing.TB, script Script) *Bakeryd {
+	t.Helper()
+	dir := t.TempDir()
+	b := &Bakeryd{Socket: filepath.Join(dir, "s"), t: t, dir: dir, witnesses: map[string]int{}}
+	b.Start(script)
+	t.Cleanup(func() {
+		b.Kill()
+		for _, fd := range b.witnesses {
+			_ = unix.Close(fd)
+		}
+	})
+	return b
+}
+
+// Start starts a successor.
+func (b *Bakeryd) Start(script Script) {
+	b.t.Helper()
+	_ = os.Remove(b.Socket)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: b.Socket, Net: "unix"})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	ended, kill := context.WithCancel(context.Background())
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/lock", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(ended, cancel)()
+		x := &Exchange{b: b, w: w, Gone: ctx.Done()}
+		if err := json.NewDecoder(r.Body).Decode(&x.Request); err != nil {
+			b.t.Errorf("request: %v", err)
+		}
+		b.change(func() { b.requests++; x.Nth = b.requests })
+		script(x)
+	})
+	s := &http.Server{Handler: mux, ConnState: func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			b.change(func() { b.open++ })
+		case http.StateClosed:
+			b.change(func() { b.open-- })
+		}
+	}}
+	b.change(func() { b.server = s })
+	go func() {
+		defer kill()
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			b.t.Errorf("serve: %v", err)
+		}
+	}()
+}
+
+// Kill ends bakeryd: every connection breaks, and the socket is left over.
+func (b *Bakeryd) Kill() {
+	b.mu.Lock()
+	s := b.server
+	b.server = nil
+	b.mu.Unlock()
+	if s != nil {
+		_ = s.Close()
+	}
+}
+
+func (b *Bakeryd) change(how func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	how()
+}
+
+// witness makes the FIFO of a session, or returns the one that there is.
+func (b *Bakeryd) witness(session string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	path := filepath.Join(b.dir, session+".fifo")
+	if _, there := b.witnesses[path]; there {
+		return path
+	}
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		b.t.Error(err)
+		return ""
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		b.t.Error(err)
+		return ""
+	}
+	b.witnesses[path] = fd
+	return path
+}
+
+// Witnessed says whether anybody has a witness open.
+func (b *Bakeryd) Witnessed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, fd := range b.witnesses {
+		if _, err := unix.Read(fd, make([]byte, 1)); errors.Is(err, unix.EAGAIN) {
+			return true
+		}
+	}
+	return false
+}
+
+// Held says whether there is a connection, or a witness: nobody else is to have the lock.
+func (b *Bakeryd) Held() bool {
+	b.mu.Lock()
+	open := b.open
+	b.mu.Unlock()
+	return open > 0 || b.Witnessed()
+}
+
+// AwaitRelease waits until nobody holds the lock that was asked for.
+func (b *Bakeryd) AwaitRelease() {
+	b.t.Helper()
+	for bound := time.Now().Add(soon); b.Held(); time.Sleep(time.Millisecond) {
+		if time.Now().After(bound) {
+			b.t.Fatalf("waited %v for the release", soon)
+		}
+	}
+}
+
+// Requests says how many requests there were so far.
+func (b *Bakeryd) Requests() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.requests
+}

@@ -1,0 +1,90 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// noticeable is for how long bakeryd may be gone, to be restarted, before anybody is told.
+const noticeable = 2 * time.Second
+
+// errStoodStill is returned when an event says little, having waited to be read for who knows how long.
+var errStoodStill = fmt.Errorf("%w for a while: this process stood still", ErrUnreachable)
+
+// follow reads the events until the hold is over, over as many connections as it takes.
+func (h *Hold) follow() {
+	l := h.link // nobody else changes it
+	for {
+		err := h.read(l)
+		if passing(err) {
+			l, err = h.reattach()
+		}
+		if err != nil {
+			h.mu.Lock()
+			h.lose(err) // unless it was let go
+			h.mu.Unlock()
+			return
+		}
+	}
+}
+
+// read follows the events of one connection until it breaks.
+func (h *Hold) read(l *link) error {
+	for {
+		e, err := l.next()
+		switch {
+		case err != nil:
+			return err
+		case e.Kind == eventLost:
+			return errors.New(e.Message)
+		case e.Kind == eventRenewed && h.overdue() > stopped:
+			return errStoodStill
+		case e.Kind == eventRenewed:
+			h.renew(l.until(e))
+		}
+	}
+}
+
+// reattach asks for the hold again until bakeryd has an answer to it. The old connection, which may not be broken
+// after all, is kept until then: bakeryd may take its end for the release of the lock.
+func (h *Hold) reattach() (*link, error) {
+	silence := time.AfterFunc(noticeable, func() {
+		select {
+		case h.silent <- struct{}{}:
+		default: // nobody has heard of the last time yet
+		}
+	})
+	defer silence.Stop()
+	var pause backoff
+	for {
+		l, granted, err := h.session.connect(h.over, h.token, 0, nil)
+		if err == nil {
+			h.adopt(l, granted)
+			return l, nil
+		}
+		if h.over.Err() != nil || !passing(err) {
+			return nil, err
+		}
+		if err := pause.sleep(h.over, lastPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// adopt goes on with another connection.
+func (h *Hold) adopt(l *link, granted event) {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		_ = l.conn.Close() // as the other one was
+		return
+	}
+	old := h.link
+	h.link = l
+	h.grace = granted.grace()
+	h.mu.Unlock()
+	_ = old.conn.Close() // it is of no use any more, whatever it says
+	// Nothing was asked before that, so this errs on the safe side however long the answer took.
+	h.renew(l.asked + granted.lease())
+}

@@ -1,0 +1,227 @@
+package client
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// eventually waits for a condition that nothing announces.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for bound := time.Now().Add(soon); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(bound) {
+			t.Fatalf("waited %v for %s", soon, what)
+		}
+	}
+}
+
+func TestHoldOutlivesBakeryd(t *testing.T) {
+	const lease = time.Second
+	renewing := func(x *exchange) { x.Hold(lease) }
+	var first, again clienttest.Request
+	b := clienttest.Serve(t, func(x *exchange) { first = x.Request; renewing(x) })
+	h := mustLock(t, b.Socket, Options{Mode: layout.Shared})
+	for range 2 {
+		before := b.Requests()
+		b.Kill()
+		b.Start(func(x *exchange) { again = x.Request; renewing(x) })
+		eventually(t, "the client to come back", func() bool { return b.Requests() > before })
+		time.Sleep(lease * 3 / 2) // what is wrong is to show
+		if h.Err() != nil || !open(h.Warned()) {
+			t.Fatalf("lost though bakeryd came back: %v", h.Err())
+		}
+		if again.Session != first.Session || again.Token != token || again.Name != "x" || again.Mode != layout.Shared {
+			t.Errorf("asked again by %+v, at first by %+v", again, first)
+		}
+	}
+	if err := h.Unlock(); err != nil {
+		t.Error(err)
+	}
+	b.AwaitRelease()
+}
+
+func TestHoldEndsWithTheLeaseIfBakerydStaysAway(t *testing.T) {
+	const lease, grace = 6 * time.Second, time.Second
+	for name, after := range map[string]func(b *clienttest.Bakeryd){
+		"gone":   func(*clienttest.Bakeryd) {},
+		"silent": func(b *clienttest.Bakeryd) { b.Start(func(x *exchange) { <-x.Gone }) },
+		"unavailable": func(b *clienttest.Bakeryd) {
+			b.Start(func(x *exchange) { x.Refuse(503, CodeUnavailable, "joining", "") })
+		},
+		"breaks again": func(b *clienttest.Bakeryd) { b.Start(func(x *exchange) {}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := clienttest.Serve(t, func(x *exchange) { x.Grace = grace; x.Grant(lease); <-x.Gone })
+			begun := time.Now()
+			h := mustLock(t, b.Socket, Options{})
+			b.Kill()
+			after(b)
+			select {
+			case <-h.Silent():
+			case <-time.After(soon):
+				t.Fatal("never said that bakeryd is gone")
+			}
+			if !open(h.Warned()) {
+				t.Error("warned before it was said that bakeryd is gone")
+			}
+			wait(t, h.Warned(), "the warning")
+			if !open(h.Lost()) {
+				t.Error("lost with the warning")
+			}
+			if left := time.Until(h.Deadline()); left > grace {
+				t.Errorf("warned with %v left, want %v", left, grace)
+			}
+			wait(t, h.Lost(), "the loss")
+			if held := time.Since(begun); held < lease-time.Millisecond { // which is what events are rounded to
+				t.Errorf("lost after %v, want %v", held, lease)
+			}
+			if err := h.Err(); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "without a renewal") {
+				t.Errorf("Err %v", err)
+			}
+		})
+	}
+}
+
+func TestHoldEndsWithADefiniteAnswer(t *testing.T) {
+	granted := func(x *exchange, name, token string) {
+		x.Send(`{"event":"granted","name":%q,"mode":"exclusive","token":%q,"host_id":3,"lease_ms":60000}`, name, token)
+		<-x.Gone
+	}
+	for _, test := range []struct {
+		name   string
+		answer clienttest.Script
+		reason string
+	}{
+		{"over", func(x *exchange) { x.Refuse(410, CodeLost, "no such hold", "") }, "no such hold"},
+		{"over, in the stream", func(x *exchange) { x.Send(`{"event":"refused","code":"lost","message":"no such hold"}`) }, "no such hold"},
+		{"lost meanwhile", func(x *exchange) { x.Lose("host 1 was evicted") }, "host 1 was evicted"},
+		{"another error", func(x *exchange) { x.Refuse(400, CodeInvalid, "what?", "") }, "what?"},
+		{"another token", func(x *exchange) { granted(x, "x", (token + 1).String()) }, "granted token"},
+		{"another lock", func(x *exchange) { granted(x, "y", token.String()) }, "granted \"y\""},
+		{"no answer of bakeryd", func(x *exchange) { x.Send("hello") }, "not an answer of bakeryd"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := clienttest.Serve(t, clienttest.Holding)
+			h := mustLock(t, b.Socket, Options{})
+			b.Kill()
+			b.Start(test.answer)
+			wait(t, h.Lost(), "the loss")
+			wait(t, h.Warned(), "the warning that comes with it")
+			if err := h.Err(); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), test.reason) {
+				t.Errorf("Err %v, want ErrLost because of %q", err, test.reason)
+			}
+		})
+	}
+}
+
+func TestHoldIsAskedForAgainUntilThereIsAnAnswer(t *testing.T) {
+	b := clienttest.Serve(t, clienttest.Holding)
+	h := mustLock(t, b.Socket, Options{})
+	b.Kill()
+	b.Start(func(x *exchange) {
+		switch x.Nth {
+		case 2:
+			x.Refuse(503, CodeUnavailable, "joining", "")
+		case 3: // the connection breaks
+		case 4:
+			x.Wait(1, time.Minute) // what does not answer the question
+			clienttest.Holding(x)
+		}
+	})
+	eventually(t, "the fourth request", func() bool { return b.Requests() == 4 })
+	time.Sleep(2 * lastPause) // the hold is to have been lost, or asked for again
+	if h.Err() != nil || b.Requests() != 4 {
+		t.Errorf("after %d requests: %v", b.Requests(), h.Err())
+	}
+}
+
+func TestUnlockWithoutBakeryd(t *testing.T) {
+	b := clienttest.Serve(t, clienttest.Holding)
+	h := mustLock(t, b.Socket, Options{Witness: true})
+	b.Kill()
+	if err := h.Unlock(); err != nil || h.Err() != nil || !open(h.Lost()) || !open(h.Warned()) {
+		t.Errorf("Unlock: %v; Err: %v", err, h.Err())
+	}
+	if b.Witnessed() {
+		t.Error("the witness is open after Unlock")
+	}
+}
+
+// TestDoubtAsksAnew is what happens to a process that stood still.
+func TestDoubtAsksAnew(t *testing.T) {
+	firstGone := make(chan struct{})
+	answered := make(chan bool, 1)
+	b := clienttest.Serve(t, func(x *exchange) {
+		if x.Nth == 1 {
+			x.Grant(time.Hour)
+			<-x.Gone
+			close(firstGone)
+			return
+		}
+		answered <- open(firstGone)
+		x.Grant(time.Minute)
+		<-x.Gone
+	})
+	h := mustLock(t, b.Socket, Options{})
+	h.doubt()
+	if before := <-answered; !before {
+		t.Error("let the first connection go before the other one was answered: bakeryd may take that for the release")
+	}
+	wait(t, firstGone, "the first connection to be closed")
+	eventually(t, "the deadline as told last", func() bool { return time.Until(h.Deadline()) <= time.Minute })
+	if h.Err() != nil {
+		t.Error(h.Err())
+	}
+}
+
+func TestStaleEventsCountFromWhenTheyWereSent(t *testing.T) {
+	now := boottime.Now()
+	s := stream{asked: now - time.Minute}
+	ago := func(d time.Duration) int64 { return (now - d).Milliseconds() }
+	const lease = 10 * time.Second
+	for _, test := range []struct {
+		name string
+		at   int64
+		want time.Duration // from now
+	}{
+		{"just sent", ago(0), lease},
+		{"sent a while ago", ago(4 * time.Second), lease - 4*time.Second},
+		{"of no use any more", ago(40 * time.Second), lease - 40*time.Second},
+		{"not told", 0, lease},
+		{"sent before it was asked for", ago(2 * time.Minute), lease},
+		{"sent in the future", ago(-time.Hour), lease},
+	} {
+		got := s.until(event{AtMS: test.at, LeaseMS: lease.Milliseconds()}) - now
+		if diff := got - test.want; diff < -time.Millisecond || diff > time.Second {
+			t.Errorf("%s: deadline in %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestWarningStands(t *testing.T) {
+	warned := make(chan struct{})
+	h := mustLock(t, serve(t, func(x *exchange) {
+		x.Grace = 700 * time.Millisecond
+		x.Grant(time.Second)
+		<-warned
+		x.Renew(time.Hour)
+		<-x.Gone
+	}), Options{})
+	if !open(h.Warned()) {
+		t.Skip("SKIP: this machine takes longer for a grant than the lease allows")
+	}
+	wait(t, h.Warned(), "the warning")
+	close(warned)
+	eventually(t, "the renewal", func() bool { return time.Until(h.Deadline()) > time.Minute })
+	time.Sleep(time.Second) // the old deadline passes
+	if open(h.Warned()) || h.Err() != nil {
+		t.Errorf("warned: %v; %v", !open(h.Warned()), h.Err())
+	}
+}

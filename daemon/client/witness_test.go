@@ -1,0 +1,92 @@
+package client
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
+)
+
+func TestWitnessKeepsTheLock(t *testing.T) {
+	b := clienttest.Serve(t, clienttest.Holding)
+	h := mustLock(t, b.Socket, Options{Witness: true})
+	if info, err := os.Stat(h.Witness()); err != nil || info.Mode().Type() != os.ModeNamedPipe {
+		t.Fatalf("witness %q: %v", h.Witness(), err)
+	}
+	if b.Witnessed() {
+		t.Error("this process has the witness open")
+	}
+	// What is started without Inherit does not hold the lock.
+	other, otherEnd := startCat(t)
+	d, err := h.Inherit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d < firstInherited {
+		t.Errorf("descriptor %d, want at least %d", d, firstInherited)
+	}
+	if flags, err := unix.FcntlInt(uintptr(d), unix.F_GETFL, 0); err != nil || flags&unix.O_ACCMODE != unix.O_WRONLY {
+		t.Errorf("file status flags %#x, %v: not a write end", flags, err)
+	}
+	holder, holderEnd := startCat(t)
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := h.Unlock(); err != nil {
+		t.Error(err)
+	}
+	b.Kill()
+	if !b.Witnessed() {
+		t.Error("the command does not hold the lock")
+	}
+	holderEnd()
+	if err := holder.Wait(); err != nil {
+		t.Error(err)
+	}
+	if b.Witnessed() {
+		t.Error("the lock is held after the command")
+	}
+	otherEnd()
+	if err := other.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// startCat starts a command that runs until what is returned is called.
+func startCat(t *testing.T) (*exec.Cmd, func()) {
+	t.Helper()
+	cmd := exec.Command("cat")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, func() { _ = stdin.Close() }
+}
+
+func TestWitnessThatNobodyReads(t *testing.T) {
+	b := clienttest.Serve(t, func(x *exchange) {
+		x.Send(`{"event":"granted","name":"x","mode":"exclusive","token":%q,"host_id":3,"lease_ms":60000,"witness":"/no/such"}`, token)
+		<-x.Gone
+	})
+	h := mustLock(t, b.Socket, Options{Witness: true})
+	d, err := h.Inherit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Unlock(); err != nil {
+		t.Error(err)
+	}
+	if !b.Held() {
+		t.Error("what was inherited does not hold the lock")
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	b.AwaitRelease()
+}

@@ -1,0 +1,93 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/lease"
+)
+
+// evictRequest is the body of POST /v1/evict: an operator's word that a host
+// is dead, or is to leave.
+type evictRequest struct {
+	Host        int    `json:"host"`
+	Incarnation uint64 `json:"incarnation,string"` // the one that the operator was shown
+	Forget      bool   `json:"forget"`             // let another machine have the id
+}
+
+// evictAnswer tells what came of it.
+type evictAnswer struct {
+	Outcome string `json:"outcome"` // dead: its locks are free; asked: it still renews, and is to leave
+}
+
+// Evict publishes that a host is dead. One that still renews is asked to leave
+// instead, which evicted tells: nobody acts on that before it has left. It
+// returns when that is durable, or the reasons of package lease.
+func (d *Daemon) Evict(ctx context.Context, host int, incarnation uint64, forget bool) (dead bool, err error) {
+	err = d.mem.evict(host, incarnation, forget)
+	if err != nil {
+		return false, fmt.Errorf("evict host %d: %w", host, err)
+	}
+	for {
+		known, changed := d.mem.known()
+		h := known[host-1]
+		switch {
+		case h.Incarnation != incarnation || h.Gone && (h.Forgotten || !forget):
+			return true, nil
+		case d.mem.hasAsked(host, incarnation):
+			return false, nil
+		}
+		select {
+		case <-changed:
+		case <-d.mem.lost:
+			return false, fmt.Errorf("evict host %d: %w: %w", host, ErrUnavailable, ErrLost)
+		case <-ctx.Done():
+			return false, fmt.Errorf("evict host %d: %w", host, context.Cause(ctx))
+		}
+	}
+}
+
+// evictPatience is how long a verdict may take to be written.
+const evictPatience = 30 * time.Second
+
+func (s *Server) evict(d *Daemon, w http.ResponseWriter, r *http.Request) {
+	var body evictRequest
+	err := decode(r, &body)
+	if hosts := d.sb.Geometry.Hosts; err == nil && (body.Host < 1 || body.Host > hosts) {
+		err = fmt.Errorf("%w: host %d, want 1 to %d", ErrInvalid, body.Host, hosts)
+	}
+	dead := false
+	if err == nil {
+		ctx, cancel := context.WithTimeout(r.Context(), evictPatience)
+		defer cancel()
+		dead, err = d.Evict(ctx, body.Host, body.Incarnation, body.Forget)
+	}
+	if err != nil {
+		e := apiErrorOf(err)
+		if isEvictRefusal(err) {
+			e.Code = "invalid"
+		}
+		writeError(w, httpStatus(e.Code), e)
+		return
+	}
+	answer := evictAnswer{Outcome: "asked"}
+	if dead {
+		answer.Outcome = "dead"
+	}
+	d.log.Warn("host evicted by an operator", "evicted_host_id", body.Host, "outcome", answer.Outcome, "forget", body.Forget)
+	writeJSON(w, answer)
+}
+
+// isEvictRefusal tells an eviction that makes no sense from one that failed.
+func isEvictRefusal(err error) bool {
+	for _, e := range []error{lease.ErrNoHost, lease.ErrChanged, lease.ErrHasLeft, lease.ErrSelf, lease.ErrJoining, lease.ErrDead,
+		lease.ErrNotLive, lease.ErrNoRoom} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,285 @@
+package fence
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+)
+
+// The structures and calls of linux/pr.h. IOC_PR_READ_KEYS and IOC_PR_READ_RESERVATION came with Linux 7.0.
+type (
+	prReservation struct { // struct pr_reservation
+		key         uint64
+		kind, flags uint32
+	}
+	prRegistration struct { // struct pr_registration
+		oldKey, newKey uint64
+		flags, _       uint32
+	}
+	prPreempt struct { // struct pr_preempt
+		oldKey, newKey uint64
+		kind, flags    uint32
+	}
+	prReadKeys struct { // struct pr_read_keys
+		generation, count uint32
+		keys              uint64 // address
+	}
+	prReadReservation struct { // struct pr_read_reservation
+		key              uint64
+		generation, kind uint32
+	}
+)
+
+var (
+	_ [16]byte = [unsafe.Sizeof(prReservation{})]byte{}
+	_ [24]byte = [unsafe.Sizeof(prRegistration{})]byte{}
+	_ [24]byte = [unsafe.Sizeof(prPreempt{})]byte{}
+	_ [16]byte = [unsafe.Sizeof(prReadKeys{})]byte{}
+	_ [16]byte = [unsafe.Sizeof(prReadReservation{})]byte{}
+)
+
+const (
+	iocWrite = 1 << 30
+	iocRead  = 2 << 30
+
+	ioctlRegister        = iocWrite | 24<<16 | 'p'<<8 | 200
+	ioctlReserve         = iocWrite | 16<<16 | 'p'<<8 | 201
+	ioctlPreempt         = iocWrite | 24<<16 | 'p'<<8 | 203
+	ioctlPreemptAbort    = iocWrite | 24<<16 | 'p'<<8 | 204
+	ioctlReadKeys        = iocWrite | iocRead | 16<<16 | 'p'<<8 | 206
+	ioctlReadReservation = iocRead | 16<<16 | 'p'<<8 | 207
+
+	prIgnoreKey       = 1
+	prWriteExclAllReg = 5
+
+	// What the calls return, above 0, by linux/pr.h; kernels before 6.4 return the SCSI result or NVMe status.
+	prIOError  = 0x2
+	prConflict = 0x18
+)
+
+// kernel is the transport of Linux's own calls, which reach SCSI and NVMe disks and every path of a multipath device.
+type kernel struct {
+	fd        int
+	namespace uint32 // of an NVMe device, 0: another
+}
+
+var (
+	_ transport = kernel{}
+	_ reader    = kernel{}
+)
+
+// String implements transport.
+func (k kernel) String() string { return "IOC_PR" }
+
+func (k kernel) register(old, key uint64, ignore bool) error {
+	if key == 0 && k.namespace != 0 {
+		// Linux would replace the key by 0.
+		return nvme(k).unregister(old)
+	}
+	arg := &prRegistration{oldKey: old, newKey: key}
+	if ignore {
+		arg.flags = prIgnoreKey
+	}
+	n, err := ioctl(k.fd, ioctlRegister, unsafe.Pointer(arg))
+	return k.outcome("IOC_PR_REGISTER", n, err)
+}
+
+func (k kernel) reserve(key uint64) error {
+	arg := &prReservation{key: key, kind: prWriteExclAllReg}
+	n, err := ioctl(k.fd, ioctlReserve, unsafe.Pointer(arg))
+	return k.outcome("IOC_PR_RESERVE", n, err)
+}
+
+func (k kernel) preempt(own, target uint64, abort bool) error {
+	arg := &prPreempt{oldKey: own, newKey: target, kind: prWriteExclAllReg}
+	if abort {
+		n, err := ioctl(k.fd, ioctlPreemptAbort, unsafe.Pointer(arg))
+		return k.outcome("IOC_PR_PREEMPT_ABORT", n, err)
+	}
+	n, err := ioctl(k.fd, ioctlPreempt, unsafe.Pointer(arg))
+	return k.outcome("IOC_PR_PREEMPT", n, err)
+}
+
+// state implements reader.
+func (k kernel) state() (State, error) {
+	var held prReadReservation
+	n, err := ioctl(k.fd, ioctlReadReservation, unsafe.Pointer(&held))
+	if err := k.outcome("IOC_PR_READ_RESERVATION", n, err); err != nil {
+		return State{}, err
+	}
+	var state State
+	if held.kind != 0 {
+		state.Held, state.Type = true, fromLinux(held.kind)
+	}
+	for room := 256; ; {
+		keys := make([]uint64, room)
+		arg := &prReadKeys{count: uint32(room), keys: uint64(uintptr(unsafe.Pointer(&keys[0])))}
+		n, err := ioctl(k.fd, ioctlReadKeys, unsafe.Pointer(arg))
+		runtime.KeepAlive(keys)
+		if err := k.outcome("IOC_PR_READ_KEYS", n, err); err != nil {
+			return State{}, err
+		}
+		if int64(arg.count) <= int64(room) {
+			state.Keys = keys[:arg.count]
+			return state, nil
+		}
+		const most = 1 << 16 // PR_KEYS_MAX
+		if arg.count > most || room == most {
+			return State{}, fmt.Errorf("IOC_PR_READ_KEYS: %d keys, want at most %d", arg.count, most)
+		}
+		room = most
+	}
+}
+
+func fromLinux(kind uint32) Type {
+	if int64(kind) < int64(len(linuxTypes)) {
+		return linuxTypes[kind]
+	}
+	return Type(0xff)
+}
+
+// outcome sorts what a call returned: an errno, or what the device said.
+func (k kernel) outcome(call string, n int, err error) error {
+	switch {
+	case err != nil:
+		return errnoError(call, err)
+	case n == 0:
+		return nil
+	case n == prConflict, k.namespace != 0 && n&nvmeStatus == nvmeConflict:
+		return fmt.Errorf("%w: %s", errConflict, call)
+	case k.namespace != 0 && n != prIOError && (n&nvmeStatus == nvmeInvalidOpcode || n&nvmeStatus == nvmeInvalidField):
+		return fmt.Errorf("%w: %s: NVMe status %#x", errRefused, call, n)
+	case n == prIOError, n&0xff == statusCheckCondition, n >= 1<<16:
+		// A unit attention and whatever else it may be; or no path to the device for now.
+		return fmt.Errorf("%w: %s: device status %#x", errAgain, call, n)
+	}
+	return fmt.Errorf("%s: device status %#x", call, n)
+}
+
+// NVMe's own commands, for what the kernel has no call for.
+type nvmeCommand struct { // struct nvme_passthru_cmd
+	opcode, flags uint8
+	_             uint16
+	namespace     uint32
+	cdw2, cdw3    uint32
+	metadata      uint64
+	data          uint64 // address
+	metadataLen   uint32
+	dataLen       uint32
+	cdw10, cdw11  uint32
+	cdw12, cdw13  uint32
+	cdw14, cdw15  uint32
+	timeout       uint32 // milliseconds
+	result        uint32
+}
+
+var _ [72]byte = [unsafe.Sizeof(nvmeCommand{})]byte{}
+
+const (
+	ioctlNVMeID      = 'N'<<8 | 0x40
+	ioctlNVMeCommand = iocWrite | iocRead | 72<<16 | 'N'<<8 | 0x43
+
+	nvmeRegister = 0x0d
+	nvmeReport   = 0x0e
+
+	nvmeStatus         = 0x7ff
+	nvmeInvalidOpcode  = 0x01
+	nvmeInvalidField   = 0x02
+	nvmeHostIDInconsis = 0x18
+	nvmeConflict       = 0x83
+)
+
+// nvme is a reader for kernels that have no calls to read reservations.
+type nvme kernel
+
+var _ reader = nvme{}
+
+// namespaceOf returns the namespace id of an NVMe device, 0 for others.
+func namespaceOf(fd int) uint32 {
+	n, err := ioctl(fd, ioctlNVMeID, nil)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return uint32(n)
+}
+
+// unregister removes the own registration, which key must be.
+func (v nvme) unregister(key uint64) error {
+	const unregister = 1
+	data := make([]byte, 16)
+	le.PutUint64(data, key)
+	return v.command(nvmeCommand{opcode: nvmeRegister, cdw10: unregister}, data)
+}
+
+// state implements reader.
+func (v nvme) state() (State, error) {
+	if v.namespace == 0 {
+		return State{}, fmt.Errorf("%w: not an NVMe device", errRefused)
+	}
+	for room := 8 << 10; ; {
+		extended := uint32(1) // host identifiers of 16 bytes, which a device has that is not told otherwise
+		buf := make([]byte, room)
+		report := nvmeCommand{opcode: nvmeReport, cdw10: uint32(room/4 - 1), cdw11: extended}
+		err := v.command(report, buf)
+		if err == errHostID {
+			extended, report.cdw11 = 0, 0
+			err = v.command(report, buf)
+		}
+		if err != nil {
+			return State{}, err
+		}
+		state, all := parseReport(buf, extended == 1)
+		if all {
+			return state, nil
+		}
+		const most = 1 << 20
+		if room == most {
+			return State{}, fmt.Errorf("NVMe reservation report of more than %d bytes", most)
+		}
+		room = most
+	}
+}
+
+var errHostID = fmt.Errorf("%w: NVMe host identifier inconsistent format", errRefused)
+
+func (v nvme) command(c nvmeCommand, data []byte) error {
+	c.namespace, c.timeout = v.namespace, sgTimeout
+	c.data, c.dataLen = uint64(uintptr(unsafe.Pointer(&data[0]))), uint32(len(data))
+	n, err := ioctl(v.fd, ioctlNVMeCommand, unsafe.Pointer(&c))
+	runtime.KeepAlive(data)
+	if err != nil {
+		return errnoError("NVME_IOCTL_IO_CMD", err)
+	}
+	switch n & nvmeStatus {
+	case 0:
+		return nil
+	case nvmeConflict:
+		return errConflict
+	case nvmeHostIDInconsis:
+		return errHostID
+	case nvmeInvalidOpcode, nvmeInvalidField:
+		return fmt.Errorf("%w: NVMe status %#x", errRefused, n)
+	}
+	return fmt.Errorf("NVMe status %#x", n)
+}
+
+// parseReport reads a Reservation Status data structure (little-endian): the type at byte 4, the number of
+// registered controllers at 5..6; then, from byte 24, or 64 if extended, 24 or 64 bytes each, with its key at 16, or
+// 8 if extended. all is false if the buffer was too small.
+func parseReport(buf []byte, extended bool) (state State, all bool) {
+	head, size, key := 24, 24, 16
+	if extended {
+		head, size, key = 64, 64, 8
+	}
+	if buf[4] != 0 {
+		state.Held, state.Type = true, fromLinux(uint32(buf[4]))
+	}
+	for i := range int(le.Uint16(buf[5:])) {
+		at := head + i*size
+		if at+size > len(buf) {
+			return state, false
+		}
+		state.Keys = append(state.Keys, le.Uint64(buf[at+key:]))
+	}
+	return state, true
+}

@@ -1,0 +1,59 @@
+package fence
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// openDevice is the opener of real devices.
+func openDevice(path string) (*handle, error) {
+	var st unix.Stat_t
+	// Looked at before it is opened: opening a FIFO blocks, opening a watchdog arms it.
+	if err := unix.Stat(path, &st); err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return nil, unsupported(errors.New("it is no block device"))
+	}
+	sys := fmt.Sprintf("/sys/dev/block/%d:%d/", unix.Major(st.Rdev), unix.Minor(st.Rdev))
+	if exists(sys + "partition") {
+		return nil, unsupported(errors.New("it is a partition, and a reservation covers the whole disk"))
+	}
+	// For writing, though nothing is written: the kernel lets who may write reserve.
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	k := kernel{fd: fd, namespace: namespaceOf(fd)}
+	sg := scsi{dev: sgDevice{fd}}
+	h := &handle{
+		transports: []transport{k},
+		readers:    []reader{k, nvme(k), sg},
+		close:      func() { _ = unix.Close(fd) }, // nothing was written
+	}
+	// By SG_IO a multipath device sends a command on one of its paths, and a key is to be registered on all.
+	if k.namespace == 0 && !multipath(sys) {
+		h.transports = append(h.transports, sg)
+	}
+	return h, nil
+}
+
+// multipath tells whether the device whose sysfs directory is dir has more than one below it, or one that has.
+func multipath(dir string) bool {
+	below, err := os.ReadDir(dir + "slaves")
+	switch {
+	case err != nil || len(below) == 0:
+		return false
+	case len(below) > 1:
+		return true
+	}
+	return multipath(dir + "slaves/" + below[0].Name() + "/")
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -1,0 +1,163 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+)
+
+// prAgent fences by persistent reservations: every host registers a key of its own on every device, all of them hold
+// one reservation (Write Exclusive - All Registrants), and whose key is removed writes no more.
+type prAgent struct {
+	key     uint64
+	resumed bool
+	drain   time.Duration
+	devices []*device
+}
+
+func newPR(cfg Config, open opener) (*prAgent, error) {
+	switch {
+	case cfg.Key == 0:
+		return nil, fmt.Errorf("%w: agent pr without a key", ErrConfig)
+	case len(cfg.Devices) == 0:
+		return nil, fmt.Errorf("%w: agent pr without a device", ErrConfig)
+	case cfg.Drain < 0:
+		return nil, fmt.Errorf("%w: drain %s, want none below 0", ErrConfig, cfg.Drain)
+	case cfg.Drain == 0:
+		cfg.Drain = DefaultDrain
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	a := &prAgent{key: cfg.Key, resumed: cfg.Resumed, drain: cfg.Drain}
+	seen := map[string]bool{}
+	for _, path := range cfg.Devices {
+		if path == "" {
+			return nil, fmt.Errorf("%w: device with an empty path", ErrConfig)
+		}
+		if !seen[path] {
+			seen[path] = true
+			a.devices = append(a.devices, newDevice(path, open, cfg.Log))
+		}
+	}
+	return a, nil
+}
+
+// Register implements Agent.
+func (a *prAgent) Register(ctx context.Context) error {
+	return a.each(ctx, "register with", func(ctx context.Context, s *session) error {
+		return s.register(ctx, a.key, a.resumed)
+	})
+}
+
+// Fence implements Agent.
+func (a *prAgent) Fence(ctx context.Context, t Target) error {
+	switch t.Key {
+	case 0:
+		// Under an all-registrants reservation key 0 would mean: every other host.
+		return fmt.Errorf("%w: %s has no persistent reservation key in its record: it joined without the pr agent", ErrTarget, t)
+	case a.key:
+		return fmt.Errorf("%w: %s has the key of this host", ErrTarget, t)
+	}
+	err := a.each(ctx, "fence on", func(ctx context.Context, s *session) error {
+		return s.fence(ctx, a.key, t.Key, a.drain)
+	})
+	if err != nil {
+		return fmt.Errorf("fence %s: %w", t, err)
+	}
+	return nil
+}
+
+// Unregister implements Agent.
+func (a *prAgent) Unregister(ctx context.Context) error {
+	return a.each(ctx, "unregister from", func(ctx context.Context, s *session) error {
+		return s.unregister(ctx, a.key)
+	})
+}
+
+// String implements Agent.
+func (a *prAgent) String() string {
+	paths := make([]string, len(a.devices))
+	for i, d := range a.devices {
+		paths[i] = d.path
+	}
+	return "pr on " + strings.Join(paths, ", ")
+}
+
+// each does f on all devices at the same time; all must do. The errors of all that did not are returned.
+func (a *prAgent) each(ctx context.Context, what string, f func(context.Context, *session) error) error {
+	results := make(chan error, len(a.devices))
+	for _, d := range a.devices {
+		go func() {
+			if err := d.do(ctx, f); err != nil {
+				results <- fmt.Errorf("%s %s: %w", what, d.path, err)
+				return
+			}
+			results <- nil
+		}()
+	}
+	var errs []error
+	for range a.devices {
+		if err := <-results; err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return join(errs)
+}
+
+// State is what a device tells of its persistent reservation.
+type State struct {
+	Keys []uint64 // registered, once per path
+	Held bool     // a reservation is held
+	Type Type     // of that reservation
+}
+
+func (s State) registered(key uint64) bool { return slices.Contains(s.Keys, key) }
+
+// ours tells whether the reservation is in force by which unregistered hosts cannot write.
+func (s State) ours() bool { return s.Held && s.Type == WriteExclusiveAllRegistrants }
+
+// Type is the type of a reservation, numbered as in SCSI.
+type Type uint8
+
+// WriteExclusiveAllRegistrants lets every registered host write, and hold the reservation, and nobody else.
+const WriteExclusiveAllRegistrants Type = 7
+
+var typeNames = map[Type]string{
+	1: "Write Exclusive", 3: "Exclusive Access",
+	5: "Write Exclusive - Registrants Only", 6: "Exclusive Access - Registrants Only",
+	7: "Write Exclusive - All Registrants", 8: "Exclusive Access - All Registrants",
+}
+
+// linuxTypes are the types as linux/pr.h and NVMe number them, by their number there.
+var linuxTypes = []Type{0, 1, 3, 5, 6, 7, 8}
+
+func (t Type) String() string {
+	if name, ok := typeNames[t]; ok {
+		return fmt.Sprintf("%s (type %d)", name, uint8(t))
+	}
+	return fmt.Sprintf("type %d", uint8(t))
+}
+
+// ReadState reads who is registered on the device at path and how it is reserved. It changes nothing.
+// It returns ErrUnsupported, or wraps an errno or what the device said.
+func ReadState(ctx context.Context, path string) (State, error) {
+	d := newDevice(path, openDevice, slog.New(slog.DiscardHandler))
+	answer := make(chan State, 1) // a device that hung may answer after ctx's end
+	err := d.do(ctx, func(ctx context.Context, s *session) error {
+		state, known, err := s.look(ctx)
+		if err == nil && !known {
+			return unsupported(errors.New("who is registered cannot be read"))
+		}
+		answer <- state
+		return err
+	})
+	if err != nil {
+		return State{}, fmt.Errorf("read reservation of %s: %w", path, err)
+	}
+	return <-answer, nil
+}

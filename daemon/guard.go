@@ -1,0 +1,123 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+)
+
+// guard stops commands whose lock is about to be lost, as far as nobody else
+// does: SIGTERM a grace before the end of the lease to those whose wrapper is
+// gone, SIGKILL at its end to all that are left. It waits for no IO on the
+// device. It ends with the daemon: until then there may be somebody to stop.
+func (d *Daemon) guard() {
+	alarm, err := boottime.NewAlarm()
+	if err != nil {
+		d.log.Error("no timer: commands of lost locks are stopped by their wrappers alone", "err", err)
+		return
+	}
+	rings := make(chan struct{}, 1)
+	go func() {
+		for alarm.Wait() == nil {
+			select {
+			case rings <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	defer alarm.Close()
+	var warned time.Duration // the deadline of which orphans were warned
+	pause := killPause
+	for {
+		m := d.mem.moments()
+		next := m.warn
+		switch now := boottime.Now(); {
+		case m.deadline == 0: // never was live
+			next = now + time.Hour
+		case now >= m.deadline:
+			if d.stopCommands("their lease is over", anySession, syscall.SIGKILL) {
+				pause = min(2*pause, time.Second)
+			} else {
+				pause = killPause
+			}
+			next = now + pause
+		case m.lost || now >= m.warn:
+			if warned != m.deadline {
+				warned = m.deadline
+				d.stopCommands("their lease is about to end", (*session).isOrphan, syscall.SIGTERM, syscall.SIGCONT)
+			}
+			next = m.deadline
+		}
+		_ = alarm.Set(next) // fails only once closed
+		select {
+		case <-rings:
+		case <-m.changed:
+		case <-d.ended:
+			return
+		}
+	}
+}
+
+// killPause is the first pause between two looks for who is left.
+const killPause = 20 * time.Millisecond
+
+func anySession(*session) bool { return true }
+
+// isOrphan tells whether the client is gone and the command lives.
+func (s *session) isOrphan() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.orphan || s.limbo
+}
+
+// stopCommands signals the commands of holds, and tells whether there were any.
+func (d *Daemon) stopCommands(why string, whose func(*session) bool, signals ...syscall.Signal) (any bool) {
+	held, _ := d.sessions.holding()
+	for _, s := range held {
+		if !whose(s) || !s.witnessed() {
+			continue
+		}
+		any = true
+		holders, err := holdersOf(s.fifo.path)
+		if err == nil {
+			err = stopHolders(holders, signals...)
+		}
+		if d.warn.allow() {
+			d.log.Warn("stopping commands", "reason", why, "lock", s.req.Name, "signal", signals[0].String(), "processes", len(holders), "err", err)
+		}
+	}
+	return any
+}
+
+// stopCommand kills what a session has left running, and returns when it is gone.
+func (s *session) stopCommand(ctx context.Context) error {
+	if s.fifo == nil {
+		return nil
+	}
+	defer func() { _ = s.fifo.close() }()
+	s.fifo.watch()
+	for pause := killPause; ; pause = min(2*pause, time.Second) {
+		if s.witnessed() {
+			holders, err := holdersOf(s.fifo.path)
+			if err == nil {
+				err = stopHolders(holders, syscall.SIGKILL)
+			}
+			if err != nil {
+				s.all.d.log.Warn("stopping a command failed, retrying", "lock", s.req.Name, "pid", s.req.PID, "err", err)
+			}
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-s.fifo.gone():
+			t.Stop()
+			return nil
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return fmt.Errorf("stop the command under %q: %w", s.req.Name, context.Cause(ctx))
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// healths are what a report says of every host, by id.
+func healths(r *Report) map[int]Health {
+	all := map[int]Health{}
+	for _, h := range r.Hosts {
+		all[h.ID] = h.Health
+	}
+	return all
+}
+
+func TestHealthOnTheDevice(t *testing.T) {
+	disk, sb := inspected(t)
+	putHost(t, disk.Open(), sb, layout.HostRecord{ID: 6, Incarnation: 6, State: layout.StateLive, Highest: 6,
+		Verdicts: []layout.Verdict{{Host: 3, Incarnation: 1<<60 + 3, Kind: layout.VerdictForgotten}, {Host: 1, Incarnation: 77},
+			{Host: 5, Incarnation: 1<<60 + 5}, {Host: 4, Incarnation: 1<<60 + 4, Kind: layout.VerdictWish}}})
+	s, err := Inspect(disk.OpenReadOnly())
+	require.NoError(t, err)
+	r := s.Report()
+	require.Equal(t, map[int]Health{1: HealthLive, 2: HealthLive, 3: HealthDead, 4: HealthDead, 5: HealthLeft, 6: HealthLive}, healths(r))
+	for _, h := range r.Hosts {
+		require.Equal(t, h.ID == 2, h.AskedToLeave, h.ID)
+		require.Equal(t, h.ID == 3, h.Forgotten, h.ID)
+		require.Nil(t, h.SilentMS)
+		require.Nil(t, h.DeadInMS)
+	}
+}
+
+// watchedBy is what a daemon knows of the hosts of a lockspace, 100 s after its first read of them: each was seen to
+// renew so long before.
+func watchedBy(ages ...time.Duration) *knowledge {
+	k := &knowledge{now: 100 * time.Second, times: lease.Times{Lease: 30 * time.Second}}
+	for i, age := range ages {
+		k.hosts = append(k.hosts, lease.Host{
+			Readable: true, Incarnation: 1<<60 + uint64(i+1), State: layout.StateLive, Sequence: 1 << 59,
+			Since: k.now - age, Read: k.now - time.Second,
+		})
+	}
+	k.hosts[2].State = layout.StateJoining
+	k.hosts[4].State, k.hosts[4].Gone = layout.StateLeft, true
+	return k
+}
+
+func TestHealthAsWatched(t *testing.T) {
+	const s = time.Second
+	report := func(k *knowledge, policy layout.Policy) *Report {
+		disk, _ := inspected(t)
+		snapshot, err := Inspect(disk.OpenReadOnly())
+		require.NoError(t, err)
+		snapshot.Superblock.Policy = policy
+		return snapshot.report(k)
+	}
+
+	k := watchedBy(2*s, 21*s, 50*s, 50*s, 50*s, 0)
+	r := report(k, layout.PolicyLease)
+	require.Equal(t, map[int]Health{1: HealthLive, 2: HealthSilent, 3: HealthJoining, 4: HealthDead, 5: HealthLeft}, healths(r))
+	require.Equal(t, int64(2000), *r.Hosts[0].SilentMS)
+	require.Nil(t, r.Hosts[0].DeadInMS)
+	require.Equal(t, int64(21_000), *r.Hosts[1].SilentMS)
+	require.Equal(t, int64(15_000), *r.Hosts[1].DeadInMS)
+	require.True(t, r.Hosts[1].AskedToLeave)
+	require.Nil(t, r.Hosts[3].SilentMS)
+
+	k.hosts[1].Watchdog = 10 * s
+	require.Equal(t, int64(25_000), *report(k, layout.PolicyFence).Hosts[1].DeadInMS)
+	r = report(k, layout.PolicyManual)
+	require.Equal(t, HealthSilent, r.Hosts[1].Health)
+	require.Nil(t, r.Hosts[1].DeadInMS)
+	k.now += 60 * s
+	require.Zero(t, *report(k, layout.PolicyLease).Hosts[1].DeadInMS)
+
+	k = watchedBy(2*s, 21*s, 0, 0, 0, 0)
+	k.hosts[1].Sequence-- // the report's own read has seen a renewal
+	r = report(k, layout.PolicyLease)
+	require.Equal(t, HealthLive, r.Hosts[1].Health)
+	require.Zero(t, *r.Hosts[1].SilentMS)
+	k.hosts[1].Incarnation-- // and a new incarnation
+	require.Nil(t, report(k, layout.PolicyLease).Hosts[1].SilentMS)
+}
+
+// TestHealthByAVerdictOfLongAgo: who published it may have given its room to another, or be gone.
+func TestHealthByAVerdictOfLongAgo(t *testing.T) {
+	disk, _ := inspected(t)
+	snapshot, err := Inspect(disk.OpenReadOnly())
+	require.NoError(t, err)
+	k := watchedBy(0, 0, 0, 0, 0, 0)
+	k.hosts[0].Gone, k.hosts[0].Forgotten = true, true
+	r := snapshot.report(k)
+	require.Equal(t, HealthDead, r.Hosts[0].Health)
+	require.True(t, r.Hosts[0].Forgotten)
+	require.Empty(t, r.Locks[1].Holders, "its locks are free")
+}
+
+func TestHealthOfAnUnreadableRecord(t *testing.T) {
+	disk, sb := inspected(t)
+	damage(t, disk.Open(), sb.Geometry.Host(2))
+	snapshot, err := Inspect(disk.OpenReadOnly())
+	require.NoError(t, err)
+	k := watchedBy(0, 50*time.Second, 0, 0, 0, 0)
+	k.hosts[1].Readable, k.hosts[1].Name, k.hosts[1].Read = false, "db2", k.hosts[1].Since
+	r := snapshot.report(k)
+	require.Len(t, r.Hosts, 5)
+	h := r.Hosts[1]
+	require.Equal(t, 2, h.ID)
+	require.Equal(t, "db2", h.Name)
+	require.True(t, h.Unreadable)
+	require.Equal(t, HealthSilent, h.Health)
+	require.Nil(t, h.DeadInMS, "it is not judged by time")
+	require.Equal(t, "db2", r.Locks[1].Queue[1].HostName)
+
+	k.hosts[1].Gone = true // evicted
+	r = snapshot.report(k)
+	require.Equal(t, HealthDead, r.Hosts[1].Health)
+	require.Len(t, r.Locks[1].Queue, 1, "its slot is void")
+}

@@ -1,0 +1,275 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// A journal is cells of cellSize bytes. Cell 0 is the term, every other one a
+// session or free. A cell is
+//
+//	bytes    what
+//	0-3      CRC32C of bytes 4-2047, little-endian
+//	4-2047   one JSON object as encoding/json writes it, then zeroes
+//
+// and a free cell is all zeroes. Cells do not cross pages, so each is written
+// at once or not at all for whoever reads after the writer was killed.
+const (
+	cellSize      = 2048
+	cellText      = 4 // where the object begins
+	journalCells  = 65536
+	journalFormat = 1
+)
+
+const _ = uint(0 - 4096%cellSize) // cells do not cross pages
+
+var cellCRC = crc32.MakeTable(crc32.Castagnoli)
+
+// termRecord says under which incarnation a bakeryd goes on, and since when
+// its lease runs. New members must be omitted where they are zero: else the
+// successor takes what its older version wrote for damaged.
+type termRecord struct {
+	UUID        layout.UUID   `json:"uuid"`
+	Boot        bootText      `json:"boot"`
+	HostID      int           `json:"host_id"`
+	Incarnation uint64        `json:"incarnation"`
+	T0          time.Duration `json:"t0_ns"` // on CLOCK_BOOTTIME
+	Ready       bool          `json:"ready,omitzero"`
+	PRKey       uint64        `json:"pr_key,omitzero"`
+}
+
+// bootText is a boot id; its text is 32 hexadecimal digits.
+type bootText [16]byte
+
+func (b bootText) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, b[:]), nil }
+
+func (b *bootText) UnmarshalText(text []byte) error { return unhex(b[:], text) }
+
+// sessionState is where a session stands.
+type sessionState string
+
+const (
+	sessionWaiting  sessionState = "waiting"
+	sessionGranted  sessionState = "granted"
+	sessionReleased sessionState = "released"
+)
+
+// sessionRecord is what a client asked for and what it was given. The rule
+// for new members is termRecord's.
+type sessionRecord struct {
+	ID          string        `json:"id"` // 32 lower-case hexadecimal digits
+	Nth         uint64        `json:"nth"`
+	State       sessionState  `json:"state"`
+	Name        string        `json:"name"`
+	Lock        int           `json:"lock,omitzero"` // with Creation: only once it is known
+	Creation    uint64        `json:"creation,omitzero"`
+	Mode        layout.Mode   `json:"mode"`
+	Permits     int           `json:"permits,omitzero"`
+	PID         int           `json:"pid,omitzero"`
+	Command     string        `json:"command,omitzero"`
+	Peer        int           `json:"peer,omitzero"` // pid of the client
+	PeerStarted uint64        `json:"peer_started,omitzero"`
+	Token       layout.Ticket `json:"token,omitzero"` // of a grant
+	Since       time.Time     `json:"since,omitzero"`
+	Deadline    time.Duration `json:"deadline_ns,omitzero"` // until when it waits, on CLOCK_BOOTTIME; 0: for ever
+	Witness     bool          `json:"witness,omitzero"`
+	Try         bool          `json:"try,omitzero"`
+}
+
+func (r *termRecord) check() error {
+	switch {
+	case r.UUID.IsZero():
+		return errors.New("no uuid")
+	case r.Boot == bootText{}:
+		return errors.New("no boot id")
+	case r.HostID < 1 || r.HostID > layout.MaxHosts:
+		return fmt.Errorf("host id %d, want 1 to %d", r.HostID, layout.MaxHosts)
+	case r.Incarnation == 0:
+		return errors.New("incarnation 0")
+	case r.T0 < 0:
+		return fmt.Errorf("lease since %v, want 0 or more", r.T0)
+	}
+	return nil
+}
+
+// check accepts what the journal of a host may hold.
+func (r *sessionRecord) check(host int) error {
+	if err := checkSessionID(r.ID); err != nil {
+		return err
+	}
+	if err := layout.ValidateLockName(r.Name); err != nil {
+		return err
+	}
+	switch {
+	case r.State != sessionWaiting && r.State != sessionGranted && r.State != sessionReleased:
+		return fmt.Errorf("state %q", r.State)
+	case r.Lock < 0 || r.Lock > layout.MaxLocks:
+		return fmt.Errorf("lock %d, want 0 to %d", r.Lock, layout.MaxLocks)
+	case r.Mode > layout.Shared:
+		return fmt.Errorf("%v", r.Mode)
+	case r.Permits < 0 || r.Permits > layout.MaxHosts:
+		return fmt.Errorf("permits %d, want 0 to %d", r.Permits, layout.MaxHosts)
+	case r.PID < 0 || r.PID > math.MaxInt32:
+		return fmt.Errorf("pid %d, want 0 to %d", r.PID, math.MaxInt32)
+	case r.Peer < 0 || r.Peer > math.MaxInt32:
+		return fmt.Errorf("peer %d, want 0 to %d", r.Peer, math.MaxInt32)
+	case r.Command != layout.TruncateCommand(r.Command):
+		return fmt.Errorf("command %q, want at most %d bytes without control characters", r.Command, layout.MaxCommand)
+	case r.Deadline < 0:
+		return fmt.Errorf("deadline %v, want 0 or more", r.Deadline)
+	case r.State == sessionGranted && (r.Lock == 0 || r.Token == 0):
+		return fmt.Errorf("granted lock %d with token %v", r.Lock, r.Token)
+	case r.State == sessionWaiting && r.Token != 0:
+		return fmt.Errorf("waiting with token %v", r.Token)
+	case r.Token != 0 && r.Token.Host() != host:
+		return fmt.Errorf("token %v of host %d, want %d", r.Token, r.Token.Host(), host)
+	}
+	return nil
+}
+
+// checkSessionID accepts what can also be part of a file's name.
+func checkSessionID(id string) error {
+	var b [16]byte
+	if err := unhex(b[:], []byte(id)); err != nil {
+		return fmt.Errorf("session %.40q: %w", id, err)
+	}
+	return nil
+}
+
+// unhex takes lower-case digits only: a text has one form.
+func unhex(into, text []byte) error {
+	if len(text) != hex.EncodedLen(len(into)) || bytes.ContainsAny(text, "ABCDEF") {
+		return fmt.Errorf("want %d lower-case hexadecimal digits", hex.EncodedLen(len(into)))
+	}
+	_, err := hex.Decode(into, text)
+	return err
+}
+
+// termCell is what stands in cell 0.
+type termCell struct {
+	Format int `json:"format"`
+	termRecord
+}
+
+// encodeCell writes a record into a cell.
+func encodeCell(cell []byte, record any) error {
+	text, err := json.Marshal(record)
+	if err != nil {
+		return err
+	}
+	if len(text) > cellSize-cellText {
+		return fmt.Errorf("record of %d bytes, want at most %d", len(text), cellSize-cellText)
+	}
+	clear(cell[cellText+copy(cell[cellText:], text):])
+	binary.LittleEndian.PutUint32(cell, crc32.Checksum(cell[cellText:], cellCRC))
+	return nil
+}
+
+// decodeCell reads a record. It accepts only what encodeCell makes of it:
+// members that nobody knows, given twice or spelled otherwise are damage.
+func decodeCell(cell []byte, record any) error {
+	if sum := binary.LittleEndian.Uint32(cell); sum != crc32.Checksum(cell[cellText:], cellCRC) {
+		return errors.New("checksum does not match")
+	}
+	text := bytes.TrimRight(cell[cellText:], "\x00")
+	if err := json.Unmarshal(text, record); err != nil {
+		return err
+	}
+	var again [cellSize]byte
+	if err := encodeCell(again[:], record); err != nil {
+		return err
+	}
+	if !bytes.Equal(again[:], cell) {
+		return errors.New("object is not as bakeryd writes it")
+	}
+	return nil
+}
+
+func isFree(cell []byte) bool {
+	return len(bytes.TrimLeft(cell, "\x00")) == 0
+}
+
+// journalContent is a journal as it was read.
+type journalContent struct {
+	term     termRecord
+	sessions []sessionRecord
+	cells    map[string]int
+	free     []int
+	end      int
+}
+
+// decodeJournal reads a whole journal, of which it believes nothing.
+func decodeJournal(r io.Reader, size int64, want journalOf, now time.Duration) (*journalContent, error) {
+	if size < cellSize || size%cellSize != 0 || size > journalCells*cellSize {
+		return nil, fmt.Errorf("%v, want 1 to %d cells of %d bytes", Bytes(size), journalCells, cellSize)
+	}
+	c := &journalContent{cells: make(map[string]int), end: int(size / cellSize)}
+	cell := make([]byte, cellSize)
+	for i := range c.end {
+		if _, err := io.ReadFull(r, cell); err != nil {
+			return nil, fmt.Errorf("cell %d: %w", i, err)
+		}
+		if err := c.add(i, cell, want, now); err != nil {
+			return nil, fmt.Errorf("cell %d: %w", i, err)
+		}
+	}
+	return c, nil
+}
+
+func (c *journalContent) add(i int, cell []byte, want journalOf, now time.Duration) error {
+	if i == 0 {
+		var tc termCell
+		if err := decodeCell(cell, &tc); err != nil {
+			return err
+		}
+		c.term = tc.termRecord
+		return tc.checkAgainst(want, now)
+	}
+	if isFree(cell) {
+		c.free = append(c.free, i)
+		return nil
+	}
+	var s sessionRecord
+	if err := decodeCell(cell, &s); err != nil {
+		return err
+	}
+	if err := s.check(want.host); err != nil {
+		return err
+	}
+	if first, ok := c.cells[s.ID]; ok {
+		return fmt.Errorf("session %s is in cell %d as well", s.ID, first)
+	}
+	c.cells[s.ID] = i
+	c.sessions = append(c.sessions, s)
+	return nil
+}
+
+func (tc *termCell) checkAgainst(want journalOf, now time.Duration) error {
+	if tc.Format != journalFormat {
+		return fmt.Errorf("format %d, want %d", tc.Format, journalFormat)
+	}
+	if err := tc.check(); err != nil {
+		return err
+	}
+	switch {
+	case tc.UUID != want.uuid:
+		return fmt.Errorf("of lockspace %s, want %s", tc.UUID, want.uuid)
+	case tc.HostID != want.host:
+		return fmt.Errorf("of host id %d, want %d", tc.HostID, want.host)
+	case tc.Boot != want.boot:
+		return fmt.Errorf("of boot %x, want %x", tc.Boot, want.boot)
+	case tc.T0 > now:
+		return fmt.Errorf("lease since %v after boot, and now it is %v", tc.T0, now)
+	}
+	return nil
+}

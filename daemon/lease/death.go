@@ -1,0 +1,115 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// never is later than any time.
+const never = time.Duration(1 << 62)
+
+// word is what is to be published of an incarnation after a fresh read: because it is fenced, or an operator said so.
+type word struct {
+	layout.Verdict
+	since    time.Duration // the read must have been asked for then or later
+	operator bool
+}
+
+// suspect says whether time may prove an incarnation dead. One that is joining it may not: its claim may take any
+// time, and it goes live at its end (JOINERS).
+func (m *Machine) suspect(id int) bool {
+	h := &m.hosts[id-1]
+	return id != m.id && (h.State == layout.StateLive || h.State == layout.StateJoining && m.mutation == judgeJoining) &&
+		!h.Gone && !m.sentenced(id, h.Incarnation)
+}
+
+// due returns when the table must be read for a verdict or a turn of fencing.
+func (m *Machine) due() time.Duration {
+	if m.unpublished {
+		return 0
+	}
+	next := never
+	if len(m.words) > 0 {
+		next = m.roomAt()
+	}
+	if m.cfg.Policy == layout.PolicyManual {
+		return next
+	}
+	for i := range m.hosts {
+		switch {
+		case !m.suspect(i + 1), !m.hosts[i].Readable: // then the next renewal's read will do
+		case m.cfg.Policy == layout.PolicyFence:
+			next = min(next, m.turnAt(&m.hosts[i]))
+		default:
+			next = min(next, max(m.hosts[i].DeadAt(m.t), m.roomAt()))
+		}
+	}
+	return next
+}
+
+// judge decides, by a read of the table that shows that this host is undisputed, what to publish of others.
+//
+// A record that was first seen at Since, and was the same in a read asked for at Read, was not renewed between them.
+// Whatever write its host has had acknowledged was submitted before Since, so its lease ended before Since + L, or it
+// was acknowledged too late to count (FINAL).
+//
+//	host j                  this host                   record of j
+//	renews: submits at t0
+//	  lands                                             x.7
+//	                        reads: Since                x.7
+//	(t0 + L: lease over)
+//	                        asks at Read >= Since +
+//	                        L + margin + watchdog       x.7
+//	                        writes the verdict, reads
+//	                        j's slots as void
+//	(a renewal lands)                                   x.8: revives nothing
+func (m *Machine) judge() {
+	m.drop()
+	m.speak()
+	for i := range m.hosts {
+		h := &m.hosts[i]
+		if !m.suspect(i+1) || h.Read < h.DeadAt(m.t) && !(m.mutation == judgeEarly && h.Read-h.Since >= m.t.Lease/2) {
+			continue
+		}
+		switch m.cfg.Policy {
+		case layout.PolicyLease:
+			m.publish(layout.Verdict{Host: i + 1, Incarnation: h.Incarnation})
+		case layout.PolicyFence:
+			m.turn(i + 1)
+		}
+	}
+}
+
+// speak publishes the words that still apply.
+func (m *Machine) speak() {
+	var rest []word
+	for _, w := range m.words {
+		h := m.hosts[w.Host-1]
+		over := h.Incarnation != w.Incarnation || h.State == layout.StateLeft ||
+			h.Gone && (h.Forgotten || w.Kind != layout.VerdictForgotten)
+		if over {
+			continue
+		}
+		v := w.Verdict
+		if w.operator && !h.Gone && m.readAt-h.Since <= m.t.Alive() {
+			v.Kind = layout.VerdictWish
+		}
+		if m.readAt < w.since || !m.publish(v) {
+			rest = append(rest, w)
+		}
+	}
+	m.words = rest
+}
+
+// say has a word spoken after a fresh read.
+func (m *Machine) say(v layout.Verdict, operator bool) {
+	w := word{v, m.now, operator}
+	for i := range m.words {
+		if m.words[i].Verdict == v {
+			m.words[i] = w
+			return
+		}
+	}
+	m.words = append(m.words, w)
+}

@@ -1,0 +1,85 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Why [Machine.Evict] does nothing; compare with errors.Is.
+var (
+	// ErrNoHost is returned when no host has the id.
+	ErrNoHost = errors.New("no host has this id: choose one of those that have joined")
+	// ErrChanged is returned when the id shows another incarnation than the one that was judged.
+	ErrChanged = errors.New("the host has started anew since: look at it again")
+	// ErrHasLeft is returned when the host has left.
+	ErrHasLeft = errors.New("the host has left: nothing needs to be done, its locks are free")
+	// ErrSelf is returned when a host is to forget itself.
+	ErrSelf = errors.New("a host cannot forget itself: stop it, or ask another host to")
+	// ErrJoining is returned when the host has not finished joining.
+	ErrJoining = errors.New("the host is joining: it holds nothing; let it finish, or start it again on its machine")
+	// ErrDead is returned when the host is known to be dead, and forgotten if that was asked for.
+	ErrDead = errors.New("the host is declared dead already: nothing needs to be done, its locks are free")
+	// ErrNotLive is returned when this host is not live.
+	ErrNotLive = errors.New("this host is not live: ask another one, or wait until it has joined")
+	// ErrNoRoom is returned when the own record has no room for another verdict.
+	ErrNoRoom = errors.New("this host publishes as many verdicts as it has room for: ask another host")
+)
+
+// Evict is an operator's word on a host, of which this incarnation was shown. One that is silent is declared dead,
+// whatever the policy, and with forget its id may be given to another machine; see [Declared]. One that still renews
+// is asked to leave; see [Wished]. Either is published after a fresh read, which decides.
+//
+// A host that is joining is refused: no time proves that its claim will not go live after all (JOINERS), and
+// it holds nothing.
+func (m *Machine) Evict(now time.Duration, host int, incarnation uint64, forget bool) ([]Action, error) {
+	m.begin(now)
+	if err := m.evict(host, incarnation, forget); err != nil {
+		err = fmt.Errorf("evict host %d: %w", host, err)
+		return m.end(), err
+	}
+	return m.end(), nil
+}
+
+func (m *Machine) evict(host int, incarnation uint64, forget bool) error {
+	if m.phase != live {
+		return ErrNotLive
+	}
+	if host < 1 || host > len(m.hosts) || m.hosts[host-1].Incarnation == 0 {
+		return ErrNoHost
+	}
+	h := m.hosts[host-1]
+	switch {
+	case h.Incarnation != incarnation:
+		return ErrChanged
+	case h.State == layout.StateLeft:
+		return ErrHasLeft
+	case host == m.id && forget:
+		return ErrSelf
+	case host == m.id:
+		m.askSelf()
+		return nil
+	case h.State == layout.StateJoining:
+		return ErrJoining
+	case h.Gone && (h.Forgotten || !forget):
+		return ErrDead
+	case !m.sentenced(host, incarnation) && m.now < m.roomAt():
+		return ErrNoRoom
+	}
+	v := layout.Verdict{Host: host, Incarnation: incarnation}
+	if forget {
+		v.Kind = layout.VerdictForgotten
+	}
+	m.say(v, true)
+	return nil
+}
+
+// askSelf asks this host itself to leave.
+func (m *Machine) askSelf() {
+	if !m.asked {
+		m.asked = true
+		m.tell(Asked{By: m.id, Name: m.own.Name})
+	}
+}

@@ -1,0 +1,152 @@
+package lease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func fences(told []Action) (all []Fence) {
+	for _, a := range told {
+		if f, ok := a.(Fence); ok {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+func (r *rig) fenced(host int, incarnation uint64) { r.out = r.m.Fenced(r.now, host, incarnation) }
+
+// renewing lets a host of the table renew until a time, beside the machine.
+func (r *rig) renewing(id int, end time.Duration) (told []Action) {
+	for r.now < end {
+		r.table[id-1].Sequence++
+		told = append(told, r.until(min(end, r.now+times.Renew()))...)
+	}
+	return told
+}
+
+// TestFence: under the policy fence a death is declared when the host is fenced, and not before.
+func TestFence(t *testing.T) {
+	r, rec, _ := liveUnder(t, layout.PolicyFence)
+	rec.PRKey, rec.Sequence = 99, 2
+	r.look(time.Second)
+	due := r.now + times.Dead()
+	require.Empty(t, fences(r.until(due-1)))
+	told := r.until(due)
+	require.Equal(t, []Fence{{Host: 3, Incarnation: 7, Name: "other", PRKey: 99, Until: due + times.FenceWindow() - times.Alive()}}, fences(told))
+	require.Empty(t, declared(told))
+	require.Empty(t, r.until(due+time.Second), "told once a window")
+	require.Empty(t, r.table[0].Verdicts)
+
+	r.fenced(3, 7)
+	want[ReadTable](r)
+	r.read(0)
+	r.land()
+	require.False(t, r.m.Host(3).Gone)
+	r.ack(0)
+	require.Equal(t, Declared{Host: 3, Incarnation: 7, Name: "other", By: 1}, want[Declared](r))
+	r.tick()
+	require.Empty(t, fences(r.until(r.now+3*times.FenceWindow())))
+}
+
+// TestFenceTurns: those who live take turns, by id.
+func TestFenceTurns(t *testing.T) {
+	r, _, since := liveUnder(t, layout.PolicyFence)
+	r.set(2, layout.StateLive, 2, 8, 1)
+	due := since + times.Dead()
+	window := times.FenceWindow()
+	require.Empty(t, fences(r.renewing(2, due-1)))
+	require.Len(t, fences(r.renewing(2, due)), 1)
+	r.out = r.m.FenceFailed(r.now, 3, 7)
+	require.Empty(t, fences(r.renewing(2, due+2*window-1)), "the next one is host 2's")
+	require.Len(t, fences(r.renewing(2, due+2*window)), 1, "unanswered or not")
+
+	// Host 2 falls silent: no vote, no turn, and in the end fenced too.
+	told := fences(r.until(due + 3*window))
+	require.Len(t, told, 1)
+	require.Equal(t, 3, told[0].Host)
+}
+
+// TestFenceTurnLate: what is left of a window after its margin has begun is not used.
+func TestFenceTurnLate(t *testing.T) {
+	r, _, since := liveUnder(t, layout.PolicyFence)
+	due := since + times.Dead()
+	h := &r.m.hosts[2]
+	h.Read = due
+	for _, c := range []struct{ now, at time.Duration }{
+		{due - time.Hour, due},
+		{due, due},
+		{due + times.FenceTime() - 1, due},
+		{due + times.FenceTime(), due + times.FenceWindow()},
+		{due + 5*times.FenceWindow() + 1, due + 5*times.FenceWindow()},
+	} {
+		r.m.now = c.now
+		require.Equal(t, c.at, r.m.turnAt(h))
+	}
+	r.set(2, layout.StateLive, 2, 8, 1)
+	r.m.hosts[1] = Host{State: layout.StateLive} // two, this one the first
+	r.m.now = due + times.FenceWindow()
+	require.Equal(t, due+2*times.FenceWindow(), r.m.turnAt(h))
+	r.m.id = 2
+	require.Equal(t, due+times.FenceWindow(), r.m.turnAt(h))
+}
+
+// TestFenceDropped: a suspicion ends with a renewal or another's verdict, but who is fenced is dead.
+func TestFenceDropped(t *testing.T) {
+	t.Run("renews", func(t *testing.T) {
+		r, rec, since := liveUnder(t, layout.PolicyFence)
+		require.Len(t, fences(r.until(since+times.Dead())), 1)
+		rec.Sequence++
+		require.Empty(t, fences(r.renewing(3, r.now+2*times.FenceWindow())))
+		r.fenced(3, 7)
+		require.Len(t, declared(r.until(r.now)), 1)
+	})
+	t.Run("another's verdict", func(t *testing.T) {
+		r, _, since := liveUnder(t, layout.PolicyFence)
+		require.Len(t, fences(r.until(since+times.Dead())), 1)
+		r.set(4, layout.StateLeft, 4, 9, 1).Verdicts = []layout.Verdict{{Host: 3, Incarnation: 7}}
+		told := r.until(r.now + 2*times.FenceWindow())
+		require.Empty(t, fences(told))
+		require.Len(t, declared(told), 1)
+		r.fenced(3, 7)
+		r.until(r.now)
+		require.Empty(t, r.table[0].Verdicts)
+	})
+	t.Run("has started anew", func(t *testing.T) {
+		r, rec, since := liveUnder(t, layout.PolicyFence)
+		require.Len(t, fences(r.until(since+times.Dead())), 1)
+		rec.Incarnation = 8
+		r.fenced(3, 7)
+		r.until(r.now + times.Renew())
+		require.Empty(t, r.table[0].Verdicts)
+	})
+	t.Run("nonsense, or too late", func(t *testing.T) {
+		r, _, _ := liveUnder(t, layout.PolicyFence)
+		r.fenced(0, 7)
+		r.fenced(5, 7)
+		require.Empty(t, r.m.words)
+		r.tickAt(r.m.Deadline())
+		r.fenced(3, 7)
+		require.Empty(t, r.out)
+	})
+}
+
+// TestFenceFreshRead: the verdict follows a read that was asked for after the fencing (OWN).
+func TestFenceFreshRead(t *testing.T) {
+	r, _, since := liveUnder(t, layout.PolicyFence)
+	r.until(since + times.Dead())
+	r.out = r.m.Refresh(r.now)
+	r.now++
+	r.fenced(3, 7)
+	none[ReadTable](r)
+	r.out = r.m.TableRead(r.now, r.table)
+	none[Write](r)
+	want[ReadTable](r)
+	r.out = r.m.ReadFailed(r.now)
+	require.Equal(t, r.now+times.Retry(), want[Wait](r).Until)
+	require.Len(t, declared(r.until(r.now+times.Retry())), 1)
+}

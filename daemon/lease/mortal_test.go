@@ -1,0 +1,259 @@
+package lease
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// mortal is what the explorer lets happen to hosts beyond delays. A crash takes the process away: its write under way
+// has landed or never will, and its holders stay up until the deadline that they were told.
+type mortal struct {
+	deaths  bool          // hosts watch one another: more of what they know makes a difference
+	whole   bool          // the records of a read are sampled all at once
+	spared  uint32        // items that are never stalled
+	mayDie  int           // a bit for each node that may crash, or whose writes may fail
+	crashes int           // how many still may
+	by      time.Duration // until when they may; if 0, always
+	rejoins int           // how often a node that lost its lease joins again
+	fails   int           // how many writes may still fail, to land later or not
+	evicts  int           // how many hosts may still be evicted, by the last node
+
+	ended  [][]uint64 // by node: the incarnations that ended cleanly
+	broken string     // the rule that was seen to be broken
+}
+
+// mishaps returns what may happen to a node at any time.
+func (w *world) mishaps(i int) (moves []move) {
+	n := &w.nodes[i]
+	if w.crashes > 0 && (w.by == 0 || w.now <= w.by) && w.mayDie>>i&1 == 1 && !n.down && n.m.Live(w.now) {
+		moves = append(moves, doCrash)
+	}
+	if n.down {
+		moves = append(moves, doResume)
+		if n.terms[0] != n.terms[1] {
+			moves = append(moves, doResumeOld)
+		}
+	}
+	if w.rejoins > 0 && !n.down && n.m.Over() && !n.writing {
+		moves = append(moves, doRejoin)
+	}
+	if w.fails > 0 && (w.by == 0 || w.now <= w.by) && w.mayDie>>i&1 == 1 && n.writing && !n.down {
+		moves = append(moves, doFail)
+	}
+	if w.evicts > 0 && i == len(w.nodes)-1 && n.m.Live(w.now) {
+		moves = append(moves, doEvict)
+	}
+	return moves
+}
+
+func (w *world) doMortal(n *node, mv move) {
+	switch mv {
+	case doCrash:
+		w.crashes--
+		n.down, n.reading, n.writing, n.wake, n.view, n.sampled = true, false, false, 0, nil, 0
+	case doResume, doResumeOld:
+		term := n.terms[1]
+		if mv == doResumeOld {
+			term = n.terms[0]
+		}
+		term.Clean = n.terms[1].Clean // kept whenever it changes
+		n.holds = append(slices.Clone(n.holds), w.holdOf(n))
+		n.down = false
+		w.again(n, func(cfg *Config) { cfg.Resume = &term })
+	case doRejoin:
+		w.rejoins--
+		w.again(n, func(cfg *Config) {
+			if w.ended != nil {
+				cfg.Left = w.ended[n.id-1]
+			}
+		})
+	case doFail:
+		w.fails--
+		n.writing = false
+		if !n.landed {
+			w.ghost = append(slices.Clone(w.ghost), n.record)
+		}
+		w.carry(n, n.m.WriteFailed(w.now))
+	case doEvict:
+		w.evicts--
+		host := w.nodes[0].m
+		actions, _ := n.m.Evict(w.now, host.ID(), host.Incarnation(), false)
+		w.carry(n, actions)
+	}
+}
+
+// again gives a node a new machine, which starts at once.
+func (w *world) again(n *node, change func(*Config)) {
+	cfg, mu := *n.cfg, n.m.mutation
+	change(&cfg)
+	n.life++
+	n.reading, n.view, n.sampled = false, nil, 0 // a read that hangs stays the old one's
+	w.stalled &^= 1 << itemOf(n.id-1, doSample)
+	n.m = mustNew(cfg)
+	n.m.mutation = mu
+	n.adopt()
+	w.carry(n, n.m.Start(w.now))
+}
+
+// keep keeps what a driver keeps of the lease.
+func (n *node) keep() {
+	if term, ok := n.m.Term(); ok {
+		if n.terms[0].Incarnation != term.Incarnation {
+			n.terms[0] = term
+		}
+		n.terms[1] = term
+	}
+}
+
+// told takes in what a machine tells.
+func (w *world) told(n *node, a Action) {
+	switch a := a.(type) {
+	case Joined:
+		if !a.Resumed {
+			n.joined = w.now
+		}
+	case Lost:
+		if w.rejoins > 0 && a.Incarnation != 0 {
+			ended := make([][]uint64, len(w.nodes))
+			copy(ended, w.ended)
+			ended[n.id-1] = []uint64{a.Incarnation}
+			w.ended = ended
+		}
+	case Asked:
+		w.carry(n, n.m.Leave(w.now))
+	case Fence:
+		for _, h := range w.living() {
+			if h.incarnation == a.Incarnation {
+				w.broken = "FENCE"
+			}
+		}
+	}
+}
+
+func (w *world) holdOf(n *node) hold {
+	until := n.m.Deadline()
+	if n.m.own.WatchdogArmed {
+		until += time.Duration(n.m.own.WatchdogSeconds) * time.Second
+	}
+	return hold{n.m.ID(), n.m.Incarnation(), n.joined, until}
+}
+
+// living returns who may hold anything now.
+func (w *world) living() (all []hold) {
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if n.m.held && n.m.own.State != layout.StateLeft {
+			if h := w.holdOf(n); h.until > w.now && (h.until > n.m.Deadline() || n.m.Live(w.now)) {
+				all = append(all, h)
+			}
+		}
+		for _, h := range n.holds {
+			if h.until > w.now {
+				all = append(all, h)
+			}
+		}
+	}
+	return all
+}
+
+// wrongDeath returns which rule about the death of others is broken, or "".
+func (w *world) wrongDeath() string {
+	if !w.deaths || w.broken != "" {
+		return w.broken
+	}
+	living := w.living()
+	for _, h := range living {
+		for _, r := range w.disk {
+			for _, v := range r.Verdicts {
+				if v.Kind.Dead() && v.Host == h.id && v.Incarnation == h.incarnation {
+					return "VERDICT"
+				}
+			}
+		}
+		for i := range w.nodes {
+			n := &w.nodes[i]
+			if n.m.Live(w.now) && n.m.ID() == h.id && n.m.Incarnation() != h.incarnation {
+				return "SINGLE"
+			}
+			if seen := n.m.Host(h.id); n.m.phase == live && n.m.ID() != h.id && seen.Read > h.joined && seen.Void(h.incarnation) {
+				return "VOID"
+			}
+		}
+	}
+	for i := range w.nodes {
+		for id, h := range w.nodes[i].m.hosts {
+			if w.nodes[i].m.phase == live && h.Gone && h.State == layout.StateLive && !w.published(id+1, h.Incarnation) {
+				return "PUBLISHED"
+			}
+		}
+	}
+	return ""
+}
+
+// published says whether the disk shows a verdict on an incarnation, or that none is needed any more.
+func (w *world) published(id int, incarnation uint64) bool {
+	if r := w.disk[id-1]; r.Incarnation != incarnation || r.State == layout.StateLeft {
+		return true
+	}
+	return slices.ContainsFunc(w.disk, func(r layout.HostRecord) bool {
+		return slices.ContainsFunc(r.Verdicts, func(v layout.Verdict) bool {
+			return v.Host == id && v.Incarnation == incarnation && v.Kind.Dead()
+		})
+	})
+}
+
+// keyMortal adds what makes a difference where hosts watch one another.
+func (w *world) keyMortal(b []byte, n *node) []byte {
+	if !w.deaths {
+		return b
+	}
+	m, t := n.m, n.m.t
+	b = append(b, keyBits(n.down, m.unpublished, m.asked, m.term != nil, m.clean, n.terms[1].Ready), byte(n.life))
+	for _, h := range n.holds {
+		b = binary.LittleEndian.AppendUint16(b, uint16(h.incarnation))
+		b = w.keyTime(b, h.until, 0, true)
+	}
+	if n.down {
+		b = w.keyTime(b, n.terms[0].T0, t.Lease, true)
+		return w.keyTime(b, n.terms[1].T0, t.Lease, true)
+	}
+	if w.ended != nil {
+		for _, x := range w.ended[n.id-1] {
+			b = binary.LittleEndian.AppendUint16(b, uint16(x))
+		}
+	}
+	if m.term != nil {
+		b = w.keyTime(b, m.term.T0, t.Lease, true)
+	}
+	if m.Over() {
+		return b
+	}
+	ago := t.Dead() + 10*time.Second
+	b = w.keyTime(b, m.readAt, ago, m.reading)
+	b = w.keyTime(b, m.stands, 2*t.Unseen(), m.stands >= 0 && !m.ready)
+	for _, v := range m.verdicts {
+		b = append(b, byte(v.Host), byte(v.Incarnation), byte(v.Kind), keyBits(v.durable >= 0), 0xfc)
+	}
+	for _, x := range m.words {
+		b = append(b, byte(x.Host), byte(x.Incarnation), byte(x.Kind), 0xfb)
+	}
+	for _, id := range w.ids {
+		h := m.hosts[id-1]
+		if id == m.id {
+			b = append(b, keyBits(h.Gone))
+			continue
+		}
+		b = append(b, keyBits(h.Gone, h.Forgotten, h.Settled, h.Readable, h.Overdue(t)), byte(min(h.steps, 2)), byte(h.turns))
+		b = w.keyRecord(b, layout.HostRecord{Incarnation: h.Incarnation, Sequence: h.Sequence, State: h.State, Highest: h.Highest})
+		b = w.keyTime(b, h.Since, ago, true)
+		b = w.keyTime(b, h.base, t.Lease, true)
+		b = append(b, byte(h.Watchdog/unit))
+		for i := range w.nodes {
+			b = append(b, keyBits(h.Read > w.nodes[i].joined))
+		}
+	}
+	return b
+}

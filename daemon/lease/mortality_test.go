@@ -1,0 +1,200 @@
+package lease
+
+import (
+	"flag"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// lives is a world in which hosts watch one another: the first is the one that troubles befall, with id 1, the others
+// observe it. All but those of late are live when the exploration begins.
+type lives struct {
+	hosts    int
+	late     int // so many of the last begin at any time
+	watchdog uint16
+	policy   layout.Policy
+	copied   bool // the last host has the first one's machine id and host id
+	stalls   int
+	stalled  uint32 // only these items are; 0: any
+	mortal
+}
+
+func (l lives) world(mu mutation) *world {
+	var cfgs []Config
+	for i := range l.hosts {
+		cfg := Config{ID: 1 + i, Policy: l.policy, Self: layout.HostRecord{MachineID: machineID(byte(i + 1))}}
+		if i == 0 {
+			cfg.Self.WatchdogArmed, cfg.Self.WatchdogSeconds = l.watchdog > 0, l.watchdog
+		}
+		if l.copied && i == l.hosts-1 {
+			cfg.ID, cfg.Self = 1, cfgs[0].Self
+		}
+		cfgs = append(cfgs, cfg)
+	}
+	w := newWorld(l.hosts, cfgs...)
+	w.mutate(mu)
+	w.mortal = l.mortal
+	w.deaths, w.crashes, w.fails, w.evicts = true, 0, 0, 0
+	for i := l.hosts - l.late; i < l.hosts; i++ {
+		w.stalled |= 1 << itemOf(i, doStart)
+	}
+	w.calmly(l.hosts - l.late)
+	w.crashes, w.fails, w.evicts = l.crashes, l.fails, l.evicts
+	if l.stalled != 0 {
+		w.spared = ^l.stalled
+	}
+	w.by = w.now + exploreTimes.Renew() + unit // later crashes are the same again
+	w.stalls, w.trace = l.stalls+*moreStalls, nil
+	return w
+}
+
+// calmly lets the first hosts join, one after the other, without delays.
+func (w *world) calmly(hosts int) {
+	for i := range hosts {
+		for !w.nodes[i].m.Ready() {
+			moved := false
+			for j := range i + 1 {
+				if moves := w.enabled(j); len(moves) > 0 {
+					w.do(j, moves[0])
+					moved = true
+					break
+				}
+			}
+			if !moved {
+				w.now, _ = w.nextMoment()
+			}
+		}
+	}
+}
+
+// deathHorizon is long enough for a host that falls silent in the first moments, or comes back at the last moment of its
+// lease, to be declared dead and its id to be claimed.
+const deathHorizon = 150 * unit
+
+var deathWorlds = map[string]lives{
+	"paused or slow":                      {hosts: 2, stalls: 1},
+	"two observers":                       {hosts: 3, mortal: mortal{crashes: 1, mayDie: 1, whole: true}},
+	"watchdog":                            {hosts: 2, watchdog: 3, stalls: 1},
+	"crashed":                             {hosts: 2, mortal: mortal{crashes: 1, mayDie: 1, whole: true}},
+	"crashed, observer joins at any time": {hosts: 2, late: 1, mortal: mortal{crashes: 1, mayDie: 1, whole: true}},
+	"crashed, id wanted by a copy":        {hosts: 2, late: 1, copied: true, mortal: mortal{crashes: 1, mayDie: 1, whole: true}},
+	"lost, id wanted by a copy":           {hosts: 2, late: 1, copied: true, stalls: 1, mortal: mortal{rejoins: 1}},
+	"evicted":                             {hosts: 3, mortal: mortal{evicts: 1, whole: true}},
+	"fenced":                              {hosts: 2, policy: layout.PolicyFence, watchdog: 3, stalls: 1},
+}
+
+// deepWorlds take minutes: they are explored with -lease.deep.
+var deepWorlds = map[string]lives{
+	"lost after a failed write":      {hosts: 2, late: 1, copied: true, stalls: 1, stalled: 2, mortal: mortal{rejoins: 1, fails: 1, mayDie: 1}},
+	"two observers, host paused":     {hosts: 3, stalls: 1, stalled: 1},
+	"crashed, observer reads slowly": {hosts: 2, stalls: 1, stalled: 2 << items, mortal: mortal{crashes: 1, mayDie: 1}},
+}
+
+var deep = flag.Bool("lease.deep", false, "explore what takes minutes and gigabytes, too")
+
+// TestMortality explores what hosts conclude about one another: DEAD, PUBLISHED, RESUMED, VOID, SINGLE.
+func TestMortality(t *testing.T) {
+	worlds := maps.Clone(deathWorlds)
+	if *deep {
+		maps.Copy(worlds, deepWorlds)
+	}
+	for name, l := range worlds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if testing.Short() {
+				l.stalls = max(l.stalls-1, 0)
+			}
+			w := l.world(sound)
+			begin := time.Now()
+			e := explore(w, w.now+deathHorizon)
+			if e.found != "" {
+				t.Fatalf("%s is broken:\n%s", e.found, e.at.story())
+			}
+			t.Logf("%d states with %d stalls in %v", len(e.seen), w.stalls, time.Since(begin).Round(time.Millisecond))
+		})
+	}
+}
+
+// The items that mutations need stalled, of the first two hosts.
+const (
+	holder   = 1 << 0
+	observer = 2 << items // its reads
+)
+
+// TestMortalityMutations shows that each rule that is left out is found.
+func TestMortalityMutations(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		mutation mutation
+		world    string
+		stalls   int
+		stalled  uint32
+		broken   string
+	}{
+		{"judged before the lease is over", judgeEarly, "paused or slow", 1, 0, "VERDICT"},
+		{"fenced before the watchdog", noWatchdog, "fenced", 1, 0, "FENCE"},
+		{"stillness counted from the asking", sinceAsked, "paused or slow", 2, holder | observer, "VERDICT"},
+		{"acted on before it is durable", actEarly, "paused or slow", 1, 0, "PUBLISHED"},
+		{"watchdog not waited for", noWatchdog, "watchdog", 1, 0, "VERDICT"},
+		{"a wish taken for a verdict", wishKills, "evicted", 0, 0, "VOID"},
+		{"a resumed lease counted anew", resumeLate, "crashed", 0, 0, "T0-FIRST"},
+		{"ended cleanly whatever was written", nameUnclean, "lost, id wanted by a copy", 1, 0, "SINGLE"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l := deathWorlds[c.world]
+			l.stalls, l.stalled = c.stalls, c.stalled
+			w := l.world(c.mutation)
+			e := explore(w, w.now+deathHorizon)
+			require.Equal(t, c.broken, e.found)
+			t.Logf("found after %d states", len(e.seen))
+		})
+	}
+}
+
+// TestMortalityJoiner: a claim goes live whenever its process gets to it, so that stillness proves nothing of it
+// (JOINERS).
+func TestMortalityJoiner(t *testing.T) {
+	for mu, broken := range map[mutation]string{sound: "", judgeJoining: "VERDICT"} {
+		w := newWorld(2, Config{ID: 2, Self: layout.HostRecord{MachineID: machineID(2)}}, Config{ID: 1})
+		w.disk[0] = past(layout.StateLeft, 9)
+		w.mutate(mu)
+		w.deaths = true
+		w.calmly(1)
+		w.stalls, w.spared = 1, ^uint32(1<<itemOf(1, doTick))
+		e := explore(w, w.now+deathHorizon)
+		require.Equal(t, broken, e.found)
+		t.Logf("%d states", len(e.seen))
+	}
+}
+
+// TestMortalityBlind: a verdict is heeded by one that resumes, and by one that is about to go live.
+func TestMortalityBlind(t *testing.T) {
+	for _, mu := range []mutation{sound, resumeBlind} {
+		r := live1(t)
+		term, _ := r.m.Term()
+		r.set(3, layout.StateLive, 3, 7, 1).Verdicts = []layout.Verdict{{Host: 1, Incarnation: 101}}
+		s := r.successor(t, term, 1)
+		s.m.mutation = mu
+		s.start()
+		s.read(0)
+		require.Equal(t, mu == resumeBlind, s.m.MayWrite(s.now))
+	}
+	for _, mu := range []mutation{sound, deaf} {
+		r := newRig(t, Config{ID: 2})
+		r.m.mutation = mu
+		r.start()
+		r.read(0)
+		r.write(0)
+		r.tick()
+		r.set(3, layout.StateLive, 3, 8, 1).Verdicts = []layout.Verdict{{Host: 2, Incarnation: 101}}
+		r.read(0)
+		_, writes := got[Write](r)
+		require.Equal(t, mu == deaf, writes)
+	}
+}

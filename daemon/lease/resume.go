@@ -1,0 +1,84 @@
+package lease
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Term is what a driver keeps of a lease outside of its process, so that its successor can go on with it on the same
+// boot. It may be of any earlier acknowledgement, but is to be kept anew when Clean becomes false, and is void once
+// [Lost] or [Left] was told.
+type Term struct {
+	ID          int
+	Incarnation uint64
+	T0          time.Duration // the lease runs from then
+	Ready       bool          // tickets may be taken
+	Clean       bool          // no write of the record has failed, or is under way
+}
+
+// Term returns the lease as it stands, if it runs.
+func (m *Machine) Term() (Term, bool) {
+	if !m.leased() {
+		return Term{}, false
+	}
+	return Term{ID: m.id, Incarnation: m.own.Incarnation, T0: m.t0, Ready: m.ready, Clean: m.clean && !m.writing}, true
+}
+
+// goOn goes on with the incarnation of [Config.Resume], if its record and its lease still stand (RESUMED). It says
+// whether the read is dealt with by that. What cannot be gone on with is no reason to take its id sooner than anybody
+// else of this machine may: its lease may have been renewed after the Term was kept.
+func (m *Machine) goOn(records []Record) bool {
+	if m.term == nil {
+		return false
+	}
+	t := *m.term
+	if t.ID < 1 || t.ID > m.cfg.Hosts || m.now < t.T0 || m.now+m.t.Budget() >= t.T0+m.t.Lease && m.mutation != resumeLate {
+		m.term = nil
+		return false
+	}
+	r := records[t.ID-1]
+	if r.Err != nil {
+		m.timer = m.now + m.t.Retry()
+		return true
+	}
+	m.term = nil
+	if r.Incarnation != t.Incarnation || r.State != layout.StateLive || m.hosts[t.ID-1].Gone && m.mutation != resumeBlind {
+		return false
+	}
+	m.resume(t, r, records)
+	return true
+}
+
+// resume is live as the predecessor was.
+func (m *Machine) resume(t Term, r Record, records []Record) {
+	m.id, m.t0, m.phase, m.held, m.clean, m.takenOver = t.ID, t.T0, live, true, t.Clean, true
+	if m.mutation == resumeLate {
+		m.t0 = m.now
+	}
+	own := m.cfg.Self
+	own.ID, own.Incarnation, own.State, own.Sequence = r.ID, r.Incarnation, r.State, r.Sequence
+	own.PRKey = cmp.Or(own.PRKey, r.PRKey)
+	if !own.WatchdogArmed {
+		own.WatchdogArmed, own.WatchdogSeconds = r.WatchdogArmed, r.WatchdogSeconds
+	}
+	m.own, m.acked, m.stands = own, r.Sequence, m.now
+	m.spent = append(m.spent, r.Incarnation)
+	m.highest = max(m.highest, r.Highest)
+	m.inherit(r)
+	m.unpublished = len(m.verdicts) > 0
+	m.ready = t.Ready || m.covered(records)
+	m.tell(Joined{ID: m.id, Incarnation: m.own.Incarnation, Deadline: m.Deadline(), Resumed: true})
+	m.timer = m.now
+	if m.ready {
+		m.tell(Ready{})
+	} else {
+		m.timer = m.now + m.t.Poll()
+	}
+	for i, r := range records { // wishes: so far they were not for this host
+		if r.Err == nil && i+1 != m.id {
+			m.hear(i+1, r)
+		}
+	}
+}

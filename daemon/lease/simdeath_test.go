@@ -1,0 +1,227 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// mortalHost is what a simulated host has outside of its process.
+type mortalHost struct {
+	term    *Term        // as kept last
+	down    bool         // there is no process
+	resume  *Term        // what the next machine is to go on with
+	holds   []hold       // holders of earlier lives
+	pending []func(bool) // writes of this life, to be settled if they have not landed
+}
+
+type mortalSim struct {
+	policy   layout.Policy
+	doomed   map[uint64]bool // evicted, and silent perhaps: a person's word
+	resumed  int
+	declared int
+	fenced   int
+	asked    int
+}
+
+// keep keeps the term, now and then, and at once when it is no longer clean.
+func (h *simHost) keep(s *sim) {
+	term, ok := h.m.Term()
+	if ok && (h.term == nil || h.term.Incarnation != term.Incarnation || !term.Clean || s.rng.IntN(2) == 0) {
+		h.term = &term
+	}
+}
+
+// pend returns what makes a write land, or not, once: when its time comes, or when its process is gone.
+func (s *sim) pend(h *simHost, land func(bool)) func(bool) {
+	done := false
+	settle := func(lands bool) {
+		if !done {
+			done = true
+			land(lands)
+		}
+	}
+	h.pending = append(h.pending, settle)
+	return settle
+}
+
+// crash ends a process. Its holders stay up until the deadline that they know.
+func (s *sim) crash(h *simHost) {
+	s.note(h, "crashes")
+	if h.m.Live(s.now) && h.m.own.State == layout.StateLive {
+		h.holds = append(h.holds, hold{h.m.ID(), h.m.Incarnation(), h.joined, h.m.Deadline()})
+	}
+}
+
+// restart starts a new process on the same boot, some time after the old one and its write under way have ended. Writes
+// that failed before may land at any time.
+func (s *sim) restart(h *simHost) {
+	if h.m.Writing() {
+		h.pending[len(h.pending)-1](s.rng.IntN(2) == 0)
+	}
+	h.life++
+	h.down = true
+	s.after(s.delay(), func() {
+		h.down, h.resume = false, h.term
+		s.start(h, h.m.mutation)
+		h.resume = nil
+	})
+}
+
+// leave has a host leave, with all released that it or those whom it goes on for held.
+func (s *sim) leave(h *simHost) []Action {
+	if h.m.Live(s.now) {
+		h.holds = slices.DeleteFunc(h.holds, func(x hold) bool { return x.incarnation == h.m.own.Incarnation })
+	}
+	return h.m.Leave(s.now)
+}
+
+// evict has a host evict another one, which may well be up.
+func (s *sim) evict(h *simHost) {
+	if h.m.Over() || s.now < h.paused {
+		return
+	}
+	id := 1 + s.rng.IntN(len(s.disk))
+	incarnation := h.m.Host(id).Incarnation
+	actions, err := h.m.Evict(s.now, id, incarnation, s.rng.IntN(2) == 0)
+	s.note(h, "evicts %d.%d: %v", id, incarnation, err)
+	if err == nil && id != h.m.ID() {
+		s.doomed[incarnation] = true
+	}
+	s.carry(h, actions)
+}
+
+// told takes in what a machine tells.
+func (s *sim) told(h *simHost, a Action) {
+	life := h.life
+	switch a := a.(type) {
+	case Joined:
+		if a.Resumed {
+			s.resumed++
+		}
+	case Lost:
+		h.term = nil
+		if a.Incarnation != 0 {
+			h.left[h.m.ID()-1] = a.Incarnation
+		}
+	case Declared:
+		s.declared++
+		s.note(h, "is told that %d.%d is %v", a.Host, a.Incarnation, a.Verdict)
+	case Asked:
+		s.asked++
+		s.after(0, func() {
+			s.deliver(h, life, func() []Action { return s.leave(h) })
+		})
+	case Fence:
+		s.fenced++
+		s.note(h, "fences %d.%d", a.Host, a.Incarnation)
+		for _, l := range s.living() {
+			if l.incarnation == a.Incarnation {
+				s.broken = "FENCE"
+			}
+		}
+		report := h.m.Fenced
+		if s.rng.IntN(3) == 0 {
+			report = h.m.FenceFailed
+		}
+		s.after(s.delay(), func() {
+			s.deliver(h, life, func() []Action { return report(s.now, a.Host, a.Incarnation) })
+		})
+	}
+}
+
+// living returns whose holders may be up.
+func (s *sim) living() (all []hold) {
+	for _, h := range s.hosts {
+		if h.m.Live(s.now) && h.m.phase == live {
+			all = append(all, hold{h.m.ID(), h.m.Incarnation(), h.joined, h.m.Deadline()})
+		}
+		for _, x := range h.holds {
+			if x.until > s.now {
+				all = append(all, x)
+			}
+		}
+	}
+	return all
+}
+
+// checkHolds returns which rule is broken by what hosts conclude about those whose holders may be up.
+func (s *sim) checkHolds() string {
+	if s.broken != "" {
+		return s.broken
+	}
+	for _, l := range s.living() {
+		for _, o := range s.hosts {
+			if o.m.Live(s.now) && o.m.ID() == l.id && o.m.Incarnation() != l.incarnation {
+				return "SINGLE"
+			}
+			seen := o.m.Host(l.id)
+			if !s.doomed[l.incarnation] && o.m.ID() != l.id && seen.Read > l.joined && seen.Void(l.incarnation) {
+				return "VOID"
+			}
+		}
+		for _, r := range s.disk {
+			for _, v := range r.Verdicts {
+				if v.Kind.Dead() && v.Host == l.id && v.Incarnation == l.incarnation && !s.doomed[v.Incarnation] {
+					return "VERDICT"
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// TestSimulationDeaths: every host that is gone for good is declared dead for all that live, in time.
+func TestSimulationDeaths(t *testing.T) {
+	for seed := range uint64(60) {
+		s := newSim(seed + 1)
+		s.calm = true
+		s.policy = []layout.Policy{layout.PolicyLease, layout.PolicyFence}[seed%2]
+		for _, h := range s.hosts {
+			h.m = mustNew(Config{Hosts: len(s.disk), Times: s.times})
+		}
+		for _, h := range s.hosts {
+			s.after(time.Duration(s.rng.Int64N(int64(s.times.Renew()))), func() { s.start(h, sound) })
+		}
+		died := make(map[*simHost]time.Duration)
+		for _, h := range s.hosts[:1+s.rng.IntN(3)] {
+			s.after(2*s.times.Lease+time.Duration(s.rng.Int64N(int64(s.times.Lease))), func() {
+				died[h] = s.now
+				s.crash(h)
+				h.life++
+			})
+		}
+		within := s.times.Dead() + s.times.Alive()
+		if s.policy == layout.PolicyFence { // a third of the attempts fail
+			within += 20 * s.times.FenceWindow()
+		}
+		unknown := func(after time.Duration) string {
+			for h, at := range died {
+				for _, o := range s.hosts {
+					if _, dead := died[o]; !dead && s.now >= at+after && !o.m.Host(h.m.ID()).Gone {
+						return fmt.Sprintf("%s does not know at %v that %s died at %v", o.name, s.now, h.name, at)
+					}
+				}
+			}
+			return ""
+		}
+		// Whoever did not declare it itself reads that by its next renewal.
+		for leases := 4; leases < 60 && (leases < 6 || unknown(0) != ""); leases++ {
+			s.run(leases)
+			require.Empty(t, s.broken)
+			require.Empty(t, unknown(within+s.times.Alive()), "seed %d\n%s", seed, strings.Join(s.log, "\n"))
+		}
+		require.Empty(t, unknown(0), "seed %d\n%s", seed, strings.Join(s.log, "\n"))
+		for _, h := range s.hosts {
+			if _, dead := died[h]; !dead {
+				require.True(t, h.m.Live(s.now), "seed %d", seed)
+			}
+		}
+	}
+}

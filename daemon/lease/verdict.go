@@ -1,0 +1,145 @@
+package lease
+
+import (
+	"slices"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// verdict is one that this host publishes.
+type verdict struct {
+	layout.Verdict
+	durable time.Duration // since when it is; -1: not yet
+}
+
+// hear takes in the verdicts in a record of another host (or of who had this host's id before).
+func (m *Machine) hear(by int, r Record) {
+	for _, v := range r.Verdicts {
+		switch {
+		case v.Host > len(m.hosts):
+		case v.Kind.Dead():
+			m.learn(v, by)
+		case m.mutation == wishKills:
+			m.learn(v, by)
+		case v.Host == m.id && v.Incarnation == m.own.Incarnation && m.phase == live && !m.asked:
+			m.asked = true
+			m.tell(Asked{By: by, Name: r.Name})
+		}
+	}
+}
+
+// learn notes that an incarnation is dead, by a verdict that is published.
+func (m *Machine) learn(v layout.Verdict, by int) {
+	h := &m.hosts[v.Host-1]
+	forgotten := v.Kind == layout.VerdictForgotten
+	if h.Incarnation != v.Incarnation || h.State == layout.StateLeft || h.Gone && (h.Forgotten || !forgotten) {
+		return
+	}
+	h.Gone, h.Forgotten = true, forgotten
+	if v.Host != m.id {
+		m.tell(Declared{Host: v.Host, Incarnation: v.Incarnation, Name: h.Name, Verdict: v.Kind, By: by})
+	}
+}
+
+// publish puts a verdict into the own record, or makes one that is there a stronger one. It says whether there was
+// room for it. Nobody may act on it before it is durable (PUBLISHED).
+func (m *Machine) publish(v layout.Verdict) bool {
+	next := verdict{v, -1}
+	i := slices.IndexFunc(m.verdicts, func(x verdict) bool { return x.Host == v.Host && x.Incarnation == v.Incarnation })
+	switch {
+	case i >= 0 && strength(m.verdicts[i].Kind) >= strength(v.Kind):
+		return true
+	case i >= 0:
+	case len(m.verdicts) < layout.MaxVerdicts:
+		m.verdicts = append(m.verdicts, next)
+		i = len(m.verdicts) - 1
+	default:
+		if i = m.oldest(); i < 0 || m.now < m.replaceable(m.verdicts[i]) {
+			return false
+		}
+	}
+	m.verdicts[i] = next
+	m.unpublished = true
+	if m.mutation == actEarly {
+		m.learn(v, m.id)
+	}
+	return true
+}
+
+func strength(k layout.VerdictKind) int {
+	return slices.Index([]layout.VerdictKind{layout.VerdictWish, layout.VerdictDead, layout.VerdictForgotten}, k)
+}
+
+// sentenced says whether a death is in the own record, durable or not.
+func (m *Machine) sentenced(id int, incarnation uint64) bool {
+	return slices.ContainsFunc(m.verdicts, func(v verdict) bool {
+		return v.Host == id && v.Incarnation == incarnation && v.Kind.Dead()
+	})
+}
+
+// published acts on the verdicts of the own record, now that it is durable.
+func (m *Machine) published() {
+	m.unpublished = false
+	for i := range m.verdicts {
+		v := &m.verdicts[i]
+		first := v.durable < 0
+		if first {
+			v.durable = m.now
+		}
+		h := m.hosts[v.Host-1]
+		switch {
+		case v.Kind.Dead():
+			m.learn(v.Verdict, m.id)
+		case first && h.Incarnation == v.Incarnation:
+			m.tell(Wished{Host: v.Host, Incarnation: v.Incarnation, Name: h.Name})
+		}
+	}
+}
+
+// drop leaves the verdicts out of which the records that they speak of show, by the last read, that they are heeded:
+// another incarnation, or left.
+func (m *Machine) drop() {
+	m.verdicts = slices.DeleteFunc(m.verdicts, func(v verdict) bool {
+		h := m.hosts[v.Host-1]
+		return h.Readable && (h.Incarnation != v.Incarnation || h.State == layout.StateLeft)
+	})
+}
+
+// roomAt returns when there will be room for another verdict, as far as time alone makes it.
+func (m *Machine) roomAt() time.Duration {
+	if len(m.verdicts) < layout.MaxVerdicts {
+		return 0
+	}
+	if i := m.oldest(); i >= 0 {
+		return m.replaceable(m.verdicts[i])
+	}
+	return never
+}
+
+// oldest returns which verdict is the first to be replaceable, or -1. What only an operator could say anew is kept.
+func (m *Machine) oldest() int {
+	oldest := -1
+	for i, v := range m.verdicts {
+		kept := v.durable < 0 || v.Kind == layout.VerdictForgotten || m.cfg.Policy == layout.PolicyManual
+		if !kept && (oldest < 0 || v.durable < m.verdicts[oldest].durable) {
+			oldest = i
+		}
+	}
+	return oldest
+}
+
+// replaceable returns when a verdict may make room for another: every host that was live when it became durable has
+// read it by then or is over, and those that came later time the dead host themselves.
+func (m *Machine) replaceable(v verdict) time.Duration { return v.durable + m.t.Dead() }
+
+// inherit goes on publishing the verdicts that still stand in the record that is claimed, or gone on with.
+func (m *Machine) inherit(r Record) {
+	m.verdicts = nil
+	for _, v := range r.Verdicts {
+		if v.Host != m.id && v.Host <= len(m.hosts) && v.Kind.Dead() {
+			m.verdicts = append(m.verdicts, verdict{v, -1})
+		}
+	}
+	m.drop()
+}

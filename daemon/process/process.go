@@ -1,0 +1,167 @@
+// Package process tells processes from one another by more than their number,
+// which another one may have next, and signals them. It knows proc(5) and
+// pidfds; it never knows why a process is to be stopped. Begin with ID.
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ID stands for one process from its start to its end.
+type ID struct {
+	PID     int
+	Started uint64 // in clock ticks since boot, as in proc(5)
+}
+
+// Stat is a process as /proc/PID/stat shows it.
+type Stat struct {
+	ID
+	Parent  int
+	State   byte
+	Threads int
+}
+
+// Ended says whether only an exit status is left. A process whose first thread
+// alone has ended shows the same state as one that has ended.
+func (s Stat) Ended() bool { return (s.State == 'Z' || s.State == 'X') && s.Threads <= 1 }
+
+// Of returns the process that has a number now. It returns an error for which
+// Gone is true where there is none.
+func Of(pid int) (ID, error) {
+	s, err := Read(pid)
+	return s.ID, err
+}
+
+// Gone says whether an error means that there is no such process.
+func Gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, os.ErrProcessDone)
+}
+
+// Read reads how a process is.
+func Read(pid int) (Stat, error) {
+	path := "/proc/" + strconv.Itoa(pid) + "/stat"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return Stat{}, err
+	}
+	s, err := parse(string(text))
+	if err != nil {
+		return Stat{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func parse(text string) (Stat, error) {
+	// The name is what the process likes it to be, parentheses and line ends included.
+	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
+	if open < 0 || end < open {
+		return Stat{}, fmt.Errorf("%q has no name in parentheses", text)
+	}
+	const state, parent, threads, started = 0, 1, 17, 19
+	f := strings.Fields(text[end+1:])
+	if len(f) <= started || len(f[state]) != 1 {
+		return Stat{}, fmt.Errorf("%q is too short", text)
+	}
+	s := Stat{State: f[state][0]}
+	var errs [4]error
+	s.PID, errs[0] = strconv.Atoi(strings.TrimSpace(text[:open]))
+	s.Parent, errs[1] = strconv.Atoi(f[parent])
+	s.Threads, errs[2] = strconv.Atoi(f[threads])
+	s.Started, errs[3] = strconv.ParseUint(f[started], 10, 64)
+	if err := errors.Join(errs[:]...); err != nil {
+		return Stat{}, err
+	}
+	return s, nil
+}
+
+// Alive says whether the process has not ended. One that cannot be looked at
+// is taken to be alive as long as some process has its number.
+func (id ID) Alive() bool {
+	if id.PID <= 0 {
+		return false
+	}
+	s, err := Read(id.PID)
+	switch {
+	case err == nil:
+		return s.Started == id.Started && !s.Ended()
+	case Gone(err): // or /proc is mounted with hidepid
+		return errors.Is(unix.Kill(id.PID, 0), unix.EPERM)
+	default:
+		return true
+	}
+}
+
+// Signal sends signals to the process, one after the other, and to no other
+// one that has its number now. It returns an error for which Gone is true if
+// the process has ended.
+func (id ID) Signal(signals ...syscall.Signal) error {
+	if id.PID <= 0 {
+		return fmt.Errorf("signal process %d: %w", id.PID, os.ErrProcessDone)
+	}
+	handle, err := os.FindProcess(id.PID)
+	if err != nil {
+		return fmt.Errorf("find process %d: %w", id.PID, err)
+	}
+	defer func() { _ = handle.Release() }()
+	// Only now that the handle stands for one process its start says something.
+	now, err := Of(id.PID)
+	if err != nil {
+		return fmt.Errorf("signal process %d: %w", id.PID, err)
+	}
+	if now != id {
+		return fmt.Errorf("signal process %d: %w", id.PID, os.ErrProcessDone)
+	}
+	for _, s := range signals {
+		if err := handle.Signal(s); err != nil {
+			return fmt.Errorf("send %v to process %d: %w", s, id.PID, err)
+		}
+	}
+	return nil
+}
+
+// CheckProc returns an error if /proc is of another pid namespace: it has
+// other processes under our numbers.
+func CheckProc() error {
+	self, err := os.Readlink("/proc/self")
+	if err != nil {
+		return err
+	}
+	if self != strconv.Itoa(os.Getpid()) {
+		return fmt.Errorf("/proc shows process %d as %s", os.Getpid(), self)
+	}
+	return nil
+}
+
+// List returns the numbers of all processes. It was read bit by bit: it may
+// never have been true at once.
+func List() ([]int, error) { return numbers("/proc") }
+
+// Threads returns the numbers of a process's threads.
+func Threads(pid int) ([]int, error) { return numbers("/proc/" + strconv.Itoa(pid) + "/task") }
+
+func numbers(path string) ([]int, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var found []int
+	for _, name := range names {
+		if n, err := strconv.Atoi(name); err == nil {
+			found = append(found, n)
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,361 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/process"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Restart: a bakeryd that is started again within the lease goes on with the
+// incarnation of the one before, by the journal that it left. Holds and places
+// are restored before anybody is served; then their clients come back.
+
+// minReturn is the least that the clients of those who waited get to come back.
+const minReturn = 2 * time.Second
+
+// errAbsent ends the wait of a client that did not come back after a restart.
+var errAbsent = fmt.Errorf("%w: it did not come back after a restart", ErrHoldOver)
+
+// predecessor is a bakeryd of this boot that has ended without leaving.
+type predecessor struct {
+	mu       sync.Mutex // of abandon
+	journal  *journal
+	term     termRecord
+	sessions []sessionRecord
+}
+
+// expires is when its lease ends.
+func (p *predecessor) expires(t lease.Times) time.Duration { return p.term.T0 + t.Lease }
+
+// findPredecessor looks for a journal to go on with, and takes the lock file
+// of its host id: by that the predecessor has ended, and has no write under
+// way any more. It waits a little for one that is about to end.
+func (d *Daemon) findPredecessor(ctx context.Context, ids *identity) *predecessor {
+	for _, path := range findJournals(ids.runtime, d.sb.UUID) {
+		of, err := ownerOf(path)
+		if err != nil || d.cfg.HostID != 0 && of.host != d.cfg.HostID {
+			continue
+		}
+		if err := d.awaitEnd(ctx, ids, of.host); err != nil {
+			continue // in use, by a bakeryd of another lockspace's socket perhaps
+		}
+		j, term, sessions, err := resumeJournal(ids.runtime, d.sb.UUID, of.host)
+		if err == nil {
+			return &predecessor{journal: j, term: term, sessions: sessions}
+		}
+		d.log.Warn("the state of the bakeryd before cannot be used, joining anew", "err", err)
+		ids.release()
+	}
+	return nil
+}
+
+// awaitEnd takes the lock file of a host id, which another process may still have.
+func (d *Daemon) awaitEnd(ctx context.Context, ids *identity, host int) error {
+	give := time.Now().Add(d.times().Renew())
+	for {
+		err := ids.claim(host)
+		if err == nil || !errors.Is(err, ErrIDTaken) || time.Now().After(give) {
+			return err
+		}
+		select {
+		case <-time.After(joinAgain):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// past is what a predecessor left of one lock.
+type past struct {
+	slot    bakery.Slot
+	entered bool // the slot's ticket was granted to somebody
+	rewrite bool // the slot cannot be read: what it has to show is known from the grants
+}
+
+// goOn carries on from where the predecessor stood in this lock.
+func (lk *lock) goOn() error {
+	p := lk.past
+	if p == nil {
+		return nil
+	}
+	lk.past = nil
+	a := lk.m.Resume(p.slot, p.entered)
+	if p.rewrite {
+		if err := lk.write(lk.m.Mine()); err != nil {
+			return err
+		}
+	}
+	a, err := lk.protocol(a, func() bool {
+		f := lk.front()
+		return f != nil && f.req.Mode == p.slot.Mode && !f.req.Try
+	})
+	if err != nil {
+		return err
+	}
+	// A hold that the slot shows has granted, whatever the journal says.
+	return lk.concluded(a, 0, p.entered || p.slot.Phase == layout.Held)
+}
+
+// restore gives every lock of the predecessor's back to its clients. Slots
+// that nobody wants any more are let go.
+func (d *Daemon) restore(p *predecessor) error {
+	byLock := map[int][]sessionRecord{}
+	for _, r := range p.sessions {
+		byLock[r.Lock] = append(byLock[r.Lock], r)
+	}
+	entries, err := d.scanEntries()
+	if err != nil {
+		return err
+	}
+	for _, r := range p.sessions {
+		if _, ok := entries[r.Lock]; !ok { // the entry is damaged
+			entries[r.Lock] = layout.Entry{Lock: r.Lock, Name: r.Name, Creation: r.Creation, Permits: max(r.Permits, 1)}
+		}
+	}
+	until := p.expires(d.times())
+	for _, e := range entries {
+		if err := d.restoreLock(e, byLock[e.Lock], until); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scanEntries returns the entries of all locks that have slots to be looked
+// at, the internal one too.
+func (d *Daemon) scanEntries() (map[int]layout.Entry, error) {
+	entries := map[int]layout.Entry{directoryLock: directoryEntry}
+	err := d.untilLost("reading the lock directory failed, retrying", func() error {
+		s, err := d.dir.scan()
+		if err != nil {
+			return err
+		}
+		for _, e := range s.entries {
+			if !e.Free() {
+				entries[e.Lock] = e
+			}
+		}
+		return nil
+	})
+	return entries, err
+}
+
+// untilLost tries until it succeeds or the lease is lost.
+func (d *Daemon) untilLost(message string, try func() error) error {
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		d.log.Warn(message, "err", err)
+		select {
+		case <-time.After(d.retry()):
+		case <-d.mem.lost:
+			return ErrLost
+		}
+	}
+}
+
+// restoreLock starts a lock where the predecessor has left it, if it has left
+// anything of it.
+func (d *Daemon) restoreLock(e layout.Entry, records []sessionRecord, until time.Duration) error {
+	lk := d.newLock(e)
+	var v bakery.View
+	err := d.untilLost("reading an own slot failed, retrying", func() (err error) {
+		v, err = lk.area.readOne(lk.area.host)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p := lk.judge(v, d.mem.incarnation(), records)
+	if p == nil && len(records) == 0 {
+		return nil
+	}
+	lk.past = p
+	slices.SortFunc(records, func(a, b sessionRecord) int { return int(int64(a.Nth - b.Nth)) })
+	for _, r := range records {
+		d.sessions.restore(lk, r, until)
+	}
+	d.mu.Lock()
+	d.start(lk)
+	d.mu.Unlock()
+	return nil
+}
+
+// judge says where the own slot stands; nil: nowhere. Whether its ticket was
+// granted only the journal tells: by the fast path a holder shows choosing.
+func (lk *lock) judge(v bakery.View, incarnation uint64, records []sessionRecord) *past {
+	if v.Readable {
+		if v.Slot.Incarnation != incarnation || v.Slot.Phase == layout.Idle {
+			return nil
+		}
+		p := &past{slot: v.Slot}
+		for _, r := range records {
+			p.entered = p.entered || r.ticket() == v.Slot.Ticket
+		}
+		return p
+	}
+	for _, r := range records {
+		if r.State == sessionGranted && r.Creation == lk.entry.Creation {
+			return &past{entered: true, rewrite: true, slot: bakery.Slot{
+				Incarnation: incarnation, Creation: r.Creation, Ticket: r.ticket(), Phase: layout.Held, Mode: r.Mode,
+			}}
+		}
+	}
+	return nil // healed like any other
+}
+
+// ticket is the one that the session's token is a grant of; 0: it has none.
+func (r sessionRecord) ticket() layout.Ticket {
+	if r.Token == 0 {
+		return 0
+	}
+	return layout.MakeTicket(r.Token.Number(), r.Token.Host())
+}
+
+// restore makes a session of a record, in the queue or with its hold. A hold
+// that the slot does not show is over.
+func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
+	s := ss.make(r.ID)
+	s.since, s.nth, s.kept, s.limbo, s.lk = r.Since, r.Nth, true, true, lk
+	s.peer = process.ID{PID: r.Peer, Started: r.PeerStarted}
+	s.req = Request{
+		Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command,
+		Gone: s.gone, OnWaiting: s.waiting, session: s,
+	}
+	if r.Witness {
+		var err error
+		if s.fifo, err = openWitness(filepath.Join(ss.d.ids.runtime, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id))); err != nil {
+			ss.d.log.Warn("the witness of a hold cannot be used", "lock", r.Name, "err", err)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	s.cancel = cancel
+	lk.arrived = max(lk.arrived, r.Nth)
+	switch ok := lk.past != nil && lk.past.entered && r.ticket() == lk.past.slot.Ticket && r.Creation == lk.entry.Creation; {
+	case r.State == sessionWaiting:
+		w := &waiter{req: s.req, nth: r.Nth, since: r.Since, result: make(chan result, 1)}
+		lk.queue = append(lk.queue, w)
+		ss.add(s)
+		ss.tasks.Go(func() { s.waitOn(ctx, w) })
+	case r.State == sessionGranted && ok:
+		s.hold = &Hold{lk: lk, req: s.req, token: r.Token, since: r.Since, released: make(chan struct{})}
+		lk.holds = append(lk.holds, s.hold)
+		close(s.done)
+		ss.add(s)
+		ss.tasks.Go(func() { s.awaitReturn(until) })
+	case ok: // let go, but the disk did not have it
+		lk.leaving = append(lk.leaving, &Hold{lk: lk, req: s.req, token: r.Token, released: make(chan struct{})})
+	default:
+		if r.State == sessionGranted {
+			ss.d.log.Error("the disk does not show a hold that was kept, stopping its command", "lock", r.Name, "token", r.Token)
+			ss.tasks.Go(func() { s.stopCommand(ctx) })
+		}
+		s.unkeep()
+	}
+}
+
+func (ss *sessions) add(s *session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.byID[s.id] = s
+}
+
+// waitOn goes on waiting, in the old place, for as long as the client may come
+// back.
+func (s *session) waitOn(ctx context.Context, w *waiter) {
+	d := s.all.d
+	s.all.tasks.Go(func() {
+		give := boottime.Now() + max(minReturn, d.times().Renew())
+		for s.poll(ctx) && s.absent() {
+			if !s.peer.Alive() || boottime.Now() > give {
+				s.cancel(errAbsent)
+			}
+		}
+	})
+	h, err := s.lk.await(ctx, w)
+	if errors.Is(err, errSuperseded) {
+		h, err = d.Acquire(ctx, s.req)
+	}
+	s.finish(h, err)
+}
+
+// awaitReturn waits until the client of a restored hold has come back. One
+// that is gone has let go by that, unless its command lives; so has one that
+// is not back when the lease is over that it was told of.
+func (s *session) awaitReturn(until time.Duration) {
+	for s.poll(context.Background()) && s.absent() {
+		if s.peer.Alive() && boottime.Now() < until {
+			continue
+		}
+		if s.witnessed() {
+			s.outlive()
+		} else {
+			s.all.d.log.Info("holder did not come back, releasing its lock", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
+			s.release()
+		}
+		return
+	}
+}
+
+// poll waits a little; false: no use any more.
+func (s *session) poll(ctx context.Context) bool {
+	t := time.NewTimer(20 * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-s.all.d.ended:
+	}
+	return false
+}
+
+// mind stops the commands of a predecessor when its lease ends, unless it is
+// gone on with before.
+func (d *Daemon) mind(ctx context.Context, p *predecessor) {
+	alarm, err := boottime.NewAlarm()
+	if err == nil {
+		defer alarm.Close()
+		defer context.AfterFunc(ctx, alarm.Close)()
+		err = alarm.Set(p.expires(d.times()))
+	}
+	if err != nil || alarm.Wait() != nil || d.left.Load() == nil {
+		return // without a timer, it is done when the host has joined
+	}
+	if err := d.abandon(ctx, p); err != nil && ctx.Err() == nil {
+		d.log.Error("stopping the commands of the bakeryd before failed", "err", err)
+	}
+}
+
+// abandon ends what a predecessor left when it cannot be gone on with: its
+// commands are stopped, and it returns when they are gone. From the end of its
+// lease others may have its locks.
+func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
+	p.mu.Lock() // one after the other: the second finds nobody
+	defer p.mu.Unlock()
+	d.log.Warn("the lease of the bakeryd before is not gone on with, stopping its commands", "sessions", len(p.sessions))
+	ss := d.sessions
+	for _, r := range p.sessions {
+		s := ss.make(r.ID)
+		s.req.Name, s.req.PID = r.Name, r.PID
+		if r.Witness {
+			s.fifo, _ = openWitness(filepath.Join(d.ids.runtime, witnessName(p.term.UUID, p.term.HostID, r.ID)))
+		}
+		if err := s.stopCommand(ctx); err != nil {
+			return err
+		}
+	}
+	return p.journal.discard()
+}

@@ -1,0 +1,227 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// mortal is a host whose bakeryd can be killed and started again.
+type mortal struct {
+	*served
+	c     *cluster
+	id    int
+	dir   string
+	disk  *blockdev.Faulty
+	lives int
+}
+
+func (c *cluster) mortal(id int) *mortal {
+	c.t.Helper()
+	m := &mortal{c: c, id: id, dir: c.t.TempDir()}
+	m.rise()
+	return m
+}
+
+// rise starts bakeryd.
+func (m *mortal) rise() {
+	m.c.t.Helper()
+	m.lives++
+	m.disk = blockdev.NewFaulty(m.c.disk.Open(), blockdev.FaultyOptions{})
+	d := m.c.host(m.id, through(m.disk), func(cfg *Config) { cfg.RuntimeDir, cfg.StateDir, cfg.Keep = m.dir, m.dir, true })
+	m.served = serveSocket(m.c.t, d)
+}
+
+// kill ends bakeryd as SIGKILL does, as far as its disk and its files go. What
+// it still does until its lease is over is between it and itself.
+func (m *mortal) kill() {
+	m.c.t.Helper()
+	d := m.d
+	m.disk.Crash()
+	d.sessions.journal.close()
+	d.sessions.journal.path += ".dead"
+	for _, s := range d.sessions.byID {
+		if s.fifo != nil {
+			s.fifo.path += ".dead"
+		}
+	}
+	d.ids.release()
+	close(d.stop)
+	m.c.t.Cleanup(func() {
+		<-d.mem.over
+		close(d.ended)
+		d.mem.io.Wait()
+		d.drivers.Wait()
+		d.tasks.Wait()
+	})
+}
+
+// testSession is a client that can come back.
+type testSession struct {
+	t     *testing.T
+	id    string
+	extra string
+	conn  net.Conn
+	r     *http.Response
+}
+
+func (m *mortal) ask(n int, extra string) *testSession {
+	s := &testSession{t: m.t, id: fmt.Sprintf("%032x", n), extra: extra}
+	s.again(m, "")
+	return s
+}
+
+// again asks bakeryd once more, by a connection of its own.
+func (s *testSession) again(m *mortal, token string) {
+	s.t.Helper()
+	s.conn, s.r = m.post(s.body(cmp.Or(token, "0")))
+}
+
+func (s *testSession) body(token string) string {
+	return fmt.Sprintf(`{"name": "x", "session": %q, "token": %q%s}`, s.id, token, s.extra)
+}
+
+// until returns the next event of a kind.
+func (s *testSession) until(kind string) event {
+	s.t.Helper()
+	for {
+		if e := nextEvent(s.t, s.r); e.Event == kind {
+			return e
+		}
+	}
+}
+
+func (s *testSession) leave() { require.NoError(s.t, s.conn.Close()) }
+
+func TestRestartKeepsHoldsAndPlaces(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	other := c.host(2)
+	holder := m.ask(1, "")
+	token := *holder.until("granted").Token
+	first, second := m.ask(2, ""), m.ask(3, "")
+	first.until("waiting")
+	second.until("waiting")
+	elsewhere := make(chan layout.Ticket, 1)
+	go func() {
+		h, err := other.Acquire(context.Background(), Request{Name: "x"})
+		if assertNoError(t, err) {
+			elsewhere <- h.Token()
+			assertNoError(t, h.Release())
+		}
+	}()
+	incarnation := m.d.mem.incarnation()
+	m.kill()
+	m.rise()
+	require.Equal(t, incarnation, m.d.mem.incarnation(), "the incarnation goes on")
+
+	second.again(m, "") // the later one is back first, and keeps its place
+	first.again(m, "")
+	holder.again(m, token.String())
+	require.Equal(t, token, *holder.until("granted").Token)
+	first.until("waiting")
+	holder.leave()
+	next := *first.until("granted").Token
+	require.Greater(t, next, token)
+	first.leave()
+	last := *second.until("granted").Token
+	require.Greater(t, last, next)
+	second.leave()
+	require.NotZero(t, <-elsewhere)
+}
+
+func TestRestartReleasesWhatNobodyComesBackFor(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, "")
+	holder.until("granted")
+	waiter := m.ask(2, "")
+	waiter.until("waiting")
+	m.d.sessions.byID[holder.id].peer.Started++ // a process that is gone
+	m.d.sessions.byID[holder.id].keep(sessionGranted, m.d.sessions.byID[holder.id].hold.token, m.d.sessions.byID[holder.id].hold.lk)
+	m.kill()
+	m.rise()
+	waiter.again(m, "")
+	waiter.until("granted")
+	holder.again(m, "1")
+	require.Equal(t, http.StatusBadRequest, holder.r.StatusCode, "a token that no host draws")
+	holder.again(m, layout.MakeTicket(7, 1).String())
+	require.Equal(t, http.StatusGone, holder.r.StatusCode)
+}
+
+// TestRestartKeepsAnOrphan: the command goes on though both bakeryd and the wrapper are gone.
+func TestRestartKeepsAnOrphan(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, `, "witness": true`)
+	g := holder.until("granted")
+	command, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	waiter := m.ask(2, "")
+	waiter.until("waiting")
+	s := m.d.sessions.byID[holder.id]
+	s.peer.Started++
+	s.keep(sessionGranted, s.hold.token, s.hold.lk)
+	m.kill()
+	m.rise()
+	waiter.again(m, "")
+	within(t, "the hold is an orphan", func() {
+		for m.d.sessions.byID[holder.id] == nil || !m.d.sessions.byID[holder.id].isOrphan() || m.d.sessions.byID[holder.id].absent() {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	require.Equal(t, g.Token.String(), m.status().Locks[0].Holders[0].Token.String())
+	waiter.until("waiting")
+	require.NoError(t, command.Close())
+	require.Greater(t, *waiter.until("granted").Token, *g.Token)
+	require.NoFileExists(t, g.Witness)
+}
+
+// TestWrapperGoneCommandLives: the connection alone does not end a hold that has a witness.
+func TestWrapperGoneCommandLives(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, `, "witness": true`)
+	g := holder.until("granted")
+	require.True(t, strings.HasPrefix(g.Witness, m.dir))
+	command, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	waiter := m.ask(2, "")
+	waiter.until("waiting")
+	holder.leave()
+	time.Sleep(4 * settleAfter) // enough for a release, if there were one
+	_, err = m.d.Acquire(t.Context(), Request{Name: "x", Try: true})
+	require.ErrorIs(t, err, ErrBusy)
+	require.NoError(t, command.Close())
+	waiter.until("granted")
+}
+
+// TestRestartTooLateJoinsAnew: from the end of the lease on others may have the lock.
+func TestRestartTooLateJoinsAnew(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, "")
+	token := holder.until("granted").Token
+	incarnation := m.d.mem.incarnation()
+	deadline := m.d.mem.moments().deadline
+	m.kill()
+	<-m.d.Lost()
+	m.rise()
+	require.NotEqual(t, incarnation, m.d.mem.incarnation())
+	require.Greater(t, m.d.mem.moments().deadline, deadline)
+	holder.again(m, token.String())
+	require.Equal(t, http.StatusGone, holder.r.StatusCode)
+	holder.again(m, "")
+	require.Greater(t, *holder.until("granted").Token, *token)
+}

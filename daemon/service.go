@@ -1,0 +1,245 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/watchdog"
+)
+
+// Service keeps a host in a lockspace: it joins, joins anew by itself when the
+// lease was lost, and feeds the watchdog. Every term of membership is a Daemon
+// of its own.
+type Service struct {
+	cfg      Config
+	log      *slog.Logger
+	onJoined func(*Daemon)
+	open     func(path string, want time.Duration) (watchdog.Device, error) // tests bring their own
+
+	mu       sync.Mutex // guards the rest
+	d        *Daemon
+	draining chan struct{}
+	drained  bool
+}
+
+// NewService returns a service that is yet to be run. onJoined, unless nil, is
+// told of every term that begins.
+func NewService(cfg Config, onJoined func(*Daemon)) *Service {
+	s := &Service{cfg: cfg, log: cfg.Logger, onJoined: onJoined, draining: make(chan struct{})}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	s.open = func(path string, want time.Duration) (watchdog.Device, error) { return watchdog.Open(path, want) }
+	return s
+}
+
+// Current returns the daemon of the term in force, or the one that is joining;
+// nil before Run.
+func (s *Service) Current() *Daemon {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.d
+}
+
+// Drain has the holders stop and the host leave; Run returns then.
+func (s *Service) Drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.drained {
+		s.drained = true
+		close(s.draining)
+	}
+}
+
+// Run joins and serves until ctx is done, or Drain or an operator asks for
+// more. When ctx is done with locks held or waited for, it leaves everything as
+// it stands, for the process to end and a successor to go on within the lease;
+// with nothing held it leaves the lockspace.
+//
+// It returns an error of the first Join, ErrHandedOver, ErrLost if holders were
+// left behind, or ErrEvicted.
+func (s *Service) Run(ctx context.Context) error {
+	dog := &feeder{s: s}
+	defer dog.stop()
+	s.cfg.arm = dog.arm
+	for again := false; ; again = true {
+		d := New(s.cfg)
+		s.mu.Lock()
+		s.d = d
+		s.mu.Unlock()
+		err := s.join(ctx, d)
+		switch {
+		case err == nil:
+			if s.onJoined != nil {
+				s.onJoined(d)
+			}
+			if err = s.serve(ctx, d); errors.Is(err, errRejoin) {
+				continue
+			}
+			dog.clean = err == nil || errors.Is(err, ErrEvicted)
+			return err
+		case ctx.Err() != nil && !d.unburdened():
+			return ErrHandedOver
+		case ctx.Err() != nil || s.isDrained():
+			dog.clean = true
+			return nil
+		case !again:
+			dog.clean = true
+			return err
+		}
+		s.log.Warn("joining anew failed, retrying", "err", err)
+		select {
+		case <-time.After(rejoinPause):
+		case <-s.draining:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// join is ended by Drain too.
+func (s *Service) join(ctx context.Context, d *Daemon) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.draining:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return d.Join(ctx)
+}
+
+// rejoinPause is how long to wait after an attempt to join anew that failed.
+const rejoinPause = 5 * time.Second
+
+// errRejoin says that the term is over and the host free to join anew.
+var errRejoin = errors.New("the term is over")
+
+func (s *Service) isDrained() bool {
+	select {
+	case <-s.draining:
+		return true
+	default:
+		return false
+	}
+}
+
+// serve waits for the end of a term.
+func (s *Service) serve(ctx context.Context, d *Daemon) error {
+	select {
+	case <-ctx.Done():
+		if d.HandOver() {
+			s.log.Info("stopping with locks held or waited for: started again within the lease, bakeryd goes on with them",
+				"lease_left", d.leaseLeft().Round(time.Millisecond))
+			return ErrHandedOver
+		}
+		s.log.Info("leaving the lockspace")
+		return s.leave(d)
+	case <-s.draining:
+		s.log.Info("stopping the holders and leaving the lockspace")
+		return s.leave(d)
+	case by := <-d.mem.asked:
+		s.log.Warn("asked to leave by an operator, stopping the holders", "by_host_id", by.By, "by_host_name", by.Name)
+		if err := s.leave(d); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w, by way of host %d (%s)", ErrEvicted, by.By, by.Name)
+	case <-d.Lost():
+	}
+	s.log.Error("lease lost: joining anew when all holders are gone and no IO is under way", "err", d.Err())
+	if err := d.giveUp(ctx); err != nil {
+		return fmt.Errorf("%w: %w: %w", ErrLost, d.Err(), err)
+	}
+	return errRejoin
+}
+
+// leave stops the holders first, then leaves: the other way round somebody
+// else could have a lock that a command still runs under. If one does not stop
+// in time, to the others this host is one that crashed.
+func (s *Service) leave(d *Daemon) error {
+	d.drain()
+	ctx, cancel := context.WithTimeout(context.Background(), d.StopTimeout())
+	defer cancel()
+	return d.Close(ctx)
+}
+
+// feeder arms the watchdog before the first join, and feeds it only while
+// nothing runs that ought not to.
+type feeder struct {
+	s     *Service
+	dev   watchdog.Device
+	ended chan struct{}
+	fed   sync.WaitGroup
+	clean bool // nothing is held: it can be disarmed
+}
+
+// arm arms the watchdog, once the lease is known from which its time-out
+// derives, and returns what the driver made of that; 0: there is none.
+func (f *feeder) arm(t lease.Times) (time.Duration, error) {
+	if f.s.cfg.Watchdog == "" {
+		return 0, nil
+	}
+	if f.dev == nil {
+		dev, err := f.s.open(f.s.cfg.Watchdog, t.Watchdog())
+		if err != nil {
+			return 0, err
+		}
+		f.dev, f.ended = dev, make(chan struct{})
+		f.s.log.Info("watchdog armed", "device", f.s.cfg.Watchdog, "timeout", dev.Timeout())
+		f.fed.Go(f.run)
+	}
+	return f.dev.Timeout(), nil
+}
+
+// run feeds. A host that is not safe is reset, unless it becomes so in time.
+func (f *feeder) run() {
+	t := time.NewTicker(min(f.dev.Timeout()/5, time.Second))
+	defer t.Stop()
+	var warn limiter
+	for {
+		select {
+		case <-t.C:
+		case <-f.ended:
+			return
+		}
+		if d := f.s.Current(); d != nil && !d.safe(boottime.Now()) {
+			if warn.allow() {
+				f.s.log.Error("not feeding the watchdog: the lease is over and processes of its holders are left",
+					"resets_within", f.dev.Timeout())
+			}
+			continue
+		}
+		if err := f.dev.Feed(); err != nil && warn.allow() {
+			f.s.log.Error("feeding the watchdog failed", "err", err)
+		}
+	}
+}
+
+// stop disarms the watchdog if nothing is held, else leaves it to the
+// successor that goes on with what is.
+func (f *feeder) stop() {
+	if f.dev == nil {
+		return
+	}
+	close(f.ended)
+	f.fed.Wait()
+	d := f.s.Current()
+	if f.clean && (d == nil || d.unburdened()) {
+		if err := f.dev.Disarm(); err != nil {
+			f.s.log.Error("disarming the watchdog failed", "err", err)
+		}
+		return
+	}
+	f.s.log.Warn("the watchdog stays armed: the host is reset unless bakeryd is started again", "within", f.dev.Timeout())
+	_ = f.dev.Feed()
+	_ = f.dev.Leave()
+}

@@ -1,0 +1,232 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/watchdog/watchdogtest"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// running is a service that runs, and its way to the disk.
+type running struct {
+	*served
+	svc    *Service
+	dog    *watchdogtest.Hardware
+	stop   context.CancelFunc // SIGTERM
+	ended  chan error
+	joined chan *Daemon
+
+	mu   sync.Mutex
+	disk *blockdev.Faulty // of the last term
+}
+
+func (c *cluster) run(id int, change ...func(*Config)) *running {
+	c.t.Helper()
+	dir := c.t.TempDir()
+	r := &running{ended: make(chan error, 1), joined: make(chan *Daemon, 100), dog: watchdogtest.New(boottime.Now)}
+	cfg := Config{Device: "memory", HostID: id, Name: "db", RuntimeDir: dir, StateDir: dir, Keep: true, Watchdog: "a watchdog",
+		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
+		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.disk = blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+			sb, copyUsed, err := FindLockspace(r.disk)
+			return r.disk, sb, copyUsed, err
+		}}
+	for _, f := range change {
+		f(&cfg)
+	}
+	r.svc = NewService(cfg, func(d *Daemon) { r.joined <- d })
+	r.svc.open = r.dog.Open
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	go func() { r.ended <- r.svc.Run(ctx) }()
+	r.served = serveCurrent(c.t, r.svc.Current)
+	c.t.Cleanup(func() {
+		if r.ended != nil {
+			r.leaves()
+		}
+	})
+	r.term()
+	return r
+}
+
+// term waits for the next term.
+func (r *running) term() *Daemon {
+	r.t.Helper()
+	select {
+	case r.d = <-r.joined:
+	case err := <-r.ended:
+		r.t.Fatalf("the service has ended: %v", err)
+	case <-time.After(generous):
+		r.t.Fatal("the host does not join")
+	}
+	return r.d
+}
+
+// leaves ends the service properly.
+func (r *running) leaves() {
+	r.t.Helper()
+	r.svc.Drain()
+	r.ends(nil)
+}
+
+func (r *running) ends(want error) {
+	r.t.Helper()
+	r.stop()
+	within(r.t, "the end of the service", func() { require.ErrorIs(r.t, <-r.ended, want) })
+	r.ended = nil
+}
+
+func (r *running) ask(n int, extra string) *testSession {
+	s := &testSession{t: r.t, id: string(rune('0'+n)) + "0000000000000000000000000000000", extra: extra}
+	s.conn, s.r = r.post(s.body("0"))
+	return s
+}
+
+// TestHangThenRejoin: what hangs holds up neither the end of the lease nor, when it is over, a new beginning.
+func TestHangThenRejoin(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	r := c.run(1)
+	first := r.d.mem.incarnation()
+	holder := r.ask(1, "")
+	token := *holder.until("granted").Token
+	release := r.disk.Hang(blockdev.Fault{})
+	require.NotEmpty(t, holder.until("lost").Message)
+	require.LessOrEqual(t, r.d.leaseLeft(), time.Duration(0))
+	_, refused := r.post(`{"name": "y"}`)
+	require.Equal(t, http.StatusServiceUnavailable, refused.StatusCode, "nothing is granted")
+	holder.leave()
+	select {
+	case <-r.joined:
+		t.Fatal("joined anew beside IO that hangs")
+	case <-time.After(4 * settleAfter):
+	}
+	release()
+	again := r.term()
+	require.NotEqual(t, first, again.mem.incarnation())
+	next := r.ask(2, "")
+	require.Greater(t, *next.until("granted").Token, token)
+	next.leave()
+	require.False(t, wasReset(r), "nothing was left running")
+}
+
+func wasReset(r *running) bool { _, reset := r.dog.Reset(); return reset }
+
+// TestWatchdogBitesIfACommandStays: SIGKILL does not reach everybody.
+func TestWatchdogBitesIfACommandStays(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	r := c.run(1)
+	holder := r.ask(1, `, "witness": true`)
+	command, err := os.OpenFile(holder.until("granted").Witness, os.O_WRONLY, 0) // the test itself, which is never killed
+	require.NoError(t, err)
+	release := r.disk.Hang(blockdev.Fault{})
+	holder.until("lost")
+	holder.leave()
+	within(t, "the reset", func() {
+		for !wasReset(r) {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	at, _ := r.dog.Reset()
+	deadline := r.d.mem.moments().deadline
+	require.Greater(t, at, deadline)
+	require.Less(t, at, deadline+r.d.times().Watchdog()+time.Second, "fed for the last time before the end of the lease")
+	require.NoError(t, command.Close())
+	release()
+	r.ended = nil // it would have been reset
+	r.stop()
+}
+
+// TestWatchdogIsPublishedAndDisarmed: others wait for it, from the first record on.
+func TestWatchdogIsPublishedAndDisarmed(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	r := c.run(1)
+	require.True(t, r.dog.Armed())
+	h := r.status().Hosts[0]
+	require.True(t, h.WatchdogArmed)
+	require.Equal(t, 1, h.WatchdogSeconds)
+	r.leaves()
+	require.False(t, r.dog.Armed())
+}
+
+// TestTermWithAHolderIsHandedOver: SIGTERM does not end what is held.
+func TestTermWithAHolderIsHandedOver(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	r := c.run(1)
+	holder := r.ask(1, "")
+	holder.until("granted")
+	r.ends(ErrHandedOver)
+	require.True(t, r.dog.Armed(), "a successor feeds it")
+	r.d.sessions.journal.close()
+	term, kept, err := readJournal(r.d.sessions.journal.path)
+	require.NoError(t, err)
+	require.Equal(t, r.d.mem.incarnation(), term.Incarnation)
+	require.Len(t, kept, 1)
+	require.Equal(t, layout.StateLive, c.hostRecord(1).State)
+	holder.leave()
+	require.NoError(t, r.d.Close(t.Context()))
+}
+
+func TestTermWithNothingHeldLeaves(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	r := c.run(1)
+	r.ends(nil)
+	require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
+	require.False(t, r.dog.Armed())
+	require.NoFileExists(t, r.d.sessions.journal.path)
+}
+
+func TestDrainWithAHolderLeaves(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	r := c.run(1)
+	holder := r.ask(1, "")
+	holder.until("granted")
+	r.svc.Drain()
+	holder.until("lost")
+	holder.leave()
+	r.ends(nil)
+	require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
+}
+
+// TestDrainDoesNotReleaseWhoDoesNotStop: to the others the host is one that crashed.
+func TestDrainDoesNotReleaseWhoDoesNotStop(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	r := c.run(1)
+	holder := r.ask(1, "")
+	holder.until("granted")
+	r.svc.Drain()
+	holder.until("lost")
+	r.ends(context.DeadlineExceeded)
+	require.True(t, r.dog.Armed())
+	require.NotEqual(t, layout.Idle, c.slot(1, 1).Phase)
+	holder.leave()
+}
+
+// TestDeadHostsLockIsInherited: who crashed is declared dead, and its lock goes to the next.
+func TestDeadHostsLockIsInherited(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, "")
+	token := *holder.until("granted").Token
+	other := c.host(2)
+	m.kill()
+	dies := m.d.mem.moments().deadline
+	h := acquire(t, other, Request{Name: "x"})
+	require.Greater(t, h.Token(), token)
+	require.Greater(t, boottime.Now(), dies, "not before the holder's own deadline")
+	t.Logf("%v after the end of the lease", boottime.Now()-dies)
+	require.NoError(t, h.Release())
+	require.Len(t, c.hostRecord(2).Verdicts, 1)
+	holder.leave()
+}

@@ -1,0 +1,145 @@
+package daemon
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func lockNamed(t *testing.T, d *Daemon, name string) LockReport {
+	t.Helper()
+	r, err := d.Status()
+	require.NoError(t, err)
+	for _, l := range r.Locks {
+		if l.Name == name {
+			return l
+		}
+	}
+	t.Fatalf("no lock %q", name)
+	return LockReport{}
+}
+
+// TestStatusShowsEveryReader: the disk shows one of a host's only.
+func TestStatusShowsEveryReader(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	d, other := c.host(1), c.host(2)
+	var tokens []layout.Ticket
+	for pid := range 3 {
+		h := acquire(t, d, Request{Name: "x", Mode: layout.Shared, PID: pid + 100})
+		defer func() { require.NoError(t, h.Release()) }()
+		tokens = append(tokens, h.Token())
+	}
+	elsewhere := acquire(t, other, Request{Name: "x", Mode: layout.Shared, PID: 200})
+	defer func() { require.NoError(t, elsewhere.Release()) }()
+	require.Eventually(t, func() bool {
+		l := lockNamed(t, d, "x")
+		return len(l.Holders) == 4 && len(l.Queue) == 0 && l.Holders[0].Settled
+	}, generous, time.Millisecond)
+	holders := lockNamed(t, d, "x").Holders
+	for i, token := range tokens {
+		require.Equal(t, token, holders[i].Token)
+		require.Equal(t, i+100, holders[i].PID)
+		require.Equal(t, "db1", holders[i].HostName)
+	}
+	require.Len(t, lockNamed(t, other, "x").Holders, 2)
+}
+
+// TestAddHoldsOfALaterTicket: what the disk was read with stays, if it has changed hands since.
+func TestAddHoldsOfALaterTicket(t *testing.T) {
+	self := &ThisHostReport{ID: 1}
+	first, later := layout.MakeTicket(10, 1), layout.MakeTicket(20, 1)
+	l := LockReport{Holders: []HolderReport{{Host: 1, Token: first, PID: 5}}, Queue: []QueueReport{{Host: 2, Place: 1}}}
+	l.addHolds(self, []*Hold{{token: later, req: Request{PID: 6}}})
+	require.Equal(t, 5, l.Holders[0].PID)
+	l.addHolds(self, []*Hold{{token: first.Grant(1), req: Request{PID: 7}}})
+	require.Len(t, l.Holders, 1)
+	require.Equal(t, 7, l.Holders[0].PID)
+	require.True(t, l.Holders[0].Settled)
+
+	free := LockReport{}
+	free.addHolds(self, []*Hold{{token: later}})
+	require.Empty(t, free.Holders)
+}
+
+func TestStatusShowsOrphans(t *testing.T) {
+	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	c, r := s.post(`{"name": "x", "command": "backup", "witness": true}`)
+	g := nextEvent(t, r)
+	require.Equal(t, "granted", g.Event)
+	w, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	command := holder(t, untilKilled, w)
+	require.NoError(t, w.Close())
+	require.False(t, lockNamed(t, s.d, "x").Holders[0].Orphan)
+
+	waiter, r2 := s.post(`{"name": "x"}`)
+	defer waiter.Close()
+	require.Equal(t, "waiting", nextEvent(t, r2).Event)
+	require.NoError(t, c.Close())
+	var l LockReport
+	require.Eventually(t, func() bool {
+		l = lockNamed(t, s.d, "x")
+		return len(l.Holders) == 1 && l.Holders[0].Orphan
+	}, generous, time.Millisecond)
+	require.Equal(t, []int{command.PID}, l.Holders[0].Processes)
+	require.Contains(t, l.Stuck, "its bakeryctl is gone, process ")
+	require.Contains(t, l.Stuck, "(backup) lives")
+}
+
+// TestStatusOfADeviceThatHangs answers all who ask, by one request to the device.
+func TestStatusOfADeviceThatHangs(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	d, f := c.faultyHost(1)
+	srv := NewServer(d.log, func() *Daemon { return d })
+	_, err := d.Status()
+	require.NoError(t, err)
+	entry := c.sb.Geometry.Entry(1)
+	fault := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: entry, To: entry + 1, Hang: true})
+	within(t, "status", func() {
+		answers := make(chan error)
+		for range 4 {
+			go func() {
+				_, err := d.Status()
+				answers <- err
+			}()
+		}
+		for range 4 {
+			err := <-answers
+			require.ErrorContains(t, err, "reading the lockspace takes longer than 3s: IO to memory hangs; this host has ")
+			require.ErrorContains(t, err, " s left of its lease")
+		}
+		resp := httptest.NewRecorder()
+		srv.status(d, resp, nil)
+		require.Equal(t, http.StatusInternalServerError, resp.Code)
+		var said struct{ Error apiError }
+		require.NoError(t, json.NewDecoder(resp.Body).Decode(&said))
+		require.Equal(t, "device", said.Error.Code)
+	})
+	inspections.mu.Lock()
+	require.NotNil(t, inspections.of[d])
+	inspections.mu.Unlock()
+	fault.Release()
+	require.Eventually(t, func() bool { _, err := d.Status(); return err == nil }, generous, time.Millisecond)
+	inspections.mu.Lock()
+	require.Nil(t, inspections.of[d])
+	inspections.mu.Unlock()
+}
+
+// TestStatusWhenTheLeaseIsLost says so.
+func TestStatusWhenTheLeaseIsLost(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	d, f := c.faultyHost(1)
+	f.Inject(blockdev.Fault{Op: blockdev.OpRead, Hang: true})
+	within(t, "the lease to be lost", func() { <-d.Lost() })
+	_, err := d.Status()
+	require.ErrorContains(t, err, "IO to memory hangs; this host has lost its lease: ")
+	f.Heal()
+}

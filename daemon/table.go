@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// errReplaced is returned when the device no longer holds the lockspace that was joined.
+var errReplaced = errors.New("the lockspace on the device is another one, or gone")
+
+// readTable reads the superblocks and the host table, which lie together, in
+// one request.
+func (mb *member) readTable() {
+	mb.begun.Store(int64(boottime.Now()))
+	g := mb.space.Geometry
+	buf := pool.Get(int(g.Host(g.Hosts)) + g.Stride)
+	defer pool.Put(buf)
+	errs, err := readRecords(mb.dev, buf, 0, g.Stride)
+	if err != nil {
+		mb.log.Warn("reading the host table failed, retrying", "err", err)
+		mb.event(mb.m.ReadFailed)
+		return
+	}
+	if err := mb.sameLockspace(buf, errs); err != nil {
+		mb.event(func(now time.Duration) []lease.Action { return mb.m.Lose(now, err) })
+		return
+	}
+	records := make([]lease.Record, g.Hosts)
+	for i := range records {
+		at := int(g.Host(i + 1))
+		records[i].Err = errs[at/g.Stride]
+		if records[i].Err == nil {
+			records[i].HostRecord, records[i].Err = mb.space.DecodeHost(buf[at:at+g.Stride], i+1)
+		}
+	}
+	mb.event(func(now time.Duration) []lease.Action { return mb.m.TableRead(now, records) })
+}
+
+// sameLockspace tells whether the superblocks in head are still those of the
+// lockspace that was joined. Format wipes or replaces both.
+func (mb *member) sameLockspace(head []byte, errs []error) error {
+	var found error
+	for copy := range 2 {
+		at := int(mb.space.Geometry.Superblock(copy))
+		if errs[at/mb.space.Geometry.Stride] != nil {
+			return nil // unreadable: cannot tell; the lease runs out if nothing else can be read
+		}
+		sb, err := layout.DecodeSuperblock(head[at:at+mb.space.Geometry.Stride], copy)
+		switch {
+		case err == nil && sb.UUID == mb.sb.UUID:
+			return nil
+		case err == nil:
+			found = fmt.Errorf("%w: lockspace %s, was %s", errReplaced, sb.UUID, mb.sb.UUID)
+		case found == nil:
+			found = fmt.Errorf("%w: %w", errReplaced, err)
+		}
+	}
+	return found
+}
+
+// writeRecord writes the own record. The first write of an id takes the lock
+// file that keeps other processes of this machine from it, and registers the
+// key by which this host can be fenced.
+func (mb *member) writeRecord(r layout.HostRecord) {
+	err := mb.ids.claim(r.ID)
+	if err == nil {
+		err = mb.fencing.register(r.ID, r.Incarnation)
+	}
+	if err != nil {
+		mb.event(func(now time.Duration) []lease.Action {
+			return append(mb.m.WriteFailed(now), mb.m.Lose(now, err)...)
+		})
+		return
+	}
+	r.PRKey = mb.fencing.key
+	buf := pool.Get(mb.space.Geometry.Stride)
+	defer pool.Put(buf)
+	if err = mb.space.EncodeHost(buf, r); err == nil {
+		err = mb.dev.Write(buf, mb.space.Geometry.Host(r.ID))
+	}
+	if err != nil {
+		mb.log.Warn("writing the host record failed, retrying", "host_id", r.ID, "err", err)
+		mb.event(mb.m.WriteFailed)
+		return
+	}
+	mb.event(mb.m.Written)
+}

@@ -1,0 +1,82 @@
+package watchdog
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// descriptor is a card by its file descriptor.
+type descriptor int
+
+func openCard(path string) (card, error) {
+	for {
+		// A child that inherited it could keep it open, and so armed, past the end of this process.
+		fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err != unix.EINTR {
+			return descriptor(fd), err
+		}
+	}
+}
+
+func (d descriptor) support() (support, error) {
+	info, err := unix.IoctlGetWatchdogInfo(int(d))
+	if err != nil {
+		return support{}, err
+	}
+	has := func(option uint32) bool { return info.Options&option != 0 }
+	return support{
+		driver:     unix.ByteSliceToString(info.Identity[:]),
+		magicClose: has(unix.WDIOF_MAGICCLOSE),
+		setTimeout: has(unix.WDIOF_SETTIMEOUT),
+		keepAlive:  has(unix.WDIOF_KEEPALIVEPING),
+	}, nil
+}
+
+func (d descriptor) setTimeout(seconds int) error {
+	return unix.IoctlSetPointerInt(int(d), unix.WDIOC_SETTIMEOUT, seconds)
+}
+
+func (d descriptor) timeout() (int, error) {
+	n, err := unix.IoctlGetUint32(int(d), unix.WDIOC_GETTIMEOUT)
+	return int(int32(n)), err
+}
+
+func (d descriptor) keepAlive() error { return unix.IoctlWatchdogKeepalive(int(d)) }
+
+func (d descriptor) stopAndStart() error {
+	if err := unix.IoctlSetPointerInt(int(d), unix.WDIOC_SETOPTIONS, unix.WDIOS_DISABLECARD); err != nil {
+		return err
+	}
+	return unix.IoctlSetPointerInt(int(d), unix.WDIOC_SETOPTIONS, unix.WDIOS_ENABLECARD)
+}
+
+func (d descriptor) write(b byte) error {
+	_, err := unix.Write(int(d), []byte{b})
+	return err
+}
+
+func (d descriptor) close() error { return unix.Close(int(d)) }
+
+// notKnown tells whether a driver, or the kernel, does not know a request.
+func notKnown(err error) bool {
+	return errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL)
+}
+
+func explainOpen(err error) error {
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("%w: %w: end the program that feeds it (systemd with RuntimeWatchdogSec, watchdog, sbd, another bakeryd), or give bakeryd a watchdog of its own, such as softdog's", ErrBusy, err)
+	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
+		return fmt.Errorf("%w: %w: load the driver of the host's watchdog, or modprobe softdog", ErrNotWatchdog, err)
+	}
+	return err
+}
+
+func explainSupport(err error) error {
+	if notKnown(err) {
+		return fmt.Errorf("%w: %w", ErrNotWatchdog, err)
+	}
+	return fmt.Errorf("read what its driver can do: %w", err)
+}
