@@ -97,7 +97,9 @@ type Daemon struct {
 	drained chan struct{} // closed: holders are to stop
 	ended   chan struct{} // closed: nobody is to be watched over any more
 	tasks   sync.WaitGroup
-	warn    limiter // of the guard
+
+	inspecting inspecting
+	warn       limiter // of the guard
 }
 
 // settleAfter is how long a hold lasts before it is shown on the disk.

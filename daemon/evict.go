@@ -29,7 +29,7 @@ type evictAnswer struct {
 func (d *Daemon) Evict(ctx context.Context, host int, incarnation uint64, forget bool) (dead bool, err error) {
 	err = d.mem.evict(host, incarnation, forget)
 	if err != nil {
-		return false, fmt.Errorf("evict host %d: %w", host, err)
+		return false, err // says whom and what for
 	}
 	for {
 		known, changed := d.mem.known()

@@ -29,10 +29,13 @@ func (d *Daemon) guard() {
 		}
 	}()
 	defer alarm.Close()
-	var warned time.Duration // the deadline of which orphans were warned
-	pause := killPause
+	var warned, gone time.Duration // the deadline of which orphans were warned; when they are to be gone
+	pause, drained, leaving := killPause, d.drained, false
 	for {
 		m := d.mem.moments()
+		if leaving {
+			m.warn, m.deadline = 0, min(m.deadline, gone)
+		}
 		next := m.warn
 		switch now := boottime.Now(); {
 		case m.deadline == 0: // never was live
@@ -55,6 +58,8 @@ func (d *Daemon) guard() {
 		select {
 		case <-rings:
 		case <-m.changed:
+		case <-drained: // the host is to leave: its orphans have nobody else who stops them
+			drained, leaving, gone = nil, true, boottime.Now()+d.sb.Lease
 		case <-d.ended:
 			return
 		}

@@ -28,12 +28,12 @@ type inspection struct {
 	err      error
 }
 
-// inspections are under way, one a daemon at most: whoever asks again and
-// again must not fill the kernel with requests to a device that hangs.
-var inspections = struct {
-	mu sync.Mutex // guards of
-	of map[*Daemon]*inspection
-}{of: map[*Daemon]*inspection{}}
+// inspecting is the inspection under way, one a daemon at most: whoever asks
+// again and again must not fill the kernel with requests to a device that hangs.
+type inspecting struct {
+	mu  sync.Mutex  // guards now
+	now *inspection // nil: none
+}
 
 // inspect reads the lockspace, unless the device hangs.
 func (d *Daemon) inspect() (*Snapshot, error) {
@@ -52,23 +52,23 @@ func (d *Daemon) inspect() (*Snapshot, error) {
 // beginInspection returns the inspection that is under way, or one of the
 // caller's own if there was none.
 func beginInspection(d *Daemon) (in *inspection, own bool) {
-	inspections.mu.Lock()
-	defer inspections.mu.Unlock()
-	if in := inspections.of[d]; in != nil {
+	d.inspecting.mu.Lock()
+	defer d.inspecting.mu.Unlock()
+	if in := d.inspecting.now; in != nil {
 		return in, false
 	}
 	in = &inspection{d: d, done: make(chan struct{})}
 	in.returned.Store(int64(boottime.Now()))
-	inspections.of[d] = in
+	d.inspecting.now = in
 	go in.run()
 	return in, true
 }
 
 func (in *inspection) run() {
 	in.snapshot, in.err = Inspect(watched{in.d.dev, &in.returned})
-	inspections.mu.Lock()
-	delete(inspections.of, in.d)
-	inspections.mu.Unlock()
+	in.d.inspecting.mu.Lock()
+	in.d.inspecting.now = nil
+	in.d.inspecting.mu.Unlock()
 	close(in.done)
 }
 

@@ -170,7 +170,7 @@ func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
 func (d *Daemon) keepTerms() {
 	j, boot := d.sessions.journal, d.ids.boot
 	d.mem.keepTerms(func(t lease.Term) {
-		err := j.setTerm(termRecord{UUID: d.sb.UUID, Boot: bootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready, PRKey: d.fencing.key})
+		err := j.setTerm(termRecord{UUID: d.sb.UUID, Boot: bootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: d.fencing.key})
 		if err != nil {
 			d.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
 		}

@@ -45,6 +45,7 @@ type termRecord struct {
 	Incarnation uint64        `json:"incarnation"`
 	T0          time.Duration `json:"t0_ns"` // on CLOCK_BOOTTIME
 	Ready       bool          `json:"ready,omitzero"`
+	Clean       bool          `json:"clean,omitzero"` // no write of the host record has failed, or is under way
 	PRKey       uint64        `json:"pr_key,omitzero"`
 }
 

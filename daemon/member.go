@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,11 +30,13 @@ type member struct {
 	begun   atomic.Int64     // when the last read of the table was begun
 	alarm   *boottime.Alarm  // rings when the machine is to be told the time
 	renewed func(lease.Term) // told of every term of the lease, so that it can be kept; nil: nobody
+	keeping sync.Mutex       // has them told in order
 
 	mu      sync.Mutex // guards m, changed, reason and resumed
 	m       *lease.Machine
 	changed chan struct{} // closed and replaced after every event
 	reason  error
+	cut     time.Duration           // holds end then at the latest, whatever the lease says
 	resumed bool                    // it goes on where a predecessor stood
 	wished  map[layout.Verdict]bool // whom this host has asked to leave, of kind 0
 
@@ -46,14 +50,14 @@ type member struct {
 func newMember(d *Daemon, self layout.HostRecord, p *predecessor) (*member, error) {
 	sb := d.sb
 	mb := &member{dev: d.dev, sb: sb, space: sb.Space(), log: d.log, ids: d.ids, fencing: d.fencing,
-		changed: make(chan struct{}), wished: map[layout.Verdict]bool{}, asked: make(chan lease.Asked, 1),
+		changed: make(chan struct{}), cut: math.MaxInt64, wished: map[layout.Verdict]bool{}, asked: make(chan lease.Asked, 1),
 		ready: make(chan struct{}), lost: make(chan struct{}), over: make(chan struct{})}
 	cfg := lease.Config{
 		ID: d.cfg.HostID, Hosts: sb.Geometry.Hosts, Times: lease.Times{Lease: sb.Lease}, Policy: sb.Policy,
 		Self: self, Incarnation: d.fencing.incarnation, Left: d.ids.left(),
 	}
 	if p != nil {
-		cfg.Resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready}
+		cfg.Resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean}
 	}
 	var err error
 	if mb.m, err = lease.New(cfg); err != nil {
@@ -109,6 +113,8 @@ func hexID(incarnation uint64) string { return fmt.Sprintf("%016x", incarnation)
 
 // keepTerm has the lease's present term kept.
 func (mb *member) keepTerm() {
+	mb.keeping.Lock()
+	defer mb.keeping.Unlock()
 	mb.mu.Lock()
 	term, ok := mb.m.Term()
 	keep := mb.renewed
@@ -167,6 +173,9 @@ func (mb *member) end(reason error, lost bool) {
 	mb.alarm.Close()
 	if reason != nil && mb.reason == nil {
 		mb.reason = reason
+	}
+	if errors.Is(reason, lease.ErrVerdict) {
+		mb.cut = boottime.Now() // others may have the locks already
 	}
 	if lost {
 		close(mb.lost)
@@ -241,7 +250,7 @@ type moments struct {
 func (mb *member) moments() moments {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	m := moments{warn: mb.m.WarnAt(), deadline: mb.m.Deadline(), changed: mb.changed}
+	m := moments{warn: mb.m.WarnAt(), deadline: min(mb.m.Deadline(), mb.cut), changed: mb.changed}
 	select {
 	case <-mb.lost:
 		m.lost = true

@@ -181,13 +181,6 @@ func (lk *lock) grant(w *waiter, token layout.Ticket) bool {
 	return true
 }
 
-// frontAbsent tells whether who is to be served next is yet to come back after
-// a restart.
-func (lk *lock) frontAbsent() bool {
-	w := lk.front()
-	return w != nil && w.req.absent()
-}
-
 // told tells the clients in the queue how many are before them.
 func (lk *lock) told(ahead int) {
 	lk.mu.Lock()

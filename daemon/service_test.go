@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"bufio"
 	"context"
 	"log/slog"
 	"net/http"
 	"os"
+	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -229,4 +231,35 @@ func TestDeadHostsLockIsInherited(t *testing.T) {
 	require.NoError(t, h.Release())
 	require.Len(t, c.hostRecord(2).Verdicts, 1)
 	holder.leave()
+}
+
+// TestDrainStopsOrphans: their wrapper, which would, is gone.
+func TestDrainStopsOrphans(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	r := c.run(1)
+	holder := r.ask(1, `, "witness": true`)
+	witness := holder.until("granted").Witness
+	command := exec.Command("sh", "-c", `trap "echo stopping; exit" TERM; echo running; while :; do sleep 0.01; done`)
+	w, err := os.OpenFile(witness, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	command.ExtraFiles = []*os.File{w}
+	out, err := command.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, command.Start())
+	require.NoError(t, w.Close())
+	said := bufio.NewReader(out)
+	line, err := said.ReadString('\n')
+	require.NoError(t, err, line)
+	holder.leave()
+	within(t, "the hold is an orphan", func() {
+		for s := r.d.sessions.byID[holder.id]; !s.isOrphan(); {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	r.leaves()
+	line, err = said.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "stopping\n", line)
+	require.NoError(t, command.Wait())
+	require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
 }

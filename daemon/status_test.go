@@ -123,14 +123,14 @@ func TestStatusOfADeviceThatHangs(t *testing.T) {
 		require.NoError(t, json.NewDecoder(resp.Body).Decode(&said))
 		require.Equal(t, "device", said.Error.Code)
 	})
-	inspections.mu.Lock()
-	require.NotNil(t, inspections.of[d])
-	inspections.mu.Unlock()
+	d.inspecting.mu.Lock()
+	require.NotNil(t, d.inspecting.now)
+	d.inspecting.mu.Unlock()
 	fault.Release()
 	require.Eventually(t, func() bool { _, err := d.Status(); return err == nil }, generous, time.Millisecond)
-	inspections.mu.Lock()
-	require.Nil(t, inspections.of[d])
-	inspections.mu.Unlock()
+	d.inspecting.mu.Lock()
+	require.Nil(t, d.inspecting.now)
+	d.inspecting.mu.Unlock()
 }
 
 // TestStatusWhenTheLeaseIsLost says so.

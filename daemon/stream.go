@@ -216,7 +216,7 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 		case <-f.replaced:
 			return
 		case <-h.Lost():
-			s.serveLost(ctx, ses, f, m.deadline)
+			s.serveLost(ctx, ses, f)
 			return
 		case <-draining:
 			_ = st.send(event{Event: "lost", Message: "bakeryd is shutting down"})
@@ -241,9 +241,10 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 // serveLost tells the client, and waits until it is gone: only then the host
 // joins anew. Who does not go by the end of the lease it was told of is not
 // waited for any longer, for others may have the lock from then on.
-func (s *Server) serveLost(ctx context.Context, ses *session, f *follower, deadline time.Duration) {
-	h := ses.hold
-	_ = f.st.send(event{Event: "lost", Message: h.Err().Error()})
+func (s *Server) serveLost(ctx context.Context, ses *session, f *follower) {
+	d, h := ses.all.d, ses.hold
+	deadline := d.mem.moments().deadline
+	_ = f.st.send(event{Event: "lost", Message: h.Err().Error()}.runs(deadline))
 	s.log.Warn("lock lost", "lock", ses.req.Name, "token", h.Token(), "pid", ses.req.PID, "err", h.Err())
 	t := time.NewTimer(max(0, deadline-boottime.Now()))
 	defer t.Stop()

@@ -77,6 +77,7 @@ func (mb *member) writeRecord(r layout.HostRecord) {
 		})
 		return
 	}
+	mb.keepTerm() // with a write under way
 	r.PRKey = mb.fencing.key
 	buf := pool.Get(mb.space.Geometry.Stride)
 	defer pool.Put(buf)

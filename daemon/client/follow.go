@@ -37,6 +37,9 @@ func (h *Hold) read(l *link) error {
 		case err != nil:
 			return err
 		case e.Kind == eventLost:
+			if e.AtMS != 0 { // it may be sooner than the end of the lease that others have the lock
+				h.shorten(l.until(e))
+			}
 			return errors.New(e.Message)
 		case e.Kind == eventRenewed && h.overdue() > stopped:
 			return errStoodStill

@@ -144,6 +144,13 @@ func (h *Hold) renew(until time.Duration) {
 	}
 }
 
+// shorten brings the deadline forward.
+func (h *Hold) shorten(until time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.until = min(h.until, until)
+}
+
 // due is what the alarm is for: first the warning, then the deadline.
 func (h *Hold) due() time.Duration {
 	if h.stop {

@@ -41,8 +41,8 @@ type event struct {
 	Mode    layout.Mode   `json:"mode"`     // granted
 	Token   layout.Ticket `json:"token"`    // granted
 	HostID  int           `json:"host_id"`  // granted
-	LeaseMS int64         `json:"lease_ms"` // granted, renewed: time left until the deadline; waiting: a whole lease
-	AtMS    int64         `json:"at_ms"`    // granted, renewed: when that was so, on boottime; 0: not told
+	LeaseMS int64         `json:"lease_ms"` // granted, renewed, lost: time left until the deadline; waiting: a whole lease
+	AtMS    int64         `json:"at_ms"`    // granted, renewed, lost: when that was so, on boottime; 0: not told
 	GraceMS int64         `json:"grace_ms"` // granted: how long before the deadline the holder is to stop
 	Witness string        `json:"witness"`  // granted: path of the FIFO that was asked for
 	Code    string        `json:"code"`     // refused

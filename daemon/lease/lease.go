@@ -33,8 +33,8 @@
 // Any write by which A keeps its lease beyond that landed on top of B's, and before B looked: B gives way.
 // A virgin record has overwritten nothing. One that says left may: its write may have been seen while still under
 // way, taken for free, and landed again or at last after that. Only what this machine itself
-// saw finished in time ([Config.Left]) cannot; see below. One that says joining is no proof that the one who wrote it cannot
-// go on, however long it stood. One that says live and stood still for L + margin (+ watchdog) can not, and whom
+// saw finished in time ([Config.Left]) cannot; see below. One that says joining is no proof that the one who wrote it
+// cannot go on, however long it stood. One that says live and stood still for L + margin (+ watchdog) can not, and whom
 // it had overwritten is over too.
 //
 // # Ended cleanly

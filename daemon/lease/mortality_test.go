@@ -88,11 +88,18 @@ var deathWorlds = map[string]lives{
 	"fenced":                              {hosts: 2, policy: layout.PolicyFence, watchdog: 3, stalls: 1},
 }
 
+// What some worlds stall of the first two hosts: the one's process, the other's reads.
+const (
+	holder   = 1 << 0
+	observer = 2 << items
+)
+
 // deepWorlds take minutes: they are explored with -lease.deep.
 var deepWorlds = map[string]lives{
+	"paused, observer reads slowly":  {hosts: 2, stalls: 2, stalled: holder | observer},
 	"lost after a failed write":      {hosts: 2, late: 1, copied: true, stalls: 1, stalled: 2, mortal: mortal{rejoins: 1, fails: 1, mayDie: 1}},
-	"two observers, host paused":     {hosts: 3, stalls: 1, stalled: 1},
-	"crashed, observer reads slowly": {hosts: 2, stalls: 1, stalled: 2 << items, mortal: mortal{crashes: 1, mayDie: 1}},
+	"two observers, host paused":     {hosts: 3, stalls: 1, stalled: holder},
+	"crashed, observer reads slowly": {hosts: 2, stalls: 1, stalled: observer, mortal: mortal{crashes: 1, mayDie: 1}},
 }
 
 var deep = flag.Bool("lease.deep", false, "explore what takes minutes and gigabytes, too")
@@ -119,12 +126,6 @@ func TestMortality(t *testing.T) {
 		})
 	}
 }
-
-// The items that mutations need stalled, of the first two hosts.
-const (
-	holder   = 1 << 0
-	observer = 2 << items // its reads
-)
 
 // TestMortalityMutations shows that each rule that is left out is found.
 func TestMortalityMutations(t *testing.T) {

@@ -67,7 +67,8 @@ func (m *Machine) resume(t Term, r Record, records []Record) {
 	m.spent = append(m.spent, r.Incarnation)
 	m.highest = max(m.highest, r.Highest)
 	m.inherit(r)
-	m.unpublished = len(m.verdicts) > 0
+	m.unpublished = len(m.verdicts) > 0 || own.PRKey != r.PRKey ||
+		own.WatchdogArmed != r.WatchdogArmed || own.WatchdogSeconds != r.WatchdogSeconds
 	m.ready = t.Ready || m.covered(records)
 	m.tell(Joined{ID: m.id, Incarnation: m.own.Incarnation, Deadline: m.Deadline(), Resumed: true})
 	m.timer = m.now

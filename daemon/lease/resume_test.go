@@ -229,3 +229,25 @@ func TestLostCleanly(t *testing.T) {
 		}
 	})
 }
+
+// TestResumePublishes: what the new process knows better is published at once.
+func TestResumePublishes(t *testing.T) {
+	r := live1(t)
+	term, _ := r.m.Term()
+	for _, change := range []func(*layout.HostRecord){
+		func(self *layout.HostRecord) { self.PRKey = 5 },
+		func(self *layout.HostRecord) { self.WatchdogArmed, self.WatchdogSeconds = true, 60 },
+	} {
+		s := r.successor(t, term, 1)
+		change(&s.m.cfg.Self)
+		s.start()
+		s.read(0)
+		s.read(0)
+		want[Write](s)
+	}
+	s := r.successor(t, term, 1)
+	s.start()
+	s.read(0)
+	none[ReadTable](s)
+	require.Equal(t, term.T0+times.Renew(), want[Wait](s).Until)
+}
