@@ -3,10 +3,12 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
 // guard stops commands whose lock is about to be lost, as far as nobody else
@@ -41,7 +43,7 @@ func (d *Daemon) guard() {
 		case m.deadline == 0: // never was live
 			next = now + time.Hour
 		case now >= m.deadline:
-			if d.stopCommands("their lease is over", anySession, syscall.SIGKILL) {
+			if d.stopCommands("their lease is over", pause >= time.Second, anySession, syscall.SIGKILL) {
 				pause = min(2*pause, time.Second)
 			} else {
 				pause = killPause
@@ -50,7 +52,7 @@ func (d *Daemon) guard() {
 		case m.lost || now >= m.warn:
 			if warned != m.deadline {
 				warned = m.deadline
-				d.stopCommands("their lease is about to end", (*session).isOrphan, syscall.SIGTERM, syscall.SIGCONT)
+				d.stopCommands("their lease is about to end", false, (*session).isOrphan, syscall.SIGTERM, syscall.SIGCONT)
 			}
 			next = m.deadline
 		}
@@ -79,7 +81,8 @@ func (s *session) isOrphan() bool {
 }
 
 // stopCommands signals the commands of holds, and tells whether there were any.
-func (d *Daemon) stopCommands(why string, whose func(*session) bool, signals ...syscall.Signal) (any bool) {
+// The clients themselves are spared at first, unless it is to be hard.
+func (d *Daemon) stopCommands(why string, hard bool, whose func(*session) bool, signals ...syscall.Signal) (any bool) {
 	held, _ := d.sessions.holding()
 	for _, s := range held {
 		if !whose(s) || !s.witnessed() {
@@ -87,6 +90,8 @@ func (d *Daemon) stopCommands(why string, whose func(*session) bool, signals ...
 		}
 		any = true
 		holders, err := holdersOf(s.fifo.path)
+		// The wrapper may have its end yet, or be about to start the command; it ends by itself, and says why.
+		holders = slices.DeleteFunc(holders, func(h process.ID) bool { return h == s.peer && !hard })
 		if err == nil {
 			err = stopHolders(holders, signals...)
 		}

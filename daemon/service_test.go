@@ -239,7 +239,7 @@ func TestDrainStopsOrphans(t *testing.T) {
 	r := c.run(1)
 	holder := r.ask(1, `, "witness": true`)
 	witness := holder.until("granted").Witness
-	command := exec.Command("sh", "-c", `trap "echo stopping; exit" TERM; echo running; while :; do sleep 0.01; done`)
+	command := exec.Command("sh", "-c", `trap "echo stopping; exit 0" TERM; echo running; while :; do sleep 0.01; done`)
 	w, err := os.OpenFile(witness, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	command.ExtraFiles = []*os.File{w}

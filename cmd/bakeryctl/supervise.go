@@ -173,7 +173,7 @@ func (s *supervisor) run(signals *inbox) int {
 	for {
 		select {
 		case <-s.command.ended:
-			if !isClosed(s.grant.Warned()) && !isClosed(s.grant.Lost()) {
+			if !s.isOver() {
 				return s.command.exitCode()
 			}
 			s.say("lost %q before the command had ended: %s", s.launch.lock, s.why())
@@ -207,6 +207,22 @@ func (s *supervisor) why() string {
 	}
 	left := time.Until(s.grant.Deadline())
 	return fmt.Sprintf("the lease ends in %v and was not renewed", max(0, left).Round(10*time.Millisecond))
+}
+
+// isOver says whether the command was to stop, or is not known not to have been. We may both have stood still
+// beyond the end of the lease, and bakeryd killed the command before we look: then it shows in a moment.
+func (s *supervisor) isOver() bool {
+	for give := time.Now().Add(sayWithin); ; {
+		over := isClosed(s.grant.Warned()) || isClosed(s.grant.Lost())
+		if over || time.Until(s.grant.Deadline()) > 0 || time.Now().After(give) {
+			return over
+		}
+		select {
+		case <-s.grant.Warned():
+		case <-s.grant.Lost():
+		case <-time.After(briefly):
+		}
+	}
 }
 
 func (s *supervisor) relay(got os.Signal) {

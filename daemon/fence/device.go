@@ -120,8 +120,9 @@ func (s *session) command(ctx context.Context, f func(transport) error) error {
 			return err
 		}
 		errs = append(errs, fmt.Errorf("by %s: %w", t, err))
-		// Kernels before 6.4 tell a refusal as they tell a device that is not ready.
-		if !errors.Is(err, errRefused) && (s.way != "" || !errors.Is(err, errAgain)) {
+		// Kernels before 6.4 tell a refusal as they tell a device that is not ready. Of the transport that has
+		// worked before that is to be believed, of one that is tried because that one refuses it is not.
+		if !errors.Is(err, errRefused) && (s.way != "" && len(errs) == 1 || !errors.Is(err, errAgain)) {
 			return errs[len(errs)-1]
 		}
 	}
