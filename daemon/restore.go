@@ -59,9 +59,13 @@ func (d *Daemon) findPredecessor(ctx context.Context, ids *identity) *predecesso
 	return nil
 }
 
-// awaitEnd takes the lock file of a host id, which another process may still have.
+// awaitEnd takes the lock file of a host id, which another process may still
+// have. Where no id was given that may as well be one that goes on.
 func (d *Daemon) awaitEnd(ctx context.Context, ids *identity, host int) error {
-	give := time.Now().Add(d.times().Renew())
+	give := time.Now().Add(4 * joinAgain)
+	if d.cfg.HostID != 0 {
+		give = time.Now().Add(d.times().Renew())
+	}
 	for {
 		err := ids.claim(host)
 		if err == nil || !errors.Is(err, ErrIDTaken) || time.Now().After(give) {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/boottime"
@@ -16,6 +17,7 @@ var errReplaced = errors.New("the lockspace on the device is another one, or gon
 // readTable reads the superblocks and the host table, which lie together, in
 // one request.
 func (mb *member) readTable() {
+	defer mb.overdue("reading the host table")()
 	mb.begun.Store(int64(boottime.Now()))
 	g := mb.space.Geometry
 	buf := pool.Get(int(g.Host(g.Hosts)) + g.Stride)
@@ -67,6 +69,7 @@ func (mb *member) sameLockspace(head []byte, errs []error) error {
 // file that keeps other processes of this machine from it, and registers the
 // key by which this host can be fenced.
 func (mb *member) writeRecord(r layout.HostRecord) {
+	defer mb.overdue("writing the host record")()
 	err := mb.ids.claim(r.ID)
 	if err == nil {
 		err = mb.fencing.register(r.ID, r.Incarnation)
@@ -90,4 +93,20 @@ func (mb *member) writeRecord(r layout.HostRecord) {
 		return
 	}
 	mb.event(mb.m.Written)
+}
+
+// overdue reports IO that takes far longer than a lease has time for, while it
+// hangs and when it has returned. It is to be called when the IO has.
+func (mb *member) overdue(what string) (returned func()) {
+	since, reported := time.Now(), atomic.Bool{}
+	t := time.AfterFunc(2*(lease.Times{Lease: mb.sb.Lease}).Budget(), func() {
+		reported.Store(true)
+		mb.log.Error("IO hangs", "device", mb.dev.Info().Path, "what", what)
+	})
+	return func() {
+		t.Stop()
+		if reported.Load() {
+			mb.log.Warn("IO that hung has returned", "device", mb.dev.Info().Path, "what", what, "took", time.Since(since).Round(time.Millisecond))
+		}
+	}
 }

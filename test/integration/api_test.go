@@ -70,7 +70,7 @@ func TestCurl(t *testing.T) {
 	holder.signal(syscall.SIGKILL)
 	require.Equal(t, "granted", decode(reader.line()).Event)
 	require.Zero(t, a.lock("-n", "-s", "deploy", "--", "true").code)
-	b.signal(syscall.SIGTERM)
+	b.signal(syscall.SIGINT)
 	for l = decode(reader.line()); l.Event == "renewed"; l = decode(reader.line()) {
 	}
 	require.Equal(t, "lost", l.Event)

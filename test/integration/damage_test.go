@@ -15,7 +15,7 @@ import (
 )
 
 // TestReformatUnderARunningDaemon: its lease is lost, its command stopped, and
-// the new lockspace made only after that.
+// the new lockspace made only after that. That one it joins by itself.
 func TestReformatUnderARunningDaemon(t *testing.T) {
 	bySector(t, func(t *testing.T, sector int) {
 		s := newSpace(t, sector, "--lease", "3s")
@@ -24,7 +24,7 @@ func TestReformatUnderARunningDaemon(t *testing.T) {
 		first := holder.entered()
 		waiter := a.take("x")
 		a.queues("x", 1)
-		old := s.uuid
+		old, incarnation := s.uuid, a.incarnation()
 
 		r := execute(t, plain.bakeryctl, "format", b.dev, "--hosts", "8", "--locks", "16")
 		require.Equal(t, 66, r.code)
@@ -36,11 +36,10 @@ func TestReformatUnderARunningDaemon(t *testing.T) {
 		holder.exits(75)
 		require.True(t, holder.silent())
 		waiter.exits(69)
-		a.exits(75)
 		require.Contains(t, a.said(), "the lockspace on the device is another one, or gone")
 		require.NotEqual(t, old, s.uuid)
-
-		a.up()
+		a.rejoins(incarnation)
+		require.Equal(t, s.uuid, a.status().Lockspace.UUID)
 		b.up()
 		next := b.take("x")
 		require.Greater(t, next.entered(), first)

@@ -32,6 +32,7 @@ type host struct {
 	socket   string
 	programs programs
 	flags    []string
+	wrap     []string // what bakeryd is started by
 }
 
 // machine returns a host that is not up.
@@ -40,6 +41,10 @@ func (s *space) machine(id string, flags ...string) *host {
 	h := &host{t: s.t, s: s, id: id, programs: plain, flags: flags, dev: s.loop()}
 	h.dir = filepath.Join(s.dir, filepath.Base(h.dev))
 	must(s.t, "mkdir", h.dir)
+	s.t.Cleanup(func() {
+		h.all(syscall.SIGKILL)
+		eventually(s.t, "nothing runs on host "+id, func() bool { return len(h.processes()) == 0 })
+	})
 	h.socket = filepath.Join(h.dir, "s")
 	return h
 }
@@ -69,9 +74,9 @@ func (s *space) hosts(n int, flags ...string) (hosts []*host) {
 // start starts bakeryd and does not wait until it has joined.
 func (h *host) start() {
 	h.t.Helper()
-	h.process = launch(h.t, h.dir, append([]string{h.programs.bakeryd, "--device", h.dev, "--host-id", h.id,
+	h.process = launch(h.t, h.dir, slices.Concat(h.wrap, []string{h.programs.bakeryd, "--device", h.dev, "--host-id", h.id,
 		"--name", "host-" + filepath.Base(h.dev), "--socket", h.socket, "--runtime-dir", h.dir, "--state-dir", h.dir,
-		"--log-level", "debug"}, h.flags...)...)
+		"--log-level", "debug"}, h.flags)...)
 	p := h.process
 	h.t.Cleanup(func() {
 		if p.running() {
@@ -106,7 +111,8 @@ func (h *host) up() {
 	h.ready()
 }
 
-// leave stops bakeryd the proper way.
+// leave ends bakeryd as systemd does. With nothing held and nobody waiting it
+// leaves the lockspace, else it keeps that for its successor.
 func (h *host) leave() {
 	h.t.Helper()
 	h.signal(syscall.SIGTERM)
@@ -174,11 +180,20 @@ func (p *process) outside() {
 
 func (h *host) status() *daemon.Report {
 	h.t.Helper()
-	r := h.ctl("status", "--json")
-	require.Zero(h.t, r.code, r.stderr)
-	report := new(daemon.Report)
-	require.NoError(h.t, json.Unmarshal([]byte(r.stdout), report))
+	report, err := h.view()
+	require.NoError(h.t, err)
 	return report
+}
+
+// view is status that may fail.
+func (h *host) view() (*daemon.Report, error) {
+	h.t.Helper()
+	r := h.ctl("status", "--json")
+	if r.code != 0 {
+		return nil, fmt.Errorf("status: exit code %d: %s", r.code, r.stderr)
+	}
+	report := new(daemon.Report)
+	return report, json.Unmarshal([]byte(r.stdout), report)
 }
 
 // report is what a host shows of a lock.

@@ -3,9 +3,11 @@
 package integration
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -109,6 +111,36 @@ func TestAutoIDs(t *testing.T) {
 	})
 }
 
+// TestJoinIsQuick: from nothing to the first command under a lock, with the
+// lease that is the default, on an id never used. It runs alone, and only in
+// memory it is sure to be quick: on a disk that has much else to do a host takes
+// the long way.
+func TestJoinIsQuick(t *testing.T) {
+	for _, on := range []string{"memory", "disk"} {
+		t.Run(on, func(t *testing.T) {
+			const lease = "30s"
+			s := map[string]func() *space{
+				"memory": func() *space { return briefSpace(t, "--lease", lease) },
+				"disk":   func() *space { return newSpace(t, 512, "--lease", lease) },
+			}[on]()
+			for id := 1; id <= 3; id++ {
+				h := s.machine(fmt.Sprint(id))
+				name := "first-of-" + h.id
+				began := sinceBoot()
+				h.up()
+				holder := h.work("x", name)
+				took := s.journal("x").entered(name).enter - began
+				measured(t, fmt.Sprintf("bakeryd started to first command inside, host %d, image on %s, lease %s", id, on, lease), took)
+				if on == "memory" {
+					require.Less(t, took, 3*time.Second)
+				}
+				holder.letGo()
+			}
+			s.journal("x").exclusive()
+		})
+	}
+}
+
 func TestImpossibleIDs(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
@@ -138,7 +170,7 @@ func TestCleanLeave(t *testing.T) {
 		next := b.take("x")
 		b.sees(b, "x")
 		// The command is told to stop before the lock goes.
-		a.signal(syscall.SIGTERM)
+		a.signal(syscall.SIGINT)
 		require.Equal(t, "stopping", p.line())
 		p.exits(75)
 		require.Contains(t, p.said(), "shutting down")
@@ -148,6 +180,7 @@ func TestCleanLeave(t *testing.T) {
 		b.settles(b, "x")
 		require.Len(t, b.report("x").Holders, 1)
 		next.letGo()
+		b.free("x")
 		b.leave()
 		for d := range s.dump() {
 			if d.Kind == "host" {
@@ -160,8 +193,8 @@ func TestCleanLeave(t *testing.T) {
 	})
 }
 
-// TestLeaveKillsTheStubborn: a command that ignores SIGTERM is killed in time
-// for its host to leave properly.
+// TestLeaveKillsTheStubborn: a command that does not stop is killed in time for
+// its host to leave properly.
 func TestLeaveKillsTheStubborn(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
@@ -169,7 +202,7 @@ func TestLeaveKillsTheStubborn(t *testing.T) {
 	for i := range 3 {
 		p := h.takeFor("x", `trap '' TERM; echo $BAKERY_TOKEN; while :; do sleep 0.01; done`)
 		p.entered()
-		h.signal(syscall.SIGTERM)
+		h.signal(syscall.SIGINT)
 		p.exits(75)
 		eventually(t, "the command is gone", p.silent)
 		h.exits(0)
@@ -182,9 +215,9 @@ func TestLeaveKillsTheStubborn(t *testing.T) {
 func TestStopWhileJoining(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512, "--lease", "30s")
-	a := s.host(1)
-	a.crash()
-	a.start() // and has to wait until its predecessor is dead for sure
+	s.host(1).crash()
+	a := s.machine("1")
+	a.start() // without what its predecessor kept of itself it has to wait until that is dead for sure
 	eventually(t, "it waits", func() bool { return !a.running() || strings.Contains(a.said(), "joining takes longer") })
 	a.signal(syscall.SIGTERM)
 	a.exits(0)

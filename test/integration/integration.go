@@ -4,8 +4,11 @@
 // layout only to damage records and to know them in a trace of system calls.
 //
 //	go test -tags integration ./test/integration
+//	go test -tags integration ./test/integration -run TestRandomFaults -rounds 100
 //
-// needs root, losetup(8), strace(1) and curl(1). The images are in
-// BAKERY_TEST_DIR, else in /var/tmp, which must not be a tmpfs. Begin with
-// [space] in space_test.go and [host] in host_test.go.
+// needs root, losetup(8), unshare(1), strace(1), curl(1) and a kernel with FUSE,
+// by which a disk is made to hang. The images are in BAKERY_TEST_DIR, else in
+// /var/tmp, which must not be a tmpfs; those of tests whose times matter are on a
+// tmpfs that is mounted below it. Begin with [space] in space_test.go and [host]
+// in host_test.go; fault_test.go lists what can go wrong, and the tests of it.
 package integration

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // patience bounds what a test waits for; nothing that works takes nearly as long.
@@ -19,6 +21,7 @@ const patience = time.Minute
 
 var (
 	base    string // directory of all that the tests make
+	memory  string // one below it, on a tmpfs
 	plain   programs
 	racing  = sync.OnceValues(func() (programs, error) { return build("race", "-race") })
 	testEnv = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GORACE=atexit_sleep_ms=0"}
@@ -28,6 +31,9 @@ var (
 type programs struct{ bakeryd, bakeryctl string }
 
 func TestMain(m *testing.M) {
+	if code, played := play(os.Args); played {
+		os.Exit(code)
+	}
 	flag.Parse()
 	os.Exit(run(m))
 }
@@ -40,7 +46,7 @@ func run(m *testing.M) (code int) {
 	if os.Getuid() != 0 {
 		return complain(fmt.Errorf("loop devices need root"))
 	}
-	for _, tool := range []string{"losetup", "strace", "curl", "sh"} {
+	for _, tool := range []string{"losetup", "unshare", "strace", "curl", "sh"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return complain(err)
 		}
@@ -52,6 +58,18 @@ func run(m *testing.M) (code int) {
 	defer func() {
 		if err := os.RemoveAll(base); err != nil {
 			code = complain(err)
+		}
+	}()
+	memory = filepath.Join(base, "mem")
+	if err := os.Mkdir(memory, 0o755); err != nil {
+		return complain(err)
+	}
+	if err := unix.Mount("tmpfs", memory, "tmpfs", 0, "mode=0755"); err != nil {
+		return complain(fmt.Errorf("mount a tmpfs on %s: %w", memory, err))
+	}
+	defer func() {
+		if err := unix.Unmount(memory, 0); err != nil {
+			code = complain(fmt.Errorf("unmount %s: %w", memory, err))
 		}
 	}()
 	if plain, err = build("bin"); err != nil {

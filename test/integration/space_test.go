@@ -26,6 +26,13 @@ const (
 	// lease is short, for some tests wait for its end, but longer than a disk is
 	// busy with what others write.
 	lease = 5 * time.Second
+
+	// briefLease is for tests whose image is in memory, so that only the
+	// processors can be busy with something else.
+	briefLease = 2 * time.Second
+
+	// spareSize is the length of a block of the image that no record is in.
+	spareSize = 4096
 )
 
 var spaces atomic.Int32
@@ -47,8 +54,13 @@ type space struct {
 // newImage makes the file and the loop device, without a lockspace.
 func newImage(t *testing.T, sector int) *space {
 	t.Helper()
+	return imageBelow(t, base, sector)
+}
+
+func imageBelow(t *testing.T, dir string, sector int) *space {
+	t.Helper()
 	// Short, for the paths of sockets.
-	s := &space{t: t, sector: sector, dir: filepath.Join(base, strconv.Itoa(int(spaces.Add(1)))), guard: imageSize}
+	s := &space{t: t, sector: sector, dir: filepath.Join(dir, strconv.Itoa(int(spaces.Add(1)))), guard: imageSize}
 	require.NoError(t, os.Mkdir(s.dir, 0o755))
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(s.dir)) })
 	s.file = filepath.Join(s.dir, "image")
@@ -60,14 +72,27 @@ func newImage(t *testing.T, sector int) *space {
 // newSpace makes a lockspace, with the flags of bakeryctl format.
 func newSpace(t *testing.T, sector int, flags ...string) *space {
 	t.Helper()
-	s := newImage(t, sector)
+	return newImage(t, sector).withSpace(append([]string{"--lease", lease.String()}, flags...)...)
+}
+
+// briefSpace makes a lockspace with the brief lease, in memory.
+func briefSpace(t *testing.T, flags ...string) *space {
+	t.Helper()
+	return imageBelow(t, memory, 512).withSpace(append([]string{"--lease", briefLease.String()}, flags...)...)
+}
+
+func (s *space) withSpace(flags ...string) *space {
+	s.t.Helper()
 	// Formatting wants zeroes at least where a superblock or its copy may be.
-	s.geo = layout.Geometry{Stride: sector, Hosts: 8, Locks: 16}
-	s.setGuard(max(s.geo.Size(), layout.HeadSize))
-	s.format(append([]string{"--hosts", "8", "--locks", "16", "--lease", lease.String()}, flags...)...)
-	t.Cleanup(s.check)
+	s.geo = layout.Geometry{Stride: s.sector, Hosts: 8, Locks: 16}
+	s.setGuard(max(s.geo.Size(), layout.HeadSize) + spareSize)
+	s.format(append([]string{"--hosts", "8", "--locks", "16"}, flags...)...)
+	s.t.Cleanup(s.check)
 	return s
 }
+
+// spare is the address of a block, all zeroes, that is no part of the lockspace.
+func (s *space) spare() int64 { return s.guard - spareSize }
 
 func (s *space) setGuard(from int64) {
 	s.guard = from
@@ -102,7 +127,11 @@ func (s *space) loop() string {
 
 func loopOver(t *testing.T, file string, sector int) string {
 	t.Helper()
-	dev := strings.TrimSpace(must(t, "losetup", "--direct-io=on", "--sector-size", strconv.Itoa(sector), "-f", "--show", file))
+	direct := "on"
+	if filepath.Dir(filepath.Dir(file)) == memory {
+		direct = "off" // for tmpfs it makes no difference, and not every kernel has it
+	}
+	dev := strings.TrimSpace(must(t, "losetup", "--direct-io="+direct, "--sector-size", strconv.Itoa(sector), "-f", "--show", file))
 	t.Cleanup(func() {
 		must := func(argv ...string) string { // t.Context is over by now
 			out, err := output(argv...)

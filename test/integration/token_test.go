@@ -5,7 +5,6 @@ package integration
 import (
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,50 +57,4 @@ func TestCommandKnowsItsLock(t *testing.T) {
 	require.Equal(t, "hello", p.line())
 	require.NoError(t, p.stdin.Close())
 	p.exits(5)
-}
-
-// TestCrashOfTheDaemon: the command of a host whose bakeryd is gone is
-// stopped; others wait, until that host is back.
-func TestCrashOfTheDaemon(t *testing.T) {
-	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector)
-		a, b := s.host(1), s.host(2)
-		holder := a.take("x")
-		first := holder.entered()
-		b.settles(a, "x")
-		next := b.take("x")
-		b.sees(b, "x")
-		a.crash()
-		holder.exits(75)
-		require.Contains(t, holder.said(), `stopping the command under "x"`)
-		require.True(t, holder.silent() || eventuallySilent(holder))
-		require.Equal(t, 69, a.lock("x", "--", "true").code)
-		next.outside()
-		a.up()
-		require.Greater(t, next.entered(), first)
-		next.letGo()
-		require.Zero(t, a.lock("-w", "20", "x", "--", "true").code)
-	})
-}
-
-func eventuallySilent(p *process) bool {
-	eventually(p.t, "the command is gone", p.silent)
-	return true
-}
-
-// TestStoppedDaemon: a bakeryd that stands still for longer than its lease
-// cannot tell its wrapper, who stops the command by itself.
-func TestStoppedDaemon(t *testing.T) {
-	t.Parallel()
-	s := newSpace(t, 512, "--lease", "1s")
-	a := s.host(1)
-	// It ignores SIGTERM, so that it takes SIGKILL at the end of the lease.
-	holder := a.takeFor("x", `trap '' TERM; echo $BAKERY_TOKEN; while :; do read line; done`)
-	holder.entered()
-	a.signal(syscall.SIGSTOP)
-	holder.exits(75)
-	eventually(t, "the command is gone", holder.silent)
-	a.signal(syscall.SIGCONT)
-	a.exits(75)
-	require.Contains(t, a.said(), "the lease ran out")
 }

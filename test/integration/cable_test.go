@@ -1,0 +1,293 @@
+//go:build integration
+
+package integration
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A path to the disk that can fail as a cut cable does: a filesystem of one
+// file, which is another name of the image. What the kernel asks of it can be
+// left without answer: then whoever asked is in uninterruptible sleep, whatever
+// signals it gets. The server is a process of its own, so that nothing hangs
+// with it; when that is gone, all IO fails and the mount can be undone.
+
+// trouble is what requests are in trouble.
+type trouble struct{ reads, writes bool }
+
+func troubleWith(what string) trouble {
+	return trouble{reads: what != "writes", writes: what != "reads"}
+}
+
+// cable is the one file of the filesystem.
+type cable struct {
+	fs.Inode
+	file *os.File
+
+	mu      sync.Mutex // guards what follows
+	change  sync.Cond  // of hang
+	hang    trouble
+	fail    trouble
+	delay   time.Duration
+	writing map[int64]int // writes under way, by offset
+	twice   int           // writes that came while one to the same place was under way
+}
+
+var (
+	_ fs.NodeOpener    = (*cable)(nil)
+	_ fs.NodeGetattrer = (*cable)(nil)
+	_ fs.NodeReader    = (*cable)(nil)
+	_ fs.NodeWriter    = (*cable)(nil)
+	_ fs.NodeFsyncer   = (*cable)(nil)
+)
+
+// Open: nothing is cached, and a write that hangs does not hold up reads.
+func (c *cable) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	return nil, fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES, 0
+}
+
+func (c *cable) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	info, err := c.file.Stat()
+	if err != nil {
+		return fs.ToErrno(err)
+	}
+	out.Mode, out.Size = syscall.S_IFREG|0o600, uint64(info.Size())
+	return 0
+}
+
+// pass returns when a request may go on to the image, or with its error.
+func (c *cable) pass(of func(trouble) bool) syscall.Errno {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for of(c.hang) {
+		c.change.Wait()
+	}
+	if of(c.fail) {
+		return syscall.EIO
+	}
+	if delay := c.delay; delay > 0 {
+		c.mu.Unlock()
+		time.Sleep(delay)
+		c.mu.Lock()
+	}
+	return 0
+}
+
+func (c *cable) Read(_ context.Context, _ fs.FileHandle, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
+	if errno := c.pass(func(t trouble) bool { return t.reads }); errno != 0 {
+		return nil, errno
+	}
+	n, err := unix.Pread(int(c.file.Fd()), dest, off)
+	if err != nil {
+		return nil, fs.ToErrno(err)
+	}
+	return fuse.ReadResultData(dest[:n]), 0
+}
+
+// Write that hangs lands when the hang is over, as one in a fabric may.
+func (c *cable) Write(_ context.Context, _ fs.FileHandle, data []byte, off int64) (uint32, syscall.Errno) {
+	c.mu.Lock()
+	if c.writing[off]++; c.writing[off] > 1 {
+		c.twice++
+	}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.writing[off]--
+	}()
+	if errno := c.pass(func(t trouble) bool { return t.writes }); errno != 0 {
+		return 0, errno
+	}
+	n, err := unix.Pwrite(int(c.file.Fd()), data, off)
+	return uint32(max(n, 0)), fs.ToErrno(err)
+}
+
+func (c *cable) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
+	return fs.ToErrno(c.file.Sync())
+}
+
+type cableDir struct {
+	fs.Inode
+	cable *cable
+}
+
+func (d *cableDir) OnAdd(ctx context.Context) {
+	d.AddChild("image", d.NewPersistentInode(ctx, d.cable, fs.StableAttr{Mode: syscall.S_IFREG}), true)
+}
+
+// serveDisk mounts the filesystem and obeys standard input, until that ends.
+func serveDisk(args []string) error {
+	dir, path := args[0], args[1]
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	c := &cable{file: file, writing: map[int64]int{}}
+	c.change.L = &c.mu
+	server, err := fs.Mount(dir, &cableDir{cable: c}, &fs.Options{
+		MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "bakery-test", Name: "bakery-test", MaxBackground: 256},
+	})
+	if err != nil {
+		return fmt.Errorf("mount %s: %w", dir, err)
+	}
+	defer func() {
+		c.obey("go")
+		// Lazily, and with the end of this process for good: a request is never left without its end.
+		_ = unix.Unmount(dir, unix.MNT_DETACH)
+	}()
+	if err := server.WaitMount(); err != nil {
+		return err
+	}
+	fmt.Println("mounted")
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		fmt.Println(c.obey(strings.Fields(in.Text())...))
+	}
+	return nil
+}
+
+// obey returns the answer to one line of standard input.
+func (c *cable) obey(words ...string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.change.Broadcast()
+	switch words[0] {
+	case "hang":
+		c.hang = troubleWith(words[1])
+	case "fail":
+		c.fail = troubleWith(words[1])
+	case "delay":
+		var err error
+		if c.delay, err = time.ParseDuration(words[1]); err != nil {
+			return err.Error()
+		}
+	case "go":
+		c.hang, c.fail, c.delay = trouble{}, trouble{}, 0
+	case "twice":
+		return fmt.Sprint(c.twice)
+	}
+	return "done"
+}
+
+// faultyPath is the control of the path to the disk that one host has.
+type faultyPath struct {
+	t       *testing.T
+	server  *exec.Cmd
+	in      *os.File
+	answers *bufio.Reader
+}
+
+// breakable gives a host that is not up a device whose path can fail. Those of the
+// others lead to the same image.
+func (h *host) breakable() *faultyPath {
+	h.t.Helper()
+	t := h.t
+	dir := filepath.Join(h.s.dir, "path"+filepath.Base(h.dev))
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	p := &faultyPath{t: t, server: exec.Command(self(), roleDisk, dir, h.s.file)}
+	p.server.Dir, p.server.Env, p.server.Stderr = base, testEnv, os.Stderr
+	p.server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, w, err := os.Pipe()
+	require.NoError(t, err)
+	r, out, err := os.Pipe()
+	require.NoError(t, err)
+	p.server.Stdin, p.server.Stdout, p.in, p.answers = in, out, w, bufio.NewReader(r)
+	require.NoError(t, p.server.Start())
+	in.Close()
+	out.Close()
+	t.Cleanup(func() {
+		w.Close()
+		late := time.AfterFunc(patience/2, func() { _ = p.server.Process.Kill() })
+		err := p.server.Wait()
+		late.Stop()
+		r.Close()
+		require.NoError(t, err, "the server of %s", dir)
+		require.NoError(t, os.Remove(dir), "it is mounted still")
+	})
+	require.Equal(t, "mounted", p.answer())
+	h.dev = loopOver(t, filepath.Join(dir, "image"), h.s.sector)
+	return p
+}
+
+func (p *faultyPath) answer() string {
+	p.t.Helper()
+	line, err := p.answers.ReadString('\n')
+	require.NoError(p.t, err)
+	return strings.TrimSpace(line)
+}
+
+func (p *faultyPath) tell(order string) string {
+	p.t.Helper()
+	_, err := fmt.Fprintln(p.in, order)
+	require.NoError(p.t, err)
+	return p.answer()
+}
+
+// trouble begins: "hang" or "fail", and "reads", "writes" or "all" of them. It
+// ends at the latest before the test cleans up what depends on it.
+func (p *faultyPath) trouble(how, what string) {
+	p.t.Helper()
+	p.t.Cleanup(func() { _, _ = fmt.Fprintln(p.in, "go") })
+	require.Equal(p.t, "done", p.tell(how+" "+what))
+}
+
+func (p *faultyPath) mend() {
+	p.t.Helper()
+	require.Equal(p.t, "done", p.tell("go"))
+}
+
+// neverTwice fails the test if a write was sent to where one was under way.
+func (p *faultyPath) neverTwice() {
+	p.t.Helper()
+	require.Equal(p.t, "0", p.tell("twice"), "writes to a place where one was under way")
+}
+
+// stuck waits until the kernel has a thread of the host's bakeryd in
+// uninterruptible sleep that does not end.
+func (h *host) stuck() {
+	h.t.Helper()
+	var before map[string]string
+	eventually(h.t, "a thread of bakeryd is stuck in the kernel", func() bool {
+		now := h.asleep()
+		for thread, switches := range now {
+			if before[thread] == switches {
+				return true
+			}
+		}
+		before = now
+		time.Sleep(100 * time.Millisecond)
+		return false
+	})
+}
+
+// asleep returns the threads of the host's bakeryd that are in uninterruptible
+// sleep, each with how often it went to sleep so far.
+func (h *host) asleep() map[string]string {
+	h.t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", h.cmd.Process.Pid))
+	require.NoError(h.t, err)
+	found := map[string]string{}
+	for _, thread := range threads {
+		b, _ := os.ReadFile(thread + "/status") // unless it has ended
+		_, switches, _ := strings.Cut(string(b), "voluntary_ctxt_switches:")
+		if strings.Contains(string(b), "\nState:\tD") {
+			found[thread] = switches
+		}
+	}
+	return found
+}

@@ -1,0 +1,161 @@
+//go:build integration
+
+package integration
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// What can go wrong, and the tests that show what happens then.
+//
+//	command exits, is killed                     TestExitCodes, TestRequests (in one write)
+//	wrapper SIGKILLed                            TestKilledWrapper, TestOrphan; stopped: TestPausedWrapper
+//	bakeryd SIGKILLed, restarted within L        TestRestart, TestHoldGoneWhileDown, TestOrphan
+//	bakeryd stopped by SIGTERM, restarted        TestRestart
+//	bakeryd SIGKILLed, not restarted             TestDaemonGone
+//	restarted when the lease is over             TestRestartTooLate
+//	host power loss or panic                     TestPowerLoss
+//	host reboots faster than that                TestReboot
+//	SIGSTOP or pause of the host beyond L        TestPausedHost, and of bakeryd alone TestPausedDaemon
+//	device hangs                                 TestHangingDevice, TestShortHang, TestFailingDevice, TestOrphanOfAHangingDevice,
+//	                                             TestStuckPredecessor
+//	one sector unreadable or corrupt             TestDamagedSlot, TestDamagedHostRecord, TestDamagedSlotOfTheDead
+//	two hosts configured with one id             TestOneIDTwice, TestOneIDAtOnce (of one machine id, too)
+//	device replaced or re-formatted              TestReformatUnderARunningDaemon
+//	area or directory full, name, permits        TestDeviceTooSmall, TestFullDirectory, TestNames, TestErrorsAreJSON
+//	an operator's word, and a fence agent's      TestEvictTheSilent, TestEvictTheLiving, TestFence, TestFenceTakenOver
+//	all of that in any order                     TestRandomFaults
+
+// margin is what the lease of another host is exceeded by before it is taken for dead.
+func margin(lease time.Duration) time.Duration { return lease / 5 }
+
+// grace is how long before the end of its lease a holder is told to stop.
+func grace(lease time.Duration) time.Duration { return lease / 6 }
+
+// busy is what a machine with more to do than it can adds to any time.
+const busy = 3 * time.Second
+
+// TestPowerLoss: others enter when the lease of a host that is no more is over for sure.
+func TestPowerLoss(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t)
+	a, b := s.host(1), s.host(2)
+	j := s.journal("x")
+	a.work("x", "first")
+	j.entered("first")
+	a.work("x", "behind")
+	a.queues("x", 1)
+	b.work("x", "next")
+	a.sees(b, "x")
+	renewed := s.renewed(1)
+	off := a.powerOff()
+	next := j.entered("next")
+	measured(t, "host SIGKILLed to next holder inside, lease 2 s", next.enter-off)
+	earliest := renewed + briefLease + margin(briefLease)
+	require.GreaterOrEqual(t, next.enter, earliest, "%v too early", earliest-next.enter)
+	require.Less(t, next.enter-off, briefLease+margin(briefLease)+busy)
+
+	// Back again, it is another incarnation.
+	a.up()
+	again := a.work("x", "again")
+	b.sees(a, "x")
+	j.outside("again")
+	j.outside("behind")
+	b.all(syscall.SIGKILL)
+	j.entered("again")
+	again.letGo()
+	j.exclusive()
+}
+
+// TestDaemonGone: a bakeryd that is killed and does not come back. The wrapper
+// stops its command, and the child of that, when the lease ends.
+func TestDaemonGone(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t)
+	a, b := s.host(1), s.host(2)
+	j := s.journal("x")
+	holder := a.insist("x", "first")
+	j.entered("first")
+	j.entered("first-child")
+	b.settles(a, "x")
+	b.work("x", "next")
+	a.sees(b, "x")
+	renewed := s.renewed(1)
+	a.crash()
+	crashed := sinceBoot()
+	require.Equal(t, 69, a.lock("x", "--", "true").code)
+	holder.exits(75)
+	require.Contains(t, holder.said(), `"x"`)
+	for _, name := range []string{"first", "first-child"} {
+		first := j.gone(name)
+		measured(t, "bakeryd SIGKILLed to SIGTERM of "+name+", lease 2 s", first.term-crashed)
+		measured(t, "bakeryd SIGKILLed to last sign of life of "+name+", lease 2 s", first.last-crashed)
+		require.GreaterOrEqual(t, first.term, renewed+briefLease-grace(briefLease)-briefLease/20, "told too early")
+		require.LessOrEqual(t, first.term, first.last)
+		require.LessOrEqual(t, first.last, crashed+briefLease+margin(briefLease), "stopped too late")
+	}
+	next := j.entered("next")
+	measured(t, "bakeryd SIGKILLed to next holder inside, lease 2 s", next.enter-crashed)
+	require.GreaterOrEqual(t, next.enter, renewed+briefLease+margin(briefLease))
+	j.exclusive()
+}
+
+// TestReboot: a host that is back before its lease is over does not shorten it,
+// for a copy of its machine id would look the same, and does not have its locks.
+func TestReboot(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t)
+	a, b := s.host(1), s.host(2)
+	j := s.journal("x")
+	a.work("x", "first")
+	j.entered("first")
+	b.settles(a, "x")
+	b.work("x", "next")
+	a.sees(b, "x")
+	before := a.incarnation()
+	renewed := s.renewed(1)
+	off := a.powerOff()
+	a.reboot()
+	a.start()
+	next := j.entered("next")
+	measured(t, "host SIGKILLed and rebooted at once to next holder inside, lease 2 s", next.enter-off)
+	require.GreaterOrEqual(t, next.enter, renewed+briefLease+margin(briefLease))
+	require.Less(t, next.enter-off, briefLease+margin(briefLease)+busy)
+	a.ready()
+	measured(t, "host SIGKILLed and rebooted at once to joined anew, lease 2 s", sinceBoot()-off)
+	require.NotEqual(t, before, a.incarnation())
+	require.Equal(t, 1, a.lock("-n", "x", "--", "true").code)
+	require.Zero(t, a.lock("y", "--", "true").code)
+	j.exclusive()
+}
+
+// TestDamagedSlotOfTheDead: what is unreadable of a dead host is read as idle,
+// and its last token as one that may have been great.
+func TestDamagedSlotOfTheDead(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t)
+	s.damaged = true
+	a, b := s.host(1), s.host(2)
+	j := s.journal("x")
+	a.work("x", "first")
+	first := j.entered("first")
+	b.settles(a, "x")
+	slot := s.geo.Slot(b.report("x").Lock, 1)
+	b.work("x", "next")
+	a.sees(b, "x")
+	a.powerOff()
+	s.damage(slot)
+	require.Greater(t, j.entered("next").token, first.token)
+	j.exclusive()
+	// Its owner mends it.
+	a.up()
+	require.Equal(t, 1, a.lock("-w", "0.1", "x", "--", "true").code)
+	eventually(t, "the slot is mended", func() bool { return s.slot(b.report("x").Lock, 1).Error == "" })
+	require.Equal(t, layout.Idle, s.slot(b.report("x").Lock, 1).Record.Phase)
+}

@@ -1,0 +1,221 @@
+//go:build integration
+
+package integration
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestBreakablePath: what is written through it all hosts read, and the other way round.
+func TestBreakablePath(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t)
+	a, b := s.machine("1"), s.host(2)
+	path := a.breakable()
+	path.tell("delay 2ms")
+	a.up()
+	for range 3 {
+		holder := a.take("x")
+		first := holder.entered()
+		next := b.take("x")
+		a.sees(b, "x")
+		next.outside()
+		holder.letGo()
+		require.Greater(t, next.entered(), first)
+		require.Equal(t, 1, a.lock("-n", "x", "--", "true").code)
+		next.letGo()
+	}
+	path.neverTwice()
+}
+
+// TestHangingDevice: IO of a host is stuck in the kernel. Its holders are
+// stopped by the end of the lease all the same, others enter after that, and
+// when the IO returns, late writes and all, the host joins anew by itself.
+func TestHangingDevice(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"all", "reads", "writes"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := briefSpace(t)
+			a, b := s.machine("1"), s.host(2)
+			path := a.breakable()
+			a.up()
+			before := a.incarnation()
+			j := s.journal("x")
+			holder := a.insist("x", "first")
+			j.entered("first")
+			j.entered("first-child")
+			b.settles(a, "x")
+			next := b.work("x", "next")
+			a.sees(b, "x")
+			renewed := s.renewed(1)
+			hung := sinceBoot()
+			path.trouble("hang", what)
+			a.work("free", "late")
+			a.stuck()
+			entered := j.entered("next")
+			holder.exits(75)
+			first, child := j.gone("first"), j.gone("first-child")
+			dead := max(first.last, child.last)
+			measured(t, what+" hang to last sign of life of the command, lease 2 s", dead-hung)
+			measured(t, what+" hang to next holder inside, lease 2 s", entered.enter-hung)
+			require.GreaterOrEqual(t, entered.enter, renewed+briefLease+margin(briefLease))
+			require.LessOrEqual(t, dead, hung+briefLease+margin(briefLease))
+			require.True(t, a.running(), "bakeryd has ended: %s", a.said())
+			if !strings.Contains(a.said(), "hangs") {
+				t.Errorf("the log does not say that the device hangs: %s", a.said())
+			}
+			if report, err := a.view(); err != nil { // status has to read, too
+				require.ErrorContains(t, err, "hangs")
+				require.ErrorContains(t, err, "lost its lease")
+			} else {
+				require.NotEqual(t, "live", report.ThisHost.State)
+			}
+			require.Nil(t, s.journal("free").find("late"), "a lock was granted on a device that hangs")
+			require.NotZero(t, a.lock("-w", "0.2", "free", "--", "true").code)
+
+			mended := sinceBoot()
+			path.mend()
+			a.rejoins(before)
+			measured(t, what+" go on to joined anew, lease 2 s", sinceBoot()-mended)
+			path.neverTwice()
+			require.Equal(t, 1, a.lock("-w", "0.1", "x", "--", "true").code)
+			next.letGo()
+			require.Zero(t, a.lock("-w", "25", "x", "--", "true").code)
+			require.Zero(t, b.lock("-w", "25", "x", "--", "true").code)
+			j.exclusive()
+		})
+	}
+}
+
+// TestShortHang: IO that returns in time costs nothing.
+func TestShortHang(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t, "--lease", "6s")
+	a := s.machine("1")
+	path := a.breakable()
+	a.up()
+	before := a.incarnation()
+	j := s.journal("x")
+	holder := a.work("x", "first")
+	j.entered("first")
+	s.renewed(1)
+	path.trouble("hang", "all")
+	until(sinceBoot() + 2*time.Second)
+	path.mend()
+	s.renewed(1)
+	until(sinceBoot() + 6*time.Second)
+	require.Equal(t, before, a.incarnation())
+	holder.letGo()
+	require.Zero(t, j.find("first").term, "the command was told to stop")
+	path.neverTwice()
+}
+
+// TestFailingDevice: IO of a host ends with an error, as it does when a multipath
+// device has no path left.
+func TestFailingDevice(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"all", "writes"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := briefSpace(t)
+			a, b := s.machine("1"), s.host(2)
+			path := a.breakable()
+			a.up()
+			before := a.incarnation()
+			j := s.journal("x")
+			holder := a.insist("x", "first")
+			j.entered("first")
+			b.settles(a, "x")
+			next := b.work("x", "next")
+			a.sees(b, "x")
+			renewed := s.renewed(1)
+			failed := sinceBoot()
+			path.trouble("fail", what)
+			entered := j.entered("next")
+			holder.exits(75)
+			measured(t, what+" fail to last sign of life of the command, lease 2 s", j.gone("first").last-failed)
+			measured(t, what+" fail to next holder inside, lease 2 s", entered.enter-failed)
+			require.GreaterOrEqual(t, entered.enter, renewed+briefLease+margin(briefLease))
+			require.True(t, a.running(), "bakeryd has ended: %s", a.said())
+			path.mend()
+			a.rejoins(before)
+			next.letGo()
+			require.Zero(t, a.lock("-w", "25", "x", "--", "true").code)
+			require.Zero(t, b.lock("-w", "25", "x", "--", "true").code)
+			j.exclusive()
+		})
+	}
+}
+
+// TestOrphanOfAHangingDevice: with the wrapper gone it is bakeryd that stops the command.
+func TestOrphanOfAHangingDevice(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t)
+	a, b := s.machine("1"), s.host(2)
+	path := a.breakable()
+	a.up()
+	before := a.incarnation()
+	j := s.journal("x")
+	holder := a.insist("x", "first")
+	j.entered("first")
+	j.entered("first-child")
+	b.settles(a, "x")
+	b.work("x", "next")
+	a.sees(b, "x")
+	holder.signal(syscall.SIGKILL)
+	holder.exits(-1)
+	eventually(t, "the hold is an orphan", func() bool { return a.orphaned("x") })
+	renewed := s.renewed(1)
+	hung := sinceBoot()
+	path.trouble("hang", "all")
+	next := j.entered("next")
+	first, child := j.gone("first"), j.gone("first-child")
+	measured(t, "device hangs to last sign of life of an orphan, lease 2 s", max(first.last, child.last)-hung)
+	require.GreaterOrEqual(t, next.enter, renewed+briefLease+margin(briefLease))
+	path.mend()
+	a.rejoins(before)
+	path.neverTwice()
+	j.exclusive()
+}
+
+// TestStuckPredecessor: a bakeryd that was killed but hangs in the kernel, with a
+// write under way, is not written past, be it on another path to the disk.
+func TestStuckPredecessor(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t)
+	a, b := s.machine("1"), s.host(2)
+	path := a.breakable()
+	a.up()
+	j := s.journal("x")
+	a.work("x", "first")
+	j.entered("first")
+	b.settles(a, "x")
+	b.work("x", "next")
+	a.sees(b, "x")
+	path.trouble("hang", "writes")
+	a.stuck()
+	a.signal(syscall.SIGKILL)
+	next := j.entered("next")
+	successor := s.machine("1")
+	successor.dir = a.dir
+	successor.start()
+	successor.exits(69)
+	require.Contains(t, successor.said(), "another process on this machine has the host id 1")
+	require.True(t, a.running(), "it was not stuck")
+	mended := sinceBoot()
+	path.mend()
+	a.exits(-1)
+	successor.up()
+	measured(t, "device goes on to successor of a stuck bakeryd serving, lease 2 s", sinceBoot()-mended)
+	require.Equal(t, 1, successor.lock("-n", "x", "--", "true").code)
+	require.True(t, breathes(next.pid))
+	require.Zero(t, successor.lock("-w", "25", "y", "--", "true").code)
+	path.neverTwice()
+	j.exclusive()
+}

@@ -1,0 +1,175 @@
+//go:build integration
+
+package integration
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// journal is what the commands under one lock write of themselves, each its own
+// entries: by it, and by nothing that bakeryd says, a test knows who was inside when.
+type journal struct {
+	t    *testing.T
+	path string
+}
+
+func (s *space) journal(lock string) journal {
+	return journal{s.t, filepath.Join(s.dir, "journal."+lock)}
+}
+
+// stay is one command's time under the lock, on the clock of [sinceBoot].
+type stay struct {
+	name        string
+	pid         int
+	token       layout.Ticket
+	enter, last time.Duration
+	term, exit  time.Duration // 0: it was not told to stop, was killed or runs on
+	beside      []uint64      // the processes that were inside when it entered, and alive
+	read, wrote *uint64       // of the counter
+}
+
+// readJournal returns the stays in the order in which they began. Given events,
+// it looks at no others.
+func readJournal(path string, events ...string) (stays []*stay, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	b = b[:bytes.LastIndexByte(b, '\n')+1]
+	byPID := map[int]*stay{}
+	for line := range strings.Lines(string(b)) {
+		event, rest, _ := strings.Cut(line, " ")
+		if len(events) > 0 && !slices.Contains(events, event) {
+			continue
+		}
+		name, rest, _ := strings.Cut(rest, " ")
+		var n [4]uint64 // process, token, value, time
+		words := strings.Fields(rest)
+		if len(words) != len(n) {
+			return nil, fmt.Errorf("line %q of a journal", line)
+		}
+		for i, word := range words {
+			if n[i], err = strconv.ParseUint(word, 10, 64); err != nil {
+				return nil, fmt.Errorf("line %q of a journal: %w", line, err)
+			}
+		}
+		pid, value, at := int(n[0]), n[2], time.Duration(n[3])
+		if event == "enter" {
+			byPID[pid] = &stay{name: name, pid: pid, token: layout.Ticket(n[1]), enter: at}
+			stays = append(stays, byPID[pid])
+		}
+		s := byPID[pid]
+		s.last = max(s.last, at)
+		switch event {
+		case "beside":
+			s.beside = append(s.beside, value)
+		case "term":
+			s.term = cmp.Or(s.term, at)
+		case "exit":
+			s.exit = at
+		case "read":
+			s.read = &value
+		case "wrote":
+			s.wrote = &value
+		}
+	}
+	slices.SortFunc(stays, func(a, b *stay) int { return cmp.Compare(a.enter, b.enter) })
+	return stays, nil
+}
+
+func (j journal) stays() []*stay {
+	j.t.Helper()
+	stays, err := readJournal(j.path)
+	require.NoError(j.t, err)
+	return stays
+}
+
+// find returns the latest command of a name, or nil.
+func (j journal) find(name string) *stay {
+	j.t.Helper()
+	for _, s := range slices.Backward(j.stays()) {
+		if s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// entered waits until a command is inside.
+func (j journal) entered(name string) (s *stay) {
+	j.t.Helper()
+	eventually(j.t, name+" enters", func() bool {
+		s = j.find(name)
+		return s != nil
+	})
+	return s
+}
+
+// outside tells that a command has not entered.
+func (j journal) outside(name string) {
+	j.t.Helper()
+	require.Nil(j.t, j.find(name), "%s is inside", name)
+}
+
+// gone waits until the process of a command is no more, and returns all that it wrote.
+func (j journal) gone(name string) *stay {
+	j.t.Helper()
+	s := j.find(name)
+	require.NotNil(j.t, s, "%s never entered", name)
+	eventually(j.t, name+" is gone", func() bool { return !breathes(s.pid) })
+	return j.find(name)
+}
+
+// exclusive fails the test unless each command was dead before the next one
+// entered, with a greater token. Those of one token are of one hold.
+func (j journal) exclusive() {
+	j.t.Helper()
+	var last *stay
+	for _, s := range j.stays() {
+		if last == nil || s.token == last.token {
+			if last == nil || s.last > last.last {
+				last = s
+			}
+			continue
+		}
+		if s.enter <= last.last {
+			j.t.Errorf("%s (token %d) entered %v before %s (token %d) was gone", s.name, s.token, last.last-s.enter, last.name, last.token)
+		}
+		if s.token < last.token {
+			j.t.Errorf("%s has token %d, after token %d of %s", s.name, s.token, last.token, last.name)
+		}
+		if len(s.beside) > 0 {
+			j.t.Errorf("%s entered while processes %v were alive inside", s.name, s.beside)
+		}
+		last = s
+	}
+}
+
+// breathes tells whether a process exists and is not a zombie.
+func breathes(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	state := b[bytes.LastIndexByte(b, ')')+1:]
+	return len(state) > 1 && !bytes.ContainsRune([]byte("ZX"), rune(state[1]))
+}
+
+// measured logs a time that is of interest, in the form that test/all shows.
+func measured(t *testing.T, what string, d time.Duration) {
+	t.Helper()
+	t.Logf("measured: %s: %.2f s", what, d.Seconds())
+}

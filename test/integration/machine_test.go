@@ -1,0 +1,147 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// What happens to a whole machine: every process in the directory of the host,
+// which are bakeryd, the wrappers, their commands and what these have started.
+
+// processes are those of the machine.
+func (h *host) processes() (pids []int) {
+	h.t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	require.NoError(h.t, err)
+	for _, dir := range dirs {
+		if cwd, _ := os.Readlink(dir + "/cwd"); cwd == h.dir {
+			pid, err := strconv.Atoi(filepath.Base(dir))
+			require.NoError(h.t, err)
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// all sends a signal to all processes of the machine, and to those that they
+// start meanwhile.
+func (h *host) all(signal syscall.Signal) {
+	h.t.Helper()
+	sent := map[int]bool{}
+	for more := true; more; {
+		more = false
+		for _, pid := range h.processes() {
+			if !sent[pid] {
+				_ = syscall.Kill(pid, signal)
+				sent[pid], more = true, true
+			}
+		}
+	}
+}
+
+// freeze stops the machine as a hypervisor does.
+func (h *host) freeze() { h.t.Helper(); h.all(syscall.SIGSTOP) }
+
+func (h *host) thaw() { h.t.Helper(); h.all(syscall.SIGCONT) }
+
+// powerOff ends everything on the machine at one moment, and returns that moment.
+func (h *host) powerOff() time.Duration {
+	h.t.Helper()
+	at := sinceBoot()
+	h.freeze()
+	h.all(syscall.SIGKILL)
+	eventually(h.t, "nothing runs on host "+h.id, func() bool { return len(h.processes()) == 0 })
+	<-h.ended
+	return at
+}
+
+// reboot gives the machine another boot id. It needs to be off.
+func (h *host) reboot() {
+	h.t.Helper()
+	path := filepath.Join(h.dir, "boot_id")
+	id := fmt.Sprintf("%08x-0000-4000-8000-%012x\n", time.Now().Unix(), os.Getpid())
+	require.NoError(h.t, os.WriteFile(path, []byte(id), 0o444))
+	h.wrap = []string{"unshare", "--mount", "--propagation", "private", "sh", "-c",
+		`mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"`, path}
+}
+
+// renewed returns a moment just before which the record of a host was not yet
+// written as it is now: no other host has seen this record any earlier.
+func (s *space) renewed(id int) (before time.Duration) {
+	s.t.Helper()
+	dev, err := blockdev.Open(s.dev, blockdev.Options{})
+	require.NoError(s.t, err)
+	defer dev.Close()
+	buf := blockdev.Alloc(s.geo.Stride)
+	space := layout.Space{UUID: s.uuid, Geometry: s.geo}
+	var last uint64
+	eventually(s.t, fmt.Sprintf("host %d renews", id), func() bool {
+		now := sinceBoot()
+		require.NoError(s.t, dev.Read(buf, s.geo.Host(id)))
+		r, err := space.DecodeHost(buf, id)
+		renewed := err == nil && last != 0 && r.Sequence != last
+		if err == nil {
+			last = r.Sequence
+		}
+		if !renewed {
+			before = now
+		}
+		return renewed
+	})
+	return before
+}
+
+// until sleeps: for a fault that is to last so long.
+func until(at time.Duration) {
+	for now := sinceBoot(); now < at; now = sinceBoot() {
+		time.Sleep(at - now)
+	}
+}
+
+// work starts a busy command under a lock, which writes to the lock's journal. It
+// ends when it is let go, or told to stop.
+func (h *host) work(lock, name string, flags ...string) *process {
+	h.t.Helper()
+	argv := append([]string{h.programs.bakeryctl, "--socket", h.socket, "lock"}, flags...)
+	return launch(h.t, h.dir, append(argv, lock, "--", self(), roleWorker, h.s.journal(lock).path, name)...)
+}
+
+// insist starts two commands, parent and child, that do not end when they are
+// told to stop.
+func (h *host) insist(lock, name string) *process {
+	h.t.Helper()
+	worker := strings.Join([]string{self(), roleWorker, h.s.journal(lock).path}, " ")
+	script := fmt.Sprintf(`trap '' TERM; exec 3<&0; %s %s-child stubborn <&3 & %s %s stubborn; wait`, worker, name, worker, name)
+	return launch(h.t, h.dir, h.programs.bakeryctl, "--socket", h.socket, "lock", lock, "--", "sh", "-c", script)
+}
+
+// incarnation is that of the host's bakeryd, or empty while it has none.
+func (h *host) incarnation() string {
+	h.t.Helper()
+	r, err := h.view()
+	if err != nil || r.ThisHost == nil || r.ThisHost.State != "live" {
+		return ""
+	}
+	return fmt.Sprint(r.ThisHost.Incarnation)
+}
+
+// rejoins waits until the host is a new incarnation.
+func (h *host) rejoins(old string) {
+	h.t.Helper()
+	eventually(h.t, "host "+h.id+" joins anew", func() bool {
+		now := h.incarnation()
+		return now != "" && now != old
+	})
+}

@@ -1,0 +1,116 @@
+//go:build integration
+
+package integration
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPausedDaemon: bakeryd stands still for five leases under a busy command
+// that does not stop by itself.
+func TestPausedDaemon(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t)
+	a, b := s.host(1), s.host(2)
+	j := s.journal("x")
+	before := a.incarnation()
+	holder := a.insist("x", "first")
+	j.entered("first")
+	j.entered("first-child")
+	b.work("x", "next")
+	a.sees(b, "x")
+	renewed := s.renewed(1)
+	a.signal(syscall.SIGSTOP)
+	stopped := sinceBoot()
+	holder.exits(75)
+	next := j.entered("next")
+	first, child := j.gone("first"), j.gone("first-child")
+	dead := max(first.last, child.last)
+	measured(t, "bakeryd SIGSTOPped to last sign of life of its command, lease 2 s", dead-stopped)
+	measured(t, "bakeryd SIGSTOPped to next holder inside, lease 2 s", next.enter-stopped)
+	measured(t, "command dead to next holder inside, lease 2 s", next.enter-dead)
+	require.GreaterOrEqual(t, next.enter, renewed+briefLease+margin(briefLease))
+	until(stopped + 10*time.Second)
+	resumed := sinceBoot()
+	a.signal(syscall.SIGCONT)
+	a.rejoins(before)
+	measured(t, "bakeryd resumed to joined anew, lease 2 s", sinceBoot()-resumed)
+	again := a.work("x", "again")
+	b.sees(a, "x")
+	j.outside("again")
+	b.all(syscall.SIGKILL)
+	j.entered("again")
+	again.letGo()
+	j.exclusive()
+}
+
+// TestPausedHost: everything on a host stands still, as when a virtual machine
+// is paused. When it goes on its lease is over.
+func TestPausedHost(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t)
+	a, b := s.host(1), s.host(2)
+	j, free := s.journal("x"), s.journal("free")
+	before := a.incarnation()
+	holder := a.insist("x", "first")
+	j.entered("first")
+	a.work("x", "behind")
+	a.queues("x", 1)
+	next := b.work("x", "next")
+	a.sees(b, "x")
+	renewed := s.renewed(1)
+	paused := sinceBoot()
+	a.freeze()
+	a.work("free", "late") // asked for while bakeryd stands still
+	entered := j.entered("next")
+	measured(t, "host paused to next holder inside, lease 2 s", entered.enter-paused)
+	require.GreaterOrEqual(t, entered.enter, renewed+briefLease+margin(briefLease))
+	resumed := sinceBoot()
+	a.thaw()
+	first := j.gone("first")
+	measured(t, "host resumed to last sign of life of its command", first.last-resumed)
+	require.Less(t, first.last-resumed, busy)
+	a.rejoins(before)
+	measured(t, "host resumed to joined anew, lease 2 s", sinceBoot()-resumed)
+	if late := free.find("late"); late != nil {
+		require.Greater(t, late.enter, resumed)
+	}
+	require.Equal(t, 1, a.lock("-w", "0.1", "x", "--", "true").code)
+	j.outside("behind")
+	next.letGo()
+	require.Zero(t, a.lock("-w", "25", "x", "--", "true").code)
+	for _, after := range j.stays() {
+		if after.enter > entered.enter {
+			require.Greater(t, after.token, entered.token)
+			require.Greater(t, after.enter, j.find("next").last)
+		}
+	}
+	holder.exits(75)
+}
+
+// TestPausedWrapper: a wrapper that stands still is no reason to lose a lock, as
+// long as its bakeryd renews the lease.
+func TestPausedWrapper(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t)
+	a, b := s.host(1), s.host(2)
+	j := s.journal("x")
+	holder := a.work("x", "first")
+	j.entered("first")
+	holder.signal(syscall.SIGSTOP)
+	b.work("x", "next")
+	a.sees(b, "x")
+	until(sinceBoot() + 2*briefLease)
+	j.outside("next")
+	require.NoError(t, holder.stdin.Close())
+	first := j.gone("first")
+	require.Zero(t, first.term)
+	holder.signal(syscall.SIGCONT)
+	j.entered("next")
+	holder.exits(0)
+	j.exclusive()
+}

@@ -1,0 +1,158 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// row is the line that bakeryctl hosts shows of a host.
+func (h *host) row(id int) string {
+	h.t.Helper()
+	for line := range strings.Lines(must(h.t, h.programs.bakeryctl, "--socket", h.socket, "hosts")) {
+		if words := strings.Fields(line); len(words) > 0 && words[0] == fmt.Sprint(id) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+// TestEvictTheSilent: where only a person may declare a host dead, nobody
+// enters before that, and then at once.
+func TestEvictTheSilent(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t, "--policy", "manual")
+	a, b := s.host(1), s.host(2)
+	j := s.journal("x")
+	a.work("x", "first")
+	j.entered("first")
+	b.settles(a, "x")
+	b.work("x", "next")
+	a.sees(b, "x")
+	require.Contains(t, b.row(1), "live")
+	require.Contains(t, b.row(2), "live")
+	off := a.powerOff()
+	eventually(t, "host 1 is shown as silent", func() bool { return strings.Contains(b.row(1), "silent") })
+	until(off + 3*briefLease)
+	j.outside("next")
+	require.Contains(t, b.row(1), "silent")
+	require.Equal(t, 1, b.lock("-n", "x", "--", "true").code)
+	evicted := sinceBoot()
+	r := b.ctl("evict", "1", "--yes")
+	require.Zero(t, r.code, r.stderr)
+	next := j.entered("next")
+	measured(t, "evict to next holder inside", next.enter-evicted)
+	require.Greater(t, next.enter, evicted)
+	require.Less(t, next.enter-evicted, busy)
+	require.Contains(t, b.row(1), "dead")
+	// The evicted machine may come back.
+	a.up()
+	require.Contains(t, b.row(1), "live")
+	require.Zero(t, a.lock("-n", "y", "--", "true").code)
+	require.Equal(t, 1, a.lock("-n", "x", "--", "true").code)
+	j.exclusive()
+}
+
+// TestEvictTheLiving: a host that renews its lease is asked. It stops its
+// holders and leaves, and nobody enters before.
+func TestEvictTheLiving(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"manual", "lease"} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			s := briefSpace(t, "--policy", policy)
+			a, b := s.host(1), s.host(2)
+			j := s.journal("x")
+			holder := a.insist("x", "first")
+			j.entered("first")
+			j.entered("first-child")
+			b.settles(a, "x")
+			b.work("x", "next")
+			a.sees(b, "x")
+			evicted := sinceBoot()
+			r := b.ctl("evict", "1", "--yes")
+			require.Zero(t, r.code, r.stderr)
+			holder.exits(75)
+			a.exits(0)
+			next := j.entered("next")
+			measured(t, "evict of a living host to next holder inside, lease 2 s", next.enter-evicted)
+			require.NotZero(t, j.find("first").term)
+			require.Contains(t, b.row(1), "left")
+			j.exclusive()
+		})
+	}
+}
+
+// fence makes an external fence command: the script runs with the host's id in
+// $ID, and calls of all hosts are noted in one file.
+func (s *space) fence(id int, script string) (flags []string) {
+	s.t.Helper()
+	path := filepath.Join(s.dir, fmt.Sprintf("fence-%d", id))
+	text := fmt.Sprintf("#!/bin/sh\nID=%d\ncd %s\necho \"$ID $*\" >>fenced\n%s\n", id, s.dir, script)
+	require.NoError(s.t, os.WriteFile(path, []byte(text), 0o700))
+	return []string{"--fence", "exec", "--fence-exec", path}
+}
+
+// fencing returns who called the fence command, in this order.
+func (s *space) fencing() (ids []string) {
+	b, _ := os.ReadFile(filepath.Join(s.dir, "fenced"))
+	for line := range strings.Lines(string(b)) {
+		ids = append(ids, strings.Fields(line)[0])
+	}
+	return ids
+}
+
+// TestFence: where a host that is silent has to be cut off first, nobody enters
+// before the fence command has said that it is.
+func TestFence(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t, "--policy", "fence")
+	a, b := s.host(1, s.fence(1, "exit 1")...), s.host(2, s.fence(2, "while ! [ -e off ]; do sleep 0.02; done")...)
+	j := s.journal("x")
+	a.work("x", "first")
+	j.entered("first")
+	b.settles(a, "x")
+	b.work("x", "next")
+	a.sees(b, "x")
+	off := a.powerOff()
+	eventually(t, "host 1 is being fenced", func() bool { return len(s.fencing()) > 0 })
+	until(off + 3*briefLease)
+	j.outside("next")
+	require.Len(t, s.fencing(), 1)
+	confirmed := sinceBoot()
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "off"), nil, 0o600))
+	next := j.entered("next")
+	measured(t, "fence command ended to next holder inside", next.enter-confirmed)
+	require.Greater(t, next.enter, confirmed)
+	require.Less(t, next.enter-confirmed, busy)
+	j.exclusive()
+}
+
+// TestFenceTakenOver: whose fence command fails leaves it to another host.
+func TestFenceTakenOver(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t, "--policy", "fence")
+	const once = `mkdir tried && exit 1; exit 0` // whoever comes first fails
+	a := s.host(1, s.fence(1, "exit 1")...)
+	b, c := s.host(2, s.fence(2, once)...), s.host(3, s.fence(3, once)...)
+	j := s.journal("x")
+	a.work("x", "first")
+	j.entered("first")
+	b.settles(a, "x")
+	b.work("x", "next")
+	a.sees(b, "x")
+	require.NotZero(t, c.lock("-n", "x", "--", "true").code)
+	off := a.powerOff()
+	next := j.entered("next")
+	measured(t, "host SIGKILLed to next holder inside, first fence command fails, lease 2 s", next.enter-off)
+	calls := s.fencing()
+	require.GreaterOrEqual(t, len(calls), 2)
+	require.NotEqual(t, calls[0], calls[1], "it was not another host that went on: %v", calls)
+	j.exclusive()
+}

@@ -1,0 +1,177 @@
+//go:build integration
+
+package integration
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// The test binary is also what the tests run under a lock, and the server of
+// their filesystem: its first argument says which.
+const (
+	roleWorker  = "role:worker"  // JOURNAL NAME [stubborn]
+	roleCounter = "role:counter" // JOURNAL NAME DEVICE OFFSET MILLISECONDS
+	roleDisk    = "role:disk"    // DIRECTORY FILE
+)
+
+// play plays a role if one is given, and returns the exit code.
+func play(args []string) (code int, played bool) {
+	if len(args) < 2 {
+		return 0, false
+	}
+	roles := map[string]func([]string) error{roleWorker: work, roleCounter: count, roleDisk: serveDisk}
+	role, played := roles[args[1]]
+	if !played {
+		return 0, false
+	}
+	if err := role(args[2:]); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", args[1], err)
+		return 1, true
+	}
+	return 0, true
+}
+
+// self is the path of the test binary.
+func self() string {
+	path, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	return path
+}
+
+// sinceBoot is the clock by which the entries of a journal are compared.
+func sinceBoot() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		panic(err)
+	}
+	return time.Duration(now.Nano())
+}
+
+// beat is how often a command says that it is alive.
+const beat = 2 * time.Millisecond
+
+// diary is how a command writes to a journal. An entry is one write to a file
+// opened for appending, so that those of two commands never mix.
+type diary struct {
+	file  *os.File
+	path  string
+	name  string
+	token layout.Ticket
+}
+
+// begin opens the diary of a command that runs now.
+func begin(path, name string) (*diary, error) {
+	d := &diary{path: path, name: name}
+	if err := d.token.UnmarshalText([]byte(os.Getenv("BAKERY_TOKEN"))); err != nil {
+		return nil, fmt.Errorf("BAKERY_TOKEN: %w", err)
+	}
+	var err error
+	if d.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); err != nil {
+		return nil, err
+	}
+	d.write("enter", 0)
+	others, err := readJournal(path, "enter", "exit")
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range others {
+		if h.token != d.token && h.exit == 0 && breathes(h.pid) {
+			d.write("beside", uint64(h.pid))
+		}
+	}
+	return d, nil
+}
+
+func (d *diary) write(event string, value uint64) {
+	_, err := fmt.Fprintf(d.file, "%s %s %d %d %d %d\n", event, d.name, os.Getpid(), d.token, value, sinceBoot())
+	if err != nil {
+		panic(err)
+	}
+}
+
+// work is a busy command, until a line is to be read or standard input ends. A
+// stubborn one does not end by SIGTERM.
+func work(args []string) error {
+	stubborn := len(args) == 3
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	d, err := begin(args[0], args[1])
+	if err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	go func() {
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+		close(done)
+	}()
+	for tick := time.NewTicker(beat); ; {
+		select {
+		case <-done:
+			d.write("exit", 0)
+			return nil
+		case <-stop:
+			d.write("term", 0)
+			if !stubborn {
+				d.write("exit", 0)
+				return errors.New("stopped by SIGTERM")
+			}
+		case <-tick.C:
+			d.write("alive", 0)
+		}
+	}
+}
+
+// count increments the counter on a device, which takes it some time. It does
+// not end by SIGTERM.
+func count(args []string) error {
+	signal.Ignore(syscall.SIGTERM)
+	d, err := begin(args[0], args[1])
+	if err != nil {
+		return err
+	}
+	at, err := strconv.ParseInt(args[3], 10, 64)
+	if err != nil {
+		return err
+	}
+	ms, err := strconv.Atoi(args[4])
+	if err != nil {
+		return err
+	}
+	dev, err := blockdev.Open(args[2], blockdev.Options{})
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	block := blockdev.Alloc(spareSize)
+	if err := dev.Read(block, at); err != nil {
+		return err
+	}
+	n := binary.LittleEndian.Uint64(block)
+	d.write("read", n)
+	for end := sinceBoot() + time.Duration(ms)*time.Millisecond; sinceBoot() < end; {
+		time.Sleep(beat)
+		d.write("alive", 0)
+	}
+	binary.LittleEndian.PutUint64(block, n+1)
+	if err := dev.Write(block, at); err != nil {
+		return err
+	}
+	d.write("wrote", n+1)
+	d.write("exit", 0)
+	return nil
+}

@@ -1,0 +1,75 @@
+//go:build lab
+
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// monitor is qemu's, by its QMP.
+type monitor struct {
+	in io.Writer
+
+	mu      sync.Mutex // guards what follows
+	events  []string
+	answers int
+	errors  []string
+}
+
+func newMonitor(in io.Writer) *monitor { return &monitor{in: in} }
+
+// read takes what qemu says, until it ends.
+func (m *monitor) read(out io.Reader) {
+	messages := json.NewDecoder(out)
+	for {
+		var message struct {
+			Event  string
+			Return json.RawMessage
+			Error  *struct{ Desc string }
+		}
+		if err := messages.Decode(&message); err != nil {
+			return
+		}
+		m.mu.Lock()
+		switch {
+		case message.Event != "":
+			m.events = append(m.events, message.Event)
+		case message.Error != nil:
+			m.errors = append(m.errors, message.Error.Desc)
+			m.answers++
+		case message.Return != nil:
+			m.answers++
+		}
+		m.mu.Unlock()
+	}
+}
+
+// do has a command carried out; one at a time.
+func (m *monitor) do(t *testing.T, command string) {
+	t.Helper()
+	m.mu.Lock()
+	before := m.answers
+	m.mu.Unlock()
+	_, err := fmt.Fprintf(m.in, `{"execute": %q}`+"\n", command)
+	require.NoError(t, err)
+	eventually(t, "qemu answers to "+command, func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		require.Empty(t, m.errors)
+		return m.answers > before
+	})
+}
+
+// seen returns the events so far, such as RESET and WATCHDOG.
+func (m *monitor) seen() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.events)
+}
