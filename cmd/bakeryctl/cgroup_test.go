@@ -121,6 +121,7 @@ func TestCommandRunsInItsOwnCgroup(t *testing.T) {
 }
 
 func TestCommandRunsWithoutACgroup(t *testing.T) {
+	t.Parallel()
 	mount := cgroupParent(t)
 	for ; mount != "/"; mount = filepath.Dir(mount) { // its mount point
 		var here, above syscall.Stat_t

@@ -13,6 +13,7 @@ import (
 // command and bakeryctl know of the time.
 
 func TestCommandNoticesNothingOfARestart(t *testing.T) {
+	t.Parallel()
 	const lease = 2 * time.Second
 	script := func(x *exchange) {
 		x.Grace = lease / 6
@@ -96,6 +97,7 @@ func TestCommandIsStoppedInTimeWithoutBakeryd(t *testing.T) {
 }
 
 func TestMessageWhenBakerydIsGoneForAWhile(t *testing.T) {
+	t.Parallel()
 	b := serve(t, holding)
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ready; read x")
 	p.expect("ready")
@@ -118,6 +120,7 @@ func TestMessageWhenBakerydIsGoneForAWhile(t *testing.T) {
 }
 
 func TestRenewalAfterTheWarningChangesNothing(t *testing.T) {
+	t.Parallel()
 	const lease = 4 * time.Second
 	asked := make(chan struct{})
 	b := serve(t, func(x *exchange) {
@@ -153,6 +156,7 @@ func TestRenewalAfterTheWarningChangesNothing(t *testing.T) {
 }
 
 func TestSuspendedWrapperStopsTheCommandAtOnce(t *testing.T) {
+	t.Parallel()
 	const lease = time.Second
 	b := serve(t, func(x *exchange) {
 		x.Grace = lease / 6
@@ -188,6 +192,7 @@ func TestKilledWrapperAndDeadBakerydLeaveTheLockToTheCommand(t *testing.T) {
 }
 
 func TestCleaningUpIsNotInterrupted(t *testing.T) {
+	t.Parallel()
 	running := make(chan struct{})
 	b := loses(t, time.Hour, running)
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", `exec 2>/dev/null

@@ -93,6 +93,7 @@ func loses(t *testing.T, lease time.Duration, running <-chan struct{}) *fakeBake
 }
 
 func TestLostLockStopsDescendants(t *testing.T) {
+	t.Parallel()
 	const (
 		stopping = "bakeryctl: stopping the command under \"x\": lock lost: host 3 was evicted\n"
 		killed   = "bakeryctl: killed what was left of the command under \"x\": it did not stop in time\n"
@@ -188,6 +189,7 @@ func TestLostLockSparesOlderChildren(t *testing.T) {
 }
 
 func TestWrapperReapsOrphans(t *testing.T) {
+	t.Parallel()
 	b := serve(t, holding)
 	dir := t.TempDir()
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c",

@@ -11,6 +11,7 @@ import (
 )
 
 func TestOnLost(t *testing.T) {
+	t.Parallel()
 	const (
 		told   = "bakeryctl: stopping the command under \"x\": lock lost: host 3 was evicted\n"
 		killed = "bakeryctl: killed what was left of the command under \"x\": it did not stop in time\n"
@@ -103,6 +104,7 @@ func TestOnLostDoesNotRunOtherwise(t *testing.T) {
 }
 
 func TestOnLostRunsOnceAtTheWarning(t *testing.T) {
+	t.Parallel()
 	const lease, grace = 4 * time.Second, time.Second
 	b := serve(t, func(x *exchange) {
 		x.Grace = grace

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/hex"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -23,6 +24,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// More tests run at once than there are processors: much of what they do is to wait.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	testscript.Main(m, map[string]func(){"bakeryctl": main})
 }
 

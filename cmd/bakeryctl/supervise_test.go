@@ -41,6 +41,7 @@ func (p *wrapper) pid() int {
 }
 
 func TestLostLockStopsTheCommand(t *testing.T) {
+	t.Parallel()
 	const (
 		told   = "bakeryctl: stopping the command under \"x\": lock lost: "
 		killed = "bakeryctl: killed what was left of the command under \"x\": it did not stop in time\n"
@@ -178,6 +179,7 @@ func TestLossCountsThoughTheCommandEnded(t *testing.T) {
 }
 
 func TestSuspendedWrapperKeepsARenewedLock(t *testing.T) {
+	t.Parallel()
 	const lease = time.Second
 	b := serve(t, func(x *exchange) {
 		x.Grant(lease)
