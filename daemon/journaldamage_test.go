@@ -1,0 +1,210 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// seal makes a cell of a text, with its checksum.
+func seal(text string) []byte {
+	cell := make([]byte, cellSize)
+	copy(cell[cellText:], text)
+	binary.LittleEndian.PutUint32(cell, crc32.Checksum(cell[cellText:], crc32.MakeTable(crc32.Castagnoli)))
+	return cell
+}
+
+func cellOf(t testing.TB, record any) []byte {
+	t.Helper()
+	cell := make([]byte, cellSize)
+	require.NoError(t, encodeCell(cell, record))
+	return cell
+}
+
+func text(cell []byte) string { return string(bytes.TrimRight(cell[cellText:], "\x00")) }
+
+func termOf(change func(*termRecord)) termCell {
+	term := aTerm()
+	change(&term)
+	return termCell{Format: journalFormat, termRecord: term}
+}
+
+func sessionOf(change func(*sessionRecord)) sessionRecord {
+	s := aSession(1)
+	change(&s)
+	return s
+}
+
+func TestDamagedJournalIsVoid(t *testing.T) {
+	good, session := cellOf(t, termOf(func(*termRecord) {})), cellOf(t, aSession(1))
+	flipped := bytes.Clone(session)
+	flipped[1000] ^= 1
+	free := make([]byte, cellSize)
+	almostFree := bytes.Clone(free)
+	almostFree[cellSize-1] = 1
+	term := func(change func(*termRecord)) [][]byte { return [][]byte{cellOf(t, termOf(change))} }
+	with := func(change func(*sessionRecord)) [][]byte { return [][]byte{good, free, cellOf(t, sessionOf(change))} }
+	edit := func(old, new string) [][]byte {
+		return [][]byte{good, seal(strings.Replace(text(session), old, new, 1))}
+	}
+	tests := []struct {
+		name  string
+		cells [][]byte
+		want  string
+	}{
+		{"empty", nil, "0 bytes, want 1 to 65536 cells of 2048 bytes"},
+		{"half a cell", [][]byte{good, session[:1024]}, "3072 bytes (3.0 KiB), want"},
+		{"trailing garbage", [][]byte{good, []byte("x")}, "2049 bytes (2.0 KiB), want"},
+		{"a garbage cell", [][]byte{good, session, bytes.Repeat([]byte("x"), cellSize)}, "cell 2: checksum does not match"},
+		{"a flipped bit", [][]byte{good, flipped}, "cell 1: checksum does not match"},
+		{"not quite free", [][]byte{good, almostFree}, "cell 1: checksum does not match"},
+		{"no term", [][]byte{free, session}, "cell 0: checksum does not match"},
+		{"a session for a term", [][]byte{session}, "cell 0: object is not as bakeryd writes it"},
+		{"a term for a session", [][]byte{good, good}, "cell 1: object is not as bakeryd writes it"},
+		{"no object", [][]byte{good, seal("")}, "cell 1: unexpected end"},
+		{"not JSON", [][]byte{good, seal("{")}, "cell 1: unexpected end"},
+		{"two objects", [][]byte{good, seal(text(session) + "{}")}, "cell 1: invalid character"},
+		{"something behind zeroes", [][]byte{good, seal(text(session) + "\x00 ")}, "cell 1: invalid character"},
+		{"an unknown member", edit(`{`, `{"colour":"red",`), "cell 1: object is not as bakeryd writes it"},
+		{"a member twice", edit(`{`, `{"nth":1,`), "cell 1: object is not as bakeryd writes it"},
+		{"a member spelled otherwise", edit(`"nth"`, `"NTH"`), "cell 1: object is not as bakeryd writes it"},
+		{"spaces", edit(`{`, `{ `), "cell 1: object is not as bakeryd writes it"},
+		{"a name that is not UTF-8", edit("ä", "\xff"), "cell 1: object is not as bakeryd writes it"},
+		{"a number out of range", edit(`"nth":1`, `"nth":-1`), "cell 1: json"},
+		{"a bad mode", edit(`"shared"`, `"sharp"`), `cell 1: mode "sharp"`},
+		{"a bad token", edit(`"token":"`, `"token":"-`), "cell 1: ticket"},
+
+		{"another format", [][]byte{cellOf(t, termCell{Format: 2, termRecord: aTerm()})}, "cell 0: format 2, want 1"},
+		{"another lockspace", term(func(r *termRecord) { r.UUID[0]++ }), "cell 0: of lockspace 02020300-"},
+		{"no lockspace", term(func(r *termRecord) { r.UUID = layout.UUID{} }), "cell 0: no uuid"},
+		{"another boot", term(func(r *termRecord) { r.Boot[0]++ }), "cell 0: of boot "},
+		{"no boot", term(func(r *termRecord) { r.Boot = bootText{} }), "cell 0: no boot id"},
+		{"another host", term(func(r *termRecord) { r.HostID = 8 }), "cell 0: of host id 8, want 7"},
+		{"no host", term(func(r *termRecord) { r.HostID = 0 }), "cell 0: host id 0, want 1 to 2000"},
+		{"no incarnation", term(func(r *termRecord) { r.Incarnation = 0 }), "cell 0: incarnation 0"},
+		{"a lease from the future", term(func(r *termRecord) { r.T0 = 1 << 62 }), "cell 0: lease since 1281023h"},
+		{"a lease from before the boot", term(func(r *termRecord) { r.T0 = -1 }), "cell 0: lease since -1ns"},
+
+		{"a session twice", [][]byte{good, session, free, session}, "cell 3: session 00000000000000000000000000000001 is in cell 1 as well"},
+		{"no id", with(func(r *sessionRecord) { r.ID = "" }), `cell 2: session "": want 32 lower-case`},
+		{"a path for an id", with(func(r *sessionRecord) { r.ID = "../../../../../../../etc/passwd/" }), "cell 2: session"},
+		{"an id in upper case", with(func(r *sessionRecord) { r.ID = strings.Repeat("A", 32) }), "cell 2: session"},
+		{"a bad state", with(func(r *sessionRecord) { r.State = "asleep" }), `cell 2: state "asleep"`},
+		{"no name", with(func(r *sessionRecord) { r.Name = "" }), "cell 2: lock name of 0 bytes"},
+		{"a bad name", with(func(r *sessionRecord) { r.Name = "a\nb" }), "cell 2: lock name"},
+		{"no lock", with(func(r *sessionRecord) { r.Lock = 0 }), "cell 2: granted lock 0"},
+		{"a lock too many", with(func(r *sessionRecord) { r.Lock = layout.MaxLocks + 1 }), "cell 2: lock 65537"},
+		{"no token", with(func(r *sessionRecord) { r.Token = 0 }), "cell 2: granted lock 3 with token 0"},
+		{"a token before the grant", with(func(r *sessionRecord) { r.State = sessionWaiting }), "cell 2: waiting with token"},
+		{"another host's token", with(func(r *sessionRecord) { r.Token = layout.MakeTicket(9, 8) }), "of host 8, want 7"},
+		{"too many permits", with(func(r *sessionRecord) { r.Permits = 2001 }), "cell 2: permits 2001"},
+		{"a negative pid", with(func(r *sessionRecord) { r.PID = -1 }), "cell 2: pid -1"},
+		{"a negative peer", with(func(r *sessionRecord) { r.Peer = -1 }), "cell 2: peer -1"},
+		{"a long command", with(func(r *sessionRecord) { r.Command = strings.Repeat("x", 81) }), "cell 2: command"},
+		{"a negative deadline", with(func(r *sessionRecord) { r.Deadline = -1 }), "cell 2: deadline -1ns"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			path := journalPath(t.TempDir(), journalUUID, journalHost)
+			require.NoError(t, os.WriteFile(path, slices.Concat(test.cells...), 0o600))
+			term, sessions, err := readJournal(path)
+			require.ErrorContains(t, err, "read journal "+path+": ")
+			require.ErrorContains(t, err, test.want)
+			require.Zero(t, term)
+			require.Empty(t, sessions)
+			_, _, _, err = resumeJournal(filepath.Dir(path), journalUUID, journalHost)
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+}
+
+func TestJournalIsAFileOfOurOwn(t *testing.T) {
+	good := cellOf(t, termOf(func(*termRecord) {}))
+	tests := []struct {
+		name string
+		put  func(path string) error
+		want string
+	}{
+		{"a directory", func(path string) error { return os.Mkdir(path, 0o700) }, "a file of type d"},
+		{"a FIFO", func(path string) error { return unix.Mkfifo(path, 0o600) }, "a file of type p"},
+		{"a link", func(path string) error {
+			if err := os.WriteFile(path+".x", good, 0o600); err != nil {
+				return err
+			}
+			return os.Symlink(path+".x", path)
+		}, "too many levels of symbolic links"},
+		{"for others to write", func(path string) error {
+			if err := os.WriteFile(path, good, 0o600); err != nil {
+				return err
+			}
+			return os.Chmod(path, 0o622)
+		}, "a file of mode 0622, want 0600"},
+		{"larger than any journal", func(path string) error {
+			if err := os.WriteFile(path, good, 0o600); err != nil {
+				return err
+			}
+			return os.Truncate(path, journalCells*cellSize+cellSize)
+		}, "want 1 to 65536 cells"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			path := journalPath(t.TempDir(), journalUUID, journalHost)
+			require.NoError(t, test.put(path))
+			_, _, err := readJournal(path)
+			require.ErrorContains(t, err, "read journal "+path)
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+	t.Run("of another user", func(t *testing.T) {
+		if os.Getuid() != 0 {
+			t.Skip("only root gives a file away")
+		}
+		path := journalPath(t.TempDir(), journalUUID, journalHost)
+		require.NoError(t, os.WriteFile(path, good, 0o600))
+		require.NoError(t, os.Chown(path, 1, 1))
+		_, _, err := readJournal(path)
+		require.ErrorContains(t, err, "a file of user 1, want 0")
+	})
+	_, _, err := readJournal("/nowhere/x.state")
+	require.ErrorContains(t, err, "name is not UUID-ID.state")
+}
+
+func FuzzReadJournal(f *testing.F) {
+	good, session := cellOf(f, termOf(func(*termRecord) {})), cellOf(f, aSession(1))
+	free := make([]byte, cellSize)
+	want := journalOf{uuid: journalUUID, boot: bootID(), host: journalHost}
+	f.Add(text(good), text(session), []byte(nil))
+	f.Add(text(good), "", slices.Concat(free, session))
+	f.Add(text(good), `{"id":"x"}`, []byte("garbage"))
+	f.Add("{}", text(session), free)
+	// The checksums of two cells are right: else nothing comes further than them.
+	f.Fuzz(func(t *testing.T, term, session string, rest []byte) {
+		if len(term) > cellSize-cellText || len(session) > cellSize-cellText {
+			return
+		}
+		file := slices.Concat(seal(term), seal(session), rest)
+		c, err := decodeJournal(bytes.NewReader(file), int64(len(file)), want, 1<<40)
+		if err != nil {
+			return
+		}
+		// To decode and to encode is the identity.
+		again := make([]byte, len(file))
+		require.NoError(t, encodeCell(again[:cellSize], termCell{Format: journalFormat, termRecord: c.term}))
+		for _, s := range c.sessions {
+			cell := c.cells[s.ID]
+			require.NoError(t, encodeCell(again[cell*cellSize:][:cellSize], s))
+		}
+		require.Equal(t, file, again)
+		require.Equal(t, len(file)/cellSize, 1+len(c.sessions)+len(c.free))
+	})
+}
