@@ -8,9 +8,9 @@
 // what it takes to declare others dead in recovery.go; a lock's protocol in
 // driver.go, on the sectors of area.go, for the clients queued in queue.go;
 // names are looked up in directory.go. server.go is the API; session.go is a
-// client that may come back, journal.go and restore.go how it survives a
-// restart, guard.go what becomes of its command at the end of a lease.
-// format.go and inspect.go need no daemon.
+// client that may come back (sessions.go has all of them), journal.go and
+// restore.go how it survives a restart, guard.go what becomes of its command
+// at the end of a lease. format.go and inspect.go need no daemon.
 package daemon
 
 import (
@@ -96,6 +96,7 @@ type Daemon struct {
 	joined  chan struct{} // closed when Join has succeeded
 	drained chan struct{} // closed: holders are to stop
 	ended   chan struct{} // closed: nobody is to be watched over any more
+	endOnce sync.Once
 	tasks   sync.WaitGroup
 
 	inspecting inspecting

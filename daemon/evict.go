@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // evictRequest is the body of POST /v1/evict: an operator's word that a host
@@ -31,18 +32,21 @@ func (d *Daemon) Evict(ctx context.Context, host int, incarnation uint64, forget
 	if err != nil {
 		return false, err // says whom and what for
 	}
+	if host == d.mem.id() {
+		return false, nil // it leaves as soon as its holders have stopped
+	}
 	for {
 		known, changed := d.mem.known()
 		h := known[host-1]
 		switch {
-		case h.Incarnation != incarnation || h.Gone && (h.Forgotten || !forget):
+		case h.Incarnation != incarnation || h.State == layout.StateLeft || h.Gone && (h.Forgotten || !forget):
 			return true, nil
 		case d.mem.hasAsked(host, incarnation):
 			return false, nil
 		}
 		select {
 		case <-changed:
-		case <-d.mem.lost:
+		case <-d.mem.over:
 			return false, fmt.Errorf("evict host %d: %w: %w", host, ErrUnavailable, ErrLost)
 		case <-ctx.Done():
 			return false, fmt.Errorf("evict host %d: %w", host, context.Cause(ctx))

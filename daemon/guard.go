@@ -16,6 +16,7 @@ import (
 // gone, SIGKILL at its end to all that are left. It waits for no IO on the
 // device. It ends with the daemon: until then there may be somebody to stop.
 func (d *Daemon) guard() {
+	mem, ss := d.mem, d.sessions // the next attempt to join has others
 	alarm, err := boottime.NewAlarm()
 	if err != nil {
 		d.log.Error("no timer: commands of lost locks are stopped by their wrappers alone", "err", err)
@@ -34,16 +35,18 @@ func (d *Daemon) guard() {
 	var warned, gone time.Duration // the deadline of which orphans were warned; when they are to be gone
 	pause, drained, leaving := killPause, d.drained, false
 	for {
-		m := d.mem.moments()
+		m := mem.moments()
 		if leaving {
 			m.warn, m.deadline = 0, min(m.deadline, gone)
 		}
 		next := m.warn
 		switch now := boottime.Now(); {
-		case m.deadline == 0: // never was live
+		case m.deadline == 0 && mem.isOver(): // never was live
+			return
+		case m.deadline == 0: // is not live yet
 			next = now + time.Hour
 		case now >= m.deadline:
-			if d.stopCommands("their lease is over", pause >= time.Second, anySession, syscall.SIGKILL) {
+			if ss.stopCommands("their lease is over", pause >= time.Second, anySession, syscall.SIGKILL) {
 				pause = min(2*pause, time.Second)
 			} else {
 				pause = killPause
@@ -52,7 +55,7 @@ func (d *Daemon) guard() {
 		case m.lost || now >= m.warn:
 			if warned != m.deadline {
 				warned = m.deadline
-				d.stopCommands("their lease is about to end", false, (*session).isOrphan, syscall.SIGTERM, syscall.SIGCONT)
+				ss.stopCommands("their lease is about to end", false, (*session).isOrphan, syscall.SIGTERM, syscall.SIGCONT)
 			}
 			next = m.deadline
 		}
@@ -65,6 +68,16 @@ func (d *Daemon) guard() {
 		case <-d.ended:
 			return
 		}
+	}
+}
+
+// isOver tells whether the lease, or the attempt to join, has ended.
+func (mb *member) isOver() bool {
+	select {
+	case <-mb.over:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -82,8 +95,8 @@ func (s *session) isOrphan() bool {
 
 // stopCommands signals the commands of holds, and tells whether there were any.
 // The clients themselves are spared at first, unless it is to be hard.
-func (d *Daemon) stopCommands(why string, hard bool, whose func(*session) bool, signals ...syscall.Signal) (any bool) {
-	held, _ := d.sessions.holding()
+func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) bool, signals ...syscall.Signal) (any bool) {
+	held, _ := ss.holding()
 	for _, s := range held {
 		if !whose(s) || !s.witnessed() {
 			continue
@@ -95,8 +108,8 @@ func (d *Daemon) stopCommands(why string, hard bool, whose func(*session) bool, 
 		if err == nil {
 			err = stopHolders(holders, signals...)
 		}
-		if d.warn.allow() {
-			d.log.Warn("stopping commands", "reason", why, "lock", s.req.Name, "signal", signals[0].String(), "processes", len(holders), "err", err)
+		if ss.d.warn.allow() { // in the background: a log that blocks must not keep the others alive
+			go ss.d.log.Warn("stopping commands", "reason", why, "lock", s.req.Name, "signal", signals[0].String(), "processes", len(holders), "err", err)
 		}
 	}
 	return any
@@ -107,7 +120,6 @@ func (s *session) stopCommand(ctx context.Context) error {
 	if s.fifo == nil {
 		return nil
 	}
-	defer func() { _ = s.fifo.close() }()
 	s.fifo.watch()
 	for pause := killPause; ; pause = min(2*pause, time.Second) {
 		if s.witnessed() {
@@ -123,10 +135,12 @@ func (s *session) stopCommand(ctx context.Context) error {
 		select {
 		case <-s.fifo.gone():
 			t.Stop()
+			_ = s.fifo.close() // a file that cannot be removed is pruned at the next start
 			return nil
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
+			s.fifo.leave() // by the file a successor finds who is left
 			return fmt.Errorf("stop the command under %q: %w", s.req.Name, context.Cause(ctx))
 		}
 	}

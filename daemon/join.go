@@ -159,7 +159,7 @@ func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
 		d.sessions.journal = j
 		d.keepTerms()
 	}
-	if err := d.prune(ctx); err != nil {
+	if err := d.stopStrays(ctx, d.mem.id()); err != nil {
 		return err
 	}
 	d.left.Store(nil)
@@ -177,15 +177,16 @@ func (d *Daemon) keepTerms() {
 	})
 }
 
-// prune removes the witnesses of holds that nobody knows any more, and stops
-// what is left of their commands: their journal was lost.
-func (d *Daemon) prune(ctx context.Context) error {
-	live := func(id string) bool {
+// stopStrays removes the witnesses of holds that nobody knows any more, and
+// stops what is left of their commands: their journal was lost. The lock file
+// of the host id is to be held.
+func (d *Daemon) stopStrays(ctx context.Context, host int) error {
+	known := func(id string) bool {
 		d.sessions.mu.Lock()
 		defer d.sessions.mu.Unlock()
 		return d.sessions.byID[id] != nil
 	}
-	strays, err := pruneWitnesses(d.ids.runtime, d.sb.UUID, d.mem.id(), live)
+	strays, err := pruneWitnesses(d.ids.runtime, d.sb.UUID, host, known)
 	if err != nil {
 		d.log.Warn("removing witnesses that are left over failed", "err", err)
 	}

@@ -64,7 +64,7 @@ func (d *Daemon) drain() { close(d.drained) }
 
 // close gives back what the daemon has open, once no IO is under way.
 func (d *Daemon) close() error {
-	close(d.ended)
+	d.endOnce.Do(func() { close(d.ended) })
 	d.sessions.tasks.Wait()
 	d.tasks.Wait()
 	err := d.dev.Close() // waits for all IO

@@ -27,7 +27,7 @@ type member struct {
 	ids   *identity
 
 	fencing *fencing
-	begun   atomic.Int64     // when the last read of the table was begun
+	begun   atomic.Int64     // when a read of the table was last begun, or wanted
 	alarm   *boottime.Alarm  // rings when the machine is to be told the time
 	renewed func(lease.Term) // told of every term of the lease, so that it can be kept; nil: nobody
 	keeping sync.Mutex       // has them told in order
@@ -39,6 +39,7 @@ type member struct {
 	cut     time.Duration           // holds end then at the latest, whatever the lease says
 	resumed bool                    // it goes on where a predecessor stood
 	wished  map[layout.Verdict]bool // whom this host has asked to leave, of kind 0
+	hosts   []lease.Host            // as known after the last event, for all who ask; nil: nobody has yet
 
 	asked chan lease.Asked // an operator wants this host to leave; takes one
 	ready chan struct{}    // closed: tickets may be taken
@@ -156,17 +157,25 @@ func (mb *member) carryOut(actions []lease.Action) {
 		case lease.Wished:
 			mb.wished[layout.Verdict{Host: a.Host, Incarnation: a.Incarnation}] = true
 		case lease.Lost:
-			mb.ids.keepLeft(mb.m.ID(), a.Incarnation)
+			mb.keepLeft(a.Incarnation)
 			mb.end(a.Reason, true)
 		case lease.Refused:
 			mb.end(a.Reason, false)
 		case lease.Left:
-			mb.ids.keepLeft(mb.m.ID(), a.Incarnation)
+			mb.keepLeft(a.Incarnation)
 			mb.end(nil, false)
 		}
 	}
+	mb.hosts = nil
 	close(mb.changed)
 	mb.changed = make(chan struct{})
+}
+
+// keepLeft keeps which incarnation has ended. Where that is kept may hang as
+// the lockspace's device does, and holders are to be told without delay.
+func (mb *member) keepLeft(incarnation uint64) {
+	id := mb.m.ID()
+	mb.io.Go(func() { mb.ids.keepLeft(id, incarnation) })
 }
 
 func (mb *member) end(reason error, lost bool) {
@@ -233,11 +242,16 @@ func (mb *member) leaseLeft() (time.Duration, <-chan struct{}) {
 	return mb.m.Deadline() - boottime.Now(), mb.changed
 }
 
-// known is what the last read of the host table told.
+// known is what the last read of the host table told. All locks that wait ask
+// for it after every event, of up to thousands of hosts: they share it, and it
+// is not to be changed.
 func (mb *member) known() ([]lease.Host, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	return mb.m.Hosts(), mb.changed
+	if mb.hosts == nil {
+		mb.hosts = mb.m.Hosts()
+	}
+	return mb.hosts, mb.changed
 }
 
 // moments are those of the lease that its holders have to be told of.
@@ -269,7 +283,9 @@ func (mb *member) live(now time.Duration) bool {
 // watch asks for a read of the host table if the last one is not new: who
 // waits for another host wants to know soon that it is dead.
 func (mb *member) watch(every time.Duration) {
-	if boottime.Now()-time.Duration(mb.begun.Load()) >= every {
+	now, last := boottime.Now(), mb.begun.Load()
+	// One of all the locks that wait asks, also while a read takes longer than that: every event wakes them all.
+	if now-time.Duration(last) >= every && mb.begun.CompareAndSwap(last, int64(now)) {
 		mb.event(mb.m.Refresh)
 	}
 }

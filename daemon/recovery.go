@@ -141,6 +141,13 @@ func (mb *member) fence(a lease.Fence) {
 	log.Warn("host is silent, fencing it")
 	ctx, cancel := context.WithTimeout(context.Background(), a.Until-boottime.Now())
 	defer cancel()
+	go func() { // once this host is over nobody waits for it but those who wait for its IO
+		select {
+		case <-mb.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	if err := agent.Fence(ctx, target); err != nil {
 		log.Error("fencing failed, another host or a later attempt takes over", "err", err)
 		mb.event(func(now time.Duration) []lease.Action { return mb.m.FenceFailed(now, a.Host, a.Incarnation) })
@@ -160,6 +167,7 @@ func (mb *member) hasAsked(host int, incarnation uint64) bool {
 // evict gives the lease an operator's word.
 func (mb *member) evict(host int, incarnation uint64, forget bool) (err error) {
 	mb.event(func(now time.Duration) (actions []lease.Action) {
+		delete(mb.wished, layout.Verdict{Host: host, Incarnation: incarnation}) // what came of an earlier word tells nothing
 		actions, err = mb.m.Evict(now, host, incarnation, forget)
 		return actions
 	})

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
@@ -29,13 +30,21 @@ var errAbsent = fmt.Errorf("%w: it did not come back after a restart", ErrHoldOv
 // predecessor is a bakeryd of this boot that has ended without leaving.
 type predecessor struct {
 	mu       sync.Mutex // of abandon
+	stopped  bool       // abandon is done
 	journal  *journal
 	term     termRecord
 	sessions []sessionRecord
+	ended    time.Duration          // it had by then
+	heir     atomic.Pointer[member] // goes on with its lease; nil: nobody, or not yet
 }
 
-// expires is when its lease ends.
-func (p *predecessor) expires(t lease.Times) time.Duration { return p.term.T0 + t.Lease }
+// expires is when its lease ends, or that of who goes on with it.
+func (p *predecessor) expires(t lease.Times) time.Duration {
+	if heir := p.heir.Load(); heir != nil {
+		return heir.moments().deadline
+	}
+	return p.term.T0 + t.Lease
+}
 
 // findPredecessor looks for a journal to go on with, and takes the lock file
 // of its host id: by that the predecessor has ended, and has no write under
@@ -51,9 +60,12 @@ func (d *Daemon) findPredecessor(ctx context.Context, ids *identity) *predecesso
 		}
 		j, term, sessions, err := resumeJournal(ids.runtime, d.sb.UUID, of.host)
 		if err == nil {
-			return &predecessor{journal: j, term: term, sessions: sessions}
+			return &predecessor{journal: j, term: term, sessions: sessions, ended: boottime.Now()}
 		}
 		d.log.Warn("the state of the bakeryd before cannot be used, joining anew", "err", err)
+		if err := d.stopStrays(ctx, of.host); err != nil { // nobody knows what they hold
+			d.log.Warn("stopping the commands of the bakeryd before failed", "err", err)
+		}
 		ids.release()
 	}
 	return nil
@@ -113,6 +125,7 @@ func (lk *lock) goOn() error {
 // restore gives every lock of the predecessor's back to its clients. Slots
 // that nobody wants any more are let go.
 func (d *Daemon) restore(p *predecessor) error {
+	p.heir.Store(d.mem)
 	byLock := map[int][]sessionRecord{}
 	for _, r := range p.sessions {
 		byLock[r.Lock] = append(byLock[r.Lock], r)
@@ -126,7 +139,8 @@ func (d *Daemon) restore(p *predecessor) error {
 			entries[r.Lock] = layout.Entry{Lock: r.Lock, Name: r.Name, Creation: r.Creation, Permits: max(r.Permits, 1)}
 		}
 	}
-	until := p.expires(d.times())
+	// By then they have stopped who were told of the latest end of the lease, which the journal may not have had yet.
+	until := p.ended + d.times().Dead()
 	for _, e := range entries {
 		if err := d.restoreLock(e, byLock[e.Lock], until); err != nil {
 			return err
@@ -238,7 +252,7 @@ func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
 		Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command,
 		Gone: s.gone, OnWaiting: s.waiting, session: s,
 	}
-	if r.Witness {
+	if r.Witness && r.State != sessionReleased {
 		var err error
 		if s.fifo, err = openWitness(filepath.Join(ss.d.ids.runtime, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id))); err != nil {
 			ss.d.log.Warn("the witness of a hold cannot be used", "lock", r.Name, "err", err)
@@ -246,9 +260,12 @@ func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s.cancel = cancel
+	lk.mu.Lock() // those restored before may be about to go
+	defer lk.mu.Unlock()
 	lk.arrived = max(lk.arrived, r.Nth)
-	switch ok := lk.past != nil && lk.past.entered && r.ticket() == lk.past.slot.Ticket && r.Creation == lk.entry.Creation; {
-	case r.State == sessionWaiting:
+	same := r.Creation == lk.entry.Creation
+	switch ok := same && lk.past != nil && lk.past.entered && r.ticket() == lk.past.slot.Ticket; {
+	case r.State == sessionWaiting && same:
 		w := &waiter{req: s.req, nth: r.Nth, since: r.Since, result: make(chan result, 1)}
 		lk.queue = append(lk.queue, w)
 		ss.add(s)
@@ -265,6 +282,8 @@ func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
 		if r.State == sessionGranted {
 			ss.d.log.Error("the disk does not show a hold that was kept, stopping its command", "lock", r.Name, "token", r.Token)
 			ss.tasks.Go(func() { s.stopCommand(ctx) })
+		} else if s.fifo != nil {
+			_ = s.fifo.close() // of a lock that is another one now: who waited asks anew
 		}
 		s.unkeep()
 	}
@@ -281,10 +300,13 @@ func (ss *sessions) add(s *session) {
 func (s *session) waitOn(ctx context.Context, w *waiter) {
 	d := s.all.d
 	s.all.tasks.Go(func() {
-		give := boottime.Now() + max(minReturn, d.times().Renew())
+		var give time.Duration // counted from when clients are served
 		for s.poll(ctx) && s.absent() {
-			if !s.peer.Alive() || boottime.Now() > give {
-				s.cancel(errAbsent)
+			if give == 0 && d.hasJoined() {
+				give = boottime.Now() + max(minReturn, d.times().Renew())
+			}
+			if s.clientGone() || give != 0 && boottime.Now() > give {
+				s.giveUp(errAbsent)
 			}
 		}
 	})
@@ -297,10 +319,11 @@ func (s *session) waitOn(ctx context.Context, w *waiter) {
 
 // awaitReturn waits until the client of a restored hold has come back. One
 // that is gone has let go by that, unless its command lives; so has one that
-// is not back when the lease is over that it was told of.
+// is not back when the lease is over that it was told of, and what it can be
+// expected to have stopped by then.
 func (s *session) awaitReturn(until time.Duration) {
 	for s.poll(context.Background()) && s.absent() {
-		if s.peer.Alive() && boottime.Now() < until {
+		if !s.clientGone() && boottime.Now() < until {
 			continue
 		}
 		if s.witnessed() {
@@ -330,15 +353,24 @@ func (s *session) poll(ctx context.Context) bool {
 // gone on with before.
 func (d *Daemon) mind(ctx context.Context, p *predecessor) {
 	alarm, err := boottime.NewAlarm()
-	if err == nil {
-		defer alarm.Close()
-		defer context.AfterFunc(ctx, alarm.Close)()
-		err = alarm.Set(p.expires(d.times()))
+	if err != nil {
+		d.log.Error("no timer: commands of the bakeryd before are stopped when the host has joined", "err", err)
+		return
 	}
-	if err != nil || alarm.Wait() != nil || d.left.Load() == nil {
-		return // without a timer, it is done when the host has joined
+	defer alarm.Close()
+	defer context.AfterFunc(ctx, alarm.Close)()
+	for at := p.expires(d.times()); boottime.Now() < at; at = p.expires(d.times()) { // it moves, once there is an heir
+		if alarm.Set(at) != nil || alarm.Wait() != nil {
+			return
+		}
 	}
-	if err := d.abandon(ctx, p); err != nil && ctx.Err() == nil {
+	if d.left.Load() == nil {
+		return
+	}
+	switch err := d.abandon(ctx, p); {
+	case err == nil:
+		d.left.CompareAndSwap(p, nil)
+	case ctx.Err() == nil:
 		d.log.Error("stopping the commands of the bakeryd before failed", "err", err)
 	}
 }
@@ -347,8 +379,11 @@ func (d *Daemon) mind(ctx context.Context, p *predecessor) {
 // commands are stopped, and it returns when they are gone. From the end of its
 // lease others may have its locks.
 func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
-	p.mu.Lock() // one after the other: the second finds nobody
+	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.stopped {
+		return nil
+	}
 	d.log.Warn("the lease of the bakeryd before is not gone on with, stopping its commands", "sessions", len(p.sessions))
 	ss := d.sessions
 	for _, r := range p.sessions {
@@ -361,5 +396,6 @@ func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
 			return err
 		}
 	}
+	p.stopped = true
 	return p.journal.discard()
 }

@@ -7,13 +7,16 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -34,11 +37,14 @@ func (c *cluster) mortal(id int) *mortal {
 	return m
 }
 
-// rise starts bakeryd.
-func (m *mortal) rise() {
+// rise starts bakeryd, on a disk that has faults already.
+func (m *mortal) rise(faults ...blockdev.Fault) {
 	m.c.t.Helper()
 	m.lives++
 	m.disk = blockdev.NewFaulty(m.c.disk.Open(), blockdev.FaultyOptions{})
+	for _, f := range faults {
+		m.disk.Inject(f)
+	}
 	d := m.c.host(m.id, through(m.disk), func(cfg *Config) { cfg.RuntimeDir, cfg.StateDir, cfg.Keep = m.dir, m.dir, true })
 	m.served = serveSocket(m.c.t, d)
 }
@@ -224,4 +230,99 @@ func TestRestartTooLateJoinsAnew(t *testing.T) {
 	require.Equal(t, http.StatusGone, holder.r.StatusCode)
 	holder.again(m, "")
 	require.Greater(t, *holder.until("granted").Token, *token)
+}
+
+// TestRestartThatTakesLong: what is held is not taken for lost though the lease is over that the predecessor had, and
+// who waits has time to come back.
+func TestRestartThatTakesLong(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, `, "witness": true`)
+	g := holder.until("granted")
+	witness, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	command := exec.Command("sleep", "1000")
+	command.ExtraFiles = []*os.File{witness}
+	require.NoError(t, command.Start())
+	require.NoError(t, witness.Close())
+	waiter := m.ask(2, "")
+	waiter.until("waiting")
+	m.kill()
+	// The first read that meets the directory is that of the superblocks, the second one that of restore.
+	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.sb.Geometry.Entry(1), To: c.sb.Geometry.Slot(0, 1),
+		Delay: c.sb.Lease + minReturn + c.sb.Lease/10, After: 1, Times: 1})
+	require.True(t, m.d.mem.resumed)
+	waiter.again(m, "")
+	holder.again(m, g.Token.String())
+	holder.until("granted")
+	require.True(t, m.d.sessions.journal.intact())
+	require.NotNil(t, m.session(waiter).lk, "it is the one that was restored")
+	require.NoError(t, command.Process.Signal(syscall.Signal(0)))
+	require.NoError(t, command.Process.Kill())
+	require.Error(t, command.Wait())
+	holder.leave()
+	waiter.until("granted")
+	waiter.leave()
+}
+
+// TestRestartOfManyWhoAreGone: they go while others are still being restored.
+func TestRestartOfManyWhoAreGone(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, "")
+	token := *holder.until("granted").Token
+	r := m.session(holder).record(sessionWaiting, 0, m.session(holder).hold.lk)
+	r.PeerStarted++ // a process that is gone
+	for n := range 2000 {
+		r.ID, r.Nth = fmt.Sprintf("%032x", 2+n), uint64(2+n)
+		require.NoError(t, m.d.sessions.journal.put(r))
+	}
+	m.kill()
+	m.rise()
+	holder.again(m, token.String())
+	require.Equal(t, token, *holder.until("granted").Token)
+	within(t, "the others are forgotten", func() {
+		for all, changed := m.d.sessions.list(); len(all) > 1; all, changed = m.d.sessions.list() {
+			<-changed
+		}
+	})
+	_, kept, err := readJournal(m.d.sessions.journal.path)
+	require.NoError(t, err)
+	require.Equal(t, 1, len(kept), "they would be waited for again")
+	holder.leave()
+}
+
+// TestRestartWithClientsUnknown: of another pid namespace, say. They may be alive.
+func TestRestartWithClientsUnknown(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, "")
+	token := *holder.until("granted").Token
+	s := m.session(holder)
+	s.peer = process.ID{}
+	s.keep(sessionGranted, token, s.hold.lk)
+	m.kill()
+	m.rise()
+	time.Sleep(4 * settleAfter) // enough for a release, if there were one
+	holder.again(m, token.String())
+	require.Equal(t, token, *holder.until("granted").Token)
+	holder.leave()
+}
+
+// TestRestartWithALockThatIsAnother: nobody gets it who has asked for the one before.
+func TestRestartWithALockThatIsAnother(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, "")
+	token := *holder.until("granted").Token
+	r := m.session(holder).record(sessionWaiting, 0, m.session(holder).hold.lk)
+	r.ID, r.Nth, r.Name, r.Creation = fmt.Sprintf("%032x", 2), 2, "y", r.Creation-1
+	require.NoError(t, m.d.sessions.journal.put(r))
+	m.kill()
+	m.rise()
+	all, _ := m.d.sessions.list()
+	require.Len(t, all, 1)
+	holder.again(m, token.String())
+	holder.until("granted")
+	holder.leave()
 }

@@ -65,7 +65,7 @@ func (s *Service) Drain() {
 // It returns an error of the first Join, ErrHandedOver, ErrLost if holders were
 // left behind, or ErrEvicted.
 func (s *Service) Run(ctx context.Context) error {
-	dog := &feeder{s: s}
+	dog := &feeder{s: s, ctx: ctx}
 	defer dog.stop()
 	s.cfg.arm = dog.arm
 	for again := false; ; again = true {
@@ -96,11 +96,12 @@ func (s *Service) Run(ctx context.Context) error {
 		s.log.Warn("joining anew failed, retrying", "err", err)
 		select {
 		case <-time.After(rejoinPause):
+			continue
 		case <-s.draining:
-			return nil
 		case <-ctx.Done():
-			return nil
 		}
+		dog.clean = true
+		return nil
 	}
 }
 
@@ -176,6 +177,7 @@ func (s *Service) leave(d *Daemon) error {
 // nothing runs that ought not to.
 type feeder struct {
 	s     *Service
+	ctx   context.Context // of Run
 	dev   watchdog.Device
 	ended chan struct{}
 	fed   sync.WaitGroup
@@ -183,10 +185,20 @@ type feeder struct {
 }
 
 // arm arms the watchdog, once the lease is known from which its time-out
-// derives, and returns what the driver made of that; 0: there is none.
+// derives, and returns what the driver made of that; 0: there is none. To open
+// it is to feed it, so what a predecessor left beyond its lease is to end before.
 func (f *feeder) arm(t lease.Times) (time.Duration, error) {
 	if f.s.cfg.Watchdog == "" {
 		return 0, nil
+	}
+	for f.dev == nil && !f.safe() {
+		select {
+		case <-time.After(killPause):
+		case <-f.s.draining:
+			return 0, errUnsafe
+		case <-f.ctx.Done():
+			return 0, errUnsafe
+		}
 	}
 	if f.dev == nil {
 		dev, err := f.s.open(f.s.cfg.Watchdog, t.Watchdog())
@@ -200,6 +212,15 @@ func (f *feeder) arm(t lease.Times) (time.Duration, error) {
 	return f.dev.Timeout(), nil
 }
 
+// errUnsafe is returned when nothing could be joined beside what was left running.
+var errUnsafe = errors.New("processes are left whose locks are lost")
+
+// safe tells whether the host may go on without a reset.
+func (f *feeder) safe() bool {
+	d := f.s.Current()
+	return d == nil || d.safe(boottime.Now())
+}
+
 // run feeds. A host that is not safe is reset, unless it becomes so in time.
 func (f *feeder) run() {
 	t := time.NewTicker(min(f.dev.Timeout()/5, time.Second))
@@ -211,7 +232,7 @@ func (f *feeder) run() {
 		case <-f.ended:
 			return
 		}
-		if d := f.s.Current(); d != nil && !d.safe(boottime.Now()) {
+		if !f.safe() {
 			if warn.allow() {
 				f.s.log.Error("not feeding the watchdog: the lease is over and processes of its holders are left",
 					"resets_within", f.dev.Timeout())
@@ -240,6 +261,8 @@ func (f *feeder) stop() {
 		return
 	}
 	f.s.log.Warn("the watchdog stays armed: the host is reset unless bakeryd is started again", "within", f.dev.Timeout())
-	_ = f.dev.Feed()
+	if f.safe() {
+		_ = f.dev.Feed()
+	}
 	_ = f.dev.Leave()
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/boottime"
@@ -33,6 +34,14 @@ type running struct {
 }
 
 func (c *cluster) run(id int, change ...func(*Config)) *running {
+	c.t.Helper()
+	r := c.begin(id, change...)
+	r.term()
+	return r
+}
+
+// begin runs a service that may not join soon.
+func (c *cluster) begin(id int, change ...func(*Config)) *running {
 	c.t.Helper()
 	dir := c.t.TempDir()
 	r := &running{ended: make(chan error, 1), joined: make(chan *Daemon, 100), dog: watchdogtest.New(boottime.Now)}
@@ -59,7 +68,6 @@ func (c *cluster) run(id int, change ...func(*Config)) *running {
 			r.leaves()
 		}
 	})
-	r.term()
 	return r
 }
 
@@ -262,4 +270,82 @@ func TestDrainStopsOrphans(t *testing.T) {
 	require.Equal(t, "stopping\n", line)
 	require.NoError(t, command.Wait())
 	require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
+}
+
+// TestWatchdogOfALateSuccessor: to open it would feed it, so what is left beyond its lease has to end before. Then it
+// is fed, however long joining takes.
+func TestWatchdogOfALateSuccessor(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, `, "witness": true`)
+	command, err := os.OpenFile(holder.until("granted").Witness, os.O_WRONLY, 0) // the test itself, which is never killed
+	require.NoError(t, err)
+	m.kill()
+	<-m.d.Lost()
+	r := c.begin(1, func(cfg *Config) { cfg.RuntimeDir, cfg.StateDir = m.dir, m.dir })
+	time.Sleep(10 * killPause) // enough to open it
+	require.False(t, r.dog.Armed())
+	require.NoError(t, command.Close())
+	r.term()
+	require.True(t, r.dog.Armed())
+	require.False(t, wasReset(r))
+}
+
+// TestWatchdogIsNotFedAtTheEnd: processes are left that run on without a lease.
+func TestWatchdogIsNotFedAtTheEnd(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	r := c.run(1)
+	holder := r.ask(1, `, "witness": true`)
+	command, err := os.OpenFile(holder.until("granted").Witness, os.O_WRONLY, 0) // the test itself, which is never killed
+	require.NoError(t, err)
+	release := r.disk.Hang(blockdev.Fault{})
+	holder.until("lost")
+	holder.leave()
+	over := r.d.mem.moments().deadline + r.d.times().Watchdog()/2
+	within(t, "the end of the lease", func() {
+		for boottime.Now() < over {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	r.ends(ErrLost)
+	feeds := r.dog.Feeds()
+	require.Less(t, feeds[len(feeds)-1], over)
+	require.NoError(t, command.Close())
+	release()
+}
+
+// TestTermBetweenTwoTermsDisarms: nothing is held then.
+func TestTermBetweenTwoTermsDisarms(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	refused := make(chan bool, 1)
+	r := c.run(1, func(cfg *Config) {
+		open, first := cfg.open, true
+		cfg.open = func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) {
+			if first {
+				first = false
+				return open(path, readOnly)
+			}
+			refused <- true
+			return nil, layout.Superblock{}, 0, unix.ENXIO
+		}
+	})
+	r.disk.Inject(blockdev.Fault{Err: unix.EIO})
+	within(t, "the attempt to join anew", func() { <-refused })
+	r.ends(nil)
+	require.False(t, r.dog.Armed())
+}
+
+// TestRejoinWaitsForWhoIsAboutToStop: by joining anew the host would give others its locks at once.
+func TestRejoinWaitsForWhoIsAboutToStop(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	r := c.run(1)
+	first := r.d
+	holder := r.ask(1, "")
+	holder.until("granted")
+	fault := r.disk.Inject(blockdev.Fault{Err: unix.EIO})
+	holder.until("lost")
+	fault.Release()
+	r.term()
+	require.Greater(t, boottime.Now(), first.mem.moments().deadline+first.times().Margin())
+	holder.leave()
 }

@@ -2,10 +2,7 @@ package daemon
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -35,6 +32,7 @@ type session struct {
 	kept     bool      // the journal has it
 	limbo    bool      // restored, and no client has come back for it yet
 	orphan   bool      // the client is gone, the command lives
+	over     bool      // given up or let go: no client can come back to it any more
 	timeout  *time.Timer
 }
 
@@ -56,16 +54,26 @@ func (s *session) run(ctx context.Context) {
 func (s *session) finish(h *Hold, err error) {
 	s.hold, s.err = h, err
 	if err != nil {
+		s.unkeep()
 		s.end()
 	}
 	close(s.done)
 }
 
-// follow makes a connection the one that the session is streamed to.
+// follow makes a connection the one that the session is streamed to. It
+// returns nil if that comes too late:
+//
+//	the old connection breaks        the client comes back
+//	leave: nobody follows
+//	                                 a session that holds: follow
+//	release                          granted, and not held
 func (s *session) follow(st *stream) *follower {
 	f := &follower{st: st, replaced: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.over {
+		return nil
+	}
 	if s.follower != nil {
 		close(s.follower.replaced)
 	}
@@ -105,8 +113,12 @@ func (s *session) gone() bool {
 	if s.witnessed() {
 		return false
 	}
-	return f == nil && !limbo || f != nil && f.st.gone() || limbo && !s.peer.Alive()
+	return f == nil && !limbo || f != nil && f.st.gone() || limbo && s.clientGone()
 }
+
+// clientGone tells whether the process is gone that has connected. One of
+// another pid namespace is not known, and may be alive.
+func (s *session) clientGone() bool { return s.peer.PID != 0 && !s.peer.Alive() }
 
 // witnessed tells whether the command, or what it has left running, lives.
 func (s *session) witnessed() bool { return s.fifo != nil && s.fifo.alive() }
@@ -128,6 +140,7 @@ func (s *session) leave(f *follower) {
 		return // another connection has taken it over
 	}
 	s.follower = nil
+	s.over = s.over || !s.decided()
 	s.mu.Unlock()
 	s.cancel(context.Canceled)
 	<-s.done
@@ -139,6 +152,27 @@ func (s *session) leave(f *follower) {
 		return
 	}
 	s.all.tasks.Go(s.outlive)
+}
+
+// giveUp ends the wait of a client that is absent.
+func (s *session) giveUp(why error) {
+	s.mu.Lock()
+	back := s.follower != nil
+	s.over = s.over || !back
+	s.mu.Unlock()
+	if !back {
+		s.cancel(why)
+	}
+}
+
+// decided tells whether hold and err are set.
+func (s *session) decided() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // outlive keeps the hold of a client that is gone for as long as its command lives.
@@ -153,16 +187,23 @@ func (s *session) outlive() {
 	case <-s.all.d.ended:
 		return
 	}
-	s.mu.Lock()
-	orphan := s.orphan
-	s.mu.Unlock()
-	if orphan {
-		s.release()
+	for s.witnessed() { // by one who came later
+		if !s.poll(context.Background()) {
+			return
+		}
 	}
+	s.release()
 }
 
-// release gives the lock back.
+// release gives the lock back, unless a client has come back to it.
 func (s *session) release() {
+	s.mu.Lock()
+	back := s.follower != nil
+	s.over = s.over || !back
+	s.mu.Unlock()
+	if back {
+		return
+	}
 	if err := s.hold.Release(); err != nil && !errors.Is(err, ErrLost) {
 		s.all.d.log.Warn("releasing a lock failed", "lock", s.req.Name, "err", err)
 	}
@@ -193,7 +234,7 @@ func (s *session) record(state sessionState, token layout.Ticket, lk *lock) sess
 func (s *session) keep(state sessionState, token layout.Ticket, lk *lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all.journal == nil || state == sessionWaiting && s.kept {
+	if s.all.journal == nil || state == sessionWaiting && (s.kept || s.req.Try) { // who does not wait asks anew
 		return
 	}
 	s.kept = true
@@ -215,94 +256,6 @@ func (s *session) unkeep() {
 	}
 }
 
-// sessions are the clients of one daemon.
-type sessions struct {
-	d       *Daemon
-	journal *journal // nil: nothing is kept
-	tasks   sync.WaitGroup
-
-	mu      sync.Mutex
-	byID    map[string]*session
-	changed chan struct{} // closed and replaced when a session has ended
-}
-
-func newSessions(d *Daemon) *sessions {
-	return &sessions{d: d, byID: map[string]*session{}, changed: make(chan struct{})}
-}
-
-// open returns the session that a request is of, a new one if need be, and
-// the connection's part in it.
-func (ss *sessions) open(body lockRequest, st *stream) (*session, *follower, error) {
-	if s, f, err := ss.reopen(body, st); s != nil || err != nil {
-		return s, f, err
-	}
-	s, err := ss.begin(body, st)
-	if err != nil {
-		return nil, nil, err
-	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	s.cancel = cancel
-	f := s.follow(st)
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if ss.byID[s.id] != nil {
-		s.end()
-		return nil, nil, fmt.Errorf("%w: session %s asks twice at once", ErrInvalid, s.id)
-	}
-	ss.byID[s.id] = s
-	ss.tasks.Go(func() { s.run(ctx) })
-	return s, f, nil
-}
-
-// reopen returns the session that a client comes back to, nil if it is new.
-func (ss *sessions) reopen(body lockRequest, st *stream) (*session, *follower, error) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if s := ss.byID[body.Session]; s != nil {
-		if s.req.Name != body.Name || s.req.Mode != body.Mode {
-			return nil, nil, fmt.Errorf("%w: session %s is of lock %q, %v", ErrInvalid, s.id, s.req.Name, s.req.Mode)
-		}
-		if body.Token != 0 && !s.holds(body.Token) {
-			return nil, nil, fmt.Errorf("%w: session %s does not hold %q by token %v", ErrHoldOver, s.id, body.Name, body.Token)
-		}
-		f := s.follow(st)
-		return s, f, nil
-	}
-	if body.Token != 0 {
-		return nil, nil, fmt.Errorf("%w: no session %s holds %q", ErrHoldOver, body.Session, body.Name)
-	}
-	return nil, nil, nil
-}
-
-// begin makes a session of a request.
-func (ss *sessions) begin(body lockRequest, st *stream) (*session, error) {
-	s := ss.make(body.Session)
-	s.peer = st.peer()
-	s.req = Request{
-		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: body.PID, Command: body.Command,
-		Gone: s.gone, OnWaiting: s.waiting, session: s,
-	}
-	if s.req.PID == 0 {
-		s.req.PID = s.peer.PID
-	}
-	if s.id == "" {
-		var b [16]byte
-		rand.Read(b[:])
-		s.id = hex.EncodeToString(b[:])
-	}
-	if body.Witness {
-		var err error
-		if s.fifo, err = newWitness(ss.d.ids.runtime, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id)); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-		}
-	}
-	return s, nil
-}
-
-func (ss *sessions) make(id string) *session {
-	return &session{all: ss, id: id, since: time.Now(), places: make(chan place, 1), done: make(chan struct{})}
-}
-
 // waiting is told how far the client is. It does not block.
 func (s *session) waiting(ahead, queued int) {
 	select {
@@ -318,69 +271,5 @@ func (s *session) waiting(ahead, queued int) {
 // holds tells whether the session was granted the lock by a token. One that is
 // restored holds before its driver has looked at the disk.
 func (s *session) holds(token layout.Ticket) bool {
-	select {
-	case <-s.done:
-		return s.hold != nil && s.hold.token == token
-	default:
-		return false
-	}
-}
-
-func (ss *sessions) remove(s *session) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if ss.byID[s.id] == s {
-		delete(ss.byID, s.id)
-		close(ss.changed)
-		ss.changed = make(chan struct{})
-	}
-}
-
-// list returns the sessions, and what will be closed when one has ended.
-func (ss *sessions) list() ([]*session, <-chan struct{}) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	all := make([]*session, 0, len(ss.byID))
-	for _, s := range ss.byID {
-		all = append(all, s)
-	}
-	return all, ss.changed
-}
-
-// holding returns the sessions that hold a lock, lost or not.
-func (ss *sessions) holding() ([]*session, <-chan struct{}) {
-	all, changed := ss.list()
-	held := all[:0]
-	for _, s := range all {
-		select {
-		case <-s.done:
-			if s.hold != nil {
-				held = append(held, s)
-			}
-		default:
-		}
-	}
-	return held, changed
-}
-
-// empty tells whether nobody holds a lock or waits for one.
-func (ss *sessions) empty() bool {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	return len(ss.byID) == 0
-}
-
-// unheld waits until nobody holds a lock any more.
-func (ss *sessions) unheld(ctx context.Context) error {
-	for {
-		held, changed := ss.holding()
-		if len(held) == 0 {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("%q is still held by process %d: %w", held[0].req.Name, held[0].req.PID, context.Cause(ctx))
-		}
-	}
+	return s.decided() && s.hold != nil && s.hold.token == token
 }

@@ -239,14 +239,14 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 }
 
 // serveLost tells the client, and waits until it is gone: only then the host
-// joins anew. Who does not go by the end of the lease it was told of is not
-// waited for any longer, for others may have the lock from then on.
+// joins anew, and gives the lock to the next. Who does not go by the time that
+// other hosts may have it anyway is not waited for any longer.
 func (s *Server) serveLost(ctx context.Context, ses *session, f *follower) {
 	d, h := ses.all.d, ses.hold
 	deadline := d.mem.moments().deadline
 	_ = f.st.send(event{Event: "lost", Message: h.Err().Error()}.runs(deadline))
 	s.log.Warn("lock lost", "lock", ses.req.Name, "token", h.Token(), "pid", ses.req.PID, "err", h.Err())
-	t := time.NewTimer(max(0, deadline-boottime.Now()))
+	t := time.NewTimer(max(0, deadline+d.times().Margin()-boottime.Now()))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,10 +25,20 @@ func (d Descriptor) Close() error { return unix.Close(int(d)) }
 // too. Its number is at least 10. It is the write end of the witness, which nobody is to write into. This process
 // keeps none itself: whoever has one is stopped at the end of a lease that nobody else sees the end of.
 //
-// Without a witness, or if bakeryd has just ended and nobody reads it, it is a duplicate of the connection, which
-// must not be made blocking: then the command holds the lock no longer than until that breaks.
+// If bakeryd has just ended and nobody reads the witness, it waits for the one that goes on, until the holder is
+// to stop. Without a witness, or one that cannot be opened from here (in a container that has no more than the
+// socket, say), it is a duplicate of the connection, which must not be made blocking: then the command holds the
+// lock no longer than until that breaks.
 func (h *Hold) Inherit() (Descriptor, error) {
 	d, err := h.inheritWitness()
+	for errors.Is(err, unix.ENXIO) {
+		select {
+		case <-h.warned:
+			return -1, fmt.Errorf("open the witness of the hold: %w: %w", ErrUnreachable, err)
+		case <-time.After(firstPause):
+			d, err = h.inheritWitness()
+		}
+	}
 	if err != nil {
 		d, err = h.inheritConnection()
 	}

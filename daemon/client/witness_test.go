@@ -1,9 +1,12 @@
 package client
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -69,7 +72,40 @@ func startCat(t *testing.T) (*exec.Cmd, func()) {
 	return cmd, func() { _ = stdin.Close() }
 }
 
-func TestWitnessThatNobodyReads(t *testing.T) {
+// TestWitnessIsWaitedFor: bakeryd may end between the grant and the start of the command, and go on.
+func TestWitnessIsWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := clienttest.Serve(t, func(x *exchange) {
+		x.Send(`{"event":"granted","name":"x","mode":"exclusive","token":%q,"host_id":3,"lease_ms":60000,"witness":%q}`, token, path)
+		<-x.Gone
+	})
+	h := mustLock(t, b.Socket, Options{Witness: true})
+	inherited := make(chan error, 1)
+	go func() {
+		d, err := h.Inherit()
+		inherited <- errors.Join(err, d.Close())
+	}()
+	select {
+	case err := <-inherited:
+		t.Fatalf("inherited what nobody reads: %v", err)
+	case <-time.After(10 * firstPause):
+	}
+	reader, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-inherited; err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(reader.Close(), h.Unlock()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWitnessThatCannotBeOpened(t *testing.T) {
 	b := clienttest.Serve(t, func(x *exchange) {
 		x.Send(`{"event":"granted","name":"x","mode":"exclusive","token":%q,"host_id":3,"lease_ms":60000,"witness":"/no/such"}`, token)
 		<-x.Gone

@@ -82,7 +82,8 @@ type Fence struct {
 	Until       time.Duration
 }
 
-// Wished tells that a wish of [Machine.Evict] is published: the host still renews, and was asked to leave.
+// Wished tells that a wish of [Machine.Evict] is published: the host still renews, and was asked to leave. It is told
+// once for every such word.
 type Wished struct {
 	Host        int
 	Incarnation uint64

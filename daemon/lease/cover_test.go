@@ -108,3 +108,24 @@ func TestCoverSucceeds(t *testing.T) {
 		}
 	}
 }
+
+// TestCoverSilent: a live host that stands still takes no tickets any more when its lease is over, whatever the policy
+// makes of its holders: who joins alone could not have it evicted either before it is ready.
+func TestCoverSilent(t *testing.T) {
+	for _, policy := range []layout.Policy{layout.PolicyFence, layout.PolicyManual} {
+		for _, watchdog := range []uint16{0, 60} {
+			r := newRig(t, Config{ID: 4, Policy: policy})
+			rec := r.set(1, layout.StateLive, 2, 7, 1)
+			rec.Highest, rec.WatchdogArmed, rec.WatchdogSeconds = 3, watchdog > 0, watchdog
+			r.start()
+			begin, within := r.now, times.Dead()+time.Duration(watchdog)*time.Second
+			r.read(0)
+			r.join()
+			r.until(begin + within - 1)
+			require.False(t, r.m.Ready())
+			r.until(begin + within + 2*times.Poll())
+			require.True(t, r.m.Ready())
+			require.False(t, r.m.Host(1).Gone)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -36,11 +37,15 @@ func (m *Machine) due() time.Duration {
 	if m.cfg.Policy == layout.PolicyManual {
 		return next
 	}
+	var e electorate
+	if m.cfg.Policy == layout.PolicyFence {
+		e = m.electorate()
+	}
 	for i := range m.hosts {
 		switch {
 		case !m.suspect(i + 1), !m.hosts[i].Readable: // then the next renewal's read will do
 		case m.cfg.Policy == layout.PolicyFence:
-			next = min(next, m.turnAt(&m.hosts[i]))
+			next = min(next, m.turnAt(&m.hosts[i], e))
 		default:
 			next = min(next, max(m.hosts[i].DeadAt(m.t), m.roomAt()))
 		}
@@ -67,16 +72,25 @@ func (m *Machine) due() time.Duration {
 func (m *Machine) judge() {
 	m.drop()
 	m.speak()
+	var dead []int
 	for i := range m.hosts {
 		h := &m.hosts[i]
-		if !m.suspect(i+1) || h.Read < h.DeadAt(m.t) && !(m.mutation == judgeEarly && h.Read-h.Since >= m.t.Lease/2) {
-			continue
+		if m.suspect(i+1) && (h.Read >= h.DeadAt(m.t) || m.mutation == judgeEarly && h.Read-h.Since >= m.t.Lease/2) {
+			dead = append(dead, i+1)
 		}
+	}
+	if len(dead) == 0 {
+		return
+	}
+	e := m.electorate()
+	for i := range dead {
+		// Of more than a record has room for, each that lives begins with others.
+		id := dead[(i+int(e.rank)*len(dead)/int(e.n))%len(dead)]
 		switch m.cfg.Policy {
 		case layout.PolicyLease:
-			m.publish(layout.Verdict{Host: i + 1, Incarnation: h.Incarnation})
+			m.publish(layout.Verdict{Host: id, Incarnation: m.hosts[id-1].Incarnation})
 		case layout.PolicyFence:
-			m.turn(i + 1)
+			m.turn(id, e)
 		}
 	}
 }
@@ -95,8 +109,11 @@ func (m *Machine) speak() {
 		if w.operator && !h.Gone && m.readAt-h.Since <= m.t.Alive() {
 			v.Kind = layout.VerdictWish
 		}
-		if m.readAt < w.since || !m.publish(v) {
+		switch {
+		case m.readAt < w.since || !m.publish(v):
 			rest = append(rest, w)
+		case slices.ContainsFunc(m.verdicts, func(x verdict) bool { return x.Verdict == v && x.durable >= 0 && v.Kind == layout.VerdictWish }):
+			m.tell(Wished{Host: v.Host, Incarnation: v.Incarnation, Name: h.Name}) // again, for it was said again
 		}
 	}
 	m.words = rest

@@ -301,3 +301,30 @@ func TestVerdictsFull(t *testing.T) {
 		require.ErrorIs(t, err, ErrNoRoom)
 	})
 }
+
+// TestVerdictsShared: more deaths at once than one record has room for are told at once by those who live, each its part.
+func TestVerdictsShared(t *testing.T) {
+	const dead = 2*layout.MaxVerdicts - 4
+	told := make(map[int]bool)
+	for id := 1; id <= 2; id++ {
+		r := newRig(t, Config{ID: id})
+		r.m.cfg.Hosts, r.m.hosts, r.m.tried = 40, make([]Host, 40), make([]bool, 40)
+		r.table = make([]Record, 40)
+		for i := range r.table {
+			r.table[i].ID = i + 1
+		}
+		r.set(3-id, layout.StateLive, 9, 9, 1).Highest = 40
+		for i := range dead {
+			r.set(5+i, layout.StateLive, 7, 7, 1).Highest = 40
+		}
+		r.start()
+		r.read(0)
+		r.join()
+		r.renewing(3-id, r.now+times.Dead())
+		require.Len(t, r.table[id-1].Verdicts, layout.MaxVerdicts)
+		for _, v := range r.table[id-1].Verdicts {
+			told[v.Host] = true
+		}
+	}
+	require.Len(t, told, dead)
+}

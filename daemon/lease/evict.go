@@ -65,7 +65,7 @@ func (m *Machine) evict(host int, incarnation uint64, forget bool) error {
 		return ErrJoining
 	case h.Gone && (h.Forgotten || !forget):
 		return ErrDead
-	case !m.sentenced(host, incarnation) && m.now < m.roomAt():
+	case !m.named(host, incarnation) && m.now < m.roomAt():
 		return ErrNoRoom
 	}
 	v := layout.Verdict{Host: host, Incarnation: incarnation}

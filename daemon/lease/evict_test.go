@@ -213,3 +213,21 @@ func TestClaimUnderVerdict(t *testing.T) {
 	require.ErrorIs(t, want[Refused](r).Reason, ErrVerdict)
 	none[Write](r)
 }
+
+// TestEvictAgain: a wish that stands is told again when it is said again, and is no obstacle to a verdict, however full
+// the record is.
+func TestEvictAgain(t *testing.T) {
+	r, rec, _ := liveUnder(t, layout.PolicyManual)
+	for range 2 {
+		rec.Sequence++
+		require.NoError(t, r.evict(3, 7, false))
+		require.Contains(t, r.until(r.now), Wished{Host: 3, Incarnation: 7, Name: "other"})
+		require.NotContains(t, r.until(r.now+times.Renew()), Wished{Host: 3, Incarnation: 7, Name: "other"})
+	}
+	for len(r.m.verdicts) < layout.MaxVerdicts {
+		r.m.verdicts = append(r.m.verdicts, verdict{layout.Verdict{Host: 2, Incarnation: uint64(len(r.m.verdicts))}, r.now})
+	}
+	r.until(r.now + times.Alive())
+	require.NoError(t, r.evict(3, 7, false))
+	require.Len(t, declared(r.until(r.now)), 1)
+}

@@ -12,9 +12,8 @@ import (
 // different opinion on who lives; then two may try at once, which does no harm.
 
 // turnAt returns when the next window for fencing a host begins that is this host's and was not told yet.
-func (m *Machine) turnAt(h *Host) time.Duration {
-	window := int64(m.t.FenceWindow())
-	n, rank := m.electorate()
+func (m *Machine) turnAt(h *Host, e electorate) time.Duration {
+	window, n, rank := int64(m.t.FenceWindow()), e.n, e.rank
 	k := h.turns
 	if passed := m.now - h.DeadAt(m.t); passed > 0 {
 		k = max(k, int64(passed)/window)
@@ -26,24 +25,28 @@ func (m *Machine) turnAt(h *Host) time.Duration {
 	return h.DeadAt(m.t) + time.Duration(k*window)
 }
 
-// electorate returns how many hosts seem to live, this one included, and how many of them have a lower id.
-func (m *Machine) electorate() (n, rank int64) {
-	for i, h := range m.hosts {
+// electorate is how many hosts seem to live, this one included, and how many of them have a lower id.
+type electorate struct{ n, rank int64 }
+
+// electorate counts it, once for all whose turns are looked for.
+func (m *Machine) electorate() (e electorate) {
+	for i := range m.hosts {
+		h := &m.hosts[i]
 		if i+1 != m.id && (h.State != layout.StateLive || h.Gone || h.Overdue(m.t)) {
 			continue
 		}
-		n++
+		e.n++
 		if i+1 < m.id {
-			rank++
+			e.rank++
 		}
 	}
-	return n, rank
+	return e
 }
 
 // turn tells that a host is to be fenced, if it is this host's turn.
-func (m *Machine) turn(id int) {
+func (m *Machine) turn(id int, e electorate) {
 	h := &m.hosts[id-1]
-	at := m.turnAt(h)
+	at := m.turnAt(h, e)
 	if m.now < at {
 		return
 	}

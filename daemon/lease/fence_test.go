@@ -85,14 +85,14 @@ func TestFenceTurnLate(t *testing.T) {
 		{due + 5*times.FenceWindow() + 1, due + 5*times.FenceWindow()},
 	} {
 		r.m.now = c.now
-		require.Equal(t, c.at, r.m.turnAt(h))
+		require.Equal(t, c.at, r.m.turnAt(h, r.m.electorate()))
 	}
 	r.set(2, layout.StateLive, 2, 8, 1)
 	r.m.hosts[1] = Host{State: layout.StateLive} // two, this one the first
 	r.m.now = due + times.FenceWindow()
-	require.Equal(t, due+2*times.FenceWindow(), r.m.turnAt(h))
+	require.Equal(t, due+2*times.FenceWindow(), r.m.turnAt(h, r.m.electorate()))
 	r.m.id = 2
-	require.Equal(t, due+times.FenceWindow(), r.m.turnAt(h))
+	require.Equal(t, due+times.FenceWindow(), r.m.turnAt(h, r.m.electorate()))
 }
 
 // TestFenceDropped: a suspicion ends with a renewal or another's verdict, but who is fenced is dead.

@@ -146,6 +146,9 @@ func (m *Machine) stepped(h *Host, r Record) {
 //     as it shows: no record becomes virgin again. So it is believed if it covers this host, and if it does not,
 //     when it is settled.
 //   - One that says left and shows no highest is by a host that was perhaps never live: it counts as joining.
+//
+// One that says live and stands still until its lease is over need not cover this host, whatever the policy makes of its
+// holders: it takes no tickets any more (FINAL), and whom it had overwritten is over too.
 func (m *Machine) covered(records []Record) bool {
 	for i, r := range records {
 		h := m.hosts[i]
@@ -162,12 +165,15 @@ func (m *Machine) covered(records []Record) bool {
 		case r.State == layout.StateJoining && !h.Settled:
 			return false
 		case r.State == layout.StateJoining && m.foundBy(h):
-		case r.Highest < m.id && !(h.Gone && h.Settled):
+		case r.Highest < m.id && !(h.Settled && (h.Gone || h.State == layout.StateLive && m.still(h))):
 			return false
 		}
 	}
 	return true
 }
+
+// still says whether a host was seen to stand still for as long as a lease can run.
+func (m *Machine) still(h Host) bool { return h.Read-h.Since >= m.t.Dead()+h.dog }
 
 // foundBy says whether a joiner whose record stands still finds this host before it goes live, if it ever does: it
 // looks once more for that, less than a budget before. Its look was not yet over when this read began, or came later;

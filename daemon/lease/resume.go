@@ -58,7 +58,7 @@ func (m *Machine) resume(t Term, r Record, records []Record) {
 		m.t0 = m.now
 	}
 	own := m.cfg.Self
-	own.ID, own.Incarnation, own.State, own.Sequence = r.ID, r.Incarnation, r.State, r.Sequence
+	own.ID, own.Incarnation, own.State, own.Sequence = r.ID, r.Incarnation, r.State, r.Sequence+m.leap(t)
 	own.PRKey = cmp.Or(own.PRKey, r.PRKey)
 	if !own.WatchdogArmed {
 		own.WatchdogArmed, own.WatchdogSeconds = r.WatchdogArmed, r.WatchdogSeconds
@@ -83,3 +83,16 @@ func (m *Machine) resume(t Term, r Record, records []Record) {
 		}
 	}
 }
+
+// leap is by how much the sequence grows when a lease is gone on with. Writes of a predecessor that failed may land yet,
+// and no two records of an incarnation may be the same: who reads seldom would take the second for the first, and its
+// host for one that stood still. Nobody writes more than once a millisecond.
+//
+//	host j                        its successor           observer            record of j
+//	writes x.9: fails                                                         x.8
+//	(ends)                        writes x.9                                  x.9
+//	                                                      reads x.9: Since
+//	                              writes x.10 to x.13                         x.13
+//	(the x.9 that failed lands)                                               x.9
+//	                              (reads hang)            reads x.9: still
+func (m *Machine) leap(t Term) uint64 { return uint64((m.now - t.T0) / time.Millisecond) }

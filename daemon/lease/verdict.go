@@ -78,6 +78,11 @@ func (m *Machine) sentenced(id int, incarnation uint64) bool {
 	})
 }
 
+// named says whether anything is said of an incarnation in the own record, durable or not.
+func (m *Machine) named(id int, incarnation uint64) bool {
+	return slices.ContainsFunc(m.verdicts, func(v verdict) bool { return v.Host == id && v.Incarnation == incarnation })
+}
+
 // published acts on the verdicts of the own record, now that it is durable.
 func (m *Machine) published() {
 	m.unpublished = false
@@ -133,11 +138,12 @@ func (m *Machine) oldest() int {
 // read it by then or is over, and those that came later time the dead host themselves.
 func (m *Machine) replaceable(v verdict) time.Duration { return v.durable + m.t.Dead() }
 
-// inherit goes on publishing the verdicts that still stand in the record that is claimed, or gone on with.
+// inherit goes on publishing the verdicts that still stand in the record that is claimed, or gone on with. Wishes are
+// those of one incarnation: whom they are for may not have read them yet.
 func (m *Machine) inherit(r Record) {
 	m.verdicts = nil
 	for _, v := range r.Verdicts {
-		if v.Host != m.id && v.Host <= len(m.hosts) && v.Kind.Dead() {
+		if v.Host != m.id && v.Host <= len(m.hosts) && (v.Kind.Dead() || v.Kind == layout.VerdictWish && m.takenOver) {
 			m.verdicts = append(m.verdicts, verdict{v, -1})
 		}
 	}

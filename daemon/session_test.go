@@ -1,0 +1,149 @@
+package daemon
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+)
+
+// session returns what bakeryd knows of a client, nil if nothing.
+func (m *mortal) session(s *testSession) *session {
+	m.d.sessions.mu.Lock()
+	defer m.d.sessions.mu.Unlock()
+	return m.d.sessions.byID[s.id]
+}
+
+// TestSameSessionTwiceAtOnce: a client that asks twice has one session, and nobody else is held up by that.
+func TestSameSessionTwiceAtOnce(t *testing.T) {
+	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	within(t, "asking", func() {
+		for i := range 100 {
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					body := fmt.Sprintf(`{"name": "x", "session": "%032x"}`, i)
+					conn := s.dial()
+					_, err := fmt.Fprintf(conn, "POST /v1/lock HTTP/1.1\r\nHost: bakery\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+					assertNoError(t, err)
+					time.Sleep(time.Millisecond) // vanish at any moment
+					conn.Close()
+				})
+			}
+			wg.Wait()
+		}
+		conn, r := s.post(`{"name": "x"}`)
+		require.Equal(t, http.StatusOK, r.StatusCode)
+		for nextEvent(t, r).Event != "granted" {
+		}
+		conn.Close()
+	})
+}
+
+// TestBackWhileTheHoldIsLetGo: who comes back too late is not told of a grant that is none any more.
+func TestBackWhileTheHoldIsLetGo(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, "")
+	token := *holder.until("granted").Token
+	h := m.session(holder).hold
+	within(t, "the hold is shown", func() {
+		for c.slot(1, 1).Phase.String() != "held" {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	g := c.sb.Geometry
+	release := m.disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2)})
+	holder.leave()
+	within(t, "the hold is let go", func() {
+		for h.lk.holders() > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	holder.again(m, token.String())
+	require.Equal(t, http.StatusGone, holder.r.StatusCode)
+	holder.leave()
+	holder.again(m, "")
+	require.Equal(t, http.StatusServiceUnavailable, holder.r.StatusCode, "nor by asking anew, yet")
+	holder.leave()
+	release()
+}
+
+// TestJournalForgetsWhoGaveUp: it is of bounded size, and a successor must not wait for them.
+func TestJournalForgetsWhoGaveUp(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, "")
+	holder.until("granted")
+	for n := range 3 {
+		late := m.ask(2+n, `, "timeout_ms": 20`)
+		late.until("refused")
+		late.leave()
+	}
+	_, kept, err := readJournal(m.d.sessions.journal.path)
+	require.NoError(t, err)
+	require.Len(t, kept, 1)
+	require.Equal(t, holder.id, kept[0].ID)
+	holder.leave()
+}
+
+// TestTooManySessions: more than the journal can keep would make it void.
+func TestTooManySessions(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	ss := m.d.sessions
+	ss.mu.Lock()
+	for i := range maxSessions {
+		ss.byID[fmt.Sprint("filler ", i)] = ss.make("")
+	}
+	ss.mu.Unlock()
+	s := m.ask(1, `, "witness": true`)
+	require.Equal(t, http.StatusServiceUnavailable, s.r.StatusCode)
+	s.leave()
+	require.NoFileExists(t, m.dir+"/"+witnessName(c.sb.UUID, 1, s.id))
+	ss.mu.Lock()
+	clear(ss.byID)
+	ss.mu.Unlock()
+	s.again(m, "")
+	s.until("granted")
+	s.leave()
+}
+
+// TestWitnessOpenedAnew: a command that came later than the last one that went keeps the lock as well.
+func TestWitnessOpenedAnew(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, `, "witness": true`)
+	g := holder.until("granted")
+	s := m.session(holder)
+	command := func() *os.File {
+		f, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
+		require.NoError(t, err)
+		return f
+	}
+	first := command()
+	holder.leave()
+	within(t, "the hold is an orphan", func() {
+		for !s.isOrphan() {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	holder.again(m, g.Token.String())
+	holder.until("granted")
+	require.NoError(t, first.Close())
+	<-s.fifo.gone()
+	second := command()
+	holder.leave()
+	time.Sleep(4 * settleAfter) // enough for a release, if there were one
+	require.Same(t, s, m.session(holder))
+	require.NoError(t, second.Close())
+	acquired := m.ask(2, "")
+	acquired.until("granted")
+	acquired.leave()
+}

@@ -1,0 +1,180 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// maxSessions is how many there can be at once: less than the journal can keep.
+const maxSessions = journalCells / 2
+
+// sessions are the clients of one daemon.
+type sessions struct {
+	d       *Daemon
+	journal *journal // nil: nothing is kept
+	tasks   sync.WaitGroup
+
+	mu      sync.Mutex
+	byID    map[string]*session
+	changed chan struct{} // closed and replaced when a session has ended
+}
+
+func newSessions(d *Daemon) *sessions {
+	return &sessions{d: d, byID: map[string]*session{}, changed: make(chan struct{})}
+}
+
+// open returns the session that a request is of, a new one if need be, and
+// the connection's part in it.
+func (ss *sessions) open(body lockRequest, st *stream) (*session, *follower, error) {
+	for {
+		if s, f, err := ss.reopen(body, st); s != nil || err != nil {
+			return s, f, err
+		}
+		s, err := ss.begin(body, st)
+		if err != nil {
+			return nil, nil, err
+		}
+		ctx, cancel := context.WithCancelCause(context.Background())
+		s.cancel = cancel
+		f := s.follow(st)
+		fresh, err := ss.admit(s)
+		if fresh {
+			ss.tasks.Go(func() { s.run(ctx) })
+			return s, f, nil
+		}
+		cancel(nil)
+		s.end()
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// admit notes a new session; false if the client has asked twice at once, or
+// there are too many.
+func (ss *sessions) admit(s *session) (bool, error) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.byID[s.id] != nil {
+		return false, nil
+	}
+	if len(ss.byID) >= maxSessions {
+		return false, fmt.Errorf("%w: %d clients hold locks or wait for them, which is the limit", ErrUnavailable, maxSessions)
+	}
+	ss.byID[s.id] = s
+	return true, nil
+}
+
+// reopen returns the session that a client comes back to, nil if it is new.
+func (ss *sessions) reopen(body lockRequest, st *stream) (*session, *follower, error) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if s := ss.byID[body.Session]; s != nil {
+		if s.req.Name != body.Name || s.req.Mode != body.Mode {
+			return nil, nil, fmt.Errorf("%w: session %s is of lock %q, %v", ErrInvalid, s.id, s.req.Name, s.req.Mode)
+		}
+		if body.Token != 0 && !s.holds(body.Token) {
+			return nil, nil, fmt.Errorf("%w: session %s does not hold %q by token %v", ErrHoldOver, s.id, body.Name, body.Token)
+		}
+		f := s.follow(st)
+		switch {
+		case f != nil:
+			return s, f, nil
+		case body.Token != 0:
+			return nil, nil, fmt.Errorf("%w: %q was let go by session %s", ErrHoldOver, body.Name, s.id)
+		}
+		return nil, nil, fmt.Errorf("%w: session %s is about to end", ErrUnavailable, s.id)
+	}
+	if body.Token != 0 {
+		return nil, nil, fmt.Errorf("%w: no session %s holds %q", ErrHoldOver, body.Session, body.Name)
+	}
+	return nil, nil, nil
+}
+
+// begin makes a session of a request.
+func (ss *sessions) begin(body lockRequest, st *stream) (*session, error) {
+	s := ss.make(body.Session)
+	s.peer = st.peer()
+	s.req = Request{
+		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: body.PID, Command: body.Command,
+		Gone: s.gone, OnWaiting: s.waiting, session: s,
+	}
+	if s.req.PID == 0 {
+		s.req.PID = s.peer.PID
+	}
+	if s.id == "" {
+		var b [16]byte
+		rand.Read(b[:])
+		s.id = hex.EncodeToString(b[:])
+	}
+	if body.Witness {
+		var err error
+		if s.fifo, err = newWitness(ss.d.ids.runtime, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id)); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+	}
+	return s, nil
+}
+
+func (ss *sessions) make(id string) *session {
+	return &session{all: ss, id: id, since: time.Now(), places: make(chan place, 1), done: make(chan struct{})}
+}
+
+func (ss *sessions) remove(s *session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.byID[s.id] == s {
+		delete(ss.byID, s.id)
+		close(ss.changed)
+		ss.changed = make(chan struct{})
+	}
+}
+
+// list returns the sessions, and what will be closed when one has ended.
+func (ss *sessions) list() ([]*session, <-chan struct{}) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	all := make([]*session, 0, len(ss.byID))
+	for _, s := range ss.byID {
+		all = append(all, s)
+	}
+	return all, ss.changed
+}
+
+// holding returns the sessions that hold a lock, lost or not.
+func (ss *sessions) holding() ([]*session, <-chan struct{}) {
+	all, changed := ss.list()
+	held := all[:0]
+	for _, s := range all {
+		if s.decided() && s.hold != nil {
+			held = append(held, s)
+		}
+	}
+	return held, changed
+}
+
+// empty tells whether nobody holds a lock or waits for one.
+func (ss *sessions) empty() bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return len(ss.byID) == 0
+}
+
+// unheld waits until nobody holds a lock any more.
+func (ss *sessions) unheld(ctx context.Context) error {
+	for {
+		held, changed := ss.holding()
+		if len(held) == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%q is still held by process %d: %w", held[0].req.Name, held[0].req.PID, context.Cause(ctx))
+		}
+	}
+}
