@@ -97,6 +97,12 @@ func (d *Daemon) interrupted(ctx context.Context) bool {
 
 // enter makes the host live, as whom it was before if p can be gone on with.
 func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
+	if p != nil && boottime.Now() >= p.expires(d.times()) { // its lease is over, and so must be its commands
+		if err := d.abandon(ctx, p); err != nil {
+			return err
+		}
+		p = nil
+	}
 	self := d.ids.record()
 	if d.cfg.arm != nil {
 		timeout, err := d.cfg.arm(d.times())
@@ -104,9 +110,6 @@ func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
 			return fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		self.WatchdogArmed, self.WatchdogSeconds = timeout > 0, uint16(min(timeout/time.Second, math.MaxUint16))
-	}
-	if p != nil && boottime.Now() >= p.expires(d.times()) {
-		p = nil // its lease is over
 	}
 	d.fencing = newFencing(d, p)
 	if err := d.fencing.prepare(d.cfg.HostID); err != nil {

@@ -80,6 +80,7 @@ type sessionRecord struct {
 	Command     string        `json:"command,omitzero"`
 	Peer        int           `json:"peer,omitzero"` // pid of the client
 	PeerStarted uint64        `json:"peer_started,omitzero"`
+	PeerUID     int           `json:"peer_uid,omitzero"`
 	Token       layout.Ticket `json:"token,omitzero"` // of a grant
 	Since       time.Time     `json:"since,omitzero"`
 	Deadline    time.Duration `json:"deadline_ns,omitzero"` // until when it waits, on CLOCK_BOOTTIME; 0: for ever

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/boottime"
 )
 
 // TestLossWhileTheStateDirHangs: the system's own disk may hang as the lockspace's does. That holds up no holder's end.
@@ -25,4 +27,31 @@ func TestLossWhileTheStateDirHangs(t *testing.T) {
 	f.Inject(blockdev.Fault{Op: blockdev.OpRead, Err: unix.EIO})
 	within(t, "the end of the lease", func() { <-d.Lost() })
 	within(t, "whoever asks for it", func() { require.True(t, d.mem.moments().lost) })
+}
+
+// TestWatchOnce: however many locks wait, one of them has the host table read, also while a read of it hangs: every
+// event wakes them all.
+func TestWatchOnce(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	d, f := c.faultyHost(1)
+	begun := d.mem.begun.Load()
+	release := f.Hang(blockdev.Fault{Op: blockdev.OpRead})
+	defer release()
+	d.mem.event(d.mem.m.Refresh)
+	const every = 50 * time.Millisecond
+	require.Eventually(t, func() bool {
+		at := d.mem.begun.Load()
+		return at > begun && boottime.Now() >= time.Duration(at)+every
+	}, generous, time.Millisecond)
+	events := 0
+	for began := time.Now(); time.Since(began) < every/2; {
+		_, changed := d.mem.known()
+		d.mem.watch(every)
+		select {
+		case <-changed:
+			events++
+		default:
+		}
+	}
+	require.LessOrEqual(t, events, 3, "one, and what else the lease does")
 }

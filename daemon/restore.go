@@ -247,7 +247,7 @@ func (r sessionRecord) ticket() layout.Ticket {
 func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
 	s := ss.make(r.ID)
 	s.since, s.nth, s.kept, s.limbo, s.lk = r.Since, r.Nth, true, true, lk
-	s.peer = process.ID{PID: r.Peer, Started: r.PeerStarted}
+	s.peer, s.uid = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
 	s.req = Request{
 		Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command,
 		Gone: s.gone, OnWaiting: s.waiting, session: s,

@@ -18,6 +18,7 @@ type session struct {
 	req    Request
 	since  time.Time
 	peer   process.ID // who connected
+	uid    int        // and as which user
 	lk     *lock      // of a restored session
 	fifo   *witness   // of the command; nil: none was asked for
 	cancel context.CancelCauseFunc
@@ -224,7 +225,7 @@ func (s *session) record(state sessionState, token layout.Ticket, lk *lock) sess
 	return sessionRecord{
 		ID: s.id, Nth: s.nth, State: state, Name: s.req.Name, Lock: lk.entry.Lock, Creation: lk.entry.Creation,
 		Mode: s.req.Mode, Permits: s.req.Permits, PID: s.req.PID, Command: s.req.Command,
-		Peer: s.peer.PID, PeerStarted: s.peer.Started, Token: token, Since: s.since, Witness: s.fifo != nil,
+		Peer: s.peer.PID, PeerStarted: s.peer.Started, PeerUID: s.uid, Token: token, Since: s.since, Witness: s.fifo != nil,
 	}
 }
 

@@ -2,13 +2,17 @@ package daemon
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 )
@@ -146,4 +150,42 @@ func TestWitnessOpenedAnew(t *testing.T) {
 	acquired := m.ask(2, "")
 	acquired.until("granted")
 	acquired.leave()
+}
+
+// TestSessionOfAnotherUser: its id can be read off the name of its witness.
+func TestSessionOfAnotherUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("SKIP: to be two users takes root")
+	}
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, "")
+	token := holder.until("granted").Token.String()
+	require.NoError(t, os.Chmod(filepath.Dir(m.path), 0o755))
+	require.NoError(t, os.Chmod(m.path, 0o666))
+	conn := dialAs(t, 65534, m.path)
+	ask(t, conn, holder.body(token), "")
+	await(t, conn, "another user's")
+	holder.again(m, token) // root is who asked before
+	holder.until("granted")
+	holder.leave()
+}
+
+// dialAs connects as another user.
+func dialAs(t *testing.T, uid uintptr, path string) (conn *net.UnixConn) {
+	t.Helper()
+	dialed := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlock: the thread ends with its user
+		if _, _, no := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid); no != 0 {
+			dialed <- no
+			return
+		}
+		var err error
+		conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+		dialed <- err
+	}()
+	require.NoError(t, <-dialed)
+	t.Cleanup(func() { conn.Close() })
+	return conn
 }

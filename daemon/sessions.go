@@ -74,6 +74,9 @@ func (ss *sessions) reopen(body lockRequest, st *stream) (*session, *follower, e
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if s := ss.byID[body.Session]; s != nil {
+		if _, uid := st.peer(); uid != s.uid && uid != 0 {
+			return nil, nil, fmt.Errorf("%w: session %s is another user's", ErrInvalid, s.id)
+		}
 		if s.req.Name != body.Name || s.req.Mode != body.Mode {
 			return nil, nil, fmt.Errorf("%w: session %s is of lock %q, %v", ErrInvalid, s.id, s.req.Name, s.req.Mode)
 		}
@@ -98,7 +101,7 @@ func (ss *sessions) reopen(body lockRequest, st *stream) (*session, *follower, e
 // begin makes a session of a request.
 func (ss *sessions) begin(body lockRequest, st *stream) (*session, error) {
 	s := ss.make(body.Session)
-	s.peer = st.peer()
+	s.peer, s.uid = st.peer()
 	s.req = Request{
 		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: body.PID, Command: body.Command,
 		Gone: s.gone, OnWaiting: s.waiting, session: s,

@@ -104,14 +104,15 @@ func (st *stream) control(f func(fd int)) {
 	}
 }
 
-// peer is who has connected.
-func (st *stream) peer() (id process.ID) {
+// peer is who has connected, and as which user.
+func (st *stream) peer() (id process.ID, uid int) {
 	st.control(func(fd int) {
 		if c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			uid = int(c.Uid)
 			id, _ = process.Of(int(c.Pid))
 		}
 	})
-	return id
+	return id, uid
 }
 
 // fail tells the client why it does not get the lock.

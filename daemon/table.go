@@ -24,8 +24,8 @@ func (mb *member) readTable() {
 	defer pool.Put(buf)
 	errs, err := readRecords(mb.dev, buf, 0, g.Stride)
 	if err != nil {
+		mb.event(mb.m.ReadFailed) // first: a log may block
 		mb.log.Warn("reading the host table failed, retrying", "err", err)
-		mb.event(mb.m.ReadFailed)
 		return
 	}
 	if err := mb.sameLockspace(buf, errs); err != nil {
@@ -88,8 +88,8 @@ func (mb *member) writeRecord(r layout.HostRecord) {
 		err = mb.dev.Write(buf, mb.space.Geometry.Host(r.ID))
 	}
 	if err != nil {
+		mb.event(mb.m.WriteFailed) // first: a log may block
 		mb.log.Warn("writing the host record failed, retrying", "host_id", r.ID, "err", err)
-		mb.event(mb.m.WriteFailed)
 		return
 	}
 	mb.event(mb.m.Written)
