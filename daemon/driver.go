@@ -57,6 +57,7 @@ func (lk *lock) idle() error {
 // attempt takes the lock on the disk for the client in front, and serves from
 // there whom one ticket can serve.
 func (lk *lock) attempt(w *waiter) error {
+	lk.learn() // an attempt that does not wait learns of no death on the way
 	lk.mu.Lock()
 	before := lk.arrived
 	lk.mu.Unlock()

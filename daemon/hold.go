@@ -98,6 +98,7 @@ func (t *tenure) elsewhere() (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	t.lk.learn()
 	exclusive, shared := t.lk.m.Others(views)
 	return exclusive > 0 || shared > 0 && t.mode == layout.Exclusive, nil
 }

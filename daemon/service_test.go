@@ -349,3 +349,25 @@ func TestRejoinWaitsForWhoIsAboutToStop(t *testing.T) {
 	require.Greater(t, boottime.Now(), first.mem.moments().deadline+first.times().Margin())
 	holder.leave()
 }
+
+// TestTryAfterADeath: who only ever tries never waits, and so learns of no death by that.
+func TestTryAfterADeath(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, "")
+	holder.until("granted")
+	other := c.host(2)
+	m.kill()
+	within(t, "the lock of a dead host", func() {
+		for {
+			h, err := other.Acquire(t.Context(), Request{Name: "x", Try: true})
+			if err == nil {
+				require.NoError(t, h.Release())
+				return
+			}
+			require.ErrorIs(t, err, ErrBusy)
+			time.Sleep(time.Millisecond)
+		}
+	})
+	holder.leave()
+}
