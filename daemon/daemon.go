@@ -46,6 +46,8 @@ var (
 	ErrLost = errors.New("the lease was lost")
 	// ErrHoldOver is returned to a client that comes back to a hold which is over.
 	ErrHoldOver = errors.New("the hold is over")
+	// ErrWatchdog is returned when the watchdog cannot be armed.
+	ErrWatchdog = errors.New("the watchdog cannot be used")
 	// ErrHandedOver is returned when what is held was left for a successor to go on with.
 	ErrHandedOver = errors.New("left to a successor")
 	// ErrEvicted is returned when the host left because an operator asked for it.
@@ -94,10 +96,12 @@ type Daemon struct {
 	drivers sync.WaitGroup
 	stop    chan struct{}
 	joined  chan struct{} // closed when Join has succeeded
-	drained chan struct{} // closed: holders are to stop
+	drained chan struct{} // closed: holders are to stop, drainedFor
 	ended   chan struct{} // closed: nobody is to be watched over any more
 	endOnce sync.Once
-	tasks   sync.WaitGroup
+
+	drainedFor string
+	tasks      sync.WaitGroup
 
 	inspecting inspecting
 	warn       limiter // of the guard

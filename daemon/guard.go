@@ -95,13 +95,13 @@ func (s *session) isOrphan() bool {
 
 // stopCommands signals the commands of holds, and tells whether there were any.
 // The clients themselves are spared at first, unless it is to be hard.
-func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) bool, signals ...syscall.Signal) (any bool) {
+func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) bool, signals ...syscall.Signal) (found bool) {
 	held, _ := ss.holding()
 	for _, s := range held {
 		if !whose(s) || !s.witnessed() {
 			continue
 		}
-		any = true
+		found = true
 		holders, err := holdersOf(s.fifo.path)
 		// The wrapper may have its end yet, or be about to start the command; it ends by itself, and says why.
 		holders = slices.DeleteFunc(holders, func(h process.ID) bool { return h == s.peer && !hard })
@@ -109,10 +109,14 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 			err = stopHolders(holders, signals...)
 		}
 		if ss.d.warn.allow() { // in the background: a log that blocks must not keep the others alive
-			go ss.d.log.Warn("stopping commands", "reason", why, "lock", s.req.Name, "signal", signals[0].String(), "processes", len(holders), "err", err)
+			attrs := []any{"reason", why, "lock", s.req.Name, "signal", signals[0].String(), "processes", len(holders)}
+			if err != nil {
+				attrs = append(attrs, "err", err)
+			}
+			go ss.d.log.Warn("stopping commands", attrs...)
 		}
 	}
-	return any
+	return found
 }
 
 // stopCommand kills what a session has left running, and returns when it is gone.

@@ -107,7 +107,7 @@ func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
 	if d.cfg.arm != nil {
 		timeout, err := d.cfg.arm(d.times())
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrUnavailable, err)
+			return fmt.Errorf("%w: %w", ErrWatchdog, err)
 		}
 		self.WatchdogArmed, self.WatchdogSeconds = timeout > 0, uint16(min(timeout/time.Second, math.MaxUint16))
 	}

@@ -58,9 +58,12 @@ func (d *Daemon) StopTimeout() time.Duration {
 	return d.sb.Lease + d.times().Grace()
 }
 
-// drain tells every holder that its lock is about to go, as if it were lost:
-// the host cannot leave before they have stopped.
-func (d *Daemon) drain() { close(d.drained) }
+// drain tells every holder that its lock is about to go, as if it were lost,
+// and why: the host cannot leave before they have stopped.
+func (d *Daemon) drain(why string) {
+	d.drainedFor = why
+	close(d.drained)
+}
 
 // close gives back what the daemon has open, once no IO is under way.
 func (d *Daemon) close() error {

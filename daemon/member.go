@@ -27,10 +27,13 @@ type member struct {
 	ids   *identity
 
 	fencing *fencing
-	begun   atomic.Int64     // when a read of the table was last begun, or wanted
-	alarm   *boottime.Alarm  // rings when the machine is to be told the time
-	renewed func(lease.Term) // told of every term of the lease, so that it can be kept; nil: nobody
-	keeping sync.Mutex       // has them told in order
+	trouble atomic.Pointer[ioTrouble] // of the last IO of the lease; nil: it went well
+	silent  map[int]uint64            // incarnations that were reported silent, by host id
+	noting  sync.Mutex                // guards silent
+	begun   atomic.Int64              // when a read of the table was last begun, or wanted
+	alarm   *boottime.Alarm           // rings when the machine is to be told the time
+	renewed func(lease.Term)          // told of every term of the lease, so that it can be kept; nil: nobody
+	keeping sync.Mutex                // has them told in order
 
 	mu      sync.Mutex // guards m, changed, reason and resumed
 	m       *lease.Machine
@@ -51,7 +54,7 @@ type member struct {
 func newMember(d *Daemon, self layout.HostRecord, p *predecessor) (*member, error) {
 	sb := d.sb
 	mb := &member{dev: d.dev, sb: sb, space: sb.Space(), log: d.log, ids: d.ids, fencing: d.fencing,
-		changed: make(chan struct{}), cut: math.MaxInt64, wished: map[layout.Verdict]bool{}, asked: make(chan lease.Asked, 1),
+		changed: make(chan struct{}), cut: math.MaxInt64, wished: map[layout.Verdict]bool{}, silent: map[int]uint64{}, asked: make(chan lease.Asked, 1),
 		ready: make(chan struct{}), lost: make(chan struct{}), over: make(chan struct{})}
 	cfg := lease.Config{
 		ID: d.cfg.HostID, Hosts: sb.Geometry.Hosts, Times: lease.Times{Lease: sb.Lease}, Policy: sb.Policy,
@@ -101,7 +104,11 @@ func (mb *member) report(a lease.Action) {
 	case lease.Renewed:
 		mb.keepTerm()
 	case lease.Lost:
-		mb.log.Error("lease lost, every hold is over", "err", a.Reason)
+		attrs := []any{"err", a.Reason}
+		if io := mb.trouble.Load(); io != nil {
+			attrs = append(attrs, "io_err", io.err)
+		}
+		mb.log.Error("lease lost, every hold is over", attrs...)
 	case lease.Wished:
 		mb.log.Warn("host asked to leave", "asked_host_id", a.Host, "asked_host_name", a.Name, "incarnation", hexID(a.Incarnation))
 	case lease.Declared:

@@ -37,11 +37,14 @@ type lock struct {
 	past *past // set before the driver starts: what the bakeryd before this one left
 }
 
+// warnEvery is how often a warning is repeated.
+const warnEvery = 10 * time.Second
+
 // limiter lets a repeating warning through now and then.
 type limiter struct{ last time.Time }
 
 func (l *limiter) allow() bool {
-	if time.Since(l.last) < 10*time.Second {
+	if time.Since(l.last) < warnEvery {
 		return false
 	}
 	l.last = time.Now()

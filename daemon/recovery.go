@@ -45,6 +45,9 @@ const registerWithin = 30 * time.Second
 
 func newFencing(d *Daemon, p *predecessor) *fencing {
 	f := &fencing{cfg: d.cfg.Fence, device: d.cfg.Device, log: d.log, policy: d.sb.Policy, first: newIncarnation()}
+	if f.policy != layout.PolicyFence && (f.cfg.Command != "" || len(f.cfg.Devices) > 0) {
+		f.log.Warn("the fence agent is not used: it is not what the lockspace was formatted for", "policy", f.policy)
+	}
 	if p != nil && f.policy == layout.PolicyFence {
 		f.resumed, f.key = true, p.term.PRKey
 	}

@@ -384,13 +384,15 @@ func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
 	if p.stopped {
 		return nil
 	}
-	d.log.Warn("the lease of the bakeryd before is not gone on with, stopping its commands", "sessions", len(p.sessions))
 	ss := d.sessions
 	for _, r := range p.sessions {
 		s := ss.make(r.ID)
 		s.req.Name, s.req.PID = r.Name, r.PID
 		if r.Witness {
 			s.fifo, _ = openWitness(filepath.Join(d.ids.runtime, witnessName(p.term.UUID, p.term.HostID, r.ID)))
+		}
+		if s.fifo != nil && s.witnessed() {
+			d.log.Warn("stopping a command of the bakeryd before: its lease is over", "lock", r.Name, "pid", r.PID, "command", r.Command)
 		}
 		if err := s.stopCommand(ctx); err != nil {
 			return err

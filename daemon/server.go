@@ -32,17 +32,17 @@ const (
 //
 // Errors are {"error": {"code", "message", "hint"}}.
 type Server struct {
-	current func() *Daemon // the daemon in force, nil: there is none; it may be joining
-	log     *slog.Logger
-	http    *http.Server
+	joined func() (*Daemon, error) // the daemon of the term in force, or why there is none
+	log    *slog.Logger
+	http   *http.Server
 }
 
 type connKey struct{}
 
-// NewServer returns a server for the daemon that current returns, which may
-// change. While it has not joined, everybody is refused as unavailable.
-func NewServer(log *slog.Logger, current func() *Daemon) *Server {
-	s := &Server{current: current, log: log}
+// NewServer returns a server for the daemon that joined returns, which may
+// change. While there is none, everybody is refused as unavailable.
+func NewServer(log *slog.Logger, joined func() (*Daemon, error)) *Server {
+	s := &Server{joined: joined, log: log}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/lock", s.whenJoined(s.lock))
 	mux.HandleFunc("POST /v1/evict", s.whenJoined(s.evict))
@@ -114,12 +114,13 @@ func (s *Server) Shutdown() error { return s.http.Close() }
 
 func (s *Server) whenJoined(h func(*Daemon, http.ResponseWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if d := s.current(); d != nil && d.hasJoined() {
-			h(d, w, r)
+		d, err := s.joined()
+		if err != nil {
+			writeError(w, http.StatusServiceUnavailable, apiError{Code: "unavailable", Message: err.Error(),
+				Hint: "try again; the log of bakeryd says more, and bakeryctl status --device reads the disk without it"})
 			return
 		}
-		writeError(w, http.StatusServiceUnavailable, apiError{Code: "unavailable",
-			Message: "this host is still joining the lockspace", Hint: "try again; the log of bakeryd says how long it may take"})
+		h(d, w, r)
 	}
 }
 

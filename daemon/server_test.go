@@ -29,12 +29,12 @@ type served struct {
 }
 
 func serveSocket(t *testing.T, d *Daemon) *served {
-	s := serveCurrent(t, func() *Daemon { return d })
+	s := serveCurrent(t, func() (*Daemon, error) { return d, nil })
 	s.d = d
 	return s
 }
 
-func serveCurrent(t *testing.T, current func() *Daemon) *served {
+func serveCurrent(t *testing.T, current func() (*Daemon, error)) *served {
 	dir, err := os.MkdirTemp("", "bakery") // short: socket paths are limited
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
@@ -202,7 +202,7 @@ func TestDrainTellsHolders(t *testing.T) {
 	s := serveSocket(t, newCluster(t, 8, 4).host(1))
 	c, r := s.post(`{"name": "x"}`)
 	require.Equal(t, "granted", nextEvent(t, r).Event)
-	s.d.drain()
+	s.d.drain("bakeryd is shutting down")
 	e := nextEvent(t, r)
 	for e.Event == "renewed" {
 		e = nextEvent(t, r)

@@ -24,6 +24,7 @@ type Service struct {
 
 	mu       sync.Mutex // guards the rest
 	d        *Daemon
+	trouble  error // why the last attempt to join anew failed
 	draining chan struct{}
 	drained  bool
 }
@@ -45,6 +46,26 @@ func (s *Service) Current() *Daemon {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.d
+}
+
+// Joined returns the daemon of the term in force, or why there is none.
+func (s *Service) Joined() (*Daemon, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.d != nil && s.d.hasJoined():
+		return s.d, nil
+	case s.trouble != nil:
+		return nil, fmt.Errorf("%w: joining fails, and is tried again every %v: %w", ErrUnavailable, rejoinPause, s.trouble)
+	}
+	return nil, fmt.Errorf("%w: it is under way", ErrUnavailable)
+}
+
+// setTrouble notes why joining anew failed; nil: it did not.
+func (s *Service) setTrouble(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trouble = err
 }
 
 // Drain has the holders stop and the host leave; Run returns then.
@@ -76,6 +97,7 @@ func (s *Service) Run(ctx context.Context) error {
 		err := s.join(ctx, d)
 		switch {
 		case err == nil:
+			s.setTrouble(nil)
 			if s.onJoined != nil {
 				s.onJoined(d)
 			}
@@ -93,6 +115,7 @@ func (s *Service) Run(ctx context.Context) error {
 			dog.clean = true
 			return err
 		}
+		s.setTrouble(err)
 		s.log.Warn("joining anew failed, retrying", "err", err)
 		select {
 		case <-time.After(rejoinPause):
@@ -144,19 +167,20 @@ func (s *Service) serve(ctx context.Context, d *Daemon) error {
 			return ErrHandedOver
 		}
 		s.log.Info("leaving the lockspace")
-		return s.leave(d)
+		return s.leave(d, "bakeryd is shutting down")
 	case <-s.draining:
-		s.log.Info("stopping the holders and leaving the lockspace")
-		return s.leave(d)
+		held, _ := d.sessions.holding()
+		s.log.Info("stopping the holders and leaving the lockspace", "holders", len(held))
+		return s.leave(d, "bakeryd is shutting down")
 	case by := <-d.mem.asked:
 		s.log.Warn("asked to leave by an operator, stopping the holders", "by_host_id", by.By, "by_host_name", by.Name)
-		if err := s.leave(d); err != nil {
+		if err := s.leave(d, fmt.Sprintf("an operator asked this host to leave, by way of host %d (%s)", by.By, by.Name)); err != nil {
 			return err
 		}
 		return fmt.Errorf("%w, by way of host %d (%s)", ErrEvicted, by.By, by.Name)
 	case <-d.Lost():
 	}
-	s.log.Error("lease lost: joining anew when all holders are gone and no IO is under way", "err", d.Err())
+	s.log.Info("joining anew when all holders are gone and no IO is under way")
 	if err := d.giveUp(ctx); err != nil {
 		return fmt.Errorf("%w: %w: %w", ErrLost, d.Err(), err)
 	}
@@ -166,8 +190,8 @@ func (s *Service) serve(ctx context.Context, d *Daemon) error {
 // leave stops the holders first, then leaves: the other way round somebody
 // else could have a lock that a command still runs under. If one does not stop
 // in time, to the others this host is one that crashed.
-func (s *Service) leave(d *Daemon) error {
-	d.drain()
+func (s *Service) leave(d *Daemon, why string) error {
+	d.drain(why)
 	ctx, cancel := context.WithTimeout(context.Background(), d.StopTimeout())
 	defer cancel()
 	return d.Close(ctx)

@@ -62,7 +62,7 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	go func() { r.ended <- r.svc.Run(ctx) }()
-	r.served = serveCurrent(c.t, r.svc.Current)
+	r.served = serveCurrent(c.t, r.svc.Joined)
 	c.t.Cleanup(func() {
 		if r.ended != nil {
 			r.leaves()

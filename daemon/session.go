@@ -181,7 +181,9 @@ func (s *session) outlive() {
 	s.mu.Lock()
 	s.orphan, s.limbo = s.follower == nil, false
 	s.mu.Unlock()
-	s.all.d.log.Info("holder is gone, its command keeps the lock", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
+	if s.hold.Err() == nil {
+		s.all.d.log.Info("holder is gone, its command keeps the lock", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
+	}
 	s.fifo.watch()
 	select {
 	case <-s.fifo.gone():

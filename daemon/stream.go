@@ -220,7 +220,7 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 			s.serveLost(ctx, ses, f)
 			return
 		case <-draining:
-			_ = st.send(event{Event: "lost", Message: "bakeryd is shutting down"})
+			_ = st.send(event{Event: "lost", Message: d.drainedFor})
 			draining = nil
 		case <-m.changed:
 			// A client that sent more than its request is not seen to close.

@@ -25,7 +25,7 @@ func (mb *member) readTable() {
 	errs, err := readRecords(mb.dev, buf, 0, g.Stride)
 	if err != nil {
 		mb.event(mb.m.ReadFailed) // first: a log may block
-		mb.log.Warn("reading the host table failed, retrying", "err", err)
+		mb.failed("reading the host table failed, retrying", err)
 		return
 	}
 	if err := mb.sameLockspace(buf, errs); err != nil {
@@ -41,6 +41,28 @@ func (mb *member) readTable() {
 		}
 	}
 	mb.event(func(now time.Duration) []lease.Action { return mb.m.TableRead(now, records) })
+	mb.noteSilence()
+}
+
+// noteSilence reports who has fallen silent, and who is back.
+func (mb *member) noteSilence() {
+	mb.noting.Lock()
+	defer mb.noting.Unlock()
+	hosts, _ := mb.known()
+	t := lease.Times{Lease: mb.sb.Lease}
+	for i := range hosts {
+		h := &hosts[i]
+		switch was, is := mb.silent[i+1] == h.Incarnation && h.Incarnation != 0, i+1 != mb.id() && h.Overdue(t); {
+		case is && !was:
+			mb.silent[i+1] = h.Incarnation
+			mb.log.Warn("host is silent", "silent_host_id", i+1, "silent_host_name", h.Name, "silent_for", (h.Read - h.Since).Round(time.Millisecond))
+		case was && !is:
+			delete(mb.silent, i+1)
+			if !h.Gone {
+				mb.log.Info("host is seen again", "seen_host_id", i+1, "seen_host_name", h.Name)
+			}
+		}
+	}
 }
 
 // sameLockspace tells whether the superblocks in head are still those of the
@@ -89,10 +111,26 @@ func (mb *member) writeRecord(r layout.HostRecord) {
 	}
 	if err != nil {
 		mb.event(mb.m.WriteFailed) // first: a log may block
-		mb.log.Warn("writing the host record failed, retrying", "host_id", r.ID, "err", err)
+		mb.failed("writing the host record failed, retrying", err)
 		return
 	}
+	mb.trouble.Store(nil)
 	mb.event(mb.m.Written)
+}
+
+// failed reports an IO that did, now and then, and notes why.
+func (mb *member) failed(message string, err error) {
+	if before := mb.trouble.Swap(&ioTrouble{err: err, at: time.Now()}); before != nil && before.at.Add(warnEvery).After(time.Now()) {
+		mb.trouble.Store(&ioTrouble{err: err, at: before.at})
+		return
+	}
+	mb.log.Warn(message, "lease_left", (mb.moments().deadline - boottime.Now()).Round(time.Millisecond), "err", err)
+}
+
+// ioTrouble is why the lease is not renewed.
+type ioTrouble struct {
+	err error
+	at  time.Time // of the last report
 }
 
 // overdue reports IO that takes far longer than a lease has time for, while it

@@ -28,6 +28,9 @@ dead     it is declared dead: its locks are free
 left     it has left the lockspace
 joining  it is about to be live; it holds nothing
 
+VERDICTS are what a host publishes of others: dead, wish (asked to leave), or
+forgotten (dead, and its id free), and the id. It does so until they are back.
+
 Without --device bakeryd is asked. With it the device is read, without joining
 and without bakeryd; whether a host is silent does not show there.`,
 		Example: `  bakeryctl hosts

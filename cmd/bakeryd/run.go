@@ -59,7 +59,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 
 	ln, err := daemon.Listen(o.socket)
 	if err != nil {
-		return fmt.Errorf("%w: %w", daemon.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", errSocket, err)
 	}
 	defer ln.Close()
 	s := daemon.NewService(o.daemon, func(d *daemon.Daemon) {
@@ -72,7 +72,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		}
 	}()
 	// Served from the beginning: who asks is told that the host is still joining.
-	srv := daemon.NewServer(log, s.Current)
+	srv := daemon.NewServer(log, s.Joined)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	err = s.Run(ctx)
@@ -89,6 +89,9 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	return errors.Join(err, srv.Shutdown(), <-served)
 }
 
+// errSocket is returned when the socket cannot be served.
+var errSocket = errors.New("the socket cannot be served")
+
 func notify(log *slog.Logger, state string) {
 	if _, err := sd.SdNotify(false, state); err != nil {
 		log.Warn("telling systemd failed", "err", err)
@@ -101,7 +104,7 @@ func exitCode(err error) int {
 		return exitLost
 	case errors.Is(err, daemon.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, daemon.ErrUnavailable), errors.Is(err, daemon.ErrIDTaken), errors.Is(err, lease.ErrInUse),
+	case errors.Is(err, errSocket), errors.Is(err, daemon.ErrWatchdog), errors.Is(err, daemon.ErrUnavailable), errors.Is(err, daemon.ErrIDTaken), errors.Is(err, lease.ErrInUse),
 		errors.Is(err, lease.ErrNotLeft), errors.Is(err, lease.ErrFull):
 		return exitUnavailable
 	}
