@@ -26,7 +26,7 @@ func TestExecIsTold(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("NOTIFY_SOCKET", "/run/notify")
 	t.Setenv("BAKERY_FENCE_HOST", "another")
-	require.NoError(t, execAgentOf(t, `cat >stdin; env | grep -E '^(BAKERY_|NOTIFY_)' | sort >env; echo all right`).Fence(t.Context(), db3))
+	require.NoError(t, execAgentOf(t, `cat >stdin; env | grep -E '^(BAKERY_FENCE_|NOTIFY_)' | sort >env; echo all right`).Fence(t.Context(), db3))
 	stdin, err := os.ReadFile("stdin")
 	require.NoError(t, err)
 	require.Equal(t, "action=off\nplug=db3.example-1\nnodename=db3.example-1\nport=db3.example-1\nhost_id=3\nincarnation=0000000000000abc\n", string(stdin))
