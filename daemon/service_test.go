@@ -133,16 +133,23 @@ func TestHangThenRejoin(t *testing.T) {
 
 func wasReset(r *running) bool { _, reset := r.dog.Reset(); return reset }
 
+// strand has a command outlive its lease: the test itself, which is never killed. The disk hangs until release.
+func (r *running) strand() (command *os.File, release func()) {
+	r.t.Helper()
+	holder := r.ask(1, `, "witness": true`)
+	command, err := os.OpenFile(holder.until("granted").Witness, os.O_WRONLY, 0)
+	require.NoError(r.t, err)
+	release = r.disk.Hang(blockdev.Fault{})
+	holder.until("lost")
+	holder.leave()
+	return command, release
+}
+
 // TestWatchdogBitesIfACommandStays: SIGKILL does not reach everybody.
 func TestWatchdogBitesIfACommandStays(t *testing.T) {
 	c := newCluster(t, 8, 4)
 	r := c.run(1)
-	holder := r.ask(1, `, "witness": true`)
-	command, err := os.OpenFile(holder.until("granted").Witness, os.O_WRONLY, 0) // the test itself, which is never killed
-	require.NoError(t, err)
-	release := r.disk.Hang(blockdev.Fault{})
-	holder.until("lost")
-	holder.leave()
+	command, release := r.strand()
 	within(t, "the reset", func() {
 		for !wasReset(r) {
 			time.Sleep(time.Millisecond)
@@ -295,12 +302,7 @@ func TestWatchdogOfALateSuccessor(t *testing.T) {
 func TestWatchdogIsNotFedAtTheEnd(t *testing.T) {
 	c := newCluster(t, 8, 4)
 	r := c.run(1)
-	holder := r.ask(1, `, "witness": true`)
-	command, err := os.OpenFile(holder.until("granted").Witness, os.O_WRONLY, 0) // the test itself, which is never killed
-	require.NoError(t, err)
-	release := r.disk.Hang(blockdev.Fault{})
-	holder.until("lost")
-	holder.leave()
+	command, release := r.strand()
 	over := r.d.mem.moments().deadline + r.d.times().Watchdog()/2
 	within(t, "the end of the lease", func() {
 		for boottime.Now() < over {
