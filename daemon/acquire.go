@@ -68,6 +68,9 @@ func (h *Hold) Deadline() time.Time {
 	return time.Now().Add(left)
 }
 
+// Grace is how long before the deadline the holder is to stop.
+func (h *Hold) Grace() time.Duration { return h.lk.d.times().Grace() }
+
 // Release ends the hold and returns when that is durable, or the next client
 // has the lock, or the lease is lost. It may be called again.
 func (h *Hold) Release() error {

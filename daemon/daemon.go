@@ -48,6 +48,8 @@ var (
 	ErrHoldOver = errors.New("the hold is over")
 	// ErrWatchdog is returned when the watchdog cannot be armed.
 	ErrWatchdog = errors.New("the watchdog cannot be used")
+	// ErrFenceAgent is returned when this host cannot be made one that others can fence.
+	ErrFenceAgent = errors.New("the fence agent cannot be used")
 	// ErrHandedOver is returned when what is held was left for a successor to go on with.
 	ErrHandedOver = errors.New("left to a successor")
 	// ErrEvicted is returned when the host left because an operator asked for it.

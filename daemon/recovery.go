@@ -108,7 +108,7 @@ func (f *fencing) register(id int, incarnation uint64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), registerWithin)
 	defer cancel()
 	if err := agent.Register(ctx); err != nil {
-		return fmt.Errorf("register with fence agent %v: %w", agent, err)
+		return fmt.Errorf("%w: register with %v: %w", ErrFenceAgent, agent, err)
 	}
 	f.agent, f.of = agent, id
 	return nil

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon"
-	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -27,10 +26,6 @@ func (a *app) joinAndTake(ctx context.Context, o lockOptions, onWaiting func(ahe
 			return nil, &failure{code: exitNoDevice, err: err}
 		}
 	}
-	grace, err := graceOn(o.device)
-	if err != nil {
-		return nil, deviceFailure(err, o)
-	}
 	d := daemon.New(daemon.Config{
 		Device: o.device,
 		Logger: slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -43,7 +38,7 @@ func (a *app) joinAndTake(ctx context.Context, o lockOptions, onWaiting func(ahe
 		_ = leave(d) // the first error is the one to tell
 		return nil, deviceFailure(err, o)
 	}
-	held := warnBefore(h, grace)
+	held := warnBefore(h)
 	return &grant{
 		held: held, hostID: d.HostID(), bound: true,
 		release: func() error {
@@ -53,16 +48,6 @@ func (a *app) joinAndTake(ctx context.Context, o lockOptions, onWaiting func(ahe
 	}, nil
 }
 
-// graceOn is how long before the end of a lease the holders on a device are to stop.
-func graceOn(device string) (time.Duration, error) {
-	dev, sb, _, err := daemon.OpenLockspace(device, true)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = dev.Close() }() // nothing was written
-	return lease.Times{Lease: sb.Lease}.Grace(), nil
-}
-
 // ownHold is a hold of this process's own, with a warning.
 type ownHold struct {
 	*daemon.Hold
@@ -70,11 +55,11 @@ type ownHold struct {
 	watch        sync.WaitGroup
 }
 
-func warnBefore(h *daemon.Hold, grace time.Duration) *ownHold {
+func warnBefore(h *daemon.Hold) *ownHold {
 	o := &ownHold{Hold: h, warned: make(chan struct{}), over: make(chan struct{})}
 	o.watch.Go(func() {
 		for {
-			left := time.Until(h.Deadline()) - grace
+			left := time.Until(h.Deadline()) - h.Grace()
 			if left <= 0 {
 				close(o.warned)
 				return

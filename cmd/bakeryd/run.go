@@ -104,7 +104,7 @@ func exitCode(err error) int {
 		return exitLost
 	case errors.Is(err, daemon.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, errSocket), errors.Is(err, daemon.ErrWatchdog), errors.Is(err, daemon.ErrUnavailable), errors.Is(err, daemon.ErrIDTaken), errors.Is(err, lease.ErrInUse),
+	case errors.Is(err, errSocket), errors.Is(err, daemon.ErrWatchdog), errors.Is(err, daemon.ErrFenceAgent), errors.Is(err, daemon.ErrUnavailable), errors.Is(err, daemon.ErrIDTaken), errors.Is(err, lease.ErrInUse),
 		errors.Is(err, lease.ErrNotLeft), errors.Is(err, lease.ErrFull):
 		return exitUnavailable
 	}

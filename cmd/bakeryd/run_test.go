@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -168,4 +169,16 @@ func TestUsage(t *testing.T) {
 	require.Empty(t, errs.String())
 	require.Equal(t, exitUsage, run(t.Context(), []string{"--nonsense"}, &out, &errs))
 	require.Contains(t, errs.String(), "hint: see bakeryd --help")
+}
+
+// TestExitCodes are those that the help promises.
+func TestExitCodes(t *testing.T) {
+	for err, code := range map[error]int{
+		daemon.ErrInvalid: exitUsage, daemon.ErrNoLockspace: exitNoDevice, daemon.ErrStride: exitNoDevice,
+		daemon.ErrIDTaken: exitUnavailable, lease.ErrInUse: exitUnavailable, errSocket: exitUnavailable,
+		daemon.ErrWatchdog: exitUnavailable, daemon.ErrFenceAgent: exitUnavailable,
+		daemon.ErrLost: exitLost, context.DeadlineExceeded: exitLost,
+	} {
+		require.Equal(t, code, exitCode(fmt.Errorf("it went wrong: %w", err)), "%v", err)
+	}
 }
