@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -91,9 +90,8 @@ func TestHoldersAreFoundByTheirThreads(t *testing.T) {
 	require.False(t, s.hasInThread(os.Getpid()))
 	// A thread with descriptors of its own, as the threads that are left when the first one has ended.
 	ready, done, ended := make(chan error), make(chan struct{}), make(chan struct{})
-	go func() {
+	onOwnThread(func() {
 		defer close(ended)
-		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		err := unix.Unshare(unix.CLONE_FILES)
 		fd := -1
 		if err == nil {
@@ -104,7 +102,7 @@ func TestHoldersAreFoundByTheirThreads(t *testing.T) {
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
-	}()
+	})
 	require.NoError(t, <-ready)
 	require.True(t, s.hasInThread(os.Getpid()))
 	close(done)

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -172,8 +171,7 @@ func TestSessionOfAnotherUser(t *testing.T) {
 func dialAs(t *testing.T, uid uintptr, path string) (conn *net.UnixConn) {
 	t.Helper()
 	dialed := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread ends with its user
+	onOwnThread(func() {
 		const same = ^uintptr(0)
 		if _, _, no := unix.RawSyscall(unix.SYS_SETRESUID, same, uid, same); no != 0 {
 			dialed <- no
@@ -184,7 +182,7 @@ func dialAs(t *testing.T, uid uintptr, path string) (conn *net.UnixConn) {
 		var err error
 		conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 		dialed <- err
-	}()
+	})
 	require.NoError(t, <-dialed)
 	t.Cleanup(func() { conn.Close() })
 	return conn
