@@ -47,6 +47,8 @@ func (lk *lock) idle() error {
 	select {
 	case <-lk.wake:
 		return nil
+	case t := <-lk.tasks:
+		return t.run()
 	case <-lk.d.mem.lost:
 		return ErrLost
 	case <-lk.d.stop:

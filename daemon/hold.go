@@ -112,9 +112,7 @@ func (t *tenure) wait() error {
 		_, err := lk.protocol(lk.m.Settle(), func() bool { return true })
 		return err
 	case todo := <-lk.tasks:
-		err := todo.f()
-		todo.done <- err
-		return err
+		return todo.run()
 	case <-lk.d.mem.lost:
 		return ErrLost
 	}

@@ -11,23 +11,6 @@ import (
 // any time, on top of what others wrote there since. So an intent goes before
 // each: see [layout.Intent]. It is read and written under the internal lock.
 
-// do has the driver of a lock that is held do something with it.
-func (lk *lock) do(f func() error) error {
-	t := task{f: f, done: make(chan error, 1)}
-	select {
-	case lk.tasks <- t:
-		return <-t.done
-	case <-lk.d.mem.lost:
-		return fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
-	}
-}
-
-// task is something to be done by a lock's driver.
-type task struct {
-	f    func() error
-	done chan error // takes one
-}
-
 // intend makes an intent durable: from here on everybody knows what may come.
 func (lk *lock) intend(e layout.Entry) error {
 	return lk.do(func() error {

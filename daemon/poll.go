@@ -38,6 +38,11 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 				return lk.m.Recheck(), nil
 			}
 			continue
+		case todo := <-lk.tasks:
+			if err := todo.run(); err != nil {
+				return a, err
+			}
+			continue
 		case <-lk.news: // also of what came while the device was read
 			_, lk.news = lk.d.mem.leaseLeft()
 			if !lk.learn() {

@@ -19,7 +19,7 @@ type lock struct {
 	wake  chan struct{}   // something below changed
 
 	done  chan struct{} // closed when the driver has ended
-	tasks chan task     // to be done by the driver while the lock is held
+	tasks chan task     // to be done by the driver, the next time that it waits (task.go)
 
 	readAt   time.Duration   // when the last read of all slots was begun; the driver's alone
 	judgedAt time.Duration   // by which host table they were last judged; the driver's alone

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // maxSessions is how many there can be at once: less than the journal can keep.
@@ -96,6 +98,24 @@ func (ss *sessions) reopen(body lockRequest, st *stream) (*session, *follower, e
 		return nil, nil, fmt.Errorf("%w: no session %s holds %q", ErrHoldOver, body.Session, body.Name)
 	}
 	return nil, nil, nil
+}
+
+// holder returns the hold that a session has by a token, for one who may do
+// something with it: its own user, or root.
+func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*Hold, error) {
+	if err := checkSessionID(id); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	ss.mu.Lock()
+	s := ss.byID[id]
+	ss.mu.Unlock()
+	switch {
+	case s == nil || !s.holds(token):
+		return nil, fmt.Errorf("%w: session %s does not hold a lock by token %v", ErrHoldOver, id, token)
+	case uid != s.uid && uid != 0:
+		return nil, fmt.Errorf("%w: session %s is another user's", ErrInvalid, id)
+	}
+	return s.hold, nil
 }
 
 // begin makes a session of a request.

@@ -41,7 +41,14 @@ func newRoot(a *app) *cobra.Command {
 	})
 	root.PersistentFlags().StringVar(&a.socket, "socket", envOr("BAKERY_SOCKET", defaultSocket),
 		"`PATH` of bakeryd's socket; also from BAKERY_SOCKET")
-	root.AddCommand(newFormat(a), newLock(a), newStatus(a), newHosts(a), newEvict(a), newDump(a))
+	root.AddCommand(
+		newFormat(a),
+		newLock(a),
+		newStatus(a),
+		newHosts(a),
+		newEvict(a),
+		newDump(a),
+	)
 	return root
 }
 
