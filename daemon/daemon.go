@@ -107,6 +107,8 @@ type Daemon struct {
 
 	inspecting inspecting
 	warn       limiter // of the guard
+
+	meeting atomic.Bool // it takes part in a meeting with another host
 }
 
 // settleAfter is how long a hold lasts before it is shown on the disk.

@@ -29,6 +29,7 @@ const (
 //	POST /v1/lock     a lockRequest; answers with a stream of lines (stream.go)
 //	GET  /v1/status   a Report
 //	POST /v1/evict    an evictRequest; answers with an evictAnswer (evict.go)
+//	POST /v1/meet     a meetRequest; answers with a MeetReport (meet.go)
 //
 // Errors are {"error": {"code", "message", "hint"}}.
 type Server struct {
@@ -46,6 +47,7 @@ func NewServer(log *slog.Logger, joined func() (*Daemon, error)) *Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/lock", s.whenJoined(s.lock))
 	mux.HandleFunc("POST /v1/evict", s.whenJoined(s.evict))
+	mux.HandleFunc("POST /v1/meet", s.whenJoined(s.meet))
 	mux.HandleFunc("GET /v1/status", s.whenJoined(s.status))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, apiError{Code: "invalid",
@@ -161,6 +163,7 @@ var apiErrors = []struct {
 	{ErrUnavailable, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
 	{ErrHoldOver, "lost", http.StatusGone, "the lock is not held any more: stop what needs it"},
 	{ErrLost, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
+	{ErrMeeting, "meeting", http.StatusConflict, "try again when that is over"},
 	{ErrDamaged, "device", http.StatusInternalServerError, "bakeryctl dump shows what cannot be read"},
 }
 

@@ -31,6 +31,8 @@ type occupant struct {
 	old  layout.Superblock // of a lockspace, also an interrupted one; of remains only what makes a Space
 	rows []tableRow
 	what string // in words
+
+	scratch bool // a foreign one: a probe's scratch block, and nothing else
 }
 
 // survey finds out what is on the device.
@@ -48,6 +50,9 @@ func (f *formatter) survey(ctx context.Context) (occupant, error) {
 	}
 	if errors.Is(headErr, layout.ErrVersion) {
 		return occupant{}, fmt.Errorf("%w: %w", ErrForeignVersion, headErr)
+	}
+	if isScratch(head) {
+		return f.surveyScratch(ctx)
 	}
 	zero, at, err := f.allZero(ctx)
 	if err != nil {

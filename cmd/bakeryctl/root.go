@@ -48,6 +48,7 @@ func newRoot(a *app) *cobra.Command {
 		newHosts(a),
 		newEvict(a),
 		newDump(a),
+		newProbe(a),
 	)
 	return root
 }

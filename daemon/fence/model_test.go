@@ -20,6 +20,7 @@ type lun struct {
 
 	// What this target lacks or does wrong.
 	none         bool // no persistent reservations at all
+	noReport     bool // REPORT CAPABILITIES is an invalid field
 	noPersist    bool // persist through power loss is an invalid field, as in tgt
 	noAbort      bool // PREEMPT AND ABORT is an invalid field, as in tgt
 	nvme         bool // RESERVE of another registrant conflicts, and registering is not replacing, as in Linux's NVMe target
@@ -87,6 +88,17 @@ func (n *nexus) reserveIn(cdb, data []byte) scsiResult {
 		}
 		answer = be.AppendUint64(answer, key)
 		answer = append(answer, 0, 0, 0, 0, 0, l.kind, 0, 0)
+	case 2:
+		if l.noReport {
+			return n.check(5, 0x2400)
+		}
+		answer = []byte{0, 8, 1, 0x80, 0xea, 1, 0, 0}
+		if l.noPersist {
+			answer[2] = 0
+		}
+		if l.persist {
+			answer[3] |= 1
+		}
 	default:
 		return n.check(5, 0x2400)
 	}

@@ -1,0 +1,181 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Kind is what a block device is.
+type Kind string
+
+// The kinds of block device that are told apart.
+const (
+	KindDisk      Kind = "disk"
+	KindNVMe      Kind = "nvme"
+	KindVirtio    Kind = "virtio"
+	KindPartition Kind = "partition"
+	KindLoop      Kind = "loop"
+	KindMultipath Kind = "multipath"
+	KindMapper    Kind = "device mapper"
+	KindRAID      Kind = "md raid"
+	KindMemory    Kind = "memory"
+	KindNetwork   Kind = "network block device"
+)
+
+// Disk is what sysfs tells of a block device. What it does not tell is the zero value.
+type Disk struct {
+	Name       string   `json:"name"` // the kernel's: sda, dm-3, nvme0n1
+	Kind       Kind     `json:"kind"`
+	Whole      string   `json:"whole,omitempty"` // of a partition: the disk that it is on
+	Model      string   `json:"model,omitempty"`
+	State      string   `json:"state,omitempty"`      // of a SCSI or NVMe device: "running" or "live" if it is well
+	Rotational *bool    `json:"rotational,omitempty"` // nil: not told, as in what follows
+	WriteCache string   `json:"write_cache,omitempty"`
+	FUA        *bool    `json:"fua,omitempty"`
+	Loop       *Loop    `json:"loop,omitempty"`
+	Mapper     *Mapper  `json:"mapper,omitempty"`
+	Session    *Session `json:"session,omitempty"`
+	Below      []Disk   `json:"below,omitempty"` // what it is made of
+}
+
+// Loop is what a loop device stands on.
+type Loop struct {
+	File     string `json:"file"`
+	DirectIO bool   `json:"direct_io"` // it goes past this host's page cache
+}
+
+// Mapper is a device-mapper device.
+type Mapper struct {
+	Name string `json:"name"`
+	UUID string `json:"uuid"`
+}
+
+// Disk describes the block device with a number. It returns fs.ErrNotExist, as errors.Is sees it, if sysfs knows none.
+func (s Sys) Disk(major, minor uint32) (Disk, error) {
+	dir, err := filepath.EvalSymlinks(filepath.Join(s.Root, "dev/block", fmt.Sprintf("%d:%d", major, minor)))
+	if err != nil {
+		return Disk{}, fmt.Errorf("look up device %d:%d in sysfs: %w", major, minor, err)
+	}
+	return s.describe(dir, 0), nil
+}
+
+// maxDepth bounds how far down a stack of devices is looked; the kernel allows no deeper ones.
+const maxDepth = 16
+
+// describe reads the directory of a block device, symbolic links resolved.
+func (s Sys) describe(dir string, depth int) Disk {
+	d := Disk{Name: filepath.Base(dir)}
+	whole := dir // a partition has no queue of its own
+	if exists(dir, "partition") {
+		whole = filepath.Dir(dir)
+		d.Whole = filepath.Base(whole)
+	}
+	d.Kind = kindOf(dir, whole)
+	d.Model = strings.TrimSpace(text(whole, "device/vendor") + " " + text(whole, "device/model"))
+	d.State = text(whole, "device/state")
+	d.Rotational = flag(whole, "queue/rotational")
+	d.WriteCache = text(whole, "queue/write_cache")
+	d.FUA = flag(whole, "queue/fua")
+	if exists(whole, "loop/backing_file") {
+		direct := flag(whole, "loop/dio")
+		d.Loop = &Loop{File: text(whole, "loop/backing_file"), DirectIO: direct != nil && *direct}
+	}
+	if exists(whole, "dm") {
+		d.Mapper = &Mapper{Name: text(whole, "dm/name"), UUID: text(whole, "dm/uuid")}
+	}
+	d.Session = s.session(whole)
+	if depth < maxDepth {
+		d.Below = s.below(whole, depth)
+	}
+	return d
+}
+
+func (s Sys) below(dir string, depth int) (disks []Disk) {
+	slaves, _ := os.ReadDir(filepath.Join(dir, "slaves")) // sorted; what cannot be read is not there
+	for _, slave := range slaves {
+		if path, err := filepath.EvalSymlinks(filepath.Join(dir, "slaves", slave.Name())); err == nil {
+			disks = append(disks, s.describe(path, depth+1))
+		}
+	}
+	return disks
+}
+
+func kindOf(dir, whole string) Kind {
+	name := filepath.Base(whole)
+	switch {
+	case dir != whole:
+		return KindPartition
+	case exists(dir, "dm"):
+		if strings.HasPrefix(text(dir, "dm/uuid"), "mpath-") {
+			return KindMultipath
+		}
+		return KindMapper
+	case exists(dir, "md"):
+		return KindRAID
+	}
+	for _, k := range []struct {
+		prefix string
+		kind   Kind
+	}{{"loop", KindLoop}, {"nvme", KindNVMe}, {"vd", KindVirtio}, {"zram", KindMemory}, {"ram", KindMemory},
+		{"rbd", KindNetwork}, {"nbd", KindNetwork}, {"drbd", KindNetwork}} {
+		if strings.HasPrefix(name, k.prefix) {
+			return k.kind
+		}
+	}
+	return KindDisk
+}
+
+// all visits a device and everything below it.
+func (d *Disk) all(visit func(*Disk)) {
+	visit(d)
+	for i := range d.Below {
+		d.Below[i].all(visit)
+	}
+}
+
+// find returns the first device of a kind, from the top downwards, nil if there is none.
+func (d *Disk) find(kind Kind) (found *Disk) {
+	d.all(func(x *Disk) {
+		if found == nil && x.Kind == kind {
+			found = x
+		}
+	})
+	return found
+}
+
+// text is the contents of an attribute, empty if there is none.
+func text(elem ...string) string {
+	b, err := os.ReadFile(filepath.Join(elem...))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func exists(elem ...string) bool {
+	_, err := os.Stat(filepath.Join(elem...))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// flag is an attribute that is 0 or 1, nil if there is none.
+func flag(elem ...string) *bool {
+	switch text(elem...) {
+	case "0":
+		return new(bool)
+	case "1":
+		yes := true
+		return &yes
+	}
+	return nil
+}
+
+// number is an attribute that is a whole number.
+func number(elem ...string) (n int, ok bool) {
+	n, err := strconv.Atoi(text(elem...))
+	return n, err == nil
+}

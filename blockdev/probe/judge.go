@@ -1,0 +1,217 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// Findings says what a disk means for hosts whose lease lasts for as long. Programs are run that tell what sysfs does
+// not, where they are installed.
+func (s Sys) Findings(ctx context.Context, d *Disk, lease time.Duration) []Finding {
+	found := []Finding{d.kind()}
+	found = append(found, d.medium(), d.cache())
+	if m := d.find(KindMultipath); m != nil {
+		found = append(found, m.paths(), s.queueing(ctx, m, lease))
+	}
+	if f, ok := d.sessions(lease); ok {
+		found = append(found, f)
+	}
+	return found
+}
+
+// kind says what the device is, and whether others can reach it.
+func (d *Disk) kind() Finding {
+	f := Finding{ID: "kind", Verdict: OK, Detail: d.title()}
+	switch {
+	case d.Loop != nil:
+		f.Verdict, f.Remedy = Warning, useBlock
+		f.Detail = fmt.Sprintf("a loop device on %s: %s", d.Loop.File, onlyHere)
+		if !d.Loop.DirectIO {
+			f.Detail += "; it goes through this host's page cache"
+			f.Remedy += "; losetup --direct-io=on passes the cache by"
+		}
+	case d.find(KindMemory) != nil:
+		f.Verdict, f.Remedy = Unfit, useBlock
+		f.Detail += ": it is kept in this machine's memory"
+	case d.Kind == KindRAID:
+		f.Verdict, f.Remedy = Warning, "use one of its members alone, or a clustered mirror of the storage's own"
+		f.Detail += ": hosts that assemble it each for themselves do not agree on which member is current"
+	case d.Kind == KindMapper:
+		f.Verdict, f.Remedy = Warning, "make sure that every host maps the same blocks, without a cache, snapshot or thin pool between"
+		f.Detail += ": what device mapper does in between, every host does by itself"
+	case d.Kind == KindNetwork:
+		f.Verdict, f.Remedy = Warning, "switch its client-side write-back cache off (rbd cache = false)"
+		f.Detail += ": its client on this host may cache"
+	case d.Kind == KindPartition:
+		f.Detail += ": persistent reservations are of the whole disk, so fencing is too"
+	}
+	return f
+}
+
+// title names a device in words.
+func (d *Disk) title() string {
+	named := func(what string) string {
+		if d.Model != "" {
+			what += " (" + d.Model + ")"
+		}
+		return what
+	}
+	switch d.Kind {
+	case KindPartition:
+		return named("a partition of " + d.Whole)
+	case KindMultipath:
+		return "multipath device " + d.Mapper.Name
+	case KindMapper:
+		kind, _, _ := strings.Cut(d.Mapper.UUID, "-")
+		return strings.TrimSpace("device mapper " + kind + " " + d.Mapper.Name)
+	case KindNVMe:
+		return named("NVMe namespace " + d.Name)
+	case KindVirtio:
+		return named("virtio disk " + d.Name)
+	case KindMemory:
+		return "memory disk " + d.Name
+	}
+	return named(string(d.Kind) + " " + d.Name)
+}
+
+func (d *Disk) medium() Finding {
+	f := Finding{ID: "medium", Verdict: OK}
+	switch {
+	case d.Rotational == nil:
+		f.Verdict, f.Detail = Unknown, "sysfs does not tell whether it rotates"
+	case *d.Rotational:
+		f.Detail = "it rotates, or says so: a write waits for the platter"
+	default:
+		f.Detail = "it does not rotate"
+	}
+	return f
+}
+
+// cache says what a durable write costs. All writes are made durable (O_DSYNC), whatever the cache.
+func (d *Disk) cache() Finding {
+	f := Finding{ID: "write-cache", Verdict: OK}
+	switch {
+	case d.WriteCache == "write through":
+		f.Detail = "write through: a write is durable without more"
+	case d.WriteCache == "write back" && d.FUA != nil && *d.FUA:
+		f.Detail = "write back, with forced unit access: a durable write is one request"
+	case d.WriteCache == "write back":
+		f.Detail = "write back, without forced unit access: every durable write waits for a flush of the whole cache"
+	default:
+		f.Verdict, f.Detail = Unknown, "sysfs does not tell of a write cache"
+		f.Remedy = "make sure that a write which was acknowledged survives a loss of power"
+	}
+	return f
+}
+
+// paths counts the ways to a multipath device.
+func (d *Disk) paths() Finding {
+	f := Finding{ID: "paths", Verdict: OK}
+	running := 0
+	var down []string
+	for _, p := range d.Below {
+		if p.State == "" || p.State == "running" || p.State == "live" {
+			running++
+		} else {
+			down = append(down, p.Name+" is "+p.State)
+		}
+	}
+	f.Detail = fmt.Sprintf("%d paths, all of them running", running)
+	if len(down) > 0 {
+		f.Verdict, f.Remedy = Warning, "see multipath -ll"
+		f.Detail = fmt.Sprintf("%d paths, %d of them running: %s", len(d.Below), running, strings.Join(down, ", "))
+	} else if len(d.Below) < 2 {
+		f.Verdict, f.Remedy = Warning, "add a second path, or find out why it is missing: multipath -ll"
+		f.Detail = fmt.Sprintf("%d path: with it, the host loses the lockspace", len(d.Below))
+	}
+	return f
+}
+
+// pollingInterval is multipathd's own default for how often paths are checked.
+const pollingInterval = 5 * time.Second
+
+// queueing says what happens to requests when no path is left.
+func (s Sys) queueing(ctx context.Context, d *Disk, lease time.Duration) Finding {
+	f := Finding{ID: "multipath-queueing"}
+	retries := max(1, int(lease/2/pollingInterval))
+	limit := fmt.Sprintf("set no_path_retry in multipath.conf to fail, or to a number: %d at %v a check stays within half the lease of %v",
+		retries, pollingInterval, lease)
+	out, err := s.Run(ctx, "dmsetup", "table", d.Mapper.Name)
+	queues, known := parseQueueing(string(out))
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		f.Verdict, f.Detail = Unknown, "dmsetup is not installed, so it is not known what happens when no path is left"
+		f.Remedy = "install dmsetup, or look for queue_if_no_path in multipath -ll"
+	case err != nil:
+		f.Verdict, f.Detail = Unknown, fmt.Sprintf("dmsetup table %s: %v", d.Mapper.Name, err)
+		f.Remedy = "look for queue_if_no_path in multipath -ll; it takes root"
+	case !known:
+		f.Verdict, f.Detail = Unknown, fmt.Sprintf("dmsetup table %s shows no multipath target", d.Mapper.Name)
+		f.Remedy = "look for queue_if_no_path in multipath -ll"
+	case queues:
+		f.Verdict, f.Remedy = Warning, limit
+		f.Detail = "when no path is left requests are queued (queue_if_no_path), without end unless multipathd ends it: " +
+			"a host that hangs so beyond its lease cannot join anew before they return, which is worse than an error"
+	default:
+		f.Verdict, f.Detail = OK, "when no path is left requests fail at once"
+	}
+	return f
+}
+
+// parseQueueing finds out of a device-mapper table "START LENGTH multipath N FEATURE..." whether it queues.
+func parseQueueing(table string) (queues, known bool) {
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(line)
+		if len(fields) < 4 || fields[2] != "multipath" {
+			continue
+		}
+		known = true
+		var n int
+		if _, err := fmt.Sscan(fields[3], &n); err != nil || n < 0 || n > len(fields)-4 {
+			return false, false
+		}
+		for _, feature := range fields[4 : 4+n] {
+			queues = queues || feature == "queue_if_no_path"
+		}
+	}
+	return queues, known
+}
+
+// sessions compares how long requests hang on a lost connection with the lease. ok is false if there is none.
+// Where other paths are left, they are to be tried well within a lease; where none is, a request may wait for its own
+// path's return, but must not outlast the lease.
+func (d *Disk) sessions(lease time.Duration) (f Finding, ok bool) {
+	var worst *Session
+	d.all(func(x *Disk) {
+		if s := x.Session; s != nil {
+			_, forever := s.holds()
+			if worst == nil || worst.HoldsSec >= 0 && (forever || s.HoldsSec > worst.HoldsSec) {
+				worst = s
+			}
+		}
+	})
+	if worst == nil {
+		return Finding{}, false
+	}
+	f = Finding{ID: "session-timeout", Verdict: OK}
+	limit, advice, why := lease-1, lease/2, fmt.Sprintf("the lease of %v", lease)
+	if d.find(KindMultipath) != nil {
+		limit, advice, why = lease/4, lease/6, fmt.Sprintf("a quarter of the lease of %v, after which another path should have been tried", lease)
+	}
+	wait, forever := worst.holds()
+	held := fmt.Sprintf("for %v", wait)
+	if forever {
+		held = "without end"
+	}
+	f.Detail = fmt.Sprintf("%s %s: when its connection is lost, requests hang %s before they fail", worst.Transport, worst.Name, held)
+	if forever || wait > limit {
+		f.Verdict = Warning
+		f.Detail += ", longer than " + why + ": an error in time is better than a request that may yet land"
+		f.Remedy = fmt.Sprintf("set %s to %d s", worst.Setting, max(1, int(advice/time.Second)))
+	}
+	return f, true
+}

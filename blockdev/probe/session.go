@@ -1,0 +1,73 @@
+package probe
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Session is a connection through which a device is reached. While it is down, requests wait in the kernel for it
+// to come back: as long as it hangs, nobody can tell whether a write has landed.
+type Session struct {
+	Transport string `json:"transport"` // iscsi, or nvme-tcp, nvme-rdma, nvme-fc
+	Name      string `json:"name"`      // the kernel's
+	Target    string `json:"target,omitempty"`
+	HoldsSec  int    `json:"holds_sec"` // requests fail after as many seconds; -1: never
+	Setting   string `json:"setting"`   // what sets that
+}
+
+// holds is for how long requests wait; forever tells that it is without end.
+func (s *Session) holds() (wait time.Duration, forever bool) {
+	return time.Duration(s.HoldsSec) * time.Second, s.HoldsSec < 0
+}
+
+var sessionName = regexp.MustCompile(`^session[0-9]+$`)
+
+// session finds the connection of a disk whose directory is dir, nil if sysfs shows none.
+func (s Sys) session(dir string) *Session {
+	for up := dir; len(up) > 1 && strings.HasPrefix(up, "/"); up = filepath.Dir(up) {
+		name := filepath.Base(up)
+		if !sessionName.MatchString(name) {
+			continue
+		}
+		attributes := filepath.Join(s.Root, "class/iscsi_session", name)
+		if seconds, ok := number(attributes, "recovery_tmo"); ok {
+			return &Session{Transport: "iscsi", Name: name, Target: text(attributes, "targetname"),
+				HoldsSec: max(seconds, -1), Setting: "node.session.timeo.replacement_timeout of iscsid.conf"}
+		}
+	}
+	return nvmeSession(dir)
+}
+
+// nvmeSession is that of an NVMe namespace over a fabric. Where the kernel has several paths to one, they are below
+// the subsystem, each with times of its own: what counts is the one that holds requests longest.
+func nvmeSession(dir string) (longest *Session) {
+	controllers := []string{filepath.Join(dir, "device")}
+	if more, err := filepath.Glob(filepath.Join(dir, "device", "nvme[0-9]*")); err == nil {
+		controllers = append(controllers, more...)
+	}
+	for _, c := range controllers {
+		transport := text(c, "transport")
+		if transport == "" || transport == "pcie" {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(c)
+		if err != nil {
+			continue
+		}
+		found := &Session{Transport: "nvme-" + transport, Name: filepath.Base(real), Target: text(c, "subsysnqn")}
+		// Requests fail after the first of the two that is set.
+		if n, ok := number(c, "fast_io_fail_tmo"); ok && n >= 0 {
+			found.HoldsSec, found.Setting = n, "nvme connect --fast_io_fail_tmo"
+		} else if n, ok := number(c, "ctrl_loss_tmo"); ok {
+			found.HoldsSec, found.Setting = max(n, -1), "nvme connect --fast_io_fail_tmo (or --ctrl-loss-tmo)"
+		} else { // "off"
+			found.HoldsSec, found.Setting = -1, "nvme connect --fast_io_fail_tmo (or --ctrl-loss-tmo)"
+		}
+		if longest == nil || longest.HoldsSec >= 0 && (found.HoldsSec < 0 || found.HoldsSec > longest.HoldsSec) {
+			longest = found
+		}
+	}
+	return longest
+}

@@ -1,0 +1,72 @@
+package probe
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Watchdog is what sysfs tells of a watchdog. It is never opened: that would arm it.
+type Watchdog struct {
+	Name       string `json:"name"` // /dev/NAME
+	Identity   string `json:"identity"`
+	State      string `json:"state"` // active: somebody has it open
+	TimeoutSec int    `json:"timeout_sec"`
+	MaxSec     int    `json:"max_timeout_sec"` // 0: not told
+	NoWayOut   bool   `json:"nowayout"`        // it cannot be disarmed again
+}
+
+// Watchdogs returns those of this host, by name.
+func (s Sys) Watchdogs() []Watchdog {
+	dirs, err := filepath.Glob(filepath.Join(s.Root, "class/watchdog/watchdog[0-9]*"))
+	if err != nil {
+		panic("probe: " + err.Error()) // the pattern is wrong
+	}
+	dogs := []Watchdog{}
+	for _, dir := range dirs {
+		w := Watchdog{Name: filepath.Base(dir), Identity: text(dir, "identity"), State: text(dir, "state"), NoWayOut: text(dir, "nowayout") == "1"}
+		w.TimeoutSec, _ = number(dir, "timeout")
+		w.MaxSec, _ = number(dir, "max_timeout")
+		dogs = append(dogs, w)
+	}
+	slices.SortFunc(dogs, func(a, b Watchdog) int {
+		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
+	})
+	return dogs
+}
+
+// JudgeWatchdogs says whether one of them can be asked for a time-out.
+func JudgeWatchdogs(dogs []Watchdog, want time.Duration) Finding {
+	f := Finding{ID: "watchdog", Verdict: OK}
+	if len(dogs) == 0 {
+		f.Detail = "none, which is fine unless this host is to be reset when it cannot stop a command (bakeryd --watchdog); modprobe softdog makes one"
+		return f
+	}
+	var said []string
+	usable := false
+	for _, w := range dogs {
+		text := fmt.Sprintf("/dev/%s (%s)", w.Name, w.Identity)
+		switch {
+		case w.State == "active":
+			text += " is in use by another program"
+		case w.MaxSec > 0 && time.Duration(w.MaxSec)*time.Second < want:
+			text += fmt.Sprintf(" lasts for %d s at most, the lease asks for %v", w.MaxSec, want)
+		default:
+			usable = true
+			text += " can be used"
+			if w.NoWayOut {
+				text += ", but never disarmed: bakeryd that ends resets the host"
+			}
+		}
+		said = append(said, text)
+	}
+	f.Detail = strings.Join(said, "; ")
+	if !usable {
+		f.Verdict = Warning
+		f.Remedy = "to use bakeryd --watchdog, end the program that feeds it, or modprobe softdog for one more"
+	}
+	return f
+}

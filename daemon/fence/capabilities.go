@@ -1,0 +1,118 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Byte ranges of the answer to PERSISTENT RESERVE IN, REPORT CAPABILITIES, by SPC-4:
+//
+//	0..1  length, 8
+//	2     bit 0: registrations can be kept through a loss of power (PTPL_C)
+//	3     bit 7: the types are told; bit 0: registrations are kept so now (PTPL_A)
+//	4     bit 7: Write Exclusive - All Registrants
+const (
+	inReportCapabilities = 0x02
+	capabilitiesLen      = 8
+)
+
+// Capabilities is what a device says of its persistent reservations.
+type Capabilities struct {
+	Reported       bool `json:"reported"`        // it told what follows; older targets do not
+	AllRegistrants bool `json:"all_registrants"` // it has the type of reservation that fencing needs
+	CanPersist     bool `json:"can_persist"`     // it can keep registrations through a loss of power
+	Persists       bool `json:"persists"`        // and does so now
+	Keys           int  `json:"keys"`            // that are registered
+}
+
+// ReadCapabilities asks the device at path what persistent reservations it has. It opens the device for reading only
+// and changes nothing. It returns ErrUnsupported if the device has none or, as NVMe's, does not tell this way, or
+// wraps an errno or what the device said.
+func ReadCapabilities(ctx context.Context, path string) (Capabilities, error) {
+	type result struct {
+		c   Capabilities
+		err error
+	}
+	answer := make(chan result, 1) // a device that hangs may answer after ctx's end
+	go func() {
+		c, err := readCapabilities(ctx, path)
+		answer <- result{c, err}
+	}()
+	select {
+	case r := <-answer:
+		if r.err != nil {
+			return Capabilities{}, fmt.Errorf("read reservation capabilities of %s: %w", path, r.err)
+		}
+		return r.c, nil
+	case <-ctx.Done():
+		return Capabilities{}, fmt.Errorf("read reservation capabilities of %s: %w", path, ctx.Err())
+	}
+}
+
+func readCapabilities(ctx context.Context, path string) (Capabilities, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return Capabilities{}, fmt.Errorf("open: %w", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return Capabilities{}, fmt.Errorf("%w: it is no block device", ErrUnsupported)
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return Capabilities{}, fmt.Errorf("open: %w", err)
+	}
+	defer unix.Close(fd)
+	return scsi{dev: sgDevice{fd}}.capabilities(ctx)
+}
+
+// capabilities asks for the keys first: that is what every target with reservations knows.
+func (s scsi) capabilities(ctx context.Context) (c Capabilities, err error) {
+	var keys, said []byte
+	err = retry(ctx, func() (err error) {
+		keys, err = s.in(inReadKeys, 8<<10)
+		return err
+	})
+	if errors.Is(err, errRefused) {
+		return c, fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	if err != nil {
+		return c, err
+	}
+	c.Keys = len(keys) / 8
+	err = retry(ctx, func() (err error) {
+		said, err = s.report()
+		return err
+	})
+	switch {
+	case errors.Is(err, errRefused):
+		return c, nil
+	case err != nil:
+		return c, err
+	}
+	c.Reported = said[3]&0x80 != 0
+	c.CanPersist, c.Persists = said[2]&1 != 0, said[3]&1 != 0
+	c.AllRegistrants = c.Reported && said[4]&0x80 != 0
+	return c, nil
+}
+
+// report returns the answer to REPORT CAPABILITIES, whole.
+func (s scsi) report() ([]byte, error) {
+	cdb := make([]byte, cdbLen)
+	cdb[0], cdb[1] = opPersistentReserveIn, inReportCapabilities
+	be.PutUint16(cdb[7:], capabilitiesLen)
+	buf := make([]byte, capabilitiesLen)
+	result, err := s.dev.send(cdb, buf, false)
+	if err == nil {
+		err = result.err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if result.moved < capabilitiesLen {
+		return nil, fmt.Errorf("report capabilities: %d bytes, want %d", result.moved, capabilitiesLen)
+	}
+	return buf, nil
+}
