@@ -23,6 +23,10 @@ type Request struct {
 	// It must not block.
 	OnWaiting func(ahead, queued int)
 
+	// OnRequest, unless nil, is told while the lock is held that somebody wants it (request.go): of every request
+	// once, after a restart of bakeryd at least once. It must not block.
+	OnRequest func(Requested)
+
 	// Gone, unless nil, tells that the client has gone away though nobody has said so yet: a hold or a place
 	// that it leaves behind does not make a lock busy. It must not block.
 	Gone func() bool

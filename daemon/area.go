@@ -84,12 +84,21 @@ func protocolSlot(s layout.Slot) bakery.Slot {
 	return bakery.Slot{Incarnation: s.Incarnation, Creation: s.Creation, Ticket: s.Ticket, Phase: s.Phase, Mode: s.Mode}
 }
 
+// ofCreation is a slot as it goes on under a creation of the lock: without
+// what belongs to another one.
+func ofCreation(s layout.Slot, creation uint64) layout.Slot {
+	if s.Creation != creation {
+		s.Creation, s.Request = creation, layout.Request{}
+	}
+	return s
+}
+
 // write writes the own slot durably, in one request; what the protocol does
-// not know of, the value, stays.
+// not know of, the value and the request, stays.
 func (a *area) write(s bakery.Slot, who layout.Holder) error {
-	next := a.own
+	next := ofCreation(a.own, s.Creation)
 	next.Lock, next.Host = a.lock, a.host
-	next.Incarnation, next.Creation = s.Incarnation, s.Creation
+	next.Incarnation = s.Incarnation
 	next.Ticket, next.Phase, next.Mode = s.Ticket, s.Phase, s.Mode
 	next.Holder = who
 	next.Sequence++

@@ -44,6 +44,10 @@ var (
 	ErrDamaged = errors.New("the lock directory is damaged")
 	// ErrLost is returned when the lease was lost, and every hold with it.
 	ErrLost = errors.New("the lease was lost")
+	// ErrFree is returned when a lock is asked for that nobody holds.
+	ErrFree = errors.New("nobody holds the lock")
+	// ErrNoLock is returned when no lock has that name.
+	ErrNoLock = errors.New("no such lock")
 	// ErrHoldOver is returned to a client that comes back to a hold which is over.
 	ErrHoldOver = errors.New("the hold is over")
 	// ErrWatchdog is returned when the watchdog cannot be armed.

@@ -23,6 +23,7 @@ type tenure struct {
 func (lk *lock) hold(before uint64, used bool) error {
 	t := &tenure{lk: lk, mode: lk.m.Mode(), before: before, closed: used, settle: time.NewTimer(settleAfter)}
 	defer t.settle.Stop()
+	lk.lookout = lookout{next: time.Now().Add(lookForRequests(lk.d.sb.Lease))}
 	for {
 		granted, err := t.next()
 		if err != nil {
@@ -106,8 +107,12 @@ func (t *tenure) elsewhere() (bool, error) {
 // wait waits for a client to come or go, and shows a hold that lasts on the disk.
 func (t *tenure) wait() error {
 	lk := t.lk
+	look, stop := lk.nextLook()
+	defer stop()
 	select {
 	case <-lk.wake:
+	case <-look:
+		lk.look()
 	case <-t.settle.C:
 		_, err := lk.protocol(lk.m.Settle(), func() bool { return true })
 		return err

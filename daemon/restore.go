@@ -250,7 +250,7 @@ func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
 	s.peer, s.uid = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
 	s.req = Request{
 		Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command,
-		Gone: s.gone, OnWaiting: s.waiting, session: s,
+		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, session: s,
 	}
 	if r.Witness && r.State != sessionReleased {
 		var err error

@@ -28,6 +28,7 @@ const (
 //
 //	POST /v1/lock     a lockRequest; answers with a stream of lines (stream.go)
 //	GET  /v1/status   a Report
+//	POST /v1/request  a requestRequest; answers with a requestAnswer (request.go)
 //	POST /v1/evict    an evictRequest; answers with an evictAnswer (evict.go)
 //	POST /v1/meet     a meetRequest; answers with a MeetReport (meet.go)
 //
@@ -48,6 +49,7 @@ func NewServer(log *slog.Logger, joined func() (*Daemon, error)) *Server {
 	mux.HandleFunc("POST /v1/lock", s.whenJoined(s.lock))
 	mux.HandleFunc("POST /v1/evict", s.whenJoined(s.evict))
 	mux.HandleFunc("POST /v1/meet", s.whenJoined(s.meet))
+	mux.HandleFunc("POST /v1/request", s.whenJoined(s.request))
 	mux.HandleFunc("GET /v1/status", s.whenJoined(s.status))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, apiError{Code: "invalid",
@@ -160,6 +162,8 @@ var apiErrors = []struct {
 	{ErrTimeout, "timeout", http.StatusOK, ""},
 	{ErrFull, "full", http.StatusInsufficientStorage, "remove a lock that is not used any more, or format with more --locks"},
 	{ErrPermits, "permits", http.StatusConflict, "all who use a lock must agree on its permits"},
+	{ErrFree, "free", http.StatusConflict, "it can be had at once"},
+	{ErrNoLock, "missing", http.StatusNotFound, "bakeryctl locks lists them"},
 	{ErrUnavailable, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
 	{ErrHoldOver, "lost", http.StatusGone, "the lock is not held any more: stop what needs it"},
 	{ErrLost, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},

@@ -27,12 +27,15 @@ type session struct {
 	hold   *Hold
 	err    error
 
+	requests chan Requested // takes the last ones
+
 	mu       sync.Mutex
 	follower *follower // who streams to the client; nil: nobody
 	nth      uint64    // arrival, once it was queued
 	kept     bool      // the journal has it
 	limbo    bool      // restored, and no client has come back for it yet
 	orphan   bool      // the client is gone, the command lives
+	listens  bool      // the client wants to hear of requests
 	over     bool      // given up or let go: no client can come back to it any more
 	timeout  *time.Timer
 }

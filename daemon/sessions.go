@@ -88,6 +88,7 @@ func (ss *sessions) reopen(body lockRequest, st *stream) (*session, *follower, e
 		f := s.follow(st)
 		switch {
 		case f != nil:
+			s.listen(body.Requests)
 			return s, f, nil
 		case body.Token != 0:
 			return nil, nil, fmt.Errorf("%w: %q was let go by session %s", ErrHoldOver, body.Name, s.id)
@@ -122,9 +123,10 @@ func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*Hold, erro
 func (ss *sessions) begin(body lockRequest, st *stream) (*session, error) {
 	s := ss.make(body.Session)
 	s.peer, s.uid = st.peer()
+	s.listens = body.Requests
 	s.req = Request{
 		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: body.PID, Command: body.Command,
-		Gone: s.gone, OnWaiting: s.waiting, session: s,
+		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, session: s,
 	}
 	if s.req.PID == 0 {
 		s.req.PID = s.peer.PID
@@ -144,7 +146,8 @@ func (ss *sessions) begin(body lockRequest, st *stream) (*session, error) {
 }
 
 func (ss *sessions) make(id string) *session {
-	return &session{all: ss, id: id, since: time.Now(), places: make(chan place, 1), done: make(chan struct{})}
+	return &session{all: ss, id: id, since: time.Now(), places: make(chan place, 1), done: make(chan struct{}),
+		requests: make(chan Requested, maxUnread)}
 }
 
 func (ss *sessions) remove(s *session) {

@@ -27,11 +27,13 @@ type lockRequest struct {
 	Session   string        `json:"session"` // 32 hex digits of the client's choice, to come back to; empty: none
 	Token     layout.Ticket `json:"token"`   // come back to the hold with this token, or be refused; 0: ask for the lock
 	Witness   bool          `json:"witness"` // make a FIFO that the command holds the lock by
+
+	Requests bool `json:"requests"` // tell the holder that others want the lock; a client that comes back says so again
 }
 
 // event is one line of the answer to POST /v1/lock.
 type event struct {
-	Event   string         `json:"event"` // waiting, granted, renewed, refused, lost
+	Event   string         `json:"event"` // waiting, granted, renewed, requested, refused, lost
 	Ahead   *int           `json:"ahead,omitempty"`
 	Queued  *int           `json:"queued,omitempty"`
 	Name    string         `json:"name,omitempty"`
@@ -45,6 +47,9 @@ type event struct {
 	Code    string         `json:"code,omitempty"`
 	Message string         `json:"message,omitempty"`
 	Hint    string         `json:"hint,omitempty"`
+
+	Host     int    `json:"host,omitempty"` // requested: where the lock is wanted
+	HostName string `json:"host_name,omitempty"`
 }
 
 // runs adds how long it is until the end of the lease.
@@ -222,6 +227,10 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 		case <-draining:
 			_ = st.send(event{Event: "lost", Message: d.drainedFor})
 			draining = nil
+		case r := <-ses.requests:
+			if st.listening() {
+				_ = st.send(event{Event: "requested", Host: r.Host, HostName: r.HostName, Message: r.Message})
+			}
 		case <-m.changed:
 			// A client that sent more than its request is not seen to close.
 			if st.gone() {

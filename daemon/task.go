@@ -49,9 +49,10 @@ func (lk *lock) publish(change func(own *layout.Slot)) error {
 			return err
 		}
 	}
-	before := lk.area.own
+	before, mine := lk.area.own, lk.m.Mine()
+	lk.area.own = ofCreation(before, mine.Creation)
 	change(&lk.area.own)
-	err := lk.write(lk.m.Mine())
+	err := lk.write(mine)
 	if err != nil {
 		lk.area.own = before
 	}

@@ -155,6 +155,8 @@ func foreignRead(b []byte) foreign {
 		r["since"], r["pid"] = foreignTime(b[88:96]), n(96, 99)
 		r["command"] = text(104, n(100, 101))
 		r["value"] = text(184, n(102, 103))
+		r["request"] = ticket(n(440, 447))
+		r["asked"], r["message"] = foreignTime(b[448:456]), text(458, n(456, 457))
 	}
 	return r
 }
@@ -193,10 +195,16 @@ func TestForeignReader(t *testing.T) {
 			"mode": u(1), "incarnation": u(0x1122334455667788), "creation": u(9), "sequence": u(12),
 			"ticket": "6903605647183 of host 3, grant 0", "token": "6903605644531 of host 9, grant 5",
 			"since": "2026-01-02T03:04:05.678901Z", "pid": u(4711), "command": "/usr/bin/rsync -a /srv/ /mnt/",
-			"value": "generation=18\x00\xff"}),
+			"value": "generation=18\x00\xff", "request": "0 of host 0, grant 0", "asked": "unknown", "message": ""}),
 		"slot-idle": header("BKSL", 4096*(2+20+1000+19), foreign{"lock": u(0), "host": u(20), "phase": u(0),
 			"mode": u(0), "incarnation": u(1), "creation": u(0), "sequence": u(0), "ticket": "1 of host 20, grant 0",
-			"token": "0 of host 0, grant 0", "since": "unknown", "pid": u(0), "command": "", "value": ""}),
+			"token": "0 of host 0, grant 0", "since": "unknown", "pid": u(0), "command": "", "value": "",
+			"request": "0 of host 0, grant 0", "asked": "unknown", "message": ""}),
+		"slot-request": header("BKSL", 4096*(2+20+1000+7*20+3), foreign{"lock": u(7), "host": u(4), "phase": u(0),
+			"mode": u(0), "incarnation": u(5), "creation": u(9), "sequence": u(3), "ticket": "6903605644000 of host 4, grant 0",
+			"token": "0 of host 0, grant 0", "since": "unknown", "pid": u(0), "command": "", "value": "",
+			"request": "6903605647183 of host 3, grant 0", "asked": "2026-01-02T03:04:05.678901Z",
+			"message": "rolling reboot, für 10 Minuten"}),
 	} {
 		require.Equal(t, want, foreignRead(golden(t, name)), name)
 	}

@@ -63,6 +63,13 @@ func testSlot() layout.Slot {
 	}
 }
 
+func requestingSlot() layout.Slot {
+	return layout.Slot{
+		Lock: 7, Host: 4, Incarnation: 5, Creation: 9, Sequence: 3, Ticket: layout.MakeTicket(6903605644000, 4),
+		Request: layout.Request{Ticket: layout.MakeTicket(6903605647183, 3), At: testTime, Message: "rolling reboot, für 10 Minuten"},
+	}
+}
+
 // sector is one record of the test lockspace, with how it is decoded and encoded at its place.
 type sector struct {
 	name   string
@@ -108,6 +115,7 @@ func sectors() []sector {
 		entrySector("entry-free", layout.Entry{Lock: 1000, Creation: 10}),
 		slotSector("slot-held", testSlot()),
 		slotSector("slot-idle", idle),
+		slotSector("slot-request", requestingSlot()),
 	}
 }
 

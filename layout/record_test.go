@@ -265,6 +265,25 @@ func TestSlotLimits(t *testing.T) {
 		{"command above", func(r *slot) { r.Holder.Command = strings.Repeat("x", 81) }, "command of 81 bytes, want 0 to 80"},
 		{"command control", func(r *slot) { r.Holder.Command = "a\nb" }, "control"},
 	})
+	checkLimits(t, requestingSlot, slotSector, []limit[slot]{
+		{"request none", func(r *slot) { r.Request = layout.Request{} }, ""},
+		{"request ticket least", func(r *slot) { r.Request.Ticket = layout.MakeTicket(0, 1) }, ""},
+		{"request ticket at", func(r *slot) { r.Request.Ticket = layout.MakeTicket(layout.MaxNumber, 20) }, ""},
+		{"request ticket of its own", func(r *slot) { r.Request.Ticket = r.Ticket }, ""},
+		{"request ticket host", func(r *slot) { r.Request.Ticket = layout.MakeTicket(1, 21) }, "request ticket 529664 is of host 21, want 1 to 20"},
+		{"request ticket of a grant", func(r *slot) { r.Request.Ticket = layout.MakeTicket(1, 3).Grant(255) }, "request ticket 525311 is the token of grant 255, want 0"},
+		{"request ticket above", func(r *slot) { r.Request.Ticket = 1 << 63 }, "request ticket"},
+		{"request since none", func(r *slot) { r.Request.At = time.Time{} }, ""},
+		{"request since last", func(r *slot) { r.Request.At = lastTime }, ""},
+		{"request since after", func(r *slot) { r.Request.At = lastTime.Add(time.Microsecond) }, "request since"},
+		{"message none", func(r *slot) { r.Request.Message = "" }, ""},
+		{"message at", func(r *slot) { r.Request.Message = strings.Repeat("é", 27) }, ""},
+		{"message above", func(r *slot) { r.Request.Message = strings.Repeat("x", 55) }, "request message of 55 bytes, want 0 to 54"},
+		{"message control", func(r *slot) { r.Request.Message = "a\x1b[2J" }, "control"},
+		{"message no text", func(r *slot) { r.Request.Message = "a\xff" }, "UTF-8"},
+		{"message alone", func(r *slot) { r.Request = layout.Request{Message: "x"} }, "request without a ticket"},
+		{"since alone", func(r *slot) { r.Request = layout.Request{At: testTime} }, "request without a ticket"},
+	})
 	for _, at := range [][2]int{{-1, 3}, {1001, 3}, {7, 0}, {7, -1}, {7, 21}} {
 		r := testSlot()
 		r.Lock, r.Host, r.Ticket = at[0], at[1], 0
@@ -285,6 +304,17 @@ func TestSlotLimits(t *testing.T) {
 		{"command control", 104, []byte{9}, "control"},
 		{"value length", 102, u16(257), "value of 257 bytes"},
 		{"value shorter", 102, u16(3), "zeroes behind it"},
+	})
+	checkRaw(t, slotSector("", requestingSlot()), []raw{
+		{"request ticket", 440, u64(21 << 8), "request ticket 5376 is of host 21"},
+		{"request ticket of a grant", 440, []byte{1}, "is the token of grant 1, want 0"},
+		{"request ticket sign", 447, []byte{0x80}, "below 2^63"},
+		{"request without a ticket", 440, u64(0), "request without a ticket"},
+		{"request since", 448, u64(1 << 63), "request since"},
+		{"message length", 456, u16(55), "request message of 55 bytes"},
+		{"message shorter", 456, u16(3), "zeroes behind it"},
+		{"message longer", 511, []byte{1}, "zeroes behind it"},
+		{"message control", 458, []byte{9}, "control"},
 	})
 }
 

@@ -109,6 +109,10 @@ func TestRoundTrip(t *testing.T) {
 		if value := rapid.SliceOfN(rapid.Byte(), 0, 256).Draw(t, "value"); len(value) > 0 {
 			slot.Value = value
 		}
+		if slot.Request.Ticket = drawTicket(t, 1, g.Hosts, "request ticket"); slot.Request.Ticket != 0 {
+			slot.Request.At = drawTime(t, "request since")
+			slot.Request.Message = drawText(t, 0, layout.MaxRequest, "request message")
+		}
 		require.NoError(t, space.EncodeSlot(buf, slot))
 		foundSlot, err := space.DecodeSlot(buf, slot.Lock, host)
 		require.NoError(t, err)

@@ -16,6 +16,9 @@ const (
 
 	// MaxValue is the longest value of a lock, in bytes.
 	MaxValue = 256
+
+	// MaxRequest is the longest message of a request, in bytes.
+	MaxRequest = 54
 )
 
 // Phase is how far a host is on its way through the bakery.
@@ -77,6 +80,14 @@ type Holder struct {
 	Command string    // as TruncateCommand returns it
 }
 
+// Request says that somebody at the slot's host wants the lock, to those who hold it; the protocol does not look at
+// it. The zero Request is none.
+type Request struct {
+	Ticket  Ticket    // every hold whose ticket is at or below it is asked
+	At      time.Time // UTC; microseconds are kept; the zero time if unknown
+	Message string    // as ValidateRequest wants it; may be empty
+}
+
 // Slot is the word of one host on one lock: Lamport's choosing[i] and number[i], in a sector that only host
 // i writes.
 //
@@ -98,7 +109,10 @@ type Holder struct {
 //	102-103 | length of the value
 //	104-183 | holder: command, UTF-8, zeroes behind it
 //	184-439 | value, any bytes, zeroes behind it
-//	440-511 | reserved, zero
+//	440-447 | request: ticket, its grant bits zero; 0 if there is none, and then all up to the end is zero
+//	448-455 | request: since when, in microseconds since 1970, 0 if unknown
+//	456-457 | request: length of the message
+//	458-511 | request: message, UTF-8, zeroes behind it
 type Slot struct {
 	Lock, Host  int
 	Incarnation uint64 // of the host, when it wrote the slot; void once the host has another
@@ -110,6 +124,7 @@ type Slot struct {
 	Holder      Holder
 	Value       []byte // at most MaxValue bytes; nil and empty are the same
 	ValueToken  Ticket
+	Request     Request // of the lock by this Creation; later writes of the slot carry it on
 }
 
 const (
@@ -128,10 +143,17 @@ const (
 	slotValueLength   = 102
 	slotCommand       = 104
 	slotValue         = slotCommand + MaxCommand
-	slotEnd           = slotValue + MaxValue
+	slotRequest       = slotValue + MaxValue
+	slotRequestAt     = slotRequest + 8
+	slotRequestLength = slotRequestAt + 8
+	slotRequestText   = slotRequestLength + 2
+	slotEnd           = slotRequestText + MaxRequest
 )
 
-const _ = uint(slotEnd-440) + uint(440-slotEnd) // slotEnd is 440
+const (
+	_ = uint(slotRequest-440) + uint(440-slotRequest)       // slotRequest is 440
+	_ = uint(slotEnd-RecordSize) + uint(RecordSize-slotEnd) // slotEnd is RecordSize
+)
 
 // Virgin says whether the slot was never used: whether the record on disk is all zeroes.
 func (r Slot) Virgin() bool { return r.Incarnation == 0 }
@@ -191,7 +213,26 @@ func (r *Slot) check(g Geometry) error {
 	if err := checkTime("since", r.Holder.Since); err != nil {
 		return err
 	}
-	return checkText("command", r.Holder.Command, 0, MaxCommand)
+	if err := checkText("command", r.Holder.Command, 0, MaxCommand); err != nil {
+		return err
+	}
+	return r.Request.check(g)
+}
+
+func (r *Request) check(g Geometry) error {
+	if err := r.Ticket.check("request ticket", g.Hosts); err != nil {
+		return err
+	}
+	if r.Ticket.grant() != 0 {
+		return fmt.Errorf("request ticket %v is the token of grant %d, want 0: %w", r.Ticket, r.Ticket.grant(), ErrField)
+	}
+	if err := checkTime("request since", r.At); err != nil {
+		return err
+	}
+	if r.Ticket == 0 && (micros(r.At) != 0 || r.Message != "") {
+		return fmt.Errorf("request without a ticket, want no time and no message: %w", ErrField)
+	}
+	return ValidateRequest(r.Message)
 }
 
 // EncodeSlot writes a slot into buf, and zeroes into the rest of buf.
@@ -227,13 +268,17 @@ func (s Space) encodeSlot(buf []byte, r *Slot) error {
 	le.PutUint16(buf[slotCommandLength:], uint16(len(r.Holder.Command)))
 	le.PutUint16(buf[slotValueLength:], uint16(len(r.Value)))
 	copy(buf[slotCommand:slotValue], r.Holder.Command)
-	copy(buf[slotValue:slotEnd], r.Value)
+	copy(buf[slotValue:slotRequest], r.Value)
+	le.PutUint64(buf[slotRequest:], uint64(r.Request.Ticket))
+	le.PutUint64(buf[slotRequestAt:], micros(r.Request.At))
+	le.PutUint16(buf[slotRequestLength:], uint16(len(r.Request.Message)))
+	copy(buf[slotRequestText:slotEnd], r.Request.Message)
 	seal(buf, magicSlot, s.UUID, s.Geometry.Slot(r.Lock, r.Host))
 	return nil
 }
 
 // DecodeSlot reads the slot of a host in a lock. All zeroes are a virgin slot. Nothing is allocated unless
-// there is a command or a value; the value is the caller's own.
+// there is a command, a value or a message; the value is the caller's own.
 func (s Space) DecodeSlot(buf []byte, lock, host int) (Slot, error) {
 	address := s.Geometry.Slot(lock, host)
 	r, err := s.decodeSlot(buf, lock, host, address)
@@ -282,12 +327,24 @@ func (s Space) decodeSlot(buf []byte, lock, host int, address int64) (r Slot, er
 	if r.Holder.Command, err = decodeText("command", buf[slotCommand:slotValue], length); err != nil {
 		return r, err
 	}
-	value, err := decodeBytes("value", buf[slotValue:slotEnd], le.Uint16(buf[slotValueLength:]))
+	value, err := decodeBytes("value", buf[slotValue:slotRequest], le.Uint16(buf[slotValueLength:]))
 	if err != nil {
 		return r, err
 	}
 	if len(value) > 0 {
 		r.Value = bytes.Clone(value)
 	}
+	if r.Request, err = decodeRequest(buf); err != nil {
+		return r, err
+	}
 	return r, r.check(s.Geometry)
+}
+
+func decodeRequest(buf []byte) (r Request, err error) {
+	r.Ticket = Ticket(le.Uint64(buf[slotRequest:]))
+	if r.At, err = decodeTime("request since", le.Uint64(buf[slotRequestAt:])); err != nil {
+		return r, err
+	}
+	r.Message, err = decodeText("request message", buf[slotRequestText:slotEnd], le.Uint16(buf[slotRequestLength:]))
+	return r, err
 }

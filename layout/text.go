@@ -28,6 +28,12 @@ func ValidateLockspaceName(name string) error { return checkText("lockspace name
 // without control characters.
 func ValidateHostName(name string) error { return checkText("host name", name, 0, MaxName) }
 
+// ValidateRequest returns an ErrField unless message may go with a request: at most MaxRequest bytes of UTF-8 without
+// control characters.
+func ValidateRequest(message string) error {
+	return checkText("request message", message, 0, MaxRequest)
+}
+
 func checkText(field, text string, low, high int) error {
 	if len(text) < low || len(text) > high {
 		return fmt.Errorf("%s of %d bytes, want %d to %d: %w", field, len(text), low, high, ErrField)

@@ -42,6 +42,9 @@ func TestValidateName(t *testing.T) {
 	require.NoError(t, layout.ValidateLockspaceName(strings.Repeat("x", 64)))
 	require.EqualError(t, layout.ValidateLockspaceName(strings.Repeat("x", 65)),
 		"lockspace name of 65 bytes, want 0 to 64: value not allowed")
+	require.NoError(t, layout.ValidateRequest(""))
+	require.EqualError(t, layout.ValidateRequest(strings.Repeat("x", 55)),
+		"request message of 55 bytes, want 0 to 54: value not allowed")
 }
 
 func TestTruncateCommand(t *testing.T) {

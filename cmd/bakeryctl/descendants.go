@@ -93,7 +93,7 @@ func (c *command) survey(all bool) ([]process.Stat, error) {
 	}
 	self := unix.Getpid()
 	for _, p := range table {
-		if p.Parent == self && p.Ended() && !c.is(p) && !c.onLost.is(p) {
+		if p.Parent == self && p.Ended() && !c.is(p) && !c.onLost.is(p) && !c.onRequest.is(p) {
 			_, _ = unix.Wait4(p.PID, nil, unix.WNOHANG|unix.WALL, nil)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -26,6 +27,7 @@ func (a *app) joinAndTake(ctx context.Context, o lockOptions, onWaiting func(ahe
 			return nil, &failure{code: exitNoDevice, err: err}
 		}
 	}
+	wanted := make(chan client.Request, maxWanted)
 	d := daemon.New(daemon.Config{
 		Device: o.device,
 		Logger: slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -33,14 +35,14 @@ func (a *app) joinAndTake(ctx context.Context, o lockOptions, onWaiting func(ahe
 	if err := d.Join(ctx); err != nil {
 		return nil, deviceFailure(err, o)
 	}
-	h, err := takeFrom(ctx, d, o, onWaiting)
+	h, err := takeFrom(ctx, d, o, onWaiting, wanted)
 	if err != nil {
 		_ = leave(d) // the first error is the one to tell
 		return nil, deviceFailure(err, o)
 	}
 	held := warnBefore(h)
 	return &grant{
-		held: held, hostID: d.HostID(), bound: true,
+		held: held, hostID: d.HostID(), bound: true, wanted: wanted,
 		release: func() error {
 			held.stop()
 			return errors.Join(h.Release(), leave(d))
@@ -85,17 +87,26 @@ func (o *ownHold) stop() {
 	o.watch.Wait()
 }
 
-func takeFrom(ctx context.Context, d *daemon.Daemon, o lockOptions, onWaiting func(ahead, queued int)) (*daemon.Hold, error) {
+func takeFrom(ctx context.Context, d *daemon.Daemon, o lockOptions, onWaiting func(ahead, queued int), wanted chan<- client.Request) (*daemon.Hold, error) {
 	if o.timeout > 0 && !o.nonblock {
 		var cancel context.CancelFunc
 		// The time to join does not count: it says nothing about the lock.
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, daemon.ErrTimeout)
 		defer cancel()
 	}
-	return d.Acquire(ctx, daemon.Request{
+	req := daemon.Request{
 		Name: o.name, Mode: o.mode, Try: o.nonblock,
 		PID: os.Getpid(), Command: strings.Join(o.argv, " "), OnWaiting: onWaiting,
-	})
+	}
+	if !o.request.none() {
+		req.OnRequest = func(r daemon.Requested) {
+			select {
+			case wanted <- client.Request(r):
+			default: // so many have asked already
+			}
+		}
+	}
+	return d.Acquire(ctx, req)
 }
 
 func leave(d *daemon.Daemon) error {

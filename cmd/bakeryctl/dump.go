@@ -104,6 +104,14 @@ type dumpedSlot struct {
 	Command     string        `json:"command"`
 	ValueBase64 string        `json:"value_base64"`
 	ValueToken  layout.Ticket `json:"value_token"`
+
+	Request *dumpedRequest `json:"request,omitempty"`
+}
+
+type dumpedRequest struct {
+	Ticket  layout.Ticket `json:"ticket"`
+	At      time.Time     `json:"at,omitzero"`
+	Message string        `json:"message"`
 }
 
 func dumpJSON(w io.Writer, r daemon.Record) error {
@@ -132,8 +140,12 @@ func dumpJSON(w io.Writer, r daemon.Record) error {
 		d.Record = dumpedEntry{r.Entry.Name, r.Entry.Permits, r.Entry.Creation}
 	case r.Slot != nil:
 		s := r.Slot
-		d.Record = dumpedSlot{s.Phase, s.Mode, s.Ticket, s.Incarnation, s.Creation, s.Sequence,
-			s.Holder.PID, s.Holder.Since, s.Holder.Command, base64.StdEncoding.EncodeToString(s.Value), s.ValueToken}
+		slot := dumpedSlot{s.Phase, s.Mode, s.Ticket, s.Incarnation, s.Creation, s.Sequence,
+			s.Holder.PID, s.Holder.Since, s.Holder.Command, base64.StdEncoding.EncodeToString(s.Value), s.ValueToken, nil}
+		if q := s.Request; q.Ticket != 0 {
+			slot.Request = &dumpedRequest{q.Ticket, q.At, q.Message}
+		}
+		d.Record = slot
 	}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -190,6 +202,9 @@ func dumpSlot(b *strings.Builder, s *layout.Slot) {
 	}
 	if len(s.Value) > 0 || s.ValueToken != 0 {
 		fmt.Fprintf(b, " value %q token %v", s.Value, s.ValueToken)
+	}
+	if q := s.Request; q.Ticket != 0 {
+		fmt.Fprintf(b, " request to ticket %v at %s message %q", q.Ticket, stamp(q.At), q.Message)
 	}
 }
 

@@ -29,6 +29,12 @@ at once. Who was told to stop is stopped even if the lease is renewed after all.
 with BAKERY_DEADLINE_MS, the milliseconds left until SIGKILL, which ends CMD too. bakeryctl exits when none of
 them is left.
 
+When somebody asks for the lock with bakeryctl request, here or on another host, COMMAND goes on as before, unless
+--on-request says what to do. With a signal, TERM, SIGUSR1 or 10, COMMAND gets that signal: the process itself, and
+nothing that it has started. Anything else is a command for the shell, run for every request, one after the other, with
+BAKERY_REQUEST_HOST, the id of the host that asks, BAKERY_REQUEST_HOST_NAME and BAKERY_REQUEST_MESSAGE besides the
+above. It does not hold the lock, and is stopped when COMMAND has ended. A request comes within a second or so.
+
 If bakeryd dies or is restarted, COMMAND runs on, and who waits keeps the place in the queue, provided that
 bakeryd is back before the lease ends. bakeryctl does not need it to stop COMMAND in time. If bakeryctl is killed
 as well, COMMAND keeps the lock, and the bakeryd that comes back stops it at the end of a lease. With --close there
@@ -60,6 +66,9 @@ const lockExample = `  # One of the hosts that run this every night makes the ba
   # Somebody is to know when the service was stopped because its lock could not be kept.
   bakeryctl lock --on-lost 'logger -p crit "no lock: stopping"' service -- /usr/local/bin/service
 
+  # A backup that can be interrupted by whoever needs the lock: bakeryctl request nightly-backup
+  bakeryctl lock --on-request TERM nightly-backup -- /usr/local/bin/backup
+
   # Without bakeryd, on a file: try it out in two terminals.
   bakeryctl lock --device ./demo.img --create demo -- sh -c 'echo token $BAKERY_TOKEN; sleep 10'`
 
@@ -71,6 +80,7 @@ type lockOptions struct {
 	conflict int           // the exit code if it is not granted
 	close    bool
 	onLost   string // for a shell; empty: nothing
+	request  reaction
 	device   string // empty: ask bakeryd
 	create   bool
 	name     string
@@ -82,6 +92,7 @@ func newLock(a *app) *cobra.Command {
 		o                 lockOptions
 		shared, exclusive bool
 		wait              waitFlag
+		onRequest         string
 	)
 	cmd := &cobra.Command{
 		Use:     "lock [flags] NAME -- COMMAND [ARG...]",
@@ -108,6 +119,10 @@ func newLock(a *app) *cobra.Command {
 			if err := o.parseArgs(args); err != nil {
 				return err
 			}
+			var err error
+			if o.request, err = parseReaction(onRequest); err != nil {
+				return err
+			}
 			return a.lock(cmd.Context(), o)
 		},
 	}
@@ -121,6 +136,7 @@ func newLock(a *app) *cobra.Command {
 	f.IntVarP(&o.conflict, "conflict-exit-code", "E", exitConflict, "exit with `N` after giving up")
 	f.BoolVarP(&o.close, "close", "o", false, "do not let COMMAND inherit the lock: what it leaves running does not hold it")
 	f.StringVar(&o.onLost, "on-lost", "", "when COMMAND is told to stop, also run `CMD` by the shell, once")
+	f.StringVar(&onRequest, "on-request", "", "when somebody asks for the lock, send COMMAND a signal or run a command: `SIGNAL|CMD`")
 	f.StringVar(&o.device, "device", "", "take it on the lockspace at `PATH`, without bakeryd")
 	f.BoolVar(&o.create, "create", false, "make the lockspace of --device if the file does not exist")
 	return cmd
@@ -173,6 +189,7 @@ type grant struct {
 	hostID  int
 	inherit func() (io.Closer, error) // makes the next command hold the lock too; nil: it cannot, or must not
 	silent  <-chan struct{}           // gets one when bakeryd has been gone for a while; nil: there is none
+	wanted  <-chan client.Request     // gets what others ask for the lock by; nil: nothing
 	bound   bool                      // the lock ends with this process, so the command must as well
 	release func() error
 }
@@ -190,7 +207,7 @@ func (a *app) lock(ctx context.Context, o lockOptions) error {
 		return err
 	}
 	code, err := runUnder(g, signals, launch{
-		path: path, argv: o.argv, lock: o.name, onLost: o.onLost, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr,
+		path: path, argv: o.argv, lock: o.name, onLost: o.onLost, onRequest: o.request, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr,
 	})
 	if err == nil && code != 0 {
 		err = &failure{code: code}
@@ -224,11 +241,12 @@ func (a *app) askBakeryd(ctx context.Context, o lockOptions, onWaiting func(ahea
 	h, err := client.New(a.socket).Lock(ctx, o.name, client.Options{
 		Mode: o.mode, NonBlock: o.nonblock, Timeout: o.timeout,
 		PID: os.Getpid(), Command: strings.Join(o.argv, " "), Witness: !o.close, OnWaiting: onWaiting,
+		Requests: !o.request.none(),
 	})
 	if err != nil {
 		return nil, a.refused(err, o)
 	}
-	g := &grant{held: h, hostID: h.HostID(), silent: h.Silent(), release: h.Unlock}
+	g := &grant{held: h, hostID: h.HostID(), silent: h.Silent(), wanted: h.Requests(), release: h.Unlock}
 	if !o.close {
 		g.inherit = func() (io.Closer, error) { return h.Inherit() }
 	}

@@ -14,26 +14,32 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// onLost is the command of --on-lost, once it runs. It is a process group of its own, by which it is told from
-// what the command under the lock has started. Nothing ever waits for it while that has yet to be stopped. A nil
-// onLost is none.
-type onLost struct {
+// script is the command of --on-lost or --on-request, once it runs. It is a process group of its own, by which it is
+// told from what the command under the lock has started. Nothing ever waits for it while that has yet to be stopped.
+// A nil script is none.
+type script struct {
 	pid   atomic.Int64  // 0: not started yet
 	ended chan struct{} // closed when it has ended and been waited for
 }
 
-// startOnLost has a shell run a script. Not even its start is waited for: it may take as long as the disk does
-// that the shell is on. If it fails, failed is called.
-func startOnLost(script string, env []string, stdout, stderr io.Writer, deadline time.Duration, failed func(error)) *onLost {
-	if script == "" {
+// startOnLost has a shell run the script that is for a lock about to be lost.
+func startOnLost(text string, env []string, stdout, stderr io.Writer, deadline time.Duration, failed func(error)) *script {
+	if text == "" {
 		return nil
 	}
 	left := max(0, deadline-boottime.Now())
-	cmd := exec.Command("/bin/sh", "-c", script)
-	cmd.Env = append(env, "BAKERY_DEADLINE_MS="+strconv.FormatInt(left.Milliseconds(), 10))
+	env = append(env, "BAKERY_DEADLINE_MS="+strconv.FormatInt(left.Milliseconds(), 10))
+	return startScript(text, env, stdout, stderr, failed)
+}
+
+// startScript has a shell run a script. Not even its start is waited for: it may take as long as the disk does that
+// the shell is on. If it fails, failed is called.
+func startScript(text string, env []string, stdout, stderr io.Writer, failed func(error)) *script {
+	cmd := exec.Command("/bin/sh", "-c", text)
+	cmd.Env = env
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	o := &onLost{ended: make(chan struct{})}
+	o := &script{ended: make(chan struct{})}
 	go func() {
 		defer close(o.ended)
 		if err := cmd.Start(); err != nil {
@@ -47,13 +53,13 @@ func startOnLost(script string, env []string, stdout, stderr io.Writer, deadline
 }
 
 // is says whether p is the shell. Once that was waited for, its number may be another's.
-func (o *onLost) is(p process.Stat) bool {
+func (o *script) is(p process.Stat) bool {
 	return o != nil && int64(p.PID) == o.pid.Load() && !isClosed(o.ended)
 }
 
 // among returns which processes of the table are the script's. If it makes daemons of them they are not known
 // as its own.
-func (o *onLost) among(table []process.Stat) []process.Stat {
+func (o *script) among(table []process.Stat) []process.Stat {
 	if o == nil || o.pid.Load() == 0 {
 		return nil
 	}
@@ -68,17 +74,23 @@ func (o *onLost) among(table []process.Stat) []process.Stat {
 }
 
 // kill kills the script's process group, unless the shell has ended: then the group may be another's.
-func (o *onLost) kill() {
-	if o == nil {
-		return
-	}
-	if group := int(o.pid.Load()); group > 0 && !isClosed(o.ended) {
-		_ = unix.Kill(-group, unix.SIGKILL)
+func (o *script) kill() {
+	if o != nil {
+		o.signal(unix.SIGKILL)
 	}
 }
 
+// signal signals the process group, and says whether there is one yet.
+func (o *script) signal(s unix.Signal) bool {
+	group := int(o.pid.Load())
+	if group > 0 && !isClosed(o.ended) {
+		_ = unix.Kill(-group, s)
+	}
+	return group > 0
+}
+
 // finish waits until the script has ended, and kills it at the deadline.
-func (o *onLost) finish(deadline time.Duration) {
+func (o *script) finish(deadline time.Duration) {
 	if o == nil {
 		return
 	}

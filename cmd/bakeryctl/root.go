@@ -44,6 +44,7 @@ func newRoot(a *app) *cobra.Command {
 	root.AddCommand(
 		newFormat(a),
 		newLock(a),
+		newRequest(a),
 		newStatus(a),
 		newHosts(a),
 		newEvict(a),

@@ -209,7 +209,8 @@ func cmdPopulate(ts *testscript.TestScript, neg bool, args []string) {
 	d.slot(layout.Slot{Lock: 1, Host: 1, Phase: layout.Held, Ticket: layout.MakeTicket(1000, 1),
 		Holder: layout.Holder{PID: 4711, Since: time.Now().Add(-130 * time.Second), Command: "rsync -a /srv/ /mnt/"},
 		Value:  []byte("generation=18"), ValueToken: layout.MakeTicket(900, 3)})
-	d.slot(layout.Slot{Lock: 1, Host: 3, Phase: layout.Waiting, Ticket: layout.MakeTicket(1001, 3)})
+	d.slot(layout.Slot{Lock: 1, Host: 3, Phase: layout.Waiting, Ticket: layout.MakeTicket(1001, 3),
+		Request: layout.Request{Ticket: layout.MakeTicket(1000, 1), At: time.Unix(1e9, 0), Message: "re\u202eboot"}})
 	d.slot(layout.Slot{Lock: 2, Host: 3, Phase: layout.Choosing, Mode: layout.Shared, Ticket: layout.MakeTicket(1002, 3)})
 	d.slot(layout.Slot{Lock: 3, Host: 2, Phase: layout.Held, Ticket: layout.MakeTicket(1003, 2)}) // left
 }

@@ -145,6 +145,8 @@ func refusal(resp *http.Response) error {
 		if f.hint == "" {
 			f.hint = "dmesg and the log of bakeryd tell what is wrong with the device"
 		}
+	case "free", "missing":
+		f.code = exitConflict
 	case "invalid":
 		f.code = exitUsage
 	}

@@ -35,6 +35,7 @@ type launch struct {
 	argv           []string
 	lock           string
 	onLost         string // for a shell; empty: nothing
+	onRequest      reaction
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
@@ -72,6 +73,7 @@ func runUnder(g *grant, signals *inbox, l launch) (int, error) {
 	}
 	s := supervisor{grant: g, command: c, launch: l, children: children}
 	code := s.run(signals)
+	c.onRequest.stop()
 	c.cgroup.remove()
 	if err := g.release(); err != nil && code != exitLost {
 		s.say("release %q: %v", l.lock, err)
@@ -85,9 +87,11 @@ func runUnder(g *grant, signals *inbox, l launch) (int, error) {
 type command struct {
 	cmd    *exec.Cmd
 	cgroup *cgroup       // nil: none could be made
-	onLost *onLost       // nil: none yet
+	onLost *script       // nil: none yet
 	since  uint64        // in clock ticks; children of ours that are older came with the exec that started us
 	ended  chan struct{} // closed when it has ended and been waited for
+
+	onRequest *script // the last one that ran, or runs; nil: none yet
 
 	askedAt uint64         // when it was asked to end, in clock ticks; 0: not yet
 	asked   []process.Stat // who was asked besides
@@ -188,6 +192,10 @@ func (s *supervisor) run(signals *inbox) int {
 		case <-s.grant.silent:
 			s.say("bakeryd is gone; %q is held until %s unless it comes back",
 				s.launch.lock, s.grant.Deadline().Format(time.TimeOnly))
+		case r := <-s.requests():
+			s.react(r)
+		case <-s.command.onRequest.running():
+			// Now there may be another request to react to.
 		case <-s.children:
 			// Orphans that end would stay in the process table for as long as the command runs.
 			if sweep == nil {

@@ -92,6 +92,9 @@ type Options struct {
 	// nor bakeryd lives.
 	Witness bool
 
+	// Requests asks for what Hold.Requests gives.
+	Requests bool
+
 	// OnWaiting, if set, is told how many are ahead and how many wait, when the wait begins and whenever
 	// that changes. It is called from within Lock, which reads on when it returns.
 	OnWaiting func(ahead, queued int)

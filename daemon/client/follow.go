@@ -41,6 +41,8 @@ func (h *Hold) read(l *link) error {
 				h.shorten(l.until(e))
 			}
 			return errors.New(e.Message)
+		case e.Kind == eventRequested:
+			h.requested(Request{Host: e.Host, HostName: e.HostName, Message: e.Message})
 		case e.Kind == eventRenewed && h.overdue() > stopped:
 			return errStoodStill
 		case e.Kind == eventRenewed:

@@ -42,6 +42,8 @@ type Hold struct {
 	unlock func() error
 	tasks  sync.WaitGroup // follow the events, wait for the alarm
 
+	requests chan Request // keeps the last ones
+
 	mu     sync.Mutex // guards what follows
 	link   *link
 	until  time.Duration // deadline, on boottime
@@ -62,6 +64,8 @@ func newHold(s *session, l *link, granted event) (*Hold, error) {
 		witness: granted.Witness, alarm: a,
 		warned: make(chan struct{}), lost: make(chan struct{}), silent: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		link: l, until: l.until(granted), grace: granted.grace(),
+
+		requests: make(chan Request, maxUnread),
 	}
 	h.over, h.end = context.WithCancel(context.Background())
 	h.unlock = sync.OnceValue(h.close)

@@ -111,8 +111,9 @@ func (s *session) request(token layout.Ticket, timeout time.Duration) (*http.Req
 		Session   string        `json:"session"`
 		Token     layout.Ticket `json:"token,omitzero"`
 		Witness   bool          `json:"witness,omitempty"`
+		Requests  bool          `json:"requests,omitempty"`
 	}{s.name, s.o.Mode, s.o.NonBlock, ceilMillis(timeout), s.o.Permits, s.o.PID, layout.TruncateCommand(s.o.Command),
-		s.id, token, s.o.Witness})
+		s.id, token, s.o.Witness, s.o.Requests})
 	if err != nil {
 		return nil, fmt.Errorf("write the request: %w", err)
 	}

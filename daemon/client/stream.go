@@ -30,6 +30,8 @@ const (
 	eventRenewed = "renewed"
 	eventRefused = "refused"
 	eventLost    = "lost"
+
+	eventRequested = "requested"
 )
 
 // event is one line of the stream; which fields it has depends on the kind.
@@ -46,8 +48,11 @@ type event struct {
 	GraceMS int64         `json:"grace_ms"` // granted: how long before the deadline the holder is to stop
 	Witness string        `json:"witness"`  // granted: path of the FIFO that was asked for
 	Code    string        `json:"code"`     // refused
-	Message string        `json:"message"`  // refused, lost
+	Message string        `json:"message"`  // refused, lost, requested
 	Hint    string        `json:"hint"`     // refused
+
+	Host     int    `json:"host"` // requested: where the lock is wanted
+	HostName string `json:"host_name"`
 }
 
 // lease returns the time left. Nothing longer than the longest lease is believed.
@@ -180,7 +185,7 @@ func decodeEvent(line []byte) (e event, known bool, err error) {
 		return event{}, false, fmt.Errorf("event %.100q: %w", line, err)
 	}
 	switch head.Kind {
-	case eventWaiting, eventGranted, eventRenewed, eventRefused, eventLost:
+	case eventWaiting, eventGranted, eventRenewed, eventRefused, eventLost, eventRequested:
 	default:
 		return event{}, false, nil
 	}

@@ -45,6 +45,7 @@ type Request struct {
 	Session   string        `json:"session"`
 	Token     layout.Ticket `json:"token"`
 	Witness   bool          `json:"witness"`
+	Requests  bool          `json:"requests"`
 }
 
 // Exchange is one request, and the stream that answers it.
@@ -82,6 +83,11 @@ func (x *Exchange) Grant(lease time.Duration) {
 // Renew moves the deadline.
 func (x *Exchange) Renew(lease time.Duration) {
 	x.Send(`{"event":"renewed","lease_ms":%d,"at_ms":%d}`, lease.Milliseconds(), boottime.Now().Milliseconds())
+}
+
+// Ask tells that a host wants the lock.
+func (x *Exchange) Ask(host int, name, message string) {
+	x.Send(`{"event":"requested","host":%d,"host_name":%q,"message":%q}`, host, name, message)
 }
 
 // Hold grants the lock, and renews it until the client is gone.

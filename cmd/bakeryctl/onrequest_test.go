@@ -1,0 +1,223 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestParseReaction(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		want reaction
+		err  string // empty: none
+	}{
+		{"", reaction{}, ""},
+		{"  ", reaction{}, ""},
+		{"TERM", reaction{signal: syscall.SIGTERM}, ""},
+		{"SIGUSR1", reaction{signal: syscall.SIGUSR1}, ""},
+		{"HUP ", reaction{signal: syscall.SIGHUP}, ""},
+		{"KILL", reaction{signal: syscall.SIGKILL}, ""},
+		{"1", reaction{signal: syscall.SIGHUP}, ""},
+		{"64", reaction{signal: 64}, ""},
+		{"./hook", reaction{script: "./hook"}, ""},
+		{"hook", reaction{script: "hook"}, ""},
+		{"/usr/bin/TERM", reaction{script: "/usr/bin/TERM"}, ""},
+		{"kill -TERM 1", reaction{script: "kill -TERM 1"}, ""},
+		{"exec SIGFOO", reaction{script: "exec SIGFOO"}, ""},
+		{"sigma.sh", reaction{script: "sigma.sh"}, ""},
+		{"0", reaction{}, "no such signal, want 1 to 64"},
+		{"65", reaction{}, "no such signal, want 1 to 64"},
+		{"SIGFOO", reaction{}, "--on-request SIGFOO: no such signal"},
+		{"sigfoo", reaction{}, "no such signal"},
+		{"TREM", reaction{}, "no such signal"},
+		{"SIG", reaction{}, "no such signal"},
+		{"SIGSIGTERM", reaction{}, "no such signal"},
+		{"SIG15", reaction{}, "no such signal"},
+		{"RTMIN+3", reaction{}, "no such signal"},
+		{"term", reaction{}, "--on-request term: a signal, or a command?"},
+		{"SigTerm", reaction{}, "a signal, or a command?"},
+		{"-9", reaction{}, "begins with a dash"},
+		{"-TERM", reaction{}, "begins with a dash"},
+		{"-x y", reaction{}, "begins with a dash"},
+	} {
+		got, err := parseReaction(c.what)
+		if c.err == "" {
+			if err != nil || got != c.want {
+				t.Errorf("%q: %+v, %v, want %+v", c.what, got, err, c.want)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), c.err) || err.(*failure).code != exitUsage || err.(*failure).hint == "" {
+			t.Errorf("%q: %+v, %v, want %q", c.what, got, err, c.err)
+		}
+	}
+}
+
+func TestOnRequestUnclear(t *testing.T) {
+	b := serve(t, holding)
+	p := begin(t, "lock", "--socket", b.Socket, "--on-request", "SIGFOO", "x", "--", "echo", "ran")
+	if code := p.wait(); code != exitUsage {
+		t.Errorf("exit code %d, want %d", code, exitUsage)
+	}
+	p.printed(t, "", "bakeryctl: --on-request SIGFOO: no such signal\n"+
+		"hint: kill -l lists them, those without a name are given by number; a command of that name by its path\n")
+	if b.Requests() != 0 {
+		t.Error("asked for the lock")
+	}
+}
+
+// asking is a bakeryd that passes requests on to the holder.
+func asking(t *testing.T) (b *fakeBakeryd, ask func(host int, name, message string)) {
+	t.Helper()
+	type wish struct {
+		host          int
+		name, message string
+	}
+	wishes := make(chan wish, 16)
+	b = serve(t, func(x *exchange) {
+		if !x.Requests {
+			t.Error("requests were not asked for")
+		}
+		x.Grant(time.Hour)
+		for {
+			select {
+			case w := <-wishes:
+				x.Ask(w.host, w.name, w.message)
+			case <-x.Gone:
+				return
+			}
+		}
+	})
+	return b, func(host int, name, message string) { wishes <- wish{host, name, message} }
+}
+
+func TestOnRequestSignals(t *testing.T) {
+	t.Parallel()
+	b, ask := asking(t)
+	// The signal is for the command and not for what it has started.
+	p := follow(t, "lock", "--socket", b.Socket, "--on-request", "USR1", "x", "--", "sh", "-c",
+		`(trap "echo child" USR1; while :; do sleep 0.01; done) & trap "kill -KILL $!; exit 7" TERM
+		trap "echo USR1" USR1; echo ready; while :; do sleep 0.01; done`)
+	p.expect("ready")
+	ask(2, "db2", "reboot")
+	p.expect("USR1")
+	ask(4, "", "")
+	p.expect("USR1")
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != 7 {
+		t.Errorf("exit code %d", code)
+	}
+	if got, want := p.told(), "bakeryctl: sending SIGUSR1 to the command under \"x\": host 2 (db2) asks for it: reboot\n"+
+		"bakeryctl: sending SIGUSR1 to the command under \"x\": host 4 asks for it\n"; got != want {
+		t.Errorf("standard error %q, want %q", got, want)
+	}
+	if rest := p.rest(); rest != "" {
+		t.Errorf("%q", rest)
+	}
+}
+
+func TestOnRequestEndsTheCommand(t *testing.T) {
+	b, ask := asking(t)
+	p := follow(t, "lock", "--socket", b.Socket, "--on-request", "15", "x", "--", "sh", "-c", "echo ready; exec sleep 1000")
+	p.expect("ready")
+	ask(2, "db\u202e2", "\u202eoops")
+	if code := p.wait(); code != 143 {
+		t.Errorf("exit code %d, want 143", code)
+	}
+	if got, want := p.told(), "bakeryctl: sending SIGTERM to the command under \"x\": host 2 (\"db\\u202e2\") asks for it: \"\\u202eoops\"\n"; got != want {
+		t.Errorf("standard error %q, want %q", got, want)
+	}
+	b.AwaitRelease()
+}
+
+func TestOnRequestRunsACommand(t *testing.T) {
+	t.Parallel()
+	b, ask := asking(t)
+	dir := t.TempDir()
+	// One at a time: each waits for its turn to end.
+	script := `cd ` + dir + `; test ! -e busy || echo together; touch busy
+		echo "$BAKERY_LOCK $BAKERY_TOKEN $BAKERY_REQUEST_HOST <$BAKERY_REQUEST_HOST_NAME> <$BAKERY_REQUEST_MESSAGE>"
+		for fd in /proc/self/fd/*; do case $(readlink $fd) in *.fifo|socket:*) echo "holds $fd"; esac; done
+		while [ ! -e go$BAKERY_REQUEST_HOST ]; do sleep 0.01; done; rm busy`
+	p := follow(t, "lock", "--socket", b.Socket, "--on-request", script, "x", "--", "sh", "-c",
+		"echo ready; cd "+dir+"; while [ ! -e end ]; do sleep 0.01; done")
+	p.expect("ready")
+	touch := func(name string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask(2, "db2", `$(reboot) "now"`)
+	ask(5, "", "")
+	p.expect("x " + token.String() + ` 2 <db2> <$(reboot) "now">`)
+	touch("go2")
+	p.expect("x " + token.String() + " 5 <> <>")
+	touch("go5")
+	eventually(t, "the second script to end", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "busy"))
+		return err != nil
+	})
+	touch("end")
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if rest, told := p.rest(), p.told(); rest != "" || told != "" {
+		t.Errorf("standard output %q, standard error %q", rest, told)
+	}
+}
+
+// TestOnRequestIsStopped: the script is not to go on when the command has ended, and does not keep the lock.
+func TestOnRequestIsStopped(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"at once": "echo on; exec sleep 1000",
+		"by kill": `trap "" TERM; echo on; while :; do sleep 0.01; done`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, ask := asking(t)
+			dir := t.TempDir()
+			p := follow(t, "lock", "--socket", b.Socket, "--on-request", "exec 2>/dev/null; cd "+dir+"; "+script, "x", "--",
+				"sh", "-c", "echo ready; read x; exit 3")
+			p.expect("ready")
+			ask(2, "db2", "")
+			p.expect("on")
+			p.write("go")
+			if code := p.wait(); code != 3 {
+				t.Errorf("exit code %d, want 3", code)
+			}
+			if left := in(t, dir); len(left) != 0 {
+				t.Errorf("%v run on", left)
+			}
+			b.AwaitRelease()
+		})
+	}
+}
+
+// TestOnRequestIsStoppedWhenTheLockIsLost: as all that bakeryctl has started is.
+func TestOnRequestIsStoppedWhenTheLockIsLost(t *testing.T) {
+	t.Parallel()
+	lose := make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.Grant(time.Hour)
+		x.Ask(2, "db2", "")
+		<-lose
+		x.Lose("host 3 was evicted")
+	})
+	dir := t.TempDir()
+	p := follow(t, "lock", "--socket", b.Socket, "--on-request", "cd "+dir+"; echo on; exec sleep 1000", "x", "--",
+		"sh", "-c", "exec sleep 1000")
+	p.expect("on")
+	close(lose)
+	if code := p.wait(); code != exitLost {
+		t.Errorf("exit code %d, want %d", code, exitLost)
+	}
+	if left := in(t, dir); len(left) != 0 {
+		t.Errorf("%v run on", left)
+	}
+}
