@@ -45,13 +45,11 @@ type Hold struct {
 	token    layout.Ticket
 	since    time.Time
 	released chan struct{} // closed when the disk, or the next client, has the lock
+	changed  chan struct{} // closed when the mode, req.Mode, changes; guarded by lk.mu as that is; nil: nobody has asked
 }
 
 // Token is the fencing token of this grant.
 func (h *Hold) Token() layout.Ticket { return h.token }
-
-// Mode is how the lock is held.
-func (h *Hold) Mode() layout.Mode { return h.req.Mode }
 
 // Lost is closed when the lease was lost, and the lock with it.
 func (h *Hold) Lost() <-chan struct{} { return h.lk.d.mem.lost }

@@ -17,6 +17,7 @@ type area struct {
 	lock  int
 	host  int
 	mine  uint64 // this host's incarnation
+	made  uint64 // creation of the lock's entry
 
 	own     layout.Slot // as last written, or found
 	known   bool        // own has been read once
@@ -74,6 +75,10 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 		// What an earlier incarnation intended has come about or never will: it
 		// had nothing under way any more when its id was taken on.
 		if a.lock == directoryLock && s.Incarnation != a.mine {
+			a.own.Value, a.own.ValueToken = nil, 0
+		}
+		// That of a lock which had this place before is nobody's any more.
+		if a.lock != directoryLock && !s.ValueOf(a.made) {
 			a.own.Value, a.own.ValueToken = nil, 0
 		}
 	}

@@ -8,9 +8,10 @@
 // what it takes to declare others dead in recovery.go; a lock's protocol in
 // driver.go, on the sectors of area.go, for the clients queued in queue.go;
 // names are looked up in directory.go. server.go is the API; session.go is a
-// client that may come back (sessions.go has all of them), journal.go and
-// restore.go how it survives a restart, guard.go what becomes of its command
-// at the end of a lease. format.go and inspect.go need no daemon.
+// client that may come back (sessions.go has all of them), mode.go and value.go
+// what it can change of its hold, journal.go and restore.go how it survives a
+// restart, guard.go what becomes of its command at the end of a lease.
+// format.go and inspect.go need no daemon.
 package daemon
 
 import (
@@ -42,12 +43,16 @@ var (
 	ErrUnavailable = errors.New("not joined to the lockspace")
 	// ErrDamaged is returned when a lock cannot be looked up or created for the damage on the disk.
 	ErrDamaged = errors.New("the lock directory is damaged")
+	// ErrNoLock is returned when no lock has that name.
+	ErrNoLock = errors.New("no such lock")
+	// ErrUpgrade is returned when a shared hold cannot become an exclusive one, for others take part in the lock.
+	ErrUpgrade = errors.New("the lock is not held alone")
+	// ErrUnreadable is returned when a slot that may have the answer cannot be read.
+	ErrUnreadable = errors.New("a slot cannot be read")
 	// ErrLost is returned when the lease was lost, and every hold with it.
 	ErrLost = errors.New("the lease was lost")
 	// ErrFree is returned when a lock is asked for that nobody holds.
 	ErrFree = errors.New("nobody holds the lock")
-	// ErrNoLock is returned when no lock has that name.
-	ErrNoLock = errors.New("no such lock")
 	// ErrHoldOver is returned to a client that comes back to a hold which is over.
 	ErrHoldOver = errors.New("the hold is over")
 	// ErrWatchdog is returned when the watchdog cannot be armed.

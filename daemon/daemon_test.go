@@ -23,6 +23,11 @@ type cluster struct {
 
 func newCluster(t *testing.T, hosts, locks int) *cluster {
 	t.Parallel() // much of a test is waiting
+	return newClusterAlone(t, hosts, locks)
+}
+
+// newClusterAlone is for a test beside which no other one runs.
+func newClusterAlone(t *testing.T, hosts, locks int) *cluster {
 	g := layout.Geometry{Stride: 512, Hosts: hosts, Locks: locks}
 	c := &cluster{t: t, sb: layout.Superblock{
 		UUID: layout.UUID{1, 2, 3}, Name: "test", Geometry: g, Lease: 2 * time.Second,

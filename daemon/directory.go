@@ -131,7 +131,41 @@ func (dir *directory) lookup(name string) (layout.Entry, error) {
 	return layout.Entry{}, errNoEntry
 }
 
-var errNoEntry = errors.New("no such lock")
+var errNoEntry = ErrNoLock
+
+// lookupNow finds a name's entry as the disk has it now. It is looked for again
+// for a while beside what cannot be read, which may be being written.
+func (d *Daemon) lookupNow(ctx context.Context, name string) (e layout.Entry, err error) {
+	for range slotTries {
+		if e, err = d.lookupOnce(name); !errors.Is(err, ErrDamaged) {
+			return e, err
+		}
+		if err := sleepContext(ctx, d.retry()); err != nil {
+			return e, context.Cause(ctx)
+		}
+	}
+	return e, err
+}
+
+func (d *Daemon) lookupOnce(name string) (layout.Entry, error) {
+	if e, ok := d.dir.remembered(name); ok {
+		if now, err := d.dir.read(e.Lock); err == nil && now == e {
+			return e, nil
+		}
+	}
+	s, err := d.dir.scan()
+	if err != nil {
+		return layout.Entry{}, err
+	}
+	e, ok := s.find(name)
+	switch {
+	case ok:
+		return e, nil
+	case s.damaged != nil:
+		return e, fmt.Errorf("%w: lock %q is not in its readable part: %w", ErrDamaged, name, s.damaged)
+	}
+	return e, fmt.Errorf("%w: %q", ErrNoLock, name)
+}
 
 // lock returns this host's part in a lock, which is created on first use.
 func (d *Daemon) lock(ctx context.Context, req Request) (*lock, error) {
@@ -290,7 +324,7 @@ func (d *Daemon) newLock(e layout.Entry) *lock {
 		}),
 		area: newArea(d.dev, d.sb.Space(), e.Lock, id),
 	}
-	lk.area.mine = d.mem.incarnation()
+	lk.area.mine, lk.area.made = d.mem.incarnation(), e.Creation
 	_, lk.news = d.mem.leaseLeft()
 	return lk
 }

@@ -15,15 +15,17 @@ type tenure struct {
 	grants int    // made so far; each gets the next token of the ticket
 	row    int    // since it was last seen that nobody else wants the lock
 	closed bool   // somebody else wants it: no more grants
+	used   bool   // made by a predecessor: nobody knows how many there were, so no more
 	settle *time.Timer
 }
 
 // hold serves local clients from a ticket that was granted, then lets it go.
 // No more are served from a ticket that is used.
 func (lk *lock) hold(before uint64, used bool) error {
-	t := &tenure{lk: lk, mode: lk.m.Mode(), before: before, closed: used, settle: time.NewTimer(settleAfter)}
-	defer t.settle.Stop()
 	lk.lookout = lookout{next: time.Now().Add(lookForRequests(lk.d.sb.Lease))}
+	t := &tenure{lk: lk, mode: lk.m.Mode(), before: before, closed: used, used: used, settle: time.NewTimer(settleAfter)}
+	lk.tenure = t
+	defer func() { lk.tenure = nil; t.settle.Stop() }()
 	for {
 		granted, err := t.next()
 		if err != nil {

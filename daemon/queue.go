@@ -26,6 +26,7 @@ type lock struct {
 	news     <-chan struct{} // closed when there is more to learn of the hosts; the driver's alone
 	warn     limiter         // the driver's alone
 	lookout  lookout         // for requests; the driver's alone
+	tenure   *tenure         // of the hold on the disk, nil while there is none; the driver's alone
 
 	mu      sync.Mutex // guards the rest
 	queue   []*waiter

@@ -82,7 +82,7 @@ func (d *Daemon) Request(ctx context.Context, name, message string) ([]Asked, er
 
 func (d *Daemon) request(ctx context.Context, name, message string) ([]Asked, error) {
 	for {
-		e, err := d.lookupNow(name)
+		e, err := d.lookupNow(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -108,27 +108,6 @@ func (d *Daemon) request(ctx context.Context, name, message string) ([]Asked, er
 			return nil, err
 		}
 	}
-}
-
-// lookupNow finds a name's entry as the disk has it now.
-func (d *Daemon) lookupNow(name string) (layout.Entry, error) {
-	if e, ok := d.dir.remembered(name); ok {
-		if now, err := d.dir.read(e.Lock); err == nil && now == e {
-			return e, nil
-		}
-	}
-	s, err := d.dir.scan()
-	if err != nil {
-		return layout.Entry{}, err
-	}
-	e, ok := s.find(name)
-	switch {
-	case ok:
-		return e, nil
-	case s.damaged != nil:
-		return e, fmt.Errorf("%w: lock %q is not in its readable part: %w", ErrDamaged, name, s.damaged)
-	}
-	return e, fmt.Errorf("%w: %q", ErrNoLock, name)
 }
 
 // ask writes a request into the own slot, whatever that shows.
@@ -172,7 +151,7 @@ func (d *Daemon) holding(ctx context.Context, e layout.Entry) ([]Asked, error) {
 // be inside who does not show it yet: by the fast path as choosing, by a turn
 // that has just come as waiting. A slot that is being written cannot be read.
 func (d *Daemon) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err error) {
-	slots, unreadable, err := d.readSlots(e.Lock)
+	slots, bad, err := d.readSlots(e.Lock)
 	if err != nil {
 		return nil, false, err
 	}
@@ -181,12 +160,13 @@ func (d *Daemon) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err 
 		return nil, false, err
 	}
 	hosts, _ := d.mem.known()
-	choosing, waiting := false, false
-	for _, s := range slots {
-		h := current[s.Host-1]
+	choosing, waiting, unreadable := false, false, false
+	for i, s := range slots {
+		unreadable = unreadable || bad[i] != nil
+		h := current[i]
 		void := h.Readable && (h.Gone || h.Incarnation != s.Incarnation)
 		switch {
-		case s.Host == d.mem.id() || s.Creation != e.Creation || void:
+		case bad[i] != nil || s.Virgin() || s.Host == d.mem.id() || s.Creation != e.Creation || void:
 		case s.Phase == layout.Held:
 			asked = append(asked, Asked{Host: s.Host, HostName: hosts[s.Host-1].Name, Token: s.Ticket})
 		case s.Phase == layout.Choosing:
@@ -203,31 +183,7 @@ func (d *Daemon) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err 
 			asked = append(asked, Asked{Host: d.mem.id(), HostName: d.mem.ids.name, Token: h.token})
 		}
 	}
-	return asked, unreadable > 0 || choosing || waiting && len(asked) == 0, nil
-}
-
-// readSlots reads the slots of a lock, for what they tell people.
-func (d *Daemon) readSlots(lock int) (slots []layout.Slot, unreadable int, err error) {
-	g, n := d.sb.Geometry, max(d.mem.highest(), d.mem.id())
-	buf := pool.Get(n * g.Stride)
-	defer pool.Put(buf)
-	errs, err := readRecords(d.dev, buf, g.Slot(lock, 1), g.Stride)
-	if err != nil {
-		return nil, 0, fmt.Errorf("read the slots of lock %d: %w", lock, err)
-	}
-	for i, err := range errs {
-		var s layout.Slot
-		if err == nil {
-			s, err = d.sb.Space().DecodeSlot(buf[i*g.Stride:(i+1)*g.Stride], lock, i+1)
-		}
-		switch {
-		case err != nil:
-			unreadable++
-		case !s.Virgin():
-			slots = append(slots, s)
-		}
-	}
-	return slots, unreadable, nil
+	return asked, unreadable || choosing || waiting && len(asked) == 0, nil
 }
 
 // lookout looks for requests during one hold of the lock on the disk.
@@ -251,7 +207,7 @@ func (lk *lock) nextLook() (due <-chan time.Time, stop func()) {
 // in afterwards by the same ticket is not told again what its predecessor was.
 func (lk *lock) look() {
 	lk.lookout.next = time.Now().Add(lookForRequests(lk.d.sb.Lease))
-	slots, _, err := lk.d.readSlots(lk.entry.Lock)
+	slots, bad, err := lk.d.readSlots(lk.entry.Lock)
 	if err != nil {
 		if lk.warn.allow() {
 			lk.d.log.Warn("looking for requests failed, retrying", "lock", lk.entry.Name, "err", err)
@@ -259,9 +215,9 @@ func (lk *lock) look() {
 		return
 	}
 	hosts, _ := lk.d.mem.known()
-	for _, s := range slots {
+	for i, s := range slots {
 		r := s.Request
-		if r.Ticket == 0 || r.Ticket < lk.m.Token() || s.Creation != lk.entry.Creation || lk.lookout.heard[s.Host] == r {
+		if bad[i] != nil || r.Ticket == 0 || r.Ticket < lk.m.Token() || s.Creation != lk.entry.Creation || lk.lookout.heard[s.Host] == r {
 			continue
 		}
 		told := Requested{Host: s.Host, Message: r.Message}

@@ -95,6 +95,7 @@ func (d *Daemon) awaitEnd(ctx context.Context, ids *identity, host int) error {
 type past struct {
 	slot    bakery.Slot
 	entered bool // the slot's ticket was granted to somebody
+	shared  bool // and is noted as held by who shares it
 	rewrite bool // the slot cannot be read: what it has to show is known from the grants
 }
 
@@ -106,6 +107,13 @@ func (lk *lock) goOn() error {
 	}
 	lk.past = nil
 	a := lk.m.Resume(p.slot, p.entered)
+	// A change of mode was under way. Others may be inside who share the lock.
+	if a.Kind == bakery.Granted && p.shared && lk.m.Mode() == layout.Exclusive {
+		var err error
+		if a, err = lk.protocol(lk.m.Downgrade(), always); err != nil {
+			return err
+		}
+	}
 	if p.rewrite {
 		if err := lk.write(lk.m.Mine()); err != nil {
 			return err
@@ -220,7 +228,9 @@ func (lk *lock) judge(v bakery.View, incarnation uint64, records []sessionRecord
 		}
 		p := &past{slot: v.Slot}
 		for _, r := range records {
-			p.entered = p.entered || r.ticket() == v.Slot.Ticket
+			entered := r.ticket() == v.Slot.Ticket
+			p.entered = p.entered || entered
+			p.shared = p.shared || entered && r.State == sessionGranted && r.Mode == layout.Shared
 		}
 		return p
 	}

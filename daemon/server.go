@@ -29,6 +29,9 @@ const (
 //	POST /v1/lock     a lockRequest; answers with a stream of lines (stream.go)
 //	GET  /v1/status   a Report
 //	POST /v1/request  a requestRequest; answers with a requestAnswer (request.go)
+//	POST /v1/mode     a modeRequest; changes a hold, answers with a modeAnswer (mode.go)
+//	POST /v1/value    a valueRequest; answers with the lock's name and the token (value.go)
+//	GET  /v1/value    ?name=NAME; answers with a Value
 //	POST /v1/evict    an evictRequest; answers with an evictAnswer (evict.go)
 //	POST /v1/meet     a meetRequest; answers with a MeetReport (meet.go)
 //
@@ -50,6 +53,9 @@ func NewServer(log *slog.Logger, joined func() (*Daemon, error)) *Server {
 	mux.HandleFunc("POST /v1/evict", s.whenJoined(s.evict))
 	mux.HandleFunc("POST /v1/meet", s.whenJoined(s.meet))
 	mux.HandleFunc("POST /v1/request", s.whenJoined(s.request))
+	mux.HandleFunc("POST /v1/mode", s.whenJoined(s.mode))
+	mux.HandleFunc("POST /v1/value", s.whenJoined(s.setValue))
+	mux.HandleFunc("GET /v1/value", s.whenJoined(s.value))
 	mux.HandleFunc("GET /v1/status", s.whenJoined(s.status))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, apiError{Code: "invalid",
@@ -168,6 +174,9 @@ var apiErrors = []struct {
 	{ErrHoldOver, "lost", http.StatusGone, "the lock is not held any more: stop what needs it"},
 	{ErrLost, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
 	{ErrMeeting, "meeting", http.StatusConflict, "try again when that is over"},
+	{ErrUpgrade, "upgrade", http.StatusConflict, "release it and take it exclusively, or try again"},
+	{ErrNoLock, "missing", http.StatusNotFound, "bakeryctl locks lists them"},
+	{ErrUnreadable, "device", http.StatusInternalServerError, "bakeryctl dump shows what cannot be read"},
 	{ErrDamaged, "device", http.StatusInternalServerError, "bakeryctl dump shows what cannot be read"},
 }
 

@@ -29,6 +29,7 @@ type session struct {
 
 	requests chan Requested // takes the last ones
 
+	// mu guards the rest, and req.Mode once the lock is held.
 	mu       sync.Mutex
 	follower *follower // who streams to the client; nil: nobody
 	nth      uint64    // arrival, once it was queued
@@ -86,6 +87,19 @@ func (s *session) follow(st *stream) *follower {
 	}
 	s.follower, s.limbo, s.orphan = f, false, false
 	return f
+}
+
+// setMode follows the hold.
+func (s *session) setMode(mode layout.Mode) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.req.Mode = mode
+}
+
+func (s *session) mode() layout.Mode {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.req.Mode
 }
 
 // queued notes the place among the local clients.

@@ -79,8 +79,9 @@ func (ss *sessions) reopen(body lockRequest, st *stream) (*session, *follower, e
 		if _, uid := st.peer(); uid != s.uid && uid != 0 {
 			return nil, nil, fmt.Errorf("%w: session %s is another user's", ErrInvalid, s.id)
 		}
-		if s.req.Name != body.Name || s.req.Mode != body.Mode {
-			return nil, nil, fmt.Errorf("%w: session %s is of lock %q, %v", ErrInvalid, s.id, s.req.Name, s.req.Mode)
+		// A token says which hold is meant: its mode may have changed since the client heard of it.
+		if mode := s.mode(); s.req.Name != body.Name || mode != body.Mode && body.Token == 0 {
+			return nil, nil, fmt.Errorf("%w: session %s is of lock %q, %v", ErrInvalid, s.id, s.req.Name, mode)
 		}
 		if body.Token != 0 && !s.holds(body.Token) {
 			return nil, nil, fmt.Errorf("%w: session %s does not hold %q by token %v", ErrHoldOver, s.id, body.Name, body.Token)

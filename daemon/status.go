@@ -69,7 +69,7 @@ func (l *LockReport) addHolds(self *ThisHostReport, holds []*Hold) {
 	for _, h := range holds {
 		r := HolderReport{
 			Host: self.ID, HostName: self.Name, PID: h.req.PID, Command: h.req.Command,
-			Since: h.since.UTC().Truncate(time.Microsecond), Mode: h.req.Mode, Token: h.token, Phase: layout.Held, Settled: settled,
+			Since: h.since.UTC().Truncate(time.Microsecond), Mode: h.Mode(), Token: h.token, Phase: layout.Held, Settled: settled,
 		}
 		r.Processes, r.Orphan = h.leftOver()
 		l.Holders = append(l.Holders, r)

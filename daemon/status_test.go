@@ -59,7 +59,7 @@ func TestAddHoldsOfALaterTicket(t *testing.T) {
 	l := LockReport{Holders: []HolderReport{{Host: 1, Token: first, PID: 5}}, Queue: []QueueReport{{Host: 2, Place: 1}}}
 	l.addHolds(self, []*Hold{{token: later, req: Request{PID: 6}}})
 	require.Equal(t, 5, l.Holders[0].PID)
-	l.addHolds(self, []*Hold{{token: first.Grant(1), req: Request{PID: 7}}})
+	l.addHolds(self, []*Hold{{lk: &lock{}, token: first.Grant(1), req: Request{PID: 7}}})
 	require.Len(t, l.Holders, 1)
 	require.Equal(t, 7, l.Holders[0].PID)
 	require.True(t, l.Holders[0].Settled)

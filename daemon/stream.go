@@ -33,7 +33,7 @@ type lockRequest struct {
 
 // event is one line of the answer to POST /v1/lock.
 type event struct {
-	Event   string         `json:"event"` // waiting, granted, renewed, requested, refused, lost
+	Event   string         `json:"event"` // waiting, granted, renewed, requested, mode, refused, lost
 	Ahead   *int           `json:"ahead,omitempty"`
 	Queued  *int           `json:"queued,omitempty"`
 	Name    string         `json:"name,omitempty"`
@@ -201,7 +201,8 @@ func (s *Server) awaitTurn(ctx context.Context, ses *session, f *follower) bool 
 // serveHold keeps the client informed until it is gone, or the lease over.
 func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 	d, h, st := ses.all.d, ses.hold, f.st
-	token, mode := h.Token(), h.Mode()
+	token := h.Token()
+	mode, changed := h.modeNow()
 	m := d.mem.moments()
 	if boottime.Now() >= m.deadline { // this process stood still since the grant
 		st.fail(fmt.Errorf("%w: %w", ErrUnavailable, ErrLost))
@@ -230,6 +231,11 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 		case r := <-ses.requests:
 			if st.listening() {
 				_ = st.send(event{Event: "requested", Host: r.Host, HostName: r.HostName, Message: r.Message})
+			}
+		case <-changed:
+			mode, changed = h.modeNow()
+			if now := mode; st.listening() {
+				_ = st.send(event{Event: "mode", Mode: &now})
 			}
 		case <-m.changed:
 			// A client that sent more than its request is not seen to close.

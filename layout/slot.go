@@ -155,6 +155,16 @@ const (
 	_ = uint(slotEnd-RecordSize) + uint(RecordSize-slotEnd) // slotEnd is RecordSize
 )
 
+// ValidateValue checks the value of a lock.
+func ValidateValue(value []byte) error { return within("bytes of value", len(value), 0, MaxValue) }
+
+// ValueOf says whether the slot has a value, or the word that it was cleared, of the lock with that creation id. Numbers
+// begin above the creation id, and later creation ids above all numbers: so the token tells. A slot above it is of a
+// removal that has not come about.
+func (r Slot) ValueOf(creation uint64) bool {
+	return r.ValueToken != 0 && r.ValueToken.Number() > creation && r.Creation >= creation
+}
+
 // Virgin says whether the slot was never used: whether the record on disk is all zeroes.
 func (r Slot) Virgin() bool { return r.Incarnation == 0 }
 

@@ -40,6 +40,13 @@ func (a *app) joinAndTake(ctx context.Context, o lockOptions, onWaiting func(ahe
 		_ = leave(d) // the first error is the one to tell
 		return nil, deviceFailure(err, o)
 	}
+	if o.value != nil {
+		if err := h.SetValue(ctx, o.value); err != nil {
+			_ = h.Release()
+			_ = leave(d) // the first error is the one to tell
+			return nil, deviceFailure(err, o)
+		}
+	}
 	held := warnBefore(h)
 	return &grant{
 		held: held, hostID: d.HostID(), bound: true, wanted: wanted,

@@ -20,8 +20,9 @@ const lockLong = `Run COMMAND while holding the lock NAME, as flock(1) does for 
 
 The lock is released when COMMAND and every process that it leaves behind have ended: they inherit a descriptor
 by which bakeryd knows that they live, even if bakeryctl is killed. COMMAND finds the lock's name in BAKERY_LOCK,
-its fencing token in BAKERY_TOKEN and the id of this host in BAKERY_HOST_ID. A storage or service that refuses
-tokens smaller than one it has seen is safe even from a holder that was suspended.
+its fencing token in BAKERY_TOKEN and the id of this host in BAKERY_HOST_ID. By BAKERY_SESSION and BAKERY_SOCKET it
+reaches its hold: bakeryctl mode and bakeryctl value set use them. A storage or service that refuses tokens smaller
+than one it has seen is safe even from a holder that was suspended.
 
 If the host's lease is about to end without having been renewed, COMMAND and every process that descends from it
 get SIGTERM a sixth of the lease before its end, and SIGKILL at its end; if the lock is lost before that, SIGTERM
@@ -63,6 +64,9 @@ const lockExample = `  # One of the hosts that run this every night makes the ba
   # Any number of readers, but no writer among them.
   bakeryctl lock --shared catalogue -- sh -c 'report < /srv/catalogue'
 
+  # Lead, and let everybody know where: bakeryctl value get leader
+  bakeryctl lock --value "$(hostname):5432" leader -- ./serve
+
   # Somebody is to know when the service was stopped because its lock could not be kept.
   bakeryctl lock --on-lost 'logger -p crit "no lock: stopping"' service -- /usr/local/bin/service
 
@@ -81,6 +85,7 @@ type lockOptions struct {
 	close    bool
 	onLost   string // for a shell; empty: nothing
 	request  reaction
+	value    []byte // to set when it is granted; nil: leave it as it is
 	device   string // empty: ask bakeryd
 	create   bool
 	name     string
@@ -93,6 +98,7 @@ func newLock(a *app) *cobra.Command {
 		shared, exclusive bool
 		wait              waitFlag
 		onRequest         string
+		value             string
 	)
 	cmd := &cobra.Command{
 		Use:     "lock [flags] NAME -- COMMAND [ARG...]",
@@ -116,6 +122,9 @@ func newLock(a *app) *cobra.Command {
 			if cmd.Flags().Changed("device") && o.device == "" {
 				return usageError("--device is empty")
 			}
+			if cmd.Flags().Changed("value") {
+				o.value = []byte(value)
+			}
 			if err := o.parseArgs(args); err != nil {
 				return err
 			}
@@ -137,6 +146,7 @@ func newLock(a *app) *cobra.Command {
 	f.BoolVarP(&o.close, "close", "o", false, "do not let COMMAND inherit the lock: what it leaves running does not hold it")
 	f.StringVar(&o.onLost, "on-lost", "", "when COMMAND is told to stop, also run `CMD` by the shell, once")
 	f.StringVar(&onRequest, "on-request", "", "when somebody asks for the lock, send COMMAND a signal or run a command: `SIGNAL|CMD`")
+	f.StringVar(&value, "value", "", "set the value of the lock to `TEXT` before COMMAND begins; not if it is shared")
 	f.StringVar(&o.device, "device", "", "take it on the lockspace at `PATH`, without bakeryd")
 	f.BoolVar(&o.create, "create", false, "make the lockspace of --device if the file does not exist")
 	return cmd
@@ -168,6 +178,12 @@ func (o *lockOptions) parseArgs(args []string) error {
 	if o.conflict < 0 || o.conflict > 255 {
 		return usageError("--conflict-exit-code %d, want 0 to 255", o.conflict)
 	}
+	if o.value != nil && o.mode == layout.Shared {
+		return usageError("--value is set by who holds the lock alone, not with --shared")
+	}
+	if len(o.value) > layout.MaxValue {
+		return usageError("--value has %d bytes, want at most %d", len(o.value), layout.MaxValue)
+	}
 	if o.create && o.device == "" {
 		return usageError("--create makes the lockspace of --device, which is not given")
 	}
@@ -190,6 +206,8 @@ type grant struct {
 	inherit func() (io.Closer, error) // makes the next command hold the lock too; nil: it cannot, or must not
 	silent  <-chan struct{}           // gets one when bakeryd has been gone for a while; nil: there is none
 	wanted  <-chan client.Request     // gets what others ask for the lock by; nil: nothing
+	session string                    // by which bakeryd knows the hold; empty: it is this process's own
+	socket  string                    // of that bakeryd
 	bound   bool                      // the lock ends with this process, so the command must as well
 	release func() error
 }
@@ -246,7 +264,13 @@ func (a *app) askBakeryd(ctx context.Context, o lockOptions, onWaiting func(ahea
 	if err != nil {
 		return nil, a.refused(err, o)
 	}
-	g := &grant{held: h, hostID: h.HostID(), silent: h.Silent(), wanted: h.Requests(), release: h.Unlock}
+	if o.value != nil {
+		if err := h.SetValue(ctx, o.value); err != nil {
+			_ = h.Unlock() // the first error is the one to tell
+			return nil, a.ofHold(err)
+		}
+	}
+	g := &grant{held: h, hostID: h.HostID(), silent: h.Silent(), wanted: h.Requests(), session: h.Session(), socket: a.socket, release: h.Unlock}
 	if !o.close {
 		g.inherit = func() (io.Closer, error) { return h.Inherit() }
 	}

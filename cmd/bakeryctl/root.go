@@ -47,6 +47,8 @@ func newRoot(a *app) *cobra.Command {
 		newRequest(a),
 		newStatus(a),
 		newHosts(a),
+		newMode(a),
+		newValue(a),
 		newEvict(a),
 		newDump(a),
 		newProbe(a),

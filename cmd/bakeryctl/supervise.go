@@ -42,10 +42,10 @@ type launch struct {
 
 // environment is what the command gets.
 func (l launch) environment(g *grant) []string {
-	return append(os.Environ(),
+	return append(append(surroundings(),
 		"BAKERY_LOCK="+l.lock,
-		"BAKERY_TOKEN="+g.Token().String(),
-		"BAKERY_HOST_ID="+strconv.Itoa(g.hostID))
+		envToken+"="+g.Token().String(),
+		"BAKERY_HOST_ID="+strconv.Itoa(g.hostID)), g.reach()...)
 }
 
 // runUnder runs the command under the lock, releases the lock, and returns the exit code. An error says why

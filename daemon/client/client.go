@@ -5,7 +5,8 @@
 // Begin with [Client.Lock]. A hold (hold.go) and a place in the queue (turn.go)
 // outlive their connection: bakeryd knows both by a session (session.go), under
 // which the client asks again until it is too late. What comes over a
-// connection is read in stream.go.
+// connection is read in stream.go. What a holder changes while it holds, and the
+// values that locks have, are in change.go.
 package client
 
 import (
@@ -35,6 +36,12 @@ var (
 	// ErrTimeout is returned when the lock was not granted in the time given.
 	ErrTimeout = errors.New("lock not granted in time")
 
+	// ErrUpgrade is returned when a shared hold cannot become an exclusive one, for others take part in the lock.
+	ErrUpgrade = errors.New("lock is not held alone")
+
+	// ErrNoLock is returned when no lock has that name.
+	ErrNoLock = errors.New("no such lock")
+
 	// ErrLost is what a hold ends with when it was not let go.
 	ErrLost = errors.New("lock lost")
 )
@@ -48,10 +55,12 @@ const (
 	CodeDevice      = "device"      // the device fails, or holds no lockspace
 	CodeBusy        = "busy"        // ErrBusy
 	CodeTimeout     = "timeout"     // ErrTimeout
-	CodeLost        = "lost"        // the hold that was asked for again is over
+	CodeLost        = "lost"        // ErrLost: the hold that was asked for again, or to be changed, is over
+	CodeUpgrade     = "upgrade"     // ErrUpgrade
+	CodeMissing     = "missing"     // ErrNoLock
 )
 
-// Error is bakeryd's refusal to grant a lock.
+// Error is bakeryd's refusal of what it was asked for.
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -65,9 +74,21 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// Is makes errors.Is find ErrBusy and ErrTimeout.
+// Is makes errors.Is find the error that a code stands for.
 func (e *Error) Is(target error) bool {
-	return e.Code == CodeBusy && target == ErrBusy || e.Code == CodeTimeout && target == ErrTimeout
+	switch e.Code {
+	case CodeBusy:
+		return target == ErrBusy
+	case CodeTimeout:
+		return target == ErrTimeout
+	case CodeLost:
+		return target == ErrLost
+	case CodeUpgrade:
+		return target == ErrUpgrade
+	case CodeMissing:
+		return target == ErrNoLock
+	}
+	return false
 }
 
 // Client takes locks from the bakeryd that serves one socket. It keeps no connection: every hold has one of

@@ -36,8 +36,8 @@ func TestLockSendsWhatIsWanted(t *testing.T) {
 	if g != want {
 		t.Errorf("request %+v, want %+v", g, want)
 	}
-	if h.Name != "x" || h.Mode != layout.Shared || h.Token() != token || h.HostID() != clienttest.HostID {
-		t.Errorf("hold of %q %v, token %v, host %d", h.Name, h.Mode, h.Token(), h.HostID())
+	if h.Name != "x" || h.Mode() != layout.Shared || h.Token() != token || h.HostID() != clienttest.HostID {
+		t.Errorf("hold of %q %v, token %v, host %d", h.Name, h.Mode(), h.Token(), h.HostID())
 	}
 	if left := time.Until(h.Deadline()); left > time.Minute || left < time.Minute-soon {
 		t.Errorf("deadline in %v, want in a minute at most", left)

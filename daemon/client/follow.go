@@ -43,6 +43,8 @@ func (h *Hold) read(l *link) error {
 			return errors.New(e.Message)
 		case e.Kind == eventRequested:
 			h.requested(Request{Host: e.Host, HostName: e.HostName, Message: e.Message})
+		case e.Kind == eventMode:
+			h.hear(e.Mode)
 		case e.Kind == eventRenewed && h.overdue() > stopped:
 			return errStoodStill
 		case e.Kind == eventRenewed:
@@ -62,6 +64,7 @@ func (h *Hold) reattach() (*link, error) {
 	})
 	defer silence.Stop()
 	var pause backoff
+	h.session.o.Mode = h.Mode() // since the grant the session is this goroutine's alone
 	for {
 		l, granted, err := h.session.connect(h.over, h.token, 0, nil)
 		if err == nil {
@@ -88,6 +91,8 @@ func (h *Hold) adopt(l *link, granted event) {
 	old := h.link
 	h.link = l
 	h.grace = granted.grace()
+	h.mode = granted.Mode
+	h.heard++
 	h.mu.Unlock()
 	_ = old.conn.Close() // it is of no use any more, whatever it says
 	// Nothing was asked before that, so this errs on the safe side however long the answer took.

@@ -25,7 +25,6 @@ const (
 // successor is asked for the hold again, until the deadline. A Hold may be used from several goroutines.
 type Hold struct {
 	Name string
-	Mode layout.Mode
 
 	session *session
 	token   layout.Ticket
@@ -51,6 +50,8 @@ type Hold struct {
 	stop   bool
 	err    error
 	closed bool
+	mode   layout.Mode
+	heard  uint64 // how often bakeryd has told the mode since the grant
 }
 
 func newHold(s *session, l *link, granted event) (*Hold, error) {
@@ -60,7 +61,7 @@ func newHold(s *session, l *link, granted event) (*Hold, error) {
 		return nil, err
 	}
 	h := &Hold{
-		Name: granted.Name, Mode: granted.Mode, session: s, token: granted.Token, hostID: granted.HostID,
+		Name: granted.Name, mode: granted.Mode, session: s, token: granted.Token, hostID: granted.HostID,
 		witness: granted.Witness, alarm: a,
 		warned: make(chan struct{}), lost: make(chan struct{}), silent: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		link: l, until: l.until(granted), grace: granted.grace(),

@@ -90,7 +90,7 @@ func (s *session) negotiate(conn *net.UnixConn, token layout.Ticket, timeout tim
 	if err != nil {
 		return nil, event{}, err
 	}
-	if g.Name != s.name || g.Mode != s.o.Mode {
+	if g.Name != s.name || g.Mode != s.o.Mode && token == 0 { // the mode of a hold may have changed unheard
 		return nil, event{}, fmt.Errorf("%w: granted %q %v, asked for %q %v", ErrProtocol, g.Name, g.Mode, s.name, s.o.Mode)
 	}
 	if token != 0 && g.Token != token {

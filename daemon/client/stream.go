@@ -28,6 +28,7 @@ const (
 	eventWaiting = "waiting"
 	eventGranted = "granted"
 	eventRenewed = "renewed"
+	eventMode    = "mode"
 	eventRefused = "refused"
 	eventLost    = "lost"
 
@@ -40,7 +41,7 @@ type event struct {
 	Ahead   int           `json:"ahead"`    // waiting
 	Queued  int           `json:"queued"`   // waiting
 	Name    string        `json:"name"`     // granted
-	Mode    layout.Mode   `json:"mode"`     // granted
+	Mode    layout.Mode   `json:"mode"`     // granted, mode
 	Token   layout.Ticket `json:"token"`    // granted
 	HostID  int           `json:"host_id"`  // granted
 	LeaseMS int64         `json:"lease_ms"` // granted, renewed, lost: time left until the deadline; waiting: a whole lease
@@ -185,7 +186,7 @@ func decodeEvent(line []byte) (e event, known bool, err error) {
 		return event{}, false, fmt.Errorf("event %.100q: %w", line, err)
 	}
 	switch head.Kind {
-	case eventWaiting, eventGranted, eventRenewed, eventRefused, eventLost, eventRequested:
+	case eventWaiting, eventGranted, eventRenewed, eventRequested, eventMode, eventRefused, eventLost:
 	default:
 		return event{}, false, nil
 	}

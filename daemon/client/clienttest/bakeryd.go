@@ -134,8 +134,9 @@ type Bakeryd struct {
 	mu        sync.Mutex   // guards what follows
 	server    *http.Server // nil: killed
 	requests  int
-	open      int            // connections
-	witnesses map[string]int // read ends, by path
+	open      int                         // connections
+	witnesses map[string]int              // read ends, by path
+	calls     map[string]http.HandlerFunc // other than lock, by method and path
 }
 
 // Serve runs a bakeryd that answers every request by a script, until the test ends.
@@ -175,6 +176,16 @@ func (b *Bakeryd) Start(script Script) {
 		b.change(func() { b.requests++; x.Nth = b.requests })
 		script(x)
 	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		b.mu.Lock()
+		answer := b.calls[r.Method+" "+r.URL.Path]
+		b.mu.Unlock()
+		if answer == nil {
+			b.t.Errorf("nobody answers %s %s", r.Method, r.URL.Path)
+			return
+		}
+		answer(w, r)
+	})
 	s := &http.Server{Handler: mux, ConnState: func(_ net.Conn, state http.ConnState) {
 		switch state {
 		case http.StateNew:
@@ -190,6 +201,16 @@ func (b *Bakeryd) Start(script Script) {
 			b.t.Errorf("serve: %v", err)
 		}
 	}()
+}
+
+// Answer has a call other than lock, as "POST /v1/mode", answered by this bakeryd and its successors.
+func (b *Bakeryd) Answer(call string, answer http.HandlerFunc) {
+	b.change(func() {
+		if b.calls == nil {
+			b.calls = map[string]http.HandlerFunc{}
+		}
+		b.calls[call] = answer
+	})
 }
 
 // Kill ends bakeryd: every connection breaks, and the socket is left over.

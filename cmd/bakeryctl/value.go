@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func newValue(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "value",
+		Short: "Read the value of a lock, or set it under the lock",
+		Long: `Read the value of a lock, or set it under the lock.
+
+A lock has a value of up to 256 bytes, which whoever holds it exclusively may set and everybody may read: the address of
+the one that leads, say. It is on the disk, so it outlives the hold and the host that has set it, until another holder
+sets or clears it.`,
+		Example: `  bakeryctl lock --value "$(hostname):5432" leader -- ./serve
+  bakeryctl value get leader`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return valueUsage("", "no command given, want get or set")
+		},
+	}
+	cmd.AddCommand(newValueGet(a), newValueSet(a))
+	return cmd
+}
+
+func valueUsage(of, format string, args ...any) *failure {
+	return &failure{code: exitUsage, err: fmt.Errorf(format, args...), hint: "see bakeryctl value" + of + " --help"}
+}
+
+func newValueGet(a *app) *cobra.Command {
+	var device string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "get NAME",
+		Short: "Print the value of a lock",
+		Long: `Print the value of a lock: the one that was set last, whether its writer lives or holds the lock now or not.
+
+The bytes are printed as they are, with nothing added. At a terminal a newline follows, and what would not show is
+quoted. With --json the value is in base64, and there is who has set it, under which token.
+
+Without --device bakeryd is asked. With it the device is read, without joining and without bakeryd.
+
+Exit codes:
+  1    the lock has no value (without --json nothing is said), or there is no such lock
+  64   the command line is wrong
+  66   the device cannot be read, or a record that may have the value
+  69   bakeryd is unreachable`,
+		Example: `  bakeryctl value get leader
+  psql -h "$(bakeryctl value get leader)"
+  bakeryctl value get leader --json | jq -r .host_name
+  bakeryctl value get leader --device /dev/mapper/locks`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return valueUsage(" get", "%d locks given, want one", len(args))
+			}
+			if err := layout.ValidateLockName(args[0]); err != nil {
+				return valueUsage(" get", "%w", err)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			read := a.valueOfDaemon
+			if cmd.Flags().Changed("device") {
+				read = func(context.Context, string) (daemon.Value, error) { return valueOfDevice(device, args[0]) }
+			}
+			v, err := read(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				if err := writeJSON(a.stdout, v); err != nil {
+					return err
+				}
+			}
+			if len(v.Value) == 0 {
+				return &failure{code: exitConflict}
+			}
+			if asJSON {
+				return nil
+			}
+			text := string(v.Value)
+			if isTerminal(a.stdout) {
+				text = showable(text) + "\n"
+			}
+			_, err = io.WriteString(a.stdout, text)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "show it as JSON")
+	return cmd
+}
+
+// showable quotes what a terminal would not show, or take for an order.
+func showable(text string) string {
+	strange := func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }
+	text = strings.TrimSuffix(text, "\n")
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, strange) {
+		return fmt.Sprintf("%q", text)
+	}
+	return text
+}
+
+func (a *app) valueOfDaemon(ctx context.Context, name string) (daemon.Value, error) {
+	v, err := client.New(a.socket).Value(ctx, name)
+	if err != nil {
+		err = a.ofHold(err)
+		var f *failure
+		if errors.As(err, &f) && f.code == exitUnavailable && f.hint != "" {
+			f.hint += "; or use --device"
+		}
+		return daemon.Value{}, err
+	}
+	return daemon.Value{Name: name, Value: v.Value, Token: v.Token, Host: v.Host, HostName: v.HostName}, nil
+}
+
+func valueOfDevice(path, name string) (daemon.Value, error) {
+	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
+	if err != nil {
+		return daemon.Value{}, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
+	}
+	defer dev.Close()
+	snapshot, err := daemon.Inspect(dev)
+	if err != nil {
+		return daemon.Value{}, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
+	}
+	v, err := snapshot.Value(name)
+	switch {
+	case errors.Is(err, daemon.ErrNoLock):
+		return v, &failure{code: exitConflict, err: err, hint: "bakeryctl status --device " + path + " lists the locks"}
+	case err != nil:
+		return v, &failure{code: exitNoDevice, err: err, hint: "bakeryctl dump " + path + " shows what cannot be read"}
+	}
+	return v, nil
+}
+
+func newValueSet(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "set TEXT|-",
+		Short: "Set the value of the lock that this command runs under",
+		Long: `Set the value of the lock that this command runs under, to TEXT or, with -, to what is read from standard input: up
+to 256 bytes. An empty one clears it. It is on the disk when the command ends.
+
+It is for the command of bakeryctl lock, and finds its lock by BAKERY_SESSION, BAKERY_TOKEN and BAKERY_SOCKET. The lock
+must be held exclusively.
+
+Exit codes:
+  64   the command line is wrong, this is not run under a lock of bakeryd, or the lock is shared
+  69   bakeryd is unreachable
+  75   the lock is not held any more`,
+		Example: `  bakeryctl lock leader -- sh -c './start && bakeryctl value set "$(hostname):5432" && ./serve'
+  bakeryctl lock journal -- sh -c 'tail -1 log | bakeryctl value set -'
+  bakeryctl lock leader -- bakeryctl value set ''`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return valueUsage(" set", "%d values given, want one; quote what has spaces", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			value := []byte(args[0])
+			if args[0] == "-" {
+				var err error
+				if value, err = io.ReadAll(io.LimitReader(a.stdin, layout.MaxValue+1)); err != nil {
+					return &failure{code: exitUsage, err: fmt.Errorf("read the value from standard input: %w", err)}
+				}
+			}
+			if err := checkValue(value, " set"); err != nil {
+				return err
+			}
+			access, ctx, cancel, err := a.inside(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer cancel()
+			return a.ofHold(access.SetValue(ctx, value))
+		},
+	}
+}
+
+// checkValue refuses what does not fit. Of standard input no more is read than tells that.
+func checkValue(value []byte, of string) error {
+	if len(value) > layout.MaxValue {
+		return valueUsage(of, "a value of more than %d bytes", layout.MaxValue)
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// SetMode changes how the lock is held; the token stays. To share it lets
+// readers in, those of this host too, but none before a writer that came
+// earlier. To have it alone is granted at once, if no other host takes part in
+// the lock and no other client of this one holds it, or refused with
+// ErrUpgrade: it is never waited for, so two who want it do not wait for each
+// other. The mode that it has is no error.
+//
+// It returns ErrUpgrade, ErrInvalid (a lock of several permits), ErrHoldOver,
+// ErrLost, or the cause of ctx's end: then the change may come about yet.
+func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {
+	if mode > layout.Shared {
+		return fmt.Errorf("%w: %v", ErrInvalid, mode)
+	}
+	return h.change(ctx, func(t *tenure) error { return t.setMode(h, mode) })
+}
+
+// Mode is how the lock is held.
+func (h *Hold) Mode() layout.Mode {
+	mode, _ := h.modeNow()
+	return mode
+}
+
+// modeNow also returns what is closed when the mode has changed.
+func (h *Hold) modeNow() (layout.Mode, <-chan struct{}) {
+	h.lk.mu.Lock()
+	defer h.lk.mu.Unlock()
+	if h.changed == nil {
+		h.changed = make(chan struct{})
+	}
+	return h.req.Mode, h.changed
+}
+
+// change has the driver do something under a hold, for a client, who does not
+// wait for a device that hangs.
+func (h *Hold) change(ctx context.Context, f func(*tenure) error) error {
+	lk := h.lk
+	out := make(chan error, 1)
+	go func() {
+		out <- lk.do(func() error {
+			if lk.tenure == nil || !slices.Contains(lk.inside(), h) {
+				return h.letGo()
+			}
+			return f(lk.tenure)
+		})
+	}()
+	var err error
+	select {
+	case err = <-out:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-h.Lost():
+		return h.Err()
+	}
+	switch lost := h.Err(); {
+	case err == nil:
+		return nil
+	case lost != nil:
+		return lost
+	case errors.Is(err, ErrUnavailable), errors.Is(err, errSuperseded): // the driver has ended, and every hold with it
+		return fmt.Errorf("%w: %v", ErrHoldOver, err)
+	}
+	return err
+}
+
+func (h *Hold) letGo() error {
+	return fmt.Errorf("%w: lock %q was let go", ErrHoldOver, h.lk.entry.Name)
+}
+
+func (t *tenure) setMode(h *Hold, mode layout.Mode) error {
+	lk := t.lk
+	switch {
+	case h.Mode() == mode:
+		return nil
+	case lk.entry.Permits > 1: // the machine would leave the mode as it is: bakery/PROTOCOL.md says why
+		return fmt.Errorf("%w: lock %q has %d permits: its mode can be changed by release and a new request only",
+			ErrInvalid, lk.entry.Name, lk.entry.Permits)
+	case mode == layout.Shared:
+		return t.downgrade(h)
+	}
+	return t.upgrade(h)
+}
+
+// downgrade notes the mode before the disk shows it: a successor that took a
+// shared hold for an exclusive one would have it beside other readers.
+func (t *tenure) downgrade(h *Hold) error {
+	lk := t.lk
+	if !lk.note(h, layout.Shared) {
+		return h.letGo()
+	}
+	if _, err := lk.protocol(lk.m.Downgrade(), always); err != nil {
+		return err
+	}
+	// Who closed it wanted it while it was shared, and was gone when it became exclusive.
+	t.mode, t.closed = layout.Shared, t.used
+	return nil
+}
+
+// upgrade notes the mode when the disk has it, for the same reason.
+func (t *tenure) upgrade(h *Hold) error {
+	lk := t.lk
+	if others := lk.holders() - 1; others > 0 {
+		return fmt.Errorf("%w: %d other clients of this host hold lock %q", ErrUpgrade, others, lk.entry.Name)
+	}
+	lk.learn() // of who died since the slots were read: it is asked for once only
+	if _, err := lk.protocol(lk.m.Upgrade(), always); err != nil {
+		return err
+	}
+	if t.mode = lk.m.Mode(); t.mode != layout.Exclusive {
+		return fmt.Errorf("%w: another host holds lock %q or waits for it", ErrUpgrade, lk.entry.Name)
+	}
+	t.settle.Reset(settleAfter) // the slot shows a claim
+	if !lk.note(h, layout.Exclusive) {
+		return h.letGo()
+	}
+	return nil
+}
+
+func always() bool { return true }
+
+// note sets the mode of a hold, for the journal and everybody else; false if
+// it was let go meanwhile, which the journal has then.
+func (lk *lock) note(h *Hold, mode layout.Mode) bool {
+	lk.mu.Lock()
+	defer lk.mu.Unlock()
+	if !slices.Contains(lk.holds, h) {
+		return false
+	}
+	h.req.Mode = mode
+	if s := h.req.session; s != nil {
+		s.setMode(mode)
+		s.keep(sessionGranted, h.token, lk)
+	}
+	if h.changed != nil {
+		close(h.changed)
+		h.changed = nil
+	}
+	return true
+}
+
+// holdCall names the hold that a call is about.
+type holdCall struct {
+	Session string        `json:"session"`
+	Token   layout.Ticket `json:"token"`
+}
+
+// hold finds it, for its own user or root.
+func (c holdCall) hold(d *Daemon, r *http.Request) (*Hold, error) {
+	if c.Token == 0 {
+		return nil, fmt.Errorf("%w: no token given, want that of the hold", ErrInvalid)
+	}
+	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
+	_, uid := (&stream{conn: conn}).peer()
+	return d.sessions.holder(c.Session, c.Token, uid)
+}
+
+// refuseHold answers a call about a hold with an error. A lost one is over,
+// whatever becomes of the host.
+func refuseHold(w http.ResponseWriter, err error) {
+	if errors.Is(err, ErrLost) {
+		err = fmt.Errorf("%w: %v", ErrHoldOver, err)
+	}
+	e := apiErrorOf(err)
+	writeError(w, httpStatus(e.Code), e)
+}
+
+// modeRequest is the body of POST /v1/mode.
+type modeRequest struct {
+	holdCall
+	Mode *layout.Mode `json:"mode"`
+}
+
+// modeAnswer is the answer to POST /v1/mode.
+type modeAnswer struct {
+	Mode  layout.Mode   `json:"mode"`
+	Token layout.Ticket `json:"token"`
+}
+
+func (s *Server) mode(d *Daemon, w http.ResponseWriter, r *http.Request) {
+	var body modeRequest
+	err := decode(r, &body)
+	if err == nil && body.Mode == nil {
+		err = fmt.Errorf("%w: no mode given, want shared or exclusive", ErrInvalid)
+	}
+	var h *Hold
+	if err == nil {
+		h, err = body.hold(d, r)
+	}
+	if err == nil {
+		err = h.SetMode(r.Context(), *body.Mode)
+	}
+	if err != nil {
+		refuseHold(w, err)
+		return
+	}
+	writeJSON(w, modeAnswer{Mode: *body.Mode, Token: h.Token()})
+}

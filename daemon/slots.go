@@ -1,0 +1,64 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// slotTries is how often a slot is read that may be being written.
+const slotTries = 10
+
+// readSlots reads the slots of a lock beside its driver, for what else they
+// tell than the protocol needs. The slot of host i is slots[i-1], or bad[i-1]
+// says why it cannot be read.
+func (d *Daemon) readSlots(lock int) (slots []layout.Slot, bad []error, err error) {
+	g, n := d.sb.Geometry, max(d.mem.highest(), d.mem.id())
+	buf := pool.Get(n * g.Stride)
+	defer pool.Put(buf)
+	if bad, err = readRecords(d.dev, buf, g.Slot(lock, 1), g.Stride); err != nil {
+		return nil, nil, fmt.Errorf("read the slots of lock %d: %w", lock, err)
+	}
+	slots = make([]layout.Slot, n)
+	for i := range slots {
+		if bad[i] == nil {
+			slots[i], bad[i] = d.sb.Space().DecodeSlot(buf[i*g.Stride:(i+1)*g.Stride], lock, i+1)
+		}
+	}
+	return slots, bad, nil
+}
+
+// readAllSlots reads every slot of a lock, if need be again for a while: one
+// that cannot be read may be being written. Each is as it was at some time
+// since the call. It returns ErrUnreadable, naming the host.
+func (d *Daemon) readAllSlots(ctx context.Context, lock int) ([]layout.Slot, error) {
+	var whole []layout.Slot
+	missing := map[int]error{}
+	for try := 1; ; try++ {
+		slots, bad, err := d.readSlots(lock)
+		if err != nil {
+			return nil, err
+		}
+		for i := len(whole); i < len(slots); i++ {
+			whole, missing[i] = append(whole, layout.Slot{}), nil
+		}
+		for i := range missing {
+			if missing[i] = bad[i]; bad[i] == nil {
+				whole[i] = slots[i]
+				delete(missing, i)
+			}
+		}
+		if len(missing) == 0 {
+			return whole, nil
+		}
+		if try == slotTries {
+			for i, err := range missing {
+				return nil, fmt.Errorf("%w (start bakeryd on host %d, which rewrites it): %w", ErrUnreadable, i+1, err)
+			}
+		}
+		if err := sleepContext(ctx, d.retry()); err != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Value is what a lock's holder left for others to read. It survives its
+// writer: layout/FORMAT.md says which of the slots' values it is.
+type Value struct {
+	Name     string        `json:"name"`
+	Value    []byte        `json:"value"`     // nil: there is none
+	Token    layout.Ticket `json:"token"`     // under which it was written, or cleared; 0: never
+	Host     int           `json:"host"`      // who did that; 0: nobody
+	HostName string        `json:"host_name"` // of who has that id now; empty if unknown
+}
+
+// SetValue sets the value of the lock, of at most layout.MaxValue bytes; an
+// empty one clears it. It is durable when SetValue returns. Only who has the
+// lock alone may set it.
+//
+// It returns ErrInvalid, ErrHoldOver, ErrLost, or the cause of ctx's end: then
+// the value may be set yet.
+func (h *Hold) SetValue(ctx context.Context, value []byte) error {
+	if err := layout.ValidateValue(value); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if h.lk.entry.Lock == directoryLock { // there values are intents
+		return fmt.Errorf("%w: the internal lock has no value", ErrInvalid)
+	}
+	value = bytes.Clone(value) // the caller may go before the driver is through
+	return h.change(ctx, func(t *tenure) error {
+		if t.mode != layout.Exclusive {
+			return fmt.Errorf("%w: lock %q is held shared, and its value is set by exclusive holders", ErrInvalid, t.lk.entry.Name)
+		}
+		return t.lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = value, h.token })
+	})
+}
+
+// Value reads the value of a lock from the disk. It begins after the call, so
+// it returns what was set before that, or later.
+//
+// It returns ErrInvalid, ErrNoLock, ErrUnreadable if a slot that may have a
+// later value stays unreadable, ErrDamaged, ErrUnavailable, or the cause of
+// ctx's end.
+func (d *Daemon) Value(ctx context.Context, name string) (Value, error) {
+	if err := layout.ValidateLockName(name); err != nil {
+		return Value{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	type found struct {
+		value Value
+		err   error
+	}
+	out := make(chan found, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // what is left behind, as by find, ends with the read under way
+	go func() {
+		v, err := d.readValue(ctx, name)
+		out <- found{v, err}
+	}()
+	select {
+	case f := <-out:
+		if f.err != nil && d.stopping() {
+			return Value{}, errStopped
+		}
+		return f.value, f.err
+	case <-ctx.Done():
+		return Value{}, context.Cause(ctx)
+	case <-d.stop:
+		return Value{}, errStopped
+	case <-d.mem.lost:
+		return Value{}, fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
+	}
+}
+
+// readValue reads the slots between two looks at the entry: what is found of
+// it before may be removed by then.
+func (d *Daemon) readValue(ctx context.Context, name string) (Value, error) {
+	for {
+		e, err := d.lookupNow(ctx, name)
+		if err != nil {
+			return Value{}, err
+		}
+		slots, err := d.readAllSlots(ctx, e.Lock)
+		if errors.Is(err, ErrUnreadable) {
+			err = fmt.Errorf("value of lock %q: %w", name, err)
+		}
+		if err != nil {
+			return Value{}, err
+		}
+		now, err := d.lookupNow(ctx, name)
+		switch {
+		case err == nil && now == e:
+			v := latestValue(e, slots)
+			v.HostName = d.hostName(v.Host)
+			return v, nil
+		case err != nil:
+			return Value{}, err
+		}
+		if err := sleepContext(ctx, d.retry()); err != nil {
+			return Value{}, context.Cause(ctx)
+		}
+	}
+}
+
+// latestValue is the one of the highest token.
+func latestValue(e layout.Entry, slots []layout.Slot) Value {
+	v := Value{Name: e.Name}
+	for _, s := range slots {
+		if s.ValueOf(e.Creation) && s.ValueToken > v.Token {
+			v.Value, v.Token, v.Host = s.Value, s.ValueToken, s.Host
+		}
+	}
+	return v
+}
+
+// hostName is for people; a record that cannot be read has none.
+func (d *Daemon) hostName(id int) string {
+	if id == 0 {
+		return ""
+	}
+	buf := pool.Get(d.sb.Geometry.Stride)
+	defer pool.Put(buf)
+	if d.dev.Read(buf, d.sb.Geometry.Host(id)) != nil {
+		return ""
+	}
+	record, err := d.sb.Space().DecodeHost(buf, id)
+	if err != nil {
+		return ""
+	}
+	return record.Name
+}
+
+// Value is the value of a lock as the snapshot has it. It returns ErrInvalid,
+// ErrNoLock, or ErrUnreadable if a record that may have it is damaged.
+func (s *Snapshot) Value(name string) (Value, error) {
+	if err := layout.ValidateLockName(name); err != nil {
+		return Value{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	i := slices.IndexFunc(s.Entries, func(e layout.Entry) bool { return e.Name == name })
+	for _, r := range s.Damaged {
+		if i < 0 && r.Kind == KindEntry || i >= 0 && r.Kind == KindSlot && r.Lock == s.Entries[i].Lock {
+			return Value{}, fmt.Errorf("%w: value of lock %q: %s: %w", ErrUnreadable, name, r.What(), r.Err)
+		}
+	}
+	if i < 0 {
+		return Value{}, fmt.Errorf("lock %q: %w", name, ErrNoLock)
+	}
+	e := s.Entries[i]
+	v := latestValue(e, slices.DeleteFunc(slices.Clone(s.Slots), func(r layout.Slot) bool { return r.Lock != e.Lock }))
+	for _, h := range s.Hosts {
+		if h.ID == v.Host {
+			v.HostName = h.Name
+		}
+	}
+	return v, nil
+}
+
+// valueRequest is the body of POST /v1/value.
+type valueRequest struct {
+	holdCall
+	Value *[]byte `json:"value"`
+}
+
+func (s *Server) setValue(d *Daemon, w http.ResponseWriter, r *http.Request) {
+	var body valueRequest
+	err := decode(r, &body)
+	if err == nil && body.Value == nil {
+		err = fmt.Errorf("%w: no value given, want base64; an empty one clears it", ErrInvalid)
+	}
+	var h *Hold
+	if err == nil {
+		h, err = body.hold(d, r)
+	}
+	if err == nil {
+		err = h.SetValue(r.Context(), *body.Value)
+	}
+	if err != nil {
+		refuseHold(w, err)
+		return
+	}
+	writeJSON(w, map[string]any{"name": h.lk.entry.Name, "token": h.Token()})
+}
+
+func (s *Server) value(d *Daemon, w http.ResponseWriter, r *http.Request) {
+	v, err := d.Value(r.Context(), r.URL.Query().Get("name"))
+	if err != nil {
+		e := apiErrorOf(err)
+		if errors.Is(err, ErrUnavailable) {
+			e.Hint = "try again; bakeryctl value get --device reads the disk without bakeryd"
+		}
+		writeError(w, httpStatus(e.Code), e)
+		return
+	}
+	writeJSON(w, v)
+}
