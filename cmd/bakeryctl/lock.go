@@ -78,27 +78,20 @@ const lockExample = `  # One of the hosts that run this every night makes the ba
 
 // lockOptions are what the command line says.
 type lockOptions struct {
-	mode     layout.Mode
-	nonblock bool
-	timeout  time.Duration // 0: none
-	conflict int           // the exit code if it is not granted
-	close    bool
-	onLost   string // for a shell; empty: nothing
-	request  reaction
-	value    []byte // to set when it is granted; nil: leave it as it is
-	device   string // empty: ask bakeryd
-	create   bool
-	name     string
-	argv     []string
+	takeOptions
+	close   bool
+	onLost  string // for a shell; empty: nothing
+	request reaction
+	value   []byte // to set when it is granted; nil: leave it as it is
+	device  string // empty: ask bakeryd
+	create  bool
+	argv    []string
 }
 
 func newLock(a *app) *cobra.Command {
 	var (
-		o                 lockOptions
-		shared, exclusive bool
-		wait              waitFlag
-		onRequest         string
-		value             string
+		o                lockOptions
+		onRequest, value string
 	)
 	cmd := &cobra.Command{
 		Use:     "lock [flags] NAME -- COMMAND [ARG...]",
@@ -109,15 +102,8 @@ func newLock(a *app) *cobra.Command {
 
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if shared && exclusive {
-				return usageError("--shared and --exclusive exclude each other")
-			}
-			if shared {
-				o.mode = layout.Shared
-			}
-			o.timeout = wait.limit
-			if cmd.Flags().Changed("timeout") && wait.limit == 0 {
-				o.nonblock = true // as with flock(1)
+			if err := o.settle(cmd); err != nil {
+				return err
 			}
 			if cmd.Flags().Changed("device") && o.device == "" {
 				return usageError("--device is empty")
@@ -138,11 +124,7 @@ func newLock(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.SortFlags = false
-	f.BoolVarP(&exclusive, "exclusive", "x", false, "hold it alone (the default)")
-	f.BoolVarP(&shared, "shared", "s", false, "hold it together with others that share it")
-	f.BoolVarP(&o.nonblock, "nonblock", "n", false, "give up at once if it is not free")
-	f.VarP(&wait, "timeout", "w", "give up after `TIME`: seconds, as 1.5, or 300ms, 5m, 1h30m")
-	f.IntVarP(&o.conflict, "conflict-exit-code", "E", exitConflict, "exit with `N` after giving up")
+	o.addFlags(cmd)
 	f.BoolVarP(&o.close, "close", "o", false, "do not let COMMAND inherit the lock: what it leaves running does not hold it")
 	f.StringVar(&o.onLost, "on-lost", "", "when COMMAND is told to stop, also run `CMD` by the shell, once")
 	f.StringVar(&onRequest, "on-request", "", "when somebody asks for the lock, send COMMAND a signal or run a command: `SIGNAL|CMD`")
@@ -175,9 +157,6 @@ func (o *lockOptions) parseArgs(args []string) error {
 	if len(o.argv) == 0 {
 		return usageError("no command given to run under %q", o.name)
 	}
-	if o.conflict < 0 || o.conflict > 255 {
-		return usageError("--conflict-exit-code %d, want 0 to 255", o.conflict)
-	}
 	if o.value != nil && o.mode == layout.Shared {
 		return usageError("--value is set by who holds the lock alone, not with --shared")
 	}
@@ -194,6 +173,7 @@ func (o *lockOptions) parseArgs(args []string) error {
 type held interface {
 	Token() layout.Ticket
 	Deadline() time.Time
+	Grace() time.Duration
 	Warned() <-chan struct{}
 	Lost() <-chan struct{}
 	Err() error
@@ -220,7 +200,7 @@ func (a *app) lock(ctx context.Context, o lockOptions) error {
 	}
 	signals := openInbox()
 	defer signals.close()
-	g, err := a.acquire(ctx, o, signals)
+	g, err := a.acquire(ctx, o, signals, func(ahead, queued int) {})
 	if err != nil {
 		return err
 	}
@@ -233,15 +213,19 @@ func (a *app) lock(ctx context.Context, o lockOptions) error {
 	return err
 }
 
-// acquire waits for the lock, or for a signal that ends the wait.
-func (a *app) acquire(ctx context.Context, o lockOptions, signals *inbox) (*grant, error) {
+// acquire waits for the lock, or for a signal that ends the wait. onWaiting is told of the place in the queue, as
+// somebody at a terminal is.
+func (a *app) acquire(ctx context.Context, o lockOptions, signals *inbox, onWaiting func(ahead, queued int)) (*grant, error) {
 	ctx, listen := signals.interrupts(ctx)
 	line := startWaitLine(a.stderr, o.name)
 	take := a.askBakeryd
 	if o.device != "" {
 		take = a.joinAndTake
 	}
-	g, err := take(ctx, o, line.update)
+	g, err := take(ctx, o, func(ahead, queued int) {
+		line.update(ahead, queued)
+		onWaiting(ahead, queued)
+	})
 	line.stop()
 	listen()
 	var by interruption

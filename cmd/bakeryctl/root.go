@@ -6,9 +6,11 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
-const defaultSocket = "/run/bakery/bakeryd.sock"
+const defaultSocket = client.DefaultSocket
 
 // run carries out one command line and returns the exit code.
 func run(ctx context.Context, args []string, a *app) int {
@@ -45,6 +47,7 @@ func newRoot(a *app) *cobra.Command {
 		newFormat(a),
 		newLock(a),
 		newRequest(a),
+		newHold(a),
 		newStatus(a),
 		newHosts(a),
 		newMode(a),

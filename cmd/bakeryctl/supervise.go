@@ -22,9 +22,6 @@ const (
 	// timers do not.
 	lookAgain = time.Second
 
-	// sayWithin bounds the wait for a standard error that takes no more.
-	sayWithin = time.Second
-
 	// briefly is the pause before what ends just now is looked for again.
 	briefly = 2 * time.Millisecond
 )
@@ -71,7 +68,7 @@ func runUnder(g *grant, signals *inbox, l launch) (int, error) {
 	if err != nil {
 		return 0, errors.Join(err, g.release())
 	}
-	s := supervisor{grant: g, command: c, launch: l, children: children}
+	s := supervisor{grant: g, command: c, launch: l, children: children, voice: voice{out: l.stderr}}
 	code := s.run(signals)
 	c.onRequest.stop()
 	c.cgroup.remove()
@@ -168,7 +165,7 @@ type supervisor struct {
 	launch   launch
 	children <-chan os.Signal // gets SIGCHLD
 	deadline time.Duration    // of who is to stop, on boottime
-	said     chan struct{}    // closed when the last message was written; nil: there was none
+	voice
 }
 
 // run returns the exit code, when the command has ended. Its descendants may live on, unless the lock is lost.
@@ -319,31 +316,6 @@ func (s *supervisor) await(signals *inbox, limit time.Duration, ended *chan stru
 			// What ends together is looked for once.
 			children, timeout = nil, time.After(min(limit, briefly))
 		}
-	}
-}
-
-// say writes to standard error in the background: the command has to be stopped whether or not anybody
-// reads what we have to say.
-func (s *supervisor) say(format string, args ...any) {
-	message := fmt.Sprintf("bakeryctl: "+format+"\n", args...)
-	before, written := s.said, make(chan struct{})
-	s.said = written
-	go func() {
-		defer close(written)
-		if before != nil {
-			<-before
-		}
-		_, _ = io.WriteString(s.launch.stderr, message)
-	}()
-}
-
-func (s *supervisor) waitSaid() {
-	if s.said == nil {
-		return
-	}
-	select {
-	case <-s.said:
-	case <-time.After(sayWithin):
 	}
 }
 

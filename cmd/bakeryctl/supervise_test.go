@@ -151,6 +151,7 @@ type lostHold struct{}
 
 func (lostHold) Token() layout.Ticket      { return token }
 func (lostHold) Deadline() time.Time       { return time.Now().Add(time.Hour) }
+func (lostHold) Grace() time.Duration      { return time.Second }
 func (lostHold) Err() error                { return errors.New("evicted") }
 func (h lostHold) Warned() <-chan struct{} { return h.Lost() }
 func (lostHold) Lost() <-chan struct{} {
@@ -169,7 +170,7 @@ func TestLossCountsThoughTheCommandEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := supervisor{grant: &grant{held: lostHold{}}, command: &command{cmd: done, since: ticksNow(), ended: ended},
-			launch: launch{lock: "x", stderr: &told}}
+			launch: launch{lock: "x"}, voice: voice{out: &told}}
 		code := s.run(&inbox{})
 		s.waitSaid()
 		if code != exitLost || !strings.HasSuffix(told.String(), ": evicted\n") {

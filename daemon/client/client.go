@@ -2,7 +2,20 @@
 // bakeryd's protocol, which is HTTP with a stream of events, and how long a
 // hold is good for; it never knows a device, a ticket's meaning or a terminal.
 //
-// Begin with [Client.Lock]. A hold (hold.go) and a place in the queue (turn.go)
+// Begin with [Client.Lock], and for what is done under a lock with
+// [Hold.Context]: the examples show both. A Hold is to be unlocked, lost or not.
+//
+// All that is lost is lost in time: the lease is told with the grant and with
+// every renewal, and counts on CLOCK_BOOTTIME in this process, so that the
+// holder is warned and stopped by the deadline whether or not bakeryd, the disk
+// or the network to it still answers. A process that was suspended beyond the
+// deadline finds out only when it goes on; what it writes then is turned away
+// by those who compare tokens ([Hold.Token]).
+//
+// To run a command under a lock is more than this package does: bakeryctl lock
+// also stops what the command has started.
+//
+// A hold (hold.go) and a place in the queue (turn.go)
 // outlive their connection: bakeryd knows both by a session (session.go), under
 // which the client asks again until it is too late. What comes over a
 // connection is read in stream.go. What a holder changes while it holds, and the
@@ -17,6 +30,9 @@ import (
 
 	"github.com/bakeryd/bakeryd/layout"
 )
+
+// DefaultSocket is where bakeryd serves if it is not told otherwise.
+const DefaultSocket = "/run/bakery/bakeryd.sock"
 
 // patience is how long bakeryd may take over an answer beyond the time that it was asked to wait: several
 // IO budgets of a slow device.
@@ -42,7 +58,7 @@ var (
 	// ErrNoLock is returned when no lock has that name.
 	ErrNoLock = errors.New("no such lock")
 
-	// ErrLost is what a hold ends with when it was not let go.
+	// ErrLost is what Hold.Err and the cause of Hold.Context are when a hold ends that was not let go.
 	ErrLost = errors.New("lock lost")
 )
 
@@ -97,17 +113,17 @@ type Client struct {
 	socket string
 }
 
-// New returns a client of the bakeryd that serves the socket at that path. It does no IO.
+// New returns a client of the bakeryd that serves the socket at that path, DefaultSocket as a rule. It does no IO.
 func New(socket string) *Client { return &Client{socket: socket} }
 
 // Options say how a lock is wanted. The zero value waits for an exclusive hold for as long as it takes.
 type Options struct {
-	Mode     layout.Mode
+	Mode     layout.Mode   // layout.Exclusive, or layout.Shared
 	NonBlock bool          // have it at once, or ErrBusy
 	Timeout  time.Duration // not granted within it: ErrTimeout; 0: none; rounded up to milliseconds
 	Permits  int           // refuse a lock that has another number of permits; 0: take what it has
-	PID      int           // of the holder, for people who ask who it is
-	Command  string        // likewise
+	PID      int           // of the holder, for people who ask who it is; 0: this process
+	Command  string        // likewise, what it does; its first 80 bytes are kept
 
 	// Witness asks for what Inherit gives to commands, so that they keep the lock even if neither this process
 	// nor bakeryd lives.
@@ -139,7 +155,8 @@ func (o Options) limit() (time.Duration, error) {
 // A bakeryd that cannot be reached in the first place is an error at once. One that goes away during the wait
 // is waited for as long as a lease, in which it keeps the place in the queue.
 //
-// It returns an *Error (which may be ErrBusy or ErrTimeout), ErrUnreachable or ErrProtocol.
+// It returns an *Error (which may be ErrBusy or ErrTimeout), ErrTimeout, ErrUnreachable, ErrProtocol, the cause of
+// ctx, or, if this process cannot have another timer, the error of timerfd_create(2).
 func (c *Client) Lock(ctx context.Context, name string, o Options) (*Hold, error) {
 	h, err := c.lock(ctx, name, o)
 	if err != nil {
@@ -149,6 +166,9 @@ func (c *Client) Lock(ctx context.Context, name string, o Options) (*Hold, error
 }
 
 func (c *Client) lock(ctx context.Context, name string, o Options) (*Hold, error) {
+	if o.Timeout < 0 {
+		return nil, ErrTimeout // what is left until a deadline that has passed
+	}
 	if limit, late := o.limit(); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)

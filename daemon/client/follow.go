@@ -56,6 +56,9 @@ func (h *Hold) read(l *link) error {
 // reattach asks for the hold again until bakeryd has an answer to it. The old connection, which may not be broken
 // after all, is kept until then: bakeryd may take its end for the release of the lock.
 func (h *Hold) reattach() (*link, error) {
+	h.mu.Lock()
+	h.away = make(chan struct{})
+	h.mu.Unlock()
 	silence := time.AfterFunc(noticeable, func() {
 		select {
 		case h.silent <- struct{}{}:
@@ -90,6 +93,8 @@ func (h *Hold) adopt(l *link, granted event) {
 	}
 	old := h.link
 	h.link = l
+	close(h.away)
+	h.away = nil
 	h.grace = granted.grace()
 	h.mode = granted.Mode
 	h.heard++
@@ -97,4 +102,19 @@ func (h *Hold) adopt(l *link, granted event) {
 	_ = old.conn.Close() // it is of no use any more, whatever it says
 	// Nothing was asked before that, so this errs on the safe side however long the answer took.
 	h.renew(l.asked + granted.lease())
+}
+
+// awaitLink waits for a connection, unless there is one.
+func (h *Hold) awaitLink(limit time.Duration) {
+	h.mu.Lock()
+	away := h.away
+	h.mu.Unlock()
+	if away == nil {
+		return
+	}
+	select {
+	case <-away:
+	case <-h.over.Done():
+	case <-time.After(limit):
+	}
 }

@@ -38,6 +38,8 @@ type Hold struct {
 	news   chan struct{} // gets one when the deadline has moved
 	over   context.Context
 	end    context.CancelFunc // ends over: the hold is lost or let go
+	work   context.Context
+	cease  context.CancelCauseFunc // ends work: the holder is to stop, or has let go
 	unlock func() error
 	tasks  sync.WaitGroup // follow the events, wait for the alarm
 
@@ -45,6 +47,7 @@ type Hold struct {
 
 	mu     sync.Mutex // guards what follows
 	link   *link
+	away   chan struct{} // closed when there is a connection again; nil: there is one
 	until  time.Duration // deadline, on boottime
 	grace  time.Duration // how long before it the holder is to stop
 	stop   bool
@@ -69,6 +72,7 @@ func newHold(s *session, l *link, granted event) (*Hold, error) {
 		requests: make(chan Request, maxUnread),
 	}
 	h.over, h.end = context.WithCancel(context.Background())
+	h.work, h.cease = context.WithCancelCause(context.Background())
 	h.unlock = sync.OnceValue(h.close)
 	h.mu.Lock()
 	h.arm()
@@ -116,15 +120,21 @@ func (h *Hold) Err() error {
 
 // Unlock ends this process's part in the hold. If no other process has inherited it, the lock is released: at
 // once, or, if bakeryd is not there, by its successor; without a witness that does so when the deadline known
-// to it has passed.
+// to it has passed. So a bakeryd that is just being restarted is waited for, for half a second.
+//
+// A hold that is lost is to be unlocked too: until then bakeryd takes it that what was done under it is not yet at
+// its end. Every further Unlock returns what the first one did: nil, or the error of closing the connection, which
+// changes nothing of the above.
 func (h *Hold) Unlock() error { return h.unlock() }
 
 func (h *Hold) close() error {
+	h.awaitLink(catchUp)
 	h.mu.Lock()
 	h.closed = true
 	conn := h.link.conn
 	h.mu.Unlock()
 	h.end()
+	h.cease(nil)
 	h.alarm.Close()
 	err := conn.Close()
 	h.tasks.Wait()
@@ -251,5 +261,6 @@ func (h *Hold) warn() {
 	if !h.stop {
 		h.stop = true
 		close(h.warned)
+		h.cease(h.whyStop())
 	}
 }

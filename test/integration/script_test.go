@@ -24,6 +24,7 @@ import (
 //
 //	exitcode N PROGRAM ARGS    runs a program that must exit with N
 //	until REGEXP PROGRAM ARGS  runs a program, again and again, until it exits with 0 and prints that
+//	notify VAR FILE            listens, as systemd does, on a socket whose path is set as VAR; what is told goes to a file
 func TestScript(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/script/*.txtar")
 	require.NoError(t, err)
@@ -48,6 +49,7 @@ func TestScript(t *testing.T) {
 				Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 					"exitcode": scriptExitCode,
 					"until":    scriptUntil,
+					"notify":   scriptNotify,
 				},
 			})
 		})

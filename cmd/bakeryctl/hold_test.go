@@ -1,0 +1,368 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// manager is a systemd that listens.
+type manager struct {
+	t      *testing.T
+	conn   *net.UnixConn
+	socket string
+	told   []string // line by line
+}
+
+func listenAsSystemd(t *testing.T) *manager {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "n")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return &manager{t: t, conn: conn, socket: socket}
+}
+
+// begin starts bakeryctl hold as systemd does.
+func (m *manager) begin(b *fakeBakeryd, env []string, flags ...string) *wrapper {
+	m.t.Helper()
+	p := prepare(m.t, append(append([]string{"hold", "--socket", b.Socket}, flags...), "x")...)
+	p.cmd.Env = append(append(p.cmd.Env, "NOTIFY_SOCKET="+m.socket), env...)
+	p.start()
+	return p
+}
+
+// until waits until all those lines have been told.
+func (m *manager) until(lines ...string) {
+	m.t.Helper()
+	for _, line := range lines {
+		for !slices.Contains(m.told, line) {
+			m.listen(line)
+		}
+	}
+}
+
+func (m *manager) listen(missing string) {
+	m.t.Helper()
+	buf := make([]byte, 4096)
+	if err := m.conn.SetReadDeadline(time.Now().Add(soon)); err != nil {
+		m.t.Fatal(err)
+	}
+	n, err := m.conn.Read(buf)
+	if err != nil {
+		m.t.Fatalf("%q was not told: %v; but %q", missing, err, m.told)
+	}
+	m.told = append(m.told, strings.Split(string(buf[:n]), "\n")...)
+}
+
+func (m *manager) not(line string) {
+	m.t.Helper()
+	if slices.Contains(m.told, line) {
+		m.t.Errorf("systemd was told %q", m.told)
+	}
+}
+
+func TestHoldTellsSystemd(t *testing.T) {
+	t.Parallel()
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		t.Run(signalName(s), func(t *testing.T) {
+			first, second := make(chan struct{}), make(chan struct{})
+			b := serve(t, func(x *exchange) {
+				x.Wait(2, time.Minute)
+				<-first
+				x.Wait(1, time.Minute)
+				<-second
+				holding(x)
+			})
+			m := listenAsSystemd(t)
+			p := m.begin(b, nil)
+			m.until("STATUS=waiting for x: 2 ahead")
+			close(first)
+			m.until("STATUS=waiting for x: 1 ahead")
+			m.not("READY=1")
+			close(second)
+			m.until("READY=1", "STATUS=holding x, token "+token.String())
+			m.not("STOPPING=1")
+			p.signal(syscall.SIGUSR1) // meant for a command that there is not
+			p.signal(s)
+			m.until("STOPPING=1")
+			if code := p.wait(); code != exitOK {
+				t.Errorf("exit code %d", code)
+			}
+			p.printed(t, "", "")
+			b.AwaitRelease()
+		})
+	}
+}
+
+// TestHoldKeepsALostLockWhileUnitsStop: the next holder is not to meet what systemd is just stopping.
+func TestHoldKeepsALostLockWhileUnitsStop(t *testing.T) {
+	t.Parallel()
+	lost := make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.Grace = 30 * time.Minute
+		x.Grant(time.Hour)
+		<-lost
+		x.Lose("host 3 was evicted")
+	})
+	m := listenAsSystemd(t)
+	p := m.begin(b, nil)
+	m.until("READY=1")
+	close(lost)
+	m.until("STOPPING=1", "STATUS=lost x: lock lost: host 3 was evicted")
+	if !slices.ContainsFunc(m.told, func(line string) bool { return strings.HasPrefix(line, "EXTEND_TIMEOUT_USEC=18") }) {
+		t.Errorf("no half an hour to stop in %q", m.told)
+	}
+	if !b.Held() {
+		t.Error("the lock is free while units are being stopped")
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitLost {
+		t.Errorf("exit code %d, want %d", code, exitLost)
+	}
+	p.printed(t, "", "bakeryctl: lost \"x\": lock lost: host 3 was evicted\n")
+	b.AwaitRelease()
+}
+
+func TestHoldEndsWhenLost(t *testing.T) {
+	t.Parallel()
+	const grace = time.Second
+	tests := []struct {
+		name   string
+		lease  time.Duration
+		lose   func(x *exchange)
+		stderr string
+	}{
+		{"no renewal", 3 * grace, func(x *exchange) { <-x.Gone }, "its lease is about to end without a renewal"},
+		{"told so", time.Hour, func(x *exchange) { x.Lose("evicted") }, "lock lost: evicted"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			ready := make(chan struct{})
+			b := serve(t, func(x *exchange) {
+				x.Grace = grace
+				x.Grant(test.lease)
+				<-ready
+				test.lose(x)
+			})
+			m := listenAsSystemd(t)
+			p := m.begin(b, nil)
+			m.until("READY=1")
+			begun := time.Now()
+			close(ready)
+			m.until("STOPPING=1")
+			told := time.Now()
+			if code := p.wait(); code != exitLost {
+				t.Errorf("exit code %d, want %d", code, exitLost)
+			}
+			b.AwaitRelease()
+			if took := time.Since(begun); took < grace-10*time.Millisecond {
+				t.Errorf("ended after %v, %v after it was told, want a grace of %v", took, time.Since(told), grace)
+			}
+			p.printed(t, "", "bakeryctl: lost \"x\": "+test.stderr+"\n")
+		})
+	}
+}
+
+// TestHoldWithoutSystemdEndsAtOnceWhenLost: nobody is told but by that.
+func TestHoldWithoutSystemdEndsAtOnceWhenLost(t *testing.T) {
+	t.Parallel()
+	b := serve(t, func(x *exchange) {
+		x.Grace = 30 * time.Minute
+		x.Grant(time.Hour)
+		x.Lose("host 3 was evicted")
+	})
+	p := begin(t, "hold", "--socket", b.Socket, "x")
+	if code := p.wait(); code != exitLost {
+		t.Errorf("exit code %d, want %d", code, exitLost)
+	}
+	// It may hear of the loss before it has begun to hold.
+	if got := p.told(); got != "bakeryctl: lost \"x\": lock lost: host 3 was evicted\n" &&
+		got != "bakeryctl: not holding \"x\": lock lost: host 3 was evicted\n" {
+		t.Errorf("standard error %q", got)
+	}
+	b.AwaitRelease()
+}
+
+func TestHoldFeedsTheWatchdogWhileItHolds(t *testing.T) {
+	t.Parallel()
+	grant, lose := make(chan struct{}), make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.Wait(1, time.Minute)
+		<-grant
+		x.Grace = time.Minute
+		x.Grant(time.Hour)
+		<-lose
+		x.Lose("evicted")
+	})
+	m := listenAsSystemd(t)
+	p := m.begin(b, []string{"WATCHDOG_USEC=3000"})
+	m.until("STATUS=waiting for x: 1 ahead")
+	close(grant)
+	m.until("READY=1")
+	if fed := slices.Index(m.told, "WATCHDOG=1"); fed >= 0 && fed < slices.Index(m.told, "READY=1") {
+		t.Errorf("fed while it waited: %q", m.told)
+	}
+	for range 3 {
+		m.told = nil
+		m.until("WATCHDOG=1")
+	}
+	close(lose)
+	m.until("STOPPING=1")
+	m.told = nil
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitLost {
+		t.Errorf("exit code %d, want %d", code, exitLost)
+	}
+	if err := m.conn.SetReadDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := m.conn.Read(make([]byte, 4096)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("systemd was told something of %d bytes after STOPPING=1, %v", n, err)
+	}
+}
+
+// TestHoldThoughSystemdStandsStill: it takes in nothing any more.
+func TestHoldThoughSystemdStandsStill(t *testing.T) {
+	t.Parallel()
+	m := listenAsSystemd(t)
+	full, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: m.socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for err == nil {
+		if err := full.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		_, err = full.Write([]byte("x"))
+	}
+	b := serve(t, func(x *exchange) {
+		for ahead := range 20 {
+			x.Wait(ahead, time.Minute)
+		}
+		x.Grace = time.Millisecond
+		x.Grant(time.Hour)
+		x.Lose("evicted")
+	})
+	p := m.begin(b, nil)
+	if code := p.wait(); code != exitLost {
+		t.Errorf("exit code %d, want %d", code, exitLost)
+	}
+	b.AwaitRelease()
+}
+
+func TestHoldThoughSystemdCannotBeTold(t *testing.T) {
+	t.Parallel()
+	held := make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		close(held)
+		holding(x)
+	})
+	none := &manager{t: t, socket: filepath.Join(t.TempDir(), "none")}
+	p := none.begin(b, nil)
+	within(t, held, "the request")
+	eventually(t, "the message", func() bool { return p.told() != "" })
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitSignal+int(syscall.SIGTERM) && code != exitOK { // it may not have heard of the grant yet
+		t.Errorf("exit code %d", code)
+	}
+	p.printed(t, "", "bakeryctl: tell systemd: dial unixgram "+none.socket+": connect: no such file or directory\n")
+}
+
+func TestHoldExitCodes(t *testing.T) {
+	t.Parallel()
+	refused := func(code string) func(*exchange) {
+		return func(x *exchange) { x.Refuse(503, code, "no", "maybe") }
+	}
+	const no = "bakeryctl: lock \"x\": no\nhint: maybe\n"
+	const see = "\nhint: see bakeryctl hold --help\n"
+	unasked := func(*exchange) { t.Error("asked for a lock") }
+	tests := []struct {
+		name   string
+		script func(*exchange)
+		args   []string
+		env    string
+		code   int
+		stderr string
+	}{
+		{"busy", refused("busy"), []string{"-n", "x"}, "", 1, ""},
+		{"late", refused("timeout"), []string{"-w", "1", "-E", "7", "x"}, "", 7, ""},
+		{"unavailable", refused("unavailable"), []string{"x"}, "", 69, no},
+		{"device", refused("device"), []string{"x"}, "", 66, no},
+		{"invalid", refused("invalid"), []string{"x"}, "", 64, no},
+		{"lease over", func(x *exchange) { x.Grant(0); <-x.Gone }, []string{"x"}, "", 75,
+			"bakeryctl: not holding \"x\": lock lost: the lease ended without a renewal\n"},
+		{"no name", unasked, nil, "", 64, "bakeryctl: no lock given" + see},
+		{"a command", unasked, []string{"x", "true"}, "", 64, "bakeryctl: hold takes one lock and no command, not \"true\" as well\n" +
+			"hint: bakeryctl lock runs a command under a lock\n"},
+		{"a bad name", unasked, []string{"a\nb"}, "", 64,
+			"bakeryctl: lock name \"a\\nb\", want no control characters, found U+000A at byte 1: value not allowed" + see},
+		{"both modes", unasked, []string{"-s", "-x", "x"}, "", 64, "bakeryctl: --shared and --exclusive exclude each other" + see},
+		{"exit code", unasked, []string{"-E", "-1", "x"}, "", 64, "bakeryctl: --conflict-exit-code -1, want 0 to 255" + see},
+		{"watchdog", unasked, []string{"x"}, "WATCHDOG_USEC=soon", 64, "bakeryctl: watchdog of systemd: error converting WATCHDOG_USEC: " +
+			"strconv.Atoi: parsing \"soon\": invalid syntax\nhint: WATCHDOG_USEC is set by systemd, from WatchdogSec= of the unit\n"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := serve(t, test.script)
+			p := prepare(t, append([]string{"hold", "--socket", b.Socket}, test.args...)...)
+			p.cmd.Env = append(p.cmd.Env, test.env)
+			p.start()
+			if code := p.wait(); code != test.code {
+				t.Errorf("exit code %d, want %d", code, test.code)
+			}
+			p.printed(t, "", test.stderr)
+		})
+	}
+}
+
+func TestHoldAsksForWhatTheFlagsSay(t *testing.T) {
+	t.Parallel()
+	asked := make(chan wanted, 1)
+	b := serve(t, func(x *exchange) {
+		asked <- x.Request
+		x.Refuse(503, "busy", "no", "")
+	})
+	p := begin(t, "hold", "--socket", b.Socket, "-s", "-w", "1.5", "-E", "0", "--", "-x y")
+	if code := p.wait(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	p.printed(t, "", "")
+	got := <-asked
+	want := wanted{Name: "-x y", Mode: layout.Shared, TimeoutMS: 1500, PID: p.cmd.Process.Pid, Command: "bakeryctl hold -x y", Session: got.Session}
+	if got != want {
+		t.Errorf("asked for %+v, want %+v", got, want)
+	}
+}
+
+func TestHoldAtATerminal(t *testing.T) {
+	first := make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.Wait(2, time.Minute)
+		<-first
+		holding(x)
+	})
+	x := onTerminal(t, "hold", "--socket", b.Socket, "x")
+	const clear = "\r\x1b[K"
+	x.await(clear + `bakeryctl: waiting for "x": 2 ahead`)
+	close(first)
+	x.await("2 ahead" + clear)
+	x.press("\x03")
+	if code := x.wait(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	b.AwaitRelease()
+}

@@ -1,0 +1,204 @@
+package client_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon"
+)
+
+// asBakeryd names the directory in which this test binary is to be bakeryd: a restart can only be had of a process
+// of its own.
+const asBakeryd = "BAKERYD_UNDER_TEST"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(asBakeryd); dir != "" {
+		if err := serve(dir); err != nil {
+			fmt.Fprintln(os.Stderr, "bakeryd:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) (code int) {
+	disk, err := diskDir()
+	switch {
+	case err == nil:
+		here = &host{disk: disk}
+		defer func() {
+			if err := here.remove(); err != nil {
+				fmt.Fprintln(os.Stderr, "FAIL: the bakeryd of the examples:", err)
+				code = 1
+			}
+		}()
+	case os.Getenv("CI") == "true":
+		fmt.Fprintln(os.Stderr, "FAIL: CI skips nothing:", err)
+		return 1
+	default:
+		fmt.Fprintln(os.Stderr, "SKIP: the examples:", err)
+		if err := flag.Set("test.skip", "^Example"); err != nil {
+			panic(err)
+		}
+	}
+	return m.Run()
+}
+
+// diskDir returns a directory where a lockspace can be: one in memory has no direct IO.
+func diskDir() (string, error) {
+	for _, dir := range []string{os.TempDir(), "/var/tmp", "."} {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(dir, &fs); err == nil && fs.Type != unix.TMPFS_MAGIC && unix.Access(dir, unix.W_OK) == nil {
+			return filepath.Abs(dir)
+		}
+	}
+	return "", errors.New("TMPDIR, /var/tmp and this directory are not on a disk")
+}
+
+// here is the host that the examples run on.
+var here *host
+
+// host has a bakeryd.
+type host struct {
+	disk    string
+	dir     string // below it, with all that bakeryd has; empty: it was not started yet
+	cmd     *exec.Cmd
+	stdin   io.Closer
+	leaving bool // it was told to
+}
+
+// socket returns the socket of a bakeryd that serves; client.DefaultSocket, as a rule.
+func socket() string {
+	if err := here.serving(); err != nil {
+		panic(err)
+	}
+	return here.dir + "/s"
+}
+
+// restart kills bakeryd, and returns when another one serves.
+func restart() {
+	if err := errors.Join(here.kill(), here.start()); err != nil {
+		panic(err)
+	}
+}
+
+// evict has the host leave the lockspace, as an operator may.
+func evict() {
+	here.leaving = true
+	if err := here.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		panic(err)
+	}
+}
+
+func (h *host) serving() (err error) {
+	switch {
+	case h.dir == "":
+		if h.dir, err = os.MkdirTemp(h.disk, "b"); err != nil {
+			return err
+		}
+		o := daemon.FormatOptions{Hosts: 4, Locks: 64, Lease: 10 * time.Second}
+		if _, err = daemon.Format(context.Background(), h.device(), o); err != nil {
+			return err
+		}
+	case h.leaving:
+		if err := h.cmd.Wait(); err != nil {
+			return err
+		}
+	default:
+		return nil
+	}
+	return h.start()
+}
+
+func (h *host) device() string { return filepath.Join(h.dir, "lockspace") }
+
+// start returns when bakeryd has joined.
+func (h *host) start() error {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	h.cmd, h.leaving = exec.Command(exe), false
+	h.cmd.Env = append(os.Environ(), asBakeryd+"="+h.dir, "GORACE=atexit_sleep_ms=0")
+	h.cmd.Stderr = os.Stderr
+	if h.stdin, err = h.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	stdout, err := h.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := h.cmd.Start(); err != nil {
+		return err
+	}
+	if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		return errors.Join(fmt.Errorf("it does not join: %w", err), h.cmd.Wait())
+	}
+	return nil
+}
+
+func (h *host) kill() error {
+	if err := h.cmd.Process.Kill(); err != nil {
+		return err
+	}
+	if err := h.cmd.Wait(); h.cmd.ProcessState.ExitCode() != -1 {
+		return fmt.Errorf("it has ended before: %w", err)
+	}
+	return nil
+}
+
+func (h *host) remove() error {
+	if h.dir == "" {
+		return nil
+	}
+	var err error
+	if !h.leaving {
+		err = h.kill()
+	} else {
+		err = h.cmd.Wait()
+	}
+	return errors.Join(err, os.RemoveAll(h.dir))
+}
+
+// serve is bakeryd, in short. It does not outlive the test that has started it.
+func serve(dir string) error {
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, syscall.SIGINT)
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	s := daemon.NewService(daemon.Config{
+		Device: filepath.Join(dir, "lockspace"), HostID: 1, Name: "example", RuntimeDir: dir, StateDir: dir, Keep: true, Logger: log,
+	}, func(*daemon.Daemon) { fmt.Println("serving") })
+	ln, err := daemon.Listen(dir + "/s")
+	if err != nil {
+		return err
+	}
+	srv := daemon.NewServer(log, s.Joined)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	go func() {
+		<-interrupts
+		s.Drain()
+	}()
+	err = s.Run(context.Background())
+	return errors.Join(err, srv.Shutdown(), <-served)
+}
