@@ -55,6 +55,7 @@ func newRoot(a *app) *cobra.Command {
 		newEvict(a),
 		newDump(a),
 		newProbe(a),
+		newStress(a),
 	)
 	return root
 }

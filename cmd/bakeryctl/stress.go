@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/stress"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+const stressLong = `Have workers take a lock over and over. Under it each raises a counter that nothing else guards, so that two
+at once lose a count; then tell whether it shows what it should. The lock is
+
+  memory   in the memory of this process: every worker runs the very protocol that bakeryd runs on a disk, as a
+           host of its own, on slots that are words. With --debug it shows how the bakery works, step by step.
+  PATH     on a lockspace: every worker joins as a host of its own, so there must be ids for them. A file that
+           does not exist is made one, and stays; nothing else is ever made one. The path needs a slash.
+  daemon   of bakeryd: the workers are its clients. With several --socket they are spread over them.
+
+Iterations are those of each worker. Max ticket is the largest number that was drawn. In memory it is Lamport's
+own, counted from 1; on a disk it starts at the clock.
+
+With --max-ticket N all numbers stay below N. When they come near it, no worker begins to choose until all the
+others have put their numbers back to zero; then they begin at 1 again. bakeryd never does that: its numbers last
+beyond the year 2110, and starting over would take the fencing tokens back.
+
+Exit codes:
+  0    passed
+  1    the counter is not what it should be, two workers were inside at once, tokens went back, or interrupted:
+       what came out until then is shown
+  64   the command line is wrong
+  66   the device or its lockspace is not usable
+  69   bakeryd is unreachable, or refuses`
+
+const stressExample = `  # See how it works: who waits for whom.
+  bakeryctl stress --debug --workers 3 --iterations 5
+
+  # Sixteen million critical sections, in numbers of 16 bits.
+  bakeryctl stress --workers 16 --iterations 1000000 --max-ticket 65536
+
+  # Four hosts on a file, or on a device that is formatted.
+  bakeryctl stress --backend ./demo.img --workers 4 --iterations 50
+
+  # Twenty clients of two daemons.
+  bakeryctl stress --backend daemon --socket a.sock --socket b.sock --workers 20 --iterations 50`
+
+const (
+	maxMaxTicket = 1 << 16
+
+	// debugHold is how long sections last with --debug, so that there is somebody to wait for.
+	debugHold = time.Millisecond
+)
+
+// stressOptions are what the command line says.
+type stressOptions struct {
+	backend             string
+	workers, iterations int
+	maxTicket           uint64 // 0: not given
+	name                string
+	sockets             []string
+	hold                time.Duration
+	debug               bool
+}
+
+func newStress(a *app) *cobra.Command {
+	var (
+		o      stressOptions
+		hold   waitFlag
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:     "stress",
+		Short:   "Take a lock over and over, and see that nobody is inside with another",
+		Long:    stressLong,
+		Example: stressExample,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			given := cmd.Flags().Changed
+			o.hold = hold.limit
+			if o.debug && !given("hold") {
+				o.hold = debugHold
+			}
+			if err := o.check(given); err != nil {
+				return &failure{code: exitUsage, err: err, hint: "see bakeryctl stress --help"}
+			}
+			return a.stress(cmd.Context(), o, asJSON)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.backend, "backend", "memory", "where the lock is: memory, daemon, or the `PATH` of a lockspace")
+	f.IntVar(&o.workers, "workers", 4, "how many take it")
+	f.IntVar(&o.iterations, "iterations", 1000, "how often each of them does")
+	f.Uint64Var(&o.maxTicket, "max-ticket", 0, "keep all numbers below `N`, at most 65536; in memory only")
+	f.Var(&hold, "hold", "stay inside for `TIME`: seconds, or 5ms; with --debug 1ms unless given (default 0)")
+	f.StringVar(&o.name, "name", "bakeryctl-stress", "`NAME` of the lock on a lockspace")
+	f.StringArrayVar(&o.sockets, "socket", []string{envOr("BAKERY_SOCKET", defaultSocket)},
+		"`PATH` of a bakeryd's socket; also from BAKERY_SOCKET; may be given several times")
+	f.BoolVar(&o.debug, "debug", false, "tell on standard error what each worker does and for whom it waits")
+	f.BoolVar(&asJSON, "json", false, "show the result as JSON")
+	return cmd
+}
+
+func (o *stressOptions) check(given func(flag string) bool) error {
+	inMemory, byDaemon := o.backend == "memory", o.backend == "daemon"
+	switch {
+	case !inMemory && !byDaemon && !strings.Contains(o.backend, "/"):
+		return fmt.Errorf("--backend %q, want memory, daemon, or a path with a slash, as ./%s", o.backend, o.backend)
+	case given("max-ticket") && !inMemory:
+		return errors.New("--max-ticket is for --backend memory: on a lockspace numbers never start over, for tokens must grow")
+	case given("max-ticket") && (o.maxTicket < stress.LeastMaxTicket(o.workers) || o.maxTicket > maxMaxTicket):
+		return fmt.Errorf("--max-ticket %d, want %d to %d for %d workers", o.maxTicket, stress.LeastMaxTicket(o.workers), maxMaxTicket, o.workers)
+	case given("socket") && !byDaemon:
+		return errors.New("--socket is for --backend daemon")
+	case given("name") && inMemory:
+		return errors.New("--name is for a lock on a lockspace, not for --backend memory")
+	}
+	return layout.ValidateLockName(o.name)
+}
+
+// stress runs the workers and shows what came out.
+func (a *app) stress(ctx context.Context, o stressOptions, asJSON bool) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second one ends this at once
+	cfg := stress.Config{Workers: o.workers, Iterations: o.iterations, Hold: o.hold}
+	if o.debug {
+		cfg.Debug = a.stderr
+	}
+	backend, err := a.stressBackend(ctx, o)
+	if err != nil {
+		return a.stressFailure(o, err)
+	}
+	r, err := stress.Run(ctx, cfg, backend)
+	if r != nil && (err == nil || ctx.Err() != nil || r.Observed > 0) {
+		shown := newStressReport(o, r)
+		shown.Passed = r.Passed() && err == nil
+		show := shown.show
+		if asJSON {
+			show = func(w io.Writer) error { return writeJSON(w, shown) }
+		}
+		if err := show(a.stdout); err != nil {
+			return err
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return &failure{code: exitConflict, err: errors.New("interrupted")}
+	case err != nil:
+		return a.stressFailure(o, err)
+	case !r.Passed():
+		return &failure{code: exitConflict}
+	}
+	return nil
+}
+
+func (a *app) stressBackend(ctx context.Context, o stressOptions) (stress.Backend, error) {
+	switch o.backend {
+	case "memory":
+		return stress.Memory{MaxTicket: o.maxTicket}, nil
+	case "daemon":
+		return stress.Clients{Sockets: o.sockets, Name: o.name}, nil
+	}
+	logger := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return stress.Device{Path: o.backend, Name: o.name, Logger: logger}, createLockspace(ctx, o.backend)
+}
+
+func (a *app) stressFailure(o stressOptions, err error) error {
+	switch {
+	case errors.Is(err, stress.ErrInvalid), errors.Is(err, daemon.ErrInvalid):
+		return &failure{code: exitUsage, err: err, hint: "see bakeryctl stress --help"}
+	case o.backend == "daemon":
+		return a.refused(err, lockOptions{takeOptions: takeOptions{conflict: exitConflict}})
+	}
+	return &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
+}
+
+// stressReport is what is shown of a run.
+type stressReport struct {
+	Backend    string `json:"backend"`
+	Workers    int    `json:"workers"`
+	Iterations int    `json:"iterations"` // of each worker
+	Expected   uint64 `json:"expected"`
+	Observed   uint64 `json:"observed"`
+	MaxTicket  uint64 `json:"max_ticket"`
+	Bound      uint64 `json:"bound,omitempty"`
+	Drains     uint64 `json:"drains,omitempty"`
+	Overlaps   uint64 `json:"overlaps"`
+	Disordered uint64 `json:"disordered"`
+	ElapsedMS  int64  `json:"elapsed_ms"`
+	Passed     bool   `json:"passed"`
+}
+
+func newStressReport(o stressOptions, r *stress.Result) stressReport {
+	return stressReport{
+		Backend: o.backend, Workers: r.Workers, Iterations: r.Iterations, Expected: r.Expected, Observed: r.Observed,
+		MaxTicket: r.MaxTicket, Bound: o.maxTicket, Drains: r.Drains, Overlaps: r.Overlaps, Disordered: r.Disordered,
+		ElapsedMS: r.Elapsed.Milliseconds(),
+	}
+}
+
+func (r stressReport) show(out io.Writer) error {
+	return writeTable(out, func(w io.Writer) {
+		fmt.Fprintf(w, "Workers:\t%d\n", r.Workers)
+		fmt.Fprintf(w, "Iterations:\t%d\n", r.Iterations)
+		fmt.Fprintf(w, "Expected:\t%d\n", r.Expected)
+		fmt.Fprintf(w, "Observed:\t%d\n", r.Observed)
+		fmt.Fprintf(w, "Max ticket:\t%d\n", r.MaxTicket)
+		if r.Bound > 0 {
+			fmt.Fprintf(w, "Drains:\t%d\n", r.Drains)
+		}
+		if r.Overlaps > 0 {
+			fmt.Fprintf(w, "Overlaps:\t%d\n", r.Overlaps)
+		}
+		if r.Disordered > 0 {
+			fmt.Fprintf(w, "Disordered:\t%d\n", r.Disordered)
+		}
+		passed := "no"
+		if r.Passed {
+			passed = "yes"
+		}
+		fmt.Fprintf(w, "Passed:\t%s\n", passed)
+	})
+}

@@ -1,0 +1,20 @@
+//go:build !race
+
+package stress
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestDetects has the workers pass over who is choosing: there a run must not
+// pass. It is a data race on purpose, which a race detector would report.
+func TestDetects(t *testing.T) {
+	for _, maxTicket := range []uint64{0, 1000} {
+		r, err := Run(t.Context(), Config{Workers: 4, Iterations: 10000, distort: deaf}, Memory{MaxTicket: maxTicket})
+		require.NoError(t, err)
+		require.False(t, r.Passed(), "%+v", r)
+		t.Logf("%+v", r)
+	}
+}

@@ -1,0 +1,65 @@
+package stress
+
+// gate keeps numbers below a bound by the drain rule: once a number reaches
+// the limit, no worker that comes enters the doorway until all numbers are back
+// to zero.
+//
+// Time is divided into eras, in each of which numbers begin at zero. A worker
+// shows its era beside its number, in the register that only it writes, and
+// before each doorway reads all registers. An era is closed by a number of the
+// limit or above; who finds that, or somebody in the next era, goes there too,
+// putting its number back to zero, and waits until nobody is behind.
+//
+//   - BOUND: numbers stay below the bound.
+//   - DRAIN: no doorway is entered after a look that began when the era was
+//     closed.
+//
+// PROTOCOL.md, "Bounded numbers", has the proofs; explore_test.go takes this
+// code through every interleaving.
+type gate struct {
+	limit   uint64 // the number that closes an era; 0: there is no gate
+	era     uint64 // the registers show it modulo 3
+	at      bool   // neither in the doorway nor beyond it
+	leaving bool   // to go for good
+}
+
+// reserve is by how much numbers may pass the limit. Who has drawn one above it
+// closes the era for itself: so it does that in one doorway only, with two
+// numbers, that of the claim and that of the ticket.
+func reserve(workers int) uint64 { return 2 * uint64(workers) }
+
+func (g *gate) arrive() action {
+	g.at = true
+	return action{kind: look}
+}
+
+// judge decides at the gate, by what all registers show.
+func (v *visitor) judge(words []word) action {
+	g := &v.gate
+	closed := false
+	for i, w := range words {
+		switch w = v.read(w); {
+		case w.gone():
+		case v.behind(w):
+			return action{kind: poll, of: i, was: words[i]}
+		default:
+			closed = closed || w.era() != g.era%eras || w.number() >= g.limit
+		}
+	}
+	switch {
+	case closed: // also for who leaves: its number may be all that tells of it
+		g.era++
+		v.renew()
+		return v.show(word(g.era % eras << eraShift))
+	case g.leaving:
+		return v.show(goneWord)
+	}
+	g.at = false
+	return v.acquire()
+}
+
+// behind tells whether a worker is still in the era before: its number is not
+// back to zero.
+func (v *visitor) behind(w word) bool {
+	return !w.gone() && (w.era()+1)%eras == v.gate.era%eras
+}

@@ -1,0 +1,195 @@
+// Package stress has workers take a lock over and over, each time to raise a
+// counter that nothing else guards, and tells whether it came out right. The
+// lock is in memory, on a device, or bakeryd's. It knows nothing of flags, nor
+// of how a result is shown.
+//
+// In memory it is the bakery in a nutshell: every worker is a host of its own
+// and drives the machine of package bakery, the same that the daemon drives on
+// a disk, over an array of slots. Begin with visitor.go; memory.go carries out
+// what it asks for. gate.go bounds the numbers of tickets, which nothing but
+// this package does. device.go and clients.go go through the daemon.
+package stress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// ErrInvalid is returned when what was asked for cannot be run.
+var ErrInvalid = errors.New("invalid run")
+
+const (
+	maxIterations = 1 << 40
+
+	// yieldEvery is of how many sections one lets others run in its midst: a lock that does not keep them out would
+	// often go unnoticed without, least of all on one processor.
+	yieldEvery = 16
+)
+
+// Config is what the workers are to do.
+type Config struct {
+	Workers    int           // 1 to layout.MaxHosts
+	Iterations int           // critical sections of each worker, at least 1
+	Hold       time.Duration // for how long each section is held, beyond what it takes
+	Debug      io.Writer     // is told who waits for whom; nil: nobody is
+
+	distort func(v *visitor, w word) word // tests: that of visitors in memory
+	blind   bool                          // tests: nothing but the lock under test orders the sections
+}
+
+// Result is how a run came out.
+type Result struct {
+	Workers    int
+	Iterations int    // of each worker
+	Expected   uint64 // what the counter is to show
+	Observed   uint64 // what it shows
+	MaxTicket  uint64 // the largest number of a ticket
+	Drains     uint64 // how often the numbers began at zero again
+	Overlaps   uint64 // sections begun while another worker was inside
+	Disordered uint64 // grants whose token was not greater than the one before; with bounded numbers, of an earlier era
+	Elapsed    time.Duration
+}
+
+// Passed tells whether the lock did what it promises.
+func (r *Result) Passed() bool {
+	return r.Observed == r.Expected && r.Overlaps == 0 && r.Disordered == 0
+}
+
+// Backend is where the lock is: [Memory], [Device] or [Clients].
+type Backend interface {
+	// open gives every worker its access to the lock. Who waits gives up when ctx ends.
+	open(ctx context.Context, r *run) ([]access, error)
+}
+
+// access is one worker's way to the lock.
+type access interface {
+	lock() (grant, error) // the cause of ctx's end, if that came first
+	unlock() error        // also tells if the lock was lost meanwhile
+	close() error         // after the last unlock
+	highest() uint64      // the largest number that it drew, or that it knows of
+}
+
+// grant is a hold, to be compared with the one before.
+type grant struct {
+	ticket  layout.Ticket
+	era     uint64 // counts the drains
+	bounded bool   // numbers are: then their order is worth nothing while they are drained
+}
+
+// after tells whether g may follow h.
+func (g grant) after(h grant) bool {
+	if g.bounded {
+		return g.era >= h.era
+	}
+	return g.ticket > h.ticket
+}
+
+// run is a run under way.
+type run struct {
+	cfg   Config
+	trace *trace // nil: nobody is told
+
+	inside   atomic.Int32
+	overlaps atomic.Uint64
+
+	// Guarded by nothing but the lock under test.
+	counter    uint64
+	last       grant
+	disordered uint64
+}
+
+// Run has the workers do their work. It returns ErrInvalid, the cause of ctx's
+// end, or what a device or daemon refused; beside the last two what came out
+// until then, if work had begun.
+func Run(ctx context.Context, cfg Config, b Backend) (*Result, error) {
+	if cfg.Workers < 1 || cfg.Workers > layout.MaxHosts {
+		return nil, fmt.Errorf("%w: %d workers, want 1 to %d", ErrInvalid, cfg.Workers, layout.MaxHosts)
+	}
+	if cfg.Iterations < 1 || cfg.Iterations > maxIterations {
+		return nil, fmt.Errorf("%w: %d iterations, want 1 to %d", ErrInvalid, cfg.Iterations, maxIterations)
+	}
+	r := &run{cfg: cfg}
+	if cfg.Debug != nil {
+		r.trace = &trace{out: cfg.Debug}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	all, err := b.open(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	var workers sync.WaitGroup
+	for i, a := range all {
+		workers.Go(func() {
+			if err := r.work(ctx, i+1, a); err != nil {
+				cancel(err) // the first error is the one to tell
+			}
+		})
+	}
+	workers.Wait()
+	res := &Result{
+		Workers: cfg.Workers, Iterations: cfg.Iterations, Expected: uint64(cfg.Workers) * uint64(cfg.Iterations),
+		Observed: r.counter, Drains: r.last.era, Overlaps: r.overlaps.Load(), Disordered: r.disordered,
+		Elapsed: time.Since(begun),
+	}
+	for _, a := range all {
+		res.MaxTicket = max(res.MaxTicket, a.highest())
+	}
+	return res, context.Cause(ctx)
+}
+
+// work is what one worker does.
+func (r *run) work(ctx context.Context, worker int, a access) (err error) {
+	defer func() { err = errors.Join(err, a.close()) }()
+	for range r.cfg.Iterations {
+		g, err := a.lock()
+		if err != nil {
+			return err
+		}
+		r.section(ctx, worker, g)
+		if err := a.unlock(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// section raises the counter, in two steps that others must not come between.
+func (r *run) section(ctx context.Context, worker int, g grant) {
+	if !r.cfg.blind && r.inside.Add(1) != 1 {
+		r.overlaps.Add(1)
+	}
+	if r.trace != nil {
+		r.trace.enters(worker, g)
+	}
+	value := r.counter
+	if !g.after(r.last) {
+		r.disordered++
+	}
+	r.last = g
+	switch {
+	case r.cfg.Hold > 0:
+		select {
+		case <-ctx.Done():
+		case <-time.After(r.cfg.Hold):
+		}
+	case value%yieldEvery == 0:
+		runtime.Gosched()
+	}
+	r.counter = value + 1
+	if r.trace != nil {
+		r.trace.leaves(worker)
+	}
+	if !r.cfg.blind {
+		r.inside.Add(-1)
+	}
+}
