@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -32,6 +33,7 @@ type Request struct {
 	Gone func() bool
 
 	session *session // nil: it does not outlive bakeryd
+	asked   uint64   // number of its event; 0: none, or not known
 }
 
 func (r *Request) gone() bool { return r.Gone != nil && r.Gone() }
@@ -46,6 +48,7 @@ type Hold struct {
 	since    time.Time
 	released chan struct{} // closed when the disk, or the next client, has the lock
 	changed  chan struct{} // closed when the mode, req.Mode, changes; guarded by lk.mu as that is; nil: nobody has asked
+	noted    bool          // that it is lost; under the lock's mu
 }
 
 // Token is the fencing token of this grant.
@@ -75,11 +78,15 @@ func (h *Hold) Grace() time.Duration { return h.lk.d.times().Grace() }
 
 // Release ends the hold and returns when that is durable, or the next client
 // has the lock, or the lease is lost. It may be called again.
-func (h *Hold) Release() error {
+func (h *Hold) Release() error { return h.release("") }
+
+// release notes why, unless the holder has simply let go.
+func (h *Hold) release(why string) error {
 	h.lk.mu.Lock()
 	if i := slices.Index(h.lk.holds, h); i >= 0 {
 		h.lk.holds = slices.Delete(h.lk.holds, i, i+1)
 		h.lk.leaving = append(h.lk.leaving, h)
+		h.lk.noteExit(h, why)
 		if s := h.req.session; s != nil {
 			s.keep(sessionReleased, h.token, h.lk)
 		}
@@ -97,10 +104,14 @@ func (h *Hold) Release() error {
 // Acquire takes a lock, waiting for it until ctx is done. It returns
 // ErrInvalid, ErrBusy, ErrFull, ErrPermits, ErrUnavailable, ErrDamaged, or the
 // cause of ctx's end.
-func (d *Daemon) Acquire(ctx context.Context, req Request) (*Hold, error) {
+func (d *Daemon) Acquire(ctx context.Context, req Request) (h *Hold, err error) {
 	if err := d.validate(&req); err != nil {
 		return nil, err
 	}
+	var lk *lock
+	began := time.Now()
+	req.asked = d.note(req.event(events.Request))
+	defer func() { d.noteRefused(&req, lk, began, err) }()
 	for try := 0; ; try++ {
 		if try > 1 { // the directory may be of two minds
 			select {
@@ -109,19 +120,18 @@ func (d *Daemon) Acquire(ctx context.Context, req Request) (*Hold, error) {
 				return nil, context.Cause(ctx)
 			}
 		}
-		h, err := d.acquireOnce(ctx, req)
+		h, lk, err = d.acquireOnce(ctx, req)
 		if !errors.Is(err, errSuperseded) {
 			return h, err
 		}
 	}
 }
 
-func (d *Daemon) acquireOnce(ctx context.Context, req Request) (*Hold, error) {
-	lk, err := d.find(ctx, req)
+func (d *Daemon) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *lock, err error) {
+	lk, err = d.find(ctx, req)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var h *Hold
 	w, err := lk.enqueue(req)
 	if err == nil {
 		h, err = lk.await(ctx, w)
@@ -129,7 +139,7 @@ func (d *Daemon) acquireOnce(ctx context.Context, req Request) (*Hold, error) {
 	if errors.Is(err, errSuperseded) {
 		d.dir.forget(lk.entry)
 	}
-	return h, err
+	return h, lk, err
 }
 
 // find is lock for a client, who does not wait for a device that hangs. What
@@ -193,7 +203,7 @@ func (lk *lock) await(ctx context.Context, w *waiter) (*Hold, error) {
 	// Served in the very moment: the hold is given back.
 	r := <-w.result
 	if r.hold != nil {
-		_ = r.hold.Release()
+		_ = r.hold.release("it came too late")
 	}
 	return nil, err
 }

@@ -23,6 +23,8 @@ type area struct {
 	known   bool        // own has been read once
 	views   []bakery.View
 	latency time.Duration // of the last read
+
+	who []layout.Holder // as last shown, by host id - 1; those of the end may be missing
 }
 
 func newArea(dev blockdev.Device, space layout.Space, lock, host int) *area {
@@ -70,6 +72,7 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 	if err != nil {
 		return bakery.View{}
 	}
+	a.shown(host, s.Holder)
 	if host == a.host && !a.known {
 		a.own, a.known = s, true
 		// What an earlier incarnation intended has come about or never will: it
@@ -83,6 +86,17 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 		}
 	}
 	return bakery.View{Readable: true, Slot: protocolSlot(s)}
+}
+
+// shown keeps who holds by a slot, which the protocol does not know of.
+func (a *area) shown(host int, who layout.Holder) {
+	if host > len(a.who) {
+		if who.PID == 0 && who.Command == "" {
+			return
+		}
+		a.who = append(a.who, make([]layout.Holder, host-len(a.who))...)
+	}
+	a.who[host-1] = who
 }
 
 func protocolSlot(s layout.Slot) bakery.Slot {

@@ -10,8 +10,9 @@
 // names are looked up in directory.go. server.go is the API; session.go is a
 // client that may come back (sessions.go has all of them), mode.go and value.go
 // what it can change of its hold, journal.go and restore.go how it survives a
-// restart, guard.go what becomes of its command at the end of a lease.
-// format.go and inspect.go need no daemon.
+// restart, guard.go what becomes of its command at the end of a lease. note.go
+// tells the event journal (package events) what happens. format.go and
+// inspect.go need no daemon.
 package daemon
 
 import (
@@ -23,6 +24,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -79,6 +81,7 @@ type Config struct {
 	Watchdog   string       // device that resets this host if a lost lock's command cannot be stopped; empty: none. Of a Service
 	Fence      FenceConfig  // how to cut off dead hosts, where the lockspace's policy wants it
 	Keep       bool         // keep in RuntimeDir what a successor needs to go on within the lease
+	Events     *events.Log  // what happens is told there; nil: nowhere, but a Service makes one
 	Logger     *slog.Logger // nil: slog.Default()
 
 	open func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) // tests bring their own disk

@@ -36,6 +36,7 @@ func (lk *lock) drive() {
 		}
 	}
 	if errors.Is(err, ErrLost) {
+		lk.noteLost()
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	lk.d.drop(lk)
@@ -86,6 +87,7 @@ func (lk *lock) concluded(a bakery.Action, before uint64, used bool) error {
 	all := func(*waiter) bool { return true }
 	switch a.Outcome {
 	case bakery.Busy:
+		lk.noteBusy()
 		lk.refuse(ErrBusy, func(x *waiter) bool { return x.req.Try })
 	case bakery.Superseded:
 		return errSuperseded
@@ -120,6 +122,7 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 		if err := lk.write(a.Slot); err != nil {
 			return a, err
 		}
+		lk.noteSlot(a.Slot)
 		return lk.m.Written(), nil
 	case bakery.Read:
 		views, err := lk.readAll()

@@ -55,6 +55,7 @@ func (d *Daemon) guard() {
 		case m.lost || now >= m.warn:
 			if warned != m.deadline {
 				warned = m.deadline
+				d.noteAtRisk(m, leaving)
 				ss.stopCommands("their lease is about to end", false, (*session).isOrphan, syscall.SIGTERM, syscall.SIGCONT)
 			}
 			next = m.deadline
@@ -107,6 +108,7 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 		holders = slices.DeleteFunc(holders, func(h process.ID) bool { return h == s.peer && !hard })
 		if err == nil {
 			err = stopHolders(holders, signals...)
+			s.noteKill(why, signals[0], len(holders))
 		}
 		if ss.d.warn.allow() { // in the background: a log that blocks must not keep the others alive
 			attrs := []any{"reason", why, "lock", s.req.Name, "signal", signals[0].String(), "processes", len(holders)}
@@ -130,6 +132,7 @@ func (s *session) stopCommand(ctx context.Context) error {
 			holders, err := holdersOf(s.fifo.path)
 			if err == nil {
 				err = stopHolders(holders, syscall.SIGKILL)
+				s.noteKill("it has outlived its lock", syscall.SIGKILL, len(holders))
 			}
 			if err != nil {
 				s.all.d.log.Warn("stopping a command failed, retrying", "lock", s.req.Name, "pid", s.req.PID, "err", err)

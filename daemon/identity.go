@@ -155,6 +155,11 @@ func (id *identity) keepLeft(host int, incarnation uint64) {
 	}
 }
 
+// eventsFile keeps what has happened on a host id of this lockspace.
+func (id *identity) eventsFile(host int) string {
+	return filepath.Join(id.state, fmt.Sprintf("%s-%d.events", id.uuid, host))
+}
+
 // machineID and bootID are zero where the system has none.
 func machineID() [16]byte { return idFile("/etc/machine-id") }
 

@@ -120,6 +120,7 @@ func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
 		return err
 	}
 	d.tasks.Go(d.guard)
+	d.tasks.Go(d.noteLost)
 	d.mem.start()
 	select {
 	case <-d.mem.ready:

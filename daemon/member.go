@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -25,11 +26,13 @@ type member struct {
 	space layout.Space
 	log   *slog.Logger
 	ids   *identity
+	notes *events.Log // nil: none
 
 	fencing *fencing
 	trouble atomic.Pointer[ioTrouble] // of the last IO of the lease; nil: it went well
 	silent  map[int]uint64            // incarnations that were reported silent, by host id
-	noting  sync.Mutex                // guards silent
+	noted   []notedHost               // what the journal knows of the hosts, by host id - 1; nil: nothing yet
+	noting  sync.Mutex                // guards silent and noted
 	begun   atomic.Int64              // when a read of the table was last begun, or wanted
 	alarm   *boottime.Alarm           // rings when the machine is to be told the time
 	renewed func(lease.Term)          // told of every term of the lease, so that it can be kept; nil: nobody
@@ -53,7 +56,7 @@ type member struct {
 
 func newMember(d *Daemon, self layout.HostRecord, p *predecessor) (*member, error) {
 	sb := d.sb
-	mb := &member{dev: d.dev, sb: sb, space: sb.Space(), log: d.log, ids: d.ids, fencing: d.fencing,
+	mb := &member{dev: d.dev, sb: sb, space: sb.Space(), log: d.log, ids: d.ids, notes: d.cfg.Events, fencing: d.fencing,
 		changed: make(chan struct{}), cut: math.MaxInt64, wished: map[layout.Verdict]bool{}, silent: map[int]uint64{}, asked: make(chan lease.Asked, 1),
 		ready: make(chan struct{}), lost: make(chan struct{}), over: make(chan struct{})}
 	cfg := lease.Config{
@@ -94,6 +97,7 @@ func (mb *member) event(f func(now time.Duration) []lease.Action) {
 }
 
 func (mb *member) report(a lease.Action) {
+	mb.note(a)
 	switch a := a.(type) {
 	case lease.Delayed:
 		mb.log.Warn("joining takes longer, waiting", "left", (a.Until - boottime.Now()).Round(time.Second), "reason", a.Reason)
@@ -152,6 +156,7 @@ func (mb *member) carryOut(actions []lease.Action) {
 			_ = mb.alarm.Set(a.Until) // fails only once closed
 		case lease.Joined:
 			mb.resumed = a.Resumed
+			mb.noteJoined(a)
 		case lease.Ready:
 			close(mb.ready)
 		case lease.Fence:

@@ -25,6 +25,7 @@ func pollPause(waited, latency time.Duration, rank int) time.Duration {
 // client that goes, or a host that ends, wakes it early.
 func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
 	lk.told(a.Rank)
+	lk.noteAhead(a)
 	lk.d.mem.watch(lk.d.times().Watch())
 	t := time.NewTimer(pollPause(time.Since(began), lk.area.latency, a.Rank))
 	defer t.Stop()

@@ -27,6 +27,7 @@ type lock struct {
 	warn     limiter         // the driver's alone
 	lookout  lookout         // for requests; the driver's alone
 	tenure   *tenure         // of the hold on the disk, nil while there is none; the driver's alone
+	before   ahead           // who was last seen directly ahead on the disk; the driver's alone
 
 	mu      sync.Mutex // guards the rest
 	queue   []*waiter
@@ -35,6 +36,7 @@ type lock struct {
 	arrived uint64  // waiters so far
 	closed  error   // set: nobody is served any more
 	scrub   bool    // the own slot is to be looked at
+	after   after   // whom a client of this host waited for last
 
 	past *past // set before the driver starts: what the bakeryd before this one left
 }
@@ -85,6 +87,7 @@ func (lk *lock) enqueue(req Request) (*waiter, error) {
 		req.session.queued(w.nth)
 	}
 	lk.queue = append(lk.queue, w)
+	lk.noteQueued(w)
 	lk.signal()
 	return w, nil
 }
@@ -179,6 +182,7 @@ func (lk *lock) grant(w *waiter, token layout.Ticket) bool {
 	lk.queue = lk.queue[1:]
 	h := &Hold{lk: lk, req: w.req, token: token, since: time.Now(), released: make(chan struct{})}
 	lk.holds = append(lk.holds, h)
+	lk.noteEnter(h, w)
 	if s := w.req.session; s != nil {
 		s.keep(sessionGranted, token, lk)
 	}

@@ -157,6 +157,7 @@ func (mb *member) fence(a lease.Fence) {
 		return
 	}
 	log.Warn("host fenced")
+	mb.noteFenced(a)
 	mb.event(func(now time.Duration) []lease.Action { return mb.m.Fenced(now, a.Host, a.Incarnation) })
 }
 

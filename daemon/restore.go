@@ -276,11 +276,13 @@ func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
 	same := r.Creation == lk.entry.Creation
 	switch ok := same && lk.past != nil && lk.past.entered && r.ticket() == lk.past.slot.Ticket; {
 	case r.State == sessionWaiting && same:
+		s.noteResumed(0)
 		w := &waiter{req: s.req, nth: r.Nth, since: r.Since, result: make(chan result, 1)}
 		lk.queue = append(lk.queue, w)
 		ss.add(s)
 		ss.tasks.Go(func() { s.waitOn(ctx, w) })
 	case r.State == sessionGranted && ok:
+		s.noteResumed(r.Token)
 		s.hold = &Hold{lk: lk, req: s.req, token: r.Token, since: r.Since, released: make(chan struct{})}
 		lk.holds = append(lk.holds, s.hold)
 		close(s.done)
@@ -323,6 +325,8 @@ func (s *session) waitOn(ctx context.Context, w *waiter) {
 	h, err := s.lk.await(ctx, w)
 	if errors.Is(err, errSuperseded) {
 		h, err = d.Acquire(ctx, s.req)
+	} else {
+		d.noteRefused(&s.req, s.lk, w.since, err)
 	}
 	s.finish(h, err)
 }
@@ -340,7 +344,7 @@ func (s *session) awaitReturn(until time.Duration) {
 			s.outlive()
 		} else {
 			s.all.d.log.Info("holder did not come back, releasing its lock", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
-			s.release()
+			s.release("its client did not come back after a restart")
 		}
 		return
 	}

@@ -28,6 +28,8 @@ type mortal struct {
 	dir   string
 	disk  *blockdev.Faulty
 	lives int
+
+	configure func(*Config) // nil: nothing
 }
 
 func (c *cluster) mortal(id int) *mortal {
@@ -45,7 +47,12 @@ func (m *mortal) rise(faults ...blockdev.Fault) {
 	for _, f := range faults {
 		m.disk.Inject(f)
 	}
-	d := m.c.host(m.id, through(m.disk), func(cfg *Config) { cfg.RuntimeDir, cfg.StateDir, cfg.Keep = m.dir, m.dir, true })
+	d := m.c.host(m.id, through(m.disk), func(cfg *Config) {
+		cfg.RuntimeDir, cfg.StateDir, cfg.Keep = m.dir, m.dir, true
+		if m.configure != nil {
+			m.configure(cfg)
+		}
+	})
 	m.served = serveSocket(m.c.t, d)
 }
 

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/events"
 )
 
 const (
@@ -34,20 +36,23 @@ const (
 //	GET  /v1/value    ?name=NAME; answers with a Value
 //	POST /v1/evict    an evictRequest; answers with an evictAnswer (evict.go)
 //	POST /v1/meet     a meetRequest; answers with a MeetReport (meet.go)
+//	GET  /v1/events   lines of events.Event, also while the host joins (eventstream.go)
 //
 // Errors are {"error": {"code", "message", "hint"}}.
 type Server struct {
 	joined func() (*Daemon, error) // the daemon of the term in force, or why there is none
 	log    *slog.Logger
+	events *events.Log // nil: none
 	http   *http.Server
 }
 
 type connKey struct{}
 
 // NewServer returns a server for the daemon that joined returns, which may
-// change. While there is none, everybody is refused as unavailable.
-func NewServer(log *slog.Logger, joined func() (*Daemon, error)) *Server {
-	s := &Server{joined: joined, log: log}
+// change. While there is none, everybody is refused as unavailable who wants
+// more than the journal, which may be nil.
+func NewServer(log *slog.Logger, joined func() (*Daemon, error), journal *events.Log) *Server {
+	s := &Server{joined: joined, log: log, events: journal}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/lock", s.whenJoined(s.lock))
 	mux.HandleFunc("POST /v1/evict", s.whenJoined(s.evict))
@@ -57,9 +62,10 @@ func NewServer(log *slog.Logger, joined func() (*Daemon, error)) *Server {
 	mux.HandleFunc("POST /v1/value", s.whenJoined(s.setValue))
 	mux.HandleFunc("GET /v1/value", s.whenJoined(s.value))
 	mux.HandleFunc("GET /v1/status", s.whenJoined(s.status))
+	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusNotFound, apiError{Code: "invalid",
-			Message: fmt.Sprintf("no such call: %s %s", r.Method, r.URL.Path), Hint: "POST /v1/lock, POST /v1/evict or GET /v1/status"})
+			Message: fmt.Sprintf("no such call: %s %s", r.Method, r.URL.Path), Hint: "the README lists the calls"})
 	})
 	s.http = &http.Server{
 		Handler:           mux,

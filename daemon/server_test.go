@@ -39,7 +39,7 @@ func serveCurrent(t *testing.T, current func() (*Daemon, error)) *served {
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	s := &served{t: t, srv: NewServer(log, current), path: filepath.Join(dir, "s")}
+	s := &served{t: t, srv: NewServer(log, current, nil), path: filepath.Join(dir, "s")}
 	ln, err := Listen(s.path)
 	require.NoError(t, err)
 	done := make(chan error, 1)

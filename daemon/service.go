@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 )
@@ -36,9 +37,16 @@ func NewService(cfg Config, onJoined func(*Daemon)) *Service {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	if s.cfg.Events == nil {
+		s.cfg.Events = events.New(s.log)
+	}
 	s.open = func(path string, want time.Duration) (watchdog.Device, error) { return watchdog.Open(path, want) }
 	return s
 }
+
+// Events is the journal of what happens, in this term and all others. It is
+// closed when Run returns.
+func (s *Service) Events() *events.Log { return s.cfg.Events }
 
 // Current returns the daemon of the term in force, or the one that is joining;
 // nil before Run.
@@ -87,6 +95,7 @@ func (s *Service) Drain() {
 // left behind, or ErrEvicted.
 func (s *Service) Run(ctx context.Context) error {
 	dog := &feeder{s: s, ctx: ctx}
+	defer s.cfg.Events.Close() // after all else: it may wait a little
 	defer dog.stop()
 	s.cfg.arm = dog.arm
 	for again := false; ; again = true {

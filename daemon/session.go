@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/process"
@@ -28,6 +29,7 @@ type session struct {
 	err    error
 
 	requests chan Requested // takes the last ones
+	stopped  syscall.Signal // the last that its command was sent; of the one who stops it
 
 	// mu guards the rest, and req.Mode once the lock is held.
 	mu       sync.Mutex
@@ -166,7 +168,7 @@ func (s *session) leave(f *follower) {
 		return
 	}
 	if !s.witnessed() {
-		s.release()
+		s.release("")
 		return
 	}
 	s.all.tasks.Go(s.outlive)
@@ -199,6 +201,7 @@ func (s *session) outlive() {
 	s.orphan, s.limbo = s.follower == nil, false
 	s.mu.Unlock()
 	if s.hold.Err() == nil {
+		s.noteOrphan()
 		s.all.d.log.Info("holder is gone, its command keeps the lock", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
 	}
 	s.fifo.watch()
@@ -212,11 +215,11 @@ func (s *session) outlive() {
 			return
 		}
 	}
-	s.release()
+	s.release("what its client had left running has ended")
 }
 
 // release gives the lock back, unless a client has come back to it.
-func (s *session) release() {
+func (s *session) release(why string) {
 	s.mu.Lock()
 	back := s.follower != nil
 	s.over = s.over || !back
@@ -224,7 +227,7 @@ func (s *session) release() {
 	if back {
 		return
 	}
-	if err := s.hold.Release(); err != nil && !errors.Is(err, ErrLost) {
+	if err := s.hold.release(why); err != nil && !errors.Is(err, ErrLost) {
 		s.all.d.log.Warn("releasing a lock failed", "lock", s.req.Name, "err", err)
 	}
 	s.end()

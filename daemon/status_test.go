@@ -98,7 +98,7 @@ func TestStatusShowsOrphans(t *testing.T) {
 func TestStatusOfADeviceThatHangs(t *testing.T) {
 	c := newCluster(t, 8, 4)
 	d, f := c.faultyHost(1)
-	srv := NewServer(d.log, func() (*Daemon, error) { return d, nil })
+	srv := NewServer(d.log, func() (*Daemon, error) { return d, nil }, nil)
 	_, err := d.Status()
 	require.NoError(t, err)
 	entry := c.sb.Geometry.Entry(1)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -49,16 +50,19 @@ func (mb *member) noteSilence() {
 	mb.noting.Lock()
 	defer mb.noting.Unlock()
 	hosts, _ := mb.known()
+	mb.noteHosts(hosts)
 	t := lease.Times{Lease: mb.sb.Lease}
 	for i := range hosts {
 		h := &hosts[i]
 		switch was, is := mb.silent[i+1] == h.Incarnation && h.Incarnation != 0, i+1 != mb.id() && h.Overdue(t); {
 		case is && !was:
 			mb.silent[i+1] = h.Incarnation
+			mb.noteOther(events.AtRisk, i+1, h, "silent for "+(h.Read-h.Since).Round(time.Millisecond).String())
 			mb.log.Warn("host is silent", "silent_host_id", i+1, "silent_host_name", h.Name, "silent_for", (h.Read - h.Since).Round(time.Millisecond))
 		case was && !is:
 			delete(mb.silent, i+1)
 			if !h.Gone {
+				mb.noteOther(events.Seen, i+1, h, "")
 				mb.log.Info("host is seen again", "seen_host_id", i+1, "seen_host_name", h.Name)
 			}
 		}

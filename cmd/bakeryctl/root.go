@@ -56,6 +56,7 @@ func newRoot(a *app) *cobra.Command {
 		newDump(a),
 		newProbe(a),
 		newStress(a),
+		newEvents(a),
 	)
 	return root
 }

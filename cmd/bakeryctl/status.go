@@ -91,25 +91,38 @@ func statusOfDaemon(ctx context.Context, socket string) (*daemon.Report, error) 
 
 // ask makes a call of bakeryd's and reads its answer.
 func ask(ctx context.Context, socket, method, call string, body, answer any) error {
+	resp, err := answerOf(ctx, socket, method, call, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+		return unreachable(socket, fmt.Errorf("read its answer: %w", err))
+	}
+	return nil
+}
+
+func unreachable(socket string, err error) error {
+	return &failure{code: exitUnavailable, err: fmt.Errorf("ask bakeryd at %s: %w", socket, err), hint: hintDown}
+}
+
+// answerOf makes a call of bakeryd's and returns its answer, to be read and closed, unless that is a refusal.
+func answerOf(ctx context.Context, socket, method, call string, body any) (*http.Response, error) {
 	unix := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
 	}}
-	unreachable := func(err error) error {
-		return &failure{code: exitUnavailable, err: fmt.Errorf("ask bakeryd at %s: %w", socket, err),
-			hint: hintDown}
-	}
 	var text bytes.Buffer
 	if body != nil {
 		if err := json.NewEncoder(&text).Encode(body); err != nil {
-			return unreachable(err)
+			return nil, unreachable(socket, err)
 		}
 	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://bakeryd"+call, &text)
 	if err != nil {
-		return unreachable(err)
+		return nil, unreachable(socket, err)
 	}
 	resp, err := unix.Do(req)
 	if err != nil {
@@ -117,16 +130,13 @@ func ask(ctx context.Context, socket, method, call string, body, answer any) err
 		if errors.As(err, &urlErr) {
 			err = urlErr.Err
 		}
-		return unreachable(err)
+		return nil, unreachable(socket, err)
 	}
-	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return refusal(resp)
+		defer resp.Body.Close()
+		return nil, refusal(resp)
 	}
-	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
-		return unreachable(fmt.Errorf("read its answer: %w", err))
-	}
-	return nil
+	return resp, nil
 }
 
 // refusal makes an error of an answer that is no report.

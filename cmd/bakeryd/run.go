@@ -72,7 +72,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		}
 	}()
 	// Served from the beginning: who asks is told that the host is still joining.
-	srv := daemon.NewServer(log, s.Joined)
+	srv := daemon.NewServer(log, s.Joined, s.Events())
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	err = s.Run(ctx)

@@ -192,7 +192,7 @@ func serve(dir string) error {
 	if err != nil {
 		return err
 	}
-	srv := daemon.NewServer(log, s.Joined)
+	srv := daemon.NewServer(log, s.Joined, nil)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
 	go func() {

@@ -19,8 +19,8 @@ import (
 // TestScript runs the commands as people do, each script on a lockspace of its
 // own with two hosts: host-a and host-b, whose sockets are $a, which is the one
 // that bakeryctl uses if not told otherwise, and $b. Their loop devices are
-// $dev_a and $dev_b; $dev is one that no host uses. What is added to the language
-// of testscript:
+// $dev_a and $dev_b; $dev is one that no host uses. $dir_a and $dir_b are where they
+// keep their state. What is added to the language of testscript:
 //
 //	exitcode N PROGRAM ARGS    runs a program that must exit with N
 //	until REGEXP PROGRAM ARGS  runs a program, again and again, until it exits with 0 and prints that
@@ -41,6 +41,8 @@ func TestScript(t *testing.T) {
 					env.Setenv("BAKERY_SOCKET", a.socket)
 					env.Setenv("a", a.socket)
 					env.Setenv("b", b.socket)
+					env.Setenv("dir_a", a.dir)
+					env.Setenv("dir_b", b.dir)
 					env.Setenv("dev", s.dev)
 					env.Setenv("dev_a", a.dev)
 					env.Setenv("dev_b", b.dev)

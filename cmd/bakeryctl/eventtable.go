@@ -1,0 +1,142 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/events"
+)
+
+// eventTable shows events as they come, a line each. Its columns grow with what is in them.
+type eventTable struct {
+	out                  io.Writer
+	lockWidth, hostWidth int
+}
+
+// kindWidth is that of the longest kind.
+const kindWidth = len("choosing")
+
+func newEventTable(out io.Writer) *eventTable {
+	return &eventTable{out: out, lockWidth: 8, hostWidth: 4}
+}
+
+func (t *eventTable) row(e *events.Event) error {
+	lock := "-" // of a host
+	if e.Lock != "" {
+		lock = daemon.Printable(e.Lock)
+	}
+	host := eventHost(e.Host, e.HostName)
+	t.lockWidth = max(t.lockWidth, utf8.RuneCountInString(lock))
+	t.hostWidth = max(t.hostWidth, utf8.RuneCountInString(host))
+	line := fmt.Sprintf("%s  %-*s  %-*s  %-*s  %s", eventTime(e.At), t.lockWidth, lock, kindWidth, eventKind(e), t.hostWidth, host,
+		strings.Join(eventDetails(e), "  "))
+	_, err := fmt.Fprintln(t.out, strings.TrimRight(line, " "))
+	return err
+}
+
+func eventKind(e *events.Event) string {
+	return strings.ReplaceAll(daemon.Printable(string(e.Kind)), "_", " ")
+}
+
+func eventHost(id int, name string) string {
+	switch {
+	case name != "":
+		return daemon.Printable(name)
+	case id != 0:
+		return fmt.Sprintf("host %d", id)
+	}
+	return "-"
+}
+
+// eventDetails are the cells behind the host, of which none need be there.
+func eventDetails(e *events.Event) (cells []string) {
+	if text := clientText(e.PID, e.Command); text != "" {
+		cells = append(cells, text)
+	}
+	if e.Mode == "shared" {
+		cells = append(cells, "shared")
+	}
+	if e.Token != 0 {
+		cells = append(cells, "token "+e.Token.String())
+	} else if e.Ticket != 0 {
+		cells = append(cells, "ticket "+e.Ticket.String())
+	}
+	if e.HeldMS > 0 || e.Kind == events.Exit {
+		cells = append(cells, "held "+span(e.HeldMS))
+	}
+	if text := waited(e); text != "" {
+		cells = append(cells, text)
+	}
+	if e.ByHost != 0 {
+		cells = append(cells, "by "+eventHost(e.ByHost, e.ByHostName))
+	}
+	if e.Missed > 0 {
+		cells = append(cells, fmt.Sprintf("%d events are missing", e.Missed))
+	}
+	if e.Reason != "" {
+		cells = append(cells, daemon.PrintableLine(e.Reason))
+	}
+	return cells
+}
+
+func clientText(pid int, command string) string {
+	var words []string
+	if pid != 0 {
+		words = append(words, fmt.Sprintf("pid %d", pid))
+	}
+	if command != "" {
+		words = append(words, daemon.PrintableLine(command))
+	}
+	return strings.Join(words, " ")
+}
+
+// waited says for how long, and behind whom.
+func waited(e *events.Event) string {
+	var words []string
+	if e.WaitedMS > 0 {
+		words = append(words, "waited "+span(e.WaitedMS))
+	}
+	for i, p := range e.Ahead {
+		word := "behind "
+		if i > 0 {
+			word = ", "
+		}
+		words = append(words, word+aheadText(e, &p))
+	}
+	text := strings.ReplaceAll(strings.Join(words, " "), " , ", ", ")
+	if e.AheadCount > len(e.Ahead) {
+		text += fmt.Sprintf(" (%d ahead in all)", e.AheadCount)
+	}
+	return strings.TrimSpace(text)
+}
+
+// aheadText names a host, or a client of the same host.
+func aheadText(e *events.Event, p *events.Peer) string {
+	who, phase := clientText(p.PID, p.Command), daemon.PrintableLine(p.Phase)
+	if p.Host == e.Host {
+		if who == "" {
+			who = "another"
+		}
+		return fmt.Sprintf("%s (%s here)", who, phase)
+	}
+	if who != "" {
+		phase += " by " + who
+	}
+	return fmt.Sprintf("%s (%s)", eventHost(p.Host, p.HostName), phase)
+}
+
+// span writes a time in milliseconds for a table: 12ms, 2.1s, 2m10s.
+func span(ms int64) string {
+	switch d := time.Duration(ms) * time.Millisecond; {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", ms)
+	case d < time.Minute:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	default:
+		return age(d)
+	}
+}

@@ -1,0 +1,206 @@
+package events
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxFile is how large a file becomes before it is put aside, in bytes. One that was put aside is kept.
+	maxFile = 16 << 20
+
+	// maxLine bounds a line that is read, in bytes; those written are far below it.
+	maxLine = 64 << 10
+
+	// maxTail is how far from the end the last event of a file is looked for.
+	maxTail = 4 * maxLine
+
+	aside = ".1" // the suffix of the file before
+)
+
+// errTaken is returned when another process keeps its events in the file.
+var errTaken = errors.New("another process writes it")
+
+// file is the one that events are appended to, a line each.
+type file struct {
+	f    *os.File
+	size int64
+	last uint64 // Seq of the last event in it, or in the one before
+}
+
+// openFile opens a file to append to, behind its last whole line: what follows
+// that is of a writer that was killed, or of a power cut.
+func openFile(path string) (*file, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	o := &file{f: f}
+	if err := o.takeOver(); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("continue %s: %w", path, err)
+	}
+	if o.last == 0 {
+		o.last = lastIn(path + aside)
+	}
+	return o, nil
+}
+
+func (o *file) takeOver() error {
+	info, err := o.f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("a file of type %v, want a regular one", info.Mode().Type())
+	}
+	if err := unix.Flock(int(o.f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return errTaken
+		}
+		return fmt.Errorf("lock it: %w", err)
+	}
+	tail, at, err := readTail(o.f)
+	if err != nil {
+		return err
+	}
+	whole := bytes.LastIndexByte(tail, '\n') + 1
+	if o.size = at + int64(whole); o.size < at+int64(len(tail)) {
+		if err := o.f.Truncate(o.size); err != nil {
+			return err
+		}
+	}
+	o.last = lastSeq(tail[:whole])
+	return nil
+}
+
+// readTail reads the end of a file, and tells where that begins.
+func readTail(f *os.File) (tail []byte, at int64, err error) {
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, 0, err
+	}
+	at = max(0, size-maxTail)
+	tail = make([]byte, size-at)
+	n, err := f.ReadAt(tail, at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, 0, err
+	}
+	return tail[:n], at, nil
+}
+
+// lastIn returns the Seq of the last event in a file, 0 if there is none.
+func lastIn(path string) uint64 {
+	f, err := openToRead(path)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	tail, _, err := readTail(f)
+	if err != nil {
+		return 0
+	}
+	return lastSeq(tail)
+}
+
+func lastSeq(lines []byte) (last uint64) {
+	for len(lines) > 0 {
+		line, rest, whole := bytes.Cut(lines, []byte{'\n'})
+		if seq, ok := seqOf(line); ok && whole {
+			last = max(last, seq)
+		}
+		lines = rest
+	}
+	return last
+}
+
+// seqOf reads the Seq of a line, which is the first that stands there.
+func seqOf(line []byte) (uint64, bool) {
+	digits, ok := bytes.CutPrefix(line, []byte(`{"seq":"`))
+	if !ok || line[len(line)-1] != '}' {
+		return 0, false
+	}
+	digits, _, ok = bytes.Cut(digits, []byte{'"'})
+	if !ok {
+		return 0, false
+	}
+	seq, err := strconv.ParseUint(string(digits), 10, 64)
+	return seq, err == nil
+}
+
+// stillAt tells whether path names the file yet: somebody may have removed it.
+func (o *file) stillAt(path string) bool {
+	open, err := o.f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Lstat(path)
+	return err == nil && os.SameFile(open, there)
+}
+
+// openToRead does not wait for whatever else is at that path.
+func openToRead(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+}
+
+// Encoder writes events as lines.
+type Encoder struct{ json *json.Encoder }
+
+// NewEncoder returns an encoder that writes to w.
+func NewEncoder(w io.Writer) Encoder {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false) // && and > are what commands are made of
+	return Encoder{enc}
+}
+
+// Encode writes an event and a newline at once. It returns an error of the writer.
+func (o Encoder) Encode(e *Event) error { return o.json.Encode(e) }
+
+// scan hands over the events of a file that come after a Seq, in order. A line
+// that cannot be read becomes a gap; one that is not complete yet, at the end,
+// does not count.
+func scan(r io.Reader, since uint64, fn func(Event) error) error {
+	in := bufio.NewReaderSize(r, maxLine)
+	damaged := false
+	for {
+		line, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			damaged = true
+			continue // its end is one more that is damaged
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		line = line[:len(line)-1]
+		seq, ok := seqOf(line)
+		if ok && seq <= since {
+			damaged = false
+			continue
+		}
+		var e Event
+		if !ok || json.Unmarshal(line, &e) != nil {
+			damaged = true
+			continue
+		}
+		if damaged {
+			damaged = false
+			if err := fn(Event{Seq: e.Seq - 1, At: e.At, UptimeMS: e.UptimeMS, Kind: Gap, Reason: "lines of the journal are damaged"}); err != nil {
+				return err
+			}
+		}
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
+}

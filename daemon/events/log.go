@@ -1,0 +1,211 @@
+package events
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+)
+
+// ringSize is how many events are kept in memory: what the disk may be behind.
+const ringSize = 4096
+
+// closePatience bounds what the end waits for a disk that hangs.
+const closePatience = time.Second
+
+// maxReason bounds what an event says of an error, in bytes.
+const maxReason = 512
+
+// Log is the journal of one host. It is safe for concurrent use, and nobody
+// who adds to it ever waits for a disk or a reader. A nil Log keeps nothing.
+type Log struct {
+	keeper keeper
+
+	mu       sync.Mutex // guards the rest; nothing is waited for under it
+	ring     []Event    // event n is at n % ringSize
+	end      uint64     // events so far: the number of the next one
+	last     uint64     // the highest Seq
+	gone     uint64     // the Seq up to which the ring has lost events; 0: none
+	self     Self
+	path     string // where to keep it; empty: not known yet
+	wakes    map[chan struct{}]struct{}
+	running  bool
+	closed   bool
+	closing  chan struct{} // closed by Close
+	finished chan struct{} // closed when the keeper has ended
+}
+
+// New returns an empty log, which is in memory only until [Log.Keep]. It does no IO.
+func New(logger *slog.Logger) *Log {
+	l := &Log{wakes: map[chan struct{}]struct{}{}, closing: make(chan struct{}), finished: make(chan struct{})}
+	l.keeper = newKeeper(l, logger)
+	return l
+}
+
+// Keep says who adds from now on, and which file the events are kept in; it
+// returns at once. A file that is there is continued.
+func (l *Log) Keep(path string, self Self) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.ring { // of before it was known
+		if e := &l.ring[i]; e.Host == 0 {
+			e.Host, e.HostName = self.Host, self.Name
+		}
+	}
+	l.self, l.path = self, path
+	if !l.running && !l.closed {
+		l.running = true
+		l.wakes[l.keeper.wake] = struct{}{}
+		go l.keeper.run()
+	}
+	wake(l.keeper.wake)
+}
+
+// Add adds an event, of now, and returns its number; 0 if nothing is kept.
+func (l *Log) Add(e Event) uint64 {
+	if l == nil {
+		return 0
+	}
+	if len(e.Reason) > maxReason {
+		e.Reason = e.Reason[:maxReason]
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return 0
+	}
+	// Under the mutex, so that the order of the events is that of their times.
+	e.At = time.UnixMicro(time.Now().UnixMicro()).UTC()
+	e.UptimeMS = boottime.Now().Milliseconds()
+	e.Seq = max(l.last+1, uint64(e.At.UnixMicro()))
+	if e.Kind == Request {
+		e.Request = e.Seq
+	}
+	if e.Host == 0 {
+		e.Host, e.HostName, e.Incarnation = l.self.Host, l.self.Name, l.self.Incarnation
+	}
+	l.last = e.Seq
+	if len(l.ring) < ringSize {
+		l.ring = append(l.ring, e)
+	} else {
+		at := l.end % ringSize
+		l.gone, l.ring[at] = l.ring[at].Seq, e
+	}
+	l.end++
+	for c := range l.wakes {
+		wake(c)
+	}
+	return e.Seq
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// take copies the events from number n on, as many as buf has room for. missed
+// is how many the ring had lost by then, next the number to go on with.
+func (l *Log) take(n uint64, buf []Event) (got []Event, next, missed uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if begin := l.end - uint64(len(l.ring)); n < begin {
+		n, missed = begin, begin-n
+	}
+	for ; n < l.end && len(got) < len(buf); n++ {
+		buf[len(got)] = l.ring[n%ringSize]
+		got = buf[:len(got)+1]
+	}
+	return got, n, missed
+}
+
+// after returns the number of the first event above a Seq, and whether the
+// ring has lost any of those.
+func (l *Log) after(seq uint64) (n uint64, lost bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	low, high := l.end-uint64(len(l.ring)), l.end
+	for low < high {
+		if mid := low + (high-low)/2; l.ring[mid%ringSize].Seq > seq {
+			high = mid
+		} else {
+			low = mid + 1
+		}
+	}
+	return low, seq < l.gone
+}
+
+// raise has what is in the ring follow a Seq that a file was found to have:
+// the clock is behind that of an earlier run.
+func (l *Log) raise(seq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.ring) == 0 {
+		l.last = max(l.last, seq)
+		return
+	}
+	first := l.ring[(l.end-uint64(len(l.ring)))%ringSize].Seq
+	if first > seq {
+		return
+	}
+	by := seq + 1 - first
+	for i := range l.ring {
+		e := &l.ring[i]
+		e.Seq += by
+		if e.Request != 0 {
+			e.Request += by
+		}
+	}
+	l.last += by
+	if l.gone != 0 {
+		l.gone += by
+	}
+}
+
+// where is the file that is to be kept.
+func (l *Log) where() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.path
+}
+
+// subscribe has a channel, which takes one, woken by every event.
+func (l *Log) subscribe(c chan struct{}) (unsubscribe func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wakes[c] = struct{}{}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.wakes, c)
+	}
+}
+
+// Close takes no more events and ends every [Log.Follow]. It returns when what
+// there is was kept, or the disk takes too long for that.
+func (l *Log) Close() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	running := l.running
+	if !l.closed {
+		l.closed = true
+		close(l.closing)
+	}
+	l.mu.Unlock()
+	if !running {
+		return
+	}
+	t := time.NewTimer(closePatience)
+	defer t.Stop()
+	select {
+	case <-l.finished:
+	case <-t.C:
+	}
+}

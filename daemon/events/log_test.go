@@ -1,0 +1,283 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+const generous = 20 * time.Second
+
+var self = Self{Host: 1, Name: "db1", Incarnation: 7}
+
+func newLog(t testing.TB) *Log {
+	t.Helper()
+	l := New(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	t.Cleanup(l.Close)
+	return l
+}
+
+// kept returns a log with a file, and the file.
+func kept(t testing.TB, change ...func(*Log)) (*Log, string) {
+	t.Helper()
+	l, path := newLog(t), filepath.Join(t.TempDir(), "x.events")
+	for _, f := range change {
+		f(l)
+	}
+	l.Keep(path, self)
+	return l, path
+}
+
+func all(t testing.TB, l *Log, q Query) (got []Event) {
+	t.Helper()
+	require.NoError(t, l.Read(q, func(es []Event) error {
+		got = append(got, es...)
+		return nil
+	}))
+	return got
+}
+
+func inFile(t testing.TB, path string) (got []Event) {
+	t.Helper()
+	require.NoError(t, ReadFile(path, Query{}, func(es []Event) error {
+		got = append(got, es...)
+		return nil
+	}))
+	return got
+}
+
+func locks(es []Event) (names []string) {
+	for _, e := range es {
+		name := e.Lock
+		if e.Kind == Gap {
+			name = fmt.Sprintf("gap %d", e.Missed)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+func numbers(from, to int) (names []string) {
+	for i := from; i <= to; i++ {
+		names = append(names, fmt.Sprint(i))
+	}
+	return names
+}
+
+func add(l *Log, from, to int) {
+	for _, name := range numbers(from, to) {
+		l.Add(Event{Kind: Enter, Lock: name})
+	}
+}
+
+func requireOrder(t *testing.T, es []Event) {
+	t.Helper()
+	for i := 1; i < len(es); i++ {
+		require.Greater(t, es[i].Seq, es[i-1].Seq)
+		require.False(t, es[i].At.Before(es[i-1].At))
+	}
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	require.Eventually(t, holds, generous, time.Millisecond, what)
+}
+
+func TestNilLogKeepsNothing(t *testing.T) {
+	var l *Log
+	l.Keep("/nowhere", self)
+	require.Zero(t, l.Add(Event{Kind: Enter}))
+	require.NoError(t, l.Read(Query{}, nil))
+	require.ErrorIs(t, l.Follow(t.Context(), Query{}, nil), ErrClosed)
+	l.Close()
+}
+
+func TestAddTellsWhoAndWhen(t *testing.T) {
+	t.Parallel()
+	l, path := kept(t)
+	before := time.Now().Truncate(time.Microsecond)
+	want := Event{Kind: Enter, Lock: "x", Request: 9, PID: 4711, Command: "rsync \"a\" && b\x1b", Mode: "shared", Ticket: layout.MakeTicket(5, 1),
+		Token: layout.MakeTicket(5, 1).Grant(2), WaitedMS: 20, Reason: strings.Repeat("ä", maxReason),
+		Ahead: []Peer{{Host: 2, HostName: "db2", Phase: "held", Ticket: layout.MakeTicket(4, 2), PID: 3, Command: "c"}}}
+	seq := l.Add(want)
+	other := l.Add(Event{Kind: Dead, Host: 3, HostName: "db3", Incarnation: 1 << 63, ByHost: 2, ByHostName: "db2"})
+	require.Greater(t, other, seq)
+	l.Close()
+	require.Zero(t, l.Add(want), "it is closed")
+	es := inFile(t, path)
+	require.Len(t, es, 2)
+	got := es[0]
+	require.Equal(t, seq, got.Seq)
+	require.WithinRange(t, got.At, before, time.Now())
+	require.Positive(t, got.UptimeMS)
+	require.Len(t, got.Reason, maxReason)
+	want.Seq, want.At, want.UptimeMS, want.Reason = got.Seq, got.At, got.UptimeMS, got.Reason
+	want.Host, want.HostName, want.Incarnation = 1, "db1", 7
+	require.Equal(t, want, got)
+	require.Equal(t, []any{3, "db3", uint64(1 << 63)}, []any{es[1].Host, es[1].HostName, es[1].Incarnation}, "it is about another host")
+	require.Equal(t, es, all(t, l, Query{}))
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "\x1b")
+	require.Contains(t, string(text), `a\" && b`, "as one would look for it")
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	l := newLog(t)
+	add(l, 1, ringSize+10)
+	got := all(t, l, Query{})
+	require.Equal(t, "gap 0", locks(got)[0], "what was forgotten is not passed over in silence")
+	require.Equal(t, numbers(11, ringSize+10), locks(got[1:]))
+	requireOrder(t, got[1:])
+	require.Equal(t, numbers(ringSize, ringSize+10), locks(all(t, l, Query{Since: got[ringSize-11].Seq})))
+}
+
+func TestQueries(t *testing.T) {
+	t.Parallel()
+	l, _ := kept(t)
+	first := l.Add(Event{Kind: Enter, Lock: "x"})
+	l.Add(Event{Kind: Enter, Lock: "y"})
+	l.Add(Event{Kind: Dead, Host: 2})
+	last := l.Add(Event{Kind: Exit, Lock: "x"})
+	require.Equal(t, []string{"x", "", "x"}, locks(all(t, l, Query{Lock: "x"})), "what befell a host concerns all locks")
+	require.Equal(t, []string{"y", "", "x"}, locks(all(t, l, Query{Since: first})))
+	require.Empty(t, all(t, l, Query{Since: last}))
+	es := all(t, l, Query{})
+	require.Equal(t, []string{"x", "y", "", "x"}, locks(es))
+	require.Empty(t, all(t, l, Query{From: es[3].At.Add(time.Microsecond)}))
+	require.Empty(t, all(t, l, Query{Until: es[0].At}))
+	require.Len(t, all(t, l, Query{From: es[0].At, Until: es[3].At.Add(time.Microsecond)}), 4)
+	failed := errors.New("no more")
+	require.Equal(t, failed, l.Read(Query{}, func([]Event) error { return failed }))
+}
+
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	l, path := kept(t)
+	add(l, 1, 1)
+	l.Close()
+	l = newLog(t)
+	l.Keep(path, self)
+	got := make(chan []string, 100)
+	done := make(chan error, 1)
+	go func() {
+		done <- l.Follow(context.Background(), Query{}, func(es []Event) error {
+			got <- locks(es)
+			return nil
+		})
+	}()
+	next := func() string {
+		t.Helper()
+		select {
+		case names := <-got:
+			return strings.Join(names, " ")
+		case <-time.After(generous):
+			t.Fatal("not told")
+			return ""
+		}
+	}
+	require.Equal(t, "1", next(), "of the file")
+	add(l, 2, 2)
+	require.Equal(t, "2", next())
+	l.Add(Event{Kind: Exit, Lock: "3"})
+	l.Close()
+	require.Equal(t, "3", next(), "also of the end")
+	require.ErrorIs(t, <-done, ErrClosed)
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("gone")
+	cancel(gone)
+	l = newLog(t)
+	require.ErrorIs(t, l.Follow(ctx, Query{}, nil), gone)
+	require.Empty(t, l.wakes)
+}
+
+// TestFollowSlowly: who is slower than memory lasts is given the rest from the file.
+func TestFollowSlowly(t *testing.T) {
+	t.Parallel()
+	l, path := kept(t)
+	var got []string
+	const n = 3 * ringSize
+	started, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- l.Follow(context.Background(), Query{}, func(es []Event) error {
+			if got = append(got, locks(es)...); len(got) == 1 {
+				close(started)
+				<-goOn
+			}
+			return nil
+		})
+	}()
+	add(l, 1, 1)
+	<-started
+	for i := 2; i <= n; i += 1000 { // no faster than the disk
+		add(l, i, min(i+999, n))
+		last := l.last
+		eventually(t, "it is written", func() bool { return lastIn(path) >= last })
+	}
+	close(goOn)
+	l.Close()
+	require.ErrorIs(t, <-done, ErrClosed)
+	require.Equal(t, numbers(1, n), got)
+}
+
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	l, path := kept(t)
+	const writers, each = 8, 400
+	var adding, following sync.WaitGroup
+	for range 3 {
+		following.Go(func() {
+			n, last := 0, uint64(0)
+			err := l.Follow(context.Background(), Query{}, func(es []Event) error {
+				for _, e := range es {
+					if e.Seq <= last {
+						return fmt.Errorf("%d after %d", e.Seq, last)
+					}
+					last = e.Seq
+				}
+				n += len(es)
+				return nil
+			})
+			if !errors.Is(err, ErrClosed) || n != writers*each {
+				t.Errorf("%d events, want %d: %v", n, writers*each, err)
+			}
+		})
+	}
+	for range writers {
+		adding.Go(func() { add(l, 1, each) })
+	}
+	adding.Wait()
+	l.Close()
+	following.Wait()
+	require.Len(t, inFile(t, path), writers*each)
+}
+
+func BenchmarkAdd(b *testing.B) {
+	for name, log := range map[string]func() *Log{
+		"none":   func() *Log { return nil },
+		"memory": func() *Log { return newLog(b) },
+		"file":   func() *Log { l, _ := kept(b); return l },
+	} {
+		b.Run(name, func(b *testing.B) {
+			l := log()
+			e := Event{Kind: Enter, Lock: "nightly-backup", PID: 4711, Command: "/usr/local/bin/backup", Mode: "exclusive", Token: layout.MakeTicket(5, 1)}
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Add(e)
+			}
+		})
+	}
+}

@@ -1,0 +1,152 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// eventsPatience is how long a client may leave events unread before it is let go.
+const eventsPatience = time.Minute
+
+// eventsRequest is the query of GET /v1/events. The answer is a line of JSON
+// for each event, oldest first.
+type eventsRequest struct {
+	events.Query      // name, since, from, until
+	follow       bool // 1: the stream goes on with what comes
+	limit        int  // the last so many of what there is; 0: all
+}
+
+func parseEventsRequest(q url.Values) (r eventsRequest, err error) {
+	for key, values := range q {
+		if err == nil {
+			err = r.set(key, values[len(values)-1])
+		}
+	}
+	return r, err
+}
+
+func (r *eventsRequest) set(key, value string) (err error) {
+	switch key {
+	case "name":
+		r.Lock = value
+		err = layout.ValidateLockName(value)
+	case "follow":
+		r.follow, err = strconv.ParseBool(value)
+	case "since":
+		r.Since, err = strconv.ParseUint(value, 10, 64)
+	case "limit":
+		if r.limit, err = strconv.Atoi(value); err == nil && r.limit < 0 {
+			err = errors.New("want 0 or more")
+		}
+	case "from":
+		r.From, err = time.Parse(time.RFC3339Nano, value)
+	case "until":
+		r.Until, err = time.Parse(time.RFC3339Nano, value)
+	default:
+		err = errors.New("there is no such parameter")
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %s=%q: %w", ErrInvalid, key, value, err)
+	}
+	return err
+}
+
+func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
+	q, err := parseEventsRequest(r.URL.Query())
+	if err != nil {
+		e := apiErrorOf(err)
+		writeError(w, httpStatus(e.Code), e)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out := &eventWriter{w: w}
+	if q.limit > 0 {
+		err = s.lastEvents(out, &q)
+	}
+	switch {
+	case err != nil:
+	case q.follow:
+		if err = out.start(); err == nil {
+			err = s.events.Follow(r.Context(), q.Query, out.write)
+		}
+	case q.limit == 0:
+		err = s.events.Read(q.Query, out.write)
+	}
+	if err == nil || errors.Is(err, events.ErrClosed) || out.failed || r.Context().Err() != nil {
+		return
+	}
+	s.log.Warn("reading the events failed", "err", err)
+	if !out.sent {
+		writeError(w, http.StatusInternalServerError, apiError{Code: "device", Message: err.Error(), Hint: "the log of bakeryd says more"})
+		return
+	}
+	_ = out.write([]events.Event{{At: time.Now().UTC(), Kind: events.Gap, Reason: err.Error()}})
+}
+
+// lastEvents sends the last of what there is, and has q go on behind that.
+func (s *Server) lastEvents(out *eventWriter, q *eventsRequest) error {
+	var last []events.Event
+	err := s.events.Read(q.Query, func(es []events.Event) error {
+		q.Since = max(q.Since, es[len(es)-1].Seq)
+		last = append(last, es...)
+		if over := len(last) - q.limit; over > q.limit { // now and then
+			last = slices.Delete(last, 0, over)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return out.write(last[max(0, len(last)-q.limit):])
+}
+
+// eventWriter writes events as lines. A client that does not read them holds
+// up nobody but the one who serves it, and him not for ever.
+type eventWriter struct {
+	w      http.ResponseWriter
+	buf    bytes.Buffer
+	sent   bool // something was
+	failed bool // the client is gone, or does not read
+}
+
+// start sends what comes before the first event, so that the client knows that it is served.
+func (o *eventWriter) start() error {
+	o.sent = true
+	return o.done(http.NewResponseController(o.w).Flush())
+}
+
+func (o *eventWriter) write(es []events.Event) error {
+	if len(es) == 0 {
+		return nil
+	}
+	o.buf.Reset()
+	enc := events.NewEncoder(&o.buf)
+	for i := range es {
+		if err := enc.Encode(&es[i]); err != nil {
+			return err
+		}
+	}
+	o.sent = true
+	c := http.NewResponseController(o.w)
+	_ = c.SetWriteDeadline(time.Now().Add(eventsPatience)) // what has none does not hang
+	_, err := o.w.Write(o.buf.Bytes())
+	if err == nil {
+		err = c.Flush()
+	}
+	_ = c.SetWriteDeadline(time.Time{}) // the end of the answer may come any time later
+	return o.done(err)
+}
+
+func (o *eventWriter) done(err error) error {
+	o.failed = o.failed || err != nil
+	return err
+}

@@ -1,0 +1,372 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// What the event journal is told of locks and their clients; of hosts, by
+// notehosts.go. Nothing here does IO or waits for any: it is called on the way
+// to a grant.
+
+const (
+	// noteEvery bounds how often a wait is noted again because another host is directly ahead.
+	noteEvery = 100 * time.Millisecond
+
+	// maxAhead is how many of those ahead a ticket's event names.
+	maxAhead = 16
+
+	// unreadable is the phase of a slot that cannot be read: it is waited for as if it were ahead.
+	unreadable = "unreadable"
+)
+
+// note adds an event, if a journal is kept, and returns its number.
+func (d *Daemon) note(e events.Event) uint64 { return d.cfg.Events.Add(e) }
+
+// notes tells whether anybody wants to know what happens to the lock.
+func (lk *lock) notes() bool { return lk.d.cfg.Events != nil && lk.entry.Lock != directoryLock }
+
+// event is what all events of a request say.
+func (r *Request) event(kind events.Kind) events.Event {
+	return events.Event{Kind: kind, Lock: r.Name, Request: r.asked, PID: r.PID, Command: r.Command, Mode: r.Mode.String()}
+}
+
+// ahead is who was last seen directly ahead on the disk.
+type ahead struct {
+	host   int
+	slot   bakery.View
+	peer   events.Peer
+	untold bool
+	toldAt time.Time
+}
+
+// after is whom clients of this host waited for, and until when at least.
+type after struct {
+	peer events.Peer
+	mode layout.Mode
+	at   time.Time
+}
+
+// of returns whom a client waited for last that has waited since then, if anybody.
+func (a *after) of(since time.Time, mode layout.Mode) []events.Peer {
+	if !a.at.After(since) || mode == layout.Shared && a.mode == layout.Shared {
+		return nil
+	}
+	return []events.Peer{a.peer}
+}
+
+// local is a client of this host as others see it.
+func (lk *lock) local(req *Request, p layout.Phase) events.Peer {
+	return events.Peer{Host: lk.area.host, HostName: lk.d.ids.name, Phase: p.String(), Mode: req.Mode.String(),
+		PID: req.PID, Command: req.Command, Request: req.asked}
+}
+
+// noteQueued notes that a client has others of this host before it. It is
+// called with mu held, the client being the last in the queue.
+func (lk *lock) noteQueued(w *waiter) {
+	if !lk.notes() {
+		return
+	}
+	e := w.req.event(events.Waiting)
+	if n := len(lk.queue) - 1; n > 0 {
+		e.Ahead = []events.Peer{lk.local(&lk.queue[n-1].req, layout.Waiting)}
+	} else if h := lk.inTheWay(w.req.Mode); h != nil {
+		e.Ahead = []events.Peer{lk.local(&h.req, layout.Held)}
+	} else {
+		return
+	}
+	if n := len(lk.queue) - 1 + len(lk.holds); n > 1 {
+		e.AheadCount = n
+	}
+	lk.d.note(e)
+}
+
+// inTheWay returns a local hold that keeps a client out, or nil. It is called
+// with mu held.
+func (lk *lock) inTheWay(mode layout.Mode) *Hold {
+	i := slices.IndexFunc(lk.holds, func(h *Hold) bool { return mode == layout.Exclusive || h.req.Mode == layout.Exclusive })
+	if i < 0 {
+		return nil
+	}
+	return lk.holds[i]
+}
+
+// noteEnter is called with mu held.
+func (lk *lock) noteEnter(h *Hold, w *waiter) {
+	if !lk.notes() {
+		return
+	}
+	e := w.req.event(events.Enter)
+	e.Token, e.WaitedMS = h.token, h.since.Sub(w.since).Milliseconds()
+	e.Ahead = lk.after.of(w.since, w.req.Mode)
+	lk.d.note(e)
+}
+
+// noteExit is called with mu held.
+func (lk *lock) noteExit(h *Hold, why string) {
+	if !lk.notes() {
+		return
+	}
+	if h.Err() != nil {
+		lk.noteLostHold(h)
+	}
+	now := time.Now()
+	e := h.req.event(events.Exit)
+	e.Token, e.HeldMS, e.Reason = h.token, now.Sub(h.since).Milliseconds(), why
+	lk.d.note(e)
+	lk.after = after{peer: lk.local(&h.req, layout.Held), mode: h.req.Mode, at: now}
+}
+
+// noteRefused notes how a request has ended that was not granted. lk is nil if
+// the lock was not found.
+func (d *Daemon) noteRefused(req *Request, lk *lock, since time.Time, err error) {
+	if err == nil || d.cfg.Events == nil {
+		return
+	}
+	e := req.event(events.Refused)
+	e.WaitedMS = time.Since(since).Milliseconds()
+	switch {
+	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		e.Kind = events.Timeout
+	case errors.Is(err, ErrBusy):
+		e.Kind = events.Busy
+	case errors.Is(err, errAbsent):
+		e.Kind, e.Reason = events.Cancel, "its client did not come back after a restart"
+	case errors.Is(err, context.Canceled):
+		e.Kind = events.Cancel
+	default:
+		e.Reason = err.Error()
+	}
+	if lk != nil && e.Kind != events.Refused {
+		lk.mu.Lock()
+		if h, n := lk.inTheWay(req.Mode), len(lk.queue); h != nil {
+			e.Ahead = []events.Peer{lk.local(&h.req, layout.Held)}
+		} else if e.Ahead = lk.after.of(since, req.Mode); e.Ahead == nil && n > 0 {
+			e.Ahead = []events.Peer{lk.local(&lk.queue[n-1].req, layout.Waiting)}
+		}
+		lk.mu.Unlock()
+	}
+	d.note(e)
+}
+
+// noteSlot notes what the own slot shows from now on.
+func (lk *lock) noteSlot(s bakery.Slot) {
+	if s.Phase != layout.Choosing && s.Phase != layout.Waiting || !lk.notes() || lk.m.Holding() {
+		return
+	}
+	w := lk.front()
+	if w == nil {
+		return // it has gone meanwhile
+	}
+	if s.Phase == layout.Choosing {
+		lk.before = ahead{}
+		e := w.req.event(events.Choosing)
+		e.Ticket = s.Ticket
+		lk.d.note(e)
+		return
+	}
+	e := w.req.event(events.Ticket)
+	e.Ticket, e.Ahead = s.Ticket, lk.aheadOnDisk()
+	if n := len(e.Ahead); n > 0 {
+		next := e.Ahead[n-1]
+		lk.before = ahead{host: next.Host, slot: lk.area.views[next.Host-1], peer: next, toldAt: time.Now()}
+		if n > maxAhead {
+			e.AheadCount, e.Ahead = n, slices.Delete(e.Ahead, 1, n-maxAhead+1) // who holds it, and the nearest
+		}
+	}
+	lk.d.note(e)
+}
+
+// noteAhead notes for whom the host waits, if that is another one than before.
+func (lk *lock) noteAhead(a bakery.Action) {
+	if !lk.notes() || lk.m.Holding() {
+		return
+	}
+	b, now, host := &lk.before, time.Now(), a.Host
+	if host == 0 { // all are waited for
+		host = b.host
+		if now.Sub(b.toldAt) >= noteEvery {
+			if all := lk.aheadOnDisk(); len(all) > 0 {
+				host = all[len(all)-1].Host
+			}
+		}
+	}
+	if host == 0 || host > len(lk.area.views) {
+		return
+	}
+	if v := lk.area.views[host-1]; host != b.host || v != b.slot {
+		b.host, b.slot, b.untold = host, v, true
+		hosts, _ := lk.d.mem.known()
+		b.peer = lk.onDisk(host, hosts[host-1].Name)
+	}
+	if b.untold && now.Sub(b.toldAt) >= noteEvery {
+		if w := lk.front(); w != nil {
+			e := w.req.event(events.Waiting)
+			e.Ticket, e.Ahead = lk.m.Mine().Ticket, []events.Peer{b.peer}
+			if a.Rank > 1 {
+				e.AheadCount = a.Rank
+			}
+			lk.d.note(e)
+			b.untold, b.toldAt = false, now
+		}
+	}
+	lk.waitedFor(b.peer, b.slot, now)
+}
+
+// noteBusy has those who would not wait be told for whom they would have.
+func (lk *lock) noteBusy() {
+	if !lk.notes() {
+		return
+	}
+	if all := lk.aheadOnDisk(); len(all) > 0 {
+		lk.waitedFor(all[0], lk.area.views[all[0].Host-1], time.Now())
+	}
+}
+
+func (lk *lock) waitedFor(p events.Peer, v bakery.View, now time.Time) {
+	lk.mu.Lock()
+	defer lk.mu.Unlock()
+	lk.after = after{peer: p, mode: v.Slot.Mode, at: now} // who cannot be read counts as exclusive
+}
+
+// aheadOnDisk returns who stands before this host, by the last read of the
+// slots and in order: who chooses may be inside already. It is the driver's.
+func (lk *lock) aheadOnDisk() (all []events.Peer) {
+	hosts, _ := lk.d.mem.known()
+	own := lk.m.Mine()
+	for i, v := range lk.area.views {
+		s, current := v.Slot, lk.m.Current(i+1)
+		switch {
+		case i+1 == lk.area.host:
+		case !v.Readable && current == 0: // dead
+		case v.Readable && (s.Phase == layout.Idle || s.Creation != own.Creation || s.Incarnation != current):
+		case v.Readable && s.Phase != layout.Choosing && own.Phase == layout.Waiting && s.Ticket > own.Ticket:
+		case v.Readable && s.Mode == layout.Shared && own.Mode == layout.Shared:
+		default:
+			all = append(all, lk.onDisk(i+1, hosts[i].Name))
+		}
+	}
+	last := func(p events.Peer) layout.Ticket {
+		if p.Phase == layout.Choosing.String() {
+			return 0
+		}
+		return p.Ticket
+	}
+	slices.SortStableFunc(all, func(a, b events.Peer) int { return cmp.Compare(last(a), last(b)) })
+	return all
+}
+
+// onDisk is a host as its slot was last read.
+func (lk *lock) onDisk(host int, name string) events.Peer {
+	v := lk.area.views[host-1]
+	p := events.Peer{Host: host, HostName: name, Phase: unreadable}
+	if !v.Readable {
+		return p
+	}
+	p.Phase, p.Mode, p.Ticket = v.Slot.Phase.String(), v.Slot.Mode.String(), v.Slot.Ticket
+	if v.Slot.Phase == layout.Held && host <= len(lk.area.who) {
+		p.PID, p.Command = lk.area.who[host-1].PID, lk.area.who[host-1].Command
+	}
+	return p
+}
+
+// noteLost waits for the end of the lease and notes every hold that is lost,
+// also where the driver and the client hang by then.
+func (d *Daemon) noteLost() {
+	mem := d.mem // the next attempt to join has another
+	select {
+	case <-mem.lost:
+	case <-d.ended:
+		return
+	}
+	d.mu.Lock()
+	locks := make([]*lock, 0, len(d.locks))
+	for _, lk := range d.locks {
+		locks = append(locks, lk)
+	}
+	d.mu.Unlock()
+	for _, lk := range locks {
+		lk.noteLost()
+	}
+}
+
+// noteLost notes the holds of a lock that are lost, each once: whoever is the
+// first to notice.
+func (lk *lock) noteLost() {
+	if !lk.notes() {
+		return
+	}
+	lk.mu.Lock()
+	defer lk.mu.Unlock()
+	for _, h := range lk.holds {
+		lk.noteLostHold(h)
+	}
+}
+
+// noteLostHold is called with mu held.
+func (lk *lock) noteLostHold(h *Hold) {
+	if h.noted {
+		return
+	}
+	h.noted = true
+	e := h.req.event(events.Lost)
+	e.Token, e.HeldMS, e.Reason = h.token, time.Since(h.since).Milliseconds(), reasonOf(lk.d.mem.err())
+	lk.d.note(e)
+}
+
+func reasonOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// noteKill notes, once, that what runs under a lock was sent a signal.
+func (s *session) noteKill(why string, signal syscall.Signal, processes int) {
+	if processes == 0 || s.stopped == signal {
+		return
+	}
+	s.stopped = signal
+	e := s.req.event(events.Kill)
+	if s.decided() && s.hold != nil {
+		e.Token = s.hold.token
+	}
+	e.Reason = fmt.Sprintf("%s to %s: %s", unix.SignalName(signal), countOf(processes, "process", "processes"), why)
+	s.all.d.note(e)
+}
+
+func countOf(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+func (s *session) noteOrphan() {
+	e := s.req.event(events.Orphan)
+	e.Token, e.Reason = s.hold.token, "its client is gone, what it has left running keeps the lock"
+	s.all.d.note(e)
+}
+
+// noteResumed notes that a restart has kept a hold, or without a token a place.
+func (s *session) noteResumed(token layout.Ticket) {
+	e := s.req.event(events.Resumed)
+	e.Token = token
+	if since := time.Since(s.since).Milliseconds(); token != 0 {
+		e.HeldMS = since
+	} else {
+		e.WaitedMS = since
+	}
+	s.all.d.note(e)
+}

@@ -1,0 +1,111 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// notedHost is how a host was last seen, for what has changed since.
+type notedHost struct {
+	incarnation uint64
+	state       layout.HostState
+}
+
+// noteJoined begins the host's part of the journal, before anybody is served.
+// It is called with mu held.
+func (mb *member) noteJoined(a lease.Joined) {
+	mb.notes.Keep(mb.ids.eventsFile(a.ID), events.Self{Host: a.ID, Name: mb.ids.name, Incarnation: a.Incarnation})
+	kind := events.Joined
+	if a.Resumed {
+		kind = events.Resumed
+	}
+	mb.notes.Add(events.Event{Kind: kind})
+}
+
+// note tells the journal what else the lease tells.
+func (mb *member) note(a lease.Action) {
+	if mb.notes == nil {
+		return
+	}
+	switch a := a.(type) {
+	case lease.Lost:
+		reason := reasonOf(a.Reason)
+		if io := mb.trouble.Load(); io != nil {
+			reason += ": " + io.err.Error()
+		}
+		mb.notes.Add(events.Event{Kind: events.Lost, Reason: reason})
+	case lease.Left:
+		if mb.moments().deadline != 0 { // it was live
+			mb.notes.Add(events.Event{Kind: events.Left})
+		}
+	case lease.Asked:
+		mb.notes.Add(events.Event{Kind: events.Asked, ByHost: a.By, ByHostName: a.Name})
+	case lease.Wished:
+		mb.noteOf(events.Event{Kind: events.Asked, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation})
+	case lease.Declared:
+		hosts, _ := mb.known()
+		e := events.Event{Kind: events.Dead, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation, ByHost: a.By, ByHostName: hosts[a.By-1].Name}
+		if a.Verdict == layout.VerdictForgotten {
+			e.Reason = "forgotten: another machine may have its id"
+		}
+		mb.notes.Add(e)
+	}
+}
+
+// noteOf notes what this host says of another.
+func (mb *member) noteOf(e events.Event) {
+	if mb.notes == nil {
+		return
+	}
+	e.ByHost, e.ByHostName = mb.id(), mb.ids.name
+	mb.notes.Add(e)
+}
+
+func (mb *member) noteOther(kind events.Kind, id int, h *lease.Host, reason string) {
+	mb.noteOf(events.Event{Kind: kind, Host: id, HostName: h.Name, Incarnation: h.Incarnation, Reason: reason})
+}
+
+func (mb *member) noteFenced(a lease.Fence) {
+	mb.noteOf(events.Event{Kind: events.Fenced, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation})
+}
+
+// noteHosts notes which hosts have come and gone since the last read of the
+// host table. The first one tells how things are, not what has happened. It is
+// called with noting held.
+func (mb *member) noteHosts(hosts []lease.Host) {
+	if mb.notes == nil {
+		return
+	}
+	first, self := mb.noted == nil, mb.id()
+	if first {
+		mb.noted = make([]notedHost, len(hosts))
+	}
+	for i := range hosts {
+		h, was := &hosts[i], mb.noted[i]
+		mb.noted[i] = notedHost{h.Incarnation, h.State}
+		if first || i+1 == self || mb.noted[i] == was {
+			continue
+		}
+		switch h.State {
+		case layout.StateLive:
+			mb.noteOther(events.Joined, i+1, h, "")
+		case layout.StateLeft:
+			if was.incarnation == h.Incarnation && was.state == layout.StateLive {
+				mb.noteOther(events.Left, i+1, h, "")
+			}
+		}
+	}
+}
+
+// noteAtRisk notes that this host's lease is about to end, unless that is over
+// already or the host about to leave.
+func (d *Daemon) noteAtRisk(m moments, leaving bool) {
+	if !m.lost && !leaving {
+		left := max(0, m.deadline-boottime.Now()).Round(time.Millisecond)
+		d.note(events.Event{Kind: events.AtRisk, Reason: "its lease is not renewed, and ends in " + left.String()})
+	}
+}
