@@ -34,6 +34,7 @@ type Request struct {
 
 	session *session // nil: it does not outlive bakeryd
 	asked   uint64   // number of its event; 0: none, or not known
+	remove  bool     // instead of a hold: the lock is to be removed when it is had
 }
 
 func (r *Request) gone() bool { return r.Gone != nil && r.Gone() }
@@ -142,30 +143,37 @@ func (d *Daemon) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *loc
 	return h, lk, err
 }
 
-// find is lock for a client, who does not wait for a device that hangs. What
-// the client leaves behind ends with its IO, for which closing the device waits.
+// find is lock for a client, who does not wait for a device that hangs.
 func (d *Daemon) find(ctx context.Context, req Request) (*lock, error) {
+	return patiently(ctx, d, func() (*lock, error) { return d.lock(ctx, req) })
+}
+
+// patiently does something for a client, who does not wait for a device that
+// hangs. What the client leaves behind ends with its IO, for which closing the
+// device waits.
+func patiently[T any](ctx context.Context, d *Daemon, f func() (T, error)) (T, error) {
 	type found struct {
-		lk  *lock
+		v   T
 		err error
 	}
 	out := make(chan found, 1)
 	go func() {
-		lk, err := d.lock(ctx, req)
-		out <- found{lk, err}
+		v, err := f()
+		out <- found{v, err}
 	}()
+	var nothing T
 	select {
 	case f := <-out:
 		if f.err != nil && d.stopping() {
-			return nil, errStopped // the device may be closed
+			return nothing, errStopped // the device may be closed
 		}
-		return f.lk, f.err
+		return f.v, f.err
 	case <-d.stop:
-		return nil, errStopped
+		return nothing, errStopped
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nothing, context.Cause(ctx)
 	case <-d.mem.lost:
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
+		return nothing, fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
 	}
 }
 

@@ -7,12 +7,12 @@
 // membership: join.go and acquire.go. The lease is driven in member.go, and
 // what it takes to declare others dead in recovery.go; a lock's protocol in
 // driver.go, on the sectors of area.go, for the clients queued in queue.go;
-// names are looked up in directory.go. server.go is the API; session.go is a
-// client that may come back (sessions.go has all of them), mode.go and value.go
-// what it can change of its hold, journal.go and restore.go how it survives a
-// restart, guard.go what becomes of its command at the end of a lease. note.go
-// tells the event journal (package events) what happens. format.go and
-// inspect.go need no daemon.
+// names are looked up in directory.go, locks made in create.go and removed in
+// remove.go. server.go is the API; session.go is a client that may come back
+// (sessions.go has all of them), mode.go and value.go what it can change of its
+// hold, journal.go and restore.go how it survives a restart, guard.go what
+// becomes of its command at the end of a lease. note.go tells the event journal
+// (package events) what happens. format.go and inspect.go need no daemon.
 package daemon
 
 import (

@@ -28,10 +28,15 @@ func newCluster(t *testing.T, hosts, locks int) *cluster {
 
 // newClusterAlone is for a test beside which no other one runs.
 func newClusterAlone(t *testing.T, hosts, locks int) *cluster {
+	return clusterOf(t, hosts, locks, time.Now())
+}
+
+// clusterOf is a cluster formatted at the given time. Of one in the future no clock is believed.
+func clusterOf(t *testing.T, hosts, locks int, formatted time.Time) *cluster {
 	g := layout.Geometry{Stride: 512, Hosts: hosts, Locks: locks}
 	c := &cluster{t: t, sb: layout.Superblock{
 		UUID: layout.UUID{1, 2, 3}, Name: "test", Geometry: g, Lease: 2 * time.Second,
-		Formatted: time.Now().UTC().Truncate(time.Microsecond),
+		Formatted: formatted.UTC().Truncate(time.Microsecond),
 	}}
 	c.disk = blockdev.NewMemory(max(g.Size(), layout.HeadSize), 512, 512)
 	dev := c.disk.Open()

@@ -128,10 +128,8 @@ func (dir *directory) lookup(name string) (layout.Entry, error) {
 	if e, ok := s.find(name); ok {
 		return e, nil
 	}
-	return layout.Entry{}, errNoEntry
+	return layout.Entry{}, ErrNoLock
 }
-
-var errNoEntry = ErrNoLock
 
 // lookupNow finds a name's entry as the disk has it now. It is looked for again
 // for a while beside what cannot be read, which may be being written.
@@ -169,111 +167,24 @@ func (d *Daemon) lookupOnce(name string) (layout.Entry, error) {
 
 // lock returns this host's part in a lock, which is created on first use.
 func (d *Daemon) lock(ctx context.Context, req Request) (*lock, error) {
+	if e, ok := d.dir.remembered(req.Name); ok && agree(e, req.Permits) != nil {
+		d.dir.forget(e) // it may have been removed, and made with others
+	}
 	e, err := d.dir.lookup(req.Name)
-	if errors.Is(err, errNoEntry) {
-		e, err = d.create(ctx, req.Name, max(req.Permits, 1))
+	if errors.Is(err, ErrNoLock) {
+		e, _, err = d.create(ctx, req.Name, req.Permits)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if req.Permits != 0 && req.Permits != e.Permits {
-		return nil, fmt.Errorf("%w: lock %q has %d, asked for %d", ErrPermits, req.Name, e.Permits, req.Permits)
+	if err := agree(e, req.Permits); err != nil {
+		return nil, err
 	}
 	lk, err := d.attach(e)
 	if errors.Is(err, errSuperseded) {
 		d.dir.forget(e)
 	}
 	return lk, err
-}
-
-// create makes a lock, under the lock that guards the directory.
-func (d *Daemon) create(ctx context.Context, name string, permits int) (layout.Entry, error) {
-	guard, err := d.attach(directoryEntry)
-	if err != nil {
-		return layout.Entry{}, err
-	}
-	w, err := guard.enqueue(Request{Mode: layout.Exclusive, Command: "create a lock"})
-	if err != nil {
-		return layout.Entry{}, err
-	}
-	h, err := guard.await(ctx, w)
-	if err != nil {
-		return layout.Entry{}, fmt.Errorf("create lock %q: %w", name, err)
-	}
-	e, err := d.createGuarded(guard, name, permits)
-	if released := h.Release(); err == nil && released != nil {
-		err = released
-	}
-	return e, err
-}
-
-func (d *Daemon) createGuarded(guard *lock, name string, permits int) (layout.Entry, error) {
-	if i, ok, err := guard.ownIntent(); err != nil {
-		return layout.Entry{}, err
-	} else if ok { // a write of it that failed may yet land: then it must find what it writes
-		if err := d.writeEntry(layout.Entry(i)); err != nil {
-			return layout.Entry{}, err
-		}
-	}
-	s, err := d.dir.scan()
-	if err != nil {
-		return layout.Entry{}, err
-	}
-	if e, ok := s.find(name); ok {
-		return e, nil // somebody was faster
-	}
-	// The name may be in what cannot be read; made anew elsewhere, two hosts
-	// could hold it at once. Nobody is writing the entry now: it is damaged.
-	if s.damaged != nil {
-		return layout.Entry{}, fmt.Errorf("%w: lock %q is not in its readable part: %w", ErrDamaged, name, s.damaged)
-	}
-	intents, err := d.intents()
-	if err != nil {
-		return layout.Entry{}, err
-	}
-	e, err := d.place(s, intents, layout.Entry{Name: name, Permits: permits, Creation: bakery.ClockNumber(time.Now(), d.sb.Formatted)})
-	if err != nil {
-		return e, err
-	}
-	if err := guard.intend(e); err != nil {
-		return e, err
-	}
-	if err := d.writeEntry(e); err != nil {
-		return e, err // the intent stays
-	}
-	if err := guard.intended(); err != nil {
-		return e, err
-	}
-	d.dir.add(e)
-	d.log.Info("lock created", "lock", name, "number", e.Lock, "permits", permits)
-	return e, nil
-}
-
-// entryTries is how often the write of an entry is tried.
-const entryTries = 10
-
-// writeEntry writes an entry. A write that failed may have left half of it,
-// beside which nobody could make a lock any more: so it is repeated.
-func (d *Daemon) writeEntry(e layout.Entry) (err error) {
-	buf := pool.Get(d.sb.Geometry.Stride)
-	defer pool.Put(buf)
-	if err := d.sb.Space().EncodeEntry(buf, e); err != nil {
-		return err
-	}
-	for range entryTries {
-		if ok, _ := d.mem.mayWrite(); !ok {
-			return fmt.Errorf("create lock %q: %w: the lease is running out", e.Name, ErrUnavailable)
-		}
-		if err = d.dev.Write(buf, d.sb.Geometry.Entry(e.Lock)); err == nil {
-			return nil
-		}
-		d.log.Warn("writing a directory entry failed, retrying", "lock", e.Name, "err", err)
-		select {
-		case <-time.After(d.retry()):
-		case <-d.mem.lost:
-		}
-	}
-	return fmt.Errorf("write the directory entry of lock %q: %w", e.Name, err)
 }
 
 // attach returns the driver of a directory entry's lock, a new one if need be,

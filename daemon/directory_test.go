@@ -40,7 +40,7 @@ func TestOldScanDoesNotHideALock(t *testing.T) {
 	h, err := guard.await(t.Context(), w)
 	require.NoError(t, err)
 	for end := time.Now().Add(time.Second); time.Now().Before(end); {
-		e, err := b.createGuarded(guard, "x", 1)
+		e, _, err := b.createGuarded(guard, "x", 1)
 		require.NoError(t, err)
 		if e.Lock != 1 {
 			t.Errorf("lock x made again, as number %d", e.Lock)

@@ -64,8 +64,12 @@ func (lk *lock) attempt(w *waiter) error {
 	lk.mu.Lock()
 	before := lk.arrived
 	lk.mu.Unlock()
+	mode := w.req.Mode
+	if lk.doomed {
+		mode = layout.Exclusive // to remove it
+	}
 	a := lk.m.Acquire(bakery.Request{
-		Mode:  w.req.Mode,
+		Mode:  mode,
 		Clock: bakery.ClockNumber(time.Now(), lk.d.sb.Formatted),
 		Try:   w.req.Try,
 	})
@@ -81,7 +85,17 @@ func (lk *lock) attempt(w *waiter) error {
 
 // concluded carries on from where an attempt has ended.
 func (lk *lock) concluded(a bakery.Action, before uint64, used bool) error {
-	if a.Kind == bakery.Granted {
+	switch {
+	case a.Kind == bakery.Granted && lk.doomed:
+		var err error
+		if lk.doomed, err = lk.condemned(); err != nil { // that host may be back since
+			return err
+		}
+		if lk.doomed {
+			return lk.completeRemoval()
+		}
+		return lk.hold(before, used)
+	case a.Kind == bakery.Granted:
 		return lk.hold(before, used)
 	}
 	all := func(*waiter) bool { return true }
@@ -89,7 +103,7 @@ func (lk *lock) concluded(a bakery.Action, before uint64, used bool) error {
 	case bakery.Busy:
 		lk.noteBusy()
 		lk.refuse(ErrBusy, func(x *waiter) bool { return x.req.Try })
-	case bakery.Superseded:
+	case bakery.Superseded, bakery.Removed: // the latter by the bakeryd before this one
 		return errSuperseded
 	case bakery.Exhausted:
 		lk.refuse(fmt.Errorf("%w: the numbers of lock %q are used up; remove and create it", ErrDamaged, lk.entry.Name), all)
@@ -129,6 +143,9 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 		if err != nil {
 			return a, err
 		}
+		if lk.stale() {
+			return a, errSuperseded
+		}
 		return lk.m.SlotsRead(views), nil
 	case bakery.Poll:
 		return lk.poll(a, began, wanted)
@@ -140,10 +157,18 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 		return lk.m.HostsRead(hosts), nil
 	case bakery.ReadDirectory:
 		creation, err := lk.creation()
+		if err == nil && creation == lk.entry.Creation {
+			lk.doomed, err = lk.condemned()
+		}
 		if err != nil {
 			return a, err
 		}
 		return lk.m.DirectoryRead(creation), nil
+	case bakery.ClearDirectory:
+		if err := lk.clearEntry(a.Slot.Creation); err != nil {
+			return a, err
+		}
+		return lk.m.DirectoryCleared(), nil
 	}
 	panic(fmt.Sprintf("daemon: action %d of lock %q", a.Kind, lk.entry.Name))
 }

@@ -17,6 +17,8 @@ type tenure struct {
 	closed bool   // somebody else wants it: no more grants
 	used   bool   // made by a predecessor: nobody knows how many there were, so no more
 	settle *time.Timer
+
+	remover *waiter // it is the turn of this one, who is to remove the lock
 }
 
 // hold serves local clients from a ticket that was granted, then lets it go.
@@ -32,6 +34,12 @@ func (lk *lock) hold(before uint64, used bool) error {
 			return err
 		}
 		if granted {
+			continue
+		}
+		if t.remover != nil {
+			if over, err := t.remove(); over || err != nil {
+				return err
+			}
 			continue
 		}
 		if lk.holders() == 0 && !t.waitsForClient() {
@@ -69,6 +77,10 @@ func (t *tenure) next() (bool, error) {
 			return false, err
 		}
 		t.row = 0
+	}
+	if w.req.remove {
+		t.remover = w
+		return false, nil
 	}
 	if ok, changed := lk.d.mem.mayGrant(); !ok {
 		select { // until renewed, or lost

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,7 +16,7 @@ import (
 // intend makes an intent durable: from here on everybody knows what may come.
 func (lk *lock) intend(e layout.Entry) error {
 	return lk.do(func() error {
-		lk.area.own.Value = layout.Intent(e).Value()
+		lk.area.own.Value, lk.intends = layout.Intent(e).Value(), true
 		_, err := lk.protocol(lk.m.Settle(), func() bool { return true })
 		return err
 	})
@@ -23,24 +25,72 @@ func (lk *lock) intend(e layout.Entry) error {
 // intended takes the intent back; the release makes that durable.
 func (lk *lock) intended() error {
 	return lk.do(func() error {
-		lk.area.own.Value = nil
+		lk.area.own.Value, lk.intends = nil, false
 		return nil
 	})
 }
 
 // ownIntent is one that this incarnation was not able to carry out: a write of
-// it that failed may yet land.
+// it that failed may yet land. One to clear an entry counts for nothing if it
+// is of a process before this one: nothing of that is under way any more, and
+// its removal was taken back (restore.go), unless it was through.
 func (lk *lock) ownIntent() (i layout.Intent, found bool, err error) {
 	err = lk.do(func() error {
-		own := lk.area.own
+		own := &lk.area.own
 		if len(own.Value) == 0 {
 			return nil
 		}
-		found = true
 		i, err = lk.d.sb.Space().DecodeIntent(own.Value)
+		if err == nil && layout.Entry(i).Free() && !lk.intends {
+			own.Value = nil
+			return nil
+		}
+		found = err == nil
 		return err
 	})
 	return i, found, err
+}
+
+// carryOut writes what this host was about to write and could not: before it
+// intends anything else, for there is room for one intent only.
+func (d *Daemon) carryOut(guard *lock) error {
+	i, found, err := guard.ownIntent()
+	if err != nil || !found {
+		return err
+	}
+	if err := d.writeEntry(layout.Entry(i)); err != nil {
+		return err
+	}
+	return guard.intended()
+}
+
+// takeBackIntent ends what a bakeryd before this one left intended here: the
+// others go by it until it is gone from the slot.
+func (d *Daemon) takeBackIntent() {
+	_, found, err := d.intentOf(d.mem.id())
+	if err == nil && !found {
+		return
+	}
+	err = d.guarded(context.Background(), "take back an intent", d.carryOut)
+	if err != nil && !errors.Is(err, ErrUnavailable) {
+		d.log.Warn("taking back what an earlier bakeryd was about to write into the directory failed", "err", err)
+	}
+}
+
+// intentOf reads the intent of one host.
+func (d *Daemon) intentOf(host int) (i layout.Intent, found bool, err error) {
+	g, space := d.sb.Geometry, d.sb.Space()
+	buf := pool.Get(g.Stride)
+	defer pool.Put(buf)
+	if err := d.dev.Read(buf, g.Slot(directoryLock, host)); err != nil {
+		return i, false, fmt.Errorf("read the slot of host %d in the directory's lock: %w", host, err)
+	}
+	s, err := space.DecodeSlot(buf, directoryLock, host)
+	if err != nil || len(s.Value) == 0 {
+		return i, false, err
+	}
+	i, err = space.DecodeIntent(s.Value)
+	return i, err == nil, err
 }
 
 // intentTries is how often a slot is read that may be being written.
@@ -83,7 +133,7 @@ func (d *Daemon) readIntents(buf []byte) (found []layout.Intent, err error) {
 			s, err = space.DecodeSlot(buf[i*g.Stride:(i+1)*g.Stride], directoryLock, host)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: what host %d was about to create cannot be read (start bakeryd there, which rewrites it): %w", ErrDamaged, host, err)
+			return nil, fmt.Errorf("%w: what host %d was about to write into the directory cannot be read (start bakeryd there, which rewrites it): %w", ErrDamaged, host, err)
 		}
 		if len(s.Value) == 0 {
 			continue
@@ -95,27 +145,4 @@ func (d *Daemon) readIntents(buf []byte) (found []layout.Intent, err error) {
 		found = append(found, intent)
 	}
 	return found, nil
-}
-
-// place returns the entry to write for a new lock: the very one that a dead
-// host may still write for the same name, or one that nobody else writes.
-func (d *Daemon) place(s *scan, intents []layout.Intent, e layout.Entry) (layout.Entry, error) {
-	taken := map[int]bool{}
-	for _, i := range intents {
-		if i.Name == e.Name {
-			return layout.Entry(i), nil
-		}
-		taken[i.Lock] = true
-		e.Creation = max(e.Creation, i.Creation+1)
-	}
-	for _, o := range s.entries {
-		if o.Free() && e.Lock == 0 && !taken[o.Lock] {
-			e.Lock = o.Lock
-		}
-		e.Creation = max(e.Creation, o.Creation+1)
-	}
-	if e.Lock == 0 {
-		return e, fmt.Errorf("%w: all %d entries are taken, no room for lock %q", ErrFull, d.sb.Geometry.Locks, e.Name)
-	}
-	return e, nil
 }

@@ -55,6 +55,7 @@ func (d *Daemon) Join(ctx context.Context) error {
 		return fmt.Errorf("join the lockspace on %s: %w", d.cfg.Device, err)
 	}
 	d.drivers.Go(d.scrub)
+	d.drivers.Go(d.takeBackIntent)
 	close(d.joined)
 	return nil
 }
@@ -244,6 +245,11 @@ func (d *Daemon) scrubOne(e layout.Entry) {
 		v, err := newArea(d.dev, d.sb.Space(), e.Lock, d.mem.id()).readOne(d.mem.id())
 		if err != nil || v.Readable {
 			return
+		}
+		if e.Lock != directoryLock { // it may have been removed since
+			if e, err = d.dir.read(e.Lock); err != nil {
+				return
+			}
 		}
 		if lk, err = d.attach(e); err != nil {
 			return

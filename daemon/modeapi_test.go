@@ -1,11 +1,9 @@
 package daemon
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"testing"
@@ -19,20 +17,13 @@ import (
 // change calls the API about a hold and returns the status and the answer.
 func (s *served) change(path, body string) (int, map[string]any) {
 	s.t.Helper()
-	conn := s.dial()
-	defer conn.Close()
-	_, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: bakery\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
-	require.NoError(s.t, err)
-	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(s.t, err)
-	text, err := io.ReadAll(r.Body)
-	require.NoError(s.t, err)
+	status, text := s.call("POST "+path, body)
 	var answer map[string]any
-	require.NoError(s.t, json.Unmarshal(text, &answer), "%s", text)
+	require.NoError(s.t, json.Unmarshal([]byte(text), &answer), text)
 	if e, ok := answer["error"].(map[string]any); ok {
-		return r.StatusCode, e
+		return status, e
 	}
-	return r.StatusCode, answer
+	return status, answer
 }
 
 func (s *testSession) call(token layout.Ticket, rest string) string {

@@ -28,6 +28,8 @@ type lock struct {
 	lookout  lookout         // for requests; the driver's alone
 	tenure   *tenure         // of the hold on the disk, nil while there is none; the driver's alone
 	before   ahead           // who was last seen directly ahead on the disk; the driver's alone
+	intends  bool            // an intent in the own slot is of this process; the driver's alone
+	doomed   bool            // a host that is dead may yet clear the entry (condemned); the driver's alone
 
 	mu      sync.Mutex // guards the rest
 	queue   []*waiter

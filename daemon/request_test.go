@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -275,25 +272,13 @@ func TestRequestIsOfOneCreation(t *testing.T) {
 	require.Zero(t, s.Request)
 }
 
-func (s *served) call(path, body string) (int, string) {
-	s.t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
-		DialContext: func(context.Context, string, string) (net.Conn, error) { return s.dial(), nil }}}
-	r, err := client.Post("http://bakery"+path, "application/json", strings.NewReader(body))
-	require.NoError(s.t, err)
-	defer r.Body.Close()
-	text, err := io.ReadAll(r.Body)
-	require.NoError(s.t, err)
-	return r.StatusCode, string(text)
-}
-
 func TestAPIRequest(t *testing.T) {
 	c := newCluster(t, 8, 4)
 	s, b := serveSocket(t, c.host(1)), serveSocket(t, c.host(2))
 	conn, r := s.post(`{"name": "x", "requests": true}`)
 	e := nextEvent(t, r)
 	require.Equal(t, "granted", e.Event)
-	code, text := b.call("/v1/request", `{"name": "x", "message": "please"}`)
+	code, text := b.call("POST /v1/request", `{"name": "x", "message": "please"}`)
 	require.Equal(t, http.StatusOK, code)
 	require.JSONEq(t, fmt.Sprintf(`{"asked": [{"host": 1, "host_name": "db1", "token": "%v"}]}`, *e.Token), text)
 	for e = nextEvent(t, r); e.Event == "renewed"; e = nextEvent(t, r) {
@@ -301,16 +286,16 @@ func TestAPIRequest(t *testing.T) {
 	require.Equal(t, event{Event: "requested", Host: 2, HostName: "db2", Message: "please"}, e)
 	require.NoError(t, conn.Close())
 	require.Eventually(t, func() bool {
-		code, text = b.call("/v1/request", `{"name": "x"}`)
+		code, text = b.call("POST /v1/request", `{"name": "x"}`)
 		return code != http.StatusOK
 	}, generous, time.Millisecond)
 	require.Equal(t, http.StatusConflict, code)
 	require.Contains(t, text, `"code":"free"`)
-	code, text = b.call("/v1/request", `{"name": "y"}`)
+	code, text = b.call("POST /v1/request", `{"name": "y"}`)
 	require.Equal(t, http.StatusNotFound, code)
 	require.Contains(t, text, `"code":"missing"`)
 	for _, body := range []string{`{}`, `{"name": "x", "massage": ""}`, `{"name": "x", "message": "a\u0007"}`, ``} {
-		code, text = b.call("/v1/request", body)
+		code, text = b.call("POST /v1/request", body)
 		require.Equal(t, http.StatusBadRequest, code, body)
 		require.Contains(t, text, `"code":"invalid"`)
 	}

@@ -150,6 +150,9 @@ func (d *Daemon) restore(p *predecessor) error {
 	// By then they have stopped who were told of the latest end of the lease, which the journal may not have had yet.
 	until := p.ended + d.times().Dead()
 	for _, e := range entries {
+		if e.Free() && e.Lock != directoryLock && len(byLock[e.Lock]) == 0 {
+			continue
+		}
 		if err := d.restoreLock(e, byLock[e.Lock], until); err != nil {
 			return err
 		}
@@ -157,8 +160,8 @@ func (d *Daemon) restore(p *predecessor) error {
 	return nil
 }
 
-// scanEntries returns the entries of all locks that have slots to be looked
-// at, the internal one too.
+// scanEntries returns all entries that can be read, free ones and that of the
+// internal lock too.
 func (d *Daemon) scanEntries() (map[int]layout.Entry, error) {
 	entries := map[int]layout.Entry{directoryLock: directoryEntry}
 	err := d.untilLost("reading the lock directory failed, retrying", func() error {
@@ -167,9 +170,7 @@ func (d *Daemon) scanEntries() (map[int]layout.Entry, error) {
 			return err
 		}
 		for _, e := range s.entries {
-			if !e.Free() {
-				entries[e.Lock] = e
-			}
+			entries[e.Lock] = e
 		}
 		return nil
 	})
@@ -221,14 +222,16 @@ func (d *Daemon) restoreLock(e layout.Entry, records []sessionRecord, until time
 
 // judge says where the own slot stands; nil: nowhere. Whether its ticket was
 // granted only the journal tells: by the fast path a holder shows choosing.
+// Who was removing the lock had no more holders by that ticket.
 func (lk *lock) judge(v bakery.View, incarnation uint64, records []sessionRecord) *past {
 	if v.Readable {
-		if v.Slot.Incarnation != incarnation || v.Slot.Phase == layout.Idle {
+		removal := v.Slot.Creation > lk.entry.Creation
+		if v.Slot.Incarnation != incarnation || v.Slot.Phase == layout.Idle && !removal {
 			return nil
 		}
 		p := &past{slot: v.Slot}
 		for _, r := range records {
-			entered := r.ticket() == v.Slot.Ticket
+			entered := r.ticket() == v.Slot.Ticket && !removal
 			p.entered = p.entered || entered
 			p.shared = p.shared || entered && r.State == sessionGranted && r.Mode == layout.Shared
 		}

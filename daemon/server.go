@@ -29,6 +29,9 @@ const (
 // long as the connection is open that asked for it, in whatever process.
 //
 //	POST /v1/lock     a lockRequest; answers with a stream of lines (stream.go)
+//	POST /v1/create   a createRequest; answers with a createAnswer (lockcalls.go)
+//	POST /v1/remove   a removeRequest; answers with a removeAnswer
+//	GET  /v1/locks    a LockList
 //	GET  /v1/status   a Report
 //	POST /v1/request  a requestRequest; answers with a requestAnswer (request.go)
 //	POST /v1/mode     a modeRequest; changes a hold, answers with a modeAnswer (mode.go)
@@ -55,6 +58,9 @@ func NewServer(log *slog.Logger, joined func() (*Daemon, error), journal *events
 	s := &Server{joined: joined, log: log, events: journal}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/lock", s.whenJoined(s.lock))
+	mux.HandleFunc("POST /v1/create", s.whenJoined(s.create))
+	mux.HandleFunc("POST /v1/remove", s.whenJoined(s.remove))
+	mux.HandleFunc("GET /v1/locks", s.whenJoined(s.locks))
 	mux.HandleFunc("POST /v1/evict", s.whenJoined(s.evict))
 	mux.HandleFunc("POST /v1/meet", s.whenJoined(s.meet))
 	mux.HandleFunc("POST /v1/request", s.whenJoined(s.request))

@@ -239,3 +239,20 @@ func TestListen(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "precious", string(content), "only a socket is ever removed")
 }
+
+// call makes a call that is answered at once: "METHOD /path".
+func (s *served) call(call, body string) (status int, answer string) {
+	s.t.Helper()
+	method, path, _ := strings.Cut(call, " ")
+	c := s.dial()
+	defer c.Close()
+	r, err := http.NewRequest(method, "http://bakery"+path, strings.NewReader(body))
+	require.NoError(s.t, err)
+	client := http.Client{Transport: &http.Transport{DialContext: oneConn(c)}, Timeout: generous}
+	resp, err := client.Do(r)
+	require.NoError(s.t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(s.t, err)
+	return resp.StatusCode, string(b)
+}

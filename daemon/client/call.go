@@ -1,77 +1,96 @@
 package client
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/url"
+	"time"
 )
 
-// call makes one of bakeryd's calls that answer at once, and reads the answer. It returns an *Error, ErrUnreachable,
-// ErrProtocol, or the cause of ctx's end.
+// callPatience is how long bakeryd may take over a call that waits for nothing but the device.
+const callPatience = 30 * time.Second
+
+// call makes a call that is answered at once, not by a stream: body, unless nil, is sent as JSON, and the answer is read
+// into answer. It waits for callPatience at most. It returns an *Error, ErrUnreachable, ErrProtocol, or the cause of
+// ctx's end.
 func (c *Client) call(ctx context.Context, method, path string, body, answer any) error {
-	var text bytes.Buffer
+	return c.callWithin(ctx, callPatience, method, path, body, answer)
+}
+
+// callWithin is call for as long as limit, or, if that is 0, as long as it takes.
+func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, path string, body, answer any) error {
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w: no answer within %v", ErrUnreachable, limit))
+		defer cancel()
+	}
+	var text []byte
 	if body != nil {
-		if err := json.NewEncoder(&text).Encode(body); err != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
 			return fmt.Errorf("write the request: %w", err)
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://bakeryd"+path, &text)
+	req, err := http.NewRequest(method, "http://bakeryd"+path, bytes.NewReader(text))
 	if err != nil {
 		return fmt.Errorf("write the request: %w", err)
 	}
-	once := &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, c.socket) },
-	}}
-	resp, err := once.Do(req)
+	req.Header.Set("Content-Type", "application/json")
+	req.Close = true
+	conn, err := dial(ctx, c.socket)
 	if err != nil {
-		return c.broken(ctx, err)
-	}
-	defer resp.Body.Close()
-	text.Reset()
-	if _, err := text.ReadFrom(io.LimitReader(resp.Body, maxAnswer)); err != nil {
-		return c.broken(ctx, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return refusalOf(resp.Status, text.Bytes())
-	}
-	if err := json.Unmarshal(text.Bytes(), answer); err != nil {
-		return fmt.Errorf("%w: %w", ErrProtocol, err)
-	}
-	return nil
-}
-
-// broken names the error of a call that had no answer.
-func (c *Client) broken(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	var urlErr *url.Error // its text repeats a URL that means nothing to anybody
-	if errors.As(err, &urlErr) {
-		err = urlErr.Err
-	}
-	if errors.Is(err, ErrUnreachable) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	err = roundTrip(conn, req, answer)
+	if !stop() {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
-// refusalOf is the error that an answer carries.
-func refusalOf(status string, body []byte) error {
-	var answer struct {
+// roundTrip sends a request and reads all of the answer, which is bounded.
+func roundTrip(conn io.ReadWriter, req *http.Request, answer any) error {
+	if err := req.Write(conn); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	budget := &io.LimitedReader{R: conn, N: maxCall}
+	fail := func(err error) error {
+		if budget.N <= 0 {
+			return fmt.Errorf("%w: an answer of more than %d bytes", ErrProtocol, maxCall)
+		}
+		return brokenOff(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(budget), req)
+	if err != nil {
+		return fail(err)
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fail(err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		if err := json.Unmarshal(text, answer); err != nil {
+			return fmt.Errorf("%w: %w", ErrProtocol, err)
+		}
+		return nil
+	}
+	var refused struct {
 		Error *Error `json:"error"`
 	}
-	if err := json.Unmarshal(body, &answer); err != nil {
-		return fmt.Errorf("%w: status %s: %w", ErrProtocol, status, err)
+	if err := json.Unmarshal(text, &refused); err != nil {
+		return fmt.Errorf("%w: status %s: %w", ErrProtocol, resp.Status, err)
 	}
-	if answer.Error == nil || answer.Error.Code == "" {
-		return fmt.Errorf("%w: status %s without an error", ErrProtocol, status)
+	if refused.Error == nil || refused.Error.Code == "" {
+		return fmt.Errorf("%w: status %s without an error", ErrProtocol, resp.Status)
 	}
-	return answer.Error
+	return refused.Error
 }
+
+// maxCall bounds an answer: the list of 65,536 locks with the longest names is below it.
+const maxCall = 64 << 20

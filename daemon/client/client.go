@@ -20,6 +20,7 @@
 // which the client asks again until it is too late. What comes over a
 // connection is read in stream.go. What a holder changes while it holds, and the
 // values that locks have, are in change.go.
+// What is answered at once goes through call.go.
 package client
 
 import (

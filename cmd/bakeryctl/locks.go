@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon"
+)
+
+func newLocks(a *app) *cobra.Command {
+	var device string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "locks",
+		Short: "List the locks of the lockspace",
+		Long: `List the locks that there are, from the lock directory alone: their names, their
+numbers, which are their places on the disk, and how many hosts may hold each at
+once. Who holds them shows in bakeryctl status.
+
+Without --device bakeryd is asked. With it the device is read, without joining
+and without bakeryd.`,
+		Example: `  bakeryctl locks
+  bakeryctl locks --json | jq -r '.locks[] | select(.permits > 1).name'
+  bakeryctl locks --device /dev/mapper/locks`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list, err := a.listLocks(cmd.Context(), device)
+			if err != nil {
+				return err
+			}
+			return a.showLocks(list, asJSON)
+		},
+	}
+	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "show it as JSON")
+	return cmd
+}
+
+// listLocks reads the device, or asks bakeryd if none is given.
+func (a *app) listLocks(ctx context.Context, device string) (*daemon.LockList, error) {
+	if device == "" {
+		ctx, cancel := context.WithTimeout(ctx, statusPatience)
+		defer cancel()
+		list := new(daemon.LockList)
+		err := ask(ctx, a.socket, http.MethodGet, "/v1/locks", nil, list)
+		var f *failure
+		if errors.As(err, &f) && f.hint == hintDown {
+			f.hint += ", or use --device"
+		}
+		return list, err
+	}
+	dev, err := blockdev.Open(device, blockdev.Options{ReadOnly: true})
+	if err != nil {
+		return nil, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
+	}
+	defer dev.Close()
+	list, err := daemon.ListLocks(dev)
+	if err != nil {
+		return nil, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
+	}
+	return list, nil
+}
+
+// showLocks lists what can be read, and fails if that is not all.
+func (a *app) showLocks(list *daemon.LockList, asJSON bool) error {
+	show := func() error {
+		if asJSON {
+			return writeJSON(a.stdout, list)
+		}
+		if len(list.Locks) == 0 {
+			return nil
+		}
+		return writeTable(a.stdout, func(w io.Writer) {
+			fmt.Fprintf(w, "NAME\tNUMBER\tPERMITS\n")
+			for _, l := range list.Locks {
+				fmt.Fprintf(w, "%s\t%d\t%d\n", daemon.Printable(l.Name), l.Lock, l.Permits)
+			}
+		})
+	}
+	if err := show(); err != nil || list.Damaged == "" {
+		return err
+	}
+	return &failure{code: exitNoDevice, err: fmt.Errorf("the list may not be complete: %s", list.Damaged),
+		hint: "bakeryctl dump shows what cannot be read"}
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/client"
+)
+
+func newRemove(a *app) *cobra.Command {
+	var (
+		o      client.RemoveOptions
+		wait   waitFlag
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "rm [flags] NAME",
+		Short: "Remove a lock that is not used any more",
+		Long: `Remove the lock NAME, and with it its permits and its value, so that its place
+in the lock directory can be used for another one.
+
+It is removed when nobody holds it: bakeryctl rm waits in the queue as bakeryctl
+lock does, unless -n or -w is given. That stops nobody from using the lock by
+name: whoever waits for it then, or asks for it later, makes it anew, with one
+permit. Tokens go on growing.
+
+If this host dies in the midst of it, the next one that uses the lock completes
+the removal, and makes the lock anew.
+
+Exit codes:
+  0   the lock is removed
+  1   there is no such lock, or it was not free at once (-n) or in time (-w)
+  64  the command line is wrong
+  66  the device or its lockspace is not usable
+  69  bakeryd is unreachable, or refuses`,
+		Example: `  bakeryctl rm old-batch
+  bakeryctl rm -n old-batch
+  bakeryctl rm -w 30s reboot && bakeryctl create reboot --permits 3`,
+		Args: oneLock("rm"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Timeout = wait.limit
+			if cmd.Flags().Changed("timeout") && wait.limit == 0 {
+				o.NonBlock = true // as with lock
+			}
+			return a.remove(cmd.Context(), args[0], o, asJSON)
+		},
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().BoolVarP(&o.NonBlock, "nonblock", "n", false, "give up at once if it is not free")
+	cmd.Flags().VarP(&wait, "timeout", "w", "give up after `TIME`: seconds, as 1.5, or 300ms, 5m, 1h30m")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "show what was removed as JSON")
+	return cmd
+}
+
+func (a *app) remove(ctx context.Context, name string, o client.RemoveOptions, asJSON bool) error {
+	if err := client.New(a.socket).Remove(ctx, name, o); err != nil {
+		f := a.callFailure(err)
+		if f.code == exitConflict && f.hint == "" {
+			f.hint = "bakeryctl status shows who holds it"
+		}
+		return f
+	}
+	if asJSON {
+		return writeJSON(a.stdout, struct {
+			Name string `json:"name"`
+		}{name})
+	}
+	_, err := fmt.Fprintf(a.stdout, "removed %s\n", daemon.Printable(name))
+	return err
+}

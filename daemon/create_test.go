@@ -1,0 +1,177 @@
+package daemon
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// directory returns the entries as they stand on the disk.
+func (c *cluster) directory() (entries []layout.Entry) {
+	c.t.Helper()
+	for lock := 1; lock <= c.sb.Geometry.Locks; lock++ {
+		entries = append(entries, c.entry(lock))
+	}
+	return entries
+}
+
+// named counts the entries with a name.
+func (c *cluster) named(name string) (n int) {
+	c.t.Helper()
+	for _, e := range c.directory() {
+		if e.Name == name {
+			n++
+		}
+	}
+	return n
+}
+
+func TestCreate(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	a, b := c.host(1), c.host(2)
+	e, created, err := a.Create(t.Context(), "reboot", 2)
+	require.NoError(t, err)
+	require.True(t, created)
+	require.Equal(t, "reboot", e.Name)
+	require.Equal(t, 2, e.Permits)
+	before := c.directory()
+	again, created, err := b.Create(t.Context(), "reboot", 2)
+	require.NoError(t, err)
+	require.False(t, created)
+	require.Equal(t, e, again)
+	for _, permits := range []int{0, 1, 3} {
+		_, created, err = b.Create(t.Context(), "reboot", permits)
+		require.ErrorIs(t, err, ErrPermits)
+		require.False(t, created)
+	}
+	for name, permits := range map[string]int{"y": 9, "z": -1, "": 1, "a\nb": 1} {
+		_, _, err = b.Create(t.Context(), name, permits)
+		require.ErrorIs(t, err, ErrInvalid, "%q", name)
+	}
+	require.Equal(t, before, c.directory(), "a request that is refused changes nothing")
+	one := acquire(t, a, Request{Name: "reboot"})
+	two := acquire(t, b, Request{Name: "reboot", Permits: 2})
+	_, err = c.host(3).Acquire(t.Context(), Request{Name: "reboot", Try: true})
+	require.ErrorIs(t, err, ErrBusy)
+	require.NoError(t, one.Release())
+	require.NoError(t, two.Release())
+}
+
+// TestCreateKnowsOfARemoval: what another host has removed is made anew, though this one remembers it.
+func TestCreateKnowsOfARemoval(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	a, b := c.host(1), c.host(2)
+	require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
+	require.NoError(t, a.Remove(t.Context(), "x", false))
+	e, created, err := b.Create(t.Context(), "x", 3)
+	require.NoError(t, err)
+	require.True(t, created)
+	require.Equal(t, 3, e.Permits)
+}
+
+// TestFullDirectoryAndRemoval: room that a removal makes is room for another lock.
+func TestFullDirectoryAndRemoval(t *testing.T) {
+	c := newCluster(t, 8, 3)
+	a, b := c.host(1), c.host(2)
+	for n := range 3 {
+		require.NoError(t, acquire(t, a, Request{Name: fmt.Sprint(n)}).Release())
+	}
+	_, _, err := b.Create(t.Context(), "more", 1)
+	require.ErrorIs(t, err, ErrFull)
+	require.NoError(t, b.Remove(t.Context(), "1", false))
+	e, _, err := a.Create(t.Context(), "more", 1)
+	require.NoError(t, err)
+	require.Equal(t, 2, e.Lock)
+	require.NoError(t, acquire(t, b, Request{Name: "more"}).Release())
+	_, err = a.Acquire(t.Context(), Request{Name: "1"})
+	require.ErrorIs(t, err, ErrFull)
+}
+
+// TestPlaceAmongIntents: what of those who died can still be written, and what cannot.
+func TestPlaceAmongIntents(t *testing.T) {
+	c := newCluster(t, 8, 3)
+	d := c.host(1)
+	want := layout.Entry{Name: "x", Permits: 1, Creation: 1}
+	free := []layout.Entry{{Lock: 1, Creation: 4}, {Lock: 2}, {Lock: 3, Creation: 7}}
+	used := []layout.Entry{{Lock: 1, Name: "y", Permits: 1, Creation: 4}, {Lock: 2}, {Lock: 3, Creation: 7}}
+	intent := layout.Intent{Lock: 1, Name: "x", Permits: 2, Creation: 8}
+	for name, test := range map[string]struct {
+		entries []layout.Entry
+		intents []layout.Intent
+		want    layout.Entry
+		err     error
+	}{
+		"none":                         {free, nil, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 8}, nil},
+		"of the same name":             {free, []layout.Intent{intent}, layout.Entry(intent), nil},
+		"of another name":              {free, []layout.Intent{{Lock: 1, Name: "z", Permits: 1, Creation: 9}}, layout.Entry{Lock: 2, Name: "x", Permits: 1, Creation: 10}, nil},
+		"of a removal":                 {free, []layout.Intent{{Lock: 1, Creation: 9}}, layout.Entry{Lock: 2, Name: "x", Permits: 1, Creation: 10}, nil},
+		"where another lock is":        {used, []layout.Intent{intent}, layout.Entry{Lock: 2, Name: "x", Permits: 1, Creation: 9}, nil},
+		"where there was one since":    {free, []layout.Intent{{Lock: 3, Name: "x", Permits: 1, Creation: 6}}, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 8}, nil},
+		"two that agree":               {free, []layout.Intent{intent, intent}, layout.Entry(intent), nil},
+		"two that do not":              {free, []layout.Intent{intent, {Lock: 2, Name: "x", Permits: 2, Creation: 8}}, layout.Entry{}, ErrUnavailable},
+		"in all places":                {free, []layout.Intent{{Lock: 1, Creation: 9}, {Lock: 2, Creation: 9}, {Lock: 3, Creation: 9}}, layout.Entry{}, ErrFull},
+		"of the same name, and others": {free, []layout.Intent{{Lock: 2, Creation: 9}, intent}, layout.Entry(intent), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := d.place(&scan{entries: test.entries}, test.intents, want)
+			require.ErrorIs(t, err, test.err)
+			if test.err == nil {
+				require.Equal(t, test.want, got)
+			}
+		})
+	}
+	c.write(c.sb.Geometry.Slot(2, 1), func(buf []byte) error {
+		return c.sb.Space().EncodeSlot(buf, layout.Slot{Lock: 2, Host: 1, Incarnation: 1, Creation: 20})
+	})
+	got, err := d.place(&scan{entries: free}, []layout.Intent{{Lock: 1, Creation: 9}}, want)
+	require.NoError(t, err)
+	require.EqualValues(t, 21, got.Creation, "a slot tells of a removal that the entry does not")
+}
+
+func TestCallsForLocks(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	s := serveSocket(t, c.host(1))
+	for _, test := range []struct {
+		call, body string
+		status     int
+		answer     string
+	}{
+		{"POST /v1/create", `{"name": "reboot", "permits": 2}`, 200, `"created": true`},
+		{"POST /v1/create", `{"name": "reboot", "permits": 2}`, 200, `"created": false`},
+		{"POST /v1/create", `{"name": "reboot"}`, 409, `"code":"permits"`},
+		{"POST /v1/create", `{"name": "reboot", "permits": 9}`, 400, `"code":"invalid"`},
+		{"POST /v1/create", `{"name": "a"}`, 200, `"permits": 1`},
+		{"POST /v1/create", `{"name": "", "x": 1}`, 400, `"code":"invalid"`},
+		{"GET /v1/locks", ``, 200, `"name": "a"`},
+		{"POST /v1/remove", `{"name": "a", "timeout_ms": -1}`, 400, `"code":"invalid"`},
+		{"POST /v1/remove", `{"name": "a"}`, 200, `"name": "a"`},
+		{"POST /v1/remove", `{"name": "a"}`, 404, `"code":"missing"`},
+		{"POST /v1/remove", `{"name": "x"}`, 404, `bakeryctl locks`},
+	} {
+		status, answer := s.call(test.call, test.body)
+		require.Equal(t, test.status, status, "%s %s: %s", test.call, test.body, answer)
+		require.Contains(t, answer, test.answer)
+	}
+	h := acquire(t, s.d, Request{Name: "held"})
+	status, answer := s.call("POST /v1/remove", `{"name": "held", "nonblock": true}`)
+	require.Equal(t, http.StatusConflict, status)
+	require.Contains(t, answer, `"code":"busy"`)
+	status, answer = s.call("POST /v1/remove", `{"name": "held", "timeout_ms": 20}`)
+	require.Equal(t, http.StatusConflict, status)
+	require.Contains(t, answer, `"code":"timeout"`)
+	require.NoError(t, h.Release())
+	list, err := s.d.Locks(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list.Locks, 2)
+	require.Equal(t, []string{"held", "reboot"}, []string{list.Locks[0].Name, list.Locks[1].Name})
+	c.spoil(c.sb.Geometry.Entry(4))
+	list, err = ListLocks(c.disk.Open())
+	require.NoError(t, err)
+	require.Len(t, list.Locks, 2)
+	require.True(t, strings.HasPrefix(list.Damaged, "directory entry of lock 4"), list.Damaged)
+}

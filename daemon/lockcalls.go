@@ -1,0 +1,147 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// createRequest is the body of POST /v1/create.
+type createRequest struct {
+	Name    string `json:"name"`
+	Permits int    `json:"permits"` // exclusive holders at most; 0: 1
+}
+
+// createAnswer tells what there is now.
+type createAnswer struct {
+	LockEntry
+	Created bool `json:"created"` // false: it was there already
+}
+
+// removeRequest is the body of POST /v1/remove.
+type removeRequest struct {
+	Name      string `json:"name"`
+	TimeoutMS int64  `json:"timeout_ms"` // 0: none
+	NonBlock  bool   `json:"nonblock"`   // refused as busy rather than wait
+}
+
+// removeAnswer tells what is gone.
+type removeAnswer struct {
+	Name string `json:"name"`
+}
+
+// LockList is what the directory alone tells of the locks.
+type LockList struct {
+	Locks   []LockEntry `json:"locks"`             // by name
+	Damaged string      `json:"damaged,omitempty"` // why the list may not be complete
+}
+
+// LockEntry is a lock in the directory.
+type LockEntry struct {
+	Name     string `json:"name"`
+	Lock     int    `json:"lock"`
+	Permits  int    `json:"permits"`
+	Creation uint64 `json:"creation,string"`
+}
+
+func lockEntry(e layout.Entry) LockEntry {
+	return LockEntry{Name: e.Name, Lock: e.Lock, Permits: e.Permits, Creation: e.Creation}
+}
+
+// Locks lists the locks. It returns ErrUnavailable, the errors of the device,
+// or the cause of ctx's end.
+func (d *Daemon) Locks(ctx context.Context) (*LockList, error) {
+	return patiently(ctx, d, func() (*LockList, error) { return d.dir.list() })
+}
+
+// ListLocks lists the locks of a lockspace without joining it. It returns the
+// errors of FindLockspace and those of the device.
+func ListLocks(dev blockdev.Device) (*LockList, error) {
+	sb, _, err := FindLockspace(dev)
+	if err != nil {
+		return nil, err
+	}
+	return newDirectory(dev, sb.Space()).list()
+}
+
+func (dir *directory) list() (*LockList, error) {
+	s, err := dir.scan()
+	if err != nil {
+		return nil, err
+	}
+	list := &LockList{Locks: []LockEntry{}}
+	if s.damaged != nil {
+		list.Damaged = s.damaged.Error()
+	}
+	for _, e := range s.entries {
+		if !e.Free() {
+			list.Locks = append(list.Locks, lockEntry(e))
+		}
+	}
+	slices.SortFunc(list.Locks, func(a, b LockEntry) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Lock-b.Lock) })
+	return list, nil
+}
+
+func (s *Server) create(d *Daemon, w http.ResponseWriter, r *http.Request) {
+	var body createRequest
+	err := decode(r, &body)
+	var e layout.Entry
+	var created bool
+	if err == nil {
+		e, created, err = d.Create(r.Context(), body.Name, body.Permits)
+	}
+	if err != nil {
+		failCall(w, err)
+		return
+	}
+	writeJSON(w, createAnswer{lockEntry(e), created})
+}
+
+func (s *Server) remove(d *Daemon, w http.ResponseWriter, r *http.Request) {
+	var body removeRequest
+	err := decode(r, &body)
+	if err == nil && body.TimeoutMS < 0 {
+		err = fmt.Errorf("%w: timeout_ms %d, want 0 or more", ErrInvalid, body.TimeoutMS)
+	}
+	if err == nil {
+		ctx := r.Context()
+		if body.TimeoutMS > 0 {
+			limit := time.Duration(min(body.TimeoutMS, maxTimeout.Milliseconds())) * time.Millisecond
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrTimeout)
+			defer cancel()
+		}
+		err = d.Remove(ctx, body.Name, body.NonBlock)
+	}
+	if err != nil {
+		failCall(w, err)
+		return
+	}
+	writeJSON(w, removeAnswer{Name: body.Name})
+}
+
+func (s *Server) locks(d *Daemon, w http.ResponseWriter, r *http.Request) {
+	list, err := d.Locks(r.Context())
+	if err != nil {
+		failCall(w, err)
+		return
+	}
+	writeJSON(w, list)
+}
+
+// failCall refuses a call that is answered at once. A lock that is not free is
+// no success here, as it is where that comes in a stream.
+func failCall(w http.ResponseWriter, err error) {
+	e := apiErrorOf(err)
+	status := httpStatus(e.Code)
+	if status == http.StatusOK {
+		status = http.StatusConflict
+	}
+	writeError(w, status, e)
+}

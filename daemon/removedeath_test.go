@@ -1,0 +1,220 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// removalWrites is how many writes the removal of a free lock takes: two to look for intents, one to take the lock,
+// the mark, four to clear the entry (the internal lock, the intent, the entry, the release), and one to take the mark
+// away.
+const removalWrites = 9
+
+// death is how a remover ends.
+type death struct {
+	after int  // writes of directory and slots that land
+	late  bool // the next one lands after others have gone on; else never
+	whole bool // or it landed, and the remover did not hear of it
+	back  bool // its bakeryd is started again at once, and goes on with its incarnation
+}
+
+func (d death) String() string {
+	return fmt.Sprintf("after=%d,late=%v,whole=%v,back=%v", d.after, d.late, d.whole, d.back)
+}
+
+// end waits until one who was killed does nothing any more, not even write its record once more, for which it would take
+// its lock file again.
+func (m *mortal) end() {
+	<-m.d.mem.over
+	m.d.mem.io.Wait()
+	m.d.ids.release()
+}
+
+// TestRemoverDies takes a remover's host, or bakeryd alone, down between any two of its writes, and has others use the
+// name then: there are never two areas for it, nor two holders, and tokens grow. What was about to be written may land
+// in the midst of that.
+func TestRemoverDies(t *testing.T) {
+	t.Parallel()
+	var all sync.WaitGroup
+	room := make(chan struct{}, 15) // at once: leases are short
+	for after := range removalWrites {
+		deaths := []death{{}, {late: true}, {back: true}}
+		if after == removalWrites-1 { // before that it is as if the next one had not landed
+			deaths = append(deaths, death{whole: true}, death{whole: true, back: true})
+		}
+		for _, d := range deaths {
+			d.after = after
+			all.Go(func() {
+				room <- struct{}{}
+				defer func() { <-room }()
+				t.Run(d.String(), d.test)
+			})
+		}
+	}
+	all.Wait()
+}
+
+func (d death) test(t *testing.T) {
+	c := clusterOf(t, 8, 4, time.Now().Add(time.Hour)) // clocks are of no help
+	m, knows, other := c.mortal(1), c.host(2), c.host(3)
+	var in, others inside
+	in.visit(t, knows, "x")
+	in.visit(t, m.d, "x")
+	others.visit(t, m.d, "y")
+	from, to := c.sb.Geometry.Entry(1), c.sb.Geometry.Size()
+	fault := blockdev.Fault{Op: blockdev.OpWrite, From: from, To: to, After: d.after, Crash: true}
+	if d.whole {
+		fault.Landed = blockdev.All
+	}
+	crash := m.disk.Inject(fault)
+	if d.late {
+		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: from, To: to, After: d.after, Times: 1, Late: true, Err: unix.EIO})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { _ = m.d.Remove(ctx, "x", false) }()
+	within(t, "the crash", func() { <-crash.Hit() })
+	incarnation := m.d.mem.incarnation()
+	m.kill()
+	if d.back {
+		m.rise()
+		require.Equal(t, incarnation, m.d.mem.incarnation())
+	} else {
+		require.Eventually(t, func() bool { // not to wait for a whole lease
+			dead, err := knows.Evict(t.Context(), 1, incarnation, false)
+			return dead && err == nil
+		}, generous, 50*time.Millisecond)
+	}
+	users := []*Daemon{knows, other, c.host(4)}
+	if d.back {
+		users = append(users, m.d)
+	}
+	var all sync.WaitGroup
+	for i, user := range users {
+		all.Go(func() {
+			for n := range 10 {
+				if i == 0 && n == 5 && d.late {
+					h := acquire(t, user, Request{Name: "x"}) // it lands under a hold
+					_, err := m.disk.Land()
+					assertNoError(t, err)
+					time.Sleep(10 * time.Millisecond) // for somebody who is let in by it
+					_, err = other.Acquire(t.Context(), Request{Name: "x", Try: true})
+					if !errors.Is(err, ErrBusy) {
+						t.Errorf("beside a holder: %v", err)
+					}
+					assertNoError(t, h.Release())
+				}
+				in.visit(t, user, "x")
+			}
+		})
+	}
+	within(t, "using the name", all.Wait)
+	require.Equal(t, 1, c.named("x"), "%v", c.directory())
+	require.Equal(t, 1, c.named("y"), "%v", c.directory())
+
+	if !d.back {
+		m.end()
+		m.rise()
+	}
+	in.visit(t, m.d, "x")
+	require.NoError(t, ended(t, removing(t, other, "x", false)))
+	require.Zero(t, c.named("x"))
+	// Nothing is intended any more by a host that is back: every place can be used.
+	for lock := 1; lock < c.sb.Geometry.Locks; lock++ {
+		name := fmt.Sprint("new", lock)
+		require.Eventually(t, func() bool {
+			_, _, err := knows.Create(t.Context(), name, 1)
+			return err == nil
+		}, generous, 10*time.Millisecond)
+	}
+	others.visit(t, m.d, "new3")
+}
+
+// TestRemoveWhatMayComeBack: a lock whose creator died while writing its entry is not removed before that can no longer
+// land; nor is it made with other permits than it may come back with.
+func TestRemoveWhatMayComeBack(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m, other := c.mortal(1), c.host(2)
+	late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Entry(1), To: c.sb.Geometry.Slot(0, 1), Late: true, Err: unix.EIO})
+	_, _, err := m.d.Create(t.Context(), "x", 2)
+	require.ErrorIs(t, err, unix.EIO)
+	require.Positive(t, late.Fired())
+	m.kill()
+	_, _, err = other.Create(t.Context(), "x", 3)
+	require.ErrorIs(t, err, ErrPermits)
+	require.Zero(t, c.named("x"))
+	h := acquire(t, other, Request{Name: "x"})
+	require.Equal(t, 2, h.lk.entry.Permits)
+	require.NoError(t, h.Release())
+	require.ErrorIs(t, other.Remove(t.Context(), "x", false), ErrUnavailable)
+	_, err = m.disk.Land()
+	require.NoError(t, err)
+	require.Equal(t, 1, c.named("x"))
+	m.end()
+	m.rise()
+	require.Eventually(t, func() bool { return other.Remove(t.Context(), "x", false) == nil }, generous, 10*time.Millisecond)
+	require.Zero(t, c.named("x"))
+	require.Equal(t, 1, acquireEntry(t, c, other, "new", 1))
+}
+
+// TestRestartOfARemover: who waits behind a remover gets the lock after a restart of bakeryd, the old one or a new one.
+func TestRestartOfARemover(t *testing.T) {
+	for name, test := range map[string]struct {
+		entry   bool // the write of the entry is what the end comes in; else one of the own slot
+		after   int
+		removed bool
+	}{
+		"before the mark":       {false, 0, false},
+		"before the clearing":   {true, 0, false},
+		"before it is unmarked": {false, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 8, 4)
+			m, other := c.mortal(1), c.host(2)
+			_, _, err := other.Create(t.Context(), "x", 2)
+			require.NoError(t, err)
+			holders := []*Hold{acquire(t, other, Request{Name: "x"}), acquire(t, c.host(3), Request{Name: "x"})}
+			before := holders[0].lk.entry
+			go func() { _ = m.d.Remove(context.Background(), "x", false) }()
+			require.Eventually(t, func() bool { return c.slot(1, 1).Phase == layout.Waiting }, generous, time.Millisecond)
+			waiter := m.ask(1, "")
+			waiter.until("waiting")
+			at := c.sb.Geometry.Slot(1, 1)
+			if test.entry {
+				at = c.sb.Geometry.Entry(1)
+			}
+			crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, After: test.after, Crash: true})
+			for _, h := range holders {
+				require.NoError(t, h.Release())
+			}
+			within(t, "the crash", func() { <-crash.Hit() })
+			incarnation := m.d.mem.incarnation()
+			m.kill()
+			m.rise()
+			require.Equal(t, incarnation, m.d.mem.incarnation())
+			waiter.again(m, "")
+			require.Greater(t, *waiter.until("granted").Token, holders[1].token)
+			require.Equal(t, 1, c.named("x"))
+			h, err := other.Acquire(t.Context(), Request{Name: "x", Permits: 2})
+			if test.removed {
+				require.ErrorIs(t, err, ErrPermits, "it is another one")
+			} else {
+				require.NoError(t, err)
+				require.Equal(t, before, c.entry(1))
+				require.NoError(t, h.Release())
+			}
+			require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond, "nothing is intended")
+			waiter.leave()
+		})
+	}
+}

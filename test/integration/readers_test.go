@@ -1,0 +1,131 @@
+//go:build integration
+
+package integration
+
+import (
+	"flag"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/client"
+	timing "github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+var readers = flag.Duration("readers", 5*time.Second, "how long TestReadersAndWriters lasts")
+
+const (
+	// turns is how many turns of a host one of its clients may have to see, its own included, and as many of the other
+	// host, which come in between, for hosts are served first come, first served. When a reader comes, the queue before it
+	// can be: those inside; readers who came after the host had drawn its ticket, so that they need another one; the
+	// writer; and then itself, with all readers then there. The queue never holds more than one writer.
+	turns = 2 * 4
+
+	// look is the most that lies between two looks of the first in line (maxPoll in daemon/poll.go).
+	look = 20 * time.Millisecond
+)
+
+// waitBound is how long a client may wait if nobody is inside for longer than hold and each request to the device takes no
+// longer than its budget: in each turn the one before is written to be over, which the next one sees by two reads.
+func waitBound(leased, hold time.Duration) time.Duration {
+	return turns * (hold + look + 3*timing.Times{Lease: leased}.Budget())
+}
+
+// rw is a lock's inside as its clients see it.
+type rw struct {
+	mu               sync.Mutex // guards the rest
+	readers, writers int
+	together         int // readers at once, at most
+	last             layout.Ticket
+	longest          [2]time.Duration // wait, by mode
+	hold             time.Duration    // the longest
+	served           [2]int
+}
+
+func (r *rw) enter(t *testing.T, mode layout.Mode, token layout.Ticket, waited time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if mode == layout.Shared {
+		r.readers++
+		r.together = max(r.together, r.readers)
+	} else {
+		r.writers++
+		if token <= r.last {
+			t.Errorf("a writer's token %d after %d", token, r.last)
+		}
+		r.last = token
+	}
+	if r.writers > 1 || r.writers == 1 && r.readers > 0 {
+		t.Errorf("%d writers and %d readers inside", r.writers, r.readers)
+	}
+	r.longest[mode] = max(r.longest[mode], waited)
+	r.served[mode]++
+}
+
+func (r *rw) leave(mode layout.Mode, hold time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if mode == layout.Shared {
+		r.readers--
+	} else {
+		r.writers--
+	}
+	r.hold = max(r.hold, hold)
+}
+
+// visit reads or writes once.
+func (r *rw) visit(t *testing.T, h *host, mode layout.Mode) bool {
+	asked := time.Now()
+	hold, err := h.client().Lock(t.Context(), "catalogue", client.Options{Mode: mode})
+	if err != nil {
+		t.Error(err)
+		return false
+	}
+	r.enter(t, mode, hold.Token(), time.Since(asked))
+	in := time.Now()
+	time.Sleep(rand.N(2 * time.Millisecond))
+	r.leave(mode, time.Since(in))
+	if err := hold.Unlock(); err != nil {
+		t.Error(err)
+	}
+	return true
+}
+
+// TestReadersAndWriters has eight readers and a writer on each of two hosts ask again and again: no reader is ever inside
+// with a writer, and neither kind starves the other.
+func TestReadersAndWriters(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t)
+	hosts := s.hosts(2)
+	var (
+		r   rw
+		all sync.WaitGroup
+		end = time.Now().Add(*readers)
+	)
+	for _, h := range hosts {
+		for i := range 9 {
+			mode := layout.Shared
+			if i == 0 {
+				mode = layout.Exclusive
+			}
+			all.Go(func() {
+				for time.Now().Before(end) && r.visit(t, h, mode) {
+				}
+			})
+		}
+	}
+	all.Wait()
+	bound := waitBound(briefLease, r.hold)
+	t.Logf("measured: readers: %d in %v, up to %d at once, longest wait %v", r.served[layout.Shared], *readers, r.together,
+		r.longest[layout.Shared].Round(time.Millisecond))
+	t.Logf("measured: writers: %d in %v, longest wait %v; bound of both %v", r.served[layout.Exclusive], *readers,
+		r.longest[layout.Exclusive].Round(time.Millisecond), bound.Round(time.Millisecond))
+	require.Greater(t, r.together, 8, "readers of both hosts at once")
+	for mode, wait := range r.longest {
+		require.Less(t, wait, bound, "the longest wait of %v", layout.Mode(mode))
+	}
+}
