@@ -50,6 +50,7 @@ type Hold struct {
 	released chan struct{} // closed when the disk, or the next client, has the lock
 	changed  chan struct{} // closed when the mode, req.Mode, changes; guarded by lk.mu as that is; nil: nobody has asked
 	noted    bool          // that it is lost; under the lock's mu
+	joined   bool          // beside a client's, by this host itself (mend.go): of no interest to people
 }
 
 // Token is the fencing token of this grant.

@@ -10,9 +10,12 @@
 // names are looked up in directory.go, locks made in create.go and removed in
 // remove.go. server.go is the API; session.go is a client that may come back
 // (sessions.go has all of them), mode.go and value.go what it can change of its
-// hold, journal.go and restore.go how it survives a restart, guard.go what
-// becomes of its command at the end of a lease. note.go tells the event journal
-// (package events) what happens. format.go and inspect.go need no daemon.
+// hold, request.go what it can ask of a holder, journal.go and restore.go how it
+// survives a restart, guard.go what becomes of its command at the end of a
+// lease. note.go tells the event journal (package events) what happens.
+// format.go, inspect.go and check.go need no daemon; repair.go mends what
+// check.go finds, and mend.go what a daemon itself can. meet.go and probe.go try
+// the disk.
 package daemon
 
 import (
@@ -86,6 +89,8 @@ type Config struct {
 
 	open func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) // tests bring their own disk
 	arm  func(lease.Times) (time.Duration, error)                                          // the watchdog, before the first write; nil: none
+
+	repair bool // what an earlier incarnation was about to write is still to be looked at
 }
 
 // Daemon is one host's part in a lockspace. New does no IO; after Join it is

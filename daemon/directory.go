@@ -39,6 +39,7 @@ func newDirectory(dev blockdev.Device, space layout.Space) *directory {
 type scan struct {
 	entries []layout.Entry // the readable ones, free ones included
 	damaged error          // of the first unreadable one
+	bad     []int          // the locks of all of these
 }
 
 func (dir *directory) scan() (*scan, error) {
@@ -54,6 +55,9 @@ func (dir *directory) scan() (*scan, error) {
 			s.entries = append(s.entries, e)
 		case s.damaged == nil:
 			s.damaged = err
+		}
+		if err != nil {
+			s.bad = append(s.bad, i+1)
 		}
 		return nil
 	})

@@ -93,9 +93,6 @@ func (d *Daemon) intentOf(host int) (i layout.Intent, found bool, err error) {
 	return i, err == nil, err
 }
 
-// intentTries is how often a slot is read that may be being written.
-const intentTries = 10
-
 // intents returns those of the other hosts. What a slot that cannot be read
 // intends nobody knows: then nothing can be created.
 func (d *Daemon) intents() ([]layout.Intent, error) {
@@ -105,7 +102,7 @@ func (d *Daemon) intents() ([]layout.Intent, error) {
 	defer pool.Put(buf)
 	for try := 1; ; try++ {
 		found, err := d.readIntents(buf)
-		if err == nil || try == intentTries {
+		if err == nil || try == slotTries {
 			return found, err
 		}
 		select {

@@ -55,7 +55,9 @@ func (d *Daemon) Join(ctx context.Context) error {
 		return fmt.Errorf("join the lockspace on %s: %w", d.cfg.Device, err)
 	}
 	d.drivers.Go(d.scrub)
-	d.drivers.Go(d.takeBackIntent)
+	if !d.cfg.repair {
+		d.drivers.Go(d.takeBackIntent)
+	}
 	close(d.joined)
 	return nil
 }
@@ -232,6 +234,7 @@ func (d *Daemon) scrub() {
 				d.scrubOne(e)
 			}
 		}
+		d.mendEntries(s.bad)
 	}
 }
 

@@ -25,7 +25,7 @@ var (
 )
 
 // OpenLockspace opens the device at path and finds the lockspace on it. copyUsed is 1 if the superblock at byte 0
-// is damaged and its copy had to be used, which is worth a warning: nothing but formatting writes it again.
+// is damaged and its copy had to be used, which is worth a warning: only [Repair] and formatting write it again.
 //
 // It returns ErrNoLockspace (beside it the errors of [layout.FindSuperblock] or ErrInterrupted), ErrStride,
 // ErrDeviceSize, or the errors of [blockdev.Open] and of reading.

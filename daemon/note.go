@@ -115,7 +115,7 @@ func (lk *lock) noteEnter(h *Hold, w *waiter) {
 
 // noteExit is called with mu held.
 func (lk *lock) noteExit(h *Hold, why string) {
-	if !lk.notes() {
+	if !lk.notes() || h.joined {
 		return
 	}
 	if h.Err() != nil {
@@ -316,7 +316,7 @@ func (lk *lock) noteLost() {
 
 // noteLostHold is called with mu held.
 func (lk *lock) noteLostHold(h *Hold) {
-	if h.noted {
+	if h.noted || h.joined {
 		return
 	}
 	h.noted = true

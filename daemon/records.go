@@ -32,6 +32,7 @@ type Record struct {
 	Entry      *layout.Entry
 	Slot       *layout.Slot
 	Err        error
+	Decodes    bool // of a superblock: it is whole, and another than the one that hosts go by
 }
 
 // What names the record.
@@ -86,6 +87,7 @@ func (w walker) superblocks(want layout.Superblock) error {
 			sb, r.Err = layout.DecodeSuperblock(sector, i)
 		}
 		if r.Err == nil && sb != want {
+			r.Decodes = true
 			r.Err = fmt.Errorf("it speaks of lockspace %s: %w", describeSuperblock(sb), layout.ErrIdentity)
 		}
 		if r.Err == nil {
@@ -117,10 +119,13 @@ func (w walker) hosts() error {
 	return nil
 }
 
-func (w walker) entries() error {
+func (w walker) entries() error { return w.entriesOf(1, w.space.Geometry.Locks) }
+
+// entriesOf reads those of count locks in a row.
+func (w walker) entriesOf(first, count int) error {
 	g := w.space.Geometry
-	err := scanRecords(w.dev, g.Entry(1), g.Stride, g.Locks, func(i int, sector []byte, err error) error {
-		r := Record{Offset: g.Entry(i + 1), Kind: KindEntry, Lock: i + 1, Err: err}
+	err := scanRecords(w.dev, g.Entry(first), g.Stride, count, func(i int, sector []byte, err error) error {
+		r := Record{Offset: g.Entry(first + i), Kind: KindEntry, Lock: first + i, Err: err}
 		var entry layout.Entry
 		if err == nil {
 			entry, r.Err = w.space.DecodeEntry(sector, r.Lock)

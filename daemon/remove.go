@@ -181,23 +181,30 @@ func (lk *lock) removal(wanted func() bool) (bakery.Action, error) {
 
 // condemned tells whether a host that shows a removal, or whose slot may hide
 // one, has made it known that it clears the entry. If it is dead the write may
-// land at any time. Such an intent comes after the mark, and goes before it.
-func (lk *lock) condemned() (bool, error) {
-	found := false
-	err := lk.persist("reading an intent failed, retrying", func() error {
-		for n, v := range lk.area.views {
-			if n+1 == lk.area.host || v.Readable && v.Slot.Creation <= lk.entry.Creation {
-				continue
-			}
+// land at any time. Such an intent comes after the mark, and goes before it. One
+// that stays unreadable may be such a one: to remove the lock is always safe.
+func (lk *lock) condemned() (found bool, err error) {
+	if lk.entry == directoryEntry {
+		return false, nil // which nobody removes
+	}
+	for n, v := range lk.area.views {
+		if n+1 == lk.area.host || v.Readable && v.Slot.Creation <= lk.entry.Creation {
+			continue
+		}
+		tries := 0
+		err := lk.persist("reading an intent failed, retrying", func() error {
 			i, ok, err := lk.d.intentOf(n + 1)
-			if err != nil {
+			if tries++; err != nil && tries < slotTries || err != nil && !badSector(err) && !undecodable(err) {
 				return err
 			}
-			found = found || ok && layout.Entry(i).Free() && i.Lock == lk.entry.Lock && i.Creation > lk.entry.Creation
+			found = found || err != nil || ok && i.Lock == lk.entry.Lock && i.Creation > lk.entry.Creation
+			return nil
+		})
+		if err != nil {
+			return false, err
 		}
-		return nil
-	})
-	return found, err
+	}
+	return found, nil
 }
 
 // stale tells whether the entry is older than what this very incarnation has

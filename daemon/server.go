@@ -188,8 +188,8 @@ var apiErrors = []struct {
 	{ErrMeeting, "meeting", http.StatusConflict, "try again when that is over"},
 	{ErrUpgrade, "upgrade", http.StatusConflict, "release it and take it exclusively, or try again"},
 	{ErrNoLock, "missing", http.StatusNotFound, "bakeryctl locks lists them"},
-	{ErrUnreadable, "device", http.StatusInternalServerError, "bakeryctl dump shows what cannot be read"},
-	{ErrDamaged, "device", http.StatusInternalServerError, "bakeryctl dump shows what cannot be read"},
+	{ErrUnreadable, "device", http.StatusInternalServerError, "bakeryctl check tells what cannot be read, and what mends it"},
+	{ErrDamaged, "device", http.StatusInternalServerError, "bakeryctl check tells what cannot be read, and what mends it"},
 }
 
 func apiErrorOf(err error) apiError {

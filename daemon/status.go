@@ -56,7 +56,7 @@ func (d *Daemon) state() string {
 func (l *LockReport) addHolds(self *ThisHostReport, holds []*Hold) {
 	ticket, settled := l.takes(self.ID)
 	holds = slices.DeleteFunc(holds, func(h *Hold) bool { // of a later ticket than the disk was read with
-		return layout.MakeTicket(h.token.Number(), self.ID) != ticket
+		return h.joined || layout.MakeTicket(h.token.Number(), self.ID) != ticket
 	})
 	if len(holds) == 0 {
 		return

@@ -44,22 +44,23 @@ func newRoot(a *app) *cobra.Command {
 	root.PersistentFlags().StringVar(&a.socket, "socket", envOr("BAKERY_SOCKET", defaultSocket),
 		"`PATH` of bakeryd's socket; also from BAKERY_SOCKET")
 	root.AddCommand(
-		newFormat(a),
 		newLock(a),
-		newRequest(a),
 		newHold(a),
+		newMode(a),
+		newValue(a),
+		newRequest(a),
 		newCreate(a),
 		newRemove(a),
 		newLocks(a),
 		newStatus(a),
 		newHosts(a),
-		newMode(a),
-		newValue(a),
-		newEvict(a),
-		newDump(a),
-		newProbe(a),
-		newStress(a),
 		newEvents(a),
+		newEvict(a),
+		newFormat(a),
+		newProbe(a),
+		newCheck(a),
+		newDump(a),
+		newStress(a),
 	)
 	return root
 }

@@ -168,8 +168,9 @@ func TestDamagedHostRecord(t *testing.T) {
 	})
 }
 
-// TestDamagedDirectory: locks that a host knows go on; a name that the damage
-// may hide cannot be had, and nothing is made beside it.
+// TestDamagedDirectory: locks that can be read go on; a name that the damage
+// may hide cannot be had, and nothing is made beside it. What a host has used
+// it restores.
 func TestDamagedDirectory(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
@@ -177,16 +178,24 @@ func TestDamagedDirectory(t *testing.T) {
 	a, b := s.host(1), s.host(2)
 	require.Zero(t, a.lock("known", "--", "true").code)
 	require.Zero(t, a.lock("other", "--", "true").code)
-	s.damage(s.geo.Entry(a.report("known").Lock))
+	s.damage(s.geo.Entry(s.geo.Locks)) // that of no lock, for all that they know
 	require.Zero(t, a.lock("other", "--", "true").code)
 	require.Zero(t, b.lock("other", "--", "true").code)
 	for _, h := range []*host{a, b} {
 		r := h.lock("-w", "5", "new", "--", "true")
 		require.Equal(t, 66, r.code)
 		require.Contains(t, r.stderr, "the lock directory is damaged")
-		require.Contains(t, r.stderr, "hint: bakeryctl dump")
+		require.Contains(t, r.stderr, "hint: bakeryctl check")
 	}
-	require.Equal(t, 66, b.lock("-w", "5", "known", "--", "true").code)
 	require.Len(t, b.status().Damaged, 1)
 	require.Less(t, a.lock("-w", "5", "other", "--", "true").took, 5*time.Second)
+	holder := a.take("known")
+	first := holder.entered()
+	s.damage(s.geo.Entry(a.report("known").Lock))
+	eventually(t, "the holder's host restores the entry", func() bool { return len(b.status().Damaged) == 1 })
+	require.Equal(t, 1, b.lock("-n", "known", "--", "true").code)
+	next := b.take("known")
+	holder.letGo()
+	require.Greater(t, next.entered(), first)
+	next.letGo()
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
 )
 
 // TestScript runs the commands as people do, each script on a lockspace of its
@@ -25,6 +27,7 @@ import (
 //	exitcode N PROGRAM ARGS    runs a program that must exit with N
 //	until REGEXP PROGRAM ARGS  runs a program, again and again, until it exits with 0 and prints that
 //	notify VAR FILE            listens, as systemd does, on a socket whose path is set as VAR; what is told goes to a file
+//	damage RECORD [N...]       flips bits of the superblock, the copy, a host N, an entry N, or the slot LOCK HOST; twice: undoes it
 func TestScript(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/script/*.txtar")
 	require.NoError(t, err)
@@ -52,6 +55,7 @@ func TestScript(t *testing.T) {
 					"exitcode": scriptExitCode,
 					"until":    scriptUntil,
 					"notify":   scriptNotify,
+					"damage":   s.scriptDamage,
 				},
 			})
 		})
@@ -101,4 +105,52 @@ func scriptUntil(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("not within %v; the last exit code was %d", patience, code)
 		}
 	}
+}
+
+func (s *space) scriptDamage(ts *testscript.TestScript, neg bool, args []string) {
+	numbers := []int{}
+	for _, arg := range args[min(1, len(args)):] {
+		n, err := strconv.Atoi(arg)
+		if err != nil {
+			ts.Fatalf("%v", err)
+		}
+		numbers = append(numbers, n)
+	}
+	var at int64
+	switch {
+	case neg:
+		ts.Fatalf("! damage is not supported")
+	case len(args) == 1 && args[0] == "superblock":
+		at = s.geo.Superblock(0)
+	case len(args) == 1 && args[0] == "copy":
+		at = s.geo.Superblock(1)
+	case len(args) == 2 && args[0] == "host":
+		at = s.geo.Host(numbers[0])
+	case len(args) == 2 && args[0] == "entry":
+		at = s.geo.Entry(numbers[0])
+	case len(args) == 3 && args[0] == "slot":
+		at = s.geo.Slot(numbers[0], numbers[1])
+	default:
+		ts.Fatalf("usage: damage superblock|copy|host N|entry N|slot LOCK HOST")
+	}
+	if err := flip(s.dev, s.geo.Stride, at); err != nil {
+		ts.Fatalf("%v", err)
+	}
+}
+
+// flip changes some bits of the record at an address.
+func flip(path string, stride int, at int64) error {
+	dev, err := blockdev.Open(path, blockdev.Options{})
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	buf := blockdev.Alloc(stride)
+	if err := dev.Read(buf, at); err != nil {
+		return err
+	}
+	for _, i := range []int{3, 20, 300} {
+		buf[i] ^= 0x55
+	}
+	return dev.Write(buf, at)
 }

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func newCheck(a *app) *cobra.Command {
+	var repair, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check DEVICE",
+		Short: "Verify every record of a lockspace, and repair what can be",
+		Long: `Verify every record of a lockspace, and how the records fit together. Nothing is
+written, and the lockspace may be in use: what looks wrong is read again before
+it is told, and if it could be what a dead host left, it is watched for almost half
+a lease whether that host is up.
+
+Each finding says what mends it. With --repair these are mended:
+  - the superblock or its copy is damaged: it is written anew from the other one
+  - an entry of the directory is damaged: it is restored, if a host was writing it
+    as it ended; else, if no other host is up, the place is made free, and the name
+    of the lock is lost. A bakeryd that runs restores the entries of the locks that
+    it has used by itself, within a lease or so.
+To mend the directory bakeryctl joins the lockspace as a host of its own. Host
+records and slots are written by their own hosts only.
+
+Exit codes:
+  0   no errors, or all were repaired; there may be warnings and notes
+  1   errors were found
+  64  the command line is wrong
+  66  the device or its lockspace is not usable`,
+		Example: `  bakeryctl check /dev/mapper/locks
+  bakeryctl check /dev/mapper/locks --repair
+  bakeryctl check /dev/mapper/locks --json | jq '.findings[] | select(.severity == "error")'`,
+		Args: oneDevice,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return a.check(ctx, args[0], repair, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&repair, "repair", false, "mend what can be mended")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "show it as JSON")
+	return cmd
+}
+
+// check verifies, repairs if it is asked to, and then verifies again.
+func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error {
+	progress := func(message string) { fmt.Fprintln(a.stderr, message) }
+	c, err := checkDevice(path, progress)
+	if err != nil {
+		return err
+	}
+	var repaired []daemon.Repaired
+	if repair && hasRepairs(c) {
+		repaired, err = daemon.Repair(ctx, path, c, daemon.RepairOptions{
+			Progress: progress,
+			Config:   daemon.Config{Logger: slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))},
+		})
+		if ctx.Err() != nil {
+			return &failure{code: exitSignal + int(syscall.SIGINT), err: err}
+		}
+		if err != nil {
+			return &failure{code: exitNoDevice, err: fmt.Errorf("repair the lockspace on %s: %w", path, err), hint: deviceHint(err)}
+		}
+		if c, err = checkDevice(path, progress); err != nil {
+			return err
+		}
+	}
+	if asJSON {
+		err = writeCheckJSON(a.stdout, c, repaired)
+	} else {
+		err = showCheck(a.stdout, c, repaired)
+	}
+	if err == nil && c.Count(daemon.SeverityError) > 0 {
+		err = &failure{code: exitConflict}
+	}
+	return err
+}
+
+func checkDevice(path string, progress func(string)) (*daemon.Checkup, error) {
+	dev, _, _, err := daemon.OpenLockspace(path, true)
+	if err == nil {
+		defer dev.Close()
+		var c *daemon.Checkup
+		if c, err = daemon.Check(dev, progress); err == nil {
+			return c, nil
+		}
+	}
+	return nil, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
+}
+
+func hasRepairs(c *daemon.Checkup) bool {
+	for _, f := range c.Findings {
+		if f.Repair {
+			return true
+		}
+	}
+	return false
+}
+
+// showCheck writes what was repaired, the findings, the worst first, and a line that sums them up.
+func showCheck(w io.Writer, c *daemon.Checkup, repaired []daemon.Repaired) error {
+	var b strings.Builder
+	for _, r := range repaired {
+		switch {
+		case r.Err != nil:
+			fmt.Fprintf(&b, "%s at byte %d: %v\n", r.What, r.Offset, r.Err)
+		case r.Done == "":
+			fmt.Fprintf(&b, "%s at byte %d: can be read by now\n", r.What, r.Offset)
+		default:
+			fmt.Fprintf(&b, "%s at byte %d: repaired: %s\n", r.What, r.Offset, r.Done)
+		}
+	}
+	for _, severity := range []daemon.Severity{daemon.SeverityError, daemon.SeverityWarning, daemon.SeverityNote} {
+		for _, f := range c.Findings {
+			if f.Severity == severity {
+				fmt.Fprintf(&b, "%s: %s at byte %d: %s\n  %s\n", f.Severity, f.What, f.Offset, f.Problem, f.Mend)
+			}
+		}
+	}
+	fmt.Fprintln(&b, checkSummary(c))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func checkSummary(c *daemon.Checkup) string {
+	var parts []string
+	for _, s := range []daemon.Severity{daemon.SeverityError, daemon.SeverityWarning, daemon.SeverityNote} {
+		if n := c.Count(s); n > 0 {
+			parts = append(parts, count(n, string(s)))
+		}
+	}
+	if len(parts) == 0 {
+		parts = []string{"clean"}
+	}
+	return fmt.Sprintf("%s: %s, %s, %s", strings.Join(parts, ", "), count(c.Hosts, "host"), count(c.Locks, "lock"), count(c.Records, "record"))
+}
+
+func writeCheckJSON(w io.Writer, c *daemon.Checkup, repaired []daemon.Repaired) error {
+	type repairJSON struct {
+		What   string `json:"what"`
+		Offset int64  `json:"offset"`
+		Done   string `json:"done"`
+		Error  string `json:"error"`
+	}
+	repairs := []repairJSON{}
+	for _, r := range repaired {
+		j := repairJSON{What: r.What, Offset: r.Offset, Done: r.Done}
+		if r.Err != nil {
+			j.Error = r.Err.Error()
+		}
+		repairs = append(repairs, j)
+	}
+	return writeJSON(w, struct {
+		Device   string           `json:"device"`
+		UUID     layout.UUID      `json:"uuid"`
+		Name     string           `json:"name"`
+		Hosts    int              `json:"hosts"`
+		Locks    int              `json:"locks"`
+		Records  int              `json:"records"`
+		Errors   int              `json:"errors"`
+		Warnings int              `json:"warnings"`
+		Notes    int              `json:"notes"`
+		Findings []daemon.Finding `json:"findings"`
+		Repairs  []repairJSON     `json:"repairs"`
+	}{c.Device, c.Superblock.UUID, c.Superblock.Name, c.Hosts, c.Locks, c.Records,
+		c.Count(daemon.SeverityError), c.Count(daemon.SeverityWarning), c.Count(daemon.SeverityNote),
+		append([]daemon.Finding{}, c.Findings...), repairs})
+}

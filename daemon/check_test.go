@@ -1,0 +1,407 @@
+package daemon
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// checked is a lockspace with something of everything in it, and nothing wrong.
+type checked struct {
+	*cluster
+	now uint64 // a number of today
+}
+
+func newChecked(t *testing.T) *checked {
+	t.Helper()
+	c := &checked{newCluster(t, 5, 6), bakery.ClockNumber(time.Now(), time.Now())}
+	c.putHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 4})
+	c.putHost(layout.HostRecord{ID: 2, State: layout.StateLive, Highest: 4, Verdicts: []layout.Verdict{{Host: 4, Incarnation: 104}}})
+	c.putHost(layout.HostRecord{ID: 3, State: layout.StateLeft, Highest: 3})
+	c.putHost(layout.HostRecord{ID: 4, State: layout.StateLive, Highest: 1}) // dead
+	c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: c.now})
+	c.writeEntry(layout.Entry{Lock: 2, Creation: c.now + 50}) // removed
+	c.writeEntry(layout.Entry{Lock: 3, Name: "y", Permits: 2, Creation: c.now + 60})
+	c.writeEntry(layout.Entry{Lock: 5, Name: "being removed", Permits: 1, Creation: c.now})
+	c.putSlot(layout.Slot{Lock: 0, Host: 1, Creation: 1, Ticket: layout.MakeTicket(c.now, 1)})
+	c.putSlot(layout.Slot{Lock: 0, Host: 2, Phase: layout.Held, Creation: 1, Ticket: layout.MakeTicket(c.now, 2)})
+	c.putSlot(layout.Slot{Lock: 1, Host: 1, Phase: layout.Held, Creation: c.now, Ticket: layout.MakeTicket(c.now+1, 1),
+		Value: []byte("v"), ValueToken: layout.MakeTicket(c.now+1, 1).Grant(3)})
+	c.putSlot(layout.Slot{Lock: 1, Host: 2, Phase: layout.Waiting, Creation: c.now, Ticket: layout.MakeTicket(c.now+2, 2)})
+	c.putSlot(layout.Slot{Lock: 1, Host: 4, Phase: layout.Held, Creation: c.now, Ticket: layout.MakeTicket(c.now+3, 4)})
+	c.putSlot(layout.Slot{Lock: 2, Host: 1, Creation: c.now + 50, Ticket: layout.MakeTicket(c.now+9, 1)})
+	c.putSlot(layout.Slot{Lock: 2, Host: 4, Phase: layout.Waiting, Creation: c.now, Ticket: layout.MakeTicket(c.now+8, 4)})
+	for host := 1; host <= 2; host++ {
+		c.putSlot(layout.Slot{Lock: 3, Host: host, Phase: layout.Held, Creation: c.now + 60, Ticket: layout.MakeTicket(c.now+70, host)})
+	}
+	c.putSlot(layout.Slot{Lock: 3, Host: 3, Creation: c.now + 1, Ticket: layout.MakeTicket(c.now+70, 3)})
+	c.putSlot(layout.Slot{Lock: 5, Host: 1, Phase: layout.Held, Creation: c.now + 20, Ticket: layout.MakeTicket(c.now+9, 1)}) // the mark
+	c.putSlot(layout.Slot{Lock: 5, Host: 2, Phase: layout.Choosing, Creation: c.now - 5, Ticket: layout.MakeTicket(c.now+9, 2)})
+	return c
+}
+
+func (c *checked) putHost(r layout.HostRecord) {
+	if r.Incarnation == 0 {
+		r.Incarnation = 100 + uint64(r.ID)
+	}
+	r.Name = fmt.Sprintf("db%d", r.ID)
+	c.write(c.sb.Geometry.Host(r.ID), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, r) })
+}
+
+func (c *checked) putSlot(s layout.Slot) {
+	if s.Incarnation == 0 {
+		s.Incarnation = 100 + uint64(s.Host)
+	}
+	c.write(c.sb.Geometry.Slot(s.Lock, s.Host), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
+}
+
+// renew has a host renew until the end of the test.
+func (c *checked) renew(ids ...int) {
+	stop, done := make(chan struct{}), sync.WaitGroup{}
+	for _, id := range ids {
+		r := c.hostRecord(id)
+		done.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(c.sb.Lease / 20):
+					r.Sequence++
+					c.putHost(r)
+				}
+			}
+		})
+	}
+	c.t.Cleanup(func() { close(stop); done.Wait() })
+}
+
+func (c *checked) check() []Finding {
+	c.t.Helper()
+	done, err := Check(c.disk.OpenReadOnly(), nil)
+	require.NoError(c.t, err)
+	return done.Findings
+}
+
+func TestCheckClean(t *testing.T) {
+	c := newChecked(t)
+	before := contents(t, c.disk)
+	done, err := Check(c.disk.OpenReadOnly(), nil)
+	require.NoError(t, err)
+	require.Equal(t, before, contents(t, c.disk))
+	require.Empty(t, done.Findings)
+	require.Equal(t, []int{4, 3, 22}, []int{done.Hosts, done.Locks, done.Records})
+}
+
+func TestCheckFindings(t *testing.T) {
+	for name, test := range map[string]struct {
+		change   func(c *checked)
+		severity Severity
+		what     string
+		problem  string
+		mend     string
+		others   int // findings beside it
+	}{
+		"superblock damaged": {func(c *checked) { damage(c.t, c.disk.Open(), 0) },
+			SeverityError, "superblock", "damaged record", "from the copy", 0},
+		"copy damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Superblock(1)) },
+			SeverityError, "copy of the superblock", "damaged record", "from the superblock", 0},
+		"copy of another lockspace": {func(c *checked) {
+			other := c.sb
+			other.UUID[5]++
+			c.write(c.sb.Geometry.Superblock(1), func(buf []byte) error { return other.Encode(buf, 1) })
+		}, SeverityError, "copy of the superblock", "speaks of lockspace", "nobody but you", 0},
+		"host damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Host(1)) },
+			SeverityError, "record of host 1", "damaged record", "next renewal", 0},
+		"entry damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Entry(3)) },
+			SeverityError, "directory entry of lock 3", "damaged record", "host 1 (db1) may be up", 0},
+		"entry misplaced": {func(c *checked) {
+			e := layout.Entry{Lock: 3, Name: "z", Permits: 1, Creation: c.now}
+			c.write(c.sb.Geometry.Entry(4), func(buf []byte) error { return c.sb.Space().EncodeEntry(buf, e) })
+		}, SeverityError, "directory entry of lock 4", "belongs elsewhere", "may be up", 0},
+		"entry of an earlier lockspace": {func(c *checked) {
+			s := c.sb.Space()
+			s.UUID[3] = 77
+			c.write(c.sb.Geometry.Entry(4), func(buf []byte) error {
+				return s.EncodeEntry(buf, layout.Entry{Lock: 4, Name: "z", Permits: 1, Creation: c.now})
+			})
+		}, SeverityError, "directory entry of lock 4", "uuid", "may be up", 0},
+		"slot damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 1)) },
+			SeverityError, "slot of host 1 in lock 1", "damaged record", "within a lease", 0},
+		"slot damaged, unused": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 5)) },
+			SeverityWarning, "slot of host 5 in lock 1", "not such a record", "never joined", 0},
+		"slot damaged, of a dead host": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 4)) },
+			SeverityWarning, "slot of host 4 in lock 1", "damaged record", "reads as idle", 0},
+		"slot damaged, of one that left": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 3)) },
+			SeverityWarning, "slot of host 3 in lock 1", "not such a record", "reads as idle", 0},
+		"slot damaged, where no lock is": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(6, 1)) },
+			SeverityWarning, "slot of host 1 in lock 6", "not such a record", "no lock is there", 0},
+		"slot damaged, of the internal lock": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(0, 4)) },
+			SeverityError, "slot of host 4 in lock 0", "not such a record", "start bakeryd there", 0},
+		"highest": {func(c *checked) {
+			c.putHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 3})
+			c.renew(1)
+		}, SeverityError, "record of host 1", "covers hosts up to 3, and host 4 has joined", "restart", 0},
+		"one incarnation twice": {func(c *checked) { c.putHost(layout.HostRecord{ID: 5, State: layout.StateLeft, Incarnation: 103}) },
+			SeverityError, "record of host 5", "incarnation of host 3", "restart", 0},
+		"verdict on nobody": {func(c *checked) {
+			c.putHost(layout.HostRecord{ID: 3, State: layout.StateLeft, Highest: 3, Verdicts: []layout.Verdict{{Host: 5, Incarnation: 9}}})
+		}, SeverityWarning, "record of host 3", "host 5, which never joined", "nothing", 0},
+		"two of one name": {func(c *checked) { c.writeEntry(layout.Entry{Lock: 4, Name: "x", Permits: 1, Creation: c.now + 99}) },
+			SeverityError, "directory entry of lock 4", "name x, as the entry of lock 1", "dump", 0},
+		"too many permits": {func(c *checked) { c.writeEntry(layout.Entry{Lock: 4, Name: "z", Permits: 6, Creation: c.now + 99}) },
+			SeverityWarning, "directory entry of lock 4", "lock z has 6 permits, the lockspace has 5 hosts", "nothing", 0},
+		"creation ahead": {func(c *checked) { c.writeEntry(layout.Entry{Lock: 4, Name: "z", Permits: 1, Creation: c.now * 2}) },
+			SeverityWarning, "directory entry of lock 4", "years ahead", "clocks", 0},
+		"number ahead": {func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 1, Host: 3, Creation: c.now, Ticket: layout.MakeTicket(c.now*2, 3)})
+		}, SeverityWarning, "slot of host 3 in lock 1", "years ahead", "clocks", 0},
+		"slot of a stranger": {func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 1, Host: 5, Creation: c.now, Ticket: layout.MakeTicket(c.now+1, 5)})
+		}, SeverityError, "slot of host 5 in lock 1", "never joined", "host 5", 0},
+		"not idle, and left": {func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 1, Host: 3, Phase: layout.Waiting, Creation: c.now, Ticket: layout.MakeTicket(c.now+1, 3)})
+		}, SeverityNote, "slot of host 3 in lock 1", "waiting, and its host has left", "nothing", 0},
+		"without a ticket": {func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 3, Host: 1, Phase: layout.Waiting, Creation: c.now + 60})
+		},
+			SeverityError, "slot of host 1 in lock 3", "waiting without a ticket", "restart", 0},
+		"a ticket from before": {func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 3, Host: 1, Phase: layout.Waiting, Creation: c.now + 60, Ticket: layout.MakeTicket(c.now+60, 1)})
+		}, SeverityError, "slot of host 1 in lock 3", "before its lock was made", "restart", 0},
+		"internal lock of another creation": {func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 0, Host: 1, Creation: 2, Ticket: layout.MakeTicket(c.now, 1)})
+		}, SeverityError, "slot of host 1 in lock 0", "creation 2, want 1", "restart", 0},
+		"value of a lost ticket": {func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 3, Host: 1, Creation: c.now + 60, Ticket: layout.MakeTicket(c.now+70, 1), Value: []byte("v"), ValueToken: layout.MakeTicket(c.now+71, 2)})
+		}, SeverityWarning, "slot of host 1 in lock 3", "above every ticket", "nothing", 0},
+		"entry lost": {func(c *checked) { c.write(c.sb.Geometry.Entry(3), func(buf []byte) error { clear(buf); return nil }) },
+			SeverityError, "directory entry of lock 3", "its creation is 0, and the slot of host 1 tells of creation", "all hosts", 0},
+		"entry undone": {func(c *checked) { c.writeEntry(layout.Entry{Lock: 3, Name: "y", Permits: 2, Creation: c.now + 40}) },
+			SeverityError, "directory entry of lock 3", "was lost or undone", "all hosts", 0},
+		"removal undone": {func(c *checked) { c.writeEntry(layout.Entry{Lock: 2, Name: "z", Permits: 2, Creation: c.now}) },
+			SeverityError, "directory entry of lock 2", "was lost or undone", "all hosts", 0},
+		"remover gone": {func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 1, Host: 4, Phase: layout.Held, Creation: c.now + 9, Ticket: layout.MakeTicket(c.now+3, 4)})
+		}, SeverityNote, "slot of host 4 in lock 1", "host 4 began to remove lock x, and is gone", "nothing", 0},
+		"held by an earlier entry": {func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 3, Host: 1, Phase: layout.Held, Creation: c.now + 30, Ticket: layout.MakeTicket(c.now+50, 1)})
+			c.renew(1)
+		}, SeverityError, "slot of host 1 in lock 3", "that lock was removed", "stop what runs", 0},
+		"held by a removed entry": {func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 2, Host: 2, Phase: layout.Waiting, Creation: c.now + 30, Ticket: layout.MakeTicket(c.now+50, 2)})
+			c.renew(2)
+		}, SeverityError, "slot of host 2 in lock 2", "that lock was removed", "stop what runs", 0},
+		"two holders": {func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 1, Host: 2, Phase: layout.Held, Creation: c.now, Ticket: layout.MakeTicket(c.now+2, 2)})
+			c.renew(1, 2)
+		}, SeverityError, "slot of host 1 in lock 1", "lock x has 2 exclusive and 0 shared holders, and 1 permits", "stop all", 1},
+		"reader beside a writer": {func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 3, Host: 2, Phase: layout.Held, Mode: layout.Shared, Creation: c.now + 60, Ticket: layout.MakeTicket(c.now+71, 2)})
+			c.renew(1, 2)
+		}, SeverityError, "slot of host 1 in lock 3", "1 exclusive and 1 shared", "stop all", 1},
+		"intent that is none": {func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 0, Host: 1, Creation: 1, Ticket: layout.MakeTicket(c.now, 1), Value: []byte("junk")})
+		}, SeverityError, "slot of host 1 in lock 0", "cannot be told", "SIGINT", 0},
+		"intent of a dead host": {func(c *checked) {
+			c.intend(4, layout.Entry{Lock: 4, Name: "z", Permits: 1, Creation: c.now + 80})
+		}, SeverityWarning, "slot of host 4 in lock 0", "about to write entry 4, to make lock z", "host 4 has joined", 0},
+		"intent that has landed": {func(c *checked) {
+			c.intend(4, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: c.now})
+		}, SeverityNote, "slot of host 4 in lock 0", "had written entry 1", "nothing", 0},
+		"intent that failed": {func(c *checked) { c.intend(1, layout.Entry{Lock: 2, Creation: c.now + 90}) },
+			SeverityWarning, "slot of host 1 in lock 0", "failed to write entry 2, to free its place", "before it makes", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newChecked(t)
+			test.change(c)
+			found := c.check()
+			require.Len(t, found, 1+test.others, "%+v", found)
+			require.Equal(t, test.severity, found[0].Severity, "%+v", found[0])
+			require.Equal(t, test.what, found[0].What)
+			require.Contains(t, found[0].Problem, test.problem)
+			require.Contains(t, found[0].Mend, test.mend)
+			if found[0].Kind != KindSuperblock {
+				require.Positive(t, found[0].Offset)
+			}
+		})
+	}
+}
+
+func (c *checked) intend(host int, e layout.Entry) {
+	c.putSlot(layout.Slot{Lock: 0, Host: host, Creation: 1, Ticket: layout.MakeTicket(c.now, host), Value: layout.Intent(e).Value()})
+}
+
+// TestCheckBelievesTheDead: what would be a fault of a host that is up is the rest of one that died, unless it is seen
+// to renew.
+func TestCheckBelievesTheDead(t *testing.T) {
+	c := newChecked(t)
+	c.putHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 2})
+	c.putSlot(layout.Slot{Lock: 1, Host: 2, Phase: layout.Held, Creation: c.now, Ticket: layout.MakeTicket(c.now+2, 2)})
+	c.putSlot(layout.Slot{Lock: 2, Host: 2, Phase: layout.Waiting, Creation: c.now + 30, Ticket: layout.MakeTicket(c.now+50, 2)})
+	c.renew(2)
+	found := c.check()
+	require.Len(t, found, 1, "%+v", found)
+	require.Contains(t, found[0].Problem, "that lock was removed")
+}
+
+// TestCheckReadsAgain: a record that another host is writing, or a sector that is bad now and then, is no finding; one that
+// stays bad is.
+func TestCheckReadsAgain(t *testing.T) {
+	c := newChecked(t)
+	f := blockdev.NewFaulty(c.disk.OpenReadOnly(), blockdev.FaultyOptions{Seed: 1})
+	g := c.sb.Geometry
+	for _, at := range []int64{g.Superblock(1), g.Host(1), g.Entry(1), g.Slot(1, 1)} {
+		f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: 1, Times: 1, Returns: blockdev.Garbage}) // not of the first look for a superblock
+	}
+	f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(3, 2), To: g.Slot(3, 2) + 512, Err: unix.EIO})
+	done, err := Check(f, nil)
+	require.NoError(t, err)
+	require.Len(t, done.Findings, 1, "%+v", done.Findings)
+	require.Contains(t, done.Findings[0].Problem, unix.EIO.Error())
+}
+
+func TestCheckDeviceFails(t *testing.T) {
+	c := newChecked(t)
+	for after := range 6 {
+		f := blockdev.NewFaulty(c.disk.OpenReadOnly(), blockdev.FaultyOptions{})
+		f.Inject(blockdev.Fault{Op: blockdev.OpRead, After: after, Err: unix.ENXIO})
+		_, err := Check(f, nil)
+		require.ErrorIs(t, err, unix.ENXIO, "after %d", after)
+	}
+	_, err := Check(blockdev.NewMemory(1<<20, 512, 512).Open(), nil)
+	require.ErrorIs(t, err, ErrNoLockspace)
+}
+
+// TestCheckStride is of a lockspace that was copied to a disk with larger blocks.
+func TestCheckStride(t *testing.T) {
+	c := newChecked(t)
+	disk := blockdev.NewMemory(c.disk.Open().Info().Size, 512, 4096)
+	require.NoError(t, disk.Open().Write(contents(t, c.disk), 0))
+	done, err := Check(disk.OpenReadOnly(), nil)
+	require.NoError(t, err)
+	require.Len(t, done.Findings, 1, "%+v", done.Findings)
+	require.Equal(t, SeverityWarning, done.Findings[0].Severity)
+	require.Contains(t, done.Findings[0].Problem, "below the physical block size")
+}
+
+// TestCheckHostile: whatever sound records say, it does not panic.
+func TestCheckHostile(t *testing.T) {
+	c := newChecked(t)
+	for lock := 0; lock <= 3; lock++ {
+		for host := 1; host <= 5; host++ {
+			for i, creation := range []uint64{0, 1, math.MaxUint64} {
+				c.putSlot(layout.Slot{Lock: lock, Host: host, Incarnation: uint64(100 + host - i), Creation: creation, Phase: layout.Phase(i + 1),
+					Ticket: layout.MakeTicket(layout.MaxNumber, host), ValueToken: layout.MakeTicket(layout.MaxNumber, 1), Sequence: math.MaxUint64})
+			}
+		}
+	}
+	c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: layout.MaxHosts, Creation: math.MaxUint64})
+	c.spoil(c.sb.Geometry.Entry(2))
+	require.NotEmpty(t, c.check())
+}
+
+// TestCheckOfALiveLockspace: three hosts that take, share and make locks all the time, on a disk whose sectors are
+// torn while they are written.
+func TestCheckOfALiveLockspace(t *testing.T) {
+	c := newCluster(t, 8, 16)
+	c.sb.Lease = 5 * time.Second
+	for copy := range 2 {
+		c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
+	}
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for id := 1; id <= 3; id++ {
+		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
+		d := c.host(id, through(f))
+		t.Cleanup(f.Heal)
+		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, Flicker: 3, Delay: 200 * time.Microsecond})
+		for worker := range 3 {
+			wg.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					h, err := d.Acquire(t.Context(), Request{Name: fmt.Sprint("lock", (n+worker)%4), Mode: layout.Mode(n % 2)})
+					if !assertNoError(t, err) {
+						return
+					}
+					if n%20 == 0 {
+						time.Sleep(3 * settleAfter / 2)
+					}
+					if !assertNoError(t, h.Release()) {
+						return
+					}
+				}
+			})
+		}
+	}
+	for range 15 {
+		done, err := Check(c.disk.OpenReadOnly(), nil)
+		require.NoError(t, err)
+		require.Empty(t, done.Findings)
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// TestCheckDuringRemoval: at no step of a removal does anything look wrong, and nor while another host waits.
+func TestCheckDuringRemoval(t *testing.T) {
+	c := &checked{cluster: newCluster(t, 4, 4)}
+	a, b := c.host(1), c.host(2)
+	h := acquire(t, a, Request{Name: "x"})
+	next := start(t, b, Request{Name: "x"})
+	e := h.lk.entry
+	removed := make(chan error, 1)
+	go func() {
+		removed <- h.lk.do(func() error {
+			clean := func() { assert.Empty(t, c.check()) }
+			forever := func() bool { return true }
+			action := h.lk.m.Remove()
+			for action.Kind != bakery.Done {
+				clean()
+				var err error
+				if action.Kind == bakery.ClearDirectory {
+					free := layout.Entry{Lock: e.Lock, Creation: action.Slot.Creation}
+					if err := a.guarded(t.Context(), "clear", func(guard *lock) error {
+						if err := guard.intend(free); err != nil {
+							return err
+						}
+						clean()
+						if err := a.writeEntry(free); err != nil {
+							return err
+						}
+						clean()
+						return guard.intended()
+					}); err != nil {
+						return err
+					}
+					action = h.lk.m.DirectoryCleared()
+					continue
+				}
+				if action, err = h.lk.step(action, time.Now(), forever); err != nil {
+					return err
+				}
+			}
+			assert.Equal(t, bakery.Removed, action.Outcome)
+			return errSuperseded
+		})
+	}()
+	require.ErrorIs(t, <-removed, errSuperseded)
+	again := got(t, next) // by an entry made anew
+	require.NotEqual(t, e, again.lk.entry)
+	require.Greater(t, again.Token(), h.Token())
+	require.NoError(t, again.Release())
+	require.Empty(t, c.check())
+}

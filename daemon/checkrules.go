@@ -1,0 +1,366 @@
+package daemon
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// What mends a finding.
+const (
+	mendNothing = "nothing needed"
+	mendRepair  = "bakeryctl check --repair "
+	mendAllStop = "stop bakeryd on all hosts, then start them again: what the directory says counts then"
+)
+
+// farAhead is how far a number may lie before the clock: who drew it had a wrong clock, or this machine has.
+const farAhead = 365 * 24 * time.Hour
+
+// suspicions returns what looks wrong in a picture.
+func (p *picture) suspicions(now time.Time) (all []suspicion) {
+	all = append(all, p.superblockRules()...)
+	far := bakery.ClockNumber(now.Add(farAhead), now)
+	for _, r := range p.damaged {
+		all = append(all, p.damageRule(r))
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.hosts)) {
+		all = append(all, p.hostRules(p.hosts[id])...)
+	}
+	all = append(all, p.directoryRules(far)...)
+	for _, lock := range p.locks {
+		all = append(all, p.lockRules(lock, far)...)
+	}
+	return all
+}
+
+func suspect(severity Severity, r Record, rule, problem, mend string) suspicion {
+	return suspicion{rule: rule, Finding: Finding{Severity: severity, What: r.What(), Kind: r.Kind, Lock: r.Lock, Host: r.Host,
+		Offset: r.Offset, Problem: problem, Mend: mend}}
+}
+
+// superblockRules are about the superblock and its copy, and about the device below them.
+func (p *picture) superblockRules() (all []suspicion) {
+	if len(p.super) != 2 {
+		return nil
+	}
+	good := 0
+	for _, r := range p.super {
+		if r.Err == nil {
+			good++
+		}
+	}
+	for i, r := range p.super {
+		if r.Err == nil {
+			continue
+		}
+		s := suspect(SeverityError, r, "superblock", whatIsWrong(r), mendRepair+"writes it anew from the copy, which is whole")
+		if i == 1 {
+			s.Mend = mendRepair + "writes it anew from the superblock, which is whole"
+		}
+		s.Repair = good == 1 && !r.Decodes
+		if !s.Repair {
+			s.Mend = "bakeryctl dump shows both: hosts go by the one at byte 0; nobody but you can tell whether that is the right one"
+		}
+		all = append(all, s)
+	}
+	g, info := p.ex.sb.Geometry, p.ex.dev.Info()
+	if physical := info.PhysicalBlock; g.Stride < physical && !info.Regular {
+		all = append(all, suspect(SeverityWarning, p.super[0], "stride", fmt.Sprintf("stride %d is below the physical block size of %d: "+
+			"a write of one host may damage what its neighbours wrote", g.Stride, physical), "bakeryctl format, which takes the stride from the device"))
+	}
+	return all
+}
+
+// whatIsWrong is the error of a record, which names the record itself once more.
+func whatIsWrong(r Record) string {
+	text := r.Err.Error()
+	if _, rest, ok := strings.Cut(text, fmt.Sprintf(" at byte %d: ", r.Offset)); ok {
+		return rest
+	}
+	return strings.TrimPrefix(text, r.What()+": ")
+}
+
+// damageRule is about a record that cannot be read or decoded.
+func (p *picture) damageRule(r Record) suspicion {
+	s := suspect(SeverityError, r, "damaged", whatIsWrong(r), "")
+	switch r.Kind {
+	case KindHost:
+		s.Mend = fmt.Sprintf("if bakeryd runs on host %d it rewrites it with its next renewal; if not, no host can join any more, and only bakeryctl format helps", r.Host)
+	case KindEntry:
+		s.Repair = true
+		s.Mend = mendRepair + p.remedy(r.Lock, p.maybeUp()).in()
+	case KindSlot:
+		s.Mend = fmt.Sprintf("host %d rewrites it within a lease: start bakeryd there if it does not run", r.Host)
+		h, known := p.hosts[r.Host]
+		_, hidden := p.damage(KindHost, 0, r.Host)
+		e := p.entries[r.Lock]
+		_, lost := p.damage(KindEntry, r.Lock, 0)
+		switch {
+		case r.Lock == directoryLock: // nobody makes or removes a lock until it is mended
+		case !known && !hidden:
+			s.Severity, s.Mend = SeverityWarning, fmt.Sprintf("nothing needed: host %d never joined, and rewrites it if it does", r.Host)
+		case known && p.over(h.ID, h.Incarnation):
+			s.Severity, s.Mend = SeverityWarning, fmt.Sprintf("nothing needed: host %d is gone, and it reads as idle; its next bakeryd rewrites it", r.Host)
+		case e.Free() && !lost:
+			s.Severity, s.Mend = SeverityWarning, "nothing needed: no lock is there; who uses the place next rewrites it"
+		}
+	}
+	return s
+}
+
+// over tells whether an incarnation is known to be over.
+func (p *picture) over(host int, incarnation uint64) bool {
+	if _, hidden := p.damage(KindHost, 0, host); hidden {
+		return p.said[life{host, incarnation}].dead
+	}
+	h, ok := p.hosts[host]
+	return !ok || h.Incarnation != incarnation || h.State == layout.StateLeft || p.said[life{host, incarnation}].dead
+}
+
+// current tells whether a slot's incarnation is, by the host table, in the lockspace; whether it is up that does
+// not tell.
+func (p *picture) current(s layout.Slot) bool {
+	_, known := p.hosts[s.Host]
+	return known && !p.over(s.Host, s.Incarnation)
+}
+
+// hostRules are about one host record that can be read.
+func (p *picture) hostRules(h layout.HostRecord) (all []suspicion) {
+	r := Record{Kind: KindHost, Host: h.ID, Offset: p.ex.space.Geometry.Host(h.ID)}
+	top := slices.Max(slices.Collect(maps.Keys(p.hosts)))
+	if h.State == layout.StateLive && h.Highest < top && !p.over(h.ID, h.Incarnation) {
+		s := suspect(SeverityError, r, "highest", fmt.Sprintf("it covers hosts up to %d, and host %d has joined: it may not see what that holds", h.Highest, top),
+			fmt.Sprintf("restart bakeryd on host %d", h.ID))
+		s.alive, s.state = []int{h.ID}, fmt.Sprint(top)
+		all = append(all, s)
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.hosts)) {
+		if id < h.ID && p.hosts[id].Incarnation == h.Incarnation {
+			all = append(all, suspect(SeverityError, r, "incarnation", fmt.Sprintf("it has the incarnation of host %d", id),
+				fmt.Sprintf("restart bakeryd on host %d", h.ID)))
+		}
+	}
+	for _, v := range h.Verdicts {
+		_, known := p.hosts[v.Host]
+		_, hidden := p.damage(KindHost, 0, v.Host)
+		if !known && !hidden {
+			s := suspect(SeverityWarning, r, "verdict", fmt.Sprintf("it has a verdict (%v) on host %d, which never joined", v.Kind, v.Host), mendNothing)
+			s.state = fmt.Sprint(v)
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// directoryRules are about the entries that can be read, together and each by itself.
+func (p *picture) directoryRules(far uint64) (all []suspicion) {
+	first := map[string]int{}
+	for _, lock := range slices.Sorted(maps.Keys(p.entries)) {
+		e := p.entries[lock]
+		r := Record{Kind: KindEntry, Lock: lock, Offset: p.ex.space.Geometry.Entry(lock)}
+		if e.Creation > far {
+			all = append(all, suspect(SeverityWarning, r, "ahead", fmt.Sprintf("creation %d is years ahead of the clock", e.Creation),
+				"nothing needed; see to the clocks of the hosts"))
+		}
+		if e.Free() {
+			continue
+		}
+		if hosts := p.ex.sb.Geometry.Hosts; e.Permits > hosts {
+			all = append(all, suspect(SeverityWarning, r, "permits", fmt.Sprintf("lock %s has %d permits, the lockspace has %d hosts", Printable(e.Name), e.Permits, hosts),
+				"nothing needed: they cannot all be used"))
+		}
+		other, twice := first[e.Name]
+		if !twice {
+			first[e.Name] = lock
+			continue
+		}
+		s := suspect(SeverityError, r, "name", fmt.Sprintf("it has the name %s, as the entry of lock %d has: two hosts could hold it at once", Printable(e.Name), other),
+			"stop all who use it; bakeryctl dump shows which of the two is in use")
+		s.state, s.locks = fmt.Sprint(e, p.entries[other]), []int{other}
+		all = append(all, s)
+	}
+	return all
+}
+
+// lockRules are about the slots of one lock and its entry.
+func (p *picture) lockRules(lock int, far uint64) (all []suspicion) {
+	e := p.entries[lock]
+	if lock == directoryLock {
+		e = directoryEntry
+		all = append(all, p.intentRules()...)
+	}
+	_, unknown := p.damage(KindEntry, lock, 0)
+	top, whole := p.tickets(lock)
+	for _, s := range p.slots[lock] {
+		all = append(all, p.slotRules(s, far)...)
+		if whole && s.ValueToken.Number() > top {
+			all = append(all, p.ofSlot(SeverityWarning, s, "value", fmt.Sprintf("its value has token %v, above every ticket of the lock: a ticket is lost", s.ValueToken), mendNothing))
+		}
+		if !unknown {
+			all = append(all, p.entrySlotRules(e, s)...)
+		}
+	}
+	if !unknown {
+		all = append(all, p.lostEntry(e, lock)...)
+		all = append(all, p.exclusionRule(e, lock)...)
+	}
+	return all
+}
+
+// tickets returns the highest number of a lock's tickets, and whether all slots could be read.
+func (p *picture) tickets(lock int) (top uint64, whole bool) {
+	for _, s := range p.slots[lock] {
+		top = max(top, s.Ticket.Number())
+	}
+	return top, !slices.ContainsFunc(p.damaged, func(r Record) bool { return r.Kind == KindSlot && r.Lock == lock })
+}
+
+func (p *picture) ofSlot(severity Severity, s layout.Slot, rule, problem, mend string) suspicion {
+	f := suspect(severity, Record{Kind: KindSlot, Lock: s.Lock, Host: s.Host, Offset: p.ex.space.Geometry.Slot(s.Lock, s.Host)}, rule, problem, mend)
+	f.state = fmt.Sprint(s.Incarnation, s.Sequence, s.Phase, s.Creation, s.Ticket)
+	return f
+}
+
+// isMark tells the mark of a removal from a hold: it has a creation above every number, a hold a number above the
+// creation by which it takes part.
+func isMark(s layout.Slot) bool { return s.Phase == layout.Held && s.Creation > s.Ticket.Number() }
+
+// slotRules are about one slot and its host.
+func (p *picture) slotRules(s layout.Slot, far uint64) (all []suspicion) {
+	again := fmt.Sprintf("restart bakeryd on host %d", s.Host)
+	h, known := p.hosts[s.Host]
+	if _, hidden := p.damage(KindHost, 0, s.Host); !known && !hidden {
+		all = append(all, p.ofSlot(SeverityError, s, "stranger", fmt.Sprintf("host %d wrote it, whose record says that it never joined: that record was lost", s.Host),
+			fmt.Sprintf("start bakeryd on host %d", s.Host)))
+	}
+	if known && s.Phase != layout.Idle && h.Incarnation == s.Incarnation && h.State == layout.StateLeft {
+		all = append(all, p.ofSlot(SeverityNote, s, "left", fmt.Sprintf("it is %v, and its host has left: it reads as idle", s.Phase), mendNothing))
+	}
+	if s.Ticket.Number() > far || s.Creation > far {
+		all = append(all, p.ofSlot(SeverityWarning, s, "ahead", fmt.Sprintf("number %d or creation %d is years ahead of the clock", s.Ticket.Number(), s.Creation),
+			"nothing needed; see to the clocks of the hosts"))
+	}
+	if s.Phase != layout.Idle && s.Ticket == 0 && !p.over(s.Host, s.Incarnation) {
+		all = append(all, p.ofSlot(SeverityError, s, "ticket", fmt.Sprintf("it is %v without a ticket", s.Phase), again))
+	}
+	if s.Lock == directoryLock && s.Creation != directoryCreation {
+		all = append(all, p.ofSlot(SeverityError, s, "internal", fmt.Sprintf("creation %d, want %d in the internal lock", s.Creation, directoryCreation), again))
+	}
+	return all
+}
+
+// entrySlotRules are about a slot beside the entry of its lock, which was read after it.
+func (p *picture) entrySlotRules(e layout.Entry, s layout.Slot) (all []suspicion) {
+	switch {
+	case s.Phase == layout.Idle:
+	case isMark(s):
+		if s.Lock != directoryLock && s.Creation > e.Creation && !e.Free() && p.over(s.Host, s.Incarnation) {
+			all = append(all, p.ofSlot(SeverityNote, s, "mark", fmt.Sprintf("host %d began to remove lock %s, and is gone: the lock stays", s.Host, Printable(e.Name)), mendNothing))
+		}
+	case s.Creation == e.Creation && s.Ticket != 0 && s.Ticket.Number() <= s.Creation && !p.over(s.Host, s.Incarnation):
+		all = append(all, p.ofSlot(SeverityError, s, "early", fmt.Sprintf("number %d was drawn before its lock was made at %d", s.Ticket.Number(), s.Creation),
+			fmt.Sprintf("restart bakeryd on host %d", s.Host)))
+	case (s.Creation < e.Creation || s.Creation == e.Creation && e.Free() && s.Lock != directoryLock) && s.Phase != layout.Choosing && p.current(s):
+		// Who is choosing finds out by its look. Whoever has a number was to be waited for by the removal.
+		f := p.ofSlot(SeverityError, s, "removed", fmt.Sprintf("it is %v by creation %d, and that lock was removed (%d)", s.Phase, s.Creation, e.Creation),
+			fmt.Sprintf("stop what runs under it on host %d, and restart bakeryd there", s.Host))
+		f.alive = []int{s.Host}
+		all = append(all, f)
+	}
+	return all
+}
+
+// lostEntry finds slots that tell of a newer entry than there is. A mark does so lawfully; any other slot gets the
+// creation of an entry that was on the disk before, and an entry's creation only grows.
+func (p *picture) lostEntry(e layout.Entry, lock int) []suspicion {
+	var newest layout.Slot
+	for _, s := range p.slots[lock] {
+		if s.Creation > max(e.Creation, newest.Creation) && (!isMark(s) || e.Free()) {
+			newest = s
+		}
+	}
+	if newest.Creation == 0 || lock == directoryLock {
+		return nil
+	}
+	s := suspect(SeverityError, Record{Kind: KindEntry, Lock: lock, Offset: p.ex.space.Geometry.Entry(lock)}, "lost",
+		fmt.Sprintf("its creation is %d, and the slot of host %d tells of creation %d: a write of the directory was lost or undone", e.Creation, newest.Host, newest.Creation),
+		mendAllStop)
+	s.state = fmt.Sprint(e, newest.Creation)
+	return []suspicion{s}
+}
+
+// exclusionRule looks whether hosts hold a lock together that exclude each other. Only settled holds show, and only
+// of hosts that are up is it known that they hold what their slots say.
+func (p *picture) exclusionRule(e layout.Entry, lock int) (all []suspicion) {
+	var holders []layout.Slot
+	exclusive := 0
+	for _, s := range p.slots[lock] {
+		if s.Phase == layout.Held && s.Creation == e.Creation && p.current(s) {
+			holders = append(holders, s)
+			if s.Mode == layout.Exclusive {
+				exclusive++
+			}
+		}
+	}
+	shared := len(holders) - exclusive
+	if exclusive <= max(e.Permits, 1) && (exclusive == 0 || shared == 0) {
+		return nil
+	}
+	for _, s := range holders {
+		f := p.ofSlot(SeverityError, s, "exclusion", fmt.Sprintf("lock %s has %d exclusive and %d shared holders, and %d permits", Printable(e.Name), exclusive, shared, e.Permits),
+			"stop all who hold it: what they wrote may be damaged")
+		f.alive = idsOf(holders)
+		all = append(all, f)
+	}
+	return all
+}
+
+func idsOf(slots []layout.Slot) (ids []int) {
+	for _, s := range slots {
+		ids = append(ids, s.Host)
+	}
+	return ids
+}
+
+// intentRules are about what hosts were about to write into the directory.
+func (p *picture) intentRules() (all []suspicion) {
+	for _, s := range p.slots[directoryLock] {
+		if len(s.Value) == 0 {
+			continue
+		}
+		i, err := p.ex.space.DecodeIntent(s.Value)
+		if err != nil {
+			all = append(all, p.ofSlot(SeverityError, s, "intent", fmt.Sprintf("what host %d is about to write into the directory cannot be told, so no lock can be made: %v", s.Host, err),
+				fmt.Sprintf("stop bakeryd on host %d by SIGINT, start it, and make a lock there", s.Host)))
+			continue
+		}
+		what := fmt.Sprintf("make lock %s", Printable(i.Name))
+		if i.Name == "" {
+			what = "free its place"
+		}
+		landed := p.entries[i.Lock] == layout.Entry(i)
+		f := p.ofSlot(SeverityWarning, s, "intended", "", "")
+		f.locks = []int{i.Lock}
+		switch over := p.over(s.Host, s.Incarnation); {
+		case !slices.Contains(p.locks, i.Lock): // the entry is read when this is looked at again
+		case over && landed:
+			f.Severity, f.Mend = SeverityNote, mendNothing
+			f.Problem = fmt.Sprintf("host %d ended as it had written entry %d, to %s", s.Host, i.Lock, what)
+		case over:
+			f.Problem = fmt.Sprintf("host %d ended as it was about to write entry %d, to %s, and may have left a write that lands late: no other lock is put there", s.Host, i.Lock, what)
+			f.Mend = fmt.Sprintf("nothing needed; the place is free again when host %d has joined and made a lock", s.Host)
+		case s.Phase == layout.Idle:
+			f.Problem = fmt.Sprintf("host %d failed to write entry %d, to %s", s.Host, i.Lock, what)
+			f.Mend = fmt.Sprintf("nothing needed: host %d writes it before it makes a lock", s.Host)
+		default:
+			continue
+		}
+		all = append(all, f)
+	}
+	return all
+}

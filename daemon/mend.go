@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// A directory entry that cannot be read is restored by a host that knows for certain what it was: one that holds the
+// lock. Nobody enters by an entry older than one that any slot tells of (NEWEST), so as the lock was granted its
+// entry was the newest; and nobody removes a lock that another host holds.
+//
+// The lock is held while the directory's lock is asked for, as in a removal; to make a lock takes the latter alone. So
+// nobody waits for one who waits for him.
+
+// mendEntries restores those of the damaged entries that this host has used the locks of.
+func (d *Daemon) mendEntries(damaged []int) {
+	if len(damaged) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), d.sb.Lease/4) // it is tried again
+	defer cancel()
+	for _, number := range damaged {
+		d.mu.Lock()
+		lk := d.locks[number]
+		d.mu.Unlock()
+		if lk == nil || lk.entry.Name == "" {
+			continue
+		}
+		if err := d.mendEntry(ctx, lk); err != nil && !d.stopping() {
+			d.log.Warn("restoring a damaged directory entry failed, retrying", "lock", lk.entry.Name, "err", err)
+		}
+	}
+}
+
+func (d *Daemon) mendEntry(ctx context.Context, lk *lock) error {
+	h, err := lk.join(ctx)
+	if err != nil {
+		return err
+	}
+	err = d.guarded(ctx, "restore a directory entry", func(guard *lock) error {
+		if ok, err := d.readable(lk.entry.Lock); ok || err != nil {
+			return err
+		}
+		intents, err := d.intents()
+		if err != nil {
+			return err
+		}
+		// A removal that was begun may yet come about.
+		if i := slices.IndexFunc(intents, func(i layout.Intent) bool { return i.Lock == lk.entry.Lock && layout.Entry(i) != lk.entry }); i >= 0 {
+			return fmt.Errorf("%w: another host was about to write creation %d there", ErrNotRepaired, intents[i].Creation)
+		}
+		d.log.Warn("directory entry is damaged, restoring it", "lock", lk.entry.Name, "number", lk.entry.Lock)
+		if err := d.restoreEntry(guard, lk.entry); err != nil {
+			return err
+		}
+		d.dir.add(lk.entry)
+		return nil
+	})
+	return errors.Join(err, h.Release())
+}
+
+// join takes part in a hold of this host, whoever has it, or takes the lock.
+func (lk *lock) join(ctx context.Context) (*Hold, error) {
+	req := Request{Name: lk.entry.Name, Mode: layout.Exclusive, PID: os.Getpid(), Command: "restore the lock's directory entry"}
+	lk.mu.Lock()
+	if len(lk.holds) > 0 && lk.closed == nil {
+		of := lk.holds[0]
+		req.Mode = of.req.Mode
+		h := &Hold{lk: lk, req: req, token: of.token, since: time.Now(), released: make(chan struct{}), joined: true}
+		lk.holds = append(lk.holds, h)
+		lk.mu.Unlock()
+		return h, nil
+	}
+	lk.mu.Unlock()
+	w, err := lk.enqueue(req)
+	if err != nil {
+		return nil, err
+	}
+	return lk.await(ctx, w)
+}

@@ -1,0 +1,139 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// What a directory entry that cannot be read was is known
+//
+//   - from the intent of a host that ended while it wrote it: that very entry is written. The late write may land
+//     at any time anyway, and nobody else has put anything there since.
+//   - to a host that holds the lock by it, which restores it by itself: mend.go.
+//   - to nobody. The name is lost, and the place is made free. That is a removal by one who does not know the name,
+//     and a removal is safe only if nobody goes on by the old entry, whose creation id c nobody knows:
+//
+//     A (remembers x at 1, c)             repairer
+//                                         frees 1, with e: above all that it sees
+//     B makes x anew, at 2; holds it
+//     claims at 1 by c; sees nothing newer
+//     than c; enters beside B
+//
+// A slot with creation e that the repairer leaves at 1, before it frees the entry, sends A back to the directory (NEWEST)
+// if e > c. If A, or anybody, has ever claimed by c then a slot tells c, and e is above it. But a lock that was made and
+// never used shows nowhere, and its c comes from the clock of who made it: no bound on it is certain. So the place
+// is freed only when nobody is left who may remember c: when every other host has left or is dead. Who joins later
+// reads the directory, and finds either damage or the free entry. The slot is left all the same, as every
+// removal leaves one.
+
+// remedy is what to do about a directory entry that cannot be read.
+type remedy struct {
+	entry layout.Entry // to be written
+	what  string       // in words: "restoring ..."
+	err   error        // ErrNotRepaired: why nothing may be written
+}
+
+// in says what would be done, after "check --repair".
+func (r remedy) in() string {
+	if r.err != nil {
+		return "cannot mend it now: " + strings.TrimPrefix(r.err.Error(), ErrNotRepaired.Error()+": ")
+	}
+	return "mends it, " + r.what
+}
+
+// lostSpan is how far the creation ids may go that cannot be read: as for tickets that a dead host's slot hides, about
+// 71 minutes of clock.
+const lostSpan = 1 << 24
+
+// maybeUp names the hosts that may be up, as far as one who is not a host can tell.
+func (p *picture) maybeUp() (up []string) {
+	for id := 1; id <= p.ex.sb.Geometry.Hosts; id++ {
+		h, ok := p.hosts[id]
+		if _, hidden := p.damage(KindHost, 0, id); hidden {
+			up = append(up, fmt.Sprintf("host %d, whose record cannot be read,", id))
+		} else if ok && !p.over(id, h.Incarnation) {
+			up = append(up, hostName(id, h.Name))
+		}
+	}
+	return up
+}
+
+// remedy decides what an entry that cannot be read becomes. up are the other hosts that may be up.
+func (p *picture) remedy(lock int, up []string) remedy {
+	refuse := func(format string, args ...any) remedy {
+		return remedy{err: fmt.Errorf("%w: "+format, append([]any{ErrNotRepaired}, args...)...)}
+	}
+	for _, r := range p.damaged {
+		if r.Kind == KindSlot && r.Lock == directoryLock {
+			return refuse("what host %d was about to write there cannot be read: start bakeryd on it, which rewrites it", r.Host)
+		}
+	}
+	intent, creation, err := p.intended()
+	if err != nil {
+		return refuse("%w", err)
+	}
+	newest, whole := uint64(0), true
+	for _, s := range p.slots[lock] {
+		newest = max(newest, s.Creation)
+	}
+	_, whole = p.tickets(lock)
+	i, ok := intent[lock]
+	same := slices.ContainsFunc(p.named(i.Name), func(e layout.Entry) bool { return e.Lock != lock })
+	// An entry is followed by another one only after a removal, of which a slot tells. So the intent is the last
+	// word on its place if all slots are readable and none knows better.
+	if ok && i.Name != "" && whole && i.Creation >= newest && !same {
+		return remedy{entry: layout.Entry(i), what: fmt.Sprintf("restoring lock %s with %d permits, which a host was writing as it ended",
+			Printable(i.Name), i.Permits)}
+	}
+	if len(up) > 0 {
+		return remedy{err: refuseUp(up[0])}
+	}
+	for _, e := range p.entries {
+		creation = max(creation, e.Creation)
+	}
+	for _, s := range p.slots[lock] {
+		creation = max(creation, s.Creation, s.Ticket.Number(), s.ValueToken.Number())
+	}
+	creation = max(creation, bakery.ClockNumber(time.Now(), p.ex.sb.Formatted))
+	if !whole || len(p.damaged) > 1 {
+		creation += min(lostSpan, layout.MaxNumber)
+	}
+	if creation >= layout.MaxNumber {
+		return refuse("the numbers of the lock are used up: only bakeryctl format helps")
+	}
+	return remedy{entry: layout.Entry{Lock: lock, Creation: creation + 1}, what: "making its place free; the name of the lock is lost"}
+}
+
+// intended returns what hosts were about to write, the newest for each lock, and the highest creation id of all.
+func (p *picture) intended() (newest map[int]layout.Intent, creation uint64, err error) {
+	newest = map[int]layout.Intent{}
+	for _, s := range p.slots[directoryLock] {
+		if len(s.Value) == 0 {
+			continue
+		}
+		i, err := p.ex.space.DecodeIntent(s.Value)
+		if err != nil {
+			return nil, 0, fmt.Errorf("slot of host %d in the directory's lock: %w", s.Host, err)
+		}
+		if i.Creation > newest[i.Lock].Creation {
+			newest[i.Lock] = i
+		}
+		creation = max(creation, i.Creation)
+	}
+	return newest, creation, nil
+}
+
+// named returns the entries of a name.
+func (p *picture) named(name string) (found []layout.Entry) {
+	for _, e := range p.entries {
+		if e.Name == name {
+			found = append(found, e)
+		}
+	}
+	return found
+}

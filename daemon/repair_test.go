@@ -1,0 +1,337 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func quiet(string) {}
+
+// TestRepairSuperblock: what was damaged is as it was, and nothing else is touched.
+func TestRepairSuperblock(t *testing.T) {
+	for _, kind := range []RecordKind{KindSuperblock, KindCopy} {
+		t.Run(string(kind), func(t *testing.T) {
+			c := newChecked(t)
+			whole := contents(t, c.disk)
+			at := map[RecordKind]int64{KindSuperblock: 0, KindCopy: c.sb.Geometry.Superblock(1)}[kind]
+			for _, spoil := range []func(){
+				func() { damage(t, c.disk.Open(), at) },
+				func() { c.spoil(at) },
+				func() { c.write(at, func(buf []byte) error { clear(buf); return nil }) },
+			} {
+				spoil()
+				found := c.check()
+				require.Len(t, found, 1)
+				require.True(t, found[0].Repair)
+				require.NoError(t, rewriteSuperblock(c.disk.Open(), kind, quiet))
+				require.Equal(t, whole, contents(t, c.disk))
+				require.Empty(t, c.check())
+				require.NoError(t, rewriteSuperblock(c.disk.Open(), kind, func(string) { t.Error("written again") }))
+			}
+		})
+	}
+}
+
+// TestRepairSuperblockRefuses: what is whole is not overwritten by the other, nor what formatting has begun.
+func TestRepairSuperblockRefuses(t *testing.T) {
+	c := newChecked(t)
+	other := c.sb
+	other.UUID[5]++
+	at := c.sb.Geometry.Superblock(1)
+	c.write(at, func(buf []byte) error { return other.Encode(buf, 1) })
+	before := contents(t, c.disk)
+	for _, kind := range []RecordKind{KindSuperblock, KindCopy} {
+		err := rewriteSuperblock(c.disk.Open(), kind, quiet)
+		if kind == KindCopy {
+			require.ErrorIs(t, err, ErrNotRepaired)
+			require.ErrorContains(t, err, other.UUID.String())
+		}
+		require.Equal(t, before, contents(t, c.disk))
+	}
+	found := c.check()
+	require.Len(t, found, 1)
+	require.False(t, found[0].Repair)
+
+	c.write(at, func(buf []byte) error { return c.sb.Encode(buf, 1) })
+	c.write(0, func(buf []byte) error { return c.sb.Encode(buf, 1) }) // the mark
+	before = contents(t, c.disk)
+	require.ErrorIs(t, rewriteSuperblock(c.disk.Open(), KindSuperblock, quiet), ErrInterrupted)
+	require.Equal(t, before, contents(t, c.disk))
+}
+
+// TestRepairSuperblockUnderHosts: a host whose superblock is damaged and written anew goes on.
+func TestRepairSuperblockUnderHosts(t *testing.T) {
+	c := newCluster(t, 4, 4)
+	d := c.host(1)
+	h := acquire(t, d, Request{Name: "x"})
+	for i := range 20 {
+		copy := i % 2
+		c.spoil(c.sb.Geometry.Superblock(copy))
+		time.Sleep(20 * time.Millisecond) // so that some renewals meet it so
+		require.NoError(t, rewriteSuperblock(c.disk.Open(), []RecordKind{KindSuperblock, KindCopy}[copy], quiet))
+	}
+	require.NoError(t, h.Err())
+	require.NoError(t, h.Release())
+}
+
+// repair mends a lock's entry by a host that has joined for that.
+func (c *cluster) repair(d *Daemon, number int) (string, error) {
+	c.t.Helper()
+	r, err := newRepairer(d, func(message string) { c.t.Log(message) })
+	require.NoError(c.t, err)
+	return r.entry(c.t.Context(), number)
+}
+
+// tornEntry has a host fail in the midst of writing the entry of a lock.
+func (c *cluster) tornEntry(d *Daemon, f *blockdev.Faulty, name string) {
+	c.t.Helper()
+	g := c.sb.Geometry
+	torn := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Err: unix.EIO, Landed: 50})
+	_, err := d.Acquire(c.t.Context(), Request{Name: name, Permits: 3})
+	require.ErrorIs(c.t, err, unix.EIO)
+	require.Positive(c.t, torn.Fired())
+}
+
+// TestRepairFromIntent: what a host was about to write is known, also when it is gone, and also to a repairer that
+// gets its id.
+func TestRepairFromIntent(t *testing.T) {
+	for name, id := range map[string]int{"others up": 3, "own id": 1} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 4, 4)
+			a, f := c.faultyHost(1)
+			c.tornEntry(a, f, "x")
+			if id == 1 {
+				require.NoError(t, a.Close(t.Context()))
+			} else {
+				c.host(2)
+			}
+			found := (&checked{cluster: c}).check()
+			require.NotEmpty(t, found)
+			require.Contains(t, found[0].Mend, "restoring lock x with 3 permits")
+			done, err := c.repair(c.host(id), 1)
+			require.NoError(t, err)
+			require.Contains(t, done, "restoring lock x with 3 permits")
+			e := c.entry(1)
+			require.Equal(t, layout.Entry{Lock: 1, Name: "x", Permits: 3, Creation: e.Creation}, e)
+			f.Heal()
+			require.NoError(t, acquire(t, c.host(4), Request{Name: "x", Permits: 3}).Release())
+		})
+	}
+}
+
+// TestRepairFrees: an entry that nobody knows becomes a free one. Tokens go on growing, and nothing is touched
+// but what the repairer owns.
+func TestRepairFrees(t *testing.T) {
+	c := newCluster(t, 4, 4)
+	a := c.host(1)
+	h := acquire(t, a, Request{Name: "x"})
+	old, last := h.lk.entry, h.Token()
+	require.NoError(t, h.Release())
+	require.NoError(t, a.Close(t.Context()))
+	c.spoil(c.sb.Geometry.Entry(1))
+	before := contents(t, c.disk)
+
+	d := c.host(2)
+	done, err := c.repair(d, 1)
+	require.NoError(t, err)
+	require.Contains(t, done, "free")
+	e := c.entry(1)
+	require.True(t, e.Free())
+	require.Greater(t, e.Creation, old.Creation)
+	require.Greater(t, e.Creation, last.Number())
+	require.Equal(t, e.Creation, c.slot(1, 2).Creation, "the slot tells of it")
+	require.Equal(t, layout.Idle, c.slot(1, 2).Phase)
+	require.Empty(t, c.slot(0, 2).Value, "nothing is intended any more")
+	require.NoError(t, d.Close(t.Context()))
+
+	after := contents(t, c.disk)
+	g := c.sb.Geometry
+	for _, at := range []int64{g.Host(2), g.Entry(1), g.Slot(0, 2), g.Slot(1, 2)} {
+		copy(after[at:at+512], before[at:])
+	}
+	require.Equal(t, before, after)
+	require.Empty(t, (&checked{cluster: c}).check())
+
+	b := c.host(3)
+	h = acquire(t, b, Request{Name: "x"})
+	require.Greater(t, h.Token(), last)
+	require.NoError(t, h.Release())
+}
+
+// TestRepairFreesOnlyOnce: who is late finds the entry readable.
+func TestRepairFreesOnlyOnce(t *testing.T) {
+	c := newCluster(t, 4, 4)
+	d := c.host(2)
+	e := layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5}
+	c.writeEntry(e)
+	done, err := c.repair(d, 1)
+	require.NoError(t, err)
+	require.Empty(t, done)
+	require.Equal(t, e, c.entry(1))
+}
+
+// TestOldEntryAfterRepair: one who still goes by the old entry meets the slot of the repairer, and looks the name up
+// again:
+//
+//	A (remembers x at 1)              repairer
+//	                                  leaves its slot at 1; frees 1
+//	                                  (others make y at 1, x at 2)
+//	claims x at 1, by the old entry:
+//	sees a newer creation; starts over
+func TestOldEntryAfterRepair(t *testing.T) {
+	c := newCluster(t, 4, 4)
+	a := c.host(1)
+	h := acquire(t, a, Request{Name: "x"})
+	old := h.lk.entry
+	require.NoError(t, h.Release())
+	require.NoError(t, a.Close(t.Context()))
+	c.spoil(c.sb.Geometry.Entry(1))
+	_, err := c.repair(c.host(2), 1)
+	require.NoError(t, err)
+	b, other := c.host(3), c.host(4)
+	y, _, err := other.create(t.Context(), "y", 1)
+	require.NoError(t, err)
+	require.Equal(t, old.Lock, y.Lock)
+	b.dir.remember(&scan{entries: []layout.Entry{old}}) // as if it had read the entry before
+	holder := acquire(t, other, Request{Name: "x"})
+	require.NotEqual(t, old.Lock, holder.lk.entry.Lock)
+	next := start(t, b, Request{Name: "x"})
+	none(t, next)
+	require.NoError(t, holder.Release())
+	h = got(t, next)
+	require.Equal(t, holder.lk.entry, h.lk.entry)
+	require.NoError(t, h.Release())
+}
+
+// TestRepairRefusesWhileOthersAreUp: they may remember the entry. Nothing is written.
+func TestRepairRefusesWhileOthersAreUp(t *testing.T) {
+	c := newCluster(t, 4, 4)
+	c.host(1)
+	c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
+	c.spoil(c.sb.Geometry.Entry(1))
+	d := c.host(2)
+	g := c.sb.Geometry
+	before := contents(t, c.disk)[g.Entry(1):g.Slot(0, 1)]
+	_, err := c.repair(d, 1)
+	require.ErrorIs(t, err, ErrNotRepaired)
+	require.ErrorContains(t, err, "host 1 (db1) may be up")
+	require.Equal(t, before, contents(t, c.disk)[g.Entry(1):g.Slot(0, 1)])
+	require.True(t, c.slot(1, 2).Virgin())
+}
+
+// TestRepairWaitsForTheDead: one that is silent is up until time tells.
+func TestRepairWaitsForTheDead(t *testing.T) {
+	c := &checked{cluster: newCluster(t, 4, 4)}
+	c.putHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 4})
+	c.spoil(c.sb.Geometry.Entry(1))
+	_, err := c.repair(c.host(2), 1)
+	require.NoError(t, err)
+	require.True(t, c.entry(1).Free())
+}
+
+// TestRepairDoesNotBelieveAnOldIntent: one of a dead host that slots know better, or that names a lock that is
+// elsewhere by now, is not what was there.
+func TestRepairDoesNotBelieveAnOldIntent(t *testing.T) {
+	for name, change := range map[string]func(c *checked){
+		"removed since": func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 1, Host: 1, Creation: 9, Ticket: layout.MakeTicket(8, 1)})
+		},
+		"elsewhere":                func(c *checked) { c.writeEntry(layout.Entry{Lock: 2, Name: "x", Permits: 1, Creation: 12}) },
+		"a slot cannot be read":    func(c *checked) { c.spoil(c.sb.Geometry.Slot(1, 3)) },
+		"it was to remove a lock":  func(c *checked) { c.intend(1, layout.Entry{Lock: 1, Creation: 7}) },
+		"it is of another's place": func(c *checked) { c.intend(1, layout.Entry{Lock: 3, Name: "x", Permits: 1, Creation: 5}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &checked{cluster: newCluster(t, 4, 4)}
+			c.now = 5
+			c.intend(1, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
+			c.spoil(c.sb.Geometry.Entry(1))
+			change(c)
+			_, err := c.repair(c.host(2), 1)
+			require.NoError(t, err)
+			e := c.entry(1)
+			require.True(t, e.Free())
+			require.Greater(t, e.Creation, uint64(12))
+		})
+	}
+}
+
+// TestRepairRefusesWithoutIntents: what cannot be read may be an intent.
+func TestRepairRefusesWithoutIntents(t *testing.T) {
+	for name, spoil := range map[string]func(c *checked){
+		"unreadable": func(c *checked) { c.spoil(c.sb.Geometry.Slot(0, 1)) },
+		"no intent": func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 0, Host: 1, Creation: 1, Ticket: layout.MakeTicket(5, 1), Value: []byte("junk")})
+		},
+		"numbers used up": func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 1, Host: 1, Creation: layout.MaxNumber, Ticket: layout.MakeTicket(5, 1)})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &checked{cluster: newCluster(t, 4, 4)}
+			c.spoil(c.sb.Geometry.Entry(1))
+			spoil(c)
+			_, err := c.repair(c.host(2), 1)
+			require.ErrorIs(t, err, ErrNotRepaired)
+			_, err = c.sb.Space().DecodeEntry(contents(t, c.disk)[c.sb.Geometry.Entry(1):], 1)
+			require.Error(t, err)
+		})
+	}
+}
+
+// TestHolderRestoresEntry: a host that holds, shares, waits for or has used a lock knows its entry, and restores it by
+// itself; who waits by it goes on waiting, and nobody enters beside the holder.
+func TestHolderRestoresEntry(t *testing.T) {
+	for name, held := range map[string]func(t *testing.T, a *Daemon) *Hold{
+		"held":   func(t *testing.T, a *Daemon) *Hold { return acquire(t, a, Request{Name: "x"}) },
+		"shared": func(t *testing.T, a *Daemon) *Hold { return acquire(t, a, Request{Name: "x", Mode: layout.Shared}) },
+		"idle":   nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 4, 4)
+			a, b := c.host(1), c.host(2)
+			require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+			e := c.entry(1)
+			var h *Hold
+			var next <-chan result
+			if held != nil {
+				h = held(t, a)
+				next = start(t, b, Request{Name: "x"})
+			}
+			c.spoil(c.sb.Geometry.Entry(1))
+			require.Eventually(t, func() bool {
+				buf := contents(t, c.disk)[c.sb.Geometry.Entry(1):]
+				found, err := c.sb.Space().DecodeEntry(buf, 1)
+				return err == nil && found == e
+			}, generous, 10*time.Millisecond)
+			if held != nil {
+				none(t, next)
+				require.NoError(t, h.Release())
+				require.NoError(t, got(t, next).Release())
+			}
+			require.NoError(t, acquire(t, c.host(3), Request{Name: "x"}).Release())
+			require.Equal(t, e, c.entry(1))
+		})
+	}
+}
+
+// TestRestoreHeedsIntents: an entry that a host was about to remove when it died is not restored beside that.
+func TestRestoreHeedsIntents(t *testing.T) {
+	c := &checked{cluster: newCluster(t, 4, 4)}
+	a := c.host(1)
+	h := acquire(t, a, Request{Name: "x"})
+	c.now = 5
+	c.putHost(layout.HostRecord{ID: 3, State: layout.StateLeft, Highest: 4})
+	c.intend(3, layout.Entry{Lock: 1, Creation: h.Token().Number() + 9})
+	c.spoil(c.sb.Geometry.Entry(1))
+	require.ErrorIs(t, a.mendEntry(t.Context(), h.lk), ErrNotRepaired)
+	_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[c.sb.Geometry.Entry(1):], 1)
+	require.Error(t, err)
+	require.NoError(t, h.Release())
+}
