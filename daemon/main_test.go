@@ -12,7 +12,7 @@ import (
 // TestMain lets more tests run at once than there are processors: much of what they do is to wait.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "24"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
