@@ -25,6 +25,7 @@ type lock struct {
 	judgedAt time.Duration   // by which host table they were last judged; the driver's alone
 	news     <-chan struct{} // closed when there is more to learn of the hosts; the driver's alone
 	warn     limiter         // the driver's alone
+	polls    int             // so far; the driver's alone
 	lookout  lookout         // for requests; the driver's alone
 	tenure   *tenure         // of the hold on the disk, nil while there is none; the driver's alone
 	before   ahead           // who was last seen directly ahead on the disk; the driver's alone

@@ -150,7 +150,7 @@ func (s *Snapshot) Value(name string) (Value, error) {
 		}
 	}
 	if i < 0 {
-		return Value{}, fmt.Errorf("lock %q: %w", name, ErrNoLock)
+		return Value{}, fmt.Errorf("%w: %q", ErrNoLock, name)
 	}
 	e := s.Entries[i]
 	v := latestValue(e, slices.DeleteFunc(slices.Clone(s.Slots), func(r layout.Slot) bool { return r.Lock != e.Lock }))
