@@ -55,29 +55,7 @@ func (d *Daemon) Request(ctx context.Context, name, message string) ([]Asked, er
 	if err := errors.Join(layout.ValidateLockName(name), layout.ValidateRequest(message)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	type answer struct {
-		asked []Asked
-		err   error
-	}
-	// The client does not wait for a device that hangs, as in find.
-	out := make(chan answer, 1)
-	go func() {
-		asked, err := d.request(ctx, name, message)
-		out <- answer{asked, err}
-	}()
-	select {
-	case a := <-out:
-		if a.err != nil && d.stopping() {
-			return nil, errStopped // the device may be closed
-		}
-		return a.asked, a.err
-	case <-d.stop:
-		return nil, errStopped
-	case <-ctx.Done():
-		return nil, fmt.Errorf("ask for lock %q: %w", name, context.Cause(ctx))
-	case <-d.mem.lost:
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
-	}
+	return patiently(ctx, d, func() ([]Asked, error) { return d.request(ctx, name, message) })
 }
 
 func (d *Daemon) request(ctx context.Context, name, message string) ([]Asked, error) {

@@ -53,30 +53,9 @@ func (d *Daemon) Value(ctx context.Context, name string) (Value, error) {
 	if err := layout.ValidateLockName(name); err != nil {
 		return Value{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	type found struct {
-		value Value
-		err   error
-	}
-	out := make(chan found, 1)
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // what is left behind, as by find, ends with the read under way
-	go func() {
-		v, err := d.readValue(ctx, name)
-		out <- found{v, err}
-	}()
-	select {
-	case f := <-out:
-		if f.err != nil && d.stopping() {
-			return Value{}, errStopped
-		}
-		return f.value, f.err
-	case <-ctx.Done():
-		return Value{}, context.Cause(ctx)
-	case <-d.stop:
-		return Value{}, errStopped
-	case <-d.mem.lost:
-		return Value{}, fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
-	}
+	defer cancel() // what is left behind ends with the read under way
+	return patiently(ctx, d, func() (Value, error) { return d.readValue(ctx, name) })
 }
 
 // readValue reads the slots between two looks at the entry: what is found of
