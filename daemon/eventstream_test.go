@@ -61,6 +61,9 @@ func TestAPIEvents(t *testing.T) {
 	require.Empty(t, s.events(""))
 	first := n.log.Add(events.Event{Kind: events.Enter, Lock: "x"})
 	n.log.Add(events.Event{Kind: events.Dead, Host: 2})
+	for before := n.all(events.Query{})[1].At; !time.Now().Truncate(time.Microsecond).After(before); {
+		time.Sleep(time.Microsecond) // times are kept to microseconds
+	}
 	n.log.Add(events.Event{Kind: events.Enter, Lock: "y"})
 	last := n.all(events.Query{})[2].At
 	for query, want := range map[string][]string{
