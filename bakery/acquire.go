@@ -20,14 +20,18 @@ func (m *Machine) Acquire(r Request) Action {
 	return m.claim()
 }
 
-// Attach reads the own slot and rewrites it if it is unreadable, so that
-// nobody has to wait for it. It ends in [Done] with the outcome Attached or
+// Attach reads the own slot and rewrites it if it is unreadable, or if a driver
+// before this one has left it as if it took part, so that nobody has to wait for
+// it. It ends in [Done] with the outcome Attached or
 // Exhausted.
 func (m *Machine) Attach() Action {
 	m.expect("Attach", stepIdle)
 	m.healing = true
 	return m.read(stepAttach)
 }
+
+// Attached tells whether the own last ticket is known, so that Mine may be written.
+func (m *Machine) Attached() bool { return m.attached }
 
 // attach learns the own last ticket, which the claim is about to overwrite
 // (TOKENS).
@@ -62,7 +66,7 @@ func (m *Machine) attach() Action {
 	switch {
 	case !healing:
 		return m.claim()
-	case own.Readable:
+	case own.Readable && (own.Slot.Phase == phaseIdle || own.Slot.Incarnation != m.cfg.Incarnation):
 		return m.done(Attached)
 	}
 	return m.withdraw(Attached)

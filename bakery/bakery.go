@@ -82,7 +82,7 @@ const (
 	Poll                           // wait, read the slot of Action.Host (0: all): [Machine.Polled], [Machine.SlotsRead]
 	ReadHosts                      // read the host table anew: [Machine.HostsRead]
 	ReadDirectory                  // read the lock's directory entry: [Machine.DirectoryRead]
-	ClearDirectory                 // clear the entry under the directory lock, leaving Action.Slot.Creation in it: [Machine.DirectoryCleared]
+	ClearDirectory                 // clear the entry under the directory lock, leaving Action.Slot.Creation in it: [Machine.DirectoryCleared], [Machine.DirectoryKept]
 	Granted                        // the lock is held: Release, Settle, Upgrade, Downgrade or Remove when wanted
 	Done                           // the attempt is over, with Action.Outcome, and the slot idle
 )

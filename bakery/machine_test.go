@@ -308,6 +308,7 @@ func TestWrongEvents(t *testing.T) {
 		"hosts read":         func(m *Machine) { m.HostsRead(nil) },
 		"directory read":     func(m *Machine) { m.DirectoryRead(1) },
 		"directory cleared":  func(m *Machine) { m.DirectoryCleared() },
+		"directory kept":     func(m *Machine) { m.DirectoryKept() },
 		"polled":             func(m *Machine) { m.Polled(View{}) },
 		"recheck":            func(m *Machine) { m.Recheck() },
 		"release":            func(m *Machine) { m.Release() },

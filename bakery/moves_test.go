@@ -154,6 +154,9 @@ func (w *world) tryMoves(i int, to visit) {
 	case ReadDirectory:
 		w.entryMoves(i, to)
 	case ClearDirectory:
+		k := w.clone(i)
+		k.report(i, (*Machine).DirectoryKept)
+		to(k, i, "keeps the entry")
 		c := w.clone(i)
 		if c.dir == ac.entry {
 			c.dir = entry{area: c.dir.area}

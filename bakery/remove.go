@@ -19,7 +19,7 @@ package bakery
 // the lock, later ids are above it, and numbers begin at the creation id: so
 // tokens grow when the name is made anew, without a clock.
 //
-// It ends in Done: Removed, Cancelled, or Busy if another remover was met.
+// It ends in Done: Removed, Cancelled (also if the entry is kept), or Busy if another remover was met.
 func (m *Machine) Remove() Action {
 	m.expect("Remove", stepEntered)
 	m.mine.Creation = m.last + 1
@@ -49,6 +49,13 @@ func (m *Machine) drain(fresh []Host) Action {
 func (m *Machine) DirectoryCleared() Action {
 	m.expect("DirectoryCleared", stepClear)
 	return m.write(stepUnmark, phaseIdle)
+}
+
+// DirectoryKept reports that the entry is not cleared, and will not be: the
+// removal is taken back.
+func (m *Machine) DirectoryKept() Action {
+	m.expect("DirectoryKept", stepClear)
+	return m.unmark(m.cfg.Creation, Cancelled)
 }
 
 // unmark takes a removal back.

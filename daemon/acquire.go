@@ -48,6 +48,7 @@ type Hold struct {
 	token    layout.Ticket
 	since    time.Time
 	released chan struct{} // closed when the disk, or the next client, has the lock
+	changes  uint64        // of the mode so far; guarded as changed is
 	changed  chan struct{} // closed when the mode, req.Mode, changes; guarded by lk.mu as that is; nil: nobody has asked
 	noted    bool          // that it is lost; under the lock's mu
 	joined   bool          // beside a client's, by this host itself (mend.go): of no interest to people

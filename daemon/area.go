@@ -80,6 +80,9 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 		if a.lock == directoryLock && s.Incarnation != a.mine {
 			a.own.Value, a.own.ValueToken = nil, 0
 		}
+		if s.Creation < a.made {
+			a.own.Request = layout.Request{}
+		}
 		// That of a lock which had this place before is nobody's any more.
 		if a.lock != directoryLock && !s.ValueOf(a.made) {
 			a.own.Value, a.own.ValueToken = nil, 0
@@ -103,21 +106,12 @@ func protocolSlot(s layout.Slot) bakery.Slot {
 	return bakery.Slot{Incarnation: s.Incarnation, Creation: s.Creation, Ticket: s.Ticket, Phase: s.Phase, Mode: s.Mode}
 }
 
-// ofCreation is a slot as it goes on under a creation of the lock: without
-// what belongs to another one.
-func ofCreation(s layout.Slot, creation uint64) layout.Slot {
-	if s.Creation != creation {
-		s.Creation, s.Request = creation, layout.Request{}
-	}
-	return s
-}
-
 // write writes the own slot durably, in one request; what the protocol does
 // not know of, the value and the request, stays.
 func (a *area) write(s bakery.Slot, who layout.Holder) error {
-	next := ofCreation(a.own, s.Creation)
+	next := a.own
 	next.Lock, next.Host = a.lock, a.host
-	next.Incarnation = s.Incarnation
+	next.Incarnation, next.Creation = s.Incarnation, s.Creation
 	next.Ticket, next.Phase, next.Mode = s.Ticket, s.Phase, s.Mode
 	next.Holder = who
 	next.Sequence++

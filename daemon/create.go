@@ -88,6 +88,8 @@ func (d *Daemon) createGuarded(guard *lock, name string, permits int) (e layout.
 	if err := d.carryOut(guard); err != nil {
 		return e, false, err
 	}
+	// Before the entries: an intent that is gone was carried out by then, or never is.
+	intents, failed := d.intents()
 	s, err := d.dir.scan()
 	if err != nil {
 		return e, false, err
@@ -100,9 +102,8 @@ func (d *Daemon) createGuarded(guard *lock, name string, permits int) (e layout.
 	if s.damaged != nil {
 		return e, false, fmt.Errorf("%w: lock %q is not in its readable part: %w", ErrDamaged, name, s.damaged)
 	}
-	intents, err := d.intents()
-	if err != nil {
-		return e, false, err
+	if failed != nil {
+		return e, false, failed
 	}
 	e, err = d.place(s, intents, layout.Entry{
 		Name: name, Permits: max(permits, 1), Creation: bakery.ClockNumber(time.Now(), d.sb.Formatted),

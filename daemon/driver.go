@@ -94,6 +94,16 @@ func (lk *lock) concluded(a bakery.Action, before uint64, used bool) error {
 		if lk.doomed {
 			return lk.completeRemoval()
 		}
+		creation, err := lk.creation() // it may have cleared the entry before it came back
+		if err != nil {
+			return err
+		}
+		if creation != lk.entry.Creation {
+			if _, err := lk.protocol(lk.m.Release(), always); err != nil {
+				return err
+			}
+			return errSuperseded
+		}
 		return lk.hold(before, used)
 	case a.Kind == bakery.Granted:
 		return lk.hold(before, used)
@@ -106,9 +116,13 @@ func (lk *lock) concluded(a bakery.Action, before uint64, used bool) error {
 	case bakery.Superseded, bakery.Removed: // the latter by the bakeryd before this one
 		return errSuperseded
 	case bakery.Exhausted:
-		lk.refuse(fmt.Errorf("%w: the numbers of lock %q are used up; remove and create it", ErrDamaged, lk.entry.Name), all)
+		lk.refuse(lk.exhausted(), all)
 	}
 	return nil
+}
+
+func (lk *lock) exhausted() error {
+	return fmt.Errorf("%w: the numbers of lock %q are used up; use another name", ErrDamaged, lk.entry.Name)
 }
 
 // protocol carries out what the machine asks for, until it has ended or
@@ -156,16 +170,22 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 		}
 		return lk.m.HostsRead(hosts), nil
 	case bakery.ReadDirectory:
-		creation, err := lk.creation()
-		if err == nil && creation == lk.entry.Creation {
-			lk.doomed, err = lk.condemned()
+		// The intents first: one that is gone by then was carried out before the entry is read, or never is.
+		doomed, err := lk.condemned()
+		if err != nil {
+			return a, err
 		}
+		lk.doomed = doomed
+		creation, err := lk.creation()
 		if err != nil {
 			return a, err
 		}
 		return lk.m.DirectoryRead(creation), nil
 	case bakery.ClearDirectory:
-		if err := lk.clearEntry(a.Slot.Creation); err != nil {
+		if err := lk.clearEntry(a.Slot.Creation); errors.Is(err, errIntended) {
+			lk.refuse(err, func(w *waiter) bool { return w.req.remove })
+			return lk.m.DirectoryKept(), nil
+		} else if err != nil {
 			return a, err
 		}
 		return lk.m.DirectoryCleared(), nil
@@ -206,13 +226,25 @@ func (lk *lock) creation() (creation uint64, err error) {
 	if lk.entry == directoryEntry {
 		return directoryCreation, nil
 	}
+	stopping, tries := false, 0
 	err = lk.persist("reading a directory entry failed, retrying", func() error {
 		e, err := lk.d.dir.read(lk.entry.Lock)
 		if err == nil && e.Name == lk.entry.Name {
 			creation = e.Creation
 		}
+		if stopping = err != nil && lk.d.stopping(); stopping {
+			return nil
+		}
+		// Torn by who died clearing it, perhaps: nobody is let in, the removal is completed, and writes it anew.
+		if tries++; lk.doomed && tries >= slotTries && (badSector(err) || undecodable(err)) {
+			creation = lk.entry.Creation
+			return nil
+		}
 		return err
 	})
+	if stopping {
+		err = errStopped // nobody is inside, and a host that has left takes no part
+	}
 	return creation, err
 }
 

@@ -14,6 +14,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
+// maxLast bounds the limit of a request for events: so many are in memory at once.
+const maxLast = 10_000
+
 // eventsPatience is how long a client may leave events unread before it is let go.
 const eventsPatience = time.Minute
 
@@ -44,8 +47,8 @@ func (r *eventsRequest) set(key, value string) (err error) {
 	case "since":
 		r.Since, err = strconv.ParseUint(value, 10, 64)
 	case "limit":
-		if r.limit, err = strconv.Atoi(value); err == nil && r.limit < 0 {
-			err = errors.New("want 0 or more")
+		if r.limit, err = strconv.Atoi(value); err == nil && (r.limit < 0 || r.limit > maxLast) {
+			err = fmt.Errorf("want 0 (all) to %d", maxLast)
 		}
 	case "from":
 		r.From, err = time.Parse(time.RFC3339Nano, value)

@@ -235,6 +235,9 @@ func (d *Daemon) scrub() {
 			}
 		}
 		d.mendEntries(s.bad)
+		if !d.cfg.repair {
+			d.takeBackIntent()
+		}
 	}
 }
 
@@ -246,7 +249,7 @@ func (d *Daemon) scrubOne(e layout.Entry) {
 	d.mu.Unlock()
 	if lk == nil {
 		v, err := newArea(d.dev, d.sb.Space(), e.Lock, d.mem.id()).readOne(d.mem.id())
-		if err != nil || v.Readable {
+		if err != nil || v.Readable && (v.Slot.Incarnation != d.mem.incarnation() || v.Slot.Phase == layout.Idle) {
 			return
 		}
 		if e.Lock != directoryLock { // it may have been removed since

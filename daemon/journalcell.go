@@ -76,6 +76,7 @@ type sessionRecord struct {
 	Creation    uint64        `json:"creation,omitzero"`
 	Mode        layout.Mode   `json:"mode"`
 	Permits     int           `json:"permits,omitzero"`
+	LockPermits int           `json:"lock_permits,omitzero"` // those that the lock has; Permits: asked for
 	PID         int           `json:"pid,omitzero"`
 	Command     string        `json:"command,omitzero"`
 	Peer        int           `json:"peer,omitzero"` // pid of the client

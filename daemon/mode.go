@@ -29,18 +29,19 @@ func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {
 
 // Mode is how the lock is held.
 func (h *Hold) Mode() layout.Mode {
-	mode, _ := h.modeNow()
+	mode, _, _ := h.modeNow()
 	return mode
 }
 
-// modeNow also returns what is closed when the mode has changed.
-func (h *Hold) modeNow() (layout.Mode, <-chan struct{}) {
+// modeNow also returns how often the mode has changed, and what is closed when
+// it has again.
+func (h *Hold) modeNow() (mode layout.Mode, changes uint64, changed <-chan struct{}) {
 	h.lk.mu.Lock()
 	defer h.lk.mu.Unlock()
 	if h.changed == nil {
 		h.changed = make(chan struct{})
 	}
-	return h.req.Mode, h.changed
+	return h.req.Mode, h.changes, h.changed
 }
 
 // change has the driver do something under a hold, for a client, who does not
@@ -139,6 +140,7 @@ func (lk *lock) note(h *Hold, mode layout.Mode) bool {
 		return false
 	}
 	h.req.Mode = mode
+	h.changes++
 	if s := h.req.session; s != nil {
 		s.setMode(mode)
 		s.keep(sessionGranted, h.token, lk)
@@ -184,8 +186,9 @@ type modeRequest struct {
 
 // modeAnswer is the answer to POST /v1/mode.
 type modeAnswer struct {
-	Mode  layout.Mode   `json:"mode"`
-	Token layout.Ticket `json:"token"`
+	Mode   layout.Mode   `json:"mode"`
+	Token  layout.Ticket `json:"token"`
+	Change uint64        `json:"change,omitzero"` // number of the change: of two, the higher is the later; 0: not known
 }
 
 func (s *Server) mode(d *Daemon, w http.ResponseWriter, r *http.Request) {
@@ -205,5 +208,9 @@ func (s *Server) mode(d *Daemon, w http.ResponseWriter, r *http.Request) {
 		refuseHold(w, err)
 		return
 	}
-	writeJSON(w, modeAnswer{Mode: *body.Mode, Token: h.Token()})
+	answer := modeAnswer{Mode: *body.Mode, Token: h.Token()}
+	if mode, changes, _ := h.modeNow(); mode == answer.Mode { // else it was changed again meanwhile
+		answer.Change = changes
+	}
+	writeJSON(w, answer)
 }

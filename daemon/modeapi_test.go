@@ -37,7 +37,7 @@ func TestAPIMode(t *testing.T) {
 	token := *first.until("granted").Token
 	status, answer := m.change("/v1/mode", first.call(token, `"mode": "exclusive"`))
 	require.Equal(t, http.StatusOK, status)
-	require.Equal(t, map[string]any{"mode": "exclusive", "token": token.String()}, answer)
+	require.Equal(t, map[string]any{"mode": "exclusive", "token": token.String(), "change": 1.0}, answer)
 	require.Equal(t, layout.Exclusive, *first.until("mode").Mode)
 	status, _ = m.change("/v1/mode", first.call(token, `"mode": "shared"`))
 	require.Equal(t, http.StatusOK, status)

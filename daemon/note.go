@@ -338,12 +338,19 @@ func (s *session) noteKill(why string, signal syscall.Signal, processes int) {
 		return
 	}
 	s.stopped = signal
-	e := s.req.event(events.Kill)
+	e := s.event(events.Kill)
 	if s.decided() && s.hold != nil {
 		e.Token = s.hold.token
 	}
 	e.Reason = fmt.Sprintf("%s to %s: %s", unix.SignalName(signal), countOf(processes, "process", "processes"), why)
 	s.all.d.note(e)
+}
+
+// event is what all events of the session's request say.
+func (s *session) event(kind events.Kind) events.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.req.event(kind)
 }
 
 func countOf(n int, one, more string) string {
@@ -354,7 +361,7 @@ func countOf(n int, one, more string) string {
 }
 
 func (s *session) noteOrphan() {
-	e := s.req.event(events.Orphan)
+	e := s.event(events.Orphan)
 	e.Token, e.Reason = s.hold.token, "its client is gone, what it has left running keeps the lock"
 	s.all.d.note(e)
 }

@@ -131,7 +131,7 @@ func (lk *lock) takeScrub() bool {
 // heal looks at the own slot while nothing is wanted of the lock, and
 // rewrites it if it has gone bad: nobody else may, and all others wait for it.
 func (lk *lock) heal() error {
-	if !lk.area.known {
+	if !lk.m.Attached() {
 		_, err := lk.protocol(lk.m.Attach(), func() bool { return true })
 		return err
 	}

@@ -18,6 +18,9 @@ import (
 // entry or not, or clear it at any time. So who comes upon its mark does not go
 // on with the lock before the removal is completed.
 
+// errIntended is returned when an entry cannot be cleared, for it may be written again.
+var errIntended = fmt.Errorf("%w: a host that could not write its entry may yet do so", ErrUnavailable)
+
 // Remove removes a lock, when it is its turn to hold it; at once or not at all
 // with try. Whoever waits for the lock then, or asks for it later, makes it
 // anew. It returns ErrNoLock, ErrBusy, ErrInvalid, ErrUnavailable, ErrDamaged,
@@ -63,8 +66,9 @@ func (d *Daemon) removeOnce(ctx context.Context, req Request) error {
 }
 
 // removable returns the entry of a lock that can be removed. While a dead host
-// may yet write the entry as it is, a cleared one could come back. For as long
-// as the entry stands nobody begins to write it, so this can be told before.
+// may yet write the entry as it is, a cleared one could come back. That is told
+// before anybody has to wait, and looked at again when it is cleared: who
+// restores an entry that has become unreadable intends it too.
 func (d *Daemon) removable(ctx context.Context, name string) (e layout.Entry, err error) {
 	err = d.guarded(ctx, "remove a lock", func(guard *lock) error {
 		if err := d.carryOut(guard); err != nil {
@@ -154,9 +158,20 @@ func (lk *lock) completeRemoval() error {
 		return err
 	}
 	lk.d.log.Warn("completing the removal of a lock, which a host that is dead had begun", "lock", lk.entry.Name, "number", lk.entry.Lock)
-	a, err := lk.removal(func() bool { return lk.front() != nil })
-	if err != nil || a.Outcome != bakery.Removed {
+	began := time.Now()
+	a, err := lk.removal(func() bool {
+		w := lk.front()
+		return w != nil && (!w.req.Try || time.Since(began) < tryDrain)
+	})
+	switch {
+	case err != nil:
 		return err
+	case a.Outcome != bakery.Removed:
+		lk.refuse(ErrBusy, func(w *waiter) bool { return w.req.Try })
+		if !lk.pause(lk.d.retry()) { // the entry may have to be written by somebody else first
+			return ErrLost
+		}
+		return nil
 	}
 	if w := lk.front(); w != nil && w.req.remove {
 		lk.refuse(nil, func(x *waiter) bool { return x == w })
@@ -244,11 +259,21 @@ func (d *Daemon) clear(e layout.Entry, creation uint64) error {
 			if now, err := d.dir.read(e.Lock); err == nil && now != e {
 				return nil // cleared already, by the host that died removing it
 			}
+			// Who restored it while this host waited for the lock may yet write it.
+			intents, err := d.intents()
+			if err != nil {
+				return err
+			}
+			for _, i := range intents {
+				if layout.Entry(i) == e {
+					return fmt.Errorf("%w: lock %q", errIntended, e.Name)
+				}
+			}
 			return d.put(guard, layout.Entry{Lock: e.Lock, Creation: creation})
 		})
 		switch {
-		case err == nil:
-			return nil
+		case err == nil, errors.Is(err, errIntended):
+			return err
 		case d.stopping():
 			return errStopped
 		}

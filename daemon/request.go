@@ -195,7 +195,7 @@ func (lk *lock) look() {
 	hosts, _ := lk.d.mem.known()
 	for i, s := range slots {
 		r := s.Request
-		if bad[i] != nil || r.Ticket == 0 || r.Ticket < lk.m.Token() || s.Creation != lk.entry.Creation || lk.lookout.heard[s.Host] == r {
+		if bad[i] != nil || r.Ticket == 0 || r.Ticket < lk.m.Token() || s.Creation < lk.entry.Creation || lk.lookout.heard[s.Host] == r {
 			continue
 		}
 		told := Requested{Host: s.Host, Message: r.Message}

@@ -103,7 +103,16 @@ type past struct {
 func (lk *lock) goOn() error {
 	p := lk.past
 	if p == nil {
-		return nil
+		var v bakery.View
+		tries := 0
+		err := lk.persist("reading the own slot failed, retrying", func() (err error) {
+			v, err = lk.ownSlot(&tries)
+			return err
+		})
+		if err != nil || !v.Readable || v.Slot.Incarnation != lk.area.mine || v.Slot.Phase == layout.Idle {
+			return err
+		}
+		p = &past{slot: v.Slot} // left by a predecessor, who could not be told by the entry
 	}
 	lk.past = nil
 	a := lk.m.Resume(p.slot, p.entered)
@@ -130,6 +139,17 @@ func (lk *lock) goOn() error {
 	return lk.concluded(a, 0, p.entered || p.slot.Phase == layout.Held)
 }
 
+// ownSlot reads the own slot. One that cannot be read is an error for the first
+// slotTries: what it has is lost when it is written anew, so it is not taken
+// for lost because of a fault that passes.
+func (lk *lock) ownSlot(tries *int) (bakery.View, error) {
+	v, err := lk.area.readOne(lk.area.host)
+	if *tries++; err == nil && !v.Readable && *tries < slotTries {
+		err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, ErrUnreadable)
+	}
+	return v, err
+}
+
 // restore gives every lock of the predecessor's back to its clients. Slots
 // that nobody wants any more are let go.
 func (d *Daemon) restore(p *predecessor) error {
@@ -144,7 +164,7 @@ func (d *Daemon) restore(p *predecessor) error {
 	}
 	for _, r := range p.sessions {
 		if _, ok := entries[r.Lock]; !ok { // the entry is damaged
-			entries[r.Lock] = layout.Entry{Lock: r.Lock, Name: r.Name, Creation: r.Creation, Permits: max(r.Permits, 1)}
+			entries[r.Lock] = layout.Entry{Lock: r.Lock, Name: r.Name, Creation: r.Creation, Permits: max(r.LockPermits, r.Permits, 1)}
 		}
 	}
 	// By then they have stopped who were told of the latest end of the lease, which the journal may not have had yet.
@@ -198,8 +218,9 @@ func (d *Daemon) untilLost(message string, try func() error) error {
 func (d *Daemon) restoreLock(e layout.Entry, records []sessionRecord, until time.Duration) error {
 	lk := d.newLock(e)
 	var v bakery.View
+	tries := 0
 	err := d.untilLost("reading an own slot failed, retrying", func() (err error) {
-		v, err = lk.area.readOne(lk.area.host)
+		v, err = lk.ownSlot(&tries)
 		return err
 	})
 	if err != nil {

@@ -64,7 +64,8 @@ func (m *mortal) kill() {
 	m.disk.Crash()
 	d.sessions.journal.close()
 	d.sessions.journal.path += ".dead"
-	for _, s := range d.sessions.byID {
+	all, _ := d.sessions.list()
+	for _, s := range all {
 		if s.fifo != nil {
 			s.fifo.path += ".dead"
 		}

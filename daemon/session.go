@@ -246,7 +246,7 @@ func (s *session) end() {
 func (s *session) record(state sessionState, token layout.Ticket, lk *lock) sessionRecord {
 	return sessionRecord{
 		ID: s.id, Nth: s.nth, State: state, Name: s.req.Name, Lock: lk.entry.Lock, Creation: lk.entry.Creation,
-		Mode: s.req.Mode, Permits: s.req.Permits, PID: s.req.PID, Command: s.req.Command,
+		Mode: s.req.Mode, Permits: s.req.Permits, LockPermits: lk.entry.Permits, PID: s.req.PID, Command: s.req.Command,
 		Peer: s.peer.PID, PeerStarted: s.peer.Started, PeerUID: s.uid, Token: token, Since: s.since, Witness: s.fifo != nil,
 	}
 }

@@ -123,7 +123,9 @@ func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*Hold, erro
 // begin makes a session of a request.
 func (ss *sessions) begin(body lockRequest, st *stream) (*session, error) {
 	s := ss.make(body.Session)
-	s.peer, s.uid = st.peer()
+	if s.peer, s.uid = st.peer(); s.uid < 0 {
+		return nil, fmt.Errorf("%w: the connection is closed", ErrUnavailable)
+	}
 	s.listens = body.Requests
 	s.req = Request{
 		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: body.PID, Command: body.Command,

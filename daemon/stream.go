@@ -38,6 +38,7 @@ type event struct {
 	Queued  *int           `json:"queued,omitempty"`
 	Name    string         `json:"name,omitempty"`
 	Mode    *layout.Mode   `json:"mode,omitempty"`
+	Change  uint64         `json:"change,omitempty"` // granted, mode: how often the mode has changed
 	Token   *layout.Ticket `json:"token,omitempty"`
 	HostID  int            `json:"host_id,omitempty"`
 	LeaseMS *int64         `json:"lease_ms,omitempty"` // until the lease ends; clocks differ, so not a time. waiting: the whole lease
@@ -109,8 +110,10 @@ func (st *stream) control(f func(fd int)) {
 	}
 }
 
-// peer is who has connected, and as which user.
+// peer is who has connected, and as which user; -1 if the connection is closed
+// already.
 func (st *stream) peer() (id process.ID, uid int) {
+	uid = -1
 	st.control(func(fd int) {
 		if c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
 			uid = int(c.Uid)
@@ -202,13 +205,20 @@ func (s *Server) awaitTurn(ctx context.Context, ses *session, f *follower) bool 
 func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 	d, h, st := ses.all.d, ses.hold, f.st
 	token := h.Token()
-	mode, changed := h.modeNow()
+	mode, told, changed := h.modeNow()
+	tellMode := func() {
+		var now uint64
+		if mode, now, changed = h.modeNow(); now != told && st.listening() {
+			_ = st.send(event{Event: "mode", Mode: &mode, Change: now})
+			told = now
+		}
+	}
 	m := d.mem.moments()
 	if boottime.Now() >= m.deadline { // this process stood still since the grant
 		st.fail(fmt.Errorf("%w: %w", ErrUnavailable, ErrLost))
 		return
 	}
-	granted := event{Event: "granted", Name: ses.req.Name, Mode: &mode, Token: &token, HostID: d.HostID(),
+	granted := event{Event: "granted", Name: ses.req.Name, Mode: &mode, Token: &token, HostID: d.HostID(), Change: told,
 		GraceMS: d.times().Grace().Milliseconds()}
 	if ses.fifo != nil {
 		granted.Witness = ses.fifo.path
@@ -233,18 +243,16 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 				_ = st.send(event{Event: "requested", Host: r.Host, HostName: r.HostName, Message: r.Message})
 			}
 		case <-changed:
-			mode, changed = h.modeNow()
-			if now := mode; st.listening() {
-				_ = st.send(event{Event: "mode", Mode: &now})
-			}
+			tellMode()
 		case <-m.changed:
 			// A client that sent more than its request is not seen to close.
 			if st.gone() {
 				return
 			}
-			told := m.deadline
+			tellMode() // if it did not listen as that changed
+			before := m.deadline
 			m = d.mem.moments()
-			if m.deadline == told {
+			if m.deadline == before {
 				continue
 			}
 			if st.listening() {

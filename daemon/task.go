@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -44,15 +45,18 @@ func (lk *lock) do(f func() error) error {
 // publish rewrites the own slot as the protocol has it, with what change does
 // to the fields that the protocol does not know of. It is the driver's alone.
 func (lk *lock) publish(change func(own *layout.Slot)) error {
-	if !lk.area.known { // the own last ticket has to be known first
-		if _, err := lk.protocol(lk.m.Attach(), func() bool { return true }); err != nil {
+	if !lk.m.Attached() {
+		a, err := lk.protocol(lk.m.Attach(), always)
+		if err != nil {
 			return err
 		}
+		if a.Outcome == bakery.Exhausted {
+			return lk.exhausted()
+		}
 	}
-	before, mine := lk.area.own, lk.m.Mine()
-	lk.area.own = ofCreation(before, mine.Creation)
+	before := lk.area.own
 	change(&lk.area.own)
-	err := lk.write(mine)
+	err := lk.write(lk.m.Mine())
 	if err != nil {
 		lk.area.own = before
 	}

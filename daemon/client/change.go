@@ -29,10 +29,17 @@ func (c *Client) Access(session string, token layout.Ticket) *Access {
 // A bakeryd that is being restarted is waited for until ctx ends. SetMode returns ErrUpgrade, ErrLost if the hold is
 // over, another *Error, ErrProtocol, or the cause of ctx's end: then the change may have come about.
 func (a *Access) SetMode(ctx context.Context, mode layout.Mode) error {
+	_, err := a.setMode(ctx, mode)
+	return err
+}
+
+// setMode also returns the number of the change.
+func (a *Access) setMode(ctx context.Context, mode layout.Mode) (change uint64, err error) {
 	var answer struct {
-		Mode layout.Mode `json:"mode"`
+		Mode   layout.Mode `json:"mode"`
+		Change uint64      `json:"change"`
 	}
-	err := a.insist(ctx, "/v1/mode", struct {
+	err = a.insist(ctx, "/v1/mode", struct {
 		Session string        `json:"session"`
 		Token   layout.Ticket `json:"token"`
 		Mode    layout.Mode   `json:"mode"`
@@ -40,7 +47,7 @@ func (a *Access) SetMode(ctx context.Context, mode layout.Mode) error {
 	if err == nil && answer.Mode != mode {
 		err = fmt.Errorf("%w: mode %v, asked for %v", ErrProtocol, answer.Mode, mode)
 	}
-	return err
+	return answer.Change, err
 }
 
 // SetValue sets the value of the lock, of at most layout.MaxValue bytes; an empty one clears it. The hold must be
@@ -89,19 +96,13 @@ func (h *Hold) Mode() layout.Mode {
 
 // SetMode changes how the lock is held, as Access.SetMode does, but waits for bakeryd no longer than the hold lasts.
 func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {
-	h.mu.Lock()
-	heard := h.heard
-	h.mu.Unlock()
 	ctx, stop := h.whileHeld(ctx)
 	defer stop()
-	if err := h.access().SetMode(ctx, mode); err != nil {
+	change, err := h.access().setMode(ctx, mode)
+	if err != nil {
 		return fmt.Errorf("hold %q %v: %w", h.Name, mode, err)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.heard == heard { // else the events know better: they come in order
-		h.mode = mode
-	}
+	h.hear(mode, change)
 	return nil
 }
 
@@ -130,12 +131,14 @@ func (h *Hold) whileHeld(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// hear takes in the mode that bakeryd tells.
-func (h *Hold) hear(mode layout.Mode) {
+// hear takes in the mode that bakeryd tells, unless a later one is known: the
+// answer to a change and the event of one before it may come in any order.
+func (h *Hold) hear(mode layout.Mode, change uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mode = mode
-	h.heard++
+	if change >= h.change {
+		h.mode, h.change = mode, change
+	}
 }
 
 // Value is what a lock's holder left for others to read.

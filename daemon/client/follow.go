@@ -44,7 +44,7 @@ func (h *Hold) read(l *link) error {
 		case e.Kind == eventRequested:
 			h.requested(Request{Host: e.Host, HostName: e.HostName, Message: e.Message})
 		case e.Kind == eventMode:
-			h.hear(e.Mode)
+			h.hear(e.Mode, e.Change)
 		case e.Kind == eventRenewed && h.overdue() > stopped:
 			return errStoodStill
 		case e.Kind == eventRenewed:
@@ -97,7 +97,7 @@ func (h *Hold) adopt(l *link, granted event) {
 	h.away = nil
 	h.grace = granted.grace()
 	h.mode = granted.Mode
-	h.heard++
+	h.change = granted.Change // another bakeryd counts anew
 	h.mu.Unlock()
 	_ = old.conn.Close() // it is of no use any more, whatever it says
 	// Nothing was asked before that, so this errs on the safe side however long the answer took.

@@ -54,7 +54,7 @@ type Hold struct {
 	err    error
 	closed bool
 	mode   layout.Mode
-	heard  uint64 // how often bakeryd has told the mode since the grant
+	change uint64 // number of the latest change of the mode that is known
 }
 
 func newHold(s *session, l *link, granted event) (*Hold, error) {
@@ -64,7 +64,7 @@ func newHold(s *session, l *link, granted event) (*Hold, error) {
 		return nil, err
 	}
 	h := &Hold{
-		Name: granted.Name, mode: granted.Mode, session: s, token: granted.Token, hostID: granted.HostID,
+		Name: granted.Name, mode: granted.Mode, change: granted.Change, session: s, token: granted.Token, hostID: granted.HostID,
 		witness: granted.Witness, alarm: a,
 		warned: make(chan struct{}), lost: make(chan struct{}), silent: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		link: l, until: l.until(granted), grace: granted.grace(),

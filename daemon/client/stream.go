@@ -42,6 +42,7 @@ type event struct {
 	Queued  int           `json:"queued"`   // waiting
 	Name    string        `json:"name"`     // granted
 	Mode    layout.Mode   `json:"mode"`     // granted, mode
+	Change  uint64        `json:"change"`   // granted, mode: how often the mode has changed
 	Token   layout.Ticket `json:"token"`    // granted
 	HostID  int           `json:"host_id"`  // granted
 	LeaseMS int64         `json:"lease_ms"` // granted, renewed, lost: time left until the deadline; waiting: a whole lease

@@ -1,0 +1,335 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+type hooked struct {
+	blockdev.Device
+	mu   sync.Mutex
+	hook func(write bool, n int, off int64)
+}
+
+func (h *hooked) call(write bool, n int, off int64) {
+	h.mu.Lock()
+	f := h.hook
+	h.mu.Unlock()
+	if f != nil {
+		f(write, n, off)
+	}
+}
+func (h *hooked) set(f func(write bool, n int, off int64)) {
+	h.mu.Lock()
+	h.hook = f
+	h.mu.Unlock()
+}
+func (h *hooked) Read(p []byte, off int64) error {
+	h.call(false, len(p), off)
+	return h.Device.Read(p, off)
+}
+func (h *hooked) Write(p []byte, off int64) error {
+	h.call(true, len(p), off)
+	return h.Device.Write(p, off)
+}
+
+// TestRemoverIsBackBetweenTwoReads: the remover's late write lands, and it is back, after the entry was read.
+func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
+	for _, at := range []string{"before the intent is read", "after the intent is read"} {
+		t.Run(at, func(t *testing.T) {
+			c := newCluster(t, 8, 4)
+			g := c.sb.Geometry
+			m := c.mortal(1)
+			dev := &hooked{Device: c.disk.Open()}
+			b := c.host(2, through(dev))
+			third := c.host(3)
+			require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
+			late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Late: true, Err: unix.EIO})
+			go func() { _ = m.d.Remove(context.Background(), "x", false) }()
+			require.Eventually(t, func() bool { return late.Fired() > 0 }, generous, time.Millisecond)
+			incarnation := m.d.mem.incarnation()
+			m.kill()
+			require.Eventually(t, func() bool {
+				dead, err := third.Evict(t.Context(), 1, incarnation, false)
+				return dead && err == nil
+			}, generous, 50*time.Millisecond)
+			m.end()
+			entryRead, intentRead, once := false, false, false
+			dev.set(func(write bool, n int, off int64) {
+				if once {
+					return
+				}
+				if !write && n == 512 && off == g.Entry(1) {
+					entryRead = true
+					return
+				}
+				fire := false
+				if entryRead && !write && off == g.Slot(0, 1) && n == 512 {
+					fire = at == "before the intent is read"
+					intentRead = true
+				}
+				if intentRead && write && off == g.Slot(1, 2) {
+					fire = at == "after the intent is read"
+				}
+				if !fire {
+					return
+				}
+				once = true
+				n2, err := m.disk.Land()
+				t.Log("landed", n2, err)
+				m.rise()
+				require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond)
+				t.Log("back")
+			})
+			asked := start(t, b, Request{Name: "x"})
+			h := got(t, asked)
+			dev.set(nil)
+			t.Log("B holds", h.lk.entry, "directory", c.entry(1), once)
+			h3, err := third.Acquire(t.Context(), Request{Name: "x", Try: true})
+			if err == nil {
+				t.Errorf("B holds %+v, third holds %+v", h.lk.entry, h3.lk.entry)
+				require.NoError(t, h3.Release())
+			} else {
+				require.ErrorIs(t, err, ErrBusy)
+			}
+			require.NoError(t, h.Release())
+		})
+	}
+}
+
+// TestCreatorIsBackBetweenTwoReads: a dead creator's write lands, and it is back, between the scan and the reading of the intents.
+func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	m := c.mortal(1)
+	dev := &hooked{Device: c.disk.Open()}
+	b := c.host(2, through(dev))
+	third := c.host(3)
+	_, _, err := b.Create(t.Context(), "unlike", 1) // has lock 0's driver know its slot
+	require.NoError(t, err)
+	late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Late: true, Err: unix.EIO})
+	_, _, err = m.d.Create(t.Context(), "y", 1)
+	require.Error(t, err)
+	require.Positive(t, late.Fired())
+	incarnation := m.d.mem.incarnation()
+	m.kill()
+	require.Eventually(t, func() bool {
+		dead, err := third.Evict(t.Context(), 1, incarnation, false)
+		return dead && err == nil
+	}, generous, 50*time.Millisecond)
+	m.end()
+	var h3 *Hold
+	reads := 0 // of the doorway, then of the intents and the entries
+	dev.set(func(write bool, n int, off int64) {
+		if write || off != g.Entry(1) && off != g.Slot(0, 1) || h3 != nil || c.slot(0, 2).Phase == layout.Idle {
+			return
+		}
+		if reads++; reads < 3 {
+			return
+		}
+		n2, err := m.disk.Land()
+		t.Log("landed", n2, err, c.directory())
+		h3 = acquire(t, third, Request{Name: "y"})
+		m.rise()
+		require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond)
+		t.Log("back")
+	})
+	_, _, err = b.Create(t.Context(), "z", 1)
+	dev.set(nil)
+	t.Log(err, c.directory())
+	require.NotNil(t, h3)
+	h4, err := c.host(4).Acquire(t.Context(), Request{Name: "y", Try: true})
+	if err == nil {
+		t.Errorf("third holds %+v, fourth holds %+v", h3.lk.entry, h4.lk.entry)
+		require.NoError(t, h4.Release())
+	}
+	require.NoError(t, h3.Release())
+}
+
+// TestRemoveWhatIsBeingMended: an entry is restored, or about to be, while a remover waits for the lock.
+func TestRemoveWhatIsBeingMended(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	a, f := c.faultyHost(1)
+	r, other, third := c.host(2), c.host(3), c.host(4)
+	h := acquire(t, a, Request{Name: "x"})
+	removed := removing(t, r, "x", false)
+	require.Eventually(t, func() bool { return c.slot(1, 2).Phase == layout.Waiting }, generous, time.Millisecond)
+	c.spoil(g.Entry(1))
+	fault := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(1) + 512, Err: unix.EIO})
+	require.Eventually(t, func() bool { return fault.Fired() >= entryTries }, generous, time.Millisecond) // its scrub restores it
+	require.NoError(t, h.Release())
+	if err := ended(t, removed); errors.Is(err, ErrUnavailable) {
+		t.Log(err)
+		f.Heal()
+		return
+	}
+	t.Log(c.directory())
+	ho := acquire(t, other, Request{Name: "x"})
+	f.Heal()
+	_, _, err := a.Create(t.Context(), "z", 1)
+	t.Log(err, c.directory())
+	require.NoError(t, r.Close(t.Context()))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, ErrTimeout)
+	defer cancel()
+	h3, err := third.Acquire(ctx, Request{Name: "x"})
+	if err == nil {
+		t.Errorf("other holds %+v, third holds %+v", ho.lk.entry, h3.lk.entry)
+		require.NoError(t, h3.Release())
+	} else {
+		t.Log(err)
+	}
+	require.NoError(t, ho.Release())
+}
+
+// TestRestartOfARemoverBesideADamagedEntry: a remover's bakeryd is started again while the entry cannot be read.
+func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	m, a := c.mortal(1), c.host(2)
+	_, _, err := a.Create(t.Context(), "x", 2)
+	require.NoError(t, err)
+	h := acquire(t, a, Request{Name: "x"})
+	go func() { _ = m.d.Remove(context.Background(), "x", false) }()
+	require.Eventually(t, func() bool { return c.slot(1, 1).Creation > h.lk.entry.Creation }, generous, time.Millisecond)
+	m.kill()
+	c.spoil(g.Entry(1))
+	m.rise()
+	require.Eventually(t, func() bool { // the holder restores it
+		_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
+		return err == nil
+	}, generous, 10*time.Millisecond)
+	t.Log(c.slot(1, 1), c.entry(1))
+	require.NoError(t, h.Release())
+	for _, d := range []*Daemon{a, m.d} {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 6*time.Second, ErrTimeout)
+		h, err := d.Acquire(ctx, Request{Name: "x"})
+		cancel()
+		if err != nil {
+			t.Errorf("host %d: %v; the mark: %v", d.mem.id(), err, c.slot(1, 1))
+			continue
+		}
+		require.NoError(t, h.Release())
+	}
+}
+
+// TestPermitsOfALockRestoredBesideADamagedEntry: a semaphore's holder is restored beside a damaged entry.
+func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	m, a := c.mortal(1), c.host(2)
+	_, _, err := a.Create(t.Context(), "x", 2)
+	require.NoError(t, err)
+	before := c.entry(1)
+	h := acquire(t, a, Request{Name: "x"})
+	s := m.ask(1, "")
+	token := s.until("granted").Token
+	m.kill()
+	c.spoil(g.Entry(1))
+	m.rise()
+	s.again(m, token.String())
+	s.until("granted")
+	m.d.mu.Lock()
+	lk := m.d.locks[1]
+	m.d.mu.Unlock()
+	mine := lk.inside()[0]
+	if err := mine.SetMode(t.Context(), layout.Shared); err == nil {
+		t.Errorf("shared %v beside an exclusive holder: %v %v", mine.Mode(), c.slot(1, 1).Mode, c.slot(1, 2).Mode)
+	} else {
+		t.Log(err)
+	}
+	require.Eventually(t, func() bool {
+		_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
+		return err == nil
+	}, generous, 10*time.Millisecond)
+	if now := c.entry(1); now != before {
+		t.Errorf("was %+v, restored as %+v", before, now)
+	}
+	require.NoError(t, h.Release())
+	s.leave()
+}
+
+// TestMendedEntryKeepsPermits: the only one who knows it restores it.
+func TestMendedEntryKeepsPermits(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	m, a := c.mortal(1), c.host(2)
+	_, _, err := a.Create(t.Context(), "x", 2)
+	require.NoError(t, err)
+	before := c.entry(1)
+	s := m.ask(1, "")
+	token := s.until("granted").Token
+	m.kill()
+	c.spoil(g.Entry(1))
+	m.rise()
+	s.again(m, token.String())
+	s.until("granted")
+	require.Eventually(t, func() bool {
+		_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
+		return err == nil
+	}, generous, 10*time.Millisecond)
+	if now := c.entry(1); now != before {
+		t.Errorf("was %+v, restored as %+v", before, now)
+	}
+	s.leave()
+}
+
+// TestCloseBesideADamagedFreeEntry: the free entry of a removed lock that this host has used is damaged.
+func TestCloseBesideADamagedFreeEntry(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	a, b := c.host(1), c.host(2)
+	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+	require.NoError(t, b.Remove(t.Context(), "x", false))
+	free := c.entry(1)
+	c.spoil(g.Entry(1))
+	time.Sleep(2 * c.sb.Lease)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, errors.New("never"))
+	err := a.Close(ctx)
+	cancel()
+	if err == nil {
+		return
+	}
+	t.Errorf("close: %v", err)
+	c.writeEntry(free)
+	ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	require.NoError(t, a.Close(ctx))
+}
+
+// TestUnreadableIntentRemovesNothing: an unreadable intent.
+func TestUnreadableIntentRemovesNothing(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	m, a := c.mortal(1), c.host(2)
+	_, _, err := a.Create(t.Context(), "x", 2)
+	require.NoError(t, err)
+	require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
+	h := acquire(t, a, Request{Name: "x"})
+	require.NoError(t, h.SetValue(t.Context(), []byte("v")))
+	require.NoError(t, h.Release())
+	incarnation := m.d.mem.incarnation()
+	m.kill()
+	require.Eventually(t, func() bool {
+		dead, err := a.Evict(t.Context(), 1, incarnation, false)
+		return dead && err == nil
+	}, generous, 50*time.Millisecond)
+	m.end()
+	c.spoil(g.Slot(0, 1))
+	c.spoil(g.Slot(1, 1))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, ErrTimeout)
+	defer cancel()
+	_, err = a.Acquire(ctx, Request{Name: "x"})
+	t.Log(err, c.directory())
+	require.Equal(t, 1, c.named("x"))
+}

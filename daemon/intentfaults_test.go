@@ -1,0 +1,54 @@
+package daemon
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// TestTornClearing: the remover dies while it clears the entry, half of which lands.
+func TestTornClearing(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	m, a, b := c.mortal(1), c.host(2), c.host(3)
+	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+	crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(1) + 512, Crash: true, Landed: 50})
+	go func() { _ = m.d.Remove(context.Background(), "x", false) }()
+	within(t, "the crash", func() { <-crash.Hit() })
+	incarnation := m.d.mem.incarnation()
+	m.kill()
+	require.Eventually(t, func() bool {
+		dead, err := a.Evict(t.Context(), 1, incarnation, false)
+		return dead && err == nil
+	}, generous, 50*time.Millisecond)
+	for _, d := range []*Daemon{a, b} {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 8*time.Second, ErrTimeout)
+		h, err := d.Acquire(ctx, Request{Name: "x"})
+		cancel()
+		if err != nil {
+			t.Errorf("host %d: %v", d.mem.id(), err)
+			continue
+		}
+		require.NoError(t, h.Release())
+	}
+	c.writeEntry(layout.Entry{Lock: 1, Creation: c.slot(1, 1).Creation + 5})
+}
+
+// TestLivingCreatorTakesItsIntentBack: a creator that failed and lives keeps its intent.
+func TestLivingCreatorTakesItsIntentBack(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	a, f := c.faultyHost(1)
+	b := c.host(2)
+	f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(1) + 512, Times: entryTries, Err: unix.EIO})
+	_, _, err := a.Create(t.Context(), "x", 1)
+	require.ErrorIs(t, err, unix.EIO)
+	require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
+	require.Eventually(t, func() bool { err = b.Remove(t.Context(), "x", false); return err == nil }, 3*c.sb.Lease, 100*time.Millisecond, "%v", err)
+}

@@ -1,0 +1,170 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func TestRequestAfterRestartKeepsTheTicket(t *testing.T) {
+	c := clusterOf(t, 8, 4, time.Now().Add(time.Hour)) // no clock
+	m := c.mortal(1)
+	other := c.host(2)
+	b := acquire(t, other, Request{Name: "x", Permits: 2})
+	holder := m.ask(1, "")
+	token := *holder.until("granted").Token
+	waiter := m.ask(2, "")
+	waiter.until("waiting")
+	m.kill()
+	m.rise()
+	holder.again(m, token.String())
+	holder.until("granted")
+	holder.leave()
+	eventually(t, "idle", func() bool { return c.slot(1, 1).Phase == layout.Idle })
+	m.kill() // the waiter has not come back yet
+	m.rise()
+	before := c.slot(1, 1)
+	require.Equal(t, token, before.Ticket)
+	_, err := m.d.Request(t.Context(), "x", "please")
+	require.NoError(t, err)
+	after := c.slot(1, 1)
+	t.Logf("before %v after %v", before.Ticket, after.Ticket)
+	require.NoError(t, b.Release())
+	waiter.again(m, "")
+	next := *waiter.until("granted").Token
+	t.Logf("first token %v, now %v", token, next)
+	require.Greater(t, next, token, "TOKENS")
+}
+
+func TestModeOfAnOrphan(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	for n := range 20 {
+		holder := m.ask(1+n, `, "witness": true, "mode": "shared"`)
+		g := holder.until("granted")
+		w, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
+		require.NoError(t, err)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for i := range 40 {
+				mode := `"mode": "exclusive"`
+				if i%2 == 1 {
+					mode = `"mode": "shared"`
+				}
+				m.call("POST /v1/mode", holder.call(*g.Token, mode))
+			}
+		}()
+		time.Sleep(time.Millisecond)
+		holder.leave()
+		<-done
+		w.Close()
+		eventually(t, "released", func() bool { return m.session(holder) == nil })
+	}
+}
+
+// TestRequestWhileRemoving: asked for while this host removes a lock of two permits.
+func TestRequestWhileRemoving(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	a, b := c.host(1), c.host(2)
+	l := newListener()
+	req := l.request("x", layout.Exclusive)
+	req.Permits = 2
+	h := acquire(t, a, req)
+	removed := removing(t, b, "x", false)
+	eventually(t, "drains", func() bool { s := c.slot(1, 2); return s.Creation > c.entry(1).Creation })
+	asked, err := b.Request(t.Context(), "x", "reboot")
+	require.NoError(t, err)
+	require.Len(t, asked, 1)
+	select {
+	case <-l:
+	case <-time.After(3 * time.Second):
+		t.Error("asked, durable, and never told")
+	}
+	require.NoError(t, h.Release())
+	require.NoError(t, ended(t, removed))
+}
+
+// TestRequestThenRemove: the mark erases it.
+func TestRequestThenRemove(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	a, b := c.host(1), c.host(2)
+	l := newListener()
+	req := l.request("x", layout.Exclusive)
+	req.Permits = 2
+	h := acquire(t, a, req)
+	asked, err := b.Request(t.Context(), "x", "reboot")
+	require.NoError(t, err)
+	require.Len(t, asked, 1)
+	removed := removing(t, b, "x", false)
+	select {
+	case <-l:
+	case <-time.After(3 * time.Second):
+		t.Error("asked, durable, and never told")
+	}
+	require.NoError(t, h.Release())
+	require.NoError(t, ended(t, removed))
+}
+
+// TestValueOutlivesAReadErrorAtFirstUse: a read error that passes, at the first use of the lock by this incarnation.
+func TestValueOutlivesAReadErrorAtFirstUse(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	a := c.host(1)
+	setValue(t, a, "precious")
+	require.NoError(t, a.Close(t.Context()))
+	d, disk := c.faultyHost(1)
+	g := c.sb.Geometry
+	i := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, Times: 2})
+	_ = i
+	h := acquire(t, d, Request{Name: "x"})
+	require.NoError(t, h.Release())
+	require.Equal(t, "precious", string(valueOf(t, d).Value))
+}
+
+// TestValueOutlivesAReadErrorAtRestart: one read error that passes, at a restart: the value is gone.
+func TestValueOutlivesAReadErrorAtRestart(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, "")
+	token := *holder.until("granted").Token
+	status, _ := m.change("/v1/value", holder.call(token, `"value": "dmFsdWU="`))
+	require.Equal(t, 200, status)
+	g := c.sb.Geometry
+	m.kill()
+	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
+	holder.again(m, token.String())
+	holder.until("granted")
+	eventually(t, "slot", func() bool { return c.slot(1, 1).Phase == layout.Held })
+	require.Equal(t, "value", string(valueOf(t, m.d).Value))
+}
+
+// TestReadErrorAtRestartLeavesNothingHeld: let go, killed before the disk has it, one read error that passes: nobody else gets the lock.
+func TestReadErrorAtRestartLeavesNothingHeld(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m := c.mortal(1)
+	other := c.host(2)
+	holder := m.ask(1, "")
+	holder.until("granted")
+	eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+	g := c.sb.Geometry
+	m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO})
+	s := m.session(holder)
+	holder.leave()
+	eventually(t, "let go", func() bool { return s.hold.lk.holders() == 0 })
+	m.kill()
+	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // five leases
+	defer cancel()
+	h, err := other.Acquire(ctx, Request{Name: "x"})
+	t.Logf("slot of host 1: %+v", c.slot(1, 1))
+	require.NoError(t, err)
+	require.NoError(t, h.Release())
+}
