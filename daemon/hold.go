@@ -69,7 +69,8 @@ func (t *tenure) next() (bool, error) {
 	}
 	// A reader that came after the claim may have come after a writer, whom it
 	// must not overtake; a writer may, but only so often in a row.
-	late := t.mode == layout.Shared && w.nth > t.before
+	// Who removes the lock lets go first all who wait elsewhere.
+	late := t.mode == layout.Shared && w.nth > t.before || w.req.remove
 	if t.grants > 0 && (late || t.row >= lk.d.cfg.Handoff) {
 		wanted, err := t.elsewhere()
 		if err != nil || wanted {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -25,11 +26,14 @@ var errIntended = fmt.Errorf("%w: a host that could not write its entry may yet 
 // with try. Whoever waits for the lock then, or asks for it later, makes it
 // anew. It returns ErrNoLock, ErrBusy, ErrInvalid, ErrUnavailable, ErrDamaged,
 // or the cause of ctx's end; by then the removal may be past stopping.
-func (d *Daemon) Remove(ctx context.Context, name string, try bool) error {
-	req := Request{Name: name, Mode: layout.Exclusive, Try: try, remove: true}
+func (d *Daemon) Remove(ctx context.Context, name string, try bool) (err error) {
+	req := Request{Name: name, Mode: layout.Exclusive, Try: try, remove: true, Command: "remove the lock"}
 	if err := d.validate(&req); err != nil {
 		return err
 	}
+	since := time.Now()
+	req.asked = d.note(req.event(events.Request))
+	defer func() { d.noteRefused(&req, nil, since, err) }()
 	for n := 0; ; n++ {
 		if n > 1 {
 			select {
@@ -187,6 +191,7 @@ func (lk *lock) removal(wanted func() bool) (bakery.Action, error) {
 	switch {
 	case err != nil:
 	case a.Outcome == bakery.Removed:
+		lk.d.note(events.Event{Kind: events.Removed, Lock: lk.entry.Name})
 		lk.d.log.Info("lock removed", "lock", lk.entry.Name, "number", lk.entry.Lock)
 	case a.Outcome == bakery.Busy && !lk.pause(rand.N(lk.d.retry())): // two removers who gave way are not to meet again
 		err = ErrLost

@@ -283,3 +283,22 @@ func TestEntryThatCannotBeCleared(t *testing.T) {
 func oneConn(c net.Conn) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) { return c, nil }
 }
+
+// TestRemoveLetsOthersGoFirst: who waits on another host is not passed by a removal that came later, and holds the
+// lock as it was.
+func TestRemoveLetsOthersGoFirst(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	a, b := c.host(1), c.host(2)
+	h := acquire(t, a, Request{Name: "x"})
+	entry := h.lk.entry
+	next := start(t, b, Request{Name: "x"})
+	eventually(t, "b waits", func() bool { return c.slot(1, 2).Phase == layout.Waiting })
+	removed := removing(t, a, "x", false)
+	eventually(t, "the removal waits", func() bool { return h.lk.front() != nil })
+	require.NoError(t, h.Release())
+	h2 := got(t, next)
+	require.Equal(t, entry, h2.lk.entry)
+	require.NoError(t, h2.Release())
+	require.NoError(t, ended(t, removed))
+	require.Zero(t, c.named("x"))
+}

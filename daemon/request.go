@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -106,6 +107,7 @@ func (lk *lock) ask(asked []Asked, message string) error {
 		return err
 	})
 	if err == nil {
+		lk.d.note(events.Event{Kind: events.Wanted, Lock: lk.entry.Name, Token: ticket, ByHost: lk.d.mem.id(), ByHostName: lk.d.mem.ids.name, Reason: message})
 		lk.d.log.Info("asked for a lock", "lock", lk.entry.Name, "token", ticket, "holders", len(asked), "message", message)
 	}
 	return err
@@ -207,6 +209,10 @@ func (lk *lock) look() {
 				lk.lookout.heard = map[int]layout.Request{}
 			}
 			lk.lookout.heard[s.Host] = r
+			if s.Host != lk.d.mem.id() { // else it was noted as it was asked
+				lk.d.note(events.Event{Kind: events.Wanted, Lock: lk.entry.Name, Token: lk.m.Token(),
+					ByHost: told.Host, ByHostName: told.HostName, Reason: told.Message})
+			}
 			lk.d.log.Info("lock wanted, its holder is told", "lock", lk.entry.Name, "token", lk.m.Token(),
 				"by_host_id", told.Host, "by_host_name", told.HostName, "message", told.Message)
 		}

@@ -48,6 +48,7 @@ timeout   it was not granted in time           cancel    the client gave up, or 
 busy      it would not wait                    refused   it cannot be had
 orphan    the client is gone, its command      kill      the command was sent a signal
           keeps the lock                       lost      the lock, or the host's lease
+wanted    "by" asked the holder for it         removed   the lock is gone
 resumed   kept through a restart of bakeryd    gap       events are missing here
 
 joined, at risk (it does not renew its lease), seen (it does again), asked (to leave),

@@ -29,6 +29,8 @@ const (
 	Cancel   Kind = "cancel"   // a wait ended: the client gave up, or is gone
 	Busy     Kind = "busy"     // the client would not wait
 	Refused  Kind = "refused"  // the lock cannot be had, for Reason
+	Wanted   Kind = "wanted"   // ByHost asked the holder for the lock, for Reason
+	Removed  Kind = "removed"  // the lock was removed
 	Resumed  Kind = "resumed"  // after a restart bakeryd goes on with a hold (Token), a wait (no Token) or, without a Lock, its lease
 	Orphan   Kind = "orphan"   // the client is gone, the command lives and keeps the lock
 	Kill     Kind = "kill"     // what runs under the lock was sent a signal

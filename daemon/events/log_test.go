@@ -281,3 +281,11 @@ func BenchmarkAdd(b *testing.B) {
 		})
 	}
 }
+
+func TestReadFileOfAnotherKind(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "passwd")
+	require.NoError(t, os.WriteFile(path, []byte("root:x:0:0\n{}\n"), 0o600))
+	require.ErrorIs(t, ReadFile(path, Query{}, func([]Event) error { return nil }), ErrNotJournal)
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.NoError(t, ReadFile(path, Query{}, func([]Event) error { return nil }))
+}

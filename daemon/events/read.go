@@ -1,9 +1,11 @@
 package events
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"time"
@@ -168,10 +170,14 @@ func bare(err error) error {
 	return err
 }
 
+// ErrNotJournal is returned when a file is to be read that no log was kept in.
+var ErrNotJournal = errors.New("not a journal of events")
+
 // ReadFile hands over what is wanted of a file that a log was kept in, and of
-// the one that was put aside before it.
+// the one that was put aside before it. It returns ErrNotJournal, an error of
+// the file, or the first of fn.
 func ReadFile(path string, q Query, fn func([]Event) error) error {
-	if _, err := os.Stat(path); err != nil {
+	if err := isJournal(path); err != nil {
 		return fmt.Errorf("read the journal %s: %w", path, bare(err))
 	}
 	files, err := openFiles(path)
@@ -220,4 +226,24 @@ func (l *Log) isClosed() bool {
 	default:
 		return false
 	}
+}
+
+// isJournal tells a journal, which may be empty or damaged, from another file
+// by its beginning.
+func isJournal(path string) error {
+	f, err := openToRead(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	head, err := io.ReadAll(io.LimitReader(f, 4*maxLine))
+	if err != nil || len(head) == 0 {
+		return err
+	}
+	for line := range bytes.Lines(head) {
+		if _, ok := seqOf(bytes.TrimSuffix(line, []byte("\n"))); ok {
+			return nil
+		}
+	}
+	return ErrNotJournal
 }
