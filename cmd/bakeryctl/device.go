@@ -146,6 +146,8 @@ func deviceFailure(err error, o lockOptions) *failure {
 		f.code = exitUsage
 	case errors.Is(err, daemon.ErrNoLockspace):
 		f.hint = "bakeryctl format " + o.device + " makes it one, and destroys what is on it"
+	case errors.Is(err, daemon.ErrFull):
+		f.hint = "remove a lock that is not used any more (bakeryctl rm, by a bakeryd), or format with more --locks"
 	case errors.Is(err, fs.ErrNotExist) && !o.create:
 		f.hint = "--create makes a lockspace in a file that does not exist"
 	}
