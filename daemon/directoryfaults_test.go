@@ -57,13 +57,7 @@ func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
 			late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Late: true, Err: unix.EIO})
 			go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 			require.Eventually(t, func() bool { return late.Fired() > 0 }, generous, time.Millisecond)
-			incarnation := m.d.mem.incarnation()
-			m.kill()
-			require.Eventually(t, func() bool {
-				dead, err := third.Evict(t.Context(), 1, incarnation, false)
-				return dead && err == nil
-			}, generous, 50*time.Millisecond)
-			m.end()
+			m.dies(third)
 			entryRead, intentRead, once := false, false, false
 			dev.set(func(write bool, n int, off int64) {
 				if once {
@@ -121,13 +115,7 @@ func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
 	_, _, err = m.d.Create(t.Context(), "y", 1)
 	require.Error(t, err)
 	require.Positive(t, late.Fired())
-	incarnation := m.d.mem.incarnation()
-	m.kill()
-	require.Eventually(t, func() bool {
-		dead, err := third.Evict(t.Context(), 1, incarnation, false)
-		return dead && err == nil
-	}, generous, 50*time.Millisecond)
-	m.end()
+	m.dies(third)
 	var h3 *Hold
 	reads := 0 // of the doorway, then of the intents and the entries
 	dev.set(func(write bool, n int, off int64) {
@@ -212,7 +200,7 @@ func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
 	t.Log(c.slot(1, 1), c.entry(1))
 	require.NoError(t, h.Release())
 	for _, d := range []*Daemon{a, m.d} {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 6*time.Second, ErrTimeout)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), generous, ErrTimeout)
 		h, err := d.Acquire(ctx, Request{Name: "x"})
 		cancel()
 		if err != nil {
@@ -294,7 +282,7 @@ func TestCloseBesideADamagedFreeEntry(t *testing.T) {
 	free := c.entry(1)
 	c.spoil(g.Entry(1))
 	time.Sleep(2 * c.sb.Lease)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, errors.New("never"))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), generous, errors.New("never"))
 	err := a.Close(ctx)
 	cancel()
 	if err == nil {
@@ -302,7 +290,7 @@ func TestCloseBesideADamagedFreeEntry(t *testing.T) {
 	}
 	t.Errorf("close: %v", err)
 	c.writeEntry(free)
-	ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel = context.WithTimeout(t.Context(), generous)
 	defer cancel()
 	require.NoError(t, a.Close(ctx))
 }
@@ -318,13 +306,7 @@ func TestUnreadableIntentRemovesNothing(t *testing.T) {
 	h := acquire(t, a, Request{Name: "x"})
 	require.NoError(t, h.SetValue(t.Context(), []byte("v")))
 	require.NoError(t, h.Release())
-	incarnation := m.d.mem.incarnation()
-	m.kill()
-	require.Eventually(t, func() bool {
-		dead, err := a.Evict(t.Context(), 1, incarnation, false)
-		return dead && err == nil
-	}, generous, 50*time.Millisecond)
-	m.end()
+	m.dies(a)
 	c.spoil(g.Slot(0, 1))
 	c.spoil(g.Slot(1, 1))
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, ErrTimeout)

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 // TestTornClearing: the remover dies while it clears the entry, half of which lands.
@@ -21,14 +20,9 @@ func TestTornClearing(t *testing.T) {
 	crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(1) + 512, Crash: true, Landed: 50})
 	go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 	within(t, "the crash", func() { <-crash.Hit() })
-	incarnation := m.d.mem.incarnation()
-	m.kill()
-	require.Eventually(t, func() bool {
-		dead, err := a.Evict(t.Context(), 1, incarnation, false)
-		return dead && err == nil
-	}, generous, 50*time.Millisecond)
+	m.dies(a)
 	for _, d := range []*Daemon{a, b} {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 8*time.Second, ErrTimeout)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), generous, ErrTimeout)
 		h, err := d.Acquire(ctx, Request{Name: "x"})
 		cancel()
 		if err != nil {
@@ -37,7 +31,6 @@ func TestTornClearing(t *testing.T) {
 		}
 		require.NoError(t, h.Release())
 	}
-	c.writeEntry(layout.Entry{Lock: 1, Creation: c.slot(1, 1).Creation + 5})
 }
 
 // TestLivingCreatorTakesItsIntentBack: a creator that failed and lives keeps its intent.
@@ -50,5 +43,5 @@ func TestLivingCreatorTakesItsIntentBack(t *testing.T) {
 	_, _, err := a.Create(t.Context(), "x", 1)
 	require.ErrorIs(t, err, unix.EIO)
 	require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
-	require.Eventually(t, func() bool { err = b.Remove(t.Context(), "x", false); return err == nil }, 3*c.sb.Lease, 100*time.Millisecond, "%v", err)
+	require.Eventually(t, func() bool { err = b.Remove(t.Context(), "x", false); return err == nil }, generous, 100*time.Millisecond, "%v", err)
 }

@@ -40,6 +40,18 @@ func (m *mortal) end() {
 	m.d.ids.release()
 }
 
+// dies kills a host, has another one declare it dead, and waits until it is.
+func (m *mortal) dies(by *Daemon) {
+	m.c.t.Helper()
+	incarnation := m.d.mem.incarnation()
+	m.kill()
+	require.Eventually(m.c.t, func() bool {
+		dead, err := by.Evict(m.c.t.Context(), m.id, incarnation, false)
+		return dead && err == nil
+	}, generous, 50*time.Millisecond)
+	m.end()
+}
+
 // TestRemoverDies takes a remover's host, or bakeryd alone, down between any two of its writes, and has others use the
 // name then: there are never two areas for it, nor two holders, and tokens grow. What was about to be written may land
 // in the midst of that.
