@@ -15,8 +15,7 @@ import (
 // does: SIGTERM a grace before the end of the lease to those whose wrapper is
 // gone, SIGKILL at its end to all that are left. It waits for no IO on the
 // device. It ends with the daemon: until then there may be somebody to stop.
-func (d *Daemon) guard() {
-	mem, ss := d.mem, d.sessions // the next attempt to join has others
+func (d *Daemon) guard(mem *member, ss *sessions) {
 	alarm, err := boottime.NewAlarm()
 	if err != nil {
 		d.log.Error("no timer: commands of lost locks are stopped by their wrappers alone", "err", err)

@@ -122,8 +122,9 @@ func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
 	if d.mem, err = newMember(d, self, p); err != nil {
 		return err
 	}
-	d.tasks.Go(d.guard)
-	d.tasks.Go(d.noteLost)
+	mem, ss := d.mem, d.sessions // the next attempt to join has others
+	d.tasks.Go(func() { d.guard(mem, ss) })
+	d.tasks.Go(func() { d.noteLost(mem) })
 	d.mem.start()
 	select {
 	case <-d.mem.ready:

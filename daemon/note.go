@@ -283,8 +283,7 @@ func (lk *lock) onDisk(host int, name string) events.Peer {
 
 // noteLost waits for the end of the lease and notes every hold that is lost,
 // also where the driver and the client hang by then.
-func (d *Daemon) noteLost() {
-	mem := d.mem // the next attempt to join has another
+func (d *Daemon) noteLost(mem *member) {
 	select {
 	case <-mem.lost:
 	case <-d.ended:
