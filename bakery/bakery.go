@@ -27,6 +27,8 @@
 //     was readable.
 //   - TICKET-FIRST: a ticket is in the slot no later than the phase that stops
 //     others from waiting for it.
+//   - RESERVED: the number of a doorway is not below the one that its claim
+//     shows, by which others may pass it before it is drawn.
 //   - VOID: a slot is passed over only if its incarnation is known to be over,
 //     from a host record read after the slot.
 //   - NEWEST: nobody enters by a directory entry older than one that any slot
@@ -107,6 +109,7 @@ type Action struct {
 	Slot    Slot    // for Write
 	Host    int     // for Poll: whose slot; 0 is all
 	Rank    int     // for Poll: how many stand ahead, at least 1
+	Enters  bool    // for Poll: a read of all slots may let the host in
 	Outcome Outcome // for Done
 }
 

@@ -74,7 +74,7 @@ func TestCost(t *testing.T) {
 
 	r.show(1, 7, phaseHeld, layout.Exclusive)
 	a := r.run(r.m.Acquire(Request{}))
-	require.Equal(t, Action{Kind: Poll, Host: 1, Rank: 1}, a)
+	require.Equal(t, Action{Kind: Poll, Host: 1, Rank: 1, Enters: true}, a)
 	require.Equal(t, [2]int{4, 3}, [2]int{r.writes, r.reads}, "two writes and two reads to wait in line")
 	require.Equal(t, uint64(8), r.m.Token().Number())
 	require.Equal(t, a, r.m.Polled(r.views[0]), "nothing has changed")
@@ -193,7 +193,7 @@ func TestPollTarget(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(3, 4, func(cfg *Config) { cfg.Permits = max(1, c.permits) })
 			c.show(r)
-			c.want.Kind = Poll
+			c.want.Kind, c.want.Enters = Poll, true
 			require.Equal(t, c.want, r.run(r.m.Acquire(Request{Mode: c.mode})))
 		})
 	}
@@ -357,7 +357,7 @@ func crowd() *rig {
 
 func TestPollDoesNotAllocate(t *testing.T) {
 	r := crowd()
-	want := Action{Kind: Poll, Host: layout.MaxHosts - 1, Rank: layout.MaxHosts - 1}
+	want := Action{Kind: Poll, Host: layout.MaxHosts - 1, Rank: layout.MaxHosts - 1, Enters: true}
 	require.Equal(t, want, r.run(r.m.Acquire(Request{})))
 	require.Zero(t, testing.AllocsPerRun(10, func() {
 		r.m.Polled(r.views[want.Host-1])
@@ -372,4 +372,16 @@ func BenchmarkLook(b *testing.B) {
 	for b.Loop() {
 		r.run(r.m.Recheck())
 	}
+}
+
+// TestRemoveWithoutNumbers: by an entry that no host can have made there is no creation left for a removal.
+func TestRemoveWithoutNumbers(t *testing.T) {
+	m := New(Config{Host: 1, Incarnation: 7, Creation: layout.MaxCreation, Permits: 1})
+	a := m.Resume(Slot{Incarnation: 7, Creation: layout.MaxCreation, Ticket: layout.MakeTicket(5, 1), Phase: phaseHeld}, true)
+	require.Equal(t, Granted, a.Kind)
+	a = m.Remove()
+	require.Equal(t, Write, a.Kind)
+	require.Equal(t, uint64(layout.MaxCreation), a.Slot.Creation)
+	require.Equal(t, phaseIdle, a.Slot.Phase)
+	require.Equal(t, Action{Kind: Done, Outcome: Cancelled}, m.Written())
 }

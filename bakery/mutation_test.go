@@ -84,6 +84,21 @@ var mutations = []mutated{
 				}
 			})
 		}}},
+	{"RESERVED: a number below the one reserved is taken", "EXCLUSION",
+		with(twoByTwo, func(sc *scenario) { sc.clocks = anyClock }),
+		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
+			was := *m
+			a := report(m)
+			if was.step == stepLook && m.step == stepNumber {
+				now := m.mine
+				m.mine = was.mine
+				s := m.survey(nil, true)
+				m.mine = now
+				m.mine.Ticket = layout.MakeTicket(s.highest+1, m.cfg.Host)
+				a.Slot = m.mine
+			}
+			return a
+		}}},
 	{"CLAIM-FIRST: the look comes before the claim", "EXCLUSION", twoByTwo,
 		&mutation{earlyLook: true}},
 	{"the fast path does not compare numbers", "TOKENS", twoByTwo,

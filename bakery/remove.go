@@ -1,5 +1,7 @@
 package bakery
 
+import "github.com/bakeryd/bakeryd/layout"
+
 // Remove removes the lock that is held exclusively. No two hosts may hold one
 // name by different directory entries, so:
 //
@@ -22,6 +24,9 @@ package bakery
 // It ends in Done: Removed, Cancelled (also if the entry is kept), or Busy if another remover was met.
 func (m *Machine) Remove() Action {
 	m.expect("Remove", stepEntered)
+	if m.last >= layout.MaxCreation { // no creation is above it: no host made that entry
+		return m.unmark(m.cfg.Creation, Cancelled)
+	}
 	m.mine.Creation = m.last + 1
 	return m.write(stepMark, phaseHeld)
 }

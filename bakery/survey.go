@@ -48,8 +48,9 @@ type survey struct {
 }
 
 // survey judges the views; fresh as for standing. In the doorway everybody
-// who is not idle stands before us; after it, who is choosing or has a
-// smaller ticket.
+// who is not idle stands before us; after it, who has a smaller ticket. That of
+// who is choosing is reserved only: the final one is not below it, so whoever
+// has reserved one above ours comes after us (RESERVED).
 func (m *Machine) survey(fresh []Host, doorway bool) survey {
 	var s survey
 	for i, v := range m.views {
@@ -67,7 +68,7 @@ func (m *Machine) survey(fresh []Host, doorway bool) survey {
 				s.lost = i + 1
 			}
 		case active:
-			if doorway || v.Slot.Phase == phaseChoosing || v.Slot.Ticket < m.mine.Ticket {
+			if doorway || v.Slot.Ticket < m.mine.Ticket {
 				s.count(i+1, v.Slot, m.mine.Mode)
 			}
 		case blocked, unknown:
@@ -137,7 +138,10 @@ func (m *Machine) poll(s survey) Action {
 	case host == 0:
 		host = s.unsettled
 	}
-	return m.pollFor(host, s.rank(), s.doubt)
+	a := m.pollFor(host, s.rank(), s.doubt)
+	a.Enters = true
+	m.polling = a
+	return a
 }
 
 // pollFor polls a host's slot. With doubt, everything is read again even if
@@ -172,6 +176,12 @@ func (m *Machine) Others(views []View) (exclusive, shared int) {
 		}
 	}
 	return exclusive, shared
+}
+
+// Forget gives back the memory of what was last read, of an idle machine that may not be used for long.
+func (m *Machine) Forget() {
+	m.expect("Forget", stepIdle)
+	m.views, m.hosts = nil, nil
 }
 
 // see takes in a read of the slots of hosts 1..len(views).

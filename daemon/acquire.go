@@ -52,6 +52,7 @@ type Hold struct {
 	changed  chan struct{} // closed when the mode, req.Mode, changes; guarded by lk.mu as that is; nil: nobody has asked
 	noted    bool          // that it is lost; under the lock's mu
 	joined   bool          // beside a client's, by this host itself (mend.go): of no interest to people
+	helps    bool          // the releaser's goroutine may do the IO
 }
 
 // Token is the fencing token of this grant.
@@ -80,22 +81,20 @@ func (h *Hold) Deadline() time.Time {
 func (h *Hold) Grace() time.Duration { return h.lk.d.times().Grace() }
 
 // Release ends the hold and returns when that is durable, or the next client
-// has the lock, or the lease is lost. It may be called again.
+// has the lock, or the lease is lost. It may be called again. Who acquired the
+// lock by a context that does not end does the IO, and waits for a device that
+// hangs.
 func (h *Hold) Release() error { return h.release("") }
 
 // release notes why, unless the holder has simply let go.
 func (h *Hold) release(why string) error {
-	h.lk.mu.Lock()
-	if i := slices.Index(h.lk.holds, h); i >= 0 {
-		h.lk.holds = slices.Delete(h.lk.holds, i, i+1)
-		h.lk.leaving = append(h.lk.leaving, h)
-		h.lk.noteExit(h, why)
-		if s := h.req.session; s != nil {
-			s.keep(sessionReleased, h.token, h.lk)
+	if h.goes(why) {
+		if h.helps {
+			h.lk.help(nil)
+		} else {
+			h.lk.signal()
 		}
-		h.lk.signal()
 	}
-	h.lk.mu.Unlock()
 	select {
 	case <-h.released:
 		return nil
@@ -104,16 +103,40 @@ func (h *Hold) release(why string) error {
 	}
 }
 
+// goes moves the hold to those that were let go; false if it was there.
+func (h *Hold) goes(why string) bool {
+	lk := h.lk
+	lk.mu.Lock()
+	defer lk.mu.Unlock()
+	i := slices.Index(lk.holds, h)
+	if i < 0 {
+		return false
+	}
+	lk.holds = slices.Delete(lk.holds, i, i+1)
+	lk.leaving = append(lk.leaving, h)
+	now := time.Now()
+	lk.noteExit(h, why, now)
+	lk.countExit(h, now)
+	if s := h.req.session; s != nil {
+		s.keep(sessionReleased, h.token, lk)
+	}
+	return true
+}
+
 // Acquire takes a lock, waiting for it until ctx is done. It returns
 // ErrInvalid, ErrBusy, ErrFull, ErrPermits, ErrUnavailable, ErrDamaged, or the
-// cause of ctx's end.
+// cause of ctx's end. With a context that does not end the IO is done by the
+// caller's own goroutine where that is possible: it is faster, and does not
+// return while the device hangs.
 func (d *Daemon) Acquire(ctx context.Context, req Request) (h *Hold, err error) {
 	if err := d.validate(&req); err != nil {
 		return nil, err
 	}
 	var lk *lock
 	began := time.Now()
-	req.asked = d.note(req.event(events.Request))
+	if req.asked == 0 {
+		req.asked = d.note(req.event(events.Request))
+	}
 	defer func() { d.noteRefused(&req, lk, began, err) }()
 	for try := 0; ; try++ {
 		if try > 1 { // the directory may be of two minds
@@ -135,9 +158,17 @@ func (d *Daemon) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *loc
 	if err != nil {
 		return nil, nil, err
 	}
-	w, err := lk.enqueue(req)
-	if err == nil {
-		h, err = lk.await(ctx, w)
+	w := newWaiter(req)
+	if err = lk.admit(w); err == nil {
+		helps := ctx.Done() == nil
+		if helps {
+			lk.help(w)
+		} else {
+			lk.signal()
+		}
+		if h, err = lk.await(ctx, w); h != nil {
+			h.helps = helps
+		}
 	}
 	if errors.Is(err, errSuperseded) {
 		d.dir.forget(lk.entry)
@@ -147,7 +178,25 @@ func (d *Daemon) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *loc
 
 // find is lock for a client, who does not wait for a device that hangs.
 func (d *Daemon) find(ctx context.Context, req Request) (*lock, error) {
+	if lk := d.inUse(req); lk != nil {
+		return lk, nil
+	}
 	return patiently(ctx, d, func() (*lock, error) { return d.lock(ctx, req) })
+}
+
+// inUse returns a lock that is ready, or nil: then it may have to be looked for
+// on the disk.
+func (d *Daemon) inUse(req Request) *lock {
+	e, ok := d.dir.remembered(req.Name)
+	if !ok || agree(e, req.Permits) != nil {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if lk := d.locks[e.Lock]; lk != nil && lk.entry == e && !d.closing {
+		return lk
+	}
+	return nil
 }
 
 // patiently does something for a client, who does not wait for a device that

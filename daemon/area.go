@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -21,10 +22,19 @@ type area struct {
 
 	own     layout.Slot // as last written, or found
 	known   bool        // own has been read once
+	failed  bool        // the last write of it has, so it may or may not be on the disk
 	views   []bakery.View
+	written hostSet       // whose slots have been seen written: they do not become virgin again
 	latency time.Duration // of the last read
 
-	who []layout.Holder // as last shown, by host id - 1; those of the end may be missing
+	seen []caption   // of the slots as last read, by host id - 1; those of the end may be missing
+	last layout.Slot // of the last one decoded: what its memory is good for
+}
+
+// caption is what a slot tells people, which the protocol does not know of.
+type caption struct {
+	holder  layout.Holder
+	request string
 }
 
 func newArea(dev blockdev.Device, space layout.Space, lock, host int) *area {
@@ -39,14 +49,22 @@ func (a *area) read(n int) ([]bakery.View, error) {
 	buf := pool.Get(n * stride)
 	defer pool.Put(buf)
 	start := time.Now()
-	errs, err := readRecords(a.dev, buf, a.space.Geometry.Slot(a.lock, 1), stride)
+	off := a.space.Geometry.Slot(a.lock, 1)
+	var errs []error
+	err := a.dev.Read(buf, off)
 	if err != nil {
-		return nil, fmt.Errorf("read the slots of lock %d: %w", a.lock, err)
+		if errs, err = readApart(a.dev, buf, off, stride, err); err != nil {
+			return nil, fmt.Errorf("read the slots of lock %d: %w", a.lock, err)
+		}
 	}
 	a.latency = time.Since(start)
 	a.views = a.views[:0]
 	for i := range n {
-		a.views = append(a.views, a.view(buf[i*stride:(i+1)*stride], i+1, errs[i]))
+		var err error
+		if errs != nil {
+			err = errs[i]
+		}
+		a.views = append(a.views, a.view(buf[i*stride:(i+1)*stride], i+1, err))
 	}
 	return a.views, nil
 }
@@ -68,13 +86,25 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 	if err != nil {
 		return bakery.View{}
 	}
-	s, err := a.space.DecodeSlot(sector, a.lock, host)
+	before := a.caption(host)
+	a.last.Holder, a.last.Request.Message = before.holder, before.request
+	s, err := a.space.RedecodeSlot(a.last, sector, a.lock, host)
 	if err != nil {
+		a.last = layout.Slot{}
 		return bakery.View{}
 	}
-	a.shown(host, s.Holder)
+	a.last = s
+	if !s.Virgin() {
+		a.written.add(host)
+	} else if host != a.host && a.written.has(host) {
+		return bakery.View{} // zeroed, or the read went elsewhere: taken for idle, it would let us pass its host
+	}
+	if now := (caption{s.Holder, s.Request.Message}); now != before {
+		a.keep(host, now)
+	}
 	if host == a.host && !a.known {
 		a.own, a.known = s, true
+		a.own.Value = bytes.Clone(s.Value)
 		// What an earlier incarnation intended has come about or never will: it
 		// had nothing under way any more when its id was taken on.
 		if a.lock == directoryLock && s.Incarnation != a.mine {
@@ -91,16 +121,35 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 	return bakery.View{Readable: true, Slot: protocolSlot(s)}
 }
 
-// shown keeps who holds by a slot, which the protocol does not know of.
-func (a *area) shown(host int, who layout.Holder) {
-	if host > len(a.who) {
-		if who.PID == 0 && who.Command == "" {
-			return
-		}
-		a.who = append(a.who, make([]layout.Holder, host-len(a.who))...)
+// hostSet has hosts, by id.
+type hostSet []uint64
+
+func (s hostSet) has(id int) bool { return id>>6 < len(s) && s[id>>6]>>(id&63)&1 != 0 }
+
+func (s *hostSet) add(id int) {
+	for id>>6 >= len(*s) {
+		*s = append(*s, 0)
 	}
-	a.who[host-1] = who
+	(*s)[id>>6] |= 1 << (id & 63)
 }
+
+// caption is that of a host's slot as it was last read.
+func (a *area) caption(host int) caption {
+	if host > len(a.seen) {
+		return caption{}
+	}
+	return a.seen[host-1]
+}
+
+func (a *area) keep(host int, w caption) {
+	if host > len(a.seen) {
+		a.seen = append(a.seen, make([]caption, host-len(a.seen))...)
+	}
+	a.seen[host-1] = w
+}
+
+// forget gives back the memory of what was read.
+func (a *area) forget() { a.views, a.seen, a.last = nil, nil, layout.Slot{} }
 
 func protocolSlot(s layout.Slot) bakery.Slot {
 	return bakery.Slot{Incarnation: s.Incarnation, Creation: s.Creation, Ticket: s.Ticket, Phase: s.Phase, Mode: s.Mode}
@@ -121,8 +170,9 @@ func (a *area) write(s bakery.Slot, who layout.Holder) error {
 		return fmt.Errorf("encode slot: %w", err)
 	}
 	if err := a.dev.Write(buf, a.space.Geometry.Slot(a.lock, a.host)); err != nil {
+		a.failed = true
 		return fmt.Errorf("write the slot of host %d in lock %d: %w", a.host, a.lock, err)
 	}
-	a.own, a.known = next, true
+	a.own, a.known, a.failed = next, true, false
 	return nil
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -69,6 +70,18 @@ const (
 // is seen to renew, for which it may take almost half a lease; progress, unless nil, is told so. It returns the
 // errors of FindLockspace and those of the device as a whole.
 func Check(dev blockdev.Device, progress func(string)) (*Checkup, error) {
+	return CheckWith(context.Background(), dev, CheckOptions{Progress: progress})
+}
+
+// CheckOptions are for who looks on.
+type CheckOptions struct {
+	Progress func(message string) // is told what takes long; may be nil
+	Counter  Counter              // likewise, and how far it is
+}
+
+// CheckWith is Check, until ctx is done, whose cause it returns then.
+func CheckWith(ctx context.Context, dev blockdev.Device, o CheckOptions) (*Checkup, error) {
+	progress := o.Progress
 	sb, _, err := FindLockspace(dev)
 	if err != nil {
 		return nil, err
@@ -76,7 +89,14 @@ func Check(dev blockdev.Device, progress func(string)) (*Checkup, error) {
 	if progress == nil {
 		progress = func(string) {}
 	}
-	ex := examiner{dev: dev, sb: sb, space: sb.Space(), progress: progress}
+	var read int64
+	whole := false // it was read; some of it is read again
+	dev = watchedDevice{dev, ctx, func(n int64) {
+		if read += n; !whole {
+			o.Counter.tell("reading", read, sb.Geometry.Size(), true)
+		}
+	}}
+	ex := examiner{ctx: ctx, dev: dev, sb: sb, space: sb.Space(), progress: progress, counter: o.Counter}
 	all := make([]int, sb.Geometry.Locks+1)
 	for i := range all {
 		all[i] = i
@@ -85,6 +105,7 @@ func Check(dev blockdev.Device, progress func(string)) (*Checkup, error) {
 	if err != nil {
 		return nil, err
 	}
+	whole = true
 	c := &Checkup{Device: dev.Info().Path, Superblock: sb, Hosts: len(p.hosts), Records: p.records()}
 	for _, e := range p.entries {
 		if !e.Free() {
@@ -107,10 +128,12 @@ func Check(dev blockdev.Device, progress func(string)) (*Checkup, error) {
 
 // examiner reads a lockspace that others may be writing to.
 type examiner struct {
+	ctx      context.Context
 	dev      blockdev.Device
 	sb       layout.Superblock
 	space    layout.Space
 	progress func(string)
+	counter  Counter
 }
 
 // picture is what one pass over some of the locks has read. It is not of one moment, but in an order that keeps
@@ -215,7 +238,9 @@ func (s suspicion) sign() sign { return sign{s.Offset, s.rule, s.state} }
 func (ex *examiner) confirm(found []suspicion) ([]suspicion, error) {
 	var err error
 	for round := 1; round < checkRounds && len(found) > 0; round++ {
-		time.Sleep(checkPause)
+		if err := sleepContext(ex.ctx, checkPause); err != nil {
+			return nil, err
+		}
 		if found, err = ex.again(found); err != nil {
 			return nil, err
 		}
@@ -269,7 +294,9 @@ func (ex *examiner) watch(ids map[int]bool) (map[int]bool, error) {
 	}
 	ex.progress(fmt.Sprintf("watching up to %v whether these hosts renew their leases: %s", patience.Round(100*time.Millisecond), strings.Join(names, ", ")))
 	seen, up := map[int]layout.HostRecord{}, map[int]bool{}
-	for deadline := time.Now().Add(patience); ; {
+	begun := time.Now()
+	for deadline := begun.Add(patience); ; {
+		ex.counter.tell("watching hosts", time.Since(begun).Milliseconds(), patience.Milliseconds(), false)
 		p, err := ex.look(nil)
 		if err != nil {
 			return nil, err
@@ -288,6 +315,8 @@ func (ex *examiner) watch(ids map[int]bool) (map[int]bool, error) {
 		if len(up) == len(ids) || time.Now().After(deadline) {
 			return up, nil
 		}
-		time.Sleep(pollEvery(lease, 250*time.Millisecond))
+		if err := sleepContext(ex.ctx, pollEvery(lease, 250*time.Millisecond)); err != nil {
+			return nil, err
+		}
 	}
 }

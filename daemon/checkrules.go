@@ -95,7 +95,7 @@ func (p *picture) damageRule(r Record) suspicion {
 		s.Repair = true
 		s.Mend = mendRepair + p.remedy(r.Lock, p.maybeUp()).in()
 	case KindSlot:
-		s.Mend = fmt.Sprintf("host %d rewrites it within a lease: start bakeryd there if it does not run", r.Host)
+		s.Mend = fmt.Sprintf("host %d rewrites it as soon as another host needs it: start bakeryd there if it does not run", r.Host)
 		h, known := p.hosts[r.Host]
 		_, hidden := p.damage(KindHost, 0, r.Host)
 		e := p.entries[r.Lock]
@@ -129,14 +129,26 @@ func (p *picture) current(s layout.Slot) bool {
 	return known && !p.over(s.Host, s.Incarnation)
 }
 
+// highestTaker returns the highest host that has taken a ticket since it joined, and a lock of which. Who has not may
+// be waiting for the others to cover it.
+func (p *picture) highestTaker() (host, lock int) {
+	for at, slots := range p.slots {
+		for _, s := range slots {
+			if h := p.hosts[s.Host]; s.Host > host && s.Ticket != 0 && s.Incarnation == h.Incarnation {
+				host, lock = s.Host, at
+			}
+		}
+	}
+	return host, lock
+}
+
 // hostRules are about one host record that can be read.
 func (p *picture) hostRules(h layout.HostRecord) (all []suspicion) {
 	r := Record{Kind: KindHost, Host: h.ID, Offset: p.ex.space.Geometry.Host(h.ID)}
-	top := slices.Max(slices.Collect(maps.Keys(p.hosts)))
-	if h.State == layout.StateLive && h.Highest < top && !p.over(h.ID, h.Incarnation) {
-		s := suspect(SeverityError, r, "highest", fmt.Sprintf("it covers hosts up to %d, and host %d has joined: it may not see what that holds", h.Highest, top),
+	if top, lock := p.highestTaker(); h.State == layout.StateLive && h.Highest < top && !p.over(h.ID, h.Incarnation) {
+		s := suspect(SeverityError, r, "highest", fmt.Sprintf("it covers hosts up to %d, and host %d takes locks: it may not see what that holds", h.Highest, top),
 			fmt.Sprintf("restart bakeryd on host %d", h.ID))
-		s.alive, s.state = []int{h.ID}, fmt.Sprint(top)
+		s.alive, s.state, s.locks = []int{h.ID}, fmt.Sprint(top), []int{lock}
 		all = append(all, s)
 	}
 	for _, id := range slices.Sorted(maps.Keys(p.hosts)) {
@@ -244,9 +256,6 @@ func (p *picture) slotRules(s layout.Slot, far uint64) (all []suspicion) {
 	if s.Ticket.Number() > far || s.Creation > far {
 		all = append(all, p.ofSlot(SeverityWarning, s, "ahead", fmt.Sprintf("number %d or creation %d is years ahead of the clock", s.Ticket.Number(), s.Creation),
 			"nothing needed; see to the clocks of the hosts"))
-	}
-	if s.Phase != layout.Idle && s.Ticket == 0 && !p.over(s.Host, s.Incarnation) {
-		all = append(all, p.ofSlot(SeverityError, s, "ticket", fmt.Sprintf("it is %v without a ticket", s.Phase), again))
 	}
 	if s.Lock == directoryLock && s.Creation != directoryCreation {
 		all = append(all, p.ofSlot(SeverityError, s, "internal", fmt.Sprintf("creation %d, want %d in the internal lock", s.Creation, directoryCreation), again))

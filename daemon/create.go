@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"time"
 
-	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -68,6 +66,12 @@ func (d *Daemon) guarded(ctx context.Context, what string, f func(guard *lock) e
 	if released := h.Release(); err == nil && released != nil {
 		err = released
 	}
+	if err != nil {
+		select {
+		case d.stayed <- struct{}{}: // an intent, perhaps
+		default:
+		}
+	}
 	return err
 }
 
@@ -100,13 +104,14 @@ func (d *Daemon) createGuarded(guard *lock, name string, permits int) (e layout.
 	// The name may be in what cannot be read; made anew elsewhere, two hosts
 	// could hold it at once. Nobody is writing the entry now: it is damaged.
 	if s.damaged != nil {
+		d.complainOfEntries(s.bad, true)
 		return e, false, fmt.Errorf("%w: lock %q is not in its readable part: %w", ErrDamaged, name, s.damaged)
 	}
 	if failed != nil {
 		return e, false, failed
 	}
 	e, err = d.place(s, intents, layout.Entry{
-		Name: name, Permits: max(permits, 1), Creation: bakery.ClockNumber(time.Now(), d.sb.Formatted),
+		Name: name, Permits: max(permits, 1), Creation: d.clockNumber(),
 	})
 	if err == nil {
 		err = agree(e, permits) // it may be what a dead host was about to make
@@ -178,16 +183,15 @@ func (d *Daemon) place(s *scan, intents []layout.Intent, e layout.Entry) (layout
 	for _, v := range views {
 		e.Creation = above(e.Creation, v.Slot.Creation)
 	}
+	if e.Creation >= layout.MaxNumber { // an intent that nobody could read would keep everybody from making locks
+		return e, fmt.Errorf("%w: no numbers are left for lock %q: a record has one that no clock can have shown; only bakeryctl format helps",
+			ErrDamaged, e.Name)
+	}
 	return e, nil
 }
 
 // above is the least creation, from the one given on, that is above another.
-func above(creation, other uint64) uint64 {
-	if other == math.MaxUint64 { // no host counts that far: the record is no host's
-		return creation
-	}
-	return max(creation, other+1)
-}
+func above(creation, other uint64) uint64 { return max(creation, other+1) }
 
 // entryTries is how often the write of an entry is tried.
 const entryTries = 10

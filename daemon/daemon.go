@@ -6,16 +6,20 @@
 // Begin with [Service] in service.go, which has a [Daemon] for each term of
 // membership: join.go and acquire.go. The lease is driven in member.go, and
 // what it takes to declare others dead in recovery.go; a lock's protocol in
-// driver.go, on the sectors of area.go, for the clients queued in queue.go;
+// driver.go, on the sectors of area.go, for the clients queued in queue.go, by
+// their own goroutines where that is faster (help.go, submit.go);
 // names are looked up in directory.go, locks made in create.go and removed in
-// remove.go. server.go is the API; session.go is a client that may come back
+// remove.go. server.go is the API, of which stream.go and link.go are the ways
+// to a lock; session.go is a client that may come back
 // (sessions.go has all of them), mode.go and value.go what it can change of its
 // hold, request.go what it can ask of a holder, journal.go and restore.go how it
 // survives a restart, guard.go what becomes of its command at the end of a
 // lease. note.go tells the event journal (package events) what happens.
+// glance.go is what the status page (package page) asks for, browser.go what browsers may, loopback.go what has no more than
+// an address. count.go counts what happens (package tally), vitals.go says how all stands.
 // format.go, inspect.go and check.go need no daemon; repair.go mends what
-// check.go finds, and mend.go what a daemon itself can. meet.go and probe.go try
-// the disk.
+// check.go finds, and mend.go and scrub.go what a daemon itself can. meet.go and probe.go try
+// the disk, floor.go times what a lock asks of it at least.
 package daemon
 
 import (
@@ -29,6 +33,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -85,10 +90,19 @@ type Config struct {
 	Fence      FenceConfig  // how to cut off dead hosts, where the lockspace's policy wants it
 	Keep       bool         // keep in RuntimeDir what a successor needs to go on within the lease
 	Events     *events.Log  // what happens is told there; nil: nowhere, but a Service makes one
+	Tally      *tally.Tally // what happens is counted there; nil: in one of its own
 	Logger     *slog.Logger // nil: slog.Default()
+
+	// Alive is told that the loop that renews the lease, or tries to get one, goes round: with every renewal, and
+	// every AliveEvery at least. It is never told by a timer that would go on when that loop has stopped. It must
+	// return at once. nil: nobody. Of a Service.
+	Alive      func()
+	AliveEvery time.Duration // above 0 where Alive is not nil
 
 	open func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) // tests bring their own disk
 	arm  func(lease.Times) (time.Duration, error)                                          // the watchdog, before the first write; nil: none
+
+	machine Machine // that it runs on
 
 	repair bool // what an earlier incarnation was about to write is still to be looked at
 }
@@ -96,16 +110,20 @@ type Config struct {
 // Daemon is one host's part in a lockspace. New does no IO; after Join it is
 // safe for concurrent use; Close ends it.
 type Daemon struct {
-	cfg Config
-	log *slog.Logger
-	dev blockdev.Device
-	sb  layout.Superblock
-	dir *directory
+	cfg    Config
+	log    *slog.Logger
+	opened blockdev.Device // what follows is this one, counted by what it is for
+	dev    blockdev.Device
+	bare   blockdev.Device // for the lease: without turns
+	seen   blockdev.Device // for reports
+	sb     layout.Superblock
+	dir    *directory
 
 	// Set by Join, in this order.
 	ids      *identity
 	fencing  *fencing
 	mem      *member
+	driving  atomic.Pointer[member] // the same once its loop runs, for who may not wait for Join
 	sessions *sessions
 	left     atomic.Pointer[predecessor] // of whom commands may be left; nil: nobody
 
@@ -120,12 +138,15 @@ type Daemon struct {
 	endOnce sync.Once
 
 	drainedFor string
-	tasks      sync.WaitGroup
+	tasks      tasks
 
 	inspecting inspecting
 	warn       limiter // of the guard
 
 	meeting atomic.Bool // it takes part in a meeting with another host
+
+	mending atomic.Bool   // damaged entries are being restored
+	stayed  chan struct{} // an intent of this process may have stayed in its slot; takes one
 }
 
 // settleAfter is how long a hold lasts before it is shown on the disk.
@@ -140,8 +161,12 @@ func New(cfg Config) *Daemon {
 	if cfg.open == nil {
 		cfg.open = OpenLockspace
 	}
+	if cfg.Tally == nil {
+		cfg.Tally = new(tally.Tally)
+	}
+	cfg.machine = cfg.machine.complete()
 	return &Daemon{cfg: cfg, log: cfg.Logger, locks: map[int]*lock{}, stop: make(chan struct{}), joined: make(chan struct{}),
-		drained: make(chan struct{}), ended: make(chan struct{})}
+		drained: make(chan struct{}), ended: make(chan struct{}), stayed: make(chan struct{}, 1)}
 }
 
 func (d *Daemon) times() lease.Times { return lease.Times{Lease: d.sb.Lease} }

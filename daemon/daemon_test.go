@@ -35,7 +35,7 @@ func newClusterAlone(t *testing.T, hosts, locks int) *cluster {
 func clusterOf(t *testing.T, hosts, locks int, formatted time.Time) *cluster {
 	g := layout.Geometry{Stride: 512, Hosts: hosts, Locks: locks}
 	c := &cluster{t: t, sb: layout.Superblock{
-		UUID: layout.UUID{1, 2, 3}, Name: "test", Geometry: g, Lease: 2 * time.Second,
+		UUID: layout.UUID{1, 2, 3}, Name: "test", Geometry: g, Lease: slowness * 2 * time.Second,
 		Formatted: formatted.UTC().Truncate(time.Microsecond),
 	}}
 	c.disk = blockdev.NewMemory(max(g.Size(), layout.HeadSize), 512, 512)
@@ -54,7 +54,7 @@ func (c *cluster) host(id int, change ...func(*Config)) *Daemon {
 	d := c.unjoined(id, change...)
 	require.NoError(c.t, d.Join(c.t.Context()))
 	c.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), generous)
 		defer cancel()
 		select {
 		case <-d.stop:

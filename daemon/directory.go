@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -164,6 +165,7 @@ func (d *Daemon) lookupOnce(name string) (layout.Entry, error) {
 	case ok:
 		return e, nil
 	case s.damaged != nil:
+		d.complainOfEntries(s.bad, false)
 		return e, fmt.Errorf("%w: lock %q is not in its readable part: %w", ErrDamaged, name, s.damaged)
 	}
 	return e, fmt.Errorf("%w: %q", ErrNoLock, name)
@@ -235,11 +237,15 @@ func (d *Daemon) newLock(e layout.Entry) *lock {
 		m: bakery.New(bakery.Config{
 			Host: id, Incarnation: d.mem.incarnation(), Creation: e.Creation,
 			Permits: max(e.Permits, 1), // a removed lock, whose slot is to be healed, has none
-			Clock:   bakery.ClockNumber(time.Now(), d.sb.Formatted),
+			Clock:   d.clockNumber(),
 		}),
 		area: newArea(d.dev, d.sb.Space(), e.Lock, id),
+		role: newRole(),
 	}
 	lk.area.mine, lk.area.made = d.mem.incarnation(), e.Creation
+	lk.settling = time.AfterFunc(math.MaxInt64, lk.signal)
+	lk.timer = time.NewTimer(math.MaxInt64)
+	lk.role.Lock() // the driver's from the beginning
 	_, lk.news = d.mem.leaseLeft()
 	return lk
 }

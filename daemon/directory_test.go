@@ -187,6 +187,7 @@ func TestScanTakesLittleMemory(t *testing.T) {
 // TestLateWriteOfADeadHost: what a host was about to write into the directory when it died may land at any time.
 // Until then nobody puts another lock there, nor the same name elsewhere.
 func TestLateWriteOfADeadHost(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"x", "y"} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 8, 4)

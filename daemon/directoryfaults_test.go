@@ -44,6 +44,7 @@ func (h *hooked) Write(p []byte, off int64) error {
 
 // TestRemoverIsBackBetweenTwoReads: the remover's late write lands, and it is back, after the entry was read.
 func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
+	t.Parallel()
 	for _, at := range []string{"before the intent is read", "after the intent is read"} {
 		t.Run(at, func(t *testing.T) {
 			c := newCluster(t, 8, 4)

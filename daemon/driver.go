@@ -18,13 +18,18 @@ var errSuperseded = errors.New("the directory entry is another one")
 var errStopped = fmt.Errorf("%w: shutting down", ErrUnavailable)
 
 // drive serves the queue until the lock is superseded, the lease lost or the
-// daemon stopped. It is the only goroutine that writes this host's slot.
+// daemon stopped. Only who has the role, which it begins with and never gives
+// back when it ends, writes this host's slot.
 func (lk *lock) drive() {
 	defer close(lk.done)
 	err := lk.goOn()
 	for err == nil {
 		w := lk.front()
 		switch {
+		case lk.trying.on:
+			err = lk.pursue()
+		case lk.tenure != nil:
+			err = lk.occupy()
 		case lk.isShut():
 			err = errSuperseded
 		case w != nil && !w.req.absent():
@@ -32,9 +37,11 @@ func (lk *lock) drive() {
 		case lk.takeScrub():
 			err = lk.heal()
 		default:
-			err = lk.idle()
+			lk.shrink()
+			err = lk.rest()
 		}
 	}
+	lk.settling.Stop()
 	if errors.Is(err, ErrLost) {
 		lk.noteLost()
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -43,22 +50,30 @@ func (lk *lock) drive() {
 	lk.shut(err)
 }
 
-// idle waits until there is something to do.
-func (lk *lock) idle() error {
-	select {
-	case <-lk.wake:
-		return nil
-	case t := <-lk.tasks:
-		return t.run()
-	case <-lk.d.mem.lost:
-		return ErrLost
-	case <-lk.d.stop:
-		return errStopped
+// shrink gives back what a lock has no use for while it is idle: with many
+// hosts and many locks that is most of the memory there is.
+func (lk *lock) shrink() {
+	lk.mu.Lock()
+	due := lk.spare
+	lk.spare, lk.used = false, lk.used && !due
+	lk.mu.Unlock()
+	if due {
+		lk.m.Forget()
+		lk.area.forget()
 	}
 }
 
-// attempt takes the lock on the disk for the client in front, and serves from
-// there whom one ticket can serve.
+// attempt is how far the lock is being taken on the disk.
+type attempt struct {
+	on     bool
+	mode   layout.Mode // of the client for whom it was begun; its like may have the lock as well
+	try    bool
+	before uint64        // clients that came before the claim
+	action bakery.Action // to be carried out next
+	began  time.Time
+}
+
+// attempt takes the lock on the disk for the client in front.
 func (lk *lock) attempt(w *waiter) error {
 	lk.learn() // an attempt that does not wait learns of no death on the way
 	lk.mu.Lock()
@@ -68,19 +83,40 @@ func (lk *lock) attempt(w *waiter) error {
 	if lk.doomed {
 		mode = layout.Exclusive // to remove it
 	}
-	a := lk.m.Acquire(bakery.Request{
+	now := time.Now()
+	lk.trying = attempt{on: true, mode: w.req.Mode, try: w.req.Try, before: before, began: now, action: lk.m.Acquire(bakery.Request{
 		Mode:  mode,
-		Clock: bakery.ClockNumber(time.Now(), lk.d.sb.Formatted),
+		Clock: lk.d.clockNumber(),
 		Try:   w.req.Try,
-	})
-	a, err := lk.protocol(a, func() bool {
-		f := lk.front()
-		return f != nil && f.req.Mode == w.req.Mode && f.req.Try == w.req.Try
-	})
-	if err != nil {
-		return err
+	})}
+	return lk.pursue()
+}
+
+// pursue carries an attempt on to its end.
+func (lk *lock) pursue() error {
+	t := &lk.trying
+	for t.action.Kind != bakery.Granted && t.action.Kind != bakery.Done {
+		if lk.helped && t.action.Kind != bakery.Write && t.action.Kind != bakery.Read {
+			return errLeft
+		}
+		if !lk.tryWanted() {
+			lk.m.Cancel()
+		}
+		a, err := lk.step(t.action, t.began, lk.tryWanted)
+		if err != nil {
+			return err
+		}
+		t.action = a
 	}
+	a, before := t.action, t.before
+	lk.trying = attempt{}
 	return lk.concluded(a, before, false)
+}
+
+// tryWanted tells whether the client in front wants what is being attempted.
+func (lk *lock) tryWanted() bool {
+	f := lk.front()
+	return f != nil && f.req.Mode == lk.trying.mode && f.req.Try == lk.trying.try
 }
 
 // concluded carries on from where an attempt has ended.
@@ -104,11 +140,12 @@ func (lk *lock) concluded(a bakery.Action, before uint64, used bool) error {
 			}
 			return errSuperseded
 		}
-		return lk.hold(before, used)
+		lk.hold(before, used)
+		return nil
 	case a.Kind == bakery.Granted:
-		return lk.hold(before, used)
+		lk.hold(before, used)
+		return nil
 	}
-	all := func(*waiter) bool { return true }
 	switch a.Outcome {
 	case bakery.Busy:
 		lk.noteBusy()
@@ -116,7 +153,7 @@ func (lk *lock) concluded(a bakery.Action, before uint64, used bool) error {
 	case bakery.Superseded, bakery.Removed: // the latter by the bakeryd before this one
 		return errSuperseded
 	case bakery.Exhausted:
-		lk.refuse(lk.exhausted(), all)
+		lk.refuse(lk.exhausted(), everybody)
 	}
 	return nil
 }
@@ -159,6 +196,9 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 		}
 		if lk.stale() {
 			return a, errSuperseded
+		}
+		if err := lk.intact(views[lk.area.host-1]); err != nil {
+			return a, err
 		}
 		return lk.m.SlotsRead(views), nil
 	case bakery.Poll:
@@ -232,6 +272,9 @@ func (lk *lock) creation() (creation uint64, err error) {
 		if err == nil && e.Name == lk.entry.Name {
 			creation = e.Creation
 		}
+		if badSector(err) || undecodable(err) {
+			lk.d.complainOfEntries([]int{lk.entry.Lock}, false)
+		}
 		if stopping = err != nil && lk.d.stopping(); stopping {
 			return nil
 		}
@@ -249,7 +292,7 @@ func (lk *lock) creation() (creation uint64, err error) {
 }
 
 // persist tries until it succeeds or the lease is lost. Nothing is begun that
-// the lease has no time for.
+// the lease has no time for. A client's goroutine tries once.
 func (lk *lock) persist(message string, try func() error) error {
 	for {
 		select {
@@ -258,6 +301,9 @@ func (lk *lock) persist(message string, try func() error) error {
 		default:
 		}
 		if ok, changed := lk.d.mem.mayWrite(); !ok { // about to end, or to be renewed
+			if lk.helped {
+				return errLeft
+			}
 			select {
 			case <-changed:
 				continue
@@ -271,6 +317,9 @@ func (lk *lock) persist(message string, try func() error) error {
 		}
 		if lk.warn.allow() {
 			lk.d.log.Warn(message, "lock", lk.entry.Name, "err", err)
+		}
+		if lk.helped {
+			return errLeft
 		}
 		if !lk.pause(lk.d.retry()) {
 			return ErrLost

@@ -155,6 +155,7 @@ func (f *formatter) letGo(ctx context.Context, found occupant) error {
 	f.o.tell("waiting %v for the hosts of the old lockspace to let go%s", wait, whose)
 	still := time.Now()
 	for limit := still.Add(3 * wait); time.Since(still) < wait; {
+		f.o.Counter.tell("waiting for the hosts of the old lockspace", time.Since(still).Milliseconds(), wait.Milliseconds(), false)
 		if err := sleepContext(ctx, pollEvery(lease, 5*time.Second)); err != nil {
 			return err
 		}
@@ -200,7 +201,8 @@ func (f *formatter) zero(ctx context.Context, from int64) error {
 			return err
 		}
 		off += n
-		if off < f.area && time.Since(told) >= tellEvery {
+		f.o.Counter.tell("zeroing", off, f.area, true)
+		if f.o.Counter == nil && off < f.area && time.Since(told) >= tellEvery {
 			told = time.Now()
 			f.o.tell("%d%% zeroed", off*100/f.area)
 		}
@@ -215,11 +217,13 @@ func (f *formatter) allZero(ctx context.Context) (zero bool, at int64, err error
 		if err := ctx.Err(); err != nil {
 			return false, -1, err
 		}
-		zero, at, err := blockdev.AllZero(f.dev, off, min(eraseChunk, f.area-off), nil)
+		zero, at, err := blockdev.AllZero(f.dev, off, min(eraseChunk, f.area-off), func(done int64) {
+			f.o.Counter.tell("looking for data", off+done, f.area, true)
+		})
 		if err != nil || !zero {
 			return false, at, err
 		}
-		if time.Since(told) >= tellEvery {
+		if f.o.Counter == nil && time.Since(told) >= tellEvery {
 			told = time.Now()
 			f.o.tell("%d%% looked at", min(100, (off+eraseChunk)*100/f.area))
 		}

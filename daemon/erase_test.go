@@ -242,6 +242,7 @@ func interruptedFormat(t *testing.T, before diskBefore, stride int, format func(
 
 // TestFormatCrash crashes the host at every write of a format, with the write landed in part or whole.
 func TestFormatCrash(t *testing.T) {
+	t.Parallel()
 	for _, before := range disksBefore {
 		for _, stride := range []int{512, 2048} {
 			for _, landed := range []int{0, 100, 512, 2000, 5000, blockdev.All} {
@@ -268,6 +269,7 @@ func TestFormatCrash(t *testing.T) {
 
 // TestFormatCancel cancels a format at every request.
 func TestFormatCancel(t *testing.T) {
+	t.Parallel()
 	for _, before := range disksBefore {
 		t.Run(before.name, func(t *testing.T) {
 			t.Parallel()

@@ -58,7 +58,7 @@ func (r *eventsRequest) set(key, value string) (err error) {
 		err = errors.New("there is no such parameter")
 	}
 	if err != nil {
-		err = fmt.Errorf("%w: %s=%q: %w", ErrInvalid, key, value, err)
+		err = fmt.Errorf("%w: %s=%q: %w", ErrInvalid, Printable(key), value, err)
 	}
 	return err
 }

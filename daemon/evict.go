@@ -32,6 +32,7 @@ func (d *Daemon) Evict(ctx context.Context, host int, incarnation uint64, forget
 	if err != nil {
 		return false, err // says whom and what for
 	}
+	d.cfg.Tally.Evictions.Add(1)
 	if host == d.mem.id() {
 		return false, nil // it leaves as soon as its holders have stopped
 	}
@@ -81,7 +82,7 @@ func (s *Server) evict(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	if dead {
 		answer.Outcome = "dead"
 	}
-	d.log.Warn("host evicted by an operator", "evicted_host_id", body.Host, "outcome", answer.Outcome, "forget", body.Forget)
+	d.log.Warn("host evicted by an operator", "evicted_host_id", body.Host, "outcome", answer.Outcome, "forget", body.Forget, "uid", callerOf(r).who.UID)
 	writeJSON(w, answer)
 }
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,12 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/fence"
+	"github.com/bakeryd/bakeryd/daemon/fence/fencetest"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // under formats the cluster's lockspace for another policy.
 func (c *cluster) under(policy layout.Policy) {
 	c.sb.Policy = policy
+	c.format()
+}
+
+// lasting formats it for another lease.
+func (c *cluster) lasting(lease time.Duration) {
+	c.sb.Lease = slowness * lease
+	c.format()
+}
+
+func (c *cluster) format() {
 	for copy := range 2 {
 		c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
 	}
@@ -41,7 +54,10 @@ func TestEvictAgain(t *testing.T) {
 	a := c.host(1)
 	b, f := c.faultyHost(2)
 	victim := b.mem.incarnation()
-	require.Eventually(t, func() bool { known, _ := a.mem.known(); return known[1].Incarnation == victim }, generous, time.Millisecond)
+	require.Eventually(t, func() bool {
+		known, _ := a.mem.known()
+		return known[1].Incarnation == victim && known[1].State == layout.StateLive
+	}, generous, time.Millisecond)
 	evict := func() (dead bool) {
 		within(t, "the eviction", func() {
 			var err error
@@ -75,4 +91,27 @@ func TestLeaveWhileFencing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), a.StopTimeout())
 	defer cancel()
 	require.NoError(t, a.Close(ctx))
+}
+
+// TestFencedItself: a host that is to fence another, and finds itself registered no more, gives up its lease: in its
+// next term it registers anew. Where the device forgot all registrations nobody would ever be fenced otherwise.
+func TestFencedItself(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	c.under(layout.PolicyFence)
+	agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "false"} }
+	a := c.host(1, agent)
+	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+	b := c.host(2, agent, through(f))
+	t.Cleanup(f.Heal)
+	var fabric fencetest.Fabric
+	fabric.Fail(fmt.Errorf("fence on memory: %w", fence.ErrFenced))
+	a.fencing.mu.Lock()
+	a.fencing.agent = fabric.Agent(1, a.mem.incarnation())
+	a.fencing.mu.Unlock()
+	f.Inject(blockdev.Fault{Err: unix.EIO})
+	<-b.Lost()
+	within(t, "the loss of the lease", func() { <-a.Lost() })
+	require.ErrorIs(t, a.Err(), fence.ErrFenced)
+	require.Len(t, fabric.Calls(), 1)
+	require.Equal(t, 2, fabric.Calls()[0].Host)
 }

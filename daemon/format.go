@@ -50,6 +50,7 @@ type FormatOptions struct {
 
 	Now      func() time.Time     // for the time of formatting; nil is time.Now
 	Progress func(message string) // is told what takes long; may be nil
+	Counter  Counter              // how far that is; if it is not nil Progress is told no percentages
 }
 
 // OptionError says that an option has a value that cannot be.

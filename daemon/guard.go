@@ -33,6 +33,7 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 	defer alarm.Close()
 	var warned, gone time.Duration // the deadline of which orphans were warned; when they are to be gone
 	pause, drained, leaving := killPause, d.drained, false
+	set := time.Duration(-1) // for when the alarm is
 	for {
 		m := mem.moments()
 		if leaving {
@@ -59,9 +60,13 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 			}
 			next = m.deadline
 		}
-		_ = alarm.Set(next) // fails only once closed
+		if next != set { // most events of the lease change nothing
+			_ = alarm.Set(next) // fails only once closed
+			set = next
+		}
 		select {
 		case <-rings:
+			set = -1
 		case <-m.changed:
 		case <-drained: // the host is to leave: its orphans have nobody else who stops them
 			drained, leaving, gone = nil, true, boottime.Now()+d.sb.Lease

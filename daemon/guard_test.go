@@ -12,7 +12,7 @@ import (
 // TestStopCommandInterrupted: a successor finds who is left by the witness.
 func TestStopCommandInterrupted(t *testing.T) {
 	d := newCluster(t, 8, 4).host(1)
-	w, err := newWitness(t.TempDir(), "x")
+	w, err := newWitness(t.TempDir(), "x", os.Geteuid())
 	require.NoError(t, err)
 	command, err := os.OpenFile(w.path, os.O_WRONLY, 0) // the test itself, which is never killed
 	require.NoError(t, err)

@@ -1,8 +1,11 @@
 package daemon
 
 import (
+	"errors"
+	"slices"
 	"time"
 
+	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -16,20 +19,53 @@ type tenure struct {
 	row    int    // since it was last seen that nobody else wants the lock
 	closed bool   // somebody else wants it: no more grants
 	used   bool   // made by a predecessor: nobody knows how many there were, so no more
-	settle *time.Timer
+
+	unsettled bool           // a grant is not shown on the disk yet
+	settleAt  time.Time      // when it is to be
+	ending    *bakery.Action // what is left to be done to let go; nil: it is kept
 
 	remover *waiter // it is the turn of this one, who is to remove the lock
 }
 
-// hold serves local clients from a ticket that was granted, then lets it go.
-// No more are served from a ticket that is used.
-func (lk *lock) hold(before uint64, used bool) error {
+// hold begins to serve local clients from a ticket that was granted. No more
+// are served from a ticket that is used.
+func (lk *lock) hold(before uint64, used bool) {
 	lk.lookout = lookout{next: time.Now().Add(lookForRequests(lk.d.sb.Lease))}
-	t := &tenure{lk: lk, mode: lk.m.Mode(), before: before, closed: used, used: used, settle: time.NewTimer(settleAfter)}
-	lk.tenure = t
-	defer func() { lk.tenure = nil; t.settle.Stop() }()
-	for {
-		granted, err := t.next()
+	lk.tenure = &tenure{lk: lk, mode: lk.m.Mode(), before: before, closed: used, used: used}
+	lk.tenure.settleSoon()
+}
+
+// settleSoon has the hold shown on the disk, if it lasts.
+func (t *tenure) settleSoon() {
+	t.unsettled, t.settleAt = true, time.Now().Add(settleAfter)
+	t.lk.settling.Reset(settleAfter)
+}
+
+// occupy does what there is to do under the hold on the disk, and rests then.
+func (lk *lock) occupy() error {
+	t := lk.tenure
+	if err := t.serve(); err != nil || lk.tenure != t {
+		return err
+	}
+	if t.unsettled && !time.Now().Before(t.settleAt) {
+		t.unsettled = false
+		if _, err := lk.protocol(lk.m.Settle(), always); err != nil {
+			return err
+		}
+	}
+	if lk.takeScrub() {
+		return lk.rewrite()
+	}
+	return lk.rest()
+}
+
+// serve grants the lock to the clients whose turn it is. The tenure ends when
+// nobody of them is left.
+func (t *tenure) serve() error {
+	lk := t.lk
+	for t.ending == nil {
+		held := lk.holders()
+		granted, err := t.next(held)
 		if err != nil {
 			return err
 		}
@@ -37,30 +73,53 @@ func (lk *lock) hold(before uint64, used bool) error {
 			continue
 		}
 		if t.remover != nil {
-			if over, err := t.remove(); over || err != nil {
+			if lk.helped {
+				t.remover = nil // who is in front may be another one when the driver looks
+				return errLeft
+			}
+			over, err := t.remove()
+			if over || err != nil {
+				lk.tenure = nil
 				return err
 			}
 			continue
 		}
-		if lk.holders() == 0 && !t.waitsForClient() {
+		// Not if the last one has let go since next looked: it wakes the driver, and the client in front has its turn.
+		if held == 0 && !t.waitsForClient() {
+			t.ending = new(lk.m.Release())
 			break
 		}
 		lk.passedOn() // who shared the lock with those who stay
 		lk.refuseTries()
-		lk.told(0)
-		if err := t.wait(); err != nil {
-			return err
-		}
+		lk.tell(0)
+		return nil
 	}
-	_, err := lk.protocol(lk.m.Release(), func() bool { return true })
-	lk.letGo()
-	return err
+	return t.end()
 }
 
-// next grants the lock to the client in front if it may have it from this ticket.
-func (t *tenure) next() (bool, error) {
+// end lets go of the lock on the disk.
+func (t *tenure) end() error {
 	lk := t.lk
-	w, held := lk.front(), lk.holders()
+	for t.ending.Kind != bakery.Done {
+		a, err := lk.step(*t.ending, time.Time{}, always)
+		if err != nil {
+			if !errors.Is(err, errLeft) {
+				lk.letGo()
+			}
+			return err
+		}
+		*t.ending = a
+	}
+	lk.tenure = nil
+	lk.letGo()
+	return nil
+}
+
+// next grants the lock to the client in front if it may have it from this ticket
+// beside so many that hold it.
+func (t *tenure) next(held int) (bool, error) {
+	lk := t.lk
+	w := lk.front()
 	if w == nil || t.closed || w.req.absent() || w.req.Mode != t.mode || t.grants >= layout.MaxGrants {
 		return false, nil
 	}
@@ -72,6 +131,9 @@ func (t *tenure) next() (bool, error) {
 	// Who removes the lock lets go first all who wait elsewhere.
 	late := t.mode == layout.Shared && w.nth > t.before || w.req.remove
 	if t.grants > 0 && (late || t.row >= lk.d.cfg.Handoff) {
+		if lk.helped {
+			return false, errLeft // it is for another client than the one whose goroutine this is
+		}
 		wanted, err := t.elsewhere()
 		if err != nil || wanted {
 			t.closed = wanted
@@ -84,6 +146,9 @@ func (t *tenure) next() (bool, error) {
 		return false, nil
 	}
 	if ok, changed := lk.d.mem.mayGrant(); !ok {
+		if lk.helped {
+			return false, errLeft
+		}
 		select { // until renewed, or lost
 		case <-changed:
 			return true, nil
@@ -94,7 +159,7 @@ func (t *tenure) next() (bool, error) {
 	if lk.grant(w, lk.m.Token().Grant(t.grants)) {
 		t.grants++
 		t.row++
-		t.settle.Reset(settleAfter)
+		t.settleSoon()
 		lk.passedOn() // from the one before
 	}
 	return true, nil
@@ -117,29 +182,6 @@ func (t *tenure) elsewhere() (bool, error) {
 	t.lk.learn()
 	exclusive, shared := t.lk.m.Others(views)
 	return exclusive > 0 || shared > 0 && t.mode == layout.Exclusive, nil
-}
-
-// wait waits for a client to come or go, and shows a hold that lasts on the disk.
-func (t *tenure) wait() error {
-	lk := t.lk
-	look, stop := lk.nextLook()
-	defer stop()
-	select {
-	case <-lk.wake:
-	case <-look:
-		lk.look()
-	case <-t.settle.C:
-		_, err := lk.protocol(lk.m.Settle(), func() bool { return true })
-		return err
-	case todo := <-lk.tasks:
-		return todo.run()
-	case <-lk.d.mem.lost:
-		return ErrLost
-	}
-	if lk.takeScrub() {
-		return lk.rewrite()
-	}
-	return nil
 }
 
 // holders counts the clients inside.
@@ -178,10 +220,11 @@ func (lk *lock) freed() {
 
 // refuseTries ends the wait of those who would not wait.
 func (lk *lock) refuseTries() {
+	tries := func(w *waiter) bool { return w.req.Try }
 	lk.mu.Lock()
-	blocked := lk.blocked(layout.Exclusive)
+	blocked := slices.ContainsFunc(lk.queue, tries) && lk.blocked(layout.Exclusive) // which asks the system
 	lk.mu.Unlock()
 	if blocked {
-		lk.refuse(ErrBusy, func(w *waiter) bool { return w.req.Try })
+		lk.refuse(ErrBusy, tries)
 	}
 }

@@ -136,7 +136,7 @@ func TestStopHoldersSparesWhoHasTheNumberNow(t *testing.T) {
 }
 
 func BenchmarkHoldersOf(b *testing.B) {
-	w, err := newWitness(b.TempDir(), "w.fifo")
+	w, err := newWitness(b.TempDir(), "w.fifo", os.Geteuid())
 	require.NoError(b, err)
 	defer func() { require.NoError(b, w.close()) }()
 	for b.Loop() {

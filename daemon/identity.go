@@ -32,7 +32,7 @@ type identity struct {
 }
 
 func newIdentity(cfg Config, uuid layout.UUID) (*identity, error) {
-	id := &identity{files: map[int]*os.File{}, uuid: uuid, name: cfg.Name, machine: machineID(), boot: bootID()}
+	id := &identity{files: map[int]*os.File{}, uuid: uuid, name: cfg.Name, machine: cfg.machine.MachineID, boot: cfg.machine.BootID}
 	if id.name == "" {
 		id.name, _ = os.Hostname()
 	}
@@ -51,12 +51,14 @@ func newIdentity(cfg Config, uuid layout.UUID) (*identity, error) {
 }
 
 // privateDir makes the directory asked for; where none is, root's, and for
-// others one below what the environment or the system has for them.
+// others one below what the environment or the system has for them. In a
+// directory of everybody's it has to be their own.
 func privateDir(asked, system, env string) (string, error) {
 	dir := asked
 	if dir == "" && os.Getuid() == 0 {
 		dir = system
 	}
+	shared := dir == "" && os.Getenv(env) == ""
 	if dir == "" {
 		base := cmp.Or(os.Getenv(env), filepath.Join(os.TempDir(), "user-"+strconv.Itoa(os.Getuid())))
 		dir = filepath.Join(base, "bakery")
@@ -64,7 +66,26 @@ func privateDir(asked, system, env string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("make the directory for lock files: %w", err)
 	}
+	if shared {
+		for _, d := range []string{filepath.Dir(dir), dir} {
+			if err := ownDir(d); err != nil {
+				return "", fmt.Errorf("%w; set %s to a directory of your own", err, env)
+			}
+		}
+	}
 	return dir, nil
+}
+
+// ownDir returns an error unless a path is a directory of this user's, in which nobody else may write.
+func ownDir(path string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return fmt.Errorf("look at %s: %w", path, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Getuid() || st.Mode&0o022 != 0 {
+		return fmt.Errorf("%s is not a directory of user %d alone", path, os.Getuid())
+	}
+	return nil
 }
 
 func (id *identity) record() layout.HostRecord {
@@ -130,7 +151,7 @@ func (id *identity) leftFile(host string) string {
 }
 
 func (id *identity) left() (incarnations []uint64) {
-	paths, _ := filepath.Glob(id.leftFile("*"))
+	paths, _ := filepath.Glob(filepath.Join(globQuote(id.state), fmt.Sprintf("%s-*.left", id.uuid)))
 	for _, path := range paths {
 		b, err := os.ReadFile(path)
 		if err != nil {
@@ -150,8 +171,12 @@ func (id *identity) keepLeft(host int, incarnation uint64) {
 	}
 	path := id.leftFile(strconv.Itoa(host))
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if os.WriteFile(tmp, fmt.Appendf(nil, "%016x\n", incarnation), 0o600) == nil {
-		_ = os.Rename(tmp, path)
+	err := os.WriteFile(tmp, fmt.Appendf(nil, "%016x\n", incarnation), 0o600)
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp) // a full disk may have taken half of it
 	}
 }
 

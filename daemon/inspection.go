@@ -22,6 +22,7 @@ const (
 // ends with its IO, for which closing the device waits.
 type inspection struct {
 	d        *Daemon
+	read     func(blockdev.Device) (*Snapshot, error)
 	returned atomic.Int64  // when an IO of it returned last
 	done     chan struct{} // closed when the rest is set
 	snapshot *Snapshot
@@ -36,10 +37,13 @@ type inspecting struct {
 }
 
 // inspect reads the lockspace, unless the device hangs.
-func (d *Daemon) inspect() (*Snapshot, error) {
+func (d *Daemon) inspect() (*Snapshot, error) { return d.inspectBy(Inspect) }
+
+// inspectBy has a lockspace read in the way that is given.
+func (d *Daemon) inspectBy(read func(blockdev.Device) (*Snapshot, error)) (*Snapshot, error) {
 	give := boottime.Now() + maxPatience
 	for {
-		in, own := beginInspection(d)
+		in, own := beginInspection(d, read)
 		if err := in.await(give); err != nil {
 			return nil, err
 		}
@@ -51,13 +55,13 @@ func (d *Daemon) inspect() (*Snapshot, error) {
 
 // beginInspection returns the inspection that is under way, or one of the
 // caller's own if there was none.
-func beginInspection(d *Daemon) (in *inspection, own bool) {
+func beginInspection(d *Daemon, read func(blockdev.Device) (*Snapshot, error)) (in *inspection, own bool) {
 	d.inspecting.mu.Lock()
 	defer d.inspecting.mu.Unlock()
 	if in := d.inspecting.now; in != nil {
 		return in, false
 	}
-	in = &inspection{d: d, done: make(chan struct{})}
+	in = &inspection{d: d, read: read, done: make(chan struct{})}
 	in.returned.Store(int64(boottime.Now()))
 	d.inspecting.now = in
 	go in.run()
@@ -65,7 +69,7 @@ func beginInspection(d *Daemon) (in *inspection, own bool) {
 }
 
 func (in *inspection) run() {
-	in.snapshot, in.err = Inspect(watched{in.d.dev, &in.returned})
+	in.snapshot, in.err = in.read(watched{in.d.seen, &in.returned})
 	in.d.inspecting.mu.Lock()
 	in.d.inspecting.now = nil
 	in.d.inspecting.mu.Unlock()

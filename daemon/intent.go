@@ -64,17 +64,37 @@ func (d *Daemon) carryOut(guard *lock) error {
 	return guard.intended()
 }
 
-// takeBackIntent ends what a bakeryd before this one left intended here: the
-// others go by it until it is gone from the slot.
-func (d *Daemon) takeBackIntent() {
+// keepIntents takes back what a bakeryd before this one left intended here, and
+// what this one does: the others go by it until it is gone from the slot.
+func (d *Daemon) keepIntents() {
+	for {
+		again := d.stayed
+		var retry <-chan time.Time
+		if !d.takeBackIntent() {
+			again, retry = nil, time.After(d.sb.Lease/2)
+		}
+		select {
+		case <-again:
+		case <-retry:
+		case <-d.stop:
+			return
+		case <-d.mem.lost:
+			return
+		}
+	}
+}
+
+// takeBackIntent tells whether there is none any more.
+func (d *Daemon) takeBackIntent() bool {
 	_, found, err := d.intentOf(d.mem.id())
 	if err == nil && !found {
-		return
+		return true
 	}
 	err = d.guarded(context.Background(), "take back an intent", d.carryOut)
 	if err != nil && !errors.Is(err, ErrUnavailable) {
-		d.log.Warn("taking back what an earlier bakeryd was about to write into the directory failed", "err", err)
+		d.log.Warn("taking back what was about to be written into the directory failed, retrying", "err", err)
 	}
+	return err == nil
 }
 
 // intentOf reads the intent of one host.
@@ -101,8 +121,14 @@ func (d *Daemon) intents() ([]layout.Intent, error) {
 	buf := pool.Get(n * g.Stride)
 	defer pool.Put(buf)
 	for try := 1; ; try++ {
-		found, err := d.readIntents(buf)
-		if err == nil || try == slotTries {
+		found, host, err := d.readIntents(buf)
+		if err == nil {
+			return found, nil
+		}
+		if host != 0 {
+			d.mem.heldUp(layout.Complaint{Host: host, Lock: directoryLock}, false)
+		}
+		if try == slotTries {
 			return found, err
 		}
 		select {
@@ -113,11 +139,12 @@ func (d *Daemon) intents() ([]layout.Intent, error) {
 	}
 }
 
-func (d *Daemon) readIntents(buf []byte) (found []layout.Intent, err error) {
+// readIntents names the host whose slot cannot be read, if that is why it fails.
+func (d *Daemon) readIntents(buf []byte) (found []layout.Intent, unreadable int, err error) {
 	g, space := d.sb.Geometry, d.sb.Space()
 	errs, err := readRecords(d.dev, buf, g.Slot(directoryLock, 1), g.Stride)
 	if err != nil {
-		return nil, fmt.Errorf("read the slots of the directory's lock: %w", err)
+		return nil, 0, fmt.Errorf("read the slots of the directory's lock: %w", err)
 	}
 	for i := range errs {
 		host := i + 1
@@ -130,16 +157,16 @@ func (d *Daemon) readIntents(buf []byte) (found []layout.Intent, err error) {
 			s, err = space.DecodeSlot(buf[i*g.Stride:(i+1)*g.Stride], directoryLock, host)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: what host %d was about to write into the directory cannot be read (start bakeryd there, which rewrites it): %w", ErrDamaged, host, err)
+			return nil, host, fmt.Errorf("%w: what host %d was about to write into the directory cannot be read (start bakeryd there, which rewrites it): %w", ErrDamaged, host, err)
 		}
 		if len(s.Value) == 0 {
 			continue
 		}
 		intent, err := space.DecodeIntent(s.Value)
 		if err != nil {
-			return nil, fmt.Errorf("%w: slot of host %d in the directory's lock: %w", ErrDamaged, host, err)
+			return nil, 0, fmt.Errorf("%w: slot of host %d in the directory's lock: %w", ErrDamaged, host, err)
 		}
 		found = append(found, intent)
 	}
-	return found, nil
+	return found, 0, nil
 }

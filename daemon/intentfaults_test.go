@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -22,13 +23,17 @@ func TestTornClearing(t *testing.T) {
 	within(t, "the crash", func() { <-crash.Hit() })
 	m.dies(a)
 	for _, d := range []*Daemon{a, b} {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), generous, ErrTimeout)
-		h, err := d.Acquire(ctx, Request{Name: "x"})
-		cancel()
-		if err != nil {
-			t.Errorf("host %d: %v", d.mem.id(), err)
-			continue
-		}
+		var h *Hold
+		eventually(t, "the entry is restored", func() (done bool) {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), generous, ErrTimeout)
+			defer cancel()
+			var err error
+			h, err = d.Acquire(ctx, Request{Name: "x"})
+			if !errors.Is(err, ErrDamaged) { // until then who needs it is told, and has it tried again
+				require.NoError(t, err)
+			}
+			return err == nil
+		})
 		require.NoError(t, h.Release())
 	}
 }

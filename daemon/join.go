@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/lease"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 // joinAgain is how often, and after what, a host without an id of its own
@@ -35,7 +35,8 @@ func (d *Daemon) Join(ctx context.Context) error {
 		dev.Close()
 		return fmt.Errorf("%w: host id %d, want 1 to %d, the hosts of the lockspace", ErrInvalid, d.cfg.HostID, sb.Geometry.Hosts)
 	}
-	d.dev, d.sb = dev, sb
+	d.use(dev)
+	d.sb = sb
 	d.dir = newDirectory(dev, sb.Space())
 	for try := 0; ; try++ {
 		err = d.joinOnce(ctx)
@@ -54,9 +55,9 @@ func (d *Daemon) Join(ctx context.Context) error {
 		}
 		return fmt.Errorf("join the lockspace on %s: %w", d.cfg.Device, err)
 	}
-	d.drivers.Go(d.scrub)
+	d.drivers.Go(d.keepSlots)
 	if !d.cfg.repair {
-		d.drivers.Go(d.takeBackIntent)
+		d.drivers.Go(d.keepIntents)
 	}
 	close(d.joined)
 	return nil
@@ -126,6 +127,7 @@ func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
 	d.tasks.Go(func() { d.guard(mem, ss) })
 	d.tasks.Go(func() { d.noteLost(mem) })
 	d.mem.start()
+	d.driving.Store(d.mem)
 	select {
 	case <-d.mem.ready:
 		return nil
@@ -150,6 +152,10 @@ func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
 		d.sessions.journal = p.journal
 		d.log.Info("going on where the bakeryd before stood", "sessions", len(p.sessions))
 		d.keepTerms()
+		// First: what the journal does not tell of is let go as it is restored.
+		if err := d.stopStrays(ctx, d.mem.id(), p.sessions); err != nil {
+			return err
+		}
 		if err := d.restore(p); err != nil {
 			return err
 		}
@@ -167,7 +173,7 @@ func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
 		d.sessions.journal = j
 		d.keepTerms()
 	}
-	if err := d.stopStrays(ctx, d.mem.id()); err != nil {
+	if err := d.stopStrays(ctx, d.mem.id(), nil); err != nil {
 		return err
 	}
 	d.left.Store(nil)
@@ -176,7 +182,7 @@ func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
 
 // keepTerms keeps every term of the lease in the journal.
 func (d *Daemon) keepTerms() {
-	j, boot := d.sessions.journal, d.ids.boot
+	j, boot := d.sessions.journal, bootID() // as who reads it has it
 	d.mem.keepTerms(func(t lease.Term) {
 		err := j.setTerm(termRecord{UUID: d.sb.UUID, Boot: bootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: d.fencing.key})
 		if err != nil {
@@ -186,10 +192,13 @@ func (d *Daemon) keepTerms() {
 }
 
 // stopStrays removes the witnesses of holds that nobody knows any more, and
-// stops what is left of their commands: their journal was lost. The lock file
-// of the host id is to be held.
-func (d *Daemon) stopStrays(ctx context.Context, host int) error {
+// stops what is left of their commands: their journal was lost. Those that are
+// yet to be restored are known too. The lock file of the host id is to be held.
+func (d *Daemon) stopStrays(ctx context.Context, host int, restored []sessionRecord) error {
 	known := func(id string) bool {
+		if slices.ContainsFunc(restored, func(r sessionRecord) bool { return r.ID == id }) {
+			return true
+		}
 		d.sessions.mu.Lock()
 		defer d.sessions.mu.Unlock()
 		return d.sessions.byID[id] != nil
@@ -209,63 +218,6 @@ func (d *Daemon) stopStrays(ctx context.Context, host int) error {
 		}
 	}
 	return nil
-}
-
-// scrub has every own slot looked at once a lease, and rewritten if it has
-// gone bad: others wait for a slot that they cannot read, and only its owner
-// may write it. Slots of removed locks count too.
-func (d *Daemon) scrub() {
-	t := time.NewTicker(d.sb.Lease / 2)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-d.stop:
-			return
-		case <-d.mem.lost:
-			return
-		}
-		s, err := d.dir.scan()
-		if err != nil {
-			d.log.Warn("reading the lock directory failed, retrying", "err", err)
-			continue
-		}
-		for _, e := range append(s.entries, directoryEntry) {
-			if !e.Virgin() {
-				d.scrubOne(e)
-			}
-		}
-		d.mendEntries(s.bad)
-		if !d.cfg.repair {
-			d.takeBackIntent()
-		}
-	}
-}
-
-// scrubOne has the driver of a lock look at the own slot; a lock that is not
-// in use gets one only if the slot is bad.
-func (d *Daemon) scrubOne(e layout.Entry) {
-	d.mu.Lock()
-	lk := d.locks[e.Lock]
-	d.mu.Unlock()
-	if lk == nil {
-		v, err := newArea(d.dev, d.sb.Space(), e.Lock, d.mem.id()).readOne(d.mem.id())
-		if err != nil || v.Readable && (v.Slot.Incarnation != d.mem.incarnation() || v.Slot.Phase == layout.Idle) {
-			return
-		}
-		if e.Lock != directoryLock { // it may have been removed since
-			if e, err = d.dir.read(e.Lock); err != nil {
-				return
-			}
-		}
-		if lk, err = d.attach(e); err != nil {
-			return
-		}
-	}
-	lk.mu.Lock()
-	lk.scrub = true
-	lk.signal()
-	lk.mu.Unlock()
 }
 
 // stopping tells whether Close was called.

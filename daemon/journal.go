@@ -223,7 +223,10 @@ func (j *journal) put(s sessionRecord) error {
 		if cell >= journalCells {
 			return fmt.Errorf("more than %d sessions", journalCells-1)
 		}
-		if err := j.writeCell(cell, s); err != nil {
+		if err := sealCell(j.buf[:], s.append(j.buf[cellText:cellText])); err != nil {
+			return err
+		}
+		if err := j.writeBuf(cell); err != nil {
 			return err
 		}
 		if !known {

@@ -336,3 +336,34 @@ func BenchmarkJournalPut(b *testing.B) {
 		}
 	}
 }
+
+// FuzzSessionRecord: what is written by hand is what encoding/json writes, and is read again.
+func FuzzSessionRecord(f *testing.F) {
+	f.Add(uint64(1), "db/ä <1>", 3, uint64(4), 2, 99, "sh -c 'x && y'", uint64(97), uint64(1), int64(1e18), true, uint8(2))
+	f.Add(uint64(0), "x", 0, uint64(0), 0, 0, "", uint64(0), uint64(0), int64(0), false, uint8(0))
+	f.Fuzz(func(t *testing.T, nth uint64, name string, lock int, creation uint64, permits, pid int, command string, started, n uint64,
+		since int64, flag bool, kind uint8) {
+		r := sessionRecord{
+			ID: fmt.Sprintf("%032x", n), Nth: nth, State: []sessionState{sessionWaiting, sessionGranted, sessionReleased}[kind%3], Name: name,
+			Lock: lock, Creation: creation, Mode: layout.Mode(kind / 3 % 2), Permits: permits, LockPermits: permits, PID: pid,
+			Command: layout.TruncateCommand(command), Peer: pid, PeerStarted: started, PeerUID: lock, Witness: flag, Try: !flag,
+			Deadline: time.Duration(max(since, 0)),
+		}
+		if since != 0 {
+			r.Since = time.Unix(0, since).UTC()
+		}
+		if r.State != sessionWaiting {
+			r.Token = layout.MakeTicket(n%(1<<40)+1, journalHost)
+		}
+		if r.check(journalHost) != nil {
+			return
+		}
+		var byHand, byJSON [cellSize]byte
+		require.NoError(t, sealCell(byHand[:], r.append(byHand[cellText:cellText])))
+		require.NoError(t, encodeCell(byJSON[:], r))
+		require.Equal(t, string(byJSON[cellText:]), string(byHand[cellText:]))
+		require.Equal(t, byJSON, byHand)
+		var again sessionRecord
+		require.NoError(t, decodeCell(byHand[:], &again))
+	})
+}

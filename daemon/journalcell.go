@@ -10,8 +10,10 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+	"strconv"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -32,8 +34,6 @@ const (
 )
 
 const _ = uint(0 - 4096%cellSize) // cells do not cross pages
-
-var cellCRC = crc32.MakeTable(crc32.Castagnoli)
 
 // termRecord says under which incarnation a bakeryd goes on, and since when
 // its lease runs. New members must be omitted where they are zero: else the
@@ -170,18 +170,65 @@ func encodeCell(cell []byte, record any) error {
 	if err != nil {
 		return err
 	}
+	return sealCell(cell, text)
+}
+
+// sealCell writes a record's text into a cell. It may be there already.
+func sealCell(cell, text []byte) error {
 	if len(text) > cellSize-cellText {
 		return fmt.Errorf("record of %d bytes, want at most %d", len(text), cellSize-cellText)
 	}
 	clear(cell[cellText+copy(cell[cellText:], text):])
-	binary.LittleEndian.PutUint32(cell, crc32.Checksum(cell[cellText:], cellCRC))
+	binary.LittleEndian.PutUint32(cell, cellCRC(cell))
 	return nil
+}
+
+// cellCRC sums what follows the checksum.
+func cellCRC(cell []byte) uint32 {
+	return crc32.Checksum(cell[cellText:], crc32.MakeTable(crc32.Castagnoli))
+}
+
+// append adds the record as encoding/json writes it, which takes longer than a
+// grant has time for. The record is one that was checked.
+func (r *sessionRecord) append(to []byte) []byte {
+	to = line.AppendString(append(to, `{"id":`...), r.ID)
+	to = strconv.AppendUint(append(to, `,"nth":`...), r.Nth, 10)
+	to = line.AppendString(append(to, `,"state":`...), string(r.State))
+	to = line.AppendString(append(to, `,"name":`...), r.Name)
+	to = appendNumber(to, `,"lock":`, int64(r.Lock))
+	if r.Creation != 0 {
+		to = strconv.AppendUint(append(to, `,"creation":`...), r.Creation, 10)
+	}
+	to = line.AppendString(append(to, `,"mode":`...), r.Mode.String())
+	to = appendNumber(to, `,"permits":`, int64(r.Permits))
+	to = appendNumber(to, `,"lock_permits":`, int64(r.LockPermits))
+	to = appendNumber(to, `,"pid":`, int64(r.PID))
+	to = appendText(to, `,"command":`, r.Command)
+	to = appendNumber(to, `,"peer":`, int64(r.Peer))
+	if r.PeerStarted != 0 {
+		to = strconv.AppendUint(append(to, `,"peer_started":`...), r.PeerStarted, 10)
+	}
+	to = appendNumber(to, `,"peer_uid":`, int64(r.PeerUID))
+	if r.Token != 0 {
+		to = append(strconv.AppendUint(append(to, `,"token":"`...), uint64(r.Token), 10), '"')
+	}
+	if !r.Since.IsZero() {
+		to = append(r.Since.AppendFormat(append(to, `,"since":"`...), time.RFC3339Nano), '"')
+	}
+	to = appendNumber(to, `,"deadline_ns":`, int64(r.Deadline))
+	if r.Witness {
+		to = append(to, `,"witness":true`...)
+	}
+	if r.Try {
+		to = append(to, `,"try":true`...)
+	}
+	return append(to, '}')
 }
 
 // decodeCell reads a record. It accepts only what encodeCell makes of it:
 // members that nobody knows, given twice or spelled otherwise are damage.
 func decodeCell(cell []byte, record any) error {
-	if sum := binary.LittleEndian.Uint32(cell); sum != crc32.Checksum(cell[cellText:], cellCRC) {
+	if sum := binary.LittleEndian.Uint32(cell); sum != cellCRC(cell) {
 		return errors.New("checksum does not match")
 	}
 	text := bytes.TrimRight(cell[cellText:], "\x00")

@@ -18,6 +18,8 @@ type createRequest struct {
 	Permits int    `json:"permits"` // exclusive holders at most; 0: 1
 }
 
+func (c *createRequest) lockName() string { return c.Name }
+
 // createAnswer tells what there is now.
 type createAnswer struct {
 	LockEntry
@@ -30,6 +32,8 @@ type removeRequest struct {
 	TimeoutMS int64  `json:"timeout_ms"` // 0: none
 	NonBlock  bool   `json:"nonblock"`   // refused as busy rather than wait
 }
+
+func (r *removeRequest) lockName() string { return r.Name }
 
 // removeAnswer tells what is gone.
 type removeAnswer struct {

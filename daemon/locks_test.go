@@ -14,7 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-const generous = 20 * time.Second
+const generous = slowness * 20 * time.Second
 
 // start asks for a lock in the background, and returns when it waits.
 func start(t *testing.T, d *Daemon, req Request) <-chan result {
@@ -263,6 +263,7 @@ func TestReformatLosesTheLease(t *testing.T) {
 // TestOwnerHealsItsSlot: a bad sector holds the others up until its owner,
 // who may do nothing on the lock at all, has rewritten it.
 func TestOwnerHealsItsSlot(t *testing.T) {
+	t.Parallel()
 	for name, used := range map[string]bool{"in use": true, "not in use": false} {
 		t.Run(name, func(t *testing.T) { ownerHealsItsSlot(t, used) })
 	}

@@ -70,7 +70,8 @@ func FindLockspace(dev blockdev.Device) (sb layout.Superblock, copyUsed int, err
 }
 
 // readHead reads as much of the beginning of a device as can hold a superblock or its copy. A bad sector there
-// reads as bytes that are no record, so that it hides nothing but itself.
+// reads as bytes that are no record, so that it hides nothing but itself. Of a device of which nothing can be read, as
+// when no path to it is left, it returns the error: that is no device without a lockspace.
 func readHead(dev blockdev.Device) ([]byte, error) {
 	block := blockSize(dev)
 	p := pool.Get(int(min(layout.HeadSize, dev.Info().Size)))
@@ -79,14 +80,19 @@ func readHead(dev blockdev.Device) ([]byte, error) {
 	if err != nil && !badSector(err) {
 		return nil, err
 	}
+	readable := err == nil
 	for at := 0; err != nil && at < len(p); at += block {
 		switch sectorErr := dev.Read(p[at:at+block], int64(at)); {
 		case sectorErr == nil:
+			readable = true
 		case badSector(sectorErr):
 			copy(p[at:], bytes.Repeat([]byte{0xff}, block))
 		default:
 			return nil, sectorErr
 		}
+	}
+	if !readable {
+		return nil, err
 	}
 	return bytes.Clone(p), nil
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
@@ -33,6 +34,24 @@ func TestFindLockspace(t *testing.T) {
 	_, _, err = FindLockspace(disk.Open())
 	require.ErrorIs(t, err, ErrNoLockspace)
 	require.ErrorIs(t, err, layout.ErrChecksum)
+}
+
+// TestFindLockspaceWithoutAPath: a device that cannot be read at all is not taken for one without a lockspace, which a
+// hint would have formatted.
+func TestFindLockspaceWithoutAPath(t *testing.T) {
+	disk := blockdev.NewMemory(1<<20, 512, 512)
+	oldLockspace(t, disk)
+	f := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{})
+	f.Inject(blockdev.Fault{Err: unix.EIO})
+	_, _, err := FindLockspace(f)
+	require.ErrorIs(t, err, unix.EIO)
+	require.NotErrorIs(t, err, ErrNoLockspace)
+	require.ErrorContains(t, err, "read superblock")
+	f.Heal()
+	f.Inject(blockdev.Fault{To: 512, Err: unix.EIO})
+	_, copyUsed, err := FindLockspace(f)
+	require.NoError(t, err)
+	require.Equal(t, 1, copyUsed)
 }
 
 // TestFindLockspaceOnOtherDevice finds lockspaces that were copied to a device they do not fit.

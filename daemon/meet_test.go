@@ -146,6 +146,7 @@ func staleOnce(t *testing.T, c *cluster, which int, after int) (ofA, ofB *MeetRe
 }
 
 func TestMeetFindsOneStaleRead(t *testing.T) {
+	t.Parallel()
 	for which, name := range slotNames {
 		t.Run(name, func(t *testing.T) {
 			ofA, ofB := staleOnce(t, newCluster(t, 8, 4), which, 60)

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -27,37 +28,56 @@ type member struct {
 	log   *slog.Logger
 	ids   *identity
 	notes *events.Log // nil: none
+	tally *tally.Tally
 
 	fencing *fencing
 	trouble atomic.Pointer[ioTrouble] // of the last IO of the lease; nil: it went well
 	silent  map[int]uint64            // incarnations that were reported silent, by host id
 	noted   []notedHost               // what the journal knows of the hosts, by host id - 1; nil: nothing yet
-	noting  sync.Mutex                // guards silent and noted
+	noting  sync.Mutex                // guards silent, noted and zeroed
+	zeroed  limiter                   // of records that were lost
 	begun   atomic.Int64              // when a read of the table was last begun, or wanted
 	alarm   *boottime.Alarm           // rings when the machine is to be told the time
 	renewed func(lease.Term)          // told of every term of the lease, so that it can be kept; nil: nobody
 	keeping sync.Mutex                // has them told in order
 
-	mu      sync.Mutex // guards m, changed, reason and resumed
-	m       *lease.Machine
-	changed chan struct{} // closed and replaced after every event
-	reason  error
-	cut     time.Duration           // holds end then at the latest, whatever the lease says
-	resumed bool                    // it goes on where a predecessor stood
-	wished  map[layout.Verdict]bool // whom this host has asked to leave, of kind 0
-	hosts   []lease.Host            // as known after the last event, for all who ask; nil: nobody has yet
+	alive      func() // told of every turn of the loop; nil: nobody
+	aliveEvery time.Duration
+
+	mu        sync.Mutex // guards what follows, up to hosts
+	m         *lease.Machine
+	changed   chan struct{} // closed and replaced after every event
+	reason    error
+	cut       time.Duration // holds end then at the latest, whatever the lease says
+	resumed   bool          // it goes on where a predecessor stood
+	turned    time.Duration // when the loop began its last turn
+	reading   underWay
+	writing   underWay
+	buried    map[int]uint64          // incarnations whose death was counted, by host id
+	readBegan time.Duration           // the last read of the table,
+	renewing  time.Duration           // and that which the write under way follows
+	wished    map[layout.Verdict]bool // whom this host has asked to leave, of kind 0
+	hosts     []lease.Host            // as known after the last event, for all who ask; nil: nobody has yet
+	records   []lease.Record          // of the read of the table that is under way
 
 	asked chan lease.Asked // an operator wants this host to leave; takes one
-	ready chan struct{}    // closed: tickets may be taken
-	lost  chan struct{}    // closed: the lease is over, for good
-	over  chan struct{}    // closed: the machine has said its last word
+
+	complaints chan []layout.Complaint // of other hosts; takes one, for they are made again
+	renewals   chan struct{}           // the lease was renewed; takes one
+
+	ready chan struct{} // closed: tickets may be taken
+	lost  chan struct{} // closed: the lease is over, for good
+	over  chan struct{} // closed: the machine has said its last word
 	io    sync.WaitGroup
 }
 
 func newMember(d *Daemon, self layout.HostRecord, p *predecessor) (*member, error) {
 	sb := d.sb
-	mb := &member{dev: d.dev, sb: sb, space: sb.Space(), log: d.log, ids: d.ids, notes: d.cfg.Events, fencing: d.fencing,
-		changed: make(chan struct{}), cut: math.MaxInt64, wished: map[layout.Verdict]bool{}, silent: map[int]uint64{}, asked: make(chan lease.Asked, 1),
+	mb := &member{dev: d.bare, sb: sb, space: sb.Space(), log: d.log, ids: d.ids, notes: d.cfg.Events, tally: d.cfg.Tally, fencing: d.fencing,
+		alive: d.cfg.Alive, aliveEvery: d.cfg.AliveEvery, turned: boottime.Now(),
+		changed: make(chan struct{}), cut: math.MaxInt64, wished: map[layout.Verdict]bool{}, silent: map[int]uint64{}, buried: map[int]uint64{}, asked: make(chan lease.Asked, 1),
+		reading: underWay{what: "reading the host table"}, writing: underWay{what: "writing the host record"},
+		complaints: make(chan []layout.Complaint, 1), renewals: make(chan struct{}, 1),
 		ready: make(chan struct{}), lost: make(chan struct{}), over: make(chan struct{})}
 	cfg := lease.Config{
 		ID: d.cfg.HostID, Hosts: sb.Geometry.Hosts, Times: lease.Times{Lease: sb.Lease}, Policy: sb.Policy,
@@ -78,7 +98,13 @@ func newMember(d *Daemon, self layout.HostRecord, p *predecessor) (*member, erro
 func (mb *member) start() {
 	mb.io.Go(func() {
 		for mb.alarm.Wait() == nil {
+			mb.turn()
+			hangs := mb.hanging()
 			mb.event(mb.m.Tick)
+			mb.turnDone()
+			for _, what := range hangs {
+				mb.io.Go(func() { mb.log.Error("IO hangs", "device", mb.dev.Info().Path, "what", what) }) // it may block
+			}
 		}
 	})
 	mb.event(mb.m.Start)
@@ -96,8 +122,23 @@ func (mb *member) event(f func(now time.Duration) []lease.Action) {
 	}
 }
 
+// heldUp complains of what holds somebody up. Those who wait say so at every
+// poll, of which few change anything.
+func (mb *member) heldUp(by layout.Complaint, certain bool) {
+	mb.mu.Lock()
+	actions := mb.m.HeldUp(boottime.Now(), by, certain)
+	if len(actions) > 0 {
+		mb.carryOut(actions)
+	}
+	mb.mu.Unlock()
+	for _, a := range actions {
+		mb.report(a)
+	}
+}
+
 func (mb *member) report(a lease.Action) {
 	mb.note(a)
+	mb.count(a)
 	switch a := a.(type) {
 	case lease.Delayed:
 		mb.log.Warn("joining takes longer, waiting", "left", (a.Until - boottime.Now()).Round(time.Second), "reason", a.Reason)
@@ -146,14 +187,21 @@ func (mb *member) keepTerms(keep func(lease.Term)) {
 
 // carryOut is called with mu held. Reads and writes report back on their own.
 func (mb *member) carryOut(actions []lease.Action) {
+	wake, alarm := time.Duration(math.MaxInt64), false
 	for _, a := range actions {
 		switch a := a.(type) {
 		case lease.ReadTable:
-			mb.io.Go(mb.readTable)
+			mb.begins(&mb.reading)
+			mb.readBegan = boottime.Now()
+			alarm = true
+			mb.io.Go(func() { mb.readTable(a.Hosts) })
 		case lease.Write:
+			mb.begins(&mb.writing)
+			mb.renewing = mb.readBegan // of the read that has just returned: no other one has begun since
+			alarm = true
 			mb.io.Go(func() { mb.writeRecord(a.Record) })
 		case lease.Wait:
-			_ = mb.alarm.Set(a.Until) // fails only once closed
+			wake, alarm = a.Until, true
 		case lease.Joined:
 			mb.resumed = a.Resumed
 			mb.noteJoined(a)
@@ -164,6 +212,17 @@ func (mb *member) carryOut(actions []lease.Action) {
 		case lease.Asked:
 			select {
 			case mb.asked <- a:
+			default:
+			}
+		case lease.Complained:
+			select {
+			case mb.complaints <- a.Of:
+			default:
+			}
+		case lease.Renewed:
+			mb.tally.Renewals.Add(boottime.Now() - mb.renewing)
+			select {
+			case mb.renewals <- struct{}{}:
 			default:
 			}
 		case lease.Wished:
@@ -177,6 +236,9 @@ func (mb *member) carryOut(actions []lease.Action) {
 			mb.keepLeft(a.Incarnation)
 			mb.end(nil, false)
 		}
+	}
+	if alarm || mb.alive != nil {
+		mb.ring(wake)
 	}
 	mb.hosts = nil
 	close(mb.changed)
@@ -254,9 +316,9 @@ func (mb *member) leaseLeft() (time.Duration, <-chan struct{}) {
 	return mb.m.Deadline() - boottime.Now(), mb.changed
 }
 
-// known is what the last read of the host table told. All locks that wait ask
-// for it after every event, of up to thousands of hosts: they share it, and it
-// is not to be changed.
+// known is what reads of the host table have told, of those hosts that reads
+// cover. All locks that wait ask for it after every event, of up to thousands
+// of hosts: they share it, and it is not to be changed.
 func (mb *member) known() ([]lease.Host, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"time"
@@ -18,24 +19,28 @@ import (
 // The lock is held while the directory's lock is asked for, as in a removal; to make a lock takes the latter alone. So
 // nobody waits for one who waits for him.
 
-// mendEntries restores those of the damaged entries that this host has used the locks of.
+// mendEntries begins to restore those of the damaged entries that this host has used the locks of, unless that is under
+// way. It is not waited for: the own slots of those locks may have to be looked at meanwhile.
 func (d *Daemon) mendEntries(damaged []int) {
-	if len(damaged) == 0 {
+	damaged = slices.DeleteFunc(slices.Clone(damaged), func(number int) bool { return d.knownEntry(number) == nil })
+	if len(damaged) == 0 || !d.mending.CompareAndSwap(false, true) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), d.sb.Lease/4) // it is tried again
-	defer cancel()
-	for _, number := range damaged {
-		d.mu.Lock()
-		lk := d.locks[number]
-		d.mu.Unlock()
-		if lk == nil || lk.entry.Name == "" {
-			continue
+	d.drivers.Go(func() {
+		defer d.mending.Store(false)
+		ctx, cancel := context.WithTimeout(context.Background(), d.sb.Lease/4) // whoever is held up asks again
+		defer cancel()
+		for _, i := range rand.Perm(len(damaged)) { // one that takes all the time is not always the first
+			number := damaged[i]
+			lk := d.knownEntry(number)
+			if lk == nil {
+				continue
+			}
+			if err := d.mendEntry(ctx, lk); err != nil && !d.stopping() {
+				d.log.Warn("restoring a damaged directory entry failed, retrying when somebody needs it", "lock", lk.entry.Name, "err", err)
+			}
 		}
-		if err := d.mendEntry(ctx, lk); err != nil && !d.stopping() {
-			d.log.Warn("restoring a damaged directory entry failed, retrying", "lock", lk.entry.Name, "err", err)
-		}
-	}
+	})
 }
 
 func (d *Daemon) mendEntry(ctx context.Context, lk *lock) error {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 
+	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -42,6 +42,13 @@ func (h *Hold) modeNow() (mode layout.Mode, changes uint64, changed <-chan struc
 		h.changed = make(chan struct{})
 	}
 	return h.req.Mode, h.changes, h.changed
+}
+
+// modeAndChanges is modeNow for one who is told of changes (session.setMode).
+func (h *Hold) modeAndChanges() (layout.Mode, uint64) {
+	h.lk.mu.Lock()
+	defer h.lk.mu.Unlock()
+	return h.req.Mode, h.changes
 }
 
 // change has the driver do something under a hold, for a client, who does not
@@ -122,7 +129,9 @@ func (t *tenure) upgrade(h *Hold) error {
 	if t.mode = lk.m.Mode(); t.mode != layout.Exclusive {
 		return fmt.Errorf("%w: another host holds lock %q or waits for it", ErrUpgrade, lk.entry.Name)
 	}
-	t.settle.Reset(settleAfter) // the slot shows a claim
+	t.settleSoon() // the slot shows a claim
+	// Readers elsewhere may have come and gone with greater tokens: the next client needs a ticket of its own.
+	t.closed = true
 	if !lk.note(h, layout.Exclusive) {
 		return h.letGo()
 	}
@@ -141,6 +150,7 @@ func (lk *lock) note(h *Hold, mode layout.Mode) bool {
 	}
 	h.req.Mode = mode
 	h.changes++
+	lk.noteMode(h)
 	if s := h.req.session; s != nil {
 		s.setMode(mode)
 		s.keep(sessionGranted, h.token, lk)
@@ -163,9 +173,9 @@ func (c holdCall) hold(d *Daemon, r *http.Request) (*Hold, error) {
 	if c.Token == 0 {
 		return nil, fmt.Errorf("%w: no token given, want that of the hold", ErrInvalid)
 	}
-	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
-	_, uid := (&stream{conn: conn}).peer()
-	return d.sessions.holder(c.Session, c.Token, uid)
+	by := callerOf(r)
+	h, err := d.sessions.holder(c.Session, c.Token, by.who.UID)
+	return h, by.notOwn(err, access.Change)
 }
 
 // refuseHold answers a call about a hold with an error. A lost one is over,

@@ -63,7 +63,25 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 	require.NoError(t, last.Release())
 }
 
+// TestTokenAfterAnUpgrade: readers elsewhere may have come and gone with greater tokens than the ticket of a hold that
+// became exclusive, so the next client of its host needs another one (TOKENS).
+func TestTokenAfterAnUpgrade(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	a, b := c.host(1), c.host(2)
+	h := acquire(t, a, reader)
+	other := acquire(t, b, reader)
+	require.Greater(t, other.Token(), h.Token())
+	require.NoError(t, other.Release())
+	require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
+	next := start(t, a, Request{Name: "x"})
+	require.NoError(t, h.Release())
+	last := got(t, next)
+	require.Greater(t, last.Token(), other.Token())
+	require.NoError(t, last.Release())
+}
+
 func TestUpgradeIsRefusedWhereOthersTakePart(t *testing.T) {
+	t.Parallel()
 	for name, other := range map[string]func(t *testing.T, a, b *Daemon) (leave func()){
 		"a reader of another host": func(t *testing.T, a, b *Daemon) func() {
 			h := acquire(t, b, reader)

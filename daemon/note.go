@@ -108,20 +108,38 @@ func (lk *lock) noteEnter(h *Hold, w *waiter) {
 		return
 	}
 	e := w.req.event(events.Enter)
-	e.Token, e.WaitedMS = h.token, h.since.Sub(w.since).Milliseconds()
+	e.Token, e.WaitedMS, e.Permits = h.token, h.since.Sub(w.since).Milliseconds(), lk.severalPermits()
 	e.Ahead = lk.after.of(w.since, w.req.Mode)
 	lk.d.note(e)
 }
 
+// severalPermits is how many the lock has, 0 for one.
+func (lk *lock) severalPermits() int {
+	if lk.entry.Permits > 1 {
+		return lk.entry.Permits
+	}
+	return 0
+}
+
+// noteMode notes that a hold goes on in another mode: to share it before the
+// disk shows that, to have it alone after. It is called with mu held.
+func (lk *lock) noteMode(h *Hold) {
+	if !lk.notes() || h.joined {
+		return
+	}
+	e := h.req.event(events.ModeSet)
+	e.Token, e.HeldMS = h.token, time.Since(h.since).Milliseconds()
+	lk.d.note(e)
+}
+
 // noteExit is called with mu held.
-func (lk *lock) noteExit(h *Hold, why string) {
+func (lk *lock) noteExit(h *Hold, why string, now time.Time) {
 	if !lk.notes() || h.joined {
 		return
 	}
 	if h.Err() != nil {
 		lk.noteLostHold(h)
 	}
-	now := time.Now()
 	e := h.req.event(events.Exit)
 	e.Token, e.HeldMS, e.Reason = h.token, now.Sub(h.since).Milliseconds(), why
 	lk.d.note(e)
@@ -251,7 +269,7 @@ func (lk *lock) aheadOnDisk() (all []events.Peer) {
 		case i+1 == lk.area.host:
 		case !v.Readable && current == 0: // dead
 		case v.Readable && (s.Phase == layout.Idle || s.Creation != own.Creation || s.Incarnation != current):
-		case v.Readable && s.Phase != layout.Choosing && own.Phase == layout.Waiting && s.Ticket > own.Ticket:
+		case v.Readable && own.Phase == layout.Waiting && s.Ticket > own.Ticket:
 		case v.Readable && s.Mode == layout.Shared && own.Mode == layout.Shared:
 		default:
 			all = append(all, lk.onDisk(i+1, hosts[i].Name))
@@ -275,8 +293,9 @@ func (lk *lock) onDisk(host int, name string) events.Peer {
 		return p
 	}
 	p.Phase, p.Mode, p.Ticket = v.Slot.Phase.String(), v.Slot.Mode.String(), v.Slot.Ticket
-	if v.Slot.Phase == layout.Held && host <= len(lk.area.who) {
-		p.PID, p.Command = lk.area.who[host-1].PID, lk.area.who[host-1].Command
+	if v.Slot.Phase == layout.Held {
+		who := lk.area.caption(host).holder
+		p.PID, p.Command = who.PID, who.Command
 	}
 	return p
 }
@@ -297,6 +316,7 @@ func (d *Daemon) noteLost(mem *member) {
 	d.mu.Unlock()
 	for _, lk := range locks {
 		lk.noteLost()
+		lk.refuseLost()
 	}
 }
 
@@ -366,9 +386,9 @@ func (s *session) noteOrphan() {
 }
 
 // noteResumed notes that a restart has kept a hold, or without a token a place.
-func (s *session) noteResumed(token layout.Ticket) {
+func (s *session) noteResumed(lk *lock, token layout.Ticket) {
 	e := s.req.event(events.Resumed)
-	e.Token = token
+	e.Token, e.Permits = token, lk.severalPermits()
 	if since := time.Since(s.since).Milliseconds(); token != 0 {
 		e.HeldMS = since
 	} else {

@@ -141,6 +141,33 @@ func TestNotesOfAContendedLock(t *testing.T) {
 	}
 }
 
+// TestNotesOfChangesOfMode: the mode of a hold, all along, by its token.
+func TestNotesOfChangesOfMode(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	n := newNotebook(t)
+	h := acquire(t, c.host(1, n.in), Request{Name: "x", PID: 11, Mode: layout.Shared})
+	require.NoError(t, h.SetMode(t.Context(), layout.Shared), "which it has")
+	require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
+	require.NoError(t, h.SetMode(t.Context(), layout.Shared))
+	require.NoError(t, h.Release())
+
+	es := n.of("x")
+	require.Equal(t, []events.Kind{events.Request, events.Choosing, events.Enter, events.ModeSet, events.ModeSet, events.Exit}, kinds(es))
+	for i, mode := range []string{"shared", "exclusive", "shared", "shared"} {
+		e := es[2+i]
+		require.Equal(t, []any{mode, h.Token(), 11, 0}, []any{e.Mode, e.Token, e.PID, e.Permits}, e.Kind)
+	}
+}
+
+// TestNotesOfPermits: by them one can tell several holders from too many.
+func TestNotesOfPermits(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	n := newNotebook(t)
+	h := acquire(t, c.host(1, n.in), Request{Name: "x", Permits: 2})
+	require.NoError(t, h.Release())
+	require.Equal(t, 2, n.lock(events.Enter).Permits)
+}
+
 // TestNotesOfAChangeAhead: who waits learns whom for, whenever that is another one.
 func TestNotesOfAChangeAhead(t *testing.T) {
 	c := newCluster(t, 8, 4)
@@ -224,7 +251,7 @@ func TestNotesOfALostLease(t *testing.T) {
 	a := c.host(1, through(f), na.in)
 	t.Cleanup(f.Heal)
 	b := c.host(2, nb.in)
-	na.host(events.Joined, 1)
+	require.Len(t, na.host(events.Joined, 1).Boot, 32, "by which those of one boot, and clock, are known")
 	require.Equal(t, 1, na.host(events.Joined, 2).ByHost)
 	h := acquire(t, a, Request{Name: "x", PID: 11})
 	c.shown(1)

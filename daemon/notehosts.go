@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/hex"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/boottime"
@@ -23,7 +24,11 @@ func (mb *member) noteJoined(a lease.Joined) {
 	if a.Resumed {
 		kind = events.Resumed
 	}
-	mb.notes.Add(events.Event{Kind: kind})
+	e := events.Event{Kind: kind}
+	if boot := bootID(); boot != [16]byte{} {
+		e.Boot = hex.EncodeToString(boot[:])
+	}
+	mb.notes.Add(e)
 }
 
 // note tells the journal what else the lease tells.
@@ -81,8 +86,8 @@ func (mb *member) noteHosts(hosts []lease.Host) {
 		return
 	}
 	first, self := mb.noted == nil, mb.id()
-	if first {
-		mb.noted = make([]notedHost, len(hosts))
+	if more := len(hosts) - len(mb.noted); more > 0 {
+		mb.noted = append(mb.noted, make([]notedHost, more)...)
 	}
 	for i := range hosts {
 		h, was := &hosts[i], mb.noted[i]

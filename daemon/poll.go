@@ -1,14 +1,18 @@
 package daemon
 
 import (
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/boottime"
 )
 
 const (
 	minPoll = 50 * time.Microsecond  // below it a wait is a spin
-	maxPoll = 20 * time.Millisecond  // of the first in line
+	maxPoll = 5 * time.Millisecond   // of the first in line
 	maxRank = 250 * time.Millisecond // of anybody
 )
 
@@ -22,49 +26,65 @@ func pollPause(waited, latency time.Duration, rank int) time.Duration {
 }
 
 const (
-	cheapRead = 128 << 10 // bytes: to read so many takes about as long as one sector does
+	nextRead  = 32 << 10  // bytes: to read so many takes less than to read one sector and then all
+	cheapRead = 128 << 10 // bytes: to read so many takes little longer than one sector does
 	rankPolls = 4         // and if it is more, the rank is looked at in every so many polls
 )
 
-// rankIsOld tells whether to read all slots rather than the one directly ahead:
-// that one stays as it is while those before it go, and the pace of the polls
-// with it. Who is next has no rank that could get less.
-func rankIsOld(rank, polls, bytes int) bool {
-	return rank > 1 && (bytes <= cheapRead || polls%rankPolls == 0)
+// readsAll tells whether to read all slots rather than the one directly ahead.
+// Who is next enters by that read, without another one. For who is further back
+// that slot stays as it is while those before it go, and the pace of the polls
+// with it.
+func readsAll(rank, polls, bytes int) bool {
+	if rank <= 1 {
+		return bytes <= nextRead
+	}
+	return bytes <= cheapRead || polls%rankPolls == 0
+}
+
+// shortNap is what the runtime's timers cannot do: they are a millisecond late
+// where nothing else runs. A nap takes a thread, so there are not many at once.
+const (
+	shortNap = time.Millisecond
+	maxNaps  = 8
+)
+
+var naps atomic.Int32
+
+// alreadyOver is what a nap leaves of a wait: at the next one at the latest,
+// what came meanwhile is noticed.
+var alreadyOver = func() <-chan time.Time {
+	c := make(chan time.Time)
+	close(c)
+	return c
+}()
+
+// nap waits briefly, as exactly as the system does; false if it has not: too
+// many do, or it would take too long, for nothing wakes it.
+func nap(d time.Duration) bool {
+	if d >= shortNap || boottime.Simulated {
+		return false
+	}
+	defer naps.Add(-1)
+	if naps.Add(1) > maxNaps {
+		return false
+	}
+	ts := unix.NsecToTimespec(d.Nanoseconds())
+	_ = unix.Nanosleep(&ts, nil) // a signal ends it early, which does no harm
+	return true
 }
 
 // poll waits a little, then looks at the slot that the machine waits for. A
 // client that goes, or a host that ends, wakes it early.
 func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
-	lk.told(a.Rank)
+	lk.tell(a.Rank)
 	lk.noteAhead(a)
+	lk.complain(a.Host)
 	lk.d.mem.watch(lk.d.times().Watch())
-	t := time.NewTimer(pollPause(time.Since(began), lk.area.latency, a.Rank))
-	defer t.Stop()
-	for {
-		select {
-		case <-lk.d.mem.lost:
-			return a, ErrLost
-		case <-lk.wake:
-			if !wanted() {
-				lk.m.Cancel()
-				return lk.m.Recheck(), nil
-			}
-			continue
-		case todo := <-lk.tasks:
-			if err := todo.run(); err != nil {
-				return a, err
-			}
-			continue
-		case <-lk.news: // also of what came while the device was read
-			_, lk.news = lk.d.mem.leaseLeft()
-			if !lk.learn() {
-				continue
-			}
-			return lk.m.Recheck(), nil
-		case <-t.C:
-		}
-		break
+	if again, err := lk.linger(pollPause(time.Since(began), lk.area.latency, a.Rank), wanted); err != nil {
+		return a, err
+	} else if again {
+		return lk.m.Recheck(), nil
 	}
 	if lk.takeScrub() {
 		if err := lk.rewrite(); err != nil {
@@ -72,15 +92,8 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 		}
 	}
 	lk.polls++
-	if rankIsOld(a.Rank, lk.polls, lk.d.mem.highest()*lk.d.sb.Geometry.Stride) {
+	if a.Host == 0 || a.Enters && readsAll(a.Rank, lk.polls, lk.d.mem.highest()*lk.d.sb.Geometry.Stride) {
 		return lk.m.Recheck(), nil
-	}
-	if a.Host == 0 {
-		views, err := lk.readAll()
-		if err != nil {
-			return a, err
-		}
-		return lk.m.SlotsRead(views), nil
 	}
 	var v bakery.View
 	err := lk.persist("reading a slot failed, retrying", func() (err error) {
@@ -93,6 +106,44 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 	return lk.m.Polled(v), nil
 }
 
+// linger waits for as long as pause; again tells that something came that is
+// reason to look at once.
+func (lk *lock) linger(pause time.Duration, wanted func() bool) (again bool, err error) {
+	var over <-chan time.Time
+	if nap(pause) {
+		over = alreadyOver
+	} else {
+		lk.timer.Reset(pause)
+		defer lk.timer.Stop()
+		over = lk.timer.C
+	}
+	for {
+		select {
+		case <-lk.d.mem.lost:
+			return false, ErrLost
+		case <-lk.wake:
+			if !wanted() {
+				lk.m.Cancel()
+				return true, nil
+			}
+			continue
+		case todo := <-lk.tasks:
+			if err := todo.run(); err != nil {
+				return false, err
+			}
+			continue
+		case <-lk.news: // also of what came while the device was read
+			_, lk.news = lk.d.mem.leaseLeft()
+			if lk.learn() {
+				return true, nil
+			}
+			continue
+		case <-over:
+			return false, nil
+		}
+	}
+}
+
 // learn tells the machine which incarnations are over by a host table read
 // after the slots. It reports whether the slots should be looked at again.
 func (lk *lock) learn() bool {
@@ -103,6 +154,7 @@ func (lk *lock) learn() bool {
 		current := lk.m.Current(i + 1)
 		// That this very incarnation is gone stays true, whenever it was read.
 		if current != 0 && (h.Incarnation == current && h.Gone || h.Read > lk.readAt && h.Void(current)) {
+			lk.countGone(h, v, current)
 			lk.m.Over(i+1, current)
 			again = true
 		}
@@ -145,8 +197,11 @@ func (lk *lock) rewrite() error {
 		v, err = lk.area.readOne(lk.area.host)
 		return err
 	})
-	if err != nil || v.Readable {
+	if err != nil {
 		return err
+	}
+	if v.Readable {
+		return lk.intact(v)
 	}
 	lk.d.log.Warn("own slot is unreadable, rewriting it", "lock", lk.entry.Name, "host_id", lk.area.host)
 	return lk.write(lk.m.Mine())

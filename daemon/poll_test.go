@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -9,11 +11,24 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-func TestRankIsOld(t *testing.T) {
-	require.False(t, rankIsOld(1, rankPolls, cheapRead+1), "who is next looks at the one slot")
-	require.True(t, rankIsOld(2, 1, cheapRead), "a small read costs as much as one slot")
-	require.False(t, rankIsOld(2, 1, cheapRead+1))
-	require.True(t, rankIsOld(2, rankPolls, cheapRead+1), "but now and then all are read")
+func TestReadsAll(t *testing.T) {
+	require.True(t, readsAll(1, 1, nextRead), "who is next saves a read by that")
+	require.False(t, readsAll(1, rankPolls, nextRead+1), "or looks at the one slot")
+	require.True(t, readsAll(2, 1, cheapRead), "a small read costs as much as one slot")
+	require.False(t, readsAll(2, 1, cheapRead+1))
+	require.True(t, readsAll(2, rankPolls, cheapRead+1), "but now and then all are read")
+}
+
+// TestNap: what the runtime's timers are a millisecond late for.
+func TestNap(t *testing.T) {
+	began := time.Now()
+	require.True(t, nap(minPoll))
+	require.GreaterOrEqual(t, time.Since(began), minPoll/2, "a signal may end it early")
+	require.False(t, nap(shortNap), "nothing would wake it")
+	naps.Add(maxNaps)
+	require.False(t, nap(minPoll), "each takes a thread")
+	naps.Add(-maxNaps)
+	require.Zero(t, naps.Load())
 }
 
 // TestRankFallsWhileTheOneAheadWaits: who stands further back learns that those in front have gone though the slot
@@ -58,4 +73,44 @@ func TestRankFallsWhileTheOneAheadWaits(t *testing.T) {
 	require.NoError(t, h.Release())
 	require.NoError(t, got(t, third).Release())
 	require.NoError(t, got(t, fourth).Release())
+}
+
+// TestWaitingAllocatesNothing: a wait may last for days.
+func TestWaitingAllocatesNothing(t *testing.T) {
+	for _, behind := range []int{0, 1} {
+		t.Run(fmt.Sprintf("%d others ahead", behind), func(t *testing.T) {
+			c := newClusterAlone(t, 8, 4) // allocations are counted for the process
+			c.lasting(time.Minute)        // nothing else is read or written meanwhile
+			h := acquire(t, c.host(1), Request{Name: "x", Command: "make the backup"})
+			eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+			var queue []<-chan result
+			for i := range behind {
+				queue = append(queue, start(t, c.host(2+i), Request{Name: "x"}))
+				eventually(t, "waits", func() bool { return c.slot(1, 2+i).Phase == layout.Waiting })
+			}
+			dev := &counting{Device: c.disk.Open()}
+			d := c.host(3, through(dev))
+			queue = append(queue, start(t, d, Request{Name: "x"}))
+			eventually(t, "waits", func() bool { return c.slot(1, 3).Phase == layout.Waiting })
+			polls := func(n int64) {
+				for until := dev.reads.Load() + n; dev.reads.Load() < until; {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			polls(20)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			began := dev.reads.Load()
+			polls(100)
+			runtime.ReadMemStats(&after)
+			n := dev.reads.Load() - began
+			each := float64(after.Mallocs-before.Mallocs) / float64(n)
+			t.Logf("%d polls, %.2f allocations each", n, each)
+			require.Less(t, each, 0.5, "what else the process does counts too")
+			require.NoError(t, h.Release())
+			for _, waiter := range queue {
+				require.NoError(t, got(t, waiter).Release())
+			}
+		})
+	}
 }

@@ -32,6 +32,8 @@ type ProbeOptions struct {
 	For    time.Duration     // how long to write and read; 0: a thousand times each
 	Others []blockdev.Device // further ways to the same disk, by which every write must be seen at once
 	Config Config            // of the host as which to join, where there is a lockspace
+
+	Counter Counter // is told how far it is; may be nil
 }
 
 // Measurement is how a device did.
@@ -121,7 +123,16 @@ func (d *Daemon) measureSlot(ctx context.Context, o ProbeOptions) (*Measurement,
 func measure(ctx context.Context, p patch, o ProbeOptions) (*Measurement, error) {
 	var write, read, many probe.Stopwatch
 	effort := probe.Effort{Count: probeCount, Limit: probeLimit, For: o.For}
+	begun, limit, n := time.Now(), probeLimit, 0
+	if o.For > 0 {
+		limit = o.For
+	}
 	err := effort.Repeat(ctx, func() error {
+		done := time.Since(begun).Milliseconds() * probeCount / max(1, limit.Milliseconds())
+		if n++; o.For == 0 {
+			done = max(done, int64(n))
+		}
+		o.Counter.tell("writing and reading", done, probeCount, false)
 		for _, step := range []struct {
 			do    func() (time.Duration, error)
 			times *probe.Stopwatch
@@ -139,7 +150,7 @@ func measure(ctx context.Context, p patch, o ProbeOptions) (*Measurement, error)
 	}
 	m := &Measurement{Write: write.Latency(), Read: read.Latency(), ReadMany: many.Latency(), Many: p.Many(), Sights: []Sight{}}
 	for _, other := range o.Others {
-		s, err := sight(ctx, p, other)
+		s, err := sight(ctx, p, other, o.Counter)
 		if err != nil {
 			return nil, err
 		}
@@ -150,7 +161,7 @@ func measure(ctx context.Context, p patch, o ProbeOptions) (*Measurement, error)
 
 // sight writes a patch, and after every write reads it by another way. What that way had read before is what a cache
 // on it would return again.
-func sight(ctx context.Context, p patch, other blockdev.Device) (Sight, error) {
+func sight(ctx context.Context, p patch, other blockdev.Device, counter Counter) (Sight, error) {
 	s := Sight{Path: other.Info().Path}
 	errBlind := errors.New("not seen")
 	err := probe.Effort{Count: sightCount, Limit: sightLimit}.Repeat(ctx, func() error {
@@ -162,6 +173,7 @@ func sight(ctx context.Context, p patch, other blockdev.Device) (Sight, error) {
 			return err
 		}
 		s.Writes++
+		counter.tell("looking by "+Printable(s.Path), int64(s.Writes), sightCount, false)
 		if seen {
 			return nil
 		}

@@ -3,24 +3,33 @@ package daemon
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // lock is this host's part in one lock: its slot on the disk, driven by one
-// goroutine (driver.go), and the local clients, first in, first out.
+// goroutine at a time (driver.go), and the local clients, first in, first out.
 type lock struct {
 	d     *Daemon
 	entry layout.Entry
-	m     *bakery.Machine // the driver's alone
-	area  *area           // the driver's alone
-	wake  chan struct{}   // something below changed
+	wake  chan struct{} // something below changed
 
 	done  chan struct{} // closed when the driver has ended
 	tasks chan task     // to be done by the driver, the next time that it waits (task.go)
 
+	role   role  // who has it is the driver; its own goroutine whenever nobody else is (help.go)
+	helped bool  // the driver is a client's goroutine; the driver's alone
+	failed error // what a client's goroutine has ended the lock by; the driver's alone
+
+	m        *bakery.Machine // the driver's alone
+	area     *area           // the driver's alone
+	trying   attempt         // to take the lock on the disk; the driver's alone
+	timer    *time.Timer     // of the poll; the driver's alone
+	settling *time.Timer     // wakes the driver when the hold on the disk is to be shown there
 	readAt   time.Duration   // when the last read of all slots was begun; the driver's alone
 	judgedAt time.Duration   // by which host table they were last judged; the driver's alone
 	news     <-chan struct{} // closed when there is more to learn of the hosts; the driver's alone
@@ -32,14 +41,21 @@ type lock struct {
 	intends  bool            // an intent in the own slot is of this process; the driver's alone
 	doomed   bool            // a host that is dead may yet clear the entry (condemned); the driver's alone
 
+	retell atomic.Bool // a client in the queue may not know its place
+
 	mu      sync.Mutex // guards the rest
 	queue   []*waiter
+	told    told // what the clients in the queue know
 	holds   []*Hold
 	leaving []*Hold // let go by their clients, not yet by the driver
 	arrived uint64  // waiters so far
+	used    bool    // since its memory was given back
 	closed  error   // set: nobody is served any more
 	scrub   bool    // the own slot is to be looked at
+	spare   bool    // memory of it may be given back that it has had no use for since
 	after   after   // whom a client of this host waited for last
+
+	place tally.Place // where it is counted; guarded by mu
 
 	past *past // set before the driver starts: what the bakeryd before this one left
 }
@@ -60,10 +76,12 @@ func (l *limiter) allow() bool {
 
 // waiter is a client in the queue.
 type waiter struct {
-	req    Request
-	nth    uint64
-	since  time.Time
-	result chan result // takes one
+	req   Request
+	nth   uint64
+	since time.Time
+
+	result  chan result  // takes one
+	decided func(result) // instead of result; is called once, by any goroutine, and must not block
 }
 
 type result struct {
@@ -71,28 +89,52 @@ type result struct {
 	err  error
 }
 
+// newWaiter makes a client that is told by a channel what came of its request.
+func newWaiter(req Request) *waiter { return &waiter{req: req, result: make(chan result, 1)} }
+
+// decide tells the client, who is not in the queue any more. It is called
+// without mu: the client may go on to use the lock.
+func (w *waiter) decide(r result) {
+	if w.decided != nil {
+		w.decided(r)
+		return
+	}
+	w.result <- r
+}
+
 // enqueue adds a client to the queue, or tells at once why it cannot wait.
 func (lk *lock) enqueue(req Request) (*waiter, error) {
+	w := newWaiter(req)
+	if err := lk.admit(w); err != nil {
+		return nil, err
+	}
+	lk.signal()
+	return w, nil
+}
+
+// admit adds a client to the queue without waking the driver.
+func (lk *lock) admit(w *waiter) error {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	if lk.closed != nil {
-		return nil, lk.closed
+		return lk.closed
 	}
 	if lk.d.stopping() {
-		return nil, errStopped
+		return errStopped
 	}
-	if req.Try && (lk.waiters() > 0 || lk.blocked(req.Mode)) {
-		return nil, ErrBusy
+	if w.req.Try && (lk.waiters() > 0 || lk.blocked(w.req.Mode)) {
+		return ErrBusy
 	}
 	lk.arrived++
-	w := &waiter{req: req, nth: lk.arrived, since: time.Now(), result: make(chan result, 1)}
-	if req.session != nil {
-		req.session.queued(w.nth)
+	w.nth, w.since = lk.arrived, time.Now()
+	if w.req.session != nil {
+		w.req.session.queued(w.nth)
 	}
 	lk.queue = append(lk.queue, w)
+	lk.used, lk.spare = true, false
 	lk.noteQueued(w)
-	lk.signal()
-	return w, nil
+	lk.countQueued(w)
+	return nil
 }
 
 // waiters counts who is in the queue and still there.
@@ -146,16 +188,22 @@ func (lk *lock) front() *waiter {
 
 // refuse ends the wait of those for whom it is meant.
 func (lk *lock) refuse(err error, whom func(*waiter) bool) {
+	var refused []*waiter
 	lk.mu.Lock()
-	defer lk.mu.Unlock()
 	lk.queue = slices.DeleteFunc(lk.queue, func(w *waiter) bool {
 		if !whom(w) {
 			return false
 		}
-		w.result <- result{err: err}
+		refused = append(refused, w)
 		return true
 	})
+	lk.mu.Unlock()
+	for _, w := range refused {
+		w.decide(result{err: err})
+	}
 }
+
+func everybody(*waiter) bool { return true }
 
 // shut ends everybody's wait and lets nobody in any more.
 func (lk *lock) shut(err error) {
@@ -166,7 +214,7 @@ func (lk *lock) shut(err error) {
 	err = lk.closed
 	lk.signal()
 	lk.mu.Unlock()
-	lk.refuse(err, func(*waiter) bool { return true })
+	lk.refuse(err, everybody)
 }
 
 func (lk *lock) isShut() bool {
@@ -177,32 +225,58 @@ func (lk *lock) isShut() bool {
 
 // grant gives the hold to the client in front, if that still is w.
 func (lk *lock) grant(w *waiter, token layout.Ticket) bool {
-	lk.mu.Lock()
-	defer lk.mu.Unlock()
-	if len(lk.queue) == 0 || lk.queue[0] != w {
+	h := lk.enter(w, token)
+	if h == nil {
 		return false
 	}
-	lk.queue = lk.queue[1:]
-	h := &Hold{lk: lk, req: w.req, token: token, since: time.Now(), released: make(chan struct{})}
-	lk.holds = append(lk.holds, h)
-	lk.noteEnter(h, w)
-	if s := w.req.session; s != nil {
-		s.keep(sessionGranted, token, lk)
-	}
-	w.result <- result{hold: h}
+	w.decide(result{hold: h})
 	return true
 }
 
-// told tells the clients in the queue how many are before them.
-func (lk *lock) told(ahead int) {
+func (lk *lock) enter(w *waiter, token layout.Ticket) *Hold {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
+	if len(lk.queue) == 0 || lk.queue[0] != w {
+		return nil
+	}
+	lk.queue = slices.Delete(lk.queue, 0, 1)
+	h := &Hold{lk: lk, req: w.req, token: token, since: time.Now(), released: make(chan struct{})}
+	lk.holds = append(lk.holds, h)
+	lk.noteEnter(h, w)
+	lk.countEnter(h, w)
+	if s := w.req.session; s != nil {
+		s.keep(sessionGranted, token, lk)
+	}
+	return h
+}
+
+// told is what the clients in a queue know of their places. Who goes or comes
+// changes it.
+type told struct {
+	ahead, queued int
+	last          uint64 // arrival of the last one
+}
+
+// tell tells the clients in the queue how many are before them, if that has
+// changed, or one has come back who may not know.
+func (lk *lock) tell(ahead int) {
+	again := lk.retell.Swap(false)
+	lk.mu.Lock()
+	defer lk.mu.Unlock()
+	now := told{ahead: ahead + len(lk.holds), queued: len(lk.queue)}
+	if now.queued > 0 {
+		now.last = lk.queue[now.queued-1].nth
+	}
+	if now == lk.told && !again {
+		return
+	}
+	lk.told = now
 	for i, w := range lk.queue {
 		if s := w.req.session; s != nil {
 			s.keep(sessionWaiting, 0, lk)
 		}
 		if w.req.OnWaiting != nil {
-			w.req.OnWaiting(ahead+len(lk.holds)+i, len(lk.queue))
+			w.req.OnWaiting(now.ahead+i, now.queued)
 		}
 	}
 }

@@ -142,6 +142,7 @@ func TestValueOutlivesAReadErrorAtRestart(t *testing.T) {
 	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
 	holder.again(m, token.String())
 	holder.until("granted")
+	eventually(t, "slot", func() bool { return c.slot(1, 1).Phase == layout.Held })
 	require.Equal(t, "value", string(valueOf(t, m.d).Value))
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -151,13 +152,25 @@ func (mb *member) fence(a lease.Fence) {
 		case <-ctx.Done():
 		}
 	}()
-	if err := agent.Fence(ctx, target); err != nil {
+	err := agent.Fence(ctx, target)
+	if err != nil {
+		mb.tally.FencingFailures.Add(1)
+	}
+	if errors.Is(err, fence.ErrFenced) {
+		// Somebody fenced this host, or the device forgot its registrations, as of all others: then nobody could fence
+		// anybody any more. Only another incarnation may register again: under the old key this host may be cut off.
+		log.Error("fencing failed: this host is registered no more, giving up its lease to register anew", "err", err)
+		mb.loseFor(err)
+		return
+	}
+	if err != nil {
 		log.Error("fencing failed, another host or a later attempt takes over", "err", err)
 		mb.event(func(now time.Duration) []lease.Action { return mb.m.FenceFailed(now, a.Host, a.Incarnation) })
 		return
 	}
 	log.Warn("host fenced")
 	mb.noteFenced(a)
+	mb.tally.Fenced.Add(1)
 	mb.event(func(now time.Duration) []lease.Action { return mb.m.Fenced(now, a.Host, a.Incarnation) })
 }
 

@@ -84,6 +84,7 @@ func (d *Daemon) removable(ctx context.Context, name string) (e layout.Entry, er
 		}
 		var found bool
 		if e, found = s.find(name); !found && s.damaged != nil {
+			d.complainOfEntries(s.bad, true)
 			return fmt.Errorf("%w: lock %q is not in its readable part: %w", ErrDamaged, name, s.damaged)
 		} else if !found {
 			return fmt.Errorf("%w: %q", ErrNoLock, name)
@@ -214,6 +215,9 @@ func (lk *lock) condemned() (found bool, err error) {
 		tries := 0
 		err := lk.persist("reading an intent failed, retrying", func() error {
 			i, ok, err := lk.d.intentOf(n + 1)
+			if badSector(err) || undecodable(err) {
+				lk.d.mem.heldUp(layout.Complaint{Host: n + 1, Lock: directoryLock}, false)
+			}
 			if tries++; err != nil && tries < slotTries || err != nil && !badSector(err) && !undecodable(err) {
 				return err
 			}

@@ -71,6 +71,7 @@ func TestTokensGrowOverRemoval(t *testing.T) {
 }
 
 func TestRemoveWaitsForTheHolder(t *testing.T) {
+	t.Parallel()
 	for _, elsewhere := range []bool{false, true} {
 		t.Run(fmt.Sprint(elsewhere), func(t *testing.T) {
 			c := newCluster(t, 8, 4)
@@ -169,6 +170,7 @@ func (in *inside) visit(t *testing.T, d *Daemon, name string) {
 
 // TestTwoRemovers: one removes the lock, and the other one learns that there is none.
 func TestTwoRemovers(t *testing.T) {
+	t.Parallel()
 	for _, permits := range []int{1, 3} {
 		t.Run(fmt.Sprint(permits), func(t *testing.T) {
 			c := newCluster(t, 8, 4)

@@ -32,12 +32,10 @@ func (d death) String() string {
 	return fmt.Sprintf("after=%d,late=%v,whole=%v,back=%v", d.after, d.late, d.whole, d.back)
 }
 
-// end waits until one who was killed does nothing any more, not even write its record once more, for which it would take
-// its lock file again.
+// end waits until one who was killed does nothing any more.
 func (m *mortal) end() {
 	<-m.d.mem.over
 	m.d.mem.io.Wait()
-	m.d.ids.release()
 }
 
 // dies kills a host, has another one declare it dead, and waits until it is.
@@ -181,6 +179,7 @@ func TestRemoveWhatMayComeBack(t *testing.T) {
 
 // TestRestartOfARemover: who waits behind a remover gets the lock after a restart of bakeryd, the old one or a new one.
 func TestRestartOfARemover(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		entry   bool // the write of the entry is what the end comes in; else one of the own slot
 		after   int

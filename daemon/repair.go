@@ -154,6 +154,9 @@ func repairEntries(ctx context.Context, path string, entries []Finding, o Repair
 	if err != nil {
 		return nil, err
 	}
+	if err := mender.ask(ctx, entries); err != nil {
+		return nil, err
+	}
 	for _, f := range entries {
 		r := Repaired{What: f.What, Offset: f.Offset}
 		r.Done, r.Err = mender.entry(ctx, f.Lock)
@@ -194,6 +197,26 @@ func (r *repairer) look(number int) (*picture, error) {
 	p.damaged = slices.DeleteFunc(p.damaged, func(r Record) bool { return r.Kind == KindEntry })
 	w := walker{dev: ex.dev, space: ex.space, visit: p.add}
 	return p, w.entries()
+}
+
+// ask has the hosts that are up restore what they know, and gives them the time for that.
+func (r *repairer) ask(ctx context.Context, entries []Finding) error {
+	var damaged []int
+	for _, f := range entries {
+		damaged = append(damaged, f.Lock)
+	}
+	for give := time.Now().Add(r.d.sb.Lease / 2); time.Now().Before(give); {
+		damaged = slices.DeleteFunc(damaged, func(number int) bool { _, err := r.d.dir.read(number); return err == nil })
+		up, err := r.d.others()
+		if err != nil || len(up)*len(damaged) == 0 {
+			return err
+		}
+		r.d.complainOfEntries(damaged, true)
+		if err := sleepContext(ctx, r.d.retry()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // entry mends a directory entry that cannot be read.
@@ -333,7 +356,7 @@ func (d *Daemon) awaitAlone(ctx context.Context, progress func(string)) error {
 		}
 		now, _ := d.mem.known()
 		for i, h := range now {
-			if i+1 != d.mem.id() && !h.Gone && h.Incarnation != 0 && (h.Incarnation != before[i].Incarnation || h.Sequence != before[i].Sequence) {
+			if i+1 != d.mem.id() && !h.Gone && h.Incarnation != 0 && (i >= len(before) || h.Incarnation != before[i].Incarnation || h.Sequence != before[i].Sequence) {
 				return refuseUp(hostName(i+1, h.Name))
 			}
 		}
@@ -351,6 +374,6 @@ func (d *Daemon) awaitAlone(ctx context.Context, progress func(string)) error {
 }
 
 func refuseUp(who string) error {
-	return fmt.Errorf("%w: %s may be up and use the lock: if it does, its bakeryd restores the entry within a lease or so; "+
-		"else stop bakeryd on all hosts, or evict those that are dead, and repair then", ErrNotRepaired, who)
+	return fmt.Errorf("%w: %s may be up and have used the lock, though it has not restored the entry when asked; "+
+		"stop bakeryd on all hosts, or evict those that are dead, and repair then", ErrNotRepaired, who)
 }

@@ -101,6 +101,7 @@ func (c *cluster) tornEntry(d *Daemon, f *blockdev.Faulty, name string) {
 // TestRepairFromIntent: what a host was about to write is known, also when it is gone, and also to a repairer that
 // gets its id.
 func TestRepairFromIntent(t *testing.T) {
+	t.Parallel()
 	for name, id := range map[string]int{"others up": 3, "own id": 1} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 4, 4)
@@ -114,7 +115,8 @@ func TestRepairFromIntent(t *testing.T) {
 			found := (&checked{cluster: c}).check()
 			require.NotEmpty(t, found)
 			require.Contains(t, found[0].Mend, "restoring lock x with 3 permits")
-			done, err := c.repair(c.host(id), 1)
+			repairer := c.host(id, func(cfg *Config) { cfg.repair = true }) // any other host of this id takes the intent back
+			done, err := c.repair(repairer, 1)
 			require.NoError(t, err)
 			require.Contains(t, done, "restoring lock x with 3 permits")
 			e := c.entry(1)
@@ -238,6 +240,7 @@ func TestRepairWaitsForTheDead(t *testing.T) {
 // TestRepairDoesNotBelieveAnOldIntent: one of a dead host that slots know better, or that names a lock that is
 // elsewhere by now, is not what was there.
 func TestRepairDoesNotBelieveAnOldIntent(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(c *checked){
 		"removed since": func(c *checked) {
 			c.putSlot(layout.Slot{Lock: 1, Host: 1, Creation: 9, Ticket: layout.MakeTicket(8, 1)})
@@ -264,6 +267,7 @@ func TestRepairDoesNotBelieveAnOldIntent(t *testing.T) {
 
 // TestRepairRefusesWithoutIntents: what cannot be read may be an intent.
 func TestRepairRefusesWithoutIntents(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(c *checked){
 		"unreadable": func(c *checked) { c.spoil(c.sb.Geometry.Slot(0, 1)) },
 		"no intent": func(c *checked) {
@@ -288,6 +292,7 @@ func TestRepairRefusesWithoutIntents(t *testing.T) {
 // TestHolderRestoresEntry: a host that holds, shares, waits for or has used a lock knows its entry, and restores it by
 // itself; who waits by it goes on waiting, and nobody enters beside the holder.
 func TestHolderRestoresEntry(t *testing.T) {
+	t.Parallel()
 	for name, held := range map[string]func(t *testing.T, a *Daemon) *Hold{
 		"held":   func(t *testing.T, a *Daemon) *Hold { return acquire(t, a, Request{Name: "x"}) },
 		"shared": func(t *testing.T, a *Daemon) *Hold { return acquire(t, a, Request{Name: "x", Mode: layout.Shared}) },

@@ -42,6 +42,26 @@ type ThisHostReport struct {
 	Incarnation uint64 `json:"incarnation,string"`
 	State       string `json:"state"`
 	LeaseLeftMS int64  `json:"lease_left_ms"` // negative or 0: it is over
+
+	IO       *IOReport      `json:"io"`       // since it joined
+	Renewals *LatencyReport `json:"renewals"` // of the lease, since bakeryd began
+}
+
+// IOReport is how the device does.
+type IOReport struct {
+	Read     LatencyReport `json:"read"`
+	Write    LatencyReport `json:"write"`
+	InFlight int           `json:"in_flight"` // requests under way
+	OldestMS int64         `json:"oldest_ms"` // for how long the oldest of these has been
+}
+
+// LatencyReport is how long something took.
+type LatencyReport struct {
+	Count  uint64 `json:"count"`
+	Errors uint64 `json:"errors"` // those of renewals are of single reads and writes: it is tried again
+	P50US  int64  `json:"p50_us"`
+	P99US  int64  `json:"p99_us"`
+	MaxUS  int64  `json:"max_us"`
 }
 
 // HostReport is what a host publishes of itself.

@@ -89,6 +89,9 @@ func (d *Daemon) request(ctx context.Context, name, message string) ([]Asked, er
 	}
 }
 
+// lastMoment is before the last time that a request can have: one of then is no host's.
+var lastMoment = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+
 // ask writes a request into the own slot, whatever that shows.
 func (lk *lock) ask(asked []Asked, message string) error {
 	var ticket layout.Ticket
@@ -98,7 +101,7 @@ func (lk *lock) ask(asked []Asked, message string) error {
 	err := lk.do(func() error {
 		err := lk.publish(func(own *layout.Slot) {
 			at := time.Now().UTC().Truncate(time.Microsecond)
-			if before := own.Request.At; !at.After(before) { // by its time it is told from the one before
+			if before := own.Request.At; !at.After(before) && before.Before(lastMoment) { // by its time it is told from the one before
 				at = before.Add(time.Microsecond)
 			}
 			own.Request = layout.Request{Ticket: ticket, At: at, Message: message}
@@ -145,6 +148,9 @@ func (d *Daemon) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err 
 		unreadable = unreadable || bad[i] != nil
 		h := current[i]
 		void := h.Readable && (h.Gone || h.Incarnation != s.Incarnation)
+		if bad[i] != nil {
+			d.mem.heldUp(layout.Complaint{Host: i + 1, Lock: e.Lock}, false)
+		}
 		switch {
 		case bad[i] != nil || s.Virgin() || s.Host == d.mem.id() || s.Creation != e.Creation || void:
 		case s.Phase == layout.Held:
@@ -268,6 +274,11 @@ func (s *session) requested(r Requested) {
 	for {
 		select {
 		case s.requests <- r:
+			s.mu.Lock()
+			if s.linked() {
+				s.tellSoon()
+			}
+			s.mu.Unlock()
 			return
 		default:
 		}
@@ -284,20 +295,22 @@ type requestRequest struct {
 	Message string `json:"message"`
 }
 
+func (r *requestRequest) lockName() string { return r.Name }
+
 // requestAnswer tells who was asked.
 type requestAnswer struct {
 	Asked []Asked `json:"asked"`
 }
 
-// requestPatience is how long a request may take to be written.
-const requestPatience = 30 * time.Second
+// askPatience is how long a request may take to be written.
+const askPatience = 30 * time.Second
 
 func (s *Server) request(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	var body requestRequest
 	err := decode(r, &body)
 	var answer requestAnswer
 	if err == nil {
-		ctx, cancel := context.WithTimeout(r.Context(), requestPatience)
+		ctx, cancel := context.WithTimeout(r.Context(), askPatience)
 		defer cancel()
 		answer.Asked, err = d.Request(ctx, body.Name, body.Message)
 	}

@@ -36,7 +36,7 @@ func (l listener) hears(t *testing.T, want Requested) {
 // nothing waits for as long as a request takes that is not to come.
 func nothing(t *testing.T, ls ...listener) {
 	t.Helper()
-	time.Sleep(3 * lookForRequests(2*time.Second))
+	time.Sleep(3 * lookForRequests(slowness*2*time.Second))
 	for _, l := range ls {
 		select {
 		case r := <-l:
@@ -114,6 +114,7 @@ func TestRequestToTheOwnHost(t *testing.T) {
 
 // TestRequestToAllHolders: of a semaphore and of a shared lock everybody is asked.
 func TestRequestToAllHolders(t *testing.T) {
+	t.Parallel()
 	for name, req := range map[string]Request{
 		"semaphore": {Permits: 2},
 		"shared":    {Mode: layout.Shared},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -60,13 +61,50 @@ func (d *Daemon) findPredecessor(ctx context.Context, ids *identity) *predecesso
 		}
 		j, term, sessions, err := resumeJournal(ids.runtime, d.sb.UUID, of.host)
 		if err == nil {
+			if err = fits(d.sb.Geometry, term, sessions); err != nil {
+				j.close()
+			}
+		}
+		if err == nil {
 			return &predecessor{journal: j, term: term, sessions: sessions, ended: boottime.Now()}
 		}
 		d.log.Warn("the state of the bakeryd before cannot be used, joining anew", "err", err)
-		if err := d.stopStrays(ctx, of.host); err != nil { // nobody knows what they hold
-			d.log.Warn("stopping the commands of the bakeryd before failed", "err", err)
+		d.disown(ctx, of.host)
+	}
+	d.disownForgotten(ctx, ids)
+	return nil
+}
+
+// disown stops what a bakeryd before has left running under a host id, whose lock file is held: nobody knows what it holds.
+func (d *Daemon) disown(ctx context.Context, host int) {
+	if err := d.stopStrays(ctx, host, nil); err != nil {
+		d.log.Warn("stopping the commands of the bakeryd before failed", "err", err)
+	}
+	d.ids.release()
+}
+
+// disownForgotten does so where there are commands, and no state: at once, for from the end of that lease others may have
+// what they run under, and it may take longer to join.
+func (d *Daemon) disownForgotten(ctx context.Context, ids *identity) {
+	for _, host := range witnessHosts(ids.runtime, d.sb.UUID) {
+		_, err := os.Stat(journalPath(ids.runtime, d.sb.UUID, host))
+		if d.cfg.HostID != 0 && host != d.cfg.HostID || !errors.Is(err, os.ErrNotExist) || ids.claim(host) != nil {
+			continue // another bakeryd's, that runs
 		}
-		ids.release()
+		d.log.Warn("commands of a bakeryd before are left, and no state of it", "host_id", host)
+		d.disown(ctx, host)
+	}
+}
+
+// fits tells whether what a journal speaks of is there at all.
+func fits(g layout.Geometry, term termRecord, sessions []sessionRecord) error {
+	if term.HostID > g.Hosts {
+		return fmt.Errorf("it is of host id %d, and there are %d", term.HostID, g.Hosts)
+	}
+	for _, s := range sessions {
+		if s.Lock > g.Locks {
+			return fmt.Errorf("it has session %s in lock %d, and there are %d", s.ID, s.Lock, g.Locks)
+		}
 	}
 	return nil
 }
@@ -300,13 +338,14 @@ func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
 	same := r.Creation == lk.entry.Creation
 	switch ok := same && lk.past != nil && lk.past.entered && r.ticket() == lk.past.slot.Ticket; {
 	case r.State == sessionWaiting && same:
-		s.noteResumed(0)
-		w := &waiter{req: s.req, nth: r.Nth, since: r.Since, result: make(chan result, 1)}
+		s.noteResumed(lk, 0)
+		w := newWaiter(s.req)
+		w.nth, w.since = r.Nth, r.Since
 		lk.queue = append(lk.queue, w)
 		ss.add(s)
 		ss.tasks.Go(func() { s.waitOn(ctx, w) })
 	case r.State == sessionGranted && ok:
-		s.noteResumed(r.Token)
+		s.noteResumed(lk, r.Token)
 		s.hold = &Hold{lk: lk, req: s.req, token: r.Token, since: r.Since, released: make(chan struct{})}
 		lk.holds = append(lk.holds, s.hold)
 		close(s.done)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,7 +71,7 @@ func (m *mortal) kill() {
 			s.fifo.path += ".dead"
 		}
 	}
-	d.ids.release()
+	d.ids.die(m.c.t)
 	close(d.stop)
 	m.c.t.Cleanup(func() {
 		<-d.mem.over
@@ -79,6 +80,31 @@ func (m *mortal) kill() {
 		d.drivers.Wait()
 		d.tasks.Wait()
 	})
+}
+
+// die gives the lock files to a successor, as the end of a process does: who lingers on has others in their place, and
+// does not take them again for the next write of its record.
+func (id *identity) die(t *testing.T) {
+	t.Helper()
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	for host, f := range id.files {
+		require.NoError(t, os.Remove(f.Name()))
+		require.NoError(t, f.Close())
+		nobodys, err := os.CreateTemp(t.TempDir(), "lock")
+		require.NoError(t, err)
+		id.files[host] = nobodys
+	}
+}
+
+// TestKilledGivesUpItsLockFile: who was killed lingers on in these tests, and is not in the way of its successor.
+func TestKilledGivesUpItsLockFile(t *testing.T) {
+	m := newCluster(t, 4, 2).mortal(1)
+	killed := m.d.ids
+	m.kill()
+	require.NoError(t, killed.claim(1)) // as for a write of its record
+	m.rise()
+	require.True(t, m.d.mem.resumed)
 }
 
 // testSession is a client that can come back.
@@ -337,4 +363,26 @@ func TestRestartWithALockThatIsAnother(t *testing.T) {
 	holder.again(m, token.String())
 	holder.until("granted")
 	holder.leave()
+}
+
+// TestStateOfAnotherGeometry: a state file that speaks of locks or hosts that there are none of is void, not believed.
+func TestStateOfAnotherGeometry(t *testing.T) {
+	g := layout.Geometry{Stride: 512, Hosts: 4, Locks: 4}
+	require.NoError(t, fits(g, termRecord{HostID: 4}, []sessionRecord{{Lock: 4}, {Lock: 0}}))
+	require.ErrorContains(t, fits(g, termRecord{HostID: 5}, nil), "host id 5, and there are 4")
+	require.ErrorContains(t, fits(g, termRecord{HostID: 1}, []sessionRecord{{ID: "x", Lock: 5}}), "lock 5, and there are 4")
+
+	c := newCluster(t, 4, 4)
+	m := c.mortal(1)
+	s := m.ask(1, "")
+	s.until("granted")
+	m.kill()
+	path := journalPath(m.dir, c.sb.UUID, 1)
+	term, sessions, err := readJournal(path)
+	require.NoError(t, err)
+	require.Len(t, sessions, 1)
+	sessions[0].Lock = 5
+	require.NoError(t, os.WriteFile(path, slices.Concat(cellOf(t, termCell{Format: journalFormat, termRecord: term}), cellOf(t, sessions[0])), 0o600))
+	m.rise()
+	require.NotEqual(t, term.Incarnation, m.d.mem.incarnation(), "it has joined anew")
 }

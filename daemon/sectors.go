@@ -15,15 +15,19 @@ var pool blockdev.Pool
 // that fails because of a bad sector, they are read one by one: errs, nil if
 // all could be read, tells which could not. err tells that none could.
 func readRecords(dev blockdev.Device, buf []byte, off int64, stride int) (errs []error, err error) {
-	n := len(buf) / stride
-	err = dev.Read(buf, off)
-	if err == nil {
-		return make([]error, n), nil
+	if err = dev.Read(buf, off); err == nil {
+		return make([]error, len(buf)/stride), nil
 	}
+	return readApart(dev, buf, off, stride, err)
+}
+
+// readApart goes on after a read of records that has failed.
+func readApart(dev blockdev.Device, buf []byte, off int64, stride int, err error) ([]error, error) {
+	n := len(buf) / stride
 	if !badSector(err) || n == 1 {
 		return nil, err
 	}
-	errs = make([]error, n)
+	errs := make([]error, n)
 	good := 0
 	for i := range n {
 		errs[i] = dev.Read(buf[i*stride:(i+1)*stride], off+int64(i*stride))

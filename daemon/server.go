@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,18 +16,26 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
 const (
 	socketGroup = "bakery"
 	maxBody     = 16 << 10 // bytes of a request
+
+	// A client may take so long over its request, over the answer to one that is answered at once, and over the next one.
+	requestPatience = 10 * time.Second
+	answerPatience  = 30 * time.Second
+	idlePatience    = 2 * time.Minute
 )
 
 // Server serves a daemon's locks over HTTP on a Unix socket. A lock is held as
 // long as the connection is open that asked for it, in whatever process.
 //
 //	POST /v1/lock     a lockRequest; answers with a stream of lines (stream.go)
+//	GET  /v1/link     upgrades to lines both ways, for one lock after the other (link.go)
 //	POST /v1/create   a createRequest; answers with a createAnswer (lockcalls.go)
 //	POST /v1/remove   a removeRequest; answers with a removeAnswer
 //	GET  /v1/locks    a LockList
@@ -39,14 +46,31 @@ const (
 //	GET  /v1/value    ?name=NAME; answers with a Value
 //	POST /v1/evict    an evictRequest; answers with an evictAnswer (evict.go)
 //	POST /v1/meet     a meetRequest; answers with a MeetReport (meet.go)
+//	POST /v1/floor    a floorRequest; answers with a Floor (floor.go)
+//	GET  /            the status page (package page); it asks for /page/status, a Glance (glance.go)
 //	GET  /v1/events   lines of events.Event, also while the host joins (eventstream.go)
+//	GET  /metrics     what Measure was given
 //
-// Errors are {"error": {"code", "message", "hint"}}.
+// Errors are {"error": {"code", "message", "hint"}}. Who may make which call is in calls.go and package access.
 type Server struct {
 	joined func() (*Daemon, error) // the daemon of the term in force, or why there is none
 	log    *slog.Logger
 	events *events.Log // nil: none
 	http   *http.Server
+	links  links
+
+	looking *http.Server // of who has no more than an address (loopback.go)
+	lookers *descriptors
+	tally   *tally.Tally // what is refused is counted there
+	metrics http.Handler // nil: none
+
+	glances glances // of the status page
+
+	rules    access.Rules // without the policy
+	policy   *PolicyFile  // nil: none
+	refusals refusals
+
+	descriptors *descriptors // that clients may use
 }
 
 type connKey struct{}
@@ -55,34 +79,35 @@ type connKey struct{}
 // change. While there is none, everybody is refused as unavailable who wants
 // more than the journal, which may be nil.
 func NewServer(log *slog.Logger, joined func() (*Daemon, error), journal *events.Log) *Server {
-	s := &Server{joined: joined, log: log, events: journal}
+	s := &Server{joined: joined, log: log, events: journal, descriptors: clientDescriptors()}
+	s.rules, s.refusals.log = accessRules(), log
+	s.Measure(new(tally.Tally), nil)
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/lock", s.whenJoined(s.lock))
-	mux.HandleFunc("POST /v1/create", s.whenJoined(s.create))
-	mux.HandleFunc("POST /v1/remove", s.whenJoined(s.remove))
-	mux.HandleFunc("GET /v1/locks", s.whenJoined(s.locks))
-	mux.HandleFunc("POST /v1/evict", s.whenJoined(s.evict))
-	mux.HandleFunc("POST /v1/meet", s.whenJoined(s.meet))
-	mux.HandleFunc("POST /v1/request", s.whenJoined(s.request))
-	mux.HandleFunc("POST /v1/mode", s.whenJoined(s.mode))
-	mux.HandleFunc("POST /v1/value", s.whenJoined(s.setValue))
-	mux.HandleFunc("GET /v1/value", s.whenJoined(s.value))
-	mux.HandleFunc("GET /v1/status", s.whenJoined(s.status))
-	mux.HandleFunc("GET /v1/events", s.serveEvents)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, http.StatusNotFound, apiError{Code: "invalid",
-			Message: fmt.Sprintf("no such call: %s %s", r.Method, r.URL.Path), Hint: "the README lists the calls"})
-	})
-	s.http = &http.Server{
-		Handler:           mux,
-		ReadHeaderTimeout: 10 * time.Second,
-		MaxHeaderBytes:    maxBody,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, c)
-		},
-	}
+	s.register(mux) // calls.go
+	s.http = s.serverOf(fromBrowsers(ownName, mux), func() *descriptors { return s.descriptors })
+	looks := http.NewServeMux()
+	s.looks(looks)
+	s.lookers = s.descriptors.forLooking()
+	s.looking = s.serverOf(fromBrowsers(localName, onlyLooks(looks)), func() *descriptors { return s.lookers })
 	return s
+}
+
+// Measure has what is refused counted in t, and metrics served as /metrics; nil: they are not. It is called before Serve.
+func (s *Server) Measure(t *tally.Tally, metrics http.Handler) {
+	s.tally, s.metrics = t, metrics
+	knowCodes(t)
+}
+
+func (s *Server) serverOf(h http.Handler, of func() *descriptors) *http.Server {
+	return &http.Server{
+		Handler:           hurried(s.counting(h)),
+		ReadHeaderTimeout: requestPatience,
+		IdleTimeout:       idlePatience,
+		MaxHeaderBytes:    maxBody,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ConnContext:       s.arrived,
+		ConnState:         func(c net.Conn, state http.ConnState) { of().count(c, state) },
+	}
 }
 
 // Listen makes the Unix socket at path, which the group bakery, where there is
@@ -124,7 +149,11 @@ func Listen(path string) (net.Listener, error) {
 
 // Serve serves until Shutdown.
 func (s *Server) Serve(ln net.Listener) error {
-	err := s.http.Serve(ln)
+	return serveBy(s.http, newDoorkeeper(ln, s, s.descriptors))
+}
+
+func serveBy(srv *http.Server, ln net.Listener) error {
+	err := srv.Serve(ln)
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
@@ -132,7 +161,17 @@ func (s *Server) Serve(ln net.Listener) error {
 }
 
 // Shutdown ends the server, and with it every connection.
-func (s *Server) Shutdown() error { return s.http.Close() }
+func (s *Server) Shutdown() error {
+	s.links.close()
+	defer s.FlushRefusals()
+	return errors.Join(s.http.Close(), s.looking.Close())
+}
+
+// Obey has the server go by a policy. It is called before Serve.
+func (s *Server) Obey(p *PolicyFile) { s.policy = p }
+
+// FlushRefusals logs the refusals that are yet to be logged; for one who does not call Shutdown.
+func (s *Server) FlushRefusals() { s.refusals.flush() }
 
 func (s *Server) whenJoined(h func(*Daemon, http.ResponseWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -156,6 +195,7 @@ func (s *Server) status(d *Daemon, w http.ResponseWriter, r *http.Request) {
 }
 
 func writeJSON(w http.ResponseWriter, v any) {
+	hurry(w, answerPatience)
 	w.Header().Set("Content-Type", "application/json")
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
@@ -176,23 +216,27 @@ var apiErrors = []struct {
 	hint string
 }{
 	{ErrInvalid, "invalid", http.StatusBadRequest, ""},
+	{access.ErrForbidden, "forbidden", http.StatusForbidden, ""},
 	{ErrBusy, "busy", http.StatusOK, ""},
 	{ErrTimeout, "timeout", http.StatusOK, ""},
 	{ErrFull, "full", http.StatusInsufficientStorage, "remove a lock that is not used any more, or format with more --locks"},
 	{ErrPermits, "permits", http.StatusConflict, "all who use a lock must agree on its permits"},
 	{ErrFree, "free", http.StatusConflict, "it can be had at once"},
 	{ErrNoLock, "missing", http.StatusNotFound, "bakeryctl locks lists them"},
+	{errJoining, "unavailable", http.StatusServiceUnavailable, "try again: it takes a moment, and after a crash or on a slow device more than a lease; its log says how long"},
 	{ErrUnavailable, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
 	{ErrHoldOver, "lost", http.StatusGone, "the lock is not held any more: stop what needs it"},
 	{ErrLost, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
 	{ErrMeeting, "meeting", http.StatusConflict, "try again when that is over"},
 	{ErrUpgrade, "upgrade", http.StatusConflict, "release it and take it exclusively, or try again"},
-	{ErrNoLock, "missing", http.StatusNotFound, "bakeryctl locks lists them"},
 	{ErrUnreadable, "device", http.StatusInternalServerError, "bakeryctl check tells what cannot be read, and what mends it"},
 	{ErrDamaged, "device", http.StatusInternalServerError, "bakeryctl check tells what cannot be read, and what mends it"},
 }
 
 func apiErrorOf(err error) apiError {
+	if no := new(access.Refusal); errors.As(err, &no) {
+		return apiError{Code: "forbidden", Message: no.Error(), Hint: no.Hint()}
+	}
 	for _, e := range apiErrors {
 		if errors.Is(err, e.err) {
 			return apiError{Code: e.code, Message: err.Error(), Hint: e.hint}
@@ -211,15 +255,56 @@ func httpStatus(code string) int {
 }
 
 func writeError(w http.ResponseWriter, status int, e apiError) {
+	hurry(w, answerPatience)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
+	w.Header().Set(refusedAs, e.Code)
 	_ = json.NewEncoder(w).Encode(map[string]apiError{"error": e})
 }
 
+// hurry bounds what is written to a client from now on: one that does not read must not keep for ever what it is to be
+// sent. After that its connection is of no use. 0: there is no bound.
+func hurry(w http.ResponseWriter, patience time.Duration) {
+	var by time.Time
+	if patience > 0 {
+		by = time.Now().Add(patience)
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(by) // what has none does not hang
+}
+
+// hurried has the end of every answer written in time too, which net/http does behind the handler. A link is no answer.
+func hurried(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == linkPath {
+			h.ServeHTTP(w, r)
+			return
+		}
+		hurry(w, 0)
+		defer hurry(w, answerPatience)
+		h.ServeHTTP(w, r)
+	})
+}
+
 // decode reads a request's body; it must be one JSON object without members
-// that nobody knows.
-func decode(r *http.Request, into any) error {
-	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
+// that nobody knows, and ask for what its sender may do.
+func decode(r *http.Request, into any) (err error) {
+	if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
+		_ = conn.SetReadDeadline(time.Now().Add(requestPatience))
+		// net/http reads what is left of a body that was refused, and is not to wait for that any longer.
+		defer func() {
+			if err == nil {
+				_ = conn.SetReadDeadline(time.Time{})
+			}
+		}()
+	}
+	if err := decodeBody(http.MaxBytesReader(nil, r.Body, maxBody), into); err != nil {
+		return err
+	}
+	return permit(r, into)
+}
+
+func decodeBody(body io.Reader, into any) error {
+	dec := json.NewDecoder(body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
 		return fmt.Errorf("%w: body: %w", ErrInvalid, err)

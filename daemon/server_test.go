@@ -56,6 +56,7 @@ func (s *served) dial() net.Conn {
 	c, err := net.Dial("unix", s.path)
 	require.NoError(s.t, err)
 	require.NoError(s.t, c.SetReadDeadline(time.Now().Add(generous)))
+	s.t.Cleanup(func() { _ = c.Close() }) // kept until then: one that is collected lets its lock go
 	return c
 }
 
@@ -126,10 +127,15 @@ func TestAPIHoldsAsLongAsTheConnection(t *testing.T) {
 	require.NoError(t, last.Close())
 }
 
+// transport leads every call to the socket, on a connection of its own.
+func (s *served) transport() *http.Transport {
+	return &http.Transport{DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", s.path) }}
+}
+
 func (s *served) status() (r Report) {
 	s.t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
-		DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", s.path) }}}
+	client := http.Client{Transport: s.transport()}
 	resp, err := client.Get("http://bakery/v1/status")
 	require.NoError(s.t, err)
 	defer resp.Body.Close()

@@ -11,6 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 )
 
@@ -21,7 +22,6 @@ type Service struct {
 	cfg      Config
 	log      *slog.Logger
 	onJoined func(*Daemon)
-	open     func(path string, want time.Duration) (watchdog.Device, error) // tests bring their own
 
 	mu       sync.Mutex // guards the rest
 	d        *Daemon
@@ -40,13 +40,19 @@ func NewService(cfg Config, onJoined func(*Daemon)) *Service {
 	if s.cfg.Events == nil {
 		s.cfg.Events = events.New(s.log)
 	}
-	s.open = func(path string, want time.Duration) (watchdog.Device, error) { return watchdog.Open(path, want) }
+	if s.cfg.Tally == nil {
+		s.cfg.Tally = new(tally.Tally)
+	}
+	s.cfg.machine = s.cfg.machine.complete()
 	return s
 }
 
 // Events is the journal of what happens, in this term and all others. It is
 // closed when Run returns.
 func (s *Service) Events() *events.Log { return s.cfg.Events }
+
+// Tally is what is counted, in this term and all others.
+func (s *Service) Tally() *tally.Tally { return s.cfg.Tally }
 
 // Current returns the daemon of the term in force, or the one that is joining;
 // nil before Run.
@@ -55,6 +61,9 @@ func (s *Service) Current() *Daemon {
 	defer s.mu.Unlock()
 	return s.d
 }
+
+// errJoining is what is answered until the host has joined.
+var errJoining = fmt.Errorf("%w: it is still joining", ErrUnavailable)
 
 // Joined returns the daemon of the term in force, or why there is none.
 func (s *Service) Joined() (*Daemon, error) {
@@ -66,7 +75,7 @@ func (s *Service) Joined() (*Daemon, error) {
 	case s.trouble != nil:
 		return nil, fmt.Errorf("%w: joining fails, and is tried again every %v: %w", ErrUnavailable, rejoinPause, s.trouble)
 	}
-	return nil, fmt.Errorf("%w: it is under way", ErrUnavailable)
+	return nil, errJoining
 }
 
 // setTrouble notes why joining anew failed; nil: it did not.
@@ -103,7 +112,7 @@ func (s *Service) Run(ctx context.Context) error {
 		s.mu.Lock()
 		s.d = d
 		s.mu.Unlock()
-		err := s.join(ctx, d)
+		err := s.whileAlive(func() error { return s.join(ctx, d) })
 		switch {
 		case err == nil:
 			s.setTrouble(nil)
@@ -126,11 +135,8 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 		s.setTrouble(err)
 		s.log.Warn("joining anew failed, retrying", "err", err)
-		select {
-		case <-time.After(rejoinPause):
+		if s.whileAlive(func() error { return s.pause(ctx) }) == nil {
 			continue
-		case <-s.draining:
-		case <-ctx.Done():
 		}
 		dog.clean = true
 		return nil
@@ -149,6 +155,17 @@ func (s *Service) join(ctx context.Context, d *Daemon) error {
 		}
 	}()
 	return d.Join(ctx)
+}
+
+// pause waits before the next attempt to join anew. It returns an error if there is to be none.
+func (s *Service) pause(ctx context.Context) error {
+	select {
+	case <-time.After(rejoinPause):
+		return nil
+	case <-s.draining:
+	case <-ctx.Done():
+	}
+	return errStopped
 }
 
 // rejoinPause is how long to wait after an attempt to join anew that failed.
@@ -190,7 +207,7 @@ func (s *Service) serve(ctx context.Context, d *Daemon) error {
 	case <-d.Lost():
 	}
 	s.log.Info("joining anew when all holders are gone and no IO is under way")
-	if err := d.giveUp(ctx); err != nil {
+	if err := s.whileAlive(func() error { return d.giveUp(ctx) }); err != nil {
 		return fmt.Errorf("%w: %w: %w", ErrLost, d.Err(), err)
 	}
 	return errRejoin
@@ -203,7 +220,7 @@ func (s *Service) leave(d *Daemon, why string) error {
 	d.drain(why)
 	ctx, cancel := context.WithTimeout(context.Background(), d.StopTimeout())
 	defer cancel()
-	return d.Close(ctx)
+	return s.whileAlive(func() error { return d.Close(ctx) })
 }
 
 // feeder arms the watchdog before the first join, and feeds it only while
@@ -234,7 +251,7 @@ func (f *feeder) arm(t lease.Times) (time.Duration, error) {
 		}
 	}
 	if f.dev == nil {
-		dev, err := f.s.open(f.s.cfg.Watchdog, t.Watchdog())
+		dev, err := f.s.cfg.machine.Watchdog(f.s.cfg.Watchdog, t.Watchdog())
 		if err != nil {
 			return 0, err
 		}

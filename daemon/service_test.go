@@ -58,7 +58,7 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 		f(&cfg)
 	}
 	r.svc = NewService(cfg, func(d *Daemon) { r.joined <- d })
-	r.svc.open = r.dog.Open
+	r.svc.cfg.machine.Watchdog = r.dog.Open
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	go func() { r.ended <- r.svc.Run(ctx) }()
@@ -107,6 +107,7 @@ func (r *running) ask(n int, extra string) *testSession {
 // TestHangThenRejoin: what hangs holds up neither the end of the lease nor, when it is over, a new beginning.
 func TestHangThenRejoin(t *testing.T) {
 	c := newCluster(t, 8, 4)
+	c.lasting(6 * time.Second) // else its watchdog bites on a machine that has no time for the test
 	r := c.run(1)
 	first := r.d.mem.incarnation()
 	holder := r.ask(1, "")
@@ -172,7 +173,7 @@ func TestWatchdogIsPublishedAndDisarmed(t *testing.T) {
 	require.True(t, r.dog.Armed())
 	h := r.status().Hosts[0]
 	require.True(t, h.WatchdogArmed)
-	require.Equal(t, 1, h.WatchdogSeconds)
+	require.Equal(t, int(r.d.times().Watchdog()/time.Second), h.WatchdogSeconds)
 	r.leaves()
 	require.False(t, r.dog.Armed())
 }

@@ -40,21 +40,63 @@ type session struct {
 	orphan   bool      // the client is gone, the command lives
 	listens  bool      // the client wants to hear of requests
 	over     bool      // given up or let go: no client can come back to it any more
+	letGo    bool      // nobody holds the lock by it any more, even if the disk has yet to hear of that
+	place    *place    // the last one told; nil: none
 	timeout  *time.Timer
+	wanted   context.Context // ends with the client's interest; nil: the lock was asked for
+	unkept   *lock           // it waits there, which the journal is yet to have; nil: nothing is to be kept
+	stale    bool            // who follows by a link is yet to be told something (tell.go)
 }
 
 // place is how far a client is from its turn.
 type place struct{ ahead, queued int }
 
-// follower is one connection's interest in a session.
+// follower is one connection's interest in a session: that of a stream or of
+// a link.
 type follower struct {
 	st       *stream
 	replaced chan struct{} // closed when another one follows
+	link     *link
+	session  *session // of a link
+	late     bool     // the session was decided when it began to follow
 }
 
-// run waits for the lock.
-func (s *session) run(ctx context.Context) {
-	s.finish(s.all.d.Acquire(ctx, s.req))
+// asker is the connection of one who asks for a lock.
+type asker interface {
+	peer() (process.ID, int)
+	caller() *caller
+	gone() bool
+	follower() *follower
+}
+
+func (st *stream) follower() *follower { return &follower{st: st, replaced: make(chan struct{})} }
+
+func (f *follower) gone() bool {
+	if f.link != nil {
+		return f.link.gone()
+	}
+	return f.st.gone()
+}
+
+// replace ends the interest of a connection: its client goes on by another one.
+func (f *follower) replace() {
+	if f.link != nil {
+		f.link.hangUp()
+		return
+	}
+	close(f.replaced)
+}
+
+// start asks for the lock, if nobody has yet. The lock may be granted, and let
+// go by others, before it returns, and it may wait for the device.
+func (s *session) start() {
+	s.mu.Lock()
+	ctx := s.wanted
+	s.wanted = nil
+	s.mu.Unlock()
+	if ctx != nil {
+		s.all.d.submit(ctx, s.req, s.finish)
+	}
 }
 
 // finish sets how the request has ended.
@@ -64,7 +106,14 @@ func (s *session) finish(h *Hold, err error) {
 		s.unkeep()
 		s.end()
 	}
+	s.mu.Lock()
 	close(s.done)
+	f := s.follower
+	s.mu.Unlock()
+	s.limit(0)
+	if f != nil && f.link != nil {
+		f.link.decided(s, f)
+	}
 }
 
 // follow makes a connection the one that the session is streamed to. It
@@ -74,21 +123,36 @@ func (s *session) finish(h *Hold, err error) {
 //	leave: nobody follows
 //	                                 a session that holds: follow
 //	release                          granted, and not held
-func (s *session) follow(st *stream) *follower {
-	f := &follower{st: st, replaced: make(chan struct{})}
+func (s *session) follow(c asker) *follower {
+	f := c.follower()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
 		return nil
 	}
 	if s.follower != nil {
-		close(s.follower.replaced)
+		s.follower.replace()
+	}
+	f.late = s.decided()
+	if f.link != nil {
+		f.link.bind(s, f)
 	}
 	if s.limbo && s.lk != nil {
+		s.lk.retell.Store(true)
 		s.lk.signal() // the driver may have waited for this client
 	}
 	s.follower, s.limbo, s.orphan = f, false, false
+	if s.place != nil {
+		s.tell(*s.place) // who follows now has not heard of it
+	}
 	return f
+}
+
+// holding tells whether the client holds a lock, lost or not.
+func (s *session) holding() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.decided() && s.hold != nil && !s.letGo
 }
 
 // setMode follows the hold.
@@ -96,6 +160,9 @@ func (s *session) setMode(mode layout.Mode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.req.Mode = mode
+	if s.linked() {
+		s.tellSoon()
+	}
 }
 
 func (s *session) mode() layout.Mode {
@@ -111,7 +178,7 @@ func (s *session) queued(nth uint64) {
 	s.nth = nth
 }
 
-// limit bounds the wait from now on; 0: it does not.
+// limit bounds the wait from now on, if it is not over; 0: it does not.
 func (s *session) limit(timeout time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +186,7 @@ func (s *session) limit(timeout time.Duration) {
 		s.timeout.Stop()
 		s.timeout = nil
 	}
-	if timeout > 0 {
+	if timeout > 0 && !s.decided() {
 		s.timeout = time.AfterFunc(timeout, func() { s.cancel(ErrTimeout) })
 	}
 }
@@ -133,7 +200,7 @@ func (s *session) gone() bool {
 	if s.witnessed() {
 		return false
 	}
-	return f == nil && !limbo || f != nil && f.st.gone() || limbo && s.clientGone()
+	return f == nil && !limbo || f != nil && f.gone() || limbo && s.clientGone()
 }
 
 // clientGone tells whether the process is gone that has connected. One of
@@ -152,12 +219,13 @@ func (s *session) absent() bool {
 }
 
 // leave ends a connection's interest. A client that waits has given up by
-// that; one that holds has released, unless its command lives on.
-func (s *session) leave(f *follower) {
+// that; one that holds has released, unless its command lives on, which is
+// returned.
+func (s *session) leave(f *follower) (kept bool) {
 	s.mu.Lock()
 	if s.follower != f {
 		s.mu.Unlock()
-		return // another connection has taken it over
+		return false // another connection has taken it over
 	}
 	s.follower = nil
 	s.over = s.over || !s.decided()
@@ -165,13 +233,14 @@ func (s *session) leave(f *follower) {
 	s.cancel(context.Canceled)
 	<-s.done
 	if s.hold == nil {
-		return
+		return false
 	}
 	if !s.witnessed() {
 		s.release("")
-		return
+		return false
 	}
 	s.all.tasks.Go(s.outlive)
+	return true
 }
 
 // giveUp ends the wait of a client that is absent.
@@ -222,11 +291,12 @@ func (s *session) outlive() {
 func (s *session) release(why string) {
 	s.mu.Lock()
 	back := s.follower != nil
-	s.over = s.over || !back
+	s.over, s.letGo = s.over || !back, !back
 	s.mu.Unlock()
 	if back {
 		return
 	}
+	s.all.hasChanged() // the release may have to wait for the device
 	if err := s.hold.release(why); err != nil && !errors.Is(err, ErrLost) {
 		s.all.d.log.Warn("releasing a lock failed", "lock", s.req.Name, "err", err)
 	}
@@ -260,7 +330,17 @@ func (s *session) keep(state sessionState, token layout.Ticket, lk *lock) {
 	if s.all.journal == nil || state == sessionWaiting && (s.kept || s.req.Try) { // who does not wait asks anew
 		return
 	}
-	s.kept = true
+	if state == sessionWaiting && s.linked() {
+		s.unkept = lk // before its place is told, which most do not wait long enough for
+		s.tellSoon()
+		return
+	}
+	s.put(state, token, lk)
+}
+
+// put is called with mu held.
+func (s *session) put(state sessionState, token layout.Ticket, lk *lock) {
+	s.kept, s.unkept = true, nil
 	if err := s.all.journal.put(s.record(state, token, lk)); err != nil {
 		s.all.d.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
 	}
@@ -271,6 +351,7 @@ func (s *session) keep(state sessionState, token layout.Ticket, lk *lock) {
 func (s *session) unkeep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.unkept = nil
 	if s.kept {
 		s.kept = false
 		if err := s.all.journal.remove(s.id); err != nil {
@@ -281,12 +362,27 @@ func (s *session) unkeep() {
 
 // waiting is told how far the client is. It does not block.
 func (s *session) waiting(ahead, queued int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.place == nil {
+		s.place = new(place)
+	}
+	*s.place = place{ahead, queued}
+	s.tell(*s.place)
+}
+
+// tell has the client told of its place. It is called with mu held.
+func (s *session) tell(p place) {
+	if s.linked() {
+		s.tellSoon()
+		return
+	}
 	select {
 	case <-s.places: // out of date
 	default:
 	}
 	select {
-	case s.places <- place{ahead, queued}:
+	case s.places <- p:
 	default:
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -170,9 +171,23 @@ func TestSessionOfAnotherUser(t *testing.T) {
 // dialAs connects as another user.
 func dialAs(t *testing.T, uid uintptr, path string) (conn *net.UnixConn) {
 	t.Helper()
+	return dialAsMember(t, uid, 0, []uint32{0}, path)
+}
+
+// dialAsMember connects as another user, who is in these groups.
+func dialAsMember(t *testing.T, uid, gid uintptr, groups []uint32, path string) (conn *net.UnixConn) {
+	t.Helper()
 	dialed := make(chan error, 1)
 	onOwnThread(func() {
 		const same = ^uintptr(0)
+		if _, _, no := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0); no != 0 {
+			dialed <- no
+			return
+		}
+		if _, _, no := unix.RawSyscall(unix.SYS_SETRESGID, same, gid, same); no != 0 {
+			dialed <- no
+			return
+		}
 		if _, _, no := unix.RawSyscall(unix.SYS_SETRESUID, same, uid, same); no != 0 {
 			dialed <- no
 			return

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -18,37 +19,42 @@ const maxSessions = journalCells / 2
 type sessions struct {
 	d       *Daemon
 	journal *journal // nil: nothing is kept
-	tasks   sync.WaitGroup
+	tasks   tasks
 
 	mu      sync.Mutex
 	byID    map[string]*session
-	changed chan struct{} // closed and replaced when a session has ended
+	changed chan struct{} // closed and replaced when a session has ended, or its hold
+
+	telling telling // those who follow by a link
 }
 
 func newSessions(d *Daemon) *sessions {
-	return &sessions{d: d, byID: map[string]*session{}, changed: make(chan struct{})}
+	return &sessions{d: d, byID: map[string]*session{}, changed: make(chan struct{}), telling: newTelling()}
 }
 
-// open returns the session that a request is of, a new one if need be, and
-// the connection's part in it.
-func (ss *sessions) open(body lockRequest, st *stream) (*session, *follower, error) {
+// open returns the session that a request is of, a new one if need be, which
+// is yet to be started, and the connection's part in it.
+func (ss *sessions) open(body lockRequest, c asker) (*session, *follower, error) {
 	for {
-		if s, f, err := ss.reopen(body, st); s != nil || err != nil {
-			return s, f, err
+		if s, f, err := ss.reopen(body, c); s != nil || err != nil {
+			return s, f, c.caller().notOwn(err, access.Lock)
 		}
-		s, err := ss.begin(body, st)
+		// Who comes back to what it has is not asked again: a new policy takes nothing away.
+		if err := c.caller().may(access.Lock, body.Name); err != nil {
+			return nil, nil, err
+		}
+		s, err := ss.begin(body, c)
 		if err != nil {
 			return nil, nil, err
 		}
-		ctx, cancel := context.WithCancelCause(context.Background())
-		s.cancel = cancel
-		f := s.follow(st)
+		s.wanted, s.cancel = context.WithCancelCause(context.Background())
+		f := s.follow(c)
 		fresh, err := ss.admit(s)
 		if fresh {
-			ss.tasks.Go(func() { s.run(ctx) })
+			s.limit(body.timeout())
 			return s, f, nil
 		}
-		cancel(nil)
+		s.cancel(nil)
 		s.end()
 		if err != nil {
 			return nil, nil, err
@@ -72,12 +78,12 @@ func (ss *sessions) admit(s *session) (bool, error) {
 }
 
 // reopen returns the session that a client comes back to, nil if it is new.
-func (ss *sessions) reopen(body lockRequest, st *stream) (*session, *follower, error) {
+func (ss *sessions) reopen(body lockRequest, c asker) (*session, *follower, error) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if s := ss.byID[body.Session]; s != nil {
-		if _, uid := st.peer(); uid != s.uid && uid != 0 {
-			return nil, nil, fmt.Errorf("%w: session %s is another user's", ErrInvalid, s.id)
+		if _, uid := c.peer(); uid != s.uid && uid != 0 {
+			return nil, nil, &anothers{session: s.id, lock: s.req.Name}
 		}
 		// A token says which hold is meant: its mode may have changed since the client heard of it.
 		if mode := s.mode(); s.req.Name != body.Name || mode != body.Mode && body.Token == 0 {
@@ -86,9 +92,10 @@ func (ss *sessions) reopen(body lockRequest, st *stream) (*session, *follower, e
 		if body.Token != 0 && !s.holds(body.Token) {
 			return nil, nil, fmt.Errorf("%w: session %s does not hold %q by token %v", ErrHoldOver, s.id, body.Name, body.Token)
 		}
-		f := s.follow(st)
+		f := s.follow(c)
 		switch {
 		case f != nil:
+			s.limit(body.timeout())
 			s.listen(body.Requests)
 			return s, f, nil
 		case body.Token != 0:
@@ -103,7 +110,7 @@ func (ss *sessions) reopen(body lockRequest, st *stream) (*session, *follower, e
 }
 
 // holder returns the hold that a session has by a token, for one who may do
-// something with it: its own user, or root.
+// something with it: its own user, or root; else it returns anothers.
 func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*Hold, error) {
 	if err := checkSessionID(id); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -115,15 +122,15 @@ func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*Hold, erro
 	case s == nil || !s.holds(token):
 		return nil, fmt.Errorf("%w: session %s does not hold a lock by token %v", ErrHoldOver, id, token)
 	case uid != s.uid && uid != 0:
-		return nil, fmt.Errorf("%w: session %s is another user's", ErrInvalid, id)
+		return nil, &anothers{session: id, lock: s.req.Name}
 	}
 	return s.hold, nil
 }
 
 // begin makes a session of a request.
-func (ss *sessions) begin(body lockRequest, st *stream) (*session, error) {
+func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 	s := ss.make(body.Session)
-	if s.peer, s.uid = st.peer(); s.uid < 0 {
+	if s.peer, s.uid = c.peer(); s.uid < 0 {
 		return nil, fmt.Errorf("%w: the connection is closed", ErrUnavailable)
 	}
 	s.listens = body.Requests
@@ -141,7 +148,7 @@ func (ss *sessions) begin(body lockRequest, st *stream) (*session, error) {
 	}
 	if body.Witness {
 		var err error
-		if s.fifo, err = newWitness(ss.d.ids.runtime, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id)); err != nil {
+		if s.fifo, err = newWitness(ss.d.ids.runtime, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id), s.uid); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 	}
@@ -158,9 +165,21 @@ func (ss *sessions) remove(s *session) {
 	defer ss.mu.Unlock()
 	if ss.byID[s.id] == s {
 		delete(ss.byID, s.id)
-		close(ss.changed)
-		ss.changed = make(chan struct{})
+		ss.change()
 	}
+}
+
+// hasChanged tells those who wait for holds to end that one has.
+func (ss *sessions) hasChanged() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.change()
+}
+
+// change is called with mu held.
+func (ss *sessions) change() {
+	close(ss.changed)
+	ss.changed = make(chan struct{})
 }
 
 // list returns the sessions, and what will be closed when one has ended.
@@ -179,7 +198,7 @@ func (ss *sessions) holding() ([]*session, <-chan struct{}) {
 	all, changed := ss.list()
 	held := all[:0]
 	for _, s := range all {
-		if s.decided() && s.hold != nil {
+		if s.holding() {
 			held = append(held, s)
 		}
 	}

@@ -52,6 +52,9 @@ func (d *Daemon) readAllSlots(ctx context.Context, lock int) ([]layout.Slot, err
 		if len(missing) == 0 {
 			return whole, nil
 		}
+		for i := range missing {
+			d.mem.heldUp(layout.Complaint{Host: i + 1, Lock: lock}, false)
+		}
 		if try == slotTries {
 			for i, err := range missing {
 				return nil, fmt.Errorf("%w (start bakeryd on host %d, which rewrites it): %w", ErrUnreadable, i+1, err)

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -17,11 +19,17 @@ func (d *Daemon) Status() (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	return d.tell(snapshot), nil
+}
+
+// tell adds to what was read what this host knows now.
+func (d *Daemon) tell(snapshot *Snapshot) *Report {
 	hosts, _ := d.mem.known()
 	r := snapshot.report(&knowledge{now: boottime.Now(), times: d.times(), hosts: hosts})
 	left, _ := d.mem.leaseLeft()
 	r.ThisHost = &ThisHostReport{
 		ID: d.mem.id(), Name: d.mem.ids.name, Incarnation: d.mem.incarnation(), State: d.state(), LeaseLeftMS: left.Milliseconds(),
+		IO: ioReport(blockdev.StatsOf(d.opened)), Renewals: renewalsReport(d.cfg.Tally),
 	}
 	for i := range r.Locks {
 		d.mu.Lock()
@@ -33,7 +41,20 @@ func (d *Daemon) Status() (*Report, error) {
 		}
 	}
 	r.explain()
-	return r, nil
+	return r
+}
+
+func ioReport(s blockdev.Stats) *IOReport {
+	of := func(l blockdev.Latency) LatencyReport {
+		return LatencyReport{Count: l.Count, Errors: l.Errors, P50US: l.P50.Microseconds(), P99US: l.P99.Microseconds(), MaxUS: l.Max.Microseconds()}
+	}
+	return &IOReport{Read: of(s.Read), Write: of(s.Write), InFlight: s.InFlight, OldestMS: s.Oldest.Milliseconds()}
+}
+
+func renewalsReport(t *tally.Tally) *LatencyReport {
+	times := t.Renewals.Times()
+	return &LatencyReport{Count: times.Count, Errors: t.RenewalFailures.Load(), P50US: times.Quantile(0.5).Microseconds(),
+		P99US: times.Quantile(0.99).Microseconds(), MaxUS: times.Max.Microseconds()}
 }
 
 func (d *Daemon) state() string {
@@ -41,13 +62,13 @@ func (d *Daemon) state() string {
 	defer d.mu.Unlock()
 	select {
 	case <-d.mem.lost:
-		return "lost"
+		return StateLost
 	default:
 	}
 	if d.closing {
-		return "leaving"
+		return StateLeaving
 	}
-	return "live"
+	return StateLive
 }
 
 // addHolds shows the clients of this host that hold the lock. The disk shows

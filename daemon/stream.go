@@ -2,20 +2,18 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/process"
+	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// lockRequest is the body of POST /v1/lock.
+// lockRequest is the body of POST /v1/lock, and what a link has under lock.
 type lockRequest struct {
 	Name      string        `json:"name"`
 	Mode      layout.Mode   `json:"mode"`       // exclusive if not given
@@ -31,96 +29,40 @@ type lockRequest struct {
 	Requests bool `json:"requests"` // tell the holder that others want the lock; a client that comes back says so again
 }
 
-// event is one line of the answer to POST /v1/lock.
-type event struct {
-	Event   string         `json:"event"` // waiting, granted, renewed, requested, mode, refused, lost
-	Ahead   *int           `json:"ahead,omitempty"`
-	Queued  *int           `json:"queued,omitempty"`
-	Name    string         `json:"name,omitempty"`
-	Mode    *layout.Mode   `json:"mode,omitempty"`
-	Change  uint64         `json:"change,omitempty"` // granted, mode: how often the mode has changed
-	Token   *layout.Ticket `json:"token,omitempty"`
-	HostID  int            `json:"host_id,omitempty"`
-	LeaseMS *int64         `json:"lease_ms,omitempty"` // until the lease ends; clocks differ, so not a time. waiting: the whole lease
-	AtMS    *int64         `json:"at_ms,omitempty"`    // when that was so, on CLOCK_BOOTTIME: it may be read late
-	GraceMS int64          `json:"grace_ms,omitempty"` // how long before the end of the lease the holder is to stop
-	Witness string         `json:"witness,omitempty"`  // path of the FIFO that was asked for
-	Code    string         `json:"code,omitempty"`
-	Message string         `json:"message,omitempty"`
-	Hint    string         `json:"hint,omitempty"`
-
-	Host     int    `json:"host,omitempty"` // requested: where the lock is wanted
-	HostName string `json:"host_name,omitempty"`
-}
-
-// runs adds how long it is until the end of the lease.
-func (e event) runs(deadline time.Duration) event {
-	at := boottime.Now().Milliseconds()
-	ms := deadline.Milliseconds() - at
-	e.LeaseMS, e.AtMS = &ms, &at
-	return e
-}
+// tellPatience is how long a client may take to be told of its lock. Nearly all is told only if it reads; one that does
+// not hear of its grant does not get it, and none holds up the end of a lease.
+const tellPatience = 5 * time.Second
 
 // stream is the answer to one client.
 type stream struct {
 	w    http.ResponseWriter
 	conn *net.UnixConn
+	by   *caller
 	sent bool // something was, so the status is out
+
+	tally *tally.Tally // of what is refused
 }
+
+func (st *stream) listening() bool { return listening(st.conn) }
+
+func (st *stream) peer() (id process.ID, uid int) { return peerOf(st.conn) }
+
+func (st *stream) caller() *caller { return st.by }
+
+func (st *stream) gone() bool { return hungUp(st.conn) }
 
 func (st *stream) send(e event) error {
 	if !st.sent {
 		st.w.Header().Set("Content-Type", "application/x-ndjson")
 		st.sent = true
 	}
-	line, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	if _, err := st.w.Write(append(line, '\n')); err != nil {
-		return err
-	}
-	return http.NewResponseController(st.w).Flush()
-}
-
-// listening tells whether the client reads what it is sent. When only a
-// command holds the connection nobody does, and a write would block.
-func (st *stream) listening() bool {
-	queued := 0
-	st.control(func(fd int) { queued, _ = unix.IoctlGetInt(fd, unix.SIOCOUTQ) })
-	return queued < 4096
-}
-
-// gone tells whether the last descriptor of the client's end is closed.
-func (st *stream) gone() bool {
-	hup := false
-	st.control(func(fd int) {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-		if n, err := unix.Poll(p, 0); err == nil && n > 0 {
-			hup = p[0].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLRDHUP) != 0
-		}
-	})
-	return hup
-}
-
-func (st *stream) control(f func(fd int)) {
-	raw, err := st.conn.SyscallConn()
+	hurry(st.w, tellPatience)
+	_, err := st.w.Write(e.append(nil))
 	if err == nil {
-		_ = raw.Control(func(fd uintptr) { f(int(fd)) })
+		err = http.NewResponseController(st.w).Flush()
 	}
-}
-
-// peer is who has connected, and as which user; -1 if the connection is closed
-// already.
-func (st *stream) peer() (id process.ID, uid int) {
-	uid = -1
-	st.control(func(fd int) {
-		if c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			uid = int(c.Uid)
-			id, _ = process.Of(int(c.Pid))
-		}
-	})
-	return id, uid
+	hurry(st.w, 0) // the next one may come any time later
+	return err
 }
 
 // fail tells the client why it does not get the lock.
@@ -130,10 +72,15 @@ func (st *stream) fail(err error) {
 		writeError(st.w, status, e)
 		return
 	}
+	st.tally.Refused.Add(e.Code)
 	_ = st.send(event{Event: "refused", Code: e.Code, Message: e.Message, Hint: e.Hint})
 }
 
 const maxTimeout = 365 * 24 * time.Hour
+
+func (r *lockRequest) timeout() time.Duration {
+	return time.Duration(min(r.TimeoutMS, maxTimeout.Milliseconds())) * time.Millisecond
+}
 
 func (r *lockRequest) validate() error {
 	if r.TimeoutMS < 0 {
@@ -152,7 +99,7 @@ func (r *lockRequest) validate() error {
 
 func (s *Server) lock(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
-	st := &stream{w: w, conn: conn}
+	st := &stream{w: w, conn: conn, by: callerOf(r), tally: s.tally}
 	var body lockRequest
 	err := decode(r, &body)
 	if err == nil {
@@ -167,12 +114,11 @@ func (s *Server) lock(d *Daemon, w http.ResponseWriter, r *http.Request) {
 		st.fail(err)
 		return
 	}
-	ses.limit(time.Duration(min(body.TimeoutMS, maxTimeout.Milliseconds())) * time.Millisecond)
 	defer ses.leave(f)
+	d.sessions.tasks.Go(ses.start) // who serves the client does not wait for the device
 	if !s.awaitTurn(r.Context(), ses, f) {
 		return
 	}
-	ses.limit(0)
 	if ses.err != nil {
 		st.fail(ses.err)
 		return
@@ -218,12 +164,7 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 		st.fail(fmt.Errorf("%w: %w", ErrUnavailable, ErrLost))
 		return
 	}
-	granted := event{Event: "granted", Name: ses.req.Name, Mode: &mode, Token: &token, HostID: d.HostID(), Change: told,
-		GraceMS: d.times().Grace().Milliseconds()}
-	if ses.fifo != nil {
-		granted.Witness = ses.fifo.path
-	}
-	_ = st.send(granted.runs(m.deadline))
+	_ = st.send(ses.granted(&mode, &token, told).runs(m.deadline))
 	s.log.Debug("lock granted", "lock", ses.req.Name, "token", token, "pid", ses.req.PID)
 	draining := d.drained
 	for {
@@ -260,6 +201,17 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 			}
 		}
 	}
+}
+
+// granted is the event that tells of the hold.
+func (s *session) granted(mode *layout.Mode, token *layout.Ticket, change uint64) event {
+	d := s.all.d
+	e := event{Event: "granted", Name: s.req.Name, Mode: mode, Token: token, HostID: d.HostID(), Change: change,
+		GraceMS: d.times().Grace().Milliseconds()}
+	if s.fifo != nil {
+		e.Witness = s.fifo.path
+	}
+	return e
 }
 
 // serveLost tells the client, and waits until it is gone: only then the host

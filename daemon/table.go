@@ -3,7 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/boottime"
@@ -15,34 +15,103 @@ import (
 // errReplaced is returned when the device no longer holds the lockspace that was joined.
 var errReplaced = errors.New("the lockspace on the device is another one, or gone")
 
-// readTable reads the superblocks and the host table, which lie together, in
-// one request.
-func (mb *member) readTable() {
-	defer mb.overdue("reading the host table")()
+// readTable reads the superblocks and the records of the first hosts, which lie
+// together: in one request, unless they are many.
+func (mb *member) readTable(hosts int) {
 	mb.begun.Store(int64(boottime.Now()))
-	g := mb.space.Geometry
-	buf := pool.Get(int(g.Host(g.Hosts)) + g.Stride)
-	defer pool.Put(buf)
-	errs, err := readRecords(mb.dev, buf, 0, g.Stride)
-	if err != nil {
+	records := mb.room(hosts)
+	err := mb.readRows(records)
+	mb.returned(&mb.reading)
+	switch {
+	case errors.Is(err, errReplaced):
+		mb.event(func(now time.Duration) []lease.Action { return mb.m.Lose(now, err) })
+	case err != nil:
 		mb.event(mb.m.ReadFailed) // first: a log may block
 		mb.failed("reading the host table failed, retrying", err)
+	default:
+		zeroed := 0
+		mb.event(func(now time.Duration) []lease.Action {
+			actions := mb.m.TableRead(now, records)
+			zeroed = firstZeroed(records) // they are the next read's as soon as that has begun
+			return actions
+		})
+		mb.complainOfZeroes(zeroed)
+		mb.noteSilence()
+	}
+}
+
+// firstZeroed returns the first host whose record was lost, 0 if there is none.
+func firstZeroed(records []lease.Record) int {
+	return 1 + slices.IndexFunc(records, func(r lease.Record) bool { return r.Err == lease.ErrZeroed })
+}
+
+// complainOfZeroes tells who is to write a record anew that was lost.
+func (mb *member) complainOfZeroes(host int) {
+	if host == 0 {
 		return
 	}
-	if err := mb.sameLockspace(buf, errs); err != nil {
-		mb.event(func(now time.Duration) []lease.Action { return mb.m.Lose(now, err) })
-		return
+	mb.noting.Lock()
+	defer mb.noting.Unlock()
+	if mb.zeroed.allow() {
+		mb.log.Warn("a host record is all zeroes, waiting until its host writes it anew: start bakeryd there if it does not run",
+			"host_id", host, "err", lease.ErrZeroed)
 	}
-	records := make([]lease.Record, g.Hosts)
-	for i := range records {
-		at := int(g.Host(i + 1))
-		records[i].Err = errs[at/g.Stride]
-		if records[i].Err == nil {
-			records[i].HostRecord, records[i].Err = mb.space.DecodeHost(buf[at:at+g.Stride], i+1)
+}
+
+// keptRoom is for how many records a member keeps the memory from one read to
+// the next.
+const keptRoom = 64
+
+// room returns room for some records. There is one read at a time, and the
+// machine keeps none of them.
+func (mb *member) room(hosts int) []lease.Record {
+	if cap(mb.records) >= hosts {
+		return mb.records[:hosts]
+	}
+	records := make([]lease.Record, hosts)
+	if hosts <= keptRoom {
+		mb.records = records
+	}
+	return records
+}
+
+// readRows reads the superblocks, and the records of hosts 1 to as many as
+// there is room for. It returns errReplaced, or why nothing could be read.
+func (mb *member) readRows(records []lease.Record) error {
+	g, checked := mb.space.Geometry, false
+	const before = 2 // superblocks
+	total := before + len(records)
+	per := min(total, max(before, scanChunk/g.Stride))
+	buf := pool.Get(per * g.Stride)
+	defer pool.Put(buf)
+	for first := 0; first < total; first += per {
+		part := buf[:min(per, total-first)*g.Stride]
+		errs, err := readRecords(mb.dev, part, int64(first)*int64(g.Stride), g.Stride)
+		if err != nil && (first == 0 || !badSector(err)) {
+			return err
+		}
+		if !checked {
+			checked = true
+			if err := mb.sameLockspace(part, errs); err != nil {
+				return err
+			}
+		}
+		for i := range len(part) / g.Stride {
+			id, sector := first+i-before+1, part[i*g.Stride:][:g.Stride]
+			if id < 1 {
+				continue
+			}
+			r := &records[id-1]
+			*r = lease.Record{Err: err}
+			if err == nil {
+				r.Err = errs[i]
+			}
+			if r.Err == nil {
+				r.HostRecord, r.Err = mb.space.DecodeHost(sector, id)
+			}
 		}
 	}
-	mb.event(func(now time.Duration) []lease.Action { return mb.m.TableRead(now, records) })
-	mb.noteSilence()
+	return nil
 }
 
 // noteSilence reports who has fallen silent, and who is back.
@@ -95,12 +164,12 @@ func (mb *member) sameLockspace(head []byte, errs []error) error {
 // file that keeps other processes of this machine from it, and registers the
 // key by which this host can be fenced.
 func (mb *member) writeRecord(r layout.HostRecord) {
-	defer mb.overdue("writing the host record")()
 	err := mb.ids.claim(r.ID)
 	if err == nil {
 		err = mb.fencing.register(r.ID, r.Incarnation)
 	}
 	if err != nil {
+		mb.returned(&mb.writing)
 		mb.event(func(now time.Duration) []lease.Action {
 			return append(mb.m.WriteFailed(now), mb.m.Lose(now, err)...)
 		})
@@ -113,6 +182,7 @@ func (mb *member) writeRecord(r layout.HostRecord) {
 	if err = mb.space.EncodeHost(buf, r); err == nil {
 		err = mb.dev.Write(buf, mb.space.Geometry.Host(r.ID))
 	}
+	mb.returned(&mb.writing)
 	if err != nil {
 		mb.event(mb.m.WriteFailed) // first: a log may block
 		mb.failed("writing the host record failed, retrying", err)
@@ -124,31 +194,20 @@ func (mb *member) writeRecord(r layout.HostRecord) {
 
 // failed reports an IO that did, now and then, and notes why.
 func (mb *member) failed(message string, err error) {
+	mb.tally.RenewalFailures.Add(1)
 	if before := mb.trouble.Swap(&ioTrouble{err: err, at: time.Now()}); before != nil && before.at.Add(warnEvery).After(time.Now()) {
 		mb.trouble.Store(&ioTrouble{err: err, at: before.at})
 		return
 	}
-	mb.log.Warn(message, "lease_left", (mb.moments().deadline - boottime.Now()).Round(time.Millisecond), "err", err)
+	attrs := []any{"err", err}
+	if left := mb.moments().deadline - boottime.Now(); left > 0 { // else it is yet to begin, or over
+		attrs = append(attrs, "lease_left", left.Round(time.Millisecond))
+	}
+	mb.log.Warn(message, attrs...)
 }
 
 // ioTrouble is why the lease is not renewed.
 type ioTrouble struct {
 	err error
 	at  time.Time // of the last report
-}
-
-// overdue reports IO that takes far longer than a lease has time for, while it
-// hangs and when it has returned. It is to be called when the IO has.
-func (mb *member) overdue(what string) (returned func()) {
-	since, reported := time.Now(), atomic.Bool{}
-	t := time.AfterFunc(2*(lease.Times{Lease: mb.sb.Lease}).Budget(), func() {
-		reported.Store(true)
-		mb.log.Error("IO hangs", "device", mb.dev.Info().Path, "what", what)
-	})
-	return func() {
-		t.Stop()
-		if reported.Load() {
-			mb.log.Warn("IO that hung has returned", "device", mb.dev.Info().Path, "what", what, "took", time.Since(since).Round(time.Millisecond))
-		}
-	}
 }

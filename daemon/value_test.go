@@ -130,6 +130,7 @@ func TestValueSurvivesARestart(t *testing.T) {
 
 // TestValueOfALockThatWasRemoved does not become that of the one made anew, in the same place or by the same name.
 func TestValueOfALockThatWasRemoved(t *testing.T) {
+	t.Parallel()
 	for name, writer := range map[string]int{"of the own slot": 1, "of another host's": 2} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 8, 4)

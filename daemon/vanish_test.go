@@ -144,7 +144,7 @@ func TestGrantAfterTheEndIsNotTold(t *testing.T) {
 	w := httptest.NewRecorder()
 	ses := d.sessions.make("")
 	ses.hold, ses.req = h, h.req
-	NewServer(d.log, nil, nil).serveHold(t.Context(), ses, &follower{st: &stream{w: w}})
+	NewServer(d.log, nil, nil).serveHold(t.Context(), ses, &follower{st: &stream{w: w, tally: d.cfg.Tally}})
 	require.NotContains(t, w.Body.String(), "granted")
 	require.Contains(t, w.Body.String(), "unavailable")
 }

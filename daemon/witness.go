@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,6 +39,7 @@ type witness struct {
 	none     chan struct{} // closed at a moment without a writer
 	ended    chan struct{} // closed when nobody reads any more
 	once     sync.Once     // of watch
+	left     sync.Once     // of leave
 }
 
 // rawControl is what is needed of syscall.RawConn.
@@ -63,17 +65,22 @@ var bakeryGroup = sync.OnceValue(func() int {
 	return -1
 })
 
-// newWitness makes a FIFO, which the clients that may use the socket may open
-// for writing.
-func newWitness(dir, name string) (*witness, error) {
+// newWitness makes a FIFO, which a user may open for writing: nobody else is to
+// keep the lock by it. A bakeryd that is not root cannot give it to that user
+// alone, but to all who may use the socket.
+func newWitness(dir, name string, uid int) (*witness, error) {
 	path := filepath.Join(dir, name)
 	fail := func(err error) (*witness, error) { return nil, fmt.Errorf("make witness %s: %w", path, bare(err)) }
+	if !clientDescriptors().take() {
+		return fail(clientDescriptors().exhausted())
+	}
+	defer clientDescriptors().give() // attachWitness has its own
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		return fail(err)
 	}
 	w, err := attachWitness(path)
 	if err == nil {
-		err = shareWithGroup(w.file)
+		err = giveTo(uid, w.file)
 	}
 	if err != nil {
 		if w != nil {
@@ -84,7 +91,17 @@ func newWitness(dir, name string) (*witness, error) {
 	return w, nil
 }
 
-func shareWithGroup(f *os.File) error {
+func giveTo(uid int, f *os.File) error {
+	if uid == os.Geteuid() {
+		return nil
+	}
+	if err := f.Chmod(0o600); err != nil { // whatever the umask; before it is another's, whose mode it takes CAP_FOWNER to set
+		return err
+	}
+	// The group stays this process's: by it a successor knows the FIFO.
+	if err := f.Chown(uid, os.Getegid()); err == nil {
+		return nil
+	}
 	if gid := bakeryGroup(); gid >= 0 {
 		if err := f.Chown(-1, gid); err != nil && !errors.Is(err, os.ErrPermission) {
 			return fmt.Errorf("give it to group %s: %w", socketGroup, err)
@@ -109,7 +126,7 @@ func attachWitness(path string) (*witness, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := isOwn(info, os.ModeNamedPipe); err != nil {
+	if err := isOwn(info, os.ModeNamedPipe); err != nil && !givenAway(info) {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
@@ -129,9 +146,17 @@ func attachWitness(path string) (*witness, error) {
 		f.Close()
 		return nil, err
 	}
+	clientDescriptors().must()
 	w := &witness{path: path, file: f, raw: raw, none: make(chan struct{}), ended: make(chan struct{})}
 	go w.run()
 	return w, nil
+}
+
+// givenAway tells whether a file can be a FIFO that root has made for a client: only root gives files of its group to
+// other users.
+func givenAway(info os.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && info.Mode().Type() == os.ModeNamedPipe && os.Geteuid() == 0 && int(st.Gid) == os.Getegid()
 }
 
 // bare takes the path off an error that is about to get it.
@@ -244,8 +269,28 @@ func (w *witness) close() error {
 // leave leaves the witness to a successor. From then on nobody is seen here,
 // so alive says no.
 func (w *witness) leave() {
-	w.file.Close()
+	w.left.Do(func() {
+		w.file.Close()
+		clientDescriptors().give()
+	})
 	<-w.ended
+}
+
+// witnessHosts returns the host ids of a lockspace under which there are witnesses.
+func witnessHosts(dir string, uuid layout.UUID) (hosts []int) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // which says more where it is to be used
+	}
+	for _, e := range entries {
+		rest, isOurs := strings.CutPrefix(e.Name(), uuid.String()+"-")
+		number, _, isWitness := strings.Cut(rest, "-")
+		host, err := strconv.Atoi(number)
+		if isOurs && isWitness && err == nil && host >= 1 && host <= layout.MaxHosts && strings.HasSuffix(rest, ".fifo") && !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
 }
 
 // pruneWitnesses removes the FIFOs of a lockspace and host id, whose lock file

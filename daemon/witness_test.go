@@ -20,7 +20,7 @@ import (
 
 func aWitness(t *testing.T) *witness {
 	t.Helper()
-	w, err := newWitness(t.TempDir(), "w.fifo")
+	w, err := newWitness(t.TempDir(), "w.fifo", os.Geteuid())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.close()) })
 	return w
@@ -109,13 +109,24 @@ func TestFIFOs(t *testing.T) {
 	require.NoError(t, unix.Close(r))
 }
 
-func TestWitnessIsMadeForTheGroup(t *testing.T) {
-	old := unix.Umask(0o077)
+// TestWitnessIsMadeForItsUser, or, by a bakeryd that cannot give it away, for the group.
+func TestWitnessIsMadeForItsUser(t *testing.T) {
+	old := unix.Umask(0o007)
 	defer unix.Umask(old)
 	w := aWitness(t)
 	info, err := os.Lstat(w.path)
 	require.NoError(t, err)
-	require.Equal(t, os.ModeNamedPipe|0o620, info.Mode())
+	require.Equal(t, os.ModeNamedPipe|0o600, info.Mode())
+	uid, mode := os.Geteuid()+1, os.ModeNamedPipe|0o620
+	if os.Geteuid() == 0 {
+		mode = os.ModeNamedPipe | 0o600
+	}
+	w, err = newWitness(t.TempDir(), "w.fifo", uid)
+	require.NoError(t, err)
+	defer w.leave()
+	info, err = os.Lstat(w.path)
+	require.NoError(t, err)
+	require.Equal(t, mode, info.Mode())
 }
 
 func TestWitnessSeesItsLastWriterGo(t *testing.T) {
@@ -160,7 +171,7 @@ func TestWitnessWithoutWriterIsGoneAtOnce(t *testing.T) {
 }
 
 func TestWitnessOutlivesBakeryd(t *testing.T) {
-	w, err := newWitness(t.TempDir(), "w.fifo")
+	w, err := newWitness(t.TempDir(), "w.fifo", os.Geteuid())
 	require.NoError(t, err)
 	f := writer(t, w)
 	w.leave()
@@ -244,7 +255,7 @@ func TestEndlessWriterIsReadSlowly(t *testing.T) {
 
 func TestWitnessClosedWhileItIsUsed(t *testing.T) {
 	for range 50 {
-		w, err := newWitness(t.TempDir(), "w.fifo")
+		w, err := newWitness(t.TempDir(), "w.fifo", os.Geteuid())
 		require.NoError(t, err)
 		f := writer(t, w)
 		var users sync.WaitGroup
@@ -298,10 +309,10 @@ func TestOnlyAFIFOOfOurOwnIsAWitness(t *testing.T) {
 		require.ErrorContains(t, err, "open witness "+at(name)+": ")
 		require.ErrorContains(t, err, want)
 	}
-	_, err := newWitness(dir, "fifo")
+	_, err := newWitness(dir, "fifo", os.Geteuid())
 	require.ErrorContains(t, err, "make witness "+at("fifo")+": file exists")
 	require.FileExists(t, at("link"), "what was there before stays")
-	_, err = newWitness(at("none"), "fifo")
+	_, err = newWitness(at("none"), "fifo", os.Geteuid())
 	require.ErrorIs(t, err, os.ErrNotExist)
 
 	t.Run("of another user", func(t *testing.T) {
@@ -318,7 +329,7 @@ func TestWitnessesOfNoSessionArePruned(t *testing.T) {
 	dir, uuid := t.TempDir(), layout.UUID{1}
 	session := func(n int) string { return strings.Repeat(fmt.Sprint(n), 32) }
 	make := func(name string) string {
-		w, err := newWitness(dir, name)
+		w, err := newWitness(dir, name, os.Geteuid())
 		require.NoError(t, err)
 		w.leave()
 		return w.path
@@ -332,7 +343,7 @@ func TestWitnessesOfNoSessionArePruned(t *testing.T) {
 		make("other"),
 	}
 	idle := make(witnessName(uuid, 3, session(2)))
-	w, err := newWitness(dir, witnessName(uuid, 3, session(4)))
+	w, err := newWitness(dir, witnessName(uuid, 3, session(4)), os.Geteuid())
 	require.NoError(t, err)
 	f := writer(t, w)
 	w.leave()
@@ -363,7 +374,7 @@ func BenchmarkWitness(b *testing.B) {
 	dir := b.TempDir()
 	b.ReportAllocs()
 	for b.Loop() {
-		w, err := newWitness(dir, "w.fifo")
+		w, err := newWitness(dir, "w.fifo", os.Geteuid())
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -371,4 +382,16 @@ func BenchmarkWitness(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// TestWitnessHosts: whose commands are left is told by names alone.
+func TestWitnessHosts(t *testing.T) {
+	dir, uuid := t.TempDir(), layout.UUID{1}
+	require.Empty(t, witnessHosts(dir, uuid))
+	for _, name := range []string{witnessName(uuid, 3, strings.Repeat("a", 32)), witnessName(uuid, 3, strings.Repeat("b", 32)), witnessName(uuid, 12, "x"),
+		witnessName(layout.UUID{2}, 4, "x"), uuid.String() + "-5.state", uuid.String() + "-x-y.fifo", uuid.String() + "-2001-y.fifo", uuid.String() + "-0-y.fifo"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	require.ElementsMatch(t, []int{3, 12}, witnessHosts(dir, uuid))
+	require.Empty(t, witnessHosts("/nowhere", uuid))
 }

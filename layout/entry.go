@@ -11,7 +11,7 @@ import "fmt"
 //	 40- 43 | lock
 //	 44- 45 | permits; 0 in a free entry
 //	 46- 47 | length of the name; 0 in a free entry
-//	 48- 55 | creation, not zero
+//	 48- 55 | creation, 1 to 2^44
 //	 56-183 | name, UTF-8, zeroes behind it
 //	184-511 | reserved, zero
 type Entry struct {
@@ -46,6 +46,9 @@ func (e *Entry) check(g Geometry) error {
 	}
 	if e.Creation == 0 {
 		return fmt.Errorf("creation 0, want another: %w", ErrField)
+	}
+	if err := checkCreation(e.Creation); err != nil {
+		return err
 	}
 	if e.Free() {
 		return within("permits of a free entry", e.Permits, 0, 0)

@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
+	"strings"
 	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,6 +44,7 @@ func fuzzSector(f *testing.F, magic string, address func() uint64, s sector) {
 		} else {
 			require.Zero(t, binary.LittleEndian.Uint64(record[16:]), "address")
 		}
+		requireSound(t, found)
 		again := make([]byte, 512)
 		require.NoError(t, s.encode(again, found))
 		require.Equal(t, record, again, "decode then encode is the identity")
@@ -61,9 +66,173 @@ func fuzzSector(f *testing.F, magic string, address func() uint64, s sector) {
 	})
 }
 
+// requireSound tells what others rely on in any record that was accepted.
+func requireSound(t *testing.T, found any) {
+	t.Helper()
+	g := testSpace.Geometry
+	switch r := found.(type) {
+	case layout.Superblock:
+		require.False(t, r.UUID.IsZero())
+		require.GreaterOrEqual(t, r.Lease, layout.MinLease)
+		require.LessOrEqual(t, r.Lease, layout.MaxLease)
+		require.LessOrEqual(t, r.Geometry.Size(), int64(layout.MaxStride)*(2+layout.MaxHosts+layout.MaxLocks+(layout.MaxLocks+1)*layout.MaxHosts))
+		require.Positive(t, r.Geometry.Size())
+		requireText(t, r.Name, layout.MaxName)
+		requireTime(t, r.Formatted)
+	case layout.HostRecord:
+		require.Equal(t, 3, r.ID)
+		require.NotZero(t, r.Incarnation)
+		require.LessOrEqual(t, r.Highest, g.Hosts)
+		requireText(t, r.Name, layout.MaxName)
+		require.LessOrEqual(t, len(r.Verdicts), layout.MaxVerdicts)
+		for _, v := range r.Verdicts {
+			require.NotPanics(t, func() { g.Host(v.Host) })
+			require.NotZero(t, v.Incarnation)
+		}
+		require.LessOrEqual(t, len(r.Complaints), layout.MaxComplaints)
+		for _, c := range r.Complaints {
+			require.NotPanics(t, func() {
+				if c.Host == 0 {
+					g.Entry(c.Lock)
+				} else {
+					g.Slot(c.Lock, c.Host)
+				}
+			})
+		}
+	case layout.Entry:
+		require.Equal(t, 7, r.Lock)
+		require.NotZero(t, r.Creation)
+		require.LessOrEqual(t, r.Creation, uint64(layout.MaxCreation))
+		require.Equal(t, r.Free(), r.Permits == 0)
+		require.LessOrEqual(t, r.Permits, layout.MaxHosts)
+		requireText(t, r.Name, layout.MaxLockName)
+	case layout.Slot:
+		require.Equal(t, [2]int{7, 3}, [2]int{r.Lock, r.Host})
+		require.NotZero(t, r.Incarnation)
+		require.LessOrEqual(t, r.Creation, uint64(layout.MaxCreation))
+		requireTicket(t, r.Ticket)
+		if r.Phase != layout.Idle {
+			require.NotZero(t, r.Ticket, "nobody is in line without a ticket")
+		}
+		if r.Ticket != 0 { // no two hosts have the same
+			require.Equal(t, layout.MakeTicket(r.Ticket.Number(), 3), r.Ticket)
+		}
+		requireTicket(t, r.ValueToken)
+		requireTicket(t, r.Request.Ticket)
+		require.LessOrEqual(t, len(r.Value), layout.MaxValue)
+		require.GreaterOrEqual(t, r.Holder.PID, 0)
+		requireText(t, r.Holder.Command, layout.MaxCommand)
+		requireText(t, r.Request.Message, layout.MaxRequest)
+		requireTime(t, r.Holder.Since)
+		requireTime(t, r.Request.At)
+	}
+}
+
+// requireTicket: whatever can be read can be made.
+func requireTicket(t *testing.T, ticket layout.Ticket) {
+	t.Helper()
+	if ticket != 0 {
+		made := layout.MakeTicket(ticket.Number(), ticket.Host())
+		require.Equal(t, made.Grant(int(ticket-made)), ticket)
+	}
+}
+
+// requireText: what a disk says may be shown on a terminal.
+func requireText(t *testing.T, text string, most int) {
+	t.Helper()
+	require.LessOrEqual(t, len(text), most)
+	require.True(t, utf8.ValidString(text))
+	require.False(t, strings.ContainsFunc(text, unicode.IsControl), "%q", text)
+}
+
+// requireTime: every time has a text form.
+func requireTime(t *testing.T, at time.Time) {
+	t.Helper()
+	_, err := at.MarshalJSON()
+	require.NoError(t, err)
+}
+
 func FuzzSuperblock(f *testing.F) {
 	f.Add(encoded(f, superblockSector("", testSuperblock, 0)))
 	fuzzSector(f, "BKSB", nil, superblockSector("", testSuperblock, 0))
+}
+
+// FuzzMark is what formatting leaves at byte 0 until it is done: the superblock of before, encoded as the copy.
+func FuzzMark(f *testing.F) {
+	f.Add(encoded(f, superblockSector("", testSuperblock, 1)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		record := make([]byte, 512)
+		copy(record, data)
+		copy(record, "BKSB\x01\x00\x00\x00")
+		for _, buf := range [][]byte{data, reseal(record)} {
+			sb, err := layout.DecodeSuperblock(buf, 1)
+			if err != nil {
+				require.Zero(t, sb)
+				continue
+			}
+			requireSound(t, sb)
+			again := make([]byte, 512)
+			require.NoError(t, sb.Encode(again, 1))
+			require.Equal(t, buf[:512], again)
+			_, err = layout.DecodeSuperblock(buf, 0)
+			require.ErrorIs(t, err, layout.ErrIdentity, "nobody takes it for a superblock")
+		}
+	})
+}
+
+// FuzzIntent is what stands in the value of a slot of lock 0.
+func FuzzIntent(f *testing.F) {
+	f.Add(layout.Intent{Lock: 7, Name: "x", Permits: 1, Creation: 1}.Value())
+	f.Add(layout.Intent{Lock: 1000, Creation: layout.MaxCreation}.Value())
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, value []byte) {
+		i, err := testSpace.DecodeIntent(value)
+		if err != nil {
+			require.Zero(t, i)
+			return
+		}
+		require.Equal(t, value, i.Value(), "decode then encode is the identity")
+		require.NoError(t, testSpace.EncodeEntry(make([]byte, 512), layout.Entry(i)), "it can be written into the directory")
+	})
+}
+
+// FuzzTexts: the text forms of the journal, the API and the command line.
+func FuzzTexts(f *testing.F) {
+	for _, seed := range []string{"3676650270761156864", "0", "-1", "+5", "09", "9223372036854775807", "fence", "held", "shared", "joining", testUUID.String(), "nightly\x1b[31m"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var ticket layout.Ticket
+		if ticket.UnmarshalText([]byte(text)) == nil {
+			requireTicket(t, ticket)
+			var again layout.Ticket
+			require.NoError(t, again.UnmarshalText([]byte(ticket.String())))
+			require.Equal(t, ticket, again)
+		} else {
+			require.Zero(t, ticket)
+		}
+		var uuid layout.UUID
+		if uuid.UnmarshalText([]byte(text)) == nil {
+			require.True(t, strings.EqualFold(text, uuid.String()), "%q", text)
+		}
+		var policy layout.Policy
+		var phase layout.Phase
+		var mode layout.Mode
+		for _, v := range []interface {
+			UnmarshalText([]byte) error
+			String() string
+		}{&policy, &phase, &mode} {
+			if v.UnmarshalText([]byte(text)) == nil {
+				require.Equal(t, text, v.String())
+			}
+		}
+		if layout.ValidateLockName(text) == nil {
+			requireText(t, text, layout.MaxLockName)
+			require.NotEmpty(t, text)
+		}
+		requireText(t, layout.TruncateCommand(text), layout.MaxCommand)
+		require.Equal(t, layout.TruncateCommand(text), layout.TruncateCommand(layout.TruncateCommand(text)))
+	})
 }
 
 func FuzzHost(f *testing.F) {

@@ -144,6 +144,12 @@ func foreignRead(b []byte) foreign {
 			verdicts += fmt.Sprintf("%d/%x/%d ", n(at, at+1), n(at+8, at+15), n(at+2, at+2))
 		}
 		r["verdicts"] = verdicts
+		complaints := ""
+		for i := range int(n(108, 109)) {
+			at := 432 + 8*i
+			complaints += fmt.Sprintf("%d/%d ", n(at, at+1), n(at+4, at+7))
+		}
+		r["complaints"] = complaints
 	case "BKDE":
 		r["lock"], r["permits"], r["creation"] = n(40, 43), n(44, 45), n(48, 55)
 		r["name"] = text(56, n(46, 47))
@@ -180,13 +186,16 @@ func TestForeignReader(t *testing.T) {
 		"host-live": header("BKHR", 4096*(2+2), foreign{"host": u(3), "state": u(2), "armed": u(1), "seconds": u(60),
 			"highest": u(17), "incarnation": u(0x1122334455667788), "sequence": u(41), "name": "node-3.example",
 			"machine": "a00102030405060708090a0b0c0d0e0f", "boot": "b00102030405060708090a0b0c0d0e0f",
-			"key": u(0xfeedc0de00000003), "verdicts": "5/99/0 20/ffffffffffffffff/0 "}),
+			"key": u(0xfeedc0de00000003), "verdicts": "5/99/0 20/ffffffffffffffff/0 ", "complaints": ""}),
 		"host-verdicts": header("BKHR", 4096*(2+6), foreign{"host": u(7), "state": u(2), "armed": u(0), "seconds": u(0),
 			"highest": u(20), "incarnation": u(2), "sequence": u(9), "name": "", "machine": zeroID, "boot": zeroID,
-			"key": u(0), "verdicts": "1/11/0 2/22/1 20/33/2 "}),
+			"key": u(0), "verdicts": "1/11/0 2/22/1 20/33/2 ", "complaints": ""}),
 		"host-left": header("BKHR", 4096*(2+19), foreign{"host": u(20), "state": u(3), "armed": u(0), "seconds": u(0),
 			"highest": u(0), "incarnation": u(1), "sequence": u(0), "name": "", "machine": zeroID, "boot": zeroID,
-			"key": u(0), "verdicts": ""}),
+			"key": u(0), "verdicts": "", "complaints": ""}),
+		"host-complaints": header("BKHR", 4096*(2+1), foreign{"host": u(2), "state": u(2), "armed": u(0), "seconds": u(0),
+			"highest": u(20), "incarnation": u(3), "sequence": u(8), "name": "db2", "machine": zeroID, "boot": zeroID,
+			"key": u(0), "verdicts": "", "complaints": "20/0 0/1000 5/7 "}),
 		"entry": header("BKDE", 4096*(2+20+6), foreign{"lock": u(7), "permits": u(2), "creation": u(9),
 			"name": "vm/été-01"}),
 		"entry-free": header("BKDE", 4096*(2+20+999), foreign{"lock": u(1000), "permits": u(0), "creation": u(10),

@@ -37,15 +37,13 @@ const (
 	magicSlot       = "BKSL"
 )
 
-var (
-	castagnoli = crc32.MakeTable(crc32.Castagnoli)
-	noChecksum [headerReserved2 - headerChecksum]byte
-)
+var noChecksum [headerReserved2 - headerChecksum]byte
 
 var le = binary.LittleEndian
 
 // checksum does not touch the record: a reader may share it.
 func checksum(record []byte) uint32 {
+	castagnoli := crc32.MakeTable(crc32.Castagnoli) // made when it is first asked for: not every program reads records
 	sum := crc32.Update(0, castagnoli, record[:headerChecksum])
 	sum = crc32.Update(sum, castagnoli, noChecksum[:])
 	return crc32.Update(sum, castagnoli, record[headerReserved2:RecordSize])

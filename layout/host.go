@@ -72,8 +72,18 @@ type Verdict struct {
 	Kind        VerdictKind
 }
 
-// HostRecord is what a host publishes of itself, and of the deaths that it has observed. It is written by
-// its host only.
+// MaxComplaints is how many complaints a host record has room for.
+const MaxComplaints = 8
+
+// Complaint names a record that holds somebody up, for it cannot be read: the slot of a host in a lock, or the
+// directory entry of a lock, and then Host is 0. Who may write that record is asked by it to look at it.
+type Complaint struct {
+	Host int
+	Lock int
+}
+
+// HostRecord is what a host publishes of itself, of the deaths that it has observed, and of what it is held up by. It is
+// written by its host only.
 //
 //	 bytes  | field
 //	--------|---------------------------------------------------------------------
@@ -90,14 +100,19 @@ type Verdict struct {
 //	 96-103 | persistent reservation key
 //	104-105 | number of verdicts
 //	106-107 | length of the name
-//	108-111 | reserved, zero
+//	108-109 | number of complaints
+//	110-111 | reserved, zero
 //	112-175 | name, UTF-8, zeroes behind it
 //	176-431 | 16 verdicts, zeroes behind those in use, each:
 //	        |    0- 1 host id
 //	        |    2    kind: 0 dead, 1 wish, 2 forgotten
 //	        |    3- 7 reserved, zero
 //	        |    8-15 incarnation, not zero
-//	432-511 | reserved, zero
+//	432-495 | 8 complaints, zeroes behind those in use, each:
+//	        |    0- 1 host id, whose slot cannot be read; 0: it is the directory entry of the lock
+//	        |    2- 3 reserved, zero
+//	        |    4- 7 lock
+//	496-511 | reserved, zero
 type HostRecord struct {
 	ID              int
 	Incarnation     uint64 // of one join; random, never zero, never used again
@@ -110,7 +125,8 @@ type HostRecord struct {
 	WatchdogArmed   bool
 	WatchdogSeconds uint16
 	PRKey           uint64
-	Verdicts        []Verdict // at most MaxVerdicts
+	Verdicts        []Verdict   // at most MaxVerdicts
+	Complaints      []Complaint // at most MaxComplaints
 }
 
 const (
@@ -126,19 +142,26 @@ const (
 	hostPRKey           = 96
 	hostVerdictCount    = 104
 	hostNameLength      = 106
-	hostReserved        = 108
+	hostComplaintCount  = 108
+	hostReserved        = 110
 	hostName            = 112
 	hostVerdicts        = hostName + MaxName
-	hostEnd             = hostVerdicts + MaxVerdicts*verdictSize
+	hostComplaints      = hostVerdicts + MaxVerdicts*verdictSize
+	hostEnd             = hostComplaints + MaxComplaints*complaintSize
 
 	verdictHost        = 0
 	verdictKind        = 2
 	verdictReserved    = 3
 	verdictIncarnation = 8
 	verdictSize        = 16
+
+	complaintHost     = 0
+	complaintReserved = 2
+	complaintLock     = 4
+	complaintSize     = 8
 )
 
-const _ = uint(hostEnd-432) + uint(432-hostEnd) // hostEnd is 432
+const _ = uint(hostEnd-496) + uint(496-hostEnd) // hostEnd is 496
 
 // Virgin says whether the host id was never used: whether the record on disk is all zeroes.
 func (r HostRecord) Virgin() bool { return r.State == StateVirgin }
@@ -174,7 +197,27 @@ func (r *HostRecord) check(g Geometry) error {
 			return fmt.Errorf("verdict %d: %w", i+1, err)
 		}
 	}
+	if err := within("number of complaints", len(r.Complaints), 0, MaxComplaints); err != nil {
+		return err
+	}
+	for i, c := range r.Complaints {
+		if err := c.check(g); err != nil {
+			return fmt.Errorf("complaint %d: %w", i+1, err)
+		}
+	}
 	return nil
+}
+
+// check: lock 0 has slots, but no entry.
+func (c Complaint) check(g Geometry) error {
+	if err := within("host", c.Host, 0, g.Hosts); err != nil {
+		return err
+	}
+	first := 0
+	if c.Host == 0 {
+		first = 1
+	}
+	return within("lock", c.Lock, first, g.Locks)
 }
 
 // checkIncarnation: no host has incarnation 0, so that a record never written matches none.
@@ -224,6 +267,12 @@ func (s Space) encodeHost(buf []byte, r *HostRecord) error {
 		le.PutUint16(at[verdictHost:], uint16(v.Host))
 		at[verdictKind] = byte(v.Kind)
 		le.PutUint64(at[verdictIncarnation:], v.Incarnation)
+	}
+	le.PutUint16(buf[hostComplaintCount:], uint16(len(r.Complaints)))
+	for i, c := range r.Complaints {
+		at := buf[hostComplaints+i*complaintSize:]
+		le.PutUint16(at[complaintHost:], uint16(c.Host))
+		le.PutUint32(at[complaintLock:], uint32(c.Lock))
 	}
 	seal(buf, magicHost, s.UUID, s.Geometry.Host(r.ID))
 	return nil
@@ -282,6 +331,9 @@ func (s Space) decodeHost(buf []byte, id int, address int64) (r HostRecord, err 
 	if r.Verdicts, err = decodeVerdicts(buf, int(le.Uint16(buf[hostVerdictCount:]))); err != nil {
 		return r, err
 	}
+	if r.Complaints, err = decodeComplaints(buf, int(le.Uint16(buf[hostComplaintCount:]))); err != nil {
+		return r, err
+	}
 	return r, r.check(s.Geometry)
 }
 
@@ -289,7 +341,7 @@ func decodeVerdicts(record []byte, count int) ([]Verdict, error) {
 	if err := within("number of verdicts", count, 0, MaxVerdicts); err != nil {
 		return nil, err
 	}
-	if err := checkZero(record, hostVerdicts+count*verdictSize, hostEnd); err != nil {
+	if err := checkZero(record, hostVerdicts+count*verdictSize, hostComplaints); err != nil {
 		return nil, err
 	}
 	if count == 0 {
@@ -306,4 +358,26 @@ func decodeVerdicts(record []byte, count int) ([]Verdict, error) {
 		verdicts[i].Incarnation = le.Uint64(record[at+verdictIncarnation:])
 	}
 	return verdicts, nil
+}
+
+func decodeComplaints(record []byte, count int) ([]Complaint, error) {
+	if err := within("number of complaints", count, 0, MaxComplaints); err != nil {
+		return nil, err
+	}
+	if err := checkZero(record, hostComplaints+count*complaintSize, hostEnd); err != nil {
+		return nil, err
+	}
+	if count == 0 {
+		return nil, nil
+	}
+	complaints := make([]Complaint, count)
+	for i := range complaints {
+		at := hostComplaints + i*complaintSize
+		if err := checkZero(record, at+complaintReserved, at+complaintLock); err != nil {
+			return nil, err
+		}
+		complaints[i].Host = int(le.Uint16(record[at+complaintHost:]))
+		complaints[i].Lock = int(le.Uint32(record[at+complaintLock:]))
+	}
+	return complaints, nil
 }

@@ -12,7 +12,7 @@ func TestIntentRoundTrip(t *testing.T) {
 	s := Space{UUID: UUID{1}, Geometry: Geometry{Stride: 512, Hosts: 8, Locks: 4}}
 	for _, i := range []Intent{
 		{Lock: 1, Name: "x", Permits: 1, Creation: 1},
-		{Lock: 4, Name: strings.Repeat("ü", MaxLockName/2), Permits: MaxHosts, Creation: 1<<64 - 1},
+		{Lock: 4, Name: strings.Repeat("ü", MaxLockName/2), Permits: MaxHosts, Creation: MaxCreation},
 		{Lock: 2, Creation: 7}, // of a removal
 	} {
 		got, err := s.DecodeIntent(i.Value())
@@ -31,6 +31,7 @@ func TestIntentThatIsNone(t *testing.T) {
 	for _, i := range []Intent{
 		{Lock: 5, Name: "x", Permits: 1, Creation: 1}, {Name: "x", Permits: 1, Creation: 1}, {Lock: 1, Name: "x", Permits: 1},
 		{Lock: 1, Name: "a\nb", Permits: 1, Creation: 1}, {Lock: 1, Name: "x", Creation: 1},
+		{Lock: 1, Name: "x", Permits: 1, Creation: MaxCreation + 1},
 	} {
 		_, err := s.DecodeIntent(i.Value())
 		require.ErrorIs(t, err, ErrField, "%+v", i)

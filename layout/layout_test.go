@@ -49,6 +49,13 @@ func verdictsOfEachKind() layout.HostRecord {
 	}
 }
 
+func complainingHost() layout.HostRecord {
+	return layout.HostRecord{
+		ID: 2, Incarnation: 3, State: layout.StateLive, Sequence: 8, Highest: 20, Name: "db2",
+		Complaints: []layout.Complaint{{Host: 20, Lock: 0}, {Host: 0, Lock: 1000}, {Host: 5, Lock: 7}},
+	}
+}
+
 func testEntry() layout.Entry {
 	return layout.Entry{Lock: 7, Name: "vm/été-01", Permits: 2, Creation: 9}
 }
@@ -110,6 +117,7 @@ func sectors() []sector {
 		superblockSector("superblock-copy", testSuperblock, 1),
 		hostSector("host-live", testHost()),
 		hostSector("host-verdicts", verdictsOfEachKind()),
+		hostSector("host-complaints", complainingHost()),
 		hostSector("host-left", layout.HostRecord{ID: 20, Incarnation: 1, State: layout.StateLeft}),
 		entrySector("entry", testEntry()),
 		entrySector("entry-free", layout.Entry{Lock: 1000, Creation: 10}),

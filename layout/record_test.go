@@ -157,6 +157,17 @@ func TestHostLimits(t *testing.T) {
 			r.Verdicts = []layout.Verdict{{Host: 1, Incarnation: 1, Kind: layout.VerdictForgotten}}
 		}, ""},
 		{"verdict kind above", func(r *host) { r.Verdicts = []layout.Verdict{{Host: 1, Incarnation: 1, Kind: 3}} }, "verdict 1: kind 3, want 0 to 2"},
+		{"complaints at", func(r *host) { r.Complaints = complaints(8) }, ""},
+		{"complaints above", func(r *host) { r.Complaints = complaints(9) }, "number of complaints 9, want 0 to 8"},
+		{"complaint host below", func(r *host) { r.Complaints = []layout.Complaint{{Host: -1, Lock: 1}} }, "complaint 1: host -1, want 0 to 20"},
+		{"complaint host at", func(r *host) { r.Complaints = []layout.Complaint{{Host: 20, Lock: 1}} }, ""},
+		{"complaint host above", func(r *host) { r.Complaints = []layout.Complaint{{Host: 21, Lock: 1}} }, "complaint 1: host 21"},
+		{"complaint of a slot of lock 0", func(r *host) { r.Complaints = []layout.Complaint{{Host: 1, Lock: 0}} }, ""},
+		{"complaint of an entry", func(r *host) { r.Complaints = []layout.Complaint{{Host: 0, Lock: 1}} }, ""},
+		{"complaint of no entry", func(r *host) { r.Complaints = []layout.Complaint{{Host: 0, Lock: 0}} }, "complaint 1: lock 0, want 1 to 1000"},
+		{"complaint lock at", func(r *host) { r.Complaints = []layout.Complaint{{Host: 1, Lock: 1000}} }, ""},
+		{"complaint lock above", func(r *host) { r.Complaints = []layout.Complaint{{Host: 1, Lock: 1001}} }, "complaint 1: lock 1001"},
+		{"complaint lock below", func(r *host) { r.Complaints = []layout.Complaint{{Host: 1, Lock: -1}} }, "complaint 1: lock -1"},
 	})
 	for _, id := range []int{-1, 0, 21} {
 		r := testHost()
@@ -174,12 +185,33 @@ func TestHostLimits(t *testing.T) {
 		{"name length", 106, u16(65), "host name of 65 bytes"},
 		{"name shorter", 106, u16(1), "zeroes behind it"},
 		{"name longer", 106, u16(20), "control"},
-		{"reserved", 108, []byte{1}, "reserved bytes 108 to 111"},
+		{"reserved", 110, []byte{1}, "reserved bytes 110 to 111"},
+		{"reserved last", 496, []byte{1}, "reserved bytes 496 to 511"},
 		{"verdict kind", 178, []byte{3}, "verdict 1: kind 3, want 0 to 2"},
 		{"verdict reserved first", 179, []byte{1}, "reserved bytes 179 to 183"},
 		{"verdict reserved", 182, []byte{0, 1}, "reserved bytes 179 to 183"},
 		{"verdict incarnation", 184, u64(0), "verdict 1: incarnation 0"},
 	})
+}
+
+func TestRawComplaints(t *testing.T) {
+	checkRaw(t, hostSector("", complainingHost()), []raw{
+		{"count", 108, u16(9), "number of complaints 9"},
+		{"count smaller", 108, u16(2), "reserved bytes 448 to 495"},
+		{"count larger", 108, u16(4), "complaint 4: lock 0, want 1 to 1000"},
+		{"host", 432, u16(21), "complaint 1: host 21"},
+		{"reserved first", 434, []byte{1}, "reserved bytes 434 to 435"},
+		{"reserved", 451, []byte{1}, "reserved bytes 450 to 451"},
+		{"lock", 436, u32(1001), "complaint 1: lock 1001"},
+		{"lock large", 436, u32(math.MaxUint32), "complaint 1: lock"},
+	})
+}
+
+func complaints(n int) (all []layout.Complaint) {
+	for i := range n {
+		all = append(all, layout.Complaint{Host: i, Lock: 1000 - i})
+	}
+	return all
 }
 
 func verdicts(n int) (all []layout.Verdict) {
@@ -203,7 +235,9 @@ func TestEntryLimits(t *testing.T) {
 		{"permits at high", func(r *entry) { r.Permits = 2000 }, ""},
 		{"permits above", func(r *entry) { r.Permits = 2001 }, "permits 2001"},
 		{"creation below", func(r *entry) { r.Creation = 0 }, "creation 0"},
-		{"creation at", func(r *entry) { r.Creation = math.MaxUint64 }, ""},
+		{"creation at", func(r *entry) { r.Creation = layout.MaxCreation }, ""},
+		{"creation above", func(r *entry) { r.Creation = layout.MaxCreation + 1 }, "creation 17592186044417, want at most 17592186044416"},
+		{"creation max", func(r *entry) { r.Creation = math.MaxUint64 }, "creation 18446744073709551615"},
 		{"free", func(r *entry) { r.Name, r.Permits = "", 0 }, ""},
 		{"free with permits", func(r *entry) { r.Name = "" }, "permits of a free entry 2"},
 		{"free without creation", func(r *entry) { *r = entry{Lock: 7} }, "creation 0"},
@@ -232,12 +266,17 @@ func TestSlotLimits(t *testing.T) {
 		{"host last", func(r *slot) { r.Host, r.Ticket = 20, layout.MakeTicket(1, 20) }, ""},
 		{"incarnation", func(r *slot) { r.Incarnation = 0 }, "incarnation 0"},
 		{"creation none", func(r *slot) { r.Creation = 0 }, ""},
-		{"largest words", func(r *slot) { r.Incarnation, r.Creation, r.Sequence = 1<<64-1, 1<<64-1, 1<<64-1 }, ""},
+		{"largest words", func(r *slot) { r.Incarnation, r.Creation, r.Sequence = 1<<64-1, layout.MaxCreation, 1<<64-1 }, ""},
 		{"phase at", func(r *slot) { r.Phase = layout.Idle }, ""},
 		{"phase above", func(r *slot) { r.Phase = 4 }, "phase 4, want 0 to 3"},
 		{"mode at", func(r *slot) { r.Mode = layout.Exclusive }, ""},
 		{"mode above", func(r *slot) { r.Mode = 2 }, "mode 2, want 0 to 1"},
-		{"ticket none", func(r *slot) { r.Ticket = 0 }, ""},
+		{"ticket none", func(r *slot) { r.Ticket, r.Phase = 0, layout.Idle }, ""},
+		{"choosing without a ticket", func(r *slot) { r.Ticket, r.Phase = 0, layout.Choosing }, "choosing without a ticket"},
+		{"waiting without a ticket", func(r *slot) { r.Ticket, r.Phase = 0, layout.Waiting }, "waiting without a ticket"},
+		{"held without a ticket", func(r *slot) { r.Ticket, r.Phase = 0, layout.Held }, "held without a ticket"},
+		{"creation at", func(r *slot) { r.Creation = layout.MaxCreation }, ""},
+		{"creation above", func(r *slot) { r.Creation = layout.MaxCreation + 1 }, "creation 17592186044417, want at most 17592186044416"},
 		{"ticket least", func(r *slot) { r.Ticket = layout.MakeTicket(0, 3) }, ""},
 		{"ticket at", func(r *slot) { r.Ticket = layout.MakeTicket(layout.MaxNumber, 3) }, ""},
 		{"ticket of another", func(r *slot) { r.Ticket = layout.MakeTicket(1, 4) }, "ticket 525312 is of host 4, want 3"},

@@ -82,12 +82,17 @@ func TestRoundTrip(t *testing.T) {
 				Host: rapid.IntRange(1, g.Hosts).Draw(t, "dead host"), Incarnation: word("dead incarnation") | 1,
 				Kind: layout.VerdictKind(rapid.IntRange(0, 2).Draw(t, "kind"))})
 		}
+		for range rapid.IntRange(0, layout.MaxComplaints).Draw(t, "complaints") {
+			c := layout.Complaint{Host: rapid.IntRange(0, g.Hosts).Draw(t, "complaint host")}
+			c.Lock = rapid.IntRange(max(0, 1-c.Host), g.Locks).Draw(t, "complaint lock")
+			record.Complaints = append(record.Complaints, c)
+		}
 		require.NoError(t, space.EncodeHost(buf, record))
 		foundRecord, err := space.DecodeHost(buf, host)
 		require.NoError(t, err)
 		require.Equal(t, record, foundRecord)
 
-		entry := layout.Entry{Lock: lock, Name: drawText(t, 0, 128, "lock name"), Creation: word("creation") | 1}
+		entry := layout.Entry{Lock: lock, Name: drawText(t, 0, 128, "lock name"), Creation: rapid.Uint64Range(1, layout.MaxCreation).Draw(t, "creation")}
 		if !entry.Free() {
 			entry.Permits = rapid.IntRange(1, layout.MaxHosts).Draw(t, "permits")
 		}
@@ -98,13 +103,16 @@ func TestRoundTrip(t *testing.T) {
 
 		slot := layout.Slot{
 			Lock: rapid.IntRange(0, g.Locks).Draw(t, "slot lock"), Host: host,
-			Incarnation: word("slot incarnation") | 1, Creation: word("slot creation"), Sequence: word("slot sequence"),
+			Incarnation: word("slot incarnation") | 1, Creation: rapid.Uint64Range(0, layout.MaxCreation).Draw(t, "slot creation"), Sequence: word("slot sequence"),
 			Phase: layout.Phase(rapid.IntRange(0, 3).Draw(t, "phase")), Mode: layout.Mode(rapid.IntRange(0, 1).Draw(t, "mode")),
 			Ticket: drawTicket(t, host, host, "ticket"), ValueToken: drawToken(t, g.Hosts),
 			Holder: layout.Holder{
 				PID: rapid.IntRange(0, math.MaxInt32).Draw(t, "pid"), Since: drawTime(t, "since"),
 				Command: layout.TruncateCommand(rapid.String().Draw(t, "command")),
 			},
+		}
+		if slot.Ticket == 0 {
+			slot.Phase = layout.Idle
 		}
 		if value := rapid.SliceOfN(rapid.Byte(), 0, 256).Draw(t, "value"); len(value) > 0 {
 			slot.Value = value

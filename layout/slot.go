@@ -1,7 +1,6 @@
 package layout
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"strings"
@@ -99,9 +98,9 @@ type Request struct {
 //	 46     | phase: 0 idle, 1 choosing, 2 waiting, 3 held
 //	 47     | mode: 0 exclusive, 1 shared
 //	 48- 55 | incarnation of the host, not zero
-//	 56- 63 | creation of the lock
+//	 56- 63 | creation of the lock, at most 2^44
 //	 64- 71 | sequence
-//	 72- 79 | ticket; its host bits are the host id and its grant bits zero, or all of it is zero
+//	 72- 79 | ticket; its host bits are the host id and its grant bits zero, or, if idle, all of it is zero
 //	 80- 87 | value token: the token under which the value was written, or zero
 //	 88- 95 | holder: since when, in microseconds since 1970, 0 if unknown
 //	 96- 99 | holder: process id, 0 if unknown
@@ -208,6 +207,12 @@ func (r *Slot) check(g Geometry) error {
 	if r.Ticket != 0 && r.Ticket.Host() != r.Host {
 		return fmt.Errorf("ticket %v is of host %d, want %d: %w", r.Ticket, r.Ticket.Host(), r.Host, ErrField)
 	}
+	if r.Ticket == 0 && r.Phase != Idle {
+		return fmt.Errorf("%v without a ticket: %w", r.Phase, ErrField)
+	}
+	if err := checkCreation(r.Creation); err != nil {
+		return err
+	}
 	if r.Ticket.grant() != 0 {
 		return fmt.Errorf("ticket %v is the token of grant %d, want 0: %w", r.Ticket, r.Ticket.grant(), ErrField)
 	}
@@ -290,15 +295,21 @@ func (s Space) encodeSlot(buf []byte, r *Slot) error {
 // DecodeSlot reads the slot of a host in a lock. All zeroes are a virgin slot. Nothing is allocated unless
 // there is a command, a value or a message; the value is the caller's own.
 func (s Space) DecodeSlot(buf []byte, lock, host int) (Slot, error) {
+	return s.RedecodeSlot(Slot{}, buf, lock, host)
+}
+
+// RedecodeSlot is DecodeSlot for who reads often: texts that are as they are in before are not made anew, and the memory
+// of its value is used again. So before is not to be used any more.
+func (s Space) RedecodeSlot(before Slot, buf []byte, lock, host int) (Slot, error) {
 	address := s.Geometry.Slot(lock, host)
-	r, err := s.decodeSlot(buf, lock, host, address)
+	r, err := s.decodeSlot(before, buf, lock, host, address)
 	if err != nil {
 		return Slot{}, fmt.Errorf("slot of host %d in lock %d at byte %d: %w", host, lock, address, err)
 	}
 	return r, nil
 }
 
-func (s Space) decodeSlot(buf []byte, lock, host int, address int64) (r Slot, err error) {
+func (s Space) decodeSlot(before Slot, buf []byte, lock, host int, address int64) (r Slot, err error) {
 	if err := checkSize(buf); err != nil {
 		return r, err
 	}
@@ -334,7 +345,7 @@ func (s Space) decodeSlot(buf []byte, lock, host int, address int64) (r Slot, er
 	}
 	r.Holder.PID = int(le.Uint32(buf[slotPID:]))
 	length := le.Uint16(buf[slotCommandLength:])
-	if r.Holder.Command, err = decodeText("command", buf[slotCommand:slotValue], length); err != nil {
+	if r.Holder.Command, err = redecodeText(before.Holder.Command, "command", buf[slotCommand:slotValue], length); err != nil {
 		return r, err
 	}
 	value, err := decodeBytes("value", buf[slotValue:slotRequest], le.Uint16(buf[slotValueLength:]))
@@ -342,19 +353,19 @@ func (s Space) decodeSlot(buf []byte, lock, host int, address int64) (r Slot, er
 		return r, err
 	}
 	if len(value) > 0 {
-		r.Value = bytes.Clone(value)
+		r.Value = append(before.Value[:0], value...)
 	}
-	if r.Request, err = decodeRequest(buf); err != nil {
+	if r.Request, err = decodeRequest(before.Request, buf); err != nil {
 		return r, err
 	}
 	return r, r.check(s.Geometry)
 }
 
-func decodeRequest(buf []byte) (r Request, err error) {
+func decodeRequest(before Request, buf []byte) (r Request, err error) {
 	r.Ticket = Ticket(le.Uint64(buf[slotRequest:]))
 	if r.At, err = decodeTime("request since", le.Uint64(buf[slotRequestAt:])); err != nil {
 		return r, err
 	}
-	r.Message, err = decodeText("request message", buf[slotRequestText:slotEnd], le.Uint16(buf[slotRequestLength:]))
+	r.Message, err = redecodeText(before.Message, "request message", buf[slotRequestText:slotEnd], le.Uint16(buf[slotRequestLength:]))
 	return r, err
 }

@@ -55,6 +55,15 @@ func decodeText(field string, area []byte, length uint16) (string, error) {
 	return string(found), err
 }
 
+// redecodeText is decodeText, and makes no text anew that is as it was before.
+func redecodeText(before, field string, area []byte, length uint16) (string, error) {
+	found, err := decodeBytes(field, area, length)
+	if err == nil && string(found) == before {
+		return before, nil
+	}
+	return string(found), err
+}
+
 func decodeBytes(field string, area []byte, length uint16) ([]byte, error) {
 	if int(length) > len(area) {
 		return nil, fmt.Errorf("%s of %d bytes, want at most %d: %w", field, length, len(area), ErrField)

@@ -15,6 +15,10 @@ const (
 
 	// MaxNumber is the largest number of a ticket. Numbers never wrap: one that would exceed it is refused.
 	MaxNumber = 1<<44 - 1
+
+	// MaxCreation is the largest creation id of a lock. A lock's numbers begin above its own; one that was removed
+	// leaves a creation above all numbers that were drawn on it.
+	MaxCreation = MaxNumber + 1
 )
 
 const numberShift = HostBits + GrantBits
@@ -76,6 +80,14 @@ func (t *Ticket) UnmarshalText(text []byte) error {
 		return err
 	}
 	*t = Ticket(word)
+	return nil
+}
+
+// checkCreation: a record of a greater one is nobody's, and would have every later lock begin where no numbers are left.
+func checkCreation(creation uint64) error {
+	if creation > MaxCreation {
+		return fmt.Errorf("creation %d, want at most %d: %w", creation, uint64(MaxCreation), ErrField)
+	}
 	return nil
 }
 

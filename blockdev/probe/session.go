@@ -2,7 +2,6 @@ package probe
 
 import (
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 )
@@ -22,13 +21,17 @@ func (s *Session) holds() (wait time.Duration, forever bool) {
 	return time.Duration(s.HoldsSec) * time.Second, s.HoldsSec < 0
 }
 
-var sessionName = regexp.MustCompile(`^session[0-9]+$`)
+// isSessionName says whether a directory is a session's: session7.
+func isSessionName(name string) bool {
+	number, found := strings.CutPrefix(name, "session")
+	return found && number != "" && strings.Trim(number, "0123456789") == ""
+}
 
 // session finds the connection of a disk whose directory is dir, nil if sysfs shows none.
 func (s Sys) session(dir string) *Session {
 	for up := dir; len(up) > 1 && strings.HasPrefix(up, "/"); up = filepath.Dir(up) {
 		name := filepath.Base(up)
-		if !sessionName.MatchString(name) {
+		if !isSessionName(name) {
 			continue
 		}
 		attributes := filepath.Join(s.Root, "class/iscsi_session", name)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -18,14 +20,29 @@ import (
 // whatever it does to its parents, sessions and process groups. Those that were moved elsewhere, by sudo for
 // one, are still found as descendants. A nil cgroup has no members.
 type cgroup struct {
-	dir  string
-	file *os.File // the directory
+	dir string
+	fd  int // of the directory
 }
 
-// newCgroup makes a group below our own, or returns nil: it takes a kernel, a mount and rights that not
-// everybody has, and without it there are still the descendants.
-func newCgroup() *cgroup {
-	parents, err := ownCgroups()
+// place is where a group of ours can be made.
+type place struct {
+	groups  string   // those that this process was in, as in /proc/PID/cgroup
+	parents []string // the directories that show the one of version 2
+	name    string
+}
+
+// findPlace looks for a place below our own group. It returns nil if there is none, and make may still fail: it takes
+// a kernel, a mount and rights that not everybody has, and without a group there are still the descendants.
+func findPlace() *place {
+	groups, err := os.ReadFile(ownGroups)
+	if err != nil {
+		return nil
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil
+	}
+	parents, err := cgroupDirs(string(mounts), string(groups))
 	if err != nil {
 		return nil
 	}
@@ -35,27 +52,41 @@ func newCgroup() *cgroup {
 	}
 	for _, parent := range parents {
 		pruneCgroups(parent)
-		dir := filepath.Join(parent, cgroupName(self))
+	}
+	return &place{groups: string(groups), parents: parents, name: cgroupName(self)}
+}
+
+const ownGroups = "/proc/self/cgroup"
+
+// make makes a group, or returns nil. The place may have been found hours ago, before we were moved to another group.
+func (p *place) make() *cgroup {
+	if p == nil {
+		return nil
+	}
+	if groups, err := os.ReadFile(ownGroups); err != nil || string(groups) != p.groups {
+		if p = findPlace(); p == nil {
+			return nil
+		}
+	}
+	for _, parent := range p.parents {
+		dir := filepath.Join(parent, p.name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			continue
 		}
-		file, err := os.Open(dir)
+		fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			_ = os.Remove(dir) // if that fails it is pruned some day
 			continue
 		}
-		return &cgroup{dir: dir, file: file}
+		return &cgroup{dir: dir, fd: fd}
 	}
 	return nil
 }
 
-// fd is for SysProcAttr.
-func (g *cgroup) fd() int { return int(g.file.Fd()) }
-
 // remove removes the group once it is empty; before that it does nothing, and leaves it to be pruned.
 func (g *cgroup) remove() {
 	if g != nil {
-		_ = g.file.Close()
+		_ = unix.Close(g.fd)
 		removeCgroup(g.dir)
 	}
 }
@@ -128,8 +159,8 @@ func populated(dir string) bool {
 
 // removeCgroup removes an empty group with the empty groups below it.
 func removeCgroup(dir string) {
-	if populated(dir) {
-		return
+	if unix.Rmdir(dir) == nil || populated(dir) {
+		return // as a rule nothing is below, and the kernel refuses if somebody is in it
 	}
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {
@@ -137,7 +168,7 @@ func removeCgroup(dir string) {
 			removeCgroup(filepath.Join(dir, entry.Name()))
 		}
 	}
-	_ = os.Remove(dir) // the kernel refuses if somebody is in it after all
+	_ = unix.Rmdir(dir)
 }
 
 const cgroupPrefix = "bakeryctl-"
@@ -149,6 +180,9 @@ func cgroupName(owner process.ID) string {
 
 // cgroupOwner is the inverse of cgroupName.
 func cgroupOwner(name string) (owner process.ID, ok bool) {
+	if !strings.HasPrefix(name, cgroupPrefix) {
+		return process.ID{}, false // the scan below takes longer
+	}
 	_, err := fmt.Sscanf(name, cgroupPrefix+"%d-%d", &owner.PID, &owner.Started)
 	return owner, err == nil && cgroupName(owner) == name
 }
@@ -162,19 +196,6 @@ func pruneCgroups(parent string) {
 			removeCgroup(filepath.Join(parent, entry.Name()))
 		}
 	}
-}
-
-// ownCgroups returns the directories that show the group of this process.
-func ownCgroups() ([]string, error) {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	groups, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return nil, err
-	}
-	return cgroupDirs(string(mounts), string(groups))
 }
 
 // cgroupDirs finds the directories of the version 2 group in groups, as in /proc/PID/cgroup, by the mounts, as

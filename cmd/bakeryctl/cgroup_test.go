@@ -60,7 +60,7 @@ func TestCgroupNames(t *testing.T) {
 // cgroupParent returns the directory in which commands started by this test get their groups.
 func cgroupParent(t *testing.T) string {
 	t.Helper()
-	g := newCgroup()
+	g := findPlace().make()
 	if g == nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("no cgroup of version 2 can be made here, and CI skips nothing")
@@ -192,11 +192,34 @@ func TestCgroupThatIsLeftIsPruned(t *testing.T) {
 
 func TestCgroupAboutToBeUsedIsNotPruned(t *testing.T) {
 	parent := cgroupParent(t)
-	g := newCgroup()
+	g := findPlace().make()
 	defer g.remove()
 	pruneCgroups(parent)
 	if _, err := os.Stat(g.dir); err != nil {
 		t.Error("pruned an empty group of a process that lives")
+	}
+}
+
+func TestCgroupIsMadeWhereTheProcessIsNow(t *testing.T) {
+	parent := cgroupParent(t)
+	moved := findPlace()
+	moved.groups, moved.parents = "0::/elsewhere\n", []string{t.TempDir()}
+	g := moved.make()
+	defer g.remove()
+	if g == nil || filepath.Dir(g.dir) != parent {
+		t.Errorf("group %+v, want it in %s", g, parent)
+	}
+}
+
+func TestCgroupWithGroupsBelowIsRemoved(t *testing.T) {
+	cgroupParent(t)
+	g := findPlace().make()
+	if err := os.MkdirAll(filepath.Join(g.dir, "a", "b"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	g.remove()
+	if _, err := os.Stat(g.dir); err == nil {
+		t.Errorf("%s is still there", g.dir)
 	}
 }
 
@@ -207,7 +230,7 @@ func TestCgroupKill(t *testing.T) {
 		"frozen":      (*cgroup).freezeAndKill,
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newCgroup()
+			g := findPlace().make()
 			defer g.remove()
 			inner := filepath.Join(g.dir, "inner")
 			if err := os.Mkdir(inner, 0o755); err != nil {
@@ -215,7 +238,7 @@ func TestCgroupKill(t *testing.T) {
 			}
 			forker := exec.Command("sh", "-c", fmt.Sprintf(`trap "" TERM; setsid sh -c 'echo $$ >%s/cgroup.procs; exec sleep 1000' &
 				while :; do (sleep 0.05 & sleep 0.05 &); done`, inner))
-			forker.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: g.fd()}
+			forker.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: g.fd}
 			if err := forker.Start(); err != nil {
 				t.Fatal(err)
 			}

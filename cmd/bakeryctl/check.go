@@ -29,8 +29,8 @@ Each finding says what mends it. With --repair these are mended:
   - the superblock or its copy is damaged: it is written anew from the other one
   - an entry of the directory is damaged: it is restored, if a host was writing it
     as it ended; else, if no other host is up, the place is made free, and the name
-    of the lock is lost. A bakeryd that runs restores the entries of the locks that
-    it has used by itself, within a lease or so.
+    of the lock is lost. A bakeryd that runs is asked first: it restores the entries
+    of the locks that it has used.
 To mend the directory bakeryctl joins the lockspace as a host of its own. Host
 records and slots are written by their own hosts only.
 
@@ -51,21 +51,24 @@ Exit codes:
 	}
 	cmd.Flags().BoolVar(&repair, "repair", false, "mend what can be mended")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "show it as JSON")
+	a.colourFlag(cmd)
 	return cmd
 }
 
 // check verifies, repairs if it is asked to, and then verifies again.
 func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error {
-	progress := func(message string) { fmt.Fprintln(a.stderr, message) }
-	c, err := checkDevice(path, progress)
+	p := a.progress()
+	defer p.stop()
+	o := daemon.CheckOptions{Progress: p.sayer(a.stderr), Counter: p.counter()}
+	c, err := checkDevice(ctx, path, o)
 	if err != nil {
 		return err
 	}
 	var repaired []daemon.Repaired
 	if repair && hasRepairs(c) {
 		repaired, err = daemon.Repair(ctx, path, c, daemon.RepairOptions{
-			Progress: progress,
-			Config:   daemon.Config{Logger: slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))},
+			Progress: o.Progress,
+			Config:   daemon.Config{Logger: slog.New(slog.NewTextHandler(p.log(a.stderr), &slog.HandlerOptions{Level: slog.LevelWarn}))},
 		})
 		if ctx.Err() != nil {
 			return &failure{code: exitSignal + int(syscall.SIGINT), err: err}
@@ -73,14 +76,15 @@ func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error
 		if err != nil {
 			return &failure{code: exitNoDevice, err: fmt.Errorf("repair the lockspace on %s: %w", path, err), hint: deviceHint(err)}
 		}
-		if c, err = checkDevice(path, progress); err != nil {
+		if c, err = checkDevice(ctx, path, o); err != nil {
 			return err
 		}
 	}
+	p.stop()
 	if asJSON {
 		err = writeCheckJSON(a.stdout, c, repaired)
 	} else {
-		err = showCheck(a.stdout, c, repaired)
+		err = showCheck(a.stdout, c, repaired, a.paint())
 	}
 	if err == nil && c.Count(daemon.SeverityError) > 0 {
 		err = &failure{code: exitConflict}
@@ -88,14 +92,17 @@ func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error
 	return err
 }
 
-func checkDevice(path string, progress func(string)) (*daemon.Checkup, error) {
+func checkDevice(ctx context.Context, path string, o daemon.CheckOptions) (*daemon.Checkup, error) {
 	dev, _, _, err := daemon.OpenLockspace(path, true)
 	if err == nil {
 		defer dev.Close()
 		var c *daemon.Checkup
-		if c, err = daemon.Check(dev, progress); err == nil {
+		if c, err = daemon.CheckWith(ctx, dev, o); err == nil {
 			return c, nil
 		}
+	}
+	if ctx.Err() != nil {
+		return nil, &failure{code: exitSignal + int(syscall.SIGINT)}
 	}
 	return nil, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
 }
@@ -110,7 +117,7 @@ func hasRepairs(c *daemon.Checkup) bool {
 }
 
 // showCheck writes what was repaired, the findings, the worst first, and a line that sums them up.
-func showCheck(w io.Writer, c *daemon.Checkup, repaired []daemon.Repaired) error {
+func showCheck(w io.Writer, c *daemon.Checkup, repaired []daemon.Repaired, p paint) error {
 	var b strings.Builder
 	for _, r := range repaired {
 		switch {
@@ -125,13 +132,23 @@ func showCheck(w io.Writer, c *daemon.Checkup, repaired []daemon.Repaired) error
 	for _, severity := range []daemon.Severity{daemon.SeverityError, daemon.SeverityWarning, daemon.SeverityNote} {
 		for _, f := range c.Findings {
 			if f.Severity == severity {
-				fmt.Fprintf(&b, "%s: %s at byte %d: %s\n  %s\n", f.Severity, f.What, f.Offset, f.Problem, f.Mend)
+				fmt.Fprintf(&b, "%s: %s at byte %d: %s\n  %s\n", p.of(severityLevel(f.Severity), string(f.Severity)), f.What, f.Offset, f.Problem, f.Mend)
 			}
 		}
 	}
 	fmt.Fprintln(&b, checkSummary(c))
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func severityLevel(s daemon.Severity) level {
+	switch s {
+	case daemon.SeverityError:
+		return bad
+	case daemon.SeverityWarning:
+		return warn
+	}
+	return soft
 }
 
 func checkSummary(c *daemon.Checkup) string {

@@ -31,7 +31,8 @@ Exit codes:
   0   the lock is there
   64  the command line is wrong: the name, or the number of permits
   66  the device is not usable, or the lock directory is full
-  69  bakeryd is unreachable, or refuses: the lock has other permits`,
+  69  bakeryd is unreachable, or refuses: the lock has other permits
+  77  this user may not have a lock of that name`,
 		Example: `  # At most two hosts reboot at once.
   bakeryctl create reboot --permits 2
   bakeryctl lock reboot -- /usr/local/bin/reboot-and-wait
@@ -98,11 +99,13 @@ func (a *app) callFailure(err error) *failure {
 			f.code = exitUsage
 		case client.CodeDevice, client.CodeFull:
 			f.code = exitNoDevice
+		case client.CodeForbidden:
+			f.code = exitForbidden
 		case client.CodeBusy, client.CodeTimeout, client.CodeMissing:
 			f.code = exitConflict
 		}
 	case errors.Is(err, syscall.EACCES):
-		f.hint = "the permissions of " + a.socket + " say who may use it"
+		f.hint = hintClosed
 	case errors.Is(err, client.ErrUnreachable):
 		f.hint = hintDown
 	}

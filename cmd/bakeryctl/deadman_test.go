@@ -52,7 +52,7 @@ func TestCommandIsStoppedInTimeWithoutBakeryd(t *testing.T) {
 		}},
 		{"whose successor does not join", true, func(b *clienttest.Bakeryd) {
 			b.Kill()
-			b.Start(func(x *exchange) { x.Refuse(503, "unavailable", "still joining", "") })
+			b.Start(func(x *exchange) { x.Refuse("unavailable", "still joining", "") })
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

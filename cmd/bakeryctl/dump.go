@@ -84,6 +84,13 @@ type dumpedHost struct {
 	WatchdogSeconds int                    `json:"watchdog_seconds"`
 	PRKey           uint64                 `json:"pr_key,string"`
 	Verdicts        []daemon.VerdictReport `json:"verdicts"`
+	CannotRead      []dumpedComplaint      `json:"cannot_read,omitempty"`
+}
+
+// dumpedComplaint is what a host is held up by: the slot of a host in a lock, or without a host the lock's entry.
+type dumpedComplaint struct {
+	Host int `json:"host,omitempty"`
+	Lock int `json:"lock"`
 }
 
 type dumpedEntry struct {
@@ -134,6 +141,9 @@ func dumpJSON(w io.Writer, r daemon.Record) error {
 			Verdicts: []daemon.VerdictReport{}}
 		for _, v := range h.Verdicts {
 			host.Verdicts = append(host.Verdicts, daemon.VerdictReport(v))
+		}
+		for _, c := range h.Complaints {
+			host.CannotRead = append(host.CannotRead, dumpedComplaint(c))
 		}
 		d.Record = host
 	case r.Entry != nil:
@@ -191,6 +201,13 @@ func dumpHost(b *strings.Builder, h *layout.HostRecord) {
 	}
 	for _, v := range h.Verdicts {
 		fmt.Fprintf(b, " verdict %v %d/%016x", v.Kind, v.Host, v.Incarnation)
+	}
+	for _, c := range h.Complaints {
+		if c.Host == 0 {
+			fmt.Fprintf(b, " cannot-read entry %d", c.Lock)
+		} else {
+			fmt.Fprintf(b, " cannot-read slot %d/%d", c.Lock, c.Host)
+		}
 	}
 }
 

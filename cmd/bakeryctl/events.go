@@ -45,11 +45,12 @@ request   a client asked for the lock          waiting   and waits, behind whom
 choosing  the host announced it on the disk    ticket    and drew a number, behind whom
 enter     it has the lock, by the token        exit      it let go
 timeout   it was not granted in time           cancel    the client gave up, or is gone
-busy      it would not wait                    refused   it cannot be had
+mode      it goes on shared, or exclusive      busy      it would not wait
+refused   it cannot be had                     removed   the lock is gone
 orphan    the client is gone, its command      kill      the command was sent a signal
           keeps the lock                       lost      the lock, or the host's lease
-wanted    "by" asked the holder for it         removed   the lock is gone
-resumed   kept through a restart of bakeryd    gap       events are missing here
+wanted    "by" asked the holder for it         gap       events are missing here
+resumed   kept through a restart of bakeryd
 
 joined, at risk (it does not renew its lease), seen (it does again), asked (to leave),
 fenced, dead and left are of hosts; "by" is who says so.
@@ -63,7 +64,9 @@ give the files of several with --file.`,
   bakeryctl events --follow
   bakeryctl events --since 24h --json | jq -c 'select(.kind == "timeout")'
   bakeryctl events --file db1.events --file db2.events nightly-backup`,
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completeLock,
+
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(args, cmd.Flags().Changed("limit"), time.Now()); err != nil {
 				return &failure{code: exitUsage, err: err, hint: "see bakeryctl events --help"}
@@ -82,6 +85,7 @@ give the files of several with --file.`,
 	f.StringVar(&o.until, "until", "", "before `TIME`")
 	f.IntVar(&o.limit, "limit", 0, "the last `N` only (default: all, or 10 with --follow alone)")
 	f.StringArrayVar(&o.files, "file", nil, "read the events that were kept in `PATH`, without bakeryd; may be repeated")
+	a.colourFlag(cmd)
 	return cmd
 }
 
@@ -146,7 +150,7 @@ func (a *app) eventsOfDaemon(ctx context.Context, o *eventsOptions) error {
 		return err
 	}
 	defer resp.Body.Close()
-	show := newEventTable(a.stdout)
+	show := newEventTable(a.stdout, a.paint())
 	in := bufio.NewReader(resp.Body)
 	for {
 		line, err := in.ReadBytes('\n')
@@ -190,7 +194,7 @@ func (a *app) eventsOfFiles(o *eventsOptions) error {
 	if o.limit > 0 {
 		all = all[max(0, len(all)-o.limit):]
 	}
-	show, enc := newEventTable(a.stdout), events.NewEncoder(a.stdout)
+	show, enc := newEventTable(a.stdout, a.paint()), events.NewEncoder(a.stdout)
 	for i := range all {
 		var err error
 		if o.json {

@@ -26,7 +26,7 @@ var at = time.Date(2026, 3, 1, 3, 12, 7, 123456000, time.Local)
 func shownEvents(t *testing.T, es ...events.Event) string {
 	t.Helper()
 	var out bytes.Buffer
-	table := newEventTable(&out)
+	table := newEventTable(&out, false)
 	for i := range es {
 		es[i].At = at
 		require.NoError(t, table.row(&es[i]))
@@ -48,6 +48,7 @@ backup    request   db1   pid 4711 /usr/bin/backup
 backup    waiting   db1   pid 4711 /usr/bin/backup  behind pid 12 (waiting here) (3 ahead in all)
 backup    ticket    db1   pid 4711 /usr/bin/backup  ticket 524288256  behind db2 (held by pid 88 make all), host 3 (waiting)
 backup    enter     db1   pid 4711 /usr/bin/backup  shared  token 524288256  waited 2.1s behind db2 (held by pid 88 make all)
+backup    mode      db1   pid 4711 /usr/bin/backup  exclusive  token 524288256  held 1.2s
 backup    exit      db1   pid 4711 /usr/bin/backup  token 524288256  held 0ms
 backup    timeout   db1   pid 4711 /usr/bin/backup  waited 2m10s behind db2 (unreadable)
 backup    kill      db1   pid 4711 /usr/bin/backup  token 524288256  SIGKILL to 3 processes: their lease is over
@@ -66,6 +67,7 @@ backup    kill      db1   pid 4711 /usr/bin/backup  token 524288256  SIGKILL to 
 		of(events.Enter, func(e *events.Event) {
 			e.Mode, e.Token, e.WaitedMS, e.Ahead = "shared", token, 2140, []events.Peer{holder}
 		}),
+		of(events.ModeSet, func(e *events.Event) { e.Token, e.HeldMS = token, 1200 }),
 		of(events.Exit, func(e *events.Event) { e.Token = token }),
 		of(events.Timeout, func(e *events.Event) {
 			e.WaitedMS, e.Ahead = 130_000, []events.Peer{{Host: 2, HostName: "db2", Phase: "unreadable"}}

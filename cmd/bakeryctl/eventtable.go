@@ -15,13 +15,14 @@ import (
 type eventTable struct {
 	out                  io.Writer
 	lockWidth, hostWidth int
+	paint                paint
 }
 
 // kindWidth is that of the longest kind.
 const kindWidth = len("choosing")
 
-func newEventTable(out io.Writer) *eventTable {
-	return &eventTable{out: out, lockWidth: 8, hostWidth: 4}
+func newEventTable(out io.Writer, p paint) *eventTable {
+	return &eventTable{out: out, lockWidth: 8, hostWidth: 4, paint: p}
 }
 
 func (t *eventTable) row(e *events.Event) error {
@@ -32,7 +33,8 @@ func (t *eventTable) row(e *events.Event) error {
 	host := eventHost(e.Host, e.HostName)
 	t.lockWidth = max(t.lockWidth, utf8.RuneCountInString(lock))
 	t.hostWidth = max(t.hostWidth, utf8.RuneCountInString(host))
-	line := fmt.Sprintf("%s  %-*s  %-*s  %-*s  %s", eventTime(e.At), t.lockWidth, lock, kindWidth, eventKind(e), t.hostWidth, host,
+	kind := t.paint.of(eventLevel(e.Kind), fmt.Sprintf("%-*s", kindWidth, eventKind(e)))
+	line := fmt.Sprintf("%s  %-*s  %s  %-*s  %s", eventTime(e.At), t.lockWidth, lock, kind, t.hostWidth, host,
 		strings.Join(eventDetails(e), "  "))
 	_, err := fmt.Fprintln(t.out, strings.TrimRight(line, " "))
 	return err
@@ -40,6 +42,19 @@ func (t *eventTable) row(e *events.Event) error {
 
 func eventKind(e *events.Event) string {
 	return strings.ReplaceAll(daemon.Printable(string(e.Kind)), "_", " ")
+}
+
+// eventLevel is how bad it is what has happened.
+func eventLevel(k events.Kind) level {
+	switch k {
+	case events.Dead, events.Lost, events.Kill, events.Fenced:
+		return bad
+	case events.AtRisk, events.Refused, events.Timeout, events.Orphan, events.Gap, events.Asked:
+		return warn
+	case events.Enter, events.Joined, events.Seen, events.Resumed:
+		return good
+	}
+	return plain
 }
 
 func eventHost(id int, name string) string {
@@ -57,8 +72,8 @@ func eventDetails(e *events.Event) (cells []string) {
 	if text := clientText(e.PID, e.Command); text != "" {
 		cells = append(cells, text)
 	}
-	if e.Mode == "shared" {
-		cells = append(cells, "shared")
+	if e.Mode == "shared" || e.Kind == events.ModeSet {
+		cells = append(cells, daemon.Printable(e.Mode))
 	}
 	if e.Token != 0 {
 		cells = append(cells, "token "+e.Token.String())

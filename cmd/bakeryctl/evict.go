@@ -40,7 +40,8 @@ Exit codes:
   1   the question was answered with no: nothing was done
   64  the command line is wrong, or nothing is to be evicted there
   66  the device or its lockspace is not usable
-  69  bakeryd is unreachable, or refuses`,
+  69  bakeryd is unreachable, or refuses
+  77  this user may not: it is for root and the user of bakeryd`,
 		Example: `  bakeryctl evict 3
   bakeryctl evict db3 --yes
   bakeryctl evict 3 --forget`,

@@ -14,6 +14,7 @@ const (
 	exitNoDevice    = 66 // the device or lockspace is not usable
 	exitUnavailable = 69 // bakeryd is unreachable, or refuses
 	exitLost        = 75 // the lock was lost while the command ran
+	exitForbidden   = 77 // bakeryd does not let this user do that
 	exitNotExec     = 126
 	exitNotFound    = 127
 	exitSignal      = 128 // + n: signal n killed the command
@@ -34,6 +35,12 @@ func (f *failure) Error() string {
 }
 
 func (f *failure) Unwrap() error { return f.err }
+
+// silent says whether an error is told by the exit code alone, or there is none.
+func silent(err error) bool {
+	var f *failure
+	return err == nil || errors.As(err, &f) && f.err == nil
+}
 
 // report tells an error on standard error and returns the exit code.
 func (a *app) report(err error) int {

@@ -83,8 +83,10 @@ func parseStride(text string) (int, error) {
 }
 
 func (a *app) format(ctx context.Context, path string, o daemon.FormatOptions, asJSON bool) error {
-	o.Progress = func(message string) { fmt.Fprintln(a.stderr, message) }
+	p := a.progress()
+	o.Progress, o.Counter = p.sayer(a.stderr), p.counter()
 	result, err := daemon.Format(ctx, path, o)
+	p.stop()
 	if err != nil {
 		return formatFailure(err)
 	}
@@ -162,6 +164,8 @@ func deviceHint(err error) string {
 	switch {
 	case errors.Is(err, daemon.ErrInterrupted):
 		return "bakeryctl format --force completes it"
+	case errors.Is(err, layout.ErrVersion):
+		return "it was formatted by another version of bakeryd: use the bakeryctl of that version"
 	case errors.Is(err, daemon.ErrNoLockspace):
 		return "bakeryctl format makes one; is it the right device?"
 	case errors.Is(err, daemon.ErrStride):

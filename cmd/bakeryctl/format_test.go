@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -64,5 +65,13 @@ func TestAge(t *testing.T) {
 		time.Hour + 5*time.Minute: "1h05m", 47 * time.Hour: "47h00m", 50 * time.Hour: "2d02h",
 	} {
 		require.Equal(t, want, age(d))
+	}
+}
+
+// TestVersionHint: nobody is told to format what a newer bakeryd made.
+func TestVersionHint(t *testing.T) {
+	err := fmt.Errorf("%w on /dev/sdb: superblock at byte 0: %w", daemon.ErrNoLockspace, layout.ErrVersion)
+	if hint := deviceHint(err); !strings.Contains(hint, "another version") {
+		t.Fatalf("hint %q", hint)
 	}
 }

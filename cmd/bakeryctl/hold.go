@@ -23,15 +23,15 @@ systemd is told by sd_notify(3):
   while it waits     the status "waiting for NAME: 2 ahead"
   when it holds      ready, and the status "holding NAME, token 3676650270761156864"
   when it lets go    stopping. What systemd stops by itself, it has stopped the units bound to this one before
-  when the lease is  stopping, so that systemd stops the units bound to this one. The lock is held on for
-  about to be lost   a sixth of the lease (5 s of 30 s), or until the lease ends if that is sooner; then
+  before it is lost  stopping, so that systemd stops the units bound to this one. The lock is held on for
+                     a sixth of the lease (5 s of 30 s), or until the lease ends if that is sooner; then
                      bakeryctl exits with 75. Nobody else has the lock before that
   while it holds     its watchdog, if WatchdogSec= is set
 
 So a unit that must never run beside another host's wants a TimeoutStopSec= below a sixth of the lease, and
 SendSIGKILL=yes, which is systemd's default. Let systemctl stop this unit, not kill: the lock goes at once if this
-process is killed. A restart of bakeryd within the lease is not noticed, so say After= and Wants=bakeryd.service, not
-BindsTo=.
+process is killed. A restart of bakeryd within the lease is not noticed, so say After=bakeryd.service, not BindsTo=; nor
+Wants=, which would start a bakeryd again that was stopped.
 
 The wait may take any time: with Type=notify say TimeoutStartSec=infinity, or -w here for a limit.
 
@@ -45,6 +45,7 @@ Exit codes:
   66   the device or its lockspace is not usable
   69   bakeryd is unreachable, or refuses
   75   the lock was lost, or about to be
+  77   this user may not take the lock
   128+N  signal N ended the wait for the lock`
 
 const holdExample = `  # The service web runs on the one host that holds the lock web, and on the next one if that fails. With
@@ -86,6 +87,8 @@ func newHold(a *app) *cobra.Command {
 		},
 
 		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     a.completeLock,
+
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.settle(cmd); err != nil {
 				return err
@@ -103,9 +106,9 @@ func newHold(a *app) *cobra.Command {
 }
 
 // hold holds the lock until a signal comes or it is about to be lost.
-func (a *app) hold(ctx context.Context, o holdOptions) error {
+func (a *app) hold(ctx context.Context, o holdOptions) (err error) {
 	signals := openInbox()
-	defer signals.close()
+	defer func() { signals.close(err) }()
 	h := holder{name: o.name, signals: signals, systemd: newSystemd(a.stderr), voice: voice{out: a.stderr}}
 	defer h.waitSaid()
 	defer h.systemd.close()

@@ -284,7 +284,7 @@ func TestHoldThoughSystemdCannotBeTold(t *testing.T) {
 func TestHoldExitCodes(t *testing.T) {
 	t.Parallel()
 	refused := func(code string) func(*exchange) {
-		return func(x *exchange) { x.Refuse(503, code, "no", "maybe") }
+		return func(x *exchange) { x.Refuse(code, "no", "maybe") }
 	}
 	const no = "bakeryctl: lock \"x\": no\nhint: maybe\n"
 	const see = "\nhint: see bakeryctl hold --help\n"
@@ -334,7 +334,7 @@ func TestHoldAsksForWhatTheFlagsSay(t *testing.T) {
 	asked := make(chan wanted, 1)
 	b := serve(t, func(x *exchange) {
 		asked <- x.Request
-		x.Refuse(503, "busy", "no", "")
+		x.Refuse("busy", "no", "")
 	})
 	p := begin(t, "hold", "--socket", b.Socket, "-s", "-w", "1.5", "-E", "0", "--", "-x y")
 	if code := p.wait(); code != exitOK {

@@ -48,31 +48,35 @@ and without bakeryd; whether a host is silent does not show there.`,
 					Hosts    []daemon.HostReport    `json:"hosts"`
 				}{report.ThisHost, report.Hosts})
 			}
-			return writeTable(a.stdout, func(w io.Writer) { showHostTable(w, report) })
+			return writeTable(a.stdout, func(w io.Writer) { showHostTable(w, report, a.paint()) })
 		},
 	}
 	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "show it as JSON")
+	a.colourFlag(cmd)
 	return cmd
 }
 
 // showHostTable writes a line for each host that ever joined.
-func showHostTable(w io.Writer, r *daemon.Report) {
+func showHostTable(w io.Writer, r *daemon.Report, p paint) {
 	if len(r.Hosts) == 0 {
 		fmt.Fprintf(w, "no host ever joined\n")
 		return
 	}
-	fmt.Fprintf(w, "ID\tNAME\tSTATE\tSEEN\tWATCHDOG")
+	if r.ThisHost == nil {
+		fmt.Fprintf(w, "read from the device; whether a host is alive does not show there\n\n")
+	}
+	fmt.Fprintf(w, "ID\tNAME\t%s\tSEEN\tWATCHDOG", p.cell(plain, "STATE"))
 	if slices.ContainsFunc(r.Hosts, func(h daemon.HostReport) bool { return len(h.Verdicts) > 0 }) {
 		fmt.Fprintf(w, "\tVERDICTS")
 	}
-	fmt.Fprintf(w, "\n")
+	fmt.Fprint(w, p.heading())
 	for _, h := range r.Hosts {
 		name := daemon.Printable(h.Name)
 		if r.ThisHost != nil && r.ThisHost.ID == h.ID {
 			name += " (this host)"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", h.ID, name, hostState(h), seen(h, r.Lockspace.Policy), watchdog(h), verdicts(h, r.Hosts))
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\n", h.ID, name, p.cell(hostLevel(h), hostState(h)), seen(h, r.Lockspace.Policy), watchdog(h), verdicts(h, r.Hosts))
 	}
 }
 
@@ -100,6 +104,19 @@ func hostState(h daemon.HostReport) string {
 		state += ", unreadable"
 	}
 	return state
+}
+
+// hostLevel is how bad it is what hostState says.
+func hostLevel(h daemon.HostReport) level {
+	switch state := health(h); {
+	case state == daemon.HealthSilent, h.Unreadable, state == daemon.HealthDead && !h.Forgotten:
+		return bad
+	case state == daemon.HealthJoining, h.AskedToLeave:
+		return warn
+	case state == daemon.HealthLive:
+		return good
+	}
+	return soft
 }
 
 // seen says when a host was last seen to renew, and what comes of it if it is not seen again.

@@ -51,6 +51,7 @@ Exit codes:
   66   the device or its lockspace is not usable
   69   bakeryd is unreachable, or refuses
   75   the lock was lost, or about to be, and COMMAND was stopped or not begun
+  77   this user may not take the lock: bakeryd --policy-file says who may
   126  COMMAND is not executable
   127  COMMAND was not found
   128+N  signal N killed COMMAND, or ended the wait for the lock`
@@ -100,6 +101,7 @@ func newLock(a *app) *cobra.Command {
 		Example: lockExample,
 		Args:    cobra.ArbitraryArgs,
 
+		ValidArgsFunction:     a.completeLock,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.settle(cmd); err != nil {
@@ -193,19 +195,20 @@ type grant struct {
 }
 
 // lock runs the command under the lock.
-func (a *app) lock(ctx context.Context, o lockOptions) error {
+func (a *app) lock(ctx context.Context, o lockOptions) (err error) {
 	path, err := findCommand(o.argv[0])
 	if err != nil {
 		return err
 	}
 	signals := openInbox()
-	defer signals.close()
+	defer func() { signals.close(err) }()
+	p := prepareCommand() // which nobody waits for who does not get the lock
 	g, err := a.acquire(ctx, o, signals, func(ahead, queued int) {})
 	if err != nil {
 		return err
 	}
 	code, err := runUnder(g, signals, launch{
-		path: path, argv: o.argv, lock: o.name, onLost: o.onLost, onRequest: o.request, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr,
+		path: path, prepared: p, argv: o.argv, lock: o.name, onLost: o.onLost, onRequest: o.request, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr,
 	})
 	if err == nil && code != 0 {
 		err = &failure{code: code}
@@ -275,12 +278,14 @@ func (a *app) refused(err error, o lockOptions) *failure {
 			f.code = exitUsage
 		case client.CodeDevice, client.CodeFull:
 			f.code = exitNoDevice
+		case client.CodeForbidden:
+			f.code = exitForbidden
 		}
 		return f
 	}
 	switch {
 	case errors.Is(err, syscall.EACCES):
-		f.hint = "the permissions of " + a.socket + " say who may take locks"
+		f.hint = hintClosed
 	case errors.Is(err, client.ErrUnreachable):
 		f.hint = "is bakeryd running? See systemctl status bakeryd; --socket names another socket"
 	}

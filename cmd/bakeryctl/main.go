@@ -7,15 +7,18 @@ import (
 	"context"
 	"io"
 	"os"
+	"time"
 )
 
 // app is what the commands share: where they read and write, and how.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	socket         string // of bakeryd
+	socket         string        // of bakeryd
+	colour         colour        // of what people read
+	patience       time.Duration // of who completes a word
 }
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:], &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
+	os.Exit(run(context.Background(), os.Args[1:], &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, patience: completionPatience}))
 }

@@ -28,7 +28,8 @@ Exit codes:
   1    it is held by others too
   64   the command line is wrong, or this is not run under a lock of bakeryd
   69   bakeryd is unreachable
-  75   the lock is not held any more`,
+  75   the lock is not held any more
+  77   the hold is another user's`,
 		Example: `  # Look for something to do among other readers, and do it alone.
   bakeryctl lock -s queue -- sh -c 'grep -q todo jobs && bakeryctl mode exclusive && ./run jobs'
 
@@ -40,6 +41,8 @@ Exit codes:
 			}
 			return nil
 		},
+		ValidArgs: []cobra.Completion{"shared", "exclusive"},
+
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var mode layout.Mode
 			if err := mode.UnmarshalText([]byte(args[0])); err != nil {

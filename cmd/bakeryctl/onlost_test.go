@@ -55,9 +55,7 @@ func TestOnLost(t *testing.T) {
 			if got := p.told(); len(got) != len(test.stderr) || !strings.HasPrefix(got, told) && !strings.HasSuffix(got, told) {
 				t.Errorf("standard error %q, want %q", got, test.stderr)
 			}
-			if left := in(t, dir); len(left) != 0 {
-				t.Errorf("%v run on", left)
-			}
+			eventually(t, "what was killed to be gone", func() bool { return len(in(t, dir)) == 0 })
 		})
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,11 +30,21 @@ type reaction struct {
 
 func (r reaction) none() bool { return r == reaction{} }
 
-var (
-	oneWord   = regexp.MustCompile(`^[A-Za-z0-9+-]+$`)
-	shouting  = regexp.MustCompile(`^[A-Z][A-Z0-9+-]*$`)
-	sigPrefix = regexp.MustCompile(`^(?i:SIG)`)
+const (
+	capitals       = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	smallLetters   = "abcdefghijklmnopqrstuvwxyz"
+	numbersAndSuch = "0123456789+-" // RTMIN+3 has them
 )
+
+// isOneWord says whether a text could be the name or the number of a signal.
+func isOneWord(text string) bool {
+	return text != "" && strings.Trim(text, capitals+smallLetters+numbersAndSuch) == ""
+}
+
+// isShouted says whether a word is written as signals are.
+func isShouted(word string) bool {
+	return strings.Trim(word, capitals+numbersAndSuch) == "" && strings.Trim(word[:1], capitals) == ""
+}
 
 // parseReaction tells a signal from a command. What might have been meant as either is refused: to run a command
 // named SIGFOO, or to take the signal for one, would show only when the lock is asked for.
@@ -47,7 +56,7 @@ func parseReaction(what string) (reaction, error) {
 	switch {
 	case strings.HasPrefix(what, "-"):
 		return refuse("begins with a dash", "a signal is given as TERM, SIGTERM or 15")
-	case !oneWord.MatchString(what):
+	case !isOneWord(what):
 		return reaction{script: what}, nil
 	}
 	if n, err := strconv.Atoi(what); err == nil {
@@ -56,14 +65,14 @@ func parseReaction(what string) (reaction, error) {
 		}
 		return reaction{signal: syscall.Signal(n)}, nil
 	}
-	bare := sigPrefix.ReplaceAllString(strings.ToUpper(what), "")
+	bare, prefixed := strings.CutPrefix(strings.ToUpper(what), "SIG")
 	signal := unix.SignalNum("SIG" + bare)
 	switch {
-	case signal != 0 && shouting.MatchString(what):
+	case signal != 0 && isShouted(what):
 		return reaction{signal: signal}, nil
 	case signal != 0:
 		return refuse("a signal, or a command?", fmt.Sprintf("the signal is %s; a command of that name can be given by its path", bare))
-	case shouting.MatchString(what) || sigPrefix.MatchString(what):
+	case isShouted(what) || prefixed:
 		return refuse("no such signal", "kill -l lists them, those without a name are given by number; a command of that name by its path")
 	}
 	return reaction{script: what}, nil

@@ -191,9 +191,7 @@ func TestOnRequestIsStopped(t *testing.T) {
 			if code := p.wait(); code != 3 {
 				t.Errorf("exit code %d, want 3", code)
 			}
-			if left := in(t, dir); len(left) != 0 {
-				t.Errorf("%v run on", left)
-			}
+			eventually(t, "what was killed to be gone", func() bool { return len(in(t, dir)) == 0 })
 			b.AwaitRelease()
 		})
 	}
@@ -217,7 +215,5 @@ func TestOnRequestIsStoppedWhenTheLockIsLost(t *testing.T) {
 	if code := p.wait(); code != exitLost {
 		t.Errorf("exit code %d, want %d", code, exitLost)
 	}
-	if left := in(t, dir); len(left) != 0 {
-		t.Errorf("%v run on", left)
-	}
+	eventually(t, "what was killed to be gone", func() bool { return len(in(t, dir)) == 0 })
 }

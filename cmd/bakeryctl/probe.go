@@ -38,7 +38,8 @@ Exit codes:
   1   unfit
   64  the command line is wrong
   66  the device cannot be opened, or not be written without harm
-  69  bakeryd cannot be reached, or the other host was not met`
+  69  bakeryd cannot be reached, or the other host was not met
+  77  --with is for root and the user of bakeryd`
 
 const probeExample = `  bakeryctl probe /dev/mapper/locks
   bakeryctl probe /dev/mapper/locks --write
@@ -78,6 +79,7 @@ func newProbe(a *app) *cobra.Command {
 	flags.StringArrayVar(&o.paths, "path", nil, "with --write, another `PATH` to the same disk; may be given again")
 	flags.StringVar(&o.with, "with", "", "check with another host, by `SOCKET|HOST`, that each sees the other's writes")
 	flags.BoolVar(&o.json, "json", false, "show it as JSON")
+	a.colourFlag(cmd)
 	return cmd
 }
 
@@ -119,7 +121,7 @@ func (a *app) probe(ctx context.Context, path string, o probeOptions) error {
 	if o.json {
 		show = writeProbeJSON
 	}
-	if err := show(a.stdout, r); err != nil {
+	if err := show(a.stdout, r, a.paint()); err != nil {
 		return err
 	}
 	if !r.Fit {
@@ -130,7 +132,10 @@ func (a *app) probe(ctx context.Context, path string, o probeOptions) error {
 
 // probeWrite measures the device, and adds what that means.
 func (a *app) probeWrite(ctx context.Context, r *probeReport, o probeOptions) (err error) {
-	po := daemon.ProbeOptions{For: o.length}
+	p := a.progress()
+	defer p.stop()
+	p.begin("opening "+daemon.Printable(r.Device), 0)
+	po := daemon.ProbeOptions{For: o.length, Counter: p.counter()}
 	for _, path := range append([]string{r.Device}, o.paths...) {
 		other, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
 		if err != nil {
@@ -143,7 +148,7 @@ func (a *app) probeWrite(ctx context.Context, r *probeReport, o probeOptions) (e
 		po.Others = append(po.Others, other)
 	}
 	if r.space != nil {
-		po.Config = daemon.Config{Device: r.Device, Logger: slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelError}))}
+		po.Config = daemon.Config{Device: r.Device, Logger: slog.New(slog.NewTextHandler(p.log(a.stderr), &slog.HandlerOptions{Level: slog.LevelError}))}
 		r.Measured, err = daemon.ProbeLockspace(ctx, po)
 	} else {
 		r.Measured, err = probeVacant(ctx, r.Device, po)

@@ -9,16 +9,16 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 )
 
-func writeProbeJSON(w io.Writer, r *probeReport) error { return writeJSON(w, r) }
+func writeProbeJSON(w io.Writer, r *probeReport, _ paint) error { return writeJSON(w, r) }
 
-func showProbe(out io.Writer, r *probeReport) error {
+func showProbe(out io.Writer, r *probeReport, p paint) error {
 	count := map[probe.Verdict]int{}
 	for _, f := range r.Findings {
 		count[f.Verdict]++
 	}
-	verdict := "fit"
+	verdict, of := "fit", good
 	if !r.Fit {
-		verdict = "unfit"
+		verdict, of = "unfit", bad
 	}
 	for _, c := range []struct {
 		n         int
@@ -31,14 +31,14 @@ func showProbe(out io.Writer, r *probeReport) error {
 			verdict += fmt.Sprintf(", %d %s", c.n, c.many)
 		}
 	}
-	if _, err := fmt.Fprintf(out, "%s: %s\n\n", daemon.Printable(r.Device), verdict); err != nil {
+	if _, err := fmt.Fprintf(out, "%s: %s\n\n", daemon.Printable(r.Device), p.of(of, verdict)); err != nil {
 		return err
 	}
 	err := writeTable(out, func(w io.Writer) {
 		for _, f := range r.Findings {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", f.Verdict, f.ID, daemon.PrintableLine(f.Detail))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", p.cell(verdictLevel(f.Verdict), string(f.Verdict)), f.ID, daemon.PrintableLine(f.Detail))
 			if f.Remedy != "" {
-				fmt.Fprintf(w, "\t\t-> %s\n", daemon.PrintableLine(f.Remedy))
+				fmt.Fprintf(w, "%s\t\t-> %s\n", p.cell(plain, ""), daemon.PrintableLine(f.Remedy))
 			}
 		}
 	})
@@ -46,6 +46,16 @@ func showProbe(out io.Writer, r *probeReport) error {
 		return err
 	}
 	return showMeasured(out, r.Measured)
+}
+
+func verdictLevel(v probe.Verdict) level {
+	switch v {
+	case probe.OK:
+		return good
+	case probe.Unfit:
+		return bad
+	}
+	return warn
 }
 
 func showMeasured(out io.Writer, m *daemon.Measurement) error {

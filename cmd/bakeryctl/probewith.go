@@ -19,6 +19,9 @@ const (
 
 // probeWith has two hosts check that each sees what the other one writes.
 func (a *app) probeWith(ctx context.Context, r *probeReport, with string) error {
+	p := a.progress()
+	defer p.stop()
+	p.begin("checking with "+daemon.Printable(with), 0)
 	self, err := statusOfDaemon(ctx, a.socket)
 	if err == nil {
 		err = servesIt(self, a.socket, r)
@@ -29,7 +32,7 @@ func (a *app) probeWith(ctx context.Context, r *probeReport, with string) error 
 	if isSocket(with) {
 		return a.meetSocket(ctx, r, self.ThisHost.ID, with)
 	}
-	return a.meetHost(ctx, r, self, with)
+	return a.meetHost(ctx, r, self, with, p.sayer(a.stderr))
 }
 
 // servesIt refuses a bakeryd that is in another lockspace than the one on the device.
@@ -97,7 +100,7 @@ func (r *probeReport) addMeetings(both *[2]daemon.MeetReport) {
 }
 
 // meetHost has this host's bakeryd meet another, where somebody has to do the same.
-func (a *app) meetHost(ctx context.Context, r *probeReport, self *daemon.Report, with string) error {
+func (a *app) meetHost(ctx context.Context, r *probeReport, self *daemon.Report, with string, say func(string)) error {
 	h, err := findHost(self, with)
 	if err != nil {
 		return err
@@ -105,7 +108,7 @@ func (a *app) meetHost(ctx context.Context, r *probeReport, self *daemon.Report,
 	if h.ID == self.ThisHost.ID {
 		return probeUsage("host %s is this host: want another one", with)
 	}
-	fmt.Fprintf(a.stderr, "waiting up to %v for %s; run there: bakeryctl probe DEVICE --with %d\n", meetWait, hostLabel(h), self.ThisHost.ID)
+	say(fmt.Sprintf("waiting up to %v for %s; run there: bakeryctl probe DEVICE --with %d", meetWait, hostLabel(h), self.ThisHost.ID))
 	report := new(daemon.MeetReport)
 	if err := askToMeet(ctx, a.socket, h.ID, meetWait, report); err != nil {
 		return err

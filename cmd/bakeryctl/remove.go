@@ -35,11 +35,14 @@ Exit codes:
   1   there is no such lock, or it was not free at once (-n) or in time (-w)
   64  the command line is wrong
   66  the device or its lockspace is not usable
-  69  bakeryd is unreachable, or refuses`,
+  69  bakeryd is unreachable, or refuses
+  77  this user may not: it is for root and the user of bakeryd`,
 		Example: `  bakeryctl rm old-batch
   bakeryctl rm -n old-batch
   bakeryctl rm -w 30s reboot && bakeryctl create reboot --permits 3`,
-		Args: oneLock("rm"),
+		Args:              oneLock("rm"),
+		ValidArgsFunction: a.completeLock,
+
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Timeout = wait.limit
 			if cmd.Flags().Changed("timeout") && wait.limit == 0 {

@@ -39,7 +39,8 @@ Exit codes:
   1   nobody holds the lock, or there is no such lock
   64  the command line is wrong
   66  the device or its lockspace is not usable
-  69  bakeryd is unreachable, or refuses`,
+  69  bakeryd is unreachable, or refuses
+  77  this user may not have the lock either`,
 		Example: `  # Who runs the backup under  bakeryctl lock --on-request TERM nightly-backup  is to stop.
   bakeryctl request nightly-backup --message 'need the bandwidth'
   bakeryctl lock nightly-backup -- /usr/local/bin/restore
@@ -52,6 +53,8 @@ Exit codes:
 			}
 			return nil
 		},
+		ValidArgsFunction: a.completeLock,
+
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, err := range []error{layout.ValidateLockName(args[0]), layout.ValidateRequest(message)} {
 				if err != nil {

@@ -14,15 +14,52 @@ const defaultSocket = client.DefaultSocket
 
 // run carries out one command line and returns the exit code.
 func run(ctx context.Context, args []string, a *app) int {
-	root := newRoot(a)
+	root := newRoot(a, args)
 	root.SetArgs(args)
 	return a.report(root.ExecuteContext(ctx))
 }
 
-func newRoot(a *app) *cobra.Command {
+// commands are what bakeryctl can do, by name, in the order of their use.
+var commands = []struct {
+	name string
+	make func(*app) *cobra.Command
+}{
+	{"lock", newLock},
+	{"hold", newHold},
+	{"mode", newMode},
+	{"value", newValue},
+	{"request", newRequest},
+	{"create", newCreate},
+	{"rm", newRemove},
+	{"locks", newLocks},
+	{"status", newStatus},
+	{"top", newTop},
+	{"hosts", newHosts},
+	{"events", newEvents},
+	{"timeline", newTimeline},
+	{"evict", newEvict},
+	{"format", newFormat},
+	{"probe", newProbe},
+	{"bench", newBench},
+	{"bench-host", newBenchHost},
+	{"check", newCheck},
+	{"dump", newDump},
+	{"stress", newStress},
+	{"exit-codes", newExitCodes},
+	{"environment", newEnvironment},
+}
+
+// newRoot makes the command that args are for, with those below it that may be meant: where the first of args is the
+// name of one, no other. To make all of them takes longer than some take to run.
+func newRoot(a *app, args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "bakeryctl",
 		Short: "Locks for hosts that share nothing but a disk",
+		Long: `Locks for hosts that share nothing but a disk.
+
+Exit codes, but for those that the help of a command adds: 0 done; 1 no, as a lock that is not free; 64 the command line
+is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unreachable, or refuses; 75 the lock was lost; 77
+this user may not do that.`,
 		Example: `  bakeryctl format /dev/mapper/locks --hosts 16
   bakeryctl lock nightly-backup -- /usr/local/bin/backup
   bakeryctl status`,
@@ -43,29 +80,25 @@ func newRoot(a *app) *cobra.Command {
 	})
 	root.PersistentFlags().StringVar(&a.socket, "socket", envOr("BAKERY_SOCKET", defaultSocket),
 		"`PATH` of bakeryd's socket; also from BAKERY_SOCKET")
-	root.AddCommand(
-		newLock(a),
-		newHold(a),
-		newMode(a),
-		newValue(a),
-		newRequest(a),
-		newCreate(a),
-		newRemove(a),
-		newLocks(a),
-		newStatus(a),
-		newHosts(a),
-		newEvents(a),
-		newEvict(a),
-		newFormat(a),
-		newProbe(a),
-		newCheck(a),
-		newDump(a),
-		newStress(a),
-	)
+	for _, c := range commands {
+		if len(args) > 0 && args[0] == c.name {
+			root.AddCommand(c.make(a))
+			return root
+		}
+	}
+	for _, c := range commands {
+		root.AddCommand(c.make(a))
+	}
 	return root
 }
 
+// release is the version that packages say; empty: that of the module.
+var release string
+
 func version() string {
+	if release != "" {
+		return release
+	}
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
 	}

@@ -15,32 +15,32 @@ import (
 
 // showReport writes a report for people: first what needs their attention, and one line for each host and for
 // each who holds or waits.
-func showReport(out io.Writer, r *daemon.Report, now time.Time) error {
+func showReport(out io.Writer, r *daemon.Report, now time.Time, p paint) error {
 	return writeTable(out, func(w io.Writer) {
-		showLockspace(w, r)
-		showHosts(w, r)
-		showLocks(w, r.Locks, now)
-		showStuck(w, r.Locks)
+		showLockspace(w, r, p)
+		showHosts(w, r, p)
+		showLocks(w, r.Locks, now, p)
+		showStuck(w, r.Locks, p)
 		if len(r.Damaged) > 0 {
-			fmt.Fprintf(w, "\nDAMAGED\tBYTE\tERROR\n")
+			fmt.Fprintf(w, "\n%s\tBYTE\tERROR%s", p.cell(plain, "DAMAGED"), p.heading())
 			for _, d := range r.Damaged {
-				fmt.Fprintf(w, "%s\t%d\t%s\n", d.What, d.Offset, d.Error)
+				fmt.Fprintf(w, "%s\t%d\t%s\n", p.cell(bad, d.What), d.Offset, d.Error)
 			}
 		}
 	})
 }
 
-func showLockspace(w io.Writer, r *daemon.Report) {
+func showLockspace(w io.Writer, r *daemon.Report, p paint) {
 	l := r.Lockspace
-	fmt.Fprintf(w, "lockspace %s on %s\n", daemon.Printable(cmp.Or(l.Name, l.UUID.String())), daemon.Printable(l.Device))
+	fmt.Fprintf(w, "lockspace %s on %s%s", daemon.Printable(cmp.Or(l.Name, l.UUID.String())), daemon.Printable(l.Device), p.heading())
 	for _, warning := range l.Warnings {
-		fmt.Fprintf(w, "  warning: %s\n", warning)
+		fmt.Fprintf(w, "  %s\n", p.cell(warn, "warning: "+warning))
 	}
 	if n := len(r.Damaged); n > 0 {
-		fmt.Fprintf(w, "  warning: %s unreadable, see below\n", count(n, "record"))
+		fmt.Fprintf(w, "  %s\n", p.cell(bad, "warning: "+count(n, "record")+" unreadable, see below"))
 	}
 	if n := len(stuckLocks(r.Locks)); n > 0 {
-		fmt.Fprintf(w, "  warning: %s stuck, see below\n", count(n, "lock"))
+		fmt.Fprintf(w, "  %s\n", p.cell(bad, "warning: "+count(n, "lock")+" stuck, see below"))
 	}
 	fmt.Fprintf(w, "  uuid %v", l.UUID)
 	if !l.Formatted.IsZero() {
@@ -54,8 +54,15 @@ func showLockspace(w io.Writer, r *daemon.Report) {
 		return
 	}
 	left := time.Duration(r.ThisHost.LeaseLeftMS) * time.Millisecond
+	state := good
+	switch {
+	case r.ThisHost.State == "lost" || left <= 0:
+		state = bad
+	case r.ThisHost.State != "live":
+		state = warn
+	}
 	fmt.Fprintf(w, "  this host is %d, %s: %s, %v left of its lease\n",
-		r.ThisHost.ID, daemon.Printable(r.ThisHost.Name), r.ThisHost.State, max(0, left).Round(100*time.Millisecond))
+		r.ThisHost.ID, daemon.Printable(r.ThisHost.Name), p.cell(state, r.ThisHost.State), max(0, left).Round(100*time.Millisecond))
 }
 
 func joined(hosts []daemon.HostReport) (n int) {
@@ -83,7 +90,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-func showHosts(w io.Writer, r *daemon.Report) {
+func showHosts(w io.Writer, r *daemon.Report, p paint) {
 	if len(r.Hosts) == 0 {
 		fmt.Fprintf(w, "\nno host ever joined\n")
 		return
@@ -92,18 +99,22 @@ func showHosts(w io.Writer, r *daemon.Report) {
 	for _, h := range r.Hosts {
 		silent = silent || h.SilentMS != nil
 	}
-	fmt.Fprintf(w, "\nHOST\tNAME\tSTATE\t")
+	fmt.Fprintf(w, "\nHOST\tNAME\t%s\t", p.cell(plain, "STATE"))
 	if silent {
-		fmt.Fprintf(w, "SILENT\t")
+		fmt.Fprintf(w, "%s\t", p.cell(plain, "SILENT"))
 	}
-	fmt.Fprintf(w, "RENEWALS\tWATCHDOG\tINCARNATION\n")
+	fmt.Fprintf(w, "RENEWALS\tWATCHDOG\tINCARNATION%s", p.heading())
 	for _, h := range r.Hosts {
-		fmt.Fprintf(w, "%d\t%s\t%s\t", h.ID, daemon.Printable(h.Name), hostState(h))
+		fmt.Fprintf(w, "%d\t%s\t%s\t", h.ID, daemon.Printable(h.Name), p.cell(hostLevel(h), hostState(h)))
 		switch {
 		case silent && h.SilentMS != nil:
-			fmt.Fprintf(w, "%.1fs%s\t", float64(*h.SilentMS)/1000, outlook(h, r.Lockspace.Policy))
+			of := plain
+			if health(h) == daemon.HealthSilent {
+				of = bad
+			}
+			fmt.Fprintf(w, "%s\t", p.cell(of, fmt.Sprintf("%.1fs%s", float64(*h.SilentMS)/1000, outlook(h, r.Lockspace.Policy))))
 		case silent:
-			fmt.Fprintf(w, "-\t")
+			fmt.Fprintf(w, "%s\t", p.cell(plain, "-"))
 		}
 		watchdog := "-"
 		if h.WatchdogArmed {
@@ -113,12 +124,12 @@ func showHosts(w io.Writer, r *daemon.Report) {
 	}
 }
 
-func showLocks(w io.Writer, locks []daemon.LockReport, now time.Time) {
+func showLocks(w io.Writer, locks []daemon.LockReport, now time.Time, p paint) {
 	if len(locks) == 0 {
 		fmt.Fprintf(w, "\nno locks\n")
 		return
 	}
-	fmt.Fprintf(w, "\nLOCK\tSTATE\tHOST\tMODE\tSINCE\tPID\tCOMMAND\n")
+	fmt.Fprintf(w, "\nLOCK\t%s\tHOST\tMODE\tSINCE\tPID\tCOMMAND%s", p.cell(plain, "STATE"), p.heading())
 	// Those that are held or wanted come first.
 	locks = slices.Clone(locks)
 	slices.SortStableFunc(locks, func(a, b daemon.LockReport) int { return cmp.Compare(freeness(a), freeness(b)) })
@@ -127,9 +138,9 @@ func showLocks(w io.Writer, locks []daemon.LockReport, now time.Time) {
 		if l.Permits > 1 {
 			name += fmt.Sprintf(" x%d", l.Permits)
 		}
-		rows := lockRows(l, now)
+		rows := lockRows(l, now, p)
 		if len(rows) == 0 {
-			rows = []string{"free\t\t\t\t\t"}
+			rows = []string{p.cell(soft, "free") + "\t\t\t\t\t"}
 		}
 		for _, row := range rows {
 			fmt.Fprintf(w, "%s\t%s\n", name, row)
@@ -155,14 +166,14 @@ func stuckLocks(locks []daemon.LockReport) (stuck []daemon.LockReport) {
 }
 
 // showStuck says which locks do not move, and why.
-func showStuck(w io.Writer, locks []daemon.LockReport) {
+func showStuck(w io.Writer, locks []daemon.LockReport, p paint) {
 	stuck := stuckLocks(locks)
 	if len(stuck) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\nSTUCK\tWHY\n")
+	fmt.Fprintf(w, "\n%s\tWHY%s", p.cell(plain, "STUCK"), p.heading())
 	for _, l := range stuck {
-		fmt.Fprintf(w, "%s\t%s\n", lockName(l), l.Stuck)
+		fmt.Fprintf(w, "%s\t%s\n", p.cell(bad, lockName(l)), l.Stuck)
 	}
 }
 
@@ -174,9 +185,9 @@ func freeness(l daemon.LockReport) int {
 }
 
 // lockRows are the cells from STATE on, a row for each who holds the lock or waits for it.
-func lockRows(l daemon.LockReport, now time.Time) (rows []string) {
-	row := func(state, host string, mode layout.Mode, since time.Time, pid int, command string) {
-		cells := []string{state, host, mode.String(), "", "", ""}
+func lockRows(l daemon.LockReport, now time.Time, p paint) (rows []string) {
+	row := func(of level, state, host string, mode layout.Mode, since time.Time, pid int, command string) {
+		cells := []string{p.cell(of, state), host, mode.String(), "", "", ""}
 		if !since.IsZero() {
 			cells[3] = age(now.Sub(since))
 		}
@@ -189,24 +200,27 @@ func lockRows(l daemon.LockReport, now time.Time) (rows []string) {
 		rows = append(rows, strings.Join(cells, "\t"))
 	}
 	for _, h := range l.Holders {
-		state, pid := "held", h.PID
+		of, state, pid := good, "held", h.PID
 		if h.Orphan {
-			state = "held, orphan"
+			of, state = warn, "held, orphan"
 			if pid = 0; len(h.Processes) > 0 { // that of its client means nothing any more
 				pid = h.Processes[0]
 			}
 		}
-		row(state, hostText(h.Host, h.HostName), h.Mode, h.Since, pid, h.Command)
+		if l.Stuck != "" {
+			of = bad
+		}
+		row(of, state, hostText(h.Host, h.HostName), h.Mode, h.Since, pid, h.Command)
 	}
 	for _, q := range l.Queue {
 		state := fmt.Sprintf("%d. %v", q.Place, q.Phase)
 		if q.Phase == layout.Choosing {
 			state = fmt.Sprintf("%d. entering", q.Place)
 		}
-		row(state, hostText(q.Host, q.HostName), q.Mode, time.Time{}, 0, "")
+		row(warn, state, hostText(q.Host, q.HostName), q.Mode, time.Time{}, 0, "")
 	}
 	for _, c := range l.Local {
-		row(fmt.Sprintf("%d. on this host", c.Place), "", c.Mode, c.Since, c.PID, c.Command)
+		row(warn, fmt.Sprintf("%d. on this host", c.Place), "", c.Mode, c.Since, c.PID, c.Command)
 	}
 	return rows
 }

@@ -39,9 +39,13 @@ func openInbox() *inbox {
 	return b
 }
 
-func (b *inbox) close() {
-	signal.Stop(b.signals)
-	signal.Stop(b.ignored)
+// close gives the signals back before err is told, which may take until one of them ends it. Who ends without a word
+// is spared that: every signal takes the runtime two changes of threads.
+func (b *inbox) close(err error) {
+	if !silent(err) {
+		signal.Stop(b.signals)
+		signal.Stop(b.ignored)
+	}
 }
 
 // interruption is the cause of a wait that a signal ended.

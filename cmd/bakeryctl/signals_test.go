@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // echoing prints the names of the signals it gets, and ends when its standard input does.
@@ -137,5 +139,39 @@ func TestNohupSurvivesHangup(t *testing.T) {
 	p.expect("still here")
 	if code := p.wait(); code != 0 {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestErrorThatNobodyReadsCanBeInterrupted(t *testing.T) {
+	refused := make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.Send(`{"event":"refused","code":"full","message":"the lock directory is full"}`)
+		<-x.Gone
+		close(refused)
+	})
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = r.Close(), w.Close() }()
+	room, err := unix.FcntlInt(w.Fd(), unix.F_GETPIPE_SZ, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(make([]byte, room)); err != nil {
+		t.Fatal(err)
+	}
+	p := prepare(t, "lock", "--socket", b.Socket, "x", "--", "true")
+	p.cmd.Stderr = w
+	p.start()
+	within(t, refused, "the refusal to be read")
+	eventually(t, "it to end", func() bool {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails once it has
+		return isClosed(p.ended)
+	})
+	// The first signal may have come while it still listened to signals that end the wait.
+	status := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if status.Signal() != syscall.SIGTERM && status.ExitStatus() != exitSignal+int(syscall.SIGTERM) {
+		t.Errorf("ended by %v", p.cmd.ProcessState)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,10 @@ import (
 // statusPatience is how long bakeryd may take to read the lockspace.
 const statusPatience = 30 * time.Second
 
-const hintDown = "is bakeryd running? systemctl status bakeryd"
+const (
+	hintDown   = "is bakeryd running? systemctl status bakeryd"
+	hintClosed = "the socket is for root, bakeryd's own user and its group, which is bakery as a rule"
+)
 
 func newStatus(a *app) *cobra.Command {
 	var device string
@@ -45,11 +49,12 @@ and without bakeryd; whether a host is alive does not show there.`,
 			if asJSON {
 				return writeJSON(a.stdout, report)
 			}
-			return showReport(a.stdout, report, time.Now())
+			return showReport(a.stdout, report, time.Now(), a.paint())
 		},
 	}
 	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "show it as JSON")
+	a.colourFlag(cmd)
 	return cmd
 }
 
@@ -103,7 +108,11 @@ func ask(ctx context.Context, socket, method, call string, body, answer any) err
 }
 
 func unreachable(socket string, err error) error {
-	return &failure{code: exitUnavailable, err: fmt.Errorf("ask bakeryd at %s: %w", socket, err), hint: hintDown}
+	hint := hintDown
+	if errors.Is(err, syscall.EACCES) {
+		hint = hintClosed
+	}
+	return &failure{code: exitUnavailable, err: fmt.Errorf("ask bakeryd at %s: %w", socket, err), hint: hint}
 }
 
 // answerOf makes a call of bakeryd's and returns its answer, to be read and closed, unless that is a refusal.
@@ -159,6 +168,8 @@ func refusal(resp *http.Response) error {
 		f.code = exitConflict
 	case "invalid":
 		f.code = exitUsage
+	case "forbidden":
+		f.code = exitForbidden
 	}
 	return f
 }

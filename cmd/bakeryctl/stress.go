@@ -40,7 +40,8 @@ Exit codes:
        what came out until then is shown
   64   the command line is wrong
   66   the device or its lockspace is not usable
-  69   bakeryd is unreachable, or refuses`
+  69   bakeryd is unreachable, or refuses
+  77   this user may not take the lock`
 
 const stressExample = `  # See how it works: who waits for whom.
   bakeryctl stress --debug --workers 3 --iterations 5
@@ -99,8 +100,8 @@ func newStress(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.backend, "backend", "memory", "where the lock is: memory, daemon, or the `PATH` of a lockspace")
-	f.IntVar(&o.workers, "workers", 4, "how many take it")
-	f.IntVar(&o.iterations, "iterations", 1000, "how often each of them does")
+	f.IntVar(&o.workers, "workers", 4, "have `N` workers take it")
+	f.IntVar(&o.iterations, "iterations", 1000, "have each of them do it `N` times")
 	f.Uint64Var(&o.maxTicket, "max-ticket", 0, "keep all numbers below `N`, at most 65536; in memory only")
 	f.Var(&hold, "hold", "stay inside for `TIME`: seconds, or 5ms; with --debug 1ms unless given (default 0)")
 	f.StringVar(&o.name, "name", "bakeryctl-stress", "`NAME` of the lock on a lockspace")

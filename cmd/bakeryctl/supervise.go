@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strconv"
@@ -29,6 +28,7 @@ const (
 // launch says what to run.
 type launch struct {
 	path           string
+	prepared       *preparation
 	argv           []string
 	lock           string
 	onLost         string // for a shell; empty: nothing
@@ -53,6 +53,7 @@ func runUnder(g *grant, signals *inbox, l launch) (int, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
+	l.prepared.work.Wait()
 	if isClosed(g.Warned()) || isClosed(g.Lost()) {
 		why := g.Err()
 		_ = g.release() // there may be nothing left to release
@@ -61,20 +62,17 @@ func runUnder(g *grant, signals *inbox, l launch) (int, error) {
 		}
 		return 0, &failure{code: exitLost, err: fmt.Errorf("not running %s under %q: %w", l.argv[0], l.lock, why)}
 	}
-	children := make(chan os.Signal, 1)
-	signal.Notify(children, syscall.SIGCHLD)
-	defer signal.Stop(children)
 	c, err := start(g, l)
 	if err != nil {
 		return 0, errors.Join(err, g.release())
 	}
-	s := supervisor{grant: g, command: c, launch: l, children: children, voice: voice{out: l.stderr}}
+	s := supervisor{grant: g, command: c, launch: l, children: l.prepared.children, voice: voice{out: l.stderr}}
 	code := s.run(signals)
 	c.onRequest.stop()
-	c.cgroup.remove()
 	if err := g.release(); err != nil && code != exitLost {
 		s.say("release %q: %v", l.lock, err)
 	}
+	c.cgroup.remove() // after the release, which others may wait for
 	c.onLost.finish(s.deadline)
 	s.waitSaid()
 	return code, nil
@@ -106,7 +104,7 @@ func start(g *grant, l launch) (*command, error) {
 	if err := adoptOrphans(); err != nil {
 		return nil, &failure{code: exitUnavailable, err: err}
 	}
-	group := newCgroup()
+	group := l.prepared.place.make()
 	cmd, err := l.start(g, group, l.path, l.argv)
 	if errors.Is(err, syscall.ENOEXEC) {
 		// A script without #!, which execvp(3) gives to the shell.
@@ -137,7 +135,7 @@ func (l launch) start(g *grant, group *cgroup, path string, argv []string) (*exe
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
 	if group != nil {
-		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, group.fd()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, group.fd
 	}
 	err := cmd.Start()
 	if err != nil && group != nil && !errors.Is(err, syscall.ENOEXEC) {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// writeTable writes lines of cells, aligned, without the spaces that empty cells leave at the end.
+// writeTable writes lines of cells, aligned, without the spaces that empty cells leave at the end, and coloured where they are
+// marked so.
 func writeTable(out io.Writer, fill func(w io.Writer)) error {
 	var text bytes.Buffer
 	w := newTable(&text)
@@ -18,7 +19,7 @@ func writeTable(out io.Writer, fill func(w io.Writer)) error {
 		return err
 	}
 	for line := range strings.Lines(text.String()) {
-		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
+		if _, err := fmt.Fprintln(out, paintLine(strings.TrimRight(line, " \n"))); err != nil {
 			return err
 		}
 	}

@@ -71,6 +71,8 @@ Exit codes:
 			}
 			return nil
 		},
+		ValidArgsFunction: a.completeLock,
+
 		RunE: func(cmd *cobra.Command, args []string) error {
 			read := a.valueOfDaemon
 			if cmd.Flags().Changed("device") {
@@ -160,7 +162,8 @@ must be held exclusively.
 Exit codes:
   64   the command line is wrong, this is not run under a lock of bakeryd, or the lock is shared
   69   bakeryd is unreachable
-  75   the lock is not held any more`,
+  75   the lock is not held any more
+  77   the hold is another user's`,
 		Example: `  bakeryctl lock leader -- sh -c './start && bakeryctl value set "$(hostname):5432" && ./serve'
   bakeryctl lock journal -- sh -c 'tail -1 log | bakeryctl value set -'
   bakeryctl lock leader -- bakeryctl value set ''`,

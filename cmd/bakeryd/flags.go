@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,36 +33,46 @@ Examples:
 
 Signals: SIGTERM ends bakeryd; what is held stays held, and commands run on, if
 it is started again within the lease (else they are stopped in time). With nothing
-held it leaves the lockspace. SIGINT stops the holders first, then leaves.
+held it leaves the lockspace. SIGINT stops the holders first, then leaves. SIGHUP
+reads the policy file anew; one that is wrong is logged, and changes nothing.
+
+A policy file has lines such as "allow user alice backup-* restore-*" and "allow group
+ops *". Root and bakeryd's own user may do everything, and nobody else evict or remove.
 
 Exit codes: 0 after leaving, or when the next bakeryd is to go on; 64 for a wrong
 command line; 66 when the device or lockspace is not usable; 69 when the host id
-cannot be had, the socket is taken, or the watchdog or fence agent is not usable;
-75 when holders were left behind.
+cannot be had, the socket is taken, too few files may be open at once, or the watchdog or
+fence agent is not usable; 75 when holders were left behind.
 `
 
 // options are what the flags and the environment say.
 type options struct {
 	daemon    daemon.Config
 	socket    string
+	policy    string // path of the policy file; empty: none
+	listen    string // empty: on no network
 	logLevel  slog.Level
 	logFormat string
 	version   bool
 	help      string // what to print instead of running
+
+	unknown []string // variables that look as if they were for bakeryd
 }
 
 var errUsage = errors.New("wrong command line")
 
-func parse(args []string, getenv func(string) string) (options, error) {
+func parse(args, environ []string) (options, error) {
 	var o options
 	var hostID, level string
 	fs := pflag.NewFlagSet("bakeryd", pflag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.SortFlags = false
-	fs.StringVar(&o.daemon.Device, "device", "", "block device or file with the lockspace")
-	fs.StringVar(&hostID, "host-id", "auto", "this host's id, 1 to the lockspace's number of hosts, or auto")
+	fs.StringVar(&o.daemon.Device, "device", "", "block `device` or file with the lockspace")
+	fs.StringVar(&hostID, "host-id", "auto", "this host's `id`, 1 to the lockspace's number of hosts, or auto")
 	fs.StringVar(&o.daemon.Name, "name", "", "this host's `name`, for people (default: the system's)")
 	fs.StringVar(&o.socket, "socket", "/run/bakery/bakeryd.sock", "`path` of the Unix socket to serve")
+	fs.StringVar(&o.policy, "policy-file", "", "`path` of a file that says who may take which locks (default: who can open the socket takes all)")
+	fs.StringVar(&o.listen, "listen", "", "loopback `address` and port to serve the status page and metrics on, as 127.0.0.1:9415 (default: none)")
 	fs.StringVar(&o.daemon.Watchdog, "watchdog", "", "`device` that resets this host when a lost lock's command cannot be stopped, as /dev/watchdog")
 	fs.StringVar(&o.daemon.Fence.Agent, "fence", "pr", "`agent` that cuts off dead hosts where the policy is to fence: pr or exec")
 	fs.StringVar(&o.daemon.Fence.Command, "fence-exec", "", "shell `command` of agent exec: cuts off $BAKERY_FENCE_HOST; exit 0 confirms")
@@ -68,8 +80,8 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	fs.IntVar(&o.daemon.Handoff, "handoff", 8, "`times` a lock may pass between local clients while another host waits")
 	fs.StringVar(&o.daemon.RuntimeDir, "runtime-dir", "", "`directory` of lock files (default: /run/bakery)")
 	fs.StringVar(&o.daemon.StateDir, "state-dir", "", "`directory` of what outlives a reboot (default: /var/lib/bakery)")
-	fs.StringVar(&level, "log-level", "info", "debug, info, warn or error")
-	fs.StringVar(&o.logFormat, "log-format", "auto", "text, json, journal, or auto: journal under systemd, else text")
+	fs.StringVar(&level, "log-level", "info", "least `level` that is logged: debug, info, warn or error")
+	fs.StringVar(&o.logFormat, "log-format", "auto", "`format` of the log: text, json, journal, or auto: journal under systemd, else text")
 	fs.BoolVar(&o.version, "version", false, "print the version")
 	help := fs.BoolP("help", "h", false, "print this help")
 	if err := fs.Parse(args); err != nil {
@@ -79,10 +91,18 @@ func parse(args []string, getenv func(string) string) (options, error) {
 		o.help = fmt.Sprintf(usage, fs.FlagUsages())
 		return o, nil
 	}
+	env := map[string]string{}
+	for _, pair := range environ {
+		if name, v, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "BAKERYD_") {
+			env[name] = v
+		}
+	}
 	var err error
 	fs.VisitAll(func(f *pflag.Flag) {
 		name := "BAKERYD_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if v := getenv(name); v != "" && !f.Changed && f.Name != "help" && f.Name != "version" && err == nil {
+		v := env[name]
+		delete(env, name)
+		if v != "" && !f.Changed && f.Name != "help" && f.Name != "version" && err == nil {
 			if e := f.Value.Set(v); e != nil {
 				err = fmt.Errorf("%w: %s=%q: %w", errUsage, name, v, e)
 			}
@@ -90,6 +110,10 @@ func parse(args []string, getenv func(string) string) (options, error) {
 	})
 	if err != nil || o.version {
 		return o, err
+	}
+	o.unknown = slices.Sorted(maps.Keys(env))
+	if fs.Changed("policy-file") && o.policy == "" {
+		return o, fmt.Errorf("%w: --policy-file is empty, want a path; without a policy leave it out", errUsage)
 	}
 	return o, o.check(fs.Args(), hostID, level)
 }
@@ -110,6 +134,11 @@ func (o *options) check(rest []string, hostID, level string) error {
 	}
 	if o.daemon.Handoff < 1 {
 		return fmt.Errorf("%w: --handoff %d, want 1 or more", errUsage, o.daemon.Handoff)
+	}
+	if o.listen != "" {
+		if err := daemon.CheckLoopback(o.listen); err != nil {
+			return fmt.Errorf("%w: --listen: %w", errUsage, err)
+		}
 	}
 	if err := o.checkFence(); err != nil {
 		return err

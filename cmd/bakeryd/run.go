@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
+	"time"
 
-	sd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/metrics"
 )
 
 // The exit codes, as in sysexits(3).
@@ -28,7 +30,7 @@ const (
 
 // run serves until a signal comes or the lease is lost, and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	o, err := parse(args, os.Getenv)
+	o, err := parse(args, os.Environ())
 	switch {
 	case err != nil:
 		fmt.Fprintf(stderr, "bakeryd: %v\nhint: see bakeryd --help\n", err)
@@ -41,6 +43,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	log := newLogger(stderr, o.logFormat, o.logLevel)
+	for _, name := range o.unknown { // of another version perhaps, so that it is no error
+		log.Warn("a variable that bakeryd does not know is ignored: bakeryd --help lists the flags", "variable", name)
+	}
 	o.daemon.Logger, o.daemon.Keep = log, true
 	if err := serve(ctx, o, log); err != nil {
 		log.Error("bakeryd ends", "err", err)
@@ -57,14 +62,28 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	signal.Notify(interrupts, unix.SIGINT)
 	defer signal.Stop(interrupts)
 
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, unix.SIGHUP)
+	defer signal.Stop(hangups)
+
+	if err := daemon.CheckLimits(); err != nil {
+		return err
+	}
+	systemd, err := newSystemd(log, &o.daemon)
+	if err != nil {
+		return err
+	}
+	defer systemd.close()
+	lockMemory(log)
 	ln, err := daemon.Listen(o.socket)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errSocket, err)
 	}
 	defer ln.Close()
+	systemd.joining(o.daemon.Device)
 	s := daemon.NewService(o.daemon, func(d *daemon.Daemon) {
 		log.Info("serving", "device", o.daemon.Device, "host_id", d.HostID(), "socket", o.socket)
-		notify(log, fmt.Sprintf("%s\nSTATUS=host %d on %s", sd.SdNotifyReady, d.HostID(), o.daemon.Device))
+		systemd.ready(d.HostID(), o.daemon.Device)
 	})
 	go func() {
 		if _, ok := <-interrupts; ok {
@@ -73,10 +92,26 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	}()
 	// Served from the beginning: who asks is told that the host is still joining.
 	srv := daemon.NewServer(log, s.Joined, s.Events())
+	policy := openPolicy(o.policy, log)
+	if policy != nil {
+		srv.Obey(policy)
+	}
+	defer srv.FlushRefusals()
+	done := make(chan struct{})
+	defer close(done)
+	go reload(hangups, done, policy, log)
+	srv.Measure(s.Tally(), metrics.Handler(version(), s))
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ln) }()
+	if o.listen != "" {
+		looks, over := context.WithCancel(context.Background())
+		var looking sync.WaitGroup
+		looking.Go(func() { serveLooks(looks, srv, o.listen, log) })
+		defer looking.Wait()
+		defer over()
+	}
 	err = s.Run(ctx)
-	notify(log, sd.SdNotifyStopping)
+	systemd.stopping()
 	switch {
 	case errors.Is(err, daemon.ErrHandedOver):
 		return nil // closed connections would release what they hold
@@ -89,14 +124,65 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	return errors.Join(err, srv.Shutdown(), <-served)
 }
 
-// errSocket is returned when the socket cannot be served.
-var errSocket = errors.New("the socket cannot be served")
+// openPolicy reads the policy file, if there is one. What is wrong with it must not keep bakeryd from its locks.
+func openPolicy(path string, log *slog.Logger) *daemon.PolicyFile {
+	if path == "" {
+		return nil
+	}
+	p, err := daemon.OpenPolicy(path, log)
+	if err != nil {
+		log.Error("only root and bakeryd's own user may take locks until the policy is mended and read anew: systemctl reload bakeryd", "err", err)
+		return daemon.NoPolicy(path, log)
+	}
+	return p
+}
 
-func notify(log *slog.Logger, state string) {
-	if _, err := sd.SdNotify(false, state); err != nil {
-		log.Warn("telling systemd failed", "err", err)
+// reload reads the policy anew when it is told to, until done.
+func reload(hangups <-chan os.Signal, done <-chan struct{}, policy *daemon.PolicyFile, log *slog.Logger) {
+	for {
+		select {
+		case <-done:
+			return
+		case <-hangups:
+			if policy == nil {
+				log.Info("nothing to read anew: there is no --policy-file")
+				continue
+			}
+			policy.Reload()
+		}
 	}
 }
+
+// listenAgain is the pause before an address is tried again.
+const listenAgain = 2 * time.Second
+
+// serveLooks serves an address to who looks, as soon as it can be had: any user of this machine may have it first, and must
+// not keep bakeryd from its locks by that.
+func serveLooks(ctx context.Context, srv *daemon.Server, address string, log *slog.Logger) {
+	for told := false; ctx.Err() == nil; {
+		ln, err := daemon.ListenLoopback(address)
+		if err == nil {
+			log.Info("serving who looks", "address", ln.Addr().String())
+			stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
+			err = srv.ServeLooks(ln)
+			if stop() && err == nil {
+				return // it was shut down
+			}
+			told = false
+		}
+		if !told && ctx.Err() == nil {
+			log.Error("the address of --listen cannot be served, trying again until it can", "err", err)
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(listenAgain):
+		}
+	}
+}
+
+// errSocket is returned when the socket cannot be served.
+var errSocket = errors.New("the socket cannot be served")
 
 func exitCode(err error) int {
 	switch {
@@ -104,14 +190,20 @@ func exitCode(err error) int {
 		return exitLost
 	case errors.Is(err, daemon.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, errSocket), errors.Is(err, daemon.ErrWatchdog), errors.Is(err, daemon.ErrFenceAgent), errors.Is(err, daemon.ErrUnavailable), errors.Is(err, daemon.ErrIDTaken), errors.Is(err, lease.ErrInUse),
+	case errors.Is(err, errSocket), errors.Is(err, daemon.ErrLimits), errors.Is(err, daemon.ErrWatchdog), errors.Is(err, daemon.ErrFenceAgent), errors.Is(err, daemon.ErrUnavailable), errors.Is(err, daemon.ErrIDTaken), errors.Is(err, lease.ErrInUse),
 		errors.Is(err, lease.ErrNotLeft), errors.Is(err, lease.ErrFull):
 		return exitUnavailable
 	}
 	return exitNoDevice
 }
 
+// release is the version that packages say; empty: that of the module.
+var release string
+
 func version() string {
+	if release != "" {
+		return release
+	}
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
 	}

@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,7 +48,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-func start(t *testing.T, ctx context.Context, lease time.Duration) *running {
+func start(t *testing.T, ctx context.Context, lease time.Duration, more ...string) *running {
 	dir, err := os.MkdirTemp(".", "bakeryd") // not on a tmpfs, and short: socket paths are limited
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
@@ -54,8 +56,8 @@ func start(t *testing.T, ctx context.Context, lease time.Duration) *running {
 	_, err = daemon.Format(t.Context(), r.device, daemon.FormatOptions{Hosts: 2, Locks: 2, Lease: lease})
 	require.NoError(t, err)
 	go func() {
-		r.code <- run(ctx, []string{"--device", r.device, "--host-id", "1", "--socket", r.socket,
-			"--runtime-dir", dir, "--state-dir", dir}, &r.log, &r.log)
+		r.code <- run(ctx, append([]string{"--device", r.device, "--host-id", "1", "--socket", r.socket,
+			"--runtime-dir", dir, "--state-dir", dir}, more...), &r.log, &r.log)
 	}()
 	return r
 }
@@ -132,17 +134,76 @@ func TestTermKeepsWhatIsHeld(t *testing.T) {
 	require.Equal(t, 1, len(report.Locks[0].Holders)+len(report.Locks[0].Queue), "settled or not: %+v", report.Locks)
 }
 
+// TestListen: an address has what only looks, metrics included, and the socket has them too.
+func TestListen(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r := start(t, ctx, time.Second, "--listen", "127.0.0.1:0")
+	require.NoError(t, r.hold("x").Close()) // it has joined
+	require.Eventually(t, func() bool { return strings.Contains(r.log.String(), "serving who looks") }, time.Minute, 10*time.Millisecond)
+	_, rest, _ := strings.Cut(r.log.String(), `msg="serving who looks" address=`)
+	address, _, _ := strings.Cut(rest, "\n")
+	get := func(client *http.Client, path string) (int, string) {
+		resp, err := client.Get("http://" + address + path)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(body)
+	}
+	bySocket := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", r.socket)
+	}}}
+	for _, client := range []*http.Client{http.DefaultClient, bySocket} {
+		status, body := get(client, "/metrics")
+		require.Equal(t, http.StatusOK, status)
+		require.Contains(t, body, "\nbakery_joined 1\n")
+		require.Contains(t, body, "\nbakery_grants_total 1\n")
+		require.Contains(t, body, `bakery_lock_grants_total{lock="x"} 1`)
+		require.Contains(t, body, `bakery_state{state="live"} 1`)
+		status, body = get(client, "/v1/status")
+		require.Equal(t, http.StatusOK, status, body)
+	}
+	resp, err := http.Post("http://"+address+"/v1/lock", "application/json", strings.NewReader(`{"name": "y"}`))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusForbidden, resp.StatusCode)
+	_, body := get(bySocket, "/metrics")
+	require.Contains(t, body, `bakery_refused_total{code="forbidden"} 1`)
+
+	// Somebody else has the address: that keeps nobody from locks, and it is served once it can be had.
+	second, end := context.WithCancel(t.Context())
+	other := start(t, second, time.Second, "--listen", address)
+	require.NoError(t, other.hold("x").Close())
+	require.Contains(t, other.log.String(), "the address of --listen cannot be served, trying again until it can")
+	cancel()
+	require.Equal(t, exitOK, r.exit(), "log: %s", &r.log)
+	require.Eventually(t, func() bool { return strings.Contains(other.log.String(), "serving who looks") }, time.Minute, 10*time.Millisecond)
+	status, _ := get(http.DefaultClient, "/metrics")
+	require.Equal(t, http.StatusOK, status)
+	end()
+	require.Equal(t, exitOK, other.exit(), "log: %s", &other.log)
+	_, err = net.Dial("tcp", address)
+	require.Error(t, err)
+}
+
+// TestListensOnNothing unless it is asked to.
+func TestListensOnNothing(t *testing.T) {
+	o, err := parse([]string{"--device", "x"}, nil)
+	require.NoError(t, err)
+	require.Empty(t, o.listen)
+}
+
 func TestUsage(t *testing.T) {
 	for _, c := range []struct {
 		args    []string
-		env     map[string]string
+		env     []string
 		message string
 	}{
 		{nil, nil, "--device is missing"},
 		{[]string{"--device", "x", "y"}, nil, `unexpected argument "y"`},
 		{[]string{"--device", "x", "--host-id", "0"}, nil, `--host-id "0", want a number from 1, or auto`},
-		{[]string{"--device", "x"}, map[string]string{"BAKERYD_HOST_ID": "one"}, `--host-id "one"`},
-		{[]string{"--device", "x"}, map[string]string{"BAKERYD_HANDOFF": "many"}, `BAKERYD_HANDOFF="many"`},
+		{[]string{"--device", "x"}, []string{"BAKERYD_HOST_ID=one"}, `--host-id "one"`},
+		{[]string{"--device", "x"}, []string{"BAKERYD_HANDOFF=many"}, `BAKERYD_HANDOFF="many"`},
 		{[]string{"--device", "x", "--handoff", "0"}, nil, "--handoff 0, want 1 or more"},
 		{[]string{"--device", "x", "--log-level", "loud"}, nil, `--log-level "loud"`},
 		{[]string{"--device", "x", "--log-format", "xml"}, nil, `--log-format "xml"`},
@@ -150,22 +211,25 @@ func TestUsage(t *testing.T) {
 		{[]string{"--device", "x", "--fence", "exec"}, nil, "--fence exec without --fence-exec"},
 		{[]string{"--device", "x", "--fence-exec", "true", "--fence-device", "/dev/y"}, nil, "--fence-exec is for --fence exec"},
 		{[]string{"--device", "x", "--fence", "exec", "--fence-exec", "true", "--fence-device", "/dev/y"}, nil, "--fence-device is for --fence pr"},
+		{[]string{"--device", "x", "--listen", "0.0.0.0:9415"}, nil, `--listen: not a loopback address: "0.0.0.0:9415", want 127.0.0.1`},
+		{[]string{"--device", "x"}, []string{"BAKERYD_LISTEN=9415"}, `--listen: not a loopback address: "9415", want ADDRESS:PORT`},
+		{[]string{"--device", "x", "--policy-file", ""}, nil, "--policy-file is empty"},
 		{[]string{"--nonsense"}, nil, "unknown flag: --nonsense"},
 	} {
-		_, err := parse(c.args, func(name string) string { return c.env[name] })
+		_, err := parse(c.args, c.env)
 		require.ErrorIs(t, err, errUsage, "%v", c.args)
 		require.ErrorContains(t, err, c.message)
 	}
-	o, err := parse([]string{"--host-id", "2"}, func(name string) string {
-		return map[string]string{"BAKERYD_DEVICE": "/dev/x", "BAKERYD_HOST_ID": "1"}[name]
-	})
+	o, err := parse([]string{"--host-id", "2"}, []string{"BAKERYD_DEVICE=/dev/x", "BAKERYD_HOST_ID=1", "BAKERYD_HOSTID=3", "BAKERY_SOCKET=s"})
 	require.NoError(t, err)
 	require.Equal(t, "/dev/x", o.daemon.Device)
 	require.Equal(t, 2, o.daemon.HostID, "the command line wins")
+	require.Equal(t, []string{"BAKERYD_HOSTID"}, o.unknown)
 
 	var out, errs bytes.Buffer
 	require.Equal(t, exitOK, run(t.Context(), []string{"--help"}, &out, &errs))
 	require.Contains(t, out.String(), "Exit codes:")
+	require.NotRegexp(t, `--[a-z-]+ (string|int|duration|stringArray) `, out.String(), "a value without a name of its own")
 	require.Empty(t, errs.String())
 	require.Equal(t, exitUsage, run(t.Context(), []string{"--nonsense"}, &out, &errs))
 	require.Contains(t, errs.String(), "hint: see bakeryd --help")
@@ -180,5 +244,22 @@ func TestExitCodes(t *testing.T) {
 		daemon.ErrLost: exitLost, context.DeadlineExceeded: exitLost,
 	} {
 		require.Equal(t, code, exitCode(fmt.Errorf("it went wrong: %w", err)), "%v", err)
+	}
+}
+
+// TestWrongPolicy: bakeryd starts and has its locks, for root and its own user, whatever the policy file is.
+func TestWrongPolicy(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o755))
+	policy := filepath.Join(dir, "policy")
+	require.NoError(t, os.WriteFile(policy, []byte("# all\nallow everybody *\n"), 0o644))
+	for path, message := range map[string]string{policy: policy + `:2: \"everybody\": want allow user NAME PATTERN...`, policy + "-that-is-not-there": "no such file or directory"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		r := start(t, ctx, time.Second, "--policy-file", path)
+		require.NoError(t, r.hold("x").Close())
+		require.Contains(t, r.log.String(), "only root and bakeryd's own user may take locks until")
+		require.Contains(t, r.log.String(), message)
+		cancel()
+		require.Equal(t, exitOK, r.exit())
 	}
 }

@@ -34,6 +34,12 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	flag.Parse()
+	// More tests run at once than there are processors: much of what they do is to wait. Who fuzzes waits for nothing.
+	if flag.Lookup("test.fuzz").Value.String() == "" {
+		if err := flag.Set("test.parallel", "8"); err != nil {
+			panic(err)
+		}
+	}
 	os.Exit(run(m))
 }
 

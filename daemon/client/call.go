@@ -56,7 +56,7 @@ func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, pa
 
 // roundTrip sends a request and reads all of the answer, which is bounded.
 func roundTrip(conn io.ReadWriter, req *http.Request, answer any) error {
-	if err := req.Write(conn); err != nil {
+	if err := req.Write(conn); err != nil && !hungUp(err) {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	budget := &io.LimitedReader{R: conn, N: maxCall}

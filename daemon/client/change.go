@@ -116,12 +116,12 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 	return nil
 }
 
-func (h *Hold) access() *Access { return New(h.session.socket).Access(h.session.id, h.token) }
+func (h *Hold) access() *Access { return h.session.client.Access(h.session.id, h.token) }
 
 // whileHeld returns a context that ends with the hold as well.
 func (h *Hold) whileHeld(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(h.over, func() {
+	stop := context.AfterFunc(h.over.context(), func() {
 		err := h.Err()
 		if err == nil {
 			err = fmt.Errorf("%w: it was let go", ErrLost)

@@ -17,8 +17,8 @@
 //
 // A hold (hold.go) and a place in the queue (turn.go)
 // outlive their connection: bakeryd knows both by a session (session.go), under
-// which the client asks again until it is too late. What comes over a
-// connection is read in stream.go. What a holder changes while it holds, and the
+// which the client asks again until it is too late. What goes over a
+// connection is in link.go and event.go, and what is kept for all holds in keep.go. What a holder changes while it holds, and the
 // values that locks have, are in change.go.
 // What is answered at once goes through call.go.
 package client
@@ -27,6 +27,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -59,6 +61,9 @@ var (
 	// ErrNoLock is returned when no lock has that name.
 	ErrNoLock = errors.New("no such lock")
 
+	// ErrForbidden is returned when the user of this process may not do that.
+	ErrForbidden = errors.New("not allowed")
+
 	// ErrLost is what Hold.Err and the cause of Hold.Context are when a hold ends that was not let go.
 	ErrLost = errors.New("lock lost")
 )
@@ -75,6 +80,7 @@ const (
 	CodeLost        = "lost"        // ErrLost: the hold that was asked for again, or to be changed, is over
 	CodeUpgrade     = "upgrade"     // ErrUpgrade
 	CodeMissing     = "missing"     // ErrNoLock
+	CodeForbidden   = "forbidden"   // ErrForbidden
 )
 
 // Error is bakeryd's refusal of what it was asked for.
@@ -104,18 +110,34 @@ func (e *Error) Is(target error) bool {
 		return target == ErrUpgrade
 	case CodeMissing:
 		return target == ErrNoLock
+	case CodeForbidden:
+		return target == ErrForbidden
 	}
 	return false
 }
 
-// Client takes locks from the bakeryd that serves one socket. It keeps no connection: every hold has one of
-// its own.
+// Client takes locks from the bakeryd that serves one socket. A few of its connections are used again. It may be used from
+// several goroutines.
 type Client struct {
 	socket string
+	keeper keeper
 }
 
-// New returns a client of the bakeryd that serves the socket at that path, DefaultSocket as a rule. It does no IO.
-func New(socket string) *Client { return &Client{socket: socket} }
+// clients are those of absolute paths, by these.
+var clients sync.Map
+
+// New returns the client of the bakeryd that serves the socket at that path, DefaultSocket as a rule. It does no IO. Who
+// asks again gets the same one, and so its connections, unless the path is relative.
+func New(socket string) *Client {
+	if !filepath.IsAbs(socket) {
+		return &Client{socket: socket} // it may lead elsewhere the next time
+	}
+	c, ok := clients.Load(socket)
+	if !ok {
+		c, _ = clients.LoadOrStore(socket, &Client{socket: socket})
+	}
+	return c.(*Client)
+}
 
 // Options say how a lock is wanted. The zero value waits for an exclusive hold for as long as it takes.
 type Options struct {
@@ -175,7 +197,7 @@ func (c *Client) lock(ctx context.Context, name string, o Options) (*Hold, error
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)
 		defer cancel()
 	}
-	w := turn{session: newSession(c.socket, name, o), begun: time.Now(), lease: layout.MinLease}
+	w := turn{session: newSession(c, name, o), begun: time.Now(), lease: layout.MinLease}
 	l, granted, err := w.grant(ctx)
 	if err != nil {
 		return nil, err

@@ -10,11 +10,12 @@ import (
 // Warned, so that what is done has until the deadline to come to its end; the cause is an ErrLost. It ends with
 // Unlock too, and with parent. Calling cancel gives back what the context takes, and does not unlock.
 func (h *Hold) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
+	work := h.work.context()
 	ctx, end := context.WithCancelCause(parent)
-	if h.work.Err() != nil {
-		end(context.Cause(h.work)) // at once, not in a moment: who looks at the context first must not begin
+	if work.Err() != nil {
+		end(context.Cause(work)) // at once, not in a moment: who looks at the context first must not begin
 	}
-	stop := context.AfterFunc(h.work, func() { end(context.Cause(h.work)) })
+	stop := context.AfterFunc(work, func() { end(context.Cause(work)) })
 	return ctx, func() {
 		stop()
 		end(nil)

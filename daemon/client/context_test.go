@@ -12,6 +12,7 @@ import (
 )
 
 func TestContextEndsWhenTheHolderIsToStop(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name   string
 		script func(x *exchange, lose <-chan struct{})
@@ -91,7 +92,7 @@ func TestNothingIsLeft(t *testing.T) {
 			x.Wait(1, time.Minute)
 			<-x.Gone
 		case "refused":
-			x.Refuse(503, "unavailable", "no", "")
+			x.Refuse("unavailable", "no", "")
 		case "lost":
 			x.Grant(time.Hour)
 			x.Lose("evicted")

@@ -17,16 +17,26 @@ func (h *Hold) follow() {
 	l := h.link // nobody else changes it
 	for {
 		err := h.read(l)
-		if passing(err) {
+		if passing(err) && !h.isClosed() {
 			l, err = h.reattach()
+			if err == nil {
+				continue
+			}
 		}
-		if err != nil {
-			h.mu.Lock()
-			h.lose(err) // unless it was let go
-			h.mu.Unlock()
-			return
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.released != nil {
+			h.released <- err
 		}
+		h.lose(err) // unless it was let go
+		return
 	}
+}
+
+func (h *Hold) isClosed() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.closed
 }
 
 // read follows the events of one connection until it breaks.
@@ -36,6 +46,8 @@ func (h *Hold) read(l *link) error {
 		switch {
 		case err != nil:
 			return err
+		case e.Kind == eventReleased:
+			return h.heardReleased()
 		case e.Kind == eventLost:
 			if e.AtMS != 0 { // it may be sooner than the end of the lease that others have the lock
 				h.shorten(l.until(e))
@@ -51,6 +63,16 @@ func (h *Hold) read(l *link) error {
 			h.renew(l.until(e))
 		}
 	}
+}
+
+// heardReleased returns nil if the release was asked for.
+func (h *Hold) heardReleased() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.released == nil {
+		return fmt.Errorf("%w: released, and nobody has asked for that", ErrProtocol)
+	}
+	return nil
 }
 
 // reattach asks for the hold again until bakeryd has an answer to it. The old connection, which may not be broken
@@ -69,15 +91,15 @@ func (h *Hold) reattach() (*link, error) {
 	var pause backoff
 	h.session.o.Mode = h.Mode() // since the grant the session is this goroutine's alone
 	for {
-		l, granted, err := h.session.connect(h.over, h.token, 0, nil)
+		l, granted, err := h.session.connect(h.over.context(), h.token, 0, nil)
 		if err == nil {
 			h.adopt(l, granted)
 			return l, nil
 		}
-		if h.over.Err() != nil || !passing(err) {
+		if h.over.context().Err() != nil || !passing(err) {
 			return nil, err
 		}
-		if err := pause.sleep(h.over, lastPause); err != nil {
+		if err := pause.sleep(h.over.context(), lastPause); err != nil {
 			return nil, err
 		}
 	}
@@ -92,7 +114,7 @@ func (h *Hold) adopt(l *link, granted event) {
 		return
 	}
 	old := h.link
-	h.link = l
+	h.link, h.hurried = l, false
 	close(h.away)
 	h.away = nil
 	h.grace = granted.grace()
@@ -114,7 +136,7 @@ func (h *Hold) awaitLink(limit time.Duration) {
 	}
 	select {
 	case <-away:
-	case <-h.over.Done():
+	case <-h.over.context().Done():
 	case <-time.After(limit):
 	}
 }

@@ -22,6 +22,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 }
 
 func TestHoldOutlivesBakeryd(t *testing.T) {
+	t.Parallel()
 	const lease = time.Second
 	renewing := func(x *exchange) { x.Hold(lease) }
 	var first, again clienttest.Request
@@ -47,12 +48,13 @@ func TestHoldOutlivesBakeryd(t *testing.T) {
 }
 
 func TestHoldEndsWithTheLeaseIfBakerydStaysAway(t *testing.T) {
+	t.Parallel()
 	const lease, grace = 6 * time.Second, time.Second
 	for name, after := range map[string]func(b *clienttest.Bakeryd){
 		"gone":   func(*clienttest.Bakeryd) {},
 		"silent": func(b *clienttest.Bakeryd) { b.Start(func(x *exchange) { <-x.Gone }) },
 		"unavailable": func(b *clienttest.Bakeryd) {
-			b.Start(func(x *exchange) { x.Refuse(503, CodeUnavailable, "joining", "") })
+			b.Start(func(x *exchange) { x.Refuse(CodeUnavailable, "joining", "") })
 		},
 		"breaks again": func(b *clienttest.Bakeryd) { b.Start(func(x *exchange) {}) },
 	} {
@@ -99,10 +101,10 @@ func TestHoldEndsWithADefiniteAnswer(t *testing.T) {
 		answer clienttest.Script
 		reason string
 	}{
-		{"over", func(x *exchange) { x.Refuse(410, CodeLost, "no such hold", "") }, "no such hold"},
+		{"over", func(x *exchange) { x.Refuse(CodeLost, "no such hold", "") }, "no such hold"},
 		{"over, in the stream", func(x *exchange) { x.Send(`{"event":"refused","code":"lost","message":"no such hold"}`) }, "no such hold"},
 		{"lost meanwhile", func(x *exchange) { x.Lose("host 1 was evicted") }, "host 1 was evicted"},
-		{"another error", func(x *exchange) { x.Refuse(400, CodeInvalid, "what?", "") }, "what?"},
+		{"another error", func(x *exchange) { x.Refuse(CodeInvalid, "what?", "") }, "what?"},
 		{"another token", func(x *exchange) { granted(x, "x", (token + 1).String()) }, "granted token"},
 		{"another lock", func(x *exchange) { granted(x, "y", token.String()) }, "granted \"y\""},
 		{"no answer of bakeryd", func(x *exchange) { x.Send("hello") }, "not an answer of bakeryd"},
@@ -122,13 +124,14 @@ func TestHoldEndsWithADefiniteAnswer(t *testing.T) {
 }
 
 func TestHoldIsAskedForAgainUntilThereIsAnAnswer(t *testing.T) {
+	t.Parallel()
 	b := clienttest.Serve(t, clienttest.Holding)
 	h := mustLock(t, b.Socket, Options{})
 	b.Kill()
 	b.Start(func(x *exchange) {
 		switch x.Nth {
 		case 2:
-			x.Refuse(503, CodeUnavailable, "joining", "")
+			x.Refuse(CodeUnavailable, "joining", "")
 		case 3: // the connection breaks
 		case 4:
 			x.Wait(1, time.Minute) // what does not answer the question
@@ -183,7 +186,7 @@ func TestDoubtAsksAnew(t *testing.T) {
 
 func TestStaleEventsCountFromWhenTheyWereSent(t *testing.T) {
 	now := boottime.Now()
-	s := stream{asked: now - time.Minute}
+	s := link{asked: now - time.Minute}
 	ago := func(d time.Duration) int64 { return (now - d).Milliseconds() }
 	const lease = 10 * time.Second
 	for _, test := range []struct {
@@ -206,6 +209,7 @@ func TestStaleEventsCountFromWhenTheyWereSent(t *testing.T) {
 }
 
 func TestWarningStands(t *testing.T) {
+	t.Parallel()
 	warned := make(chan struct{})
 	h := mustLock(t, serve(t, func(x *exchange) {
 		x.Grace = 700 * time.Millisecond

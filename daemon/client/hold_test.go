@@ -57,6 +57,7 @@ func TestLost(t *testing.T) {
 }
 
 func TestRenewalMovesTheDeadline(t *testing.T) {
+	t.Parallel()
 	const lease = time.Second
 	h := mustLock(t, serve(t, func(x *exchange) {
 		x.Grant(lease)

@@ -12,11 +12,14 @@ const maxUnread = 16
 
 // Requests gets the requests for the lock, if they were asked for with Options.Requests: each once, those that
 // bakeryd has told before it was restarted perhaps once more. Where nobody receives them the last ones are kept. It
-// is never closed.
+// is never closed; nil if they were not asked for.
 func (h *Hold) Requests() <-chan Request { return h.requests }
 
 // requested keeps a request, in place of the oldest if there is no room.
 func (h *Hold) requested(r Request) {
+	if h.requests == nil {
+		return
+	}
 	for {
 		select {
 		case h.requests <- r:

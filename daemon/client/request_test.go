@@ -52,7 +52,7 @@ func TestRequestsThatNobodyReceives(t *testing.T) {
 		close(sent)
 		<-x.Gone
 	})
-	h := mustLock(t, b, Options{})
+	h := mustLock(t, b, Options{Requests: true})
 	wait(t, sent, "the requests")
 	eventually(t, "the renewal after them", func() bool { return time.Until(h.Deadline()) <= time.Minute })
 	for n := 2 * maxUnread; n < 3*maxUnread; n++ {

@@ -1,24 +1,21 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
+	"strconv"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // session is what is asked for, under an id by which bakeryd knows who comes back after a connection broke.
 type session struct {
-	socket string
+	client *Client
 	name   string
 	o      Options
 	id     string
@@ -26,103 +23,112 @@ type session struct {
 	reached bool // there was a connection at least once
 }
 
-func newSession(socket, name string, o Options) *session {
+func newSession(c *Client, name string, o Options) *session {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
-	return &session{socket: socket, name: name, o: o, id: hex.EncodeToString(id[:])}
+	return &session{client: c, name: name, o: o, id: hex.EncodeToString(id[:])}
 }
 
-// link is a connection on which the lock was asked for, and what is answered.
-type link struct {
-	conn *net.UnixConn
-	*stream
-}
-
-// connect asks for the lock on a new connection and waits for the grant. A token asks for the hold that it was
-// granted to instead. While the lock is waited for onWaiting is called. It ends with ctx; what it returned
-// does not.
+// connect asks for the lock, by a link that another one has left if there is one, and waits for the grant. A token asks
+// for the hold that it was granted to instead. While the lock is waited for onWaiting is called. It ends with ctx; what
+// it returned does not.
 func (s *session) connect(ctx context.Context, token layout.Ticket, timeout time.Duration, onWaiting func(event)) (*link, event, error) {
-	conn, err := dial(ctx, s.socket)
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, event{}, cause
+	}
+	for token == 0 {
+		l := s.client.takeLink()
+		if l == nil {
+			break
+		}
+		granted, err := s.negotiate(ctx, l, token, timeout, onWaiting)
+		if err == nil {
+			return l, granted, nil
+		}
+		// It may have been broken before: bakeryd was restarted.
+		if l.heard || ctx.Err() != nil || !errors.Is(err, ErrUnreachable) {
+			return nil, event{}, err
+		}
+	}
+	l, err := dialLink(ctx, s.client.socket)
 	if err != nil {
 		return nil, event{}, err
 	}
 	s.reached = true
-	// To close the connection is how a waiter leaves the queue, and it ends every read and write below.
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	l, granted, err := s.negotiate(conn, token, timeout, onWaiting)
-	if !stop() {
-		err = context.Cause(ctx)
-	}
+	granted, err := s.negotiate(ctx, l, token, timeout, onWaiting)
 	if err != nil {
-		_ = conn.Close() // nothing is held by it: the first error is the one to tell
 		return nil, event{}, err
 	}
 	return l, granted, nil
 }
 
-func dial(ctx context.Context, socket string) (*net.UnixConn, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", socket)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return nil, cause
+// negotiate asks by a link, which it closes, or leaves to another one, if the lock is not granted.
+func (s *session) negotiate(ctx context.Context, l *link, token layout.Ticket, timeout time.Duration, onWaiting func(event)) (event, error) {
+	// To close the connection is how a waiter leaves the queue, and it ends every read and write below.
+	stop := context.AfterFunc(ctx, func() { _ = l.conn.Close() })
+	granted, err := s.exchange(l, token, timeout, onWaiting)
+	if !stop() {
+		err = context.Cause(ctx)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+	switch {
+	case err == nil:
+		return granted, nil
+	case ctx.Err() == nil && errors.Is(err, ErrBusy) && l.reusable():
+		s.client.leaveLink(l)
+	default:
+		_ = l.conn.Close() // nothing is held by it: the first error is the one to tell
 	}
-	return conn.(*net.UnixConn), nil
+	return event{}, err
 }
 
-func (s *session) negotiate(conn *net.UnixConn, token layout.Ticket, timeout time.Duration, onWaiting func(event)) (*link, event, error) {
-	req, err := s.request(token, timeout)
-	if err != nil {
-		return nil, event{}, err
+func (s *session) exchange(l *link, token layout.Ticket, timeout time.Duration, onWaiting func(event)) (event, error) {
+	if err := l.ask(s, token, timeout); err != nil {
+		return event{}, err
 	}
-	asked := boottime.Now()
-	// The request is written by hand, not by an http.Client: the connection itself is what holds the lock.
-	if err := req.Write(conn); err != nil {
-		return nil, event{}, fmt.Errorf("%w: %w", ErrUnreachable, err)
-	}
-	answers, err := openStream(conn, req, asked)
+	s.reached = true // one that has ended before does not take the request
+	g, err := l.awaitGrant(onWaiting)
 	if err != nil {
-		return nil, event{}, err
-	}
-	g, err := answers.awaitGrant(onWaiting)
-	if err != nil {
-		return nil, event{}, err
+		return event{}, err
 	}
 	if g.Name != s.name || g.Mode != s.o.Mode && token == 0 { // the mode of a hold may have changed unheard
-		return nil, event{}, fmt.Errorf("%w: granted %q %v, asked for %q %v", ErrProtocol, g.Name, g.Mode, s.name, s.o.Mode)
+		return event{}, fmt.Errorf("%w: granted %q %v, asked for %q %v", ErrProtocol, g.Name, g.Mode, s.name, s.o.Mode)
 	}
 	if token != 0 && g.Token != token {
-		return nil, event{}, fmt.Errorf("%w: granted token %v, asked for the hold with token %v", ErrProtocol, g.Token, token)
+		return event{}, fmt.Errorf("%w: granted token %v, asked for the hold with token %v", ErrProtocol, g.Token, token)
 	}
-	return &link{conn: conn, stream: answers}, g, nil
+	return g, nil
 }
 
-func (s *session) request(token layout.Ticket, timeout time.Duration) (*http.Request, error) {
-	body, err := json.Marshal(struct {
-		Name      string        `json:"name"`
-		Mode      layout.Mode   `json:"mode"`
-		NonBlock  bool          `json:"nonblock"`
-		TimeoutMS int64         `json:"timeout_ms"`
-		Permits   int           `json:"permits"`
-		PID       int           `json:"pid"`
-		Command   string        `json:"command"`
-		Session   string        `json:"session"`
-		Token     layout.Ticket `json:"token,omitzero"`
-		Witness   bool          `json:"witness,omitempty"`
-		Requests  bool          `json:"requests,omitempty"`
-	}{s.name, s.o.Mode, s.o.NonBlock, ceilMillis(timeout), s.o.Permits, s.o.PID, layout.TruncateCommand(s.o.Command),
-		s.id, token, s.o.Witness, s.o.Requests})
-	if err != nil {
-		return nil, fmt.Errorf("write the request: %w", err)
+// appendRequest writes the request as a line.
+func (s *session) appendRequest(to []byte, token layout.Ticket, timeout time.Duration) []byte {
+	to = line.AppendString(append(to, `{"lock":{"name":`...), s.name)
+	to = line.AppendString(append(to, `,"mode":`...), s.o.Mode.String())
+	if s.o.NonBlock {
+		to = append(to, `,"nonblock":true`...)
 	}
-	req, err := http.NewRequest(http.MethodPost, "http://bakeryd/v1/lock", bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("write the request: %w", err)
+	if ms := ceilMillis(timeout); ms != 0 {
+		to = strconv.AppendInt(append(to, `,"timeout_ms":`...), ms, 10)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	return req, nil
+	if s.o.Permits != 0 {
+		to = strconv.AppendInt(append(to, `,"permits":`...), int64(s.o.Permits), 10)
+	}
+	if s.o.PID != 0 {
+		to = strconv.AppendInt(append(to, `,"pid":`...), int64(s.o.PID), 10)
+	}
+	if s.o.Command != "" {
+		to = line.AppendString(append(to, `,"command":`...), layout.TruncateCommand(s.o.Command))
+	}
+	to = line.AppendString(append(to, `,"session":`...), s.id)
+	if token != 0 {
+		to = append(strconv.AppendUint(append(to, `,"token":"`...), uint64(token), 10), '"')
+	}
+	if s.o.Witness {
+		to = append(to, `,"witness":true`...)
+	}
+	if s.o.Requests {
+		to = append(to, `,"requests":true`...)
+	}
+	return append(to, "}}\n"...)
 }
 
 // ceilMillis rounds up, for zero is no limit.

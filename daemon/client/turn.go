@@ -48,10 +48,11 @@ func (w *turn) grant(ctx context.Context) (*link, event, error) {
 
 // attempt asks once. Who comes back is not kept waiting for the first word by a bakeryd that stands still.
 func (w *turn) attempt(ctx context.Context) (*link, event, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	timeout, heard := w.o.Timeout, func() {}
 	if w.broken != 0 {
+		var cancel context.CancelCauseFunc
+		ctx, cancel = context.WithCancelCause(ctx)
+		defer cancel(nil)
 		silence := time.AfterFunc(w.left(), func() {
 			cancel(fmt.Errorf("%w: no answer within %v", ErrUnreachable, w.lease))
 		})

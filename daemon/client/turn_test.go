@@ -23,7 +23,7 @@ func TestWaitOutlivesBakeryd(t *testing.T) {
 			x.Wait(1, time.Minute)
 			<-x.Gone
 		case 2:
-			x.Refuse(503, CodeUnavailable, "joining", "")
+			x.Refuse(CodeUnavailable, "joining", "")
 		case 3: // the connection breaks
 		case 5:
 			clienttest.Holding(x)
@@ -63,6 +63,7 @@ func TestWaitOutlivesBakeryd(t *testing.T) {
 }
 
 func TestWaitEndsWithoutBakeryd(t *testing.T) {
+	t.Parallel()
 	const lease = time.Second
 	for _, test := range []struct {
 		name   string
@@ -107,7 +108,7 @@ func TestRefusalWhileItIsWaitedForBakeryd(t *testing.T) {
 	go func() {
 		<-waiting
 		b.Kill()
-		b.Start(func(x *exchange) { x.Refuse(409, CodePermits, "has 2 permits", "") })
+		b.Start(func(x *exchange) { x.Refuse(CodePermits, "has 2 permits", "") })
 	}()
 	var refusal *Error
 	if _, err := New(b.Socket).Lock(t.Context(), "x", Options{}); !errors.As(err, &refusal) || refusal.Code != CodePermits {

@@ -33,7 +33,7 @@ func (h *Hold) Inherit() (Descriptor, error) {
 	d, err := h.inheritWitness()
 	for errors.Is(err, unix.ENXIO) {
 		select {
-		case <-h.warned:
+		case <-h.Warned():
 			return -1, fmt.Errorf("open the witness of the hold: %w: %w", ErrUnreachable, err)
 		case <-time.After(firstPause):
 			d, err = h.inheritWitness()
@@ -59,15 +59,16 @@ func (h *Hold) inheritWitness() (Descriptor, error) {
 
 func (h *Hold) inheritConnection() (Descriptor, error) {
 	h.mu.Lock()
+	if h.closed { // another lock may be held by the link
+		h.mu.Unlock()
+		return -1, errors.New("the hold was let go")
+	}
+	h.inherited = true // so the link is good for no other lock
 	conn := h.link.conn
 	h.mu.Unlock()
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
 	var d Descriptor
 	var dupErr error
-	err = raw.Control(func(fd uintptr) { d, dupErr = inheritable(fd) })
+	err := conn.Control(func(fd uintptr) { d, dupErr = inheritable(fd) })
 	return d, errors.Join(err, dupErr)
 }
 

@@ -24,6 +24,7 @@ const (
 	Choosing Kind = "choosing" // the host announced on the disk that it wants the lock
 	Ticket   Kind = "ticket"   // it drew a number, with those Ahead before it
 	Enter    Kind = "enter"    // the lock is held, by Token; Ahead is the last one waited for
+	ModeSet  Kind = "mode"     // who holds it goes on in another Mode, by the same Token
 	Exit     Kind = "exit"     // it was let go
 	Timeout  Kind = "timeout"  // a wait ended: it was not granted in time
 	Cancel   Kind = "cancel"   // a wait ended: the client gave up, or is gone
@@ -63,11 +64,13 @@ type Event struct {
 	Incarnation uint64 `json:"incarnation,string,omitempty"`
 	ByHost      int    `json:"by_host,omitempty"` // who says so of another host
 	ByHostName  string `json:"by_host_name,omitempty"`
+	Boot        string `json:"boot,omitempty"` // the host itself has joined, or its lease was resumed: its boot id. Of one boot are one clock and one UptimeMS
 
 	Request uint64        `json:"request,string,omitempty"` // Seq of the request that it came of; 0: none, or one of before a restart
 	PID     int           `json:"pid,omitempty"`
 	Command string        `json:"command,omitempty"`
 	Mode    string        `json:"mode,omitempty"`
+	Permits int           `json:"permits,omitempty"` // enter, resumed: of the lock, where that has more than one
 	Ticket  layout.Ticket `json:"ticket,omitzero"`
 	Token   layout.Ticket `json:"token,omitzero"`
 

@@ -23,6 +23,9 @@ const (
 	// maxTail is how far from the end the last event of a file is looked for.
 	maxTail = 4 * maxLine
 
+	// maxSeq is what no clock shows: a line of a greater Seq would hide all that come after it.
+	maxSeq = 1 << 60
+
 	aside = ".1" // the suffix of the file before
 )
 
@@ -133,7 +136,7 @@ func seqOf(line []byte) (uint64, bool) {
 		return 0, false
 	}
 	seq, err := strconv.ParseUint(string(digits), 10, 64)
-	return seq, err == nil
+	return seq, err == nil && seq <= maxSeq
 }
 
 // stillAt tells whether path names the file yet: somebody may have removed it.
@@ -189,7 +192,7 @@ func scan(r io.Reader, since uint64, fn func(Event) error) error {
 			continue
 		}
 		var e Event
-		if !ok || json.Unmarshal(line, &e) != nil {
+		if !ok || json.Unmarshal(line, &e) != nil || e.Seq != seq {
 			damaged = true
 			continue
 		}

@@ -289,3 +289,22 @@ func TestReadFileOfAnotherKind(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
 	require.NoError(t, ReadFile(path, Query{}, func([]Event) error { return nil }))
 }
+
+// TestLineOfNoClock: a line with a Seq that no clock shows is damage, and does not hide what is added.
+func TestLineOfNoClock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.events")
+	line := `{"seq":"18446744073709551615","at":"2026-11-21T03:12:00Z","uptime_ms":1,"kind":"exit"}` + "\n"
+	require.NoError(t, os.WriteFile(path, []byte(line), 0o600))
+	l := New(slog.New(slog.DiscardHandler))
+	l.Keep(path, Self{Host: 1})
+	l.Add(Event{Kind: Enter, Lock: "x"})
+	l.Close()
+	var kinds []Kind
+	require.NoError(t, ReadFile(path, Query{}, func(es []Event) error {
+		for _, e := range es {
+			kinds = append(kinds, e.Kind)
+		}
+		return nil
+	}))
+	require.Equal(t, []Kind{Gap, Enter}, kinds)
+}

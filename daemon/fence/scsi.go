@@ -153,6 +153,7 @@ func (s scsi) in(action byte, room int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		result.moved = min(result.moved, room) // a target that sends more than it was asked for has it cut off
 		if result.moved < 8 {
 			return nil, fmt.Errorf("persistent reserve in: %d bytes, want 8 or more", result.moved)
 		}

@@ -10,9 +10,9 @@ import (
 // are to be carried out; telling comes before writing.
 type Action interface{ action() }
 
-// ReadTable asks for one read of the whole host table, begun after the event that returned this action:
+// ReadTable asks for one read of the records of hosts 1..Hosts, begun after the event that returned this action:
 // [Machine.TableRead] or [Machine.ReadFailed]. There is never more than one under way.
-type ReadTable struct{}
+type ReadTable struct{ Hosts int }
 
 // Write asks for a durable write of the own record, begun after the event that returned this action:
 // [Machine.Written] or [Machine.WriteFailed], either only when that write has returned. There is never more
@@ -96,17 +96,22 @@ type Asked struct {
 	Name string
 }
 
-func (ReadTable) action() {}
-func (Write) action()     {}
-func (Wait) action()      {}
-func (Delayed) action()   {}
-func (Joined) action()    {}
-func (Ready) action()     {}
-func (Renewed) action()   {}
-func (Lost) action()      {}
-func (Refused) action()   {}
-func (Left) action()      {}
-func (Declared) action()  {}
-func (Fence) action()     {}
-func (Wished) action()    {}
-func (Asked) action()     {}
+// Complained tells what others are held up by, and this host is to look at: its own slots, and entries of the lock
+// directory that cannot be read. It is told no more often than every [Times.Renew].
+type Complained struct{ Of []layout.Complaint }
+
+func (ReadTable) action()  {}
+func (Write) action()      {}
+func (Wait) action()       {}
+func (Delayed) action()    {}
+func (Joined) action()     {}
+func (Ready) action()      {}
+func (Renewed) action()    {}
+func (Lost) action()       {}
+func (Refused) action()    {}
+func (Left) action()       {}
+func (Declared) action()   {}
+func (Fence) action()      {}
+func (Wished) action()     {}
+func (Asked) action()      {}
+func (Complained) action() {}

@@ -90,8 +90,14 @@ func (m *Machine) enter() {
 	m.phase, m.held = live, true
 	m.begun()
 	m.tell(Joined{ID: m.id, Incarnation: m.own.Incarnation, Deadline: m.Deadline()})
-	if m.ready {
+	switch {
+	case m.ready:
 		m.tell(Ready{})
+	case m.far():
+		m.delay(ErrFar, m.now+m.t.Lease+m.t.Renew())
+	}
+	if m.company(m.highest, true) {
+		m.expect()
 	}
 	m.timer = m.now + m.t.Poll()
 }

@@ -65,11 +65,11 @@ func TestCover(t *testing.T) {
 	}
 }
 
-// TestCoverMutations: highest found by a read made before the own record was written covers too little, and a joiner
-// may be about to go live by a look that came before.
+// TestCoverMutations: highest found by a read made before the own record was written covers too little, as does one
+// found by a read of less than all; and a joiner may be about to go live by a look that came before.
 func TestCoverMutations(t *testing.T) {
-	for _, mu := range []mutation{earlyCover, coverSoon} {
-		w := joiners(2, true)
+	for mu, slow := range map[mutation]bool{earlyCover: true, coverSoon: true, narrowLook: false} {
+		w := joiners(2, slow)
 		w.stalls = 1
 		w.mutate(mu)
 		e := explore(w, coverHorizon)
@@ -95,16 +95,34 @@ func TestCoverDeadJoiner(t *testing.T) {
 	require.Less(t, r.now, begin+times.Dead()+2*times.Poll())
 }
 
-// TestCoverSucceeds: without delays all are covered in the end.
+// TestCoverSucceeds: without delays all are covered in the end, by those too whose reads do not reach them: unless
+// nobody looks for hosts beyond, or what one has found is of no use to the others.
 func TestCoverSucceeds(t *testing.T) {
-	w := joiners(2, false)
-	w.calm, w.stalled = true, 0
-	e := explore(w, coverHorizon)
-	require.Empty(t, e.found)
-	require.NotEmpty(t, e.ends)
-	for _, w := range e.ends {
-		for i := range w.nodes {
-			require.True(t, w.nodes[i].m.Ready())
+	for _, c := range []struct {
+		mutation mutation
+		hosts    int
+		ends     bool
+	}{{sound, 2, true}, {sound, 3, true}, {noSweep, 2, false}, {unheeded, 3, false}} {
+		for _, late := range []bool{false, true} {
+			w := joiners(c.hosts, false)
+			w.mutate(c.mutation)
+			w.calm, w.stalled = true, 0
+			if late {
+				w.calm = false
+				w.calmly(c.hosts - 1)
+				w.calm = true
+			}
+			e := explore(w, w.now+coverHorizon)
+			require.Empty(t, e.found)
+			if !late && !c.ends {
+				continue // all look at once
+			}
+			require.Equal(t, c.ends, len(e.ends) > 0, "%v %v", c, late)
+			for _, w := range e.ends {
+				for i := range w.nodes {
+					require.True(t, w.nodes[i].m.Ready())
+				}
+			}
 		}
 	}
 }

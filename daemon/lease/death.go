@@ -27,7 +27,7 @@ func (m *Machine) suspect(id int) bool {
 
 // due returns when the table must be read for a verdict or a turn of fencing.
 func (m *Machine) due() time.Duration {
-	if m.unpublished {
+	if m.unpublished || m.raised() {
 		return 0
 	}
 	next := never
@@ -41,7 +41,7 @@ func (m *Machine) due() time.Duration {
 	if m.cfg.Policy == layout.PolicyFence {
 		e = m.electorate()
 	}
-	for i := range m.hosts {
+	for i := range m.found() {
 		switch {
 		case !m.suspect(i + 1), !m.hosts[i].Readable: // then the next renewal's read will do
 		case m.cfg.Policy == layout.PolicyFence:
@@ -71,9 +71,12 @@ func (m *Machine) due() time.Duration {
 //	(a renewal lands)                                   x.8: revives nothing
 func (m *Machine) judge() {
 	m.drop()
+	if !m.heard() {
+		return
+	}
 	m.speak()
 	var dead []int
-	for i := range m.hosts {
+	for i := range m.found() {
 		h := &m.hosts[i]
 		if m.suspect(i+1) && (h.Read >= h.DeadAt(m.t) || m.mutation == judgeEarly && h.Read-h.Since >= m.t.Lease/2) {
 			dead = append(dead, i+1)

@@ -18,14 +18,17 @@ func (m *Machine) Start(now time.Duration) []Action {
 	return m.end()
 }
 
-// TableRead reports the read that was asked for: record i is that of host i+1. Each record may have been read at
-// any time since the asking.
+// TableRead reports the read that was asked for, of as many records: record i is that of host i+1. Each may have been
+// read at any time since the asking. They are lent for the call.
 func (m *Machine) TableRead(now time.Duration, records []Record) []Action {
 	m.returned(&m.reading, "TableRead")
-	if len(records) != m.cfg.Hosts {
-		panic(fmt.Sprintf("lease: %d host records, want %d", len(records), m.cfg.Hosts))
+	if len(records) != m.extent {
+		panic(fmt.Sprintf("lease: %d host records, want %d", len(records), m.extent))
 	}
 	m.begin(now)
+	if m.phase == over { // by that: it has said its last word
+		return m.end()
+	}
 	m.observe(records)
 	switch m.phase {
 	case looking:
@@ -58,7 +61,7 @@ func (m *Machine) Written(now time.Duration) []Action {
 	}
 	m.clean = m.clean && !(m.leased() && max(now, m.now) >= m.Deadline())
 	m.begin(now)
-	m.acked = m.own.Sequence
+	m.acked, m.shown = m.own.Sequence, m.own.Highest
 	switch m.phase {
 	case claiming:
 		m.claimed()
@@ -76,6 +79,7 @@ func (m *Machine) Written(now time.Duration) []Action {
 func (m *Machine) WriteFailed(now time.Duration) []Action {
 	m.returned(&m.writing, "WriteFailed")
 	m.clean = false
+	m.unsaid()
 	m.begin(now)
 	m.timer = m.now + m.t.Retry()
 	if m.phase == claiming || m.phase == entering {
@@ -159,10 +163,14 @@ func (m *Machine) wake() (time.Duration, bool) {
 	case looking, claiming:
 		return m.timer, quiet
 	case live:
+		next := m.Deadline()
 		if quiet && m.room() {
-			return min(m.nextRead(), m.Deadline()), true
+			next = min(next, m.nextRead())
 		}
-		return m.Deadline(), true
+		if len(m.heeded) > 0 {
+			next = min(next, m.heedAt)
+		}
+		return next, true
 	case leaving:
 		if quiet && m.timer > m.now && (!m.held || m.room()) {
 			return min(m.timer, m.lastMoment()), true
@@ -193,9 +201,10 @@ func (m *Machine) lose(reason error) {
 }
 
 func (m *Machine) read() {
+	m.extent = m.reach()
 	m.reading, m.readAt, m.again = true, m.now, false
 	m.floor = m.acked
-	m.tell(ReadTable{})
+	m.tell(ReadTable{Hosts: m.extent})
 }
 
 // write publishes the own record in a state.
@@ -203,9 +212,13 @@ func (m *Machine) write(state layout.HostState, sequence uint64) {
 	if m.writing { // ONE-WRITE
 		panic("lease: a write of the own record is under way")
 	}
-	m.own.State, m.own.Sequence, m.own.Highest = state, sequence, m.highest
+	m.own.State, m.own.Sequence, m.own.Highest = state, sequence, m.proven
 	if state == layout.StateLeft && !(m.held && m.ready) {
 		m.own.Highest = 0 // it took no tickets, and nobody may conclude that it could: see covered
+	}
+	m.own.Complaints = nil
+	if state == layout.StateLive {
+		m.own.Complaints = m.complain()
 	}
 	m.own.Verdicts = nil
 	for _, v := range m.verdicts {

@@ -22,7 +22,7 @@ var (
 	ErrJoining = errors.New("the host is joining: it holds nothing; let it finish, or start it again on its machine")
 	// ErrDead is returned when the host is known to be dead, and forgotten if that was asked for.
 	ErrDead = errors.New("the host is declared dead already: nothing needs to be done, its locks are free")
-	// ErrNotLive is returned when this host is not live.
+	// ErrNotLive is returned when this host is not live, or not all hosts read its record yet.
 	ErrNotLive = errors.New("this host is not live: ask another one, or wait until it has joined")
 	// ErrNoRoom is returned when the own record has no room for another verdict.
 	ErrNoRoom = errors.New("this host publishes as many verdicts as it has room for: ask another host")
@@ -44,7 +44,7 @@ func (m *Machine) Evict(now time.Duration, host int, incarnation uint64, forget 
 }
 
 func (m *Machine) evict(host int, incarnation uint64, forget bool) error {
-	if m.phase != live {
+	if m.phase != live || !m.heard() {
 		return ErrNotLive
 	}
 	if host < 1 || host > len(m.hosts) || m.hosts[host-1].Incarnation == 0 {

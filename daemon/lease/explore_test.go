@@ -225,6 +225,7 @@ func (w *world) keyNode(b []byte, n *node) []byte {
 	}
 	b = append(b, keyBits(n.started, n.reading, n.writing, n.landed, m.long, m.held, m.ready),
 		byte(m.phase), byte(n.sampled), byte(len(m.spent)), byte(m.id), byte(m.highest))
+	b = w.keyReach(b, n)
 	if m.held {
 		b = append(b, byte(m.own.Sequence-m.acked), byte(m.own.Sequence-m.floor))
 	}
@@ -254,6 +255,21 @@ func (w *world) keyNode(b []byte, n *node) []byte {
 		b = w.keyRecord(b, n.record)
 	}
 	return b
+}
+
+// keyReach adds what makes a difference where reads cover less than all.
+func (w *world) keyReach(b []byte, n *node) []byte {
+	m := n.m
+	if n.reading {
+		b = append(b, byte(n.extent))
+	}
+	if m.phase == looking || m.highest == m.cfg.Hosts {
+		return b
+	}
+	b = w.keyTime(b, m.sweptAt, m.t.Lease+m.t.Renew(), true)
+	b = w.keyTime(b, m.newsUntil, 0, m.phase == live)
+	b = w.keyTime(b, m.readAt, m.t.Renew(), m.phase == live)
+	return append(b, keyBits(m.company(m.id-1, false)), byte(m.own.Highest))
 }
 
 // keyRecord adds a record. Its sequence counts only by how far it lies behind what its host wrote last.

@@ -30,7 +30,7 @@ type electorate struct{ n, rank int64 }
 
 // electorate counts it, once for all whose turns are looked for.
 func (m *Machine) electorate() (e electorate) {
-	for i := range m.hosts {
+	for i := range m.found() {
 		h := &m.hosts[i]
 		if i+1 != m.id && (h.State != layout.StateLive || h.Gone || h.Overdue(m.t)) {
 			continue

@@ -143,7 +143,7 @@ func TestFenceFreshRead(t *testing.T) {
 	r.now++
 	r.fenced(3, 7)
 	none[ReadTable](r)
-	r.out = r.m.TableRead(r.now, r.table)
+	r.deliver(r.m.extent)
 	none[Write](r)
 	want[ReadTable](r)
 	r.out = r.m.ReadFailed(r.now)

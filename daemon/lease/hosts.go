@@ -1,17 +1,18 @@
 package lease
 
 import (
+	"errors"
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// headroom is by how many ids reads cover more than is found: the next joiners need not wait for a renewal.
-const headroom = 2
+// ErrZeroed is the error of a record that was there, and reads as if it had never been written.
+var ErrZeroed = errors.New("the record is all zeroes, and was not before")
 
 // Host is what is known of a host from its record and from the verdicts of others.
 type Host struct {
-	Readable    bool             // by the last read; if not, the rest is of an earlier one
+	Readable    bool             // by the last read that covered it; if not, the rest is of an earlier one
 	Incarnation uint64           // 0 for a record never written
 	State       layout.HostState // virgin also if it was never readable
 	Sequence    uint64
@@ -49,34 +50,32 @@ func (h Host) Void(incarnation uint64) bool {
 	return h.Settled
 }
 
-// Hosts returns what is known of hosts 1..N, in order, from the reads that returned so far.
-func (m *Machine) Hosts() []Host { return append([]Host(nil), m.hosts...) }
+// Hosts returns what is known of hosts 1..Highest, in order, from the reads that returned so far. Those beyond were
+// virgin when they were last read.
+func (m *Machine) Hosts() []Host { return append([]Host(nil), m.found()...) }
 
 // Host returns what is known of a host.
 func (m *Machine) Host(id int) Host { return m.hosts[id-1] }
 
-// Highest returns the host id up to which every read of a lock's slots must go that begins from now on. It only
-// grows.
-func (m *Machine) Highest() int { return m.highest }
-
-// raise makes reads cover an id and some above it (RAISED: it precedes the write that publishes it).
-func (m *Machine) raise(id int) {
-	m.highest = max(m.highest, min(m.cfg.Hosts, id+headroom))
-}
-
-// observe takes in a read of the table.
+// observe takes in a read of the table. Of records that it did not cover nothing is concluded.
 func (m *Machine) observe(records []Record) {
-	top := 0
 	for i, r := range records {
-		if r.Err != nil || !r.Virgin() {
-			top = i + 1
+		// No record becomes virgin again but by a format, which has another uuid: its sector was zeroed. To believe it would
+		// void at once what its host holds, which writes it anew. (The own one ends the lease: see disowned.)
+		if h := m.hosts[i]; r.Err == nil && r.Virgin() && i+1 != m.id && h.Incarnation != 0 && !h.Gone {
+			records[i].Err = ErrZeroed
 		}
 	}
+	m.find(records)
 	for i, r := range records {
 		h := &m.hosts[i]
 		h.Readable = r.Err == nil
 		if h.Readable {
+			written := r.Incarnation != h.Incarnation || r.Sequence != h.Sequence
 			m.see(h, r)
+			if written && i+1 != m.id {
+				m.overhear(r)
+			}
 		}
 	}
 	for i, r := range records {
@@ -84,8 +83,10 @@ func (m *Machine) observe(records []Record) {
 			m.hear(i+1, r)
 		}
 	}
-	if top > 0 && (m.mutation != earlyCover || m.phase == looking) {
-		m.raise(top)
+	if m.mutation == assumed {
+		for i := len(records); i < len(m.hosts); i++ {
+			m.hosts[i].Readable, m.hosts[i].Read = true, m.readAt
+		}
 	}
 }
 
@@ -99,6 +100,10 @@ func (m *Machine) see(h *Host, r Record) {
 	switch {
 	case r.Virgin():
 		h.Gone, h.Settled = true, true
+		if h.Incarnation != 0 { // zeroed after its end: the verdict on it stays, for who has yet to hear of that (ErrZeroed)
+			h.Read = m.readAt
+			return
+		}
 	case r.Incarnation != h.Incarnation:
 		h.Gone, h.Forgotten, h.Settled = false, false, false
 		h.base, h.steps, h.Since, h.turns = m.readAt, 0, m.now, 0
@@ -138,8 +143,8 @@ func (m *Machine) stepped(h *Host, r Record) {
 }
 
 // covered says whether every other host's reads cover this one (COVERED). Each of two joiners has written its
-// record before this read began, so one of them sees the other. But a record may hide a live host that it has
-// overwritten:
+// record before this read began, so one of them sees the other. Who has an id beyond what was read covers this one by
+// having that. But a record may hide a live host that it has overwritten:
 //
 //   - One that says joining hides whoever was there before, until it is settled or says more.
 //   - One that says live or left, by a host that was live, hides only who came after it and found at least as much

@@ -345,6 +345,6 @@ func TestLoseWhileJoining(t *testing.T) {
 	r.start()
 	r.out = r.m.Lose(r.now, errSim)
 	require.ErrorIs(t, want[Refused](r).Reason, errSim)
-	r.out = r.m.TableRead(r.now, r.table)
+	r.deliver(r.m.extent)
 	require.Empty(t, r.out)
 }

@@ -9,8 +9,9 @@
 // driver loses time and never gains any.
 //
 // Begin with [Machine.Start] and [Machine.TableRead] in event.go; how an id is chosen is in join.go, how it is claimed in
-// claim.go, the lease in renew.go, what is known of the other hosts in hosts.go; how they are found dead in death.go,
-// what is said of them in verdict.go, fence.go and evict.go; how a new process goes on with a lease in resume.go.
+// claim.go, the lease in renew.go, how far reads go in reach.go, what is known of the other hosts in hosts.go; how they
+// are found dead in death.go, what is said of them in verdict.go, fence.go and evict.go, what is asked of them in
+// complain.go; how a new process goes on with a lease in resume.go.
 //
 // # Short and long claim
 //
@@ -79,6 +80,11 @@
 //   - COVERED: of two hosts that take tickets, each one's reads cover the other, even if one is hidden by a claim
 //     that has overwritten its record.
 //   - RAISED: reads cover what is published before it is published.
+//   - FOUND: what is published as highest is at most headroom above an id whose record was read and is not virgin. So
+//     who looks later finds as much. Reads also cover a record that could not be read, which may be virgin: that is not
+//     published.
+//   - UNREAD: nothing is concluded of a record that a read did not cover: not that it stands still, nor that it is virgin.
+//   - HEARD: nobody says anything of other hosts before all who are live read its record with every renewal.
 //   - DEAD: a verdict by timing is published on a live record only, which stood still from a read that had returned
 //     to one begun L + margin (+ watchdog) later: its lease is over, and no later write revives it (FINAL).
 //   - JOINERS: no time proves a joiner dead, for its claim may go on whenever its process does. It does not go live
@@ -120,6 +126,8 @@ var (
 	ErrVerdict = errors.New("another host declared this one dead")
 	// ErrSlowClaim is the reason of [Delayed] when the claim must be made the long way.
 	ErrSlowClaim = errors.New("the host id is claimed the long way")
+	// ErrFar is the reason of [Delayed] when the host id is beyond all that other hosts read.
+	ErrFar = errors.New("the host id is far above those in use, where other hosts look once a lease")
 )
 
 // Conflict names the host that has the id asked for. It wraps ErrInUse or ErrNotLeft.
@@ -201,6 +209,12 @@ const (
 	nameUnclean           // an incarnation is said to have ended cleanly whatever became of its writes
 	deaf                  // a claim goes live under a verdict on itself
 	coverSoon             // a joining record is not waited for
+	narrowLook            // a claim looks at as much as it found before
+	nearsighted           // a live host reads up to its own record
+	noSweep               // nobody looks for hosts beyond
+	unheeded              // what others have found does not count
+	assumed               // what was not read counts as read, and unchanged
+	unheard               // a host speaks before it is ready
 )
 
 // Machine is one join of one host. It is not safe for concurrent use.
@@ -216,6 +230,9 @@ type Machine struct {
 
 	reading   bool
 	readAt    time.Duration // when the last read was asked for
+	extent    int           // how many records it covers
+	sweptAt   time.Duration // when the last whole read that returned was asked for
+	newsUntil time.Duration // until when others are expected to join
 	floor     uint64        // the own sequence at least to be seen by it
 	again     bool          // Refresh came while a read was under way
 	writing   bool
@@ -242,6 +259,8 @@ type Machine struct {
 	held    bool // there was a lease
 	ready   bool
 	highest int
+	proven  int // of that, what is published: found by a record that was read (FOUND)
+	shown   int // of that, what is known to be on the disk
 	hosts   []Host
 
 	// Others.
@@ -250,6 +269,10 @@ type Machine struct {
 	words       []word    // verdicts to be published after a fresh read
 	asked       bool      // Asked was told
 	term        *Term     // to go on with
+
+	complaints []complaint        // of this host
+	heeded     []layout.Complaint // of others, to be told
+	heedAt     time.Duration      // not before then
 
 	// Leaving.
 	giveUp time.Duration // when leaving without a lease ends

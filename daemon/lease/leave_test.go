@@ -92,7 +92,7 @@ func TestLeave(t *testing.T) {
 		r.leave()
 		r.out = r.m.WriteFailed(r.now)
 		r.set(1, layout.StateJoining, 2, 7, 1)
-		r.out = r.m.TableRead(r.now, r.table)
+		r.deliver(r.m.extent)
 		require.Equal(t, Left{}, want[Left](r))
 	})
 }

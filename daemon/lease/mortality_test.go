@@ -19,6 +19,7 @@ type lives struct {
 	watchdog uint16
 	policy   layout.Policy
 	copied   bool // the last host has the first one's machine id and host id
+	apart    int  // how far their ids are from one another; 0: one
 	stalls   int
 	stalled  uint32 // only these items are; 0: any
 	mortal
@@ -26,8 +27,9 @@ type lives struct {
 
 func (l lives) world(mu mutation) *world {
 	var cfgs []Config
+	apart := max(l.apart, 1)
 	for i := range l.hosts {
-		cfg := Config{ID: 1 + i, Policy: l.policy, Self: layout.HostRecord{MachineID: machineID(byte(i + 1))}}
+		cfg := Config{ID: 1 + i*apart, Policy: l.policy, Self: layout.HostRecord{MachineID: machineID(byte(i + 1))}}
 		if i == 0 {
 			cfg.Self.WatchdogArmed, cfg.Self.WatchdogSeconds = l.watchdog > 0, l.watchdog
 		}
@@ -36,7 +38,7 @@ func (l lives) world(mu mutation) *world {
 		}
 		cfgs = append(cfgs, cfg)
 	}
-	w := newWorld(l.hosts, cfgs...)
+	w := newWorld(l.hosts*apart, cfgs...)
 	w.mutate(mu)
 	w.mortal = l.mortal
 	w.deaths, w.crashes, w.fails, w.evicts = true, 0, 0, 0
@@ -86,6 +88,13 @@ var deathWorlds = map[string]lives{
 	"lost, id wanted by a copy":           {hosts: 2, late: 1, copied: true, stalls: 1, mortal: mortal{rejoins: 1}},
 	"evicted":                             {hosts: 3, mortal: mortal{evicts: 1, whole: true}},
 	"fenced":                              {hosts: 2, policy: layout.PolicyFence, watchdog: 3, stalls: 1},
+
+	// Hosts that are beyond what the others read until they are found.
+	"far, joins at any time": {hosts: 2, late: 1, apart: 3, mortal: mortal{whole: true}},
+	"far, crashes":           {hosts: 2, late: 1, apart: 3, mortal: mortal{crashes: 1, mayDie: 2, whole: true}},
+	"far, evicts":            {hosts: 2, late: 1, apart: 3, mortal: mortal{evicts: 1, whole: true}},
+	"far, paused or slow":    {hosts: 2, apart: 3, stalls: 1},
+	"near one crashes":       {hosts: 2, apart: 3, mortal: mortal{crashes: 1, mayDie: 1, whole: true}},
 }
 
 // What some worlds stall of the first two hosts: the one's process, the other's reads.
@@ -100,6 +109,8 @@ var deepWorlds = map[string]lives{
 	"lost after a failed write":      {hosts: 2, late: 1, copied: true, stalls: 1, stalled: 2, mortal: mortal{rejoins: 1, fails: 1, mayDie: 1}},
 	"two observers, host paused":     {hosts: 3, stalls: 1, stalled: holder},
 	"crashed, observer reads slowly": {hosts: 2, stalls: 1, stalled: observer, mortal: mortal{crashes: 1, mayDie: 1}},
+	"far, joins beside a crashed":    {hosts: 2, late: 1, apart: 3, mortal: mortal{crashes: 1, mayDie: 1, whole: true}},
+	"far, joins beside a paused":     {hosts: 2, late: 1, apart: 3, stalls: 1, stalled: holder, mortal: mortal{whole: true}},
 }
 
 var deep = flag.Bool("lease.deep", false, "explore what takes minutes and gigabytes, too")
@@ -145,6 +156,9 @@ func TestMortalityMutations(t *testing.T) {
 		{"a wish taken for a verdict", wishKills, "evicted", 0, 0, "VOID"},
 		{"a resumed lease counted anew", resumeLate, "crashed", 0, 0, "T0-FIRST"},
 		{"ended cleanly whatever was written", nameUnclean, "lost, id wanted by a copy", 1, 0, "SINGLE"},
+		{"what was not read taken for unchanged", assumed, "far, joins at any time", 0, 0, "VOID"},
+		{"spoken before all listen", unheard, "far, evicts", 0, 0, "HEARD"},
+		{"others' records not read", nearsighted, "paused or slow", 0, 0, "HEARD"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -6,8 +6,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// stepLive reads the table when a renewal or a verdict is due, when the host waits to be covered, or when asked to.
+// stepLive reads the table when a renewal, a verdict or a complaint is due, when the host waits to be covered, or when
+// asked to.
 func (m *Machine) stepLive() {
+	m.heed()
 	if m.reading || !m.room() {
 		return
 	}
@@ -21,7 +23,7 @@ func (m *Machine) nextRead() time.Duration {
 	if !m.ready {
 		return m.timer
 	}
-	return max(m.timer, min(m.renewAt(), m.due()))
+	return max(m.timer, min(m.renewAt(), m.due(), m.complainAt(), m.newsAt()))
 }
 
 func (m *Machine) renewAt() time.Duration { return m.t0 + m.t.Renew() }
@@ -39,6 +41,7 @@ func (m *Machine) keep(records []Record) {
 		m.ready = true
 		m.tell(Ready{})
 	}
+	m.heed()
 	m.timer = m.now
 	if !m.ready {
 		m.timer = m.now + m.t.Poll()
@@ -47,7 +50,7 @@ func (m *Machine) keep(records []Record) {
 		return
 	}
 	m.judge()
-	if m.unpublished || m.now >= m.renewAt() {
+	if m.unpublished || m.raised() || m.now >= min(m.renewAt(), m.complainAt()) {
 		m.write(layout.StateLive, m.own.Sequence+1)
 	}
 }

@@ -112,7 +112,7 @@ func TestExpiry(t *testing.T) {
 		require.False(t, r.m.Live(deadline))
 		r.tick()
 		require.ErrorIs(t, want[Lost](r).Reason, ErrExpired)
-		r.out = r.m.TableRead(r.now, r.table)
+		r.deliver(r.m.extent)
 		require.Empty(t, r.out)
 	})
 	t.Run("acknowledged within the lease", func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestRefresh(t *testing.T) {
 	r.out = r.m.Refresh(r.now) // one is under way, begun before
 	none[ReadTable](r)
 	second := r.now
-	r.out = r.m.TableRead(r.now, r.table)
+	r.deliver(r.m.extent)
 	require.Equal(t, first, r.m.Host(1).Read)
 	r.read(0)
 	require.Equal(t, second, r.m.Host(1).Read)
@@ -251,10 +251,13 @@ func TestHighest(t *testing.T) {
 	require.Equal(t, 6, want[Write](r).Record.Highest)
 	r.write(0)
 	r.tick()
-	r.table[7].Err = errSim // may be anybody's
+	r.table[5].Err = errSim // may be anybody's, or nobody's (FOUND)
 	r.read(0)
-	require.Equal(t, 9, r.m.Highest())
-	r.tickAt(r.now + times.Renew())
+	require.Equal(t, 6, r.m.Highest())
+	r.table[5].Err = nil
+	r.set(6, layout.StateJoining, 2, 7, 1)
+	r.out = r.m.Refresh(r.now)
 	r.read(0)
-	require.Equal(t, 9, want[Write](r).Record.Highest)
+	require.Equal(t, 8, r.m.Highest())
+	require.Equal(t, 8, want[Write](r).Record.Highest, "at once: somebody may be waiting for it")
 }

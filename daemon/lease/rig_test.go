@@ -88,10 +88,13 @@ func (r *rig) tickAt(now time.Duration) { r.now = now; r.out = r.m.Tick(now) }
 // read returns the read that was asked for, after a time.
 func (r *rig) read(took time.Duration) {
 	r.t.Helper()
-	want[ReadTable](r)
+	hosts := want[ReadTable](r).Hosts
 	r.now += took
-	r.out = r.m.TableRead(r.now, r.table)
+	r.deliver(hosts)
 }
+
+// deliver returns a read of so many records.
+func (r *rig) deliver(hosts int) { r.out = r.m.TableRead(r.now, r.table[:hosts]) }
 
 // write lands the write that was asked for, and returns it after a time.
 func (r *rig) write(took time.Duration) layout.HostRecord {

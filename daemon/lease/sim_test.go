@@ -35,6 +35,8 @@ type simHost struct {
 	wake    time.Duration
 	joined  time.Duration // when it was last told that it is live
 	ended   map[uint64]bool
+
+	onComplained func(Complained)
 	mortalHost
 }
 
@@ -123,7 +125,7 @@ func (s *sim) carry(h *simHost, actions []Action) {
 		s.told(h, a)
 		switch a := a.(type) {
 		case ReadTable:
-			s.startRead(h)
+			s.startRead(h, a.Hosts)
 		case Write:
 			s.startWrite(h, a.Record)
 		case Wait:
@@ -141,6 +143,10 @@ func (s *sim) carry(h *simHost, actions []Action) {
 			s.note(h, "joined as %d.%d", a.ID, a.Incarnation)
 		case Renewed:
 			s.renewed++
+		case Complained:
+			if h.onComplained != nil {
+				h.onComplained(a)
+			}
 		case Left:
 			if a.Incarnation != 0 {
 				h.left[h.m.ID()-1] = a.Incarnation
@@ -155,9 +161,9 @@ func (s *sim) carry(h *simHost, actions []Action) {
 	h.keep(s)
 }
 
-func (s *sim) startRead(h *simHost) {
+func (s *sim) startRead(h *simHost, hosts int) {
 	took, life := s.delay(), h.life
-	view := make([]Record, len(s.disk))
+	view := make([]Record, hosts)
 	for i := range view {
 		s.after(time.Duration(s.rng.Int64N(int64(took)+1)), func() {
 			view[i].HostRecord = s.disk[i]
@@ -208,7 +214,12 @@ func (s *sim) trouble(h *simHost) {
 	if h.down {
 		return
 	}
-	switch s.rng.IntN(8) {
+	switch s.rng.IntN(9) {
+	case 8:
+		if s.now >= h.paused {
+			by := layout.Complaint{Host: s.rng.IntN(len(s.disk) + 1), Lock: 1 + s.rng.IntN(20)}
+			s.carry(h, h.m.HeldUp(s.now, by, s.rng.IntN(2) == 0))
+		}
 	case 0, 1:
 		h.paused = s.now + s.delay()
 	case 2:
@@ -270,28 +281,34 @@ func (s *sim) check() string {
 
 func (s *sim) run(leases int) {
 	end := time.Duration(leases) * s.times.Lease
-	for s.broken == "" && len(s.events) > 0 {
-		next := 0
-		for i, e := range s.events {
-			if e.at < s.events[next].at {
-				next = i
-			}
-		}
-		e := s.events[next]
-		if e.at > end {
-			return
-		}
-		s.events = slices.Delete(s.events, next, next+1)
-		s.now = max(s.now, e.at)
-		e.what()
+	for s.broken == "" && len(s.events) > 0 && s.events[s.next()].at <= end {
+		s.step()
 		s.broken = s.check()
 	}
+}
+
+// next is the event that comes next.
+func (s *sim) next() (next int) {
+	for i, e := range s.events {
+		if e.at < s.events[next].at {
+			next = i
+		}
+	}
+	return next
+}
+
+func (s *sim) step() {
+	next := s.next()
+	e := s.events[next]
+	s.events = slices.Delete(s.events, next, next+1)
+	s.now = max(s.now, e.at)
+	e.what()
 }
 
 func newSim(seed uint64) *sim {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := &sim{rng: rng, times: Times{Lease: 8 * time.Second}}
-	const ids = 4
+	ids := []int{4, 12}[seed/12%2] // the last host is given the last of them
 	s.policy, s.doomed = layout.Policy(seed%4%3), make(map[uint64]bool)
 	s.disk, s.torn = make([]layout.HostRecord, ids), make([]int, ids)
 	for i := range 4 {

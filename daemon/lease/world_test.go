@@ -24,7 +24,8 @@ type node struct {
 	wake    time.Duration // 0: not asked for
 
 	reading bool
-	sampled int // records of the read under way that were read already
+	extent  int // how many records the read under way covers
+	sampled int // of its ids, how many were read already
 	view    []Record
 
 	writing   bool
@@ -183,7 +184,7 @@ func (w *world) enabled(i int) []move {
 		moves = append(moves, doTick)
 	}
 	if n.reading {
-		if n.sampled < len(w.ids) {
+		if n.sampled < w.toSample(n) {
 			moves = append(moves, doSample)
 		} else {
 			moves = append(moves, doDeliver)
@@ -216,7 +217,7 @@ func (w *world) do(i int, mv move) {
 		n.wake = 0
 		w.carry(n, n.m.Tick(w.now))
 	case doSample:
-		for once := true; once || w.whole && n.sampled < len(w.ids); once = false {
+		for once := true; once || w.whole && n.sampled < w.toSample(n); once = false {
 			at := w.sampleAt(i, n.sampled)
 			n.view[at] = Record{HostRecord: w.disk[at]}
 			n.sampled++
@@ -243,9 +244,30 @@ func (w *world) do(i int, mv move) {
 // sampleAt returns which record a node's read samples as its kth.
 func (w *world) sampleAt(i, k int) int {
 	if w.order>>i&1 == 1 {
-		k = len(w.ids) - 1 - k
+		k = w.toSample(&w.nodes[i]) - 1 - k
 	}
 	return w.ids[k] - 1
+}
+
+// toSample is how many of the ids a node's read covers.
+func (w *world) toSample(n *node) (k int) {
+	for _, id := range w.ids {
+		if id <= n.extent {
+			k++
+		}
+	}
+	return k
+}
+
+// checkReach sees whether a live host reads the records of all who may hold or say anything (HEARD).
+func (w *world) checkReach(n *node) {
+	for i := range w.nodes {
+		o := &w.nodes[i]
+		speaks := len(w.disk[o.m.ID()-1].Verdicts) > 0 && w.disk[o.m.ID()-1].Incarnation == o.m.own.Incarnation
+		if n.m.phase == live && (o.m.Ready() || speaks) && o.m.Live(w.now) && o.m.ID() > n.extent {
+			w.broken = "HEARD"
+		}
+	}
 }
 
 // carry starts what a machine asks for.
@@ -257,7 +279,8 @@ func (w *world) carry(n *node, actions []Action) {
 			if n.reading {
 				panic("two reads under way")
 			}
-			n.reading, n.sampled, n.view = true, 0, make([]Record, len(w.disk))
+			n.reading, n.extent, n.sampled, n.view = true, a.Hosts, 0, make([]Record, a.Hosts)
+			w.checkReach(n)
 		case Write:
 			if n.writing {
 				panic("ONE-WRITE: two writes under way")

@@ -1,4 +1,4 @@
-//go:build lab
+//go:build vm
 
 package watchdog_test
 
@@ -19,7 +19,7 @@ import (
 var device = flag.String("watchdog", "", "a watchdog of the kernel, to be armed and disarmed")
 
 func TestDevice(t *testing.T) {
-	require.NotEmpty(t, *device, "test/lab gives one")
+	require.NotEmpty(t, *device, "test/vm gives one")
 	watchdogtest.Contract(t, func(want time.Duration) (watchdog.Device, error) {
 		w, err := watchdog.Open(*device, want)
 		if err != nil {

@@ -102,7 +102,7 @@ func TestErrorsAreJSON(t *testing.T) {
 		{append(lock, `{"name": "x", "permits": 2}`), 409, "permits"},
 		{append(lock, `{"name": "y"}`), 507, "full"},
 		{[]string{"http://bakery/v1/lock"}, 404, "invalid"},
-		{[]string{"http://bakery/"}, 404, "invalid"},
+		{[]string{"http://bakery/v2"}, 404, "invalid"},
 		{[]string{"-X", "DELETE", "http://bakery/v1/status"}, 404, "invalid"},
 	} {
 		r := h.curl(append([]string{"-w", "\n%{http_code} %{content_type}"}, x.args...)...)

@@ -69,7 +69,9 @@ func TestCreateAtOnce(t *testing.T) {
 		}
 		for _, p := range all {
 			p.exits(0)
-			require.Empty(t, p.said())
+			for line := range strings.Lines(p.said()) { // a disk that is slow for a moment has a claim take longer
+				require.Contains(t, line, "joining takes longer, waiting")
+			}
 		}
 		return time.Since(began)
 	}

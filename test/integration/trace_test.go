@@ -33,8 +33,14 @@ const traced = "pread64,pwrite64,preadv,pwritev,preadv2,pwritev2,fsync,fdatasync
 // trace returns what bakeryd asks of its device while f runs.
 func (h *host) trace(f func()) []request {
 	h.t.Helper()
+	return onDevice(h.t, h.calls(traced, f), h.dev)
+}
+
+// calls returns which of some system calls bakeryd makes while f runs, as strace(1) writes them.
+func (h *host) calls(which string, f func()) string {
+	h.t.Helper()
 	out := filepath.Join(h.dir, "trace")
-	p := launch(h.t, h.dir, "strace", "-f", "-y", "-s", "0", "-e", "trace="+traced, "-o", out, "-p", strconv.Itoa(h.cmd.Process.Pid))
+	p := launch(h.t, h.dir, "strace", "-f", "-y", "-s", "0", "-e", "trace="+which, "-o", out, "-p", strconv.Itoa(h.cmd.Process.Pid))
 	eventually(h.t, "strace is attached", func() bool {
 		require.True(h.t, p.running(), "strace has ended: %s", p.said())
 		return strings.Contains(p.said(), "attached")
@@ -48,7 +54,7 @@ func (h *host) trace(f func()) []request {
 	}
 	b, err := os.ReadFile(out)
 	require.NoError(h.t, err)
-	return onDevice(h.t, string(b), h.dev)
+	return string(b)
 }
 
 var (
@@ -101,10 +107,11 @@ func onDevice(t *testing.T, trace, dev string) (requests []request) {
 }
 
 // ofLock leaves out what is not of one lock's slots: the renewals, which read
-// the superblocks and the host table and write the own record, and the scrub,
-// which reads the directory and then the own slot of every lock alone. Both
-// come at their own pace whatever the lock does. Every call that has no
-// offset, a flush for one, stays.
+// the superblocks and the host table and write the own record, and the scrub
+// after joining, which reads the directory and then the own slot of every lock
+// alone, as is done now and then of a lock that is held. They come at their own
+// pace whatever the lock does. Every call that has no offset, a flush for one,
+// stays.
 func (h *host) ofLock(requests []request, lock, id int) (kept []request) {
 	g := h.s.geo
 	for _, r := range requests {
@@ -189,7 +196,46 @@ func TestRequestsUnderContention(t *testing.T) {
 		require.Equal(t, 1, writes(b.trace(func() {
 			next.letGo()
 			a.free("x")
+			next.exits(0) // what it wrote may be seen before the call has returned
 		})))
+	})
+}
+
+// timerRE is a wait that ended because a timer of the process was due.
+var timerRE = regexp.MustCompile(`epoll_pwait\d?\(.*, [1-9]\d*, NULL, \d+\) += 0|epoll_pwait\d? resumed>.*, [1-9]\d*, NULL, \d+\) += 0`)
+
+// TestIdleHostIsQuiet: with nothing held a bakeryd reads and writes once for each renewal, and is woken by nothing else,
+// once it has looked at its slots after joining.
+func TestIdleHostIsQuiet(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, 512, "--lease", "3s")
+	h := s.host(2)
+	s.host(1)
+	require.Zero(t, h.lock("x", "--", "true").code)
+	g := s.geo
+	write := request{"pwrite64", int64(g.Stride), g.Host(2)}
+	eventually(t, "it is quiet", func() bool {
+		trace := h.calls(traced+",epoll_pwait", func() {
+			for range 5 {
+				before := s.hostRecord(2).Record.Sequence
+				eventually(t, "a renewal", func() bool { return s.hostRecord(2).Record.Sequence != before })
+			}
+		})
+		reads, writes, others := 0, 0, 0
+		for _, r := range onDevice(t, trace, h.dev) {
+			switch {
+			case r == write:
+				writes++
+			case r.call == "pread64" && r.off+r.length <= g.Entry(1):
+				reads++
+			default:
+				others++
+			}
+		}
+		woken := len(timerRE.FindAllString(trace, -1))
+		t.Logf("%d reads, %d writes, %d other requests, woken by %d timers", reads, writes, others, woken)
+		require.Less(t, writes, 8)
+		return others == 0 && woken == 0 && reads-writes <= 1 && writes-reads <= 1
 	})
 }
 

@@ -6,6 +6,7 @@
 package clienttest
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,21 +49,21 @@ type Request struct {
 	Requests  bool          `json:"requests"`
 }
 
-// Exchange is one request, and the stream that answers it.
+// Exchange is one request, and what answers it.
 type Exchange struct {
 	Request
 	Nth   int             // of the requests to this bakeryd, its predecessors included, from 1
-	Gone  <-chan struct{} // closed when the client has closed the connection, or bakeryd has ended
+	Gone  <-chan struct{} // closed when the client has let go or closed the connection, or bakeryd has ended
 	Grace time.Duration   // told with every grant
 
-	b *Bakeryd
-	w http.ResponseWriter
+	b       *Bakeryd
+	link    net.Conn
+	refused bool
 }
 
 // Send sends a line. Errors do not matter: the client may have gone.
 func (x *Exchange) Send(format string, args ...any) {
-	fmt.Fprintf(x.w, format+"\n", args...)
-	_ = http.NewResponseController(x.w).Flush()
+	fmt.Fprintf(x.link, format+"\n", args...)
 }
 
 // Wait sends the client's place in the queue, and a lease.
@@ -109,13 +110,13 @@ func (x *Exchange) Lose(message string) {
 	<-x.Gone
 }
 
-// Refuse answers without a stream.
-func (x *Exchange) Refuse(status int, code, message, hint string) {
-	x.w.WriteHeader(status)
-	fmt.Fprintf(x.w, `{"error":{"code":%q,"message":%q,"hint":%q}}`, code, message, hint)
+// Refuse answers that the lock cannot be had.
+func (x *Exchange) Refuse(code, message, hint string) {
+	x.Send(`{"event":"refused","code":%q,"message":%q,"hint":%q}`, code, message, hint)
+	x.refused = true
 }
 
-// Script answers one request.
+// Script answers one request. If it ends before the client has let go, and does not refuse, the connection breaks.
 type Script func(x *Exchange)
 
 // Holding grants every lock for so long that nothing depends on renewals.
@@ -134,7 +135,9 @@ type Bakeryd struct {
 	mu        sync.Mutex   // guards what follows
 	server    *http.Server // nil: killed
 	requests  int
-	open      int                         // connections
+	open      int // connections, but for links that take no lock
+	links     int
+	linked    map[net.Conn]struct{}       // those that are open
 	witnesses map[string]int              // read ends, by path
 	calls     map[string]http.HandlerFunc // other than lock, by method and path
 }
@@ -143,7 +146,7 @@ type Bakeryd struct {
 func Serve(t testing.TB, script Script) *Bakeryd {
 	t.Helper()
 	dir := t.TempDir()
-	b := &Bakeryd{Socket: filepath.Join(dir, "s"), t: t, dir: dir, witnesses: map[string]int{}}
+	b := &Bakeryd{Socket: filepath.Join(dir, "s"), t: t, dir: dir, linked: map[net.Conn]struct{}{}, witnesses: map[string]int{}}
 	b.Start(script)
 	t.Cleanup(func() {
 		b.Kill()
@@ -163,18 +166,23 @@ func (b *Bakeryd) Start(script Script) {
 		b.t.Fatal(err)
 	}
 	l.SetUnlinkOnClose(false)
-	ended, kill := context.WithCancel(context.Background())
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/lock", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		defer context.AfterFunc(ended, cancel)()
-		x := &Exchange{b: b, w: w, Gone: ctx.Done()}
-		if err := json.NewDecoder(r.Body).Decode(&x.Request); err != nil {
-			b.t.Errorf("request: %v", err)
+	s := &http.Server{Handler: mux}
+	mux.HandleFunc("GET /v1/link", func(w http.ResponseWriter, r *http.Request) {
+		c, in, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			b.t.Errorf("link: %v", err)
+			return
 		}
-		b.change(func() { b.requests++; x.Nth = b.requests })
-		script(x)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.server != s {
+			_ = c.Close()
+			return
+		}
+		b.links++
+		b.linked[c] = struct{}{}
+		go b.serveLink(c, in.Reader, script)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		b.mu.Lock()
@@ -186,21 +194,79 @@ func (b *Bakeryd) Start(script Script) {
 		}
 		answer(w, r)
 	})
-	s := &http.Server{Handler: mux, ConnState: func(_ net.Conn, state http.ConnState) {
+	s.ConnState = func(_ net.Conn, state http.ConnState) {
 		switch state {
 		case http.StateNew:
 			b.change(func() { b.open++ })
-		case http.StateClosed:
+		case http.StateClosed, http.StateHijacked:
 			b.change(func() { b.open-- })
 		}
-	}}
+	}
 	b.change(func() { b.server = s })
 	go func() {
-		defer kill()
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			b.t.Errorf("serve: %v", err)
 		}
 	}()
+}
+
+// serveLink answers a client until it is gone, or bakeryd has ended.
+func (b *Bakeryd) serveLink(c net.Conn, in *bufio.Reader, script Script) {
+	letGo := func() {}
+	defer func() {
+		b.change(func() { delete(b.linked, c) })
+		c.Close()
+		letGo()
+	}()
+	fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: bakery-link/1\r\n\r\n")
+	for {
+		text, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var said struct {
+			Lock   *Request       `json:"lock"`
+			Unlock *layout.Ticket `json:"unlock"`
+		}
+		if err := json.Unmarshal(text, &said); err != nil || (said.Lock == nil) == (said.Unlock == nil) {
+			b.t.Errorf("line %q: %v", text, err)
+			return
+		}
+		letGo()
+		letGo = func() {}
+		if said.Unlock != nil {
+			fmt.Fprintln(c, `{"event":"released"}`)
+			continue
+		}
+		letGo = b.exchange(c, *said.Lock, script)
+	}
+}
+
+// exchange answers one request. What it returns ends that.
+func (b *Bakeryd) exchange(c net.Conn, r Request, script Script) (letGo func()) {
+	gone, cancel := context.WithCancel(context.Background())
+	x := &Exchange{Request: r, Gone: gone.Done(), b: b, link: c}
+	b.change(func() { b.requests++; b.open++; x.Nth = b.requests })
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		script(x)
+		b.change(func() { b.open-- })
+		if gone.Err() == nil && !x.refused {
+			_ = c.Close()
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// Links says how many connections there were that locks were taken by.
+func (b *Bakeryd) Links() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.links
 }
 
 // Answer has a call other than lock, as "POST /v1/mode", answered by this bakeryd and its successors.
@@ -213,11 +279,14 @@ func (b *Bakeryd) Answer(call string, answer http.HandlerFunc) {
 	})
 }
 
-// Kill ends bakeryd: every connection breaks, and the socket is left over.
+// Kill ends bakeryd: every connection is broken when it returns, and the socket is left over.
 func (b *Bakeryd) Kill() {
 	b.mu.Lock()
 	s := b.server
 	b.server = nil
+	for c := range b.linked {
+		_ = c.Close()
+	}
 	b.mu.Unlock()
 	if s != nil {
 		_ = s.Close()

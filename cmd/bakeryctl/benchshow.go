@@ -1,0 +1,188 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/bench"
+)
+
+// benchReport is what is shown of a bench.
+type benchReport struct {
+	Device    string    `json:"device"`
+	Lockspace string    `json:"lockspace"` // its name, or uuid
+	Stride    int       `json:"stride"`
+	Hosts     int       `json:"hosts"`   // that it was formatted for
+	Highest   int       `json:"highest"` // id of a host that a read of slots covers
+	At        time.Time `json:"at"`
+	*bench.Result
+}
+
+func newBenchReport(s *daemon.Report, r *bench.Result) *benchReport {
+	l := s.Lockspace
+	b := &benchReport{Device: l.Device, Lockspace: cmp.Or(l.Name, l.UUID.String()), Stride: l.Stride, Hosts: l.Hosts,
+		Highest: r.Slots, At: time.Now().Truncate(time.Second), Result: r}
+	for _, h := range s.Hosts { // what was read, unless nothing was
+		b.Highest = max(b.Highest, h.Highest)
+	}
+	return b
+}
+
+func showBench(out io.Writer, r *benchReport) error {
+	_, err := fmt.Fprintf(out, "lockspace %s on %s\n  records %d bytes apart, a read covers %s of %d\n\n",
+		daemon.Printable(r.Lockspace), daemon.Printable(r.Device), r.Stride, count(r.Highest, "slot"), r.Hosts)
+	if err == nil {
+		err = writeTable(out, func(w io.Writer) { showLatencies(w, r.Result) })
+	}
+	if err == nil {
+		err = writeTable(out, func(w io.Writer) { showOthers(w, r.Result) })
+	}
+	if err == nil && r.Floor != nil && (r.Uncontended != nil || r.InProcess != nil) {
+		err = showHistogram(out, r.Result)
+	}
+	if err == nil && len(r.Skipped) > 0 {
+		_, err = fmt.Fprintln(out)
+	}
+	for _, s := range r.Skipped {
+		if err == nil {
+			_, err = fmt.Fprintf(out, "skipped %s: %s\n", s.Name, s.Reason)
+		}
+	}
+	return err
+}
+
+// showLatencies shows what has a floor.
+func showLatencies(w io.Writer, r *bench.Result) {
+	if r.Floor == nil {
+		return
+	}
+	fmt.Fprint(w, "\tCOUNT\tP50\tP99\tP99.9\tFLOOR\tRATIO\n")
+	row := func(what string, d bench.Dist) {
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s", what, d.Count, benchTime(d.P50US), benchTime(d.P99US), benchTime(d.P999US))
+	}
+	row("floor: write, read, write", r.Floor.Dist)
+	fmt.Fprintln(w)
+	for _, l := range []struct {
+		what string
+		*bench.Lock
+	}{{"uncontended, by bakeryd", r.Uncontended}, {"uncontended, in process", r.InProcess}} {
+		if l.Lock != nil {
+			row(l.what, l.Dist)
+			fmt.Fprintf(w, "\t%s\t%.2f\n", benchTime(l.FloorP50US), l.Ratio)
+		}
+	}
+	if h := r.HandOver; h != nil {
+		row("hand-over between hosts", h.Dist)
+		fmt.Fprintf(w, "\t%s\t%.2f\n", benchTime(h.FloorP50US), h.Ratio)
+	}
+	fmt.Fprintln(w)
+}
+
+// showOthers shows what has none.
+func showOthers(w io.Writer, r *bench.Result) {
+	if h := r.HandOff; h != nil {
+		fmt.Fprintf(w, "local hand-off\t%d clients: %d a second by bakeryd", h.Clients, h.PerSecond)
+		if h.InProcessPerSecond > 0 {
+			fmt.Fprintf(w, ", %d in process", h.InProcessPerSecond)
+		}
+		fmt.Fprintln(w)
+	}
+	if h := r.HandOver; h != nil {
+		fmt.Fprintf(w, "hand-over\t%s, each holds it for %s\n", h.Between, benchTime(h.HoldUS))
+	}
+	if c := r.Wrapper; c != nil {
+		fmt.Fprintf(w, "wrapper\tbakeryctl lock NAME -- true: %s\n\t", benchTime(c.P50US))
+		if c.OverFlockUS != nil {
+			fmt.Fprintf(w, "%s more than flock FILE true, %s; ", benchTime(*c.OverFlockUS), benchTime(c.FlockP50US))
+		}
+		fmt.Fprintf(w, "true alone: %s\n", benchTime(c.TrueP50US))
+	}
+}
+
+// benchTime writes microseconds as people compare latencies.
+func benchTime(us int64) string {
+	switch ms := float64(us) / 1000; {
+	case us > -1000 && us < 1000:
+		return fmt.Sprintf("%d us", us)
+	case us > -10_000 && us < 10_000:
+		return fmt.Sprintf("%.2f ms", ms)
+	case us > -100_000 && us < 100_000:
+		return fmt.Sprintf("%.1f ms", ms)
+	default:
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+}
+
+const (
+	barRows  = 16 // at most, beside the last one
+	barWidth = 22
+	leastBar = 1.03 // times as long as the one before
+)
+
+// showHistogram draws the floor and the lock side by side, each in percent of its own.
+func showHistogram(out io.Writer, r *bench.Result) error {
+	lock, what := r.Uncontended, "uncontended, by bakeryd"
+	if lock == nil {
+		lock, what = r.InProcess, "uncontended, in process"
+	}
+	bounds := barBounds(r.Floor.Times, lock.Times)
+	left, right := r.Floor.Times.Counts(bounds), lock.Times.Counts(bounds)
+	most := 0.0
+	for i := range left {
+		most = max(most, share(left, i), share(right, i))
+	}
+	if _, err := fmt.Fprintf(out, "\n%11s  %-31s%s\n", "", "floor", what); err != nil {
+		return err
+	}
+	for i := range left {
+		label := "< " + benchTime(bounds[min(i, len(bounds)-1)].Microseconds())
+		if i == len(bounds) {
+			label = "longer"
+		}
+		line := fmt.Sprintf("%11s  %-31s%s", label, bar(left, i, most), bar(right, i, most))
+		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// barBounds divides what nearly all times are within: each bound is the same number of times the one before.
+func barBounds(a, b *bench.Times) []time.Duration {
+	low, high := min(a.At(0.5), b.At(0.5)), max(a.At(99), b.At(99))
+	step := max(leastBar, math.Pow(float64(high)/float64(low), 1/float64(barRows-1)))
+	bounds := []time.Duration{}
+	for at := float64(low); len(bounds) < barRows; at *= step {
+		bound := time.Duration(math.Ceil(at/1000)) * time.Microsecond
+		if len(bounds) > 0 && bound <= bounds[len(bounds)-1] {
+			bound = bounds[len(bounds)-1] + time.Microsecond
+		}
+		bounds = append(bounds, bound)
+		if bound > high {
+			break
+		}
+	}
+	return bounds
+}
+
+func share(counts []int64, i int) float64 {
+	all := int64(0)
+	for _, n := range counts {
+		all += n
+	}
+	return float64(counts[i]) / float64(max(1, all))
+}
+
+// bar is a share and its bar; the longest bar stands for most.
+func bar(counts []int64, i int, most float64) string {
+	if counts[i] == 0 {
+		return ""
+	}
+	s := share(counts, i)
+	return fmt.Sprintf("%5.1f%% %s", 100*s, strings.Repeat("#", max(1, int(math.Round(barWidth*s/most)))))
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestCompletion: names come from bakeryd, where a name belongs and nowhere else.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	s := serveEvents(t, 200, `{"locks": [{"name": "nightly-backup"}, {"name": "night watch"}, {"name": "deploy"}, {"name": "ö"}]}`)
+	const noFiles, files = ":4", ":0"
+	for line, want := range map[string][]string{
+		"lock |n":                      {"nightly-backup", "night watch", noFiles},
+		"lock |-s|":                    {"nightly-backup", "night watch", "deploy", "ö", noFiles},
+		"lock |-s|nightly-backup|":     {files},
+		"lock |deploy|--|sh|":          {files},
+		"hold |de":                     {"deploy", noFiles},
+		"rm |":                         {"nightly-backup", "night watch", "deploy", "ö", noFiles},
+		"rm |deploy|":                  {noFiles},
+		"request |d":                   {"deploy", noFiles},
+		"events |d":                    {"deploy", noFiles},
+		"value|get|d":                  {"deploy", noFiles},
+		"mode |":                       {"shared", "exclusive", noFiles},
+		"loc":                          {"lock\tRun a command under a lock", "locks\tList the locks of the lockspace", noFiles},
+		"lock |--cr":                   {"--create\tmake the lockspace of --device if the file does not exist", noFiles},
+		"--socket|/nonesuch|lock|":     {noFiles},
+		"--socket|/nonesuch|locks|--j": {"--json\tshow it as JSON", noFiles},
+	} {
+		args := strings.Split(strings.ReplaceAll(line, " ", ""), "|")
+		code, out := complete(t, soon, s.socket, args...)
+		require.Equal(t, exitOK, code, line)
+		require.Equal(t, strings.Join(want, "\n")+"\n", out, line)
+	}
+}
+
+// TestCompletionDoesNotWait: a bakeryd that does not answer keeps nobody at his prompt.
+func TestCompletionDoesNotWait(t *testing.T) {
+	t.Parallel()
+	mute := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", mute) // connects, and nobody ever reads
+	require.NoError(t, err)
+	defer ln.Close()
+	code, out := complete(t, completionPatience, mute, "lock", "")
+	require.Equal(t, exitOK, code)
+	require.Equal(t, ":4\n", out)
+	code, out = complete(t, soon, filepath.Join(t.TempDir(), "none"), "lock", "")
+	require.Equal(t, exitOK, code)
+	require.Equal(t, ":4\n", out)
+}
+
+// complete is what the shell does for the last word.
+func complete(t *testing.T, patience time.Duration, socket string, words ...string) (code int, stdout string) {
+	t.Helper()
+	var out bytes.Buffer
+	code = run(t.Context(), append([]string{"--socket", socket, "__complete"}, words...),
+		&app{stdin: strings.NewReader(""), stdout: &out, stderr: io.Discard, patience: patience})
+	return code, out.String()
+}

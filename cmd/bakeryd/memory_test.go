@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestLockMemory does so in a process of its own: with the right to, all that it uses is locked, and later use as well;
+// without, there is one warning, and memory to be had.
+func TestLockMemory(t *testing.T) {
+	if os.Getenv("BAKERYD_TEST_LOCKS_MEMORY") != "" {
+		lockMemoryHere(t)
+		return
+	}
+	again := func(what string, who *syscall.Credential) string {
+		cmd := exec.Command("/proc/self/exe", "-test.run", "^TestLockMemory$", "-test.v")
+		cmd.Dir, cmd.Env = "/", append(os.Environ(), "BAKERYD_TEST_LOCKS_MEMORY="+what)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	t.Run("with the right to", func(t *testing.T) {
+		if err := mayLockMemory(); err != nil {
+			if os.Getenv("CI") == "true" {
+				t.Fatal(err, ", and CI skips nothing")
+			}
+			t.Skip("SKIP: ", err)
+		}
+		out := again("as it is", nil)
+		require.NotContains(t, out, "level=WARN")
+		locked := regexp.MustCompile(`locked: (\d+) kB`).FindStringSubmatch(out)
+		require.NotNil(t, locked, out)
+		n, err := strconv.Atoi(locked[1])
+		require.NoError(t, err)
+		require.Greater(t, n, 1<<10, "kB")
+	})
+	t.Run("without", func(t *testing.T) {
+		var nobody *syscall.Credential
+		if os.Getuid() == 0 {
+			nobody = &syscall.Credential{Uid: 65534, Gid: 65534}
+		}
+		out := again("with a limit", nobody)
+		require.Equal(t, 1, strings.Count(out, "level=WARN"), out)
+		require.Contains(t, out, "65536 bytes may be locked at most")
+		require.Contains(t, out, "locked: 0 kB")
+	})
+}
+
+func lockMemoryHere(t *testing.T) {
+	if os.Getenv("BAKERYD_TEST_LOCKS_MEMORY") == "with a limit" {
+		require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 64 << 10, Max: 64 << 10}))
+	}
+	lockMemory(slog.New(slog.NewTextHandler(os.Stdout, nil)))
+	before := memory(t, "VmRSS")
+	more, err := unix.Mmap(-1, 0, 64<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	require.NoError(t, err, "memory must be had still")
+	more[0] = 1
+	require.Less(t, memory(t, "VmRSS"), before+16<<10, "what is not used takes none")
+	fmt.Printf("locked: %d kB\n", memory(t, "VmLck"))
+}
+
+// memory is a line of /proc/self/status, in kB.
+func memory(t *testing.T, what string) int {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	require.NoError(t, err)
+	found := regexp.MustCompile(`(?m)^` + what + `:\s+(\d+) kB$`).FindSubmatch(status)
+	require.NotNil(t, found, what)
+	n, err := strconv.Atoi(string(found[1]))
+	require.NoError(t, err)
+	return n
+}

@@ -1,0 +1,106 @@
+package access
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const owner = 999
+
+var (
+	alice = Caller{UID: 1000, GID: 1000, PID: 7}
+	bob   = Caller{UID: 1001, GID: 1001, Groups: []int{60, 50}, PID: 8}
+	root  = Caller{UID: 0, GID: 0, Groups: []int{0}}
+	self  = Caller{UID: owner, GID: owner}
+	lost  = Caller{UID: -1, GID: -1}
+)
+
+func rules(p *Policy) Rules { return Rules{Owner: owner, Policy: p, NobodyUID: -1, NobodyGID: -1} }
+
+// TestWhoMayDoWhat is the table of the README.
+func TestWhoMayDoWhat(t *testing.T) {
+	policy := parse(t, "allow user alice backup-*\nallow group ops web db/*\n")
+	for _, c := range []struct {
+		name   string
+		rules  Rules
+		caller Caller
+		lock   string
+		may    []Action
+	}{
+		{"anybody, without a policy", rules(nil), alice, "x", []Action{Look, Lock, Create, Request, Change}},
+		{"root, without a policy", rules(nil), root, "x", Actions()},
+		{"bakeryd's own user, without a policy", rules(nil), self, "x", Actions()},
+		{"nobody knows who, without a policy", rules(nil), lost, "x", []Action{Look}},
+		{"a name of hers", rules(policy), alice, "backup-1", []Action{Look, Lock, Create, Request, Change}},
+		{"a name of others", rules(policy), alice, "web", []Action{Look, Change}},
+		{"by a supplementary group", rules(policy), bob, "db/1", []Action{Look, Lock, Create, Request, Change}},
+		{"by the primary group", rules(policy), Caller{UID: 5, GID: 50}, "web", []Action{Look, Lock, Create, Request, Change}},
+		{"a user of that number is no group", rules(policy), Caller{UID: 50, GID: 5}, "web", []Action{Look, Change}},
+		{"a group of that number is no user", rules(policy), Caller{UID: 5, GID: 1000}, "backup-1", []Action{Look, Change}},
+		{"root", rules(policy), root, "x", Actions()},
+		{"bakeryd's own user", rules(policy), self, "x", Actions()},
+		{"root's group is not root", rules(policy), Caller{UID: 5, GID: 0, Groups: []int{0}}, "web", []Action{Look, Change}},
+		{"nobody knows who", rules(policy), lost, "web", []Action{Look}},
+		{"an empty policy", rules(parse(t, "")), bob, "web", []Action{Look, Change}},
+		{"an empty policy and root", rules(parse(t, "")), root, "web", Actions()},
+	} {
+		for _, a := range append(Actions(), 0, Action(200)) {
+			err := c.rules.Decide(c.caller, a, c.lock)
+			may := false
+			for _, b := range c.may {
+				may = may || a == b
+			}
+			privileged := c.rules.Privileged(c.caller)
+			if may || privileged {
+				require.NoError(t, err, "%s: %v", c.name, a)
+				continue
+			}
+			var no *Refusal
+			require.ErrorAs(t, err, &no, "%s: %v", c.name, a)
+			require.ErrorIs(t, err, ErrForbidden)
+			require.NotEmpty(t, no.Reason)
+			require.NotEmpty(t, no.Hint())
+			require.Equal(t, c.caller, no.Caller)
+			require.Equal(t, a, no.Action)
+		}
+	}
+}
+
+// TestNobody: where bakeryd runs in a user namespace, all users that are not mapped into it look the same, and bakeryd
+// itself may be one of them.
+func TestNobody(t *testing.T) {
+	p := parse(t, "allow user nobody *\nallow group nogroup *\nallow group ops *\n")
+	stranger := Caller{UID: 65534, GID: 65534, Groups: []int{65534}}
+	mapped := Rules{Owner: 65534, Policy: p, NobodyUID: 65534, NobodyGID: 65534}
+	require.False(t, mapped.Privileged(stranger))
+	var no *Refusal
+	require.ErrorAs(t, mapped.Decide(stranger, Lock, "x"), &no)
+	require.Equal(t, "uid 65534 stands for all users that have none where bakeryd runs", no.Reason)
+	stranger.Groups = append(stranger.Groups, 50)
+	require.NoError(t, mapped.Decide(stranger, Lock, "x"), "the group is mapped")
+
+	stranger.Groups = nil
+	whole := Rules{Owner: 65534, Policy: p, NobodyUID: -1, NobodyGID: -1}
+	require.NoError(t, whole.Decide(stranger, Lock, "x"), "where all users have a number, nobody is one as any other")
+	require.True(t, whole.Privileged(stranger))
+}
+
+func TestWhatARefusalSays(t *testing.T) {
+	r := rules(parse(t, "allow user alice backup-*\n"))
+	var no *Refusal
+	require.ErrorAs(t, r.Decide(bob, Lock, "nightly *"), &no)
+	require.EqualError(t, no, `uid 1001 may not lock "nightly *": no line of policy allows it`)
+	require.Equal(t, `the line "allow user 1001 nightly\ \*" there would, and then systemctl reload bakeryd`, no.Hint())
+	no.User = "bob"
+	require.Equal(t, `the line "allow user bob nightly\ \*" there would, and then systemctl reload bakeryd`, no.Hint())
+	require.EqualError(t, no, `user bob (uid 1001) may not lock "nightly *": no line of policy allows it`)
+	require.EqualError(t, r.Decide(alice, Evict, ""), "uid 1000 may not evict a host: that is for root and the user of bakeryd")
+	require.EqualError(t, r.Decide(alice, Remove, "backup-1"), `uid 1000 may not remove "backup-1": that is for root and the user of bakeryd`)
+	require.EqualError(t, r.Decide(lost, Lock, "x"), `a user who is not known may not lock "x": its connection does not say who it is`)
+	require.False(t, errors.Is(errors.New("x"), ErrForbidden))
+	for _, a := range Actions() {
+		require.NotContains(t, a.String(), " ")
+	}
+}

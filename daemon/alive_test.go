@@ -1,0 +1,124 @@
+package daemon
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// beats is who is told that a service is alive.
+type beats chan struct{}
+
+func (b beats) config(every time.Duration) func(*Config) {
+	return func(c *Config) {
+		c.AliveEvery = every
+		c.Alive = func() {
+			select {
+			case b <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// come waits until it was told so often from now on.
+func (b beats) come(t *testing.T, times int, when string) {
+	t.Helper()
+	for range times {
+		within(t, "a sign of life "+when, func() { <-b })
+	}
+}
+
+// TestAlive: whoever watches is told while the host joins, holds, has a device that hangs, has lost its lease, waits for
+// the device, and joins anew.
+func TestAlive(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	c.lasting(3 * time.Second)
+	told := make(beats)
+	r := c.begin(1, told.config(50*time.Millisecond))
+	told.come(t, 1, "while it joins")
+	r.term()
+	holder := r.ask(1, "")
+	holder.until("granted")
+	told.come(t, 20, "while it holds")
+	release := r.disk.Hang(blockdev.Fault{})
+	require.Eventually(t, func() bool { r.d.mem.mu.Lock(); defer r.d.mem.mu.Unlock(); return r.d.mem.reading.since != 0 },
+		generous, time.Millisecond, "a renewal hangs")
+	told.come(t, 5, "while the device hangs")
+	holder.until("lost")
+	told.come(t, 5, "with the lease lost and a holder left")
+	holder.leave()
+	told.come(t, 5, "while IO is under way still")
+	release()
+	r.term()
+	told.come(t, 5, "after it has joined anew")
+}
+
+// TestAliveByRenewals: no more is told than the loop does anyway, if that is often enough.
+func TestAliveByRenewals(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	c.lasting(3 * time.Second)
+	told := make(beats)
+	r := c.run(1, told.config(time.Hour))
+	before := r.d.mem.moments().deadline
+	for range 3 {
+		told.come(t, 1, "by renewals")
+		require.Eventually(t, func() bool { return r.d.mem.moments().deadline > before }, generous, time.Millisecond)
+		before = r.d.mem.moments().deadline
+	}
+}
+
+// TestAliveWhereJoiningFails: the service waits, and tries again.
+func TestAliveWhereJoiningFails(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	told := make(beats)
+	gone := errors.New("the device is gone")
+	fails := make(chan bool, 1)
+	r := c.run(1, told.config(20*time.Millisecond), func(cfg *Config) {
+		open := cfg.open
+		cfg.open = func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) {
+			select {
+			case <-fails:
+				return nil, layout.Superblock{}, 0, gone
+			default:
+				return open(path, readOnly)
+			}
+		}
+	})
+	fails <- true
+	r.d.mem.loseFor(gone)
+	require.Eventually(t, func() bool {
+		_, err := r.svc.Joined()
+		return err != nil && errors.Is(err, gone)
+	}, generous, time.Millisecond)
+	told.come(t, 10, "before the next attempt")
+	r.term()
+}
+
+// TestNotAlive: nothing is told once the loop stands still, whatever else goes on.
+func TestNotAlive(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	told := make(beats)
+	every := 10 * time.Millisecond
+	r := c.run(1, told.config(every))
+	told.come(t, 1, "by renewals")
+	mb := r.d.mem
+	mb.mu.Lock()
+	select { // the turn that was under way
+	case <-told:
+	case <-time.After(20 * every):
+	}
+	select {
+	case <-told:
+		mb.mu.Unlock()
+		t.Fatal("it was told that a loop is alive that stands still")
+	case <-time.After(20 * every):
+	}
+	mb.mu.Unlock()
+	told.come(t, 1, "as the loop goes on, or that of the next term")
+}

@@ -1,0 +1,220 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// fuzzedDaemon is a host on a disk in memory whose lease outlasts all that is done to it.
+func fuzzedDaemon(f *testing.F) (*Daemon, *Server) {
+	g := layout.Geometry{Stride: 512, Hosts: 4, Locks: 16}
+	sb := layout.Superblock{UUID: layout.UUID{1, 2, 3}, Geometry: g, Lease: layout.MaxLease, Formatted: time.Now().UTC().Truncate(time.Microsecond)}
+	disk := blockdev.NewMemory(max(g.Size(), layout.HeadSize), 512, 512)
+	dev := disk.Open()
+	buf := blockdev.Alloc(512)
+	for copy := range 2 {
+		require.NoError(f, sb.Encode(buf, copy))
+		require.NoError(f, dev.Write(buf, g.Superblock(copy)))
+	}
+	dir := f.TempDir()
+	log := slog.New(slog.DiscardHandler)
+	journal := events.New(log)
+	f.Cleanup(journal.Close)
+	d := New(Config{Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Logger: log, Keep: true, Events: journal,
+		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
+			dev := disk.Open()
+			sb, copyUsed, err := FindLockspace(dev)
+			return dev, sb, copyUsed, err
+		}})
+	require.NoError(f, d.Join(f.Context()))
+	f.Cleanup(func() { require.NoError(f, d.Close(context.Background())) })
+	for _, name := range []string{"held", "free"} {
+		_, _, err := d.Create(f.Context(), name, 1)
+		require.NoError(f, err)
+	}
+	_, err := d.Acquire(f.Context(), Request{Name: "held"})
+	require.NoError(f, err)
+	f.Cleanup(func() {
+		lk, err := d.find(context.Background(), Request{Name: "held"})
+		require.NoError(f, err)
+		for _, h := range lk.inside() {
+			require.NoError(f, h.Release())
+		}
+	})
+	return d, NewServer(log, func() (*Daemon, error) { return d, nil }, journal)
+}
+
+// unixPair is two ends of a connection.
+func unixPair(t testing.TB) (a, b *net.UnixConn) {
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	defer ln.Close()
+	client, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	server, err := ln.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { client.Close(); server.Close() })
+	return server.(*net.UnixConn), client.(*net.UnixConn)
+}
+
+var apiCalls = []string{"POST /v1/lock", "GET /v1/link", "POST /v1/create", "POST /v1/remove", "GET /v1/locks", "GET /v1/status", "POST /v1/request",
+	"POST /v1/mode", "POST /v1/value", "GET /v1/value", "POST /v1/evict", "POST /v1/meet", "POST /v1/floor", "GET /v1/events"}
+
+// FuzzAPI: every call of the API with any body and query. A request never makes bakeryd fail: it is served, or refused with a
+// code and a reason, in JSON and text without control characters; a hold that is not the client's is never touched, and when
+// the client is gone nothing of it is left.
+func FuzzAPI(f *testing.F) { // 8000x
+	d, srv := fuzzedDaemon(f)
+	conn, _ := unixPair(f)
+	session := strings.Repeat("0a", 16)
+	for call, bodies := range map[int][]string{
+		0: {`{"name":"free"}`, `{"name":"held","nonblock":true}`, `{"name":"held","timeout_ms":1,"witness":true,"requests":true}`, `{"name":"x","permits":2000}`,
+			`{"name":"free","session":"` + session + `","pid":-1}`, `{"name":"free","session":"` + session + `","token":"3676650270761156864"}`, `{"name":"\u001b[2J"}`,
+			`{"name":"free","timeout_ms":9223372036854775807}`, `{"name":"free","timeout_ms":-1}`, `[`, `{}{}`},
+		2:  {`{"name":"made","permits":3}`, `{"name":"made","permits":-1}`, `{"name":""}`},
+		3:  {`{"name":"made"}`, `{"name":"held","nonblock":true}`, `{"name":"held","timeout_ms":1}`},
+		6:  {`{"name":"held","message":"please"}`, `{"name":"free","message":""}`},
+		7:  {`{"session":"` + session + `","token":"3676650270761156864","mode":"shared"}`},
+		8:  {`{"session":"` + session + `","token":"3676650270761156864","value":"AAAA"}`},
+		10: {`{"host":2,"incarnation":"5","forget":true}`, `{"host":1,"incarnation":"5"}`, `{"host":2000}`},
+		11: {`{"host":2,"rounds":1,"timeout_ms":1}`, `{"host":1,"rounds":1000001,"timeout_ms":-1}`},
+		12: {`{"name":"free","rounds":2}`, `{"name":"free","rounds":1001}`},
+	} {
+		for _, body := range bodies {
+			f.Add(uint8(call), "", []byte(body))
+		}
+	}
+	for _, query := range []string{"name=held", "name=", "since=1&limit=3", "limit=10001", "from=2026-11-21T03:12:00Z&until=x", "follow=1", "%zz", "since=18446744073709551615", "G%13"} {
+		f.Add(uint8(9), query, []byte(nil))
+		f.Add(uint8(13), query, []byte(nil))
+	}
+	f.Add(uint8(4), "", []byte(nil))
+	f.Add(uint8(5), "x=y", []byte(nil))
+	incarnation := d.mem.incarnation()
+	f.Fuzz(func(t *testing.T, call uint8, query string, body []byte) {
+		method, path, _ := strings.Cut(apiCalls[int(call)%len(apiCalls)], " ")
+		if strings.Contains(string(body), `"timeout_ms"`) && strings.HasSuffix(path, "meet") {
+			body = bytes.ReplaceAll(body, []byte(`"timeout_ms"`), []byte(`"timeout_ms":1,"x"`)) // to wait for nobody takes long
+		}
+		ctx, cancel := context.WithTimeout(srv.arrived(context.Background(), conn), 5*time.Millisecond)
+		defer cancel()
+		r := httptest.NewRequestWithContext(ctx, method, "http://bakery"+path, bytes.NewReader(body))
+		r.URL.RawQuery = query
+		w := httptest.NewRecorder()
+		srv.http.Handler.ServeHTTP(w, r)
+		answer := w.Result()
+		text, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		context := fmt.Sprintf("%s %s?%s %q: %d %s", method, path, query, body, answer.StatusCode, text)
+		switch {
+		case answer.StatusCode == http.StatusOK:
+			for line := range bytes.Lines(text) {
+				if answer.Header.Get("Content-Type") == "application/x-ndjson" {
+					require.True(t, json.Valid(line), context)
+				}
+			}
+			if path == "/v1/mode" || path == "/v1/value" && method == "POST" {
+				require.Fail(t, "nobody has such a session", context)
+			}
+		default:
+			var refusal struct{ Error apiError }
+			require.NoError(t, json.Unmarshal(text, &refusal), context)
+			require.NotEmpty(t, refusal.Error.Code, context)
+			require.NotEmpty(t, refusal.Error.Message, context)
+			require.False(t, strings.ContainsFunc(refusal.Error.Message+refusal.Error.Hint, unicode.IsControl), context)
+			if ctx.Err() == nil { // which breaks off what waits for the disk
+				require.NotEqual(t, http.StatusInternalServerError, answer.StatusCode, context)
+			}
+		}
+		require.True(t, d.mem.live(0), context)
+		if incarnation == d.mem.incarnation() && !d.sessions.empty() {
+			eventuallyFuzzed(t, "nothing of the client is left", d.sessions.empty)
+		}
+	})
+}
+
+func eventuallyFuzzed(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for give := time.Now().Add(generous); !holds(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(give) {
+			t.Fatalf("not within %v: %s", generous, what)
+		}
+	}
+}
+
+// FuzzEventsQuery: the query of GET /v1/events is refused, or bounded.
+func FuzzEventsQuery(f *testing.F) { // 20000x
+	for _, seed := range []string{"name=x&since=1&limit=3", "limit=10000", "limit=-1", "from=2026-11-21T03:12:00.5Z&until=2026-11-21T03:12:00%2B01:00", "follow=true&follow=0", "name=%1b"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		q, err := url.ParseQuery(query)
+		if err != nil {
+			return
+		}
+		r, err := parseEventsRequest(q)
+		if err != nil {
+			require.ErrorIs(t, err, ErrInvalid)
+			return
+		}
+		require.GreaterOrEqual(t, r.limit, 0)
+		require.LessOrEqual(t, r.limit, maxLast)
+		if q.Has("name") {
+			require.NoError(t, layout.ValidateLockName(r.Lock))
+		}
+	})
+}
+
+// FuzzStateFiles: the name of a state file says whose it is, in one way only; and what was kept of an id that was left.
+func FuzzStateFiles(f *testing.F) { // 6000x
+	uuid := layout.UUID{1, 2, 3}
+	f.Add(filepath.Base(journalPath("", uuid, 12)), []byte("00000000000000ff\n"))
+	f.Add(uuid.String()+"-+3.state", []byte("zz"))
+	f.Add("../"+uuid.String()+"-2000.state", []byte{0})
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, name string, left []byte) {
+		of, err := ownerOf(name)
+		if err == nil {
+			require.GreaterOrEqual(t, of.host, 1)
+			require.LessOrEqual(t, of.host, layout.MaxHosts)
+			require.Equal(t, filepath.Base(name), filepath.Base(journalPath("", of.uuid, of.host)))
+		}
+		ids := identity{uuid: uuid, state: dir}
+		require.NoError(t, os.WriteFile(ids.leftFile("3"), left, 0o600))
+		for _, incarnation := range ids.left() {
+			require.Contains(t, strings.ToLower(string(left)), fmt.Sprintf("%x", incarnation))
+		}
+	})
+}
+
+// FuzzWord is what two hosts tell each other by the values of slots when they meet.
+func FuzzWord(f *testing.F) {
+	f.Add(word{round: 1, nonce: 2, echo: 3, rounds: 4}.encode())
+	f.Add([]byte(wordMagic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if w, ok := decodeWord(b); ok {
+			require.Equal(t, b, w.encode())
+		}
+	})
+}

@@ -1,0 +1,364 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+const (
+	// latency is that of every request of the disks below.
+	latency = 2 * time.Millisecond
+
+	// brief is how long measurements run in tests: a turn at least.
+	brief = time.Millisecond
+)
+
+// disk is one lock on a disk in memory, which lets hosts in one after the other as they came. Each grant and each end
+// of a hold takes the requests that it takes on a real one; all of them are counted.
+type disk struct {
+	dev            blockdev.Device
+	free           chan struct{} // has one while the lock is free; who waits is served in order
+	number         atomic.Uint64
+	reads, writes  atomic.Int64
+	inside, broken atomic.Int32
+	refuse         atomic.Pointer[error] // what Lock returns from now on
+}
+
+func newDisk() *disk {
+	dev := blockdev.NewFaulty(blockdev.NewMemory(64<<10, 512, 512).Open(), blockdev.FaultyOptions{})
+	dev.Inject(blockdev.Fault{Delay: latency})
+	d := &disk{dev: dev, free: make(chan struct{}, 1)}
+	d.free <- struct{}{}
+	return d
+}
+
+// host is a host of the disk.
+type host struct {
+	*disk
+	id  int
+	buf []byte
+	all []byte
+}
+
+func (d *disk) host(id int) *host {
+	return &host{disk: d, id: id, buf: blockdev.Alloc(512), all: blockdev.Alloc(1024)}
+}
+
+func (h *host) write() time.Duration {
+	h.writes.Add(1)
+	begun := time.Now()
+	if err := h.dev.Write(h.buf, int64(512*h.id)); err != nil {
+		panic(err)
+	}
+	return time.Since(begun)
+}
+
+func (h *host) read() time.Duration {
+	h.reads.Add(1)
+	begun := time.Now()
+	if err := h.dev.Read(h.all, 0); err != nil {
+		panic(err)
+	}
+	return time.Since(begun)
+}
+
+func (h *host) String() string { return "a test" }
+func (h *host) Slots() int     { return 2 }
+func (h *host) Client() Client { return &visitor{host: h.disk.host(h.id)} }
+
+func (h *host) Floor(ctx context.Context, rounds int, each func(Round)) error {
+	for range rounds {
+		each(Round{Claim: h.write(), Look: h.read(), Release: h.write()})
+	}
+	return context.Cause(ctx)
+}
+
+type visitor struct{ *host }
+
+func (v *visitor) Lock(ctx context.Context) (layout.Ticket, error) {
+	if err := v.refuse.Load(); err != nil {
+		return 0, *err
+	}
+	select {
+	case <-v.free:
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	if v.inside.Add(1) != 1 {
+		v.broken.Add(1)
+	}
+	v.write()
+	v.read()
+	return layout.MakeTicket(v.number.Add(1), v.id), nil
+}
+
+func (v *visitor) Unlock() error {
+	v.write()
+	v.inside.Add(-1)
+	v.free <- struct{}{}
+	return nil
+}
+
+func commands(t *testing.T) *Commands {
+	t.Helper()
+	sh := func(script string) Command { return Command{Path: "/bin/sh", Args: []string{"sh", "-c", script}} }
+	return &Commands{Locked: sh(":"), Flock: sh(":"), True: sh(":")}
+}
+
+func run1(t *testing.T, cfg Config) *Result {
+	t.Helper()
+	if cfg.Duration == 0 {
+		cfg.Duration = brief
+	}
+	r, err := Run(t.Context(), cfg)
+	require.NoError(t, err)
+	return r
+}
+
+// TestRun makes every measurement, on a disk whose least times are known.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	d := newDisk()
+	r := run1(t, Config{Bakeryd: d.host(1), Inside: []Host{d.host(2), d.host(3)}, Commands: commands(t)})
+	require.Zero(t, d.broken.Load(), "it is one client at a time")
+	require.Empty(t, r.Skipped)
+	require.Equal(t, 2, r.Slots)
+
+	request := latency.Microseconds()
+	require.EqualValues(t, turnRounds, r.Floor.Count, "of the first measurement")
+	require.GreaterOrEqual(t, r.Floor.P50US, 3*request)
+	require.GreaterOrEqual(t, r.Floor.WriteP50US, request)
+	require.GreaterOrEqual(t, r.Floor.ReadP50US, request)
+	for _, l := range []*Lock{r.Uncontended, r.InProcess} {
+		require.EqualValues(t, turnRounds, l.Count)
+		require.GreaterOrEqual(t, l.P50US, 3*request)
+		require.GreaterOrEqual(t, l.FloorP50US, 3*request)
+		require.InEpsilon(t, float64(l.P50US)/float64(l.FloorP50US), l.Ratio, 0.01)
+		require.Zero(t, l.PassedOn)
+	}
+	h := r.HandOver
+	require.EqualValues(t, 2000, h.HoldUS)
+	require.Equal(t, "two hosts in a test", h.Between)
+	require.Positive(t, h.Count)
+	require.GreaterOrEqual(t, h.P50US, 3*request, "the end of one hold, and the grant of the other")
+	require.GreaterOrEqual(t, h.FloorP50US, 3*request)
+	require.InEpsilon(t, float64(h.P50US)/float64(h.FloorP50US), h.Ratio, 0.01)
+
+	most := int64(time.Second / (3 * latency))
+	require.LessOrEqual(t, r.HandOff.PerSecond, most, "the disk allows no more")
+	require.LessOrEqual(t, r.HandOff.InProcessPerSecond, most)
+	require.Positive(t, r.HandOff.PerSecond)
+	require.Positive(t, r.HandOff.InProcessPerSecond)
+
+	require.Positive(t, r.Wrapper.P50US)
+	require.Positive(t, r.Wrapper.TrueP50US)
+	require.Equal(t, r.Wrapper.P50US-r.Wrapper.FlockP50US, *r.Wrapper.OverFlockUS)
+	for _, dist := range []Dist{r.Floor.Dist, r.Uncontended.Dist, r.InProcess.Dist, r.HandOver.Dist} {
+		require.IsNonDecreasing(t, []int64{0, dist.P50US, dist.P90US, dist.P99US, dist.P999US, dist.MaxUS})
+		require.LessOrEqual(t, dist.MeanUS, dist.MaxUS)
+	}
+}
+
+// TestTakesTurns: the floor and what stands beside it alternate, as often as the time allows.
+func TestTakesTurns(t *testing.T) {
+	t.Parallel()
+	d := newDisk()
+	r := run1(t, Config{Bakeryd: d.host(1), Only: []Name{Uncontended}, Duration: 3 * turnRounds * 3 * latency})
+	turns := r.Floor.Count / turnRounds
+	require.GreaterOrEqual(t, turns, int64(1))
+	require.Equal(t, turns*turnRounds, r.Uncontended.Count)
+	require.EqualValues(t, (turns+1)*(2*turnRounds+1), d.reads.Load(), "with a first turn, and one round of each, that are not counted")
+	require.EqualValues(t, 2*d.reads.Load(), d.writes.Load())
+}
+
+// members are those of an object, in JSON.
+func members(t *testing.T, v any) map[string]json.RawMessage {
+	t.Helper()
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	var m map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(text, &m))
+	return m
+}
+
+// TestJSON: programs go by these names.
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	d := newDisk()
+	r := run1(t, Config{Bakeryd: d.host(1), Inside: []Host{d.host(2)}, Commands: commands(t)})
+	dist := []string{"count", "mean_us", "p50_us", "p90_us", "p99_us", "p999_us", "max_us"}
+	all := members(t, r)
+	for name, want := range map[string][]string{
+		"floor":       append([]string{"write_p50_us", "read_p50_us"}, dist...),
+		"uncontended": append([]string{"floor_p50_us", "ratio", "passed_on"}, dist...),
+		"in_process":  append([]string{"floor_p50_us", "ratio", "passed_on"}, dist...),
+		"handover":    append([]string{"between", "hold_us", "floor_p50_us", "ratio"}, dist...),
+		"handoff":     {"per_second", "in_process_per_second", "clients"},
+		"wrapper":     {"p50_us", "true_p50_us", "flock_p50_us", "over_flock_us", "count"},
+	} {
+		var got []string
+		for member, value := range members(t, all[name]) {
+			got = append(got, member)
+			if member != "ratio" && member != "between" {
+				require.Regexp(t, `^-?\d+$`, string(value), "%s.%s", name, member)
+			}
+		}
+		require.ElementsMatch(t, want, got, name)
+	}
+	require.JSONEq(t, `[]`, string(all["skipped"]))
+	require.Len(t, all, 7)
+}
+
+// TestLeavesOut what there are no means for, or nobody asked for.
+func TestLeavesOut(t *testing.T) {
+	t.Parallel()
+	d := newDisk()
+	c := commands(t)
+	c.Flock, c.NoFlock = Command{}, "no flock"
+	r := run1(t, Config{Bakeryd: d.host(1), Commands: c, Why: map[Name]string{InProcess: "no id", HandOver: "no second id"}})
+	require.Equal(t, []Omission{{InProcess, "no id"}, {HandOver, "no second id"}, {"wrapper.flock", "no flock"}}, r.Skipped)
+	require.Nil(t, r.InProcess)
+	require.Nil(t, r.HandOver)
+	require.NotContains(t, members(t, r), "in_process")
+	require.NotContains(t, members(t, r.HandOff), "in_process_per_second")
+	require.NotContains(t, members(t, r.Wrapper), "flock_p50_us")
+	require.NotContains(t, members(t, r.Wrapper), "over_flock_us")
+
+	r = run1(t, Config{Bakeryd: d.host(1), Inside: []Host{d.host(2)}, Only: []Name{HandOff}})
+	require.Equal(t, []string{"handoff", "skipped"}, keys(members(t, r)))
+	require.Len(t, r.Skipped, 5)
+	require.Equal(t, Name("floor"), r.Skipped[4].Name)
+
+	r = run1(t, Config{Inside: []Host{d.host(2)}, Only: []Name{InProcess}})
+	require.Equal(t, r.Floor.P50US, r.InProcess.FloorP50US)
+}
+
+func keys(m map[string]json.RawMessage) (all []string) {
+	for _, k := range []string{"floor", "uncontended", "in_process", "handover", "handoff", "wrapper", "skipped"} {
+		if m[k] != nil {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+func TestInvalid(t *testing.T) {
+	_, err := Run(t.Context(), Config{Duration: time.Second})
+	require.ErrorIs(t, err, ErrInvalid)
+	_, err = Run(t.Context(), Config{Bakeryd: newDisk().host(1)})
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+// TestFails: whatever fails ends the run, whoever waits, and says what it was.
+func TestFails(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for _, name := range []Name{Uncontended, InProcess, HandOver, HandOff} {
+		d := newDisk()
+		d.refuse.Store(&broken)
+		_, err := Run(t.Context(), Config{Bakeryd: d.host(1), Inside: []Host{d.host(2)}, Only: []Name{name}, Duration: time.Hour})
+		require.ErrorIs(t, err, broken)
+		require.ErrorContains(t, err, string(name))
+		require.Zero(t, d.inside.Load())
+	}
+	c := commands(t)
+	c.Locked = Command{Path: "/bin/sh", Args: []string{"sh", "-c", "echo no room >&2; exit 66"}}
+	_, err := Run(t.Context(), Config{Bakeryd: newDisk().host(1), Commands: c, Only: []Name{Wrapper}, Duration: time.Hour})
+	require.ErrorContains(t, err, "wrapper: sh -c echo no room >&2; exit 66: exit status 66: no room")
+}
+
+// TestInterrupted: nothing is held after it, and nobody waits.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	enough := errors.New("enough")
+	for _, name := range Names {
+		d := newDisk()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		c := commands(t)
+		begun := filepath.Join(t.TempDir(), "begun")
+		c.Locked = Command{Path: "/bin/sh", Args: []string{"sh", "-c", `: >"$0"; exec sleep 1h`, begun}}
+		go func() {
+			for { // until there is something to interrupt
+				_, err := os.Stat(begun)
+				if err == nil || name != Wrapper && d.number.Load() > 3 || ctx.Err() != nil {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+			cancel(enough)
+		}()
+		_, err := Run(ctx, Config{Bakeryd: d.host(1), Inside: []Host{d.host(2)}, Commands: c, Only: []Name{name}, Duration: time.Hour})
+		require.ErrorIs(t, err, enough, name)
+		require.Zero(t, d.inside.Load(), name)
+	}
+}
+
+// handedOn is a client whose host keeps the lock for it: all grants but one are by one ticket.
+type handedOn struct {
+	Client
+	n int
+}
+
+func (h *handedOn) Lock(ctx context.Context) (layout.Ticket, error) {
+	ticket, err := h.Client.Lock(ctx)
+	if h.n++; h.n > 1 && h.n != 10 {
+		ticket = ticket.Grant(1)
+	}
+	return ticket, err
+}
+
+// TestCountsOnlyWhatTheDiskTookPartIn: a lock that the host still had costs no request.
+func TestCountsOnlyWhatTheDiskTookPartIn(t *testing.T) {
+	t.Parallel()
+	l := &Lock{Times: newTimes()}
+	require.NoError(t, l.turn(t.Context(), &handedOn{Client: newDisk().host(1).Client()}))
+	require.EqualValues(t, 1, l.Times.Count())
+	require.EqualValues(t, turnRounds-1, l.PassedOn)
+}
+
+// TestComesToNothing: a measurement that never counts anything ends.
+func TestComesToNothing(t *testing.T) {
+	t.Parallel()
+	r := &run{Config: Config{Duration: brief}}
+	turns := 0
+	require.ErrorIs(t, r.repeatFor(newTimes(), 20*time.Millisecond, func() error { turns++; return nil }), ErrNothing)
+	require.Positive(t, turns)
+}
+
+func TestTimes(t *testing.T) {
+	times := newTimes()
+	for i := 1; i <= 1000; i++ {
+		times.Add(time.Duration(i) * time.Microsecond)
+	}
+	times.Add(2 * time.Hour)
+	times.Add(-1) // a clock that stood still
+	require.EqualValues(t, 1002, times.Count())
+	require.InDelta(t, 500*time.Microsecond, times.At(50), float64(time.Microsecond))
+	require.InDelta(t, 990*time.Microsecond, times.At(99), float64(2*time.Microsecond))
+	require.EqualValues(t, (2 * time.Hour).Microseconds(), times.dist().MaxUS)
+	us := func(n int) time.Duration { return time.Duration(n) * time.Microsecond }
+	counts := times.Counts([]time.Duration{us(101), us(501), us(2000)})
+	require.Len(t, counts, 4)
+	require.InDelta(t, 101, counts[0], 2)
+	require.InDelta(t, 400, counts[1], 2)
+	require.InDelta(t, 500, counts[2], 2)
+	require.EqualValues(t, 1, counts[3])
+	require.EqualValues(t, 0, testing.AllocsPerRun(100, func() { times.Add(us(3)) }))
+}
+
+func TestRatio(t *testing.T) {
+	require.InDelta(t, 1.25, ratio(125, 100), 0)
+	require.InDelta(t, 0.333, ratio(1, 3), 0)
+	require.Zero(t, ratio(1, 0))
+}

@@ -1,0 +1,97 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// Commands are what is run to find out what it costs to run a command under a lock.
+type Commands struct {
+	Locked  Command // runs true(1) under the lock
+	Flock   Command // runs it under flock(1); zero: there is none
+	NoFlock string  // why
+	True    Command // true(1) alone
+}
+
+// Command is a program and its arguments, the name that it goes by first.
+type Command struct {
+	Path string
+	Args []string
+}
+
+// Wrapped is how long these commands take from their start to their end.
+type Wrapped struct {
+	P50US     int64 `json:"p50_us"`
+	TrueP50US int64 `json:"true_p50_us"`
+
+	FlockP50US  int64  `json:"flock_p50_us,omitzero"` // 0: there is no flock(1)
+	OverFlockUS *int64 `json:"over_flock_us,omitempty"`
+	Count       int64  `json:"count"`
+}
+
+// wrapper runs the commands in turn. The first of each is not counted: they are read from the disk then.
+func (r *run) wrapper() error {
+	locked, flock, alone := newTimes(), newTimes(), newTimes()
+	first := true
+	err := r.repeat(locked, func() error {
+		for _, c := range []struct {
+			command Command
+			times   *Times
+		}{{r.Commands.Locked, locked}, {r.Commands.Flock, flock}, {r.Commands.True, alone}} {
+			if c.command.Path == "" {
+				continue
+			}
+			took, err := c.command.run(r.ctx)
+			if err != nil {
+				return err
+			}
+			if !first {
+				c.times.Add(took)
+			}
+		}
+		first = false
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	w := &Wrapped{P50US: micros(locked.At(50)), TrueP50US: micros(alone.At(50)), Count: locked.Count()}
+	if flock.Count() > 0 {
+		w.FlockP50US = micros(flock.At(50))
+		over := w.P50US - w.FlockP50US
+		w.OverFlockUS = &over
+	} else {
+		r.skip(Wrapper+".flock", r.Commands.NoFlock)
+	}
+	r.res.Wrapper = w
+	return nil
+}
+
+// run times a command that says nothing unless it fails.
+func (c Command) run(ctx context.Context) (time.Duration, error) {
+	said, err := os.CreateTemp("", "bench")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(said.Name())
+	defer said.Close()
+	cmd := exec.CommandContext(ctx, c.Path)
+	cmd.Args = c.Args
+	cmd.Stderr = said // a file, so that nothing but the command is waited for
+	begun := time.Now()
+	err = cmd.Run()
+	took := time.Since(begun)
+	switch {
+	case ctx.Err() != nil:
+		return 0, context.Cause(ctx)
+	case err != nil:
+		text, _ := os.ReadFile(said.Name())
+		return 0, fmt.Errorf("%s: %w: %s", strings.Join(c.Args, " "), err, bytes.TrimSpace(text))
+	}
+	return took, nil
+}

@@ -1,0 +1,55 @@
+package bench
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// handOffClients is how many clients of a host want the lock at once.
+const handOffClients = 8
+
+// HandOffs is how often the lock passes between clients of one host while no other host wants it.
+type HandOffs struct {
+	PerSecond          int64 `json:"per_second,omitzero"` // through the socket; 0: not measured
+	InProcessPerSecond int64 `json:"in_process_per_second,omitzero"`
+	Clients            int   `json:"clients"`
+}
+
+func (r *run) handOff() (err error) {
+	h := &HandOffs{Clients: handOffClients}
+	if r.Bakeryd != nil {
+		if h.PerSecond, err = r.handOffs(r.Bakeryd); err != nil {
+			return err
+		}
+	}
+	if len(r.Inside) > 0 {
+		if h.InProcessPerSecond, err = r.handOffs(r.Inside[0]); err != nil {
+			return err
+		}
+	}
+	r.res.HandOff = h
+	return nil
+}
+
+func (r *run) handOffs(h Host) (perSecond int64, err error) {
+	var grants atomic.Int64
+	begun := time.Now()
+	end := begun.Add(r.Duration)
+	err = together(r.ctx, handOffClients, func(ctx context.Context, _ int) error {
+		c, n := h.Client(), int64(0)
+		defer func() { grants.Add(n) }()
+		for n == 0 || time.Now().Before(end) {
+			if _, err := c.Lock(ctx); err != nil {
+				return err
+			}
+			n++
+			if err := c.Unlock(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return int64(math.Round(float64(grants.Load()) / time.Since(begun).Seconds())), err
+}

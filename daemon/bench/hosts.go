@@ -1,0 +1,102 @@
+package bench
+
+import (
+	"context"
+	"os"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// command is what holders of the lock are shown with.
+const command = "bakeryctl bench"
+
+// Served is the host of a bakeryd, by its socket.
+func Served(socket, lock string) Host {
+	return &served{client: client.New(socket), lock: lock}
+}
+
+type served struct {
+	client *client.Client
+	lock   string
+	slots  int
+}
+
+func (s *served) String() string { return "bakeryd" }
+func (s *served) Slots() int     { return s.slots }
+func (s *served) Client() Client { return &guest{served: s} }
+
+func (s *served) Floor(ctx context.Context, rounds int, each func(Round)) error {
+	all, slots, err := s.client.Floor(ctx, s.lock, rounds)
+	s.slots = slots
+	for _, r := range all {
+		each(Round(r))
+	}
+	return err
+}
+
+// guest is a client of bakeryd.
+type guest struct {
+	*served
+	hold *client.Hold
+}
+
+func (g *guest) Lock(ctx context.Context) (layout.Ticket, error) {
+	h, err := g.client.Lock(ctx, g.lock, client.Options{Command: command})
+	if err != nil {
+		return 0, err
+	}
+	g.hold = h
+	return h.Token(), nil
+}
+
+func (g *guest) Unlock() error { return g.hold.Unlock() }
+
+// Joined is a host in this process.
+func Joined(d *daemon.Daemon, lock string) Host {
+	return &joined{daemon: d, req: daemon.Request{Name: lock, PID: os.Getpid(), Command: command}}
+}
+
+type joined struct {
+	daemon *daemon.Daemon
+	req    daemon.Request
+	slots  int
+}
+
+func (j *joined) String() string { return "this process" }
+func (j *joined) Slots() int     { return j.slots }
+func (j *joined) Client() Client { return &local{joined: j} }
+
+func (j *joined) Floor(ctx context.Context, rounds int, each func(Round)) error {
+	f, err := j.daemon.Floor(ctx, j.req.Name, rounds)
+	if err != nil {
+		return err
+	}
+	j.slots = f.Slots
+	for _, r := range f.Rounds {
+		each(Round(r))
+	}
+	return nil
+}
+
+// local is a client in this process.
+type local struct {
+	*joined
+	hold *daemon.Hold
+}
+
+func (l *local) Lock(ctx context.Context) (layout.Ticket, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	// By a context that does not end the IO is done here. Nobody keeps this lock for long.
+	h, err := l.daemon.Acquire(context.WithoutCancel(ctx), l.req)
+	if err != nil {
+		return 0, err
+	}
+	l.hold = h
+	return h.Token(), nil
+}
+
+func (l *local) Unlock() error { return l.hold.Release() }

@@ -1,0 +1,142 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// benchmarkHosts are hosts of a lockspace in a file below BAKERY_TEST_DIR or the directory for temporary files, or, if
+// there is no direct IO there, in memory.
+func benchmarkHosts(b *testing.B, n int) []*Daemon {
+	b.Helper()
+	dir, err := os.MkdirTemp(os.Getenv("BAKERY_TEST_DIR"), "benchmark")
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, os.RemoveAll(dir)) })
+	path := filepath.Join(dir, "image")
+	_, err = Format(b.Context(), path, FormatOptions{Hosts: DefaultHosts, Locks: 16, Lease: DefaultLease, Policy: layout.PolicyLease})
+	var open func(string, bool) (blockdev.Device, layout.Superblock, int, error)
+	if err != nil {
+		var fs unix.Statfs_t
+		require.NoError(b, unix.Statfs(dir, &fs))
+		require.EqualValues(b, unix.TMPFS_MAGIC, fs.Type, "%v", err)
+		disk := blockdev.NewMemory(16<<20, 512, 4096)
+		formatMemory(b, disk)
+		open = func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
+			dev := disk.Open()
+			sb, copyUsed, err := FindLockspace(dev)
+			return dev, sb, copyUsed, err
+		}
+		b.Log("in memory: there is no direct IO in " + dir)
+	}
+	hosts := make([]*Daemon, n)
+	for i := range hosts {
+		d := New(Config{Device: path, HostID: i + 1, RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler), open: open})
+		require.NoError(b, d.Join(b.Context()))
+		b.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), generous)
+			defer cancel()
+			require.NoError(b, d.Close(ctx))
+		})
+		hosts[i] = d
+	}
+	return hosts
+}
+
+func formatMemory(b *testing.B, disk *blockdev.Memory) {
+	sb := layout.Superblock{UUID: layout.UUID{1}, Lease: DefaultLease, Formatted: time.Now().UTC().Truncate(time.Microsecond),
+		Geometry: layout.Geometry{Stride: 4096, Hosts: DefaultHosts, Locks: 16}}
+	require.LessOrEqual(b, sb.Geometry.Size(), disk.Open().Info().Size)
+	for copy := range 2 {
+		buf := blockdev.Alloc(4096)
+		require.NoError(b, sb.Encode(buf, copy))
+		require.NoError(b, disk.Open().Write(buf, sb.Geometry.Superblock(copy)))
+	}
+}
+
+const benchmarkLock = "benchmark"
+
+// BenchmarkAcquireRelease takes a lock that nobody else wants, of three hosts. The floor takes turns with it, so the ratio
+// means something on a busy machine as well; it is that of the medians.
+func BenchmarkAcquireRelease(b *testing.B) {
+	d := benchmarkHosts(b, 3)[0]
+	h, err := d.Acquire(b.Context(), Request{Name: benchmarkLock})
+	require.NoError(b, err)
+	require.NoError(b, h.Release())
+	b.Run("lock", func(b *testing.B) {
+		const turn = 20
+		var floor, lock []time.Duration
+		b.ReportAllocs()
+		for b.Loop() {
+			begun := time.Now()
+			h, err := d.Acquire(b.Context(), Request{Name: benchmarkLock})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := h.Release(); err != nil {
+				b.Fatal(err)
+			}
+			lock = append(lock, time.Since(begun))
+			if len(lock)%turn != 1 {
+				continue
+			}
+			b.StopTimer()
+			f, err := d.Floor(b.Context(), benchmarkLock, turn)
+			require.NoError(b, err)
+			for _, r := range f.Rounds {
+				floor = append(floor, r.Whole())
+			}
+			b.StartTimer()
+		}
+		b.ReportMetric(float64(median(lock).Nanoseconds()), "p50-ns")
+		b.ReportMetric(float64(median(floor).Nanoseconds()), "floor-p50-ns")
+		b.ReportMetric(float64(median(lock))/float64(median(floor)), "x-floor")
+	})
+	b.Run("floor", func(b *testing.B) {
+		for n := b.N; n > 0; n -= MaxFloorRounds {
+			if _, err := d.Floor(b.Context(), benchmarkLock, min(n, MaxFloorRounds)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func median(all []time.Duration) time.Duration {
+	slices.SortFunc(all, cmp.Compare[time.Duration])
+	return all[len(all)/2]
+}
+
+// BenchmarkHandoff has clients of one host pass a lock on that no other host wants.
+func BenchmarkHandoff(b *testing.B) {
+	d := benchmarkHosts(b, 1)[0]
+	h, err := d.Acquire(b.Context(), Request{Name: benchmarkLock})
+	require.NoError(b, err)
+	require.NoError(b, h.Release())
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.SetParallelism(4)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			h, err := d.Acquire(b.Context(), Request{Name: benchmarkLock})
+			if err == nil {
+				err = h.Release()
+			}
+			if err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "grants/s")
+}

@@ -1,0 +1,396 @@
+package daemon
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/access"
+)
+
+// kept is a log.
+type kept struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (k *kept) Write(p []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.text.Write(p)
+}
+
+func (k *kept) String() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.text.String()
+}
+
+// policed is a daemon that serves a socket by a policy, and what its log has.
+type policed struct {
+	*served
+	file *PolicyFile
+	log  *kept
+}
+
+// police serves by a policy; an empty one lets root only take locks.
+func police(t *testing.T, d *Daemon, policy string) *policed {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("SKIP: needs root, to be somebody else")
+	}
+	log := new(kept)
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	path := policyFile(t, policy)
+	file, err := OpenPolicy(path, logger)
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp("", "bakery") // short: socket paths are limited
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	p := &policed{file: file, log: log,
+		served: &served{t: t, d: d, srv: NewServer(logger, func() (*Daemon, error) { return d, nil }, nil), path: filepath.Join(dir, "s")}}
+	p.srv.Obey(file)
+	ln, err := Listen(p.path)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- p.srv.Serve(ln) }()
+	t.Cleanup(func() {
+		require.NoError(t, p.srv.Shutdown())
+		require.NoError(t, <-done)
+	})
+	return p
+}
+
+// policyFile makes a policy file that only its owner can write to.
+func policyFile(t *testing.T, policy string) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o755))
+	path := filepath.Join(dir, "policy")
+	require.NoError(t, os.WriteFile(path, []byte(policy), 0o644))
+	require.NoError(t, os.Chmod(path, 0o644))
+	return path
+}
+
+// by makes a call on a connection, its last one, and returns the status and the error.
+func (p *policed) by(conn net.Conn, call, body string) (int, apiError) {
+	p.t.Helper()
+	require.NoError(p.t, conn.SetDeadline(time.Now().Add(generous)))
+	_, err := fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: bakery\r\nContent-Length: %d\r\n\r\n%s", call, len(body), body)
+	require.NoError(p.t, err)
+	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(p.t, err)
+	defer conn.Close() // a lock that was granted ends with it
+	var said struct {
+		Error apiError
+		Event string
+	}
+	require.NoError(p.t, json.NewDecoder(r.Body).Decode(&said))
+	return r.StatusCode, said.Error
+}
+
+const (
+	stranger = 54321 // a user, and
+	hers     = 54322 // a group, which nobody has on any machine
+)
+
+// TestEveryCallSaysWhatItIs: there is no way to add a call without an action, nor to read a body past decode.
+func TestEveryCallSaysWhatItIs(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	registered, bodies := 0, 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		for _, d := range parsed.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.CallExpr:
+					s, ok := n.Fun.(*ast.SelectorExpr)
+					if !ok || s.Sel.Name != "Handle" && s.Sel.Name != "HandleFunc" {
+						break
+					}
+					registered++
+					if f.Name.Name == "register" {
+						break
+					}
+					pattern := ""
+					ast.Inspect(n.Args[0], func(n ast.Node) bool {
+						if text, ok := n.(*ast.BasicLit); ok {
+							pattern += text.Value
+						}
+						return true
+					})
+					// The pages of looks have no method.
+					require.True(t, strings.HasPrefix(pattern, `"GET `) || f.Name.Name == "looks" && !strings.Contains(pattern, " "),
+						"%s, %s registers %s: what may change something is a call of calls.go", name, f.Name.Name, pattern)
+				case *ast.SelectorExpr:
+					if x, ok := n.X.(*ast.Ident); ok && x.Name == "r" && n.Sel.Name == "Body" {
+						bodies++
+						require.Equal(t, "decode", f.Name.Name, "%s reads a body past decode, which asks who may", name)
+					}
+				}
+				return true
+			})
+		}
+	}
+	require.GreaterOrEqual(t, registered, 5)
+	require.Equal(t, 1, bodies)
+	s := NewServer(slog.New(slog.DiscardHandler), nil, nil)
+	for _, c := range s.calls() {
+		require.Contains(t, access.Actions(), c.action, c.pattern)
+		if c.action == access.Look {
+			require.True(t, strings.HasPrefix(c.pattern, "GET "), c.pattern)
+		}
+	}
+}
+
+// TestEveryCallIsRefused to a user whom the policy does not name, before anything else is asked.
+func TestEveryCallIsRefused(t *testing.T) {
+	p := police(t, newCluster(t, 8, 4).host(1), "")
+	require.NoError(t, acquire(t, p.d, Request{Name: "x"}).Release())
+	total := map[string]uint64{}
+	for _, a := range access.Actions() {
+		total[a.String()] = 0
+	}
+	bodies := map[string]string{
+		"POST /v1/lock": `{"name": "x"}`, "POST /v1/create": `{"name": "y"}`, "POST /v1/remove": `{"name": "x"}`,
+		"POST /v1/evict": `{"host": 2, "incarnation": "5"}`, "POST /v1/meet": `{"host": 2, "rounds": 1, "timeout_ms": 1}`,
+		"POST /v1/floor": `{"name": "x", "rounds": 1}`, "POST /v1/request": `{"name": "x", "message": "please"}`,
+	}
+	for _, c := range p.srv.calls() {
+		switch c.action {
+		case access.Look, access.Change: // of somebody's own hold: TestModeOfAnotherUsersHold
+			continue
+		}
+		if c.pattern == "GET "+linkPath {
+			continue // TestLinkAsksWhoMay
+		}
+		body, known := bodies[c.pattern]
+		require.True(t, known, "%s: say here what is refused", c.pattern)
+		conn := dialAsMember(t, stranger, hers, nil, p.path)
+		status, e := p.by(conn, c.pattern, body)
+		require.Equal(t, http.StatusForbidden, status, c.pattern)
+		require.Equal(t, "forbidden", e.Code, c.pattern)
+		require.Contains(t, e.Message, fmt.Sprintf("uid %d may not ", stranger))
+		require.NotEmpty(t, e.Hint)
+		total[c.action.String()]++
+		require.Eventually(t, func() bool {
+			return strings.Contains(p.log.String(), fmt.Sprintf("uid=%d gid=%d pid=%d action=%v", stranger, hers, os.Getpid(), c.action))
+		}, generous, time.Millisecond, "the log: %s", p.log)
+		// Root's own is another matter.
+		if c.action != access.Meet && c.action != access.Evict && c.action != access.Lock {
+			status, _ := p.by(p.dial(), c.pattern, body)
+			require.NotEqual(t, http.StatusForbidden, status, c.pattern)
+		}
+	}
+	require.Equal(t, total, p.srv.Refusals())
+	status, _ := p.by(dialAsMember(t, stranger, hers, nil, p.path), "GET /v1/status", "")
+	require.Equal(t, http.StatusOK, status, "everybody may look")
+	status, _ = p.by(dialAsMember(t, stranger, hers, nil, p.path), "GET /v1/value?name=none", "")
+	require.Equal(t, http.StatusNotFound, status)
+}
+
+// TestOnlyTheKernelSaysWho: what a body says of its sender is for people.
+func TestOnlyTheKernelSaysWho(t *testing.T) {
+	p := police(t, newCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d a*\n", stranger))
+	dial := func() net.Conn { return dialAsMember(t, stranger, hers, nil, p.path) }
+	status, e := p.by(dial(), "POST /v1/lock", `{"name": "b", "pid": 1, "command": "uid=0"}`)
+	require.Equal(t, http.StatusForbidden, status)
+	require.Contains(t, e.Message, `may not lock "b"`)
+	require.Contains(t, p.log.String(), fmt.Sprintf(`pid=%d action=lock lock=b`, os.Getpid()))
+	require.NotContains(t, p.log.String(), "pid=1 ")
+	status, e = p.by(dial(), "POST /v1/lock", `{"name": "b", "uid": 0}`)
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Equal(t, "invalid", e.Code)
+	status, _ = p.by(dial(), "POST /v1/lock", `{"name": "ab", "nonblock": true}`)
+	require.Equal(t, http.StatusOK, status)
+}
+
+// TestNamesAreWhatTheyAre: a lock's name is no pattern, and is not bent to fit one.
+func TestNamesAreWhatTheyAre(t *testing.T) {
+	p := police(t, newCluster(t, 8, 8).host(1), fmt.Sprintf("allow user %d job\nallow group %d db/*\n", stranger, hers))
+	for name, want := range map[string]int{
+		"job": 200, "db/": 200, "db/a b": 200, "*": 403, "j*b": 403, "?ob": 403, "Job": 403, "job ": 403, "db": 403, "xdb/": 403, "db\\u0338/": 403,
+		"": 400, "job\\u0000": 400, "db/\\n": 400,
+	} {
+		status, e := p.by(dialAsMember(t, stranger, hers, nil, p.path), "POST /v1/lock", `{"name": "`+name+`", "nonblock": true}`)
+		require.Equal(t, want, status, "%q: %v", name, e)
+		status, _ = p.by(dialAsMember(t, stranger, hers, nil, p.path), "POST /v1/create", `{"name": "`+name+`"}`)
+		require.Equal(t, want, status, "%q is created", name)
+	}
+}
+
+// TestGroupsOfACaller are those that it had as it connected, the supplementary ones too, as many as there are.
+func TestGroupsOfACaller(t *testing.T) {
+	p := police(t, newCluster(t, 8, 4).host(1), fmt.Sprintf("allow group %d x\n", hers))
+	many := []uint32{}
+	for g := uint32(70000); len(many) < 1000; g++ {
+		many = append(many, g)
+	}
+	for _, c := range []struct {
+		gid    uintptr
+		groups []uint32
+		want   int
+	}{
+		{hers, nil, 200}, {7, []uint32{8, hers}, 200}, {7, append(slices.Clone(many), hers), 200}, {7, nil, 403}, {7, []uint32{8}, 403}, {7, many, 403}, {0, []uint32{0}, 403},
+	} {
+		status, _ := p.by(dialAsMember(t, stranger, c.gid, c.groups, p.path), "POST /v1/lock", `{"name": "x", "nonblock": true}`)
+		require.Equal(t, c.want, status, "gid %d, %d groups", c.gid, len(c.groups))
+	}
+}
+
+// TestLinkAsksWhoMay: a link is opened by everybody, and every lock asked for on it is looked at.
+func TestLinkAsksWhoMay(t *testing.T) {
+	p := police(t, newCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d mine\n", stranger))
+	l := linkBy(t, dialAsMember(t, stranger, hers, nil, p.path), `{"lock":{"name":"theirs"}}`)
+	e := l.until("refused")
+	require.Equal(t, "forbidden", e.Code)
+	require.Contains(t, e.Message, `may not lock "theirs"`)
+	require.Contains(t, e.Hint, fmt.Sprintf(`allow user %d theirs`, stranger))
+	l.say(`{"lock":{"name":"mine"}}`)
+	token := l.until("granted").Token
+	l.unlock(token)
+	l.until("released")
+	l.say(`{"lock":{"name":"theirs","nonblock":true}}`) // as our own client does not write it, too
+	require.Equal(t, "forbidden", l.until("refused").Code)
+	l.say(`{ "lock": {"name": "theirs"} }`)
+	require.Equal(t, "forbidden", l.until("refused").Code)
+	require.EqualValues(t, 3, p.srv.Refusals()["lock"])
+	_, found := p.d.dir.remembered("theirs")
+	require.False(t, found, "nothing is created by a refused lock")
+}
+
+// TestNewPolicyTakesNothingAway of what is held; whoever asks anew is asked who it is.
+func TestNewPolicyTakesNothingAway(t *testing.T) {
+	p := police(t, newCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d x\n", stranger))
+	session := fmt.Sprintf("%032x", 7)
+	dial := func() *net.UnixConn { return dialAsMember(t, stranger, hers, nil, p.path) }
+	first := linkBy(t, dial(), `{"lock":{"name":"x","session":"`+session+`"}}`)
+	token := first.until("granted").Token
+	require.NoError(t, os.WriteFile(p.file.path, []byte("# nobody\n"), 0o644))
+	p.file.Reload()
+
+	again := linkBy(t, dial(), fmt.Sprintf(`{"lock":{"name":"x","session":"%s","token":"%v"}}`, session, token))
+	require.Equal(t, *token, *again.until("granted").Token, "it comes back to what it holds")
+	status, e := p.by(dial(), "POST /v1/value", fmt.Sprintf(`{"session":"%s","token":"%v","value":"AAAA"}`, session, token))
+	require.Equal(t, http.StatusOK, status, "%v", e)
+	again.unlock(token)
+	again.until("released")
+	again.say(`{"lock":{"name":"x"}}`)
+	require.Equal(t, "forbidden", again.until("refused").Code)
+	linked := linkBy(t, dial(), fmt.Sprintf(`{"lock":{"name":"x","session":"%s"}}`, session))
+	require.Equal(t, "forbidden", linked.until("refused").Code, "a session that is over is none")
+}
+
+// TestAnothersHoldIsForbidden, and its lock's name not told.
+func TestAnothersHoldIsForbidden(t *testing.T) {
+	p := police(t, newCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d *\n", stranger))
+	session := fmt.Sprintf("%032x", 9)
+	holder := linkBy(t, dialAsMember(t, 54399, hers, nil, p.path), `{"lock":{"name":"secret"}}`)
+	require.Equal(t, "forbidden", holder.until("refused").Code)
+	holder = p.link(`{"lock":{"name":"secret","session":"` + session + `"}}`) // root's
+	token := holder.until("granted").Token
+	for call, body := range map[string]string{
+		"POST /v1/value": fmt.Sprintf(`{"session":"%s","token":"%v","value":"AAAA"}`, session, token),
+		"POST /v1/mode":  fmt.Sprintf(`{"session":"%s","token":"%v","mode":"shared"}`, session, token),
+		"POST /v1/lock":  fmt.Sprintf(`{"name":"secret","session":"%s","token":"%v"}`, session, token),
+	} {
+		status, e := p.by(dialAsMember(t, stranger, hers, nil, p.path), call, body)
+		require.Equal(t, http.StatusForbidden, status, call)
+		require.Equal(t, "forbidden", e.Code)
+		require.Contains(t, e.Message, "is another user's")
+		require.NotContains(t, e.Message, "secret")
+	}
+	require.Contains(t, p.log.String(), "action=change lock=secret")
+	require.Contains(t, p.log.String(), "action=lock lock=secret")
+	holder.unlock(token)
+	holder.until("released")
+}
+
+// TestNoConnectionIsNobody: a call that comes past the socket may only look.
+func TestNoConnectionIsNobody(t *testing.T) {
+	p := police(t, newCluster(t, 8, 4).host(1), "allow group 0 *")
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	for _, conn := range []net.Conn{nil, a} {
+		r, err := http.NewRequestWithContext(p.srv.arrived(t.Context(), conn), "POST", "http://bakery/v1/create", strings.NewReader(`{"name": "x"}`))
+		require.NoError(t, err)
+		w := &recorder{header: http.Header{}}
+		p.srv.http.Handler.ServeHTTP(w, r)
+		require.Equal(t, http.StatusForbidden, w.status)
+	}
+}
+
+// recorder keeps the status of an answer.
+type recorder struct {
+	header http.Header
+	status int
+}
+
+func (r *recorder) Header() http.Header         { return r.header }
+func (r *recorder) Write(p []byte) (int, error) { return len(p), nil }
+func (r *recorder) WriteHeader(status int)      { r.status = status }
+
+func TestNobody(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+		return path
+	}
+	whole, part := write("whole", "         0          0 4294967295\n"), write("part", "0 100000 65536\n")
+	overflow := write("overflow", "65533\n")
+	require.Equal(t, -1, nobody(whole, overflow))
+	require.Equal(t, 65533, nobody(part, overflow))
+	require.Equal(t, 65534, nobody(part, filepath.Join(dir, "none")))
+	require.Equal(t, -1, nobody(filepath.Join(dir, "none"), overflow), "without user namespaces all users have a number")
+}
+
+// TestWitnessIsItsUsers: who may use the socket is not to keep another user's lock by opening its FIFO.
+func TestWitnessIsItsUsers(t *testing.T) {
+	p := police(t, newCluster(t, 8, 4).mortal(1).d, fmt.Sprintf("allow user %d x\n", stranger))
+	l := linkBy(t, dialAsMember(t, stranger, hers, nil, p.path), `{"lock":{"name":"x","witness":true}}`)
+	granted := l.until("granted")
+	info, err := os.Lstat(granted.Witness)
+	require.NoError(t, err)
+	require.Equal(t, os.ModeNamedPipe|0o600, info.Mode())
+	require.EqualValues(t, stranger, info.Sys().(*syscall.Stat_t).Uid)
+	successor, err := openWitness(granted.Witness)
+	require.NoError(t, err)
+	successor.leave()
+	l.unlock(granted.Token)
+	l.until("released")
+	require.NoFileExists(t, granted.Witness)
+
+	require.NoError(t, unix.Mkfifo(granted.Witness, 0o600))
+	require.NoError(t, os.Lchown(granted.Witness, stranger, hers))
+	_, err = openWitness(granted.Witness)
+	require.ErrorContains(t, err, fmt.Sprintf("a file of user %d, want 0", stranger), "root has not made that one")
+}

@@ -1,0 +1,38 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// FloorRound is how long the device took for the three requests of one who finds a lock free, and lets it go again.
+type FloorRound struct {
+	Claim   time.Duration `json:"claim_ns"`
+	Look    time.Duration `json:"look_ns"`
+	Release time.Duration `json:"release_ns"`
+}
+
+// Floor has bakeryd issue these requests raw, again and again with nothing in between, in the slots of a lock that
+// exists. It also returns how many slots are read at once. It is for root and the user of bakeryd, who are to have no
+// other use for the lock meanwhile. It returns an *Error (CodeMissing: there is no such lock; CodeForbidden),
+// ErrUnreachable, ErrProtocol, or the cause of ctx's end.
+func (c *Client) Floor(ctx context.Context, name string, rounds int) ([]FloorRound, int, error) {
+	body := struct {
+		Name   string `json:"name"`
+		Rounds int    `json:"rounds"`
+	}{name, rounds}
+	var answer struct {
+		Slots  int          `json:"slots"`
+		Rounds []FloorRound `json:"rounds"`
+	}
+	err := c.call(ctx, http.MethodPost, "/v1/floor", body, &answer)
+	if err == nil && len(answer.Rounds) != rounds {
+		err = fmt.Errorf("%w: %d rounds", ErrProtocol, len(answer.Rounds))
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("floor of lock %q: %w", name, err)
+	}
+	return answer.Rounds, answer.Slots, nil
+}

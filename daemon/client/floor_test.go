@@ -1,0 +1,46 @@
+package client
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
+)
+
+func TestFloor(t *testing.T) {
+	b := clienttest.Serve(t, clienttest.Holding)
+	answer := `{"slots": 3, "rounds": [{"claim_ns": 1, "look_ns": 2, "release_ns": 3}, {"claim_ns": 4, "look_ns": 5, "release_ns": 6}]}`
+	b.Answer("POST /v1/floor", func(w http.ResponseWriter, r *http.Request) {
+		var body struct {
+			Name   string
+			Rounds int
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || body.Name != "x" || body.Rounds != 2 {
+			t.Errorf("asked for %+v, %v", body, err)
+		}
+		fmt.Fprint(w, answer)
+	})
+	rounds, slots, err := New(b.Socket).Floor(t.Context(), "x", 2)
+	require.NoError(t, err)
+	require.Equal(t, 3, slots)
+	require.Equal(t, []FloorRound{{1, 2, 3}, {4, 5, 6}}, rounds)
+
+	answer = `{"slots": 3, "rounds": []}`
+	_, _, err = New(b.Socket).Floor(t.Context(), "x", 2)
+	require.ErrorIs(t, err, ErrProtocol, "fewer than asked for")
+
+	b.Answer("POST /v1/floor", func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"error": {"code": "forbidden", "message": "for root only", "hint": "run it as root"}}`)
+	})
+	_, _, err = New(b.Socket).Floor(t.Context(), "x", 2)
+	var refusal *Error
+	require.ErrorAs(t, err, &refusal)
+	require.Equal(t, CodeForbidden, refusal.Code)
+	require.ErrorIs(t, err, ErrForbidden)
+	require.EqualError(t, err, `floor of lock "x": for root only`)
+}

@@ -1,0 +1,85 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const accepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: bakery-link/1\r\n\r\n"
+
+var answers = []string{
+	accepted + `{"event":"granted","name":"x","mode":"exclusive","token":"3676650270761156864","host_id":1,"lease_ms":29870}` + "\n",
+	accepted + `{"event":"waiting","ahead":1}` + "\n" + `{"event":"refused","code":"busy","message":"\u001b[2J"}` + "\n",
+	accepted + `{"event":"granted"}` + "\n", accepted + `{"event":"lost"}` + "\n" + accepted, accepted + "\n\n[]\n",
+	"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 56\r\n\r\n" + `{"error":{"code":"unavailable","message":"m","hint":""}}`,
+	"HTTP/1.1 404 Not Found\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffff\r\n", "HTTP/1.1 426 X\r\n\r\n{\"error\":null}", "SSH-2.0-x\r\n", "",
+}
+
+// requireKnown: whatever the other side says, a caller gets an error that it can tell.
+func requireKnown(t *testing.T, err error, text []byte) {
+	t.Helper()
+	var refused *Error
+	known := errors.As(err, &refused) && refused.Code != "" || errors.Is(err, ErrProtocol) || errors.Is(err, ErrUnreachable)
+	require.True(t, known, "%q: %v", text, err)
+}
+
+// FuzzAnswer: what answers a call that is answered at once.
+func FuzzAnswer(f *testing.F) { // 15000x
+	for _, text := range answers {
+		f.Add([]byte(text))
+	}
+	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		req, err := http.NewRequest(http.MethodPost, "http://bakeryd/v1/value", http.NoBody)
+		require.NoError(t, err)
+		var answer struct{ Name string }
+		err = roundTrip(struct {
+			io.Reader
+			io.Writer
+		}{bytes.NewReader(text), io.Discard}, req, &answer)
+		if err != nil {
+			requireKnown(t, err, text)
+		}
+	})
+}
+
+// FuzzLink: what answers one who asks for a lock. A grant has a token, and all else is an error that can be told.
+func FuzzLink(f *testing.F) { // 8000x
+	for _, text := range answers {
+		f.Add([]byte(text))
+	}
+	path := filepath.Join(f.TempDir(), "s")
+	ln, err := net.Listen("unix", path)
+	require.NoError(f, err)
+	f.Cleanup(func() { ln.Close() })
+	f.Fuzz(func(t *testing.T, text []byte) {
+		l, err := dialLink(context.Background(), path)
+		require.NoError(t, err)
+		defer l.conn.Close()
+		server, err := ln.Accept()
+		require.NoError(t, err)
+		go func() {
+			_, _ = server.Write(text) // the client may have heard enough
+			server.Close()
+		}()
+		e, err := l.awaitGrant(func(event) {})
+		if err != nil {
+			requireKnown(t, err, text)
+			return
+		}
+		require.NotZero(t, e.Token)
+		require.LessOrEqual(t, l.until(e)-l.asked, believable(1<<62)+slack)
+		require.GreaterOrEqual(t, e.grace(), believable(0))
+	})
+}
+
+// slack is how long a test may take between asking and hearing.
+const slack = soon

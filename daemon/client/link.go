@@ -1,0 +1,202 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/line"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+const (
+	// maxLine bounds a line of bakeryd's, and maxAnswer all of an answer before the lines: whoever serves the socket
+	// does not decide how much memory is used here.
+	maxLine   = 64 << 10
+	maxAnswer = 256 << 10
+
+	openLink = "GET /v1/link HTTP/1.1\r\nHost: bakeryd\r\nConnection: Upgrade\r\nUpgrade: bakery-link/1\r\n\r\n"
+)
+
+// link is a connection by which one lock is taken after the other. One goroutine at a time reads it.
+type link struct {
+	conn  *socket
+	in    *line.Reader
+	out   []byte
+	asked time.Duration // when the lock was asked for, on boottime
+	open  bool          // bakeryd has agreed to speak in lines
+	soon  bool          // what is read is the answer to what was just asked
+	heard bool          // since the lock was asked for
+	idle  time.Time     // since when
+}
+
+func dialLink(ctx context.Context, path string) (*link, error) {
+	conn, err := dialSocket(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	l := &link{conn: conn}
+	l.in = line.NewReader(l, nil, maxLine)
+	return l, nil
+}
+
+// Read reads the connection.
+func (l *link) Read(p []byte) (int, error) {
+	if l.soon {
+		return l.conn.readSoon(p)
+	}
+	return l.conn.Read(p)
+}
+
+// ask asks for the lock, and for the link if need be. bakeryd reads both at once.
+func (l *link) ask(s *session, token layout.Ticket, timeout time.Duration) error {
+	l.out = l.out[:0]
+	if !l.open {
+		l.out = append(l.out, openLink...)
+	}
+	l.out = s.appendRequest(l.out, token, timeout)
+	l.asked, l.heard, l.soon = boottime.Now(), false, true
+	return l.write()
+}
+
+func (l *link) unlock(token layout.Ticket) error {
+	l.out = strconv.AppendUint(append(l.out[:0], `{"unlock":"`...), uint64(token), 10)
+	l.out = append(l.out, "\"}\n"...)
+	return l.write()
+}
+
+func (l *link) write() error {
+	if _, err := l.conn.Write(l.out); err != nil && !hungUp(err) {
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return nil
+}
+
+// hungUp says whether the other side has closed the connection. It may have said why before: who reads on learns that.
+func hungUp(err error) bool { return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) }
+
+// next returns the next event of a known kind.
+func (l *link) next() (event, error) {
+	if !l.open {
+		if err := l.accept(); err != nil {
+			return event{}, err
+		}
+	}
+	for {
+		text, err := l.in.Next()
+		if errors.Is(err, line.ErrTooLong) {
+			return event{}, fmt.Errorf("%w: a line of more than %d bytes", ErrProtocol, maxLine)
+		}
+		if err != nil {
+			return event{}, brokenOff(err) // what came without its newline is not a line
+		}
+		l.heard = true
+		text = bytes.TrimSpace(text)
+		if len(text) == 0 {
+			continue
+		}
+		e, known, err := decodeEvent(text)
+		if err != nil {
+			return event{}, fmt.Errorf("%w: %w", ErrProtocol, err)
+		}
+		if known {
+			return e, nil
+		}
+	}
+}
+
+// accept reads what comes before the lines.
+func (l *link) accept() error {
+	const accepted = "HTTP/1.1 101 "
+	read := 0
+	for {
+		text, err := l.in.Next()
+		switch {
+		case errors.Is(err, line.ErrTooLong):
+			return fmt.Errorf("%w: a header of more than %d bytes", ErrProtocol, maxLine)
+		case err != nil:
+			return brokenOff(err)
+		case read == 0 && !bytes.HasPrefix(text, []byte(accepted)):
+			return l.refused(text)
+		case len(bytes.TrimSpace(text)) == 0:
+			l.open = true
+			return nil
+		}
+		if read += len(text); read > maxAnswer {
+			return fmt.Errorf("%w: headers of more than %d bytes", ErrProtocol, maxAnswer)
+		}
+	}
+}
+
+// refused reads an answer of HTTP, of which there is the first line, that is no link.
+func (l *link) refused(first []byte) error {
+	l.soon = false
+	l.conn.Limit(patience)
+	head := string(first) + "\n" + string(l.in.Rest())
+	budget := &io.LimitedReader{R: io.MultiReader(bytes.NewReader([]byte(head)), l.conn), N: maxAnswer}
+	resp, err := http.ReadResponse(bufio.NewReader(budget), nil)
+	if err != nil && budget.N <= 0 {
+		return fmt.Errorf("%w: headers of more than %d bytes", ErrProtocol, maxAnswer)
+	}
+	if err != nil {
+		return brokenOff(err)
+	}
+	if resp.StatusCode == http.StatusNotFound {
+		return fmt.Errorf("%w: it has no links, as one that is older than this client", ErrProtocol)
+	}
+	var answer struct {
+		Error *Error `json:"error"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return fmt.Errorf("%w: status %s: %w", ErrProtocol, resp.Status, err)
+	}
+	if answer.Error == nil || answer.Error.Code == "" {
+		return fmt.Errorf("%w: status %s without an error", ErrProtocol, resp.Status)
+	}
+	return answer.Error
+}
+
+// brokenOff names the error of a read before the grant.
+func brokenOff(err error) error {
+	var netErr net.Error
+	var fileErr *os.PathError
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &netErr) || errors.As(err, &fileErr) {
+		return fmt.Errorf("%w: the connection broke: %w", ErrUnreachable, err)
+	}
+	return fmt.Errorf("%w: %w", ErrProtocol, err)
+}
+
+// awaitRelease reads until bakeryd has said that what was held is released.
+func (l *link) awaitRelease() error {
+	l.soon = true
+	defer func() { l.soon = false }()
+	for {
+		e, err := l.next()
+		switch {
+		case err != nil:
+			return err
+		case e.Kind == eventReleased:
+			return nil
+		case e.Kind == eventKept, e.Kind == eventRefused, e.Kind == eventLost:
+			return errNotReleased
+		}
+	}
+}
+
+// errNotReleased is returned when bakeryd says that a hold is over, or goes on, in another way than by its release.
+var errNotReleased = errors.New("not released")
+
+// reusable says whether another lock can be asked for: nothing is left of the last one.
+func (l *link) reusable() bool { return l.open && len(l.in.Rest()) == 0 }

@@ -1,0 +1,335 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+func lockAndUnlock(t *testing.T, c *Client, o Options) {
+	t.Helper()
+	h, err := c.Lock(t.Context(), "x", o)
+	require.NoError(t, err)
+	require.NoError(t, h.Unlock())
+}
+
+func TestConnectionIsUsedAgain(t *testing.T) {
+	b := clienttest.Serve(t, clienttest.Holding)
+	c := New(b.Socket)
+	for range 3 {
+		lockAndUnlock(t, c, Options{})
+	}
+	h, err := c.Lock(t.Context(), "x", Options{})
+	require.NoError(t, err)
+	time.Sleep(4 * attendAfter) // what bakeryd says of a hold that lasts is read
+	require.NoError(t, h.Unlock())
+	lockAndUnlock(t, c, Options{})
+	require.Equal(t, 1, b.Links())
+	require.Equal(t, 5, b.Requests())
+	require.False(t, b.Held())
+
+	c.Close()
+	lockAndUnlock(t, c, Options{})
+	require.Equal(t, 2, b.Links())
+}
+
+// TestConnectionIsNotUsedAgain where another process may hold by it.
+func TestConnectionIsNotUsedAgain(t *testing.T) {
+	b := clienttest.Serve(t, clienttest.Holding)
+	c := New(b.Socket)
+	lockAndUnlock(t, c, Options{Witness: true})
+	h, err := c.Lock(t.Context(), "x", Options{})
+	require.NoError(t, err)
+	d, err := h.Inherit()
+	require.NoError(t, err)
+	require.NoError(t, h.Unlock())
+	lockAndUnlock(t, c, Options{})
+	require.Equal(t, 3, b.Links())
+	require.True(t, b.Held())
+	require.NoError(t, d.Close())
+	b.AwaitRelease()
+}
+
+func TestRefusalLeavesTheConnection(t *testing.T) {
+	b := clienttest.Serve(t, func(x *exchange) {
+		if x.NonBlock {
+			x.Refuse(CodeBusy, "held", "")
+			return
+		}
+		clienttest.Holding(x)
+	})
+	c := New(b.Socket)
+	for range 3 {
+		_, err := c.Lock(t.Context(), "x", Options{NonBlock: true})
+		require.ErrorIs(t, err, ErrBusy)
+	}
+	lockAndUnlock(t, c, Options{})
+	require.Equal(t, 1, b.Links())
+}
+
+func TestLockAfterARestartOfBakeryd(t *testing.T) {
+	t.Parallel()
+	b := clienttest.Serve(t, clienttest.Holding)
+	c := New(b.Socket)
+	var holds []*Hold
+	for range 3 {
+		h, err := c.Lock(t.Context(), "x", Options{})
+		require.NoError(t, err)
+		holds = append(holds, h)
+	}
+	for _, h := range holds {
+		require.NoError(t, h.Unlock())
+	}
+	b.Kill()
+	b.Start(clienttest.Holding)
+	lockAndUnlock(t, c, Options{})
+	b.Kill()
+	_, err := c.Lock(t.Context(), "x", Options{})
+	require.ErrorIs(t, err, ErrUnreachable)
+}
+
+// TestUnlockOfABakerydThatHangs: as it does if the device does.
+func TestUnlockOfABakerydThatHangs(t *testing.T) {
+	t.Parallel()
+	for name, lasts := range map[string]time.Duration{"short": 0, "followed": 4 * attendAfter} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hang := make(chan struct{})
+			b := clienttest.Serve(t, func(x *exchange) {
+				x.Grant(time.Hour)
+				<-x.Gone
+				<-hang
+			})
+			t.Cleanup(func() { close(hang) })
+			c := New(b.Socket)
+			h, err := c.Lock(t.Context(), "x", Options{})
+			require.NoError(t, err)
+			time.Sleep(lasts)
+			begun := time.Now()
+			err = h.Unlock()
+			require.ErrorIs(t, err, ErrUnreachable)
+			require.Equal(t, err, h.Unlock())
+			require.GreaterOrEqual(t, time.Since(begun), releasePatience)
+			require.NoError(t, h.Err(), "it was let go")
+			require.Nil(t, c.takeLink())
+		})
+	}
+}
+
+// TestUnlockWhileTheConnectionBreaks is no error: the end of the connection releases as well.
+func TestUnlockWhileTheConnectionBreaks(t *testing.T) {
+	for _, lasts := range []time.Duration{0, 4 * attendAfter} {
+		socket := serveRaw(t, func(c net.Conn) {
+			_, _ = io.WriteString(c, ok+`{"event":"granted","name":"x","mode":"exclusive","token":"`+token.String()+`","host_id":1,"lease_ms":60000}`+"\n")
+			_, _ = c.Read(make([]byte, 100))
+		})
+		h := mustLock(t, socket, Options{})
+		time.Sleep(lasts)
+		begun := time.Now()
+		require.NoError(t, h.Unlock())
+		require.Less(t, time.Since(begun), releasePatience)
+		require.NoError(t, h.Err())
+	}
+}
+
+// TestIdleClientKeepsNothing: neither descriptors nor goroutines.
+func TestIdleClientKeepsNothing(t *testing.T) {
+	b := clienttest.Serve(t, clienttest.Holding)
+	c := New(b.Socket)
+	var all sync.WaitGroup
+	for range 3 * maxIdle {
+		all.Go(func() {
+			for range 5 {
+				h, err := c.Lock(t.Context(), "x", Options{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := h.Unlock(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	k := &c.keeper
+	k.mu.Lock()
+	require.NotEmpty(t, k.idle)
+	require.LessOrEqual(t, len(k.idle), maxIdle)
+	require.Empty(t, k.holds)
+	require.Empty(t, k.young)
+	for _, l := range k.idle { // as if time had passed
+		l.idle = l.idle.Add(-idleFor)
+	}
+	k.mu.Unlock()
+	c.attend()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	require.Empty(t, k.idle)
+	require.Nil(t, k.alarm)
+}
+
+// TestAlarmIsForAll: the holds of a client share one, whose next moment changes as they come and go.
+func TestAlarmIsForAll(t *testing.T) {
+	t.Parallel()
+	leases := map[string]time.Duration{"long": time.Hour, "short": 300 * time.Millisecond, "middle": 600 * time.Millisecond}
+	b := clienttest.Serve(t, func(x *exchange) {
+		x.Grant(leases[x.Name])
+		<-x.Gone
+	})
+	c := New(b.Socket)
+	holds := map[string]*Hold{}
+	for _, name := range []string{"long", "short", "middle"} {
+		h, err := c.Lock(t.Context(), name, Options{})
+		require.NoError(t, err)
+		holds[name] = h
+	}
+	for _, name := range []string{"short", "middle"} {
+		wait(t, holds[name].Lost(), "the end of "+name)
+		if late := -time.Until(holds[name].Deadline()); late < 0 {
+			t.Errorf("%s is lost %v too soon", name, -late)
+		}
+	}
+	require.NoError(t, holds["long"].Err())
+	for _, h := range holds {
+		require.NoError(t, h.Unlock())
+	}
+}
+
+// TestShortWaitGivesWay to the poller, and comes back when it suffices.
+func TestShortWaitGivesWay(t *testing.T) {
+	wake := make(chan struct{}, 1)
+	b := clienttest.Serve(t, func(x *exchange) {
+		if x.NonBlock {
+			<-wake
+		}
+		clienttest.Holding(x)
+	})
+	c := New(b.Socket)
+	lockAndUnlock(t, c, Options{})
+	time.AfterFunc(20*shortWait*time.Millisecond, func() { wake <- struct{}{} })
+	h, err := c.Lock(t.Context(), "x", Options{NonBlock: true})
+	require.NoError(t, err)
+	require.True(t, h.link.conn.isPolled())
+	require.NoError(t, h.Unlock())
+	eventually(t, "answers that come in time", func() bool {
+		lockAndUnlock(t, c, Options{})
+		l := c.takeLink()
+		defer c.leaveLink(l)
+		return !l.conn.isPolled()
+	})
+	require.Equal(t, 1, b.Links())
+}
+
+func (s *socket) isPolled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.polled != nil
+}
+
+func TestClosedSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	defer ln.Close()
+	for _, how := range []string{"soon", "polled"} {
+		s, err := dialSocket(t.Context(), path)
+		require.NoError(t, err)
+		peer, err := ln.Accept()
+		require.NoError(t, err)
+		read := make(chan error, 1)
+		go func() {
+			var err error
+			if how == "soon" {
+				_, err = s.readSoon(make([]byte, 1))
+			} else {
+				_, err = s.Read(make([]byte, 1))
+			}
+			read <- err
+		}()
+		time.Sleep(time.Millisecond)
+		require.NoError(t, s.Close())
+		select {
+		case err := <-read:
+			require.Error(t, err)
+		case <-time.After(soon):
+			t.Fatal("a read outlives the connection")
+		}
+		require.NoError(t, peer.SetReadDeadline(time.Now().Add(soon)))
+		_, err = peer.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF, "every descriptor is closed")
+		_, err = s.Write([]byte("x"))
+		require.ErrorIs(t, err, os.ErrClosed)
+		peer.Close()
+	}
+}
+
+// FuzzRequest: what is written by hand is read as what is wanted.
+func FuzzRequest(f *testing.F) {
+	f.Add("db/ä <1>", true, int64(5), 2, 99, "sh -c 'x && y'", uint8(3))
+	f.Add("", false, int64(0), 0, 0, "", uint8(0))
+	f.Fuzz(func(t *testing.T, name string, nonblock bool, timeout int64, permits, pid int, command string, kind uint8) {
+		o := Options{Mode: layout.Mode(kind % 2), NonBlock: nonblock, Permits: permits, PID: pid, Command: command, Witness: kind&2 != 0, Requests: kind&4 != 0}
+		s := newSession(nil, name, o)
+		var back layout.Ticket
+		if kind&8 != 0 {
+			back = token
+		}
+		text := s.appendRequest(nil, back, time.Duration(timeout))
+		require.Equal(t, 1, strings.Count(string(text), "\n"))
+		var got struct{ Lock clienttest.Request }
+		require.NoError(t, json.Unmarshal(text, &got), "%q", text)
+		want := clienttest.Request{Name: strings.ToValidUTF8(name, "\ufffd"), Mode: o.Mode, NonBlock: nonblock, TimeoutMS: ceilMillis(time.Duration(timeout)),
+			Permits: permits, PID: pid, Command: layout.TruncateCommand(command), Session: s.id, Token: back, Witness: o.Witness, Requests: o.Requests}
+		if strings.ToValidUTF8(name, "") == name {
+			require.Equal(t, want, got.Lock)
+		}
+	})
+}
+
+// FuzzEvents: an event that is read by hand is what encoding/json reads.
+func FuzzEvents(f *testing.F) {
+	for _, seed := range []string{
+		`{"event":"granted","name":"x","mode":"exclusive","token":"3676650270761156864","host_id":1,"lease_ms":29870,"at_ms":8123456,"grace_ms":5000}`,
+		`{"event":"released"}`, `{"event":"renewed","lease_ms":-5}`, `{"event":"waiting","ahead":1,"queued":1}`, `{"event":"weather","ahead":"rain"}`,
+		`{"event":"refused","code":"busy"}`, `{"Event":"granted"}`, `{"event":"granted","event":"lost"}`, `{"token":"1","event":"granted"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, known, err := decodeEvent(text)
+		var want event
+		switch jsonErr := json.Unmarshal(text, &want); {
+		case err != nil:
+			require.Error(t, jsonErr, "%q", text)
+		case known:
+			require.NoError(t, jsonErr, "%q", text)
+			require.Equal(t, want, got, "%q", text)
+		case jsonErr == nil:
+			require.False(t, want.known(), "%q", text)
+		}
+	})
+}
+
+// TestNoLinks: one who speaks another protocol is told apart from one who is not there.
+func TestNoLinks(t *testing.T) {
+	socket := serveRaw(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+	})
+	_, err := New(socket).Lock(t.Context(), "x", Options{})
+	if !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), "older than this client") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,93 @@
+package daemon
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// spoiler damages a slot of another host just after this one has marked its own for removal.
+type spoiler struct {
+	blockdev.Device
+	off   int64
+	space layout.Space
+	spoil func()
+}
+
+func (d *spoiler) Write(p []byte, off int64) error {
+	err := d.Device.Write(p, off)
+	if off == d.off && d.spoil != nil {
+		if s, err := d.space.DecodeSlot(p, 1, 2); err == nil && s.Phase == layout.Held && s.Creation > 1 {
+			d.spoil()
+			d.spoil = nil
+		}
+	}
+	return err
+}
+
+// TestDrainComplains: a healthy owner's slot is damaged while another host removes the lock: the remover complains of it.
+func TestDrainComplains(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 1})
+	a, _ := c.settledHost(1)
+	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+	b := c.host(2, through(&spoiler{c.disk.Open(), g.Slot(1, 2), c.sb.Space(), func() { c.spoil(g.Slot(1, 1)) }}))
+	require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
+	ctx, cancel := context.WithTimeout(t.Context(), generous)
+	defer cancel()
+	require.NoError(t, b.Remove(ctx, "x", false))
+}
+
+// TestRequestComplains: an idle host's bad slot holds up every request for the lock.
+func TestRequestComplains(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	a, _ := c.settledHost(1)
+	b, _ := c.settledHost(2)
+	d, _ := c.settledHost(3)
+	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+	h := acquire(t, b, Request{Name: "x"})
+	eventually(t, "shown", func() bool { return c.slot(1, 2).Phase == layout.Held })
+	c.spoil(g.Slot(1, 1))
+	eventually(t, "healed", func() bool {
+		_, err := d.Request(t.Context(), "x", "please")
+		require.NoError(t, err)
+		_, err = c.sb.Space().DecodeSlot(contents(t, c.disk)[g.Slot(1, 1):], 1, 1)
+		return err == nil
+	})
+	require.NoError(t, h.Release())
+}
+
+// TestMendingStarvesNobody: two entries are damaged. The lock of the first is held by a host that is silent (policy manual), so it cannot be
+// restored. That of the second is free and known to A: it is restored for B.
+func TestMendingStarvesNobody(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	c.under(layout.PolicyManual)
+	g := c.sb.Geometry
+	for lock, name := range map[int]string{1: "x", 2: "y"} {
+		c.writeEntry(layout.Entry{Lock: lock, Name: name, Permits: 1, Creation: 1})
+	}
+	a, _ := c.settledHost(1)
+	b, _ := c.settledHost(2)
+	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+	require.NoError(t, acquire(t, a, Request{Name: "y"}).Release())
+	rec := layout.HostRecord{ID: 3, Incarnation: 77, State: layout.StateLive, Sequence: 1, Highest: 5, Name: "db3"}
+	c.write(g.Host(3), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, rec) })
+	c.put(layout.Slot{Lock: 1, Host: 3, Incarnation: 77, Creation: 1, Sequence: 1, Phase: layout.Held, Ticket: layout.MakeTicket(5, 3)})
+	c.spoil(g.Entry(1))
+	c.spoil(g.Entry(2))
+	// B is held up by 1 first, as of somebody who asked for it.
+	b.mem.heldUp(layout.Complaint{Lock: 1}, true)
+	b.mem.heldUp(layout.Complaint{Lock: 2}, true)
+	eventually(t, "y is restored", func() bool {
+		_, _, err := b.Create(t.Context(), "z", 1)
+		require.ErrorIs(t, err, ErrDamaged)
+		_, err = c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(2):], 2)
+		return err == nil
+	})
+}

@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+)
+
+// progressTold is what a Counter was told of a step.
+type progressTold struct {
+	last, total int64
+	bytes       bool
+}
+
+// heldToIt returns a Counter that holds what it is told to its word.
+func heldToIt(t *testing.T) (Counter, map[string]progressTold) {
+	steps := map[string]progressTold{}
+	return func(step string, done, total int64, bytes bool) {
+		was, known := steps[step]
+		require.GreaterOrEqual(t, done, was.last, step)
+		require.LessOrEqual(t, done, total, step)
+		if known {
+			require.Equal(t, was.total, total, step)
+		}
+		steps[step] = progressTold{done, total, bytes}
+	}, steps
+}
+
+func TestFormatAndCheckAreCounted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIP: it waits for a lease")
+	}
+	path := filepath.Join(t.TempDir(), "locks.img")
+	o := FormatOptions{Hosts: 4, Locks: 8, Lease: time.Second}
+	_, err := Format(t.Context(), path, o)
+	require.NoError(t, err)
+
+	count, steps := heldToIt(t)
+	o.Force, o.Counter = true, count
+	o.Progress = func(message string) { require.NotContains(t, message, "%") }
+	result, err := Format(t.Context(), path, o)
+	require.NoError(t, err)
+	require.Equal(t, progressTold{int64(result.Size), int64(result.Size), true}, steps["zeroing"])
+
+	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer dev.Close()
+	count, steps = heldToIt(t)
+	_, err = CheckWith(t.Context(), dev, CheckOptions{Counter: count})
+	require.NoError(t, err)
+	require.Equal(t, progressTold{int64(result.Size), int64(result.Size), true}, steps["reading"])
+}
+
+func TestCheckEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "locks.img")
+	_, err := Format(t.Context(), path, FormatOptions{Hosts: 4, Locks: 8, Lease: time.Second})
+	require.NoError(t, err)
+	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer dev.Close()
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	_, err = CheckWith(ctx, dev, CheckOptions{Counter: func(string, int64, int64, bool) { cancel(enough) }})
+	require.ErrorIs(t, err, enough)
+}

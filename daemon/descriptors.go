@@ -1,0 +1,177 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/tally"
+)
+
+// Clients use up file descriptors: one for a connection, one more for the FIFO of a command. A process that has none
+// left can do nothing about it: it neither accepts a connection to refuse it, nor opens what it needs itself to join
+// anew. So clients get what bakeryd has no use for, and hear of it when that is used up. The device is open all the
+// time: no lease ends for want of descriptors.
+
+const (
+	// ownDescriptors are for bakeryd itself: the device, lock file, journals, timers, what it reads of other processes.
+	ownDescriptors = 56
+
+	// leastDescriptors is what a bakeryd can work with.
+	leastDescriptors = ownDescriptors + 8
+
+	// mostLooking is how many connections there may be at once by an address.
+	mostLooking = 64
+
+	// refusing is how many clients are waited for at once that are refused for want of descriptors.
+	refusing = 16
+
+	// refusalPatience is how long one of these may take to read why.
+	refusalPatience = 300 * time.Millisecond
+)
+
+// ErrLimits is returned when this process may have too few files open at once to serve anybody.
+var ErrLimits = errors.New("the limit of open files is too low")
+
+// CheckLimits returns ErrLimits if this process cannot be a bakeryd.
+func CheckLimits() error {
+	if n := openFiles(); n < leastDescriptors {
+		return fmt.Errorf("%w: %d, want at least %d, and one or two more for each client: see ulimit -n, or LimitNOFILE= of the unit",
+			ErrLimits, n, leastDescriptors)
+	}
+	return nil
+}
+
+// openFiles is how many this process may have open at once. Go raises the limit as far as it may be when a program starts.
+func openFiles() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return leastDescriptors // to be the one who is wrong costs less than not to start
+	}
+	return int(min(limit.Cur, 1<<30))
+}
+
+// descriptors are what clients may use of this process's.
+type descriptors struct {
+	limit int
+	of    *descriptors // what they are a part of; nil: of none
+
+	mu   sync.Mutex // guards used
+	used int
+}
+
+var clientDescriptors = sync.OnceValue(func() *descriptors { return &descriptors{limit: openFiles() - ownDescriptors} })
+
+// forLooking are those of who comes by an address, as any user of this machine may: they leave most of them to the others.
+func (d *descriptors) forLooking() *descriptors {
+	return &descriptors{limit: max(1, min(mostLooking, d.limit/4)), of: d}
+}
+
+// take is false if there are none left.
+func (d *descriptors) take() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.used >= d.limit || d.of != nil && !d.of.take() {
+		return false
+	}
+	d.used++
+	return true
+}
+
+// must takes one for what cannot be refused any more.
+func (d *descriptors) must() {
+	d.mu.Lock()
+	d.used++
+	d.mu.Unlock()
+}
+
+func (d *descriptors) give() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.used--
+	if d.of != nil {
+		d.of.give()
+	}
+}
+
+func (d *descriptors) exhausted() error {
+	return fmt.Errorf("%w: clients have all %d file descriptors that are for them", ErrUnavailable, d.limit)
+}
+
+// doorkeeper accepts connections as long as there are descriptors for them, and tells the others so.
+type doorkeeper struct {
+	net.Listener
+	log         *slog.Logger
+	descriptors *descriptors
+	tally       *tally.Tally
+	refused     chan struct{} // has one for each client that is being refused
+	failing     limiter       // of the one goroutine that accepts, as full is
+	full        limiter
+}
+
+func newDoorkeeper(ln net.Listener, s *Server, d *descriptors) *doorkeeper {
+	return &doorkeeper{Listener: ln, log: s.log, descriptors: d, tally: s.tally, refused: make(chan struct{}, refusing)}
+}
+
+// Accept returns a connection that has taken a descriptor. After an error net/http waits a little before it tries again.
+func (k *doorkeeper) Accept() (net.Conn, error) {
+	for {
+		conn, err := k.Listener.Accept()
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) && k.failing.allow() {
+				k.log.Warn("accepting a connection failed, retrying", "err", err)
+			}
+			return nil, err
+		}
+		if k.descriptors.take() {
+			return conn, nil
+		}
+		if k.full.allow() {
+			k.log.Warn("too many clients for the limit of open files, refusing more", "descriptors", k.descriptors.limit)
+		}
+		select {
+		case k.refused <- struct{}{}:
+			go func() {
+				k.refuse(conn, refusalPatience)
+				<-k.refused
+			}()
+		default:
+			k.refuse(conn, 0)
+		}
+	}
+}
+
+// refuse tells a client that it cannot be served. One that is still writing its request as the connection is closed
+// does not get to read the answer, so it is waited for.
+func (k *doorkeeper) refuse(conn net.Conn, patience time.Duration) {
+	defer conn.Close()
+	e := apiErrorOf(k.descriptors.exhausted())
+	k.tally.Refused.Add(e.Code)
+	e.Hint = "end clients, or raise LimitNOFILE= of bakeryd's unit (ulimit -n)"
+	body, err := json.Marshal(map[string]apiError{"error": e})
+	if err != nil {
+		return
+	}
+	_ = conn.SetDeadline(time.Now().Add(max(patience, 100*time.Millisecond))) // what is written has room
+	_, err = fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
+		http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable), len(body), body)
+	if c, ok := conn.(*net.UnixConn); ok && err == nil && patience > 0 {
+		_ = c.CloseWrite()
+		_, _ = io.Copy(io.Discard, io.LimitReader(c, 2*maxBody))
+	}
+}
+
+// count gives a descriptor back when HTTP is done with its connection. One that has become a link gives it back itself.
+func (d *descriptors) count(_ net.Conn, state http.ConnState) {
+	if state == http.StateClosed {
+		d.give()
+	}
+}

@@ -1,0 +1,143 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+)
+
+// TestClientsBeyondTheLimit: as many connections are served as there are descriptors for; the others are told why not, and
+// what a client gives back the next one gets, by whatever way it went.
+func TestClientsBeyondTheLimit(t *testing.T) {
+	c := newCluster(t, 4, 4)
+	d := c.host(1)
+	s := &served{t: t, d: d, srv: NewServer(d.log, func() (*Daemon, error) { return d, nil }, nil), path: filepath.Join(t.TempDir(), "s")}
+	s.srv.descriptors = &descriptors{limit: 3}
+	ln, err := Listen(s.path)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- s.srv.Serve(ln) }()
+	t.Cleanup(func() {
+		require.NoError(t, s.srv.Shutdown())
+		require.NoError(t, <-done)
+		require.Zero(t, s.srv.descriptors.used, "all were given back")
+	})
+	const link = "GET /v1/link HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: bakery-link/1\r\n\r\n"
+	for round := range 3 {
+		var inside []net.Conn
+		for n := range 3 {
+			conn := s.dial()
+			if (n+round)%2 == 0 {
+				_, err := io.WriteString(conn, link)
+				require.NoError(t, err)
+				await(t, conn, "101 Switching")
+			} else {
+				ask(t, conn, fmt.Sprintf(`{"name":"x%d"}`, n), "")
+				await(t, conn, "granted")
+			}
+			inside = append(inside, conn)
+		}
+		for range 2 * refusing {
+			conn := s.dial()
+			_, _ = io.WriteString(conn, link)
+			answer, err := io.ReadAll(conn)
+			if err != nil && len(answer) == 0 {
+				continue // closed before it had asked: there are so many
+			}
+			require.Contains(t, string(answer), "503 Service Unavailable")
+			require.Contains(t, string(answer), `"code":"unavailable"`)
+			require.Contains(t, string(answer), "all 3 file descriptors")
+			require.NoError(t, conn.Close())
+		}
+		for _, conn := range inside {
+			require.NoError(t, conn.Close())
+		}
+		eventually(t, "they are given back", func() bool {
+			s.srv.descriptors.mu.Lock()
+			defer s.srv.descriptors.mu.Unlock()
+			return s.srv.descriptors.used == 0
+		})
+	}
+}
+
+// TestLimits: this process has enough, or no test here would pass.
+func TestLimits(t *testing.T) {
+	require.NoError(t, CheckLimits())
+	require.GreaterOrEqual(t, openFiles(), leastDescriptors)
+}
+
+// slowDisk counts how many requests are under way, all of which wait.
+type slowDisk struct {
+	blockdev.Device
+	now, most atomic.Int32
+	release   chan struct{}
+}
+
+func (d *slowDisk) Read(p []byte, off int64) error {
+	n := d.now.Add(1)
+	for most := d.most.Load(); n > most && !d.most.CompareAndSwap(most, n); most = d.most.Load() {
+	}
+	<-d.release
+	d.now.Add(-1)
+	return d.Device.Read(p, off)
+}
+
+// TestRequestsTakeTurns: however many locks want to be read, a device that hangs keeps a bounded number of threads.
+func TestRequestsTakeTurns(t *testing.T) {
+	slow := &slowDisk{Device: blockdev.NewMemory(1<<20, 512, 512).Open(), release: make(chan struct{})}
+	dev := inTurns(slow)
+	var wg sync.WaitGroup
+	for range 4 * maxUnderWay {
+		wg.Go(func() {
+			buf := blockdev.Alloc(512)
+			assertNoError(t, dev.Read(buf, 0))
+			assertNoError(t, dev.Write(buf, 512))
+		})
+	}
+	eventually(t, "as many as there may be", func() bool { return slow.now.Load() == maxUnderWay })
+	close(slow.release)
+	within(t, "all of them", wg.Wait)
+	require.EqualValues(t, maxUnderWay, slow.most.Load())
+}
+
+// TestLeaseTakesNoTurn: the lease is renewed while the requests of locks use up all turns.
+func TestLeaseTakesNoTurn(t *testing.T) {
+	c := newCluster(t, 4, 4)
+	d := c.host(1)
+	turns := d.dev.(*takingTurns).turns
+	for range maxUnderWay {
+		turns <- struct{}{}
+	}
+	before := c.hostRecord(1).Sequence
+	eventually(t, "renewals", func() bool { return c.hostRecord(1).Sequence > before+3 })
+	for range maxUnderWay {
+		<-turns
+	}
+	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+}
+
+// TestBodyThatNeverEnds: who does not finish its request is let go.
+func TestBodyThatNeverEnds(t *testing.T) {
+	c := newCluster(t, 4, 4)
+	s := serveSocket(t, c.host(1))
+	conn := s.dial()
+	_, err := io.WriteString(conn, "POST /v1/lock HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+	require.NoError(t, err)
+	began := time.Now()
+	require.NoError(t, conn.SetReadDeadline(began.Add(generous)))
+	answer, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	require.Contains(t, string(answer), "400 Bad Request")
+	require.Contains(t, strings.ToLower(string(answer)), "timeout")
+	require.GreaterOrEqual(t, time.Since(began), requestPatience-time.Second)
+}

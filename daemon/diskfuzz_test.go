@@ -1,0 +1,151 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"hash/crc32"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// forge gives a record a checksum that is right, and an address, so that what it says is looked at.
+func forge(record []byte, address int64) {
+	binary.LittleEndian.PutUint64(record[16:], uint64(address))
+	clear(record[8:12])
+	binary.LittleEndian.PutUint32(record[8:], crc32.Checksum(record[:layout.RecordSize], crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// crammed is a small lockspace in which every kind of record is in use.
+func crammed(t testing.TB) (layout.Superblock, []byte) {
+	g := layout.Geometry{Stride: 512, Hosts: 3, Locks: 3}
+	sb := layout.Superblock{UUID: layout.UUID{7}, Name: "crammed", Geometry: g, Lease: time.Second, Formatted: time.Now().UTC().Truncate(time.Microsecond)}
+	s, now := sb.Space(), uint64(time.Now().UnixMicro()/256)
+	disk := make([]byte, max(g.Size(), layout.HeadSize))
+	put := func(at int64, err error) { require.NoError(t, err) }
+	for copy := range 2 {
+		put(0, sb.Encode(disk[g.Superblock(copy):][:512], copy))
+	}
+	for id := 1; id <= 3; id++ {
+		put(0, s.EncodeHost(disk[g.Host(id):][:512], layout.HostRecord{ID: id, Incarnation: uint64(100 + id), State: layout.HostState(id), Sequence: 5, Name: "db",
+			Highest: 3, Verdicts: []layout.Verdict{{Host: id%3 + 1, Incarnation: 7, Kind: layout.VerdictKind(id - 1)}}, Complaints: []layout.Complaint{{Host: 1, Lock: 2}}}))
+		for lock := range 4 {
+			put(0, s.EncodeSlot(disk[g.Slot(lock, id):][:512], layout.Slot{Lock: lock, Host: id, Incarnation: uint64(100 + id), Creation: uint64(lock + 1), Sequence: 1,
+				Phase: layout.Phase((lock + id) % 4), Mode: layout.Mode(id % 2), Ticket: layout.MakeTicket(now+uint64(id), id), Holder: layout.Holder{PID: 1, Command: "sh"},
+				Value: []byte("v"), ValueToken: layout.MakeTicket(now, id)}))
+		}
+	}
+	for lock := 1; lock <= 3; lock++ {
+		e := layout.Entry{Lock: lock, Name: string(rune('w' + lock)), Permits: lock, Creation: uint64(lock + 1)}
+		if lock == 3 {
+			e.Name, e.Permits = "", 0
+		}
+		put(0, s.EncodeEntry(disk[g.Entry(lock):][:512], e))
+	}
+	return sb, disk
+}
+
+// FuzzDisk: a lockspace into which anything is written, at any byte, with or without a right checksum, or a record copied to
+// where another one belongs. Whoever reads all of it (status, dump, check, the directory, the values) neither fails nor says
+// anything that is not JSON, and a record that was changed without its checksum is found to be damaged.
+func FuzzDisk(f *testing.F) { // 6000x
+	sb, whole := crammed(f)
+	g := sb.Geometry
+	records := int(g.Size()) / g.Stride
+	f.Add([]byte{})
+	f.Add([]byte{0, 0, 0, 0, 1, 0xff})
+	f.Add([]byte{2, 1, 3, 1, 46, 9, 3, 0, 5, 2, 46, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, program []byte) {
+		disk := blockdev.NewMemory(int64(len(whole)), 512, 512)
+		image := blockdev.Alloc(len(whole))
+		copy(image, whole)
+		// What a step of the program is: record, kind of change, place in it, how many bytes, and these.
+		next := func() int {
+			if len(program) == 0 {
+				return 0
+			}
+			b := program[0]
+			program = program[1:]
+			return int(b)
+		}
+		torn := map[int]bool{}
+		for len(program) > 0 {
+			r := next() % records
+			record := image[r*g.Stride:][:g.Stride]
+			before := bytes.Clone(record)
+			kind := next() % 4
+			at := (next() | next()<<8) % layout.RecordSize
+			if kind == 3 { // the record of another place
+				other := at % records
+				copy(record, image[other*g.Stride:][:g.Stride])
+				if next()%2 == 0 {
+					forge(record, int64(r*g.Stride))
+					torn[r] = false
+				} else if other != r {
+					torn[r] = !bytes.Equal(record, make([]byte, g.Stride))
+				}
+				continue
+			}
+			for i := range next() % 9 {
+				record[(at+i)%layout.RecordSize] = byte(next())
+			}
+			if kind != 0 {
+				forge(record, int64(r*g.Stride))
+				torn[r] = false
+			} else if !bytes.Equal(before, record) {
+				torn[r] = true
+			}
+		}
+		require.NoError(t, disk.Open().Write(image, 0))
+		dev := disk.OpenReadOnly()
+		found, _, err := FindLockspace(dev)
+		findMark(image)
+		if err != nil {
+			return
+		}
+		damaged := map[int64]bool{}
+		require.NoError(t, Walk(dev, found, func(r Record) error {
+			require.NotEmpty(t, r.What())
+			damaged[r.Offset] = r.Err != nil
+			return nil
+		}))
+		if found.UUID == sb.UUID && found.Geometry == g {
+			for r, is := range torn {
+				if record := image[r*g.Stride:][:layout.RecordSize]; is && !bytes.Equal(record, make([]byte, layout.RecordSize)) && !bytes.Equal(record, whole[r*g.Stride:][:layout.RecordSize]) {
+					require.True(t, damaged[int64(r*g.Stride)], "record %d was changed, and is believed", r)
+				}
+			}
+		}
+		snapshot, err := Inspect(dev)
+		require.NoError(t, err)
+		report, err := json.Marshal(snapshot.Report())
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(report, new(Report)))
+		for _, e := range snapshot.Entries {
+			if !e.Free() {
+				_, _ = snapshot.Value(e.Name)
+			}
+		}
+		_, err = ListLocks(dev)
+		require.NoError(t, err)
+		ex := examiner{dev: dev, sb: found, space: found.Space(), progress: func(string) {}}
+		all := make([]int, found.Geometry.Locks+1)
+		for i := range all {
+			all[i] = i
+		}
+		if found.Geometry.Size() > int64(len(whole)) {
+			return
+		}
+		p, err := ex.look(all)
+		require.NoError(t, err)
+		for _, s := range p.suspicions(time.Now()) {
+			require.NotEmpty(t, s.Problem)
+			require.NotEmpty(t, s.Mend, "what mends it is said: %+v", s)
+		}
+	})
+}

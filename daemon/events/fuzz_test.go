@@ -1,0 +1,69 @@
+package events
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var journalLines = []string{
+	`{"seq":"5","at":"2026-11-21T03:12:00Z","uptime_ms":1,"kind":"enter","lock":"x","host":1,"token":"3676650270761156864","ahead":[{"host":2}]}` + "\n",
+	`{"seq":"6","at":"2026-11-21T03:12:00Z","uptime_ms":1,"kind":"weather"}` + "\n" + `{"seq":"7","at":"20`,
+	`{"seq":"18446744073709551615","at":"2026-11-21T03:12:00Z","uptime_ms":1,"kind":"exit"}` + "\n",
+	`{"seq":"8"}` + "\n\n\x00\n" + `{"seq":"9","at":"2026-11-21T03:12:00Z","uptime_ms":1,"kind":"exit","seq":"3"}` + "\n",
+	`{"seq":"9` + "\n}", "{\"seq\":\"", "\n",
+}
+
+// FuzzScan: of a file of which nothing is believed come events in order, above the Seq that was asked for, which can be
+// written and read again; and none twice.
+func FuzzScan(f *testing.F) {
+	for _, text := range journalLines {
+		f.Add([]byte(text), uint64(4))
+	}
+	f.Fuzz(func(t *testing.T, text []byte, since uint64) {
+		n := 0
+		err := scan(bytes.NewReader(text), since, func(e Event) error {
+			n++
+			var buf bytes.Buffer
+			require.NoError(t, NewEncoder(&buf).Encode(&e))
+			var again Event
+			require.NoError(t, json.Unmarshal(buf.Bytes(), &again))
+			require.True(t, e.Kind == Gap || e.Seq > since, "%+v", e)
+			return nil
+		})
+		require.NoError(t, err)
+		require.LessOrEqual(t, n, 2*bytes.Count(text, []byte("\n")), "an event and a gap for each line at most")
+		require.LessOrEqual(t, lastSeq(text), uint64(maxSeq))
+	})
+}
+
+// FuzzContinue: whatever a file holds, a log that is kept there goes on behind it, and what it adds is read back.
+func FuzzContinue(f *testing.F) { // 2000x
+	for _, text := range journalLines {
+		f.Add([]byte(text))
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, text []byte) {
+		path := filepath.Join(dir, "x.events")
+		require.NoError(t, os.WriteFile(path, text, 0o600))
+		l := New(slog.New(slog.DiscardHandler))
+		l.Keep(path, Self{Host: 1, Name: "db1", Incarnation: 1})
+		l.Add(Event{Kind: Enter, Lock: "added"})
+		l.Close()
+		added := 0
+		require.NoError(t, ReadFile(path, Query{Lock: "added"}, func(es []Event) error {
+			for _, e := range es {
+				if e.Kind == Enter && e.Lock == "added" && e.HostName == "db1" {
+					added++
+				}
+			}
+			return nil
+		}), "%q", text)
+		require.Positive(t, added, "%q", text)
+	})
+}

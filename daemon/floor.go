@@ -1,0 +1,179 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// MaxFloorRounds is how many rounds one call of Floor does at most: nobody gets the lock meanwhile.
+const MaxFloorRounds = 1000
+
+// Floor is what the device takes for the requests of one who finds a lock free, and lets it go again.
+type Floor struct {
+	Slots  int          `json:"slots"` // that are read at once
+	Rounds []FloorRound `json:"rounds"`
+}
+
+// FloorRound is the three requests of one round.
+type FloorRound struct {
+	Claim   time.Duration `json:"claim_ns"` // the first write of the own slot
+	Look    time.Duration `json:"look_ns"`  // the read of all slots
+	Release time.Duration `json:"release_ns"`
+}
+
+// Whole is how long the round took.
+func (r FloorRound) Whole() time.Duration { return r.Claim + r.Look + r.Release }
+
+// Floor has the driver of a lock, which must exist, issue these requests with nothing in between: what is written is
+// the own slot as it is, so that nobody sees more of it than of a slot that is rewritten. It returns ErrInvalid,
+// ErrNoLock, ErrUnavailable, ErrDamaged, errors of IO, or the cause of ctx's end.
+func (d *Daemon) Floor(ctx context.Context, name string, rounds int) (*Floor, error) {
+	if err := d.validate(&Request{Name: name}); err != nil {
+		return nil, err
+	}
+	if rounds < 1 || rounds > MaxFloorRounds {
+		return nil, fmt.Errorf("%w: rounds %d, want 1 to %d", ErrInvalid, rounds, MaxFloorRounds)
+	}
+	return patiently(ctx, d, func() (*Floor, error) {
+		e, err := d.lookupNow(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		lk, err := d.attach(e)
+		if err != nil {
+			return nil, err
+		}
+		f := &Floor{Rounds: make([]FloorRound, 0, rounds)}
+		if err := lk.do(func() error { return lk.floor(ctx, rounds, f) }); err != nil {
+			return nil, fmt.Errorf("floor of lock %q: %w", name, err)
+		}
+		return f, nil
+	})
+}
+
+// floor is Floor as the lock's driver does it.
+func (lk *lock) floor(ctx context.Context, rounds int, f *Floor) error {
+	// As the protocol has it; this write is the device's warming up as well.
+	if err := lk.publish(func(*layout.Slot) {}); err != nil {
+		return err
+	}
+	g := lk.d.sb.Geometry
+	f.Slots = max(lk.d.mem.highest(), lk.area.host)
+	r := floorRequests{lk: lk, claim: pool.Get(g.Stride), release: pool.Get(g.Stride), slots: pool.Get(f.Slots * g.Stride)}
+	defer func() { pool.Put(r.claim); pool.Put(r.release); pool.Put(r.slots) }()
+	for len(f.Rounds) < rounds {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		round, whole, err := r.round()
+		if err != nil {
+			return err
+		}
+		if whole {
+			f.Rounds = append(f.Rounds, round)
+		}
+	}
+	return nil
+}
+
+// floorRequests are those of one round, ready to be issued.
+type floorRequests struct {
+	lk                    *lock
+	claim, release, slots []byte
+}
+
+// round issues them; whole is false if the lease had no time for all of them.
+func (r *floorRequests) round() (t FloorRound, whole bool, err error) {
+	lk := r.lk
+	own := lk.area.own
+	claimed, released := own, own
+	claimed.Sequence, released.Sequence = own.Sequence+1, own.Sequence+2
+	space := lk.area.space
+	if err := space.EncodeSlot(r.claim, claimed); err != nil {
+		return t, false, fmt.Errorf("encode slot: %w", err)
+	}
+	if err := space.EncodeSlot(r.release, released); err != nil {
+		return t, false, fmt.Errorf("encode slot: %w", err)
+	}
+	if err := lk.awaitLease(); err != nil {
+		return t, false, err
+	}
+	mine, all := space.Geometry.Slot(lk.entry.Lock, lk.area.host), space.Geometry.Slot(lk.entry.Lock, 1)
+	if t.Claim, err = r.time(func() error { return lk.area.dev.Write(r.claim, mine) }); err != nil {
+		return t, false, r.mend(err)
+	}
+	lk.area.own = claimed
+	if t.Look, err = r.time(func() error { return lk.area.dev.Read(r.slots, all) }); err != nil {
+		return t, false, err
+	}
+	if ok, _ := lk.d.mem.mayWrite(); !ok {
+		return t, false, nil
+	}
+	if t.Release, err = r.time(func() error { return lk.area.dev.Write(r.release, mine) }); err != nil {
+		return t, false, r.mend(err)
+	}
+	lk.area.own = released
+	return t, true, nil
+}
+
+func (r *floorRequests) time(request func() error) (time.Duration, error) {
+	begun := time.Now()
+	err := request()
+	return time.Since(begun), err
+}
+
+// mend makes sure that a write which failed leaves no half of a slot behind: the others wait for one that they
+// cannot read.
+func (r *floorRequests) mend(failed error) error {
+	if err := r.lk.write(r.lk.m.Mine()); err != nil {
+		return err
+	}
+	return failed
+}
+
+// awaitLease waits until a slot may be written. It returns ErrLost.
+func (lk *lock) awaitLease() error {
+	for {
+		ok, changed := lk.d.mem.mayWrite()
+		select {
+		case <-lk.d.mem.lost:
+			return ErrLost
+		default:
+		}
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-lk.d.mem.lost:
+			return ErrLost
+		}
+	}
+}
+
+// floorRequest is the body of POST /v1/floor.
+type floorRequest struct {
+	Name   string `json:"name"`
+	Rounds int    `json:"rounds"`
+}
+
+func (f *floorRequest) lockName() string { return f.Name }
+
+// floor is for root and the user of bakeryd: it keeps the device busy to no other end.
+func (s *Server) floor(d *Daemon, w http.ResponseWriter, r *http.Request) {
+	var body floorRequest
+	err := decode(r, &body)
+	var f *Floor
+	if err == nil {
+		f, err = d.Floor(r.Context(), body.Name, body.Rounds)
+	}
+	if err != nil {
+		failCall(w, err)
+		return
+	}
+	writeJSON(w, f)
+}

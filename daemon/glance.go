@@ -1,0 +1,257 @@
+package daemon
+
+import (
+	"cmp"
+	"compress/gzip"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/page"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// The status page asks all the time, in every window, on every host; a report reads all slots of all locks. So the pages
+// of a host share what was read, and pay for it by the size of the lockspace. What the host knows by itself, its lease,
+// the renewals of others and its clients, is as of the moment in every answer.
+const (
+	glanceEvery = 2 * time.Second // the locks that are held or wanted are read at most so often
+	glanceHot   = 1 << 20         // bytes are read of them each time, and of the host table
+	glanceRate  = 2 << 20         // bytes a second are read of all the rest
+	glanceShare = 10              // a part of the time at most is the device read at all
+
+	glancePatience = time.Second     // a page waits for what is being read
+	glanceFirst    = 5 * time.Second // and for the first that is
+)
+
+// Glance is the answer of GET /page/status. Without a report there is an error; with one, it says why the report's part
+// that was read is old.
+type Glance struct {
+	At     time.Time  `json:"at"`
+	Report *Report    `json:"report,omitempty"`
+	Read   GlanceRead `json:"read"`
+	Error  *apiError  `json:"error,omitempty"`
+}
+
+// GlanceRead says what stands behind a Glance.
+type GlanceRead struct {
+	AgoMS   int64 `json:"ago_ms"`
+	TookMS  int64 `json:"took_ms"`
+	Bytes   int64 `json:"bytes"`
+	EveryMS int64 `json:"every_ms"` // all of the lockspace is read so often
+}
+
+// glances has what the pages of a server share.
+type glances struct {
+	mu  sync.Mutex // guards now
+	now *glance
+}
+
+// of returns what is known by a daemon, of which there is a new one for each term of membership.
+func (g *glances) of(d *Daemon) *glance {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.now == nil || g.now.d != d {
+		g.now = &glance{d: d}
+	}
+	return g.now
+}
+
+// glance is what was read of the disk for pages.
+type glance struct {
+	d *Daemon
+
+	mu      sync.Mutex // guards the rest
+	reading chan struct{}
+	kept    *Snapshot     // nil: none yet
+	err     error         // of the last read
+	tried   time.Duration // when that ended
+	read    time.Duration // when kept was read last, in part
+	all     time.Duration // and as a whole,
+	pause   time.Duration // which it is again after so long
+	took    time.Duration // by the last read, of so many
+	bytes   int64
+	turn    int // where the hot locks go on that were too many
+}
+
+// answer tells a page all that there is to tell.
+func (g *glance) answer() Glance {
+	g.refresh()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	a := Glance{At: time.Now().UTC()}
+	if g.err != nil {
+		a = a.because(apiErrorOf(g.err))
+	} else if g.kept == nil {
+		a = a.because(apiError{Code: "device", Message: "the lockspace is still being read", Hint: "Is the device slow? See dmesg, and multipath -ll."})
+	}
+	if g.kept != nil {
+		a.Report = g.d.tell(g.kept)
+		a.Read = GlanceRead{AgoMS: (boottime.Now() - g.read).Milliseconds(), TookMS: g.took.Milliseconds(), Bytes: g.bytes,
+			EveryMS: max(g.pause, glanceEvery).Milliseconds()}
+	}
+	return a
+}
+
+func (a Glance) because(e apiError) Glance {
+	a.Error = &e
+	return a
+}
+
+// refresh has what is due read, and waits a little for that; longer for the first that there is.
+func (g *glance) refresh() {
+	g.mu.Lock()
+	began := boottime.Now()
+	if g.reading == nil && (g.tried == 0 || began >= g.tried+max(glanceEvery, glanceShare*g.took)) {
+		g.reading = make(chan struct{})
+		whole, read := true, Inspect
+		if g.kept != nil && began < g.all+g.pause {
+			whole, read = false, g.again(g.kept)
+		}
+		go g.run(whole, read, began)
+	}
+	under, patience := g.reading, glancePatience
+	if g.kept == nil {
+		patience = glanceFirst
+	}
+	g.mu.Unlock()
+	if under == nil {
+		return
+	}
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case <-under:
+	case <-t.C:
+	}
+}
+
+// run ends with its inspection, which a device that hangs does not hold up.
+func (g *glance) run(whole bool, read func(blockdev.Device) (*Snapshot, error), began time.Duration) {
+	var n atomic.Int64
+	s, err := g.d.inspectBy(func(dev blockdev.Device) (*Snapshot, error) { return read(counted{dev, &n}) })
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.reading)
+	g.reading = nil
+	g.err, g.tried = err, boottime.Now()
+	if err == nil {
+		g.kept, g.read, g.took, g.bytes = s, began, g.tried-began, n.Load()
+		if whole {
+			g.all, g.pause = began, time.Duration(g.bytes)*time.Second/glanceRate
+		}
+	}
+}
+
+// again returns a read of the locks of a snapshot that are held or wanted, as many as there is time for.
+func (g *glance) again(s *Snapshot) func(blockdev.Device) (*Snapshot, error) {
+	hot := map[int]bool{}
+	for _, slot := range s.Slots {
+		hot[slot.Lock] = hot[slot.Lock] || slot.Phase != layout.Idle
+	}
+	g.d.mu.Lock()
+	for number, lk := range g.d.locks {
+		hot[number] = hot[number] || len(lk.inside())+len(lk.waiting()) > 0
+	}
+	g.d.mu.Unlock()
+	var locks []int
+	for _, number := range s.usedLocks() {
+		if hot[number] {
+			locks = append(locks, number)
+		}
+	}
+	geometry, highest := s.Superblock.Geometry, max(s.highest(), g.d.mem.highest())
+	room := glanceHot
+	hosts := geometry.Hosts*geometry.Stride <= room/2
+	if hosts {
+		room -= geometry.Hosts * geometry.Stride
+	}
+	if most := max(1, room/(highest*geometry.Stride)); len(locks) > most {
+		g.turn = (g.turn + most) % len(locks)
+		locks = slices.Concat(locks[g.turn:], locks[:g.turn])[:most]
+	}
+	return func(dev blockdev.Device) (*Snapshot, error) { return s.again(dev, locks, highest, hosts) }
+}
+
+// again returns the snapshot with the slots of some locks, and after that the host table if it is wanted, read anew.
+func (s *Snapshot) again(dev blockdev.Device, locks []int, highest int, hosts bool) (*Snapshot, error) {
+	anew := *s
+	anew.Slots = slices.DeleteFunc(slices.Clone(s.Slots), func(x layout.Slot) bool { return slices.Contains(locks, x.Lock) })
+	anew.Damaged = slices.DeleteFunc(slices.Clone(s.Damaged), func(r Record) bool {
+		return r.Kind == KindSlot && slices.Contains(locks, r.Lock) || hosts && r.Kind == KindHost
+	})
+	w := walker{dev: dev, space: s.Superblock.Space(), visit: anew.add}
+	for _, lock := range locks {
+		if err := w.slots(lock, highest); err != nil {
+			return nil, err
+		}
+	}
+	if hosts {
+		anew.Hosts = nil
+		if err := w.hosts(); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(anew.Damaged, func(a, b Record) int { return cmp.Compare(a.Offset, b.Offset) })
+	return &anew, nil
+}
+
+// highest is up to which id there are hosts.
+func (s *Snapshot) highest() int {
+	n := 1
+	for _, h := range s.Hosts {
+		n = max(n, h.ID, h.Highest)
+	}
+	return n
+}
+
+// counted counts the bytes that are read.
+type counted struct {
+	blockdev.Device
+	n *atomic.Int64
+}
+
+func (c counted) Read(p []byte, off int64) error {
+	c.n.Add(int64(len(p)))
+	return c.Device.Read(p, off)
+}
+
+// glance serves GET /page/status. That there is no report is no failure of HTTP: a browser would complain of that in
+// its console, where nobody looks who looks at the page.
+func (s *Server) glance(w http.ResponseWriter, r *http.Request) {
+	a := Glance{At: time.Now().UTC()}
+	if d, err := s.joined(); err != nil {
+		a = a.because(apiError{Code: "unavailable", Message: err.Error(), Hint: "The log of bakeryd says more; " +
+			"bakeryctl status --device reads the disk without it."})
+	} else {
+		a = s.glances.of(d).answer()
+	}
+	writeGlance(w, r.Header.Get("Accept-Encoding"), a)
+}
+
+func writeGlance(w http.ResponseWriter, accepts string, a Glance) {
+	text, err := json.Marshal(a)
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, apiErrorOf(err))
+		return
+	}
+	hurry(w, answerPatience)
+	page.Guard(w.Header())
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Vary", "Accept-Encoding")
+	if len(text) > 16<<10 && strings.Contains(accepts, "gzip") { // it may go through ssh
+		w.Header().Set("Content-Encoding", "gzip")
+		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // which is a level
+		_, _ = z.Write(text)
+		_ = z.Close()
+		return
+	}
+	_, _ = w.Write(text)
+}

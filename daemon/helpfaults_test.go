@@ -1,0 +1,176 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// settled waits until the disk shows the first host's hold, and so its driver rests.
+func settled(t *testing.T, c *cluster) {
+	t.Helper()
+	eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+}
+
+// TestRemoverWhoGaveUp: while the releaser's goroutine looks whether others want the lock (it is the remover's
+// turn), the remover gives up. The next local client is granted the lock, and then the driver goes on with the removal
+// of who has gone: the slot shows idle under the hold.
+func TestRemoverWhoGaveUp(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	d, f := c.faultyHost(1)
+	other := c.host(2)
+	lk := used(t, d)
+	require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+	a := <-submitted(t.Context(), d, Request{Name: "x"})
+	require.NoError(t, a.err)
+	ctx, cancel := context.WithCancel(t.Context())
+	removed := make(chan error, 1)
+	go func() { removed <- d.Remove(ctx, "x", false) }()
+	queued := func(n int) func() bool {
+		return func() bool { lk.mu.Lock(); defer lk.mu.Unlock(); return len(lk.queue) == n }
+	}
+	eventually(t, "the remover waits", queued(1))
+	next := submitted(t.Context(), d, Request{Name: "x"})
+	eventually(t, "the next waits", queued(2))
+	settled(t, c)
+	g := c.sb.Geometry
+	look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 8), Hang: true})
+	released := make(chan error, 1)
+	go func() { released <- a.hold.Release() }()
+	<-look.Hit()
+	cancel()
+	require.ErrorIs(t, <-removed, context.Canceled)
+	look.Release()
+	n := <-next
+	require.NoError(t, n.err)
+	require.NoError(t, <-released)
+	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	h, err := other.Acquire(ctx, Request{Name: "x"})
+	if err == nil {
+		t.Errorf("host 2 holds by %v what host 1 holds by %v; slot of host 1: %+v", h.Token(), n.hold.Token(), c.slot(1, 1))
+		_ = h.Release()
+	}
+	within(t, "the release", func() { _ = n.hold.Release() })
+}
+
+// TestTimeoutThoughIOHangs: a client of the socket is told of the end of its patience.
+func TestTimeoutThoughIOHangs(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	d, f := c.faultyHost(1)
+	used(t, d)
+	s := serveSocket(t, d)
+	g := c.sb.Geometry
+	hung := f.Inject(blockdev.Fault{From: g.Slot(1, 1), To: g.Slot(1, 8), Hang: true})
+	codes := make(chan string, 1)
+	go func() {
+		_, r := s.post(`{"name": "x", "timeout_ms": 100}`)
+		e := nextEvent(t, r)
+		for e.Event == "waiting" {
+			e = nextEvent(t, r)
+		}
+		codes <- e.Event + " " + e.Code
+	}()
+	<-hung.Hit()
+	select {
+	case code := <-codes:
+		require.Equal(t, "refused timeout", code)
+	case <-time.After(generous):
+		t.Error("not told of the timeout of 100ms")
+	}
+	hung.Release()
+}
+
+// TestLostWhileAReleaseHangs: a client has let go and gone, its release hangs, the lease ends. Nothing is held
+// any more, so the watchdog must go on being fed (safe).
+func TestLostWhileAReleaseHangs(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+	d := c.unjoined(1, through(f))
+	require.NoError(t, d.Join(t.Context()))
+	used(t, d)
+	s := serveSocket(t, d)
+	conn, r := s.post(`{"name": "x"}`)
+	for nextEvent(t, r).Event != "granted" {
+	}
+	settled(t, c)
+	hung := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(1, 2), Hang: true})
+	require.NoError(t, conn.Close())
+	<-hung.Hit()
+	all := f.Inject(blockdev.Fault{Hang: true})
+	<-d.Lost()
+	eventually(t, "nothing is held, so the watchdog is fed", func() bool { return d.safe(boottime.Now()) })
+	all.Release()
+	f.Heal()
+	ctx, cancel := context.WithTimeout(t.Context(), generous)
+	defer cancel()
+	require.NoError(t, d.giveUp(ctx))
+}
+
+// TestCloseLeavesNoClaim: a lock that nobody of this host wants any more does not stay claimed for as long as
+// another one is held here.
+func TestCloseLeavesNoClaim(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	d, f := c.faultyHost(1)
+	other := c.host(2)
+	used(t, d)
+	require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+	kept := acquire(t, d, Request{Name: "y"})
+	g := c.sb.Geometry
+	look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 8), Hang: true, Err: unix.ETIMEDOUT, Times: 1})
+	done := make(chan (<-chan result), 1)
+	go func() { done <- submitted(t.Context(), d, Request{Name: "x"}) }()
+	<-look.Hit()
+	closed := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), generous)
+		defer cancel()
+		closed <- d.Close(ctx)
+	}()
+	<-d.stop
+	look.Release()
+	r := <-<-done
+	require.ErrorIs(t, r.err, ErrUnavailable)
+	ctx, cancel := context.WithTimeout(t.Context(), generous)
+	defer cancel()
+	h, err := other.Acquire(ctx, Request{Name: "x"})
+	if err != nil {
+		t.Errorf("host 2 waits for a claim that nobody drives: %v; slot of host 1: %v %v", err, c.slot(1, 1).Phase, c.slot(1, 1).Ticket)
+	} else {
+		require.NoError(t, h.Release())
+	}
+	require.NoError(t, kept.Release())
+	require.NoError(t, <-closed)
+}
+
+// TestSecondConnectionIsTold: a client that has come back by another connection is told its place.
+func TestSecondConnectionIsTold(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	d := c.host(1)
+	other := c.host(2)
+	h := acquire(t, other, Request{Name: "x"})
+	s := serveSocket(t, d)
+	body := fmt.Sprintf(`{"name": "x", "session": "%032x"}`, 7)
+	_, r := s.post(body)
+	require.Equal(t, "waiting", nextEvent(t, r).Event)
+	told := make(chan string, 1)
+	go func() {
+		_, r := s.post(body)
+		told <- nextEvent(t, r).Event
+	}()
+	select {
+	case e := <-told:
+		require.Equal(t, "waiting", e)
+	case <-time.After(generous):
+		t.Error("not told its place")
+	}
+	require.NoError(t, h.Release())
+}

@@ -1,0 +1,143 @@
+package line
+
+import "bytes"
+
+// Members calls member with the name and the value of each member of a plain
+// object, in their order. It is false, which says nothing of the object, where
+// that is not plain, or member is false:
+//
+//	object  one, with at least one member, and no white space
+//	names   strings
+//	values  strings, whole numbers of at most 18 digits, true and false
+//	strings of ASCII without control characters, \ and "
+//
+// A value is as it stands there: a string has its quotes. Both are good until
+// the line is changed.
+func Members(object []byte, member func(name, value []byte) bool) bool {
+	rest, ok := after(object, '{')
+	for ok {
+		var name, value []byte
+		if name, rest, ok = text(rest); !ok {
+			break
+		}
+		if rest, ok = after(rest, ':'); !ok {
+			break
+		}
+		if value, rest, ok = scalar(rest); !ok || !member(name, value) {
+			return false
+		}
+		if end, last := after(rest, '}'); last {
+			return len(end) == 0
+		}
+		rest, ok = after(rest, ',')
+	}
+	return false
+}
+
+func after(b []byte, c byte) ([]byte, bool) {
+	if len(b) == 0 || b[0] != c {
+		return nil, false
+	}
+	return b[1:], true
+}
+
+// text takes a string, of which it returns what is between the quotes.
+func text(b []byte) (s, rest []byte, ok bool) {
+	if b, ok = after(b, '"'); !ok {
+		return nil, nil, false
+	}
+	for i, c := range b {
+		switch {
+		case c == '"':
+			return b[:i], b[i+1:], true
+		case c < ' ' || c > '~' || c == '\\':
+			return nil, nil, false
+		}
+	}
+	return nil, nil, false
+}
+
+// scalar takes a value.
+func scalar(b []byte) (value, rest []byte, ok bool) {
+	n := 0
+	switch {
+	case len(b) == 0:
+	case b[0] == '"':
+		if s, _, ok := text(b); ok {
+			n = len(s) + 2
+		}
+	case bytes.HasPrefix(b, []byte("true")):
+		n = len("true")
+	case bytes.HasPrefix(b, []byte("false")):
+		n = len("false")
+	default:
+		n = number(b)
+	}
+	return b[:n], b[n:], n > 0
+}
+
+// number is how long the whole number is that stands first, 0 if none does.
+func number(b []byte) int {
+	n := 0
+	if b[0] == '-' {
+		n++
+	}
+	digits := 0
+	for n+digits < len(b) && '0' <= b[n+digits] && b[n+digits] <= '9' {
+		digits++
+	}
+	if digits == 0 || digits > 18 || digits > 1 && b[n] == '0' {
+		return 0
+	}
+	return n + digits
+}
+
+// Text sets a string from a value, if it is one.
+func Text(value []byte, into *string) bool {
+	s, _, ok := text(value)
+	if ok {
+		*into = string(s)
+	}
+	return ok
+}
+
+// Bytes returns what is between the quotes of a value, if it is a string.
+func Bytes(value []byte) ([]byte, bool) {
+	s, _, ok := text(value)
+	return s, ok
+}
+
+// Int sets a number from a value, if it is one that fits.
+func Int[T int | int64 | uint64](value []byte, into *T) bool {
+	n := number(value)
+	if n == 0 || n != len(value) {
+		return false
+	}
+	var v int64
+	for _, c := range value {
+		if c != '-' {
+			v = 10*v + int64(c-'0')
+		}
+	}
+	if value[0] == '-' {
+		v = -v
+	}
+	if v < 0 && T(0)-1 > 0 || int64(T(v)) != v {
+		return false
+	}
+	*into = T(v)
+	return true
+}
+
+// Bool sets a truth value from a value, if it is one.
+func Bool(value []byte, into *bool) bool {
+	switch string(value) {
+	case "true":
+		*into = true
+	case "false":
+		*into = false
+	default:
+		return false
+	}
+	return true
+}

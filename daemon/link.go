@@ -1,0 +1,406 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/line"
+	"github.com/bakeryd/bakeryd/daemon/process"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// linkProtocol is what GET /v1/link is upgraded to.
+const (
+	linkProtocol = "bakery-link/1"
+	linkPath     = "/v1/link"
+)
+
+// link is a connection by which a client takes one lock after the other. What
+// ends with the connection of a stream ends with that of a link too; but a hold
+// can also be let go by a line, and the next lock be asked for.
+//
+// One goroutine reads, asks for what it reads and lets go, and may wait for the
+// device over that. So all that must come in time is written by others: what
+// became of a request by whoever decides on it, all else by tell.go. Nobody ever
+// waits for a client that does not read.
+type link struct {
+	srv  *Server
+	conn *net.UnixConn
+	raw  syscall.RawConn
+	in   *line.Reader
+	id   process.ID // who has connected
+	uid  int        // as which user
+	by   *caller    // and with which groups
+
+	// mu guards the rest, and who writes. It is taken with a session's held; nothing
+	// but the lease's is taken with it held.
+	mu      sync.Mutex
+	f       *follower     // in the one session that there is at a time; nil: none
+	granted bool          // it was told of the grant
+	told    time.Duration // the deadline that it was told
+	changes uint64        // of the mode, that it was told of
+
+	out    []byte                // what is written by write
+	write  func(fd uintptr) bool // sets the rest
+	sent   int
+	failed error
+}
+
+// linkRequest is a line of the client: one of its members.
+type linkRequest struct {
+	Lock   *lockRequest   `json:"lock"`
+	Unlock *layout.Ticket `json:"unlock"` // token of the hold
+}
+
+func (s *Server) link(w http.ResponseWriter, r *http.Request) {
+	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
+	if conn == nil || r.Header.Get("Upgrade") != linkProtocol || !strings.EqualFold(r.Header.Get("Connection"), "upgrade") {
+		w.Header().Set("Upgrade", linkProtocol)
+		writeError(w, http.StatusUpgradeRequired, apiError{Code: "invalid", Message: "a link is an upgrade to " + linkProtocol,
+			Hint: "the guide api.md shows how to ask for one"})
+		return
+	}
+	_, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, apiErrorOf(err))
+		return
+	}
+	// From here on its descriptor is the link's to give back.
+	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
+	l, err := newLink(callerOf(r), conn, early)
+	if err != nil || !s.links.add(l) {
+		conn.Close()
+		s.descriptors.give()
+		return
+	}
+	go l.serve() // what HTTP has taken for the connection is given back meanwhile
+}
+
+func newLink(by *caller, conn *net.UnixConn, early []byte) (*link, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	l := &link{srv: by.srv, by: by, conn: conn, raw: raw, in: line.NewReader(conn, early, maxBody)}
+	if l.id, l.uid = peerOf(conn); l.uid < 0 {
+		return nil, net.ErrClosed
+	}
+	l.write = func(fd uintptr) bool {
+		l.sent, l.failed = unix.Write(int(fd), l.out)
+		return true // also if the buffer is full
+	}
+	return l, nil
+}
+
+func (l *link) peer() (process.ID, int) { return l.id, l.uid }
+
+func (l *link) caller() *caller { return l.by }
+
+func (l *link) gone() bool { return hungUp(l.conn) }
+
+func (l *link) listening() bool { return listening(l.conn) }
+
+func (l *link) follower() *follower { return &follower{link: l} }
+
+// hangUp ends the link, and with it what it holds.
+func (l *link) hangUp() { _ = l.conn.Close() }
+
+// bind makes a session the one of the link. It is called with the session's mu
+// held.
+func (l *link) bind(s *session, f *follower) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f.session = s
+	l.f, l.granted = f, false
+}
+
+// unbind returns whom it was bound to.
+func (l *link) unbind() *follower {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.f
+	l.f, l.granted = nil, false
+	return f
+}
+
+const linkAccepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + linkProtocol + "\r\n\r\n"
+
+// serve answers the client until it is gone.
+func (l *link) serve() {
+	defer l.end()
+	l.mu.Lock()
+	l.out = append(l.out, linkAccepted...)
+	l.flush()
+	l.mu.Unlock()
+	for goOn := true; goOn; {
+		text, err := l.in.Next()
+		switch {
+		case errors.Is(err, line.ErrTooLong):
+			l.refuse(fmt.Errorf("%w: a line of more than %d bytes", ErrInvalid, maxBody))
+			return
+		case err != nil:
+			return
+		}
+		goOn = l.answer(text)
+	}
+}
+
+// end ends whatever the link holds.
+func (l *link) end() {
+	l.hangUp()
+	l.srv.descriptors.give()
+	l.srv.links.remove(l)
+	if f := l.unbind(); f != nil {
+		f.session.leave(f)
+	}
+}
+
+// answer does what a line says. It is false if the link is to end.
+func (l *link) answer(text []byte) (goOn bool) {
+	var r linkRequest
+	err := r.parse(text)
+	switch {
+	case err != nil:
+	case r.Lock != nil:
+		err = l.lock(*r.Lock)
+	default:
+		err = l.unlock(*r.Unlock)
+	}
+	return err == nil || l.refuse(err)
+}
+
+// lock asks for a lock. What becomes of that is told by decided.
+func (l *link) lock(body lockRequest) error {
+	if l.bound() != nil {
+		return fmt.Errorf("%w: a link takes one lock at a time", ErrInvalid)
+	}
+	if err := body.validate(); err != nil {
+		return err
+	}
+	d, err := l.srv.joined()
+	switch {
+	case errors.Is(err, ErrUnavailable):
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	d.sessions.tellLinks()
+	s, f, err := d.sessions.open(body, l)
+	if err != nil {
+		l.unbind()
+		return err
+	}
+	if f.late {
+		l.decided(s, f)
+	}
+	s.start()
+	return nil
+}
+
+func (l *link) bound() *follower {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.f
+}
+
+// unlock lets a hold go, and returns when that is durable.
+func (l *link) unlock(token layout.Ticket) error {
+	l.mu.Lock()
+	f := l.f
+	if f == nil || !l.granted || f.session.hold.token != token {
+		l.mu.Unlock()
+		return fmt.Errorf("%w: the link holds no lock by token %v", ErrHoldOver, token)
+	}
+	l.f, l.granted = nil, false
+	_ = l.conn.SetReadDeadline(time.Time{}) // of the end of the lease; fails only once closed
+	l.mu.Unlock()
+	e := event{Event: "released"}
+	if f.session.leave(f) {
+		e.Event = "kept" // by what the client has left running
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.put(&e)
+	return nil
+}
+
+// refuse tells why a line cannot be done. It is false where the client could
+// take that for the answer to another one.
+func (l *link) refuse(err error) (goOn bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.putRefusal(err)
+	return l.f == nil
+}
+
+// decided tells the client what became of its request.
+func (l *link) decided(s *session, f *follower) {
+	if s.err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.f == f {
+			l.f = nil
+			l.putRefusal(s.err)
+		}
+		return
+	}
+	d, token := s.all.d, s.hold.token
+	mode, changes := s.hold.modeAndChanges()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f != f {
+		return
+	}
+	m, now := d.mem.moments(), boottime.Now()
+	if m.lost || now >= m.deadline { // this process stood still since the grant
+		l.f = nil
+		l.putRefusal(fmt.Errorf("%w: %w", ErrUnavailable, ErrLost))
+		s.all.tasks.Go(func() { s.leave(f) })
+		return
+	}
+	l.granted, l.told, l.changes = true, m.deadline, changes
+	e := s.granted(&mode, &token, changes).runsAt(now, m.deadline)
+	l.put(&e)
+	select {
+	case <-d.drained:
+		l.put(&event{Event: "lost", Message: d.drainedFor})
+	default:
+	}
+}
+
+// putRefusal is called with mu held, as put and flush are.
+func (l *link) putRefusal(err error) {
+	e := apiErrorOf(err)
+	l.srv.tally.Refused.Add(e.Code)
+	l.put(&event{Event: "refused", Code: e.Code, Message: e.Message, Hint: e.Hint})
+}
+
+func (l *link) put(e *event) {
+	l.out = e.append(l.out[:0])
+	l.flush()
+}
+
+// flush writes what is to be written at once, or ends the link: who leaves so
+// much unread asks for more than it hears of.
+func (l *link) flush() {
+	for {
+		err := l.raw.Write(l.write)
+		if err == nil && errors.Is(l.failed, unix.EINTR) {
+			continue
+		}
+		if err != nil || l.failed != nil || l.sent < len(l.out) {
+			l.hangUp()
+		}
+		return
+	}
+}
+
+// parse reads a line.
+func (r *linkRequest) parse(text []byte) error {
+	if r.parsePlain(text) {
+		return nil
+	}
+	*r = linkRequest{}
+	if err := decodeBody(bytes.NewReader(text), r); err != nil {
+		return err
+	}
+	if (r.Lock == nil) == (r.Unlock == nil) {
+		return fmt.Errorf("%w: want one of lock and unlock", ErrInvalid)
+	}
+	return nil
+}
+
+// parsePlain reads a line as our own client writes it, and is false for all
+// others, whatever they are.
+func (r *linkRequest) parsePlain(text []byte) bool {
+	if body, ok := bytes.CutPrefix(text, []byte(`{"lock":`)); ok && bytes.HasSuffix(body, []byte("}")) {
+		r.Lock = new(lockRequest)
+		return line.Members(body[:len(body)-1], r.Lock.set)
+	}
+	return line.Members(text, func(name, value []byte) bool {
+		r.Unlock = new(layout.Ticket)
+		text, ok := line.Bytes(value)
+		return ok && string(name) == "unlock" && r.Unlock.UnmarshalText(text) == nil
+	})
+}
+
+// set sets one member.
+func (r *lockRequest) set(name, value []byte) bool {
+	switch string(name) {
+	case "name":
+		return line.Text(value, &r.Name)
+	case "mode":
+		text, ok := line.Bytes(value)
+		return ok && r.Mode.UnmarshalText(text) == nil
+	case "nonblock":
+		return line.Bool(value, &r.NonBlock)
+	case "timeout_ms":
+		return line.Int(value, &r.TimeoutMS)
+	case "permits":
+		return line.Int(value, &r.Permits)
+	case "pid":
+		return line.Int(value, &r.PID)
+	case "command":
+		return line.Text(value, &r.Command)
+	case "session":
+		return line.Text(value, &r.Session)
+	case "token":
+		text, ok := line.Bytes(value)
+		return ok && r.Token.UnmarshalText(text) == nil
+	case "witness":
+		return line.Bool(value, &r.Witness)
+	case "requests":
+		return line.Bool(value, &r.Requests)
+	}
+	return false
+}
+
+// links are the open links of a server.
+type links struct {
+	mu     sync.Mutex // guards the rest
+	open   map[*link]struct{}
+	closed bool
+}
+
+// add is false once they are closed.
+func (ls *links) add(l *link) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.closed {
+		return false
+	}
+	if ls.open == nil {
+		ls.open = map[*link]struct{}{}
+	}
+	ls.open[l] = struct{}{}
+	return true
+}
+
+func (ls *links) remove(l *link) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	delete(ls.open, l)
+}
+
+// close ends all links.
+func (ls *links) close() {
+	ls.mu.Lock()
+	ls.closed = true
+	open := slices.Collect(maps.Keys(ls.open))
+	ls.mu.Unlock()
+	for _, l := range open {
+		l.hangUp()
+	}
+}

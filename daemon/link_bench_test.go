@@ -1,0 +1,88 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// benchServer serves a host that is alone on a disk in memory, as bakeryd does.
+func benchServer(b *testing.B) (socket string) {
+	b.Helper()
+	g := layout.Geometry{Stride: 512, Hosts: 3, Locks: 4}
+	sb := layout.Superblock{UUID: layout.UUID{1, 2, 3}, Name: "bench", Geometry: g, Lease: 10 * time.Second,
+		Formatted: time.Now().UTC().Truncate(time.Microsecond)}
+	disk := blockdev.NewMemory(max(g.Size(), layout.HeadSize), 512, 512)
+	buf := blockdev.Alloc(512)
+	for copy := range 2 {
+		require.NoError(b, sb.Encode(buf, copy))
+		require.NoError(b, disk.Open().Write(buf, g.Superblock(copy)))
+	}
+	log, dir := slog.New(slog.DiscardHandler), b.TempDir()
+	d := New(Config{
+		Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Keep: true, Logger: log, Events: events.New(log),
+		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
+			dev := disk.Open()
+			sb, copyUsed, err := FindLockspace(dev)
+			return dev, sb, copyUsed, err
+		},
+	})
+	require.NoError(b, d.Join(b.Context()))
+	s := NewServer(log, func() (*Daemon, error) { return d, nil }, nil)
+	ln, err := Listen(filepath.Join(dir, "s"))
+	require.NoError(b, err)
+	go func() { _ = s.Serve(ln) }()
+	b.Cleanup(func() {
+		require.NoError(b, s.Shutdown())
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		require.NoError(b, d.Close(ctx))
+	})
+	return filepath.Join(dir, "s")
+}
+
+func lockOnce(b *testing.B, c *client.Client) {
+	h, err := c.Lock(context.Background(), "x", client.Options{})
+	if err == nil {
+		err = h.Unlock()
+	}
+	if err != nil {
+		b.Error(err)
+	}
+}
+
+// BenchmarkLink is what is not IO of an acquire and release through bakeryd,
+// its client included.
+func BenchmarkLink(b *testing.B) {
+	c := client.New(benchServer(b))
+	defer c.Close()
+	lockOnce(b, c)
+	b.ReportAllocs()
+	for b.Loop() {
+		lockOnce(b, c)
+	}
+}
+
+// BenchmarkLinkHandoff is a lock that 16 clients hand on.
+func BenchmarkLinkHandoff(b *testing.B) {
+	socket := benchServer(b)
+	lockOnce(b, client.New(socket))
+	b.ReportAllocs()
+	b.SetParallelism(16)
+	b.RunParallel(func(pb *testing.PB) {
+		c := client.New(socket)
+		defer c.Close()
+		for pb.Next() {
+			lockOnce(b, c)
+		}
+	})
+}

@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+)
+
+// TestLinkReaderHangsForAnotherClient: the goroutine that reads a link hangs in the device for the next client's sake, after its own was granted the lock:
+// that this one unlocks and goes is not seen, and the host counts as not safe: the watchdog resets it.
+func TestLinkReaderHangsForAnotherClient(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	d, f := c.faultyHost(1)
+	s := serveSocket(t, d)
+	lk := used(t, d)
+	eventually(t, "the driver rests", func() bool {
+		if lk.role.TryLock() {
+			lk.role.Unlock()
+			return true
+		}
+		return false
+	})
+	g := c.sb.Geometry
+	from, to := g.Slot(1, 1), g.Slot(1, 1)+int64(g.Hosts*g.Stride)
+	release := f.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: from, To: to})
+	a := s.link(`{"lock":{"name":"x","mode":"shared"}}`)
+	eventually(t, "a claims", func() bool { return f.Stats().Oldest > 0 })
+	s.link(`{"lock":{"name":"x","mode":"shared"}}`)
+	eventually(t, "b waits", func() bool { lk.mu.Lock(); defer lk.mu.Unlock(); return len(lk.queue) == 2 })
+	// The read of the claim passes, that of elsewhere hangs.
+	f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: from, To: to, After: 1, Hang: true})
+	release()
+	tok := a.until("granted").Token
+	a.unlock(tok)
+	a.leave()                // as client.Unlock does after a while
+	f.Hang(blockdev.Fault{}) // the lease is lost
+	<-d.mem.lost
+	eventually(t, "nobody holds, so the host is not to be reset", func() bool { return d.safe(boottime.Now()) })
+	f.Heal()
+}
+
+// TestLinkModeWhileNotListening: a change of mode while the client does not read is never told.
+func TestLinkModeWhileNotListening(t *testing.T) {
+	m := newCluster(t, 8, 4).mortal(1)
+	l := m.linkAs(1, "")
+	token := l.until("granted").Token.String()
+	s := m.session(&testSession{id: fmt.Sprintf("%032x", 1)})
+	eventually(t, "renewals that are unread fill the socket", func() bool { return !s.linkFollower().link.listening() })
+	status, _ := m.call("POST /v1/mode", `{"session":"`+fmt.Sprintf("%032x", 1)+`","token":"`+token+`","mode":"shared"}`)
+	require.Equal(t, 200, status)
+	l.until("mode")
+}
+
+// TestLinkClockSetBack: who comes back after a restart, when the wall clock was set back, is never told of its place.
+func TestLinkClockSetBack(t *testing.T) {
+	m := newCluster(t, 8, 4).mortal(1)
+	holder := m.linkAs(1, "")
+	token := holder.until("granted").Token
+	waiter := m.linkAs(2, "")
+	waiter.until("waiting")
+	m.kill()
+	m.rise()
+	s := m.session(&testSession{id: fmt.Sprintf("%032x", 2)})
+	s.since = time.Now().Round(0).Add(time.Hour) // the clock was set back by an hour meanwhile
+	holder = m.linkAs(1, `,"token":"`+token.String()+`"`)
+	holder.until("granted")
+	waiter = m.linkAs(2, "")
+	waiter.until("waiting")
+}
+
+// TestHungUpLinkIsGone: a link that bakeryd itself has hung up does not count as gone while its reader is in the device.
+func TestHungUpLinkIsGone(t *testing.T) {
+	d := newCluster(t, 8, 4).host(1)
+	s := serveSocket(t, d)
+	s.link()
+	var l *link
+	eventually(t, "link", func() bool {
+		s.srv.links.mu.Lock()
+		defer s.srv.links.mu.Unlock()
+		for l = range s.srv.links.open {
+		}
+		return l != nil
+	})
+	require.False(t, l.gone())
+	l.hangUp()
+	require.True(t, l.gone())
+}

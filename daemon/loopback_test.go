@@ -1,0 +1,155 @@
+package daemon
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestLoopbackOnly: no other machine is ever listened to.
+func TestLoopbackOnly(t *testing.T) {
+	for address, hint := range map[string]string{
+		"127.0.0.1:0":       "",
+		"127.9.8.7:9415":    "",
+		"[::1]:0":           "",
+		"localhost:9415":    "",
+		"0.0.0.0:9415":      "reverse proxy",
+		":9415":             "reverse proxy",
+		"[::]:9415":         "reverse proxy",
+		"192.0.2.1:80":      "reverse proxy",
+		"db1:9415":          "reverse proxy",
+		"localhost.evil:80": "reverse proxy",
+		"127.1:80":          "reverse proxy",
+		"127.0.0.1":         "want ADDRESS:PORT, as 127.0.0.1:9415",
+		"127.0.0.1:":        "want ADDRESS:PORT",
+		"9415":              "want ADDRESS:PORT",
+		"":                  "want ADDRESS:PORT",
+	} {
+		err := CheckLoopback(address)
+		if hint == "" {
+			require.NoError(t, err, address)
+			continue
+		}
+		require.ErrorIs(t, err, ErrNotLoopback, address)
+		require.ErrorContains(t, err, hint)
+		require.ErrorContains(t, err, `"`+address+`"`)
+		_, err = ListenLoopback(address)
+		require.ErrorIs(t, err, ErrNotLoopback)
+	}
+	ln, err := ListenLoopback("localhost:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	require.True(t, ln.Addr().(*net.TCPAddr).IP.IsLoopback())
+	_, err = ListenLoopback(ln.Addr().String())
+	require.ErrorContains(t, err, "address already in use")
+}
+
+// TestAnAddressIsForLookingOnly: who has no more than that gets nothing that changes anything, and browsers not even what
+// they may see if they were led here by a name that is not this machine's.
+func TestAnAddressIsForLookingOnly(t *testing.T) {
+	d := newCluster(t, 8, 4).host(1)
+	s := serveSocket(t, d)
+	ln, err := ListenLoopback("127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- s.srv.ServeLooks(ln) }()
+	t.Cleanup(func() {
+		require.NoError(t, s.srv.Shutdown())
+		require.NoError(t, <-done)
+	})
+	address := ln.Addr().String()
+	for _, test := range []struct {
+		method, path, host, body string
+		header                   []string
+		status                   int
+		says                     string
+	}{
+		{"GET", "/", address, "", nil, 200, "/page/page.js"},
+		{"HEAD", "/", address, "", nil, 200, ""},
+		{"GET", "/v1/status", address, "", nil, 200, `"this_host"`},
+		{"GET", "/v1/locks", "localhost:9415", "", nil, 200, `"locks"`},
+		{"GET", "/page/status", "localhost", "", []string{"Sec-Fetch-Site", "same-origin"}, 200, `"report"`},
+		{"POST", "/v1/lock", address, `{"name":"x"}`, nil, 403, "this address is for looking only: it does not serve POST /v1/lock"},
+		{"POST", "/v1/create", address, `{"name":"x"}`, nil, 403, "the Unix socket does"},
+		{"POST", "/v1/remove", address, `{"name":"x"}`, nil, 403, "forbidden"},
+		{"POST", "/v1/evict", address, `{"host":1}`, nil, 403, "forbidden"},
+		{"POST", "/v1/value", address, `{}`, nil, 403, "forbidden"},
+		{"PUT", "/", address, "", nil, 403, "forbidden"},
+		{"GET", "/v1/value?name=x", address, "", nil, 404, "no such call"},
+		{"GET", "/v1/link", address, "", []string{"Upgrade", linkProtocol}, 404, "no such call"},
+		{"GET", "/metrics", address, "", nil, 404, "no such call"},          // this server has none
+		{"GET", "/v1/status", "intranet:9415", "", nil, 403, "this is not"}, // whoever answers for that in the network
+		{"GET", "/v1/status", "LOCALHOST.:9415", "", nil, 200, `"this_host"`},
+		{"GET", "/v1/status", address, "{}", nil, 400, "a GET with a body"},
+		{"GET", "/v1/status", "evil.example:9415", "", nil, 403, "this is not"},
+		{"GET", "/v1/status", "evil.example", "", []string{"Origin", "http://evil.example"}, 403, "this is not"},
+		{"POST", "/v1/create", address, `{"name":"x"}`, []string{"Origin", "http://evil.example"}, 403, "a browser may only look"},
+	} {
+		r, err := http.NewRequest(test.method, "http://"+address+test.path, strings.NewReader(test.body))
+		require.NoError(t, err)
+		r.Host = test.host
+		if test.header != nil {
+			r.Header.Set(test.header[0], test.header[1])
+		}
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, test.status, resp.StatusCode, "%+v: %s", test, body)
+		require.True(t, bytes.Contains(body, []byte(test.says)), "%+v: %s", test, body)
+	}
+	report, err := d.Status()
+	require.NoError(t, err)
+	require.Empty(t, report.Locks, "nothing was made")
+}
+
+// TestLookersLeaveTheRest: whoever comes by an address takes a part of the descriptors that are for clients, and no more.
+func TestLookersLeaveTheRest(t *testing.T) {
+	clients := &descriptors{limit: 40}
+	looking := clients.forLooking()
+	for range 10 {
+		require.True(t, looking.take())
+	}
+	require.False(t, looking.take())
+	for range 30 {
+		require.True(t, clients.take())
+	}
+	require.False(t, clients.take())
+	looking.give()
+	require.True(t, clients.take())
+	require.False(t, looking.take(), "the others have it now")
+	clients.give()
+	require.True(t, looking.take())
+	require.Equal(t, mostLooking, (&descriptors{limit: 500_000}).forLooking().limit)
+}
+
+// TestBodiesThatNeverCome: a request that announces a body is answered at once, and keeps nobody from the metrics.
+func TestBodiesThatNeverCome(t *testing.T) {
+	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	ln, err := ListenLoopback("127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- s.srv.ServeLooks(ln) }()
+	t.Cleanup(func() {
+		require.NoError(t, s.srv.Shutdown())
+		require.NoError(t, <-done)
+	})
+	for _, of := range []struct{ network, address string }{{"tcp", ln.Addr().String()}, {"unix", s.path}} {
+		c, err := net.Dial(of.network, of.address)
+		require.NoError(t, err)
+		require.NoError(t, c.SetDeadline(time.Now().Add(generous)))
+		_, err = io.WriteString(c, "GET /v1/locks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
+		require.NoError(t, err)
+		answer, err := io.ReadAll(c) // to its end
+		require.NoError(t, err)
+		require.Contains(t, string(answer), "a GET with a body")
+		require.NoError(t, c.Close())
+	}
+}

@@ -1,0 +1,44 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/watchdog"
+)
+
+// Machine is what a daemon takes from the machine that it runs on, its disk
+// and the time since its boot apart. What is left out is that of the real one.
+type Machine struct {
+	Wall      func() time.Time // of people: it may be wrong by any amount, and be set at any time
+	MachineID [16]byte
+	BootID    [16]byte
+	Watchdog  func(path string, want time.Duration) (watchdog.Device, error) // opens one, which arms it
+}
+
+// In returns a Config for another machine than this one: a simulated one, say.
+func (c Config) In(m Machine) Config {
+	c.machine = m
+	return c
+}
+
+func (m Machine) complete() Machine {
+	if m.Wall == nil {
+		m.Wall = time.Now
+	}
+	if m.MachineID == [16]byte{} {
+		m.MachineID = machineID()
+	}
+	if m.BootID == [16]byte{} {
+		m.BootID = bootID()
+	}
+	if m.Watchdog == nil {
+		m.Watchdog = func(path string, want time.Duration) (watchdog.Device, error) { return watchdog.Open(path, want) }
+	}
+	return m
+}
+
+// clockNumber is what the wall clock has to say to the numbers of tickets.
+func (d *Daemon) clockNumber() uint64 {
+	return bakery.ClockNumber(d.cfg.machine.Wall(), d.sb.Formatted)
+}

@@ -1,0 +1,201 @@
+package metrics
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/tally"
+)
+
+// fake is a bakeryd as somebody says that it is.
+type fake struct {
+	vitals daemon.Vitals
+	tally  tally.Tally
+}
+
+func (f *fake) Vitals() daemon.Vitals { return f.vitals }
+func (f *fake) Tally() *tally.Tally   { return &f.tally }
+
+// scrape returns the families that are shown, which must be as Prometheus reads them.
+func (f *fake) scrape(t *testing.T) map[string]*dto.MetricFamily {
+	t.Helper()
+	w := httptest.NewRecorder()
+	Handler("v1.2.3", f).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	require.Contains(t, w.Header().Get("Content-Type"), "text/plain")
+	p := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := p.TextToMetricFamilies(w.Body)
+	require.NoError(t, err)
+	return families
+}
+
+// value returns that of the one metric with these labels.
+func value(t *testing.T, families map[string]*dto.MetricFamily, name string, labels ...string) float64 {
+	t.Helper()
+	require.Contains(t, families, name)
+	for _, m := range families[name].Metric {
+		if has(m, labels) {
+			return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	require.Fail(t, "not there", "%s %v", name, labels)
+	return 0
+}
+
+func has(m *dto.Metric, labels []string) bool {
+	for i := 0; i < len(labels); i += 2 {
+		found := false
+		for _, l := range m.Label {
+			found = found || l.GetName() == labels[i] && l.GetValue() == labels[i+1]
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+func TestWhileJoining(t *testing.T) {
+	f := &fake{vitals: daemon.Vitals{State: daemon.StateJoining, MostClients: 100}}
+	f.tally.IO[tally.Lease].Reads.Add(3*time.Millisecond, nil)
+	families := f.scrape(t)
+	require.Zero(t, value(t, families, "bakery_joined"))
+	require.Equal(t, 1.0, value(t, families, "bakery_state", "state", "joining"))
+	require.Zero(t, value(t, families, "bakery_state", "state", "live"))
+	require.Equal(t, 1.0, value(t, families, "bakery_build_info", "version", "v1.2.3"))
+	require.NotContains(t, families, "bakery_lease_left_seconds", "there is no lease")
+	require.Contains(t, families, "process_resident_memory_bytes")
+	require.Contains(t, families, "go_goroutines")
+	for _, m := range families["bakery_io_duration_seconds"].Metric {
+		if has(m, []string{"kind", "lease", "op", "read"}) {
+			require.Equal(t, uint64(1), m.Histogram.GetSampleCount())
+			require.InDelta(t, 0.003, m.Histogram.GetSampleSum(), 1e-9)
+			for _, b := range m.Histogram.Bucket {
+				require.Equal(t, b.GetUpperBound() >= 0.003, b.GetCumulativeCount() == 1, "%v", b)
+			}
+		}
+	}
+}
+
+func TestOfATerm(t *testing.T) {
+	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Descriptors: 7, MostClients: 100, Term: &daemon.TermVitals{
+		HostID: 3, HostName: "db3", Lockspace: "prod", Device: "/dev/x", Lease: 30 * time.Second, LeaseLeft: 26 * time.Second, Sessions: 5,
+		Hosts: map[daemon.Health]int{daemon.HealthLive: 2, daemon.HealthDead: 1},
+		IO:    blockdev.Stats{InFlight: 2, Oldest: 4 * time.Second},
+		Locks: []daemon.LockVitals{{Name: "new", Waiting: 2, Longest: time.Minute}, {Name: "x", Holding: 1, Waiting: 1, Longest: time.Second}},
+	}}}
+	ta := &f.tally
+	ta.Joins.Add(3)
+	ta.Resumed.Add(1)
+	ta.Renewals.Add(time.Millisecond)
+	ta.RenewalFailures.Add(2)
+	ta.DeathsDeclared.Add(1)
+	ta.DeathsLearned.Add(2)
+	ta.Recoveries.Add(4)
+	ta.Handoffs.Add(5)
+	ta.Refused.Add("busy")
+	ta.Waits.Add(time.Second)
+	ta.IO[tally.Lock].Writes.Add(time.Second, fmt.Errorf("boom"))
+	c := new(tally.Place).Of(&ta.Locks, "x", time.Now())
+	c.Grants.Add(6)
+	c.Held.Add(int64(1500 * time.Millisecond))
+	families := f.scrape(t)
+	for _, want := range []struct {
+		value  float64
+		name   string
+		labels []string
+	}{
+		{1, "bakery_joined", nil},
+		{1, "bakery_lockspace_info", []string{"lockspace", "prod", "host_id", "3", "host_name", "db3", "device", "/dev/x"}},
+		{7, "bakery_client_descriptors", nil},
+		{100, "bakery_client_descriptors_limit", nil},
+		{30, "bakery_lease_seconds", nil},
+		{26, "bakery_lease_left_seconds", nil},
+		{1, "bakery_lease_renewals_total", nil},
+		{2, "bakery_lease_renewal_failures_total", nil},
+		{1, "bakery_joins_total", []string{"resumed", "true"}},
+		{2, "bakery_joins_total", []string{"resumed", "false"}},
+		{1, "bakery_host_deaths_total", []string{"by", "self"}},
+		{2, "bakery_host_deaths_total", []string{"by", "other"}},
+		{1, "bakery_hosts", []string{"health", "dead"}},
+		{4, "bakery_recoveries_total", nil},
+		{5, "bakery_handoffs_total", nil},
+		{5, "bakery_sessions", nil},
+		{1, "bakery_refused_total", []string{"code", "busy"}},
+		{1, "bakery_grants_total", nil},
+		{1, "bakery_io_errors_total", []string{"op", "write", "kind", "lock"}},
+		{0, "bakery_io_errors_total", []string{"op", "read", "kind", "lock"}},
+		{2, "bakery_io_in_flight", nil},
+		{4, "bakery_io_oldest_seconds", nil},
+		{1, "bakery_holding", nil},
+		{3, "bakery_waiting", nil},
+		{60, "bakery_longest_wait_seconds", nil},
+		{6, "bakery_lock_grants_total", []string{"lock", "x"}},
+		{1.5, "bakery_lock_hold_seconds_total", []string{"lock", "x"}},
+		{1, "bakery_lock_waiting", []string{"lock", "x"}},
+		{2, "bakery_lock_waiting", []string{"lock", ""}},
+	} {
+		require.Equal(t, want.value, value(t, families, want.name, want.labels...), "%v", want)
+	}
+}
+
+// TestBounded: what is shown does not grow with the locks, of whatever names.
+func TestBounded(t *testing.T) {
+	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{}}}
+	random := rand.New(rand.NewPCG(3, 4))
+	names := []string{"a\"b", `a\b`, "a\\\"", "{x=\"y\"}", "# HELP bakery_joined no", "日本", "\u202e", "a b", "}", strings.Repeat("x", 128), "NaN", "�"}
+	for len(names) < 10000 {
+		var name []rune
+		for range 1 + random.IntN(20) {
+			r := rune(random.IntN(utf8.MaxRune))
+			if utf8.ValidRune(r) && r >= ' ' {
+				name = append(name, r)
+			}
+		}
+		names = append(names, string(name)+fmt.Sprint(len(names)))
+	}
+	now := time.Now()
+	for _, name := range names {
+		new(tally.Place).Of(&f.tally.Locks, name, now).Grants.Add(1)
+		f.vitals.Term.Locks = append(f.vitals.Term.Locks, daemon.LockVitals{Name: name, Holding: 1})
+	}
+	families := f.scrape(t)
+	for _, family := range []string{"bakery_lock_grants_total", "bakery_lock_holding"} {
+		require.Len(t, families[family].Metric, tally.MaxLocks+1)
+		for _, name := range names[:tally.MaxLocks] {
+			require.Equal(t, 1.0, value(t, families, family, "lock", name))
+		}
+		require.Equal(t, float64(len(names)-tally.MaxLocks), value(t, families, family, "lock", ""))
+	}
+	require.Equal(t, float64(len(names)), value(t, families, "bakery_holding"))
+}
+
+// TestAnyBytes: a path need not be UTF-8.
+func TestAnyBytes(t *testing.T) {
+	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Device: "/dev/\xff\n", HostName: "\xc0"}}}
+	require.Equal(t, 1.0, value(t, f.scrape(t), "bakery_lockspace_info", "device", "/dev/\ufffd\n"))
+}
+
+// TestDescribed: a pedantic registry refuses what is not described; nothing is described in vain either.
+func TestDescribed(t *testing.T) {
+	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Hosts: map[daemon.Health]int{daemon.HealthLive: 1}}}}
+	f.tally.Refused.Know("busy")
+	families := f.scrape(t)
+	for _, d := range described {
+		name, _, _ := strings.Cut(strings.TrimPrefix(d.String(), `Desc{fqName: "`), `"`)
+		require.Contains(t, families, name)
+	}
+}

@@ -1,0 +1,121 @@
+// The lease of this host, and the hosts with theirs.
+import { $, keyed, make, mark, say, show, tell } from './dom.js';
+import { wordsOf } from './model.js';
+import { hostName, lasting, many, until, whole } from './words.js';
+
+const batch = 40;
+let shown = batch;
+
+export function beginHosts(redraw) {
+  $('hostsearch').oninput = () => {
+    shown = batch;
+    redraw();
+  };
+  $('morehosts').onclick = () => {
+    shown += 5 * batch;
+    redraw();
+  };
+}
+
+// meter is a bar of what is left, with its words for who does not see it.
+function meter(label) {
+  const fill = make('i'), node = make('div', 'meter', fill);
+  node.setAttribute('role', 'meter');
+  mark(node, 'aria-label', label);
+  mark(node, 'aria-valuemin', 0);
+  mark(node, 'aria-valuemax', 100);
+  return {
+    node,
+    set(part, level, words) {
+      const percent = Math.round(1000 * Math.min(1, Math.max(0, part))) / 10;
+      if (fill.style.width !== `${percent}%`) fill.style.width = `${percent}%`;
+      mark(node, 'data-level', level);
+      mark(node, 'aria-valuenow', Math.round(percent));
+      mark(node, 'aria-valuetext', words);
+    },
+  };
+}
+
+const lease = (() => {
+  const left = make('b', 'big'), of = make('span', 'soft'), bar = meter('Lease left'), marks = make('div', 'stops'), facts = make('p', 'soft small');
+  marks.append(make('span', 'stop'));
+  marks.setAttribute('aria-hidden', 'true');
+  const box = make('div', 'meterbox', bar.node, marks);
+  return { node: make('div', '', make('p', 'leaseline', left, of), box, facts), left, of, bar, facts };
+})();
+
+// drawLease: the bar runs down, and a renewal fills it. The mark is where commands are asked to stop.
+export function drawLease(m, now) {
+  if (!lease.node.parentNode) $('lease').append(lease.node);
+  const left = Math.max(0, m.left(now)), L = m.lease, own = m.report.hosts.find((h) => h.id === m.self.id);
+  const level = m.self.state === 'lost' || left < L / 3 ? 'bad' : left < L * 0.6 ? 'warn' : 'good';
+  say(lease.left, left > 0 ? `${(left / 1000).toFixed(1)} s` : 'over');
+  say(lease.of, ` of ${lasting(L)} left`);
+  lease.bar.set(left / L, level, `${whole(left)} of ${whole(L)} left`);
+  const dog = own?.watchdog_armed ? `watchdog armed, ${own.watchdog_seconds} s` : 'no watchdog';
+  say(lease.facts, `${hostName(m.self.id, m.self.name)}, ${m.self.state} · renewed every ${lasting(L / 6)} · commands are asked to stop at ${lasting(L / 6)} left · ${dog}`);
+}
+
+export function drawHosts(m, now) {
+  const words = wordsOf($('hostsearch').value), found = m.findHosts(words), all = m.hosts.length;
+  show($('hostfield'), all > 12);
+  say($('hostcount'), words.length ? `${found.length.toLocaleString('en')} of ${all.toLocaleString('en')}` : String(all.toLocaleString('en')));
+  keyed($('hostlist'), found.slice(0, shown), (h) => h.id, hostRow, m, now);
+  const more = found.length - shown;
+  tell($('morehosts'), more > 0 ? `${many(more, 'more host')}: search, or show some` : '');
+}
+
+function hostRow() {
+  const name = make('b'), chip = make('span', 'chip'), badges = make('span', 'badges'), when = make('span', 'when'), bar = meter('Lease');
+  const said = make('p', 'said');
+  const node = make('li', 'host', make('div', 'hostline', name, chip, badges, when), bar.node, said);
+  const update = (h, m, now) => {
+    const state = stateOf(m, h, now);
+    say(name, hostName(h.id, h.name));
+    say(chip, state.word);
+    mark(chip, 'data-level', state.level);
+    say(when, state.when);
+    show(bar.node, state.part !== undefined);
+    if (state.part !== undefined) bar.set(state.part, state.level, state.when);
+    keyed(badges, badgesOf(m, h), (b) => b, (b) => ({ node: make('span', 'badge', b) }));
+    tell(said, verdictsOn(m, h));
+    mark(node, 'data-level', state.level);
+  };
+  return { node, update };
+}
+
+// stateOf is how a host is, and how much is left of what it has.
+function stateOf(m, h, now) {
+  const silent = m.silent(h, now), dead = m.deadIn(h, now);
+  if (h.health === 'silent') {
+    if (dead === undefined) return { word: 'silent', level: 'bad', part: 0, when: `for ${whole(silent ?? 0)}, until it is evicted` };
+    return { word: 'silent', level: 'bad', part: dead / (m.lease * 1.2 + 1000 * (h.watchdog_armed ? h.watchdog_seconds : 0)),
+      when: dead > 0 ? `for ${whole(silent)} · dead in ${until(dead)}` : `for ${whole(silent)} · about to be dead` };
+  }
+  if (h.health === 'dead') return { word: h.forgotten ? 'forgotten' : 'dead', level: h.forgotten ? 'note' : 'warn', when: 'its locks are free' };
+  if (h.health === 'left') return { word: 'left', level: 'note', when: '' };
+  if (h.health === 'joining') return { word: 'joining', level: 'warn', when: 'holds nothing yet' };
+  if (h.health !== 'live') return { word: h.health, level: 'note', when: '' };
+  const left = h.id === m.self?.id ? m.left(now) : silent === undefined ? undefined : m.lease - silent;
+  if (left === undefined) return { word: 'live', level: 'good', when: '' };
+  return { word: 'live', level: left < m.lease / 3 ? 'bad' : left < m.lease * 0.6 ? 'warn' : 'good', part: left / m.lease, when: `renewed ${lasting(m.lease - left)} ago` };
+}
+
+function badgesOf(m, h) {
+  const all = [];
+  if (h.id === m.self?.id) all.push('this host');
+  if (h.watchdog_armed) all.push(`watchdog ${h.watchdog_seconds} s`);
+  if (h.unreadable) all.push('record unreadable');
+  if (h.asked_to_leave) all.push('asked to leave');
+  return all;
+}
+
+const sayings = { dead: 'declared dead by', forgotten: 'declared dead, and its id free, by', wish: 'asked to leave by' };
+
+// verdictsOn tells who says so.
+function verdictsOn(m, h) {
+  const all = m.verdicts.get(`${h.id} ${h.incarnation}`) ?? [];
+  if (!all.length || h.health === 'left') return '';
+  const told = all.slice(0, 3).map((v) => `${sayings[v.kind] ?? v.kind} ${hostName(v.by.id, v.by.name)}`).join('; ');
+  return all.length > 3 ? `${told}; and ${all.length - 3} more say so` : told;
+}

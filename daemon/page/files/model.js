@@ -1,0 +1,117 @@
+// What an answer means: which hosts and locks come first, and what is true by now of what was so when it was given.
+
+const ranks = { silent: 0, joining: 2, live: 3, dead: 4, left: 5 };
+
+// Model is an answer of bakeryd, and when it came.
+export class Model {
+  constructor(answer, got) {
+    this.answer = answer;
+    this.got = got;
+    this.report = answer.report;
+    this.error = answer.error;
+    if (!this.report) return;
+    this.lease = this.report.lockspace.lease_ms;
+    this.self = this.report.this_host;
+    this.ahead = Date.parse(answer.at) - Date.now(); // of the clock here
+    this.hosts = [...this.report.hosts].sort((a, b) => this.hostRank(a) - this.hostRank(b) || a.id - b.id);
+    this.locks = this.report.locks.map((l, i) => ({ ...l, rank: lockRank(l), at: i })).sort((a, b) => a.rank - b.rank || a.at - b.at);
+    this.words = new Map();
+    this.verdicts = verdictsOf(this.report.hosts);
+    this.tally = this.count();
+  }
+
+  // waits is how many wait for a lock: hosts, but of this one its clients.
+  waits(l) {
+    const local = l.local?.length ?? 0;
+    return local + l.queue.filter((q) => !local || q.host !== this.self?.id).length;
+  }
+
+  hostRank(h) {
+    if (h.unreadable || h.asked_to_leave) return 1;
+    if (h.health === 'dead' && !h.forgotten) return 1;
+    return h.id === this.self?.id ? 1.5 : ranks[h.health] ?? 1;
+  }
+
+  count() {
+    const t = { live: 0, silent: 0, held: 0, wanted: 0, stuck: 0, waits: 0 };
+    for (const h of this.report.hosts) if (h.health in t) t[h.health]++;
+    for (const l of this.locks) {
+      const waits = this.waits(l);
+      t.waits += waits;
+      t.held += l.holders.length > 0;
+      t.wanted += waits > 0;
+      t.stuck += !!l.stuck;
+    }
+    return t;
+  }
+
+  // left is for how long the lease of this host still runs, at a moment of performance.now.
+  left(now) {
+    return this.self.lease_left_ms - (now - this.got);
+  }
+
+  age(now) {
+    return now - this.got;
+  }
+
+  // silent is for how long nothing was seen of a host; undefined if nobody watches.
+  silent(h, now) {
+    return h.silent_ms === undefined ? undefined : h.silent_ms + this.age(now);
+  }
+
+  deadIn(h, now) {
+    return h.dead_in_ms === undefined ? undefined : h.dead_in_ms - this.age(now);
+  }
+
+  // held is for how long, by the clock of bakeryd: this one's may be wrong.
+  held(since) {
+    const t = Date.parse(since);
+    return Number.isNaN(t) ? undefined : Math.max(0, Date.now() + this.ahead - t);
+  }
+
+  diskAge(now) {
+    return this.answer.read.ago_ms + this.age(now);
+  }
+
+  // says tells whether a lock has to do with some words.
+  says(l, words) {
+    let text = this.words.get(l.lock);
+    if (text === undefined) {
+      const of = (x) => `${x.host_name ?? ''} ${x.pid ? 'pid ' + x.pid : ''} ${x.command ?? ''} ${x.orphan ? 'orphan' : ''}`;
+      text = [l.name || 'directory', ...l.holders.map(of), ...l.queue.map(of), ...(l.local ?? []).map(of), l.stuck].join(' ').toLowerCase();
+      this.words.set(l.lock, text);
+    }
+    return words.every((w) => text.includes(w));
+  }
+
+  findLocks(which, words) {
+    return this.locks.filter((l) => (which === 'all' || (which === 'held' && l.holders.length) || (which === 'wanted' && l.queue.length + (l.local?.length ?? 0)) ||
+      (which === 'stuck' && l.stuck)) && (!words.length || this.says(l, words)));
+  }
+
+  findHosts(words) {
+    return words.length ? this.hosts.filter((h) => words.every((w) => `${h.id} ${h.name} ${h.health} ${h.unreadable ? 'unreadable' : ''}`.toLowerCase().includes(w))) : this.hosts;
+  }
+}
+
+// lockRank: those that are stuck come first, then those that are waited for, then those that are held.
+function lockRank(l) {
+  if (l.stuck) return 0;
+  if (l.holders.some((h) => h.orphan)) return 1;
+  if (l.queue.length + (l.local?.length ?? 0)) return 2;
+  return l.holders.length ? 3 : 4;
+}
+
+// verdictsOf are who says what of an incarnation, by that.
+function verdictsOf(hosts) {
+  const all = new Map();
+  for (const h of hosts) {
+    for (const v of h.verdicts ?? []) {
+      const of = `${v.host} ${v.incarnation}`;
+      all.set(of, [...(all.get(of) ?? []), { by: h, kind: v.kind }]);
+    }
+  }
+  return all;
+}
+
+export const wordsOf = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);

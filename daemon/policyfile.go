@@ -1,0 +1,159 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/access"
+)
+
+// PolicyFile is the file that says who may take which locks, as it was when it was read last.
+type PolicyFile struct {
+	path    string
+	log     *slog.Logger
+	current atomic.Pointer[access.Policy]
+}
+
+// OpenPolicy reads a policy file. It returns access.ErrPolicy.
+func OpenPolicy(path string, log *slog.Logger) (*PolicyFile, error) {
+	p := &PolicyFile{path: path, log: log}
+	if err := p.read(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// NoPolicy is in force where the file cannot be read at the start: it allows nothing, until Reload finds better. A bakeryd
+// that ended over it would leave what runs under its locks to itself, and to others the locks.
+func NoPolicy(path string, log *slog.Logger) *PolicyFile {
+	p := &PolicyFile{path: path, log: log}
+	p.current.Store(access.Nothing(path))
+	return p
+}
+
+// Reload reads the file again. One that cannot be used is logged, and what was read before stays in force. What is held
+// or waited for by then stays so, whatever the file says.
+func (p *PolicyFile) Reload() {
+	if err := p.read(); err != nil {
+		p.log.Error("reading the policy anew failed, the one before stays in force", "err", err)
+	}
+}
+
+// maxUnknown is of how many unknown users and groups the log hears one by one.
+const maxUnknown = 20
+
+func (p *PolicyFile) read() error {
+	text, err := readPolicy(p.path)
+	if err != nil {
+		return fmt.Errorf("%w %s: %w", access.ErrPolicy, p.path, err)
+	}
+	policy, err := access.Parse(p.path, text, access.Names{User: findUser, Group: findGroup})
+	if err != nil {
+		return err
+	}
+	for i, who := range policy.Unknown {
+		if i == maxUnknown {
+			p.log.Warn("more lines of the policy allow nothing", "lines", len(policy.Unknown)-i)
+			break
+		}
+		p.log.Warn("a line of the policy allows nothing until the policy is read anew: make the user or group, or give its number", "line", who)
+	}
+	p.current.Store(policy)
+	p.log.Info("policy in force", "path", p.path, "lines", policy.Lines)
+	return nil
+}
+
+// readPolicy reads a file that nobody but root and bakeryd's own user can change, or put another one in the place of.
+// Symbolic links are followed.
+func readPolicy(path string) ([]byte, error) {
+	// Not to wait for the other end of a FIFO.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, bare(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, bare(err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("not a file: give --policy-file the path of one")
+	}
+	if err := guarded("", info); err != nil {
+		return nil, err
+	}
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, bare(err)
+	}
+	for _, dir := range []string{filepath.Dir(path), filepath.Dir(target)} {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return nil, bare(err)
+		}
+		if err := guarded("its directory "+dir+" ", info); err != nil {
+			return nil, err
+		}
+	}
+	text, err := io.ReadAll(io.LimitReader(f, access.MaxSize+1))
+	if err != nil {
+		return nil, bare(err)
+	}
+	return text, nil
+}
+
+// guarded tells whether only root and bakeryd's own user can write to a file.
+func guarded(what string, info fs.FileInfo) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fmt.Errorf("%sdoes not say whose it is", what)
+	}
+	return guardedBy(what, int(stat.Uid), info.Mode())
+}
+
+func guardedBy(what string, uid int, mode fs.FileMode) error {
+	if uid != 0 && uid != os.Geteuid() {
+		return fmt.Errorf("%sbelongs to uid %d, who could write to it: chown root", what, uid)
+	}
+	if mode.Perm()&0o022 != 0 {
+		return fmt.Errorf("%shas mode %04o, so others can write to it: chmod go-w", what, mode.Perm())
+	}
+	return nil
+}
+
+func findUser(name string) (int, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, unprefixed(err)
+	}
+	return strconv.Atoi(u.Uid)
+}
+
+func findGroup(name string) (int, error) {
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, unprefixed(err)
+	}
+	return strconv.Atoi(g.Gid)
+}
+
+// unprefixed says what is wrong with a name that is told already.
+func unprefixed(err error) error {
+	var u user.UnknownUserError
+	var g user.UnknownGroupError
+	if errors.As(err, &u) || errors.As(err, &g) {
+		return errors.New("not known on this host")
+	}
+	return err
+}

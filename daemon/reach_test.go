@@ -1,0 +1,135 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// tableReads counts what one host reads of the host table.
+type tableReads struct {
+	blockdev.Device
+	table int64 // where it ends
+
+	mu    sync.Mutex
+	bytes []int // of each request
+}
+
+func (d *tableReads) Read(p []byte, off int64) error {
+	if off < d.table {
+		d.mu.Lock()
+		d.bytes = append(d.bytes, len(p))
+		d.mu.Unlock()
+	}
+	return d.Device.Read(p, off)
+}
+
+// since returns the requests after the first so many.
+func (d *tableReads) since(n int) []int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]int(nil), d.bytes[n:]...)
+}
+
+// TestReadsOfTheTable: how many hosts the lockspace was formatted for makes no difference to what hosts read to keep
+// their leases, but to the lowest of them, once a lease.
+func TestReadsOfTheTable(t *testing.T) {
+	t.Parallel()
+	for _, hosts := range []int{3, 2000} {
+		t.Run(fmt.Sprint(hosts), func(t *testing.T) {
+			c := newCluster(t, hosts, 1)
+			stride := c.sb.Geometry.Stride
+			var reads []*tableReads
+			for id := 1; id <= 3; id++ {
+				r := &tableReads{Device: c.disk.Open(), table: c.sb.Geometry.Entry(1)}
+				reads = append(reads, r)
+				c.host(id, through(r))
+			}
+			reach := 2 + min(5, hosts)
+			joined := []int{len(reads[0].since(0)), 0, len(reads[2].since(0))}
+			begun := time.Now()
+			eventually(t, "three leases of renewals", func() bool {
+				return len(reads[0].since(joined[0])) >= 18 && len(reads[2].since(joined[2])) >= 18
+			})
+			leases := int(time.Since(begun)/c.sb.Lease) + 1
+			for _, i := range []int{0, 2} {
+				whole := 0
+				for _, n := range reads[i].since(joined[i]) {
+					if n > reach*stride {
+						require.LessOrEqual(t, n, scanChunk)
+						whole++
+					}
+				}
+				t.Logf("host %d: %d of %d reads were of the whole table", i+1, whole, len(reads[i].since(joined[i])))
+				// On a busy machine the lower ones do now and then.
+				require.LessOrEqual(t, whole, 2*leases, "host 3 reads it only if the lower ones seem silent")
+			}
+		})
+	}
+}
+
+// TestFarHostJoins: a host with an id beyond what the others read is found within a lease or so, and excludes them.
+func TestFarHostJoins(t *testing.T) {
+	c := newCluster(t, 2000, 4)
+	one, two := c.host(1), c.host(2)
+	require.LessOrEqual(t, two.mem.highest(), 5)
+	begun := time.Now()
+	far := c.host(1500)
+	t.Logf("joined after %v", time.Since(begun).Round(time.Millisecond))
+	for _, d := range []*Daemon{one, two} {
+		require.GreaterOrEqual(t, d.mem.highest(), 1500)
+	}
+	h := acquire(t, far, Request{Name: "x"})
+	for _, d := range []*Daemon{one, two} {
+		_, err := d.Acquire(t.Context(), Request{Name: "x", Try: true})
+		require.ErrorIs(t, err, ErrBusy)
+	}
+	require.NoError(t, h.Release())
+	require.NoError(t, acquire(t, one, Request{Name: "x"}).Release())
+	report, err := two.Status()
+	require.NoError(t, err)
+	require.Len(t, report.Hosts, 3)
+	for _, h := range report.Hosts {
+		require.Equal(t, HealthLive, h.Health)
+	}
+}
+
+// BenchmarkTableRead is what a read of the host table takes, as one is made for every renewal.
+func BenchmarkTableRead(b *testing.B) {
+	for _, c := range []struct{ joined, formatted int }{{3, 3}, {3, 2000}, {64, 2000}} {
+		b.Run(fmt.Sprintf("%d of %d", c.joined, c.formatted), func(b *testing.B) {
+			g := layout.Geometry{Stride: 4096, Hosts: c.formatted, Locks: 1}
+			sb := layout.Superblock{UUID: layout.UUID{1}, Geometry: g, Lease: lease.MaxLease, Formatted: time.Now().UTC().Truncate(time.Microsecond)}
+			dev := blockdev.NewMemory(max(g.Size(), layout.HeadSize), 4096, 4096).Open()
+			buf := blockdev.Alloc(g.Stride)
+			for copy := range 2 {
+				require.NoError(b, sb.Encode(buf, copy))
+				require.NoError(b, dev.Write(buf, g.Superblock(copy)))
+			}
+			for id := 2; id <= c.joined; id++ {
+				require.NoError(b, sb.Space().EncodeHost(buf, layout.HostRecord{ID: id, State: layout.StateLive, Incarnation: uint64(id), Sequence: 1, Highest: min(c.formatted, c.joined+2), Name: "db"}))
+				require.NoError(b, dev.Write(buf, g.Host(id)))
+			}
+			dir := b.TempDir()
+			d := New(Config{Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler),
+				open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) { return dev, sb, 0, nil }})
+			require.NoError(b, d.Join(b.Context()))
+			defer func() { require.NoError(b, d.Close(context.Background())) }()
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := d.mem.readHosts(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,163 @@
+package daemon
+
+import (
+	"log/slog"
+	"maps"
+	"os/user"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/access"
+)
+
+// Every refusal is counted, and is in the log: one by one, as long as there are few of a user within a minute; the
+// others of that minute together at its end. So nobody fills the log by asking again and again.
+
+const (
+	refusalsSpan   = time.Minute
+	refusalsLogged = 10  // of one user in this span, one by one
+	refusedUsers   = 256 // that are told apart; the others of a span are taken together
+)
+
+// refusals are those of a server.
+type refusals struct {
+	log *slog.Logger
+
+	mu     sync.Mutex // guards the rest
+	total  map[access.Action]uint64
+	users  map[int]*refused // by uid
+	others *refused         // nil: none
+}
+
+// refused is what one user was refused in the current span.
+type refused struct {
+	user     string
+	since    time.Time
+	logged   int
+	unlogged int
+	last     access.Refusal // of the unlogged ones
+	timer    *time.Timer    // tells of these; nil: there are none
+}
+
+// Refusals is how often somebody was refused what they may not do, by the name of the action; all of them are there.
+func (s *Server) Refusals() map[string]uint64 {
+	rs := &s.refusals
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	total := map[string]uint64{}
+	for _, a := range access.Actions() {
+		total[a.String()] = rs.total[a]
+	}
+	return total
+}
+
+// note counts a refusal, logs it if it is time to, and finds the user's name.
+func (rs *refusals) note(no *access.Refusal) {
+	rs.mu.Lock()
+	if rs.total == nil {
+		rs.total, rs.users = map[access.Action]uint64{}, map[int]*refused{}
+	}
+	rs.total[no.Action]++
+	of, begun := rs.of(no.Caller.UID)
+	rs.mu.Unlock()
+	if begun {
+		// Where users are kept elsewhere it may take long.
+		name := userName(no.Caller.UID)
+		rs.mu.Lock()
+		of.user = name
+		rs.mu.Unlock()
+	}
+	rs.mu.Lock()
+	no.User = of.user
+	log := of.logged < refusalsLogged
+	if log {
+		of.logged++
+	} else {
+		of.unlogged++
+		of.last = *no
+		if of.timer == nil {
+			of.timer = time.AfterFunc(max(0, refusalsSpan-time.Since(of.since)), func() { rs.tell(of) })
+		}
+	}
+	rs.mu.Unlock()
+	if log {
+		rs.warn("refused what a user may not do", no)
+	}
+}
+
+// of is what a user was refused lately; begun: that is nothing yet. It is called with mu held.
+func (rs *refusals) of(uid int) (of *refused, begun bool) {
+	over := func(of *refused) bool { return of.timer == nil && time.Since(of.since) >= refusalsSpan }
+	if of = rs.users[uid]; of != nil {
+		if over(of) {
+			of.since, of.logged = time.Now(), 0
+		}
+		return of, false
+	}
+	if len(rs.users) >= refusedUsers {
+		maps.DeleteFunc(rs.users, func(_ int, of *refused) bool { return over(of) })
+	}
+	of = &refused{since: time.Now()}
+	if len(rs.users) < refusedUsers {
+		rs.users[uid] = of
+		return of, true
+	}
+	if rs.others == nil || over(rs.others) {
+		rs.others = of
+	}
+	return rs.others, false
+}
+
+// tell logs what was not logged one by one.
+func (rs *refusals) tell(of *refused) {
+	rs.mu.Lock()
+	if of.timer == nil {
+		rs.mu.Unlock()
+		return
+	}
+	of.timer.Stop()
+	n, last := of.unlogged, of.last
+	of.since, of.logged, of.unlogged, of.timer = time.Now(), 0, 0, nil
+	rs.mu.Unlock()
+	rs.warn("refused what a user may not do, again and again; this is the last", &last, "times", n)
+}
+
+// flush logs at once what was to be logged later.
+func (rs *refusals) flush() {
+	rs.mu.Lock()
+	all := []*refused{}
+	for _, of := range rs.users {
+		all = append(all, of)
+	}
+	if rs.others != nil {
+		all = append(all, rs.others)
+	}
+	rs.mu.Unlock()
+	for _, of := range all {
+		rs.tell(of)
+	}
+}
+
+func (rs *refusals) warn(message string, no *access.Refusal, more ...any) {
+	attrs := []any{"uid", no.Caller.UID, "gid", no.Caller.GID, "pid", no.Caller.PID, "action", no.Action}
+	if no.User != "" {
+		attrs = append(attrs, "user", no.User)
+	}
+	if no.Lock != "" {
+		attrs = append(attrs, "lock", no.Lock)
+	}
+	rs.log.Warn(message, append(append(attrs, "reason", no.Reason), more...)...)
+}
+
+// userName is for people; empty if there is none.
+func userName(uid int) string {
+	if uid < 0 {
+		return ""
+	}
+	u, err := user.LookupId(strconv.Itoa(uid))
+	if err != nil {
+		return ""
+	}
+	return u.Username
+}

@@ -1,0 +1,84 @@
+package daemon
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/access"
+)
+
+func refusedTo(uid, pid int) *access.Refusal {
+	return &access.Refusal{Caller: access.Caller{UID: uid, GID: 5, PID: pid}, Action: access.Lock, Lock: "x", Reason: "no line"}
+}
+
+func newRefusals() (*refusals, *kept) {
+	log := new(kept)
+	return &refusals{log: slog.New(slog.NewTextHandler(log, nil))}, log
+}
+
+// TestALoopDoesNotFillTheLog: who asks again and again is one line a minute, in which nothing is left out.
+func TestALoopDoesNotFillTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs, log := newRefusals()
+		for range 1000 {
+			rs.note(refusedTo(60001, 7))
+		}
+		require.Equal(t, refusalsLogged, strings.Count(log.String(), "\n"))
+		require.Contains(t, log.String(), "level=WARN msg=\"refused what a user may not do\" uid=60001 gid=5 pid=7 action=lock lock=x reason=\"no line\"")
+		rs.note(refusedTo(60002, 8)) // another user is not lost among these
+		require.Contains(t, log.String(), "uid=60002 gid=5 pid=8")
+		time.Sleep(refusalsSpan - time.Second)
+		synctest.Wait()
+		rs.note(refusedTo(60001, 9))
+		require.Equal(t, refusalsLogged+1, strings.Count(log.String(), "\n"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, refusalsLogged+2, strings.Count(log.String(), "\n"))
+		require.Contains(t, log.String(), fmt.Sprintf("uid=60001 gid=5 pid=9 action=lock lock=x reason=\"no line\" times=%d", 1000-refusalsLogged+1))
+		time.Sleep(10 * refusalsSpan)
+		synctest.Wait()
+		require.Equal(t, refusalsLogged+2, strings.Count(log.String(), "\n"), "no more has come")
+		rs.note(refusedTo(60001, 10))
+		require.Contains(t, log.String(), "pid=10 ", "after a while they are told one by one again")
+		require.EqualValues(t, 1003, rs.total[access.Lock])
+	})
+}
+
+// TestManyUsersDoNotFillTheLog, nor the memory: a user namespace has as many as it likes.
+func TestManyUsersDoNotFillTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs, log := newRefusals()
+		const users = 5000
+		for uid := range users {
+			rs.note(refusedTo(100000+uid, 7))
+		}
+		require.Len(t, rs.users, refusedUsers)
+		require.Equal(t, refusedUsers+refusalsLogged, strings.Count(log.String(), "\n"))
+		rs.flush() // as bakeryd ends
+		require.Contains(t, log.String(), fmt.Sprintf("times=%d", users-refusedUsers-refusalsLogged))
+		rs.flush()
+		require.Equal(t, refusedUsers+refusalsLogged+1, strings.Count(log.String(), "\n"))
+		time.Sleep(2 * refusalsSpan)
+		rs.note(refusedTo(99, 7))
+		require.Len(t, rs.users, 1, "the others were long ago")
+		require.EqualValues(t, users+1, rs.total[access.Lock])
+	})
+}
+
+// TestRefusalNamesTheUser where it has a name.
+func TestRefusalNamesTheUser(t *testing.T) {
+	rs, log := newRefusals()
+	no := refusedTo(0, 7)
+	rs.note(no)
+	require.Equal(t, "root", no.User)
+	require.Contains(t, log.String(), "user=root lock=x")
+	no = refusedTo(-1, 0)
+	rs.note(no)
+	require.Empty(t, no.User)
+}

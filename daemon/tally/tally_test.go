@@ -1,0 +1,190 @@
+package tally
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestBuckets: every duration lies in the bucket that ends first of those that do not end before it.
+func TestBuckets(t *testing.T) {
+	for b := range buckets - 1 {
+		end := endOf(b)
+		require.Equal(t, b, bucketOf(end), "%v", end)
+		require.Equal(t, b+1, bucketOf(end+1), "%v", end)
+	}
+	require.Zero(t, bucketOf(0))
+	require.Equal(t, buckets-1, bucketOf(math.MaxInt64))
+	require.Equal(t, time.Duration(1<<lastBits), endOf(buckets-2))
+}
+
+func TestHistogram(t *testing.T) {
+	var h Histogram
+	require.Zero(t, h.Times().Quantile(0.5), "of nothing")
+	for i := 1; i <= 1000; i++ {
+		h.Add(time.Duration(i) * time.Millisecond)
+	}
+	h.Add(-time.Second)
+	times := h.Times()
+	require.Equal(t, uint64(1001), times.Count)
+	require.Equal(t, 500500*time.Millisecond, times.Sum)
+	require.Equal(t, time.Second, times.Max)
+	require.InEpsilon(t, 500*time.Millisecond, times.Quantile(0.5), 0.125)
+	require.InEpsilon(t, 990*time.Millisecond, times.Quantile(0.99), 0.125)
+	require.Equal(t, time.Second, times.Quantile(1), "no more than there was")
+	require.Equal(t, uint64(1), times.AtMost(firstBits), "the one that is none")
+	require.Equal(t, uint64(1+536), times.AtMost(29), "2^29 ns are 536.87 ms")
+	require.Equal(t, times.Count, times.AtMost(30))
+
+	h.Add(100 * time.Hour)
+	require.Equal(t, times.Count, h.Times().AtMost(lastBits), "beyond the scale")
+	require.Equal(t, 100*time.Hour, h.Times().Quantile(1))
+}
+
+// TestQuantiles are right to an eighth, whatever was counted.
+func TestQuantiles(t *testing.T) {
+	var h Histogram
+	var all []time.Duration
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 1000 {
+		all = append(all, time.Duration(math.Exp(random.Float64()*24+8)))
+		h.Add(all[len(all)-1])
+	}
+	times := h.Times()
+	for _, part := range []float64{0.01, 0.1, 0.5, 0.9, 0.999} {
+		q, below := times.Quantile(part), 0
+		for _, d := range all {
+			if d <= q {
+				below++
+			}
+		}
+		require.GreaterOrEqual(t, below, int(part*1000))
+		least := 0
+		for _, d := range all {
+			if float64(d) <= float64(q)/1.126 {
+				least++
+			}
+		}
+		require.LessOrEqual(t, least, int(part*1000), "a smaller one by more than an eighth would do")
+	}
+}
+
+func TestCountingTogether(t *testing.T) {
+	var all Tally
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			var p Place
+			for range 1000 {
+				all.IO[Lease].Reads.Add(time.Millisecond, errors.New("boom"))
+				all.Refused.Add("busy")
+				p.Of(&all.Locks, fmt.Sprint(i%2), time.Now()).Grants.Add(1)
+				all.Refused.All()
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, uint64(8000), all.IO[Lease].Reads.Times.Times().Count)
+	require.Equal(t, 8*time.Second, all.IO[Lease].Reads.Times.Times().Sum)
+	require.Equal(t, uint64(8000), all.IO[Lease].Reads.Errors.Load())
+	require.Zero(t, all.IO[Lease].Writes.Times.Times().Count)
+	require.Equal(t, map[string]uint64{"busy": 8000}, all.Refused.All())
+	require.Equal(t, uint64(4000), all.Locks.All()["0"].Grants.Load())
+}
+
+func TestCodesAreKnownBeforeTheFirst(t *testing.T) {
+	var c Codes
+	require.Empty(t, c.All())
+	c.Add("busy")
+	c.Know("busy", "full")
+	require.Equal(t, map[string]uint64{"busy": 1, "full": 0}, c.All())
+}
+
+// TestPlaces: who came first has a place, until it is not used for long and somebody else wants it.
+func TestPlaces(t *testing.T) {
+	var ls Locks
+	now := time.Now()
+	first := make([]Place, MaxLocks)
+	for i := range first {
+		first[i].Of(&ls, fmt.Sprint("lock-", i), now.Add(time.Duration(i)*time.Second)).Grants.Add(1)
+	}
+	last := now.Add((MaxLocks - 1) * time.Second)
+
+	var late Place
+	late.Of(&ls, "late", last).Grants.Add(1)
+	require.Len(t, ls.All(), MaxLocks+1)
+	require.NotContains(t, ls.All(), "late")
+	require.Equal(t, uint64(1), ls.All()[""].Grants.Load())
+
+	// lock-0 is in use, lock-1 is not any more.
+	now = now.Add(idleLock + time.Second)
+	kept := first[0].Of(&ls, "lock-0", now)
+	late.Of(&ls, "late", now).Grants.Add(1)
+	require.Len(t, ls.All(), MaxLocks+1)
+	require.NotContains(t, ls.All(), "lock-1")
+	require.Same(t, kept, ls.All()["lock-0"])
+	require.Equal(t, uint64(1), ls.All()["late"].Grants.Load())
+	require.Equal(t, uint64(1), ls.All()[""].Grants.Load(), "it only grows")
+
+	// lock-1 is back, has no place now, and gets that of lock-2 as soon as it has been idle for long.
+	first[1].Of(&ls, "lock-1", now).Grants.Add(1)
+	require.Equal(t, uint64(2), ls.All()[""].Grants.Load())
+	now = now.Add(2 * time.Second)
+	first[1].Of(&ls, "lock-1", now).Grants.Add(1)
+	require.Equal(t, uint64(3), ls.All()[""].Grants.Load(), "it does not ask at every use")
+	now = now.Add(askAgain)
+	first[1].Of(&ls, "lock-1", now).Grants.Add(1)
+	require.Equal(t, uint64(1), ls.All()["lock-1"].Grants.Load(), "with counts that begin anew")
+	require.NotContains(t, ls.All(), "lock-2")
+
+	// Another part in the same lock, as of the next term, counts in the same place.
+	var again Place
+	require.Same(t, ls.All()["late"], again.Of(&ls, "late", now))
+}
+
+func TestCountingDoesNotAllocate(t *testing.T) {
+	var all Tally
+	var p Place
+	now := time.Now()
+	p.Of(&all.Locks, "x", now)
+	all.Refused.Know("busy")
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		now = now.Add(time.Second)
+		all.Waits.Add(time.Second)
+		p.Of(&all.Locks, "x", now).Grants.Add(1)
+		all.IO[Lock].Writes.Add(time.Millisecond, nil)
+		all.Refused.Add("busy")
+	}))
+}
+
+// BenchmarkGrant is what is counted of one grant and its end.
+func BenchmarkGrant(b *testing.B) {
+	var all Tally
+	var p Place
+	now := time.Now()
+	b.ReportAllocs()
+	for b.Loop() {
+		all.Waits.Add(time.Millisecond)
+		c := p.Of(&all.Locks, "x", now)
+		c.Grants.Add(1)
+		c.Waited.Add(1000)
+		all.Holds.Add(time.Millisecond)
+		p.Of(&all.Locks, "x", now).Held.Add(1000)
+	}
+}
+
+// BenchmarkRequest is what is counted of a request to the device, with the time that is read for it.
+func BenchmarkRequest(b *testing.B) {
+	var io IO
+	b.ReportAllocs()
+	for b.Loop() {
+		began := time.Now()
+		io.Reads.Add(time.Since(began), nil)
+	}
+}

@@ -1,0 +1,36 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/tally"
+)
+
+// timed counts the requests to a device, and what they take there: not what they wait for their turn.
+type timed struct {
+	blockdev.Device
+	io *tally.IO
+}
+
+func (t timed) Read(p []byte, off int64) error {
+	began := time.Now()
+	err := t.Device.Read(p, off)
+	t.io.Reads.Add(time.Since(began), err)
+	return err
+}
+
+func (t timed) Write(p []byte, off int64) error {
+	began := time.Now()
+	err := t.Device.Write(p, off)
+	t.io.Writes.Add(time.Since(began), err)
+	return err
+}
+
+// use sets the devices that all is read from and written to by a device that was opened.
+func (d *Daemon) use(dev blockdev.Device) {
+	kind := func(k tally.Kind) blockdev.Device { return timed{dev, &d.cfg.Tally.IO[k]} }
+	turns := inTurns(kind(tally.Lock))
+	d.opened, d.bare, d.dev = dev, kind(tally.Lease), turns
+	d.seen = &takingTurns{Device: kind(tally.Report), turns: turns.turns}
+}

@@ -1,0 +1,326 @@
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/events"
+)
+
+// The hosts' wall clocks say when something was. They may be wrong, and jump; a
+// hand-over takes less than clocks differ. So every clock may have been off by
+// an amount that is not known, but bounded by what must have come before what:
+//
+//	the end of a hold        before the next grant, by the tokens
+//	a claim, a number        before another host sees it ahead
+//	a host's joining         before another host sees it live
+//	a verdict                before another host reads it
+//
+// A clock is that of one boot of one machine from one step to the next, and of
+// a window of time, since clocks drift. What cannot be true by any amounts is no
+// matter of clocks.
+const (
+	stepAt = 20 * 1000 // us that a clock may move against the uptime from one event to the next, and not have been stepped
+	drift  = 500e-6    // of two clocks against each other: more than NTP slews
+
+	// noticed bounds how much later an event may be noted than it could be seen elsewhere: a write had landed, and its
+	// answer came only when a device that hung, or a host that stood still, went on. It is two leases of the usual length.
+	noticed = 60 * 1000 * 1000
+
+	maxSteps = 200 // of a clock that is believed to go beside the uptime
+	maxNodes = 160
+	minSpan  = 60 * 1000 * 1000
+	fineSlip = 1000 // us, between two clocks
+)
+
+// clock is one as far as it goes evenly.
+type clock struct {
+	boot      string // empty: not known
+	low, high int64  // what it is ahead of the uptime, in us
+	records   []*record
+	first     int // of its nodes
+}
+
+// clocks are all there are, and what is known of how far they are apart.
+type clocks struct {
+	all     []*clock
+	nodes   int
+	weight  []int     // events, by node
+	atLeast [][]int64 // by two nodes: what has to be added to the second more than to the first
+	offset  []int64   // that is added
+	slip    int64     // what two clocks may differ by within a window
+	notes   []string
+
+	excused []excuse // what would be a violation if the clocks were right
+	failed  map[[2]*record]bool
+}
+
+// excuse is a pair of events that come in the wrong order by the clocks as they are.
+type excuse struct {
+	before, after int // ids of hosts
+	by            int64
+}
+
+const unknown = math.MinInt64 / 4
+
+// readClocks tells which events are of one clock.
+func readClocks(j *journals, one bool) *clocks {
+	c := &clocks{failed: map[[2]*record]bool{}}
+	if one {
+		c.all = []*clock{{records: j.records}}
+	} else {
+		for _, id := range j.ids {
+			c.readHost(id, j)
+		}
+	}
+	c.makeNodes(j)
+	return c
+}
+
+// run is what one host noted by one clock.
+type run struct {
+	boot    string
+	low     int64
+	high    int64
+	records []*record
+}
+
+// readHost splits what a host noted where its clock was stepped, or it was booted.
+func (c *clocks) readHost(id int, j *journals) {
+	all := j.of[id]
+	hasUptime := slices.ContainsFunc(all, func(r *record) bool { return r.UptimeMS != 0 })
+	runs := splitRuns(all, hasUptime)
+	if len(runs) > maxSteps {
+		c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped %d times, or has nothing to do with its uptime: it is taken as it is",
+			printable(j.names[id]), len(runs)-1))
+		runs = splitRuns(all, false)
+	}
+	for i, r := range runs {
+		if i > 0 && r.boot == runs[i-1].boot && r.boot != "" {
+			if by := (r.low - runs[i-1].high); abs(by) >= 100_000 {
+				c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped by %s before %s", printable(j.names[id]),
+					signed(by), r.records[0].raw.Time().Format("2006-01-02 15:04:05.000 UTC")))
+			}
+		}
+		c.addRun(r)
+	}
+}
+
+func splitRuns(all []*record, uptime bool) (runs []*run) {
+	var cur *run
+	for _, r := range all {
+		boot := ""
+		if r.Lock == "" && r.ByHost == 0 {
+			boot = r.Boot
+		}
+		base := int64(0)
+		if uptime {
+			base = int64(r.raw - lasted(r.UptimeMS))
+		}
+		if cur == nil || base < cur.low-stepAt || base > cur.high+stepAt || boot != "" && cur.boot != "" && boot != cur.boot {
+			was := ""
+			if cur != nil && uptime && r.UptimeMS >= cur.records[len(cur.records)-1].UptimeMS {
+				was = cur.boot // until it says otherwise
+			}
+			cur = &run{boot: was, low: base, high: base}
+			runs = append(runs, cur)
+		}
+		if boot != "" {
+			cur.boot = boot
+		}
+		cur.low, cur.high = min(cur.low, base), max(cur.high, base)
+		if w := int64(stepAt); cur.high-cur.low > w { // it is slewed
+			if base == cur.high {
+				cur.low = base - w
+			} else {
+				cur.high = base + w
+			}
+		}
+		cur.records = append(cur.records, r)
+	}
+	return runs
+}
+
+// addRun adds it to the clock of the same boot, of another host on the same machine, if there is one.
+func (c *clocks) addRun(r *run) {
+	for _, k := range c.all {
+		if r.boot != "" && k.boot == r.boot && r.low <= k.high+stepAt && r.high >= k.low-stepAt {
+			k.low, k.high = min(k.low, r.low), max(k.high, r.high)
+			k.records = append(k.records, r.records...)
+			return
+		}
+	}
+	c.all = append(c.all, &clock{boot: r.boot, low: r.low, high: r.high, records: r.records})
+}
+
+// makeNodes cuts the clocks into windows.
+func (c *clocks) makeNodes(j *journals) {
+	span := Moment(0)
+	for _, k := range c.all {
+		slices.SortStableFunc(k.records, func(a, b *record) int { return cmp.Compare(a.raw, b.raw) })
+		span += k.records[len(k.records)-1].raw - k.records[0].raw + 1
+	}
+	window := max(minSpan, span/(maxNodes/2)+1)
+	for _, k := range c.all {
+		k.first = c.nodes
+		begin := k.records[0].raw
+		for _, r := range k.records {
+			if len(c.all) > 1 {
+				r.node = k.first + int((r.raw-begin)/window)
+			}
+			for c.nodes <= r.node {
+				c.nodes++
+				c.weight = append(c.weight, 0)
+			}
+			c.weight[r.node]++
+		}
+	}
+	c.slip = max(fineSlip, int64(float64(window)*drift))
+	c.offset = make([]int64, c.nodes)
+	c.atLeast = make([][]int64, c.nodes)
+	for i := range c.atLeast {
+		c.atLeast[i] = slices.Repeat([]int64{unknown}, c.nodes)
+		c.atLeast[i][i] = 0
+	}
+	for _, k := range c.all {
+		for i := 1; i < len(k.records); i++ {
+			a, b := k.records[i-1], k.records[i]
+			if a.node != b.node {
+				c.add(a.node, b.node, int64(a.raw-b.raw)) // stays in order
+			}
+			for n := a.node; n < b.node; n++ { // and drifts
+				c.add(n, n+1, -c.slip)
+				c.add(n+1, n, -c.slip)
+			}
+		}
+	}
+	for _, id := range j.ids { // what one host noted stays in order, and apart
+		all := j.of[id]
+		for i := 1; i < len(all); i++ {
+			a, b := all[i-1], all[i]
+			apart := b.UptimeMS // since it was booted
+			if b.UptimeMS >= a.UptimeMS {
+				apart -= a.UptimeMS
+			}
+			if !c.same(a, b) {
+				c.add(a.node, b.node, int64(a.raw-b.raw)+int64(lasted(apart-1)))
+			}
+		}
+	}
+}
+
+// add learns that node b needs more than node a, by this at least; false if that cannot be.
+func (c *clocks) add(a, b int, by int64) bool {
+	if by <= c.atLeast[a][b] {
+		return true
+	}
+	if a == b || by+c.atLeast[b][a] > 0 {
+		return by <= 0
+	}
+	for i := range c.nodes {
+		if c.atLeast[i][a] == unknown {
+			continue
+		}
+		for k := range c.nodes {
+			if c.atLeast[b][k] != unknown {
+				c.atLeast[i][k] = max(c.atLeast[i][k], c.atLeast[i][a]+by+c.atLeast[b][k])
+			}
+		}
+	}
+	return true
+}
+
+// require learns that an event came before another, or no more than slack
+// after it. Clocks that drift may be off by a little more than can be.
+func (c *clocks) require(a, b *record, slack int64) bool {
+	by := int64(a.raw-b.raw) - slack
+	if c.same(a, b) {
+		return by <= 0
+	}
+	if c.add(a.node, b.node, by) {
+		return true
+	}
+	if by+c.atLeast[b.node][a.node] > c.slip {
+		return false
+	}
+	return c.add(a.node, b.node, -c.atLeast[b.node][a.node])
+}
+
+// possible tells whether something at some time after an event can have come before another.
+func (c *clocks) possible(a *record, after int64, b *record) bool {
+	by := int64(a.raw-b.raw) + after
+	if c.same(a, b) {
+		return by <= 0
+	}
+	return c.atLeast[b.node][a.node] == unknown || by+c.atLeast[b.node][a.node] <= c.slip
+}
+
+// same tells whether two events are of one clock.
+func (c *clocks) same(a, b *record) bool { return c.clockOf(a.node) == c.clockOf(b.node) }
+
+func (c *clocks) clockOf(node int) *clock {
+	i, found := slices.BinarySearchFunc(c.all, node, func(k *clock, n int) int { return cmp.Compare(k.first, n) })
+	if !found {
+		i--
+	}
+	return c.all[i]
+}
+
+// solve chooses what is added to each clock: as little as the order allows.
+func (c *clocks) solve() {
+	up, down := make([]int64, c.nodes), make([]int64, c.nodes)
+	for i := range c.nodes {
+		for k := range c.nodes {
+			up[i] = max(up[i], c.atLeast[k][i])
+			down[i] = min(down[i], -c.atLeast[i][k])
+		}
+	}
+	c.centre(up)
+	c.centre(down)
+	c.offset = up
+	if c.effort(down) < c.effort(up) {
+		c.offset = down
+	}
+}
+
+// centre has most of the events keep their times.
+func (c *clocks) centre(offsets []int64) {
+	order := make([]int, len(offsets))
+	total := 0
+	for i := range order {
+		order[i] = i
+		total += c.weight[i]
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(offsets[a], offsets[b]) })
+	sum, middle := 0, int64(0)
+	for _, i := range order {
+		if sum += c.weight[i]; 2*sum >= total {
+			middle = offsets[i]
+			break
+		}
+	}
+	for i := range offsets {
+		offsets[i] -= middle
+	}
+}
+
+func (c *clocks) effort(offsets []int64) (sum float64) {
+	for i, o := range offsets {
+		sum += float64(abs(o)) * float64(c.weight[i])
+	}
+	return sum
+}
+
+func abs(n int64) int64 { return max(n, -n) }
+
+func signed(us int64) string {
+	return fmt.Sprintf("%+.3f s", (time.Duration(us) * time.Microsecond).Seconds())
+}
+
+// selfJoined tells whether a host says of itself that it is live.
+func (r *record) selfJoined() bool {
+	return r.Kind == events.Joined && r.Lock == "" && (r.ByHost == 0 || r.ByHost == r.Host)
+}

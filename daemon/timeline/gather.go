@@ -1,0 +1,131 @@
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/events"
+)
+
+// record is one event of one journal.
+type record struct {
+	*events.Event
+	keeper int    // id of the host that kept it
+	raw    Moment // by its clock
+	at     Moment // by all clocks put right
+	node   int    // of the clock (clock.go)
+}
+
+// journals are the records of all sources.
+type journals struct {
+	records []*record         // those of one keeper together, in the order in which it noted them
+	names   map[int]string    // of hosts, by id
+	seen    map[int]bool      // hosts that anything is said of
+	keepers map[int]bool      // those whose journal is there
+	of      map[int][]*record // by keeper
+	ids     []int             // of keepers, in order
+	notes   []string
+}
+
+// What is beyond is no time of an event, and would leave nothing to see of the others.
+var earliest, latest = time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// gather finds out who kept which event, and leaves out what is there twice.
+func gather(sources []Source) *journals {
+	j := &journals{names: map[int]string{}, seen: map[int]bool{}, keepers: map[int]bool{}, of: map[int][]*record{}}
+	for _, s := range sources {
+		if s.Damaged > 0 {
+			j.notes = append(j.notes, fmt.Sprintf("%s: %d lines could not be read and are left out", printable(s.Name), s.Damaged))
+		}
+		j.add(&s)
+	}
+	j.ids = slices.Sorted(maps.Keys(j.of))
+	for _, id := range j.ids {
+		all := j.of[id]
+		slices.SortStableFunc(all, func(a, b *record) int { return cmp.Compare(a.Seq, b.Seq) })
+		all = slices.CompactFunc(all, func(a, b *record) bool { return a.Seq == b.Seq && a.Kind == b.Kind && a.raw == b.raw })
+		j.of[id] = all
+		j.records = append(j.records, all...)
+	}
+	return j
+}
+
+func (j *journals) add(s *Source) {
+	only := s.Host
+	if only == 0 {
+		only = keeperOf(s.Events)
+	}
+	odd := 0
+	for i := range s.Events {
+		e := &s.Events[i]
+		r := &record{Event: e, keeper: only, raw: Moment(e.At.UnixMicro())}
+		r.at = r.raw
+		if only == 0 {
+			r.keeper = teller(e)
+		}
+		if e.At.Before(earliest) || e.At.After(latest) || r.keeper == 0 {
+			odd++
+			continue
+		}
+		j.keepers[r.keeper] = true
+		j.of[r.keeper] = append(j.of[r.keeper], r)
+		j.name(e.Host, e.HostName)
+		j.name(e.ByHost, e.ByHostName)
+		j.name(r.keeper, "")
+	}
+	j.name(only, s.HostName)
+	if odd > 0 {
+		j.notes = append(j.notes, fmt.Sprintf("%s: %d events without a host, or of an impossible time, are left out", printable(s.Name), odd))
+	}
+}
+
+func (j *journals) name(id int, name string) {
+	if id == 0 {
+		return
+	}
+	j.seen[id] = true
+	if name != "" && j.names[id] == "" {
+		j.names[id] = name
+	}
+}
+
+// keeperOf returns the host that kept the events, 0 if several did.
+func keeperOf(all []events.Event) (id int) {
+	for i := range all {
+		e := &all[i]
+		if e.Host == 0 || e.Lock == "" && e.ByHost != 0 {
+			continue // it may be about another host
+		}
+		if id != 0 && e.Host != id {
+			return 0
+		}
+		id = e.Host
+	}
+	if id != 0 {
+		return id
+	}
+	for i := range all { // only what one host says of others
+		e := &all[i]
+		if k := cmp.Or(e.ByHost, e.Host); e.Kind != events.Dead && k != 0 {
+			return k
+		}
+	}
+	return 0
+}
+
+// lasted is a time of milliseconds, within bounds.
+func lasted(ms int64) Moment {
+	return Moment(min(max(0, ms), latest.Sub(earliest).Milliseconds())) * 1000
+}
+
+// teller is who tells of an event where the journals of several hosts were
+// mixed. Who is declared dead may be so by another host: that one tells as well.
+func teller(e *events.Event) int {
+	if e.Lock != "" || e.ByHost == 0 {
+		return e.Host
+	}
+	return e.ByHost
+}

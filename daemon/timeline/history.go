@@ -1,0 +1,349 @@
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Attempt is what came of one request for a lock. Moments that are not known
+// are Never; Ended always is one, if by a guess that End names.
+type Attempt struct {
+	Host, Lock  int // indexes
+	Incarnation uint64
+	PID         int
+	Command     string
+	Shared      bool // as it was asked for, and granted
+	Token       layout.Ticket
+	Ticket      layout.Ticket
+
+	Asked, Choosing, Numbered, Entered, Ended Moment
+
+	End     End
+	Reason  string
+	Behind  string // whom it waited for last
+	Modes   []ModeChange
+	Marks   []Mark // lost, kill, orphan, resumed, wanted
+	Lost    Moment // when the hold was lost
+	Verdict Moment // when its host was declared dead
+
+	sure            Moment // until when a hold is certain to have lasted
+	doubted         bool   // there may have been an end that the journal does not have
+	known           Moment // when the journal first tells of the hold, where it has no grant; else Never
+	waking          bool   // its end was noted just before the host noticed that its lease is over: it may have stood still
+	vague           []span // when its mode is not known
+	permits         int
+	key             attemptKey
+	entered, exited *record
+}
+
+// ModeChange is a holder's going from exclusive to shared, or back.
+type ModeChange struct {
+	At     Moment
+	Shared bool
+}
+
+// span is a time.
+type span struct{ from, till Moment }
+
+// End is how an attempt ended.
+type End string
+
+// The ends of attempts. The last four are guessed: the journals have no end.
+const (
+	Released  End = "released"
+	TimedOut  End = "timeout"
+	Cancelled End = "cancel"
+	WasBusy   End = "busy"
+	Refused   End = "refused"
+
+	Condemned End = "dead"   // its host was declared dead
+	Unseen    End = "unseen" // at some time before its host began anew, or another entered
+	Open      End = "open"   // as far as the journals go it lasts
+	HostLost  End = "lost"   // the lease of its host was lost
+)
+
+// held tells whether the lock was had.
+func (a *Attempt) held() bool { return a.Entered != Never }
+
+func (a *Attempt) begin() Moment {
+	for _, at := range []Moment{a.Asked, a.Choosing, a.Numbered, a.Entered} {
+		if at != Never {
+			return at
+		}
+	}
+	return a.Ended
+}
+
+// historian follows the events of one host after the other.
+type historian struct {
+	*Timeline
+	hostAt map[int]int // index by id
+	lockAt map[string]int
+	open   map[attemptKey]int // of the host whose events are read
+	ofPID  map[attemptKey]int // the latest of each process
+	last   Moment             // of that host
+	ended  []int              // of that host: holds, as they ended; the latest
+	over   map[attemptKey]int // of that host: holds that ended, by token
+	end    Moment             // of all
+}
+
+// attemptKey tells the attempts of a host apart: by the request while it waits, by the token when it has the lock.
+type attemptKey struct {
+	lock    int
+	request uint64
+	token   layout.Ticket
+	pid     int // where there is neither
+}
+
+// history makes attempts and changes of the events, by the times that they have now.
+func history(j *journals) *Timeline {
+	h := &historian{Timeline: &Timeline{}, hostAt: map[int]int{}, lockAt: map[string]int{}, end: Never}
+	ids := slices.Sorted(maps.Keys(j.seen))
+	for i, id := range ids {
+		h.hostAt[id] = i
+		h.Hosts = append(h.Hosts, Host{ID: id, Name: cmp.Or(j.names[id], fmt.Sprintf("host %d", id)), Journal: j.keepers[id]})
+	}
+	for _, r := range j.records {
+		h.end = max(h.end, r.at)
+	}
+	for _, id := range ids {
+		h.open, h.ofPID, h.last = map[attemptKey]int{}, map[attemptKey]int{}, Never
+		h.ended, h.over = nil, map[attemptKey]int{}
+		for _, r := range j.of[id] {
+			if r.Lock != "" {
+				h.lockEvent(r)
+			} else {
+				h.hostEvent(r)
+			}
+			h.last = r.at
+		}
+		for _, i := range h.open {
+			h.unsure(i)
+		}
+	}
+	h.mergeChanges()
+	h.guessEnds()
+	slices.SortStableFunc(h.Attempts, byTime)
+	return h.Timeline
+}
+
+func (h *historian) lock(name string) int {
+	i, ok := h.lockAt[name]
+	if !ok {
+		i = len(h.Locks)
+		h.lockAt[name] = i
+		h.Locks = append(h.Locks, Lock{Name: name, Permits: 1})
+	}
+	return i
+}
+
+// find returns whose event it is, if that one's attempt is open.
+func (h *historian) find(r *record) *Attempt {
+	lock := h.lock(r.Lock)
+	if i, ok := h.open[attemptKey{lock: lock, token: r.Token}]; ok && r.Token != 0 && r.Kind != events.Enter {
+		return &h.Attempts[i]
+	}
+	if i, ok := h.open[attemptKey{lock: lock, request: r.Request}]; ok && r.Request != 0 {
+		return &h.Attempts[i]
+	}
+	if r.Request != 0 || r.PID == 0 {
+		return nil
+	}
+	i, ok := h.ofPID[attemptKey{lock: lock, pid: r.PID}] // of a request before a restart; the journal may have missed the grant
+	if !ok {
+		return nil
+	}
+	a := &h.Attempts[i]
+	if k, open := h.open[a.key]; !open || k != i || r.Token != 0 && a.held() {
+		return nil
+	}
+	return a
+}
+
+// attempt returns whose event it is. It begins one where none is known.
+func (h *historian) attempt(r *record) *Attempt {
+	if a := h.find(r); a != nil {
+		return a
+	}
+	lock := h.lock(r.Lock)
+	key := attemptKey{lock: lock, request: r.Request}
+	switch {
+	case r.Request != 0:
+	case r.Token != 0:
+		key.token = r.Token
+	default:
+		key.pid = r.PID
+	}
+	h.Attempts = append(h.Attempts, Attempt{Host: h.hostAt[r.keeper], Lock: lock, Asked: Never, Choosing: Never, Numbered: Never,
+		Entered: Never, Ended: Never, Lost: Never, Verdict: Never, sure: Never, known: Never, key: key})
+	h.open[key] = len(h.Attempts) - 1
+	h.ofPID[attemptKey{lock: lock, pid: r.PID}] = len(h.Attempts) - 1
+	return &h.Attempts[len(h.Attempts)-1]
+}
+
+// ends are the kinds of events that end an attempt.
+var ends = map[events.Kind]End{events.Exit: Released, events.Timeout: TimedOut, events.Cancel: Cancelled,
+	events.Busy: WasBusy, events.Refused: Refused}
+
+func (h *historian) lockEvent(r *record) {
+	switch r.Kind {
+	case events.Wanted, events.Removed, events.Gap:
+		by := r.keeper
+		if r.ByHost != 0 {
+			by = r.ByHost
+		}
+		l := &h.Locks[h.lock(r.Lock)]
+		l.Marks = append(l.Marks, Mark{At: r.at, Kind: r.Kind, Host: h.hostAt[by], Text: r.Reason})
+		return
+	case events.Request, events.Waiting, events.Choosing, events.Ticket, events.Enter, events.ModeSet, events.Resumed,
+		events.Orphan, events.Kill, events.Lost:
+	default:
+		if _, ok := ends[r.Kind]; !ok {
+			return // of a bakeryd that knows more
+		}
+	}
+	if r.Token == 0 && (r.Kind == events.Kill || r.Kind == events.Orphan || r.Kind == events.Lost) && h.find(r) == nil {
+		l := &h.Locks[h.lock(r.Lock)] // of a hold that is over, or is not known
+		l.Marks = append(l.Marks, Mark{At: r.at, Kind: r.Kind, Host: h.hostAt[r.keeper], Text: r.Reason})
+		return
+	}
+	if i, ok := h.over[attemptKey{lock: h.lock(r.Lock), token: r.Token}]; ok && r.Token != 0 && h.find(r) == nil &&
+		(r.Kind == events.Kill || r.Kind == events.Orphan || r.Kind == events.Lost) {
+		h.Attempts[i].mark(r, h.hostAt[r.keeper]) // what it has left running
+		return
+	}
+	a := h.attempt(r)
+	a.told(r)
+	switch r.Kind {
+	case events.Request:
+		a.Asked = r.at
+	case events.Choosing:
+		a.Choosing, a.Ticket = r.at, r.Ticket
+	case events.Ticket:
+		a.Numbered, a.Ticket = r.at, r.Ticket
+	case events.Enter:
+		h.enter(a, r)
+	case events.ModeSet:
+		h.knownHeld(a, r)
+		a.Modes = append(a.Modes, ModeChange{r.at, r.Mode == "shared"})
+	case events.Resumed:
+		if r.Token != 0 {
+			h.knownHeld(a, r)
+		}
+		a.mark(r, h.hostAt[r.keeper])
+	case events.Orphan, events.Kill, events.Lost:
+		h.knownHeld(a, r)
+		a.mark(r, h.hostAt[r.keeper])
+		if r.Kind == events.Lost {
+			a.Lost = r.at
+		}
+	}
+	if end, ok := ends[r.Kind]; ok {
+		if r.Kind == events.Exit {
+			h.knownHeld(a, r)
+			i := h.open[a.key]
+			h.ended = append(h.ended[max(0, len(h.ended)-maxWaking):], i)
+			h.over[attemptKey{lock: a.Lock, token: a.Token}] = i
+		}
+		a.End, a.Ended, a.Reason, a.exited = end, r.at, r.Reason, r
+		delete(h.open, a.key)
+	}
+}
+
+// told takes what any event says of who asks.
+func (a *Attempt) told(r *record) {
+	a.PID, a.Command = cmp.Or(r.PID, a.PID), cmp.Or(r.Command, a.Command)
+	a.Incarnation, a.permits = cmp.Or(r.Incarnation, a.Incarnation), max(a.permits, r.Permits)
+	if !a.held() {
+		a.Shared = r.Mode == "shared"
+	}
+	if len(r.Ahead) > 0 {
+		a.Behind = behind(r.Event)
+	}
+	if a.begin() == Never && r.WaitedMS > 0 {
+		a.Asked = r.at - lasted(r.WaitedMS)
+	}
+	if a.held() {
+		a.modeTold(r)
+		a.sure, a.doubted = r.at, false
+	}
+}
+
+// modeTold notices that the mode of a hold is another one than it was, though
+// no event has said so: it was noted as bakeryd was killed, or by one that did not note it.
+func (a *Attempt) modeTold(r *record) {
+	shared, now := a.sharedNow(), r.Mode == "shared"
+	if r.Mode == "" || r.Kind == events.ModeSet || shared == now {
+		return
+	}
+	a.Modes = append(a.Modes, ModeChange{a.sure, now})
+	a.vague = append(a.vague, span{a.sure, r.at})
+}
+
+// sharedNow tells the mode after all that is known.
+func (a *Attempt) sharedNow() bool {
+	if n := len(a.Modes); n > 0 {
+		return a.Modes[n-1].Shared
+	}
+	return a.Shared
+}
+
+func (h *historian) enter(a *Attempt, r *record) {
+	l := &h.Locks[a.Lock]
+	l.Permits = max(l.Permits, r.Permits)
+	a.Entered, a.Token, a.Shared, a.entered, a.sure = r.at, r.Token, r.Mode == "shared", r, r.at
+	if r.Token == 0 {
+		return
+	}
+	i := h.open[a.key]
+	delete(h.open, a.key)
+	a.key = attemptKey{lock: a.Lock, token: r.Token}
+	h.open[a.key] = i
+}
+
+// knownHeld is told that the lock is had: where the journal does not say since
+// when, it began later than it does.
+func (h *historian) knownHeld(a *Attempt, r *record) {
+	if a.held() {
+		a.sure = r.at
+		return
+	}
+	h.enter(a, r)
+	a.Entered, a.known = a.Entered-lasted(r.HeldMS), r.at // at most: once resumed, that counts from the request on
+	if r.Kind == events.ModeSet {
+		a.Shared = r.Mode != "shared"
+	}
+}
+
+func (a *Attempt) mark(r *record, host int) {
+	a.Marks = append(a.Marks, Mark{At: r.at, Kind: r.Kind, Host: host, Text: r.Reason})
+}
+
+// behind says for whom an attempt waits.
+func behind(e *events.Event) string {
+	p := &e.Ahead[len(e.Ahead)-1]
+	who := cmp.Or(p.HostName, fmt.Sprintf("host %d", p.Host))
+	if p.Host == e.Host {
+		who = "another here"
+	}
+	text := []string{who}
+	if p.Phase != "" {
+		text = append(text, p.Phase)
+	}
+	if p.PID != 0 {
+		text = append(text, fmt.Sprintf("pid %d", p.PID))
+	}
+	if p.Command != "" {
+		text = append(text, p.Command)
+	}
+	if n := max(e.AheadCount, len(e.Ahead)); n > 1 {
+		text = append(text, fmt.Sprintf("(%d ahead in all)", n))
+	}
+	return strings.Join(text, " ")
+}

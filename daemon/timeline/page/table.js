@@ -1,0 +1,200 @@
+// What stands beside the picture: facts, findings, details, legend, table; and the beginning.
+const graver = (f) => (f.proven ? 'bad' : f.kind === 'doubt' ? 'doubt' : 'late');
+
+function showFacts() {
+  const title = data.title || 'Locks of ' + data.hosts.slice(0, 6).map((h) => h.name).join(', ') + (data.hosts.length > 6 ? ' …' : '');
+  document.title = title;
+  $('title').textContent = title;
+  const holds = attempts.filter(held).length;
+  $('facts').textContent = `${day(0)} ${utc(0)} UTC, ${lasting(data.span)}: ${count(data.locks.length, 'lock')}, ${count(data.hosts.length, 'host')}, ` +
+    `${count(holds, 'hold')}, ${attempts.length - holds} in vain`;
+  const proven = data.findings.filter((f) => f.proven).length, doubts = data.findings.filter((f) => f.kind === 'doubt').length, box = $('verdict');
+  box.textContent = proven ? count(proven, 'VIOLATION', 'VIOLATIONS') : doubts ? `${count(doubts, 'place')} where two may have had a lock` : 'no violation in these journals';
+  box.className = proven ? 'bad' : doubts ? 'doubt' : '';
+  const list = [];
+  if (data.note) list.push(make('div', { className: 'finding note' }, make('b', { textContent: 'note' }), make('span', { textContent: data.note })));
+  data.findings.slice(0, 300).forEach((f) => {
+    const b = make('button', { className: 'finding ' + graver(f), onclick: () => goTo(f) }, make('b', { textContent: f.kind }), make('span', { textContent: f.text }));
+    b.append(make('time', { textContent: utc(f.at) }));
+    list.push(b);
+  });
+  if (data.findings.length > 300) list.push(make('div', { className: 'finding note', textContent: `and ${data.findings.length - 300} more` }));
+  for (const n of data.notes) list.push(make('div', { className: 'finding note' }, make('b', { textContent: n.includes('clock') ? 'clocks' : 'note' }), make('span', { textContent: n })));
+  for (const c of data.clocks) {
+    if (Math.abs(c.added) < 1000) continue;
+    list.push(make('div', { className: 'finding note' }, make('b', { textContent: 'clocks' }), make('span', { textContent:
+      `${hostName(c.host)} is shown ${lasting(Math.abs(c.added))} ${c.added > 0 ? 'later' : 'earlier'} than its clock said` })));
+  }
+  $('findings').replaceChildren(...list);
+  $('findings').hidden = !list.length;
+}
+
+function showHosts() {
+  $('hosts').replaceChildren(...data.hosts.map((h) => {
+    const chip = make('button', { className: 'host', title: `host ${h.id}${h.journal ? '' : ', of which there is no journal'}` }, make('i'), make('span', { textContent: h.name }));
+    chip.setAttribute('aria-pressed', String(!view.hidden.has(h.index)));
+    chip.firstChild.style.background = hostColour(h.index);
+    chip.onclick = () => {
+      if (view.hidden.has(h.index)) view.hidden.delete(h.index); else view.hidden.add(h.index);
+      chip.setAttribute('aria-pressed', String(!view.hidden.has(h.index)));
+      filtered();
+    };
+    return chip;
+  }));
+  $('locknames').replaceChildren(...data.locks.slice(0, 500).map((l) => make('option', { value: l.name })));
+}
+
+function pairs(list) {
+  const dl = make('dl');
+  for (const [k, v, mono] of list) if (v !== '' && v !== null && v !== undefined) dl.append(make('dt', { textContent: k }), make('dd', { textContent: v, className: mono ? 'mono' : '' }));
+  return dl;
+}
+
+function showDetails(a) {
+  if (!a) {
+    $('details').replaceChildren(...summary());
+    return;
+  }
+  const x = a[EXTRA], h = data.hosts[a[HOST]], clock = data.clocks.find((c) => c.host === a[HOST] && Math.abs(c.added) >= 1000);
+  const list = [
+    ['lock', data.locks[a[LOCK]].name], ['host', `${h.name} (${h.id})`], ['mode', a[SHARED] ? 'shared' : 'exclusive'], ['who', who(a)], ['token', a[TOKEN], true], ['ticket', x.t, true],
+    ['asked', a[ASKED] === null ? '' : moment(a[ASKED])], ['claimed', a[CHOOSING] === null ? '' : since(a[CHOOSING], 6)], ['number', a[NUMBERED] === null ? '' : since(a[NUMBERED], 6)],
+    ['waited', held(a) && begin(a) === a[ENTERED] ? '' : lasting(ahead(a))], ['behind', text(a[BEHIND])],
+    ['entered', held(a) ? moment(a[ENTERED]) : ''], ['held', held(a) ? lasting(a[ENDED] - a[ENTERED]) : ''], ['end', `${moment(a[ENDED])}: ${endings[a[END]] ?? a[END]}`],
+    ['certain until', x.s === undefined ? '' : moment(x.s)], ['reason', text(a[REASON])], ['incarnation', x.i === undefined ? '' : text(x.i), true],
+    ['clock', clock ? `shown up to ${lasting(Math.abs(clock.added))} ${clock.added > 0 ? 'later' : 'earlier'} than its clock said` : ''],
+  ];
+  for (const [at, shared] of x.m ?? []) list.push(['mode', `${shared ? 'shared' : 'exclusive'} from ${utc(at)}`]);
+  for (const [at, kind, n] of x.k ?? []) list.push([kind.replaceAll('_', ' '), `${utc(at)} ${text(n)}`]);
+  if (x.v !== undefined) list.push(['verdict', `${moment(x.v)}: the host was declared dead`]);
+  $('details').replaceChildren(make('h2', { textContent: describe(a) }), ...a.findings.map((f) => make('p', { className: f.proven ? 'bad' : '', textContent: f.text })), pairs(list));
+}
+
+// summary is what one looks for first.
+function summary() {
+  const parts = [], list = attempts.filter(shown);
+  const top = (name, of, length) => {
+    const best = of.sort((x, y) => length(y) - length(x)).slice(0, 5).filter((a) => length(a) > 0);
+    if (!best.length) return;
+    parts.push(make('h3', { textContent: name }), ...best.map((a) => make('button', { className: 'row', onclick: () => { select(a, true); keys.Enter(); } }, make('b', { textContent: lasting(length(a)) }),
+      make('span', { textContent: `${hostName(a[HOST])}: ${data.locks[a[LOCK]].name}${held(a) || length !== ahead ? '' : ', ' + (endings[a[END]] ?? a[END])}` }))));
+  };
+  const deaths = data.hosts.flatMap((h) => h.changes.filter((c) => c[1] === 'dead' || c[1] === 'lost').map((c) => [h, c]));
+  if (deaths.length) parts.push(make('h3', { textContent: 'Died, or lost the lease' }), ...deaths.slice(0, 8).map(([h, c]) => make('button', { className: 'row', onclick: () => { look(c[0] - 2e6, c[0] + 2e6); } },
+    make('b', { textContent: utc(c[0]) }), make('span', { textContent: markText({ change: c, kind: c[1], host: h }) }))));
+  top('Waited longest', list.slice(), ahead);
+  top('Held longest', list.filter(held), (a) => a[ENDED] - a[ENTERED]);
+  parts.push(make('p', { textContent: 'Point at what you want to know more of. A click, or N and P, keeps it here; Escape brings this back.' }));
+  return parts;
+}
+
+function showMarks(marks) {
+  const parts = [];
+  for (const m of marks.slice(0, 50)) parts.push(make('h2', { textContent: markText(m) }), pairs([['at', moment(m.at)], ['incarnation', m.change?.[3], true]]));
+  $('details').replaceChildren(...parts);
+}
+
+function showLegend() {
+  const sample = (f) => {
+    const c = make('canvas', { width: 58 * scale, height: 22 * scale }), p = c.getContext('2d');
+    p.scale(scale, scale);
+    p.textBaseline = 'middle';
+    p.font = theme.font;
+    f(p);
+    return c;
+  };
+  const like = (more) => Object.assign([0, 0, 0, null, 0, 0, 0, 'released', 0, '', 0, 0, 0, 0, 0, 0, {}], more), at = (t) => t;
+  const lines = [
+    [(p) => hold(p, like({}), 2, 56, 3, 16, at), 'a hold, in its host’s colour; above, the track of the lock shows who had it'],
+    [(p) => hold(p, like({ [SHARED]: 1 }), 2, 56, 3, 16, at), 'a shared hold'],
+    [(p) => hold(p, like({ [END]: 'dead', [EXTRA]: { s: 22 } }), 2, 56, 3, 16, at), 'pale: its end is not in the journals, but a verdict, or the next holder'],
+    [(p) => hold(p, like({ [ENDED]: 56, [EXTRA]: { l: 30 } }), 2, 56, 3, 16, at), 'held on after the lease was lost, or the host declared dead'],
+    [(p) => { wait(p, like({ [NUMBERED]: 16, [ENTERED]: 40 }), 2, 40, 5, 11, at); hold(p, like({}), 40, 56, 5, 11, at); }, 'a wait; the dot is the number that was drawn'],
+    [(p) => wait(p, like({ [ENTERED]: null, [END]: 'timeout' }), 2, 46, 5, 11, at), 'a wait in vain: timed out, gave up, refused'],
+    [(p) => { p.fillStyle = theme.live; p.fillRect(2, 9, 20, 5); p.fillStyle = theme.risk; p.fillRect(22, 9, 18, 5); p.fillStyle = theme.bad; p.fillRect(40, 10, 16, 2); }, 'a host: live, at risk, dead or without a lease'],
+    [(p) => { p.fillStyle = hatch(theme.bad, '', 9); p.fillRect(14, 2, 30, 18); p.strokeStyle = theme.bad; p.lineWidth = 2.5; p.strokeRect(14, 2, 30, 18); }, 'a violation: too many holders, or a token that went back'],
+    [(p) => { p.fillStyle = hatch(theme.risk, '', 9); p.fillRect(14, 2, 30, 18); p.strokeStyle = theme.risk; p.strokeRect(14, 2, 30, 18); }, 'late, or in doubt: the text says which'],
+  ];
+  for (const k of Object.keys(changes)) lines.push([(p) => badge(p, 29, 11, changes[k][0], changes[k][1]), changes[k][2]]);
+  const keyLine = make('p');
+  for (const [key, what] of [['wheel', 'zoom'], ['shift+wheel', 'pan'], ['drag', 'pan'], ['← →', 'pan'], ['↑ ↓', 'scroll'], ['+ −', 'zoom'], ['0', 'all'], ['N P', 'next, previous'],
+    ['Enter', 'zoom to it'], ['V', 'next finding'], ['/', 'filter'], ['T', 'table'], ['?', 'legend']]) keyLine.append(make('kbd', { textContent: key }), ` ${what}   `);
+  $('legend').replaceChildren(...lines.map(([f, words]) => make('div', {}, sample(f), make('span', { textContent: words }))), keyLine);
+}
+
+function toggleLegend() {
+  $('legend').hidden = !$('legend').hidden;
+  $('tolegend').setAttribute('aria-pressed', String(!$('legend').hidden));
+  if (!$('legend').hidden) showLegend();
+}
+
+function toggleTable() {
+  view.table = !view.table;
+  $('table').hidden = !view.table;
+  $('totable').setAttribute('aria-pressed', String(view.table));
+  view.page = 0;
+  if (view.table) showTable();
+}
+
+// showTable lists what is in view, as text.
+function showTable() {
+  const size = 200, list = [];
+  for (const a of attempts) if (shown(a) && begin(a) <= view.till && a[ENDED] >= view.from) list.push({ at: begin(a), a });
+  for (const h of data.hosts) if (!view.hidden.has(h.index)) for (const c of h.changes) if (c[0] >= view.from && c[0] <= view.till) list.push({ at: c[0], kind: c[1], change: c, host: h });
+  for (const l of data.locks) if (matches(l)) for (const m of l.marks) if (m[0] >= view.from && m[0] <= view.till) list.push({ at: m[0], kind: m[1], mark: m, lock: l });
+  list.sort((x, y) => x.at - y.at);
+  const pages = Math.max(1, Math.ceil(list.length / size));
+  view.page = Math.min(view.page, pages - 1);
+  const turn = (by, name) => make('button', { textContent: name, disabled: view.page + by < 0 || view.page + by >= pages, onclick: () => { view.page += by; showTable(); } });
+  const head = make('tr', {}, ...[view.relative ? 'Since the beginning' : 'UTC', 'Lock', 'Host', 'What', 'Waited', 'Held', 'Token', 'Who', 'Behind, why'].map((t) => make('th', { scope: 'col', textContent: t })));
+  const body = list.slice(view.page * size, view.page * size + size).map(tableRow);
+  $('table').replaceChildren(make('table', {}, make('caption', {}, `${count(list.length, 'row')} in view, filtered as the picture is; page ${view.page + 1} of ${pages}  `, turn(-1, 'Previous'), ' ', turn(1, 'Next')),
+    make('thead', {}, head), make('tbody', {}, ...body)));
+}
+
+function tableRow(r) {
+  const when = view.relative ? since(r.at) : `${day(r.at)} ${utc(r.at)}`, a = r.a;
+  const cells = a
+    ? [when, data.locks[a[LOCK]].name, hostName(a[HOST]), (held(a) ? 'held' : endings[a[END]] ?? a[END]) + (a[SHARED] ? ', shared' : '') + (held(a) && a[END] !== 'released' ? `; ${endings[a[END]]}` : ''),
+      lasting(ahead(a)), held(a) ? lasting(a[ENDED] - a[ENTERED]) : '', a[TOKEN], who(a), [text(a[BEHIND]), text(a[REASON]), ...a.findings.map((f) => '⚠ ' + f.text)].filter(Boolean).join('; ')]
+    : [when, r.lock?.name ?? '', r.host?.name ?? '', markText(r), '', '', '', '', ''];
+  const row = make('tr', { tabIndex: 0, className: a?.findings.some((f) => f.proven) ? 'bad' : '' }, ...cells.map((c) => make('td', { textContent: c })));
+  const open = () => (a ? select(a, true) : showMarks([r]));
+  row.onclick = open;
+  row.onkeydown = (e) => e.key === 'Enter' && open();
+  return row;
+}
+
+function setRelative(on) {
+  view.relative = on;
+  $('utc').setAttribute('aria-pressed', String(!on));
+  $('relative').setAttribute('aria-pressed', String(on));
+  draw();
+  if (view.table) showTable();
+}
+
+readTheme();
+showFacts();
+showHosts();
+showDetails(null);
+$('filter').oninput = () => setFilter($('filter').value);
+$('in').onclick = () => zoom(0.6);
+$('out').onclick = () => zoom(1 / 0.6);
+$('fit').onclick = fit;
+$('utc').onclick = () => setRelative(false);
+$('relative').onclick = () => setRelative(true);
+$('totable').onclick = toggleTable;
+$('tolegend').onclick = toggleLegend;
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+  readTheme();
+  showHosts();
+  if (!$('legend').hidden) showLegend();
+  draw();
+});
+new ResizeObserver(resize).observe(rowsBox);
+resize();
+const first = data.findings.findIndex((f) => f.proven);
+if (first >= 0) view.finding = first - 1;
+
+// For whoever looks at the page by a program.
+globalThis.timeline = { data, view, look, rows: () => rows, hits: () => hits, whereIs: (a) => hits.find((h) => h.a === a), describe };

@@ -1,0 +1,127 @@
+package timeline
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// world is some hosts that write journals, by clocks of their own.
+type world struct {
+	t     *testing.T
+	hosts map[int]*witness
+}
+
+// witness is one host: true times in milliseconds become those of its clock.
+type witness struct {
+	id      int
+	boot    string
+	offset  time.Duration // of its clock
+	uptime  time.Duration // at the beginning of the world
+	journal []events.Event
+	seq     uint64
+}
+
+var dawn = time.Date(2026, 3, 1, 3, 12, 0, 0, time.UTC)
+
+func newWorld(t *testing.T) *world { return &world{t, map[int]*witness{}} }
+
+// host has a machine, and clock, of its own.
+func (w *world) host(id int) *witness {
+	h, ok := w.hosts[id]
+	if !ok {
+		h = &witness{id: id, boot: string(rune('a' + id)), uptime: time.Duration(id) * time.Hour, seq: uint64(id) << 40}
+		w.hosts[id] = h
+		h.note(-1000, events.Event{Kind: events.Joined, Boot: h.boot})
+	}
+	return h
+}
+
+// onOneMachine gives hosts one clock.
+func (w *world) onOneMachine(ids ...int) {
+	for _, id := range ids {
+		w.hosts[id] = &witness{id: id, boot: "same", uptime: time.Hour, seq: uint64(id) << 40}
+		w.hosts[id].note(-1000, events.Event{Kind: events.Joined, Boot: "same"})
+	}
+}
+
+func (h *witness) note(ms float64, e events.Event) {
+	true_ := time.Duration(ms * float64(time.Millisecond))
+	h.seq++
+	e.Seq, e.At, e.UptimeMS = h.seq, dawn.Add(true_+h.offset), (h.uptime + true_).Milliseconds()
+	if e.Host == 0 {
+		e.Host, e.HostName, e.Incarnation = h.id, "db"+string(rune('0'+h.id)), uint64(1000+h.id)
+	}
+	h.journal = append(h.journal, e)
+}
+
+func (h *witness) enter(ms float64, number uint64, more ...func(*events.Event)) layout.Ticket {
+	token := layout.MakeTicket(number, h.id)
+	e := events.Event{Kind: events.Enter, Lock: "x", Mode: "exclusive", Token: token, Request: number, PID: h.id * 11}
+	for _, f := range more {
+		f(&e)
+	}
+	h.note(ms, e)
+	return token
+}
+
+func (h *witness) exit(ms float64, number uint64, more ...func(*events.Event)) {
+	e := events.Event{Kind: events.Exit, Lock: "x", Mode: "exclusive", Token: layout.MakeTicket(number, h.id), Request: number, PID: h.id * 11}
+	for _, f := range more {
+		f(&e)
+	}
+	h.note(ms, e)
+}
+
+// hold is one that begins and ends.
+func (h *witness) hold(from, till float64, number uint64, more ...func(*events.Event)) {
+	h.enter(from, number, more...)
+	h.exit(till, number, more...)
+}
+
+func shared(e *events.Event)   { e.Mode = "shared" }
+func permits2(e *events.Event) { e.Permits = 2 }
+
+func (w *world) sources() (all []Source) {
+	for id := range 10 {
+		if h := w.hosts[id]; h != nil {
+			all = append(all, Source{Name: "db" + string(rune('0'+id)), Events: h.journal})
+		}
+	}
+	return all
+}
+
+func (w *world) build(o Options) *Timeline {
+	w.t.Helper()
+	tl, err := Build(w.sources(), o)
+	require.NoError(w.t, err)
+	return tl
+}
+
+// found are the kinds of the findings, those that are proven with a mark of exclamation.
+func (t *Timeline) foundKinds() (kinds []string) {
+	for _, f := range t.Findings {
+		kind := string(f.Kind)
+		if f.Proven {
+			kind += "!"
+		}
+		kinds = append(kinds, kind)
+	}
+	return kinds
+}
+
+func (t *Timeline) holds() (all []*Attempt) {
+	for i := range t.Attempts {
+		if t.Attempts[i].held() {
+			all = append(all, &t.Attempts[i])
+		}
+	}
+	return all
+}
+
+// ms is a moment in the milliseconds of the world.
+func ms(m Moment) float64 { return float64(int64(m)-dawn.UnixMicro()) / 1000 }

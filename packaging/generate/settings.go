@@ -1,0 +1,28 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+const settingsHead = `# Settings of bakeryd as a service: see bakeryd(8). Each variable stands for a flag.
+# What is not set here has the value that is shown. After a change: systemctl restart bakeryd
+
+`
+
+var byDefault = regexp.MustCompile(`^(.*) \(default:? "?(.*?)"?\)$`)
+
+// settingsFile is /etc/bakery/bakeryd.env: every variable, and none set.
+func settingsFile(d *command) string {
+	var out strings.Builder
+	out.WriteString(settingsHead)
+	for _, f := range settings(d) {
+		about, value := f.about, ""
+		if m := byDefault.FindStringSubmatch(about); m != nil && !strings.ContainsAny(m[2], " '") {
+			about, value = m[1], strings.TrimSuffix(m[2], "none") // which is no value
+		}
+		fmt.Fprintf(&out, "# %s\n#%s=%s\n\n", about, variable(f), value)
+	}
+	return strings.TrimSuffix(out.String(), "\n")
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestDashboard: what is kept is what the panels say, and no panel lies on another one.
+func TestDashboard(t *testing.T) {
+	text, err := dashboard()
+	require.NoError(t, err)
+	kept, err := os.ReadFile("bakeryd.json")
+	require.NoError(t, err)
+	require.Equal(t, string(kept), string(text), "go run ./packaging/grafana >packaging/grafana/bakeryd.json")
+
+	var d struct {
+		Panels []struct {
+			ID      int
+			Type    string
+			Title   string
+			GridPos struct{ X, Y, W, H int }
+			Targets []struct {
+				Expr       string
+				Datasource struct{ UID string }
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &d))
+	taken, ids := map[[2]int]string{}, map[int]bool{}
+	for _, p := range d.Panels {
+		require.False(t, ids[p.ID])
+		ids[p.ID] = true
+		require.Equal(t, p.Type == "row", len(p.Targets) == 0, p.Title)
+		for _, q := range p.Targets {
+			require.NotEmpty(t, q.Expr, p.Title)
+			require.Equal(t, "${datasource}", q.Datasource.UID)
+		}
+		for x := range p.GridPos.W {
+			for y := range p.GridPos.H {
+				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
+				require.Less(t, at[0], 24, p.Title)
+				require.Empty(t, taken[at], "%s lies on it", p.Title)
+				taken[at] = p.Title
+			}
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// runLoop is the client of bakeryd as etcd and sanlock have one each: it takes and lets go of a lock over and over, and
+// prints for every turn how many nanoseconds either took. With --floor it makes the requests of the disk alone.
+func runLoop(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("loop", flag.ContinueOnError)
+	socket := fs.String("socket", client.DefaultSocket, "of bakeryd")
+	name := fs.String("name", "bench", "of the lock")
+	floor := fs.String("floor", "", "`file` to issue a write, a read and a write on instead")
+	slots := fs.Int("slots", 1, "with --floor: how many slots the read covers")
+	warmup := fs.Int("warmup", 20, "`turns` that are not told of")
+	duration := fs.Duration("for", time.Second, "how long to go on")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	one := locker(ctx, *socket, *name)
+	if *floor != "" {
+		dev, err := blockdev.Open(*floor, blockdev.Options{})
+		if err != nil {
+			return err
+		}
+		defer dev.Close()
+		one = rawRequests(dev, *slots)
+	}
+	out := bufio.NewWriter(os.Stdout)
+	begun := time.Now()
+	for n := 0; n <= *warmup || time.Since(begun) < *duration; n++ {
+		if n == *warmup {
+			begun = time.Now()
+		}
+		t, counts, err := one()
+		if err != nil {
+			return err
+		}
+		if n >= *warmup && counts {
+			fmt.Fprintln(out, t.lock.Nanoseconds(), t.unlock.Nanoseconds())
+		}
+	}
+	return out.Flush()
+}
+
+// locker takes turns with bakeryd. A turn counts from the end of the one before, so that nothing of a release is left
+// out. It does not count if the host still had the lock, and passed it on without the disk: its token is a further one
+// of the same ticket.
+func locker(ctx context.Context, socket, name string) func() (turn, bool, error) {
+	c, last := client.New(socket), time.Now()
+	return func() (turn, bool, error) {
+		h, err := c.Lock(ctx, name, client.Options{})
+		if err != nil {
+			return turn{}, false, err
+		}
+		locked := time.Now()
+		err = h.Unlock()
+		t := turn{locked.Sub(last), time.Since(locked)}
+		last = time.Now()
+		return t, h.Token()%layout.MaxGrants == 0, err
+	}
+}
+
+// rawRequests are those of an acquire and a release that nobody is in the way of: claim, look, let go.
+func rawRequests(dev blockdev.Device, slots int) func() (turn, bool, error) {
+	stride := dev.Info().PhysicalBlock
+	slot, all := blockdev.Alloc(stride), blockdev.Alloc(slots*stride)
+	return func() (turn, bool, error) {
+		from := time.Now()
+		if err := dev.Write(slot, 0); err != nil {
+			return turn{}, false, err
+		}
+		if err := dev.Read(all, 0); err != nil {
+			return turn{}, false, err
+		}
+		locked := time.Now()
+		err := dev.Write(slot, 0)
+		return turn{locked.Sub(from), time.Since(locked)}, true, err
+	}
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// page is Markdown under way.
+type page struct{ w io.Writer }
+
+func (p page) text(format string, args ...any) { fmt.Fprintf(p.w, format+"\n\n", args...) }
+
+// rows writes a table; the first row is its head.
+func (p page) rows(rows [][]string) {
+	for i, row := range rows {
+		fmt.Fprintf(p.w, "| %s |\n", strings.Join(row, " | "))
+		if i == 0 {
+			fmt.Fprintf(p.w, "|%s\n", strings.Repeat("---|", len(row)))
+		}
+	}
+	fmt.Fprintln(p.w)
+}
+
+// write writes the whole report.
+func (r *results) write(w io.Writer) {
+	p := page{w}
+	p.text("# As fast as the disk")
+	p.text("Written by [test/bench/run](run), which measures everything anew. All ratios are of one run, in which those who are " +
+		"compared take turns; absolute times are those of the machine and the disk below.")
+	var tried []string
+	for _, part := range parts {
+		if r.files[part.name].Quick {
+			tried = append(tried, part.name)
+		}
+	}
+	if len(tried) > 0 {
+		p.text("**Only tried out, so that these figures mean nothing: %s.**", strings.Join(tried, ", "))
+	}
+	r.writeGoals(p)
+	r.writeMachine(p)
+	r.writeBench(p)
+	r.writeRivals(p)
+	r.writeWrapper(p)
+	r.writeFormatted(p)
+	r.writeIdle(p)
+	r.writeScale(p)
+	p.text("## To run it again")
+	p.text("```sh\ntest/bench/run                                # everything, as root on Debian\n" +
+		"test/bench/run --keep DIR --only rivals,idle  # two parts; the rest of the report from what DIR has\n```")
+	p.text("The parts are %s. A disk other than that of /var/tmp is given by BAKERY_TEST_DIR.", partNames())
+}
+
+// measured tells whether a part was; else it writes why it was not.
+func (r *results) measured(p page, part string) bool {
+	k, ok := r.files[part]
+	switch {
+	case !ok:
+		p.text("Not measured.")
+	case k.Skipped != "":
+		p.text("Not measured: %s.", k.Skipped)
+	default:
+		p.text("Measured on %s.", k.At.Format("2006-01-02, 15:04 UTC"))
+		return true
+	}
+	return false
+}
+
+func (r *results) writeGoals(p page) {
+	p.text("## To reach")
+	rows := [][]string{{"what", "goal", "measured", "reached"}}
+	for _, g := range r.goals() {
+		reached := "no"
+		if g.reached {
+			reached = "yes"
+		}
+		if g.measured == "" {
+			reached = "not measured"
+		}
+		rows = append(rows, []string{g.what, g.goal, g.measured, reached})
+	}
+	p.rows(rows)
+}
+
+func (r *results) writeMachine(p page) {
+	p.text("## Machine and versions")
+	if !r.measured(p, "machine") {
+		return
+	}
+	m := r.machine
+	cpu := fmt.Sprintf("%s, %d cores", m.CPU, m.Cores)
+	if m.Virtual {
+		cpu += ", a virtual machine"
+	}
+	rows := [][]string{{"", ""}, {"CPU", cpu}, {"memory", m.Memory}, {"kernel", m.Kernel}, {"file system", m.Storage}}
+	for _, name := range slices.Sorted(maps.Keys(m.Versions)) {
+		rows = append(rows, []string{name, m.Versions[name]})
+	}
+	p.rows(rows)
+}
+
+func us(v float64) string { return thousands(v) + " µs" }
+
+func (r *results) writeBench(p page) {
+	p.text("## bakeryctl bench")
+	if !r.measured(p, "bench") {
+		return
+	}
+	b := r.bench
+	p.text("Three hosts of a lockspace formatted for 16, on a file of that disk. Each row takes turns with its own floor, the same raw requests on the same device.")
+	rows := [][]string{{"", "p50", "p90", "p99", "p99.9", "max", "turns", "floor, p50", "ratio"}}
+	add := func(name string, d distribution, floor, ratio string) {
+		rows = append(rows, []string{name, us(d.P50US), us(d.P90US), us(d.P99US), us(d.P999US), us(d.MaxUS), thousands(d.Count), floor, ratio})
+	}
+	if b.Floor != nil {
+		add("the floor: write, read, write", *b.Floor, "", "")
+	}
+	for _, row := range []struct {
+		name string
+		of   *ratioed
+	}{
+		{"uncontended, through bakeryd", b.Uncontended},
+		{"uncontended, in process", b.InProcess},
+		{"hand-over between two hosts", b.HandOver},
+	} {
+		if row.of != nil {
+			floor := cmp.Or(row.of.FloorP50US, deref(b.Floor).P50US)
+			add(row.name, row.of.distribution, us(floor), fmt.Sprintf("%.2f", row.of.Ratio))
+		}
+	}
+	p.rows(rows)
+	if h := b.HandOff; h != nil {
+		text := fmt.Sprintf("Local hand-off between %.0f clients: ", h.Clients)
+		var of []string
+		if h.PerSecond > 0 {
+			of = append(of, thousands(h.PerSecond)+" a second through the socket")
+		}
+		if h.InProcessPerSecond > 0 {
+			of = append(of, thousands(h.InProcessPerSecond)+" a second in process")
+		}
+		p.text("%s%s.", text, strings.Join(of, ", "))
+	}
+	for _, o := range b.Skipped {
+		p.text("Left out: %s, for %s.", o.Name, strings.TrimSuffix(o.Reason, "."))
+	}
+}
+
+func deref(d *distribution) distribution {
+	if d == nil {
+		return distribution{}
+	}
+	return *d
+}
+
+func (r *results) writeRivals(p page) {
+	p.text("## Lock and unlock, side by side")
+	if !r.measured(p, "rivals") {
+		return
+	}
+	first := r.rivals.Series[0]
+	p.text("Each by a compiled client with a connection of its own, over and over, nobody else wanting the lock; in %d rounds, in which "+
+		"everybody has a turn. A figure is the median of what the rounds say.", first.Rounds)
+	names := map[string]string{
+		"bakeryd": "bakeryd, three hosts joined, Go client", "floor": "the three raw requests, nothing in between",
+		"etcd": "etcd, one node, Go client, mutex", "sanlock": "sanlock, libsanlock",
+	}
+	rows := [][]string{{"", "lock + unlock, p50", "p99", "lock, p50", "unlock, p50", "turns", "against bakeryd"}}
+	for _, s := range r.rivals.Series {
+		rows = append(rows, []string{cmp.Or(names[s.Name], s.Name), us(s.P50US), us(s.P99US), us(s.LockUS), us(s.FreeUS), thousands(float64(s.Count)), fmt.Sprintf("%.2f x", s.Ratio)})
+	}
+	p.rows(rows)
+	p.text("bakeryd's unlock returns when the disk shows it. A turn lasts until the next one begins; one for which bakeryd " +
+		"still had the lock, and passed it on without the disk, would not count.")
+	if s := r.rivals.Sanlock; s != nil {
+		p.text("sanlock took %.1f s to join its lockspace (`add_lockspace`). It ran with `-w 0 -h 0 -l 0`: without watchdog, real-time priority and locked memory.", s.JoinSeconds)
+		if s.Refused != "" {
+			p.text("As root without CAP_SYS_RESOURCE it does not run even so, for it wants no limit on the memory that it may lock:")
+			p.text("```\n%s\n```", s.Refused)
+			p.text("What was measured is the same program with a setrlimit(2) preloaded that leaves the limits as they are ([nolimit.c](sanlock/nolimit.c)); it locks no memory either way.")
+		}
+	}
+	for _, o := range r.rivals.Left {
+		p.text("Left out: %s, for %s.", o.Name, strings.TrimSuffix(o.Reason, "."))
+	}
+}
+
+func (r *results) writeWrapper(p page) {
+	p.text("## Commands")
+	if !r.measured(p, "wrapper") {
+		return
+	}
+	p.text("Whole processes, from start to end, in turns.")
+	names := map[string]string{"flock": "`flock FILE true`", "bakeryctl lock": "`bakeryctl lock NAME -- true`", "true": "`true`"}
+	rows := [][]string{{"", "p50", "p99", "runs"}}
+	for _, s := range r.wrapper {
+		rows = append(rows, []string{names[s.Name], us(s.P50US), us(s.P99US), thousands(float64(s.Count))})
+	}
+	p.rows(rows)
+}
+
+func (r *results) writeFormatted(p page) {
+	p.text("## Formatted for more hosts than there are")
+	if !r.measured(p, "formatted") {
+		return
+	}
+	p.text("Three hosts have joined either. Lock and unlock through bakeryd, in turns.")
+	rows := [][]string{{"lockspace", "p50", "p99", "turns", "ratio"}}
+	for _, s := range r.formatted {
+		rows = append(rows, []string{s.Name, us(s.P50US), us(s.P99US), thousands(float64(s.Count)), fmt.Sprintf("%.2f", s.Ratio)})
+	}
+	p.rows(rows)
+}
+
+func (r *results) writeIdle(p page) {
+	p.text("## Idle")
+	if !r.measured(p, "idle") {
+		return
+	}
+	i := r.idle
+	p.text("A bakeryd that has joined, with a lock that it has used and nothing held, watched for %.0f s; two other hosts, lease %d s.", i.Seconds, i.LeaseMS/1000)
+	p.rows([][]string{
+		{"what", "", "goal"},
+		{"resident", fmt.Sprintf("%.1f MiB, %.1f of them anonymous", mib(i.RSSBytes), mib(i.RSSAnonBytes)), "under 20 MiB"},
+		{"processor", fmt.Sprintf("%.3f %% of a core", 100*i.CPUSeconds/i.Seconds), "under 0.1 %"},
+		{"threads", fmt.Sprint(i.Threads), ""},
+		{"requests of the device by L/6", i.requests(), "one write, one read"},
+		{"written by L/6, in all", fmt.Sprintf("%.1f KiB", i.WriteBytes/1024), ""},
+		{"read by L/6, in all", fmt.Sprintf("%.1f KiB", i.ReadBytes/1024), ""},
+		{"threads woken by L/6", fmt.Sprintf("%.1f times", i.Wakeups), "for that only"},
+	})
+	if i.NoCalls != "" {
+		p.text("System calls were not counted: %s.", i.NoCalls)
+		return
+	}
+	p.text("System calls by L/6, of another one under strace(1); not all that is read and written is of the device:")
+	rows := [][]string{{"call", "by L/6"}}
+	for _, n := range mostFirst(i.Calls) {
+		rows = append(rows, []string{n, fmt.Sprintf("%.1f", i.Calls[n])})
+	}
+	p.rows(rows)
+}
+
+// requests says what is asked of the device.
+func (i *idling) requests() string {
+	var all []string
+	for _, n := range mostFirst(i.Requests) {
+		all = append(all, fmt.Sprintf("%s %.1f", n, i.Requests[n]))
+	}
+	return strings.Join(all, ", ")
+}
+
+func mostFirst(counts map[string]float64) []string {
+	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
+}
+
+func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }

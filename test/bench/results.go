@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/bakeryd/bakeryd/test/bench/scale"
+)
+
+// results are those of all parts; nil: not measured.
+type results struct {
+	files map[string]kept
+
+	machine   *machine
+	bench     *benchReport
+	rivals    *rivalry
+	wrapper   []*series
+	formatted []*series
+	idle      *idling
+	scale     *scale.Result
+}
+
+// benchReport is what bakeryctl bench --json prints. What was left out is nil, and in Skipped.
+type benchReport struct {
+	Device      string          `json:"device"`
+	Stride      float64         `json:"stride"`
+	Hosts       float64         `json:"hosts"`
+	Floor       *distribution   `json:"floor"`
+	Uncontended *ratioed        `json:"uncontended"`
+	InProcess   *ratioed        `json:"in_process"`
+	HandOver    *ratioed        `json:"handover"`
+	HandOff     *handOff        `json:"handoff"`
+	Wrapper     *wrapperOfBench `json:"wrapper"`
+	Skipped     []omission      `json:"skipped"`
+}
+
+type distribution struct {
+	Count  float64 `json:"count"`
+	MeanUS float64 `json:"mean_us"`
+	P50US  float64 `json:"p50_us"`
+	P90US  float64 `json:"p90_us"`
+	P99US  float64 `json:"p99_us"`
+	P999US float64 `json:"p999_us"`
+	MaxUS  float64 `json:"max_us"`
+}
+
+// ratioed is a distribution beside its floor's.
+type ratioed struct {
+	distribution
+	FloorP50US float64 `json:"floor_p50_us"` // 0: that of the report
+	Ratio      float64 `json:"ratio"`
+}
+
+type handOff struct {
+	PerSecond          float64 `json:"per_second"` // 0: not measured
+	InProcessPerSecond float64 `json:"in_process_per_second"`
+	Clients            float64 `json:"clients"`
+}
+
+type wrapperOfBench struct {
+	P50US       float64  `json:"p50_us"`
+	TrueP50US   float64  `json:"true_p50_us"`
+	FlockP50US  float64  `json:"flock_p50_us"`
+	OverFlockUS *float64 `json:"over_flock_us"`
+}
+
+// load reads what the parts have left in a directory.
+func load(dir string) (*results, error) {
+	r := &results{files: map[string]kept{}}
+	for _, p := range parts {
+		path := filepath.Join(dir, p.name+".json")
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var k kept
+		if err == nil {
+			err = json.Unmarshal(b, &k)
+		}
+		if err == nil && k.Skipped == "" {
+			err = r.take(k)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		r.files[p.name] = k
+	}
+	return r, nil
+}
+
+func (r *results) take(k kept) error {
+	into := map[string]any{"machine": &r.machine, "bench": &r.bench, "rivals": &r.rivals, "wrapper": &r.wrapper,
+		"formatted": &r.formatted, "idle": &r.idle, "scale": &r.scale}[k.Part]
+	if into == nil {
+		return fmt.Errorf("no part is called %q", k.Part)
+	}
+	return json.Unmarshal(k.Result, into)
+}
+
+// of returns one of several contenders, or nil.
+func of(all []*series, name string) *series {
+	for _, s := range all {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package scale
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// disk is a disk in memory that may be far larger than the memory: only what was written takes any. It is a file
+// without a name, not a [blockdev.Memory], so that it is neither in the heap nor in the resident set that are measured.
+type disk struct {
+	file *os.File
+	info blockdev.Info
+	g    layout.Geometry
+}
+
+func newDisk(g layout.Geometry) (*disk, error) {
+	fd, err := unix.MemfdCreate("disk", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a disk in memory: %w", err)
+	}
+	const block = 4096
+	size := (max(g.Size(), layout.HeadSize) + block - 1) / block * block
+	d := &disk{file: os.NewFile(uintptr(fd), "disk"), g: g,
+		info: blockdev.Info{Path: "memory", LogicalBlock: 512, PhysicalBlock: g.Stride, Size: size}}
+	if err := d.file.Truncate(size); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// area is a part of the disk, as far as it is of interest who reads it.
+type area int
+
+const (
+	table     area = iota // the superblocks and host records, which are read together
+	directory             // the names of locks
+	slots
+	areas
+)
+
+func (d *disk) area(off int64) area {
+	switch {
+	case off < d.g.Entry(1):
+		return table
+	case off < d.g.Slot(0, 1):
+		return directory
+	}
+	return slots
+}
+
+// Traffic is what a host asked of the disk.
+type Traffic struct {
+	Reads      int64 `json:"reads"`
+	ReadBytes  int64 `json:"read_bytes"`
+	Writes     int64 `json:"writes"`
+	WriteBytes int64 `json:"write_bytes"`
+}
+
+func (t Traffic) minus(o Traffic) Traffic {
+	return Traffic{t.Reads - o.Reads, t.ReadBytes - o.ReadBytes, t.Writes - o.Writes, t.WriteBytes - o.WriteBytes}
+}
+
+func (t Traffic) plus(o Traffic) Traffic {
+	return Traffic{t.Reads + o.Reads, t.ReadBytes + o.ReadBytes, t.Writes + o.Writes, t.WriteBytes + o.WriteBytes}
+}
+
+// handle is the disk as one host has it open.
+type handle struct {
+	*disk
+	counts [areas]struct{ reads, readBytes, writes, writeBytes atomic.Int64 }
+}
+
+// open opens the disk for one more host, to which every request takes latency longer.
+func (d *disk) open(latency time.Duration) (*handle, blockdev.Device) {
+	h := &handle{disk: d}
+	if latency == 0 {
+		return h, h
+	}
+	slow := blockdev.NewFaulty(h, blockdev.FaultyOptions{})
+	slow.Inject(blockdev.Fault{Delay: latency})
+	return h, slow
+}
+
+// traffic is what the host asked of one part of the disk so far.
+func (h *handle) traffic(a area) Traffic {
+	c := &h.counts[a]
+	return Traffic{c.reads.Load(), c.readBytes.Load(), c.writes.Load(), c.writeBytes.Load()}
+}
+
+func (h *handle) total() (sum Traffic) {
+	for a := range areas {
+		sum = sum.plus(h.traffic(a))
+	}
+	return sum
+}
+
+func (h *handle) Info() blockdev.Info { return h.info }
+
+func (h *handle) Read(p []byte, off int64) error {
+	c := &h.counts[h.area(off)]
+	c.reads.Add(1)
+	c.readBytes.Add(int64(len(p)))
+	_, err := h.file.ReadAt(p, off)
+	return err
+}
+
+func (h *handle) Write(p []byte, off int64) error {
+	c := &h.counts[h.area(off)]
+	c.writes.Add(1)
+	c.writeBytes.Add(int64(len(p)))
+	_, err := h.file.WriteAt(p, off)
+	return err
+}
+
+// Close leaves the disk to the other hosts.
+func (h *handle) Close() error { return nil }

@@ -1,0 +1,48 @@
+package scale
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const lease = 2 * time.Second
+
+// TestMeasure: what is measured is of this very protocol. An acquire without anybody in the way is a claim, a look and
+// a release; an idle host writes its record and reads the table once every sixth of the lease.
+func TestMeasure(t *testing.T) {
+	p, err := Measure(t.Context(), t.TempDir(), 16, 3, lease)
+	require.NoError(t, err)
+	require.Equal(t, int64(2), p.Acquire.Writes)
+	require.Equal(t, int64(1), p.Acquire.Reads)
+	require.Equal(t, int64(16*stride), p.Acquire.ReadBytes)
+	require.Equal(t, int64(1), p.Heartbeat.Writes)
+	require.GreaterOrEqual(t, p.Heartbeat.ReadBytes, int64(16*stride))
+	require.Positive(t, p.StatusMS)
+	require.Greater(t, p.Memory.HeapBytes, p.Memory.BeforeBytes)
+	require.Positive(t, p.Memory.RSSAnonBytes)
+}
+
+// TestHostsThatAreNotRun: they cost an acquire what real ones do.
+func TestHostsThatAreNotRun(t *testing.T) {
+	const hosts = 4
+	p, err := Measure(t.Context(), t.TempDir(), hosts, 1, lease)
+	require.NoError(t, err)
+	j, err := Join(t.Context(), t.TempDir(), hosts, lease)
+	require.NoError(t, err)
+	require.Equal(t, j.Acquire, p.Acquire)
+	require.Positive(t, j.Seconds)
+}
+
+func TestWait(t *testing.T) {
+	all, err := Wait(t.Context(), t.TempDir(), []int{1, 3}, 300*time.Millisecond, lease)
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	for i, n := range []int{1, 3} {
+		require.Equal(t, n, all[i].Waiters)
+		require.Positive(t, all[i].FirstReads, "who is first in line looks")
+		require.GreaterOrEqual(t, all[i].Reads, all[i].FirstReads)
+		require.Positive(t, all[i].HandOverUS)
+	}
+}

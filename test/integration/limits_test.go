@@ -1,0 +1,244 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// limited has bakeryd run with a limit of open files.
+func (h *host) limited(files int) {
+	h.wrap = []string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$@"`, files), "limited"}
+}
+
+// descriptors is how many files a process has open.
+func (p *process) descriptors() int {
+	p.t.Helper()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+	require.NoError(p.t, err)
+	return len(open)
+}
+
+// knock connects and sends something, and keeps the connection.
+func (h *host) knock(what string) net.Conn {
+	h.t.Helper()
+	c, err := net.Dial("unix", h.socket)
+	require.NoError(h.t, err)
+	h.t.Cleanup(func() { c.Close() })
+	_, _ = c.Write([]byte(what)) // who is refused may find it closed by then
+	return c
+}
+
+const openingLink = "GET /v1/link HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: bakery-link/1\r\n\r\n"
+
+// TestFewDescriptors: bakeryd says how many it needs, or starts; and with few of them it serves a few clients, refuses the
+// others with the reason, and keeps its lease.
+func TestFewDescriptors(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, 512)
+	for _, files := range []int{16, 24, 32, 63} {
+		h := s.machine("1")
+		h.limited(files)
+		h.start()
+		h.exits(69)
+		require.Contains(t, h.said(), fmt.Sprintf("the limit of open files is too low: %d, want at least 64", files))
+	}
+	b := s.host(2)
+	a := s.machine("1")
+	a.limited(64)
+	a.up()
+	incarnation, before := a.incarnation(), a.descriptors()
+	require.Zero(t, a.lock("x", "--", "true").code)
+	holder := a.take("x")
+	first := holder.entered()
+	var crowd []net.Conn
+	for range 100 {
+		crowd = append(crowd, a.knock(openingLink))
+	}
+	eventually(t, "bakeryd complains", func() bool { return strings.Contains(a.said(), "too many clients for the limit of open files") })
+	r := a.lock("-n", "y", "--", "true")
+	require.Equal(t, 69, r.code)
+	require.Contains(t, r.stderr, "file descriptors")
+	require.Contains(t, r.stderr, "LimitNOFILE")
+	// So many at once are not all waited for until they have read why.
+	eventually(t, "others are told too", func() bool { return strings.Contains(a.curl("http://bakery/v1/status").stdout, `"code":"unavailable"`) })
+	time.Sleep(2 * lease) // longer than the lease runs without a renewal
+	require.LessOrEqual(t, a.descriptors(), 64)
+	require.Equal(t, 1, b.lock("-n", "x", "--", "true").code, "it is held")
+	require.True(t, holder.running(), holder.said())
+	for _, c := range crowd {
+		c.Close()
+	}
+	eventually(t, "there is room again", func() bool { return a.lock("-n", "y", "--", "true").code == 0 })
+	holder.letGo()
+	require.Equal(t, incarnation, a.incarnation())
+	next := b.take("x")
+	require.Greater(t, next.entered(), first)
+	next.letGo()
+	eventually(t, "all are given back", func() bool { return a.descriptors() <= before+2 })
+	require.NotContains(t, a.said(), "lease lost")
+}
+
+// tiny mounts a disk of a few pages for the machine.
+func (h *host) tiny(name string, flags uintptr, size string) string {
+	h.t.Helper()
+	dir := filepath.Join(h.dir, name)
+	must(h.t, "mkdir", dir)
+	require.NoError(h.t, unix.Mount("tmpfs", dir, "tmpfs", flags, "mode=0700,size="+size))
+	h.t.Cleanup(func() { require.NoError(h.t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	return dir
+}
+
+// fill leaves no room on a disk.
+func fill(t *testing.T, dir string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, "filler"))
+	require.NoError(t, err)
+	defer f.Close()
+	for page := make([]byte, 512); err == nil; {
+		_, err = f.Write(page)
+	}
+	require.ErrorIs(t, err, unix.ENOSPC)
+}
+
+// TestFullRuntimeDir: when the state cannot be kept any more, what is held stays held; after a restart it is lost, and its
+// command is stopped before anybody else has the lock.
+func TestFullRuntimeDir(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, 512)
+	b := s.host(2)
+	a := s.machine("1")
+	run := a.tiny("run", 0, "64k")
+	a.flags = []string{"--runtime-dir", run}
+	a.up()
+	var held []*process
+	held = append(held, a.take("x"))
+	first := held[0].entered()
+	fill(t, run)
+	for i := range 4 { // at most three have room in what the file has
+		held = append(held, a.take(fmt.Sprint("y", i)))
+	}
+	eventually(t, "bakeryd complains", func() bool { return strings.Contains(a.said(), "keeping the state for a restart failed") })
+	require.Contains(t, a.said(), "no space left on device")
+	for _, p := range held[1:] {
+		p.entered()
+	}
+	require.Equal(t, 1, strings.Count(a.said(), "keeping the state for a restart failed"), "once")
+	require.Equal(t, 1, b.lock("-n", "x", "--", "true").code, "it is held")
+	require.Equal(t, 1, b.lock("-n", "y3", "--", "true").code, "it is held")
+	files, err := filepath.Glob(filepath.Join(run, "*.state"))
+	require.NoError(t, err)
+	require.Empty(t, files, "a half-true state is worse than none")
+	next := b.take("x")
+	b.sees(b, "x")
+	a.crash()
+	a.start()
+	require.Greater(t, next.entered(), first)
+	for _, p := range held {
+		require.False(t, p.running() && !p.silent(), "the command runs on beside another holder")
+	}
+	next.letGo()
+}
+
+// TestFullStateDir: the event journal says so, once in a while, and goes on in memory.
+func TestFullStateDir(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, 512)
+	a := s.machine("1")
+	state := a.tiny("state", 0, "512k")
+	a.flags = []string{"--state-dir", state}
+	a.up()
+	fill(t, state)
+	for i := range 30 {
+		require.Zero(t, a.lock(fmt.Sprint("l", i%8), "--", "true").code)
+	}
+	eventually(t, "bakeryd complains", func() bool { return strings.Contains(a.said(), "keeping the events failed, retrying") })
+	require.Contains(t, a.said(), "no space left on device")
+	require.GreaterOrEqual(t, strings.Count(a.ctl("events", "--json").stdout, `"kind":"enter"`), 30, "they are in memory")
+	require.NoError(t, os.Remove(filepath.Join(state, "filler")))
+	eventually(t, "they are kept again", func() bool { return strings.Contains(a.said(), "events are kept again") })
+	a.leave()
+	left, err := filepath.Glob(filepath.Join(state, "*.left.*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// TestReadOnlyDirs: what cannot be made is named.
+func TestReadOnlyDirs(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t, 512)
+	a := s.machine("1")
+	run := a.tiny("run", unix.MS_RDONLY, "64k")
+	a.flags = []string{"--runtime-dir", run}
+	a.start()
+	a.exits(66)
+	require.Contains(t, a.said(), "lock file of host id 1")
+	require.Contains(t, a.said(), "read-only file system")
+	b := s.machine("2")
+	state := b.tiny("state", unix.MS_RDONLY, "64k")
+	b.flags = []string{"--state-dir", state}
+	b.up()
+	require.Zero(t, b.lock("x", "--", "true").code)
+	eventually(t, "it says that no events are kept", func() bool { return strings.Contains(b.said(), "keeping the events failed") })
+	require.Contains(t, b.said(), "read-only file system")
+}
+
+// TestWrongState: whatever is found in the place of the state file, no hold is gone on with that it does not tell of, and
+// nobody enters while the command of such a one runs.
+func TestWrongState(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(t *testing.T, path string, before, now []byte) []byte{
+		"absent":       func(*testing.T, string, []byte, []byte) []byte { return nil },
+		"empty":        func(*testing.T, string, []byte, []byte) []byte { return []byte{} },
+		"half a cell":  func(_ *testing.T, _ string, _, now []byte) []byte { return now[:len(now)-1000] },
+		"a cell torn":  func(_ *testing.T, _ string, _, now []byte) []byte { clear(now[2048+300:]); return now },
+		"a bit":        func(_ *testing.T, _ string, _, now []byte) []byte { now[2048+100] ^= 4; return now },
+		"garbage":      func(_ *testing.T, _ string, _, now []byte) []byte { return []byte(strings.Repeat("garbage!", 512)) },
+		"zeroes":       func(_ *testing.T, _ string, _, now []byte) []byte { return make([]byte, 4096) },
+		"of before":    func(_ *testing.T, _ string, before, _ []byte) []byte { return before },
+		"of no holder": func(_ *testing.T, _ string, _, now []byte) []byte { return now[:2048] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSpace(t, 512)
+			a, b := s.host(1), s.host(2)
+			files, err := filepath.Glob(filepath.Join(a.dir, "*.state"))
+			require.NoError(t, err)
+			require.Len(t, files, 1)
+			before, err := os.ReadFile(files[0])
+			require.NoError(t, err)
+			// It does not end by itself, nor by its wrapper's end.
+			mark := filepath.Join(a.dir, "runs")
+			holder := a.takeFor("x", "trap '' TERM; echo $BAKERY_TOKEN; while :; do echo >> "+mark+"; sleep 0.01; done")
+			first := holder.entered()
+			b.settles(a, "x")
+			next := b.takeFor("x", "wc -c < "+mark+"; sleep 0.2; wc -c < "+mark+"; echo $BAKERY_TOKEN")
+			b.sees(b, "x")
+			now, err := os.ReadFile(files[0])
+			require.NoError(t, err)
+			a.crash()
+			holder.signal(syscall.SIGKILL) // nobody but bakeryd is left to stop the command
+			if content := spoil(t, files[0], before, now); content == nil {
+				require.NoError(t, os.Remove(files[0]))
+			} else {
+				require.NoError(t, os.WriteFile(files[0], content, 0o600))
+			}
+			a.start()
+			was := next.line()
+			require.Equal(t, was, next.line(), "the command of the one before runs beside the next")
+			require.Greater(t, next.entered(), first)
+			next.exits(0)
+			a.ready()
+		})
+	}
+}

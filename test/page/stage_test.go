@@ -1,0 +1,266 @@
+package page
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/heapprofiler"
+	"github.com/chromedp/cdproto/memory"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/test/browser"
+)
+
+// TestStaged: what a bakeryd may have to say, in each case as it would say it.
+func TestStaged(t *testing.T) {
+	c := browser.NewCluster(t, t.TempDir(), 1, "--lease", "6s")
+	real := forward(t, c.Path("h1", "s"))
+	t.Run("troubles", func(t *testing.T) { troubles(t, real) })
+	t.Run("joining", func(t *testing.T) { joining(t, real) })
+	t.Run("latency", func(t *testing.T) { latency(t, real) })
+	t.Run("hostile", func(t *testing.T) { hostile(t, real) })
+	t.Run("many", func(t *testing.T) { manyLocks(t, real) })
+	t.Run("hours", func(t *testing.T) { hours(t, real) })
+}
+
+// feed gives a page an answer out of turn.
+func feed(b *browser.Tab, a object) {
+	b.T.Helper()
+	a["at"] = time.Now().UTC()
+	text, err := json.Marshal(a)
+	require.NoError(b.T, err)
+	b.Do(chromedp.Evaluate[chromedp.Void]("statusPage.take(" + string(text) + ")"))
+}
+
+// stuck has lock-00001 be held by a host that is silent.
+func stuck(o object) {
+	set("report.hosts.1", object{"health": "silent", "silent_ms": 21 * second, "dead_in_ms": 15 * second})(o)
+	set("report.locks.0", object{"stuck": "held by host 2 (db2), not seen for 21 s, released in 15 s"})(o)
+}
+
+func troubles(t *testing.T, real string) {
+	s := newStage(t, real, answer(3, 5, 2, 1))
+	b := browser.Visit(t, s.url, ready)
+	for _, c := range []struct {
+		name            string
+		change          func(object)
+		level, headline string
+		todo, more      string
+	}{
+		{"well", func(object) {}, "good", "All well", "", ""},
+		{"silent", stuck, "bad", `db2 (2) is silent: no renewal for \d+ s, dead in \d+ s`, "bakeryctl evict 2", "Lock lock-00001 is stuck: held by host 2"},
+		{"policy manual", func(o object) {
+			set("report.hosts.2", object{"health": "silent", "silent_ms": 300 * second})(o)
+			set("report.lockspace", object{"policy": "manual"})(o)
+		}, "bad", `db3 (3) is silent: no renewal for 5 min, and it is not declared dead by time`, "Its locks wait for you", ""},
+		{"fencing", func(o object) {
+			set("report.hosts.2", object{"health": "silent", "silent_ms": 37 * second, "dead_in_ms": 0})(o)
+			set("report.lockspace", object{"policy": "fence"})(o)
+		}, "bad", `db3 (3) is silent: no renewal for \d+ s, being fenced`, "", ""},
+		{"dead", set("report.hosts.2", object{"health": "dead", "dead": true}), "warn", `db3 (3) is dead: its locks are free`, "bakeryctl evict 3 --forget", ""},
+		{"forgotten", set("report.hosts.2", object{"health": "dead", "dead": true, "forgotten": true}), "good", "All well", "", ""},
+		{"left", set("report.hosts.2", object{"health": "left"}), "good", "All well", "", ""},
+		{"lease late", set("report.this_host", object{"lease_left_ms": 17 * second}), "warn", `The lease of this host runs out in \d+ s: it has not been renewed for \d+ s`, `Commands under its locks are asked to stop in \d+ s`, ""},
+		{"lease ends", set("report.this_host", object{"lease_left_ms": 8 * second}), "bad", `The lease of this host runs out in \d+ s`, `asked to stop in \d+ s|are being stopped`, ""},
+		{"lease lost", set("report.this_host", object{"lease_left_ms": -1, "state": "lost"}), "bad", "This host has lost its lease", "joins anew by itself", ""},
+		{"hanging", func(o object) {
+			o["error"] = object{"code": "device", "message": "reading the lockspace takes longer than 3s: IO to /dev/mapper/locks hangs; this host has 12.0 s left of its lease"}
+			set("read", object{"ago_ms": 9 * second})(o)
+		}, "bad", "IO to /dev/mapper/locks hangs", `What is shown of the disk is \d+ s old`, ""},
+		{"one request", set("report.this_host", object{"io": object{"oldest_ms": 7 * second}}), "bad", "A request to the device has not returned for 7 s", "dmesg", ""},
+		{"damage", set("report", object{"damaged": []object{{"what": "slot of host 2 in lock 1", "kind": "slot", "lock": 1, "host": 2, "offset": 4096, "error": "checksum differs"}}}),
+			"bad", "Damaged: slot of host 2 in lock 1: checksum differs", "bakeryctl check /dev/mapper/locks", ""},
+		{"warning", set("report.lockspace", object{"warnings": []string{"the superblock is damaged, its copy is in use"}}), "warn", "The superblock is damaged", "", ""},
+		{"orphan", func(o object) {
+			in(o, "report.locks.0")["holders"].([]object)[0]["orphan"] = true
+			in(o, "report.locks.0")["holders"].([]object)[0]["processes"] = []int{77, 78}
+		}, "good", "All well", "", "kept by what is left of /usr/local/bin/work --on 1: its bakeryctl is goneIt is let go when processes 77, 78 end."},
+		{"asked to leave", set("report.hosts.1", object{"asked_to_leave": true}), "warn", `db2 (2) was asked to leave, and still renews`, "It stops its holders", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b.T = t
+			a := answer(3, 5, 2, 1, c.change)
+			s.set(a)
+			feed(b, answer(3, 5, 2, 1, c.change))
+			// What the page asked for before may come after that.
+			require.EventuallyWithT(t, func(now *assert.CollectT) {
+				require.Regexp(now, quoted(c.headline), browser.Eval[string](b, headline))
+				require.Equal(now, c.level, browser.Eval[string](b, `document.getElementById('verdict').dataset.level`))
+			}, browser.Generous, browser.Soon)
+			require.Regexp(t, c.todo, text(b, "#todo"))
+			require.Contains(t, text(b, "#troubles"), c.more)
+			icon := map[string]string{"good": "well", "warn": "warn", "bad": "bad"}[c.level]
+			require.Equal(t, "/page/"+icon+".svg", browser.Eval[string](b, `document.getElementById('icon').getAttribute('href')`))
+			b.Shot("trouble-" + c.name)
+		})
+	}
+	b.T = t
+	b.Quiet()
+}
+
+// joining: a bakeryd that answers, and has no lockspace.
+func joining(t *testing.T, real string) {
+	away := object{"read": object{}, "error": object{"code": "unavailable", "message": "not joined to the lockspace: joining", "hint": "The log of bakeryd says more."}}
+	s := newStage(t, real, away)
+	b := browser.Visit(t, s.url, `!!globalThis.statusPage`)
+	says(b, "#headline", "bakeryd runs, but has not joined the lockspace: not joined to the lockspace: joining")
+	says(b, "#link", "not joined")
+	require.True(t, browser.Eval[bool](b, `document.getElementById('parts').hidden`), "there is nothing to show")
+	b.Shot("joining")
+	s.set(answer(3, 5, 2, 1))
+	b.Until(headline + ` === 'All well'`)
+	s.set(away)
+	says(b, "#link", "not joined; this is ")
+	require.False(t, browser.Eval[bool](b, `document.getElementById('parts').hidden`), "what there was is still to be read")
+	b.Quiet()
+}
+
+// latency is shown where it is told.
+func latency(t *testing.T, real string) {
+	s := newStage(t, real, answer(3, 5, 2, 1))
+	b := browser.Visit(t, s.url, ready)
+	require.True(t, browser.Eval[bool](b, `document.getElementById('latency').hidden`))
+	for i := range 170 {
+		feed(b, answer(3, 5, 2, 1, latencies(i)))
+	}
+	require.Contains(t, text(b, "#latencies"), "Read 245 µs")
+	require.Contains(t, text(b, "#latencies"), "Write 2 errors344 µs")
+	require.Contains(t, text(b, "#latencies"), "12.4 ms")
+	require.Equal(t, []int{150, 150, 150}, browser.Eval[[]int](b, `[...document.querySelectorAll('.sparkline polyline')].map((l) => l.getAttribute('points').split(' ').length)`))
+	s.set(answer(3, 5, 2, 1, latencies(171)))
+	b.Shot("latency-light")
+	b.Media("dark", 1280, 800)
+	b.Shot("latency-dark")
+	b.Quiet()
+}
+
+var evil = []string{`</script><script>alert(1)</script>`, `<img src=x onerror=alert(2)>`, "\x1b]0;x\a\u202eevil\u2028\u200b\u3164\u00a0", `"};alert(3);//`, `<!--<script>`, `javascript:alert(4)`, `__proto__`,
+	"constructor", "{{7*7}}", "Z\u0351\u036b\u0343a\u0352\u034ag\u0353\u0333o", "a very long name without any blank in it: " + fmt.Sprintf("%0120d", 7)}
+
+// hostile: names, commands and reasons are text, whatever they say.
+func hostile(t *testing.T, real string) {
+	a := answer(len(evil), 2*len(evil), len(evil), len(evil))
+	for i, e := range evil {
+		set(fmt.Sprintf("report.hosts.%d", i), object{"name": e, "health": []string{"live", "silent", "dead", e}[i%4]})(a)
+		set(fmt.Sprintf("report.locks.%d", i), object{"name": e, "stuck": e})(a)
+		l := in(a, fmt.Sprintf("report.locks.%d", i))
+		l["holders"].([]object)[0]["command"], l["holders"].([]object)[0]["host_name"], l["holders"].([]object)[0]["token"] = e, e, e
+		l["queue"].([]object)[0]["host_name"], l["queue"].([]object)[0]["phase"] = e, e
+		l["local"] = []object{{"pid": 7, "command": e, "mode": e, "since": e, "place": 1}}
+		in(a, "report")["damaged"] = append(in(a, "report")["damaged"].([]object), object{"what": e, "error": e, "offset": i})
+	}
+	set("report.lockspace", object{"name": evil[0], "device": evil[1], "policy": evil[2], "warnings": evil})(a)
+	s := newStage(t, real, a)
+	for i, e := range evil {
+		s.events = append(s.events, object{"seq": fmt.Sprint(i + 1), "at": e, "kind": e, "lock": e, "host_name": e, "command": e, "reason": e, "by_host": 1, "by_host_name": e})
+	}
+	b := browser.Visit(t, s.url, ready)
+	b.Until(fmt.Sprintf(`document.querySelectorAll('#eventlist li').length === %d`, len(evil)))
+	for _, part := range []string{"#locklist", "#hostlist", "#eventlist", "#troubles"} {
+		require.Contains(t, text(b, part), evil[1], "as it is")
+	}
+	whole := browser.Eval[string](b, `document.documentElement.outerHTML`)
+	for _, odd := range []string{"\x1b", "\u202e", "\u2028", "\u200b", "\u3164", "\u00a0"} {
+		require.NotContains(t, whole, odd)
+	}
+	require.Contains(t, text(b, "#locklist"), `\u{1b}]0;x\u{7}\u{202e}evil\u{2028}\u{200b}\u{3164}\u{a0}`)
+	require.Equal(t, 1, browser.Eval[int](b, `document.querySelectorAll('script').length`))
+	require.Zero(t, browser.Eval[int](b, `document.querySelectorAll('img, iframe, a, object, main style').length`))
+	for _, width := range []int64{1280, 360} {
+		b.Media("light", width, 900)
+		b.Shot(fmt.Sprint("hostile-", width))
+		require.LessOrEqual(t, browser.Eval[float64](b, `document.documentElement.scrollWidth`), float64(width), "nothing sticks out")
+	}
+	b.Quiet()
+}
+
+// manyLocks: ten thousand, and two thousand hosts, are found and not all drawn.
+func manyLocks(t *testing.T, real string) {
+	a := answer(2000, 10_000, 700, 300)
+	set("report.locks.9998", object{"stuck": "behind host 7 (db7) in the queue", "queue": []object{{"place": 1, "host": 7, "host_name": "db7", "mode": "shared", "ticket": "1", "phase": "waiting"}}})(a)
+	set("report.hosts.1233", object{"health": "silent", "silent_ms": 20 * second, "dead_in_ms": 16 * second})(a)
+	s := newStage(t, real, a)
+	b := browser.Visit(t, s.url, ready)
+	says(b, "#locklist > li:first-child", "lock-09999")
+	says(b, "#locklist > li:nth-child(2) .chip", "1 waiting")
+	says(b, "#hostlist > li:first-child", "db1234 (1234)")
+	says(b, "#hostlist > li:nth-child(2)", "this host")
+	says(b, "#summary", "1,999 hosts live · 700 locks held · 301 waiting · 9,299 locks free")
+	nodes := `document.querySelectorAll('*').length`
+	require.Less(t, browser.Eval[int](b, nodes), 4000)
+	b.Shot("many-light")
+	b.Do(chromedp.SendKeys(chromedp.CSS("#locksearch"), "lock-0777"))
+	b.Until(`document.querySelectorAll('#freelist > li').length === 10`)
+	says(b, "#lockcount", "10 of 10,000")
+	b.Do(chromedp.SendKeys(chromedp.CSS("#hostsearch"), "db199"))
+	b.Until(`document.querySelectorAll('#hostlist > li').length === 11`)
+	b.Do(chromedp.Evaluate[chromedp.Void](`for (const f of document.querySelectorAll('input')) { f.value = ''; f.dispatchEvent(new Event('input')); }`))
+	b.Until(`document.querySelectorAll('#locklist > li').length === 60`)
+	b.Do(chromedp.Click(chromedp.CSS("#morelocks")))
+	b.Until(`document.querySelectorAll('#locklist > li').length === 360`)
+	text, err := json.Marshal(a)
+	require.NoError(t, err)
+	took := browser.Eval[float64](b, `(() => { const a = `+string(text)+`, t = performance.now(); for (let i = 0; i < 10; i++) { statusPage.take(a); document.body.offsetHeight; } return (performance.now() - t) / 10; })()`)
+	t.Logf("measured: an answer of %d KB with 2,000 hosts and 10,000 locks is drawn in %.0f ms, %d elements", len(text)>>10, took, browser.Eval[int](b, nodes))
+	require.Less(t, took, 1000.0, "ms, on a machine that may be busy")
+	b.Quiet()
+}
+
+// hours: a thousand answers, each other than the one before, leave nothing behind.
+func hours(t *testing.T, real string) {
+	s := newStage(t, real, answer(20, 100, 20, 5, latencies(1)))
+	event := func(i int) object {
+		return object{"seq": fmt.Sprint(i + 1), "at": time.Now().UTC(), "kind": "enter", "lock": "x", "command": "work"}
+	}
+	for i := range 150 {
+		s.events = append(s.events, event(i))
+	}
+	b := browser.Visit(t, s.url, ready)
+	b.Until(`document.querySelectorAll('#eventlist > li').length === 100`)
+	var variants []object
+	for i := range 28 {
+		a := answer(20+i%7, 100+i%11, 20+i%13, 5+i%5, latencies(i))
+		set(fmt.Sprintf("report.hosts.%d", i%20), object{"health": []string{"silent", "dead", "left", "joining"}[i%4]})(a)
+		a["at"] = time.Now().UTC()
+		variants = append(variants, a)
+	}
+	text, err := json.Marshal(variants)
+	require.NoError(t, err)
+	b.Do(chromedp.Evaluate[chromedp.Void]("globalThis.variants = " + string(text)))
+	updates := 0
+	update := func(n int) {
+		for range n / 100 {
+			s.mu.Lock()
+			s.events = append(s.events, event(1000+updates))
+			s.mu.Unlock()
+			b.Do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`for (let i = %d; i < %d; i++) {
+				const a = structuredClone(variants[i %% variants.length]);
+				for (const l of a.report.locks) for (const h of l.holders) h.token = String(i * 1000 + l.lock); // every hold is another one
+				statusPage.take(a);
+			}`, updates, updates+100)))
+			updates += 100
+		}
+		feed(b, answer(20, 100, 20, 5, latencies(1)))
+		for range 2 {
+			browser.Call(b, heapprofiler.CollectGarbage, cdp.Empty{})
+		}
+	}
+	count := func() (nodes, elements int) {
+		c, err := chromedp.Call(b.Context(), memory.GetDOMCounters, cdp.Empty{})
+		require.NoError(t, err)
+		return int(c.Nodes), browser.Eval[int](b, `document.querySelectorAll('main *').length - document.querySelectorAll('#eventlist *').length`)
+	}
+	update(100)
+	nodes, elements := count()
+	update(1000)
+	after, same := count()
+	t.Logf("measured: %d nodes after 100 updates, %d after 1,100; %d and %d elements", nodes, after, elements, same)
+	require.Equal(t, elements, same)
+	require.Less(t, after, nodes*5/4, "but for what is still to be collected")
+	b.Quiet()
+}

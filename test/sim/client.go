@@ -1,0 +1,286 @@
+//go:build sim
+
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// client is a program of a host that takes locks, for one term of its bakeryd.
+type client struct {
+	w    *world
+	m    *machine
+	p    *process
+	d    *daemon.Daemon
+	rng  *rand.Rand
+	id   int // of all clients there have been
+	n    int // of its host
+	ctx  context.Context
+	stop context.CancelFunc
+}
+
+// subject is a lock that clients take.
+type subject struct {
+	name    string
+	permits int
+	removed bool // now and then
+	shared  bool // is taken in either mode
+	valued  bool // has a value
+}
+
+var subjects = []subject{
+	{name: "plain", permits: 1},
+	{name: "shared", permits: 1, shared: true, valued: true},
+	{name: "two", permits: 2, shared: true},
+	{name: "brief", permits: 1, shared: true, removed: true},
+}
+
+func newClient(p *process, d *daemon.Daemon, n int) *client {
+	w := p.m.w
+	w.born++
+	c := &client{w: w, m: p.m, p: p, d: d, n: n, id: w.born, rng: w.random("client", w.born)}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c
+}
+
+// run works until the term is over, and then proves that all locks can be had.
+func (c *client) run() {
+	defer c.stop()
+	c.p.clients.Go(func() {
+		select {
+		case <-c.p.killed:
+		case <-c.d.Lost():
+		case <-c.w.over:
+		case <-c.ctx.Done():
+		}
+		c.stop()
+	})
+	for c.pause(time.Duration(c.rng.Int64N(int64(c.w.think)))) && !c.w.calm() {
+		c.work()
+	}
+	if c.n != 0 {
+		return
+	}
+	for _, s := range subjects {
+		if !c.takesAtLast(s) {
+			return
+		}
+	}
+	c.w.rules.served(c.m)
+}
+
+// pause waits; false if the client is to end.
+func (c *client) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-c.w.calmed:
+	case <-c.ctx.Done():
+		return false
+	}
+	return c.runs()
+}
+
+// runs waits until the machine runs; false if the client is to end.
+func (c *client) runs() bool {
+	select {
+	case <-c.m.running:
+		return c.ctx.Err() == nil
+	case <-c.ctx.Done():
+		return false
+	}
+}
+
+// work is one thing that clients do.
+func (c *client) work() {
+	s := subjects[c.rng.IntN(len(subjects))]
+	if s.removed && c.rng.IntN(6) == 0 {
+		ctx, cancel := context.WithTimeout(c.ctx, c.w.sb.Lease)
+		defer cancel()
+		c.w.trace.step(c.m.n, "removes "+s.name)
+		if c.d.Remove(ctx, s.name, c.rng.IntN(2) == 0) == nil {
+			c.w.count("lock removed")
+		}
+		return
+	}
+	req := daemon.Request{Name: s.name, Permits: s.permits, Try: c.rng.IntN(8) == 0}
+	if s.shared && c.rng.IntN(5) < 3 {
+		req.Mode = layout.Shared
+	}
+	ctx, cancel := c.ctx, context.CancelFunc(func() {})
+	if c.rng.IntN(5) == 0 {
+		ctx, cancel = context.WithTimeout(c.ctx, time.Duration(c.rng.Int64N(int64(c.w.sb.Lease))))
+	}
+	defer cancel()
+	c.take(ctx, s, req, c.length())
+}
+
+// length is for how long a lock is held: most times briefly.
+func (c *client) length() time.Duration {
+	l := int64(c.w.sb.Lease)
+	switch c.rng.IntN(10) {
+	case 0:
+		return time.Duration(c.rng.Int64N(2 * l))
+	case 1, 2, 3:
+		return time.Duration(c.rng.Int64N(l / 5))
+	}
+	return time.Duration(c.rng.Int64N(l / 50))
+}
+
+// take takes a lock, and does under it what it is for.
+func (c *client) take(ctx context.Context, s subject, req daemon.Request, length time.Duration) error {
+	asked := c.w.now()
+	held, err := c.d.Acquire(ctx, req)
+	if err != nil {
+		if !expected(err) {
+			c.w.rules.violate("ANSWER", "m%d: Acquire(%+v): %v", c.m.n, req.Name, err)
+		}
+		return err
+	}
+	if !c.runs() {
+		return context.Canceled
+	}
+	if !time.Now().Before(held.Deadline()) || held.Err() != nil { // as the wrapper does
+		_ = held.Release()
+		return daemon.ErrLost
+	}
+	h := c.w.rules.enter(c, s, held, asked)
+	c.use(h, length)
+	c.w.rules.leave(h)
+	if c.ctx.Err() == nil || c.d.Err() != nil {
+		if err := held.Release(); err != nil && !expected(err) {
+			c.w.rules.violate("ANSWER", "m%d: Release of %s: %v", c.m.n, req.Name, err)
+		}
+	}
+	return nil
+}
+
+// expected tells whether an error is one that clients have to live with.
+func expected(err error) bool {
+	for _, e := range []error{context.Canceled, context.DeadlineExceeded, daemon.ErrBusy, daemon.ErrUnavailable,
+		daemon.ErrLost, daemon.ErrUpgrade, daemon.ErrUnreadable, daemon.ErrDamaged, daemon.ErrNoLock} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return ioError(err)
+}
+
+// use is what happens inside.
+func (c *client) use(h *hold, length time.Duration) {
+	guarded := c.w.resource(h.subject.name)
+	exclusive := h.mode == layout.Exclusive && h.subject.permits == 1
+	var read int
+	if exclusive {
+		read = guarded.read(h)
+	}
+	if !c.stay(h, length/2) {
+		return
+	}
+	if h.subject.valued && exclusive && c.rng.IntN(3) == 0 {
+		c.value(h)
+	}
+	switch change := c.rng.IntN(6); {
+	case change == 0 && h.mode == layout.Exclusive && h.subject.permits == 1 && h.subject.shared:
+		guarded.write(h, read)
+		c.changes(h, layout.Shared)
+		c.stay(h, length/2)
+		return
+	case change < 2 && h.mode == layout.Shared && h.subject.permits == 1:
+		c.changes(h, layout.Exclusive)
+	}
+	if c.stay(h, length/2) && exclusive {
+		guarded.write(h, read)
+	}
+}
+
+// stay waits inside; false if the holder has to stop.
+func (c *client) stay(h *hold, length time.Duration) bool {
+	end := time.Now().Add(length)
+	for {
+		deadline := h.held.Deadline()
+		if h.obeys { // SIGTERM
+			deadline = deadline.Add(-h.held.Grace())
+		}
+		until := min(time.Until(end), time.Until(deadline))
+		if until <= 0 {
+			return c.runs() && h.held.Err() == nil && time.Now().Before(deadline)
+		}
+		t := time.NewTimer(until)
+		select {
+		case <-t.C:
+		case <-h.held.Lost():
+			t.Stop()
+			return false
+		case <-c.ctx.Done():
+			t.Stop()
+			return false
+		}
+	}
+}
+
+func (c *client) changes(h *hold, mode layout.Mode) {
+	if mode == layout.Shared { // others may be let in at once
+		c.w.rules.mode(h, mode)
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, c.w.sb.Lease/4)
+	defer cancel()
+	err := h.held.SetMode(ctx, mode)
+	switch {
+	case err == nil && c.runs():
+		if mode == layout.Exclusive {
+			c.w.rules.mode(h, mode)
+		}
+	case err != nil && !expected(err):
+		c.w.rules.violate("ANSWER", "m%d: SetMode: %v", c.m.n, err)
+	}
+}
+
+// value reads the value of a lock that is held alone, and writes another one.
+func (c *client) value(h *hold) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.w.sb.Lease/2)
+	defer cancel()
+	v, err := c.d.Value(ctx, h.subject.name)
+	if err == nil && c.runs() {
+		c.w.rules.valueRead(h, v)
+	}
+	text := fmt.Sprint("by ", h.token)
+	c.w.rules.valueBegun(h, text)
+	if err = h.held.SetValue(ctx, []byte(text)); err == nil && c.runs() {
+		c.w.rules.valueSet(h, text)
+	}
+}
+
+// takesAtLast takes a lock when all is well again.
+func (c *client) takesAtLast(s subject) bool {
+	for c.runs() {
+		err := c.take(c.ctx, s, daemon.Request{Name: s.name, Permits: s.permits}, c.w.sb.Lease/100)
+		if err == nil {
+			return true
+		}
+		c.w.trace.step(c.m.n, fmt.Sprint("not yet: ", err))
+		if !c.wait(c.w.sb.Lease / 10) {
+			return false
+		}
+	}
+	return false
+}
+
+func (c *client) wait(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,155 @@
+//go:build sim
+
+package sim
+
+import (
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// disk is what all hosts share. A record is written as a whole, at one moment;
+// until then, whoever reads it meanwhile may find the old one, the new one, or
+// parts of both.
+type disk struct {
+	w       *world
+	g       layout.Geometry
+	bytes   []byte
+	writing map[int64][]*write // under way, by address, in the order of their submission
+}
+
+// write is one that the disk has yet to acknowledge.
+type write struct {
+	m     *machine
+	boot  int // of m, that submitted it
+	off   int64
+	data  []byte
+	land  *time.Timer
+	stuck bool          // it lands when the path is well again
+	over  bool          // it landed, or never will
+	done  chan struct{} // closed then
+	begun time.Time
+}
+
+func newDisk(w *world) *disk {
+	g := w.sb.Geometry
+	d := &disk{w: w, g: g, bytes: make([]byte, g.Size()), writing: map[int64][]*write{}}
+	for copy := range 2 {
+		at := g.Superblock(copy)
+		if err := w.sb.Encode(d.bytes[at:at+int64(g.Stride)], copy); err != nil {
+			panic(err)
+		}
+	}
+	return d
+}
+
+// submit begins a write of one record that lands after a while.
+func (d *disk) submit(m *machine, p []byte, off int64, after time.Duration) *write {
+	wr := &write{m: m, boot: m.boots, off: off, data: append([]byte(nil), p...), done: make(chan struct{}), begun: time.Now()}
+	d.writing[off] = append(d.writing[off], wr)
+	wr.land = time.AfterFunc(after, func() { d.settle(wr, len(wr.data)) })
+	return wr
+}
+
+// settle ends a write of which so many bytes reach the disk.
+func (d *disk) settle(wr *write, n int) {
+	if wr.over {
+		return
+	}
+	wr.over = true
+	wr.land.Stop()
+	copy(d.bytes[wr.off:], wr.data[:n])
+	if n != 0 && n != d.g.Stride {
+		d.w.rules.valuesMayBeLost()
+	}
+	d.w.trace.step(wr.m.n, "landed", wr.off/int64(d.g.Stride), int64(n))
+	left := d.writing[wr.off][:0]
+	for _, x := range d.writing[wr.off] {
+		if x != wr {
+			left = append(left, x)
+		}
+	}
+	d.writing[wr.off] = left
+	close(wr.done)
+}
+
+// powerCut decides what becomes of a machine's writes: they land or do not, as
+// a whole or torn, at once or late.
+func (d *disk) powerCut(m *machine) {
+	for _, wr := range d.of(m) {
+		wr.stuck = false
+		switch r := m.rng.IntN(10); {
+		case r < 3:
+			d.settle(wr, 0)
+		case r < 5 && d.sectorAt(wr.off).kind != hostSector: // a torn record of a host that is gone stays: README.md
+			d.settle(wr, m.rng.IntN(d.g.Stride/8)*8)
+		case r < 7:
+			d.settle(wr, d.g.Stride)
+		default:
+			wr.land.Reset(time.Duration(m.rng.Int64N(int64(4 * d.w.sb.Lease))))
+		}
+	}
+}
+
+// forget drops what is under way of a machine: the disk knows it anew.
+func (d *disk) forget(m *machine) {
+	for _, wr := range d.of(m) {
+		d.settle(wr, 0)
+	}
+}
+
+// of lists a machine's writes, in the order of the disk.
+func (d *disk) of(m *machine) (found []*write) {
+	for off := int64(0); off < int64(len(d.bytes)); off += int64(d.g.Stride) {
+		for _, wr := range d.writing[off] {
+			if wr.m == m {
+				found = append(found, wr)
+			}
+		}
+	}
+	return found
+}
+
+// look reads one record now, as a host may find it that reads it between.
+func (d *disk) look(p []byte, off int64, pick func(n int) int) {
+	copy(p, d.bytes[off:])
+	for _, wr := range d.writing[off] {
+		switch pick(4) {
+		case 0:
+			copy(p, wr.data)
+		case 1:
+			copy(p, wr.data[:8*(1+pick(d.g.Stride/8-1))])
+		}
+	}
+}
+
+// sector tells what a record is: of which host, in which lock.
+type sector struct {
+	kind sectorKind
+	host int
+	lock int
+}
+
+type sectorKind int
+
+const (
+	superSector sectorKind = iota
+	hostSector
+	entrySector
+	slotSector
+)
+
+// sectorAt is the inverse of the geometry.
+func (d *disk) sectorAt(off int64) sector {
+	n := int(off / int64(d.g.Stride))
+	switch {
+	case n < 2:
+		return sector{kind: superSector}
+	case n < 2+d.g.Hosts:
+		return sector{kind: hostSector, host: n - 1}
+	case n < 2+d.g.Hosts+d.g.Locks:
+		return sector{kind: entrySector, lock: n - 1 - d.g.Hosts}
+	}
+	n -= 2 + d.g.Hosts + d.g.Locks
+	return sector{kind: slotSector, lock: n / d.g.Hosts, host: n%d.g.Hosts + 1}
+}

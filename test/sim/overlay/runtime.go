@@ -1,0 +1,69 @@
+package main
+
+// runtimePatches take from the runtime what makes two runs of one simulation
+// differ: the order of select, and of timers that ring together, comes from a
+// sequence that begins anew with every bubble of testing/synctest; maps have one
+// order, not of that sequence, for some are filled once in a process; hashes have
+// a fixed key; and nobody takes the processor away from a goroutine, whether it
+// computes or is in a system call.
+var runtimePatches = []patch{
+	{"runtime/rand.go", `func rand() uint64 {
+`, `func rand() uint64 {
+	if getg().bubble != nil {
+		return simulatedRand()
+	}
+`},
+	{"runtime/rand.go", `func rand32() uint32 {
+`, `func rand32() uint32 {
+	if getg().bubble != nil {
+		return 1
+	}
+`},
+	{"runtime/rand.go", `func maps_rand() uint64 {
+`, `func maps_rand() uint64 {
+	if getg().bubble != nil {
+		return 1
+	}
+`},
+	{"runtime/select.go", `		j := cheaprandn(uint32(norder + 1))
+`, `		j := cheaprandn(uint32(norder + 1))
+		if getg().bubble != nil {
+			j = uint32(simulatedRand() % uint64(norder+1))
+		}
+`},
+	{"runtime/time.go", `			t.rand = cheaprand()
+`, `			t.rand = uint32(simulatedRand())
+`},
+	{"runtime/rand.go", `	globalRand.state.Init(*seed)
+`, `	for i := range seed {
+		seed[i] = byte(i + 1)
+	}
+	globalRand.state.Init(*seed)
+`},
+	{"runtime/rand.go", `var readRandomFailed bool
+`, `var readRandomFailed bool
+
+var simulated uint64
+
+// simulatedRand is SplitMix64.
+//
+//go:nosplit
+func simulatedRand() uint64 {
+	simulated += 0x9e3779b97f4a7c15
+	z := simulated
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+`},
+	{"runtime/synctest.go", `	bubble.now = synctestBaseTime
+`, `	bubble.now = synctestBaseTime
+	simulated = 0
+`},
+	{"runtime/proc.go", `func retake(now int64) uint32 {
+`, `func retake(now int64) uint32 {
+	if simulated != 0 {
+		return 0
+	}
+`},
+}

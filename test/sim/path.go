@@ -1,0 +1,282 @@
+//go:build sim
+
+package sim
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+)
+
+// path is a machine's way to the disk, and what is wrong with it.
+type path struct {
+	m       *machine
+	rng     *rand.Rand
+	latency time.Duration // of most requests, to twice that
+	changed chan struct{} // closed and replaced when anything of it changes
+
+	hangs    bool    // requests do not return
+	failing  float64 // share of requests that fail
+	slow     float64 // share of requests that take long
+	slowness time.Duration
+	stray    float64 // share of requests that go to another record
+	detached bool
+}
+
+var (
+	errKilled   = errors.New("the process was killed")
+	errDetached = error(unix.ENODEV)
+)
+
+func newPath(m *machine, latency time.Duration) *path {
+	return &path{m: m, rng: m.w.random("path", m.n), latency: latency, changed: make(chan struct{})}
+}
+
+// set changes what is wrong with it.
+func (p *path) set(f func(p *path)) {
+	f(p)
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *path) heal() {
+	p.set(func(p *path) { p.hangs, p.failing, p.slow, p.stray, p.detached = false, 0, 0, 0, false })
+	for _, wr := range p.m.w.disk.of(p.m) { // those that hung land at last
+		if wr.stuck {
+			wr.stuck = false
+			wr.land.Reset(p.draw())
+		}
+	}
+}
+
+func (p *path) troubled() bool { return p.hangs || p.detached || p.failing > 0 || p.slow > 0 }
+
+func (p *path) chance(share float64) bool { return share > 0 && p.rng.Float64() < share }
+
+// draw is how long the next request takes.
+func (p *path) draw() time.Duration {
+	if p.chance(p.slow) {
+		return time.Duration(p.rng.Int64N(int64(p.slowness))) + p.latency
+	}
+	return p.latency + time.Duration(p.rng.Int64N(int64(p.latency)))
+}
+
+// handle is the disk as a process has it open.
+type handle struct {
+	p    *path
+	proc *process
+	info blockdev.Info
+	busy int
+	idle chan struct{} // closed when it is closed and nothing is under way
+	shut bool
+}
+
+var _ blockdev.Device = (*handle)(nil)
+
+func (p *path) open(proc *process) (blockdev.Device, error) {
+	if p.detached {
+		return nil, errDetached
+	}
+	g := p.m.w.sb.Geometry
+	return &handle{p: p, proc: proc, idle: make(chan struct{}),
+		info: blockdev.Info{Path: "simulated", LogicalBlock: g.Stride, PhysicalBlock: g.Stride, Size: g.Size()}}, nil
+}
+
+func (h *handle) Info() blockdev.Info { return h.info }
+
+// ready waits until the machine runs; it fails once the process is dead.
+func (h *handle) ready() error {
+	for {
+		select {
+		case <-h.proc.killed:
+			return errKilled
+		default:
+		}
+		running := h.p.m.running
+		select {
+		case <-running:
+			return nil
+		case <-h.proc.killed:
+		}
+	}
+}
+
+// sleep waits, or until the process is dead.
+func (h *handle) sleep(d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-h.proc.killed:
+		return errKilled
+	}
+}
+
+// answered waits while the path hangs, and until the machine runs again: only then
+// does the process learn of the answer.
+func (h *handle) answered() error {
+	for h.p.hangs {
+		changed := h.p.changed
+		select {
+		case <-changed:
+		case <-h.proc.killed:
+			return errKilled
+		}
+	}
+	return h.ready()
+}
+
+func (h *handle) begin() error {
+	if h.shut {
+		return blockdev.ErrClosed
+	}
+	h.busy++
+	return nil
+}
+
+func (h *handle) end() {
+	h.busy--
+	if h.busy == 0 && h.shut {
+		close(h.idle)
+	}
+}
+
+func (h *handle) fails() error {
+	switch {
+	case h.p.detached:
+		return errDetached
+	case h.p.chance(h.p.failing):
+		return unix.EIO
+	}
+	return nil
+}
+
+func (h *handle) Read(b []byte, off int64) error {
+	if err := h.begin(); err != nil {
+		return err
+	}
+	defer h.end()
+	if err := h.ready(); err != nil {
+		return err
+	}
+	p, d := h.p, h.p.m.w.disk
+	stride := int64(d.g.Stride)
+	p.m.w.trace.step(p.m.n, "read", off/stride, int64(len(b))/stride)
+	err := h.fails()
+	// The records of a vector are read at different moments, in any order.
+	records := len(b) / d.g.Stride
+	moment := make([]int, records)
+	moments := 1 + p.rng.IntN(min(records, 3))
+	for i := range moment {
+		moment[i] = p.rng.IntN(moments)
+	}
+	latency := p.draw()
+	for now := range moments {
+		if err := h.sleep(latency / time.Duration(moments+1)); err != nil {
+			return err
+		}
+		for i := range records {
+			if moment[i] != now {
+				continue
+			}
+			at := off + int64(i)*stride
+			if other := p.rng.Int64N(d.g.Size()/stride) * stride; p.chance(p.stray) && d.bytes[other] != 0 {
+				at = other // a record never written has no address in it that gives it away
+			}
+			d.look(b[i*d.g.Stride:(i+1)*d.g.Stride], at, p.rng.IntN)
+		}
+	}
+	if err := h.sleep(latency / time.Duration(moments+1)); err != nil {
+		return err
+	}
+	if err := h.answered(); err != nil {
+		return err
+	}
+	if err == nil {
+		err = h.fails()
+	}
+	p.m.w.trace.step(p.m.n, "was read", off/stride, int64(len(b))/stride)
+	return err
+}
+
+func (h *handle) Write(b []byte, off int64) error {
+	if err := h.begin(); err != nil {
+		return err
+	}
+	defer h.end()
+	w, p := h.p.m.w, h.p
+	stride := int64(w.disk.g.Stride)
+	if int64(len(b)) != stride || off%stride != 0 {
+		panic("sim: a write of other than one record")
+	}
+	submitted := time.Now() // by the process: it may be stopped before the disk has it
+	data := append([]byte(nil), b...)
+	if err := h.ready(); err != nil {
+		return err
+	}
+	where := w.disk.sectorAt(off)
+	w.trace.step(p.m.n, "write", off/stride)
+	w.rules.written(h.proc, where, off, data, submitted)
+	if p.detached {
+		return errDetached
+	}
+	latency := p.draw()
+	failed := p.chance(p.failing)
+	if failed && p.rng.IntN(3) == 0 { // it never gets there
+		if err := h.sleep(latency); err != nil {
+			return err
+		}
+		return errors.Join(unix.EIO, h.answered())
+	}
+	if p.chance(p.stray) {
+		w.straysTo(p, data)
+		failed = true
+	}
+	wr := w.disk.submit(p.m, data, off, time.Duration(p.rng.Int64N(int64(latency))))
+	if p.hangs && p.rng.IntN(2) == 0 {
+		wr.stuck = true
+		wr.land.Stop()
+	}
+	if failed {
+		after := time.Duration(p.rng.Int64N(int64(latency)))
+		torn := p.rng.IntN(w.disk.g.Stride/8+1) * 8
+		if where.kind == hostSector {
+			torn = p.rng.IntN(2) * w.disk.g.Stride
+		}
+		time.AfterFunc(after, func() { w.disk.settle(wr, torn) })
+	}
+	if err := h.sleep(latency); err != nil {
+		return err
+	}
+	select {
+	case <-wr.done:
+	case <-h.proc.killed:
+		return errKilled
+	}
+	if err := h.answered(); err != nil {
+		return err
+	}
+	w.trace.step(p.m.n, "was written", off/stride)
+	if failed {
+		return unix.EIO
+	}
+	w.rules.acknowledged(h.proc, where, data, submitted)
+	return nil
+}
+
+func (h *handle) Close() error {
+	if h.shut {
+		return blockdev.ErrClosed
+	}
+	h.shut = true
+	if h.busy == 0 {
+		close(h.idle)
+	}
+	<-h.idle
+	return nil
+}

@@ -1,0 +1,37 @@
+//go:build sim
+
+package sim
+
+// resource is what a lock protects: a number that holders read and write back
+// greater by one. It checks tokens, as whatever outlives its users' leases has to.
+type resource struct {
+	w       *world
+	name    string
+	n       int
+	token   uint64
+	refused int
+}
+
+// read returns the number, or -1 if the token is too old.
+func (r *resource) read(h *hold) int {
+	if uint64(h.token) < r.token {
+		r.refused++
+		return -1
+	}
+	r.token = uint64(h.token)
+	return r.n
+}
+
+// write writes back what was read.
+func (r *resource) write(h *hold, read int) {
+	if read < 0 || uint64(h.token) < r.token {
+		r.refused++
+		r.w.count("stale write refused")
+		return
+	}
+	if read != r.n {
+		r.w.rules.violate("FENCED", "m%d writes %d after %d to what %s protects, with token %d: somebody else has written %d",
+			h.m.n, read+1, read, r.name, h.token, r.n)
+	}
+	r.n = read + 1
+}

@@ -1,0 +1,328 @@
+//go:build sim
+
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// rules are what the lockspace promises, judged from outside: by what clients
+// are told, and by what hosts write on the disk.
+type rules struct {
+	w      *world
+	failed []string // what was violated, the first one first
+
+	leases  map[uint64]*term // by incarnation
+	current map[*process]*term
+	holds   []*hold
+	last    map[string]layout.Ticket // greatest token granted, by lock
+	doors   map[[2]int]*door         // by lock and host
+	values  map[string]*value
+	histories
+	servedBy  map[*machine]bool
+	condemned map[uint64]bool // incarnations that the operator has evicted while they were alive
+	apart     bool            // clocks were so far apart that a ticket can hide above all that are seen
+	hidden    map[layout.Ticket]bool
+	wentBack  map[string]bool // locks whose tokens did, by that
+	wronged   bool            // one of them was alive when it was declared dead: no history is one of a lock
+}
+
+// hiddenSpan is how far above all that can be read a ticket may be that cannot, by bakery/PROTOCOL.md, Unreadable slots.
+const hiddenSpan = 1 << 24 * 256 * time.Microsecond
+
+// clocksStand notes whether clocks disagree by more than that. From then on a ticket that goes bad in the slot of a host that
+// is gone may be the greatest by far, so that later ones are smaller: it is a limit that the protocol states.
+func (r *rules) clocksStand(all []*machine) {
+	least, most := time.Duration(0), time.Duration(0)
+	for _, m := range all {
+		least, most = min(least, m.skew), max(most, m.skew)
+	}
+	r.apart = r.apart || most-least > hiddenSpan
+}
+
+// ticketMayBeLost is told of a ticket whose slot goes bad.
+func (r *rules) ticketMayBeLost(t layout.Ticket) {
+	if r.apart {
+		r.hidden[t-t%layout.MaxGrants] = true
+	}
+}
+
+// term is the lease of one incarnation, as its writes on the disk have it.
+type term struct {
+	incarnation uint64
+	m           *machine
+	host        int
+	live        bool
+	deadline    time.Time
+	joined      time.Time
+}
+
+// hold is one hold as its holder knows it.
+type hold struct {
+	c       *client
+	m       *machine
+	p       *process
+	lease   *term
+	subject subject
+	held    *daemon.Hold
+	mode    layout.Mode
+	said    layout.Mode // as the history has it
+	token   layout.Ticket
+	obeys   bool // it stops when it is asked to
+	began   time.Time
+	open    bool
+}
+
+// door is how a host comes to a lock on the disk.
+type door struct {
+	inc     uint64
+	phase   layout.Phase
+	mode    layout.Mode
+	began   time.Time // the last doorway, by the submission of its first write
+	waiting time.Time // since its end; zero: it is not waiting
+}
+
+func newRules(w *world) *rules {
+	return &rules{w: w, leases: map[uint64]*term{}, current: map[*process]*term{}, last: map[string]layout.Ticket{},
+		doors: map[[2]int]*door{}, values: map[string]*value{}, histories: histories{}, servedBy: map[*machine]bool{},
+		condemned: map[uint64]bool{}, hidden: map[layout.Ticket]bool{}, wentBack: map[string]bool{}}
+}
+
+func (r *rules) violate(rule, format string, args ...any) {
+	text := rule + ": " + fmt.Sprintf(format, args...)
+	r.w.trace.step(0, "VIOLATION "+text)
+	r.failed = append(r.failed, fmt.Sprintf("at %.6f: %s", time.Since(r.w.trace.began).Seconds(), text))
+	if len(r.failed) == 1 {
+		r.w.dump()
+	}
+	r.w.stop()
+}
+
+// runsOut is until when a hold counts: its holder is stopped then at the latest.
+func (h *hold) runsOut() time.Time { return h.lease.deadline }
+
+// counts tells whether the hold keeps others out. An operator who says of a host that is silent that it is dead
+// has to be right: if he was not, nobody waits for its lease.
+func (r *rules) counts(h *hold, now time.Time) bool {
+	return h.open && now.Before(h.runsOut()) && !r.wrong(h.lease)
+}
+
+// wrong tells whether an operator has had an incarnation declared dead that has a lease.
+func (r *rules) wrong(l *term) bool {
+	is := r.condemned[l.incarnation] && r.w.disk.declaredDead(l)
+	r.wronged = r.wronged || is
+	return is
+}
+
+// enter judges a grant at the moment that its client knows of it.
+func (r *rules) enter(c *client, s subject, held *daemon.Hold, asked int64) *hold {
+	now := time.Now()
+	h := &hold{c: c, m: c.m, p: c.p, lease: r.current[c.p], subject: s, held: held, mode: held.Mode(), token: held.Token(),
+		began: now, open: true, obeys: c.rng.IntN(2) == 0}
+	r.w.trace.step(c.m.n, "enters "+s.name+" "+h.mode.String(), int64(h.token))
+	r.w.count("section")
+	if h.lease == nil {
+		r.violate("DEADLINE", "m%d was granted %s without a lease", c.m.n, s.name)
+		h.lease = &term{m: c.m}
+		return h
+	}
+	if !now.Before(h.lease.deadline) {
+		r.violate("DEADLINE", "m%d was granted %s %v after its lease was over", c.m.n, s.name, now.Sub(h.lease.deadline))
+	}
+	if r.wrong(h.lease) {
+		return h
+	}
+	if s.permits == 1 {
+		if before := r.last[s.name]; h.mode == layout.Exclusive && h.token <= before && r.hidden[before-before%layout.MaxGrants] {
+			r.last[s.name], r.wentBack[s.name] = 0, true // from here on they grow again
+			r.w.count("a ticket was hidden too far above")
+		} else if h.mode == layout.Exclusive && h.token <= before {
+			r.violate("TOKEN", "m%d was granted %s with token %d after %d", c.m.n, s.name, h.token, r.last[s.name])
+		}
+		r.last[s.name] = max(r.last[s.name], h.token)
+		if uint64(h.token)%layout.MaxGrants == 0 { // else it was handed on within the host
+			r.order(h)
+			r.verdict(h)
+		}
+	}
+	r.exclusion(h, now)
+	r.granted(h, asked)
+	r.holds = append(r.holds, h)
+	return h
+}
+
+// exclusion judges a hold against all others of the lock.
+func (r *rules) exclusion(h *hold, now time.Time) {
+	writers, readers := 0, 0
+	count := func(o *hold) {
+		if o.mode == layout.Exclusive {
+			writers++
+		} else {
+			readers++
+		}
+	}
+	count(h)
+	for _, o := range r.holds {
+		if o != h && o.subject.name == h.subject.name && r.counts(o, now) {
+			count(o)
+		}
+	}
+	if writers > h.subject.permits || writers > 0 && readers > 0 {
+		r.violate("EXCLUSION", "m%d is inside %s (%v, token %d) with %v", h.m.n, h.subject.name, h.mode, h.token, r.others(h, now))
+	}
+	for _, o := range r.holds {
+		conflicts := o != h && h.subject.permits == 1 && (o.mode == layout.Exclusive || h.mode == layout.Exclusive)
+		if o.open && o.subject.name == h.subject.name && conflicts && !now.Before(o.runsOut()) && o.m.up && !o.m.paused && o.p.alive &&
+			o.held.Err() == nil {
+			r.violate("WORD", "m%d still thinks that it holds %s (token %d), which m%d was granted", o.m.n, o.subject.name, o.token, h.m.n)
+		}
+	}
+}
+
+func (r *rules) others(h *hold, now time.Time) (list []string) {
+	for _, o := range r.holds {
+		if o != h && o.subject.name == h.subject.name && r.counts(o, now) {
+			list = append(list, fmt.Sprintf("m%d (%v, token %d, inside for %v, lease for %v)", o.m.n, o.mode, o.token,
+				now.Sub(o.began), o.runsOut().Sub(now)))
+		}
+	}
+	return list
+}
+
+// order judges that nobody was overtaken who had finished its doorway before this host began it.
+func (r *rules) order(h *hold) {
+	now, host := time.Now(), h.lease.host
+	e, ok := r.lockOf(h)
+	lock := e.Lock
+	if !ok {
+		return
+	}
+	mine := r.doors[[2]int{lock, host}]
+	if mine == nil {
+		return
+	}
+	for id := 1; id <= r.w.sb.Geometry.Hosts; id++ {
+		o := r.doors[[2]int{lock, id}]
+		if id == host || o == nil || o.waiting.IsZero() || !o.waiting.Before(mine.began) || o.mode == layout.Shared && h.mode == layout.Shared {
+			continue
+		}
+		l := r.leases[o.inc]
+		if l == nil || !l.live || !now.Before(l.deadline) || !r.runs(l) || r.w.disk.declaredDead(l) {
+			continue
+		}
+		r.violate("ORDER", "m%d has %s (%v), whose doorway began %v after the end of that of host %d (%v)", h.m.n, h.subject.name, h.mode,
+			mine.began.Sub(o.waiting), id, o.mode)
+	}
+}
+
+// verdict judges that who went past the slot of another host had it in writing that this one is no more.
+func (r *rules) verdict(h *hold) {
+	e, ok := r.lockOf(h)
+	lock := e.Lock
+	if !ok {
+		return
+	}
+	g, space := r.w.sb.Geometry, r.w.sb.Space()
+	for id := 1; id <= g.Hosts; id++ {
+		s, err := space.DecodeSlot(r.w.disk.record(g.Slot(lock, id)), lock, id)
+		ahead := err == nil && (s.Phase == layout.Waiting || s.Phase == layout.Held) && s.Creation == e.Creation && s.Ticket < h.token &&
+			(s.Mode == layout.Exclusive || h.mode == layout.Exclusive)
+		rec, err := space.DecodeHost(r.w.disk.record(g.Host(id)), id)
+		under := len(r.w.disk.writing[g.Slot(lock, id)]) > 0 // who reads meanwhile may find either
+		if !ahead || under || id == h.lease.host || err != nil || rec.Incarnation != s.Incarnation || rec.State == layout.StateLeft {
+			continue
+		}
+		if l := r.leases[s.Incarnation]; l != nil && !r.w.disk.declaredDead(l) {
+			r.violate("VERDICT", "m%d went past host %d, which has a %v slot in %s: no verdict on it is published", h.m.n, id, s.Phase, h.subject.name)
+		}
+	}
+}
+
+// runs tells whether a bakeryd lives that has a lease.
+func (r *rules) runs(l *term) bool {
+	for p, x := range r.current {
+		if x == l && p.alive {
+			return true
+		}
+	}
+	return false
+}
+
+// lockOf finds the slots in which a ticket was drawn: a name may have had others.
+func (r *rules) lockOf(h *hold) (layout.Entry, bool) {
+	for lock := 1; lock <= r.w.sb.Geometry.Locks; lock++ {
+		if d := r.doors[[2]int{lock, h.lease.host}]; d != nil && d.inc == h.lease.incarnation && d.phase != layout.Idle {
+			e, err := r.w.sb.Space().DecodeEntry(r.w.disk.record(r.w.sb.Geometry.Entry(lock)), lock)
+			if err == nil && e.Name == h.subject.name {
+				return e, true
+			}
+		}
+	}
+	return layout.Entry{}, false
+}
+
+// mode notes that a hold's mode changes.
+func (r *rules) mode(h *hold, mode layout.Mode) {
+	h.mode = mode
+	r.w.trace.step(h.m.n, "changes to "+mode.String()+" "+h.subject.name)
+	if mode == layout.Exclusive && h.open {
+		if !time.Now().Before(h.runsOut()) {
+			return
+		}
+		r.exclusion(h, time.Now())
+	}
+	r.changed(h, mode)
+}
+
+// leave notes that a holder has stopped by itself.
+func (r *rules) leave(h *hold) { r.close(h, "leaves ") }
+
+func (r *rules) close(h *hold, how string) {
+	if !h.open {
+		return
+	}
+	h.open = false
+	r.w.trace.step(h.m.n, how+h.subject.name, int64(h.token))
+	r.released(h)
+	kept := r.holds[:0]
+	for _, o := range r.holds {
+		if o != h {
+			kept = append(kept, o)
+		}
+	}
+	r.holds = kept
+}
+
+// joined notes that a term has begun.
+func (r *rules) joined(p *process, d *daemon.Daemon) {
+	for _, l := range r.leases {
+		if l.m == p.m && l.live && l.host == d.HostID() && (r.current[p] == nil || l.joined.After(r.current[p].joined)) {
+			r.current[p] = l
+		}
+	}
+	if r.current[p] == nil {
+		r.violate("DEADLINE", "m%d has joined, but no record says so", p.m.n)
+	}
+}
+
+// died notes that a process is no more, and its clients with it.
+func (r *rules) died(p *process) {
+	for _, h := range append([]*hold(nil), r.holds...) {
+		if h.p == p {
+			r.close(h, "dies inside ")
+		}
+	}
+}
+
+// ended notes that the service has returned.
+func (r *rules) ended(p *process) { delete(r.current, p) }
+
+// served notes that a host has had every lock when all was well again.
+func (r *rules) served(m *machine) {
+	r.w.trace.step(m.n, "was served")
+	r.servedBy[m] = true
+}

@@ -1,0 +1,150 @@
+//go:build sim
+
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// record is what the disk has at an address now.
+func (d *disk) record(off int64) []byte { return d.bytes[off : off+int64(d.g.Stride)] }
+
+// written judges a write at the moment that it reaches the disk.
+func (r *rules) written(p *process, where sector, off int64, data []byte, submitted time.Time) {
+	m, space := p.m, r.w.sb.Space()
+	for _, wr := range r.w.disk.writing[off] {
+		if wr.m == m && wr.boot == m.boots {
+			r.violate("WRITER", "m%d writes sector %d while a write of it is under way", m.n, off/int64(r.w.disk.g.Stride))
+		}
+	}
+	switch where.kind {
+	case superSector:
+		r.violate("WRITER", "m%d writes a superblock", m.n)
+	case hostSector:
+		rec, err := space.DecodeHost(data, where.host)
+		if err != nil {
+			r.violate("WRITER", "m%d writes a bad record of host %d: %v", m.n, where.host, err)
+			return
+		}
+		l := r.leases[rec.Incarnation]
+		if l == nil {
+			l = &term{incarnation: rec.Incarnation, m: m, host: where.host, joined: submitted}
+			r.leases[rec.Incarnation] = l
+		}
+		if l.m != m {
+			r.violate("WRITER", "m%d writes incarnation %016x of m%d", m.n, rec.Incarnation, l.m.n)
+		}
+		if rec.State == layout.StateLeft {
+			l.live = false
+		}
+	case slotSector:
+		s, err := space.DecodeSlot(data, where.lock, where.host)
+		if err != nil {
+			r.violate("WRITER", "m%d writes a bad slot of host %d in lock %d: %v", m.n, where.host, where.lock, err)
+			return
+		}
+		if l := r.leases[s.Incarnation]; l == nil || l.m != m || l.host != where.host {
+			r.violate("WRITER", "m%d writes the slot of host %d in lock %d for incarnation %016x, which is not its own", m.n, where.host,
+				where.lock, s.Incarnation)
+			return
+		}
+		r.doorway(where, s, submitted)
+	}
+}
+
+// declaredDead tells whether a verdict on an incarnation is published.
+func (d *disk) declaredDead(l *term) bool {
+	for id := 1; id <= d.g.Hosts; id++ {
+		r, err := d.w.sb.Space().DecodeHost(d.record(d.g.Host(id)), id)
+		if err != nil {
+			continue
+		}
+		for _, v := range r.Verdicts {
+			if v.Host == l.host && v.Incarnation == l.incarnation && v.Kind != layout.VerdictWish {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// doorway follows how a host comes to a lock.
+func (r *rules) doorway(where sector, s layout.Slot, submitted time.Time) {
+	key := [2]int{where.lock, where.host}
+	d := r.doors[key]
+	if d == nil || d.inc != s.Incarnation {
+		d = &door{inc: s.Incarnation}
+		r.doors[key] = d
+	}
+	if s.Phase == layout.Choosing && d.phase == layout.Idle {
+		d.began = submitted
+	}
+	if s.Phase != layout.Waiting {
+		d.waiting = time.Time{}
+	}
+	d.phase, d.mode = s.Phase, s.Mode
+}
+
+// acknowledged follows leases and doorways by the writes that their hosts know of.
+func (r *rules) acknowledged(p *process, where sector, data []byte, submitted time.Time) {
+	now, space := time.Now(), r.w.sb.Space()
+	switch where.kind {
+	case hostSector:
+		rec, err := space.DecodeHost(data, where.host)
+		if err != nil || rec.State != layout.StateLive {
+			return
+		}
+		l, deadline := r.leases[rec.Incarnation], submitted.Add(r.w.sb.Lease)
+		if !now.Before(deadline) || l.live && !now.Before(l.deadline) {
+			return // too late to be one
+		}
+		l.live, l.deadline = true, deadline
+		r.single(l)
+	case slotSector:
+		s, err := space.DecodeSlot(data, where.lock, where.host)
+		d := r.doors[[2]int{where.lock, where.host}]
+		if err == nil && s.Phase == layout.Waiting && d.inc == s.Incarnation && d.phase == layout.Waiting && d.waiting.IsZero() {
+			d.waiting = now
+		}
+	}
+}
+
+// single judges that no other incarnation of the id is live.
+func (r *rules) single(l *term) {
+	for p, o := range r.current {
+		if o != l && o.host == l.host && o.live && p.alive && time.Now().Before(o.deadline) && p.m != l.m && !lost(p) {
+			r.violate("SINGLE", "host %d is live as incarnation %016x of m%d and %016x of m%d", l.host, l.incarnation, l.m.n, o.incarnation, o.m.n)
+		}
+	}
+}
+
+// lost tells whether a process knows that its lease is over.
+func lost(p *process) bool {
+	d := p.svc.Current()
+	if d == nil {
+		return true
+	}
+	_, err := p.svc.Joined()
+	return err != nil || d.Err() != nil
+}
+
+// straysTo has a write land elsewhere: in a record of somebody who can mend it.
+func (w *world) straysTo(p *path, data []byte) {
+	var targets []int64
+	for id := 1; id <= w.sb.Geometry.Hosts; id++ {
+		for lock := 1; lock <= w.sb.Geometry.Locks; lock++ {
+			targets = append(targets, w.sb.Geometry.Slot(lock, id))
+		}
+	}
+	at := targets[p.rng.IntN(len(targets))]
+	if p.m.hostID == 0 || slices.Equal(w.disk.record(at)[:8], make([]byte, 8)) {
+		return // as a bad sector; and a record never written is of nobody
+	}
+	copy(w.disk.bytes[at:], data)
+	w.rules.valuesMayBeLost()
+	w.count("stray write")
+	w.trace.step(p.m.n, "strays to", at/int64(w.sb.Geometry.Stride))
+}

@@ -1,0 +1,66 @@
+//go:build sim
+
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	first  = flag.Uint64("first", 1, "the first seed")
+	seeds  = flag.Uint64("seeds", 20, "how many seeds")
+	step   = flag.Uint64("step", 1, "from one seed to the next")
+	traced = flag.Bool("trace", false, "print what happens")
+	all    = flag.Bool("all", false, "go on after a seed that breaks a rule")
+	pages  = flag.String("pages", "", "directory for pages that show what has failed")
+	sums   = flag.Bool("sums", false, "print the sum of each run")
+)
+
+// TestSeeds runs seeds, and stops at the first one that breaks a rule.
+func TestSeeds(t *testing.T) {
+	debug.SetGCPercent(-1) // a collection would come at a moment of its own choice
+	debug.SetMemoryLimit(3 << 30)
+	counts, began := map[string]int{}, time.Now()
+	for i := range *seeds {
+		seed := *first + i**step
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			var r result
+			if *traced {
+				r = run(t, seed, os.Stdout)
+			} else {
+				r = run(t, seed, nil)
+			}
+			for what, n := range r.counts {
+				counts[what] += n
+			}
+			counts["step"] += r.steps
+			if *sums {
+				fmt.Printf("sum %d %016x %d\n", seed, r.sum, r.steps)
+			}
+			for _, text := range r.failed {
+				fmt.Printf("seed %d %s\n", seed, text)
+			}
+			if len(r.failed) > 0 && *pages != "" {
+				path, err := r.page(*pages)
+				fmt.Printf("seed %d drawn in %s (%v)\n", seed, path, err)
+			}
+			require.Empty(t, r.failed, "seed %d", seed)
+		})
+		if t.Failed() && !*all {
+			break
+		}
+		var m runtime.MemStats
+		if runtime.ReadMemStats(&m); m.HeapAlloc > 1<<30 {
+			runtime.GC()
+		}
+	}
+	t.Logf("%d seeds in %v: %v", *seeds, time.Since(began).Round(time.Millisecond), counts)
+}

@@ -1,0 +1,53 @@
+//go:build sim
+
+package sim
+
+import (
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// value is what a lock's value may be.
+type value struct {
+	token layout.Ticket // of the last one that was written for sure
+	texts map[layout.Ticket]string
+}
+
+func (r *rules) valueOf(name string) *value {
+	v := r.values[name]
+	if v == nil {
+		v = &value{texts: map[layout.Ticket]string{}}
+		r.values[name] = v
+	}
+	return v
+}
+
+// valueBegun notes that a value is about to be written: it may be, from now on.
+func (r *rules) valueBegun(h *hold, text string) { r.valueOf(h.subject.name).texts[h.token] = text }
+
+func (r *rules) valueSet(h *hold, _ string) {
+	if v := r.valueOf(h.subject.name); r.counts(h, time.Now()) {
+		v.token = max(v.token, h.token)
+	}
+}
+
+// valuesMayBeLost is told of damage on the disk: there is one copy of a value.
+func (r *rules) valuesMayBeLost() {
+	for _, v := range r.values {
+		v.token = 0
+	}
+}
+
+// valueRead judges what is read by one who holds the lock alone.
+func (r *rules) valueRead(h *hold, got daemon.Value) {
+	v := r.valueOf(h.subject.name)
+	if !r.counts(h, time.Now()) {
+		return
+	}
+	if got.Token < v.token || got.Token != 0 && v.texts[got.Token] != string(got.Value) {
+		r.violate("VALUE", "m%d reads %q of token %d as the value of %s, last written was token %d (%q)", h.m.n, got.Value, got.Token,
+			h.subject.name, v.token, v.texts[v.token])
+	}
+}

@@ -1,0 +1,252 @@
+//go:build sim
+
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// world is one run.
+type world struct {
+	seed     uint64
+	dir      string // of the machines' files
+	sb       layout.Superblock
+	trace    *trace
+	disk     *disk
+	rules    *rules
+	machines []*machine
+
+	latency time.Duration
+	think   time.Duration // clients pause for up to so long
+	clients int           // of each host
+	born    int           // clients so far
+	guarded map[string]*resource
+
+	calmed chan struct{} // closed: no more faults, and clients come to an end
+	over   chan struct{} // closed: all ends
+	ended  bool
+	tasks  sync.WaitGroup
+	counts map[string]int
+}
+
+// result is what came of a run.
+type result struct {
+	seed   uint64
+	failed []string
+	sum    uint64
+	steps  int
+	counts map[string]int
+	events string // directory of the hosts' event journals, if it failed
+}
+
+// run runs a seed. It may be traced.
+func run(t *testing.T, seed uint64, out io.Writer) (r result) {
+	t.Helper()
+	ended := false
+	dir, err := os.MkdirTemp("", "sim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cryptotest.SetGlobalRandom(t, seed)
+	defer func() {
+		// A bakeryd that stops with something left under way relies on the end of its process.
+		if p := recover(); p != nil && !(ended && strings.Contains(fmt.Sprint(p), "main bubble goroutine has exited")) {
+			panic(p)
+		}
+	}()
+	synctest.Test(t, func(*testing.T) {
+		turn(seed % 61)
+		w := newWorld(seed, dir, out)
+		w.play()
+		ended = true
+		r = result{seed: seed, failed: w.rules.failed, sum: w.trace.sum, steps: w.trace.steps, counts: w.counts}
+		if len(r.failed) > 0 {
+			r.events = dir
+		} else if err := os.RemoveAll(dir); err != nil {
+			panic(err)
+		}
+	})
+	return r
+}
+
+// turn has the runtime's choices begin elsewhere: there is one sequence of them.
+func turn(n uint64) {
+	ready := make(chan struct{}, 1)
+	for range n {
+		ready <- struct{}{}
+		select {
+		case <-ready:
+		case <-ready:
+		}
+	}
+}
+
+func newWorld(seed uint64, dir string, out io.Writer) *world {
+	w := &world{seed: seed, dir: dir, trace: newTrace(out), calmed: make(chan struct{}), over: make(chan struct{}),
+		counts: map[string]int{}, guarded: map[string]*resource{}}
+	rng := w.random("world", 0)
+	fixed, hosts := rng.IntN(2) == 0, 24 // who chooses an id for itself takes another one after each crash
+	if fixed {
+		hosts = 6
+	}
+	w.sb = layout.Superblock{
+		UUID: layout.UUID{0: 1, 15: 2}, Name: "simulated", Geometry: layout.Geometry{Stride: 512, Hosts: hosts, Locks: 6},
+		Lease: time.Second, Formatted: time.Now().UTC(),
+	}
+	if rng.IntN(8) == 0 {
+		w.sb.Policy = layout.PolicyManual
+	}
+	w.latency = time.Duration(300+rng.IntN(3000)) * time.Microsecond
+	w.think = time.Duration(20+rng.IntN(400)) * time.Millisecond
+	w.clients = 1 + rng.IntN(3)
+	w.disk = newDisk(w)
+	w.rules = newRules(w)
+	dogs := rng.IntN(4) == 0
+	for n := 1; n <= 2+rng.IntN(3); n++ {
+		m := newMachine(w, n)
+		if fixed {
+			m.hostID = n
+		}
+		if dogs {
+			m.dog = &dog{m: m}
+		}
+		w.machines = append(w.machines, m)
+	}
+	return w
+}
+
+// random is a source of chance of its own for everybody, so that a change of one thing changes little else.
+func (w *world) random(what string, n int) *rand.Rand {
+	h := fnv.New64a()
+	fmt.Fprint(h, what, n)
+	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
+}
+
+func (w *world) now() int64 { return int64(time.Since(w.trace.began)) }
+
+func (w *world) count(what string) { w.counts[what]++ }
+
+func (w *world) calm() bool {
+	select {
+	case <-w.calmed:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop ends the run.
+func (w *world) stop() {
+	if !w.ended {
+		w.ended = true
+		close(w.over)
+	}
+}
+
+// after does something a while from now, unless the run ends before.
+func (w *world) after(rng *rand.Rand, least, most time.Duration, f func()) {
+	t := time.NewTimer(least + time.Duration(rng.Int64N(int64(most-least))))
+	w.tasks.Go(func() {
+		defer t.Stop()
+		select {
+		case <-t.C:
+			f()
+		case <-w.over:
+		}
+	})
+}
+
+func (w *world) resource(name string) *resource {
+	if w.guarded[name] == nil {
+		w.guarded[name] = &resource{w: w, name: name}
+	}
+	return w.guarded[name]
+}
+
+const (
+	storm    = 12 * time.Second // for so long there are faults
+	patience = 60 * time.Second // then it takes no longer than that until everybody was served
+)
+
+// play is the run itself.
+func (w *world) play() {
+	for _, m := range w.machines {
+		w.after(m.rng, 0, 300*time.Millisecond, m.boot)
+	}
+	f := newFaults(w)
+	w.tasks.Go(f.run)
+	if w.sleep(storm) {
+		f.end()
+		close(w.calmed)
+		w.trace.step(0, "calm")
+		next := time.Now().Add(w.sb.Lease)
+		for give := time.Now().Add(patience); !w.allServed() && w.sleep(50*time.Millisecond); {
+			if time.Now().After(next) {
+				next = time.Now().Add(w.sb.Lease)
+				f.operate()
+			}
+			if time.Now().After(give) {
+				w.rules.violate("PROGRESS", "%v after the last fault not all hosts could have every lock: %s", patience, w.unserved())
+			}
+		}
+	}
+	w.stop()
+	for _, m := range w.machines {
+		m.up = false
+		m.resume()
+		m.path.heal()
+		m.kill()
+	}
+	w.tasks.Wait()
+	if len(w.rules.failed) == 0 {
+		w.rules.history()
+	}
+}
+
+// sleep waits; false if the run is over.
+func (w *world) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-w.over:
+		return false
+	}
+}
+
+func (w *world) allServed() bool { return w.unserved() == "" }
+
+// unserved names the hosts that have not been served at last.
+func (w *world) unserved() (who string) {
+	for _, m := range w.machines {
+		if !w.rules.servedBy[m] && !m.spare {
+			why := "is down"
+			if m.proc != nil {
+				_, err := m.proc.svc.Joined()
+				why = fmt.Sprint("joined: ", err == nil, " ", err)
+			}
+			who += fmt.Sprintf("m%d (%s) ", m.n, why)
+		}
+	}
+	return who
+}
+
+func ioError(err error) bool {
+	return errors.Is(err, unix.EIO) || errors.Is(err, errKilled) || errors.Is(err, errDetached)
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+const (
+	workersPerHost  = 2 // processes with clients of the Go package
+	clientsOfWorker = 2
+	wrappersPerHost = 2 // that run bakeryctl lock, one after the other
+)
+
+// stopWorkers has them end what they are doing.
+func (h *host) stopWorkers() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.workers {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	}
+}
+
+func (h *host) place(name string) place {
+	return place{socket: h.socket(), store: h.s.storePath, diary: filepath.Join(h.s.dir, "diaries", name),
+		name: fmt.Sprintf("%s-%s", name, h.s.newID()[:8]), host: h.id, lease: h.s.o.lease, seed: h.s.draw(), sabotage: h.s.o.sabotage}
+}
+
+// startWorkers starts the clients of the Go package, which run until the host is off or the soak at its end.
+func (h *host) startWorkers() error {
+	for i := range workersPerHost {
+		name := fmt.Sprintf("worker%d.%d", h.id, i)
+		argv := append([]string{h.s.self, "worker", "--clients", fmt.Sprint(clientsOfWorker)}, h.place(name).args()...)
+		p, err := h.launch(name+".log", argv...)
+		if err != nil {
+			return err
+		}
+		h.mu.Lock()
+		h.workers = append(slices.DeleteFunc(h.workers, func(p *process) bool { return !p.running() }), p)
+		h.mu.Unlock()
+		h.s.clients.Go(func() {
+			<-p.ended
+			if code := p.cmd.ProcessState.ExitCode(); code > 0 {
+				h.s.violate("a client ended by itself, with code %d: %s", code, lastLines(filepath.Join(h.dir, name+".log"), 20))
+			}
+		})
+	}
+	return nil
+}
+
+// wrap runs one command after the other under bakeryctl lock, as an operator's loop does, until ctx ends.
+func (h *host) wrap(ctx context.Context, i int) {
+	random := rand.New(rand.NewPCG(h.s.o.seed, uint64(100*h.id+i)))
+	name := fmt.Sprintf("wrapper%d.%d", h.id, i)
+	for n := 0; ctx.Err() == nil; n++ {
+		pause := upTo(random, 30*time.Millisecond)
+		if code, err := h.wrapOnce(ctx, random, name, n); err != nil || code == 69 || code == 66 {
+			pause += 300 * time.Millisecond
+		}
+		_ = pauseFor(ctx, pause)
+	}
+}
+
+func (h *host) wrapOnce(ctx context.Context, random *rand.Rand, name string, n int) (int, error) {
+	l := chooseLock(random)
+	at := h.place(name)
+	at.name = fmt.Sprintf("%s-%d", name, n)
+	argv := []string{h.s.bakeryctl, "--socket", h.socket(), "lock"}
+	mode := chooseMode(random, l)
+	if mode == layout.Shared {
+		argv = append(argv, "--shared")
+	}
+	wait := h.s.o.lease/5 + upTo(random, 6*h.s.o.lease)
+	if random.IntN(10) == 0 {
+		argv = append(argv, "--nonblock")
+	} else {
+		argv = append(argv, "--timeout", wait.String())
+	}
+	lasts := chooseTime(random, h.s.o.lease)
+	argv = append(argv, l.name, "--", h.s.self, "inside")
+	argv = append(argv, at.args()...)
+	argv = append(argv, "--lock", l.name, "--for", lasts.String(), "--asked", boottime.Now().String(),
+		fmt.Sprintf("--shared=%t", mode == layout.Shared), fmt.Sprintf("--stubborn=%t", random.IntN(5) == 0))
+	p, err := h.launch(name+".log", argv...)
+	if err != nil {
+		return 0, err
+	}
+	code, err := p.code(context.WithoutCancel(ctx), wait+lasts+10*h.s.o.lease+patience)
+	if err != nil {
+		h.s.violate("bakeryctl lock of host %d does not end: %v", h.id, argv)
+		_ = syscall.Kill(p.pid(), syscall.SIGKILL)
+		return 0, err
+	}
+	h.s.report.exits(code)
+	if unexpectedCodes[code] {
+		h.s.violate("bakeryctl lock on host %d ended with code %d: %s", h.id, code, lastLines(filepath.Join(h.dir, name+".log"), 5))
+	}
+	return code, nil
+}
+
+// unexpectedCodes of bakeryctl lock are those that no fault explains: misuse, a command that cannot be run, and a
+// panic.
+var unexpectedCodes = map[int]bool{2: true, 42: true, 64: true, 126: true, 127: true}

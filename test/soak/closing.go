@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/client"
+)
+
+// checks has porcupine look at what was granted, window by window, beside all else.
+type checks struct {
+	s    *soak
+	todo chan *historyOf
+	done sync.WaitGroup
+
+	all       map[string]*historyOf // guarded by the store's mutex
+	mu        sync.Mutex            // guards what follows
+	windows   int
+	ops       int
+	undecided int
+}
+
+func newChecks(s *soak) *checks {
+	c := &checks{s: s, todo: make(chan *historyOf, 4096), all: map[string]*historyOf{}}
+	for _, l := range locks {
+		c.all[l.name] = &historyOf{first: occupied{permits: l.permits}}
+	}
+	c.done.Go(func() {
+		for h := range c.todo {
+			c.check(h)
+		}
+	})
+	return c
+}
+
+// add takes what the judge tells.
+func (c *checks) add(lock string, o op) {
+	if h := c.all[lock].add(o); h != nil {
+		c.todo <- h
+	}
+}
+
+func (c *checks) check(h *historyOf) {
+	result, err := h.check(10 * time.Second)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.windows++
+	c.ops += len(h.ops)
+	if result == porcupine.Unknown {
+		c.undecided++
+	}
+	if err != nil {
+		page := filepath.Join(c.s.dir, "porcupine.html")
+		c.s.violate("porcupine: %v: see %s (%v)", err, page, h.draw(page))
+	}
+}
+
+// finish checks what is left.
+func (c *checks) finish() {
+	c.s.store.with(func(*judge) {
+		for _, h := range c.all {
+			if len(h.ops) > 0 {
+				c.todo <- h.cut()
+			}
+		}
+	})
+	close(c.todo)
+	c.done.Wait()
+}
+
+// close ends all hosts and looks at what they leave.
+func (s *soak) close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.checks.finish()
+	if err := s.readDiaries(); err != nil {
+		return err
+	}
+	s.readLogs()
+	if err := s.measureLeaks(ctx); err != nil {
+		return err
+	}
+	for _, h := range s.hosts {
+		if n := h.path.wroteTwice(); n > 0 {
+			s.violate("host %d wrote %d times to where a write of its own was under way", h.id, n)
+		}
+	}
+	var ends sync.WaitGroup
+	for _, h := range s.hosts {
+		ends.Go(func() {
+			if code, err := h.end(ctx, unix.SIGTERM); err != nil || code != 0 {
+				s.violate("bakeryd of host %d ended with code %d: %v", h.id, code, err)
+			}
+		})
+	}
+	ends.Wait()
+	out, code, err := output(ctx, s.bakeryctl, "check", s.loop)
+	s.report.checked(out)
+	if code != 0 {
+		s.violate("bakeryctl check: %v: %s", err, out)
+	}
+	if pids := processesIn(s.dir, true); len(pids) > 0 {
+		var said []string
+		for _, pid := range pids {
+			said = append(said, fmt.Sprintf("%d (%s)", pid, program(pid)))
+		}
+		s.violate("processes are left: %s", strings.Join(said, ", "))
+	}
+	for _, dev := range append([]string{s.loop}, s.loops()...) {
+		if err := detach(ctx, dev); err != nil {
+			return err
+		}
+	}
+	if err := until(ctx, patience, "all loop devices end", func() bool { return len(attachedBelow(s.dir)) == 0 }); err != nil {
+		s.violate("%v: %v", err, attachedBelow(s.dir))
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+func (s *soak) loops() (devs []string) {
+	for _, h := range s.hosts {
+		devs = append(devs, h.loop)
+	}
+	return devs
+}
+
+// readDiaries holds what the clients have written down against each other.
+func (s *soak) readDiaries() error {
+	paths, err := filepath.Glob(filepath.Join(s.dir, "diaries", "*"))
+	if err != nil {
+		return err
+	}
+	parts, failed, err := readDiaries(paths)
+	if err != nil {
+		return err
+	}
+	var found []string
+	s.store.with(func(j *judge) {
+		found = checkDiaries(parts, j.stoodStill)
+	})
+	for _, v := range found {
+		s.violate("%s", v)
+	}
+	s.report.diaries(parts, failed)
+	return nil
+}
+
+var (
+	errorLine = regexp.MustCompile(`level=ERROR msg=("(?:[^"\\]|\\.)*"|\S+)`)
+	panicLine = regexp.MustCompile(`(?m)^(panic:|fatal error:|WARNING: DATA RACE|runtime: |unexpected fault address).*$`)
+)
+
+// expectedErrors are what a bakeryd says at level ERROR under faults like these.
+var expectedErrors = map[string]bool{
+	"lease lost, every hold is over": true,
+	"IO hangs":                       true,
+	"bakeryd ends":                   true,
+}
+
+// readLogs looks for what nobody wants to find in a log.
+func (s *soak) readLogs() {
+	logs, _ := filepath.Glob(filepath.Join(s.dir, "h*", "*.log"))
+	twins, _ := filepath.Glob(filepath.Join(s.dir, "h*", "*", "*.log"))
+	for _, path := range append(logs, twins...) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			s.violate("read a log: %v", err)
+			continue
+		}
+		for _, m := range errorLine.FindAllStringSubmatch(string(b), -1) {
+			what := strings.Trim(m[1], `"`)
+			s.report.logged(what)
+			if !expectedErrors[what] {
+				s.violate("%s has an error that no fault explains: %s", path, what)
+			}
+		}
+		if m := panicLine.FindString(string(b)); m != "" {
+			s.violate("%s: %s", path, m)
+		}
+	}
+}
+
+// measureLeaks compares the bakeryd that was never ended, now that it has nothing to do, with one that begins.
+func (s *soak) measureLeaks(ctx context.Context) error {
+	h := s.hosts[len(s.hosts)-1]
+	old, err := h.footprint(ctx)
+	if err != nil {
+		return err
+	}
+	fresh, err := h.footprint(ctx)
+	if err != nil {
+		return err
+	}
+	for _, v := range s.report.leaks(h.id, old, fresh) {
+		s.violate("%s", v)
+	}
+	return nil
+}
+
+// footprint is what bakeryd has when nobody wants anything of it. To count its goroutines ends it; there is another one
+// when this returns.
+func (h *host) footprint(ctx context.Context) (f footprint, err error) {
+	if err := h.well(ctx); err != nil {
+		return f, err
+	}
+	for _, l := range locks { // bakeryd has a goroutine for each lock that it has used
+		hold, err := h.client().Lock(ctx, l.name, client.Options{Timeout: patience})
+		if err != nil {
+			return f, err
+		}
+		if err := hold.Unlock(); err != nil {
+			return f, err
+		}
+	}
+	h.client().Close() // connections of the soak itself
+	if err := pauseFor(ctx, max(time.Second, h.s.o.lease)); err != nil {
+		return f, err
+	}
+	if f, err = measure(h.daemon.pid()); err != nil {
+		return f, err
+	}
+	begin := fileSize(h.log)
+	if _, err := h.end(ctx, unix.SIGQUIT); err != nil {
+		return f, err
+	}
+	f.Goroutines = strings.Count(fileFrom(h.log, begin), "\ngoroutine ")
+	if f.Goroutines == 0 {
+		return f, errors.New("bakeryd has not told of its goroutines")
+	}
+	return f, h.up(ctx)
+}
+
+// timeline makes a picture of the events of all hosts, if this bakeryctl can.
+func (s *soak) timeline() {
+	ctx := context.Background()
+	events, _ := filepath.Glob(filepath.Join(s.dir, "h*", "state", "*.events"))
+	if _, code, _ := output(ctx, s.bakeryctl, "timeline", "--help"); code != 0 || len(events) == 0 {
+		return
+	}
+	page := filepath.Join(s.dir, "timeline.html")
+	_, _, err := output(ctx, append(append([]string{s.bakeryctl, "timeline"}, events...), "-o", page)...)
+	if _, none := os.Stat(page); none != nil {
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		return
+	}
+	fmt.Println("see", page) // which may tell of what was found as well: then err says so, too
+}

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/client"
+)
+
+// Faults of the device, of what is on it, and of who is to have which host id.
+
+// onPath has something be wrong with the path of a host for a while.
+func onPath(least, most float64, begin func(*path, *rand.Rand)) func(context.Context, *host, *rand.Rand) error {
+	return func(ctx context.Context, h *host, random *rand.Rand) error {
+		if err := h.aim(ctx, random); err != nil {
+			return err
+		}
+		h.path.set(func() { begin(h.path, random) })
+		defer h.path.mend()
+		return pauseFor(ctx, h.leases(random, least, most))
+	}
+}
+
+func drawTrouble(random *rand.Rand) trouble {
+	return []trouble{{true, true}, {reads: true}, {writes: true}}[random.IntN(3)]
+}
+
+func hangs(p *path, random *rand.Rand) { p.hang = drawTrouble(random) }
+func fails(p *path, random *rand.Rand) { p.fail = drawTrouble(random) }
+func slow(p *path, random *rand.Rand) {
+	p.delay = time.Millisecond + upTo(random, 100*time.Millisecond)
+}
+
+// detached takes the device away from under bakeryd for good, and gives the host another one under the same name.
+func detached(ctx context.Context, h *host, random *rand.Rand) error {
+	if err := h.aim(ctx, random); err != nil {
+		return err
+	}
+	path, mounted, loop := h.path, h.mounted, h.loop
+	path.set(func() { path.fail = trouble{true, true} })
+	// The name goes first: soon the device may be somebody else's.
+	if err := errors.Join(os.Remove(h.device), detach(ctx, loop)); err != nil {
+		return err
+	}
+	if err := pauseFor(ctx, h.leases(random, 0, 2)); err != nil {
+		return err
+	}
+	if err := h.connect(ctx); err != nil {
+		return err
+	}
+	h.healed = time.Now()
+	// bakeryd notices, and lets go of the old one.
+	if err := until(ctx, 10*h.s.o.lease+patience, loop+" is let go", func() bool { return !attached(loop, mounted.dir+"/") }); err != nil {
+		return err
+	}
+	if n := path.wroteTwice(); n > 0 {
+		return fmt.Errorf("bakeryd wrote %d times to where a write of its own was under way", n)
+	}
+	return errors.Join(mounted.unmount(), path.file.Close())
+}
+
+// damaged spoils a record of a host, one that others need, and waits until the host has written it anew.
+func damaged(spoil func(f *os.File, at int64, random *rand.Rand) error) func(context.Context, *host, *rand.Rand) error {
+	return func(ctx context.Context, h *host, random *rand.Rand) error {
+		space := h.s.space
+		stride := space.Geometry.Stride
+		image, err := os.OpenFile(h.s.image, os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		defer image.Close()
+		sector := make([]byte, stride)
+		read := func(at int64) { _, _ = image.ReadAt(sector, at) }
+		used := []int{0}
+		for l := 1; l <= space.Geometry.Locks; l++ {
+			read(space.Geometry.Entry(l))
+			e, err := space.DecodeEntry(sector, l)
+			if err == nil && slices.ContainsFunc(locks, func(o lock) bool { return o.name == e.Name }) {
+				used = append(used, l)
+			}
+		}
+		at, what := space.Geometry.Host(h.id), "host record"
+		whole := func() bool {
+			read(at)
+			_, err := space.DecodeHost(sector, h.id)
+			return err == nil
+		}
+		l := -1
+		if random.IntN(4) > 0 {
+			l = used[random.IntN(len(used))]
+			at, what = space.Geometry.Slot(l, h.id), fmt.Sprintf("slot of lock %d", l)
+			whole = func() bool {
+				read(at)
+				_, err := space.DecodeSlot(sector, l, h.id)
+				return err == nil
+			}
+		}
+		if err := h.aim(ctx, random); err != nil {
+			return err
+		}
+		h.s.logf("host %d: its %s at %d is spoiled", h.id, what, at)
+		if err := spoil(image, at, random); err != nil {
+			return err
+		}
+		h.healed = time.Now()
+		if l == 0 { // nobody needs it but who makes a lock, or removes one
+			needing, stop := context.WithCancel(ctx)
+			defer stop()
+			go h.makeLocks(needing)
+		}
+		return until(ctx, 10*h.s.o.lease+patience, fmt.Sprintf("the %s of host %d at %d is mended", what, h.id, at), whole)
+	}
+}
+
+// makeLocks has the others make a lock and remove it, over and over.
+func (h *host) makeLocks(ctx context.Context) {
+	for pauseFor(ctx, 100*time.Millisecond) == nil {
+		for _, o := range h.s.hosts {
+			if o == h || ctx.Err() != nil {
+				continue
+			}
+			within, cancel := context.WithTimeout(ctx, h.s.o.lease)
+			_, _, _ = o.client().Create(within, "spare", 1)
+			_ = o.client().Remove(within, "spare", client.RemoveOptions{Timeout: h.s.o.lease})
+			cancel()
+		}
+	}
+}
+
+func flipBits(f *os.File, at int64, random *rand.Rand) error {
+	for range 1 + random.IntN(8) {
+		place := at + int64(random.IntN(512))
+		var b [1]byte
+		if _, err := f.ReadAt(b[:], place); err != nil {
+			return err
+		}
+		b[0] ^= 1 << random.IntN(8)
+		if _, err := f.WriteAt(b[:], place); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func garbage(f *os.File, at int64, random *rand.Rand) error {
+	var b [512]byte
+	for i := range b {
+		b[i] = byte(random.Uint32())
+	}
+	_, err := f.WriteAt(b[:], at)
+	return err
+}
+
+// evict has some other host declare this one dead. One that seemed to renew a moment ago is only asked to leave: that is
+// repeated, as an operator would, who reads what is answered.
+func (h *host) evict(ctx context.Context, random *rand.Rand, flags ...string) error {
+	others := slices.DeleteFunc(slices.Clone(h.s.hosts), func(o *host) bool { return o == h })
+	random.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	var said error
+	err := until(ctx, patience, fmt.Sprintf("host %d is evicted", h.id), func() bool {
+		for _, o := range others {
+			argv := append([]string{h.s.bakeryctl, "--socket", o.socket(), "evict", "--yes", fmt.Sprint(h.id)}, flags...)
+			within, cancel := context.WithTimeout(ctx, 5*time.Second) // it may be paused
+			out, _, err := output(within, argv...)
+			cancel()
+			already := "is declared dead already: its locks"
+			if len(flags) > 0 {
+				already = "is declared dead and forgotten already"
+			}
+			if strings.Contains(out, "declared dead") || err != nil && strings.Contains(err.Error(), already) {
+				return true
+			}
+			said = err
+		}
+		return false
+	})
+	if err != nil {
+		return errors.Join(err, said)
+	}
+	return nil
+}
+
+// evictedAlive: a host that is up is asked to leave, and does. It is asked on the host itself: for another one it may
+// look silent just now, and then an eviction is its death, of which the operator has to be sure.
+func evictedAlive(ctx context.Context, h *host, random *rand.Rand) error {
+	if err := h.aim(ctx, random); err != nil {
+		return err
+	}
+	h.ending()
+	if _, _, err := output(ctx, h.s.bakeryctl, "--socket", h.socket(), "evict", "--yes", fmt.Sprint(h.id)); err != nil {
+		return err
+	}
+	code, err := h.daemon.code(ctx, patience)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("bakeryd ended with code %d when it was evicted", code)
+	}
+	if err == nil {
+		err = pauseFor(ctx, h.leases(random, 0, 1))
+	}
+	if err != nil {
+		return err
+	}
+	return h.up(ctx)
+}
+
+func evictedDead(ctx context.Context, h *host, random *rand.Rand) error {
+	return afterEviction(ctx, h, random, func() error { return nil })
+}
+
+// forgotten: another machine is put in the place of a dead one, with its id.
+func forgotten(ctx context.Context, h *host, random *rand.Rand) error {
+	return afterEviction(ctx, h, random, func() error {
+		return errors.Join(os.RemoveAll(h.state()), os.Mkdir(h.state(), 0o755), h.newMachine())
+	}, "--forget")
+}
+
+func afterEviction(ctx context.Context, h *host, random *rand.Rand, before func() error, flags ...string) error {
+	if err := errors.Join(h.aim(ctx, random), h.powerOff(ctx, func() {})); err != nil {
+		return err
+	}
+	if err := pauseFor(ctx, h.leases(random, 0, 1)); err != nil {
+		return err
+	}
+	if err := h.evict(ctx, random, flags...); err != nil {
+		return err
+	}
+	if err := pauseFor(ctx, h.leases(random, 0, 1)); err != nil {
+		return err
+	}
+	if err := before(); err != nil {
+		return err
+	}
+	return h.reboot(ctx)
+}
+
+// twin: another machine is configured with the id of a host that is up. It is refused.
+func twin(ctx context.Context, h *host, _ *rand.Rand) error {
+	dir := filepath.Join(h.dir, "twin")
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(filepath.Join(dir, "etc"), 0o755)); err != nil {
+		return err
+	}
+	t := &host{s: h.s, id: h.id, dir: dir}
+	if err := errors.Join(t.newMachine(), t.newBoot()); err != nil {
+		return err
+	}
+	log := filepath.Join(dir, "bakeryd.log")
+	p, err := start(dir, log, nil, h.s.self, "boot", h.s.bakeryd, "--device", h.s.loop, "--host-id", fmt.Sprint(h.id), "--name", "twin",
+		"--socket", filepath.Join(dir, "s"), "--runtime-dir", dir, "--state-dir", dir)
+	if err != nil {
+		return err
+	}
+	code, err := p.code(ctx, 5*h.s.o.lease+patience)
+	if err != nil || code != 69 || strings.Contains(fileFrom(log, 0), "msg=serving") {
+		_ = unix.Kill(p.pid(), unix.SIGKILL)
+		<-p.ended
+		return errors.Join(fmt.Errorf("another bakeryd with host id %d was not refused: code %d: %s", h.id, code, lastLines(log, 5)), err)
+	}
+	return nil
+}

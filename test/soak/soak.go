@@ -1,0 +1,404 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	mathrand "math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// patience bounds what is waited for beside the lease; nothing that works takes nearly as long.
+const patience = time.Minute
+
+// options are what the command line says.
+type options struct {
+	duration time.Duration
+	seed     uint64
+	hosts    int
+	lease    time.Duration
+	sector   int
+	every    time.Duration
+	json     string
+	dir      string
+	bin      string
+	verbose  bool
+	memory   bool
+	sabotage bool
+}
+
+// soak is one run.
+type soak struct {
+	o      options
+	dir    string
+	sector int
+
+	self, bakeryd, bakeryctl string
+
+	image     string
+	memory    *mounted // where that is, unless it is on the disk
+	spare     *mounted // the soak's own path to the image
+	loop      string   // and its loop device
+	space     layout.Space
+	hosts     []*host
+	store     *storage
+	storeAt   *mounted
+	storePath string
+	clients   sync.WaitGroup // processes, and loops that start them
+	checks    *checks
+	report    *report
+
+	stop context.CancelCauseFunc
+
+	mu      sync.Mutex // guards what follows
+	random  *mathrand.Rand
+	closing bool // what is found now does not end the run: it is at its end
+}
+
+func runSoak(ctx context.Context, args []string) error {
+	o := options{}
+	fs := flag.NewFlagSet("soak", flag.ContinueOnError)
+	fs.DurationVar(&o.duration, "duration", 30*time.Minute, "for how long faults are injected")
+	fs.Uint64Var(&o.seed, "seed", 0, "of what is drawn: which faults and how long, what clients do, the sector size; 0: another one each time")
+	fs.IntVar(&o.hosts, "hosts", 5, "`number` of hosts, 2 to 16")
+	fs.DurationVar(&o.lease, "lease", 2*time.Second, "of the lockspace")
+	fs.IntVar(&o.sector, "sector", 0, "`bytes` of a sector, 512 or 4096; 0: by the seed")
+	fs.DurationVar(&o.every, "every", time.Minute, "how often a line of state is printed")
+	fs.StringVar(&o.json, "json", "", "also write the report as JSON to this `file`")
+	fs.StringVar(&o.dir, "dir", "", "`directory` for everything, on a disk; it is made")
+	fs.StringVar(&o.bin, "bin", "", "`directory` of bakeryd and bakeryctl")
+	fs.BoolVar(&o.memory, "memory", false, "have the image on a tmpfs: a disk that others keep busy costs leases")
+	fs.BoolVar(&o.sabotage, "sabotage", false, "have clients work on when they have let go, to see that it is found")
+	fs.BoolVar(&o.verbose, "verbose", false, "tell of every fault")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	switch {
+	case o.hosts < 2 || o.hosts > maxHosts:
+		return fmt.Errorf("--hosts %d, want 2 to %d", o.hosts, maxHosts)
+	case o.sector != 0 && o.sector != 512 && o.sector != 4096:
+		return fmt.Errorf("--sector %d, want 512 or 4096", o.sector)
+	}
+	for o.seed == 0 {
+		o.seed = uint64(time.Now().UnixNano()) % 1e9
+	}
+	return newSoak(o).run(ctx)
+}
+
+func newSoak(o options) *soak {
+	s := &soak{o: o, dir: o.dir, sector: o.sector, random: mathrand.New(mathrand.NewPCG(o.seed, 0))}
+	s.bakeryd, s.bakeryctl = filepath.Join(o.bin, "bakeryd"), filepath.Join(o.bin, "bakeryctl")
+	if s.sector == 0 {
+		s.sector = []int{512, 4096}[s.random.IntN(2)]
+	}
+	s.report = newReport(o, s.sector)
+	return s
+}
+
+// run is the whole of it. It is an error if anything was found.
+func (s *soak) run(outer context.Context) (err error) {
+	ctx, stop := context.WithCancelCause(outer)
+	s.stop = stop
+	defer s.stop(nil)
+	if err := s.make(ctx); err != nil {
+		s.clear()
+		return err
+	}
+	fmt.Printf("soak: seed %d, %d hosts, lease %v, sectors of %d bytes, %v in %s\n", s.o.seed, s.o.hosts, s.o.lease, s.sector, s.o.duration, s.dir)
+	err = s.work(ctx)
+	if err == nil {
+		err = s.close(ctx)
+	}
+	interrupted := outer.Err() != nil && s.report.violations() == 0
+	if err != nil && !interrupted && s.report.violations() == 0 {
+		s.report.violate(err.Error())
+	}
+	if s.report.violations() > 0 {
+		s.crash()
+		s.timeline()
+	}
+	s.clear()
+	s.report.finish(s)
+	if e := s.report.write(os.Stdout, s.o.json); e != nil {
+		return e
+	}
+	if n := s.report.violations(); n > 0 {
+		return fmt.Errorf("%d violations with seed %d: everything is left in %s", n, s.o.seed, s.dir)
+	}
+	if interrupted {
+		return errors.New("interrupted, nothing found so far")
+	}
+	return nil
+}
+
+// imageSize is more than the lockspace takes.
+const imageSize = 4 << 20
+
+// make makes the image, its hosts and the store, and has all hosts join.
+func (s *soak) make(ctx context.Context) error {
+	var err error
+	if s.self, err = os.Executable(); err != nil {
+		return err
+	}
+	if err := errors.Join(os.MkdirAll(s.dir, 0o755), os.Mkdir(filepath.Join(s.dir, "diaries"), 0o755)); err != nil {
+		return err
+	}
+	if s.dir, err = filepath.EvalSymlinks(s.dir); err != nil {
+		return err
+	}
+	s.image = filepath.Join(s.dir, "image")
+	if s.o.memory {
+		s.image = filepath.Join(s.dir, "memory", "image")
+		if err := s.mountMemory(filepath.Dir(s.image)); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(s.image, make([]byte, imageSize), 0o600); err != nil {
+		return err
+	}
+	s.checks = newChecks(s)
+	s.store = &storage{judge: newJudge(s.o.lease), aims: map[int]*aim{}, saw: s.report.saw, found: func(all []string) {
+		for _, v := range all {
+			s.violate("%s", v)
+		}
+	}}
+	s.store.judge.history = s.checks.add
+	if s.storeAt, err = mountStore(filepath.Join(s.dir, "store"), s.store); err != nil {
+		return err
+	}
+	s.storePath = s.storeAt.path
+	p, err := newPath(s.image)
+	if err != nil {
+		return err
+	}
+	if s.spare, err = mount(filepath.Join(s.dir, "path0"), "image", p); err != nil {
+		return err
+	}
+	if s.loop, err = attach(ctx, s.spare.path, s.sector); err != nil {
+		return err
+	}
+	if err := s.format(ctx); err != nil {
+		return err
+	}
+	for id := 1; id <= s.o.hosts; id++ {
+		h, err := newHost(ctx, s, id)
+		if err != nil {
+			return err
+		}
+		s.hosts = append(s.hosts, h)
+	}
+	for _, h := range s.hosts {
+		if err := h.up(ctx); err != nil {
+			return err
+		}
+	}
+	for _, l := range locks {
+		if l.permits > 1 {
+			if _, _, err := output(ctx, s.bakeryctl, "--socket", s.hosts[0].socket(), "create", l.name, "--permits", fmt.Sprint(l.permits)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *soak) mountMemory(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {
+		return fmt.Errorf("mount a tmpfs on %s: %w", dir, err)
+	}
+	s.memory = &mounted{dir: dir}
+	return nil
+}
+
+func (s *soak) format(ctx context.Context) error {
+	var made struct {
+		UUID                 layout.UUID
+		Hosts, Locks, Stride int
+	}
+	out, _, err := output(ctx, s.bakeryctl, "format", s.loop, "--json", "--hosts", fmt.Sprint(maxHosts), "--locks", "32", "--lease", s.o.lease.String(), "--name", "soak")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &made)
+	}
+	if err != nil {
+		return err
+	}
+	s.space = layout.Space{UUID: made.UUID, Geometry: layout.Geometry{Stride: made.Stride, Hosts: made.Hosts, Locks: made.Locks}}
+	if made.Stride != s.sector {
+		return fmt.Errorf("records are %d bytes apart on sectors of %d", made.Stride, s.sector)
+	}
+	return nil
+}
+
+// work has clients and faults for as long as it is to last, and returns when all hosts are well and all clients at their end.
+func (s *soak) work(ctx context.Context) error {
+	wrapping, stopWrapping := context.WithCancel(ctx)
+	defer stopWrapping()
+	for _, h := range s.hosts {
+		if err := h.startWorkers(); err != nil {
+			return err
+		}
+		for i := range wrappersPerHost {
+			s.clients.Go(func() { h.wrap(wrapping, i) })
+		}
+	}
+	watching, stopWatching := context.WithCancel(ctx)
+	var watch, faults sync.WaitGroup
+	watch.Go(func() { s.watch(watching) })
+	now, stopFaults := context.WithTimeout(ctx, s.o.duration)
+	defer stopFaults()
+	for _, h := range s.hosts {
+		faults.Go(func() { s.trouble(ctx, now, h) })
+	}
+	faults.Wait()
+	stopWatching()
+	watch.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	stopWrapping()
+	for _, h := range s.hosts {
+		h.stopWorkers()
+	}
+	ended := make(chan struct{})
+	go func() { s.clients.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(10*s.o.lease + 2*patience):
+		return errors.New("clients do not end")
+	}
+	return nil
+}
+
+// watch prints the state now and then, takes samples of the daemons, and notices when nothing goes on.
+func (s *soak) watch(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	told := time.Now()
+	go s.stalls(ctx)
+	progress := map[string]int{}
+	since := map[string]time.Time{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			s.report.sample(s.hosts)
+			s.store.with(func(j *judge) {
+				for _, l := range j.locks {
+					if progress[l.name] != l.sections || since[l.name].IsZero() {
+						progress[l.name], since[l.name] = l.sections, now
+					}
+				}
+			})
+			for name, at := range since {
+				if now.Sub(at) > 20*s.o.lease+patience {
+					s.violate("nobody was granted %q for %v", name, now.Sub(at).Round(time.Second))
+				}
+			}
+			if now.Sub(told) >= s.o.every {
+				told = now
+				fmt.Println(s.report.line(s))
+			}
+		}
+	}
+}
+
+// stalls measures for how long the machine has kept this process from running: what is late by as much is no wonder.
+func (s *soak) stalls(ctx context.Context) {
+	for last := time.Now(); pauseFor(ctx, 5*time.Millisecond) == nil; last = time.Now() {
+		s.report.stalled(time.Since(last) - 5*time.Millisecond)
+	}
+}
+
+// violate ends the run.
+func (s *soak) violate(format string, args ...any) {
+	what := fmt.Sprintf(format, args...)
+	if s.report.violate(what) {
+		fmt.Printf("VIOLATION: %s\n", what)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closing {
+		s.stop(errors.New("a violation was found"))
+	}
+}
+
+func (s *soak) logf(format string, args ...any) {
+	if s.o.verbose {
+		fmt.Printf("%s "+format+"\n", append([]any{time.Now().Format("15:04:05.000")}, args...)...)
+	}
+}
+
+// crash ends every process of every host at once, so that what is left is as it was when the violation was found.
+func (s *soak) crash() {
+	for _, h := range s.hosts {
+		h.setOff(true)
+		h.ending()
+		h.path.mend()
+	}
+	for _, pid := range processesIn(s.dir, true) {
+		_ = syscall.Kill(pid, unix.SIGKILL)
+	}
+	_ = until(context.Background(), patience, "all are gone", func() bool { return len(processesIn(s.dir, true)) == 0 })
+}
+
+// clear gives back loop devices and mounts.
+func (s *soak) clear() {
+	if s.self == "" {
+		return
+	}
+	ctx := context.Background()
+	s.crash()
+	for _, dev := range attachedBelow(s.dir) {
+		if err := detach(ctx, dev); err != nil {
+			fmt.Fprintln(os.Stderr, "soak:", err)
+		}
+	}
+	_ = until(ctx, patience, "loop devices are gone", func() bool { return len(attachedBelow(s.dir)) == 0 })
+	if s.memory != nil && s.report.violations() > 0 {
+		if b, err := os.ReadFile(s.image); err == nil {
+			_ = os.WriteFile(filepath.Join(s.dir, "image"), b, 0o600)
+		}
+	}
+	all := []*mounted{s.storeAt, s.spare, s.memory}
+	for _, h := range s.hosts {
+		all = append(all, h.mounted)
+	}
+	for _, m := range all {
+		if m != nil {
+			if err := m.unmount(); err != nil {
+				fmt.Fprintln(os.Stderr, "soak:", err)
+			}
+		}
+	}
+}
+
+// newID is a machine id or boot id.
+func (s *soak) newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+func (s *soak) draw() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.random.Uint64()
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// storage is the server of the store: a filesystem of one file with a block for each
+// lock. Whoever writes one says who he is and with what token (act.go), and is
+// turned away with errRefused if his time is over.
+type storage struct {
+	fs.Inode
+	backing *os.File
+
+	mu    sync.Mutex // guards what follows
+	judge *judge
+	aims  map[int]*aim // by host
+	saw   func(act)    // of what was accepted
+	found func(violations []string)
+}
+
+var (
+	_ fs.NodeOpener    = (*storage)(nil)
+	_ fs.NodeGetattrer = (*storage)(nil)
+	_ fs.NodeReader    = (*storage)(nil)
+	_ fs.NodeWriter    = (*storage)(nil)
+)
+
+// Open has nothing cached.
+func (s *storage) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	return nil, fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES, 0
+}
+
+// Getattr tells the size.
+func (s *storage) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	out.Mode, out.Size = syscall.S_IFREG|0o600, uint64(len(locks)*blockSize)
+	return 0
+}
+
+// Read returns a block.
+func (s *storage) Read(_ context.Context, _ fs.FileHandle, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, err := s.backing.ReadAt(dest[:min(len(dest), blockSize)], off)
+	if n == 0 && err != nil {
+		return nil, fs.ToErrno(err)
+	}
+	return fuse.ReadResultData(trimZeroes(dest[:n])), 0
+}
+
+func trimZeroes(b []byte) []byte {
+	for len(b) > 0 && b[len(b)-1] == 0 {
+		b = b[:len(b)-1]
+	}
+	return b
+}
+
+// Write is an act.
+func (s *storage) Write(_ context.Context, _ fs.FileHandle, data []byte, off int64) (uint32, syscall.Errno) {
+	var a act
+	if err := json.Unmarshal(data, &a); err != nil || blockOf(a.Lock) != off {
+		return 0, syscall.EINVAL
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	accepted := s.judge.take(a)
+	if found := s.judge.found; len(found) > 0 {
+		s.judge.found = nil
+		s.found(found)
+	}
+	if !accepted {
+		return 0, errRefused
+	}
+	s.saw(a)
+	l := s.judge.locks[a.Lock]
+	b := block{N: l.n, Token: l.greatest}
+	if at := s.aims[a.Host]; at != nil && a.Kind == actEnter {
+		b.Long, b.For = a.Section, at.lasts
+		delete(s.aims, a.Host)
+		close(at.begun)
+	}
+	if err := s.keep(off, b); err != nil {
+		return 0, fs.ToErrno(err)
+	}
+	return uint32(len(data)), 0
+}
+
+// aim is what is asked of the next section of a host: to last, so that a fault has something to strike.
+type aim struct {
+	lasts time.Duration
+	begun chan struct{} // closed when there is one
+}
+
+// aim has the next section of a host last for a while, and returns when it has begun, or after some patience.
+func (s *storage) aim(ctx context.Context, host int, lasts, patience time.Duration) error {
+	at := &aim{lasts, make(chan struct{})}
+	s.with(func(*judge) { s.aims[host] = at })
+	defer s.with(func(*judge) {
+		if s.aims[host] == at {
+			delete(s.aims, host)
+		}
+	})
+	select {
+	case <-at.begun:
+		return nil
+	case <-time.After(patience):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *storage) keep(off int64, b block) error {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	var whole [512]byte
+	copy(whole[:], text)
+	_, err = s.backing.WriteAt(whole[:], off)
+	return err
+}
+
+// with has the judge looked at, or told of something.
+func (s *storage) with(f func(*judge)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s.judge)
+}
+
+// oneFile is a filesystem of one file.
+type oneFile struct {
+	fs.Inode
+	file fs.InodeEmbedder
+	name string
+}
+
+// OnAdd makes the file.
+func (d *oneFile) OnAdd(ctx context.Context) {
+	d.AddChild(d.name, d.NewPersistentInode(ctx, d.file, fs.StableAttr{Mode: syscall.S_IFREG}), true)
+}
+
+// mounted is such a filesystem in its place.
+type mounted struct {
+	dir  string
+	path string // of the file
+}
+
+// mount makes a directory and mounts a file in it. The server is in this process, and ends with it.
+func mount(dir, name string, file fs.InodeEmbedder) (*mounted, error) {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
+	server, err := fs.Mount(dir, &oneFile{file: file, name: name}, &fs.Options{
+		MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "bakery-soak", Name: "bakery-soak", MaxBackground: 256},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("mount %s: %w", dir, err)
+	}
+	return &mounted{dir, filepath.Join(dir, name)}, server.WaitMount()
+}
+
+// unmount is lazy: a loop device that is yet to end keeps the server until then.
+func (m *mounted) unmount() error {
+	if err := unix.Unmount(m.dir, unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount %s: %w", m.dir, err)
+	}
+	return os.Remove(m.dir)
+}
+
+// mountStore makes the store, in a directory of its own.
+func mountStore(dir string, s *storage) (*mounted, error) {
+	var err error
+	if s.backing, err = os.OpenFile(dir+".img", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
+		return nil, err
+	}
+	for _, l := range locks {
+		if err := s.keep(blockOf(l.name), block{}); err != nil {
+			return nil, err
+		}
+	}
+	return mount(dir, "blocks", s)
+}

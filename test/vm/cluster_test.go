@@ -1,0 +1,269 @@
+//go:build vm
+
+package vm
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/test/vm/counter"
+)
+
+// cluster is machines that share two disks of one target, each by a cable of its own to each of them: one with the
+// lockspace, and one with a counter, which every critical section reads, is busy with, and writes.
+type cluster struct {
+	t      *testing.T
+	times  lease.Times
+	target *target
+	locks  string // image of the lockspace
+	data   string // image of the counter
+	hosts  []*host
+}
+
+const (
+	locksSize = 16 // megabytes
+	dataSize  = 8
+)
+
+// setup says what is not as usual in a cluster.
+type setup struct {
+	hosts int             // 0: two
+	lease time.Duration   // 0: that of the lab
+	slow  bool            // the lease is twice what a boot takes here, or more
+	fence bool            // the recovery policy is to fence, by reservations on both disks
+	cards map[string]card // watchdogs, by the names of the hosts that have one
+}
+
+// gather boots the machines a, b, ... and has them join.
+func gather(t *testing.T, s setup) *cluster {
+	t.Helper()
+	if s.hosts == 0 {
+		s.hosts = 2
+	}
+	if s.lease == 0 {
+		s.lease = usual
+	}
+	c := &cluster{t: t, locks: image(t, "locks", locksSize), data: image(t, "data", dataSize)}
+	c.target = serve(t, c.locks, c.data)
+	began := time.Now()
+	for i := range s.hosts {
+		name := string(rune('a' + i))
+		h := &host{id: i + 1, locks: lay(t, c.target.portal), data: lay(t, c.target.portal)}
+		h.flags = []string{"--device", "/dev/locks", "--host-id", fmt.Sprint(h.id), "--log-level", "debug"}
+		devices := scsi(name, unit{h.locks.address(), 1}, unit{h.data.address(), 2})
+		if s.fence {
+			h.flags = append(h.flags, "--fence", "pr", "--fence-device", "/dev/data")
+		}
+		if card, ok := s.cards[name]; ok {
+			h.flags = append(h.flags, "--watchdog", "/dev/watchdog")
+			h.card = card
+			devices = append(devices, card.device...)
+		}
+		h.machine = start(t, name, devices...)
+		c.hosts = append(c.hosts, h)
+	}
+	t.Cleanup(c.leave)
+	for _, h := range c.hosts {
+		h.booted(1)
+	}
+	if s.slow {
+		s.lease = max(20*time.Second, 2*time.Since(began).Round(time.Second))
+	}
+	c.times = lease.Times{Lease: s.lease}
+	policy := "lease"
+	if s.fence {
+		policy = "fence"
+	}
+	format(t, c.locks, "--lease", s.lease.String(), "--policy", policy)
+	// The last one first: it is to be who made the reservation. tgt forgets what a reservation is like once who made
+	// it was preempted (it frees it, and goes on using it), and may then refuse to be read.
+	for _, h := range slices.Backward(c.hosts) {
+		h.ready()
+		h.begin()
+	}
+	return c
+}
+
+// ready gives a machine that has booted its disks and its watchdog.
+func (h *host) ready() {
+	h.t.Helper()
+	h.disks(map[string]int64{"locks": locksSize, "data": dataSize})
+	if h.card.module != "" {
+		h.run("modprobe", h.card.module)
+	}
+}
+
+// again has a machine that was reset join once more.
+func (h *host) again() {
+	h.t.Helper()
+	h.ready()
+	h.begin()
+}
+
+// section starts a critical section under the lock "job".
+func (h *host) section(until string, flags ...string) *command {
+	h.t.Helper()
+	argv := append([]string{"bakeryctl", "lock", "job", "--", "section"}, flags...)
+	return h.start(append(argv, strconv.Itoa(h.id), until)...)
+}
+
+// enter starts a critical section that is busy until it is let go, and waits until it is in it.
+func (h *host) enter(flags ...string) (section *command, token uint64) {
+	h.t.Helper()
+	section = h.section("-", flags...)
+	return section, section.number()
+}
+
+// work takes the lock over and over again, for short critical sections, until the test ends or rest is called.
+func (h *host) work(flags ...string) {
+	h.t.Helper()
+	h.start("sh", "-c", fmt.Sprintf(`rm -f /run/rest; touch /run/busy
+		until test -e /run/rest; do bakeryctl lock job -- section --watch %s %d 100ms || sleep 0.2; done; rm /run/busy`,
+		strings.Join(flags, " "), h.id))
+}
+
+// rest has the work end, and waits for that.
+func (h *host) rest() {
+	h.t.Helper()
+	h.sh("touch /run/rest; while test -e /run/busy; do sleep 0.1; done")
+}
+
+// judge reads the counter's disk from outside.
+func (c *cluster) judge() counter.Report {
+	c.t.Helper()
+	f, err := os.Open(c.data)
+	require.NoError(c.t, err)
+	defer f.Close()
+	r, err := counter.Check(f, len(c.hosts))
+	require.NoError(c.t, err)
+	return r
+}
+
+// counter reads the counter from outside; nothing while it is being written.
+func (c *cluster) counter() (n counter.Counter) {
+	f, err := os.Open(c.data)
+	if err != nil {
+		return n
+	}
+	defer f.Close()
+	n, _ = counter.Read(f)
+	return n
+}
+
+// entered watches for a section with a greater token from now on. The function that it returns waits for it, and
+// returns when it was first seen.
+func (c *cluster) entered(after uint64) (wait func() time.Time) {
+	c.t.Helper()
+	seen := make(chan time.Time, 1)
+	go func() {
+		for c.t.Context().Err() == nil {
+			if c.counter().Token > after {
+				seen <- time.Now()
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	return func() time.Time {
+		c.t.Helper()
+		select {
+		case at := <-seen:
+			return at
+		case <-time.After(patience):
+			c.t.Fatalf("nobody has entered after token %d within %v", after, patience)
+			panic("not reached")
+		}
+	}
+}
+
+// sequence is how often a host has renewed its lease, by its record on the disk.
+func (c *cluster) sequence(h *host) (n uint64) {
+	c.t.Helper()
+	out, err := exec.Command(bakeryctl(), "status", "--device", c.locks, "--json").Output()
+	require.NoError(c.t, err)
+	var status struct {
+		Hosts []struct {
+			ID       int
+			Sequence uint64 `json:",string"`
+		}
+	}
+	require.NoError(c.t, json.Unmarshal(out, &status))
+	for _, x := range status.Hosts {
+		if x.ID == h.id {
+			n = x.Sequence
+		}
+	}
+	return n
+}
+
+// progress waits until each of some hosts has ended so many more sections.
+func (c *cluster) progress(n int, hosts ...*host) {
+	c.t.Helper()
+	before := c.judge()
+	for _, h := range hosts {
+		eventually(c.t, fmt.Sprintf("%d more sections of %s", n, h.name), func() bool {
+			h.running()
+			return c.judge().Of[h.id] >= before.Of[h.id]+n
+		})
+	}
+}
+
+// rest has all work of some hosts end.
+func rest(hosts ...*host) {
+	var all sync.WaitGroup
+	for _, h := range hosts {
+		all.Go(h.rest)
+	}
+	all.Wait()
+}
+
+// whole wants that every section was alone, and that all ended but those with these tokens; and those of hosts
+// that lost a lease besides, as on a very busy machine they may.
+func (c *cluster) whole(interrupted ...uint64) {
+	c.t.Helper()
+	r := c.judge()
+	require.Empty(c.t, r.Problems)
+	var others []uint64
+	for _, s := range r.Interrupted {
+		if slices.Contains(interrupted, s.Token) {
+			continue
+		}
+		require.Contains(c.t, c.hosts[s.Host-1].bakeryd.said(), "lease lost", "the section with token %d of host %d was cut short", s.Token, s.Host)
+		others = append(others, s.Token)
+	}
+	require.Len(c.t, r.Interrupted, len(interrupted)+len(others), "sections that were to be cut short: %d", interrupted)
+	c.measured("%d sections, none lost, %d cut short; the counter is at %d", r.Sections, len(r.Interrupted), r.Counter.Count)
+	require.NoError(c.t, execute(c.t.TempDir(), bakeryctl(), "check", c.locks))
+}
+
+// measured tells a figure.
+func (c *cluster) measured(format string, args ...any) {
+	c.t.Helper()
+	c.t.Logf("measured: "+format, args...)
+}
+
+// leave says after a failure where the journals of the hosts are, and draws a picture of them.
+func (c *cluster) leave() {
+	if !c.t.Failed() {
+		return
+	}
+	c.t.Logf("the counter's disk: %+v", c.judge())
+	journals, _ := filepath.Glob(filepath.Join(place(c.t), "*", "state", "*.events"))
+	c.t.Logf("journals of the hosts, for bakeryctl events --file: %s", strings.Join(journals, " "))
+	if len(journals) > 0 && execute(base, bakeryctl(), "timeline", "--help") == nil {
+		page := filepath.Join(place(c.t), "timeline.html")
+		c.t.Logf("as a picture: %s (%v)", page, execute(base, slices.Concat([]string{bakeryctl(), "timeline", "-o", page}, journals)...))
+	}
+}

@@ -1,0 +1,65 @@
+//go:build vm
+
+package vm
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// image makes an empty disk of so many megabytes.
+func image(t *testing.T, name string, megabytes int64) (path string) {
+	t.Helper()
+	path = filepath.Join(directory(t), name)
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.NoError(t, os.Truncate(path, megabytes<<20))
+	return path
+}
+
+// plain is an image as /dev/vda of a machine, and of any number of them.
+func plain(image string) []string {
+	return []string{"-drive", "if=none,id=vda,format=raw,cache=none,file.locking=off,file=" + image, "-device", "virtio-blk-pci,drive=vda"}
+}
+
+// scsi is logical units of targets as disks of a machine, whose SCSI commands go there as they are, as if it were
+// another initiator on a SAN.
+func scsi(initiator string, units ...unit) []string {
+	args := []string{"-device", "virtio-scsi-pci"}
+	for i, u := range units {
+		args = append(args, "-device", fmt.Sprintf("scsi-block,drive=unit%d,scsi-id=%d", i, i),
+			"-drive", fmt.Sprintf("if=none,id=unit%d,driver=raw,cache=none,file.driver=iscsi,file.transport=tcp,file.portal=%s,file.target=%s,file.lun=%d,file.initiator-name=%s:%s",
+				i, u.portal, targetName, u.lun, initiators, initiator))
+	}
+	return args
+}
+
+// unit is a logical unit, and the way to it.
+type unit struct {
+	portal string
+	lun    int
+}
+
+// disk loads the driver of a disk and waits for it.
+func (m *machine) disk(driver, dev string) {
+	m.t.Helper()
+	m.sh("modprobe " + driver + "; until test -b " + dev + "; do sleep 0.1; done")
+}
+
+// disks loads the driver of SCSI disks, and gives them names by their sizes in megabytes: the kernel looks for them
+// all at once, and numbers them as they come.
+func (m *machine) disks(names map[string]int64) {
+	m.t.Helper()
+	m.sh("modprobe -a sd_mod virtio_scsi")
+	for name, megabytes := range names {
+		m.sh(fmt.Sprintf(`until test -L /dev/%s; do
+			for size in /sys/block/sd*/size; do
+				test "$(cat $size)" != %d || { dev=${size%%/size}; ln -s ${dev##*/} /dev/%s; }
+			done
+			sleep 0.1
+		done`, name, megabytes<<11, name))
+	}
+}

@@ -1,0 +1,272 @@
+//go:build vm
+
+// Command guest is /init of a machine of the lab, and what carries out the lab's requests there.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/test/vm"
+)
+
+func main() {
+	if os.Getpid() == 1 {
+		initialise()
+	}
+	fmt.Println("guest:", serve())
+	os.Exit(1)
+}
+
+// initialise is process 1: it starts the rest, buries orphans, and never returns.
+func initialise() {
+	for _, m := range [][2]string{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/run"}, {"cgroup2", "/sys/fs/cgroup"}} {
+		if err := unix.Mount(m[0], m[1], m[0], 0, ""); err != nil {
+			die("mount", m[1], err)
+		}
+	}
+	os.Setenv("PATH", "/bin")
+	if out, err := exec.Command("busybox", "--install", "-s", "/bin").CombinedOutput(); err != nil {
+		die("busybox", string(out), err)
+	}
+	for _, module := range []string{"virtio_pci", "virtio_console", "9pnet_virtio", "9p"} {
+		if out, err := exec.Command("modprobe", module).CombinedOutput(); err != nil {
+			die("modprobe", module, string(out), err)
+		}
+	}
+	if err := unix.Mount(vm.State, "/var/lib/bakery", "9p", 0, "trans=virtio,version=9p2000.L,cache=none"); err != nil {
+		die("mount", vm.State, err)
+	}
+	name()
+	if root := word("vm.root="); root != "" {
+		die("boot from", root, switchRoot(root))
+	}
+	go offerShell()
+	server, err := os.StartProcess("/init", []string{"guest"}, &os.ProcAttr{
+		Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
+	if err != nil {
+		die(err)
+	}
+	for {
+		pid, err := unix.Wait4(-1, nil, 0, nil)
+		if pid == server.Pid || err != nil && err != unix.EINTR {
+			die("the server has ended", err)
+		}
+	}
+}
+
+// word is what follows a prefix on the command line of the kernel.
+func word(prefix string) string {
+	b, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		die(err)
+	}
+	for _, word := range strings.Fields(string(b)) {
+		if rest, ok := strings.CutPrefix(word, prefix); ok {
+			return rest
+		}
+	}
+	return ""
+}
+
+// name gives the machine its name, and an id that it keeps.
+func name() {
+	_ = unix.Sethostname([]byte(word("vm.name=")))
+	if err := os.WriteFile("/etc/machine-id", machineID(), 0o444); err != nil {
+		die(err)
+	}
+}
+
+func machineID() []byte { return fmt.Appendf(nil, "%032x\n", word("vm.name=")) }
+
+// switchRoot goes on with the systemd of another root filesystem, which has this program as a service. It returns why it cannot.
+func switchRoot(dev string) error {
+	if out, err := exec.Command("modprobe", "-a", "virtio_blk", "crc32c_generic", "ext4", "virtio_scsi", "sd_mod", "sg", "softdog").CombinedOutput(); err != nil {
+		return fmt.Errorf("modprobe: %s: %w", out, err)
+	}
+	for _, err := os.Stat(dev); err != nil; _, err = os.Stat(dev) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	const root = "/root"
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(dev, root, "ext4", 0, ""); err != nil {
+		return fmt.Errorf("mount: %w", err)
+	}
+	if err := errors.Join(os.WriteFile(root+"/etc/machine-id", machineID(), 0o644),
+		os.WriteFile(root+"/etc/hostname", []byte(word("vm.name=")+"\n"), 0o644)); err != nil {
+		return err
+	}
+	for _, dir := range []string{"/dev", "/proc", "/sys", "/run"} {
+		if err := unix.Mount(dir, root+dir, "", unix.MS_MOVE, ""); err != nil {
+			return fmt.Errorf("move %s: %w", dir, err)
+		}
+	}
+	if err := errors.Join(unix.Chdir(root), unix.Mount(".", "/", "", unix.MS_MOVE, ""), unix.Chroot("."), unix.Chdir("/")); err != nil {
+		return err
+	}
+	return unix.Exec("/lib/systemd/systemd", []string{"/lib/systemd/systemd"}, []string{"PATH=/usr/sbin:/usr/bin", "TERM=dumb"})
+}
+
+// offerShell has a shell on the second serial port, for who wants to look around.
+func offerShell() {
+	for {
+		port, err := os.OpenFile("/dev/ttyS1", os.O_RDWR, 0)
+		if err != nil {
+			fmt.Println("guest:", err)
+			return
+		}
+		p, err := os.StartProcess("/bin/sh", []string{"sh", "-i"}, &os.ProcAttr{Dir: "/run", Env: os.Environ(),
+			Files: []*os.File{port, port, port}, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: true}})
+		port.Close()
+		if err != nil {
+			fmt.Println("guest:", err)
+			return
+		}
+		for unix.Kill(p.Pid, 0) == nil { // process 1 buries it
+			time.Sleep(time.Second)
+		}
+	}
+}
+
+func die(why ...any) {
+	fmt.Println(append([]any{"guest:"}, why...)...)
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+}
+
+// server carries out requests.
+type server struct {
+	mu       sync.Mutex // guards what follows
+	port     *os.File
+	programs map[int]*program
+}
+
+type program struct {
+	cmd   *exec.Cmd
+	stdin *os.File
+}
+
+// serve returns when it cannot go on.
+func serve() error {
+	port, err := openPort()
+	if err != nil {
+		return err
+	}
+	s := &server{port: port, programs: make(map[int]*program)}
+	if _, err := port.WriteString("\n"); err != nil { // after what was cut short by a reset
+		return err
+	}
+	s.reply(vm.Reply{Up: true})
+	requests := json.NewDecoder(port)
+	for {
+		var r vm.Request
+		if err := requests.Decode(&r); err != nil {
+			return err
+		}
+		if err := s.do(r); err != nil {
+			s.reply(vm.Reply{ID: r.ID, Problem: err.Error()})
+		}
+	}
+}
+
+func openPort() (*os.File, error) {
+	names, err := filepath.Glob("/sys/class/virtio-ports/*/name")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if b, err := os.ReadFile(name); err == nil && strings.TrimSpace(string(b)) == vm.Port {
+			return os.OpenFile("/dev/"+filepath.Base(filepath.Dir(name)), os.O_RDWR, 0)
+		}
+	}
+	return nil, fmt.Errorf("no port %q among %q", vm.Port, names)
+}
+
+func (s *server) reply(r vm.Reply) {
+	b, err := json.Marshal(r)
+	if err != nil {
+		panic(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.port.Write(append(b, '\n')); err != nil {
+		fmt.Println("guest:", err)
+	}
+}
+
+func (s *server) do(r vm.Request) error {
+	if len(r.Argv) > 0 {
+		return s.start(r.ID, r.Argv)
+	}
+	s.mu.Lock()
+	p := s.programs[r.ID]
+	s.mu.Unlock()
+	if p == nil {
+		return fmt.Errorf("no program %d", r.ID)
+	}
+	if r.Signal != 0 {
+		return p.cmd.Process.Signal(syscall.Signal(r.Signal))
+	}
+	if _, err := p.stdin.WriteString(r.Input); err != nil && !errors.Is(err, unix.EPIPE) { // it has ended
+		return err
+	}
+	return nil
+}
+
+func (s *server) start(id int, argv []string) error {
+	stdin, input, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer stdin.Close()
+	output, stdout, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer stdout.Close()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = "/run", stdin, stdout, stdout
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		input.Close()
+		output.Close()
+		return err
+	}
+	s.mu.Lock()
+	s.programs[id] = &program{cmd, input}
+	s.mu.Unlock()
+	go s.follow(id, output)
+	go func() {
+		_ = cmd.Wait() // what it returns is in cmd.ProcessState as well
+		s.reply(vm.Reply{ID: id, Ended: true, Code: cmd.ProcessState.ExitCode()})
+	}()
+	return nil
+}
+
+// follow passes on what a program, and what it has started, print.
+func (s *server) follow(id int, output *os.File) {
+	defer output.Close()
+	lines := bufio.NewReader(output)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			s.reply(vm.Reply{ID: id, Out: line})
+		}
+		if err != nil {
+			s.reply(vm.Reply{ID: id, Silent: true})
+			return
+		}
+	}
+}

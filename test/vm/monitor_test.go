@@ -1,0 +1,96 @@
+//go:build vm
+
+package vm
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// monitor is qemu's, by its QMP.
+type monitor struct {
+	in io.Writer
+
+	mu      sync.Mutex // guards what follows
+	events  []event
+	answers int
+	errors  []string
+}
+
+// event is something that happened to the machine, such as RESET and WATCHDOG.
+type event struct {
+	name string
+	at   time.Time
+}
+
+func newMonitor(in io.Writer) *monitor { return &monitor{in: in} }
+
+// read takes what qemu says, until it ends.
+func (m *monitor) read(out io.Reader) {
+	messages := json.NewDecoder(out)
+	for {
+		var message struct {
+			Event  string
+			Return json.RawMessage
+			Error  *struct{ Desc string }
+		}
+		if err := messages.Decode(&message); err != nil {
+			return
+		}
+		m.mu.Lock()
+		switch {
+		case message.Event != "":
+			m.events = append(m.events, event{message.Event, time.Now()})
+		case message.Error != nil:
+			m.errors = append(m.errors, message.Error.Desc)
+			m.answers++
+		case message.Return != nil:
+			m.answers++
+		}
+		m.mu.Unlock()
+	}
+}
+
+// do has a command carried out; one at a time.
+func (m *monitor) do(t *testing.T, command string) {
+	t.Helper()
+	m.mu.Lock()
+	before := m.answers
+	m.mu.Unlock()
+	_, err := fmt.Fprintf(m.in, `{"execute": %q}`+"\n", command)
+	require.NoError(t, err)
+	eventually(t, "qemu answers to "+command, func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		require.Empty(t, m.errors)
+		return m.answers > before
+	})
+}
+
+// seen returns the names of the events so far.
+func (m *monitor) seen() (names []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.events {
+		names = append(names, e.name)
+	}
+	return names
+}
+
+// first returns when an event was first seen since then; the zero time: not yet.
+func (m *monitor) first(name string, since time.Time) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.events {
+		if e.name == name && e.at.After(since) {
+			return e.at
+		}
+	}
+	return time.Time{}
+}

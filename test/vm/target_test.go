@@ -1,0 +1,105 @@
+//go:build vm
+
+package vm
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	targetName = "iqn.2020-01.invalid.vm:disks"
+	initiators = "iqn.2020-01.invalid.vm"
+)
+
+// target is SCSI disks with persistent reservations, served by tgt over iSCSI. It forgets the reservations, and who
+// is registered, when it ends: it knows no persistence through power loss.
+type target struct {
+	t      *testing.T
+	portal string
+	images []string // by logical unit, from 1
+	run    string
+	tgtd   *exec.Cmd // nil: it does not run
+}
+
+// tgt is where the programs of tgt are. The package is not installed: it would start a service of its own.
+var tgt = sync.OnceValues(func() (dir string, err error) {
+	dir = filepath.Join(base, "tgt")
+	return filepath.Join(dir, "usr/sbin"), unpack("tgt", dir, "./usr/sbin/*")
+})
+
+// serve serves images as a target, until the end of the test.
+func serve(t *testing.T, images ...string) *target {
+	t.Helper()
+	s := &target{t: t, portal: freePort(t), images: images, run: directory(t)}
+	s.start()
+	t.Cleanup(func() {
+		s.stop()
+		if b, err := os.ReadFile(s.log()); t.Failed() {
+			t.Logf("tgtd: %s (%v)", b, err)
+		}
+	})
+	return s
+}
+
+func (s *target) log() string { return filepath.Join(s.run, "log") }
+
+func (s *target) start() {
+	s.t.Helper()
+	dir, err := tgt()
+	require.NoError(s.t, err)
+	log, err := os.OpenFile(s.log(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	require.NoError(s.t, err)
+	defer log.Close()
+	env := append(os.Environ(), "TGT_IPC_SOCKET="+filepath.Join(s.run, "s"))
+	s.tgtd = exec.Command(filepath.Join(dir, "tgtd"), "-f", "-C", "1", "--iscsi", "portal="+s.portal)
+	s.tgtd.Env, s.tgtd.Stdout, s.tgtd.Stderr = env, log, log
+	s.tgtd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	require.NoError(s.t, s.tgtd.Start())
+	admin := func(args string) (string, error) {
+		cmd := exec.Command(filepath.Join(dir, "tgtadm"), append([]string{"-C", "1", "--lld", "iscsi"}, strings.Fields(args)...)...)
+		cmd.Env = env
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	eventually(s.t, "tgtd serves", func() bool { _, err := admin("--op show --mode target"); return err == nil })
+	steps := []string{"--op new --mode target --tid 1 -T " + targetName}
+	for i, image := range s.images {
+		steps = append(steps, fmt.Sprintf("--op new --mode logicalunit --tid 1 --lun %d -b %s", i+1, image))
+	}
+	for _, args := range append(steps, "--op bind --mode target --tid 1 -I ALL") {
+		out, err := admin(args)
+		require.NoError(s.t, err, "tgtadm %s: %s", args, out)
+	}
+}
+
+// stop ends tgtd as a crash does.
+func (s *target) stop() {
+	if s.tgtd == nil {
+		return
+	}
+	_ = s.tgtd.Process.Kill()
+	_ = s.tgtd.Wait()
+	s.tgtd = nil
+}
+
+// unit is one of its logical units, without a cable between.
+func (s *target) unit(lun int) unit { return unit{s.portal, lun} }
+
+// freePort returns an address on which nothing listens.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}

@@ -1,0 +1,65 @@
+//go:build vm
+
+package vm
+
+import (
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// card is a watchdog, and what qemu has to say when it strikes.
+type card struct {
+	device []string
+	module string
+	event  string
+}
+
+var cards = map[string]card{
+	"pci":      {[]string{"-device", "i6300esb", "-action", "watchdog=reset"}, "i6300esb", "WATCHDOG"},
+	"isa":      {[]string{"-device", "ib700", "-action", "watchdog=reset"}, "ib700wdt", "WATCHDOG"}, // a driver older than the kernel's watchdog core
+	"software": {nil, "softdog", "RESET"},
+}
+
+// watch runs a test of package watchdog in the machine.
+func (m *machine) watch(test string) *command {
+	m.t.Helper()
+	return m.start("watchdog.test", "-test.run", "^"+test+"$", "-watchdog", "/dev/watchdog")
+}
+
+// struck waits until the watchdog has reset the machine for the first time.
+func (m *machine) struck(c card) {
+	m.t.Helper()
+	m.booted(2)
+	require.True(m.t, slices.Contains(m.monitor.seen(), c.event), "no %s among %v", c.event, m.monitor.seen())
+}
+
+// Disarmed, the host lives on; fed, it does; and once what feeds it is killed, it is reset.
+func TestWatchdog(t *testing.T) {
+	t.Parallel()
+	for name, c := range cards {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := boot(t, name, c.device...)
+			m.run("modprobe", c.module)
+			m.watch("TestDevice").exits(0)
+			feeder := m.watch("TestFeed")
+			feeder.says("for three times 2s")
+			require.Equal(t, 1, m.up())
+			feeder.signal(syscall.SIGKILL)
+			m.struck(c)
+		})
+	}
+}
+
+// A driver that does not let itself be stopped is told from one that does: the host is reset, as the error says.
+func TestWatchdogNoWayOut(t *testing.T) {
+	t.Parallel()
+	c := cards["software"]
+	m := boot(t, "nowayout", c.device...)
+	m.run("modprobe", c.module, "nowayout=1")
+	m.watch("TestNoWayOut").exits(0)
+	m.struck(c)
+}
