@@ -50,6 +50,7 @@ func TestVandalisedDevice(t *testing.T) {
 		t.Logf("seed %d", seed)
 		dice := rand.New(rand.NewPCG(seed, 0))
 		record := make([]byte, layout.RecordSize)
+		origins := map[string]int64{} // whose place a record was copied from; brought back there, it would undo a write
 		for begin := time.Now(); time.Since(begin) < 5*time.Second; time.Sleep(time.Duration(dice.IntN(60)) * time.Millisecond) {
 			off := places[dice.IntN(len(places))]
 			switch dice.IntN(3) {
@@ -70,7 +71,13 @@ func TestVandalisedDevice(t *testing.T) {
 				if other == off {
 					continue
 				}
-				if _, err = device.ReadAt(record, other); err == nil && !bytes.Equal(record, make([]byte, len(record))) { // zeroes are a virgin record anywhere
+				if _, err = device.ReadAt(record, other); err != nil || bytes.Equal(record, make([]byte, len(record))) { // zeroes are a virgin record anywhere
+					break
+				}
+				if _, known := origins[string(record)]; !known {
+					origins[string(record)] = other
+				}
+				if origins[string(record)] != off {
 					_, err = device.WriteAt(record, off)
 				}
 			}
