@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -289,8 +291,9 @@ func TestRepairRefusesWithoutIntents(t *testing.T) {
 	}
 }
 
-// TestHolderRestoresEntry: a host that holds, shares, waits for or has used a lock knows its entry, and restores it by
-// itself; who waits by it goes on waiting, and nobody enters beside the holder.
+// TestHolderRestoresEntry: a host that holds, shares, waits for or has used a lock knows its entry, and restores it: by
+// itself as long as it holds or waits, else when somebody is held up. Who waits by it goes on waiting, and nobody enters
+// beside the holder.
 func TestHolderRestoresEntry(t *testing.T) {
 	t.Parallel()
 	for name, held := range map[string]func(t *testing.T, a *Daemon) *Hold{
@@ -310,11 +313,14 @@ func TestHolderRestoresEntry(t *testing.T) {
 				next = start(t, b, Request{Name: "x"})
 			}
 			c.spoil(c.sb.Geometry.Entry(1))
-			require.Eventually(t, func() bool {
+			eventually(t, "restored", func() bool {
+				if held == nil {
+					asksFor(t, b)
+				}
 				buf := contents(t, c.disk)[c.sb.Geometry.Entry(1):]
 				found, err := c.sb.Space().DecodeEntry(buf, 1)
 				return err == nil && found == e
-			}, generous, 10*time.Millisecond)
+			})
 			if held != nil {
 				none(t, next)
 				require.NoError(t, h.Release())
@@ -323,6 +329,15 @@ func TestHolderRestoresEntry(t *testing.T) {
 			require.NoError(t, acquire(t, c.host(3), Request{Name: "x"}).Release())
 			require.Equal(t, e, c.entry(1))
 		})
+	}
+}
+
+// asksFor has a host ask for lock x, in vain or not.
+func asksFor(t *testing.T, d *Daemon) {
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, ErrTimeout)
+	defer cancel()
+	if h, err := d.Acquire(ctx, Request{Name: "x"}); err == nil {
+		assert.NoError(t, h.Release())
 	}
 }
 
