@@ -41,7 +41,6 @@ const (
 type setup struct {
 	hosts int             // 0: two
 	lease time.Duration   // 0: that of the lab
-	slow  bool            // the lease is twice what a boot takes here, or more
 	fence bool            // the recovery policy is to fence, by reservations on both disks
 	cards map[string]card // watchdogs, by the names of the hosts that have one
 }
@@ -57,7 +56,6 @@ func gather(t *testing.T, s setup) *cluster {
 	}
 	c := &cluster{t: t, locks: image(t, "locks", locksSize), data: image(t, "data", dataSize)}
 	c.target = serve(t, c.locks, c.data)
-	began := time.Now()
 	for i := range s.hosts {
 		name := string(rune('a' + i))
 		h := &host{id: i + 1, locks: lay(t, c.target.portal), data: lay(t, c.target.portal)}
@@ -77,9 +75,6 @@ func gather(t *testing.T, s setup) *cluster {
 	t.Cleanup(c.leave)
 	for _, h := range c.hosts {
 		h.booted(1)
-	}
-	if s.slow {
-		s.lease = max(20*time.Second, 2*time.Since(began).Round(time.Second))
 	}
 	c.times = lease.Times{Lease: s.lease}
 	policy := "lease"
