@@ -38,6 +38,7 @@ func TestOnLost(t *testing.T) {
 			"exec sleep 1000", "own\n", told},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			running := make(chan struct{})
 			b := loses(t, test.lease, running)
 			dir := t.TempDir()

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"flag"
+	"maps"
 	"testing"
 	"time"
 
@@ -60,13 +61,22 @@ var scenarios = map[string]scenario{
 	// A write of a host that is no more lands at any time: a left one for the second time, as it does when the
 	// path to the device failed before it was acknowledged and it was sent again.
 	"left, lands twice":   {hosts: []Config{hostA, hostB}, disk: past(layout.StateLeft, 3), ghost: []layout.HostRecord{past(layout.StateLeft, 3)}, stalls: 1},
-	"joining, lands late": {hosts: []Config{hostA, hostB}, ghost: []layout.HostRecord{past(layout.StateJoining, 2)}, stalls: 1},
+	"joining, lands late": {hosts: []Config{hostA, hostB}, ghost: []layout.HostRecord{past(layout.StateJoining, 2)}},
 	"live, lands late":    {hosts: []Config{hostA, hostB}, ghost: []layout.HostRecord{past(layout.StateLive, 2)}},
+}
+
+// deepScenarios take long: they are explored with -lease.deep.
+var deepScenarios = map[string]scenario{
+	"joining, lands late, stalls": {hosts: []Config{hostA, hostB}, ghost: []layout.HostRecord{past(layout.StateJoining, 2)}, stalls: 1},
 }
 
 // TestClaim explores two joiners of one id: SINGLE, ONE-WRITE, T0-FIRST and FINAL.
 func TestClaim(t *testing.T) {
-	for name, s := range scenarios {
+	all := maps.Clone(scenarios)
+	if *deep {
+		maps.Copy(all, deepScenarios)
+	}
+	for name, s := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if testing.Short() {
@@ -102,6 +112,9 @@ func TestClaimMutations(t *testing.T) {
 		{"a reboot is proof of death, of a copy", rebooted, "copied", 1, "SINGLE"},
 		{"short claim of a joining that stood still", shortStill, "copied", 1, "SINGLE"},
 	} {
+		if c.stalls > 1 && !*deep {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := scenarios[c.scenario]
