@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -89,5 +90,61 @@ func TestMendingStarvesNobody(t *testing.T) {
 		require.ErrorIs(t, err, ErrDamaged)
 		_, err = c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(2):], 2)
 		return err == nil
+	})
+}
+
+// TestMendsForItself: nobody else knows the damaged entry, nor complains of it. What holds somebody of this host up it
+// restores itself, also if the first time was in vain.
+func TestMendsForItself(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	a, _ := c.settledHost(1) // looks at entries by itself no more
+	h := acquire(t, a, Request{Name: "x"})
+	before := h.lk.entry
+	require.NoError(t, h.Release())
+	for _, need := range []func() error{
+		func() error { _, _, err := a.Create(t.Context(), "y", 1); return err },
+		func() error { _, err := a.Request(t.Context(), "z", "please"); return err },
+		func() error { return a.Remove(t.Context(), "z", false) },
+	} {
+		a.dir.forget(before)
+		c.spoil(g.Entry(1))
+		eventually(t, "it is restored", func() bool {
+			if err := need(); err != nil && !errors.Is(err, ErrNoLock) {
+				require.ErrorIs(t, err, ErrDamaged)
+			}
+			e, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
+			return err == nil && e == before
+		})
+	}
+}
+
+// TestMendsInTheEnd: what a dead remover has left of its entry is restored by who knows it, and needs it, though it has
+// tried once in vain.
+func TestMendsInTheEnd(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	a, _ := c.settledHost(1)
+	h := acquire(t, a, Request{Name: "x"})
+	e := h.lk.entry
+	require.NoError(t, h.Release())
+	ghost := layout.Slot{Lock: 1, Host: 2, Incarnation: 77, Creation: e.Creation + 1, Sequence: 1, Phase: layout.Held, Ticket: layout.MakeTicket(e.Creation+5, 2)}
+	c.put(ghost)
+	intent := layout.Entry{Lock: 1, Creation: e.Creation + 1}
+	about := layout.Slot{Lock: directoryLock, Host: 2, Incarnation: 77, Creation: directoryCreation, Sequence: 1, Value: layout.Intent(intent).Value()}
+	c.write(g.Slot(directoryLock, 2), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, about) })
+	c.spoil(g.Entry(1))
+	// In vain: who asks is gone before it is found out what the remover was about to write.
+	ctx, cancel := context.WithTimeout(t.Context(), c.sb.Lease/10)
+	defer cancel()
+	require.Error(t, a.mendEntry(ctx, a.knownEntry(1)))
+	eventually(t, "x can be had again", func() bool {
+		h, err := a.Acquire(t.Context(), Request{Name: "x"})
+		if err != nil {
+			require.ErrorIs(t, err, ErrDamaged)
+			return false
+		}
+		require.NoError(t, h.Release())
+		return true
 	})
 }

@@ -139,8 +139,8 @@ func (dir *directory) lookup(name string) (layout.Entry, error) {
 // lookupNow finds a name's entry as the disk has it now. It is looked for again
 // for a while beside what cannot be read, which may be being written.
 func (d *Daemon) lookupNow(ctx context.Context, name string) (e layout.Entry, err error) {
-	for range slotTries {
-		if e, err = d.lookupOnce(name); !errors.Is(err, ErrDamaged) {
+	for try := range slotTries {
+		if e, err = d.lookupOnce(name, try == slotTries-1); !errors.Is(err, ErrDamaged) {
 			return e, err
 		}
 		if err := sleepContext(ctx, d.retry()); err != nil {
@@ -150,7 +150,8 @@ func (d *Daemon) lookupNow(ctx context.Context, name string) (e layout.Entry, er
 	return e, err
 }
 
-func (d *Daemon) lookupOnce(name string) (layout.Entry, error) {
+// lookupOnce says of what cannot be read whether it is certain by now that nobody is writing it.
+func (d *Daemon) lookupOnce(name string, certain bool) (layout.Entry, error) {
 	if e, ok := d.dir.remembered(name); ok {
 		if now, err := d.dir.read(e.Lock); err == nil && now == e {
 			return e, nil
@@ -165,7 +166,7 @@ func (d *Daemon) lookupOnce(name string) (layout.Entry, error) {
 	case ok:
 		return e, nil
 	case s.damaged != nil:
-		d.complainOfEntries(s.bad, false)
+		d.complainOfEntries(s.bad, certain)
 		return e, fmt.Errorf("%w: lock %q is not in its readable part: %w", ErrDamaged, name, s.damaged)
 	}
 	return e, fmt.Errorf("%w: %q", ErrNoLock, name)

@@ -20,7 +20,7 @@ import (
 // nobody waits for one who waits for him.
 
 // mendEntries begins to restore those of the damaged entries that this host has used the locks of, unless that is under
-// way. It is not waited for: the own slots of those locks may have to be looked at meanwhile.
+// way, or was begun a moment ago. It is not waited for: the own slots of those locks may have to be looked at meanwhile.
 func (d *Daemon) mendEntries(damaged []int) {
 	damaged = slices.DeleteFunc(slices.Clone(damaged), func(number int) bool { return d.knownEntry(number) == nil })
 	if len(damaged) == 0 || !d.mending.CompareAndSwap(false, true) {
@@ -28,7 +28,9 @@ func (d *Daemon) mendEntries(damaged []int) {
 	}
 	d.drivers.Go(func() {
 		defer d.mending.Store(false)
-		ctx, cancel := context.WithTimeout(context.Background(), d.sb.Lease/4) // whoever is held up asks again
+		again := time.After(d.times().Renew()) // as often as others are heeded
+		// Whoever is held up asks again. To find out what a removal was about to write takes a fifth of the lease.
+		ctx, cancel := context.WithTimeout(context.Background(), d.sb.Lease/2)
 		defer cancel()
 		for _, i := range rand.Perm(len(damaged)) { // one that takes all the time is not always the first
 			number := damaged[i]
@@ -36,9 +38,15 @@ func (d *Daemon) mendEntries(damaged []int) {
 			if lk == nil {
 				continue
 			}
-			if err := d.mendEntry(ctx, lk); err != nil && !d.stopping() {
+			// Superseded: it was written anew, as a removal was completed.
+			if err := d.mendEntry(ctx, lk); err != nil && !errors.Is(err, errSuperseded) && !d.stopping() {
 				d.log.Warn("restoring a damaged directory entry failed, retrying when somebody needs it", "lock", lk.entry.Name, "err", err)
 			}
+		}
+		select {
+		case <-again:
+		case <-d.stop:
+		case <-d.mem.lost:
 		}
 	})
 }

@@ -25,6 +25,7 @@ type notebook struct {
 
 func newNotebook(t *testing.T) *notebook {
 	l := events.New(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	t.TempDir() // all of them are removed when the first one is: not while a file is kept in one
 	t.Cleanup(l.Close)
 	return &notebook{t, l}
 }

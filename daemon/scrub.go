@@ -243,10 +243,13 @@ func (lk *lock) complain(host int) {
 }
 
 // complainOfEntries tells whoever knows these entries that somebody here is held up by them; certain if nobody can be
-// writing them. Of very many it names others each time.
+// writing them. Of very many it names others each time. Whoever knows them may be this host.
 func (d *Daemon) complainOfEntries(numbers []int, certain bool) {
 	if len(numbers) == 0 {
 		return
+	}
+	if certain {
+		d.mendEntries(numbers)
 	}
 	first := rand.IntN(len(numbers))
 	for i := range min(len(numbers), 4*layout.MaxComplaints) {
