@@ -47,7 +47,11 @@ func TestAlive(t *testing.T) {
 	holder.until("granted")
 	told.come(t, 20, "while it holds")
 	release := r.disk.Hang(blockdev.Fault{})
-	require.Eventually(t, func() bool { r.d.mem.mu.Lock(); defer r.d.mem.mu.Unlock(); return r.d.mem.reading.since != 0 },
+	require.Eventually(t, func() bool {
+		r.d.mem.mu.Lock()
+		defer r.d.mem.mu.Unlock()
+		return r.d.mem.reading.since != 0 || r.d.mem.writing.since != 0
+	},
 		generous, time.Millisecond, "a renewal hangs")
 	told.come(t, 5, "while the device hangs")
 	holder.until("lost")

@@ -14,7 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-const generous = slowness * 20 * time.Second
+const generous = slowness * 60 * time.Second
 
 // start asks for a lock in the background, and returns when it waits.
 func start(t *testing.T, d *Daemon, req Request) <-chan result {

@@ -74,7 +74,7 @@ func (s *served) post(body string) (net.Conn, *http.Response) {
 func nextEvent(t *testing.T, r *http.Response) event {
 	t.Helper()
 	var e event
-	require.NoError(t, json.NewDecoder(oneLine{r.Body}).Decode(&e))
+	require.NoError(t, json.NewDecoder(oneLine{r.Body}).Decode(&e), "no event any more of the answer %s", r.Status)
 	return e
 }
 
