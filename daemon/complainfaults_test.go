@@ -94,7 +94,7 @@ func TestMendingStarvesNobody(t *testing.T) {
 }
 
 // TestMendsForItself: nobody else knows the damaged entry, nor complains of it. What holds somebody of this host up it
-// restores itself, also if the first time was in vain.
+// restores itself.
 func TestMendsForItself(t *testing.T) {
 	c := newCluster(t, 8, 4)
 	g := c.sb.Geometry
