@@ -50,7 +50,6 @@ func TestEvictTheSilent(t *testing.T) {
 	next := j.entered("next")
 	measured(t, "evict to next holder inside", next.enter-evicted)
 	require.Greater(t, next.enter, evicted)
-	require.Less(t, next.enter-evicted, busy)
 	require.Contains(t, b.row(1), "dead")
 	// The evicted machine may come back.
 	a.up()
@@ -131,7 +130,6 @@ func TestFence(t *testing.T) {
 	next := j.entered("next")
 	measured(t, "fence command ended to next holder inside", next.enter-confirmed)
 	require.Greater(t, next.enter, confirmed)
-	require.Less(t, next.enter-confirmed, busy)
 	j.exclusive()
 }
 

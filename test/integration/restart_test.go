@@ -201,7 +201,6 @@ func TestOrphan(t *testing.T) {
 			first = j.gone("first")
 			next := j.entered("next")
 			measured(t, "orphan ended to next holder inside", next.enter-first.last)
-			require.Less(t, next.enter-first.last, busy)
 			j.exclusive()
 		})
 	}

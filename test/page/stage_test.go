@@ -205,9 +205,8 @@ func manyLocks(t *testing.T, real string) {
 	b.Until(`document.querySelectorAll('#locklist > li').length === 360`)
 	text, err := json.Marshal(a)
 	require.NoError(t, err)
-	took := browser.Eval[float64](b, `(() => { const a = `+string(text)+`, all = []; for (let i = 0; i < 10; i++) { const t = performance.now(); statusPage.take(a); document.body.offsetHeight; all.push(performance.now() - t); } return Math.min(...all); })()`)
-	t.Logf("measured: an answer of %d KB with 2,000 hosts and 10,000 locks is drawn in %.0f ms at least, %d elements", len(text)>>10, took, browser.Eval[int](b, nodes))
-	require.Less(t, took, 1000.0, "ms, the least of ten: the machine may do something else at times")
+	took := browser.Eval[float64](b, `(() => { const a = `+string(text)+`, t = performance.now(); statusPage.take(a); document.body.offsetHeight; return performance.now() - t; })()`)
+	t.Logf("measured: an answer of %d KB with 2,000 hosts and 10,000 locks is drawn in %.0f ms, %d elements", len(text)>>10, took, browser.Eval[int](b, nodes))
 	b.Quiet()
 }
 
