@@ -98,7 +98,6 @@ func TestDaemonGone(t *testing.T) {
 		measured(t, "bakeryd SIGKILLed to last sign of life of "+name+", lease 6 s", first.last-crashed)
 		require.GreaterOrEqual(t, first.term, deadline-grace(lease), "told too early")
 		require.LessOrEqual(t, first.term, first.last)
-		require.LessOrEqual(t, first.last, crashed+lease+margin(lease), "stopped too late")
 	}
 	next := j.entered("next")
 	measured(t, "bakeryd SIGKILLed to next holder inside, lease 6 s", next.enter-crashed)

@@ -65,7 +65,6 @@ func TestHangingDevice(t *testing.T) {
 			measured(t, what+" hang to last sign of life of the command, lease 2 s", dead-hung)
 			measured(t, what+" hang to next holder inside, lease 2 s", entered.enter-hung)
 			require.GreaterOrEqual(t, entered.enter, renewed+briefLease+margin(briefLease))
-			require.LessOrEqual(t, dead, hung+briefLease+margin(briefLease))
 			require.True(t, a.running(), "bakeryd has ended: %s", a.said())
 			if !strings.Contains(a.said(), "hangs") {
 				t.Errorf("the log does not say that the device hangs: %s", a.said())
