@@ -31,11 +31,10 @@ func TestGrantsAreCounted(t *testing.T) {
 	require.Eventually(t, func() bool {
 		all := d.vitals().Locks
 		v = all[0]
-		return v.Waiting == 1
+		return v.Waiting == 1 && v.Longest > 0 // the request may have come after the clock was read
 	}, generous, time.Millisecond)
 	require.Equal(t, "x", v.Name)
 	require.Equal(t, 1, v.Holding)
-	require.Positive(t, v.Longest)
 	require.Zero(t, counts.Holds.Times().Count)
 	require.NoError(t, first.Release())
 	h := <-second
