@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -113,8 +114,12 @@ func (p *wrapper) start() {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() {
-		// It leads a session of its own, so its commands go with it.
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		// It leads a session of its own, so its commands go with it. If a process has its number after it was
+		// reaped, the kernel gave it away, which it does only when the group is empty.
+		pid := p.cmd.Process.Pid
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); !isClosed(p.ended) || err != nil {
+			_ = syscall.Kill(-pid, syscall.SIGKILL)
+		}
 		<-p.ended
 	})
 	go func() {

@@ -213,7 +213,7 @@ func TestStuckPredecessor(t *testing.T) {
 	successor.up()
 	measured(t, "device goes on to successor of a stuck bakeryd serving, lease 2 s", sinceBoot()-mended)
 	require.Equal(t, 1, successor.lock("-n", "x", "--", "true").code)
-	require.True(t, breathes(next.pid))
+	require.True(t, next.alive())
 	require.Zero(t, successor.lock("-w", "25", "y", "--", "true").code)
 	path.neverTwice()
 	j.exclusive()

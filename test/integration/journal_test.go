@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	proc "github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -129,7 +130,7 @@ func (j journal) gone(name string) *stay {
 	j.t.Helper()
 	s := j.find(name)
 	require.NotNil(j.t, s, "%s never entered", name)
-	eventually(j.t, name+" is gone", func() bool { return !breathes(s.pid) })
+	eventually(j.t, name+" is gone", func() bool { return !s.alive() })
 	return j.find(name)
 }
 
@@ -156,6 +157,12 @@ func (j journal) exclusive() {
 		}
 		last = s
 	}
+}
+
+// alive reports whether the process of the stay exists, and not another one that has its number.
+func (s *stay) alive() bool {
+	id, err := proc.Of(s.pid)
+	return err == nil && time.Duration(id.Started)*(time.Second/100) <= s.enter && breathes(s.pid)
 }
 
 // breathes tells whether a process exists and is not a zombie.

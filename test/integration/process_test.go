@@ -5,6 +5,7 @@ package integration
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,7 +61,7 @@ func launch(t *testing.T, dir string, argv ...string) *process {
 	reader.Go(func() { p.read(stdout) })
 	t.Cleanup(func() {
 		p.stdin.Close()
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		p.killGroup()
 		<-p.ended
 		reader.Wait()
 		if t.Failed() {
@@ -68,6 +69,15 @@ func launch(t *testing.T, dir string, argv ...string) *process {
 		}
 	})
 	return p
+}
+
+// killGroup kills what is left of the process group. If a process has the leader's number after the
+// leader was reaped, the kernel gave it away, which it does only when the group is empty.
+func (p *process) killGroup() {
+	pid := p.cmd.Process.Pid
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); p.running() || err != nil {
+		_ = syscall.Kill(-pid, syscall.SIGKILL)
+	}
 }
 
 func (p *process) read(stdout *os.File) {

@@ -194,7 +194,7 @@ func TestOrphan(t *testing.T) {
 			measured(t, "bakeryd started to a hold reported as orphan, lease 2 s", sinceBoot()-up)
 			until(up + 2*briefLease)
 			require.True(t, a.orphaned("x"))
-			require.True(t, breathes(first.pid))
+			require.True(t, first.alive())
 			require.Zero(t, j.find("first").term)
 			j.outside("next")
 			require.NoError(t, holder.stdin.Close())

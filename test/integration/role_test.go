@@ -90,7 +90,7 @@ func begin(path, name string) (*diary, error) {
 		return nil, err
 	}
 	for _, h := range others {
-		if h.token != d.token && h.exit == 0 && breathes(h.pid) {
+		if h.token != d.token && h.exit == 0 && h.alive() {
 			d.write("beside", uint64(h.pid))
 		}
 	}
