@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,11 +83,17 @@ func TestReadme_Promises_NameWhatTiersRun(t *testing.T) {
 				left, known := only[plain]
 				where := dirs[plain]
 				require.True(t, known || len(where) > 0, "%s: no step and no test %s", cells[0], plain)
-				if column := i + 1; column == 5 {
+				switch column := i + 1; {
+				case known:
+				case column == 3:
+					require.True(t, slices.ContainsFunc(where, func(dir string) bool { return !strings.HasPrefix(dir, "test/") }), plain)
+				case column == 4:
+					require.Contains(t, where, "test/integration", plain)
+				case column == 5:
 					require.Contains(t, where, "test/vm", plain)
 					left = !vm.MatchString(plain)
-				} else if column == 4 && !known {
-					require.Contains(t, where, "test/integration", plain)
+				default:
+					require.Fail(t, "no step", plain)
 				}
 				require.Equal(t, left, plain != name, "%s: parentheses of %s", cells[0], plain)
 				if !left {

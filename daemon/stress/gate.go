@@ -28,6 +28,9 @@ type gate struct {
 // numbers, that of the claim and that of the ticket.
 func reserve(workers int) uint64 { return 2 * uint64(workers) }
 
+// LeastMaxTicket returns the smallest bound for a number of workers.
+func LeastMaxTicket(workers int) uint64 { return reserve(workers) + 1 }
+
 func (g *gate) arrive() action {
 	g.at = true
 	return action{kind: look}

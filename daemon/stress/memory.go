@@ -14,9 +14,6 @@ type Memory struct {
 	MaxTicket uint64
 }
 
-// LeastMaxTicket is the smallest bound for so many workers.
-func LeastMaxTicket(workers int) uint64 { return reserve(workers) + 1 }
-
 func (b Memory) open(ctx context.Context, r *run) ([]access, error) {
 	n, limit := r.cfg.Workers, uint64(0)
 	if b.MaxTicket > 0 {

@@ -95,10 +95,8 @@ func (x explorer) quick(s subject) error {
 	if err != nil {
 		return err
 	}
-	for name := range found {
-		if l.states[name] != found[name] {
-			return staleError{fmt.Errorf("%s: %s states, the ledger has %q", name, found[name], l.states[name])}
-		}
+	if d := difference(l.ofQuick(), found); d != "" {
+		return staleError{fmt.Errorf("quick scenarios reached other states: %s", d)}
 	}
 	fmt.Fprintf(x.out, "quick scenarios: %d of %d, %d states in %s, equal to the ledger's\n",
 		len(found), len(l.states), total(found), since(begin))
@@ -116,14 +114,23 @@ func (x explorer) full(s subject) error {
 	if err != nil {
 		return err
 	}
-	after, err := x.sources(s)
+	l := ledger{date: begin.Format(time.DateOnly), took: since(begin), states: found, quick: map[string]bool{}}
+	quick, err := x.run(s, s.quick)
 	if err != nil {
 		return err
 	}
-	if d := difference(before, after); d != "" {
+	for name := range quick {
+		l.quick[name] = true
+	}
+	if d := difference(l.ofQuick(), quick); d != "" {
+		return fmt.Errorf("quick scenarios reach other states when they run alone, %s is not written: %s", s.ledger(), d)
+	}
+	if l.sources, err = x.sources(s); err != nil {
+		return err
+	}
+	if d := difference(before, l.sources); d != "" {
 		return fmt.Errorf("sources changed during the exploration, %s is not written: %s", s.ledger(), d)
 	}
-	l := ledger{date: begin.Format(time.DateOnly), took: since(begin), sources: after, states: found}
 	if err := os.WriteFile(filepath.Join(x.root, s.ledger()), l.encode(), 0o644); err != nil {
 		return err
 	}
@@ -131,10 +138,18 @@ func (x explorer) full(s subject) error {
 	return nil
 }
 
-// run runs an exploration and returns the states of each scenario. It prints what failed.
-func (x explorer) run(s subject, argv []string) (map[string]string, error) {
+// command returns a command that runs in the root. The caller's settings for go must not change
+// what is explored.
+func (x explorer) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Stderr = x.root, x.out
+	cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false -trimpath", "GOWORK=off", "GOEXPERIMENT=", "GOENV=off")
+	return cmd
+}
+
+// run runs an exploration and returns the states of each scenario. It prints what failed.
+func (x explorer) run(s subject, argv []string) (map[string]string, error) {
+	cmd := x.command(argv...)
 	output, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

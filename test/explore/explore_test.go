@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,17 +38,36 @@ func TestExplore(t *testing.T) {
 `,
 }
 
-// lab is a copy of toy that was explored.
-func lab(t *testing.T) (x explorer, s subject, said *strings.Builder) {
-	said = &strings.Builder{}
-	x, s = explorer{root: t.TempDir(), out: said}, goSubject("toy", "lock", "-full")
-	for name, text := range toy {
-		file := filepath.Join(x.root, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+var toyRoot string // set by explored
+
+// explored returns a directory with toy, which was explored.
+var explored = sync.OnceValues(func() (root string, err error) {
+	defer func() { toyRoot = root }()
+	if root, err = os.MkdirTemp("", "explored"); err != nil {
+		return "", err
 	}
-	require.NoError(t, x.explore(s, true), said)
-	said.Reset()
+	for name, text := range toy {
+		file := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			return "", err
+		}
+	}
+	return root, explorer{root: root, out: os.Stderr}.explore(goSubject("toy", "lock", nil, "-full"), true)
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	_ = os.RemoveAll(toyRoot)
+	os.Exit(code)
+}
+
+// lab returns an explorer of a copy of toy that was explored.
+func lab(t *testing.T) (x explorer, s subject, said *strings.Builder) {
+	root, err := explored()
+	require.NoError(t, err)
+	said = &strings.Builder{}
+	x, s = explorer{root: t.TempDir(), out: said}, goSubject("toy", "lock", nil, "-full")
+	require.NoError(t, os.CopyFS(x.root, os.DirFS(root)))
 	return x, s, said
 }
 
@@ -84,10 +106,11 @@ func TestExplorer_Change_ExploresEverything(t *testing.T) {
 		"source it imports":   {"rule/rule.go", "Step = 2", "Step = 3", ": rule/rule.go"},
 		"large scenario":      {"lock/lock_test.go", `["three"] = 3`, `["three"] = 4`, ": lock/lock_test.go"},
 		"quick scenario":      {"lock/lock_test.go", `"two": 2`, `"two": 5`, ": lock/lock_test.go"},
+		"assembler":           {"lock/lock.go", "", "", ": lock/lock_" + runtime.GOARCH + ".s"},
 		"language":            {"go.mod", "go 1.26.0", "go 1.25.0", ": language"},
 		"states in ledger":    {"lock/EXPLORED", "three\t6", "three\t7", "edited"},
 		"hash in ledger":      {"lock/EXPLORED", "source\trule/rule.go\t", "source\trule/rule.go\t0", "edited"},
-		"scenario in ledger":  {"lock/EXPLORED", "states\tTestExplore/three\t6\n", "", "edited"},
+		"scenario in ledger":  {"lock/EXPLORED", "large\tTestExplore/three\t6\n", "", "edited"},
 		"checksum in ledger":  {"lock/EXPLORED", "sum\t", "sum\t0", "edited"},
 		"new source":          {"lock/lock.go", "", "", "lock/more.go is new"},
 		"source that is gone": {"lock/lock.go", "", "", "lock/extra_test.go is gone"},
@@ -96,16 +119,20 @@ func TestExplorer_Change_ExploresEverything(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x, s, said := lab(t)
-			write := func(file string) {
-				require.NoError(t, os.WriteFile(filepath.Join(x.root, file), []byte("package lock\n\nvar _ = 0\n"), 0o644))
+			write := func(file, text string) {
+				require.NoError(t, os.WriteFile(filepath.Join(x.root, file), []byte(text), 0o644))
 			}
 			switch name {
 			case "new source":
-				write("lock/more.go")
+				write("lock/more.go", "package lock\n\nvar _ = 0\n")
 			case "source that is gone":
-				write("lock/extra_test.go")
+				write("lock/extra_test.go", "package lock\n\nvar _ = 0\n")
 				require.NoError(t, x.explore(s, true), said)
 				require.NoError(t, os.Remove(filepath.Join(x.root, "lock/extra_test.go")))
+			case "assembler":
+				write("lock/lock_"+runtime.GOARCH+".s", "// one\n")
+				require.NoError(t, x.explore(s, true), said)
+				write("lock/lock_"+runtime.GOARCH+".s", "// two\n")
 			case "no ledger":
 				require.NoError(t, os.Remove(filepath.Join(x.root, s.ledger())))
 			default:
@@ -114,10 +141,7 @@ func TestExplorer_Change_ExploresEverything(t *testing.T) {
 			require.NoError(t, x.explore(s, false), said)
 			require.Contains(t, said.String(), c.why)
 			require.Contains(t, said.String(), "explored: 3 scenarios")
-
-			said.Reset()
-			require.NoError(t, x.explore(s, false), said)
-			require.Contains(t, said.String(), "lock/EXPLORED matches")
+			require.NotContains(t, said.String(), "matches")
 		})
 	}
 }
@@ -133,7 +157,7 @@ func TestExplorer_OtherStates_ExploresEverything(t *testing.T) {
 	l.states["TestExplore/two"] = "5"
 	require.NoError(t, os.WriteFile(file, l.encode(), 0o644))
 	require.NoError(t, x.explore(s, false), said)
-	require.Contains(t, said.String(), `TestExplore/two: 4 states, the ledger has "5"`)
+	require.Contains(t, said.String(), "quick scenarios reached other states: TestExplore/two")
 	require.Contains(t, said.String(), "explored: 3 scenarios")
 }
 
@@ -149,9 +173,42 @@ func TestExplorer_FailedScenario_KeepsLedger(t *testing.T) {
 	require.Equal(t, string(before), string(after))
 }
 
+// The caller's flags for go must not narrow what is explored.
+func TestExplorer_FlagsOfCaller_ChangeNothing(t *testing.T) {
+	t.Setenv("GOFLAGS", "-run=TestExplore/one")
+	x, s, said := lab(t)
+	require.NoError(t, x.explore(s, false), said)
+	require.Contains(t, said.String(), "quick scenarios: 2 of 3")
+}
+
+func TestExplorer_SkippedScenario_KeepsLedger(t *testing.T) {
+	x, s, said := lab(t)
+	replace(t, x, "lock/lock_test.go", `t.Logf("%d states in no time", States(rounds))`, `t.Skip("not today", rounds)`)
+	require.ErrorContains(t, x.explore(s, true), "tests were skipped: [TestExplore/")
+	require.Contains(t, said.String(), "not today")
+}
+
+// The explorer of bounded tickets must not depend on the daemon, with which it shares a package.
+func TestSubjects_Stress_DependsOnNoDaemon(t *testing.T) {
+	x := explorer{root: root(t), out: t.Output()}
+	all, err := x.sources(subjects[2])
+	require.NoError(t, err)
+	require.Contains(t, all, "bakery/acquire.go")
+	require.Contains(t, all, "daemon/stress/explore_test.go")
+	require.NotContains(t, all, "daemon/daemon.go")
+	require.NotContains(t, all, "daemon/stress/device.go")
+}
+
+// root returns the root of the repository.
+func root(t *testing.T) string {
+	dir, err := filepath.Abs(filepath.Join("..", ".."))
+	require.NoError(t, err)
+	return dir
+}
+
 // Each model, size and mutation is a source of the models.
 func TestSubjects_Model_ListsItsFiles(t *testing.T) {
-	x := explorer{root: filepath.Join("..", ".."), out: t.Output()}
+	x := explorer{root: root(t), out: t.Output()}
 	all, err := x.sources(subjects[len(subjects)-1])
 	require.NoError(t, err)
 	for _, file := range []string{"claim.pml", "cover.pml", "death.pml", "lock.pml", "mutations", "sizes", "run"} {

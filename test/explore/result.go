@@ -17,9 +17,12 @@ var statesLogged = regexp.MustCompile(`(\d+) states\b`)
 // copies to log what failed tests, and no test, said.
 func goResults(output io.Reader, log io.Writer) (map[string]string, error) {
 	said, states := map[string]string{}, map[string][]int{}
+	var skipped []string
 	for d := json.NewDecoder(output); ; {
 		var e struct{ Action, Test, Output string }
 		switch err := d.Decode(&e); {
+		case err == io.EOF && len(skipped) > 0:
+			return nil, fmt.Errorf("tests were skipped: %v", skipped)
 		case err == io.EOF:
 			return joined(states), nil
 		case err != nil:
@@ -38,7 +41,10 @@ func goResults(output io.Reader, log io.Writer) (map[string]string, error) {
 				}
 				states[e.Test] = append(states[e.Test], n)
 			}
-		case e.Action == "fail" || e.Action == "skip":
+		case e.Action == "skip":
+			skipped = append(skipped, e.Test)
+			fallthrough
+		case e.Action == "fail":
 			io.WriteString(log, said[e.Test])
 			fallthrough
 		case e.Action == "pass":

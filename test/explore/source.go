@@ -9,21 +9,24 @@ import (
 	"go/token"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
 // listed is what go list says of a package.
 type listed struct {
-	ImportPath, Dir     string
-	GoFiles, EmbedFiles []string
-	Standard            bool
-	Module              *struct {
-		Path, Version, GoVersion string
-		Main                     bool
-		Replace                  *struct{ Path, Version string }
+	ImportPath, Dir string
+	GoFiles         []string
+	Standard        bool
+	Module          *struct {
+		Path, Dir, Version, GoVersion string
+		Main                          bool
+		Replace                       *struct{ Path, Version string }
 	}
+
+	// Files of other kinds.
+	CgoFiles, CFiles, CXXFiles, HFiles, SFiles, SysoFiles, EmbedFiles []string
 }
 
 // sources returns everything that the result of an exploration depends on, with a hash or version
@@ -31,12 +34,10 @@ type listed struct {
 // states are compared at every run, show whether they matter.
 func (x explorer) sources(s subject) (map[string]string, error) {
 	all := map[string]string{"command": strings.Join(s.full, " ")}
-	if len(s.files) > 0 {
+	if s.target == nil {
 		return all, x.plainSources(s, all)
 	}
-	cmd := exec.Command("go", "list", "-deps", "-test",
-		"-json=ImportPath,Dir,GoFiles,EmbedFiles,Standard,Module", "./"+s.dir)
-	cmd.Dir, cmd.Stderr = x.root, x.out
+	cmd := x.command(append([]string{"go", "list", "-deps", "-test", "-json"}, s.target...)...)
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("list the sources of %s: %w", s.dir, err)
@@ -56,21 +57,28 @@ func (x explorer) sources(s subject) (map[string]string, error) {
 
 // addPackage adds the files of a package of this module, or the version of another module.
 func (x explorer) addPackage(all map[string]string, p listed) error {
+	within := strings.HasPrefix(p.Dir, x.root+"/")
 	switch {
 	case p.Standard || strings.HasSuffix(p.ImportPath, ".test"): // the latter is generated
 		return nil
-	case p.Module == nil:
+	case p.Module == nil && !within: // else it is made of the files of a target
 		return fmt.Errorf("package %s belongs to no module", p.ImportPath)
-	case !p.Module.Main:
-		all[p.Module.Path] = p.Module.Version
-		if r := p.Module.Replace; r != nil {
-			all[p.Module.Path] += " => " + strings.TrimSpace(r.Path+" "+r.Version)
+	case p.Module != nil && !p.Module.Main:
+		m, version := p.Module, p.Module.Version
+		if m.Replace != nil {
+			m.Path, version = m.Replace.Path, m.Replace.Version
 		}
+		if version == "" || within {
+			return fmt.Errorf("package %s comes from %s, whose changes its version does not show", p.ImportPath, p.Dir)
+		}
+		all[m.Path] = version
 		return nil
 	}
-	all["language"] = "go" + p.Module.GoVersion
-	for _, file := range p.EmbedFiles {
-		if err := x.add(all, filepath.Join(p.Dir, file), func(data []byte) ([]byte, error) { return data, nil }); err != nil {
+	if p.Module != nil {
+		all["language"] = "go" + p.Module.GoVersion
+	}
+	for _, file := range slices.Concat(p.CgoFiles, p.CFiles, p.CXXFiles, p.HFiles, p.SFiles, p.SysoFiles, p.EmbedFiles) {
+		if err := x.add(all, filepath.Join(p.Dir, file), whole); err != nil {
 			return err
 		}
 	}
@@ -89,7 +97,7 @@ func (x explorer) plainSources(s subject, all map[string]string) error {
 			return fmt.Errorf("no source %s in %s", pattern, s.dir)
 		}
 		for _, file := range found {
-			if err := x.add(all, file, func(data []byte) ([]byte, error) { return data, nil }); err != nil {
+			if err := x.add(all, file, whole); err != nil {
 				return err
 			}
 		}
@@ -113,6 +121,8 @@ func (x explorer) add(all map[string]string, file string, matters func([]byte) (
 	all[filepath.ToSlash(name)] = fmt.Sprintf("%x", sha256.Sum256(data))
 	return nil
 }
+
+func whole(data []byte) ([]byte, error) { return data, nil }
 
 // tokens returns a Go file without its comments, other than directives, and its layout: rewording
 // a comment does not change what is explored.
