@@ -31,11 +31,12 @@ func main() {
 	full := flag.Bool("full", false, "explore everything and write the ledger")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: explore [--full] SUBJECT; subjects: %v\n", names())
-		flag.PrintDefaults()
+		fmt.Fprintln(flag.CommandLine.Output(), "Without --full it explores everything only if the ledger does not match.")
 	}
 	flag.Parse()
 	i := slices.IndexFunc(subjects, func(s subject) bool { return s.name == flag.Arg(0) })
 	if flag.NArg() != 1 || i < 0 {
+		fmt.Fprintf(os.Stderr, "explore: got %q, want one subject, after the flags\n", flag.Args())
 		flag.Usage()
 		os.Exit(64)
 	}
@@ -87,7 +88,7 @@ func (x explorer) quick(s subject) error {
 		return err
 	}
 	if d := difference(l.sources, now); d != "" {
-		return staleError{fmt.Errorf("changed since %s: %s", l.date, d)}
+		return staleError{fmt.Errorf("changed since %s, when everything took %s: %s", l.date, l.took, d)}
 	}
 	fmt.Fprintf(x.out, "%s matches: %d states in %s on %s\n", s.ledger(), total(l.states), l.took, l.date)
 	begin := time.Now()

@@ -102,7 +102,7 @@ func TestExplorer_UnchangedSources_RunsQuickScenarios(t *testing.T) {
 
 func TestExplorer_Change_ExploresEverything(t *testing.T) {
 	for name, c := range map[string]struct{ file, from, to, why string }{
-		"source":              {"lock/lock.go", "rule.Step * rounds", "rule.Step * rounds * 2", "changed since"},
+		"source":              {"lock/lock.go", "rule.Step * rounds", "rule.Step * rounds * 2", "changed since "},
 		"source it imports":   {"rule/rule.go", "Step = 2", "Step = 3", ": rule/rule.go"},
 		"large scenario":      {"lock/lock_test.go", `["three"] = 3`, `["three"] = 4`, ": lock/lock_test.go"},
 		"quick scenario":      {"lock/lock_test.go", `"two": 2`, `"two": 5`, ": lock/lock_test.go"},

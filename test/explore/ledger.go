@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-const header = "# Written by go run ./test/explore --full, which test/all --full runs. Do not edit."
+const header = "# Written by go run ./test/explore. Do not edit."
 
 // ledger is the result of an exploration of everything.
 type ledger struct {

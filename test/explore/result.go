@@ -30,7 +30,7 @@ func goResults(output io.Reader, log io.Writer) (map[string]string, error) {
 			return nil, fmt.Errorf("read the output of go test: %w", err)
 		}
 		switch {
-		case e.Test == "":
+		case e.Test == "" && e.Output != "PASS\n" && !strings.HasPrefix(e.Output, "ok "):
 			io.WriteString(log, e.Output)
 		case e.Action == "output":
 			said[e.Test] += e.Output
