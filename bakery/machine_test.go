@@ -385,3 +385,17 @@ func TestRemoveWithoutNumbers(t *testing.T) {
 	require.Equal(t, phaseIdle, a.Slot.Phase)
 	require.Equal(t, Action{Kind: Done, Outcome: Cancelled}, m.Written())
 }
+
+// A removal that finds an unreadable slot of a dead host, which may hide numbers above the largest creation id, is
+// taken back: the entry could not be cleared with an id above them.
+func TestMachine_RemoveBelowHiddenNumbers_IsTakenBack(t *testing.T) {
+	const creation = layout.MaxNumber - 3
+	r := newRig(1, 2, func(c *Config) { c.Creation = creation })
+	require.Equal(t, Granted, r.run(r.m.Acquire(Request{})).Kind)
+	r.views[1] = View{}
+	r.hosts[1].Gone = true
+	require.Equal(t, Action{Kind: Done, Outcome: Cancelled}, r.run(r.m.Remove()))
+	require.Equal(t, uint64(creation), r.entry, "the entry stays")
+	require.Equal(t, uint64(creation), r.views[0].Slot.Creation)
+	require.Equal(t, phaseIdle, r.views[0].Slot.Phase)
+}

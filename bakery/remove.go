@@ -45,6 +45,9 @@ func (m *Machine) drain(fresh []Host) Action {
 		return m.pollFor(0, s.rank(), false)
 	}
 	m.last = max(m.last, s.highest)
+	if m.last >= layout.MaxCreation { // an unreadable slot may hide a number above all creations
+		return m.unmark(m.cfg.Creation, Cancelled)
+	}
 	m.mine.Creation = m.last + 1
 	m.step = stepClear
 	return Action{Kind: ClearDirectory, Slot: m.mine}
