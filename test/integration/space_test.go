@@ -29,7 +29,7 @@ const (
 
 	// briefLease is for tests whose image is in memory, so that only the
 	// processors can be busy with something else.
-	briefLease = 2 * time.Second
+	briefLease = 3 * time.Second
 
 	// spareSize is the length of a block of the image that no record is in.
 	spareSize = 4096
