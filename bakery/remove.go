@@ -21,7 +21,8 @@ import "github.com/bakeryd/bakeryd/layout"
 // the lock, later ids are above it, and numbers begin at the creation id: so
 // tokens grow when the name is made anew, without a clock.
 //
-// It ends in Done: Removed, Cancelled (also if the entry is kept), or Busy if another remover was met.
+// It ends in Done: Removed, Cancelled (also if the entry is kept, or if an unreadable slot may hide a
+// number above all creation ids), or Busy if another remover was met.
 func (m *Machine) Remove() Action {
 	m.expect("Remove", stepEntered)
 	if m.last >= layout.MaxCreation { // no creation is above it: no host made that entry
