@@ -19,9 +19,12 @@ func fullOnly(t *testing.T) (names map[string]bool, vm *regexp.Regexp) {
 	text, err := os.ReadFile("steps")
 	require.NoError(t, err)
 	variable := func(name string) string {
-		m := regexp.MustCompile(`(?m)^` + name + `='(.*)'$`).FindSubmatch(text)
-		require.NotNil(t, m, name)
-		return string(m[1])
+		var value strings.Builder
+		for _, m := range regexp.MustCompile(`(?m)^`+name+`\+?='(.*)'$`).FindAllSubmatch(text, -1) {
+			value.Write(m[1])
+		}
+		require.NotEmpty(t, value.String(), name)
+		return value.String()
 	}
 	names = map[string]bool{}
 	for _, name := range strings.Split(variable("long_tests")+"|"+variable("timed_tests"), "|") {
