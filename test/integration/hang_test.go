@@ -81,7 +81,7 @@ func TestHangingDevice(t *testing.T) {
 			mended := sinceBoot()
 			path.mend()
 			a.rejoins(before)
-			measured(t, what+" go on to joined anew, lease 3 s", sinceBoot()-mended)
+			measured(t, what+" go on to rejoined, lease 3 s", sinceBoot()-mended)
 			path.neverTwice()
 			require.Equal(t, 1, a.lock("-w", "0.1", "x", "--", "true").code)
 			next.letGo()
