@@ -126,7 +126,7 @@ func TestReboot(t *testing.T) {
 	measured(t, "host SIGKILLed and rebooted at once to next holder inside, lease 3 s", next.enter-off)
 	require.GreaterOrEqual(t, next.enter, renewed+briefLease+margin(briefLease))
 	a.ready()
-	measured(t, "host SIGKILLed and rebooted at once to rejoined, lease 3 s", sinceBoot()-off)
+	measured(t, "host SIGKILLed and rebooted immediately to host rejoined, lease 3 s", sinceBoot()-off)
 	require.NotEqual(t, before, a.incarnation())
 	require.Equal(t, 1, a.lock("-n", "x", "--", "true").code)
 	require.Zero(t, a.lock("y", "--", "true").code)

@@ -38,7 +38,7 @@ func TestPausedDaemon(t *testing.T) {
 	resumed := sinceBoot()
 	a.signal(syscall.SIGCONT)
 	a.rejoins(before)
-	measured(t, "bakeryd resumed to rejoined, lease 3 s", sinceBoot()-resumed)
+	measured(t, "bakeryd resumed to host rejoined, lease 3 s", sinceBoot()-resumed)
 	again := a.work("x", "again")
 	b.sees(a, "x")
 	j.outside("again")
@@ -74,7 +74,7 @@ func TestPausedHost(t *testing.T) {
 	first := j.gone("first")
 	measured(t, "host resumed to last sign of life of its command", first.last-resumed)
 	a.rejoins(before)
-	measured(t, "host resumed to rejoined, lease 3 s", sinceBoot()-resumed)
+	measured(t, "host resumed to host rejoined, lease 3 s", sinceBoot()-resumed)
 	if late := free.find("late"); late != nil {
 		require.Greater(t, late.enter, resumed)
 	}
