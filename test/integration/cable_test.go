@@ -246,7 +246,7 @@ func (p *faultyPath) trouble(how, what string) {
 	require.Equal(p.t, "done", p.tell(how+" "+what))
 }
 
-func (p *faultyPath) mend() {
+func (p *faultyPath) repair() {
 	p.t.Helper()
 	require.Equal(p.t, "done", p.tell("go"))
 }
