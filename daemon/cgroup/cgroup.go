@@ -1,0 +1,225 @@
+// Package cgroup makes a control group (version 2) for a command, and kills all that is in it, whatever the processes
+// closed, became or forked. It knows cgroups(7) and where they are mounted; it never knows locks or why a command is to
+// stop. Start with Parents and Make.
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/process"
+)
+
+// ErrNone is returned when a process is in no group of version 2 that this process can see. A hybrid hierarchy has one,
+// mounted on /sys/fs/cgroup/unified as a rule.
+var ErrNone = errors.New("no cgroup of version 2")
+
+// Group is a control group of a command. A nil Group has no members.
+type Group struct {
+	Dir string
+}
+
+// Parents returns the directories that show the group of version 2 in which a process is: the group of a command goes
+// below one of them, so that the view of the unit or session stays whole.
+func Parents(pid int) ([]string, error) {
+	groups, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	return parents(string(mounts), string(groups))
+}
+
+const prefix = "bakeryctl-"
+
+// Name returns the name of the group of the command that a wrapper runs.
+func Name(wrapper process.ID) string {
+	return fmt.Sprintf("%s%d-%d", prefix, wrapper.PID, wrapper.Started)
+}
+
+// wrapperOf is the inverse of Name.
+func wrapperOf(name string) (wrapper process.ID, ok bool) {
+	if !strings.HasPrefix(name, prefix) {
+		return process.ID{}, false // the scan below takes longer
+	}
+	_, err := fmt.Sscanf(name, prefix+"%d-%d", &wrapper.PID, &wrapper.Started)
+	return wrapper, err == nil && Name(wrapper) == name
+}
+
+// Make makes the group of a wrapper's command below one of the directories. One that exists is not an error.
+func Make(parents []string, wrapper process.ID) (*Group, error) {
+	err := error(ErrNone)
+	for _, parent := range parents {
+		dir := filepath.Join(parent, Name(wrapper))
+		if err = os.Mkdir(dir, 0o755); err == nil || errors.Is(err, fs.ErrExist) {
+			return &Group{Dir: dir}, nil
+		}
+	}
+	return nil, err
+}
+
+// Prune removes the empty groups of wrappers that have ended. A group of a wrapper that lives is left alone: it may be
+// about to start its command there.
+func Prune(parent string) {
+	entries, _ := os.ReadDir(parent)
+	for _, entry := range entries {
+		if wrapper, ok := wrapperOf(entry.Name()); ok && !wrapper.Alive() {
+			remove(filepath.Join(parent, entry.Name()))
+		}
+	}
+}
+
+// Open returns a descriptor of the group, to start a process in it (clone3 with CLONE_INTO_CGROUP).
+func (g *Group) Open() (*os.File, error) {
+	return os.OpenFile(g.Dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+}
+
+// Add moves a process into the group.
+func (g *Group) Add(pid int) error {
+	return os.WriteFile(filepath.Join(g.Dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+}
+
+// Remove removes the group if it is empty, with the empty groups below it.
+func (g *Group) Remove() {
+	if g != nil {
+		remove(g.Dir)
+	}
+}
+
+// Exists reports whether the group is there.
+func (g *Group) Exists() bool {
+	_, err := os.Stat(g.Dir)
+	return err == nil
+}
+
+// Populated reports whether a process is in the group or below. A group that cannot be read is gone.
+func (g *Group) Populated() bool { return g != nil && populated(g.Dir) }
+
+// Members returns the processes in the group and below that have a number in this pid namespace.
+func (g *Group) Members() []process.ID {
+	if g == nil {
+		return nil
+	}
+	var found []process.ID
+	for _, pid := range g.pids() {
+		if id, err := process.Of(pid); err == nil {
+			found = append(found, id)
+		}
+	}
+	// A number that went to a stranger between the two reads is not in the group any more.
+	still := g.pids()
+	return slices.DeleteFunc(found, func(id process.ID) bool { return !slices.Contains(still, id.PID) })
+}
+
+// Kill sends SIGKILL to every process in the group and below, including those that are being forked.
+func (g *Group) Kill() error {
+	if g == nil {
+		return nil
+	}
+	err := os.WriteFile(filepath.Join(g.Dir, "cgroup.kill"), []byte("1"), 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = g.freezeAndKill()
+	}
+	return err
+}
+
+// freezeAndKill is for a Linux before 5.14: a frozen process does not fork, but dies.
+func (g *Group) freezeAndKill() error {
+	if err := os.WriteFile(filepath.Join(g.Dir, "cgroup.freeze"), []byte("1"), 0); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // the group is gone
+		}
+		return err
+	}
+	var errs []error
+	for _, id := range g.Members() {
+		if err := id.Signal(syscall.SIGKILL); err != nil && !process.Gone(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// pids returns the numbers of the processes in the group and below.
+func (g *Group) pids() []int {
+	var found []int
+	_ = filepath.WalkDir(g.Dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return nil // it has just been removed, or is of no interest
+		}
+		text, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+		for line := range strings.Lines(string(text)) {
+			if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 0 {
+				found = append(found, pid)
+			}
+		}
+		return nil
+	})
+	return found
+}
+
+func populated(dir string) bool {
+	text, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
+	return err == nil && slices.Contains(strings.Split(string(text), "\n"), "populated 1")
+}
+
+func remove(dir string) {
+	if unix.Rmdir(dir) == nil || populated(dir) {
+		return // as a rule nothing is below, and the kernel refuses if a process is in it
+	}
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		if entry.IsDir() {
+			remove(filepath.Join(dir, entry.Name()))
+		}
+	}
+	_ = unix.Rmdir(dir)
+}
+
+// parents finds the directories of the version 2 group in groups, as in /proc/PID/cgroup, by the mounts, as
+// in /proc/PID/mountinfo.
+func parents(mounts, groups string) ([]string, error) {
+	group, found := "", false
+	for line := range strings.Lines(groups) {
+		if !found {
+			group, found = strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::")
+		}
+	}
+	if !found || !filepath.IsLocal("."+group) {
+		return nil, fmt.Errorf("%w: the process is in none that is visible here", ErrNone)
+	}
+	var dirs []string
+	for line := range strings.Lines(mounts) {
+		where, what, _ := strings.Cut(line, " - ")
+		f := strings.Fields(where)
+		if !strings.HasPrefix(what, "cgroup2 ") || len(f) < 5 {
+			continue
+		}
+		// A mount may show a part of the hierarchy only.
+		root, dir := unescapeMount(f[3]), unescapeMount(f[4])
+		if below, err := filepath.Rel(root, group); err == nil && filepath.IsLocal(below) {
+			dirs = append(dirs, filepath.Join(dir, below))
+		}
+	}
+	if len(dirs) == 0 {
+		return nil, fmt.Errorf("%w: none is mounted here", ErrNone)
+	}
+	return dirs, nil
+}
+
+// unescapeMount undoes what the kernel does to blanks and backslashes.
+func unescapeMount(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}

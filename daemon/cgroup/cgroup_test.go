@@ -1,0 +1,174 @@
+package cgroup
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/process"
+)
+
+func TestParents(t *testing.T) {
+	const (
+		hybrid = `31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw
+`
+		unified = "29 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 master:1 - cgroup2 cgroup2 rw,nsdelegate\n"
+		part    = `50 22 0:26 /box /sys/fs/cgroup rw - cgroup2 cgroup rw
+51 22 0:26 / /mnt/all\040of\134it rw - cgroup2 cgroup rw
+`
+	)
+	for _, test := range []struct {
+		name, mounts, groups string
+		want                 []string
+	}{
+		{"hybrid", hybrid, "2:cpu:/x\n1:name=systemd:/y\n0::/\n", []string{"/sys/fs/cgroup/unified"}},
+		{"below", hybrid, "0::/a/b c\n", []string{"/sys/fs/cgroup/unified/a/b c"}},
+		{"unified", unified, "0::/system.slice/cron.service\n", []string{"/sys/fs/cgroup/system.slice/cron.service"}},
+		{"a part of the hierarchy", part, "0::/box/a\n", []string{"/sys/fs/cgroup/a", `/mnt/all of\it/box/a`}},
+		{"outside of that part", part, "0::/boxes\n", []string{`/mnt/all of\it/boxes`}},
+		{"outside of the namespace", unified, "0::/../other\n", nil},
+		{"version 1 only", "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", "1:cpu:/x\n", nil},
+		{"not mounted", "", "0::/\n", nil},
+		{"nonsense", "a b c - cgroup2 \n - \n", "0::\n0::/\n", nil},
+	} {
+		if got, _ := parents(test.mounts, test.groups); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+func TestName(t *testing.T) {
+	id := process.ID{PID: 17, Started: 4711}
+	owner, ok := wrapperOf(Name(id))
+	require.True(t, ok)
+	require.Equal(t, id, owner)
+	for _, name := range []string{"", "bakeryctl-", "bakeryctl-1", "bakeryctl-1-2-3", "bakeryctl-01-2", "bakeryctl-1-2 ", "cron.service"} {
+		_, ok := wrapperOf(name)
+		require.False(t, ok, name)
+	}
+}
+
+// soon bounds what a test waits for.
+const soon = 2 * time.Minute
+
+func self(t *testing.T) process.ID {
+	id, err := process.Of(os.Getpid())
+	require.NoError(t, err)
+	return id
+}
+
+// newGroup returns a group of this process, which is removed with the test.
+func newGroup(t *testing.T) *Group {
+	t.Helper()
+	dirs, err := Parents(os.Getpid())
+	var g *Group
+	if err == nil {
+		g, err = Make(dirs, self(t))
+	}
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("no cgroup of version 2 can be made here, and CI skips nothing: ", err)
+		}
+		t.Skip("SKIP: no cgroup of version 2 can be made here: ", err)
+	}
+	t.Cleanup(func() {
+		g.Remove()
+		require.NoDirExists(t, g.Dir)
+	})
+	return g
+}
+
+func TestPrune_LiveWrapper_KeepsItsGroup(t *testing.T) {
+	g := newGroup(t)
+	Prune(filepath.Dir(g.Dir))
+	require.DirExists(t, g.Dir)
+}
+
+func TestPrune_EndedWrapper_RemovesItsGroup(t *testing.T) {
+	g := newGroup(t)
+	gone := filepath.Join(filepath.Dir(g.Dir), Name(process.ID{PID: os.Getpid(), Started: self(t).Started - 1}))
+	require.NoError(t, os.MkdirAll(filepath.Join(gone, "a", "b"), 0o755))
+	Prune(filepath.Dir(g.Dir))
+	require.NoDirExists(t, gone)
+}
+
+func TestMake_NoPlace_ReturnsErrNone(t *testing.T) {
+	_, err := Make(nil, self(t))
+	require.ErrorIs(t, err, ErrNone)
+}
+
+func TestRemove_GroupsBelow_RemovesThem(t *testing.T) {
+	g := newGroup(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(g.Dir, "a", "b"), 0o755))
+}
+
+func TestAdd_Process_IsMember(t *testing.T) {
+	g := newGroup(t)
+	sleeper := exec.Command("sleep", "1000")
+	require.NoError(t, sleeper.Start())
+	defer func() { _ = sleeper.Wait() }()
+	require.NoError(t, g.Add(sleeper.Process.Pid))
+	id, err := process.Of(sleeper.Process.Pid)
+	require.NoError(t, err)
+	require.Equal(t, []process.ID{id}, g.Members())
+	require.NoError(t, g.Kill())
+}
+
+func TestKill_ForkingMembers_LeavesNone(t *testing.T) {
+	for name, kill := range map[string]func(g *Group) error{"cgroup.kill": (*Group).Kill, "frozen": (*Group).freezeAndKill} {
+		t.Run(name, func(t *testing.T) {
+			g := newGroup(t)
+			inner := filepath.Join(g.Dir, "inner")
+			require.NoError(t, os.Mkdir(inner, 0o755))
+			dir, err := g.Open()
+			require.NoError(t, err)
+			defer dir.Close()
+			forker := exec.Command("sh", "-c", `trap "" TERM; setsid sh -c 'echo $$ >"$0"/cgroup.procs; exec sleep 1000' "$0" &
+				while :; do (sleep 0.05 & sleep 0.05 &); done`, inner)
+			forker.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+			require.NoError(t, forker.Start())
+			eventually(t, func() bool { return populated(inner) })
+			require.True(t, g.Populated())
+			require.False(t, slices.Contains(g.Members(), self(t)))
+			require.NoError(t, kill(g))
+			_ = forker.Wait()
+			eventually(t, func() bool { return !g.Populated() || errors.Join(kill(g)) != nil })
+		})
+	}
+}
+
+func eventually(t *testing.T, holds func() bool) {
+	t.Helper()
+	for bound := time.Now().Add(soon); !holds(); time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(bound), "waited %v", soon)
+	}
+}
+
+func TestNilGroup_HasNoMembers(t *testing.T) {
+	var g *Group
+	require.NoError(t, g.Kill())
+	g.Remove()
+	require.False(t, g.Populated())
+	require.Empty(t, g.Members())
+}
+
+func FuzzParents(f *testing.F) { // 20000x
+	f.Add("36 35 0:32 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/user.slice\n")
+	f.Add(`1 1 1:1 /\040\134 /m - cgroup2 `, "0::/a/../b\n")
+	f.Fuzz(func(t *testing.T, mounts, groups string) {
+		dirs, err := parents(mounts, groups)
+		require.Equal(t, err == nil, len(dirs) > 0)
+		for _, dir := range dirs {
+			require.Equal(t, filepath.Clean(dir), dir)
+		}
+	})
+}
