@@ -77,6 +77,15 @@ func (h *Hold) Deadline() time.Time {
 	return time.Now().Add(left)
 }
 
+// StopAt is when, on CLOCK_BOOTTIME, the holder is to stop if the lease is not renewed before.
+func (h *Hold) StopAt() time.Duration {
+	m := h.lk.d.mem.moments()
+	if m.lost {
+		return 0
+	}
+	return m.warn
+}
+
 // Grace is how long before the deadline the holder is to stop.
 func (h *Hold) Grace() time.Duration { return h.lk.d.times().Grace() }
 

@@ -17,7 +17,8 @@ type call struct {
 func (s *Server) calls() []call {
 	return []call{
 		{"POST /v1/lock", access.Lock, s.whenJoined(s.lock)},
-		{"GET " + linkPath, access.Lock, s.link}, // each line of it
+		{"POST /v1/contain", access.Change, s.whenJoined(s.contain)}, // the session says whose
+		{"GET " + linkPath, access.Lock, s.link},                     // each line of it
 		{"POST /v1/create", access.Create, s.whenJoined(s.create)},
 		{"POST /v1/remove", access.Remove, s.whenJoined(s.remove)},
 		{"POST /v1/evict", access.Evict, s.whenJoined(s.evict)},

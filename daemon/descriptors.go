@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
@@ -59,46 +60,105 @@ func openFiles() int {
 	return int(min(limit.Cur, 1<<30))
 }
 
-// descriptors are what clients may use of this process's.
+// descriptors are what clients may use of this process's. No user has more than a part of them, and some are for those
+// who may do everything: root and bakeryd's own user can always see what is wrong, and do something about it.
 type descriptors struct {
-	limit int
-	of    *descriptors // what they are a part of; nil: of none
+	limit   int
+	share   int                // of one user at most
+	reserve int                // for the privileged
+	own     func(uid int) bool // tells who is privileged; nil: nobody is told apart
+	of      *descriptors       // what they are a part of; nil: of none
 
-	mu   sync.Mutex // guards used
-	used int
+	mu     sync.Mutex // guards the rest
+	used   int
+	byUser map[int]int
+	conns  map[net.Conn]int // whose each connection is
 }
 
-var clientDescriptors = sync.OnceValue(func() *descriptors { return &descriptors{limit: openFiles() - ownDescriptors} })
+var clientDescriptors = sync.OnceValue(func() *descriptors {
+	rules := accessRules()
+	return newDescriptors(openFiles()-ownDescriptors, func(uid int) bool { return rules.Privileged(access.Caller{UID: uid}) })
+})
+
+func newDescriptors(limit int, own func(uid int) bool) *descriptors {
+	return &descriptors{limit: limit, share: max(limit/4, 4), reserve: limit / 8, own: own, byUser: map[int]int{}, conns: map[net.Conn]int{}}
+}
 
 // forLooking are those of who comes by an address, as any user of this machine may: they leave most of them to the others.
 func (d *descriptors) forLooking() *descriptors {
-	return &descriptors{limit: max(1, min(mostLooking, d.limit/4)), of: d}
+	limit := max(1, min(mostLooking, d.limit/4))
+	return &descriptors{limit: limit, share: limit, of: d, byUser: map[int]int{}, conns: map[net.Conn]int{}}
 }
 
-// take is false if there are none left.
-func (d *descriptors) take() bool {
+// anybody is the user of what comes by an address.
+const anybody = -1
+
+// take returns nil if there is one left for a user, or why there is none.
+func (d *descriptors) take(uid int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.used >= d.limit || d.of != nil && !d.of.take() {
-		return false
+	switch privileged := d.own != nil && d.own(uid); {
+	case d.used >= d.limit:
+		return d.exhausted()
+	case privileged:
+	case d.used >= d.limit-d.reserve:
+		return fmt.Errorf("%w: clients have all %d file descriptors that are for users other than root", ErrUnavailable, d.limit-d.reserve)
+	case d.byUser[uid] >= d.share && uid != anybody:
+		return fmt.Errorf("%w: user %d has the %d file descriptors that one user may have", ErrUnavailable, uid, d.share)
+	}
+	if d.of != nil {
+		if err := d.of.take(uid); err != nil {
+			return err
+		}
 	}
 	d.used++
-	return true
+	d.byUser[uid]++
+	return nil
 }
 
 // must takes one for what cannot be refused any more.
-func (d *descriptors) must() {
+func (d *descriptors) must(uid int) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.used++
-	d.mu.Unlock()
+	d.byUser[uid]++
 }
 
-func (d *descriptors) give() {
+func (d *descriptors) give(uid int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.used--
+	if d.byUser[uid]--; d.byUser[uid] == 0 {
+		delete(d.byUser, uid)
+	}
 	if d.of != nil {
-		d.of.give()
+		d.of.give(uid)
+	}
+}
+
+// takeFor takes one for a connection.
+func (d *descriptors) takeFor(conn net.Conn) error {
+	uid := anybody
+	if c, ok := conn.(*net.UnixConn); ok {
+		uid = userOf(c)
+	}
+	err := d.take(uid)
+	if err == nil {
+		d.mu.Lock()
+		d.conns[conn] = uid
+		d.mu.Unlock()
+	}
+	return err
+}
+
+// giveBack gives back that of a connection.
+func (d *descriptors) giveBack(conn net.Conn) {
+	d.mu.Lock()
+	uid, ok := d.conns[conn]
+	delete(d.conns, conn)
+	d.mu.Unlock()
+	if ok {
+		d.give(uid)
 	}
 }
 
@@ -131,29 +191,30 @@ func (k *doorkeeper) Accept() (net.Conn, error) {
 			}
 			return nil, err
 		}
-		if k.descriptors.take() {
+		err = k.descriptors.takeFor(conn)
+		if err == nil {
 			return conn, nil
 		}
 		if k.full.allow() {
-			k.log.Warn("too many clients for the limit of open files, refusing more", "descriptors", k.descriptors.limit)
+			k.log.Warn("too many clients, refusing one", "descriptors", k.descriptors.limit, "err", err)
 		}
 		select {
 		case k.refused <- struct{}{}:
 			go func() {
-				k.refuse(conn, refusalPatience)
+				k.refuse(conn, err, refusalPatience)
 				<-k.refused
 			}()
 		default:
-			k.refuse(conn, 0)
+			k.refuse(conn, err, 0)
 		}
 	}
 }
 
 // refuse tells a client that it cannot be served. One that is still writing its request as the connection is closed
 // does not get to read the answer, so it is waited for.
-func (k *doorkeeper) refuse(conn net.Conn, patience time.Duration) {
+func (k *doorkeeper) refuse(conn net.Conn, why error, patience time.Duration) {
 	defer conn.Close()
-	e := apiErrorOf(k.descriptors.exhausted())
+	e := apiErrorOf(why)
 	k.tally.Refused.Add(e.Code)
 	e.Hint = "end clients, or raise LimitNOFILE= of bakeryd's unit (ulimit -n)"
 	body, err := json.Marshal(map[string]apiError{"error": e})
@@ -170,8 +231,8 @@ func (k *doorkeeper) refuse(conn net.Conn, patience time.Duration) {
 }
 
 // count gives a descriptor back when HTTP is done with its connection. One that has become a link gives it back itself.
-func (d *descriptors) count(_ net.Conn, state http.ConnState) {
+func (d *descriptors) count(conn net.Conn, state http.ConnState) {
 	if state == http.StateClosed {
-		d.give()
+		d.giveBack(conn)
 	}
 }

@@ -22,7 +22,7 @@ func TestClientsBeyondTheLimit(t *testing.T) {
 	c := newCluster(t, 4, 4)
 	d := c.host(1)
 	s := &served{t: t, d: d, srv: NewServer(d.log, func() (*Daemon, error) { return d, nil }, nil), path: filepath.Join(t.TempDir(), "s")}
-	s.srv.descriptors = &descriptors{limit: 3}
+	s.srv.descriptors = newDescriptors(3, func(int) bool { return true })
 	ln, err := Listen(s.path)
 	require.NoError(t, err)
 	done := make(chan error, 1)

@@ -246,7 +246,7 @@ func (lk *lock) holder(p layout.Phase) layout.Holder {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	if p != layout.Held || len(lk.holds) == 0 {
-		return layout.Holder{}
+		return lk.nesting(p)
 	}
 	h := lk.holds[0]
 	return layout.Holder{PID: h.req.PID, Since: h.since, Command: h.req.Command}

@@ -11,7 +11,7 @@ import (
 
 // event is one line of what bakeryd says to who asked for a lock.
 type event struct {
-	Event   string         `json:"event"` // waiting, granted, renewed, requested, mode, refused, lost; on a link released, kept
+	Event   string         `json:"event"` // waiting, granted, renewed, requested, mode, refused, lost; on a link confirmed, released, kept
 	Ahead   *int           `json:"ahead,omitempty"`
 	Queued  *int           `json:"queued,omitempty"`
 	Name    string         `json:"name,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -69,6 +70,17 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		e := apiErrorOf(err)
 		writeError(w, httpStatus(e.Code), e)
 		return
+	}
+	if _, local := r.Context().Value(connKey{}).(*net.UnixConn); q.follow && !local {
+		select {
+		case s.followers <- struct{}{}:
+			defer func() { <-s.followers }()
+		default:
+			writeError(w, http.StatusServiceUnavailable, apiError{Code: "unavailable",
+				Message: fmt.Sprintf("%d clients follow the events by this address, which is the limit", cap(s.followers)),
+				Hint:    "end some of them, or ask the Unix socket"})
+			return
+		}
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := &eventWriter{w: w}

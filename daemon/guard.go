@@ -2,8 +2,8 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"syscall"
 	"time"
 
@@ -47,6 +47,9 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 			next = now + time.Hour
 		case now >= m.deadline:
 			if ss.stopCommands("their lease is over", pause >= time.Second, anySession, syscall.SIGKILL) {
+				if now > m.deadline+remainWithin {
+					ss.noteRemains()
+				}
 				pause = min(2*pause, time.Second)
 			} else {
 				pause = killPause
@@ -103,19 +106,13 @@ func (s *session) isOrphan() bool {
 func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) bool, signals ...syscall.Signal) (found bool) {
 	held, _ := ss.holding()
 	for _, s := range held {
-		if !whose(s) || !s.witnessed() {
+		if !whose(s) || !s.running() {
 			continue
 		}
 		found = true
-		holders, err := holdersOf(s.fifo.path)
-		// The wrapper may have its end yet, or be about to start the command; it ends by itself, and says why.
-		holders = slices.DeleteFunc(holders, func(h process.ID) bool { return h == s.peer && !hard })
-		if err == nil {
-			err = stopHolders(holders, signals...)
-			s.noteKill(why, signals[0], len(holders))
-		}
+		left, err := s.signal(why, hard, signals...)
 		if ss.d.warn.allow() { // in the background: a log that blocks must not keep the others alive
-			attrs := []any{"reason", why, "lock", s.req.Name, "signal", signals[0].String(), "processes", len(holders)}
+			attrs := []any{"reason", why, "lock", s.req.Name, "signal", signals[0].String(), "processes", len(left), "containment", s.containment()}
 			if err != nil {
 				attrs = append(attrs, "err", err)
 			}
@@ -125,34 +122,49 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 	return found
 }
 
+// signal signals what is left of the session's command, and returns what it has found. The client is spared unless it is
+// to be hard: it may be about to start the command, or ends by itself and reports why.
+func (s *session) signal(why string, hard bool, signals ...syscall.Signal) ([]process.ID, error) {
+	left, err := s.left(hard)
+	if signals[0] == syscall.SIGKILL {
+		err = errors.Join(err, s.killGroup())
+	}
+	err = errors.Join(err, stopHolders(left, signals...))
+	s.noteKill(why, signals[0], len(left))
+	return left, err
+}
+
+// remainWithin is how long a process may take to end by SIGKILL before it is reported.
+const remainWithin = time.Second
+
 // stopCommand kills what a session has left running, and returns when it is gone.
 func (s *session) stopCommand(ctx context.Context) error {
-	if s.fifo == nil {
-		return nil
+	if s.fifo != nil {
+		s.fifo.watch()
 	}
-	s.fifo.watch()
-	for pause := killPause; ; pause = min(2*pause, time.Second) {
-		if s.witnessed() {
-			holders, err := holdersOf(s.fifo.path)
-			if err == nil {
-				err = stopHolders(holders, syscall.SIGKILL)
-				s.noteKill("it has outlived its lock", syscall.SIGKILL, len(holders))
-			}
-			if err != nil {
-				s.all.d.log.Warn("stopping a command failed, retrying", "lock", s.req.Name, "pid", s.req.PID, "err", err)
-			}
+	begun := time.Now()
+	for pause := killPause; s.running(); pause = min(2*pause, time.Second) {
+		left, err := s.signal("it has outlived its lock", true, syscall.SIGKILL)
+		if err != nil {
+			s.all.d.log.Warn("stopping a command failed, retrying", "lock", s.req.Name, "pid", s.req.PID, "err", err)
+		}
+		if time.Since(begun) > remainWithin {
+			s.noteRemains(left)
 		}
 		t := time.NewTimer(pause)
 		select {
-		case <-s.fifo.gone():
-			t.Stop()
-			_ = s.fifo.close() // a file that cannot be removed is pruned at the next start
-			return nil
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			s.fifo.leave() // by the file a successor finds who is left
+			if s.fifo != nil {
+				s.fifo.leave() // by the file a successor finds who is left
+			}
 			return fmt.Errorf("stop the command under %q: %w", s.req.Name, context.Cause(ctx))
 		}
 	}
+	if s.fifo != nil {
+		_ = s.fifo.close() // a file that cannot be removed is pruned at the next start
+	}
+	s.group.Remove()
+	return nil
 }

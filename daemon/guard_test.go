@@ -22,7 +22,7 @@ func TestStopCommandInterrupted(t *testing.T) {
 	defer cancel()
 	require.ErrorIs(t, s.stopCommand(ctx), context.DeadlineExceeded)
 
-	s.fifo, err = openWitness(w.path)
+	s.fifo, err = openWitness(w.path, anybody)
 	require.NoError(t, err)
 	require.True(t, s.witnessed())
 	time.AfterFunc(2*killPause, func() { command.Close() })

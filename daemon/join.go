@@ -210,7 +210,7 @@ func (d *Daemon) stopStrays(ctx context.Context, host int, restored []sessionRec
 	for _, path := range strays {
 		d.log.Warn("a command has outlived its lock, stopping it", "witness", path)
 		s := d.sessions.make("")
-		if s.fifo, err = openWitness(path); err == nil {
+		if s.fifo, err = openWitness(path, anybody); err == nil {
 			err = s.stopCommand(ctx)
 		}
 		if err != nil {

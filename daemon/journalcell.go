@@ -10,10 +10,13 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+	"path/filepath"
 	"strconv"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/line"
+	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -87,6 +90,7 @@ type sessionRecord struct {
 	Deadline    time.Duration `json:"deadline_ns,omitzero"` // until when it waits, on CLOCK_BOOTTIME; 0: for ever
 	Witness     bool          `json:"witness,omitzero"`
 	Try         bool          `json:"try,omitzero"`
+	Cgroup      string        `json:"cgroup,omitzero"` // directory of the command's cgroup
 }
 
 func (r *termRecord) check() error {
@@ -128,6 +132,8 @@ func (r *sessionRecord) check(host int) error {
 		return fmt.Errorf("peer %d, want 0 to %d", r.Peer, math.MaxInt32)
 	case r.Command != layout.TruncateCommand(r.Command):
 		return fmt.Errorf("command %q, want at most %d bytes without control characters", r.Command, layout.MaxCommand)
+	case r.Cgroup != "" && !r.isGroup():
+		return fmt.Errorf("cgroup %q, want that of the command of process %d", r.Cgroup, r.Peer)
 	case r.Deadline < 0:
 		return fmt.Errorf("deadline %v, want 0 or more", r.Deadline)
 	case r.State == sessionGranted && (r.Lock == 0 || r.Token == 0):
@@ -138,6 +144,12 @@ func (r *sessionRecord) check(host int) error {
 		return fmt.Errorf("token %v of host %d, want %d", r.Token, r.Token.Host(), host)
 	}
 	return nil
+}
+
+// isGroup tells whether the cgroup is one that the client's command can have. All in it is killed when the lock is lost.
+func (r *sessionRecord) isGroup() bool {
+	return filepath.IsAbs(r.Cgroup) && filepath.Clean(r.Cgroup) == r.Cgroup && len(r.Cgroup) <= maxCgroup &&
+		filepath.Base(r.Cgroup) == cgroup.Name(process.ID{PID: r.Peer, Started: r.PeerStarted})
 }
 
 // checkSessionID accepts what can also be part of a file's name.
@@ -222,6 +234,7 @@ func (r *sessionRecord) append(to []byte) []byte {
 	if r.Try {
 		to = append(to, `,"try":true`...)
 	}
+	to = appendText(to, `,"cgroup":`, r.Cgroup)
 	return append(to, '}')
 }
 

@@ -49,6 +49,7 @@ type link struct {
 	mu      sync.Mutex
 	f       *follower     // in the one session that there is at a time; nil: none
 	granted bool          // it was told of the grant
+	confirm *time.Timer   // passes on a grant that is not confirmed; nil: it is, or need not be
 	told    time.Duration // the deadline that it was told
 	changes uint64        // of the mode, that it was told of
 
@@ -60,8 +61,9 @@ type link struct {
 
 // linkRequest is a line of the client: one of its members.
 type linkRequest struct {
-	Lock   *lockRequest   `json:"lock"`
-	Unlock *layout.Ticket `json:"unlock"` // token of the hold
+	Lock    *lockRequest   `json:"lock"`
+	Confirm *layout.Ticket `json:"confirm"` // token of the grant
+	Unlock  *layout.Ticket `json:"unlock"`  // token of the hold
 }
 
 func (s *Server) link(w http.ResponseWriter, r *http.Request) {
@@ -82,7 +84,7 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request) {
 	l, err := newLink(callerOf(r), conn, early)
 	if err != nil || !s.links.add(l) {
 		conn.Close()
-		s.descriptors.give()
+		s.descriptors.giveBack(conn)
 		return
 	}
 	go l.serve() // what HTTP has taken for the connection is given back meanwhile
@@ -132,8 +134,12 @@ func (l *link) unbind() *follower {
 	defer l.mu.Unlock()
 	f := l.f
 	l.f, l.granted = nil, false
+	l.stopConfirm()
 	return f
 }
+
+// idleLink is how long a link may be open without a lock. Our own client closes it sooner.
+const idleLink = time.Minute
 
 const linkAccepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + linkProtocol + "\r\n\r\n"
 
@@ -145,6 +151,9 @@ func (l *link) serve() {
 	l.flush()
 	l.mu.Unlock()
 	for goOn := true; goOn; {
+		if l.bound() == nil {
+			_ = l.conn.SetReadDeadline(time.Now().Add(l.srv.idleLink)) // fails only once closed
+		}
 		text, err := l.in.Next()
 		switch {
 		case errors.Is(err, line.ErrTooLong):
@@ -160,7 +169,7 @@ func (l *link) serve() {
 // end ends whatever the link holds.
 func (l *link) end() {
 	l.hangUp()
-	l.srv.descriptors.give()
+	l.srv.descriptors.giveBack(l.conn)
 	l.srv.links.remove(l)
 	if f := l.unbind(); f != nil {
 		f.session.leave(f)
@@ -175,6 +184,8 @@ func (l *link) answer(text []byte) (goOn bool) {
 	case err != nil:
 	case r.Lock != nil:
 		err = l.lock(*r.Lock)
+	case r.Confirm != nil:
+		err = l.confirmed(*r.Confirm)
 	default:
 		err = l.unlock(*r.Unlock)
 	}
@@ -186,6 +197,7 @@ func (l *link) lock(body lockRequest) error {
 	if l.bound() != nil {
 		return fmt.Errorf("%w: a link takes one lock at a time", ErrInvalid)
 	}
+	_ = l.conn.SetReadDeadline(time.Time{})
 	if err := body.validate(); err != nil {
 		return err
 	}
@@ -202,6 +214,9 @@ func (l *link) lock(body lockRequest) error {
 		l.unbind()
 		return err
 	}
+	l.mu.Lock()
+	f.confirms = body.Confirm && body.Token == 0
+	l.mu.Unlock()
 	if f.late {
 		l.decided(s, f)
 	}
@@ -224,6 +239,7 @@ func (l *link) unlock(token layout.Ticket) error {
 		return fmt.Errorf("%w: the link holds no lock by token %v", ErrHoldOver, token)
 	}
 	l.f, l.granted = nil, false
+	l.stopConfirm()
 	_ = l.conn.SetReadDeadline(time.Time{}) // of the end of the lease; fails only once closed
 	l.mu.Unlock()
 	e := event{Event: "released"}
@@ -271,6 +287,9 @@ func (l *link) decided(s *session, f *follower) {
 		return
 	}
 	l.granted, l.told, l.changes = true, m.deadline, changes
+	if f.confirms {
+		l.confirm = time.AfterFunc(confirmWithin(d.sb.Lease), func() { l.passOn(f) })
+	}
 	e := s.granted(&mode, &token, changes).runsAt(now, m.deadline)
 	l.put(&e)
 	select {
@@ -278,6 +297,49 @@ func (l *link) decided(s *session, f *follower) {
 		l.put(&event{Event: "lost", Message: d.drainedFor})
 	default:
 	}
+}
+
+// confirmWithin is how long a client may take to confirm a grant: one that does not run is not to hold a lock.
+func confirmWithin(lease time.Duration) time.Duration { return min(2*time.Second, lease/6) }
+
+// errUnconfirmed is what a client is told that ran on too late.
+var errUnconfirmed = errors.New("the grant was not confirmed in time, and the lock passed on")
+
+// confirmed takes the confirmation of a grant.
+func (l *link) confirmed(token layout.Ticket) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.f
+	if f == nil || !l.granted || f.session.hold.token != token {
+		return fmt.Errorf("%w: the link holds no lock by token %v", ErrHoldOver, token)
+	}
+	l.stopConfirm()
+	e := event{Event: "confirmed"}.runs(f.session.all.d.mem.moments().deadline)
+	l.put(&e)
+	return nil
+}
+
+// stopConfirm is called with mu held.
+func (l *link) stopConfirm() {
+	if l.confirm != nil {
+		l.confirm.Stop()
+		l.confirm = nil
+	}
+}
+
+// passOn gives a lock to the next client: this one has not confirmed the grant.
+func (l *link) passOn(f *follower) {
+	l.mu.Lock()
+	if l.f != f || l.confirm == nil {
+		l.mu.Unlock()
+		return
+	}
+	l.f, l.granted, l.confirm = nil, false, nil
+	l.putRefusal(errUnconfirmed)
+	l.mu.Unlock()
+	s := f.session
+	s.all.d.log.Warn("client does not run, passing its lock on", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
+	s.abandon(f, "its client did not run when it was granted")
 }
 
 // putRefusal is called with mu held, as put and flush are.
@@ -316,8 +378,14 @@ func (r *linkRequest) parse(text []byte) error {
 	if err := decodeBody(bytes.NewReader(text), r); err != nil {
 		return err
 	}
-	if (r.Lock == nil) == (r.Unlock == nil) {
-		return fmt.Errorf("%w: want one of lock and unlock", ErrInvalid)
+	given := 0
+	for _, is := range []bool{r.Lock != nil, r.Confirm != nil, r.Unlock != nil} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return fmt.Errorf("%w: want one of lock, confirm and unlock", ErrInvalid)
 	}
 	return nil
 }
@@ -330,10 +398,18 @@ func (r *linkRequest) parsePlain(text []byte) bool {
 		return line.Members(body[:len(body)-1], r.Lock.set)
 	}
 	return line.Members(text, func(name, value []byte) bool {
-		r.Unlock = new(layout.Ticket)
+		token := new(layout.Ticket)
+		switch string(name) {
+		case "unlock":
+			r.Unlock = token
+		case "confirm":
+			r.Confirm = token
+		default:
+			return false
+		}
 		text, ok := line.Bytes(value)
-		return ok && string(name) == "unlock" && r.Unlock.UnmarshalText(text) == nil
-	})
+		return ok && token.UnmarshalText(text) == nil
+	}) && (r.Confirm == nil) != (r.Unlock == nil)
 }
 
 // set sets one member.
@@ -361,6 +437,8 @@ func (r *lockRequest) set(name, value []byte) bool {
 		return ok && r.Token.UnmarshalText(text) == nil
 	case "witness":
 		return line.Bool(value, &r.Witness)
+	case "confirm":
+		return line.Bool(value, &r.Confirm)
 	case "requests":
 		return line.Bool(value, &r.Requests)
 	}

@@ -112,22 +112,25 @@ func TestAnAddressIsForLookingOnly(t *testing.T) {
 
 // TestLookersLeaveTheRest: whoever comes by an address takes a part of the descriptors that are for clients, and no more.
 func TestLookersLeaveTheRest(t *testing.T) {
-	clients := &descriptors{limit: 40}
+	const root = 0
+	clients := newDescriptors(40, func(uid int) bool { return uid == root })
 	looking := clients.forLooking()
 	for range 10 {
-		require.True(t, looking.take())
+		require.NoError(t, looking.take(anybody))
 	}
-	require.False(t, looking.take())
+	require.Error(t, looking.take(anybody))
 	for range 30 {
-		require.True(t, clients.take())
+		require.NoError(t, clients.take(root))
 	}
-	require.False(t, clients.take())
-	looking.give()
-	require.True(t, clients.take())
-	require.False(t, looking.take(), "the others have it now")
-	clients.give()
-	require.True(t, looking.take())
-	require.Equal(t, mostLooking, (&descriptors{limit: 500_000}).forLooking().limit)
+	require.Error(t, clients.take(root))
+	looking.give(anybody)
+	require.NoError(t, clients.take(root))
+	require.Error(t, looking.take(anybody), "the others have it now")
+	for range 6 {
+		clients.give(root)
+	}
+	require.NoError(t, looking.take(anybody), "beyond what is for root")
+	require.Equal(t, mostLooking, newDescriptors(500_000, nil).forLooking().limit)
 }
 
 // TestBodiesThatNeverCome: a request that announces a body is answered at once, and keeps nobody from the metrics.

@@ -43,17 +43,18 @@ type lock struct {
 
 	retell atomic.Bool // a client in the queue may not know its place
 
-	mu      sync.Mutex // guards the rest
-	queue   []*waiter
-	told    told // what the clients in the queue know
-	holds   []*Hold
-	leaving []*Hold // let go by their clients, not yet by the driver
-	arrived uint64  // waiters so far
-	used    bool    // since its memory was given back
-	closed  error   // set: nobody is served any more
-	scrub   bool    // the own slot is to be looked at
-	spare   bool    // memory of it may be given back that it has had no use for since
-	after   after   // whom a client of this host waited for last
+	mu       sync.Mutex // guards the rest
+	queue    []*waiter
+	told     told // what the clients in the queue know
+	tellsAll bool // all of them will be told soon
+	holds    []*Hold
+	leaving  []*Hold // let go by their clients, not yet by the driver
+	arrived  uint64  // waiters so far
+	used     bool    // since its memory was given back
+	closed   error   // set: nobody is served any more
+	scrub    bool    // the own slot is to be looked at
+	spare    bool    // memory of it may be given back that it has had no use for since
+	after    after   // whom a client of this host waited for last
 
 	place tally.Place // where it is counted; guarded by mu
 
@@ -122,13 +123,13 @@ func (lk *lock) admit(w *waiter) error {
 	if lk.d.stopping() {
 		return errStopped
 	}
-	if w.req.Try && (lk.waiters() > 0 || lk.blocked(w.req.Mode)) {
+	if w.req.Try && (lk.waited() || lk.blocked(w.req.Mode)) {
 		return ErrBusy
 	}
 	lk.arrived++
 	w.nth, w.since = lk.arrived, time.Now()
 	if w.req.session != nil {
-		w.req.session.queued(w.nth)
+		w.req.session.queued(lk, w.nth)
 	}
 	lk.queue = append(lk.queue, w)
 	lk.used, lk.spare = true, false
@@ -137,14 +138,9 @@ func (lk *lock) admit(w *waiter) error {
 	return nil
 }
 
-// waiters counts who is in the queue and still there.
-func (lk *lock) waiters() (n int) {
-	for _, w := range lk.queue {
-		if !w.req.gone() {
-			n++
-		}
-	}
-	return n
+// waited reports whether a client is in the queue and still there.
+func (lk *lock) waited() bool {
+	return slices.ContainsFunc(lk.queue, func(w *waiter) bool { return !w.req.gone() })
 }
 
 // blocked tells whether a local hold, whose holder is still there, stands in
@@ -254,29 +250,60 @@ func (lk *lock) enter(w *waiter, token layout.Ticket) *Hold {
 // changes it.
 type told struct {
 	ahead, queued int
-	last          uint64 // arrival of the last one
+	last          uint64    // arrival of the last one
+	far           time.Time // when all were told
 }
 
-// tell tells the clients in the queue how many are before them, if that has
-// changed, or one has come back who may not know.
+const (
+	// nearest is how many clients at the head of the queue are told of every change of their places.
+	nearest = 16
+
+	// tellFar is how often all of them are.
+	tellFar = time.Second
+)
+
+// tell tells clients in the queue how many are before them, if that has changed, or one has come back who may not know. The
+// work does not grow with the queue: new clients and those at its head are told at once, all others once a second.
 func (lk *lock) tell(ahead int) {
 	again := lk.retell.Swap(false)
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
-	now := told{ahead: ahead + len(lk.holds), queued: len(lk.queue)}
-	if now.queued > 0 {
-		now.last = lk.queue[now.queued-1].nth
+	n, before := len(lk.queue), lk.told
+	now := told{ahead: ahead + len(lk.holds), queued: n, far: before.far}
+	if n > 0 {
+		now.last = lk.queue[n-1].nth
 	}
-	if now == lk.told && !again {
+	if now == before && !again {
 		return
 	}
+	all := again || time.Since(before.far) >= tellFar
+	if all {
+		now.far = time.Now()
+	} else if n > nearest && !lk.tellsAll {
+		lk.tellsAll = true
+		time.AfterFunc(tellFar, func() {
+			lk.retell.Store(true)
+			lk.signal()
+		})
+	}
+	if again {
+		lk.tellsAll = false
+	}
 	lk.told = now
-	for i, w := range lk.queue {
-		if s := w.req.session; s != nil {
-			s.keep(sessionWaiting, 0, lk)
-		}
-		if w.req.OnWaiting != nil {
-			w.req.OnWaiting(now.ahead+i, now.queued)
-		}
+	for i, w := range lk.queue[:min(n, nearest)] {
+		w.tell(lk, now.ahead+i, n)
+	}
+	for i := n - 1; i >= nearest && (all || lk.queue[i].nth > before.last); i-- {
+		lk.queue[i].tell(lk, now.ahead+i, n)
+	}
+}
+
+// tell is called with mu held.
+func (w *waiter) tell(lk *lock, ahead, queued int) {
+	if s := w.req.session; s != nil {
+		s.keep(sessionWaiting, 0, lk)
+	}
+	if w.req.OnWaiting != nil {
+		w.req.OnWaiting(ahead, queued)
 	}
 }

@@ -122,6 +122,8 @@ type HolderReport struct {
 	Phase    layout.Phase  `json:"phase"`
 	Settled  bool          `json:"settled"` // the disk shows it; else only its own daemon knows
 
+	Containment string `json:"containment,omitempty"` // of this host: cgroup, or weak and why; empty: not known
+
 	Orphan    bool  `json:"orphan"`              // of this host: the client is gone, its command lives
 	Processes []int `json:"processes,omitempty"` // of an orphan: what lives of its command
 }
@@ -135,6 +137,7 @@ type QueueReport struct {
 	Mode     layout.Mode   `json:"mode"`
 	Ticket   layout.Ticket `json:"ticket"`
 	Phase    layout.Phase  `json:"phase"`
+	Under    int           `json:"under,omitempty"` // process of that host below which a client waits, and which holds another lock; 0: not known
 }
 
 // LocalReport is a client that waits inside this host's daemon.
@@ -143,7 +146,8 @@ type LocalReport struct {
 	Command string      `json:"command"`
 	Mode    layout.Mode `json:"mode"`
 	Since   time.Time   `json:"since,omitzero"`
-	Place   int         `json:"place"` // from 1
+	Place   int         `json:"place"`           // from 1
+	Under   int         `json:"under,omitempty"` // process below which it waits, and which holds a lock; 0: none
 }
 
 // DamageReport is a record that could not be read or decoded.
@@ -262,7 +266,7 @@ func (r *Report) lockReport(e layout.Entry, slots []layout.Slot) LockReport {
 				Mode: slot.Mode, Token: slot.Ticket, Phase: slot.Phase, Settled: true})
 		default:
 			l.Queue = append(l.Queue, QueueReport{Place: len(l.Queue) + 1, Host: slot.Host, HostName: name,
-				Mode: slot.Mode, Ticket: slot.Ticket, Phase: slot.Phase})
+				Mode: slot.Mode, Ticket: slot.Ticket, Phase: slot.Phase, Under: slot.Holder.PID})
 		}
 	}
 	return l

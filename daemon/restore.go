@@ -320,13 +320,14 @@ func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
 	s := ss.make(r.ID)
 	s.since, s.nth, s.kept, s.limbo, s.lk = r.Since, r.Nth, true, true, lk
 	s.peer, s.uid = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
+	s.regroup(r)
 	s.req = Request{
 		Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command,
 		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, session: s,
 	}
 	if r.Witness && r.State != sessionReleased {
 		var err error
-		if s.fifo, err = openWitness(filepath.Join(ss.d.ids.runtime, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id))); err != nil {
+		if s.fifo, err = openWitness(filepath.Join(ss.d.ids.runtime, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id)), r.PeerUID); err != nil {
 			ss.d.log.Warn("the witness of a hold cannot be used", "lock", r.Name, "err", err)
 		}
 	}
@@ -367,7 +368,7 @@ func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
 func (ss *sessions) add(s *session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	ss.byID[s.id] = s
+	ss.put(s)
 }
 
 // waitOn goes on waiting, in the old place, for as long as the client may come
@@ -403,7 +404,7 @@ func (s *session) awaitReturn(until time.Duration) {
 		if !s.clientGone() && boottime.Now() < until {
 			continue
 		}
-		if s.witnessed() {
+		if s.running() {
 			s.outlive()
 		} else {
 			s.all.d.log.Info("holder did not come back, releasing its lock", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
@@ -465,10 +466,14 @@ func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
 	for _, r := range p.sessions {
 		s := ss.make(r.ID)
 		s.req.Name, s.req.PID = r.Name, r.PID
-		if r.Witness {
-			s.fifo, _ = openWitness(filepath.Join(d.ids.runtime, witnessName(p.term.UUID, p.term.HostID, r.ID)))
+		s.peer = process.ID{PID: r.Peer, Started: r.PeerStarted}
+		if r.State == sessionGranted { // else its group has a process that waits to become the command
+			s.regroup(r)
 		}
-		if s.fifo != nil && s.witnessed() {
+		if r.Witness {
+			s.fifo, _ = openWitness(filepath.Join(d.ids.runtime, witnessName(p.term.UUID, p.term.HostID, r.ID)), r.PeerUID)
+		}
+		if s.running() {
 			d.log.Warn("stopping a command of the bakeryd before: its lease is over", "lock", r.Name, "pid", r.PID, "command", r.Command)
 		}
 		if err := s.stopCommand(ctx); err != nil {

@@ -212,6 +212,7 @@ func TestRestartKeepsAnOrphan(t *testing.T) {
 	waiter.until("waiting")
 	s := m.d.sessions.byID[holder.id]
 	s.peer.Started++
+	s.group = nil
 	s.keep(sessionGranted, s.hold.token, s.hold.lk)
 	m.kill()
 	m.rise()

@@ -59,10 +59,13 @@ type Server struct {
 	http   *http.Server
 	links  links
 
-	looking *http.Server // of who has no more than an address (loopback.go)
-	lookers *descriptors
-	tally   *tally.Tally // what is refused is counted there
-	metrics http.Handler // nil: none
+	idleLink time.Duration // how long a link may be open without a lock
+
+	looking   *http.Server // of who has no more than an address (loopback.go)
+	lookers   *descriptors
+	followers chan struct{} // has one for each client that follows events by an address
+	tally     *tally.Tally  // what is refused is counted there
+	metrics   http.Handler  // nil: none
 
 	glances glances // of the status page
 
@@ -79,7 +82,7 @@ type connKey struct{}
 // change. While there is none, everybody is refused as unavailable who wants
 // more than the journal, which may be nil.
 func NewServer(log *slog.Logger, joined func() (*Daemon, error), journal *events.Log) *Server {
-	s := &Server{joined: joined, log: log, events: journal, descriptors: clientDescriptors()}
+	s := &Server{joined: joined, log: log, events: journal, descriptors: clientDescriptors(), idleLink: idleLink}
 	s.rules, s.refusals.log = accessRules(), log
 	s.Measure(new(tally.Tally), nil)
 	mux := http.NewServeMux()
@@ -88,6 +91,7 @@ func NewServer(log *slog.Logger, joined func() (*Daemon, error), journal *events
 	looks := http.NewServeMux()
 	s.looks(looks)
 	s.lookers = s.descriptors.forLooking()
+	s.followers = make(chan struct{}, max(1, s.lookers.limit/2))
 	s.looking = s.serverOf(fromBrowsers(localName, onlyLooks(looks)), func() *descriptors { return s.lookers })
 	return s
 }
@@ -225,6 +229,7 @@ var apiErrors = []struct {
 	{ErrNoLock, "missing", http.StatusNotFound, "bakeryctl locks lists them"},
 	{errJoining, "unavailable", http.StatusServiceUnavailable, "try again: it takes a moment, and after a crash or on a slow device more than a lease; its log says how long"},
 	{ErrUnavailable, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
+	{errUnconfirmed, "unconfirmed", http.StatusConflict, "ask again"},
 	{ErrHoldOver, "lost", http.StatusGone, "the lock is not held any more: stop what needs it"},
 	{ErrLost, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
 	{ErrMeeting, "meeting", http.StatusConflict, "try again when that is over"},

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -20,9 +21,9 @@ type session struct {
 	since  time.Time
 	peer   process.ID // who connected
 	uid    int        // and as which user
-	lk     *lock      // of a restored session
 	fifo   *witness   // of the command; nil: none was asked for
 	cancel context.CancelCauseFunc
+	lk     *lock         // where it waits, or holds
 	places chan place    // takes the last one
 	done   chan struct{} // closed when hold and err are set
 	hold   *Hold
@@ -33,18 +34,25 @@ type session struct {
 
 	// mu guards the rest, and req.Mode once the lock is held.
 	mu       sync.Mutex
-	follower *follower // who streams to the client; nil: nobody
-	nth      uint64    // arrival, once it was queued
-	kept     bool      // the journal has it
-	limbo    bool      // restored, and no client has come back for it yet
-	orphan   bool      // the client is gone, the command lives
-	listens  bool      // the client wants to hear of requests
-	over     bool      // given up or let go: no client can come back to it any more
-	letGo    bool      // nobody holds the lock by it any more, even if the disk has yet to hear of that
-	place    *place    // the last one told; nil: none
+	follower *follower     // who streams to the client; nil: nobody
+	group    *cgroup.Group // of the command, whether or not it is there; nil: it has none, for weak
+	weak     error
+	chased   []process.ID // of the command, that were found to be stopped
+	remained bool         // it was noted that some of these are left
+	nth      uint64       // arrival, once it was queued
+	kept     bool         // the journal has it
+	limbo    bool         // restored, and no client has come back for it yet
+	orphan   bool         // the client is gone, the command lives
+	listens  bool         // the client wants to hear of requests
+	over     bool         // given up or let go: no client can come back to it any more
+	letGo    bool         // nobody holds the lock by it any more, even if the disk has yet to hear of that
+	place    *place       // the last one told; nil: none
 	timeout  *time.Timer
 	wanted   context.Context // ends with the client's interest; nil: the lock was asked for
 	unkept   *lock           // it waits there, which the journal is yet to have; nil: nothing is to be kept
+	nesting  *time.Timer     // finds under; nil: it has not waited for so long
+	under    *layout.Holder  // below which the client waits; nil: none, or not known
+	warning  string          // that the client is yet to be told
 	stale    bool            // who follows by a link is yet to be told something (tell.go)
 }
 
@@ -59,6 +67,7 @@ type follower struct {
 	link     *link
 	session  *session // of a link
 	late     bool     // the session was decided when it began to follow
+	confirms bool     // the client is to confirm the grant
 }
 
 // asker is the connection of one who asks for a lock.
@@ -172,10 +181,10 @@ func (s *session) mode() layout.Mode {
 }
 
 // queued notes the place among the local clients.
-func (s *session) queued(nth uint64) {
+func (s *session) queued(lk *lock, nth uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.nth = nth
+	s.lk, s.nth = lk, nth
 }
 
 // limit bounds the wait from now on, if it is not over; 0: it does not.
@@ -197,7 +206,7 @@ func (s *session) gone() bool {
 	s.mu.Lock()
 	f, limbo := s.follower, s.limbo
 	s.mu.Unlock()
-	if s.witnessed() {
+	if s.running() {
 		return false
 	}
 	return f == nil && !limbo || f != nil && f.gone() || limbo && s.clientGone()
@@ -206,9 +215,6 @@ func (s *session) gone() bool {
 // clientGone tells whether the process is gone that has connected. One of
 // another pid namespace is not known, and may be alive.
 func (s *session) clientGone() bool { return s.peer.PID != 0 && !s.peer.Alive() }
-
-// witnessed tells whether the command, or what it has left running, lives.
-func (s *session) witnessed() bool { return s.fifo != nil && s.fifo.alive() }
 
 // absent tells whether the client, after a restart of bakeryd, is yet to come
 // back: it keeps its place, but is not let in.
@@ -235,12 +241,24 @@ func (s *session) leave(f *follower) (kept bool) {
 	if s.hold == nil {
 		return false
 	}
-	if !s.witnessed() {
+	if !s.running() {
 		s.release("")
 		return false
 	}
 	s.all.tasks.Go(s.outlive)
 	return true
+}
+
+// abandon lets go of a hold that its client has not confirmed: nothing runs under it.
+func (s *session) abandon(f *follower, why string) {
+	s.mu.Lock()
+	if s.follower != f {
+		s.mu.Unlock()
+		return // the client has come back by another connection
+	}
+	s.follower = nil
+	s.mu.Unlock()
+	s.release(why)
 }
 
 // giveUp ends the wait of a client that is absent.
@@ -273,13 +291,15 @@ func (s *session) outlive() {
 		s.noteOrphan()
 		s.all.d.log.Info("holder is gone, its command keeps the lock", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
 	}
-	s.fifo.watch()
-	select {
-	case <-s.fifo.gone():
-	case <-s.all.d.ended:
-		return
+	if s.fifo != nil {
+		s.fifo.watch()
+		select {
+		case <-s.fifo.gone():
+		case <-s.all.d.ended:
+			return
+		}
 	}
-	for s.witnessed() { // by one who came later
+	for s.running() { // by one who came later
 		if !s.poll(context.Background()) {
 			return
 		}
@@ -309,6 +329,7 @@ func (s *session) end() {
 	if s.fifo != nil {
 		_ = s.fifo.close() // a file that cannot be removed is pruned at the next start
 	}
+	s.group.Remove()
 	s.all.remove(s)
 }
 
@@ -317,8 +338,16 @@ func (s *session) record(state sessionState, token layout.Ticket, lk *lock) sess
 	return sessionRecord{
 		ID: s.id, Nth: s.nth, State: state, Name: s.req.Name, Lock: lk.entry.Lock, Creation: lk.entry.Creation,
 		Mode: s.req.Mode, Permits: s.req.Permits, LockPermits: lk.entry.Permits, PID: s.req.PID, Command: s.req.Command,
-		Peer: s.peer.PID, PeerStarted: s.peer.Started, PeerUID: s.uid, Token: token, Since: s.since, Witness: s.fifo != nil,
+		Peer: s.peer.PID, PeerStarted: s.peer.Started, PeerUID: s.uid, Token: token, Since: s.since, Witness: s.fifo != nil, Cgroup: s.cgroupDir(),
 	}
+}
+
+// cgroupDir is called with mu held.
+func (s *session) cgroupDir() string {
+	if s.group == nil {
+		return ""
+	}
+	return s.group.Dir
 }
 
 // keep puts the session into the journal. Before a grant is told to anybody it

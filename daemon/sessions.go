@@ -23,13 +23,14 @@ type sessions struct {
 
 	mu      sync.Mutex
 	byID    map[string]*session
+	byUser  map[int]int   // how many of these each user has
 	changed chan struct{} // closed and replaced when a session has ended, or its hold
 
 	telling telling // those who follow by a link
 }
 
 func newSessions(d *Daemon) *sessions {
-	return &sessions{d: d, byID: map[string]*session{}, changed: make(chan struct{}), telling: newTelling()}
+	return &sessions{d: d, byID: map[string]*session{}, byUser: map[int]int{}, changed: make(chan struct{}), telling: newTelling()}
 }
 
 // open returns the session that a request is of, a new one if need be, which
@@ -70,11 +71,22 @@ func (ss *sessions) admit(s *session) (bool, error) {
 	if ss.byID[s.id] != nil {
 		return false, nil
 	}
-	if len(ss.byID) >= maxSessions {
-		return false, fmt.Errorf("%w: %d clients hold locks or wait for them, which is the limit", ErrUnavailable, maxSessions)
+	privileged := clientDescriptors().own(s.uid)
+	switch n := len(ss.byID); {
+	case n >= maxSessions, !privileged && n >= maxSessions-maxSessions/8:
+		return false, fmt.Errorf("%w: %d clients hold locks or wait for them, which is the limit", ErrUnavailable, n)
+	case !privileged && ss.byUser[s.uid] >= maxSessions/4:
+		return false, fmt.Errorf("%w: %d clients of user %d hold locks or wait for them, which is the limit for one user", ErrUnavailable,
+			ss.byUser[s.uid], s.uid)
 	}
-	ss.byID[s.id] = s
+	ss.put(s)
 	return true, nil
+}
+
+// put adds a session. It is called with mu held.
+func (ss *sessions) put(s *session) {
+	ss.byID[s.id] = s
+	ss.byUser[s.uid]++
 }
 
 // reopen returns the session that a client comes back to, nil if it is new.
@@ -112,6 +124,18 @@ func (ss *sessions) reopen(body lockRequest, c asker) (*session, *follower, erro
 // holder returns the hold that a session has by a token, for one who may do
 // something with it: its own user, or root; else it returns anothers.
 func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*Hold, error) {
+	s, err := ss.of(id, uid)
+	if err != nil {
+		return nil, err
+	}
+	if !s.holds(token) {
+		return nil, fmt.Errorf("%w: session %s does not hold a lock by token %v", ErrHoldOver, id, token)
+	}
+	return s.hold, nil
+}
+
+// of returns a session for its own user, or root; else it returns anothers.
+func (ss *sessions) of(id string, uid int) (*session, error) {
 	if err := checkSessionID(id); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -119,12 +143,12 @@ func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*Hold, erro
 	s := ss.byID[id]
 	ss.mu.Unlock()
 	switch {
-	case s == nil || !s.holds(token):
-		return nil, fmt.Errorf("%w: session %s does not hold a lock by token %v", ErrHoldOver, id, token)
+	case s == nil:
+		return nil, fmt.Errorf("%w: there is no session %s", ErrHoldOver, id)
 	case uid != s.uid && uid != 0:
 		return nil, &anothers{session: id, lock: s.req.Name}
 	}
-	return s.hold, nil
+	return s, nil
 }
 
 // begin makes a session of a request.
@@ -147,6 +171,7 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 		s.id = hex.EncodeToString(b[:])
 	}
 	if body.Witness {
+		s.findGroup()
 		var err error
 		if s.fifo, err = newWitness(ss.d.ids.runtime, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id), s.uid); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -165,6 +190,9 @@ func (ss *sessions) remove(s *session) {
 	defer ss.mu.Unlock()
 	if ss.byID[s.id] == s {
 		delete(ss.byID, s.id)
+		if ss.byUser[s.uid]--; ss.byUser[s.uid] == 0 {
+			delete(ss.byUser, s.uid)
+		}
 		ss.change()
 	}
 }

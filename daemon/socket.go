@@ -43,6 +43,17 @@ func peerOf(conn *net.UnixConn) (id process.ID, uid int) {
 	return id, uid
 }
 
+// userOf returns the user that has connected, -1 if that is not known.
+func userOf(conn *net.UnixConn) (uid int) {
+	uid = -1
+	_ = control(conn, func(fd int) {
+		if c, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			uid = int(c.Uid)
+		}
+	})
+	return uid
+}
+
 func control(conn *net.UnixConn, f func(fd int)) error {
 	raw, err := conn.SyscallConn()
 	if err == nil {

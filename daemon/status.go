@@ -93,6 +93,9 @@ func (l *LockReport) addHolds(self *ThisHostReport, holds []*Hold) {
 			Since: h.since.UTC().Truncate(time.Microsecond), Mode: h.Mode(), Token: h.token, Phase: layout.Held, Settled: settled,
 		}
 		r.Processes, r.Orphan = h.leftOver()
+		if s := h.req.session; s != nil && s.fifo != nil {
+			r.Containment = s.containment()
+		}
 		l.Holders = append(l.Holders, r)
 	}
 	slices.SortFunc(l.Holders, func(a, b HolderReport) int { return cmp.Compare(a.Token, b.Token) })
@@ -124,10 +127,10 @@ func (h *Hold) leftOver() (pids []int, orphan bool) {
 	s.mu.Lock()
 	orphan = s.orphan
 	s.mu.Unlock()
-	if !orphan || s.fifo == nil {
-		return nil, orphan
+	if !orphan {
+		return nil, false
 	}
-	found, _ := holdersOf(s.fifo.path) // they may be gone by now, or another user's
+	found, _ := s.left(false) // they may be gone by now, or another user's
 	for _, p := range found {
 		pids = append(pids, p.PID)
 	}
@@ -148,8 +151,14 @@ func (lk *lock) waiting() []LocalReport {
 	defer lk.mu.Unlock()
 	var out []LocalReport
 	for i, w := range lk.queue {
-		out = append(out, LocalReport{PID: w.req.PID, Command: w.req.Command, Mode: w.req.Mode,
-			Since: w.since.UTC().Truncate(time.Microsecond), Place: i + 1})
+		l := LocalReport{PID: w.req.PID, Command: w.req.Command, Mode: w.req.Mode,
+			Since: w.since.UTC().Truncate(time.Microsecond), Place: i + 1}
+		if s := w.req.session; s != nil {
+			if under := s.nestedUnder(); under != nil {
+				l.Under = under.PID
+			}
+		}
+		out = append(out, l)
 	}
 	return out
 }

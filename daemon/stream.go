@@ -26,6 +26,7 @@ type lockRequest struct {
 	Token     layout.Ticket `json:"token"`   // come back to the hold with this token, or be refused; 0: ask for the lock
 	Witness   bool          `json:"witness"` // make a FIFO that the command holds the lock by
 
+	Confirm  bool `json:"confirm"`  // on a link: pass the lock on if the client does not confirm the grant in time
 	Requests bool `json:"requests"` // tell the holder that others want the lock; a client that comes back says so again
 }
 
@@ -104,6 +105,9 @@ func (s *Server) lock(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	err := decode(r, &body)
 	if err == nil {
 		err = body.validate()
+	}
+	if err == nil && body.Confirm {
+		err = fmt.Errorf("%w: a grant is confirmed on a link only", ErrInvalid)
 	}
 	if err != nil {
 		st.fail(err)

@@ -10,8 +10,12 @@ import (
 
 // explain says of every lock why it does not move.
 func (r *Report) explain() {
+	edges := r.edges()
 	for i := range r.Locks {
-		r.Locks[i].Stuck = r.stuck(&r.Locks[i])
+		l := &r.Locks[i]
+		if l.Stuck = r.deadlock(l, edges); l.Stuck == "" {
+			l.Stuck = r.stuck(l)
+		}
 	}
 }
 

@@ -143,11 +143,17 @@ func (s *session) tellNow() {
 	if lk := s.unkept; lk != nil && !decided {
 		s.put(sessionWaiting, 0, lk)
 	}
+	warning := s.warning
+	s.warning = ""
+	if !decided {
+		s.watchNesting()
+	}
 	s.mu.Unlock()
 	switch {
 	case f == nil:
 	case !decided && placed:
 		f.link.tellPlace(f, p, s.all.d.sb.Lease)
+		f.link.warn(f, warning)
 	case !decided:
 	case s.hold != nil && !f.link.tellNews(f, s):
 		s.mu.Lock()
@@ -165,6 +171,14 @@ func (l *link) tellPlace(f *follower, p place, lease time.Duration) {
 	whole := lease.Milliseconds()
 	if l.f == f && !l.granted && l.listening() {
 		l.put(&event{Event: "waiting", Ahead: &p.ahead, Queued: &p.queued, LeaseMS: &whole})
+	}
+}
+
+func (l *link) warn(f *follower, warning string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if warning != "" && l.f == f && l.listening() {
+		l.put(&event{Event: "warning", Message: warning})
 	}
 }
 

@@ -32,6 +32,7 @@ const (
 // that no writer is held up; while no bakeryd runs, one may get SIGPIPE.
 type witness struct {
 	path string
+	uid  int      // whose it is; anybody: that is not known
 	file *os.File // the read end
 	raw  rawControl
 
@@ -71,14 +72,14 @@ var bakeryGroup = sync.OnceValue(func() int {
 func newWitness(dir, name string, uid int) (*witness, error) {
 	path := filepath.Join(dir, name)
 	fail := func(err error) (*witness, error) { return nil, fmt.Errorf("make witness %s: %w", path, bare(err)) }
-	if !clientDescriptors().take() {
-		return fail(clientDescriptors().exhausted())
+	if err := clientDescriptors().take(uid); err != nil {
+		return fail(err)
 	}
-	defer clientDescriptors().give() // attachWitness has its own
+	defer clientDescriptors().give(uid) // attachWitness has its own
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		return fail(err)
 	}
-	w, err := attachWitness(path)
+	w, err := attachWitness(path, uid)
 	if err == nil {
 		err = giveTo(uid, w.file)
 	}
@@ -112,15 +113,15 @@ func giveTo(uid int, f *os.File) error {
 
 // openWitness opens a predecessor's FIFO again. It refuses whatever else is at
 // that path.
-func openWitness(path string) (*witness, error) {
-	w, err := attachWitness(path)
+func openWitness(path string, uid int) (*witness, error) {
+	w, err := attachWitness(path, uid)
 	if err != nil {
 		return nil, fmt.Errorf("open witness %s: %w", path, bare(err))
 	}
 	return w, nil
 }
 
-func attachWitness(path string) (*witness, error) {
+func attachWitness(path string, uid int) (*witness, error) {
 	// To open something else might do things; what is there is looked at first.
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -146,8 +147,8 @@ func attachWitness(path string) (*witness, error) {
 		f.Close()
 		return nil, err
 	}
-	clientDescriptors().must()
-	w := &witness{path: path, file: f, raw: raw, none: make(chan struct{}), ended: make(chan struct{})}
+	clientDescriptors().must(uid)
+	w := &witness{path: path, uid: uid, file: f, raw: raw, none: make(chan struct{}), ended: make(chan struct{})}
 	go w.run()
 	return w, nil
 }
@@ -271,7 +272,7 @@ func (w *witness) close() error {
 func (w *witness) leave() {
 	w.left.Do(func() {
 		w.file.Close()
-		clientDescriptors().give()
+		clientDescriptors().give(w.uid)
 	})
 	<-w.ended
 }
@@ -310,7 +311,7 @@ func pruneWitnesses(dir string, uuid layout.UUID, host int, belongs func(session
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		w, err := openWitness(path)
+		w, err := openWitness(path, anybody)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 		case err != nil:

@@ -3,6 +3,7 @@ package client
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/boottime"
@@ -22,6 +23,7 @@ const (
 	eventRequested = "requested"
 	eventReleased  = "released"
 	eventKept      = "kept"
+	eventConfirmed = "confirmed"
 )
 
 // event is one line of what bakeryd says; which fields it has depends on the kind.
@@ -97,6 +99,36 @@ func (l *link) awaitGrant(onWaiting func(event)) (event, error) {
 	}
 }
 
+// confirm confirms a grant, and returns it with the lease as it is then. bakeryd may have passed the lock on by then.
+func (l *link) confirm(granted event) (event, error) {
+	l.out = strconv.AppendUint(append(l.out[:0], `{"confirm":"`...), uint64(granted.Token), 10)
+	l.out = append(l.out, "\"}\n"...)
+	if err := l.write(); err != nil {
+		return event{}, err
+	}
+	l.soon = true
+	defer func() { l.soon = false }()
+	var others []event
+	for {
+		e, err := l.next()
+		if err != nil {
+			return event{}, err
+		}
+		switch e.Kind {
+		default:
+			others = append(others, e)
+		case eventConfirmed:
+			l.early = others
+			granted.LeaseMS, granted.AtMS = e.LeaseMS, e.AtMS
+			return granted, nil
+		case eventRefused:
+			return event{}, &Error{Code: e.Code, Message: e.Message, Hint: e.Hint}
+		case eventLost:
+			return event{}, &Error{Code: CodeLost, Message: e.Message}
+		}
+	}
+}
+
 // decodeEvent looks at the kind first: the fields of an unknown kind may have any type.
 func decodeEvent(text []byte) (e event, known bool, err error) {
 	if line.Members(text, e.set) && e.known() {
@@ -121,7 +153,7 @@ func decodeEvent(text []byte) (e event, known bool, err error) {
 
 func (e *event) known() bool {
 	switch e.Kind {
-	case eventWaiting, eventGranted, eventRenewed, eventRequested, eventMode, eventRefused, eventLost, eventReleased, eventKept:
+	case eventWaiting, eventGranted, eventRenewed, eventRequested, eventMode, eventRefused, eventLost, eventReleased, eventKept, eventConfirmed:
 		return true
 	}
 	return false

@@ -79,6 +79,7 @@ func newHold(s *session, l *link, granted event) (*Hold, error) {
 	if h.overdue() > 0 {
 		h.attend()
 		h.awaitNews(catchUp) // this process stood still since the grant: how things are is yet to be asked
+		h.ring()             // what is due is so before the caller has the hold
 	}
 	return h, nil
 }
@@ -95,6 +96,16 @@ func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return time.Now().Add(h.until - boottime.Now())
+}
+
+// StopAt returns the moment, on CLOCK_BOOTTIME, from which the holder is to stop: Grace before the deadline. Like that it moves.
+func (h *Hold) StopAt() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stop {
+		return 0
+	}
+	return h.until - h.grace
 }
 
 // Warned is closed when the holder is to stop: the lease is about to end without having been renewed, or has

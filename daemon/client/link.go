@@ -38,6 +38,7 @@ type link struct {
 	asked time.Duration // when the lock was asked for, on boottime
 	open  bool          // bakeryd has agreed to speak in lines
 	soon  bool          // what is read is the answer to what was just asked
+	early []event       // were read before the confirmation of the grant, and are yet to be returned
 	heard bool          // since the lock was asked for
 	idle  time.Time     // since when
 }
@@ -89,6 +90,11 @@ func hungUp(err error) bool { return errors.Is(err, unix.EPIPE) || errors.Is(err
 
 // next returns the next event of a known kind.
 func (l *link) next() (event, error) {
+	if len(l.early) > 0 {
+		e := l.early[0]
+		l.early = l.early[1:]
+		return e, nil
+	}
 	if !l.open {
 		if err := l.accept(); err != nil {
 			return event{}, err
@@ -199,4 +205,4 @@ func (l *link) awaitRelease() error {
 var errNotReleased = errors.New("not released")
 
 // reusable says whether another lock can be asked for: nothing is left of the last one.
-func (l *link) reusable() bool { return l.open && len(l.in.Rest()) == 0 }
+func (l *link) reusable() bool { return l.open && len(l.in.Rest()) == 0 && len(l.early) == 0 }

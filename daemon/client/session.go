@@ -24,9 +24,18 @@ type session struct {
 }
 
 func newSession(c *Client, name string, o Options) *session {
+	id := o.Session
+	if id == "" {
+		id = NewSession()
+	}
+	return &session{client: c, name: name, o: o, id: id}
+}
+
+// NewSession returns a new id for Options.Session.
+func NewSession() string {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
-	return &session{client: c, name: name, o: o, id: hex.EncodeToString(id[:])}
+	return hex.EncodeToString(id[:])
 }
 
 // connect asks for the lock, by a link that another one has left if there is one, and waits for the grant. A token asks
@@ -90,6 +99,11 @@ func (s *session) exchange(l *link, token layout.Ticket, timeout time.Duration, 
 	if err != nil {
 		return event{}, err
 	}
+	if s.o.Confirm && token == 0 {
+		if g, err = l.confirm(g); err != nil {
+			return event{}, err
+		}
+	}
 	if g.Name != s.name || g.Mode != s.o.Mode && token == 0 { // the mode of a hold may have changed unheard
 		return event{}, fmt.Errorf("%w: granted %q %v, asked for %q %v", ErrProtocol, g.Name, g.Mode, s.name, s.o.Mode)
 	}
@@ -127,6 +141,9 @@ func (s *session) appendRequest(to []byte, token layout.Ticket, timeout time.Dur
 	}
 	if s.o.Requests {
 		to = append(to, `,"requests":true`...)
+	}
+	if s.o.Confirm && token == 0 {
+		to = append(to, `,"confirm":true`...)
 	}
 	return append(to, "}}\n"...)
 }

@@ -27,6 +27,8 @@ func (w *turn) grant(ctx context.Context) (*link, event, error) {
 			return l, granted, nil
 		case ctx.Err() != nil:
 			return nil, event{}, context.Cause(ctx)
+		case isUnconfirmed(err):
+			continue // this process stood still when its turn came
 		case !w.reached || !passing(err):
 			return nil, event{}, err
 		case w.broken == 0:
@@ -44,6 +46,11 @@ func (w *turn) grant(ctx context.Context) (*link, event, error) {
 			return nil, event{}, err
 		}
 	}
+}
+
+func isUnconfirmed(err error) bool {
+	var refusal *Error
+	return errors.As(err, &refusal) && refusal.Code == CodeUnconfirmed
 }
 
 // attempt asks once. Who comes back is not kept waiting for the first word by a bakeryd that stands still.

@@ -54,7 +54,7 @@ func (h *Hold) inheritWitness() (Descriptor, error) {
 		return -1, err
 	}
 	defer func() { _ = unix.Close(fd) }() // its duplicate is what is inherited
-	return inheritable(uintptr(fd))
+	return Inheritable(fd)
 }
 
 func (h *Hold) inheritConnection() (Descriptor, error) {
@@ -68,11 +68,12 @@ func (h *Hold) inheritConnection() (Descriptor, error) {
 	h.mu.Unlock()
 	var d Descriptor
 	var dupErr error
-	err := conn.Control(func(fd uintptr) { d, dupErr = inheritable(fd) })
+	err := conn.Control(func(fd uintptr) { d, dupErr = Inheritable(int(fd)) })
 	return d, errors.Join(err, dupErr)
 }
 
-func inheritable(fd uintptr) (Descriptor, error) {
-	dup, err := unix.FcntlInt(fd, unix.F_DUPFD, firstInherited)
+// Inheritable returns a duplicate of a descriptor that commands inherit. Its number is at least 10.
+func Inheritable(fd int) (Descriptor, error) {
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD, firstInherited)
 	return Descriptor(dup), err
 }

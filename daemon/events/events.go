@@ -35,6 +35,7 @@ const (
 	Resumed  Kind = "resumed"  // after a restart bakeryd goes on with a hold (Token), a wait (no Token) or, without a Lock, its lease
 	Orphan   Kind = "orphan"   // the client is gone, the command lives and keeps the lock
 	Kill     Kind = "kill"     // what runs under the lock was sent a signal
+	Remains  Kind = "remains"  // what runs under the lock did not end by SIGKILL, and the lease is over
 	Lost     Kind = "lost"     // a hold is lost, or without a Lock the lease of the host
 
 	Joined Kind = "joined"  // a host is live

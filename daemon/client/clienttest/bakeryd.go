@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,6 +48,7 @@ type Request struct {
 	Token     layout.Ticket `json:"token"`
 	Witness   bool          `json:"witness"`
 	Requests  bool          `json:"requests"`
+	Confirm   bool          `json:"confirm"`
 }
 
 // Exchange is one request, and what answers it.
@@ -56,9 +58,11 @@ type Exchange struct {
 	Gone  <-chan struct{} // closed when the client has let go or closed the connection, or bakeryd has ended
 	Grace time.Duration   // told with every grant
 
-	b       *Bakeryd
-	link    net.Conn
-	refused bool
+	b         *Bakeryd
+	link      net.Conn
+	refused   bool
+	Confirmed chan struct{} // closed when the client has confirmed the grant
+	until     atomic.Int64  // the deadline that was told last, in milliseconds on boottime
 }
 
 // Send sends a line. Errors do not matter: the client may have gone.
@@ -73,6 +77,7 @@ func (x *Exchange) Wait(ahead int, lease time.Duration) {
 
 // Grant grants the lock, with a witness if one is asked for.
 func (x *Exchange) Grant(lease time.Duration) {
+	x.until.Store(boottime.Now().Milliseconds() + lease.Milliseconds())
 	witness := ""
 	if x.Witness {
 		witness = fmt.Sprintf(`,"witness":%q`, x.b.witness(x.Session))
@@ -81,8 +86,16 @@ func (x *Exchange) Grant(lease time.Duration) {
 		x.Name, x.Mode, Token, HostID, lease.Milliseconds(), boottime.Now().Milliseconds(), x.Grace.Milliseconds(), witness)
 }
 
+// confirmed answers the confirmation of a grant.
+func (x *Exchange) confirmed() {
+	now := boottime.Now().Milliseconds()
+	close(x.Confirmed)
+	x.Send(`{"event":"confirmed","lease_ms":%d,"at_ms":%d}`, x.until.Load()-now, now)
+}
+
 // Renew moves the deadline.
 func (x *Exchange) Renew(lease time.Duration) {
+	x.until.Store(boottime.Now().Milliseconds() + lease.Milliseconds())
 	x.Send(`{"event":"renewed","lease_ms":%d,"at_ms":%d}`, lease.Milliseconds(), boottime.Now().Milliseconds())
 }
 
@@ -188,6 +201,11 @@ func (b *Bakeryd) Start(script Script) {
 		b.mu.Lock()
 		answer := b.calls[r.Method+" "+r.URL.Path]
 		b.mu.Unlock()
+		if answer == nil && r.URL.Path == "/v1/contain" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprint(w, `{"error":{"code":"unavailable","message":"this bakeryd contains nothing"}}`)
+			return
+		}
 		if answer == nil {
 			b.t.Errorf("nobody answers %s %s", r.Method, r.URL.Path)
 			return
@@ -213,6 +231,7 @@ func (b *Bakeryd) Start(script Script) {
 // serveLink answers a client until it is gone, or bakeryd has ended.
 func (b *Bakeryd) serveLink(c net.Conn, in *bufio.Reader, script Script) {
 	letGo := func() {}
+	var x *Exchange
 	defer func() {
 		b.change(func() { delete(b.linked, c) })
 		c.Close()
@@ -225,12 +244,17 @@ func (b *Bakeryd) serveLink(c net.Conn, in *bufio.Reader, script Script) {
 			return
 		}
 		var said struct {
-			Lock   *Request       `json:"lock"`
-			Unlock *layout.Ticket `json:"unlock"`
+			Lock    *Request       `json:"lock"`
+			Confirm *layout.Ticket `json:"confirm"`
+			Unlock  *layout.Ticket `json:"unlock"`
 		}
-		if err := json.Unmarshal(text, &said); err != nil || (said.Lock == nil) == (said.Unlock == nil) {
+		if err := json.Unmarshal(text, &said); err != nil || said.Lock == nil && said.Confirm == nil && said.Unlock == nil {
 			b.t.Errorf("line %q: %v", text, err)
 			return
+		}
+		if said.Confirm != nil {
+			x.confirmed()
+			continue
 		}
 		letGo()
 		letGo = func() {}
@@ -238,14 +262,14 @@ func (b *Bakeryd) serveLink(c net.Conn, in *bufio.Reader, script Script) {
 			fmt.Fprintln(c, `{"event":"released"}`)
 			continue
 		}
-		letGo = b.exchange(c, *said.Lock, script)
+		x, letGo = b.exchange(c, *said.Lock, script)
 	}
 }
 
 // exchange answers one request. What it returns ends that.
-func (b *Bakeryd) exchange(c net.Conn, r Request, script Script) (letGo func()) {
+func (b *Bakeryd) exchange(c net.Conn, r Request, script Script) (x *Exchange, letGo func()) {
 	gone, cancel := context.WithCancel(context.Background())
-	x := &Exchange{Request: r, Gone: gone.Done(), b: b, link: c}
+	x = &Exchange{Request: r, Confirmed: make(chan struct{}), Gone: gone.Done(), b: b, link: c}
 	b.change(func() { b.requests++; b.open++; x.Nth = b.requests })
 	done := make(chan struct{})
 	go func() {
@@ -256,7 +280,7 @@ func (b *Bakeryd) exchange(c net.Conn, r Request, script Script) (letGo func()) 
 			_ = c.Close()
 		}
 	}()
-	return func() {
+	return x, func() {
 		cancel()
 		<-done
 	}

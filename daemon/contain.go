@@ -1,0 +1,206 @@
+package daemon
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/daemon/cgroup"
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/process"
+)
+
+// Containment: the command of a session gets a cgroup below that of its wrapper, which both find by the same name. The
+// wrapper makes it if it may, and starts the command in it; if not, bakeryd makes it and moves in the process that is
+// about to become the command. By it bakeryd stops all of a command, also if the wrapper is gone, whatever the
+// processes closed, became or forked. Without it there are those that have the session's FIFO open, and their descendants.
+
+// maxCgroup is the longest path of a cgroup that is kept, in bytes.
+const maxCgroup = 512
+
+// errHidden is why the command of a client in another pid namespace is not contained.
+var errHidden = errors.New("bakeryd cannot see the client's process: it is in another pid namespace")
+
+// findGroup determines where the cgroup of the session's command is, or is to be made.
+func (s *session) findGroup() {
+	dirs, err := []string(nil), errHidden
+	if s.peer.PID != 0 {
+		dirs, err = cgroup.Parents(s.peer.PID)
+	}
+	if err == nil && len(dirs[0])+len(cgroup.Name(s.peer)) >= maxCgroup {
+		err = fmt.Errorf("the path of cgroup %.40s... is too long", dirs[0])
+	}
+	if err != nil {
+		s.weak = err
+		return
+	}
+	s.group = &cgroup.Group{Dir: filepath.Join(dirs[0], cgroup.Name(s.peer))}
+}
+
+// regroup restores what a predecessor kept of the command's cgroup.
+func (s *session) regroup(r sessionRecord) {
+	if r.Cgroup != "" {
+		s.group = &cgroup.Group{Dir: r.Cgroup}
+	}
+}
+
+// contain moves a process into the session's cgroup. The kernel reports the process by its connection; it has to be in
+// the cgroup of the client, lest it escapes limits of its own.
+func (s *session) contain(conn *net.UnixConn) error {
+	if s.group == nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, s.weak)
+	}
+	member, _ := peerOf(conn)
+	if member.PID == 0 {
+		return fmt.Errorf("%w: %w", ErrUnavailable, errHidden)
+	}
+	parent := filepath.Dir(s.group.Dir)
+	dirs, err := cgroup.Parents(member.PID)
+	if err != nil {
+		return fmt.Errorf("%w: find the cgroup of process %d: %w", ErrUnavailable, member.PID, err)
+	}
+	if !slices.Contains(dirs, parent) {
+		return fmt.Errorf("%w: process %d is not in the cgroup of the client, %s", ErrInvalid, member.PID, parent)
+	}
+	cgroup.Prune(parent)
+	g, err := cgroup.Make([]string{parent}, s.peer)
+	if err == nil {
+		err = g.Add(member.PID)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: move process %d into a cgroup: %w", ErrUnavailable, member.PID, err)
+	}
+	if hungUp(conn) || !member.Alive() {
+		// Its number may have been another's by then, which is not to be killed.
+		s.mu.Lock()
+		s.group, s.weak = nil, errors.New("the process that was to be contained has ended")
+		s.mu.Unlock()
+		return fmt.Errorf("%w: process %d has ended", ErrInvalid, member.PID)
+	}
+	return nil
+}
+
+// containRequest is the body of POST /v1/contain.
+type containRequest struct {
+	Session string `json:"session"`
+}
+
+func (s *Server) contain(d *Daemon, w http.ResponseWriter, r *http.Request) {
+	var body containRequest
+	err := decode(r, &body)
+	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
+	if err == nil {
+		var of *session
+		by := callerOf(r)
+		if of, err = d.sessions.of(body.Session, by.who.UID); err == nil {
+			err = of.contain(conn)
+		}
+		err = by.notOwn(err, access.Change)
+	}
+	if err != nil {
+		failCall(w, err)
+		return
+	}
+	writeJSON(w, struct{}{})
+}
+
+// running reports whether the command of the session lives, or what it has left running: while it does, the lock is held.
+func (s *session) running() bool {
+	group, chased := s.contained()
+	return s.witnessed() || group.Populated() || slices.ContainsFunc(chased, process.ID.Alive)
+}
+
+// witnessed reports whether a process has the FIFO of the session open.
+func (s *session) witnessed() bool { return s.fifo != nil && s.fifo.alive() }
+
+// contained returns the cgroup of the command, nil if there is none, and the processes of it that were found before.
+func (s *session) contained() (*cgroup.Group, []process.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.group, s.chased
+}
+
+// containment describes how sure it is that all of a command is stopped.
+func (s *session) containment() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.group == nil && s.weak != nil:
+		return "weak: " + s.weak.Error()
+	case s.group == nil || !s.group.Exists():
+		return "weak: the command has no cgroup of its own"
+	}
+	return "cgroup"
+}
+
+func (s *session) killGroup() error {
+	group, _ := s.contained()
+	return group.Kill()
+}
+
+// left returns what lives of the session's command: the processes that have its FIFO open, those in its cgroup, the
+// descendants of these, and those that were any of that before. The client is left out, unless it is to be included.
+func (s *session) left(client bool) ([]process.ID, error) {
+	group, found := s.contained()
+	found = append(slices.Clone(found), group.Members()...)
+	var errs []error
+	if s.witnessed() {
+		holders, err := holdersOf(s.fifo.path)
+		found, errs = append(found, holders...), append(errs, err)
+	}
+	table, err := process.Table()
+	errs = append(errs, err)
+	var roots []int
+	for _, id := range found {
+		if id != s.peer { // what it has started besides is none of the command's
+			roots = append(roots, id.PID)
+		}
+	}
+	for _, p := range process.Descendants(table, roots, process.Stat.Ended) {
+		found = append(found, p.ID)
+	}
+	slices.SortFunc(found, func(a, b process.ID) int { return cmp.Or(a.PID-b.PID, cmp.Compare(a.Started, b.Started)) })
+	found = slices.DeleteFunc(slices.Compact(found), func(id process.ID) bool {
+		return !id.Alive() || id == s.peer && !client || id.PID == os.Getpid() || id.PID == 1
+	})
+	s.mu.Lock()
+	s.chased = slices.DeleteFunc(slices.Clone(found), func(id process.ID) bool { return id == s.peer })
+	s.mu.Unlock()
+	return found, errors.Join(errs...)
+}
+
+// noteRemains notes, once, that processes are left of a command that were sent SIGKILL.
+func (s *session) noteRemains(left []process.ID) {
+	s.mu.Lock()
+	noted := s.remained || len(left) == 0
+	s.remained = s.remained || len(left) > 0
+	s.mu.Unlock()
+	if noted {
+		return
+	}
+	pids := make([]string, len(left))
+	for i, id := range left {
+		pids[i] = strconv.Itoa(id.PID)
+	}
+	e := s.event(events.Remains)
+	e.Reason = fmt.Sprintf("%s did not end by SIGKILL: pid %s", countOf(len(left), "process", "processes"), strings.Join(pids, ", "))
+	s.all.d.note(e)
+	go s.all.d.log.Error("processes of a command that lost its lock are left", "lock", s.req.Name, "pids", pids, "containment", s.containment())
+}
+
+// noteRemains does so for all holds, whose lease is over.
+func (ss *sessions) noteRemains() {
+	held, _ := ss.holding()
+	for _, s := range held {
+		_, chased := s.contained()
+		s.noteRemains(slices.DeleteFunc(slices.Clone(chased), func(id process.ID) bool { return !id.Alive() }))
+	}
+}
