@@ -121,7 +121,7 @@ func (o *benchOptions) wants(names ...bench.Name) bool {
 
 // bench measures, and shows what came out.
 func (a *app) bench(ctx context.Context, o benchOptions) (err error) {
-	signals := openInbox()
+	signals := openInbox(inheritedSignals())
 	defer func() { signals.close(err) }()
 	ctx, listen := signals.interrupts(ctx)
 	defer listen()

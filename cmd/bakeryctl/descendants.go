@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"syscall"
 	"time"
@@ -34,48 +34,11 @@ func isIn(p process.Stat, list []process.Stat) bool {
 	return slices.ContainsFunc(list, func(q process.Stat) bool { return p.ID == q.ID })
 }
 
-// processTable reads all processes, one after the other: what it returns may never have been true at once.
-func processTable() ([]process.Stat, error) {
-	if err := process.CheckProc(); err != nil {
-		return nil, err
-	}
-	pids, err := process.List()
-	if err != nil {
-		return nil, err
-	}
-	var table []process.Stat
-	for _, pid := range pids {
-		p, err := process.Read(pid)
-		switch {
-		case process.Gone(err):
-		case errors.Is(err, fs.ErrPermission): // mounted with hidepid; we could not signal it either
-		case err != nil:
-			return nil, err
-		default:
-			table = append(table, p)
-		}
-	}
-	return table, nil
-}
-
-// descendants returns those of root, parents before their children. Children of root that started before
-// since are left out, with all that descends from them.
-func descendants(table []process.Stat, root int, since uint64) []process.Stat {
-	children := make(map[int][]process.Stat)
-	for _, p := range table {
-		if p.Parent != root || p.Started >= since {
-			children[p.Parent] = append(children[p.Parent], p)
-		}
-	}
-	found := slices.Clone(children[root])
-	seen := map[int]bool{root: true} // a table that was never true at once may have a circle
-	for i := 0; i < len(found); i++ {
-		if pid := found[i].PID; !seen[pid] {
-			seen[pid] = true
-			found = append(found, children[pid]...)
-		}
-	}
-	return found
+// descendants returns this process's own, parents before their children. Children that started before since are left out, with all that
+// descend from them.
+func descendants(table []process.Stat, since uint64) []process.Stat {
+	self := unix.Getpid()
+	return process.Descendants(table, []int{self}, func(p process.Stat) bool { return p.Parent == self && p.Started < since })
 }
 
 // childless says whether this process has no child, not even one that ended. As orphans become our children
@@ -87,13 +50,13 @@ func childless() bool {
 // survey returns what is alive of the command and its descendants, and reaps those that we have adopted. What
 // --on-lost has started is among them only if all are wanted.
 func (c *command) survey(all bool) ([]process.Stat, error) {
-	table, err := processTable()
+	table, err := process.Table()
 	if err != nil {
 		return nil, err
 	}
 	self := unix.Getpid()
 	for _, p := range table {
-		if p.Parent == self && p.Ended() && !c.is(p) && !c.onLost.is(p) && !c.onRequest.is(p) {
+		if p.Parent == self && p.Ended() && !c.is(p) && !c.guard.is(p) && !c.onLost.is(p) && !c.onRequest.is(p) {
 			_, _ = unix.Wait4(p.PID, nil, unix.WNOHANG|unix.WALL, nil)
 		}
 	}
@@ -101,8 +64,8 @@ func (c *command) survey(all bool) ([]process.Stat, error) {
 	if !all {
 		others = c.onLost.among(table)
 	}
-	return slices.DeleteFunc(descendants(table, self, c.since), func(p process.Stat) bool {
-		return p.Ended() || isIn(p, others)
+	return slices.DeleteFunc(descendants(table, c.since), func(p process.Stat) bool {
+		return p.Ended() || isIn(p, others) || c.guard.is(p)
 	}), nil
 }
 
@@ -126,7 +89,7 @@ func (c *command) terminate(left []process.Stat) {
 		}
 		return
 	}
-	members := c.cgroup.members() // before anybody is asked, and cleans up
+	members := c.cgroup.Members() // before any is asked, and cleans up
 	c.askedAt = ticksNow()
 	c.signal(syscall.SIGTERM)
 	c.signal(syscall.SIGCONT)
@@ -135,26 +98,26 @@ func (c *command) terminate(left []process.Stat) {
 			ask(p)
 		}
 	}
-	for pid, handle := range members {
-		if pid != c.cmd.Process.Pid && !slices.ContainsFunc(left, func(p process.Stat) bool { return p.PID == pid }) {
-			if p, err := process.Read(pid); err == nil {
-				c.asked = append(c.asked, p)
-			}
-			_ = handle.Signal(syscall.SIGTERM)
-			_ = handle.Signal(syscall.SIGCONT)
+	for _, id := range members {
+		if id.PID != c.cmd.Process.Pid && !slices.ContainsFunc(left, func(p process.Stat) bool { return p.ID == id }) {
+			ask(process.Stat{ID: id})
 		}
-		_ = handle.Release()
 	}
 }
 
-// kill kills the command, what is left of its descendants, and what was to help at the loss.
-func (c *command) kill(left []process.Stat) {
-	c.cgroup.kill()
+// kill kills the command, what is left of its descendants, and the script of --on-lost. It returns why one could not be
+// killed.
+func (c *command) kill(left []process.Stat) error {
+	err := c.cgroup.Kill()
 	c.signal(syscall.SIGKILL)
 	for _, p := range left {
-		if !c.is(p) {
-			_ = p.Signal(syscall.SIGKILL) // who has ended need not be killed
+		if c.is(p) {
+			continue
+		}
+		if no := p.Signal(syscall.SIGKILL); no != nil && !process.Gone(no) {
+			err = cmp.Or(err, no)
 		}
 	}
 	c.onLost.kill()
+	return err
 }

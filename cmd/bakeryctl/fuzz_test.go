@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"hash/crc32"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -120,14 +119,13 @@ func FuzzRecords(f *testing.F) { // 5000x
 	})
 }
 
-// FuzzArguments: what is typed, or comes from /proc.
+// FuzzArguments: what is typed.
 func FuzzArguments(f *testing.F) { // 20000x
-	for _, text := range []string{"03:12", "2h", "-1h", "1e308", "NaN", "1.5", "300ms", "SIGTERM", "RTMIN+3", "-9", "2006-01-02 15:04", "0::/a/../b\n",
-		"36 35 0:32 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", `1 1 1:1 /\040\134 /m - cgroup2 `} {
-		f.Add(text, "0::/user.slice\n")
+	for _, text := range []string{"03:12", "2h", "-1h", "1e308", "NaN", "1.5", "300ms", "SIGTERM", "RTMIN+3", "-9", "2006-01-02 15:04"} {
+		f.Add(text)
 	}
 	now := time.Date(2026, 11, 21, 3, 12, 0, 0, time.UTC)
-	f.Fuzz(func(t *testing.T, text, groups string) {
+	f.Fuzz(func(t *testing.T, text string) {
 		if at, err := parseMoment(text, now); err == nil {
 			if _, durationErr := time.ParseDuration(text); durationErr == nil && at.After(now) {
 				t.Fatalf("%q is %v", text, at)
@@ -140,14 +138,5 @@ func FuzzArguments(f *testing.F) { // 20000x
 			t.Fatalf("%q is %+v", text, r)
 		}
 		_, _ = parseStride(text) // what it may be is checked by the format
-		dirs, err := cgroupDirs(text, groups)
-		if err != nil {
-			return
-		}
-		for _, dir := range dirs {
-			if dir != filepath.Clean(dir) {
-				t.Fatalf("%q", dir)
-			}
-		}
 	})
 }

@@ -10,10 +10,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // soon bounds what a test waits for; nothing that works takes nearly as long, unless the device is so slow
@@ -25,9 +28,25 @@ const soon = 2 * time.Minute
 const asItself = "bakeryctl.under-test"
 
 func init() {
+	if at := os.Getenv(stopAt); at != "" {
+		reached = func(step string) {
+			if step != at {
+				return
+			}
+			at = "" // once
+			_ = os.Unsetenv(stopAt)
+			runtime.LockOSThread() // this thread is the one that is signalled, so it goes no further
+			defer runtime.UnlockOSThread()
+			_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
+		}
+	}
 	switch filepath.Base(os.Args[0]) {
 	case asItself:
 		main()
+	case asStub:
+		os.Exit(runStub(os.Args[1:]))
+	case asGuardian:
+		os.Exit(runGuardian(os.Args[1:]))
 	case asCounter:
 		countInterrupts(len(os.Args) > 1)
 	}
@@ -38,6 +57,9 @@ func init() {
 		}
 	}
 }
+
+// stopAt names the step between grant and execve at which a process stops itself.
+const stopAt = "BAKERYCTL_TEST_STOP_AT"
 
 // wrapper is a bakeryctl that a test runs, without a controlling terminal unless the test gives it one.
 // What it prints goes to files, so that nothing but its end is waited for.

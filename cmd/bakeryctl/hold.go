@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -107,7 +108,7 @@ func newHold(a *app) *cobra.Command {
 
 // hold holds the lock until a signal comes or it is about to be lost.
 func (a *app) hold(ctx context.Context, o holdOptions) (err error) {
-	signals := openInbox()
+	signals := openInbox(inheritedSignals())
 	defer func() { signals.close(err) }()
 	h := holder{name: o.name, signals: signals, systemd: newSystemd(a.stderr), voice: voice{out: a.stderr}}
 	defer h.waitSaid()
@@ -120,7 +121,7 @@ func (a *app) hold(ctx context.Context, o holdOptions) (err error) {
 	h.systemd.tell(notice{status: "waiting for " + o.name})
 	h.grant, err = a.acquire(ctx, lockOptions{
 		takeOptions: o.takeOptions, close: true, argv: []string{"bakeryctl", "hold", o.name},
-	}, signals, func(ahead, _ int) {
+	}, client.NewSession(), signals, func(ahead, _ int) {
 		h.systemd.tell(notice{status: fmt.Sprintf("waiting for %s: %d ahead", o.name, ahead)})
 	})
 	if err != nil {

@@ -181,6 +181,7 @@ func TestHoldWithoutSystemdEndsAtOnceWhenLost(t *testing.T) {
 	b := serve(t, func(x *exchange) {
 		x.Grace = 30 * time.Minute
 		x.Grant(time.Hour)
+		<-x.Confirmed
 		x.Lose("host 3 was evicted")
 	})
 	p := begin(t, "hold", "--socket", b.Socket, "x")
@@ -342,7 +343,7 @@ func TestHoldAsksForWhatTheFlagsSay(t *testing.T) {
 	}
 	p.printed(t, "", "")
 	got := <-asked
-	want := wanted{Name: "-x y", Mode: layout.Shared, TimeoutMS: 1500, PID: p.cmd.Process.Pid, Command: "bakeryctl hold -x y", Session: got.Session}
+	want := wanted{Name: "-x y", Mode: layout.Shared, TimeoutMS: 1500, PID: p.cmd.Process.Pid, Command: "bakeryctl hold -x y", Session: got.Session, Confirm: true}
 	if got != want {
 		t.Errorf("asked for %+v, want %+v", got, want)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -80,13 +79,15 @@ const lockExample = `  # One of the hosts that run this every night makes the ba
 // lockOptions are what the command line says.
 type lockOptions struct {
 	takeOptions
-	close   bool
-	onLost  string // for a shell; empty: nothing
-	request reaction
-	value   []byte // to set when it is granted; nil: leave it as it is
-	device  string // empty: ask bakeryd
-	create  bool
-	argv    []string
+	close     bool
+	verbose   bool
+	contained bool   // a command that cannot be contained does not run
+	onLost    string // for a shell; empty: nothing
+	request   reaction
+	value     []byte // to set when it is granted; nil: leave it as it is
+	device    string // empty: ask bakeryd
+	create    bool
+	argv      []string
 }
 
 func newLock(a *app) *cobra.Command {
@@ -128,6 +129,8 @@ func newLock(a *app) *cobra.Command {
 	f.SortFlags = false
 	o.addFlags(cmd)
 	f.BoolVarP(&o.close, "close", "o", false, "do not let COMMAND inherit the lock: what it leaves running does not hold it")
+	f.BoolVar(&o.contained, "require-containment", false, "do not run COMMAND if it cannot get a cgroup of its own")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "say when the lock is granted, and how COMMAND is contained")
 	f.StringVar(&o.onLost, "on-lost", "", "when COMMAND is told to stop, also run `CMD` by the shell, once")
 	f.StringVar(&onRequest, "on-request", "", "when somebody asks for the lock, send COMMAND a signal or run a command: `SIGNAL|CMD`")
 	f.StringVar(&value, "value", "", "set the value of the lock to `TEXT` before COMMAND begins; not if it is shared")
@@ -175,6 +178,7 @@ func (o *lockOptions) parseArgs(args []string) error {
 type held interface {
 	Token() layout.Ticket
 	Deadline() time.Time
+	StopAt() time.Duration // on CLOCK_BOOTTIME
 	Grace() time.Duration
 	Warned() <-chan struct{}
 	Lost() <-chan struct{}
@@ -185,12 +189,12 @@ type held interface {
 type grant struct {
 	held
 	hostID  int
-	inherit func() (io.Closer, error) // makes the next command hold the lock too; nil: it cannot, or must not
-	silent  <-chan struct{}           // gets one when bakeryd has been gone for a while; nil: there is none
-	wanted  <-chan client.Request     // gets what others ask for the lock by; nil: nothing
-	session string                    // by which bakeryd knows the hold; empty: it is this process's own
-	socket  string                    // of that bakeryd
-	bound   bool                      // the lock ends with this process, so the command must as well
+	inherit func() (client.Descriptor, error) // of what the command holds the lock by; nil: it cannot, or must not
+	silent  <-chan struct{}                   // gets one when bakeryd has been gone for a while; nil: there is none
+	wanted  <-chan client.Request             // gets what others ask for the lock by; nil: nothing
+	session string                            // by which bakeryd knows the hold; empty: it is this process's own
+	socket  string                            // of that bakeryd
+	bound   bool                              // the lock ends with this process, so the command must as well
 	release func() error
 }
 
@@ -200,28 +204,34 @@ func (a *app) lock(ctx context.Context, o lockOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	signals := openInbox()
+	l := launch{path: path, argv: o.argv, lock: o.name, signals: inheritedSignals(), contained: o.contained, verbose: o.verbose,
+		onLost: o.onLost, onRequest: o.request, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr}
+	if o.device == "" {
+		l.session, l.socket = client.NewSession(), a.socket
+	}
+	signals := openInbox(l.signals)
 	defer func() { signals.close(err) }()
-	p := prepareCommand() // which nobody waits for who does not get the lock
-	g, err := a.acquire(ctx, o, signals, func(ahead, queued int) {})
+	p := prepareCommand(l, signals, o.device == "" && !o.nonblock)
+	g, err := a.acquire(ctx, o, l.session, signals, func(ahead, queued int) { p.sessionKnown() })
 	if err != nil {
+		p.abandon()
 		return err
 	}
-	code, err := runUnder(g, signals, launch{
-		path: path, prepared: p, argv: o.argv, lock: o.name, onLost: o.onLost, onRequest: o.request, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr,
-	})
+	code, err := runUnder(g, signals, l, p)
 	if err == nil && code != 0 {
 		err = &failure{code: code}
 	}
 	return err
 }
 
-// acquire waits for the lock, or for a signal that ends the wait. onWaiting is told of the place in the queue, as
-// somebody at a terminal is.
-func (a *app) acquire(ctx context.Context, o lockOptions, signals *inbox, onWaiting func(ahead, queued int)) (*grant, error) {
+// acquire waits for the lock, or for a signal that ends the wait. onWaiting is called with the place in the queue, as the line
+// at a terminal is.
+func (a *app) acquire(ctx context.Context, o lockOptions, session string, signals *inbox, onWaiting func(ahead, queued int)) (*grant, error) {
 	ctx, listen := signals.interrupts(ctx)
 	line := startWaitLine(a.stderr, o.name)
-	take := a.askBakeryd
+	take := func(ctx context.Context, o lockOptions, onWaiting func(ahead, queued int)) (*grant, error) {
+		return a.askBakeryd(ctx, o, session, onWaiting)
+	}
 	if o.device != "" {
 		take = a.joinAndTake
 	}
@@ -242,9 +252,9 @@ func (a *app) acquire(ctx context.Context, o lockOptions, signals *inbox, onWait
 }
 
 // askBakeryd takes the lock from bakeryd.
-func (a *app) askBakeryd(ctx context.Context, o lockOptions, onWaiting func(ahead, queued int)) (*grant, error) {
+func (a *app) askBakeryd(ctx context.Context, o lockOptions, session string, onWaiting func(ahead, queued int)) (*grant, error) {
 	h, err := client.New(a.socket).Lock(ctx, o.name, client.Options{
-		Mode: o.mode, NonBlock: o.nonblock, Timeout: o.timeout,
+		Mode: o.mode, NonBlock: o.nonblock, Timeout: o.timeout, Session: session, Confirm: true,
 		PID: os.Getpid(), Command: strings.Join(o.argv, " "), Witness: !o.close, OnWaiting: onWaiting,
 		Requests: !o.request.none(),
 	})
@@ -259,7 +269,7 @@ func (a *app) askBakeryd(ctx context.Context, o lockOptions, onWaiting func(ahea
 	}
 	g := &grant{held: h, hostID: h.HostID(), silent: h.Silent(), wanted: h.Requests(), session: h.Session(), socket: a.socket, release: h.Unlock}
 	if !o.close {
-		g.inherit = func() (io.Closer, error) { return h.Inherit() }
+		g.inherit = h.Inherit
 	}
 	return g, nil
 }
@@ -280,6 +290,8 @@ func (a *app) refused(err error, o lockOptions) *failure {
 			f.code = exitNoDevice
 		case client.CodeForbidden:
 			f.code = exitForbidden
+		case client.CodeLost:
+			f.code = exitLost
 		}
 		return f
 	}

@@ -146,6 +146,7 @@ func TestLockAsksForWhatTheFlagsSay(t *testing.T) {
 				t.Errorf("exit code %d", code)
 			}
 			p.printed(t, "", "")
+			test.want.Confirm = true
 			test.want.Name, test.want.PID, test.want.Command = "x", p.cmd.Process.Pid, "sh -c exit 0 a b"
 			got := <-asked
 			got.Session = "" // which is random

@@ -20,5 +20,11 @@ type app struct {
 }
 
 func main() {
+	switch os.Args[0] {
+	case asStub:
+		os.Exit(runStub(os.Args[1:]))
+	case asGuardian:
+		os.Exit(runGuardian(os.Args[1:]))
+	}
 	os.Exit(run(context.Background(), os.Args[1:], &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, patience: completionPatience}))
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"os/exec"
 	"strconv"
 	"sync/atomic"
@@ -23,26 +22,26 @@ type script struct {
 }
 
 // startOnLost has a shell run the script that is for a lock about to be lost.
-func startOnLost(text string, env []string, stdout, stderr io.Writer, deadline time.Duration, failed func(error)) *script {
-	if text == "" {
+func startOnLost(l launch, env []string, deadline time.Duration, failed func(error)) *script {
+	if l.onLost == "" {
 		return nil
 	}
 	left := max(0, deadline-boottime.Now())
 	env = append(env, "BAKERY_DEADLINE_MS="+strconv.FormatInt(left.Milliseconds(), 10))
-	return startScript(text, env, stdout, stderr, failed)
+	return l.startScript(l.onLost, env, failed)
 }
 
 // startScript has a shell run a script. Not even its start is waited for: it may take as long as the disk does that
 // the shell is on. If it fails, failed is called.
-func startScript(text string, env []string, stdout, stderr io.Writer, failed func(error)) *script {
+func (l launch) startScript(text string, env []string, failed func(error)) *script {
 	cmd := exec.Command("/bin/sh", "-c", text)
 	cmd.Env = env
-	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.Stdout, cmd.Stderr = l.stdout, l.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	o := &script{ended: make(chan struct{})}
 	go func() {
 		defer close(o.ended)
-		if err := cmd.Start(); err != nil {
+		if err := startWith(l.signals.blocked, cmd); err != nil {
 			failed(err)
 			return
 		}
@@ -64,7 +63,7 @@ func (o *script) among(table []process.Stat) []process.Stat {
 		return nil
 	}
 	shell := int(o.pid.Load())
-	found := descendants(table, shell, 0)
+	found := process.Descendants(table, []int{shell}, func(process.Stat) bool { return false })
 	for _, p := range table {
 		if group, err := unix.Getpgid(p.PID); err == nil && group == shell {
 			found = append(found, p)

@@ -15,9 +15,6 @@ import (
 )
 
 const (
-	// lastSignal is the greatest number that a signal has on Linux.
-	lastSignal = 64
-
 	// maxWanted is how many requests are kept that are yet to be reacted to.
 	maxWanted = 16
 )
@@ -98,7 +95,7 @@ func (s *supervisor) react(r client.Request) {
 		"BAKERY_REQUEST_HOST="+strconv.Itoa(r.Host),
 		"BAKERY_REQUEST_HOST_NAME="+r.HostName,
 		"BAKERY_REQUEST_MESSAGE="+r.Message)
-	s.command.onRequest = startScript(l.onRequest.script, env, l.stdout, l.stderr, func(err error) {
+	s.command.onRequest = l.startScript(l.onRequest.script, env, func(err error) {
 		_, _ = io.WriteString(l.stderr, fmt.Sprintf("bakeryctl: run --on-request: %v\n", err))
 	})
 }

@@ -7,15 +7,12 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
-// relayed are the signals that a command gets when they are sent to bakeryctl. It is in our process group,
-// so a terminal's SIGTSTP and SIGWINCH reach it anyway, and SIGTSTP stops us both.
-var relayed = []syscall.Signal{
-	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM,
-	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT,
+// forwarded are the signals that a command gets when they are sent to bakeryctl. Those of job control are for the whole
+// process group; bakeryctl needs SIGCHLD and SIGPIPE itself.
+var forwarded = []syscall.Signal{
+	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT,
 }
 
 // inbox receives the signals of this process, from before the wait for the lock until the command has
@@ -25,22 +22,36 @@ type inbox struct {
 	ignored chan os.Signal
 }
 
-func openInbox() *inbox {
+// openInbox begins to receive. What was ignored when this process was started stays so, also for the command.
+func openInbox(inherited signalState) *inbox {
 	b := &inbox{signals: make(chan os.Signal, 64), ignored: make(chan os.Signal, 1)}
-	for _, s := range relayed {
-		// To ask for a signal that was ignored when we were started (nohup) would make the command die of it.
-		if !signal.Ignored(s) {
+	inherited.ignore()
+	for _, s := range forwarded {
+		if !inherited.ignored.has(s) {
 			signal.Notify(b.signals, s)
 		}
 	}
-	// A closed standard error must not kill us while there is a command to stop. To ignore the signal would
-	// make the command ignore it too.
-	signal.Notify(b.ignored, syscall.SIGPIPE)
+	noteSources(inherited, syscall.SIGINT, syscall.SIGQUIT)
+	if !inherited.ignored.has(syscall.SIGPIPE) {
+		// A closed standard error must not kill us while there is a command to stop. To ignore the signal would
+		// make the command ignore it too.
+		signal.Notify(b.ignored, syscall.SIGPIPE)
+	}
 	return b
 }
 
-// close gives the signals back before err is told, which may take until one of them ends it. Who ends without a word
-// is spared that: every signal takes the runtime two changes of threads.
+// forwardMore begins to receive the signals that are seldom sent. Each takes the runtime two changes of threads.
+func (b *inbox) forwardMore(inherited signalState) {
+	const firstRealTime = 34 // the C library keeps those before to itself
+	for s := syscall.Signal(firstRealTime); s <= lastSignal; s++ {
+		if !inherited.ignored.has(s) {
+			signal.Notify(b.signals, s)
+		}
+	}
+}
+
+// close gives the signals back before err is reported, which may take until one of them ends it. A silent end is
+// spared that: every signal takes the runtime two changes of threads.
 func (b *inbox) close(err error) {
 	if !silent(err) {
 		signal.Stop(b.signals)
@@ -79,24 +90,4 @@ func (b *inbox) interrupts(parent context.Context) (context.Context, func()) {
 		close(done)
 		listener.Wait()
 	}
-}
-
-// reachedGroup says whether a signal that we got has most likely reached the command as well: the terminal
-// and a shell's job control send these to the whole foreground process group. Who sent it is not to be seen.
-func reachedGroup(s os.Signal) bool {
-	switch s {
-	case syscall.SIGINT, syscall.SIGQUIT, syscall.SIGCONT:
-		return inForeground()
-	}
-	return false
-}
-
-func inForeground() bool {
-	fd, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return false // no controlling terminal
-	}
-	defer func() { _ = unix.Close(fd) }()
-	group, err := unix.IoctlGetUint32(fd, unix.TIOCGPGRP)
-	return err == nil && int(group) == unix.Getpgrp()
 }

@@ -20,7 +20,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	b := serve(t, holding)
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", echoing)
 	p.expect("ready")
-	for _, s := range relayed {
+	for _, s := range forwarded {
 		p.signal(s)
 		p.expect(strings.TrimPrefix(signalName(s), "SIG"))
 	}

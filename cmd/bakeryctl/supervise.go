@@ -9,10 +9,12 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -28,51 +30,49 @@ const (
 // launch says what to run.
 type launch struct {
 	path           string
-	prepared       *preparation
 	argv           []string
 	lock           string
+	session        string // of the request to bakeryd; empty: there is no bakeryd
+	socket         string // of bakeryd
+	signals        signalState
+	contained      bool // it must be
+	verbose        bool
 	onLost         string // for a shell; empty: nothing
 	onRequest      reaction
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
 
-// environment is what the command gets.
-func (l launch) environment(g *grant) []string {
-	return append(append(surroundings(),
-		"BAKERY_LOCK="+l.lock,
-		envToken+"="+g.Token().String(),
-		"BAKERY_HOST_ID="+strconv.Itoa(g.hostID)), g.reach()...)
+// additions are what the command's environment has beyond that of this process.
+func (l launch) additions(g *grant) []string {
+	return append([]string{"BAKERY_LOCK=" + l.lock, envToken + "=" + g.Token().String(), "BAKERY_HOST_ID=" + strconv.Itoa(g.hostID)}, g.reach()...)
 }
+
+// environment is what the scripts of --on-lost and --on-request get.
+func (l launch) environment(g *grant) []string { return append(surroundings(), l.additions(g)...) }
 
 // runUnder runs the command under the lock, releases the lock, and returns the exit code. An error says why
 // the command was not run.
-func runUnder(g *grant, signals *inbox, l launch) (int, error) {
+func runUnder(g *grant, signals *inbox, l launch, p *preparation) (int, error) {
 	if g.bound {
 		// Parent death is that of the thread which started the command, so that must not end before us.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
-	l.prepared.work.Wait()
-	if isClosed(g.Warned()) || isClosed(g.Lost()) {
-		why := g.Err()
-		_ = g.release() // there may be nothing left to release
-		if why == nil {
-			why = errors.New("its lease is about to end without a renewal")
-		}
-		return 0, &failure{code: exitLost, err: fmt.Errorf("not running %s under %q: %w", l.argv[0], l.lock, why)}
-	}
-	c, err := start(g, l)
+	v := voice{out: l.stderr}
+	c, err := start(g, l, p, &v)
 	if err != nil {
-		return 0, errors.Join(err, g.release())
+		_ = g.release() // there may be nothing left to release
+		return 0, err
 	}
-	s := supervisor{grant: g, command: c, launch: l, children: l.prepared.children, voice: voice{out: l.stderr}}
+	s := supervisor{grant: g, command: c, launch: l, children: p.children, voice: v}
 	code := s.run(signals)
 	c.onRequest.stop()
+	c.guard.dismiss()
 	if err := g.release(); err != nil && code != exitLost {
 		s.say("release %q: %v", l.lock, err)
 	}
-	c.cgroup.remove() // after the release, which others may wait for
+	c.cgroup.Remove() // after the release, which others may wait for
 	c.onLost.finish(s.deadline)
 	s.waitSaid()
 	return code, nil
@@ -81,8 +81,9 @@ func runUnder(g *grant, signals *inbox, l launch) (int, error) {
 // command is the command that runs under the lock.
 type command struct {
 	cmd    *exec.Cmd
-	cgroup *cgroup       // nil: none could be made
+	cgroup *cgroup.Group // nil: this process has made none
 	onLost *script       // nil: none yet
+	guard  *guardian     // of the cgroup; nil: none
 	since  uint64        // in clock ticks; children of ours that are older came with the exec that started us
 	ended  chan struct{} // closed when it has ended and been waited for
 
@@ -92,57 +93,49 @@ type command struct {
 	asked   []process.Stat // who was asked besides
 }
 
-func start(g *grant, l launch) (*command, error) {
-	if g.inherit != nil {
-		d, err := g.inherit()
-		if err != nil {
-			return nil, &failure{code: exitUnavailable, err: err}
+// start has the stub become the command.
+func start(g *grant, l launch, p *preparation, v *voice) (*command, error) {
+	notRun := func(err error) error {
+		return &failure{code: exitLost, err: fmt.Errorf("not running %s under %q: %w", l.argv[0], l.lock, err)}
+	}
+	reached("granted")
+	s, err := p.use(l, g.bound)
+	if err != nil {
+		return nil, err
+	}
+	if s.weak != nil && l.contained {
+		s.abandon()
+		return nil, &failure{code: exitUnavailable, err: fmt.Errorf("not running %s: it cannot be contained: %w", l.argv[0], s.weak),
+			hint: hintContain}
+	}
+	if l.verbose {
+		v.say("%q granted, token %v; %s", l.lock, g.Token(), containment(s.weak))
+	}
+	switch err := s.begin(g, l.additions(g)); {
+	case err == nil:
+		_ = s.stub.Close()
+		return &command{cmd: s.cmd, cgroup: s.group, guard: s.guard, since: s.since, ended: s.ended}, nil
+	default:
+		s.abandon()
+		var no syscall.Errno
+		switch {
+		case !errors.As(err, &no):
+			return nil, notRun(err)
+		case no == syscall.ENOENT && checkExecutable(l.path) == nil:
+			return nil, &failure{code: exitNotExec, err: fmt.Errorf("%s: cannot be run: its interpreter was not found", l.argv[0])}
 		}
-		defer func() { _ = d.Close() }() // by then the command has its own
+		return nil, commandFailure(l.argv[0], no)
 	}
-	since := ticksNow()
-	if err := adoptOrphans(); err != nil {
-		return nil, &failure{code: exitUnavailable, err: err}
-	}
-	group := l.prepared.place.make()
-	cmd, err := l.start(g, group, l.path, l.argv)
-	if errors.Is(err, syscall.ENOEXEC) {
-		// A script without #!, which execvp(3) gives to the shell.
-		cmd, err = l.start(g, group, "/bin/sh", append([]string{"/bin/sh", l.path}, l.argv[1:]...))
-	}
-	if err != nil {
-		group.remove()
-	}
-	if errors.Is(err, syscall.ENOENT) && checkExecutable(l.path) == nil {
-		return nil, &failure{code: exitNotExec, err: fmt.Errorf("%s: cannot be run: its interpreter was not found", l.argv[0])}
-	}
-	if err != nil {
-		return nil, commandFailure(l.argv[0], err)
-	}
-	c := &command{cmd: cmd, cgroup: group, since: since, ended: make(chan struct{})}
-	go func() {
-		_ = cmd.Wait() // what it returns is in cmd.ProcessState as well
-		close(c.ended)
-	}()
-	return c, nil
 }
 
-// start starts a program in the group, or, if that is what the kernel refuses, outside of it.
-func (l launch) start(g *grant, group *cgroup, path string, argv []string) (*exec.Cmd, error) {
-	cmd := &exec.Cmd{Path: path, Args: argv, Env: l.environment(g), Stdin: l.stdin, Stdout: l.stdout, Stderr: l.stderr,
-		SysProcAttr: &syscall.SysProcAttr{}}
-	if g.bound {
-		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+const hintContain = "run it where a cgroup of version 2 can be made: as root, or by a bakeryd that runs as root in the same pid namespace"
+
+// containment describes how sure it is that all of a command is stopped; why is nil if it is in a cgroup.
+func containment(why error) string {
+	if why == nil {
+		return "contained in a cgroup"
 	}
-	if group != nil {
-		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, group.fd
-	}
-	err := cmd.Start()
-	if err != nil && group != nil && !errors.Is(err, syscall.ENOEXEC) {
-		// The error does not say whether the group was the reason.
-		return l.start(g, nil, path, argv)
-	}
-	return cmd, err
+	return fmt.Sprintf("weak containment: %v", why)
 }
 
 // signal does nothing once the command has ended.
@@ -229,24 +222,23 @@ func (s *supervisor) isOver() bool {
 }
 
 func (s *supervisor) relay(got os.Signal) {
-	if !reachedGroup(got) {
-		s.command.signal(got)
+	if n := got.(syscall.Signal); sentToUs(n) {
+		s.command.signal(n)
 	}
 }
 
 // stop ends the command and all its descendants, by SIGTERM and from the deadline on by SIGKILL, and returns
-// when none is left. A deadline that moves after all changes nothing: who was told to stop does stop.
+// when none is left. A deadline that moves after all changes nothing: what was told to stop does stop.
 func (s *supervisor) stop(signals *inbox) {
 	var (
-		c            = s.command
-		killed, none bool
-		blind        error
-		before       []process.Stat // what the last round of SIGKILL found
-		pause        = briefly
-		ended        = c.ended
+		c      = s.command
+		killed killing
+		none   bool
+		blind  error
+		ended  = c.ended
 	)
 	s.deadline = boottime.Now() + time.Until(s.grant.Deadline())
-	for !childless() || !c.cgroup.empty() || c.onLost == nil && s.launch.onLost != "" {
+	for !childless() || c.cgroup.Populated() || c.onLost == nil && s.launch.onLost != "" {
 		rest := s.deadline - boottime.Now()
 		left, err := c.survey(rest <= 0)
 		if err != nil && blind == nil && c.cgroup == nil {
@@ -257,11 +249,11 @@ func (s *supervisor) stop(signals *inbox) {
 			c.terminate(left)
 		}
 		s.runOnLost()
-		if err == nil && len(left) == 0 && c.cgroup.empty() {
+		if err == nil && len(left) == 0 && !c.cgroup.Populated() {
 			// A process that is orphaned or forks while the table is read may not be found in it, hence twice.
 			// This is for those who have children that are not the command's; the others are soon childless.
 			if none {
-				return
+				break
 			}
 			none = true
 			s.await(signals, briefly, &ended, s.children)
@@ -272,27 +264,76 @@ func (s *supervisor) stop(signals *inbox) {
 			s.await(signals, min(rest, lookAgain), &ended, s.children)
 			continue
 		}
-		c.kill(left)
-		if !killed {
-			killed = true
-			s.say("killed what was left of the command under %q: it did not stop in time", s.launch.lock)
+		pause := killed.round(left, c.kill(left))
+		if killed.remained(-rest) {
+			s.say("%s of the command under %q did not end by SIGKILL: %s; another host may have the lock",
+				processes(len(left)), s.launch.lock, killed.remnants())
 		}
-		// Who was sent SIGKILL forks no more, so new ones are children of those who were not there before.
-		if slices.ContainsFunc(left, func(p process.Stat) bool { return !isIn(p, before) }) {
-			pause = briefly
-		} else {
-			pause = min(2*pause, lookAgain)
-		}
-		before = left
 		s.await(signals, pause, &ended, nil)
 	}
+	if killed.rounds > 0 {
+		s.say("killed what was left of the command under %q: it did not stop in time", s.launch.lock)
+	}
+}
+
+// killing is what SIGKILL has come to.
+type killing struct {
+	rounds   int
+	left     []process.Stat // what the last round found
+	err      error          // why it could not be killed, if that is known
+	pause    time.Duration
+	reported bool
+}
+
+// remainWithin is how long a process may take to end by SIGKILL before it is reported.
+const remainWithin = time.Second
+
+// round notes what a round of SIGKILL has found, and returns the pause before the next.
+func (k *killing) round(left []process.Stat, err error) time.Duration {
+	k.rounds++
+	// A process that was sent SIGKILL forks no more, so new ones are children of those that were not there before.
+	if k.pause == 0 || slices.ContainsFunc(left, func(p process.Stat) bool { return !isIn(p, k.left) }) {
+		k.pause = briefly
+	} else {
+		k.pause = min(2*k.pause, lookAgain)
+	}
+	k.left, k.err = left, err
+	return k.pause
+}
+
+// remained reports, once, that processes are left long after the deadline.
+func (k *killing) remained(since time.Duration) bool {
+	if k.reported || since < remainWithin || len(k.left) == 0 {
+		return false
+	}
+	k.reported = true
+	return true
+}
+
+func (k *killing) remnants() string {
+	var pids []string
+	for _, p := range k.left {
+		pids = append(pids, strconv.Itoa(p.PID))
+	}
+	text := "pid " + strings.Join(pids, ", ")
+	if k.err != nil {
+		text += fmt.Sprintf(" (%v)", k.err)
+	}
+	return text
+}
+
+func processes(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", n)
 }
 
 // runOnLost runs what is to be run once when the lock is lost.
 func (s *supervisor) runOnLost() {
 	l, c := s.launch, s.command
 	if c.onLost == nil {
-		c.onLost = startOnLost(l.onLost, l.environment(s.grant), l.stdout, l.stderr, s.deadline, func(err error) {
+		c.onLost = startOnLost(l, l.environment(s.grant), s.deadline, func(err error) {
 			fmt.Fprintf(l.stderr, "bakeryctl: run --on-lost: %v\n", err)
 		})
 	}

@@ -151,6 +151,7 @@ type lostHold struct{}
 
 func (lostHold) Token() layout.Ticket      { return token }
 func (lostHold) Deadline() time.Time       { return time.Now().Add(time.Hour) }
+func (lostHold) StopAt() time.Duration     { return 0 }
 func (lostHold) Grace() time.Duration      { return time.Second }
 func (lostHold) Err() error                { return errors.New("evicted") }
 func (h lostHold) Warned() <-chan struct{} { return h.Lost() }

@@ -25,7 +25,9 @@ func (v *voice) say(format string, args ...any) {
 		if before != nil {
 			<-before
 		}
-		_, _ = io.WriteString(v.out, message)
+		if !stopsWriter(v.out) {
+			_, _ = io.WriteString(v.out, message)
+		}
 	}()
 }
 

@@ -39,11 +39,22 @@ func (l *waitLine) update(ahead, _ int) {
 	l.places <- ahead
 }
 
-// stop removes the line.
+// stop removes the line. It does not wait for a terminal that stands still.
 func (l *waitLine) stop() {
 	close(l.done)
-	l.writer.Wait()
+	removed := make(chan struct{})
+	go func() {
+		l.writer.Wait()
+		close(removed)
+	}()
+	select {
+	case <-removed:
+	case <-time.After(clearWithin):
+	}
 }
+
+// clearWithin bounds the wait for a terminal: others wait for the lock that was granted.
+const clearWithin = 20 * time.Millisecond
 
 func (l *waitLine) write() {
 	select {
@@ -56,11 +67,14 @@ func (l *waitLine) write() {
 	for {
 		select {
 		case <-l.done:
-			if shown {
+			if shown && writable(l.out) {
 				fmt.Fprint(l.out, clear)
 			}
 			return
 		case ahead := <-l.places:
+			if !writable(l.out) {
+				continue
+			}
 			// The name is cut so that the line fits where it can be overwritten.
 			fmt.Fprintf(l.out, clear+"bakeryctl: waiting for %.40q: %d ahead", l.name, ahead)
 			shown = true
@@ -68,7 +82,38 @@ func (l *waitLine) write() {
 	}
 }
 
-func isTerminal(out io.Writer) bool {
+// writable reports whether a write to out neither waits for a terminal that stands still (Ctrl-S) nor stops this process.
+func writable(out io.Writer) bool {
+	if stopsWriter(out) {
+		return false
+	}
+	free := true
+	ofTerminal(out, func(fd int) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		n, err := unix.Poll(p, 0)
+		free = err == nil && n == 1 && p[0].Revents&unix.POLLOUT != 0
+	})
+	return free
+}
+
+// stopsWriter reports whether out is a terminal that stops a process of the background which writes to it (stty tostop),
+// and this is one.
+func stopsWriter(out io.Writer) (stops bool) {
+	ofTerminal(out, func(fd int) {
+		settings, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		if err != nil || settings.Lflag&unix.TOSTOP == 0 {
+			return
+		}
+		group, err := unix.IoctlGetUint32(fd, unix.TIOCGPGRP)
+		stops = err == nil && int(group) != unix.Getpgrp()
+	})
+	return stops
+}
+
+func isTerminal(out io.Writer) bool { return ofTerminal(out, func(int) {}) }
+
+// ofTerminal calls f with the descriptor of out if that is a terminal, and reports whether it is.
+func ofTerminal(out io.Writer, f func(fd int)) (is bool) {
 	file, ok := out.(*os.File)
 	if !ok {
 		return false
@@ -77,10 +122,11 @@ func isTerminal(out io.Writer) bool {
 	if err != nil {
 		return false
 	}
-	terminal := false
 	err = raw.Control(func(fd uintptr) {
-		_, err := unix.IoctlGetTermios(int(fd), unix.TCGETS)
-		terminal = err == nil
+		if _, err := unix.IoctlGetTermios(int(fd), unix.TCGETS); err == nil {
+			is = true
+			f(int(fd))
+		}
 	})
-	return err == nil && terminal
+	return err == nil && is
 }

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// lastSignal is the greatest number that a signal has on Linux.
+const lastSignal = 64
+
+// sigset is a set of signals: bit n-1 is signal n.
+type sigset uint64
+
+func (s sigset) has(n syscall.Signal) bool { return s&(1<<(n-1)) != 0 }
+
+// started is what entry (signals_amd64.s) has found when the process was executed.
+var started struct {
+	known   uint64 // 1: entry has run
+	mask    sigset // signals that are blocked
+	actions [lastSignal]sigaction
+}
+
+// sigaction is the kernel's struct of that name.
+type sigaction struct {
+	handler, flags, restorer uintptr
+	mask                     sigset
+}
+
+const sigIgnore = 1 // SIG_IGN
+
+// signalState is what a command inherits of signals.
+type signalState struct {
+	ignored, blocked sigset
+}
+
+func (s signalState) String() string {
+	return fmt.Sprintf("%x,%x", uint64(s.ignored), uint64(s.blocked))
+}
+
+func parseSignalState(text string) (s signalState, err error) {
+	_, err = fmt.Sscanf(text, "%x,%x", (*uint64)(&s.ignored), (*uint64)(&s.blocked))
+	return s, err
+}
+
+// inheritedSignals returns the state in which this process was started. If bakeryctl was linked without entry, that is
+// what the Go runtime kept: whether SIGHUP and SIGINT are ignored, the signals that it has no handler for, and most of the mask.
+func inheritedSignals() (s signalState) {
+	if started.known == 1 {
+		for i, action := range started.actions {
+			if action.handler == sigIgnore {
+				s.ignored |= 1 << i
+			}
+		}
+		s.blocked = started.mask
+		return s
+	}
+	for n := syscall.Signal(1); n <= lastSignal; n++ {
+		if signal.Ignored(n) {
+			s.ignored |= 1 << (n - 1)
+		}
+	}
+	s.blocked, _ = setMask(nil)
+	return s
+}
+
+// ignore has this process ignore what it inherited as ignored, and so all that it starts. SIGCHLD is left out: without
+// it no child could be waited for.
+func (s signalState) ignore() {
+	for n := syscall.Signal(1); n <= lastSignal; n++ {
+		if s.ignored.has(n) && n != syscall.SIGCHLD {
+			signal.Ignore(n)
+		}
+	}
+}
+
+// restore gives this process, which is about to execute another program, the dispositions that the program is to have. The Go
+// runtime keeps those that it needs until then: the kernel resets handlers at execve.
+func (s signalState) restore() {
+	for n := syscall.Signal(1); n <= lastSignal; n++ {
+		var action sigaction
+		switch n {
+		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGURG, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGSYS, syscall.SIGABRT:
+			if !s.ignored.has(n) {
+				continue // the runtime's own
+			}
+		}
+		if s.ignored.has(n) {
+			action.handler = sigIgnore
+		}
+		_ = action.set(n) // refused for two that the C library keeps
+	}
+}
+
+// setMask sets the mask of the calling thread, and returns the one before; nil: it changes nothing.
+func setMask(to *sigset) (before sigset, err error) {
+	var was unix.Sigset_t
+	var set *unix.Sigset_t
+	if to != nil {
+		set = new(unix.Sigset_t)
+		set.Val[0] = uint64(*to)
+	}
+	err = unix.PthreadSigmask(unix.SIG_SETMASK, set, &was)
+	return sigset(was.Val[0]), err
+}
+
+// startWith starts a command with a mask of its own: what is forked inherits that of the thread.
+func startWith(mask sigset, cmd *exec.Cmd) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, err := setMask(&mask)
+	if err != nil {
+		return err
+	}
+	defer func() { _, _ = setMask(&before) }()
+	return cmd.Start()
+}

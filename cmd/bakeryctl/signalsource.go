@@ -1,0 +1,69 @@
+//go:build amd64 || arm64
+
+package main
+
+import (
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// entry is where the kernel begins to execute bakeryctl if it is linked with -E=main.entry, as packaging/build does. It
+// fills started, and continues with the entry point of the Go runtime, which replaces the dispositions of most signals
+// before any Go code runs.
+func entry()
+
+// The kernel sends what the INT and QUIT characters of a terminal stand for to the whole foreground process group, and so
+// to the command. A signal that a process has sent to bakeryctl alone has to be forwarded. os/signal does not report which
+// of the two a signal is. So a handler of ours notes it, and continues with the handler of the Go runtime.
+
+// source is that handler.
+func source()
+
+var (
+	sourceHandler  uintptr                // address of source
+	runtimeHandler uintptr                // address of the Go runtime's handler, which is the same for all signals
+	fromProcess    [lastSignal + 1]uint32 // 1: a process has sent that signal; set by source
+	noted          sigset                 // signals whose handler is source
+)
+
+// noteSources begins to note the source of the signals, which the Go runtime handles already.
+func noteSources(inherited signalState, signals ...syscall.Signal) {
+	for _, n := range signals {
+		if inherited.ignored.has(n) {
+			continue
+		}
+		var action sigaction
+		if err := action.get(n); err != nil || action.handler <= sigIgnore || noted.has(n) {
+			continue // all are forwarded then
+		}
+		runtimeHandler, action.handler = action.handler, sourceHandler
+		if action.set(n) == nil {
+			noted |= 1 << (n - 1)
+		}
+	}
+}
+
+// sentToUs reports whether a process sent a signal that os/signal has delivered. Signals of one number that come together
+// are one, as everywhere.
+func sentToUs(n syscall.Signal) bool {
+	return !noted.has(n) || atomic.SwapUint32(&fromProcess[n], 0) == 1
+}
+
+func (a *sigaction) get(n syscall.Signal) error {
+	return rtSigaction(n, nil, a)
+}
+
+func (a *sigaction) set(n syscall.Signal) error {
+	return rtSigaction(n, a, nil)
+}
+
+func rtSigaction(n syscall.Signal, to, was *sigaction) error {
+	_, _, no := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(was)), unsafe.Sizeof(to.mask), 0, 0)
+	if no != 0 {
+		return no
+	}
+	return nil
+}

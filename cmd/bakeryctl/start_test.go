@@ -1,0 +1,161 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/process"
+)
+
+func TestMayStart(t *testing.T) {
+	const until = 5 * time.Second
+	for now, want := range map[time.Duration]bool{0: true, until - 1: true, until: false, until + 1: false} {
+		if got := mayStart(now, until); got != want {
+			t.Errorf("mayStart(%v, %v) = %v", now, until, got)
+		}
+	}
+	if mayStart(time.Second, 0) {
+		t.Error("may start under a hold that is lost")
+	}
+}
+
+// stoppedIn returns the process of a wrapper, itself or its stub, that has stopped.
+func stoppedIn(t *testing.T, p *wrapper) (pid int) {
+	t.Helper()
+	eventually(t, "a process to stop", func() bool {
+		table, err := process.Table()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range table {
+			if (q.PID == p.cmd.Process.Pid || q.Parent == p.cmd.Process.Pid) && q.State == 'T' {
+				pid = q.PID
+				return true
+			}
+		}
+		return false
+	})
+	return pid
+}
+
+// TestStart_StoppedAtAnyStep_DoesNotBeginLate: whatever is stopped between grant and execve, and continues after the lease.
+func TestStart_StoppedAtAnyStep_DoesNotBeginLate(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"granted", "ordering", "ordered", "received", "checked"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			const lease = 2 * time.Second
+			b := serve(t, func(x *exchange) {
+				if x.Nth > 1 {
+					x.Refuse("unavailable", "joining", "") // it was restarted, say
+					return
+				}
+				x.Grace = lease / 6
+				x.Grant(lease)
+				<-x.Gone
+			})
+			ran := filepath.Join(t.TempDir(), "ran")
+			p := prepare(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", `echo ran >"$0"; exec sleep 1000`, ran)
+			p.cmd.Env = append(p.cmd.Env, stopAt+"="+step)
+			p.start()
+			pid := stoppedIn(t, p)
+			time.Sleep(lease * 3 / 2)              // the lease ends meanwhile
+			_ = syscall.Kill(pid, syscall.SIGCONT) // the wrapper may have killed its stub
+			if code := p.wait(); code != exitLost {
+				t.Errorf("exit code %d, want %d; standard error %q", code, exitLost, p.told())
+			}
+			if _, err := os.Stat(ran); err == nil && step != "ordered" {
+				t.Error("the command ran")
+			}
+			b.AwaitRelease()
+		})
+	}
+}
+
+// TestStart_StoppedBeforeItReadsTheGrant_DoesNotBeginLate: bakeryd has ended as it continues.
+func TestStart_StoppedBeforeItReadsTheGrant_DoesNotBeginLate(t *testing.T) {
+	t.Parallel()
+	const lease = time.Second
+	granted := make(chan int, 1)
+	b := serve(t, func(x *exchange) {
+		x.Wait(1, lease)
+		_ = syscall.Kill(x.PID, syscall.SIGSTOP)
+		eventually(t, "the wrapper to stop", func() bool { return state(x.PID) == "T" })
+		x.Grant(lease)
+		granted <- x.PID
+		<-x.Gone
+	})
+	ran := filepath.Join(t.TempDir(), "ran")
+	p := begin(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", `echo ran >"$0"`, ran)
+	pid := <-granted
+	time.Sleep(lease * 3 / 2)
+	b.Kill()
+	_ = syscall.Kill(pid, syscall.SIGCONT)
+	if code := p.wait(); code == 0 {
+		t.Error("exit code 0")
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("the command ran")
+	}
+}
+
+// TestStart_StoppedWhileTheLeaseIsRenewed_Begins: the lease that the stub knows is over, but not the hold.
+func TestStart_StoppedWhileTheLeaseIsRenewed_Begins(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"granted", "ordering", "ordered", "received"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			b := serve(t, func(x *exchange) { x.Hold(time.Second) })
+			p := prepare(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
+			p.cmd.Env = append(p.cmd.Env, stopAt+"="+step)
+			p.follow()
+			pid := stoppedIn(t, p)
+			time.Sleep(3 * time.Second / 2)
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+			p.expect("ran")
+			if code := p.wait(); code != 0 {
+				t.Errorf("exit code %d, standard error %q", code, p.told())
+			}
+		})
+	}
+}
+
+// TestStart_StubKilledWhileWaiting_IsReplaced: by a signal to the process group that the wrapper ignores, say.
+func TestStart_StubKilledWhileWaiting_IsReplaced(t *testing.T) {
+	grant := make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.Wait(1, time.Hour)
+		<-grant
+		x.Grant(time.Hour)
+		<-x.Gone
+	})
+	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
+	var stub int
+	eventually(t, "the stub", func() bool {
+		table, err := process.Table()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range table {
+			text, _ := os.ReadFile("/proc/" + strconv.Itoa(q.PID) + "/cmdline")
+			if q.Parent == p.cmd.Process.Pid && strings.HasPrefix(string(text), asStub+"\x00") {
+				stub = q.PID
+			}
+		}
+		return stub != 0
+	})
+	if err := syscall.Kill(stub, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the stub to be reaped", func() bool { return state(stub) == "X" })
+	close(grant)
+	p.expect("ran")
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d, standard error %q", code, p.told())
+	}
+}
