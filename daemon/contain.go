@@ -31,18 +31,29 @@ var errHidden = errors.New("bakeryd cannot see the client's process: it is in an
 
 // findGroup determines where the cgroup of the session's command is, or is to be made.
 func (s *session) findGroup() {
-	dirs, err := []string(nil), errHidden
-	if s.peer.PID != 0 {
-		dirs, err = cgroup.Parents(s.peer.PID)
+	if s.peer.PID == 0 {
+		s.weak = errHidden
+		return
 	}
-	if err == nil && len(dirs[0])+len(cgroup.Name(s.peer)) >= maxCgroup {
-		err = fmt.Errorf("the path of cgroup %.40s... is too long", dirs[0])
+	dirs, err := cgroup.Parents(s.peer.PID)
+	if err != nil {
+		s.weak = err
+		return
+	}
+	w, err := cgroup.WrapperOf(s.peer.PID)
+	if err == nil && w.Started != s.peer.Started {
+		err = fmt.Errorf("process %d has ended", s.peer.PID)
 	}
 	if err != nil {
 		s.weak = err
 		return
 	}
-	s.group = &cgroup.Group{Dir: filepath.Join(dirs[0], cgroup.Name(s.peer))}
+	dir := filepath.Join(dirs[0], w.Name())
+	if len(dir) > maxCgroup {
+		s.weak = fmt.Errorf("the path of cgroup %.40s... is longer than %d bytes", dir, maxCgroup)
+		return
+	}
+	s.group = &cgroup.Group{Dir: dir}
 }
 
 // regroup restores what a predecessor kept of the command's cgroup.
@@ -70,8 +81,9 @@ func (s *session) contain(conn *net.UnixConn) error {
 	if !slices.Contains(dirs, parent) {
 		return fmt.Errorf("%w: process %d is not in the cgroup of the client, %s", ErrInvalid, member.PID, parent)
 	}
+	w, _ := cgroup.Named(filepath.Base(s.group.Dir)) // findGroup made the name
 	cgroup.Prune(parent)
-	g, err := cgroup.Make([]string{parent}, s.peer)
+	g, err := cgroup.Make([]string{parent}, w)
 	if err == nil {
 		err = g.Add(member.PID)
 	}

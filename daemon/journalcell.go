@@ -16,7 +16,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/line"
-	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -146,10 +145,10 @@ func (r *sessionRecord) check(host int) error {
 	return nil
 }
 
-// isGroup tells whether the cgroup is one that the client's command can have. All in it is killed when the lock is lost.
+// isGroup reports whether the cgroup is one that the client's command can have. All in it is killed when the lock is lost.
 func (r *sessionRecord) isGroup() bool {
-	return filepath.IsAbs(r.Cgroup) && filepath.Clean(r.Cgroup) == r.Cgroup && len(r.Cgroup) <= maxCgroup &&
-		filepath.Base(r.Cgroup) == cgroup.Name(process.ID{PID: r.Peer, Started: r.PeerStarted})
+	w, ok := cgroup.Named(filepath.Base(r.Cgroup))
+	return ok && w.Started == r.PeerStarted && filepath.IsAbs(r.Cgroup) && filepath.Clean(r.Cgroup) == r.Cgroup && len(r.Cgroup) <= maxCgroup
 }
 
 // checkSessionID accepts what can also be part of a file's name.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
-	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
 // cgroupParent returns the directory in which commands started by this test get their groups.
@@ -30,11 +29,11 @@ func cgroupParent(t *testing.T) string {
 // groupOf returns the directory of the group of a bakeryctl.
 func groupOf(t *testing.T, parent string, p *wrapper) string {
 	t.Helper()
-	id, err := process.Of(p.cmd.Process.Pid)
+	w, err := cgroup.WrapperOf(p.cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(parent, cgroup.Name(id))
+	return filepath.Join(parent, w.Name())
 }
 
 // without makes a bakeryctl one that can make no cgroup.

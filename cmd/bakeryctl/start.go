@@ -15,7 +15,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/client"
-	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
 // starter is the wrapper's side of its stub (stub.go).
@@ -56,11 +55,11 @@ func startStub(l launch, bound bool) (*starter, error) {
 
 // makeGroup makes the cgroup of the command below that of this process.
 func makeGroup() (*cgroup.Group, error) {
-	self, err := process.Of(os.Getpid())
+	self, err := cgroup.WrapperOf(os.Getpid())
 	if err != nil {
 		return nil, err
 	}
-	parents, err := cgroup.Parents(self.PID)
+	parents, err := cgroup.Parents(os.Getpid())
 	if err != nil {
 		return nil, err
 	}

@@ -44,25 +44,39 @@ func Parents(pid int) ([]string, error) {
 
 const prefix = "bakeryctl-"
 
-// Name returns the name of the group of the command that a wrapper runs.
-func Name(wrapper process.ID) string {
-	return fmt.Sprintf("%s%d-%d", prefix, wrapper.PID, wrapper.Started)
+// Wrapper is the process whose command gets a group, as its own pid namespace numbers it.
+type Wrapper struct {
+	process.ID
+	Namespace uint64 // inode number of the pid namespace
 }
 
-// wrapperOf is the inverse of Name.
-func wrapperOf(name string) (wrapper process.ID, ok bool) {
-	if !strings.HasPrefix(name, prefix) {
-		return process.ID{}, false // the scan below takes longer
+// WrapperOf returns the process that has a number in this pid namespace now, whatever namespace it is in itself.
+func WrapperOf(pid int) (w Wrapper, err error) {
+	if w.ID, err = process.Of(pid); err == nil {
+		w.PID, w.Namespace, err = process.Innermost(pid)
 	}
-	_, err := fmt.Sscanf(name, prefix+"%d-%d", &wrapper.PID, &wrapper.Started)
-	return wrapper, err == nil && Name(wrapper) == name
+	return w, err
+}
+
+// Name returns the name of the group of the command that the wrapper runs.
+func (w Wrapper) Name() string {
+	return fmt.Sprintf("%s%d-%d-%d", prefix, w.PID, w.Started, w.Namespace)
+}
+
+// Named is the inverse of Name.
+func Named(name string) (w Wrapper, ok bool) {
+	if !strings.HasPrefix(name, prefix) {
+		return Wrapper{}, false // the scan below takes longer
+	}
+	_, err := fmt.Sscanf(name, prefix+"%d-%d-%d", &w.PID, &w.Started, &w.Namespace)
+	return w, err == nil && w.Name() == name
 }
 
 // Make makes the group of a wrapper's command below one of the directories. One that exists is not an error.
-func Make(parents []string, wrapper process.ID) (*Group, error) {
+func Make(parents []string, wrapper Wrapper) (*Group, error) {
 	err := error(ErrNone)
 	for _, parent := range parents {
-		dir := filepath.Join(parent, Name(wrapper))
+		dir := filepath.Join(parent, wrapper.Name())
 		if err = os.Mkdir(dir, 0o755); err == nil || errors.Is(err, fs.ErrExist) {
 			return &Group{Dir: dir}, nil
 		}
@@ -70,12 +84,16 @@ func Make(parents []string, wrapper process.ID) (*Group, error) {
 	return nil, err
 }
 
-// Prune removes the empty groups of wrappers that have ended. A group of a wrapper that lives is left alone: it may be
-// about to start its command there.
+// Prune removes the empty groups of wrappers of this pid namespace that have ended. A group of a wrapper that lives is
+// left alone: it may be about to start its command there.
 func Prune(parent string) {
+	_, here, err := process.Innermost(os.Getpid())
+	if err != nil {
+		return
+	}
 	entries, _ := os.ReadDir(parent)
 	for _, entry := range entries {
-		if wrapper, ok := wrapperOf(entry.Name()); ok && !wrapper.Alive() {
+		if w, ok := Named(entry.Name()); ok && w.Namespace == here && !w.Alive() {
 			remove(filepath.Join(parent, entry.Name()))
 		}
 	}

@@ -47,12 +47,12 @@ func TestParents(t *testing.T) {
 }
 
 func TestName(t *testing.T) {
-	id := process.ID{PID: 17, Started: 4711}
-	owner, ok := wrapperOf(Name(id))
+	w := Wrapper{process.ID{PID: 17, Started: 4711}, 4026531836}
+	named, ok := Named(w.Name())
 	require.True(t, ok)
-	require.Equal(t, id, owner)
-	for _, name := range []string{"", "bakeryctl-", "bakeryctl-1", "bakeryctl-1-2-3", "bakeryctl-01-2", "bakeryctl-1-2 ", "cron.service"} {
-		_, ok := wrapperOf(name)
+	require.Equal(t, w, named)
+	for _, name := range []string{"", "bakeryctl-", "bakeryctl-1", "bakeryctl-1-2", "bakeryctl-1-2-3-4", "bakeryctl-01-2-3", "bakeryctl-1-2-3 ", "cron.service"} {
+		_, ok := Named(name)
 		require.False(t, ok, name)
 	}
 }
@@ -60,10 +60,10 @@ func TestName(t *testing.T) {
 // soon bounds what a test waits for.
 const soon = 2 * time.Minute
 
-func self(t *testing.T) process.ID {
-	id, err := process.Of(os.Getpid())
+func self(t *testing.T) Wrapper {
+	w, err := WrapperOf(os.Getpid())
 	require.NoError(t, err)
-	return id
+	return w
 }
 
 // newGroup returns a group of this process, which is removed with the test.
@@ -95,10 +95,19 @@ func TestPrune_LiveWrapper_KeepsItsGroup(t *testing.T) {
 
 func TestPrune_EndedWrapper_RemovesItsGroup(t *testing.T) {
 	g := newGroup(t)
-	gone := filepath.Join(filepath.Dir(g.Dir), Name(process.ID{PID: os.Getpid(), Started: self(t).Started - 1}))
-	require.NoError(t, os.MkdirAll(filepath.Join(gone, "a", "b"), 0o755))
-	Prune(filepath.Dir(g.Dir))
-	require.NoDirExists(t, gone)
+	gone := self(t)
+	gone.Started--
+	other := gone
+	other.Namespace++
+	parent := filepath.Dir(g.Dir)
+	for _, w := range []Wrapper{gone, other} {
+		require.NoError(t, os.MkdirAll(filepath.Join(parent, w.Name(), "a", "b"), 0o755))
+	}
+	Prune(parent)
+	require.NoDirExists(t, filepath.Join(parent, gone.Name()))
+	// A number of another pid namespace says nothing here.
+	require.DirExists(t, filepath.Join(parent, other.Name()))
+	remove(filepath.Join(parent, other.Name()))
 }
 
 func TestMake_NoPlace_ReturnsErrNone(t *testing.T) {
@@ -138,7 +147,7 @@ func TestKill_ForkingMembers_LeavesNone(t *testing.T) {
 			require.NoError(t, forker.Start())
 			eventually(t, func() bool { return populated(inner) })
 			require.True(t, g.Populated())
-			require.False(t, slices.Contains(g.Members(), self(t)))
+			require.False(t, slices.Contains(g.Members(), self(t).ID))
 			require.NoError(t, kill(g))
 			_ = forker.Wait()
 			eventually(t, func() bool { return !g.Populated() || errors.Join(kill(g)) != nil })

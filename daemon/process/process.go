@@ -140,6 +140,29 @@ func CheckProc() error {
 	return nil
 }
 
+// Innermost returns the number of a process in its own pid namespace, and the inode number of that namespace.
+func Innermost(pid int) (inner int, namespace uint64, err error) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	status, err := os.ReadFile(dir + "/status")
+	if err != nil {
+		return 0, 0, err
+	}
+	inner = pid // before Linux 4.1 there is no line of that name
+	for line := range strings.Lines(string(status)) {
+		if numbers, found := strings.CutPrefix(line, "NSpid:"); found {
+			f := strings.Fields(numbers)
+			if inner, err = strconv.Atoi(f[len(f)-1]); err != nil {
+				return 0, 0, fmt.Errorf("read %s/status: %w", dir, err)
+			}
+		}
+	}
+	link, err := os.Readlink(dir + "/ns/pid")
+	if err == nil {
+		_, err = fmt.Sscanf(link, "pid:[%d]", &namespace)
+	}
+	return inner, namespace, err
+}
+
 // List returns the numbers of all processes. It was read bit by bit: it may
 // never have been true at once.
 func List() ([]int, error) { return numbers("/proc") }
