@@ -85,7 +85,8 @@ func (s *session) contain(conn *net.UnixConn) error {
 	cgroup.Prune(parent)
 	g, err := cgroup.Make([]string{parent}, w)
 	if err == nil {
-		err = g.Add(member.PID)
+		// The wrapper stops the command if there is no bakeryd, also one that has become another user.
+		err = errors.Join(g.AllowKill(s.uid), g.Add(member.PID))
 	}
 	if err != nil {
 		return fmt.Errorf("%w: move process %d into a cgroup: %w", ErrUnavailable, member.PID, err)

@@ -135,6 +135,10 @@ func (s *starter) contain(session, socket string) {
 		s.weak = errors.New(answer.Weak)
 	default:
 		s.weak = nil
+		if self, err := cgroup.WrapperOf(os.Getpid()); err == nil {
+			parents, _ := cgroup.Parents(os.Getpid())
+			s.group = cgroup.Find(parents, self)
+		}
 	}
 }
 

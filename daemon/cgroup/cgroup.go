@@ -42,7 +42,10 @@ func Parents(pid int) ([]string, error) {
 	return parents(string(mounts), string(groups))
 }
 
-const prefix = "bakeryctl-"
+const (
+	prefix   = "bakeryctl-"
+	killFile = "cgroup.kill"
+)
 
 // Wrapper is the process whose command gets a group, as its own pid namespace numbers it.
 type Wrapper struct {
@@ -84,6 +87,16 @@ func Make(parents []string, wrapper Wrapper) (*Group, error) {
 	return nil, err
 }
 
+// Find returns the group that another process has made for a wrapper below one of the directories; nil: none.
+func Find(parents []string, wrapper Wrapper) *Group {
+	for _, parent := range parents {
+		if g := (&Group{Dir: filepath.Join(parent, wrapper.Name())}); g.Exists() {
+			return g
+		}
+	}
+	return nil
+}
+
 // Prune removes the empty groups of wrappers of this pid namespace that have ended. A group of a wrapper that lives is
 // left alone: it may be about to start its command there.
 func Prune(parent string) {
@@ -107,6 +120,15 @@ func (g *Group) Open() (*os.File, error) {
 // Add moves a process into the group.
 func (g *Group) Add(pid int) error {
 	return os.WriteFile(filepath.Join(g.Dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+}
+
+// AllowKill lets a user kill all that is in the group, which may run as other users. It may do nothing else with the group.
+func (g *Group) AllowKill(uid int) error {
+	err := os.Chown(filepath.Join(g.Dir, killFile), uid, -1)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a Linux before 5.14
+	}
+	return err
 }
 
 // Remove removes the group if it is empty, with the empty groups below it.
@@ -146,7 +168,7 @@ func (g *Group) Kill() error {
 	if g == nil {
 		return nil
 	}
-	err := os.WriteFile(filepath.Join(g.Dir, "cgroup.kill"), []byte("1"), 0)
+	err := os.WriteFile(filepath.Join(g.Dir, killFile), []byte("1"), 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = g.freezeAndKill()
 	}

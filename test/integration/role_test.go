@@ -4,11 +4,13 @@ package integration
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -22,8 +24,9 @@ import (
 // The test binary is also what the tests run under a lock, and the server of
 // their filesystem: its first argument says which.
 const (
-	roleWorker  = "role:worker"  // JOURNAL NAME [stubborn]
+	roleWorker  = "role:worker"  // JOURNAL NAME [stubborn|deaf]
 	roleCounter = "role:counter" // JOURNAL NAME DEVICE OFFSET MILLISECONDS
+	roleScatter = "role:scatter" // JOURNAL NAME HOW
 	roleDisk    = "role:disk"    // DIRECTORY FILE
 )
 
@@ -32,7 +35,7 @@ func play(args []string) (code int, played bool) {
 	if len(args) < 2 {
 		return 0, false
 	}
-	roles := map[string]func([]string) error{roleWorker: work, roleCounter: count, roleDisk: serveDisk}
+	roles := map[string]func([]string) error{roleWorker: work, roleCounter: count, roleScatter: scatter, roleDisk: serveDisk}
 	role, played := roles[args[1]]
 	if !played {
 		return 0, false
@@ -71,16 +74,23 @@ type diary struct {
 	file  *os.File
 	path  string
 	name  string
+	pid   string
 	token layout.Ticket
 }
 
+// hostProc is /proc of this machine, as the environment of a process in another pid namespace names it.
+const hostProc = "HOST_PROC"
+
 // begin opens the diary of a command that runs now.
 func begin(path, name string) (*diary, error) {
-	d := &diary{path: path, name: name}
+	pid, err := os.Readlink(filepath.Join(cmp.Or(os.Getenv(hostProc), "/proc"), "self"))
+	if err != nil {
+		return nil, err
+	}
+	d := &diary{path: path, name: name, pid: pid}
 	if err := d.token.UnmarshalText([]byte(os.Getenv("BAKERY_TOKEN"))); err != nil {
 		return nil, fmt.Errorf("BAKERY_TOKEN: %w", err)
 	}
-	var err error
 	if d.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); err != nil {
 		return nil, err
 	}
@@ -98,14 +108,14 @@ func begin(path, name string) (*diary, error) {
 }
 
 func (d *diary) write(event string, value uint64) {
-	_, err := fmt.Fprintf(d.file, "%s %s %d %d %d %d\n", event, d.name, os.Getpid(), d.token, value, sinceBoot())
+	_, err := fmt.Fprintf(d.file, "%s %s %s %d %d %d\n", event, d.name, d.pid, d.token, value, sinceBoot())
 	if err != nil {
 		panic(err)
 	}
 }
 
 // work is a busy command, until a line is to be read or standard input ends. A
-// stubborn one does not end by SIGTERM.
+// stubborn one does not end by SIGTERM, and a deaf one does not read either.
 func work(args []string) error {
 	stubborn := len(args) == 3
 	stop := make(chan os.Signal, 1)
@@ -115,10 +125,12 @@ func work(args []string) error {
 		return err
 	}
 	done := make(chan struct{})
-	go func() {
-		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
-		close(done)
-	}()
+	if !stubborn || args[2] != "deaf" {
+		go func() {
+			_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+			close(done)
+		}()
+	}
 	for tick := time.NewTicker(beat); ; {
 		select {
 		case <-done:
