@@ -23,8 +23,7 @@ const Soon = 20 * time.Millisecond
 
 // Build builds the programs once.
 var Build = sync.OnceValue(func() error {
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", Bin, "./cmd/...")
-	cmd.Dir = "../.."
+	cmd := exec.Command("../../cmd/build", Bin, "-buildvcs=false")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)

@@ -80,8 +80,7 @@ func run(m *testing.M) (code int) {
 
 func build(dir string, flags ...string) (programs, error) {
 	dir = filepath.Join(base, dir) + "/"
-	cmd := exec.Command("go", append(append([]string{"build", "-buildvcs=false", "-o", dir}, flags...),
-		"github.com/bakeryd/bakeryd/cmd/bakeryd", "github.com/bakeryd/bakeryd/cmd/bakeryctl")...)
+	cmd := exec.Command("../../cmd/build", append([]string{dir, "-buildvcs=false"}, flags...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return programs{}, fmt.Errorf("build the programs: %w\n%s", err, out)
 	}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -107,13 +108,15 @@ func prepare() error {
 // build puts the programs of the machines into a directory: those under test, and tests that want a machine.
 func build(dir string) error {
 	const module = "github.com/bakeryd/bakeryd/"
-	flags := []string{"-tags", "vm", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", dir + "/"}
+	flags := []string{"-tags", "vm", "-buildvcs=false", "-trimpath"}
+	own := append(slices.Clone(flags), "-ldflags=-s -w", "-o", dir+"/")
 	for _, argv := range [][]string{
-		append(append([]string{"go", "build"}, flags...), module+"cmd/bakeryd", module+"cmd/bakeryctl", module+"test/vm/guest", module+"test/vm/pr", module+"test/vm/section"),
-		append(append([]string{"go", "test", "-c"}, flags...), module+"daemon/watchdog"),
+		append([]string{"../../cmd/build", dir}, flags...),
+		append(append([]string{"go", "build"}, own...), module+"test/vm/guest", module+"test/vm/pr", module+"test/vm/section"),
+		append(append([]string{"go", "test", "-c"}, own...), module+"daemon/watchdog"),
 	} {
 		cmd := exec.Command(argv[0], argv[1:]...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GO_LDFLAGS=-s -w")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%q: %w\n%s", argv, err, out)
 		}
