@@ -157,7 +157,7 @@ func sandboxed(t *testing.T, a, _ *unitHost) {
 	require.Equal(t, is["CapBnd"], is["CapEff"])
 	caps, err := strconv.ParseUint(is["CapEff"], 16, 64)
 	require.NoError(t, err)
-	require.Equal(t, uint64(1<<0|1<<2|1<<5|1<<17|1<<19|1<<21), caps, "CHOWN, DAC_READ_SEARCH, KILL, SYS_RAWIO, SYS_PTRACE, SYS_ADMIN")
+	require.Equal(t, uint64(1<<0|1<<1|1<<5|1<<17|1<<19|1<<21), caps, "CHOWN, DAC_OVERRIDE, KILL, SYS_RAWIO, SYS_PTRACE, SYS_ADMIN")
 	kilobytes := func(what string) int {
 		n, err := strconv.Atoi(strings.TrimSuffix(is[what], " kB"))
 		require.NoError(t, err, what)
