@@ -80,7 +80,10 @@ func Make(parents []string, wrapper Wrapper) (*Group, error) {
 	err := error(ErrNone)
 	for _, parent := range parents {
 		dir := filepath.Join(parent, wrapper.Name())
-		if err = os.Mkdir(dir, 0o755); err == nil || errors.Is(err, fs.ErrExist) {
+		if err = os.Mkdir(dir, 0o755); err == nil {
+			err = os.Chmod(dir, 0o755) // bakeryd.service has UMask=0077, but users may look at it
+		}
+		if err == nil || errors.Is(err, fs.ErrExist) {
 			return &Group{Dir: dir}, nil
 		}
 	}

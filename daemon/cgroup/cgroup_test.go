@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -113,6 +114,13 @@ func TestPrune_EndedWrapper_RemovesItsGroup(t *testing.T) {
 func TestMake_NoPlace_ReturnsErrNone(t *testing.T) {
 	_, err := Make(nil, self(t))
 	require.ErrorIs(t, err, ErrNone)
+}
+
+func TestMake_NarrowUmask_CommandMayRead(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o077))
+	info, err := os.Stat(newGroup(t).Dir)
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o755), info.Mode().Perm())
 }
 
 func TestRemove_GroupsBelow_RemovesThem(t *testing.T) {
