@@ -89,7 +89,12 @@ func (s *session) contain(conn *net.UnixConn) error {
 		err = errors.Join(g.AllowKill(s.uid), g.Add(member.PID))
 	}
 	if err != nil {
-		return fmt.Errorf("%w: move process %d into a cgroup: %w", ErrUnavailable, member.PID, err)
+		g.Remove() // fails if a process is in it; a threaded cgroup takes none
+		err = fmt.Errorf("move process %d into a cgroup: %w", member.PID, err)
+		s.mu.Lock()
+		s.weak = err
+		s.mu.Unlock()
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if hungUp(conn) || !member.Alive() {
 		// Its number may have been another's by then, which is not to be killed.
@@ -146,12 +151,12 @@ func (s *session) containment() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.group == nil && s.weak != nil:
+	case s.group != nil && s.group.Exists():
+		return "cgroup"
+	case s.weak != nil:
 		return "weak: " + s.weak.Error()
-	case s.group == nil || !s.group.Exists():
-		return "weak: the command has no cgroup of its own"
 	}
-	return "cgroup"
+	return "weak: the command has no cgroup of its own"
 }
 
 func (s *session) killGroup() error {

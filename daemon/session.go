@@ -36,17 +36,17 @@ type session struct {
 	mu       sync.Mutex
 	follower *follower     // who streams to the client; nil: nobody
 	group    *cgroup.Group // of the command, whether or not it is there; nil: it has none, for weak
-	weak     error
-	chased   []process.ID // of the command, that were found to be stopped
-	remained bool         // it was noted that some of these are left
-	nth      uint64       // arrival, once it was queued
-	kept     bool         // the journal has it
-	limbo    bool         // restored, and no client has come back for it yet
-	orphan   bool         // the client is gone, the command lives
-	listens  bool         // the client wants to hear of requests
-	over     bool         // given up or let go: no client can come back to it any more
-	letGo    bool         // nobody holds the lock by it any more, even if the disk has yet to hear of that
-	place    *place       // the last one told; nil: none
+	weak     error         // why the command has no cgroup; nil: not known
+	chased   []process.ID  // of the command, that were found to be stopped
+	remained bool          // it was noted that some of these are left
+	nth      uint64        // arrival, once it was queued
+	kept     bool          // the journal has it
+	limbo    bool          // restored, and no client has come back for it yet
+	orphan   bool          // the client is gone, the command lives
+	listens  bool          // the client wants to hear of requests
+	over     bool          // given up or let go: no client can come back to it any more
+	letGo    bool          // nobody holds the lock by it any more, even if the disk has yet to hear of that
+	place    *place        // the last one told; nil: none
 	timeout  *time.Timer
 	wanted   context.Context // ends with the client's interest; nil: the lock was asked for
 	unkept   *lock           // it waits there, which the journal is yet to have; nil: nothing is to be kept
