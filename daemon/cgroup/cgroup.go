@@ -42,10 +42,7 @@ func Parents(pid int) ([]string, error) {
 	return parents(string(mounts), string(groups))
 }
 
-const (
-	prefix   = "bakeryctl-"
-	killFile = "cgroup.kill"
-)
+const prefix = "bakeryctl-"
 
 // Wrapper is the process whose command gets a group, as its own pid namespace numbers it.
 type Wrapper struct {
@@ -122,7 +119,7 @@ func (g *Group) Open() (*os.File, error) {
 
 // Add moves a process into the group.
 func (g *Group) Add(pid int) error {
-	return os.WriteFile(filepath.Join(g.Dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+	return g.write("cgroup.procs", strconv.Itoa(pid))
 }
 
 // AllowKill lets a user kill all that is in the group, which may run as other users. It may do nothing else with the group.
@@ -171,22 +168,34 @@ func (g *Group) Kill() error {
 	if g == nil {
 		return nil
 	}
-	err := os.WriteFile(filepath.Join(g.Dir, killFile), []byte("1"), 0)
+	err := g.write(killFile, "1")
 	if errors.Is(err, fs.ErrNotExist) {
 		err = g.freezeAndKill()
 	}
 	return err
 }
 
-// freezeAndKill is for a Linux before 5.14: a frozen process does not fork, but dies.
-func (g *Group) freezeAndKill() error {
-	if err := os.WriteFile(filepath.Join(g.Dir, "cgroup.freeze"), []byte("1"), 0); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // the group is gone
-		}
+// killFile is the control file that kills a group. A test has it missing, as it is in a Linux before 5.14.
+var killFile = "cgroup.kill"
+
+// write writes a control file. It does not ask for the file to be made: the kernel refuses that with EACCES, and the caller
+// is to learn that there is no such file.
+func (g *Group) write(file, text string) error {
+	f, err := os.OpenFile(filepath.Join(g.Dir, file), os.O_WRONLY, 0)
+	if err != nil {
 		return err
 	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// freezeAndKill is for a Linux before 5.14: a frozen process does not fork, but dies. Where a group cannot be frozen (before
+// 5.2), the caller repeats it until the group is empty.
+func (g *Group) freezeAndKill() error {
 	var errs []error
+	if err := g.write("cgroup.freeze", "1"); !errors.Is(err, fs.ErrNotExist) { // the group itself may be gone
+		errs = append(errs, err)
+	}
 	for _, id := range g.Members() {
 		if err := id.Signal(syscall.SIGKILL); err != nil && !process.Gone(err) {
 			errs = append(errs, err)

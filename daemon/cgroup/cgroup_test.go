@@ -163,6 +163,27 @@ func TestKill_ForkingMembers_LeavesNone(t *testing.T) {
 	}
 }
 
+// TestKill_NoKillFile_FreezesAndKills: as in a Linux before 5.14.
+func TestKill_NoKillFile_FreezesAndKills(t *testing.T) {
+	defer func(before string) { killFile = before }(killFile)
+	killFile = "cgroup.no-such-file"
+	g := newGroup(t)
+	sleeper := exec.Command("sleep", "1000")
+	require.NoError(t, sleeper.Start())
+	defer func() {
+		_ = sleeper.Process.Kill()
+		_ = sleeper.Wait()
+	}()
+	require.NoError(t, g.Add(sleeper.Process.Pid))
+	require.NoError(t, g.Kill())
+	eventually(t, func() bool { return !g.Populated() })
+}
+
+func TestKill_GroupThatIsGone_IsNoError(t *testing.T) {
+	g := newGroup(t)
+	require.NoError(t, (&Group{Dir: filepath.Join(g.Dir, "gone")}).Kill())
+}
+
 func eventually(t *testing.T, holds func() bool) {
 	t.Helper()
 	for bound := time.Now().Add(soon); !holds(); time.Sleep(time.Millisecond) {
