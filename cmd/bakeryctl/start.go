@@ -111,6 +111,7 @@ func (s *starter) start(l launch, bound bool) error {
 func (s *starter) abandon() {
 	_ = s.stub.Close()
 	_ = s.cmd.Process.Kill() // it may be stopped
+	_ = s.group.Kill()       // it may have become the command just now
 	<-s.ended
 	s.guard.dismiss()
 	s.group.Remove()
@@ -172,11 +173,10 @@ func (s *starter) begin(g *grant, env []string) error {
 		reached("ordered")
 		stop := make(chan struct{})
 		go s.hurry(g, stop)
-		var answer stubAnswer
-		_, err := s.stub.receive(&answer)
+		answer, err := s.answer()
 		close(stop)
 		switch {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded) && s.begun():
 			return nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return errTooLate
@@ -186,6 +186,31 @@ func (s *starter) begin(g *grant, env []string) error {
 			return answer.Errno
 		}
 	}
+}
+
+// answer reads the stub's answer to an order to begin. The answer to an earlier order, to contain itself, may have come too
+// late for contain.
+func (s *starter) answer() (stubAnswer, error) {
+	for {
+		var answer stubAnswer
+		if _, err := s.stub.receive(&answer); err != nil || answer.Late || answer.Errno != 0 {
+			return answer, err
+		}
+	}
+}
+
+// begun reports whether the stub has become the command: its end of the socket is closed, and there is no answer. It does
+// not mind the deadline of reads.
+func (s *starter) begun() (is bool) {
+	raw, err := s.stub.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		is = err == nil && n == 0
+	})
+	return is
 }
 
 // hurry ends the wait for the stub's answer when the holder is to stop.
