@@ -165,7 +165,8 @@ func (s *session) killGroup() error {
 }
 
 // left returns what lives of the session's command: the processes that have its FIFO open, those in its cgroup, the
-// descendants of these, and those that were any of that before. The client is left out, unless it is to be included.
+// descendants of these, and those that were any of that when it was last signalled. The client is left out, unless it is to
+// be included.
 func (s *session) left(client bool) ([]process.ID, error) {
 	group, found := s.contained()
 	found = append(slices.Clone(found), group.Members()...)
@@ -176,23 +177,29 @@ func (s *session) left(client bool) ([]process.ID, error) {
 	}
 	table, err := process.Table()
 	errs = append(errs, err)
+	spared := func(id process.ID) bool { return id == s.peer || id.PID == os.Getpid() || id.PID == 1 }
 	var roots []int
-	for _, id := range found {
-		if id != s.peer { // what it has started besides is none of the command's
-			roots = append(roots, id.PID)
+	for _, p := range table {
+		// The number of one that has ended may be a stranger's. What a spared one has started besides is none of the command's.
+		if slices.Contains(found, p.ID) && !spared(p.ID) {
+			roots = append(roots, p.PID)
 		}
 	}
-	for _, p := range process.Descendants(table, roots, process.Stat.Ended) {
+	for _, p := range process.Descendants(table, roots, func(p process.Stat) bool { return p.Ended() || spared(p.ID) }) {
 		found = append(found, p.ID)
 	}
 	slices.SortFunc(found, func(a, b process.ID) int { return cmp.Or(a.PID-b.PID, cmp.Compare(a.Started, b.Started)) })
-	found = slices.DeleteFunc(slices.Compact(found), func(id process.ID) bool {
-		return !id.Alive() || id == s.peer && !client || id.PID == os.Getpid() || id.PID == 1
-	})
+	return slices.DeleteFunc(slices.Compact(found), func(id process.ID) bool {
+		return !id.Alive() || spared(id) && !(client && id == s.peer)
+	}), errors.Join(errs...)
+}
+
+// chase has the lock held until processes of the command have ended that are about to be signalled: their descendants may
+// not be found by anything else once their parents have ended.
+func (s *session) chase(left []process.ID) {
 	s.mu.Lock()
-	s.chased = slices.DeleteFunc(slices.Clone(found), func(id process.ID) bool { return id == s.peer })
-	s.mu.Unlock()
-	return found, errors.Join(errs...)
+	defer s.mu.Unlock()
+	s.chased = slices.DeleteFunc(slices.Clone(left), func(id process.ID) bool { return id == s.peer })
 }
 
 // noteRemains notes, once, that processes are left of a command that were sent SIGKILL.

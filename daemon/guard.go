@@ -126,6 +126,7 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 // to be hard: it may be about to start the command, or ends by itself and reports why.
 func (s *session) signal(why string, hard bool, signals ...syscall.Signal) ([]process.ID, error) {
 	left, err := s.left(hard)
+	s.chase(left)
 	if signals[0] == syscall.SIGKILL {
 		err = errors.Join(err, s.killGroup())
 	}

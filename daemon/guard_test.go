@@ -3,10 +3,13 @@ package daemon
 import (
 	"context"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
 // TestStopCommandInterrupted: a successor finds who is left by the witness.
@@ -28,4 +31,45 @@ func TestStopCommandInterrupted(t *testing.T) {
 	time.AfterFunc(2*killPause, func() { command.Close() })
 	require.NoError(t, s.stopCommand(t.Context()))
 	require.NoFileExists(t, w.path)
+}
+
+// TestSession_NumberOfAnEndedProcessReused_SparesTheStranger: and what the stranger has started.
+func TestSession_NumberOfAnEndedProcessReused_SparesTheStranger(t *testing.T) {
+	s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+	stranger := holder(t, `sleep 1000 & echo $!; wait`, nil)
+	killChildren(t, stranger)
+	s.chase([]process.ID{{PID: stranger.PID, Started: stranger.Started - 1}})
+	left, err := s.left(true)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// TestSession_StatusOfAnOrphan_DoesNotKeepItsLock: what does not hold the lock does not by being shown.
+func TestSession_StatusOfAnOrphan_DoesNotKeepItsLock(t *testing.T) {
+	s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+	s.fifo, s.orphan = aWitness(t), true
+	f := writer(t, s.fifo)
+	command := holder(t, `sleep 1000 3>&- & echo $!; wait`, f)
+	killChildren(t, command)
+	require.NoError(t, f.Close())
+	pids, _ := (&Hold{req: Request{session: s}}).leftOver()
+	require.Len(t, pids, 2, "the command, and what it has started without the witness")
+	require.NoError(t, command.Signal(syscall.SIGKILL))
+	s.fifo.watch()
+	requireGone(t, s.fifo)
+	require.False(t, s.running())
+}
+
+// killChildren ends the children that a process has now, with the test.
+func killChildren(t *testing.T, of process.ID) {
+	t.Helper()
+	table, err := process.Table()
+	require.NoError(t, err)
+	children := process.Descendants(table, []int{of.PID}, process.Stat.Ended)
+	require.NotEmpty(t, children)
+	t.Cleanup(func() {
+		for _, p := range children {
+			_ = p.Signal(syscall.SIGKILL)
+		}
+	})
 }
