@@ -230,7 +230,7 @@ func (a *app) acquire(ctx context.Context, o lockOptions, session string, signal
 	ctx, listen := signals.interrupts(ctx)
 	line := startWaitLine(a.stderr, o.name)
 	take := func(ctx context.Context, o lockOptions, onWaiting func(ahead, queued int)) (*grant, error) {
-		return a.askBakeryd(ctx, o, session, onWaiting)
+		return a.askBakeryd(ctx, o, session, onWaiting, line.warn)
 	}
 	if o.device != "" {
 		take = a.joinAndTake
@@ -252,11 +252,11 @@ func (a *app) acquire(ctx context.Context, o lockOptions, session string, signal
 }
 
 // askBakeryd takes the lock from bakeryd.
-func (a *app) askBakeryd(ctx context.Context, o lockOptions, session string, onWaiting func(ahead, queued int)) (*grant, error) {
+func (a *app) askBakeryd(ctx context.Context, o lockOptions, session string, onWaiting func(ahead, queued int), warn func(string)) (*grant, error) {
 	h, err := client.New(a.socket).Lock(ctx, o.name, client.Options{
 		Mode: o.mode, NonBlock: o.nonblock, Timeout: o.timeout, Session: session, Confirm: true,
 		PID: os.Getpid(), Command: strings.Join(o.argv, " "), Witness: !o.close, OnWaiting: onWaiting,
-		Requests: !o.request.none(),
+		OnWarning: warn, Requests: !o.request.none(),
 	})
 	if err != nil {
 		return nil, a.refused(err, o)

@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -212,5 +214,22 @@ func TestLockRunsWhatExecRuns(t *testing.T) {
 			t.Errorf("%q: exit code %d, want %d", test.command, code, test.code)
 		}
 		p.printed(t, test.stdout, test.stderr)
+	}
+}
+
+func TestLock_WarnedWhileItWaits_PrintsTheWarning(t *testing.T) {
+	for _, args := range [][]string{{"lock", "x", "--", "true"}, {"hold", "x"}} {
+		b := serve(t, func(x *exchange) {
+			x.Wait(1, time.Minute)
+			x.Send(`{"event":"warning","message":"process 5 holds \"x\":\nit waits"}`)
+			<-x.Gone
+		})
+		p := begin(t, slices.Concat(args[:1], []string{"--socket", b.Socket}, args[1:])...)
+		eventually(t, "the warning", func() bool { return p.told() != "" })
+		p.signal(syscall.SIGTERM)
+		if code := p.wait(); code != exitSignal+int(syscall.SIGTERM) {
+			t.Errorf("%s: exit code %d", args, code)
+		}
+		p.printed(t, "", `bakeryctl: warning: "process 5 holds \"x\":\nit waits"`+"\n")
 	}
 }

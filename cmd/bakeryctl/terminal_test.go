@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -102,7 +103,7 @@ func (x *terminal) press(keys string) {
 	}
 }
 
-const ctrlC = "\x03"
+const ctrlC, ctrlS, ctrlQ = "\x03", "\x13", "\x11"
 
 // asCounter is the name under which the test binary counts the SIGINTs it gets.
 const asCounter = "bakeryctl.counter"
@@ -225,5 +226,53 @@ func TestNoWaitLineForShortWaits(t *testing.T) {
 	x.await("ran\r\n")
 	if got := x.shown(); got != "ran\r\n" {
 		t.Errorf("screen %q", got)
+	}
+}
+
+func TestWaitLine_Warning_GoesAboveTheLine(t *testing.T) {
+	release := make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.Wait(2, time.Minute)
+		x.Send(`{"event":"warning","message":"process 5 holds it"}`)
+		<-release
+		holding(x)
+	})
+	x := onTerminal(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
+	const clear, line = "\r\x1b[K", `bakeryctl: waiting for "x": 2 ahead`
+	x.await("bakeryctl: warning: process 5 holds it\r\n")
+	x.await(line)
+	close(release)
+	if code := x.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	x.await(line + clear + "ran\r\n")
+}
+
+// TestWaitLine_WarningToAStoppedTerminal_DelaysNothing: the terminal was stopped by Ctrl-S.
+func TestWaitLine_WarningToAStoppedTerminal_DelaysNothing(t *testing.T) {
+	stopped := make(chan struct{})
+	ran := filepath.Join(t.TempDir(), "ran")
+	b := serve(t, func(x *exchange) {
+		x.Wait(2, time.Minute)
+		<-stopped
+		x.Send(`{"event":"warning","message":"process 5 holds it"}`)
+		holding(x)
+	})
+	x := onTerminal(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", `echo >"$0"; read line`, ran)
+	x.await("2 ahead")
+	slave := openSlave(t, x.master)
+	x.press(ctrlS)
+	eventually(t, "the terminal to stand still", func() bool { return !writable(slave) })
+	close(stopped)
+	eventually(t, "the command to run", func() bool { _, err := os.Stat(ran); return err == nil })
+	x.press(ctrlQ)
+	eventually(t, "the terminal to go on", func() bool { return writable(slave) })
+	_ = slave.Close()
+	x.press("\n")
+	if code := x.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if strings.Contains(x.shown(), "warning") {
+		t.Errorf("the warning came after the wait: %q", x.shown())
 	}
 }

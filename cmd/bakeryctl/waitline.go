@@ -8,25 +8,28 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon"
 )
 
-// waitLine tells somebody at a terminal what a wait is for, once it has lasted a while. It writes from a
-// goroutine of its own: a terminal that stands still must not hold up the reading of the grant, from which
-// the lease counts.
+// waitLine shows at a terminal what a wait is for, after waitSilent, and writes warnings wherever out leads. It writes from
+// a goroutine of its own: a terminal that stands still must not delay the reading of the grant, from which the lease counts.
 type waitLine struct {
-	out    io.Writer
-	name   string
-	places chan int // the latest number of those ahead; takes one
-	done   chan struct{}
-	writer sync.WaitGroup
+	out      io.Writer
+	name     string
+	places   chan int    // the latest number of those ahead; takes one
+	warnings chan string // takes one
+	done     chan struct{}
+	writer   sync.WaitGroup
 }
 
-// startWaitLine returns a line that stays silent unless out is a terminal.
+// waitSilent is how long a wait is before it is shown.
+const waitSilent = time.Second
+
+// startWaitLine returns a line that shows nothing but warnings unless out is a terminal.
 func startWaitLine(out io.Writer, name string) *waitLine {
-	l := &waitLine{out: out, name: name, places: make(chan int, 1), done: make(chan struct{})}
-	if isTerminal(out) {
-		l.writer.Go(l.write)
-	}
+	l := &waitLine{out: out, name: name, places: make(chan int, 1), warnings: make(chan string, 1), done: make(chan struct{})}
+	l.writer.Go(l.write)
 	return l
 }
 
@@ -37,6 +40,14 @@ func (l *waitLine) update(ahead, _ int) {
 	default:
 	}
 	l.places <- ahead
+}
+
+// warn writes a warning, unless the one before is not written yet. It does not block.
+func (l *waitLine) warn(message string) {
+	select {
+	case l.warnings <- message:
+	default:
+	}
 }
 
 // stop removes the line. It does not wait for a terminal that stands still.
@@ -57,28 +68,46 @@ func (l *waitLine) stop() {
 const clearWithin = 20 * time.Millisecond
 
 func (l *waitLine) write() {
-	select {
-	case <-l.done:
+	if l.isOver(waitSilent) {
 		return
-	case <-time.After(time.Second):
 	}
-	const clear = "\r\x1b[K"
-	shown := false
+	places, clear := l.places, "\r\x1b[K"
+	if !isTerminal(l.out) {
+		places, clear = nil, ""
+	}
+	shown := ""
 	for {
 		select {
 		case <-l.done:
-			if shown && writable(l.out) {
+			if shown != "" && writable(l.out) {
 				fmt.Fprint(l.out, clear)
 			}
 			return
-		case ahead := <-l.places:
+		case ahead := <-places:
 			if !writable(l.out) {
 				continue
 			}
 			// The name is cut so that the line fits where it can be overwritten.
-			fmt.Fprintf(l.out, clear+"bakeryctl: waiting for %.40q: %d ahead", l.name, ahead)
-			shown = true
+			shown = fmt.Sprintf("bakeryctl: waiting for %.40q: %d ahead", l.name, ahead)
+			fmt.Fprint(l.out, clear+shown)
+		case warning := <-l.warnings:
+			for !writable(l.out) {
+				if l.isOver(waitSilent) {
+					return // the line stays, as it does where it cannot be cleared
+				}
+			}
+			fmt.Fprintf(l.out, "%sbakeryctl: warning: %s\n%s", clear, daemon.PrintableLine(warning), shown)
 		}
+	}
+}
+
+// isOver blocks until the wait is over or a time has passed, and reports whether the wait is over.
+func (l *waitLine) isOver(limit time.Duration) bool {
+	select {
+	case <-l.done:
+		return true
+	case <-time.After(limit):
+		return false
 	}
 }
 

@@ -167,6 +167,10 @@ type Options struct {
 	// OnWaiting, if set, is told how many are ahead and how many wait, when the wait begins and whenever
 	// that changes. It is called from within Lock, which reads on when it returns.
 	OnWaiting func(ahead, queued int)
+
+	// OnWarning, if set, is called from within Lock, with text for people, if this process runs below a process that
+	// holds the lock already: the wait lasts until that has ended.
+	OnWarning func(message string)
 }
 
 // limit returns how long bakeryd has to decide, 0 for as long as it takes, and the error of a Lock that it

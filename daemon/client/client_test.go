@@ -8,6 +8,7 @@ import (
 	"net"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,27 @@ func TestLockTellsOfTheWait(t *testing.T) {
 	if want := [][2]int{{2, 1}, {0, 0}}; !reflect.DeepEqual(told, want) {
 		t.Errorf("told %v, want %v", told, want)
 	}
+}
+
+func TestClient_WarnedWhileItWaits_CallsOnWarning(t *testing.T) {
+	socket := serve(t, func(x *exchange) {
+		x.Wait(1, time.Minute)
+		x.Send(`{"event":"warning","message":"process 5 holds it"}`)
+		x.Grant(time.Minute)
+		<-x.Gone
+	})
+	var waits, warnings []string
+	mustLock(t, socket, Options{
+		OnWaiting: func(ahead, _ int) { waits = append(waits, strconv.Itoa(ahead)) },
+		OnWarning: func(message string) { warnings = append(warnings, message) },
+	})
+	if want := []string{"process 5 holds it"}; !reflect.DeepEqual(warnings, want) {
+		t.Errorf("warnings %q, want %q", warnings, want)
+	}
+	if want := []string{"1"}; !reflect.DeepEqual(waits, want) {
+		t.Errorf("places %q, want %q: a warning has no place", waits, want)
+	}
+	mustLock(t, socket, Options{}) // has no OnWarning
 }
 
 func TestLockRefused(t *testing.T) {

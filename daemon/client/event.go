@@ -14,6 +14,7 @@ import (
 // The kinds of event. Unknown ones are skipped: a newer bakeryd may send them.
 const (
 	eventWaiting = "waiting"
+	eventWarning = "warning"
 	eventGranted = "granted"
 	eventRenewed = "renewed"
 	eventMode    = "mode"
@@ -41,7 +42,7 @@ type event struct {
 	GraceMS int64         `json:"grace_ms"` // granted: how long before the deadline the holder is to stop
 	Witness string        `json:"witness"`  // granted: path of the FIFO that was asked for
 	Code    string        `json:"code"`     // refused
-	Message string        `json:"message"`  // refused, lost, requested
+	Message string        `json:"message"`  // refused, lost, requested, warning
 	Hint    string        `json:"hint"`     // refused
 
 	Host     int    `json:"host"` // requested: where the lock is wanted
@@ -78,7 +79,7 @@ func (l *link) awaitGrant(onWaiting func(event)) (event, error) {
 			return event{}, err
 		}
 		switch e.Kind {
-		case eventWaiting:
+		case eventWaiting, eventWarning:
 			l.soon = false
 			if onWaiting != nil {
 				onWaiting(e)
@@ -153,7 +154,7 @@ func decodeEvent(text []byte) (e event, known bool, err error) {
 
 func (e *event) known() bool {
 	switch e.Kind {
-	case eventWaiting, eventGranted, eventRenewed, eventRequested, eventMode, eventRefused, eventLost, eventReleased, eventKept, eventConfirmed:
+	case eventWaiting, eventWarning, eventGranted, eventRenewed, eventRequested, eventMode, eventRefused, eventLost, eventReleased, eventKept, eventConfirmed:
 		return true
 	}
 	return false

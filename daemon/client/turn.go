@@ -71,7 +71,10 @@ func (w *turn) attempt(ctx context.Context) (*link, event, error) {
 		if e.LeaseMS > 0 {
 			w.broken, w.lease = 0, e.lease() // so long this place is kept
 		}
-		if w.o.OnWaiting != nil {
+		switch {
+		case e.Kind == eventWarning && w.o.OnWarning != nil:
+			w.o.OnWarning(e.Message)
+		case e.Kind == eventWaiting && w.o.OnWaiting != nil:
 			w.o.OnWaiting(max(e.Ahead, 0), max(e.Queued, 0))
 		}
 	})
