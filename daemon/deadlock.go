@@ -49,28 +49,30 @@ func (s *session) findNesting() {
 	}
 }
 
-// outer returns the session of this host that holds a lock and below whose client another client runs, or nil.
-func (ss *sessions) outer(s *session) *session {
+// outer returns the session of this host that holds a lock and below whose client another client runs, or nil. If there are
+// several it is one of the same lock, else the nearest.
+func (ss *sessions) outer(s *session) (nearest *session) {
 	held, _ := ss.holding()
+	same := func(h *session) bool { return h != nil && h.req.Name == s.req.Name }
 	byPID := make(map[int]*session, len(held))
 	for _, h := range held {
-		byPID[h.peer.PID] = h
+		if !same(byPID[h.peer.PID]) {
+			byPID[h.peer.PID] = h
+		}
 	}
 	delete(byPID, 0)
 	pid := s.peer.PID
 	for range maxAncestors {
 		p, err := process.Read(pid)
 		if err != nil || p.Parent <= 1 {
-			return nil
-		}
-		if h := byPID[p.Parent]; h != nil {
-			if parent, err := process.Of(p.Parent); err == nil && parent == h.peer {
-				return h
-			}
+			break
 		}
 		pid = p.Parent
+		if h := byPID[pid]; h != nil && h.peer.Alive() && (nearest == nil || same(h)) {
+			nearest = h
+		}
 	}
-	return nil
+	return nearest
 }
 
 // nesting is what the own slot says of a holder below which a client in the queue waits; the zero Holder if there is none. It is
