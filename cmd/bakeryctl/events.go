@@ -48,9 +48,9 @@ timeout   it was not granted in time           cancel    the client gave up, or 
 mode      it goes on shared, or exclusive      busy      it would not wait
 refused   it cannot be had                     removed   the lock is gone
 orphan    the client is gone, its command      kill      the command was sent a signal
-          keeps the lock                       lost      the lock, or the host's lease
-wanted    "by" asked the holder for it         gap       events are missing here
-resumed   kept through a restart of bakeryd
+          keeps the lock                       remains   and processes did not end by SIGKILL
+wanted    "by" asked the holder for it         lost      the lock, or the host's lease
+resumed   kept through a restart of bakeryd    gap       events are missing here
 
 joined, at risk (it does not renew its lease), seen (it does again), asked (to leave),
 fenced, dead and left are of hosts; "by" is who says so.

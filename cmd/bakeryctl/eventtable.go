@@ -47,7 +47,7 @@ func eventKind(e *events.Event) string {
 // eventLevel is how bad it is what has happened.
 func eventLevel(k events.Kind) level {
 	switch k {
-	case events.Dead, events.Lost, events.Kill, events.Fenced:
+	case events.Dead, events.Lost, events.Kill, events.Remains, events.Fenced:
 		return bad
 	case events.AtRisk, events.Refused, events.Timeout, events.Orphan, events.Gap, events.Asked:
 		return warn

@@ -207,6 +207,9 @@ func lockRows(l daemon.LockReport, now time.Time, p paint) (rows []string) {
 				pid = h.Processes[0]
 			}
 		}
+		if strings.HasPrefix(h.Containment, "weak") {
+			of, state = warn, state+", weak"
+		}
 		if l.Stuck != "" {
 			of = bad
 		}

@@ -36,7 +36,10 @@ func newStatus(a *app) *cobra.Command {
 		Long: `Show the hosts of the lockspace, the locks, who holds them and who waits.
 
 Without --device bakeryd is asked. With it the device is read, without joining
-and without bakeryd; whether a host is alive does not show there.`,
+and without bakeryd; whether a host is alive does not show there.
+
+STATE is "held, weak" if bakeryd cannot stop all processes of a command of this host:
+it has no cgroup. The field containment of --json states why.`,
 		Example: `  bakeryctl status
   bakeryctl status --json | jq '.locks[] | select(.holders != [])'
   bakeryctl status --device /dev/mapper/locks`,
