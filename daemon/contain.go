@@ -26,6 +26,12 @@ import (
 // maxCgroup is the longest path of a cgroup that is kept, in bytes.
 const maxCgroup = 512
 
+// errUncontained is returned when the command of a session cannot be moved into a cgroup.
+var errUncontained = errors.New("bakeryd cannot contain the command")
+
+// errNoGroup is why a command is not contained that bakeryd does not stop.
+var errNoGroup = errors.New("it has no part in the lock, as with --close")
+
 // errHidden is why the command of a client in another pid namespace is not contained.
 var errHidden = errors.New("bakeryd cannot see the client's process: it is in another pid namespace")
 
@@ -66,22 +72,25 @@ func (s *session) regroup(r sessionRecord) {
 // contain moves a process into the session's cgroup. The kernel reports the process by its connection; it has to be in
 // the cgroup of the client, lest it escapes limits of its own.
 func (s *session) contain(conn *net.UnixConn) error {
-	if s.group == nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, s.weak)
+	s.mu.Lock()
+	group, weak := s.group, s.weak
+	s.mu.Unlock()
+	if group == nil {
+		return fmt.Errorf("%w: %w", errUncontained, cmp.Or(weak, errNoGroup))
 	}
 	member, _ := peerOf(conn)
 	if member.PID == 0 {
-		return fmt.Errorf("%w: %w", ErrUnavailable, errHidden)
+		return fmt.Errorf("%w: %w", errUncontained, errHidden)
 	}
-	parent := filepath.Dir(s.group.Dir)
+	parent := filepath.Dir(group.Dir)
 	dirs, err := cgroup.Parents(member.PID)
 	if err != nil {
-		return fmt.Errorf("%w: find the cgroup of process %d: %w", ErrUnavailable, member.PID, err)
+		return fmt.Errorf("%w: find the cgroup of process %d: %w", errUncontained, member.PID, err)
 	}
 	if !slices.Contains(dirs, parent) {
 		return fmt.Errorf("%w: process %d is not in the cgroup of the client, %s", ErrInvalid, member.PID, parent)
 	}
-	w, _ := cgroup.Named(filepath.Base(s.group.Dir)) // findGroup made the name
+	w, _ := cgroup.Named(filepath.Base(group.Dir)) // findGroup made the name
 	cgroup.Prune(parent)
 	g, err := cgroup.Make([]string{parent}, w)
 	if err == nil {
@@ -94,7 +103,7 @@ func (s *session) contain(conn *net.UnixConn) error {
 		s.mu.Lock()
 		s.weak = err
 		s.mu.Unlock()
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", errUncontained, err)
 	}
 	if hungUp(conn) || !member.Alive() {
 		// Its number may have been another's by then, which is not to be killed.

@@ -229,6 +229,7 @@ var apiErrors = []struct {
 	{ErrNoLock, "missing", http.StatusNotFound, "bakeryctl locks lists them"},
 	{errJoining, "unavailable", http.StatusServiceUnavailable, "try again: it takes a moment, and after a crash or on a slow device more than a lease; its log says how long"},
 	{ErrUnavailable, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
+	{errUncontained, "unavailable", http.StatusServiceUnavailable, ""},
 	{errUnconfirmed, "unconfirmed", http.StatusConflict, "ask again"},
 	{ErrHoldOver, "lost", http.StatusGone, "the lock is not held any more: stop what needs it"},
 	{ErrLost, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
