@@ -38,7 +38,7 @@ func (h *host) startWorkers() error {
 	for i := range workersPerHost {
 		name := fmt.Sprintf("worker%d.%d", h.id, i)
 		argv := append([]string{h.s.self, "worker", "--clients", fmt.Sprint(clientsOfWorker)}, h.place(name).args()...)
-		p, err := h.launch(name+".log", argv...)
+		p, err := h.launch(name+".log", nil, argv...)
 		if err != nil {
 			return err
 		}
@@ -59,9 +59,13 @@ func (h *host) startWorkers() error {
 func (h *host) wrap(ctx context.Context, i int) {
 	random := rand.New(rand.NewPCG(h.s.o.seed, uint64(100*h.id+i)))
 	name := fmt.Sprintf("wrapper%d.%d", h.id, i)
+	once := h.wrapOnce
+	if h.s.chaos != nil {
+		once = h.wrapChaos
+	}
 	for n := 0; ctx.Err() == nil; n++ {
 		pause := upTo(random, 30*time.Millisecond)
-		if code, err := h.wrapOnce(ctx, random, name, n); err != nil || code == 69 || code == 66 {
+		if code, err := once(ctx, random, name, n); err != nil || code == 69 || code == 66 {
 			pause += 300 * time.Millisecond
 		}
 		_ = pauseFor(ctx, pause)
@@ -88,7 +92,7 @@ func (h *host) wrapOnce(ctx context.Context, random *rand.Rand, name string, n i
 	argv = append(argv, at.args()...)
 	argv = append(argv, "--lock", l.name, "--for", lasts.String(), "--asked", boottime.Now().String(),
 		fmt.Sprintf("--shared=%t", mode == layout.Shared), fmt.Sprintf("--stubborn=%t", random.IntN(5) == 0))
-	p, err := h.launch(name+".log", argv...)
+	p, err := h.launch(name+".log", nil, argv...)
 	if err != nil {
 		return 0, err
 	}

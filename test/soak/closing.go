@@ -88,7 +88,9 @@ func (s *soak) close(ctx context.Context) error {
 		return err
 	}
 	s.readLogs()
-	if err := s.measureLeaks(ctx); err != nil {
+	if s.chaos != nil {
+		s.chaos.finish(ctx)
+	} else if err := s.measureLeaks(ctx); err != nil {
 		return err
 	}
 	for _, h := range s.hosts {

@@ -55,7 +55,7 @@ func (s *soak) trouble(ctx, now context.Context, h *host) {
 	random := rand.New(rand.NewPCG(s.o.seed, uint64(1000+h.id)))
 	last := h.id == s.o.hosts
 	for pauseFor(now, upTo(random, 4*s.o.lease)) == nil {
-		f := faults[random.IntN(len(faults))]
+		f := s.nextFault(random)
 		if last && !f.spares {
 			continue
 		}
@@ -82,6 +82,13 @@ func (s *soak) trouble(ctx, now context.Context, h *host) {
 			s.logf("host %d: over it in %v", h.id, time.Since(h.healed).Round(time.Millisecond))
 		}
 	}
+}
+
+func (s *soak) nextFault(random *rand.Rand) fault {
+	if s.chaos != nil {
+		return s.chaos.nextStrike(random)
+	}
+	return faults[random.IntN(len(faults))]
 }
 
 // errNothing is returned when there is nothing that could go wrong in that way.

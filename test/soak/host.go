@@ -39,10 +39,11 @@ type host struct {
 	off      bool       // nothing is started now: it is paused, or has no power
 	expected bool       // bakeryd may end
 	workers  []*process
+	wrappers map[string]*wrapper // of the chaos run, by name
 }
 
 func newHost(ctx context.Context, s *soak, id int) (*host, error) {
-	h := &host{s: s, id: id, dir: filepath.Join(s.dir, fmt.Sprintf("h%d", id))}
+	h := &host{s: s, id: id, dir: filepath.Join(s.dir, fmt.Sprintf("h%d", id)), wrappers: map[string]*wrapper{}}
 	h.device, h.log = filepath.Join(h.dir, "lun"), filepath.Join(h.dir, "bakeryd.log")
 	for _, dir := range []string{h.dir, h.run(), h.state(), filepath.Join(h.dir, "etc")} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -51,6 +52,9 @@ func newHost(ctx context.Context, s *soak, id int) (*host, error) {
 	}
 	for _, name := range []string{"passwd", "group"} {
 		b, err := os.ReadFile("/etc/" + name)
+		if name == "group" && s.chaos != nil {
+			b = append(fmt.Appendf(nil, "bakery:x:%d:\n", chaosGroup), b...)
+		}
 		if err == nil {
 			err = os.WriteFile(filepath.Join(h.dir, "etc", name), b, 0o644)
 		}
@@ -173,13 +177,13 @@ func (h *host) kill(ctx context.Context) error {
 }
 
 // launch starts a client on the host, unless the host is paused or off.
-func (h *host) launch(log string, argv ...string) (*process, error) {
+func (h *host) launch(log string, user *syscall.Credential, argv ...string) (*process, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.off {
 		return nil, errOff
 	}
-	return start(h.dir, filepath.Join(h.dir, log), nil, argv...)
+	return start(h.dir, filepath.Join(h.dir, log), user, argv...)
 }
 
 // errOff is returned when nothing can be started on a host.

@@ -50,6 +50,7 @@ func play(ctx context.Context, args []string) error {
 		"run":    runSoak,    // the soak itself
 		"worker": runWorker,  // clients of a host, by the Go client
 		"inside": runInside,  // a command under bakeryctl lock
+		"beat":   runBeat,    // likewise, in the chaos run
 		"boot":   bootDaemon, // bakeryd, with the machine id and boot id of its host
 	}
 	role, ok := roles[args[0]]

@@ -72,16 +72,17 @@ type process struct {
 	ended chan struct{} // closed when it has
 }
 
-// start starts a program in a directory, in a process group of its own. It ends with this process.
-func start(dir, log string, env []string, argv ...string) (*process, error) {
+// start starts a program in a directory, in a process group of its own, as a user; nil: this process's own. It ends with
+// this process.
+func start(dir, log string, user *syscall.Credential, argv ...string) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
 	p := &process{cmd: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{})}
-	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = dir, append(programEnv(), env...), out, out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = dir, programEnv(), out, out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: user}
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}

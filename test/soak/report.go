@@ -111,6 +111,12 @@ func (r *report) count(what string, n int) {
 	r.Counts[what] += n
 }
 
+func (r *report) injected(fault string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fault(fault).Injected
+}
+
 func (r *report) stalled(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,12 +178,11 @@ func (r *report) diaries(parts []entry, failed map[string]int) {
 
 // settle computes what is shown from what was noted.
 func (r *report) settle(s *soak) {
+	sections := s.sections()
 	s.store.with(func(j *judge) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for _, l := range j.locks {
-			r.Sections[l.name] = l.sections
-		}
+		r.Sections = sections
 		r.Refusals = maps.Clone(j.refusals)
 		ms := func(q float64) float64 { return float64(r.waits.ValueAtQuantile(q)) / 1000 }
 		r.WaitMS = waits{P50: ms(50), P99: ms(99), Most: ms(100)}

@@ -37,6 +37,7 @@ type options struct {
 	verbose  bool
 	memory   bool
 	sabotage bool
+	chaos    bool
 }
 
 // soak is one run.
@@ -58,6 +59,7 @@ type soak struct {
 	storePath string
 	clients   sync.WaitGroup // processes, and loops that start them
 	checks    *checks
+	chaos     *chaos // nil: the run attacks disks
 	report    *report
 
 	stop context.CancelCauseFunc
@@ -81,6 +83,7 @@ func runSoak(ctx context.Context, args []string) error {
 	fs.StringVar(&o.bin, "bin", "", "`directory` of bakeryd and bakeryctl")
 	fs.BoolVar(&o.memory, "memory", false, "have the image on a tmpfs: a disk that others keep busy costs leases")
 	fs.BoolVar(&o.sabotage, "sabotage", false, "have clients work on when they have let go, to see that it is found")
+	fs.BoolVar(&o.chaos, "chaos", false, "attack commands, wrappers and bakeryds instead of disks")
 	fs.BoolVar(&o.verbose, "verbose", false, "tell of every fault")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -192,6 +195,11 @@ func (s *soak) make(ctx context.Context) error {
 	if err := s.format(ctx); err != nil {
 		return err
 	}
+	if s.o.chaos {
+		if s.chaos, err = newChaos(s); err != nil {
+			return err
+		}
+	}
 	for id := 1; id <= s.o.hosts; id++ {
 		h, err := newHost(ctx, s, id)
 		if err != nil {
@@ -249,10 +257,14 @@ func (s *soak) work(ctx context.Context) error {
 	wrapping, stopWrapping := context.WithCancel(ctx)
 	defer stopWrapping()
 	for _, h := range s.hosts {
-		if err := h.startWorkers(); err != nil {
-			return err
+		wrappers := chaosWrappers
+		if s.chaos == nil {
+			wrappers = wrappersPerHost
+			if err := h.startWorkers(); err != nil {
+				return err
+			}
 		}
-		for i := range wrappersPerHost {
+		for i := range wrappers {
 			s.clients.Go(func() { h.wrap(wrapping, i) })
 		}
 	}
@@ -300,13 +312,11 @@ func (s *soak) watch(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			s.report.sample(s.hosts)
-			s.store.with(func(j *judge) {
-				for _, l := range j.locks {
-					if progress[l.name] != l.sections || since[l.name].IsZero() {
-						progress[l.name], since[l.name] = l.sections, now
-					}
+			for name, sections := range s.sections() {
+				if progress[name] != sections || since[name].IsZero() {
+					progress[name], since[name] = sections, now
 				}
-			})
+			}
 			for name, at := range since {
 				if now.Sub(at) > 20*s.o.lease+patience {
 					s.violate("nobody was granted %q for %v", name, now.Sub(at).Round(time.Second))
@@ -318,6 +328,20 @@ func (s *soak) watch(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// sections returns a number for each lock that grows with its sections.
+func (s *soak) sections() map[string]int {
+	if s.chaos != nil {
+		return s.chaos.judgeBeats()
+	}
+	by := map[string]int{}
+	s.store.with(func(j *judge) {
+		for _, l := range j.locks {
+			by[l.name] = l.sections
+		}
+	})
+	return by
 }
 
 // stalls measures for how long the machine has kept this process from running: what is late by as much is no wonder.
