@@ -168,6 +168,16 @@ func (s *session) containment() string {
 	return "weak: the command has no cgroup of its own"
 }
 
+// uncontainable describes why bakeryd cannot find a cgroup of the command, wherever it is made; empty: it can.
+func (s *session) uncontainable() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.group == nil && s.weak != nil {
+		return s.weak.Error()
+	}
+	return ""
+}
+
 func (s *session) killGroup() error {
 	group, _ := s.contained()
 	return group.Kill()

@@ -314,7 +314,7 @@ func (l *link) confirmed(token layout.Ticket) error {
 		return fmt.Errorf("%w: the link holds no lock by token %v", ErrHoldOver, token)
 	}
 	l.stopConfirm()
-	e := event{Event: "confirmed"}.runs(f.session.all.d.mem.moments().deadline)
+	e := event{Event: "confirmed", Message: f.session.uncontainable()}.runs(f.session.all.d.mem.moments().deadline)
 	l.put(&e)
 	return nil
 }

@@ -192,6 +192,7 @@ type grant struct {
 	inherit func() (client.Descriptor, error) // of what the command holds the lock by; nil: it cannot, or must not
 	silent  <-chan struct{}                   // gets one when bakeryd has been gone for a while; nil: there is none
 	wanted  <-chan client.Request             // gets what others ask for the lock by; nil: nothing
+	weak    string                            // why bakeryd cannot contain the command; empty: it can, or there is none
 	session string                            // by which bakeryd knows the hold; empty: it is this process's own
 	socket  string                            // of that bakeryd
 	bound   bool                              // the lock ends with this process, so the command must as well
@@ -267,7 +268,7 @@ func (a *app) askBakeryd(ctx context.Context, o lockOptions, session string, onW
 			return nil, a.ofHold(err)
 		}
 	}
-	g := &grant{held: h, hostID: h.HostID(), silent: h.Silent(), wanted: h.Requests(), session: h.Session(), socket: a.socket, release: h.Unlock}
+	g := &grant{held: h, hostID: h.HostID(), silent: h.Silent(), wanted: h.Requests(), weak: h.Uncontainable(), session: h.Session(), socket: a.socket, release: h.Unlock}
 	if !o.close {
 		g.inherit = h.Inherit
 	}

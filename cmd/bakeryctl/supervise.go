@@ -103,6 +103,9 @@ func start(g *grant, l launch, p *preparation, v *voice) (*command, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.weak == nil && g.weak != "" {
+		s.weak = errors.New(g.weak)
+	}
 	if s.weak != nil && l.contained {
 		s.abandon()
 		return nil, &failure{code: exitUnavailable, err: fmt.Errorf("not running %s: it cannot be contained: %w", l.argv[0], s.weak),

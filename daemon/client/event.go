@@ -120,7 +120,7 @@ func (l *link) confirm(granted event) (event, error) {
 			others = append(others, e)
 		case eventConfirmed:
 			l.early = others
-			granted.LeaseMS, granted.AtMS = e.LeaseMS, e.AtMS
+			granted.LeaseMS, granted.AtMS, granted.Message = e.LeaseMS, e.AtMS, e.Message
 			return granted, nil
 		case eventRefused:
 			return event{}, &Error{Code: e.Code, Message: e.Message, Hint: e.Hint}
@@ -197,6 +197,8 @@ func kindOf(text []byte) string {
 	switch string(text) {
 	case eventGranted:
 		return eventGranted
+	case eventConfirmed:
+		return eventConfirmed
 	case eventReleased:
 		return eventReleased
 	case eventRenewed:

@@ -30,6 +30,7 @@ type Hold struct {
 	token   layout.Ticket
 	hostID  int
 	witness string // path; empty: none
+	weak    string // why bakeryd cannot contain a command; empty: it can, or is not known to
 
 	warned gate           // opened when stop is set
 	lost   gate           // opened when err is set
@@ -66,7 +67,7 @@ type Hold struct {
 func newHold(s *session, l *link, granted event) (*Hold, error) {
 	h := &Hold{
 		Name: s.name, mode: granted.Mode, change: granted.Change, session: s, token: granted.Token, hostID: granted.HostID,
-		witness: granted.Witness, link: l, until: l.until(granted), grace: granted.grace(),
+		witness: granted.Witness, weak: granted.Message, link: l, until: l.until(granted), grace: granted.grace(),
 		silent: make(chan struct{}, 1), news: make(chan struct{}, 1),
 	}
 	if s.o.Requests {
@@ -86,6 +87,10 @@ func newHold(s *session, l *link, granted event) (*Hold, error) {
 
 // Token returns the fencing token of the hold.
 func (h *Hold) Token() layout.Ticket { return h.token }
+
+// Uncontainable returns why bakeryd cannot stop all of a command by its cgroup, wherever that is made. It is empty if bakeryd
+// can, and without Options.Confirm.
+func (h *Hold) Uncontainable() string { return h.weak }
 
 // HostID returns the id of this host in the lockspace.
 func (h *Hold) HostID() int { return h.hostID }

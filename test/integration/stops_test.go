@@ -103,12 +103,12 @@ func (h *host) inContainer() []string {
 		`mount --bind /proc "$0" && mount -t proc proc /proc && export ` + hostProc + `="$0" && { "$@" & wait; read line; }`, dir}
 }
 
-// setUserID returns a copy of the test binary that runs as root.
-func (s *space) setUserID() string {
+// copyOfSelf returns a copy of the test binary that any user can execute.
+func (s *space) copyOfSelf(mode os.FileMode) string {
 	s.t.Helper()
-	path := filepath.Join(s.dir, "suid")
+	path := filepath.Join(s.dir, fmt.Sprintf("test-%o", mode))
 	must(s.t, "cp", self(), path)
-	require.NoError(s.t, os.Chmod(path, 0o755|os.ModeSetuid))
+	require.NoError(s.t, os.Chmod(path, 0o755|mode))
 	return path
 }
 
@@ -159,7 +159,7 @@ func testStops(t *testing.T, wrapper, bakeryd string) {
 		h.open()
 		require.NoError(t, os.Chmod(h.dir, 0o711))
 	}
-	root, games := s.setUserID(), asUser("games")
+	root, games := s.copyOfSelf(os.ModeSetuid), asUser("games")
 	cells := []*cell{
 		{lock: "cgroup", on: with, holder: with.scattered("cgroup", daemonWorker, nil)},
 		{lock: "cgroup-other-user", on: with, holder: with.scatteredBy(root, "cgroup-other-user", daemonWorker, games)},
