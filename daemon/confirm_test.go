@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"fmt"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,6 +49,59 @@ func TestLink_ConfirmedGrant_Stays(t *testing.T) {
 	require.Nil(t, f.link.confirm, "nothing is to pass it on")
 	holder.unlock(g.Token)
 	holder.until("released")
+}
+
+// TestRestart_UnconfirmedGrant_IsPassedOn: what waits to become the command does not keep the lock, though it may be stopped as
+// its client is. What was confirmed is a command, and does.
+func TestRestart_UnconfirmedGrant_IsPassedOn(t *testing.T) {
+	for _, confirmed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("confirmed %v", confirmed), func(t *testing.T) {
+			m := newCluster(t, 8, 4).mortal(1)
+			client := m.link(`{"lock":{"name":"x","confirm":true,"witness":true}}`)
+			g := client.until("granted")
+			if confirmed {
+				client.say(fmt.Sprintf(`{"confirm":"%v"}`, g.Token))
+				client.until("confirmed")
+			}
+			f, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
+			require.NoError(t, err)
+			m.kill()
+			stub := holder(t, untilKilled, f)
+			require.NoError(t, f.Close())
+			m.rise()
+			next := m.link(`{"lock":{"name":"x"}}`)
+			if confirmed {
+				within(t, "the hold is an orphan", func() {
+					for held, _ := m.d.sessions.holding(); len(held) == 0 || !held[0].isOrphan() || held[0].absent(); held, _ = m.d.sessions.holding() {
+						time.Sleep(time.Millisecond)
+					}
+				})
+				require.True(t, stub.Alive())
+				require.NoError(t, stub.Signal(syscall.SIGKILL))
+			}
+			next.until("granted")
+			within(t, "what waits to become the command to end", func() {
+				for stub.Alive() {
+					time.Sleep(time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+// TestLink_UnconfirmedGrantOfAClientThatEnds_IsPassedOn: likewise while bakeryd lives.
+func TestLink_UnconfirmedGrantOfAClientThatEnds_IsPassedOn(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	c.lasting(time.Minute)
+	s := serveSocket(t, c.host(1))
+	client := s.link(`{"lock":{"name":"x","confirm":true,"witness":true}}`)
+	g := client.until("granted")
+	f, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	holder(t, untilKilled, f)
+	require.NoError(t, f.Close())
+	client.leave()
+	s.link(`{"lock":{"name":"x"}}`).until("granted")
 }
 
 // bound returns the one follower that there is.

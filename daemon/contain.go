@@ -168,10 +168,9 @@ func (s *session) containment() string {
 	return "weak: the command has no cgroup of its own"
 }
 
-// uncontainable describes why bakeryd cannot find a cgroup of the command, wherever it is made; empty: it can.
+// uncontainable describes why bakeryd cannot find a cgroup of the command, wherever it is made; empty: it can. It is called
+// with mu held.
 func (s *session) uncontainable() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.group == nil && s.weak != nil {
 		return s.weak.Error()
 	}

@@ -346,7 +346,7 @@ func FuzzSessionRecord(f *testing.F) {
 		r := sessionRecord{
 			ID: fmt.Sprintf("%032x", n), Nth: nth, State: []sessionState{sessionWaiting, sessionGranted, sessionReleased}[kind%3], Name: name,
 			Lock: lock, Creation: creation, Mode: layout.Mode(kind / 3 % 2), Permits: permits, LockPermits: permits, PID: pid,
-			Command: layout.TruncateCommand(command), Peer: pid, PeerStarted: started, PeerUID: lock, Witness: flag, Try: !flag,
+			Command: layout.TruncateCommand(command), Peer: pid, PeerStarted: started, PeerUID: lock, Witness: flag, Try: !flag, Unconfirmed: flag,
 			Deadline: time.Duration(max(since, 0)),
 		}
 		if since != 0 {

@@ -89,7 +89,8 @@ type sessionRecord struct {
 	Deadline    time.Duration `json:"deadline_ns,omitzero"` // until when it waits, on CLOCK_BOOTTIME; 0: for ever
 	Witness     bool          `json:"witness,omitzero"`
 	Try         bool          `json:"try,omitzero"`
-	Cgroup      string        `json:"cgroup,omitzero"` // directory of the command's cgroup
+	Cgroup      string        `json:"cgroup,omitzero"`      // directory of the command's cgroup
+	Unconfirmed bool          `json:"unconfirmed,omitzero"` // a grant under which nothing runs yet
 }
 
 func (r *termRecord) check() error {
@@ -234,6 +235,9 @@ func (r *sessionRecord) append(to []byte) []byte {
 		to = append(to, `,"try":true`...)
 	}
 	to = appendText(to, `,"cgroup":`, r.Cgroup)
+	if r.Unconfirmed {
+		to = append(to, `,"unconfirmed":true`...)
+	}
 	return append(to, '}')
 }
 

@@ -45,7 +45,7 @@ type link struct {
 	by   *caller    // and with which groups
 
 	// mu guards the rest, and who writes. It is taken with a session's held; nothing
-	// but the lease's is taken with it held.
+	// but the lease's and the journal's is taken with it held.
 	mu      sync.Mutex
 	f       *follower     // in the one session that there is at a time; nil: none
 	granted bool          // it was told of the grant
@@ -214,9 +214,6 @@ func (l *link) lock(body lockRequest) error {
 		l.unbind()
 		return err
 	}
-	l.mu.Lock()
-	f.confirms = body.Confirm && body.Token == 0
-	l.mu.Unlock()
 	if f.late {
 		l.decided(s, f)
 	}
@@ -307,14 +304,22 @@ var errUnconfirmed = errors.New("the grant was not confirmed in time, and the lo
 
 // confirmed takes the confirmation of a grant.
 func (l *link) confirmed(token layout.Ticket) error {
+	over := fmt.Errorf("%w: the link holds no lock by token %v", ErrHoldOver, token)
+	f := l.bound()
+	if f == nil {
+		return over
+	}
+	s := f.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := l.f
-	if f == nil || !l.granted || f.session.hold.token != token {
-		return fmt.Errorf("%w: the link holds no lock by token %v", ErrHoldOver, token)
+	if l.f != f || s.follower != f || !l.granted || s.hold.token != token {
+		return over
 	}
 	l.stopConfirm()
-	e := event{Event: "confirmed", Message: f.session.uncontainable()}.runs(f.session.all.d.mem.moments().deadline)
+	s.confirmed()
+	e := event{Event: "confirmed", Message: s.uncontainable()}.runs(s.all.d.mem.moments().deadline)
 	l.put(&e)
 	return nil
 }

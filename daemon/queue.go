@@ -241,7 +241,7 @@ func (lk *lock) enter(w *waiter, token layout.Ticket) *Hold {
 	lk.noteEnter(h, w)
 	lk.countEnter(h, w)
 	if s := w.req.session; s != nil {
-		s.keep(sessionGranted, token, lk)
+		s.keepGrant(token, lk)
 	}
 	return h
 }

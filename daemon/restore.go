@@ -321,6 +321,7 @@ func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
 	s.since, s.nth, s.kept, s.limbo, s.lk = r.Since, r.Nth, true, true, lk
 	s.peer, s.uid = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
 	s.regroup(r)
+	s.unconfirmed = r.Unconfirmed
 	s.req = Request{
 		Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command,
 		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, session: s,

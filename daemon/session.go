@@ -33,27 +33,28 @@ type session struct {
 	stopped  syscall.Signal // the last that its command was sent; of the one who stops it
 
 	// mu guards the rest, and req.Mode once the lock is held.
-	mu       sync.Mutex
-	follower *follower     // who streams to the client; nil: nobody
-	group    *cgroup.Group // of the command, whether or not it is there; nil: it has none, for weak
-	weak     error         // why the command has no cgroup; nil: not known
-	chased   []process.ID  // of the command, that were found to be stopped
-	remained bool          // it was noted that some of these are left
-	nth      uint64        // arrival, once it was queued
-	kept     bool          // the journal has it
-	limbo    bool          // restored, and no client has come back for it yet
-	orphan   bool          // the client is gone, the command lives
-	listens  bool          // the client wants to hear of requests
-	over     bool          // given up or let go: no client can come back to it any more
-	letGo    bool          // nobody holds the lock by it any more, even if the disk has yet to hear of that
-	place    *place        // the last one told; nil: none
-	timeout  *time.Timer
-	wanted   context.Context // ends with the client's interest; nil: the lock was asked for
-	unkept   *lock           // it waits there, which the journal is yet to have; nil: nothing is to be kept
-	nesting  *time.Timer     // finds under; nil: it has not waited for so long
-	under    *layout.Holder  // below which the client waits; nil: none, or not known
-	warning  string          // that the client is yet to be told
-	stale    bool            // who follows by a link is yet to be told something (tell.go)
+	mu          sync.Mutex
+	follower    *follower     // who streams to the client; nil: nobody
+	group       *cgroup.Group // of the command, whether or not it is there; nil: it has none, for weak
+	weak        error         // why the command has no cgroup; nil: not known
+	chased      []process.ID  // of the command, that were found to be stopped
+	remained    bool          // it was noted that some of these are left
+	nth         uint64        // arrival, once it was queued
+	kept        bool          // the journal has it
+	unconfirmed bool          // it was granted, and nothing runs under it before its client confirms that
+	limbo       bool          // restored, and no client has come back for it yet
+	orphan      bool          // the client is gone, the command lives
+	listens     bool          // the client wants to hear of requests
+	over        bool          // given up or let go: no client can come back to it any more
+	letGo       bool          // nobody holds the lock by it any more, even if the disk has yet to hear of that
+	place       *place        // the last one told; nil: none
+	timeout     *time.Timer
+	wanted      context.Context // ends with the client's interest; nil: the lock was asked for
+	unkept      *lock           // it waits there, which the journal is yet to have; nil: nothing is to be kept
+	nesting     *time.Timer     // finds under; nil: it has not waited for so long
+	under       *layout.Holder  // below which the client waits; nil: none, or not known
+	warning     string          // that the client is yet to be told
+	stale       bool            // who follows by a link is yet to be told something (tell.go)
 }
 
 // place is how far a client is from its turn.
@@ -132,8 +133,9 @@ func (s *session) finish(h *Hold, err error) {
 //	leave: nobody follows
 //	                                 a session that holds: follow
 //	release                          granted, and not held
-func (s *session) follow(c asker) *follower {
+func (s *session) follow(c asker, confirms bool) *follower {
 	f := c.follower()
+	f.confirms = confirms
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -282,11 +284,24 @@ func (s *session) decided() bool {
 	}
 }
 
-// outlive keeps the hold of a client that is gone for as long as its command lives.
+// outlive keeps the hold of a client that is gone for as long as its command lives. A hold that was not confirmed has no
+// command: what is there waits to become one, perhaps for ever, and is killed.
 func (s *session) outlive() {
 	s.mu.Lock()
 	s.orphan, s.limbo = s.follower == nil, false
+	unconfirmed := s.unconfirmed && s.orphan
+	s.over = s.over || unconfirmed
 	s.mu.Unlock()
+	if unconfirmed {
+		for s.running() {
+			_, _ = s.signal("its client did not run when it was granted", true, syscall.SIGKILL) // tried again
+			if !s.poll(context.Background()) {
+				return
+			}
+		}
+		s.release("its client did not run when it was granted")
+		return
+	}
 	if s.hold.Err() == nil {
 		s.noteOrphan()
 		s.all.d.log.Info("holder is gone, its command keeps the lock", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
@@ -339,6 +354,7 @@ func (s *session) record(state sessionState, token layout.Ticket, lk *lock) sess
 		ID: s.id, Nth: s.nth, State: state, Name: s.req.Name, Lock: lk.entry.Lock, Creation: lk.entry.Creation,
 		Mode: s.req.Mode, Permits: s.req.Permits, LockPermits: lk.entry.Permits, PID: s.req.PID, Command: s.req.Command,
 		Peer: s.peer.PID, PeerStarted: s.peer.Started, PeerUID: s.uid, Token: token, Since: s.since, Witness: s.fifo != nil, Cgroup: s.cgroupDir(),
+		Unconfirmed: s.unconfirmed && state == sessionGranted,
 	}
 }
 
@@ -365,6 +381,25 @@ func (s *session) keep(state sessionState, token layout.Ticket, lk *lock) {
 		return
 	}
 	s.put(state, token, lk)
+}
+
+// keepGrant puts a new grant into the journal.
+func (s *session) keepGrant(token layout.Ticket, lk *lock) {
+	s.mu.Lock()
+	s.unconfirmed = s.follower != nil && s.follower.confirms
+	s.mu.Unlock()
+	s.keep(sessionGranted, token, lk)
+}
+
+// confirmed notes that a command may begin, which a successor has to know before the client does. It is called with mu held.
+func (s *session) confirmed() {
+	if !s.unconfirmed {
+		return
+	}
+	s.unconfirmed = false
+	if s.kept {
+		s.put(sessionGranted, s.hold.token, s.hold.lk)
+	}
 }
 
 // put is called with mu held.

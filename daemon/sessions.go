@@ -49,7 +49,7 @@ func (ss *sessions) open(body lockRequest, c asker) (*session, *follower, error)
 			return nil, nil, err
 		}
 		s.wanted, s.cancel = context.WithCancelCause(context.Background())
-		f := s.follow(c)
+		f := s.follow(c, body.Confirm && body.Token == 0)
 		fresh, err := ss.admit(s)
 		if fresh {
 			s.limit(body.timeout())
@@ -104,7 +104,7 @@ func (ss *sessions) reopen(body lockRequest, c asker) (*session, *follower, erro
 		if body.Token != 0 && !s.holds(body.Token) {
 			return nil, nil, fmt.Errorf("%w: session %s does not hold %q by token %v", ErrHoldOver, s.id, body.Name, body.Token)
 		}
-		f := s.follow(c)
+		f := s.follow(c, body.Confirm && body.Token == 0)
 		switch {
 		case f != nil:
 			s.limit(body.timeout())
