@@ -11,10 +11,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -23,8 +25,22 @@ import (
 // about to become the command. By it bakeryd stops all of a command, also if the wrapper is gone, whatever the
 // processes closed, became or forked. Without it there are those that have the session's FIFO open, and their descendants.
 
-// maxCgroup is the longest path of a cgroup that is kept, in bytes.
-const maxCgroup = 512
+// maxCgroup is the longest path of a cgroup that is kept, in bytes as they stand in the state file: what a record has room for.
+const maxCgroup = 320
+
+// checkCgroup returns an error for a path that the state file cannot keep. A user may give cgroups any name, and a record
+// that cannot be kept makes the state of all users void.
+func checkCgroup(dir string) error {
+	switch n := len(line.AppendString(nil, dir)) - len(`""`); {
+	case !utf8.ValidString(dir):
+		return fmt.Errorf("the path of cgroup %.40q... is not UTF-8", dir)
+	case n > maxCgroup:
+		return fmt.Errorf("the path of cgroup %.40q... is too long: %d bytes, want at most %d", dir, n, maxCgroup)
+	case !filepath.IsAbs(dir) || filepath.Clean(dir) != dir:
+		return fmt.Errorf("cgroup %.40q... is not an absolute path", dir)
+	}
+	return nil
+}
 
 // errUncontained is returned when the command of a session cannot be moved into a cgroup.
 var errUncontained = errors.New("bakeryd cannot contain the command")
@@ -50,13 +66,12 @@ func (s *session) findGroup() {
 	if err == nil && w.Started != s.peer.Started {
 		err = fmt.Errorf("process %d has ended", s.peer.PID)
 	}
+	dir := filepath.Join(dirs[0], w.Name())
+	if err == nil {
+		err = checkCgroup(dir)
+	}
 	if err != nil {
 		s.weak = err
-		return
-	}
-	dir := filepath.Join(dirs[0], w.Name())
-	if len(dir) > maxCgroup {
-		s.weak = fmt.Errorf("the path of cgroup %.40s... is longer than %d bytes", dir, maxCgroup)
 		return
 	}
 	s.group = &cgroup.Group{Dir: dir}

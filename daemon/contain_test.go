@@ -1,10 +1,18 @@
 package daemon
 
 import (
+	"math"
 	"net/http"
+	"path"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/cgroup"
+	"github.com/bakeryd/bakeryd/daemon/process"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 func TestContain_HoldWithoutAWitness_IsRefusedWithTheReason(t *testing.T) {
@@ -14,4 +22,37 @@ func TestContain_HoldWithoutAWitness_IsRefusedWithTheReason(t *testing.T) {
 	status, answer := s.call("POST /v1/contain", `{"session":"`+session+`"}`)
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Contains(t, answer, "bakeryd cannot contain the command: it has no part in the lock, as with --close")
+}
+
+// TestJournal_AnyCgroupOfAUser_KeepsTheState: whatever a user calls cgroups, the state for a restart stays whole.
+func TestJournal_AnyCgroupOfAUser_KeepsTheState(t *testing.T) {
+	peer := cgroup.Wrapper{ID: process.ID{PID: math.MaxInt32, Started: math.MaxUint64}, Namespace: math.MaxUint32}
+	for name, want := range map[string]bool{
+		"/user.slice":                         true,
+		"/" + strings.Repeat("x", 266):        true,
+		"/" + strings.Repeat("x", 267):        false,
+		"/" + strings.Repeat("\x01", 44):      true,
+		"/" + strings.Repeat("\x01", 45):      false,
+		"/" + strings.Repeat("&", 250):        false,
+		"/" + strings.Repeat("\u2028", 80):    false,
+		"/not text \xff":                      false,
+		"relative":                            false,
+		"/sys/fs/cgroup/../cgroup/user.slice": false,
+	} {
+		dir := name + "/" + peer.Name()
+		err := checkCgroup(dir)
+		require.Equal(t, want, err == nil, "%q: %v", path.Base(name), err)
+		if err != nil {
+			continue
+		}
+		r := sessionRecord{ID: strings.Repeat("f", 32), Nth: math.MaxUint64, State: sessionGranted, Name: strings.Repeat("&", layout.MaxLockName),
+			Lock: layout.MaxLocks, Creation: math.MaxUint64, Permits: layout.MaxHosts, LockPermits: layout.MaxHosts, PID: math.MaxInt32,
+			Command: strings.Repeat("<", layout.MaxCommand), Peer: peer.PID, PeerStarted: peer.Started, PeerUID: math.MaxUint32,
+			Token: layout.MakeTicket(1<<40, journalHost), Since: time.Now(), Deadline: math.MaxInt64, Witness: true, Try: true,
+			Cgroup: dir, Unconfirmed: true}
+		j := newJournal(t)
+		require.NoError(t, j.put(r), name)
+		_, sessions := read(t, j)
+		require.Equal(t, dir, sessions[0].Cgroup)
+	}
 }

@@ -149,7 +149,7 @@ func (r *sessionRecord) check(host int) error {
 // isGroup reports whether the cgroup is one that the client's command can have. All in it is killed when the lock is lost.
 func (r *sessionRecord) isGroup() bool {
 	w, ok := cgroup.Named(filepath.Base(r.Cgroup))
-	return ok && w.Started == r.PeerStarted && filepath.IsAbs(r.Cgroup) && filepath.Clean(r.Cgroup) == r.Cgroup && len(r.Cgroup) <= maxCgroup
+	return ok && w.Started == r.PeerStarted && checkCgroup(r.Cgroup) == nil
 }
 
 // checkSessionID accepts what can also be part of a file's name.
