@@ -17,17 +17,33 @@ import (
 
 const lockLong = `Run COMMAND while holding the lock NAME, as flock(1) does for the hosts that share a disk.
 
-The lock is released when COMMAND and every process that it leaves behind have ended: they inherit a descriptor
-by which bakeryd knows that they live, even if bakeryctl is killed. COMMAND finds the lock's name in BAKERY_LOCK,
-its fencing token in BAKERY_TOKEN and the id of this host in BAKERY_HOST_ID. By BAKERY_SESSION and BAKERY_SOCKET it
-reaches its hold: bakeryctl mode and bakeryctl value set use them. A storage or service that refuses tokens smaller
-than one it has seen is safe even from a holder that was suspended.
+The lock is released when COMMAND and every process that it leaves behind have ended, even if bakeryctl is killed.
+COMMAND finds the lock's name in BAKERY_LOCK, its fencing token in BAKERY_TOKEN and the id of this host in
+BAKERY_HOST_ID. By BAKERY_SESSION and BAKERY_SOCKET it reaches its hold: bakeryctl mode and bakeryctl value set use
+them. A storage or service that refuses tokens smaller than one it has seen is safe even from a holder that was
+suspended.
+
+COMMAND runs in a cgroup of its own (version 2) below that of bakeryctl. bakeryctl makes it if it may, or else
+bakeryd does, if it runs as root and sees the process. Every process in it keeps the lock, and is killed when the
+lock is lost, whatever it closed, became or forked. If no cgroup can be made, containment is weak: a process keeps
+the lock while it has a descriptor open that COMMAND inherits, and if bakeryctl is gone, bakeryd finds only such
+processes and their descendants. -v prints which it is, bakeryctl status shows "held, weak", and with
+--require-containment COMMAND does not start then.
+
+COMMAND never starts late: its process compares CLOCK_BOOTTIME with the end of the lease right before execve(2). If
+bakeryctl is stopped when it is granted the lock, and does not confirm that within 2 s, or a sixth of the lease if
+that is less, the lock passes to the next client, and bakeryctl waits again, last in the queue.
 
 If the host's lease is about to end without having been renewed, COMMAND and every process that descends from it
 get SIGTERM a sixth of the lease before its end, and SIGKILL at its end; if the lock is lost before that, SIGTERM
-at once. Who was told to stop is stopped even if the lease is renewed after all. Then --on-lost runs CMD as well,
-with BAKERY_DEADLINE_MS, the milliseconds left until SIGKILL, which ends CMD too. bakeryctl exits when none of
-them is left.
+immediately. Once COMMAND has been sent SIGTERM it is killed at the deadline, even if the lease is renewed in the
+meantime. --on-lost runs CMD as well, with BAKERY_DEADLINE_MS, the milliseconds left until SIGKILL, which ends CMD
+too. bakeryctl exits when none of them is left, and reports the processes that do not end by SIGKILL.
+
+COMMAND starts with the signal dispositions and the signal mask of bakeryctl. bakeryctl forwards SIGHUP, SIGINT,
+SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT and the real-time signals to COMMAND if a process sent them. Ctrl-C of
+a terminal reaches COMMAND once, from the terminal. A terminal that is stopped by Ctrl-S, or that stops writers of
+the background (stty tostop), delays what bakeryctl prints, but not COMMAND.
 
 When somebody asks for the lock with bakeryctl request, here or on another host, COMMAND goes on as before, unless
 --on-request says what to do. With a signal, TERM, SIGUSR1 or 10, COMMAND gets that signal: the process itself, and
@@ -35,13 +51,16 @@ nothing that it has started. Anything else is a command for the shell, run for e
 BAKERY_REQUEST_HOST, the id of the host that asks, BAKERY_REQUEST_HOST_NAME and BAKERY_REQUEST_MESSAGE besides the
 above. It does not hold the lock, and is stopped when COMMAND has ended. A request comes within a second or so.
 
-If bakeryd dies or is restarted, COMMAND runs on, and who waits keeps the place in the queue, provided that
-bakeryd is back before the lease ends. bakeryctl does not need it to stop COMMAND in time. If bakeryctl is killed
-as well, COMMAND keeps the lock, and the bakeryd that comes back stops it at the end of a lease. With --close there
-is none of that for COMMAND and what it leaves running: the lock is bakeryctl's alone.
+If bakeryd dies or is restarted, COMMAND runs on, and a waiting bakeryctl keeps its place in the queue, provided
+that bakeryd is back before the lease ends. bakeryctl does not need it to stop COMMAND in time. If bakeryctl is
+killed as well, COMMAND keeps the lock, and the bakeryd that comes back stops it at the end of a lease. With --close
+none of that holds for COMMAND and what it leaves running: the lock is bakeryctl's alone.
 
-With --device bakeryctl is a host of the lockspace itself while it runs. Then the lock ends with bakeryctl:
-COMMAND is killed if bakeryctl is, and what COMMAND leaves running does not hold the lock.
+With --device bakeryctl is a host of the lockspace itself while it runs. Then the lock ends with bakeryctl: if
+bakeryctl is killed, all in the cgroup of COMMAND is killed too (without a cgroup COMMAND's own process), and what
+COMMAND leaves running does not hold the lock.
+
+A lock inside itself waits for ever: bakeryctl prints a warning if an ancestor of it holds the lock.
 
 Exit codes:
   N    COMMAND's own exit code

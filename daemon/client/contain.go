@@ -5,9 +5,11 @@ import (
 	"net/http"
 )
 
-// Contain has bakeryd move this process into the cgroup of a session's command, so that bakeryd stops whatever it starts when the lock is lost. The
-// process has to be in the cgroup of the one that asked for the lock, and of the same user. It returns an *Error
-// (CodeLost: there is no such session; CodeUnavailable: bakeryd cannot contain it), ErrUnreachable, ErrProtocol, or the cause of ctx's end.
+// Contain has bakeryd move this process into the cgroup of a session's command, so that bakeryd
+// stops whatever it starts when the lock is lost. The process has to be in the cgroup of the one
+// that asked for the lock with Options.Witness, and of the same user or root. It returns an *Error
+// (CodeLost: there is no such session; CodeUnavailable: bakeryd cannot contain it),
+// ErrUnreachable, ErrProtocol, or the cause of ctx's end.
 func (c *Client) Contain(ctx context.Context, session string) error {
 	var answer struct{}
 	return c.call(ctx, http.MethodPost, "/v1/contain", struct {
