@@ -31,7 +31,8 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 		}
 	}()
 	defer alarm.Close()
-	var warned, gone time.Duration // the deadline of which orphans were warned; when they are to be gone
+	var warned, gone time.Duration  // the deadline of which orphans were warned; when they are to be gone
+	var killed, began time.Duration // the deadline after which commands were killed; when that began
 	pause, drained, leaving := killPause, d.drained, false
 	set := time.Duration(-1) // for when the alarm is
 	for {
@@ -47,7 +48,10 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 			next = now + time.Hour
 		case now >= m.deadline:
 			if ss.stopCommands("their lease is over", pause >= time.Second, anySession, syscall.SIGKILL) {
-				if now > m.deadline+remainWithin {
+				if killed != m.deadline {
+					killed, began = m.deadline, now
+				}
+				if now > began+remainWithin {
 					ss.noteRemains()
 				}
 				pause = min(2*pause, time.Second)
@@ -110,9 +114,10 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 			continue
 		}
 		found = true
+		containment := s.containment() // when the command has ended its cgroup is removed
 		left, err := s.signal(why, hard, signals...)
 		if ss.d.warn.allow() { // in the background: a log that blocks must not keep the others alive
-			attrs := []any{"reason", why, "lock", s.req.Name, "signal", signals[0].String(), "processes", len(left), "containment", s.containment()}
+			attrs := []any{"reason", why, "lock", s.req.Name, "signal", signals[0].String(), "processes", len(left), "containment", containment}
 			if err != nil {
 				attrs = append(attrs, "err", err)
 			}

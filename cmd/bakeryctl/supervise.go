@@ -268,7 +268,7 @@ func (s *supervisor) stop(signals *inbox) {
 			continue
 		}
 		pause := killed.round(left, c.kill(left))
-		if killed.remained(-rest) {
+		if killed.remained() {
 			s.say("%s of the command under %q did not end by SIGKILL: %s; another host may have the lock",
 				processes(len(left)), s.launch.lock, killed.remnants())
 		}
@@ -282,6 +282,7 @@ func (s *supervisor) stop(signals *inbox) {
 // killing is what SIGKILL has come to.
 type killing struct {
 	rounds   int
+	begun    time.Duration  // of the first round, on boottime
 	left     []process.Stat // what the last round found
 	err      error          // why it could not be killed, if that is known
 	pause    time.Duration
@@ -293,7 +294,9 @@ const remainWithin = time.Second
 
 // round notes what a round of SIGKILL has found, and returns the pause before the next.
 func (k *killing) round(left []process.Stat, err error) time.Duration {
-	k.rounds++
+	if k.rounds++; k.rounds == 1 {
+		k.begun = boottime.Now()
+	}
 	// A process that was sent SIGKILL forks no more, so new ones are children of those that were not there before.
 	if k.pause == 0 || slices.ContainsFunc(left, func(p process.Stat) bool { return !isIn(p, k.left) }) {
 		k.pause = briefly
@@ -304,9 +307,9 @@ func (k *killing) round(left []process.Stat, err error) time.Duration {
 	return k.pause
 }
 
-// remained reports, once, that processes are left long after the deadline.
-func (k *killing) remained(since time.Duration) bool {
-	if k.reported || since < remainWithin || len(k.left) == 0 {
+// remained reports, once, that processes are left remainWithin after the first round.
+func (k *killing) remained() bool {
+	if k.reported || boottime.Now()-k.begun < remainWithin || len(k.left) == 0 {
 		return false
 	}
 	k.reported = true

@@ -261,3 +261,28 @@ func TestBackgroundDescendantDoesNotKeepTheLockWithClose(t *testing.T) {
 		t.Error("the descendant was killed")
 	}
 }
+
+// TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds: SIGKILL was sent only a moment before.
+func TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds(t *testing.T) {
+	t.Parallel()
+	const lease = time.Second
+	b := serve(t, func(x *exchange) {
+		if x.Nth > 1 {
+			x.Refuse("unavailable", "joining", "") // it was restarted, say
+			return
+		}
+		x.Grant(lease)
+		<-x.Gone
+	})
+	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ran; exec sleep 1000")
+	p.expect("ran")
+	p.signal(syscall.SIGSTOP)
+	time.Sleep(lease + 2*remainWithin) // the lease ends meanwhile
+	p.signal(syscall.SIGCONT)
+	if code := p.wait(); code != exitLost {
+		t.Errorf("exit code %d, want %d", code, exitLost)
+	}
+	if strings.Contains(p.told(), "did not end by SIGKILL") {
+		t.Errorf("standard error %q", p.told())
+	}
+}
