@@ -155,7 +155,11 @@ func (s *Server) contain(d *Daemon, w http.ResponseWriter, r *http.Request) {
 }
 
 // running reports whether the command of the session lives, or what it has left running: while it does, the lock is held.
-func (s *session) running() bool {
+// With --close it is not: the lock is the wrapper's alone.
+func (s *session) running() bool { return !s.alone && s.remains() }
+
+// remains reports whether there is a process to stop when the lock is lost.
+func (s *session) remains() bool {
 	group, chased := s.contained()
 	return s.witnessed() || group.Populated() || slices.ContainsFunc(chased, process.ID.Alive)
 }
@@ -170,13 +174,15 @@ func (s *session) contained() (*cgroup.Group, []process.ID) {
 	return s.group, s.chased
 }
 
-// containment describes how sure it is that all of a command is stopped.
+// containment describes how sure it is that all of a command is stopped. It is empty if there may be no command.
 func (s *session) containment() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.group != nil && s.group.Exists():
 		return "cgroup"
+	case s.alone:
+		return ""
 	case s.weak != nil:
 		return "weak: " + s.weak.Error()
 	}

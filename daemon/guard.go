@@ -110,7 +110,7 @@ func (s *session) isOrphan() bool {
 func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) bool, signals ...syscall.Signal) (found bool) {
 	held, _ := ss.holding()
 	for _, s := range held {
-		if !whose(s) || !s.running() {
+		if !whose(s) || !s.remains() {
 			continue
 		}
 		found = true
@@ -149,7 +149,7 @@ func (s *session) stopCommand(ctx context.Context) error {
 		s.fifo.watch()
 	}
 	begun := time.Now()
-	for pause := killPause; s.running(); pause = min(2*pause, time.Second) {
+	for pause := killPause; s.remains(); pause = min(2*pause, time.Second) {
 		left, err := s.signal("it has outlived its lock", true, syscall.SIGKILL)
 		if err != nil {
 			s.all.d.log.Warn("stopping a command failed, retrying", "lock", s.req.Name, "pid", s.req.PID, "err", err)

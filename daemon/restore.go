@@ -321,7 +321,7 @@ func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
 	s.since, s.nth, s.kept, s.limbo, s.lk = r.Since, r.Nth, true, true, lk
 	s.peer, s.uid = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
 	s.regroup(r)
-	s.unconfirmed = r.Unconfirmed
+	s.unconfirmed, s.alone = r.Unconfirmed, !r.Witness
 	s.req = Request{
 		Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command,
 		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, session: s,
@@ -474,7 +474,7 @@ func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
 		if r.Witness {
 			s.fifo, _ = openWitness(filepath.Join(d.ids.runtime, witnessName(p.term.UUID, p.term.HostID, r.ID)), r.PeerUID)
 		}
-		if s.running() {
+		if s.remains() {
 			d.log.Warn("stopping a command of the bakeryd before: its lease is over", "lock", r.Name, "pid", r.PID, "command", r.Command)
 		}
 		if err := s.stopCommand(ctx); err != nil {

@@ -22,6 +22,7 @@ type session struct {
 	peer   process.ID // who connected
 	uid    int        // and as which user
 	fifo   *witness   // of the command; nil: none was asked for
+	alone  bool       // the lock is the client's alone, and ends with it
 	cancel context.CancelCauseFunc
 	lk     *lock         // where it waits, or holds
 	places chan place    // takes the last one

@@ -170,8 +170,11 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 		rand.Read(b[:])
 		s.id = hex.EncodeToString(b[:])
 	}
-	if body.Witness {
+	s.alone = !body.Witness
+	if body.Witness || body.Confirm { // a command is to run
 		s.findGroup()
+	}
+	if body.Witness {
 		var err error
 		if s.fifo, err = newWitness(ss.d.ids.runtime, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id), s.uid); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)

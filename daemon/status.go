@@ -93,7 +93,7 @@ func (l *LockReport) addHolds(self *ThisHostReport, holds []*Hold) {
 			Since: h.since.UTC().Truncate(time.Microsecond), Mode: h.Mode(), Token: h.token, Phase: layout.Held, Settled: settled,
 		}
 		r.Processes, r.Orphan = h.leftOver()
-		if s := h.req.session; s != nil && s.fifo != nil {
+		if s := h.req.session; s != nil {
 			r.Containment = s.containment()
 		}
 		l.Holders = append(l.Holders, r)

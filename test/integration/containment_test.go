@@ -96,6 +96,26 @@ func TestContainment_DaemonOfTheCommandLives_HoldsTheLock(t *testing.T) {
 	j.exclusive()
 }
 
+// TestContainment_CloseAndWrapperStopped_IsStopped: the command does not hold the lock, but needs it.
+func TestContainment_CloseAndWrapperStopped_IsStopped(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t)
+	a, b := s.host(1), s.host(2)
+	wrapper := a.scattered("x", daemonWorker, nil, "--close")
+	require.Equal(t, "cgroup", a.report("x").Holders[0].Containment)
+	b.work("x", "next")
+	b.sees(b, "x")
+	wrapper.signal(syscall.SIGSTOP)
+	r := b.ctl("evict", "1", "--yes")
+	require.Zero(t, r.code, r.stderr)
+	j := s.journal("x")
+	j.entered("next")
+	j.gone("first")
+	j.exclusive()
+	wrapper.signal(syscall.SIGCONT)
+	wrapper.exits(75)
+}
+
 // TestContainment_BakerydInAnotherPidNamespace_IsWeak: it does not see its clients, and says so.
 func TestContainment_BakerydInAnotherPidNamespace_IsWeak(t *testing.T) {
 	t.Parallel()
