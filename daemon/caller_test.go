@@ -382,7 +382,7 @@ func TestWitnessIsItsUsers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.ModeNamedPipe|0o600, info.Mode())
 	require.EqualValues(t, stranger, info.Sys().(*syscall.Stat_t).Uid)
-	successor, err := openWitness(granted.Witness, anybody)
+	successor, err := openWitness(granted.Witness, unknownUser)
 	require.NoError(t, err)
 	successor.leave()
 	l.unlock(granted.Token)
@@ -391,6 +391,6 @@ func TestWitnessIsItsUsers(t *testing.T) {
 
 	require.NoError(t, unix.Mkfifo(granted.Witness, 0o600))
 	require.NoError(t, os.Lchown(granted.Witness, stranger, hers))
-	_, err = openWitness(granted.Witness, anybody)
+	_, err = openWitness(granted.Witness, unknownUser)
 	require.ErrorContains(t, err, fmt.Sprintf("a file of user %d, want 0", stranger), "root has not made that one")
 }

@@ -17,7 +17,8 @@ func TestConfirmWithin(t *testing.T) {
 	require.Equal(t, time.Second, confirmWithin(6*time.Second))
 }
 
-// TestLink_UnconfirmedGrant_IsPassedOn: a client that does not run when its turn comes does not keep the others waiting.
+// TestLink_UnconfirmedGrant_IsPassedOn: a client that does not run when its turn comes does not
+// keep the others waiting.
 func TestLink_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 	s := serveSocket(t, newCluster(t, 8, 4).host(1))
 	stopped := s.link(`{"lock":{"name":"x","confirm":true,"witness":true}}`)
@@ -51,8 +52,8 @@ func TestLink_ConfirmedGrant_Stays(t *testing.T) {
 	holder.until("released")
 }
 
-// TestRestart_UnconfirmedGrant_IsPassedOn: what waits to become the command does not keep the lock, though it may be stopped as
-// its client is. What was confirmed is a command, and does.
+// TestRestart_UnconfirmedGrant_IsPassedOn: what waits to become the command does not keep the lock,
+// though it may be stopped as its client is. What was confirmed is a command, and does.
 func TestRestart_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 	for _, confirmed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("confirmed %v", confirmed), func(t *testing.T) {
@@ -112,7 +113,7 @@ func (l *testLink) bound(d *Daemon) *follower {
 	return held[0].linkFollower()
 }
 
-// TestLink_UnconfirmedGrantOfAnotherToken_IsRefused: only the grant that was told can be confirmed.
+// TestLink_UnconfirmedGrantOfAnotherToken_IsRefused: only the grant that was sent can be confirmed.
 func TestLink_UnconfirmedGrantOfAnotherToken_IsRefused(t *testing.T) {
 	s := serveSocket(t, newCluster(t, 8, 4).host(1))
 	l := s.link(`{"lock":{"name":"x"}}`)

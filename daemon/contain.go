@@ -20,16 +20,18 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// Containment: the command of a session gets a cgroup below that of its wrapper, which both find by the same name. The
-// wrapper makes it if it may, and starts the command in it; if not, bakeryd makes it and moves in the process that is
-// about to become the command. By it bakeryd stops all of a command, also if the wrapper is gone, whatever the
-// processes closed, became or forked. Without it there are those that have the session's FIFO open, and their descendants.
+// Containment: the command of a session gets a cgroup below that of its wrapper, which both find by
+// the same name. The wrapper makes it if it may, and starts the command in it; if not, bakeryd
+// makes it and moves in the process that is about to become the command. By it bakeryd stops all of
+// a command, also if the wrapper is gone, whatever the processes closed, became or forked. Without
+// it there are those that have the session's FIFO open, and their descendants.
 
-// maxCgroup is the longest path of a cgroup that is kept, in bytes as they stand in the state file: what a record has room for.
+// maxCgroup is the longest path of a cgroup that is kept, in bytes as they stand in the state file:
+// what a record has room for.
 const maxCgroup = 320
 
-// checkCgroup returns an error for a path that the state file cannot keep. A user may give cgroups any name, and a record
-// that cannot be kept makes the state of all users void.
+// checkCgroup returns an error for a path that the state file cannot keep. A user may give cgroups
+// any name, and a record that cannot be kept makes the state of all users void.
 func checkCgroup(dir string) error {
 	switch n := len(line.AppendString(nil, dir)) - len(`""`); {
 	case !utf8.ValidString(dir):
@@ -84,8 +86,8 @@ func (s *session) regroup(r sessionRecord) {
 	}
 }
 
-// contain moves a process into the session's cgroup. The kernel reports the process by its connection; it has to be in
-// the cgroup of the client, lest it escapes limits of its own.
+// contain moves a process into the session's cgroup. The kernel reports the process by its
+// connection; it has to be in the cgroup of the client, so that it does not escape its limits.
 func (s *session) contain(conn *net.UnixConn) error {
 	s.mu.Lock()
 	group, weak := s.group, s.weak
@@ -109,7 +111,8 @@ func (s *session) contain(conn *net.UnixConn) error {
 	cgroup.Prune(parent)
 	g, err := cgroup.Make([]string{parent}, w)
 	if err == nil {
-		// The wrapper stops the command if there is no bakeryd, also one that has become another user.
+		// The wrapper stops the command if there is no bakeryd, also one that has become another
+		// user.
 		err = errors.Join(g.AllowKill(s.uid), g.Add(member.PID))
 	}
 	if err != nil {
@@ -154,8 +157,8 @@ func (s *Server) contain(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, struct{}{})
 }
 
-// running reports whether the command of the session lives, or what it has left running: while it does, the lock is held.
-// With --close it is not: the lock is the wrapper's alone.
+// running reports whether the command of the session lives, or what it has left running: while it
+// does, the lock is held. With --close it is not: the lock is the wrapper's alone.
 func (s *session) running() bool { return !s.alone && s.remains() }
 
 // remains reports whether there is a process to stop when the lock is lost.
@@ -167,14 +170,16 @@ func (s *session) remains() bool {
 // witnessed reports whether a process has the FIFO of the session open.
 func (s *session) witnessed() bool { return s.fifo != nil && s.fifo.alive() }
 
-// contained returns the cgroup of the command, nil if there is none, and the processes of it that were found before.
+// contained returns the cgroup of the command, nil if there is none, and the processes of it that
+// were found before.
 func (s *session) contained() (*cgroup.Group, []process.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.group, s.chased
 }
 
-// containment describes how sure it is that all of a command is stopped. It is empty if there may be no command.
+// containment describes how sure it is that all of a command is stopped. It is empty if there may
+// be no command.
 func (s *session) containment() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,8 +194,8 @@ func (s *session) containment() string {
 	return "weak: the command has no cgroup of its own"
 }
 
-// uncontainable describes why bakeryd cannot find a cgroup of the command, wherever it is made; empty: it can. It is called
-// with mu held.
+// uncontainable describes why bakeryd cannot find a cgroup of the command, wherever it is made;
+// empty: it can. It is called with mu held.
 func (s *session) uncontainable() string {
 	if s.group == nil && s.weak != nil {
 		return s.weak.Error()
@@ -203,9 +208,9 @@ func (s *session) killGroup() error {
 	return group.Kill()
 }
 
-// left returns what lives of the session's command: the processes that have its FIFO open, those in its cgroup, the
-// descendants of these, and those that were any of that when it was last signalled. The client is left out, unless it is to
-// be included.
+// left returns what lives of the session's command: the processes that have its FIFO open, those in
+// its cgroup, the descendants of these, and those that were any of that when it was last signalled.
+// The client is left out, unless it is to be included.
 func (s *session) left(client bool) ([]process.ID, error) {
 	group, found := s.contained()
 	found = append(slices.Clone(found), group.Members()...)
@@ -219,7 +224,8 @@ func (s *session) left(client bool) ([]process.ID, error) {
 	spared := func(id process.ID) bool { return id == s.peer || id.PID == os.Getpid() || id.PID == 1 }
 	var roots []int
 	for _, p := range table {
-		// The number of one that has ended may be a stranger's. What a spared one has started besides is none of the command's.
+		// The number of one that has ended may be a stranger's. What a spared one has started
+		// besides is none of the command's.
 		if slices.Contains(found, p.ID) && !spared(p.ID) {
 			roots = append(roots, p.PID)
 		}
@@ -233,8 +239,8 @@ func (s *session) left(client bool) ([]process.ID, error) {
 	}), errors.Join(errs...)
 }
 
-// chase has the lock held until processes of the command have ended that are about to be signalled: their descendants may
-// not be found by anything else once their parents have ended.
+// chase has the lock held until processes of the command have ended that are about to be signalled:
+// their descendants may not be found by anything else once their parents have ended.
 func (s *session) chase(left []process.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,7 +24,8 @@ func TestContain_HoldWithoutAWitness_IsRefusedWithTheReason(t *testing.T) {
 	require.Contains(t, answer, "bakeryd cannot contain the command: it has no part in the lock, as with --close")
 }
 
-// TestJournal_AnyCgroupOfAUser_KeepsTheState: whatever a user calls cgroups, the state for a restart stays whole.
+// TestJournal_AnyCgroupOfAUser_KeepsTheState: whatever a user calls cgroups, the state for a
+// restart stays whole.
 func TestJournal_AnyCgroupOfAUser_KeepsTheState(t *testing.T) {
 	peer := cgroup.Wrapper{ID: process.ID{PID: math.MaxInt32, Started: math.MaxUint64}, Namespace: math.MaxUint32}
 	for name, want := range map[string]bool{

@@ -10,9 +10,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Deadlocks are reported, not prevented. A client that waits for one lock below a process that holds another is found by
-// the parents of its process. Its host writes that holder into its own waiting slot, so that every host can find a cycle
-// of waits across hosts. That is for people: the protocol does not look at it.
+// Deadlocks are reported, not prevented. A client that waits for one lock below a process that
+// holds another is found by the parents of its process. Its host writes that holder into its own
+// waiting slot, so that every host can find a cycle of waits across hosts. That is for people: the
+// protocol does not look at it.
 
 // nestAfter is how long a client waits before its parents are looked at.
 const nestAfter = time.Second
@@ -20,7 +21,8 @@ const nestAfter = time.Second
 // maxAncestors bounds how many parents are looked at.
 const maxAncestors = 64
 
-// watchNesting looks, once a client has waited for nestAfter, whether it waits below a holder of this host. It is called with mu held.
+// watchNesting looks, once a client has waited for nestAfter, whether it waits below a holder of
+// this host. It is called with mu held.
 func (s *session) watchNesting() {
 	if s.nesting == nil {
 		s.nesting = time.AfterFunc(nestAfter, s.findNesting)
@@ -49,8 +51,8 @@ func (s *session) findNesting() {
 	}
 }
 
-// outer returns the session of this host that holds a lock and below whose client another client runs, or nil. If there are
-// several it is one of the same lock, else the nearest.
+// outer returns the session of this host that holds a lock and below whose client another client
+// runs, or nil. If there are several it is one of the same lock, else the nearest.
 func (ss *sessions) outer(s *session) (nearest *session) {
 	held, _ := ss.holding()
 	same := func(h *session) bool { return h != nil && h.req.Name == s.req.Name }
@@ -75,8 +77,8 @@ func (ss *sessions) outer(s *session) (nearest *session) {
 	return nearest
 }
 
-// nesting is what the own slot says of a holder below which a client in the queue waits; the zero Holder if there is none. It is
-// called with mu held.
+// nesting is what the own slot says of a holder below which a client in the queue waits; the zero
+// Holder if there is none. It is called with mu held.
 func (lk *lock) nesting(p layout.Phase) layout.Holder {
 	if p == layout.Waiting {
 		for _, w := range lk.queue {
@@ -96,7 +98,8 @@ func (s *session) nestedUnder() *layout.Holder {
 	return s.under
 }
 
-// showNesting writes the own slot again if it waits for a client below a holder. It is the driver's alone.
+// showNesting writes the own slot again if it waits for a client below a holder. It is the driver's
+// alone.
 func (lk *lock) showNesting() error {
 	if lk.m.Mine().Phase != layout.Waiting {
 		return nil

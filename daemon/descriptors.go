@@ -39,7 +39,7 @@ const (
 	refusalPatience = 300 * time.Millisecond
 )
 
-// ErrLimits is returned when this process may have too few files open at once to serve anybody.
+// ErrLimits is returned when this process may have too few files open at once to serve any client.
 var ErrLimits = errors.New("the limit of open files is too low")
 
 // CheckLimits returns ErrLimits if this process cannot be a bakeryd.
@@ -60,13 +60,14 @@ func openFiles() int {
 	return int(min(limit.Cur, 1<<30))
 }
 
-// descriptors are what clients may use of this process's. No user has more than a part of them, and some are for those
-// who may do everything: root and bakeryd's own user can always see what is wrong, and do something about it.
+// descriptors are what clients may use of this process's. No user has more than a part of them, and
+// some are reserved for root and bakeryd's own user, which can always see what is wrong, and act on
+// it.
 type descriptors struct {
 	limit   int
 	share   int                // of one user at most
 	reserve int                // for the privileged
-	own     func(uid int) bool // tells who is privileged; nil: nobody is told apart
+	own     func(uid int) bool // reports whether a user is privileged; nil: none is
 	of      *descriptors       // what they are a part of; nil: of none
 
 	mu     sync.Mutex // guards the rest
@@ -90,8 +91,8 @@ func (d *descriptors) forLooking() *descriptors {
 	return &descriptors{limit: limit, share: limit, of: d, byUser: map[int]int{}, conns: map[net.Conn]int{}}
 }
 
-// anybody is the user of what comes by an address.
-const anybody = -1
+// unknownUser is the user of a client that comes by an address.
+const unknownUser = -1
 
 // take returns nil if there is one left for a user, or why there is none.
 func (d *descriptors) take(uid int) error {
@@ -103,7 +104,7 @@ func (d *descriptors) take(uid int) error {
 	case privileged:
 	case d.used >= d.limit-d.reserve:
 		return fmt.Errorf("%w: clients have all %d file descriptors that are for users other than root", ErrUnavailable, d.limit-d.reserve)
-	case d.byUser[uid] >= d.share && uid != anybody:
+	case d.byUser[uid] >= d.share && uid != unknownUser:
 		return fmt.Errorf("%w: user %d has the %d file descriptors that one user may have", ErrUnavailable, uid, d.share)
 	}
 	if d.of != nil {
@@ -138,7 +139,7 @@ func (d *descriptors) give(uid int) {
 
 // takeFor takes one for a connection.
 func (d *descriptors) takeFor(conn net.Conn) error {
-	uid := anybody
+	uid := unknownUser
 	if c, ok := conn.(*net.UnixConn); ok {
 		uid = userOf(c)
 	}

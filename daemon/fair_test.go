@@ -56,7 +56,8 @@ func TestSessions_OneUser_LeavesTheRest(t *testing.T) {
 	require.NotContains(t, ss.byUser, s.uid)
 }
 
-// TestQueue_Grant_TellsNoMoreThanTheNearest: what one grant takes does not grow with the number of those that wait.
+// TestQueue_Grant_TellsNoMoreThanTheNearest: what one grant takes does not grow with the number of
+// those that wait.
 func TestQueue_Grant_TellsNoMoreThanTheNearest(t *testing.T) {
 	d := newCluster(t, 8, 4).host(1)
 	h := acquire(t, d, Request{Name: "x"})

@@ -127,8 +127,9 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 	return found
 }
 
-// signal signals what is left of the session's command, and returns what it has found. The client is spared unless it is
-// to be hard: it may be about to start the command, or ends by itself and reports why.
+// signal signals what is left of the session's command, and returns what it has found. The client
+// is spared unless it is to be hard: it may be about to start the command, or ends by itself and
+// reports why.
 func (s *session) signal(why string, hard bool, signals ...syscall.Signal) ([]process.ID, error) {
 	left, err := s.left(hard)
 	s.chase(left)
@@ -163,7 +164,7 @@ func (s *session) stopCommand(ctx context.Context) error {
 		case <-ctx.Done():
 			t.Stop()
 			if s.fifo != nil {
-				s.fifo.leave() // by the file a successor finds who is left
+				s.fifo.leave() // by the file the next bakeryd finds what is left
 			}
 			return fmt.Errorf("stop the command under %q: %w", s.req.Name, context.Cause(ctx))
 		}

@@ -25,7 +25,7 @@ func TestStopCommandInterrupted(t *testing.T) {
 	defer cancel()
 	require.ErrorIs(t, s.stopCommand(ctx), context.DeadlineExceeded)
 
-	s.fifo, err = openWitness(w.path, anybody)
+	s.fifo, err = openWitness(w.path, unknownUser)
 	require.NoError(t, err)
 	require.True(t, s.witnessed())
 	time.AfterFunc(2*killPause, func() { command.Close() })
@@ -44,7 +44,8 @@ func TestSession_NumberOfAnEndedProcessReused_SparesTheStranger(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// TestSession_StatusOfAnOrphan_DoesNotKeepItsLock: what does not hold the lock does not by being shown.
+// TestSession_StatusOfAnOrphan_DoesNotKeepItsLock: what does not hold the lock does not by being
+// shown.
 func TestSession_StatusOfAnOrphan_DoesNotKeepItsLock(t *testing.T) {
 	s := newSessions(newCluster(t, 8, 4).host(1)).make("")
 	s.fifo, s.orphan = aWitness(t), true

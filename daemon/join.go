@@ -141,7 +141,7 @@ func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
 	}
 }
 
-// takeOver deals with what a predecessor left, before anybody is served: it is
+// takeOver deals with what a predecessor left, before any client is served: it is
 // restored, or stopped if its incarnation could not be gone on with. From here
 // on it is kept what a successor needs.
 func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
@@ -210,7 +210,7 @@ func (d *Daemon) stopStrays(ctx context.Context, host int, restored []sessionRec
 	for _, path := range strays {
 		d.log.Warn("a command has outlived its lock, stopping it", "witness", path)
 		s := d.sessions.make("")
-		if s.fifo, err = openWitness(path, anybody); err == nil {
+		if s.fifo, err = openWitness(path, unknownUser); err == nil {
 			err = s.stopCommand(ctx)
 		}
 		if err != nil {

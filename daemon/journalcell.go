@@ -146,7 +146,8 @@ func (r *sessionRecord) check(host int) error {
 	return nil
 }
 
-// isGroup reports whether the cgroup is one that the client's command can have. All in it is killed when the lock is lost.
+// isGroup reports whether the cgroup is one that the client's command can have. All in it is killed
+// when the lock is lost.
 func (r *sessionRecord) isGroup() bool {
 	w, ok := cgroup.Named(filepath.Base(r.Cgroup))
 	return ok && w.Started == r.PeerStarted && checkCgroup(r.Cgroup) == nil

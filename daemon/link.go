@@ -296,10 +296,11 @@ func (l *link) decided(s *session, f *follower) {
 	}
 }
 
-// confirmWithin is how long a client may take to confirm a grant: one that does not run is not to hold a lock.
+// confirmWithin is how long a client may take to confirm a grant: one that does not run is not to
+// hold a lock.
 func confirmWithin(lease time.Duration) time.Duration { return min(2*time.Second, lease/6) }
 
-// errUnconfirmed is what a client is told that ran on too late.
+// errUnconfirmed is the refusal of a client that confirms too late.
 var errUnconfirmed = errors.New("the grant was not confirmed in time, and the lock passed on")
 
 // confirmed takes the confirmation of a grant.

@@ -116,20 +116,20 @@ func TestLookersLeaveTheRest(t *testing.T) {
 	clients := newDescriptors(40, func(uid int) bool { return uid == root })
 	looking := clients.forLooking()
 	for range 10 {
-		require.NoError(t, looking.take(anybody))
+		require.NoError(t, looking.take(unknownUser))
 	}
-	require.Error(t, looking.take(anybody))
+	require.Error(t, looking.take(unknownUser))
 	for range 30 {
 		require.NoError(t, clients.take(root))
 	}
 	require.Error(t, clients.take(root))
-	looking.give(anybody)
+	looking.give(unknownUser)
 	require.NoError(t, clients.take(root))
-	require.Error(t, looking.take(anybody), "the others have it now")
+	require.Error(t, looking.take(unknownUser), "the others have it now")
 	for range 6 {
 		clients.give(root)
 	}
-	require.NoError(t, looking.take(anybody), "beyond what is for root")
+	require.NoError(t, looking.take(unknownUser), "beyond what is for root")
 	require.Equal(t, mostLooking, newDescriptors(500_000, nil).forLooking().limit)
 }
 

@@ -46,7 +46,7 @@ type lock struct {
 	mu       sync.Mutex // guards the rest
 	queue    []*waiter
 	told     told // what the clients in the queue know
-	tellsAll bool // all of them will be told soon
+	tellsAll bool // a timer runs after which all of them are told
 	holds    []*Hold
 	leaving  []*Hold // let go by their clients, not yet by the driver
 	arrived  uint64  // waiters so far
@@ -251,19 +251,21 @@ func (lk *lock) enter(w *waiter, token layout.Ticket) *Hold {
 type told struct {
 	ahead, queued int
 	last          uint64    // arrival of the last one
-	far           time.Time // when all were told
+	far           time.Time // when all were notified
 }
 
 const (
-	// nearest is how many clients at the head of the queue are told of every change of their places.
+	// nearest is how many clients at the head of the queue are notified of every change of their
+	// places.
 	nearest = 16
 
 	// tellFar is how often all of them are.
 	tellFar = time.Second
 )
 
-// tell tells clients in the queue how many are before them, if that has changed, or one has come back who may not know. The
-// work does not grow with the queue: new clients and those at its head are told at once, all others once a second.
+// tell notifies clients in the queue how many are before them, if that has changed, or one has come
+// back that may not know. The work does not grow with the queue: new clients and those at its head
+// are notified immediately, all others once a second.
 func (lk *lock) tell(ahead int) {
 	again := lk.retell.Swap(false)
 	lk.mu.Lock()

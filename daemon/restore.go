@@ -20,7 +20,7 @@ import (
 
 // Restart: a bakeryd that is started again within the lease goes on with the
 // incarnation of the one before, by the journal that it left. Holds and places
-// are restored before anybody is served; then their clients come back.
+// are restored before any client is served; then their clients come back.
 
 // minReturn is the least that the clients of those who waited get to come back.
 const minReturn = 2 * time.Second

@@ -54,7 +54,7 @@ type session struct {
 	unkept      *lock           // it waits there, which the journal is yet to have; nil: nothing is to be kept
 	nesting     *time.Timer     // finds under; nil: it has not waited for so long
 	under       *layout.Holder  // below which the client waits; nil: none, or not known
-	warning     string          // that the client is yet to be told
+	warning     string          // not yet sent to the client
 	stale       bool            // who follows by a link is yet to be told something (tell.go)
 }
 
@@ -252,7 +252,7 @@ func (s *session) leave(f *follower) (kept bool) {
 	return true
 }
 
-// abandon lets go of a hold that its client has not confirmed: nothing runs under it.
+// abandon releases a hold that its client has not confirmed: nothing runs under it.
 func (s *session) abandon(f *follower, why string) {
 	s.mu.Lock()
 	if s.follower != f {
@@ -285,8 +285,8 @@ func (s *session) decided() bool {
 	}
 }
 
-// outlive keeps the hold of a client that is gone for as long as its command lives. A hold that was not confirmed has no
-// command: what is there waits to become one, perhaps for ever, and is killed.
+// outlive keeps the hold of a client that is gone for as long as its command lives. A hold that was
+// not confirmed has no command: what is there waits to become one, perhaps for ever, and is killed.
 func (s *session) outlive() {
 	s.mu.Lock()
 	s.orphan, s.limbo = s.follower == nil, false
@@ -392,7 +392,8 @@ func (s *session) keepGrant(token layout.Ticket, lk *lock) {
 	s.keep(sessionGranted, token, lk)
 }
 
-// confirmed notes that a command may begin, which a successor has to know before the client does. It is called with mu held.
+// confirmed notes that a command may begin, which a successor has to know before the client does.
+// It is called with mu held.
 func (s *session) confirmed() {
 	if !s.unconfirmed {
 		return

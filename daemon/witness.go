@@ -32,7 +32,7 @@ const (
 // that no writer is held up; while no bakeryd runs, one may get SIGPIPE.
 type witness struct {
 	path string
-	uid  int      // whose it is; anybody: that is not known
+	uid  int      // whose it is; unknownUser: that is not known
 	file *os.File // the read end
 	raw  rawControl
 
@@ -311,7 +311,7 @@ func pruneWitnesses(dir string, uuid layout.UUID, host int, belongs func(session
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		w, err := openWitness(path, anybody)
+		w, err := openWitness(path, unknownUser)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 		case err != nil:

@@ -175,7 +175,7 @@ func TestWitnessOutlivesBakeryd(t *testing.T) {
 	require.NoError(t, err)
 	f := writer(t, w)
 	w.leave()
-	w, err = openWitness(w.path, anybody)
+	w, err = openWitness(w.path, unknownUser)
 	require.NoError(t, err)
 	require.True(t, w.alive())
 	w.watch()
@@ -183,7 +183,7 @@ func TestWitnessOutlivesBakeryd(t *testing.T) {
 	w.leave()
 
 	f.Close() // while nobody looks
-	w, err = openWitness(w.path, anybody)
+	w, err = openWitness(w.path, unknownUser)
 	require.NoError(t, err)
 	require.False(t, w.alive())
 	w.watch()
@@ -305,7 +305,7 @@ func TestOnlyAFIFOOfOurOwnIsAWitness(t *testing.T) {
 	for name, want := range map[string]string{
 		"file": "a file of type ----------, want p", "link": "a file of type L", "dir": "a file of type d", "none": "no such file",
 	} {
-		_, err := openWitness(at(name), anybody)
+		_, err := openWitness(at(name), unknownUser)
 		require.ErrorContains(t, err, "open witness "+at(name)+": ")
 		require.ErrorContains(t, err, want)
 	}
@@ -320,7 +320,7 @@ func TestOnlyAFIFOOfOurOwnIsAWitness(t *testing.T) {
 			t.Skip("only root gives a file away")
 		}
 		require.NoError(t, os.Lchown(at("fifo"), 1, 1))
-		_, err := openWitness(at("fifo"), anybody)
+		_, err := openWitness(at("fifo"), unknownUser)
 		require.ErrorContains(t, err, "a file of user 1, want 0")
 	})
 }

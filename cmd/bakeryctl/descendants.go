@@ -34,8 +34,8 @@ func isIn(p process.Stat, list []process.Stat) bool {
 	return slices.ContainsFunc(list, func(q process.Stat) bool { return p.ID == q.ID })
 }
 
-// descendants returns this process's own, parents before their children. Children that started before since are left out, with all that
-// descend from them.
+// descendants returns this process's own, parents before their children. Children that started
+// before since are left out, with all that descend from them.
 func descendants(table []process.Stat, since uint64) []process.Stat {
 	self := unix.Getpid()
 	return process.Descendants(table, []int{self}, func(p process.Stat) bool { return p.Parent == self && p.Started < since })
@@ -105,8 +105,8 @@ func (c *command) terminate(left []process.Stat) {
 	}
 }
 
-// kill kills the command, what is left of its descendants, and the script of --on-lost. It returns why one could not be
-// killed.
+// kill kills the command, what is left of its descendants, and the script of --on-lost. It returns
+// why one could not be killed.
 func (c *command) kill(left []process.Stat) error {
 	err := c.cgroup.Kill()
 	c.signal(syscall.SIGKILL)

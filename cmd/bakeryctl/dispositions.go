@@ -47,8 +47,9 @@ func parseSignalState(text string) (s signalState, err error) {
 	return s, err
 }
 
-// inheritedSignals returns the state in which this process was started. If bakeryctl was linked without entry, that is
-// what the Go runtime kept: whether SIGHUP and SIGINT are ignored, the signals that it has no handler for, and most of the mask.
+// inheritedSignals returns the state in which this process was started. If bakeryctl was linked
+// without entry, that is what the Go runtime kept: whether SIGHUP and SIGINT are ignored, the
+// signals that it has no handler for, and most of the mask.
 func inheritedSignals() (s signalState) {
 	if started.known == 1 {
 		for i, action := range started.actions {
@@ -68,8 +69,8 @@ func inheritedSignals() (s signalState) {
 	return s
 }
 
-// ignore has this process ignore what it inherited as ignored, and so all that it starts. SIGCHLD is left out: without
-// it no child could be waited for.
+// ignore has this process ignore what it inherited as ignored, and so all that it starts. SIGCHLD
+// is left out: without it no child could be waited for.
 func (s signalState) ignore() {
 	for n := syscall.Signal(1); n <= lastSignal; n++ {
 		if s.ignored.has(n) && n != syscall.SIGCHLD {
@@ -78,8 +79,9 @@ func (s signalState) ignore() {
 	}
 }
 
-// restore gives this process, which is about to execute another program, the dispositions that the program is to have. The Go
-// runtime keeps those that it needs until then: the kernel resets handlers at execve.
+// restore gives this process, which is about to execute another program, the dispositions that the
+// program is to have. The Go runtime keeps those that it needs until then: the kernel resets
+// handlers at execve.
 func (s signalState) restore() {
 	for n := syscall.Signal(1); n <= lastSignal; n++ {
 		var action sigaction

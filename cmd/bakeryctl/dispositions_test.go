@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestBuild_SignalsIgnoredOrBlocked_AreInheritedByTheCommand builds bakeryctl as packages have it: the test binary has the
-// entry point of the Go runtime.
+// TestBuild_SignalsIgnoredOrBlocked_AreInheritedByTheCommand builds bakeryctl as packages have it:
+// the test binary has the entry point of the Go runtime.
 func TestBuild_SignalsIgnoredOrBlocked_AreInheritedByTheCommand(t *testing.T) {
 	dir := t.TempDir()
 	if out, err := exec.Command("../build", dir, "-buildvcs=false").CombinedOutput(); err != nil {

@@ -11,12 +11,14 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// A wrapper that is a host itself (--device) has no bakeryd that stops the command if the wrapper is killed. The signal that
-// the kernel sends then (PR_SET_PDEATHSIG) reaches only the command itself, and not even that if it has changed its user. So
-// the cgroup of such a command has a guardian: this program once more, in a session of its own, which kills all in the cgroup
-// when the pipe from the wrapper ends.
+// A wrapper that is a host itself (--device) has no bakeryd that stops the command if the wrapper
+// is killed. The signal that the kernel sends then (PR_SET_PDEATHSIG) reaches only the command
+// itself, and not even that if it has changed its user. So the cgroup of such a command has a
+// guardian: this program once more, in a session of its own, which kills all in the cgroup when the
+// pipe from the wrapper ends.
 
-// asGuardian is the name by which this program is a guardian. Its argument is the directory of the cgroup.
+// asGuardian is the name by which this program is a guardian. Its argument is the directory of the
+// cgroup.
 const asGuardian = "bakeryctl-guard"
 
 // guardian is the wrapper's side. A nil guardian is none.
@@ -43,7 +45,8 @@ func startGuardian(g *cgroup.Group) (*guardian, error) {
 // is reports whether p is the guardian.
 func (g *guardian) is(p process.Stat) bool { return g != nil && p.PID == g.cmd.Process.Pid }
 
-// dismiss ends the guardian: the command has ended, and what it has left running does not hold the lock.
+// dismiss ends the guardian: the command has ended, and what it has left running does not hold the
+// lock.
 func (g *guardian) dismiss() {
 	if g == nil {
 		return

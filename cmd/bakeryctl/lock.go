@@ -209,7 +209,7 @@ type grant struct {
 	held
 	hostID  int
 	inherit func() (client.Descriptor, error) // of what the command holds the lock by; nil: it cannot, or must not
-	silent  <-chan struct{}                   // gets one when bakeryd has been gone for a while; nil: there is none
+	silent  <-chan struct{}                   // gets one when bakeryd has been gone for two seconds; nil: there is none
 	wanted  <-chan client.Request             // gets what others ask for the lock by; nil: nothing
 	weak    string                            // why bakeryd cannot contain the command; empty: it can, or there is none
 	session string                            // by which bakeryd knows the hold; empty: it is this process's own
@@ -244,8 +244,8 @@ func (a *app) lock(ctx context.Context, o lockOptions) (err error) {
 	return err
 }
 
-// acquire waits for the lock, or for a signal that ends the wait. onWaiting is called with the place in the queue, as the line
-// at a terminal is.
+// acquire waits for the lock, or for a signal that ends the wait. onWaiting is called with the
+// place in the queue, as the line at a terminal is.
 func (a *app) acquire(ctx context.Context, o lockOptions, session string, signals *inbox, onWaiting func(ahead, queued int)) (*grant, error) {
 	ctx, listen := signals.interrupts(ctx)
 	line := startWaitLine(a.stderr, o.name)

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// preparation is what is done for a command while its lock is waited for: once it is granted, others wait.
+// preparation is what is done for a command while its lock is waited for: once it is granted,
+// others wait.
 type preparation struct {
 	work     sync.WaitGroup
 	known    chan struct{}  // closed when bakeryd knows the session
@@ -17,8 +18,9 @@ type preparation struct {
 	starter  *starter       // set by work; nil: none
 }
 
-// prepareCommand begins to prepare. If early is false, the stub is started after the grant: for a request that does not
-// wait, which is refused more often than granted, and for a command that is bound to the thread that starts it.
+// prepareCommand begins to prepare. If early is false, the stub is started after the grant: for a
+// request that does not wait, which is refused more often than granted, and for a command that is
+// bound to the thread that starts it.
 func prepareCommand(l launch, signals *inbox, early bool) *preparation {
 	p := &preparation{known: make(chan struct{}), over: make(chan struct{}), children: make(chan os.Signal, 1)}
 	p.work.Go(func() {
@@ -46,7 +48,8 @@ func prepareCommand(l launch, signals *inbox, early bool) *preparation {
 // sessionKnown is called when bakeryd has answered for the first time.
 func (p *preparation) sessionKnown() { p.told.Do(func() { close(p.known) }) }
 
-// use returns the stub when the lock was granted. One that has ended by then, by a signal to the process group, is replaced.
+// use returns the stub when the lock was granted. One that has ended by then, by a signal to the
+// process group, is replaced.
 func (p *preparation) use(l launch, bound bool) (*starter, error) {
 	p.sessionKnown()
 	p.work.Wait()

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// forwarded are the signals that a command gets when they are sent to bakeryctl. Those of job control are for the whole
-// process group; bakeryctl needs SIGCHLD and SIGPIPE itself.
+// forwarded are the signals that a command gets when they are sent to bakeryctl. Those of job
+// control are for the whole process group; bakeryctl needs SIGCHLD and SIGPIPE itself.
 var forwarded = []syscall.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT,
 }
@@ -22,7 +22,8 @@ type inbox struct {
 	ignored chan os.Signal
 }
 
-// openInbox begins to receive. What was ignored when this process was started stays so, also for the command.
+// openInbox begins to receive. What was ignored when this process was started stays so, also for
+// the command.
 func openInbox(inherited signalState) *inbox {
 	b := &inbox{signals: make(chan os.Signal, 64), ignored: make(chan os.Signal, 1)}
 	inherited.ignore()
@@ -33,14 +34,15 @@ func openInbox(inherited signalState) *inbox {
 	}
 	noteSources(inherited, syscall.SIGINT, syscall.SIGQUIT)
 	if !inherited.ignored.has(syscall.SIGPIPE) {
-		// A closed standard error must not kill us while there is a command to stop. To ignore the signal would
-		// make the command ignore it too.
+		// A closed standard error must not kill us while there is a command to stop. To ignore the
+		// signal would make the command ignore it too.
 		signal.Notify(b.ignored, syscall.SIGPIPE)
 	}
 	return b
 }
 
-// forwardMore begins to receive the signals that are seldom sent. Each takes the runtime two changes of threads.
+// forwardMore begins to receive the signals that are seldom sent. Each takes the runtime two
+// changes of threads.
 func (b *inbox) forwardMore(inherited signalState) {
 	const firstRealTime = 34 // the C library keeps those before to itself
 	for s := syscall.Signal(firstRealTime); s <= lastSignal; s++ {
@@ -50,8 +52,8 @@ func (b *inbox) forwardMore(inherited signalState) {
 	}
 }
 
-// close gives the signals back before err is reported, which may take until one of them ends it. A silent end is
-// spared that: every signal takes the runtime two changes of threads.
+// close gives the signals back before err is reported, which may take until one of them ends it. A
+// silent end is spared that: every signal takes the runtime two changes of threads.
 func (b *inbox) close(err error) {
 	if !silent(err) {
 		signal.Stop(b.signals)

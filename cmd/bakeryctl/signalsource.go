@@ -10,14 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entry is where the kernel begins to execute bakeryctl if it is linked with -E=main.entry, as packaging/build does. It
-// fills started, and continues with the entry point of the Go runtime, which replaces the dispositions of most signals
-// before any Go code runs.
+// entry is where the kernel begins to execute bakeryctl if it is linked with -E=main.entry, as
+// packaging/build does. It fills started, and continues with the entry point of the Go runtime,
+// which replaces the dispositions of most signals before any Go code runs.
 func entry()
 
-// The kernel sends what the INT and QUIT characters of a terminal stand for to the whole foreground process group, and so
-// to the command. A signal that a process has sent to bakeryctl alone has to be forwarded. os/signal does not report which
-// of the two a signal is. So a handler of ours notes it, and continues with the handler of the Go runtime.
+// The kernel sends what the INT and QUIT characters of a terminal stand for to the whole foreground
+// process group, and so to the command. A signal that a process has sent to bakeryctl alone has to
+// be forwarded. os/signal does not report which of the two a signal is. So a handler of ours notes
+// it, and continues with the handler of the Go runtime.
 
 // source is that handler.
 func source()
@@ -46,8 +47,8 @@ func noteSources(inherited signalState, signals ...syscall.Signal) {
 	}
 }
 
-// sentToUs reports whether a process sent a signal that os/signal has delivered. Signals of one number that come together
-// are one, as everywhere.
+// sentToUs reports whether a process sent a signal that os/signal has delivered. Signals of one
+// number that come together are one, as everywhere.
 func sentToUs(n syscall.Signal) bool {
 	return !noted.has(n) || atomic.SwapUint32(&fromProcess[n], 0) == 1
 }

@@ -28,7 +28,8 @@ type starter struct {
 	ended chan struct{} // closed when the stub, or what it became, has ended and been waited for
 }
 
-// startStub starts a stub that is to become the command, in a cgroup of its own if this process may make one.
+// startStub starts a stub that is to become the command, in a cgroup of its own if this process may
+// make one.
 func startStub(l launch, bound bool) (*starter, error) {
 	if err := adoptOrphans(); err != nil {
 		return nil, &failure{code: exitUnavailable, err: err}
@@ -149,8 +150,8 @@ var reached = func(step string) {}
 // errTooLate is returned when the command must not begin any more.
 var errTooLate = errors.New("its lease is about to end without a renewal")
 
-// begin has the stub become the command, which has begun when it returns nil. It does not wait for a stub that stands
-// still beyond the moment from which the command would be told to stop.
+// begin has the stub become the command, which has begun when it returns nil. It does not wait for
+// a stub that stands still beyond the moment from which the command would be told to stop.
 func (s *starter) begin(g *grant, env []string) error {
 	order, witness := stubOrder{Env: env}, -1
 	if g.inherit != nil {
@@ -188,8 +189,8 @@ func (s *starter) begin(g *grant, env []string) error {
 	}
 }
 
-// answer reads the stub's answer to an order to begin. The answer to an earlier order, to contain itself, may have come too
-// late for contain.
+// answer reads the stub's answer to an order to begin. The answer to an earlier order, to contain
+// itself, may have come too late for contain.
 func (s *starter) answer() (stubAnswer, error) {
 	for {
 		var answer stubAnswer
@@ -199,8 +200,8 @@ func (s *starter) answer() (stubAnswer, error) {
 	}
 }
 
-// begun reports whether the stub has become the command: its end of the socket is closed, and there is no answer. It does
-// not mind the deadline of reads.
+// begun reports whether the stub has become the command: its end of the socket is closed, and there
+// is no answer. It does not mind the deadline of reads.
 func (s *starter) begun() (is bool) {
 	raw, err := s.stub.SyscallConn()
 	if err != nil {
@@ -222,8 +223,8 @@ func (s *starter) hurry(g *grant, stop <-chan struct{}) {
 	}
 }
 
-// awaitTime returns nil while the command may begin. A process that stood still asks bakeryd whether the lease was renewed;
-// that may take as long as catchUp.
+// awaitTime returns nil while the command may begin. A process that stood still asks bakeryd
+// whether the lease was renewed; that may take as long as catchUp.
 func awaitTime(g *grant) error {
 	for give := time.Now().Add(sayWithin); ; {
 		switch {

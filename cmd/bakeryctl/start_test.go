@@ -46,7 +46,8 @@ func stoppedIn(t *testing.T, p *wrapper) (pid int) {
 	return pid
 }
 
-// TestStart_StoppedAtAnyStep_DoesNotBeginLate: whatever is stopped between grant and execve, and continues after the lease.
+// TestStart_StoppedAtAnyStep_DoesNotBeginLate: whatever is stopped between grant and execve, and
+// continues after the lease.
 func TestStart_StoppedAtAnyStep_DoesNotBeginLate(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"granted", "ordering", "ordered", "received", "checked"} {
@@ -97,7 +98,8 @@ func stubPair(t *testing.T) (*starter, channel) {
 	return &starter{stub: ends[0]}, ends[1]
 }
 
-// TestStarter_AnswerToAnEarlierOrder_IsSkipped: a stub that stood still answers its order to contain itself too late.
+// TestStarter_AnswerToAnEarlierOrder_IsSkipped: a stub that stood still answers its order to
+// contain itself too late.
 func TestStarter_AnswerToAnEarlierOrder_IsSkipped(t *testing.T) {
 	s, stub := stubPair(t)
 	for _, answer := range []stubAnswer{{}, {Weak: "no"}, {Late: true}} {
@@ -117,7 +119,8 @@ func (lasting) StopAt() time.Duration   { return 1 << 62 }
 func (lasting) Warned() <-chan struct{} { return nil }
 func (lasting) Lost() <-chan struct{}   { return nil }
 
-// TestStarter_ToldToStopAsTheCommandBegins_HasBegun: what runs is to be stopped as a command, with all that it has started.
+// TestStarter_ToldToStopAsTheCommandBegins_HasBegun: what runs is to be stopped as a command, with
+// all that it has started.
 func TestStarter_ToldToStopAsTheCommandBegins_HasBegun(t *testing.T) {
 	for begun, want := range map[bool]error{true: nil, false: errTooLate} {
 		s, stub := stubPair(t)
@@ -162,7 +165,8 @@ func TestStart_StoppedBeforeItReadsTheGrant_DoesNotBeginLate(t *testing.T) {
 	}
 }
 
-// TestStart_StoppedWhileTheLeaseIsRenewed_Begins: the lease that the stub knows is over, but not the hold.
+// TestStart_StoppedWhileTheLeaseIsRenewed_Begins: the lease that the stub knows is over, but not
+// the hold.
 func TestStart_StoppedWhileTheLeaseIsRenewed_Begins(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"granted", "ordering", "ordered", "received"} {
@@ -183,7 +187,8 @@ func TestStart_StoppedWhileTheLeaseIsRenewed_Begins(t *testing.T) {
 	}
 }
 
-// TestStart_StubKilledWhileWaiting_IsReplaced: by a signal to the process group that the wrapper ignores, say.
+// TestStart_StubKilledWhileWaiting_IsReplaced: by a signal to the process group that the wrapper
+// ignores, say.
 func TestStart_StubKilledWhileWaiting_IsReplaced(t *testing.T) {
 	grant := make(chan struct{})
 	b := serve(t, func(x *exchange) {

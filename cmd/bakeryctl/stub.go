@@ -32,8 +32,9 @@ import (
 //	                                    stubAnswer{Late}: it waits for the next order
 //	                                    stubAnswer{Errno}: execve failed, and it ends
 
-// asStub is the name by which this program is a stub. Its arguments are the descriptor of its socket, the signals that the
-// command inherits, the path to execute, and the command's own arguments, its name first.
+// asStub is the name by which this program is a stub. Its arguments are the descriptor of its
+// socket, the signals that the command inherits, the path to execute, and the command's own
+// arguments, its name first.
 const asStub = "bakeryctl-exec"
 
 // stubOrder is what the wrapper sends: Contain and Socket, or Until and Env.
@@ -51,14 +52,15 @@ type stubAnswer struct {
 	Errno syscall.Errno `json:"errno,omitempty"`
 }
 
-// mayStart reports whether a command may begin now: before the moment from which it would be told to stop. Both are on
-// CLOCK_BOOTTIME.
+// mayStart reports whether a command may begin now: before the moment from which it would be told
+// to stop. Both are on CLOCK_BOOTTIME.
 func mayStart(now, until time.Duration) bool { return now < until }
 
 // containWithin bounds how long bakeryd may take to move a process into a cgroup.
 const containWithin = time.Second
 
-// runStub is the stub's main function. It returns the exit code of a stub that has not become the command.
+// runStub is the stub's main function. It returns the exit code of a stub that has not become the
+// command.
 func runStub(args []string) int {
 	if len(args) < 4 {
 		return exitUsage
@@ -149,8 +151,8 @@ func errnoOf(err error) syscall.Errno {
 	return no
 }
 
-// channel is one end of the socket pair between a wrapper and its stub. A message is one JSON object, at most maxMessage
-// bytes, and may bring a descriptor.
+// channel is one end of the socket pair between a wrapper and its stub. A message is one JSON
+// object, at most maxMessage bytes, and may bring a descriptor.
 type channel struct{ *net.UnixConn }
 
 const maxMessage = 64 << 10

@@ -133,7 +133,8 @@ func start(g *grant, l launch, p *preparation, v *voice) (*command, error) {
 
 const hintContain = "run it where a cgroup of version 2 can be made: as root, or by a bakeryd that runs as root in the same pid namespace"
 
-// containment describes how sure it is that all of a command is stopped; why is nil if it is in a cgroup.
+// containment describes how sure it is that all of a command is stopped; why is nil if it is in a
+// cgroup.
 func containment(why error) string {
 	if why == nil {
 		return "contained in a cgroup"
@@ -230,8 +231,9 @@ func (s *supervisor) relay(got os.Signal) {
 	}
 }
 
-// stop ends the command and all its descendants, by SIGTERM and from the deadline on by SIGKILL, and returns
-// when none is left. A deadline that moves after all changes nothing: what was told to stop does stop.
+// stop ends the command and all its descendants, by SIGTERM and from the deadline on by SIGKILL,
+// and returns when none is left. A deadline that moves after all changes nothing: what was told to
+// stop does stop.
 func (s *supervisor) stop(signals *inbox) {
 	var (
 		c      = s.command
@@ -297,7 +299,8 @@ func (k *killing) round(left []process.Stat, err error) time.Duration {
 	if k.rounds++; k.rounds == 1 {
 		k.begun = boottime.Now()
 	}
-	// A process that was sent SIGKILL forks no more, so new ones are children of those that were not there before.
+	// A process that was sent SIGKILL forks no more, so new ones are children of those that were
+	// not there before.
 	if k.pause == 0 || slices.ContainsFunc(left, func(p process.Stat) bool { return !isIn(p, k.left) }) {
 		k.pause = briefly
 	} else {

@@ -262,7 +262,8 @@ func TestBackgroundDescendantDoesNotKeepTheLockWithClose(t *testing.T) {
 	}
 }
 
-// TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds: SIGKILL was sent only a moment before.
+// TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds: SIGKILL was sent only a
+// moment before.
 func TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds(t *testing.T) {
 	t.Parallel()
 	const lease = time.Second

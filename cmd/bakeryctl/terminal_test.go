@@ -266,7 +266,7 @@ func TestWaitLine_WarningToAStoppedTerminal_DelaysNothing(t *testing.T) {
 	close(stopped)
 	eventually(t, "the command to run", func() bool { _, err := os.Stat(ran); return err == nil })
 	x.press(ctrlQ)
-	eventually(t, "the terminal to go on", func() bool { return writable(slave) })
+	eventually(t, "the terminal to continue", func() bool { return writable(slave) })
 	_ = slave.Close()
 	x.press("\n")
 	if code := x.wait(); code != 0 {

@@ -12,8 +12,9 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 )
 
-// waitLine shows at a terminal what a wait is for, after waitSilent, and writes warnings wherever out leads. It writes from
-// a goroutine of its own: a terminal that stands still must not delay the reading of the grant, from which the lease counts.
+// waitLine shows at a terminal what a wait is for, after waitSilent, and writes warnings wherever
+// out leads. It writes from a goroutine of its own: a terminal that stands still must not delay the
+// reading of the grant, from which the lease counts.
 type waitLine struct {
 	out      io.Writer
 	name     string
@@ -111,7 +112,8 @@ func (l *waitLine) isOver(limit time.Duration) bool {
 	}
 }
 
-// writable reports whether a write to out neither waits for a terminal that stands still (Ctrl-S) nor stops this process.
+// writable reports whether a write to out neither waits for a terminal that stands still (Ctrl-S)
+// nor stops this process.
 func writable(out io.Writer) bool {
 	if stopsWriter(out) {
 		return false
@@ -125,8 +127,8 @@ func writable(out io.Writer) bool {
 	return free
 }
 
-// stopsWriter reports whether out is a terminal that stops a process of the background which writes to it (stty tostop),
-// and this is one.
+// stopsWriter reports whether out is a terminal that stops a process of the background which writes
+// to it (stty tostop), and this is one.
 func stopsWriter(out io.Writer) (stops bool) {
 	ofTerminal(out, func(fd int) {
 		settings, err := unix.IoctlGetTermios(fd, unix.TCGETS)

@@ -1,6 +1,6 @@
-// Package cgroup makes a control group (version 2) for a command, and kills all that is in it, whatever the processes
-// closed, became or forked. It knows cgroups(7) and where they are mounted; it never knows locks or why a command is to
-// stop. Start with Parents and Make.
+// Package cgroup makes a control group (version 2) for a command, and kills all that is in it,
+// whatever the processes closed, became or forked. It knows cgroups(7) and where they are mounted;
+// it never knows locks or why a command is to stop. Start with Parents and Make.
 package cgroup
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// ErrNone is returned when a process is in no group of version 2 that this process can see. A hybrid hierarchy has one,
-// mounted on /sys/fs/cgroup/unified as a rule.
+// ErrNone is returned when a process is in no group of version 2 that this process can see. A
+// hybrid hierarchy has one, mounted on /sys/fs/cgroup/unified as a rule.
 var ErrNone = errors.New("no cgroup of version 2")
 
 // Group is a control group of a command. A nil Group has no members.
@@ -28,8 +28,8 @@ type Group struct {
 	Dir string
 }
 
-// Parents returns the directories that show the group of version 2 in which a process is: the group of a command goes
-// below one of them, so that the view of the unit or session stays whole.
+// Parents returns the directories that show the group of version 2 in which a process is: the group
+// of a command goes below one of them, so that the view of the unit or session stays whole.
 func Parents(pid int) ([]string, error) {
 	groups, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {
@@ -50,7 +50,8 @@ type Wrapper struct {
 	Namespace uint64 // inode number of the pid namespace
 }
 
-// WrapperOf returns the process that has a number in this pid namespace now, whatever namespace it is in itself.
+// WrapperOf returns the process that has a number in this pid namespace now, whatever namespace it
+// is in itself.
 func WrapperOf(pid int) (w Wrapper, err error) {
 	if w.ID, err = process.Of(pid); err == nil {
 		w.PID, w.Namespace, err = process.Innermost(pid)
@@ -72,7 +73,8 @@ func Named(name string) (w Wrapper, ok bool) {
 	return w, err == nil && w.Name() == name
 }
 
-// Make makes the group of a wrapper's command below one of the directories. One that exists is not an error.
+// Make makes the group of a wrapper's command below one of the directories. One that exists is not
+// an error.
 func Make(parents []string, wrapper Wrapper) (*Group, error) {
 	err := error(ErrNone)
 	for _, parent := range parents {
@@ -87,7 +89,8 @@ func Make(parents []string, wrapper Wrapper) (*Group, error) {
 	return nil, err
 }
 
-// Find returns the group that another process has made for a wrapper below one of the directories; nil: none.
+// Find returns the group that another process has made for a wrapper below one of the directories;
+// nil: none.
 func Find(parents []string, wrapper Wrapper) *Group {
 	for _, parent := range parents {
 		if g := (&Group{Dir: filepath.Join(parent, wrapper.Name())}); g.Exists() {
@@ -97,8 +100,8 @@ func Find(parents []string, wrapper Wrapper) *Group {
 	return nil
 }
 
-// Prune removes the empty groups of wrappers of this pid namespace that have ended. A group of a wrapper that lives is
-// left alone: it may be about to start its command there.
+// Prune removes the empty groups of wrappers of this pid namespace that have ended. A group of a
+// wrapper that lives is left alone: it may be about to start its command there.
 func Prune(parent string) {
 	_, here, err := process.Innermost(os.Getpid())
 	if err != nil {
@@ -122,7 +125,8 @@ func (g *Group) Add(pid int) error {
 	return g.write("cgroup.procs", strconv.Itoa(pid))
 }
 
-// AllowKill lets a user kill all that is in the group, which may run as other users. It may do nothing else with the group.
+// AllowKill lets a user kill all that is in the group, which may run as other users. It may do
+// nothing else with the group.
 func (g *Group) AllowKill(uid int) error {
 	err := os.Chown(filepath.Join(g.Dir, killFile), uid, -1)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -144,7 +148,8 @@ func (g *Group) Exists() bool {
 	return err == nil
 }
 
-// Populated reports whether a process is in the group or below. A group that cannot be read is gone.
+// Populated reports whether a process is in the group or below. A group that cannot be read is
+// gone.
 func (g *Group) Populated() bool { return g != nil && populated(g.Dir) }
 
 // Members returns the processes in the group and below that have a number in this pid namespace.
@@ -163,7 +168,8 @@ func (g *Group) Members() []process.ID {
 	return slices.DeleteFunc(found, func(id process.ID) bool { return !slices.Contains(still, id.PID) })
 }
 
-// Kill sends SIGKILL to every process in the group and below, including those that are being forked.
+// Kill sends SIGKILL to every process in the group and below, including those that are being
+// forked.
 func (g *Group) Kill() error {
 	if g == nil {
 		return nil
@@ -175,11 +181,12 @@ func (g *Group) Kill() error {
 	return err
 }
 
-// killFile is the control file that kills a group. A test has it missing, as it is in a Linux before 5.14.
+// killFile is the control file that kills a group. A test has it missing, as it is in a Linux
+// before 5.14.
 var killFile = "cgroup.kill"
 
-// write writes a control file. It does not ask for the file to be made: the kernel refuses that with EACCES, and the caller
-// is to learn that there is no such file.
+// write writes a control file. It does not ask for the file to be made: the kernel refuses that
+// with EACCES, and the caller is to learn that there is no such file.
 func (g *Group) write(file, text string) error {
 	f, err := os.OpenFile(filepath.Join(g.Dir, file), os.O_WRONLY, 0)
 	if err != nil {
@@ -189,8 +196,8 @@ func (g *Group) write(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// freezeAndKill is for a Linux before 5.14: a frozen process does not fork, but dies. Where a group cannot be frozen (before
-// 5.2), the caller repeats it until the group is empty.
+// freezeAndKill is for a Linux before 5.14: a frozen process does not fork, but dies. Where a group
+// cannot be frozen (before 5.2), the caller repeats it until the group is empty.
 func (g *Group) freezeAndKill() error {
 	var errs []error
 	if err := g.write("cgroup.freeze", "1"); !errors.Is(err, fs.ErrNotExist) { // the group itself may be gone
@@ -240,8 +247,8 @@ func remove(dir string) {
 	_ = unix.Rmdir(dir)
 }
 
-// parents finds the directories of the version 2 group in groups, as in /proc/PID/cgroup, by the mounts, as
-// in /proc/PID/mountinfo.
+// parents finds the directories of the version 2 group in groups, as in /proc/PID/cgroup, by the
+// mounts, as in /proc/PID/mountinfo.
 func parents(mounts, groups string) ([]string, error) {
 	group, found := "", false
 	for line := range strings.Lines(groups) {

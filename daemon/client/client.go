@@ -156,20 +156,21 @@ type Options struct {
 	// Requests asks for what Hold.Requests gives.
 	Requests bool
 
-	// Session is the id by which bakeryd knows the request and the hold, from NewSession; empty: a new one.
+	// Session is the id by which bakeryd knows the request and the hold, from NewSession; empty: a
+	// new one.
 	Session string
 
-	// Confirm has bakeryd pass the lock on if this process does not run when it is granted: one that does not confirm the grant
-	// within 2 s, or a sixth of the lease if that is less, waits again, at the end of the queue. It costs a round trip to
-	// bakeryd.
+	// Confirm has bakeryd pass the lock on if this process does not run when it is granted: one
+	// that does not confirm the grant within 2 s, or a sixth of the lease if that is less, waits
+	// again, at the end of the queue. It costs a round trip to bakeryd.
 	Confirm bool
 
 	// OnWaiting, if set, is told how many are ahead and how many wait, when the wait begins and whenever
 	// that changes. It is called from within Lock, which reads on when it returns.
 	OnWaiting func(ahead, queued int)
 
-	// OnWarning, if set, is called from within Lock, with text for people, if this process runs below a process that
-	// holds the lock already: the wait lasts until that has ended.
+	// OnWarning, if set, is called from within Lock, with text for people, if this process runs
+	// below a process that holds the lock already: the wait lasts until that has ended.
 	OnWarning func(message string)
 }
 

@@ -100,7 +100,8 @@ func (l *link) awaitGrant(onWaiting func(event)) (event, error) {
 	}
 }
 
-// confirm confirms a grant, and returns it with the lease as it is then. bakeryd may have passed the lock on by then.
+// confirm confirms a grant, and returns it with the lease as it is then. bakeryd may have passed
+// the lock on by then.
 func (l *link) confirm(granted event) (event, error) {
 	l.out = strconv.AppendUint(append(l.out[:0], `{"confirm":"`...), uint64(granted.Token), 10)
 	l.out = append(l.out, "\"}\n"...)

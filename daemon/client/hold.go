@@ -88,8 +88,8 @@ func newHold(s *session, l *link, granted event) (*Hold, error) {
 // Token returns the fencing token of the hold.
 func (h *Hold) Token() layout.Ticket { return h.token }
 
-// Uncontainable returns why bakeryd cannot stop all of a command by its cgroup, wherever that is made. It is empty if bakeryd
-// can, and without Options.Confirm.
+// Uncontainable returns why bakeryd cannot stop all of a command by its cgroup, wherever that is
+// made. It is empty if bakeryd can, and without Options.Confirm.
 func (h *Hold) Uncontainable() string { return h.weak }
 
 // HostID returns the id of this host in the lockspace.
@@ -103,7 +103,8 @@ func (h *Hold) Deadline() time.Time {
 	return time.Now().Add(h.until - boottime.Now())
 }
 
-// StopAt returns the moment, on CLOCK_BOOTTIME, from which the holder is to stop: Grace before the deadline. Like that it moves.
+// StopAt returns the moment, on CLOCK_BOOTTIME, from which the holder is to stop: Grace before the
+// deadline. Like that it moves.
 func (h *Hold) StopAt() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -38,7 +38,7 @@ type link struct {
 	asked time.Duration // when the lock was asked for, on boottime
 	open  bool          // bakeryd has agreed to speak in lines
 	soon  bool          // what is read is the answer to what was just asked
-	early []event       // were read before the confirmation of the grant, and are yet to be returned
+	early []event       // were read before the confirmation of the grant, and not yet returned
 	heard bool          // since the lock was asked for
 	idle  time.Time     // since when
 }

@@ -140,7 +140,8 @@ func CheckProc() error {
 	return nil
 }
 
-// Innermost returns the number of a process in its own pid namespace, and the inode number of that namespace.
+// Innermost returns the number of a process in its own pid namespace, and the inode number of that
+// namespace.
 func Innermost(pid int) (inner int, namespace uint64, err error) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	status, err := os.ReadFile(dir + "/status")

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Table returns all processes, read one after the other: the whole may never have been true at once. Those that
-// /proc hides from this process (hidepid) are left out.
+// Table returns all processes, read one after the other: the whole may never have been true at
+// once. Those that /proc hides from this process (hidepid) are left out.
 func Table() ([]Stat, error) {
 	if err := CheckProc(); err != nil {
 		return nil, err
@@ -30,8 +30,9 @@ func Table() ([]Stat, error) {
 	return table, nil
 }
 
-// Descendants returns the processes of the table that descend from one of the roots, parents before their children, without the roots.
-// A process for which skip is true is left out, with all that descend from it.
+// Descendants returns the processes of the table that descend from one of the roots, parents before
+// their children, without the roots. A process for which skip is true is left out, with all that
+// descend from it.
 func Descendants(table []Stat, roots []int, skip func(Stat) bool) []Stat {
 	children := make(map[int][]Stat)
 	for _, p := range table {

@@ -17,8 +17,8 @@ import (
 	proc "github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// TestContainment_CgroupThatTakesNoProcess_IsReportedAsWeak runs bakeryctl in a threaded cgroup: cgroups can be made below
-// it, but processes cannot be moved there.
+// TestContainment_CgroupThatTakesNoProcess_IsReportedAsWeak runs bakeryctl in a threaded cgroup:
+// cgroups can be made below it, but processes cannot be moved there.
 func TestContainment_CgroupThatTakesNoProcess_IsReportedAsWeak(t *testing.T) {
 	t.Parallel()
 	parents, err := cgroup.Parents(os.Getpid())
@@ -45,7 +45,8 @@ func TestContainment_CgroupThatTakesNoProcess_IsReportedAsWeak(t *testing.T) {
 	held.letGo()
 }
 
-// TestContainment_DeviceFails_StopsAllOfAKilledWrapper: bakeryd finds what has no descriptor of the lock.
+// TestContainment_DeviceFails_StopsAllOfAKilledWrapper: bakeryd finds what has no descriptor of the
+// lock.
 func TestContainment_DeviceFails_StopsAllOfAKilledWrapper(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"fail", "hang"} {
@@ -72,7 +73,8 @@ func TestContainment_DeviceFails_StopsAllOfAKilledWrapper(t *testing.T) {
 	}
 }
 
-// TestContainment_DaemonOfTheCommandLives_HoldsTheLock: also if both the command and the wrapper have ended.
+// TestContainment_DaemonOfTheCommandLives_HoldsTheLock: also if both the command and the wrapper
+// have ended.
 func TestContainment_DaemonOfTheCommandLives_HoldsTheLock(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
@@ -96,7 +98,8 @@ func TestContainment_DaemonOfTheCommandLives_HoldsTheLock(t *testing.T) {
 	j.exclusive()
 }
 
-// TestContainment_CloseAndWrapperStopped_IsStopped: the command does not hold the lock, but needs it.
+// TestContainment_CloseAndWrapperStopped_IsStopped: the command does not hold the lock, but needs
+// it.
 func TestContainment_CloseAndWrapperStopped_IsStopped(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
@@ -152,7 +155,8 @@ func TestContainment_NoCgroup_IsRefusedIfRequired(t *testing.T) {
 	h.free("x")
 }
 
-// TestContainment_DeviceLockOfAKilledWrapper_StopsAll: without bakeryd the guardian does, also what has changed its user.
+// TestContainment_DeviceLockOfAKilledWrapper_StopsAll: without bakeryd the guardian does, also what
+// has changed its user.
 func TestContainment_DeviceLockOfAKilledWrapper_StopsAll(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{childWorker, daemonWorker, chainWorker} {
@@ -178,7 +182,8 @@ func TestContainment_DeviceLockOfAKilledWrapper_StopsAll(t *testing.T) {
 	}
 }
 
-// TestContainment_UnkillableProcess_IsReported: its system call waits for a device that does not answer.
+// TestContainment_UnkillableProcess_IsReported: its system call waits for a device that does not
+// answer.
 func TestContainment_UnkillableProcess_IsReported(t *testing.T) {
 	t.Parallel()
 	s, other := briefSpace(t), briefSpace(t)

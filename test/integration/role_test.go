@@ -78,7 +78,8 @@ type diary struct {
 	token layout.Ticket
 }
 
-// hostProc is /proc of this machine, as the environment of a process in another pid namespace names it.
+// hostProc is /proc of this machine, as the environment of a process in another pid namespace names
+// it.
 const hostProc = "HOST_PROC"
 
 // begin opens the diary of a command that runs now.

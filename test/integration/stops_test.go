@@ -19,8 +19,8 @@ import (
 	proc "github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// Which of a wrapper and its bakeryd stops a command that lost its lock, whatever its processes are. The tables in
-// README.md and packaging/docs/failures.md show what these tests measure.
+// Which of a wrapper and its bakeryd stops a command that lost its lock, whatever its processes
+// are. The tables in README.md and packaging/docs/failures.md show what these tests measure.
 
 // How scatter starts its worker, which ignores SIGTERM and inherits no descriptor.
 const (
@@ -29,7 +29,8 @@ const (
 	chainWorker  = "chain"  // at the end of a chain of processes that fork and end
 )
 
-// scatter is a command that starts a worker, and waits. Executed from a set-user-ID file it becomes that user first.
+// scatter is a command that starts a worker, and waits. Executed from a set-user-ID file it becomes
+// that user first.
 func scatter(args []string) error {
 	if uid := os.Geteuid(); uid != os.Getuid() {
 		if err := errors.Join(unix.Setresgid(uid, uid, uid), unix.Setresuid(uid, uid, uid)); err != nil {
@@ -55,8 +56,8 @@ func scatter(args []string) error {
 	select {}
 }
 
-// scattered starts a wrapper whose command scatters a worker, and returns when the worker is inside. The wrapper
-// is started by other programs if wrap is not empty.
+// scattered starts a wrapper whose command scatters a worker, and returns when the worker is
+// inside. The wrapper is started by other programs if wrap is not empty.
 func (h *host) scattered(lock, how string, wrap []string, flags ...string) *process {
 	h.t.Helper()
 	return h.scatteredBy(self(), lock, how, wrap, flags...)
@@ -133,7 +134,8 @@ func TestStops_AllThatRuns_WhicheverOfTheTwoIsLeft(t *testing.T) {
 	}
 }
 
-// cell is a column of the table: how a command is contained, and by which of its processes it goes on.
+// cell is a column of the table: how a command is contained, and by which of its processes it goes
+// on.
 type cell struct {
 	lock   string
 	on     *host

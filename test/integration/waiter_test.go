@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWaiter_Stopped_LockPassesOn: a wrapper that is stopped while it waits does not hold the lock. It waits again when it
-// runs again.
+// TestWaiter_Stopped_LockPassesOn: a wrapper that is stopped while it waits does not hold the lock.
+// It waits again when it runs again.
 func TestWaiter_Stopped_LockPassesOn(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)

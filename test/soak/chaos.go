@@ -18,8 +18,9 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/boottime"
 )
 
-// chaos is the mode that attacks what runs on the hosts rather than their disk: commands that do all to escape a stop
-// (chaoscommand.go), while bakeryds, wrappers and commands are killed and stopped (chaosJudge).
+// chaos is the mode that attacks what runs on the hosts rather than their disk: commands that do
+// all to escape a stop (chaoscommand.go), while bakeryds, wrappers and commands are killed and
+// stopped (chaosJudge).
 type chaos struct {
 	s      *soak
 	path   string   // of the beats
@@ -192,8 +193,8 @@ func (c *chaos) nextStrike(random *rand.Rand) fault {
 	return f
 }
 
-// do waits for a command that works for long, and strikes. What was stopped goes on, and bakeryd is started again, each at a
-// time of its own.
+// do waits for a command that works for long, and strikes. What was stopped goes on, and bakeryd is
+// started again, each at a time of its own.
 func (x strike) do(ctx context.Context, h *host, random *rand.Rand) error {
 	long := filepath.Join(h.dir, longFile)
 	if err := os.WriteFile(long, []byte(h.leases(random, 1.5, 4).String()), 0o600); err != nil {
@@ -321,7 +322,8 @@ func (h *host) strikeCommands(random *rand.Rand, signal unix.Signal, share int) 
 	}
 }
 
-// judgeDelay is how old a beat is when it is judged: by then the end of its wrapper has been noticed.
+// judgeDelay is how old a beat is when it is judged: by then the end of its wrapper has been
+// noticed.
 const judgeDelay = 500 * time.Millisecond
 
 // judgeBeats judges what was written since, and returns the number of sections by lock.

@@ -22,7 +22,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// beat is one record of the beats file, to which every command of the chaos run appends while it works.
+// beat is one record of the beats file, to which every command of the chaos run appends while it
+// works.
 type beat struct {
 	Token   layout.Ticket
 	At      time.Duration // on CLOCK_BOOTTIME, just before the write
@@ -37,7 +38,8 @@ func decodeBeat(b []byte) (r beat) {
 	return r
 }
 
-// traits are what a command of the chaos run does to escape a stop. A command has any number of them.
+// traits are what a command of the chaos run does to escape a stop. A command has any number of
+// them.
 var traits = []string{
 	"closes",   // closes all descriptors that it inherited
 	"daemon",   // starts a session of its own and forks twice; the parents end
@@ -46,7 +48,8 @@ var traits = []string{
 	"root",     // becomes root: its program is set-user-ID, and its wrapper runs as another user
 }
 
-// longFile asks the next command of a host, whose working directory it is in, to work for the time it contains.
+// longFile asks the next command of a host, whose working directory it is in, to work for the time
+// it contains.
 const longFile = "long"
 
 // runBeat is a command under bakeryctl lock in the chaos run.
@@ -101,8 +104,8 @@ func runBeat(_ context.Context, args []string) error {
 	return nil
 }
 
-// work appends beats until the end. From the first fork on nothing but system calls happens: the child of a Go process has
-// one thread and no runtime.
+// work appends beats until the end. From the first fork on nothing but system calls happens: the
+// child of a Go process has one thread and no runtime.
 func work(fd int, r *beat, end time.Duration, daemon, chains bool) {
 	if daemon {
 		for range 2 {

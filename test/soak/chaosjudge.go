@@ -59,7 +59,8 @@ type chaosLock struct {
 	sections int
 }
 
-// stopWithin is how long bakeryd or a wrapper that runs again may take to stop a command whose lease is over.
+// stopWithin is how long bakeryd or a wrapper that runs again may take to stop a command whose
+// lease is over.
 const stopWithin = time.Second
 
 func newChaosJudge(lease time.Duration) *chaosJudge {
@@ -92,7 +93,8 @@ func (o *outages) end(at time.Duration) {
 	}
 }
 
-// covers returns the outage that lasts from a moment, or since before it, until another one; false if there is none.
+// covers returns the outage that lasts from a moment, or since before it, until another one; false
+// if there is none.
 func (o outages) covers(from, to time.Duration) (outage, bool) {
 	i := slices.IndexFunc(o, func(i outage) bool { return i.from <= from && (i.to == 0 || i.to >= to) })
 	if i < 0 {
@@ -145,7 +147,8 @@ func (j *chaosJudge) violate(s *chaosSection, format string, args ...any) {
 	}
 }
 
-// excepts reports whether neither bakeryd nor the wrapper of a section ran when its lease ended, nor since, until at.
+// excepts reports whether neither bakeryd nor the wrapper of a section ran when its lease ended,
+// nor since, until at.
 func (j *chaosJudge) excepts(s *chaosSection, at time.Duration) bool {
 	lately := at - stopWithin
 	d, ok := j.daemons[s.host].covers(lately, lately)

@@ -9,8 +9,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestChaosJudge_OverlapAfterOutages_ExceptsWhenNeitherRan has a section of host 1 write after one of host 2 with a greater
-// token. The lease is 1.2 s; bakeryd of host 1 last ran at 10 s, so the lease ends between 11 s and 11.2 s.
+// TestChaosJudge_OverlapAfterOutages_ExceptsWhenNeitherRan has a section of host 1 write after one
+// of host 2 with a greater token. The lease is 1.2 s; bakeryd of host 1 last ran at 10 s, so the
+// lease ends between 11 s and 11.2 s.
 func TestChaosJudge_OverlapAfterOutages_ExceptsWhenNeitherRan(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {

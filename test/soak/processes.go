@@ -72,8 +72,8 @@ type process struct {
 	ended chan struct{} // closed when it has
 }
 
-// start starts a program in a directory, in a process group of its own, as a user; nil: this process's own. It ends with
-// this process.
+// start starts a program in a directory, in a process group of its own, as a user; nil: this
+// process's own. It ends with this process.
 func start(dir, log string, user *syscall.Credential, argv ...string) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

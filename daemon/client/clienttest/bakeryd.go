@@ -62,7 +62,7 @@ type Exchange struct {
 	link      net.Conn
 	refused   bool
 	Confirmed chan struct{} // closed when the client has confirmed the grant
-	until     atomic.Int64  // the deadline that was told last, in milliseconds on boottime
+	until     atomic.Int64  // the deadline that was sent last, in milliseconds on boottime
 }
 
 // Send sends a line. Errors do not matter: the client may have gone.
