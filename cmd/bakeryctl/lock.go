@@ -60,7 +60,7 @@ With --device bakeryctl is a host of the lockspace itself while it runs. Then th
 bakeryctl is killed, all in the cgroup of COMMAND is killed too (without a cgroup COMMAND's own process), and what
 COMMAND leaves running does not hold the lock.
 
-A lock inside itself waits for ever: bakeryctl prints a warning if an ancestor of it holds the lock.
+A lock inside itself waits without end: bakeryctl prints a warning if an ancestor of it holds the lock.
 
 Exit codes:
   N    COMMAND's own exit code

@@ -262,8 +262,7 @@ func TestBackgroundDescendantDoesNotKeepTheLockWithClose(t *testing.T) {
 	}
 }
 
-// TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds: SIGKILL was sent only a
-// moment before.
+// TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds: SIGKILL has just been sent.
 func TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds(t *testing.T) {
 	t.Parallel()
 	const lease = time.Second
