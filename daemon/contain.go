@@ -247,11 +247,11 @@ func (s *session) chase(left []process.ID) {
 	s.chased = slices.DeleteFunc(slices.Clone(left), func(id process.ID) bool { return id == s.peer })
 }
 
-// noteRemains notes, once, that processes are left of a command that were sent SIGKILL.
+// noteRemains notes, once, that processes are left of a command that were sent SIGKILL, or that bakeryd does not see.
 func (s *session) noteRemains(left []process.ID) {
 	s.mu.Lock()
-	noted := s.remained || len(left) == 0
-	s.remained = s.remained || len(left) > 0
+	noted := s.remained
+	s.remained = true
 	s.mu.Unlock()
 	if noted {
 		return
@@ -262,6 +262,9 @@ func (s *session) noteRemains(left []process.ID) {
 	}
 	e := s.event(events.Remains)
 	e.Reason = fmt.Sprintf("%s did not end by SIGKILL: pid %s", countOf(len(left), "process", "processes"), strings.Join(pids, ", "))
+	if len(left) == 0 {
+		e.Reason = "processes have the FIFO of the lock open that bakeryd does not see"
+	}
 	s.all.d.note(e)
 	go s.all.d.log.Error("processes of a command that lost its lock are left", "lock", s.req.Name, "pids", pids, "containment", s.containment())
 }
@@ -270,7 +273,8 @@ func (s *session) noteRemains(left []process.ID) {
 func (ss *sessions) noteRemains() {
 	held, _ := ss.holding()
 	for _, s := range held {
-		_, chased := s.contained()
-		s.noteRemains(slices.DeleteFunc(slices.Clone(chased), func(id process.ID) bool { return !id.Alive() }))
+		if _, chased := s.contained(); s.remains() {
+			s.noteRemains(slices.DeleteFunc(slices.Clone(chased), func(id process.ID) bool { return !id.Alive() }))
+		}
 	}
 }

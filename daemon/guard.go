@@ -155,7 +155,7 @@ func (s *session) stopCommand(ctx context.Context) error {
 		if err != nil {
 			s.all.d.log.Warn("stopping a command failed, retrying", "lock", s.req.Name, "pid", s.req.PID, "err", err)
 		}
-		if time.Since(begun) > remainWithin {
+		if time.Since(begun) > remainWithin && s.remains() {
 			s.noteRemains(left)
 		}
 		t := time.NewTimer(pause)

@@ -64,6 +64,30 @@ func TestLockTellsOfTheWait(t *testing.T) {
 	}
 }
 
+// TestLock_GrantNotConfirmedInTime_AsksAgain: for the time that is left, and with the same confirmation.
+func TestLock_GrantNotConfirmedInTime_AsksAgain(t *testing.T) {
+	asked := make(chan clienttest.Request, 2)
+	socket := serve(t, func(x *exchange) {
+		asked <- x.Request
+		if x.Nth == 1 {
+			time.Sleep(10 * time.Millisecond) // of its time
+			x.Refuse(CodeUnconfirmed, "passed on", "")
+			return
+		}
+		x.Grant(time.Minute)
+		<-x.Confirmed
+		<-x.Gone
+	})
+	h := mustLock(t, socket, Options{Confirm: true, Timeout: time.Hour})
+	first, second := <-asked, <-asked
+	if !first.Confirm || !second.Confirm || second.TimeoutMS >= first.TimeoutMS || first.Session != second.Session {
+		t.Errorf("asked %+v, then %+v", first, second)
+	}
+	if h.Token() != token {
+		t.Errorf("token %v", h.Token())
+	}
+}
+
 func TestClient_WarnedWhileItWaits_CallsOnWarning(t *testing.T) {
 	socket := serve(t, func(x *exchange) {
 		x.Wait(1, time.Minute)
