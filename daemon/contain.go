@@ -86,8 +86,10 @@ func (s *session) regroup(r sessionRecord) {
 	}
 }
 
-// contain moves a process into the session's cgroup. The kernel reports the process by its
-// connection; it has to be in the cgroup of the client, so that it does not escape its limits.
+// contain moves a process into the session's cgroup. The kernel reports the process by the number
+// that it had when it connected, which may be a stranger's by now, so it has to be one of the user
+// that has connected. It has to be in the cgroup of the client, so that it does not escape its
+// limits.
 func (s *session) contain(conn *net.UnixConn) error {
 	s.mu.Lock()
 	group, weak := s.group, s.weak
@@ -95,7 +97,7 @@ func (s *session) contain(conn *net.UnixConn) error {
 	if group == nil {
 		return fmt.Errorf("%w: %w", errUncontained, cmp.Or(weak, errNoGroup))
 	}
-	member, _ := peerOf(conn)
+	member, uid := peerOf(conn)
 	if member.PID == 0 {
 		return fmt.Errorf("%w: %w", errUncontained, errHidden)
 	}
@@ -106,6 +108,9 @@ func (s *session) contain(conn *net.UnixConn) error {
 	}
 	if !slices.Contains(dirs, parent) {
 		return fmt.Errorf("%w: process %d is not in the cgroup of the client, %s", ErrInvalid, member.PID, parent)
+	}
+	if runsAs, err := member.RunsAs(uid); err != nil || !runsAs && uid != 0 {
+		return fmt.Errorf("%w: process %d is not one of user %d: %w", ErrInvalid, member.PID, uid, cmp.Or(err, os.ErrPermission))
 	}
 	w, _ := cgroup.Named(filepath.Base(group.Dir)) // findGroup made the name
 	cgroup.Prune(parent)

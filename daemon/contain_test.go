@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"math"
 	"net/http"
 	"path"
@@ -56,4 +57,27 @@ func TestJournal_AnyCgroupOfAUser_KeepsTheState(t *testing.T) {
 		_, sessions := read(t, j)
 		require.Equal(t, dir, sessions[0].Cgroup)
 	}
+}
+
+// TestContain_ProcessOfAnotherUser_IsRefused: the number of the process that has connected may be another's by now.
+func TestContain_ProcessOfAnotherUser_IsRefused(t *testing.T) {
+	s := police(t, newCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d *\n", stranger))
+	const id = "00000000000000000000000000000007"
+	holder := linkBy(t, dialAs(t, stranger, s.path), fmt.Sprintf(`{"lock":{"name":"x","session":%q,"witness":true}}`, id))
+	holder.until("granted")
+	require.NotNil(t, s.d.sessions.byID[id].group, "the test runs where there are cgroups of version 2")
+	conn := dialAs(t, stranger, s.path) // by this process, which is root's
+	status, e := s.by(conn, "POST /v1/contain", fmt.Sprintf(`{"session":%q}`, id))
+	require.Equal(t, 400, status, e.Message)
+	require.Contains(t, e.Message, "is not one of user 54321")
+	require.NoDirExists(t, s.d.sessions.byID[id].group.Dir)
+}
+
+func TestContain_SessionWithoutAWitness_IsRefused(t *testing.T) {
+	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	const id = "00000000000000000000000000000007"
+	s.link(fmt.Sprintf(`{"lock":{"name":"x","session":%q}}`, id)).until("granted")
+	status, answer := s.call("POST /v1/contain", fmt.Sprintf(`{"session":%q}`, id))
+	require.Equal(t, 503, status)
+	require.Contains(t, answer, errNoGroup.Error())
 }

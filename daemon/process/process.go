@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -97,6 +98,20 @@ func (id ID) Alive() bool {
 	default:
 		return true
 	}
+}
+
+// RunsAs reports whether all user ids of the process that has this number are one user's.
+func (id ID) RunsAs(uid int) (bool, error) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(id.PID) + "/status")
+	if err != nil {
+		return false, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
+			return !slices.ContainsFunc(strings.Fields(ids), func(f string) bool { return f != strconv.Itoa(uid) }), nil
+		}
+	}
+	return false, fmt.Errorf("process %d has no user ids", id.PID)
 }
 
 // Signal sends signals to the process, one after the other, and to no other

@@ -93,3 +93,15 @@ func TestNoProcess(t *testing.T) {
 	require.False(t, Gone(errors.New("x")))
 	require.False(t, Gone(fs.ErrPermission))
 }
+
+func TestID_RunsAs_ItsUserAlone(t *testing.T) {
+	self, err := Of(os.Getpid())
+	require.NoError(t, err)
+	for uid, want := range map[int]bool{os.Getuid(): true, os.Getuid() + 1: false} {
+		is, err := self.RunsAs(uid)
+		require.NoError(t, err)
+		require.Equal(t, want, is)
+	}
+	_, err = ID{PID: 1 << 30}.RunsAs(0)
+	require.True(t, Gone(err))
+}
