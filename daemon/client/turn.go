@@ -14,7 +14,6 @@ type turn struct {
 	*session
 	begun  time.Time
 	lease  time.Duration // of the lockspace; the least that there is until bakeryd tells
-	again  bool          // it was granted before, but not confirmed
 	broken time.Duration // since when there is no connection, on boottime; 0: there is one, or was none yet
 	pause  backoff
 }
@@ -28,9 +27,8 @@ func (w *turn) grant(ctx context.Context) (*link, event, error) {
 			return l, granted, nil
 		case ctx.Err() != nil:
 			return nil, event{}, context.Cause(ctx)
-		case isUnconfirmed(err):
-			w.again = true // this process stood still when its turn came
-			continue
+		case isUnconfirmed(err): // this process stood still when its turn came
+			w.broken = boottime.Now() // bakeryd may not be done with that grant yet, and refuse for a moment
 		case !w.reached || !passing(err):
 			return nil, event{}, err
 		case w.broken == 0:
@@ -58,9 +56,6 @@ func isUnconfirmed(err error) bool {
 // attempt asks once. Who comes back is not kept waiting for the first word by a bakeryd that stands still.
 func (w *turn) attempt(ctx context.Context) (*link, event, error) {
 	timeout, heard := w.o.Timeout, func() {}
-	if w.again {
-		timeout = w.timeLeft()
-	}
 	if w.broken != 0 {
 		var cancel context.CancelCauseFunc
 		ctx, cancel = context.WithCancelCause(ctx)

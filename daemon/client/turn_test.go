@@ -62,6 +62,35 @@ func TestWaitOutlivesBakeryd(t *testing.T) {
 	}
 }
 
+// TestTurn_UnconfirmedGrant_GoesOnWaiting: for what is left of its time, also while bakeryd is not done with the grant.
+func TestTurn_UnconfirmedGrant_GoesOnWaiting(t *testing.T) {
+	t.Parallel()
+	timeouts := make(chan int64, 3)
+	b := clienttest.Serve(t, func(x *exchange) {
+		timeouts <- x.TimeoutMS
+		switch x.Nth {
+		case 1:
+			x.Wait(1, time.Minute)
+			x.Refuse(CodeUnconfirmed, "the grant was not confirmed in time", "")
+		case 2:
+			x.Refuse(CodeUnavailable, "the session is about to end", "")
+		default:
+			clienttest.Holding(x)
+		}
+	})
+	const limit = time.Hour
+	h, err := New(b.Socket).Lock(t.Context(), "x", Options{Timeout: limit, Confirm: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = h.Unlock() }()
+	for n := 1; n <= 3; n++ {
+		if ms := <-timeouts; (ms < limit.Milliseconds()) != (n > 1) {
+			t.Errorf("request %d waits %d ms", n, ms)
+		}
+	}
+}
+
 func TestWaitEndsWithoutBakeryd(t *testing.T) {
 	t.Parallel()
 	const lease = time.Second
