@@ -96,3 +96,13 @@ func TestLink_Idle_IsClosed(t *testing.T) {
 	l.until("released")
 	l.ended()
 }
+
+// TestLink_IdleAfterARefusal_IsClosed: what ends its wait is another goroutine than the one that reads.
+func TestLink_IdleAfterARefusal_IsClosed(t *testing.T) {
+	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s.srv.idleLink = 50 * time.Millisecond
+	s.link(`{"lock":{"name":"x"}}`).until("granted")
+	l := s.link(`{"lock":{"name":"x","timeout_ms":100}}`)
+	require.Equal(t, "timeout", l.until("refused").Code)
+	l.ended()
+}

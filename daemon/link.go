@@ -152,7 +152,7 @@ func (l *link) serve() {
 	l.mu.Unlock()
 	for goOn := true; goOn; {
 		if l.bound() == nil {
-			_ = l.conn.SetReadDeadline(time.Now().Add(l.srv.idleLink)) // fails only once closed
+			l.idles()
 		}
 		text, err := l.in.Next()
 		switch {
@@ -164,6 +164,11 @@ func (l *link) serve() {
 		}
 		goOn = l.answer(text)
 	}
+}
+
+// idles ends the link if no lock is asked for soon.
+func (l *link) idles() {
+	_ = l.conn.SetReadDeadline(time.Now().Add(l.srv.idleLink)) // fails only once closed
 }
 
 // end ends whatever the link holds.
@@ -265,6 +270,7 @@ func (l *link) decided(s *session, f *follower) {
 		defer l.mu.Unlock()
 		if l.f == f {
 			l.f = nil
+			l.idles()
 			l.putRefusal(s.err)
 		}
 		return
@@ -341,6 +347,7 @@ func (l *link) passOn(f *follower) {
 		return
 	}
 	l.f, l.granted, l.confirm = nil, false, nil
+	l.idles()
 	l.putRefusal(errUnconfirmed)
 	l.mu.Unlock()
 	s := f.session
