@@ -31,9 +31,9 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 		}
 	}()
 	defer alarm.Close()
-	var warned, gone time.Duration  // the deadline of which orphans were warned; when they are to be gone
-	var killed, began time.Duration // the deadline after which commands were killed; when that began
+	var warned, gone time.Duration // the deadline of which orphans were warned; when they are to be gone
 	pause, drained, leaving := killPause, d.drained, false
+	var killing killing
 	set := time.Duration(-1) // for when the alarm is
 	for {
 		m := mem.moments()
@@ -48,10 +48,7 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 			next = now + time.Hour
 		case now >= m.deadline:
 			if ss.stopCommands("their lease is over", pause >= time.Second, anySession, syscall.SIGKILL) {
-				if killed != m.deadline {
-					killed, began = m.deadline, now
-				}
-				if now > began+remainWithin {
+				if killing.overdue(m.deadline, now) {
 					ss.noteRemains()
 				}
 				pause = min(2*pause, time.Second)
@@ -143,6 +140,18 @@ func (s *session) signal(why string, hard bool, signals ...syscall.Signal) ([]pr
 
 // remainWithin is how long a process may take to end by SIGKILL before it is reported.
 const remainWithin = time.Second
+
+// killing is the time since which the commands of a lease are sent SIGKILL, on boottime. It is not
+// the end of the lease: this process may not have run then.
+type killing struct{ deadline, since time.Duration }
+
+// overdue reports whether what was to end by SIGKILL is late. It is called when the signal was sent.
+func (k *killing) overdue(deadline, now time.Duration) bool {
+	if k.deadline != deadline {
+		*k = killing{deadline: deadline, since: now}
+	}
+	return now > k.since+remainWithin
+}
 
 // stopCommand kills what a session has left running, and returns when it is gone.
 func (s *session) stopCommand(ctx context.Context) error {

@@ -12,6 +12,16 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
+// A bakeryd that was stopped sends the first SIGKILL long after the end of the lease.
+func TestKilling_FirstSignalLongAfterTheLease_IsNotOverdue(t *testing.T) {
+	const deadline, now = time.Hour, 2 * time.Hour
+	var k killing
+	require.False(t, k.overdue(deadline, now))
+	require.False(t, k.overdue(deadline, now+remainWithin))
+	require.True(t, k.overdue(deadline, now+remainWithin+1))
+	require.False(t, k.overdue(2*deadline, now+remainWithin+2), "of another lease")
+}
+
 // TestStopCommandInterrupted: a successor finds who is left by the witness.
 func TestStopCommandInterrupted(t *testing.T) {
 	d := newCluster(t, 8, 4).host(1)
