@@ -8,13 +8,13 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// chaosJudge decides from the beats of commands whether two had a lock at once. It is pure: all times are on
-// CLOCK_BOOTTIME, beats come in the order in which they were written.
+// chaosJudge decides from the beats of commands whether two had a lock at once. It is pure: all
+// times are on CLOCK_BOOTTIME, beats come in the order in which they were written.
 //
-// A beat is an overlap if a section with a greater token has written before it. The exception is documented: nothing
-// stops a command if neither its bakeryd nor its wrapper runs, be it stopped or dead, when its lease ends. The judge
-// does not know that moment. bakeryd renews its lease every sixth of it, so the lease ends between 5/6 of it and the
-// whole of it after bakeryd has last run.
+// A beat is an overlap if a section with a greater token has written before it. The exception is
+// documented: nothing stops a command if neither its bakeryd nor its wrapper runs, be it stopped or
+// dead, when its lease ends. The judge does not know that moment. bakeryd renews its lease every
+// sixth of it, so the lease ends between 5/6 of it and the whole of it after bakeryd has last run.
 //
 //	bakeryd:  renews | does not run -----------------------------------| runs
 //	wrapper:            | does not run ------------------------------------------|
@@ -28,7 +28,7 @@ type chaosJudge struct {
 	locks    map[uint32]*chaosLock
 
 	kinds    map[string]int // sections, by trait
-	excepted int            // sections with an overlap that is the exception
+	excepted map[string]int // sections with an overlap that is the exception, by why neither runs
 	beats    int            // that they wrote
 	slowest  time.Duration
 	found    []string // overlaps that are not
@@ -64,7 +64,7 @@ type chaosLock struct {
 const stopWithin = time.Second
 
 func newChaosJudge(lease time.Duration) *chaosJudge {
-	return &chaosJudge{lease: lease, daemons: map[int]*outages{}, sections: map[uint32]*chaosSection{}, locks: map[uint32]*chaosLock{}, kinds: map[string]int{}}
+	return &chaosJudge{lease: lease, daemons: map[int]*outages{}, sections: map[uint32]*chaosSection{}, locks: map[uint32]*chaosLock{}, kinds: map[string]int{}, excepted: map[string]int{}}
 }
 
 // outages are intervals in which a process does not run, in order.
@@ -72,18 +72,19 @@ type outages []outage
 
 type outage struct {
 	from, to time.Duration // to 0: it lasts
+	why      string        // stopped, killed or ended
 }
 
 func (o outage) String() string {
 	if o.to == 0 {
-		return fmt.Sprintf("since %v", o.from)
+		return fmt.Sprintf("%s since %v", o.why, o.from)
 	}
-	return fmt.Sprintf("from %v to %v", o.from, o.to)
+	return fmt.Sprintf("%s from %v to %v", o.why, o.from, o.to)
 }
 
-func (o *outages) begin(at time.Duration) {
+func (o *outages) begin(why string, at time.Duration) {
 	if n := len(*o); n == 0 || (*o)[n-1].to != 0 {
-		*o = append(*o, outage{from: at})
+		*o = append(*o, outage{from: at, why: why})
 	}
 }
 
@@ -128,14 +129,15 @@ func (j *chaosJudge) take(b beat) {
 }
 
 func (j *chaosJudge) overlaps(s *chaosSection, l *chaosLock, b beat) {
-	if !j.excepts(s, b.At) {
+	why, ok := j.excepts(s, b.At)
+	if !ok {
 		j.violate(s, "two have lock %d at once: %s (token %d) writes at %v, while %s (token %d) has it since %v; bakeryd did not run %v, the wrapper %v",
 			b.Lock, s, b.Token, b.At, j.sections[l.section], l.token, l.since, *j.daemons[s.host], s.wrapper)
 		return
 	}
 	if !s.overlap {
 		s.overlap = true
-		j.excepted++
+		j.excepted[why]++
 	}
 	j.beats++
 }
@@ -149,21 +151,21 @@ func (j *chaosJudge) violate(s *chaosSection, format string, args ...any) {
 
 // excepts reports whether neither bakeryd nor the wrapper of a section ran when its lease ended,
 // nor since, until at.
-func (j *chaosJudge) excepts(s *chaosSection, at time.Duration) bool {
+func (j *chaosJudge) excepts(s *chaosSection, at time.Duration) (why string, ok bool) {
 	lately := at - stopWithin
 	d, ok := j.daemons[s.host].covers(lately, lately)
 	if !ok {
-		return false
+		return "", false
 	}
 	ends := d.from + j.lease*3/4
 	w, ok := s.wrapper.covers(ends, max(ends, lately))
 	if !ok || at < ends {
-		return false
+		return "", false
 	}
 	for _, o := range []outage{d, w} {
 		if o.to != 0 {
 			j.slowest = max(j.slowest, at-o.to)
 		}
 	}
-	return true
+	return fmt.Sprintf("bakeryd %s, wrapper %s", d.why, w.why), true
 }
