@@ -10,6 +10,8 @@
 // storage that locks are for: it turns away tokens that are too old, and what it
 // is told there is judged by judge.go, by history.go with porcupine, and at the end
 // by journal.go from what the clients themselves have written down.
+//
+// With --chaos the faults, commands and judge are those of chaos.go.
 package main
 
 import (
