@@ -184,7 +184,7 @@ func (s *starter) begin(g *grant, env []string) error {
 		case err != nil:
 			return fmt.Errorf("order the stub to begin: %w", err)
 		case !answer.Late:
-			return answer.Errno
+			return execError{answer.Errno}
 		}
 	}
 }
@@ -213,6 +213,9 @@ func (s *starter) begun() (is bool) {
 	})
 	return is
 }
+
+// execError is why execve has failed.
+type execError struct{ error }
 
 // hurry ends the wait for the stub's answer when the holder is to stop.
 func (s *starter) hurry(g *grant, stop <-chan struct{}) {

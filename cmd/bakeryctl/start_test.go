@@ -165,6 +165,30 @@ func TestStart_StoppedBeforeItReadsTheGrant_DoesNotBeginLate(t *testing.T) {
 	}
 }
 
+// TestStart_WitnessWithoutReaderUntilTheLeaseEnds_ExitsLost: bakeryd was killed after the grant.
+func TestStart_WitnessWithoutReaderUntilTheLeaseEnds_ExitsLost(t *testing.T) {
+	t.Parallel()
+	b := serve(t, func(x *exchange) {
+		x.Grant(2 * time.Second)
+		<-x.Gone
+	})
+	p := prepare(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
+	p.cmd.Env = append(p.cmd.Env, stopAt+"=granted")
+	p.start()
+	pid := stoppedIn(t, p)
+	fifos, err := filepath.Glob(filepath.Join(filepath.Dir(b.Socket), "*.fifo"))
+	if err != nil || len(fifos) != 1 {
+		t.Fatalf("FIFOs %v, %v", fifos, err)
+	}
+	if err := errors.Join(os.Remove(fifos[0]), syscall.Mkfifo(fifos[0], 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_ = syscall.Kill(pid, syscall.SIGCONT)
+	if code := p.wait(); code != exitLost {
+		t.Errorf("exit code %d, want %d; standard error %q", code, exitLost, p.told())
+	}
+}
+
 // TestStart_StoppedWhileTheLeaseIsRenewed_Begins: the lease that the stub knows is over, but not
 // the hold.
 func TestStart_StoppedWhileTheLeaseIsRenewed_Begins(t *testing.T) {

@@ -120,14 +120,14 @@ func start(g *grant, l launch, p *preparation, v *voice) (*command, error) {
 		return &command{cmd: s.cmd, cgroup: s.group, guard: s.guard, since: s.since, ended: s.ended}, nil
 	default:
 		s.abandon()
-		var no syscall.Errno
+		var failed execError
 		switch {
-		case !errors.As(err, &no):
+		case !errors.As(err, &failed):
 			return nil, notRun(err)
-		case no == syscall.ENOENT && checkExecutable(l.path) == nil:
+		case failed.error == syscall.ENOENT && checkExecutable(l.path) == nil:
 			return nil, &failure{code: exitNotExec, err: fmt.Errorf("%s: cannot be run: its interpreter was not found", l.argv[0])}
 		}
-		return nil, commandFailure(l.argv[0], no)
+		return nil, commandFailure(l.argv[0], failed.error)
 	}
 }
 
