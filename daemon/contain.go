@@ -208,9 +208,16 @@ func (s *session) uncontainable() string {
 	return ""
 }
 
-func (s *session) killGroup() error {
-	group, _ := s.contained()
-	return group.Kill()
+// killGroup kills all in the cgroup of the command, and returns the number of processes that were
+// there. Those that descend from them may have been moved elsewhere, and are chased: they are
+// orphans from now on.
+func (s *session) killGroup(table []process.Stat) (int, error) {
+	group, chased := s.contained()
+	members := group.Members()
+	if len(members) > 0 {
+		s.chase(s.withDescendants(append(slices.Clone(chased), members...), table))
+	}
+	return len(members), group.Kill()
 }
 
 // left returns what lives of the session's command: the processes that have its FIFO open, those in
@@ -226,22 +233,30 @@ func (s *session) left(client bool) ([]process.ID, error) {
 	}
 	table, err := process.Table()
 	errs = append(errs, err)
-	spared := func(id process.ID) bool { return id == s.peer || id.PID == os.Getpid() || id.PID == 1 }
+	return slices.DeleteFunc(s.withDescendants(found, table), func(id process.ID) bool {
+		return !id.Alive() || s.spares(id) && !(client && id == s.peer)
+	}), errors.Join(errs...)
+}
+
+// spares reports whether a process is none of the command's, with what it has started.
+func (s *session) spares(id process.ID) bool {
+	return id == s.peer || id.PID == os.Getpid() || id.PID == 1
+}
+
+// withDescendants adds the descendants of processes, each once.
+func (s *session) withDescendants(found []process.ID, table []process.Stat) []process.ID {
 	var roots []int
 	for _, p := range table {
-		// The number of one that has ended may be a stranger's. What a spared one has started
-		// besides is none of the command's.
-		if slices.Contains(found, p.ID) && !spared(p.ID) {
+		// The number of one that has ended may be a stranger's.
+		if slices.Contains(found, p.ID) && !s.spares(p.ID) {
 			roots = append(roots, p.PID)
 		}
 	}
-	for _, p := range process.Descendants(table, roots, func(p process.Stat) bool { return p.Ended() || spared(p.ID) }) {
+	for _, p := range process.Descendants(table, roots, func(p process.Stat) bool { return p.Ended() || s.spares(p.ID) }) {
 		found = append(found, p.ID)
 	}
 	slices.SortFunc(found, func(a, b process.ID) int { return cmp.Or(a.PID-b.PID, cmp.Compare(a.Started, b.Started)) })
-	return slices.DeleteFunc(slices.Compact(found), func(id process.ID) bool {
-		return !id.Alive() || spared(id) && !(client && id == s.peer)
-	}), errors.Join(errs...)
+	return slices.Compact(found)
 }
 
 // chase has the lock held until processes of the command have ended that are about to be signalled:

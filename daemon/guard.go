@@ -105,37 +105,61 @@ func (s *session) isOrphan() bool {
 // stopCommands signals the commands of holds, and tells whether there were any.
 // The clients themselves are spared at first, unless it is to be hard.
 func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) bool, signals ...syscall.Signal) (found bool) {
+	type target struct {
+		*session
+		containment string // before the cgroup is killed, and removed
+		killed      int
+		err         error
+	}
+	var targets []target
+	var table []process.Stat
+	if signals[0] == syscall.SIGKILL {
+		table, _ = process.Table() // left reads it again, and reports errors
+	}
 	held, _ := ss.holding()
 	for _, s := range held {
 		if !whose(s) || !s.remains() {
 			continue
 		}
-		found = true
-		containment := s.containment() // when the command has ended its cgroup is removed
-		left, err := s.signal(why, hard, signals...)
+		t := target{session: s, containment: s.containment()}
+		if signals[0] == syscall.SIGKILL {
+			// All cgroups first: the search for other processes reads all of /proc for each session.
+			t.killed, t.err = s.killGroup(table)
+		}
+		targets = append(targets, t)
+	}
+	for _, t := range targets {
+		left, err := t.signal(why, hard, t.killed, signals...)
 		if ss.d.warn.allow() { // in the background: a log that blocks must not keep the others alive
-			attrs := []any{"reason", why, "lock", s.req.Name, "signal", signals[0].String(), "processes", len(left), "containment", containment}
-			if err != nil {
+			attrs := []any{"reason", why, "lock", t.req.Name, "signal", signals[0].String(),
+				"processes", max(t.killed, len(left)), "containment", t.containment}
+			if err = errors.Join(t.err, err); err != nil {
 				attrs = append(attrs, "err", err)
 			}
 			go ss.d.log.Warn("stopping commands", attrs...)
 		}
 	}
-	return found
+	return len(targets) > 0
 }
 
 // signal signals what is left of the session's command, and returns what it has found. The client
 // is spared unless it is to be hard: it may be about to start the command, or ends by itself and
-// reports why.
-func (s *session) signal(why string, hard bool, signals ...syscall.Signal) ([]process.ID, error) {
+// reports why. killed is the number of processes that were killed with the cgroup just before.
+func (s *session) signal(why string, hard bool, killed int, signals ...syscall.Signal) ([]process.ID, error) {
 	left, err := s.left(hard)
 	s.chase(left)
-	if signals[0] == syscall.SIGKILL {
-		err = errors.Join(err, s.killGroup())
-	}
 	err = errors.Join(err, stopHolders(left, signals...))
-	s.noteKill(why, signals[0], len(left))
+	s.noteKill(why, signals[0], max(killed, len(left)))
 	return left, err
+}
+
+// kill sends SIGKILL to what is left of the session's command, and returns what it has found
+// outside of the cgroup.
+func (s *session) kill(why string) ([]process.ID, error) {
+	table, _ := process.Table() // left reads it again, and reports errors
+	killed, err := s.killGroup(table)
+	left, failed := s.signal(why, true, killed, syscall.SIGKILL)
+	return left, errors.Join(err, failed)
 }
 
 // remainWithin is how long a process may take to end by SIGKILL before it is reported.
@@ -160,7 +184,7 @@ func (s *session) stopCommand(ctx context.Context) error {
 	}
 	begun := time.Now()
 	for pause := killPause; s.remains(); pause = min(2*pause, time.Second) {
-		left, err := s.signal("it has outlived its lock", true, syscall.SIGKILL)
+		left, err := s.kill("it has outlived its lock")
 		if err != nil {
 			s.all.d.log.Warn("stopping a command failed, retrying", "lock", s.req.Name, "pid", s.req.PID, "err", err)
 		}

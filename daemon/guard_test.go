@@ -2,13 +2,16 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"os/exec"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -83,4 +86,41 @@ func killChildren(t *testing.T, of process.ID) {
 			_ = p.Signal(syscall.SIGKILL)
 		}
 	})
+}
+
+// TestSession_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill: a setuid program may move itself, as su does with logind.
+func TestSession_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill(t *testing.T) {
+	self, err := cgroup.WrapperOf(os.Getpid())
+	require.NoError(t, err)
+	parents, err := cgroup.Parents(os.Getpid())
+	var group *cgroup.Group
+	if err == nil {
+		group, err = cgroup.Make(parents, self)
+	}
+	if err != nil && os.Getenv("CI") != "true" {
+		t.Skip("SKIP: no cgroup of version 2 can be made here: ", err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(group.Remove)
+	cmd := exec.Command("sh", "-c", "sleep 1000 >/dev/null & echo $!; wait")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var child int
+	_, err = fmt.Fscan(out, &child)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = syscall.Kill(child, syscall.SIGKILL) })
+	require.NoError(t, group.Add(cmd.Process.Pid))
+
+	s := &session{group: group}
+	table, err := process.Table()
+	require.NoError(t, err)
+	killed, err := s.killGroup(table)
+	require.NoError(t, err)
+	require.Equal(t, 1, killed)
+	require.Error(t, cmd.Wait())
+	left, err := s.left(true)
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	require.Equal(t, child, left[0].PID)
 }

@@ -295,7 +295,7 @@ func (s *session) outlive() {
 	s.mu.Unlock()
 	if unconfirmed {
 		for s.running() {
-			_, _ = s.signal("its client did not run when it was granted", true, syscall.SIGKILL) // tried again
+			_, _ = s.kill("its client did not run when it was granted") // tried again
 			if !s.poll(context.Background()) {
 				return
 			}

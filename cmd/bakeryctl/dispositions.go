@@ -6,6 +6,7 @@ import (
 	"os/signal"
 	"runtime"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,6 +30,22 @@ var started struct {
 type sigaction struct {
 	handler, flags, restorer uintptr
 	mask                     sigset
+}
+
+func (a *sigaction) get(n syscall.Signal) error {
+	return rtSigaction(n, nil, a)
+}
+
+func (a *sigaction) set(n syscall.Signal) error {
+	return rtSigaction(n, a, nil)
+}
+
+func rtSigaction(n syscall.Signal, to, was *sigaction) error {
+	_, _, no := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(was)), unsafe.Sizeof(to.mask), 0, 0)
+	if no != 0 {
+		return no
+	}
+	return nil
 }
 
 const sigIgnore = 1 // SIG_IGN

@@ -5,13 +5,10 @@ package main
 import (
 	"sync/atomic"
 	"syscall"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // entry is where the kernel begins to execute bakeryctl if it is linked with -E=main.entry, as
-// packaging/build does. It fills started, and continues with the entry point of the Go runtime,
+// cmd/build does. It fills started, and continues with the entry point of the Go runtime,
 // which replaces the dispositions of most signals before any Go code runs.
 func entry()
 
@@ -51,20 +48,4 @@ func noteSources(inherited signalState, signals ...syscall.Signal) {
 // number that come together are one, as everywhere.
 func sentToUs(n syscall.Signal) bool {
 	return !noted.has(n) || atomic.SwapUint32(&fromProcess[n], 0) == 1
-}
-
-func (a *sigaction) get(n syscall.Signal) error {
-	return rtSigaction(n, nil, a)
-}
-
-func (a *sigaction) set(n syscall.Signal) error {
-	return rtSigaction(n, a, nil)
-}
-
-func rtSigaction(n syscall.Signal, to, was *sigaction) error {
-	_, _, no := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(n), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(was)), unsafe.Sizeof(to.mask), 0, 0)
-	if no != 0 {
-		return no
-	}
-	return nil
 }
