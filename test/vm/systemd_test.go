@@ -88,6 +88,10 @@ var ownFiles = map[string]string{
 	"etc/systemd/system.conf":   "[Manager]\nShowStatus=no\nDefaultTimeoutStartSec=5min\nDefaultDeviceTimeoutSec=5min\n",
 	"usr/local/bin/web":         "#!/bin/sh\necho \"web runs on $(uname -n)\"\nexec sleep infinity\n",
 	"usr/local/bin/nightly":     "#!/bin/sh\necho \"nightly runs on $(uname -n)\"\nsleep 2\n",
+	"usr/local/bin/stubborn":    stubborn,
+	// These two do without logind and PAM.
+	"etc/systemd/system/user-runtime-dir@.service": "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=install -d -o %i /run/user/%i\n",
+	"etc/systemd/system/user@.service.d/lab.conf":  "[Service]\nPAMName=\nEnvironment=XDG_RUNTIME_DIR=/run/user/%i\n",
 }
 
 // unwanted are units of systemd that only take time here.

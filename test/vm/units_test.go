@@ -80,6 +80,8 @@ func TestUnits(t *testing.T) {
 		{"nightly", nightly},
 		{"watchdog and fencing", lastDefences},
 		{"commands of a user", usersCommand},
+		{"stop of a unit", stoppedByUnit},
+		{"bakeryctl killed", killedByGroup},
 		{"reboot", rebootInTurn},
 	} {
 		if step.name == "reboot" && !*inTurn {
