@@ -162,6 +162,9 @@ func (s *session) kill(why string) ([]process.ID, error) {
 	return left, errors.Join(err, failed)
 }
 
+// outlived is why a command is stopped whose lock is not held any more.
+const outlived = "it has outlived its lock"
+
 // remainWithin is how long a process may take to end by SIGKILL before it is reported.
 const remainWithin = time.Second
 
@@ -184,7 +187,7 @@ func (s *session) stopCommand(ctx context.Context) error {
 	}
 	begun := time.Now()
 	for pause := killPause; s.remains(); pause = min(2*pause, time.Second) {
-		left, err := s.kill("it has outlived its lock")
+		left, err := s.kill(outlived)
 		if err != nil {
 			s.all.d.log.Warn("stopping a command failed, retrying", "lock", s.req.Name, "pid", s.req.PID, "err", err)
 		}

@@ -124,3 +124,44 @@ func TestSession_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill(t *testing.T) {
 	require.Len(t, left, 1)
 	require.Equal(t, child, left[0].PID)
 }
+
+// TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers: other hosts may have their locks.
+func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
+	d := newCluster(t, 8, 4).host(1)
+	id := func(n int) string { return fmt.Sprintf("%032x", n) }
+	p := &predecessor{term: termRecord{UUID: d.sb.UUID, HostID: 1}}
+	stuck, err := newWitness(d.ids.runtime, witnessName(d.sb.UUID, 1, id(1)), os.Geteuid())
+	require.NoError(t, err)
+	writer(t, stuck) // the test itself, which is never killed
+	stuck.leave()
+	p.sessions = append(p.sessions, sessionRecord{ID: id(1), State: sessionGranted, Witness: true})
+
+	w, err := newWitness(d.ids.runtime, witnessName(d.sb.UUID, 1, id(2)), os.Geteuid())
+	require.NoError(t, err)
+	f := writer(t, w)
+	commands := []process.ID{holder(t, untilKilled, f), holder(t, untilKilled, nil)}
+	require.NoError(t, f.Close())
+	w.leave()
+	p.sessions = append(p.sessions, sessionRecord{ID: id(2), State: sessionGranted, Witness: true})
+
+	parents, err := cgroup.Parents(os.Getpid())
+	require.NoError(t, err)
+	wrapper, err := cgroup.WrapperOf(commands[1].PID)
+	require.NoError(t, err)
+	g, err := cgroup.Make(parents, wrapper)
+	require.NoError(t, err)
+	t.Cleanup(g.Remove)
+	require.NoError(t, g.Add(commands[1].PID))
+	p.sessions = append(p.sessions, sessionRecord{ID: id(3), State: sessionGranted, Cgroup: g.Dir})
+
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.abandon(ctx, p) }()
+	within(t, "the other commands to end", func() {
+		for commands[0].Alive() || commands[1].Alive() {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+}

@@ -463,9 +463,9 @@ func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
 	if p.stopped {
 		return nil
 	}
-	ss := d.sessions
+	left := make([]*session, 0, len(p.sessions))
 	for _, r := range p.sessions {
-		s := ss.make(r.ID)
+		s := d.sessions.make(r.ID)
 		s.req.Name, s.req.PID = r.Name, r.PID
 		s.peer = process.ID{PID: r.Peer, Started: r.PeerStarted}
 		if r.State == sessionGranted { // else its group has a process that waits to become the command
@@ -477,6 +477,19 @@ func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
 		if s.remains() {
 			d.log.Warn("stopping a command of the bakeryd before: its lease is over", "lock", r.Name, "pid", r.PID, "command", r.Command)
 		}
+		left = append(left, s)
+	}
+	// All are killed before one is waited for.
+	table, _ := process.Table() // kill reads it again, and reports errors
+	for _, s := range left {
+		_, _ = s.killGroup(table) // tried again
+	}
+	for _, s := range left {
+		if s.remains() {
+			_, _ = s.kill(outlived) // tried again
+		}
+	}
+	for _, s := range left {
 		if err := s.stopCommand(ctx); err != nil {
 			return err
 		}
