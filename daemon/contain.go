@@ -190,6 +190,9 @@ func (s *session) containment() string {
 	defer s.mu.Unlock()
 	switch {
 	case s.group != nil && s.group.Exists():
+		if err := s.checkKill(); err != nil {
+			return "weak: " + err.Error()
+		}
 		return "cgroup"
 	case s.alone:
 		return ""
@@ -199,11 +202,25 @@ func (s *session) containment() string {
 	return "weak: the command has no cgroup of its own"
 }
 
-// uncontainable describes why bakeryd cannot find a cgroup of the command, wherever it is made;
-// empty: it can. It is called with mu held.
+func (s *session) checkKill() error {
+	if err := s.group.CheckKill(); err != nil {
+		return fmt.Errorf("bakeryd may not kill the cgroup of the command: %w", err)
+	}
+	return nil
+}
+
+// uncontainable describes why bakeryd cannot find or kill a cgroup of the command, wherever it is
+// made; empty: it can. It is called with mu held.
 func (s *session) uncontainable() string {
-	if s.group == nil && s.weak != nil {
-		return s.weak.Error()
+	err := s.weak
+	if s.group != nil {
+		err = nil
+		if s.group.Exists() {
+			err = s.checkKill()
+		}
+	}
+	if err != nil {
+		return err.Error()
 	}
 	return ""
 }

@@ -81,3 +81,10 @@ func TestContain_SessionWithoutAWitness_IsRefused(t *testing.T) {
 	require.Equal(t, 503, status)
 	require.Contains(t, answer, errNoGroup.Error())
 }
+
+// TestSession_CgroupThatCannotBeKilled_IsWeak: as where cgroups are mounted read-only.
+func TestSession_CgroupThatCannotBeKilled_IsWeak(t *testing.T) {
+	s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+	s.group = &cgroup.Group{Dir: t.TempDir()} // has none of the files
+	require.Contains(t, s.containment(), "weak: bakeryd may not kill")
+}

@@ -148,6 +148,16 @@ func (g *Group) Exists() bool {
 	return err == nil
 }
 
+// CheckKill returns an error if this process may not kill the group: cgroups may be mounted
+// read-only here, or the group may be another user's.
+func (g *Group) CheckKill() error {
+	err := unix.Access(filepath.Join(g.Dir, killFile), unix.W_OK)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = unix.Access(filepath.Join(g.Dir, "cgroup.freeze"), unix.W_OK)
+	}
+	return err
+}
+
 // Populated reports whether a process is in the group or below. A group that cannot be read is
 // gone.
 func (g *Group) Populated() bool { return g != nil && populated(g.Dir) }

@@ -175,6 +175,7 @@ func TestKill_NoKillFile_FreezesAndKills(t *testing.T) {
 		_ = sleeper.Wait()
 	}()
 	require.NoError(t, g.Add(sleeper.Process.Pid))
+	require.NoError(t, g.CheckKill())
 	require.NoError(t, g.Kill())
 	eventually(t, func() bool { return !g.Populated() })
 }
