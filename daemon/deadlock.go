@@ -36,7 +36,7 @@ func (s *session) findNesting() {
 		return
 	}
 	s.mu.Lock()
-	s.under = &layout.Holder{PID: outer.req.PID, Since: outer.since, Command: outer.req.Command}
+	s.under = &layout.Holder{PID: outer.req.PID, Since: outer.hold.since.UTC().Truncate(time.Microsecond), Command: outer.req.Command}
 	lk, self := s.lk, outer.lk == s.lk
 	if self {
 		s.warning = fmt.Sprintf("process %d, below which this one runs, holds %q: it is not granted before that has ended", outer.peer.PID, s.req.Name)
@@ -121,15 +121,18 @@ func (e edge) String() string {
 
 // edges returns the waits below a hold that the report shows.
 func (r *Report) edges() (all []edge) {
-	holds := func(l *LockReport, host, pid int) bool {
-		return slices.ContainsFunc(l.Holders, func(h HolderReport) bool { return h.Host == host && h.PID == pid })
+	// A number of a process is that of its own pid namespace: the time makes it one hold.
+	holds := func(l *LockReport, host, pid int, since time.Time) bool {
+		return slices.ContainsFunc(l.Holders, func(h HolderReport) bool {
+			return h.Host == host && h.PID == pid && h.Since.Equal(since)
+		})
 	}
-	add := func(in *LockReport, host int, name string, pid int) {
+	add := func(in *LockReport, host int, name string, pid int, since time.Time) {
 		if pid == 0 {
 			return
 		}
 		for i := range r.Locks {
-			if holds(&r.Locks[i], host, pid) {
+			if holds(&r.Locks[i], host, pid, since) {
 				all = append(all, edge{host: host, name: name, pid: pid, under: &r.Locks[i], in: in})
 			}
 		}
@@ -140,11 +143,11 @@ func (r *Report) edges() (all []edge) {
 			continue // another permit may become free
 		}
 		for _, q := range l.Queue {
-			add(l, q.Host, q.HostName, q.Under)
+			add(l, q.Host, q.HostName, q.Under, q.underSince)
 		}
 		for _, w := range l.Local {
 			if w.Under != 0 {
-				add(l, r.ThisHost.ID, r.ThisHost.Name, w.Under)
+				add(l, r.ThisHost.ID, r.ThisHost.Name, w.Under, w.underSince)
 			}
 		}
 	}

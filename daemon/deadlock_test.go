@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,6 +38,15 @@ func TestReport_CycleBetweenHosts_IsADeadlock(t *testing.T) {
 			require.Equal(t, want, r.Locks[i].Stuck, test.name)
 		}
 	}
+}
+
+// TestReport_SamePidOfTwoNamespaces_NoDeadlock: the process that holds the lock is another one.
+func TestReport_SamePidOfTwoNamespaces_NoDeadlock(t *testing.T) {
+	since := time.Unix(5, 0)
+	r := &Report{Locks: []LockReport{{Name: "a", Permits: 1, Holders: []HolderReport{{Host: 1, PID: 7, Since: since.Add(time.Second)}},
+		Queue: []QueueReport{{Host: 1, Under: 7, underSince: since, Phase: layout.Waiting}}}}}
+	r.explain()
+	require.NotContains(t, r.Locks[0].Stuck, "deadlock")
 }
 
 func TestReport_SeveralPermits_NoDeadlock(t *testing.T) {

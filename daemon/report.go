@@ -138,6 +138,8 @@ type QueueReport struct {
 	Ticket   layout.Ticket `json:"ticket"`
 	Phase    layout.Phase  `json:"phase"`
 	Under    int           `json:"under,omitempty"` // process of that host below which a client waits, and which holds another lock; 0: not known
+
+	underSince time.Time // when that hold began
 }
 
 // LocalReport is a client that waits inside this host's daemon.
@@ -148,6 +150,8 @@ type LocalReport struct {
 	Since   time.Time   `json:"since,omitzero"`
 	Place   int         `json:"place"`           // from 1
 	Under   int         `json:"under,omitempty"` // process below which it waits, and which holds a lock; 0: none
+
+	underSince time.Time // when that hold began
 }
 
 // DamageReport is a record that could not be read or decoded.
@@ -266,7 +270,7 @@ func (r *Report) lockReport(e layout.Entry, slots []layout.Slot) LockReport {
 				Mode: slot.Mode, Token: slot.Ticket, Phase: slot.Phase, Settled: true})
 		default:
 			l.Queue = append(l.Queue, QueueReport{Place: len(l.Queue) + 1, Host: slot.Host, HostName: name,
-				Mode: slot.Mode, Ticket: slot.Ticket, Phase: slot.Phase, Under: slot.Holder.PID})
+				Mode: slot.Mode, Ticket: slot.Ticket, Phase: slot.Phase, Under: slot.Holder.PID, underSince: slot.Holder.Since})
 		}
 	}
 	return l

@@ -155,7 +155,7 @@ func (lk *lock) waiting() []LocalReport {
 			Since: w.since.UTC().Truncate(time.Microsecond), Place: i + 1}
 		if s := w.req.session; s != nil {
 			if under := s.nestedUnder(); under != nil {
-				l.Under = under.PID
+				l.Under, l.underSince = under.PID, under.Since
 			}
 		}
 		out = append(out, l)

@@ -168,7 +168,9 @@ func (s *starter) begin(g *grant, env []string) error {
 		}
 		reached("ordering")
 		order.Until = g.StopAt()
-		if err := s.stub.send(order, witness); err != nil {
+		if err := s.stub.send(order, witness); s.hasEnded(err) {
+			return nil
+		} else if err != nil {
 			return fmt.Errorf("order the stub to begin: %w", err)
 		}
 		reached("ordered")
@@ -181,6 +183,8 @@ func (s *starter) begin(g *grant, env []string) error {
 			return nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return errTooLate
+		case s.hasEnded(err):
+			return nil
 		case err != nil:
 			return fmt.Errorf("order the stub to begin: %w", err)
 		case !answer.Late:
@@ -212,6 +216,16 @@ func (s *starter) begun() (is bool) {
 		is = err == nil && n == 0
 	})
 	return is
+}
+
+// hasEnded reports whether an error of the stub's socket is that a signal, of the terminal say, has
+// ended the stub: it counts as the command, which would have got that signal.
+func (s *starter) hasEnded(err error) bool {
+	if !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+		return false
+	}
+	<-s.ended
+	return true
 }
 
 // execError is why execve has failed.

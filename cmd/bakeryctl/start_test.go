@@ -211,6 +211,36 @@ func TestStart_StoppedWhileTheLeaseIsRenewed_Begins(t *testing.T) {
 	}
 }
 
+// TestStart_SignalEndsTheStubAfterTheGrant_ExitsAsTheCommand: Ctrl-C comes as the command begins.
+func TestStart_SignalEndsTheStubAfterTheGrant_ExitsAsTheCommand(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"ordering", "ordered"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			b := serve(t, holding)
+			p := prepare(t, "lock", "--socket", b.Socket, "x", "--", "sleep", "1000")
+			p.cmd.Env = append(p.cmd.Env, stopAt+"="+step)
+			p.start()
+			pid := stoppedIn(t, p)
+			table, err := process.Table()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, q := range table {
+				if q.Parent == pid {
+					_ = syscall.Kill(q.PID, syscall.SIGINT)
+					eventually(t, "the stub to end", func() bool { return state(q.PID) == "Z" || state(q.PID) == "X" })
+				}
+			}
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+			if code := p.wait(); code != 128+int(syscall.SIGINT) {
+				t.Errorf("exit code %d, want 130; standard error %q", code, p.told())
+			}
+			b.AwaitRelease()
+		})
+	}
+}
+
 // TestStart_StubKilledWhileWaiting_IsReplaced: by a signal to the process group that the wrapper
 // ignores, say.
 func TestStart_StubKilledWhileWaiting_IsReplaced(t *testing.T) {
