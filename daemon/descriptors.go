@@ -60,6 +60,9 @@ func openFiles() int {
 	return int(min(limit.Cur, 1<<30))
 }
 
+// errOverload is returned when there is no room for another client.
+var errOverload = errors.New("too many clients")
+
 // descriptors are what clients may use of this process's. No user has more than a part of them, and
 // some are reserved for root and bakeryd's own user, which can always see what is wrong, and act on
 // it.
@@ -103,9 +106,9 @@ func (d *descriptors) take(uid int) error {
 		return d.exhausted()
 	case privileged:
 	case d.used >= d.limit-d.reserve:
-		return fmt.Errorf("%w: clients have all %d file descriptors that are for users other than root", ErrUnavailable, d.limit-d.reserve)
+		return fmt.Errorf("%w: clients have all %d file descriptors that are for users other than root", errOverload, d.limit-d.reserve)
 	case d.byUser[uid] >= d.share && uid != unknownUser:
-		return fmt.Errorf("%w: user %d has the %d file descriptors that one user may have", ErrUnavailable, uid, d.share)
+		return fmt.Errorf("%w: user %d has the %d file descriptors that one user may have", errOverload, uid, d.share)
 	}
 	if d.of != nil {
 		if err := d.of.take(uid); err != nil {
@@ -164,7 +167,7 @@ func (d *descriptors) giveBack(conn net.Conn) {
 }
 
 func (d *descriptors) exhausted() error {
-	return fmt.Errorf("%w: clients have all %d file descriptors that are for them", ErrUnavailable, d.limit)
+	return fmt.Errorf("%w: clients have all %d file descriptors that are for them", errOverload, d.limit)
 }
 
 // doorkeeper accepts connections as long as there are descriptors for them, and tells the others so.
@@ -217,7 +220,6 @@ func (k *doorkeeper) refuse(conn net.Conn, why error, patience time.Duration) {
 	defer conn.Close()
 	e := apiErrorOf(why)
 	k.tally.Refused.Add(e.Code)
-	e.Hint = "end clients, or raise LimitNOFILE= of bakeryd's unit (ulimit -n)"
 	body, err := json.Marshal(map[string]apiError{"error": e})
 	if err != nil {
 		return

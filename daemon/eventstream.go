@@ -76,6 +76,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		case s.followers <- struct{}{}:
 			defer func() { <-s.followers }()
 		default:
+			w.Header().Set("Connection", "close") // the connection is of use to others
 			writeError(w, http.StatusServiceUnavailable, apiError{Code: "unavailable",
 				Message: fmt.Sprintf("%d clients follow the events by this address, which is the limit", cap(s.followers)),
 				Hint:    "end some of them, or ask the Unix socket"})

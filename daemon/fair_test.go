@@ -46,7 +46,7 @@ func TestSessions_OneUser_LeavesTheRest(t *testing.T) {
 	s := ss.make("00000000000000000000000000000001")
 	s.uid = uid
 	_, err := ss.admit(s)
-	require.ErrorIs(t, err, ErrUnavailable)
+	require.ErrorIs(t, err, errOverload)
 	require.ErrorContains(t, err, "of user 54321")
 	s.uid++
 	fresh, err := ss.admit(s)

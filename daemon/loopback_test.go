@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/events"
 )
 
 // TestLoopbackOnly: no other machine is ever listened to.
@@ -131,6 +134,38 @@ func TestLookersLeaveTheRest(t *testing.T) {
 	}
 	require.NoError(t, looking.take(unknownUser), "beyond what is for root")
 	require.Equal(t, mostLooking, newDescriptors(500_000, nil).forLooking().limit)
+}
+
+// TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage: half of the connections are for others.
+func TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage(t *testing.T) {
+	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s.srv.events = events.New(slog.New(slog.DiscardHandler))
+	t.Cleanup(s.srv.events.Close)
+	ln, err := ListenLoopback("127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- s.srv.ServeLooks(ln) }()
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		require.NoError(t, s.srv.Shutdown())
+		require.NoError(t, <-done)
+	})
+	get := func(path string) (status int) {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+ln.Addr().String()+path, nil)
+		require.NoError(t, err)
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		return resp.StatusCode
+	}
+	for n := range 100 {
+		want := http.StatusOK
+		if n >= mostLooking/2 {
+			want = http.StatusServiceUnavailable
+		}
+		require.Equal(t, want, get("/v1/events?follow=1"), "follower %d", n)
+	}
+	require.Equal(t, http.StatusOK, get("/v1/status"))
 }
 
 // TestBodiesThatNeverCome: a request that announces a body is answered at once, and keeps nobody from the metrics.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -74,9 +75,9 @@ func (ss *sessions) admit(s *session) (bool, error) {
 	privileged := clientDescriptors().own(s.uid)
 	switch n := len(ss.byID); {
 	case n >= maxSessions, !privileged && n >= maxSessions-maxSessions/8:
-		return false, fmt.Errorf("%w: %d clients hold locks or wait for them, which is the limit", ErrUnavailable, n)
+		return false, fmt.Errorf("%w: %d clients hold locks or wait for them, which is the limit", errOverload, n)
 	case !privileged && ss.byUser[s.uid] >= maxSessions/4:
-		return false, fmt.Errorf("%w: %d clients of user %d hold locks or wait for them, which is the limit for one user", ErrUnavailable,
+		return false, fmt.Errorf("%w: %d clients of user %d hold locks or wait for them, which is the limit for one user", errOverload,
 			ss.byUser[s.uid], s.uid)
 	}
 	ss.put(s)
@@ -177,7 +178,10 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 	if body.Witness {
 		var err error
 		if s.fifo, err = newWitness(ss.d.ids.runtime, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id), s.uid); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+			if !errors.Is(err, errOverload) {
+				err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+			}
+			return nil, err
 		}
 	}
 	return s, nil

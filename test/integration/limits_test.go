@@ -3,10 +3,12 @@
 package integration
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,7 +67,7 @@ func TestFewDescriptors(t *testing.T) {
 	for range 100 {
 		crowd = append(crowd, a.knock(openingLink))
 	}
-	eventually(t, "bakeryd complains", func() bool { return strings.Contains(a.said(), "too many clients for the limit of open files") })
+	eventually(t, "bakeryd complains", func() bool { return strings.Contains(a.said(), "too many clients, refusing one") })
 	r := a.lock("-n", "y", "--", "true")
 	require.Equal(t, 69, r.code)
 	require.Contains(t, r.stderr, "file descriptors")
@@ -87,6 +89,45 @@ func TestFewDescriptors(t *testing.T) {
 	next.letGo()
 	eventually(t, "all are given back", func() bool { return a.descriptors() <= before+2 })
 	require.NotContains(t, a.said(), "lease lost")
+}
+
+// knockAll is a role: SOCKET COUNT. It opens links without a lock, and keeps them until it reads a line.
+func knockAll(args []string) error {
+	count, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	for range count {
+		c, err := net.Dial("unix", args[0])
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, _ = c.Write([]byte(openingLink)) // bakeryd may have refused it
+	}
+	fmt.Println(count)
+	_, err = bufio.NewReader(os.Stdin).ReadString('\n')
+	return err
+}
+
+// TestFairLimits_LinksOfOneUser_LeaveTheRest: of a user that may do nothing else.
+func TestFairLimits_LinksOfOneUser_LeaveTheRest(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t)
+	h := s.machine("1", "--policy-file", s.policy(t, "allow user daemon *\n"))
+	h.limited(400)
+	h.up()
+	h.open()
+	before := h.descriptors()
+	argv := append(asUser("games"), s.copyOfSelf(0), roleKnock, h.socket, "400")
+	crowd := launch(t, h.dir, argv...)
+	crowd.line()
+	eventually(t, "links are refused", func() bool { return strings.Contains(h.said(), "too many clients, refusing one") })
+	eventually(t, "a quarter of them is taken", func() bool { return h.descriptors()-before <= 100 })
+	require.Zero(t, h.lock("x", "--", "true").code)
+	r, _ := named(t, "daemon", admitted).ctl(h, "lock", "x", "--", "true")
+	require.Zero(t, r.code, r.stderr)
+	crowd.letGo()
 }
 
 // tiny mounts a disk of a few pages for the machine.

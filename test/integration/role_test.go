@@ -27,6 +27,7 @@ const (
 	roleWorker  = "role:worker"  // JOURNAL NAME [stubborn|deaf]
 	roleCounter = "role:counter" // JOURNAL NAME DEVICE OFFSET MILLISECONDS
 	roleScatter = "role:scatter" // JOURNAL NAME HOW
+	roleKnock   = "role:knock"   // SOCKET COUNT
 	roleDisk    = "role:disk"    // DIRECTORY FILE
 )
 
@@ -35,7 +36,7 @@ func play(args []string) (code int, played bool) {
 	if len(args) < 2 {
 		return 0, false
 	}
-	roles := map[string]func([]string) error{roleWorker: work, roleCounter: count, roleScatter: scatter, roleDisk: serveDisk}
+	roles := map[string]func([]string) error{roleWorker: work, roleCounter: count, roleScatter: scatter, roleKnock: knockAll, roleDisk: serveDisk}
 	role, played := roles[args[1]]
 	if !played {
 		return 0, false
