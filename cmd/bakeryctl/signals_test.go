@@ -24,6 +24,11 @@ func TestSignalsReachTheCommand(t *testing.T) {
 		p.signal(s)
 		p.expect(strings.TrimPrefix(signalName(s), "SIG"))
 	}
+	// Those of real time have no names of their own.
+	p = follow(t, "lock", "--socket", b.Socket, "x", "--", "bash", "-c", `trap "echo real" RTMIN+3; echo ready; while :; do sleep 0.01; done`)
+	p.expect("ready")
+	p.signal(syscall.Signal(34 + 3))
+	p.expect("real")
 	// A command that dies of a signal passes it on in its exit code.
 	p = follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	p.expect("ready")

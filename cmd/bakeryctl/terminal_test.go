@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,6 +30,12 @@ type terminal struct {
 // onTerminal starts a process whose standard streams are a terminal of its own.
 func onTerminal(t *testing.T, args ...string) *terminal {
 	t.Helper()
+	return onTerminalBy(t, nil, args...)
+}
+
+// onTerminalBy has the process started by another program, which leads the session.
+func onTerminalBy(t *testing.T, by []string, args ...string) *terminal {
+	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		if os.Getenv("CI") == "true" {
@@ -39,6 +47,13 @@ func onTerminal(t *testing.T, args ...string) *terminal {
 	slave := openSlave(t, master)
 	defer func() { _ = slave.Close() }()
 	x := &terminal{wrapper: prepare(t, args...), master: master}
+	if len(by) > 0 {
+		exe := x.cmd.Path
+		if x.cmd.Path, err = exec.LookPath(by[0]); err != nil {
+			t.Fatal(err)
+		}
+		x.cmd.Args = slices.Concat(by, []string{exe}, args)
+	}
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = slave, slave, slave
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	x.start()
@@ -176,6 +191,47 @@ func TestInterruptReachesACommandInTheForegroundByItself(t *testing.T) {
 	x.await("all 1.")
 	if code := x.wait(); code != 5 {
 		t.Errorf("exit code %d, want 5", code)
+	}
+}
+
+// TestInterrupt_SentToTheWrapperInTheForeground_IsForwarded: the terminal has not sent it.
+func TestInterrupt_SentToTheWrapperInTheForeground_IsForwarded(t *testing.T) {
+	b := serve(t, holding)
+	x := onTerminal(t, "lock", "--socket", b.Socket, "x", "--", counter(t))
+	x.await("ready")
+	x.signal(syscall.SIGINT)
+	x.await("int 1.")
+	x.press(ctrlC)
+	x.await("int 2.")
+	x.signal(syscall.SIGUSR1)
+	x.await("all 2.")
+	if code := x.wait(); code != 5 {
+		t.Errorf("exit code %d, want 5", code)
+	}
+}
+
+// TestWaitLine_BackgroundAndToStop_IsNotWritten: the terminal would stop the wrapper, which would
+// be granted the lock and keep it.
+func TestWaitLine_BackgroundAndToStop_IsNotWritten(t *testing.T) {
+	waiting, release := make(chan int), make(chan struct{})
+	b := serve(t, func(x *exchange) {
+		x.Wait(2, time.Minute)
+		waiting <- x.PID
+		<-release
+		holding(x)
+	})
+	ran := filepath.Join(t.TempDir(), "ran")
+	x := onTerminalBy(t, []string{"bash", "-c", `set -m; stty tostop; (exec -a "$0" "$@") & wait`, asItself},
+		"lock", "--socket", b.Socket, "x", "--", "sh", "-c", `echo >"$0"`, ran)
+	pid := <-waiting
+	time.Sleep(2 * waitSilent) // by then the line would have been written
+	if got := state(pid); got == "T" {
+		t.Error("the wrapper is stopped")
+	}
+	close(release)
+	eventually(t, "the command to run", func() bool { _, err := os.Stat(ran); return err == nil })
+	if code := x.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
 	}
 }
 
