@@ -212,6 +212,7 @@ type grant struct {
 	silent  <-chan struct{}                   // gets one when bakeryd has been gone for two seconds; nil: there is none
 	wanted  <-chan client.Request             // gets what others ask for the lock by; nil: nothing
 	weak    string                            // why bakeryd cannot contain the command; empty: it can, or there is none
+	there   func() bool                       // reports whether bakeryd takes over what is left running; nil: it never does
 	session string                            // by which bakeryd knows the hold; empty: it is this process's own
 	socket  string                            // of that bakeryd
 	bound   bool                              // the lock ends with this process, so the command must as well
@@ -289,7 +290,7 @@ func (a *app) askBakeryd(ctx context.Context, o lockOptions, session string, onW
 	}
 	g := &grant{held: h, hostID: h.HostID(), silent: h.Silent(), wanted: h.Requests(), weak: h.Uncontainable(), session: h.Session(), socket: a.socket, release: h.Unlock}
 	if !o.close {
-		g.inherit = h.Inherit
+		g.inherit, g.there = h.Inherit, h.Connected
 	}
 	return g, nil
 }

@@ -169,7 +169,7 @@ func (s *supervisor) run(signals *inbox) int {
 	for {
 		select {
 		case <-s.command.ended:
-			if !s.isOver() {
+			if !s.isOver() && s.handOver(signals) {
 				return s.command.exitCode()
 			}
 			s.say("lost %q before the command had ended: %s", s.launch.lock, s.why())
@@ -199,6 +199,31 @@ func (s *supervisor) run(signals *inbox) int {
 		}
 	}
 }
+
+// handOver leaves what the command has left running to bakeryd, which holds the lock until that has
+// ended. If bakeryd does not run it is waited for. handOver returns false if the lock is lost, or
+// about to be, and bakeryd has not come back by then.
+func (s *supervisor) handOver(signals *inbox) bool {
+	for s.grant.there != nil && !s.grant.there() {
+		left, err := s.command.survey(false)
+		if err == nil && len(left) == 0 && !s.command.cgroup.Populated() {
+			return true
+		}
+		select {
+		case <-s.grant.Warned():
+			return false
+		case got := <-signals.signals:
+			if got != syscall.SIGCONT {
+				return true
+			}
+		case <-time.After(awaitBakeryd):
+		}
+	}
+	return true
+}
+
+// awaitBakeryd is how often a bakeryd that does not run is looked for.
+const awaitBakeryd = 100 * time.Millisecond
 
 // why says why the command is stopped.
 func (s *supervisor) why() string {

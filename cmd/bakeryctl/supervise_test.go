@@ -249,6 +249,25 @@ func TestBackgroundDescendantKeepsTheLock(t *testing.T) {
 	b.AwaitRelease()
 }
 
+// TestSupervisor_CommandLeavesProcessesWhileBakerydIsGone_StopsThem: no bakeryd takes them over
+// before the lease ends.
+func TestSupervisor_CommandLeavesProcessesWhileBakerydIsGone_StopsThem(t *testing.T) {
+	t.Parallel()
+	const lease = 2 * time.Second
+	b := serve(t, func(x *exchange) {
+		x.Grace = lease / 6
+		x.Grant(lease)
+		<-x.Gone
+	})
+	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "sleep 1000 >/dev/null & echo $!; read x")
+	pid := p.pid()
+	b.Kill()
+	p.write("")
+	if code := p.wait(); code != exitLost || alive(pid) {
+		t.Errorf("exit code %d, want %d; descendant runs: %v; standard error %q", code, exitLost, alive(pid), p.told())
+	}
+}
+
 func TestBackgroundDescendantDoesNotKeepTheLockWithClose(t *testing.T) {
 	b := serve(t, holding)
 	p := follow(t, "lock", "--socket", b.Socket, "-o", "x", "--", "sh", "-c", "sleep 1000 >/dev/null & echo $!")

@@ -92,6 +92,14 @@ func (h *Hold) Token() layout.Ticket { return h.token }
 // made. It is empty if bakeryd can, and without Options.Confirm.
 func (h *Hold) Uncontainable() string { return h.weak }
 
+// Connected reports whether bakeryd is there, to release the lock when what the caller has left
+// running has ended.
+func (h *Hold) Connected() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.away == nil && h.err == nil && !h.gone && !h.link.closed()
+}
+
 // HostID returns the id of this host in the lockspace.
 func (h *Hold) HostID() int { return h.hostID }
 

@@ -88,6 +88,15 @@ func (l *link) write() error {
 // hungUp says whether the other side has closed the connection. It may have said why before: who reads on learns that.
 func hungUp(err error) bool { return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) }
 
+// closed reports whether the other side has closed the connection, and all that it sent was read.
+func (l *link) closed() (is bool) {
+	err := l.conn.Control(func(fd uintptr) {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		is = n == 0 && err == nil || hungUp(err)
+	})
+	return is || err != nil
+}
+
 // next returns the next event of a known kind.
 func (l *link) next() (event, error) {
 	if len(l.early) > 0 {

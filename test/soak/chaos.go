@@ -94,7 +94,9 @@ func (h *host) wrapChaos(ctx context.Context, random *rand.Rand, name string, n 
 	h.setWrapper(name, w)
 	defer h.setWrapper(name, nil)
 	code, err := p.code(context.WithoutCancel(ctx), wait+lasts+10*lease+patience)
-	c.down(&s.wrapper, "ended")
+	c.mu.Lock()
+	s.wrapper.over(code == exitLost, boottime.Now())
+	c.mu.Unlock()
 	if err != nil {
 		h.s.violate("bakeryctl lock of host %d does not end: %v", h.id, argv)
 		_ = p.cmd.Process.Kill()
@@ -135,6 +137,9 @@ func (c *chaos) up(o *outages) {
 	defer c.mu.Unlock()
 	o.end(boottime.Now())
 }
+
+// exitLost is the exit code of a bakeryctl lock that has lost its lock.
+const exitLost = 75
 
 // strike is what is sent to the processes of a host; 0: nothing.
 type strike struct{ daemon, wrapper, command unix.Signal }

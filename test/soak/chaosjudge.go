@@ -88,6 +88,17 @@ func (o *outages) begin(why string, at time.Duration) {
 	}
 }
 
+// over is called when a wrapper has ended. If it has not stopped its command (lost), but ended with
+// it immediately after it continued, it had decided that before it was stopped.
+func (o *outages) over(lost bool, at time.Duration) {
+	const immediately = 100 * time.Millisecond
+	if n := len(*o); n > 0 && !lost && (*o)[n-1].to != 0 && at-(*o)[n-1].to < immediately {
+		(*o)[n-1].to, (*o)[n-1].why = 0, "ended"
+		return
+	}
+	o.begin("ended", at)
+}
+
 func (o *outages) end(at time.Duration) {
 	if n := len(*o); n > 0 && (*o)[n-1].to == 0 {
 		(*o)[n-1].to = at

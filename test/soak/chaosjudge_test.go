@@ -70,6 +70,23 @@ func TestChaosJudge_OneTokenTwice_Finds(t *testing.T) {
 	require.Contains(t, j.found[0], "token 4 twice")
 }
 
+func TestOutages_WrapperEndsAsItContinues_HadDecidedThatBefore(t *testing.T) {
+	const s = time.Second
+	for name, test := range map[string]struct {
+		lost bool
+		at   time.Duration
+		want outages
+	}{
+		"with its command":     {false, 4*s + ms, outages{{from: 3 * s, why: "ended"}}},
+		"having stopped it":    {true, 4*s + ms, outages{{from: 3 * s, to: 4 * s, why: "stopped"}, {from: 4*s + ms, why: "ended"}}},
+		"some time after that": {false, 5 * s, outages{{from: 3 * s, to: 4 * s, why: "stopped"}, {from: 5 * s, why: "ended"}}},
+	} {
+		o := outages{{from: 3 * s, to: 4 * s, why: "stopped"}}
+		o.over(test.lost, test.at)
+		require.Equal(t, test.want, o, name)
+	}
+}
+
 func TestOutages_EndWithoutBegin_IsIgnored(t *testing.T) {
 	var o outages
 	o.end(1)
