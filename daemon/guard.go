@@ -208,6 +208,7 @@ func (s *session) stopCommand(ctx context.Context) error {
 	if s.fifo != nil {
 		_ = s.fifo.close() // a file that cannot be removed is pruned at the next start
 	}
-	s.group.Remove()
+	group, _ := s.contained()
+	group.Remove()
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -123,6 +124,24 @@ func TestSession_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, left, 1)
 	require.Equal(t, child, left[0].PID)
+}
+
+// TestSession_StoppedTwiceTogether_NotesItOnce: by the guard, and because its client is gone. The race
+// detector finds what is not guarded.
+func TestSession_StoppedTwiceTogether_NotesItOnce(t *testing.T) {
+	s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+	s.group = &cgroup.Group{Dir: t.TempDir()}
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() { s.noteKill("", syscall.SIGKILL, 1) })
+	}
+	both.Go(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.group = nil // as contain does if the process has ended
+	})
+	s.end()
+	both.Wait()
 }
 
 // TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers: other hosts may have their locks.

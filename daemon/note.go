@@ -353,10 +353,16 @@ func reasonOf(err error) string {
 
 // noteKill notes, once, that what runs under a lock was sent a signal.
 func (s *session) noteKill(why string, signal syscall.Signal, processes int) {
-	if processes == 0 || s.stopped == signal {
+	if processes == 0 {
 		return
 	}
+	s.mu.Lock()
+	noted := s.stopped == signal
 	s.stopped = signal
+	s.mu.Unlock()
+	if noted {
+		return
+	}
 	e := s.event(events.Kill)
 	if s.decided() && s.hold != nil {
 		e.Token = s.hold.token

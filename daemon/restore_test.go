@@ -67,8 +67,15 @@ func (m *mortal) kill() {
 	d.sessions.journal.path += ".dead"
 	all, _ := d.sessions.list()
 	for _, s := range all {
+		f := s.linkFollower()
+		if f != nil {
+			f.link.mu.Lock() // the goroutine that sends the grant reads the path
+		}
 		if s.fifo != nil {
 			s.fifo.path += ".dead"
+		}
+		if f != nil {
+			f.link.mu.Unlock()
 		}
 	}
 	d.ids.die(m.c.t)

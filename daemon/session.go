@@ -31,24 +31,24 @@ type session struct {
 	err    error
 
 	requests chan Requested // takes the last ones
-	stopped  syscall.Signal // the last that its command was sent; of the one who stops it
 
 	// mu guards the rest, and req.Mode once the lock is held.
 	mu          sync.Mutex
-	follower    *follower     // who streams to the client; nil: nobody
-	group       *cgroup.Group // of the command, whether or not it is there; nil: it has none, for weak
-	weak        error         // why the command has no cgroup; nil: not known
-	chased      []process.ID  // of the command, that were found to be stopped
-	remained    bool          // it was noted that some of these are left
-	nth         uint64        // arrival, once it was queued
-	kept        bool          // the journal has it
-	unconfirmed bool          // it was granted, and nothing runs under it before its client confirms that
-	limbo       bool          // restored, and no client has come back for it yet
-	orphan      bool          // the client is gone, the command lives
-	listens     bool          // the client wants to hear of requests
-	over        bool          // given up or let go: no client can come back to it any more
-	letGo       bool          // nobody holds the lock by it any more, even if the disk has yet to hear of that
-	place       *place        // the last one told; nil: none
+	follower    *follower      // who streams to the client; nil: nobody
+	group       *cgroup.Group  // of the command, whether or not it is there; nil: it has none, for weak
+	weak        error          // why the command has no cgroup; nil: not known
+	chased      []process.ID   // of the command, that were found to be stopped
+	remained    bool           // it was noted that some of these are left
+	stopped     syscall.Signal // the last one noted that the command was sent
+	nth         uint64         // arrival, once it was queued
+	kept        bool           // the journal has it
+	unconfirmed bool           // it was granted, and nothing runs under it before its client confirms that
+	limbo       bool           // restored, and no client has come back for it yet
+	orphan      bool           // the client is gone, the command lives
+	listens     bool           // the client wants to hear of requests
+	over        bool           // given up or let go: no client can come back to it any more
+	letGo       bool           // nobody holds the lock by it any more, even if the disk has yet to hear of that
+	place       *place         // the last one told; nil: none
 	timeout     *time.Timer
 	wanted      context.Context // ends with the client's interest; nil: the lock was asked for
 	unkept      *lock           // it waits there, which the journal is yet to have; nil: nothing is to be kept
@@ -345,7 +345,8 @@ func (s *session) end() {
 	if s.fifo != nil {
 		_ = s.fifo.close() // a file that cannot be removed is pruned at the next start
 	}
-	s.group.Remove()
+	group, _ := s.contained()
+	group.Remove()
 	s.all.remove(s)
 }
 
