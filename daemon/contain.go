@@ -163,8 +163,12 @@ func (s *Server) contain(d *Daemon, w http.ResponseWriter, r *http.Request) {
 }
 
 // running reports whether the command of the session lives, or what it has left running: while it
-// does, the lock is held. With --close it is not: the lock is the wrapper's alone.
-func (s *session) running() bool { return !s.alone && s.remains() }
+// does, the lock is held. With --close it is not: the lock is the wrapper's alone. Once that is lost
+// the session stays until the command has been killed: the guard looks at those that hold a lock.
+func (s *session) running() bool { return (!s.alone || s.lost()) && s.remains() }
+
+// lost reports whether the lock was granted, and its lease has been lost since.
+func (s *session) lost() bool { return s.decided() && s.hold != nil && s.hold.Err() != nil }
 
 // remains reports whether there is a process to stop when the lock is lost.
 func (s *session) remains() bool {

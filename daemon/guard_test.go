@@ -126,6 +126,42 @@ func TestSession_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill(t *testing.T) {
 	require.Equal(t, child, left[0].PID)
 }
 
+// contained starts a process in a new cgroup, which may be that of a session of this process, but is
+// not that of any other test's.
+func contained(t *testing.T) (process.ID, *cgroup.Group) {
+	t.Helper()
+	self, err := cgroup.WrapperOf(os.Getpid())
+	require.NoError(t, err)
+	parents, err := cgroup.Parents(os.Getpid())
+	require.NoError(t, err)
+	self.Namespace = uint64(time.Now().UnixNano()) // none
+	g, err := cgroup.Make(parents, self)
+	require.NoError(t, err)
+	t.Cleanup(g.Remove)
+	command := holder(t, untilKilled, nil)
+	require.NoError(t, g.Add(command.PID))
+	return command, g
+}
+
+// TestSession_AloneAndLost_StaysUntilItsCommandHasEnded: the link of a stopped wrapper may end before
+// the command is killed.
+func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
+	d, disk := newCluster(t, 8, 4).faultyHost(1)
+	h, err := d.Acquire(t.Context(), Request{Name: "x"})
+	require.NoError(t, err)
+	command, group := contained(t)
+	s := newSessions(d).make("") // the daemon does not know it, and kills nothing of it
+	s.alone, s.group, s.hold, s.cancel = true, group, h, func(error) {}
+	close(s.done)
+	require.False(t, s.running(), "with --close the command does not hold the lock")
+	disk.Crash()
+	<-h.Lost()
+	require.True(t, s.leave(nil))
+	require.NoError(t, command.Signal(syscall.SIGKILL))
+	s.all.tasks.Wait()
+	require.False(t, s.holding())
+}
+
 // TestSession_StoppedTwiceTogether_NotesItOnce: by the guard, and because its client is gone. The race
 // detector finds what is not guarded.
 func TestSession_StoppedTwiceTogether_NotesItOnce(t *testing.T) {

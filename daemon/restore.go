@@ -399,15 +399,19 @@ func (s *session) waitOn(ctx context.Context, w *waiter) {
 // awaitReturn waits until the client of a restored hold has come back. One
 // that is gone has let go by that, unless its command lives; so has one that
 // is not back when the lease is over that it was told of, and what it can be
-// expected to have stopped by then.
+// expected to have stopped by then. One that is stopped itself has stopped
+// nothing: then a command that does not hold the lock is killed before.
 func (s *session) awaitReturn(until time.Duration) {
 	for s.poll(context.Background()) && s.absent() {
 		if !s.clientGone() && boottime.Now() < until {
 			continue
 		}
-		if s.running() {
+		switch {
+		case s.running():
 			s.outlive()
-		} else {
+		case !s.clientGone() && s.remains():
+			s.killAndRelease("its client did not come back after a restart")
+		default:
 			s.all.d.log.Info("holder did not come back, releasing its lock", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
 			s.release("its client did not come back after a restart")
 		}

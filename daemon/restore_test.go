@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -353,6 +354,34 @@ func TestRestartWithClientsUnknown(t *testing.T) {
 	holder.again(m, token.String())
 	require.Equal(t, token, *holder.until("granted").Token)
 	holder.leave()
+}
+
+// TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKilled: a wrapper that is
+// stopped has stopped nothing.
+func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKilled(t *testing.T) {
+	m := newCluster(t, 8, 4).mortal(1)
+	client := m.link(`{"lock":{"name":"x","confirm":true}}`)
+	g := client.until("granted")
+	client.say(fmt.Sprintf(`{"confirm":"%v"}`, g.Token))
+	client.until("confirmed")
+	command, group := contained(t)
+	s := client.bound(m.d).session
+	inGroup := func(g *cgroup.Group) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.group = g
+	}
+	inGroup(group)
+	s.keep(sessionGranted, *g.Token, s.hold.lk)
+	inGroup(nil) // the bakeryd that is killed stops nothing any more
+	m.kill()
+	m.rise()
+	require.True(t, m.d.mem.resumed)
+	next := m.link(`{"lock":{"name":"x"}}`)
+	next.until("waiting")
+	require.True(t, command.Alive())
+	next.until("granted")
+	require.False(t, command.Alive())
 }
 
 // TestRestartWithALockThatIsAnother: nobody gets it who has asked for the one before.

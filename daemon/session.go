@@ -291,16 +291,9 @@ func (s *session) outlive() {
 	s.mu.Lock()
 	s.orphan, s.limbo = s.follower == nil, false
 	unconfirmed := s.unconfirmed && s.orphan
-	s.over = s.over || unconfirmed
 	s.mu.Unlock()
 	if unconfirmed {
-		for s.running() {
-			_, _ = s.kill("its client did not run when it was granted") // tried again
-			if !s.poll(context.Background()) {
-				return
-			}
-		}
-		s.release("its client did not run when it was granted")
+		s.killAndRelease("its client did not run when it was granted")
 		return
 	}
 	if s.hold.Err() == nil {
@@ -321,6 +314,25 @@ func (s *session) outlive() {
 		}
 	}
 	s.release("what its client had left running has ended")
+}
+
+// killAndRelease releases the lock when all of the command has been killed, unless a client has come
+// back by then.
+func (s *session) killAndRelease(why string) {
+	s.mu.Lock()
+	back := s.follower != nil
+	s.over = s.over || !back
+	s.mu.Unlock()
+	if back {
+		return
+	}
+	for s.remains() {
+		_, _ = s.kill(why) // tried again
+		if !s.poll(context.Background()) {
+			return
+		}
+	}
+	s.release(why)
 }
 
 // release gives the lock back, unless a client has come back to it.
