@@ -217,11 +217,10 @@ func (s *session) checkKill() error {
 // made; empty: it can. It is called with mu held.
 func (s *session) uncontainable() string {
 	err := s.weak
-	if s.group != nil {
-		err = nil
-		if s.group.Exists() {
-			err = s.checkKill()
-		}
+	if s.group != nil && s.group.Exists() {
+		err = s.checkKill()
+	} else if s.group != nil {
+		err = s.group.CheckMake() // the wrapper may be about to
 	}
 	if err != nil {
 		return err.Error()

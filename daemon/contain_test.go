@@ -88,3 +88,13 @@ func TestSession_CgroupThatCannotBeKilled_IsWeak(t *testing.T) {
 	s.group = &cgroup.Group{Dir: t.TempDir()} // has none of the files
 	require.Contains(t, s.containment(), "weak: bakeryd may not kill")
 }
+
+// TestSession_CgroupThatCannotBeMade_IsUncontainable: the wrapper of lock -n makes it after the grant.
+func TestSession_CgroupThatCannotBeMade_IsUncontainable(t *testing.T) {
+	s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+	dir := t.TempDir()
+	s.group = &cgroup.Group{Dir: path.Join(dir, "bakeryctl")}
+	require.Empty(t, s.uncontainable())
+	s.group.Dir = path.Join(dir, "none", "bakeryctl")
+	require.Contains(t, s.uncontainable(), "no cgroup may be made")
+}

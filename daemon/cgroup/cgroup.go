@@ -158,6 +158,15 @@ func (g *Group) CheckKill() error {
 	return err
 }
 
+// CheckMake returns an error if this process may not make the group. Then it may not kill it either
+// if another process makes it, as where cgroups are mounted read-only here.
+func (g *Group) CheckMake() error {
+	if err := unix.Access(filepath.Dir(g.Dir), unix.W_OK); err != nil {
+		return fmt.Errorf("no cgroup may be made in %s: %w", filepath.Dir(g.Dir), err)
+	}
+	return nil
+}
+
 // Populated reports whether a process is in the group or below. A group that cannot be read is
 // gone.
 func (g *Group) Populated() bool { return g != nil && populated(g.Dir) }
