@@ -39,7 +39,8 @@ func (s *session) findNesting() {
 	s.under = &layout.Holder{PID: outer.req.PID, Since: outer.hold.since.UTC().Truncate(time.Microsecond), Command: outer.req.Command}
 	lk, self := s.lk, outer.lk == s.lk
 	if self {
-		s.warning = fmt.Sprintf("process %d, below which this one runs, holds %q: it is not granted before that has ended", outer.peer.PID, s.req.Name)
+		s.warning = fmt.Sprintf("process %d, an ancestor of this one, holds %q, and this one waits until it ends: end this one, and take %[2]q once",
+			outer.peer.PID, s.req.Name)
 	}
 	if s.linked() {
 		s.tellSoon()
@@ -183,5 +184,5 @@ func (r *Report) deadlock(l *LockReport, edges []edge) string {
 	for i, e := range path {
 		texts[i] = e.String()
 	}
-	return "deadlock: " + strings.Join(texts, "; ") + ": end one of them"
+	return "deadlock: " + strings.Join(texts, "; ") + ": end a waiter"
 }

@@ -21,16 +21,16 @@ func TestReport_CycleBetweenHosts_IsADeadlock(t *testing.T) {
 		want  []string
 	}{
 		{"two hosts, opposite order", []LockReport{lock("a", 1, 10, 2, 20), lock("b", 2, 20, 1, 10)}, []string{
-			`deadlock: process 10 of host 1 holds "a" and waits for "b"; process 20 of host 2 holds "b" and waits for "a": end one of them`,
-			`deadlock: process 20 of host 2 holds "b" and waits for "a"; process 10 of host 1 holds "a" and waits for "b": end one of them`}},
+			`deadlock: process 10 of host 1 holds "a" and waits for "b"; process 20 of host 2 holds "b" and waits for "a": end a waiter`,
+			`deadlock: process 20 of host 2 holds "b" and waits for "a"; process 10 of host 1 holds "a" and waits for "b": end a waiter`}},
 		{"the waits are of other processes", []LockReport{lock("a", 1, 10, 2, 20), lock("b", 2, 21, 1, 10)}, []string{"", ""}},
 		{"the same pid on another host", []LockReport{lock("a", 1, 10, 2, 10), lock("b", 3, 10, 1, 10)}, []string{"", ""}},
 		{"waits that end", []LockReport{lock("a", 1, 10, 2, 20), lock("b", 2, 20, 3, 0)}, []string{"", ""}},
-		{"inside itself", []LockReport{lock("a", 1, 10, 1, 10)}, []string{`deadlock: process 10 of host 1 holds "a" and waits for "a": end one of them`}},
+		{"inside itself", []LockReport{lock("a", 1, 10, 1, 10)}, []string{`deadlock: process 10 of host 1 holds "a" and waits for "a": end a waiter`}},
 		{"three", []LockReport{lock("a", 1, 10, 3, 30), lock("b", 2, 20, 1, 10), lock("c", 3, 30, 2, 20)}, []string{
-			`deadlock: process 10 of host 1 holds "a" and waits for "b"; process 20 of host 2 holds "b" and waits for "c"; process 30 of host 3 holds "c" and waits for "a": end one of them`,
-			`deadlock: process 20 of host 2 holds "b" and waits for "c"; process 30 of host 3 holds "c" and waits for "a"; process 10 of host 1 holds "a" and waits for "b": end one of them`,
-			`deadlock: process 30 of host 3 holds "c" and waits for "a"; process 10 of host 1 holds "a" and waits for "b"; process 20 of host 2 holds "b" and waits for "c": end one of them`}},
+			`deadlock: process 10 of host 1 holds "a" and waits for "b"; process 20 of host 2 holds "b" and waits for "c"; process 30 of host 3 holds "c" and waits for "a": end a waiter`,
+			`deadlock: process 20 of host 2 holds "b" and waits for "c"; process 30 of host 3 holds "c" and waits for "a"; process 10 of host 1 holds "a" and waits for "b": end a waiter`,
+			`deadlock: process 30 of host 3 holds "c" and waits for "a"; process 10 of host 1 holds "a" and waits for "b"; process 20 of host 2 holds "b" and waits for "c": end a waiter`}},
 	} {
 		r := &Report{Locks: test.locks}
 		r.explain()

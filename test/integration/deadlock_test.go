@@ -5,6 +5,7 @@ package integration
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,9 +35,9 @@ func TestDeadlock_LockInsideItself_IsReported(t *testing.T) {
 		holder := h.takeFor(name, script)
 		pid := holder.cmd.Process.Pid
 		eventually(t, "the warning", func() bool {
-			return strings.Contains(holder.said(), fmt.Sprintf("bakeryctl: warning: process %d, below which this one runs, holds %q: ", pid, name))
+			return strings.Contains(holder.said(), fmt.Sprintf("bakeryctl: warning: process %d, an ancestor of this one, holds %q, ", pid, name))
 		})
-		h.isStuck(name, fmt.Sprintf("deadlock: process %d of host 1 (%s) holds %[3]q and waits for %[3]q: end one of them",
+		h.isStuck(name, fmt.Sprintf("deadlock: process %d of host 1 (%s) holds %[3]q and waits for %[3]q: end a waiter",
 			pid, h.status().ThisHost.Name, name))
 	}
 }
@@ -61,10 +62,12 @@ func TestDeadlock_OppositeOrderOnTwoHosts_IsReportedOnBoth(t *testing.T) {
 	}
 	for _, h := range hosts {
 		for i, name := range names {
-			h.isStuck(name, "deadlock: "+edges[i]+"; "+edges[1-i]+": end one of them")
+			h.isStuck(name, "deadlock: "+edges[i]+"; "+edges[1-i]+": end a waiter")
 		}
 	}
 	require.NotContains(t, holders[0].said()+holders[1].said(), "warning", "another host may let go")
-	holders[0].killGroup() // as STUCK recommends
+	waiter := hosts[0].report("b").Local[0].PID
+	require.NoError(t, syscall.Kill(waiter, syscall.SIGTERM)) // as STUCK recommends
+	holders[0].exits(128 + int(syscall.SIGTERM))
 	holders[1].exits(0)
 }
