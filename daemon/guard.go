@@ -60,7 +60,11 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 			if warned != m.deadline {
 				warned = m.deadline
 				d.noteAtRisk(m, leaving)
-				ss.stopCommands("their lease is about to end", false, (*session).isOrphan, syscall.SIGTERM, syscall.SIGCONT)
+				why := "their lease is about to end"
+				if leaving {
+					why = d.drainedFor
+				}
+				ss.stopCommands(why, false, (*session).isOrphan, syscall.SIGTERM, syscall.SIGCONT)
 			}
 			next = m.deadline
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/watchdog/watchdogtest"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -252,7 +253,8 @@ func TestDeadHostsLockIsInherited(t *testing.T) {
 // TestDrainStopsOrphans: their wrapper, which would, is gone.
 func TestDrainStopsOrphans(t *testing.T) {
 	c := newCluster(t, 8, 4)
-	r := c.run(1)
+	n := newNotebook(t)
+	r := c.run(1, n.in)
 	holder := r.ask(1, `, "witness": true`)
 	witness := holder.until("granted").Witness
 	command := exec.Command("sh", "-c", `trap "echo stopping; exit 0" TERM; echo running; while :; do sleep 0.01; done`)
@@ -277,6 +279,7 @@ func TestDrainStopsOrphans(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "stopping\n", line)
 	require.NoError(t, command.Wait())
+	require.Contains(t, n.lock(events.Kill).Reason, ": bakeryd is shutting down")
 	require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
 }
 
