@@ -65,7 +65,10 @@ func (s *session) findGroup() {
 		return
 	}
 	w, err := cgroup.WrapperOf(s.peer.PID)
-	if err == nil && w.Started != s.peer.Started {
+	switch {
+	case err != nil:
+		err = fmt.Errorf("bakeryd of uid %d cannot inspect process %d of uid %d: %w", os.Geteuid(), s.peer.PID, s.uid, err)
+	case w.Started != s.peer.Started:
 		err = fmt.Errorf("process %d has ended", s.peer.PID)
 	}
 	dir := filepath.Join(dirs[0], w.Name())

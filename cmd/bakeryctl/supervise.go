@@ -131,7 +131,7 @@ func start(g *grant, l launch, p *preparation, v *voice) (*command, error) {
 	}
 }
 
-const hintContain = "run it where a cgroup of version 2 can be made: as root, or by a bakeryd that runs as root in the same pid namespace"
+const hintContain = "run bakeryd as root, in the pid namespace of bakeryctl or one above that, where cgroups of version 2 are mounted; with --device, run bakeryctl as root"
 
 // containment describes how sure it is that all of a command is stopped; why is nil if it is in a
 // cgroup.
