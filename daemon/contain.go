@@ -64,7 +64,7 @@ func (s *session) findGroup() {
 		s.weak = err
 		return
 	}
-	w, err := cgroup.WrapperOf(s.peer.PID)
+	w, err := cgroup.WrapperOf(s.peer.PID, s.id)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("bakeryd of uid %d cannot inspect process %d of uid %d: %w", os.Geteuid(), s.peer.PID, s.uid, err)

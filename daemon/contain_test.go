@@ -28,13 +28,13 @@ func TestContain_HoldWithoutAWitness_IsRefusedWithTheReason(t *testing.T) {
 // TestJournal_AnyCgroupOfAUser_KeepsTheState: whatever a user calls cgroups, the state for a
 // restart stays whole.
 func TestJournal_AnyCgroupOfAUser_KeepsTheState(t *testing.T) {
-	peer := cgroup.Wrapper{ID: process.ID{PID: math.MaxInt32, Started: math.MaxUint64}, Namespace: math.MaxUint32}
+	peer := cgroup.Wrapper{ID: process.ID{PID: math.MaxInt32, Started: math.MaxUint64}, Namespace: math.MaxUint32, Session: "ffffffff"}
 	for name, want := range map[string]bool{
 		"/user.slice":                         true,
-		"/" + strings.Repeat("x", 266):        true,
-		"/" + strings.Repeat("x", 267):        false,
-		"/" + strings.Repeat("\x01", 44):      true,
-		"/" + strings.Repeat("\x01", 45):      false,
+		"/" + strings.Repeat("x", 257):        true,
+		"/" + strings.Repeat("x", 258):        false,
+		"/" + strings.Repeat("\x01", 42):      true,
+		"/" + strings.Repeat("\x01", 43):      false,
 		"/" + strings.Repeat("&", 250):        false,
 		"/" + strings.Repeat("\u2028", 80):    false,
 		"/not text \xff":                      false,

@@ -91,7 +91,7 @@ func killChildren(t *testing.T, of process.ID) {
 
 // TestSession_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill: a setuid program may move itself, as su does with logind.
 func TestSession_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill(t *testing.T) {
-	self, err := cgroup.WrapperOf(os.Getpid())
+	self, err := cgroup.WrapperOf(os.Getpid(), "")
 	require.NoError(t, err)
 	parents, err := cgroup.Parents(os.Getpid())
 	var group *cgroup.Group
@@ -126,15 +126,13 @@ func TestSession_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill(t *testing.T) {
 	require.Equal(t, child, left[0].PID)
 }
 
-// contained starts a process in a new cgroup, which may be that of a session of this process, but is
-// not that of any other test's.
-func contained(t *testing.T) (process.ID, *cgroup.Group) {
+// contained starts a process in a new cgroup, which may be that of a session of this process.
+func contained(t *testing.T, session string) (process.ID, *cgroup.Group) {
 	t.Helper()
-	self, err := cgroup.WrapperOf(os.Getpid())
+	self, err := cgroup.WrapperOf(os.Getpid(), session)
 	require.NoError(t, err)
 	parents, err := cgroup.Parents(os.Getpid())
 	require.NoError(t, err)
-	self.Namespace = uint64(time.Now().UnixNano()) // none
 	g, err := cgroup.Make(parents, self)
 	require.NoError(t, err)
 	t.Cleanup(g.Remove)
@@ -149,7 +147,7 @@ func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
 	d, disk := newCluster(t, 8, 4).faultyHost(1)
 	h, err := d.Acquire(t.Context(), Request{Name: "x"})
 	require.NoError(t, err)
-	command, group := contained(t)
+	command, group := contained(t, "0123")
 	s := newSessions(d).make("") // the daemon does not know it, and kills nothing of it
 	s.alone, s.group, s.hold, s.cancel = true, group, h, func(error) {}
 	close(s.done)
@@ -201,7 +199,7 @@ func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
 
 	parents, err := cgroup.Parents(os.Getpid())
 	require.NoError(t, err)
-	wrapper, err := cgroup.WrapperOf(commands[1].PID)
+	wrapper, err := cgroup.WrapperOf(commands[1].PID, "")
 	require.NoError(t, err)
 	g, err := cgroup.Make(parents, wrapper)
 	require.NoError(t, err)

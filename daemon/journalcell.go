@@ -12,6 +12,7 @@ import (
 	"math"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
@@ -150,7 +151,7 @@ func (r *sessionRecord) check(host int) error {
 // when the lock is lost.
 func (r *sessionRecord) isGroup() bool {
 	w, ok := cgroup.Named(filepath.Base(r.Cgroup))
-	return ok && w.Started == r.PeerStarted && checkCgroup(r.Cgroup) == nil
+	return ok && w.Started == r.PeerStarted && w.Session != "" && strings.HasPrefix(r.ID, w.Session) && checkCgroup(r.Cgroup) == nil
 }
 
 // checkSessionID accepts what can also be part of a file's name.

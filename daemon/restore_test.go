@@ -364,8 +364,8 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 	g := client.until("granted")
 	client.say(fmt.Sprintf(`{"confirm":"%v"}`, g.Token))
 	client.until("confirmed")
-	command, group := contained(t)
 	s := client.bound(m.d).session
+	command, group := contained(t, s.id)
 	inGroup := func(g *cgroup.Group) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 // cgroupParent returns the directory in which commands started by this test get their groups.
 func cgroupParent(t *testing.T) string {
 	t.Helper()
-	g, err := makeGroup()
+	g, err := makeGroup("")
 	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("no cgroup of version 2 can be made here, and CI skips nothing: ", err)
@@ -29,11 +29,16 @@ func cgroupParent(t *testing.T) string {
 // groupOf returns the directory of the group of a bakeryctl.
 func groupOf(t *testing.T, parent string, p *wrapper) string {
 	t.Helper()
-	w, err := cgroup.WrapperOf(p.cmd.Process.Pid)
+	w, err := cgroup.WrapperOf(p.cmd.Process.Pid, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(parent, w.Name())
+	var found []string
+	eventually(t, "the group", func() bool {
+		found, err = filepath.Glob(filepath.Join(parent, w.Name()+"-*")) // of its session
+		return err == nil && len(found) == 1
+	})
+	return found[0]
 }
 
 // without makes a bakeryctl one that can make no cgroup.

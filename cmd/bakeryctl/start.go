@@ -35,7 +35,7 @@ func startStub(l launch, bound bool) (*starter, error) {
 		return nil, &failure{code: exitUnavailable, err: err}
 	}
 	s := &starter{since: ticksNow(), ended: make(chan struct{})}
-	s.group, s.weak = makeGroup()
+	s.group, s.weak = makeGroup(l.session)
 	err := s.start(l, bound)
 	if err != nil && s.group != nil {
 		// The error does not say whether the group was the reason.
@@ -55,8 +55,8 @@ func startStub(l launch, bound bool) (*starter, error) {
 }
 
 // makeGroup makes the cgroup of the command below that of this process.
-func makeGroup() (*cgroup.Group, error) {
-	self, err := cgroup.WrapperOf(os.Getpid())
+func makeGroup(session string) (*cgroup.Group, error) {
+	self, err := cgroup.WrapperOf(os.Getpid(), session)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (s *starter) contain(session, socket string) {
 		s.weak = errors.New(answer.Weak)
 	default:
 		s.weak = nil
-		if self, err := cgroup.WrapperOf(os.Getpid()); err == nil {
+		if self, err := cgroup.WrapperOf(os.Getpid(), session); err == nil {
 			parents, _ := cgroup.Parents(os.Getpid())
 			s.group = cgroup.Find(parents, self)
 		}

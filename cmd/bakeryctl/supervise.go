@@ -337,7 +337,7 @@ func (k *killing) round(left []process.Stat, err error) time.Duration {
 
 // remained reports, once, that processes are left remainWithin after the first round.
 func (k *killing) remained() bool {
-	if k.reported || boottime.Now()-k.begun < remainWithin || len(k.left) == 0 {
+	if k.reported || boottime.Now()-k.begun < remainWithin {
 		return false
 	}
 	k.reported = true
@@ -350,6 +350,9 @@ func (k *killing) remnants() string {
 		pids = append(pids, strconv.Itoa(p.PID))
 	}
 	text := "pid " + strings.Join(pids, ", ")
+	if len(pids) == 0 {
+		text = "they are in its cgroup, and not visible here"
+	}
 	if k.err != nil {
 		text += fmt.Sprintf(" (%v)", k.err)
 	}
@@ -357,7 +360,10 @@ func (k *killing) remnants() string {
 }
 
 func processes(n int) string {
-	if n == 1 {
+	switch n {
+	case 0:
+		return "processes"
+	case 1:
 		return "1 process"
 	}
 	return fmt.Sprintf("%d processes", n)

@@ -48,11 +48,15 @@ const prefix = "bakeryctl-"
 type Wrapper struct {
 	process.ID
 	Namespace uint64 // inode number of the pid namespace
+	Session   string // the first digits of that of its request to bakeryd; empty: it has none
 }
 
 // WrapperOf returns the process that has a number in this pid namespace now, whatever namespace it
-// is in itself.
-func WrapperOf(pid int) (w Wrapper, err error) {
+// is in itself, as the one that runs a command under a session. It may have others meanwhile, or
+// execute another program that has them.
+func WrapperOf(pid int, session string) (w Wrapper, err error) {
+	const digits = 8
+	w.Session = session[:min(digits, len(session))]
 	if w.ID, err = process.Of(pid); err == nil {
 		w.PID, w.Namespace, err = process.Innermost(pid)
 	}
@@ -61,15 +65,23 @@ func WrapperOf(pid int) (w Wrapper, err error) {
 
 // Name returns the name of the group of the command that the wrapper runs.
 func (w Wrapper) Name() string {
-	return fmt.Sprintf("%s%d-%d-%d", prefix, w.PID, w.Started, w.Namespace)
+	name := fmt.Sprintf("%s%d-%d-%d", prefix, w.PID, w.Started, w.Namespace)
+	if w.Session != "" {
+		name += "-" + w.Session
+	}
+	return name
 }
 
 // Named is the inverse of Name.
 func Named(name string) (w Wrapper, ok bool) {
-	if !strings.HasPrefix(name, prefix) {
+	numbers, found := strings.CutPrefix(name, prefix)
+	if !found {
 		return Wrapper{}, false // the scan below takes longer
 	}
-	_, err := fmt.Sscanf(name, prefix+"%d-%d-%d", &w.PID, &w.Started, &w.Namespace)
+	if f := strings.SplitN(numbers, "-", 4); len(f) == 4 {
+		w.Session = f[3]
+	}
+	_, err := fmt.Sscanf(numbers, "%d-%d-%d", &w.PID, &w.Started, &w.Namespace)
 	return w, err == nil && w.Name() == name
 }
 

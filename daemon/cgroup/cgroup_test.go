@@ -48,11 +48,13 @@ func TestParents(t *testing.T) {
 }
 
 func TestName(t *testing.T) {
-	w := Wrapper{process.ID{PID: 17, Started: 4711}, 4026531836}
-	named, ok := Named(w.Name())
-	require.True(t, ok)
-	require.Equal(t, w, named)
-	for _, name := range []string{"", "bakeryctl-", "bakeryctl-1", "bakeryctl-1-2", "bakeryctl-1-2-3-4", "bakeryctl-01-2-3", "bakeryctl-1-2-3 ", "cron.service"} {
+	for _, session := range []string{"", "01234567"} {
+		w := Wrapper{process.ID{PID: 17, Started: 4711}, 4026531836, session}
+		named, ok := Named(w.Name())
+		require.True(t, ok)
+		require.Equal(t, w, named)
+	}
+	for _, name := range []string{"", "bakeryctl-", "bakeryctl-1", "bakeryctl-1-2", "bakeryctl-01-2-3", "bakeryctl-1-2-3 ", "bakeryctl-1-2-3-", "cron.service"} {
 		_, ok := Named(name)
 		require.False(t, ok, name)
 	}
@@ -62,7 +64,7 @@ func TestName(t *testing.T) {
 const soon = 2 * time.Minute
 
 func self(t *testing.T) Wrapper {
-	w, err := WrapperOf(os.Getpid())
+	w, err := WrapperOf(os.Getpid(), "0123456789abcdef")
 	require.NoError(t, err)
 	return w
 }
