@@ -39,7 +39,9 @@ Without --device bakeryd is asked. With it the device is read, without joining
 and without bakeryd; whether a host is alive does not show there.
 
 STATE is "held, weak" if bakeryd cannot stop all processes of a command of this host:
-it has no cgroup. The field containment of --json states why.`,
+it has no cgroup. The field containment of --json states why. STATE is "held, orphan"
+if the bakeryctl of a lock is gone and its command, or what that left running, keeps the
+lock. PID is then the first of these processes, and otherwise bakeryctl.`,
 		Example: `  bakeryctl status
   bakeryctl status --json | jq '.locks[] | select(.holders != [])'
   bakeryctl status --device /dev/mapper/locks`,
