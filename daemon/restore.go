@@ -483,20 +483,19 @@ func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
 		}
 		left = append(left, s)
 	}
-	// All are killed before one is waited for.
-	table, _ := process.Table() // kill reads it again, and reports errors
+	// All are stopped at the same time: one may not end.
+	table, _ := process.Table() // stopCommand reads it again, and reports errors
 	for _, s := range left {
 		_, _ = s.killGroup(table) // tried again
 	}
-	for _, s := range left {
-		if s.remains() {
-			_, _ = s.kill(outlived) // tried again
-		}
+	errs := make([]error, len(left))
+	var all sync.WaitGroup
+	for i, s := range left {
+		all.Go(func() { errs[i] = s.stopCommand(ctx) })
 	}
-	for _, s := range left {
-		if err := s.stopCommand(ctx); err != nil {
-			return err
-		}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	p.stopped = true
 	return p.journal.discard()
