@@ -10,6 +10,8 @@ import (
 // entry is where the kernel begins to execute bakeryctl if it is linked with -E=main.entry, as
 // cmd/build does. It fills started, and continues with the entry point of the Go runtime,
 // which replaces the dispositions of most signals before any Go code runs.
+//
+//lint:ignore U1000 the linker uses it
 func entry()
 
 // The kernel sends what the INT and QUIT characters of a terminal stand for to the whole foreground
@@ -18,10 +20,13 @@ func entry()
 // it, and continues with the handler of the Go runtime.
 
 // source is that handler.
+//
+//lint:ignore U1000 signals_*.s define and use it
 func source()
 
 var (
-	sourceHandler  uintptr                // address of source
+	sourceHandler uintptr // address of source
+	//lint:ignore U1000 source jumps there
 	runtimeHandler uintptr                // address of the Go runtime's handler, which is the same for all signals
 	fromProcess    [lastSignal + 1]uint32 // 1: a process has sent that signal; set by source
 	noted          sigset                 // signals whose handler is source
