@@ -198,6 +198,11 @@ func testStops(t *testing.T, wrapper, bakeryd string) {
 		if c.runsOn(wrapper, bakeryd) {
 			require.True(t, j.find("first").alive(), "%s: what stopped it?", c.lock)
 			measured(t, c.lock+": fault to next command, while the first one runs on", entered.enter-began)
+			if wrapper == "runs" {
+				eventually(t, "the wrapper reports what it may not kill", func() bool {
+					return strings.Contains(c.holder.said(), `of the command under "`+c.lock+`" did not end by SIGKILL: pid `)
+				})
+			}
 			continue
 		}
 		first := j.gone("first")
@@ -222,11 +227,6 @@ func testStops(t *testing.T, wrapper, bakeryd string) {
 		if c.hidden && wrapper == "killed" {
 			require.True(t, j.find("first").alive(), "%s: what stopped it?", c.lock) // and nothing will
 			continue
-		}
-		if wrapper == "runs" {
-			eventually(t, "the wrapper reports what it may not kill", func() bool {
-				return strings.Contains(c.holder.said(), `of the command under "`+c.lock+`" did not end by SIGKILL: pid `)
-			})
 		}
 		if wrapper == "stopped" && c.hidden {
 			require.NoError(t, c.id.Signal(syscall.SIGCONT))
