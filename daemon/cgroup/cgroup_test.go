@@ -60,6 +60,15 @@ func TestName(t *testing.T) {
 	}
 }
 
+// TestName_TwoSessionsOfOneProcess_Differ: the end of one does not kill the command of the other.
+func TestName_TwoSessionsOfOneProcess_Differ(t *testing.T) {
+	one, err := WrapperOf(os.Getpid(), "0123456789abcdef")
+	require.NoError(t, err)
+	other, err := WrapperOf(os.Getpid(), "fedcba9876543210")
+	require.NoError(t, err)
+	require.NotEqual(t, one.Name(), other.Name())
+}
+
 // soon bounds what a test waits for.
 const soon = 2 * time.Minute
 
