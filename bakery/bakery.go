@@ -63,6 +63,9 @@ type Host struct {
 	Incarnation uint64 // 0 for a record never written
 	Gone        bool   // left, never joined, or under a verdict
 	Unsettled   bool   // an earlier incarnation may not know yet that its record was taken over
+
+	// Ended are incarnations of this host that are over, whether or not the record can be read.
+	Ended []uint64
 }
 
 // Config is what a machine is made for: one host's part in one lock.

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/standing"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -289,7 +290,7 @@ func (mb *member) err() error {
 func (mb *member) mayWrite() (bool, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	return mb.m.MayWrite(boottime.Now()), mb.changed
+	return standing.MayWrite(mb.m, boottime.Now()), mb.changed
 }
 
 // mayGrant tells whether a lock may be granted now: not if its holder would
@@ -298,7 +299,7 @@ func (mb *member) mayGrant() (bool, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	now := boottime.Now()
-	return mb.m.MayWrite(now) && now < mb.m.WarnAt(), mb.changed
+	return standing.MayGrant(mb.m, now), mb.changed
 }
 
 // highest is how many hosts a read of slots that begins now must cover.
@@ -372,7 +373,7 @@ func (mb *member) readHosts() ([]bakery.Host, error) {
 	for {
 		hosts, changed := mb.known()
 		if tableRead(hosts) >= asked {
-			return protocolHosts(hosts, asked), nil
+			return standing.Hosts(hosts, asked), nil
 		}
 		select {
 		case <-changed:
@@ -389,14 +390,6 @@ func tableRead(hosts []lease.Host) time.Duration {
 		at = max(at, h.Read)
 	}
 	return at
-}
-
-func protocolHosts(hosts []lease.Host, since time.Duration) []bakery.Host {
-	out := make([]bakery.Host, len(hosts))
-	for i, h := range hosts {
-		out[i] = bakery.Host{Readable: h.Readable && h.Read >= since, Incarnation: h.Incarnation, Gone: h.Gone, Unsettled: !h.Settled}
-	}
-	return out
 }
 
 // loseFor ends the lease for a reason that the machine cannot see.

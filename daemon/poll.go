@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/standing"
 )
 
 const (
@@ -152,8 +153,7 @@ func (lk *lock) learn() bool {
 	for i, v := range lk.area.views {
 		h := hosts[i]
 		current := lk.m.Current(i + 1)
-		// That this very incarnation is gone stays true, whenever it was read.
-		if current != 0 && (h.Incarnation == current && h.Gone || h.Read > lk.readAt && h.Void(current)) {
+		if standing.Over(h, current, lk.readAt) {
 			lk.countGone(h, v, current)
 			lk.m.Over(i+1, current)
 			again = true

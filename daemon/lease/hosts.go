@@ -2,6 +2,7 @@ package lease
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -26,6 +27,12 @@ type Host struct {
 	Read        time.Duration // when the last read of it was asked for: it was begun then or later
 	Since       time.Duration // since when its incarnation, state and sequence stand as they do, as far as seen
 
+	// Ended are incarnations of this id that are known to be over, whatever the record shows now: the last few.
+	Ended []uint64
+	// Abandoned says that the record was unreadable in every read for so long that no incarnation of this id is live:
+	// an owner would have written it, or lost its lease.
+	Abandoned bool
+
 	base  time.Duration // when the read was asked for that the steps are counted from
 	steps int           // how often it renewed since
 	dog   time.Duration // the greatest Watchdog seen of this id, of whatever incarnation
@@ -48,6 +55,11 @@ func (h Host) Void(incarnation uint64) bool {
 		return h.Gone
 	}
 	return h.Settled
+}
+
+// Over reports whether an incarnation of this id is known to be over. It stays so, whatever is read later.
+func (h Host) Over(incarnation uint64) bool {
+	return incarnation == h.Incarnation && h.Gone || slices.Contains(h.Ended, incarnation)
 }
 
 // Hosts returns what is known of hosts 1..Highest, in order, from the reads that returned so far. Those beyond were
