@@ -52,8 +52,8 @@ func TestLink_ConfirmedGrant_Stays(t *testing.T) {
 	holder.until("released")
 }
 
-// TestRestart_UnconfirmedGrant_IsPassedOn: what waits to become the command does not keep the lock,
-// though it may be stopped as its client is. What was confirmed is a command, and does.
+// TestRestart_UnconfirmedGrant_IsPassedOn: a process that waits to become the command does not
+// keep the lock, even if it is stopped, as its client is. A confirmed command keeps it.
 func TestRestart_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 	for _, confirmed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("confirmed %v", confirmed), func(t *testing.T) {

@@ -194,36 +194,39 @@ func (s *session) contained() (*cgroup.Group, []process.ID) {
 // be no command.
 func (s *session) containment() string {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	group, weak := s.group, s.weak
+	s.mu.Unlock()
 	switch {
-	case s.group != nil && s.group.Exists():
-		if err := s.checkKill(); err != nil {
+	case group != nil && group.Exists():
+		if err := checkKill(group); err != nil {
 			return "weak: " + err.Error()
 		}
 		return "cgroup"
 	case s.alone:
 		return ""
-	case s.weak != nil:
-		return "weak: " + s.weak.Error()
+	case weak != nil:
+		return "weak: " + weak.Error()
 	}
 	return "weak: the command has no cgroup of its own"
 }
 
-func (s *session) checkKill() error {
-	if err := s.group.CheckKill(); err != nil {
+func checkKill(group *cgroup.Group) error {
+	if err := group.CheckKill(); err != nil {
 		return fmt.Errorf("bakeryd may not kill the cgroup of the command: %w", err)
 	}
 	return nil
 }
 
 // uncontainable describes why bakeryd cannot find or kill a cgroup of the command, wherever it is
-// made; empty: it can. It is called with mu held.
+// made; empty: it can.
 func (s *session) uncontainable() string {
-	err := s.weak
-	if s.group != nil && s.group.Exists() {
-		err = s.checkKill()
-	} else if s.group != nil {
-		err = s.group.CheckMake() // the wrapper may be about to
+	s.mu.Lock()
+	group, err := s.group, s.weak
+	s.mu.Unlock()
+	if group != nil && group.Exists() {
+		err = checkKill(group)
+	} else if group != nil {
+		err = group.CheckMake() // the wrapper may be about to
 	}
 	if err != nil {
 		return err.Error()
@@ -290,7 +293,8 @@ func (s *session) chase(left []process.ID) {
 	s.chased = slices.DeleteFunc(slices.Clone(left), func(id process.ID) bool { return id == s.peer })
 }
 
-// noteRemains notes, once, that processes are left of a command that were sent SIGKILL, or that bakeryd does not see.
+// noteRemains notes, once, that processes of a command are left although they were sent SIGKILL, or
+// that bakeryd does not see them.
 func (s *session) noteRemains(left []process.ID) {
 	s.mu.Lock()
 	noted := s.remained

@@ -317,6 +317,7 @@ func (l *link) confirmed(token layout.Ticket) error {
 		return over
 	}
 	s := f.session
+	weak := s.uncontainable()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.mu.Lock()
@@ -326,7 +327,7 @@ func (l *link) confirmed(token layout.Ticket) error {
 	}
 	l.stopConfirm()
 	s.confirmed()
-	e := event{Event: "confirmed", Message: s.uncontainable()}.runs(s.all.d.mem.moments().deadline)
+	e := event{Event: "confirmed", Message: weak}.runs(s.all.d.mem.moments().deadline)
 	l.put(&e)
 	return nil
 }

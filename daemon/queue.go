@@ -54,7 +54,7 @@ type lock struct {
 	closed   error   // set: nobody is served any more
 	scrub    bool    // the own slot is to be looked at
 	spare    bool    // memory of it may be given back that it has had no use for since
-	after    after   // whom a client of this host waited for last
+	after    after   // the host that a client of this host waited for last
 
 	place tally.Place // where it is counted; guarded by mu
 

@@ -61,7 +61,7 @@ type Server struct {
 
 	idleLink time.Duration // how long a link may be open without a lock
 
-	looking   *http.Server // of who has no more than an address (loopback.go)
+	looking   *http.Server // read-only, for clients known by an address alone (loopback.go)
 	lookers   *descriptors
 	followers chan struct{} // has one for each client that follows events by an address
 	tally     *tally.Tally  // what is refused is counted there

@@ -34,7 +34,7 @@ type session struct {
 
 	// mu guards the rest, and req.Mode once the lock is held.
 	mu          sync.Mutex
-	follower    *follower      // who streams to the client; nil: nobody
+	follower    *follower      // the connection that streams to the client; nil if none
 	group       *cgroup.Group  // of the command, whether or not it is there; nil: it has none, for weak
 	weak        error          // why the command has no cgroup; nil: not known
 	chased      []process.ID   // of the command, that were found to be stopped
@@ -47,15 +47,15 @@ type session struct {
 	orphan      bool           // the client is gone, the command lives
 	listens     bool           // the client wants to hear of requests
 	over        bool           // given up or let go: no client can come back to it any more
-	letGo       bool           // nobody holds the lock by it any more, even if the disk has yet to hear of that
+	letGo       bool           // the lock is not held by it any more, even if the disk still shows it
 	place       *place         // the last one told; nil: none
 	timeout     *time.Timer
 	wanted      context.Context // ends with the client's interest; nil: the lock was asked for
-	unkept      *lock           // it waits there, which the journal is yet to have; nil: nothing is to be kept
+	unkept      *lock           // where it waits, not yet in the journal; nil if there is nothing to keep
 	nesting     *time.Timer     // finds under; nil: it has not waited for so long
 	under       *layout.Holder  // below which the client waits; nil: none, or not known
 	warning     string          // not yet sent to the client
-	stale       bool            // who follows by a link is yet to be told something (tell.go)
+	stale       bool            // its link has not been sent all that has changed (tell.go)
 }
 
 // place is how far a client is from its turn.
@@ -203,13 +203,13 @@ func (s *session) limit(timeout time.Duration) {
 	}
 }
 
-// gone tells that the client has gone, and the command too, though nobody may
-// have said so yet.
+// gone reports whether the client has ended, and its command too, even if its connection has not
+// been seen to close. A session that waits has no command: what is in its cgroup waits to become one.
 func (s *session) gone() bool {
 	s.mu.Lock()
 	f, limbo := s.follower, s.limbo
 	s.mu.Unlock()
-	if s.running() {
+	if s.decided() && s.hold != nil && s.running() {
 		return false
 	}
 	return f == nil && !limbo || f != nil && f.gone() || limbo && s.clientGone()
@@ -308,7 +308,7 @@ func (s *session) outlive() {
 			return
 		}
 	}
-	for s.running() { // by one who came later
+	for s.running() { // a process that joined the command later
 		if !s.poll(context.Background()) {
 			return
 		}

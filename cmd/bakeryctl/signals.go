@@ -22,8 +22,8 @@ type inbox struct {
 	ignored chan os.Signal
 }
 
-// openInbox begins to receive. What was ignored when this process was started stays so, also for
-// the command.
+// openInbox begins to receive signals. A signal that was ignored when this process started stays
+// ignored, here and in the command.
 func openInbox(inherited signalState) *inbox {
 	b := &inbox{signals: make(chan os.Signal, 64), ignored: make(chan os.Signal, 1)}
 	inherited.ignore()

@@ -189,8 +189,8 @@ func (c *chaos) nextStrike(random *rand.Rand) fault {
 	return f
 }
 
-// do waits for a command that works for long, and strikes. What was stopped goes on, and bakeryd is
-// started again, each at a time of its own.
+// do waits for a long command, then stops or kills what the strike names. Stopped processes continue
+// and bakeryd starts again, each after its own delay.
 func (x strike) do(ctx context.Context, h *host, random *rand.Rand) error {
 	long := filepath.Join(h.dir, longFile)
 	if err := os.WriteFile(long, []byte(h.leases(random, 1.5, 4).String()), 0o600); err != nil {
