@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"os"
 	"path"
 	"strings"
 	"testing"
@@ -97,4 +98,17 @@ func TestSession_CgroupThatCannotBeMade_IsUncontainable(t *testing.T) {
 	require.Empty(t, s.uncontainable())
 	s.group.Dir = path.Join(dir, "none", "bakeryctl")
 	require.Contains(t, s.uncontainable(), "no cgroup may be made")
+}
+
+// TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient: what is there waits to become the command.
+func TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient(t *testing.T) {
+	s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(path.Join(dir, "cgroup.events"), []byte("populated 1\nfrozen 0\n"), 0o600))
+	s.group = &cgroup.Group{Dir: dir}
+	require.True(t, s.group.Populated())
+	require.True(t, s.gone())
+	s.hold = &Hold{}
+	close(s.done)
+	require.False(t, s.gone())
 }
