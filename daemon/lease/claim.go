@@ -104,7 +104,7 @@ func (m *Machine) enter() {
 
 // begun starts a term of the lease, with the acknowledgement of a write (T0-FIRST).
 func (m *Machine) begun() {
-	m.t0 = m.writeAt
+	m.t0 = m.term0
 	if m.mutation == lateT0 {
 		m.t0 = m.now
 	}

@@ -31,7 +31,7 @@ func (m *Machine) due() time.Duration {
 		return 0
 	}
 	next := never
-	if len(m.words) > 0 {
+	if slices.ContainsFunc(m.words, func(w word) bool { return m.readAt < w.since || !m.unclear(w) }) {
 		next = m.roomAt()
 	}
 	if m.cfg.Policy == layout.PolicyManual {
@@ -43,7 +43,7 @@ func (m *Machine) due() time.Duration {
 	}
 	for i := range m.found() {
 		switch {
-		case !m.suspect(i + 1), !m.hosts[i].Readable: // then the next renewal's read will do
+		case !m.suspect(i + 1), !m.hosts[i].Readable: // see damagedAt
 		case m.cfg.Policy == layout.PolicyFence:
 			next = min(next, m.turnAt(&m.hosts[i], e))
 		default:
@@ -51,6 +51,17 @@ func (m *Machine) due() time.Duration {
 		}
 	}
 	return next
+}
+
+// damagedAt returns when the table is to be read because a record is unreadable: often, until its id is abandoned, so
+// that no owner repairs it unseen, and one that meets its owner's writes does not meet all of them.
+func (m *Machine) damagedAt() time.Duration {
+	for i, h := range m.found() {
+		if i+1 != m.id && h.Damaged != 0 && !h.Abandoned {
+			return m.readAt + m.t.Watch()
+		}
+	}
+	return never
 }
 
 // judge decides, by a read of the table that shows that this host is undisputed, what to publish of others.
@@ -69,6 +80,23 @@ func (m *Machine) due() time.Duration {
 //	                        writes the verdict, reads
 //	                        j's slots as void
 //	(a renewal lands)                                   x.8: revives nothing
+//
+// An incarnation whose record is unreadable may have renewed its lease unseen before the damage, but not much later
+// (OWN-READABLE):
+//
+//	host j                  this host                   record of j
+//	asks for a read                                     x.7
+//	  (samples its record)                              x.7
+//	                                                    damaged
+//	                        reads: Damaged
+//	  (within a budget)
+//	renews: submits at t0
+//	  lands                                             unreadable
+//	(t0 + L: lease over)
+//	                        asks at Looked >= Damaged +
+//	                        budget + L + margin +
+//	                        watchdog                    unreadable
+//	                        writes the verdict
 func (m *Machine) judge() {
 	m.drop()
 	if !m.heard() {
@@ -78,7 +106,8 @@ func (m *Machine) judge() {
 	var dead []int
 	for i := range m.found() {
 		h := &m.hosts[i]
-		if m.suspect(i+1) && (h.Read >= h.DeadAt(m.t) || m.mutation == judgeEarly && h.Read-h.Since >= m.t.Lease/2) {
+		if m.suspect(i+1) && (h.Looked >= h.DeadAt(m.t) || m.mutation == judgeEarly && h.Read-h.Since >= m.t.Lease/2 ||
+			m.mutation == judgeDamaged && h.Looked-h.Since >= m.t.Dead()+h.dog) {
 			dead = append(dead, i+1)
 		}
 	}
@@ -113,13 +142,20 @@ func (m *Machine) speak() {
 			v.Kind = layout.VerdictWish
 		}
 		switch {
-		case m.readAt < w.since || !m.publish(v):
+		case m.readAt < w.since || m.unclear(w) || !m.publish(v):
 			rest = append(rest, w)
 		case slices.ContainsFunc(m.verdicts, func(x verdict) bool { return x.Verdict == v && x.durable >= 0 && v.Kind == layout.VerdictWish }):
 			m.tell(Wished{Host: v.Host, Incarnation: v.Incarnation, Name: h.Name}) // again, for it was said again
 		}
 	}
 	m.words = rest
+}
+
+// unclear reports whether a host of which an operator speaks may be silent or not: one unreadable read may have met a
+// renewal, and an owner repairs its record by its next renewal.
+func (m *Machine) unclear(w word) bool {
+	h := m.hosts[w.Host-1]
+	return w.operator && !h.Readable && h.damagedFor() <= m.t.Alive() && m.mutation != evictTorn
 }
 
 // say has a word spoken after a fresh read.

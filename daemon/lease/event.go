@@ -224,7 +224,7 @@ func (m *Machine) write(state layout.HostState, sequence uint64) {
 	for _, v := range m.verdicts {
 		m.own.Verdicts = append(m.own.Verdicts, v.Verdict)
 	}
-	m.writing, m.writeAt = true, m.now
+	m.writing, m.writeAt, m.term0 = true, m.now, m.now
 	m.tell(Write{Record: m.own})
 }
 

@@ -24,6 +24,8 @@ var (
 	ErrDead = errors.New("the host is declared dead already: nothing needs to be done, its locks are free")
 	// ErrNotLive is returned when this host is not live, or not all hosts read its record yet.
 	ErrNotLive = errors.New("this host is not live: ask another one, or wait until it has joined")
+	// ErrNoRecord is returned when the host record cannot be read and never was, so that no incarnation can be named.
+	ErrNoRecord = errors.New("its host record cannot be read, and this host has not read it before: run bakeryctl check --repair on the device")
 	// ErrNoRoom is returned when the own record has no room for another verdict.
 	ErrNoRoom = errors.New("this host publishes as many verdicts as it has room for: ask another host")
 )
@@ -46,6 +48,9 @@ func (m *Machine) Evict(now time.Duration, host int, incarnation uint64, forget 
 func (m *Machine) evict(host int, incarnation uint64, forget bool) error {
 	if m.phase != live || !m.heard() {
 		return ErrNotLive
+	}
+	if host >= 1 && host <= len(m.hosts) && m.hosts[host-1].Incarnation == 0 && m.hosts[host-1].Damaged != 0 {
+		return ErrNoRecord
 	}
 	if host < 1 || host > len(m.hosts) || m.hosts[host-1].Incarnation == 0 {
 		return ErrNoHost

@@ -30,8 +30,13 @@ type Host struct {
 	// Ended are incarnations of this id that are known to be over, whatever the record shows now: the last few.
 	Ended []uint64
 	// Abandoned says that the record was unreadable in every read for so long that no incarnation of this id is live:
-	// an owner would have written it, or lost its lease.
+	// an owner would have written it, or lost its lease (ABANDONED). It speaks of a slot only if Looked is after the read
+	// of that slot.
 	Abandoned bool
+	Looked    time.Duration // when the last read that covered it was asked for, readable or not
+	Damaged   time.Duration // if not Readable: since when every read has found it so
+
+	earlier []uint64 // incarnations that were live, are not known to be over, and whose record another has overwritten
 
 	base  time.Duration // when the read was asked for that the steps are counted from
 	steps int           // how often it renewed since
@@ -40,12 +45,26 @@ type Host struct {
 }
 
 // DeadAt returns when the host is dead if it stays silent: its lease, and what its watchdog takes, have run out since
-// its record was first seen as it stands.
-func (h Host) DeadAt(t Times) time.Duration { return h.Since + t.Dead() + h.Watchdog }
+// its record was first seen as it stands. If the record is damaged, its host may have renewed its lease just before.
+func (h Host) DeadAt(t Times) time.Duration {
+	if !h.Readable {
+		return h.Damaged + t.Blind() + h.dog
+	}
+	return h.Since + t.Dead() + h.Watchdog
+}
 
-// Overdue says whether a live host is silent for longer than any that keeps up its lease without trouble.
+// Overdue reports whether a live host is silent, or its record unreadable, for longer than that of any host that keeps
+// its lease without trouble.
 func (h Host) Overdue(t Times) bool {
-	return h.State == layout.StateLive && !h.Gone && h.Read-h.Since > t.Alive()
+	return h.State == layout.StateLive && !h.Gone && (h.Read-h.Since > t.Alive() || h.damagedFor() > t.Alive())
+}
+
+// damagedFor returns for how long every read has found the record unreadable.
+func (h Host) damagedFor() time.Duration {
+	if h.Readable {
+		return 0
+	}
+	return h.Looked - h.Damaged
 }
 
 // Void says whether what an incarnation wrote counts for nothing any more (VOID). It speaks of a slot only if Read
@@ -81,7 +100,7 @@ func (m *Machine) observe(records []Record) {
 	m.find(records)
 	for i, r := range records {
 		h := &m.hosts[i]
-		h.Readable = r.Err == nil
+		m.damage(h, r.Err != nil)
 		if h.Readable {
 			written := r.Incarnation != h.Incarnation || r.Sequence != h.Sequence
 			m.see(h, r)
@@ -97,9 +116,60 @@ func (m *Machine) observe(records []Record) {
 	}
 	if m.mutation == assumed {
 		for i := len(records); i < len(m.hosts); i++ {
-			m.hosts[i].Readable, m.hosts[i].Read = true, m.readAt
+			m.hosts[i].Readable, m.hosts[i].Read, m.hosts[i].Looked = true, m.readAt, m.readAt
 		}
 	}
+}
+
+// damage takes in whether a record is unreadable. Only an unbroken span of such reads counts: one read may have met a
+// write, and between two that lie far apart the owner may have repaired it and renewed its lease.
+func (m *Machine) damage(h *Host, unreadable bool) {
+	if unreadable && (h.Readable || h.Damaged == 0 || m.readAt-h.Looked > m.t.Alive() && m.mutation != sparse) {
+		h.Damaged = m.now
+	}
+	if !unreadable {
+		h.Damaged = 0
+	}
+	h.Readable, h.Looked = !unreadable, m.readAt
+	h.Abandoned = h.damagedFor() >= m.abandonedAfter(h)
+}
+
+// abandonedAfter returns for how long a record must be unreadable until its id is abandoned. What is known of the id's
+// watchdog is no bound: another incarnation may have taken the id before the record was damaged.
+func (m *Machine) abandonedAfter(h *Host) time.Duration {
+	switch m.mutation {
+	case abandonedEarly:
+		return m.t.Dead() / 2
+	case noWatchdog:
+		return m.t.Blind()
+	}
+	return m.t.Blind() + max(m.t.MaxWatchdog(), h.dog)
+}
+
+// end notes that an incarnation is over.
+func (h *Host) end(incarnation uint64) { h.Ended = remember(h.Ended, incarnation) }
+
+// remembered is how many incarnations of an id are remembered.
+const remembered = 8
+
+// remember returns a list with one more incarnation, without changing the list: the callers of Hosts have it too.
+func remember(list []uint64, incarnation uint64) []uint64 {
+	if incarnation == 0 || slices.Contains(list, incarnation) {
+		return list
+	}
+	return append(slices.Clone(list[max(0, len(list)+1-remembered):]), incarnation)
+}
+
+// settle notes that every other incarnation of the id is over. Those that were live stay so. One that was not live may
+// go live yet, if a late write of its claim lands again: it is void only as far as slots were read before (VOID).
+func (h *Host) settle() {
+	h.Settled = true
+	for _, x := range h.earlier {
+		if x != h.Incarnation {
+			h.end(x)
+		}
+	}
+	h.earlier = nil
 }
 
 // see takes in one record.
@@ -117,13 +187,16 @@ func (m *Machine) see(h *Host, r Record) {
 			return
 		}
 	case r.Incarnation != h.Incarnation:
+		if h.State == layout.StateLive && !h.Gone || m.mutation == endedJoiner {
+			h.earlier = remember(h.earlier, h.Incarnation)
+		}
 		h.Gone, h.Forgotten, h.Settled = false, false, false
 		h.base, h.steps, h.Since, h.turns = m.readAt, 0, m.now, 0
 	case r.Sequence != h.Sequence || r.State != h.State:
 		m.stepped(h, r)
 		h.Since, h.turns = m.now, 0
 	case m.readAt-h.Since >= m.t.Dead()+h.dog:
-		h.Settled = true
+		h.settle()
 	}
 	if m.mutation == sinceAsked && h.Since == m.now {
 		h.Since = m.readAt
@@ -135,7 +208,10 @@ func (m *Machine) see(h *Host, r Record) {
 		h.Watchdog = time.Duration(r.WatchdogSeconds) * time.Second
 	}
 	h.dog = max(h.dog, h.Watchdog)
-	h.Gone = h.Gone || r.State == layout.StateLeft
+	if r.State == layout.StateLeft || h.Gone {
+		h.Gone = true
+		h.end(h.Incarnation)
+	}
 }
 
 // stepped takes in that an incarnation wrote its record again.
@@ -150,7 +226,9 @@ func (m *Machine) stepped(h *Host, r Record) {
 		h.base, h.steps = m.readAt, 0
 	default:
 		h.steps++
-		h.Settled = h.Settled || h.steps >= 2
+		if h.steps >= 2 {
+			h.settle()
+		}
 	}
 }
 
@@ -164,6 +242,8 @@ func (m *Machine) stepped(h *Host, r Record) {
 //     when it is settled.
 //   - One that says left and shows no highest is by a host that was perhaps never live: it counts as joining.
 //
+// One that is unreadable hides whoever has the id, until no lease of it runs any more: see passes.
+//
 // One that says live and stands still until its lease is over need not cover this host, whatever the policy makes of its
 // holders: it takes no tickets any more (FINAL), and whom it had overwritten is over too.
 func (m *Machine) covered(records []Record) bool {
@@ -172,7 +252,9 @@ func (m *Machine) covered(records []Record) bool {
 		switch {
 		case i+1 == m.id:
 		case r.Err != nil:
-			return false
+			if !m.passes(h) {
+				return false
+			}
 		case r.Virgin():
 		case m.mutation == hidden:
 			if !h.Gone && r.Highest < m.id {
@@ -191,6 +273,14 @@ func (m *Machine) covered(records []Record) bool {
 
 // still says whether a host was seen to stand still for as long as a lease can run.
 func (m *Machine) still(h Host) bool { return h.Read-h.Since >= m.t.Dead()+h.dog }
+
+// passes reports whether an unreadable record hides no host that takes tickets and does not cover this one. None that was
+// live has a lease (OWN-READABLE). One that joins later must read its own record first. That read is over within a
+// budget, so that it began when the own record stood already.
+func (m *Machine) passes(h Host) bool {
+	found := m.stands >= 0 && m.readAt-m.stands >= m.t.Unseen() || m.mutation == foundAlways
+	return m.mutation == coverDamaged || found && h.damagedFor() >= m.t.Blind()
+}
 
 // foundBy says whether a joiner whose record stands still finds this host before it goes live, if it ever does: it
 // looks once more for that, less than a budget before. Its look was not yet over when this read began, or came later;

@@ -188,33 +188,44 @@ const (
 type mutation uint8
 
 const (
-	sound        mutation = iota
-	noBudget              // a claim does not measure its steps
-	noWait                // a claim looks at once
-	lateT0                // the lease runs from the acknowledgement
-	revive                // an acknowledgement after the end of the lease renews it
-	earlyCover            // highest is not raised by what is read after the own record was written
-	shortLeft             // every record that says left is claimed the short way
-	rebooted              // another boot id is proof of death
-	shortStill            // a joining record that stood still is claimed the short way
-	hidden                // a record is believed to show whoever is live
-	judgeEarly            // a host is declared dead after half a lease
-	judgeJoining          // a joining record that stood still is declared dead
-	actEarly              // a verdict is acted on before it is durable
-	sinceAsked            // a record stands since the read was asked for that first showed it
-	noWatchdog            // watchdogs are not waited for
-	wishKills             // a wish is taken for a verdict
-	resumeBlind           // an incarnation under a verdict is resumed
-	resumeLate            // a resumed lease runs from the resumption
-	nameUnclean           // an incarnation is said to have ended cleanly whatever became of its writes
-	deaf                  // a claim goes live under a verdict on itself
-	coverSoon             // a joining record is not waited for
-	narrowLook            // a claim looks at as much as it found before
-	nearsighted           // a live host reads up to its own record
-	noSweep               // nobody looks for hosts beyond
-	unheeded              // what others have found does not count
-	assumed               // what was not read counts as read, and unchanged
-	unheard               // a host speaks before it is ready
+	sound          mutation = iota
+	noBudget                // a claim does not measure its steps
+	noWait                  // a claim looks at once
+	lateT0                  // the lease runs from the acknowledgement
+	revive                  // an acknowledgement after the end of the lease renews it
+	earlyCover              // highest is not raised by what is read after the own record was written
+	shortLeft               // every record that says left is claimed the short way
+	rebooted                // another boot id is proof of death
+	shortStill              // a joining record that stood still is claimed the short way
+	hidden                  // a record is believed to show whoever is live
+	judgeEarly              // a host is declared dead after half a lease
+	judgeJoining            // a joining record that stood still is declared dead
+	actEarly                // a verdict is acted on before it is durable
+	sinceAsked              // a record stands since the read was asked for that first showed it
+	noWatchdog              // watchdogs are not waited for
+	wishKills               // a wish is taken for a verdict
+	resumeBlind             // an incarnation under a verdict is resumed
+	resumeLate              // a resumed lease runs from the resumption
+	nameUnclean             // an incarnation is said to have ended cleanly whatever became of its writes
+	deaf                    // a claim goes live under a verdict on itself
+	coverSoon               // a joining record is not waited for
+	narrowLook              // a claim looks at as much as it found before
+	nearsighted             // a live host reads up to its own record
+	noSweep                 // nobody looks for hosts beyond
+	unheeded                // what others have found does not count
+	assumed                 // what was not read counts as read, and unchanged
+	unheard                 // a host speaks before it is ready
+	sparse                  // reads that lie far apart make an unbroken span
+	abandonedEarly          // a record is abandoned after half of the span
+	endedJoiner             // a joiner that was overwritten is remembered as ended
+	ownBlind                // a lease is renewed whether or not the own record can be read
+	lateRead                // a renewal's term does not depend on how long its read took
+	coverDamaged            // a joiner passes every unreadable record
+	foundAlways             // an unreadable record is passed without waiting for the look of a joiner behind it
+	judgeDamaged            // the span of a damaged record counts from the last change seen
+	evictTorn               // an operator's word on a host takes one unreadable read for silence
+	shortDamaged            // a claim of an abandoned record is short
+	noBackoff               // a long claim that failed is made again immediately
 )
 
 // Machine is one join of one host. It is not safe for concurrent use.
@@ -256,7 +267,9 @@ type Machine struct {
 
 	// Live.
 	t0      time.Duration
-	held    bool // there was a lease
+	term0   time.Duration // from when the term runs that the last write starts
+	unseen  bool          // that write followed a read of an unreadable own record, and no read has shown the record since
+	held    bool          // there was a lease
 	ready   bool
 	highest int
 	proven  int // of that, what is published: found by a record that was read (FOUND)

@@ -132,7 +132,7 @@ func (m *Machine) far() bool {
 func (m *Machine) company(highest int, joining bool) bool {
 	for i, h := range m.hosts[:highest] {
 		up := h.State == layout.StateLive || joining && h.State == layout.StateJoining
-		if i+1 != m.id && up && !h.Gone && !h.Overdue(m.t) {
+		if i+1 != m.id && up && !h.Gone && !h.Overdue(m.t) && h.damagedFor() <= m.t.Alive() {
 			return true
 		}
 	}

@@ -23,19 +23,34 @@ func (m *Machine) nextRead() time.Duration {
 	if !m.ready {
 		return m.timer
 	}
-	return max(m.timer, min(m.renewAt(), m.due(), m.complainAt(), m.newsAt()))
+	return max(m.timer, min(m.renewAt(), m.due(), m.complainAt(), m.newsAt(), m.damagedAt()))
 }
 
 func (m *Machine) renewAt() time.Duration { return m.t0 + m.t.Renew() }
 
 // keep checks a read of the table, and renews the lease if that is due (OWN).
 //
-// An own record that is unreadable is written anew by the renewal: the sector was damaged, or it hides the write of
-// a claim, which then finds this renewal when it looks.
+// A renewal repairs an own record that is unreadable: the sector was damaged, or it hides the write of a claim, which
+// then finds this renewal when it looks. That renewal counts only when a later read shows that the record can be read
+// (OWN-READABLE): otherwise other hosts, for which it is unreadable too, could not conclude that this one is dead.
+//
+//	host j                          others                      record of j
+//	                                                            damaged
+//	                                read: Damaged
+//	reads: unreadable; renews                                   unreadable
+//	reads: unreadable; renews                                   unreadable
+//	(its last term ends: Lost)
+//	                                abandoned
 func (m *Machine) keep(records []Record) {
 	if reason := m.disowned(records); reason != nil {
 		m.lose(reason)
 		return
+	}
+	if records[m.id-1].Err == nil && m.unseen {
+		m.unseen = false
+		if !m.writing && m.acked == m.own.Sequence {
+			m.renewed()
+		}
 	}
 	if !m.ready && m.covered(records) {
 		m.ready = true
@@ -51,7 +66,11 @@ func (m *Machine) keep(records []Record) {
 	}
 	m.judge()
 	if m.unpublished || m.raised() || m.now >= min(m.renewAt(), m.complainAt()) {
+		m.unseen = records[m.id-1].Err != nil && m.mutation != ownBlind
 		m.write(layout.StateLive, m.own.Sequence+1)
+		if m.mutation != lateRead {
+			m.term0 = min(m.now, m.readAt+m.t.Budget())
+		}
 	}
 }
 
@@ -70,8 +89,12 @@ func (m *Machine) disowned(records []Record) error {
 	return nil
 }
 
-// renewed starts the next term of the lease.
+// renewed starts the next term of the lease, unless the own record is still to be seen.
 func (m *Machine) renewed() {
+	if m.unseen {
+		m.timer = m.now + m.t.Retry()
+		return
+	}
 	m.begun()
 	m.takenOver = false
 	m.timer = m.now

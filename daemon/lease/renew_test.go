@@ -74,6 +74,9 @@ func TestRenewMends(t *testing.T) {
 	r.table[0].Err = errSim
 	r.read(0)
 	r.write(0)
+	none[Renewed](r)
+	r.tick()
+	r.read(0)
 	want[Renewed](r)
 }
 

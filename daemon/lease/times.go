@@ -56,6 +56,14 @@ func (t Times) Alive() time.Duration { return t.Renew() + t.Budget() }
 // Dead is for how long a record must stand still for its incarnation to be over, the watchdog apart.
 func (t Times) Dead() time.Duration { return t.Lease + t.Margin() }
 
+// Blind is for how long a record must be unreadable for its incarnation to be over, the watchdog apart. A renewal that is
+// asked for after the damage may follow a read that was asked for a budget before it (OWN-READABLE).
+func (t Times) Blind() time.Duration { return t.Dead() + t.Budget() }
+
+// MaxWatchdog is the longest time-out of a watchdog that a host may arm: others wait for that much longer where they
+// cannot read which one it has.
+func (t Times) MaxWatchdog() time.Duration { return max(t.Lease, 10*time.Second) }
+
 // FenceWindow is for how long one host tries to fence another before it is the next one's turn.
 func (t Times) FenceWindow() time.Duration { return max(t.Lease, 10*time.Second) }
 

@@ -32,6 +32,7 @@ func (m *Machine) hear(by int, r Record) {
 // learn notes that an incarnation is dead, by a verdict that is published.
 func (m *Machine) learn(v layout.Verdict, by int) {
 	h := &m.hosts[v.Host-1]
+	h.end(v.Incarnation)
 	forgotten := v.Kind == layout.VerdictForgotten
 	if h.Incarnation != v.Incarnation || h.State == layout.StateLeft || h.Gone && (h.Forgotten || !forgotten) {
 		return

@@ -13,7 +13,7 @@ import (
 func TestVerdictOnAZeroedRecordStays(t *testing.T) {
 	r, rec, since := liveUnder(t, layout.PolicyLease)
 	*rec = Record{}
-	r.until(since + 5*times.Dead())
+	r.until(since + times.Blind())
 	require.False(t, r.m.Host(3).Gone, "not by itself")
 	require.NoError(t, r.evict(3, 7, false))
 	r.until(r.now)
@@ -40,7 +40,7 @@ func TestVerdictOnAZeroedRecordIsHeardByAll(t *testing.T) {
 	q.look(time.Second)
 	require.False(t, q.m.Host(3).Gone)
 	*rec, q.table[2] = Record{}, Record{}
-	r.until(since + times.Alive() + 1)
+	r.until(since + 2*times.Alive())
 	q.until(r.now)
 	require.NoError(t, r.evict(3, 7, false))
 	r.until(r.now)
