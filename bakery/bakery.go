@@ -57,11 +57,13 @@ type View struct {
 	Readable bool
 }
 
-// Host is what one read of one host record told.
+// Host is what one read of one host record told; of one that is not readable,
+// what an earlier read did.
 type Host struct {
 	Readable    bool
 	Incarnation uint64 // 0 for a record never written
 	Gone        bool   // left, never joined, or under a verdict
+	Joining     bool   // the incarnation had written no slot when the record was read
 	Unsettled   bool   // an earlier incarnation may not know yet that its record was taken over
 
 	// Ended are incarnations of this host that are over, whether or not the record can be read.

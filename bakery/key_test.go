@@ -90,7 +90,7 @@ func (ac *actor) key(b []byte, w *world) []byte {
 		}
 	}
 	for _, p := range m.peers {
-		b = append(b, byte(p.live), byte(p.over), byte(p.spared), byte(p.hider))
+		b = append(b, byte(p.live), byte(p.over), byte(p.spared), byte(p.hider), bit(p.early))
 		b = binary.AppendUvarint(b, p.hidden)
 	}
 	return b

@@ -1,5 +1,7 @@
 package bakery
 
+import "slices"
+
 // peer is what a machine knows of another host. Incarnations are random and
 // never reused, so only their identity counts, never their order.
 type peer struct {
@@ -7,7 +9,8 @@ type peer struct {
 	over   uint64 // an incarnation known to be over: what it wrote counts as idle
 	spared uint64 // an incarnation that died before the removal it had begun came about
 	hidden uint64 // the highest number that its unreadable slot may hide
-	hider  uint64 // the incarnation that its record showed then
+	hider  uint64 // the incarnation that its record showed then,
+	early  bool   // as joining: it may have written slots since
 }
 
 // hiddenSpan is how far a number may lie above all others on the lock without
@@ -45,7 +48,7 @@ func (m *Machine) standing(i int, fresh []Host) standing {
 			return blocked
 		case fresh == nil:
 			return unsure
-		case i < len(fresh) && fresh[i].dead():
+		case i < len(fresh) && fresh[i].Dead():
 			return idle
 		}
 		return unknown
@@ -66,21 +69,31 @@ func (m *Machine) standing(i int, fresh []Host) standing {
 	return unknown // the record could not be read, or is unsettled
 }
 
-// dead tells whether no incarnation of the host can be up.
-func (h Host) dead() bool { return h.Readable && h.Gone && !h.Unsettled }
+// Dead reports whether whoever wrote a slot of the host is over, if the slot was read before the record: no
+// incarnation is up but one that was joining, which writes slots only once it is live.
+func (h Host) Dead() bool { return h.Readable && (h.Gone || h.Joining) && !h.Unsettled }
+
+// ended reports whether an incarnation is over whenever the record was read.
+func (h Host) ended(incarnation uint64) bool {
+	return incarnation == h.Incarnation && h.Gone || slices.Contains(h.Ended, incarnation)
+}
 
 // learn takes in a host table read after the views.
 func (m *Machine) learn(hosts []Host) {
-	for i := range m.views {
-		if i >= len(hosts) || !hosts[i].Readable {
-			continue
-		}
+	for i := range min(len(m.views), len(hosts)) {
 		h, p, s := hosts[i], &m.peers[i], m.views[i]
-		p.live = 0
-		if !h.Gone && h.Incarnation != p.over { // the table may be older than an Over
-			p.live = h.Incarnation
+		if h.Readable {
+			p.live = 0
+			// A joiner may stay one for ever. The table may be older than an Over.
+			if !h.Joining && h.Incarnation != p.over {
+				p.live = h.Incarnation
+			}
 		}
-		if inc := s.Slot.Incarnation; s.Readable && inc != 0 && inc != p.live && (inc == h.Incarnation || !h.Unsettled) {
+		if h.ended(p.live) {
+			p.live = 0
+		}
+		inc := s.Slot.Incarnation
+		if s.Readable && inc != 0 && (h.ended(inc) || h.Readable && inc != h.Incarnation && !h.Unsettled) {
 			p.over = inc
 		}
 	}
@@ -97,6 +110,11 @@ func (m *Machine) Over(host int, incarnation uint64) {
 	if p.live == incarnation {
 		p.live = 0
 	}
+}
+
+// IsOver reports whether the machine has an incarnation of a host down as over.
+func (m *Machine) IsOver(host int, incarnation uint64) bool {
+	return host <= len(m.peers) && incarnation != 0 && m.peers[host-1].over == incarnation
 }
 
 // Current is the incarnation of a host that the machine takes for current, or

@@ -105,7 +105,7 @@ func (m *Machine) DirectoryRead(creation uint64) Action {
 	switch {
 	case v.Readable && v.Slot.Creation <= m.cfg.Creation:
 		return m.claim() // the removal was taken back
-	case !v.Readable && m.met <= len(m.hosts) && m.hosts[m.met-1].dead():
+	case !v.Readable && m.met <= len(m.hosts) && m.hosts[m.met-1].Dead():
 		return m.claim() // the look asks for the entry again
 	case v.Readable && v.Slot.Incarnation == m.metOver:
 		p.spared = m.metOver

@@ -105,7 +105,7 @@ func (s *survey) count(host int, o Slot, mode layout.Mode) {
 
 // hidden is the bound on what the unreadable slots of dead hosts may hide, all
 // others having been read. Such a slot no longer changes, unless a later
-// incarnation came and died in its turn (TOKENS).
+// incarnation came, or went live that was joining, and died in its turn (TOKENS).
 func (m *Machine) hidden(fresh []Host, highest uint64) uint64 {
 	bound := highest
 	for i := range m.views {
@@ -113,8 +113,8 @@ func (m *Machine) hidden(fresh []Host, highest uint64) uint64 {
 		if i == m.cfg.Host-1 || m.views[i].Readable || m.standing(i, fresh) != idle {
 			continue
 		}
-		if dead := fresh[i].Incarnation; p.hidden == 0 || p.hider != dead {
-			p.hidden, p.hider = highest+hiddenSpan, dead
+		if h := fresh[i]; p.hidden == 0 || p.hider != h.Incarnation || p.early && !h.Joining {
+			p.hidden, p.hider, p.early = highest+hiddenSpan, h.Incarnation, h.Joining
 		}
 		bound = max(bound, p.hidden)
 	}

@@ -372,8 +372,8 @@ func (mb *member) readHosts() ([]bakery.Host, error) {
 	mb.event(mb.m.Refresh)
 	for {
 		hosts, changed := mb.known()
-		if tableRead(hosts) >= asked {
-			return standing.Hosts(hosts, asked), nil
+		if standing.TableRead(hosts) >= asked {
+			return standing.Hosts(hosts, mb.sb.Policy, asked), nil
 		}
 		select {
 		case <-changed:
@@ -381,15 +381,6 @@ func (mb *member) readHosts() ([]bakery.Host, error) {
 			return nil, fmt.Errorf("reading the host table: %w", ErrLost)
 		}
 	}
-}
-
-// tableRead is when the last read of the table was begun.
-func tableRead(hosts []lease.Host) time.Duration {
-	var at time.Duration
-	for _, h := range hosts {
-		at = max(at, h.Read)
-	}
-	return at
 }
 
 // loseFor ends the lease for a reason that the machine cannot see.

@@ -149,26 +149,15 @@ func (lk *lock) linger(pause time.Duration, wanted func() bool) (again bool, err
 // after the slots. It reports whether the slots should be looked at again.
 func (lk *lock) learn() bool {
 	hosts, _ := lk.d.mem.known()
-	again := false
-	for i, v := range lk.area.views {
-		h := hosts[i]
-		current := lk.m.Current(i + 1)
-		if standing.Over(h, current, lk.readAt) {
-			lk.countGone(h, v, current)
-			lk.m.Over(i+1, current)
-			again = true
-		}
-		if h.Read <= lk.readAt {
-			continue
-		}
-		// What could not be told by an earlier table may be told by this one.
-		unclear := !v.Readable || v.Slot.Phase != 0 && v.Slot.Incarnation != current
-		again = again || unclear && i+1 != lk.area.host && h.Read > lk.judgedAt
+	news := standing.Learn(lk.m, lk.area.host, hosts, lk.d.sb.Policy, lk.area.views, lk.readAt, lk.judgedAt)
+	for _, o := range news.Over {
+		lk.countGone(hosts[o.Host-1], lk.area.views[o.Host-1], o.Incarnation)
+		lk.m.Over(o.Host, o.Incarnation)
 	}
-	if again {
-		lk.judgedAt = tableRead(hosts)
+	if news.Again {
+		lk.judgedAt = standing.TableRead(hosts)
 	}
-	return again
+	return news.Again
 }
 
 // takeScrub tells whether the own slot is to be looked at, once.

@@ -8,25 +8,84 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // Hosts returns the host table as the lock protocol reads it. A record counts as readable only if its read was
 // asked for at since or later: after the slots that it is used to judge (VOID).
-func Hosts(known []lease.Host, since time.Duration) []bakery.Host {
-	out := make([]bakery.Host, len(known))
+func Hosts(known []lease.Host, policy layout.Policy, since time.Duration) []bakery.Host {
+	out, read := make([]bakery.Host, len(known)), TableRead(known)
 	for i, h := range known {
+		h = presented(h, policy, read)
 		out[i] = bakery.Host{
 			Readable: h.Readable && h.Read >= since, Incarnation: h.Incarnation, Gone: h.Gone, Unsettled: !h.Settled,
-			Ended: h.Ended,
+			Joining: h.State == layout.StateJoining, Ended: h.Ended,
 		}
 	}
 	return out
 }
 
-// Over reports whether a host's incarnation is over, for a slot whose read was asked for at slotsRead.
-func Over(h lease.Host, incarnation uint64, slotsRead time.Duration) bool {
+// TableRead returns when the last read of the host table was asked for that showed a readable record.
+func TableRead(known []lease.Host) time.Duration {
+	var at time.Duration
+	for _, h := range known {
+		at = max(at, h.Read)
+	}
+	return at
+}
+
+// presented returns a host as the lock protocol is to see it. With policy lease an abandoned host is as one that has
+// left. Each read covers all hosts that an earlier one covered, so that an abandoned host's record was unreadable in
+// the read of the table that was asked for at read, or in a later one.
+func presented(h lease.Host, policy layout.Policy, read time.Duration) lease.Host {
+	if h.Abandoned && policy == layout.PolicyLease {
+		h.Readable, h.Gone, h.Settled, h.State, h.Read = true, true, true, layout.StateLeft, read
+	}
+	return h
+}
+
+// over reports whether a host's incarnation is over, for a slot whose read was asked for at slotsRead.
+func over(h lease.Host, incarnation uint64, slotsRead time.Duration) bool {
 	// That this very incarnation is gone stays true, whenever its record was read.
 	return incarnation != 0 && (h.Over(incarnation) || h.Read > slotsRead && h.Void(incarnation))
+}
+
+// News is what a host table tells a machine that waits for a lock.
+type News struct {
+	Over  []Ended // to be told by [bakery.Machine.Over], in this order
+	Again bool    // the slots are to be read again
+}
+
+// Ended is an incarnation of a host that is over.
+type Ended struct {
+	Host        int
+	Incarnation uint64
+}
+
+// Learn returns what a host table tells the machine of host own that has read the slots as views, in a read asked
+// for at slotsRead, and was last told Again by a table that was asked for at judged ([TableRead]).
+func Learn(m *bakery.Machine, own int, known []lease.Host, policy layout.Policy, views []bakery.View, slotsRead, judged time.Duration) News {
+	var n News
+	read := TableRead(known)
+	for i := range min(len(views), len(known)) {
+		id, v, h := i+1, views[i], presented(known[i], policy, read)
+		if id == own {
+			continue
+		}
+		current, writer := m.Current(id), v.Slot.Incarnation
+		active := v.Readable && v.Slot.Phase != layout.Idle && !m.IsOver(id, writer)
+		if over(h, current, slotsRead) {
+			n.Over = append(n.Over, Ended{id, current})
+		}
+		if active && writer != current && over(h, writer, slotsRead) {
+			n.Over = append(n.Over, Ended{id, writer})
+		}
+		// What an earlier table did not show may be shown by this one.
+		unclear := !v.Readable || active && writer != current
+		n.Again = n.Again || unclear && h.Read > max(slotsRead, judged)
+	}
+	n.Again = n.Again || len(n.Over) > 0
+	return n
 }
 
 // MayWrite reports whether a host may write a slot now (LAST-CALL).
