@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -296,8 +298,8 @@ func TestCloseBesideADamagedFreeEntry(t *testing.T) {
 	require.NoError(t, a.Close(ctx))
 }
 
-// TestUnreadableIntentRemovesNothing: an unreadable intent.
-func TestUnreadableIntentRemovesNothing(t *testing.T) {
+// TestLock_SlotAndIntentOfGoneHostUnreadable_KeepsItsEntry: the lock is granted, not removed and made again.
+func TestLock_SlotAndIntentOfGoneHostUnreadable_KeepsItsEntry(t *testing.T) {
 	c := newCluster(t, 8, 4)
 	g := c.sb.Geometry
 	m, a := c.mortal(1), c.host(2)
@@ -307,12 +309,74 @@ func TestUnreadableIntentRemovesNothing(t *testing.T) {
 	h := acquire(t, a, Request{Name: "x"})
 	require.NoError(t, h.SetValue(t.Context(), []byte("v")))
 	require.NoError(t, h.Release())
+	entry := c.entry(1)
 	m.dies(a)
 	c.spoil(g.Slot(0, 1))
 	c.spoil(g.Slot(1, 1))
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, ErrTimeout)
-	defer cancel()
-	_, err = a.Acquire(ctx, Request{Name: "x"})
-	t.Log(err, c.directory())
-	require.Equal(t, 1, c.named("x"))
+	require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
+	require.Equal(t, entry, c.entry(1))
+}
+
+// TestDirectory_IntentOfGoneHostUnreadable_CreatesAndRemoves: the host died or left.
+func TestDirectory_IntentOfGoneHostUnreadable_CreatesAndRemoves(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, m *mortal, a *Daemon){
+		"died": func(_ *testing.T, m *mortal, a *Daemon) { m.dies(a) },
+		"left": func(t *testing.T, m *mortal, _ *Daemon) { require.NoError(t, m.d.Close(t.Context())) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 8, 4)
+			m := c.mortal(1)
+			var log bytes.Buffer
+			a := c.host(2, func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+			require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
+			end(t, m, a)
+			c.spoil(c.sb.Geometry.Slot(directoryLock, 1))
+			_, created, err := a.Create(t.Context(), "y", 1)
+			require.NoError(t, err)
+			require.True(t, created)
+			require.NoError(t, a.Remove(t.Context(), "x", false))
+			require.Zero(t, c.named("x"))
+			require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+			require.NoError(t, a.Close(t.Context()))
+			require.Contains(t, log.String(), "host=db1")
+		})
+	}
+}
+
+// TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt: nothing is concluded from a host that is up.
+func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	a, f := c.faultyHost(1)
+	b := c.host(2)
+	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+	slot := c.sb.Geometry.Slot(directoryLock, 1)
+	held := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: slot, To: slot + 512, Err: unix.EIO})
+	c.spoil(slot)
+	_, err := b.intents()
+	require.ErrorIs(t, err, ErrDamaged)
+	eventually(t, "it is asked to rewrite it", func() bool { return held.Fired() > 0 })
+	f.Heal()
+	eventually(t, "it has rewritten it", func() bool { _, err := b.intents(); return err == nil })
+}
+
+// TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt: the next incarnation of the host makes it readable.
+func TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
+	c.spoil(c.sb.Geometry.Slot(directoryLock, 1))
+	a := c.host(1)
+	eventually(t, "it is readable", func() bool { _, found, err := a.intentOf(1); return err == nil && !found })
+}
+
+// TestLock_RecordOfDeadHolderUnreadable_NextHostEnters: the record goes bad once its host is declared dead, and only
+// then does another host ask for the lock.
+func TestLock_RecordOfDeadHolderUnreadable_NextHostEnters(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	m, a := c.mortal(1), c.host(2)
+	acquire(t, m.d, Request{Name: "x"})
+	m.dies(a)
+	c.spoil(c.sb.Geometry.Host(1))
+	eventually(t, "the damage is seen", func() bool { known, _ := a.mem.known(); return !known[0].Readable })
+	require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
 }

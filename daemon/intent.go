@@ -113,22 +113,25 @@ func (d *Daemon) intentOf(host int) (i layout.Intent, found bool, err error) {
 	return i, err == nil, err
 }
 
-// intents returns those of the other hosts. What a slot that cannot be read
-// intends nobody knows: then nothing can be created.
+// intents returns those of the other hosts. Where one cannot be read its host may be about to write anything, so that
+// nothing can be created, unless that host is gone: see [member.gone].
 func (d *Daemon) intents() ([]layout.Intent, error) {
 	g := d.sb.Geometry
 	n := max(d.mem.highest(), d.mem.id())
 	buf := pool.Get(n * g.Stride)
 	defer pool.Put(buf)
 	for try := 1; ; try++ {
-		found, host, err := d.readIntents(buf)
-		if err == nil {
+		found, bad, err := d.readIntents(buf)
+		if err == nil && len(bad) == 0 {
 			return found, nil
 		}
-		if host != 0 {
+		for host := range bad {
 			d.mem.heldUp(layout.Complaint{Host: host, Lock: directoryLock}, false)
 		}
 		if try == slotTries {
+			if err == nil {
+				err = d.lostIntents(bad)
+			}
 			return found, err
 		}
 		select {
@@ -139,13 +142,14 @@ func (d *Daemon) intents() ([]layout.Intent, error) {
 	}
 }
 
-// readIntents names the host whose slot cannot be read, if that is why it fails.
-func (d *Daemon) readIntents(buf []byte) (found []layout.Intent, unreadable int, err error) {
+// readIntents says of the hosts whose intents cannot be read why.
+func (d *Daemon) readIntents(buf []byte) (found []layout.Intent, bad map[int]error, err error) {
 	g, space := d.sb.Geometry, d.sb.Space()
 	errs, err := readRecords(d.dev, buf, g.Slot(directoryLock, 1), g.Stride)
 	if err != nil {
-		return nil, 0, fmt.Errorf("read the slots of the directory's lock: %w", err)
+		return nil, nil, fmt.Errorf("read the slots of the directory's lock: %w", err)
 	}
+	bad = map[int]error{}
 	for i := range errs {
 		host := i + 1
 		if host == d.mem.id() {
@@ -157,16 +161,47 @@ func (d *Daemon) readIntents(buf []byte) (found []layout.Intent, unreadable int,
 			s, err = space.DecodeSlot(buf[i*g.Stride:(i+1)*g.Stride], directoryLock, host)
 		}
 		if err != nil {
-			return nil, host, fmt.Errorf("%w: what host %d was about to write into the directory cannot be read (start bakeryd there, which rewrites it): %w", ErrDamaged, host, err)
+			bad[host] = err
+			continue
 		}
 		if len(s.Value) == 0 {
 			continue
 		}
 		intent, err := space.DecodeIntent(s.Value)
 		if err != nil {
-			return nil, 0, fmt.Errorf("%w: slot of host %d in the directory's lock: %w", ErrDamaged, host, err)
+			bad[host] = err
+			continue
 		}
 		found = append(found, intent)
 	}
-	return found, 0, nil
+	return found, bad, nil
+}
+
+// lostIntents returns an error if one of the hosts whose intents cannot be read may yet write into the directory.
+func (d *Daemon) lostIntents(bad map[int]error) error {
+	for host, unreadable := range bad {
+		gone, err := d.mem.gone(host, unreadable)
+		if err != nil {
+			return err
+		}
+		if !gone {
+			return fmt.Errorf("%w: what host %d was about to write into the directory cannot be read (start bakeryd there, which rewrites it): %w",
+				ErrDamaged, host, unreadable)
+		}
+	}
+	return nil
+}
+
+// gone reports whether a host is gone whose intent could not be read before the call. It counts as having none then:
+// that it died with a write of the directory under way, the intent of which has been lost since, is assumed not to
+// happen (bakery/PROTOCOL.md).
+func (mb *member) gone(host int, unreadable error) (bool, error) {
+	hosts, err := mb.readHosts()
+	if err != nil || host > len(hosts) || !hosts[host-1].Dead() {
+		return false, err
+	}
+	known, _ := mb.known()
+	mb.log.Warn("slot of a host that is gone is unreadable, going on as if it intended nothing",
+		"lock", "the directory's", "host_id", host, "host", known[host-1].Name, "err", unreadable)
+	return true, nil
 }

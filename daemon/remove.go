@@ -213,22 +213,41 @@ func (lk *lock) condemned() (found bool, err error) {
 			continue
 		}
 		tries := 0
+		var unreadable error
 		err := lk.persist("reading an intent failed, retrying", func() error {
 			i, ok, err := lk.d.intentOf(n + 1)
-			if badSector(err) || undecodable(err) {
+			if unreadable = err; badSector(err) || undecodable(err) {
 				lk.d.mem.heldUp(layout.Complaint{Host: n + 1, Lock: directoryLock}, false)
 			}
 			if tries++; err != nil && tries < slotTries || err != nil && !badSector(err) && !undecodable(err) {
 				return err
 			}
-			found = found || err != nil || ok && i.Lock == lk.entry.Lock && i.Creation > lk.entry.Creation
+			found = found || ok && i.Lock == lk.entry.Lock && i.Creation > lk.entry.Creation
 			return nil
 		})
+		if err == nil && unreadable != nil && !found {
+			found, err = lk.mayClear(n+1, unreadable)
+		}
 		if err != nil {
 			return false, err
 		}
 	}
 	return found, nil
+}
+
+// mayClear reports whether a host whose intent is unreadable may be about to clear the entry. Of one that is gone
+// nothing is under way (see [member.gone]); but it may have left half of the entry.
+func (lk *lock) mayClear(host int, unreadable error) (bool, error) {
+	gone, err := lk.d.mem.gone(host, unreadable)
+	if err != nil || !gone {
+		return true, err
+	}
+	var whole bool
+	err = lk.persist("reading a directory entry failed, retrying", func() (err error) {
+		whole, err = lk.d.readable(lk.entry.Lock)
+		return err
+	})
+	return !whole, err
 }
 
 // stale tells whether the entry is older than what this very incarnation has
