@@ -1,28 +1,77 @@
 package bakery
 
+import "slices"
+
+// settle makes a record that of the only incarnation that may be up.
+func (h *Host) settle() {
+	h.Unsettled, h.Ended = false, nil
+	for inc := h.Incarnation; inc > worldHosts; {
+		inc -= worldHosts
+		h.Ended = append(h.Ended, inc)
+	}
+}
+
+// next is the record of the incarnation after the one that h shows.
+func (h Host) next() Host {
+	n := Host{Readable: true, Incarnation: h.Incarnation + worldHosts, Unsettled: true, Ended: h.Ended}
+	if h.Gone && !slices.Contains(h.Ended, h.Incarnation) {
+		n.Ended = append(slices.Clip(h.Ended), h.Incarnation)
+	}
+	return n
+}
+
 // faultMoves are what may befall a living host.
 func (w *world) faultMoves(i int, to visit) {
 	ac := &w.actors[i]
 	sec := &w.disk[ac.entry.area][i]
-	unknown := bit(!sec.writing && !sec.now.Readable) // already lost, if the host dies
-	if w.crashes > 0 && w.losses >= int(unknown) {
-		c := w.clone(i)
-		c.crashes--
-		c.losses -= int(unknown)
-		n := &c.actors[i]
-		n.crashed, n.act, n.noted, n.resumed = true, Action{}, false, false
-		n.table, n.found, n.sampled = [worldHosts]Host{}, 0, false
-		c.exit(i)
-		c.forget(i)
-		to(c, i, "dies")
+	if w.crashes > 0 {
+		w.death(i, 1, to)
 	}
-	unknown = bit(!ac.m.attached)
+	w.recordMoves(i, to)
+	unknown := bit(!ac.m.attached)
 	if w.corrupt > 0 && w.losses >= int(unknown) && !sec.writing && sec.now.Readable {
 		c := w.clone(i)
 		c.corrupt--
 		c.losses -= int(unknown)
 		c.disk[ac.entry.area][i].now = View{}
 		to(c, i, "slot goes bad")
+	}
+}
+
+// death ends a host, which costs so many of the deaths that may be.
+func (w *world) death(i, cost int, to visit) {
+	ac := &w.actors[i]
+	sec := &w.disk[ac.entry.area][i]
+	unknown := int(bit(!sec.writing && !sec.now.Readable)) // already lost, if the host dies
+	if w.losses < unknown {
+		return
+	}
+	c := w.clone(i)
+	c.crashes -= cost
+	c.losses -= unknown
+	n := &c.actors[i]
+	n.crashed, n.act, n.noted, n.resumed = true, Action{}, false, false
+	n.table, n.found, n.sampled = [worldHosts]Host{}, 0, false
+	c.exit(i)
+	c.forget(i)
+	to(c, i, "dies")
+}
+
+// recordMoves are what may befall a host's record: it goes bad, or another machine claims the id.
+func (w *world) recordMoves(i int, to visit) {
+	ac, h := &w.actors[i], w.hosts[i]
+	if w.blind > 0 && h.Readable {
+		c := w.clone(i)
+		c.blind--
+		c.hosts[i].Readable = false
+		to(c, i, "record goes bad")
+	}
+	if w.joins > 0 && h.Readable && (h.Gone || h.Joining && !w.sc.restive || !ac.crashed && !w.sc.restive && ac.inc == h.Incarnation) {
+		c := w.clone(i)
+		c.joins--
+		c.hosts[i] = h.next()
+		c.hosts[i].Joining = true
+		to(c, i, "record is claimed")
 	}
 }
 
@@ -64,19 +113,22 @@ func (w *world) healMoves(i int, to visit) {
 // incarnation that is over.
 func (w *world) overMoves(i int, to visit) {
 	ac := &w.actors[i]
-	if w.sc.crashes == 0 || ac.healing || ac.act.Kind == 0 && ac.rounds == 0 {
+	if !w.sc.records() || ac.healing || ac.act.Kind == 0 && ac.rounds == 0 {
 		return
 	}
 	for h := range w.sc.hosts {
 		now, p := w.hosts[h], ac.m.peers[h]
-		newest := now.Incarnation // of those that are over
-		if !now.Gone {
-			newest -= min(newest, worldHosts)
-			if now.Unsettled {
-				newest = 0
-			}
+		newest := uint64(0) // of those that are over
+		for _, inc := range now.Ended {
+			newest = max(newest, inc)
+		}
+		if now.Gone {
+			newest = now.Incarnation
 		}
 		for _, inc := range []uint64{newest, p.live} {
+			if mu := w.sc.mutate; mu != nil && mu.liveOnly && inc != p.live {
+				continue
+			}
 			if h == i || inc == 0 || inc > newest || inc == p.over && inc != p.live {
 				continue
 			}
@@ -112,18 +164,33 @@ func (w *world) deadMoves(i int, to visit) {
 		c.disk[ac.entry.area][i].now = View{}
 		to(c, i, "slot goes bad")
 	}
-	if !w.hosts[i].Gone {
+	h := w.hosts[i]
+	if !h.Gone && !h.Joining {
 		c := w.clone(i)
 		c.hosts[i].Gone = true
 		to(c, i, "is declared dead")
 	}
-	if w.sc.rejoin && !w.calm && !w.disk[ac.entry.area][i].writing {
+	if !h.Readable && w.sc.abandon {
+		c := w.clone(i)
+		c.hosts[i] = Host{Readable: true, Incarnation: h.Incarnation, Gone: true, Ended: h.Ended}
+		to(c, i, "is abandoned")
+	}
+	if !w.calm {
+		w.recordMoves(i, to)
+	}
+	if w.sc.rejoin && !w.calm && h.Readable && !w.disk[ac.entry.area][i].writing {
 		c := w.clone(i)
 		n := &c.actors[i]
 		n.crashed, n.healing, n.split = false, false, false
-		n.inc += worldHosts
+		if !h.Joining {
+			c.hosts[i] = h.next()
+			if !w.sc.unsure {
+				c.hosts[i].settle()
+			}
+		}
+		c.hosts[i].Joining = false
+		n.inc = c.hosts[i].Incarnation
 		n.m = c.machine(i)
-		c.hosts[i] = Host{Readable: true, Incarnation: n.inc, Unsettled: w.sc.unsure}
 		if c.dir != n.entry {
 			c.lookup(i)
 		}

@@ -21,11 +21,11 @@ func (w *world) key(b []byte) []byte {
 	}
 	for i := range w.sc.hosts {
 		b = w.actors[i].key(b, w)
-		if w.sc.crashes > 0 {
+		if w.sc.records() {
 			b = appendHost(b, w.hosts[i])
 		}
 	}
-	b = append(b, byte(w.dir.area), byte(w.removes), byte(w.crashes), byte(w.corrupt), byte(w.blind), byte(w.resumes), byte(w.losses), byte(w.spans), bit(w.fault != ""))
+	b = append(b, byte(w.dir.area), byte(w.removes), byte(w.crashes), byte(w.corrupt), byte(w.fails), byte(w.blind), byte(w.joins), byte(w.resumes), byte(w.losses), byte(w.spans), bit(w.fault != ""))
 	for _, v := range []uint64{w.dir.creation, w.lastDir, w.areas[0], w.areas[1]} {
 		b = binary.AppendUvarint(b, v)
 	}
@@ -104,7 +104,11 @@ func appendTable(b []byte, hosts []Host) []byte {
 }
 
 func appendHost(b []byte, h Host) []byte {
-	return append(b, byte(h.Incarnation), bit(h.Gone)|bit(h.Readable)<<1|bit(h.Unsettled)<<2)
+	b = append(b, byte(h.Incarnation), bit(h.Gone)|bit(h.Readable)<<1|bit(h.Unsettled)<<2|bit(h.Joining)<<3, byte(len(h.Ended)))
+	for _, inc := range h.Ended {
+		b = append(b, byte(inc))
+	}
+	return b
 }
 
 // appendView shortens what is short in nearly all states.

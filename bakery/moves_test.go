@@ -26,14 +26,17 @@ func (w *world) moves(to visit) {
 
 func (w *world) movesOf(i int, to visit) {
 	ac := &w.actors[i]
-	if w.hosts[i].Unsettled {
+	if h := w.hosts[i]; h.Readable && h.Unsettled && !w.sc.restive && (ac.crashed || ac.inc == h.Incarnation) {
 		c := w.clone(i)
-		c.hosts[i].Unsettled = false
+		c.hosts[i].settle()
 		to(c, i, "is known to be the only one")
 	}
 	if ac.crashed {
 		w.deadMoves(i, to)
 		return
+	}
+	if h := w.hosts[i]; !h.Readable || h.Incarnation != ac.inc {
+		w.death(i, 0, to) // its lease cannot be renewed
 	}
 	if !w.calm {
 		w.faultMoves(i, to)
@@ -179,7 +182,7 @@ func (w *world) report(i int, event func(*Machine) Action) {
 	} else {
 		w.took(i, event(m))
 	}
-	if w.sc.crashes > 1 && m.spans() > before {
+	if w.sc.crashes+w.sc.blind+w.sc.joins > 1 && m.spans() > before {
 		w.spans = min(w.spans+1, 2)
 	}
 }
@@ -202,11 +205,11 @@ func (w *world) hostMoves(i int, to visit) {
 		c.tell(i)
 		to(c, i, "reads the hosts")
 		for h := range w.sc.hosts {
-			if w.blind == 0 || h == i || w.calm {
+			if w.fails == 0 || h == i || w.calm {
 				continue
 			}
 			c := w.clone(i)
-			c.blind--
+			c.fails--
 			c.sampleHosts(i)
 			c.actors[i].table[h] = Host{}
 			c.tell(i)
@@ -218,6 +221,11 @@ func (w *world) hostMoves(i int, to visit) {
 	n := &c.actors[i]
 	table := n.table
 	n.table, n.sampled = [worldHosts]Host{}, false
+	for h := range w.sc.hosts {
+		if mu := w.sc.mutate; mu != nil && mu.hosts != nil && h != i {
+			mu.hosts(n.m, &table[h], n.m.views[h])
+		}
+	}
 	c.report(i, func(m *Machine) Action { return m.HostsRead(table[:w.sc.hosts]) })
 	to(c, i, "knows the hosts")
 }
@@ -231,7 +239,7 @@ func (w *world) sampleHosts(i int) {
 
 // tell lets a host know at once where nothing can happen between.
 func (w *world) tell(i int) {
-	if w.sc.crashes > 0 {
+	if w.sc.records() {
 		return
 	}
 	n := &w.actors[i]

@@ -15,8 +15,10 @@ type mutation struct {
 	keepNote   bool // the note of a grant outlives the hold
 	keepMode   bool // an upgrade under way is resumed as one that succeeded
 	flicker    bool // a write that was read may yet never land
+	liveOnly   bool // an end is told only of an incarnation that is taken for current
 
 	views     func(w *world, m *Machine, views []View)                        // changes what a read shows
+	hosts     func(m *Machine, h *Host, view View)                            // changes what a read of the host table shows
 	event     func(w *world, m *Machine, report func(*Machine) Action) Action // stands before every event
 	joined    func(m *Machine)                                                // changes a machine that comes back
 	made      func(m *Machine)                                                // changes every new machine
@@ -239,7 +241,7 @@ var mutations = []mutated{
 			return m.write(stepUpgrade, phaseChoosing)
 		}}},
 	{"what could not be told is not asked again", "DEADLOCK",
-		with(twoByTwo, func(sc *scenario) { sc.rounds, sc.crashes, sc.blind = 1, 1, 1 }),
+		with(twoByTwo, func(sc *scenario) { sc.rounds, sc.crashes, sc.fails = 1, 1, 1 }),
 		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
 			a := report(m)
 			m.doubt = false
@@ -251,6 +253,32 @@ var mutations = []mutated{
 			a := report(m)
 			m.doubt = false
 			return a
+		}}},
+	{"a record that is unreadable tells nothing of an end", "DEADLOCK",
+		with(twoByTwo, func(sc *scenario) { sc.rounds, sc.crashes, sc.blind, sc.whole = 1, 1, 1, true }),
+		&mutation{liveOnly: true, hosts: func(_ *Machine, h *Host, _ View) {
+			if !h.Readable {
+				*h = Host{}
+			}
+		}}},
+	{"an end is forgotten once the record shows the next incarnation", "DEADLOCK",
+		with(twoByTwo, func(sc *scenario) { sc.rounds, sc.crashes, sc.joins, sc.restive, sc.whole = 1, 1, 1, true, true }),
+		&mutation{liveOnly: true, hosts: func(_ *Machine, h *Host, _ View) { h.Ended = nil }}},
+	{"the slots of a host that stays joining are waited for", "DEADLOCK",
+		with(twoByTwo, func(sc *scenario) { sc.rounds, sc.crashes, sc.joins = 1, 1, 1 }),
+		&mutation{hosts: func(_ *Machine, h *Host, _ View) { h.Joining = false }}},
+	{"VOID: a claim that is not settled proves that who was there before is over", "EXCLUSION",
+		with(twoByTwo, func(sc *scenario) { sc.crashes, sc.joins = 1, 1 }),
+		&mutation{hosts: func(_ *Machine, h *Host, v View) { h.Unsettled = h.Unsettled && !v.Readable }}},
+	{"VOID: an unreadable slot is nobody's under a claim that is not settled", "EXCLUSION",
+		with(twoByTwo, func(sc *scenario) { sc.crashes, sc.joins = 1, 1 }),
+		&mutation{hosts: func(_ *Machine, h *Host, v View) { h.Unsettled = h.Unsettled && (v.Readable || !h.Joining) }}},
+	{"VOID: a host whose record is unreadable is gone", "EXCLUSION",
+		with(twoByTwo, func(sc *scenario) { sc.crashes, sc.blind = 1, 1 }),
+		&mutation{hosts: func(_ *Machine, h *Host, _ View) {
+			if !h.Readable {
+				h.Readable, h.Gone = true, true
+			}
 		}}},
 	{"numbers do not begin at the creation id", "TOKENS", removing,
 		&mutation{made: func(m *Machine) { m.last = 0 }}},

@@ -53,7 +53,8 @@ func newWalk(seed uint64) *walk {
 		hosts: worldHosts, rounds: 2 + rng.IntN(6), permits: 1 + rng.IntN(3), modes: mixed, clocks: noClock, try: rng.IntN(2) == 0,
 		settles: rng.IntN(4), cancels: rng.IntN(3), changes: rng.IntN(4), heals: rng.IntN(3),
 		removes: rng.IntN(4), crashes: rng.IntN(5), rejoin: rng.IntN(4) > 0, unsure: rng.IntN(2) == 0,
-		corrupt: rng.IntN(4), blind: rng.IntN(4), resumes: rng.IntN(6),
+		corrupt: rng.IntN(4), fails: rng.IntN(4), resumes: rng.IntN(6),
+		blind: rng.IntN(3), abandon: true, joins: rng.IntN(3),
 	}
 	if rng.IntN(3) == 0 {
 		sc.modes = exclusive

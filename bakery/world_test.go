@@ -33,9 +33,19 @@ type scenario struct {
 	corrupt int           // sectors that may go bad, in all
 	heals   int           // rewrites of the own slot as it is, a host
 	resumes int           // drivers that may end and be followed by another of the same incarnation, in all
-	blind   int           // reads of a host record that may fail, in all
+	fails   int           // reads of a host record that may fail, in all
+	blind   int           // host records that may go bad, for good, in all
+	abandon bool          // the host of such a record counts as gone once it has died
+	joins   int           // claims that may be written over a host record, that of a living host too, in all
+	restive bool          // a claim is followed by others, so that its record is never settled; only of who is known to be dead
+	whole   bool          // no slot is lost by a death
 	mutate  *mutation
 	want    string // the kind of fault looked for; empty: any
+}
+
+// records tells whether host records may change, or fail to be read.
+func (sc *scenario) records() bool {
+	return sc.crashes > 0 || sc.fails > 0 || sc.blind > 0 || sc.joins > 0
 }
 
 // sector is one slot on the disk: a regular register. A read that overlaps a
@@ -96,7 +106,7 @@ type world struct {
 	areas   [2]uint64 // the creation ids of both entries, cleared or not
 	actors  [worldHosts]actor
 
-	removes, crashes, corrupt, blind, resumes int
+	removes, crashes, corrupt, fails, blind, joins, resumes int
 
 	// Slots that may yet become unreadable with nobody left who knows their
 	// ticket. Without a clock, tokens survive one such loss. Where hosts may
@@ -122,7 +132,8 @@ type spares struct {
 
 func newWorld(sc *scenario) *world {
 	w := &world{sc: sc, dir: entry{creation: 1}, lastDir: 1, areas: [2]uint64{1, 0},
-		removes: sc.removes, crashes: sc.crashes, corrupt: sc.corrupt, blind: sc.blind, resumes: sc.resumes, losses: 1, spare: &spares{}}
+		removes: sc.removes, crashes: sc.crashes, corrupt: sc.corrupt, fails: sc.fails, blind: sc.blind, joins: sc.joins,
+		resumes: sc.resumes, losses: int(1 - bit(sc.whole)), spare: &spares{}}
 	for i := range sc.hosts {
 		w.hosts[i] = Host{Readable: true, Incarnation: uint64(i + 1)}
 		for a := range w.disk {
@@ -142,7 +153,7 @@ func (w *world) machine(i int) *Machine {
 	ac := &w.actors[i]
 	m := New(Config{Host: i + 1, Incarnation: ac.inc, Creation: ac.entry.creation, Permits: w.sc.permits, Clock: w.now})
 	m.grow(w.sc.hosts)
-	if w.sc.crashes == 0 && w.sc.blind == 0 {
+	if !w.sc.records() {
 		// A read of the host table would tell nothing.
 		for h := range m.peers {
 			m.peers[h].live = uint64(h + 1)
