@@ -277,6 +277,59 @@ func TestHidden(t *testing.T) {
 	require.Equal(t, Granted, r.run(r.m.Polled(View{})).Kind, "what could not be told is asked again")
 }
 
+// TestMachine_JoinerWentLiveAndDied_IsGrantedAnotherSpan: the slot was lost before the joiner came, and again with what
+// the joiner drew since.
+func TestMachine_JoinerWentLiveAndDied_IsGrantedAnotherSpan(t *testing.T) {
+	m := newRig(2, 2, nil)
+	m.views[0] = View{}
+	m.hosts[0] = Host{Readable: true, Incarnation: 7, Joining: true, Unsettled: true}
+	a := m.run(m.m.Acquire(Request{}))
+	require.Equal(t, Poll, a.Kind, "an earlier incarnation may be up")
+	m.hosts[0].Unsettled = false
+	require.Equal(t, Granted, m.run(m.m.Polled(View{})).Kind)
+	require.Equal(t, Released, m.run(m.m.Release()).Outcome)
+	first := m.m.Token().Number()
+	require.EqualValues(t, 1+hiddenSpan+1, first)
+
+	j := newRig(1, 2, func(c *Config) { c.Incarnation = 7 })
+	j.m.attached, j.views, j.hosts = false, m.views, []Host{{Readable: true, Incarnation: 7}, {Readable: true, Incarnation: 102}}
+	require.Equal(t, Granted, j.run(j.m.Acquire(Request{})).Kind)
+	require.Equal(t, Released, j.run(j.m.Release()).Outcome)
+	lost := j.m.Token()
+	require.Greater(t, lost.Number(), first)
+
+	m.views[0] = View{}
+	m.hosts[0] = Host{Readable: true, Incarnation: 7, Gone: true}
+	require.Equal(t, Granted, m.run(m.m.Acquire(Request{})).Kind)
+	require.Greater(t, m.m.Token(), lost)
+}
+
+// TestMachine_EndedIncarnation_IsPassed: whatever the record shows, and whether it can be read.
+func TestMachine_EndedIncarnation_IsPassed(t *testing.T) {
+	for name, h := range map[string]Host{
+		"by an earlier read":        {Incarnation: 101, Gone: true},
+		"unreadable":                {Incarnation: 107, Ended: []uint64{101}},
+		"another, unsettled":        {Readable: true, Incarnation: 107, Unsettled: true, Ended: []uint64{103, 101}},
+		"another, joining":          {Readable: true, Incarnation: 107, Unsettled: true, Joining: true, Ended: []uint64{101}},
+		"itself, by a late renewal": {Readable: true, Incarnation: 101, Ended: []uint64{101}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, known := range []bool{false, true} {
+				r := newRig(2, 2, nil)
+				r.show(1, 5, layout.Held, layout.Exclusive)
+				if known {
+					r.m.grow(1)
+					r.m.peers[0].live = 101
+					r.m.Over(1, 101)
+				}
+				r.hosts[0] = h
+				require.Equal(t, Granted, r.run(r.m.Acquire(Request{})).Kind)
+				require.EqualValues(t, 6, r.m.Token().Number())
+			}
+		})
+	}
+}
+
 func TestClockNumber(t *testing.T) {
 	formatted := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	base := uint64(formatted.UnixMicro()) / 256
