@@ -1,0 +1,70 @@
+package stall
+
+import (
+	"sync"
+	"time"
+)
+
+// MaxPause is the longest pause of a lock, in leases.
+const MaxPause = 64
+
+// Quarantine has the locks whose IO has ended a lease of this host. Such a lock is not used for a pause, so that one bad
+// sector does not end every lease, and with it the holds of all other locks. It is safe for concurrent use.
+type Quarantine struct {
+	mu    sync.Mutex // guards locks
+	locks map[int]pause
+}
+
+type pause struct {
+	length time.Duration
+	until  time.Duration // 0: it has not begun
+	why    error
+}
+
+// Add notes that IO of a lock has ended a lease. The pause is one lease, and twice as long as the one before if there was
+// no success since, up to MaxPause leases. It begins with Start.
+func (q *Quarantine) Add(lock int, lease time.Duration, why error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.locks == nil {
+		q.locks = map[int]pause{}
+	}
+	p, again := q.locks[lock]
+	if again && p.until == 0 { // another IO of the same lock and lease
+		return
+	}
+	q.locks[lock] = pause{length: min(max(lease, 2*p.length), MaxPause*lease), why: why}
+}
+
+// Start begins the pauses that have not begun: the host has a lease again.
+func (q *Quarantine) Start(now time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for lock, p := range q.locks {
+		if p.until == 0 {
+			p.until = now + p.length
+			q.locks[lock] = p
+		}
+	}
+}
+
+// Of returns for how long a lock is not to be used, and why; 0 if it may be.
+func (q *Quarantine) Of(now time.Duration, lock int) (left time.Duration, why error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p, ok := q.locks[lock]
+	switch {
+	case !ok || p.until != 0 && now >= p.until:
+		return 0, nil
+	case p.until == 0:
+		return p.length, p.why
+	}
+	return p.until - now, p.why
+}
+
+// Succeeded forgets the pauses of a lock: its IO succeeds.
+func (q *Quarantine) Succeeded(lock int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.locks, lock)
+}
