@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
@@ -23,6 +24,7 @@ type area struct {
 	own     layout.Slot // as last written, or found
 	known   bool        // own has been read once
 	failed  bool        // the last write of it has, so it may or may not be on the disk
+	part    atomic.Bool // the slot on the disk may show that this incarnation takes part in the lock
 	views   []bakery.View
 	written hostSet       // whose slots have been seen written: they do not become virgin again
 	latency time.Duration // of the last read
@@ -30,6 +32,9 @@ type area struct {
 	seen []caption   // of the slots as last read, by host id - 1; those of the end may be missing
 	last layout.Slot // of the last one decoded: what its memory is good for
 }
+
+// slotAt returns the first byte of a host's slot.
+func (a *area) slotAt(host int) int64 { return a.space.Geometry.Slot(a.lock, host) }
 
 // caption is what a slot tells people, which the protocol does not know of.
 type caption struct {
@@ -104,6 +109,7 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 	}
 	if host == a.host && !a.known {
 		a.own, a.known = s, true
+		a.part.Store(s.Incarnation == a.mine && a.takesPart(s))
 		a.own.Value = bytes.Clone(s.Value)
 		// What an earlier incarnation intended has come about or never will: it
 		// had nothing under way any more when its id was taken on.
@@ -169,10 +175,15 @@ func (a *area) write(s bakery.Slot, who layout.Holder) error {
 	if err := a.space.EncodeSlot(buf, next); err != nil {
 		return fmt.Errorf("encode slot: %w", err)
 	}
+	a.part.Store(true) // until it is certain that the slot shows something else
 	if err := a.dev.Write(buf, a.space.Geometry.Slot(a.lock, a.host)); err != nil {
 		a.failed = true
 		return fmt.Errorf("write the slot of host %d in lock %d: %w", a.host, a.lock, err)
 	}
 	a.own, a.known, a.failed = next, true, false
+	a.part.Store(a.takesPart(next))
 	return nil
 }
+
+// takesPart reports whether others wait for the host of a slot of this incarnation: it is not idle, or shows a removal.
+func (a *area) takesPart(s layout.Slot) bool { return s.Phase != layout.Idle || s.Creation > a.made }

@@ -384,7 +384,7 @@ func TestCheckDuringRemoval(t *testing.T) {
 							return err
 						}
 						clean()
-						if err := a.writeEntry(free); err != nil {
+						if err := a.writeEntry(a.dev, free); err != nil {
 							return err
 						}
 						clean()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -93,8 +94,8 @@ func (d *Daemon) createGuarded(guard *lock, name string, permits int) (e layout.
 		return e, false, err
 	}
 	// Before the entries: an intent that is gone was carried out by then, or never is.
-	intents, failed := d.intents()
-	s, err := d.dir.scan()
+	intents, failed := d.intents(guard.dev)
+	s, err := d.dir.on(guard.dev).scan()
 	if err != nil {
 		return e, false, err
 	}
@@ -110,7 +111,7 @@ func (d *Daemon) createGuarded(guard *lock, name string, permits int) (e layout.
 	if failed != nil {
 		return e, false, failed
 	}
-	e, err = d.place(s, intents, layout.Entry{
+	e, err = d.place(guard.dev, s, intents, layout.Entry{
 		Name: name, Permits: max(permits, 1), Creation: d.clockNumber(),
 	})
 	if err == nil {
@@ -133,7 +134,7 @@ func (d *Daemon) put(guard *lock, e layout.Entry) error {
 	if err := guard.intend(e); err != nil {
 		return err
 	}
-	if err := d.writeEntry(e); err != nil {
+	if err := d.writeEntry(guard.dev, e); err != nil {
 		return err
 	}
 	return guard.intended()
@@ -141,7 +142,7 @@ func (d *Daemon) put(guard *lock, e layout.Entry) error {
 
 // place returns the entry to write for a new lock: the very one that a dead
 // host may still write for the same name, or one that nobody else writes.
-func (d *Daemon) place(s *scan, intents []layout.Intent, e layout.Entry) (layout.Entry, error) {
+func (d *Daemon) place(dev blockdev.Device, s *scan, intents []layout.Intent, e layout.Entry) (layout.Entry, error) {
 	at := make(map[int]layout.Entry, len(s.entries))
 	for _, o := range s.entries {
 		at[o.Lock] = o
@@ -176,7 +177,7 @@ func (d *Daemon) place(s *scan, intents []layout.Intent, e layout.Entry) (layout
 	}
 	// A slot may tell of a creation that the entry no longer does: two removed it, and the write of the
 	// earlier one, who died, landed last.
-	views, err := newArea(d.dev, d.sb.Space(), e.Lock, d.mem.id()).read(d.mem.highest())
+	views, err := newArea(dev, d.sb.Space(), e.Lock, d.mem.id()).read(d.mem.highest())
 	if err != nil {
 		return e, err
 	}
@@ -198,7 +199,7 @@ const entryTries = 10
 
 // writeEntry writes an entry. A write that failed may have left half of it,
 // beside which nobody could make a lock any more: so it is repeated.
-func (d *Daemon) writeEntry(e layout.Entry) (err error) {
+func (d *Daemon) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
 	buf := pool.Get(d.sb.Geometry.Stride)
 	defer pool.Put(buf)
 	if err := d.sb.Space().EncodeEntry(buf, e); err != nil {
@@ -208,7 +209,7 @@ func (d *Daemon) writeEntry(e layout.Entry) (err error) {
 		if ok, _ := d.mem.mayWrite(); !ok {
 			return fmt.Errorf("write the directory entry of lock %d: %w: the lease is running out", e.Lock, ErrUnavailable)
 		}
-		if err = d.dev.Write(buf, d.sb.Geometry.Entry(e.Lock)); err == nil {
+		if err = dev.Write(buf, d.sb.Geometry.Entry(e.Lock)); err == nil {
 			return nil
 		}
 		d.log.Warn("writing a directory entry failed, retrying", "number", e.Lock, "lock", e.Name, "err", err)

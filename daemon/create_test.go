@@ -118,7 +118,7 @@ func TestPlaceAmongIntents(t *testing.T) {
 		"of the same name, and others": {free, []layout.Intent{{Lock: 2, Creation: 9}, intent}, layout.Entry(intent), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := d.place(&scan{entries: test.entries}, test.intents, want)
+			got, err := d.place(d.dev, &scan{entries: test.entries}, test.intents, want)
 			require.ErrorIs(t, err, test.err)
 			if test.err == nil {
 				require.Equal(t, test.want, got)
@@ -128,7 +128,7 @@ func TestPlaceAmongIntents(t *testing.T) {
 	c.write(c.sb.Geometry.Slot(2, 1), func(buf []byte) error {
 		return c.sb.Space().EncodeSlot(buf, layout.Slot{Lock: 2, Host: 1, Incarnation: 1, Creation: 20})
 	})
-	got, err := d.place(&scan{entries: free}, []layout.Intent{{Lock: 1, Creation: 9}}, want)
+	got, err := d.place(d.dev, &scan{entries: free}, []layout.Intent{{Lock: 1, Creation: 9}}, want)
 	require.NoError(t, err)
 	require.EqualValues(t, 21, got.Creation, "a slot tells of a removal that the entry does not")
 }

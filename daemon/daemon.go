@@ -33,6 +33,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -61,6 +62,8 @@ var (
 	ErrUnreadable = errors.New("a slot cannot be read")
 	// ErrLost is returned when the lease was lost, and every hold with it.
 	ErrLost = errors.New("the lease was lost")
+	// ErrStuck is returned when IO of a lock's sectors was stuck for so long that it ended the lease.
+	ErrStuck = errors.New("IO of the lock did not end in time")
 	// ErrFree is returned when a lock is asked for that nobody holds.
 	ErrFree = errors.New("nobody holds the lock")
 	// ErrHoldOver is returned to a client that comes back to a hold which is over.
@@ -98,6 +101,8 @@ type Config struct {
 	// return at once. nil: nobody. Of a Service.
 	Alive      func()
 	AliveEvery time.Duration // above 0 where Alive is not nil
+
+	quarantine *stall.Quarantine // of the terms before; nil: there were none. Of a Service
 
 	open func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) // tests bring their own disk
 	arm  func(lease.Times) (time.Duration, error)                                          // the watchdog, before the first write; nil: none
@@ -140,6 +145,8 @@ type Daemon struct {
 	drainedFor string
 	tasks      tasks
 
+	stalls *stall.Watch // the IO of locks that other hosts may wait for
+
 	inspecting inspecting
 	warn       limiter // of the guard
 
@@ -164,8 +171,11 @@ func New(cfg Config) *Daemon {
 	if cfg.Tally == nil {
 		cfg.Tally = new(tally.Tally)
 	}
+	if cfg.quarantine == nil {
+		cfg.quarantine = new(stall.Quarantine)
+	}
 	cfg.machine = cfg.machine.complete()
-	return &Daemon{cfg: cfg, log: cfg.Logger, locks: map[int]*lock{}, stop: make(chan struct{}), joined: make(chan struct{}),
+	return &Daemon{cfg: cfg, log: cfg.Logger, stalls: new(stall.Watch), locks: map[int]*lock{}, stop: make(chan struct{}), joined: make(chan struct{}),
 		drained: make(chan struct{}), ended: make(chan struct{}), stayed: make(chan struct{}, 1)}
 }
 

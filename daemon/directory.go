@@ -27,13 +27,22 @@ var directoryEntry = layout.Entry{Lock: directoryLock, Permits: 1, Creation: dir
 type directory struct {
 	dev   blockdev.Device
 	space layout.Space
+	*rememberedEntries
+}
 
+// rememberedEntries has entries by the names of their locks.
+type rememberedEntries struct {
 	mu      sync.Mutex // guards entries
 	entries map[string]layout.Entry
 }
 
 func newDirectory(dev blockdev.Device, space layout.Space) *directory {
-	return &directory{dev: dev, space: space, entries: map[string]layout.Entry{}}
+	return &directory{dev: dev, space: space, rememberedEntries: &rememberedEntries{entries: map[string]layout.Entry{}}}
+}
+
+// on returns the same directory, read by way of another device.
+func (dir *directory) on(dev blockdev.Device) *directory {
+	return &directory{dev: dev, space: dir.space, rememberedEntries: dir.rememberedEntries}
 }
 
 // scan is one read of the whole directory.
@@ -225,6 +234,9 @@ func (d *Daemon) attachOnce(e layout.Entry) (*lock, error) {
 	if lk := d.locks[e.Lock]; lk != nil {
 		return lk, nil
 	}
+	if err := d.quarantined(e.Lock); err != nil {
+		return nil, err
+	}
 	lk := d.newLock(e)
 	d.start(lk)
 	return lk, nil
@@ -244,6 +256,9 @@ func (d *Daemon) newLock(e layout.Entry) *lock {
 		role: newRole(),
 	}
 	lk.area.mine, lk.area.made = d.mem.incarnation(), e.Creation
+	lk.area.part.Store(d.mem.resumed) // the bakeryd before this one may have left the slot in any state
+	lk.dev = lockDevice{Device: d.dev, watch: d.stalls, lock: e.Lock, name: e.Name, part: &lk.area.part}
+	lk.area.dev = lk.dev
 	lk.settling = time.AfterFunc(math.MaxInt64, lk.signal)
 	lk.timer = time.NewTimer(math.MaxInt64)
 	lk.role.Lock() // the driver's from the beginning

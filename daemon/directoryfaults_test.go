@@ -353,11 +353,11 @@ func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
 	slot := c.sb.Geometry.Slot(directoryLock, 1)
 	held := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: slot, To: slot + 512, Err: unix.EIO})
 	c.spoil(slot)
-	_, err := b.intents()
+	_, err := b.intents(b.dev)
 	require.ErrorIs(t, err, ErrDamaged)
 	eventually(t, "it is asked to rewrite it", func() bool { return held.Fired() > 0 })
 	f.Heal()
-	eventually(t, "it has rewritten it", func() bool { _, err := b.intents(); return err == nil })
+	eventually(t, "it has rewritten it", func() bool { _, err := b.intents(b.dev); return err == nil })
 }
 
 // TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt: the next incarnation of the host makes it readable.
@@ -366,7 +366,7 @@ func TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt(t *testing.T) {
 	require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
 	c.spoil(c.sb.Geometry.Slot(directoryLock, 1))
 	a := c.host(1)
-	eventually(t, "it is readable", func() bool { _, found, err := a.intentOf(1); return err == nil && !found })
+	eventually(t, "it is readable", func() bool { _, found, err := a.intentOf(a.dev, 1); return err == nil && !found })
 }
 
 // TestLock_RecordOfDeadHolderUnreadable_NextHostEnters: the record goes bad once its host is declared dead, and only

@@ -222,7 +222,7 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 		}
 		return lk.m.DirectoryRead(creation), nil
 	case bakery.ClearDirectory:
-		if err := lk.clearEntry(a.Slot.Creation); errors.Is(err, errIntended) {
+		if err := lk.clearEntry(a.Slot.Creation); errors.Is(err, errIntended) || errors.Is(err, ErrStuck) {
 			lk.refuse(err, func(w *waiter) bool { return w.req.remove })
 			return lk.m.DirectoryKept(), nil
 		} else if err != nil {
@@ -236,9 +236,14 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 // write writes the own slot until that is durable. A slot is only ever
 // written by this goroutine, so never while a write of it is under way.
 func (lk *lock) write(s bakery.Slot) error {
-	return lk.persist("writing a slot failed, retrying", func() error {
+	took := lk.area.part.Load()
+	err := lk.persist("writing a slot failed, retrying", lk.area.slotAt(lk.area.host), func() error {
 		return lk.area.write(s, lk.holder(s.Phase))
 	})
+	if err == nil && took && !lk.area.part.Load() { // all IO from the claim to the release has succeeded
+		lk.d.cfg.quarantine.Succeeded(lk.entry.Lock)
+	}
+	return err
 }
 
 // holder is what the slot tells people of who holds the lock.
@@ -253,7 +258,7 @@ func (lk *lock) holder(p layout.Phase) layout.Holder {
 }
 
 func (lk *lock) readAll() (views []bakery.View, err error) {
-	err = lk.persist("reading slots failed, retrying", func() error {
+	err = lk.persist("reading slots failed, retrying", lk.area.slotAt(1), func() error {
 		lk.readAt = boottime.Now()
 		views, err = lk.area.read(lk.d.mem.highest())
 		return err
@@ -267,8 +272,8 @@ func (lk *lock) creation() (creation uint64, err error) {
 		return directoryCreation, nil
 	}
 	stopping, tries := false, 0
-	err = lk.persist("reading a directory entry failed, retrying", func() error {
-		e, err := lk.d.dir.read(lk.entry.Lock)
+	err = lk.persist("reading a directory entry failed, retrying", lk.d.sb.Geometry.Entry(lk.entry.Lock), func() error {
+		e, err := lk.d.dir.on(lk.dev).read(lk.entry.Lock)
 		if err == nil && e.Name == lk.entry.Name {
 			creation = e.Creation
 		}
@@ -292,8 +297,11 @@ func (lk *lock) creation() (creation uint64, err error) {
 }
 
 // persist tries until it succeeds or the lease is lost. Nothing is begun that
-// the lease has no time for. A client's goroutine tries once.
-func (lk *lock) persist(message string, try func() error) error {
+// the lease has no time for. A client's goroutine tries once. at is the first
+// byte of the IO.
+func (lk *lock) persist(message string, at int64, try func() error) error {
+	series := lk.dev.series(at)
+	defer series.end()
 	for {
 		select {
 		case <-lk.d.mem.lost:
@@ -311,10 +319,12 @@ func (lk *lock) persist(message string, try func() error) error {
 				return ErrLost
 			}
 		}
+		series.begin()
 		err := try()
 		if err == nil {
 			return nil
 		}
+		series.failed(err)
 		if lk.warn.allow() {
 			lk.d.log.Warn(message, "lock", lk.entry.Name, "err", err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -58,7 +59,7 @@ func (d *Daemon) carryOut(guard *lock) error {
 	if err != nil || !found {
 		return err
 	}
-	if err := d.writeEntry(layout.Entry(i)); err != nil {
+	if err := d.writeEntry(guard.dev, layout.Entry(i)); err != nil {
 		return err
 	}
 	return guard.intended()
@@ -86,23 +87,23 @@ func (d *Daemon) keepIntents() {
 
 // takeBackIntent tells whether there is none any more.
 func (d *Daemon) takeBackIntent() bool {
-	_, found, err := d.intentOf(d.mem.id())
+	_, found, err := d.intentOf(d.dev, d.mem.id())
 	if err == nil && !found {
 		return true
 	}
 	err = d.guarded(context.Background(), "take back an intent", d.carryOut)
-	if err != nil && !errors.Is(err, ErrUnavailable) {
+	if err != nil && !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrStuck) {
 		d.log.Warn("taking back what was about to be written into the directory failed, retrying", "err", err)
 	}
 	return err == nil
 }
 
 // intentOf reads the intent of one host.
-func (d *Daemon) intentOf(host int) (i layout.Intent, found bool, err error) {
+func (d *Daemon) intentOf(dev blockdev.Device, host int) (i layout.Intent, found bool, err error) {
 	g, space := d.sb.Geometry, d.sb.Space()
 	buf := pool.Get(g.Stride)
 	defer pool.Put(buf)
-	if err := d.dev.Read(buf, g.Slot(directoryLock, host)); err != nil {
+	if err := dev.Read(buf, g.Slot(directoryLock, host)); err != nil {
 		return i, false, fmt.Errorf("read the slot of host %d in the directory's lock: %w", host, err)
 	}
 	s, err := space.DecodeSlot(buf, directoryLock, host)
@@ -115,13 +116,13 @@ func (d *Daemon) intentOf(host int) (i layout.Intent, found bool, err error) {
 
 // intents returns those of the other hosts. Where one cannot be read its host may be about to write anything, so that
 // nothing can be created, unless that host is gone: see [member.gone].
-func (d *Daemon) intents() ([]layout.Intent, error) {
+func (d *Daemon) intents(dev blockdev.Device) ([]layout.Intent, error) {
 	g := d.sb.Geometry
 	n := max(d.mem.highest(), d.mem.id())
 	buf := pool.Get(n * g.Stride)
 	defer pool.Put(buf)
 	for try := 1; ; try++ {
-		found, bad, err := d.readIntents(buf)
+		found, bad, err := d.readIntents(dev, buf)
 		if err == nil && len(bad) == 0 {
 			return found, nil
 		}
@@ -143,9 +144,9 @@ func (d *Daemon) intents() ([]layout.Intent, error) {
 }
 
 // readIntents says of the hosts whose intents cannot be read why.
-func (d *Daemon) readIntents(buf []byte) (found []layout.Intent, bad map[int]error, err error) {
+func (d *Daemon) readIntents(dev blockdev.Device, buf []byte) (found []layout.Intent, bad map[int]error, err error) {
 	g, space := d.sb.Geometry, d.sb.Space()
-	errs, err := readRecords(d.dev, buf, g.Slot(directoryLock, 1), g.Stride)
+	errs, err := readRecords(dev, buf, g.Slot(directoryLock, 1), g.Stride)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the slots of the directory's lock: %w", err)
 	}

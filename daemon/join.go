@@ -55,6 +55,7 @@ func (d *Daemon) Join(ctx context.Context) error {
 		}
 		return fmt.Errorf("join the lockspace on %s: %w", d.cfg.Device, err)
 	}
+	d.cfg.quarantine.Start(boottime.Now())
 	d.drivers.Go(d.keepSlots)
 	if !d.cfg.repair {
 		d.drivers.Go(d.keepIntents)

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/standing"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
@@ -30,6 +31,9 @@ type member struct {
 	ids   *identity
 	notes *events.Log // nil: none
 	tally *tally.Tally
+
+	stalls     *stall.Watch
+	quarantine *stall.Quarantine
 
 	fencing *fencing
 	trouble atomic.Pointer[ioTrouble] // of the last IO of the lease; nil: it went well
@@ -75,6 +79,7 @@ type member struct {
 func newMember(d *Daemon, self layout.HostRecord, p *predecessor) (*member, error) {
 	sb := d.sb
 	mb := &member{dev: d.bare, sb: sb, space: sb.Space(), log: d.log, ids: d.ids, notes: d.cfg.Events, tally: d.cfg.Tally, fencing: d.fencing,
+		stalls: d.stalls, quarantine: d.cfg.quarantine,
 		alive: d.cfg.Alive, aliveEvery: d.cfg.AliveEvery, turned: boottime.Now(),
 		changed: make(chan struct{}), cut: math.MaxInt64, wished: map[layout.Verdict]bool{}, silent: map[int]uint64{}, buried: map[int]uint64{}, asked: make(chan lease.Asked, 1),
 		reading: underWay{what: "reading the host table"}, writing: underWay{what: "writing the host record"},
@@ -102,6 +107,7 @@ func (mb *member) start() {
 			mb.turn()
 			hangs := mb.hanging()
 			mb.event(mb.m.Tick)
+			mb.loseForStall()
 			mb.turnDone()
 			for _, what := range hangs {
 				mb.io.Go(func() { mb.log.Error("IO hangs", "device", mb.dev.Info().Path, "what", what) }) // it may block

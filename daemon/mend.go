@@ -57,10 +57,10 @@ func (d *Daemon) mendEntry(ctx context.Context, lk *lock) error {
 		return err
 	}
 	err = d.guarded(ctx, "restore a directory entry", func(guard *lock) error {
-		if ok, err := d.readable(lk.entry.Lock); ok || err != nil {
+		if ok, err := d.dir.on(guard.dev).readable(lk.entry.Lock); ok || err != nil {
 			return err
 		}
-		intents, err := d.intents()
+		intents, err := d.intents(guard.dev)
 		if err != nil {
 			return err
 		}

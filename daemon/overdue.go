@@ -15,6 +15,8 @@ type underWay struct {
 	reported bool          // that it hangs
 }
 
+func (mb *member) times() lease.Times { return lease.Times{Lease: mb.sb.Lease} }
+
 // begins notes IO that is about to begin. It is called with mu held.
 func (mb *member) begins(u *underWay) { u.since, u.reported = boottime.Now(), false }
 
@@ -34,16 +36,19 @@ func (mb *member) returned(u *underWay) {
 
 // overdueAt is from when on it takes far longer than a lease has time for; false if that need not be found out.
 func (mb *member) overdueAt(u *underWay) (time.Duration, bool) {
-	return u.since + 2*lease.Times{Lease: mb.sb.Lease}.Budget(), u.since != 0 && !u.reported
+	return u.since + 2*mb.times().Budget(), u.since != 0 && !u.reported
 }
 
-// ring sets the alarm for when the lease is to be told the time, or for IO that may hang by then. It is called with mu
-// held.
+// ring sets the alarm for when the lease is to be told the time, or for IO that may hang by then, its own
+// or that of a lock. It is called with mu held.
 func (mb *member) ring(at time.Duration) {
 	for _, u := range []*underWay{&mb.reading, &mb.writing} {
 		if overdue, ok := mb.overdueAt(u); ok {
 			at = min(at, overdue)
 		}
+	}
+	if stuck, ok := mb.stuckAt(); ok {
+		at = min(at, stuck)
 	}
 	_ = mb.alarm.Set(mb.nextTurn(at)) // fails only once closed
 }

@@ -97,7 +97,7 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 		return lk.m.Recheck(), nil
 	}
 	var v bakery.View
-	err := lk.persist("reading a slot failed, retrying", func() (err error) {
+	err := lk.persist("reading a slot failed, retrying", lk.area.slotAt(a.Host), func() (err error) {
 		v, err = lk.area.readOne(a.Host)
 		return err
 	})
@@ -182,7 +182,7 @@ func (lk *lock) heal() error {
 // rewrite writes the own slot as it is, if it has gone bad.
 func (lk *lock) rewrite() error {
 	v := bakery.View{}
-	err := lk.persist("reading the own slot failed, retrying", func() (err error) {
+	err := lk.persist("reading the own slot failed, retrying", lk.area.slotAt(lk.area.host), func() (err error) {
 		v, err = lk.area.readOne(lk.area.host)
 		return err
 	})

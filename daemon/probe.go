@@ -222,7 +222,7 @@ func (s *slotPatch) Write() (took time.Duration, err error) {
 
 // Read implements patch.
 func (s *slotPatch) Read() (time.Duration, error) {
-	dev := s.lk.area.dev
+	dev := s.lk.d.dev
 	begun := time.Now()
 	err := dev.Read(s.buf, s.at())
 	took := time.Since(begun)
@@ -241,7 +241,7 @@ func (s *slotPatch) shows(sector []byte) bool {
 // ReadMany implements patch.
 func (s *slotPatch) ReadMany() (time.Duration, error) {
 	begun := time.Now()
-	err := s.lk.area.dev.Read(s.many, s.space().Geometry.Slot(s.lk.entry.Lock, 1))
+	err := s.lk.d.dev.Read(s.many, s.space().Geometry.Slot(s.lk.entry.Lock, 1))
 	return time.Since(begun), err
 }
 

@@ -17,6 +17,7 @@ type lock struct {
 	d     *Daemon
 	entry layout.Entry
 	wake  chan struct{} // something below changed
+	dev   lockDevice    // for IO that other hosts may have to wait for
 
 	done  chan struct{} // closed when the driver has ended
 	tasks chan task     // to be done by the driver, the next time that it waits (task.go)

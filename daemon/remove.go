@@ -78,7 +78,7 @@ func (d *Daemon) removable(ctx context.Context, name string) (e layout.Entry, er
 		if err := d.carryOut(guard); err != nil {
 			return err
 		}
-		s, err := d.dir.scan()
+		s, err := d.dir.on(guard.dev).scan()
 		if err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (d *Daemon) removable(ctx context.Context, name string) (e layout.Entry, er
 		} else if !found {
 			return fmt.Errorf("%w: %q", ErrNoLock, name)
 		}
-		intents, err := d.intents()
+		intents, err := d.intents(guard.dev)
 		if err != nil {
 			return err
 		}
@@ -214,8 +214,8 @@ func (lk *lock) condemned() (found bool, err error) {
 		}
 		tries := 0
 		var unreadable error
-		err := lk.persist("reading an intent failed, retrying", func() error {
-			i, ok, err := lk.d.intentOf(n + 1)
+		err := lk.persist("reading an intent failed, retrying", lk.d.sb.Geometry.Slot(directoryLock, n+1), func() error {
+			i, ok, err := lk.d.intentOf(lk.dev, n+1)
 			if unreadable = err; badSector(err) || undecodable(err) {
 				lk.d.mem.heldUp(layout.Complaint{Host: n + 1, Lock: directoryLock}, false)
 			}
@@ -243,8 +243,8 @@ func (lk *lock) mayClear(host int, unreadable error) (bool, error) {
 		return true, err
 	}
 	var whole bool
-	err = lk.persist("reading a directory entry failed, retrying", func() (err error) {
-		whole, err = lk.d.readable(lk.entry.Lock)
+	err = lk.persist("reading a directory entry failed, retrying", lk.d.sb.Geometry.Entry(lk.entry.Lock), func() (err error) {
+		whole, err = lk.d.dir.on(lk.dev).readable(lk.entry.Lock)
 		return err
 	})
 	return !whole, err
@@ -261,7 +261,7 @@ func (lk *lock) stale() bool {
 // goes on with what others have for it to do.
 func (lk *lock) clearEntry(creation uint64) error {
 	done := make(chan error, 1)
-	lk.d.drivers.Go(func() { done <- lk.d.clear(lk.entry, creation) })
+	lk.d.drivers.Go(func() { done <- lk.clear(creation) })
 	for {
 		select {
 		case err := <-done:
@@ -277,18 +277,21 @@ func (lk *lock) clearEntry(creation uint64) error {
 }
 
 // clear makes an entry a free one, under the internal lock.
-func (d *Daemon) clear(e layout.Entry, creation uint64) error {
+func (lk *lock) clear(creation uint64) error {
+	d, e := lk.d, lk.entry
+	failing := lk.dev.series(d.sb.Geometry.Entry(e.Lock))
+	defer failing.end()
 	for {
 		err := d.guarded(context.Background(), "remove a lock", func(guard *lock) error {
 			if err := d.carryOut(guard); err != nil {
 				return err
 			}
 			// One that cannot be read is this lock's: its remover holds it.
-			if now, err := d.dir.read(e.Lock); err == nil && now != e {
+			if now, err := d.dir.on(guard.dev).read(e.Lock); err == nil && now != e {
 				return nil // cleared already, by the host that died removing it
 			}
 			// Who restored it while this host waited for the lock may yet write it.
-			intents, err := d.intents()
+			intents, err := d.intents(guard.dev)
 			if err != nil {
 				return err
 			}
@@ -300,10 +303,13 @@ func (d *Daemon) clear(e layout.Entry, creation uint64) error {
 			return d.put(guard, layout.Entry{Lock: e.Lock, Creation: creation})
 		})
 		switch {
-		case err == nil, errors.Is(err, errIntended):
+		case err == nil, errors.Is(err, errIntended), errors.Is(err, ErrStuck):
 			return err
 		case d.stopping():
 			return errStopped
+		case !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrUnavailable): // of the device
+			failing.begin() // the time that the try waited for other hosts does not count
+			failing.failed(err)
 		}
 		d.log.Warn("clearing a directory entry failed, retrying", "lock", e.Name, "number", e.Lock, "err", err)
 		select {

@@ -183,9 +183,9 @@ func newRepairer(d *Daemon, progress func(string)) (*repairer, error) {
 }
 
 // look reads all that it takes to tell what an entry was, as it is without this host.
-func (r *repairer) look(number int) (*picture, error) {
+func (r *repairer) look(dev blockdev.Device, number int) (*picture, error) {
 	d := r.d
-	ex := examiner{dev: d.dev, sb: d.sb, space: d.sb.Space()}
+	ex := examiner{dev: dev, sb: d.sb, space: d.sb.Space()}
 	p, err := ex.look([]int{directoryLock, number})
 	if err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func (r *repairer) ask(ctx context.Context, entries []Finding) error {
 
 // entry mends a directory entry that cannot be read.
 func (r *repairer) entry(ctx context.Context, number int) (done string, err error) {
-	p, err := r.look(number)
+	p, err := r.look(r.d.dev, number)
 	if err != nil {
 		return "", err
 	}
@@ -240,10 +240,10 @@ func (r *repairer) entry(ctx context.Context, number int) (done string, err erro
 // guarded does it under the lock that guards the directory: nobody writes an entry now but who is dead.
 func (r *repairer) guarded(guard *lock, number int) (done string, err error) {
 	d := r.d
-	if ok, err := d.readable(number); ok || err != nil {
+	if ok, err := d.dir.on(guard.dev).readable(number); ok || err != nil {
 		return "", err
 	}
-	p, err := r.look(number)
+	p, err := r.look(guard.dev, number)
 	if err != nil {
 		return "", err
 	}
@@ -269,9 +269,9 @@ func (r *repairer) guarded(guard *lock, number int) (done string, err error) {
 }
 
 // readable tells whether an entry can be read after all.
-func (d *Daemon) readable(lock int) (bool, error) {
+func (dir *directory) readable(lock int) (bool, error) {
 	for range checkRounds {
-		_, err := d.dir.read(lock)
+		_, err := dir.read(lock)
 		if err == nil {
 			return true, nil
 		}
@@ -298,13 +298,13 @@ func (d *Daemon) restoreEntry(guard *lock, e layout.Entry) error {
 	if err := d.carryOut(guard); err != nil {
 		return err
 	}
-	if ok, err := d.readable(e.Lock); ok || err != nil { // it was what this host was about to write
+	if ok, err := d.dir.on(guard.dev).readable(e.Lock); ok || err != nil { // it was what this host was about to write
 		return err
 	}
 	if err := d.put(guard, e); err != nil {
 		return err
 	}
-	if found, err := d.dir.read(e.Lock); err != nil || found != e {
+	if found, err := d.dir.on(guard.dev).read(e.Lock); err != nil || found != e {
 		return errors.Join(err, fmt.Errorf("%w: directory entry of lock %d", ErrVerify, e.Lock))
 	}
 	return nil

@@ -134,7 +134,7 @@ func (d *Daemon) holding(ctx context.Context, e layout.Entry) ([]Asked, error) {
 // be inside who does not show it yet: by the fast path as choosing, by a turn
 // that has just come as waiting. A slot that is being written cannot be read.
 func (d *Daemon) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err error) {
-	slots, bad, err := d.readSlots(e.Lock)
+	slots, bad, err := d.readSlots(d.dev, e.Lock)
 	if err != nil {
 		return nil, false, err
 	}
@@ -193,7 +193,7 @@ func (lk *lock) nextLook() (due <-chan time.Time, stop func()) {
 // in afterwards by the same ticket is not told again what its predecessor was.
 func (lk *lock) look() {
 	lk.lookout.next = time.Now().Add(lookForRequests(lk.d.sb.Lease))
-	slots, bad, err := lk.d.readSlots(lk.entry.Lock)
+	slots, bad, err := lk.d.readSlots(lk.dev, lk.entry.Lock)
 	if err != nil {
 		if lk.warn.allow() {
 			lk.d.log.Warn("looking for requests failed, retrying", "lock", lk.entry.Name, "err", err)

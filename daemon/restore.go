@@ -143,7 +143,7 @@ func (lk *lock) goOn() error {
 	if p == nil {
 		var v bakery.View
 		tries := 0
-		err := lk.persist("reading the own slot failed, retrying", func() (err error) {
+		err := lk.persist("reading the own slot failed, retrying", lk.area.slotAt(lk.area.host), func() (err error) {
 			v, err = lk.ownSlot(&tries)
 			return err
 		})
@@ -222,8 +222,11 @@ func (d *Daemon) restore(p *predecessor) error {
 // internal lock too.
 func (d *Daemon) scanEntries() (map[int]layout.Entry, error) {
 	entries := map[int]layout.Entry{directoryLock: directoryEntry}
-	err := d.untilLost("reading the lock directory failed, retrying", func() error {
-		s, err := d.dir.scan()
+	part := new(atomic.Bool) // the bakeryd before this one may have left any slot in use
+	part.Store(true)
+	dev := lockDevice{Device: d.dev, watch: d.stalls, lock: directoryLock, part: part}
+	err := d.untilLost("reading the lock directory failed, retrying", dev.series(d.sb.Geometry.Entry(1)), func() error {
+		s, err := d.dir.on(dev).scan()
 		if err != nil {
 			return err
 		}
@@ -236,12 +239,15 @@ func (d *Daemon) scanEntries() (map[int]layout.Entry, error) {
 }
 
 // untilLost tries until it succeeds or the lease is lost.
-func (d *Daemon) untilLost(message string, try func() error) error {
+func (d *Daemon) untilLost(message string, s series, try func() error) error {
+	defer s.end()
 	for {
+		s.begin()
 		err := try()
 		if err == nil {
 			return nil
 		}
+		s.failed(err)
 		d.log.Warn(message, "err", err)
 		select {
 		case <-time.After(d.retry()):
@@ -257,7 +263,7 @@ func (d *Daemon) restoreLock(e layout.Entry, records []sessionRecord, until time
 	lk := d.newLock(e)
 	var v bakery.View
 	tries := 0
-	err := d.untilLost("reading an own slot failed, retrying", func() (err error) {
+	err := d.untilLost("reading an own slot failed, retrying", lk.dev.series(lk.area.slotAt(lk.area.host)), func() (err error) {
 		v, err = lk.ownSlot(&tries)
 		return err
 	})

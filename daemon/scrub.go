@@ -118,6 +118,9 @@ func (d *Daemon) scrubNumber(lock int) {
 // refill writes the own slot if it is all zeroes where nothing is wanted of the lock. Somebody is held up by it, so it was
 // seen written: it was zeroed since, and does not count as idle for who knows that (area.view).
 func (d *Daemon) refill(number int) {
+	if d.quarantined(number) != nil {
+		return
+	}
 	v, err := d.ownSlotIn(number)
 	if err != nil || !v.Readable || v.Slot != (bakery.Slot{}) {
 		return
@@ -149,6 +152,9 @@ func (d *Daemon) refill(number int) {
 // scrubOne has the driver of a lock look at the own slot; a lock that is not
 // in use gets one only if the slot is bad.
 func (d *Daemon) scrubOne(e layout.Entry) {
+	if d.quarantined(e.Lock) != nil {
+		return
+	}
 	d.mu.Lock()
 	lk := d.locks[e.Lock]
 	d.mu.Unlock()

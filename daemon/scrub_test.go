@@ -146,7 +146,7 @@ func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
 		calm()
 		require.NoError(t, b.guarded(t.Context(), "test", func(*lock) error {
 			c.spoil(g.Slot(directoryLock, 1))
-			eventually(t, "the intents", func() bool { _, err := b.intents(); return err == nil })
+			eventually(t, "the intents", func() bool { _, err := b.intents(b.dev); return err == nil })
 			return nil
 		}))
 	})

@@ -229,6 +229,7 @@ var apiErrors = []struct {
 	{ErrNoLock, "missing", http.StatusNotFound, "bakeryctl locks lists them"},
 	{errJoining, "unavailable", http.StatusServiceUnavailable, "try again: it takes a moment, and after a crash or on a slow device more than a lease; its log says how long"},
 	{errOverload, "unavailable", http.StatusServiceUnavailable, "end clients, or raise LimitNOFILE= of bakeryd's unit (ulimit -n)"},
+	{ErrStuck, "unavailable", http.StatusServiceUnavailable, "take the lock on another host; dmesg here and bakeryctl check tell what is wrong with that sector"},
 	{ErrUnavailable, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
 	{errUncontained, "unavailable", http.StatusServiceUnavailable, ""},
 	{errUnconfirmed, "unconfirmed", http.StatusConflict, "ask again"},

@@ -11,6 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 )
@@ -43,6 +44,7 @@ func NewService(cfg Config, onJoined func(*Daemon)) *Service {
 	if s.cfg.Tally == nil {
 		s.cfg.Tally = new(tally.Tally)
 	}
+	s.cfg.quarantine = new(stall.Quarantine)
 	s.cfg.machine = s.cfg.machine.complete()
 	return s
 }

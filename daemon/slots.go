@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -13,11 +14,11 @@ const slotTries = 10
 // readSlots reads the slots of a lock beside its driver, for what else they
 // tell than the protocol needs. The slot of host i is slots[i-1], or bad[i-1]
 // says why it cannot be read.
-func (d *Daemon) readSlots(lock int) (slots []layout.Slot, bad []error, err error) {
+func (d *Daemon) readSlots(dev blockdev.Device, lock int) (slots []layout.Slot, bad []error, err error) {
 	g, n := d.sb.Geometry, max(d.mem.highest(), d.mem.id())
 	buf := pool.Get(n * g.Stride)
 	defer pool.Put(buf)
-	if bad, err = readRecords(d.dev, buf, g.Slot(lock, 1), g.Stride); err != nil {
+	if bad, err = readRecords(dev, buf, g.Slot(lock, 1), g.Stride); err != nil {
 		return nil, nil, fmt.Errorf("read the slots of lock %d: %w", lock, err)
 	}
 	slots = make([]layout.Slot, n)
@@ -36,7 +37,7 @@ func (d *Daemon) readAllSlots(ctx context.Context, lock int) ([]layout.Slot, err
 	var whole []layout.Slot
 	missing := map[int]error{}
 	for try := 1; ; try++ {
-		slots, bad, err := d.readSlots(lock)
+		slots, bad, err := d.readSlots(d.dev, lock)
 		if err != nil {
 			return nil, err
 		}

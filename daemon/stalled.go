@@ -1,0 +1,131 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/stall"
+)
+
+// A lease says that a host goes on, not that its locks do. If only the sectors of one lock hang, the others would wait for
+// a host that never gives way. So IO of a lock that others may wait for ends the lease when it has taken lease.Times.Stuck,
+// as a renewal that hangs would: b is its beginning.
+//
+//	b            the IO begins; the last renewal began between b and b - L/6
+//	b + 5/6 L    the lease is lost, holders are told to stop
+//	b + 11/6 L   the end of the last term: holders are killed
+//	b + 61/30 L  others have seen the host record stand still for L + margin, and go on
+//
+// IO that others do not wait for does not count: reads while the own slot is certain to be idle, and those for the scrub,
+// the status, values and inspections, which have no part in a driver's work. The host table is read by the lease itself.
+
+// lockDevice is the device as the driver of a lock uses it, and what is done under the lock that guards the directory:
+// the watch has the IO that other hosts may wait for.
+type lockDevice struct {
+	blockdev.Device
+	watch *stall.Watch
+	lock  int
+	name  string
+	part  *atomic.Bool // the own slot may show that this host takes part
+}
+
+func (d lockDevice) io(at int64, since time.Duration) stall.IO {
+	return stall.IO{Lock: d.lock, Name: d.name, Offset: at, Since: since}
+}
+
+func (d lockDevice) Read(p []byte, off int64) error {
+	if !d.part.Load() {
+		return d.Device.Read(p, off)
+	}
+	defer d.watch.End(d.watch.Begin(d.io(off, boottime.Now())))
+	return d.Device.Read(p, off)
+}
+
+// Write counts whatever the slot shows: until it returns, the sector may show anything.
+func (d lockDevice) Write(p []byte, off int64) error {
+	defer d.watch.End(d.watch.Begin(d.io(off, boottime.Now())))
+	return d.Device.Write(p, off)
+}
+
+// series is IO that is repeated until it succeeds. To the watch it is one IO from the first failure on, which began when
+// the first try did.
+type series struct {
+	dev    lockDevice
+	at     int64
+	began  time.Duration
+	number uint64
+}
+
+func (d lockDevice) series(at int64) series { return series{dev: d, at: at} }
+
+// begin notes the first try.
+func (s *series) begin() {
+	if s.began == 0 {
+		s.began = boottime.Now()
+	}
+}
+
+// failed notes a try that has failed. A record that is damaged is the same to all hosts: to leave it to another one would
+// not help.
+func (s *series) failed(err error) {
+	if s.number == 0 && s.dev.part.Load() && !undecodable(err) {
+		s.number = s.dev.watch.Begin(s.dev.io(s.at, s.began))
+	}
+}
+
+func (s *series) end() { s.dev.watch.End(s.number) }
+
+// stuckAt returns when IO of a lock ends the lease; false if none is under way, or the lease has trouble of its own: its
+// own end is near then, and no lock is to blame. It is called with mu held.
+func (mb *member) stuckAt() (time.Duration, bool) {
+	hangs := func(u *underWay) bool { return u.since != 0 && u.reported }
+	if mb.trouble.Load() != nil || slices.ContainsFunc([]*underWay{&mb.reading, &mb.writing}, hangs) {
+		return 0, false
+	}
+	io, ok := mb.stalls.Oldest()
+	return io.Since + mb.times().Stuck(), ok
+}
+
+// loseForStall ends the lease if IO of a lock has kept others waiting for too long. Every lock whose IO was as good as
+// stuck is put into quarantine: it would end one of the next leases.
+func (mb *member) loseForStall() {
+	now := boottime.Now()
+	mb.mu.Lock()
+	at, ok := mb.stuckAt()
+	over := mb.m.Over()
+	mb.mu.Unlock()
+	if !ok || over || now < at {
+		return
+	}
+	oldest, ok := mb.stalls.Oldest()
+	if !ok || now < oldest.Since+mb.times().Stuck() { // it has returned meanwhile
+		return
+	}
+	for _, io := range mb.stalls.Before(now - mb.times().Renew()) {
+		mb.quarantine.Add(io.Lock, mb.sb.Lease, mb.stuck(io, now))
+	}
+	mb.loseFor(mb.stuck(oldest, now))
+}
+
+// stuck says what was stuck.
+func (mb *member) stuck(io stall.IO, now time.Duration) error {
+	of := fmt.Sprintf("lock %q", io.Name)
+	if io.Lock == directoryLock {
+		of = "the lock directory"
+	}
+	return fmt.Errorf("%w: host %d, %s: IO at byte %d of %s has not succeeded for %v; find the fault with dmesg and bakeryctl check",
+		ErrStuck, mb.id(), of, io.Offset, mb.dev.Info().Path, (now - io.Since).Round(time.Millisecond))
+}
+
+// quarantined returns why a lock is not to be used by this host for now; nil if it is.
+func (d *Daemon) quarantined(lock int) error {
+	left, why := d.cfg.quarantine.Of(boottime.Now(), lock)
+	if why == nil {
+		return nil
+	}
+	return fmt.Errorf("not used by this host for another %v, which it lost its lease by: %w", left.Round(time.Second), why)
+}

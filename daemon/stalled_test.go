@@ -1,0 +1,238 @@
+package daemon
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// renewedTimes waits until a host has renewed its lease so often.
+func (c *cluster) renewedTimes(d *Daemon, times uint64) {
+	c.t.Helper()
+	first := c.hostRecord(d.HostID()).Sequence
+	eventually(c.t, "renewals", func() bool { return c.hostRecord(d.HostID()).Sequence >= first+times })
+}
+
+const (
+	oneLease  = 6 // renewals
+	twoLeases = 2 * oneLease
+)
+
+// TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn: the host records answer all the time. The other host gets the
+// lock, the host joins again only when no write of its earlier incarnation can land any more, and its other locks are not
+// lost again to the same sectors.
+func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
+	for name, fault := range map[string]blockdev.Fault{
+		"write hangs": {Op: blockdev.OpWrite, Hang: true},
+		"read hangs":  {Op: blockdev.OpRead, Hang: true},
+		"write fails": {Op: blockdev.OpWrite, Err: unix.EIO},
+		"read fails":  {Op: blockdev.OpRead, Err: unix.ETIMEDOUT},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 8, 4)
+			g := c.sb.Geometry
+			other := c.host(2)
+			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			r := c.run(1)
+			first := r.d
+			require.NoError(t, acquire(t, first, Request{Name: "x"}).Release()) // its slot is known
+			holder := r.ask(1, "")                                              // of lock a
+			holder.until("granted")
+			fault.From, fault.To = g.Slot(1, 1), g.Slot(1, 2)
+			if fault.Op == blockdev.OpRead {
+				fault.To = g.Slot(1, 8) + 512
+			}
+			bad := r.disk.Inject(fault)
+			refused := make(chan result, 1)
+			go func() {
+				h, err := first.Acquire(t.Context(), Request{Name: "x"})
+				refused <- result{h, err}
+			}()
+			<-bad.Hit()
+			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.ErrorIs(t, (<-refused).err, ErrUnavailable)
+			require.ErrorIs(t, first.Err(), ErrStuck)
+			require.ErrorContains(t, first.Err(), `lock "x"`)
+			require.NotEmpty(t, holder.until("lost").Message)
+			holder.leave()
+			if fault.Hang {
+				c.renewedTimes(other, oneLease)
+				require.Equal(t, first.mem.incarnation(), c.hostRecord(1).Incarnation, "joined again beside IO that hangs")
+				select {
+				case <-r.joined:
+					t.Fatal("joined again beside IO that hangs")
+				default:
+				}
+			}
+			bad.Release()
+			again := r.term()
+			before := c.slot(1, 1)
+			require.NotEqual(t, first.mem.incarnation(), again.mem.incarnation())
+			_, err := again.Acquire(t.Context(), Request{Name: "x"})
+			require.ErrorIs(t, err, ErrStuck)
+			require.ErrorContains(t, err, "not used by this host for another")
+			require.NoError(t, acquire(t, again, Request{Name: "y"}).Release())
+			require.Equal(t, before, c.slot(1, 1), "the slot stays as the incarnation before left it")
+			eventually(t, "the end of the pause", func() bool {
+				h, err := again.Acquire(t.Context(), Request{Name: "x"})
+				if err != nil {
+					require.ErrorIs(t, err, ErrStuck)
+					return false
+				}
+				require.NoError(t, h.Release())
+				return true
+			})
+			left, _ := again.cfg.quarantine.Of(0, 1)
+			require.Zero(t, left, "a success has it forgotten")
+			require.NoError(t, again.Err())
+		})
+	}
+}
+
+// TestDaemon_SectorStaysBad_OtherLocksAreKept: the lease is lost to one sector once, and then for as long as the lock is
+// not used by this host, holds of other locks last.
+func TestDaemon_SectorStaysBad_PauseDoubles(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	r := c.run(1)
+	require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
+	var pauses []float64
+	for range 3 {
+		bad := r.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO})
+		eventually(t, "the loss", func() bool {
+			_, err := r.d.Acquire(t.Context(), Request{Name: "x"})
+			require.Error(t, err)
+			return r.d.Err() != nil
+		})
+		require.ErrorIs(t, r.d.Err(), ErrStuck)
+		bad.Release()
+		left, _ := r.d.cfg.quarantine.Of(0, 1)
+		r.term()
+		pauses = append(pauses, left.Seconds()/c.sb.Lease.Seconds())
+	}
+	t.Log(pauses)
+	require.Greater(t, pauses[1], pauses[0])
+	require.Greater(t, pauses[2], pauses[1])
+}
+
+// TestDaemon_DirectoryWriteHangs_OthersMakeLocks: while this host has the lock that guards the directory.
+func TestDaemon_DirectoryWriteHangs_OthersMakeLocks(t *testing.T) {
+	for name, op := range map[string]blockdev.Op{"write": blockdev.OpWrite, "read": blockdev.OpRead} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 8, 4)
+			g := c.sb.Geometry
+			other := c.host(2)
+			r := c.run(1)
+			first := r.d
+			fault := blockdev.Fault{Op: op, From: g.Entry(1), To: g.Entry(4) + 512, Hang: true}
+			if op == blockdev.OpRead {
+				fault.After = 1 // the lookup, which holds nobody up
+			}
+			bad := r.disk.Inject(fault)
+			go func() { _, _ = first.Acquire(t.Context(), Request{Name: "x"}) }()
+			<-bad.Hit()
+			require.NoError(t, acquire(t, other, Request{Name: "y"}).Release())
+			require.ErrorIs(t, first.Err(), ErrStuck)
+			require.ErrorContains(t, first.Err(), "the lock directory")
+			bad.Release()
+			again := r.term()
+			_, _, err := again.Create(t.Context(), "z", 1)
+			require.ErrorIs(t, err, ErrStuck)
+			require.NoError(t, acquire(t, again, Request{Name: "y"}).Release())
+		})
+	}
+}
+
+// TestDaemon_EntryCannotBeCleared_LeaseEnds: the remover holds the lock meanwhile.
+func TestDaemon_EntryCannotBeCleared_LeaseEnds(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	other := c.host(2)
+	r := c.run(1)
+	first := r.d
+	require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
+	bad := r.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(2), Err: unix.EIO})
+	go func() { _ = first.Remove(t.Context(), "x", false) }()
+	<-bad.Hit()
+	require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+	require.ErrorIs(t, first.Err(), ErrStuck)
+	bad.Release()
+	r.term()
+}
+
+// TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn: it may hang for as long as it likes.
+func TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn(t *testing.T) {
+	t.Run("slot never used", func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
+		d, disk := c.faultyHost(1)
+		g := c.sb.Geometry
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(2, 1), Hang: true})
+		go func() { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }()
+		<-bad.Hit()
+		c.renewedTimes(d, twoLeases)
+		require.NoError(t, d.Err())
+		bad.Release()
+	})
+	t.Run("value of a held lock", func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, disk := c.faultyHost(1)
+		h := acquire(t, d, Request{Name: "x"})
+		g := c.sb.Geometry
+		eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(2, 1), Hang: true, Times: 1})
+		go func() { _, _ = d.Value(t.Context(), "x") }()
+		<-bad.Hit()
+		c.renewedTimes(d, twoLeases)
+		require.NoError(t, d.Err())
+		bad.Release()
+		require.NoError(t, h.Release())
+	})
+	t.Run("scrub", func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
+		d, disk := c.faultyHost(1)
+		g := c.sb.Geometry
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Hang: true})
+		<-bad.Hit()
+		c.renewedTimes(d, twoLeases)
+		require.NoError(t, d.Err())
+		bad.Release()
+	})
+}
+
+// TestDaemon_SlowSectorsOfOneLock_LeaseGoesOn: every IO takes a third of the lease, which is below the limit.
+func TestDaemon_SlowSectorsOfOneLock_LeaseGoesOn(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	d, disk := c.faultyHost(1)
+	disk.Inject(blockdev.Fault{From: g.Slot(1, 1), To: g.Slot(2, 1), Delay: c.sb.Lease / 3})
+	for range 2 {
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+	}
+	require.NoError(t, d.Err())
+}
+
+// TestDaemon_WholeDeviceHangs_NoLockIsBlamed: the lease ends by itself then.
+func TestDaemon_WholeDeviceHangs_NoLockIsBlamed(t *testing.T) {
+	for name, fault := range map[string]blockdev.Fault{"hangs": {Hang: true}, "fails": {Err: unix.EIO}} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 8, 4)
+			r := c.run(1)
+			d := r.d
+			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+			bad := r.disk.Inject(fault)
+			_, err := d.Acquire(t.Context(), Request{Name: "x"})
+			require.ErrorIs(t, err, ErrUnavailable)
+			within(t, "the end of the lease", func() { <-d.Lost() })
+			require.ErrorIs(t, d.Err(), lease.ErrExpired)
+			bad.Release()
+			require.NoError(t, acquire(t, r.term(), Request{Name: "x"}).Release())
+		})
+	}
+}
