@@ -41,6 +41,7 @@ type member struct {
 	noted   []notedHost               // what the journal knows of the hosts, by host id - 1; nil: nothing yet
 	noting  sync.Mutex                // guards silent, noted and zeroed
 	zeroed  limiter                   // of records that were lost
+	waits   limiter                   // of renewals that wait for locks; owned by the write under way
 	begun   atomic.Int64              // when a read of the table was last begun, or wanted
 	alarm   *boottime.Alarm           // rings when the machine is to be told the time
 	renewed func(lease.Term)          // told of every term of the lease, so that it can be kept; nil: nobody

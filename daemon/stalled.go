@@ -9,16 +9,20 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/stall"
+	"github.com/bakeryd/bakeryd/daemon/standing"
 )
 
 // A lease says that a host goes on, not that its locks do. If only the sectors of one lock hang, the others would wait for
 // a host that never gives way. So IO of a lock that others may wait for ends the lease when it has taken lease.Times.Stuck,
-// as a renewal that hangs would: b is its beginning.
+// and keeps it from being renewed long before: as a renewal that hangs would. b is its beginning:
 //
-//	b            the IO begins; the last renewal began between b and b - L/6
-//	b + 5/6 L    the lease is lost, holders are told to stop
-//	b + 11/6 L   the end of the last term: holders are killed
-//	b + 61/30 L  others have seen the host record stand still for L + margin, and go on
+//	b            the IO begins
+//	b + L/6      the last renewal is written, at the latest; later ones wait for the IO
+//	b + 5/6 L    the lease is lost: holders are told to stop, if they were not told by then that it runs out
+//	b + 7/6 L    the last term is over, at the latest: holders are killed
+//	b + 41/30 L  others have seen the host record stand still for L + margin, and go on
+//
+// A renewal that hangs from b on takes 6/5 L. To hold back a renewal is to write it slowly, which the lease bears.
 //
 // IO that others do not wait for does not count: reads while the own slot is certain to be idle, and those for the scrub,
 // the status, values and inspections, which have no part in a driver's work. The host table is read by the lease itself.
@@ -109,6 +113,33 @@ func (mb *member) loseForStall() {
 		mb.quarantine.Add(io.Lock, mb.sb.Lease, mb.stuck(io, now))
 	}
 	mb.loseFor(mb.stuck(oldest, now))
+}
+
+// awaitLocks blocks until the IO of locks is over that has taken longer than a renewal's interval by now; false if the
+// lease has no time for a write then.
+func (mb *member) awaitLocks() bool {
+	before := boottime.Now() - mb.times().Renew()
+	ios := mb.stalls.Before(before)
+	if len(ios) == 0 {
+		return true
+	}
+	mb.returned(&mb.writing) // nothing is under way that the lease's own IO could be blamed for
+	if mb.waits.allow() {
+		mb.io.Go(func() { // a log that blocks must not hold up the lease
+			mb.log.Warn("IO of a lock hangs, the renewal waits for it", "number", ios[0].Lock, "lock", ios[0].Name, "offset", ios[0].Offset)
+		})
+	}
+	for len(mb.stalls.Before(before)) > 0 {
+		select {
+		case <-time.After(mb.times().Retry()):
+		case <-mb.over:
+			return false
+		}
+	}
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	mb.begins(&mb.writing)
+	return standing.MayWrite(mb.m, boottime.Now())
 }
 
 // stuck says what was stuck.

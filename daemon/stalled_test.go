@@ -1,13 +1,19 @@
 package daemon
 
 import (
+	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -94,30 +100,93 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 	}
 }
 
-// TestDaemon_SectorStaysBad_OtherLocksAreKept: the lease is lost to one sector once, and then for as long as the lock is
-// not used by this host, holds of other locks last.
+// TestDaemon_SectorStaysBad_PauseDoubles: in the directory, too, whose lock is granted every time.
 func TestDaemon_SectorStaysBad_PauseDoubles(t *testing.T) {
+	for name, lock := range map[string]int{"slot": 1, "directory": directoryLock} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 8, 4)
+			g := c.sb.Geometry
+			r := c.run(1)
+			require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
+			lockName, fault := "x", blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO}
+			if lock == directoryLock {
+				fault = blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(4) + 512, Hang: true}
+			}
+			for _, leases := range []time.Duration{1, 2, 4} {
+				if lock == directoryLock {
+					lockName = fmt.Sprint("new", leases) // each lands when it is released
+				}
+				bad := r.disk.Inject(fault)
+				eventually(t, "the loss", func() bool {
+					_, err := r.d.Acquire(t.Context(), Request{Name: lockName})
+					require.Error(t, err)
+					return r.d.Err() != nil
+				})
+				require.ErrorIs(t, r.d.Err(), ErrStuck)
+				left, _ := r.d.cfg.quarantine.Of(0, lock)
+				require.Equal(t, leases*c.sb.Lease, left)
+				bad.Release()
+				r.term()
+			}
+		})
+	}
+}
+
+// TestDaemon_TwoLocksStuck_BothAreInQuarantine: the other one would end the next lease.
+func TestDaemon_TwoLocksStuck_BothAreInQuarantine(t *testing.T) {
 	c := newCluster(t, 8, 4)
 	g := c.sb.Geometry
-	r := c.run(1)
-	require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
-	var pauses []float64
-	for range 3 {
-		bad := r.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO})
-		eventually(t, "the loss", func() bool {
-			_, err := r.d.Acquire(t.Context(), Request{Name: "x"})
-			require.Error(t, err)
-			return r.d.Err() != nil
-		})
-		require.ErrorIs(t, r.d.Err(), ErrStuck)
-		bad.Release()
-		left, _ := r.d.cfg.quarantine.Of(0, 1)
-		r.term()
-		pauses = append(pauses, left.Seconds()/c.sb.Lease.Seconds())
+	d, disk := c.faultyHost(1)
+	for i, name := range []string{"x", "y"} {
+		require.NoError(t, acquire(t, d, Request{Name: name}).Release())
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(i+1, 1), To: g.Slot(i+1, 2), Hang: true})
+		defer bad.Release()
+		go func() { _, _ = d.Acquire(t.Context(), Request{Name: name}) }()
+		<-bad.Hit()
 	}
-	t.Log(pauses)
-	require.Greater(t, pauses[1], pauses[0])
-	require.Greater(t, pauses[2], pauses[1])
+	within(t, "the loss", func() { <-d.Lost() })
+	for lock := range 4 {
+		_, why := d.cfg.quarantine.Of(0, lock)
+		require.Equal(t, lock == 1 || lock == 2, errors.Is(why, ErrStuck), "lock %d", lock)
+	}
+}
+
+// TestSeries_Failures_OneIOSinceTheFirstTry: of what a host may be to blame for.
+func TestSeries_Failures_OneIOSinceTheFirstTry(t *testing.T) {
+	watch, part := new(stall.Watch), new(atomic.Bool)
+	s := lockDevice{watch: watch, part: part, lock: 3, name: "x"}.series(512)
+	s.begin()
+	s.failed(unix.EIO)
+	_, ok := watch.Oldest()
+	require.False(t, ok, "the slot is idle: no other host waits")
+	part.Store(true)
+	s.failed(layout.ErrChecksum)
+	_, ok = watch.Oldest()
+	require.False(t, ok, "a damaged record is the same to all hosts")
+	began := s.began
+	s.begin()
+	s.failed(unix.EIO)
+	s.failed(unix.EIO)
+	require.Equal(t, []stall.IO{{Lock: 3, Name: "x", Offset: 512, Since: began}}, watch.Before(boottime.Now()))
+	s.end()
+	_, ok = watch.Oldest()
+	require.False(t, ok)
+}
+
+// TestDaemon_SlotWriteHangs_RenewalsWait: else the others would wait for another lease after the loss.
+func TestDaemon_SlotWriteHangs_RenewalsWait(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	d, disk := c.faultyHost(1)
+	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+	bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Hang: true})
+	go func() { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }()
+	<-bad.Hit()
+	began := c.hostRecord(1).Sequence
+	within(t, "the loss", func() { <-d.Lost() })
+	require.ErrorIs(t, d.Err(), ErrStuck)
+	require.LessOrEqual(t, c.hostRecord(1).Sequence, began+2, "of five that were due")
+	bad.Release()
 }
 
 // TestDaemon_DirectoryWriteHangs_OthersMakeLocks: while this host has the lock that guards the directory.

@@ -175,6 +175,11 @@ func (mb *member) writeRecord(r layout.HostRecord) {
 		})
 		return
 	}
+	if r.State == layout.StateLive && !mb.awaitLocks() {
+		mb.returned(&mb.writing)
+		mb.event(mb.m.WriteFailed)
+		return
+	}
 	mb.keepTerm() // with a write under way
 	r.PRKey = mb.fencing.key
 	buf := pool.Get(mb.space.Geometry.Stride)

@@ -75,8 +75,8 @@ func (t Times) FenceTime() time.Duration { return t.FenceWindow() - t.Alive() }
 // seen it: the budget of that step, by any clock.
 func (t Times) Unseen() time.Duration { return t.Margin() }
 
-// Stuck is for how long IO of a lock that others wait for may take before it ends the lease: holders then have the grace
-// at least, for the lease was renewed since the IO began, or is about to end by itself.
+// Stuck is for how long IO of a lock that others wait for may take before it ends the lease. The last renewal began when
+// that IO did, or later: so holders have the grace at least.
 func (t Times) Stuck() time.Duration { return t.Lease - t.Grace() }
 
 // Retry is the time from a failed IO to the next attempt, and from one look at a record that may change to
