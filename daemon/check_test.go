@@ -132,20 +132,28 @@ func TestCheckFindings(t *testing.T) {
 		"host damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Host(1)) },
 			SeverityError, "record of host 1", "damaged record", "next renewal", 0},
 		"entry damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Entry(3)) },
-			SeverityError, "directory entry of lock 3", "damaged record", "host 1 (db1) may be up", 0},
+			SeverityError, "directory entry of lock 3", "damaged record", "bakeryctl check --repair has the running hosts restore it", 0},
 		"entry misplaced": {func(c *checked) {
 			e := layout.Entry{Lock: 3, Name: "z", Permits: 1, Creation: c.now}
 			c.write(c.sb.Geometry.Entry(4), func(buf []byte) error { return c.sb.Space().EncodeEntry(buf, e) })
-		}, SeverityError, "directory entry of lock 4", "belongs elsewhere", "may be up", 0},
+		}, SeverityError, "directory entry of lock 4", "belongs elsewhere", "running hosts", 0},
 		"entry of an earlier lockspace": {func(c *checked) {
 			s := c.sb.Space()
 			s.UUID[3] = 77
 			c.write(c.sb.Geometry.Entry(4), func(buf []byte) error {
 				return s.EncodeEntry(buf, layout.Entry{Lock: 4, Name: "z", Permits: 1, Creation: c.now})
 			})
-		}, SeverityError, "directory entry of lock 4", "uuid", "may be up", 0},
+		}, SeverityError, "directory entry of lock 4", "uuid", "running hosts", 0},
 		"slot damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 1)) },
-			SeverityError, "slot of host 1 in lock 1", "damaged record", "as soon as another host needs it", 0},
+			SeverityError, "slot of host 1 in lock 1", "damaged record", "nothing needed: host 1 rewrites it when another host needs it; if it is dead, another host declares it dead", 0},
+		"slot damaged, policy fence": {func(c *checked) { c.under(layout.PolicyFence); damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 1)) },
+			SeverityError, "slot of host 1 in lock 1", "damaged record", "nothing needed: host 1 rewrites it when another host needs it; if it is dead, another host fences it", 0},
+		"slot damaged, policy manual": {func(c *checked) { c.under(layout.PolicyManual); damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 1)) },
+			SeverityError, "slot of host 1 in lock 1", "damaged record", "if it is dead, run bakeryctl evict 1", 0},
+		"slot damaged, of a joiner": {func(c *checked) {
+			c.putHost(layout.HostRecord{ID: 5, State: layout.StateJoining, Highest: 5})
+			damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 5))
+		}, SeverityWarning, "slot of host 5 in lock 1", "not such a record", "nothing needed: host 5 is joining and rewrites it, or", 0},
 		"slot damaged, unused": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 5)) },
 			SeverityWarning, "slot of host 5 in lock 1", "not such a record", "never joined", 0},
 		"slot damaged, of a dead host": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 4)) },
@@ -155,7 +163,9 @@ func TestCheckFindings(t *testing.T) {
 		"slot damaged, where no lock is": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(6, 1)) },
 			SeverityWarning, "slot of host 1 in lock 6", "not such a record", "no lock is there", 0},
 		"slot damaged, of the internal lock": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(0, 4)) },
-			SeverityError, "slot of host 4 in lock 0", "not such a record", "start bakeryd there", 0},
+			SeverityWarning, "slot of host 4 in lock 0", "not such a record", "nothing needed: host 4 is gone", 0},
+		"slot damaged, of the internal lock, up": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(0, 1)) },
+			SeverityError, "slot of host 1 in lock 0", "damaged record", "nothing needed: host 1 rewrites it", 0},
 		"highest": {func(c *checked) {
 			c.putHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 3})
 			c.renew(1)
@@ -216,7 +226,10 @@ func TestCheckFindings(t *testing.T) {
 		}, SeverityError, "slot of host 1 in lock 3", "1 exclusive and 1 shared", "stop all", 1},
 		"intent that is none": {func(c *checked) {
 			c.putSlot(layout.Slot{Lock: 0, Host: 1, Creation: 1, Ticket: layout.MakeTicket(c.now, 1), Value: []byte("junk")})
-		}, SeverityError, "slot of host 1 in lock 0", "cannot be told", "SIGINT", 0},
+		}, SeverityError, "slot of host 1 in lock 0", "does not decode, so no lock can be made", "SIGINT", 0},
+		"intent that is none, of a dead host": {func(c *checked) {
+			c.putSlot(layout.Slot{Lock: 0, Host: 4, Creation: 1, Ticket: layout.MakeTicket(c.now, 4), Value: []byte("junk")})
+		}, SeverityWarning, "slot of host 4 in lock 0", "does not decode", "nothing needed: host 4 is gone", 0},
 		"intent of a dead host": {func(c *checked) {
 			c.intend(4, layout.Entry{Lock: 4, Name: "z", Permits: 1, Creation: c.now + 80})
 		}, SeverityWarning, "slot of host 4 in lock 0", "about to write entry 4, to make lock z", "host 4 has joined", 0},

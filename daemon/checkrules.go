@@ -93,33 +93,62 @@ func (p *picture) damageRule(r Record) suspicion {
 		s.Mend = fmt.Sprintf("if bakeryd runs on host %d it rewrites it with its next renewal; if not, no host can join any more, and only bakeryctl format helps", r.Host)
 	case KindEntry:
 		s.Repair = true
-		s.Mend = mendRepair + p.remedy(r.Lock, p.maybeUp()).in()
+		s.Mend = p.remedy(r.Lock, p.maybeUp()).in()
 	case KindSlot:
-		s.Mend = fmt.Sprintf("host %d rewrites it as soon as another host needs it: start bakeryd there if it does not run", r.Host)
-		h, known := p.hosts[r.Host]
-		_, hidden := p.damage(KindHost, 0, r.Host)
-		e := p.entries[r.Lock]
-		_, lost := p.damage(KindEntry, r.Lock, 0)
-		switch {
-		case r.Lock == directoryLock: // nobody makes or removes a lock until it is mended
-		case !known && !hidden:
-			s.Severity, s.Mend = SeverityWarning, fmt.Sprintf("nothing needed: host %d never joined, and rewrites it if it does", r.Host)
-		case known && p.over(h.ID, h.Incarnation):
-			s.Severity, s.Mend = SeverityWarning, fmt.Sprintf("nothing needed: host %d is gone, and it reads as idle; its next bakeryd rewrites it", r.Host)
-		case e.Free() && !lost:
-			s.Severity, s.Mend = SeverityWarning, "nothing needed: no lock is there; who uses the place next rewrites it"
-		}
+		s.Severity, s.Mend = p.slotRemedy(r)
 	}
 	return s
 }
 
-// over tells whether an incarnation is known to be over.
+// slotRemedy says what to do about a slot that cannot be read.
+func (p *picture) slotRemedy(r Record) (Severity, string) {
+	h, known := p.hosts[r.Host]
+	_, hidden := p.damage(KindHost, 0, r.Host)
+	e := p.entries[r.Lock]
+	_, lost := p.damage(KindEntry, r.Lock, 0)
+	switch {
+	case hidden:
+		return SeverityError, fmt.Sprintf("see the record of host %d: once it can be read, the slot is rewritten or reads as idle", r.Host)
+	case !known:
+		return SeverityWarning, fmt.Sprintf("%s: host %d never joined, and rewrites it if it does", mendNothing, r.Host)
+	case p.gone(r.Host):
+		return SeverityWarning, fmt.Sprintf("%s: host %d is gone, and the slot reads as idle; its next bakeryd rewrites it", mendNothing, r.Host)
+	case r.Lock != directoryLock && e.Free() && !lost:
+		return SeverityWarning, mendNothing + ": no lock is there; the next host that uses the place rewrites it"
+	case h.State == layout.StateJoining:
+		return SeverityWarning, fmt.Sprintf("%s: host %d is joining and rewrites it, or if it died meanwhile, it reads as idle", mendNothing, r.Host)
+	}
+	text := fmt.Sprintf("host %d rewrites it when another host needs it; %s", r.Host, p.ifDead(r.Host))
+	if p.ex.sb.Policy != layout.PolicyManual {
+		text = mendNothing + ": " + text
+	}
+	return SeverityError, text
+}
+
+// ifDead says what to do if a host is dead that no verdict names.
+func (p *picture) ifDead(host int) string {
+	switch p.ex.sb.Policy {
+	case layout.PolicyManual:
+		return fmt.Sprintf("if it is dead, run bakeryctl evict %d", host)
+	case layout.PolicyFence:
+		return "if it is dead, another host fences it"
+	}
+	return "if it is dead, another host declares it dead"
+}
+
+// over reports whether an incarnation is known to be over.
 func (p *picture) over(host int, incarnation uint64) bool {
 	if _, hidden := p.damage(KindHost, 0, host); hidden {
 		return p.said[life{host, incarnation}].dead
 	}
 	h, ok := p.hosts[host]
 	return !ok || h.Incarnation != incarnation || h.State == layout.StateLeft || p.said[life{host, incarnation}].dead
+}
+
+// gone reports whether a host's record can be read and shows that no incarnation of it is up.
+func (p *picture) gone(host int) bool {
+	_, hidden := p.damage(KindHost, 0, host)
+	return !hidden && p.over(host, p.hosts[host].Incarnation)
 }
 
 // current tells whether a slot's incarnation is, by the host table, in the lockspace; whether it is up that does
@@ -336,6 +365,17 @@ func idsOf(slots []layout.Slot) (ids []int) {
 	return ids
 }
 
+// intentRemedy says what to do about an intent that does not decode.
+func (p *picture) intentRemedy(s layout.Slot, err error) suspicion {
+	if p.over(s.Host, s.Incarnation) {
+		return p.ofSlot(SeverityWarning, s, "intent", fmt.Sprintf("what host %d was about to write into the directory does not decode: %v", s.Host, err),
+			fmt.Sprintf("%s: host %d is gone, and its intent counts for nothing", mendNothing, s.Host))
+	}
+	return p.ofSlot(SeverityError, s, "intent",
+		fmt.Sprintf("what host %d is about to write into the directory does not decode, so no lock can be made: %v", s.Host, err),
+		fmt.Sprintf("stop bakeryd on host %d by SIGINT and start it again; %s", s.Host, p.ifDead(s.Host)))
+}
+
 // intentRules are about what hosts were about to write into the directory.
 func (p *picture) intentRules() (all []suspicion) {
 	for _, s := range p.slots[directoryLock] {
@@ -344,8 +384,7 @@ func (p *picture) intentRules() (all []suspicion) {
 		}
 		i, err := p.ex.space.DecodeIntent(s.Value)
 		if err != nil {
-			all = append(all, p.ofSlot(SeverityError, s, "intent", fmt.Sprintf("what host %d is about to write into the directory cannot be told, so no lock can be made: %v", s.Host, err),
-				fmt.Sprintf("stop bakeryd on host %d by SIGINT, start it, and make a lock there", s.Host)))
+			all = append(all, p.intentRemedy(s, err))
 			continue
 		}
 		what := fmt.Sprintf("make lock %s", Printable(i.Name))

@@ -3,7 +3,6 @@ package daemon
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
@@ -38,12 +37,13 @@ type remedy struct {
 	err   error        // ErrNotRepaired: why nothing may be written
 }
 
-// in says what would be done, after "check --repair".
+// in says what "check --repair" does.
 func (r remedy) in() string {
 	if r.err != nil {
-		return "cannot mend it now: " + strings.TrimPrefix(r.err.Error(), ErrNotRepaired.Error()+": ")
+		return mendRepair + "has the running hosts restore it; if none has used the lock, stop bakeryd on all hosts first: " +
+			"then the place becomes free, and the name of the lock is lost"
 	}
-	return "mends it, " + r.what
+	return mendRepair + "repairs it, " + r.what
 }
 
 // lostSpan is how far the creation ids may go that cannot be read: as for tickets that a dead host's slot hides, about
@@ -69,8 +69,8 @@ func (p *picture) remedy(lock int, up []string) remedy {
 		return remedy{err: fmt.Errorf("%w: "+format, append([]any{ErrNotRepaired}, args...)...)}
 	}
 	for _, r := range p.damaged {
-		if r.Kind == KindSlot && r.Lock == directoryLock {
-			return refuse("what host %d was about to write there cannot be read: start bakeryd on it, which rewrites it", r.Host)
+		if r.Kind == KindSlot && r.Lock == directoryLock && !p.gone(r.Host) {
+			return refuse("what host %d was about to write there cannot be read; start bakeryd on host %d, or evict it if it is dead", r.Host, r.Host)
 		}
 	}
 	intent, creation, err := p.intended()
@@ -117,7 +117,10 @@ func (p *picture) intended() (newest map[int]layout.Intent, creation uint64, err
 			continue
 		}
 		i, err := p.ex.space.DecodeIntent(s.Value)
-		if err != nil {
+		switch {
+		case err != nil && p.over(s.Host, s.Incarnation): // as of a slot that cannot be read
+			continue
+		case err != nil:
 			return nil, 0, fmt.Errorf("slot of host %d in the directory's lock: %w", s.Host, err)
 		}
 		if i.Creation > newest[i.Lock].Creation {

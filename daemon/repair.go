@@ -33,9 +33,8 @@ type Repaired struct {
 	Err    error  // why nothing was changed
 }
 
-// Repair mends what Check has found and marked with Repair: the superblock or its copy, and directory entries that
-// cannot be read. For these it joins the lockspace as one more host. Everything is looked at again before it is
-// written. What could not be mended is in the results; an error tells that no more was tried.
+// Repair repairs what Check has found and marked with Repair: the superblock or its copy, and directory entries that
+// cannot be read. It joins the lockspace for those as one more host. It reads everything again before it writes. The results say what was not repaired; an error ends the repair.
 func Repair(ctx context.Context, path string, c *Checkup, o RepairOptions) (done []Repaired, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -60,9 +59,8 @@ func Repair(ctx context.Context, path string, c *Checkup, o RepairOptions) (done
 	if len(entries) == 0 {
 		return done, nil
 	}
-	// Nobody can join while a host record cannot be read, which its host rewrites if it is up.
 	patience := joinPatience * c.Superblock.Lease
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: not done within %v; bakeryctl check tells of host records that keep everybody from joining", ErrNotRepaired, patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: not done within %v; run bakeryctl check again", ErrNotRepaired, patience))
 	defer cancel()
 	mended, err := repairEntries(ctx, path, entries, o)
 	return append(done, mended...), err
@@ -328,8 +326,9 @@ func (d *Daemon) others() (up []string, err error) {
 	}
 	known, _ := d.mem.known()
 	for i, h := range hosts {
-		switch dead := h.Readable && h.Gone && !h.Unsettled; {
-		case dead || i+1 == d.mem.id():
+		// A joiner has read no entry, and earlier incarnations are over once it is settled.
+		switch over := h.Readable && !h.Unsettled && (h.Gone || known[i].State == layout.StateJoining); {
+		case over || i+1 == d.mem.id():
 		case !h.Readable:
 			up = append(up, fmt.Sprintf("host %d, whose record cannot be read,", i+1))
 		default:
@@ -374,6 +373,6 @@ func (d *Daemon) awaitAlone(ctx context.Context, progress func(string)) error {
 }
 
 func refuseUp(who string) error {
-	return fmt.Errorf("%w: %s may be up and have used the lock, though it has not restored the entry when asked; "+
-		"stop bakeryd on all hosts, or evict those that are dead, and repair then", ErrNotRepaired, who)
+	return fmt.Errorf("%w: %s may be up and know the entry, and did not restore it when asked; "+
+		"stop bakeryd on all hosts, evict those that are dead, then run bakeryctl check --repair again", ErrNotRepaired, who)
 }
