@@ -96,6 +96,12 @@ func findHost(r *daemon.Report, name string) (*daemon.HostReport, error) {
 		if h := hostByID(r.Hosts, id); h != nil {
 			return h, nil
 		}
+		for _, d := range r.Damaged {
+			if d.Kind == daemon.KindHost && d.Host == id {
+				return nil, &failure{code: exitUsage, err: fmt.Errorf("the record of host %d cannot be read, and this host never read it: %s", id, d.Error),
+					hint: fmt.Sprintf("bakeryctl check --repair writes it, unless bakeryd runs on host %d", id)}
+			}
+		}
 	}
 	var all, present []*daemon.HostReport
 	for i := range r.Hosts {
