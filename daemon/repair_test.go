@@ -316,6 +316,17 @@ func TestRepairer_GoneHostsIntentUnreadable_FreesPlace(t *testing.T) {
 	}
 }
 
+// TestRepairer_HostDiedWhileJoining_FreesPlace waits until the joiner is settled: no incarnation before it is up then.
+func TestRepairer_HostDiedWhileJoining_FreesPlace(t *testing.T) {
+	c := &checked{cluster: newCluster(t, 4, 4)}
+	c.putHost(layout.HostRecord{ID: 3, State: layout.StateJoining, Highest: 4})
+	c.spoil(c.sb.Geometry.Entry(1))
+	_, err := c.repair(c.host(2), 1)
+	require.NoError(t, err)
+	require.True(t, c.entry(1).Free())
+	require.Positive(t, c.entry(1).Creation)
+}
+
 // TestHolderRestoresEntry: a host that holds, shares, waits for or has used a lock knows its entry, and restores it: by
 // itself as long as it holds or waits, else when somebody is held up. Who waits by it goes on waiting, and nobody enters
 // beside the holder.

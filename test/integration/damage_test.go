@@ -96,6 +96,9 @@ func TestDamagedSuperblock(t *testing.T) {
 		require.Equal(t, 66, r.code)
 		require.Contains(t, r.stderr, "hint: ")
 		require.Equal(t, 66, execute(t, plain.bakeryctl, "dump", s.dev).code)
+		r = execute(t, plain.bakeryctl, "check", s.dev, "--repair")
+		require.Equal(t, 66, r.code)
+		require.Contains(t, r.stderr, "hint: bakeryctl format")
 		// What is not known to be free is not formatted without force.
 		require.Equal(t, 66, execute(t, plain.bakeryctl, "format", s.dev).code)
 		s.format("--force", "--hosts", "8", "--locks", "16", "--lease", "3s")
