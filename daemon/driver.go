@@ -204,10 +204,11 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 	case bakery.Poll:
 		return lk.poll(a, began, wanted)
 	case bakery.ReadHosts:
-		hosts, err := lk.d.mem.readHosts()
+		hosts, read, err := lk.d.mem.readHosts()
 		if err != nil {
 			return a, err
 		}
+		lk.judgedAt = read // so that it is not news to a poll, which would read all again without a pause
 		return lk.m.HostsRead(hosts), nil
 	case bakery.ReadDirectory:
 		// The intents first: one that is gone by then was carried out before the entry is read, or never is.

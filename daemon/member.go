@@ -373,19 +373,19 @@ func (mb *member) watch(every time.Duration) {
 }
 
 // readHosts returns the host table as the protocol wants it, by a read begun
-// after the call.
-func (mb *member) readHosts() ([]bakery.Host, error) {
+// after the call, and when that read was asked for.
+func (mb *member) readHosts() ([]bakery.Host, time.Duration, error) {
 	asked := boottime.Now()
 	mb.event(mb.m.Refresh)
 	for {
 		hosts, changed := mb.known()
-		if standing.TableRead(hosts) >= asked {
-			return standing.Hosts(hosts, mb.sb.Policy, asked), nil
+		if read := standing.TableRead(hosts); read >= asked {
+			return standing.Hosts(hosts, mb.sb.Policy, asked), read, nil
 		}
 		select {
 		case <-changed:
 		case <-mb.over:
-			return nil, fmt.Errorf("reading the host table: %w", ErrLost)
+			return nil, 0, fmt.Errorf("reading the host table: %w", ErrLost)
 		}
 	}
 }

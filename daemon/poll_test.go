@@ -3,11 +3,13 @@ package daemon
 import (
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -113,4 +115,41 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// slotReads counts the reads of one slot alone.
+type slotReads struct {
+	blockdev.Device
+	off int64
+	n   atomic.Int64
+}
+
+func (d *slotReads) Read(p []byte, off int64) error {
+	if off == d.off && len(p) == 512 {
+		d.n.Add(1)
+	}
+	return d.Device.Read(p, off)
+}
+
+// TestLock_UnsettledHostAhead_PollsWithPauses: the host table by which a slot was judged is no news to the poll that
+// follows. It ended each pause, and slots and host table were read as fast as the device allows until the host was
+// settled. The slot is far from the own one, so that a poll after a pause reads it alone.
+func TestLock_UnsettledHostAhead_PollsWithPauses(t *testing.T) {
+	const far = 70
+	c := newCluster(t, 80, 4)
+	c.lasting(time.Minute)
+	naps.Add(maxNaps) // a nap is over whatever the news
+	t.Cleanup(func() { naps.Add(-maxNaps) })
+	record := layout.HostRecord{ID: far, Incarnation: 20, State: layout.StateLive, Sequence: 7, Highest: far + 2}
+	c.write(c.sb.Geometry.Host(far), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, record) })
+	dev := &slotReads{Device: c.disk.Open(), off: c.sb.Geometry.Slot(1, far)}
+	d := c.host(1, through(dev))
+	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+	before := layout.Slot{
+		Lock: 1, Host: far, Incarnation: 10, Creation: c.entry(1).Creation, Phase: layout.Held,
+		Ticket: layout.MakeTicket(1, far),
+	}
+	c.write(dev.off, func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, before) })
+	start(t, d, Request{Name: "x"})
+	eventually(t, "polls the slot alone", func() bool { return dev.n.Load() > 2 })
 }

@@ -126,7 +126,7 @@ func BenchmarkTableRead(b *testing.B) {
 			defer func() { require.NoError(b, d.Close(context.Background())) }()
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := d.mem.readHosts(); err != nil {
+				if _, _, err := d.mem.readHosts(); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -320,7 +320,7 @@ func (d *Daemon) mark(e layout.Entry) error {
 
 // others returns which other hosts may be up, by a read of the host table made now.
 func (d *Daemon) others() (up []string, err error) {
-	hosts, err := d.mem.readHosts()
+	hosts, _, err := d.mem.readHosts()
 	if err != nil {
 		return nil, err
 	}

@@ -138,7 +138,7 @@ func (d *Daemon) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err 
 	if err != nil {
 		return nil, false, err
 	}
-	current, err := d.mem.readHosts() // after the slots, of which it tells those that are void
+	current, _, err := d.mem.readHosts() // after the slots, of which it tells those that are void
 	if err != nil {
 		return nil, false, err
 	}
