@@ -1,0 +1,420 @@
+package standing_test
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/standing"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// visit is given a world after a move of a host.
+type visit func(c *world, host int, what string)
+
+// mover makes every move of a world.
+type mover struct {
+	*world
+	to      visit
+	urgent  bool   // something is due that is not stalled: time does not pass
+	offered uint32 // items whose stall was visited
+}
+
+var errBad = errors.New("the sector is unreadable")
+
+// expand visits what may happen next.
+func (w *world) expand(to visit) {
+	m := &mover{world: w, to: to}
+	for i := range w.hosts {
+		m.leaseMoves(i)
+		m.lockMoves(i)
+	}
+	for i := range w.hosts {
+		m.mishaps(i)
+	}
+	for bit := range both * items {
+		if w.stalled>>bit&1 == 1 {
+			c := *w
+			c.stalled &^= 1 << bit
+			to(&c, bit/items, "goes on: "+itemNames[bit%items])
+		}
+	}
+	if !m.urgent {
+		m.timePasses()
+	}
+}
+
+// timePasses lets the leases run on at the next tick, at once unless something of them is stalled there: what is not
+// stalled takes no time.
+func (m *mover) timePasses() {
+	pass := func(stalled uint32) *world {
+		c := m.clone(0, 1)
+		c.advance()
+		c.stalled |= stalled
+		for i := range c.hosts {
+			c.runLease(i)
+		}
+		return c
+	}
+	m.to(pass(0), 0, "time passes")
+	for i := range m.hosts {
+		for item := range itemReadSlot {
+			if !m.mayStall(i, item) {
+				continue
+			}
+			mask := uint32(1) << (i*items + item)
+			c := pass(mask)
+			c.stalled &^= mask
+			if c.leaseStep(i) != nil { // it waits for that item
+				c.stalled |= mask
+				c.stalls--
+				m.to(c, i, "time passes; stalls: "+itemNames[item])
+			}
+		}
+	}
+}
+
+// due makes a move that is due, unless its item is stalled.
+func (m *mover) due(i, item int, what string, do func(c *world, h *host)) {
+	if m.isStalled(i, item) {
+		return
+	}
+	m.urgent = true
+	m.may(i, what, do)
+	m.stall(i, item)
+}
+
+// mayStall tells whether an item may be stalled now.
+func (m *mover) mayStall(i, item int) bool {
+	mask := uint32(1) << (i*items + item)
+	return m.stalls > 0 && m.stalled&mask == 0 && m.offered&mask == 0 && (m.sc.items == 0 || m.sc.items&uint(mask) != 0)
+}
+
+// stall stalls an item instead of what it is due for.
+func (m *mover) stall(i, item int) {
+	if m.mayStall(i, item) {
+		mask := uint32(1) << (i*items + item)
+		m.offered |= mask
+		c := *m.world
+		c.stalled |= mask
+		c.stalls--
+		m.to(&c, i, "stalls: "+itemNames[item])
+	}
+}
+
+var itemNames = []string{"process", "read of the host table", "return of the host table", "write of the host record",
+	"return of that write", "read of the slots", "write of the slot"}
+
+// may makes a move that may as well come later.
+func (m *mover) may(i int, what string, do func(c *world, h *host)) {
+	c := m.clone(i)
+	do(c, &c.hosts[i])
+	m.to(c, i, what)
+}
+
+func (m *mover) paused(i int) bool { return m.isStalled(i, itemProcess) }
+
+// leaseMoves let the lease and its IO run on, until something that is stalled.
+func (m *mover) leaseMoves(i int) {
+	if m.leaseStep(i) == nil {
+		return
+	}
+	m.urgent = true
+	m.may(i, "lease", func(c *world, h *host) { c.runLease(i) })
+	m.stall(i, itemProcess)
+	for item := itemReadTable; item <= itemKnowRecord; item++ {
+		if !m.mayStall(i, item) {
+			continue
+		}
+		c := m.clone(i)
+		c.stalled |= 1 << (i*items + item)
+		c.stalls--
+		c.runLease(i)
+		c.stalled &^= 1 << (i*items + item)
+		if c.leaseStep(i) != nil { // it waits for that item
+			c.stalled |= 1 << (i*items + item)
+			m.to(c, i, "lease, stalled: "+itemNames[item])
+		}
+	}
+}
+
+func (w *world) runLease(i int) {
+	for step := w.leaseStep(i); step != nil; step = w.leaseStep(i) {
+		step(w, i)
+	}
+}
+
+// leaseStep returns the next step of the lease or its IO, nil if none is due.
+func (w *world) leaseStep(i int) func(w *world, i int) {
+	h := &w.hosts[i]
+	runs := !h.down && !w.isStalled(i, itemProcess)
+	switch {
+	case runs && h.wake != 0 && h.wake <= w.now:
+		return (*world).tick
+	case h.reading && !h.sampled && !w.isStalled(i, itemReadTable):
+		return (*world).sample
+	case h.reading && h.sampled && runs && !w.isStalled(i, itemKnowTable):
+		return (*world).tableRead
+	case h.writing && !h.landed && !w.isStalled(i, itemWriteRecord):
+		return (*world).land
+	case h.writing && h.landed && runs && !w.isStalled(i, itemKnowRecord):
+		return (*world).written
+	}
+	return nil
+}
+
+func (w *world) tick(i int) { w.tell(i, w.hosts[i].lm.Tick) }
+
+func (w *world) sample(i int) {
+	h := &w.hosts[i]
+	h.sampled = true
+	for j, r := range w.records {
+		h.view[j] = lease.Record{HostRecord: r}
+		if w.bad[j] {
+			h.view[j] = lease.Record{Err: errBad}
+		}
+	}
+}
+
+func (w *world) land(i int) { w.records[i], w.hosts[i].landed = w.hosts[i].record, true }
+
+func (w *world) written(i int) {
+	w.hosts[i].writing = false
+	w.tell(i, w.hosts[i].lm.Written)
+}
+
+func (w *world) tableRead(i int) {
+	h := &w.hosts[i]
+	asked, view := h.asked, h.view
+	h.reading, h.sampled, h.view = false, false, [both]lease.Record{}
+	w.tell(i, func(now time.Duration) []lease.Action {
+		actions := h.lm.TableRead(now, view[:])
+		for j := range h.read {
+			if h.lm.Host(j + 1).Readable {
+				h.read[j] = asked
+			}
+		}
+		return actions
+	})
+}
+
+// lockMoves are those of the lock and its IO.
+func (m *mover) lockMoves(i int) {
+	h := &m.hosts[i]
+	if s := &m.slots[i]; s.writing {
+		m.due(i, itemWriteSlot, fmt.Sprintf("slot is written: %s", show(s.next)), func(c *world, h *host) {
+			c.slots[i] = sector{now: c.slots[i].next}
+			if h.begun && h.act.Kind == bakery.Write {
+				c.took(i, h.bm.Written())
+			}
+		})
+	}
+	if h.down || h.bm == nil {
+		return
+	}
+	switch h.act.Kind {
+	case 0:
+		if h.rounds > 0 && h.lm.Ready() && !m.paused(i) {
+			m.may(i, "asks for the lock", func(c *world, h *host) {
+				c.learn(i)
+				c.took(i, h.bm.Acquire(bakery.Request{Mode: layout.Exclusive}))
+			})
+		}
+	case bakery.Read:
+		if h.begun {
+			m.readMoves(i)
+		}
+	case bakery.Poll:
+		m.pollMoves(i)
+	case bakery.ReadHosts:
+		known := h.known()
+		if max(h.read[0], h.read[1]) >= h.hostsAt {
+			m.due(i, itemProcess, "judges by the host table", func(c *world, h *host) {
+				if !c.g.judgesAgain {
+					h.judgedAt = standing.TableRead(known)
+				}
+				c.took(i, h.bm.HostsRead(c.g.hosts(known, h.hostsAt)))
+			})
+		}
+	case bakery.Granted:
+		m.holdMoves(i)
+	}
+	if h.unclaimed && h.act.Kind != bakery.Granted && h.act.Kind != 0 && !m.paused(i) {
+		m.may(i, "gives up: its client has not come back", func(c *world, h *host) {
+			h.unclaimed = false
+			h.bm.Cancel()
+			if h.act.Kind == bakery.Poll {
+				c.took(i, h.bm.Recheck())
+			}
+		})
+	}
+}
+
+func (m *mover) readMoves(i int) {
+	j := 1 - i
+	for _, v := range m.slots[j].outcomes() {
+		m.due(i, itemReadSlot, fmt.Sprintf("reads slot %d: %s", j+1, show(v)), func(c *world, h *host) {
+			h.views[i], h.views[j] = c.slots[i].now, v
+			c.took(i, h.bm.SlotsRead(h.views[:]))
+		})
+	}
+}
+
+func (m *mover) pollMoves(i int) {
+	h := &m.hosts[i]
+	if c := m.clone(i); c.learn(i) {
+		m.due(i, itemProcess, "learns by the host table", func(c *world, h *host) {
+			c.learn(i)
+			c.took(i, h.bm.Recheck())
+		})
+	}
+	if !m.g.mayWrite(h.lm, m.now) {
+		return
+	}
+	j := 1 - i
+	for _, v := range m.slots[j].outcomes() {
+		same := v == h.views[j]
+		if same && h.polls > 0 || cloneBakery(h.bm).Polled(v).Kind == bakery.Poll {
+			continue
+		}
+		poll := func(c *world, h *host) {
+			h.polls = min(h.polls+1, 2)
+			c.took(i, h.bm.Polled(v))
+		}
+		if what := fmt.Sprintf("polls slot %d: %s", j+1, show(v)); h.polls < 2 {
+			m.due(i, itemReadSlot, what, poll)
+		} else { // a write that stalls lets every poll see something else
+			m.may(i, what, poll)
+		}
+	}
+}
+
+// learn tells a host's lock what its lease has learned, and whether it is to look again.
+func (w *world) learn(i int) bool {
+	h := &w.hosts[i]
+	known := h.known()
+	news := w.g.learn(h.bm, i+1, known, h.views[:], h.slotsAt, h.judgedAt)
+	for _, o := range news.Over {
+		h.bm.Over(o.Host, o.Incarnation)
+	}
+	if news.Again {
+		h.judgedAt = standing.TableRead(known)
+	}
+	return news.Again
+}
+
+// holdMoves are those of a host whose lock machine was granted the lock.
+func (m *mover) holdMoves(i int) {
+	h := &m.hosts[i]
+	switch {
+	case h.unclaimed && !h.inside:
+		m.due(i, itemProcess, "lets go a hold without a holder", func(c *world, h *host) { c.took(i, h.bm.Release()) })
+	case h.inside && (h.note != 0 || m.g.lateNote):
+		if m.g.lateNote && h.note == 0 {
+			m.due(i, itemProcess, "notes the grant", func(c *world, h *host) { h.note = h.token })
+		}
+		if !m.paused(i) {
+			m.may(i, "releases", func(c *world, h *host) {
+				h.inside, h.token, h.until = false, 0, 0
+				c.took(i, h.bm.Release())
+			})
+		}
+	case h.note == 0 && !m.g.lateNote:
+		if m.g.mayGrant(h.lm, m.now) {
+			m.due(i, itemProcess, "notes the grant", func(c *world, h *host) { h.note = h.bm.Token() })
+		}
+	case h.note != 0 || m.g.mayGrant(h.lm, m.now):
+		m.due(i, itemProcess, "ENTERS", func(c *world, h *host) { c.enter(i) })
+	}
+}
+
+// enter tells a client that it holds the lock, and until when.
+func (w *world) enter(i int) {
+	h := &w.hosts[i]
+	for j := range w.hosts {
+		if o := &w.hosts[j]; o.inside && o.may() > w.now && h.lm.Deadline() > w.now {
+			w.failf("EXCLUSION: host %d enters, and a holder of host %d is inside", i+1, j+1)
+		}
+	}
+	token := h.bm.Token()
+	if token <= w.granted {
+		w.failf("TOKENS: host %d is given %d.%d after %d.%d", i+1, token.Number(), token.Host(), w.granted.Number(), w.granted.Host())
+	}
+	w.granted = max(w.granted, token)
+	h.inside, h.token, h.until, h.unclaimed = true, token, 0, false
+	h.rounds--
+}
+
+// mishaps are what may befall the hosts and the disk.
+func (m *mover) mishaps(i int) {
+	h := &m.hosts[i]
+	if m.damage > 0 && !m.bad[i] && (m.sc.of == 0 || m.sc.of>>i&1 == 1) {
+		c := *m.world
+		c.damage--
+		c.bad[i] = true
+		m.to(&c, i, "host record becomes unreadable")
+	}
+	if i == 0 && m.crashes > 0 && !h.down && h.lm.Live(m.now) {
+		m.crashMoves(i)
+	}
+	if h.down && m.resumes > 0 {
+		for k, term := range h.terms {
+			if k == 0 && term == h.terms[1] {
+				continue
+			}
+			term.Clean = h.terms[1].Clean
+			m.may(i, "is started again", func(c *world, h *host) {
+				c.resumes--
+				c.join(i, &term)
+			})
+		}
+	}
+	ended := h.down || h.lm.Over()
+	if ended && m.rejoins > 0 && !h.writing && (!m.slots[i].writing || m.g.noEnd) && !m.paused(i) {
+		m.may(i, "joins again", func(c *world, h *host) {
+			c.rejoins--
+			h.note = 0
+			c.join(i, nil)
+		})
+	}
+}
+
+// crashMoves end a process. What it was writing has landed or never will.
+func (m *mover) crashMoves(i int) {
+	h, s := &m.hosts[i], m.slots[i]
+	slots := []bakery.View{s.now}
+	if s.writing {
+		slots = append(slots, s.next)
+	}
+	if m.torn > 0 {
+		slots = append(slots, bakery.View{})
+	}
+	records := []layout.HostRecord{m.records[i]}
+	if h.writing && !h.landed {
+		records = append(records, h.record)
+	}
+	for _, v := range slots {
+		for _, r := range records {
+			m.may(i, "CRASHES with "+show(v), func(c *world, h *host) {
+				c.crashes--
+				if !v.Readable {
+					c.torn--
+				}
+				c.slots[i], c.records[i] = sector{now: v}, r
+				c.ended(i)
+				h.down, h.reading, h.sampled, h.writing, h.landed, h.wake = true, false, false, false, false, 0
+				h.view = [both]lease.Record{}
+				c.stalled &^= (1<<items - 1) << (i * items)
+			})
+		}
+	}
+}
+
+func show(v bakery.View) string {
+	if !v.Readable {
+		return "unreadable"
+	}
+	return fmt.Sprintf("%v %d.%d of %d", v.Slot.Phase, v.Slot.Ticket.Number(), v.Slot.Ticket.Host(), v.Slot.Incarnation)
+}

@@ -1,0 +1,470 @@
+package standing_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/standing"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// A world is two hosts that share a disk of two host records and two slots of one exclusive lock. Each host runs the
+// lease's machine, the lock's machine and the functions of this package, as the daemon does. Time is coarse: what is
+// not stalled happens in no time, in every order; what is stalled takes any number of ticks.
+const (
+	both    = 2
+	tick    = 10 * time.Second
+	longAgo = 10 // ticks: no machine waits for longer
+	origin  = 1000 * tick
+)
+
+var times = lease.Times{Lease: 6 * tick}
+
+// glue is what joins the machines of a host. A mutation replaces some of it.
+type glue struct {
+	hosts    func(known []lease.Host, since time.Duration) []bakery.Host
+	learn    func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) standing.News
+	mayWrite func(m *lease.Machine, now time.Duration) bool
+	mayGrant func(m *lease.Machine, now time.Duration) bool
+
+	judgesAgain bool // the host table by which slots were judged is news to who polls
+	oldTable    bool // the host table is not read again after the slots
+	lateNote    bool // a grant is noted after its holder was told
+	anyNote     bool // a note is taken for one of whatever ticket the slot shows
+	noEnd       bool // a new incarnation does not wait for the writes of the one before
+	keepsHeld   bool // an own slot that shows a hold is resumed by whatever incarnation
+}
+
+func sound() glue {
+	return glue{
+		hosts: func(known []lease.Host, since time.Duration) []bakery.Host {
+			return standing.Hosts(known, layout.PolicyLease, since)
+		},
+		learn: func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) standing.News {
+			return standing.Learn(m, own, known, layout.PolicyLease, views, slotsRead, judged)
+		},
+		mayWrite: standing.MayWrite,
+		mayGrant: standing.MayGrant,
+	}
+}
+
+// scenario says what happens to the hosts of a world. Troubles befall the first host, but stalls and damage.
+type scenario struct {
+	name    string
+	rounds  [both]int
+	stalls  int  // items that may take any time, in all
+	items   uint // which may: a bit for each item of both hosts; 0: all
+	crashes int  // processes that end at any time
+	rejoins int  // hosts whose lease or process is over that join again
+	resumes int  // processes that are followed by one that has their state file
+	torn    int  // slots that a crash may leave unreadable
+	record  int  // host records that become unreadable at any time, and stay so
+	of      uint // a bit for each host whose record may; 0: both
+	glue    func(*glue)
+	want    string // the kind of fault that the mutation is to cause
+}
+
+// sector is a slot on the disk: a read that overlaps a write returns the old contents, the new ones, or garbage.
+type sector struct {
+	now, next bakery.View
+	writing   bool
+}
+
+func (s *sector) outcomes() []bakery.View {
+	if !s.writing {
+		return []bakery.View{s.now}
+	}
+	return []bakery.View{s.now, s.next, {}}
+}
+
+// host is one host: its lease, the IO of that, and its part in the lock.
+type host struct {
+	lm   *lease.Machine
+	made int  // incarnations so far
+	down bool // its process is gone
+
+	wake    time.Duration // 0: not asked for
+	reading bool
+	sampled bool
+	asked   time.Duration // when the read was asked for
+	view    [both]lease.Record
+	read    [both]time.Duration // when the last read of a record was asked for that showed it
+	writing bool
+	landed  bool
+	record  layout.HostRecord
+	terms   [2]lease.Term // what the state file had first, and has now
+	left    uint64        // an incarnation that ended cleanly
+
+	bm        *bakery.Machine // nil: not live
+	rounds    int
+	act       bakery.Action
+	begun     bool // its IO is
+	slotsAt   time.Duration
+	hostsAt   time.Duration
+	judgedAt  time.Duration
+	views     [both]bakery.View
+	polls     uint8         // in this tick
+	note      layout.Ticket // of the state file
+	inside    bool          // a holder was told of the lock, and has not let it go
+	token     layout.Ticket
+	until     time.Duration // the latest deadline that a holder of a lease that is over was told
+	unclaimed bool          // resumed without a holder: the client may be gone
+}
+
+type world struct {
+	sc      *scenario
+	g       *glue
+	now     time.Duration
+	micro   time.Duration // what was asked for in this tick
+	records [both]layout.HostRecord
+	bad     [both]bool // the record stays unreadable
+	slots   [both]sector
+	hosts   [both]host
+
+	stalled                                         uint32
+	stalls, crashes, rejoins, resumes, torn, damage int
+
+	granted layout.Ticket
+	fault   string
+	making  *int // counts the incarnations of the host that moves
+}
+
+// Items of a host that may be stalled. What is not runs on without a pause: the lease's part in one move.
+const (
+	itemProcess     = iota
+	itemReadTable   // before the records are read
+	itemKnowTable   // before that read returns
+	itemWriteRecord // before the record lands
+	itemKnowRecord  // before that write returns
+	itemReadSlot
+	itemWriteSlot
+	items
+)
+
+func (w *world) isStalled(i, item int) bool { return w.stalled&(1<<(i*items+item)) != 0 }
+
+func newWorld(sc *scenario) *world {
+	g := sound()
+	if sc.glue != nil {
+		sc.glue(&g)
+	}
+	w := &world{sc: sc, g: &g, now: origin}
+	for i := range w.hosts {
+		w.records[i].ID = i + 1
+		w.slots[i].now.Readable = true
+		w.hosts[i].down = true
+	}
+	w.making = new(int)
+	for i := range w.hosts { // both join, one after the other, without trouble
+		w.join(i, nil)
+		for !w.hosts[i].lm.Ready() {
+			w.calmly()
+		}
+	}
+	for until := w.now + (longAgo+4)*tick; w.now < until; { // until it is all one when they joined
+		w.calmly()
+	}
+	for i := range w.hosts {
+		w.hosts[i].rounds = sc.rounds[i]
+	}
+	w.stalls, w.crashes, w.rejoins, w.resumes, w.torn, w.damage = sc.stalls, sc.crashes, sc.rejoins, sc.resumes, sc.torn, sc.record
+	return w
+}
+
+// calmly makes the first move that is due, or lets time pass.
+func (w *world) calmly() {
+	before, moved := *w, false
+	before.expand(func(c *world, _ int, _ string) {
+		if !moved {
+			moved, *w = true, *c
+		}
+	})
+}
+
+// clone returns a copy in which some hosts may move; the others' machines are shared.
+func (w *world) clone(moving ...int) *world {
+	c := *w
+	for _, i := range moving {
+		h := &c.hosts[i]
+		if h.lm != nil {
+			h.lm = cloneLease(h.lm)
+		}
+		if h.bm != nil {
+			h.bm = cloneBakery(h.bm)
+		}
+	}
+	return &c
+}
+
+// stamp returns a time in this tick that is later than those before.
+func (w *world) stamp() time.Duration {
+	w.micro++
+	return w.now + w.micro
+}
+
+func (w *world) failf(format string, args ...any) {
+	if w.fault == "" && strings.HasPrefix(format, w.sc.want) {
+		w.fault = fmt.Sprintf(format, args...)
+	}
+}
+
+// join starts a machine of the lease.
+func (w *world) join(i int, resume *lease.Term) {
+	h := &w.hosts[i]
+	making := w.making
+	cfg := lease.Config{
+		ID: i + 1, Hosts: both, Times: times, Resume: resume,
+		Self:        layout.HostRecord{MachineID: [16]byte{byte(i + 1)}},
+		Incarnation: func() uint64 { *making++; return uint64(*making) },
+	}
+	if h.left != 0 {
+		cfg.Left = []uint64{h.left}
+	}
+	lm, err := lease.New(cfg)
+	if err != nil {
+		panic(err)
+	}
+	h.lm, h.down, h.reading, h.sampled, h.read = lm, false, false, false, [both]time.Duration{}
+	w.tell(i, lm.Start)
+}
+
+// tell gives an event to a host's lease, and carries out what it wants.
+func (w *world) tell(i int, event func(now time.Duration) []lease.Action) {
+	h := &w.hosts[i]
+	*w.making = 20*i + h.made
+	actions := event(w.now)
+	h.made = *w.making - 20*i
+	h.wake = 0
+	for _, a := range actions {
+		switch a := a.(type) {
+		case lease.ReadTable:
+			h.reading, h.sampled, h.asked = true, false, w.stamp()
+		case lease.Write:
+			h.writing, h.landed, h.record = true, false, a.Record
+		case lease.Wait:
+			h.wake = a.Until
+		case lease.Joined:
+			w.joined(i, a.Resumed)
+		case lease.Lost:
+			h.left = a.Incarnation
+			w.ended(i)
+		case lease.Refused, lease.Left:
+			w.ended(i)
+		}
+	}
+	if term, ok := h.lm.Term(); ok {
+		if h.terms[0].Incarnation != term.Incarnation {
+			h.terms[0] = term
+		}
+		h.terms[1] = term
+	}
+	if h.bm != nil {
+		w.goOn(i)
+	}
+}
+
+// joined starts the lock's machine of a host that is live.
+func (w *world) joined(i int, resumed bool) {
+	h := &w.hosts[i]
+	h.bm = bakery.New(bakery.Config{Host: i + 1, Incarnation: h.lm.Incarnation(), Creation: 1, Permits: 1})
+	h.act, h.begun, h.views, h.unclaimed = bakery.Action{}, false, [both]bakery.View{}, false
+	h.slotsAt, h.hostsAt, h.judgedAt = 0, 0, 0
+	own := w.slots[i].now
+	slot := own.Slot
+	note := h.note
+	h.note = 0
+	if !resumed {
+		return
+	}
+	entered := note != 0 && (note == slot.Ticket || w.g.anyNote)
+	switch {
+	case !own.Readable && note == 0:
+		return
+	case !own.Readable:
+		slot = bakery.Slot{Incarnation: h.lm.Incarnation(), Creation: 1, Ticket: note, Phase: layout.Held}
+		entered = true
+	case slot.Incarnation != h.lm.Incarnation() || slot.Phase == layout.Idle:
+		return
+	}
+	if entered {
+		h.note = slot.Ticket
+	}
+	h.unclaimed = !h.inside || !entered
+	w.took(i, h.bm.Resume(slot, entered))
+}
+
+// ended is the end of a host's part in the lock. Its holder may be up until the deadline that it was told.
+func (w *world) ended(i int) {
+	h := &w.hosts[i]
+	if h.inside {
+		h.until = max(h.until, h.lm.Deadline())
+	}
+	h.bm, h.act, h.begun, h.unclaimed = nil, bakery.Action{}, false, false
+}
+
+// may tells until when a holder of the host may be up; 0: there is none.
+func (h *host) may() time.Duration {
+	if !h.inside {
+		return 0
+	}
+	if h.bm != nil && h.act.Kind == bakery.Granted {
+		return max(h.until, h.lm.Deadline())
+	}
+	return h.until
+}
+
+// took carries on after a host's lock machine has given its next action.
+func (w *world) took(i int, a bakery.Action) {
+	h := &w.hosts[i]
+	h.act, h.begun = a, false
+	switch a.Kind {
+	case bakery.ReadHosts:
+		h.hostsAt = w.stamp()
+		if w.g.oldTable {
+			h.hostsAt = 1
+		}
+		w.tell(i, h.lm.Refresh)
+	case bakery.ReadDirectory:
+		w.took(i, h.bm.DirectoryRead(1))
+	case bakery.Done:
+		h.act, h.note, h.unclaimed = bakery.Action{}, 0, false
+	default:
+		w.goOn(i)
+	}
+}
+
+// goOn begins the IO that a host's lock machine wants, if its lease allows that.
+func (w *world) goOn(i int) {
+	h := &w.hosts[i]
+	if h.begun || h.act.Kind != bakery.Write && h.act.Kind != bakery.Read || !w.g.mayWrite(h.lm, w.now) {
+		return
+	}
+	h.begun = true
+	if h.act.Kind == bakery.Read {
+		h.slotsAt = w.stamp()
+		return
+	}
+	if !h.lm.Live(w.now) {
+		w.failf("LAST-CALL: host %d writes its slot after its lease", i+1)
+	}
+	s := &w.slots[i]
+	s.next, s.writing = bakery.View{Slot: h.act.Slot, Readable: true}, true
+}
+
+// known returns what a host knows of the hosts, with the moments at which reads were asked for.
+func (h *host) known() []lease.Host {
+	known := h.lm.Hosts()
+	for j := range known {
+		known[j].Read = h.read[j]
+	}
+	return known
+}
+
+// final tells whether every host that is up has done what there was to do.
+func (w *world) final() bool {
+	for i := range w.hosts {
+		h := &w.hosts[i]
+		over := h.down || h.lm.Over() && w.rejoins == 0
+		if !over && !w.bad[i] && (h.rounds > 0 || h.act.Kind != 0 || h.bm == nil) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *world) advance() {
+	w.now += tick
+	w.micro = 0
+	for i := range w.hosts {
+		h := &w.hosts[i]
+		h.polls = 0
+		if h.inside && h.may() <= w.now && !(h.bm != nil && h.lm.Live(w.now)) {
+			h.inside, h.until = false, 0
+		}
+	}
+}
+
+// key is all of a world that its future depends on.
+func (w *world) key(k *keyer) {
+	*k = keyer{now: w.now, b: k.b[:0]}
+	for i := range w.hosts {
+		h := &w.hosts[i]
+		k.knows(w.records[i])
+		k.knows(*leaseOwn(h.lm))
+		if h.writing {
+			k.knows(h.record)
+		}
+	}
+	for i := range w.hosts {
+		appendRecord(k, unsafe.Pointer(&w.records[i]))
+		s := &w.slots[i]
+		appendView(k, unsafe.Pointer(&s.now))
+		k.bits(w.bad[i], s.writing)
+		if s.writing {
+			appendView(k, unsafe.Pointer(&s.next))
+		}
+		w.hosts[i].key(k)
+	}
+	k.b = append(k.b, byte(w.stalled), byte(w.stalled>>8), byte(w.stalls), byte(w.crashes), byte(w.rejoins), byte(w.resumes),
+		byte(w.torn), byte(w.damage), bit(w.fault != ""), byte(w.granted.Host()))
+	k.b = binary.AppendUvarint(k.b, w.granted.Number())
+}
+
+func (h *host) key(k *keyer) {
+	over := h.lm.Over() || h.down
+	k.bits(h.down, h.lm.Over(), h.reading, h.sampled, h.writing, h.landed, h.bm != nil, h.begun)
+	k.bits(h.inside, h.unclaimed)
+	k.b = append(k.b, byte(h.made), byte(h.rounds), byte(h.act.Kind), byte(h.act.Host), h.polls, byte(h.left),
+		byte(h.note.Host()), byte(h.token.Host()))
+	k.b = binary.AppendUvarint(binary.AppendUvarint(k.b, h.note.Number()), h.token.Number())
+	k.moment(h.wake)
+	k.moment(h.until)
+	if h.writing {
+		appendRecord(k, unsafe.Pointer(&h.record))
+	}
+	appendTerm(k, unsafe.Pointer(&h.terms[0]))
+	appendTerm(k, unsafe.Pointer(&h.terms[1]))
+	if over {
+		return
+	}
+	k.keyLease(h.lm, h.reading)
+	if h.sampled {
+		for j := range h.view {
+			appendRecord(k, unsafe.Pointer(&h.view[j].HostRecord))
+			k.bits(h.view[j].Err != nil)
+		}
+	}
+	if h.bm == nil {
+		return
+	}
+	k.keyBakery(h)
+}
+
+func (k *keyer) keyBakery(h *host) {
+	appendBakery(k, unsafe.Pointer(h.bm))
+	if h.act.Kind == bakery.Poll || h.act.Kind == bakery.ReadHosts {
+		for j := range h.views {
+			appendView(k, unsafe.Pointer(&h.views[j]))
+		}
+	}
+	// Of the moments at which reads were asked for, only their order counts.
+	asked := h.asked
+	if !h.reading {
+		asked = 0
+	}
+	for _, at := range []time.Duration{h.read[0], h.read[1], asked} {
+		switch h.act.Kind {
+		case bakery.ReadHosts:
+			k.bits(at >= h.hostsAt)
+		case bakery.Poll:
+			k.bits(at > h.slotsAt, at > h.judgedAt)
+		case 0:
+			k.bits(at > h.slotsAt)
+		}
+	}
+}
