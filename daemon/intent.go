@@ -197,7 +197,7 @@ func (d *Daemon) lostIntents(bad map[int]error) error {
 // that it died with a write of the directory under way, the intent of which has been lost since, is assumed not to
 // happen (bakery/PROTOCOL.md).
 func (mb *member) gone(host int, unreadable error) (bool, error) {
-	hosts, err := mb.readHosts()
+	hosts, _, err := mb.readHosts()
 	if err != nil || host > len(hosts) || !hosts[host-1].Dead() {
 		return false, err
 	}
