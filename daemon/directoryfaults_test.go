@@ -380,3 +380,21 @@ func TestLock_RecordOfDeadHolderUnreadable_NextHostEnters(t *testing.T) {
 	eventually(t, "the damage is seen", func() bool { known, _ := a.mem.known(); return !known[0].Readable })
 	require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
 }
+
+// TestLock_JoinerDiedWithUnreadableSlot_NextHostEnters: host 2 died once, lost its slot, came back, and died again before
+// it was live.
+func TestLock_JoinerDiedWithUnreadableSlot_NextHostEnters(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	a, m := c.host(1), c.mortal(2)
+	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+	require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
+	m.dies(a)
+	c.spoil(g.Slot(1, 2))
+	r := c.hostRecord(2)
+	r.Incarnation, r.Sequence, r.State = r.Incarnation+1, r.Sequence+1, layout.StateJoining
+	c.write(g.Host(2), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, r) })
+	eventually(t, "the claim is seen", func() bool { known, _ := a.mem.known(); return known[1].Incarnation == r.Incarnation })
+	require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
+	require.Equal(t, r, c.hostRecord(2))
+}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -149,6 +150,73 @@ func TestDaemon_TwoLocksStuck_BothAreInQuarantine(t *testing.T) {
 		_, why := d.cfg.quarantine.Of(0, lock)
 		require.Equal(t, lock == 1 || lock == 2, errors.Is(why, ErrStuck), "lock %d", lock)
 	}
+}
+
+// TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn: the lease goes on with the new process, and its slot shows a holder.
+func TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn(t *testing.T) {
+	for name, ofEntries := range map[string]bool{"slot": false, "directory": true} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 8, 4)
+			c.lasting(4 * time.Second) // else it may be over before the new process begins
+			g := c.sb.Geometry
+			other, m := c.host(2), c.mortal(1)
+			m.ask(1, "").until("granted")
+			eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+			m.kill()
+			disk := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+			fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Hang: true}
+			if ofEntries {
+				fault.From, fault.To = g.Entry(1), g.Entry(4)
+			}
+			injected := make(chan *blockdev.Injection, 1)
+			d := c.unjoined(1, through(disk), func(cfg *Config) {
+				cfg.RuntimeDir, cfg.StateDir, cfg.Keep = m.dir, m.dir, true
+				open := cfg.open
+				cfg.open = func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) {
+					defer func() { injected <- disk.Inject(fault) }()
+					return open(path, readOnly)
+				}
+			})
+			joined := make(chan error, 1)
+			go func() { joined <- d.Join(t.Context()) }()
+			bad := <-injected
+			<-bad.Hit()
+			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.ErrorIs(t, d.Err(), ErrStuck)
+			bad.Release()
+			<-joined
+			require.ErrorIs(t, d.Err(), ErrStuck)
+		})
+	}
+}
+
+// TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers: this host cannot complete what a dead host began, and does not
+// keep the lock for that.
+func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	m, other := c.mortal(1), c.host(2)
+	require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
+	bad := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(2), Hang: true})
+	go func() { _ = m.d.Remove(context.Background(), "x", false) }()
+	<-bad.Hit()
+	m.dies(other)
+	bad.Release()
+	d := c.host(3, func(cfg *Config) {
+		cfg.quarantine = new(stall.Quarantine)
+		cfg.quarantine.Add(directoryLock, 64*c.sb.Lease, ErrStuck)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	waiting := make(chan result, 1)
+	go func() {
+		h, err := d.Acquire(ctx, Request{Name: "x"})
+		waiting <- result{h, err}
+	}()
+	eventually(t, "the mark", func() bool { return c.slot(1, 3).Creation > c.entry(1).Creation })
+	require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+	require.NoError(t, d.Err())
+	cancel()
+	<-waiting
 }
 
 // TestSeries_Failures_OneIOSinceTheFirstTry: of what a host may be to blame for.
