@@ -284,6 +284,9 @@ func TestRestartTooLateJoinsAnew(t *testing.T) {
 func TestRestartThatTakesLong(t *testing.T) {
 	c := newCluster(t, 8, 4)
 	m := c.mortal(1)
+	for _, name := range []string{"a", "b", "c"} {
+		require.NoError(t, acquire(t, m.d, Request{Name: name}).Release())
+	}
 	holder := m.ask(1, `, "witness": true`)
 	g := holder.until("granted")
 	witness, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
@@ -295,9 +298,9 @@ func TestRestartThatTakesLong(t *testing.T) {
 	waiter := m.ask(2, "")
 	waiter.until("waiting")
 	m.kill()
-	// The first read that meets the directory is that of the superblocks, the second one that of restore.
-	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.sb.Geometry.Entry(1), To: c.sb.Geometry.Slot(0, 1),
-		Delay: c.sb.Lease + minReturn + c.sb.Lease/10, After: 1, Times: 1})
+	// The own slots of all locks are read, one after the other. None is stuck.
+	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.sb.Geometry.Slot(0, 1), To: c.sb.Geometry.Slot(4, 2),
+		Delay: (c.sb.Lease + minReturn + c.sb.Lease/10) / 5, Times: 5})
 	require.True(t, m.d.mem.resumed)
 	waiter.again(m, "")
 	holder.again(m, g.Token.String())

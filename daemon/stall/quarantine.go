@@ -62,9 +62,12 @@ func (q *Quarantine) Of(now time.Duration, lock int) (left time.Duration, why er
 	return p.until - now, p.why
 }
 
-// Succeeded forgets the pauses of a lock: its IO succeeds.
+// Succeeded forgets the pauses of a lock: its IO succeeds. A pause that has not begun stays: what succeeds is what was
+// stuck, too late for the lease that it has ended.
 func (q *Quarantine) Succeeded(lock int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.locks, lock)
+	if q.locks[lock].until != 0 {
+		delete(q.locks, lock)
+	}
 }

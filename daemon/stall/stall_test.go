@@ -71,3 +71,15 @@ func TestQuarantine_Success_PauseIsForgotten(t *testing.T) {
 	left, _ = q.Of(1, 3)
 	require.Equal(t, lease, left)
 }
+
+func TestQuarantine_SuccessBeforeTheNextLease_PauseStays(t *testing.T) {
+	const lease = 10 * time.Second
+	var q Quarantine
+	for _, leases := range []time.Duration{1, 2} {
+		q.Add(3, lease, errors.New("stuck"))
+		q.Succeeded(3)
+		left, _ := q.Of(1, 3)
+		require.Equal(t, leases*lease, left)
+		q.Start(1)
+	}
+}
