@@ -109,6 +109,8 @@ type Config struct {
 
 	machine Machine // that it runs on
 
+	reclaim bool // an operator allows to take HostID if its record is abandoned: see lease.Config
+
 	repair bool // what an earlier incarnation was about to write is still to be looked at
 }
 

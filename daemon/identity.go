@@ -180,6 +180,31 @@ func (id *identity) keepLeft(host int, incarnation uint64) {
 	}
 }
 
+// hadFile exists if this machine has joined this lockspace as a host: it may take the id again though its record cannot
+// be read.
+func (id *identity) hadFile(host string) string {
+	return filepath.Join(id.state, fmt.Sprintf("%s-%s.joined", id.uuid, host))
+}
+
+// had returns the host ids that this machine had.
+func (id *identity) had() (hosts []int) {
+	paths, _ := filepath.Glob(filepath.Join(globQuote(id.state), fmt.Sprintf("%s-*.joined", id.uuid)))
+	for _, path := range paths {
+		host := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), id.uuid.String()+"-"), ".joined")
+		if n, err := strconv.Atoi(host); err == nil {
+			hosts = append(hosts, n)
+		}
+	}
+	return hosts
+}
+
+// keepHad ignores errors: without the file only an operator can have an unreadable record of this id taken.
+func (id *identity) keepHad(host int) {
+	if f, err := os.OpenFile(id.hadFile(strconv.Itoa(host)), os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+		f.Close()
+	}
+}
+
 // eventsFile keeps what has happened on a host id of this lockspace.
 func (id *identity) eventsFile(host int) string {
 	return filepath.Join(id.state, fmt.Sprintf("%s-%d.events", id.uuid, host))

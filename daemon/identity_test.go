@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // TestOwnDir: what others could have made before, or may write to, is not where lock files are kept.
@@ -25,4 +27,16 @@ func TestOwnDir(t *testing.T) {
 		require.NoError(t, os.Chown(own, 1, -1))
 		require.ErrorContains(t, ownDir(own), "is not a directory of user 0 alone")
 	}
+}
+
+func TestIdentity_JoinedAsHosts_HadReturnsThem(t *testing.T) {
+	t.Parallel()
+	id := &identity{state: t.TempDir(), uuid: layout.UUID{1}}
+	other := &identity{state: id.state, uuid: layout.UUID{2}}
+	require.Empty(t, id.had())
+	other.keepHad(7)
+	id.keepHad(3)
+	id.keepHad(12)
+	id.keepHad(3)
+	require.ElementsMatch(t, []int{3, 12}, id.had())
 }

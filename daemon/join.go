@@ -114,6 +114,10 @@ func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrWatchdog, err)
 		}
+		if longest := d.times().MaxWatchdog(); timeout > longest {
+			return fmt.Errorf("%w: time-out of %v, want at most %v with a lease of %v: use a watchdog with a shorter time-out, such as softdog",
+				ErrWatchdog, timeout, longest, d.sb.Lease)
+		}
 		self.WatchdogArmed, self.WatchdogSeconds = timeout > 0, uint16(min(timeout/time.Second, math.MaxUint16))
 	}
 	d.fencing = newFencing(d, p)

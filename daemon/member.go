@@ -88,7 +88,7 @@ func newMember(d *Daemon, self layout.HostRecord, p *predecessor) (*member, erro
 		ready: make(chan struct{}), lost: make(chan struct{}), over: make(chan struct{})}
 	cfg := lease.Config{
 		ID: d.cfg.HostID, Hosts: sb.Geometry.Hosts, Times: lease.Times{Lease: sb.Lease}, Policy: sb.Policy,
-		Self: self, Incarnation: d.fencing.incarnation, Left: d.ids.left(),
+		Self: self, Incarnation: d.fencing.incarnation, Left: d.ids.left(), Had: d.ids.had(), Reclaim: d.cfg.reclaim,
 	}
 	if p != nil {
 		cfg.Resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean}
@@ -212,6 +212,7 @@ func (mb *member) carryOut(actions []lease.Action) {
 			wake, alarm = a.Until, true
 		case lease.Joined:
 			mb.resumed = a.Resumed
+			mb.io.Go(func() { mb.ids.keepHad(a.ID) }) // as for keepLeft
 			mb.noteJoined(a)
 		case lease.Ready:
 			close(mb.ready)

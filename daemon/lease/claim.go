@@ -73,11 +73,12 @@ func (m *Machine) confirm(records []Record) {
 func (m *Machine) giveWay(r Record) {
 	switch {
 	case m.mine(r): // a write of an earlier attempt has landed late
+		m.wrote = m.now
 		m.startOver(m.now)
 	case m.cfg.ID == 0:
 		m.another()
 	default:
-		m.phase, m.timer, m.watch, m.long = looking, m.now, -1, false
+		m.phase, m.timer, m.watch, m.long, m.wrote = looking, m.now, -1, false, -1
 	}
 }
 
@@ -119,9 +120,28 @@ func (m *Machine) within(readAt time.Duration) bool {
 	return m.now-readAt <= budget || m.mutation == noBudget
 }
 
-// startOver makes the claim anew, the long way, with another incarnation: a write of this one may have landed on
+// startOver makes the claim again, the long way, with another incarnation: a write of this one may have landed on
 // top of a record that was not looked at.
+//
+// If a long claim fails, the next one waits until other hosts have seen its record settled (QUIET). On a device that is
+// too slow for claims they otherwise see one incarnation after another, none of them settled, and wait for the slots of
+// this id for ever.
 func (m *Machine) startOver(at time.Duration) {
+	if m.long && m.wrote >= 0 && m.mutation != noBackoff {
+		if at = max(at, m.wrote+m.restless(m.hosts[m.id-1])); at > m.now {
+			m.delay(ErrSlowDevice, at)
+		}
+	}
 	m.long = true
 	m.phase, m.timer, m.watch, m.blind = looking, at, -1, -1
+}
+
+// restless returns for how long a joining record stands still until every other host that lives has seen it settled:
+// each sees it first within Alive, and again within Alive after it is settled.
+func (m *Machine) restless(h Host) time.Duration {
+	dog := h.dog
+	if s := m.cfg.Self; s.WatchdogArmed {
+		dog = max(dog, time.Duration(s.WatchdogSeconds)*time.Second)
+	}
+	return m.t.Dead() + dog + 2*m.t.Alive()
 }

@@ -47,8 +47,8 @@ func (s scenario) world() *world {
 	return w
 }
 
-// claimHorizon is three leases and more: a dead host's id takes the longest, with L + margin of watching.
-const claimHorizon = 200 * unit
+// claimHorizon is more than four leases: a record that says joining takes the longest.
+const claimHorizon = 250 * unit
 
 var scenarios = map[string]scenario{
 	"virgin":          {hosts: []Config{hostA, hostB}, stalls: 1},

@@ -61,7 +61,7 @@ func (m *Machine) Written(now time.Duration) []Action {
 	}
 	m.clean = m.clean && !(m.leased() && max(now, m.now) >= m.Deadline())
 	m.begin(now)
-	m.acked, m.shown = m.own.Sequence, m.own.Highest
+	m.acked, m.shown, m.wrote = m.own.Sequence, m.own.Highest, m.now
 	switch m.phase {
 	case claiming:
 		m.claimed()
@@ -81,7 +81,7 @@ func (m *Machine) WriteFailed(now time.Duration) []Action {
 	m.clean = false
 	m.unsaid()
 	m.begin(now)
-	m.timer = m.now + m.t.Retry()
+	m.timer, m.wrote = m.now+m.t.Retry(), m.now
 	if m.phase == claiming || m.phase == entering {
 		m.startOver(m.timer)
 	}

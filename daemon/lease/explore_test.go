@@ -240,11 +240,13 @@ func (w *world) keyNode(b []byte, n *node) []byte {
 	b = w.keyTime(b, m.t0, t.Lease, m.held)
 	if m.held {
 		b = append(b, keyBits(m.t0 > n.proven))
+	} else {
+		b = w.keyTime(b, m.wrote, m.restless(m.hosts[max(m.id, 1)-1]), m.wrote >= 0)
 	}
 	if m.phase == looking || m.phase == claiming {
 		h := m.hosts[m.id-1]
-		b = w.keyTime(b, h.Since, t.Dead(), m.phase == looking)
-		b = w.keyTime(b, w.now-max(m.readAt-h.Since, 0), t.Dead(), m.phase == looking && m.reading)
+		b = w.keyTime(b, h.Since, m.restless(h), m.phase == looking)
+		b = w.keyTime(b, w.now-max(m.readAt-h.Since, 0), m.restless(h), m.phase == looking && m.reading)
 		b = append(b, keyBits(m.watch >= 0, h.Since > m.watch))
 		b = w.keyRecord(b, layout.HostRecord{Incarnation: h.Incarnation, Sequence: h.Sequence, State: h.State})
 	}

@@ -47,7 +47,10 @@ func (m *Machine) taken(r Record) {
 		m.watch = m.now
 	}
 	h := m.hosts[m.id-1]
-	stood := m.readAt - h.Since
+	stood, dead := m.readAt-h.Since, m.t.Dead()+h.dog
+	if r.State == layout.StateJoining { // so that others see that it stood still: see startOver
+		dead = m.restless(h)
+	}
 	switch {
 	case m.cfg.ID == 0 && (!same || h.Since > m.watch):
 		m.another()
@@ -58,7 +61,7 @@ func (m *Machine) taken(r Record) {
 		m.claim(r)
 	case same && m.mutation == rebooted && r.BootID != m.cfg.Self.BootID:
 		m.claim(r)
-	case same && stood >= m.t.Dead()+h.dog:
+	case same && stood >= dead:
 		if r.State == layout.StateJoining && m.mutation != shortStill {
 			m.long = true
 		}
@@ -67,26 +70,55 @@ func (m *Machine) taken(r Record) {
 		m.refuse(r, ErrNotLeft)
 	default:
 		if same && stood >= m.t.Alive() {
-			m.delay(&Conflict{ID: m.id, Name: r.Name, Reason: ErrNotLeft}, h.Since+m.t.Dead()+h.dog)
+			m.delay(&Conflict{ID: m.id, Name: r.Name, Reason: ErrNotLeft}, h.Since+dead)
 		}
 		m.timer = m.now + m.t.Retry()
 	}
 }
 
-// unreadable waits for the record to be mended by its owner, which does so at its next renewal.
+// unreadable waits until the owner of the record repairs it, which it does by its next renewal. A machine that may have
+// the id claims the record if it is abandoned, the long way: so SINGLE holds even if a host is live behind it.
 func (m *Machine) unreadable(reason error) {
 	if m.blind < 0 {
 		m.blind = m.now
 	}
-	if m.now-m.blind < m.t.Alive() {
+	h, may := &m.hosts[m.id-1], m.mayReclaim()
+	switch {
+	case may && h.Abandoned:
+		m.long, m.rewrote = m.mutation != shortDamaged, true
+		m.claim(Record{})
+	case m.now-m.blind < m.t.Alive():
 		m.timer = m.now + m.t.Retry()
-		return
-	}
-	if m.cfg.ID == 0 {
+	case may:
+		m.delay(fmt.Errorf("host id %d: %w: %w", m.id, ErrUnreadable, reason), h.Damaged+m.abandonedAfter(h))
+		m.timer = m.now + m.t.Retry()
+	case m.cfg.ID == 0:
 		m.another()
-		return
+	case m.rewrote:
+		m.finish(Refused{Reason: fmt.Errorf("join as host %d: %w although it was written again: %w: choose another host id",
+			m.id, ErrUnreadable, reason)})
+	default:
+		m.finish(Refused{Reason: fmt.Errorf("join as host %d: %w: %w: run bakeryctl check --repair on the device, or choose another host id",
+			m.id, ErrUnreadable, reason)})
 	}
-	m.finish(Refused{Reason: fmt.Errorf("join as host %d: %w: %w", m.id, ErrUnreadable, reason)})
+}
+
+// mayReclaim reports whether this machine may take the id from an abandoned record, once (KEEP-OUT). That it had the id
+// before is no proof that no other machine had it later: under the policies fence and manual the holders of that one
+// may outlive its lease, and only an operator can tell.
+//
+//	machine a               machine b               operator        record of 5
+//	host 5, leaves                                                  left
+//	                        host 5: live                            b
+//	                        (cut off; its holder
+//	                        goes on: manual)
+//	                                                                damaged
+//	starts as host 5:
+//	abandoned, had it:
+//	must not claim
+func (m *Machine) mayReclaim() bool {
+	had := slices.Contains(m.cfg.Had, m.id) || m.cfg.ID != 0 && len(m.spent) > 0
+	return !m.rewrote && (m.cfg.Reclaim || had && (m.cfg.Policy == layout.PolicyLease || m.mutation == hadSuffices))
 }
 
 func (m *Machine) refuse(r Record, reason error) {
@@ -96,7 +128,7 @@ func (m *Machine) refuse(r Record, reason error) {
 // another gives an id up for another one.
 func (m *Machine) another() {
 	m.tried[m.id-1] = true
-	m.id, m.long, m.watch, m.blind, m.trodden, m.spent = 0, false, -1, -1, false, nil
+	m.id, m.long, m.watch, m.blind, m.trodden, m.spent, m.wrote, m.rewrote = 0, false, -1, -1, false, nil, -1, false
 	m.phase, m.timer = looking, m.now
 }
 
@@ -109,13 +141,18 @@ func (m *Machine) known(r Record) bool {
 // choose returns the id to claim, of each kind the lowest: one where this machine ended cleanly, for that takes the
 // short claim; one that it left otherwise; one never used; one that another machine left; one that was forgotten. A
 // dead host's id is not free, for a write of it still under way would land in the slots of its successor: so that of
-// another machine is never taken, and one of this machine only where there is no other. 0 if there is none.
+// another machine is never taken, and one of this machine only where there is no other. The last choice is one that this
+// machine had and whose record cannot be read. 0 if there is none.
 func (m *Machine) choose(records []Record) int {
-	var own, virgin, left, forgotten, dead int
+	var own, virgin, left, forgotten, dead, damaged int
 	for i, r := range records {
 		same := r.MachineID == m.cfg.Self.MachineID
 		switch {
-		case m.tried[i] || r.Err != nil:
+		case m.tried[i]:
+		case r.Err != nil:
+			if slices.Contains(m.cfg.Had, i+1) && (m.cfg.Policy == layout.PolicyLease || m.cfg.Reclaim) {
+				damaged = cmp.Or(damaged, i+1)
+			}
 		case m.known(r):
 			return i + 1
 		case r.State == layout.StateLeft && same:
@@ -130,7 +167,7 @@ func (m *Machine) choose(records []Record) int {
 			dead = cmp.Or(dead, i+1)
 		}
 	}
-	return cmp.Or(own, virgin, left, forgotten, dead)
+	return cmp.Or(own, virgin, left, forgotten, dead, damaged)
 }
 
 // mine says whether a record was written by this machine.

@@ -121,7 +121,7 @@ func TestJoinDead(t *testing.T) {
 		{"another boot", func(r *Record) { r.BootID = machineID(9) }, times.Dead(), times.ShortWait()},
 		{"watchdog", func(r *Record) { r.WatchdogArmed, r.WatchdogSeconds = true, 60 }, times.Dead() + time.Minute, times.ShortWait()},
 		{"watchdog not armed", func(r *Record) { r.WatchdogSeconds = 60 }, times.Dead(), times.ShortWait()},
-		{"joining", func(r *Record) { r.State = layout.StateJoining }, times.Dead(), times.LongWait()},
+		{"joining", func(r *Record) { r.State = layout.StateJoining }, times.Dead() + 2*times.Alive(), times.LongWait()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, Config{ID: 2})
@@ -294,6 +294,9 @@ func TestClaimBudget(t *testing.T) {
 		r.start()
 		r.read(0)
 		r.write(times.Budget() + 1)
+		quiet := times.Dead() + 2*times.Alive()
+		require.Equal(t, r.now+quiet, want[Wait](r).Until, "others see it settled (QUIET)")
+		r.tick()
 		over(t, r)
 	})
 	t.Run("first write fails", func(t *testing.T) {

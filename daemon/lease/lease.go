@@ -126,6 +126,8 @@ var (
 	ErrVerdict = errors.New("another host declared this one dead")
 	// ErrSlowClaim is the reason of [Delayed] when the claim must be made the long way.
 	ErrSlowClaim = errors.New("the host id is claimed the long way")
+	// ErrSlowDevice is the reason of [Delayed] when the claim failed because an IO took too long or failed.
+	ErrSlowDevice = errors.New("the device was too slow for the claim of the host id")
 	// ErrFar is the reason of [Delayed] when the host id is beyond all that other hosts read.
 	ErrFar = errors.New("the host id is far above those in use, where other hosts look once a lease")
 )
@@ -160,6 +162,9 @@ type Config struct {
 	// Left are the incarnations that [Left] and [Lost] named on this machine and lockspace, as far as known: of each
 	// id the last one.
 	Left []uint64
+
+	Had     []int // host ids that this machine had before
+	Reclaim bool  // an operator allows to take the id if its record is abandoned, whichever machine had it
 
 	Policy layout.Policy // from the superblock: what it takes to declare a silent host dead
 	Resume *Term         // go on with this, if it still stands; nil: join anew
@@ -225,6 +230,7 @@ const (
 	judgeDamaged            // the span of a damaged record counts from the last change seen
 	evictTorn               // an operator's word on a host takes one unreadable read for silence
 	shortDamaged            // a claim of an abandoned record is short
+	hadSuffices             // a machine takes an id that it had whatever the policy
 	noBackoff               // a long claim that failed is made again immediately
 )
 
@@ -263,6 +269,8 @@ type Machine struct {
 	looked  time.Duration // when the read was asked for that a claim's write follows
 	tried   []bool        // ids lost to others
 	delayed bool          // Delayed was told
+	wrote   time.Duration // when the last write of a claim of this id returned; -1: none has
+	rewrote bool          // this machine has claimed an abandoned record of this id
 	trodden bool          // an earlier host with this id took tickets: all reads cover it since
 
 	// Live.
@@ -304,7 +312,7 @@ func New(cfg Config) (*Machine, error) {
 	}
 	return &Machine{
 		cfg: cfg, t: cfg.Times, id: cfg.ID,
-		watch: -1, blind: -1, stands: -1, term: cfg.Resume,
+		watch: -1, blind: -1, stands: -1, wrote: -1, term: cfg.Resume,
 		tried: make([]bool, cfg.Hosts),
 		hosts: make([]Host, cfg.Hosts),
 	}, nil

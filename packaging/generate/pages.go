@@ -27,6 +27,7 @@ var files = [][2]string{
 	{"/run/bakery/bakeryd.sock", "where bakeryd is asked; for root and the group bakery"},
 	{"/run/bakery/UUID.state", "what a bakeryd that is started again goes on with; UUID is that of the lockspace"},
 	{"/var/lib/bakery/UUID-N.events", "the journal of this host, N being its id: see bakeryctl events"},
+	{"/var/lib/bakery/UUID-N.joined", "that this machine had host id N: it may take it again though its record is damaged"},
 	{"/var/lib/bakery/UUID-N.left", "which id this host had, and that it has left in order"},
 	{"/usr/share/doc/bakeryd/guides", "guides: which disk, which lease, what to do when something fails, upgrades"},
 }
