@@ -32,7 +32,7 @@ type Finding struct {
 	Host     int        `json:"host"` // of a host record or a slot
 	Offset   int64      `json:"offset"`
 	Problem  string     `json:"problem"`
-	Mend     string     `json:"mend"`   // what mends it
+	Mend     string     `json:"mend"`   // what to do about it
 	Repair   bool       `json:"repair"` // Repair does
 }
 

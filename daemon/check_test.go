@@ -130,7 +130,7 @@ func TestCheckFindings(t *testing.T) {
 			c.write(c.sb.Geometry.Superblock(1), func(buf []byte) error { return other.Encode(buf, 1) })
 		}, SeverityError, "copy of the superblock", "speaks of lockspace", "nobody but you", 0},
 		"host damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Host(1)) },
-			SeverityError, "record of host 1", "damaged record", "next renewal", 0},
+			SeverityError, "record of host 1", "damaged record", "if not, bakeryctl check --repair writes it", 0},
 		"entry damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Entry(3)) },
 			SeverityError, "directory entry of lock 3", "damaged record", "bakeryctl check --repair has the running hosts restore it", 0},
 		"entry misplaced": {func(c *checked) {
@@ -150,10 +150,16 @@ func TestCheckFindings(t *testing.T) {
 			SeverityError, "slot of host 1 in lock 1", "damaged record", "nothing needed: host 1 rewrites it when another host needs it; if it is dead, another host fences it", 0},
 		"slot damaged, policy manual": {func(c *checked) { c.under(layout.PolicyManual); damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 1)) },
 			SeverityError, "slot of host 1 in lock 1", "damaged record", "if it is dead, run bakeryctl evict 1", 0},
+		"host damaged, policy manual": {func(c *checked) { c.under(layout.PolicyManual); damage(c.t, c.disk.Open(), c.sb.Geometry.Host(1)) },
+			SeverityError, "record of host 1", "damaged record", "make sure that host 1 is off, then bakeryctl check --repair", 0},
 		"slot damaged, of a joiner": {func(c *checked) {
 			c.putHost(layout.HostRecord{ID: 5, State: layout.StateJoining, Highest: 5})
 			damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 5))
 		}, SeverityWarning, "slot of host 5 in lock 1", "not such a record", "nothing needed: host 5 is joining and rewrites it, or", 0},
+		"slot and host damaged": {func(c *checked) {
+			damage(c.t, c.disk.Open(), c.sb.Geometry.Host(1))
+			damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 1))
+		}, SeverityError, "record of host 1", "damaged record", "bakeryctl check --repair", 1},
 		"slot damaged, unused": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 5)) },
 			SeverityWarning, "slot of host 5 in lock 1", "not such a record", "never joined", 0},
 		"slot damaged, of a dead host": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 4)) },

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -58,9 +59,9 @@ func (p *picture) superblockRules() (all []suspicion) {
 		if r.Err == nil {
 			continue
 		}
-		s := suspect(SeverityError, r, "superblock", whatIsWrong(r), mendRepair+"writes it anew from the copy, which is whole")
+		s := suspect(SeverityError, r, "superblock", whatIsWrong(r), mendRepair+"writes it again from the copy, which is whole")
 		if i == 1 {
-			s.Mend = mendRepair + "writes it anew from the superblock, which is whole"
+			s.Mend = mendRepair + "writes it again from the superblock, which is whole"
 		}
 		s.Repair = good == 1 && !r.Decodes
 		if !s.Repair {
@@ -90,7 +91,10 @@ func (p *picture) damageRule(r Record) suspicion {
 	s := suspect(SeverityError, r, "damaged", whatIsWrong(r), "")
 	switch r.Kind {
 	case KindHost:
-		s.Mend = fmt.Sprintf("if bakeryd runs on host %d it rewrites it with its next renewal; if not, no host can join any more, and only bakeryctl format helps", r.Host)
+		s.Repair = true
+		within := (lease.Times{Lease: p.ex.sb.Lease}.Alive() + time.Second/10).Truncate(time.Second / 10)
+		s.Mend = fmt.Sprintf("if bakeryd runs on host %d it writes the record within %v; if not, %s%swrites it",
+			r.Host, within, p.mustBeOff(r.Host), mendRepair)
 	case KindEntry:
 		s.Repair = true
 		s.Mend = p.remedy(r.Lock, p.maybeUp()).in()
@@ -98,6 +102,14 @@ func (p *picture) damageRule(r Record) suspicion {
 		s.Severity, s.Mend = p.slotRemedy(r)
 	}
 	return s
+}
+
+// mustBeOff is what an operator does before a host is taken for dead that no time proves dead.
+func (p *picture) mustBeOff(host int) string {
+	if p.ex.sb.Policy == layout.PolicyLease {
+		return ""
+	}
+	return fmt.Sprintf("make sure that host %d is off, then ", host)
 }
 
 // slotRemedy says what to do about a slot that cannot be read.

@@ -33,8 +33,10 @@ type Repaired struct {
 	Err    error  // why nothing was changed
 }
 
-// Repair repairs what Check has found and marked with Repair: the superblock or its copy, and directory entries that
-// cannot be read. It joins the lockspace for those as one more host. It reads everything again before it writes. The results say what was not repaired; an error ends the repair.
+// Repair repairs the findings of Check that have Repair set: the superblock or its copy, host
+// records, and directory entries that cannot be read. It joins the lockspace under the id of such a
+// record, and for entries as one more host. It reads everything again before it writes. The results
+// say what was not repaired; an error ends the repair.
 func Repair(ctx context.Context, path string, c *Checkup, o RepairOptions) (done []Repaired, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -48,10 +50,12 @@ func Repair(ctx context.Context, path string, c *Checkup, o RepairOptions) (done
 		case !f.Repair:
 		case f.Kind == KindEntry:
 			entries = append(entries, f)
+		case f.Kind == KindHost: // these come before entries, which wait for all hosts
+			done = append(done, repairHost(ctx, path, f, c.Superblock, o))
 		default:
 			r := Repaired{What: f.What, Offset: f.Offset}
 			if r.Err = repairSuperblock(path, f.Kind, o.Progress); r.Err == nil {
-				r.Done = "written anew"
+				r.Done = "written again"
 			}
 			done = append(done, r)
 		}
@@ -115,7 +119,7 @@ func rewriteSuperblock(dev blockdev.Device, kind RecordKind, progress func(strin
 		return err
 	}
 	from := []string{"the superblock at byte 0", fmt.Sprintf("its copy at byte %d", g.Superblock(1))}[good]
-	progress(fmt.Sprintf("%s at byte %d: writing it anew from %s", Record{Kind: kind}.What(), at, from))
+	progress(fmt.Sprintf("%s at byte %d: writing it again from %s", Record{Kind: kind}.What(), at, from))
 	return writeBack(dev, buf, at)
 }
 
@@ -143,11 +147,7 @@ func repairEntries(ctx context.Context, path string, entries []Finding, o Repair
 	if err := d.Join(ctx); err != nil {
 		return nil, err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*d.times().Grace())
-		defer cancel()
-		err = errors.Join(err, d.Close(ctx))
-	}()
+	defer func() { err = errors.Join(err, d.closeSoon(ctx)) }()
 	mender, err := newRepairer(d, o.Progress)
 	if err != nil {
 		return nil, err

@@ -237,8 +237,8 @@ var apiErrors = []struct {
 	{ErrLost, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
 	{ErrMeeting, "meeting", http.StatusConflict, "try again when that is over"},
 	{ErrUpgrade, "upgrade", http.StatusConflict, "release it and take it exclusively, or try again"},
-	{ErrUnreadable, "device", http.StatusInternalServerError, "bakeryctl check tells what cannot be read, and what mends it"},
-	{ErrDamaged, "device", http.StatusInternalServerError, "bakeryctl check tells what cannot be read, and what mends it"},
+	{ErrUnreadable, "device", http.StatusInternalServerError, "bakeryctl check names the damaged record and what to do about it"},
+	{ErrDamaged, "device", http.StatusInternalServerError, "bakeryctl check names the damaged record and what to do about it"},
 }
 
 func apiErrorOf(err error) apiError {

@@ -25,14 +25,16 @@ written, and the lockspace may be in use: what looks wrong is read again before
 it is told, and if it could be what a dead host left, it is watched for almost half
 a lease whether that host is up.
 
-Each finding says what mends it. With --repair these are mended:
-  - the superblock or its copy is damaged: it is written anew from the other one
-  - an entry of the directory is damaged: it is restored, if a host was writing it
-    as it ended; else, if no other host is up, the place is made free, and the name
-    of the lock is lost. A bakeryd that runs is asked first: it restores the entries
-    of the locks that it has used.
-To mend the directory bakeryctl joins the lockspace as a host of its own. Host
-records and slots are written by their own hosts only.
+Each finding says what to do about it. --repair does it for these records:
+  - the superblock or its copy: it is written again from the other one.
+  - the record of a host, if no bakeryd rewrites it: bakeryctl waits until that host
+    cannot be up, joins under its id and leaves; the record then says left. Under
+    the policies fence and manual the host must be off: --repair is your word for it.
+  - an entry of the directory: a bakeryd that has used the lock is asked to restore
+    it. If a host was writing the entry as it ended, that write is completed. Else,
+    if no other host is up, the place is made free, and the lock's name is lost.
+For entries bakeryctl joins the lockspace as a host of its own. Slots are written by
+their own hosts only.
 
 Exit codes:
   0   no errors, or all were repaired; there may be warnings and notes
@@ -49,7 +51,7 @@ Exit codes:
 			return a.check(ctx, args[0], repair, asJSON)
 		},
 	}
-	cmd.Flags().BoolVar(&repair, "repair", false, "mend what can be mended")
+	cmd.Flags().BoolVar(&repair, "repair", false, "repair what can be repaired")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "show it as JSON")
 	a.colourFlag(cmd)
 	return cmd

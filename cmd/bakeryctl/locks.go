@@ -87,5 +87,5 @@ func (a *app) showLocks(list *daemon.LockList, asJSON bool) error {
 		return err
 	}
 	return &failure{code: exitNoDevice, err: fmt.Errorf("the list may not be complete: %s", list.Damaged),
-		hint: "bakeryctl check tells what cannot be read, and what mends it"}
+		hint: "bakeryctl check names the damaged record and what to do about it"}
 }

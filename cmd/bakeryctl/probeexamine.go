@@ -235,7 +235,7 @@ func (r *probeReport) addContents(o daemon.Occupancy, info blockdev.Info) {
 		r.add("contents", probe.Unfit, fmt.Sprintf("%s; records lie %d bytes apart, less than a physical block: a write of one host may damage what its neighbours wrote", text, g.Stride),
 			"bakeryctl format --force, when no host uses it")
 	case o.CopyUsed != 0:
-		r.add("contents", probe.Warning, text+"; the superblock is damaged, its copy is in use", "bakeryctl check --repair writes it anew")
+		r.add("contents", probe.Warning, text+"; the superblock is damaged, its copy is in use", "bakeryctl check --repair writes it again")
 	default:
 		r.add("contents", probe.OK, text, "")
 	}

@@ -139,7 +139,7 @@ func (j *judgement) hosts() {
 		case state == daemon.HealthSilent:
 			j.add(bad, name+" is "+seen(h, policy), silentRemedy(h, m.answer.report.ThisHost != nil, policy))
 		case h.Unreadable:
-			j.add(bad, "the record of "+name+" cannot be read", fmt.Sprintf("its next renewal mends that; if it is down: bakeryctl evict %d", h.ID))
+			j.add(bad, "the record of "+name+" cannot be read", "its next renewal writes it again; if it is down: bakeryctl check --repair "+m.answer.report.Lockspace.Device)
 		case state == daemon.HealthDead && !h.Forgotten:
 			j.add(warn, name+" is dead: its locks are free", fmt.Sprintf("start it again; if it is gone for good: bakeryctl evict %d --forget", h.ID))
 		}
@@ -201,7 +201,7 @@ func (j *judgement) locks() {
 func (j *judgement) disk() {
 	r := j.m.answer.report
 	for _, d := range r.Damaged[:min(topSame, len(r.Damaged))] {
-		j.add(bad, "damaged: "+d.What+": "+d.Error, "what mends it: bakeryctl check "+r.Lockspace.Device)
+		j.add(bad, "damaged: "+d.What+": "+d.Error, "what to do: bakeryctl check "+r.Lockspace.Device)
 	}
 	if n := len(r.Damaged) - topSame; n > 0 {
 		j.add(bad, count(n, "more record")+" damaged", "bakeryctl check "+r.Lockspace.Device+" lists them")

@@ -86,7 +86,7 @@ func (c *Client) Locks(ctx context.Context) ([]LockInfo, error) {
 	}
 	if answer.Damaged != "" {
 		return answer.Locks, fmt.Errorf("list the locks: %w", &Error{Code: CodeDevice, Message: answer.Damaged,
-			Hint: "bakeryctl check tells what cannot be read, and what mends it"})
+			Hint: "bakeryctl check names the damaged record and what to do about it"})
 	}
 	return answer.Locks, nil
 }

@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// A host record that its own host does not rewrite is written by a join under its id, which ends
+// with the record saying left. The join waits first until no incarnation of that host can be live
+// (lease: ABANDONED), and then claims the id the long way: a host that is live after all ends the
+// claim by its next renewal.
+
+// repairHost writes the record of a host by joining under its id, unless its own host writes it
+// first.
+func repairHost(ctx context.Context, path string, f Finding, sb layout.Superblock, o RepairOptions) Repaired {
+	r := Repaired{What: f.What, Offset: f.Offset}
+	t := lease.Times{Lease: sb.Lease}
+	silent := t.Blind() + t.MaxWatchdog()
+	patience := silent + joinPatience*sb.Lease
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: not done within %v; run bakeryctl check again", ErrNotRepaired, patience))
+	defer cancel()
+	if sb.Policy != layout.PolicyLease {
+		o.Progress(fmt.Sprintf("%s: policy %v: host %d must be off, interrupt this if it is not", f.What, sb.Policy, f.Host))
+	}
+	o.Progress(fmt.Sprintf("%s: waiting up to %v whether host %d writes it, then joining as host %d, which takes about %v",
+		f.What, silent.Round(time.Second/10), f.Host, f.Host, (t.LongWait() + t.Lease).Round(time.Second/10)))
+	o.Config.Device, o.Config.HostID, o.Config.reclaim = path, f.Host, true
+	d := New(o.Config)
+	err := d.Join(ctx)
+	switch {
+	case err == nil:
+		err = d.settleAndLeave(ctx)
+	case errors.Is(err, lease.ErrInUse), errors.Is(err, lease.ErrNotLeft):
+		return r // its host has written it
+	case errors.Is(err, ErrIDTaken):
+		err = fmt.Errorf("%w: bakeryd of host %d runs on this machine, and writes the record when it renews its lease: %w", ErrNotRepaired, f.Host, err)
+	}
+	if r.Err = err; err == nil {
+		r.Done = fmt.Sprintf("written as host %d, which has left", f.Host)
+	}
+	return r
+}
+
+// settleAndLeave leaves once no other incarnation of this host's id can be live.
+func (d *Daemon) settleAndLeave(ctx context.Context) error {
+	for {
+		known, changed := d.mem.known()
+		if known[d.mem.id()-1].Settled {
+			break
+		}
+		select {
+		case <-changed:
+		case <-d.mem.lost:
+			return errors.Join(d.mem.err(), d.closeSoon(ctx))
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), d.closeSoon(ctx))
+		}
+	}
+	return d.closeSoon(ctx)
+}
+
+// closeSoon leaves the lockspace, also if ctx is done.
+func (d *Daemon) closeSoon(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*d.times().Grace())
+	defer cancel()
+	return d.Close(ctx)
+}
