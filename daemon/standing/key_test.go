@@ -41,14 +41,12 @@ type appender func(k *keyer, p unsafe.Pointer)
 var (
 	leaseType  = reflect.TypeFor[lease.Machine]()
 	bakeryType = reflect.TypeFor[bakery.Machine]()
-	appenders  = map[reflect.Type]appender{}
 
 	appendLease  = appenderOf(leaseType, "")
 	appendBakery = appenderOf(bakeryType, "")
 	appendRecord = appenderOf(reflect.TypeFor[layout.HostRecord](), "")
 	appendTerm   = appenderOf(reflect.TypeFor[lease.Term](), "")
 	appendView   = appenderOf(reflect.TypeFor[bakery.View](), "")
-	appendKnown  = appenderOf(reflect.TypeFor[bakery.Host](), "")
 )
 
 // appenderOf returns what adds a value of a type. field is the field's name with its type's.

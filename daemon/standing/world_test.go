@@ -37,7 +37,6 @@ type glue struct {
 	lateNote    bool // a grant is noted after its holder was told
 	anyNote     bool // a note is taken for one of whatever ticket the slot shows
 	noEnd       bool // a new incarnation does not wait for the writes of the one before
-	keepsHeld   bool // an own slot that shows a hold is resumed by whatever incarnation
 }
 
 func sound() glue {

@@ -1,0 +1,75 @@
+package standing_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/standing"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// TestMutations shows that the explorer notices each rule of the glue that is left out.
+func TestMutations(t *testing.T) {
+	only := func(host int, item ...int) (bits uint) {
+		for _, it := range item {
+			bits |= 1 << (host*items + it)
+		}
+		return bits
+	}
+	for _, c := range []struct {
+		name  string
+		sc    scenario
+		glue  func(*glue)
+		want  string
+		large bool // explored with -full
+	}{
+		{"a slot is written whatever is left of the lease", scenario{stalls: 1, items: only(0, itemProcess)},
+			func(g *glue) { g.mayWrite = func(*lease.Machine, time.Duration) bool { return true } }, "LAST-CALL", false},
+		{"a host whose record is unreadable is gone", scenario{record: 1}, func(g *glue) {
+			g.hosts = func(known []lease.Host, since time.Duration) []bakery.Host {
+				out := standing.Hosts(known, layout.PolicyLease, since)
+				for i := range out {
+					if !known[i].Readable {
+						out[i].Readable, out[i].Gone, out[i].Unsettled = true, true, false
+					}
+				}
+				return out
+			}
+		}, "EXCLUSION", false},
+		{"VOID: the host table is read before the slots", scenario{stalls: 2, items: only(0, itemReadTable) | only(1, itemReadTable), rejoins: 1},
+			func(g *glue) { g.oldTable = true }, "EXCLUSION", true},
+		{"a grant is noted after its holder was told", scenario{crashes: 1, resumes: 1}, func(g *glue) { g.lateNote = true }, "EXCLUSION", true},
+		{"a record that is unreadable tells of no end, and is not abandoned", scenario{crashes: 1, record: 1, of: 1}, func(g *glue) {
+			forget := func(known []lease.Host) []lease.Host {
+				out := append([]lease.Host(nil), known...)
+				for i := range out {
+					if !out[i].Readable {
+						out[i].Ended, out[i].Gone = nil, false
+					}
+				}
+				return out
+			}
+			g.hosts = func(known []lease.Host, since time.Duration) []bakery.Host {
+				return standing.Hosts(forget(known), layout.PolicyFence, since)
+			}
+			g.learn = func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) standing.News {
+				return standing.Learn(m, own, forget(known), layout.PolicyFence, views, slotsRead, judged)
+			}
+		}, "DEADLOCK", false},
+	} {
+		if c.large && !*full {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			c.sc.rounds, c.sc.glue, c.sc.want = [both]int{1, 1}, c.glue, c.want
+			r := explore(c.sc, *limit)
+			t.Logf("found after %d states in %.1f s", r.states, r.took.Seconds())
+			require.Equal(t, c.want, strings.Split(r.fault, ":")[0], strings.Join(r.trace, "\n"))
+		})
+	}
+}
