@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,11 +28,35 @@ import (
 // signals it gets. The server is a process of its own, so that nothing hangs
 // with it; when that is gone, all IO fails and the mount can be undone.
 
-// trouble is what requests are in trouble.
-type trouble struct{ reads, writes bool }
+// trouble is what requests are in trouble: reads, writes or both, of any of the
+// bytes from..to-1.
+type trouble struct {
+	reads, writes bool
+	from, to      int64
+}
 
-func troubleWith(what string) trouble {
-	return trouble{reads: what != "writes", writes: what != "reads"}
+// troubleWith returns the trouble that words name: reads, writes, all or none,
+// and the bytes from and to, which are all if they are not given.
+func troubleWith(words ...string) (trouble, error) {
+	what := words[0]
+	t := trouble{reads: what == "reads" || what == "all", writes: what == "writes" || what == "all", to: math.MaxInt64}
+	if len(words) == 1 {
+		return t, nil
+	}
+	_, err := fmt.Sscan(strings.Join(words[1:], " "), &t.from, &t.to)
+	return t, err
+}
+
+// ioRequest is what the kernel asks for: to write, or to read, length bytes at off.
+type ioRequest struct {
+	write  bool
+	off    int64
+	length int
+}
+
+// of reports whether a request is in trouble.
+func (t trouble) of(r ioRequest) bool {
+	return (r.write && t.writes || !r.write && t.reads) && r.off < t.to && r.off+int64(r.length) > t.from
 }
 
 // cable is the one file of the filesystem.
@@ -43,6 +68,7 @@ type cable struct {
 	change  sync.Cond  // of hang
 	hang    trouble
 	fail    trouble
+	slow    trouble // takes delay
 	delay   time.Duration
 	writing map[int64]int // writes under way, by offset
 	twice   int           // writes that came while one to the same place was under way
@@ -71,16 +97,16 @@ func (c *cable) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) s
 }
 
 // pass returns when a request may go on to the image, or with its error.
-func (c *cable) pass(of func(trouble) bool) syscall.Errno {
+func (c *cable) pass(r ioRequest) syscall.Errno {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for of(c.hang) {
+	for c.hang.of(r) {
 		c.change.Wait()
 	}
-	if of(c.fail) {
+	if c.fail.of(r) {
 		return syscall.EIO
 	}
-	if delay := c.delay; delay > 0 {
+	if delay := c.delay; c.slow.of(r) {
 		c.mu.Unlock()
 		time.Sleep(delay)
 		c.mu.Lock()
@@ -89,7 +115,7 @@ func (c *cable) pass(of func(trouble) bool) syscall.Errno {
 }
 
 func (c *cable) Read(_ context.Context, _ fs.FileHandle, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
-	if errno := c.pass(func(t trouble) bool { return t.reads }); errno != 0 {
+	if errno := c.pass(ioRequest{off: off, length: len(dest)}); errno != 0 {
 		return nil, errno
 	}
 	n, err := unix.Pread(int(c.file.Fd()), dest, off)
@@ -111,7 +137,7 @@ func (c *cable) Write(_ context.Context, _ fs.FileHandle, data []byte, off int64
 		defer c.mu.Unlock()
 		c.writing[off]--
 	}()
-	if errno := c.pass(func(t trouble) bool { return t.writes }); errno != 0 {
+	if errno := c.pass(ioRequest{write: true, off: off, length: len(data)}); errno != 0 {
 		return 0, errno
 	}
 	n, err := unix.Pwrite(int(c.file.Fd()), data, off)
@@ -141,7 +167,8 @@ func serveDisk(args []string) error {
 	c := &cable{file: file, writing: map[int64]int{}}
 	c.change.L = &c.mu
 	server, err := fs.Mount(dir, &cableDir{cable: c}, &fs.Options{
-		MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "bakery-test", Name: "bakery-test", MaxBackground: 256},
+		MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "bakery-test", Name: "bakery-test", MaxBackground: 256,
+			ExtraCapabilities: fuse.CAP_ASYNC_DIO}, // or the loop device makes one request at a time
 	})
 	if err != nil {
 		return fmt.Errorf("mount %s: %w", dir, err)
@@ -166,20 +193,23 @@ func (c *cable) obey(words ...string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.change.Broadcast()
+	var err error
 	switch words[0] {
 	case "hang":
-		c.hang = troubleWith(words[1])
+		c.hang, err = troubleWith(words[1:]...)
 	case "fail":
-		c.fail = troubleWith(words[1])
+		c.fail, err = troubleWith(words[1:]...)
 	case "delay":
-		var err error
-		if c.delay, err = time.ParseDuration(words[1]); err != nil {
-			return err.Error()
+		if c.delay, err = time.ParseDuration(words[1]); err == nil {
+			c.slow, err = troubleWith(words[2:]...)
 		}
 	case "go":
-		c.hang, c.fail, c.delay = trouble{}, trouble{}, 0
+		c.hang, c.fail, c.slow = trouble{}, trouble{}, trouble{}
 	case "twice":
 		return fmt.Sprint(c.twice)
+	}
+	if err != nil {
+		return err.Error()
 	}
 	return "done"
 }
@@ -238,8 +268,9 @@ func (p *faultyPath) tell(order string) string {
 	return p.answer()
 }
 
-// trouble begins: "hang" or "fail", and "reads", "writes" or "all" of them. It
-// ends at the latest before the test cleans up what depends on it.
+// trouble begins: "hang", "fail" or "delay DURATION", and "reads", "writes" or
+// "all" of them, of all bytes or "FROM TO". It ends at the latest before the test
+// cleans up what depends on it.
 func (p *faultyPath) trouble(how, what string) {
 	p.t.Helper()
 	p.t.Cleanup(func() { _, _ = fmt.Fprintln(p.in, "go") })

@@ -17,7 +17,7 @@ func TestBreakablePath(t *testing.T) {
 	s := briefSpace(t)
 	a, b := s.machine("1"), s.host(2)
 	path := a.breakable()
-	path.tell("delay 2ms")
+	path.tell("delay 2ms all")
 	a.up()
 	for range 3 {
 		holder := a.take("x")
