@@ -69,7 +69,8 @@
 //   - KEEP-OUT: the id of a host that has not left is taken only by its own machine, and only when it is dead:
 //     its record stood still for L + margin (+ watchdog), a verdict on it was read, or this machine saw it end cleanly.
 //     A reboot, which another boot id tells of, is no proof: the machine ids may be copies of one another. Anybody may
-//     take, the long way, what an operator has forgotten.
+//     take, the long way, what an operator has forgotten. An abandoned id is taken by a machine that had it, under policy
+//     lease, or by an operator's word.
 //   - BUDGET: a claim's writes count only if they return within the budget of the claim.
 //   - ONE-WRITE: the own record is never written while a write of it is under way.
 //   - T0-FIRST: the lease runs from before its write was submitted.
@@ -95,6 +96,13 @@
 //   - WISH: a host that still renews is only asked to leave, and nobody but that host acts on it.
 //   - RESUMED: an incarnation goes on in a new process only on a live record of it, with no verdict, within the lease
 //     that the old one is known to have had. That the old one has ended, its write with it, is the driver's to see to.
+//   - OWN-READABLE: a term counts only if the own record was readable in the read before its write, or in one after it.
+//     It begins within a budget of the read before. So an owner whose record stays unreadable loses its lease.
+//   - ABANDONED: nobody is live behind a record that was unreadable in every read for budget + L + margin + the longest
+//     watchdog. By OWN-READABLE its last term began within a budget of the damage. Reads more than Alive apart are no
+//     such span, for the owner may have repaired the record between them.
+//   - QUIET: a long claim that failed is repeated only when every other host has seen its record settled. Else a device
+//     that is too slow for claims shows one incarnation after another, and all wait for the slots of that id.
 //   - VOID: an incarnation of a host is taken for over only by left or a verdict that names it, or when another
 //     incarnation of the same id is settled: seen to keep its lease, or to stand still for L + margin. That a record
 //     merely shows another incarnation proves nothing: a claim may have overwritten a live host's.

@@ -17,6 +17,7 @@ type rig struct {
 	now   time.Duration
 	table []Record
 	out   []Action
+	bad   map[int]error // by host id: why the record stays unreadable, whatever is written
 }
 
 var (
@@ -107,7 +108,7 @@ func (r *rig) write(took time.Duration) layout.HostRecord {
 func (r *rig) land() layout.HostRecord {
 	r.t.Helper()
 	rec := want[Write](r).Record
-	r.table[rec.ID-1] = Record{HostRecord: rec}
+	r.table[rec.ID-1] = Record{HostRecord: rec, Err: r.bad[rec.ID]}
 	return rec
 }
 
@@ -134,4 +135,31 @@ func live1(t *testing.T) *rig {
 	r.read(0)
 	r.join()
 	return r
+}
+
+// damage makes a record unreadable, whatever is written.
+func (r *rig) damage(id int) {
+	r.table[id-1].Err = errSim
+	r.bad = map[int]error{id: errSim}
+}
+
+// run does what the machine asks for, without delay, until a time.
+func (r *rig) run(until time.Duration) {
+	r.t.Helper()
+	for {
+		if _, ok := got[Write](r); ok {
+			r.write(0)
+			continue
+		}
+		if _, ok := got[ReadTable](r); ok {
+			r.read(0)
+			continue
+		}
+		w, ok := got[Wait](r)
+		if !ok || w.Until > until {
+			r.now = until
+			return
+		}
+		r.tick()
+	}
 }
