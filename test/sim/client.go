@@ -166,7 +166,7 @@ func (c *client) take(ctx context.Context, s subject, req daemon.Request, length
 // expected tells whether an error is one that clients have to live with.
 func expected(err error) bool {
 	for _, e := range []error{context.Canceled, context.DeadlineExceeded, daemon.ErrBusy, daemon.ErrUnavailable,
-		daemon.ErrLost, daemon.ErrUpgrade, daemon.ErrUnreadable, daemon.ErrDamaged, daemon.ErrNoLock} {
+		daemon.ErrLost, daemon.ErrUpgrade, daemon.ErrUnreadable, daemon.ErrDamaged, daemon.ErrNoLock, daemon.ErrStuck} {
 		if errors.Is(err, e) {
 			return true
 		}
