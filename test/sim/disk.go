@@ -58,10 +58,11 @@ func (d *disk) settle(wr *write, n int) {
 	}
 	wr.over = true
 	wr.land.Stop()
-	copy(d.bytes[wr.off:], wr.data[:n])
 	if n != 0 && n != d.g.Stride {
-		d.w.rules.valuesMayBeLost()
+		d.w.rules.recordMayBeLost(wr.off, d.record(wr.off))
+		d.w.rules.recordMayBeLost(wr.off, wr.data)
 	}
+	copy(d.bytes[wr.off:], wr.data[:n])
 	d.w.trace.step(wr.m.n, "landed", wr.off/int64(d.g.Stride), int64(n))
 	left := d.writing[wr.off][:0]
 	for _, x := range d.writing[wr.off] {

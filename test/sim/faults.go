@@ -95,11 +95,8 @@ var kinds = []kind{
 		g := f.w.sb.Geometry
 		lock, host := 1+f.rng.IntN(3), 1+f.rng.IntN(g.Hosts)
 		if rec := f.w.disk.record(g.Slot(lock, host)); rec[0] != 0 {
-			if s, err := f.w.sb.Space().DecodeSlot(rec, lock, host); err == nil {
-				f.w.rules.ticketMayBeLost(s.Ticket)
-			}
+			f.w.rules.recordMayBeLost(g.Slot(lock, host), rec)
 			rec[f.rng.IntN(len(rec))] ^= 1 << f.rng.IntN(8)
-			f.w.rules.valuesMayBeLost()
 		}
 	}},
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -25,6 +26,7 @@ type rules struct {
 	histories
 	servedBy  map[*machine]bool
 	condemned map[uint64]bool // incarnations that the operator has evicted while they were alive
+	ahead     time.Duration   // by which the clock that is most ahead has been
 	apart     bool            // clocks were so far apart that a ticket can hide above all that are seen
 	hidden    map[layout.Ticket]bool
 	wentBack  map[string]bool // locks whose tokens did, by that
@@ -42,11 +44,22 @@ func (r *rules) clocksStand(all []*machine) {
 		least, most = min(least, m.skew), max(most, m.skew)
 	}
 	r.apart = r.apart || most-least > hiddenSpan
+	r.ahead = max(r.ahead, most)
 }
 
-// ticketMayBeLost is told of a ticket whose slot goes bad.
-func (r *rules) ticketMayBeLost(t layout.Ticket) {
-	if r.apart {
+// recordMayBeLost is told of a record that becomes unreadable: a slot's ticket, and with it a value, of which there is one
+// copy. A ticket above all clocks was drawn after an earlier loss: spans add up.
+func (r *rules) recordMayBeLost(off int64, record []byte) {
+	where := r.w.disk.sectorAt(off)
+	if where.kind != slotSector {
+		return
+	}
+	for _, v := range r.values {
+		v.token = 0
+	}
+	s, err := r.w.sb.Space().DecodeSlot(record, where.lock, where.host)
+	clock := bakery.ClockNumber(time.Now().Add(r.ahead), r.w.sb.Formatted)
+	if t := s.Ticket; err == nil && (r.apart || t.Number() > clock) {
 		r.hidden[t-t%layout.MaxGrants] = true
 	}
 }

@@ -143,8 +143,8 @@ func (w *world) straysTo(p *path, data []byte) {
 	if p.m.hostID == 0 || slices.Equal(w.disk.record(at)[:8], make([]byte, 8)) {
 		return // as a bad sector; and a record never written is of nobody
 	}
+	w.rules.recordMayBeLost(at, w.disk.record(at))
 	copy(w.disk.bytes[at:], data)
-	w.rules.valuesMayBeLost()
 	w.count("stray write")
 	w.trace.step(p.m.n, "strays to", at/int64(w.sb.Geometry.Stride))
 }

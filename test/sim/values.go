@@ -33,13 +33,6 @@ func (r *rules) valueSet(h *hold, _ string) {
 	}
 }
 
-// valuesMayBeLost is told of damage on the disk: there is one copy of a value.
-func (r *rules) valuesMayBeLost() {
-	for _, v := range r.values {
-		v.token = 0
-	}
-}
-
 // valueRead judges what is read by one who holds the lock alone.
 func (r *rules) valueRead(h *hold, got daemon.Value) {
 	v := r.valueOf(h.subject.name)
