@@ -134,8 +134,9 @@ type Daemon struct {
 	sessions *sessions
 	left     atomic.Pointer[predecessor] // of whom commands may be left; nil: nobody
 
-	mu      sync.Mutex    // guards locks and closing
+	mu      sync.Mutex    // guards locks, lost and closing
 	locks   map[int]*lock // by lock number; 0 guards the directory
+	lost    map[int]error // by host id: why the intents could not be read the last time of hosts that are gone
 	closing bool
 	drivers sync.WaitGroup
 	stop    chan struct{}

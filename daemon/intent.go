@@ -123,17 +123,16 @@ func (d *Daemon) intents(dev blockdev.Device) ([]layout.Intent, error) {
 	defer pool.Put(buf)
 	for try := 1; ; try++ {
 		found, bad, err := d.readIntents(dev, buf)
-		if err == nil && len(bad) == 0 {
-			return found, nil
+		if err == nil && (len(bad) == 0 || try == slotTries || d.stayLost(bad)) {
+			if err = d.lostIntents(bad); err == nil || try == slotTries {
+				return found, err
+			}
 		}
 		for host := range bad {
 			d.mem.heldUp(layout.Complaint{Host: host, Lock: directoryLock}, false)
 		}
 		if try == slotTries {
-			if err == nil {
-				err = d.lostIntents(bad)
-			}
-			return found, err
+			return nil, err
 		}
 		select {
 		case <-time.After(d.retry()):
@@ -178,8 +177,27 @@ func (d *Daemon) readIntents(dev blockdev.Device, buf []byte) (found []layout.In
 	return found, bad, nil
 }
 
+// stayLost tells whether all of these intents were unreadable the last time too, after many tries, and their hosts gone.
+func (d *Daemon) stayLost(bad map[int]error) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for host := range bad {
+		if d.lost[host] == nil {
+			return false
+		}
+	}
+	return true
+}
+
 // lostIntents returns an error if one of the hosts whose intents cannot be read may yet write into the directory.
-func (d *Daemon) lostIntents(bad map[int]error) error {
+func (d *Daemon) lostIntents(bad map[int]error) (err error) {
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.lost = bad; err != nil {
+			d.lost = nil
+		}
+	}()
 	for host, unreadable := range bad {
 		gone, err := d.mem.gone(host, unreadable)
 		if err != nil {

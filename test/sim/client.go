@@ -62,6 +62,10 @@ func (c *client) run() {
 		}
 		c.stop()
 	})
+	if s := c.w.standing; s != nil && c.m != s.victim {
+		c.probe()
+		return
+	}
 	for c.pause(time.Duration(c.rng.Int64N(int64(c.w.think)))) && !c.w.calm() {
 		c.work()
 	}
@@ -111,10 +115,7 @@ func (c *client) work() {
 		}
 		return
 	}
-	req := daemon.Request{Name: s.name, Permits: s.permits, Try: c.rng.IntN(8) == 0}
-	if s.shared && c.rng.IntN(5) < 3 {
-		req.Mode = layout.Shared
-	}
+	req := daemon.Request{Name: s.name, Permits: s.permits, Try: c.rng.IntN(8) == 0, Mode: c.mode(s)}
 	ctx, cancel := c.ctx, context.CancelFunc(func() {})
 	if c.rng.IntN(5) == 0 {
 		ctx, cancel = context.WithTimeout(c.ctx, time.Duration(c.rng.Int64N(int64(c.w.sb.Lease))))
@@ -123,9 +124,19 @@ func (c *client) work() {
 	c.take(ctx, s, req, c.length())
 }
 
+func (c *client) mode(s subject) layout.Mode {
+	if s.shared && c.rng.IntN(5) < 3 {
+		return layout.Shared
+	}
+	return layout.Exclusive
+}
+
 // length is for how long a lock is held: most times briefly.
 func (c *client) length() time.Duration {
 	l := int64(c.w.sb.Lease)
+	if c.w.standing != nil {
+		return time.Duration(c.rng.Int64N(l / 5))
+	}
 	switch c.rng.IntN(10) {
 	case 0:
 		return time.Duration(c.rng.Int64N(2 * l))

@@ -15,8 +15,17 @@ type disk struct {
 	w       *world
 	g       layout.Geometry
 	bytes   []byte
+	bad     map[int64]badness  // sectors that cannot be read, whatever is written
 	writing map[int64][]*write // under way, by address, in the order of their submission
 }
+
+// badness is how a sector cannot be read.
+type badness int
+
+const (
+	garbled badness = iota + 1
+	failing
+)
 
 // write is one that the disk has yet to acknowledge.
 type write struct {
@@ -33,7 +42,7 @@ type write struct {
 
 func newDisk(w *world) *disk {
 	g := w.sb.Geometry
-	d := &disk{w: w, g: g, bytes: make([]byte, g.Size()), writing: map[int64][]*write{}}
+	d := &disk{w: w, g: g, bytes: make([]byte, g.Size()), writing: map[int64][]*write{}, bad: map[int64]badness{}}
 	for copy := range 2 {
 		at := g.Superblock(copy)
 		if err := w.sb.Encode(d.bytes[at:at+int64(g.Stride)], copy); err != nil {
@@ -58,7 +67,7 @@ func (d *disk) settle(wr *write, n int) {
 	}
 	wr.over = true
 	wr.land.Stop()
-	if n != 0 && n != d.g.Stride {
+	if n != 0 && n != d.g.Stride || d.bad[wr.off] != 0 {
 		d.w.rules.recordMayBeLost(wr.off, d.record(wr.off))
 		d.w.rules.recordMayBeLost(wr.off, wr.data)
 	}
@@ -113,7 +122,10 @@ func (d *disk) of(m *machine) (found []*write) {
 
 // look reads one record now, as a host may find it that reads it between.
 func (d *disk) look(p []byte, off int64, pick func(n int) int) {
-	copy(p, d.bytes[off:])
+	copy(p, d.record(off))
+	if d.bad[off] != 0 {
+		return
+	}
 	for _, wr := range d.writing[off] {
 		switch pick(4) {
 		case 0:

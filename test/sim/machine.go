@@ -47,8 +47,7 @@ type process struct {
 	dir    string
 	cancel context.CancelFunc
 	killed chan struct{}
-	ended  chan struct{} // Run has returned
-	err    error         // what it returned
+	err    error // what it returned
 	alive  bool
 
 	clients sync.WaitGroup
@@ -102,9 +101,10 @@ func (m *machine) start() {
 			return
 		}
 	}
-	p := &process{m: m, dir: m.files(), killed: make(chan struct{}), ended: make(chan struct{}), alive: true}
+	p := &process{m: m, dir: m.files(), killed: make(chan struct{}), alive: true}
 	m.proc = p
 	m.w.trace.step(m.n, "starts")
+	m.w.standing.begins(m, m, "to join")
 	cfg := daemon.Config{
 		Device: "simulated", HostID: m.hostID, Name: m.name(), RuntimeDir: p.dir, StateDir: p.dir,
 		Keep: true, Logger: m.w.trace.logger(m.n),
@@ -129,13 +129,16 @@ func (m *machine) start() {
 			m.w.after(m.rng, time.Second, 3*time.Second, m.start) // as systemd does
 		}
 		p.clients.Wait()
-		close(p.ended)
 	})
 }
 
 // joined has the clients come.
 func (p *process) joined(d *daemon.Daemon) {
 	p.m.w.trace.step(p.m.n, "joined", int64(d.HostID()))
+	p.m.w.standing.ends(p.m)
+	if p.m.w.rules.current[p] != nil {
+		p.m.w.standing.lost(p.m)
+	}
 	p.m.w.rules.joined(p, d)
 	for i := range p.m.w.clients {
 		c := newClient(p, d, i)

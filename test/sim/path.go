@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"time"
@@ -25,6 +26,22 @@ type path struct {
 	slowness time.Duration
 	stray    float64 // share of requests that go to another record
 	detached bool
+
+	writes time.Duration   // what a write takes; 0: as any other request
+	stuck  map[int64]hangs // sectors of which requests do not return
+}
+
+// hangs are requests of a sector that do not return.
+type hangs struct{ reads, writes bool }
+
+// sticks tells whether a request does not return.
+func (p *path) sticks(off int64, n int, write bool) bool {
+	for at := off; at < off+int64(n); at += int64(p.m.w.disk.g.Stride) {
+		if h := p.stuck[at]; write && h.writes || !write && h.reads {
+			return true
+		}
+	}
+	return p.hangs
 }
 
 var (
@@ -44,7 +61,9 @@ func (p *path) set(f func(p *path)) {
 }
 
 func (p *path) heal() {
-	p.set(func(p *path) { p.hangs, p.failing, p.slow, p.stray, p.detached = false, 0, 0, 0, false })
+	p.set(func(p *path) {
+		p.hangs, p.failing, p.slow, p.stray, p.detached, p.writes, p.stuck = false, 0, 0, 0, false, 0, nil
+	})
 	for _, wr := range p.m.w.disk.of(p.m) { // those that hung land at last
 		if wr.stuck {
 			wr.stuck = false
@@ -117,10 +136,10 @@ func (h *handle) sleep(d time.Duration) error {
 	}
 }
 
-// answered waits while the path hangs, and until the machine runs again: only then
+// answered waits while the request hangs, and until the machine runs again: only then
 // does the process learn of the answer.
-func (h *handle) answered() error {
-	for h.p.hangs {
+func (h *handle) answered(off int64, n int, write bool) error {
+	for h.p.sticks(off, n, write) {
 		changed := h.p.changed
 		select {
 		case <-changed:
@@ -194,11 +213,14 @@ func (h *handle) Read(b []byte, off int64) error {
 	if err := h.sleep(latency / time.Duration(moments+1)); err != nil {
 		return err
 	}
-	if err := h.answered(); err != nil {
+	if err := h.answered(off, len(b), false); err != nil {
 		return err
 	}
 	if err == nil {
 		err = h.fails()
+	}
+	if d.fails(off, len(b)) {
+		err = unix.EIO
 	}
 	p.m.w.trace.step(p.m.n, "was read", off/stride, int64(len(b))/stride)
 	return err
@@ -225,20 +247,20 @@ func (h *handle) Write(b []byte, off int64) error {
 	if p.detached {
 		return errDetached
 	}
-	latency := p.draw()
+	latency := cmp.Or(p.writes, p.draw())
 	failed := p.chance(p.failing)
 	if failed && p.rng.IntN(3) == 0 { // it never gets there
 		if err := h.sleep(latency); err != nil {
 			return err
 		}
-		return errors.Join(unix.EIO, h.answered())
+		return errors.Join(unix.EIO, h.answered(off, len(b), true))
 	}
 	if p.chance(p.stray) {
 		w.straysTo(p, data)
 		failed = true
 	}
 	wr := w.disk.submit(p.m, data, off, time.Duration(p.rng.Int64N(int64(latency))))
-	if p.hangs && p.rng.IntN(2) == 0 {
+	if p.sticks(off, len(b), true) && p.rng.IntN(2) == 0 {
 		wr.stuck = true
 		wr.land.Stop()
 	}
@@ -258,7 +280,7 @@ func (h *handle) Write(b []byte, off int64) error {
 	case <-h.proc.killed:
 		return errKilled
 	}
-	if err := h.answered(); err != nil {
+	if err := h.answered(off, len(b), true); err != nil {
 		return err
 	}
 	w.trace.step(p.m.n, "was written", off/stride)

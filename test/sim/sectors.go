@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"bytes"
 	"slices"
 	"time"
 
@@ -10,7 +11,32 @@ import (
 )
 
 // record is what the disk has at an address now.
-func (d *disk) record(off int64) []byte { return d.bytes[off : off+int64(d.g.Stride)] }
+func (d *disk) record(off int64) []byte {
+	if d.bad[off] != 0 {
+		return bytes.Repeat([]byte("garbled "), d.g.Stride/8)
+	}
+	return d.bytes[off : off+int64(d.g.Stride)]
+}
+
+// damage makes a sector unreadable: until it is written again, or, with how, for good.
+func (d *disk) damage(off int64, how badness) {
+	d.w.rules.recordMayBeLost(off, d.record(off))
+	if how != 0 {
+		d.bad[off] = how
+		return
+	}
+	copy(d.record(off), bytes.Repeat([]byte("garbled "), d.g.Stride/8))
+}
+
+// fails tells whether a read meets a sector that fails.
+func (d *disk) fails(off int64, n int) bool {
+	for at := off; at < off+int64(n); at += int64(d.g.Stride) {
+		if d.bad[at] == failing {
+			return true
+		}
+	}
+	return false
+}
 
 // written judges a write at the moment that it reaches the disk.
 func (r *rules) written(p *process, where sector, off int64, data []byte, submitted time.Time) {

@@ -22,26 +22,28 @@ var (
 	all    = flag.Bool("all", false, "go on after a seed that breaks a rule")
 	pages  = flag.String("pages", "", "directory for pages that show what has failed")
 	sums   = flag.Bool("sums", false, "print the sum of each run")
+	stays  = flag.Bool("standing", false, "one fault in each run, which stays")
 )
 
 // TestSeeds runs seeds, and stops at the first one that breaks a rule.
 func TestSeeds(t *testing.T) {
 	debug.SetGCPercent(-1) // a collection would come at a moment of its own choice
 	debug.SetMemoryLimit(3 << 30)
-	counts, began := map[string]int{}, time.Now()
+	counts, waited, began := map[string]int{}, longest{}, time.Now()
 	for i := range *seeds {
 		seed := *first + i**step
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			var r result
 			if *traced {
-				r = run(t, seed, os.Stdout)
+				r = run(t, seed, *stays, os.Stdout)
 			} else {
-				r = run(t, seed, nil)
+				r = run(t, seed, *stays, nil)
 			}
 			for what, n := range r.counts {
 				counts[what] += n
 			}
 			counts["step"] += r.steps
+			waited.add(r.stayed)
 			if *sums {
 				fmt.Printf("sum %d %016x %d\n", seed, r.sum, r.steps)
 			}
@@ -62,5 +64,6 @@ func TestSeeds(t *testing.T) {
 			runtime.GC()
 		}
 	}
+	waited.print(os.Stdout)
 	t.Logf("%d seeds in %v: %v", *seeds, time.Since(began).Round(time.Millisecond), counts)
 }

@@ -29,6 +29,7 @@ type world struct {
 	trace    *trace
 	disk     *disk
 	rules    *rules
+	standing *standing // nil: faults come and go
 	machines []*machine
 
 	latency time.Duration
@@ -52,10 +53,11 @@ type result struct {
 	steps  int
 	counts map[string]int
 	events string // directory of the hosts' event journals, if it failed
+	stayed *standing
 }
 
-// run runs a seed. It may be traced.
-func run(t *testing.T, seed uint64, out io.Writer) (r result) {
+// run runs a seed: one in which one fault stays, or many come and go. It may be traced.
+func run(t *testing.T, seed uint64, stays bool, out io.Writer) (r result) {
 	t.Helper()
 	ended := false
 	dir, err := os.MkdirTemp("", "sim")
@@ -71,10 +73,15 @@ func run(t *testing.T, seed uint64, out io.Writer) (r result) {
 	}()
 	synctest.Test(t, func(*testing.T) {
 		turn(seed % 61)
-		w := newWorld(seed, dir, out)
-		w.play()
+		w := newWorld(seed, dir, stays, out)
+		if stays {
+			w.standing = newStanding(w)
+			w.standing.play()
+		} else {
+			w.play()
+		}
 		ended = true
-		r = result{seed: seed, failed: w.rules.failed, sum: w.trace.sum, steps: w.trace.steps, counts: w.counts}
+		r = result{seed: seed, failed: w.rules.failed, sum: w.trace.sum, steps: w.trace.steps, counts: w.counts, stayed: w.standing}
 		if len(r.failed) > 0 {
 			r.events = dir
 		} else if err := os.RemoveAll(dir); err != nil {
@@ -96,11 +103,11 @@ func turn(n uint64) {
 	}
 }
 
-func newWorld(seed uint64, dir string, out io.Writer) *world {
+func newWorld(seed uint64, dir string, stays bool, out io.Writer) *world {
 	w := &world{seed: seed, dir: dir, trace: newTrace(out), calmed: make(chan struct{}), over: make(chan struct{}),
 		counts: map[string]int{}, guarded: map[string]*resource{}}
 	rng := w.random("world", 0)
-	fixed, hosts := rng.IntN(2) == 0, 24 // who chooses an id for itself takes another one after each crash
+	fixed, hosts := rng.IntN(2) == 0 || stays, 24 // who chooses an id for itself takes another one after each crash
 	if fixed {
 		hosts = 6
 	}
@@ -108,7 +115,7 @@ func newWorld(seed uint64, dir string, out io.Writer) *world {
 		UUID: layout.UUID{0: 1, 15: 2}, Name: "simulated", Geometry: layout.Geometry{Stride: 512, Hosts: hosts, Locks: 6},
 		Lease: time.Second, Formatted: time.Now().UTC(),
 	}
-	if rng.IntN(8) == 0 {
+	if rng.IntN(8) == 0 && !stays {
 		w.sb.Policy = layout.PolicyManual
 	}
 	w.latency = time.Duration(300+rng.IntN(3000)) * time.Microsecond
@@ -117,7 +124,11 @@ func newWorld(seed uint64, dir string, out io.Writer) *world {
 	w.disk = newDisk(w)
 	w.rules = newRules(w)
 	dogs := rng.IntN(4) == 0
-	for n := 1; n <= 2+rng.IntN(3); n++ {
+	machines := 2 + rng.IntN(3)
+	if stays {
+		machines = 3
+	}
+	for n := 1; n <= machines; n++ {
 		m := newMachine(w, n)
 		if fixed {
 			m.hostID = n
@@ -205,6 +216,11 @@ func (w *world) play() {
 			}
 		}
 	}
+	w.finish()
+}
+
+// finish ends the run, and judges all of it.
+func (w *world) finish() {
 	w.stop()
 	for _, m := range w.machines {
 		m.up = false

@@ -16,7 +16,7 @@ var faults = []fault{
 `},
 	}},
 	{"judge", "a host is declared dead after half a lease", "EXCLUSION|ORDER|WORD", []patch{
-		{"daemon/lease/death.go", `(h.Read >= h.DeadAt(m.t) || `, `(h.Read-h.Since >= m.t.Lease/2 || `},
+		{"daemon/lease/death.go", `(h.Looked >= h.DeadAt(m.t) || `, `(h.Looked-h.Since >= m.t.Lease/2 || `},
 	}},
 	{"deadline", "what is granted lasts a lease longer than it may", "DEADLINE|EXCLUSION|WORD", []patch{
 		{"daemon/lease/event.go", `	return m.t0 + m.t.Lease
@@ -24,7 +24,7 @@ var faults = []fault{
 `},
 	}},
 	{"t0", "the lease runs from the acknowledgement of its write", "DEADLINE|EXCLUSION|WORD", []patch{
-		{"daemon/lease/claim.go", `	m.t0 = m.writeAt
+		{"daemon/lease/claim.go", `	m.t0 = m.term0
 `, `	m.t0 = m.now
 `},
 	}},

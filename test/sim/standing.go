@@ -1,0 +1,223 @@
+//go:build sim
+
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+)
+
+// standing is what a run knows in which one fault stays until the end: on one machine, the victim, or on one sector. The
+// hosts of all other machines have to get every lock, remove locks, join, and keep their leases, each within a bound.
+// Now and then one of them ends and starts again.
+type standing struct {
+	w      *world
+	rng    *rand.Rand
+	fault  standingFault
+	victim *machine
+	times  lease.Times
+	slow   time.Duration // what a write of the victim takes; 0: as any other
+	begun  time.Time     // of the fault; zero: not yet
+	waits  map[any]wait  // of a client or a machine: what it waits for
+	bound  time.Duration // for how long another host may have to wait for a lock
+	join   time.Duration // and until it has joined
+
+	longest map[bool]time.Duration // that a host has waited for a lock; true: to join
+}
+
+// wait is what somebody is waiting for.
+type wait struct {
+	who, what string
+	since     time.Time
+}
+
+const (
+	standingFor  = 40 * time.Second // for so long a fault stays
+	soonest      = time.Second      // after which it begins, at the soonest,
+	latest       = 3 * time.Second  // and at the latest
+	disturbances = 4 * time.Second  // between two ends of other hosts, at most
+)
+
+func newStanding(w *world) *standing {
+	s := &standing{w: w, rng: w.random("standing", 0), times: lease.Times{Lease: w.sb.Lease}, waits: map[any]wait{}, longest: map[bool]time.Duration{}}
+	s.fault = standingFaults[w.seed%uint64(len(standingFaults))]
+	s.victim = w.machines[0]
+	s.slow = s.times.Budget() + time.Duration(s.rng.Int64N(int64(s.times.Lease-s.times.Budget())))
+	// Beside the fault: another host that ends, and those who are well and came before.
+	s.bound = s.fault.bound(s) + silence(s) + s.times.Lease
+	s.join = s.bound + s.times.LongWait()
+	return s
+}
+
+// play is the run itself.
+func (s *standing) play() {
+	w := s.w
+	for _, m := range w.machines {
+		w.after(m.rng, 0, 300*time.Millisecond, m.boot)
+	}
+	w.count(s.fault.name)
+	w.trace.step(0, "FAULT THAT STAYS: "+s.fault.name)
+	if w.sleep(soonest + time.Duration(s.rng.Int64N(int64(latest-soonest)))) {
+		s.begun = time.Now()
+		for who, x := range s.waits {
+			x.since = s.begun
+			s.waits[who] = x
+		}
+		w.trace.step(s.victim.n, "FAULT BEGINS")
+		w.tasks.Go(func() { s.fault.begin(s) })
+		w.tasks.Go(s.disturb)
+		for end := time.Now().Add(standingFor); time.Now().Before(end) && w.sleep(s.times.Lease/10); {
+			s.judge()
+		}
+	}
+	w.finish()
+}
+
+// judge finds who has waited for too long.
+func (s *standing) judge() {
+	for who, x := range s.waits {
+		bound := s.bound
+		if _, joins := who.(*machine); joins {
+			bound = s.join
+		}
+		if waited := time.Since(x.since); waited > bound {
+			delete(s.waits, who)
+			s.w.rules.violate("PROGRESS", "%s waits for %v, want no more than %v, while a fault stays (%s): %s", x.who,
+				waited.Round(time.Millisecond), bound, s.fault.name, x.what)
+			return
+		}
+	}
+}
+
+// begins notes that somebody waits, unless the victim does.
+func (s *standing) begins(m *machine, who any, what string) {
+	if s == nil || m == s.victim || s.waits[who].who != "" {
+		return
+	}
+	s.waits[who] = wait{m.name(), what, time.Now()}
+}
+
+// ends notes that somebody need not wait any longer.
+func (s *standing) ends(who any) {
+	if s == nil {
+		return
+	}
+	if x, ok := s.waits[who]; ok && !s.begun.IsZero() {
+		_, joins := who.(*machine)
+		s.longest[joins] = max(s.longest[joins], time.Since(x.since))
+	}
+	delete(s.waits, who)
+}
+
+// lost is told that a host has lost its lease.
+func (s *standing) lost(m *machine) {
+	if s != nil && m != s.victim {
+		s.w.rules.violate("PROGRESS", "m%d has lost its lease by a fault of m%d that stays (%s)", m.n, s.victim.n, s.fault.name)
+	}
+}
+
+// disturb has one of the other hosts end and start again, one after another.
+func (s *standing) disturb() {
+	for s.w.sleep(s.within(disturbances/2, disturbances)) {
+		m := s.w.machines[1+s.rng.IntN(len(s.w.machines)-1)]
+		if m.proc == nil || s.waits[m].who != "" {
+			continue
+		}
+		switch s.rng.IntN(3) {
+		case 0:
+			m.kill()
+			least := time.Duration(s.rng.IntN(2)) * 3 * s.times.Lease / 2 // it goes on with its lease, or that is over
+			s.w.after(s.rng, least+1, least+s.times.Lease/2, m.start)
+		case 1:
+			m.powerCut()
+			s.w.after(s.rng, s.times.Lease/10, 2*s.times.Lease, m.boot)
+		default:
+			m.proc.svc.Drain() // is started again, as whenever it ends
+		}
+	}
+}
+
+func (s *standing) within(least, most time.Duration) time.Duration {
+	return least + time.Duration(s.rng.Int64N(int64(most-least)))
+}
+
+// probe takes every lock again and again, for a client of a host that is to get them.
+func (c *client) probe() {
+	for c.pause(time.Duration(c.rng.Int64N(int64(c.w.think)))) {
+		subject := subjects[c.rng.IntN(len(subjects))]
+		if subject.removed && c.rng.IntN(4) == 0 {
+			c.tries("to remove "+subject.name, func() error { return c.removes(subject) })
+			continue
+		}
+		c.tries("for "+subject.name, func() error {
+			req := daemon.Request{Name: subject.name, Permits: subject.permits, Mode: c.mode(subject)}
+			return c.take(c.ctx, subject, req, c.w.sb.Lease/100)
+		})
+	}
+}
+
+// tries does something until it succeeds.
+func (c *client) tries(what string, do func() error) {
+	c.w.standing.begins(c.m, c, what)
+	defer c.w.standing.ends(c)
+	for c.runs() {
+		err := do()
+		if err == nil {
+			return
+		}
+		c.w.trace.step(c.m.n, fmt.Sprint("not yet ", what, ": ", err))
+		if !c.wait(c.w.sb.Lease / 10) {
+			return
+		}
+	}
+}
+
+func (c *client) removes(s subject) error {
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	err := c.d.Remove(ctx, s.name, false)
+	if err != nil && !expected(err) {
+		c.w.rules.violate("ANSWER", "m%d: Remove(%s): %v", c.m.n, s.name, err)
+	}
+	if errors.Is(err, daemon.ErrNoLock) {
+		return nil
+	}
+	return err
+}
+
+// longest is for how long others have waited in all runs of a fault that stays, and the bound then.
+type longest map[string]*[2]waited
+
+type waited struct{ most, bound time.Duration }
+
+func (l longest) add(s *standing) {
+	if s == nil {
+		return
+	}
+	if l[s.fault.name] == nil {
+		l[s.fault.name] = new([2]waited)
+	}
+	row := l[s.fault.name]
+	for i, bound := range []time.Duration{s.bound, s.join} {
+		if is := s.longest[i == 1]; is > row[i].most || row[i].most == 0 {
+			row[i] = waited{is, bound}
+		}
+	}
+}
+
+// print prints a table: the longest wait for a lock, with its bound, and the longest one to join.
+func (l longest) print(w io.Writer) {
+	for _, f := range standingFaults {
+		if row := l[f.name]; row != nil {
+			fmt.Fprintf(w, "%-28s lock %6.2f s of %6.2f s, join %6.2f s of %6.2f s\n", f.name, row[0].most.Seconds(), row[0].bound.Seconds(),
+				row[1].most.Seconds(), row[1].bound.Seconds())
+		}
+	}
+}

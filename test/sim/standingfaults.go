@@ -1,0 +1,140 @@
+//go:build sim
+
+package sim
+
+import (
+	"time"
+
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// standingFault is one that stays.
+type standingFault struct {
+	name  string
+	bound func(s *standing) time.Duration // by how much longer others wait for it at most: README.md, Faults that stay
+	begin func(s *standing)
+}
+
+// nobody is an id that no machine has.
+const nobody = 5
+
+var standingFaults = []standingFault{
+	{"slow writes", func(s *standing) time.Duration { return silence(s) + 4*s.slow }, func(s *standing) {
+		s.victim.path.set(func(p *path) { p.writes = s.slow })
+		if s.rng.IntN(2) == 0 { // it has to claim its id with such writes
+			s.victim.powerCut()
+			s.w.after(s.rng, 0, 2*s.times.Lease, s.victim.boot)
+		}
+	}},
+	{"record of a host that lives", unreadable, func(s *standing) {
+		s.w.disk.damage(s.w.sb.Geometry.Host(s.victim.hostID), s.badness())
+	}},
+	{"record of a host that is dead", unreadable, func(s *standing) {
+		s.dies()
+		if s.w.sleep(s.within(0, 4*s.times.Lease)) {
+			s.w.disk.damage(s.w.sb.Geometry.Host(s.victim.hostID), s.badness())
+		}
+	}},
+	{"record of nobody", unreadable, func(s *standing) {
+		s.w.disk.damage(s.w.sb.Geometry.Host(nobody), s.badness())
+	}},
+	{"slot of a host that lives", stuck, func(s *standing) {
+		s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), s.victim.hostID), s.badness())
+	}},
+	{"slot of a host that is gone", silence, func(s *standing) {
+		if s.rng.IntN(2) == 0 {
+			s.dies()
+		} else {
+			s.victim.leave()
+		}
+		if s.w.sleep(s.within(0, 4*s.times.Lease)) {
+			s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), s.victim.hostID), s.badness())
+		}
+	}},
+	{"slot of nobody", none, func(s *standing) {
+		s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), nobody), s.badness())
+	}},
+	{"sector hangs", stuck, func(s *standing) {
+		g, id := s.w.sb.Geometry, 1+s.rng.IntN(nobody)
+		at := g.Host(id)
+		switch s.rng.IntN(5) {
+		case 0:
+			at = g.Entry(1 + s.rng.IntN(4))
+		case 1, 2, 3:
+			at = g.Slot(s.lock(), id)
+		}
+		h := []hangs{{reads: true}, {writes: true}, {reads: true, writes: true}}[s.rng.IntN(3)]
+		s.victim.path.set(func(p *path) { p.stuck = map[int64]hangs{at: h} })
+	}},
+	{"dies while joining", unreadable, func(s *standing) {
+		g, m := s.w.sb.Geometry, s.victim
+		m.powerCut()
+		s.w.after(s.rng, 0, 2*s.times.Lease, m.boot)
+		after := time.Duration(s.rng.Int64N(int64(s.times.Lease / 10)))
+		for {
+			if !s.w.sleep(time.Millisecond) {
+				return
+			}
+			r, err := s.w.sb.Space().DecodeHost(s.w.disk.record(g.Host(m.hostID)), m.hostID)
+			if err == nil && r.State == layout.StateJoining {
+				break
+			}
+		}
+		if !s.w.sleep(after) {
+			return
+		}
+		s.dies()
+		switch s.rng.IntN(3) {
+		case 0:
+			s.w.disk.damage(g.Host(m.hostID), s.badness())
+		case 1:
+			s.w.disk.damage(g.Slot(s.lock(), m.hostID), s.badness())
+		}
+	}},
+	{"crash loop", silence, func(s *standing) {
+		cut := s.rng.IntN(2) == 0
+		for s.w.sleep(s.within(0, 3*s.times.Lease)) {
+			if cut {
+				s.victim.powerCut()
+				s.w.after(s.rng, 0, s.times.Lease, s.victim.boot)
+			} else {
+				s.victim.kill()
+				s.w.after(s.rng, 0, s.times.Lease, s.victim.start)
+			}
+		}
+	}},
+}
+
+// none is the bound where others need not notice that a fault stays.
+func none(*standing) time.Duration { return 0 }
+
+// silence is the bound where a host ends: until the others have seen its record stand still.
+func silence(s *standing) time.Duration {
+	d := s.times.Dead() + 2*s.times.Alive()
+	if s.victim.dog != nil {
+		d += s.times.Watchdog()
+	}
+	return d
+}
+
+// unreadable is the bound where others go on once a record was unreadable for longer than any owner could live with.
+func unreadable(s *standing) time.Duration { return s.times.Blind() + s.times.MaxWatchdog() }
+
+// stuck is the bound where the victim has to give way.
+func stuck(s *standing) time.Duration { return s.times.Stuck() + s.times.Alive() + silence(s) }
+
+// dies ends the victim for good.
+func (s *standing) dies() {
+	s.victim.gone = true
+	if s.rng.IntN(2) == 0 {
+		s.victim.kill()
+	} else {
+		s.victim.powerCut()
+	}
+}
+
+// badness is how a sector is unreadable from now on; 0: until its owner writes it.
+func (s *standing) badness() badness { return badness(s.rng.IntN(3)) }
+
+// lock is one that is in use, or that of the directory.
+func (s *standing) lock() int { return s.rng.IntN(1 + len(subjects)) }
