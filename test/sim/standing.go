@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon"
@@ -35,6 +36,7 @@ type standing struct {
 // wait is what somebody is waiting for.
 type wait struct {
 	who, what string
+	removal   bool
 	since     time.Time
 }
 
@@ -101,7 +103,7 @@ func (s *standing) begins(m *machine, who any, what string) {
 	if s == nil || m == s.victim || s.waits[who].who != "" {
 		return
 	}
-	s.waits[who] = wait{m.name(), what, time.Now()}
+	s.waits[who] = wait{m.name(), what, strings.HasPrefix(what, "to remove"), time.Now()}
 }
 
 // ends notes that somebody need not wait any longer.
@@ -188,6 +190,14 @@ func (c *client) removes(s subject) error {
 	}
 	if errors.Is(err, daemon.ErrNoLock) {
 		return nil
+	}
+	if st := c.w.standing; err == nil { // it was what all who wait to remove the lock want
+		for who, x := range st.waits {
+			if x.removal {
+				x.since = time.Now()
+				st.waits[who] = x
+			}
+		}
 	}
 	return err
 }

@@ -38,8 +38,10 @@ var standingFaults = []standingFault{
 	{"record of nobody", unreadable, func(s *standing) {
 		s.w.disk.damage(s.w.sb.Geometry.Host(nobody), s.badness())
 	}},
-	{"slot of a host that lives", stuck, func(s *standing) {
-		s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), s.victim.hostID), s.badness())
+	{"slot of a host that lives", none, func(s *standing) { // again and again; one that stays so is a known limit
+		for s.w.sleep(s.within(s.times.Lease/10, s.times.Lease)) {
+			s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), s.victim.hostID), 0)
+		}
 	}},
 	{"slot of a host that is gone", silence, func(s *standing) {
 		if s.rng.IntN(2) == 0 {
