@@ -103,6 +103,7 @@ func (s *standing) begins(m *machine, who any, what string) {
 	if s == nil || m == s.victim || s.waits[who].who != "" {
 		return
 	}
+	s.w.trace.step(m.n, "waits "+what)
 	s.waits[who] = wait{m.name(), what, strings.HasPrefix(what, "to remove"), time.Now()}
 }
 
@@ -112,6 +113,7 @@ func (s *standing) ends(who any) {
 		return
 	}
 	if x, ok := s.waits[who]; ok && !s.begun.IsZero() {
+		s.w.trace.step(0, x.who+" had waited "+x.what)
 		_, joins := who.(*machine)
 		s.longest[joins] = max(s.longest[joins], time.Since(x.since))
 	}

@@ -7,11 +7,18 @@ package main
 // a fixed key; and nobody takes the processor away from a goroutine, whether it
 // computes or is in a system call.
 var runtimePatches = []patch{
+	// Maps and caches have their seeds from this, some of them once in a process.
 	{"runtime/rand.go", `func rand() uint64 {
 `, `func rand() uint64 {
 	if getg().bubble != nil {
-		return simulatedRand()
+		return 1
 	}
+`},
+	{"math/rand/v2/rand.go", `//go:linkname runtime_rand runtime.rand
+`, `//go:linkname runtime_rand runtime.chance
+`},
+	{"os/tempfile.go", `//go:linkname runtime_rand runtime.rand
+`, `//go:linkname runtime_rand runtime.chance
 `},
 	{"runtime/rand.go", `func rand32() uint32 {
 `, `func rand32() uint32 {
@@ -45,6 +52,16 @@ var runtimePatches = []patch{
 
 var simulated uint64
 
+// chance is rand, for programs that want some.
+//
+//go:linkname chance
+func chance() uint64 {
+	if getg().bubble != nil {
+		return simulatedRand()
+	}
+	return rand()
+}
+
 // simulatedRand is SplitMix64.
 //
 //go:nosplit
@@ -55,6 +72,13 @@ func simulatedRand() uint64 {
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
 }
+`},
+	// By this a mutex is handed on in order once somebody has waited for long: real time, which differs.
+	{"runtime/sema.go", `func internal_sync_nanotime() int64 {
+`, `func internal_sync_nanotime() int64 {
+	if bubble := getg().bubble; bubble != nil {
+		return bubble.now
+	}
 `},
 	{"runtime/synctest.go", `	bubble.now = synctestBaseTime
 `, `	bubble.now = synctestBaseTime
