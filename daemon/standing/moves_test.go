@@ -373,7 +373,7 @@ func (m *mover) mishaps(i int) {
 		}
 	}
 	ended := h.down || h.lm.Over()
-	if ended && m.rejoins > 0 && !h.writing && (!m.slots[i].writing || m.g.noEnd) && !m.paused(i) {
+	if ended && m.rejoins > 0 && !h.writing && !m.slots[i].writing && !m.paused(i) {
 		m.may(i, "joins again", func(c *world, h *host) {
 			c.rejoins--
 			h.note = 0

@@ -35,8 +35,6 @@ type glue struct {
 	judgesAgain bool // the host table by which slots were judged is news to who polls
 	oldTable    bool // the host table is not read again after the slots
 	lateNote    bool // a grant is noted after its holder was told
-	anyNote     bool // a note is taken for one of whatever ticket the slot shows
-	noEnd       bool // a new incarnation does not wait for the writes of the one before
 }
 
 func sound() glue {
@@ -280,7 +278,7 @@ func (w *world) joined(i int, resumed bool) {
 	if !resumed {
 		return
 	}
-	entered := note != 0 && (note == slot.Ticket || w.g.anyNote)
+	entered := note != 0 && note == slot.Ticket
 	switch {
 	case !own.Readable && note == 0:
 		return

@@ -25,6 +25,7 @@ var subjects = []subject{
 	// The rest of the package imports daemon, whose changes do not matter to the explorer.
 	goSubject("stress", "daemon/stress",
 		[]string{"visitor.go", "gate.go", "word.go", "explore_test.go", "automaton_test.go"}, "-full"),
+	goSubject("standing", "daemon/standing", nil, "-full"),
 	{
 		name:    "model",
 		dir:     "test/model",

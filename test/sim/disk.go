@@ -15,8 +15,9 @@ type disk struct {
 	w       *world
 	g       layout.Geometry
 	bytes   []byte
-	bad     map[int64]badness  // sectors that cannot be read, whatever is written
-	writing map[int64][]*write // under way, by address, in the order of their submission
+	bad     map[int64]badness   // sectors that cannot be read, whatever is written
+	writing map[int64][]*write  // under way, by address, in the order of their submission
+	undone  map[int64]time.Time // when a write ended that did not land as a whole: who was reading may have seen it all the same
 }
 
 // badness is how a sector cannot be read.
@@ -42,7 +43,7 @@ type write struct {
 
 func newDisk(w *world) *disk {
 	g := w.sb.Geometry
-	d := &disk{w: w, g: g, bytes: make([]byte, g.Size()), writing: map[int64][]*write{}, bad: map[int64]badness{}}
+	d := &disk{w: w, g: g, bytes: make([]byte, g.Size()), writing: map[int64][]*write{}, bad: map[int64]badness{}, undone: map[int64]time.Time{}}
 	for copy := range 2 {
 		at := g.Superblock(copy)
 		if err := w.sb.Encode(d.bytes[at:at+int64(g.Stride)], copy); err != nil {
@@ -67,6 +68,9 @@ func (d *disk) settle(wr *write, n int) {
 	}
 	wr.over = true
 	wr.land.Stop()
+	if n != d.g.Stride {
+		d.undone[wr.off] = time.Now()
+	}
 	if n != 0 && n != d.g.Stride || d.bad[wr.off] != 0 {
 		d.w.rules.recordMayBeLost(wr.off, d.record(wr.off))
 		d.w.rules.recordMayBeLost(wr.off, wr.data)

@@ -245,7 +245,7 @@ func (r *rules) verdict(h *hold) {
 		ahead := err == nil && (s.Phase == layout.Waiting || s.Phase == layout.Held) && s.Creation == e.Creation && s.Ticket < h.token &&
 			(s.Mode == layout.Exclusive || h.mode == layout.Exclusive)
 		rec, err := space.DecodeHost(r.w.disk.record(g.Host(id)), id)
-		under := len(r.w.disk.writing[g.Slot(lock, id)])+len(r.w.disk.writing[g.Host(id)]) > 0 // who reads meanwhile may find either
+		under := r.w.disk.seemsWritten(g.Slot(lock, id)) || r.w.disk.seemsWritten(g.Host(id))
 		if !ahead || under || id == h.lease.host || err != nil || rec.Incarnation != s.Incarnation || rec.State == layout.StateLeft {
 			continue
 		}

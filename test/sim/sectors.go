@@ -18,6 +18,12 @@ func (d *disk) record(off int64) []byte {
 	return d.bytes[off : off+int64(d.g.Stride)]
 }
 
+// seemsWritten tells whether somebody may have read what a record is not: of a write under way, or one that did not land.
+func (d *disk) seemsWritten(off int64) bool {
+	at, undone := d.undone[off]
+	return len(d.writing[off]) > 0 || undone && time.Since(at) < 2*d.w.sb.Lease // no read takes longer, most of them much less
+}
+
 // damage makes a sector unreadable: until it is written again, or, with how, for good.
 func (d *disk) damage(off int64, how badness) {
 	d.w.rules.recordMayBeLost(off, d.record(off))

@@ -53,8 +53,8 @@ func newStanding(w *world) *standing {
 	s.victim = w.machines[0]
 	s.slow = s.times.Budget() + time.Duration(s.rng.Int64N(int64(s.times.Lease-s.times.Budget())))
 	// Beside the fault: another host that ends, and those who are well and came before.
-	s.bound = s.fault.bound(s) + silence(s) + s.times.Lease
-	s.join = s.bound + s.times.LongWait()
+	s.bound = s.fault.lock(s) + silence(s) + s.times.Lease
+	s.join = s.fault.join(s) + silence(s) + s.times.Lease + s.times.LongWait()
 	return s
 }
 

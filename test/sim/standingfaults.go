@@ -11,7 +11,8 @@ import (
 // standingFault is one that stays.
 type standingFault struct {
 	name  string
-	bound func(s *standing) time.Duration // by how much longer others wait for it at most: README.md, Faults that stay
+	lock  func(s *standing) time.Duration // by how much longer others wait for a lock at most: README.md, Faults that stay
+	join  func(s *standing) time.Duration // by how much longer it takes them to join
 	begin func(s *standing)
 }
 
@@ -19,31 +20,31 @@ type standingFault struct {
 const nobody = 5
 
 var standingFaults = []standingFault{
-	{"slow writes", func(s *standing) time.Duration { return silence(s) + 4*s.slow }, func(s *standing) {
+	{"slow writes", slowed, slowed, func(s *standing) {
 		s.victim.path.set(func(p *path) { p.writes = s.slow })
 		if s.rng.IntN(2) == 0 { // it has to claim its id with such writes
 			s.victim.powerCut()
 			s.w.after(s.rng, 0, 2*s.times.Lease, s.victim.boot)
 		}
 	}},
-	{"record of a host that lives", unreadable, func(s *standing) {
+	{"record of a host that lives", blind, unreadable, func(s *standing) {
 		s.w.disk.damage(s.w.sb.Geometry.Host(s.victim.hostID), s.badness())
 	}},
-	{"record of a host that is dead", unreadable, func(s *standing) {
+	{"record of a host that is dead", silence, unreadable, func(s *standing) {
 		s.dies()
 		if s.w.sleep(s.within(0, 4*s.times.Lease)) {
 			s.w.disk.damage(s.w.sb.Geometry.Host(s.victim.hostID), s.badness())
 		}
 	}},
-	{"record of nobody", unreadable, func(s *standing) {
+	{"record of nobody", none, unreadable, func(s *standing) {
 		s.w.disk.damage(s.w.sb.Geometry.Host(nobody), s.badness())
 	}},
-	{"slot of a host that lives", none, func(s *standing) { // again and again; one that stays so is a known limit
+	{"slot of a host that lives", none, none, func(s *standing) { // again and again; one that stays so is a known limit
 		for s.w.sleep(s.within(s.times.Lease/10, s.times.Lease)) {
 			s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), s.victim.hostID), 0)
 		}
 	}},
-	{"slot of a host that is gone", silence, func(s *standing) {
+	{"slot of a host that is gone", silence, silence, func(s *standing) {
 		if s.rng.IntN(2) == 0 {
 			s.dies()
 		} else {
@@ -53,10 +54,10 @@ var standingFaults = []standingFault{
 			s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), s.victim.hostID), s.badness())
 		}
 	}},
-	{"slot of nobody", none, func(s *standing) {
+	{"slot of nobody", none, none, func(s *standing) {
 		s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), nobody), s.badness())
 	}},
-	{"sector hangs", stuck, func(s *standing) {
+	{"sector hangs", stuck, stuck, func(s *standing) {
 		g, id := s.w.sb.Geometry, 1+s.rng.IntN(nobody)
 		at := g.Host(id)
 		switch s.rng.IntN(5) {
@@ -68,7 +69,7 @@ var standingFaults = []standingFault{
 		h := []hangs{{reads: true}, {writes: true}, {reads: true, writes: true}}[s.rng.IntN(3)]
 		s.victim.path.set(func(p *path) { p.stuck = map[int64]hangs{at: h} })
 	}},
-	{"dies while joining", unreadable, func(s *standing) {
+	{"dies while joining", unreadable, unreadable, func(s *standing) {
 		g, m := s.w.sb.Geometry, s.victim
 		m.powerCut()
 		s.w.after(s.rng, 0, 2*s.times.Lease, m.boot)
@@ -93,7 +94,7 @@ var standingFaults = []standingFault{
 			s.w.disk.damage(g.Slot(s.lock(), m.hostID), s.badness())
 		}
 	}},
-	{"crash loop", silence, func(s *standing) {
+	{"crash loop", silence, silence, func(s *standing) {
 		cut := s.rng.IntN(2) == 0
 		for s.w.sleep(s.within(0, 3*s.times.Lease)) {
 			if cut {
@@ -118,6 +119,12 @@ func silence(s *standing) time.Duration {
 	}
 	return d
 }
+
+// slowed is the bound where a host that others wait for writes slowly, and may lose its lease by that.
+func slowed(s *standing) time.Duration { return silence(s) + 4*s.slow }
+
+// blind is the bound where a record becomes unreadable whose host is known.
+func blind(s *standing) time.Duration { return silence(s) + s.times.Budget() }
 
 // unreadable is the bound where others go on once a record was unreadable for longer than any owner could live with.
 func unreadable(s *standing) time.Duration { return s.times.Blind() + s.times.MaxWatchdog() }

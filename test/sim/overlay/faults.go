@@ -6,29 +6,30 @@ import "fmt"
 type fault struct {
 	name, what string
 	caughtAs   string // the rules of package sim that are broken by it, in the end
+	stays      bool   // it is noticed where one fault stays
 	patches    []patch
 }
 
 var faults = []fault{
-	{"verdict", "a silent host is taken for dead before the verdict is published", "VERDICT", []patch{
+	{"verdict", "a silent host is taken for dead before the verdict is published", "VERDICT", false, []patch{
 		{"daemon/lease/death.go", `			m.publish(layout.Verdict{Host: id, Incarnation: m.hosts[id-1].Incarnation})
 `, `			m.hosts[id-1].Gone = true
 `},
 	}},
-	{"judge", "a host is declared dead after half a lease", "EXCLUSION|ORDER|WORD", []patch{
+	{"judge", "a host is declared dead after half a lease", "EXCLUSION|ORDER|WORD", false, []patch{
 		{"daemon/lease/death.go", `(h.Looked >= h.DeadAt(m.t) || `, `(h.Looked-h.Since >= m.t.Lease/2 || `},
 	}},
-	{"deadline", "what is granted lasts a lease longer than it may", "DEADLINE|EXCLUSION|WORD", []patch{
+	{"deadline", "what is granted lasts a lease longer than it may", "DEADLINE|EXCLUSION|WORD", false, []patch{
 		{"daemon/lease/event.go", `	return m.t0 + m.t.Lease
 `, `	return m.t0 + 2*m.t.Lease
 `},
 	}},
-	{"t0", "the lease runs from the acknowledgement of its write", "DEADLINE|EXCLUSION|WORD", []patch{
+	{"t0", "the lease runs from the acknowledgement of its write", "DEADLINE|EXCLUSION|WORD", false, []patch{
 		{"daemon/lease/claim.go", `	m.t0 = m.term0
 `, `	m.t0 = m.now
 `},
 	}},
-	{"flight", "a write of a slot that takes long is done again", "WRITER", []patch{
+	{"flight", "a write of a slot that takes long is done again", "WRITER", false, []patch{
 		{"daemon/area.go", `	if err := a.dev.Write(buf, a.space.Geometry.Slot(a.lock, a.host)); err != nil {
 `, `	out, own := make(chan error, 1), bytes.Clone(buf)
 	go func() {
@@ -45,24 +46,24 @@ var faults = []fault{
 	if err != nil {
 `},
 	}},
-	{"highest", "reads of slots cover the hosts up to the own id", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY", []patch{
+	{"highest", "reads of slots cover the hosts up to the own id", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY", false, []patch{
 		{"daemon/lease/reach.go", `func (m *Machine) Highest() int { return m.highest }
 `, `func (m *Machine) Highest() int { return m.id }
 `},
 	}},
-	{"claim", "the short claim does not measure how long its steps take", "SINGLE|WRITER|EXCLUSION|VERDICT", []patch{
+	{"claim", "the short claim does not measure how long its steps take", "SINGLE|WRITER|EXCLUSION|VERDICT", false, []patch{
 		{"daemon/lease/claim.go", `	return m.now-readAt <= budget || m.mutation == noBudget
 `, `	return budget > 0
 `},
 	}},
-	{"unreadable", "a slot that cannot be read is taken for idle", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY", []patch{
+	{"unreadable", "a slot that cannot be read is taken for idle", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY", false, []patch{
 		{"daemon/area.go", `		a.last = layout.Slot{}
 		return bakery.View{}
 `, `		a.last = layout.Slot{}
 		return bakery.View{Readable: true}
 `},
 	}},
-	{"choosing", "who is choosing is not waited for", "EXCLUSION|TOKEN|ORDER|HISTORY", []patch{
+	{"choosing", "who is choosing is not waited for", "EXCLUSION|TOKEN|ORDER|HISTORY", false, []patch{
 		{"bakery/survey.go", `	s.ahead.add(o.Mode)
 	if o.Phase == phaseChoosing {
 `, `	if o.Phase == phaseChoosing {
@@ -72,9 +73,50 @@ var faults = []fault{
 	if o.Phase == phaseChoosing {
 `},
 	}},
-	{"upgrade", "a ticket goes on serving after it has become exclusive", "TOKEN", []patch{
+	{"upgrade", "a ticket goes on serving after it has become exclusive", "TOKEN", false, []patch{
 		{"daemon/mode.go", `	t.closed = true
 `, ``},
+	}},
+	{"backoff", "a claim that has failed is made again at once", "PROGRESS", true, []patch{
+		{"daemon/lease/claim.go", `	if m.long && m.wrote >= 0 && m.mutation != noBackoff {
+`, `	if m.long && m.wrote < 0 {
+`},
+	}},
+	{"abandoned", "a host whose record stays unreadable is waited for", "PROGRESS", true, []patch{
+		{"daemon/standing/standing.go", `	if h.Abandoned && policy == layout.PolicyLease {
+`, `	if h.Abandoned && policy != layout.PolicyLease {
+`},
+	}},
+	{"passes", "who joins waits until every record can be read", "PROGRESS", true, []patch{
+		{"daemon/lease/hosts.go", `	return m.mutation == coverDamaged || found && h.damagedFor() >= m.t.Blind()
+`, `	return m.mutation == coverDamaged && found
+`},
+	}},
+	{"ended", "that a host is dead is forgotten if its record becomes unreadable", "PROGRESS", true, []patch{
+		{"daemon/standing/standing.go", `(h.Over(incarnation) || h.Read`, `(h.Readable && h.Over(incarnation) || h.Read`},
+		{"bakery/peers.go", `	return incarnation == h.Incarnation && h.Gone || slices.Contains(h.Ended, incarnation)
+`, `	return h.Readable && (incarnation == h.Incarnation && h.Gone || slices.Contains(h.Ended, incarnation))
+`},
+	}},
+	{"idle", "an unreadable slot of a host that is gone is waited for", "PROGRESS", true, []patch{
+		{"bakery/peers.go", `		case i < len(fresh) && fresh[i].Dead():
+`, `		case i < len(fresh) && fresh[i].Dead() && fresh[i].Joining:
+`},
+	}},
+	{"intent", "an unreadable intent of a host that is gone is waited for", "PROGRESS", true, []patch{
+		{"daemon/intent.go", `		if !gone {
+			return fmt.Errorf("%w: what host`, `		if gone || !gone {
+			return fmt.Errorf("%w: what host`},
+	}},
+	{"stuck", "the lease goes on while IO of a lock hangs", "PROGRESS", true, []patch{
+		{"daemon/stalled.go", `	if !ok || over || now < at {
+`, `	if !ok || over || now >= at {
+`},
+		{"daemon/stalled.go", `	if len(ios) == 0 {
+		return true
+`, `	if len(ios) >= 0 {
+		return true
+`},
 	}},
 }
 

@@ -56,7 +56,11 @@ func run() error {
 	flag.Parse()
 	if *list {
 		for _, f := range faults {
-			fmt.Printf("%s\t%s\t%s\n", f.name, f.caughtAs, f.what)
+			stays := "-"
+			if f.stays {
+				stays = "-standing"
+			}
+			fmt.Printf("%s\t%s\t%s\t%s\n", f.name, f.caughtAs, stays, f.what)
 		}
 		return nil
 	}
