@@ -133,7 +133,7 @@ func (r *Report) silent(id int) bool {
 func (r *Report) trouble(id int, freed string) string {
 	evict := fmt.Sprintf("bakeryctl evict %d", id)
 	if r.unreadable(id) {
-		return ", whose record cannot be read: its next renewal mends that; if it is down: " + evict
+		return ", whose record cannot be read: its next renewal mends that; if it is down: bakeryctl check --repair"
 	}
 	if !r.silent(id) {
 		return ""

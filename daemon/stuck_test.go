@@ -102,9 +102,9 @@ func TestStuck(t *testing.T) {
 		"slot of nobody":        {stuckReport(HostReport{}, queue(LockReport{Lock: 4}, db1)).in(layout.PolicyLease, DamageReport{Kind: KindSlot, Lock: 4, Host: 7}), ""},
 		"slot of other lock":    {stuckReport(HostReport{}, queue(LockReport{Lock: 5}, db1)).in(layout.PolicyLease, slot), ""},
 		"slot, nobody waits":    {stuckReport(HostReport{}, LockReport{Lock: 4}).in(layout.PolicyLease, slot), ""},
-		"record of a holder":    {stuckReport(HostReport{}, wanted(heldBy(3, "db3"))).in(layout.PolicyLease, record), "held by host 3 (db3), whose record cannot be read: its next renewal mends that; if it is down: bakeryctl evict 3"},
-		"record, not known":     {unnamed, "held by host 3, whose record cannot be read: its next renewal mends that; if it is down: bakeryctl evict 3"},
-		"record of the next":    {stuckReport(HostReport{}, queue(LockReport{}, db3, db1)).in(layout.PolicyLease, record), "behind host 3 (db3) in the queue, whose record cannot be read: its next renewal mends that; if it is down: bakeryctl evict 3"},
+		"record of a holder":    {stuckReport(HostReport{}, wanted(heldBy(3, "db3"))).in(layout.PolicyLease, record), "held by host 3 (db3), whose record cannot be read: its next renewal mends that; if it is down: bakeryctl check --repair"},
+		"record, not known":     {unnamed, "held by host 3, whose record cannot be read: its next renewal mends that; if it is down: bakeryctl check --repair"},
+		"record of the next":    {stuckReport(HostReport{}, queue(LockReport{}, db3, db1)).in(layout.PolicyLease, record), "behind host 3 (db3) in the queue, whose record cannot be read: its next renewal mends that; if it is down: bakeryctl check --repair"},
 		"record, not wanted":    {stuckReport(HostReport{}, heldBy(3, "db3")).in(layout.PolicyLease, record), ""},
 		"record of a bystander": {stuckReport(HostReport{}, queue(heldBy(2, "db2"), db1)).in(layout.PolicyLease, record), ""},
 	} {

@@ -131,6 +131,9 @@ func (d *disk) look(p []byte, off int64, pick func(n int) int) {
 		return
 	}
 	for _, wr := range d.writing[off] {
+		if wr.stuck && d.w.standing != nil {
+			continue // it would be seen now and then, for ever
+		}
 		switch pick(4) {
 		case 0:
 			copy(p, wr.data)

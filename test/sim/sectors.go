@@ -87,15 +87,19 @@ func (r *rules) written(p *process, where sector, off int64, data []byte, submit
 	}
 }
 
-// declaredDead tells whether a verdict on an incarnation is published.
+// declaredDead tells whether a verdict on an incarnation is published, or may be read in a write under way.
 func (d *disk) declaredDead(l *term) bool {
 	for id := 1; id <= d.g.Hosts; id++ {
-		r, err := d.w.sb.Space().DecodeHost(d.record(d.g.Host(id)), id)
-		if err != nil {
-			continue
+		off := d.g.Host(id)
+		records := [][]byte{d.record(off)}
+		for _, wr := range d.writing[off] {
+			records = append(records, wr.data)
 		}
-		for _, v := range r.Verdicts {
-			if v.Host == l.host && v.Incarnation == l.incarnation && v.Kind != layout.VerdictWish {
+		for _, record := range records {
+			r, err := d.w.sb.Space().DecodeHost(record, id)
+			if err == nil && slices.ContainsFunc(r.Verdicts, func(v layout.Verdict) bool {
+				return v.Host == l.host && v.Incarnation == l.incarnation && v.Kind != layout.VerdictWish
+			}) {
 				return true
 			}
 		}

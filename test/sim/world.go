@@ -119,6 +119,9 @@ func newWorld(seed uint64, dir string, stays bool, out io.Writer) *world {
 		w.sb.Policy = layout.PolicyManual
 	}
 	w.latency = time.Duration(300+rng.IntN(3000)) * time.Microsecond
+	if stays { // beside a sector that fails, records are read one by one, within the budget of a claim
+		w.latency /= 2
+	}
 	w.think = time.Duration(20+rng.IntN(400)) * time.Millisecond
 	w.clients = 1 + rng.IntN(3)
 	w.disk = newDisk(w)
