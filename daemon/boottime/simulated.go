@@ -4,18 +4,54 @@ package boottime
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"time"
+	"unsafe"
 )
 
 // Simulated tells whether time is that of a simulation.
 const Simulated = true
 
-// booted is well before any simulation begins: at midnight, 2000-01-01 UTC.
-var booted = time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC)
+// begun is when any simulation begins.
+var begun = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Now is the time since then.
-func Now() time.Duration { return time.Since(booted) }
+// uptime is what the clock shows then.
+const uptime = 24 * time.Hour
+
+// clock is that of some goroutines. Those that these start, and timers that they set, have it from them, as profiler labels
+// are handed on.
+type clock struct {
+	rate float64 // at which time passes on it
+}
+
+//go:linkname inherited runtime/pprof.runtime_getProfLabel
+func inherited() unsafe.Pointer
+
+//go:linkname inherit runtime/pprof.runtime_setProfLabel
+func inherit(unsafe.Pointer)
+
+var right = clock{rate: 1}
+
+func own() *clock {
+	if c := (*clock)(inherited()); c != nil {
+		return c
+	}
+	return &right
+}
+
+// At has f run with a clock on which time passes at another rate than 1: it goes fast above, and slow below.
+func At(rate float64, f func()) {
+	before := inherited()
+	inherit(unsafe.Pointer(&clock{rate}))
+	defer inherit(before)
+	f()
+}
+
+// Now is the time since well before any simulation begins.
+func Now() time.Duration {
+	return uptime + time.Duration(own().rate*float64(time.Since(begun)))
+}
 
 // Alarm rings at a moment.
 type Alarm struct {
@@ -48,7 +84,7 @@ func (a *Alarm) Set(at time.Duration) error {
 	case <-a.rings: // for what it was set to before
 	default:
 	}
-	a.timer = time.AfterFunc(at-Now(), func() {
+	a.timer = time.AfterFunc(time.Duration(math.Ceil(float64(at-Now())/own().rate)), func() {
 		select {
 		case a.rings <- struct{}{}:
 		default:

@@ -217,13 +217,13 @@ func (c *client) use(h *hold, length time.Duration) {
 func (c *client) stay(h *hold, length time.Duration) bool {
 	end := time.Now().Add(length)
 	for {
-		deadline := h.held.Deadline()
+		left := time.Until(h.held.Deadline())
 		if h.obeys { // SIGTERM
-			deadline = deadline.Add(-h.held.Grace())
+			left -= h.held.Grace()
 		}
-		until := min(time.Until(end), time.Until(deadline))
+		until := min(time.Until(end), c.m.lasts(left))
 		if until <= 0 {
-			return c.runs() && h.held.Err() == nil && time.Now().Before(deadline)
+			return c.runs() && h.held.Err() == nil && left > 0
 		}
 		t := time.NewTimer(until)
 		select {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -152,7 +153,7 @@ func (f *faults) operate() {
 		if err != nil {
 			continue
 		}
-		report, err := d.Status()
+		report, err := m.report(d)
 		if err != nil {
 			return
 		}
@@ -164,7 +165,7 @@ func (f *faults) operate() {
 			f.w.tasks.Go(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), 5*f.lease())
 				defer cancel()
-				dead, err := d.Evict(ctx, h.ID, h.Incarnation, l.m.spare)
+				dead, err := m.evicts(ctx, d, h, l.m.spare)
 				if !errors.Is(err, lease.ErrDead) {
 					f.w.trace.step(m.n, fmt.Sprint("operator evicts ", h.Name, ": ", dead, " ", err), int64(h.ID))
 				}
@@ -196,7 +197,7 @@ func (f *faults) evict(victim *machine) {
 	if err != nil {
 		return
 	}
-	report, err := d.Status()
+	report, err := by.report(d)
 	if err != nil {
 		return
 	}
@@ -212,10 +213,20 @@ func (f *faults) evict(victim *machine) {
 		f.w.tasks.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), f.lease())
 			defer cancel()
-			dead, err := d.Evict(ctx, h.ID, h.Incarnation, false)
+			dead, err := by.evicts(ctx, d, h, false)
 			f.w.trace.step(by.n, "evicted", int64(h.ID), boolean(dead), boolean(err == nil))
 		})
 	}
+}
+
+func (m *machine) report(d *daemon.Daemon) (r *daemon.Report, err error) {
+	m.itself(func() { r, err = d.Status() })
+	return r, err
+}
+
+func (m *machine) evicts(ctx context.Context, d *daemon.Daemon, h daemon.HostReport, force bool) (dead bool, err error) {
+	m.itself(func() { dead, err = d.Evict(ctx, h.ID, h.Incarnation, force) })
+	return dead, err
 }
 
 func boolean(b bool) int64 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/boottime"
 )
 
 // machine is a host, which outlives its processes.
@@ -28,6 +29,7 @@ type machine struct {
 	id     [16]byte // machine id: not always its own
 	boots  int
 	skew   time.Duration // by which its wall clock is wrong
+	rate   float64       // at which its monotonic clock runs
 	dog    *dog          // nil: it has no watchdog
 
 	dir     string // of its files
@@ -54,7 +56,7 @@ type process struct {
 }
 
 func newMachine(w *world, n int) *machine {
-	m := &machine{w: w, n: n, rng: w.random("machine", n), dir: filepath.Join(w.dir, fmt.Sprint("m", n)), running: make(chan struct{})}
+	m := &machine{w: w, n: n, rng: w.random("machine", n), rate: 1, dir: filepath.Join(w.dir, fmt.Sprint("m", n)), running: make(chan struct{})}
 	m.id[0], m.id[15] = 0xaa, byte(n)
 	close(m.running)
 	m.path = newPath(m, w.latency)
@@ -63,6 +65,12 @@ func newMachine(w *world, n int) *machine {
 	}
 	return m
 }
+
+// itself does something by the clock of the machine.
+func (m *machine) itself(do func()) { boottime.At(m.rate, do) }
+
+// lasts is how long it takes until so much time has passed on that clock.
+func (m *machine) lasts(d time.Duration) time.Duration { return time.Duration(float64(d) / m.rate) }
 
 func (m *machine) name() string { return fmt.Sprint("m", m.n) }
 
@@ -119,7 +127,7 @@ func (m *machine) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	m.w.tasks.Go(func() {
-		p.err = p.svc.Run(ctx)
+		m.itself(func() { p.err = p.svc.Run(ctx) })
 		cancel()
 		m.w.rules.ended(p)
 		if p.alive {

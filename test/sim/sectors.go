@@ -133,7 +133,7 @@ func (r *rules) acknowledged(p *process, where sector, data []byte, submitted ti
 		if err != nil || rec.State != layout.StateLive {
 			return
 		}
-		l, deadline := r.leases[rec.Incarnation], submitted.Add(r.w.sb.Lease)
+		l, deadline := r.leases[rec.Incarnation], submitted.Add(p.m.lasts(r.w.sb.Lease))
 		if !now.Before(deadline) || l.live && !now.Before(l.deadline) {
 			return // too late to be one
 		}

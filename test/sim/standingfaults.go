@@ -94,6 +94,11 @@ var standingFaults = []standingFault{
 			s.w.disk.damage(g.Slot(s.lock(), m.hostID), s.badness())
 		}
 	}},
+	{"clock rate", none, none, func(s *standing) {
+		s.victim.powerCut()
+		s.victim.rate = offRate(s.rng)
+		s.w.after(s.rng, 0, 2*s.times.Lease, s.victim.boot)
+	}},
 	{"crash loop", silence, silence, func(s *standing) {
 		cut := s.rng.IntN(2) == 0
 		for s.w.sleep(s.within(0, 3*s.times.Lease)) {

@@ -141,8 +141,14 @@ func newWorld(seed uint64, dir string, stays bool, out io.Writer) *world {
 		}
 		w.machines = append(w.machines, m)
 	}
+	if rng.IntN(4) == 0 && !stays {
+		w.machines[0].rate = offRate(rng)
+	}
 	return w
 }
+
+// offRate is that of a clock which goes wrong by a tenth.
+func offRate(rng *rand.Rand) float64 { return []float64{0.9, 1.1}[rng.IntN(2)] }
 
 // random is a source of chance of its own for everybody, so that a change of one thing changes little else.
 func (w *world) random(what string, n int) *rand.Rand {

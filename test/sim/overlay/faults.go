@@ -19,6 +19,11 @@ var faults = []fault{
 	{"judge", "a host is declared dead after half a lease", "EXCLUSION|ORDER|WORD", false, []patch{
 		{"daemon/lease/death.go", `(h.Looked >= h.DeadAt(m.t) || `, `(h.Looked-h.Since >= m.t.Lease/2 || `},
 	}},
+	{"margin", "a host does not wait for what clocks differ by", "VERDICT|EXCLUSION|WORD|SINGLE", false, []patch{
+		{"daemon/lease/times.go", `func (t Times) Margin() time.Duration { return t.Lease / 5 }
+`, `func (t Times) Margin() time.Duration { return t.Lease / 50 }
+`},
+	}},
 	{"deadline", "what is granted lasts a lease longer than it may", "DEADLINE|EXCLUSION|WORD", false, []patch{
 		{"daemon/lease/event.go", `	return m.t0 + m.t.Lease
 `, `	return m.t0 + 2*m.t.Lease
@@ -51,7 +56,7 @@ var faults = []fault{
 `, `func (m *Machine) Highest() int { return m.id }
 `},
 	}},
-	{"claim", "the short claim does not measure how long its steps take", "SINGLE|WRITER|EXCLUSION|VERDICT", false, []patch{
+	{"claim", "the short claim does not measure how long its steps take", "SINGLE|WRITER|EXCLUSION|VERDICT|DEADLINE", false, []patch{
 		{"daemon/lease/claim.go", `	return m.now-readAt <= budget || m.mutation == noBudget
 `, `	return budget > 0
 `},
@@ -109,8 +114,8 @@ var faults = []fault{
 			return fmt.Errorf("%w: what host`},
 	}},
 	{"stuck", "the lease goes on while IO of a lock hangs", "PROGRESS", true, []patch{
-		{"daemon/stalled.go", `	if !ok || over || now < at {
-`, `	if !ok || over || now >= at {
+		{"daemon/stalled.go", `	return io.Since + mb.times().Stuck(), ok
+`, `	return io.Since + mb.times().Stuck(), false && ok
 `},
 		{"daemon/stalled.go", `	if len(ios) == 0 {
 		return true
