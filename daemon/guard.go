@@ -117,9 +117,6 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 	}
 	var targets []target
 	var table []process.Stat
-	if signals[0] == syscall.SIGKILL {
-		table, _ = process.Table() // left reads it again, and reports errors
-	}
 	held, _ := ss.holding()
 	for _, s := range held {
 		if !whose(s) || !s.remains() {
@@ -128,6 +125,9 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 		t := target{session: s, containment: s.containment()}
 		if signals[0] == syscall.SIGKILL {
 			// All cgroups first: the search for other processes reads all of /proc for each session.
+			if table == nil {
+				table, _ = process.Table() // left reads it again, and reports errors
+			}
 			t.killed, t.err = s.killGroup(table)
 		}
 		targets = append(targets, t)

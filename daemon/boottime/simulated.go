@@ -3,8 +3,11 @@
 package boottime
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"math"
+	"runtime/pprof"
 	"sync"
 	"time"
 	"unsafe"
@@ -19,38 +22,38 @@ var begun = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // uptime is what the clock shows then.
 const uptime = 24 * time.Hour
 
-// clock is that of some goroutines. Those that these start, and timers that they set, have it from them, as profiler labels
-// are handed on.
-type clock struct {
-	rate float64 // at which time passes on it
-}
+// rates has at which rate time passes for some goroutines, by their profiler labels: those are handed on to the goroutines
+// that they start, and to timers that they set.
+var rates sync.Map
 
-//go:linkname inherited runtime/pprof.runtime_getProfLabel
-func inherited() unsafe.Pointer
+// labelled has a context with labels of its own for each rate.
+var labelled sync.Map
 
-//go:linkname inherit runtime/pprof.runtime_setProfLabel
-func inherit(unsafe.Pointer)
+//go:linkname labels runtime/pprof.runtime_getProfLabel
+func labels() unsafe.Pointer
 
-var right = clock{rate: 1}
+//go:linkname setLabels runtime/pprof.runtime_setProfLabel
+func setLabels(unsafe.Pointer)
 
-func own() *clock {
-	if c := (*clock)(inherited()); c != nil {
-		return c
+func rate() float64 {
+	if r, ok := rates.Load(labels()); ok {
+		return r.(float64)
 	}
-	return &right
+	return 1
 }
 
 // At has f run with a clock on which time passes at another rate than 1: it goes fast above, and slow below.
 func At(rate float64, f func()) {
-	before := inherited()
-	inherit(unsafe.Pointer(&clock{rate}))
-	defer inherit(before)
+	defer setLabels(labels())
+	ctx, _ := labelled.LoadOrStore(rate, pprof.WithLabels(context.Background(), pprof.Labels("rate", fmt.Sprint(rate))))
+	pprof.SetGoroutineLabels(ctx.(context.Context))
+	rates.Store(labels(), rate) // stays: who f starts may go on
 	f()
 }
 
 // Now is the time since well before any simulation begins.
 func Now() time.Duration {
-	return uptime + time.Duration(own().rate*float64(time.Since(begun)))
+	return uptime + time.Duration(rate()*float64(time.Since(begun)))
 }
 
 // Alarm rings at a moment.
@@ -84,7 +87,7 @@ func (a *Alarm) Set(at time.Duration) error {
 	case <-a.rings: // for what it was set to before
 	default:
 	}
-	a.timer = time.AfterFunc(time.Duration(math.Ceil(float64(at-Now())/own().rate)), func() {
+	a.timer = time.AfterFunc(time.Duration(math.Ceil(float64(at-Now())/rate())), func() {
 		select {
 		case a.rings <- struct{}{}:
 		default:

@@ -13,7 +13,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// client is a program of a host that takes locks, for one term of its bakeryd.
+// client is a program of a host that takes locks, for one term of its bakeryd. Unless it is mortal it outlives the process
+// of bakeryd, and comes back to the next one.
 type client struct {
 	w    *world
 	m    *machine
@@ -22,8 +23,15 @@ type client struct {
 	rng  *rand.Rand
 	id   int // of all clients there have been
 	n    int // of its host
-	ctx  context.Context
+	boot int // of the machine
+	life context.Context
+	end  context.CancelFunc
+	ctx  context.Context // of its life, for as long as the term and the process last
 	stop context.CancelFunc
+
+	mortal  bool
+	session *session // which is not over for bakeryd; nil: none
+	back    chan arrival
 }
 
 // subject is a lock that clients take.
@@ -45,23 +53,53 @@ var subjects = []subject{
 func newClient(p *process, d *daemon.Daemon, n int) *client {
 	w := p.m.w
 	w.born++
-	c := &client{w: w, m: p.m, p: p, d: d, n: n, id: w.born, rng: w.random("client", w.born)}
-	c.ctx, c.stop = context.WithCancel(context.Background())
+	c := &client{w: w, m: p.m, n: n, id: w.born, rng: w.random("client", w.born), back: make(chan arrival, 1)}
+	c.mortal = c.rng.IntN(2) == 0
+	c.life, c.end = context.WithCancel(context.Background())
+	w.tasks.Go(func() {
+		select {
+		case <-w.over:
+			c.end()
+		case <-c.life.Done():
+		}
+	})
+	c.attach(arrival{p, d})
 	return c
 }
 
-// run works until the term is over, and then proves that all locks can be had.
-func (c *client) run() {
-	defer c.stop()
-	c.p.clients.Go(func() {
+// attach makes the client one of a term.
+func (c *client) attach(a arrival) {
+	c.p, c.d, c.boot = a.p, a.d, c.m.boots
+	ctx, stop := context.WithCancel(c.life)
+	c.ctx, c.stop = ctx, stop
+	c.w.tasks.Go(func() {
 		select {
-		case <-c.p.killed:
-		case <-c.d.Lost():
-		case <-c.w.over:
-		case <-c.ctx.Done():
+		case <-a.p.killed:
+		case <-a.d.Lost():
+		case <-ctx.Done():
 		}
-		c.stop()
+		stop()
 	})
+}
+
+// run works until the term is over, and the next one if the client comes back.
+func (c *client) run() {
+	defer c.end()
+	c.works()
+	for c.comesBack(nil) {
+		c.settle()
+		c.works()
+	}
+}
+
+// works works until the term is over, or all is calm, and then proves that all locks can be had.
+func (c *client) works() {
+	defer func() {
+		c.stop()
+		if !c.left() { // only the term is over
+			c.release()
+		}
+	}()
 	if s := c.w.standing; s != nil && c.m != s.victim {
 		c.probe()
 		return
@@ -116,9 +154,9 @@ func (c *client) work() {
 		return
 	}
 	req := daemon.Request{Name: s.name, Permits: s.permits, Try: c.rng.IntN(8) == 0, Mode: c.mode(s)}
-	ctx, cancel := c.ctx, context.CancelFunc(func() {})
+	ctx, cancel := c.patience(), context.CancelFunc(func() {})
 	if c.rng.IntN(5) == 0 {
-		ctx, cancel = context.WithTimeout(c.ctx, time.Duration(c.rng.Int64N(int64(c.w.sb.Lease))))
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(c.rng.Int64N(int64(c.w.sb.Lease))))
 	}
 	defer cancel()
 	c.take(ctx, s, req, c.length())
@@ -149,7 +187,7 @@ func (c *client) length() time.Duration {
 // take takes a lock, and does under it what it is for.
 func (c *client) take(ctx context.Context, s subject, req daemon.Request, length time.Duration) error {
 	asked := c.w.now()
-	held, err := c.d.Acquire(ctx, req)
+	held, err := c.acquire(ctx, req)
 	if err != nil {
 		if !expected(err) {
 			c.w.rules.violate("ANSWER", "m%d: Acquire(%+v): %v", c.m.n, req.Name, err)
@@ -160,16 +198,14 @@ func (c *client) take(ctx context.Context, s subject, req daemon.Request, length
 		return context.Canceled
 	}
 	if !time.Now().Before(held.Deadline()) || held.Err() != nil { // as the wrapper does
-		_ = held.Release()
+		c.release()
 		return daemon.ErrLost
 	}
 	h := c.w.rules.enter(c, s, held, asked)
 	c.use(h, length)
 	c.w.rules.leave(h)
 	if c.ctx.Err() == nil || c.d.Err() != nil {
-		if err := held.Release(); err != nil && !expected(err) {
-			c.w.rules.violate("ANSWER", "m%d: Release of %s: %v", c.m.n, req.Name, err)
-		}
+		c.release()
 	}
 	return nil
 }
@@ -177,7 +213,8 @@ func (c *client) take(ctx context.Context, s subject, req daemon.Request, length
 // expected tells whether an error is one that clients have to live with.
 func expected(err error) bool {
 	for _, e := range []error{context.Canceled, context.DeadlineExceeded, daemon.ErrBusy, daemon.ErrUnavailable,
-		daemon.ErrLost, daemon.ErrUpgrade, daemon.ErrUnreadable, daemon.ErrDamaged, daemon.ErrNoLock, daemon.ErrStuck} {
+		daemon.ErrLost, daemon.ErrUpgrade, daemon.ErrUnreadable, daemon.ErrDamaged, daemon.ErrNoLock, daemon.ErrStuck,
+		daemon.ErrHoldOver} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -231,9 +268,14 @@ func (c *client) stay(h *hold, length time.Duration) bool {
 		case <-h.held.Lost():
 			t.Stop()
 			return false
-		case <-c.ctx.Done():
+		case <-c.toStop(h):
 			t.Stop()
 			return false
+		case <-c.ctx.Done():
+			t.Stop()
+			if !c.returns(h, time.Now().Add(until)) {
+				return false
+			}
 		}
 	}
 }
@@ -273,7 +315,7 @@ func (c *client) value(h *hold) {
 // takesAtLast takes a lock when all is well again.
 func (c *client) takesAtLast(s subject) bool {
 	for c.runs() {
-		err := c.take(c.ctx, s, daemon.Request{Name: s.name, Permits: s.permits}, c.w.sb.Lease/100)
+		err := c.take(c.patience(), s, daemon.Request{Name: s.name, Permits: s.permits}, c.w.sb.Lease/100)
 		if err == nil {
 			return true
 		}

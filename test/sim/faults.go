@@ -65,6 +65,7 @@ var kinds = []kind{
 			m.proc.svc.Drain() // is started again, as whenever it ends
 		}
 	}},
+	{"bakeryd is restarted", func(f *faults, m *machine) { m.restart() }},
 	{"power cut", func(f *faults, m *machine) {
 		m.powerCut()
 		f.w.after(f.rng, f.lease()/10, f.most(4*f.lease()), m.boot)

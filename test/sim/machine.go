@@ -37,9 +37,11 @@ type machine struct {
 	proc    *process
 	running chan struct{} // closed while the machine runs
 	paused  bool
-	up      bool // powered
-	spare   bool // nobody relies on it
-	gone    bool // it is not to start any more
+	up      bool            // powered
+	off     chan struct{}   // closed when it is not any more
+	away    map[int]*client // those that come back to the next bakeryd, by number
+	spare   bool            // nobody relies on it
+	gone    bool            // it is not to start any more
 }
 
 // process is one bakeryd.
@@ -56,7 +58,7 @@ type process struct {
 }
 
 func newMachine(w *world, n int) *machine {
-	m := &machine{w: w, n: n, rng: w.random("machine", n), rate: 1, dir: filepath.Join(w.dir, fmt.Sprint("m", n)), running: make(chan struct{})}
+	m := &machine{w: w, n: n, rng: w.random("machine", n), rate: 1, dir: filepath.Join(w.dir, fmt.Sprint("m", n)), running: make(chan struct{}), away: map[int]*client{}}
 	m.id[0], m.id[15] = 0xaa, byte(n)
 	close(m.running)
 	m.path = newPath(m, w.latency)
@@ -85,7 +87,7 @@ func (m *machine) bootID() (id [16]byte) {
 
 // boot powers the machine up and starts bakeryd.
 func (m *machine) boot() {
-	m.up = true
+	m.up, m.off = true, make(chan struct{})
 	m.boots++
 	m.w.disk.forget(m)
 	m.w.trace.step(m.n, "boots")
@@ -134,7 +136,11 @@ func (m *machine) start() {
 			m.w.trace.step(m.n, "bakeryd ended: "+fmt.Sprint(p.err))
 			m.w.rules.died(p)
 			m.retire(p)
-			m.w.after(m.rng, time.Second, 3*time.Second, m.start) // as systemd does
+			if errors.Is(p.err, daemon.ErrHandedOver) {
+				m.w.after(m.rng, 0, m.w.sb.Lease, m.start)
+			} else {
+				m.w.after(m.rng, time.Second, 3*time.Second, m.start) // as systemd does
+			}
 		}
 		p.clients.Wait()
 	})
@@ -149,6 +155,11 @@ func (p *process) joined(d *daemon.Daemon) {
 	}
 	p.m.w.rules.joined(p, d)
 	for i := range p.m.w.clients {
+		if c := p.m.away[i]; c != nil {
+			delete(p.m.away, i)
+			c.back <- arrival{p, d}
+			continue
+		}
 		c := newClient(p, d, i)
 		p.clients.Go(c.run)
 	}
@@ -193,7 +204,15 @@ func (m *machine) leave() {
 	}
 }
 
-// kill ends bakeryd and its clients at once.
+// restart has bakeryd end with all as it stands, for the next one to go on.
+func (m *machine) restart() {
+	if m.proc != nil {
+		m.w.trace.step(m.n, "bakeryd is restarted")
+		m.proc.cancel()
+	}
+}
+
+// kill ends bakeryd at once, and its mortal clients.
 func (m *machine) kill() {
 	p := m.proc
 	if p == nil {
@@ -212,7 +231,9 @@ func (m *machine) powerCut() {
 	}
 	m.w.trace.step(m.n, "power cut")
 	m.up = false
+	close(m.off)
 	m.kill()
+	m.w.rules.off(m)
 	m.w.disk.powerCut(m)
 	if m.dog != nil {
 		m.dog.stop()

@@ -322,10 +322,19 @@ func (r *rules) joined(p *process, d *daemon.Daemon) {
 	}
 }
 
-// died notes that a process is no more, and its clients with it.
+// died notes that a process is no more, and its mortal clients with it.
 func (r *rules) died(p *process) {
 	for _, h := range append([]*hold(nil), r.holds...) {
-		if h.p == p {
+		if h.p == p && h.c.mortal {
+			r.close(h, "dies inside ")
+		}
+	}
+}
+
+// off notes that a machine is, and all its clients with it.
+func (r *rules) off(m *machine) {
+	for _, h := range append([]*hold(nil), r.holds...) {
+		if h.m == m {
 			r.close(h, "dies inside ")
 		}
 	}

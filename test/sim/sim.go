@@ -8,8 +8,8 @@
 // the runtime by an overlay (folder overlay), so this is run by test/sim/run.
 //
 // Begin with [run] in world.go. disk.go and path.go are the disk and a host's way
-// to it, machine.go the hosts, client.go what they do, faults.go what befalls
-// them; rules.go holds what is checked, with each rule's name.
+// to it, machine.go the hosts, client.go what they do, session.go how that outlives
+// bakeryd, faults.go and standingfaults.go what befalls them; rules.go holds what is checked, with each rule's name.
 //
 // # Rules
 //
@@ -27,5 +27,6 @@
 //   - VALUE: the value read under a lock is the one that was written last.
 //   - FENCED: what a lock protects and who checks tokens loses nothing.
 //   - HISTORY: the calls and answers of each lock are those of a lock (porcupine).
-//   - PROGRESS: when all faults are over, every host gets every lock.
+//   - RESTART: a client that comes back to bakeryd within the lease has its hold still.
+//   - PROGRESS: when all faults are over, every host gets every lock; while one stays, within a bound.
 package sim

@@ -120,6 +120,16 @@ func (s *standing) ends(who any) {
 	delete(s.waits, who)
 }
 
+// interrupted is told that a client's bakeryd is away: nobody waits for that. What it returns has the client wait again.
+func (s *standing) interrupted(c *client) (resume func()) {
+	if s == nil || s.waits[c].who == "" {
+		return func() {}
+	}
+	what := s.waits[c].what
+	delete(s.waits, c)
+	return func() { s.begins(c.m, c, what) }
+}
+
 // lost is told that a host has lost its lease.
 func (s *standing) lost(m *machine) {
 	if s != nil && m != s.victim {
@@ -162,7 +172,7 @@ func (c *client) probe() {
 		}
 		c.tries("for "+subject.name, func() error {
 			req := daemon.Request{Name: subject.name, Permits: subject.permits, Mode: c.mode(subject)}
-			return c.take(c.ctx, subject, req, c.w.sb.Lease/100)
+			return c.take(c.patience(), subject, req, c.w.sb.Lease/100)
 		})
 	}
 }

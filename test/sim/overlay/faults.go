@@ -82,6 +82,19 @@ var faults = []fault{
 		{"daemon/mode.go", `	t.closed = true
 `, ``},
 	}},
+	{"entered", "after a restart no ticket counts as granted", "RESTART|EXCLUSION|TOKEN|WORD|HISTORY", false, []patch{
+		{"daemon/restore.go", `			p.entered = p.entered || entered
+`, `			p.entered = p.entered && entered
+`},
+	}},
+	{"unkept", "a lock is granted that no successor knows of", "RESTART|EXCLUSION|TOKEN|WORD|HISTORY", false, []patch{
+		{"daemon/session.go", `	s.keep(sessionGranted, token, lk)
+}
+
+// confirmed`, `}
+
+// confirmed`},
+	}},
 	{"backoff", "a claim that has failed is made again at once", "PROGRESS", true, []patch{
 		{"daemon/lease/claim.go", `	if m.long && m.wrote >= 0 && m.mutation != noBackoff {
 `, `	if m.long && m.wrote < 0 {

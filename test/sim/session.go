@@ -1,0 +1,173 @@
+//go:build sim
+
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// arrival is a term that begins: clients work in it.
+type arrival struct {
+	p *process
+	d *daemon.Daemon
+}
+
+// session is what a client asked for, and may have: it outlives bakeryd.
+type session struct {
+	id    string
+	req   daemon.Request
+	token layout.Ticket // 0: not known to be granted
+	kept  *daemon.Kept  // nil: it waits
+}
+
+// patience is for as long as a request may take: it may outlive bakeryd.
+func (c *client) patience() context.Context {
+	if c.mortal {
+		return c.ctx
+	}
+	return c.life
+}
+
+func (c *client) ask(ctx context.Context, token layout.Ticket) (*daemon.Kept, error) {
+	return c.d.Ask(ctx, c.session.req, c.session.id, token, c.mortal, c.p.killed)
+}
+
+// acquire asks for a lock, again if bakeryd dies meanwhile and is started again.
+func (c *client) acquire(ctx context.Context, req daemon.Request) (*daemon.Hold, error) {
+	c.session = &session{id: fmt.Sprintf("%016x%016x", c.rng.Uint64(), c.rng.Uint64()), req: req}
+	for {
+		kept, err := c.ask(ctx, 0)
+		switch {
+		case err == nil:
+			c.session.token, c.session.kept = kept.Token(), kept
+			return kept.Hold, nil
+		case !c.left():
+			c.session = nil
+			return nil, err
+		case !c.comesBack(ctx.Done()):
+			return nil, err // settled later
+		}
+		c.w.count("came back to wait")
+	}
+}
+
+// release lets go of what acquire returned, if that is not over for the client.
+func (c *client) release() {
+	if c.session != nil && c.session.kept != nil {
+		c.session.kept.Leave()
+	}
+	c.session = nil
+}
+
+// left tells whether the bakeryd that the client came to is no more.
+func (c *client) left() bool {
+	select {
+	case <-c.p.killed:
+		return true
+	default:
+		return false
+	}
+}
+
+// comesBack waits until the machine's next bakeryd has joined; false if the client ends with this one, or the machine or
+// somebody else ends first.
+func (c *client) comesBack(until <-chan struct{}) bool {
+	m := c.m
+	if c.mortal || !c.left() || !m.up || m.boots != c.boot || m.away[c.n] != nil {
+		return false
+	}
+	m.away[c.n] = c
+	resume := c.w.standing.interrupted(c)
+	defer func() {
+		if m.away[c.n] == c {
+			delete(m.away, c.n)
+		}
+	}()
+	select {
+	case a := <-c.back:
+		c.attach(a)
+		resume()
+		return c.runs() || c.left() && c.comesBack(until)
+	case <-m.off:
+		c.end()
+	case <-until:
+	case <-c.life.Done():
+	}
+	return false
+}
+
+// returns comes back to a hold after a restart; false if the holder has to stop before it can. Until then it goes on: it was
+// told how long it may.
+func (c *client) returns(h *hold, until time.Time) bool {
+	if c.session == nil || !c.left() {
+		return false
+	}
+	ctx, cancel := context.WithDeadline(c.life, until)
+	defer cancel()
+	for c.comesBack(ctx.Done()) {
+		kept, err := c.ask(c.life, h.token)
+		switch {
+		case err == nil:
+			c.session.kept, h.held, h.p = kept, kept.Hold, c.p
+			c.w.rules.returned(h)
+			return c.runs()
+		case !c.left():
+			c.session = nil
+			c.w.rules.refused(h, err)
+			return false
+		}
+	}
+	return false
+}
+
+// settle ends what the client was about when bakeryd died.
+func (c *client) settle() {
+	if c.session == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(c.life)
+	cancel()
+	kept, err := c.ask(ctx, c.session.token)
+	if err == nil {
+		kept.Leave()
+	} else if !expected(err) {
+		c.w.rules.violate("ANSWER", "m%d: coming back to %s: %v", c.m.n, c.session.req.Name, err)
+	}
+	if !c.left() {
+		c.session = nil
+	}
+}
+
+// toStop is closed when a holder is to stop that does so when it is told.
+func (c *client) toStop(h *hold) <-chan struct{} {
+	if c.session == nil || !h.obeys {
+		return nil
+	}
+	return c.session.kept.Drained()
+}
+
+// returned judges a hold that its client has come back to.
+func (r *rules) returned(h *hold) {
+	r.w.count("came back to hold")
+	r.w.trace.step(h.m.n, "comes back to "+h.subject.name, int64(h.token))
+	if r.current[h.p] != h.lease {
+		r.violate("RESTART", "m%d has %s by token %d still, and its lease is another one", h.m.n, h.subject.name, h.token)
+	}
+	if mode := h.held.Mode(); mode != h.mode { // a change was under way
+		r.mode(h, mode)
+	}
+}
+
+// refused judges that a client cannot come back to its hold, before it has to stop.
+func (r *rules) refused(h *hold, err error) {
+	r.w.trace.step(h.m.n, fmt.Sprint("cannot come back to ", h.subject.name, ": ", err), int64(h.token))
+	if errors.Is(err, daemon.ErrHoldOver) && r.current[h.c.p] == h.lease && h.c.d.Err() == nil {
+		r.violate("RESTART", "m%d is back within its lease, and does not have %s by token %d any more: %v", h.m.n, h.subject.name, h.token, err)
+	}
+}
