@@ -224,7 +224,7 @@ func (r *rules) order(h *hold) {
 			continue
 		}
 		l := r.leases[o.inc]
-		if l == nil || !l.live || !now.Before(l.deadline) || !r.runs(l) || r.w.disk.declaredDead(l) {
+		if l == nil || !l.live || !now.Before(l.deadline) || !r.waits(l) || r.w.disk.declaredDead(l) {
 			continue
 		}
 		r.violate("ORDER", "m%d has %s (%v), whose doorway began %v after the end of that of host %d (%v)", h.m.n, h.subject.name, h.mode,
@@ -259,6 +259,16 @@ func (r *rules) verdict(h *hold) {
 func (r *rules) runs(l *term) bool {
 	for p, x := range r.current {
 		if x == l && p.alive {
+			return true
+		}
+	}
+	return false
+}
+
+// waits tells whether its clients do: not once it has lost the lease, be it that it was declared dead.
+func (r *rules) waits(l *term) bool {
+	for p, x := range r.current {
+		if x == l && p.alive && !lost(p) {
 			return true
 		}
 	}
