@@ -24,7 +24,7 @@ type area struct {
 	own     layout.Slot // as last written, or found
 	known   bool        // own has been read once
 	failed  bool        // the last write of it has, so it may or may not be on the disk
-	part    atomic.Bool // the slot on the disk may show that this incarnation takes part in the lock
+	part    atomic.Bool // the slot on the disk may show that this incarnation takes part in the lock, or cannot be read
 	views   []bakery.View
 	written hostSet       // whose slots have been seen written: they do not become virgin again
 	latency time.Duration // of the last read
@@ -89,14 +89,14 @@ func (a *area) readOne(host int) (bakery.View, error) {
 
 func (a *area) view(sector []byte, host int, err error) bakery.View {
 	if err != nil {
-		return bakery.View{}
+		return a.unreadable(host)
 	}
 	before := a.caption(host)
 	a.last.Holder, a.last.Request.Message = before.holder, before.request
 	s, err := a.space.RedecodeSlot(a.last, sector, a.lock, host)
 	if err != nil {
 		a.last = layout.Slot{}
-		return bakery.View{}
+		return a.unreadable(host)
 	}
 	a.last = s
 	if !s.Virgin() {
@@ -106,6 +106,9 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 	}
 	if now := (caption{s.Holder, s.Request.Message}); now != before {
 		a.keep(host, now)
+	}
+	if host == a.host && a.known && !a.failed {
+		a.part.Store(a.own.Incarnation == a.mine && a.takesPart(a.own))
 	}
 	if host == a.host && !a.known {
 		a.own, a.known = s, true
@@ -125,6 +128,14 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 		}
 	}
 	return bakery.View{Readable: true, Slot: protocolSlot(s)}
+}
+
+// unreadable is the view of a slot that cannot be read. Others wait for the own one, whatever it is to show.
+func (a *area) unreadable(host int) bakery.View {
+	if host == a.host {
+		a.part.Store(true)
+	}
+	return bakery.View{}
 }
 
 // hostSet has hosts, by id.

@@ -237,14 +237,9 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 // write writes the own slot until that is durable. A slot is only ever
 // written by this goroutine, so never while a write of it is under way.
 func (lk *lock) write(s bakery.Slot) error {
-	took := lk.area.part.Load()
-	err := lk.persist("writing a slot failed, retrying", lk.area.slotAt(lk.area.host), func() error {
+	return lk.persist("writing a slot failed, retrying", lk.area.slotAt(lk.area.host), func() error {
 		return lk.area.write(s, lk.holder(s.Phase))
 	})
-	if err == nil && took && !lk.area.part.Load() { // all IO from the claim to the release has succeeded
-		lk.d.cfg.quarantine.Succeeded(lk.entry.Lock)
-	}
-	return err
 }
 
 // holder is what the slot tells people of who holds the lock.

@@ -65,6 +65,9 @@ func (d *Daemon) Join(ctx context.Context) error {
 }
 
 func (d *Daemon) joinOnce(ctx context.Context) (err error) {
+	if err = d.stayAway(); err != nil {
+		return err
+	}
 	if d.ids, err = newIdentity(d.cfg, d.sb.UUID); err != nil {
 		return err
 	}

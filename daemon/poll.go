@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -179,19 +180,32 @@ func (lk *lock) heal() error {
 	return lk.rewrite()
 }
 
-// rewrite writes the own slot as it is, if it has gone bad.
+// rewrite writes the own slot as it is, if it has gone bad, until it can be read: others wait for one that cannot, so it
+// counts as IO that does not succeed. It is written no more often than hosts renew.
 func (lk *lock) rewrite() error {
-	v := bakery.View{}
-	err := lk.persist("reading the own slot failed, retrying", lk.area.slotAt(lk.area.host), func() (err error) {
-		v, err = lk.area.readOne(lk.area.host)
+	var v bakery.View
+	written := time.Duration(-1)
+	err := lk.persist("the own slot cannot be read after it was written, retrying", lk.area.slotAt(lk.area.host), func() (err error) {
+		if v, err = lk.area.readOne(lk.area.host); err != nil || v.Readable {
+			return err
+		}
+		if now := boottime.Now(); written < 0 || now-written >= lk.d.times().Renew() {
+			if written < 0 {
+				lk.d.log.Warn("own slot is unreadable, rewriting it", "lock", lk.entry.Name, "host_id", lk.area.host)
+			}
+			written = now
+			if err = lk.area.write(lk.m.Mine(), lk.holder(lk.m.Mine().Phase)); err != nil {
+				return err
+			}
+			v, err = lk.area.readOne(lk.area.host)
+		}
+		if err == nil && !v.Readable {
+			err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, ErrUnreadable)
+		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if v.Readable {
-		return lk.intact(v)
-	}
-	lk.d.log.Warn("own slot is unreadable, rewriting it", "lock", lk.entry.Name, "host_id", lk.area.host)
-	return lk.write(lk.m.Mine())
+	return lk.intact(v)
 }

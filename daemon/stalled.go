@@ -24,6 +24,9 @@ import (
 //
 // A renewal that hangs from b on takes 6/5 L. To hold back a renewal is to write it slowly, which the lease bears.
 //
+// An own slot that stays unreadable after it was written counts as IO that does not succeed. As others wait for it while
+// this host is live, the host does not join again during the pause of that lock, unless the slot can be read.
+//
 // IO that others do not wait for does not count: reads while the own slot is certain to be idle, and those for the scrub,
 // the status, values and inspections, which have no part in a driver's work. The host table is read by the lease itself.
 
@@ -110,7 +113,7 @@ func (mb *member) loseForStall() {
 		return
 	}
 	for _, io := range mb.stalls.Before(now - mb.times().Renew()) {
-		mb.quarantine.Add(io.Lock, mb.sb.Lease, mb.stuck(io, now))
+		mb.quarantine.Add(now, io.Lock, mb.sb.Lease, mb.stuck(io, now))
 	}
 	mb.loseFor(mb.stuck(oldest, now))
 }
@@ -159,4 +162,24 @@ func (d *Daemon) quarantined(lock int) error {
 		return nil
 	}
 	return fmt.Errorf("not used by this host for another %v, which it lost its lease by: %w", left.Round(time.Second), why)
+}
+
+// stayAway returns why the host is not to join for now: others would wait for its slot in a lock that is in quarantine, for
+// it cannot be read, and once the host is live it may be anything. While the host is away, it counts as idle. A host that
+// chooses an id takes another one, and has other slots.
+func (d *Daemon) stayAway() error {
+	host, now := d.cfg.HostID, boottime.Now()
+	if host == 0 {
+		return nil
+	}
+	for _, lock := range d.cfg.quarantine.Locks(now) {
+		v, err := newArea(d.dev, d.sb.Space(), lock, host).readOne(host)
+		if err != nil || v.Readable {
+			continue
+		}
+		d.cfg.quarantine.Start(now)
+		left, why := d.cfg.quarantine.Of(now, lock)
+		return fmt.Errorf("this host stays away for another %v, for its slot still cannot be read: %w", left.Round(time.Second), why)
+	}
+	return nil
 }

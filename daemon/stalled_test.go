@@ -3,7 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,8 +94,59 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 				require.NoError(t, h.Release())
 				return true
 			})
-			left, _ := again.cfg.quarantine.Of(0, 1)
-			require.Zero(t, left, "a success has it forgotten")
+			require.NoError(t, again.Err())
+		})
+	}
+}
+
+// notClosed is a device that one term after another opens.
+type notClosed struct{ blockdev.Device }
+
+func (notClosed) Close() error { return nil }
+
+// TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn: its owner writes the slot, and no host can read it. Only
+// while that host is away others know that the slot stands for nothing.
+func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
+	for name, writes := range map[string]bool{"writes succeed": true, "writes fail": false} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 8, 4)
+			g := c.sb.Geometry
+			other, disk := c.faultyHost(2)
+			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			r, own := c.runOnOne(1)
+			first := r.d
+			require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
+			holder := r.ask(1, "") // of lock a
+			holder.until("granted")
+			fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO}
+			bad := []*blockdev.Injection{disk.Inject(fault), own.Inject(fault)}
+			if !writes {
+				fault.Op = blockdev.OpWrite
+				bad = append(bad, own.Inject(fault))
+			}
+			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.ErrorIs(t, first.Err(), ErrStuck)
+			require.ErrorContains(t, first.Err(), `lock "x"`)
+			holder.until("lost")
+			holder.leave()
+			var err error
+			eventually(t, "the host stays away", func() bool {
+				_, err = r.svc.Joined()
+				return err != nil && strings.Contains(err.Error(), "stays away")
+			})
+			require.ErrorIs(t, err, ErrStuck)
+			for _, b := range bad {
+				b.Release()
+			}
+			again := r.term()
+			eventually(t, "the lock is used again", func() bool {
+				h, err := again.Acquire(t.Context(), Request{Name: "x"})
+				if err != nil {
+					require.ErrorIs(t, err, ErrStuck)
+					return false
+				}
+				return h.Release() == nil
+			})
 			require.NoError(t, again.Err())
 		})
 	}
@@ -107,30 +158,44 @@ func TestDaemon_SectorStaysBad_PauseDoubles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 8, 4)
 			g := c.sb.Geometry
-			r := c.run(1)
+			r, disk := c.runOnOne(1)
 			require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
-			lockName, fault := "x", blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO}
-			if lock == directoryLock {
-				fault = blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(4) + 512, Hang: true}
+			use, fault := "x", blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO}
+			if lock == directoryLock { // an entry whose write fails is given up, and ends no lease
+				use, fault = "new", blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(4) + 512, Err: unix.EIO, Hang: true}
 			}
+			bad := disk.Inject(fault)
 			for _, leases := range []time.Duration{1, 2, 4} {
-				if lock == directoryLock {
-					lockName = fmt.Sprint("new", leases) // each lands when it is released
-				}
-				bad := r.disk.Inject(fault)
 				eventually(t, "the loss", func() bool {
-					_, err := r.d.Acquire(t.Context(), Request{Name: lockName})
+					_, err := r.d.Acquire(t.Context(), Request{Name: use})
 					require.Error(t, err)
 					return r.d.Err() != nil
 				})
 				require.ErrorIs(t, r.d.Err(), ErrStuck)
 				left, _ := r.d.cfg.quarantine.Of(0, lock)
 				require.Equal(t, leases*c.sb.Lease, left)
+				next := disk.Inject(fault)
 				bad.Release()
+				bad = next
 				r.term()
 			}
+			bad.Release()
 		})
 	}
+}
+
+// runOnOne runs a service whose terms all use one device.
+func (c *cluster) runOnOne(id int) (*running, *blockdev.Faulty) {
+	c.t.Helper()
+	disk := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+	r := c.run(id, func(cfg *Config) {
+		cfg.open = func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
+			sb, copyUsed, err := FindLockspace(disk)
+			return notClosed{disk}, sb, copyUsed, err
+		}
+	})
+	c.t.Cleanup(disk.Heal)
+	return r, disk
 }
 
 // TestDaemon_TwoLocksStuck_BothAreInQuarantine: the other one would end the next lease.
@@ -204,7 +269,7 @@ func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
 	bad.Release()
 	d := c.host(3, func(cfg *Config) {
 		cfg.quarantine = new(stall.Quarantine)
-		cfg.quarantine.Add(directoryLock, 64*c.sb.Lease, ErrStuck)
+		cfg.quarantine.Add(boottime.Now(), directoryLock, 64*c.sb.Lease, ErrStuck)
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	waiting := make(chan result, 1)

@@ -21,9 +21,9 @@ type pause struct {
 	why    error
 }
 
-// Add notes that IO of a lock has ended a lease. The pause is one lease, and twice as long as the one before if there was
-// no success since, up to MaxPause leases. It begins with Start.
-func (q *Quarantine) Add(lock int, lease time.Duration, why error) {
+// Add notes at a time that IO of a lock has ended a lease. The pause is one lease, or twice the one before if that ended
+// less than MaxPause leases ago, up to MaxPause leases. It begins with Start.
+func (q *Quarantine) Add(now time.Duration, lock int, lease time.Duration, why error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.locks == nil {
@@ -33,10 +33,14 @@ func (q *Quarantine) Add(lock int, lease time.Duration, why error) {
 	if again && p.until == 0 { // another IO of the same lock and lease
 		return
 	}
-	q.locks[lock] = pause{length: min(max(lease, 2*p.length), MaxPause*lease), why: why}
+	length := lease
+	if again && now < p.until+MaxPause*lease {
+		length = min(2*p.length, MaxPause*lease)
+	}
+	q.locks[lock] = pause{length: length, why: why}
 }
 
-// Start begins the pauses that have not begun: the host has a lease again.
+// Start begins the pauses that have not begun: the host has a lease again, or stays away for them.
 func (q *Quarantine) Start(now time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -46,6 +50,18 @@ func (q *Quarantine) Start(now time.Duration) {
 			q.locks[lock] = p
 		}
 	}
+}
+
+// Locks returns those that are not to be used at a time.
+func (q *Quarantine) Locks(now time.Duration) (locks []int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for lock, p := range q.locks {
+		if p.until == 0 || now < p.until {
+			locks = append(locks, lock)
+		}
+	}
+	return locks
 }
 
 // Of returns for how long a lock is not to be used, and why; 0 if it may be.
@@ -60,14 +76,4 @@ func (q *Quarantine) Of(now time.Duration, lock int) (left time.Duration, why er
 		return p.length, p.why
 	}
 	return p.until - now, p.why
-}
-
-// Succeeded forgets the pauses of a lock: its IO succeeds. A pause that has not begun stays: what succeeds is what was
-// stuck, too late for the lease that it has ended.
-func (q *Quarantine) Succeeded(lock int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.locks[lock].until != 0 {
-		delete(q.locks, lock)
-	}
 }

@@ -36,8 +36,8 @@ func TestQuarantine_LossAfterLoss_PauseDoublesUpToTheLimit(t *testing.T) {
 	why := errors.New("stuck")
 	now := time.Duration(1)
 	for _, leases := range []time.Duration{1, 2, 4, 8, 16, 32, MaxPause, MaxPause} {
-		q.Add(3, lease, why)
-		q.Add(3, lease, errors.New("another IO of the same lock"))
+		q.Add(now, 3, lease, why)
+		q.Add(now, 3, lease, errors.New("another IO of the same lock"))
 		left, because := q.Of(now+100*lease, 3)
 		require.Equal(t, leases*lease, left, "it begins with the next lease")
 		require.Equal(t, why, because)
@@ -56,30 +56,20 @@ func TestQuarantine_LossAfterLoss_PauseDoublesUpToTheLimit(t *testing.T) {
 	}
 }
 
-func TestQuarantine_Success_PauseIsForgotten(t *testing.T) {
+func TestQuarantine_LossLongAfterThePause_PauseIsShort(t *testing.T) {
 	const lease = 10 * time.Second
 	var q Quarantine
-	q.Succeeded(3)
+	now := time.Duration(1)
 	for range 3 {
-		q.Add(3, lease, errors.New("stuck"))
-		q.Start(1)
+		q.Add(now, 3, lease, errors.New("stuck"))
+		q.Start(now)
 	}
-	q.Succeeded(3)
-	left, _ := q.Of(1, 3)
-	require.Zero(t, left)
-	q.Add(3, lease, errors.New("stuck"))
-	left, _ = q.Of(1, 3)
+	left, _ := q.Of(now, 3)
+	require.Equal(t, 4*lease, left)
+	now += 4*lease + MaxPause*lease
+	require.Empty(t, q.Locks(now))
+	q.Add(now, 3, lease, errors.New("stuck"))
+	require.Equal(t, []int{3}, q.Locks(now))
+	left, _ = q.Of(now, 3)
 	require.Equal(t, lease, left)
-}
-
-func TestQuarantine_SuccessBeforeTheNextLease_PauseStays(t *testing.T) {
-	const lease = 10 * time.Second
-	var q Quarantine
-	for _, leases := range []time.Duration{1, 2} {
-		q.Add(3, lease, errors.New("stuck"))
-		q.Succeeded(3)
-		left, _ := q.Of(1, 3)
-		require.Equal(t, leases*lease, left)
-		q.Start(1)
-	}
 }

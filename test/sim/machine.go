@@ -87,6 +87,9 @@ func (m *machine) bootID() (id [16]byte) {
 
 // boot powers the machine up and starts bakeryd.
 func (m *machine) boot() {
+	if m.up {
+		return
+	}
 	m.up, m.off = true, make(chan struct{})
 	m.boots++
 	m.w.disk.forget(m)

@@ -39,10 +39,13 @@ var standingFaults = []standingFault{
 	{"record of nobody", none, unreadable, func(s *standing) {
 		s.w.disk.damage(s.w.sb.Geometry.Host(nobody), s.badness())
 	}},
-	{"slot of a host that lives", none, none, func(s *standing) { // again and again; one that stays so is a known limit
+	{"slot of a host that lives", none, none, func(s *standing) { // again and again
 		for s.w.sleep(s.within(s.times.Lease/10, s.times.Lease)) {
 			s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), s.victim.hostID), 0)
 		}
+	}},
+	{"slot that stays so", worn, worn, func(s *standing) {
+		s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), s.victim.hostID), badness(1+s.rng.IntN(2)))
 	}},
 	{"slot of a host that is gone", silence, silence, func(s *standing) {
 		if s.rng.IntN(2) == 0 {
@@ -136,6 +139,9 @@ func unreadable(s *standing) time.Duration { return s.times.Blind() + s.times.Ma
 
 // stuck is the bound where the victim has to give way.
 func stuck(s *standing) time.Duration { return s.times.Stuck() + s.times.Alive() + silence(s) }
+
+// worn is the bound where the victim has to give way, once others have told it why.
+func worn(s *standing) time.Duration { return stuck(s) + 2*s.times.Alive() }
 
 // dies ends the victim for good.
 func (s *standing) dies() {

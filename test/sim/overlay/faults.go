@@ -121,6 +121,18 @@ var faults = []fault{
 `, `		case i < len(fresh) && fresh[i].Dead() && fresh[i].Joining:
 `},
 	}},
+	{"worn", "the lease goes on while the own slot stays unreadable", "PROGRESS", true, []patch{
+		{"daemon/poll.go", `			err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, ErrUnreadable)
+`, `			_ = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, ErrUnreadable)
+`},
+	}},
+	{"away", "a host joins again while a slot of it stays unreadable", "PROGRESS", true, []patch{
+		{"daemon/stalled.go", `		if err != nil || v.Readable {
+			continue
+`, `		if err != nil || v.Readable || !v.Readable {
+			continue
+`},
+	}},
 	{"intent", "an unreadable intent of a host that is gone is waited for", "PROGRESS", true, []patch{
 		{"daemon/intent.go", `		if !gone {
 			return fmt.Errorf("%w: what host`, `		if gone || !gone {
