@@ -309,7 +309,11 @@ func (b *Bakeryd) Kill() {
 	s := b.server
 	b.server = nil
 	for c := range b.linked {
-		_ = c.Close()
+		// A process that another test has forked keeps a copy of the descriptor until it runs execve.
+		u := c.(*net.UnixConn)
+		_ = u.CloseRead()
+		_ = u.CloseWrite()
+		_ = u.Close()
 	}
 	b.mu.Unlock()
 	if s != nil {
