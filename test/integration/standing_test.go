@@ -191,6 +191,7 @@ func TestStanding_RecordOfSilentHostOverwritten_LockPassesOn(t *testing.T) {
 // TestStanding_RejoinWithSlowWrites_LockPassesOn: the host's incarnation ends with its lease, so it
 // joins again immediately, before another host could declare it dead, and every claim of it fails.
 func TestStanding_RejoinWithSlowWrites_LockPassesOn(t *testing.T) {
+	const slow = 150 * time.Millisecond
 	s := standingSpace(t)
 	a, b := s.host(1), s.machine("2")
 	path := b.breakable()
@@ -201,14 +202,14 @@ func TestStanding_RejoinWithSlowWrites_LockPassesOn(t *testing.T) {
 	lost := sinceBoot()
 	waiter := a.waiter("x")
 	within(t, "the lease is lost", func() bool { return strings.Contains(b.said(), "lease lost") })
-	path.trouble("delay 150ms", "writes")
+	path.trouble("delay "+slow.String(), "writes")
 	require.Equal(t, "done", path.tell("hang none"))
 	s.joining(2)
 	waiter.exits(0)
-	bounded(t, "a host rejoins with writes slower than L/20: its lock", standingTimes.Lease+silence, lost)
+	bounded(t, "a host rejoins with writes slower than L/20: its lock", standingTimes.Lease+silence+4*slow, lost)
 	joined := sinceBoot()
 	s.machine("3").fresh()
-	bounded(t, "a host rejoins with writes slower than L/20: a host joins", silence, joined)
+	bounded(t, "a host rejoins with writes slower than L/20: a host joins", silence+4*slow, joined)
 }
 
 func TestStanding_RecordOfUnusedIDOverwritten_HostsJoin(t *testing.T) {
@@ -333,11 +334,35 @@ func TestStanding_SlotsOfOneLock_OthersGetTheLock(t *testing.T) {
 					return // no bakeryd joins again while IO is under way
 				}
 				b.getsAgain("y")
+				// It may stay away for a lease, and tries to join every 5 s.
 				bounded(t, fmt.Sprintf("slots of one lock %s while a host %s it: another lock on that host", how, when),
-					stuck+silence, since)
+					stuck+silence+standingLease+5*time.Second, since)
 			})
 		}
 	}
+}
+
+// TestStanding_SlotStaysUnreadable_LockPassesOn: the owner is live and writes the slot, and no host can read it. The owner
+// gives up its lease again and again, and stays away for longer each time.
+func TestStanding_SlotStaysUnreadable_LockPassesOn(t *testing.T) {
+	s := standingSpace(t)
+	a, b := s.machine("1"), s.machine("2")
+	paths := []*faultyPath{a.breakable(), b.breakable()}
+	for _, h := range []*host{a, b} {
+		h.up()
+		h.gets("x")
+	}
+	at := s.geo.Slot(b.report("x").Lock, 2)
+	for _, p := range paths {
+		p.trouble("fail", fmt.Sprintf("reads %d %d", at, at+int64(s.geo.Stride)))
+	}
+	for terms := 1; terms <= 2; terms++ {
+		within(t, "host 2 is live again", func() bool { return strings.Count(b.said(), "live in lockspace") == terms })
+		began := sinceBoot()
+		a.gets("x")
+		bounded(t, "slot of a live host unreadable whatever is written: that lock", stuck+2*noticed, began)
+	}
+	require.Contains(t, b.said(), "this host stays away for another")
 }
 
 // writeThrough has the kernel send no flushes to the host's device: one waits for up to 5 s while
