@@ -102,8 +102,8 @@ func (d *Daemon) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	}
 	out := make(chan result, 1)
 	go func() { // what is left behind ends with its IO, for which closing the device waits
-		defer d.meeting.Store(false)
 		r, err := d.meet(ctx, o)
+		d.meeting.Store(false) // before Meet returns: the caller may call it again
 		out <- result{r, err}
 	}()
 	select {
