@@ -37,7 +37,7 @@ type scenario struct {
 	blind   int           // host records that may go bad, for good, in all
 	abandon bool          // the host of such a record counts as gone once it has died
 	joins   int           // claims that may be written over a host record, that of a living host too, in all
-	restive bool          // a claim is followed by others, so that its record is never settled; only of who is known to be dead
+	restive bool          // one claim follows another, so its record is never settled; only of a host that is known to be dead
 	whole   bool          // no slot is lost by a death
 	mutate  *mutation
 	want    string // the kind of fault looked for; empty: any

@@ -47,7 +47,7 @@ func At(rate float64, f func()) {
 	defer setLabels(labels())
 	ctx, _ := labelled.LoadOrStore(rate, pprof.WithLabels(context.Background(), pprof.Labels("rate", fmt.Sprint(rate))))
 	pprof.SetGoroutineLabels(ctx.(context.Context))
-	rates.Store(labels(), rate) // stays: who f starts may go on
+	rates.Store(labels(), rate) // stays: goroutines that f starts may outlive it
 	f()
 }
 

@@ -382,7 +382,7 @@ func (m *mover) mishaps(i int) {
 	}
 }
 
-// crashMoves end a process. What it was writing has landed or never will.
+// crashMoves end a process. A write of it that was under way has landed or never will.
 func (m *mover) crashMoves(i int) {
 	h, s := &m.hosts[i], m.slots[i]
 	slots := []bakery.View{s.now}

@@ -32,9 +32,9 @@ type glue struct {
 	mayWrite func(m *lease.Machine, now time.Duration) bool
 	mayGrant func(m *lease.Machine, now time.Duration) bool
 
-	judgesAgain bool // the host table by which slots were judged is news to who polls
+	judgesAgain bool // a poll takes the host table by which slots were judged for a newer one
 	oldTable    bool // the host table is not read again after the slots
-	lateNote    bool // a grant is noted after its holder was told
+	lateNote    bool // a grant is noted after its holder was notified
 }
 
 func sound() glue {
@@ -131,7 +131,7 @@ type world struct {
 	making  *int // counts the incarnations of the host that moves
 }
 
-// Items of a host that may be stalled. What is not runs on without a pause: the lease's part in one move.
+// Items of a host that may be stalled. The others run without a pause: the lease's part in one move.
 const (
 	itemProcess     = iota
 	itemReadTable   // before the records are read

@@ -92,7 +92,7 @@ func (c *client) run() {
 	}
 }
 
-// works works until the term is over, or all is calm, and then proves that all locks can be had.
+// works uses locks until the term is over or all faults have ended, then acquires each lock once.
 func (c *client) works() {
 	defer func() {
 		c.stop()

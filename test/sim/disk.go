@@ -17,7 +17,7 @@ type disk struct {
 	bytes   []byte
 	bad     map[int64]badness   // sectors that cannot be read, whatever is written
 	writing map[int64][]*write  // under way, by address, in the order of their submission
-	undone  map[int64]time.Time // when a write ended that did not land as a whole: who was reading may have seen it all the same
+	undone  map[int64]time.Time // when a write ended that did not land as a whole: a read during it may have returned it
 }
 
 // badness is how a sector cannot be read.

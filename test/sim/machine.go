@@ -40,7 +40,7 @@ type machine struct {
 	up      bool            // powered
 	off     chan struct{}   // closed when it is not any more
 	away    map[int]*client // those that come back to the next bakeryd, by number
-	spare   bool            // nobody relies on it
+	spare   bool            // no client relies on it
 	gone    bool            // it is not to start any more
 }
 
@@ -215,7 +215,7 @@ func (m *machine) restart() {
 	}
 }
 
-// kill ends bakeryd at once, and its mortal clients.
+// kill ends bakeryd immediately, and its mortal clients.
 func (m *machine) kill() {
 	p := m.proc
 	if p == nil {

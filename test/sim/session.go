@@ -76,7 +76,7 @@ func (c *client) left() bool {
 }
 
 // comesBack waits until the machine's next bakeryd has joined; false if the client ends with this one, or the machine or
-// somebody else ends first.
+// until ends first.
 func (c *client) comesBack(until <-chan struct{}) bool {
 	m := c.m
 	if c.mortal || !c.left() || !m.up || m.boots != c.boot || m.away[c.n] != nil {

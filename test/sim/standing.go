@@ -33,7 +33,7 @@ type standing struct {
 	longest map[bool]time.Duration // that a host has waited for a lock; true: to join
 }
 
-// wait is what somebody is waiting for.
+// wait is what a client or a machine is waiting for.
 type wait struct {
 	who, what string
 	removal   bool
@@ -52,7 +52,7 @@ func newStanding(w *world) *standing {
 	s.fault = standingFaults[w.seed%uint64(len(standingFaults))]
 	s.victim = w.machines[0]
 	s.slow = s.times.Budget() + time.Duration(s.rng.Int64N(int64(s.times.Lease-s.times.Budget())))
-	// Beside the fault: another host that ends, and those who are well and came before.
+	// In addition to the fault: another host that ends, and the healthy clients ahead.
 	s.bound = s.fault.lock(s) + silence(s) + 2*s.times.Lease
 	s.join = s.fault.join(s) + silence(s) + 2*s.times.Lease + s.times.LongWait()
 	return s
@@ -82,7 +82,7 @@ func (s *standing) play() {
 	w.finish()
 }
 
-// judge finds who has waited for too long.
+// judge finds waits that are too long.
 func (s *standing) judge() {
 	for who, x := range s.waits {
 		bound := s.bound
@@ -98,7 +98,7 @@ func (s *standing) judge() {
 	}
 }
 
-// begins notes that somebody waits, unless the victim does.
+// begins notes that a client or a machine waits, except of the victim.
 func (s *standing) begins(m *machine, who any, what string) {
 	if s == nil || m == s.victim || s.waits[who].who != "" {
 		return
@@ -107,7 +107,7 @@ func (s *standing) begins(m *machine, who any, what string) {
 	s.waits[who] = wait{m.name(), what, strings.HasPrefix(what, "to remove"), time.Now()}
 }
 
-// ends notes that somebody need not wait any longer.
+// ends notes that a wait is over.
 func (s *standing) ends(who any) {
 	if s == nil {
 		return
@@ -120,7 +120,7 @@ func (s *standing) ends(who any) {
 	delete(s.waits, who)
 }
 
-// interrupted is told that a client's bakeryd is away: nobody waits for that. What it returns has the client wait again.
+// interrupted ends the wait of a client whose bakeryd is away. resume begins it again.
 func (s *standing) interrupted(c *client) (resume func()) {
 	if s == nil || s.waits[c].who == "" {
 		return func() {}
@@ -130,7 +130,7 @@ func (s *standing) interrupted(c *client) (resume func()) {
 	return func() { s.begins(c.m, c, what) }
 }
 
-// lost is told that a host has lost its lease.
+// lost notes that a host has lost its lease.
 func (s *standing) lost(m *machine) {
 	if s != nil && m != s.victim {
 		s.w.rules.violate("PROGRESS", "m%d has lost its lease by a fault of m%d that stays (%s)", m.n, s.victim.n, s.fault.name)
@@ -200,11 +200,11 @@ func (c *client) removes(s subject) error {
 	if err != nil && !expected(err) {
 		c.w.rules.violate("ANSWER", "m%d: Remove(%s): %v", c.m.n, s.name, err)
 	}
-	// Who has died while it created the lock may yet write its entry: a limit that the error names.
+	// A host that died while it created the lock may still write its entry: a limit that the error names.
 	if errors.Is(err, daemon.ErrNoLock) || err != nil && strings.Contains(err.Error(), "may yet write its entry") {
 		return nil
 	}
-	if st := c.w.standing; err == nil { // it was what all who wait to remove the lock want
+	if st := c.w.standing; err == nil { // the lock is gone, so every wait to remove it ends
 		for who, x := range st.waits {
 			if x.removal {
 				x.since = time.Now()

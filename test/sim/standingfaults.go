@@ -16,7 +16,7 @@ type standingFault struct {
 	begin func(s *standing)
 }
 
-// nobody is an id that no machine has.
+// nobody is a host id that no machine has.
 const nobody = 5
 
 var standingFaults = []standingFault{
@@ -140,7 +140,7 @@ func unreadable(s *standing) time.Duration { return s.times.Blind() + s.times.Ma
 // stuck is the bound where the victim has to give way.
 func stuck(s *standing) time.Duration { return s.times.Stuck() + s.times.Alive() + silence(s) }
 
-// worn is the bound where the victim has to give way, once others have told it why.
+// worn is the bound where the victim has to give up its lease, once other hosts have asked for a repair.
 func worn(s *standing) time.Duration { return stuck(s) + 2*s.times.Alive() }
 
 // dies ends the victim for good.

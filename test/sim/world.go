@@ -107,7 +107,7 @@ func newWorld(seed uint64, dir string, stays bool, out io.Writer) *world {
 	w := &world{seed: seed, dir: dir, trace: newTrace(out), calmed: make(chan struct{}), over: make(chan struct{}),
 		counts: map[string]int{}, guarded: map[string]*resource{}}
 	rng := w.random("world", 0)
-	fixed, hosts := rng.IntN(2) == 0 || stays, 24 // who chooses an id for itself takes another one after each crash
+	fixed, hosts := rng.IntN(2) == 0 || stays, 24 // a host that chooses its own id takes another one after each crash
 	if fixed {
 		hosts = 6
 	}
@@ -119,7 +119,7 @@ func newWorld(seed uint64, dir string, stays bool, out io.Writer) *world {
 		w.sb.Policy = layout.PolicyManual
 	}
 	w.latency = time.Duration(300+rng.IntN(3000)) * time.Microsecond
-	if stays { // beside a sector that fails, records are read one by one, within the budget of a claim
+	if stays { // if a sector fails, records are read one by one, within the budget of a claim
 		w.latency /= 2
 	}
 	w.think = time.Duration(20+rng.IntN(400)) * time.Millisecond

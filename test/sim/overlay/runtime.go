@@ -80,7 +80,7 @@ func simulatedRand() uint64 {
 		return bubble.now
 	}
 `},
-	// A timer's goroutine has the clock of who set it: package boottime keeps that as profiler labels.
+	// A timer's goroutine has the clock of the goroutine that set it: package boottime keeps that as profiler labels.
 	{"time/sleep.go", `	return newTimer(when(d), 0, goFunc, f, nil)
 }
 `, `	if labels := profLabel(); labels != nil {
