@@ -202,7 +202,7 @@ func (d *Daemon) inUse(req Request) *lock {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if lk := d.locks[e.Lock]; lk != nil && lk.entry == e && !d.closing {
+	if lk := d.locks[e.Lock]; lk != nil && lk.entry == e && !lk.quarantined && !d.closing {
 		return lk
 	}
 	return nil

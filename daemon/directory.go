@@ -205,9 +205,12 @@ func (d *Daemon) lock(ctx context.Context, req Request) (*lock, error) {
 
 // attach returns the driver of a directory entry's lock, a new one if need be,
 // or errSuperseded if the entry is older than one that is in use.
-func (d *Daemon) attach(e layout.Entry) (*lock, error) {
+func (d *Daemon) attach(e layout.Entry) (*lock, error) { return d.attachTo(e, false) }
+
+// attachTo also returns the driver of a lock in quarantine, if that is to repair the own slot.
+func (d *Daemon) attachTo(e layout.Entry, repair bool) (*lock, error) {
 	for {
-		lk, err := d.attachOnce(e)
+		lk, err := d.attachOnce(e, repair)
 		if err != nil || lk.entry == e {
 			return lk, err
 		}
@@ -220,7 +223,7 @@ func (d *Daemon) attach(e layout.Entry) (*lock, error) {
 	}
 }
 
-func (d *Daemon) attachOnce(e layout.Entry) (*lock, error) {
+func (d *Daemon) attachOnce(e layout.Entry, repair bool) (*lock, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	select {
@@ -231,14 +234,19 @@ func (d *Daemon) attachOnce(e layout.Entry) (*lock, error) {
 	if d.closing {
 		return nil, errStopped
 	}
-	if lk := d.locks[e.Lock]; lk != nil {
+	lk := d.locks[e.Lock]
+	if lk != nil && !lk.quarantined {
 		return lk, nil
 	}
-	if err := d.quarantined(e.Lock); err != nil {
+	err := d.quarantined(e.Lock)
+	if err != nil && !repair {
 		return nil, err
 	}
-	lk := d.newLock(e)
-	d.start(lk)
+	if lk == nil {
+		lk = d.newLock(e)
+		d.start(lk)
+	}
+	lk.quarantined = err != nil
 	return lk, nil
 }
 

@@ -81,7 +81,7 @@ func TestBadSlotOfARemovedLock(t *testing.T) {
 	free := layout.Entry{Lock: 3, Creation: 7}
 	c.writeEntry(free)
 	c.spoil(c.sb.Geometry.Slot(3, 1))
-	require.NotPanics(t, func() { d.scrubOne(free) })
+	require.NotPanics(t, func() { d.scrubOne(free, false) })
 	require.Eventually(t, func() bool {
 		v, err := newArea(d.dev, c.sb.Space(), 3, 1).readOne(1)
 		return err == nil && v.Readable

@@ -72,7 +72,7 @@ func TestHealedSlotKeepsTokensGrowing(t *testing.T) {
 	require.NoError(t, before.Close(t.Context()))
 	c.spoil(c.sb.Geometry.Slot(1, 1))
 	d := c.host(1)
-	d.scrubOne(e)
+	d.scrubOne(e, false)
 	require.Eventually(t, func() bool {
 		v, err := newArea(d.dev, c.sb.Space(), 1, 1).readOne(1)
 		return err == nil && v.Readable

@@ -55,6 +55,12 @@ func (d *Daemon) Join(ctx context.Context) error {
 		}
 		return fmt.Errorf("join the lockspace on %s: %w", d.cfg.Device, err)
 	}
+	if err = d.stayAway(d.mem.id()); err != nil {
+		if failed := d.settleAndLeave(ctx); failed != nil {
+			err = fmt.Errorf("%w; leaving failed: %w", err, failed)
+		}
+		return fmt.Errorf("join the lockspace on %s: %w", d.cfg.Device, err)
+	}
 	d.cfg.quarantine.Start(boottime.Now())
 	d.drivers.Go(d.keepSlots)
 	if !d.cfg.repair {
@@ -65,8 +71,10 @@ func (d *Daemon) Join(ctx context.Context) error {
 }
 
 func (d *Daemon) joinOnce(ctx context.Context) (err error) {
-	if err = d.stayAway(); err != nil {
-		return err
+	if host := d.cfg.HostID; host != 0 && d.hasLeft(host) {
+		if err = d.stayAway(host); err != nil {
+			return err
+		}
 	}
 	if d.ids, err = newIdentity(d.cfg, d.sb.UUID); err != nil {
 		return err

@@ -50,21 +50,23 @@ type member struct {
 	alive      func() // told of every turn of the loop; nil: nobody
 	aliveEvery time.Duration
 
-	mu        sync.Mutex // guards what follows, up to hosts
-	m         *lease.Machine
-	changed   chan struct{} // closed and replaced after every event
-	reason    error
-	cut       time.Duration // holds end then at the latest, whatever the lease says
-	resumed   bool          // it goes on where a predecessor stood
-	turned    time.Duration // when the loop began its last turn
-	reading   underWay
-	writing   underWay
-	buried    map[int]uint64          // incarnations whose death was counted, by host id
-	readBegan time.Duration           // the last read of the table,
-	renewing  time.Duration           // and that which the write under way follows
-	wished    map[layout.Verdict]bool // whom this host has asked to leave, of kind 0
-	hosts     []lease.Host            // as known after the last event, for all who ask; nil: nobody has yet
-	records   []lease.Record          // of the read of the table that is under way
+	mu          sync.Mutex // guards what follows, up to hosts
+	m           *lease.Machine
+	changed     chan struct{} // closed and replaced after every event
+	reason      error
+	cut         time.Duration // holds end then at the latest, whatever the lease says
+	resumed     bool          // it goes on where a predecessor stood
+	turned      time.Duration // when the loop began its last turn
+	reading     underWay
+	writing     underWay
+	suspect     stall.IO                // of a lock, which is nearly stuck
+	suspectedAt time.Duration           // when it was first seen to be
+	buried      map[int]uint64          // incarnations whose death was counted, by host id
+	readBegan   time.Duration           // the last read of the table,
+	renewing    time.Duration           // and that which the write under way follows
+	wished      map[layout.Verdict]bool // whom this host has asked to leave, of kind 0
+	hosts       []lease.Host            // as known after the last event, for all who ask; nil: nobody has yet
+	records     []lease.Record          // of the read of the table that is under way
 
 	asked chan lease.Asked // an operator wants this host to leave; takes one
 
@@ -107,6 +109,7 @@ func (mb *member) start() {
 		for mb.alarm.Wait() == nil {
 			mb.turn()
 			hangs := mb.hanging()
+			mb.suspectStall()
 			mb.event(mb.m.Tick)
 			mb.loseForStall()
 			mb.turnDone()

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -180,16 +181,23 @@ func (lk *lock) heal() error {
 	return lk.rewrite()
 }
 
-// rewrite writes the own slot as it is, if it has gone bad, until it can be read: others wait for one that cannot, so it
-// counts as IO that does not succeed. It is written no more often than hosts renew.
+// errTooLate is returned if the lease has no time for a write.
+var errTooLate = errors.New("the lease has no time for a write")
+
+// rewrite writes the own slot as it is, if it cannot be read, until it can: others wait for an unreadable slot, so it
+// counts as IO that does not succeed. It is rewritten no more often than hosts renew. A rewrite that failed may have
+// landed: it is repeated until one succeeds.
 func (lk *lock) rewrite() error {
 	var v bakery.View
 	written := time.Duration(-1)
 	err := lk.persist("the own slot cannot be read after it was written, retrying", lk.area.slotAt(lk.area.host), func() (err error) {
-		if v, err = lk.area.readOne(lk.area.host); err != nil || v.Readable {
+		if v, err = lk.area.readOne(lk.area.host); err != nil || v.Readable && !lk.area.failed {
 			return err
 		}
-		if now := boottime.Now(); written < 0 || now-written >= lk.d.times().Renew() {
+		if ok, _ := lk.d.mem.mayWrite(); !ok { // the read may have taken until the end of the lease (LAST-CALL)
+			return errTooLate
+		}
+		if now := boottime.Now(); written < 0 || lk.area.failed || now-written >= lk.d.times().Renew() {
 			if written < 0 {
 				lk.d.log.Warn("own slot is unreadable, rewriting it", "lock", lk.entry.Name, "host_id", lk.area.host)
 			}

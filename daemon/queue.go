@@ -19,6 +19,8 @@ type lock struct {
 	wake  chan struct{} // something below changed
 	dev   lockDevice    // for IO that other hosts may have to wait for
 
+	quarantined bool // attached only to repair the own slot; guarded by d.mu
+
 	done  chan struct{} // closed when the driver has ended
 	tasks chan task     // to be done by the driver, the next time that it waits (task.go)
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -58,7 +59,7 @@ func (d *Daemon) scrub() (all bool) {
 			break
 		}
 		if !e.Virgin() {
-			d.scrubOne(e)
+			d.scrubOne(e, false)
 		}
 	}
 	d.mendEntries(s.bad)
@@ -75,12 +76,12 @@ func (d *Daemon) leftIn(lock int) bool {
 	if known {
 		return false
 	}
-	v, err := d.ownSlotIn(lock)
+	v, err := d.ownSlotIn(d.dev, lock)
 	return err == nil && v.Readable && v.Slot.Incarnation == d.mem.incarnation() && v.Slot.Phase != layout.Idle
 }
 
-func (d *Daemon) ownSlotIn(lock int) (bakery.View, error) {
-	return newArea(d.dev, d.sb.Space(), lock, d.mem.id()).readOne(d.mem.id())
+func (d *Daemon) ownSlotIn(dev blockdev.Device, lock int) (bakery.View, error) {
+	return newArea(dev, d.sb.Space(), lock, d.mem.id()).readOne(d.mem.id())
 }
 
 // heed looks at what others cannot read. What they say costs a read or two for each complaint, and no more.
@@ -92,7 +93,7 @@ func (d *Daemon) heed(complaints []layout.Complaint) {
 			entries = append(entries, c.Lock)
 			continue
 		case c.Lock == directoryLock:
-			d.scrubOne(directoryEntry)
+			d.scrubOne(directoryEntry, true)
 		default:
 			d.scrubNumber(c.Lock)
 		}
@@ -107,21 +108,18 @@ func (d *Daemon) scrubNumber(lock int) {
 	lk := d.locks[lock]
 	d.mu.Unlock()
 	if lk != nil {
-		lk.lookAtOwn()
+		lk.lookAtBlocking()
 		return
 	}
 	if e, err := d.dir.read(lock); err == nil && !e.Virgin() {
-		d.scrubOne(e)
+		d.scrubOne(e, true)
 	}
 }
 
 // refill writes the own slot if it is all zeroes where nothing is wanted of the lock. Somebody is held up by it, so it was
 // seen written: it was zeroed since, and does not count as idle for who knows that (area.view).
 func (d *Daemon) refill(number int) {
-	if d.quarantined(number) != nil {
-		return
-	}
-	v, err := d.ownSlotIn(number)
+	v, err := d.ownSlotIn(d.awaited(number, ""), number)
 	if err != nil || !v.Readable || v.Slot != (bakery.Slot{}) {
 		return
 	}
@@ -135,7 +133,7 @@ func (d *Daemon) refill(number int) {
 				return
 			}
 		}
-		if lk, err = d.attach(e); err != nil {
+		if lk, err = d.attachTo(e, true); err != nil {
 			return
 		}
 	}
@@ -149,18 +147,22 @@ func (d *Daemon) refill(number int) {
 	})
 }
 
-// scrubOne has the driver of a lock look at the own slot; a lock that is not
-// in use gets one only if the slot is bad.
-func (d *Daemon) scrubOne(e layout.Entry) {
-	if d.quarantined(e.Lock) != nil {
+// scrubOne has the driver of a lock look at the own slot; a lock that is not in use gets one only if the slot is bad.
+// blocking says that the slot blocks another host. Only then a lock in quarantine is looked at, and a read that fails or
+// hangs counts as stuck: that host would wait for the whole pause.
+func (d *Daemon) scrubOne(e layout.Entry, blocking bool) {
+	dev := d.dev
+	if blocking {
+		dev = d.awaited(e.Lock, e.Name)
+	} else if d.quarantined(e.Lock) != nil {
 		return
 	}
 	d.mu.Lock()
 	lk := d.locks[e.Lock]
 	d.mu.Unlock()
 	if lk == nil {
-		v, err := d.ownSlotIn(e.Lock)
-		if err != nil || v.Readable && (v.Slot.Incarnation != d.mem.incarnation() || v.Slot.Phase == layout.Idle) {
+		v, err := d.ownSlotIn(dev, e.Lock)
+		if err != nil && !blocking || v.Readable && (v.Slot.Incarnation != d.mem.incarnation() || v.Slot.Phase == layout.Idle) {
 			return
 		}
 		if e.Lock != directoryLock { // it may have been removed since
@@ -168,10 +170,20 @@ func (d *Daemon) scrubOne(e layout.Entry) {
 				return
 			}
 		}
-		if lk, err = d.attach(e); err != nil {
+		if lk, err = d.attachTo(e, blocking); err != nil {
 			return
 		}
 	}
+	if blocking {
+		lk.lookAtBlocking()
+	} else {
+		lk.lookAtOwn()
+	}
+}
+
+// lookAtBlocking has the driver look at the own slot, for which another host waits until it was read.
+func (lk *lock) lookAtBlocking() {
+	lk.area.part.Store(true)
 	lk.lookAtOwn()
 }
 

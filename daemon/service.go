@@ -23,6 +23,7 @@ type Service struct {
 	cfg      Config
 	log      *slog.Logger
 	onJoined func(*Daemon)
+	chooses  bool // its host id, whenever it joins
 
 	mu       sync.Mutex // guards the rest
 	d        *Daemon
@@ -34,7 +35,7 @@ type Service struct {
 // NewService returns a service that is yet to be run. onJoined, unless nil, is
 // told of every term that begins.
 func NewService(cfg Config, onJoined func(*Daemon)) *Service {
-	s := &Service{cfg: cfg, log: cfg.Logger, onJoined: onJoined, draining: make(chan struct{})}
+	s := &Service{cfg: cfg, log: cfg.Logger, onJoined: onJoined, chooses: cfg.HostID == 0, draining: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -122,6 +123,7 @@ func (s *Service) Run(ctx context.Context) error {
 				s.onJoined(d)
 			}
 			if err = s.serve(ctx, d); errors.Is(err, errRejoin) {
+				s.keepID(d.HostID(), d.Err())
 				continue
 			}
 			dog.clean = err == nil || errors.Is(err, ErrEvicted)
@@ -136,12 +138,24 @@ func (s *Service) Run(ctx context.Context) error {
 			return err
 		}
 		s.setTrouble(err)
+		s.keepID(s.cfg.HostID, err)
 		s.log.Warn("joining anew failed, retrying", "err", err)
 		if s.whileAlive(func() error { return s.pause(ctx) }) == nil {
 			continue
 		}
 		dog.clean = true
 		return nil
+	}
+}
+
+// keepID has a host that chooses its id join again by the one that it lost to IO of a lock. Else each such loss would use
+// up an id: a dead one is not free for other machines.
+func (s *Service) keepID(id int, lost error) {
+	if !s.chooses {
+		return
+	}
+	if s.cfg.HostID = 0; errors.Is(lost, ErrStuck) {
+		s.cfg.HostID = id
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/standing"
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // A lease says that a host goes on, not that its locks do. If only the sectors of one lock hang, the others would wait for
@@ -25,7 +26,8 @@ import (
 // A renewal that hangs from b on takes 6/5 L. To hold back a renewal is to write it slowly, which the lease bears.
 //
 // An own slot that stays unreadable after it was written counts as IO that does not succeed. As others wait for it while
-// this host is live, the host does not join again during the pause of that lock, unless the slot can be read.
+// this host is live, the host joins again only to leave, and then stays away during the pause of that lock, unless the
+// slot can be read.
 //
 // IO that others do not wait for does not count: reads while the own slot is certain to be idle, and those for the scrub,
 // the status, values and inspections, which have no part in a driver's work. The host table is read by the lease itself.
@@ -86,15 +88,29 @@ func (s *series) failed(err error) {
 
 func (s *series) end() { s.dev.watch.End(s.number) }
 
-// stuckAt returns when IO of a lock ends the lease; false if none is under way, or the lease has trouble of its own: its
-// own end is near then, and no lock is to blame. It is called with mu held.
+// stuckAt returns when IO of a lock ends the lease, or is to be suspected; false if none is under way, or the lease has
+// trouble of its own: its own end is near then, and no lock is to blame. It is called with mu held.
 func (mb *member) stuckAt() (time.Duration, bool) {
 	hangs := func(u *underWay) bool { return u.since != 0 && u.reported }
 	if mb.trouble.Load() != nil || slices.ContainsFunc([]*underWay{&mb.reading, &mb.writing}, hangs) {
 		return 0, false
 	}
 	io, ok := mb.stalls.Oldest()
-	return io.Since + mb.times().Stuck(), ok
+	if io != mb.suspect {
+		return io.Since + mb.times().Stuck() - mb.times().Retry(), ok
+	}
+	return max(io.Since+mb.times().Stuck(), mb.suspectedAt+mb.times().Retry()), ok
+}
+
+// suspectStall notes IO of a lock that is nearly stuck. It ends the lease only if it is still under way a retry's pause
+// later: after a pause of the whole process, IO that returned long ago may not have been noted as over yet.
+func (mb *member) suspectStall() {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	io, ok := mb.stalls.Oldest()
+	if now := boottime.Now(); ok && io != mb.suspect && now >= io.Since+mb.times().Stuck()-mb.times().Retry() {
+		mb.suspect, mb.suspectedAt = io, now
+	}
 }
 
 // loseForStall ends the lease if IO of a lock has kept others waiting for too long. Every lock whose IO was as good as
@@ -103,13 +119,13 @@ func (mb *member) loseForStall() {
 	now := boottime.Now()
 	mb.mu.Lock()
 	at, ok := mb.stuckAt()
-	over := mb.m.Over()
+	over, suspect := mb.m.Over(), mb.suspect
 	mb.mu.Unlock()
 	if !ok || over || now < at {
 		return
 	}
 	oldest, ok := mb.stalls.Oldest()
-	if !ok || now < oldest.Since+mb.times().Stuck() { // it has returned meanwhile
+	if !ok || oldest != suspect || now < oldest.Since+mb.times().Stuck() { // it has returned meanwhile
 		return
 	}
 	for _, io := range mb.stalls.Before(now - mb.times().Renew()) {
@@ -164,17 +180,13 @@ func (d *Daemon) quarantined(lock int) error {
 	return fmt.Errorf("not used by this host for another %v, which it lost its lease by: %w", left.Round(time.Second), why)
 }
 
-// stayAway returns why the host is not to join for now: others would wait for its slot in a lock that is in quarantine, for
-// it cannot be read, and once the host is live it may be anything. While the host is away, it counts as idle. A host that
-// chooses an id takes another one, and has other slots.
-func (d *Daemon) stayAway() error {
-	host, now := d.cfg.HostID, boottime.Now()
-	if host == 0 {
-		return nil
-	}
+// stayAway returns why the host is not to be live for now: its slot in a lock that is in quarantine cannot be read. All
+// other hosts would wait for that slot. Once the host has left, the slot counts as idle.
+func (d *Daemon) stayAway(host int) error {
+	now := boottime.Now()
 	for _, lock := range d.cfg.quarantine.Locks(now) {
-		v, err := newArea(d.dev, d.sb.Space(), lock, host).readOne(host)
-		if err != nil || v.Readable {
+		v, err := newArea(d.awaited(lock, ""), d.sb.Space(), lock, host).readOne(host)
+		if err == nil && v.Readable {
 			continue
 		}
 		d.cfg.quarantine.Start(now)
@@ -182,4 +194,17 @@ func (d *Daemon) stayAway() error {
 		return fmt.Errorf("this host stays away for another %v, for its slot still cannot be read: %w", left.Round(time.Second), why)
 	}
 	return nil
+}
+
+// hasLeft reports whether the record of a host id says that its last incarnation left.
+func (d *Daemon) hasLeft(host int) bool {
+	r, err := d.hostRecord(host)
+	return err == nil && r.State == layout.StateLeft
+}
+
+// awaited returns the device for IO of a lock that another host waits for.
+func (d *Daemon) awaited(lock int, name string) blockdev.Device {
+	part := new(atomic.Bool)
+	part.Store(true)
+	return lockDevice{Device: d.dev, watch: d.stalls, lock: lock, name: name, part: part}
 }

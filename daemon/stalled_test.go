@@ -438,3 +438,127 @@ func TestDaemon_WholeDeviceHangs_NoLockIsBlamed(t *testing.T) {
 		})
 	}
 }
+
+// TestLock_RewriteReadHangsBeyondTheLease_WritesNothing: the slot may be a successor's by then (LAST-CALL).
+func TestLock_RewriteReadHangsBeyondTheLease_WritesNothing(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	other := c.host(2)
+	r, disk := c.runOnOne(1)
+	d := r.d
+	h := acquire(t, d, Request{Name: "x"})
+	eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+	bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, Hang: true, Times: 1})
+	h.lk.lookAtOwn()
+	<-bad.Hit()
+	within(t, "the loss", func() { <-d.Lost() })
+	require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+	before := c.slot(1, 1)
+	bad.Release()
+	r.term() // when no IO of the term before is under way any more
+	require.Equal(t, before, c.slot(1, 1))
+}
+
+// TestLock_RewriteFailsOnce_IsRepeated: else it may land later, and no overwritten slot would be noticed until then.
+func TestLock_RewriteFailsOnce_IsRepeated(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	d, disk := c.faultyHost(1)
+	h := acquire(t, d, Request{Name: "x"})
+	eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+	before := c.slot(1, 1).Sequence
+	fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, Times: 1}
+	disk.Inject(fault)
+	fault.Op = blockdev.OpWrite
+	failed := disk.Inject(fault)
+	h.lk.lookAtOwn()
+	<-failed.Hit()
+	eventually(t, "another rewrite", func() bool { return c.slot(1, 1).Sequence > before })
+	c.write(g.Slot(1, 1), func(buf []byte) error { clear(buf); return nil })
+	within(t, "the loss", func() { <-d.Lost() })
+	require.ErrorIs(t, d.Err(), errOverwritten)
+}
+
+// TestDaemon_SlotGoesBadDuringThePause_IsRepaired: the lock is not used meanwhile.
+func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
+	for name, damage := range map[string]func(c *cluster, at int64){
+		"damaged": (*cluster).spoil,
+		"zeroed":  func(c *cluster, at int64) { c.write(at, func(buf []byte) error { clear(buf); return nil }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 8, 4)
+			g := c.sb.Geometry
+			m, other := c.host(1), c.host(2)
+			require.NoError(t, acquire(t, m, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.NoError(t, m.Close(t.Context()))
+			d := c.host(1, func(cfg *Config) {
+				cfg.quarantine = new(stall.Quarantine)
+				cfg.quarantine.Add(boottime.Now(), 1, 64*c.sb.Lease, ErrStuck)
+			})
+			damage(c, g.Slot(1, 1))
+			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.NoError(t, d.Err())
+			_, err := d.Acquire(t.Context(), Request{Name: "x"})
+			require.ErrorIs(t, err, ErrStuck)
+		})
+	}
+}
+
+// TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn: no host may declare the one that stays away dead, so it
+// leaves.
+func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	c.under(layout.PolicyManual)
+	g := c.sb.Geometry
+	other, disk := c.faultyHost(2)
+	require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+	r, own := c.runOnOne(1)
+	first := r.d
+	require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
+	holder := r.ask(1, "") // of lock a
+	holder.until("granted")
+	fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO}
+	bad := []*blockdev.Injection{disk.Inject(fault), own.Inject(fault)}
+	require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+	require.ErrorIs(t, first.Err(), ErrStuck)
+	holder.until("lost")
+	holder.leave()
+	require.NoError(t, acquire(t, other, Request{Name: "a"}).Release())
+	eventually(t, "the host stays away", func() bool {
+		_, err := r.svc.Joined()
+		return err != nil && strings.Contains(err.Error(), "stays away")
+	})
+	require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
+	for _, b := range bad {
+		b.Release()
+	}
+	r.term()
+}
+
+// TestService_ChosenIDLostToAStuckLock_IsJoinedAgain: a dead id is free for no other machine.
+func TestService_ChosenIDLostToAStuckLock_IsJoinedAgain(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	g := c.sb.Geometry
+	r, disk := c.runOnOne(0)
+	require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
+	id := r.d.HostID()
+	bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 8) + 512, Err: unix.EIO})
+	go func(d *Daemon) { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }(r.d)
+	within(t, "the loss", func() { <-r.d.Lost() })
+	require.ErrorIs(t, r.d.Err(), ErrStuck)
+	bad.Release()
+	require.Equal(t, id, r.term().HostID())
+}
+
+// TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock: IO that returned during the pause is still noted as under way.
+func TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock(t *testing.T) {
+	c := newCluster(t, 8, 4)
+	c.lasting(10 * time.Minute)
+	d := c.host(1)
+	number := d.stalls.Begin(stall.IO{Lock: 1, Name: "x", Since: boottime.Now() - d.times().Stuck() - time.Second})
+	d.mem.suspectStall()
+	d.mem.loseForStall()
+	require.NoError(t, d.Err())
+	d.stalls.End(number)
+}

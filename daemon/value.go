@@ -104,16 +104,20 @@ func (d *Daemon) hostName(id int) string {
 	if id == 0 {
 		return ""
 	}
-	buf := pool.Get(d.sb.Geometry.Stride)
-	defer pool.Put(buf)
-	if d.dev.Read(buf, d.sb.Geometry.Host(id)) != nil {
-		return ""
-	}
-	record, err := d.sb.Space().DecodeHost(buf, id)
+	record, err := d.hostRecord(id)
 	if err != nil {
 		return ""
 	}
 	return record.Name
+}
+
+func (d *Daemon) hostRecord(id int) (layout.HostRecord, error) {
+	buf := pool.Get(d.sb.Geometry.Stride)
+	defer pool.Put(buf)
+	if err := d.dev.Read(buf, d.sb.Geometry.Host(id)); err != nil {
+		return layout.HostRecord{}, err
+	}
+	return d.sb.Space().DecodeHost(buf, id)
 }
 
 // Value is the value of a lock as the snapshot has it. It returns ErrInvalid,

@@ -63,7 +63,7 @@ var faults = []fault{
 	}},
 	{"unreadable", "a slot that cannot be read is taken for idle", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY", false, []patch{
 		{"daemon/area.go", `		a.last = layout.Slot{}
-		return bakery.View{}
+		return a.unreadable(host)
 `, `		a.last = layout.Slot{}
 		return bakery.View{Readable: true}
 `},
