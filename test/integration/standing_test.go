@@ -209,7 +209,7 @@ func TestStanding_RejoinWithSlowWrites_LockPassesOn(t *testing.T) {
 	bounded(t, "a host rejoins with writes slower than L/20: its lock", standingTimes.Lease+silence+4*slow, lost)
 	joined := sinceBoot()
 	s.machine("3").fresh()
-	bounded(t, "a host rejoins with writes slower than L/20: a host joins", silence+4*slow, joined)
+	bounded(t, "a host rejoins with writes slower than L/20: a host joins", silence+noticed+4*slow, joined)
 }
 
 func TestStanding_RecordOfUnusedIDOverwritten_HostsJoin(t *testing.T) {
@@ -343,7 +343,7 @@ func TestStanding_SlotsOfOneLock_OthersGetTheLock(t *testing.T) {
 }
 
 // TestStanding_SlotStaysUnreadable_LockPassesOn: the owner is live and writes the slot, and no host can read it. The owner
-// gives up its lease again and again, and stays away for longer each time.
+// gives up its lease, leaves and stays away.
 func TestStanding_SlotStaysUnreadable_LockPassesOn(t *testing.T) {
 	s := standingSpace(t)
 	a, b := s.machine("1"), s.machine("2")
@@ -357,12 +357,12 @@ func TestStanding_SlotStaysUnreadable_LockPassesOn(t *testing.T) {
 		p.trouble("fail", fmt.Sprintf("reads %d %d", at, at+int64(s.geo.Stride)))
 	}
 	for terms := 1; terms <= 2; terms++ {
-		within(t, "host 2 is live again", func() bool { return strings.Count(b.said(), "live in lockspace") == terms })
+		within(t, "host 2 serves again", func() bool { return strings.Count(b.said(), "msg=serving") == terms })
 		began := sinceBoot()
 		a.gets("x")
 		bounded(t, "slot of a live host unreadable whatever is written: that lock", stuck+2*noticed, began)
 	}
-	require.Contains(t, b.said(), "this host stays away for another")
+	within(t, "host 2 stays away again", func() bool { return strings.Count(b.said(), "this host stays away for another") >= 2 })
 }
 
 // writeThrough has the kernel send no flushes to the host's device: one waits for up to 5 s while
