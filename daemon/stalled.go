@@ -164,8 +164,11 @@ func (mb *member) awaitLocks() bool {
 // stuck says what was stuck.
 func (mb *member) stuck(io stall.IO, now time.Duration) error {
 	of := fmt.Sprintf("lock %q", io.Name)
-	if io.Lock == directoryLock {
+	switch {
+	case io.Lock == directoryLock:
 		of = "the lock directory"
+	case io.Name == "":
+		of = fmt.Sprintf("lock number %d", io.Lock)
 	}
 	return fmt.Errorf("%w: host %d, %s: IO at byte %d of %s has not succeeded for %v; find the fault with dmesg and bakeryctl check",
 		ErrStuck, mb.id(), of, io.Offset, mb.dev.Info().Path, (now - io.Since).Round(time.Millisecond))
@@ -202,7 +205,7 @@ func (d *Daemon) hasLeft(host int) bool {
 	return err == nil && r.State == layout.StateLeft
 }
 
-// awaited returns the device for IO of a lock that another host waits for.
+// awaited returns the device for IO of a lock that another host waits for; name may be empty.
 func (d *Daemon) awaited(lock int, name string) blockdev.Device {
 	part := new(atomic.Bool)
 	part.Store(true)
