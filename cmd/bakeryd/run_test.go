@@ -76,7 +76,7 @@ func (r *running) hold(name string) net.Conn {
 		fmt.Fprintf(conn, "POST /v1/lock HTTP/1.1\r\nHost: b\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 		in := bufio.NewReader(conn)
 		for !strings.Contains(line, `"granted"`) {
-			if line, err = in.ReadString('\n'); err != nil || strings.Contains(line, "503") {
+			if line, err = in.ReadString('\n'); err != nil || strings.HasPrefix(line, "HTTP/1.1 503") {
 				conn.Close()
 				return false
 			}
@@ -130,7 +130,7 @@ func TestTermKeepsWhatIsHeld(t *testing.T) {
 	cancel()
 	require.Equal(t, exitOK, r.exit(), "log: %s", &r.log)
 	report := r.snapshot()
-	require.Equal(t, layout.StateLive, report.Hosts[0].State, "a successor goes on")
+	require.Equal(t, layout.StateLive, report.Hosts[0].State, "a successor continues; log: %s", &r.log)
 	require.Equal(t, 1, len(report.Locks[0].Holders)+len(report.Locks[0].Queue), "settled or not: %+v", report.Locks)
 }
 
