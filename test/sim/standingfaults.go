@@ -36,6 +36,14 @@ var standingFaults = []standingFault{
 			s.w.disk.damage(s.w.sb.Geometry.Host(s.victim.hostID), s.badness())
 		}
 	}},
+	{"all reset, a record lost", forgotten, unreadable, func(s *standing) { // no host knows of the victim then
+		s.dies()
+		s.w.disk.damage(s.w.sb.Geometry.Host(s.victim.hostID), s.badness())
+		for _, m := range s.w.machines[1:] {
+			m.powerCut()
+			s.w.after(s.rng, 0, s.times.Lease, m.boot)
+		}
+	}},
 	{"record of nobody", none, unreadable, func(s *standing) {
 		s.w.disk.damage(s.w.sb.Geometry.Host(nobody), s.badness())
 	}},
@@ -136,6 +144,9 @@ func blind(s *standing) time.Duration { return silence(s) + s.times.Budget() }
 
 // unreadable is the bound where others go on once a record was unreadable for longer than any owner could live with.
 func unreadable(s *standing) time.Duration { return s.times.Blind() + s.times.MaxWatchdog() }
+
+// forgotten is the bound where all hosts join again, each of which another one may wait for, too.
+func forgotten(s *standing) time.Duration { return unreadable(s) + silence(s) }
 
 // stuck is the bound where the victim has to give way.
 func stuck(s *standing) time.Duration { return s.times.Stuck() + s.times.Alive() + silence(s) }
