@@ -127,9 +127,9 @@ var faults = []fault{
 `},
 	}},
 	{"away", "a host joins again while a slot of it stays unreadable", "PROGRESS", true, []patch{
-		{"daemon/stalled.go", `		if err != nil || v.Readable {
+		{"daemon/stalled.go", `		if err == nil && v.Readable {
 			continue
-`, `		if err != nil || v.Readable || !v.Readable {
+`, `		if err == nil || v.Readable {
 			continue
 `},
 	}},
@@ -139,8 +139,11 @@ var faults = []fault{
 			return fmt.Errorf("%w: what host`},
 	}},
 	{"stuck", "the lease goes on while IO of a lock hangs", "PROGRESS", true, []patch{
-		{"daemon/stalled.go", `	return io.Since + mb.times().Stuck(), ok
-`, `	return io.Since + mb.times().Stuck(), false && ok
+		{"daemon/stalled.go", `	io, ok := mb.stalls.Oldest()
+	if io != mb.suspect {
+`, `	io, ok := mb.stalls.Oldest()
+	ok = false
+	if io != mb.suspect {
 `},
 		{"daemon/stalled.go", `	if len(ios) == 0 {
 		return true

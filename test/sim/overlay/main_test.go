@@ -1,0 +1,15 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestFaults_TextsThatTheyReplace_AreInTheCode: only test/all --full runs the faults themselves.
+func TestFaults_TextsThatTheyReplace_AreInTheCode(t *testing.T) {
+	for _, f := range faults {
+		_, err := replaced(t.TempDir(), "../../..", f.patches)
+		require.NoError(t, err, f.name)
+	}
+}
