@@ -118,6 +118,14 @@ func (h *host) work(lock, name string, flags ...string) *process {
 	return launch(h.t, h.dir, append(argv, lock, "--", self(), roleWorker, h.s.journal(lock).path, name)...)
 }
 
+// asks starts bakeryctl lock, and again while it exits with 69: a machine that stands still for seconds costs the host its
+// lease, and its clients have to ask again.
+func (h *host) asks(args ...string) *process {
+	h.t.Helper()
+	const script = `until "$@"; do code=$?; [ $code = 69 ] || exit $code; sleep 0.05; done`
+	return launch(h.t, h.dir, append([]string{"sh", "-c", script, "sh", h.programs.bakeryctl, "--socket", h.socket, "lock"}, args...)...)
+}
+
 // insist starts two commands, parent and child, that do not end when they are
 // told to stop.
 func (h *host) insist(lock, name string) *process {

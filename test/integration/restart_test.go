@@ -215,7 +215,7 @@ func TestRestartTooLate(t *testing.T) {
 	incarnation := a.incarnation()
 	holder := a.work("x", "first")
 	j.entered("first")
-	b.work("x", "next")
+	b.asks("x", "--", self(), roleWorker, j.path, "next")
 	a.sees(b, "x")
 	a.crash()
 	holder.exits(75)

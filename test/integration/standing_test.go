@@ -76,8 +76,7 @@ func within(t *testing.T, what string, holds func() bool) {
 // waiter starts a client that takes a lock, or gives up at the limit.
 func (h *host) waiter(name string) *process {
 	h.t.Helper()
-	return launch(h.t, h.dir, h.programs.bakeryctl, "--socket", h.socket, "lock", "-w",
-		fmt.Sprint(standingLimit.Seconds()), name, "--", "true")
+	return h.asks("-w", fmt.Sprint(standingLimit.Seconds()), name, "--", "true")
 }
 
 // gets waits until a client of the host has had the lock.
