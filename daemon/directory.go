@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -88,10 +89,12 @@ func (s *scan) find(name string) (layout.Entry, bool) {
 	return s.entries[i], true
 }
 
+// remember replaces what is known of the entries by a scan. An entry that the scan could not read stays known: the driver of
+// its lock finds out by the slots whether it is still there.
 func (dir *directory) remember(s *scan) {
 	dir.mu.Lock()
 	defer dir.mu.Unlock()
-	clear(dir.entries)
+	maps.DeleteFunc(dir.entries, func(_ string, e layout.Entry) bool { return !slices.Contains(s.bad, e.Lock) })
 	for _, e := range slices.Backward(s.entries) { // the first counts, as in find
 		if !e.Free() {
 			dir.entries[e.Name] = e

@@ -203,7 +203,7 @@ func (r *repairer) ask(ctx context.Context, entries []Finding) error {
 	for _, f := range entries {
 		damaged = append(damaged, f.Lock)
 	}
-	for give := time.Now().Add(r.d.sb.Lease / 2); time.Now().Before(give); {
+	for give := time.Now().Add(r.d.sb.Lease); time.Now().Before(give); {
 		damaged = slices.DeleteFunc(damaged, func(number int) bool { _, err := r.d.dir.read(number); return err == nil })
 		up, err := r.d.others()
 		if err != nil || len(up)*len(damaged) == 0 {
@@ -219,12 +219,18 @@ func (r *repairer) ask(ctx context.Context, entries []Finding) error {
 
 // entry mends a directory entry that cannot be read.
 func (r *repairer) entry(ctx context.Context, number int) (done string, err error) {
+	if ok, err := r.d.dir.readable(number); ok || err != nil {
+		return "", err // a host that was asked has restored it
+	}
 	p, err := r.look(r.d.dev, number)
 	if err != nil {
 		return "", err
 	}
 	if plan := p.remedy(number, nil); plan.err == nil && plan.entry.Free() {
 		if err := r.d.awaitAlone(ctx, r.progress); err != nil { // before the directory is locked: it may take a lease
+			if ok, _ := r.d.dir.readable(number); ok {
+				return "", nil // restored meanwhile
+			}
 			return "", err
 		}
 	}

@@ -368,6 +368,39 @@ func TestHolderRestoresEntry(t *testing.T) {
 	}
 }
 
+// TestRepairer_EntryRestoredByAHost_IsLeftAlone: the host that was asked has restored it, and runs.
+func TestRepairer_EntryRestoredByAHost_IsLeftAlone(t *testing.T) {
+	c := newCluster(t, 4, 4)
+	require.NoError(t, acquire(t, c.host(1), Request{Name: "x"}).Release())
+	r, err := newRepairer(c.host(3), func(string) {})
+	require.NoError(t, err)
+	before := c.entry(1)
+	done, err := r.entry(t.Context(), 1)
+	require.NoError(t, err)
+	require.Empty(t, done)
+	require.Equal(t, before, c.entry(1))
+}
+
+// TestDirectory_ScanWhileAnEntryIsDamaged_LockStaysKnown: a host that has used the lock continues to use it.
+func TestDirectory_ScanWhileAnEntryIsDamaged_LockStaysKnown(t *testing.T) {
+	c := newCluster(t, 4, 4)
+	for _, e := range []layout.Entry{{Lock: 1, Creation: 5, Name: "x", Permits: 1}, {Lock: 2, Creation: 6, Name: "y", Permits: 1}} {
+		c.writeEntry(e)
+	}
+	dir := newDirectory(c.disk.Open(), c.sb.Space())
+	_, err := dir.scan()
+	require.NoError(t, err)
+	c.spoil(c.sb.Geometry.Entry(1))
+	c.writeEntry(layout.Entry{Lock: 2, Creation: 7})
+	_, err = dir.scan()
+	require.NoError(t, err)
+	e, known := dir.remembered("x")
+	require.True(t, known)
+	require.Equal(t, uint64(5), e.Creation)
+	_, known = dir.remembered("y")
+	require.False(t, known, "its place is free")
+}
+
 // asksFor has a host ask for lock x, in vain or not.
 func asksFor(t *testing.T, d *Daemon) {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, ErrTimeout)
