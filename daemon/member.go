@@ -64,8 +64,8 @@ type member struct {
 	buried      map[int]uint64          // incarnations whose death was counted, by host id
 	readBegan   time.Duration           // the last read of the table,
 	renewing    time.Duration           // and that which the write under way follows
-	wished      map[layout.Verdict]bool // whom this host has asked to leave, of kind 0
-	hosts       []lease.Host            // as known after the last event, for all who ask; nil: nobody has yet
+	wished      map[layout.Verdict]bool // hosts that this one has asked to leave, of kind 0
+	hosts       []lease.Host            // snapshot after the last event; nil if none was asked for yet
 	records     []lease.Record          // of the read of the table that is under way
 
 	asked chan lease.Asked // an operator wants this host to leave; takes one
