@@ -2,13 +2,14 @@ package bakery
 
 import "slices"
 
-// settle makes a record that of the only incarnation that may be up.
-func (h *Host) settle() {
+// settled returns the record as one of the only incarnation that may be up.
+func (h Host) settled() Host {
 	h.Unsettled, h.Ended = false, nil
 	for inc := h.Incarnation; inc > worldHosts; {
 		inc -= worldHosts
 		h.Ended = append(h.Ended, inc)
 	}
+	return h
 }
 
 // next is the record of the incarnation after the one that h shows.
@@ -22,36 +23,36 @@ func (h Host) next() Host {
 
 // faultMoves are what may befall a living host.
 func (w *world) faultMoves(i int, to visit) {
-	ac := &w.actors[i]
-	sec := &w.disk[ac.entry.area][i]
+	ac := w.actors[i]
+	sec := w.own(i)
 	if w.crashes > 0 {
 		w.death(i, 1, to)
 	}
 	w.recordMoves(i, to)
 	unknown := bit(!ac.m.attached)
-	if w.corrupt > 0 && w.losses >= int(unknown) && !sec.writing && sec.now.Readable {
+	if w.corrupt > 0 && w.losses >= int8(unknown) && !sec.writing && sec.now.Readable {
 		c := w.clone(i)
 		c.corrupt--
-		c.losses -= int(unknown)
-		c.disk[ac.entry.area][i].now = View{}
+		c.losses -= int8(unknown)
+		c.own(i).now = View{}
 		to(c, i, "slot goes bad")
 	}
 }
 
 // death ends a host, which costs so many of the deaths that may be.
-func (w *world) death(i, cost int, to visit) {
-	ac := &w.actors[i]
-	sec := &w.disk[ac.entry.area][i]
-	unknown := int(bit(!sec.writing && !sec.now.Readable)) // already lost, if the host dies
+func (w *world) death(i int, cost int8, to visit) {
+
+	sec := w.own(i)
+	unknown := int8(bit(!sec.writing && !sec.now.Readable)) // already lost, if the host dies
 	if w.losses < unknown {
 		return
 	}
 	c := w.clone(i)
 	c.crashes -= cost
 	c.losses -= unknown
-	n := &c.actors[i]
+	n := c.actors[i]
 	n.crashed, n.act, n.noted, n.resumed = true, Action{}, false, false
-	n.table, n.found, n.sampled = [worldHosts]Host{}, 0, false
+	n.table, n.found, n.sampled = nil, 0, false
 	c.exit(i)
 	c.forget(i)
 	to(c, i, "dies")
@@ -59,26 +60,29 @@ func (w *world) death(i, cost int, to visit) {
 
 // recordMoves are what may befall a host's record: it goes bad, or another machine claims the id.
 func (w *world) recordMoves(i int, to visit) {
-	ac, h := &w.actors[i], w.hosts[i]
+	ac, h := w.actors[i], w.hosts[i]
 	if w.blind > 0 && h.Readable {
 		c := w.clone(i)
 		c.blind--
-		c.hosts[i].Readable = false
+		bad := h
+		bad.Readable = false
+		c.setHost(i, bad)
 		to(c, i, "record goes bad")
 	}
 	if w.joins > 0 && h.Readable && (h.Gone || h.Joining && !w.sc.restive || !ac.crashed && !w.sc.restive && ac.inc == h.Incarnation) {
 		c := w.clone(i)
 		c.joins--
-		c.hosts[i] = h.next()
-		c.hosts[i].Joining = true
+		h = h.next()
+		h.Joining = true
+		c.setHost(i, h)
 		to(c, i, "record is claimed")
 	}
 }
 
 // healMoves rewrite the own slot.
 func (w *world) healMoves(i int, to visit) {
-	ac := &w.actors[i]
-	sec := &w.disk[ac.entry.area][i]
+	ac := w.actors[i]
+	sec := w.own(i)
 	quiet := ac.m.attached && ac.act.Kind == 0 || ac.act.Kind == Poll || ac.act.Kind == Granted
 	heals := ac.heals > 0 && !w.calm
 	if ac.act.Kind == 0 && !ac.healing && !sec.writing && (!ac.m.attached && !sec.now.Readable || heals) {
@@ -89,21 +93,20 @@ func (w *world) healMoves(i int, to visit) {
 		c.took(i, c.actors[i].m.Attach())
 		to(c, i, "attaches")
 	}
-	other := 1 - ac.entry.area
-	if s := &w.disk[other][i]; ac.act.Kind == 0 && !s.now.Readable && !s.writing {
+	if other := 1 - ac.entry.area; w.sc.removes > 0 && ac.act.Kind == 0 && !w.slot(other, i).now.Readable && !w.slot(other, i).writing {
 		c := w.clone(i)
-		s := &c.disk[other][i]
+		s := c.slot(other, i)
 		s.now = View{Readable: true, Slot: Slot{Incarnation: ac.inc, Creation: w.areas[other], Ticket: s.next.Slot.Ticket}}
 		to(c, i, "rewrites its slot of the other entry")
 	}
 	if quiet && !ac.healing && !sec.writing && (!sec.now.Readable || heals) {
 		c := w.clone(i)
-		n := &c.actors[i]
+		n := c.actors[i]
 		if sec.now.Readable {
 			n.heals--
 		}
 		n.healing = true
-		s := &c.disk[ac.entry.area][i]
+		s := c.own(i)
 		s.next, s.writing = View{Slot: n.m.Mine(), Readable: true}, true
 		to(c, i, "rewrites its slot")
 	}
@@ -112,7 +115,7 @@ func (w *world) healMoves(i int, to visit) {
 // overMoves: the lease, which reads the host table for itself, tells of an
 // incarnation that is over.
 func (w *world) overMoves(i int, to visit) {
-	ac := &w.actors[i]
+	ac := w.actors[i]
 	if !w.sc.records() || ac.healing || ac.act.Kind == 0 && ac.rounds == 0 {
 		return
 	}
@@ -145,51 +148,53 @@ func (w *world) overMoves(i int, to visit) {
 // deadMoves: its last write lands late, or never, or half; its death becomes
 // known; it comes back.
 func (w *world) deadMoves(i int, to visit) {
-	ac := &w.actors[i]
-	if s := w.disk[ac.entry.area][i]; s.writing {
+	if s := w.own(i); s.writing {
 		for _, v := range []View{s.next, s.now, {}} {
 			if !v.Readable && w.losses == 0 {
 				continue
 			}
 			c := w.clone(i)
-			c.losses -= int(bit(!v.Readable))
-			c.disk[ac.entry.area][i] = sector{now: v}
+			c.losses -= int8(bit(!v.Readable))
+			*c.own(i) = sector{now: v}
 			to(c, i, w.say("last write ends as %v", v))
 		}
 	}
-	if s := w.disk[ac.entry.area][i]; w.corrupt > 0 && w.losses > 0 && !w.calm && !s.writing && s.now.Readable {
+	if s := w.own(i); w.corrupt > 0 && w.losses > 0 && !w.calm && !s.writing && s.now.Readable {
 		c := w.clone(i)
 		c.corrupt--
 		c.losses--
-		c.disk[ac.entry.area][i].now = View{}
+		c.own(i).now = View{}
 		to(c, i, "slot goes bad")
 	}
 	h := w.hosts[i]
 	if !h.Gone && !h.Joining {
 		c := w.clone(i)
-		c.hosts[i].Gone = true
+		h := h
+		h.Gone = true
+		c.setHost(i, h)
 		to(c, i, "is declared dead")
 	}
 	if !h.Readable && w.sc.abandon {
 		c := w.clone(i)
-		c.hosts[i] = Host{Readable: true, Incarnation: h.Incarnation, Gone: true, Ended: h.Ended}
+		c.setHost(i, Host{Readable: true, Incarnation: h.Incarnation, Gone: true, Ended: h.Ended})
 		to(c, i, "is abandoned")
 	}
 	if !w.calm {
 		w.recordMoves(i, to)
 	}
-	if w.sc.rejoin && !w.calm && h.Readable && !w.disk[ac.entry.area][i].writing {
+	if w.sc.rejoin && !w.calm && h.Readable && !w.own(i).writing {
 		c := w.clone(i)
-		n := &c.actors[i]
+		n := c.actors[i]
 		n.crashed, n.healing, n.split = false, false, false
 		if !h.Joining {
-			c.hosts[i] = h.next()
+			h = h.next()
 			if !w.sc.unsure {
-				c.hosts[i].settle()
+				h = h.settled()
 			}
 		}
-		c.hosts[i].Joining = false
-		n.inc = c.hosts[i].Incarnation
+		h.Joining = false
+		c.setHost(i, h)
+		n.inc = h.Incarnation
 		n.m = c.machine(i)
 		if c.dir != n.entry {
 			c.lookup(i)

@@ -1,126 +1,186 @@
 package bakery
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math/bits"
 
-// key is the world's state. Left out is only what cannot matter any more: a
-// field that the next event overwrites, a sum that this scenario does not
-// check. Every part is of fixed length or tells its own, so that no two states
-// have one key.
-func (w *world) key(b []byte) []byte {
-	for a := range w.disk {
-		if a == 1 && w.sc.removes == 0 {
-			break
-		}
-		for i := range w.sc.hosts {
-			s := &w.disk[a][i]
-			b = appendView(append(b, bit(s.writing)|bit(s.seen)<<1), s.now)
-			if s.writing {
-				b = appendView(b, s.next)
-			}
-		}
-	}
-	for i := range w.sc.hosts {
-		b = w.actors[i].key(b, w)
-		if w.sc.records() {
-			b = appendHost(b, w.hosts[i])
-		}
-	}
-	b = append(b, byte(w.dir.area), byte(w.removes), byte(w.crashes), byte(w.corrupt), byte(w.fails), byte(w.blind), byte(w.joins), byte(w.resumes), byte(w.losses), byte(w.spans), bit(w.fault != ""))
-	for _, v := range []uint64{w.dir.creation, w.lastDir, w.areas[0], w.areas[1]} {
-		b = binary.AppendUvarint(b, v)
-	}
-	if w.sc.permits == 1 {
-		return binary.AppendUvarint(b, uint64(w.granted))
-	}
-	return binary.AppendUvarint(b, uint64(w.ended))
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// code is the state of a part of the world, for a key. It leaves out only what cannot matter any
+// more: a field that the next event overwrites, a sum that this scenario does not check. Every part
+// is of fixed length or tells its own, so that no two states have one code.
+type code struct {
+	b []byte
+	n []uint64 // the numbers and creation ids, which only count relative to each other
 }
 
-func (ac *actor) key(b []byte, w *world) []byte {
-	b = append(b, bit(ac.crashed), byte(ac.inc), byte(ac.entry.area), byte(ac.rounds), byte(ac.settles), byte(ac.cancels), byte(ac.changes), byte(ac.heals))
-	b = binary.AppendUvarint(b, ac.entry.creation)
+func (c *code) ticket(t layout.Ticket) {
+	c.b = append(c.b, byte(t.Host()))
+	c.n = append(c.n, t.Number())
+}
+
+func (c *code) table(hosts []Host) {
+	for _, h := range hosts {
+		c.host(h)
+	}
+}
+
+func (c *code) host(h Host) {
+	c.b = append(c.b, byte(h.Incarnation), bit(h.Gone)|bit(h.Readable)<<1|bit(h.Unsettled)<<2|bit(h.Joining)<<3, byte(len(h.Ended)))
+	for _, inc := range h.Ended {
+		c.b = append(c.b, byte(inc))
+	}
+}
+
+func (c *code) view(v *View) {
+	if !v.Readable {
+		c.b = append(c.b, 0xff)
+		return
+	}
+	s := &v.Slot
+	c.b = append(c.b, byte(s.Phase)<<1|byte(s.Mode), byte(s.Incarnation))
+	c.n = append(c.n, s.Creation)
+	c.ticket(s.Ticket)
+}
+
+// encode updates the actor's code.
+func (ac *actor) encode(sc *scenario) {
+	c := &ac.code
+	c.n = append(c.n[:0], ac.entry.creation)
+	c.b = append(c.b[:0], bit(ac.crashed), byte(ac.inc), byte(ac.entry.area), byte(ac.rounds), byte(ac.settles), byte(ac.cancels), byte(ac.changes), byte(ac.heals))
 	if ac.crashed {
-		return b // what it knew is lost
+		return // what it knew is lost
 	}
 	m, kind := ac.m, ac.act.Kind
-	b = append(b, byte(m.step), byte(kind), bit(m.cancel)|bit(m.attached)<<1|bit(m.healing)<<2|bit(ac.healing)<<3|bit(ac.split)<<4|
-		bit(ac.doored)<<5|bit(ac.sampled)<<6|bit(m.torn)<<7, ac.where, byte(ac.held)|bit(ac.noted)<<4|bit(ac.resumed)<<5, ac.before)
-	b = appendView(b, View{Slot: m.mine, Readable: true})
-	b = binary.AppendUvarint(b, m.last)
-	if w.sc.permits > 1 {
-		b = binary.AppendUvarint(b, uint64(ac.endedMax))
+	c.b = append(c.b, byte(m.step), byte(kind), bit(m.cancel)|bit(m.attached)<<1|bit(m.healing)<<2|bit(ac.healing)<<3|bit(ac.split)<<4|
+		bit(ac.doored)<<5|bit(ac.sampled)<<6|bit(m.torn)<<7, ac.where, byte(ac.held)|bit(ac.noted)<<4|bit(ac.resumed)<<5)
+	c.view(&View{Slot: m.mine, Readable: true})
+	c.n = append(c.n, m.last)
+	if sc.permits > 1 {
+		c.ticket(ac.endedMax)
 	}
 	moot := m.step == stepWithdraw && m.after == Superseded // the attempt goes on
-	if kind != 0 && !m.Holding() {
-		b = append(b, byte(m.request.Mode), byte(m.request.Clock), bit(m.request.Try), byte(m.after))
+	if moot || m.step == stepAttach && !m.healing || m.step >= stepClaim && m.step <= stepWait || m.step == stepSuperseded {
+		c.b = append(c.b, byte(m.request.Mode), byte(m.request.Clock), bit(m.request.Try))
+	}
+	if m.step == stepWithdraw {
+		c.b = append(c.b, byte(m.after))
 	}
 	if moot || m.step == stepSuperseded {
-		b = append(b, byte(m.met))
+		c.b = append(c.b, byte(m.met))
 	}
-	if mu := w.sc.mutate; mu != nil && mu.earlyLook {
-		for _, v := range ac.views[:w.sc.hosts] {
-			b = appendView(b, v)
-		}
+	for i := range ac.early {
+		c.view(&ac.early[i])
 	}
 	switch kind {
 	case Read:
-		b = append(b, ac.mask)
-		for i := range w.sc.hosts {
+		c.b = append(c.b, ac.mask)
+		for i := range sc.hosts {
 			if ac.mask&(1<<i) != 0 {
-				b = appendView(b, ac.got[i])
+				c.view(&ac.got[i])
 			}
 		}
-		if w.sc.mutate != nil && w.sc.mutate.staleHosts {
-			b = appendTable(b, ac.table[:w.sc.hosts])
+		if sc.mutate != nil && sc.mutate.staleHosts {
+			c.table(ac.table)
 		}
 	case Poll:
-		b = append(b, byte(ac.act.Host), bit(m.doubt))
+		c.b = append(c.b, byte(ac.act.Host), bit(m.doubt))
 		if ac.act.Host > 0 {
-			b = appendView(b, m.views[ac.act.Host-1])
+			c.view(&m.views[ac.act.Host-1])
 		}
 	case ReadHosts:
-		b = appendTable(b, ac.table[:w.sc.hosts])
+		c.table(ac.table)
 	case ReadDirectory:
-		b = append(b, byte(m.lost), byte(m.metOver))
-		b = binary.AppendUvarint(b, ac.found)
-		b = appendTable(b, m.hosts)
+		c.b = append(c.b, byte(m.lost), byte(m.metOver))
+		c.n = append(c.n, ac.found)
+		c.table(m.hosts)
 	}
 	if moot || kind == ReadHosts || kind == ReadDirectory {
-		for _, v := range m.views {
-			b = appendView(b, v)
+		for i := range m.views {
+			c.view(&m.views[i])
 		}
 	}
 	for _, p := range m.peers {
-		b = append(b, byte(p.live), byte(p.over), byte(p.spared), byte(p.hider), bit(p.early))
-		b = binary.AppendUvarint(b, p.hidden)
+		c.b = append(c.b, byte(p.live), byte(p.over), byte(p.spared), byte(p.hider), bit(p.early))
+		c.n = append(c.n, p.hidden)
 	}
-	return b
 }
 
-func appendTable(b []byte, hosts []Host) []byte {
-	for _, h := range hosts {
-		b = appendHost(b, h)
+// key makes c the code of the world, whose actors have theirs.
+func (w *world) key(c *code) {
+	c.b, c.n = c.b[:0], c.n[:0]
+	for i := range w.disk {
+		s := &w.disk[i]
+		c.b = append(c.b, bit(s.writing)|bit(s.seen)<<1)
+		c.view(&s.now)
+		if s.writing {
+			c.view(&s.next)
+		}
 	}
-	return b
+	for i := range w.sc.hosts {
+		ac := w.actors[i]
+		c.b = append(append(c.b, ac.code.b...), w.before[i])
+		c.n = append(c.n, ac.code.n...)
+		if w.sc.records() {
+			c.host(w.hosts[i])
+		}
+	}
+	c.b = append(c.b, byte(w.dir.area), byte(w.removes), byte(w.crashes), byte(w.corrupt), byte(w.fails), byte(w.blind), byte(w.joins), byte(w.resumes), byte(w.losses), byte(w.spans), bit(w.fault != ""))
+	c.n = append(c.n, w.dir.creation, w.lastDir, w.areas[0], w.areas[1])
+	if w.sc.permits == 1 {
+		c.ticket(w.granted)
+	} else {
+		c.ticket(w.ended)
+	}
+	c.numbers(c.n, w.sc.gap)
 }
 
-func appendHost(b []byte, h Host) []byte {
-	b = append(b, byte(h.Incarnation), bit(h.Gone)|bit(h.Readable)<<1|bit(h.Unsettled)<<2|bit(h.Joining)<<3, byte(len(h.Ended)))
-	for _, inc := range h.Ended {
-		b = append(b, byte(inc))
+// numbers adds the numbers to the code. With a gap they count by their order: they are renumbered
+// so that none is further than that from the next smaller one. The protocol compares numbers, draws
+// the one above the greatest seen, and adds spans, which are kept: so a world and its renumbered one
+// have the same future, unless a host draws, one by one, more numbers than the gap has room for
+// without seeing a greater one that is there. Two hosts that do that for ever are found by it.
+func (c *code) numbers(all []uint64, gap uint64) {
+	if gap == 0 {
+		for _, n := range all {
+			c.b = binary.AppendUvarint(c.b, n)
+		}
+		return
 	}
-	return b
+	var used [smalls / 64]uint64
+	var rank [smalls]uint8
+	top := uint64(0)
+	for _, n := range all {
+		s := small(n)
+		used[s/64] |= 1 << (s % 64)
+		top = max(top, s)
+	}
+	last, to := uint64(0), uint64(0) // 0 stays: it is no number
+	for k := range top/64 + 1 {
+		for set := used[k]; set != 0; set &= set - 1 {
+			s := 64*k + uint64(bits.TrailingZeros64(set))
+			to += min(s-last, gap)
+			last, rank[s] = s, uint8(to)
+		}
+	}
+	for _, n := range all {
+		s := small(n)
+		c.b = binary.AppendUvarint(c.b, n-s+uint64(rank[s]))
+	}
 }
 
-// appendView shortens what is short in nearly all states.
-func appendView(b []byte, v View) []byte {
-	if !v.Readable {
-		return append(b, 0xff)
+const smalls = 256
+
+// small returns a number without the spans in it.
+func small(n uint64) uint64 {
+	for n >= ownSpan {
+		n -= ownSpan
 	}
-	s := v.Slot
-	b = append(b, byte(s.Phase)<<1|byte(s.Mode), byte(s.Incarnation))
-	b = binary.AppendUvarint(b, s.Creation)
-	b = binary.AppendUvarint(b, s.Ticket.Number())
-	return append(b, byte(s.Ticket.Host()))
+	if n %= hiddenSpan - ownSpan; n >= smalls {
+		panic("bakery: the explorer counts on smaller numbers")
+	}
+	return n
 }
 
 func bit(v bool) byte {

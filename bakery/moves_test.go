@@ -2,6 +2,7 @@ package bakery
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -25,10 +26,10 @@ func (w *world) moves(to visit) {
 }
 
 func (w *world) movesOf(i int, to visit) {
-	ac := &w.actors[i]
+	ac := w.actors[i]
 	if h := w.hosts[i]; h.Readable && h.Unsettled && !w.sc.restive && (ac.crashed || ac.inc == h.Incarnation) {
 		c := w.clone(i)
-		c.hosts[i].settle()
+		c.setHost(i, h.settled())
 		to(c, i, "is known to be the only one")
 	}
 	if ac.crashed {
@@ -76,8 +77,8 @@ func (w *world) restMoves(i int, to visit) {
 }
 
 func (w *world) holdMoves(i int, to visit) {
-	ac, mu := &w.actors[i], w.sc.mutate
-	do := func(what string, budget func(*world) *int, f func(*Machine) Action) {
+	ac, mu := w.actors[i], w.sc.mutate
+	do := func(what string, budget func(*world) *int8, f func(*Machine) Action) {
 		if budget != nil && (*budget(w) == 0 || w.calm) {
 			return
 		}
@@ -88,7 +89,7 @@ func (w *world) holdMoves(i int, to visit) {
 		c.took(i, f(c.actors[i].m))
 		to(c, i, what)
 	}
-	changes := func(w *world) *int { return &w.actors[i].changes }
+	changes := func(w *world) *int8 { return &w.actors[i].changes }
 	switch {
 	case w.sc.resumes == 0:
 	case w.unnoted(i):
@@ -107,7 +108,7 @@ func (w *world) holdMoves(i int, to visit) {
 	if w.vacant(i) {
 		return
 	}
-	do("settles", func(w *world) *int { return &w.actors[i].settles }, (*Machine).Settle)
+	do("settles", func(w *world) *int8 { return &w.actors[i].settles }, (*Machine).Settle)
 	if ac.m.Mode() == layout.Shared {
 		upgrade := (*Machine).Upgrade
 		if mu != nil && mu.upgrade != nil {
@@ -125,11 +126,11 @@ func (w *world) holdMoves(i int, to visit) {
 	if mu != nil && mu.remove != nil {
 		remove = mu.remove
 	}
-	do("removes", func(w *world) *int { return &w.removes }, remove)
+	do("removes", func(w *world) *int8 { return &w.removes }, remove)
 }
 
 func (w *world) tryMoves(i int, to visit) {
-	ac := &w.actors[i]
+	ac := w.actors[i]
 	if ac.cancels > 0 && !w.calm && !ac.m.cancel && (ac.where != inside || ac.m.step == stepDrain) {
 		c := w.clone(i)
 		c.actors[i].cancels--
@@ -211,6 +212,7 @@ func (w *world) hostMoves(i int, to visit) {
 			c := w.clone(i)
 			c.fails--
 			c.sampleHosts(i)
+			c.actors[i].table = slices.Clone(w.hosts)
 			c.actors[i].table[h] = Host{}
 			c.tell(i)
 			to(c, i, w.say("reads the hosts, but not host %d", h+1))
@@ -218,15 +220,18 @@ func (w *world) hostMoves(i int, to visit) {
 		return
 	}
 	c := w.clone(i)
-	n := &c.actors[i]
+	n := c.actors[i]
 	table := n.table
-	n.table, n.sampled = [worldHosts]Host{}, false
-	for h := range w.sc.hosts {
-		if mu := w.sc.mutate; mu != nil && mu.hosts != nil && h != i {
-			mu.hosts(n.m, &table[h], n.m.views[h])
+	n.table, n.sampled = nil, false
+	if mu := w.sc.mutate; mu != nil && mu.hosts != nil {
+		table = slices.Clone(table)
+		for h := range table {
+			if h != i {
+				mu.hosts(n.m, &table[h], n.m.views[h])
+			}
 		}
 	}
-	c.report(i, func(m *Machine) Action { return m.HostsRead(table[:w.sc.hosts]) })
+	c.report(i, func(m *Machine) Action { return m.HostsRead(table) })
 	to(c, i, "knows the hosts")
 }
 
@@ -242,16 +247,16 @@ func (w *world) tell(i int) {
 	if w.sc.records() {
 		return
 	}
-	n := &w.actors[i]
+	n := w.actors[i]
 	table := n.table
-	n.table, n.sampled = [worldHosts]Host{}, false
-	w.report(i, func(m *Machine) Action { return m.HostsRead(table[:w.sc.hosts]) })
+	n.table, n.sampled = nil, false
+	w.report(i, func(m *Machine) Action { return m.HostsRead(table) })
 }
 
 // entryMoves reads the directory entry, likewise.
 func (w *world) entryMoves(i int, to visit) {
 	c := w.clone(i)
-	n := &c.actors[i]
+	n := c.actors[i]
 	if !n.sampled {
 		n.sampled, n.found = true, 0
 		if w.dir == n.entry {
@@ -269,7 +274,7 @@ func (w *world) entryMoves(i int, to visit) {
 // landing ends host i's write.
 func (w *world) landing(i int, to visit, then func(*world)) {
 	c := w.clone(i)
-	s := &c.disk[c.actors[i].entry.area][i]
+	s := c.own(i)
 	*s = sector{now: s.next}
 	then(c)
 	to(c, i, "write lands")
@@ -292,14 +297,14 @@ func (s *sector) outcomes() []View {
 
 // readMoves reads one more sector, of any host, in any order.
 func (w *world) readMoves(i int, to visit) {
-	ac := &w.actors[i]
+	ac := w.actors[i]
 	for j := range w.sc.hosts {
 		if ac.mask&(1<<j) != 0 {
 			continue
 		}
-		for _, v := range w.disk[ac.entry.area][j].outcomes() {
+		for _, v := range w.slot(ac.entry.area, j).outcomes() {
 			c := w.clone(i)
-			n := &c.actors[i]
+			n := c.actors[i]
 			n.got[j] = v
 			n.mask |= 1 << j
 			c.saw(n.entry.area, j, v)
@@ -312,11 +317,11 @@ func (w *world) readMoves(i int, to visit) {
 }
 
 func (w *world) slotsRead(i int) {
-	n := &w.actors[i]
-	if mu := w.sc.mutate; mu == nil || !mu.earlyLook || n.m.step != stepLook {
-		n.views = n.got
+	n := w.actors[i]
+	views := n.got[:w.sc.hosts]
+	if mu := w.sc.mutate; mu != nil && mu.earlyLook && n.m.step == stepLook {
+		views = n.early
 	}
-	views := n.views[:w.sc.hosts]
 	if mu := w.sc.mutate; mu != nil && mu.views != nil {
 		mu.views(w, n.m, views)
 	}
@@ -325,7 +330,7 @@ func (w *world) slotsRead(i int) {
 
 // pollMoves reads the polled slot where that shows something new.
 func (w *world) pollMoves(i int, to visit) {
-	ac := &w.actors[i]
+	ac := w.actors[i]
 	if ac.act.Host == 0 {
 		c := w.clone(i)
 		c.took(i, Action{Kind: Read})
@@ -334,7 +339,7 @@ func (w *world) pollMoves(i int, to visit) {
 	var outcomes []View
 	j := ac.act.Host - 1
 	if j >= 0 {
-		outcomes = w.disk[ac.entry.area][j].outcomes()
+		outcomes = w.slot(ac.entry.area, j).outcomes()
 	}
 	for _, v := range outcomes {
 		c := w.clone(i)
@@ -349,29 +354,10 @@ func (w *world) pollMoves(i int, to visit) {
 	}
 }
 
-// beyond tells whether the scenario stops here: who withdraws and claims
-// again while another's write is under way may draw numbers without end.
-func (w *world) beyond() bool {
-	for i := range w.sc.hosts {
-		if w.sc.highest > 0 && !w.actors[i].crashed && beneath(w.actors[i].m.last) > w.sc.highest {
-			return true
-		}
-	}
-	return false
-}
-
-// beneath takes the spans off a number.
-func beneath(n uint64) uint64 {
-	for n >= ownSpan {
-		n -= ownSpan
-	}
-	return n % (hiddenSpan - ownSpan)
-}
-
 // final tells whether everybody has done what there was to do.
 func (w *world) final() bool {
 	for i := range w.sc.hosts {
-		if ac := &w.actors[i]; !ac.crashed && (ac.rounds > 0 || ac.act.Kind != 0) {
+		if ac := w.actors[i]; !ac.crashed && (ac.rounds > 0 || ac.act.Kind != 0) {
 			return false
 		}
 	}

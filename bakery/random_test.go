@@ -51,10 +51,10 @@ func newWalk(seed uint64) *walk {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	sc := &scenario{
 		hosts: worldHosts, rounds: 2 + rng.IntN(6), permits: 1 + rng.IntN(3), modes: mixed, clocks: noClock, try: rng.IntN(2) == 0,
-		settles: rng.IntN(4), cancels: rng.IntN(3), changes: rng.IntN(4), heals: rng.IntN(3),
-		removes: rng.IntN(4), crashes: rng.IntN(5), rejoin: rng.IntN(4) > 0, unsure: rng.IntN(2) == 0,
-		corrupt: rng.IntN(4), fails: rng.IntN(4), resumes: rng.IntN(6),
-		blind: rng.IntN(3), abandon: true, joins: rng.IntN(3),
+		settles: int8(rng.IntN(4)), cancels: int8(rng.IntN(3)), changes: int8(rng.IntN(4)), heals: int8(rng.IntN(3)),
+		removes: int8(rng.IntN(4)), crashes: int8(rng.IntN(5)), rejoin: rng.IntN(4) > 0, unsure: rng.IntN(2) == 0,
+		corrupt: int8(rng.IntN(4)), fails: int8(rng.IntN(4)), resumes: int8(rng.IntN(6)),
+		blind: int8(rng.IntN(3)), abandon: true, joins: int8(rng.IntN(3)),
 	}
 	if rng.IntN(3) == 0 {
 		sc.modes = exclusive

@@ -10,7 +10,7 @@ func (w *world) grant(i int) {
 
 // unnoted tells whether the grant that host i stands at is to be noted yet.
 func (w *world) unnoted(i int) bool {
-	ac := &w.actors[i]
+	ac := w.actors[i]
 	if ac.where == inside {
 		asked := !ac.resumed || w.sc.mutate != nil && w.sc.mutate.keepMode
 		return asked && ac.m.Mode() != ac.held
@@ -33,7 +33,7 @@ func (w *world) freed(e entry) bool { return e != w.dir && e.creation == w.areas
 // saw notes that a read of a write under way returned the new contents. Such a
 // write has landed.
 func (w *world) saw(area, j int, v View) {
-	s := &w.disk[area][j]
+	s := w.slot(area, j)
 	if w.resumes > 0 && s.writing && v == s.next && v != s.now && (w.sc.mutate == nil || !w.sc.mutate.flicker) {
 		s.seen = true
 	}
@@ -42,11 +42,11 @@ func (w *world) saw(area, j int, v View) {
 // resumeMoves: the driver ends. A write under way has landed, or never will,
 // or has left garbage; another driver of the same incarnation takes over.
 func (w *world) resumeMoves(i int, to visit) {
-	ac := &w.actors[i]
+	ac := w.actors[i]
 	if w.resumes == 0 || ac.act.Kind == 0 && ac.rounds == 0 {
 		return
 	}
-	s := &w.disk[ac.entry.area][i]
+	s := w.own(i)
 	ends := []View{s.now}
 	if s.writing {
 		ends = append(ends, s.next)
@@ -63,17 +63,17 @@ func (w *world) resumeMoves(i int, to visit) {
 	}
 	for _, own := range ends {
 		unknown := bit(!own.Readable && !ac.noted)
-		if w.losses < int(unknown) {
+		if w.losses < int8(unknown) {
 			continue
 		}
 		for _, e := range entries {
 			c := w.clone(i)
 			c.resumes--
-			c.losses -= int(unknown)
+			c.losses -= int8(unknown)
 			if s.writing && !own.Readable {
 				c.corrupt--
 			}
-			c.disk[ac.entry.area][i] = sector{now: own}
+			*c.own(i) = sector{now: own}
 			c.resume(i, e)
 			to(c, i, w.say("restarts with %v by creation %d", own, e.creation))
 		}
@@ -82,9 +82,9 @@ func (w *world) resumeMoves(i int, to visit) {
 
 // resume makes host i's new machine go on from what is on the disk.
 func (w *world) resume(i int, e entry) {
-	ac := &w.actors[i]
+	ac := w.actors[i]
 	ticket := ac.m.Token()
-	own := w.disk[ac.entry.area][i].now
+	own := w.own(i).now
 	lost := !own.Readable && (!ac.noted || w.dir != e)
 	if lost {
 		w.exit(i)
@@ -92,7 +92,7 @@ func (w *world) resume(i int, e entry) {
 		ac.noted = false
 	}
 	ac.entry, ac.act, ac.healing, ac.sampled, ac.resumed = e, Action{}, false, false, true
-	ac.table, ac.found, ac.mask = [worldHosts]Host{}, 0, 0
+	ac.table, ac.found, ac.mask = nil, 0, 0
 	ac.m = w.machine(i)
 	slot := own.Slot
 	switch {

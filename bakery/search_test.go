@@ -1,180 +1,158 @@
 package bakery
 
 import (
+	"bytes"
 	"fmt"
-	"hash/maphash"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bakeryd/bakeryd/test/explore/states"
 )
 
-// search takes a scenario through every interleaving. It remembers states by
-// a 128-bit hash, and the graph of moves: at the end, from every state one
-// must be reachable in which everybody is done. That is absence of deadlock,
-// and of any corner from which only endless polling is left.
+// search takes a scenario through every interleaving, the shortest first. At the end, from every
+// state one must be reachable in which everybody is done. That is absence of deadlock, and of any
+// corner from which only endless polling is left.
 type search struct {
-	seeds  [2]maphash.Seed
-	hashes pile[[2]uint64]
-	table  []uint32 // of hashes, open addressing: state + 1
-	parent pile[uint32]
-	order  pile[uint32] // the states in the order of expansion
-	degree pile[uint16] // of each of them: how many edges
-	edges  pile[uint32] // where to, in the same order
-	done   []uint64     // bits: the states from which a final one can be reached
-	buf    []byte
+	*states.Graph
+	queue  queue
+	shared shared
+	key    code
 }
-
-// pile is a slice that grows without being copied.
-type pile[T any] struct {
-	chunks [][]T
-	n      int
-}
-
-const chunk = 1 << 18
-
-func (p *pile[T]) add(v T) {
-	if p.n%chunk == 0 {
-		p.chunks = append(p.chunks, make([]T, chunk))
-	}
-	p.chunks[p.n/chunk][p.n%chunk] = v
-	p.n++
-}
-
-func (p *pile[T]) at(i int) T { return p.chunks[i/chunk][i%chunk] }
 
 type result struct {
 	states int
-	cut    int    // states not followed, for their numbers
 	fault  string // empty if none
 	trace  []string
 	took   time.Duration
 }
 
-type node struct {
-	w  *world
-	id uint32
-}
-
 func explore(sc scenario) result {
 	start := time.Now()
-	s := &search{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, table: make([]uint32, 1<<16)}
-	root := newWorld(&sc)
-	id, _ := s.add(root, 0)
-	stack := []node{{root, id}}
+	s := &search{Graph: states.New(), shared: shared{actorIDs: map[string]uint32{}, tableIDs: map[string]uint32{}}}
+	w := newWorld(&sc)
+	w.key(&s.key)
+	s.Begin(s.key.b)
+	s.push(w)
 	r := result{}
-	for len(stack) > 0 && r.fault == "" {
-		n := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		beyond := n.w.beyond()
-		if beyond || n.w.final() {
-			s.done[n.id/64] |= 1 << (n.id % 64)
-			r.cut += int(bit(beyond))
+	for id := uint32(0); int(id) < s.Len() && r.fault == ""; id++ {
+		s.take(w, id)
+		if w.final() {
+			s.Final(id)
 		}
-		before := s.edges.n
-		if !beyond {
-			n.w.moves(func(c *world, host int, _ string) {
-				id, fresh := s.add(c, n.id)
-				s.edges.add(id)
-				if c.fault != "" && r.fault == "" {
-					r.fault, r.trace = c.fault, s.path(&sc, id)
-				}
-				if fresh {
-					stack = append(stack, node{c, id})
-				} else {
-					c.drop(host)
-				}
-			})
-		}
-		s.order.add(n.id)
-		s.degree.add(uint16(s.edges.n - before))
-		n.w.spare.worlds = append(n.w.spare.worlds, n.w)
+		w.moves(func(c *world, host int, _ string) {
+			to, fresh := s.Reach(s.keyOf(c, host), id)
+			if fresh {
+				s.push(c)
+			}
+			if c.fault != "" && r.fault == "" {
+				r.fault, r.trace = c.fault, s.path(&sc, to)
+			}
+			c.drop(host)
+		})
+		s.Expanded()
 	}
 	if r.fault == "" {
-		if id, stuck := s.stuck(); stuck {
+		if id, stuck := s.Stuck(); stuck {
 			r.fault, r.trace = "DEADLOCK: from here not everybody can finish", s.path(&sc, id)
 		}
 	}
-	r.states, r.took = s.parent.n, time.Since(start)
+	r.states, r.took = s.Len(), time.Since(start)
 	return r
 }
 
-func (s *search) hash(w *world) [2]uint64 {
-	s.buf = w.key(s.buf[:0])
-	return [2]uint64{maphash.Bytes(s.seeds[0], s.buf), maphash.Bytes(s.seeds[1], s.buf)}
+// keyOf returns the key of a world after an event of a host.
+func (s *search) keyOf(w *world, host int) []byte {
+	w.actors[host].encode(w.sc)
+	w.key(&s.key)
+	return s.key.b
 }
 
-// find gives the place of a hash in the table.
-func (s *search) find(h [2]uint64) int {
-	for at := int(h[0]) & (len(s.table) - 1); ; at = (at + 1) & (len(s.table) - 1) {
-		if id := s.table[at]; id == 0 || s.hashes.at(int(id-1)) == h {
-			return at
-		}
+// shared has the parts of worlds that many of them have in common.
+type shared struct {
+	actors   []*actor
+	actorIDs map[string]uint32 // by code
+	tables   [][]Host
+	tableIDs map[string]uint32 // by code
+}
+
+// queue has the states that are yet to be expanded, without pointers, for there may be many.
+type queue struct {
+	nodes states.Pile[node]
+	disks states.Pile[sector]
+}
+
+type node struct {
+	hosts  uint32
+	actors [worldHosts]uint32
+	rest   rest
+}
+
+func (s *search) push(w *world) {
+	n := node{rest: w.rest, hosts: s.tableID(w.hosts)}
+	for i := range w.sc.hosts {
+		n.actors[i] = s.actorID(w.actors[i], i)
+	}
+	s.queue.nodes.Add(n)
+	for i := range w.disk {
+		s.queue.disks.Add(w.disk[i])
 	}
 }
 
-func (s *search) add(w *world, from uint32) (id uint32, fresh bool) {
-	h := s.hash(w)
-	at := s.find(h)
-	if id := s.table[at]; id != 0 {
-		return id - 1, false
+// take makes w the world of the state that is next.
+func (s *search) take(w *world, id uint32) {
+	n := s.queue.nodes.Take(int(id))
+	for i := range w.disk {
+		w.disk[i] = s.queue.disks.Take(int(id)*len(w.disk) + i)
 	}
-	n := s.hashes.n
-	s.table[at] = uint32(n + 1)
-	s.hashes.add(h)
-	s.parent.add(from)
-	if n%64 == 0 {
-		s.done = append(s.done, 0)
+	w.rest, w.hosts = n.rest, s.shared.tables[n.hosts]
+	for i := range w.sc.hosts {
+		w.actors[i] = s.shared.actors[n.actors[i]]
 	}
-	if 5*n > 3*len(s.table) {
-		s.table = make([]uint32, 2*len(s.table))
-		for i := range s.hashes.n {
-			s.table[s.find(s.hashes.at(i))] = uint32(i + 1)
-		}
-	}
-	return uint32(n), true
 }
 
-// stuck finds a state from which no final one can be reached. It goes over
-// the states from the last expanded to the first until nothing changes: nearly
-// all moves lead to states that were expanded later.
-func (s *search) stuck() (uint32, bool) {
-	for changed := true; changed; {
-		changed = false
-		end := s.edges.n
-		for k := s.order.n - 1; k >= 0; k-- {
-			first := end - int(s.degree.at(k))
-			id := s.order.at(k)
-			for e := first; e < end && s.done[id/64]&(1<<(id%64)) == 0; e++ {
-				to := s.edges.at(e)
-				if s.done[to/64]&(1<<(to%64)) != 0 {
-					s.done[id/64] |= 1 << (id % 64)
-					changed = true
-				}
-			}
-			end = first
-		}
+func (s *search) actorID(ac *actor, host int) uint32 {
+	if ac.id != 0 {
+		return ac.id - 1
 	}
-	for id := range uint32(s.parent.n) {
-		if s.done[id/64]&(1<<(id%64)) == 0 {
-			return id, true
-		}
+	c := &s.key
+	c.b = append(append(c.b[:0], byte(host)), ac.code.b...)
+	c.numbers(ac.code.n, 0)
+	id, ok := s.shared.actorIDs[string(c.b)]
+	if !ok {
+		id = uint32(len(s.shared.actors))
+		known := &actor{m: &Machine{}}
+		known.copy(ac)
+		known.code = code{bytes.Clone(ac.code.b), slices.Clone(ac.code.n)}
+		known.id = id + 1
+		s.shared.actors = append(s.shared.actors, known)
+		s.shared.actorIDs[string(c.b)] = id
 	}
-	return 0, false
+	return id
+}
+
+func (s *search) tableID(hosts []Host) uint32 {
+	c := &s.key
+	c.b = c.b[:0]
+	c.table(hosts)
+	id, ok := s.shared.tableIDs[string(c.b)]
+	if !ok {
+		id = uint32(len(s.shared.tables))
+		s.shared.tables = append(s.shared.tables, hosts)
+		s.shared.tableIDs[string(c.b)] = id
+	}
+	return id
 }
 
 // path replays the way to a state and tells it line by line.
-func (s *search) path(sc *scenario, id uint32) []string {
-	var ids []uint32
-	for ; id != 0; id = s.parent.at(int(id)) {
-		ids = append(ids, id)
-	}
-	var lines []string
+func (s *search) path(sc *scenario, id uint32) (lines []string) {
 	w := newWorld(sc)
 	w.telling = true
-	for k := len(ids) - 1; k >= 0; k-- {
+	for _, id := range s.Path(id) {
 		var next *world
 		w.moves(func(c *world, host int, what string) {
-			if next == nil && s.hash(c) == s.hashes.at(int(ids[k])) {
+			if at, ok := s.Find(s.keyOf(c, host)); next == nil && ok && at == id {
 				next = c
 				lines = append(lines, line(host, what))
 			}
@@ -201,8 +179,8 @@ func (v View) String() string {
 func check(t *testing.T, sc scenario) {
 	t.Helper()
 	r := explore(sc)
-	t.Logf("%-26s %d hosts x %d rounds, permits %d: %11d states (%d cut) in %6.1fs",
-		sc.name, sc.hosts, sc.rounds, sc.permits, r.states, r.cut, r.took.Seconds())
+	t.Logf("%-26s %d hosts x %d rounds, permits %d: %11d states in %6.1fs",
+		sc.name, sc.hosts, sc.rounds, sc.permits, r.states, r.took.Seconds())
 	if r.fault != "" {
 		t.Fatalf("%s\n%s", r.fault, strings.Join(r.trace, "\n"))
 	}

@@ -2,6 +2,7 @@ package bakery
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/bakeryd/bakeryd/layout"
@@ -22,23 +23,23 @@ type scenario struct {
 	modes   []layout.Mode // what an attempt may ask for; each choice is explored
 	clocks  []uint64      // what a wall clock may offer; each choice is explored
 	try     bool          // attempts may also be made without waiting
-	settles int           // holds that may be settled, a host
-	cancels int           // cancels that may come, a host
-	changes int           // upgrades and downgrades, a host
-	removes int           // removals of the lock, in all
-	crashes int           // hosts that may die, in all
+	settles int8          // holds that may be settled, a host
+	cancels int8          // cancels that may come, a host
+	changes int8          // upgrades and downgrades, a host
+	removes int8          // removals of the lock, in all
+	crashes int8          // hosts that may die, in all
 	rejoin  bool          // a dead host may come back
 	unsure  bool          // its record is not believed at first to be the only one
-	highest uint64        // numbers above it, spans set aside, are not followed further; 0: all are
-	corrupt int           // sectors that may go bad, in all
-	heals   int           // rewrites of the own slot as it is, a host
-	resumes int           // drivers that may end and be followed by another of the same incarnation, in all
-	fails   int           // reads of a host record that may fail, in all
-	blind   int           // host records that may go bad, for good, in all
+	corrupt int8          // sectors that may go bad, in all
+	heals   int8          // rewrites of the own slot as it is, a host
+	resumes int8          // drivers that may end and be followed by another of the same incarnation, in all
+	fails   int8          // reads of a host record that may fail, in all
+	blind   int8          // host records that may go bad, for good, in all
 	abandon bool          // the host of such a record counts as gone once it has died
-	joins   int           // claims that may be written over a host record, that of a living host too, in all
+	joins   int8          // claims that may be written over a host record, that of a living host too, in all
 	restive bool          // one claim follows another, so its record is never settled; only of a host that is known to be dead
 	whole   bool          // no slot is lost by a death
+	gap     uint64        // by which numbers are renumbered; 0: not at all
 	mutate  *mutation
 	want    string // the kind of fault looked for; empty: any
 }
@@ -68,15 +69,16 @@ const (
 	inside
 )
 
-// actor is one host.
+// actor is one host. It changes in events of its host only, and in no other world: the worlds of a
+// search share the actors that are equal.
 type actor struct {
 	m       *Machine
 	act     Action
 	got     [worldHosts]View // the read under way
-	views   [worldHosts]View // the same, for the machine alone
-	mask    uint8            // which sectors of it are done
-	table   [worldHosts]Host // the hosts or the entry as read, to be reported yet
-	found   uint64
+	early   []View           // mutation: slots read before the claim; never changed in place
+	table   []Host           // host table that was read and not yet reported; never changed in place
+	mask    uint8            // which sectors of got are done
+	found   uint64           // directory entry that was read and not yet reported
 	sampled bool
 	entry   entry // by which it takes part
 	inc     uint64
@@ -87,35 +89,25 @@ type actor struct {
 	noted   bool // as the driver keeps it for its successor: the slot's ticket was granted
 	resumed bool // granted by Resume
 
-	settles, cancels, changes, heals int
+	settles, cancels, changes, heals int8
 
 	// What the checks need to remember.
 	where    uint8
 	held     layout.Mode
-	doored   bool  // doorway done
-	before   uint8 // whose doorway was done when this attempt began
+	doored   bool // doorway done
 	endedMax layout.Ticket
+
+	code code
+	id   uint32 // of those that the worlds of a search share
 }
 
 type world struct {
-	sc      *scenario
-	disk    [2][worldHosts]sector
-	hosts   [worldHosts]Host // host records, as single registers
-	dir     entry
-	lastDir uint64    // highest creation id in the directory
-	areas   [2]uint64 // the creation ids of both entries, cleared or not
-	actors  [worldHosts]actor
+	sc     *scenario
+	disk   []sector // slots of the first entry, then, if locks are removed, of the second
+	hosts  []Host   // host records, as single registers; never changed in place
+	actors [worldHosts]*actor
+	rest
 
-	removes, crashes, corrupt, fails, blind, joins, resumes int
-
-	// Slots that may yet become unreadable with nobody left who knows their
-	// ticket. Without a clock, tokens survive one such loss. Where hosts may
-	// die more than once, a slot that is unreadable for a moment may count as
-	// one too: there tokens are checked until a second span is granted.
-	losses, spans int
-
-	granted layout.Ticket // highest token of an exclusive grant
-	ended   layout.Ticket // the same, of those that have ended
 	fault   string
 	now     uint64 // what a sane wall clock offers; 0: there is none
 	telling bool   // moves are to be worded
@@ -123,34 +115,57 @@ type world struct {
 	spare   *spares
 }
 
-// spares are worlds and machines for reuse: most moves lead to a world that
-// was seen before.
+// rest is the rest of the state of a world.
+type rest struct {
+	before  [worldHosts]uint8 // whose doorway was done when the host's attempt began
+	dir     entry
+	lastDir uint64        // highest creation id in the directory
+	areas   [2]uint64     // the creation ids of both entries, cleared or not
+	granted layout.Ticket // highest token of an exclusive grant
+	ended   layout.Ticket // the same, of those that have ended
+
+	removes, crashes, corrupt, fails, blind, joins, resumes int8
+
+	// Slots that may yet become unreadable with nobody left who knows their
+	// ticket. Without a clock, tokens survive one such loss. Where hosts may
+	// die more than once, a slot that is unreadable for a moment may count as
+	// one too: there tokens are checked until a second span is granted.
+	losses, spans int8
+}
+
+// spares are worlds and actors for reuse: most moves lead to a world that was seen before.
 type spares struct {
-	worlds   []*world
-	machines []*Machine
+	worlds []*world
+	actors []*actor
 }
 
 func newWorld(sc *scenario) *world {
-	w := &world{sc: sc, dir: entry{creation: 1}, lastDir: 1, areas: [2]uint64{1, 0},
+	w := &world{sc: sc, spare: &spares{}, rest: rest{dir: entry{creation: 1}, lastDir: 1, areas: [2]uint64{1, 0},
 		removes: sc.removes, crashes: sc.crashes, corrupt: sc.corrupt, fails: sc.fails, blind: sc.blind, joins: sc.joins,
-		resumes: sc.resumes, losses: int(1 - bit(sc.whole)), spare: &spares{}}
+		resumes: sc.resumes, losses: int8(1 - bit(sc.whole))}}
+	areas := 1
+	if sc.removes > 0 {
+		areas = 2
+	}
+	w.disk = make([]sector, areas*sc.hosts)
+	for i := range w.disk {
+		w.disk[i].now.Readable = true
+	}
 	for i := range sc.hosts {
-		w.hosts[i] = Host{Readable: true, Incarnation: uint64(i + 1)}
-		for a := range w.disk {
-			w.disk[a][i].now.Readable = true
-		}
-		ac := &w.actors[i]
-		*ac = actor{inc: uint64(i + 1), rounds: sc.rounds, entry: w.dir,
+		w.hosts = append(w.hosts, Host{Readable: true, Incarnation: uint64(i + 1)})
+		ac := &actor{inc: uint64(i + 1), rounds: sc.rounds, entry: w.dir,
 			settles: sc.settles, cancels: sc.cancels, changes: sc.changes, heals: sc.heals}
+		w.actors[i] = ac
 		ac.m = w.machine(i)
 		// A first read of a virgin lock tells nothing.
 		ac.m.attached = true
+		ac.encode(sc)
 	}
 	return w
 }
 
 func (w *world) machine(i int) *Machine {
-	ac := &w.actors[i]
+	ac := w.actors[i]
 	m := New(Config{Host: i + 1, Incarnation: ac.inc, Creation: ac.entry.creation, Permits: w.sc.permits, Clock: w.now})
 	m.grow(w.sc.hosts)
 	if !w.sc.records() {
@@ -165,30 +180,50 @@ func (w *world) machine(i int) *Machine {
 	return m
 }
 
-// clone copies the world for an event of host i; other hosts' machines are
-// shared, for they do not change.
+// slot returns host i's sector among the slots that an entry names.
+func (w *world) slot(area, i int) *sector { return &w.disk[area*w.sc.hosts+i] }
+
+// own returns host i's sector by the entry that it takes part by.
+func (w *world) own(i int) *sector { return w.slot(w.actors[i].entry.area, i) }
+
+// setHost replaces a host record.
+func (w *world) setHost(i int, h Host) {
+	w.hosts = slices.Clone(w.hosts)
+	w.hosts[i] = h
+}
+
+// clone copies the world for an event of host i.
 func (w *world) clone(i int) *world {
-	c, m := &world{}, &Machine{}
+	var c *world
+	var ac *actor
 	if s := w.spare; len(s.worlds) > 0 {
 		c, s.worlds = s.worlds[len(s.worlds)-1], s.worlds[:len(s.worlds)-1]
+		ac, s.actors = s.actors[len(s.actors)-1], s.actors[:len(s.actors)-1]
+	} else {
+		c, ac = &world{}, &actor{m: &Machine{}}
 	}
-	if s := w.spare; len(s.machines) > 0 {
-		m, s.machines = s.machines[len(s.machines)-1], s.machines[:len(s.machines)-1]
-	}
+	disk := c.disk
 	*c = *w
-	from, views, peers, hosts := w.actors[i].m, m.views, m.peers, m.hosts
-	*m = *from
-	m.views = append(views[:0], from.views...)
-	m.peers = append(peers[:0], from.peers...)
-	m.hosts = append(hosts[:0], from.hosts...)
-	c.actors[i].m = m
+	c.disk = append(disk[:0], w.disk...)
+	ac.copy(w.actors[i])
+	c.actors[i] = ac
 	return c
+}
+
+func (ac *actor) copy(from *actor) {
+	m, code, views, peers, hosts := ac.m, ac.code, ac.m.views, ac.m.peers, ac.m.hosts
+	*ac = *from
+	ac.m, ac.code, ac.id = m, code, 0
+	*m = *from.m
+	m.views = append(views[:0], from.m.views...)
+	m.peers = append(peers[:0], from.m.peers...)
+	m.hosts = append(hosts[:0], from.m.hosts...)
 }
 
 // drop takes back a clone made for host i that nobody keeps.
 func (w *world) drop(i int) {
 	w.spare.worlds = append(w.spare.worlds, w)
-	w.spare.machines = append(w.spare.machines, w.actors[i].m)
+	w.spare.actors = append(w.spare.actors, w.actors[i])
 }
 
 func (w *world) failf(format string, args ...any) {
@@ -199,7 +234,7 @@ func (w *world) failf(format string, args ...any) {
 
 // took carries on after host i's machine has given its next action.
 func (w *world) took(i int, a Action) {
-	ac := &w.actors[i]
+	ac := w.actors[i]
 	ac.act = a
 	ac.resumed = ac.resumed && a.Kind == Granted
 	switch a.Kind {
@@ -215,7 +250,7 @@ func (w *world) took(i int, a Action) {
 	case Read:
 		ac.mask = 1 << i
 		ac.got = [worldHosts]View{}
-		ac.got[i] = w.disk[ac.entry.area][i].now
+		ac.got[i] = w.own(i).now
 		if mu := w.sc.mutate; mu != nil && mu.staleHosts {
 			ac.table = w.hosts
 		}
@@ -235,15 +270,16 @@ func (w *world) took(i int, a Action) {
 }
 
 func (w *world) write(i int, s Slot) {
-	ac := &w.actors[i]
-	sec := &w.disk[ac.entry.area][i]
+	ac := w.actors[i]
+	sec := w.own(i)
 	if sec.writing {
 		w.failf("host %d writes into its own write", i+1)
 	}
 	sec.next, sec.writing = View{Slot: s, Readable: true}, true
 	if w.sc.mutate != nil && w.sc.mutate.earlyLook && ac.m.step == stepClaim {
-		for j := range ac.views {
-			ac.views[j] = w.disk[ac.entry.area][j].now
+		ac.early = nil
+		for j := range w.sc.hosts {
+			ac.early = append(ac.early, w.slot(ac.entry.area, j).now)
 		}
 	}
 	if w.sc.mutate != nil && w.sc.mutate.splitWrite {
@@ -262,18 +298,19 @@ func (w *world) write(i int, s Slot) {
 
 // begin notes whose doorway was done when host i began its own.
 func (w *world) begin(i int) {
-	ac := &w.actors[i]
-	ac.where, ac.doored, ac.before, ac.endedMax = trying, false, 0, w.ended
+	ac := w.actors[i]
+	ac.where, ac.doored, ac.endedMax = trying, false, w.ended
+	w.before[i] = 0
 	for j := range w.sc.hosts {
 		if j != i && w.actors[j].doored && w.actors[j].where == trying {
-			ac.before |= 1 << j
+			w.before[i] |= 1 << j
 		}
 	}
 }
 
 // leave ends host i's hold; its attempt, when the write that says so begins.
 func (w *world) leave(i int) {
-	ac := &w.actors[i]
+	ac := w.actors[i]
 	w.exit(i)
 	switch ac.m.step {
 	case stepWithdraw, stepRelease, stepUnmark, stepIdle, stepRemoved:
@@ -282,7 +319,7 @@ func (w *world) leave(i int) {
 }
 
 func (w *world) exit(i int) {
-	ac := &w.actors[i]
+	ac := w.actors[i]
 	if ac.where == inside {
 		if ac.held == layout.Exclusive {
 			w.ended = max(w.ended, ac.m.Token())
@@ -292,16 +329,17 @@ func (w *world) exit(i int) {
 }
 
 func (w *world) forget(i int) {
-	ac := &w.actors[i]
-	ac.where, ac.doored, ac.before, ac.endedMax = resting, false, 0, 0
+	ac := w.actors[i]
+	ac.where, ac.doored, ac.endedMax = resting, false, 0
+	w.before[i] = 0
 	for j := range w.sc.hosts {
-		w.actors[j].before &^= 1 << i
+		w.before[j] &^= 1 << i
 	}
 }
 
 // enter checks the grant that host i was just given.
 func (w *world) enter(i int) {
-	ac := &w.actors[i]
+	ac := w.actors[i]
 	mode, token := ac.m.Mode(), ac.m.Token()
 	first := ac.where != inside
 	if !first && mode == ac.held {
@@ -310,7 +348,7 @@ func (w *world) enter(i int) {
 	ac.where, ac.held = inside, mode
 	sum := w.exclusion(i)
 	for j := range w.sc.hosts {
-		if o := &w.actors[j]; first && o.where == trying && ac.before&(1<<j) != 0 {
+		if o := w.actors[j]; first && o.where == trying && w.before[i]&(1<<j) != 0 {
 			sum.add(o.m.Mode())
 		}
 	}
@@ -328,15 +366,15 @@ func (w *world) enter(i int) {
 		}
 		w.granted = max(w.granted, token)
 	}
-	ac.before, ac.doored = 0, true
+	w.before[i], ac.doored = 0, true
 }
 
 // exclusion checks whether host i may be inside with the others who are.
 func (w *world) exclusion(i int) tally {
-	ac := &w.actors[i]
+	ac := w.actors[i]
 	var holders tally
 	for j := range w.sc.hosts {
-		if o := &w.actors[j]; j != i && o.where == inside {
+		if o := w.actors[j]; j != i && o.where == inside {
 			holders.add(o.held)
 		}
 	}
@@ -350,7 +388,7 @@ func (w *world) exclusion(i int) tally {
 // lookup finds the name's entry, or makes it anew, with other slots than the
 // last had: under lock 0, so in one event.
 func (w *world) lookup(i int) {
-	ac := &w.actors[i]
+	ac := w.actors[i]
 	if w.dir.creation == 0 {
 		w.lastDir++
 		w.dir = entry{creation: w.lastDir, area: 1 - w.dir.area}
