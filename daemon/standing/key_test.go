@@ -62,12 +62,12 @@ func appenderOf(t reflect.Type, field string) appender {
 	case reflect.Struct:
 		return structAppender(t)
 	case reflect.Slice:
-		one := appenderOf(t.Elem(), "")
+		one, size := appenderOf(t.Elem(), ""), int(t.Elem().Size())
 		return func(k *keyer, p unsafe.Pointer) {
-			s := reflect.NewAt(t, p).Elem()
-			k.b = append(k.b, byte(s.Len()))
-			for i := range s.Len() {
-				one(k, s.Index(i).Addr().UnsafePointer())
+			n := len(*(*[]byte)(p))
+			k.b = append(k.b, byte(n))
+			for i := range n {
+				one(k, unsafe.Add(unsafe.Pointer(unsafe.SliceData(*(*[]byte)(p))), i*size))
 			}
 		}
 	case reflect.Pointer:

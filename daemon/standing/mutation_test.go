@@ -66,6 +66,7 @@ func TestMutations(t *testing.T) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			c.sc.rounds, c.sc.glue, c.sc.want = [both]int{1, 1}, c.glue, c.want
 			r := explore(c.sc, *limit)
 			t.Logf("found after %d states in %.1f s", r.states, r.took.Seconds())
