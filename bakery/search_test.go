@@ -16,7 +16,7 @@ import (
 // corner from which only endless polling is left.
 type search struct {
 	*states.Graph
-	queue  queue
+	queue  states.Pile[node] // the states that are yet to be expanded
 	shared shared
 	key    code
 }
@@ -30,7 +30,8 @@ type result struct {
 
 func explore(sc scenario) result {
 	start := time.Now()
-	s := &search{Graph: states.New(), shared: shared{actorIDs: map[string]uint32{}, tableIDs: map[string]uint32{}}}
+	s := &search{Graph: states.New(), shared: shared{actorIDs: map[string]uint32{}, tableIDs: map[string]uint32{},
+		sectorIDs: map[sector]uint32{}}}
 	w := newWorld(&sc)
 	w.key(&s.key)
 	s.Begin(s.key.b)
@@ -75,36 +76,37 @@ type shared struct {
 	actorIDs map[string]uint32 // by code
 	tables   [][]Host
 	tableIDs map[string]uint32 // by code
+
+	sectors   []sector
+	sectorIDs map[sector]uint32
 }
 
-// queue has the states that are yet to be expanded, without pointers, for there may be many.
-type queue struct {
-	nodes states.Pile[node]
-	disks states.Pile[sector]
-}
-
+// node is a state in the queue: small and without pointers, for there may be many.
 type node struct {
-	hosts  uint32
-	actors [worldHosts]uint32
-	rest   rest
+	hosts   uint32
+	actors  [mostHosts]uint32
+	sectors [2 * mostHosts]uint32
+	rest    rest
 }
+
+const mostHosts = 3 // in a search
 
 func (s *search) push(w *world) {
 	n := node{rest: w.rest, hosts: s.tableID(w.hosts)}
 	for i := range w.sc.hosts {
 		n.actors[i] = s.actorID(w.actors[i], i)
 	}
-	s.queue.nodes.Add(n)
 	for i := range w.disk {
-		s.queue.disks.Add(w.disk[i])
+		n.sectors[i] = s.sectorID(w.disk[i])
 	}
+	s.queue.Add(n)
 }
 
 // take makes w the world of the state that is next.
 func (s *search) take(w *world, id uint32) {
-	n := s.queue.nodes.Take(int(id))
+	n := s.queue.Take(int(id))
 	for i := range w.disk {
-		w.disk[i] = s.queue.disks.Take(int(id)*len(w.disk) + i)
+		w.disk[i] = s.shared.sectors[n.sectors[i]]
 	}
 	w.rest, w.hosts = n.rest, s.shared.tables[n.hosts]
 	for i := range w.sc.hosts {
@@ -128,6 +130,16 @@ func (s *search) actorID(ac *actor, host int) uint32 {
 		known.id = id + 1
 		s.shared.actors = append(s.shared.actors, known)
 		s.shared.actorIDs[string(c.b)] = id
+	}
+	return id
+}
+
+func (s *search) sectorID(x sector) uint32 {
+	id, ok := s.shared.sectorIDs[x]
+	if !ok {
+		id = uint32(len(s.shared.sectors))
+		s.shared.sectors = append(s.shared.sectors, x)
+		s.shared.sectorIDs[x] = id
 	}
 	return id
 }
