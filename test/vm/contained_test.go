@@ -34,7 +34,7 @@ func (h *unitHost) stubbornOf(name string) []string {
 	return strings.Fields(h.sh("pgrep -f '^stubborn-" + name + " infinity' || true"))
 }
 
-var commandGroup = regexp.MustCompile(`^0::(/\S*/(held-[\w-]+\.(?:service|scope))/bakeryctl-(\d+)-\d+)\n$`)
+var commandGroup = regexp.MustCompile(`^0::(/\S*/(held-[\w-]+\.(?:service|scope))/bakeryctl-(\d+)-\d+-\d+-[0-9a-f]{8})\n$`)
 
 // contained waits until the stubborn command of a unit runs under the lock of the same name. It
 // checks that all of it is in one cgroup below the unit's, and returns that and bakeryctl's process.
