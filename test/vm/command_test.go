@@ -54,10 +54,15 @@ func (m *machine) sh(script string) string {
 func (c *command) ask(r Request) {
 	c.m.t.Helper()
 	r.ID = c.id
+	c.m.ask(r)
+}
+
+func (m *machine) ask(r Request) {
+	m.t.Helper()
 	b, err := json.Marshal(r)
-	require.NoError(c.m.t, err)
-	_, err = c.m.port.Write(append(b, '\n'))
-	require.NoError(c.m.t, err)
+	require.NoError(m.t, err)
+	_, err = m.port.Write(append(b, '\n'))
+	require.NoError(m.t, err)
 }
 
 func (c *command) signal(s syscall.Signal) { c.m.t.Helper(); c.ask(Request{Signal: int(s)}) }

@@ -4,6 +4,7 @@ package vm
 
 import (
 	"bufio"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -38,12 +39,16 @@ type machine struct {
 // start starts a machine, with devices given as arguments of qemu, and does not wait until it has booted.
 func start(t *testing.T, name string, devices ...string) *machine {
 	t.Helper()
-	return startWith(t, name, nil, devices...)
+	return bare.start(t, name, devices...)
 }
 
-// startWith starts one with words on the command line of its kernel.
-func startWith(t *testing.T, name string, words []string, devices ...string) *machine {
+// start starts a machine of this kind. All but the template continue from its snapshot.
+func (k *kind) start(t *testing.T, name string, devices ...string) *machine {
 	t.Helper()
+	devices = append(k.devices(t, name), devices...)
+	if name != Template {
+		devices = append(devices, "-incoming", "exec:cat "+k.snapshot(t))
+	}
 	dir := filepath.Join(place(t), name)
 	state := filepath.Join(dir, "state")
 	require.NoError(t, os.MkdirAll(state, 0o755))
@@ -56,7 +61,7 @@ func startWith(t *testing.T, name string, words []string, devices ...string) *ma
 
 	m.qemu = exec.Command("qemu-system-x86_64", append([]string{
 		"-accel", "tcg", "-machine", "pc", "-cpu", "qemu64", "-m", "384", "-nodefaults", "-no-user-config", "-display", "none",
-		"-name", name, "-kernel", kernel, "-initrd", initramfs, "-append", strings.Join(append([]string{"console=ttyS0 quiet panic=-1 vm.name=" + name}, words...), " "),
+		"-name", name, "-kernel", kernel, "-initrd", initramfs, "-append", strings.Join(append([]string{"console=ttyS0 quiet panic=-1 vm.name=" + name}, k.words...), " "),
 		"-serial", "file:" + m.console, "-serial", "unix:" + m.shell() + ",server=on,wait=off", "-qmp", "stdio",
 		"-fsdev", "local,id=state,path=" + state + ",security_model=none", "-device", "virtio-9p-pci,fsdev=state,mount_tag=" + State,
 		"-chardev", "socket,id=port,fd=3", "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=port,name=" + Port,
@@ -91,8 +96,13 @@ func startWith(t *testing.T, name string, words []string, devices ...string) *ma
 		out.Close()
 		m.leave()
 	})
-	t.Cleanup(func() { linger(t) })
 	m.monitor.do(t, "qmp_capabilities")
+	if name != Template {
+		t.Cleanup(func() { linger(t) })
+		seed := make([]byte, 32)
+		_, _ = rand.Read(seed) // never fails
+		m.ask(Request{Name: name, Seed: seed})
+	}
 	return m
 }
 

@@ -72,7 +72,7 @@ func tidy(all bool) error {
 		return os.RemoveAll(base)
 	}
 	fmt.Println("kept:", base)
-	for _, dir := range []string{"root", "kernel", "busybox", "tgt", "debian", "initramfs"} {
+	for _, dir := range []string{"root", "kernel", "busybox", "tgt", "debian", "initramfs", "snapshots"} {
 		if err := os.RemoveAll(filepath.Join(base, dir)); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,7 +24,8 @@ type monitor struct {
 	errors  []string
 }
 
-// event is something that happened to the machine, such as RESET and WATCHDOG.
+// event is something that happened to the machine, such as RESET, WATCHDOG and
+// "MIGRATION completed".
 type event struct {
 	name string
 	at   time.Time
@@ -37,6 +39,7 @@ func (m *monitor) read(out io.Reader) {
 	for {
 		var message struct {
 			Event  string
+			Data   struct{ Status string }
 			Return json.RawMessage
 			Error  *struct{ Desc string }
 		}
@@ -46,7 +49,7 @@ func (m *monitor) read(out io.Reader) {
 		m.mu.Lock()
 		switch {
 		case message.Event != "":
-			m.events = append(m.events, event{message.Event, time.Now()})
+			m.events = append(m.events, event{strings.TrimSpace(message.Event + " " + message.Data.Status), time.Now()})
 		case message.Error != nil:
 			m.errors = append(m.errors, message.Error.Desc)
 			m.answers++
@@ -57,13 +60,13 @@ func (m *monitor) read(out io.Reader) {
 	}
 }
 
-// do has a command carried out; one at a time.
-func (m *monitor) do(t *testing.T, command string) {
+// do has a command carried out; one at a time. Its arguments are members of a JSON object.
+func (m *monitor) do(t *testing.T, command string, arguments ...string) {
 	t.Helper()
 	m.mu.Lock()
 	before := m.answers
 	m.mu.Unlock()
-	_, err := fmt.Fprintf(m.in, `{"execute": %q}`+"\n", command)
+	_, err := fmt.Fprintf(m.in, `{"execute": %q, "arguments": {%s}}`+"\n", command, strings.Join(arguments, ", "))
 	require.NoError(t, err)
 	eventually(t, "qemu answers to "+command, func() bool {
 		m.mu.Lock()

@@ -158,12 +158,21 @@ func furnish(root string) error {
 	return nil
 }
 
-// debianDisk is that image as the first disk of a machine, which keeps what is written there until qemu ends.
-func debianDisk(t *testing.T) []string {
-	t.Helper()
-	image, err := debian()
-	require.NoError(t, err)
-	return []string{"-drive", "if=none,id=root,format=raw,snapshot=on,cache=unsafe,file=" + image, "-device", "virtio-blk-pci,drive=root"}
+// systemd is the kind of machine that boots from that image. The template writes its changes to the
+// image, which its snapshot depends on. The changes of each other machine are lost when qemu ends.
+var systemd = &kind{
+	name:  "systemd",
+	words: []string{"vm.root=/dev/vda", "systemd.show_status=no"},
+	devices: func(t *testing.T, name string) []string {
+		image, err := debian()
+		require.NoError(t, err)
+		changes := "on"
+		if name == Template {
+			changes = "off"
+		}
+		return []string{"-drive", "if=none,id=root,format=raw,cache=unsafe,file=" + image + ",snapshot=" + changes,
+			"-device", "virtio-blk-pci,drive=root"}
+	},
 }
 
 // active waits until a unit is in one of some states, and returns which.

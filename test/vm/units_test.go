@@ -48,8 +48,7 @@ func TestUnits(t *testing.T) {
 	began := time.Now()
 	var hosts []*unitHost
 	for i, name := range []string{"a", "b"} {
-		m := startWith(t, name, []string{"vm.root=/dev/vda", "systemd.show_status=no"},
-			append(debianDisk(t), scsi(name, s.unit(1), s.unit(2), s.unit(3), s.unit(4))...)...)
+		m := systemd.start(t, name, scsi(name, s.unit(1), s.unit(2), s.unit(3), s.unit(4))...)
 		hosts = append(hosts, &unitHost{m, i + 1})
 	}
 	a, b := hosts[0], hosts[1]

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -45,10 +47,17 @@ func initialise() {
 			die("modprobe", module, string(out), err)
 		}
 	}
-	if err := unix.Mount(vm.State, "/var/lib/bakery", "9p", 0, "trans=virtio,version=9p2000.L,cache=none"); err != nil {
-		die("mount", vm.State, err)
+	name := word("vm.name=")
+	if err := identify(name); err != nil {
+		die(err)
 	}
-	name()
+	if name == vm.Template { // a 9p mount would prevent the snapshot; most machines need these drivers
+		if out, err := exec.Command("modprobe", "-a", "virtio_blk", "virtio_scsi", "sd_mod").CombinedOutput(); err != nil {
+			die("modprobe", string(out), err)
+		}
+	} else if err := mountState(); err != nil {
+		die(err)
+	}
 	if root := word("vm.root="); root != "" {
 		die("boot from", root, switchRoot(root))
 	}
@@ -80,15 +89,60 @@ func word(prefix string) string {
 	return ""
 }
 
-// name gives the machine its name, and an id that it keeps.
-func name() {
-	_ = unix.Sethostname([]byte(word("vm.name=")))
-	if err := os.WriteFile("/etc/machine-id", machineID(), 0o444); err != nil {
-		die(err)
-	}
+// identify gives the machine its name, and an id that it keeps.
+func identify(name string) error {
+	return errors.Join(unix.Sethostname([]byte(name)), os.WriteFile("/etc/hostname", []byte(name+"\n"), 0o644),
+		os.WriteFile("/etc/machine-id", fmt.Appendf(nil, "%032x\n", name), 0o644))
 }
 
-func machineID() []byte { return fmt.Appendf(nil, "%032x\n", word("vm.name=")) }
+func mountState() error {
+	if err := unix.Mount(vm.State, "/var/lib/bakery", "9p", 0, "trans=virtio,version=9p2000.L,cache=none"); err != nil {
+		return fmt.Errorf("mount %s: %w", vm.State, err)
+	}
+	return nil
+}
+
+// adopt gives a machine that continues from a snapshot what else a boot gives: its identity, random
+// numbers of its own, the time, and the devices that the template does not have.
+func adopt(name string, seed []byte) error {
+	if err := errors.Join(identify(name), reseed(seed), setClock(), os.WriteFile("/sys/bus/pci/rescan", []byte("1"), 0)); err != nil {
+		return err
+	}
+	if word("vm.root=") != "" {
+		return nil
+	}
+	return mountState()
+}
+
+// setClock sets the clock by the RTC, which has gone on.
+func setClock() error {
+	f, err := os.Open("/dev/rtc0")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	at, err := unix.IoctlGetRTCTime(int(f.Fd()))
+	if err != nil {
+		return err
+	}
+	seconds := time.Date(int(at.Year)+1900, time.Month(at.Mon+1), int(at.Mday), int(at.Hour), int(at.Min), int(at.Sec), 0, time.UTC).Unix()
+	return unix.Settimeofday(&unix.Timeval{Sec: seconds})
+}
+
+// reseed has the kernel's random numbers depend on a seed from now on.
+func reseed(seed []byte) error {
+	f, err := os.OpenFile("/dev/urandom", os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info := binary.NativeEndian.AppendUint32(nil, uint32(8*len(seed))) // struct rand_pool_info
+	info = append(binary.NativeEndian.AppendUint32(info, uint32(len(seed))), seed...)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.RNDADDENTROPY, uintptr(unsafe.Pointer(&info[0]))); errno != 0 {
+		return fmt.Errorf("RNDADDENTROPY: %w", errno)
+	}
+	return unix.IoctlSetInt(int(f.Fd()), unix.RNDRESEEDCRNG, 0)
+}
 
 // switchRoot goes on with the systemd of another root filesystem, which has this program as a service. It returns why it cannot.
 func switchRoot(dev string) error {
@@ -105,16 +159,15 @@ func switchRoot(dev string) error {
 	if err := unix.Mount(dev, root, "ext4", 0, ""); err != nil {
 		return fmt.Errorf("mount: %w", err)
 	}
-	if err := errors.Join(os.WriteFile(root+"/etc/machine-id", machineID(), 0o644),
-		os.WriteFile(root+"/etc/hostname", []byte(word("vm.name=")+"\n"), 0o644)); err != nil {
-		return err
-	}
 	for _, dir := range []string{"/dev", "/proc", "/sys", "/run"} {
 		if err := unix.Mount(dir, root+dir, "", unix.MS_MOVE, ""); err != nil {
 			return fmt.Errorf("move %s: %w", dir, err)
 		}
 	}
 	if err := errors.Join(unix.Chdir(root), unix.Mount(".", "/", "", unix.MS_MOVE, ""), unix.Chroot("."), unix.Chdir("/")); err != nil {
+		return err
+	}
+	if err := identify(word("vm.name=")); err != nil {
 		return err
 	}
 	return unix.Exec("/lib/systemd/systemd", []string{"/lib/systemd/systemd"}, []string{"PATH=/usr/sbin:/usr/bin", "TERM=dumb"})
@@ -207,6 +260,13 @@ func (s *server) reply(r vm.Reply) {
 }
 
 func (s *server) do(r vm.Request) error {
+	if r.Name != "" {
+		if err := adopt(r.Name, r.Seed); err != nil {
+			die("adopt", r.Name, err)
+		}
+		s.reply(vm.Reply{Up: true})
+		return nil
+	}
 	if len(r.Argv) > 0 {
 		return s.start(r.ID, r.Argv)
 	}
