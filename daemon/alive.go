@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"time"
-
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 )
 
 // Alive: whoever watches over this process is told for as long as it does its work, and by who does it: the loop that
@@ -17,7 +15,7 @@ const aliveEvery = time.Second
 // turn begins a turn of the loop that drives the lease.
 func (mb *member) turn() {
 	mb.mu.Lock()
-	mb.turned = boottime.Now()
+	mb.turned = mb.clock.Now()
 	mb.mu.Unlock()
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -38,7 +39,7 @@ func fuzzedDaemon(f *testing.F) (*Daemon, *Server) {
 	}
 	dir := f.TempDir()
 	log := slog.New(slog.DiscardHandler)
-	journal := events.New(log)
+	journal := events.New(clock.Boottime, log)
 	f.Cleanup(journal.Close)
 	d := New(Config{Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Logger: log, Keep: true, Events: journal,
 		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {

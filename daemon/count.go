@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -68,7 +67,7 @@ func (mb *member) count(a lease.Action) {
 		mb.tally.LeasesLost.Add(1)
 	case lease.Declared:
 		switch {
-		case !mb.live(boottime.Now()): // it reads for the first time what may be long past
+		case !mb.live(mb.clock.Now()): // it reads for the first time what may be long past
 		case !mb.firstWord(a):
 		case a.By == mb.id():
 			mb.tally.DeathsDeclared.Add(1)

@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -95,6 +96,7 @@ type Config struct {
 	Events     *events.Log  // what happens is told there; nil: nowhere, but a Service makes one
 	Tally      *tally.Tally // what happens is counted there; nil: in one of its own
 	Logger     *slog.Logger // nil: slog.Default()
+	Clock      clock.Clock  // nil: clock.Boottime
 
 	// Alive is told that the loop that renews the lease, or tries to get one, goes round: with every renewal, and
 	// every AliveEvery at least. It is never told by a timer that would go on when that loop has stopped. It must
@@ -119,6 +121,7 @@ type Config struct {
 type Daemon struct {
 	cfg    Config
 	log    *slog.Logger
+	clock  clock.Clock
 	opened blockdev.Device // what follows is this one, counted by what it is for
 	dev    blockdev.Device
 	bare   blockdev.Device // for the lease: without turns
@@ -168,6 +171,9 @@ func New(cfg Config) *Daemon {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.Boottime
+	}
 	if cfg.open == nil {
 		cfg.open = OpenLockspace
 	}
@@ -178,7 +184,7 @@ func New(cfg Config) *Daemon {
 		cfg.quarantine = new(stall.Quarantine)
 	}
 	cfg.machine = cfg.machine.complete()
-	return &Daemon{cfg: cfg, log: cfg.Logger, stalls: new(stall.Watch), locks: map[int]*lock{}, stop: make(chan struct{}), joined: make(chan struct{}),
+	return &Daemon{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, stalls: new(stall.Watch), locks: map[int]*lock{}, stop: make(chan struct{}), joined: make(chan struct{}),
 		drained: make(chan struct{}), ended: make(chan struct{}), stayed: make(chan struct{}, 1)}
 }
 

@@ -268,7 +268,7 @@ func (d *Daemon) newLock(e layout.Entry) *lock {
 	}
 	lk.area.mine, lk.area.made = d.mem.incarnation(), e.Creation
 	lk.area.part.Store(d.mem.resumed) // the bakeryd before this one may have left the slot in any state
-	lk.dev = lockDevice{Device: d.dev, watch: d.stalls, lock: e.Lock, name: e.Name, part: &lk.area.part}
+	lk.dev = lockDevice{Device: d.dev, watch: d.stalls, clock: d.clock, lock: e.Lock, name: e.Name, part: &lk.area.part}
 	lk.area.dev = lk.dev
 	lk.settling = time.AfterFunc(math.MaxInt64, lk.signal)
 	lk.timer = time.NewTimer(math.MaxInt64)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -255,7 +254,7 @@ func (lk *lock) holder(p layout.Phase) layout.Holder {
 
 func (lk *lock) readAll() (views []bakery.View, err error) {
 	err = lk.persist("reading slots failed, retrying", lk.area.slotAt(1), func() error {
-		lk.readAt = boottime.Now()
+		lk.readAt = lk.d.clock.Now()
 		views, err = lk.area.read(lk.d.mem.highest())
 		return err
 	})

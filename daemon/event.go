@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -31,10 +30,8 @@ type event struct {
 	HostName string `json:"host_name,omitempty"`
 }
 
-// runs adds how long it is until the end of the lease.
-func (e event) runs(deadline time.Duration) event { return e.runsAt(boottime.Now(), deadline) }
-
-func (e event) runsAt(now, deadline time.Duration) event {
+// runs adds how long it is until the end of the lease, now.
+func (e event) runs(now, deadline time.Duration) event {
 	at := now.Milliseconds()
 	ms := deadline.Milliseconds() - at
 	e.LeaseMS, e.AtMS = &ms, &at

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/page"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -93,7 +92,7 @@ func (g *glance) answer() Glance {
 	}
 	if g.kept != nil {
 		a.Report = g.d.tell(g.kept)
-		a.Read = GlanceRead{AgoMS: (boottime.Now() - g.read).Milliseconds(), TookMS: g.took.Milliseconds(), Bytes: g.bytes,
+		a.Read = GlanceRead{AgoMS: (g.d.clock.Now() - g.read).Milliseconds(), TookMS: g.took.Milliseconds(), Bytes: g.bytes,
 			EveryMS: max(g.pause, glanceEvery).Milliseconds()}
 	}
 	return a
@@ -107,7 +106,7 @@ func (a Glance) because(e apiError) Glance {
 // refresh has what is due read, and waits a little for that; longer for the first that there is.
 func (g *glance) refresh() {
 	g.mu.Lock()
-	began := boottime.Now()
+	began := g.d.clock.Now()
 	if g.reading == nil && (g.tried == 0 || began >= g.tried+max(glanceEvery, glanceShare*g.took)) {
 		g.reading = make(chan struct{})
 		whole, read := true, Inspect
@@ -140,7 +139,7 @@ func (g *glance) run(whole bool, read func(blockdev.Device) (*Snapshot, error), 
 	defer g.mu.Unlock()
 	close(g.reading)
 	g.reading = nil
-	g.err, g.tried = err, boottime.Now()
+	g.err, g.tried = err, g.d.clock.Now()
 	if err == nil {
 		g.kept, g.read, g.took, g.bytes = s, began, g.tried-began, n.Load()
 		if whole {

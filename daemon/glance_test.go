@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -46,7 +46,7 @@ func (a Glance) lock(t *testing.T, name string) LockReport {
 func TestGlancesShareWhatIsRead(t *testing.T) {
 	d := newCluster(t, 8, 4).host(1)
 	var all glances
-	began := boottime.Now()
+	began := clock.Boottime.Now()
 	var wg sync.WaitGroup
 	var reads sync.Map
 	var answers atomic.Int32
@@ -67,11 +67,11 @@ func TestGlancesShareWhatIsRead(t *testing.T) {
 	wg.Wait()
 	n := 0
 	reads.Range(func(any, any) bool { n++; return true })
-	require.LessOrEqual(t, n, 1+int((boottime.Now()-began)/glanceEvery), "of %d answers", answers.Load())
+	require.LessOrEqual(t, n, 1+int((clock.Boottime.Now()-began)/glanceEvery), "of %d answers", answers.Load())
 
 	g := all.of(d)
 	g.mu.Lock()
-	g.tried = boottime.Now() + time.Hour // nothing is due
+	g.tried = clock.Boottime.Now() + time.Hour // nothing is due
 	g.mu.Unlock()
 	first := g.answer()
 	require.Eventually(t, func() bool { return g.answer().Report.ThisHost.LeaseLeftMS > first.Report.ThisHost.LeaseLeftMS }, generous, time.Millisecond, "renewed")

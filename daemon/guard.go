@@ -7,7 +7,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -16,7 +15,7 @@ import (
 // gone, SIGKILL at its end to all that are left. It waits for no IO on the
 // device. It ends with the daemon: until then there may be somebody to stop.
 func (d *Daemon) guard(mem *member, ss *sessions) {
-	alarm, err := boottime.NewAlarm()
+	alarm, err := d.clock.NewAlarm()
 	if err != nil {
 		d.log.Error("no timer: commands of lost locks are stopped by their wrappers alone", "err", err)
 		return
@@ -41,7 +40,7 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 			m.warn, m.deadline = 0, min(m.deadline, gone)
 		}
 		next := m.warn
-		switch now := boottime.Now(); {
+		switch now := d.clock.Now(); {
 		case m.deadline == 0 && mem.isOver(): // never was live
 			return
 		case m.deadline == 0: // is not live yet
@@ -77,7 +76,7 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 			set = -1
 		case <-m.changed:
 		case <-drained: // the host is to leave: its orphans have nobody else who stops them
-			drained, leaving, gone = nil, true, boottime.Now()+d.sb.Lease
+			drained, leaving, gone = nil, true, d.clock.Now()+d.sb.Lease
 		case <-d.ended:
 			return
 		}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -107,7 +107,7 @@ func TestLostWhileAReleaseHangs(t *testing.T) {
 	<-hung.Hit()
 	all := f.Inject(blockdev.Fault{Hang: true})
 	<-d.Lost()
-	eventually(t, "nothing is held, so the watchdog is fed", func() bool { return d.safe(boottime.Now()) })
+	eventually(t, "nothing is held, so the watchdog is fed", func() bool { return d.safe(clock.Boottime.Now()) })
 	all.Release()
 	f.Heal()
 	ctx, cancel := context.WithTimeout(t.Context(), generous)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
 const (
@@ -41,7 +41,7 @@ func (d *Daemon) inspect() (*Snapshot, error) { return d.inspectBy(Inspect) }
 
 // inspectBy has a lockspace read in the way that is given.
 func (d *Daemon) inspectBy(read func(blockdev.Device) (*Snapshot, error)) (*Snapshot, error) {
-	give := boottime.Now() + maxPatience
+	give := d.clock.Now() + maxPatience
 	for {
 		in, own := beginInspection(d, read)
 		if err := in.await(give); err != nil {
@@ -62,14 +62,14 @@ func beginInspection(d *Daemon, read func(blockdev.Device) (*Snapshot, error)) (
 		return in, false
 	}
 	in = &inspection{d: d, read: read, done: make(chan struct{})}
-	in.returned.Store(int64(boottime.Now()))
+	in.returned.Store(int64(d.clock.Now()))
 	d.inspecting.now = in
 	go in.run()
 	return in, true
 }
 
 func (in *inspection) run() {
-	in.snapshot, in.err = in.read(watched{in.d.seen, &in.returned})
+	in.snapshot, in.err = in.read(watched{in.d.seen, in.d.clock, &in.returned})
 	in.d.inspecting.mu.Lock()
 	in.d.inspecting.now = nil
 	in.d.inspecting.mu.Unlock()
@@ -80,7 +80,7 @@ func (in *inspection) run() {
 func (in *inspection) await(give time.Duration) error {
 	patience := min(max(minPatience, in.d.times().Budget()), maxPatience)
 	for {
-		now, returned := boottime.Now(), time.Duration(in.returned.Load())
+		now, returned := in.d.clock.Now(), time.Duration(in.returned.Load())
 		if now >= returned+patience {
 			return in.d.hangs(patience, "IO to %s hangs")
 		}
@@ -113,11 +113,12 @@ func (d *Daemon) hangs(after time.Duration, why string) error {
 // watched notes when a read has returned.
 type watched struct {
 	blockdev.Device
+	clock    clock.Clock
 	returned *atomic.Int64
 }
 
 func (w watched) Read(p []byte, off int64) error {
 	err := w.Device.Read(p, off)
-	w.returned.Store(int64(boottime.Now()))
+	w.returned.Store(int64(w.clock.Now()))
 	return err
 }

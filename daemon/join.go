@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 )
 
@@ -61,7 +60,7 @@ func (d *Daemon) Join(ctx context.Context) error {
 		}
 		return fmt.Errorf("join the lockspace on %s: %w", d.cfg.Device, err)
 	}
-	d.cfg.quarantine.Start(boottime.Now())
+	d.cfg.quarantine.Start(d.clock.Now())
 	d.drivers.Go(d.keepSlots)
 	if !d.cfg.repair {
 		d.drivers.Go(d.keepIntents)
@@ -113,7 +112,7 @@ func (d *Daemon) interrupted(ctx context.Context) bool {
 
 // enter makes the host live, as whom it was before if p can be gone on with.
 func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
-	if p != nil && boottime.Now() >= p.expires(d.times()) { // its lease is over, and so must be its commands
+	if p != nil && d.clock.Now() >= p.expires(d.times()) { // its lease is over, and so must be its commands
 		if err := d.abandon(ctx, p); err != nil {
 			return err
 		}

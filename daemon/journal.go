@@ -10,10 +10,10 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -101,9 +101,9 @@ func openJournal(dir string, uuid layout.UUID, host int) (*journal, error) {
 }
 
 // resumeJournal goes on with the journal of a predecessor, in place.
-func resumeJournal(dir string, uuid layout.UUID, host int) (*journal, termRecord, []sessionRecord, error) {
+func resumeJournal(dir string, uuid layout.UUID, host int, now time.Duration) (*journal, termRecord, []sessionRecord, error) {
 	path := journalPath(dir, uuid, host)
-	f, content, err := loadJournal(path, os.O_RDWR)
+	f, content, err := loadJournal(path, os.O_RDWR, now)
 	if err != nil {
 		return nil, termRecord{}, nil, err
 	}
@@ -114,8 +114,8 @@ func resumeJournal(dir string, uuid layout.UUID, host int) (*journal, termRecord
 // readJournal reads what a predecessor kept, the sessions in the order of
 // their cells. A file that is damaged, or not of the lockspace and host id in
 // its name and of this boot, is void as a whole.
-func readJournal(path string) (termRecord, []sessionRecord, error) {
-	f, content, err := loadJournal(path, os.O_RDONLY)
+func readJournal(path string, now time.Duration) (termRecord, []sessionRecord, error) {
+	f, content, err := loadJournal(path, os.O_RDONLY, now)
 	if err != nil {
 		return termRecord{}, nil, err
 	}
@@ -123,7 +123,7 @@ func readJournal(path string) (termRecord, []sessionRecord, error) {
 	return content.term, content.sessions, nil
 }
 
-func loadJournal(path string, flag int) (*os.File, *journalContent, error) {
+func loadJournal(path string, flag int, now time.Duration) (*os.File, *journalContent, error) {
 	fail := func(err error) (*os.File, *journalContent, error) {
 		var pe *os.PathError
 		if errors.As(err, &pe) {
@@ -142,7 +142,7 @@ func loadJournal(path string, flag int) (*os.File, *journalContent, error) {
 	if err != nil {
 		return fail(err)
 	}
-	content, err := checkedContent(f, want)
+	content, err := checkedContent(f, want, now)
 	if err != nil {
 		f.Close()
 		return fail(err)
@@ -150,12 +150,12 @@ func loadJournal(path string, flag int) (*os.File, *journalContent, error) {
 	return f, content, nil
 }
 
-func checkedContent(f *os.File, want journalOf) (*journalContent, error) {
+func checkedContent(f *os.File, want journalOf, now time.Duration) (*journalContent, error) {
 	size, err := ownFile(f, 0)
 	if err != nil {
 		return nil, err
 	}
-	return decodeJournal(f, size, want, boottime.Now())
+	return decodeJournal(f, size, want, now)
 }
 
 // ownFile accepts a file of a kind that only this user can have put there, and

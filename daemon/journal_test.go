@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -45,7 +46,7 @@ func newJournal(t testing.TB) *journal {
 
 func read(t testing.TB, j *journal) (termRecord, []sessionRecord) {
 	t.Helper()
-	term, sessions, err := readJournal(j.path)
+	term, sessions, err := readJournal(j.path, clock.Boottime.Now())
 	require.NoError(t, err)
 	return term, sessions
 }
@@ -110,7 +111,7 @@ func TestSuccessorGoesOnInTheSameJournal(t *testing.T) {
 	j.close()
 	require.NoError(t, j.put(aSession(9)), "closed: nothing is kept, and nothing is wrong")
 
-	next, term, sessions, err := resumeJournal(filepath.Dir(j.path), journalUUID, journalHost)
+	next, term, sessions, err := resumeJournal(filepath.Dir(j.path), journalUUID, journalHost, clock.Boottime.Now())
 	require.NoError(t, err)
 	t.Cleanup(next.close)
 	require.Equal(t, aTerm(), term)
@@ -182,7 +183,7 @@ func TestJournalOutlivesItsWriter(t *testing.T) {
 		require.Eventually(t, func() bool { return cells() >= 4 }, 30*time.Second, time.Millisecond)
 		require.NoError(t, child.Process.Kill())
 		require.Error(t, child.Wait())
-		_, sessions, err := readJournal(path)
+		_, sessions, err := readJournal(path, clock.Boottime.Now())
 		require.NoError(t, err)
 		require.Equal(t, aSession(9), sessions[0])
 	}
@@ -270,7 +271,7 @@ func TestJournalWithoutATerm(t *testing.T) {
 	j, err := openJournal(dir, journalUUID, journalHost)
 	require.NoError(t, err)
 	require.False(t, j.intact())
-	_, _, err = readJournal(j.path)
+	_, _, err = readJournal(j.path, clock.Boottime.Now())
 	require.ErrorContains(t, err, "0 bytes, want 1 to 65536 cells")
 	require.ErrorContains(t, j.put(aSession(1)), "no term yet")
 	require.NoFileExists(t, j.path)
@@ -286,7 +287,7 @@ func TestDiscardedJournal(t *testing.T) {
 		require.NoFileExists(t, j.path)
 		require.NoError(t, j.discard())
 		require.NoError(t, j.put(aSession(1)))
-		_, _, err := readJournal(j.path)
+		_, _, err := readJournal(j.path, clock.Boottime.Now())
 		require.ErrorIs(t, err, os.ErrNotExist)
 		require.ErrorContains(t, err, "read journal "+j.path+": no such file")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -117,12 +118,12 @@ func TestDamagedJournalIsVoid(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			path := journalPath(t.TempDir(), journalUUID, journalHost)
 			require.NoError(t, os.WriteFile(path, slices.Concat(test.cells...), 0o600))
-			term, sessions, err := readJournal(path)
+			term, sessions, err := readJournal(path, clock.Boottime.Now())
 			require.ErrorContains(t, err, "read journal "+path+": ")
 			require.ErrorContains(t, err, test.want)
 			require.Zero(t, term)
 			require.Empty(t, sessions)
-			_, _, _, err = resumeJournal(filepath.Dir(path), journalUUID, journalHost)
+			_, _, _, err = resumeJournal(filepath.Dir(path), journalUUID, journalHost, clock.Boottime.Now())
 			require.ErrorContains(t, err, test.want)
 		})
 	}
@@ -160,7 +161,7 @@ func TestJournalIsAFileOfOurOwn(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			path := journalPath(t.TempDir(), journalUUID, journalHost)
 			require.NoError(t, test.put(path))
-			_, _, err := readJournal(path)
+			_, _, err := readJournal(path, clock.Boottime.Now())
 			require.ErrorContains(t, err, "read journal "+path)
 			require.ErrorContains(t, err, test.want)
 		})
@@ -172,10 +173,10 @@ func TestJournalIsAFileOfOurOwn(t *testing.T) {
 		path := journalPath(t.TempDir(), journalUUID, journalHost)
 		require.NoError(t, os.WriteFile(path, good, 0o600))
 		require.NoError(t, os.Chown(path, 1, 1))
-		_, _, err := readJournal(path)
+		_, _, err := readJournal(path, clock.Boottime.Now())
 		require.ErrorContains(t, err, "a file of user 1, want 0")
 	})
-	_, _, err := readJournal("/nowhere/x.state")
+	_, _, err := readJournal("/nowhere/x.state", clock.Boottime.Now())
 	require.ErrorContains(t, err, "name is not UUID-ID.state")
 }
 

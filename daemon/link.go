@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
@@ -282,7 +281,7 @@ func (l *link) decided(s *session, f *follower) {
 	if l.f != f {
 		return
 	}
-	m, now := d.mem.moments(), boottime.Now()
+	m, now := d.mem.moments(), d.clock.Now()
 	if m.lost || now >= m.deadline { // this process stood still since the grant
 		l.f = nil
 		l.putRefusal(fmt.Errorf("%w: %w", ErrUnavailable, ErrLost))
@@ -293,7 +292,7 @@ func (l *link) decided(s *session, f *follower) {
 	if f.confirms {
 		l.confirm = time.AfterFunc(confirmWithin(d.sb.Lease), func() { l.passOn(f) })
 	}
-	e := s.granted(&mode, &token, changes).runsAt(now, m.deadline)
+	e := s.granted(&mode, &token, changes).runs(now, m.deadline)
 	l.put(&e)
 	select {
 	case <-d.drained:
@@ -327,7 +326,7 @@ func (l *link) confirmed(token layout.Ticket) error {
 	}
 	l.stopConfirm()
 	s.confirmed()
-	e := event{Event: "confirmed", Message: weak}.runs(s.all.d.mem.moments().deadline)
+	e := event{Event: "confirmed", Message: weak}.runs(s.all.d.clock.Now(), s.all.d.mem.moments().deadline)
 	l.put(&e)
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -29,7 +30,7 @@ func benchServer(b *testing.B) (socket string) {
 	}
 	log, dir := slog.New(slog.DiscardHandler), b.TempDir()
 	d := New(Config{
-		Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Keep: true, Logger: log, Events: events.New(log),
+		Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Keep: true, Logger: log, Events: events.New(clock.Boottime, log),
 		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
 			dev := disk.Open()
 			sb, copyUsed, err := FindLockspace(dev)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
 // TestLinkReaderHangsForAnotherClient: the goroutine that reads a link hangs in the device for the next client's sake, after its own was granted the lock:
@@ -40,7 +40,7 @@ func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 	a.leave()                // as client.Unlock does after a while
 	f.Hang(blockdev.Fault{}) // the lease is lost
 	<-d.mem.lost
-	eventually(t, "nobody holds, so the host is not to be reset", func() bool { return d.safe(boottime.Now()) })
+	eventually(t, "nobody holds, so the host is not to be reset", func() bool { return d.safe(clock.Boottime.Now()) })
 	f.Heal()
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 )
 
@@ -139,7 +140,7 @@ func TestLookersLeaveTheRest(t *testing.T) {
 // TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage: half of the connections are for others.
 func TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage(t *testing.T) {
 	s := serveSocket(t, newCluster(t, 8, 4).host(1))
-	s.srv.events = events.New(slog.New(slog.DiscardHandler))
+	s.srv.events = events.New(clock.Boottime, slog.New(slog.DiscardHandler))
 	t.Cleanup(s.srv.events.Close)
 	ln, err := ListenLoopback("127.0.0.1:0")
 	require.NoError(t, err)

@@ -8,7 +8,7 @@ import (
 )
 
 // Machine is what a daemon takes from the machine that it runs on, its disk
-// and the time since its boot apart. What is left out is that of the real one.
+// and Clock apart. What is left out is that of the real one.
 type Machine struct {
 	Wall      func() time.Time // of people: it may be wrong by any amount, and be set at any time
 	MachineID [16]byte

@@ -12,7 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -29,6 +29,7 @@ type member struct {
 	space layout.Space
 	log   *slog.Logger
 	ids   *identity
+	clock clock.Clock
 	notes *events.Log // nil: none
 	tally *tally.Tally
 
@@ -43,7 +44,7 @@ type member struct {
 	zeroed  limiter                   // of records that were lost
 	waits   limiter                   // of renewals that wait for locks; owned by the write under way
 	begun   atomic.Int64              // when a read of the table was last begun, or wanted
-	alarm   *boottime.Alarm           // rings when the machine is to be told the time
+	alarm   clock.Alarm               // rings when the machine is to be told the time
 	renewed func(lease.Term)          // told of every term of the lease, so that it can be kept; nil: nobody
 	keeping sync.Mutex                // has them told in order
 
@@ -83,7 +84,7 @@ func newMember(d *Daemon, self layout.HostRecord, p *predecessor) (*member, erro
 	sb := d.sb
 	mb := &member{dev: d.bare, sb: sb, space: sb.Space(), log: d.log, ids: d.ids, notes: d.cfg.Events, tally: d.cfg.Tally, fencing: d.fencing,
 		stalls: d.stalls, quarantine: d.cfg.quarantine,
-		alive: d.cfg.Alive, aliveEvery: d.cfg.AliveEvery, turned: boottime.Now(),
+		alive: d.cfg.Alive, aliveEvery: d.cfg.AliveEvery, turned: d.clock.Now(), clock: d.clock,
 		changed: make(chan struct{}), cut: math.MaxInt64, wished: map[layout.Verdict]bool{}, silent: map[int]uint64{}, buried: map[int]uint64{}, asked: make(chan lease.Asked, 1),
 		reading: underWay{what: "reading the host table"}, writing: underWay{what: "writing the host record"},
 		complaints: make(chan []layout.Complaint, 1), renewals: make(chan struct{}, 1),
@@ -99,7 +100,7 @@ func newMember(d *Daemon, self layout.HostRecord, p *predecessor) (*member, erro
 	if mb.m, err = lease.New(cfg); err != nil {
 		return nil, err
 	}
-	mb.alarm, err = boottime.NewAlarm()
+	mb.alarm, err = d.clock.NewAlarm()
 	return mb, err
 }
 
@@ -125,7 +126,7 @@ func (mb *member) start() {
 // comes last, so that a log that blocks does not hold up the lease.
 func (mb *member) event(f func(now time.Duration) []lease.Action) {
 	mb.mu.Lock()
-	actions := f(boottime.Now())
+	actions := f(mb.clock.Now())
 	mb.carryOut(actions)
 	mb.mu.Unlock()
 	for _, a := range actions {
@@ -137,7 +138,7 @@ func (mb *member) event(f func(now time.Duration) []lease.Action) {
 // poll, of which few change anything.
 func (mb *member) heldUp(by layout.Complaint, certain bool) {
 	mb.mu.Lock()
-	actions := mb.m.HeldUp(boottime.Now(), by, certain)
+	actions := mb.m.HeldUp(mb.clock.Now(), by, certain)
 	if len(actions) > 0 {
 		mb.carryOut(actions)
 	}
@@ -152,7 +153,7 @@ func (mb *member) report(a lease.Action) {
 	mb.count(a)
 	switch a := a.(type) {
 	case lease.Delayed:
-		mb.log.Warn("joining takes longer, waiting", "left", (a.Until - boottime.Now()).Round(time.Second), "reason", a.Reason)
+		mb.log.Warn("joining takes longer, waiting", "left", (a.Until - mb.clock.Now()).Round(time.Second), "reason", a.Reason)
 	case lease.Joined:
 		mb.log.Info("live in lockspace", "lockspace", cmp.Or(mb.sb.Name, mb.sb.UUID.String()), "host_id", a.ID,
 			"incarnation", hexID(a.Incarnation), "resumed", a.Resumed)
@@ -203,7 +204,7 @@ func (mb *member) carryOut(actions []lease.Action) {
 		switch a := a.(type) {
 		case lease.ReadTable:
 			mb.begins(&mb.reading)
-			mb.readBegan = boottime.Now()
+			mb.readBegan = mb.clock.Now()
 			alarm = true
 			mb.io.Go(func() { mb.readTable(a.Hosts) })
 		case lease.Write:
@@ -232,7 +233,7 @@ func (mb *member) carryOut(actions []lease.Action) {
 			default:
 			}
 		case lease.Renewed:
-			mb.tally.Renewals.Add(boottime.Now() - mb.renewing)
+			mb.tally.Renewals.Add(mb.clock.Now() - mb.renewing)
 			select {
 			case mb.renewals <- struct{}{}:
 			default:
@@ -270,7 +271,7 @@ func (mb *member) end(reason error, lost bool) {
 		mb.reason = reason
 	}
 	if errors.Is(reason, lease.ErrVerdict) {
-		mb.cut = boottime.Now() // others may have the locks already
+		mb.cut = mb.clock.Now() // others may have the locks already
 	}
 	if lost {
 		close(mb.lost)
@@ -301,7 +302,7 @@ func (mb *member) err() error {
 func (mb *member) mayWrite() (bool, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	return standing.MayWrite(mb.m, boottime.Now()), mb.changed
+	return standing.MayWrite(mb.m, mb.clock.Now()), mb.changed
 }
 
 // mayGrant tells whether a lock may be granted now: not if its holder would
@@ -309,7 +310,7 @@ func (mb *member) mayWrite() (bool, <-chan struct{}) {
 func (mb *member) mayGrant() (bool, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	now := boottime.Now()
+	now := mb.clock.Now()
 	return standing.MayGrant(mb.m, now), mb.changed
 }
 
@@ -325,7 +326,7 @@ func (mb *member) highest() int {
 func (mb *member) leaseLeft() (time.Duration, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	return mb.m.Deadline() - boottime.Now(), mb.changed
+	return mb.m.Deadline() - mb.clock.Now(), mb.changed
 }
 
 // known is what reads of the host table have told, of those hosts that reads
@@ -369,7 +370,7 @@ func (mb *member) live(now time.Duration) bool {
 // watch asks for a read of the host table if the last one is not new: who
 // waits for another host wants to know soon that it is dead.
 func (mb *member) watch(every time.Duration) {
-	now, last := boottime.Now(), mb.begun.Load()
+	now, last := mb.clock.Now(), mb.begun.Load()
 	// One of all the locks that wait asks, also while a read takes longer than that: every event wakes them all.
 	if now-time.Duration(last) >= every && mb.begun.CompareAndSwap(last, int64(now)) {
 		mb.event(mb.m.Refresh)
@@ -379,7 +380,7 @@ func (mb *member) watch(every time.Duration) {
 // readHosts returns the host table as the protocol wants it, by a read begun
 // after the call, and when that read was asked for.
 func (mb *member) readHosts() ([]bakery.Host, time.Duration, error) {
-	asked := boottime.Now()
+	asked := mb.clock.Now()
 	mb.event(mb.m.Refresh)
 	for {
 		hosts, changed := mb.known()

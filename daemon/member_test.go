@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
 // TestLossWhileTheStateDirHangs: the system's own disk may hang as the lockspace's does. That holds up no holder's end.
@@ -41,7 +41,7 @@ func TestWatchOnce(t *testing.T) {
 	const every = 50 * time.Millisecond
 	require.Eventually(t, func() bool {
 		at := d.mem.begun.Load()
-		return at > begun && boottime.Now() >= time.Duration(at)+every
+		return at > begun && clock.Boottime.Now() >= time.Duration(at)+every
 	}, generous, time.Millisecond)
 	events := 0
 	for began := time.Now(); time.Since(began) < every/2; {

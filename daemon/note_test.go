@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -24,7 +25,7 @@ type notebook struct {
 }
 
 func newNotebook(t *testing.T) *notebook {
-	l := events.New(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	l := events.New(clock.Boottime, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	t.TempDir() // all of them are removed when the first one is: not while a file is kept in one
 	t.Cleanup(l.Close)
 	return &notebook{t, l}

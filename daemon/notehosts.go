@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
@@ -110,7 +109,7 @@ func (mb *member) noteHosts(hosts []lease.Host) {
 // already or the host about to leave.
 func (d *Daemon) noteAtRisk(m moments, leaving bool) {
 	if !m.lost && !leaving {
-		left := max(0, m.deadline-boottime.Now()).Round(time.Millisecond)
+		left := max(0, m.deadline-d.clock.Now()).Round(time.Millisecond)
 		d.note(events.Event{Kind: events.AtRisk, Reason: "its lease is not renewed, and ends in " + left.String()})
 	}
 }

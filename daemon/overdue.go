@@ -3,7 +3,6 @@ package daemon
 import (
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 )
 
@@ -18,7 +17,7 @@ type underWay struct {
 func (mb *member) times() lease.Times { return lease.Times{Lease: mb.sb.Lease} }
 
 // begins notes IO that is about to begin. It is called with mu held.
-func (mb *member) begins(u *underWay) { u.since, u.reported = boottime.Now(), false }
+func (mb *member) begins(u *underWay) { u.since, u.reported = mb.clock.Now(), false }
 
 // returned notes that IO has returned, before the lease learns of it.
 func (mb *member) returned(u *underWay) {
@@ -27,7 +26,7 @@ func (mb *member) returned(u *underWay) {
 	u.since = 0
 	mb.mu.Unlock()
 	if was.reported {
-		took := (boottime.Now() - was.since).Round(time.Millisecond)
+		took := (mb.clock.Now() - was.since).Round(time.Millisecond)
 		mb.io.Go(func() { // a log that blocks must not hold up the lease
 			mb.log.Warn("IO that hung has returned", "device", mb.dev.Info().Path, "what", was.what, "took", took)
 		})
@@ -58,7 +57,7 @@ func (mb *member) hanging() (hangs []string) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	for _, u := range []*underWay{&mb.reading, &mb.writing} {
-		if at, ok := mb.overdueAt(u); ok && boottime.Now() >= at {
+		if at, ok := mb.overdueAt(u); ok && mb.clock.Now() >= at {
 			u.reported = true
 			hangs = append(hangs, u.what)
 		}

@@ -3,13 +3,9 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/bakeryd/bakeryd/bakery"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/standing"
 )
 
@@ -45,37 +41,13 @@ func readsAll(rank, polls, bytes int) bool {
 	return bytes <= cheapRead || polls%rankPolls == 0
 }
 
-// shortNap is what the runtime's timers cannot do: they are a millisecond late
-// where nothing else runs. A nap takes a thread, so there are not many at once.
-const (
-	shortNap = time.Millisecond
-	maxNaps  = 8
-)
-
-var naps atomic.Int32
-
-// alreadyOver is what a nap leaves of a wait: at the next one at the latest,
+// alreadyOver is what a spin leaves of a wait: at the next one at the latest,
 // what came meanwhile is noticed.
 var alreadyOver = func() <-chan time.Time {
 	c := make(chan time.Time)
 	close(c)
 	return c
 }()
-
-// nap waits briefly, as exactly as the system does; false if it has not: too
-// many do, or it would take too long, for nothing wakes it.
-func nap(d time.Duration) bool {
-	if d >= shortNap || boottime.Simulated {
-		return false
-	}
-	defer naps.Add(-1)
-	if naps.Add(1) > maxNaps {
-		return false
-	}
-	ts := unix.NsecToTimespec(d.Nanoseconds())
-	_ = unix.Nanosleep(&ts, nil) // a signal ends it early, which does no harm
-	return true
-}
 
 // poll waits a little, then looks at the slot that the machine waits for. A
 // client that goes, or a host that ends, wakes it early.
@@ -113,7 +85,7 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 // reason to look at once.
 func (lk *lock) linger(pause time.Duration, wanted func() bool) (again bool, err error) {
 	var over <-chan time.Time
-	if nap(pause) {
+	if lk.d.clock.Spin(pause) {
 		over = alreadyOver
 	} else {
 		lk.timer.Reset(pause)
@@ -197,7 +169,7 @@ func (lk *lock) rewrite() error {
 		if ok, _ := lk.d.mem.mayWrite(); !ok { // the read may have taken until the end of the lease (LAST-CALL)
 			return errTooLate
 		}
-		if now := boottime.Now(); written < 0 || lk.area.failed || now-written >= lk.d.times().Renew() {
+		if now := lk.d.clock.Now(); written < 0 || lk.area.failed || now-written >= lk.d.times().Renew() {
 			if written < 0 {
 				lk.d.log.Warn("own slot is unreadable, rewriting it", "lock", lk.entry.Name, "host_id", lk.area.host)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -19,18 +20,6 @@ func TestReadsAll(t *testing.T) {
 	require.True(t, readsAll(2, 1, cheapRead), "a small read costs as much as one slot")
 	require.False(t, readsAll(2, 1, cheapRead+1))
 	require.True(t, readsAll(2, rankPolls, cheapRead+1), "but now and then all are read")
-}
-
-// TestNap: what the runtime's timers are a millisecond late for.
-func TestNap(t *testing.T) {
-	began := time.Now()
-	require.True(t, nap(minPoll))
-	require.GreaterOrEqual(t, time.Since(began), minPoll/2, "a signal may end it early")
-	require.False(t, nap(shortNap), "nothing would wake it")
-	naps.Add(maxNaps)
-	require.False(t, nap(minPoll), "each takes a thread")
-	naps.Add(-maxNaps)
-	require.Zero(t, naps.Load())
 }
 
 // TestRankFallsWhileTheOneAheadWaits: who stands further back learns that those in front have gone though the slot
@@ -131,6 +120,11 @@ func (d *slotReads) Read(p []byte, off int64) error {
 	return d.Device.Read(p, off)
 }
 
+// noSpin is a clock whose waits all end early if there is news.
+type noSpin struct{ clock.Clock }
+
+func (noSpin) Spin(time.Duration) bool { return false }
+
 // TestLock_UnsettledHostAhead_PollsWithPauses: the host table by which a slot was judged is no news to the poll that
 // follows. It ended each pause, and slots and host table were read as fast as the device allows until the host was
 // settled. The slot is far from the own one, so that a poll after a pause reads it alone.
@@ -138,12 +132,10 @@ func TestLock_UnsettledHostAhead_PollsWithPauses(t *testing.T) {
 	const far = 70
 	c := newCluster(t, 80, 4)
 	c.lasting(time.Minute)
-	naps.Add(maxNaps) // a nap is over whatever the news
-	t.Cleanup(func() { naps.Add(-maxNaps) })
 	record := layout.HostRecord{ID: far, Incarnation: 20, State: layout.StateLive, Sequence: 7, Highest: far + 2}
 	c.write(c.sb.Geometry.Host(far), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, record) })
 	dev := &slotReads{Device: c.disk.Open(), off: c.sb.Geometry.Slot(1, far)}
-	d := c.host(1, through(dev))
+	d := c.host(1, through(dev), func(cfg *Config) { cfg.Clock = noSpin{clock.Boottime} })
 	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 	before := layout.Slot{
 		Lock: 1, Host: far, Incarnation: 10, Creation: c.entry(1).Creation, Phase: layout.Held,

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
@@ -143,7 +142,7 @@ func (mb *member) fence(a lease.Fence) {
 	target := fence.Target{Host: a.Host, Incarnation: a.Incarnation, Name: a.Name, Key: a.PRKey}
 	log := mb.log.With("agent", agent.String(), "fenced_host_id", a.Host, "fenced_host_name", a.Name, "incarnation", hexID(a.Incarnation))
 	log.Warn("host is silent, fencing it")
-	ctx, cancel := context.WithTimeout(context.Background(), a.Until-boottime.Now())
+	ctx, cancel := context.WithTimeout(context.Background(), a.Until-mb.clock.Now())
 	defer cancel()
 	go func() { // once this host is over nobody waits for it but those who wait for its IO
 		select {

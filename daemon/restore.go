@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
@@ -59,14 +58,14 @@ func (d *Daemon) findPredecessor(ctx context.Context, ids *identity) *predecesso
 		if err := d.awaitEnd(ctx, ids, of.host); err != nil {
 			continue // in use, by a bakeryd of another lockspace's socket perhaps
 		}
-		j, term, sessions, err := resumeJournal(ids.runtime, d.sb.UUID, of.host)
+		j, term, sessions, err := resumeJournal(ids.runtime, d.sb.UUID, of.host, d.clock.Now())
 		if err == nil {
 			if err = fits(d.sb.Geometry, term, sessions); err != nil {
 				j.close()
 			}
 		}
 		if err == nil {
-			return &predecessor{journal: j, term: term, sessions: sessions, ended: boottime.Now()}
+			return &predecessor{journal: j, term: term, sessions: sessions, ended: d.clock.Now()}
 		}
 		d.log.Warn("the state of the bakeryd before cannot be used, joining anew", "err", err)
 		d.disown(ctx, of.host)
@@ -224,7 +223,7 @@ func (d *Daemon) scanEntries() (map[int]layout.Entry, error) {
 	entries := map[int]layout.Entry{directoryLock: directoryEntry}
 	part := new(atomic.Bool) // the bakeryd before this one may have left any slot in use
 	part.Store(true)
-	dev := lockDevice{Device: d.dev, watch: d.stalls, lock: directoryLock, part: part}
+	dev := lockDevice{Device: d.dev, watch: d.stalls, clock: d.clock, lock: directoryLock, part: part}
 	err := d.untilLost("reading the lock directory failed, retrying", dev.series(d.sb.Geometry.Entry(1)), func() error {
 		s, err := d.dir.on(dev).scan()
 		if err != nil {
@@ -386,9 +385,9 @@ func (s *session) waitOn(ctx context.Context, w *waiter) {
 		var give time.Duration // counted from when clients are served
 		for s.poll(ctx) && s.absent() {
 			if give == 0 && d.hasJoined() {
-				give = boottime.Now() + max(minReturn, d.times().Renew())
+				give = d.clock.Now() + max(minReturn, d.times().Renew())
 			}
-			if s.clientGone() || give != 0 && boottime.Now() > give {
+			if s.clientGone() || give != 0 && d.clock.Now() > give {
 				s.giveUp(errAbsent)
 			}
 		}
@@ -409,7 +408,7 @@ func (s *session) waitOn(ctx context.Context, w *waiter) {
 // nothing: then a command that does not hold the lock is killed before.
 func (s *session) awaitReturn(until time.Duration) {
 	for s.poll(context.Background()) && s.absent() {
-		if !s.clientGone() && boottime.Now() < until {
+		if !s.clientGone() && s.all.d.clock.Now() < until {
 			continue
 		}
 		switch {
@@ -441,14 +440,14 @@ func (s *session) poll(ctx context.Context) bool {
 // mind stops the commands of a predecessor when its lease ends, unless it is
 // gone on with before.
 func (d *Daemon) mind(ctx context.Context, p *predecessor) {
-	alarm, err := boottime.NewAlarm()
+	alarm, err := d.clock.NewAlarm()
 	if err != nil {
 		d.log.Error("no timer: commands of the bakeryd before are stopped when the host has joined", "err", err)
 		return
 	}
 	defer alarm.Close()
 	defer context.AfterFunc(ctx, alarm.Close)()
-	for at := p.expires(d.times()); boottime.Now() < at; at = p.expires(d.times()) { // it moves, once there is an heir
+	for at := p.expires(d.times()); d.clock.Now() < at; at = p.expires(d.times()) { // it moves, once there is an heir
 		if alarm.Set(at) != nil || alarm.Wait() != nil {
 			return
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -336,7 +337,7 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 			<-changed
 		}
 	})
-	_, kept, err := readJournal(m.d.sessions.journal.path)
+	_, kept, err := readJournal(m.d.sessions.journal.path, clock.Boottime.Now())
 	require.NoError(t, err)
 	require.Equal(t, 1, len(kept), "they would be waited for again")
 	holder.leave()
@@ -418,7 +419,7 @@ func TestStateOfAnotherGeometry(t *testing.T) {
 	s.until("granted")
 	m.kill()
 	path := journalPath(m.dir, c.sb.UUID, 1)
-	term, sessions, err := readJournal(path)
+	term, sessions, err := readJournal(path, clock.Boottime.Now())
 	require.NoError(t, err)
 	require.Len(t, sessions, 1)
 	sessions[0].Lock = 5

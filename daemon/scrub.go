@@ -7,7 +7,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -23,7 +22,7 @@ const scanInstead = 32
 func (d *Daemon) keepSlots() {
 	first := time.NewTimer(d.sb.Lease / 2)
 	defer first.Stop()
-	looked := boottime.Now()
+	looked := d.clock.Now()
 	for {
 		select {
 		case <-first.C:
@@ -33,7 +32,7 @@ func (d *Daemon) keepSlots() {
 		case all := <-d.mem.complaints:
 			d.heed(all)
 		case <-d.mem.renewals:
-			if now := boottime.Now(); now-looked >= d.sb.Lease/2 {
+			if now := d.clock.Now(); now-looked >= d.sb.Lease/2 {
 				looked = now
 				d.lookAtBusy()
 			}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -39,8 +39,11 @@ func NewService(cfg Config, onJoined func(*Daemon)) *Service {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	if s.cfg.Clock == nil {
+		s.cfg.Clock = clock.Boottime
+	}
 	if s.cfg.Events == nil {
-		s.cfg.Events = events.New(s.log)
+		s.cfg.Events = events.New(s.cfg.Clock, s.log)
 	}
 	if s.cfg.Tally == nil {
 		s.cfg.Tally = new(tally.Tally)
@@ -284,7 +287,7 @@ var errUnsafe = errors.New("processes are left whose locks are lost")
 // safe tells whether the host may go on without a reset.
 func (f *feeder) safe() bool {
 	d := f.s.Current()
-	return d == nil || d.safe(boottime.Now())
+	return d == nil || d.safe(d.clock.Now())
 }
 
 // run feeds. A host that is not safe is reset, unless it becomes so in time.

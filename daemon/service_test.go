@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/watchdog/watchdogtest"
 	"github.com/bakeryd/bakeryd/layout"
@@ -45,7 +45,7 @@ func (c *cluster) run(id int, change ...func(*Config)) *running {
 func (c *cluster) begin(id int, change ...func(*Config)) *running {
 	c.t.Helper()
 	dir := c.t.TempDir()
-	r := &running{ended: make(chan error, 1), joined: make(chan *Daemon, 100), dog: watchdogtest.New(boottime.Now)}
+	r := &running{ended: make(chan error, 1), joined: make(chan *Daemon, 100), dog: watchdogtest.New(clock.Boottime.Now)}
 	cfg := Config{Device: "memory", HostID: id, Name: "db", RuntimeDir: dir, StateDir: dir, Keep: true, Watchdog: "a watchdog",
 		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
 		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
@@ -188,7 +188,7 @@ func TestTermWithAHolderIsHandedOver(t *testing.T) {
 	r.ends(ErrHandedOver)
 	require.True(t, r.dog.Armed(), "a successor feeds it")
 	r.d.sessions.journal.close()
-	term, kept, err := readJournal(r.d.sessions.journal.path)
+	term, kept, err := readJournal(r.d.sessions.journal.path, clock.Boottime.Now())
 	require.NoError(t, err)
 	require.Equal(t, r.d.mem.incarnation(), term.Incarnation)
 	require.Len(t, kept, 1)
@@ -243,8 +243,8 @@ func TestDeadHostsLockIsInherited(t *testing.T) {
 	dies := m.d.mem.moments().deadline
 	h := acquire(t, other, Request{Name: "x"})
 	require.Greater(t, h.Token(), token)
-	require.Greater(t, boottime.Now(), dies, "not before the holder's own deadline")
-	t.Logf("%v after the end of the lease", boottime.Now()-dies)
+	require.Greater(t, clock.Boottime.Now(), dies, "not before the holder's own deadline")
+	t.Logf("%v after the end of the lease", clock.Boottime.Now()-dies)
 	require.NoError(t, h.Release())
 	require.Len(t, c.hostRecord(2).Verdicts, 1)
 	holder.leave()
@@ -309,7 +309,7 @@ func TestWatchdogIsNotFedAtTheEnd(t *testing.T) {
 	command, release := r.strand()
 	over := r.d.mem.moments().deadline + r.d.times().Watchdog()/2
 	within(t, "the end of the lease", func() {
-		for boottime.Now() < over {
+		for clock.Boottime.Now() < over {
 			time.Sleep(time.Millisecond)
 		}
 	})
@@ -352,7 +352,7 @@ func TestRejoinWaitsForWhoIsAboutToStop(t *testing.T) {
 	holder.until("lost")
 	fault.Release()
 	r.term()
-	require.Greater(t, boottime.Now(), first.mem.moments().deadline+first.times().Margin())
+	require.Greater(t, clock.Boottime.Now(), first.mem.moments().deadline+first.times().Margin())
 	holder.leave()
 }
 

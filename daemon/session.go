@@ -64,7 +64,8 @@ type place struct{ ahead, queued int }
 // follower is one connection's interest in a session: that of a stream or of
 // a link.
 type follower struct {
-	st       *stream
+	from     asker
+	st       *stream       // nil if it is not that of a stream
 	replaced chan struct{} // closed when another one follows
 	link     *link
 	session  *session // of a link
@@ -82,12 +83,7 @@ type asker interface {
 
 func (st *stream) follower() *follower { return &follower{st: st, replaced: make(chan struct{})} }
 
-func (f *follower) gone() bool {
-	if f.link != nil {
-		return f.link.gone()
-	}
-	return f.st.gone()
-}
+func (f *follower) gone() bool { return f.from.gone() }
 
 // replace ends the interest of a connection: its client goes on by another one.
 func (f *follower) replace() {
@@ -136,7 +132,7 @@ func (s *session) finish(h *Hold, err error) {
 //	release                          granted, and not held
 func (s *session) follow(c asker, confirms bool) *follower {
 	f := c.follower()
-	f.confirms = confirms
+	f.from, f.confirms = c, confirms
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {

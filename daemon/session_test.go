@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
 // session returns what bakeryd knows of a client, nil if nothing.
@@ -89,7 +90,7 @@ func TestJournalForgetsWhoGaveUp(t *testing.T) {
 		late.until("refused")
 		late.leave()
 	}
-	_, kept, err := readJournal(m.d.sessions.journal.path)
+	_, kept, err := readJournal(m.d.sessions.journal.path, clock.Boottime.Now())
 	require.NoError(t, err)
 	require.Len(t, kept, 1)
 	require.Equal(t, holder.id, kept[0].ID)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/standing"
 	"github.com/bakeryd/bakeryd/layout"
@@ -37,6 +37,7 @@ import (
 type lockDevice struct {
 	blockdev.Device
 	watch *stall.Watch
+	clock clock.Clock
 	lock  int
 	name  string
 	part  *atomic.Bool // the own slot may show that this host takes part
@@ -50,13 +51,13 @@ func (d lockDevice) Read(p []byte, off int64) error {
 	if !d.part.Load() {
 		return d.Device.Read(p, off)
 	}
-	defer d.watch.End(d.watch.Begin(d.io(off, boottime.Now())))
+	defer d.watch.End(d.watch.Begin(d.io(off, d.clock.Now())))
 	return d.Device.Read(p, off)
 }
 
 // Write counts whatever the slot shows: until it returns, the sector may show anything.
 func (d lockDevice) Write(p []byte, off int64) error {
-	defer d.watch.End(d.watch.Begin(d.io(off, boottime.Now())))
+	defer d.watch.End(d.watch.Begin(d.io(off, d.clock.Now())))
 	return d.Device.Write(p, off)
 }
 
@@ -74,7 +75,7 @@ func (d lockDevice) series(at int64) series { return series{dev: d, at: at} }
 // begin notes the first try.
 func (s *series) begin() {
 	if s.began == 0 {
-		s.began = boottime.Now()
+		s.began = s.dev.clock.Now()
 	}
 }
 
@@ -108,7 +109,7 @@ func (mb *member) suspectStall() {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	io, ok := mb.stalls.Oldest()
-	if now := boottime.Now(); ok && io != mb.suspect && now >= io.Since+mb.times().Stuck()-mb.times().Retry() {
+	if now := mb.clock.Now(); ok && io != mb.suspect && now >= io.Since+mb.times().Stuck()-mb.times().Retry() {
 		mb.suspect, mb.suspectedAt = io, now
 	}
 }
@@ -116,7 +117,7 @@ func (mb *member) suspectStall() {
 // loseForStall ends the lease if IO of a lock has kept others waiting for too long. Every lock whose IO was as good as
 // stuck is put into quarantine: it would end one of the next leases.
 func (mb *member) loseForStall() {
-	now := boottime.Now()
+	now := mb.clock.Now()
 	mb.mu.Lock()
 	at, ok := mb.stuckAt()
 	over, suspect := mb.m.Over(), mb.suspect
@@ -137,7 +138,7 @@ func (mb *member) loseForStall() {
 // awaitLocks blocks until the IO of locks is over that has taken longer than a renewal's interval by now; false if the
 // lease has no time for a write then.
 func (mb *member) awaitLocks() bool {
-	before := boottime.Now() - mb.times().Renew()
+	before := mb.clock.Now() - mb.times().Renew()
 	ios := mb.stalls.Before(before)
 	if len(ios) == 0 {
 		return true
@@ -158,7 +159,7 @@ func (mb *member) awaitLocks() bool {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	mb.begins(&mb.writing)
-	return standing.MayWrite(mb.m, boottime.Now())
+	return standing.MayWrite(mb.m, mb.clock.Now())
 }
 
 // stuck says what was stuck.
@@ -176,7 +177,7 @@ func (mb *member) stuck(io stall.IO, now time.Duration) error {
 
 // quarantined returns why a lock is not to be used by this host for now; nil if it is.
 func (d *Daemon) quarantined(lock int) error {
-	left, why := d.cfg.quarantine.Of(boottime.Now(), lock)
+	left, why := d.cfg.quarantine.Of(d.clock.Now(), lock)
 	if why == nil {
 		return nil
 	}
@@ -186,7 +187,7 @@ func (d *Daemon) quarantined(lock int) error {
 // stayAway returns why the host is not to be live for now: its slot in a lock that is in quarantine cannot be read. All
 // other hosts would wait for that slot. Once the host has left, the slot counts as idle.
 func (d *Daemon) stayAway(host int) error {
-	now := boottime.Now()
+	now := d.clock.Now()
 	for _, lock := range d.cfg.quarantine.Locks(now) {
 		v, err := newArea(d.awaited(lock, ""), d.sb.Space(), lock, host).readOne(host)
 		if err == nil && v.Readable {
@@ -209,5 +210,5 @@ func (d *Daemon) hasLeft(host int) bool {
 func (d *Daemon) awaited(lock int, name string) blockdev.Device {
 	part := new(atomic.Bool)
 	part.Store(true)
-	return lockDevice{Device: d.dev, watch: d.stalls, lock: lock, name: name, part: part}
+	return lockDevice{Device: d.dev, watch: d.stalls, clock: d.clock, lock: lock, name: name, part: part}
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/layout"
@@ -269,7 +269,7 @@ func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
 	bad.Release()
 	d := c.host(3, func(cfg *Config) {
 		cfg.quarantine = new(stall.Quarantine)
-		cfg.quarantine.Add(boottime.Now(), directoryLock, 64*c.sb.Lease, ErrStuck)
+		cfg.quarantine.Add(clock.Boottime.Now(), directoryLock, 64*c.sb.Lease, ErrStuck)
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	waiting := make(chan result, 1)
@@ -287,7 +287,7 @@ func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
 // TestSeries_Failures_OneIOSinceTheFirstTry: of what a host may be to blame for.
 func TestSeries_Failures_OneIOSinceTheFirstTry(t *testing.T) {
 	watch, part := new(stall.Watch), new(atomic.Bool)
-	s := lockDevice{watch: watch, part: part, lock: 3, name: "x"}.series(512)
+	s := lockDevice{watch: watch, clock: clock.Boottime, part: part, lock: 3, name: "x"}.series(512)
 	s.begin()
 	s.failed(unix.EIO)
 	_, ok := watch.Oldest()
@@ -300,7 +300,7 @@ func TestSeries_Failures_OneIOSinceTheFirstTry(t *testing.T) {
 	s.begin()
 	s.failed(unix.EIO)
 	s.failed(unix.EIO)
-	require.Equal(t, []stall.IO{{Lock: 3, Name: "x", Offset: 512, Since: began}}, watch.Before(boottime.Now()))
+	require.Equal(t, []stall.IO{{Lock: 3, Name: "x", Offset: 512, Since: began}}, watch.Before(clock.Boottime.Now()))
 	s.end()
 	_, ok = watch.Oldest()
 	require.False(t, ok)
@@ -494,7 +494,7 @@ func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
 			require.NoError(t, m.Close(t.Context()))
 			d := c.host(1, func(cfg *Config) {
 				cfg.quarantine = new(stall.Quarantine)
-				cfg.quarantine.Add(boottime.Now(), 1, 64*c.sb.Lease, ErrStuck)
+				cfg.quarantine.Add(clock.Boottime.Now(), 1, 64*c.sb.Lease, ErrStuck)
 			})
 			damage(c, g.Slot(1, 1))
 			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
@@ -556,7 +556,7 @@ func TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock(t *testing.T) {
 	c := newCluster(t, 8, 4)
 	c.lasting(10 * time.Minute)
 	d := c.host(1)
-	number := d.stalls.Begin(stall.IO{Lock: 1, Name: "x", Since: boottime.Now() - d.times().Stuck() - time.Second})
+	number := d.stalls.Begin(stall.IO{Lock: 1, Name: "x", Since: clock.Boottime.Now() - d.times().Stuck() - time.Second})
 	d.mem.suspectStall()
 	d.mem.loseForStall()
 	require.NoError(t, d.Err())

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
@@ -164,11 +163,11 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 		}
 	}
 	m := d.mem.moments()
-	if boottime.Now() >= m.deadline { // this process stood still since the grant
+	if d.clock.Now() >= m.deadline { // this process stood still since the grant
 		st.fail(fmt.Errorf("%w: %w", ErrUnavailable, ErrLost))
 		return
 	}
-	_ = st.send(ses.granted(&mode, &token, told).runs(m.deadline))
+	_ = st.send(ses.granted(&mode, &token, told).runs(d.clock.Now(), m.deadline))
 	s.log.Debug("lock granted", "lock", ses.req.Name, "token", token, "pid", ses.req.PID)
 	draining := d.drained
 	for {
@@ -201,7 +200,7 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 				continue
 			}
 			if st.listening() {
-				_ = st.send(event{Event: "renewed"}.runs(m.deadline))
+				_ = st.send(event{Event: "renewed"}.runs(d.clock.Now(), m.deadline))
 			}
 		}
 	}
@@ -224,9 +223,9 @@ func (s *session) granted(mode *layout.Mode, token *layout.Ticket, change uint64
 func (s *Server) serveLost(ctx context.Context, ses *session, f *follower) {
 	d, h := ses.all.d, ses.hold
 	deadline := d.mem.moments().deadline
-	_ = f.st.send(event{Event: "lost", Message: h.Err().Error()}.runs(deadline))
+	_ = f.st.send(event{Event: "lost", Message: h.Err().Error()}.runs(d.clock.Now(), deadline))
 	s.log.Warn("lock lost", "lock", ses.req.Name, "token", h.Token(), "pid", ses.req.PID, "err", h.Err())
-	t := time.NewTimer(max(0, deadline+d.times().Margin()-boottime.Now()))
+	t := time.NewTimer(max(0, deadline+d.times().Margin()-d.clock.Now()))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
@@ -18,7 +17,7 @@ var errReplaced = errors.New("the lockspace on the device is another one, or gon
 // readTable reads the superblocks and the records of the first hosts, which lie
 // together: in one request, unless they are many.
 func (mb *member) readTable(hosts int) {
-	mb.begun.Store(int64(boottime.Now()))
+	mb.begun.Store(int64(mb.clock.Now()))
 	records := mb.room(hosts)
 	err := mb.readRows(records)
 	mb.returned(&mb.reading)
@@ -205,7 +204,7 @@ func (mb *member) failed(message string, err error) {
 		return
 	}
 	attrs := []any{"err", err}
-	if left := mb.moments().deadline - boottime.Now(); left > 0 { // else it is yet to begin, or over
+	if left := mb.moments().deadline - mb.clock.Now(); left > 0 { // else it is yet to begin, or over
 		attrs = append(attrs, "lease_left", left.Round(time.Millisecond))
 	}
 	mb.log.Warn(message, attrs...)

@@ -3,8 +3,6 @@ package daemon
 import (
 	"sync"
 	"time"
-
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 )
 
 // Who has a lock by a link, or waits for one, is told by one goroutine for all
@@ -66,7 +64,7 @@ func (ss *sessions) tell() {
 		case <-m.changed:
 			m = mem.moments()
 			ss.tellHolders(func(l *link, f *follower) {
-				l.tellRenewal(f, m.deadline)
+				l.tellRenewal(f, ss.d.clock.Now(), m.deadline)
 				l.tellNews(f, f.session) // if it did not listen as that came
 			})
 		case <-drained:
@@ -209,13 +207,13 @@ func (l *link) tellNews(f *follower, s *session) bool {
 	}
 }
 
-func (l *link) tellRenewal(f *follower, deadline time.Duration) {
+func (l *link) tellRenewal(f *follower, now, deadline time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f == f && l.granted && l.told != deadline {
 		l.told = deadline
 		if l.listening() {
-			e := event{Event: "renewed"}.runs(deadline)
+			e := event{Event: "renewed"}.runs(now, deadline)
 			l.put(&e)
 		}
 	}
@@ -239,8 +237,8 @@ func (l *link) tellLost(f *follower) bool {
 	if l.f != f || !l.granted {
 		return false
 	}
-	e := event{Event: "lost", Message: h.Err().Error()}.runs(deadline)
+	e := event{Event: "lost", Message: h.Err().Error()}.runs(d.clock.Now(), deadline)
 	l.put(&e)
-	_ = l.conn.SetReadDeadline(time.Now().Add(max(0, deadline+d.times().Margin()-boottime.Now()))) // fails only once closed
+	_ = l.conn.SetReadDeadline(time.Now().Add(max(0, deadline+d.times().Margin()-d.clock.Now()))) // fails only once closed
 	return true
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -66,7 +65,7 @@ func (d *Daemon) vitals() *TermVitals {
 	hosts, _ := d.mem.known()
 	return &TermVitals{
 		HostID: d.mem.id(), HostName: d.mem.ids.name, Lockspace: d.sb.Name, UUID: d.sb.UUID, Device: d.cfg.Device,
-		Lease: d.sb.Lease, LeaseLeft: max(0, d.mem.moments().deadline-boottime.Now()),
+		Lease: d.sb.Lease, LeaseLeft: max(0, d.mem.moments().deadline-d.clock.Now()),
 		Hosts: countHealth(hosts, d.mem.id(), d.times()), Sessions: d.sessions.count(), IO: blockdev.StatsOf(d.opened), Locks: d.lockVitals(),
 	}
 }

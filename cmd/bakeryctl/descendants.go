@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -27,7 +27,7 @@ func adoptOrphans() error {
 }
 
 // ticksNow is what proc(5) would show as the start time of a process that starts now.
-func ticksNow() uint64 { return uint64(boottime.Now() / clockTick) }
+func ticksNow() uint64 { return uint64(clock.Boottime.Now() / clockTick) }
 
 // isIn compares what does not change in a process's life.
 func isIn(p process.Stat, list []process.Stat) bool {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -215,7 +216,7 @@ func TestEventsOfFiles(t *testing.T) {
 	logs := make([]*events.Log, 2)
 	for i := range logs {
 		paths = append(paths, filepath.Join(dir, fmt.Sprintf("db%d.events", i+1)))
-		logs[i] = events.New(slog.New(slog.NewTextHandler(io.Discard, nil)))
+		logs[i] = events.New(clock.Boottime, slog.New(slog.NewTextHandler(io.Discard, nil)))
 		logs[i].Keep(paths[i], events.Self{Host: i + 1, Name: fmt.Sprintf("db%d", i+1)})
 	}
 	for i, lock := range []string{"a", "b", "c", "d"} {

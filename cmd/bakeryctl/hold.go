@@ -11,8 +11,8 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -177,7 +177,7 @@ func (h *holder) run(beats <-chan time.Time) error {
 // A lease that is renewed after all changes nothing: what was told to stop does stop.
 func (h *holder) lose() {
 	rest := min(time.Until(h.grant.Deadline()), h.grant.Grace())
-	end := boottime.Now() + rest
+	end := clock.Boottime.Now() + rest
 	h.say("lost %q: %v", h.name, h.why())
 	if !h.systemd.listens {
 		return
@@ -192,7 +192,7 @@ func (h *holder) lose() {
 			}
 		case <-time.After(min(rest, lookAgain)):
 		}
-		rest = end - boottime.Now()
+		rest = end - clock.Boottime.Now()
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -26,7 +26,7 @@ func startOnLost(l launch, env []string, deadline time.Duration, failed func(err
 	if l.onLost == "" {
 		return nil
 	}
-	left := max(0, deadline-boottime.Now())
+	left := max(0, deadline-clock.Boottime.Now())
 	env = append(env, "BAKERY_DEADLINE_MS="+strconv.FormatInt(left.Milliseconds(), 10))
 	return l.startScript(l.onLost, env, failed)
 }
@@ -93,7 +93,7 @@ func (o *script) finish(deadline time.Duration) {
 	if o == nil {
 		return
 	}
-	for left := deadline - boottime.Now(); left > 0; left = deadline - boottime.Now() {
+	for left := deadline - clock.Boottime.Now(); left > 0; left = deadline - clock.Boottime.Now() {
 		select {
 		case <-o.ended:
 			return

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
 // starter is the wrapper's side of its stub (stub.go).
@@ -250,7 +250,7 @@ func awaitTime(g *grant) error {
 				return err
 			}
 			return errTooLate
-		case mayStart(boottime.Now(), g.StopAt()):
+		case mayStart(clock.Boottime.Now(), g.StopAt()):
 			return nil
 		}
 		select {

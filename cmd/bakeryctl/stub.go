@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
 // The exec stub is this program once more, started while the lock is waited for. It waits in the process group and cgroup
@@ -128,14 +128,14 @@ func become(path string, argv []string, blocked sigset, o stubOrder, witness int
 	if before, err := setMask(&blocked); err == nil {
 		defer func() { _, _ = setMask(&before) }()
 	}
-	if !mayStart(boottime.Now(), o.Until) {
+	if !mayStart(clock.Boottime.Now(), o.Until) {
 		return stubAnswer{Late: true}
 	}
 	reached("checked")
 	err := syscall.Exec(path, argv, env)
 	if errors.Is(err, syscall.ENOEXEC) {
 		// A script without #!, which execvp(3) gives to the shell.
-		if !mayStart(boottime.Now(), o.Until) {
+		if !mayStart(clock.Boottime.Now(), o.Until) {
 			return stubAnswer{Late: true}
 		}
 		err = syscall.Exec(shell[0], shell, env)

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -267,9 +267,9 @@ func (s *supervisor) stop(signals *inbox) {
 		blind  error
 		ended  = c.ended
 	)
-	s.deadline = boottime.Now() + time.Until(s.grant.Deadline())
+	s.deadline = clock.Boottime.Now() + time.Until(s.grant.Deadline())
 	for !childless() || c.cgroup.Populated() || c.onLost == nil && s.launch.onLost != "" {
-		rest := s.deadline - boottime.Now()
+		rest := s.deadline - clock.Boottime.Now()
 		left, err := c.survey(rest <= 0)
 		if err != nil && blind == nil && c.cgroup == nil {
 			blind = err
@@ -322,7 +322,7 @@ const remainWithin = time.Second
 // round notes what a round of SIGKILL has found, and returns the pause before the next.
 func (k *killing) round(left []process.Stat, err error) time.Duration {
 	if k.rounds++; k.rounds == 1 {
-		k.begun = boottime.Now()
+		k.begun = clock.Boottime.Now()
 	}
 	// A process that was sent SIGKILL forks no more, so new ones are children of those that were
 	// not there before.
@@ -337,7 +337,7 @@ func (k *killing) round(left []process.Stat, err error) time.Duration {
 
 // remained reports, once, that processes are left remainWithin after the first round.
 func (k *killing) remained() bool {
-	if k.reported || boottime.Now()-k.begun < remainWithin {
+	if k.reported || clock.Boottime.Now()-k.begun < remainWithin {
 		return false
 	}
 	k.reported = true

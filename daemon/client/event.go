@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -63,7 +63,7 @@ func believable(ms int64) time.Duration {
 // long after the event was sent; what it says of that is believed only if it can be: a bakeryd in another time
 // namespace has another clock.
 func (l *link) until(e event) time.Duration {
-	from := boottime.Now()
+	from := clock.Boottime.Now()
 	if at := time.Duration(e.AtMS) * time.Millisecond; at > l.asked-time.Millisecond && at < from {
 		from = at
 	}

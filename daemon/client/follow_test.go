@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -185,7 +185,7 @@ func TestDoubtAsksAnew(t *testing.T) {
 }
 
 func TestStaleEventsCountFromWhenTheyWereSent(t *testing.T) {
-	now := boottime.Now()
+	now := clock.Boottime.Now()
 	s := link{asked: now - time.Minute}
 	ago := func(d time.Duration) int64 { return (now - d).Milliseconds() }
 	const lease = 10 * time.Second

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -108,7 +108,7 @@ func (h *Hold) HostID() int { return h.hostID }
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return time.Now().Add(h.until - boottime.Now())
+	return time.Now().Add(h.until - clock.Boottime.Now())
 }
 
 // StopAt returns the moment, on CLOCK_BOOTTIME, from which the holder is to stop: Grace before the
@@ -302,7 +302,7 @@ func (h *Hold) arm() {
 func (h *Hold) overdue() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return boottime.Now() - h.due()
+	return clock.Boottime.Now() - h.due()
 }
 
 // rung is called when the alarm has rung, for this hold or another one. It waits for nothing.
@@ -311,7 +311,7 @@ func (h *Hold) rung() {
 	defer h.mu.Unlock()
 	switch {
 	case h.closed || h.err != nil || h.ringing:
-	case h.due() > boottime.Now():
+	case h.due() > clock.Boottime.Now():
 		h.arm()
 	default:
 		h.ringing = true
@@ -332,7 +332,7 @@ func (h *Hold) ring() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ringing = false
-	now := boottime.Now()
+	now := clock.Boottime.Now()
 	switch {
 	case h.err != nil || h.closed:
 		return
@@ -350,7 +350,7 @@ func (h *Hold) ring() {
 func (h *Hold) doubt() {
 	h.attend()
 	h.mu.Lock()
-	left := h.until - boottime.Now()
+	left := h.until - clock.Boottime.Now()
 	if !h.closed {
 		h.hurry() // the wait for events ends
 	}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -86,7 +86,7 @@ func TestExpiryIsFinal(t *testing.T) {
 	}), Options{})
 	wait(t, h.Lost(), "the deadline")
 	close(lost)
-	h.renew(boottime.Now() + time.Hour)
+	h.renew(clock.Boottime.Now() + time.Hour)
 	if time.Until(h.Deadline()) > 0 || !errors.Is(h.Err(), ErrLost) {
 		t.Errorf("deadline in %v, Err %v: revived", time.Until(h.Deadline()), h.Err())
 	}

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
 const (
@@ -24,8 +24,8 @@ type keeper struct {
 	mu    sync.Mutex // guards the rest
 	idle  []*link    // the last one was used last
 	holds map[*Hold]struct{}
-	alarm *boottime.Alarm // nil: nothing is held, or kept
-	rings time.Duration   // what the alarm is set to; 0: it is not set
+	alarm clock.Alarm   // nil: nothing is held, or kept
+	rings time.Duration // what the alarm is set to; 0: it is not set
 
 	young  map[*Hold]time.Time // when they are to be attended to
 	timer  *time.Timer
@@ -101,7 +101,7 @@ func (c *Client) add(h *Hold, due time.Duration, attend time.Time) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.alarm == nil {
-		a, err := boottime.NewAlarm()
+		a, err := clock.Boottime.NewAlarm()
 		if err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (k *keeper) ringBy(due time.Duration) error {
 }
 
 // watch waits for the alarm, and does no IO but for that, so nothing that bakeryd does holds it up.
-func (c *Client) watch(a *boottime.Alarm) {
+func (c *Client) watch(a clock.Alarm) {
 	for a.Wait() == nil {
 		k := &c.keeper
 		k.mu.Lock()

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -68,7 +68,7 @@ func (l *link) ask(s *session, token layout.Ticket, timeout time.Duration) error
 		l.out = append(l.out, openLink...)
 	}
 	l.out = s.appendRequest(l.out, token, timeout)
-	l.asked, l.heard, l.soon = boottime.Now(), false, true
+	l.asked, l.heard, l.soon = clock.Boottime.Now(), false, true
 	return l.write()
 }
 

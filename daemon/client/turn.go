@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
 // turn is a place in the queue. bakeryd, or its successor, keeps it for as long as a lease without a connection.
@@ -28,7 +28,7 @@ func (w *turn) grant(ctx context.Context) (*link, event, error) {
 		case ctx.Err() != nil:
 			return nil, event{}, context.Cause(ctx)
 		case isUnconfirmed(err): // this process stood still when its turn came
-			w.broken = boottime.Now() // bakeryd may not be done with that grant yet, and refuse for a moment
+			w.broken = clock.Boottime.Now() // bakeryd may not be done with that grant yet, and refuse for a moment
 		case !w.reached || !passing(err):
 			return nil, event{}, err
 		case w.broken == 0:
@@ -36,7 +36,7 @@ func (w *turn) grant(ctx context.Context) (*link, event, error) {
 			if errors.As(err, &refusal) {
 				return nil, event{}, err // to one who has just been waiting it is meant
 			}
-			w.broken = boottime.Now()
+			w.broken = clock.Boottime.Now()
 		}
 		left := w.left()
 		if left <= 0 {
@@ -82,7 +82,7 @@ func (w *turn) attempt(ctx context.Context) (*link, event, error) {
 
 // left is for how long the broken connection is worth another attempt.
 func (w *turn) left() time.Duration {
-	left := w.broken + w.lease - boottime.Now()
+	left := w.broken + w.lease - clock.Boottime.Now()
 	if w.o.Timeout > 0 {
 		left = min(left, w.o.Timeout-time.Since(w.begun))
 	}

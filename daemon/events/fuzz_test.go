@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
 var journalLines = []string{
@@ -51,7 +53,7 @@ func FuzzContinue(f *testing.F) { // 2000x
 	f.Fuzz(func(t *testing.T, text []byte) {
 		path := filepath.Join(dir, "x.events")
 		require.NoError(t, os.WriteFile(path, text, 0o600))
-		l := New(slog.New(slog.DiscardHandler))
+		l := New(clock.Boottime, slog.New(slog.DiscardHandler))
 		l.Keep(path, Self{Host: 1, Name: "db1", Incarnation: 1})
 		l.Add(Event{Kind: Enter, Lock: "added"})
 		l.Close()

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
 // ringSize is how many events are kept in memory: what the disk may be behind.
@@ -21,6 +21,7 @@ const maxReason = 512
 // who adds to it ever waits for a disk or a reader. A nil Log keeps nothing.
 type Log struct {
 	keeper keeper
+	clock  clock.Clock
 
 	mu       sync.Mutex // guards the rest; nothing is waited for under it
 	ring     []Event    // event n is at n % ringSize
@@ -37,8 +38,8 @@ type Log struct {
 }
 
 // New returns an empty log, which is in memory only until [Log.Keep]. It does no IO.
-func New(logger *slog.Logger) *Log {
-	l := &Log{wakes: map[chan struct{}]struct{}{}, closing: make(chan struct{}), finished: make(chan struct{})}
+func New(c clock.Clock, logger *slog.Logger) *Log {
+	l := &Log{clock: c, wakes: map[chan struct{}]struct{}{}, closing: make(chan struct{}), finished: make(chan struct{})}
 	l.keeper = newKeeper(l, logger)
 	return l
 }
@@ -80,7 +81,7 @@ func (l *Log) Add(e Event) uint64 {
 	}
 	// Under the mutex, so that the order of the events is that of their times.
 	e.At = time.UnixMicro(time.Now().UnixMicro()).UTC()
-	e.UptimeMS = boottime.Now().Milliseconds()
+	e.UptimeMS = l.clock.Now().Milliseconds()
 	e.Seq = max(l.last+1, uint64(e.At.UnixMicro()))
 	if e.Kind == Request {
 		e.Request = e.Seq

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -23,7 +24,7 @@ var self = Self{Host: 1, Name: "db1", Incarnation: 7}
 
 func newLog(t testing.TB) *Log {
 	t.Helper()
-	l := New(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	l := New(clock.Boottime, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	t.Cleanup(l.Close)
 	return l
 }
@@ -295,7 +296,7 @@ func TestLineOfNoClock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.events")
 	line := `{"seq":"18446744073709551615","at":"2026-11-21T03:12:00Z","uptime_ms":1,"kind":"exit"}` + "\n"
 	require.NoError(t, os.WriteFile(path, []byte(line), 0o600))
-	l := New(slog.New(slog.DiscardHandler))
+	l := New(clock.Boottime, slog.New(slog.DiscardHandler))
 	l.Keep(path, Self{Host: 1})
 	l.Add(Event{Kind: Enter, Lock: "x"})
 	l.Close()

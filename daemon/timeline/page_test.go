@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	hostclock "github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 )
 
@@ -124,7 +125,7 @@ func TestCrop(t *testing.T) {
 func TestKeptJournal(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "db1.events")
-	log := events.New(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	log := events.New(hostclock.Boottime, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	log.Keep(path, events.Self{Host: 1, Name: "db1", Incarnation: 7})
 	asked := log.Add(events.Event{Kind: events.Request, Lock: "x"})
 	log.Add(events.Event{Kind: events.Busy, Lock: "x", Request: asked})

@@ -1,5 +1,3 @@
-//go:build sim
-
 package sim
 
 import (
@@ -9,7 +7,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -154,7 +151,7 @@ func (f *faults) operate() {
 		if err != nil {
 			continue
 		}
-		report, err := m.report(d)
+		report, err := d.Status()
 		if err != nil {
 			return
 		}
@@ -166,7 +163,7 @@ func (f *faults) operate() {
 			f.w.tasks.Go(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), 5*f.lease())
 				defer cancel()
-				dead, err := m.evicts(ctx, d, h, l.m.spare)
+				dead, err := d.Evict(ctx, h.ID, h.Incarnation, l.m.spare)
 				if !errors.Is(err, lease.ErrDead) {
 					f.w.trace.step(m.n, fmt.Sprint("operator evicts ", h.Name, ": ", dead, " ", err), int64(h.ID))
 				}
@@ -198,7 +195,7 @@ func (f *faults) evict(victim *machine) {
 	if err != nil {
 		return
 	}
-	report, err := by.report(d)
+	report, err := d.Status()
 	if err != nil {
 		return
 	}
@@ -214,20 +211,10 @@ func (f *faults) evict(victim *machine) {
 		f.w.tasks.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), f.lease())
 			defer cancel()
-			dead, err := by.evicts(ctx, d, h, false)
+			dead, err := d.Evict(ctx, h.ID, h.Incarnation, false)
 			f.w.trace.step(by.n, "evicted", int64(h.ID), boolean(dead), boolean(err == nil))
 		})
 	}
-}
-
-func (m *machine) report(d *daemon.Daemon) (r *daemon.Report, err error) {
-	m.itself(func() { r, err = d.Status() })
-	return r, err
-}
-
-func (m *machine) evicts(ctx context.Context, d *daemon.Daemon, h daemon.HostReport, force bool) (dead bool, err error) {
-	m.itself(func() { dead, err = d.Evict(ctx, h.ID, h.Incarnation, force) })
-	return dead, err
 }
 
 func boolean(b bool) int64 {

@@ -1,5 +1,3 @@
-//go:build sim
-
 package sim
 
 import (
@@ -16,7 +14,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock/clocktest"
 )
 
 // machine is a host, which outlives its processes.
@@ -68,9 +66,6 @@ func newMachine(w *world, n int) *machine {
 	return m
 }
 
-// itself does something by the clock of the machine.
-func (m *machine) itself(do func()) { boottime.At(m.rate, do) }
-
 // lasts is how long it takes until so much time has passed on that clock.
 func (m *machine) lasts(d time.Duration) time.Duration { return time.Duration(float64(d) / m.rate) }
 
@@ -120,7 +115,7 @@ func (m *machine) start() {
 	m.w.standing.begins(m, m, "to join")
 	cfg := daemon.Config{
 		Device: "simulated", HostID: m.hostID, Name: m.name(), RuntimeDir: p.dir, StateDir: p.dir,
-		Keep: true, Logger: m.w.trace.logger(m.n),
+		Keep: true, Clock: clocktest.Clock{Rate: m.rate}, Logger: m.w.trace.logger(m.n),
 	}.On(func() (blockdev.Device, error) { return m.path.open(p) }).In(daemon.Machine{
 		Wall:      func() time.Time { return time.Now().Add(m.skew) },
 		MachineID: m.id, BootID: m.bootID(), Watchdog: p.openDog,
@@ -132,7 +127,7 @@ func (m *machine) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	m.w.tasks.Go(func() {
-		m.itself(func() { p.err = p.svc.Run(ctx) })
+		p.err = p.svc.Run(ctx)
 		cancel()
 		m.w.rules.ended(p)
 		if p.alive {

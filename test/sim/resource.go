@@ -1,5 +1,3 @@
-//go:build sim
-
 package sim
 
 // resource is what a lock protects: a number that holders read and write back

@@ -1,5 +1,3 @@
-//go:build sim
-
 package sim
 
 import (
@@ -22,8 +20,8 @@ type arrival struct {
 type session struct {
 	id    string
 	req   daemon.Request
-	token layout.Ticket // 0: not known to be granted
-	kept  *daemon.Kept  // nil: it waits
+	token layout.Ticket       // 0: not known to be granted
+	kept  *daemon.SessionHold // nil: it waits
 }
 
 // patience is for as long as a request may take: it may outlive bakeryd.
@@ -34,8 +32,9 @@ func (c *client) patience() context.Context {
 	return c.life
 }
 
-func (c *client) ask(ctx context.Context, token layout.Ticket) (*daemon.Kept, error) {
-	return c.d.Ask(ctx, c.session.req, c.session.id, token, c.mortal, c.p.killed)
+func (c *client) ask(ctx context.Context, token layout.Ticket) (*daemon.SessionHold, error) {
+	return c.d.AcquireInProcess(ctx, c.session.req, daemon.InProcess{Session: c.session.id, Token: token, Dead: c.mortal && token == 0,
+		Killed: c.p.killed})
 }
 
 // acquire asks for a lock, again if bakeryd dies meanwhile and is started again.
@@ -60,7 +59,7 @@ func (c *client) acquire(ctx context.Context, req daemon.Request) (*daemon.Hold,
 // release lets go of what acquire returned, if that is not over for the client.
 func (c *client) release() {
 	if c.session != nil && c.session.kept != nil {
-		c.session.kept.Leave()
+		c.session.kept.HangUp()
 	}
 	c.session = nil
 }
@@ -135,7 +134,7 @@ func (c *client) settle() {
 	cancel()
 	kept, err := c.ask(ctx, c.session.token)
 	if err == nil {
-		kept.Leave()
+		kept.HangUp()
 	} else if !expected(err) {
 		c.w.rules.violate("ANSWER", "m%d: coming back to %s: %v", c.m.n, c.session.req.Name, err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -73,7 +73,7 @@ func openStore(path string) (store, error) {
 
 // do is one act. It is an errRefused if the store turns it away.
 func (s store) do(a act) error {
-	a.At = boottime.Now()
+	a.At = clock.Boottime.Now()
 	b, err := json.Marshal(a)
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
 // chaos is the mode that attacks what runs on the hosts rather than their disk: commands that do
@@ -95,7 +95,7 @@ func (h *host) wrapChaos(ctx context.Context, random *rand.Rand, name string, n 
 	defer h.setWrapper(name, nil)
 	code, err := p.code(context.WithoutCancel(ctx), wait+lasts+10*lease+patience)
 	c.mu.Lock()
-	s.wrapper.over(code == exitLost, boottime.Now())
+	s.wrapper.over(code == exitLost, clock.Boottime.Now())
 	c.mu.Unlock()
 	if err != nil {
 		h.s.violate("bakeryctl lock of host %d does not end: %v", h.id, argv)
@@ -129,13 +129,13 @@ func (h *host) setWrapper(name string, w *wrapper) {
 func (c *chaos) down(o *outages, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o.begin(why, boottime.Now())
+	o.begin(why, clock.Boottime.Now())
 }
 
 func (c *chaos) up(o *outages) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o.end(boottime.Now())
+	o.end(clock.Boottime.Now())
 }
 
 // exitLost is the exit code of a bakeryctl lock that has lost its lock.
@@ -336,7 +336,7 @@ func (c *chaos) judgeBeats() (sections map[string]int) {
 	c.read = append(c.read, more...)
 	for ; len(c.read) >= beatSize; c.read = c.read[beatSize:] {
 		b := decodeBeat(c.read)
-		if b.At > boottime.Now()-judgeDelay {
+		if b.At > clock.Boottime.Now()-judgeDelay {
 			break
 		}
 		c.judge.take(b)

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -100,7 +100,7 @@ func runBeat(_ context.Context, args []string) error {
 		return fmt.Errorf("open %s: %w", *path, err)
 	}
 	runtime.LockOSThread()
-	work(fd, r, boottime.Now()+*lasts, *has["daemon"], *has["chains"])
+	work(fd, r, clock.Boottime.Now()+*lasts, *has["daemon"], *has["chains"])
 	return nil
 }
 

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -90,7 +90,7 @@ func (h *host) wrapOnce(ctx context.Context, random *rand.Rand, name string, n i
 	lasts := chooseTime(random, h.s.o.lease)
 	argv = append(argv, l.name, "--", h.s.self, "inside")
 	argv = append(argv, at.args()...)
-	argv = append(argv, "--lock", l.name, "--for", lasts.String(), "--asked", boottime.Now().String(),
+	argv = append(argv, "--lock", l.name, "--for", lasts.String(), "--asked", clock.Boottime.Now().String(),
 		fmt.Sprintf("--shared=%t", mode == layout.Shared), fmt.Sprintf("--stubborn=%t", random.IntN(5) == 0))
 	p, err := h.launch(name+".log", nil, argv...)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
 // host is a machine: a path to the image and a loop device over that, directories, a machine id and a boot id of its
@@ -198,7 +198,7 @@ func (h *host) setOff(off bool) {
 // freeze has all processes of the host stand still, as a hypervisor does, and thaw has them go on.
 func (h *host) freeze() (since time.Duration) {
 	h.setOff(true)
-	since = boottime.Now()
+	since = clock.Boottime.Now()
 	h.s.paused(h, pause{from: since})
 	signalAll(h.dir, unix.SIGSTOP)
 	return since
@@ -206,7 +206,7 @@ func (h *host) freeze() (since time.Duration) {
 
 func (h *host) thaw(since time.Duration) {
 	signalAll(h.dir, unix.SIGCONT)
-	h.s.paused(h, pause{from: since, to: boottime.Now()})
+	h.s.paused(h, pause{from: since, to: clock.Boottime.Now()})
 	h.setOff(false)
 }
 
@@ -214,7 +214,7 @@ func (h *host) thaw(since time.Duration) {
 func (h *host) powerOff(ctx context.Context, afterwards func()) error {
 	h.ending()
 	h.setOff(true)
-	since := boottime.Now()
+	since := clock.Boottime.Now()
 	h.s.paused(h, pause{from: since})
 	signalAll(h.dir, unix.SIGSTOP)
 	signalAll(h.dir, unix.SIGKILL)
@@ -222,7 +222,7 @@ func (h *host) powerOff(ctx context.Context, afterwards func()) error {
 	if err := until(ctx, patience, fmt.Sprintf("nothing runs on host %d", h.id), func() bool { return len(processesIn(h.dir, false)) == 0 }); err != nil {
 		return err
 	}
-	h.s.paused(h, pause{from: since, to: boottime.Now()})
+	h.s.paused(h, pause{from: since, to: clock.Boottime.Now()})
 	h.s.store.with(func(j *judge) { j.dead(h.id) })
 	return nil
 }

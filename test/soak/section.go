@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -93,7 +93,7 @@ func (s *section) work(ctx context.Context) error {
 func (s *section) act(a act) error {
 	a.Lock, a.Section, a.Host, a.Mode, a.Token = s.lock.name, s.name, s.host, s.mode, s.token
 	if s.hold != nil {
-		a.Deadline = boottime.Now() + time.Until(s.hold.Deadline())
+		a.Deadline = clock.Boottime.Now() + time.Until(s.hold.Deadline())
 	}
 	return s.store.do(a)
 }
@@ -116,8 +116,8 @@ const pulse = 5 * time.Millisecond
 // stay is inside for a while.
 func (s *section) stay(ctx context.Context, lasts time.Duration) error {
 	every := max(pulse, lasts/50)
-	for end := boottime.Now() + lasts; ; {
-		left := end - boottime.Now()
+	for end := clock.Boottime.Now() + lasts; ; {
+		left := end - clock.Boottime.Now()
 		select {
 		case <-ctx.Done():
 			return errStopped
@@ -175,9 +175,9 @@ func (s *section) changes(ctx context.Context) error {
 			if err := s.setMode(ctx, layout.Shared); err != nil {
 				return err
 			}
-			s.begin(boottime.Now())
+			s.begin(clock.Boottime.Now())
 		} else {
-			asked := boottime.Now()
+			asked := clock.Boottime.Now()
 			err := s.setMode(ctx, layout.Exclusive)
 			if errors.Is(err, client.ErrUpgrade) {
 				continue
@@ -187,7 +187,7 @@ func (s *section) changes(ctx context.Context) error {
 			}
 			s.finish(endWell)
 			s.mode = layout.Exclusive
-			s.begin(boottime.Now())
+			s.begin(clock.Boottime.Now())
 			if err := s.act(act{Kind: actMode, Asked: asked, Granted: s.piece.Since}); err != nil {
 				return err
 			}
@@ -263,9 +263,9 @@ func (s *section) begin(since time.Duration) {
 }
 
 func (s *section) finish(how string) {
-	s.piece.End, s.piece.How = boottime.Now(), how
+	s.piece.End, s.piece.How = clock.Boottime.Now(), how
 	if s.hold != nil {
-		s.piece.Deadline = boottime.Now() + time.Until(s.hold.Deadline())
+		s.piece.Deadline = clock.Boottime.Now() + time.Until(s.hold.Deadline())
 	}
 	_ = s.diary.write(s.piece)
 }

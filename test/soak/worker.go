@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -142,12 +142,12 @@ func (w *worker) section(ctx context.Context, l lock, name string) time.Duration
 	default:
 		o.Timeout = w.lease/5 + upTo(w.random, 6*w.lease)
 	}
-	asked := boottime.Now()
+	asked := clock.Boottime.Now()
 	hold, err := w.client.Lock(within, l.name, o)
 	if err != nil {
 		return w.failed(l, name, err)
 	}
-	since := boottime.Now()
+	since := clock.Boottime.Now()
 	work, cancel := hold.Context(context.Background()) // the end of this process ends no section
 	defer cancel()
 	s := section{store: w.store, diary: w.diary, random: w.random, lock: l, name: name, host: w.host, mode: mode, token: hold.Token(),
@@ -215,7 +215,7 @@ func doneOr(err error) string {
 
 // runInside is a command under bakeryctl lock: one section.
 func runInside(_ context.Context, args []string) error {
-	since := boottime.Now()
+	since := clock.Boottime.Now()
 	var p place
 	fs := flag.NewFlagSet("inside", flag.ContinueOnError)
 	p.flags(fs)

@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -77,26 +77,26 @@ func (x *Exchange) Wait(ahead int, lease time.Duration) {
 
 // Grant grants the lock, with a witness if one is asked for.
 func (x *Exchange) Grant(lease time.Duration) {
-	x.until.Store(boottime.Now().Milliseconds() + lease.Milliseconds())
+	x.until.Store(clock.Boottime.Now().Milliseconds() + lease.Milliseconds())
 	witness := ""
 	if x.Witness {
 		witness = fmt.Sprintf(`,"witness":%q`, x.b.witness(x.Session))
 	}
 	x.Send(`{"event":"granted","name":%q,"mode":%q,"token":%q,"host_id":%d,"lease_ms":%d,"at_ms":%d,"grace_ms":%d%s}`,
-		x.Name, x.Mode, Token, HostID, lease.Milliseconds(), boottime.Now().Milliseconds(), x.Grace.Milliseconds(), witness)
+		x.Name, x.Mode, Token, HostID, lease.Milliseconds(), clock.Boottime.Now().Milliseconds(), x.Grace.Milliseconds(), witness)
 }
 
 // confirmed answers the confirmation of a grant.
 func (x *Exchange) confirmed() {
-	now := boottime.Now().Milliseconds()
+	now := clock.Boottime.Now().Milliseconds()
 	close(x.Confirmed)
 	x.Send(`{"event":"confirmed","lease_ms":%d,"at_ms":%d}`, x.until.Load()-now, now)
 }
 
 // Renew moves the deadline.
 func (x *Exchange) Renew(lease time.Duration) {
-	x.until.Store(boottime.Now().Milliseconds() + lease.Milliseconds())
-	x.Send(`{"event":"renewed","lease_ms":%d,"at_ms":%d}`, lease.Milliseconds(), boottime.Now().Milliseconds())
+	x.until.Store(clock.Boottime.Now().Milliseconds() + lease.Milliseconds())
+	x.Send(`{"event":"renewed","lease_ms":%d,"at_ms":%d}`, lease.Milliseconds(), clock.Boottime.Now().Milliseconds())
 }
 
 // Ask tells that a host wants the lock.

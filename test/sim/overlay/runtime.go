@@ -80,25 +80,6 @@ func simulatedRand() uint64 {
 		return bubble.now
 	}
 `},
-	// A timer's goroutine has the clock of the goroutine that set it: package boottime keeps that as profiler labels.
-	{"time/sleep.go", `	return newTimer(when(d), 0, goFunc, f, nil)
-}
-`, `	if labels := profLabel(); labels != nil {
-		do := f
-		f = func() {
-			setProfLabel(labels)
-			do()
-		}
-	}
-	return newTimer(when(d), 0, goFunc, f, nil)
-}
-
-//go:linkname profLabel runtime/pprof.runtime_getProfLabel
-func profLabel() unsafe.Pointer
-
-//go:linkname setProfLabel runtime/pprof.runtime_setProfLabel
-func setProfLabel(unsafe.Pointer)
-`},
 	{"runtime/synctest.go", `	bubble.now = synctestBaseTime
 `, `	bubble.now = synctestBaseTime
 	simulated = 0

@@ -1,0 +1,81 @@
+package clock
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Boottime is CLOCK_BOOTTIME of this machine.
+var Boottime Clock = boottime{}
+
+type boottime struct{}
+
+func (boottime) Now() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		panic("clock: no CLOCK_BOOTTIME: " + err.Error()) // every Linux that Go runs on has it
+	}
+	return time.Duration(now.Nano())
+}
+
+func (boottime) NewAlarm() (Alarm, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("create timer: %w", err)
+	}
+	return timer{os.NewFile(uintptr(fd), "timerfd")}, nil
+}
+
+// timer is a timerfd.
+type timer struct{ file *os.File }
+
+func (t timer) Set(at time.Duration) error {
+	raw, err := t.file.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("set timer: %w", err)
+	}
+	// A moment of zero would turn the timer off.
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(at, 1)))}
+	var setErr error
+	err = raw.Control(func(fd uintptr) { setErr = unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME, &spec, nil) })
+	if err == nil {
+		err = setErr
+	}
+	if err != nil {
+		return fmt.Errorf("set timer: %w", err)
+	}
+	return nil
+}
+
+func (t timer) Wait() error {
+	var rings [8]byte
+	_, err := t.file.Read(rings[:])
+	return err
+}
+
+func (t timer) Close() { _ = t.file.Close() }
+
+// A spin blocks a thread.
+const (
+	spinLimit   = time.Millisecond // exclusive
+	maxSpinners = 8
+)
+
+var spinning atomic.Int32
+
+func (boottime) Spin(d time.Duration) bool {
+	if d >= spinLimit {
+		return false
+	}
+	defer spinning.Add(-1)
+	if spinning.Add(1) > maxSpinners {
+		return false
+	}
+	ts := unix.NsecToTimespec(d.Nanoseconds())
+	_ = unix.Nanosleep(&ts, nil) // a signal ends it early, which does no harm
+	return true
+}

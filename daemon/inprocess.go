@@ -1,0 +1,82 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"sync/atomic"
+
+	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/daemon/process"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// InProcess is a client in the process of the daemon: test/sim has no sockets. It has root's rights and
+// a session, as clients of the socket have: what it asks for outlives the daemon.
+type InProcess struct {
+	Session string          // id, 32 hex digits
+	Token   layout.Ticket   // of the hold that the client returns to; 0: it asks for the lock, or returns to its place
+	Dead    bool            // a later daemon finds that the client's process has ended
+	Killed  <-chan struct{} // closed when the daemon counts as killed
+}
+
+// SessionHold is a hold of an in-process client.
+type SessionHold struct {
+	*Hold
+	session  *session
+	follower *follower
+	client   *inProcess
+}
+
+// AcquireInProcess blocks until the client has the lock. It returns ErrUnavailable when the daemon counts
+// as killed, and leaves the session as it is then.
+func (d *Daemon) AcquireInProcess(ctx context.Context, req Request, by InProcess) (*SessionHold, error) {
+	c := &inProcess{as: &caller{srv: &Server{}, who: access.Caller{}}}
+	if by.Dead {
+		c.pid = math.MaxInt32
+	}
+	s, f, err := d.sessions.open(lockRequest{Name: req.Name, Mode: req.Mode, NonBlock: req.Try, Permits: req.Permits,
+		PID: os.Getpid(), Session: by.Session, Token: by.Token}, c)
+	if err != nil {
+		return nil, err
+	}
+	d.sessions.tasks.Go(s.start)
+	h := &SessionHold{session: s, follower: f, client: c}
+	select {
+	case <-s.done:
+		if s.err == nil {
+			h.Hold = s.hold
+			return h, nil
+		}
+		err = s.err
+	case <-by.Killed:
+		c.left.Store(true)
+		return nil, fmt.Errorf("%w: bakeryd has died", ErrUnavailable)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	h.HangUp()
+	return nil, err
+}
+
+// HangUp ends the client's connection, and by that its hold.
+func (h *SessionHold) HangUp() {
+	h.client.left.Store(true)
+	h.session.leave(h.follower)
+}
+
+// Drained is closed when the holder is to stop because the daemon leaves.
+func (h *SessionHold) Drained() <-chan struct{} { return h.session.all.d.drained }
+
+// inProcess is the asker.
+type inProcess struct {
+	as   *caller
+	pid  int // 0: none
+	left atomic.Bool
+}
+
+func (c *inProcess) peer() (process.ID, int) { return process.ID{PID: c.pid}, 0 }
+func (c *inProcess) caller() *caller         { return c.as }
+func (c *inProcess) gone() bool              { return c.left.Load() }
+func (c *inProcess) follower() *follower     { return &follower{replaced: make(chan struct{})} }
