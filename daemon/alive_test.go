@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -37,7 +38,7 @@ func (b beats) come(t *testing.T, times int, when string) {
 // TestAlive: whoever watches is told while the host joins, holds, has a device that hangs, has lost its lease, waits for
 // the device, and joins anew.
 func TestAlive(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	c.lasting(3 * time.Second)
 	told := make(beats)
 	r := c.begin(1, told.config(50*time.Millisecond))
@@ -65,64 +66,91 @@ func TestAlive(t *testing.T) {
 
 // TestAliveByRenewals: no more is told than the loop does anyway, if that is often enough.
 func TestAliveByRenewals(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	c.lasting(3 * time.Second)
-	told := make(beats)
-	r := c.run(1, told.config(time.Hour))
-	before := r.d.mem.moments().deadline
-	for range 3 {
-		told.come(t, 1, "by renewals")
-		require.Eventually(t, func() bool { return r.d.mem.moments().deadline > before }, generous, time.Millisecond)
-		before = r.d.mem.moments().deadline
-	}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		c.lasting(3 * time.Second)
+		told := make(beats)
+		r := c.run(1, told.config(time.Hour))
+		before := r.d.mem.moments().deadline
+		for range 3 {
+			told.come(t, 1, "by renewals")
+			require.Eventually(t, func() bool { return r.d.mem.moments().deadline > before }, generous, time.Millisecond)
+			before = r.d.mem.moments().deadline
+		}
+	})
 }
 
 // TestAliveWhereJoiningFails: the service waits, and tries again.
 func TestAliveWhereJoiningFails(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	told := make(beats)
-	gone := errors.New("the device is gone")
-	fails := make(chan bool, 1)
-	r := c.run(1, told.config(20*time.Millisecond), func(cfg *Config) {
-		open := cfg.open
-		cfg.open = func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) {
-			select {
-			case <-fails:
-				return nil, layout.Superblock{}, 0, gone
-			default:
-				return open(path, readOnly)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		told := make(beats)
+		gone := errors.New("the device is gone")
+		fails := make(chan bool, 1)
+		r := c.run(1, told.config(20*time.Millisecond), func(cfg *Config) {
+			open := cfg.open
+			cfg.open = func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) {
+				select {
+				case <-fails:
+					return nil, layout.Superblock{}, 0, gone
+				default:
+					return open(path, readOnly)
+				}
 			}
-		}
+		})
+		fails <- true
+		r.d.mem.loseFor(gone)
+		require.Eventually(t, func() bool {
+			_, err := r.svc.Joined()
+			return err != nil && errors.Is(err, gone)
+		}, generous, time.Millisecond)
+		told.come(t, 10, "before the next attempt")
+		r.term()
 	})
-	fails <- true
-	r.d.mem.loseFor(gone)
-	require.Eventually(t, func() bool {
-		_, err := r.svc.Joined()
-		return err != nil && errors.Is(err, gone)
-	}, generous, time.Millisecond)
-	told.come(t, 10, "before the next attempt")
-	r.term()
 }
 
-// TestNotAlive: nothing is told once the loop stands still, whatever else goes on.
+// stalling is a clock whose alarms do not ring while stalled is full.
+type stalling struct {
+	clock.Clock
+	stalled chan struct{} // takes one
+}
+
+func (c stalling) NewAlarm() (clock.Alarm, error) {
+	a, err := c.Clock.NewAlarm()
+	return stallingAlarm{a, c.stalled}, err
+}
+
+type stallingAlarm struct {
+	clock.Alarm
+	stalled chan struct{}
+}
+
+func (a stallingAlarm) Wait() error {
+	err := a.Alarm.Wait()
+	a.stalled <- struct{}{}
+	<-a.stalled
+	return err
+}
+
+// TestNotAlive: no sign of life comes once the loop stands still, whatever else continues.
 func TestNotAlive(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	told := make(beats)
-	every := 10 * time.Millisecond
-	r := c.run(1, told.config(every))
-	told.come(t, 1, "by renewals")
-	mb := r.d.mem
-	mb.mu.Lock()
-	select { // the turn that was under way
-	case <-told:
-	case <-time.After(20 * every):
-	}
-	select {
-	case <-told:
-		mb.mu.Unlock()
-		t.Fatal("it was told that a loop is alive that stands still")
-	case <-time.After(20 * every):
-	}
-	mb.mu.Unlock()
-	told.come(t, 1, "as the loop goes on, or that of the next term")
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		told, stalled := make(beats), make(chan struct{}, 1)
+		every := 10 * time.Millisecond
+		c.run(1, told.config(every), func(cfg *Config) { cfg.Clock = stalling{cfg.Clock, stalled} })
+		told.come(t, 1, "by renewals")
+		stalled <- struct{}{}
+		select { // the turn that was under way
+		case <-told:
+		case <-time.After(20 * every):
+		}
+		select {
+		case <-told:
+			t.Fatal("it was told that a loop is alive that stands still")
+		case <-time.After(20 * every):
+		}
+		<-stalled
+		told.come(t, 1, "as the loop goes on, or that of the next term")
+	})
 }

@@ -172,7 +172,7 @@ func TestEveryCallSaysWhatItIs(t *testing.T) {
 
 // TestEveryCallIsRefused to a user whom the policy does not name, before anything else is asked.
 func TestEveryCallIsRefused(t *testing.T) {
-	p := police(t, newCluster(t, 8, 4).host(1), "")
+	p := police(t, realCluster(t, 8, 4).host(1), "")
 	require.NoError(t, acquire(t, p.d, Request{Name: "x"}).Release())
 	total := map[string]uint64{}
 	for _, a := range access.Actions() {
@@ -218,7 +218,7 @@ func TestEveryCallIsRefused(t *testing.T) {
 
 // TestOnlyTheKernelSaysWho: what a body says of its sender is for people.
 func TestOnlyTheKernelSaysWho(t *testing.T) {
-	p := police(t, newCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d a*\n", stranger))
+	p := police(t, realCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d a*\n", stranger))
 	dial := func() net.Conn { return dialAsMember(t, stranger, hers, nil, p.path) }
 	status, e := p.by(dial(), "POST /v1/lock", `{"name": "b", "pid": 1, "command": "uid=0"}`)
 	require.Equal(t, http.StatusForbidden, status)
@@ -234,7 +234,7 @@ func TestOnlyTheKernelSaysWho(t *testing.T) {
 
 // TestNamesAreWhatTheyAre: a lock's name is no pattern, and is not bent to fit one.
 func TestNamesAreWhatTheyAre(t *testing.T) {
-	p := police(t, newCluster(t, 8, 8).host(1), fmt.Sprintf("allow user %d job\nallow group %d db/*\n", stranger, hers))
+	p := police(t, realCluster(t, 8, 8).host(1), fmt.Sprintf("allow user %d job\nallow group %d db/*\n", stranger, hers))
 	for name, want := range map[string]int{
 		"job": 200, "db/": 200, "db/a b": 200, "*": 403, "j*b": 403, "?ob": 403, "Job": 403, "job ": 403, "db": 403, "xdb/": 403, "db\\u0338/": 403,
 		"": 400, "job\\u0000": 400, "db/\\n": 400,
@@ -248,7 +248,7 @@ func TestNamesAreWhatTheyAre(t *testing.T) {
 
 // TestGroupsOfACaller are those that it had as it connected, the supplementary ones too, as many as there are.
 func TestGroupsOfACaller(t *testing.T) {
-	p := police(t, newCluster(t, 8, 4).host(1), fmt.Sprintf("allow group %d x\n", hers))
+	p := police(t, realCluster(t, 8, 4).host(1), fmt.Sprintf("allow group %d x\n", hers))
 	many := []uint32{}
 	for g := uint32(70000); len(many) < 1000; g++ {
 		many = append(many, g)
@@ -267,7 +267,7 @@ func TestGroupsOfACaller(t *testing.T) {
 
 // TestLinkAsksWhoMay: a link is opened by everybody, and every lock asked for on it is looked at.
 func TestLinkAsksWhoMay(t *testing.T) {
-	p := police(t, newCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d mine\n", stranger))
+	p := police(t, realCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d mine\n", stranger))
 	l := linkBy(t, dialAsMember(t, stranger, hers, nil, p.path), `{"lock":{"name":"theirs"}}`)
 	e := l.until("refused")
 	require.Equal(t, "forbidden", e.Code)
@@ -288,7 +288,7 @@ func TestLinkAsksWhoMay(t *testing.T) {
 
 // TestNewPolicyTakesNothingAway of what is held; whoever asks anew is asked who it is.
 func TestNewPolicyTakesNothingAway(t *testing.T) {
-	p := police(t, newCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d x\n", stranger))
+	p := police(t, realCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d x\n", stranger))
 	session := fmt.Sprintf("%032x", 7)
 	dial := func() *net.UnixConn { return dialAsMember(t, stranger, hers, nil, p.path) }
 	first := linkBy(t, dial(), `{"lock":{"name":"x","session":"`+session+`"}}`)
@@ -310,7 +310,7 @@ func TestNewPolicyTakesNothingAway(t *testing.T) {
 
 // TestAnothersHoldIsForbidden, and its lock's name not told.
 func TestAnothersHoldIsForbidden(t *testing.T) {
-	p := police(t, newCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d *\n", stranger))
+	p := police(t, realCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d *\n", stranger))
 	session := fmt.Sprintf("%032x", 9)
 	holder := linkBy(t, dialAsMember(t, 54399, hers, nil, p.path), `{"lock":{"name":"secret"}}`)
 	require.Equal(t, "forbidden", holder.until("refused").Code)
@@ -335,7 +335,7 @@ func TestAnothersHoldIsForbidden(t *testing.T) {
 
 // TestNoConnectionIsNobody: a call that comes past the socket may only look.
 func TestNoConnectionIsNobody(t *testing.T) {
-	p := police(t, newCluster(t, 8, 4).host(1), "allow group 0 *")
+	p := police(t, realCluster(t, 8, 4).host(1), "allow group 0 *")
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
@@ -375,7 +375,7 @@ func TestNobody(t *testing.T) {
 
 // TestWitnessIsItsUsers: who may use the socket is not to keep another user's lock by opening its FIFO.
 func TestWitnessIsItsUsers(t *testing.T) {
-	p := police(t, newCluster(t, 8, 4).mortal(1).d, fmt.Sprintf("allow user %d x\n", stranger))
+	p := police(t, realCluster(t, 8, 4).mortal(1).d, fmt.Sprintf("allow user %d x\n", stranger))
 	l := linkBy(t, dialAsMember(t, stranger, hers, nil, p.path), `{"lock":{"name":"x","witness":true}}`)
 	granted := l.until("granted")
 	info, err := os.Lstat(granted.Witness)

@@ -93,21 +93,25 @@ func (c *checked) check() []Finding {
 }
 
 func TestCheckClean(t *testing.T) {
-	c := newChecked(t)
-	before := contents(t, c.disk)
-	done, err := Check(c.disk.OpenReadOnly(), nil)
-	require.NoError(t, err)
-	require.Equal(t, before, contents(t, c.disk))
-	require.Empty(t, done.Findings)
-	require.Equal(t, []int{4, 3, 22}, []int{done.Hosts, done.Locks, done.Records})
+	inBubble(t, func(t *testing.T) {
+		c := newChecked(t)
+		before := contents(t, c.disk)
+		done, err := Check(c.disk.OpenReadOnly(), nil)
+		require.NoError(t, err)
+		require.Equal(t, before, contents(t, c.disk))
+		require.Empty(t, done.Findings)
+		require.Equal(t, []int{4, 3, 22}, []int{done.Hosts, done.Locks, done.Records})
+	})
 }
 
 // TestCheckFarJoiner: a host that the others do not cover yet takes no tickets, and all is well.
 func TestCheckFarJoiner(t *testing.T) {
-	c := newChecked(t)
-	c.putHost(layout.HostRecord{ID: 5, State: layout.StateLive, Highest: 5})
-	c.renew(1, 5)
-	require.Empty(t, c.check())
+	inBubble(t, func(t *testing.T) {
+		c := newChecked(t)
+		c.putHost(layout.HostRecord{ID: 5, State: layout.StateLive, Highest: 5})
+		c.renew(1, 5)
+		require.Empty(t, c.check())
+	})
 }
 
 func TestCheckFindings(t *testing.T) {
@@ -268,164 +272,178 @@ func (c *checked) intend(host int, e layout.Entry) {
 // TestCheckBelievesTheDead: what would be a fault of a host that is up is the rest of one that died, unless it is seen
 // to renew.
 func TestCheckBelievesTheDead(t *testing.T) {
-	c := newChecked(t)
-	c.putHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 2})
-	c.putSlot(layout.Slot{Lock: 1, Host: 2, Phase: layout.Held, Creation: c.now, Ticket: layout.MakeTicket(c.now+2, 2)})
-	c.putSlot(layout.Slot{Lock: 2, Host: 2, Phase: layout.Waiting, Creation: c.now + 30, Ticket: layout.MakeTicket(c.now+50, 2)})
-	c.renew(2)
-	found := c.check()
-	require.Len(t, found, 1, "%+v", found)
-	require.Contains(t, found[0].Problem, "that lock was removed")
+	inBubble(t, func(t *testing.T) {
+		c := newChecked(t)
+		c.putHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 2})
+		c.putSlot(layout.Slot{Lock: 1, Host: 2, Phase: layout.Held, Creation: c.now, Ticket: layout.MakeTicket(c.now+2, 2)})
+		c.putSlot(layout.Slot{Lock: 2, Host: 2, Phase: layout.Waiting, Creation: c.now + 30, Ticket: layout.MakeTicket(c.now+50, 2)})
+		c.renew(2)
+		found := c.check()
+		require.Len(t, found, 1, "%+v", found)
+		require.Contains(t, found[0].Problem, "that lock was removed")
+	})
 }
 
 // TestCheckReadsAgain: a record that another host is writing, or a sector that is bad now and then, is no finding; one that
 // stays bad is.
 func TestCheckReadsAgain(t *testing.T) {
-	c := newChecked(t)
-	f := blockdev.NewFaulty(c.disk.OpenReadOnly(), blockdev.FaultyOptions{Seed: 1})
-	g := c.sb.Geometry
-	for _, at := range []int64{g.Superblock(1), g.Host(1), g.Entry(1), g.Slot(1, 1)} {
-		f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: 1, Times: 1, Returns: blockdev.Garbage}) // not of the first look for a superblock
-	}
-	f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(3, 2), To: g.Slot(3, 2) + 512, Err: unix.EIO})
-	done, err := Check(f, nil)
-	require.NoError(t, err)
-	require.Len(t, done.Findings, 1, "%+v", done.Findings)
-	require.Contains(t, done.Findings[0].Problem, unix.EIO.Error())
+	inBubble(t, func(t *testing.T) {
+		c := newChecked(t)
+		f := blockdev.NewFaulty(c.disk.OpenReadOnly(), blockdev.FaultyOptions{Seed: 1})
+		g := c.sb.Geometry
+		for _, at := range []int64{g.Superblock(1), g.Host(1), g.Entry(1), g.Slot(1, 1)} {
+			f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: 1, Times: 1, Returns: blockdev.Garbage}) // not of the first look for a superblock
+		}
+		f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(3, 2), To: g.Slot(3, 2) + 512, Err: unix.EIO})
+		done, err := Check(f, nil)
+		require.NoError(t, err)
+		require.Len(t, done.Findings, 1, "%+v", done.Findings)
+		require.Contains(t, done.Findings[0].Problem, unix.EIO.Error())
+	})
 }
 
 func TestCheckDeviceFails(t *testing.T) {
-	c := newChecked(t)
-	for after := range 6 {
-		f := blockdev.NewFaulty(c.disk.OpenReadOnly(), blockdev.FaultyOptions{})
-		f.Inject(blockdev.Fault{Op: blockdev.OpRead, After: after, Err: unix.ENXIO})
-		_, err := Check(f, nil)
-		require.ErrorIs(t, err, unix.ENXIO, "after %d", after)
-	}
-	_, err := Check(blockdev.NewMemory(1<<20, 512, 512).Open(), nil)
-	require.ErrorIs(t, err, ErrNoLockspace)
+	inBubble(t, func(t *testing.T) {
+		c := newChecked(t)
+		for after := range 6 {
+			f := blockdev.NewFaulty(c.disk.OpenReadOnly(), blockdev.FaultyOptions{})
+			f.Inject(blockdev.Fault{Op: blockdev.OpRead, After: after, Err: unix.ENXIO})
+			_, err := Check(f, nil)
+			require.ErrorIs(t, err, unix.ENXIO, "after %d", after)
+		}
+		_, err := Check(blockdev.NewMemory(1<<20, 512, 512).Open(), nil)
+		require.ErrorIs(t, err, ErrNoLockspace)
+	})
 }
 
 // TestCheckStride is of a lockspace that was copied to a disk with larger blocks.
 func TestCheckStride(t *testing.T) {
-	c := newChecked(t)
-	disk := blockdev.NewMemory(c.disk.Open().Info().Size, 512, 4096)
-	require.NoError(t, disk.Open().Write(contents(t, c.disk), 0))
-	done, err := Check(disk.OpenReadOnly(), nil)
-	require.NoError(t, err)
-	require.Len(t, done.Findings, 1, "%+v", done.Findings)
-	require.Equal(t, SeverityWarning, done.Findings[0].Severity)
-	require.Contains(t, done.Findings[0].Problem, "below the physical block size")
+	inBubble(t, func(t *testing.T) {
+		c := newChecked(t)
+		disk := blockdev.NewMemory(c.disk.Open().Info().Size, 512, 4096)
+		require.NoError(t, disk.Open().Write(contents(t, c.disk), 0))
+		done, err := Check(disk.OpenReadOnly(), nil)
+		require.NoError(t, err)
+		require.Len(t, done.Findings, 1, "%+v", done.Findings)
+		require.Equal(t, SeverityWarning, done.Findings[0].Severity)
+		require.Contains(t, done.Findings[0].Problem, "below the physical block size")
+	})
 }
 
 // TestCheckHostile: whatever sound records say, it does not panic.
 func TestCheckHostile(t *testing.T) {
-	c := newChecked(t)
-	for lock := 0; lock <= 3; lock++ {
-		for host := 1; host <= 5; host++ {
-			for i, creation := range []uint64{0, 1, layout.MaxCreation} {
-				c.putSlot(layout.Slot{Lock: lock, Host: host, Incarnation: uint64(100 + host - i), Creation: creation, Phase: layout.Phase(i + 1),
-					Ticket: layout.MakeTicket(layout.MaxNumber, host), ValueToken: layout.MakeTicket(layout.MaxNumber, 1), Sequence: math.MaxUint64})
+	inBubble(t, func(t *testing.T) {
+		c := newChecked(t)
+		for lock := 0; lock <= 3; lock++ {
+			for host := 1; host <= 5; host++ {
+				for i, creation := range []uint64{0, 1, layout.MaxCreation} {
+					c.putSlot(layout.Slot{Lock: lock, Host: host, Incarnation: uint64(100 + host - i), Creation: creation, Phase: layout.Phase(i + 1),
+						Ticket: layout.MakeTicket(layout.MaxNumber, host), ValueToken: layout.MakeTicket(layout.MaxNumber, 1), Sequence: math.MaxUint64})
+				}
 			}
 		}
-	}
-	c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: layout.MaxHosts, Creation: layout.MaxCreation})
-	c.spoil(c.sb.Geometry.Entry(2))
-	require.NotEmpty(t, c.check())
+		c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: layout.MaxHosts, Creation: layout.MaxCreation})
+		c.spoil(c.sb.Geometry.Entry(2))
+		require.NotEmpty(t, c.check())
+	})
 }
 
 // TestCheckOfALiveLockspace: three hosts that take, share and make locks all the time, on a disk whose sectors are
 // torn while they are written.
 func TestCheckOfALiveLockspace(t *testing.T) {
-	c := newCluster(t, 8, 16)
-	c.sb.Lease = 5 * time.Second
-	for copy := range 2 {
-		c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
-	}
-	var wg sync.WaitGroup
-	stop := make(chan struct{})
-	for id := 1; id <= 3; id++ {
-		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
-		d := c.host(id, through(f))
-		t.Cleanup(f.Heal)
-		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, Flicker: 3, Delay: 200 * time.Microsecond})
-		for worker := range 3 {
-			wg.Go(func() {
-				for n := 0; ; n++ {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					h, err := d.Acquire(t.Context(), Request{Name: fmt.Sprint("lock", (n+worker)%4), Mode: layout.Mode(n % 2)})
-					if !assertNoError(t, err) {
-						return
-					}
-					if n%20 == 0 {
-						time.Sleep(3 * settleAfter / 2)
-					}
-					if !assertNoError(t, h.Release()) {
-						return
-					}
-				}
-			})
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 16)
+		c.sb.Lease = 5 * time.Second
+		for copy := range 2 {
+			c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
 		}
-	}
-	for range 15 {
-		done, err := Check(c.disk.OpenReadOnly(), nil)
-		require.NoError(t, err)
-		require.Empty(t, done.Findings)
-	}
-	close(stop)
-	wg.Wait()
+		var wg sync.WaitGroup
+		stop := make(chan struct{})
+		for id := 1; id <= 3; id++ {
+			f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
+			d := c.host(id, through(f))
+			t.Cleanup(f.Heal)
+			f.Inject(blockdev.Fault{Op: blockdev.OpWrite, Flicker: 3, Delay: 200 * time.Microsecond})
+			for worker := range 3 {
+				wg.Go(func() {
+					for n := 0; ; n++ {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						h, err := d.Acquire(t.Context(), Request{Name: fmt.Sprint("lock", (n+worker)%4), Mode: layout.Mode(n % 2)})
+						if !assertNoError(t, err) {
+							return
+						}
+						if n%20 == 0 {
+							time.Sleep(3 * settleAfter / 2)
+						}
+						if !assertNoError(t, h.Release()) {
+							return
+						}
+					}
+				})
+			}
+		}
+		for range 15 {
+			done, err := Check(c.disk.OpenReadOnly(), nil)
+			require.NoError(t, err)
+			require.Empty(t, done.Findings)
+		}
+		close(stop)
+		wg.Wait()
+	})
 }
 
 // TestCheckDuringRemoval: at no step of a removal does anything look wrong, and nor while another host waits.
 func TestCheckDuringRemoval(t *testing.T) {
-	c := &checked{cluster: newCluster(t, 4, 4)}
-	a, b := c.host(1), c.host(2)
-	h := acquire(t, a, Request{Name: "x"})
-	next := start(t, b, Request{Name: "x"})
-	e := h.lk.entry
-	removed := make(chan error, 1)
-	go func() {
-		removed <- h.lk.do(func() error {
-			clean := func() { assert.Empty(t, c.check()) }
-			forever := func() bool { return true }
-			action := h.lk.m.Remove()
-			for action.Kind != bakery.Done {
-				clean()
-				var err error
-				if action.Kind == bakery.ClearDirectory {
-					free := layout.Entry{Lock: e.Lock, Creation: action.Slot.Creation}
-					if err := a.guarded(t.Context(), "clear", func(guard *lock) error {
-						if err := guard.intend(free); err != nil {
+	inBubble(t, func(t *testing.T) {
+		c := &checked{cluster: newCluster(t, 4, 4)}
+		a, b := c.host(1), c.host(2)
+		h := acquire(t, a, Request{Name: "x"})
+		next := start(t, b, Request{Name: "x"})
+		e := h.lk.entry
+		removed := make(chan error, 1)
+		go func() {
+			removed <- h.lk.do(func() error {
+				clean := func() { assert.Empty(t, c.check()) }
+				forever := func() bool { return true }
+				action := h.lk.m.Remove()
+				for action.Kind != bakery.Done {
+					clean()
+					var err error
+					if action.Kind == bakery.ClearDirectory {
+						free := layout.Entry{Lock: e.Lock, Creation: action.Slot.Creation}
+						if err := a.guarded(t.Context(), "clear", func(guard *lock) error {
+							if err := guard.intend(free); err != nil {
+								return err
+							}
+							clean()
+							if err := a.writeEntry(a.dev, free); err != nil {
+								return err
+							}
+							clean()
+							return guard.intended()
+						}); err != nil {
 							return err
 						}
-						clean()
-						if err := a.writeEntry(a.dev, free); err != nil {
-							return err
-						}
-						clean()
-						return guard.intended()
-					}); err != nil {
+						action = h.lk.m.DirectoryCleared()
+						continue
+					}
+					if action, err = h.lk.step(action, time.Now(), forever); err != nil {
 						return err
 					}
-					action = h.lk.m.DirectoryCleared()
-					continue
 				}
-				if action, err = h.lk.step(action, time.Now(), forever); err != nil {
-					return err
-				}
-			}
-			assert.Equal(t, bakery.Removed, action.Outcome)
-			return errSuperseded
-		})
-	}()
-	require.ErrorIs(t, <-removed, errSuperseded)
-	again := got(t, next) // by an entry made anew
-	require.NotEqual(t, e, again.lk.entry)
-	require.Greater(t, again.Token(), h.Token())
-	require.NoError(t, again.Release())
-	require.Empty(t, c.check())
+				assert.Equal(t, bakery.Removed, action.Outcome)
+				return errSuperseded
+			})
+		}()
+		require.ErrorIs(t, <-removed, errSuperseded)
+		again := got(t, next) // by an entry made anew
+		require.NotEqual(t, e, again.lk.entry)
+		require.Greater(t, again.Token(), h.Token())
+		require.NoError(t, again.Release())
+		require.Empty(t, c.check())
+	})
 }

@@ -20,7 +20,7 @@ func TestConfirmWithin(t *testing.T) {
 // TestLink_UnconfirmedGrant_IsPassedOn: a client that does not run when its turn comes does not
 // keep the others waiting.
 func TestLink_UnconfirmedGrant_IsPassedOn(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	stopped := s.link(`{"lock":{"name":"x","confirm":true,"witness":true}}`)
 	first := stopped.until("granted")
 	next := s.link(`{"lock":{"name":"x","confirm":true}}`)
@@ -40,7 +40,7 @@ func TestLink_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 
 // TestLink_ConfirmedGrant_Stays: beyond the bound.
 func TestLink_ConfirmedGrant_Stays(t *testing.T) {
-	d := newCluster(t, 8, 4).host(1)
+	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
 	holder := s.link(`{"lock":{"name":"x","confirm":true}}`)
 	g := holder.until("granted")
@@ -57,7 +57,7 @@ func TestLink_ConfirmedGrant_Stays(t *testing.T) {
 func TestRestart_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 	for _, confirmed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("confirmed %v", confirmed), func(t *testing.T) {
-			m := newCluster(t, 8, 4).mortal(1)
+			m := realCluster(t, 8, 4).mortal(1)
 			client := m.link(`{"lock":{"name":"x","confirm":true,"witness":true}}`)
 			g := client.until("granted")
 			if confirmed {
@@ -92,7 +92,7 @@ func TestRestart_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 
 // TestLink_UnconfirmedGrantOfAClientThatEnds_IsPassedOn: likewise while bakeryd lives.
 func TestLink_UnconfirmedGrantOfAClientThatEnds_IsPassedOn(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	c.lasting(time.Minute)
 	s := serveSocket(t, c.host(1))
 	client := s.link(`{"lock":{"name":"x","confirm":true,"witness":true}}`)
@@ -115,7 +115,7 @@ func (l *testLink) bound(d *Daemon) *follower {
 
 // TestLink_UnconfirmedGrantOfAnotherToken_IsRefused: only the grant that was sent can be confirmed.
 func TestLink_UnconfirmedGrantOfAnotherToken_IsRefused(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	l := s.link(`{"lock":{"name":"x"}}`)
 	g := l.until("granted")
 	other := layout.Ticket(uint64(*g.Token) + 1)
@@ -124,7 +124,7 @@ func TestLink_UnconfirmedGrantOfAnotherToken_IsRefused(t *testing.T) {
 }
 
 func TestStream_Confirm_IsRefused(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	conn := s.dial()
 	ask(t, conn, `{"name":"x","confirm":true}`, "")
 	await(t, conn, "a grant is confirmed on a link only")

@@ -18,7 +18,7 @@ import (
 )
 
 func TestContain_HoldWithoutAWitness_IsRefusedWithTheReason(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	const session = "0123456789abcdef0123456789abcdef"
 	s.link(`{"lock":{"name":"x","session":"` + session + `"}}`).until("granted")
 	status, answer := s.call("POST /v1/contain", `{"session":"`+session+`"}`)
@@ -62,7 +62,7 @@ func TestJournal_AnyCgroupOfAUser_KeepsTheState(t *testing.T) {
 
 // TestContain_ProcessOfAnotherUser_IsRefused: the number of the process that has connected may be another's by now.
 func TestContain_ProcessOfAnotherUser_IsRefused(t *testing.T) {
-	s := police(t, newCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d *\n", stranger))
+	s := police(t, realCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d *\n", stranger))
 	const id = "00000000000000000000000000000007"
 	holder := linkBy(t, dialAs(t, stranger, s.path), fmt.Sprintf(`{"lock":{"name":"x","session":%q,"witness":true}}`, id))
 	holder.until("granted")
@@ -75,7 +75,7 @@ func TestContain_ProcessOfAnotherUser_IsRefused(t *testing.T) {
 }
 
 func TestContain_SessionWithoutAWitness_IsRefused(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	const id = "00000000000000000000000000000007"
 	s.link(fmt.Sprintf(`{"lock":{"name":"x","session":%q}}`, id)).until("granted")
 	status, answer := s.call("POST /v1/contain", fmt.Sprintf(`{"session":%q}`, id))
@@ -85,30 +85,36 @@ func TestContain_SessionWithoutAWitness_IsRefused(t *testing.T) {
 
 // TestSession_CgroupThatCannotBeKilled_IsWeak: as where cgroups are mounted read-only.
 func TestSession_CgroupThatCannotBeKilled_IsWeak(t *testing.T) {
-	s := newSessions(newCluster(t, 8, 4).host(1)).make("")
-	s.group = &cgroup.Group{Dir: t.TempDir()} // has none of the files
-	require.Contains(t, s.containment(), "weak: bakeryd may not kill")
+	inBubble(t, func(t *testing.T) {
+		s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+		s.group = &cgroup.Group{Dir: t.TempDir()} // has none of the files
+		require.Contains(t, s.containment(), "weak: bakeryd may not kill")
+	})
 }
 
 // TestSession_CgroupThatCannotBeMade_IsUncontainable: the wrapper of lock -n makes it after the grant.
 func TestSession_CgroupThatCannotBeMade_IsUncontainable(t *testing.T) {
-	s := newSessions(newCluster(t, 8, 4).host(1)).make("")
-	dir := t.TempDir()
-	s.group = &cgroup.Group{Dir: path.Join(dir, "bakeryctl")}
-	require.Empty(t, s.uncontainable())
-	s.group.Dir = path.Join(dir, "none", "bakeryctl")
-	require.Contains(t, s.uncontainable(), "no cgroup may be made")
+	inBubble(t, func(t *testing.T) {
+		s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+		dir := t.TempDir()
+		s.group = &cgroup.Group{Dir: path.Join(dir, "bakeryctl")}
+		require.Empty(t, s.uncontainable())
+		s.group.Dir = path.Join(dir, "none", "bakeryctl")
+		require.Contains(t, s.uncontainable(), "no cgroup may be made")
+	})
 }
 
 // TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient: what is there waits to become the command.
 func TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient(t *testing.T) {
-	s := newSessions(newCluster(t, 8, 4).host(1)).make("")
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(path.Join(dir, "cgroup.events"), []byte("populated 1\nfrozen 0\n"), 0o600))
-	s.group = &cgroup.Group{Dir: dir}
-	require.True(t, s.group.Populated())
-	require.True(t, s.gone())
-	s.hold = &Hold{}
-	close(s.done)
-	require.False(t, s.gone())
+	inBubble(t, func(t *testing.T) {
+		s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(path.Join(dir, "cgroup.events"), []byte("populated 1\nfrozen 0\n"), 0o600))
+		s.group = &cgroup.Group{Dir: dir}
+		require.True(t, s.group.Populated())
+		require.True(t, s.gone())
+		s.hold = &Hold{}
+		close(s.done)
+		require.False(t, s.gone())
+	})
 }

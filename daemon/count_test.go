@@ -16,121 +16,128 @@ import (
 )
 
 func TestGrantsAreCounted(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d := c.host(1)
-	counts := d.cfg.Tally
-	first := acquire(t, d, Request{Name: "x"})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	second := make(chan *Hold)
-	go func() {
-		h, _ := d.Acquire(ctx, Request{Name: "x"})
-		second <- h
-	}()
-	var v LockVitals
-	require.Eventually(t, func() bool {
-		all := d.vitals().Locks
-		v = all[0]
-		return v.Waiting == 1 && v.Longest > 0 // the request may have come after the clock was read
-	}, generous, time.Millisecond)
-	require.Equal(t, "x", v.Name)
-	require.Equal(t, 1, v.Holding)
-	require.Zero(t, counts.Holds.Times().Count)
-	require.NoError(t, first.Release())
-	h := <-second
-	require.NoError(t, h.Release())
-	require.Empty(t, d.vitals().Locks)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d := c.host(1)
+		counts := d.cfg.Tally
+		first := acquire(t, d, Request{Name: "x"})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		second := make(chan *Hold)
+		go func() {
+			h, _ := d.Acquire(ctx, Request{Name: "x"})
+			second <- h
+		}()
+		var v LockVitals
+		require.Eventually(t, func() bool {
+			all := d.vitals().Locks
+			v = all[0]
+			return v.Waiting == 1 && v.Longest > 0 // the request may have come after the clock was read
+		}, generous, time.Millisecond)
+		require.Equal(t, "x", v.Name)
+		require.Equal(t, 1, v.Holding)
+		require.Zero(t, counts.Holds.Times().Count)
+		require.NoError(t, first.Release())
+		h := <-second
+		require.NoError(t, h.Release())
+		require.Empty(t, d.vitals().Locks)
 
-	_, err := d.Acquire(ctx, Request{Name: "y", Permits: 99})
-	require.ErrorIs(t, err, ErrInvalid)
-	require.Equal(t, uint64(2), counts.Waits.Times().Count, "and none of the lock that bakeryd has for itself")
-	require.Equal(t, uint64(2), counts.Holds.Times().Count)
-	require.Equal(t, uint64(1), counts.Handoffs.Load())
-	all := counts.Locks.All()
-	require.Len(t, all, 2)
-	require.Equal(t, uint64(2), all["x"].Grants.Load())
-	require.Equal(t, uint64(1), all["x"].Handoffs.Load())
-	require.Equal(t, int64(counts.Waits.Times().Sum), all["x"].Waited.Load())
-	require.Equal(t, int64(counts.Holds.Times().Sum), all["x"].Held.Load())
-	require.Positive(t, all["x"].Held.Load())
+		_, err := d.Acquire(ctx, Request{Name: "y", Permits: 99})
+		require.ErrorIs(t, err, ErrInvalid)
+		require.Equal(t, uint64(2), counts.Waits.Times().Count, "and none of the lock that bakeryd has for itself")
+		require.Equal(t, uint64(2), counts.Holds.Times().Count)
+		require.Equal(t, uint64(1), counts.Handoffs.Load())
+		all := counts.Locks.All()
+		require.Len(t, all, 2)
+		require.Equal(t, uint64(2), all["x"].Grants.Load())
+		require.Equal(t, uint64(1), all["x"].Handoffs.Load())
+		require.Equal(t, int64(counts.Waits.Times().Sum), all["x"].Waited.Load())
+		require.Equal(t, int64(counts.Holds.Times().Sum), all["x"].Held.Load())
+		require.Positive(t, all["x"].Held.Load())
+	})
 }
 
 // TestRequestsToTheDeviceAreCounted by what they are for.
 func TestRequestsToTheDeviceAreCounted(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, disk := c.faultyHost(1)
-	io := &d.cfg.Tally.IO
-	read := func(k tally.Kind) uint64 { return io[k].Reads.Times.Times().Count }
-	written := func(k tally.Kind) uint64 { return io[k].Writes.Times.Times().Count }
-	require.Positive(t, written(tally.Lease))
-	require.Positive(t, read(tally.Lease))
-	require.Zero(t, read(tally.Report))
-	locks := written(tally.Lock)
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	require.Greater(t, written(tally.Lock), locks)
-	lockReads := read(tally.Lock)
-	report, err := d.Status()
-	require.NoError(t, err)
-	require.Positive(t, read(tally.Report))
-	require.Equal(t, lockReads, read(tally.Lock))
-	text, err := json.Marshal(report.ThisHost)
-	require.NoError(t, err)
-	require.Regexp(t, `"io":{"read":{"count":\d+,"errors":0,"p50_us":\d+,"p99_us":\d+,"max_us":\d+},"write":{"count".*"renewals":{"count":\d+`, string(text),
-		"as the status page looks for it")
-	require.Positive(t, report.ThisHost.IO.Read.Count)
-	require.Positive(t, report.ThisHost.IO.Write.Count)
-	require.LessOrEqual(t, report.ThisHost.IO.Write.P99US, report.ThisHost.IO.Write.MaxUS)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, disk := c.faultyHost(1)
+		disk.Inject(blockdev.Fault{Delay: 100 * time.Microsecond})
+		io := &d.cfg.Tally.IO
+		read := func(k tally.Kind) uint64 { return io[k].Reads.Times.Times().Count }
+		written := func(k tally.Kind) uint64 { return io[k].Writes.Times.Times().Count }
+		require.Positive(t, written(tally.Lease))
+		require.Positive(t, read(tally.Lease))
+		require.Zero(t, read(tally.Report))
+		locks := written(tally.Lock)
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		require.Greater(t, written(tally.Lock), locks)
+		lockReads := read(tally.Lock)
+		report, err := d.Status()
+		require.NoError(t, err)
+		require.Positive(t, read(tally.Report))
+		require.Equal(t, lockReads, read(tally.Lock))
+		text, err := json.Marshal(report.ThisHost)
+		require.NoError(t, err)
+		require.Regexp(t, `"io":{"read":{"count":\d+,"errors":0,"p50_us":\d+,"p99_us":\d+,"max_us":\d+},"write":{"count".*"renewals":{"count":\d+`, string(text),
+			"as the status page looks for it")
+		require.Positive(t, report.ThisHost.IO.Read.Count)
+		require.Positive(t, report.ThisHost.IO.Write.Count)
+		require.LessOrEqual(t, report.ThisHost.IO.Write.P99US, report.ThisHost.IO.Write.MaxUS)
 
-	require.Eventually(t, func() bool { return d.cfg.Tally.Renewals.Times().Count > 0 }, generous, time.Millisecond)
-	require.Zero(t, d.cfg.Tally.RenewalFailures.Load())
-	fault := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Host(1), To: c.sb.Geometry.Host(2), Times: 1, Err: unix.EIO})
-	<-fault.Hit()
-	require.Eventually(t, func() bool { return d.cfg.Tally.RenewalFailures.Load() == 1 }, generous, time.Millisecond)
-	require.Equal(t, uint64(1), io[tally.Lease].Writes.Errors.Load())
-	require.Zero(t, io[tally.Lock].Writes.Errors.Load())
-	renewals := renewalsReport(d.cfg.Tally)
-	require.Equal(t, uint64(1), renewals.Errors)
-	require.Positive(t, renewals.P50US)
+		require.Eventually(t, func() bool { return d.cfg.Tally.Renewals.Times().Count > 0 }, generous, time.Millisecond)
+		require.Zero(t, d.cfg.Tally.RenewalFailures.Load())
+		fault := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Host(1), To: c.sb.Geometry.Host(2), Times: 1, Err: unix.EIO})
+		<-fault.Hit()
+		require.Eventually(t, func() bool { return d.cfg.Tally.RenewalFailures.Load() == 1 }, generous, time.Millisecond)
+		require.Equal(t, uint64(1), io[tally.Lease].Writes.Errors.Load())
+		require.Zero(t, io[tally.Lock].Writes.Errors.Load())
+		renewals := renewalsReport(d.cfg.Tally)
+		require.Equal(t, uint64(1), renewals.Errors)
+		require.Positive(t, renewals.P50US)
+	})
 }
 
 // TestDeathsAreCounted, and that somebody went on without the dead.
 func TestDeathsAreCounted(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	dying, disk := c.faultyHost(1)
-	d, other := c.host(2), c.host(3)
-	holder := acquire(t, dying, Request{Name: "x"})
-	t.Cleanup(func() { _ = holder.Release() })
-	require.Eventually(t, func() bool { return d.vitals().Hosts[HealthLive] == 3 }, generous, time.Millisecond)
-	disk.Inject(blockdev.Fault{Hang: true})
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		dying, disk := c.faultyHost(1)
+		d, other := c.host(2), c.host(3)
+		holder := acquire(t, dying, Request{Name: "x"})
+		t.Cleanup(func() { _ = holder.Release() })
+		require.Eventually(t, func() bool { return d.vitals().Hosts[HealthLive] == 3 }, generous, time.Millisecond)
+		disk.Inject(blockdev.Fault{Hang: true})
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 
-	counts := d.cfg.Tally
-	require.Equal(t, uint64(1), counts.Recoveries.Load())
-	require.Equal(t, uint64(1), counts.DeathsDeclared.Load()+counts.DeathsLearned.Load())
-	require.Equal(t, map[Health]int{HealthLive: 2, HealthDead: 1, HealthSilent: 0, HealthJoining: 0, HealthLeft: 0}, d.vitals().Hosts)
-	require.Eventually(t, func() bool {
-		o := other.cfg.Tally
-		return o.DeathsDeclared.Load()+o.DeathsLearned.Load() == 1 && counts.DeathsDeclared.Load()+o.DeathsDeclared.Load() >= 1
-	}, generous, time.Millisecond, "one declares it, and the other hears of it or declares it at the same time")
-	require.Zero(t, other.cfg.Tally.Recoveries.Load(), "it did not wait")
-	require.Eventually(t, func() bool { return dying.cfg.Tally.LeasesLost.Load() == 1 }, generous, time.Millisecond)
-	require.GreaterOrEqual(t, dying.vitals().IO.InFlight, 1)
-	require.Positive(t, dying.vitals().IO.Oldest)
-	require.Zero(t, dying.vitals().LeaseLeft)
+		counts := d.cfg.Tally
+		require.Equal(t, uint64(1), counts.Recoveries.Load())
+		require.Equal(t, uint64(1), counts.DeathsDeclared.Load()+counts.DeathsLearned.Load())
+		require.Equal(t, map[Health]int{HealthLive: 2, HealthDead: 1, HealthSilent: 0, HealthJoining: 0, HealthLeft: 0}, d.vitals().Hosts)
+		require.Eventually(t, func() bool {
+			o := other.cfg.Tally
+			return o.DeathsDeclared.Load()+o.DeathsLearned.Load() == 1 && counts.DeathsDeclared.Load()+o.DeathsDeclared.Load() >= 1
+		}, generous, time.Millisecond, "one declares it, and the other hears of it or declares it at the same time")
+		require.Zero(t, other.cfg.Tally.Recoveries.Load(), "it did not wait")
+		require.Eventually(t, func() bool { return dying.cfg.Tally.LeasesLost.Load() == 1 }, generous, time.Millisecond)
+		require.GreaterOrEqual(t, dying.vitals().IO.InFlight, 1)
+		require.Positive(t, dying.vitals().IO.Oldest)
+		require.Zero(t, dying.vitals().LeaseLeft)
 
-	late := c.host(4)
-	require.Zero(t, late.cfg.Tally.DeathsLearned.Load(), "it was long past")
-	require.Equal(t, 1, late.vitals().Hosts[HealthDead])
-	hosts, _ := d.mem.known()
-	_, err := d.Evict(t.Context(), 1, hosts[0].Incarnation, true)
-	require.NoError(t, err)
-	require.Equal(t, uint64(1), counts.Evictions.Load())
-	require.Equal(t, uint64(1), counts.DeathsDeclared.Load()+counts.DeathsLearned.Load(), "that its id is free is no death")
+		late := c.host(4)
+		require.Zero(t, late.cfg.Tally.DeathsLearned.Load(), "it was long past")
+		require.Equal(t, 1, late.vitals().Hosts[HealthDead])
+		hosts, _ := d.mem.known()
+		_, err := d.Evict(t.Context(), 1, hosts[0].Incarnation, true)
+		require.NoError(t, err)
+		require.Equal(t, uint64(1), counts.Evictions.Load())
+		require.Equal(t, uint64(1), counts.DeathsDeclared.Load()+counts.DeathsLearned.Load(), "that its id is free is no death")
+	})
 }
 
 // TestVitalsOfAService: what can be said of it in every state, and what has been counted over all terms.
 func TestVitalsOfAService(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	c.lasting(6 * time.Second)
 	require.Equal(t, StateJoining, NewService(Config{Device: "x"}, nil).Vitals().State, "before it is run")
 	r := c.run(1)
@@ -161,7 +168,7 @@ func TestVitalsOfAService(t *testing.T) {
 
 // TestRefusalsAreCounted by their code, whatever way they went, and nobody else hears of that.
 func TestRefusalsAreCounted(t *testing.T) {
-	d := newCluster(t, 8, 4).host(1)
+	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
 	require.Contains(t, s.srv.tally.Refused.All(), "timeout", "before the first")
 	n := func(code string) int { return int(s.srv.tally.Refused.All()[code]) }

@@ -32,109 +32,115 @@ func (c *cluster) named(name string) (n int) {
 }
 
 func TestCreate(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	e, created, err := a.Create(t.Context(), "reboot", 2)
-	require.NoError(t, err)
-	require.True(t, created)
-	require.Equal(t, "reboot", e.Name)
-	require.Equal(t, 2, e.Permits)
-	before := c.directory()
-	again, created, err := b.Create(t.Context(), "reboot", 2)
-	require.NoError(t, err)
-	require.False(t, created)
-	require.Equal(t, e, again)
-	for _, permits := range []int{0, 1, 3} {
-		_, created, err = b.Create(t.Context(), "reboot", permits)
-		require.ErrorIs(t, err, ErrPermits)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		e, created, err := a.Create(t.Context(), "reboot", 2)
+		require.NoError(t, err)
+		require.True(t, created)
+		require.Equal(t, "reboot", e.Name)
+		require.Equal(t, 2, e.Permits)
+		before := c.directory()
+		again, created, err := b.Create(t.Context(), "reboot", 2)
+		require.NoError(t, err)
 		require.False(t, created)
-	}
-	for name, permits := range map[string]int{"y": 9, "z": -1, "": 1, "a\nb": 1} {
-		_, _, err = b.Create(t.Context(), name, permits)
-		require.ErrorIs(t, err, ErrInvalid, "%q", name)
-	}
-	require.Equal(t, before, c.directory(), "a request that is refused changes nothing")
-	one := acquire(t, a, Request{Name: "reboot"})
-	two := acquire(t, b, Request{Name: "reboot", Permits: 2})
-	_, err = c.host(3).Acquire(t.Context(), Request{Name: "reboot", Try: true})
-	require.ErrorIs(t, err, ErrBusy)
-	require.NoError(t, one.Release())
-	require.NoError(t, two.Release())
+		require.Equal(t, e, again)
+		for _, permits := range []int{0, 1, 3} {
+			_, created, err = b.Create(t.Context(), "reboot", permits)
+			require.ErrorIs(t, err, ErrPermits)
+			require.False(t, created)
+		}
+		for name, permits := range map[string]int{"y": 9, "z": -1, "": 1, "a\nb": 1} {
+			_, _, err = b.Create(t.Context(), name, permits)
+			require.ErrorIs(t, err, ErrInvalid, "%q", name)
+		}
+		require.Equal(t, before, c.directory(), "a request that is refused changes nothing")
+		one := acquire(t, a, Request{Name: "reboot"})
+		two := acquire(t, b, Request{Name: "reboot", Permits: 2})
+		_, err = c.host(3).Acquire(t.Context(), Request{Name: "reboot", Try: true})
+		require.ErrorIs(t, err, ErrBusy)
+		require.NoError(t, one.Release())
+		require.NoError(t, two.Release())
+	})
 }
 
 // TestCreateKnowsOfARemoval: what another host has removed is made anew, though this one remembers it.
 func TestCreateKnowsOfARemoval(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
-	require.NoError(t, a.Remove(t.Context(), "x", false))
-	e, created, err := b.Create(t.Context(), "x", 3)
-	require.NoError(t, err)
-	require.True(t, created)
-	require.Equal(t, 3, e.Permits)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
+		require.NoError(t, a.Remove(t.Context(), "x", false))
+		e, created, err := b.Create(t.Context(), "x", 3)
+		require.NoError(t, err)
+		require.True(t, created)
+		require.Equal(t, 3, e.Permits)
+	})
 }
 
 // TestFullDirectoryAndRemoval: room that a removal makes is room for another lock.
 func TestFullDirectoryAndRemoval(t *testing.T) {
-	c := newCluster(t, 8, 3)
-	a, b := c.host(1), c.host(2)
-	for n := range 3 {
-		require.NoError(t, acquire(t, a, Request{Name: fmt.Sprint(n)}).Release())
-	}
-	_, _, err := b.Create(t.Context(), "more", 1)
-	require.ErrorIs(t, err, ErrFull)
-	require.NoError(t, b.Remove(t.Context(), "1", false))
-	e, _, err := a.Create(t.Context(), "more", 1)
-	require.NoError(t, err)
-	require.Equal(t, 2, e.Lock)
-	require.NoError(t, acquire(t, b, Request{Name: "more"}).Release())
-	_, err = a.Acquire(t.Context(), Request{Name: "1"})
-	require.ErrorIs(t, err, ErrFull)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 3)
+		a, b := c.host(1), c.host(2)
+		for n := range 3 {
+			require.NoError(t, acquire(t, a, Request{Name: fmt.Sprint(n)}).Release())
+		}
+		_, _, err := b.Create(t.Context(), "more", 1)
+		require.ErrorIs(t, err, ErrFull)
+		require.NoError(t, b.Remove(t.Context(), "1", false))
+		e, _, err := a.Create(t.Context(), "more", 1)
+		require.NoError(t, err)
+		require.Equal(t, 2, e.Lock)
+		require.NoError(t, acquire(t, b, Request{Name: "more"}).Release())
+		_, err = a.Acquire(t.Context(), Request{Name: "1"})
+		require.ErrorIs(t, err, ErrFull)
+	})
 }
 
 // TestPlaceAmongIntents: what of those who died can still be written, and what cannot.
 func TestPlaceAmongIntents(t *testing.T) {
-	c := newCluster(t, 8, 3)
-	d := c.host(1)
-	want := layout.Entry{Name: "x", Permits: 1, Creation: 1}
-	free := []layout.Entry{{Lock: 1, Creation: 4}, {Lock: 2}, {Lock: 3, Creation: 7}}
-	used := []layout.Entry{{Lock: 1, Name: "y", Permits: 1, Creation: 4}, {Lock: 2}, {Lock: 3, Creation: 7}}
-	intent := layout.Intent{Lock: 1, Name: "x", Permits: 2, Creation: 8}
-	for name, test := range map[string]struct {
-		entries []layout.Entry
-		intents []layout.Intent
-		want    layout.Entry
-		err     error
-	}{
-		"none":                         {free, nil, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 8}, nil},
-		"of the same name":             {free, []layout.Intent{intent}, layout.Entry(intent), nil},
-		"of another name":              {free, []layout.Intent{{Lock: 1, Name: "z", Permits: 1, Creation: 9}}, layout.Entry{Lock: 2, Name: "x", Permits: 1, Creation: 10}, nil},
-		"of a removal":                 {free, []layout.Intent{{Lock: 1, Creation: 9}}, layout.Entry{Lock: 2, Name: "x", Permits: 1, Creation: 10}, nil},
-		"where another lock is":        {used, []layout.Intent{intent}, layout.Entry{Lock: 2, Name: "x", Permits: 1, Creation: 9}, nil},
-		"where there was one since":    {free, []layout.Intent{{Lock: 3, Name: "x", Permits: 1, Creation: 6}}, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 8}, nil},
-		"two that agree":               {free, []layout.Intent{intent, intent}, layout.Entry(intent), nil},
-		"two that do not":              {free, []layout.Intent{intent, {Lock: 2, Name: "x", Permits: 2, Creation: 8}}, layout.Entry{}, ErrUnavailable},
-		"in all places":                {free, []layout.Intent{{Lock: 1, Creation: 9}, {Lock: 2, Creation: 9}, {Lock: 3, Creation: 9}}, layout.Entry{}, ErrFull},
-		"of the same name, and others": {free, []layout.Intent{{Lock: 2, Creation: 9}, intent}, layout.Entry(intent), nil},
-	} {
-		t.Run(name, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 3)
+		d := c.host(1)
+		want := layout.Entry{Name: "x", Permits: 1, Creation: 1}
+		free := []layout.Entry{{Lock: 1, Creation: 4}, {Lock: 2}, {Lock: 3, Creation: 7}}
+		used := []layout.Entry{{Lock: 1, Name: "y", Permits: 1, Creation: 4}, {Lock: 2}, {Lock: 3, Creation: 7}}
+		intent := layout.Intent{Lock: 1, Name: "x", Permits: 2, Creation: 8}
+		for name, test := range map[string]struct {
+			entries []layout.Entry
+			intents []layout.Intent
+			want    layout.Entry
+			err     error
+		}{
+			"none":                         {free, nil, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 8}, nil},
+			"of the same name":             {free, []layout.Intent{intent}, layout.Entry(intent), nil},
+			"of another name":              {free, []layout.Intent{{Lock: 1, Name: "z", Permits: 1, Creation: 9}}, layout.Entry{Lock: 2, Name: "x", Permits: 1, Creation: 10}, nil},
+			"of a removal":                 {free, []layout.Intent{{Lock: 1, Creation: 9}}, layout.Entry{Lock: 2, Name: "x", Permits: 1, Creation: 10}, nil},
+			"where another lock is":        {used, []layout.Intent{intent}, layout.Entry{Lock: 2, Name: "x", Permits: 1, Creation: 9}, nil},
+			"where there was one since":    {free, []layout.Intent{{Lock: 3, Name: "x", Permits: 1, Creation: 6}}, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 8}, nil},
+			"two that agree":               {free, []layout.Intent{intent, intent}, layout.Entry(intent), nil},
+			"two that do not":              {free, []layout.Intent{intent, {Lock: 2, Name: "x", Permits: 2, Creation: 8}}, layout.Entry{}, ErrUnavailable},
+			"in all places":                {free, []layout.Intent{{Lock: 1, Creation: 9}, {Lock: 2, Creation: 9}, {Lock: 3, Creation: 9}}, layout.Entry{}, ErrFull},
+			"of the same name, and others": {free, []layout.Intent{{Lock: 2, Creation: 9}, intent}, layout.Entry(intent), nil},
+		} {
 			got, err := d.place(d.dev, &scan{entries: test.entries}, test.intents, want)
-			require.ErrorIs(t, err, test.err)
+			require.ErrorIs(t, err, test.err, name)
 			if test.err == nil {
-				require.Equal(t, test.want, got)
+				require.Equal(t, test.want, got, name)
 			}
+		}
+		c.write(c.sb.Geometry.Slot(2, 1), func(buf []byte) error {
+			return c.sb.Space().EncodeSlot(buf, layout.Slot{Lock: 2, Host: 1, Incarnation: 1, Creation: 20})
 		})
-	}
-	c.write(c.sb.Geometry.Slot(2, 1), func(buf []byte) error {
-		return c.sb.Space().EncodeSlot(buf, layout.Slot{Lock: 2, Host: 1, Incarnation: 1, Creation: 20})
+		got, err := d.place(d.dev, &scan{entries: free}, []layout.Intent{{Lock: 1, Creation: 9}}, want)
+		require.NoError(t, err)
+		require.EqualValues(t, 21, got.Creation, "a slot tells of a removal that the entry does not")
 	})
-	got, err := d.place(d.dev, &scan{entries: free}, []layout.Intent{{Lock: 1, Creation: 9}}, want)
-	require.NoError(t, err)
-	require.EqualValues(t, 21, got.Creation, "a slot tells of a removal that the entry does not")
 }
 
 func TestCallsForLocks(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	s := serveSocket(t, c.host(1))
 	for _, test := range []struct {
 		call, body string

@@ -29,7 +29,7 @@ func takes() footprint {
 // TestManyClientsOfOneLock: they are served in the order in which they came, by few tickets, and what bakeryd takes
 // for each of them is little and given back. It runs alone, for it counts goroutines.
 func TestManyClientsOfOneLock(t *testing.T) {
-	c := newClusterAlone(t, 8, 4)
+	c := realClusterAlone(t, 8, 4)
 	c.lasting(time.Minute)
 	m := c.mortal(1)
 	const clients = 500
@@ -73,51 +73,53 @@ func TestManyClientsOfOneLock(t *testing.T) {
 
 // TestHandoffTimeAndAgain: however many clients a host has, one of another host waits for so many of them at most.
 func TestHandoffTimeAndAgain(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	const handoff = 8 // if nothing else is said
-	require.Equal(t, handoff, a.cfg.Handoff)
-	var grants atomic.Int64 // of the many
-	var wg sync.WaitGroup
-	done := make(chan struct{})
-	for range 4 * handoff {
-		wg.Go(func() {
-			for open := true; open; {
-				select {
-				case <-done:
-					open = false
-				default:
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		const handoff = 8 // if nothing else is said
+		require.Equal(t, handoff, a.cfg.Handoff)
+		var grants atomic.Int64 // of the many
+		var wg sync.WaitGroup
+		done := make(chan struct{})
+		for range 4 * handoff {
+			wg.Go(func() {
+				for open := true; open; {
+					select {
+					case <-done:
+						open = false
+					default:
+					}
+					h, err := a.Acquire(t.Context(), Request{Name: "x"})
+					if !assertNoError(t, err) {
+						return
+					}
+					grants.Add(1)
+					time.Sleep(time.Millisecond)
+					assertNoError(t, h.Release())
 				}
-				h, err := a.Acquire(t.Context(), Request{Name: "x"})
-				if !assertNoError(t, err) {
-					return
-				}
-				grants.Add(1)
-				time.Sleep(time.Millisecond)
-				assertNoError(t, h.Release())
-			}
-		})
-	}
-	most := int64(0)
-	for range 10 {
-		seen := grants.Load()
-		eventually(t, "the many are at it", func() bool { return grants.Load() > seen+handoff })
-		since := int64(-1)
-		h := acquire(t, b, Request{Name: "x", OnWaiting: func(int, int) {
-			if since < 0 {
-				since = grants.Load()
-			}
-		}})
-		if since >= 0 {
-			most = max(most, grants.Load()-since)
+			})
 		}
-		require.NoError(t, h.Release())
-	}
-	close(done)
-	within(t, "letting the many in", wg.Wait)
-	t.Logf("%d grants to the many; at most %d while the other one waited", grants.Load(), most)
-	require.Positive(t, most)
-	require.LessOrEqual(t, most, int64(handoff+1)) // one may have been made, and not counted, before
+		most := int64(0)
+		for range 10 {
+			seen := grants.Load()
+			eventually(t, "the many are at it", func() bool { return grants.Load() > seen+handoff })
+			since := int64(-1)
+			h := acquire(t, b, Request{Name: "x", OnWaiting: func(int, int) {
+				if since < 0 {
+					since = grants.Load()
+				}
+			}})
+			if since >= 0 {
+				most = max(most, grants.Load()-since)
+			}
+			require.NoError(t, h.Release())
+		}
+		close(done)
+		within(t, "letting the many in", wg.Wait)
+		t.Logf("%d grants to the many; at most %d while the other one waited", grants.Load(), most)
+		require.Positive(t, most)
+		require.LessOrEqual(t, most, int64(handoff+1)) // one may have been made, and not counted, before
+	})
 }
 
 // TestNobodyStarves: those who come again and again, and together are always there, do not keep out one who waits.
@@ -127,53 +129,55 @@ func TestNobodyStarves(t *testing.T) {
 		{1, 6, 1}, {1, 1, 6}, {2, 4, 1}, {2, 1, 4},
 	} {
 		t.Run(fmt.Sprintf("%d hosts of %d readers and %d writers", test.hosts, test.readers, test.writers), func(t *testing.T) {
-			c := newCluster(t, 8, 4)
-			const rounds = 15
-			var (
-				wg, short sync.WaitGroup
-				done      = make(chan struct{})
-				inside    [2]atomic.Int64 // by mode
-			)
-			run := func(d *Daemon, mode layout.Mode) {
-				short.Add(1)
-				wg.Go(func() {
-					for n := 1; ; n++ {
-						h, err := d.Acquire(t.Context(), Request{Name: "x", Mode: mode})
-						if !assertNoError(t, err) {
-							return
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				const rounds = 15
+				var (
+					wg, short sync.WaitGroup
+					done      = make(chan struct{})
+					inside    [2]atomic.Int64 // by mode
+				)
+				run := func(d *Daemon, mode layout.Mode) {
+					short.Add(1)
+					wg.Go(func() {
+						for n := 1; ; n++ {
+							h, err := d.Acquire(t.Context(), Request{Name: "x", Mode: mode})
+							if !assertNoError(t, err) {
+								return
+							}
+							inside[mode].Add(1)
+							time.Sleep(500 * time.Microsecond) // so that readers overlap
+							if w, r := inside[layout.Exclusive].Load(), inside[layout.Shared].Load(); w > 1 || w == 1 && r > 0 {
+								t.Errorf("%d writers beside %d readers", w, r)
+							}
+							inside[mode].Add(-1)
+							if !assertNoError(t, h.Release()) {
+								return
+							}
+							if n == rounds {
+								short.Done()
+							}
+							select {
+							case <-done:
+								return
+							default:
+							}
 						}
-						inside[mode].Add(1)
-						time.Sleep(500 * time.Microsecond) // so that readers overlap
-						if w, r := inside[layout.Exclusive].Load(), inside[layout.Shared].Load(); w > 1 || w == 1 && r > 0 {
-							t.Errorf("%d writers beside %d readers", w, r)
-						}
-						inside[mode].Add(-1)
-						if !assertNoError(t, h.Release()) {
-							return
-						}
-						if n == rounds {
-							short.Done()
-						}
-						select {
-						case <-done:
-							return
-						default:
-						}
+					})
+				}
+				for id := range test.hosts {
+					d := c.host(1 + id)
+					for range test.readers {
+						run(d, layout.Shared)
 					}
-				})
-			}
-			for id := range test.hosts {
-				d := c.host(1 + id)
-				for range test.readers {
-					run(d, layout.Shared)
+					for range test.writers {
+						run(d, layout.Exclusive)
+					}
 				}
-				for range test.writers {
-					run(d, layout.Exclusive)
-				}
-			}
-			within(t, "letting everybody in often enough", short.Wait) // nobody stops before
-			close(done)
-			within(t, "the end", wg.Wait)
+				within(t, "letting everybody in often enough", short.Wait) // nobody stops before
+				close(done)
+				within(t, "the end", wg.Wait)
+			})
 		})
 	}
 }

@@ -6,36 +6,60 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/clock/clocktest"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // cluster is hosts in one process, on a disk in memory.
 type cluster struct {
-	t    *testing.T
-	disk *blockdev.Memory
-	sb   layout.Superblock
+	t     *testing.T
+	disk  *blockdev.Memory
+	sb    layout.Superblock
+	clock clock.Clock // of the hosts
 }
 
+// inBubble runs a test in virtual time: it passes only while all goroutines of the test are blocked, and
+// then without delay. A goroutine that is blocked by a socket, a FIFO or a process stops it.
+func inBubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, f)
+}
+
+// newCluster returns a cluster in a bubble.
 func newCluster(t *testing.T, hosts, locks int) *cluster {
-	t.Parallel() // much of a test is waiting
-	return newClusterAlone(t, hosts, locks)
-}
-
-// newClusterAlone is for a test beside which no other one runs.
-func newClusterAlone(t *testing.T, hosts, locks int) *cluster {
 	return clusterOf(t, hosts, locks, time.Now())
 }
 
-// clusterOf is a cluster formatted at the given time. Of one in the future no clock is believed.
+// realCluster returns a cluster in real time, for tests with sockets and processes.
+func realCluster(t *testing.T, hosts, locks int) *cluster {
+	t.Parallel() // much of a test is waiting
+	return realClusterAlone(t, hosts, locks)
+}
+
+// realClusterAlone is for a test beside which no other one runs.
+func realClusterAlone(t *testing.T, hosts, locks int) *cluster {
+	c := clusterOf(t, hosts, locks, time.Now())
+	c.clock = clock.Boottime
+	c.lasting(2 * time.Second)
+	return c
+}
+
+// real reports whether the cluster is not in a bubble: it has sockets then.
+func (c *cluster) real() bool { return c.clock == clock.Boottime }
+
+// clusterOf returns a cluster in a bubble, formatted at the given time. Of one in the future no clock is believed.
 func clusterOf(t *testing.T, hosts, locks int, formatted time.Time) *cluster {
 	g := layout.Geometry{Stride: 512, Hosts: hosts, Locks: locks}
-	c := &cluster{t: t, sb: layout.Superblock{
-		UUID: layout.UUID{1, 2, 3}, Name: "test", Geometry: g, Lease: slowness * 2 * time.Second,
+	c := &cluster{t: t, clock: clocktest.Clock{}, sb: layout.Superblock{
+		UUID: layout.UUID{1, 2, 3}, Name: "test", Geometry: g, Lease: 2 * time.Second,
 		Formatted: formatted.UTC().Truncate(time.Microsecond),
 	}}
 	c.disk = blockdev.NewMemory(max(g.Size(), layout.HeadSize), 512, 512)
@@ -68,7 +92,7 @@ func (c *cluster) host(id int, change ...func(*Config)) *Daemon {
 func (c *cluster) unjoined(id int, change ...func(*Config)) *Daemon {
 	dir := c.t.TempDir()
 	cfg := Config{
-		Device: "memory", HostID: id, Name: fmt.Sprintf("db%d", id), RuntimeDir: dir, StateDir: dir,
+		Device: "memory", HostID: id, Name: fmt.Sprintf("db%d", id), RuntimeDir: dir, StateDir: dir, Clock: c.clock,
 		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
 		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
 			dev := c.disk.Open()
@@ -90,47 +114,49 @@ func acquire(t *testing.T, d *Daemon, req Request) *Hold {
 }
 
 func TestExclusionUnderContention(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	const hosts, clients, rounds = 3, 4, 40
-	var (
-		counter, inside int
-		mu              sync.Mutex
-		last            layout.Ticket
-		wg              sync.WaitGroup
-	)
-	for id := 1; id <= hosts; id++ {
-		d := c.host(id)
-		for range clients {
-			wg.Go(func() {
-				for range rounds {
-					h, err := d.Acquire(t.Context(), Request{Name: "counter"})
-					if !assertNoError(t, err) {
-						return
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		const hosts, clients, rounds = 3, 4, 40
+		var (
+			counter, inside int
+			mu              sync.Mutex
+			last            layout.Ticket
+			wg              sync.WaitGroup
+		)
+		for id := 1; id <= hosts; id++ {
+			d := c.host(id)
+			for range clients {
+				wg.Go(func() {
+					for range rounds {
+						h, err := d.Acquire(t.Context(), Request{Name: "counter"})
+						if !assertNoError(t, err) {
+							return
+						}
+						mu.Lock()
+						inside++
+						if inside != 1 {
+							t.Errorf("%d holders at once", inside)
+						}
+						if h.Token() <= last {
+							t.Errorf("token %d after %d", h.Token(), last)
+						}
+						last = h.Token()
+						mu.Unlock()
+						n := counter
+						counter = n + 1
+						mu.Lock()
+						inside--
+						mu.Unlock()
+						if !assertNoError(t, h.Release()) {
+							return
+						}
 					}
-					mu.Lock()
-					inside++
-					if inside != 1 {
-						t.Errorf("%d holders at once", inside)
-					}
-					if h.Token() <= last {
-						t.Errorf("token %d after %d", h.Token(), last)
-					}
-					last = h.Token()
-					mu.Unlock()
-					n := counter
-					counter = n + 1
-					mu.Lock()
-					inside--
-					mu.Unlock()
-					if !assertNoError(t, h.Release()) {
-						return
-					}
-				}
-			})
+				})
+			}
 		}
-	}
-	wg.Wait()
-	require.Equal(t, hosts*clients*rounds, counter)
+		wg.Wait()
+		require.Equal(t, hosts*clients*rounds, counter)
+	})
 }
 
 func assertNoError(t *testing.T, err error) bool {

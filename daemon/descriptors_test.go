@@ -19,7 +19,7 @@ import (
 // TestClientsBeyondTheLimit: as many connections are served as there are descriptors for; the others are told why not, and
 // what a client gives back the next one gets, by whatever way it went.
 func TestClientsBeyondTheLimit(t *testing.T) {
-	c := newCluster(t, 4, 4)
+	c := realCluster(t, 4, 4)
 	d := c.host(1)
 	s := &served{t: t, d: d, srv: NewServer(d.log, func() (*Daemon, error) { return d, nil }, nil), path: filepath.Join(t.TempDir(), "s")}
 	s.srv.descriptors = newDescriptors(3, func(int) bool { return true })
@@ -112,23 +112,25 @@ func TestRequestsTakeTurns(t *testing.T) {
 
 // TestLeaseTakesNoTurn: the lease is renewed while the requests of locks use up all turns.
 func TestLeaseTakesNoTurn(t *testing.T) {
-	c := newCluster(t, 4, 4)
-	d := c.host(1)
-	turns := d.dev.(*takingTurns).turns
-	for range maxUnderWay {
-		turns <- struct{}{}
-	}
-	before := c.hostRecord(1).Sequence
-	eventually(t, "renewals", func() bool { return c.hostRecord(1).Sequence > before+3 })
-	for range maxUnderWay {
-		<-turns
-	}
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 4, 4)
+		d := c.host(1)
+		turns := d.dev.(*takingTurns).turns
+		for range maxUnderWay {
+			turns <- struct{}{}
+		}
+		before := c.hostRecord(1).Sequence
+		eventually(t, "renewals", func() bool { return c.hostRecord(1).Sequence > before+3 })
+		for range maxUnderWay {
+			<-turns
+		}
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+	})
 }
 
 // TestBodyThatNeverEnds: who does not finish its request is let go.
 func TestBodyThatNeverEnds(t *testing.T) {
-	c := newCluster(t, 4, 4)
+	c := realCluster(t, 4, 4)
 	s := serveSocket(t, c.host(1))
 	conn := s.dial()
 	_, err := io.WriteString(conn, "POST /v1/lock HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")

@@ -18,75 +18,81 @@ import (
 // TestOldScanDoesNotHideALock: a lock is not made a second time because another client's scan of the directory,
 // begun before the lock was made, ends at the wrong moment.
 func TestOldScanDoesNotHideALock(t *testing.T) {
-	c := newCluster(t, 8, 64)
-	a, b := c.host(1), c.host(2)
-	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-	stop, old := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(old)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				b.dir.remember(&scan{})
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 64)
+		a, b := c.host(1), c.host(2)
+		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+		guard, err := b.attach(directoryEntry)
+		require.NoError(t, err)
+		w, err := guard.enqueue(Request{})
+		require.NoError(t, err)
+		h, err := guard.await(t.Context(), w)
+		require.NoError(t, err)
+		stop, old := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(old)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					b.dir.remember(&scan{})
+				}
+			}
+		}()
+		for range 5000 {
+			e, _, err := b.createGuarded(guard, "x", 1)
+			require.NoError(t, err)
+			if e.Lock != 1 {
+				t.Errorf("lock x made again, as number %d", e.Lock)
+				break
 			}
 		}
-	}()
-	guard, err := b.attach(directoryEntry)
-	require.NoError(t, err)
-	w, err := guard.enqueue(Request{})
-	require.NoError(t, err)
-	h, err := guard.await(t.Context(), w)
-	require.NoError(t, err)
-	for end := time.Now().Add(time.Second); time.Now().Before(end); {
-		e, _, err := b.createGuarded(guard, "x", 1)
-		require.NoError(t, err)
-		if e.Lock != 1 {
-			t.Errorf("lock x made again, as number %d", e.Lock)
-			break
-		}
-	}
-	close(stop)
-	<-old
-	require.NoError(t, h.Release())
+		close(stop)
+		<-old
+		require.NoError(t, h.Release())
+	})
 }
 
 // TestStaleEntryDoesNotEndANewerOne: a client that looked a lock up before it was removed and made anew, and comes
 // only now, waits for nobody and shuts nobody out.
 func TestStaleEntryDoesNotEndANewerOne(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d := c.host(1)
-	h := acquire(t, d, Request{Name: "x"})
-	stale := h.lk.entry
-	stale.Creation--
-	d.dir.remember(&scan{entries: []layout.Entry{stale}})
-	next := start(t, d, Request{Name: "x"})
-	none(t, next)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
-	defer cancel()
-	d.dir.remember(&scan{entries: []layout.Entry{stale}})
-	within(t, "giving up", func() {
-		_, err := d.Acquire(ctx, Request{Name: "x"})
-		require.ErrorIs(t, err, ErrTimeout)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d := c.host(1)
+		h := acquire(t, d, Request{Name: "x"})
+		stale := h.lk.entry
+		stale.Creation--
+		d.dir.remember(&scan{entries: []layout.Entry{stale}})
+		next := start(t, d, Request{Name: "x"})
+		none(t, next)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
+		defer cancel()
+		d.dir.remember(&scan{entries: []layout.Entry{stale}})
+		within(t, "giving up", func() {
+			_, err := d.Acquire(ctx, Request{Name: "x"})
+			require.ErrorIs(t, err, ErrTimeout)
+		})
+		require.NoError(t, h.Release())
+		require.NoError(t, got(t, next).Release())
 	})
-	require.NoError(t, h.Release())
-	require.NoError(t, got(t, next).Release())
 }
 
 // TestBadSlotOfARemovedLock: the entry of a removed lock has no permits; its slots are healed all the same.
 func TestBadSlotOfARemovedLock(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d := c.host(1)
-	free := layout.Entry{Lock: 3, Creation: 7}
-	c.writeEntry(free)
-	c.spoil(c.sb.Geometry.Slot(3, 1))
-	require.NotPanics(t, func() { d.scrubOne(free, false) })
-	require.Eventually(t, func() bool {
-		v, err := newArea(d.dev, c.sb.Space(), 3, 1).readOne(1)
-		return err == nil && v.Readable
-	}, generous, time.Millisecond)
-	require.Equal(t, 3, acquireEntry(t, c, d, "new", 3), "its place is used again")
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d := c.host(1)
+		free := layout.Entry{Lock: 3, Creation: 7}
+		c.writeEntry(free)
+		c.spoil(c.sb.Geometry.Slot(3, 1))
+		require.NotPanics(t, func() { d.scrubOne(free, false) })
+		require.Eventually(t, func() bool {
+			v, err := newArea(d.dev, c.sb.Space(), 3, 1).readOne(1)
+			return err == nil && v.Readable
+		}, generous, time.Millisecond)
+		require.Equal(t, 3, acquireEntry(t, c, d, "new", 3), "its place is used again")
+	})
 }
 
 // acquireEntry makes locks until number want is among them.
@@ -105,56 +111,62 @@ func acquireEntry(t *testing.T, c *cluster, d *Daemon, name string, want int) in
 
 // TestEntryBeingWrittenIsNotDamage: what cannot be read because another host is writing it is read again.
 func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	lk, err := a.attach(directoryEntry)
-	require.NoError(t, err)
-	w, err := lk.enqueue(Request{})
-	require.NoError(t, err)
-	guard, err := lk.await(t.Context(), w)
-	require.NoError(t, err)
-	c.spoil(c.sb.Geometry.Entry(1)) // half written
-	asked := make(chan result, 1)
-	go func() {
-		h, err := b.Acquire(t.Context(), Request{Name: "y"})
-		asked <- result{h, err}
-	}()
-	require.Eventually(t, func() bool { return c.slot(0, 2).Phase != layout.Idle || len(asked) > 0 }, generous, time.Millisecond)
-	none(t, asked)
-	c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
-	require.NoError(t, guard.Release())
-	h := got(t, asked)
-	require.Equal(t, 2, h.lk.entry.Lock)
-	require.NoError(t, h.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		lk, err := a.attach(directoryEntry)
+		require.NoError(t, err)
+		w, err := lk.enqueue(Request{})
+		require.NoError(t, err)
+		guard, err := lk.await(t.Context(), w)
+		require.NoError(t, err)
+		c.spoil(c.sb.Geometry.Entry(1)) // half written
+		asked := make(chan result, 1)
+		go func() {
+			h, err := b.Acquire(t.Context(), Request{Name: "y"})
+			asked <- result{h, err}
+		}()
+		require.Eventually(t, func() bool { return c.slot(0, 2).Phase != layout.Idle || len(asked) > 0 }, generous, time.Millisecond)
+		none(t, asked)
+		c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
+		require.NoError(t, guard.Release())
+		h := got(t, asked)
+		require.Equal(t, 2, h.lk.entry.Lock)
+		require.NoError(t, h.Release())
+	})
 }
 
 // TestEntryIsWrittenAgain: a write of the directory that failed half way is repeated; left as it is it would keep
 // everybody from making locks.
 func TestEntryIsWrittenAgain(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, f := c.faultyHost(1)
-	at := c.sb.Geometry.Entry(1)
-	f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, Times: 1, Err: unix.EIO, Landed: 100})
-	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-	require.NoError(t, acquire(t, c.host(2), Request{Name: "y"}).Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, f := c.faultyHost(1)
+		at := c.sb.Geometry.Entry(1)
+		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, Times: 1, Err: unix.EIO, Landed: 100})
+		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, c.host(2), Request{Name: "y"}).Release())
+	})
 }
 
 // TestDirectoryThatHangsKeepsNobody: who gives up, or whose lease is lost, does not wait for the directory.
 func TestDirectoryThatHangsKeepsNobody(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, f := c.faultyHost(1)
-	g := c.sb.Geometry
-	f.Inject(blockdev.Fault{Hang: true, From: g.Entry(1), To: g.Entry(4) + 512})
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
-	defer cancel()
-	within(t, "giving up", func() {
-		_, err := d.Acquire(ctx, Request{Name: "x"})
-		require.ErrorIs(t, err, ErrTimeout)
-	})
-	f.Inject(blockdev.Fault{Hang: true})
-	within(t, "losing", func() {
-		_, err := d.Acquire(t.Context(), Request{Name: "x"})
-		require.ErrorIs(t, err, ErrUnavailable)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, f := c.faultyHost(1)
+		g := c.sb.Geometry
+		f.Inject(blockdev.Fault{Hang: true, From: g.Entry(1), To: g.Entry(4) + 512})
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
+		defer cancel()
+		within(t, "giving up", func() {
+			_, err := d.Acquire(ctx, Request{Name: "x"})
+			require.ErrorIs(t, err, ErrTimeout)
+		})
+		f.Inject(blockdev.Fault{Hang: true})
+		within(t, "losing", func() {
+			_, err := d.Acquire(t.Context(), Request{Name: "x"})
+			require.ErrorIs(t, err, ErrUnavailable)
+		})
 	})
 }
 
@@ -177,11 +189,13 @@ func (d *counting) Read(p []byte, off int64) error {
 
 // TestScanTakesLittleMemory: every client that asks for a new name scans the directory, and buffers are kept.
 func TestScanTakesLittleMemory(t *testing.T) {
-	c := newCluster(t, 2, 8192)
-	dev := &counting{Device: c.disk.Open()}
-	d := c.host(1, through(dev))
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	require.LessOrEqual(t, dev.longest.Load(), int64(scanChunk))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 2, 8192)
+		dev := &counting{Device: c.disk.Open()}
+		d := c.host(1, through(dev))
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		require.LessOrEqual(t, dev.longest.Load(), int64(scanChunk))
+	})
 }
 
 // TestLateWriteOfADeadHost: what a host was about to write into the directory when it died may land at any time.
@@ -190,7 +204,7 @@ func TestLateWriteOfADeadHost(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"x", "y"} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
+			c := realCluster(t, 8, 4)
 			m := c.mortal(1)
 			other := c.host(2)
 			late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Entry(1), To: c.sb.Geometry.Slot(0, 1), Late: true, Err: unix.EIO})

@@ -49,174 +49,182 @@ func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"before the intent is read", "after the intent is read"} {
 		t.Run(at, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
-			g := c.sb.Geometry
-			m := c.mortal(1)
-			dev := &hooked{Device: c.disk.Open()}
-			b := c.host(2, through(dev))
-			third := c.host(3)
-			require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
-			require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
-			late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Late: true, Err: unix.EIO})
-			go func() { _ = m.d.Remove(context.Background(), "x", false) }()
-			require.Eventually(t, func() bool { return late.Fired() > 0 }, generous, time.Millisecond)
-			m.dies(third)
-			entryRead, intentRead, once := false, false, false
-			dev.set(func(write bool, n int, off int64) {
-				if once {
-					return
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				g := c.sb.Geometry
+				m := c.mortal(1)
+				dev := &hooked{Device: c.disk.Open()}
+				b := c.host(2, through(dev))
+				third := c.host(3)
+				require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
+				require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
+				late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Late: true, Err: unix.EIO})
+				go func() { _ = m.d.Remove(context.Background(), "x", false) }()
+				require.Eventually(t, func() bool { return late.Fired() > 0 }, generous, time.Millisecond)
+				m.dies(third)
+				entryRead, intentRead, once := false, false, false
+				dev.set(func(write bool, n int, off int64) {
+					if once {
+						return
+					}
+					if !write && n == 512 && off == g.Entry(1) {
+						entryRead = true
+						return
+					}
+					fire := false
+					if entryRead && !write && off == g.Slot(0, 1) && n == 512 {
+						fire = at == "before the intent is read"
+						intentRead = true
+					}
+					if intentRead && write && off == g.Slot(1, 2) {
+						fire = at == "after the intent is read"
+					}
+					if !fire {
+						return
+					}
+					once = true
+					n2, err := m.disk.Land()
+					t.Log("landed", n2, err)
+					m.rise()
+					require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond)
+					t.Log("back")
+				})
+				asked := start(t, b, Request{Name: "x"})
+				h := got(t, asked)
+				dev.set(nil)
+				t.Log("B holds", h.lk.entry, "directory", c.entry(1), once)
+				h3, err := third.Acquire(t.Context(), Request{Name: "x", Try: true})
+				if err == nil {
+					t.Errorf("B holds %+v, third holds %+v", h.lk.entry, h3.lk.entry)
+					require.NoError(t, h3.Release())
+				} else {
+					require.ErrorIs(t, err, ErrBusy)
 				}
-				if !write && n == 512 && off == g.Entry(1) {
-					entryRead = true
-					return
-				}
-				fire := false
-				if entryRead && !write && off == g.Slot(0, 1) && n == 512 {
-					fire = at == "before the intent is read"
-					intentRead = true
-				}
-				if intentRead && write && off == g.Slot(1, 2) {
-					fire = at == "after the intent is read"
-				}
-				if !fire {
-					return
-				}
-				once = true
-				n2, err := m.disk.Land()
-				t.Log("landed", n2, err)
-				m.rise()
-				require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond)
-				t.Log("back")
+				require.NoError(t, h.Release())
 			})
-			asked := start(t, b, Request{Name: "x"})
-			h := got(t, asked)
-			dev.set(nil)
-			t.Log("B holds", h.lk.entry, "directory", c.entry(1), once)
-			h3, err := third.Acquire(t.Context(), Request{Name: "x", Try: true})
-			if err == nil {
-				t.Errorf("B holds %+v, third holds %+v", h.lk.entry, h3.lk.entry)
-				require.NoError(t, h3.Release())
-			} else {
-				require.ErrorIs(t, err, ErrBusy)
-			}
-			require.NoError(t, h.Release())
 		})
 	}
 }
 
 // TestCreatorIsBackBetweenTwoReads: a dead creator's write lands, and it is back, between the scan and the reading of the intents.
 func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	m := c.mortal(1)
-	dev := &hooked{Device: c.disk.Open()}
-	b := c.host(2, through(dev))
-	third := c.host(3)
-	_, _, err := b.Create(t.Context(), "unlike", 1) // has lock 0's driver know its slot
-	require.NoError(t, err)
-	late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Late: true, Err: unix.EIO})
-	_, _, err = m.d.Create(t.Context(), "y", 1)
-	require.Error(t, err)
-	require.Positive(t, late.Fired())
-	m.dies(third)
-	var h3 *Hold
-	reads := 0 // of the doorway, then of the intents and the entries
-	dev.set(func(write bool, n int, off int64) {
-		if write || off != g.Entry(1) && off != g.Slot(0, 1) || h3 != nil || c.slot(0, 2).Phase == layout.Idle {
-			return
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		m := c.mortal(1)
+		dev := &hooked{Device: c.disk.Open()}
+		b := c.host(2, through(dev))
+		third := c.host(3)
+		_, _, err := b.Create(t.Context(), "unlike", 1) // has lock 0's driver know its slot
+		require.NoError(t, err)
+		late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Late: true, Err: unix.EIO})
+		_, _, err = m.d.Create(t.Context(), "y", 1)
+		require.Error(t, err)
+		require.Positive(t, late.Fired())
+		m.dies(third)
+		var h3 *Hold
+		reads := 0 // of the doorway, then of the intents and the entries
+		dev.set(func(write bool, n int, off int64) {
+			if write || off != g.Entry(1) && off != g.Slot(0, 1) || h3 != nil || c.slot(0, 2).Phase == layout.Idle {
+				return
+			}
+			if reads++; reads < 3 {
+				return
+			}
+			n2, err := m.disk.Land()
+			t.Log("landed", n2, err, c.directory())
+			h3 = acquire(t, third, Request{Name: "y"})
+			m.rise()
+			require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond)
+			t.Log("back")
+		})
+		_, _, err = b.Create(t.Context(), "z", 1)
+		dev.set(nil)
+		t.Log(err, c.directory())
+		require.NotNil(t, h3)
+		h4, err := c.host(4).Acquire(t.Context(), Request{Name: "y", Try: true})
+		if err == nil {
+			t.Errorf("third holds %+v, fourth holds %+v", h3.lk.entry, h4.lk.entry)
+			require.NoError(t, h4.Release())
 		}
-		if reads++; reads < 3 {
-			return
-		}
-		n2, err := m.disk.Land()
-		t.Log("landed", n2, err, c.directory())
-		h3 = acquire(t, third, Request{Name: "y"})
-		m.rise()
-		require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond)
-		t.Log("back")
+		require.NoError(t, h3.Release())
 	})
-	_, _, err = b.Create(t.Context(), "z", 1)
-	dev.set(nil)
-	t.Log(err, c.directory())
-	require.NotNil(t, h3)
-	h4, err := c.host(4).Acquire(t.Context(), Request{Name: "y", Try: true})
-	if err == nil {
-		t.Errorf("third holds %+v, fourth holds %+v", h3.lk.entry, h4.lk.entry)
-		require.NoError(t, h4.Release())
-	}
-	require.NoError(t, h3.Release())
 }
 
 // TestRemoveWhatIsBeingMended: an entry is restored, or about to be, while a remover waits for the lock.
 func TestRemoveWhatIsBeingMended(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	a, f := c.faultyHost(1)
-	r, other, third := c.host(2), c.host(3), c.host(4)
-	h := acquire(t, a, Request{Name: "x"})
-	removed := removing(t, r, "x", false)
-	require.Eventually(t, func() bool { return c.slot(1, 2).Phase == layout.Waiting }, generous, time.Millisecond)
-	c.spoil(g.Entry(1))
-	fault := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(1) + 512, Err: unix.EIO})
-	require.Eventually(t, func() bool { return fault.Fired() >= entryTries }, generous, time.Millisecond) // its scrub restores it
-	require.NoError(t, h.Release())
-	if err := ended(t, removed); errors.Is(err, ErrUnavailable) {
-		t.Log(err)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		a, f := c.faultyHost(1)
+		r, other, third := c.host(2), c.host(3), c.host(4)
+		h := acquire(t, a, Request{Name: "x"})
+		removed := removing(t, r, "x", false)
+		require.Eventually(t, func() bool { return c.slot(1, 2).Phase == layout.Waiting }, generous, time.Millisecond)
+		c.spoil(g.Entry(1))
+		fault := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(1) + 512, Err: unix.EIO})
+		require.Eventually(t, func() bool { return fault.Fired() >= entryTries }, generous, time.Millisecond) // its scrub restores it
+		require.NoError(t, h.Release())
+		if err := ended(t, removed); errors.Is(err, ErrUnavailable) {
+			t.Log(err)
+			f.Heal()
+			return
+		}
+		t.Log(c.directory())
+		ho := acquire(t, other, Request{Name: "x"})
 		f.Heal()
-		return
-	}
-	t.Log(c.directory())
-	ho := acquire(t, other, Request{Name: "x"})
-	f.Heal()
-	_, _, err := a.Create(t.Context(), "z", 1)
-	t.Log(err, c.directory())
-	require.NoError(t, r.Close(t.Context()))
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, ErrTimeout)
-	defer cancel()
-	h3, err := third.Acquire(ctx, Request{Name: "x"})
-	if err == nil {
-		t.Errorf("other holds %+v, third holds %+v", ho.lk.entry, h3.lk.entry)
-		require.NoError(t, h3.Release())
-	} else {
-		t.Log(err)
-	}
-	require.NoError(t, ho.Release())
+		_, _, err := a.Create(t.Context(), "z", 1)
+		t.Log(err, c.directory())
+		require.NoError(t, r.Close(t.Context()))
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, ErrTimeout)
+		defer cancel()
+		h3, err := third.Acquire(ctx, Request{Name: "x"})
+		if err == nil {
+			t.Errorf("other holds %+v, third holds %+v", ho.lk.entry, h3.lk.entry)
+			require.NoError(t, h3.Release())
+		} else {
+			t.Log(err)
+		}
+		require.NoError(t, ho.Release())
+	})
 }
 
 // TestRestartOfARemoverBesideADamagedEntry: a remover's bakeryd is started again while the entry cannot be read.
 func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	m, a := c.mortal(1), c.host(2)
-	_, _, err := a.Create(t.Context(), "x", 2)
-	require.NoError(t, err)
-	h := acquire(t, a, Request{Name: "x"})
-	go func() { _ = m.d.Remove(context.Background(), "x", false) }()
-	require.Eventually(t, func() bool { return c.slot(1, 1).Creation > h.lk.entry.Creation }, generous, time.Millisecond)
-	m.kill()
-	c.spoil(g.Entry(1))
-	m.rise()
-	require.Eventually(t, func() bool { // the holder restores it
-		_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
-		return err == nil
-	}, generous, 10*time.Millisecond)
-	t.Log(c.slot(1, 1), c.entry(1))
-	require.NoError(t, h.Release())
-	for _, d := range []*Daemon{a, m.d} {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), generous, ErrTimeout)
-		h, err := d.Acquire(ctx, Request{Name: "x"})
-		cancel()
-		if err != nil {
-			t.Errorf("host %d: %v; the mark: %v", d.mem.id(), err, c.slot(1, 1))
-			continue
-		}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		m, a := c.mortal(1), c.host(2)
+		_, _, err := a.Create(t.Context(), "x", 2)
+		require.NoError(t, err)
+		h := acquire(t, a, Request{Name: "x"})
+		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
+		require.Eventually(t, func() bool { return c.slot(1, 1).Creation > h.lk.entry.Creation }, generous, time.Millisecond)
+		m.kill()
+		c.spoil(g.Entry(1))
+		m.rise()
+		require.Eventually(t, func() bool { // the holder restores it
+			_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
+			return err == nil
+		}, generous, 10*time.Millisecond)
+		t.Log(c.slot(1, 1), c.entry(1))
 		require.NoError(t, h.Release())
-	}
+		for _, d := range []*Daemon{a, m.d} {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), generous, ErrTimeout)
+			h, err := d.Acquire(ctx, Request{Name: "x"})
+			cancel()
+			if err != nil {
+				t.Errorf("host %d: %v; the mark: %v", d.mem.id(), err, c.slot(1, 1))
+				continue
+			}
+			require.NoError(t, h.Release())
+		}
+	})
 }
 
 // TestPermitsOfALockRestoredBesideADamagedEntry: a semaphore's holder is restored beside a damaged entry.
 func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	g := c.sb.Geometry
 	m, a := c.mortal(1), c.host(2)
 	_, _, err := a.Create(t.Context(), "x", 2)
@@ -252,7 +260,7 @@ func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
 
 // TestMendedEntryKeepsPermits: the only one who knows it restores it.
 func TestMendedEntryKeepsPermits(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	g := c.sb.Geometry
 	m, a := c.mortal(1), c.host(2)
 	_, _, err := a.Create(t.Context(), "x", 2)
@@ -277,44 +285,48 @@ func TestMendedEntryKeepsPermits(t *testing.T) {
 
 // TestCloseBesideADamagedFreeEntry: the free entry of a removed lock that this host has used is damaged.
 func TestCloseBesideADamagedFreeEntry(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	a, b := c.host(1), c.host(2)
-	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-	require.NoError(t, b.Remove(t.Context(), "x", false))
-	free := c.entry(1)
-	c.spoil(g.Entry(1))
-	time.Sleep(2 * c.sb.Lease)
-	ctx, cancel := context.WithTimeoutCause(t.Context(), generous, errors.New("never"))
-	err := a.Close(ctx)
-	cancel()
-	if err == nil {
-		return
-	}
-	t.Errorf("close: %v", err)
-	c.writeEntry(free)
-	ctx, cancel = context.WithTimeout(t.Context(), generous)
-	defer cancel()
-	require.NoError(t, a.Close(ctx))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		a, b := c.host(1), c.host(2)
+		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+		require.NoError(t, b.Remove(t.Context(), "x", false))
+		free := c.entry(1)
+		c.spoil(g.Entry(1))
+		time.Sleep(2 * c.sb.Lease)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), generous, errors.New("never"))
+		err := a.Close(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		t.Errorf("close: %v", err)
+		c.writeEntry(free)
+		ctx, cancel = context.WithTimeout(t.Context(), generous)
+		defer cancel()
+		require.NoError(t, a.Close(ctx))
+	})
 }
 
 // TestLock_SlotAndIntentOfGoneHostUnreadable_KeepsItsEntry: the lock is granted, not removed and made again.
 func TestLock_SlotAndIntentOfGoneHostUnreadable_KeepsItsEntry(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	m, a := c.mortal(1), c.host(2)
-	_, _, err := a.Create(t.Context(), "x", 2)
-	require.NoError(t, err)
-	require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
-	h := acquire(t, a, Request{Name: "x"})
-	require.NoError(t, h.SetValue(t.Context(), []byte("v")))
-	require.NoError(t, h.Release())
-	entry := c.entry(1)
-	m.dies(a)
-	c.spoil(g.Slot(0, 1))
-	c.spoil(g.Slot(1, 1))
-	require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
-	require.Equal(t, entry, c.entry(1))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		m, a := c.mortal(1), c.host(2)
+		_, _, err := a.Create(t.Context(), "x", 2)
+		require.NoError(t, err)
+		require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
+		h := acquire(t, a, Request{Name: "x"})
+		require.NoError(t, h.SetValue(t.Context(), []byte("v")))
+		require.NoError(t, h.Release())
+		entry := c.entry(1)
+		m.dies(a)
+		c.spoil(g.Slot(0, 1))
+		c.spoil(g.Slot(1, 1))
+		require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
+		require.Equal(t, entry, c.entry(1))
+	})
 }
 
 // TestDirectory_IntentOfGoneHostUnreadable_CreatesAndRemoves: the host died or left.
@@ -325,76 +337,86 @@ func TestDirectory_IntentOfGoneHostUnreadable_CreatesAndRemoves(t *testing.T) {
 		"left": func(t *testing.T, m *mortal, _ *Daemon) { require.NoError(t, m.d.Close(t.Context())) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
-			m := c.mortal(1)
-			var log bytes.Buffer
-			a := c.host(2, func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-			require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
-			end(t, m, a)
-			c.spoil(c.sb.Geometry.Slot(directoryLock, 1))
-			_, created, err := a.Create(t.Context(), "y", 1)
-			require.NoError(t, err)
-			require.True(t, created)
-			require.NoError(t, a.Remove(t.Context(), "x", false))
-			require.Zero(t, c.named("x"))
-			require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-			require.NoError(t, a.Close(t.Context()))
-			require.Contains(t, log.String(), "host=db1")
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				m := c.mortal(1)
+				var log bytes.Buffer
+				a := c.host(2, func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+				require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
+				end(t, m, a)
+				c.spoil(c.sb.Geometry.Slot(directoryLock, 1))
+				_, created, err := a.Create(t.Context(), "y", 1)
+				require.NoError(t, err)
+				require.True(t, created)
+				require.NoError(t, a.Remove(t.Context(), "x", false))
+				require.Zero(t, c.named("x"))
+				require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+				require.NoError(t, a.Close(t.Context()))
+				require.Contains(t, log.String(), "host=db1")
+			})
 		})
 	}
 }
 
 // TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt: nothing is concluded from a host that is up.
 func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, f := c.faultyHost(1)
-	b := c.host(2)
-	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-	slot := c.sb.Geometry.Slot(directoryLock, 1)
-	held := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: slot, To: slot + 512, Err: unix.EIO})
-	c.spoil(slot)
-	_, err := b.intents(b.dev)
-	require.ErrorIs(t, err, ErrDamaged)
-	eventually(t, "it is asked to rewrite it", func() bool { return held.Fired() > 0 })
-	f.Heal()
-	eventually(t, "it has rewritten it", func() bool { _, err := b.intents(b.dev); return err == nil })
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, f := c.faultyHost(1)
+		b := c.host(2)
+		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+		slot := c.sb.Geometry.Slot(directoryLock, 1)
+		held := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: slot, To: slot + 512, Err: unix.EIO})
+		c.spoil(slot)
+		_, err := b.intents(b.dev)
+		require.ErrorIs(t, err, ErrDamaged)
+		eventually(t, "it is asked to rewrite it", func() bool { return held.Fired() > 0 })
+		f.Heal()
+		eventually(t, "it has rewritten it", func() bool { _, err := b.intents(b.dev); return err == nil })
+	})
 }
 
 // TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt: the next incarnation of the host makes it readable.
 func TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
-	c.spoil(c.sb.Geometry.Slot(directoryLock, 1))
-	a := c.host(1)
-	eventually(t, "it is readable", func() bool { _, found, err := a.intentOf(a.dev, 1); return err == nil && !found })
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
+		c.spoil(c.sb.Geometry.Slot(directoryLock, 1))
+		a := c.host(1)
+		eventually(t, "it is readable", func() bool { _, found, err := a.intentOf(a.dev, 1); return err == nil && !found })
+	})
 }
 
 // TestLock_RecordOfDeadHolderUnreadable_NextHostEnters: the record goes bad once its host is declared dead, and only
 // then does another host ask for the lock.
 func TestLock_RecordOfDeadHolderUnreadable_NextHostEnters(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	m, a := c.mortal(1), c.host(2)
-	acquire(t, m.d, Request{Name: "x"})
-	m.dies(a)
-	c.spoil(c.sb.Geometry.Host(1))
-	eventually(t, "the damage is seen", func() bool { known, _ := a.mem.known(); return !known[0].Readable })
-	require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m, a := c.mortal(1), c.host(2)
+		acquire(t, m.d, Request{Name: "x"})
+		m.dies(a)
+		c.spoil(c.sb.Geometry.Host(1))
+		eventually(t, "the damage is seen", func() bool { known, _ := a.mem.known(); return !known[0].Readable })
+		require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
+	})
 }
 
 // TestLock_JoinerDiedWithUnreadableSlot_NextHostEnters: host 2 died once, lost its slot, came back, and died again before
 // it was live.
 func TestLock_JoinerDiedWithUnreadableSlot_NextHostEnters(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	a, m := c.host(1), c.mortal(2)
-	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-	require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
-	m.dies(a)
-	c.spoil(g.Slot(1, 2))
-	r := c.hostRecord(2)
-	r.Incarnation, r.Sequence, r.State = r.Incarnation+1, r.Sequence+1, layout.StateJoining
-	c.write(g.Host(2), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, r) })
-	eventually(t, "the claim is seen", func() bool { known, _ := a.mem.known(); return known[1].Incarnation == r.Incarnation })
-	require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
-	require.Equal(t, r, c.hostRecord(2))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		a, m := c.host(1), c.mortal(2)
+		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+		require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
+		m.dies(a)
+		c.spoil(g.Slot(1, 2))
+		r := c.hostRecord(2)
+		r.Incarnation, r.Sequence, r.State = r.Incarnation+1, r.Sequence+1, layout.StateJoining
+		c.write(g.Host(2), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, r) })
+		eventually(t, "the claim is seen", func() bool { known, _ := a.mem.known(); return known[1].Incarnation == r.Incarnation })
+		require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
+		require.Equal(t, r, c.hostRecord(2))
+	})
 }

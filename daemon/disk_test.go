@@ -19,6 +19,13 @@ func (c *cluster) faultyHost(id int) (*Daemon, *blockdev.Faulty) {
 	return d, f
 }
 
+// slowly has each request of a host take a time, as on a real disk. Without it no time passes in a bubble while hosts contend.
+func (c *cluster) slowly() func(*Config) {
+	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+	f.Inject(blockdev.Fault{Delay: 100 * time.Microsecond})
+	return through(f)
+}
+
 func through(dev blockdev.Device) func(*Config) {
 	return func(cfg *Config) {
 		cfg.open = func(string, bool) (blockdev.Device, layout.Superblock, int, error) {

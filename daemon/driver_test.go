@@ -22,276 +22,296 @@ import (
 // TestReleaseIsDurableWhenItReturns: a client that lets go right after its grant is not told that others can have
 // the lock before they can.
 func TestReleaseIsDurableWhenItReturns(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d := c.host(1)
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	for end := time.Now().Add(time.Second); time.Now().Before(end); {
-		h := acquire(t, d, Request{Name: "x"})
-		require.NoError(t, h.Release())
-		require.Equal(t, layout.Idle, c.slot(1, 1).Phase)
-	}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d := c.host(1)
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		for range 10000 {
+			h := acquire(t, d, Request{Name: "x"})
+			require.NoError(t, h.Release())
+			require.Equal(t, layout.Idle, c.slot(1, 1).Phase)
+		}
+	})
 }
 
 // TestLostLeaseEndsWaitsThoughIOHangs: the driver cannot tell its clients, for it waits for the device.
 func TestLostLeaseEndsWaitsThoughIOHangs(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, f := c.faultyHost(1)
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	hung := f.Inject(blockdev.Fault{Hang: true})
-	waiting := make(chan result, 1)
-	go func() {
-		h, err := d.Acquire(t.Context(), Request{Name: "x"})
-		waiting <- result{h, err}
-	}()
-	<-hung.Hit()
-	select {
-	case <-d.Lost():
-	case <-time.After(generous):
-		t.Fatal("not lost")
-	}
-	select {
-	case r := <-waiting:
-		require.ErrorIs(t, r.err, ErrUnavailable)
-	case <-time.After(generous):
-		t.Fatal("still waiting")
-	}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, f := c.faultyHost(1)
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		hung := f.Inject(blockdev.Fault{Hang: true})
+		waiting := make(chan result, 1)
+		go func() {
+			h, err := d.Acquire(t.Context(), Request{Name: "x"})
+			waiting <- result{h, err}
+		}()
+		<-hung.Hit()
+		select {
+		case <-d.Lost():
+		case <-time.After(generous):
+			t.Fatal("not lost")
+		}
+		select {
+		case r := <-waiting:
+			require.ErrorIs(t, r.err, ErrUnavailable)
+		case <-time.After(generous):
+			t.Fatal("still waiting")
+		}
+	})
 }
 
 // TestHealedSlotKeepsTokensGrowing: a slot that went bad may hide a ticket much newer than the lock.
 func TestHealedSlotKeepsTokensGrowing(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	c.sb.Formatted = time.Now().Add(-30 * 24 * time.Hour).UTC().Truncate(time.Microsecond)
-	for copy := range 2 {
-		c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
-	}
-	e := layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: bakery.ClockNumber(c.sb.Formatted, c.sb.Formatted)}
-	c.writeEntry(e)
-	before := c.host(1)
-	h := acquire(t, before, Request{Name: "x"})
-	require.NoError(t, h.Release())
-	require.NoError(t, before.Close(t.Context()))
-	c.spoil(c.sb.Geometry.Slot(1, 1))
-	d := c.host(1)
-	d.scrubOne(e, false)
-	require.Eventually(t, func() bool {
-		v, err := newArea(d.dev, c.sb.Space(), 1, 1).readOne(1)
-		return err == nil && v.Readable
-	}, generous, time.Millisecond)
-	require.Greater(t, c.slot(1, 1).Ticket, h.Token())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		c.sb.Formatted = time.Now().Add(-30 * 24 * time.Hour).UTC().Truncate(time.Microsecond)
+		for copy := range 2 {
+			c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
+		}
+		e := layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: bakery.ClockNumber(c.sb.Formatted, c.sb.Formatted)}
+		c.writeEntry(e)
+		before := c.host(1)
+		h := acquire(t, before, Request{Name: "x"})
+		require.NoError(t, h.Release())
+		require.NoError(t, before.Close(t.Context()))
+		c.spoil(c.sb.Geometry.Slot(1, 1))
+		d := c.host(1)
+		d.scrubOne(e, false)
+		require.Eventually(t, func() bool {
+			v, err := newArea(d.dev, c.sb.Space(), 1, 1).readOne(1)
+			return err == nil && v.Readable
+		}, generous, time.Millisecond)
+		require.Greater(t, c.slot(1, 1).Ticket, h.Token())
+	})
 }
 
 // TestStatusOfALargerLockspace: the device may be formatted anew, for more hosts, under a daemon that runs.
 func TestStatusOfALargerLockspace(t *testing.T) {
-	c := newCluster(t, 2, 16)
-	d := c.host(1)
-	c.sb.UUID = layout.UUID{9}
-	c.sb.Geometry.Hosts, c.sb.Geometry.Locks = 6, 1
-	for _, copy := range []int{1, 0} {
-		c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
-	}
-	c.write(c.sb.Geometry.Host(6), func(buf []byte) error {
-		return c.sb.Space().EncodeHost(buf, layout.HostRecord{ID: 6, Incarnation: 1, State: layout.StateLive, Highest: 6})
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 2, 16)
+		d := c.host(1)
+		c.sb.UUID = layout.UUID{9}
+		c.sb.Geometry.Hosts, c.sb.Geometry.Locks = 6, 1
+		for _, copy := range []int{1, 0} {
+			c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
+		}
+		c.write(c.sb.Geometry.Host(6), func(buf []byte) error {
+			return c.sb.Space().EncodeHost(buf, layout.HostRecord{ID: 6, Incarnation: 1, State: layout.StateLive, Highest: 6})
+		})
+		require.NotPanics(t, func() { _, _ = d.Status() })
 	})
-	require.NotPanics(t, func() { _, _ = d.Status() })
 }
 
 func TestUnknownModeIsRefused(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d := c.host(1)
-	_, err := d.Acquire(t.Context(), Request{Name: "x", Mode: 7})
-	require.ErrorIs(t, err, ErrInvalid)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d := c.host(1)
+		_, err := d.Acquire(t.Context(), Request{Name: "x", Mode: 7})
+		require.ErrorIs(t, err, ErrInvalid)
+	})
 }
 
 // TestWaitingDoesNotSpin: the first in line reads its one slot now and then, and a daemon without clients next to
 // nothing.
 func TestWaitingDoesNotSpin(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a := c.host(1)
-	dev := &counting{Device: c.disk.Open()}
-	b := c.host(2, through(dev))
-	h := acquire(t, a, Request{Name: "x"})
-	before := dev.reads.Load()
-	next := start(t, b, Request{Name: "x"})
-	const wait = 2 * time.Second
-	time.Sleep(wait) // what is measured is a span of time
-	reads := dev.reads.Load() - before
-	t.Logf("first in line: %d reads in %v", reads, wait)
-	require.Less(t, reads, int64(1000))
-	require.NoError(t, h.Release())
-	require.NoError(t, got(t, next).Release())
-	before = dev.reads.Load()
-	time.Sleep(wait)
-	idle := dev.reads.Load() - before
-	t.Logf("idle: %d reads in %v", idle, wait)
-	require.Less(t, idle, int64(40))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a := c.host(1)
+		dev := &counting{Device: c.disk.Open()}
+		b := c.host(2, through(dev))
+		h := acquire(t, a, Request{Name: "x"})
+		before := dev.reads.Load()
+		next := start(t, b, Request{Name: "x"})
+		const wait = 2 * time.Second
+		time.Sleep(wait) // what is measured is a span of time
+		reads := dev.reads.Load() - before
+		t.Logf("first in line: %d reads in %v", reads, wait)
+		require.Less(t, reads, int64(1000))
+		require.NoError(t, h.Release())
+		require.NoError(t, got(t, next).Release())
+		before = dev.reads.Load()
+		time.Sleep(wait)
+		idle := dev.reads.Load() - before
+		t.Logf("idle: %d reads in %v", idle, wait)
+		require.Less(t, idle, int64(40))
+	})
 }
 
 // TestCloseDuringAttempts: whoever comes while the daemon closes is served or told.
 func TestCloseDuringAttempts(t *testing.T) {
-	c := newCluster(t, 8, 8)
-	other := c.host(1)
-	state := t.TempDir()
-	for range 10 {
-		d := c.unjoined(2, func(cfg *Config) { cfg.StateDir = state })
-		require.NoError(t, d.Join(t.Context()))
-		var wg sync.WaitGroup
-		for i := range 12 {
-			wg.Go(func() {
-				for n := 0; ; n++ {
-					h, err := d.Acquire(t.Context(), Request{Name: fmt.Sprint((i + n) % 4), Mode: layout.Mode(n % 2)})
-					if err != nil {
-						if !errors.Is(err, ErrUnavailable) {
-							t.Error(err)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 8)
+		other := c.host(1)
+		state := t.TempDir()
+		for range 10 {
+			d := c.unjoined(2, func(cfg *Config) { cfg.StateDir = state })
+			require.NoError(t, d.Join(t.Context()))
+			var wg sync.WaitGroup
+			for i := range 12 {
+				wg.Go(func() {
+					for n := 0; ; n++ {
+						h, err := d.Acquire(t.Context(), Request{Name: fmt.Sprint((i + n) % 4), Mode: layout.Mode(n % 2)})
+						if err != nil {
+							if !errors.Is(err, ErrUnavailable) {
+								t.Error(err)
+							}
+							return
 						}
-						return
+						if !assertNoError(t, h.Release()) {
+							return
+						}
 					}
-					if !assertNoError(t, h.Release()) {
-						return
-					}
-				}
-			})
+				})
+			}
+			require.NoError(t, acquire(t, other, Request{Name: "0"}).Release())
+			ctx, cancel := context.WithTimeout(t.Context(), generous)
+			require.NoError(t, d.Close(ctx))
+			cancel()
+			within(t, "telling everybody", wg.Wait)
 		}
-		require.NoError(t, acquire(t, other, Request{Name: "0"}).Release())
-		ctx, cancel := context.WithTimeout(t.Context(), generous)
-		require.NoError(t, d.Close(ctx))
-		cancel()
-		within(t, "telling everybody", wg.Wait)
-	}
+	})
 }
 
 // TestExclusionOnABadDisk: slots that are torn while they are written, reads that fail or return garbage, and writes
 // that fail half way cost time and nothing else.
 func TestExclusionOnABadDisk(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	c.sb.Lease = 10 * time.Second
-	for copy := range 2 {
-		c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
-	}
-	var (
-		mu               sync.Mutex
-		writers, readers int
-		last             layout.Ticket
-		wg               sync.WaitGroup
-		end              = time.Now().Add(4 * time.Second)
-		served           atomic.Int64
-	)
-	for id := 1; id <= 3; id++ {
-		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
-		d := c.host(id, through(f))
-		t.Cleanup(f.Heal)
-		from := c.sb.Geometry.Slot(0, 1)
-		for _, fault := range []blockdev.Fault{
-			{Op: blockdev.OpWrite, Chance: 0.3, Flicker: 3, Delay: 100 * time.Microsecond},
-			{Op: blockdev.OpRead, Chance: 0.02, Returns: blockdev.Garbage},
-			{Op: blockdev.OpRead, Chance: 0.02, Err: unix.EIO},
-			{Op: blockdev.OpRead, Chance: 0.005, Err: unix.ETIMEDOUT},
-			{Op: blockdev.OpWrite, Chance: 0.005, Err: unix.EIO, Landed: 100},
-			{Op: blockdev.OpWrite, Chance: 0.005, Err: unix.EIO, Landed: blockdev.All},
-		} {
-			fault.From, fault.To = from, c.sb.Geometry.Size()
-			f.Inject(fault)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		c.sb.Lease = 10 * time.Second
+		for copy := range 2 {
+			c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
 		}
-		for range 3 {
-			wg.Go(func() {
-				for n := 0; time.Now().Before(end); n++ {
-					req := Request{Name: "x"}
-					if n%3 == 0 {
-						req.Mode = layout.Shared
-					}
-					h, err := d.Acquire(t.Context(), req)
-					if !assertNoError(t, err) {
-						return
-					}
-					mu.Lock()
-					if writers > 0 || readers > 0 && req.Mode == layout.Exclusive {
-						t.Errorf("%v beside %d writers and %d readers", req.Mode, writers, readers)
-					}
-					if req.Mode == layout.Exclusive {
-						writers++
-						if h.Token() <= last {
-							t.Errorf("token %d after %d", h.Token(), last)
+		var (
+			mu               sync.Mutex
+			writers, readers int
+			last             layout.Ticket
+			wg               sync.WaitGroup
+			end              = time.Now().Add(4 * time.Second)
+			served           atomic.Int64
+		)
+		for id := 1; id <= 3; id++ {
+			f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
+			d := c.host(id, through(f))
+			t.Cleanup(f.Heal)
+			from := c.sb.Geometry.Slot(0, 1)
+			for _, fault := range []blockdev.Fault{
+				{Op: blockdev.OpWrite, Chance: 0.3, Flicker: 3, Delay: 100 * time.Microsecond},
+				{Op: blockdev.OpRead, Chance: 0.02, Returns: blockdev.Garbage},
+				{Op: blockdev.OpRead, Chance: 0.02, Err: unix.EIO},
+				{Op: blockdev.OpRead, Chance: 0.005, Err: unix.ETIMEDOUT},
+				{Op: blockdev.OpWrite, Chance: 0.005, Err: unix.EIO, Landed: 100},
+				{Op: blockdev.OpWrite, Chance: 0.005, Err: unix.EIO, Landed: blockdev.All},
+			} {
+				fault.From, fault.To = from, c.sb.Geometry.Size()
+				f.Inject(fault)
+			}
+			for range 3 {
+				wg.Go(func() {
+					for n := 0; time.Now().Before(end); n++ {
+						req := Request{Name: "x"}
+						if n%3 == 0 {
+							req.Mode = layout.Shared
 						}
-						last = h.Token()
-					} else {
-						readers++
+						h, err := d.Acquire(t.Context(), req)
+						if !assertNoError(t, err) {
+							return
+						}
+						mu.Lock()
+						if writers > 0 || readers > 0 && req.Mode == layout.Exclusive {
+							t.Errorf("%v beside %d writers and %d readers", req.Mode, writers, readers)
+						}
+						if req.Mode == layout.Exclusive {
+							writers++
+							if h.Token() <= last {
+								t.Errorf("token %d after %d", h.Token(), last)
+							}
+							last = h.Token()
+						} else {
+							readers++
+						}
+						mu.Unlock()
+						served.Add(1)
+						runtime.Gosched()
+						mu.Lock()
+						if req.Mode == layout.Exclusive {
+							writers--
+						} else {
+							readers--
+						}
+						mu.Unlock()
+						if !assertNoError(t, h.Release()) {
+							return
+						}
 					}
-					mu.Unlock()
-					served.Add(1)
-					runtime.Gosched()
-					mu.Lock()
-					if req.Mode == layout.Exclusive {
-						writers--
-					} else {
-						readers--
-					}
-					mu.Unlock()
-					if !assertNoError(t, h.Release()) {
-						return
-					}
-				}
-			})
+				})
+			}
 		}
-	}
-	within(t, "letting everybody in", wg.Wait)
-	t.Logf("%d grants", served.Load())
+		within(t, "letting everybody in", wg.Wait)
+		t.Logf("%d grants", served.Load())
+	})
 }
 
 // TestHostileSlots: whatever sound sectors say, nobody panics.
 func TestHostileSlots(t *testing.T) {
-	c := newCluster(t, 8, 8)
-	d := c.host(1)
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	e := c.entry(1)
-	for _, ticket := range []layout.Ticket{0, layout.MakeTicket(layout.MaxNumber, 2), layout.MakeTicket(1, 2)} {
-		for _, creation := range []uint64{0, e.Creation, e.Creation + 1, layout.MaxCreation} {
-			for phase := layout.Idle; phase <= layout.Held; phase++ {
-				if ticket == 0 && phase != layout.Idle {
-					continue // nobody accepts it
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 8)
+		d := c.host(1)
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		e := c.entry(1)
+		for _, ticket := range []layout.Ticket{0, layout.MakeTicket(layout.MaxNumber, 2), layout.MakeTicket(1, 2)} {
+			for _, creation := range []uint64{0, e.Creation, e.Creation + 1, layout.MaxCreation} {
+				for phase := layout.Idle; phase <= layout.Held; phase++ {
+					if ticket == 0 && phase != layout.Idle {
+						continue // nobody accepts it
+					}
+					s := layout.Slot{Lock: 1, Host: 2, Incarnation: 77, Creation: creation, Sequence: math.MaxUint64, Phase: phase, Ticket: ticket}
+					c.write(c.sb.Geometry.Slot(1, 2), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
+					ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+					if h, err := d.Acquire(ctx, Request{Name: "x"}); err == nil {
+						require.NoError(t, h.Release())
+					}
+					cancel()
 				}
-				s := layout.Slot{Lock: 1, Host: 2, Incarnation: 77, Creation: creation, Sequence: math.MaxUint64, Phase: phase, Ticket: ticket}
-				c.write(c.sb.Geometry.Slot(1, 2), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-				if h, err := d.Acquire(ctx, Request{Name: "x"}); err == nil {
+			}
+		}
+		own := c.slot(1, 1)
+		own.Ticket, own.Sequence, own.Creation = layout.MakeTicket(layout.MaxNumber, 1), math.MaxUint64, layout.MaxCreation
+		for i, creation := range []uint64{layout.MaxCreation, layout.MaxNumber, layout.MaxNumber + 1} {
+			lock := i + 2
+			own.Lock = lock
+			c.write(c.sb.Geometry.Slot(lock, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, own) })
+			c.writeEntry(layout.Entry{Lock: lock, Name: fmt.Sprint("old", i), Permits: layout.MaxHosts, Creation: creation})
+			for _, name := range []string{fmt.Sprint("old", i), fmt.Sprint("new", i)} {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				h, err := d.Acquire(ctx, Request{Name: name})
+				if err == nil {
 					require.NoError(t, h.Release())
 				}
+				t.Log(name, err)
 				cancel()
 			}
 		}
-	}
-	own := c.slot(1, 1)
-	own.Ticket, own.Sequence, own.Creation = layout.MakeTicket(layout.MaxNumber, 1), math.MaxUint64, layout.MaxCreation
-	for i, creation := range []uint64{layout.MaxCreation, layout.MaxNumber, layout.MaxNumber + 1} {
-		lock := i + 2
-		own.Lock = lock
-		c.write(c.sb.Geometry.Slot(lock, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, own) })
-		c.writeEntry(layout.Entry{Lock: lock, Name: fmt.Sprint("old", i), Permits: layout.MaxHosts, Creation: creation})
-		for _, name := range []string{fmt.Sprint("old", i), fmt.Sprint("new", i)} {
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			h, err := d.Acquire(ctx, Request{Name: name})
-			if err == nil {
-				require.NoError(t, h.Release())
-			}
-			t.Log(name, err)
-			cancel()
-		}
-	}
+	})
 }
 
 // TestIdleLockGivesBackMemory: with many hosts and many locks, what was read is most of it.
 func TestIdleLockGivesBackMemory(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d := c.host(1)
-	for range 2 {
-		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		d.mu.Lock()
-		lk := d.locks[1]
-		d.mu.Unlock()
-		eventually(t, "given back", func() bool {
-			if !lk.role.TryLock() {
-				return false
-			}
-			defer lk.role.Unlock()
-			return lk.area.views == nil
-		})
-	}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d := c.host(1)
+		for range 2 {
+			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+			d.mu.Lock()
+			lk := d.locks[1]
+			d.mu.Unlock()
+			eventually(t, "given back", func() bool {
+				if !lk.role.TryLock() {
+					return false
+				}
+				defer lk.role.Unlock()
+				return lk.area.views == nil
+			})
+		}
+	})
 }

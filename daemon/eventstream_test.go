@@ -134,7 +134,7 @@ func TestAPIFollowsEvents(t *testing.T) {
 
 // TestAPIEventsOfAService: from its first term on, and until it has left.
 func TestAPIEventsOfAService(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	r := c.run(1)
 	r.srv.events = r.svc.Events()
 	holder := r.ask(1, "")

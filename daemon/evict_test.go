@@ -25,7 +25,9 @@ func (c *cluster) under(policy layout.Policy) {
 
 // lasting formats it for another lease.
 func (c *cluster) lasting(lease time.Duration) {
-	c.sb.Lease = slowness * lease
+	if c.sb.Lease = lease; c.real() {
+		c.sb.Lease *= slowness
+	}
 	c.format()
 }
 
@@ -37,47 +39,51 @@ func (c *cluster) format() {
 
 // TestEvictSelf: who asks a host to evict itself is answered before it leaves.
 func TestEvictSelf(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d := c.host(1)
-	within(t, "the eviction", func() {
-		dead, err := d.Evict(t.Context(), 1, d.mem.incarnation(), false)
-		require.NoError(t, err)
-		require.False(t, dead)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d := c.host(1)
+		within(t, "the eviction", func() {
+			dead, err := d.Evict(t.Context(), 1, d.mem.incarnation(), false)
+			require.NoError(t, err)
+			require.False(t, dead)
+		})
+		require.Equal(t, 1, (<-d.mem.asked).By)
 	})
-	require.Equal(t, 1, (<-d.mem.asked).By)
 }
 
 // TestEvictAgain: what came of an earlier word is not taken for what comes of the next.
 func TestEvictAgain(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	c.under(layout.PolicyManual)
-	a := c.host(1)
-	b, f := c.faultyHost(2)
-	victim := b.mem.incarnation()
-	require.Eventually(t, func() bool {
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		c.under(layout.PolicyManual)
+		a := c.host(1)
+		b, f := c.faultyHost(2)
+		victim := b.mem.incarnation()
+		require.Eventually(t, func() bool {
+			known, _ := a.mem.known()
+			return known[1].Incarnation == victim && known[1].State == layout.StateLive
+		}, generous, time.Millisecond)
+		evict := func() (dead bool) {
+			within(t, "the eviction", func() {
+				var err error
+				dead, err = a.Evict(t.Context(), 2, victim, false)
+				require.NoError(t, err)
+			})
+			return dead
+		}
+		require.False(t, evict(), "it renews")
+		require.False(t, evict(), "still")
+		f.Inject(blockdev.Fault{Err: unix.EIO})
+		<-b.Lost()
+		require.True(t, evict(), "it is silent")
 		known, _ := a.mem.known()
-		return known[1].Incarnation == victim && known[1].State == layout.StateLive
-	}, generous, time.Millisecond)
-	evict := func() (dead bool) {
-		within(t, "the eviction", func() {
-			var err error
-			dead, err = a.Evict(t.Context(), 2, victim, false)
-			require.NoError(t, err)
-		})
-		return dead
-	}
-	require.False(t, evict(), "it renews")
-	require.False(t, evict(), "still")
-	f.Inject(blockdev.Fault{Err: unix.EIO})
-	<-b.Lost()
-	require.True(t, evict(), "it is silent")
-	known, _ := a.mem.known()
-	require.True(t, known[1].Gone)
+		require.True(t, known[1].Gone)
+	})
 }
 
 // TestLeaveWhileFencing: a host that leaves does not wait for the end of its turn to fence another.
 func TestLeaveWhileFencing(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	c.under(layout.PolicyFence)
 	begun := filepath.Join(t.TempDir(), "begun")
 	agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "touch " + begun + "; sleep 60"} }
@@ -96,22 +102,24 @@ func TestLeaveWhileFencing(t *testing.T) {
 // TestFencedItself: a host that is to fence another, and finds itself registered no more, gives up its lease: in its
 // next term it registers anew. Where the device forgot all registrations nobody would ever be fenced otherwise.
 func TestFencedItself(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	c.under(layout.PolicyFence)
-	agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "false"} }
-	a := c.host(1, agent)
-	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-	b := c.host(2, agent, through(f))
-	t.Cleanup(f.Heal)
-	var fabric fencetest.Fabric
-	fabric.Fail(fmt.Errorf("fence on memory: %w", fence.ErrFenced))
-	a.fencing.mu.Lock()
-	a.fencing.agent = fabric.Agent(1, a.mem.incarnation())
-	a.fencing.mu.Unlock()
-	f.Inject(blockdev.Fault{Err: unix.EIO})
-	<-b.Lost()
-	within(t, "the loss of the lease", func() { <-a.Lost() })
-	require.ErrorIs(t, a.Err(), fence.ErrFenced)
-	require.Len(t, fabric.Calls(), 1)
-	require.Equal(t, 2, fabric.Calls()[0].Host)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		c.under(layout.PolicyFence)
+		agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "false"} }
+		a := c.host(1, agent)
+		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+		b := c.host(2, agent, through(f))
+		t.Cleanup(f.Heal)
+		var fabric fencetest.Fabric
+		fabric.Fail(fmt.Errorf("fence on memory: %w", fence.ErrFenced))
+		a.fencing.mu.Lock()
+		a.fencing.agent = fabric.Agent(1, a.mem.incarnation())
+		a.fencing.mu.Unlock()
+		f.Inject(blockdev.Fault{Err: unix.EIO})
+		<-b.Lost()
+		within(t, "the loss of the lease", func() { <-a.Lost() })
+		require.ErrorIs(t, a.Err(), fence.ErrFenced)
+		require.Len(t, fabric.Calls(), 1)
+		require.Equal(t, 2, fabric.Calls()[0].Host)
+	})
 }

@@ -37,57 +37,61 @@ func TestDescriptors_ManyUsers_LeaveAReserve(t *testing.T) {
 }
 
 func TestSessions_OneUser_LeavesTheRest(t *testing.T) {
-	d := newCluster(t, 8, 4).host(1)
-	ss := d.sessions
-	const uid = 54321
-	ss.mu.Lock()
-	ss.byUser[uid] = maxSessions / 4
-	ss.mu.Unlock()
-	s := ss.make("00000000000000000000000000000001")
-	s.uid = uid
-	_, err := ss.admit(s)
-	require.ErrorIs(t, err, errOverload)
-	require.ErrorContains(t, err, "of user 54321")
-	s.uid++
-	fresh, err := ss.admit(s)
-	require.NoError(t, err)
-	require.True(t, fresh)
-	ss.remove(s)
-	require.NotContains(t, ss.byUser, s.uid)
+	inBubble(t, func(t *testing.T) {
+		d := newCluster(t, 8, 4).host(1)
+		ss := d.sessions
+		const uid = 54321
+		ss.mu.Lock()
+		ss.byUser[uid] = maxSessions / 4
+		ss.mu.Unlock()
+		s := ss.make("00000000000000000000000000000001")
+		s.uid = uid
+		_, err := ss.admit(s)
+		require.ErrorIs(t, err, errOverload)
+		require.ErrorContains(t, err, "of user 54321")
+		s.uid++
+		fresh, err := ss.admit(s)
+		require.NoError(t, err)
+		require.True(t, fresh)
+		ss.remove(s)
+		require.NotContains(t, ss.byUser, s.uid)
+	})
 }
 
 // TestQueue_Grant_TellsNoMoreThanTheNearest: what one grant takes does not grow with the number of
 // those that wait.
 func TestQueue_Grant_TellsNoMoreThanTheNearest(t *testing.T) {
-	d := newCluster(t, 8, 4).host(1)
-	h := acquire(t, d, Request{Name: "x"})
-	lk := h.lk
-	told := 0
-	for range 1000 {
-		_, err := lk.enqueue(Request{Name: "x", OnWaiting: func(int, int) { told++ }})
-		require.NoError(t, err)
-	}
-	lk.mu.Lock()
-	lk.told.far = time.Now().Add(time.Hour) // not yet
-	lk.told.last = lk.queue[len(lk.queue)-1].nth
-	told = 0
-	lk.mu.Unlock()
-	lk.tell(1)
-	lk.mu.Lock()
-	require.Equal(t, nearest, told)
-	lk.mu.Unlock()
-	lk.retell.Store(true)
-	lk.tell(2)
-	lk.mu.Lock()
-	require.Equal(t, nearest+1000, told, "all are told in the end")
-	lk.mu.Unlock()
-	lk.refuse(errStopped, everybody)
-	require.NoError(t, h.Release())
+	inBubble(t, func(t *testing.T) {
+		d := newCluster(t, 8, 4).host(1)
+		h := acquire(t, d, Request{Name: "x"})
+		lk := h.lk
+		told := 0
+		for range 1000 {
+			_, err := lk.enqueue(Request{Name: "x", OnWaiting: func(int, int) { told++ }})
+			require.NoError(t, err)
+		}
+		lk.mu.Lock()
+		lk.told.far = time.Now().Add(time.Hour) // not yet
+		lk.told.last = lk.queue[len(lk.queue)-1].nth
+		told = 0
+		lk.mu.Unlock()
+		lk.tell(1)
+		lk.mu.Lock()
+		require.Equal(t, nearest, told)
+		lk.mu.Unlock()
+		lk.retell.Store(true)
+		lk.tell(2)
+		lk.mu.Lock()
+		require.Equal(t, nearest+1000, told, "all are told in the end")
+		lk.mu.Unlock()
+		lk.refuse(errStopped, everybody)
+		require.NoError(t, h.Release())
+	})
 }
 
 // TestLink_Idle_IsClosed: its descriptor is of use to others.
 func TestLink_Idle_IsClosed(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	s.srv.idleLink = 50 * time.Millisecond
 	l := s.link(`{"lock":{"name":"x"}}`)
 	g := l.until("granted")
@@ -99,7 +103,7 @@ func TestLink_Idle_IsClosed(t *testing.T) {
 
 // TestLink_IdleAfterARefusal_IsClosed: what ends its wait is another goroutine than the one that reads.
 func TestLink_IdleAfterARefusal_IsClosed(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	s.srv.idleLink = 50 * time.Millisecond
 	s.link(`{"lock":{"name":"x"}}`).until("granted")
 	l := s.link(`{"lock":{"name":"x","timeout_ms":100}}`)

@@ -19,180 +19,195 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// counted counts the requests of a host of one kind that touch the slots of a lock.
+// counted counts and delays the requests of a host of one kind that touch the slots of a lock.
 func (c *cluster) counted(f *blockdev.Faulty, op blockdev.Op, lock int) *blockdev.Injection {
-	return f.Inject(blockdev.Fault{Op: op, From: c.sb.Geometry.Slot(lock, 1), To: c.sb.Geometry.Slot(lock+1, 1)})
+	return f.Inject(blockdev.Fault{Op: op, From: c.sb.Geometry.Slot(lock, 1), To: c.sb.Geometry.Slot(lock+1, 1),
+		Delay: 100 * time.Microsecond})
 }
 
 // TestFloor: it is as many requests as it says, and leaves the slot as it was.
 func TestFloor(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, disk := c.faultyHost(2)
-	c.host(3)
-	_, _, err := d.Create(t.Context(), "x", 1)
-	require.NoError(t, err)
-	before := acquire(t, d, Request{Name: "x"})
-	require.NoError(t, before.Release())
-	was, other := c.slot(1, 2), c.slot(1, 3)
-	writes, reads := c.counted(disk, blockdev.OpWrite, 1), c.counted(disk, blockdev.OpRead, 1)
-	f, err := d.Floor(t.Context(), "x", 50)
-	require.NoError(t, err)
-	require.Len(t, f.Rounds, 50)
-	require.Equal(t, d.mem.highest(), f.Slots, "as many as a lock reads")
-	require.Equal(t, 50, reads.Fired())
-	require.Equal(t, 101, writes.Fired(), "one beforehand, and two in each round")
-	for _, r := range f.Rounds {
-		require.Positive(t, r.Claim)
-		require.Positive(t, r.Look)
-		require.Positive(t, r.Release)
-		require.Equal(t, r.Claim+r.Look+r.Release, r.Whole())
-	}
-	is := c.slot(1, 2)
-	require.Equal(t, was.Sequence+101, is.Sequence)
-	is.Sequence = was.Sequence
-	require.Equal(t, was, is)
-	require.Equal(t, other, c.slot(1, 3))
-	after := acquire(t, d, Request{Name: "x"})
-	require.Greater(t, after.Token(), before.Token())
-	require.NoError(t, after.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, disk := c.faultyHost(2)
+		c.host(3)
+		_, _, err := d.Create(t.Context(), "x", 1)
+		require.NoError(t, err)
+		before := acquire(t, d, Request{Name: "x"})
+		require.NoError(t, before.Release())
+		was, other := c.slot(1, 2), c.slot(1, 3)
+		writes, reads := c.counted(disk, blockdev.OpWrite, 1), c.counted(disk, blockdev.OpRead, 1)
+		f, err := d.Floor(t.Context(), "x", 50)
+		require.NoError(t, err)
+		require.Len(t, f.Rounds, 50)
+		require.Equal(t, d.mem.highest(), f.Slots, "as many as a lock reads")
+		require.Equal(t, 50, reads.Fired())
+		require.Equal(t, 101, writes.Fired(), "one beforehand, and two in each round")
+		for _, r := range f.Rounds {
+			require.Positive(t, r.Claim)
+			require.Positive(t, r.Look)
+			require.Positive(t, r.Release)
+			require.Equal(t, r.Claim+r.Look+r.Release, r.Whole())
+		}
+		is := c.slot(1, 2)
+		require.Equal(t, was.Sequence+101, is.Sequence)
+		is.Sequence = was.Sequence
+		require.Equal(t, was, is)
+		require.Equal(t, other, c.slot(1, 3))
+		after := acquire(t, d, Request{Name: "x"})
+		require.Greater(t, after.Token(), before.Token())
+		require.NoError(t, after.Release())
+	})
 }
 
 // TestFloorUnderAHold: a lock that is held or waited for stays so, and has the value that it had.
 func TestFloorUnderAHold(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	h := acquire(t, a, Request{Name: "x"})
-	require.NoError(t, h.SetValue(t.Context(), []byte("mine")))
-	waits, got := make(chan struct{}, 1), make(chan *Hold, 1)
-	go func() {
-		h, err := b.Acquire(t.Context(), Request{Name: "x", OnWaiting: func(int, int) {
-			select {
-			case waits <- struct{}{}:
-			default:
-			}
-		}})
-		assertNoError(t, err)
-		got <- h
-	}()
-	within(t, "to wait", func() { <-waits })
-	queued := c.slot(1, 2).Ticket
-	for _, d := range []*Daemon{a, b, a} {
-		_, err := d.Floor(t.Context(), "x", 20)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		h := acquire(t, a, Request{Name: "x"})
+		require.NoError(t, h.SetValue(t.Context(), []byte("mine")))
+		waits, got := make(chan struct{}, 1), make(chan *Hold, 1)
+		go func() {
+			h, err := b.Acquire(t.Context(), Request{Name: "x", OnWaiting: func(int, int) {
+				select {
+				case waits <- struct{}{}:
+				default:
+				}
+			}})
+			assertNoError(t, err)
+			got <- h
+		}()
+		within(t, "to wait", func() { <-waits })
+		queued := c.slot(1, 2).Ticket
+		for _, d := range []*Daemon{a, b, a} {
+			_, err := d.Floor(t.Context(), "x", 20)
+			require.NoError(t, err)
+		}
+		require.NotEqual(t, layout.Idle, c.slot(1, 1).Phase)
+		require.Equal(t, h.Token(), c.slot(1, 1).Ticket)
+		require.Equal(t, queued, c.slot(1, 2).Ticket)
+		select {
+		case <-got:
+			t.Fatal("two holders")
+		default:
+		}
+		v, err := b.Value(t.Context(), "x")
 		require.NoError(t, err)
-	}
-	require.NotEqual(t, layout.Idle, c.slot(1, 1).Phase)
-	require.Equal(t, h.Token(), c.slot(1, 1).Ticket)
-	require.Equal(t, queued, c.slot(1, 2).Ticket)
-	select {
-	case <-got:
-		t.Fatal("two holders")
-	default:
-	}
-	v, err := b.Value(t.Context(), "x")
-	require.NoError(t, err)
-	require.Equal(t, "mine", string(v.Value))
-	require.NoError(t, h.Release())
-	within(t, "the turn of the other host", func() { require.NoError(t, (<-got).Release()) })
+		require.Equal(t, "mine", string(v.Value))
+		require.NoError(t, h.Release())
+		within(t, "the turn of the other host", func() { require.NoError(t, (<-got).Release()) })
+	})
 }
 
 // TestFloorLeavesNoHalfASlot: others wait for a slot that they cannot read.
 func TestFloorLeavesNoHalfASlot(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, disk := c.faultyHost(1)
-	h := acquire(t, d, Request{Name: "x"})
-	require.NoError(t, h.Release())
-	for _, after := range []int{1, 2} { // the first write of the first round, and the second
-		torn := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(1, 2),
-			After: after, Times: 1, Err: unix.EIO, Landed: 60}) // the checksum, but not the sequence
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, disk := c.faultyHost(1)
+		h := acquire(t, d, Request{Name: "x"})
+		require.NoError(t, h.Release())
+		for _, after := range []int{1, 2} { // the first write of the first round, and the second
+			torn := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(1, 2),
+				After: after, Times: 1, Err: unix.EIO, Landed: 60}) // the checksum, but not the sequence
+			_, err := d.Floor(t.Context(), "x", 5)
+			require.ErrorIs(t, err, unix.EIO)
+			require.Equal(t, 1, torn.Fired())
+			require.Equal(t, layout.Idle, c.slot(1, 1).Phase, "it can be read")
+		}
+		disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(1, 2), Times: 1, Err: unix.EIO})
 		_, err := d.Floor(t.Context(), "x", 5)
 		require.ErrorIs(t, err, unix.EIO)
-		require.Equal(t, 1, torn.Fired())
-		require.Equal(t, layout.Idle, c.slot(1, 1).Phase, "it can be read")
-	}
-	disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(1, 2), Times: 1, Err: unix.EIO})
-	_, err := d.Floor(t.Context(), "x", 5)
-	require.ErrorIs(t, err, unix.EIO)
-	f, err := d.Floor(t.Context(), "x", 5)
-	require.NoError(t, err, "the lock's driver goes on")
-	require.Len(t, f.Rounds, 5)
+		f, err := d.Floor(t.Context(), "x", 5)
+		require.NoError(t, err, "the lock's driver goes on")
+		require.Len(t, f.Rounds, 5)
+	})
 }
 
 // TestFloorStarvesNoRenewal: rounds that last longer than the lease.
 func TestFloorStarvesNoRenewal(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, disk := c.faultyHost(1)
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	disk.Inject(blockdev.Fault{From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(2, 1), Delay: 10 * time.Millisecond})
-	f, err := d.Floor(t.Context(), "x", int(c.sb.Lease/(30*time.Millisecond))+10)
-	require.NoError(t, err)
-	for _, r := range f.Rounds {
-		require.GreaterOrEqual(t, min(r.Claim, r.Look, r.Release), 10*time.Millisecond)
-	}
-	require.NoError(t, d.Err())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, disk := c.faultyHost(1)
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		disk.Inject(blockdev.Fault{From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(2, 1), Delay: 10 * time.Millisecond})
+		f, err := d.Floor(t.Context(), "x", int(c.sb.Lease/(30*time.Millisecond))+10)
+		require.NoError(t, err)
+		for _, r := range f.Rounds {
+			require.GreaterOrEqual(t, min(r.Claim, r.Look, r.Release), 10*time.Millisecond)
+		}
+		require.NoError(t, d.Err())
+	})
 }
 
 // TestFloorEnds: with its caller, even while the device hangs.
 func TestFloorEnds(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, disk := c.faultyHost(1)
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(2, 1), Hang: true})
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		<-hang.Hit()
-		cancel()
-	}()
-	within(t, "a call that was given up", func() {
-		_, err := d.Floor(ctx, "x", MaxFloorRounds)
-		require.ErrorIs(t, err, context.Canceled)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, disk := c.faultyHost(1)
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(2, 1), Hang: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-hang.Hit()
+			cancel()
+		}()
+		within(t, "a call that was given up", func() {
+			_, err := d.Floor(ctx, "x", MaxFloorRounds)
+			require.ErrorIs(t, err, context.Canceled)
+		})
+		hang.Release()
+		within(t, "the lock to be free", func() { require.NoError(t, acquire(t, d, Request{Name: "x"}).Release()) })
 	})
-	hang.Release()
-	within(t, "the lock to be free", func() { require.NoError(t, acquire(t, d, Request{Name: "x"}).Release()) })
 }
 
 // TestFloorKeepsTheLease: with too little left of it no write is begun, and at its end no more at all.
 func TestFloorKeepsTheLease(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	var d *Daemon
-	var late atomic.Int32
-	const mark = time.Nanosecond // the delay of a write of the slot
-	disk := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Sleep: func(wait time.Duration) {
-		if wait == mark && d.leaseLeft() < d.times().Budget() {
-			late.Add(1)
-		}
-		time.Sleep(wait)
-	}})
-	d = c.host(1, through(disk))
-	t.Cleanup(disk.Heal)
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	g := c.sb.Geometry
-	disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Delay: mark})
-	reads := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(2, 1), Delay: 5 * time.Millisecond})
-	go func() {
-		<-reads.Hit()
-		disk.Inject(blockdev.Fault{From: g.Host(1), To: g.Host(8), Hang: true}) // no renewal
-	}()
-	within(t, "the end of the lease", func() {
-		_, err := d.Floor(t.Context(), "x", MaxFloorRounds)
-		require.ErrorIs(t, err, ErrLost)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		var d *Daemon
+		var late atomic.Int32
+		const mark = time.Nanosecond // the delay of a write of the slot
+		disk := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Sleep: func(wait time.Duration) {
+			if wait == mark && d.leaseLeft() < d.times().Budget() {
+				late.Add(1)
+			}
+			time.Sleep(wait)
+		}})
+		d = c.host(1, through(disk))
+		t.Cleanup(disk.Heal)
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		g := c.sb.Geometry
+		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Delay: mark})
+		reads := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(2, 1), Delay: 5 * time.Millisecond})
+		go func() {
+			<-reads.Hit()
+			disk.Inject(blockdev.Fault{From: g.Host(1), To: g.Host(8), Hang: true}) // no renewal
+		}()
+		within(t, "the end of the lease", func() {
+			_, err := d.Floor(t.Context(), "x", MaxFloorRounds)
+			require.ErrorIs(t, err, ErrLost)
+		})
+		require.Greater(t, reads.Fired(), 10)
+		require.LessOrEqual(t, late.Load(), int32(1), "but for one that the machine held up after it was decided on")
 	})
-	require.Greater(t, reads.Fired(), 10)
-	require.LessOrEqual(t, late.Load(), int32(1), "but for one that the machine held up after it was decided on")
 }
 
 func TestFloorInvalid(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d := c.host(1)
-	for _, rounds := range []int{-1, 0, MaxFloorRounds + 1} {
-		_, err := d.Floor(t.Context(), "x", rounds)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d := c.host(1)
+		for _, rounds := range []int{-1, 0, MaxFloorRounds + 1} {
+			_, err := d.Floor(t.Context(), "x", rounds)
+			require.ErrorIs(t, err, ErrInvalid)
+			require.ErrorContains(t, err, "want 1 to 1000")
+		}
+		_, err := d.Floor(t.Context(), "", 1)
 		require.ErrorIs(t, err, ErrInvalid)
-		require.ErrorContains(t, err, "want 1 to 1000")
-	}
-	_, err := d.Floor(t.Context(), "", 1)
-	require.ErrorIs(t, err, ErrInvalid)
-	_, err = d.Floor(t.Context(), "x", 1)
-	require.ErrorIs(t, err, ErrNoLock)
-	require.True(t, c.entry(1).Free(), "it is not made")
+		_, err = d.Floor(t.Context(), "x", 1)
+		require.ErrorIs(t, err, ErrNoLock)
+		require.True(t, c.entry(1).Free(), "it is not made")
+	})
 }
 
 func (s *served) floor(body string) (status int, f Floor, e apiError) {
@@ -210,7 +225,7 @@ func (s *served) floor(body string) (status int, f Floor, e apiError) {
 }
 
 func TestFloorAPI(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	s := serveSocket(t, c.host(1))
 	require.NoError(t, acquire(t, s.d, Request{Name: "x"}).Release())
 	status, f, _ := s.floor(`{"name": "x", "rounds": 7}`)
@@ -238,7 +253,7 @@ func TestFloorIsForRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIP: needs root, to be somebody else")
 	}
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	require.NoError(t, acquire(t, s.d, Request{Name: "x"}).Release())
 	dir, socket := filepath.Split(s.path)
 	require.NoError(t, os.Chmod(dir, 0o755))

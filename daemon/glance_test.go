@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -44,95 +43,102 @@ func (a Glance) lock(t *testing.T, name string) LockReport {
 
 // TestGlancesShareWhatIsRead: however many pages ask, the disk is read once in a while, and what this host knows is new.
 func TestGlancesShareWhatIsRead(t *testing.T) {
-	d := newCluster(t, 8, 4).host(1)
-	var all glances
-	began := clock.Boottime.Now()
-	var wg sync.WaitGroup
-	var reads sync.Map
-	var answers atomic.Int32
-	for range 8 {
-		wg.Go(func() {
-			for range 50 {
-				g := all.of(d)
-				if a := g.answer(); a.Report == nil || a.Error != nil {
-					t.Error("no report")
+	inBubble(t, func(t *testing.T) {
+		d := newCluster(t, 8, 4).host(1)
+		var all glances
+		began := d.clock.Now()
+		var wg sync.WaitGroup
+		var reads sync.Map
+		var answers atomic.Int32
+		for range 8 {
+			wg.Go(func() {
+				for range 50 {
+					g := all.of(d)
+					if a := g.answer(); a.Report == nil || a.Error != nil {
+						t.Error("no report")
+					}
+					g.mu.Lock()
+					reads.Store(g.kept, true)
+					g.mu.Unlock()
+					answers.Add(1)
 				}
-				g.mu.Lock()
-				reads.Store(g.kept, true)
-				g.mu.Unlock()
-				answers.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	n := 0
-	reads.Range(func(any, any) bool { n++; return true })
-	require.LessOrEqual(t, n, 1+int((clock.Boottime.Now()-began)/glanceEvery), "of %d answers", answers.Load())
+			})
+		}
+		wg.Wait()
+		n := 0
+		reads.Range(func(any, any) bool { n++; return true })
+		require.LessOrEqual(t, n, 1+int((d.clock.Now()-began)/glanceEvery), "of %d answers", answers.Load())
 
-	g := all.of(d)
-	g.mu.Lock()
-	g.tried = clock.Boottime.Now() + time.Hour // nothing is due
-	g.mu.Unlock()
-	first := g.answer()
-	require.Eventually(t, func() bool { return g.answer().Report.ThisHost.LeaseLeftMS > first.Report.ThisHost.LeaseLeftMS }, generous, time.Millisecond, "renewed")
-	require.Greater(t, g.answer().Read.AgoMS, first.Read.AgoMS)
+		g := all.of(d)
+		g.mu.Lock()
+		g.tried = d.clock.Now() + time.Hour // nothing is due
+		g.mu.Unlock()
+		time.Sleep(d.times().Renew() / 2)
+		first := g.answer()
+		require.Eventually(t, func() bool { return g.answer().Report.ThisHost.LeaseLeftMS > first.Report.ThisHost.LeaseLeftMS }, generous, time.Millisecond, "renewed")
+		require.Greater(t, g.answer().Read.AgoMS, first.Read.AgoMS)
+	})
 }
 
 // TestGlanceOfWhatIsHot: locks that are held or wanted, here or elsewhere, are read more often than all the others.
 func TestGlanceOfWhatIsHot(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, other := c.host(1), c.host(2)
-	for _, name := range []string{"a", "b", "c"} {
-		require.NoError(t, acquire(t, d, Request{Name: name}).Release())
-	}
-	var all glances
-	g := all.of(d)
-	whole := g.answer()
-	require.Len(t, whole.Report.Locks, 3)
-	require.Positive(t, whole.Read.Bytes)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, other := c.host(1), c.host(2)
+		for _, name := range []string{"a", "b", "c"} {
+			require.NoError(t, acquire(t, d, Request{Name: name}).Release())
+		}
+		var all glances
+		g := all.of(d)
+		whole := g.answer()
+		require.Len(t, whole.Report.Locks, 3)
+		require.Positive(t, whole.Read.Bytes)
 
-	own := acquire(t, d, Request{Name: "a", Command: "backup"})
-	g.due(false)
-	a := g.answer()
-	require.Equal(t, "backup", a.lock(t, "a").Holders[0].Command, "a client of this host")
-	require.Less(t, a.Read.Bytes, whole.Read.Bytes)
+		own := acquire(t, d, Request{Name: "a", Command: "backup"})
+		g.due(false)
+		a := g.answer()
+		require.Equal(t, "backup", a.lock(t, "a").Holders[0].Command, "a client of this host")
+		require.Less(t, a.Read.Bytes, whole.Read.Bytes)
 
-	theirs := acquire(t, other, Request{Name: "b"})
-	g.due(false)
-	require.Empty(t, g.answer().lock(t, "b").Queue, "that another host has taken it is seen when all is read")
-	g.due(true)
-	b := g.answer().lock(t, "b")
-	require.Equal(t, 1, len(b.Holders)+len(b.Queue))
-	require.NoError(t, theirs.Release())
-	require.NoError(t, own.Release())
-	g.due(false)
-	after := g.answer()
-	require.Zero(t, len(after.lock(t, "b").Holders)+len(after.lock(t, "b").Queue)+len(after.lock(t, "a").Holders))
-	require.Len(t, after.Report.Hosts, 2)
+		theirs := acquire(t, other, Request{Name: "b"})
+		g.due(false)
+		require.Empty(t, g.answer().lock(t, "b").Queue, "that another host has taken it is seen when all is read")
+		g.due(true)
+		b := g.answer().lock(t, "b")
+		require.Equal(t, 1, len(b.Holders)+len(b.Queue))
+		require.NoError(t, theirs.Release())
+		require.NoError(t, own.Release())
+		g.due(false)
+		after := g.answer()
+		require.Zero(t, len(after.lock(t, "b").Holders)+len(after.lock(t, "b").Queue)+len(after.lock(t, "a").Holders))
+		require.Len(t, after.Report.Hosts, 2)
+	})
 }
 
 // TestGlanceOfADeviceThatHangs: what is known is still told, and why it is old.
 func TestGlanceOfADeviceThatHangs(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, disk := c.faultyHost(1)
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	var all glances
-	g := all.of(d)
-	require.Nil(t, g.answer().Error)
-	hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.sb.Geometry.Entry(1), To: c.sb.Geometry.Entry(2), Hang: true})
-	g.due(true)
-	var a Glance
-	within(t, "that it hangs to be told", func() {
-		for a = g.answer(); a.Error == nil; a = g.answer() {
-			require.NotNil(t, a.Report)
-		}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, disk := c.faultyHost(1)
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		var all glances
+		g := all.of(d)
+		require.Nil(t, g.answer().Error)
+		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.sb.Geometry.Entry(1), To: c.sb.Geometry.Entry(2), Hang: true})
+		g.due(true)
+		var a Glance
+		within(t, "that it hangs to be told", func() {
+			for a = g.answer(); a.Error == nil; a = g.answer() {
+				require.NotNil(t, a.Report)
+			}
+		})
+		require.Equal(t, "device", a.Error.Code)
+		require.Contains(t, a.Error.Message, "hangs; this host has")
+		require.Len(t, a.Report.Locks, 1)
+		require.Equal(t, "live", a.Report.ThisHost.State)
+		hang.Release()
+		require.Eventually(t, func() bool { g.due(true); return g.answer().Error == nil }, generous, time.Millisecond)
 	})
-	require.Equal(t, "device", a.Error.Code)
-	require.Contains(t, a.Error.Message, "hangs; this host has")
-	require.Len(t, a.Report.Locks, 1)
-	require.Equal(t, "live", a.Report.ThisHost.State)
-	hang.Release()
-	require.Eventually(t, func() bool { g.due(true); return g.answer().Error == nil }, generous, time.Millisecond)
 }
 
 func (s *served) browse(t *testing.T, path string, change ...func(*http.Request)) (*http.Response, []byte) {
@@ -153,7 +159,7 @@ func (s *served) browse(t *testing.T, path string, change ...func(*http.Request)
 }
 
 func TestPageIsServed(t *testing.T) {
-	joined := newCluster(t, 8, 4).host(1)
+	joined := realCluster(t, 8, 4).host(1)
 	var current atomic.Pointer[Daemon]
 	s := serveCurrent(t, func() (*Daemon, error) {
 		if d := current.Load(); d != nil {
@@ -199,7 +205,7 @@ func TestPageIsServed(t *testing.T) {
 
 // TestBrowsersOnlyLook: who forwards the socket to a port does not lend it to every page that the browser shows.
 func TestBrowsersOnlyLook(t *testing.T) {
-	d := newCluster(t, 8, 4).host(1)
+	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
 	for _, test := range []struct {
 		method, path, host string

@@ -28,7 +28,7 @@ func TestKilling_FirstSignalLongAfterTheLease_IsNotOverdue(t *testing.T) {
 
 // TestStopCommandInterrupted: a successor finds who is left by the witness.
 func TestStopCommandInterrupted(t *testing.T) {
-	d := newCluster(t, 8, 4).host(1)
+	d := realCluster(t, 8, 4).host(1)
 	w, err := newWitness(t.TempDir(), "x", os.Geteuid())
 	require.NoError(t, err)
 	command, err := os.OpenFile(w.path, os.O_WRONLY, 0) // the test itself, which is never killed
@@ -49,7 +49,7 @@ func TestStopCommandInterrupted(t *testing.T) {
 
 // TestSession_NumberOfAnEndedProcessReused_SparesTheStranger: and what the stranger has started.
 func TestSession_NumberOfAnEndedProcessReused_SparesTheStranger(t *testing.T) {
-	s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+	s := newSessions(realCluster(t, 8, 4).host(1)).make("")
 	stranger := holder(t, `sleep 1000 & echo $!; wait`, nil)
 	killChildren(t, stranger)
 	s.chase([]process.ID{{PID: stranger.PID, Started: stranger.Started - 1}})
@@ -61,7 +61,7 @@ func TestSession_NumberOfAnEndedProcessReused_SparesTheStranger(t *testing.T) {
 // TestSession_StatusOfAnOrphan_DoesNotKeepItsLock: what does not hold the lock does not by being
 // shown.
 func TestSession_StatusOfAnOrphan_DoesNotKeepItsLock(t *testing.T) {
-	s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+	s := newSessions(realCluster(t, 8, 4).host(1)).make("")
 	s.fifo, s.orphan = aWitness(t), true
 	f := writer(t, s.fifo)
 	command := holder(t, `sleep 1000 3>&- & echo $!; wait`, f)
@@ -144,7 +144,7 @@ func contained(t *testing.T, session string) (process.ID, *cgroup.Group) {
 // TestSession_AloneAndLost_StaysUntilItsCommandHasEnded: the link of a stopped wrapper may end before
 // the command is killed.
 func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
-	d, disk := newCluster(t, 8, 4).faultyHost(1)
+	d, disk := realCluster(t, 8, 4).faultyHost(1)
 	h, err := d.Acquire(t.Context(), Request{Name: "x"})
 	require.NoError(t, err)
 	command, group := contained(t, "0123")
@@ -163,24 +163,26 @@ func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
 // TestSession_StoppedTwiceTogether_NotesItOnce: by the guard, and because its client is gone. The race
 // detector finds what is not guarded.
 func TestSession_StoppedTwiceTogether_NotesItOnce(t *testing.T) {
-	s := newSessions(newCluster(t, 8, 4).host(1)).make("")
-	s.group = &cgroup.Group{Dir: t.TempDir()}
-	var both sync.WaitGroup
-	for range 2 {
-		both.Go(func() { s.noteKill("", syscall.SIGKILL, 1) })
-	}
-	both.Go(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.group = nil // as contain does if the process has ended
+	inBubble(t, func(t *testing.T) {
+		s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+		s.group = &cgroup.Group{Dir: t.TempDir()}
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() { s.noteKill("", syscall.SIGKILL, 1) })
+		}
+		both.Go(func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.group = nil // as contain does if the process has ended
+		})
+		s.end()
+		both.Wait()
 	})
-	s.end()
-	both.Wait()
 }
 
 // TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers: other hosts may have their locks.
 func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
-	d := newCluster(t, 8, 4).host(1)
+	d := realCluster(t, 8, 4).host(1)
 	id := func(n int) string { return fmt.Sprintf("%032x", n) }
 	p := &predecessor{term: termRecord{UUID: d.sb.UUID, HostID: 1}}
 	stuck, err := newWitness(d.ids.runtime, witnessName(d.sb.UUID, 1, id(1)), os.Geteuid())

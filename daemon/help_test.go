@@ -33,23 +33,25 @@ func used(t *testing.T, d *Daemon) *lock {
 
 // TestHelpTakesAFreeLockAtOnce: by the caller's own goroutine, so it is decided when submit returns.
 func TestHelpTakesAFreeLockAtOnce(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d := c.host(1)
-	used(t, d)
-	eventually(t, "at once, unless the driver is just about to rest", func() bool {
-		done := submitted(t.Context(), d, Request{Name: "x"})
-		var r result
-		helped := false
-		select {
-		case r = <-done:
-			helped = true
-		default:
-			r = <-done
-		}
-		require.NoError(t, r.err)
-		require.NoError(t, r.hold.Release())
-		require.Equal(t, layout.Idle, c.slot(1, 1).Phase)
-		return helped
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d := c.host(1)
+		used(t, d)
+		eventually(t, "at once, unless the driver is just about to rest", func() bool {
+			done := submitted(t.Context(), d, Request{Name: "x"})
+			var r result
+			helped := false
+			select {
+			case r = <-done:
+				helped = true
+			default:
+				r = <-done
+			}
+			require.NoError(t, r.err)
+			require.NoError(t, r.hold.Release())
+			require.Equal(t, layout.Idle, c.slot(1, 1).Phase)
+			return helped
+		})
 	})
 }
 
@@ -60,24 +62,26 @@ func TestHelpLeavesWhatFailsToTheDriver(t *testing.T) {
 	for _, op := range []blockdev.Op{blockdev.OpRead, blockdev.OpWrite} {
 		for _, what := range []string{"acquire", "release"} {
 			t.Run(fmt.Sprint(what, op), func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				d, f := c.faultyHost(1)
-				used(t, d)
-				g := c.sb.Geometry
-				fail := func() {
-					f.Inject(blockdev.Fault{Op: op, From: g.Slot(1, 1), To: g.Slot(1, 1) + int64(8*g.Stride), Err: unix.ETIMEDOUT, Times: 2})
-				}
-				if what == "acquire" {
-					fail()
-				}
-				r := <-submitted(t.Context(), d, Request{Name: "x"})
-				require.NoError(t, r.err)
-				if what == "release" {
-					fail()
-				}
-				require.NoError(t, r.hold.Release())
-				require.Equal(t, layout.Idle, c.slot(1, 1).Phase)
-				require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+				inBubble(t, func(t *testing.T) {
+					c := newCluster(t, 8, 4)
+					d, f := c.faultyHost(1)
+					used(t, d)
+					g := c.sb.Geometry
+					fail := func() {
+						f.Inject(blockdev.Fault{Op: op, From: g.Slot(1, 1), To: g.Slot(1, 1) + int64(8*g.Stride), Err: unix.ETIMEDOUT, Times: 2})
+					}
+					if what == "acquire" {
+						fail()
+					}
+					r := <-submitted(t.Context(), d, Request{Name: "x"})
+					require.NoError(t, r.err)
+					if what == "release" {
+						fail()
+					}
+					require.NoError(t, r.hold.Release())
+					require.Equal(t, layout.Idle, c.slot(1, 1).Phase)
+					require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+				})
 			})
 		}
 	}
@@ -89,118 +93,126 @@ func TestSubmitIsDecidedThoughIOHangs(t *testing.T) {
 	t.Parallel()
 	for _, ends := range []string{"context", "lease"} {
 		t.Run(ends, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
-			d, f := c.faultyHost(1)
-			used(t, d)
-			ctx, cancel := context.WithCancelCause(t.Context())
-			hung := f.Inject(blockdev.Fault{From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Size(), Hang: true})
-			done := make(chan result, 2)
-			var wg sync.WaitGroup
-			wg.Go(func() { d.submit(ctx, Request{Name: "x"}, func(h *Hold, err error) { done <- result{h, err} }) })
-			defer wg.Wait()
-			defer f.Heal()
-			<-hung.Hit()
-			want := errors.New("no patience")
-			if ends == "context" {
-				cancel(want)
-			} else {
-				defer cancel(nil)
-				want = ErrLost
-				f.Inject(blockdev.Fault{Hang: true})
-			}
-			select {
-			case r := <-done:
-				require.ErrorIs(t, r.err, want)
-			case <-time.After(generous):
-				t.Fatal("not told")
-			}
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				d, f := c.faultyHost(1)
+				used(t, d)
+				ctx, cancel := context.WithCancelCause(t.Context())
+				hung := f.Inject(blockdev.Fault{From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Size(), Hang: true})
+				done := make(chan result, 2)
+				var wg sync.WaitGroup
+				wg.Go(func() { d.submit(ctx, Request{Name: "x"}, func(h *Hold, err error) { done <- result{h, err} }) })
+				defer wg.Wait()
+				defer f.Heal()
+				<-hung.Hit()
+				want := errors.New("no patience")
+				if ends == "context" {
+					cancel(want)
+				} else {
+					defer cancel(nil)
+					want = ErrLost
+					f.Inject(blockdev.Fault{Hang: true})
+				}
+				select {
+				case r := <-done:
+					require.ErrorIs(t, r.err, want)
+				case <-time.After(generous):
+					t.Fatal("not told")
+				}
+			})
 		})
 	}
 }
 
 // TestSubmitIsDecidedOnce: whatever ends it, and whoever is faster.
 func TestSubmitIsDecidedOnce(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d := c.host(1)
-	lk := used(t, d)
-	for i := range 300 {
-		ctx, cancel := context.WithCancel(t.Context())
-		var done <-chan result
-		var wg sync.WaitGroup
-		wg.Go(func() { done = submitted(ctx, d, Request{Name: "x"}) })
-		if i%2 == 0 {
-			wg.Go(cancel)
-		} else {
-			wg.Go(func() { lk.refuse(ErrBusy, everybody) })
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d := c.host(1)
+		lk := used(t, d)
+		for i := range 300 {
+			ctx, cancel := context.WithCancel(t.Context())
+			var done <-chan result
+			var wg sync.WaitGroup
+			wg.Go(func() { done = submitted(ctx, d, Request{Name: "x"}) })
+			if i%2 == 0 {
+				wg.Go(cancel)
+			} else {
+				wg.Go(func() { lk.refuse(ErrBusy, everybody) })
+			}
+			wg.Wait()
+			cancel()
+			r := <-done
+			if r.err == nil {
+				require.NoError(t, r.hold.Release())
+			}
+			require.Empty(t, done)
 		}
-		wg.Wait()
-		cancel()
-		r := <-done
-		if r.err == nil {
-			require.NoError(t, r.hold.Release())
-		}
-		require.Empty(t, done)
-	}
-	lk.mu.Lock()
-	defer lk.mu.Unlock()
-	require.Empty(t, lk.queue)
-	require.Empty(t, lk.holds)
+		lk.mu.Lock()
+		defer lk.mu.Unlock()
+		require.Empty(t, lk.queue)
+		require.Empty(t, lk.holds)
+	})
 }
 
 // TestHelpLeavesNobodyWaiting: clients that drive the lock themselves, and those that have it driven, on several hosts.
 func TestHelpLeavesNobodyWaiting(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	counter := 0
-	const hosts, clients, rounds = 3, 4, 60
-	var wg sync.WaitGroup
-	for id := 1; id <= hosts; id++ {
-		d := c.host(id)
-		for i := range clients {
-			wg.Go(func() {
-				for n := range rounds {
-					r := result{}
-					switch (i + n) % 3 {
-					case 0:
-						r = <-submitted(t.Context(), d, Request{Name: "x"})
-					case 1: // a context that does not end
-						r.hold, r.err = d.Acquire(context.Background(), Request{Name: "x"})
-					case 2:
-						r.hold, r.err = d.Acquire(t.Context(), Request{Name: "x"})
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		counter := 0
+		const hosts, clients, rounds = 3, 4, 60
+		var wg sync.WaitGroup
+		for id := 1; id <= hosts; id++ {
+			d := c.host(id)
+			for i := range clients {
+				wg.Go(func() {
+					for n := range rounds {
+						r := result{}
+						switch (i + n) % 3 {
+						case 0:
+							r = <-submitted(t.Context(), d, Request{Name: "x"})
+						case 1: // a context that does not end
+							r.hold, r.err = d.Acquire(context.Background(), Request{Name: "x"})
+						case 2:
+							r.hold, r.err = d.Acquire(t.Context(), Request{Name: "x"})
+						}
+						if !assertNoError(t, r.err) {
+							return
+						}
+						counter++ // the race detector looks on
+						if !assertNoError(t, r.hold.Release()) {
+							return
+						}
 					}
-					if !assertNoError(t, r.err) {
-						return
-					}
-					counter++ // the race detector looks on
-					if !assertNoError(t, r.hold.Release()) {
-						return
-					}
-				}
-			})
+				})
+			}
 		}
-	}
-	within(t, "everybody's rounds", wg.Wait)
-	require.Equal(t, hosts*clients*rounds, counter)
+		within(t, "everybody's rounds", wg.Wait)
+		require.Equal(t, hosts*clients*rounds, counter)
+	})
 }
 
 // TestCloseEndsAHelpedLock: the driver rests under a hold when the daemon closes, and a client's goroutine lets go.
 func TestCloseEndsAHelpedLock(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	state := t.TempDir()
-	for range 20 {
-		d := c.unjoined(1, func(cfg *Config) { cfg.StateDir = state })
-		require.NoError(t, d.Join(t.Context()))
-		used(t, d)
-		r := <-submitted(t.Context(), d, Request{Name: "x"})
-		require.NoError(t, r.err)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), generous)
-			defer cancel()
-			if err := d.Close(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-		wg.Go(func() { assertNoError(t, r.hold.Release()) })
-		within(t, "closing", wg.Wait)
-	}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		state := t.TempDir()
+		for range 20 {
+			d := c.unjoined(1, func(cfg *Config) { cfg.StateDir = state })
+			require.NoError(t, d.Join(t.Context()))
+			used(t, d)
+			r := <-submitted(t.Context(), d, Request{Name: "x"})
+			require.NoError(t, r.err)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), generous)
+				defer cancel()
+				if err := d.Close(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+			wg.Go(func() { assertNoError(t, r.hold.Release()) })
+			within(t, "closing", wg.Wait)
+		}
+	})
 }

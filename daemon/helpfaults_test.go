@@ -24,47 +24,49 @@ func settled(t *testing.T, c *cluster) {
 // turn), the remover gives up. The next local client is granted the lock, and then the driver goes on with the removal
 // of who has gone: the slot shows idle under the hold.
 func TestRemoverWhoGaveUp(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, f := c.faultyHost(1)
-	other := c.host(2)
-	lk := used(t, d)
-	require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-	a := <-submitted(t.Context(), d, Request{Name: "x"})
-	require.NoError(t, a.err)
-	ctx, cancel := context.WithCancel(t.Context())
-	removed := make(chan error, 1)
-	go func() { removed <- d.Remove(ctx, "x", false) }()
-	queued := func(n int) func() bool {
-		return func() bool { lk.mu.Lock(); defer lk.mu.Unlock(); return len(lk.queue) == n }
-	}
-	eventually(t, "the remover waits", queued(1))
-	next := submitted(t.Context(), d, Request{Name: "x"})
-	eventually(t, "the next waits", queued(2))
-	settled(t, c)
-	g := c.sb.Geometry
-	look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 8), Hang: true})
-	released := make(chan error, 1)
-	go func() { released <- a.hold.Release() }()
-	<-look.Hit()
-	cancel()
-	require.ErrorIs(t, <-removed, context.Canceled)
-	look.Release()
-	n := <-next
-	require.NoError(t, n.err)
-	require.NoError(t, <-released)
-	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	h, err := other.Acquire(ctx, Request{Name: "x"})
-	if err == nil {
-		t.Errorf("host 2 holds by %v what host 1 holds by %v; slot of host 1: %+v", h.Token(), n.hold.Token(), c.slot(1, 1))
-		_ = h.Release()
-	}
-	within(t, "the release", func() { _ = n.hold.Release() })
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, f := c.faultyHost(1)
+		other := c.host(2)
+		lk := used(t, d)
+		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+		a := <-submitted(t.Context(), d, Request{Name: "x"})
+		require.NoError(t, a.err)
+		ctx, cancel := context.WithCancel(t.Context())
+		removed := make(chan error, 1)
+		go func() { removed <- d.Remove(ctx, "x", false) }()
+		queued := func(n int) func() bool {
+			return func() bool { lk.mu.Lock(); defer lk.mu.Unlock(); return len(lk.queue) == n }
+		}
+		eventually(t, "the remover waits", queued(1))
+		next := submitted(t.Context(), d, Request{Name: "x"})
+		eventually(t, "the next waits", queued(2))
+		settled(t, c)
+		g := c.sb.Geometry
+		look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 8), Hang: true})
+		released := make(chan error, 1)
+		go func() { released <- a.hold.Release() }()
+		<-look.Hit()
+		cancel()
+		require.ErrorIs(t, <-removed, context.Canceled)
+		look.Release()
+		n := <-next
+		require.NoError(t, n.err)
+		require.NoError(t, <-released)
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		h, err := other.Acquire(ctx, Request{Name: "x"})
+		if err == nil {
+			t.Errorf("host 2 holds by %v what host 1 holds by %v; slot of host 1: %+v", h.Token(), n.hold.Token(), c.slot(1, 1))
+			_ = h.Release()
+		}
+		within(t, "the release", func() { _ = n.hold.Release() })
+	})
 }
 
 // TestTimeoutThoughIOHangs: a client of the socket is told of the end of its patience.
 func TestTimeoutThoughIOHangs(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	d, f := c.faultyHost(1)
 	used(t, d)
 	s := serveSocket(t, d)
@@ -92,7 +94,7 @@ func TestTimeoutThoughIOHangs(t *testing.T) {
 // TestLostWhileAReleaseHangs: a client has let go and gone, its release hangs, the lease ends. Nothing is held
 // any more, so the watchdog must go on being fed (safe).
 func TestLostWhileAReleaseHangs(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
 	d := c.unjoined(1, through(f))
 	require.NoError(t, d.Join(t.Context()))
@@ -118,42 +120,44 @@ func TestLostWhileAReleaseHangs(t *testing.T) {
 // TestCloseLeavesNoClaim: a lock that nobody of this host wants any more does not stay claimed for as long as
 // another one is held here.
 func TestCloseLeavesNoClaim(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, f := c.faultyHost(1)
-	other := c.host(2)
-	used(t, d)
-	require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-	kept := acquire(t, d, Request{Name: "y"})
-	g := c.sb.Geometry
-	look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 8), Hang: true, Err: unix.ETIMEDOUT, Times: 1})
-	done := make(chan (<-chan result), 1)
-	go func() { done <- submitted(t.Context(), d, Request{Name: "x"}) }()
-	<-look.Hit()
-	closed := make(chan error, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), generous)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, f := c.faultyHost(1)
+		other := c.host(2)
+		used(t, d)
+		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+		kept := acquire(t, d, Request{Name: "y"})
+		g := c.sb.Geometry
+		look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 8), Hang: true, Err: unix.ETIMEDOUT, Times: 1})
+		done := make(chan (<-chan result), 1)
+		go func() { done <- submitted(t.Context(), d, Request{Name: "x"}) }()
+		<-look.Hit()
+		closed := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), generous)
+			defer cancel()
+			closed <- d.Close(ctx)
+		}()
+		<-d.stop
+		look.Release()
+		r := <-<-done
+		require.ErrorIs(t, r.err, ErrUnavailable)
+		ctx, cancel := context.WithTimeout(t.Context(), generous)
 		defer cancel()
-		closed <- d.Close(ctx)
-	}()
-	<-d.stop
-	look.Release()
-	r := <-<-done
-	require.ErrorIs(t, r.err, ErrUnavailable)
-	ctx, cancel := context.WithTimeout(t.Context(), generous)
-	defer cancel()
-	h, err := other.Acquire(ctx, Request{Name: "x"})
-	if err != nil {
-		t.Errorf("host 2 waits for a claim that nobody drives: %v; slot of host 1: %v %v", err, c.slot(1, 1).Phase, c.slot(1, 1).Ticket)
-	} else {
-		require.NoError(t, h.Release())
-	}
-	require.NoError(t, kept.Release())
-	require.NoError(t, <-closed)
+		h, err := other.Acquire(ctx, Request{Name: "x"})
+		if err != nil {
+			t.Errorf("host 2 waits for a claim that nobody drives: %v; slot of host 1: %v %v", err, c.slot(1, 1).Phase, c.slot(1, 1).Ticket)
+		} else {
+			require.NoError(t, h.Release())
+		}
+		require.NoError(t, kept.Release())
+		require.NoError(t, <-closed)
+	})
 }
 
 // TestSecondConnectionIsTold: a client that has come back by another connection is told its place.
 func TestSecondConnectionIsTold(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	d := c.host(1)
 	other := c.host(2)
 	h := acquire(t, other, Request{Name: "x"})

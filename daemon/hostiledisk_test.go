@@ -146,51 +146,53 @@ func (v *victims) places() (all []int64) {
 // TestVandal: bits flip, garbage lands at any byte, records are found where others belong or are of another lockspace.
 // Nothing is held twice, nothing panics, tokens grow; and when it ends every host has every lock again.
 func TestVandal(t *testing.T) {
-	c := newCluster(t, 4, 4)
-	v := newVictims(c, true)
-	dev := c.disk.Open()
-	g := c.sb.Geometry
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	dice := rand.New(rand.NewPCG(seed, 0))
-	places, sector, other := v.places(), blockdev.Alloc(g.Stride), blockdev.Alloc(g.Stride)
-	hits := 0
-	for begin := time.Now(); time.Since(begin) < 2*time.Second; hits++ {
-		off := places[dice.IntN(len(places))]
-		if hits%16 == 0 {
-			off = g.Superblock(0) // one of the two at most: without both there is no lockspace
-		}
-		require.NoError(t, dev.Read(sector, off))
-		switch dice.IntN(5) {
-		case 0:
-			for range 1 + dice.IntN(8) {
-				sector[dice.IntN(layout.RecordSize)] ^= 1 << dice.IntN(8)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 4, 4)
+		v := newVictims(c, true)
+		dev := c.disk.Open()
+		g := c.sb.Geometry
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		dice := rand.New(rand.NewPCG(seed, 0))
+		places, sector, other := v.places(), blockdev.Alloc(g.Stride), blockdev.Alloc(g.Stride)
+		hits := 0
+		for begin := time.Now(); time.Since(begin) < 2*time.Second; hits++ {
+			off := places[dice.IntN(len(places))]
+			if hits%16 == 0 {
+				off = g.Superblock(0) // one of the two at most: without both there is no lockspace
 			}
-		case 1:
-			from := dice.IntN(layout.RecordSize)
-			for i := range 1 + dice.IntN(layout.RecordSize-from) {
-				sector[from+i] = byte(dice.Uint32())
+			require.NoError(t, dev.Read(sector, off))
+			switch dice.IntN(5) {
+			case 0:
+				for range 1 + dice.IntN(8) {
+					sector[dice.IntN(layout.RecordSize)] ^= 1 << dice.IntN(8)
+				}
+			case 1:
+				from := dice.IntN(layout.RecordSize)
+				for i := range 1 + dice.IntN(layout.RecordSize-from) {
+					sector[from+i] = byte(dice.Uint32())
+				}
+			case 2:
+				for i := range sector {
+					sector[i] = byte(dice.Uint32())
+				}
+			case 3: // misplaced, or half of it
+				require.NoError(t, dev.Read(other, places[dice.IntN(len(places))]))
+				copy(sector[:[]int{256, 512}[dice.IntN(2)]], other)
+			case 4: // of another lockspace
+				copy(sector[24:40], "another lockspace")
+				forge(sector, off)
 			}
-		case 2:
-			for i := range sector {
-				sector[i] = byte(dice.Uint32())
+			if sound(c.sb.Space(), sector, off) { // a flip that was flipped back, or a copy onto itself
+				continue
 			}
-		case 3: // misplaced, or half of it
-			require.NoError(t, dev.Read(other, places[dice.IntN(len(places))]))
-			copy(sector[:[]int{256, 512}[dice.IntN(2)]], other)
-		case 4: // of another lockspace
-			copy(sector[24:40], "another lockspace")
-			forge(sector, off)
+			require.NoError(t, dev.Write(sector, off))
+			time.Sleep(time.Duration(dice.IntN(30)) * time.Millisecond)
 		}
-		if sound(c.sb.Space(), sector, off) { // a flip that was flipped back, or a copy onto itself
-			continue
-		}
-		require.NoError(t, dev.Write(sector, off))
-		time.Sleep(time.Duration(dice.IntN(30)) * time.Millisecond)
-	}
-	require.NoError(t, rewriteSuperblock(dev, KindSuperblock, func(string) {})) // as bakeryctl check --repair does
-	t.Logf("%d hits", hits)
-	v.recover()
+		require.NoError(t, rewriteSuperblock(dev, KindSuperblock, func(string) {})) // as bakeryctl check --repair does
+		t.Logf("%d hits", hits)
+		v.recover()
+	})
 }
 
 // sound tells whether a sector is believed at a place.
@@ -232,91 +234,93 @@ func (d onlySector) Close() error { return nil }
 // can be kept from that. But nothing panics, and no host is past mending: when they are gone, and every bakeryd was started
 // again, every host has every lock again.
 func TestForgedRecords(t *testing.T) {
-	c := newCluster(t, 4, 4)
-	v := newVictims(c, false)
-	dev, s, g := c.disk.Open(), c.sb.Space(), c.sb.Geometry
-	entries := []layout.Entry{c.entry(1), c.entry(2)}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	dice := rand.New(rand.NewPCG(seed, 0))
-	incarnation := func() uint64 {
-		known := []uint64{1, 1<<64 - 1}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 4, 4)
+		v := newVictims(c, false)
+		dev, s, g := c.disk.Open(), c.sb.Space(), c.sb.Geometry
+		entries := []layout.Entry{c.entry(1), c.entry(2)}
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		dice := rand.New(rand.NewPCG(seed, 0))
+		incarnation := func() uint64 {
+			known := []uint64{1, 1<<64 - 1}
+			for _, r := range v.hosts {
+				if d := r.svc.Current(); d != nil && d.hasJoined() {
+					known = append(known, d.mem.incarnation())
+				}
+			}
+			return known[dice.IntN(len(known))]
+		}
+		buf := blockdev.Alloc(g.Stride)
+		for begin := time.Now(); time.Since(begin) < 2*time.Second; {
+			id, lock := 1+dice.IntN(4), dice.IntN(3)
+			clear(buf)
+			off := g.Slot(lock, id)
+			number := uint64(time.Now().UnixMicro()/256) + uint64(dice.IntN(1<<20)) - 1<<10
+			switch dice.IntN(6) {
+			case 0: // zeroes
+				off = v.places()[dice.IntN(len(v.places()))]
+			case 1:
+				off = g.Host(id)
+				r := layout.HostRecord{ID: id, Incarnation: incarnation(), State: layout.HostState(1 + dice.IntN(3)), Sequence: dice.Uint64() >> dice.IntN(64), Highest: dice.IntN(5),
+					WatchdogArmed: true, WatchdogSeconds: uint16(dice.IntN(3)), PRKey: dice.Uint64(), Name: "\u202eevil"}
+				for range dice.IntN(layout.MaxVerdicts) {
+					r.Verdicts = append(r.Verdicts, layout.Verdict{Host: 1 + dice.IntN(4), Incarnation: incarnation(), Kind: layout.VerdictKind(dice.IntN(3))})
+				}
+				for range dice.IntN(layout.MaxComplaints) {
+					r.Complaints = append(r.Complaints, layout.Complaint{Host: 1 + dice.IntN(4), Lock: dice.IntN(5)})
+				}
+				require.NoError(t, s.EncodeHost(buf, r))
+			case 2:
+				e := entries[dice.IntN(2)]
+				off = g.Entry(e.Lock)
+				e.Permits, e.Creation = 1+dice.IntN(layout.MaxHosts), e.Creation+uint64(dice.IntN(3))
+				if dice.IntN(2) == 0 {
+					e.Name, e.Permits = "", 0
+				}
+				require.NoError(t, s.EncodeEntry(buf, e))
+			default:
+				r := layout.Slot{Lock: lock, Host: id, Incarnation: incarnation(), Sequence: dice.Uint64(), Phase: layout.Phase(dice.IntN(4)), Mode: layout.Mode(dice.IntN(2)),
+					Ticket: layout.MakeTicket(number, id), ValueToken: layout.MakeTicket(number, 1+dice.IntN(4)), Holder: layout.Holder{PID: 1<<31 - 1, Command: "\u009b"[:0]},
+					Creation: directoryCreation, Request: layout.Request{Ticket: layout.MakeTicket(number, id), At: lastMoment.Add(24*time.Hour - time.Microsecond), Message: "x"}}
+				if lock > 0 {
+					r.Creation = entries[lock-1].Creation + uint64(dice.IntN(3)) - 1
+				}
+				if dice.IntN(2) == 0 {
+					r.Value = layout.Intent{Lock: 1 + dice.IntN(4), Name: "a", Permits: 1, Creation: number}.Value()
+				}
+				require.NoError(t, s.EncodeSlot(buf, r))
+			}
+			require.NoError(t, dev.Write(buf, off))
+			for _, r := range v.hosts { // everything is looked at meanwhile
+				if d, err := r.svc.Joined(); err == nil && dice.IntN(8) == 0 {
+					_, _ = d.Status()
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+					_, _ = d.Request(ctx, "a", "x")
+					_, _ = d.Value(ctx, "b")
+					cancel()
+				}
+			}
+			time.Sleep(time.Duration(dice.IntN(20)) * time.Millisecond)
+		}
+		close(v.stop)
+		within(t, "the end of those who work", v.wg.Wait)
 		for _, r := range v.hosts {
-			if d := r.svc.Current(); d != nil && d.hasJoined() {
-				known = append(known, d.mem.incarnation())
-			}
+			r.stop()
+			within(t, "the end of a service", func() { <-r.ended })
+			r.ended = nil
 		}
-		return known[dice.IntN(len(known))]
-	}
-	buf := blockdev.Alloc(g.Stride)
-	for begin := time.Now(); time.Since(begin) < 2*time.Second; {
-		id, lock := 1+dice.IntN(4), dice.IntN(3)
 		clear(buf)
-		off := g.Slot(lock, id)
-		number := uint64(time.Now().UnixMicro()/256) + uint64(dice.IntN(1<<20)) - 1<<10
-		switch dice.IntN(6) {
-		case 0: // zeroes
-			off = v.places()[dice.IntN(len(v.places()))]
-		case 1:
-			off = g.Host(id)
-			r := layout.HostRecord{ID: id, Incarnation: incarnation(), State: layout.HostState(1 + dice.IntN(3)), Sequence: dice.Uint64() >> dice.IntN(64), Highest: dice.IntN(5),
-				WatchdogArmed: true, WatchdogSeconds: uint16(dice.IntN(3)), PRKey: dice.Uint64(), Name: "\u202eevil"}
-			for range dice.IntN(layout.MaxVerdicts) {
-				r.Verdicts = append(r.Verdicts, layout.Verdict{Host: 1 + dice.IntN(4), Incarnation: incarnation(), Kind: layout.VerdictKind(dice.IntN(3))})
-			}
-			for range dice.IntN(layout.MaxComplaints) {
-				r.Complaints = append(r.Complaints, layout.Complaint{Host: 1 + dice.IntN(4), Lock: dice.IntN(5)})
-			}
-			require.NoError(t, s.EncodeHost(buf, r))
-		case 2:
-			e := entries[dice.IntN(2)]
-			off = g.Entry(e.Lock)
-			e.Permits, e.Creation = 1+dice.IntN(layout.MaxHosts), e.Creation+uint64(dice.IntN(3))
-			if dice.IntN(2) == 0 {
-				e.Name, e.Permits = "", 0
-			}
-			require.NoError(t, s.EncodeEntry(buf, e))
-		default:
-			r := layout.Slot{Lock: lock, Host: id, Incarnation: incarnation(), Sequence: dice.Uint64(), Phase: layout.Phase(dice.IntN(4)), Mode: layout.Mode(dice.IntN(2)),
-				Ticket: layout.MakeTicket(number, id), ValueToken: layout.MakeTicket(number, 1+dice.IntN(4)), Holder: layout.Holder{PID: 1<<31 - 1, Command: "\u009b"[:0]},
-				Creation: directoryCreation, Request: layout.Request{Ticket: layout.MakeTicket(number, id), At: lastMoment.Add(24*time.Hour - time.Microsecond), Message: "x"}}
-			if lock > 0 {
-				r.Creation = entries[lock-1].Creation + uint64(dice.IntN(3)) - 1
-			}
-			if dice.IntN(2) == 0 {
-				r.Value = layout.Intent{Lock: 1 + dice.IntN(4), Name: "a", Permits: 1, Creation: number}.Value()
-			}
-			require.NoError(t, s.EncodeSlot(buf, r))
+		forged := append(v.places(), g.Host(4), g.Slot(0, 4), g.Slot(1, 4), g.Slot(2, 4)) // also those of a host that never was
+		for _, off := range forged {
+			require.NoError(t, dev.Write(buf, off))
 		}
-		require.NoError(t, dev.Write(buf, off))
-		for _, r := range v.hosts { // everything is looked at meanwhile
-			if d, err := r.svc.Joined(); err == nil && dice.IntN(8) == 0 {
-				_, _ = d.Status()
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-				_, _ = d.Request(ctx, "a", "x")
-				_, _ = d.Value(ctx, "b")
-				cancel()
-			}
+		for _, e := range entries {
+			c.writeEntry(e)
 		}
-		time.Sleep(time.Duration(dice.IntN(20)) * time.Millisecond)
-	}
-	close(v.stop)
-	within(t, "the end of those who work", v.wg.Wait)
-	for _, r := range v.hosts {
-		r.stop()
-		within(t, "the end of a service", func() { <-r.ended })
-		r.ended = nil
-	}
-	clear(buf)
-	forged := append(v.places(), g.Host(4), g.Slot(0, 4), g.Slot(1, 4), g.Slot(2, 4)) // also those of a host that never was
-	for _, off := range forged {
-		require.NoError(t, dev.Write(buf, off))
-	}
-	for _, e := range entries {
-		c.writeEntry(e)
-	}
-	again := newVictims(c, true)
-	again.recover()
+		again := newVictims(c, true)
+		again.recover()
+	})
 }
 
 // TestOverwrittenSlot: an own slot that shows what its host has not written ends the lease if others may have passed by that.
@@ -334,119 +338,133 @@ func TestOverwrittenSlot(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 4, 4)
-			d := c.host(1)
-			h := acquire(t, d, Request{Name: "x"})
-			eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
-			over := forge(c, c.slot(1, 1))
-			c.write(c.sb.Geometry.Slot(1, 1), func(buf []byte) error {
-				if over.Virgin() {
-					return nil
-				}
-				return c.sb.Space().EncodeSlot(buf, over)
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 4, 4)
+				d := c.host(1)
+				h := acquire(t, d, Request{Name: "x"})
+				eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
+				over := forge(c, c.slot(1, 1))
+				c.write(c.sb.Geometry.Slot(1, 1), func(buf []byte) error {
+					if over.Virgin() {
+						return nil
+					}
+					return c.sb.Space().EncodeSlot(buf, over)
+				})
+				within(t, "the end of the lease", func() { <-h.Lost() })
+				require.ErrorIs(t, d.Err(), errOverwritten)
+				require.ErrorContains(t, d.Err(), `in lock "x"`)
 			})
-			within(t, "the end of the lease", func() { <-h.Lost() })
-			require.ErrorIs(t, d.Err(), errOverwritten)
-			require.ErrorContains(t, d.Err(), `in lock "x"`)
 		})
 	}
 }
 
 // TestOverwrittenSlotOfOneWhoWaits: whoever had read it as idle may be inside.
 func TestOverwrittenSlotOfOneWhoWaits(t *testing.T) {
-	c := newCluster(t, 4, 4)
-	a, b := c.host(1), c.host(2)
-	h := acquire(t, a, Request{Name: "x"})
-	eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
-	waits := start(t, b, Request{Name: "x"})
-	eventually(t, "it waits", func() bool { return c.slot(1, 2).Phase == layout.Waiting })
-	c.write(c.sb.Geometry.Slot(1, 2), func([]byte) error { return nil })
-	require.NoError(t, h.Release())
-	within(t, "the end of the lease", func() { <-b.Lost() })
-	require.ErrorIs(t, b.Err(), errOverwritten)
-	require.Error(t, (<-waits).err)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 4, 4)
+		a, b := c.host(1), c.host(2)
+		h := acquire(t, a, Request{Name: "x"})
+		eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		waits := start(t, b, Request{Name: "x"})
+		eventually(t, "it waits", func() bool { return c.slot(1, 2).Phase == layout.Waiting })
+		c.write(c.sb.Geometry.Slot(1, 2), func([]byte) error { return nil })
+		require.NoError(t, h.Release())
+		within(t, "the end of the lease", func() { <-b.Lost() })
+		require.ErrorIs(t, b.Err(), errOverwritten)
+		require.Error(t, (<-waits).err)
+	})
 }
 
 // TestZeroedSlotOfAHolder: who has seen a slot written does not take it for idle when it reads as zeroes, as it does
 // where a read went elsewhere.
 func TestZeroedSlotOfAHolder(t *testing.T) {
-	c := newCluster(t, 4, 4)
-	a, b := c.host(1), c.host(2)
-	h := acquire(t, a, Request{Name: "x"})
-	eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
-	_, err := b.Acquire(t.Context(), Request{Name: "x", Try: true})
-	require.ErrorIs(t, err, ErrBusy)
-	c.write(c.sb.Geometry.Slot(1, 1), func([]byte) error { return nil })
-	next := got(t, start(t, b, Request{Name: "x"}))
-	require.ErrorIs(t, h.Err(), ErrLost, "the holder had to know first")
-	require.NoError(t, next.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 4, 4)
+		a, b := c.host(1), c.host(2)
+		h := acquire(t, a, Request{Name: "x"})
+		eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		_, err := b.Acquire(t.Context(), Request{Name: "x", Try: true})
+		require.ErrorIs(t, err, ErrBusy)
+		c.write(c.sb.Geometry.Slot(1, 1), func([]byte) error { return nil })
+		next := got(t, start(t, b, Request{Name: "x"}))
+		require.ErrorIs(t, h.Err(), ErrLost, "the holder had to know first")
+		require.NoError(t, next.Release())
+	})
 }
 
 // TestIdleSlotThatWasForged: its owner rewrites it as soon as it looks there.
 func TestIdleSlotThatWasForged(t *testing.T) {
-	c := newCluster(t, 4, 4)
-	d, _ := c.settledHost(1)
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	before := c.slot(1, 1)
-	over := before
-	over.Phase, over.Ticket = layout.Held, layout.MakeTicket(before.Ticket.Number()+7, 1)
-	c.write(c.sb.Geometry.Slot(1, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, over) })
-	d.scrubNumber(1)
-	eventually(t, "it is idle again", func() bool { return c.slot(1, 1).Phase == layout.Idle })
-	require.Equal(t, before.Ticket, c.slot(1, 1).Ticket)
-	require.NoError(t, d.Err())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 4, 4)
+		d, _ := c.settledHost(1)
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		before := c.slot(1, 1)
+		over := before
+		over.Phase, over.Ticket = layout.Held, layout.MakeTicket(before.Ticket.Number()+7, 1)
+		c.write(c.sb.Geometry.Slot(1, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, over) })
+		d.scrubNumber(1)
+		eventually(t, "it is idle again", func() bool { return c.slot(1, 1).Phase == layout.Idle })
+		require.Equal(t, before.Ticket, c.slot(1, 1).Ticket)
+		require.NoError(t, d.Err())
+	})
 }
 
 // TestZeroedHostRecord: nobody takes a host that was there for one that never was. Its own bakeryd joins anew.
 func TestZeroedHostRecord(t *testing.T) {
-	c := newCluster(t, 4, 4)
-	r, b := c.run(1), c.host(2)
-	a := r.d
-	h := acquire(t, a, Request{Name: "x"})
-	next := start(t, b, Request{Name: "x"})
-	eventually(t, "it waits", func() bool { return c.slot(1, 2).Phase == layout.Waiting })
-	c.write(c.sb.Geometry.Host(1), func([]byte) error { return nil })
-	entered := got(t, next)
-	select {
-	case <-h.Lost():
-	default:
-		t.Error("another host enters, and the holder has not heard")
-	}
-	require.ErrorIs(t, a.Err(), lease.ErrForeign)
-	require.NoError(t, entered.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 4, 4)
+		r, b := c.run(1), c.host(2)
+		a := r.d
+		h := acquire(t, a, Request{Name: "x"})
+		next := start(t, b, Request{Name: "x"})
+		eventually(t, "it waits", func() bool { return c.slot(1, 2).Phase == layout.Waiting })
+		c.write(c.sb.Geometry.Host(1), func([]byte) error { return nil })
+		entered := got(t, next)
+		select {
+		case <-h.Lost():
+		default:
+			t.Error("another host enters, and the holder has not heard")
+		}
+		require.ErrorIs(t, a.Err(), lease.ErrForeign)
+		require.NoError(t, entered.Release())
+	})
 }
 
 // TestHeldWithoutATicket: nobody asks a holder for a lock by a ticket that there is not.
 func TestHeldWithoutATicket(t *testing.T) {
-	c := newCluster(t, 4, 4)
-	a, _ := c.host(1), c.host(2)
-	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-	record := blockdev.Alloc(512)
-	h := layout.Slot{Lock: 1, Host: 2, Incarnation: c.hostRecord(2).Incarnation, Creation: c.entry(1).Creation, Phase: layout.Held, Ticket: layout.MakeTicket(1, 2)}
-	require.NoError(t, c.sb.Space().EncodeSlot(record, h))
-	clear(record[72:80]) // the ticket
-	forge(record, c.sb.Geometry.Slot(1, 2))
-	require.NoError(t, c.disk.Open().Write(record, c.sb.Geometry.Slot(1, 2)))
-	require.NotPanics(t, func() {
-		_, err := a.Request(t.Context(), "x", "please")
-		require.ErrorIs(t, err, ErrFree)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 4, 4)
+		a, _ := c.host(1), c.host(2)
+		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+		record := blockdev.Alloc(512)
+		h := layout.Slot{Lock: 1, Host: 2, Incarnation: c.hostRecord(2).Incarnation, Creation: c.entry(1).Creation, Phase: layout.Held, Ticket: layout.MakeTicket(1, 2)}
+		require.NoError(t, c.sb.Space().EncodeSlot(record, h))
+		clear(record[72:80]) // the ticket
+		forge(record, c.sb.Geometry.Slot(1, 2))
+		require.NoError(t, c.disk.Open().Write(record, c.sb.Geometry.Slot(1, 2)))
+		require.NotPanics(t, func() {
+			_, err := a.Request(t.Context(), "x", "please")
+			require.ErrorIs(t, err, ErrFree)
+		})
 	})
 }
 
 // TestRequestAfterTheLastTime: an own slot with a request of the end of time takes another one.
 func TestRequestAfterTheLastTime(t *testing.T) {
-	c := newCluster(t, 4, 4)
-	b := c.host(2)
-	h := acquire(t, b, Request{Name: "x"})
-	eventually(t, "shown", func() bool { return c.slot(1, 2).Phase == layout.Held })
-	c.write(c.sb.Geometry.Slot(1, 1), func(buf []byte) error {
-		return c.sb.Space().EncodeSlot(buf, layout.Slot{Lock: 1, Host: 1, Incarnation: 7, Creation: c.entry(1).Creation,
-			Request: layout.Request{Ticket: layout.MakeTicket(1, 2), At: lastMoment.Add(24*time.Hour - time.Microsecond)}})
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 4, 4)
+		b := c.host(2)
+		h := acquire(t, b, Request{Name: "x"})
+		eventually(t, "shown", func() bool { return c.slot(1, 2).Phase == layout.Held })
+		c.write(c.sb.Geometry.Slot(1, 1), func(buf []byte) error {
+			return c.sb.Space().EncodeSlot(buf, layout.Slot{Lock: 1, Host: 1, Incarnation: 7, Creation: c.entry(1).Creation,
+				Request: layout.Request{Ticket: layout.MakeTicket(1, 2), At: lastMoment.Add(24*time.Hour - time.Microsecond)}})
+		})
+		a := c.host(1)
+		asked, err := a.Request(t.Context(), "x", "please")
+		require.NoError(t, err)
+		require.Len(t, asked, 1)
+		require.Equal(t, "please", c.slot(1, 1).Request.Message)
+		require.NoError(t, h.Release())
 	})
-	a := c.host(1)
-	asked, err := a.Request(t.Context(), "x", "please")
-	require.NoError(t, err)
-	require.Len(t, asked, 1)
-	require.Equal(t, "please", c.slot(1, 1).Request.Message)
-	require.NoError(t, h.Release())
 }

@@ -96,7 +96,7 @@ func (l *testLink) ended() {
 func (l *testLink) leave() { require.NoError(l.t, l.conn.Close()) }
 
 func TestLinkTakesOneLockAfterTheOther(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	d := c.host(1)
 	s := serveSocket(t, d)
 	l := s.link(`{"lock":{"name":"x","command":"backup"}}`)
@@ -134,7 +134,7 @@ func TestLinkTakesOneLockAfterTheOther(t *testing.T) {
 }
 
 func TestLinkWaitsAndIsRefused(t *testing.T) {
-	c := newCluster(t, 8, 1)
+	c := realCluster(t, 8, 1)
 	s := serveSocket(t, c.host(1))
 	holder := s.link(`{"lock":{"name":"x"}}`)
 	g := holder.until("granted")
@@ -173,7 +173,7 @@ func TestLinkWaitsAndIsRefused(t *testing.T) {
 
 // TestLinkIsToldWhatHappens: renewals, changes of mode, requests.
 func TestLinkIsToldWhatHappens(t *testing.T) {
-	d := newCluster(t, 8, 4).host(1)
+	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
 	l := s.link(`{"lock":{"name":"x","requests":true,"session":"0123456789abcdef0123456789abcdef"}}`)
 	g := l.until("granted")
@@ -200,7 +200,7 @@ func TestLinkIsToldWhatHappens(t *testing.T) {
 
 // TestLinkEndsAsItsConnectionDoes: in every way.
 func TestLinkEndsAsItsConnectionDoes(t *testing.T) {
-	d := newCluster(t, 8, 4).host(1)
+	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
 	for name, end := range map[string]func(l *testLink){
 		"closed":      func(l *testLink) { l.leave() },
@@ -245,7 +245,7 @@ func (l *testLink) unread() {
 
 // TestLinkThatDoesNotRead holds nobody up, and ends when it is too much.
 func TestLinkThatDoesNotRead(t *testing.T) {
-	d := newCluster(t, 8, 4).host(1)
+	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
 	deaf := s.link()
 	deaf.unread()
@@ -264,7 +264,7 @@ func TestLinkThatDoesNotRead(t *testing.T) {
 }
 
 func TestHostileLines(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	l := s.link()
 	for _, text := range []string{
 		``, `null`, `[]`, `"x"`, `{}`, `7`, `{"lock":null}`, `{"lock":{}}`, `{"lock":[]}`, `{"lock":{"name":1}}`, `{"lock":{"name":"x"}`,
@@ -297,7 +297,7 @@ func TestHostileLines(t *testing.T) {
 
 // TestLinkOfAHostThatHasNotJoined is refused lock by lock: it outlives the terms of the host.
 func TestLinkOfAHostThatHasNotJoined(t *testing.T) {
-	host := newCluster(t, 8, 4).host(1)
+	host := realCluster(t, 8, 4).host(1)
 	var d *Daemon // nil: it has yet to join
 	var mu sync.Mutex
 	s := serveCurrent(t, func() (*Daemon, error) {
@@ -322,7 +322,7 @@ func TestLinkOfAHostThatHasNotJoined(t *testing.T) {
 
 // TestLinkIsToldInTimeThoughTheDeviceHangs: also if the goroutine that reads it waits for the device.
 func TestLinkIsToldInTimeThoughTheDeviceHangs(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	d, f := c.faultyHost(1)
 	s := serveSocket(t, d)
 	for _, name := range []string{"x", "y"} { // its driver rests then
@@ -348,7 +348,7 @@ func TestLinkIsToldInTimeThoughTheDeviceHangs(t *testing.T) {
 
 // TestLinkThatIsLostAndStays is not waited for any longer than others wait for the host.
 func TestLinkThatIsLostAndStays(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	d, f := c.faultyHost(1)
 	s := serveSocket(t, d)
 	stays, goes := s.link(`{"lock":{"name":"x"}}`), s.link(`{"lock":{"name":"y"}}`)
@@ -369,7 +369,7 @@ func (m *mortal) linkAs(session int, rest string) *testLink {
 }
 
 func TestLinkComesBackAfterARestart(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.linkAs(1, "")
 	token := *holder.until("granted").Token
@@ -408,7 +408,7 @@ func TestLinkOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("SKIP: to be two users takes root")
 	}
-	m := newCluster(t, 8, 4).mortal(1)
+	m := realCluster(t, 8, 4).mortal(1)
 	holder := m.linkAs(1, "")
 	token := holder.until("granted").Token
 	thief := linkBy(t, dialAs(t, 65534, m.path), fmt.Sprintf(`{"lock":{"name":"x","session":"%032x","token":"%v"}}`, 1, token))
@@ -419,7 +419,7 @@ func TestLinkOfAnotherUser(t *testing.T) {
 
 // TestLinkLeavesAHoldToItsCommand: a link can go on, and the lock is held as long as the command lives.
 func TestLinkLeavesAHoldToItsCommand(t *testing.T) {
-	m := newCluster(t, 8, 4).mortal(1)
+	m := realCluster(t, 8, 4).mortal(1)
 	l := m.linkAs(1, `,"witness":true`)
 	g := l.until("granted")
 	command, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
@@ -437,7 +437,7 @@ func TestLinkLeavesAHoldToItsCommand(t *testing.T) {
 
 // TestShutdownEndsLinks, also of those that hold nothing.
 func TestShutdownEndsLinks(t *testing.T) {
-	d := newCluster(t, 8, 4).host(1)
+	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
 	idle, holder := s.link(), s.link(`{"lock":{"name":"x"}}`)
 	holder.until("granted")
@@ -449,7 +449,7 @@ func TestShutdownEndsLinks(t *testing.T) {
 
 // TestLinksThatVanish: whenever clients go, the lock is free at last, and nothing of them stays.
 func TestLinksThatVanish(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	a, b := c.host(1), c.host(2)
 	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 	var wg sync.WaitGroup
@@ -482,7 +482,7 @@ func TestLinksThatVanish(t *testing.T) {
 
 // TestExclusionThroughLinks: clients of two hosts by the library, each by the same few connections.
 func TestExclusionThroughLinks(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	const clients, rounds = 4, 50
 	var inside sync.Mutex
 	var last layout.Ticket

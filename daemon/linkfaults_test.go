@@ -14,7 +14,7 @@ import (
 // TestLinkReaderHangsForAnotherClient: the goroutine that reads a link hangs in the device for the next client's sake, after its own was granted the lock:
 // that this one unlocks and goes is not seen, and the host counts as not safe: the watchdog resets it.
 func TestLinkReaderHangsForAnotherClient(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	d, f := c.faultyHost(1)
 	s := serveSocket(t, d)
 	lk := used(t, d)
@@ -46,7 +46,7 @@ func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 
 // TestLinkModeWhileNotListening: a change of mode while the client does not read is never told.
 func TestLinkModeWhileNotListening(t *testing.T) {
-	m := newCluster(t, 8, 4).mortal(1)
+	m := realCluster(t, 8, 4).mortal(1)
 	l := m.linkAs(1, "")
 	token := l.until("granted").Token.String()
 	s := m.session(&testSession{id: fmt.Sprintf("%032x", 1)})
@@ -58,7 +58,7 @@ func TestLinkModeWhileNotListening(t *testing.T) {
 
 // TestLinkClockSetBack: who comes back after a restart, when the wall clock was set back, is never told of its place.
 func TestLinkClockSetBack(t *testing.T) {
-	m := newCluster(t, 8, 4).mortal(1)
+	m := realCluster(t, 8, 4).mortal(1)
 	holder := m.linkAs(1, "")
 	token := holder.until("granted").Token
 	waiter := m.linkAs(2, "")
@@ -75,7 +75,7 @@ func TestLinkClockSetBack(t *testing.T) {
 
 // TestHungUpLinkIsGone: a link that bakeryd itself has hung up does not count as gone while its reader is in the device.
 func TestHungUpLinkIsGone(t *testing.T) {
-	d := newCluster(t, 8, 4).host(1)
+	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
 	s.link()
 	var l *link

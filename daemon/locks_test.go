@@ -65,199 +65,219 @@ func none(t *testing.T, cs ...<-chan result) {
 }
 
 func TestFirstComeFirstServed(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b, e := c.host(1), c.host(2), c.host(3)
-	h := acquire(t, a, Request{Name: "x"})
-	second := start(t, b, Request{Name: "x"})
-	third := start(t, e, Request{Name: "x"})
-	fourth := start(t, a, Request{Name: "x"})
-	none(t, second, third, fourth)
-	for _, next := range []<-chan result{fourth, second, third} { // the first passes it on at home
-		last := h.Token()
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b, e := c.host(1), c.host(2), c.host(3)
+		h := acquire(t, a, Request{Name: "x"})
+		second := start(t, b, Request{Name: "x"})
+		third := start(t, e, Request{Name: "x"})
+		fourth := start(t, a, Request{Name: "x"})
+		none(t, second, third, fourth)
+		for _, next := range []<-chan result{fourth, second, third} { // the first passes it on at home
+			last := h.Token()
+			require.NoError(t, h.Release())
+			h = got(t, next)
+			require.Greater(t, h.Token(), last)
+		}
 		require.NoError(t, h.Release())
-		h = got(t, next)
-		require.Greater(t, h.Token(), last)
-	}
-	require.NoError(t, h.Release())
+	})
 }
 
 func TestReadersTogetherWritersAlone(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	read := Request{Name: "x", Mode: layout.Shared}
-	r1, r2, r3 := acquire(t, a, read), acquire(t, b, read), acquire(t, a, read)
-	w := start(t, c.host(3), Request{Name: "x"})
-	late := start(t, a, read) // came after the writer, whom it must not overtake
-	none(t, w, late)
-	for _, h := range []*Hold{r1, r2, r3} {
-		none(t, w)
-		require.NoError(t, h.Release())
-	}
-	hw := got(t, w)
-	none(t, late)
-	require.NoError(t, hw.Release())
-	require.NoError(t, got(t, late).Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		read := Request{Name: "x", Mode: layout.Shared}
+		r1, r2, r3 := acquire(t, a, read), acquire(t, b, read), acquire(t, a, read)
+		w := start(t, c.host(3), Request{Name: "x"})
+		late := start(t, a, read) // came after the writer, whom it must not overtake
+		none(t, w, late)
+		for _, h := range []*Hold{r1, r2, r3} {
+			none(t, w)
+			require.NoError(t, h.Release())
+		}
+		hw := got(t, w)
+		none(t, late)
+		require.NoError(t, hw.Release())
+		require.NoError(t, got(t, late).Release())
+	})
 }
 
 func TestPermits(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b, e := c.host(1), c.host(2), c.host(3)
-	h1 := acquire(t, a, Request{Name: "reboot", Permits: 2})
-	h2 := acquire(t, b, Request{Name: "reboot"})
-	third := start(t, e, Request{Name: "reboot", Permits: 2})
-	none(t, third)
-	require.NoError(t, h2.Release())
-	require.NoError(t, got(t, third).Release())
-	require.NoError(t, h1.Release())
-	_, err := a.Acquire(t.Context(), Request{Name: "reboot", Permits: 3})
-	require.ErrorIs(t, err, ErrPermits)
-	require.ErrorContains(t, err, `lock "reboot" has 2, asked for 3`)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b, e := c.host(1), c.host(2), c.host(3)
+		h1 := acquire(t, a, Request{Name: "reboot", Permits: 2})
+		h2 := acquire(t, b, Request{Name: "reboot"})
+		third := start(t, e, Request{Name: "reboot", Permits: 2})
+		none(t, third)
+		require.NoError(t, h2.Release())
+		require.NoError(t, got(t, third).Release())
+		require.NoError(t, h1.Release())
+		_, err := a.Acquire(t.Context(), Request{Name: "reboot", Permits: 3})
+		require.ErrorIs(t, err, ErrPermits)
+		require.ErrorContains(t, err, `lock "reboot" has 2, asked for 3`)
+	})
 }
 
 func TestTryDoesNotWait(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	h := acquire(t, a, Request{Name: "x"})
-	for _, d := range []*Daemon{a, b} {
-		_, err := d.Acquire(t.Context(), Request{Name: "x", Try: true})
-		require.ErrorIs(t, err, ErrBusy)
-	}
-	require.NoError(t, h.Release())
-	require.NoError(t, acquire(t, b, Request{Name: "x", Try: true}).Release())
-	require.NoError(t, acquire(t, a, Request{Name: "x", Try: true}).Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		h := acquire(t, a, Request{Name: "x"})
+		for _, d := range []*Daemon{a, b} {
+			_, err := d.Acquire(t.Context(), Request{Name: "x", Try: true})
+			require.ErrorIs(t, err, ErrBusy)
+		}
+		require.NoError(t, h.Release())
+		require.NoError(t, acquire(t, b, Request{Name: "x", Try: true}).Release())
+		require.NoError(t, acquire(t, a, Request{Name: "x", Try: true}).Release())
+	})
 }
 
 // TestTriesAtOnce: a job that all hosts try to run at one time runs on one.
 func TestTriesAtOnce(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	hosts := []*Daemon{c.host(1), c.host(2), c.host(3)}
-	for range 50 {
-		results := make(chan result, len(hosts))
-		for _, d := range hosts {
-			go func() {
-				h, err := d.Acquire(t.Context(), Request{Name: "cron", Try: true})
-				results <- result{h, err}
-			}()
-		}
-		var holds []*Hold
-		for range hosts {
-			r := <-results
-			if r.err == nil {
-				holds = append(holds, r.hold)
-			} else {
-				require.ErrorIs(t, r.err, ErrBusy)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		hosts := []*Daemon{c.host(1), c.host(2), c.host(3)}
+		for range 50 {
+			results := make(chan result, len(hosts))
+			for _, d := range hosts {
+				go func() {
+					h, err := d.Acquire(t.Context(), Request{Name: "cron", Try: true})
+					results <- result{h, err}
+				}()
 			}
+			var holds []*Hold
+			for range hosts {
+				r := <-results
+				if r.err == nil {
+					holds = append(holds, r.hold)
+				} else {
+					require.ErrorIs(t, r.err, ErrBusy)
+				}
+			}
+			require.Len(t, holds, 1)
+			require.NoError(t, holds[0].Release())
 		}
-		require.Len(t, holds, 1)
-		require.NoError(t, holds[0].Release())
-	}
+	})
 }
 
 func TestGivingUp(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	h := acquire(t, a, Request{Name: "x"})
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
-	defer cancel()
-	for _, d := range []*Daemon{a, b} {
-		_, err := d.Acquire(ctx, Request{Name: "x"})
-		require.ErrorIs(t, err, ErrTimeout)
-	}
-	next := start(t, b, Request{Name: "x"}) // who gave up does not stand in the way
-	require.NoError(t, h.Release())
-	require.NoError(t, got(t, next).Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		h := acquire(t, a, Request{Name: "x"})
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
+		defer cancel()
+		for _, d := range []*Daemon{a, b} {
+			_, err := d.Acquire(ctx, Request{Name: "x"})
+			require.ErrorIs(t, err, ErrTimeout)
+		}
+		next := start(t, b, Request{Name: "x"}) // who gave up does not stand in the way
+		require.NoError(t, h.Release())
+		require.NoError(t, got(t, next).Release())
+	})
 }
 
 // TestHandoff: a host with many clients passes the lock on among them, but
 // only so often while another host waits.
 func TestHandoff(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1, func(cfg *Config) { cfg.Handoff = 3 }), c.host(2)
-	h := acquire(t, a, Request{Name: "x"})
-	var local []<-chan result
-	for range 10 {
-		local = append(local, start(t, a, Request{Name: "x"}))
-	}
-	other := start(t, b, Request{Name: "x"})
-	row := 0
-	for h != nil {
-		last := h.Token()
-		require.NoError(t, h.Release())
-		h = nil
-		select {
-		case r := <-other:
-			require.NoError(t, r.err)
-			require.Greater(t, r.hold.Token(), last)
-			h, other = r.hold, nil
-			require.LessOrEqual(t, row, 3)
-		case r := <-local[0]:
-			require.NoError(t, r.err)
-			require.Greater(t, r.hold.Token(), last)
-			h, local = r.hold, local[1:]
-			if other != nil {
-				row++
-			}
-		case <-time.After(generous):
-			t.Fatal("nobody served")
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1, func(cfg *Config) { cfg.Handoff = 3 }), c.host(2)
+		h := acquire(t, a, Request{Name: "x"})
+		var local []<-chan result
+		for range 10 {
+			local = append(local, start(t, a, Request{Name: "x"}))
 		}
-		if len(local) == 0 {
+		other := start(t, b, Request{Name: "x"})
+		row := 0
+		for h != nil {
+			last := h.Token()
 			require.NoError(t, h.Release())
-			break
+			h = nil
+			select {
+			case r := <-other:
+				require.NoError(t, r.err)
+				require.Greater(t, r.hold.Token(), last)
+				h, other = r.hold, nil
+				require.LessOrEqual(t, row, 3)
+			case r := <-local[0]:
+				require.NoError(t, r.err)
+				require.Greater(t, r.hold.Token(), last)
+				h, local = r.hold, local[1:]
+				if other != nil {
+					row++
+				}
+			case <-time.After(generous):
+				t.Fatal("nobody served")
+			}
+			if len(local) == 0 {
+				require.NoError(t, h.Release())
+				break
+			}
 		}
-	}
-	require.Nil(t, other, "the other host was served in between")
+		require.Nil(t, other, "the other host was served in between")
+	})
 }
 
 func TestNamesAndLimits(t *testing.T) {
-	c := newCluster(t, 8, 2)
-	d := c.host(1)
-	for _, name := range []string{"", strings.Repeat("x", 129), "a\nb", "\xff"} {
-		_, err := d.Acquire(t.Context(), Request{Name: name})
-		require.ErrorIs(t, err, ErrInvalid, "%q", name)
-	}
-	require.NoError(t, acquire(t, d, Request{Name: "a/b c/ä"}).Release())
-	require.NoError(t, acquire(t, d, Request{Name: strings.Repeat("x", 128)}).Release())
-	_, err := d.Acquire(t.Context(), Request{Name: "one too many"})
-	require.ErrorIs(t, err, ErrFull)
-	require.ErrorContains(t, err, "all 2 entries are taken")
-	_, err = d.Acquire(t.Context(), Request{Name: "a/b c/ä", Permits: 9})
-	require.ErrorIs(t, err, ErrInvalid)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 2)
+		d := c.host(1)
+		for _, name := range []string{"", strings.Repeat("x", 129), "a\nb", "\xff"} {
+			_, err := d.Acquire(t.Context(), Request{Name: name})
+			require.ErrorIs(t, err, ErrInvalid, "%q", name)
+		}
+		require.NoError(t, acquire(t, d, Request{Name: "a/b c/ä"}).Release())
+		require.NoError(t, acquire(t, d, Request{Name: strings.Repeat("x", 128)}).Release())
+		_, err := d.Acquire(t.Context(), Request{Name: "one too many"})
+		require.ErrorIs(t, err, ErrFull)
+		require.ErrorContains(t, err, "all 2 entries are taken")
+		_, err = d.Acquire(t.Context(), Request{Name: "a/b c/ä", Permits: 9})
+		require.ErrorIs(t, err, ErrInvalid)
+	})
 }
 
 func TestOneIDOnce(t *testing.T) {
-	c := newCluster(t, 8, 2)
-	c.host(1)
-	err := c.unjoined(1).Join(t.Context())
-	require.ErrorIs(t, err, lease.ErrInUse)
-	require.ErrorContains(t, err, "db1")
-	err = c.unjoined(9).Join(t.Context())
-	require.ErrorIs(t, err, ErrInvalid)
-	require.Equal(t, 2, c.host(0).HostID(), "auto takes the next")
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 2)
+		c.host(1)
+		err := c.unjoined(1).Join(t.Context())
+		require.ErrorIs(t, err, lease.ErrInUse)
+		require.ErrorContains(t, err, "db1")
+		err = c.unjoined(9).Join(t.Context())
+		require.ErrorIs(t, err, ErrInvalid)
+		require.Equal(t, 2, c.host(0).HostID(), "auto takes the next")
+	})
 }
 
 func TestReformatLosesTheLease(t *testing.T) {
-	c := newCluster(t, 8, 2)
-	d := c.host(1)
-	h := acquire(t, d, Request{Name: "x"})
-	waiting := start(t, d, Request{Name: "x"})
-	c.sb.UUID = layout.UUID{9}
-	dev, buf := c.disk.Open(), blockdev.Alloc(512)
-	for _, copy := range []int{1, 0} {
-		require.NoError(t, c.sb.Encode(buf, copy))
-		require.NoError(t, dev.Write(buf, c.sb.Geometry.Superblock(copy)))
-	}
-	select {
-	case <-h.Lost():
-	case <-time.After(generous):
-		t.Fatal("not lost")
-	}
-	require.ErrorIs(t, h.Err(), ErrLost)
-	require.ErrorContains(t, h.Err(), "another one")
-	r := <-waiting
-	require.ErrorIs(t, r.err, ErrUnavailable)
-	require.ErrorIs(t, h.Release(), ErrLost)
-	_, err := d.Acquire(t.Context(), Request{Name: "x"})
-	require.ErrorIs(t, err, ErrUnavailable)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 2)
+		d := c.host(1)
+		h := acquire(t, d, Request{Name: "x"})
+		waiting := start(t, d, Request{Name: "x"})
+		c.sb.UUID = layout.UUID{9}
+		dev, buf := c.disk.Open(), blockdev.Alloc(512)
+		for _, copy := range []int{1, 0} {
+			require.NoError(t, c.sb.Encode(buf, copy))
+			require.NoError(t, dev.Write(buf, c.sb.Geometry.Superblock(copy)))
+		}
+		select {
+		case <-h.Lost():
+		case <-time.After(generous):
+			t.Fatal("not lost")
+		}
+		require.ErrorIs(t, h.Err(), ErrLost)
+		require.ErrorContains(t, h.Err(), "another one")
+		r := <-waiting
+		require.ErrorIs(t, r.err, ErrUnavailable)
+		require.ErrorIs(t, h.Release(), ErrLost)
+		_, err := d.Acquire(t.Context(), Request{Name: "x"})
+		require.ErrorIs(t, err, ErrUnavailable)
+	})
 }
 
 // TestOwnerHealsItsSlot: a bad sector holds the others up until its owner,
@@ -265,7 +285,9 @@ func TestReformatLosesTheLease(t *testing.T) {
 func TestOwnerHealsItsSlot(t *testing.T) {
 	t.Parallel()
 	for name, used := range map[string]bool{"in use": true, "not in use": false} {
-		t.Run(name, func(t *testing.T) { ownerHealsItsSlot(t, used) })
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) { ownerHealsItsSlot(t, used) })
+		})
 	}
 }
 
@@ -287,20 +309,22 @@ func ownerHealsItsSlot(t *testing.T, used bool) {
 }
 
 func TestCloseWaitsForHolders(t *testing.T) {
-	c := newCluster(t, 8, 2)
-	a, b := c.host(1), c.host(2)
-	h := acquire(t, a, Request{Name: "x"})
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, a.Close(ctx), context.DeadlineExceeded)
-	_, err := a.Acquire(t.Context(), Request{Name: "y"})
-	require.ErrorIs(t, err, ErrUnavailable)
-	_, err = b.Acquire(t.Context(), Request{Name: "x", Try: true})
-	require.True(t, errors.Is(err, ErrBusy), "a holder that has not stopped keeps the lock: %v", err)
-	require.NoError(t, h.Release())
-	require.NoError(t, a.Close(t.Context()))
-	for _, name := range []string{"x", "never heard of"} {
-		_, err = a.Acquire(t.Context(), Request{Name: name})
-		require.ErrorIs(t, err, ErrUnavailable, "though its device is closed")
-	}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 2)
+		a, b := c.host(1), c.host(2)
+		h := acquire(t, a, Request{Name: "x"})
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, a.Close(ctx), context.DeadlineExceeded)
+		_, err := a.Acquire(t.Context(), Request{Name: "y"})
+		require.ErrorIs(t, err, ErrUnavailable)
+		_, err = b.Acquire(t.Context(), Request{Name: "x", Try: true})
+		require.True(t, errors.Is(err, ErrBusy), "a holder that has not stopped keeps the lock: %v", err)
+		require.NoError(t, h.Release())
+		require.NoError(t, a.Close(t.Context()))
+		for _, name := range []string{"x", "never heard of"} {
+			_, err = a.Acquire(t.Context(), Request{Name: name})
+			require.ErrorIs(t, err, ErrUnavailable, "though its device is closed")
+		}
+	})
 }

@@ -57,7 +57,7 @@ func TestLoopbackOnly(t *testing.T) {
 // TestAnAddressIsForLookingOnly: who has no more than that gets nothing that changes anything, and browsers not even what
 // they may see if they were led here by a name that is not this machine's.
 func TestAnAddressIsForLookingOnly(t *testing.T) {
-	d := newCluster(t, 8, 4).host(1)
+	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
 	ln, err := ListenLoopback("127.0.0.1:0")
 	require.NoError(t, err)
@@ -139,7 +139,7 @@ func TestLookersLeaveTheRest(t *testing.T) {
 
 // TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage: half of the connections are for others.
 func TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	s.srv.events = events.New(clock.Boottime, slog.New(slog.DiscardHandler))
 	t.Cleanup(s.srv.events.Close)
 	ln, err := ListenLoopback("127.0.0.1:0")
@@ -171,7 +171,7 @@ func TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage(t *testing.T) {
 
 // TestBodiesThatNeverCome: a request that announces a body is answered at once, and keeps nobody from the metrics.
 func TestBodiesThatNeverCome(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	ln, err := ListenLoopback("127.0.0.1:0")
 	require.NoError(t, err)
 	done := make(chan error, 1)

@@ -44,46 +44,50 @@ func lockNumber(t *testing.T, d *Daemon, name string) int {
 }
 
 func TestMeetFresh(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(2), c.host(5)
-	for range 2 { // what the first meeting leaves does not disturb the next
-		ofA, ofB := meetBoth(t, a, b, 50, generous)
-		for _, r := range []*MeetReport{ofA, ofB} {
-			require.Equal(t, MeetFresh, r.Outcome, "%+v", r)
-			require.Equal(t, 50, r.Rounds)
-			require.Zero(t, r.Stale)
-			require.Equal(t, []string{"probe 2-5 a", "probe 2-5 b"}, r.Locks)
-			require.Positive(t, r.RoundTrip.P99)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(2), c.host(5)
+		for range 2 { // what the first meeting leaves does not disturb the next
+			ofA, ofB := meetBoth(t, a, b, 50, generous)
+			for _, r := range []*MeetReport{ofA, ofB} {
+				require.Equal(t, MeetFresh, r.Outcome, "%+v", r)
+				require.Equal(t, 50, r.Rounds)
+				require.Zero(t, r.Stale)
+				require.Equal(t, []string{"probe 2-5 a", "probe 2-5 b"}, r.Locks)
+				require.Positive(t, r.RoundTrip.P99)
+			}
+			require.Equal(t, 25, ofA.RoundTrip.Count, "of the rounds in which nobody dwells")
+			require.Equal(t, 25, ofB.RoundTrip.Count)
+			require.Equal(t, ofA.Nonce, ofB.PeerNonce)
+			require.Equal(t, ofB.Nonce, ofA.PeerNonce)
 		}
-		require.Equal(t, 25, ofA.RoundTrip.Count, "of the rounds in which nobody dwells")
-		require.Equal(t, 25, ofB.RoundTrip.Count)
-		require.Equal(t, ofA.Nonce, ofB.PeerNonce)
-		require.Equal(t, ofB.Nonce, ofA.PeerNonce)
-	}
-	for _, name := range meetLocks(2, 5) {
-		for _, host := range []int{2, 5} {
-			s := c.slot(lockNumber(t, a, name), host)
-			require.Empty(t, s.Value)
-			require.Zero(t, s.ValueToken)
-			require.Equal(t, layout.Idle, s.Phase)
+		for _, name := range meetLocks(2, 5) {
+			for _, host := range []int{2, 5} {
+				s := c.slot(lockNumber(t, a, name), host)
+				require.Empty(t, s.Value)
+				require.Zero(t, s.ValueToken)
+				require.Equal(t, layout.Idle, s.Phase)
+			}
 		}
-	}
+	})
 }
 
 func TestMeetTakesTheLesserCount(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		r, err := a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1000, Timeout: generous})
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			r, err := a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1000, Timeout: generous})
+			require.NoError(t, err)
+			require.Equal(t, 7, r.Rounds)
+		})
+		r, err := b.Meet(t.Context(), MeetOptions{Host: 1, Rounds: 7, Timeout: generous})
 		require.NoError(t, err)
+		require.Equal(t, MeetFresh, r.Outcome)
 		require.Equal(t, 7, r.Rounds)
+		wg.Wait()
 	})
-	r, err := b.Meet(t.Context(), MeetOptions{Host: 1, Rounds: 7, Timeout: generous})
-	require.NoError(t, err)
-	require.Equal(t, MeetFresh, r.Outcome)
-	require.Equal(t, 7, r.Rounds)
-	wg.Wait()
 }
 
 // cached is a device whose reads of single sectors are served from a cache, each until it is as old as a time.
@@ -122,16 +126,18 @@ func (c *cached) Read(p []byte, off int64) error {
 
 // TestMeetFindsACache: a host that reads sectors as they were a while ago is found out, and it is that host which says so.
 func TestMeetFindsACache(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	dev := &cached{Device: c.disk.Open(), lasts: 20 * time.Millisecond}
-	a, b := c.host(1), c.host(2, through(dev))
-	dev.on.Store(true)
-	ofA, ofB := meetBoth(t, a, b, 100, generous)
-	require.Equal(t, MeetFresh, ofA.Outcome)
-	require.Equal(t, MeetStale, ofB.Outcome)
-	require.Positive(t, ofB.Stale)
-	require.Contains(t, ofB.Detail, "slot x of host 1: it shows")
-	require.Equal(t, 100, ofB.Rounds, "it goes on counting")
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		dev := &cached{Device: c.disk.Open(), lasts: 20 * time.Millisecond}
+		a, b := c.host(1), c.host(2, through(dev))
+		dev.on.Store(true)
+		ofA, ofB := meetBoth(t, a, b, 100, generous)
+		require.Equal(t, MeetFresh, ofA.Outcome)
+		require.Equal(t, MeetStale, ofB.Outcome)
+		require.Positive(t, ofB.Stale)
+		require.Contains(t, ofB.Detail, "slot x of host 1: it shows")
+		require.Equal(t, 100, ofB.Rounds, "it goes on counting")
+	})
 }
 
 // staleOnce serves one slot of another host as it was, once, after so many reads of it.
@@ -149,89 +155,99 @@ func TestMeetFindsOneStaleRead(t *testing.T) {
 	t.Parallel()
 	for which, name := range slotNames {
 		t.Run(name, func(t *testing.T) {
-			ofA, ofB := staleOnce(t, newCluster(t, 8, 4), which, 60)
-			require.Equal(t, MeetFresh, ofA.Outcome)
-			require.Equal(t, MeetStale, ofB.Outcome)
-			require.Equal(t, 1, ofB.Stale)
-			require.Contains(t, ofB.Detail, "slot "+name+" of host 1")
+			inBubble(t, func(t *testing.T) {
+				ofA, ofB := staleOnce(t, newCluster(t, 8, 4), which, 60)
+				require.Equal(t, MeetFresh, ofA.Outcome)
+				require.Equal(t, MeetStale, ofB.Outcome)
+				require.Equal(t, 1, ofB.Stale)
+				require.Contains(t, ofB.Detail, "slot "+name+" of host 1")
+			})
 		})
 	}
 }
 
 // TestMeetFindsBlindness: one that never sees the other is not taken for one that has met it.
 func TestMeetFindsBlindness(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a := c.host(1)
-	b, faulty := c.faultyHost(2)
-	for _, name := range meetLocks(1, 2) {
-		at := c.sb.Geometry.Slot(lockNumber(t, a, name), 1)
-		faulty.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, Returns: blockdev.Stale})
-	}
-	ofA, ofB := meetBoth(t, a, b, 20, time.Second)
-	require.Equal(t, MeetAbsent, ofA.Outcome)
-	require.Equal(t, MeetAbsent, ofB.Outcome)
-	require.Equal(t, ofB.Nonce, ofA.PeerNonce, "host 1 sees host 2")
-	require.NotEqual(t, ofA.Nonce, ofB.PeerNonce, "host 2 does not see host 1")
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a := c.host(1)
+		b, faulty := c.faultyHost(2)
+		for _, name := range meetLocks(1, 2) {
+			at := c.sb.Geometry.Slot(lockNumber(t, a, name), 1)
+			faulty.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, Returns: blockdev.Stale})
+		}
+		ofA, ofB := meetBoth(t, a, b, 20, time.Second)
+		require.Equal(t, MeetAbsent, ofA.Outcome)
+		require.Equal(t, MeetAbsent, ofB.Outcome)
+		require.Equal(t, ofB.Nonce, ofA.PeerNonce, "host 1 sees host 2")
+		require.NotEqual(t, ofA.Nonce, ofB.PeerNonce, "host 2 does not see host 1")
+	})
 }
 
 func TestMeetAlone(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a := c.host(1)
-	r, err := a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1, Timeout: 50 * time.Millisecond})
-	require.NoError(t, err)
-	require.Equal(t, MeetAbsent, r.Outcome)
-	require.Zero(t, r.PeerNonce)
-	require.Empty(t, c.slot(lockNumber(t, a, "probe 1-2 a"), 1).Value)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a := c.host(1)
+		r, err := a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1, Timeout: 50 * time.Millisecond})
+		require.NoError(t, err)
+		require.Equal(t, MeetAbsent, r.Outcome)
+		require.Zero(t, r.PeerNonce)
+		require.Empty(t, c.slot(lockNumber(t, a, "probe 1-2 a"), 1).Value)
+	})
 }
 
 // TestMeetGivenUp: one whose caller goes takes back what it said, and the other one is told.
 func TestMeetGivenUp(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		_, err := a.Meet(ctx, MeetOptions{Host: 2, Rounds: maxRounds, Timeout: generous})
-		require.ErrorIs(t, err, context.Canceled)
-	})
-	number := lockNumber(t, b, "probe 1-2 b")
-	wg.Go(func() {
-		within(t, "meeting", func() {
-			for {
-				if w, ok := decodeWord(c.slot(number, 1).Value); ok && w.round > 5 {
-					cancel()
-					return
-				}
-			}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := a.Meet(ctx, MeetOptions{Host: 2, Rounds: maxRounds, Timeout: generous})
+			require.ErrorIs(t, err, context.Canceled)
 		})
+		number := lockNumber(t, b, "probe 1-2 b")
+		wg.Go(func() {
+			within(t, "meeting", func() {
+				for ; ; time.Sleep(time.Millisecond) {
+					if w, ok := decodeWord(c.slot(number, 1).Value); ok && w.round > 5 {
+						cancel()
+						return
+					}
+				}
+			})
+		})
+		r, err := b.Meet(t.Context(), MeetOptions{Host: 1, Rounds: maxRounds, Timeout: generous})
+		require.NoError(t, err)
+		require.Equal(t, MeetEnded, r.Outcome)
+		require.Equal(t, "host 1 has given up", r.Detail)
+		wg.Wait()
 	})
-	r, err := b.Meet(t.Context(), MeetOptions{Host: 1, Rounds: maxRounds, Timeout: generous})
-	require.NoError(t, err)
-	require.Equal(t, MeetEnded, r.Outcome)
-	require.Equal(t, "host 1 has given up", r.Detail)
-	wg.Wait()
 }
 
 // TestMeetKeepsValues: a lock that people use is left alone.
 func TestMeetKeepsValues(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a := c.host(1)
-	lk, err := a.find(t.Context(), Request{Name: "probe 1-2 a"})
-	require.NoError(t, err)
-	token := layout.MakeTicket(1000, 1)
-	require.NoError(t, lk.do(func() error {
-		return lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = []byte("mine"), token })
-	}))
-	_, err = a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1, Timeout: generous})
-	require.ErrorIs(t, err, ErrInvalid)
-	require.ErrorContains(t, err, "has a value")
-	s := c.slot(lk.entry.Lock, 1)
-	require.Equal(t, "mine", string(s.Value))
-	require.Equal(t, token, s.ValueToken)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a := c.host(1)
+		lk, err := a.find(t.Context(), Request{Name: "probe 1-2 a"})
+		require.NoError(t, err)
+		token := layout.MakeTicket(1000, 1)
+		require.NoError(t, lk.do(func() error {
+			return lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = []byte("mine"), token })
+		}))
+		_, err = a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1, Timeout: generous})
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, "has a value")
+		s := c.slot(lk.entry.Lock, 1)
+		require.Equal(t, "mine", string(s.Value))
+		require.Equal(t, token, s.ValueToken)
+	})
 }
 
 func TestMeetByAPI(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	a, b := serveSocket(t, c.host(1)), serveSocket(t, c.host(2))
 	post := func(s *served, body string) (int, string) {
 		r, err := unixClient(s.path).Post("http://bakery/v1/meet", "application/json", strings.NewReader(body))

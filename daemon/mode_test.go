@@ -28,56 +28,60 @@ func eventually(t *testing.T, what string, so func() bool) {
 }
 
 func TestUpgradeAndDowngrade(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	h := acquire(t, a, reader)
-	token := h.Token()
-	require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
-	require.NoError(t, h.SetMode(t.Context(), layout.Exclusive), "the mode that it has")
-	require.Equal(t, layout.Exclusive, h.Mode())
-	require.Equal(t, token, h.Token())
-	eventually(t, "the disk shows it", func() bool {
-		s := c.slot(1, 1)
-		return s.Phase == layout.Held && s.Mode == layout.Exclusive && s.Ticket == token
-	})
-	elsewhere, here := start(t, b, reader), start(t, a, reader)
-	_, err := a.Acquire(t.Context(), Request{Name: "x", Mode: layout.Shared, Try: true})
-	require.ErrorIs(t, err, ErrBusy)
-	none(t, elsewhere, here)
-	status, err := a.Status()
-	require.NoError(t, err)
-	require.Equal(t, layout.Exclusive, status.Locks[0].Holders[0].Mode)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		h := acquire(t, a, reader)
+		token := h.Token()
+		require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
+		require.NoError(t, h.SetMode(t.Context(), layout.Exclusive), "the mode that it has")
+		require.Equal(t, layout.Exclusive, h.Mode())
+		require.Equal(t, token, h.Token())
+		eventually(t, "the disk shows it", func() bool {
+			s := c.slot(1, 1)
+			return s.Phase == layout.Held && s.Mode == layout.Exclusive && s.Ticket == token
+		})
+		elsewhere, here := start(t, b, reader), start(t, a, reader)
+		_, err := a.Acquire(t.Context(), Request{Name: "x", Mode: layout.Shared, Try: true})
+		require.ErrorIs(t, err, ErrBusy)
+		none(t, elsewhere, here)
+		status, err := a.Status()
+		require.NoError(t, err)
+		require.Equal(t, layout.Exclusive, status.Locks[0].Holders[0].Mode)
 
-	require.NoError(t, h.SetMode(t.Context(), layout.Shared))
-	require.Equal(t, layout.Shared, c.slot(1, 1).Mode, "durable when it returns")
-	r1, r2 := got(t, elsewhere), got(t, here)
-	require.Equal(t, token, h.Token())
-	require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), ErrUpgrade)
-	require.NoError(t, r1.Release())
-	require.NoError(t, r2.Release())
-	require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
-	require.NoError(t, h.Release())
-	require.ErrorIs(t, h.SetMode(t.Context(), layout.Shared), ErrHoldOver)
-	last := acquire(t, a, Request{Name: "x"})
-	require.Greater(t, last.Token(), token)
-	require.NoError(t, last.Release())
+		require.NoError(t, h.SetMode(t.Context(), layout.Shared))
+		require.Equal(t, layout.Shared, c.slot(1, 1).Mode, "durable when it returns")
+		r1, r2 := got(t, elsewhere), got(t, here)
+		require.Equal(t, token, h.Token())
+		require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), ErrUpgrade)
+		require.NoError(t, r1.Release())
+		require.NoError(t, r2.Release())
+		require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
+		require.NoError(t, h.Release())
+		require.ErrorIs(t, h.SetMode(t.Context(), layout.Shared), ErrHoldOver)
+		last := acquire(t, a, Request{Name: "x"})
+		require.Greater(t, last.Token(), token)
+		require.NoError(t, last.Release())
+	})
 }
 
 // TestTokenAfterAnUpgrade: readers elsewhere may have come and gone with greater tokens than the ticket of a hold that
 // became exclusive, so the next client of its host needs another one (TOKENS).
 func TestTokenAfterAnUpgrade(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	h := acquire(t, a, reader)
-	other := acquire(t, b, reader)
-	require.Greater(t, other.Token(), h.Token())
-	require.NoError(t, other.Release())
-	require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
-	next := start(t, a, Request{Name: "x"})
-	require.NoError(t, h.Release())
-	last := got(t, next)
-	require.Greater(t, last.Token(), other.Token())
-	require.NoError(t, last.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		h := acquire(t, a, reader)
+		other := acquire(t, b, reader)
+		require.Greater(t, other.Token(), h.Token())
+		require.NoError(t, other.Release())
+		require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
+		next := start(t, a, Request{Name: "x"})
+		require.NoError(t, h.Release())
+		last := got(t, next)
+		require.Greater(t, last.Token(), other.Token())
+		require.NoError(t, last.Release())
+	})
 }
 
 func TestUpgradeIsRefusedWhereOthersTakePart(t *testing.T) {
@@ -112,207 +116,221 @@ func TestUpgradeIsRefusedWhereOthersTakePart(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
-			a, b := c.host(1), c.host(2)
-			h := acquire(t, a, reader)
-			leave := other(t, a, b)
-			require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), ErrUpgrade)
-			require.Equal(t, layout.Shared, h.Mode())
-			require.NoError(t, h.Err())
-			leave()
-			eventually(t, "the others are gone", func() bool {
-				err := h.SetMode(t.Context(), layout.Exclusive)
-				return err == nil || !errors.Is(err, ErrUpgrade)
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				a, b := c.host(1), c.host(2)
+				h := acquire(t, a, reader)
+				leave := other(t, a, b)
+				require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), ErrUpgrade)
+				require.Equal(t, layout.Shared, h.Mode())
+				require.NoError(t, h.Err())
+				leave()
+				eventually(t, "the others are gone", func() bool {
+					err := h.SetMode(t.Context(), layout.Exclusive)
+					return err == nil || !errors.Is(err, ErrUpgrade)
+				})
+				require.Equal(t, layout.Exclusive, h.Mode())
+				require.NoError(t, h.Release())
 			})
-			require.Equal(t, layout.Exclusive, h.Mode())
-			require.NoError(t, h.Release())
 		})
 	}
 }
 
 // TestModeOfALockOfSeveralPermits: the machine would leave it as it is.
 func TestModeOfALockOfSeveralPermits(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a := c.host(1)
-	for _, mode := range []layout.Mode{layout.Shared, layout.Exclusive} {
-		h := acquire(t, a, Request{Name: "x", Permits: 2, Mode: mode})
-		require.NoError(t, h.SetMode(t.Context(), mode))
-		err := h.SetMode(t.Context(), layout.Shared-mode)
-		require.ErrorIs(t, err, ErrInvalid)
-		require.ErrorContains(t, err, "2 permits")
-		require.Equal(t, mode, h.Mode())
-		require.ErrorIs(t, h.SetMode(t.Context(), 7), ErrInvalid)
-		require.NoError(t, h.Release())
-	}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a := c.host(1)
+		for _, mode := range []layout.Mode{layout.Shared, layout.Exclusive} {
+			h := acquire(t, a, Request{Name: "x", Permits: 2, Mode: mode})
+			require.NoError(t, h.SetMode(t.Context(), mode))
+			err := h.SetMode(t.Context(), layout.Shared-mode)
+			require.ErrorIs(t, err, ErrInvalid)
+			require.ErrorContains(t, err, "2 permits")
+			require.Equal(t, mode, h.Mode())
+			require.ErrorIs(t, h.SetMode(t.Context(), 7), ErrInvalid)
+			require.NoError(t, h.Release())
+		}
+	})
 }
 
 // TestTwoUpgradersAtOnce: neither waits for the other, and who gives way lets the other have it.
 func TestTwoUpgradersAtOnce(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	hosts := []*Daemon{c.host(1), c.host(2), c.host(3)}
-	for range 20 {
-		var writers, won atomic.Int64
-		var wg sync.WaitGroup
-		holds := []*Hold{}
-		for _, d := range hosts {
-			holds = append(holds, acquire(t, d, reader))
-		}
-		for i, h := range holds {
-			wg.Go(func() {
-				err := h.SetMode(t.Context(), layout.Exclusive)
-				if i == 0 { // it tries on, the others give way
-					for errors.Is(err, ErrUpgrade) {
-						err = h.SetMode(t.Context(), layout.Exclusive)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		hosts := []*Daemon{c.host(1), c.host(2), c.host(3)}
+		for range 20 {
+			var writers, won atomic.Int64
+			var wg sync.WaitGroup
+			holds := []*Hold{}
+			for _, d := range hosts {
+				holds = append(holds, acquire(t, d, reader))
+			}
+			for i, h := range holds {
+				wg.Go(func() {
+					err := h.SetMode(t.Context(), layout.Exclusive)
+					if i == 0 { // it tries on, the others give way
+						for errors.Is(err, ErrUpgrade) {
+							err = h.SetMode(t.Context(), layout.Exclusive)
+						}
 					}
-				}
-				switch {
-				case err == nil:
-					won.Add(1)
-					if writers.Add(1) != 1 {
-						t.Error("two upgrades at once")
+					switch {
+					case err == nil:
+						won.Add(1)
+						if writers.Add(1) != 1 {
+							t.Error("two upgrades at once")
+						}
+						time.Sleep(time.Millisecond) // for the others to get it wrong
+						writers.Add(-1)
+					case !errors.Is(err, ErrUpgrade):
+						t.Error(err)
 					}
-					time.Sleep(time.Millisecond) // for the others to get it wrong
-					writers.Add(-1)
-				case !errors.Is(err, ErrUpgrade):
-					t.Error(err)
-				}
-				assertNoError(t, h.Release())
-			})
+					assertNoError(t, h.Release())
+				})
+			}
+			within(t, "neither waiting for the other", wg.Wait)
+			require.Positive(t, won.Load())
 		}
-		within(t, "neither waiting for the other", wg.Wait)
-		require.Positive(t, won.Load())
-	}
+	})
 }
 
 func TestDowngradeKeepsTheOrder(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	h := acquire(t, a, Request{Name: "x"})
-	r1, w, r2 := start(t, a, reader), start(t, a, Request{Name: "x"}), start(t, a, reader)
-	require.NoError(t, h.SetMode(t.Context(), layout.Shared))
-	h1 := got(t, r1)
-	none(t, w, r2)
-	require.NoError(t, h1.Release())
-	none(t, w, r2)
-	require.NoError(t, h.Release())
-	hw := got(t, w)
-	none(t, r2)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		h := acquire(t, a, Request{Name: "x"})
+		r1, w, r2 := start(t, a, reader), start(t, a, Request{Name: "x"}), start(t, a, reader)
+		require.NoError(t, h.SetMode(t.Context(), layout.Shared))
+		h1 := got(t, r1)
+		none(t, w, r2)
+		require.NoError(t, h1.Release())
+		none(t, w, r2)
+		require.NoError(t, h.Release())
+		hw := got(t, w)
+		none(t, r2)
 
-	// Now the writer waits on another host, and the reader came after it.
-	remote := start(t, b, Request{Name: "x"})
-	late := start(t, a, reader)
-	require.NoError(t, hw.SetMode(t.Context(), layout.Shared))
-	h2 := got(t, r2) // it came before the writer
-	none(t, remote, late)
-	require.NoError(t, hw.Release())
-	require.NoError(t, h2.Release())
-	hr := got(t, remote)
-	none(t, late)
-	require.NoError(t, hr.Release())
-	require.NoError(t, got(t, late).Release())
+		// Now the writer waits on another host, and the reader came after it.
+		remote := start(t, b, Request{Name: "x"})
+		late := start(t, a, reader)
+		require.NoError(t, hw.SetMode(t.Context(), layout.Shared))
+		h2 := got(t, r2) // it came before the writer
+		none(t, remote, late)
+		require.NoError(t, hw.Release())
+		require.NoError(t, h2.Release())
+		hr := got(t, remote)
+		none(t, late)
+		require.NoError(t, hr.Release())
+		require.NoError(t, got(t, late).Release())
+	})
 }
 
 // TestReadersAfterAWriterGaveUp: whom a writer of another host kept out may come in when it is known to be gone.
 func TestReadersAfterAWriterGaveUp(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	h := acquire(t, a, reader)
-	ctx, cancel := context.WithCancel(t.Context())
-	gone := make(chan error, 1)
-	go func() {
-		_, err := b.Acquire(ctx, Request{Name: "x"})
-		gone <- err
-	}()
-	eventually(t, "the writer waits", func() bool { return c.slot(1, 2).Phase == layout.Waiting })
-	late := start(t, a, reader)
-	none(t, late)
-	cancel()
-	require.ErrorIs(t, <-gone, context.Canceled)
-	eventually(t, "an upgrade", func() bool { return h.SetMode(t.Context(), layout.Exclusive) == nil })
-	none(t, late)
-	require.NoError(t, h.SetMode(t.Context(), layout.Shared))
-	r := got(t, late)
-	require.NoError(t, h.Release())
-	require.NoError(t, r.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		h := acquire(t, a, reader)
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan error, 1)
+		go func() {
+			_, err := b.Acquire(ctx, Request{Name: "x"})
+			gone <- err
+		}()
+		eventually(t, "the writer waits", func() bool { return c.slot(1, 2).Phase == layout.Waiting })
+		late := start(t, a, reader)
+		none(t, late)
+		cancel()
+		require.ErrorIs(t, <-gone, context.Canceled)
+		eventually(t, "an upgrade", func() bool { return h.SetMode(t.Context(), layout.Exclusive) == nil })
+		none(t, late)
+		require.NoError(t, h.SetMode(t.Context(), layout.Shared))
+		r := got(t, late)
+		require.NoError(t, h.Release())
+		require.NoError(t, r.Release())
+	})
 }
 
 // TestChangesOfModeUnderContention: whatever comes together, writers are alone.
 func TestChangesOfModeUnderContention(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	var (
-		mu               sync.Mutex
-		writers, readers int
-		wg               sync.WaitGroup
-		upgrades         atomic.Int64
-	)
-	count := func(mode layout.Mode, by int) {
-		mu.Lock()
-		defer mu.Unlock()
-		if mode == layout.Exclusive {
-			writers += by
-		} else {
-			readers += by
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		var (
+			mu               sync.Mutex
+			writers, readers int
+			wg               sync.WaitGroup
+			upgrades         atomic.Int64
+		)
+		count := func(mode layout.Mode, by int) {
+			mu.Lock()
+			defer mu.Unlock()
+			if mode == layout.Exclusive {
+				writers += by
+			} else {
+				readers += by
+			}
+			if writers > 1 || writers == 1 && readers > 0 {
+				t.Errorf("%d writers beside %d readers", writers, readers)
+			}
 		}
-		if writers > 1 || writers == 1 && readers > 0 {
-			t.Errorf("%d writers beside %d readers", writers, readers)
+		inside := func(mode layout.Mode) {
+			count(mode, 1)
+			time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond) // for the others to get it wrong
+			count(mode, -1)
 		}
-	}
-	inside := func(mode layout.Mode) {
-		count(mode, 1)
-		time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond) // for the others to get it wrong
-		count(mode, -1)
-	}
-	for id := 1; id <= 3; id++ {
-		d := c.host(id)
-		for range 3 {
-			wg.Go(func() {
-				for n := range 30 {
-					mode := layout.Mode((n + id) % 2)
-					h, err := d.Acquire(t.Context(), Request{Name: "x", Mode: mode})
-					if !assertNoError(t, err) {
-						return
-					}
-					inside(mode)
-					if rand.IntN(4) == 0 {
-						// As a client that goes in the midst of a change.
-						go func() { _ = h.Release() }()
-						_ = h.SetMode(t.Context(), layout.Shared-mode)
+		for id := 1; id <= 3; id++ {
+			d := c.host(id)
+			for range 3 {
+				wg.Go(func() {
+					for n := range 30 {
+						mode := layout.Mode((n + id) % 2)
+						h, err := d.Acquire(t.Context(), Request{Name: "x", Mode: mode})
+						if !assertNoError(t, err) {
+							return
+						}
+						inside(mode)
+						if rand.IntN(4) == 0 {
+							// As a client that goes in the midst of a change.
+							go func() { _ = h.Release() }()
+							_ = h.SetMode(t.Context(), layout.Shared-mode)
+							assertNoError(t, h.Release())
+							continue
+						}
+						err = h.SetMode(t.Context(), layout.Shared-mode)
+						switch {
+						case err == nil:
+							mode = layout.Shared - mode
+							upgrades.Add(int64(layout.Shared - mode))
+						case !errors.Is(err, ErrUpgrade):
+							t.Error(err)
+						}
+						if h.Mode() != mode {
+							t.Errorf("mode %v, want %v", h.Mode(), mode)
+						}
+						inside(mode)
 						assertNoError(t, h.Release())
-						continue
 					}
-					err = h.SetMode(t.Context(), layout.Shared-mode)
-					switch {
-					case err == nil:
-						mode = layout.Shared - mode
-						upgrades.Add(int64(layout.Shared - mode))
-					case !errors.Is(err, ErrUpgrade):
-						t.Error(err)
-					}
-					if h.Mode() != mode {
-						t.Errorf("mode %v, want %v", h.Mode(), mode)
-					}
-					inside(mode)
-					assertNoError(t, h.Release())
-				}
-			})
+				})
+			}
 		}
-	}
-	within(t, "letting everybody in", wg.Wait)
-	t.Logf("%d upgrades", upgrades.Load())
+		within(t, "letting everybody in", wg.Wait)
+		t.Logf("%d upgrades", upgrades.Load())
+	})
 }
 
 func TestModeOfALostHold(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, disk := c.faultyHost(1)
-	h := acquire(t, d, reader)
-	g := c.sb.Geometry
-	release := disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2)})
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
-	defer cancel()
-	require.ErrorIs(t, h.SetMode(ctx, layout.Exclusive), ErrTimeout, "nobody waits for a device that hangs")
-	defer disk.Hang(blockdev.Fault{Op: blockdev.OpWrite})()
-	within(t, "hearing of the loss", func() {
-		require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), ErrLost)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, disk := c.faultyHost(1)
+		h := acquire(t, d, reader)
+		g := c.sb.Geometry
+		release := disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2)})
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
+		defer cancel()
+		require.ErrorIs(t, h.SetMode(ctx, layout.Exclusive), ErrTimeout, "nobody waits for a device that hangs")
+		defer disk.Hang(blockdev.Fault{Op: blockdev.OpWrite})()
+		within(t, "hearing of the loss", func() {
+			require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), ErrLost)
+		})
+		release()
 	})
-	release()
 }

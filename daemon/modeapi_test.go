@@ -31,7 +31,7 @@ func (s *testSession) call(token layout.Ticket, rest string) string {
 }
 
 func TestAPIMode(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	first := m.ask(1, `, "mode": "shared"`)
 	token := *first.until("granted").Token
@@ -73,7 +73,7 @@ func TestModeOfAnotherUsersHold(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("SKIP: to be two users takes root")
 	}
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, "")
 	token := *holder.until("granted").Token
@@ -88,7 +88,7 @@ func TestModeOfAnotherUsersHold(t *testing.T) {
 
 // TestRestartKeepsTheMode: and who has not heard of it yet is told.
 func TestRestartKeepsTheMode(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	other := c.host(2)
 	holder := m.ask(1, "") // exclusive
@@ -120,7 +120,7 @@ func TestRestartKeepsTheMode(t *testing.T) {
 
 // TestRestartInTheMidstOfAnUpgrade: the disk shows an exclusive hold, and it is none: a reader is inside.
 func TestRestartInTheMidstOfAnUpgrade(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	beside := acquire(t, c.host(2), reader)
 	holder := m.ask(1, `, "mode": "shared"`)
@@ -153,7 +153,7 @@ func TestRestartInTheMidstOfAnUpgrade(t *testing.T) {
 
 // TestRestartInTheMidstOfADowngrade: it is gone on with.
 func TestRestartInTheMidstOfADowngrade(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	other := c.host(2)
 	holder := m.ask(1, "")

@@ -98,227 +98,245 @@ func (c *cluster) shown(host int) {
 
 // TestNotesOfAContendedLock: who had it, who waited for whom.
 func TestNotesOfAContendedLock(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	na, nb := newNotebook(t), newNotebook(t)
-	a, b := c.host(1, na.in), c.host(2, nb.in)
-	h := acquire(t, a, Request{Name: "x", PID: 11, Command: "backup"})
-	c.shown(1)
-	second := start(t, b, Request{Name: "x", PID: 22, Command: "restore"})
-	nb.lock(events.Ticket)
-	third := start(t, b, Request{Name: "x", PID: 33})
-	require.NoError(t, h.Release())
-	h2 := got(t, second)
-	require.NoError(t, h2.Release())
-	h3 := got(t, third)
-	require.NoError(t, h3.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		na, nb := newNotebook(t), newNotebook(t)
+		a, b := c.host(1, na.in), c.host(2, nb.in)
+		h := acquire(t, a, Request{Name: "x", PID: 11, Command: "backup"})
+		c.shown(1)
+		second := start(t, b, Request{Name: "x", PID: 22, Command: "restore"})
+		nb.lock(events.Ticket)
+		third := start(t, b, Request{Name: "x", PID: 33})
+		require.NoError(t, h.Release())
+		h2 := got(t, second)
+		require.NoError(t, h2.Release())
+		h3 := got(t, third)
+		require.NoError(t, h3.Release())
 
-	es := na.of("x")
-	require.Equal(t, []events.Kind{events.Request, events.Choosing, events.Enter, events.Exit}, kinds(es))
-	for _, e := range es {
-		require.Equal(t, []any{1, "db1", a.mem.incarnation(), 11, "backup", "exclusive"},
-			[]any{e.Host, e.HostName, e.Incarnation, e.PID, e.Command, e.Mode})
-	}
-	require.Equal(t, h.Token(), es[1].Ticket)
-	require.Equal(t, h.Token(), es[2].Token)
-	require.Empty(t, es[2].Ahead, "nobody was before it")
-	require.Equal(t, h.Token(), es[3].Token)
-	require.GreaterOrEqual(t, es[3].HeldMS, int64(settleAfter/time.Millisecond))
-	require.Equal(t, es[0].Seq, es[3].Request)
+		es := na.of("x")
+		require.Equal(t, []events.Kind{events.Request, events.Choosing, events.Enter, events.Exit}, kinds(es))
+		for _, e := range es {
+			require.Equal(t, []any{1, "db1", a.mem.incarnation(), 11, "backup", "exclusive"},
+				[]any{e.Host, e.HostName, e.Incarnation, e.PID, e.Command, e.Mode})
+		}
+		require.Equal(t, h.Token(), es[1].Ticket)
+		require.Equal(t, h.Token(), es[2].Token)
+		require.Empty(t, es[2].Ahead, "nobody was before it")
+		require.Equal(t, h.Token(), es[3].Token)
+		require.GreaterOrEqual(t, es[3].HeldMS, int64(settleAfter/time.Millisecond))
+		require.Equal(t, es[0].Seq, es[3].Request)
 
-	es = nb.of("x")
-	require.Equal(t, []events.Kind{events.Request, events.Choosing, events.Ticket, events.Request, events.Waiting,
-		events.Enter, events.Exit, events.Enter, events.Exit}, kinds(es))
-	holder := events.Peer{Host: 1, HostName: "db1", Phase: "held", Mode: "exclusive", Ticket: h.Token(), PID: 11, Command: "backup"}
-	require.Equal(t, []events.Peer{holder}, es[2].Ahead)
-	require.Greater(t, es[2].Ticket, es[1].Ticket)
-	require.Equal(t, []events.Peer{{Host: 2, HostName: "db2", Phase: "waiting", Mode: "exclusive", PID: 22, Command: "restore", Request: es[0].Seq}}, es[4].Ahead)
-	require.Equal(t, es[2].Ticket, es[5].Token)
-	require.Equal(t, []events.Peer{holder}, es[5].Ahead, "whom it came after")
-	require.Equal(t, []any{22, es[0].Seq}, []any{es[5].PID, es[5].Request})
-	require.Equal(t, []any{33, es[3].Seq, h3.Token()}, []any{es[7].PID, es[7].Request, es[7].Token})
-	require.Equal(t, 22, es[7].Ahead[0].PID, "it was handed on")
-	for _, e := range na.all(events.Query{}) {
-		require.Contains(t, []string{"", "x"}, e.Lock)
-		require.NotEqual(t, "create a lock", e.Command, "the internal lock is nobody's business")
-	}
+		es = nb.of("x")
+		require.Equal(t, []events.Kind{events.Request, events.Choosing, events.Ticket, events.Request, events.Waiting,
+			events.Enter, events.Exit, events.Enter, events.Exit}, kinds(es))
+		holder := events.Peer{Host: 1, HostName: "db1", Phase: "held", Mode: "exclusive", Ticket: h.Token(), PID: 11, Command: "backup"}
+		require.Equal(t, []events.Peer{holder}, es[2].Ahead)
+		require.Greater(t, es[2].Ticket, es[1].Ticket)
+		require.Equal(t, []events.Peer{{Host: 2, HostName: "db2", Phase: "waiting", Mode: "exclusive", PID: 22, Command: "restore", Request: es[0].Seq}}, es[4].Ahead)
+		require.Equal(t, es[2].Ticket, es[5].Token)
+		require.Equal(t, []events.Peer{holder}, es[5].Ahead, "whom it came after")
+		require.Equal(t, []any{22, es[0].Seq}, []any{es[5].PID, es[5].Request})
+		require.Equal(t, []any{33, es[3].Seq, h3.Token()}, []any{es[7].PID, es[7].Request, es[7].Token})
+		require.Equal(t, 22, es[7].Ahead[0].PID, "it was handed on")
+		for _, e := range na.all(events.Query{}) {
+			require.Contains(t, []string{"", "x"}, e.Lock)
+			require.NotEqual(t, "create a lock", e.Command, "the internal lock is nobody's business")
+		}
+	})
 }
 
 // TestNotesOfChangesOfMode: the mode of a hold, all along, by its token.
 func TestNotesOfChangesOfMode(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	n := newNotebook(t)
-	h := acquire(t, c.host(1, n.in), Request{Name: "x", PID: 11, Mode: layout.Shared})
-	require.NoError(t, h.SetMode(t.Context(), layout.Shared), "which it has")
-	require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
-	require.NoError(t, h.SetMode(t.Context(), layout.Shared))
-	require.NoError(t, h.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		n := newNotebook(t)
+		h := acquire(t, c.host(1, n.in), Request{Name: "x", PID: 11, Mode: layout.Shared})
+		require.NoError(t, h.SetMode(t.Context(), layout.Shared), "which it has")
+		require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
+		require.NoError(t, h.SetMode(t.Context(), layout.Shared))
+		require.NoError(t, h.Release())
 
-	es := n.of("x")
-	require.Equal(t, []events.Kind{events.Request, events.Choosing, events.Enter, events.ModeSet, events.ModeSet, events.Exit}, kinds(es))
-	for i, mode := range []string{"shared", "exclusive", "shared", "shared"} {
-		e := es[2+i]
-		require.Equal(t, []any{mode, h.Token(), 11, 0}, []any{e.Mode, e.Token, e.PID, e.Permits}, e.Kind)
-	}
+		es := n.of("x")
+		require.Equal(t, []events.Kind{events.Request, events.Choosing, events.Enter, events.ModeSet, events.ModeSet, events.Exit}, kinds(es))
+		for i, mode := range []string{"shared", "exclusive", "shared", "shared"} {
+			e := es[2+i]
+			require.Equal(t, []any{mode, h.Token(), 11, 0}, []any{e.Mode, e.Token, e.PID, e.Permits}, e.Kind)
+		}
+	})
 }
 
 // TestNotesOfPermits: by them one can tell several holders from too many.
 func TestNotesOfPermits(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	n := newNotebook(t)
-	h := acquire(t, c.host(1, n.in), Request{Name: "x", Permits: 2})
-	require.NoError(t, h.Release())
-	require.Equal(t, 2, n.lock(events.Enter).Permits)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		n := newNotebook(t)
+		h := acquire(t, c.host(1, n.in), Request{Name: "x", Permits: 2})
+		require.NoError(t, h.Release())
+		require.Equal(t, 2, n.lock(events.Enter).Permits)
+	})
 }
 
 // TestNotesOfAChangeAhead: who waits learns whom for, whenever that is another one.
 func TestNotesOfAChangeAhead(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	n := newNotebook(t)
-	a, b, e := c.host(1), c.host(2), c.host(3, n.in)
-	h := acquire(t, a, Request{Name: "x", PID: 11})
-	c.shown(1)
-	ctx, cancel := context.WithCancel(t.Context())
-	second := make(chan error, 1)
-	go func() {
-		_, err := b.Acquire(ctx, Request{Name: "x"})
-		second <- err
-	}()
-	require.Eventually(t, func() bool { return c.slot(1, 2).Phase == layout.Waiting }, generous, time.Millisecond)
-	third := start(t, e, Request{Name: "x", PID: 33})
-	ticket := n.lock(events.Ticket)
-	require.Len(t, ticket.Ahead, 2)
-	require.Equal(t, []any{1, "held", 11, 2, "waiting"},
-		[]any{ticket.Ahead[0].Host, ticket.Ahead[0].Phase, ticket.Ahead[0].PID, ticket.Ahead[1].Host, ticket.Ahead[1].Phase})
-	cancel()
-	require.ErrorIs(t, <-second, context.Canceled)
-	waiting := n.lock(events.Waiting)
-	require.Equal(t, []any{1, "held", 11}, []any{waiting.Ahead[0].Host, waiting.Ahead[0].Phase, waiting.Ahead[0].PID})
-	require.Equal(t, []any{33, ticket.Ticket, ticket.Request}, []any{waiting.PID, waiting.Ticket, waiting.Request})
-	require.NoError(t, h.Release())
-	require.NoError(t, got(t, third).Release())
-	require.Equal(t, 1, n.lock(events.Enter).Ahead[0].Host)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		n := newNotebook(t)
+		a, b, e := c.host(1), c.host(2), c.host(3, n.in)
+		h := acquire(t, a, Request{Name: "x", PID: 11})
+		c.shown(1)
+		ctx, cancel := context.WithCancel(t.Context())
+		second := make(chan error, 1)
+		go func() {
+			_, err := b.Acquire(ctx, Request{Name: "x"})
+			second <- err
+		}()
+		require.Eventually(t, func() bool { return c.slot(1, 2).Phase == layout.Waiting }, generous, time.Millisecond)
+		third := start(t, e, Request{Name: "x", PID: 33})
+		ticket := n.lock(events.Ticket)
+		require.Len(t, ticket.Ahead, 2)
+		require.Equal(t, []any{1, "held", 11, 2, "waiting"},
+			[]any{ticket.Ahead[0].Host, ticket.Ahead[0].Phase, ticket.Ahead[0].PID, ticket.Ahead[1].Host, ticket.Ahead[1].Phase})
+		cancel()
+		require.ErrorIs(t, <-second, context.Canceled)
+		waiting := n.lock(events.Waiting)
+		require.Equal(t, []any{1, "held", 11}, []any{waiting.Ahead[0].Host, waiting.Ahead[0].Phase, waiting.Ahead[0].PID})
+		require.Equal(t, []any{33, ticket.Ticket, ticket.Request}, []any{waiting.PID, waiting.Ticket, waiting.Request})
+		require.NoError(t, h.Release())
+		require.NoError(t, got(t, third).Release())
+		require.Equal(t, 1, n.lock(events.Enter).Ahead[0].Host)
+	})
 }
 
 func TestNotesOfWhoIsNotServed(t *testing.T) {
-	c := newCluster(t, 8, 1)
-	n := newNotebook(t)
-	a, b := c.host(1), c.host(2, n.in)
-	h := acquire(t, a, Request{Name: "x", PID: 11})
-	c.shown(1)
-	const wait = 50 * time.Millisecond
-	ctx, cancel := context.WithTimeoutCause(t.Context(), wait, ErrTimeout)
-	defer cancel()
-	_, err := b.Acquire(ctx, Request{Name: "x", PID: 1})
-	require.ErrorIs(t, err, ErrTimeout)
-	_, err = b.Acquire(t.Context(), Request{Name: "x", PID: 2, Try: true})
-	require.ErrorIs(t, err, ErrBusy)
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	_, err = b.Acquire(gone, Request{Name: "x", PID: 3})
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = b.Acquire(t.Context(), Request{Name: "x", PID: 4, Permits: 2})
-	require.ErrorIs(t, err, ErrPermits)
-	_, err = b.Acquire(t.Context(), Request{Name: "y", PID: 5})
-	require.ErrorIs(t, err, ErrFull)
-	_, err = b.Acquire(t.Context(), Request{Name: "a\nb"})
-	require.ErrorIs(t, err, ErrInvalid)
-	require.NoError(t, h.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 1)
+		n := newNotebook(t)
+		a, b := c.host(1), c.host(2, c.slowly(), n.in)
+		h := acquire(t, a, Request{Name: "x", PID: 11})
+		c.shown(1)
+		const wait = 50 * time.Millisecond
+		ctx, cancel := context.WithTimeoutCause(t.Context(), wait, ErrTimeout)
+		defer cancel()
+		_, err := b.Acquire(ctx, Request{Name: "x", PID: 1})
+		require.ErrorIs(t, err, ErrTimeout)
+		_, err = b.Acquire(t.Context(), Request{Name: "x", PID: 2, Try: true})
+		require.ErrorIs(t, err, ErrBusy)
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		_, err = b.Acquire(gone, Request{Name: "x", PID: 3})
+		require.ErrorIs(t, err, context.Canceled)
+		_, err = b.Acquire(t.Context(), Request{Name: "x", PID: 4, Permits: 2})
+		require.ErrorIs(t, err, ErrPermits)
+		_, err = b.Acquire(t.Context(), Request{Name: "y", PID: 5})
+		require.ErrorIs(t, err, ErrFull)
+		_, err = b.Acquire(t.Context(), Request{Name: "a\nb"})
+		require.ErrorIs(t, err, ErrInvalid)
+		require.NoError(t, h.Release())
 
-	ends := map[int]events.Event{}
-	for _, e := range n.all(events.Query{}) {
-		require.NotContains(t, e.Lock, "\n")
-		switch e.Kind {
-		case events.Timeout, events.Busy, events.Cancel, events.Refused:
-			ends[e.PID] = e
-		case events.Enter, events.Exit:
-			t.Errorf("%+v", e)
+		ends := map[int]events.Event{}
+		for _, e := range n.all(events.Query{}) {
+			require.NotContains(t, e.Lock, "\n")
+			switch e.Kind {
+			case events.Timeout, events.Busy, events.Cancel, events.Refused:
+				ends[e.PID] = e
+			case events.Enter, events.Exit:
+				t.Errorf("%+v", e)
+			}
 		}
-	}
-	require.Equal(t, []events.Kind{events.Timeout, events.Busy, events.Cancel, events.Refused, events.Refused},
-		[]events.Kind{ends[1].Kind, ends[2].Kind, ends[3].Kind, ends[4].Kind, ends[5].Kind})
-	require.GreaterOrEqual(t, ends[1].WaitedMS, wait.Milliseconds())
-	for _, pid := range []int{1, 2} {
-		require.Len(t, ends[pid].Ahead, 1)
-		require.Equal(t, []any{1, 11}, []any{ends[pid].Ahead[0].Host, ends[pid].Ahead[0].PID}, "whose fault it is")
-	}
-	require.Contains(t, ends[4].Reason, "asked for 2")
-	require.Contains(t, ends[5].Reason, "entries are taken")
+		require.Equal(t, []events.Kind{events.Timeout, events.Busy, events.Cancel, events.Refused, events.Refused},
+			[]events.Kind{ends[1].Kind, ends[2].Kind, ends[3].Kind, ends[4].Kind, ends[5].Kind})
+		require.GreaterOrEqual(t, ends[1].WaitedMS, wait.Milliseconds())
+		for _, pid := range []int{1, 2} {
+			require.Len(t, ends[pid].Ahead, 1)
+			require.Equal(t, []any{1, 11}, []any{ends[pid].Ahead[0].Host, ends[pid].Ahead[0].PID}, "whose fault it is")
+		}
+		require.Contains(t, ends[4].Reason, "asked for 2")
+		require.Contains(t, ends[5].Reason, "entries are taken")
+	})
 }
 
 // TestNotesOfALostLease: as the host sees it that loses, and as the one does that goes on.
 func TestNotesOfALostLease(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	na, nb := newNotebook(t), newNotebook(t)
-	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-	a := c.host(1, through(f), na.in)
-	t.Cleanup(f.Heal)
-	b := c.host(2, nb.in)
-	require.Len(t, na.host(events.Joined, 1).Boot, 32, "by which those of one boot, and clock, are known")
-	require.Equal(t, 1, na.host(events.Joined, 2).ByHost)
-	h := acquire(t, a, Request{Name: "x", PID: 11})
-	c.shown(1)
-	next := start(t, b, Request{Name: "x", PID: 22})
-	f.Inject(blockdev.Fault{Err: unix.EIO})
-	<-h.Lost()
-	require.Contains(t, na.host(events.AtRisk, 1).Reason, "lease is not renewed")
-	require.Contains(t, na.host(events.Lost, 1).Reason, "input/output error")
-	lost := na.lock(events.Lost)
-	require.Equal(t, []any{h.Token(), 11}, []any{lost.Token, lost.PID})
-	require.ErrorIs(t, h.Release(), ErrLost)
-	require.Equal(t, h.Token(), na.lock(events.Exit).Token, "until when it ran on nevertheless")
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		na, nb := newNotebook(t), newNotebook(t)
+		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+		a := c.host(1, through(f), na.in)
+		t.Cleanup(f.Heal)
+		b := c.host(2, nb.in)
+		require.Len(t, na.host(events.Joined, 1).Boot, 32, "by which those of one boot, and clock, are known")
+		require.Equal(t, 1, na.host(events.Joined, 2).ByHost)
+		h := acquire(t, a, Request{Name: "x", PID: 11})
+		c.shown(1)
+		next := start(t, b, Request{Name: "x", PID: 22})
+		f.Inject(blockdev.Fault{Err: unix.EIO})
+		<-h.Lost()
+		require.Contains(t, na.host(events.AtRisk, 1).Reason, "lease is not renewed")
+		require.Contains(t, na.host(events.Lost, 1).Reason, "input/output error")
+		lost := na.lock(events.Lost)
+		require.Equal(t, []any{h.Token(), 11}, []any{lost.Token, lost.PID})
+		require.ErrorIs(t, h.Release(), ErrLost)
+		require.Equal(t, h.Token(), na.lock(events.Exit).Token, "until when it ran on nevertheless")
 
-	h2 := got(t, next)
-	risk, dead, enter := nb.host(events.AtRisk, 1), nb.host(events.Dead, 1), nb.lock(events.Enter)
-	require.Equal(t, []any{"db1", a.mem.incarnation(), 2, "db2"}, []any{risk.HostName, risk.Incarnation, risk.ByHost, risk.ByHostName})
-	require.Equal(t, []any{"db1", a.mem.incarnation(), 2, "db2"}, []any{dead.HostName, dead.Incarnation, dead.ByHost, dead.ByHostName})
-	require.Less(t, risk.Seq, dead.Seq)
-	require.Less(t, dead.Seq, enter.Seq)
-	require.Equal(t, []any{1, 11}, []any{enter.Ahead[0].Host, enter.Ahead[0].PID})
-	require.NoError(t, h2.Release())
+		h2 := got(t, next)
+		risk, dead, enter := nb.host(events.AtRisk, 1), nb.host(events.Dead, 1), nb.lock(events.Enter)
+		require.Equal(t, []any{"db1", a.mem.incarnation(), 2, "db2"}, []any{risk.HostName, risk.Incarnation, risk.ByHost, risk.ByHostName})
+		require.Equal(t, []any{"db1", a.mem.incarnation(), 2, "db2"}, []any{dead.HostName, dead.Incarnation, dead.ByHost, dead.ByHostName})
+		require.Less(t, risk.Seq, dead.Seq)
+		require.Less(t, dead.Seq, enter.Seq)
+		require.Equal(t, []any{1, 11}, []any{enter.Ahead[0].Host, enter.Ahead[0].PID})
+		require.NoError(t, h2.Release())
+	})
 }
 
 func TestNotesOfHostsThatLeave(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	na, nb := newNotebook(t), newNotebook(t)
-	c.host(1, na.in)
-	b := c.host(2, nb.in)
-	na.host(events.Joined, 2)
-	require.NoError(t, b.Close(t.Context()))
-	require.Zero(t, nb.host(events.Left, 2).ByHost, "by itself")
-	require.Equal(t, 1, na.host(events.Left, 2).ByHost)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		na, nb := newNotebook(t), newNotebook(t)
+		c.host(1, na.in)
+		b := c.host(2, nb.in)
+		na.host(events.Joined, 2)
+		require.NoError(t, b.Close(t.Context()))
+		require.Zero(t, nb.host(events.Left, 2).ByHost, "by itself")
+		require.Equal(t, 1, na.host(events.Left, 2).ByHost)
+	})
 }
 
 func TestNotesOfAnEviction(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	na, nb := newNotebook(t), newNotebook(t)
-	a := c.host(1, na.in)
-	b := c.host(2, nb.in)
-	na.host(events.Joined, 2)
-	dead, err := a.Evict(t.Context(), 2, b.mem.incarnation(), false)
-	require.NoError(t, err)
-	require.False(t, dead)
-	require.Equal(t, 1, na.host(events.Asked, 2).ByHost)
-	require.Equal(t, []any{1, "db1"}, []any{nb.host(events.Asked, 2).ByHost, nb.host(events.Asked, 2).ByHostName})
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		na, nb := newNotebook(t), newNotebook(t)
+		a := c.host(1, na.in)
+		b := c.host(2, nb.in)
+		na.host(events.Joined, 2)
+		dead, err := a.Evict(t.Context(), 2, b.mem.incarnation(), false)
+		require.NoError(t, err)
+		require.False(t, dead)
+		require.Equal(t, 1, na.host(events.Asked, 2).ByHost)
+		require.Equal(t, []any{1, "db1"}, []any{nb.host(events.Asked, 2).ByHost, nb.host(events.Asked, 2).ByHostName})
+	})
 }
 
 func TestNotesOfFencing(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	c.under(layout.PolicyFence)
-	n := newNotebook(t)
-	agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "true"} }
-	c.host(1, agent, n.in)
-	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-	c.host(2, agent, through(f))
-	t.Cleanup(f.Heal)
-	f.Inject(blockdev.Fault{Err: unix.EIO})
-	fenced, dead := n.host(events.Fenced, 2), n.host(events.Dead, 2)
-	require.Less(t, fenced.Seq, dead.Seq)
-	require.Equal(t, 1, fenced.ByHost)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		c.under(layout.PolicyFence)
+		n := newNotebook(t)
+		agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "true"} }
+		c.host(1, agent, n.in)
+		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+		c.host(2, agent, through(f))
+		t.Cleanup(f.Heal)
+		f.Inject(blockdev.Fault{Err: unix.EIO})
+		fenced, dead := n.host(events.Fenced, 2), n.host(events.Dead, 2)
+		require.Less(t, fenced.Seq, dead.Seq)
+		require.Equal(t, 1, fenced.ByHost)
+	})
 }
 
 // TestNotesOfARestart: the journal goes on, and tells what was kept.
 func TestNotesOfARestart(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	first, second := newNotebook(t), newNotebook(t)
 	m := &mortal{c: c, id: 1, dir: t.TempDir(), configure: first.in}
 	m.rise()

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -26,52 +25,54 @@ func TestReadsAll(t *testing.T) {
 // directly ahead stays as it is. Without that it went on polling at the pace of its first place, and with many hosts
 // the lock stood idle most of the time.
 func TestRankFallsWhileTheOneAheadWaits(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	first := acquire(t, c.host(1), Request{Name: "x"})
-	waiting := func(id int) {
-		within(t, "waiting", func() {
-			for c.slot(1, id).Phase != layout.Waiting {
-				time.Sleep(time.Millisecond)
-			}
-		})
-	}
-	second := start(t, c.host(2), Request{Name: "x"})
-	waiting(2)
-	third := start(t, c.host(3), Request{Name: "x"})
-	waiting(3)
-	d, places := c.host(4), make(chan int, 1)
-	fourth := make(chan result, 1)
-	go func() {
-		h, err := d.Acquire(t.Context(), Request{Name: "x", OnWaiting: func(ahead, queued int) {
-			select {
-			case places <- ahead:
-			default:
-			}
-		}})
-		fourth <- result{h, err}
-	}()
-	place := func(want int) {
-		within(t, "getting nearer", func() {
-			for <-places != want {
-			}
-		})
-	}
-	place(3)
-	require.NoError(t, first.Release())
-	h := got(t, second)
-	place(2)
-	require.Equal(t, layout.Waiting, c.slot(1, 3).Phase, "the one directly ahead has not moved")
-	require.NoError(t, h.Release())
-	require.NoError(t, got(t, third).Release())
-	require.NoError(t, got(t, fourth).Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		first := acquire(t, c.host(1), Request{Name: "x"})
+		waiting := func(id int) {
+			within(t, "waiting", func() {
+				for c.slot(1, id).Phase != layout.Waiting {
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		second := start(t, c.host(2), Request{Name: "x"})
+		waiting(2)
+		third := start(t, c.host(3), Request{Name: "x"})
+		waiting(3)
+		d, places := c.host(4), make(chan int, 1)
+		fourth := make(chan result, 1)
+		go func() {
+			h, err := d.Acquire(t.Context(), Request{Name: "x", OnWaiting: func(ahead, queued int) {
+				select {
+				case places <- ahead:
+				default:
+				}
+			}})
+			fourth <- result{h, err}
+		}()
+		place := func(want int) {
+			within(t, "getting nearer", func() {
+				for <-places != want {
+				}
+			})
+		}
+		place(3)
+		require.NoError(t, first.Release())
+		h := got(t, second)
+		place(2)
+		require.Equal(t, layout.Waiting, c.slot(1, 3).Phase, "the one directly ahead has not moved")
+		require.NoError(t, h.Release())
+		require.NoError(t, got(t, third).Release())
+		require.NoError(t, got(t, fourth).Release())
+	})
 }
 
 // TestWaitingAllocatesNothing: a wait may last for days.
 func TestWaitingAllocatesNothing(t *testing.T) {
 	for _, behind := range []int{0, 1} {
 		t.Run(fmt.Sprintf("%d others ahead", behind), func(t *testing.T) {
-			c := newClusterAlone(t, 8, 4) // allocations are counted for the process
-			c.lasting(time.Minute)        // nothing else is read or written meanwhile
+			c := realClusterAlone(t, 8, 4) // allocations are counted for the process
+			c.lasting(time.Minute)         // nothing else is read or written meanwhile
 			h := acquire(t, c.host(1), Request{Name: "x", Command: "make the backup"})
 			eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
 			var queue []<-chan result
@@ -120,28 +121,25 @@ func (d *slotReads) Read(p []byte, off int64) error {
 	return d.Device.Read(p, off)
 }
 
-// noSpin is a clock whose waits all end early if there is news.
-type noSpin struct{ clock.Clock }
-
-func (noSpin) Spin(time.Duration) bool { return false }
-
 // TestLock_UnsettledHostAhead_PollsWithPauses: the host table by which a slot was judged is no news to the poll that
 // follows. It ended each pause, and slots and host table were read as fast as the device allows until the host was
 // settled. The slot is far from the own one, so that a poll after a pause reads it alone.
 func TestLock_UnsettledHostAhead_PollsWithPauses(t *testing.T) {
-	const far = 70
-	c := newCluster(t, 80, 4)
-	c.lasting(time.Minute)
-	record := layout.HostRecord{ID: far, Incarnation: 20, State: layout.StateLive, Sequence: 7, Highest: far + 2}
-	c.write(c.sb.Geometry.Host(far), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, record) })
-	dev := &slotReads{Device: c.disk.Open(), off: c.sb.Geometry.Slot(1, far)}
-	d := c.host(1, through(dev), func(cfg *Config) { cfg.Clock = noSpin{clock.Boottime} })
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	before := layout.Slot{
-		Lock: 1, Host: far, Incarnation: 10, Creation: c.entry(1).Creation, Phase: layout.Held,
-		Ticket: layout.MakeTicket(1, far),
-	}
-	c.write(dev.off, func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, before) })
-	start(t, d, Request{Name: "x"})
-	eventually(t, "polls the slot alone", func() bool { return dev.n.Load() > 2 })
+	inBubble(t, func(t *testing.T) {
+		const far = 70
+		c := newCluster(t, 80, 4)
+		c.lasting(time.Minute)
+		record := layout.HostRecord{ID: far, Incarnation: 20, State: layout.StateLive, Sequence: 7, Highest: far + 2}
+		c.write(c.sb.Geometry.Host(far), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, record) })
+		dev := &slotReads{Device: c.disk.Open(), off: c.sb.Geometry.Slot(1, far)}
+		d := c.host(1, through(dev))
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		before := layout.Slot{
+			Lock: 1, Host: far, Incarnation: 10, Creation: c.entry(1).Creation, Phase: layout.Held,
+			Ticket: layout.MakeTicket(1, far),
+		}
+		c.write(dev.off, func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, before) })
+		start(t, d, Request{Name: "x"})
+		eventually(t, "polls the slot alone", func() bool { return dev.n.Load() > 2 })
+	})
 }

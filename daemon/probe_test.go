@@ -176,37 +176,41 @@ func (c *cluster) probe(others ...blockdev.Device) (*Measurement, error) {
 }
 
 func TestProbeLockspace(t *testing.T) {
-	c := newCluster(t, 4, 4)
-	d := c.host(1)
-	h := acquire(t, d, Request{Name: ProbeLock}) // who uses the lock is not disturbed
-	own := c.slot(h.lk.entry.Lock, 1)
-	stale := blockdev.NewFaulty(c.disk.OpenReadOnly(), blockdev.FaultyOptions{})
-	at := c.sb.Geometry.Slot(h.lk.entry.Lock, 2)
-	stale.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: 5, Times: 1, Returns: blockdev.Stale})
-	m, err := c.probe(c.disk.OpenReadOnly(), stale)
-	require.NoError(t, err)
-	require.True(t, m.Lockspace)
-	require.Equal(t, probeCount, m.Write.Count)
-	require.Equal(t, 4, m.Many, "there are no more hosts")
-	require.Equal(t, Sight{Path: "memory", Writes: sightCount}, m.Sights[0])
-	require.Equal(t, 1, m.Sights[1].Stale)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 4, 4)
+		d := c.host(1)
+		h := acquire(t, d, Request{Name: ProbeLock}) // who uses the lock is not disturbed
+		own := c.slot(h.lk.entry.Lock, 1)
+		stale := blockdev.NewFaulty(c.disk.OpenReadOnly(), blockdev.FaultyOptions{})
+		at := c.sb.Geometry.Slot(h.lk.entry.Lock, 2)
+		stale.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: 5, Times: 1, Returns: blockdev.Stale})
+		m, err := c.probe(c.disk.OpenReadOnly(), stale)
+		require.NoError(t, err)
+		require.True(t, m.Lockspace)
+		require.Equal(t, probeCount, m.Write.Count)
+		require.Equal(t, 4, m.Many, "there are no more hosts")
+		require.Equal(t, Sight{Path: "memory", Writes: sightCount}, m.Sights[0])
+		require.Equal(t, 1, m.Sights[1].Stale)
 
-	require.NoError(t, h.Release())
-	slot := c.slot(h.lk.entry.Lock, 2)
-	require.Equal(t, layout.Idle, slot.Phase)
-	require.Greater(t, slot.Sequence, uint64(probeCount))
-	require.Equal(t, layout.StateLeft, c.hostRecord(2).State)
-	require.Equal(t, own.Incarnation, c.slot(h.lk.entry.Lock, 1).Incarnation)
-	require.True(t, c.slot(h.lk.entry.Lock, 3).Virgin(), "only its own slot is written")
+		require.NoError(t, h.Release())
+		slot := c.slot(h.lk.entry.Lock, 2)
+		require.Equal(t, layout.Idle, slot.Phase)
+		require.Greater(t, slot.Sequence, uint64(probeCount))
+		require.Equal(t, layout.StateLeft, c.hostRecord(2).State)
+		require.Equal(t, own.Incarnation, c.slot(h.lk.entry.Lock, 1).Incarnation)
+		require.True(t, c.slot(h.lk.entry.Lock, 3).Virgin(), "only its own slot is written")
+	})
 }
 
 // TestProbeLockspaceNeedsAnID: with all ids in use nothing is written.
 func TestProbeLockspaceNeedsAnID(t *testing.T) {
-	c := newCluster(t, 1, 4)
-	c.host(1)
-	_, err := c.probe()
-	require.Error(t, err)
-	require.True(t, c.entry(1).Free(), "no lock was made")
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 1, 4)
+		c.host(1)
+		_, err := c.probe()
+		require.Error(t, err)
+		require.True(t, c.entry(1).Free(), "no lock was made")
+	})
 }
 
 func TestJudgeLatency(t *testing.T) {

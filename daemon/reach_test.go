@@ -46,61 +46,65 @@ func TestReadsOfTheTable(t *testing.T) {
 	t.Parallel()
 	for _, hosts := range []int{3, 2000} {
 		t.Run(fmt.Sprint(hosts), func(t *testing.T) {
-			c := newCluster(t, hosts, 1)
-			stride := c.sb.Geometry.Stride
-			var reads []*tableReads
-			for id := 1; id <= 3; id++ {
-				r := &tableReads{Device: c.disk.Open(), table: c.sb.Geometry.Entry(1)}
-				reads = append(reads, r)
-				c.host(id, through(r))
-			}
-			reach := 2 + min(5, hosts)
-			joined := []int{len(reads[0].since(0)), 0, len(reads[2].since(0))}
-			begun := time.Now()
-			eventually(t, "three leases of renewals", func() bool {
-				return len(reads[0].since(joined[0])) >= 18 && len(reads[2].since(joined[2])) >= 18
-			})
-			leases := int(time.Since(begun)/c.sb.Lease) + 1
-			for _, i := range []int{0, 2} {
-				whole := 0
-				for _, n := range reads[i].since(joined[i]) {
-					if n > reach*stride {
-						require.LessOrEqual(t, n, scanChunk)
-						whole++
-					}
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, hosts, 1)
+				stride := c.sb.Geometry.Stride
+				var reads []*tableReads
+				for id := 1; id <= 3; id++ {
+					r := &tableReads{Device: c.disk.Open(), table: c.sb.Geometry.Entry(1)}
+					reads = append(reads, r)
+					c.host(id, through(r))
 				}
-				t.Logf("host %d: %d of %d reads were of the whole table", i+1, whole, len(reads[i].since(joined[i])))
-				// On a busy machine the lower ones do now and then.
-				require.LessOrEqual(t, whole, 2*leases, "host 3 reads it only if the lower ones seem silent")
-			}
+				reach := 2 + min(5, hosts)
+				joined := []int{len(reads[0].since(0)), 0, len(reads[2].since(0))}
+				begun := time.Now()
+				eventually(t, "three leases of renewals", func() bool {
+					return len(reads[0].since(joined[0])) >= 18 && len(reads[2].since(joined[2])) >= 18
+				})
+				leases := int(time.Since(begun)/c.sb.Lease) + 1
+				for _, i := range []int{0, 2} {
+					whole := 0
+					for _, n := range reads[i].since(joined[i]) {
+						if n > reach*stride {
+							require.LessOrEqual(t, n, scanChunk)
+							whole++
+						}
+					}
+					t.Logf("host %d: %d of %d reads were of the whole table", i+1, whole, len(reads[i].since(joined[i])))
+					// On a busy machine the lower ones do now and then.
+					require.LessOrEqual(t, whole, 2*leases, "host 3 reads it only if the lower ones seem silent")
+				}
+			})
 		})
 	}
 }
 
 // TestFarHostJoins: a host with an id beyond what the others read is found within a lease or so, and excludes them.
 func TestFarHostJoins(t *testing.T) {
-	c := newCluster(t, 2000, 4)
-	one, two := c.host(1), c.host(2)
-	require.LessOrEqual(t, two.mem.highest(), 5)
-	begun := time.Now()
-	far := c.host(1500)
-	t.Logf("joined after %v", time.Since(begun).Round(time.Millisecond))
-	for _, d := range []*Daemon{one, two} {
-		require.GreaterOrEqual(t, d.mem.highest(), 1500)
-	}
-	h := acquire(t, far, Request{Name: "x"})
-	for _, d := range []*Daemon{one, two} {
-		_, err := d.Acquire(t.Context(), Request{Name: "x", Try: true})
-		require.ErrorIs(t, err, ErrBusy)
-	}
-	require.NoError(t, h.Release())
-	require.NoError(t, acquire(t, one, Request{Name: "x"}).Release())
-	report, err := two.Status()
-	require.NoError(t, err)
-	require.Len(t, report.Hosts, 3)
-	for _, h := range report.Hosts {
-		require.Equal(t, HealthLive, h.Health)
-	}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 2000, 4)
+		one, two := c.host(1), c.host(2)
+		require.LessOrEqual(t, two.mem.highest(), 5)
+		begun := time.Now()
+		far := c.host(1500)
+		t.Logf("joined after %v", time.Since(begun).Round(time.Millisecond))
+		for _, d := range []*Daemon{one, two} {
+			require.GreaterOrEqual(t, d.mem.highest(), 1500)
+		}
+		h := acquire(t, far, Request{Name: "x"})
+		for _, d := range []*Daemon{one, two} {
+			_, err := d.Acquire(t.Context(), Request{Name: "x", Try: true})
+			require.ErrorIs(t, err, ErrBusy)
+		}
+		require.NoError(t, h.Release())
+		require.NoError(t, acquire(t, one, Request{Name: "x"}).Release())
+		report, err := two.Status()
+		require.NoError(t, err)
+		require.Len(t, report.Hosts, 3)
+		for _, h := range report.Hosts {
+			require.Equal(t, HealthLive, h.Health)
+		}
+	})
 }
 
 // BenchmarkTableRead is what a read of the host table takes, as one is made for every renewal.

@@ -15,7 +15,9 @@ import (
 )
 
 func TestRequestAfterRestartKeepsTheTicket(t *testing.T) {
-	c := clusterOf(t, 8, 4, time.Now().Add(time.Hour)) // no clock
+	c := realCluster(t, 8, 4)
+	c.sb.Formatted = c.sb.Formatted.Add(time.Hour) // no clock
+	c.format()
 	m := c.mortal(1)
 	other := c.host(2)
 	b := acquire(t, other, Request{Name: "x", Permits: 2})
@@ -45,7 +47,7 @@ func TestRequestAfterRestartKeepsTheTicket(t *testing.T) {
 }
 
 func TestModeOfAnOrphan(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	for n := range 20 {
 		holder := m.ask(1+n, `, "witness": true, "mode": "shared"`)
@@ -73,65 +75,71 @@ func TestModeOfAnOrphan(t *testing.T) {
 
 // TestRequestWhileRemoving: asked for while this host removes a lock of two permits.
 func TestRequestWhileRemoving(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	l := newListener()
-	req := l.request("x", layout.Exclusive)
-	req.Permits = 2
-	h := acquire(t, a, req)
-	removed := removing(t, b, "x", false)
-	eventually(t, "drains", func() bool { s := c.slot(1, 2); return s.Creation > c.entry(1).Creation })
-	asked, err := b.Request(t.Context(), "x", "reboot")
-	require.NoError(t, err)
-	require.Len(t, asked, 1)
-	select {
-	case <-l:
-	case <-time.After(generous):
-		t.Error("asked, durable, and never told")
-	}
-	require.NoError(t, h.Release())
-	require.NoError(t, ended(t, removed))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		l := newListener()
+		req := l.request("x", layout.Exclusive)
+		req.Permits = 2
+		h := acquire(t, a, req)
+		removed := removing(t, b, "x", false)
+		eventually(t, "drains", func() bool { s := c.slot(1, 2); return s.Creation > c.entry(1).Creation })
+		asked, err := b.Request(t.Context(), "x", "reboot")
+		require.NoError(t, err)
+		require.Len(t, asked, 1)
+		select {
+		case <-l:
+		case <-time.After(generous):
+			t.Error("asked, durable, and never told")
+		}
+		require.NoError(t, h.Release())
+		require.NoError(t, ended(t, removed))
+	})
 }
 
 // TestRequestThenRemove: the mark erases it.
 func TestRequestThenRemove(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	l := newListener()
-	req := l.request("x", layout.Exclusive)
-	req.Permits = 2
-	h := acquire(t, a, req)
-	asked, err := b.Request(t.Context(), "x", "reboot")
-	require.NoError(t, err)
-	require.Len(t, asked, 1)
-	removed := removing(t, b, "x", false)
-	select {
-	case <-l:
-	case <-time.After(generous):
-		t.Error("asked, durable, and never told")
-	}
-	require.NoError(t, h.Release())
-	require.NoError(t, ended(t, removed))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		l := newListener()
+		req := l.request("x", layout.Exclusive)
+		req.Permits = 2
+		h := acquire(t, a, req)
+		asked, err := b.Request(t.Context(), "x", "reboot")
+		require.NoError(t, err)
+		require.Len(t, asked, 1)
+		removed := removing(t, b, "x", false)
+		select {
+		case <-l:
+		case <-time.After(generous):
+			t.Error("asked, durable, and never told")
+		}
+		require.NoError(t, h.Release())
+		require.NoError(t, ended(t, removed))
+	})
 }
 
 // TestValueOutlivesAReadErrorAtFirstUse: a read error that passes, at the first use of the lock by this incarnation.
 func TestValueOutlivesAReadErrorAtFirstUse(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a := c.host(1)
-	setValue(t, a, "precious")
-	require.NoError(t, a.Close(t.Context()))
-	d, disk := c.faultyHost(1)
-	g := c.sb.Geometry
-	i := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, Times: 2})
-	_ = i
-	h := acquire(t, d, Request{Name: "x"})
-	require.NoError(t, h.Release())
-	require.Equal(t, "precious", string(valueOf(t, d).Value))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a := c.host(1)
+		setValue(t, a, "precious")
+		require.NoError(t, a.Close(t.Context()))
+		d, disk := c.faultyHost(1)
+		g := c.sb.Geometry
+		i := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, Times: 2})
+		_ = i
+		h := acquire(t, d, Request{Name: "x"})
+		require.NoError(t, h.Release())
+		require.Equal(t, "precious", string(valueOf(t, d).Value))
+	})
 }
 
 // TestValueOutlivesAReadErrorAtRestart: one read error that passes, at a restart: the value is gone.
 func TestValueOutlivesAReadErrorAtRestart(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, "")
 	token := *holder.until("granted").Token
@@ -148,7 +156,7 @@ func TestValueOutlivesAReadErrorAtRestart(t *testing.T) {
 
 // TestReadErrorAtRestartLeavesNothingHeld: let go, killed before the disk has it, one read error that passes: nobody else gets the lock.
 func TestReadErrorAtRestartLeavesNothingHeld(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	other := c.host(2)
 	holder := m.ask(1, "")

@@ -36,105 +36,112 @@ func ended(t *testing.T, c <-chan error) error {
 }
 
 func TestRemoveFree(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	require.ErrorIs(t, a.Remove(t.Context(), "x", false), ErrNoLock)
-	require.ErrorIs(t, a.Remove(t.Context(), "", false), ErrInvalid)
-	require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
-	before := c.entry(1)
-	require.NoError(t, a.Remove(t.Context(), "x", true))
-	e := c.entry(1)
-	require.True(t, e.Free())
-	require.Greater(t, e.Creation, before.Creation)
-	require.Equal(t, layout.Idle, c.slot(1, 1).Phase)
-	require.Equal(t, e.Creation, c.slot(1, 1).Creation)
-	require.Empty(t, c.slot(0, 1).Value, "nothing is intended any more")
-	require.ErrorIs(t, b.Remove(t.Context(), "x", false), ErrNoLock)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		require.ErrorIs(t, a.Remove(t.Context(), "x", false), ErrNoLock)
+		require.ErrorIs(t, a.Remove(t.Context(), "", false), ErrInvalid)
+		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
+		before := c.entry(1)
+		require.NoError(t, a.Remove(t.Context(), "x", true))
+		e := c.entry(1)
+		require.True(t, e.Free())
+		require.Greater(t, e.Creation, before.Creation)
+		require.Equal(t, layout.Idle, c.slot(1, 1).Phase)
+		require.Equal(t, e.Creation, c.slot(1, 1).Creation)
+		require.Empty(t, c.slot(0, 1).Value, "nothing is intended any more")
+		require.ErrorIs(t, b.Remove(t.Context(), "x", false), ErrNoLock)
+	})
 }
 
 // TestTokensGrowOverRemoval: without a clock, and in whatever place the lock is made anew.
 func TestTokensGrowOverRemoval(t *testing.T) {
-	t.Parallel()
-	c := clusterOf(t, 8, 4, time.Now().Add(time.Hour))
-	hosts := []*Daemon{c.host(1), c.host(2), c.host(3)}
-	var last layout.Ticket
-	for round := range 12 {
-		h := acquire(t, hosts[round%3], Request{Name: "x", Permits: round%2 + 1})
-		require.Greater(t, h.Token(), last)
-		last = h.Token()
-		require.NoError(t, h.Release())
-		require.NoError(t, hosts[(round+round/3)%3].Remove(t.Context(), "x", false))
-		if round == 5 { // its place is taken
-			require.NoError(t, acquire(t, hosts[0], Request{Name: "y"}).Release())
+	inBubble(t, func(t *testing.T) {
+		c := clusterOf(t, 8, 4, time.Now().Add(time.Hour))
+		hosts := []*Daemon{c.host(1), c.host(2), c.host(3)}
+		var last layout.Ticket
+		for round := range 12 {
+			h := acquire(t, hosts[round%3], Request{Name: "x", Permits: round%2 + 1})
+			require.Greater(t, h.Token(), last)
+			last = h.Token()
+			require.NoError(t, h.Release())
+			require.NoError(t, hosts[(round+round/3)%3].Remove(t.Context(), "x", false))
+			if round == 5 { // its place is taken
+				require.NoError(t, acquire(t, hosts[0], Request{Name: "y"}).Release())
+			}
 		}
-	}
+	})
 }
 
 func TestRemoveWaitsForTheHolder(t *testing.T) {
 	t.Parallel()
 	for _, elsewhere := range []bool{false, true} {
 		t.Run(fmt.Sprint(elsewhere), func(t *testing.T) {
-			c := newCluster(t, 8, 4)
-			a, b := c.host(1), c.host(2)
-			remover := a
-			if elsewhere {
-				remover = b
-			}
-			h := acquire(t, a, Request{Name: "x"})
-			require.ErrorIs(t, remover.Remove(t.Context(), "x", true), ErrBusy)
-			ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
-			defer cancel()
-			require.ErrorIs(t, remover.Remove(ctx, "x", false), ErrTimeout)
-			require.False(t, c.entry(1).Free())
-			removed := removing(t, remover, "x", false)
-			require.Eventually(t, func() bool {
-				return elsewhere && c.slot(1, 2).Phase == layout.Waiting || !elsewhere && len(h.lk.waiting()) == 1
-			}, generous, time.Millisecond)
-			require.NoError(t, h.Err())
-			require.NoError(t, h.Release())
-			require.NoError(t, ended(t, removed))
-			require.Zero(t, c.named("x"))
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				a, b := c.host(1), c.host(2)
+				remover := a
+				if elsewhere {
+					remover = b
+				}
+				h := acquire(t, a, Request{Name: "x"})
+				require.ErrorIs(t, remover.Remove(t.Context(), "x", true), ErrBusy)
+				ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
+				defer cancel()
+				require.ErrorIs(t, remover.Remove(ctx, "x", false), ErrTimeout)
+				require.False(t, c.entry(1).Free())
+				removed := removing(t, remover, "x", false)
+				require.Eventually(t, func() bool {
+					return elsewhere && c.slot(1, 2).Phase == layout.Waiting || !elsewhere && len(h.lk.waiting()) == 1
+				}, generous, time.Millisecond)
+				require.NoError(t, h.Err())
+				require.NoError(t, h.Release())
+				require.NoError(t, ended(t, removed))
+				require.Zero(t, c.named("x"))
+			})
 		})
 	}
 }
 
 // TestRemoveUnderContention: whoever waits behind the remover makes the lock anew, and is served.
 func TestRemoveUnderContention(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	var (
-		wg sync.WaitGroup
-		in inside
-	)
-	hosts := []*Daemon{c.host(1), c.host(2), c.host(3)}
-	stop := make(chan struct{})
-	for _, d := range hosts {
-		for range 3 {
-			wg.Go(func() {
-				for open := true; open; {
-					select {
-					case <-stop:
-						open = false
-					default:
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		var (
+			wg sync.WaitGroup
+			in inside
+		)
+		hosts := []*Daemon{c.host(1, c.slowly()), c.host(2, c.slowly()), c.host(3, c.slowly())}
+		stop := make(chan struct{})
+		for _, d := range hosts {
+			for range 3 {
+				wg.Go(func() {
+					for open := true; open; {
+						select {
+						case <-stop:
+							open = false
+						default:
+						}
+						in.visit(t, d, "x")
 					}
-					in.visit(t, d, "x")
-				}
-			})
+				})
+			}
 		}
-	}
-	removals := 0
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end) || removals == 0; {
-		err := ended(t, removing(t, hosts[removals%3], "x", false))
-		if err == nil {
-			removals++
-		} else if !errors.Is(err, ErrNoLock) {
-			t.Errorf("removal: %v", err)
-			break
+		removals := 0
+		for removals < 50 {
+			err := ended(t, removing(t, hosts[removals%3], "x", false))
+			if err == nil {
+				removals++
+			} else if !errors.Is(err, ErrNoLock) {
+				t.Errorf("removal: %v", err)
+				break
+			}
 		}
-	}
-	close(stop)
-	within(t, "letting everybody in", wg.Wait)
-	t.Logf("%d removals, %d holds", removals, in.visits)
-	require.LessOrEqual(t, c.named("x"), 1)
+		close(stop)
+		within(t, "letting everybody in", wg.Wait)
+		t.Logf("%d removals, %d holds", removals, in.visits)
+		require.LessOrEqual(t, c.named("x"), 1)
+	})
 }
 
 // inside is who holds a lock.
@@ -173,113 +180,123 @@ func TestTwoRemovers(t *testing.T) {
 	t.Parallel()
 	for _, permits := range []int{1, 3} {
 		t.Run(fmt.Sprint(permits), func(t *testing.T) {
-			c := newCluster(t, 8, 4)
-			a, b, holder := c.host(1), c.host(2), c.host(3)
-			for range 10 {
-				_, _, err := a.Create(t.Context(), "x", permits)
-				require.NoError(t, err)
-				h := acquire(t, holder, Request{Name: "x"})
-				removals := []<-chan error{removing(t, a, "x", false), removing(t, b, "x", false), removing(t, a, "x", false)}
-				require.NoError(t, h.Release())
-				removed := 0
-				for _, r := range removals {
-					if err := ended(t, r); err == nil {
-						removed++
-					} else {
-						require.ErrorIs(t, err, ErrNoLock)
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				a, b, holder := c.host(1), c.host(2), c.host(3)
+				for range 10 {
+					_, _, err := a.Create(t.Context(), "x", permits)
+					require.NoError(t, err)
+					h := acquire(t, holder, Request{Name: "x"})
+					removals := []<-chan error{removing(t, a, "x", false), removing(t, b, "x", false), removing(t, a, "x", false)}
+					require.NoError(t, h.Release())
+					removed := 0
+					for _, r := range removals {
+						if err := ended(t, r); err == nil {
+							removed++
+						} else {
+							require.ErrorIs(t, err, ErrNoLock)
+						}
 					}
+					require.Equal(t, 1, removed)
+					require.Zero(t, c.named("x"))
 				}
-				require.Equal(t, 1, removed)
-				require.Zero(t, c.named("x"))
-			}
+			})
 		})
 	}
 }
 
 // TestRemoveSemaphore: the remover waits for all who are inside, and nobody comes in meanwhile.
 func TestRemoveSemaphore(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b, remover := c.host(1), c.host(2), c.host(3)
-	_, _, err := a.Create(t.Context(), "x", 2)
-	require.NoError(t, err)
-	one := acquire(t, a, Request{Name: "x"})
-	require.ErrorIs(t, remover.Remove(t.Context(), "x", true), ErrBusy, "though there is room")
-	require.Equal(t, 1, c.named("x"))
-	removed := removing(t, remover, "x", false)
-	require.Eventually(t, func() bool { return c.slot(1, 3).Creation > c.entry(1).Creation }, generous, time.Millisecond)
-	next := start(t, b, Request{Name: "x"})
-	require.NoError(t, one.Err())
-	none(t, next)
-	require.NoError(t, one.Release())
-	require.NoError(t, ended(t, removed))
-	h := got(t, next)
-	require.Equal(t, 1, h.lk.entry.Permits, "it is made anew as any lock is on first use")
-	require.NoError(t, h.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b, remover := c.host(1), c.host(2), c.host(3)
+		_, _, err := a.Create(t.Context(), "x", 2)
+		require.NoError(t, err)
+		one := acquire(t, a, Request{Name: "x"})
+		require.ErrorIs(t, remover.Remove(t.Context(), "x", true), ErrBusy, "though there is room")
+		require.Equal(t, 1, c.named("x"))
+		removed := removing(t, remover, "x", false)
+		require.Eventually(t, func() bool { return c.slot(1, 3).Creation > c.entry(1).Creation }, generous, time.Millisecond)
+		next := start(t, b, Request{Name: "x"})
+		require.NoError(t, one.Err())
+		none(t, next)
+		require.NoError(t, one.Release())
+		require.NoError(t, ended(t, removed))
+		h := got(t, next)
+		require.Equal(t, 1, h.lk.entry.Permits, "it is made anew as any lock is on first use")
+		require.NoError(t, h.Release())
+	})
 }
 
 // TestRemoveGivenUp: who waits behind a remover who has begun is served by the lock as it was.
 func TestRemoveGivenUp(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, remover := c.host(1), c.host(2)
-	_, _, err := a.Create(t.Context(), "x", 2)
-	require.NoError(t, err)
-	h := acquire(t, a, Request{Name: "x"})
-	ctx, cancel := context.WithCancel(t.Context())
-	given := make(chan error, 1)
-	go func() { given <- remover.Remove(ctx, "x", false) }()
-	require.Eventually(t, func() bool { return c.slot(1, 2).Creation > c.entry(1).Creation }, generous, time.Millisecond)
-	next := start(t, c.host(3), Request{Name: "x"})
-	local := start(t, remover, Request{Name: "x"})
-	cancel()
-	require.ErrorIs(t, ended(t, given), context.Canceled)
-	require.NoError(t, h.Release()) // there is room for both now
-	for _, w := range []<-chan result{next, local} {
-		served := got(t, w)
-		require.Equal(t, h.lk.entry, served.lk.entry)
-		defer func() { require.NoError(t, served.Release()) }()
-	}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, remover := c.host(1), c.host(2)
+		_, _, err := a.Create(t.Context(), "x", 2)
+		require.NoError(t, err)
+		h := acquire(t, a, Request{Name: "x"})
+		ctx, cancel := context.WithCancel(t.Context())
+		given := make(chan error, 1)
+		go func() { given <- remover.Remove(ctx, "x", false) }()
+		require.Eventually(t, func() bool { return c.slot(1, 2).Creation > c.entry(1).Creation }, generous, time.Millisecond)
+		next := start(t, c.host(3), Request{Name: "x"})
+		local := start(t, remover, Request{Name: "x"})
+		cancel()
+		require.ErrorIs(t, ended(t, given), context.Canceled)
+		require.NoError(t, h.Release()) // there is room for both now
+		for _, w := range []<-chan result{next, local} {
+			served := got(t, w)
+			require.Equal(t, h.lk.entry, served.lk.entry)
+			defer func() { require.NoError(t, served.Release()) }()
+		}
+	})
 }
 
 // TestStaleEntryAfterOwnRemoval: the host that removed a lock is not led back into it by what it remembers of it. Only
 // its own slot tells of that removal.
 func TestStaleEntryAfterOwnRemoval(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	require.NoError(t, acquire(t, b, Request{Name: "y"}).Release())
-	h := acquire(t, a, Request{Name: "x"})
-	stale := h.lk.entry
-	require.Equal(t, 2, stale.Lock)
-	require.NoError(t, h.Release())
-	require.NoError(t, a.Remove(t.Context(), "x", false))
-	require.NoError(t, b.Remove(t.Context(), "y", false)) // now there is room before it
-	anew := acquire(t, b, Request{Name: "x"})
-	require.Equal(t, 1, anew.lk.entry.Lock)
-	a.dir.remember(&scan{entries: []layout.Entry{stale}})
-	_, err := a.Acquire(t.Context(), Request{Name: "x", Try: true})
-	require.ErrorIs(t, err, ErrBusy)
-	require.NoError(t, anew.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		require.NoError(t, acquire(t, b, Request{Name: "y"}).Release())
+		h := acquire(t, a, Request{Name: "x"})
+		stale := h.lk.entry
+		require.Equal(t, 2, stale.Lock)
+		require.NoError(t, h.Release())
+		require.NoError(t, a.Remove(t.Context(), "x", false))
+		require.NoError(t, b.Remove(t.Context(), "y", false)) // now there is room before it
+		anew := acquire(t, b, Request{Name: "x"})
+		require.Equal(t, 1, anew.lk.entry.Lock)
+		a.dir.remember(&scan{entries: []layout.Entry{stale}})
+		_, err := a.Acquire(t.Context(), Request{Name: "x", Try: true})
+		require.ErrorIs(t, err, ErrBusy)
+		require.NoError(t, anew.Release())
+	})
 }
 
 // TestEntryThatCannotBeCleared: a write that fails is tried again, and meanwhile other locks can be made.
 func TestEntryThatCannotBeCleared(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, f := c.faultyHost(1)
-	b := c.host(2)
-	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-	at := c.sb.Geometry.Entry(1)
-	broken := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, Err: unix.EIO})
-	removed := removing(t, a, "x", false)
-	<-broken.Hit()
-	e, _, err := b.Create(t.Context(), "y", 1)
-	require.NoError(t, err)
-	require.Equal(t, 2, e.Lock)
-	require.Len(t, removed, 0)
-	broken.Release()
-	require.NoError(t, ended(t, removed))
-	require.Zero(t, c.named("x"))
-	h := acquire(t, b, Request{Name: "z"})
-	require.Equal(t, 1, h.lk.entry.Lock)
-	require.NoError(t, h.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, f := c.faultyHost(1)
+		b := c.host(2)
+		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+		at := c.sb.Geometry.Entry(1)
+		broken := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, Err: unix.EIO})
+		removed := removing(t, a, "x", false)
+		<-broken.Hit()
+		e, _, err := b.Create(t.Context(), "y", 1)
+		require.NoError(t, err)
+		require.Equal(t, 2, e.Lock)
+		require.Len(t, removed, 0)
+		broken.Release()
+		require.NoError(t, ended(t, removed))
+		require.Zero(t, c.named("x"))
+		h := acquire(t, b, Request{Name: "z"})
+		require.Equal(t, 1, h.lk.entry.Lock)
+		require.NoError(t, h.Release())
+	})
 }
 
 func oneConn(c net.Conn) func(context.Context, string, string) (net.Conn, error) {
@@ -289,18 +306,20 @@ func oneConn(c net.Conn) func(context.Context, string, string) (net.Conn, error)
 // TestRemoveLetsOthersGoFirst: who waits on another host is not passed by a removal that came later, and holds the
 // lock as it was.
 func TestRemoveLetsOthersGoFirst(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	h := acquire(t, a, Request{Name: "x"})
-	entry := h.lk.entry
-	next := start(t, b, Request{Name: "x"})
-	eventually(t, "b waits", func() bool { return c.slot(1, 2).Phase == layout.Waiting })
-	removed := removing(t, a, "x", false)
-	eventually(t, "the removal waits", func() bool { return h.lk.front() != nil })
-	require.NoError(t, h.Release())
-	h2 := got(t, next)
-	require.Equal(t, entry, h2.lk.entry)
-	require.NoError(t, h2.Release())
-	require.NoError(t, ended(t, removed))
-	require.Zero(t, c.named("x"))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		h := acquire(t, a, Request{Name: "x"})
+		entry := h.lk.entry
+		next := start(t, b, Request{Name: "x"})
+		eventually(t, "b waits", func() bool { return c.slot(1, 2).Phase == layout.Waiting })
+		removed := removing(t, a, "x", false)
+		eventually(t, "the removal waits", func() bool { return h.lk.front() != nil })
+		require.NoError(t, h.Release())
+		h2 := got(t, next)
+		require.Equal(t, entry, h2.lk.entry)
+		require.NoError(t, h2.Release())
+		require.NoError(t, ended(t, removed))
+		require.Zero(t, c.named("x"))
+	})
 }

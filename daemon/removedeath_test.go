@@ -54,9 +54,6 @@ func (m *mortal) dies(by *Daemon) {
 // name then: there are never two areas for it, nor two holders, and tokens grow. What was about to be written may land
 // in the midst of that.
 func TestRemoverDies(t *testing.T) {
-	t.Parallel()
-	var all sync.WaitGroup
-	room := make(chan struct{}, 15) // at once: leases are short
 	for after := range removalWrites {
 		deaths := []death{{}, {late: true}, {back: true}}
 		if after == removalWrites-1 { // before that it is as if the next one had not landed
@@ -64,14 +61,9 @@ func TestRemoverDies(t *testing.T) {
 		}
 		for _, d := range deaths {
 			d.after = after
-			all.Go(func() {
-				room <- struct{}{}
-				defer func() { <-room }()
-				t.Run(d.String(), d.test)
-			})
+			t.Run(d.String(), func(t *testing.T) { inBubble(t, d.test) })
 		}
 	}
-	all.Wait()
 }
 
 func (d death) test(t *testing.T) {
@@ -153,28 +145,30 @@ func (d death) test(t *testing.T) {
 // TestRemoveWhatMayComeBack: a lock whose creator died while writing its entry is not removed before that can no longer
 // land; nor is it made with other permits than it may come back with.
 func TestRemoveWhatMayComeBack(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	m, other := c.mortal(1), c.host(2)
-	late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Entry(1), To: c.sb.Geometry.Slot(0, 1), Late: true, Err: unix.EIO})
-	_, _, err := m.d.Create(t.Context(), "x", 2)
-	require.ErrorIs(t, err, unix.EIO)
-	require.Positive(t, late.Fired())
-	m.kill()
-	_, _, err = other.Create(t.Context(), "x", 3)
-	require.ErrorIs(t, err, ErrPermits)
-	require.Zero(t, c.named("x"))
-	h := acquire(t, other, Request{Name: "x"})
-	require.Equal(t, 2, h.lk.entry.Permits)
-	require.NoError(t, h.Release())
-	require.ErrorIs(t, other.Remove(t.Context(), "x", false), ErrUnavailable)
-	_, err = m.disk.Land()
-	require.NoError(t, err)
-	require.Equal(t, 1, c.named("x"))
-	m.end()
-	m.rise()
-	require.Eventually(t, func() bool { return other.Remove(t.Context(), "x", false) == nil }, generous, 10*time.Millisecond)
-	require.Zero(t, c.named("x"))
-	require.Equal(t, 1, acquireEntry(t, c, other, "new", 1))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m, other := c.mortal(1), c.host(2)
+		late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Entry(1), To: c.sb.Geometry.Slot(0, 1), Late: true, Err: unix.EIO})
+		_, _, err := m.d.Create(t.Context(), "x", 2)
+		require.ErrorIs(t, err, unix.EIO)
+		require.Positive(t, late.Fired())
+		m.kill()
+		_, _, err = other.Create(t.Context(), "x", 3)
+		require.ErrorIs(t, err, ErrPermits)
+		require.Zero(t, c.named("x"))
+		h := acquire(t, other, Request{Name: "x"})
+		require.Equal(t, 2, h.lk.entry.Permits)
+		require.NoError(t, h.Release())
+		require.ErrorIs(t, other.Remove(t.Context(), "x", false), ErrUnavailable)
+		_, err = m.disk.Land()
+		require.NoError(t, err)
+		require.Equal(t, 1, c.named("x"))
+		m.end()
+		m.rise()
+		require.Eventually(t, func() bool { return other.Remove(t.Context(), "x", false) == nil }, generous, 10*time.Millisecond)
+		require.Zero(t, c.named("x"))
+		require.Equal(t, 1, acquireEntry(t, c, other, "new", 1))
+	})
 }
 
 // TestRestartOfARemover: who waits behind a remover gets the lock after a restart of bakeryd, the old one or a new one.
@@ -190,7 +184,7 @@ func TestRestartOfARemover(t *testing.T) {
 		"before it is unmarked": {false, 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
+			c := realCluster(t, 8, 4)
 			m, other := c.mortal(1), c.host(2)
 			_, _, err := other.Create(t.Context(), "x", 2)
 			require.NoError(t, err)

@@ -18,18 +18,20 @@ func (c *cluster) repairHost(id int) (r Repaired, said []string) {
 func TestRepairHost_OwnerUp_ChangesNothing(t *testing.T) {
 	for _, policy := range []layout.Policy{layout.PolicyLease, layout.PolicyManual} {
 		t.Run(policy.String(), func(t *testing.T) {
-			c := newCluster(t, 4, 4)
-			c.under(policy)
-			d := c.host(1)
-			h := acquire(t, d, Request{Name: "x"})
-			c.spoil(c.sb.Geometry.Host(1))
-			r, said := c.repairHost(1)
-			require.NoError(t, r.Err)
-			require.Empty(t, r.Done)
-			require.Equal(t, policy == layout.PolicyManual, len(said) == 2, "%q", said)
-			require.Equal(t, d.mem.incarnation(), c.hostRecord(1).Incarnation)
-			require.NoError(t, h.Err())
-			require.NoError(t, h.Release())
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 4, 4)
+				c.under(policy)
+				d := c.host(1)
+				h := acquire(t, d, Request{Name: "x"})
+				c.spoil(c.sb.Geometry.Host(1))
+				r, said := c.repairHost(1)
+				require.NoError(t, r.Err)
+				require.Empty(t, r.Done)
+				require.Equal(t, policy == layout.PolicyManual, len(said) == 2, "%q", said)
+				require.Equal(t, d.mem.incarnation(), c.hostRecord(1).Incarnation)
+				require.NoError(t, h.Err())
+				require.NoError(t, h.Release())
+			})
 		})
 	}
 }
@@ -37,14 +39,16 @@ func TestRepairHost_OwnerUp_ChangesNothing(t *testing.T) {
 // TestRepairHost_ProcessHasID_RefusesToWrite damages the record of a host whose process on this
 // machine hangs.
 func TestRepairHost_ProcessHasID_RefusesToWrite(t *testing.T) {
-	c := newCluster(t, 4, 4)
-	d := c.unjoined(1)
-	ids, err := newIdentity(d.cfg, c.sb.UUID)
-	require.NoError(t, err)
-	require.NoError(t, ids.claim(1))
-	defer ids.release()
-	f := Finding{What: "record of host 1", Kind: KindHost, Host: 1}
-	r := repairHost(t.Context(), "memory", f, c.sb, RepairOptions{Progress: quiet, Config: d.cfg})
-	require.ErrorIs(t, r.Err, ErrNotRepaired)
-	require.ErrorIs(t, r.Err, ErrIDTaken)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 4, 4)
+		d := c.unjoined(1)
+		ids, err := newIdentity(d.cfg, c.sb.UUID)
+		require.NoError(t, err)
+		require.NoError(t, ids.claim(1))
+		defer ids.release()
+		f := Finding{What: "record of host 1", Kind: KindHost, Host: 1}
+		r := repairHost(t.Context(), "memory", f, c.sb, RepairOptions{Progress: quiet, Config: d.cfg})
+		require.ErrorIs(t, r.Err, ErrNotRepaired)
+		require.ErrorIs(t, r.Err, ErrIDTaken)
+	})
 }

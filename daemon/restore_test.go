@@ -56,7 +56,10 @@ func (m *mortal) rise(faults ...blockdev.Fault) {
 			m.configure(cfg)
 		}
 	})
-	m.served = serveSocket(m.c.t, d)
+	m.served = &served{t: m.c.t, d: d}
+	if m.c.real() {
+		m.served = serveSocket(m.c.t, d)
+	}
 }
 
 // kill ends bakeryd as SIGKILL does, as far as its disk and its files go. What
@@ -108,12 +111,14 @@ func (id *identity) die(t *testing.T) {
 
 // TestKilledGivesUpItsLockFile: who was killed lingers on in these tests, and is not in the way of its successor.
 func TestKilledGivesUpItsLockFile(t *testing.T) {
-	m := newCluster(t, 4, 2).mortal(1)
-	killed := m.d.ids
-	m.kill()
-	require.NoError(t, killed.claim(1)) // as for a write of its record
-	m.rise()
-	require.True(t, m.d.mem.resumed)
+	inBubble(t, func(t *testing.T) {
+		m := newCluster(t, 4, 2).mortal(1)
+		killed := m.d.ids
+		m.kill()
+		require.NoError(t, killed.claim(1)) // as for a write of its record
+		m.rise()
+		require.True(t, m.d.mem.resumed)
+	})
 }
 
 // testSession is a client that can come back.
@@ -154,7 +159,7 @@ func (s *testSession) until(kind string) event {
 func (s *testSession) leave() { require.NoError(s.t, s.conn.Close()) }
 
 func TestRestartKeepsHoldsAndPlaces(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	other := c.host(2)
 	holder := m.ask(1, "")
@@ -191,7 +196,7 @@ func TestRestartKeepsHoldsAndPlaces(t *testing.T) {
 }
 
 func TestRestartReleasesWhatNobodyComesBackFor(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, "")
 	holder.until("granted")
@@ -211,7 +216,7 @@ func TestRestartReleasesWhatNobodyComesBackFor(t *testing.T) {
 
 // TestRestartKeepsAnOrphan: the command goes on though both bakeryd and the wrapper are gone.
 func TestRestartKeepsAnOrphan(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, `, "witness": true`)
 	g := holder.until("granted")
@@ -244,7 +249,7 @@ func TestRestartKeepsAnOrphan(t *testing.T) {
 
 // TestWrapperGoneCommandLives: the connection alone does not end a hold that has a witness.
 func TestWrapperGoneCommandLives(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, `, "witness": true`)
 	g := holder.until("granted")
@@ -263,7 +268,7 @@ func TestWrapperGoneCommandLives(t *testing.T) {
 
 // TestRestartTooLateJoinsAnew: from the end of the lease on others may have the lock.
 func TestRestartTooLateJoinsAnew(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, "")
 	token := holder.until("granted").Token
@@ -283,7 +288,7 @@ func TestRestartTooLateJoinsAnew(t *testing.T) {
 // TestRestartThatTakesLong: what is held is not taken for lost though the lease is over that the predecessor had, and
 // who waits has time to come back.
 func TestRestartThatTakesLong(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	for _, name := range []string{"a", "b", "c"} {
 		require.NoError(t, acquire(t, m.d, Request{Name: name}).Release())
@@ -318,7 +323,7 @@ func TestRestartThatTakesLong(t *testing.T) {
 
 // TestRestartOfManyWhoAreGone: they go while others are still being restored.
 func TestRestartOfManyWhoAreGone(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, "")
 	token := *holder.until("granted").Token
@@ -345,7 +350,7 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 
 // TestRestartWithClientsUnknown: of another pid namespace, say. They may be alive.
 func TestRestartWithClientsUnknown(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, "")
 	token := *holder.until("granted").Token
@@ -363,7 +368,7 @@ func TestRestartWithClientsUnknown(t *testing.T) {
 // TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKilled: a wrapper that is
 // stopped has stopped nothing.
 func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKilled(t *testing.T) {
-	m := newCluster(t, 8, 4).mortal(1)
+	m := realCluster(t, 8, 4).mortal(1)
 	client := m.link(`{"lock":{"name":"x","confirm":true}}`)
 	g := client.until("granted")
 	client.say(fmt.Sprintf(`{"confirm":"%v"}`, g.Token))
@@ -390,7 +395,7 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 
 // TestRestartWithALockThatIsAnother: nobody gets it who has asked for the one before.
 func TestRestartWithALockThatIsAnother(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, "")
 	token := *holder.until("granted").Token
@@ -413,7 +418,7 @@ func TestStateOfAnotherGeometry(t *testing.T) {
 	require.ErrorContains(t, fits(g, termRecord{HostID: 5}, nil), "host id 5, and there are 4")
 	require.ErrorContains(t, fits(g, termRecord{HostID: 1}, []sessionRecord{{ID: "x", Lock: 5}}), "lock 5, and there are 4")
 
-	c := newCluster(t, 4, 4)
+	c := realCluster(t, 4, 4)
 	m := c.mortal(1)
 	s := m.ask(1, "")
 	s.until("granted")

@@ -75,222 +75,235 @@ func (c *cluster) settledHost(id int, change ...func(*Config)) (*Daemon, *tracin
 
 // TestIdleHostIO: one read and one write for each renewal, and nothing else, however many locks this host has used.
 func TestIdleHostIO(t *testing.T) {
-	c := newCluster(t, 8, 64)
-	g := c.sb.Geometry
-	for lock := 1; lock <= 10; lock++ {
-		c.writeEntry(layout.Entry{Lock: lock, Name: string(rune('a' + lock)), Permits: 1, Creation: 1})
-	}
-	c.host(2)
-	d, dev := c.settledHost(1)
-	for lock := 1; lock <= 10; lock++ {
-		require.NoError(t, acquire(t, d, Request{Name: string(rune('a' + lock))}).Release())
-	}
-	c.host(3) // a third joins and leaves meanwhile
-	sequence := func() uint64 { return c.hostRecord(1).Sequence }
-	began := sequence()
-	eventually(t, "nobody more is expected to join", func() bool { return sequence() > began+2 })
-	_, n := dev.since(0)
-	began = sequence()
-	eventually(t, "five more", func() bool { return sequence() >= began+5 })
-	all, _ := dev.since(n)
-	reads, writes := 0, 0
-	for _, r := range all {
-		switch {
-		case r.write:
-			require.Equal(t, traced{true, g.Stride, g.Host(1)}, r)
-			writes++
-		default:
-			require.LessOrEqual(t, r.off+int64(r.n), g.Entry(1), "%+v", all)
-			reads++
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 64)
+		g := c.sb.Geometry
+		for lock := 1; lock <= 10; lock++ {
+			c.writeEntry(layout.Entry{Lock: lock, Name: string(rune('a' + lock)), Permits: 1, Creation: 1})
 		}
-	}
-	require.InDelta(t, writes, reads, 1, "%+v", all)
-	require.InDelta(t, 5, writes, 1, "%+v", all)
+		c.host(2)
+		d, dev := c.settledHost(1)
+		for lock := 1; lock <= 10; lock++ {
+			require.NoError(t, acquire(t, d, Request{Name: string(rune('a' + lock))}).Release())
+		}
+		c.host(3) // a third joins and leaves meanwhile
+		sequence := func() uint64 { return c.hostRecord(1).Sequence }
+		began := sequence()
+		eventually(t, "nobody more is expected to join", func() bool { return sequence() > began+2 })
+		_, n := dev.since(0)
+		began = sequence()
+		eventually(t, "five more", func() bool { return sequence() >= began+5 })
+		all, _ := dev.since(n)
+		reads, writes := 0, 0
+		for _, r := range all {
+			switch {
+			case r.write:
+				require.Equal(t, traced{true, g.Stride, g.Host(1)}, r)
+				writes++
+			default:
+				require.LessOrEqual(t, r.off+int64(r.n), g.Entry(1), "%+v", all)
+				reads++
+			}
+		}
+		require.InDelta(t, writes, reads, 1, "%+v", all)
+		require.InDelta(t, 5, writes, 1, "%+v", all)
+	})
 }
 
 // TestSlotIsMendedForWhoIsHeldUp: the owner of a damaged slot, which is idle, looks there since another complains.
 func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	before := c.host(1)
-	require.NoError(t, acquire(t, before, Request{Name: "before"}).Release())
-	require.NoError(t, before.Close(t.Context()))
-	a, _ := c.settledHost(1)
-	b, _ := c.settledHost(2)
-	require.NoError(t, acquire(t, a, Request{Name: "used"}).Release())
-	require.NoError(t, acquire(t, b, Request{Name: "unlike"}).Release())
-	calm := func() { // what stands is heeded with every renewal
-		eventually(t, "nobody complains any more", func() bool {
-			return len(c.hostRecord(1).Complaints)+len(c.hostRecord(2).Complaints) == 0
-		})
-	}
-	for _, name := range []string{"used", "before", "unlike"} {
-		e, err := a.lookupNow(t.Context(), name)
-		require.NoError(t, err)
-		c.spoil(g.Slot(e.Lock, 1))
-		began := time.Now()
-		next := start(t, b, Request{Name: name})
-		eventually(t, "the complaint", func() bool { return len(c.hostRecord(2).Complaints) > 0 || len(next) > 0 })
-		require.NoError(t, got(t, next).Release())
-		t.Logf("%s: %v, a renewal is every %v", name, time.Since(began), a.times().Renew())
-		require.NotPanics(t, func() { c.slot(e.Lock, 1) })
-	}
-	t.Run("that of the directory's lock", func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		before := c.host(1)
+		require.NoError(t, acquire(t, before, Request{Name: "before"}).Release())
+		require.NoError(t, before.Close(t.Context()))
+		a, _ := c.settledHost(1)
+		b, _ := c.settledHost(2)
+		require.NoError(t, acquire(t, a, Request{Name: "used"}).Release())
+		require.NoError(t, acquire(t, b, Request{Name: "unlike"}).Release())
+		calm := func() { // what stands is heeded with every renewal
+			eventually(t, "nobody complains any more", func() bool {
+				return len(c.hostRecord(1).Complaints)+len(c.hostRecord(2).Complaints) == 0
+			})
+		}
+		for _, name := range []string{"used", "before", "unlike"} {
+			e, err := a.lookupNow(t.Context(), name)
+			require.NoError(t, err)
+			c.spoil(g.Slot(e.Lock, 1))
+			began := time.Now()
+			next := start(t, b, Request{Name: name})
+			eventually(t, "the complaint", func() bool { return len(c.hostRecord(2).Complaints) > 0 || len(next) > 0 })
+			require.NoError(t, got(t, next).Release())
+			t.Logf("%s: %v, a renewal is every %v", name, time.Since(began), a.times().Renew())
+			require.NotPanics(t, func() { c.slot(e.Lock, 1) })
+		}
+		// That of the directory's lock.
 		calm()
 		c.spoil(g.Slot(directoryLock, 1))
 		_, created, err := b.Create(t.Context(), "new", 1)
 		require.NoError(t, err)
 		require.True(t, created)
-	})
-	t.Run("that of the directory's lock, while it is held", func(t *testing.T) {
+		// That of the directory's lock, while it is held.
 		calm()
 		require.NoError(t, b.guarded(t.Context(), "test", func(*lock) error {
 			c.spoil(g.Slot(directoryLock, 1))
 			eventually(t, "the intents", func() bool { _, err := b.intents(b.dev); return err == nil })
 			return nil
 		}))
-	})
-	t.Run("one that may have a value", func(t *testing.T) {
+		// One that may have a value.
 		calm()
 		e, err := b.lookupNow(t.Context(), "unlike")
 		require.NoError(t, err)
 		c.spoil(g.Slot(e.Lock, 1))
 		eventually(t, "a value", func() bool { _, err := b.Value(t.Context(), "unlike"); return err == nil })
+		calm()
 	})
-	calm()
 }
 
 // TestEntryIsMendedForWhoIsHeldUp: who has used the lock, which nobody holds, restores its entry since another complains.
 func TestEntryIsMendedForWhoIsHeldUp(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, _ := c.settledHost(1)
-	b, _ := c.settledHost(2)
-	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-	before := c.entry(1)
-	c.spoil(c.sb.Geometry.Entry(1))
-	_, err := b.Acquire(t.Context(), Request{Name: "x"})
-	require.ErrorIs(t, err, ErrDamaged)
-	var h *Hold
-	eventually(t, "it is restored", func() bool { h, err = b.Acquire(t.Context(), Request{Name: "x"}); return err == nil })
-	require.Equal(t, before, c.entry(1))
-	require.NoError(t, h.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, _ := c.settledHost(1)
+		b, _ := c.settledHost(2)
+		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+		before := c.entry(1)
+		c.spoil(c.sb.Geometry.Entry(1))
+		_, err := b.Acquire(t.Context(), Request{Name: "x"})
+		require.ErrorIs(t, err, ErrDamaged)
+		var h *Hold
+		eventually(t, "it is restored", func() bool { h, err = b.Acquire(t.Context(), Request{Name: "x"}); return err == nil })
+		require.Equal(t, before, c.entry(1))
+		require.NoError(t, h.Release())
+	})
 }
 
 // TestHeldLockIsLookedAt: what this host holds it looks at though nobody complains.
 func TestHeldLockIsLookedAt(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	a, _ := c.settledHost(1)
-	h := acquire(t, a, Request{Name: "x"})
-	eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
-	before, entry := c.slot(1, 1), c.entry(1)
-	c.spoil(g.Slot(1, 1))
-	c.spoil(g.Entry(1))
-	readable := func() bool {
-		_, entry := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
-		_, slot := c.sb.Space().DecodeSlot(contents(t, c.disk)[g.Slot(1, 1):], 1, 1)
-		return entry == nil && slot == nil
-	}
-	eventually(t, "both are restored", readable)
-	require.Equal(t, entry, c.entry(1))
-	require.Equal(t, before.Ticket, c.slot(1, 1).Ticket)
-	require.NoError(t, h.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		a, _ := c.settledHost(1)
+		h := acquire(t, a, Request{Name: "x"})
+		eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		before, entry := c.slot(1, 1), c.entry(1)
+		c.spoil(g.Slot(1, 1))
+		c.spoil(g.Entry(1))
+		readable := func() bool {
+			_, entry := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
+			_, slot := c.sb.Space().DecodeSlot(contents(t, c.disk)[g.Slot(1, 1):], 1, 1)
+			return entry == nil && slot == nil
+		}
+		eventually(t, "both are restored", readable)
+		require.Equal(t, entry, c.entry(1))
+		require.Equal(t, before.Ticket, c.slot(1, 1).Ticket)
+		require.NoError(t, h.Release())
+	})
 }
 
 // TestSlotThatStaysBad: the owner rewrites it again and again, but no faster than hosts renew.
 func TestSlotThatStaysBad(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	a, disk := c.faultyHost(1)
-	b, other := c.faultyHost(2)
-	for _, d := range []*Daemon{a, b} {
-		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	}
-	bad := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Returns: blockdev.Garbage}
-	disk.Inject(bad)
-	before := c.slot(1, 1).Sequence
-	other.Inject(bad)
-	next := start(t, b, Request{Name: "x"})
-	eventually(t, "it is rewritten", func() bool { return c.slot(1, 1).Sequence >= before+2 })
-	began, from := c.slot(1, 1).Sequence, time.Now()
-	eventually(t, "and again", func() bool { return c.slot(1, 1).Sequence >= began+2 })
-	require.GreaterOrEqual(t, time.Since(from), a.times().Renew())
-	none(t, next)
-	disk.Heal()
-	other.Heal()
-	require.NoError(t, got(t, next).Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		a, disk := c.faultyHost(1)
+		b, other := c.faultyHost(2)
+		for _, d := range []*Daemon{a, b} {
+			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		}
+		bad := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Returns: blockdev.Garbage}
+		disk.Inject(bad)
+		before := c.slot(1, 1).Sequence
+		other.Inject(bad)
+		next := start(t, b, Request{Name: "x"})
+		eventually(t, "it is rewritten", func() bool { return c.slot(1, 1).Sequence >= before+2 })
+		began, from := c.slot(1, 1).Sequence, time.Now()
+		eventually(t, "and again", func() bool { return c.slot(1, 1).Sequence >= began+2 })
+		require.GreaterOrEqual(t, time.Since(from), a.times().Renew())
+		none(t, next)
+		disk.Heal()
+		other.Heal()
+		require.NoError(t, got(t, next).Release())
+	})
 }
 
 // TestHostileComplaints: whatever another host's record complains of costs a few reads, and nothing else.
 func TestHostileComplaints(t *testing.T) {
-	c := newCluster(t, 8, 64)
-	d, dev := c.settledHost(1)
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	_, n := dev.since(0)
-	const rounds = 100
-	for i := range rounds {
-		r := layout.HostRecord{ID: 5, Incarnation: 77, State: layout.StateLive, Sequence: uint64(i), Highest: 5}
-		for k := range layout.MaxComplaints {
-			r.Complaints = append(r.Complaints, layout.Complaint{Host: k % 2, Lock: (8*i+k)%64 + 1})
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 64)
+		d, dev := c.settledHost(1)
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		_, n := dev.since(0)
+		const rounds = 100
+		for i := range rounds {
+			r := layout.HostRecord{ID: 5, Incarnation: 77, State: layout.StateLive, Sequence: uint64(i), Highest: 5}
+			for k := range layout.MaxComplaints {
+				r.Complaints = append(r.Complaints, layout.Complaint{Host: k % 2, Lock: (8*i+k)%64 + 1})
+			}
+			c.write(c.sb.Geometry.Host(5), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, r) })
+			d.mem.event(d.mem.m.Refresh)
+			time.Sleep(c.sb.Lease / rounds) // what is measured is a span of time
 		}
-		c.write(c.sb.Geometry.Host(5), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, r) })
-		d.mem.event(d.mem.m.Refresh)
-		time.Sleep(c.sb.Lease / rounds) // what is measured is a span of time
-	}
-	all, _ := dev.since(n)
-	looks := 0
-	for _, r := range all {
-		if r.off >= c.sb.Geometry.Entry(1) {
-			require.False(t, r.write, "%+v", r)
-			require.LessOrEqual(t, r.n, c.sb.Geometry.Stride)
-			looks++
+		all, _ := dev.since(n)
+		looks := 0
+		for _, r := range all {
+			if r.off >= c.sb.Geometry.Entry(1) {
+				require.False(t, r.write, "%+v", r)
+				require.LessOrEqual(t, r.n, c.sb.Geometry.Stride)
+				looks++
+			}
 		}
-	}
-	t.Logf("%d reads", looks)
-	require.Positive(t, looks)
-	require.LessOrEqual(t, looks, 2*64*8)
+		t.Logf("%d reads", looks)
+		require.Positive(t, looks)
+		require.LessOrEqual(t, looks, 2*64*8)
+	})
 }
 
 // TestHangingIOIsReported: of the lease, once while it hangs and once when it has returned.
 func TestHangingIOIsReported(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	c.sb.Lease = 6 * time.Second // what hangs is found out long before it is over
-	for copy := range 2 {
-		c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
-	}
-	said := &lines{}
-	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-	d := c.host(1, through(f), func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
-	t.Cleanup(f.Heal)
-	for what, fault := range map[string]blockdev.Fault{
-		"reading the host table":  {Op: blockdev.OpRead},
-		"writing the host record": {Op: blockdev.OpWrite},
-	} {
-		release := f.Hang(fault)
-		eventually(t, what+" hangs", func() bool { return said.count("IO hangs", what) == 1 })
-		release()
-		eventually(t, what+" has returned", func() bool { return said.count("IO that hung has returned", what) == 1 })
-		require.Equal(t, 1, said.count("IO hangs", what))
-		eventually(t, "it is renewed", func() bool {
-			return d.leaseLeft() > d.sb.Lease-lease.Times{Lease: d.sb.Lease}.Renew()
-		})
-	}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		c.sb.Lease = 6 * time.Second // what hangs is found out long before it is over
+		for copy := range 2 {
+			c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
+		}
+		said := &lines{}
+		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+		d := c.host(1, through(f), func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
+		t.Cleanup(f.Heal)
+		for what, fault := range map[string]blockdev.Fault{
+			"reading the host table":  {Op: blockdev.OpRead},
+			"writing the host record": {Op: blockdev.OpWrite},
+		} {
+			release := f.Hang(fault)
+			eventually(t, what+" hangs", func() bool { return said.count("IO hangs", what) == 1 })
+			release()
+			eventually(t, what+" has returned", func() bool { return said.count("IO that hung has returned", what) == 1 })
+			require.Equal(t, 1, said.count("IO hangs", what))
+			eventually(t, "it is renewed", func() bool {
+				return d.leaseLeft() > d.sb.Lease-lease.Times{Lease: d.sb.Lease}.Renew()
+			})
+		}
+	})
 }
 
 // TestHangingJoinIsReported: also before there is a lease.
 func TestHangingJoinIsReported(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	said := &lines{}
-	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-	release := f.Hang(blockdev.Fault{Op: blockdev.OpWrite})
-	t.Cleanup(release)
-	d := c.unjoined(1, through(f), func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
-	joined := make(chan error, 1)
-	go func() { joined <- d.Join(context.Background()) }()
-	eventually(t, "reported", func() bool { return said.count("IO hangs", "writing the host record") == 1 })
-	release()
-	within(t, "joining", func() { require.NoError(t, <-joined) })
-	require.NoError(t, d.Close(t.Context()))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		said := &lines{}
+		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+		release := f.Hang(blockdev.Fault{Op: blockdev.OpWrite})
+		t.Cleanup(release)
+		d := c.unjoined(1, through(f), func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
+		joined := make(chan error, 1)
+		go func() { joined <- d.Join(context.Background()) }()
+		eventually(t, "reported", func() bool { return said.count("IO hangs", "writing the host record") == 1 })
+		release()
+		within(t, "joining", func() { require.NoError(t, <-joined) })
+		require.NoError(t, d.Close(t.Context()))
+	})
 }
 
 // lines are what was logged.
@@ -323,16 +336,18 @@ func (l *lines) count(parts ...string) (n int) {
 
 // TestIntentIsTakenBackLater: what an earlier bakeryd intended is tried again until it is taken back.
 func TestIntentIsTakenBackLater(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	m := c.mortal(1)
-	require.NoError(t, acquire(t, m.d, Request{Name: "y"}).Release())
-	m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Err: unix.EIO})
-	_, _, err := m.d.Create(t.Context(), "x", 1)
-	require.Error(t, err)
-	require.NotEmpty(t, c.slot(0, 1).Value)
-	m.kill()
-	m.rise(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Times: entryTries, Err: unix.EIO})
-	eventually(t, "it is carried out", func() bool { return len(c.slot(0, 1).Value) == 0 })
-	require.Equal(t, 1, c.named("x"))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		m := c.mortal(1)
+		require.NoError(t, acquire(t, m.d, Request{Name: "y"}).Release())
+		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Err: unix.EIO})
+		_, _, err := m.d.Create(t.Context(), "x", 1)
+		require.Error(t, err)
+		require.NotEmpty(t, c.slot(0, 1).Value)
+		m.kill()
+		m.rise(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Times: entryTries, Err: unix.EIO})
+		eventually(t, "it is carried out", func() bool { return len(c.slot(0, 1).Value) == 0 })
+		require.Equal(t, 1, c.named("x"))
+	})
 }

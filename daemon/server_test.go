@@ -84,7 +84,7 @@ type oneLine struct{ r io.Reader }
 func (o oneLine) Read(p []byte) (int, error) { return o.r.Read(p[:1]) }
 
 func TestAPIHoldsAsLongAsTheConnection(t *testing.T) {
-	d := newCluster(t, 8, 4).host(1)
+	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
 	c, r := s.post(`{"name": "x", "command": "backup"}`)
 	require.Equal(t, http.StatusOK, r.StatusCode)
@@ -144,7 +144,7 @@ func (s *served) status() (r Report) {
 }
 
 func TestAPIRenewsTheDeadline(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	c, r := s.post(`{"name": "x"}`)
 	defer c.Close()
 	require.Equal(t, "granted", nextEvent(t, r).Event)
@@ -154,7 +154,7 @@ func TestAPIRenewsTheDeadline(t *testing.T) {
 }
 
 func TestAPIRefusesBadRequests(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 1).host(1))
+	s := serveSocket(t, realCluster(t, 8, 1).host(1))
 	for _, c := range []struct {
 		body, message string
 		status        int
@@ -191,7 +191,7 @@ func TestAPIRefusesBadRequests(t *testing.T) {
 // TestAPINoticesAClientThatSaysTooMuch: what comes after the request must not
 // hide that the client has gone.
 func TestAPINoticesAClientThatSaysTooMuch(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	c, r := s.post(`{"name": "x"}`)
 	require.Equal(t, "granted", nextEvent(t, r).Event)
 	_, err := io.WriteString(c, "and another thing")
@@ -205,7 +205,7 @@ func TestAPINoticesAClientThatSaysTooMuch(t *testing.T) {
 }
 
 func TestDrainTellsHolders(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	c, r := s.post(`{"name": "x"}`)
 	require.Equal(t, "granted", nextEvent(t, r).Event)
 	s.d.drain("bakeryd is shutting down")
@@ -221,7 +221,7 @@ func TestDrainTellsHolders(t *testing.T) {
 }
 
 func TestListen(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	_, err := Listen(s.path)
 	require.ErrorContains(t, err, "another bakeryd serves this socket")
 	info, err := os.Stat(s.path)

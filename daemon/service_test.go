@@ -45,8 +45,8 @@ func (c *cluster) run(id int, change ...func(*Config)) *running {
 func (c *cluster) begin(id int, change ...func(*Config)) *running {
 	c.t.Helper()
 	dir := c.t.TempDir()
-	r := &running{ended: make(chan error, 1), joined: make(chan *Daemon, 100), dog: watchdogtest.New(clock.Boottime.Now)}
-	cfg := Config{Device: "memory", HostID: id, Name: "db", RuntimeDir: dir, StateDir: dir, Keep: true, Watchdog: "a watchdog",
+	r := &running{ended: make(chan error, 1), joined: make(chan *Daemon, 100), dog: watchdogtest.New(c.clock.Now)}
+	cfg := Config{Device: "memory", HostID: id, Name: "db", RuntimeDir: dir, StateDir: dir, Keep: true, Watchdog: "a watchdog", Clock: c.clock,
 		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
 		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
 			r.mu.Lock()
@@ -63,7 +63,10 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	go func() { r.ended <- r.svc.Run(ctx) }()
-	r.served = serveCurrent(c.t, r.svc.Joined)
+	r.served = &served{t: c.t}
+	if c.real() {
+		r.served = serveCurrent(c.t, r.svc.Joined)
+	}
 	c.t.Cleanup(func() {
 		if r.ended != nil {
 			r.leaves()
@@ -107,7 +110,7 @@ func (r *running) ask(n int, extra string) *testSession {
 
 // TestHangThenRejoin: what hangs holds up neither the end of the lease nor, when it is over, a new beginning.
 func TestHangThenRejoin(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	c.lasting(6 * time.Second) // else its watchdog bites on a machine that has no time for the test
 	r := c.run(1)
 	first := r.d.mem.incarnation()
@@ -149,7 +152,7 @@ func (r *running) strand() (command *os.File, release func()) {
 
 // TestWatchdogBitesIfACommandStays: SIGKILL does not reach everybody.
 func TestWatchdogBitesIfACommandStays(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	r := c.run(1)
 	command, release := r.strand()
 	within(t, "the reset", func() {
@@ -169,7 +172,7 @@ func TestWatchdogBitesIfACommandStays(t *testing.T) {
 
 // TestWatchdogIsPublishedAndDisarmed: others wait for it, from the first record on.
 func TestWatchdogIsPublishedAndDisarmed(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	r := c.run(1)
 	require.True(t, r.dog.Armed())
 	h := r.status().Hosts[0]
@@ -181,7 +184,7 @@ func TestWatchdogIsPublishedAndDisarmed(t *testing.T) {
 
 // TestTermWithAHolderIsHandedOver: SIGTERM does not end what is held.
 func TestTermWithAHolderIsHandedOver(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	r := c.run(1)
 	holder := r.ask(1, "")
 	holder.until("granted")
@@ -198,16 +201,18 @@ func TestTermWithAHolderIsHandedOver(t *testing.T) {
 }
 
 func TestTermWithNothingHeldLeaves(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	r := c.run(1)
-	r.ends(nil)
-	require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
-	require.False(t, r.dog.Armed())
-	require.NoFileExists(t, r.d.sessions.journal.path)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		r := c.run(1)
+		r.ends(nil)
+		require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
+		require.False(t, r.dog.Armed())
+		require.NoFileExists(t, r.d.sessions.journal.path)
+	})
 }
 
 func TestDrainWithAHolderLeaves(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	r := c.run(1)
 	holder := r.ask(1, "")
 	holder.until("granted")
@@ -220,7 +225,7 @@ func TestDrainWithAHolderLeaves(t *testing.T) {
 
 // TestDrainDoesNotReleaseWhoDoesNotStop: to the others the host is one that crashed.
 func TestDrainDoesNotReleaseWhoDoesNotStop(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	r := c.run(1)
 	holder := r.ask(1, "")
 	holder.until("granted")
@@ -234,7 +239,7 @@ func TestDrainDoesNotReleaseWhoDoesNotStop(t *testing.T) {
 
 // TestDeadHostsLockIsInherited: who crashed is declared dead, and its lock goes to the next.
 func TestDeadHostsLockIsInherited(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, "")
 	token := *holder.until("granted").Token
@@ -252,7 +257,7 @@ func TestDeadHostsLockIsInherited(t *testing.T) {
 
 // TestDrainStopsOrphans: their wrapper, which would, is gone.
 func TestDrainStopsOrphans(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	n := newNotebook(t)
 	r := c.run(1, n.in)
 	holder := r.ask(1, `, "witness": true`)
@@ -286,7 +291,7 @@ func TestDrainStopsOrphans(t *testing.T) {
 // TestWatchdogOfALateSuccessor: to open it would feed it, so what is left beyond its lease has to end before. Then it
 // is fed, however long joining takes.
 func TestWatchdogOfALateSuccessor(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, `, "witness": true`)
 	command, err := os.OpenFile(holder.until("granted").Witness, os.O_WRONLY, 0) // the test itself, which is never killed
@@ -304,7 +309,7 @@ func TestWatchdogOfALateSuccessor(t *testing.T) {
 
 // TestWatchdogIsNotFedAtTheEnd: processes are left that run on without a lease.
 func TestWatchdogIsNotFedAtTheEnd(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	r := c.run(1)
 	command, release := r.strand()
 	over := r.d.mem.moments().deadline + r.d.times().Watchdog()/2
@@ -322,28 +327,30 @@ func TestWatchdogIsNotFedAtTheEnd(t *testing.T) {
 
 // TestTermBetweenTwoTermsDisarms: nothing is held then.
 func TestTermBetweenTwoTermsDisarms(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	refused := make(chan bool, 1)
-	r := c.run(1, func(cfg *Config) {
-		open, first := cfg.open, true
-		cfg.open = func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) {
-			if first {
-				first = false
-				return open(path, readOnly)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		refused := make(chan bool, 1)
+		r := c.run(1, func(cfg *Config) {
+			open, first := cfg.open, true
+			cfg.open = func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) {
+				if first {
+					first = false
+					return open(path, readOnly)
+				}
+				refused <- true
+				return nil, layout.Superblock{}, 0, unix.ENXIO
 			}
-			refused <- true
-			return nil, layout.Superblock{}, 0, unix.ENXIO
-		}
+		})
+		r.disk.Inject(blockdev.Fault{Err: unix.EIO})
+		within(t, "the attempt to join anew", func() { <-refused })
+		r.ends(nil)
+		require.False(t, r.dog.Armed())
 	})
-	r.disk.Inject(blockdev.Fault{Err: unix.EIO})
-	within(t, "the attempt to join anew", func() { <-refused })
-	r.ends(nil)
-	require.False(t, r.dog.Armed())
 }
 
 // TestRejoinWaitsForWhoIsAboutToStop: by joining anew the host would give others its locks at once.
 func TestRejoinWaitsForWhoIsAboutToStop(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	r := c.run(1)
 	first := r.d
 	holder := r.ask(1, "")
@@ -358,7 +365,7 @@ func TestRejoinWaitsForWhoIsAboutToStop(t *testing.T) {
 
 // TestTryAfterADeath: who only ever tries never waits, and so learns of no death by that.
 func TestTryAfterADeath(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, "")
 	holder.until("granted")

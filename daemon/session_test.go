@@ -26,7 +26,7 @@ func (m *mortal) session(s *testSession) *session {
 
 // TestSameSessionTwiceAtOnce: a client that asks twice has one session, and nobody else is held up by that.
 func TestSameSessionTwiceAtOnce(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	within(t, "asking", func() {
 		for i := range 100 {
 			var wg sync.WaitGroup
@@ -52,7 +52,7 @@ func TestSameSessionTwiceAtOnce(t *testing.T) {
 
 // TestBackWhileTheHoldIsLetGo: who comes back too late is not told of a grant that is none any more.
 func TestBackWhileTheHoldIsLetGo(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, "")
 	token := *holder.until("granted").Token
@@ -81,7 +81,7 @@ func TestBackWhileTheHoldIsLetGo(t *testing.T) {
 
 // TestJournalForgetsWhoGaveUp: it is of bounded size, and a successor must not wait for them.
 func TestJournalForgetsWhoGaveUp(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, "")
 	holder.until("granted")
@@ -99,7 +99,7 @@ func TestJournalForgetsWhoGaveUp(t *testing.T) {
 
 // TestTooManySessions: more than the journal can keep would make it void.
 func TestTooManySessions(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	ss := m.d.sessions
 	ss.mu.Lock()
@@ -121,7 +121,7 @@ func TestTooManySessions(t *testing.T) {
 
 // TestWitnessOpenedAnew: a command that came later than the last one that went keeps the lock as well.
 func TestWitnessOpenedAnew(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, `, "witness": true`)
 	g := holder.until("granted")
@@ -157,7 +157,7 @@ func TestSessionOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("SKIP: to be two users takes root")
 	}
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, "")
 	token := holder.until("granted").Token.String()

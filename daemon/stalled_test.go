@@ -41,7 +41,7 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 		"read fails":  {Op: blockdev.OpRead, Err: unix.ETIMEDOUT},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
+			c := realCluster(t, 8, 4)
 			g := c.sb.Geometry
 			other := c.host(2)
 			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
@@ -109,7 +109,7 @@ func (notClosed) Close() error { return nil }
 func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 	for name, writes := range map[string]bool{"writes succeed": true, "writes fail": false} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
+			c := realCluster(t, 8, 4)
 			g := c.sb.Geometry
 			other, disk := c.faultyHost(2)
 			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
@@ -156,30 +156,32 @@ func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 func TestDaemon_SectorStaysBad_PauseDoubles(t *testing.T) {
 	for name, lock := range map[string]int{"slot": 1, "directory": directoryLock} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
-			g := c.sb.Geometry
-			r, disk := c.runOnOne(1)
-			require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
-			use, fault := "x", blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO}
-			if lock == directoryLock { // an entry whose write fails is given up, and ends no lease
-				use, fault = "new", blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(4) + 512, Err: unix.EIO, Hang: true}
-			}
-			bad := disk.Inject(fault)
-			for _, leases := range []time.Duration{1, 2, 4} {
-				eventually(t, "the loss", func() bool {
-					_, err := r.d.Acquire(t.Context(), Request{Name: use})
-					require.Error(t, err)
-					return r.d.Err() != nil
-				})
-				require.ErrorIs(t, r.d.Err(), ErrStuck)
-				left, _ := r.d.cfg.quarantine.Of(0, lock)
-				require.Equal(t, leases*c.sb.Lease, left)
-				next := disk.Inject(fault)
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				g := c.sb.Geometry
+				r, disk := c.runOnOne(1)
+				require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
+				use, fault := "x", blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO}
+				if lock == directoryLock { // an entry whose write fails is given up, and ends no lease
+					use, fault = "new", blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(4) + 512, Err: unix.EIO, Hang: true}
+				}
+				bad := disk.Inject(fault)
+				for _, leases := range []time.Duration{1, 2, 4} {
+					eventually(t, "the loss", func() bool {
+						_, err := r.d.Acquire(t.Context(), Request{Name: use})
+						require.Error(t, err)
+						return r.d.Err() != nil
+					})
+					require.ErrorIs(t, r.d.Err(), ErrStuck)
+					left, _ := r.d.cfg.quarantine.Of(0, lock)
+					require.Equal(t, leases*c.sb.Lease, left)
+					next := disk.Inject(fault)
+					bad.Release()
+					bad = next
+					r.term()
+				}
 				bad.Release()
-				bad = next
-				r.term()
-			}
-			bad.Release()
+			})
 		})
 	}
 }
@@ -200,28 +202,30 @@ func (c *cluster) runOnOne(id int) (*running, *blockdev.Faulty) {
 
 // TestDaemon_TwoLocksStuck_BothAreInQuarantine: the other one would end the next lease.
 func TestDaemon_TwoLocksStuck_BothAreInQuarantine(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	d, disk := c.faultyHost(1)
-	for i, name := range []string{"x", "y"} {
-		require.NoError(t, acquire(t, d, Request{Name: name}).Release())
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(i+1, 1), To: g.Slot(i+1, 2), Hang: true})
-		defer bad.Release()
-		go func() { _, _ = d.Acquire(t.Context(), Request{Name: name}) }()
-		<-bad.Hit()
-	}
-	within(t, "the loss", func() { <-d.Lost() })
-	for lock := range 4 {
-		_, why := d.cfg.quarantine.Of(0, lock)
-		require.Equal(t, lock == 1 || lock == 2, errors.Is(why, ErrStuck), "lock %d", lock)
-	}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		d, disk := c.faultyHost(1)
+		for i, name := range []string{"x", "y"} {
+			require.NoError(t, acquire(t, d, Request{Name: name}).Release())
+			bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(i+1, 1), To: g.Slot(i+1, 2), Hang: true})
+			defer bad.Release()
+			go func() { _, _ = d.Acquire(t.Context(), Request{Name: name}) }()
+			<-bad.Hit()
+		}
+		within(t, "the loss", func() { <-d.Lost() })
+		for lock := range 4 {
+			_, why := d.cfg.quarantine.Of(0, lock)
+			require.Equal(t, lock == 1 || lock == 2, errors.Is(why, ErrStuck), "lock %d", lock)
+		}
+	})
 }
 
 // TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn: the lease goes on with the new process, and its slot shows a holder.
 func TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn(t *testing.T) {
 	for name, ofEntries := range map[string]bool{"slot": false, "directory": true} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
+			c := realCluster(t, 8, 4)
 			c.lasting(4 * time.Second) // else it may be over before the new process begins
 			g := c.sb.Geometry
 			other, m := c.host(2), c.mortal(1)
@@ -258,30 +262,34 @@ func TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn(t *testing.T) {
 // TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers: this host cannot complete what a dead host began, and does not
 // keep the lock for that.
 func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	m, other := c.mortal(1), c.host(2)
-	require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
-	bad := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(2), Hang: true})
-	go func() { _ = m.d.Remove(context.Background(), "x", false) }()
-	<-bad.Hit()
-	m.dies(other)
-	bad.Release()
-	d := c.host(3, func(cfg *Config) {
-		cfg.quarantine = new(stall.Quarantine)
-		cfg.quarantine.Add(clock.Boottime.Now(), directoryLock, 64*c.sb.Lease, ErrStuck)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		m, other := c.mortal(1), c.host(2)
+		require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
+		bad := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(2), Hang: true})
+		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
+		<-bad.Hit()
+		m.dies(other)
+		bad.Release()
+		disk := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 3), To: g.Slot(1, 4), Delay: 2 * time.Millisecond}) // so that the mark lasts
+		d := c.host(3, through(disk), func(cfg *Config) {
+			cfg.quarantine = new(stall.Quarantine)
+			cfg.quarantine.Add(c.clock.Now(), directoryLock, 64*c.sb.Lease, ErrStuck)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		waiting := make(chan result, 1)
+		go func() {
+			h, err := d.Acquire(ctx, Request{Name: "x"})
+			waiting <- result{h, err}
+		}()
+		eventually(t, "the mark", func() bool { return c.slot(1, 3).Creation > c.entry(1).Creation })
+		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+		require.NoError(t, d.Err())
+		cancel()
+		<-waiting
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	waiting := make(chan result, 1)
-	go func() {
-		h, err := d.Acquire(ctx, Request{Name: "x"})
-		waiting <- result{h, err}
-	}()
-	eventually(t, "the mark", func() bool { return c.slot(1, 3).Creation > c.entry(1).Creation })
-	require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-	require.NoError(t, d.Err())
-	cancel()
-	<-waiting
 }
 
 // TestSeries_Failures_OneIOSinceTheFirstTry: of what a host may be to blame for.
@@ -308,175 +316,195 @@ func TestSeries_Failures_OneIOSinceTheFirstTry(t *testing.T) {
 
 // TestDaemon_SlotWriteHangs_RenewalsWait: else the others would wait for another lease after the loss.
 func TestDaemon_SlotWriteHangs_RenewalsWait(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	d, disk := c.faultyHost(1)
-	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Hang: true})
-	go func() { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }()
-	<-bad.Hit()
-	began := c.hostRecord(1).Sequence
-	within(t, "the loss", func() { <-d.Lost() })
-	require.ErrorIs(t, d.Err(), ErrStuck)
-	require.LessOrEqual(t, c.hostRecord(1).Sequence, began+2, "of five that were due")
-	bad.Release()
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		d, disk := c.faultyHost(1)
+		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Hang: true})
+		go func() { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }()
+		<-bad.Hit()
+		began := c.hostRecord(1).Sequence
+		within(t, "the loss", func() { <-d.Lost() })
+		require.ErrorIs(t, d.Err(), ErrStuck)
+		require.LessOrEqual(t, c.hostRecord(1).Sequence, began+2, "of five that were due")
+		bad.Release()
+	})
 }
 
 // TestDaemon_DirectoryWriteHangs_OthersMakeLocks: while this host has the lock that guards the directory.
 func TestDaemon_DirectoryWriteHangs_OthersMakeLocks(t *testing.T) {
 	for name, op := range map[string]blockdev.Op{"write": blockdev.OpWrite, "read": blockdev.OpRead} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
-			g := c.sb.Geometry
-			other := c.host(2)
-			r := c.run(1)
-			first := r.d
-			fault := blockdev.Fault{Op: op, From: g.Entry(1), To: g.Entry(4) + 512, Hang: true}
-			if op == blockdev.OpRead {
-				fault.After = 1 // the lookup, which holds nobody up
-			}
-			bad := r.disk.Inject(fault)
-			go func() { _, _ = first.Acquire(t.Context(), Request{Name: "x"}) }()
-			<-bad.Hit()
-			require.NoError(t, acquire(t, other, Request{Name: "y"}).Release())
-			require.ErrorIs(t, first.Err(), ErrStuck)
-			require.ErrorContains(t, first.Err(), "the lock directory")
-			bad.Release()
-			again := r.term()
-			_, _, err := again.Create(t.Context(), "z", 1)
-			require.ErrorIs(t, err, ErrStuck)
-			require.NoError(t, acquire(t, again, Request{Name: "y"}).Release())
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				g := c.sb.Geometry
+				other := c.host(2)
+				r := c.run(1)
+				first := r.d
+				fault := blockdev.Fault{Op: op, From: g.Entry(1), To: g.Entry(4) + 512, Hang: true}
+				if op == blockdev.OpRead {
+					fault.After = 1 // the lookup, which holds nobody up
+				}
+				bad := r.disk.Inject(fault)
+				go func() { _, _ = first.Acquire(t.Context(), Request{Name: "x"}) }()
+				<-bad.Hit()
+				require.NoError(t, acquire(t, other, Request{Name: "y"}).Release())
+				require.ErrorIs(t, first.Err(), ErrStuck)
+				require.ErrorContains(t, first.Err(), "the lock directory")
+				bad.Release()
+				again := r.term()
+				_, _, err := again.Create(t.Context(), "z", 1)
+				require.ErrorIs(t, err, ErrStuck)
+				require.NoError(t, acquire(t, again, Request{Name: "y"}).Release())
+			})
 		})
 	}
 }
 
 // TestDaemon_EntryCannotBeCleared_LeaseEnds: the remover holds the lock meanwhile.
 func TestDaemon_EntryCannotBeCleared_LeaseEnds(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	other := c.host(2)
-	r := c.run(1)
-	first := r.d
-	require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
-	bad := r.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(2), Err: unix.EIO})
-	go func() { _ = first.Remove(t.Context(), "x", false) }()
-	<-bad.Hit()
-	require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-	require.ErrorIs(t, first.Err(), ErrStuck)
-	bad.Release()
-	r.term()
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		other := c.host(2)
+		r := c.run(1)
+		first := r.d
+		require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
+		bad := r.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(2), Err: unix.EIO})
+		go func() { _ = first.Remove(t.Context(), "x", false) }()
+		<-bad.Hit()
+		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+		require.ErrorIs(t, first.Err(), ErrStuck)
+		bad.Release()
+		r.term()
+	})
 }
 
 // TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn: it may hang for as long as it likes.
 func TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn(t *testing.T) {
 	t.Run("slot never used", func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
-		d, disk := c.faultyHost(1)
-		g := c.sb.Geometry
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(2, 1), Hang: true})
-		go func() { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }()
-		<-bad.Hit()
-		c.renewedTimes(d, twoLeases)
-		require.NoError(t, d.Err())
-		bad.Release()
+		inBubble(t, func(t *testing.T) {
+			c := newCluster(t, 8, 4)
+			require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
+			d, disk := c.faultyHost(1)
+			g := c.sb.Geometry
+			bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(2, 1), Hang: true})
+			go func() { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }()
+			<-bad.Hit()
+			c.renewedTimes(d, twoLeases)
+			require.NoError(t, d.Err())
+			bad.Release()
+		})
 	})
 	t.Run("value of a held lock", func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		d, disk := c.faultyHost(1)
-		h := acquire(t, d, Request{Name: "x"})
-		g := c.sb.Geometry
-		eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(2, 1), Hang: true, Times: 1})
-		go func() { _, _ = d.Value(t.Context(), "x") }()
-		<-bad.Hit()
-		c.renewedTimes(d, twoLeases)
-		require.NoError(t, d.Err())
-		bad.Release()
-		require.NoError(t, h.Release())
+		inBubble(t, func(t *testing.T) {
+			c := newCluster(t, 8, 4)
+			d, disk := c.faultyHost(1)
+			h := acquire(t, d, Request{Name: "x"})
+			g := c.sb.Geometry
+			eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+			bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(2, 1), Hang: true, Times: 1})
+			go func() { _, _ = d.Value(t.Context(), "x") }()
+			<-bad.Hit()
+			c.renewedTimes(d, twoLeases)
+			require.NoError(t, d.Err())
+			bad.Release()
+			require.NoError(t, h.Release())
+		})
 	})
 	t.Run("scrub", func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
-		d, disk := c.faultyHost(1)
-		g := c.sb.Geometry
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Hang: true})
-		<-bad.Hit()
-		c.renewedTimes(d, twoLeases)
-		require.NoError(t, d.Err())
-		bad.Release()
+		inBubble(t, func(t *testing.T) {
+			c := newCluster(t, 8, 4)
+			require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
+			d, disk := c.faultyHost(1)
+			g := c.sb.Geometry
+			bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Hang: true})
+			<-bad.Hit()
+			c.renewedTimes(d, twoLeases)
+			require.NoError(t, d.Err())
+			bad.Release()
+		})
 	})
 }
 
 // TestDaemon_SlowSectorsOfOneLock_LeaseGoesOn: every IO takes a third of the lease, which is below the limit.
 func TestDaemon_SlowSectorsOfOneLock_LeaseGoesOn(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	d, disk := c.faultyHost(1)
-	disk.Inject(blockdev.Fault{From: g.Slot(1, 1), To: g.Slot(2, 1), Delay: c.sb.Lease / 3})
-	for range 2 {
-		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-	}
-	require.NoError(t, d.Err())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		d, disk := c.faultyHost(1)
+		disk.Inject(blockdev.Fault{From: g.Slot(1, 1), To: g.Slot(2, 1), Delay: c.sb.Lease / 3})
+		for range 2 {
+			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+		}
+		require.NoError(t, d.Err())
+	})
 }
 
 // TestDaemon_WholeDeviceHangs_NoLockIsBlamed: the lease ends by itself then.
 func TestDaemon_WholeDeviceHangs_NoLockIsBlamed(t *testing.T) {
 	for name, fault := range map[string]blockdev.Fault{"hangs": {Hang: true}, "fails": {Err: unix.EIO}} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
-			r := c.run(1)
-			d := r.d
-			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-			bad := r.disk.Inject(fault)
-			_, err := d.Acquire(t.Context(), Request{Name: "x"})
-			require.ErrorIs(t, err, ErrUnavailable)
-			within(t, "the end of the lease", func() { <-d.Lost() })
-			require.ErrorIs(t, d.Err(), lease.ErrExpired)
-			bad.Release()
-			require.NoError(t, acquire(t, r.term(), Request{Name: "x"}).Release())
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				r := c.run(1)
+				d := r.d
+				require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+				bad := r.disk.Inject(fault)
+				_, err := d.Acquire(t.Context(), Request{Name: "x"})
+				require.ErrorIs(t, err, ErrUnavailable)
+				within(t, "the end of the lease", func() { <-d.Lost() })
+				require.ErrorIs(t, d.Err(), lease.ErrExpired)
+				bad.Release()
+				require.NoError(t, acquire(t, r.term(), Request{Name: "x"}).Release())
+			})
 		})
 	}
 }
 
 // TestLock_RewriteReadHangsBeyondTheLease_WritesNothing: the slot may be a successor's by then (LAST-CALL).
 func TestLock_RewriteReadHangsBeyondTheLease_WritesNothing(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	other := c.host(2)
-	r, disk := c.runOnOne(1)
-	d := r.d
-	h := acquire(t, d, Request{Name: "x"})
-	eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
-	bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, Hang: true, Times: 1})
-	h.lk.lookAtOwn()
-	<-bad.Hit()
-	within(t, "the loss", func() { <-d.Lost() })
-	require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-	before := c.slot(1, 1)
-	bad.Release()
-	r.term() // when no IO of the term before is under way any more
-	require.Equal(t, before, c.slot(1, 1))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		other := c.host(2)
+		r, disk := c.runOnOne(1)
+		d := r.d
+		h := acquire(t, d, Request{Name: "x"})
+		eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, Hang: true, Times: 1})
+		h.lk.lookAtOwn()
+		<-bad.Hit()
+		within(t, "the loss", func() { <-d.Lost() })
+		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+		before := c.slot(1, 1)
+		bad.Release()
+		r.term() // when no IO of the term before is under way any more
+		require.Equal(t, before, c.slot(1, 1))
+	})
 }
 
 // TestLock_RewriteFailsOnce_IsRepeated: else it may land later, and no overwritten slot would be noticed until then.
 func TestLock_RewriteFailsOnce_IsRepeated(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	d, disk := c.faultyHost(1)
-	h := acquire(t, d, Request{Name: "x"})
-	eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
-	before := c.slot(1, 1).Sequence
-	fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, Times: 1}
-	disk.Inject(fault)
-	fault.Op = blockdev.OpWrite
-	failed := disk.Inject(fault)
-	h.lk.lookAtOwn()
-	<-failed.Hit()
-	eventually(t, "another rewrite", func() bool { return c.slot(1, 1).Sequence > before })
-	c.write(g.Slot(1, 1), func(buf []byte) error { clear(buf); return nil })
-	within(t, "the loss", func() { <-d.Lost() })
-	require.ErrorIs(t, d.Err(), errOverwritten)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		d, disk := c.faultyHost(1)
+		h := acquire(t, d, Request{Name: "x"})
+		eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		before := c.slot(1, 1).Sequence
+		fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, Times: 1}
+		disk.Inject(fault)
+		fault.Op = blockdev.OpWrite
+		failed := disk.Inject(fault)
+		h.lk.lookAtOwn()
+		<-failed.Hit()
+		eventually(t, "another rewrite", func() bool { return c.slot(1, 1).Sequence > before })
+		c.write(g.Slot(1, 1), func(buf []byte) error { clear(buf); return nil })
+		within(t, "the loss", func() { <-d.Lost() })
+		require.ErrorIs(t, d.Err(), errOverwritten)
+	})
 }
 
 // TestDaemon_SlotGoesBadDuringThePause_IsRepaired: the lock is not used meanwhile.
@@ -486,21 +514,23 @@ func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
 		"zeroed":  func(c *cluster, at int64) { c.write(at, func(buf []byte) error { clear(buf); return nil }) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
-			g := c.sb.Geometry
-			m, other := c.host(1), c.host(2)
-			require.NoError(t, acquire(t, m, Request{Name: "x"}).Release())
-			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-			require.NoError(t, m.Close(t.Context()))
-			d := c.host(1, func(cfg *Config) {
-				cfg.quarantine = new(stall.Quarantine)
-				cfg.quarantine.Add(clock.Boottime.Now(), 1, 64*c.sb.Lease, ErrStuck)
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				g := c.sb.Geometry
+				m, other := c.host(1), c.host(2)
+				require.NoError(t, acquire(t, m, Request{Name: "x"}).Release())
+				require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+				require.NoError(t, m.Close(t.Context()))
+				d := c.host(1, func(cfg *Config) {
+					cfg.quarantine = new(stall.Quarantine)
+					cfg.quarantine.Add(clock.Boottime.Now(), 1, 64*c.sb.Lease, ErrStuck)
+				})
+				damage(c, g.Slot(1, 1))
+				require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+				require.NoError(t, d.Err())
+				_, err := d.Acquire(t.Context(), Request{Name: "x"})
+				require.ErrorIs(t, err, ErrStuck)
 			})
-			damage(c, g.Slot(1, 1))
-			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-			require.NoError(t, d.Err())
-			_, err := d.Acquire(t.Context(), Request{Name: "x"})
-			require.ErrorIs(t, err, ErrStuck)
 		})
 	}
 }
@@ -508,7 +538,7 @@ func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
 // TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn: no host may declare the one that stays away dead, so it
 // leaves.
 func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	c.under(layout.PolicyManual)
 	g := c.sb.Geometry
 	other, disk := c.faultyHost(2)
@@ -538,27 +568,31 @@ func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
 
 // TestService_ChosenIDLostToAStuckLock_IsJoinedAgain: a dead id is free for no other machine.
 func TestService_ChosenIDLostToAStuckLock_IsJoinedAgain(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	g := c.sb.Geometry
-	r, disk := c.runOnOne(0)
-	require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
-	id := r.d.HostID()
-	bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 8) + 512, Err: unix.EIO})
-	go func(d *Daemon) { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }(r.d)
-	within(t, "the loss", func() { <-r.d.Lost() })
-	require.ErrorIs(t, r.d.Err(), ErrStuck)
-	bad.Release()
-	require.Equal(t, id, r.term().HostID())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		r, disk := c.runOnOne(0)
+		require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
+		id := r.d.HostID()
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 8) + 512, Err: unix.EIO})
+		go func(d *Daemon) { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }(r.d)
+		within(t, "the loss", func() { <-r.d.Lost() })
+		require.ErrorIs(t, r.d.Err(), ErrStuck)
+		bad.Release()
+		require.Equal(t, id, r.term().HostID())
+	})
 }
 
 // TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock: IO that returned during the pause is still noted as under way.
 func TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	c.lasting(10 * time.Minute)
-	d := c.host(1)
-	number := d.stalls.Begin(stall.IO{Lock: 1, Name: "x", Since: clock.Boottime.Now() - d.times().Stuck() - time.Second})
-	d.mem.suspectStall()
-	d.mem.loseForStall()
-	require.NoError(t, d.Err())
-	d.stalls.End(number)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		c.lasting(10 * time.Minute)
+		d := c.host(1)
+		number := d.stalls.Begin(stall.IO{Lock: 1, Name: "x", Since: clock.Boottime.Now() - d.times().Stuck() - time.Second})
+		d.mem.suspectStall()
+		d.mem.loseForStall()
+		require.NoError(t, d.Err())
+		d.stalls.End(number)
+	})
 }

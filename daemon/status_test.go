@@ -29,27 +29,29 @@ func lockNamed(t *testing.T, d *Daemon, name string) LockReport {
 
 // TestStatusShowsEveryReader: the disk shows one of a host's only.
 func TestStatusShowsEveryReader(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, other := c.host(1), c.host(2)
-	var tokens []layout.Ticket
-	for pid := range 3 {
-		h := acquire(t, d, Request{Name: "x", Mode: layout.Shared, PID: pid + 100})
-		defer func() { require.NoError(t, h.Release()) }()
-		tokens = append(tokens, h.Token())
-	}
-	elsewhere := acquire(t, other, Request{Name: "x", Mode: layout.Shared, PID: 200})
-	defer func() { require.NoError(t, elsewhere.Release()) }()
-	require.Eventually(t, func() bool {
-		l := lockNamed(t, d, "x")
-		return len(l.Holders) == 4 && len(l.Queue) == 0 && l.Holders[0].Settled
-	}, generous, time.Millisecond)
-	holders := lockNamed(t, d, "x").Holders
-	for i, token := range tokens {
-		require.Equal(t, token, holders[i].Token)
-		require.Equal(t, i+100, holders[i].PID)
-		require.Equal(t, "db1", holders[i].HostName)
-	}
-	require.Len(t, lockNamed(t, other, "x").Holders, 2)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, other := c.host(1), c.host(2)
+		var tokens []layout.Ticket
+		for pid := range 3 {
+			h := acquire(t, d, Request{Name: "x", Mode: layout.Shared, PID: pid + 100})
+			defer func() { require.NoError(t, h.Release()) }()
+			tokens = append(tokens, h.Token())
+		}
+		elsewhere := acquire(t, other, Request{Name: "x", Mode: layout.Shared, PID: 200})
+		defer func() { require.NoError(t, elsewhere.Release()) }()
+		require.Eventually(t, func() bool {
+			l := lockNamed(t, d, "x")
+			return len(l.Holders) == 4 && len(l.Queue) == 0 && l.Holders[0].Settled
+		}, generous, time.Millisecond)
+		holders := lockNamed(t, d, "x").Holders
+		for i, token := range tokens {
+			require.Equal(t, token, holders[i].Token)
+			require.Equal(t, i+100, holders[i].PID)
+			require.Equal(t, "db1", holders[i].HostName)
+		}
+		require.Len(t, lockNamed(t, other, "x").Holders, 2)
+	})
 }
 
 // TestAddHoldsOfALaterTicket: what the disk was read with stays, if it has changed hands since.
@@ -70,7 +72,7 @@ func TestAddHoldsOfALaterTicket(t *testing.T) {
 }
 
 func TestStatusShowsOrphans(t *testing.T) {
-	s := serveSocket(t, newCluster(t, 8, 4).host(1))
+	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	c, r := s.post(`{"name": "x", "command": "backup", "witness": true}`)
 	g := nextEvent(t, r)
 	require.Equal(t, "granted", g.Event)
@@ -96,7 +98,7 @@ func TestStatusShowsOrphans(t *testing.T) {
 
 // TestStatusOfADeviceThatHangs answers all who ask, by one request to the device.
 func TestStatusOfADeviceThatHangs(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	d, f := c.faultyHost(1)
 	srv := NewServer(d.log, func() (*Daemon, error) { return d, nil }, nil)
 	_, err := d.Status()
@@ -135,11 +137,13 @@ func TestStatusOfADeviceThatHangs(t *testing.T) {
 
 // TestStatusWhenTheLeaseIsLost says so.
 func TestStatusWhenTheLeaseIsLost(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, f := c.faultyHost(1)
-	f.Inject(blockdev.Fault{Op: blockdev.OpRead, Hang: true})
-	within(t, "the lease to be lost", func() { <-d.Lost() })
-	_, err := d.Status()
-	require.ErrorContains(t, err, "IO to memory hangs; this host has lost its lease: ")
-	f.Heal()
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, f := c.faultyHost(1)
+		f.Inject(blockdev.Fault{Op: blockdev.OpRead, Hang: true})
+		within(t, "the lease to be lost", func() { <-d.Lost() })
+		_, err := d.Status()
+		require.ErrorContains(t, err, "IO to memory hangs; this host has lost its lease: ")
+		f.Heal()
+	})
 }

@@ -34,84 +34,90 @@ func setValue(t *testing.T, d *Daemon, value string) layout.Ticket {
 }
 
 func TestValueIsThatOfTheHighestToken(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	_, err := a.Value(t.Context(), "x")
-	require.ErrorIs(t, err, ErrNoLock)
-	h := acquire(t, a, Request{Name: "x"})
-	require.Equal(t, Value{Name: "x"}, valueOf(t, b))
-	for _, value := range []string{"10.0.0.1:80", "\x00\xff\n", strings.Repeat("v", layout.MaxValue)} {
-		require.NoError(t, h.SetValue(t.Context(), []byte(value)))
-		for _, d := range []*Daemon{a, b} {
-			require.Equal(t, Value{Name: "x", Value: []byte(value), Token: h.Token(), Host: 1, HostName: "db1"}, valueOf(t, d))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		_, err := a.Value(t.Context(), "x")
+		require.ErrorIs(t, err, ErrNoLock)
+		h := acquire(t, a, Request{Name: "x"})
+		require.Equal(t, Value{Name: "x"}, valueOf(t, b))
+		for _, value := range []string{"10.0.0.1:80", "\x00\xff\n", strings.Repeat("v", layout.MaxValue)} {
+			require.NoError(t, h.SetValue(t.Context(), []byte(value)))
+			for _, d := range []*Daemon{a, b} {
+				require.Equal(t, Value{Name: "x", Value: []byte(value), Token: h.Token(), Host: 1, HostName: "db1"}, valueOf(t, d))
+			}
 		}
-	}
-	err = h.SetValue(t.Context(), make([]byte, layout.MaxValue+1))
-	require.ErrorIs(t, err, ErrInvalid)
-	require.ErrorContains(t, err, "257")
-	eventually(t, "the hold is shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
-	require.Len(t, valueOf(t, b).Value, layout.MaxValue, "after the slot was written again")
-	next := start(t, a, Request{Name: "x"})
-	require.NoError(t, h.Release())
-	h2 := got(t, next) // by the same ticket
-	require.NoError(t, h2.SetValue(t.Context(), []byte("second")))
-	require.Equal(t, Value{Name: "x", Value: []byte("second"), Token: h2.Token(), Host: 1, HostName: "db1"}, valueOf(t, b))
-	require.NoError(t, h2.Release())
-	require.ErrorIs(t, h2.SetValue(t.Context(), []byte("late")), ErrHoldOver)
+		err = h.SetValue(t.Context(), make([]byte, layout.MaxValue+1))
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, "257")
+		eventually(t, "the hold is shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		require.Len(t, valueOf(t, b).Value, layout.MaxValue, "after the slot was written again")
+		next := start(t, a, Request{Name: "x"})
+		require.NoError(t, h.Release())
+		h2 := got(t, next) // by the same ticket
+		require.NoError(t, h2.SetValue(t.Context(), []byte("second")))
+		require.Equal(t, Value{Name: "x", Value: []byte("second"), Token: h2.Token(), Host: 1, HostName: "db1"}, valueOf(t, b))
+		require.NoError(t, h2.Release())
+		require.ErrorIs(t, h2.SetValue(t.Context(), []byte("late")), ErrHoldOver)
 
-	third := setValue(t, b, "third")
-	require.Equal(t, "third", string(valueOf(t, a).Value))
-	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release()) // who sets none leaves it as it is
-	require.Equal(t, "third", string(valueOf(t, a).Value))
-	require.Equal(t, third, valueOf(t, a).Token)
-	cleared := setValue(t, a, "")
-	require.Equal(t, Value{Name: "x", Token: cleared, Host: 1, HostName: "db1"}, valueOf(t, b), "not the one before")
+		third := setValue(t, b, "third")
+		require.Equal(t, "third", string(valueOf(t, a).Value))
+		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release()) // who sets none leaves it as it is
+		require.Equal(t, "third", string(valueOf(t, a).Value))
+		require.Equal(t, third, valueOf(t, a).Token)
+		cleared := setValue(t, a, "")
+		require.Equal(t, Value{Name: "x", Token: cleared, Host: 1, HostName: "db1"}, valueOf(t, b), "not the one before")
+	})
 }
 
 func TestValueIsSetByWhoHoldsTheLockAlone(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a := c.host(1)
-	h := acquire(t, a, reader)
-	err := h.SetValue(t.Context(), []byte("v"))
-	require.ErrorIs(t, err, ErrInvalid)
-	require.ErrorContains(t, err, "exclusive")
-	require.Nil(t, valueOf(t, a).Value)
-	require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
-	require.NoError(t, h.SetValue(t.Context(), []byte("v")))
-	require.NoError(t, h.SetMode(t.Context(), layout.Shared))
-	require.Equal(t, "v", string(valueOf(t, a).Value))
-	require.ErrorIs(t, h.SetValue(t.Context(), nil), ErrInvalid)
-	require.NoError(t, h.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a := c.host(1)
+		h := acquire(t, a, reader)
+		err := h.SetValue(t.Context(), []byte("v"))
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, "exclusive")
+		require.Nil(t, valueOf(t, a).Value)
+		require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
+		require.NoError(t, h.SetValue(t.Context(), []byte("v")))
+		require.NoError(t, h.SetMode(t.Context(), layout.Shared))
+		require.Equal(t, "v", string(valueOf(t, a).Value))
+		require.ErrorIs(t, h.SetValue(t.Context(), nil), ErrInvalid)
+		require.NoError(t, h.Release())
 
-	guard, err := a.attach(directoryEntry)
-	require.NoError(t, err)
-	w, err := guard.enqueue(Request{})
-	require.NoError(t, err)
-	internal, err := guard.await(t.Context(), w)
-	require.NoError(t, err)
-	require.ErrorIs(t, internal.SetValue(t.Context(), []byte("v")), ErrInvalid)
-	require.NoError(t, internal.Release())
-	_, err = a.Value(t.Context(), "")
-	require.ErrorIs(t, err, ErrInvalid)
+		guard, err := a.attach(directoryEntry)
+		require.NoError(t, err)
+		w, err := guard.enqueue(Request{})
+		require.NoError(t, err)
+		internal, err := guard.await(t.Context(), w)
+		require.NoError(t, err)
+		require.ErrorIs(t, internal.SetValue(t.Context(), []byte("v")), ErrInvalid)
+		require.NoError(t, internal.Release())
+		_, err = a.Value(t.Context(), "")
+		require.ErrorIs(t, err, ErrInvalid)
+	})
 }
 
 // TestValueSurvivesItsWriter: and a new incarnation of it, which writes that slot anew.
 func TestValueSurvivesItsWriter(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	token := setValue(t, a, "from a")
-	require.NoError(t, a.Close(t.Context()))
-	require.Equal(t, "from a", string(valueOf(t, b).Value))
-	again := c.host(1)
-	require.NotEqual(t, c.slot(1, 1).Incarnation, again.mem.incarnation())
-	require.NoError(t, acquire(t, again, Request{Name: "x"}).Release())
-	require.Equal(t, again.mem.incarnation(), c.slot(1, 1).Incarnation)
-	require.Equal(t, Value{Name: "x", Value: []byte("from a"), Token: token, Host: 1, HostName: "db1"}, valueOf(t, b))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		token := setValue(t, a, "from a")
+		require.NoError(t, a.Close(t.Context()))
+		require.Equal(t, "from a", string(valueOf(t, b).Value))
+		again := c.host(1)
+		require.NotEqual(t, c.slot(1, 1).Incarnation, again.mem.incarnation())
+		require.NoError(t, acquire(t, again, Request{Name: "x"}).Release())
+		require.Equal(t, again.mem.incarnation(), c.slot(1, 1).Incarnation)
+		require.Equal(t, Value{Name: "x", Value: []byte("from a"), Token: token, Host: 1, HostName: "db1"}, valueOf(t, b))
+	})
 }
 
 // TestValueSurvivesARestart: and the holder may set another one.
 func TestValueSurvivesARestart(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, "")
 	token := *holder.until("granted").Token
@@ -133,177 +139,190 @@ func TestValueOfALockThatWasRemoved(t *testing.T) {
 	t.Parallel()
 	for name, writer := range map[string]int{"of the own slot": 1, "of another host's": 2} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
-			d := c.host(writer)
-			setValue(t, d, "old")
-			require.NoError(t, d.Close(t.Context()))
-			// As a removal leaves it: above every number in a slot.
-			e, s := c.entry(1), c.slot(1, writer)
-			e.Creation = s.Ticket.Number() + 2
-			c.writeEntry(e)
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				d := c.host(writer)
+				setValue(t, d, "old")
+				require.NoError(t, d.Close(t.Context()))
+				// As a removal leaves it: above every number in a slot.
+				e, s := c.entry(1), c.slot(1, writer)
+				e.Creation = s.Ticket.Number() + 2
+				c.writeEntry(e)
 
-			a := c.host(1)
-			require.Equal(t, Value{Name: "x"}, valueOf(t, a))
-			h := acquire(t, a, Request{Name: "x"})
-			require.Equal(t, Value{Name: "x"}, valueOf(t, a))
-			require.Empty(t, c.slot(1, 1).Value)
-			require.Zero(t, c.slot(1, 1).ValueToken)
-			require.NoError(t, h.SetValue(t.Context(), []byte("new")))
-			require.NoError(t, h.Release())
-			require.Equal(t, "new", string(valueOf(t, a).Value))
+				a := c.host(1)
+				require.Equal(t, Value{Name: "x"}, valueOf(t, a))
+				h := acquire(t, a, Request{Name: "x"})
+				require.Equal(t, Value{Name: "x"}, valueOf(t, a))
+				require.Empty(t, c.slot(1, 1).Value)
+				require.Zero(t, c.slot(1, 1).ValueToken)
+				require.NoError(t, h.SetValue(t.Context(), []byte("new")))
+				require.NoError(t, h.Release())
+				require.Equal(t, "new", string(valueOf(t, a).Value))
+			})
 		})
 	}
 }
 
 // TestValueOfARemovalThatDidNotComeAbout: the mark of it stands in the slot, whose value is the lock's nevertheless.
 func TestValueOfARemovalThatDidNotComeAbout(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	setValue(t, a, "kept")
-	require.NoError(t, a.Close(t.Context()))
-	s := c.slot(1, 1)
-	s.Creation, s.Phase = s.Ticket.Number()+1, layout.Held
-	c.write(c.sb.Geometry.Slot(1, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
-	require.Equal(t, "kept", string(valueOf(t, b).Value))
-	require.NoError(t, acquire(t, c.host(1), Request{Name: "x"}).Release())
-	require.Equal(t, c.entry(1).Creation, c.slot(1, 1).Creation)
-	require.Equal(t, "kept", string(valueOf(t, b).Value))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		setValue(t, a, "kept")
+		require.NoError(t, a.Close(t.Context()))
+		s := c.slot(1, 1)
+		s.Creation, s.Phase = s.Ticket.Number()+1, layout.Held
+		c.write(c.sb.Geometry.Slot(1, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
+		require.Equal(t, "kept", string(valueOf(t, b).Value))
+		require.NoError(t, acquire(t, c.host(1), Request{Name: "x"}).Release())
+		require.Equal(t, c.entry(1).Creation, c.slot(1, 1).Creation)
+		require.Equal(t, "kept", string(valueOf(t, b).Value))
+	})
 }
 
 // TestValueOfANameThatMoved: what is remembered of the directory may be old.
 func TestValueOfANameThatMoved(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	setValue(t, a, "old")
-	require.Equal(t, "old", string(valueOf(t, b).Value))
-	e := c.entry(1)
-	c.writeEntry(layout.Entry{Lock: 1, Creation: e.Creation + 1})
-	_, err := b.Value(t.Context(), "x")
-	require.ErrorIs(t, err, ErrNoLock)
-	require.ErrorContains(t, err, `"x"`)
-	e.Lock, e.Creation = 2, e.Creation+2
-	c.writeEntry(e)
-	require.Equal(t, Value{Name: "x"}, valueOf(t, b))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		setValue(t, a, "old")
+		require.Equal(t, "old", string(valueOf(t, b).Value))
+		e := c.entry(1)
+		c.writeEntry(layout.Entry{Lock: 1, Creation: e.Creation + 1})
+		_, err := b.Value(t.Context(), "x")
+		require.ErrorIs(t, err, ErrNoLock)
+		require.ErrorContains(t, err, `"x"`)
+		e.Lock, e.Creation = 2, e.Creation+2
+		c.writeEntry(e)
+		require.Equal(t, Value{Name: "x"}, valueOf(t, b))
+	})
 }
 
 func TestValueOfSlotsThatCannotBeRead(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a := c.host(1)
-	b, disk := c.faultyHost(2)
-	setValue(t, a, "v")
-	g := c.sb.Geometry
-	slots := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Returns: blockdev.Garbage, Times: 3}
-	torn := disk.Inject(slots)
-	require.Equal(t, "v", string(valueOf(t, b).Value), "it is read again")
-	require.Equal(t, 3, torn.Fired())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a := c.host(1)
+		b, disk := c.faultyHost(2)
+		setValue(t, a, "v")
+		g := c.sb.Geometry
+		slots := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Returns: blockdev.Garbage, Times: 3}
+		torn := disk.Inject(slots)
+		require.Equal(t, "v", string(valueOf(t, b).Value), "it is read again")
+		require.Equal(t, 3, torn.Fired())
 
-	hang := disk.Hang(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2)})
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, ErrTimeout)
-	defer cancel()
-	_, err := b.Value(ctx, "x")
-	require.ErrorIs(t, err, ErrTimeout, "nobody waits for a device that hangs")
-	hang()
+		hang := disk.Hang(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2)})
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, ErrTimeout)
+		defer cancel()
+		_, err := b.Value(ctx, "x")
+		require.ErrorIs(t, err, ErrTimeout, "nobody waits for a device that hangs")
+		hang()
 
-	require.NoError(t, a.Close(t.Context())) // nobody rewrites it now
-	c.spoil(g.Slot(1, 1))
-	_, err = b.Value(t.Context(), "x")
-	require.ErrorIs(t, err, ErrUnreadable)
-	require.ErrorContains(t, err, "host 1")
-	snapshot, err := Inspect(c.disk.Open())
-	require.NoError(t, err)
-	_, err = snapshot.Value("x")
-	require.ErrorIs(t, err, ErrUnreadable)
-	again := c.host(1)
-	require.NoError(t, acquire(t, again, Request{Name: "x"}).Release())
-	require.Nil(t, valueOf(t, b).Value, "it was lost with the sector")
+		require.NoError(t, a.Close(t.Context())) // nobody rewrites it now
+		c.spoil(g.Slot(1, 1))
+		_, err = b.Value(t.Context(), "x")
+		require.ErrorIs(t, err, ErrUnreadable)
+		require.ErrorContains(t, err, "host 1")
+		snapshot, err := Inspect(c.disk.Open())
+		require.NoError(t, err)
+		_, err = snapshot.Value("x")
+		require.ErrorIs(t, err, ErrUnreadable)
+		again := c.host(1)
+		require.NoError(t, acquire(t, again, Request{Name: "x"}).Release())
+		require.Nil(t, valueOf(t, b).Value, "it was lost with the sector")
+	})
 }
 
 func TestValueOfASnapshot(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	a, b := c.host(1), c.host(2)
-	setValue(t, a, "first")
-	token := setValue(t, b, "second")
-	require.NoError(t, acquire(t, a, Request{Name: "y"}).Release())
-	snapshot, err := Inspect(c.disk.Open())
-	require.NoError(t, err)
-	v, err := snapshot.Value("x")
-	require.NoError(t, err)
-	require.Equal(t, Value{Name: "x", Value: []byte("second"), Token: token, Host: 2, HostName: "db2"}, v)
-	v, err = snapshot.Value("y")
-	require.NoError(t, err)
-	require.Equal(t, Value{Name: "y"}, v)
-	_, err = snapshot.Value("z")
-	require.ErrorIs(t, err, ErrNoLock)
-	_, err = snapshot.Value("")
-	require.ErrorIs(t, err, ErrInvalid)
-	c.spoil(c.sb.Geometry.Entry(3))
-	snapshot, err = Inspect(c.disk.Open())
-	require.NoError(t, err)
-	_, err = snapshot.Value("z")
-	require.ErrorIs(t, err, ErrUnreadable, "it may have been in what cannot be read")
-	_, err = a.Value(t.Context(), "z")
-	require.ErrorIs(t, err, ErrDamaged)
-	require.Equal(t, "second", string(valueOf(t, a).Value))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		a, b := c.host(1), c.host(2)
+		setValue(t, a, "first")
+		token := setValue(t, b, "second")
+		require.NoError(t, acquire(t, a, Request{Name: "y"}).Release())
+		snapshot, err := Inspect(c.disk.Open())
+		require.NoError(t, err)
+		v, err := snapshot.Value("x")
+		require.NoError(t, err)
+		require.Equal(t, Value{Name: "x", Value: []byte("second"), Token: token, Host: 2, HostName: "db2"}, v)
+		v, err = snapshot.Value("y")
+		require.NoError(t, err)
+		require.Equal(t, Value{Name: "y"}, v)
+		_, err = snapshot.Value("z")
+		require.ErrorIs(t, err, ErrNoLock)
+		_, err = snapshot.Value("")
+		require.ErrorIs(t, err, ErrInvalid)
+		c.spoil(c.sb.Geometry.Entry(3))
+		snapshot, err = Inspect(c.disk.Open())
+		require.NoError(t, err)
+		_, err = snapshot.Value("z")
+		require.ErrorIs(t, err, ErrUnreadable, "it may have been in what cannot be read")
+		_, err = a.Value(t.Context(), "z")
+		require.ErrorIs(t, err, ErrDamaged)
+		require.Equal(t, "second", string(valueOf(t, a).Value))
+	})
 }
 
 // TestValueNeverGoesBack: whoever reads while hosts write sees what was written by the time it asked, or later.
 func TestValueNeverGoesBack(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	var writers, readers sync.WaitGroup
-	var mu sync.Mutex
-	var latest layout.Ticket // that is known to be set
-	done := make(chan struct{})
-	for id := 1; id <= 3; id++ {
-		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
-		d := c.host(id, through(f))
-		t.Cleanup(f.Heal)
-		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(1, 4),
-			Chance: 0.3, Flicker: 2, Delay: 100 * time.Microsecond})
-		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		writers.Go(func() {
-			for range 40 {
-				h, err := d.Acquire(t.Context(), Request{Name: "x"})
-				if !assertNoError(t, err) {
-					return
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		var writers, readers sync.WaitGroup
+		var mu sync.Mutex
+		var latest layout.Ticket // that is known to be set
+		done := make(chan struct{})
+		for id := 1; id <= 3; id++ {
+			f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
+			d := c.host(id, through(f))
+			t.Cleanup(f.Heal)
+			f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(1, 4),
+				Chance: 0.3, Flicker: 2, Delay: 100 * time.Microsecond})
+			f.Inject(blockdev.Fault{Op: blockdev.OpRead, Delay: 100 * time.Microsecond})
+			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+			writers.Go(func() {
+				for range 40 {
+					h, err := d.Acquire(t.Context(), Request{Name: "x"})
+					if !assertNoError(t, err) {
+						return
+					}
+					if assertNoError(t, h.SetValue(t.Context(), []byte(h.Token().String()))) {
+						mu.Lock()
+						latest = h.Token()
+						mu.Unlock()
+					}
+					assertNoError(t, h.Release())
 				}
-				if assertNoError(t, h.SetValue(t.Context(), []byte(h.Token().String()))) {
+			})
+			readers.Go(func() {
+				for open := true; open; {
+					select {
+					case <-done:
+						open = false
+					default:
+					}
 					mu.Lock()
-					latest = h.Token()
+					before := latest
 					mu.Unlock()
+					v, err := d.Value(t.Context(), "x")
+					if !assertNoError(t, err) {
+						return
+					}
+					if v.Token < before {
+						t.Errorf("value of token %v after %v", v.Token, before)
+					}
+					if v.Token != 0 && string(v.Value) != v.Token.String() {
+						t.Errorf("value %q of token %v", v.Value, v.Token)
+					}
 				}
-				assertNoError(t, h.Release())
-			}
-		})
-		readers.Go(func() {
-			for open := true; open; {
-				select {
-				case <-done:
-					open = false
-				default:
-				}
-				mu.Lock()
-				before := latest
-				mu.Unlock()
-				v, err := d.Value(t.Context(), "x")
-				if !assertNoError(t, err) {
-					return
-				}
-				if v.Token < before {
-					t.Errorf("value of token %v after %v", v.Token, before)
-				}
-				if v.Token != 0 && string(v.Value) != v.Token.String() {
-					t.Errorf("value %q of token %v", v.Value, v.Token)
-				}
-			}
-		})
-	}
-	within(t, "writing", writers.Wait)
-	close(done)
-	within(t, "reading", readers.Wait)
+			})
+		}
+		within(t, "writing", writers.Wait)
+		close(done)
+		within(t, "reading", readers.Wait)
+	})
 }
 
 func TestAPIValue(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, "")
 	token := *holder.until("granted").Token
@@ -343,7 +362,7 @@ func TestAPIValue(t *testing.T) {
 
 // TestClientChangesItsHold: the Go client and bakeryd agree, over a restart too.
 func TestClientChangesItsHold(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	d := c.host(1)
 	s := serveSocket(t, d)
 	api := client.New(s.path)

@@ -63,7 +63,7 @@ func TestListenKeepsAFile(t *testing.T) {
 // TestClientGoneUnseenIsPassedOver: the server does not notice that a client goes which sent more than its request.
 // Others do not wait for it until the next renewal.
 func TestClientGoneUnseenIsPassedOver(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	c.sb.Lease = 5 * time.Minute
 	for copy := range 2 {
 		c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
@@ -83,7 +83,7 @@ func TestClientGoneUnseenIsPassedOver(t *testing.T) {
 
 // TestClientsThatVanish: whenever clients go, the lock is free at last, and nothing of them stays.
 func TestClientsThatVanish(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	a, b := c.host(1), c.host(2)
 	pa, pb := serveSocket(t, a).path, serveSocket(t, b).path
 	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
@@ -136,22 +136,24 @@ func TestClientsThatVanish(t *testing.T) {
 
 // TestGrantAfterTheEndIsNotTold: the process may stand still between a grant and telling the client of it.
 func TestGrantAfterTheEndIsNotTold(t *testing.T) {
-	c := newCluster(t, 8, 4)
-	d, f := c.faultyHost(1)
-	h := acquire(t, d, Request{Name: "x"})
-	f.Inject(blockdev.Fault{Err: unix.EIO})
-	<-d.Lost()
-	w := httptest.NewRecorder()
-	ses := d.sessions.make("")
-	ses.hold, ses.req = h, h.req
-	NewServer(d.log, nil, nil).serveHold(t.Context(), ses, &follower{st: &stream{w: w, tally: d.cfg.Tally}})
-	require.NotContains(t, w.Body.String(), "granted")
-	require.Contains(t, w.Body.String(), "unavailable")
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, f := c.faultyHost(1)
+		h := acquire(t, d, Request{Name: "x"})
+		f.Inject(blockdev.Fault{Err: unix.EIO})
+		<-d.Lost()
+		w := httptest.NewRecorder()
+		ses := d.sessions.make("")
+		ses.hold, ses.req = h, h.req
+		NewServer(d.log, nil, nil).serveHold(t.Context(), ses, &follower{st: &stream{w: w, tally: d.cfg.Tally}})
+		require.NotContains(t, w.Body.String(), "granted")
+		require.Contains(t, w.Body.String(), "unavailable")
+	})
 }
 
 // TestHostileRequests: nothing that a client says makes more of it than an error.
 func TestHostileRequests(t *testing.T) {
-	c := newCluster(t, 8, 4)
+	c := realCluster(t, 8, 4)
 	d := c.host(1)
 	path := serveSocket(t, d).path
 	for _, body := range []string{

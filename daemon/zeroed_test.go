@@ -12,27 +12,29 @@ import (
 // TestOverwrittenWaiterOfPermits: W waits for one of two permits, and its slot is zeroed. A lets go; C, who has never seen
 // W's slot, enters. W, who polls all slots, must see its own before it enters as a third.
 func TestOverwrittenWaiterOfPermits(t *testing.T) {
-	c := newCluster(t, 320, 4)
-	w := c.host(300) // so many slots are not read at every poll
-	a, b, x := c.host(1), c.host(2), c.host(3)
-	two := Request{Name: "x", Permits: 2}
-	first, second := acquire(t, a, two), acquire(t, b, two)
-	eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held && c.slot(1, 2).Phase == layout.Held })
-	try := two
-	try.Try = true
-	_, err := x.Acquire(t.Context(), try)
-	require.ErrorIs(t, err, ErrBusy)
-	waits := start(t, w, two)
-	eventually(t, "it waits", func() bool { return c.slot(1, 300).Phase == layout.Waiting })
-	c.write(c.sb.Geometry.Slot(1, 300), func([]byte) error { return nil })
-	require.NoError(t, first.Release())
-	third, err := x.Acquire(t.Context(), two)
-	if err == nil { // W has not been faster
-		within(t, "the end of its lease", func() { <-w.Lost() })
-		require.ErrorIs(t, (<-waits).err, ErrUnavailable)
-		require.NoError(t, third.Release())
-	}
-	require.NoError(t, second.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 320, 4)
+		w := c.host(300) // so many slots are not read at every poll
+		a, b, x := c.host(1), c.host(2), c.host(3)
+		two := Request{Name: "x", Permits: 2}
+		first, second := acquire(t, a, two), acquire(t, b, two)
+		eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held && c.slot(1, 2).Phase == layout.Held })
+		try := two
+		try.Try = true
+		_, err := x.Acquire(t.Context(), try)
+		require.ErrorIs(t, err, ErrBusy)
+		waits := start(t, w, two)
+		eventually(t, "it waits", func() bool { return c.slot(1, 300).Phase == layout.Waiting })
+		c.write(c.sb.Geometry.Slot(1, 300), func([]byte) error { return nil })
+		require.NoError(t, first.Release())
+		third, err := x.Acquire(t.Context(), two)
+		if err == nil { // W has not been faster
+			within(t, "the end of its lease", func() { <-w.Lost() })
+			require.ErrorIs(t, (<-waits).err, ErrUnavailable)
+			require.NoError(t, third.Release())
+		}
+		require.NoError(t, second.Release())
+	})
 }
 
 // TestZeroedSlotOfOneWhoDoesNotUseTheLock: who has seen it written waits for it, so its owner writes it anew.
@@ -40,28 +42,30 @@ func TestZeroedSlotOfOneWhoDoesNotUseTheLock(t *testing.T) {
 	t.Parallel()
 	for name, attached := range map[string]bool{"not known": false, "attached": true} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 4, 4)
-			a, b := c.host(1), c.host(2)
-			require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
-			require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-			require.NoError(t, b.Close(t.Context()))
-			zero := func() { c.write(c.sb.Geometry.Slot(1, 2), func([]byte) error { return nil }) }
-			if attached {
-				zero()
-			}
-			b = c.host(2)
-			if attached {
-				_, err := b.attach(c.entry(1))
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 4, 4)
+				a, b := c.host(1), c.host(2)
+				require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
+				require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+				require.NoError(t, b.Close(t.Context()))
+				zero := func() { c.write(c.sb.Geometry.Slot(1, 2), func([]byte) error { return nil }) }
+				if attached {
+					zero()
+				}
+				b = c.host(2)
+				if attached {
+					_, err := b.attach(c.entry(1))
+					require.NoError(t, err)
+					b.scrubNumber(1)
+				} else {
+					zero()
+				}
+				ctx, cancel := context.WithTimeoutCause(t.Context(), generous, ErrTimeout)
+				defer cancel()
+				h, err := a.Acquire(ctx, Request{Name: "x"})
 				require.NoError(t, err)
-				b.scrubNumber(1)
-			} else {
-				zero()
-			}
-			ctx, cancel := context.WithTimeoutCause(t.Context(), generous, ErrTimeout)
-			defer cancel()
-			h, err := a.Acquire(ctx, Request{Name: "x"})
-			require.NoError(t, err)
-			require.NoError(t, h.Release())
+				require.NoError(t, h.Release())
+			})
 		})
 	}
 }
