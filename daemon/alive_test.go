@@ -38,30 +38,32 @@ func (b beats) come(t *testing.T, times int, when string) {
 // TestAlive: whoever watches is told while the host joins, holds, has a device that hangs, has lost its lease, waits for
 // the device, and joins anew.
 func TestAlive(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	c.lasting(3 * time.Second)
-	told := make(beats)
-	r := c.begin(1, told.config(50*time.Millisecond))
-	told.come(t, 1, "while it joins")
-	r.term()
-	holder := r.ask(1, "")
-	holder.until("granted")
-	told.come(t, 20, "while it holds")
-	release := r.disk.Hang(blockdev.Fault{})
-	require.Eventually(t, func() bool {
-		r.d.mem.mu.Lock()
-		defer r.d.mem.mu.Unlock()
-		return r.d.mem.reading.since != 0 || r.d.mem.writing.since != 0
-	},
-		generous, time.Millisecond, "a renewal hangs")
-	told.come(t, 5, "while the device hangs")
-	holder.until("lost")
-	told.come(t, 5, "with the lease lost and a holder left")
-	holder.leave()
-	told.come(t, 5, "while IO is under way still")
-	release()
-	r.term()
-	told.come(t, 5, "after it has joined anew")
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		c.lasting(3 * time.Second)
+		told := make(beats)
+		r := c.begin(1, told.config(50*time.Millisecond))
+		told.come(t, 1, "while it joins")
+		r.term()
+		holder := r.ask(1, "")
+		holder.until("granted")
+		told.come(t, 20, "while it holds")
+		release := r.disk.Hang(blockdev.Fault{})
+		require.Eventually(t, func() bool {
+			r.d.mem.mu.Lock()
+			defer r.d.mem.mu.Unlock()
+			return r.d.mem.reading.since != 0 || r.d.mem.writing.since != 0
+		},
+			generous, time.Millisecond, "a renewal hangs")
+		told.come(t, 5, "while the device hangs")
+		holder.until("lost")
+		told.come(t, 5, "with the lease lost and a holder left")
+		holder.leave()
+		told.come(t, 5, "while IO is under way still")
+		release()
+		r.term()
+		told.come(t, 5, "after it has joined anew")
+	})
 }
 
 // TestAliveByRenewals: no more is told than the loop does anyway, if that is often enough.

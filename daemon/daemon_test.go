@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -25,14 +24,6 @@ type cluster struct {
 	clock clock.Clock // of the hosts
 }
 
-// inBubble runs a test in virtual time: it passes only while all goroutines of the test are blocked, and
-// then without delay. A goroutine that is blocked by a socket, a FIFO or a process stops it.
-func inBubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, f)
-}
-
 // newCluster returns a cluster in a bubble.
 func newCluster(t *testing.T, hosts, locks int) *cluster {
 	return clusterOf(t, hosts, locks, time.Now())
@@ -44,11 +35,14 @@ func realCluster(t *testing.T, hosts, locks int) *cluster {
 	return realClusterAlone(t, hosts, locks)
 }
 
+// realLease outlasts a pause of the whole test process of 5 s, and that other tests have the processors.
+const realLease = 12 * time.Second
+
 // realClusterAlone is for a test beside which no other one runs.
 func realClusterAlone(t *testing.T, hosts, locks int) *cluster {
 	c := clusterOf(t, hosts, locks, time.Now())
 	c.clock = clock.Boottime
-	c.lasting(2 * time.Second)
+	c.lasting(realLease)
 	return c
 }
 

@@ -204,29 +204,31 @@ func TestLateWriteOfADeadHost(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"x", "y"} {
 		t.Run(name, func(t *testing.T) {
-			c := realCluster(t, 8, 4)
-			m := c.mortal(1)
-			other := c.host(2)
-			late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Entry(1), To: c.sb.Geometry.Slot(0, 1), Late: true, Err: unix.EIO})
-			creator := m.ask(1, "") // creates x
-			require.Equal(t, http.StatusInternalServerError, creator.r.StatusCode)
-			require.Positive(t, late.Fired())
-			m.kill()
-			h := acquire(t, other, Request{Name: name})
-			landed, err := m.disk.Land()
-			require.NoError(t, err)
-			require.Positive(t, landed)
-			names := map[string]int{}
-			for lock := 1; lock <= 4; lock++ {
-				names[c.entry(lock).Name]++
-			}
-			require.Equal(t, 1, names["x"], "%v", names)
-			require.Equal(t, 1, names[name], "%v", names)
-			third := c.host(3)
-			_, err = third.Acquire(t.Context(), Request{Name: name, Try: true})
-			require.ErrorIs(t, err, ErrBusy)
-			require.NoError(t, h.Release())
-			require.NoError(t, acquire(t, third, Request{Name: name}).Release())
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				m := c.mortal(1)
+				other := c.host(2)
+				late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Entry(1), To: c.sb.Geometry.Slot(0, 1), Late: true, Err: unix.EIO})
+				creator := m.ask(1, "") // creates x
+				require.Equal(t, http.StatusInternalServerError, creator.r.StatusCode)
+				require.Positive(t, late.Fired())
+				m.kill()
+				h := acquire(t, other, Request{Name: name})
+				landed, err := m.disk.Land()
+				require.NoError(t, err)
+				require.Positive(t, landed)
+				names := map[string]int{}
+				for lock := 1; lock <= 4; lock++ {
+					names[c.entry(lock).Name]++
+				}
+				require.Equal(t, 1, names["x"], "%v", names)
+				require.Equal(t, 1, names[name], "%v", names)
+				third := c.host(3)
+				_, err = third.Acquire(t.Context(), Request{Name: name, Try: true})
+				require.ErrorIs(t, err, ErrBusy)
+				require.NoError(t, h.Release())
+				require.NoError(t, acquire(t, third, Request{Name: name}).Release())
+			})
 		})
 	}
 }

@@ -224,63 +224,67 @@ func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
 
 // TestPermitsOfALockRestoredBesideADamagedEntry: a semaphore's holder is restored beside a damaged entry.
 func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	g := c.sb.Geometry
-	m, a := c.mortal(1), c.host(2)
-	_, _, err := a.Create(t.Context(), "x", 2)
-	require.NoError(t, err)
-	before := c.entry(1)
-	h := acquire(t, a, Request{Name: "x"})
-	s := m.ask(1, "")
-	token := s.until("granted").Token
-	m.kill()
-	c.spoil(g.Entry(1))
-	m.rise()
-	s.again(m, token.String())
-	s.until("granted")
-	m.d.mu.Lock()
-	lk := m.d.locks[1]
-	m.d.mu.Unlock()
-	mine := lk.inside()[0]
-	if err := mine.SetMode(t.Context(), layout.Shared); err == nil {
-		t.Errorf("shared %v beside an exclusive holder: %v %v", mine.Mode(), c.slot(1, 1).Mode, c.slot(1, 2).Mode)
-	} else {
-		t.Log(err)
-	}
-	require.Eventually(t, func() bool {
-		_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
-		return err == nil
-	}, generous, 10*time.Millisecond)
-	if now := c.entry(1); now != before {
-		t.Errorf("was %+v, restored as %+v", before, now)
-	}
-	require.NoError(t, h.Release())
-	s.leave()
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		m, a := c.mortal(1), c.host(2)
+		_, _, err := a.Create(t.Context(), "x", 2)
+		require.NoError(t, err)
+		before := c.entry(1)
+		h := acquire(t, a, Request{Name: "x"})
+		s := m.ask(1, "")
+		token := s.until("granted").Token
+		m.kill()
+		c.spoil(g.Entry(1))
+		m.rise()
+		s.again(m, token.String())
+		s.until("granted")
+		m.d.mu.Lock()
+		lk := m.d.locks[1]
+		m.d.mu.Unlock()
+		mine := lk.inside()[0]
+		if err := mine.SetMode(t.Context(), layout.Shared); err == nil {
+			t.Errorf("shared %v beside an exclusive holder: %v %v", mine.Mode(), c.slot(1, 1).Mode, c.slot(1, 2).Mode)
+		} else {
+			t.Log(err)
+		}
+		require.Eventually(t, func() bool {
+			_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
+			return err == nil
+		}, generous, 10*time.Millisecond)
+		if now := c.entry(1); now != before {
+			t.Errorf("was %+v, restored as %+v", before, now)
+		}
+		require.NoError(t, h.Release())
+		s.leave()
+	})
 }
 
 // TestMendedEntryKeepsPermits: the only one who knows it restores it.
 func TestMendedEntryKeepsPermits(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	g := c.sb.Geometry
-	m, a := c.mortal(1), c.host(2)
-	_, _, err := a.Create(t.Context(), "x", 2)
-	require.NoError(t, err)
-	before := c.entry(1)
-	s := m.ask(1, "")
-	token := s.until("granted").Token
-	m.kill()
-	c.spoil(g.Entry(1))
-	m.rise()
-	s.again(m, token.String())
-	s.until("granted")
-	require.Eventually(t, func() bool {
-		_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
-		return err == nil
-	}, generous, 10*time.Millisecond)
-	if now := c.entry(1); now != before {
-		t.Errorf("was %+v, restored as %+v", before, now)
-	}
-	s.leave()
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		g := c.sb.Geometry
+		m, a := c.mortal(1), c.host(2)
+		_, _, err := a.Create(t.Context(), "x", 2)
+		require.NoError(t, err)
+		before := c.entry(1)
+		s := m.ask(1, "")
+		token := s.until("granted").Token
+		m.kill()
+		c.spoil(g.Entry(1))
+		m.rise()
+		s.again(m, token.String())
+		s.until("granted")
+		require.Eventually(t, func() bool {
+			_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
+			return err == nil
+		}, generous, 10*time.Millisecond)
+		if now := c.entry(1); now != before {
+			t.Errorf("was %+v, restored as %+v", before, now)
+		}
+		s.leave()
+	})
 }
 
 // TestCloseBesideADamagedFreeEntry: the free entry of a removed lock that this host has used is damaged.

@@ -29,6 +29,9 @@ func serveNotes(t *testing.T) (*served, *notebook) {
 // get asks for events and returns the connection and the answer.
 func (s *served) get(query string) (net.Conn, *http.Response) {
 	s.t.Helper()
+	if s.calls != nil {
+		return s.calls.request(s.t, s.srv, "GET", "/v1/events?"+query, "")
+	}
 	c := s.dial()
 	s.t.Cleanup(func() { c.Close() })
 	_, err := fmt.Fprintf(c, "GET /v1/events?%s HTTP/1.1\r\nHost: bakery\r\n\r\n", query)
@@ -134,23 +137,25 @@ func TestAPIFollowsEvents(t *testing.T) {
 
 // TestAPIEventsOfAService: from its first term on, and until it has left.
 func TestAPIEventsOfAService(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	r := c.run(1)
-	r.srv.events = r.svc.Events()
-	holder := r.ask(1, "")
-	holder.until("granted")
-	holder.leave()
-	_, answer := r.get("follow=1")
-	var got []events.Kind
-	dec := json.NewDecoder(answer.Body)
-	var e events.Event
-	for e.Kind != events.Exit {
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		r := c.run(1)
+		r.srv.events = r.svc.Events()
+		holder := r.ask(1, "")
+		holder.until("granted")
+		holder.leave()
+		_, answer := r.get("follow=1")
+		var got []events.Kind
+		dec := json.NewDecoder(answer.Body)
+		var e events.Event
+		for e.Kind != events.Exit {
+			require.NoError(t, dec.Decode(&e))
+			got = append(got, e.Kind)
+		}
+		require.Equal(t, []events.Kind{events.Joined, events.Request, events.Choosing, events.Enter, events.Exit}, got)
+		r.leaves()
 		require.NoError(t, dec.Decode(&e))
-		got = append(got, e.Kind)
-	}
-	require.Equal(t, []events.Kind{events.Joined, events.Request, events.Choosing, events.Enter, events.Exit}, got)
-	r.leaves()
-	require.NoError(t, dec.Decode(&e))
-	require.Equal(t, events.Left, e.Kind)
-	require.Equal(t, io.EOF, dec.Decode(&e))
+		require.Equal(t, events.Left, e.Kind)
+		require.Equal(t, io.EOF, dec.Decode(&e))
+	})
 }

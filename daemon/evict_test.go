@@ -25,9 +25,7 @@ func (c *cluster) under(policy layout.Policy) {
 
 // lasting formats it for another lease.
 func (c *cluster) lasting(lease time.Duration) {
-	if c.sb.Lease = lease; c.real() {
-		c.sb.Lease *= slowness
-	}
+	c.sb.Lease = lease
 	c.format()
 }
 

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -66,55 +65,59 @@ func TestRemoverWhoGaveUp(t *testing.T) {
 
 // TestTimeoutThoughIOHangs: a client of the socket is told of the end of its patience.
 func TestTimeoutThoughIOHangs(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	d, f := c.faultyHost(1)
-	used(t, d)
-	s := serveSocket(t, d)
-	g := c.sb.Geometry
-	hung := f.Inject(blockdev.Fault{From: g.Slot(1, 1), To: g.Slot(1, 8), Hang: true})
-	codes := make(chan string, 1)
-	go func() {
-		_, r := s.post(`{"name": "x", "timeout_ms": 100}`)
-		e := nextEvent(t, r)
-		for e.Event == "waiting" {
-			e = nextEvent(t, r)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, f := c.faultyHost(1)
+		used(t, d)
+		s := serveSocket(t, d)
+		g := c.sb.Geometry
+		hung := f.Inject(blockdev.Fault{From: g.Slot(1, 1), To: g.Slot(1, 8), Hang: true})
+		codes := make(chan string, 1)
+		go func() {
+			_, r := s.post(`{"name": "x", "timeout_ms": 100}`)
+			e := nextEvent(t, r)
+			for e.Event == "waiting" {
+				e = nextEvent(t, r)
+			}
+			codes <- e.Event + " " + e.Code
+		}()
+		<-hung.Hit()
+		select {
+		case code := <-codes:
+			require.Equal(t, "refused timeout", code)
+		case <-time.After(generous):
+			t.Error("not told of the timeout of 100ms")
 		}
-		codes <- e.Event + " " + e.Code
-	}()
-	<-hung.Hit()
-	select {
-	case code := <-codes:
-		require.Equal(t, "refused timeout", code)
-	case <-time.After(generous):
-		t.Error("not told of the timeout of 100ms")
-	}
-	hung.Release()
+		hung.Release()
+	})
 }
 
 // TestLostWhileAReleaseHangs: a client has let go and gone, its release hangs, the lease ends. Nothing is held
 // any more, so the watchdog must go on being fed (safe).
 func TestLostWhileAReleaseHangs(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-	d := c.unjoined(1, through(f))
-	require.NoError(t, d.Join(t.Context()))
-	used(t, d)
-	s := serveSocket(t, d)
-	conn, r := s.post(`{"name": "x"}`)
-	for nextEvent(t, r).Event != "granted" {
-	}
-	settled(t, c)
-	hung := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(1, 2), Hang: true})
-	require.NoError(t, conn.Close())
-	<-hung.Hit()
-	all := f.Inject(blockdev.Fault{Hang: true})
-	<-d.Lost()
-	eventually(t, "nothing is held, so the watchdog is fed", func() bool { return d.safe(clock.Boottime.Now()) })
-	all.Release()
-	f.Heal()
-	ctx, cancel := context.WithTimeout(t.Context(), generous)
-	defer cancel()
-	require.NoError(t, d.giveUp(ctx))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+		d := c.unjoined(1, through(f))
+		require.NoError(t, d.Join(t.Context()))
+		used(t, d)
+		s := serveSocket(t, d)
+		conn, r := s.post(`{"name": "x"}`)
+		for nextEvent(t, r).Event != "granted" {
+		}
+		settled(t, c)
+		hung := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(1, 2), Hang: true})
+		require.NoError(t, conn.Close())
+		<-hung.Hit()
+		all := f.Inject(blockdev.Fault{Hang: true})
+		<-d.Lost()
+		eventually(t, "nothing is held, so the watchdog is fed", func() bool { return d.safe(c.clock.Now()) })
+		all.Release()
+		f.Heal()
+		ctx, cancel := context.WithTimeout(t.Context(), generous)
+		defer cancel()
+		require.NoError(t, d.giveUp(ctx))
+	})
 }
 
 // TestCloseLeavesNoClaim: a lock that nobody of this host wants any more does not stay claimed for as long as
@@ -157,24 +160,26 @@ func TestCloseLeavesNoClaim(t *testing.T) {
 
 // TestSecondConnectionIsTold: a client that has come back by another connection is told its place.
 func TestSecondConnectionIsTold(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	d := c.host(1)
-	other := c.host(2)
-	h := acquire(t, other, Request{Name: "x"})
-	s := serveSocket(t, d)
-	body := fmt.Sprintf(`{"name": "x", "session": "%032x"}`, 7)
-	_, r := s.post(body)
-	require.Equal(t, "waiting", nextEvent(t, r).Event)
-	told := make(chan string, 1)
-	go func() {
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d := c.host(1)
+		other := c.host(2)
+		h := acquire(t, other, Request{Name: "x"})
+		s := serveSocket(t, d)
+		body := fmt.Sprintf(`{"name": "x", "session": "%032x"}`, 7)
 		_, r := s.post(body)
-		told <- nextEvent(t, r).Event
-	}()
-	select {
-	case e := <-told:
-		require.Equal(t, "waiting", e)
-	case <-time.After(generous):
-		t.Error("not told its place")
-	}
-	require.NoError(t, h.Release())
+		require.Equal(t, "waiting", nextEvent(t, r).Event)
+		told := make(chan string, 1)
+		go func() {
+			_, r := s.post(body)
+			told <- nextEvent(t, r).Event
+		}()
+		select {
+		case e := <-told:
+			require.Equal(t, "waiting", e)
+		case <-time.After(generous):
+			t.Error("not told its place")
+		}
+		require.NoError(t, h.Release())
+	})
 }

@@ -57,61 +57,63 @@ func TestLoopbackOnly(t *testing.T) {
 // TestAnAddressIsForLookingOnly: who has no more than that gets nothing that changes anything, and browsers not even what
 // they may see if they were led here by a name that is not this machine's.
 func TestAnAddressIsForLookingOnly(t *testing.T) {
-	d := realCluster(t, 8, 4).host(1)
-	s := serveSocket(t, d)
-	ln, err := ListenLoopback("127.0.0.1:0")
-	require.NoError(t, err)
-	done := make(chan error, 1)
-	go func() { done <- s.srv.ServeLooks(ln) }()
-	t.Cleanup(func() {
-		require.NoError(t, s.srv.Shutdown())
-		require.NoError(t, <-done)
-	})
-	address := ln.Addr().String()
-	for _, test := range []struct {
-		method, path, host, body string
-		header                   []string
-		status                   int
-		says                     string
-	}{
-		{"GET", "/", address, "", nil, 200, "/page/page.js"},
-		{"HEAD", "/", address, "", nil, 200, ""},
-		{"GET", "/v1/status", address, "", nil, 200, `"this_host"`},
-		{"GET", "/v1/locks", "localhost:9415", "", nil, 200, `"locks"`},
-		{"GET", "/page/status", "localhost", "", []string{"Sec-Fetch-Site", "same-origin"}, 200, `"report"`},
-		{"POST", "/v1/lock", address, `{"name":"x"}`, nil, 403, "this address is for looking only: it does not serve POST /v1/lock"},
-		{"POST", "/v1/create", address, `{"name":"x"}`, nil, 403, "the Unix socket does"},
-		{"POST", "/v1/remove", address, `{"name":"x"}`, nil, 403, "forbidden"},
-		{"POST", "/v1/evict", address, `{"host":1}`, nil, 403, "forbidden"},
-		{"POST", "/v1/value", address, `{}`, nil, 403, "forbidden"},
-		{"PUT", "/", address, "", nil, 403, "forbidden"},
-		{"GET", "/v1/value?name=x", address, "", nil, 404, "no such call"},
-		{"GET", "/v1/link", address, "", []string{"Upgrade", linkProtocol}, 404, "no such call"},
-		{"GET", "/metrics", address, "", nil, 404, "no such call"},          // this server has none
-		{"GET", "/v1/status", "intranet:9415", "", nil, 403, "this is not"}, // whoever answers for that in the network
-		{"GET", "/v1/status", "LOCALHOST.:9415", "", nil, 200, `"this_host"`},
-		{"GET", "/v1/status", address, "{}", nil, 400, "a GET with a body"},
-		{"GET", "/v1/status", "evil.example:9415", "", nil, 403, "this is not"},
-		{"GET", "/v1/status", "evil.example", "", []string{"Origin", "http://evil.example"}, 403, "this is not"},
-		{"POST", "/v1/create", address, `{"name":"x"}`, []string{"Origin", "http://evil.example"}, 403, "a browser may only look"},
-	} {
-		r, err := http.NewRequest(test.method, "http://"+address+test.path, strings.NewReader(test.body))
+	inBubble(t, func(t *testing.T) {
+		d := newCluster(t, 8, 4).host(1)
+		s := serveSocket(t, d)
+		ln, err := ListenLoopback("127.0.0.1:0")
 		require.NoError(t, err)
-		r.Host = test.host
-		if test.header != nil {
-			r.Header.Set(test.header[0], test.header[1])
+		done := make(chan error, 1)
+		go func() { done <- s.srv.ServeLooks(ln) }()
+		t.Cleanup(func() {
+			require.NoError(t, s.srv.Shutdown())
+			require.NoError(t, <-done)
+		})
+		address := ln.Addr().String()
+		for _, test := range []struct {
+			method, path, host, body string
+			header                   []string
+			status                   int
+			says                     string
+		}{
+			{"GET", "/", address, "", nil, 200, "/page/page.js"},
+			{"HEAD", "/", address, "", nil, 200, ""},
+			{"GET", "/v1/status", address, "", nil, 200, `"this_host"`},
+			{"GET", "/v1/locks", "localhost:9415", "", nil, 200, `"locks"`},
+			{"GET", "/page/status", "localhost", "", []string{"Sec-Fetch-Site", "same-origin"}, 200, `"report"`},
+			{"POST", "/v1/lock", address, `{"name":"x"}`, nil, 403, "this address is for looking only: it does not serve POST /v1/lock"},
+			{"POST", "/v1/create", address, `{"name":"x"}`, nil, 403, "the Unix socket does"},
+			{"POST", "/v1/remove", address, `{"name":"x"}`, nil, 403, "forbidden"},
+			{"POST", "/v1/evict", address, `{"host":1}`, nil, 403, "forbidden"},
+			{"POST", "/v1/value", address, `{}`, nil, 403, "forbidden"},
+			{"PUT", "/", address, "", nil, 403, "forbidden"},
+			{"GET", "/v1/value?name=x", address, "", nil, 404, "no such call"},
+			{"GET", "/v1/link", address, "", []string{"Upgrade", linkProtocol}, 404, "no such call"},
+			{"GET", "/metrics", address, "", nil, 404, "no such call"},          // this server has none
+			{"GET", "/v1/status", "intranet:9415", "", nil, 403, "this is not"}, // whoever answers for that in the network
+			{"GET", "/v1/status", "LOCALHOST.:9415", "", nil, 200, `"this_host"`},
+			{"GET", "/v1/status", address, "{}", nil, 400, "a GET with a body"},
+			{"GET", "/v1/status", "evil.example:9415", "", nil, 403, "this is not"},
+			{"GET", "/v1/status", "evil.example", "", []string{"Origin", "http://evil.example"}, 403, "this is not"},
+			{"POST", "/v1/create", address, `{"name":"x"}`, []string{"Origin", "http://evil.example"}, 403, "a browser may only look"},
+		} {
+			r, err := http.NewRequest(test.method, "http://"+address+test.path, strings.NewReader(test.body))
+			require.NoError(t, err)
+			r.Host = test.host
+			if test.header != nil {
+				r.Header.Set(test.header[0], test.header[1])
+			}
+			resp, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, test.status, resp.StatusCode, "%+v: %s", test, body)
+			require.True(t, bytes.Contains(body, []byte(test.says)), "%+v: %s", test, body)
 		}
-		resp, err := http.DefaultClient.Do(r)
+		report, err := d.Status()
 		require.NoError(t, err)
-		body, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, test.status, resp.StatusCode, "%+v: %s", test, body)
-		require.True(t, bytes.Contains(body, []byte(test.says)), "%+v: %s", test, body)
-	}
-	report, err := d.Status()
-	require.NoError(t, err)
-	require.Empty(t, report.Locks, "nothing was made")
+		require.Empty(t, report.Locks, "nothing was made")
+	})
 }
 
 // TestLookersLeaveTheRest: whoever comes by an address takes a part of the descriptors that are for clients, and no more.
@@ -139,34 +141,36 @@ func TestLookersLeaveTheRest(t *testing.T) {
 
 // TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage: half of the connections are for others.
 func TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage(t *testing.T) {
-	s := serveSocket(t, realCluster(t, 8, 4).host(1))
-	s.srv.events = events.New(clock.Boottime, slog.New(slog.DiscardHandler))
-	t.Cleanup(s.srv.events.Close)
-	ln, err := ListenLoopback("127.0.0.1:0")
-	require.NoError(t, err)
-	done := make(chan error, 1)
-	go func() { done <- s.srv.ServeLooks(ln) }()
-	t.Cleanup(func() {
-		http.DefaultClient.CloseIdleConnections()
-		require.NoError(t, s.srv.Shutdown())
-		require.NoError(t, <-done)
-	})
-	get := func(path string) (status int) {
-		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+ln.Addr().String()+path, nil)
+	inBubble(t, func(t *testing.T) {
+		s := serveSocket(t, newCluster(t, 8, 4).host(1))
+		s.srv.events = events.New(clock.Boottime, slog.New(slog.DiscardHandler))
+		t.Cleanup(s.srv.events.Close)
+		ln, err := ListenLoopback("127.0.0.1:0")
 		require.NoError(t, err)
-		resp, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = resp.Body.Close() })
-		return resp.StatusCode
-	}
-	for n := range 100 {
-		want := http.StatusOK
-		if n >= mostLooking/2 {
-			want = http.StatusServiceUnavailable
+		done := make(chan error, 1)
+		go func() { done <- s.srv.ServeLooks(ln) }()
+		t.Cleanup(func() {
+			http.DefaultClient.CloseIdleConnections()
+			require.NoError(t, s.srv.Shutdown())
+			require.NoError(t, <-done)
+		})
+		get := func(path string) (status int) {
+			r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+ln.Addr().String()+path, nil)
+			require.NoError(t, err)
+			resp, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = resp.Body.Close() })
+			return resp.StatusCode
 		}
-		require.Equal(t, want, get("/v1/events?follow=1"), "follower %d", n)
-	}
-	require.Equal(t, http.StatusOK, get("/v1/status"))
+		for n := range 100 {
+			want := http.StatusOK
+			if n >= mostLooking/2 {
+				want = http.StatusServiceUnavailable
+			}
+			require.Equal(t, want, get("/v1/events?follow=1"), "follower %d", n)
+		}
+		require.Equal(t, http.StatusOK, get("/v1/status"))
+	})
 }
 
 // TestBodiesThatNeverCome: a request that announces a body is answered at once, and keeps nobody from the metrics.

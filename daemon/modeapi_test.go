@@ -31,41 +31,43 @@ func (s *testSession) call(token layout.Ticket, rest string) string {
 }
 
 func TestAPIMode(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	first := m.ask(1, `, "mode": "shared"`)
-	token := *first.until("granted").Token
-	status, answer := m.change("/v1/mode", first.call(token, `"mode": "exclusive"`))
-	require.Equal(t, http.StatusOK, status)
-	require.Equal(t, map[string]any{"mode": "exclusive", "token": token.String(), "change": 1.0}, answer)
-	require.Equal(t, layout.Exclusive, *first.until("mode").Mode)
-	status, _ = m.change("/v1/mode", first.call(token, `"mode": "shared"`))
-	require.Equal(t, http.StatusOK, status)
-	require.Equal(t, layout.Shared, *first.until("mode").Mode)
-
-	second := m.ask(2, `, "mode": "shared"`)
-	second.until("granted")
-	status, answer = m.change("/v1/mode", first.call(token, `"mode": "exclusive"`))
-	require.Equal(t, http.StatusConflict, status)
-	require.Equal(t, "upgrade", answer["code"])
-	require.Contains(t, answer["message"], "1 other clients of this host")
-	require.Contains(t, answer["hint"], "try again")
-	second.leave()
-	for _, bad := range []string{
-		`{}`, `not json`, first.call(token, `"mode": "upside down"`), first.call(token, `"name": "x"`), first.call(0, `"mode": "shared"`),
-		fmt.Sprintf(`{"session": %q, "token": %q}`, first.id, token), `{"session": "x", "token": "256", "mode": "shared"}`,
-	} {
-		status, answer = m.change("/v1/mode", bad)
-		require.Equal(t, http.StatusBadRequest, status, bad)
-		require.Equal(t, "invalid", answer["code"], bad)
-	}
-	status, answer = m.change("/v1/mode", first.call(token.Grant(9), `"mode": "shared"`))
-	require.Equal(t, http.StatusGone, status)
-	require.Equal(t, "lost", answer["code"])
-	first.leave()
-	eventually(t, "it is let go", func() bool {
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		first := m.ask(1, `, "mode": "shared"`)
+		token := *first.until("granted").Token
+		status, answer := m.change("/v1/mode", first.call(token, `"mode": "exclusive"`))
+		require.Equal(t, http.StatusOK, status)
+		require.Equal(t, map[string]any{"mode": "exclusive", "token": token.String(), "change": 1.0}, answer)
+		require.Equal(t, layout.Exclusive, *first.until("mode").Mode)
 		status, _ = m.change("/v1/mode", first.call(token, `"mode": "shared"`))
-		return status == http.StatusGone
+		require.Equal(t, http.StatusOK, status)
+		require.Equal(t, layout.Shared, *first.until("mode").Mode)
+
+		second := m.ask(2, `, "mode": "shared"`)
+		second.until("granted")
+		status, answer = m.change("/v1/mode", first.call(token, `"mode": "exclusive"`))
+		require.Equal(t, http.StatusConflict, status)
+		require.Equal(t, "upgrade", answer["code"])
+		require.Contains(t, answer["message"], "1 other clients of this host")
+		require.Contains(t, answer["hint"], "try again")
+		second.leave()
+		for _, bad := range []string{
+			`{}`, `not json`, first.call(token, `"mode": "upside down"`), first.call(token, `"name": "x"`), first.call(0, `"mode": "shared"`),
+			fmt.Sprintf(`{"session": %q, "token": %q}`, first.id, token), `{"session": "x", "token": "256", "mode": "shared"}`,
+		} {
+			status, answer = m.change("/v1/mode", bad)
+			require.Equal(t, http.StatusBadRequest, status, bad)
+			require.Equal(t, "invalid", answer["code"], bad)
+		}
+		status, answer = m.change("/v1/mode", first.call(token.Grant(9), `"mode": "shared"`))
+		require.Equal(t, http.StatusGone, status)
+		require.Equal(t, "lost", answer["code"])
+		first.leave()
+		eventually(t, "it is let go", func() bool {
+			status, _ = m.change("/v1/mode", first.call(token, `"mode": "shared"`))
+			return status == http.StatusGone
+		})
 	})
 }
 
@@ -88,89 +90,95 @@ func TestModeOfAnotherUsersHold(t *testing.T) {
 
 // TestRestartKeepsTheMode: and who has not heard of it yet is told.
 func TestRestartKeepsTheMode(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	other := c.host(2)
-	holder := m.ask(1, "") // exclusive
-	token := *holder.until("granted").Token
-	change := func(mode string) {
-		status, answer := m.change("/v1/mode", holder.call(token, fmt.Sprintf(`"mode": %q`, mode)))
-		require.Equal(t, http.StatusOK, status, "%v", answer)
-	}
-	change("shared")
-	m.kill()
-	m.rise()
-	holder.again(m, token.String()) // as it was asked for
-	require.Equal(t, layout.Shared, *holder.until("granted").Mode)
-	require.NoError(t, acquire(t, other, Request{Name: "x", Mode: layout.Shared, Try: true}).Release())
-	eventually(t, "an upgrade", func() bool {
-		status, _ := m.change("/v1/mode", holder.call(token, `"mode": "exclusive"`))
-		return status == http.StatusOK
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		other := c.host(2)
+		holder := m.ask(1, "") // exclusive
+		token := *holder.until("granted").Token
+		change := func(mode string) {
+			status, answer := m.change("/v1/mode", holder.call(token, fmt.Sprintf(`"mode": %q`, mode)))
+			require.Equal(t, http.StatusOK, status, "%v", answer)
+		}
+		change("shared")
+		m.kill()
+		m.rise()
+		holder.again(m, token.String()) // as it was asked for
+		require.Equal(t, layout.Shared, *holder.until("granted").Mode)
+		require.NoError(t, acquire(t, other, Request{Name: "x", Mode: layout.Shared, Try: true}).Release())
+		eventually(t, "an upgrade", func() bool {
+			status, _ := m.change("/v1/mode", holder.call(token, `"mode": "exclusive"`))
+			return status == http.StatusOK
+		})
+		m.kill()
+		m.rise()
+		holder.extra = `, "mode": "shared"`
+		holder.again(m, token.String())
+		require.Equal(t, layout.Exclusive, *holder.until("granted").Mode)
+		_, err := other.Acquire(t.Context(), Request{Name: "x", Mode: layout.Shared, Try: true})
+		require.ErrorIs(t, err, ErrBusy)
+		change("shared")
+		holder.leave()
 	})
-	m.kill()
-	m.rise()
-	holder.extra = `, "mode": "shared"`
-	holder.again(m, token.String())
-	require.Equal(t, layout.Exclusive, *holder.until("granted").Mode)
-	_, err := other.Acquire(t.Context(), Request{Name: "x", Mode: layout.Shared, Try: true})
-	require.ErrorIs(t, err, ErrBusy)
-	change("shared")
-	holder.leave()
 }
 
 // TestRestartInTheMidstOfAnUpgrade: the disk shows an exclusive hold, and it is none: a reader is inside.
 func TestRestartInTheMidstOfAnUpgrade(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	beside := acquire(t, c.host(2), reader)
-	holder := m.ask(1, `, "mode": "shared"`)
-	token := *holder.until("granted").Token
-	h := m.session(holder).hold
-	eventually(t, "it is shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
-	g := c.sb.Geometry
-	m.disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 8), Crash: true})
-	asked := make(chan error, 1)
-	go func() { asked <- h.SetMode(context.Background(), layout.Exclusive) }()
-	eventually(t, "the claim", func() bool { return c.slot(1, 1).Mode == layout.Exclusive })
-	m.kill()
-	m.rise()
-	eventually(t, "it is shared again", func() bool {
-		s := c.slot(1, 1)
-		return s.Mode == layout.Shared && s.Phase == layout.Held && s.Ticket == token
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		beside := acquire(t, c.host(2), reader)
+		holder := m.ask(1, `, "mode": "shared"`)
+		token := *holder.until("granted").Token
+		h := m.session(holder).hold
+		eventually(t, "it is shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		g := c.sb.Geometry
+		m.disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 8), Crash: true})
+		asked := make(chan error, 1)
+		go func() { asked <- h.SetMode(context.Background(), layout.Exclusive) }()
+		eventually(t, "the claim", func() bool { return c.slot(1, 1).Mode == layout.Exclusive })
+		m.kill()
+		m.rise()
+		eventually(t, "it is shared again", func() bool {
+			s := c.slot(1, 1)
+			return s.Mode == layout.Shared && s.Phase == layout.Held && s.Ticket == token
+		})
+		holder.again(m, token.String())
+		require.Equal(t, layout.Shared, *holder.until("granted").Mode)
+		status, answer := m.change("/v1/mode", holder.call(token, `"mode": "exclusive"`))
+		require.Equal(t, http.StatusConflict, status, "%v", answer)
+		require.NoError(t, beside.Release())
+		eventually(t, "an upgrade", func() bool {
+			status, _ := m.change("/v1/mode", holder.call(token, `"mode": "exclusive"`))
+			return status == http.StatusOK
+		})
+		holder.leave()
+		require.ErrorIs(t, <-asked, ErrLost)
 	})
-	holder.again(m, token.String())
-	require.Equal(t, layout.Shared, *holder.until("granted").Mode)
-	status, answer := m.change("/v1/mode", holder.call(token, `"mode": "exclusive"`))
-	require.Equal(t, http.StatusConflict, status, "%v", answer)
-	require.NoError(t, beside.Release())
-	eventually(t, "an upgrade", func() bool {
-		status, _ := m.change("/v1/mode", holder.call(token, `"mode": "exclusive"`))
-		return status == http.StatusOK
-	})
-	holder.leave()
-	require.ErrorIs(t, <-asked, ErrLost)
 }
 
 // TestRestartInTheMidstOfADowngrade: it is gone on with.
 func TestRestartInTheMidstOfADowngrade(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	other := c.host(2)
-	holder := m.ask(1, "")
-	token := *holder.until("granted").Token
-	h := m.session(holder).hold
-	eventually(t, "it is shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
-	g := c.sb.Geometry
-	crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Crash: true})
-	asked := make(chan error, 1)
-	go func() { asked <- h.SetMode(context.Background(), layout.Shared) }()
-	<-crash.Hit()
-	m.kill()
-	require.Equal(t, layout.Exclusive, c.slot(1, 1).Mode)
-	m.rise()
-	require.NoError(t, acquire(t, other, reader).Release())
-	holder.again(m, token.String())
-	require.Equal(t, layout.Shared, *holder.until("granted").Mode)
-	holder.leave()
-	require.ErrorIs(t, <-asked, ErrLost)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		other := c.host(2)
+		holder := m.ask(1, "")
+		token := *holder.until("granted").Token
+		h := m.session(holder).hold
+		eventually(t, "it is shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		g := c.sb.Geometry
+		crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Crash: true})
+		asked := make(chan error, 1)
+		go func() { asked <- h.SetMode(context.Background(), layout.Shared) }()
+		<-crash.Hit()
+		m.kill()
+		require.Equal(t, layout.Exclusive, c.slot(1, 1).Mode)
+		m.rise()
+		require.NoError(t, acquire(t, other, reader).Release())
+		holder.again(m, token.String())
+		require.Equal(t, layout.Shared, *holder.until("granted").Mode)
+		holder.leave()
+		require.ErrorIs(t, <-asked, ErrLost)
+	})
 }

@@ -15,35 +15,37 @@ import (
 )
 
 func TestRequestAfterRestartKeepsTheTicket(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	c.sb.Formatted = c.sb.Formatted.Add(time.Hour) // no clock
-	c.format()
-	m := c.mortal(1)
-	other := c.host(2)
-	b := acquire(t, other, Request{Name: "x", Permits: 2})
-	holder := m.ask(1, "")
-	token := *holder.until("granted").Token
-	waiter := m.ask(2, "")
-	waiter.until("waiting")
-	m.kill()
-	m.rise()
-	holder.again(m, token.String())
-	holder.until("granted")
-	holder.leave()
-	eventually(t, "idle", func() bool { return c.slot(1, 1).Phase == layout.Idle })
-	m.kill() // the waiter has not come back yet
-	m.rise()
-	before := c.slot(1, 1)
-	require.Equal(t, token, before.Ticket)
-	_, err := m.d.Request(t.Context(), "x", "please")
-	require.NoError(t, err)
-	after := c.slot(1, 1)
-	t.Logf("before %v after %v", before.Ticket, after.Ticket)
-	require.NoError(t, b.Release())
-	waiter.again(m, "")
-	next := *waiter.until("granted").Token
-	t.Logf("first token %v, now %v", token, next)
-	require.Greater(t, next, token, "TOKENS")
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		c.sb.Formatted = c.sb.Formatted.Add(time.Hour) // no clock
+		c.format()
+		m := c.mortal(1)
+		other := c.host(2)
+		b := acquire(t, other, Request{Name: "x", Permits: 2})
+		holder := m.ask(1, "")
+		token := *holder.until("granted").Token
+		waiter := m.ask(2, "")
+		waiter.until("waiting")
+		m.kill()
+		m.rise()
+		holder.again(m, token.String())
+		holder.until("granted")
+		holder.leave()
+		eventually(t, "idle", func() bool { return c.slot(1, 1).Phase == layout.Idle })
+		m.kill() // the waiter has not come back yet
+		m.rise()
+		before := c.slot(1, 1)
+		require.Equal(t, token, before.Ticket)
+		_, err := m.d.Request(t.Context(), "x", "please")
+		require.NoError(t, err)
+		after := c.slot(1, 1)
+		t.Logf("before %v after %v", before.Ticket, after.Ticket)
+		require.NoError(t, b.Release())
+		waiter.again(m, "")
+		next := *waiter.until("granted").Token
+		t.Logf("first token %v, now %v", token, next)
+		require.Greater(t, next, token, "TOKENS")
+	})
 }
 
 func TestModeOfAnOrphan(t *testing.T) {
@@ -139,40 +141,44 @@ func TestValueOutlivesAReadErrorAtFirstUse(t *testing.T) {
 
 // TestValueOutlivesAReadErrorAtRestart: one read error that passes, at a restart: the value is gone.
 func TestValueOutlivesAReadErrorAtRestart(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	holder := m.ask(1, "")
-	token := *holder.until("granted").Token
-	status, _ := m.change("/v1/value", holder.call(token, `"value": "dmFsdWU="`))
-	require.Equal(t, 200, status)
-	g := c.sb.Geometry
-	m.kill()
-	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
-	holder.again(m, token.String())
-	holder.until("granted")
-	eventually(t, "slot", func() bool { return c.slot(1, 1).Phase == layout.Held })
-	require.Equal(t, "value", string(valueOf(t, m.d).Value))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		holder := m.ask(1, "")
+		token := *holder.until("granted").Token
+		status, _ := m.change("/v1/value", holder.call(token, `"value": "dmFsdWU="`))
+		require.Equal(t, 200, status)
+		g := c.sb.Geometry
+		m.kill()
+		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
+		holder.again(m, token.String())
+		holder.until("granted")
+		eventually(t, "slot", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		require.Equal(t, "value", string(valueOf(t, m.d).Value))
+	})
 }
 
 // TestReadErrorAtRestartLeavesNothingHeld: let go, killed before the disk has it, one read error that passes: nobody else gets the lock.
 func TestReadErrorAtRestartLeavesNothingHeld(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	other := c.host(2)
-	holder := m.ask(1, "")
-	holder.until("granted")
-	eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
-	g := c.sb.Geometry
-	m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO})
-	s := m.session(holder)
-	holder.leave()
-	eventually(t, "let go", func() bool { return s.hold.lk.holders() == 0 })
-	m.kill()
-	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
-	ctx, cancel := context.WithTimeout(t.Context(), generous)
-	defer cancel()
-	h, err := other.Acquire(ctx, Request{Name: "x"})
-	t.Logf("slot of host 1: %+v", c.slot(1, 1))
-	require.NoError(t, err)
-	require.NoError(t, h.Release())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		other := c.host(2)
+		holder := m.ask(1, "")
+		holder.until("granted")
+		eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		g := c.sb.Geometry
+		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO})
+		s := m.session(holder)
+		holder.leave()
+		eventually(t, "let go", func() bool { return s.hold.lk.holders() == 0 })
+		m.kill()
+		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
+		ctx, cancel := context.WithTimeout(t.Context(), generous)
+		defer cancel()
+		h, err := other.Acquire(ctx, Request{Name: "x"})
+		t.Logf("slot of host 1: %+v", c.slot(1, 1))
+		require.NoError(t, err)
+		require.NoError(t, h.Release())
+	})
 }

@@ -184,42 +184,44 @@ func TestRestartOfARemover(t *testing.T) {
 		"before it is unmarked": {false, 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := realCluster(t, 8, 4)
-			m, other := c.mortal(1), c.host(2)
-			_, _, err := other.Create(t.Context(), "x", 2)
-			require.NoError(t, err)
-			holders := []*Hold{acquire(t, other, Request{Name: "x"}), acquire(t, c.host(3), Request{Name: "x"})}
-			before := holders[0].lk.entry
-			go func() { _ = m.d.Remove(context.Background(), "x", false) }()
-			require.Eventually(t, func() bool { return c.slot(1, 1).Phase == layout.Waiting }, generous, time.Millisecond)
-			waiter := m.ask(1, "")
-			waiter.until("waiting")
-			at := c.sb.Geometry.Slot(1, 1)
-			if test.entry {
-				at = c.sb.Geometry.Entry(1)
-			}
-			crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, After: test.after, Crash: true})
-			for _, h := range holders {
-				require.NoError(t, h.Release())
-			}
-			within(t, "the crash", func() { <-crash.Hit() })
-			incarnation := m.d.mem.incarnation()
-			m.kill()
-			m.rise()
-			require.Equal(t, incarnation, m.d.mem.incarnation())
-			waiter.again(m, "")
-			require.Greater(t, *waiter.until("granted").Token, holders[1].token)
-			require.Equal(t, 1, c.named("x"))
-			h, err := other.Acquire(t.Context(), Request{Name: "x", Permits: 2})
-			if test.removed {
-				require.ErrorIs(t, err, ErrPermits, "it is another one")
-			} else {
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				m, other := c.mortal(1), c.host(2)
+				_, _, err := other.Create(t.Context(), "x", 2)
 				require.NoError(t, err)
-				require.Equal(t, before, c.entry(1))
-				require.NoError(t, h.Release())
-			}
-			require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond, "nothing is intended")
-			waiter.leave()
+				holders := []*Hold{acquire(t, other, Request{Name: "x"}), acquire(t, c.host(3), Request{Name: "x"})}
+				before := holders[0].lk.entry
+				go func() { _ = m.d.Remove(context.Background(), "x", false) }()
+				require.Eventually(t, func() bool { return c.slot(1, 1).Phase == layout.Waiting }, generous, time.Millisecond)
+				waiter := m.ask(1, "")
+				waiter.until("waiting")
+				at := c.sb.Geometry.Slot(1, 1)
+				if test.entry {
+					at = c.sb.Geometry.Entry(1)
+				}
+				crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, After: test.after, Crash: true})
+				for _, h := range holders {
+					require.NoError(t, h.Release())
+				}
+				within(t, "the crash", func() { <-crash.Hit() })
+				incarnation := m.d.mem.incarnation()
+				m.kill()
+				m.rise()
+				require.Equal(t, incarnation, m.d.mem.incarnation())
+				waiter.again(m, "")
+				require.Greater(t, *waiter.until("granted").Token, holders[1].token)
+				require.Equal(t, 1, c.named("x"))
+				h, err := other.Acquire(t.Context(), Request{Name: "x", Permits: 2})
+				if test.removed {
+					require.ErrorIs(t, err, ErrPermits, "it is another one")
+				} else {
+					require.NoError(t, err)
+					require.Equal(t, before, c.entry(1))
+					require.NoError(t, h.Release())
+				}
+				require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond, "nothing is intended")
+				waiter.leave()
+			})
 		})
 	}
 }

@@ -290,65 +290,71 @@ func TestRequestIsOfOneCreation(t *testing.T) {
 }
 
 func TestAPIRequest(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	s, b := serveSocket(t, c.host(1)), serveSocket(t, c.host(2))
-	conn, r := s.post(`{"name": "x", "requests": true}`)
-	e := nextEvent(t, r)
-	require.Equal(t, "granted", e.Event)
-	code, text := b.call("POST /v1/request", `{"name": "x", "message": "please"}`)
-	require.Equal(t, http.StatusOK, code)
-	require.JSONEq(t, fmt.Sprintf(`{"asked": [{"host": 1, "host_name": "db1", "token": "%v"}]}`, *e.Token), text)
-	for e = nextEvent(t, r); e.Event == "renewed"; e = nextEvent(t, r) {
-	}
-	require.Equal(t, event{Event: "requested", Host: 2, HostName: "db2", Message: "please"}, e)
-	require.NoError(t, conn.Close())
-	require.Eventually(t, func() bool {
-		code, text = b.call("POST /v1/request", `{"name": "x"}`)
-		return code != http.StatusOK
-	}, generous, time.Millisecond)
-	require.Equal(t, http.StatusConflict, code)
-	require.Contains(t, text, `"code":"free"`)
-	code, text = b.call("POST /v1/request", `{"name": "y"}`)
-	require.Equal(t, http.StatusNotFound, code)
-	require.Contains(t, text, `"code":"missing"`)
-	for _, body := range []string{`{}`, `{"name": "x", "massage": ""}`, `{"name": "x", "message": "a\u0007"}`, ``} {
-		code, text = b.call("POST /v1/request", body)
-		require.Equal(t, http.StatusBadRequest, code, body)
-		require.Contains(t, text, `"code":"invalid"`)
-	}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		s, b := serveSocket(t, c.host(1)), serveSocket(t, c.host(2))
+		conn, r := s.post(`{"name": "x", "requests": true}`)
+		e := nextEvent(t, r)
+		require.Equal(t, "granted", e.Event)
+		code, text := b.call("POST /v1/request", `{"name": "x", "message": "please"}`)
+		require.Equal(t, http.StatusOK, code)
+		require.JSONEq(t, fmt.Sprintf(`{"asked": [{"host": 1, "host_name": "db1", "token": "%v"}]}`, *e.Token), text)
+		for e = nextEvent(t, r); e.Event == "renewed"; e = nextEvent(t, r) {
+		}
+		require.Equal(t, event{Event: "requested", Host: 2, HostName: "db2", Message: "please"}, e)
+		require.NoError(t, conn.Close())
+		require.Eventually(t, func() bool {
+			code, text = b.call("POST /v1/request", `{"name": "x"}`)
+			return code != http.StatusOK
+		}, generous, time.Millisecond)
+		require.Equal(t, http.StatusConflict, code)
+		require.Contains(t, text, `"code":"free"`)
+		code, text = b.call("POST /v1/request", `{"name": "y"}`)
+		require.Equal(t, http.StatusNotFound, code)
+		require.Contains(t, text, `"code":"missing"`)
+		for _, body := range []string{`{}`, `{"name": "x", "massage": ""}`, `{"name": "x", "message": "a\u0007"}`, ``} {
+			code, text = b.call("POST /v1/request", body)
+			require.Equal(t, http.StatusBadRequest, code, body)
+			require.Contains(t, text, `"code":"invalid"`)
+		}
+	})
 }
 
 // TestRequestAcrossARestart: it reaches a holder whose bakeryd was not there, once the client is back; one that was
 // heard before may be heard once more.
 func TestRequestAcrossARestart(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m, b := c.mortal(1), c.host(2)
-	s := m.ask(1, `, "requests": true`)
-	token := *s.until("granted").Token
-	require.Eventually(t, func() bool { return c.slot(1, 1).Phase == layout.Held }, generous, time.Millisecond)
-	m.kill()
-	require.Len(t, asks(t, b, "x", "meanwhile"), 1)
-	m.rise()
-	s.again(m, token.String())
-	require.Equal(t, event{Event: "requested", Host: 2, HostName: "db2", Message: "meanwhile"}, s.until("requested"))
-	s.leave()
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m, b := c.mortal(1), c.host(2)
+		s := m.ask(1, `, "requests": true`)
+		token := *s.until("granted").Token
+		require.Eventually(t, func() bool { return c.slot(1, 1).Phase == layout.Held }, generous, time.Millisecond)
+		m.kill()
+		require.Len(t, asks(t, b, "x", "meanwhile"), 1)
+		m.rise()
+		s.again(m, token.String())
+		require.Equal(t, event{Event: "requested", Host: 2, HostName: "db2", Message: "meanwhile"}, s.until("requested"))
+		s.leave()
+	})
 }
 
 // TestNobodyListens: a client that does not want to know is not told, and its host does not look.
 func TestNobodyListens(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	s, b := serveSocket(t, c.host(1)), c.host(2)
-	conn, r := s.post(`{"name": "x"}`)
-	require.Equal(t, "granted", nextEvent(t, r).Event)
-	asks(t, b, "x", "")
-	for renewed := 0; renewed < 3; renewed++ {
-		require.Equal(t, "renewed", nextEvent(t, r).Event)
-	}
-	s.d.mu.Lock()
-	lk := s.d.locks[1]
-	s.d.mu.Unlock()
-	require.False(t, lk.listening())
-	require.NoError(t, conn.Close())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		s, b := serveSocket(t, c.host(1)), c.host(2)
+		conn, r := s.post(`{"name": "x"}`)
+		require.Equal(t, "granted", nextEvent(t, r).Event)
+		asks(t, b, "x", "")
+		for renewed := 0; renewed < 3; renewed++ {
+			require.Equal(t, "renewed", nextEvent(t, r).Event)
+		}
+		s.d.mu.Lock()
+		lk := s.d.locks[1]
+		s.d.mu.Unlock()
+		require.False(t, lk.listening())
+		require.NoError(t, conn.Close())
+	})
 }
 
 func TestUnreadRequestsAreFew(t *testing.T) {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
-	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -56,10 +55,7 @@ func (m *mortal) rise(faults ...blockdev.Fault) {
 			m.configure(cfg)
 		}
 	})
-	m.served = &served{t: m.c.t, d: d}
-	if m.c.real() {
-		m.served = serveSocket(m.c.t, d)
-	}
+	m.served = serveSocket(m.c.t, d)
 }
 
 // kill ends bakeryd as SIGKILL does, as far as its disk and its files go. What
@@ -159,59 +155,63 @@ func (s *testSession) until(kind string) event {
 func (s *testSession) leave() { require.NoError(s.t, s.conn.Close()) }
 
 func TestRestartKeepsHoldsAndPlaces(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	other := c.host(2)
-	holder := m.ask(1, "")
-	token := *holder.until("granted").Token
-	first, second := m.ask(2, ""), m.ask(3, "")
-	first.until("waiting")
-	second.until("waiting")
-	elsewhere := make(chan layout.Ticket, 1)
-	go func() {
-		h, err := other.Acquire(context.Background(), Request{Name: "x"})
-		if assertNoError(t, err) {
-			elsewhere <- h.Token()
-			assertNoError(t, h.Release())
-		}
-	}()
-	incarnation := m.d.mem.incarnation()
-	m.kill()
-	m.rise()
-	require.Equal(t, incarnation, m.d.mem.incarnation(), "the incarnation goes on")
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		other := c.host(2)
+		holder := m.ask(1, "")
+		token := *holder.until("granted").Token
+		first, second := m.ask(2, ""), m.ask(3, "")
+		first.until("waiting")
+		second.until("waiting")
+		elsewhere := make(chan layout.Ticket, 1)
+		go func() {
+			h, err := other.Acquire(context.Background(), Request{Name: "x"})
+			if assertNoError(t, err) {
+				elsewhere <- h.Token()
+				assertNoError(t, h.Release())
+			}
+		}()
+		incarnation := m.d.mem.incarnation()
+		m.kill()
+		m.rise()
+		require.Equal(t, incarnation, m.d.mem.incarnation(), "the incarnation goes on")
 
-	second.again(m, "") // the later one is back first, and keeps its place
-	first.again(m, "")
-	holder.again(m, token.String())
-	require.Equal(t, token, *holder.until("granted").Token)
-	first.until("waiting")
-	holder.leave()
-	next := *first.until("granted").Token
-	require.Greater(t, next, token)
-	first.leave()
-	last := *second.until("granted").Token
-	require.Greater(t, last, next)
-	second.leave()
-	require.NotZero(t, <-elsewhere)
+		second.again(m, "") // the later one is back first, and keeps its place
+		first.again(m, "")
+		holder.again(m, token.String())
+		require.Equal(t, token, *holder.until("granted").Token)
+		first.until("waiting")
+		holder.leave()
+		next := *first.until("granted").Token
+		require.Greater(t, next, token)
+		first.leave()
+		last := *second.until("granted").Token
+		require.Greater(t, last, next)
+		second.leave()
+		require.NotZero(t, <-elsewhere)
+	})
 }
 
 func TestRestartReleasesWhatNobodyComesBackFor(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	holder := m.ask(1, "")
-	holder.until("granted")
-	waiter := m.ask(2, "")
-	waiter.until("waiting")
-	m.d.sessions.byID[holder.id].peer.Started++ // a process that is gone
-	m.d.sessions.byID[holder.id].keep(sessionGranted, m.d.sessions.byID[holder.id].hold.token, m.d.sessions.byID[holder.id].hold.lk)
-	m.kill()
-	m.rise()
-	waiter.again(m, "")
-	waiter.until("granted")
-	holder.again(m, "1")
-	require.Equal(t, http.StatusBadRequest, holder.r.StatusCode, "a token that no host draws")
-	holder.again(m, layout.MakeTicket(7, 1).String())
-	require.Equal(t, http.StatusGone, holder.r.StatusCode)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		holder := m.ask(1, "")
+		holder.until("granted")
+		waiter := m.ask(2, "")
+		waiter.until("waiting")
+		m.d.sessions.byID[holder.id].peer.Started++ // a process that is gone
+		m.d.sessions.byID[holder.id].keep(sessionGranted, m.d.sessions.byID[holder.id].hold.token, m.d.sessions.byID[holder.id].hold.lk)
+		m.kill()
+		m.rise()
+		waiter.again(m, "")
+		waiter.until("granted")
+		holder.again(m, "1")
+		require.Equal(t, http.StatusBadRequest, holder.r.StatusCode, "a token that no host draws")
+		holder.again(m, layout.MakeTicket(7, 1).String())
+		require.Equal(t, http.StatusGone, holder.r.StatusCode)
+	})
 }
 
 // TestRestartKeepsAnOrphan: the command goes on though both bakeryd and the wrapper are gone.
@@ -268,21 +268,23 @@ func TestWrapperGoneCommandLives(t *testing.T) {
 
 // TestRestartTooLateJoinsAnew: from the end of the lease on others may have the lock.
 func TestRestartTooLateJoinsAnew(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	holder := m.ask(1, "")
-	token := holder.until("granted").Token
-	incarnation := m.d.mem.incarnation()
-	deadline := m.d.mem.moments().deadline
-	m.kill()
-	<-m.d.Lost()
-	m.rise()
-	require.NotEqual(t, incarnation, m.d.mem.incarnation())
-	require.Greater(t, m.d.mem.moments().deadline, deadline)
-	holder.again(m, token.String())
-	require.Equal(t, http.StatusGone, holder.r.StatusCode)
-	holder.again(m, "")
-	require.Greater(t, *holder.until("granted").Token, *token)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		holder := m.ask(1, "")
+		token := holder.until("granted").Token
+		incarnation := m.d.mem.incarnation()
+		deadline := m.d.mem.moments().deadline
+		m.kill()
+		<-m.d.Lost()
+		m.rise()
+		require.NotEqual(t, incarnation, m.d.mem.incarnation())
+		require.Greater(t, m.d.mem.moments().deadline, deadline)
+		holder.again(m, token.String())
+		require.Equal(t, http.StatusGone, holder.r.StatusCode)
+		holder.again(m, "")
+		require.Greater(t, *holder.until("granted").Token, *token)
+	})
 }
 
 // TestRestartThatTakesLong: what is held is not taken for lost though the lease is over that the predecessor had, and
@@ -323,46 +325,50 @@ func TestRestartThatTakesLong(t *testing.T) {
 
 // TestRestartOfManyWhoAreGone: they go while others are still being restored.
 func TestRestartOfManyWhoAreGone(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	holder := m.ask(1, "")
-	token := *holder.until("granted").Token
-	r := m.session(holder).record(sessionWaiting, 0, m.session(holder).hold.lk)
-	r.PeerStarted++ // a process that is gone
-	for n := range 2000 {
-		r.ID, r.Nth = fmt.Sprintf("%032x", 2+n), uint64(2+n)
-		require.NoError(t, m.d.sessions.journal.put(r))
-	}
-	m.kill()
-	m.rise()
-	holder.again(m, token.String())
-	require.Equal(t, token, *holder.until("granted").Token)
-	within(t, "the others are forgotten", func() {
-		for all, changed := m.d.sessions.list(); len(all) > 1; all, changed = m.d.sessions.list() {
-			<-changed
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		holder := m.ask(1, "")
+		token := *holder.until("granted").Token
+		r := m.session(holder).record(sessionWaiting, 0, m.session(holder).hold.lk)
+		r.PeerStarted++ // a process that is gone
+		for n := range 2000 {
+			r.ID, r.Nth = fmt.Sprintf("%032x", 2+n), uint64(2+n)
+			require.NoError(t, m.d.sessions.journal.put(r))
 		}
+		m.kill()
+		m.rise()
+		holder.again(m, token.String())
+		require.Equal(t, token, *holder.until("granted").Token)
+		within(t, "the others are forgotten", func() {
+			for all, changed := m.d.sessions.list(); len(all) > 1; all, changed = m.d.sessions.list() {
+				<-changed
+			}
+		})
+		_, kept, err := readJournal(m.d.sessions.journal.path, c.clock.Now())
+		require.NoError(t, err)
+		require.Equal(t, 1, len(kept), "they would be waited for again")
+		holder.leave()
 	})
-	_, kept, err := readJournal(m.d.sessions.journal.path, clock.Boottime.Now())
-	require.NoError(t, err)
-	require.Equal(t, 1, len(kept), "they would be waited for again")
-	holder.leave()
 }
 
 // TestRestartWithClientsUnknown: of another pid namespace, say. They may be alive.
 func TestRestartWithClientsUnknown(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	holder := m.ask(1, "")
-	token := *holder.until("granted").Token
-	s := m.session(holder)
-	s.peer = process.ID{}
-	s.keep(sessionGranted, token, s.hold.lk)
-	m.kill()
-	m.rise()
-	time.Sleep(4 * settleAfter) // enough for a release, if there were one
-	holder.again(m, token.String())
-	require.Equal(t, token, *holder.until("granted").Token)
-	holder.leave()
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		holder := m.ask(1, "")
+		token := *holder.until("granted").Token
+		s := m.session(holder)
+		s.peer = process.ID{}
+		s.keep(sessionGranted, token, s.hold.lk)
+		m.kill()
+		m.rise()
+		time.Sleep(4 * settleAfter) // enough for a release, if there were one
+		holder.again(m, token.String())
+		require.Equal(t, token, *holder.until("granted").Token)
+		holder.leave()
+	})
 }
 
 // TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKilled: a wrapper that is
@@ -395,40 +401,44 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 
 // TestRestartWithALockThatIsAnother: nobody gets it who has asked for the one before.
 func TestRestartWithALockThatIsAnother(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	holder := m.ask(1, "")
-	token := *holder.until("granted").Token
-	r := m.session(holder).record(sessionWaiting, 0, m.session(holder).hold.lk)
-	r.ID, r.Nth, r.Name, r.Creation = fmt.Sprintf("%032x", 2), 2, "y", r.Creation-1
-	require.NoError(t, m.d.sessions.journal.put(r))
-	m.kill()
-	m.rise()
-	all, _ := m.d.sessions.list()
-	require.Len(t, all, 1)
-	holder.again(m, token.String())
-	holder.until("granted")
-	holder.leave()
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		holder := m.ask(1, "")
+		token := *holder.until("granted").Token
+		r := m.session(holder).record(sessionWaiting, 0, m.session(holder).hold.lk)
+		r.ID, r.Nth, r.Name, r.Creation = fmt.Sprintf("%032x", 2), 2, "y", r.Creation-1
+		require.NoError(t, m.d.sessions.journal.put(r))
+		m.kill()
+		m.rise()
+		all, _ := m.d.sessions.list()
+		require.Len(t, all, 1)
+		holder.again(m, token.String())
+		holder.until("granted")
+		holder.leave()
+	})
 }
 
 // TestStateOfAnotherGeometry: a state file that speaks of locks or hosts that there are none of is void, not believed.
 func TestStateOfAnotherGeometry(t *testing.T) {
-	g := layout.Geometry{Stride: 512, Hosts: 4, Locks: 4}
-	require.NoError(t, fits(g, termRecord{HostID: 4}, []sessionRecord{{Lock: 4}, {Lock: 0}}))
-	require.ErrorContains(t, fits(g, termRecord{HostID: 5}, nil), "host id 5, and there are 4")
-	require.ErrorContains(t, fits(g, termRecord{HostID: 1}, []sessionRecord{{ID: "x", Lock: 5}}), "lock 5, and there are 4")
+	inBubble(t, func(t *testing.T) {
+		g := layout.Geometry{Stride: 512, Hosts: 4, Locks: 4}
+		require.NoError(t, fits(g, termRecord{HostID: 4}, []sessionRecord{{Lock: 4}, {Lock: 0}}))
+		require.ErrorContains(t, fits(g, termRecord{HostID: 5}, nil), "host id 5, and there are 4")
+		require.ErrorContains(t, fits(g, termRecord{HostID: 1}, []sessionRecord{{ID: "x", Lock: 5}}), "lock 5, and there are 4")
 
-	c := realCluster(t, 4, 4)
-	m := c.mortal(1)
-	s := m.ask(1, "")
-	s.until("granted")
-	m.kill()
-	path := journalPath(m.dir, c.sb.UUID, 1)
-	term, sessions, err := readJournal(path, clock.Boottime.Now())
-	require.NoError(t, err)
-	require.Len(t, sessions, 1)
-	sessions[0].Lock = 5
-	require.NoError(t, os.WriteFile(path, slices.Concat(cellOf(t, termCell{Format: journalFormat, termRecord: term}), cellOf(t, sessions[0])), 0o600))
-	m.rise()
-	require.NotEqual(t, term.Incarnation, m.d.mem.incarnation(), "it has joined anew")
+		c := newCluster(t, 4, 4)
+		m := c.mortal(1)
+		s := m.ask(1, "")
+		s.until("granted")
+		m.kill()
+		path := journalPath(m.dir, c.sb.UUID, 1)
+		term, sessions, err := readJournal(path, c.clock.Now())
+		require.NoError(t, err)
+		require.Len(t, sessions, 1)
+		sessions[0].Lock = 5
+		require.NoError(t, os.WriteFile(path, slices.Concat(cellOf(t, termCell{Format: journalFormat, termRecord: term}), cellOf(t, sessions[0])), 0o600))
+		m.rise()
+		require.NotEqual(t, term.Incarnation, m.d.mem.incarnation(), "it has joined anew")
+	})
 }

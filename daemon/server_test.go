@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -26,10 +27,16 @@ type served struct {
 	d    *Daemon
 	srv  *Server
 	path string
+
+	calls *calls // of a server in a bubble; nil: path is that of its socket
 }
 
 func serveSocket(t *testing.T, d *Daemon) *served {
-	s := serveCurrent(t, func() (*Daemon, error) { return d, nil })
+	serve := serveCurrent
+	if d.clock != clock.Boottime {
+		serve = serveInBubble
+	}
+	s := serve(t, func() (*Daemon, error) { return d, nil })
 	s.d = d
 	return s
 }
@@ -63,6 +70,9 @@ func (s *served) dial() net.Conn {
 // post sends a request and returns the connection and the answer.
 func (s *served) post(body string) (net.Conn, *http.Response) {
 	s.t.Helper()
+	if s.calls != nil {
+		return s.calls.request(s.t, s.srv, "POST", "/v1/lock", body)
+	}
 	c := s.dial()
 	_, err := fmt.Fprintf(c, "POST /v1/lock HTTP/1.1\r\nHost: bakery\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	require.NoError(s.t, err)
@@ -84,47 +94,49 @@ type oneLine struct{ r io.Reader }
 func (o oneLine) Read(p []byte) (int, error) { return o.r.Read(p[:1]) }
 
 func TestAPIHoldsAsLongAsTheConnection(t *testing.T) {
-	d := realCluster(t, 8, 4).host(1)
-	s := serveSocket(t, d)
-	c, r := s.post(`{"name": "x", "command": "backup"}`)
-	require.Equal(t, http.StatusOK, r.StatusCode)
-	require.Equal(t, "application/x-ndjson", r.Header.Get("Content-Type"))
-	e := nextEvent(t, r)
-	require.Equal(t, "granted", e.Event)
-	require.Equal(t, 1, e.HostID)
-	require.Equal(t, layout.Exclusive, *e.Mode)
-	require.Positive(t, *e.LeaseMS)
+	inBubble(t, func(t *testing.T) {
+		d := newCluster(t, 8, 4).host(1)
+		s := serveSocket(t, d)
+		c, r := s.post(`{"name": "x", "command": "backup"}`)
+		require.Equal(t, http.StatusOK, r.StatusCode)
+		require.Equal(t, "application/x-ndjson", r.Header.Get("Content-Type"))
+		e := nextEvent(t, r)
+		require.Equal(t, "granted", e.Event)
+		require.Equal(t, 1, e.HostID)
+		require.Equal(t, layout.Exclusive, *e.Mode)
+		require.Positive(t, *e.LeaseMS)
 
-	other, r2 := s.post(`{"name": "x"}`)
-	w := nextEvent(t, r2)
-	require.Equal(t, "waiting", w.Event)
-	require.Equal(t, 1, *w.Ahead)
-	status := s.status()
-	require.Len(t, status.Locks[0].Local, 1)
-	require.Equal(t, os.Getpid(), status.Locks[0].Local[0].PID, "the peer's, where none is given")
-	require.Equal(t, "live", status.ThisHost.State)
+		other, r2 := s.post(`{"name": "x"}`)
+		w := nextEvent(t, r2)
+		require.Equal(t, "waiting", w.Event)
+		require.Equal(t, 1, *w.Ahead)
+		status := s.status()
+		require.Len(t, status.Locks[0].Local, 1)
+		require.Equal(t, os.Getpid(), status.Locks[0].Local[0].PID, "the peer's, where none is given")
+		require.Equal(t, "live", status.ThisHost.State)
 
-	busy, r3 := s.post(`{"name": "x", "nonblock": true}`)
-	require.Equal(t, "busy", nextEvent(t, r3).Code)
-	require.NoError(t, busy.Close())
-	late, r4 := s.post(`{"name": "x", "timeout_ms": 20}`)
-	for e = nextEvent(t, r4); e.Event == "waiting"; e = nextEvent(t, r4) {
-	}
-	require.Equal(t, "timeout", e.Code)
-	require.NoError(t, late.Close())
+		busy, r3 := s.post(`{"name": "x", "nonblock": true}`)
+		require.Equal(t, "busy", nextEvent(t, r3).Code)
+		require.NoError(t, busy.Close())
+		late, r4 := s.post(`{"name": "x", "timeout_ms": 20}`)
+		for e = nextEvent(t, r4); e.Event == "waiting"; e = nextEvent(t, r4) {
+		}
+		require.Equal(t, "timeout", e.Code)
+		require.NoError(t, late.Close())
 
-	require.NoError(t, c.Close())
-	g := nextEvent(t, r2)
-	for g.Event == "waiting" {
-		g = nextEvent(t, r2)
-	}
-	require.Equal(t, "granted", g.Event)
-	require.NoError(t, other.Close())
-	last, r5 := s.post(`{"name": "x", "nonblock": true, "mode": "shared"}`)
-	for g = nextEvent(t, r5); g.Event == "waiting"; g = nextEvent(t, r5) {
-	}
-	require.Equal(t, "granted", g.Event, "a holder that has closed does not make the lock busy")
-	require.NoError(t, last.Close())
+		require.NoError(t, c.Close())
+		g := nextEvent(t, r2)
+		for g.Event == "waiting" {
+			g = nextEvent(t, r2)
+		}
+		require.Equal(t, "granted", g.Event)
+		require.NoError(t, other.Close())
+		last, r5 := s.post(`{"name": "x", "nonblock": true, "mode": "shared"}`)
+		for g = nextEvent(t, r5); g.Event == "waiting"; g = nextEvent(t, r5) {
+		}
+		require.Equal(t, "granted", g.Event, "a holder that has closed does not make the lock busy")
+		require.NoError(t, last.Close())
+	})
 }
 
 // transport leads every call to the socket, on a connection of its own.
@@ -135,89 +147,94 @@ func (s *served) transport() *http.Transport {
 
 func (s *served) status() (r Report) {
 	s.t.Helper()
-	client := http.Client{Transport: s.transport()}
-	resp, err := client.Get("http://bakery/v1/status")
-	require.NoError(s.t, err)
-	defer resp.Body.Close()
-	require.NoError(s.t, json.NewDecoder(resp.Body).Decode(&r))
+	_, text := s.call("GET /v1/status", "")
+	require.NoError(s.t, json.Unmarshal([]byte(text), &r))
 	return r
 }
 
 func TestAPIRenewsTheDeadline(t *testing.T) {
-	s := serveSocket(t, realCluster(t, 8, 4).host(1))
-	c, r := s.post(`{"name": "x"}`)
-	defer c.Close()
-	require.Equal(t, "granted", nextEvent(t, r).Event)
-	e := nextEvent(t, r)
-	require.Equal(t, "renewed", e.Event)
-	require.Greater(t, *e.LeaseMS, int64(1000))
+	inBubble(t, func(t *testing.T) {
+		s := serveSocket(t, newCluster(t, 8, 4).host(1))
+		c, r := s.post(`{"name": "x"}`)
+		defer c.Close()
+		require.Equal(t, "granted", nextEvent(t, r).Event)
+		e := nextEvent(t, r)
+		require.Equal(t, "renewed", e.Event)
+		require.Greater(t, *e.LeaseMS, int64(1000))
+	})
 }
 
 func TestAPIRefusesBadRequests(t *testing.T) {
-	s := serveSocket(t, realCluster(t, 8, 1).host(1))
-	for _, c := range []struct {
-		body, message string
-		status        int
-	}{
-		{`{"name": ""}`, "lock name", 400},
-		{`{"name": "a\nb"}`, "lock name", 400},
-		{`{"nam": "x"}`, `unknown field "nam"`, 400},
-		{`{"name": "x"} {}`, "more than one", 400},
-		{`{"name": "x", "mode": "upside down"}`, "mode", 400},
-		{`{"name": "x", "timeout_ms": -1}`, "timeout_ms -1", 400},
-		{`{"name": "x", "timeout_ms": 1e30}`, "timeout_ms", 400},
-		{`{"name": "x", "permits": 9}`, "permits 9", 400},
-		{`{"name": "x", "pid": -1}`, "pid -1", 400},
-		{`{"name": "x", "pid": 4294967296}`, "pid 4294967296", 400},
-		{`not json`, "body", 400},
-		{`{"name": "` + strings.Repeat("x", maxBody) + `"}`, "too large", 400},
-	} {
-		conn, r := s.post(c.body)
-		var e struct{ Error apiError }
-		require.NoError(t, json.NewDecoder(r.Body).Decode(&e), c.body)
-		require.Equal(t, c.status, r.StatusCode, c.body)
-		require.Equal(t, "invalid", e.Error.Code)
-		require.Contains(t, e.Error.Message, c.message)
-		require.NoError(t, conn.Close())
-	}
-	c, r := s.post(`{"name": "the only one"}`)
-	require.Equal(t, "granted", nextEvent(t, r).Event)
-	defer c.Close()
-	c2, r2 := s.post(`{"name": "no room"}`)
-	defer c2.Close()
-	require.Equal(t, http.StatusInsufficientStorage, r2.StatusCode)
+	inBubble(t, func(t *testing.T) {
+		s := serveSocket(t, newCluster(t, 8, 1).host(1))
+		for _, c := range []struct {
+			body, message string
+			status        int
+		}{
+			{`{"name": ""}`, "lock name", 400},
+			{`{"name": "a\nb"}`, "lock name", 400},
+			{`{"nam": "x"}`, `unknown field "nam"`, 400},
+			{`{"name": "x"} {}`, "more than one", 400},
+			{`{"name": "x", "mode": "upside down"}`, "mode", 400},
+			{`{"name": "x", "timeout_ms": -1}`, "timeout_ms -1", 400},
+			{`{"name": "x", "timeout_ms": 1e30}`, "timeout_ms", 400},
+			{`{"name": "x", "permits": 9}`, "permits 9", 400},
+			{`{"name": "x", "pid": -1}`, "pid -1", 400},
+			{`{"name": "x", "pid": 4294967296}`, "pid 4294967296", 400},
+			{`not json`, "body", 400},
+			{`{"name": "` + strings.Repeat("x", maxBody) + `"}`, "too large", 400},
+		} {
+			conn, r := s.post(c.body)
+			var e struct{ Error apiError }
+			require.NoError(t, json.NewDecoder(r.Body).Decode(&e), c.body)
+			require.Equal(t, c.status, r.StatusCode, c.body)
+			require.Equal(t, "invalid", e.Error.Code)
+			require.Contains(t, e.Error.Message, c.message)
+			require.NoError(t, conn.Close())
+		}
+		c, r := s.post(`{"name": "the only one"}`)
+		require.Equal(t, "granted", nextEvent(t, r).Event)
+		defer c.Close()
+		c2, r2 := s.post(`{"name": "no room"}`)
+		defer c2.Close()
+		require.Equal(t, http.StatusInsufficientStorage, r2.StatusCode)
+	})
 }
 
 // TestAPINoticesAClientThatSaysTooMuch: what comes after the request must not
 // hide that the client has gone.
 func TestAPINoticesAClientThatSaysTooMuch(t *testing.T) {
-	s := serveSocket(t, realCluster(t, 8, 4).host(1))
-	c, r := s.post(`{"name": "x"}`)
-	require.Equal(t, "granted", nextEvent(t, r).Event)
-	_, err := io.WriteString(c, "and another thing")
-	require.NoError(t, err)
-	require.NoError(t, c.Close())
-	c2, r2 := s.post(`{"name": "x"}`)
-	defer c2.Close()
-	for e := nextEvent(t, r2); e.Event != "granted"; e = nextEvent(t, r2) {
-		require.Equal(t, "waiting", e.Event)
-	}
+	inBubble(t, func(t *testing.T) {
+		s := serveSocket(t, newCluster(t, 8, 4).host(1))
+		c, r := s.post(`{"name": "x"}`)
+		require.Equal(t, "granted", nextEvent(t, r).Event)
+		_, err := io.WriteString(c, "and another thing")
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		c2, r2 := s.post(`{"name": "x"}`)
+		defer c2.Close()
+		for e := nextEvent(t, r2); e.Event != "granted"; e = nextEvent(t, r2) {
+			require.Equal(t, "waiting", e.Event)
+		}
+	})
 }
 
 func TestDrainTellsHolders(t *testing.T) {
-	s := serveSocket(t, realCluster(t, 8, 4).host(1))
-	c, r := s.post(`{"name": "x"}`)
-	require.Equal(t, "granted", nextEvent(t, r).Event)
-	s.d.drain("bakeryd is shutting down")
-	e := nextEvent(t, r)
-	for e.Event == "renewed" {
-		e = nextEvent(t, r)
-	}
-	require.Equal(t, "lost", e.Event)
-	require.Contains(t, e.Message, "shutting down")
-	_, err := s.d.Acquire(t.Context(), Request{Name: "x", Try: true})
-	require.ErrorIs(t, err, ErrBusy, "it holds the lock until it has stopped")
-	require.NoError(t, c.Close())
+	inBubble(t, func(t *testing.T) {
+		s := serveSocket(t, newCluster(t, 8, 4).host(1))
+		c, r := s.post(`{"name": "x"}`)
+		require.Equal(t, "granted", nextEvent(t, r).Event)
+		s.d.drain("bakeryd is shutting down")
+		e := nextEvent(t, r)
+		for e.Event == "renewed" {
+			e = nextEvent(t, r)
+		}
+		require.Equal(t, "lost", e.Event)
+		require.Contains(t, e.Message, "shutting down")
+		_, err := s.d.Acquire(t.Context(), Request{Name: "x", Try: true})
+		require.ErrorIs(t, err, ErrBusy, "it holds the lock until it has stopped")
+		require.NoError(t, c.Close())
+	})
 }
 
 func TestListen(t *testing.T) {
@@ -250,6 +267,13 @@ func TestListen(t *testing.T) {
 func (s *served) call(call, body string) (status int, answer string) {
 	s.t.Helper()
 	method, path, _ := strings.Cut(call, " ")
+	if s.calls != nil {
+		c, resp := s.calls.request(s.t, s.srv, method, path, body)
+		defer c.Close()
+		b, err := io.ReadAll(resp.Body)
+		require.NoError(s.t, err)
+		return resp.StatusCode, string(b)
+	}
 	c := s.dial()
 	defer c.Close()
 	r, err := http.NewRequest(method, "http://bakery"+path, strings.NewReader(body))

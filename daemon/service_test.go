@@ -63,13 +63,17 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	go func() { r.ended <- r.svc.Run(ctx) }()
-	r.served = &served{t: c.t}
+	serve := serveInBubble
 	if c.real() {
-		r.served = serveCurrent(c.t, r.svc.Joined)
+		serve = serveCurrent
 	}
+	r.served = serve(c.t, r.svc.Joined)
 	c.t.Cleanup(func() {
 		if r.ended != nil {
 			r.leaves()
+		}
+		if !c.real() && r.d != nil {
+			endOfProcess(r.d)
 		}
 	})
 	return r
@@ -110,30 +114,32 @@ func (r *running) ask(n int, extra string) *testSession {
 
 // TestHangThenRejoin: what hangs holds up neither the end of the lease nor, when it is over, a new beginning.
 func TestHangThenRejoin(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	c.lasting(6 * time.Second) // else its watchdog bites on a machine that has no time for the test
-	r := c.run(1)
-	first := r.d.mem.incarnation()
-	holder := r.ask(1, "")
-	token := *holder.until("granted").Token
-	release := r.disk.Hang(blockdev.Fault{})
-	require.NotEmpty(t, holder.until("lost").Message)
-	require.LessOrEqual(t, r.d.leaseLeft(), time.Duration(0))
-	_, refused := r.post(`{"name": "y"}`)
-	require.Equal(t, http.StatusServiceUnavailable, refused.StatusCode, "nothing is granted")
-	holder.leave()
-	select {
-	case <-r.joined:
-		t.Fatal("joined anew beside IO that hangs")
-	case <-time.After(4 * settleAfter):
-	}
-	release()
-	again := r.term()
-	require.NotEqual(t, first, again.mem.incarnation())
-	next := r.ask(2, "")
-	require.Greater(t, *next.until("granted").Token, token)
-	next.leave()
-	require.False(t, wasReset(r), "nothing was left running")
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		c.lasting(6 * time.Second) // else its watchdog bites on a machine that has no time for the test
+		r := c.run(1)
+		first := r.d.mem.incarnation()
+		holder := r.ask(1, "")
+		token := *holder.until("granted").Token
+		release := r.disk.Hang(blockdev.Fault{})
+		require.NotEmpty(t, holder.until("lost").Message)
+		require.LessOrEqual(t, r.d.leaseLeft(), time.Duration(0))
+		_, refused := r.post(`{"name": "y"}`)
+		require.Equal(t, http.StatusServiceUnavailable, refused.StatusCode, "nothing is granted")
+		holder.leave()
+		select {
+		case <-r.joined:
+			t.Fatal("joined anew beside IO that hangs")
+		case <-time.After(4 * settleAfter):
+		}
+		release()
+		again := r.term()
+		require.NotEqual(t, first, again.mem.incarnation())
+		next := r.ask(2, "")
+		require.Greater(t, *next.until("granted").Token, token)
+		next.leave()
+		require.False(t, wasReset(r), "nothing was left running")
+	})
 }
 
 func wasReset(r *running) bool { _, reset := r.dog.Reset(); return reset }
@@ -172,32 +178,36 @@ func TestWatchdogBitesIfACommandStays(t *testing.T) {
 
 // TestWatchdogIsPublishedAndDisarmed: others wait for it, from the first record on.
 func TestWatchdogIsPublishedAndDisarmed(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	r := c.run(1)
-	require.True(t, r.dog.Armed())
-	h := r.status().Hosts[0]
-	require.True(t, h.WatchdogArmed)
-	require.Equal(t, int(r.d.times().Watchdog()/time.Second), h.WatchdogSeconds)
-	r.leaves()
-	require.False(t, r.dog.Armed())
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		r := c.run(1)
+		require.True(t, r.dog.Armed())
+		h := r.status().Hosts[0]
+		require.True(t, h.WatchdogArmed)
+		require.Equal(t, int(r.d.times().Watchdog()/time.Second), h.WatchdogSeconds)
+		r.leaves()
+		require.False(t, r.dog.Armed())
+	})
 }
 
 // TestTermWithAHolderIsHandedOver: SIGTERM does not end what is held.
 func TestTermWithAHolderIsHandedOver(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	r := c.run(1)
-	holder := r.ask(1, "")
-	holder.until("granted")
-	r.ends(ErrHandedOver)
-	require.True(t, r.dog.Armed(), "a successor feeds it")
-	r.d.sessions.journal.close()
-	term, kept, err := readJournal(r.d.sessions.journal.path, clock.Boottime.Now())
-	require.NoError(t, err)
-	require.Equal(t, r.d.mem.incarnation(), term.Incarnation)
-	require.Len(t, kept, 1)
-	require.Equal(t, layout.StateLive, c.hostRecord(1).State)
-	holder.leave()
-	require.NoError(t, r.d.Close(t.Context()))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		r := c.run(1)
+		holder := r.ask(1, "")
+		holder.until("granted")
+		r.ends(ErrHandedOver)
+		require.True(t, r.dog.Armed(), "a successor feeds it")
+		r.d.sessions.journal.close()
+		term, kept, err := readJournal(r.d.sessions.journal.path, c.clock.Now())
+		require.NoError(t, err)
+		require.Equal(t, r.d.mem.incarnation(), term.Incarnation)
+		require.Len(t, kept, 1)
+		require.Equal(t, layout.StateLive, c.hostRecord(1).State)
+		holder.leave()
+		require.NoError(t, r.d.Close(t.Context()))
+	})
 }
 
 func TestTermWithNothingHeldLeaves(t *testing.T) {
@@ -212,47 +222,53 @@ func TestTermWithNothingHeldLeaves(t *testing.T) {
 }
 
 func TestDrainWithAHolderLeaves(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	r := c.run(1)
-	holder := r.ask(1, "")
-	holder.until("granted")
-	r.svc.Drain()
-	holder.until("lost")
-	holder.leave()
-	r.ends(nil)
-	require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		r := c.run(1)
+		holder := r.ask(1, "")
+		holder.until("granted")
+		r.svc.Drain()
+		holder.until("lost")
+		holder.leave()
+		r.ends(nil)
+		require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
+	})
 }
 
 // TestDrainDoesNotReleaseWhoDoesNotStop: to the others the host is one that crashed.
 func TestDrainDoesNotReleaseWhoDoesNotStop(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	r := c.run(1)
-	holder := r.ask(1, "")
-	holder.until("granted")
-	r.svc.Drain()
-	holder.until("lost")
-	r.ends(context.DeadlineExceeded)
-	require.True(t, r.dog.Armed())
-	require.NotEqual(t, layout.Idle, c.slot(1, 1).Phase)
-	holder.leave()
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		r := c.run(1)
+		holder := r.ask(1, "")
+		holder.until("granted")
+		r.svc.Drain()
+		holder.until("lost")
+		r.ends(context.DeadlineExceeded)
+		require.True(t, r.dog.Armed())
+		require.NotEqual(t, layout.Idle, c.slot(1, 1).Phase)
+		holder.leave()
+	})
 }
 
 // TestDeadHostsLockIsInherited: who crashed is declared dead, and its lock goes to the next.
 func TestDeadHostsLockIsInherited(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	holder := m.ask(1, "")
-	token := *holder.until("granted").Token
-	other := c.host(2)
-	m.kill()
-	dies := m.d.mem.moments().deadline
-	h := acquire(t, other, Request{Name: "x"})
-	require.Greater(t, h.Token(), token)
-	require.Greater(t, clock.Boottime.Now(), dies, "not before the holder's own deadline")
-	t.Logf("%v after the end of the lease", clock.Boottime.Now()-dies)
-	require.NoError(t, h.Release())
-	require.Len(t, c.hostRecord(2).Verdicts, 1)
-	holder.leave()
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		holder := m.ask(1, "")
+		token := *holder.until("granted").Token
+		other := c.host(2)
+		m.kill()
+		dies := m.d.mem.moments().deadline
+		h := acquire(t, other, Request{Name: "x"})
+		require.Greater(t, h.Token(), token)
+		require.Greater(t, c.clock.Now(), dies, "not before the holder's own deadline")
+		t.Logf("%v after the end of the lease", c.clock.Now()-dies)
+		require.NoError(t, h.Release())
+		require.Len(t, c.hostRecord(2).Verdicts, 1)
+		holder.leave()
+	})
 }
 
 // TestDrainStopsOrphans: their wrapper, which would, is gone.
@@ -350,37 +366,41 @@ func TestTermBetweenTwoTermsDisarms(t *testing.T) {
 
 // TestRejoinWaitsForWhoIsAboutToStop: by joining anew the host would give others its locks at once.
 func TestRejoinWaitsForWhoIsAboutToStop(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	r := c.run(1)
-	first := r.d
-	holder := r.ask(1, "")
-	holder.until("granted")
-	fault := r.disk.Inject(blockdev.Fault{Err: unix.EIO})
-	holder.until("lost")
-	fault.Release()
-	r.term()
-	require.Greater(t, clock.Boottime.Now(), first.mem.moments().deadline+first.times().Margin())
-	holder.leave()
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		r := c.run(1)
+		first := r.d
+		holder := r.ask(1, "")
+		holder.until("granted")
+		fault := r.disk.Inject(blockdev.Fault{Err: unix.EIO})
+		holder.until("lost")
+		fault.Release()
+		r.term()
+		require.Greater(t, c.clock.Now(), first.mem.moments().deadline+first.times().Margin())
+		holder.leave()
+	})
 }
 
 // TestTryAfterADeath: who only ever tries never waits, and so learns of no death by that.
 func TestTryAfterADeath(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	holder := m.ask(1, "")
-	holder.until("granted")
-	other := c.host(2)
-	m.kill()
-	within(t, "the lock of a dead host", func() {
-		for {
-			h, err := other.Acquire(t.Context(), Request{Name: "x", Try: true})
-			if err == nil {
-				require.NoError(t, h.Release())
-				return
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		holder := m.ask(1, "")
+		holder.until("granted")
+		other := c.host(2)
+		m.kill()
+		within(t, "the lock of a dead host", func() {
+			for {
+				h, err := other.Acquire(t.Context(), Request{Name: "x", Try: true})
+				if err == nil {
+					require.NoError(t, h.Release())
+					return
+				}
+				require.ErrorIs(t, err, ErrBusy)
+				time.Sleep(time.Millisecond)
 			}
-			require.ErrorIs(t, err, ErrBusy)
-			time.Sleep(time.Millisecond)
-		}
+		})
+		holder.leave()
 	})
-	holder.leave()
 }

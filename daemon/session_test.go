@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
 // session returns what bakeryd knows of a client, nil if nothing.
@@ -52,49 +51,53 @@ func TestSameSessionTwiceAtOnce(t *testing.T) {
 
 // TestBackWhileTheHoldIsLetGo: who comes back too late is not told of a grant that is none any more.
 func TestBackWhileTheHoldIsLetGo(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	holder := m.ask(1, "")
-	token := *holder.until("granted").Token
-	h := m.session(holder).hold
-	within(t, "the hold is shown", func() {
-		for c.slot(1, 1).Phase.String() != "held" {
-			time.Sleep(time.Millisecond)
-		}
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		holder := m.ask(1, "")
+		token := *holder.until("granted").Token
+		h := m.session(holder).hold
+		within(t, "the hold is shown", func() {
+			for c.slot(1, 1).Phase.String() != "held" {
+				time.Sleep(time.Millisecond)
+			}
+		})
+		g := c.sb.Geometry
+		release := m.disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2)})
+		holder.leave()
+		within(t, "the hold is let go", func() {
+			for h.lk.holders() > 0 {
+				time.Sleep(time.Millisecond)
+			}
+		})
+		holder.again(m, token.String())
+		require.Equal(t, http.StatusGone, holder.r.StatusCode)
+		holder.leave()
+		holder.again(m, "")
+		require.Equal(t, http.StatusServiceUnavailable, holder.r.StatusCode, "nor by asking anew, yet")
+		holder.leave()
+		release()
 	})
-	g := c.sb.Geometry
-	release := m.disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2)})
-	holder.leave()
-	within(t, "the hold is let go", func() {
-		for h.lk.holders() > 0 {
-			time.Sleep(time.Millisecond)
-		}
-	})
-	holder.again(m, token.String())
-	require.Equal(t, http.StatusGone, holder.r.StatusCode)
-	holder.leave()
-	holder.again(m, "")
-	require.Equal(t, http.StatusServiceUnavailable, holder.r.StatusCode, "nor by asking anew, yet")
-	holder.leave()
-	release()
 }
 
 // TestJournalForgetsWhoGaveUp: it is of bounded size, and a successor must not wait for them.
 func TestJournalForgetsWhoGaveUp(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	holder := m.ask(1, "")
-	holder.until("granted")
-	for n := range 3 {
-		late := m.ask(2+n, `, "timeout_ms": 20`)
-		late.until("refused")
-		late.leave()
-	}
-	_, kept, err := readJournal(m.d.sessions.journal.path, clock.Boottime.Now())
-	require.NoError(t, err)
-	require.Len(t, kept, 1)
-	require.Equal(t, holder.id, kept[0].ID)
-	holder.leave()
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		holder := m.ask(1, "")
+		holder.until("granted")
+		for n := range 3 {
+			late := m.ask(2+n, `, "timeout_ms": 20`)
+			late.until("refused")
+			late.leave()
+		}
+		_, kept, err := readJournal(m.d.sessions.journal.path, c.clock.Now())
+		require.NoError(t, err)
+		require.Len(t, kept, 1)
+		require.Equal(t, holder.id, kept[0].ID)
+		holder.leave()
+	})
 }
 
 // TestTooManySessions: more than the journal can keep would make it void.

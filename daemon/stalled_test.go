@@ -41,60 +41,62 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 		"read fails":  {Op: blockdev.OpRead, Err: unix.ETIMEDOUT},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := realCluster(t, 8, 4)
-			g := c.sb.Geometry
-			other := c.host(2)
-			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-			r := c.run(1)
-			first := r.d
-			require.NoError(t, acquire(t, first, Request{Name: "x"}).Release()) // its slot is known
-			holder := r.ask(1, "")                                              // of lock a
-			holder.until("granted")
-			fault.From, fault.To = g.Slot(1, 1), g.Slot(1, 2)
-			if fault.Op == blockdev.OpRead {
-				fault.To = g.Slot(1, 8) + 512
-			}
-			bad := r.disk.Inject(fault)
-			refused := make(chan result, 1)
-			go func() {
-				h, err := first.Acquire(t.Context(), Request{Name: "x"})
-				refused <- result{h, err}
-			}()
-			<-bad.Hit()
-			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-			require.ErrorIs(t, (<-refused).err, ErrUnavailable)
-			require.ErrorIs(t, first.Err(), ErrStuck)
-			require.ErrorContains(t, first.Err(), `lock "x"`)
-			require.NotEmpty(t, holder.until("lost").Message)
-			holder.leave()
-			if fault.Hang {
-				c.renewedTimes(other, oneLease)
-				require.Equal(t, first.mem.incarnation(), c.hostRecord(1).Incarnation, "joined again beside IO that hangs")
-				select {
-				case <-r.joined:
-					t.Fatal("joined again beside IO that hangs")
-				default:
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				g := c.sb.Geometry
+				other := c.host(2)
+				require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+				r := c.run(1)
+				first := r.d
+				require.NoError(t, acquire(t, first, Request{Name: "x"}).Release()) // its slot is known
+				holder := r.ask(1, "")                                              // of lock a
+				holder.until("granted")
+				fault.From, fault.To = g.Slot(1, 1), g.Slot(1, 2)
+				if fault.Op == blockdev.OpRead {
+					fault.To = g.Slot(1, 8) + 512
 				}
-			}
-			bad.Release()
-			again := r.term()
-			before := c.slot(1, 1)
-			require.NotEqual(t, first.mem.incarnation(), again.mem.incarnation())
-			_, err := again.Acquire(t.Context(), Request{Name: "x"})
-			require.ErrorIs(t, err, ErrStuck)
-			require.ErrorContains(t, err, "not used by this host for another")
-			require.NoError(t, acquire(t, again, Request{Name: "y"}).Release())
-			require.Equal(t, before, c.slot(1, 1), "the slot stays as the incarnation before left it")
-			eventually(t, "the end of the pause", func() bool {
-				h, err := again.Acquire(t.Context(), Request{Name: "x"})
-				if err != nil {
-					require.ErrorIs(t, err, ErrStuck)
-					return false
+				bad := r.disk.Inject(fault)
+				refused := make(chan result, 1)
+				go func() {
+					h, err := first.Acquire(t.Context(), Request{Name: "x"})
+					refused <- result{h, err}
+				}()
+				<-bad.Hit()
+				require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+				require.ErrorIs(t, (<-refused).err, ErrUnavailable)
+				require.ErrorIs(t, first.Err(), ErrStuck)
+				require.ErrorContains(t, first.Err(), `lock "x"`)
+				require.NotEmpty(t, holder.until("lost").Message)
+				holder.leave()
+				if fault.Hang {
+					c.renewedTimes(other, oneLease)
+					require.Equal(t, first.mem.incarnation(), c.hostRecord(1).Incarnation, "joined again beside IO that hangs")
+					select {
+					case <-r.joined:
+						t.Fatal("joined again beside IO that hangs")
+					default:
+					}
 				}
-				require.NoError(t, h.Release())
-				return true
+				bad.Release()
+				again := r.term()
+				before := c.slot(1, 1)
+				require.NotEqual(t, first.mem.incarnation(), again.mem.incarnation())
+				_, err := again.Acquire(t.Context(), Request{Name: "x"})
+				require.ErrorIs(t, err, ErrStuck)
+				require.ErrorContains(t, err, "not used by this host for another")
+				require.NoError(t, acquire(t, again, Request{Name: "y"}).Release())
+				require.Equal(t, before, c.slot(1, 1), "the slot stays as the incarnation before left it")
+				eventually(t, "the end of the pause", func() bool {
+					h, err := again.Acquire(t.Context(), Request{Name: "x"})
+					if err != nil {
+						require.ErrorIs(t, err, ErrStuck)
+						return false
+					}
+					require.NoError(t, h.Release())
+					return true
+				})
+				require.NoError(t, again.Err())
 			})
-			require.NoError(t, again.Err())
 		})
 	}
 }
@@ -109,45 +111,47 @@ func (notClosed) Close() error { return nil }
 func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 	for name, writes := range map[string]bool{"writes succeed": true, "writes fail": false} {
 		t.Run(name, func(t *testing.T) {
-			c := realCluster(t, 8, 4)
-			g := c.sb.Geometry
-			other, disk := c.faultyHost(2)
-			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-			r, own := c.runOnOne(1)
-			first := r.d
-			require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
-			holder := r.ask(1, "") // of lock a
-			holder.until("granted")
-			fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO}
-			bad := []*blockdev.Injection{disk.Inject(fault), own.Inject(fault)}
-			if !writes {
-				fault.Op = blockdev.OpWrite
-				bad = append(bad, own.Inject(fault))
-			}
-			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-			require.ErrorIs(t, first.Err(), ErrStuck)
-			require.ErrorContains(t, first.Err(), `lock "x"`)
-			holder.until("lost")
-			holder.leave()
-			var err error
-			eventually(t, "the host stays away", func() bool {
-				_, err = r.svc.Joined()
-				return err != nil && strings.Contains(err.Error(), "stays away")
-			})
-			require.ErrorIs(t, err, ErrStuck)
-			for _, b := range bad {
-				b.Release()
-			}
-			again := r.term()
-			eventually(t, "the lock is used again", func() bool {
-				h, err := again.Acquire(t.Context(), Request{Name: "x"})
-				if err != nil {
-					require.ErrorIs(t, err, ErrStuck)
-					return false
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				g := c.sb.Geometry
+				other, disk := c.faultyHost(2)
+				require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+				r, own := c.runOnOne(1)
+				first := r.d
+				require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
+				holder := r.ask(1, "") // of lock a
+				holder.until("granted")
+				fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO}
+				bad := []*blockdev.Injection{disk.Inject(fault), own.Inject(fault)}
+				if !writes {
+					fault.Op = blockdev.OpWrite
+					bad = append(bad, own.Inject(fault))
 				}
-				return h.Release() == nil
+				require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+				require.ErrorIs(t, first.Err(), ErrStuck)
+				require.ErrorContains(t, first.Err(), `lock "x"`)
+				holder.until("lost")
+				holder.leave()
+				var err error
+				eventually(t, "the host stays away", func() bool {
+					_, err = r.svc.Joined()
+					return err != nil && strings.Contains(err.Error(), "stays away")
+				})
+				require.ErrorIs(t, err, ErrStuck)
+				for _, b := range bad {
+					b.Release()
+				}
+				again := r.term()
+				eventually(t, "the lock is used again", func() bool {
+					h, err := again.Acquire(t.Context(), Request{Name: "x"})
+					if err != nil {
+						require.ErrorIs(t, err, ErrStuck)
+						return false
+					}
+					return h.Release() == nil
+				})
+				require.NoError(t, again.Err())
 			})
-			require.NoError(t, again.Err())
 		})
 	}
 }
@@ -225,36 +229,39 @@ func TestDaemon_TwoLocksStuck_BothAreInQuarantine(t *testing.T) {
 func TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn(t *testing.T) {
 	for name, ofEntries := range map[string]bool{"slot": false, "directory": true} {
 		t.Run(name, func(t *testing.T) {
-			c := realCluster(t, 8, 4)
-			c.lasting(4 * time.Second) // else it may be over before the new process begins
-			g := c.sb.Geometry
-			other, m := c.host(2), c.mortal(1)
-			m.ask(1, "").until("granted")
-			eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
-			m.kill()
-			disk := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-			fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Hang: true}
-			if ofEntries {
-				fault.From, fault.To = g.Entry(1), g.Entry(4)
-			}
-			injected := make(chan *blockdev.Injection, 1)
-			d := c.unjoined(1, through(disk), func(cfg *Config) {
-				cfg.RuntimeDir, cfg.StateDir, cfg.Keep = m.dir, m.dir, true
-				open := cfg.open
-				cfg.open = func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) {
-					defer func() { injected <- disk.Inject(fault) }()
-					return open(path, readOnly)
+			inBubble(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				c.lasting(4 * time.Second) // else it may be over before the new process begins
+				g := c.sb.Geometry
+				other, m := c.host(2), c.mortal(1)
+				m.ask(1, "").until("granted")
+				eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+				m.kill()
+				disk := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+				fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Hang: true}
+				if ofEntries {
+					fault.From, fault.To = g.Entry(1), g.Entry(4)
 				}
+				injected := make(chan *blockdev.Injection, 1)
+				d := c.unjoined(1, through(disk), func(cfg *Config) {
+					cfg.RuntimeDir, cfg.StateDir, cfg.Keep = m.dir, m.dir, true
+					open := cfg.open
+					cfg.open = func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) {
+						defer func() { injected <- disk.Inject(fault) }()
+						return open(path, readOnly)
+					}
+				})
+				joined := make(chan error, 1)
+				go func() { joined <- d.Join(t.Context()) }()
+				bad := <-injected
+				<-bad.Hit()
+				require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+				require.ErrorIs(t, d.Err(), ErrStuck)
+				bad.Release()
+				<-joined
+				require.ErrorIs(t, d.Err(), ErrStuck)
+				endOfProcess(d)
 			})
-			joined := make(chan error, 1)
-			go func() { joined <- d.Join(t.Context()) }()
-			bad := <-injected
-			<-bad.Hit()
-			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-			require.ErrorIs(t, d.Err(), ErrStuck)
-			bad.Release()
-			<-joined
-			require.ErrorIs(t, d.Err(), ErrStuck)
 		})
 	}
 }
@@ -523,7 +530,7 @@ func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
 				require.NoError(t, m.Close(t.Context()))
 				d := c.host(1, func(cfg *Config) {
 					cfg.quarantine = new(stall.Quarantine)
-					cfg.quarantine.Add(clock.Boottime.Now(), 1, 64*c.sb.Lease, ErrStuck)
+					cfg.quarantine.Add(c.clock.Now(), 1, 64*c.sb.Lease, ErrStuck)
 				})
 				damage(c, g.Slot(1, 1))
 				require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
@@ -538,32 +545,34 @@ func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
 // TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn: no host may declare the one that stays away dead, so it
 // leaves.
 func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	c.under(layout.PolicyManual)
-	g := c.sb.Geometry
-	other, disk := c.faultyHost(2)
-	require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-	r, own := c.runOnOne(1)
-	first := r.d
-	require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
-	holder := r.ask(1, "") // of lock a
-	holder.until("granted")
-	fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO}
-	bad := []*blockdev.Injection{disk.Inject(fault), own.Inject(fault)}
-	require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-	require.ErrorIs(t, first.Err(), ErrStuck)
-	holder.until("lost")
-	holder.leave()
-	require.NoError(t, acquire(t, other, Request{Name: "a"}).Release())
-	eventually(t, "the host stays away", func() bool {
-		_, err := r.svc.Joined()
-		return err != nil && strings.Contains(err.Error(), "stays away")
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		c.under(layout.PolicyManual)
+		g := c.sb.Geometry
+		other, disk := c.faultyHost(2)
+		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+		r, own := c.runOnOne(1)
+		first := r.d
+		require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
+		holder := r.ask(1, "") // of lock a
+		holder.until("granted")
+		fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO}
+		bad := []*blockdev.Injection{disk.Inject(fault), own.Inject(fault)}
+		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+		require.ErrorIs(t, first.Err(), ErrStuck)
+		holder.until("lost")
+		holder.leave()
+		require.NoError(t, acquire(t, other, Request{Name: "a"}).Release())
+		eventually(t, "the host stays away", func() bool {
+			_, err := r.svc.Joined()
+			return err != nil && strings.Contains(err.Error(), "stays away")
+		})
+		require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
+		for _, b := range bad {
+			b.Release()
+		}
+		r.term()
 	})
-	require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
-	for _, b := range bad {
-		b.Release()
-	}
-	r.term()
 }
 
 // TestService_ChosenIDLostToAStuckLock_IsJoinedAgain: a dead id is free for no other machine.
@@ -589,7 +598,7 @@ func TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock(t *testing.T) {
 		c := newCluster(t, 8, 4)
 		c.lasting(10 * time.Minute)
 		d := c.host(1)
-		number := d.stalls.Begin(stall.IO{Lock: 1, Name: "x", Since: clock.Boottime.Now() - d.times().Stuck() - time.Second})
+		number := d.stalls.Begin(stall.IO{Lock: 1, Name: "x", Since: c.clock.Now() - d.times().Stuck() - time.Second})
 		d.mem.suspectStall()
 		d.mem.loseForStall()
 		require.NoError(t, d.Err())

@@ -98,41 +98,43 @@ func TestStatusShowsOrphans(t *testing.T) {
 
 // TestStatusOfADeviceThatHangs answers all who ask, by one request to the device.
 func TestStatusOfADeviceThatHangs(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	d, f := c.faultyHost(1)
-	srv := NewServer(d.log, func() (*Daemon, error) { return d, nil }, nil)
-	_, err := d.Status()
-	require.NoError(t, err)
-	entry := c.sb.Geometry.Entry(1)
-	fault := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: entry, To: entry + 1, Hang: true})
-	within(t, "status", func() {
-		answers := make(chan error)
-		for range 4 {
-			go func() {
-				_, err := d.Status()
-				answers <- err
-			}()
-		}
-		for range 4 {
-			err := <-answers
-			require.ErrorContains(t, err, "reading the lockspace takes longer than 3s: IO to memory hangs; this host has ")
-			require.ErrorContains(t, err, " s left of its lease")
-		}
-		resp := httptest.NewRecorder()
-		srv.status(d, resp, nil)
-		require.Equal(t, http.StatusInternalServerError, resp.Code)
-		var said struct{ Error apiError }
-		require.NoError(t, json.NewDecoder(resp.Body).Decode(&said))
-		require.Equal(t, "device", said.Error.Code)
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		d, f := c.faultyHost(1)
+		srv := NewServer(d.log, func() (*Daemon, error) { return d, nil }, nil)
+		_, err := d.Status()
+		require.NoError(t, err)
+		entry := c.sb.Geometry.Entry(1)
+		fault := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: entry, To: entry + 1, Hang: true})
+		within(t, "status", func() {
+			answers := make(chan error)
+			for range 4 {
+				go func() {
+					_, err := d.Status()
+					answers <- err
+				}()
+			}
+			for range 4 {
+				err := <-answers
+				require.ErrorContains(t, err, "reading the lockspace takes longer than 3s: IO to memory hangs; this host has ")
+				require.ErrorContains(t, err, " s left of its lease")
+			}
+			resp := httptest.NewRecorder()
+			srv.status(d, resp, nil)
+			require.Equal(t, http.StatusInternalServerError, resp.Code)
+			var said struct{ Error apiError }
+			require.NoError(t, json.NewDecoder(resp.Body).Decode(&said))
+			require.Equal(t, "device", said.Error.Code)
+		})
+		d.inspecting.mu.Lock()
+		require.NotNil(t, d.inspecting.now)
+		d.inspecting.mu.Unlock()
+		fault.Release()
+		require.Eventually(t, func() bool { _, err := d.Status(); return err == nil }, generous, time.Millisecond)
+		d.inspecting.mu.Lock()
+		require.Nil(t, d.inspecting.now)
+		d.inspecting.mu.Unlock()
 	})
-	d.inspecting.mu.Lock()
-	require.NotNil(t, d.inspecting.now)
-	d.inspecting.mu.Unlock()
-	fault.Release()
-	require.Eventually(t, func() bool { _, err := d.Status(); return err == nil }, generous, time.Millisecond)
-	d.inspecting.mu.Lock()
-	require.Nil(t, d.inspecting.now)
-	d.inspecting.mu.Unlock()
 }
 
 // TestStatusWhenTheLeaseIsLost says so.

@@ -117,21 +117,23 @@ func TestValueSurvivesItsWriter(t *testing.T) {
 
 // TestValueSurvivesARestart: and the holder may set another one.
 func TestValueSurvivesARestart(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	m := c.mortal(1)
-	holder := m.ask(1, "")
-	token := *holder.until("granted").Token
-	status, answer := m.change("/v1/value", holder.call(token, `"value": "dmFsdWU="`))
-	require.Equal(t, http.StatusOK, status, "%v", answer)
-	m.kill()
-	m.rise()
-	holder.again(m, token.String())
-	holder.until("granted")
-	require.Equal(t, "value", string(valueOf(t, m.d).Value))
-	status, answer = m.change("/v1/value", holder.call(token, `"value": ""`))
-	require.Equal(t, http.StatusOK, status, "%v", answer)
-	require.Nil(t, valueOf(t, m.d).Value)
-	holder.leave()
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		m := c.mortal(1)
+		holder := m.ask(1, "")
+		token := *holder.until("granted").Token
+		status, answer := m.change("/v1/value", holder.call(token, `"value": "dmFsdWU="`))
+		require.Equal(t, http.StatusOK, status, "%v", answer)
+		m.kill()
+		m.rise()
+		holder.again(m, token.String())
+		holder.until("granted")
+		require.Equal(t, "value", string(valueOf(t, m.d).Value))
+		status, answer = m.change("/v1/value", holder.call(token, `"value": ""`))
+		require.Equal(t, http.StatusOK, status, "%v", answer)
+		require.Nil(t, valueOf(t, m.d).Value)
+		holder.leave()
+	})
 }
 
 // TestValueOfALockThatWasRemoved does not become that of the one made anew, in the same place or by the same name.
