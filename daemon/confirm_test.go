@@ -72,20 +72,15 @@ func TestRestart_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 			m.rise()
 			next := m.link(`{"lock":{"name":"x"}}`)
 			if confirmed {
-				within(t, "the hold is an orphan", func() {
-					for held, _ := m.d.sessions.holding(); len(held) == 0 || !held[0].isOrphan() || held[0].absent(); held, _ = m.d.sessions.holding() {
-						time.Sleep(time.Millisecond)
-					}
+				eventually(t, "the hold is an orphan", func() bool {
+					held, _ := m.d.sessions.holding()
+					return len(held) > 0 && held[0].isOrphan() && !held[0].absent()
 				})
 				require.True(t, stub.Alive())
 				require.NoError(t, stub.Signal(syscall.SIGKILL))
 			}
 			next.until("granted")
-			within(t, "what waits to become the command to end", func() {
-				for stub.Alive() {
-					time.Sleep(time.Millisecond)
-				}
-			})
+			eventually(t, "what waits to become the command to end", func() bool { return !stub.Alive() })
 		})
 	}
 }

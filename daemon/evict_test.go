@@ -3,8 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -81,20 +79,26 @@ func TestEvictAgain(t *testing.T) {
 
 // TestLeaveWhileFencing: a host that leaves does not wait for the end of its turn to fence another.
 func TestLeaveWhileFencing(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	c.under(layout.PolicyFence)
-	begun := filepath.Join(t.TempDir(), "begun")
-	agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "touch " + begun + "; sleep 60"} }
-	a := c.host(1, agent)
-	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-	b := c.host(2, agent, through(f))
-	t.Cleanup(f.Heal)
-	f.Inject(blockdev.Fault{Err: unix.EIO})
-	<-b.Lost()
-	require.Eventually(t, func() bool { _, err := os.Stat(begun); return err == nil }, generous, time.Millisecond)
-	ctx, cancel := context.WithTimeout(t.Context(), a.StopTimeout())
-	defer cancel()
-	require.NoError(t, a.Close(ctx))
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 8, 4)
+		c.under(layout.PolicyFence)
+		agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "false"} }
+		a := c.host(1, agent)
+		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+		b := c.host(2, agent, through(f))
+		t.Cleanup(f.Heal)
+		var fabric fencetest.Fabric
+		defer fabric.Hang()()
+		a.fencing.mu.Lock()
+		a.fencing.agent = fabric.Agent(1, a.mem.incarnation())
+		a.fencing.mu.Unlock()
+		f.Inject(blockdev.Fault{Err: unix.EIO})
+		<-b.Lost()
+		eventually(t, "a fences b", func() bool { return len(fabric.Calls()) > 0 })
+		ctx, cancel := context.WithTimeout(t.Context(), a.StopTimeout())
+		defer cancel()
+		require.NoError(t, a.Close(ctx))
+	})
 }
 
 // TestFencedItself: a host that is to fence another, and finds itself registered no more, gives up its lease: in its

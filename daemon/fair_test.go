@@ -92,10 +92,11 @@ func TestQueue_Grant_TellsNoMoreThanTheNearest(t *testing.T) {
 // TestLink_Idle_IsClosed: its descriptor is of use to others.
 func TestLink_Idle_IsClosed(t *testing.T) {
 	s := serveSocket(t, realCluster(t, 8, 4).host(1))
-	s.srv.idleLink = 50 * time.Millisecond
+	s.srv.idleLink = realLease / 2
 	l := s.link(`{"lock":{"name":"x"}}`)
 	g := l.until("granted")
-	time.Sleep(3 * s.srv.idleLink) // one that holds is not idle
+	idle := s.link()
+	idle.ended() // the one that holds is not idle
 	l.unlock(g.Token)
 	l.until("released")
 	l.ended()
@@ -104,7 +105,7 @@ func TestLink_Idle_IsClosed(t *testing.T) {
 // TestLink_IdleAfterARefusal_IsClosed: what ends its wait is another goroutine than the one that reads.
 func TestLink_IdleAfterARefusal_IsClosed(t *testing.T) {
 	s := serveSocket(t, realCluster(t, 8, 4).host(1))
-	s.srv.idleLink = 50 * time.Millisecond
+	s.srv.idleLink = realLease / 2
 	s.link(`{"lock":{"name":"x"}}`).until("granted")
 	l := s.link(`{"lock":{"name":"x","timeout_ms":100}}`)
 	require.Equal(t, "timeout", l.until("refused").Code)

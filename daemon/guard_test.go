@@ -212,11 +212,7 @@ func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- d.abandon(ctx, p) }()
-	within(t, "the other commands to end", func() {
-		for commands[0].Alive() || commands[1].Alive() {
-			time.Sleep(time.Millisecond)
-		}
-	})
+	eventually(t, "the other commands to end", func() bool { return !(commands[0].Alive() || commands[1].Alive()) })
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 }

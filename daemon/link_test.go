@@ -249,16 +249,10 @@ func TestLinkThatDoesNotRead(t *testing.T) {
 	s := serveSocket(t, d)
 	deaf := s.link()
 	deaf.unread()
-	within(t, "the link ends", func() {
-		for {
-			s.srv.links.mu.Lock()
-			n := len(s.srv.links.open)
-			s.srv.links.mu.Unlock()
-			if n == 0 {
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
+	eventually(t, "the link ends", func() bool {
+		s.srv.links.mu.Lock()
+		defer s.srv.links.mu.Unlock()
+		return len(s.srv.links.open) == 0
 	})
 	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 }
@@ -463,7 +457,7 @@ func TestLinksThatVanish(t *testing.T) {
 						return
 					}
 					fmt.Fprintf(conn, "%s{\"lock\":{\"name\":\"x\",\"nonblock\":%v}}\n", openTestLink, n%3 == 0)
-					time.Sleep(time.Duration(n*n) * time.Microsecond) // vanish at any moment
+					vanishing()
 					conn.Close()
 				}
 			})

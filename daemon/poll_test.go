@@ -29,11 +29,7 @@ func TestRankFallsWhileTheOneAheadWaits(t *testing.T) {
 		c := newCluster(t, 8, 4)
 		first := acquire(t, c.host(1), Request{Name: "x"})
 		waiting := func(id int) {
-			within(t, "waiting", func() {
-				for c.slot(1, id).Phase != layout.Waiting {
-					time.Sleep(time.Millisecond)
-				}
-			})
+			eventually(t, "waiting", func() bool { return c.slot(1, id).Phase == layout.Waiting })
 		}
 		second := start(t, c.host(2), Request{Name: "x"})
 		waiting(2)

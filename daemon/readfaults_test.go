@@ -67,7 +67,7 @@ func TestModeOfAnOrphan(t *testing.T) {
 				m.call("POST /v1/mode", holder.call(*g.Token, mode))
 			}
 		}()
-		time.Sleep(time.Millisecond)
+		vanishing()
 		holder.leave()
 		<-done
 		w.Close()

@@ -231,10 +231,8 @@ func TestRestartKeepsAnOrphan(t *testing.T) {
 	m.kill()
 	m.rise()
 	waiter.again(m, "")
-	within(t, "the hold is an orphan", func() {
-		for m.d.sessions.byID[holder.id] == nil || !m.d.sessions.byID[holder.id].isOrphan() || m.d.sessions.byID[holder.id].absent() {
-			time.Sleep(time.Millisecond)
-		}
+	eventually(t, "the hold is an orphan", func() bool {
+		return !(m.d.sessions.byID[holder.id] == nil || !m.d.sessions.byID[holder.id].isOrphan() || m.d.sessions.byID[holder.id].absent())
 	})
 	require.Equal(t, g.Token.String(), m.status().Locks[0].Holders[0].Token.String())
 	waiter.until("waiting")
@@ -259,7 +257,7 @@ func TestWrapperGoneCommandLives(t *testing.T) {
 	waiter := m.ask(2, "")
 	waiter.until("waiting")
 	holder.leave()
-	time.Sleep(4 * settleAfter) // enough for a release, if there were one
+	eventually(t, "the hold is an orphan", m.d.sessions.byID[holder.id].isOrphan)
 	_, err = m.d.Acquire(t.Context(), Request{Name: "x", Try: true})
 	require.ErrorIs(t, err, ErrBusy)
 	require.NoError(t, command.Close())

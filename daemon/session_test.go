@@ -7,7 +7,6 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -35,7 +34,7 @@ func TestSameSessionTwiceAtOnce(t *testing.T) {
 					conn := s.dial()
 					_, err := fmt.Fprintf(conn, "POST /v1/lock HTTP/1.1\r\nHost: bakery\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 					assertNoError(t, err)
-					time.Sleep(time.Millisecond) // vanish at any moment
+					vanishing()
 					conn.Close()
 				})
 			}
@@ -57,19 +56,11 @@ func TestBackWhileTheHoldIsLetGo(t *testing.T) {
 		holder := m.ask(1, "")
 		token := *holder.until("granted").Token
 		h := m.session(holder).hold
-		within(t, "the hold is shown", func() {
-			for c.slot(1, 1).Phase.String() != "held" {
-				time.Sleep(time.Millisecond)
-			}
-		})
+		eventually(t, "the hold is shown", func() bool { return c.slot(1, 1).Phase.String() == "held" })
 		g := c.sb.Geometry
 		release := m.disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2)})
 		holder.leave()
-		within(t, "the hold is let go", func() {
-			for h.lk.holders() > 0 {
-				time.Sleep(time.Millisecond)
-			}
-		})
+		eventually(t, "the hold is let go", func() bool { return h.lk.holders() <= 0 })
 		holder.again(m, token.String())
 		require.Equal(t, http.StatusGone, holder.r.StatusCode)
 		holder.leave()
@@ -136,18 +127,14 @@ func TestWitnessOpenedAnew(t *testing.T) {
 	}
 	first := command()
 	holder.leave()
-	within(t, "the hold is an orphan", func() {
-		for !s.isOrphan() {
-			time.Sleep(time.Millisecond)
-		}
-	})
+	eventually(t, "the hold is an orphan", func() bool { return s.isOrphan() })
 	holder.again(m, g.Token.String())
 	holder.until("granted")
 	require.NoError(t, first.Close())
 	<-s.fifo.gone()
 	second := command()
 	holder.leave()
-	time.Sleep(4 * settleAfter) // enough for a release, if there were one
+	eventually(t, "the hold is an orphan", s.isOrphan)
 	require.Same(t, s, m.session(holder))
 	require.NoError(t, second.Close())
 	acquired := m.ask(2, "")
