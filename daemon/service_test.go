@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/watchdog"
 	"github.com/bakeryd/bakeryd/daemon/watchdog/watchdogtest"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -60,6 +61,11 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 	}
 	r.svc = NewService(cfg, func(d *Daemon) { r.joined <- d })
 	r.svc.cfg.machine.Watchdog = r.dog.Open
+	if c.real() { // the driver's shortest time-out outlasts a pause of the test process
+		r.svc.cfg.machine.Watchdog = func(path string, want time.Duration) (watchdog.Device, error) {
+			return r.dog.Open(path, max(want, 10*time.Second))
+		}
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	go func() { r.ended <- r.svc.Run(ctx) }()

@@ -27,7 +27,7 @@ func fullOnly(t *testing.T) (names map[string]bool, vm *regexp.Regexp) {
 		return value.String()
 	}
 	names = map[string]bool{}
-	for _, name := range strings.Split(variable("long_tests")+"|"+variable("timed_tests"), "|") {
+	for _, name := range strings.Split(variable("long_tests"), "|") {
 		names[name] = true
 	}
 	out, err := exec.Command("./steps", "--table").Output()
