@@ -27,7 +27,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 // family is a script whose three processes write their number, and then a dot every 10 ms, each to
 // a file: a parent, a child, and an orphan in a session of its own. A fourth one stops itself.
 const family = `
-beat='echo $$ >$0.tmp; mv $0.tmp $0; until [ -e end ]; do printf . >>$0; sleep 0.01; done'
+beat='echo $$ >$0.tmp; mv $0.tmp $0; while [ -e go ]; do printf . >>$0; sleep 0.01; done'
 sh -c "$beat" child &
 setsid sh -c 'sh -c "$0" orphan & exit' "$beat" &
 sh -c 'echo $$ >self.tmp; mv self.tmp stopped; kill -STOP $$; printf . >>stopped' &
@@ -92,6 +92,7 @@ func TestTree_Stopped_StandsStillAndContinues(t *testing.T) {
 	for name, of := range kinds(t) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
 			p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", family}, &os.ProcAttr{Dir: dir, Sys: of.attributes()})
 			require.NoError(t, err)
 			defer p.Kill()
@@ -114,12 +115,15 @@ func TestTree_Stopped_StandsStillAndContinues(t *testing.T) {
 				}
 				require.Equal(t, "T", string(still.state()), "the test's own signal stays in force")
 			}
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "end"), nil, 0o600))
+			require.NoError(t, os.Remove(filepath.Join(dir, "go")))
 			status := reap(p.Pid)
 			require.Equal(t, 7, status.ExitStatus())
 			text, err := os.ReadFile(still.path)
 			require.NoError(t, err)
 			require.Equal(t, fmt.Sprintf("%d\n.", still.PID), string(text), "it continued at the end only")
+			for _, m := range moving {
+				eventually(t, m.path+" ends", func() bool { return !m.Alive() })
+			}
 		})
 	}
 }
