@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +18,7 @@ import (
 // the new lockspace made only after that. That one it joins by itself.
 func TestReformatUnderARunningDaemon(t *testing.T) {
 	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector, "--lease", "3s")
+		s := newSpace(t, sector, "--lease", outlives(3*time.Second).String())
 		a, b := s.host(1), s.machine("2")
 		holder := a.take("x")
 		first := holder.entered()
@@ -30,7 +31,7 @@ func TestReformatUnderARunningDaemon(t *testing.T) {
 		require.Contains(t, r.stderr, "is using it now")
 		require.Contains(t, r.stderr, "host-"+filepath.Base(a.dev))
 
-		s.format("--force", "--hosts", "8", "--locks", "16", "--lease", "3s")
+		s.format("--force", "--hosts", "8", "--locks", "16", "--lease", outlives(3*time.Second).String())
 		require.False(t, holder.running(), "the command runs on in a lockspace that is gone")
 		holder.exits(75)
 		require.True(t, holder.silent())
@@ -61,7 +62,7 @@ func TestDeviceTooSmall(t *testing.T) {
 		require.Equal(t, strings.Repeat("\x00", imageSize), string(image), "it was written")
 
 		// A lockspace on a device that has shrunk.
-		s.format("--hosts", "8", "--locks", "16", "--lease", "1s")
+		s.format("--hosts", "8", "--locks", "16", "--lease", outlives(1*time.Second).String())
 		require.NoError(t, os.Truncate(s.file, 16*4096))
 		small := loopOver(t, s.file, sector)
 		h := s.machine("1")
@@ -101,7 +102,7 @@ func TestDamagedSuperblock(t *testing.T) {
 		require.Contains(t, r.stderr, "hint: bakeryctl format")
 		// What is not known to be free is not formatted without force.
 		require.Equal(t, 66, execute(t, plain.bakeryctl, "format", s.dev).code)
-		s.format("--force", "--hosts", "8", "--locks", "16", "--lease", "3s")
+		s.format("--force", "--hosts", "8", "--locks", "16", "--lease", outlives(3*time.Second).String())
 		s.damaged = false
 		a.up()
 		require.Zero(t, a.lock("x", "--", "true").code)

@@ -68,19 +68,17 @@ func (c counter) increment(token layout.Ticket) {
 }
 
 // section takes the lock, is in it for a moment, and lets it go.
-func (h *host) section(ctx context.Context, hist *history, id int, name string, o client.Options, inside func(layout.Ticket)) error {
+func (h *host) section(ctx context.Context, hist calls, name string, o client.Options, inside func(layout.Ticket)) error {
 	o.PID, o.Command = os.Getpid(), "critical section"
 	asked := hist.now()
 	hold, err := h.client().Lock(ctx, name, o)
 	if err != nil {
 		return err
 	}
-	hist.add(id, call{mode: o.Mode, token: hold.Token()}, asked, hist.now())
+	out := hist.took(hold, asked)
 	inside(hold.Token())
-	out := hist.now()
-	err = hold.Unlock()
-	hist.add(id, call{release: true, mode: o.Mode, token: hold.Token()}, out, hist.now())
-	return err
+	out()
+	return hold.Unlock()
 }
 
 // contend has four clients of each of three hosts increment the counter.
@@ -96,13 +94,13 @@ func contend(t *testing.T, s *space, each int, change func(*host)) {
 		h.ready()
 	}
 	const clients = 4
-	hist, c := newHistory(), s.counter()
+	hist, c := newCalls(), s.counter()
 	var all sync.WaitGroup
 	began := time.Now()
 	for i := range clients * len(hosts) {
 		all.Go(func() {
 			for range each {
-				err := hosts[i%len(hosts)].section(t.Context(), hist, i, "counter", client.Options{}, c.increment)
+				err := hosts[i%len(hosts)].section(t.Context(), hist, "counter", client.Options{}, c.increment)
 				if err != nil {
 					t.Error(err)
 					return
@@ -126,7 +124,7 @@ func contend(t *testing.T, s *space, each int, change func(*host)) {
 func TestNoLostUpdate(t *testing.T) {
 	for _, sector := range []int{512, 4096} {
 		t.Run(fmt.Sprint(sector), func(t *testing.T) {
-			contend(t, newSpace(t, sector, "--lease", "10s"), *sections, func(*host) {})
+			contend(t, newSpace(t, sector, "--lease", outlives(10*time.Second).String()), *sections, func(*host) {})
 		})
 	}
 }
@@ -135,13 +133,13 @@ func TestNoLostUpdateUnderTheRaceDetector(t *testing.T) {
 	t.Parallel()
 	racing, err := racing()
 	require.NoError(t, err)
-	contend(t, newSpace(t, 512, "--lease", "10s"), 20, func(h *host) { h.programs = racing })
+	contend(t, newSpace(t, 512, "--lease", outlives(10*time.Second).String()), 20, func(h *host) { h.programs = racing })
 }
 
 // TestNoLostUpdateByCommands is the same in shell, through bakeryctl.
 func TestNoLostUpdateByCommands(t *testing.T) {
 	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector, "--lease", "10s")
+		s := newSpace(t, sector, "--lease", outlives(10*time.Second).String())
 		path := filepath.Join(s.dir, "n")
 		require.NoError(t, os.WriteFile(path, []byte("0\n"), 0o600))
 		const each = 8
@@ -181,8 +179,8 @@ func requireGrowing(t *testing.T, words []string) {
 // TestReadersAndWritersMixed has readers look at two files that writers change together.
 func TestReadersAndWritersMixed(t *testing.T) {
 	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector, "--lease", "10s")
-		hosts, hist, c := s.hosts(3), newHistory(), s.counter()
+		s := newSpace(t, sector, "--lease", outlives(10*time.Second).String())
+		hosts, hist, c := s.hosts(3), newCalls(), s.counter()
 		var all sync.WaitGroup
 		for i := range 9 {
 			all.Go(func() {
@@ -197,7 +195,7 @@ func TestReadersAndWritersMixed(t *testing.T) {
 							}
 						}
 					}
-					if err := hosts[i%3].section(t.Context(), hist, i, "catalogue", o, inside); err != nil {
+					if err := hosts[i%3].section(t.Context(), hist, "catalogue", o, inside); err != nil {
 						t.Error(err)
 						return
 					}
@@ -216,7 +214,7 @@ func TestReadersAndWritersMixed(t *testing.T) {
 func TestExclusionAcrossCrashes(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
-	hosts, hist, c := s.hosts(3), newHistory(), s.counter()
+	hosts, hist, c := s.hosts(3), newCalls(), s.counter()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var all sync.WaitGroup
@@ -225,7 +223,7 @@ func TestExclusionAcrossCrashes(t *testing.T) {
 	for i := range 6 {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				err := hosts[i%3].section(ctx, hist, i, "x", client.Options{}, c.increment)
+				err := hosts[i%3].section(ctx, hist, "x", client.Options{}, c.increment)
 				if err == nil {
 					mu.Lock()
 					done++

@@ -53,7 +53,7 @@ func TestPowerLoss(t *testing.T) {
 	renewed := s.renewed(1)
 	off := a.powerOff()
 	next := j.entered("next")
-	measured(t, "host SIGKILLed to next holder inside, lease 3 s", next.enter-off)
+	measured(t, "host SIGKILLed to next holder inside, lease "+briefLease.String(), next.enter-off)
 	earliest := renewed + briefLease + margin(briefLease)
 	require.GreaterOrEqual(t, next.enter, earliest, "%v too early", earliest-next.enter)
 
@@ -75,7 +75,7 @@ func TestPowerLoss(t *testing.T) {
 // still at times.
 func TestDaemonGone(t *testing.T) {
 	t.Parallel()
-	const lease = 3 * briefLease
+	lease := outlives(3 * briefLease)
 	s := briefSpace(t, "--lease", lease.String())
 	a, b := s.host(1), s.host(2)
 	j := s.journal("x")
@@ -94,13 +94,13 @@ func TestDaemonGone(t *testing.T) {
 	require.Contains(t, holder.said(), `"x"`)
 	for _, name := range []string{"first", "first-child"} {
 		first := j.gone(name)
-		measured(t, "bakeryd SIGKILLed to SIGTERM of "+name+", lease 9 s", first.term-crashed)
-		measured(t, "bakeryd SIGKILLed to last sign of life of "+name+", lease 9 s", first.last-crashed)
+		measured(t, "bakeryd SIGKILLed to SIGTERM of "+name+", lease "+lease.String(), first.term-crashed)
+		measured(t, "bakeryd SIGKILLed to last sign of life of "+name+", lease "+lease.String(), first.last-crashed)
 		require.GreaterOrEqual(t, first.term, deadline-grace(lease), "told too early")
 		require.LessOrEqual(t, first.term, first.last)
 	}
 	next := j.entered("next")
-	measured(t, "bakeryd SIGKILLed to next holder inside, lease 9 s", next.enter-crashed)
+	measured(t, "bakeryd SIGKILLed to next holder inside, lease "+lease.String(), next.enter-crashed)
 	require.GreaterOrEqual(t, next.enter, renewed+lease+margin(lease))
 	j.exclusive()
 }
@@ -123,10 +123,10 @@ func TestReboot(t *testing.T) {
 	a.reboot()
 	a.start()
 	next := j.entered("next")
-	measured(t, "host SIGKILLed and rebooted at once to next holder inside, lease 3 s", next.enter-off)
+	measured(t, "host SIGKILLed and rebooted at once to next holder inside, lease "+briefLease.String(), next.enter-off)
 	require.GreaterOrEqual(t, next.enter, renewed+briefLease+margin(briefLease))
 	a.ready()
-	measured(t, "host SIGKILLed and rebooted immediately to host rejoined, lease 3 s", sinceBoot()-off)
+	measured(t, "host SIGKILLed and rebooted immediately to host rejoined, lease "+briefLease.String(), sinceBoot()-off)
 	require.NotEqual(t, before, a.incarnation())
 	require.Equal(t, 1, a.lock("-n", "x", "--", "true").code)
 	require.Zero(t, a.lock("y", "--", "true").code)

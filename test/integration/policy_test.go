@@ -81,7 +81,7 @@ func TestEvictTheLiving(t *testing.T) {
 			holder.exits(75)
 			a.exits(0)
 			next := j.entered("next")
-			measured(t, "evict of a living host to next holder inside, lease 3 s", next.enter-evicted)
+			measured(t, "evict of a living host to next holder inside, lease "+briefLease.String(), next.enter-evicted)
 			require.NotZero(t, j.find("first").term)
 			require.Contains(t, b.row(1), "left")
 			j.exclusive()
@@ -149,7 +149,7 @@ func TestFenceTakenOver(t *testing.T) {
 	require.NotZero(t, c.lock("-n", "x", "--", "true").code)
 	off := a.powerOff()
 	next := j.entered("next")
-	measured(t, "host SIGKILLed to next holder inside, first fence command fails, lease 3 s", next.enter-off)
+	measured(t, "host SIGKILLed to next holder inside, first fence command fails, lease "+briefLease.String(), next.enter-off)
 	other := func(id string) bool { return id != s.fencing()[0] }
 	require.True(t, slices.ContainsFunc(s.fencing(), other), "no other host went on: %v", s.fencing())
 	j.exclusive()

@@ -120,7 +120,7 @@ func adviceWorks(t *testing.T, row *advised) {
 	if row.owner == ownerManual {
 		policy = "manual"
 	}
-	s := damagedSpace{space: briefSpace(t, "--lease", "2s", "--policy", policy)}
+	s := damagedSpace{space: briefSpace(t, "--lease", outlives(2*time.Second).String(), "--policy", policy)}
 	s.damaged = true
 	s.prepare(row)
 	s.spoil(row.record)

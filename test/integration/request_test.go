@@ -241,7 +241,7 @@ func TestFullDirectory(t *testing.T) {
 // moment is made once.
 func TestFirstUseAtOnce(t *testing.T) {
 	t.Parallel()
-	s := newSpace(t, 512, "--lease", "10s")
+	s := newSpace(t, 512, "--lease", outlives(10*time.Second).String())
 	hosts := s.hosts(4)
 	path := filepath.Join(s.dir, "n")
 	for _, name := range []string{"a", "b", "c", "d"} {

@@ -71,7 +71,7 @@ func TestRandomFaults(t *testing.T) {
 		before := len(s.journal("counter").stays())
 		eventually(t, "the counter grows", func() bool { return len(s.journal("counter").stays()) > before })
 	}
-	measured(t, "last fault healed to every host at work, lease 3 s", sinceBoot()-healed)
+	measured(t, "last fault healed to every host at work, lease "+briefLease.String(), sinceBoot()-healed)
 	stop()
 	clients.Wait()
 	c.verify(sinceBoot() - began)

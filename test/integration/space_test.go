@@ -19,17 +19,26 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-const (
-	imageSize = 2 << 20
-	guardByte = 0xA5
+// stall is the longest time for which test/stall makes all processes stand still; 0: it does not.
+var stall, _ = time.ParseDuration(os.Getenv("BAKERY_TEST_STALL"))
 
+// outlives returns a lease that two stalls, one right after the other, do not end: it was renewed a
+// sixth of it before, and its holders are told to stop a sixth of it before its end.
+func outlives(d time.Duration) time.Duration { return max(d, 3*stall) }
+
+var (
 	// lease is short, for some tests wait for its end, but longer than a disk is
 	// busy with what others write.
-	lease = 5 * time.Second
+	lease = outlives(5 * time.Second)
 
 	// briefLease is for tests whose image is in memory, so that only the
 	// processors can be busy with something else.
-	briefLease = 3 * time.Second
+	briefLease = outlives(3 * time.Second)
+)
+
+const (
+	imageSize = 2 << 20
+	guardByte = 0xA5
 
 	// spareSize is the length of a block of the image that no record is in.
 	spareSize = 4096

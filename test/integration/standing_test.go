@@ -24,12 +24,9 @@ import (
 // that stay" of packaging/docs/failures.md: the fault, the promised bound and the time measured. A
 // busy machine exceeds the bound, so a test fails only if nothing happens within standingLimit.
 
-const (
-	standingLease = 2 * time.Second
-	standingLimit = 20 * standingLease
-)
-
 var (
+	standingLease = outlives(2 * time.Second)
+	standingLimit = 20 * standingLease
 	standingTimes = leasetimes.Times{Lease: standingLease}
 
 	// noticed is the bound of what needs no more than another read of the host table.
@@ -190,7 +187,7 @@ func TestStanding_RecordOfSilentHostOverwritten_LockPassesOn(t *testing.T) {
 // TestStanding_RejoinWithSlowWrites_LockPassesOn: the host's incarnation ends with its lease, so it
 // joins again immediately, before another host could declare it dead, and every claim of it fails.
 func TestStanding_RejoinWithSlowWrites_LockPassesOn(t *testing.T) {
-	const slow = 150 * time.Millisecond
+	slow := standingLease * 3 / 40
 	s := standingSpace(t)
 	a, b := s.host(1), s.machine("2")
 	path := b.breakable()

@@ -29,7 +29,7 @@ func TestWaiter_Stopped_LockPassesOn(t *testing.T) {
 	released := sinceBoot()
 	first.letGo()
 	entered := j.entered("local")
-	measured(t, "grant to a stopped waiter to the next command, lease 3 s", entered.enter-released)
+	measured(t, "grant to a stopped waiter to the next command, lease "+briefLease.String(), entered.enter-released)
 	require.True(t, strings.Contains(a.said(), "client does not run, passing its lock on"), a.said())
 	local.letGo()
 	j.entered("remote")

@@ -11,79 +11,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/anishathalye/porcupine"
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/client"
 )
-
-// checks has porcupine look at what was granted, window by window, beside all else.
-type checks struct {
-	s    *soak
-	todo chan *historyOf
-	done sync.WaitGroup
-
-	all       map[string]*historyOf // guarded by the store's mutex
-	mu        sync.Mutex            // guards what follows
-	windows   int
-	ops       int
-	undecided int
-}
-
-func newChecks(s *soak) *checks {
-	c := &checks{s: s, todo: make(chan *historyOf, 4096), all: map[string]*historyOf{}}
-	for _, l := range locks {
-		c.all[l.name] = &historyOf{first: occupied{permits: l.permits}}
-	}
-	c.done.Go(func() {
-		for h := range c.todo {
-			c.check(h)
-		}
-	})
-	return c
-}
-
-// add takes what the judge tells.
-func (c *checks) add(lock string, o op) {
-	if h := c.all[lock].add(o); h != nil {
-		c.todo <- h
-	}
-}
-
-func (c *checks) check(h *historyOf) {
-	result, err := h.check(10 * time.Second)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.windows++
-	c.ops += len(h.ops)
-	if result == porcupine.Unknown {
-		c.undecided++
-	}
-	if err != nil {
-		page := filepath.Join(c.s.dir, "porcupine.html")
-		c.s.violate("porcupine: %v: see %s (%v)", err, page, h.draw(page))
-	}
-}
-
-// finish checks what is left.
-func (c *checks) finish() {
-	c.s.store.with(func(*judge) {
-		for _, h := range c.all {
-			if len(h.ops) > 0 {
-				c.todo <- h.cut()
-			}
-		}
-	})
-	close(c.todo)
-	c.done.Wait()
-}
 
 // close ends all hosts and looks at what they leave.
 func (s *soak) close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
-	s.checks.finish()
 	if err := s.readDiaries(); err != nil {
 		return err
 	}
@@ -150,14 +87,15 @@ func (s *soak) readDiaries() error {
 	if err != nil {
 		return err
 	}
+	var checked porcupineReport
 	var found []string
 	s.store.with(func(j *judge) {
-		found = checkDiaries(parts, j.stoodStill)
+		checked, found = checkDiaries(parts, j.stoodStill, s.drawHistory)
 	})
 	for _, v := range found {
 		s.violate("%s", v)
 	}
-	s.report.diaries(parts, failed)
+	s.report.diaries(parts, failed, checked)
 	return nil
 }
 

@@ -1,135 +1,135 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"time"
 
-	"github.com/anishathalye/porcupine"
-
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/history"
 )
 
-// op is what porcupine sees of a section: a request that was granted at some moment between two others.
-type op struct {
-	kind     opKind
-	host     int
-	mode     layout.Mode // acquired or released, or had before a downgrade
-	token    layout.Ticket
-	from, to time.Duration
-	quiet    bool // nobody is inside after it
-}
+// Diaries are held against each other by package history, without the store and its judge.
 
-type opKind int
-
-const (
-	opAcquire opKind = iota
-	opRelease        // at one moment, when the section has done its last: the lock itself is free a little later
-	opUpgrade
-	opDowngrade
-)
-
-// occupied is the state of a lock, of up to maxHosts hosts.
-type occupied struct {
-	permits int
-	writers [maxHosts + 1]int8
-	readers int
-	last    layout.Ticket // the greatest of an exclusive grant; with several permits it is not looked at
-}
-
-const maxHosts = 16
-
-func (s occupied) writing() (hosts int) {
-	for _, n := range s.writers {
-		hosts += int(n)
-	}
-	return hosts
-}
-
-// step is what a lock does. It returns whether it may.
-func (s occupied) step(o op) (bool, occupied) {
-	switch {
-	case o.kind == opRelease && o.mode == layout.Exclusive:
-		s.writers[o.host]--
-		return s.writers[o.host] >= 0, s
-	case o.kind == opRelease:
-		s.readers--
-		return s.readers >= 0, s
-	case o.kind == opDowngrade:
-		s.writers[o.host]--
-		s.readers++
-		return s.writers[o.host] >= 0, s
-	case o.kind == opUpgrade:
-		ok := s.readers == 1 && s.writing() == 0 && o.token >= s.last
-		s.readers--
-		s.writers[o.host]++
-		s.last = max(s.last, o.token)
-		return ok, s
-	case o.mode == layout.Shared:
-		s.readers++
-		return s.writing() == 0, s
-	}
-	ok := s.readers == 0 && s.writing() < s.permits && s.writers[o.host] == 0 && (s.permits > 1 || o.token > s.last)
-	s.writers[o.host]++
-	s.last = max(s.last, o.token)
-	return ok, s
-}
-
-// historyOf is a lock's history since a moment when nobody was inside.
-type historyOf struct {
-	ops   []porcupine.Operation
-	begin time.Duration
-	first occupied
-}
-
-// window is how many operations porcupine is given at once, at least.
+// window is the least number of calls that are checked at once.
 const window = 200
 
-// add takes the next one, and returns a history that can be checked, if there is enough of it. What is cut off is
-// whole: nobody is inside, and who asked before the cut but entered after it may be taken to have asked after it.
-func (h *historyOf) add(o op) (whole *historyOf) {
-	h.ops = append(h.ops, porcupine.Operation{ClientId: len(h.ops), Input: o, Call: int64(max(o.from, h.begin)), Return: int64(max(o.to, h.begin))})
-	if !o.quiet || len(h.ops) < window {
-		return nil
-	}
-	return h.cut()
-}
+// still reports whether all processes of a host stood still.
+type still func(host int, from, to time.Duration) bool
 
-func (h *historyOf) cut() (whole *historyOf) {
-	whole = &historyOf{ops: h.ops, begin: h.begin, first: h.first}
-	for _, o := range h.ops {
-		h.begin = max(h.begin, time.Duration(o.Return))
-		if in := o.Input.(op); in.kind != opRelease && in.mode == layout.Exclusive {
-			h.first.last = max(h.first.last, in.token)
+// kept is a section as its parts tell of it, each of which has one mode.
+type kept []entry
+
+// keep returns the sections that had their lock for sure, by lock. A holder that was killed, or whose
+// lease ended before it noted that it was granted, may have been over by then: it counts up to the
+// last part in which the store let it in.
+func keep(parts []entry, still still) map[string][]kept {
+	of, order := map[string]kept{}, []string(nil)
+	for _, e := range parts {
+		if of[e.Section] == nil {
+			order = append(order, e.Section)
+		}
+		of[e.Section] = append(of[e.Section], e)
+	}
+	by := map[string][]kept{}
+	for _, name := range order {
+		k := of[name]
+		for len(k) > 0 && !k.ended(still) && !k.last().Entered {
+			k = k[:len(k)-1]
+		}
+		if len(k) > 0 {
+			by[k[0].Lock] = append(by[k[0].Lock], k)
 		}
 	}
-	h.begin++
-	h.ops = nil
-	return whole
+	return by
 }
 
-// check has porcupine look for an order in which a lock could have granted all of it.
-func (h *historyOf) check(patience time.Duration) (porcupine.CheckResult, error) {
-	result := porcupine.CheckOperationsTimeout(h.model(), h.ops, patience)
-	if result == porcupine.Illegal {
-		return result, fmt.Errorf("no order of %d operations from %v on is one of a lock", len(h.ops), time.Duration(h.ops[0].Call))
+func (k kept) last() entry { return k[len(k)-1] }
+
+// ended reports whether the holder noted its end, and within its lease.
+func (k kept) ended(still still) bool {
+	e := k.last()
+	if e.How != endWell && e.How != endStopped {
+		return false
 	}
-	return result, nil
+	return (e.Deadline == 0 || e.End <= e.Deadline) && !still(e.Host, e.Asked, e.End)
 }
 
-// draw makes a page of it.
-func (h *historyOf) draw(path string) error {
-	_, info := porcupine.CheckOperationsVerbose(h.model(), h.ops, time.Minute)
-	return porcupine.VisualizePath(h.model(), info, path)
-}
-
-func (h *historyOf) model() porcupine.Model {
-	return porcupine.Model{
-		Init: func() any { return h.first },
-		Step: func(state, input, _ any) (bool, any) {
-			ok, next := state.(occupied).step(input.(op))
-			return ok, next
-		},
-		DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
-		DescribeState:     func(state any) string { return fmt.Sprintf("%+v", state) },
+// callsOf returns the calls of the sections of one lock, in the order of their answers.
+func callsOf(l lock, sections []kept, still still) (calls []history.Call) {
+	for _, k := range sections {
+		for i, e := range k {
+			c := history.Call{Kind: history.Acquire, Host: e.Host, Mode: e.Mode, Token: e.Token, Asked: e.Asked, Answered: e.Since}
+			if i > 0 {
+				c.Kind, c.From = history.Change, k[i-1].Mode
+			}
+			calls = append(calls, c)
+		}
 	}
+	grants := slices.Clone(calls)
+	slices.SortFunc(grants, func(a, b history.Call) int { return cmp.Compare(a.Answered, b.Answered) })
+	for _, k := range sections {
+		e := k.last()
+		c := history.Call{Kind: history.Release, Host: e.Host, Mode: e.Mode, Token: e.Token, Asked: e.End, Answered: e.End}
+		if !k.ended(still) {
+			c.Asked, c.Answered = e.Since, next(l, grants, e)
+		}
+		calls = append(calls, c)
+	}
+	slices.SortStableFunc(calls, func(a, b history.Call) int { return cmp.Compare(a.Answered, b.Answered) })
+	return calls
+}
+
+// next returns when another section is granted a lock that it cannot have next to this one, of which
+// the end is not known: it is over by then.
+func next(l lock, grants []history.Call, e entry) time.Duration {
+	i, _ := slices.BinarySearchFunc(grants, e.Since+1, func(c history.Call, at time.Duration) int { return cmp.Compare(c.Answered, at) })
+	for _, c := range grants[i:] {
+		together := c.Mode == layout.Shared && e.Mode == layout.Shared ||
+			l.permits > 1 && c.Mode == layout.Exclusive && e.Mode == layout.Exclusive && c.Host != e.Host
+		if !together {
+			return c.Answered
+		}
+	}
+	return history.Unknown
+}
+
+// checkDiaries checks each lock by what its clients wrote down, window by window. draw makes a page
+// of a wrong one.
+func checkDiaries(parts []entry, still still, draw func(*history.History) string) (r porcupineReport, found []string) {
+	for name, sections := range keep(parts, still) {
+		l := lockNamed(name)
+		recorder := history.New(l.permits)
+		check := func(h *history.History) {
+			if h == nil || len(h.Calls) == 0 {
+				return
+			}
+			r.Windows++
+			r.Operations += len(h.Calls)
+			switch err := h.Check(10 * time.Second); {
+			case errors.Is(err, history.ErrUndecided):
+				r.Undecided++
+			case err != nil:
+				found = append(found, fmt.Sprintf("two have had %q at once, or a token went back, by the diaries: %v: see %s", name, err, draw(h)))
+			}
+		}
+		for _, c := range callsOf(l, sections, still) {
+			recorder.Add(c)
+			check(recorder.Window(window))
+		}
+		check(recorder.Rest())
+	}
+	return r, found
+}
+
+// drawHistory makes a page of a history in the run's directory.
+func (s *soak) drawHistory(h *history.History) string {
+	page := filepath.Join(s.dir, "porcupine.html")
+	if err := h.Draw(page); err != nil {
+		return err.Error()
+	}
+	return page
 }

@@ -4,92 +4,67 @@ import (
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/history"
 )
 
-func check(t *testing.T, permits int, ops ...op) error {
-	t.Helper()
-	h := &historyOf{first: occupied{permits: permits}}
-	for _, o := range ops {
-		require.Nil(t, h.add(o))
-	}
-	result, err := h.cut().check(time.Minute)
-	require.NotEqual(t, porcupine.Unknown, result)
-	return err
+// change is a part of a section that has another mode than the one before it.
+func change(e entry, mode layout.Mode, asked, since, end time.Duration) entry {
+	e.Mode, e.Asked, e.Since, e.End, e.How = mode, asked, since, end, endWell
+	return e
 }
 
-func took(host int, mode layout.Mode, token layout.Ticket, from, to time.Duration) op {
-	return op{kind: opAcquire, host: host, mode: mode, token: token, from: from, to: to}
-}
-
-func letGo(o op, at time.Duration) op {
-	o.kind, o.from, o.to = opRelease, at, at
-	return o
-}
-
-func changed(kind opKind, o op, from, to time.Duration) op {
-	o.kind, o.from, o.to = kind, from, to
-	return o
-}
-
-func TestPorcupine(t *testing.T) {
+func TestCheckDiaries_MadeUp(t *testing.T) {
 	x, r := layout.Exclusive, layout.Shared
-	a, b, c := took(1, x, 10, 1, 5), took(2, x, 20, 2, 30), took(3, x, 30, 3, 40)
-	ra, rb := took(1, r, 10, 1, 5), took(2, r, 20, 2, 6)
 	for name, c := range map[string]struct {
-		permits int
-		ops     []op
-		good    bool
+		change func(all []entry) []entry
+		wrong  bool
+		still  bool
 	}{
-		"one after the other": {1, []op{a, letGo(a, 20), b, letGo(b, 31)}, true},
-		"two at once":         {1, []op{a, b, letGo(a, 31), letGo(b, 32)}, false},
-		"a token goes back":   {1, []op{b, letGo(b, 31), took(1, x, 10, 32, 33), letGo(a, 34)}, false},
-		"readers":             {1, []op{ra, rb, letGo(ra, 7), letGo(rb, 8)}, true},
-		"a writer among them": {1, []op{ra, took(2, x, 20, 2, 6), letGo(ra, 7)}, false},
-		"two permits":         {2, []op{a, b, letGo(a, 31), letGo(b, 32)}, true},
-		"and three":           {2, []op{a, b, c, letGo(a, 41), letGo(b, 42)}, false},
-		"and one host":        {2, []op{a, took(1, x, 20, 2, 6), letGo(a, 7)}, false},
-		"to share":            {1, []op{a, changed(opDowngrade, a, 10, 10), took(2, r, 20, 2, 12), letGo(rb, 20)}, true},
-		"to have it alone":    {1, []op{ra, changed(opUpgrade, took(1, x, 10, 0, 0), 10, 11), letGo(a, 20), b}, true},
-		"beside a reader":     {1, []op{ra, rb, changed(opUpgrade, took(1, x, 10, 0, 0), 10, 11), letGo(rb, 20)}, false},
+		"as it was":               {change: func(all []entry) []entry { return all }},
+		"two at once":             {change: func(all []entry) []entry { all[0].End = 31; return all }, wrong: true},
+		"past its deadline":       {change: func(all []entry) []entry { all[0].End, all[0].Deadline = 31, 25; return all }},
+		"in time":                 {change: func(all []entry) []entry { all[0].End, all[0].Deadline = 31, 31; return all }, wrong: true},
+		"a host that stood still": {still: true, change: func(all []entry) []entry { all[0].End = 31; return all }},
+		"a killed one inside":     {change: func(all []entry) []entry { all[1].Since = 15; return all }, wrong: true},
+		"one that was not let in": {change: func(all []entry) []entry { all[1].Since, all[1].Entered = 15, false; return all }},
+		"one that was refused at once": {change: func(all []entry) []entry {
+			all[1].Since, all[1].Entered, all[1].End, all[1].How = 15, false, 16, endRefused
+			return all
+		}},
+		"a token twice":             {change: func(all []entry) []entry { all[1].Token = all[0].Token; return all }, wrong: true},
+		"a token back":              {change: func(all []entry) []entry { all[2].Token = layout.MakeTicket(5, 1); return all }, wrong: true},
+		"readers":                   {change: func(all []entry) []entry { all[0].Mode, all[1].Mode, all[0].End = r, r, 40; return all }},
+		"a reader next to a writer": {change: func(all []entry) []entry { all[0].Mode, all[0].End = r, 40; return all }, wrong: true},
+		"a downgrade": {change: func(all []entry) []entry {
+			all[1].Mode = r
+			return append(all, change(all[0], r, 20, 21, 40))
+		}},
+		"an upgrade next to a reader": {change: func(all []entry) []entry {
+			all[1].Mode, all[1].End, all[1].How, all[0].Mode = r, 45, endWell, r
+			return append(all, change(all[0], x, 32, 35, 40))
+		}, wrong: true},
+		"two permits": {change: func(all []entry) []entry { return of("semaphore", all) }},
+		"two permits, three inside": {change: func(all []entry) []entry {
+			all[0].End, all[1].End, all[1].How, all[2].Host = 55, 55, endWell, 3
+			return of("semaphore", all)
+		}, wrong: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if c.good {
-				require.NoError(t, check(t, c.permits, c.ops...))
-			} else {
-				require.Error(t, check(t, c.permits, c.ops...))
-			}
+			still := func(host int, _, to time.Duration) bool { return c.still && host == 1 && to < 50 }
+			checked, found := checkDiaries(c.change(diaryOf()), still, func(*history.History) string { return "a page" })
+			require.Equal(t, 1, checked.Windows)
+			require.Zero(t, checked.Undecided)
+			require.Equal(t, c.wrong, len(found) > 0, found)
 		})
 	}
 }
 
-// TestWindows: what is cut off is whole, and a token that goes back is found over the cut.
-func TestWindows(t *testing.T) {
-	h := &historyOf{first: occupied{permits: 1}}
-	at, token := time.Duration(0), layout.Ticket(0)
-	one := func() (whole *historyOf) {
-		at, token = at+10, token+10
-		o := took(1, layout.Exclusive, token, 0, at) // asked for at the very beginning
-		require.Nil(t, h.add(o))
-		gone := letGo(o, at+5)
-		gone.quiet = true
-		return h.add(gone)
+func of(lock string, all []entry) []entry {
+	for i := range all {
+		all[i].Lock = lock
 	}
-	for range 3 {
-		var whole *historyOf
-		for n := 0; whole == nil; n++ {
-			require.Less(t, n, window)
-			whole = one()
-		}
-		require.GreaterOrEqual(t, len(whole.ops), window)
-		_, err := whole.check(time.Minute)
-		require.NoError(t, err)
-	}
-	token -= 20
-	one()
-	_, err := h.cut().check(time.Minute)
-	require.Error(t, err)
+	return all
 }

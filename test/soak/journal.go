@@ -3,12 +3,10 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,8 +14,8 @@ import (
 )
 
 // A diary is what clients write down of their own sections, in a file of their
-// own: a line as each begins, has read, has written and has ended. It is
-// held against the others at the end, without the store and its judge.
+// own: a line as each begins, is let in by the store and has ended. It is
+// held against the others at the end (history.go).
 
 // entry is a line: what is known by then of a section, or of the part of it that has one mode.
 type entry struct {
@@ -26,10 +24,9 @@ type entry struct {
 	Host     int           `json:"host"`
 	Mode     layout.Mode   `json:"mode"`
 	Token    layout.Ticket `json:"token"`
-	Asked    time.Duration `json:"asked"`
+	Asked    time.Duration `json:"asked"` // for the lock, or for this mode of it
 	Since    time.Duration `json:"since"`
-	Read     *uint64       `json:"read,omitempty"`
-	Wrote    *uint64       `json:"wrote,omitempty"`
+	Entered  bool          `json:"entered,omitzero"` // the store has let it in
 	End      time.Duration `json:"end,omitzero"`
 	How      string        `json:"how,omitzero"` // empty: it was killed, or is not over
 	Deadline time.Duration `json:"deadline,omitzero"`
@@ -98,66 +95,4 @@ func readDiaries(paths []string) (parts []entry, failed map[string]int, err erro
 		}
 	}
 	return parts, failed, nil
-}
-
-// checkDiaries returns what cannot be, where every lock is exclusive. Of a section that ended past its deadline, or whose
-// host stood still, only the counter and the token are looked at: the store has turned away what came too late.
-func checkDiaries(parts []entry, still func(host int, from, to time.Duration) bool) (found []string) {
-	by := map[string][]entry{}
-	for _, e := range parts {
-		if e.Mode == layout.Exclusive {
-			by[e.Lock] = append(by[e.Lock], e)
-		}
-	}
-	for name, all := range by {
-		if lockNamed(name).permits > 1 {
-			continue
-		}
-		slices.SortFunc(all, func(a, b entry) int { return cmp.Or(cmp.Compare(a.Token, b.Token), cmp.Compare(a.Since, b.Since)) })
-		found = append(found, checkLock(all, still)...)
-	}
-	return found
-}
-
-// checkLock holds the exclusive sections of a lock, in the order of their tokens, against each other.
-func checkLock(all []entry, still func(host int, from, to time.Duration) bool) (found []string) {
-	complain := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
-	expect := []uint64{0} // what the next one may read
-	var last *entry       // the last one that is known to have ended in time
-	for i := range all {
-		e := &all[i]
-		if i > 0 && e.Token == all[i-1].Token && e.Section != all[i-1].Section {
-			complain("token %d of %q twice: %s and %s", e.Token, e.Lock, all[i-1].Section, e.Section)
-		}
-		if last != nil && e.Since < last.End {
-			complain("two had %q at once, by their diaries: %s until %v, %s from %v", e.Lock, last.Section, last.End, e.Section, e.Since)
-		}
-		if e.How == endWell || e.How == endStopped {
-			late := e.Deadline != 0 && e.End > e.Deadline || still(e.Host, e.Since, e.End)
-			if !late && (last == nil || e.End > last.End) {
-				last = e
-			}
-		}
-		if e.Read == nil {
-			continue // it did not come so far
-		}
-		if !slices.Contains(expect, *e.Read) && e.How != endRefused {
-			complain("an update of %q was lost, by the diaries: %s (token %d) read %d, want %v", e.Lock, e.Section, e.Token, *e.Read, expect)
-		}
-		expect = after(e, expect)
-	}
-	return found
-}
-
-// after returns what the counter may be after a section that has read it.
-func after(e *entry, before []uint64) []uint64 {
-	switch {
-	case e.Wrote != nil:
-		return []uint64{*e.Wrote}
-	case e.How == "":
-		return []uint64{*e.Read, *e.Read + 1}
-	case e.How == endRefused:
-		return before // by the time that it read it may have been over
-	}
-	return []uint64{*e.Read}
 }

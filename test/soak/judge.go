@@ -42,8 +42,6 @@ type judge struct {
 	sections int            // entered
 	refusals map[string]int // late acts, by why they are to be expected
 	found    []string       // violations
-
-	history func(lock string, o op) // gets what porcupine is to see; may be nil
 }
 
 // pause is an interval in which every process of a host stood still.
@@ -107,7 +105,7 @@ func (j *judge) dead(host int) {
 	for _, l := range j.locks {
 		for _, m := range slices.Clone(l.members) {
 			if m.Host == host {
-				j.leaves(l, m, m.last.At)
+				j.leaves(l, m)
 			}
 		}
 		for name, m := range l.over {
@@ -140,7 +138,7 @@ func (j *judge) take(a act) bool {
 	m := l.members[i]
 	if why := j.excuse(m, a); why != "" {
 		j.refusals[why]++
-		j.leaves(l, m, m.last.At)
+		j.leaves(l, m)
 		l.over[a.Section] = m
 		return false
 	}
@@ -168,7 +166,7 @@ func (j *judge) does(l *judged, m *member, a act) {
 		j.reads(l, m, a)
 	case actLeave:
 		j.sees(l, m, a)
-		j.leaves(l, m, a.At)
+		j.leaves(l, m)
 	}
 }
 
@@ -204,7 +202,6 @@ func (j *judge) enter(l *judged, a act) bool {
 	j.compareToken(l, m)
 	l.members = append(l.members, m)
 	l.latest[a.Mode] = m
-	j.tell(l, op{kind: opAcquire, host: a.Host, mode: a.Mode, token: a.Token, from: a.Asked, to: a.Granted})
 	return true
 }
 
@@ -268,7 +265,7 @@ func (j *judge) ends(l *judged, c, by *member) {
 	if c.last.At > by.Granted {
 		j.violate("two have %q at once: %v, granted at %v, while %v", l.name, by.act, by.Granted, c.last)
 	}
-	j.leaves(l, c, min(c.last.At, by.Granted))
+	j.leaves(l, c)
 	c.by = by
 	l.over[c.Section] = c
 }
@@ -346,7 +343,6 @@ const keepGrants = 100
 
 // changes takes a member's other mode.
 func (j *judge) changes(l *judged, m *member, a act) {
-	before := *m
 	m.Mode, m.read = a.Mode, false
 	if a.Mode == layout.Exclusive {
 		m.Granted = a.Granted
@@ -356,10 +352,7 @@ func (j *judge) changes(l *judged, m *member, a act) {
 			j.violate("a token went back: %v becomes exclusive after token %d", a, l.greatest)
 		}
 		l.greatest = max(l.greatest, a.Token)
-		j.tell(l, op{kind: opUpgrade, host: a.Host, mode: a.Mode, token: a.Token, from: a.Asked, to: a.Granted})
-		return
 	}
-	j.tell(l, op{kind: opDowngrade, host: a.Host, mode: before.Mode, token: a.Token, from: a.At, to: a.At})
 }
 
 // reads judges the value that a member has read. What was acknowledged after the grant, by another one, it need not see.
@@ -379,7 +372,7 @@ func (j *judge) reads(l *judged, m *member, a act) {
 }
 
 // leaves takes a member out, as it leaves or as it is known to be over.
-func (j *judge) leaves(l *judged, m *member, at time.Duration) {
+func (j *judge) leaves(l *judged, m *member) {
 	l.members = slices.DeleteFunc(l.members, func(o *member) bool { return o == m })
 	kept := l.crowds[:0]
 	for _, c := range l.crowds {
@@ -390,13 +383,5 @@ func (j *judge) leaves(l *judged, m *member, at time.Duration) {
 	l.crowds = kept
 	if len(l.crowds) > keepGrants {
 		l.crowds = slices.Delete(l.crowds, 0, len(l.crowds)-keepGrants)
-	}
-	j.tell(l, op{kind: opRelease, host: m.Host, mode: m.Mode, token: m.Token, from: at, to: at})
-}
-
-func (j *judge) tell(l *judged, o op) {
-	if j.history != nil {
-		o.quiet = len(l.members) == 0
-		j.history(l.name, o)
 	}
 }

@@ -21,4 +21,7 @@ var locks = []lock{
 	{name: "seldom", permits: 1, weight: 1},
 }
 
+// maxHosts is the number of hosts that the image has room for.
+const maxHosts = 16
+
 func lockNamed(name string) lock { return locks[blockOf(name)/blockSize] }

@@ -160,10 +160,10 @@ func (r *report) violations() int {
 	return len(r.Violations)
 }
 
-func (r *report) diaries(parts []entry, failed map[string]int) {
+func (r *report) diaries(parts []entry, failed map[string]int, checked porcupineReport) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.Failed = failed
+	r.Failed, r.Porcupine = failed, checked
 	for _, e := range parts {
 		how := e.How
 		if how == "" {
@@ -187,12 +187,8 @@ func (r *report) settle(s *soak) {
 		ms := func(q float64) float64 { return float64(r.waits.ValueAtQuantile(q)) / 1000 }
 		r.WaitMS = waits{P50: ms(50), P99: ms(99), Most: ms(100)}
 	})
-	s.checks.mu.Lock()
-	p := porcupineReport{s.checks.windows, s.checks.ops, s.checks.undecided}
-	s.checks.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.Porcupine = p
 	r.Seconds = time.Since(r.began).Seconds()
 	for _, f := range r.Faults {
 		sum, most := time.Duration(0), time.Duration(0)
@@ -226,9 +222,9 @@ func (r *report) line(s *soak) string {
 	for _, name := range slices.Sorted(maps.Keys(r.Faults)) {
 		by = append(by, fmt.Sprintf("%s %d", name, r.Faults[name].Injected))
 	}
-	return fmt.Sprintf("%v: %d sections, %d faults (%s), %d recovered, wait p50 %.0f ms p99 %.0f ms, %d windows by porcupine, %d refused, %d violations",
+	return fmt.Sprintf("%v: %d sections, %d faults (%s), %d recovered, wait p50 %.0f ms p99 %.0f ms, %d refused, %d violations",
 		time.Since(r.began).Round(time.Second), sections, injected, strings.Join(by, ", "), recovered, r.WaitMS.P50, r.WaitMS.P99,
-		r.Porcupine.Windows, sum(r.Refusals), len(r.Violations))
+		sum(r.Refusals), len(r.Violations))
 }
 
 func sum[K comparable](m map[K]int) (n int) {

@@ -29,6 +29,7 @@ type section struct {
 	hold   *client.Hold   // nil: it is a command under bakeryctl
 	client *client.Client // nil: likewise
 	piece  entry          // what is written down next
+	n      uint64         // the counter, as read last
 }
 
 // errStopped is returned when the holder is to stop before its work is done.
@@ -65,7 +66,7 @@ func (s *section) run(ctx context.Context) string {
 }
 
 func (s *section) work(ctx context.Context) error {
-	s.begin(s.since)
+	s.begin(s.asked, s.since)
 	if err := s.act(act{Kind: actEnter, Asked: s.asked, Granted: s.since}); err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (s *section) read() error {
 	if err != nil {
 		return err
 	}
-	s.piece.Read = &b.N
+	s.n, s.piece.Entered = b.N, true
 	if b.Long == s.name {
 		s.lasts = max(s.lasts, b.For)
 	}
@@ -153,12 +154,7 @@ func (s *section) count(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return errStopped
 	}
-	n := *s.piece.Read + 1
-	if err := s.act(act{Kind: actWrite, N: n}); err != nil {
-		return err
-	}
-	s.piece.Wrote = &n
-	return s.diary.write(s.piece)
+	return s.act(act{Kind: actWrite, N: s.n + 1})
 }
 
 func (s *section) leave() error { return s.beat(actLeave) }
@@ -169,13 +165,13 @@ func (s *section) changes(ctx context.Context) error {
 		if s.mode == layout.Exclusive {
 			s.finish(endWell)
 			s.mode = layout.Shared
+			s.begin(s.piece.End, boottime.Now()) // others may be let in as soon as it is asked for
 			if err := s.act(act{Kind: actMode}); err != nil {
 				return err
 			}
 			if err := s.setMode(ctx, layout.Shared); err != nil {
 				return err
 			}
-			s.begin(clock.Boottime.Now())
 		} else {
 			asked := clock.Boottime.Now()
 			err := s.setMode(ctx, layout.Exclusive)
@@ -187,7 +183,7 @@ func (s *section) changes(ctx context.Context) error {
 			}
 			s.finish(endWell)
 			s.mode = layout.Exclusive
-			s.begin(clock.Boottime.Now())
+			s.begin(asked, clock.Boottime.Now())
 			if err := s.act(act{Kind: actMode, Asked: asked, Granted: s.piece.Since}); err != nil {
 				return err
 			}
@@ -257,8 +253,8 @@ func (s *section) values(ctx context.Context) error {
 func valueOf(lock string, token layout.Ticket) string { return fmt.Sprintf("%s %d", lock, token) }
 
 // begin and finish write down a part of the section that has one mode.
-func (s *section) begin(since time.Duration) {
-	s.piece = entry{Section: s.name, Lock: s.lock.name, Host: s.host, Mode: s.mode, Token: s.token, Asked: s.asked, Since: since}
+func (s *section) begin(asked, since time.Duration) {
+	s.piece = entry{Section: s.name, Lock: s.lock.name, Host: s.host, Mode: s.mode, Token: s.token, Asked: asked, Since: since}
 	_ = s.diary.write(s.piece) // a diary that cannot be written has the next one fail as well
 }
 

@@ -58,8 +58,7 @@ type soak struct {
 	storeAt   *mounted
 	storePath string
 	clients   sync.WaitGroup // processes, and loops that start them
-	checks    *checks
-	chaos     *chaos // nil: the run attacks disks
+	chaos     *chaos         // nil: the run attacks disks
 	report    *report
 
 	stop context.CancelCauseFunc
@@ -171,13 +170,11 @@ func (s *soak) make(ctx context.Context) error {
 	if err := os.WriteFile(s.image, make([]byte, imageSize), 0o600); err != nil {
 		return err
 	}
-	s.checks = newChecks(s)
 	s.store = &storage{judge: newJudge(s.o.lease), aims: map[int]*aim{}, saw: s.report.saw, found: func(all []string) {
 		for _, v := range all {
 			s.violate("%s", v)
 		}
 	}}
-	s.store.judge.history = s.checks.add
 	if s.storeAt, err = mountStore(filepath.Join(s.dir, "store"), s.store); err != nil {
 		return err
 	}
