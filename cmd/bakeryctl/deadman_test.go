@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 // What is tested here has no clock of the test's own: it is asserted what happens in which order, and what the
@@ -14,7 +15,7 @@ import (
 
 func TestCommandNoticesNothingOfARestart(t *testing.T) {
 	t.Parallel()
-	const lease = 2 * time.Second
+	lease := standstill.Outlives(2 * time.Second)
 	script := func(x *exchange) {
 		x.Grace = lease / 6
 		x.Hold(lease)
@@ -38,7 +39,7 @@ func TestCommandNoticesNothingOfARestart(t *testing.T) {
 }
 
 func TestCommandIsStoppedInTimeWithoutBakeryd(t *testing.T) {
-	const lease, grace = 6 * time.Second, 2 * time.Second
+	lease, grace := standstill.Outlives(6*time.Second), standstill.Outlives(2*time.Second)
 	for _, test := range []struct {
 		name   string
 		broken bool // the connection is, which is told first
@@ -121,7 +122,7 @@ func TestMessageWhenBakerydIsGoneForAWhile(t *testing.T) {
 
 func TestRenewalAfterTheWarningChangesNothing(t *testing.T) {
 	t.Parallel()
-	const lease = 4 * time.Second
+	lease := standstill.Outlives(4 * time.Second)
 	asked := make(chan struct{})
 	b := serve(t, func(x *exchange) {
 		x.Grace = lease / 2
@@ -157,7 +158,7 @@ func TestRenewalAfterTheWarningChangesNothing(t *testing.T) {
 
 func TestSuspendedWrapperStopsTheCommandAtOnce(t *testing.T) {
 	t.Parallel()
-	const lease = time.Second
+	lease := standstill.Outlives(time.Second)
 	b := serve(t, func(x *exchange) {
 		x.Grace = lease / 6
 		x.Hold(lease)

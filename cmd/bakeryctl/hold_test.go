@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 // manager is a systemd that listens.
@@ -143,7 +144,7 @@ func TestHoldEndsWhenLost(t *testing.T) {
 		lose   func(x *exchange)
 		stderr string
 	}{
-		{"no renewal", 3 * grace, func(x *exchange) { <-x.Gone }, "its lease is about to end without a renewal"},
+		{"no renewal", standstill.Outlives(3 * grace), func(x *exchange) { <-x.Gone }, "its lease is about to end without a renewal"},
 		{"told so", time.Hour, func(x *exchange) { x.Lose("evicted") }, "lock lost: evicted"},
 	}
 	for _, test := range tests {

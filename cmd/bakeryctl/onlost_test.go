@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 func TestOnLost(t *testing.T) {
@@ -104,7 +106,7 @@ func TestOnLostDoesNotRunOtherwise(t *testing.T) {
 
 func TestOnLostRunsOnceAtTheWarning(t *testing.T) {
 	t.Parallel()
-	const lease, grace = 4 * time.Second, time.Second
+	lease, grace := standstill.Outlives(4*time.Second), standstill.Outlives(time.Second)
 	b := serve(t, func(x *exchange) {
 		x.Grace = grace
 		x.Grant(lease)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/process"
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 func TestMayStart(t *testing.T) {
@@ -53,7 +54,7 @@ func TestStart_StoppedAtAnyStep_DoesNotBeginLate(t *testing.T) {
 	for _, step := range []string{"granted", "ordering", "ordered", "received", "checked"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
-			const lease = 2 * time.Second
+			lease := standstill.Outlives(2 * time.Second)
 			b := serve(t, func(x *exchange) {
 				if x.Nth > 1 {
 					x.Refuse("unavailable", "joining", "") // it was restarted, say
@@ -141,7 +142,7 @@ func TestStarter_ToldToStopAsTheCommandBegins_HasBegun(t *testing.T) {
 // TestStart_StoppedBeforeItReadsTheGrant_DoesNotBeginLate: bakeryd has ended as it continues.
 func TestStart_StoppedBeforeItReadsTheGrant_DoesNotBeginLate(t *testing.T) {
 	t.Parallel()
-	const lease = time.Second
+	lease := standstill.Outlives(time.Second)
 	granted := make(chan int, 1)
 	b := serve(t, func(x *exchange) {
 		x.Wait(1, lease)
@@ -169,7 +170,7 @@ func TestStart_StoppedBeforeItReadsTheGrant_DoesNotBeginLate(t *testing.T) {
 func TestStart_WitnessWithoutReaderUntilTheLeaseEnds_ExitsLost(t *testing.T) {
 	t.Parallel()
 	b := serve(t, func(x *exchange) {
-		x.Grant(2 * time.Second)
+		x.Grant(standstill.Outlives(2 * time.Second))
 		<-x.Gone
 	})
 	p := prepare(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
@@ -196,12 +197,13 @@ func TestStart_StoppedWhileTheLeaseIsRenewed_Begins(t *testing.T) {
 	for _, step := range []string{"granted", "ordering", "ordered", "received"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
-			b := serve(t, func(x *exchange) { x.Hold(time.Second) })
+			lease := standstill.Outlives(time.Second)
+			b := serve(t, func(x *exchange) { x.Hold(lease) })
 			p := prepare(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
 			p.cmd.Env = append(p.cmd.Env, stopAt+"="+step)
 			p.follow()
 			pid := stoppedIn(t, p)
-			time.Sleep(3 * time.Second / 2)
+			time.Sleep(lease * 3 / 2)
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 			p.expect("ran")
 			if code := p.wait(); code != 0 {

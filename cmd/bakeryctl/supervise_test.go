@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 // stubborn prints its process id, says when it gets SIGTERM, and goes on. The shell would tell on standard error
@@ -182,7 +183,7 @@ func TestLossCountsThoughTheCommandEnded(t *testing.T) {
 
 func TestSuspendedWrapperKeepsARenewedLock(t *testing.T) {
 	t.Parallel()
-	const lease = time.Second
+	lease := standstill.Outlives(time.Second)
 	b := serve(t, func(x *exchange) {
 		x.Grant(lease)
 		for {
@@ -253,7 +254,7 @@ func TestBackgroundDescendantKeepsTheLock(t *testing.T) {
 // before the lease ends.
 func TestSupervisor_CommandLeavesProcessesWhileBakerydIsGone_StopsThem(t *testing.T) {
 	t.Parallel()
-	const lease = 2 * time.Second
+	lease := standstill.Outlives(2 * time.Second)
 	b := serve(t, func(x *exchange) {
 		x.Grace = lease / 6
 		x.Grant(lease)
@@ -284,7 +285,7 @@ func TestBackgroundDescendantDoesNotKeepTheLockWithClose(t *testing.T) {
 // TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds: SIGKILL has just been sent.
 func TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds(t *testing.T) {
 	t.Parallel()
-	const lease = time.Second
+	lease := standstill.Outlives(time.Second)
 	b := serve(t, func(x *exchange) {
 		if x.Nth > 1 {
 			x.Refuse("unavailable", "joining", "") // it was restarted, say

@@ -9,6 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 // eventually waits for a condition that nothing announces.
@@ -23,7 +24,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 func TestHoldOutlivesBakeryd(t *testing.T) {
 	t.Parallel()
-	const lease = time.Second
+	lease := standstill.Outlives(time.Second)
 	renewing := func(x *exchange) { x.Hold(lease) }
 	var first, again clienttest.Request
 	b := clienttest.Serve(t, func(x *exchange) { first = x.Request; renewing(x) })
@@ -49,7 +50,8 @@ func TestHoldOutlivesBakeryd(t *testing.T) {
 
 func TestHoldEndsWithTheLeaseIfBakerydStaysAway(t *testing.T) {
 	t.Parallel()
-	const lease, grace = 6 * time.Second, time.Second
+	grace := standstill.Outlives(time.Second)
+	lease := grace + standstill.Outlives(5*time.Second)
 	for name, after := range map[string]func(b *clienttest.Bakeryd){
 		"gone":   func(*clienttest.Bakeryd) {},
 		"silent": func(b *clienttest.Bakeryd) { b.Start(func(x *exchange) { <-x.Gone }) },
@@ -210,21 +212,18 @@ func TestStaleEventsCountFromWhenTheyWereSent(t *testing.T) {
 
 func TestWarningStands(t *testing.T) {
 	t.Parallel()
-	warned := make(chan struct{})
+	lease, warned := standstill.Outlives(time.Second), make(chan struct{})
 	h := mustLock(t, serve(t, func(x *exchange) {
-		x.Grace = 700 * time.Millisecond
-		x.Grant(time.Second)
+		x.Grace = lease * 7 / 10
+		x.Grant(lease)
 		<-warned
 		x.Renew(time.Hour)
 		<-x.Gone
 	}), Options{})
-	if !open(h.Warned()) {
-		t.Skip("SKIP: this machine takes longer for a grant than the lease allows")
-	}
 	wait(t, h.Warned(), "the warning")
 	close(warned)
 	eventually(t, "the renewal", func() bool { return time.Until(h.Deadline()) > time.Minute })
-	time.Sleep(time.Second) // the old deadline passes
+	time.Sleep(lease) // the old deadline passes
 	if open(h.Warned()) || h.Err() != nil {
 		t.Errorf("warned: %v; %v", !open(h.Warned()), h.Err())
 	}

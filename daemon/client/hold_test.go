@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 func TestLost(t *testing.T) {
@@ -58,7 +59,7 @@ func TestLost(t *testing.T) {
 
 func TestRenewalMovesTheDeadline(t *testing.T) {
 	t.Parallel()
-	const lease = time.Second
+	lease := standstill.Outlives(time.Second)
 	h := mustLock(t, serve(t, func(x *exchange) {
 		x.Grant(lease)
 		x.Send(`{"event":"renewed","lease_ms":60000}`)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 func TestWaitOutlivesBakeryd(t *testing.T) {
@@ -93,7 +94,7 @@ func TestTurn_UnconfirmedGrant_GoesOnWaiting(t *testing.T) {
 
 func TestWaitEndsWithoutBakeryd(t *testing.T) {
 	t.Parallel()
-	const lease = time.Second
+	lease := standstill.Outlives(time.Second)
 	for _, test := range []struct {
 		name   string
 		o      Options

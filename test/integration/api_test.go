@@ -124,7 +124,7 @@ func TestErrorsAreJSON(t *testing.T) {
 // TestPermits: so many hosts at once, and no more.
 func TestPermits(t *testing.T) {
 	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector, "--lease", outlives(10*time.Second).String())
+		s := newSpace(t, sector, leased(10*time.Second))
 		hosts := s.hosts(4)
 		var mu sync.Mutex
 		var inside, most int

@@ -101,8 +101,8 @@ func TestCrowd(t *testing.T) {
 		}
 	})
 	for range 20 {
-		require.Zero(t, a.lock("-w", "20", "free", "--", "true").code)
-		require.Zero(t, b.lock("-w", "20", "free", "--", "true").code)
+		require.Zero(t, a.lock("-w", "120", "free", "--", "true").code)
+		require.Zero(t, b.lock("-w", "120", "free", "--", "true").code)
 	}
 	require.Equal(t, 1, b.lock("-n", "held", "--", "true").code)
 	closed := func(c net.Conn) bool {

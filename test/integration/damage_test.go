@@ -18,7 +18,7 @@ import (
 // the new lockspace made only after that. That one it joins by itself.
 func TestReformatUnderARunningDaemon(t *testing.T) {
 	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector, "--lease", outlives(3*time.Second).String())
+		s := newSpace(t, sector, leased(3*time.Second))
 		a, b := s.host(1), s.machine("2")
 		holder := a.take("x")
 		first := holder.entered()
@@ -31,7 +31,7 @@ func TestReformatUnderARunningDaemon(t *testing.T) {
 		require.Contains(t, r.stderr, "is using it now")
 		require.Contains(t, r.stderr, "host-"+filepath.Base(a.dev))
 
-		s.format("--force", "--hosts", "8", "--locks", "16", "--lease", outlives(3*time.Second).String())
+		s.format("--force", "--hosts", "8", "--locks", "16", leased(3*time.Second))
 		require.False(t, holder.running(), "the command runs on in a lockspace that is gone")
 		holder.exits(75)
 		require.True(t, holder.silent())
@@ -62,7 +62,7 @@ func TestDeviceTooSmall(t *testing.T) {
 		require.Equal(t, strings.Repeat("\x00", imageSize), string(image), "it was written")
 
 		// A lockspace on a device that has shrunk.
-		s.format("--hosts", "8", "--locks", "16", "--lease", outlives(1*time.Second).String())
+		s.format("--hosts", "8", "--locks", "16", "--lease", "1s")
 		require.NoError(t, os.Truncate(s.file, 16*4096))
 		small := loopOver(t, s.file, sector)
 		h := s.machine("1")
@@ -102,7 +102,7 @@ func TestDamagedSuperblock(t *testing.T) {
 		require.Contains(t, r.stderr, "hint: bakeryctl format")
 		// What is not known to be free is not formatted without force.
 		require.Equal(t, 66, execute(t, plain.bakeryctl, "format", s.dev).code)
-		s.format("--force", "--hosts", "8", "--locks", "16", "--lease", outlives(3*time.Second).String())
+		s.format("--force", "--hosts", "8", "--locks", "16", leased(3*time.Second))
 		s.damaged = false
 		a.up()
 		require.Zero(t, a.lock("x", "--", "true").code)
@@ -119,10 +119,10 @@ func TestDamagedSlot(t *testing.T) {
 		slot := func(name string, host int) int64 { return s.geo.Slot(a.report(name).Lock, host) }
 		for _, name := range []string{"idle", "unused"} {
 			s.damage(slot(name, 1))
-			require.Zero(t, b.lock("-w", "25", name, "--", "true").code, name)
-			require.Zero(t, a.lock("-w", "25", name, "--", "true").code, name)
+			require.Zero(t, b.lock("-w", "120", name, "--", "true").code, name)
+			require.Zero(t, a.lock("-w", "120", name, "--", "true").code, name)
 			s.damage(slot(name, 2)) // one's own
-			require.Zero(t, b.lock("-w", "25", name, "--", "true").code, name)
+			require.Zero(t, b.lock("-w", "120", name, "--", "true").code, name)
 		}
 		// Of a holder: nobody enters beside it.
 		holder := a.take("idle")
@@ -138,7 +138,7 @@ func TestDamagedSlot(t *testing.T) {
 		holder.letGo()
 		require.Greater(t, next.entered(), first)
 		next.letGo()
-		require.Zero(t, a.lock("-w", "25", "idle", "--", "true").code)
+		require.Zero(t, a.lock("-w", "120", "idle", "--", "true").code)
 	})
 }
 
@@ -158,15 +158,15 @@ func TestDamagedHostRecord(t *testing.T) {
 		})
 		require.Equal(t, 1, b.lock("-n", "x", "--", "true").code)
 		holder.letGo()
-		require.Zero(t, b.lock("-w", "25", "x", "--", "true").code)
-		require.Zero(t, a.lock("-w", "25", "x", "--", "true").code)
+		require.Zero(t, b.lock("-w", "120", "x", "--", "true").code)
+		require.Zero(t, a.lock("-w", "120", "x", "--", "true").code)
 		a.leave()
 		// The record of a host that does not run: its bakeryd takes it once nothing can be live behind it.
 		s.damage(s.geo.Host(1))
 		a.up()
 		require.Contains(t, a.said(), "the host record cannot be read")
-		require.Zero(t, a.lock("-w", "25", "x", "--", "true").code)
-		require.Zero(t, b.lock("-w", "25", "other", "--", "true").code)
+		require.Zero(t, a.lock("-w", "120", "x", "--", "true").code)
+		require.Zero(t, b.lock("-w", "120", "other", "--", "true").code)
 	})
 }
 

@@ -124,7 +124,7 @@ func contend(t *testing.T, s *space, each int, change func(*host)) {
 func TestNoLostUpdate(t *testing.T) {
 	for _, sector := range []int{512, 4096} {
 		t.Run(fmt.Sprint(sector), func(t *testing.T) {
-			contend(t, newSpace(t, sector, "--lease", outlives(10*time.Second).String()), *sections, func(*host) {})
+			contend(t, newSpace(t, sector, leased(10*time.Second)), *sections, func(*host) {})
 		})
 	}
 }
@@ -133,13 +133,13 @@ func TestNoLostUpdateUnderTheRaceDetector(t *testing.T) {
 	t.Parallel()
 	racing, err := racing()
 	require.NoError(t, err)
-	contend(t, newSpace(t, 512, "--lease", outlives(10*time.Second).String()), 20, func(h *host) { h.programs = racing })
+	contend(t, newSpace(t, 512, leased(10*time.Second)), 20, func(h *host) { h.programs = racing })
 }
 
 // TestNoLostUpdateByCommands is the same in shell, through bakeryctl.
 func TestNoLostUpdateByCommands(t *testing.T) {
 	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector, "--lease", outlives(10*time.Second).String())
+		s := newSpace(t, sector, leased(10*time.Second))
 		path := filepath.Join(s.dir, "n")
 		require.NoError(t, os.WriteFile(path, []byte("0\n"), 0o600))
 		const each = 8
@@ -179,7 +179,7 @@ func requireGrowing(t *testing.T, words []string) {
 // TestReadersAndWritersMixed has readers look at two files that writers change together.
 func TestReadersAndWritersMixed(t *testing.T) {
 	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector, "--lease", outlives(10*time.Second).String())
+		s := newSpace(t, sector, leased(10*time.Second))
 		hosts, hist, c := s.hosts(3), newCalls(), s.counter()
 		var all sync.WaitGroup
 		for i := range 9 {

@@ -75,7 +75,7 @@ func TestPowerLoss(t *testing.T) {
 // still at times.
 func TestDaemonGone(t *testing.T) {
 	t.Parallel()
-	lease := outlives(3 * briefLease)
+	lease := 3 * briefLease
 	s := briefSpace(t, "--lease", lease.String())
 	a, b := s.host(1), s.host(2)
 	j := s.journal("x")

@@ -85,8 +85,8 @@ func TestHangingDevice(t *testing.T) {
 			path.neverTwice()
 			require.Equal(t, 1, a.lock("-w", "0.1", "x", "--", "true").code)
 			next.letGo()
-			require.Zero(t, a.lock("-w", "25", "x", "--", "true").code)
-			require.Zero(t, b.lock("-w", "25", "x", "--", "true").code)
+			require.Zero(t, a.lock("-w", "120", "x", "--", "true").code)
+			require.Zero(t, b.lock("-w", "120", "x", "--", "true").code)
 			j.exclusive()
 		})
 	}
@@ -95,7 +95,7 @@ func TestHangingDevice(t *testing.T) {
 // TestShortHang: IO that returns in time costs nothing.
 func TestShortHang(t *testing.T) {
 	t.Parallel()
-	s := briefSpace(t, "--lease", outlives(6*time.Second).String())
+	s := briefSpace(t, leased(6*time.Second))
 	a := s.machine("1")
 	path := a.breakable()
 	a.up()
@@ -145,8 +145,8 @@ func TestFailingDevice(t *testing.T) {
 			path.repair()
 			a.rejoins(before)
 			next.letGo()
-			require.Zero(t, a.lock("-w", "25", "x", "--", "true").code)
-			require.Zero(t, b.lock("-w", "25", "x", "--", "true").code)
+			require.Zero(t, a.lock("-w", "120", "x", "--", "true").code)
+			require.Zero(t, b.lock("-w", "120", "x", "--", "true").code)
 			j.exclusive()
 		})
 	}
@@ -214,7 +214,7 @@ func TestStuckPredecessor(t *testing.T) {
 	measured(t, "device works again to successor of a stuck bakeryd serving, lease "+briefLease.String(), sinceBoot()-repaired)
 	require.Equal(t, 1, successor.lock("-n", "x", "--", "true").code)
 	require.True(t, next.alive())
-	require.Zero(t, successor.lock("-w", "25", "y", "--", "true").code)
+	require.Zero(t, successor.lock("-w", "120", "y", "--", "true").code)
 	path.neverTwice()
 	j.exclusive()
 }

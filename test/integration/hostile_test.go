@@ -23,8 +23,8 @@ func TestVandalisedDevice(t *testing.T) {
 		s.damaged = true
 		hosts := s.hosts(3)
 		for _, h := range hosts {
-			require.Zero(t, h.lock("-w", "30", "a", "--", "true").code)
-			require.Zero(t, h.lock("-w", "30", "b", "--", "true").code)
+			require.Zero(t, h.lock("-w", "120", "a", "--", "true").code)
+			require.Zero(t, h.lock("-w", "120", "b", "--", "true").code)
 		}
 		held := hosts[0].take("b")
 		first := held.entered()

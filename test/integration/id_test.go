@@ -153,7 +153,7 @@ func TestImpossibleIDs(t *testing.T) {
 	}
 	// A lockspace that is full.
 	small := newImage(t, 512)
-	small.format("--hosts", "1", "--locks", "1", "--lease", outlives(3*time.Second).String())
+	small.format("--hosts", "1", "--locks", "1", leased(3*time.Second))
 	small.host(1)
 	h := small.machine("auto")
 	h.start()

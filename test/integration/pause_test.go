@@ -81,7 +81,7 @@ func TestPausedHost(t *testing.T) {
 	require.Equal(t, 1, a.lock("-w", "0.1", "x", "--", "true").code)
 	j.outside("behind")
 	next.letGo()
-	require.Zero(t, a.lock("-w", "25", "x", "--", "true").code)
+	require.Zero(t, a.lock("-w", "120", "x", "--", "true").code)
 	for _, after := range j.stays() {
 		if after.enter > entered.enter {
 			require.Greater(t, after.token, entered.token)

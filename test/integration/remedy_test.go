@@ -120,7 +120,7 @@ func adviceWorks(t *testing.T, row *advised) {
 	if row.owner == ownerManual {
 		policy = "manual"
 	}
-	s := damagedSpace{space: briefSpace(t, "--lease", outlives(2*time.Second).String(), "--policy", policy)}
+	s := damagedSpace{space: briefSpace(t, leased(2*time.Second), "--policy", policy)}
 	s.damaged = true
 	s.prepare(row)
 	s.spoil(row.record)
@@ -150,10 +150,10 @@ func (s *damagedSpace) prepare(row *advised) {
 	default:
 		s.owner = s.host(2)
 		for _, name := range []string{"a", "b"} {
-			require.Zero(s.t, s.owner.lock("-w", "25", name, "--", "true").code)
+			require.Zero(s.t, s.owner.lock("-w", "120", name, "--", "true").code)
 		}
 	}
-	require.Zero(s.t, s.first.lock("-w", "25", "a", "--", "true").code)
+	require.Zero(s.t, s.first.lock("-w", "120", "a", "--", "true").code)
 	if strings.HasPrefix(row.owner, "dead") {
 		s.owner.take("a").entered()
 		s.first.settles(s.owner, "a")
@@ -334,8 +334,8 @@ func (s *damagedSpace) works() string {
 	}
 	for i, h := range hosts {
 		name := fmt.Sprintf("made%d", i)
-		for _, args := range [][]string{{"lock", "-w", "25", "a", "--", "true"}, {"lock", "-w", "25", "b", "--", "true"},
-			{"lock", "-w", "25", name, "--", "true"}, {"rm", name}} {
+		for _, args := range [][]string{{"lock", "-w", "120", "a", "--", "true"}, {"lock", "-w", "120", "b", "--", "true"},
+			{"lock", "-w", "120", name, "--", "true"}, {"rm", name}} {
 			r := h.ctl(args...)
 			require.Zero(s.t, r.code, "host %s: %v: %s", h.id, args, r.stderr)
 		}

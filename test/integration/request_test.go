@@ -122,14 +122,14 @@ func TestClose(t *testing.T) {
 		p := a.takeFor("x", `exec 3<&0; (read line <&3) & echo $BAKERY_TOKEN`, flag)
 		p.entered()
 		p.exits(0)
-		require.Zero(t, b.lock("-w", "20", "x", "--", "true").code)
+		require.Zero(t, b.lock("-w", "120", "x", "--", "true").code)
 		require.False(t, p.silent(), "what the command left running still runs")
 	}
 	// And when the wrapper is killed, whatever becomes of the command.
 	p := a.take("x", "-o")
 	p.entered()
 	p.signal(syscall.SIGKILL)
-	require.Zero(t, b.lock("-w", "20", "x", "--", "true").code)
+	require.Zero(t, b.lock("-w", "120", "x", "--", "true").code)
 	require.False(t, p.silent())
 }
 
@@ -216,7 +216,7 @@ func TestNames(t *testing.T) {
 		holder.entered()
 		require.Equal(t, 1, b.lock("-n", name, "--", "true").code, "%q", name)
 		holder.letGo()
-		require.Zero(t, b.lock("-w", "20", name, "--", "true").code)
+		require.Zero(t, b.lock("-w", "120", name, "--", "true").code)
 	}
 }
 
@@ -241,7 +241,7 @@ func TestFullDirectory(t *testing.T) {
 // moment is made once.
 func TestFirstUseAtOnce(t *testing.T) {
 	t.Parallel()
-	s := newSpace(t, 512, "--lease", outlives(10*time.Second).String())
+	s := newSpace(t, 512, leased(10*time.Second))
 	hosts := s.hosts(4)
 	path := filepath.Join(s.dir, "n")
 	for _, name := range []string{"a", "b", "c", "d"} {

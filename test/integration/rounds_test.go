@@ -101,7 +101,7 @@ func (c *chaos) client(ctx context.Context, h *host, name string, random *rand.R
 		if random.IntN(10) == 0 {
 			hold = random.IntN(int(3 * briefLease / 2 / time.Millisecond))
 		}
-		cmd := exec.Command(h.programs.bakeryctl, "--socket", h.socket, "lock", "-w", "30", "counter", "--",
+		cmd := exec.Command(h.programs.bakeryctl, "--socket", h.socket, "lock", "-w", fmt.Sprint(10*briefLease.Seconds()), "counter", "--",
 			self(), roleCounter, c.s.journal("counter").path, fmt.Sprint(name, "-", i), h.dev, itoa(c.s.spare()), strconv.Itoa(hold))
 		cmd.Dir, cmd.Env, cmd.Stderr = h.dir, testEnv, said
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -17,23 +17,17 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
-
-// stall is the longest time for which test/stall makes all processes stand still; 0: it does not.
-var stall, _ = time.ParseDuration(os.Getenv("BAKERY_TEST_STALL"))
-
-// outlives returns a lease that two stalls, one right after the other, do not end: it was renewed a
-// sixth of it before, and its holders are told to stop a sixth of it before its end.
-func outlives(d time.Duration) time.Duration { return max(d, 3*stall) }
 
 var (
 	// lease is short, for some tests wait for its end, but longer than a disk is
 	// busy with what others write.
-	lease = outlives(5 * time.Second)
+	lease = standstill.Outlives(5 * time.Second)
 
 	// briefLease is for tests whose image is in memory, so that only the
 	// processors can be busy with something else.
-	briefLease = outlives(3 * time.Second)
+	briefLease = standstill.Outlives(3 * time.Second)
 )
 
 const (
@@ -59,6 +53,9 @@ type space struct {
 	guard   int64 // where guard bytes begin
 	damaged bool  // records may be left damaged at the end of the test
 }
+
+// leased returns the flag of bakeryctl format for a lease.
+func leased(d time.Duration) string { return "--lease=" + standstill.Outlives(d).String() }
 
 // newImage makes the file and the loop device, without a lockspace.
 func newImage(t *testing.T, sector int) *space {

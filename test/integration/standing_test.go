@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client"
 	leasetimes "github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 // Faults that stay: one host, or one sector, is faulty until the end of the test, and every other
@@ -25,7 +26,7 @@ import (
 // busy machine exceeds the bound, so a test fails only if nothing happens within standingLimit.
 
 var (
-	standingLease = outlives(2 * time.Second)
+	standingLease = standstill.Outlives(2 * time.Second)
 	standingLimit = 20 * standingLease
 	standingTimes = leasetimes.Times{Lease: standingLease}
 
@@ -170,6 +171,7 @@ func TestStanding_RecordOfSilentHostOverwritten_LockPassesOn(t *testing.T) {
 			a, b := s.host(1), s.host(2)
 			b.take("x").entered()
 			a.settles(b, "x")
+			within(t, "host 1 has read the record of host 2", func() bool { return strings.Contains(a.row(2), "live") })
 			fault, bound, since := "host record overwritten as its host dies: its lock", blind, b.powerOff()
 			s.damage(s.geo.Host(2))
 			if evict {
@@ -389,7 +391,7 @@ func TestStanding_FirstRequestDuringRejoin_LockPassesOn(t *testing.T) {
 	s.joining(2)
 	asked := sinceBoot()
 	a.gets("x")
-	require.False(t, b.serving(), "the lock passed on only when its host had joined again")
+	require.True(t, standstill.Expected() || !b.serving(), "the lock passed on only when its host had joined again")
 	bounded(t, "first request while a dead host rejoins: since the death", silence, off)
 	bounded(t, "first request while a dead host rejoins: since the request", noticed, asked)
 	b.serves()

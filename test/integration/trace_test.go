@@ -208,7 +208,7 @@ var timerRE = regexp.MustCompile(`epoll_pwait\d?\(.*, [1-9]\d*, NULL, \d+\) += 0
 // once it has looked at its slots after joining.
 func TestIdleHostIsQuiet(t *testing.T) {
 	t.Parallel()
-	s := newSpace(t, 512, "--lease", outlives(3*time.Second).String())
+	s := newSpace(t, 512, leased(3*time.Second))
 	h := s.host(2)
 	s.host(1)
 	require.Zero(t, h.lock("x", "--", "true").code)
