@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -105,52 +104,6 @@ func acquire(t *testing.T, d *Daemon, req Request) *Hold {
 	h, err := d.Acquire(t.Context(), req)
 	require.NoError(t, err)
 	return h
-}
-
-func TestExclusionUnderContention(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		const hosts, clients, rounds = 3, 4, 40
-		var (
-			counter, inside int
-			mu              sync.Mutex
-			last            layout.Ticket
-			wg              sync.WaitGroup
-		)
-		for id := 1; id <= hosts; id++ {
-			d := c.host(id)
-			for range clients {
-				wg.Go(func() {
-					for range rounds {
-						h, err := d.Acquire(t.Context(), Request{Name: "counter"})
-						if !assertNoError(t, err) {
-							return
-						}
-						mu.Lock()
-						inside++
-						if inside != 1 {
-							t.Errorf("%d holders at once", inside)
-						}
-						if h.Token() <= last {
-							t.Errorf("token %d after %d", h.Token(), last)
-						}
-						last = h.Token()
-						mu.Unlock()
-						n := counter
-						counter = n + 1
-						mu.Lock()
-						inside--
-						mu.Unlock()
-						if !assertNoError(t, h.Release()) {
-							return
-						}
-					}
-				})
-			}
-		}
-		wg.Wait()
-		require.Equal(t, hosts*clients*rounds, counter)
-	})
 }
 
 func assertNoError(t *testing.T, err error) bool {
