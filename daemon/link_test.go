@@ -17,8 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/client"
-	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -472,42 +470,4 @@ func TestLinksThatVanish(t *testing.T) {
 			return len(d.sessions.byID) == 0
 		})
 	}
-}
-
-// TestExclusionThroughLinks: clients of two hosts by the library, each by the same few connections.
-func TestExclusionThroughLinks(t *testing.T) {
-	c := realCluster(t, 8, 4)
-	const clients, rounds = 4, 50
-	var inside sync.Mutex
-	var last layout.Ticket
-	done := 0
-	var wg sync.WaitGroup
-	for id := 1; id <= 2; id++ {
-		api := client.New(serveSocket(t, c.host(id)).path)
-		for range clients {
-			wg.Go(func() {
-				for range rounds {
-					h, err := api.Lock(t.Context(), "counter", client.Options{})
-					if !assertNoError(t, err) {
-						return
-					}
-					if !inside.TryLock() {
-						t.Error("two holders at once")
-						return
-					}
-					if h.Token() <= last {
-						t.Errorf("token %v after %v", h.Token(), last)
-					}
-					last = h.Token()
-					done++
-					inside.Unlock()
-					if !assertNoError(t, h.Unlock()) {
-						return
-					}
-				}
-			})
-		}
-	}
-	wg.Wait()
-	require.Equal(t, 2*clients*rounds, done)
 }
