@@ -30,7 +30,7 @@ import (
 //	device replaced or re-formatted              TestReformatUnderARunningDaemon
 //	area or directory full, name, permits        TestDeviceTooSmall, TestFullDirectory, TestNames, TestErrorsAreJSON
 //	an operator's word, and a fence agent's      TestEvictTheSilent, TestEvictTheLiving, TestFence, TestFenceTakenOver
-//	all of that in any order                     TestRandomFaults
+//	all of that in any order                     the soak
 
 // margin is what the lease of another host is exceeded by before it is taken for dead.
 func margin(lease time.Duration) time.Duration { return lease / 5 }

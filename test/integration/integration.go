@@ -4,7 +4,6 @@
 // layout only to damage records and to know them in a trace of system calls.
 //
 //	go test -tags integration ./test/integration
-//	go test -tags integration ./test/integration -run TestRandomFaults -rounds 100
 //
 // needs root, losetup(8), unshare(1), strace(1), curl(1) and a kernel with FUSE,
 // by which a disk is made to hang. The images are in BAKERY_TEST_DIR, else in

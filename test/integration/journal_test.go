@@ -39,7 +39,6 @@ type stay struct {
 	enter, last time.Duration
 	term, exit  time.Duration // 0: it was not told to stop, was killed or runs on
 	beside      []uint64      // the processes that were inside when it entered, and alive
-	read, wrote *uint64       // of the counter
 }
 
 // readJournal returns the stays in the order in which they began. Given events,
@@ -81,10 +80,6 @@ func readJournal(path string, events ...string) (stays []*stay, err error) {
 			s.term = cmp.Or(s.term, at)
 		case "exit":
 			s.exit = at
-		case "read":
-			s.read = &value
-		case "wrote":
-			s.wrote = &value
 		}
 	}
 	slices.SortFunc(stays, func(a, b *stay) int { return cmp.Compare(a.enter, b.enter) })

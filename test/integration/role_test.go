@@ -5,19 +5,16 @@ package integration
 import (
 	"bufio"
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -25,7 +22,6 @@ import (
 // their filesystem: its first argument says which.
 const (
 	roleWorker  = "role:worker"  // JOURNAL NAME [stubborn|deaf]
-	roleCounter = "role:counter" // JOURNAL NAME DEVICE OFFSET MILLISECONDS
 	roleScatter = "role:scatter" // JOURNAL NAME HOW
 	roleKnock   = "role:knock"   // SOCKET COUNT
 	roleDisk    = "role:disk"    // DIRECTORY FILE
@@ -36,7 +32,7 @@ func play(args []string) (code int, played bool) {
 	if len(args) < 2 {
 		return 0, false
 	}
-	roles := map[string]func([]string) error{roleWorker: work, roleCounter: count, roleScatter: scatter, roleKnock: knockAll, roleDisk: serveDisk}
+	roles := map[string]func([]string) error{roleWorker: work, roleScatter: scatter, roleKnock: knockAll, roleDisk: serveDisk}
 	role, played := roles[args[1]]
 	if !played {
 		return 0, false
@@ -148,44 +144,4 @@ func work(args []string) error {
 			d.write("alive", 0)
 		}
 	}
-}
-
-// count increments the counter on a device, which takes it some time. It does
-// not end by SIGTERM.
-func count(args []string) error {
-	signal.Ignore(syscall.SIGTERM)
-	d, err := begin(args[0], args[1])
-	if err != nil {
-		return err
-	}
-	at, err := strconv.ParseInt(args[3], 10, 64)
-	if err != nil {
-		return err
-	}
-	ms, err := strconv.Atoi(args[4])
-	if err != nil {
-		return err
-	}
-	dev, err := blockdev.Open(args[2], blockdev.Options{})
-	if err != nil {
-		return err
-	}
-	defer dev.Close()
-	block := blockdev.Alloc(spareSize)
-	if err := dev.Read(block, at); err != nil {
-		return err
-	}
-	n := binary.LittleEndian.Uint64(block)
-	d.write("read", n)
-	for end := sinceBoot() + time.Duration(ms)*time.Millisecond; sinceBoot() < end; {
-		time.Sleep(beat)
-		d.write("alive", 0)
-	}
-	binary.LittleEndian.PutUint64(block, n+1)
-	if err := dev.Write(block, at); err != nil {
-		return err
-	}
-	d.write("wrote", n+1)
-	d.write("exit", 0)
-	return nil
 }

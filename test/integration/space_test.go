@@ -33,9 +33,6 @@ var (
 const (
 	imageSize = 2 << 20
 	guardByte = 0xA5
-
-	// spareSize is the length of a block of the image that no record is in.
-	spareSize = 4096
 )
 
 var spaces atomic.Int32
@@ -91,14 +88,11 @@ func (s *space) withSpace(flags ...string) *space {
 	s.t.Helper()
 	// Formatting wants zeroes at least where a superblock or its copy may be.
 	s.geo = layout.Geometry{Stride: s.sector, Hosts: 8, Locks: 16}
-	s.setGuard(max(s.geo.Size(), layout.HeadSize) + spareSize)
+	s.setGuard(max(s.geo.Size(), layout.HeadSize))
 	s.format(append([]string{"--hosts", "8", "--locks", "16"}, flags...)...)
 	s.t.Cleanup(s.check)
 	return s
 }
-
-// spare is the address of a block, all zeroes, that is no part of the lockspace.
-func (s *space) spare() int64 { return s.guard - spareSize }
 
 func (s *space) setGuard(from int64) {
 	s.guard = from

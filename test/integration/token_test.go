@@ -8,7 +8,20 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
 )
+
+func requireGrowing(t *testing.T, words []string) {
+	t.Helper()
+	var last layout.Ticket
+	for _, word := range words {
+		var token layout.Ticket
+		require.NoError(t, token.UnmarshalText([]byte(word)))
+		require.Greater(t, token, last)
+		last = token
+	}
+}
 
 // TestTokensGrow over everything that can happen to the hosts of a lock.
 func TestTokensGrow(t *testing.T) {

@@ -8,8 +8,8 @@
 // clients.go and the faults of faults.go. What clients do in a critical section
 // (section.go) they announce to a store (store.go), a file that stands for the
 // storage that locks are for: it turns away tokens that are too old, and what it
-// is told there is judged by judge.go, by history.go with porcupine, and at the end
-// by journal.go from what the clients themselves have written down.
+// is told there is judged by judge.go. What the clients themselves have written
+// down (journal.go) is checked at the end by history.go, with porcupine.
 //
 // With --chaos the faults, commands and judge are those of chaos.go.
 package main
