@@ -47,6 +47,9 @@ type judge struct {
 // pause is an interval in which every process of a host stood still.
 type pause struct{ from, to time.Duration }
 
+// everyHost stands for all hosts at once: the machine stood still.
+const everyHost = 0
+
 // judged is one lock.
 type judged struct {
 	lock
@@ -301,7 +304,7 @@ const stillStopping = 3 * time.Second
 // stoodStill tells whether a host was paused within an interval, or just before its end, for so long that it may have
 // lost its lease by that: it has renewed it a sixth of a lease before, or a little more.
 func (j *judge) stoodStill(host int, from, to time.Duration) bool {
-	return slices.ContainsFunc(j.pauses[host], func(p pause) bool {
+	return slices.ContainsFunc(slices.Concat(j.pauses[host], j.pauses[everyHost]), func(p pause) bool {
 		return p.from <= to && (p.to == 0 || p.to-p.from >= j.lease*7/10 && p.to >= from && to <= p.to+stillStopping)
 	})
 }

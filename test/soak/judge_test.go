@@ -104,19 +104,22 @@ func TestSharedTogether(t *testing.T) {
 // TestCommandBesideAnother: a command has no deadline, and no excuse unless its host stood still.
 func TestCommandBesideAnother(t *testing.T) {
 	for name, c := range map[string]struct {
+		host  int
 		pause pause
 		found bool
 	}{
 		"no pause":                    {found: true},
-		"a pause":                     {pause: pause{12 * ms, 50 * ms}},
-		"one that goes on":            {pause: pause{12 * ms, 0}},
-		"one before":                  {pause: pause{1 * ms, 10 * ms}, found: true},
-		"one that is over in no time": {pause: pause{12 * ms, 30 * ms}, found: true},
+		"a pause":                     {host: 1, pause: pause{12 * ms, 50 * ms}},
+		"one of another host":         {host: 2, pause: pause{12 * ms, 50 * ms}, found: true},
+		"one of the machine":          {host: everyHost, pause: pause{12 * ms, 50 * ms}},
+		"one that goes on":            {host: 1, pause: pause{12 * ms, 0}},
+		"one before":                  {host: 1, pause: pause{1 * ms, 10 * ms}, found: true},
+		"one that is over in no time": {host: 1, pause: pause{12 * ms, 30 * ms}, found: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory(t)
 			if c.pause != (pause{}) {
-				s.j.paused(1, c.pause)
+				s.j.paused(c.host, c.pause)
 			}
 			a, b := s.section("a", "hot", 1, layout.Exclusive, 10), s.section("b", "hot", 2, layout.Exclusive, 20)
 			a.a.Deadline = 0

@@ -343,8 +343,8 @@ func (s *soak) sections() map[string]int {
 
 // stalls measures for how long the machine has kept this process from running: what is late by as much is no wonder.
 func (s *soak) stalls(ctx context.Context) {
-	for last := time.Now(); pauseFor(ctx, 5*time.Millisecond) == nil; last = time.Now() {
-		s.report.stalled(time.Since(last) - 5*time.Millisecond)
+	for pauseFor(ctx, 5*time.Millisecond) == nil {
+		s.report.stalled(s.store.tick() - 5*time.Millisecond)
 	}
 }
 

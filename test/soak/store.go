@@ -13,6 +13,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/daemon/boottime"
 )
 
 // storage is the server of the store: a filesystem of one file with a block for each
@@ -24,8 +26,9 @@ type storage struct {
 
 	mu    sync.Mutex // guards what follows
 	judge *judge
-	aims  map[int]*aim // by host
-	saw   func(act)    // of what was accepted
+	aims  map[int]*aim  // by host
+	awake time.Duration // when the soak itself ran last, by tick
+	saw   func(act)     // of what was accepted
 	found func(violations []string)
 }
 
@@ -73,6 +76,7 @@ func (s *storage) Write(_ context.Context, _ fs.FileHandle, data []byte, off int
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.noticeStall()
 	accepted := s.judge.take(a)
 	if found := s.judge.found; len(found) > 0 {
 		s.judge.found = nil
@@ -129,6 +133,27 @@ func (s *storage) keep(off int64, b block) error {
 	copy(whole[:], text)
 	_, err = s.backing.WriteAt(whole[:], off)
 	return err
+}
+
+// tick notes that the soak itself runs, and returns for how long it did not.
+func (s *storage) tick() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stall := s.noticeStall()
+	s.awake = boottime.Now()
+	return stall
+}
+
+// noticeStall tells the judge of a stall of the machine, before what is done after it. mu is held.
+func (s *storage) noticeStall() time.Duration {
+	now := boottime.Now()
+	if s.awake == 0 {
+		return 0
+	}
+	if stall := now - s.awake; stall >= s.judge.lease/2 {
+		s.judge.paused(everyHost, pause{s.awake, now})
+	}
+	return now - s.awake
 }
 
 // with has the judge looked at, or told of something.

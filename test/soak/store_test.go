@@ -66,3 +66,14 @@ func TestStore(t *testing.T) {
 	_, errno := s.Write(t.Context(), nil, []byte("{"), at)
 	require.Equal(t, syscall.EINVAL, errno)
 }
+
+// A stall is known before what a holder does after it.
+func TestStorage_MachineStandsStill_TellsTheJudge(t *testing.T) {
+	s := &storage{judge: newJudge(time.Millisecond), aims: map[int]*aim{}}
+	s.noticeStall()
+	require.Empty(t, s.judge.pauses)
+	s.awake = 1 // for all the time since boot it did not run
+	require.Greater(t, s.tick(), s.judge.lease)
+	require.Len(t, s.judge.pauses[everyHost], 1)
+	require.Equal(t, time.Duration(1), s.judge.pauses[everyHost][0].from)
+}
