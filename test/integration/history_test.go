@@ -39,8 +39,13 @@ func (c calls) took(hold *client.Hold, asked time.Duration) (out func()) {
 func (c calls) check(t *testing.T) {
 	t.Helper()
 	h, began := c.Rest(), time.Now()
-	err := h.Check(2 * time.Minute)
+	requireHistory(t, h)
 	t.Logf("history of %d calls checked in %v", len(h.Calls), time.Since(began).Round(time.Millisecond))
+}
+
+func requireHistory(t *testing.T, h *history.History) {
+	t.Helper()
+	err := h.Check(2 * time.Minute)
 	if err != nil && !errors.Is(err, history.ErrUndecided) {
 		calls := h.Impossible()
 		t.Logf("the last calls until it is wrong: %v", calls[max(0, len(calls)-10):])

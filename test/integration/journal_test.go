@@ -18,6 +18,7 @@ import (
 
 	proc "github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/history"
 )
 
 // journal is what the commands under one lock write of themselves, each its own
@@ -133,25 +134,21 @@ func (j journal) gone(name string) *stay {
 // entered, with a greater token. Those of one token are of one hold.
 func (j journal) exclusive() {
 	j.t.Helper()
-	var last *stay
+	holds := map[layout.Ticket]*stay{}
 	for _, s := range j.stays() {
-		if last == nil || s.token == last.token {
-			if last == nil || s.last > last.last {
-				last = s
-			}
-			continue
+		if hold := holds[s.token]; hold == nil {
+			holds[s.token] = s
+		} else {
+			hold.last = max(hold.last, s.last)
 		}
-		if s.enter <= last.last {
-			j.t.Errorf("%s (token %d) entered %v before %s (token %d) was gone", s.name, s.token, last.last-s.enter, last.name, last.token)
-		}
-		if s.token < last.token {
-			j.t.Errorf("%s has token %d, after token %d of %s", s.name, s.token, last.token, last.name)
-		}
-		if len(s.beside) > 0 {
-			j.t.Errorf("%s entered while processes %v were alive inside", s.name, s.beside)
-		}
-		last = s
+		require.Empty(j.t, s.beside, "%s (token %d) entered while processes were alive inside", s.name, s.token)
 	}
+	r := history.New(1)
+	for token, s := range holds {
+		r.Add(history.Call{Kind: history.Acquire, Token: token, Asked: s.enter, Answered: s.enter})
+		r.Add(history.Call{Kind: history.Release, Token: token, Asked: s.last, Answered: s.last})
+	}
+	requireHistory(j.t, r.Rest())
 }
 
 // alive reports whether the process of the stay exists, and not another one that has its number.
