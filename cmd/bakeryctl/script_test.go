@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 func TestMain(m *testing.M) {
@@ -51,6 +52,7 @@ func TestScript(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("BAKERY_SOCKET", filepath.Join(env.WorkDir, "no.sock"))
 			env.Setenv("PATH", env.Getenv("PATH")+":/usr/sbin:/sbin")
+			env.Setenv("LEASE", standstill.Outlives(time.Second).String())
 			return nil
 		},
 		Condition: condition,

@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 func TestGivingUp(t *testing.T) {
@@ -43,7 +46,7 @@ func TestGivingUp(t *testing.T) {
 		}
 		require.NoFileExists(t, ran)
 		// Who gives up does not hold up who stands behind it.
-		hasty := b.take("x", "-w", "0.5")
+		hasty := b.take("x", "-w", fmt.Sprint(standstill.Outlives(500*time.Millisecond).Seconds()))
 		a.sees(b, "x")
 		behind := c.take("x")
 		a.sees(c, "x")
