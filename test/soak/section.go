@@ -165,7 +165,7 @@ func (s *section) changes(ctx context.Context) error {
 		if s.mode == layout.Exclusive {
 			s.finish(endWell)
 			s.mode = layout.Shared
-			s.begin(s.piece.End, boottime.Now()) // others may be let in as soon as it is asked for
+			s.begin(s.piece.End, clock.Boottime.Now()) // others may be let in as soon as it is asked for
 			if err := s.act(act{Kind: actMode}); err != nil {
 				return err
 			}

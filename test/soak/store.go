@@ -14,7 +14,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon/boottime"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
 // storage is the server of the store: a filesystem of one file with a block for each
@@ -140,13 +140,13 @@ func (s *storage) tick() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stall := s.noticeStall()
-	s.awake = boottime.Now()
+	s.awake = clock.Boottime.Now()
 	return stall
 }
 
 // noticeStall tells the judge of a stall of the machine, before what is done after it. mu is held.
 func (s *storage) noticeStall() time.Duration {
-	now := boottime.Now()
+	now := clock.Boottime.Now()
 	if s.awake == 0 {
 		return 0
 	}
