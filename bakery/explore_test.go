@@ -94,7 +94,6 @@ var large = []scenario{
 	{name: "bad slot", hosts: 3, rounds: 1, modes: exclusive, corrupt: 1},
 	{name: "bad slot and death", hosts: 2, rounds: 2, modes: exclusive, corrupt: 1, crashes: 1, rejoin: true},
 	{name: "removal", hosts: 2, rounds: 2, modes: exclusive, removes: 2},
-	{name: "removal", hosts: 3, rounds: 1, modes: exclusive, removes: 1},
 	{name: "removal and cancel", hosts: 2, rounds: 2, modes: exclusive, removes: 1, cancels: 1},
 	{name: "removal of permits", hosts: 2, rounds: 2, permits: 2, modes: exclusive, removes: 2},
 	{name: "removal and death", hosts: 2, rounds: 2, modes: exclusive, removes: 1, crashes: 1},
