@@ -180,7 +180,13 @@ func (p *process) outside() {
 
 func (h *host) status() *daemon.Report {
 	h.t.Helper()
-	report, err := h.view()
+	var report *daemon.Report
+	var err error
+	eventually(h.t, "host "+h.id+" shows its status", func() bool {
+		report, err = h.view()
+		// A machine that stands still looks like a device that hangs.
+		return err == nil || !strings.Contains(err.Error(), "takes longer than")
+	})
 	require.NoError(h.t, err)
 	return report
 }
