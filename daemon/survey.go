@@ -158,7 +158,8 @@ func (f *formatter) refuse(ctx context.Context, found occupant) error {
 	lease := found.old.Lease
 	watch := lease/6 + lease/20 + lease/20
 	f.o.tell("watching %v whether a host uses the lockspace", watch.Round(100*time.Millisecond))
-	for deadline := time.Now().Add(watch); ; {
+	every := pollEvery(lease, 250*time.Millisecond)
+	for watched := time.Duration(0); ; {
 		rows, err := readHostTable(f.dev, found.old.Space())
 		if err != nil {
 			return fmt.Errorf("read host table: %w", err)
@@ -167,12 +168,14 @@ func (f *formatter) refuse(ctx context.Context, found occupant) error {
 			return fmt.Errorf("%w: it holds %s: %w: %s is using it now",
 				ErrOccupied, found.what, ErrHostAlive, hostName(row.id, row.record.Name))
 		}
-		if time.Now().After(deadline) {
+		if watched > watch {
 			return fmt.Errorf("%w: it holds %s; none of them was seen alive", ErrOccupied, found.what)
 		}
-		if err := sleepContext(ctx, pollEvery(lease, 250*time.Millisecond)); err != nil {
+		began := time.Now()
+		if err := sleepContext(ctx, every); err != nil {
 			return err
 		}
+		watched += min(time.Since(began), 2*every) // the hosts may have stood still with this machine
 	}
 }
 
