@@ -296,7 +296,7 @@ func cmdLoop(ts *testscript.TestScript, neg bool, args []string) {
 // theirs.
 func cmdQuiet(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, "")
-	if said := slowJoin.ReplaceAllString(ts.ReadFile("stderr"), ""); said != "" {
+	if said := slowJoin.ReplaceAllString(withoutStalls(ts.ReadFile("stderr")), ""); said != "" {
 		ts.Fatalf("standard error: %q", said)
 	}
 }
