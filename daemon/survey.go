@@ -160,6 +160,7 @@ func (f *formatter) refuse(ctx context.Context, found occupant) error {
 	f.o.tell("watching %v whether a host uses the lockspace", watch.Round(100*time.Millisecond))
 	every := pollEvery(lease, 250*time.Millisecond)
 	for watched := time.Duration(0); ; {
+		began := time.Now()
 		rows, err := readHostTable(f.dev, found.old.Space())
 		if err != nil {
 			return fmt.Errorf("read host table: %w", err)
@@ -171,11 +172,10 @@ func (f *formatter) refuse(ctx context.Context, found occupant) error {
 		if watched > watch {
 			return fmt.Errorf("%w: it holds %s; none of them was seen alive", ErrOccupied, found.what)
 		}
-		began := time.Now()
 		if err := sleepContext(ctx, every); err != nil {
 			return err
 		}
-		watched += min(time.Since(began), 2*every) // the hosts may have stood still with this machine
+		watched += min(time.Since(began), 2*every+lease/20) // the hosts may have stood still with this machine
 	}
 }
 

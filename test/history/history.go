@@ -41,8 +41,7 @@ type Call struct {
 	Asked, Answered time.Duration
 }
 
-// Unknown is when a call was answered whose answer nothing tells of: the end of a hold whose client
-// was killed.
+// Unknown is the Answered time of a release that was not observed: its client was killed.
 const Unknown = time.Duration(math.MaxInt64)
 
 func (c Call) String() string {

@@ -23,10 +23,8 @@ type still func(host int, from, to time.Duration) bool
 // kept is a section as its parts tell of it, each of which has one mode.
 type kept []entry
 
-// keep returns the sections that had their lock for sure, by lock. A holder that was killed, or whose
-// lease ended before it noted that it was granted, may have been over by then: it counts up to the
-// last part in which the store let it in.
-func keep(parts []entry, still still) map[string][]kept {
+// sections returns the sections by lock.
+func sections(parts []entry) map[string][]kept {
 	of, order := map[string]kept{}, []string(nil)
 	for _, e := range parts {
 		if of[e.Section] == nil {
@@ -37,12 +35,7 @@ func keep(parts []entry, still still) map[string][]kept {
 	by := map[string][]kept{}
 	for _, name := range order {
 		k := of[name]
-		for len(k) > 0 && !k.ended(still) && !k.last().Entered {
-			k = k[:len(k)-1]
-		}
-		if len(k) > 0 {
-			by[k[0].Lock] = append(by[k[0].Lock], k)
-		}
+		by[k[0].Lock] = append(by[k[0].Lock], k)
 	}
 	return by
 }
@@ -55,10 +48,14 @@ func (k kept) ended(still still) bool {
 	if e.How != endWell && e.How != endStopped {
 		return false
 	}
-	return (e.Deadline == 0 || e.End <= e.Deadline) && !still(e.Host, e.Asked, e.End)
+	if e.Deadline != 0 {
+		return e.End <= e.Deadline
+	}
+	return !still(e.Host, e.Asked, e.End)
 }
 
-// callsOf returns the calls of the sections of one lock, in the order of their answers.
+// callsOf returns the calls of the sections of one lock, in the order of their answers. A holder whose
+// end is not known held the lock at the moment of the grant. If the store let it in, it still did then.
 func callsOf(l lock, sections []kept, still still) (calls []history.Call) {
 	for _, k := range sections {
 		for i, e := range k {
@@ -75,7 +72,10 @@ func callsOf(l lock, sections []kept, still still) (calls []history.Call) {
 		e := k.last()
 		c := history.Call{Kind: history.Release, Host: e.Host, Mode: e.Mode, Token: e.Token, Asked: e.End, Answered: e.End}
 		if !k.ended(still) {
-			c.Asked, c.Answered = e.Since, next(l, grants, e)
+			c.Asked, c.Answered = e.Asked, next(l, grants, e)
+			if e.Entered {
+				c.Asked = e.Since
+			}
 		}
 		calls = append(calls, c)
 	}
@@ -83,8 +83,7 @@ func callsOf(l lock, sections []kept, still still) (calls []history.Call) {
 	return calls
 }
 
-// next returns when another section is granted a lock that it cannot have next to this one, of which
-// the end is not known: it is over by then.
+// next returns the time of the first later grant that conflicts with a part, or [history.Unknown].
 func next(l lock, grants []history.Call, e entry) time.Duration {
 	i, _ := slices.BinarySearchFunc(grants, e.Since+1, func(c history.Call, at time.Duration) int { return cmp.Compare(c.Answered, at) })
 	for _, c := range grants[i:] {
@@ -100,7 +99,7 @@ func next(l lock, grants []history.Call, e entry) time.Duration {
 // checkDiaries checks each lock by what its clients wrote down, window by window. draw makes a page
 // of a wrong one.
 func checkDiaries(parts []entry, still still, draw func(*history.History) string) (r porcupineReport, found []string) {
-	for name, sections := range keep(parts, still) {
+	for name, of := range sections(parts) {
 		l := lockNamed(name)
 		recorder := history.New(l.permits)
 		check := func(h *history.History) {
@@ -116,7 +115,7 @@ func checkDiaries(parts []entry, still still, draw func(*history.History) string
 				found = append(found, fmt.Sprintf("two have had %q at once, or a token went back, by the diaries: %v: see %s", name, err, draw(h)))
 			}
 		}
-		for _, c := range callsOf(l, sections, still) {
+		for _, c := range callsOf(l, of, still) {
 			recorder.Add(c)
 			check(recorder.Window(window))
 		}

@@ -29,11 +29,11 @@ func TestCheckDiaries_MadeUp(t *testing.T) {
 		"in time":                 {change: func(all []entry) []entry { all[0].End, all[0].Deadline = 31, 31; return all }, wrong: true},
 		"a host that stood still": {still: true, change: func(all []entry) []entry { all[0].End = 31; return all }},
 		"a killed one inside":     {change: func(all []entry) []entry { all[1].Since = 15; return all }, wrong: true},
-		"one that was not let in": {change: func(all []entry) []entry { all[1].Since, all[1].Entered = 15, false; return all }},
+		"one that was not let in": {change: func(all []entry) []entry { all[1].Since, all[1].Entered = 15, false; return all }, wrong: true},
 		"one that was refused at once": {change: func(all []entry) []entry {
 			all[1].Since, all[1].Entered, all[1].End, all[1].How = 15, false, 16, endRefused
 			return all
-		}},
+		}, wrong: true},
 		"a token twice":             {change: func(all []entry) []entry { all[1].Token = all[0].Token; return all }, wrong: true},
 		"a token back":              {change: func(all []entry) []entry { all[2].Token = layout.MakeTicket(5, 1); return all }, wrong: true},
 		"readers":                   {change: func(all []entry) []entry { all[0].Mode, all[1].Mode, all[0].End = r, r, 40; return all }},

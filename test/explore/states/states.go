@@ -2,7 +2,12 @@
 // knows nothing of what is searched: a state is a key. Begin with [Graph.Reach].
 package states
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
 
 // Graph has the states of a search in the order in which they were found, and expects them to be
 // expanded in that order: so the way to each is the shortest. It keeps a hash of 96 bits of a key. With
@@ -26,7 +31,7 @@ type place struct {
 
 // New returns a graph without states.
 func New() *Graph {
-	return &Graph{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, table: make([]place, 1<<12)}
+	return &Graph{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, table: newTable(1 << 12)}
 }
 
 // Len returns the number of states. Their ids are below it.
@@ -101,6 +106,17 @@ func (g *Graph) Stuck() (id uint32, ok bool) {
 	return 0, false
 }
 
+// newTable returns an empty table. Searches spend much of their time on reads of it at random, which
+// are faster from huge pages.
+func newTable(n int) []place {
+	table := make([]place, n)
+	memory := unsafe.Slice((*byte)(unsafe.Pointer(&table[0])), n*int(unsafe.Sizeof(table[0])))
+	if len(memory) >= 4<<20 {
+		_ = unix.Madvise(memory, unix.MADV_HUGEPAGE) // a kernel without them is slower, no more
+	}
+	return table
+}
+
 func (g *Graph) isDone(id uint32) bool { return g.done[id/64]&(1<<(id%64)) != 0 }
 
 func (g *Graph) hash(key []byte) place {
@@ -126,7 +142,7 @@ func (g *Graph) add(p place, from uint32) uint32 {
 	}
 	if 5*n > 3*len(g.table) {
 		old := g.table
-		g.table = make([]place, 2*len(old))
+		g.table = newTable(2 * len(old))
 		for _, p := range old {
 			if p.id != 0 {
 				*g.at(p) = p
