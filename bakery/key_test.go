@@ -142,27 +142,26 @@ func (w *world) key(c *code) {
 // have the same future, unless a host draws, one by one, more numbers than the gap has room for
 // without seeing a greater one that is there. Two hosts that do that for ever are found by it.
 func (c *code) numbers(all []uint64, gap uint64) {
-	if gap == 0 {
+	used, below := uint64(1), uint64(1) // bits: the numbers without spans, and those that are near enough above one
+	if gap > 0 {
+		for _, n := range all {
+			used |= 1 << small(n)
+		}
+		for g := range gap {
+			below |= used << (g + 1)
+		}
+	}
+	if used&^below == 0 {
 		for _, n := range all {
 			c.b = binary.AppendUvarint(c.b, n)
 		}
 		return
 	}
-	var used [smalls / 64]uint64
 	var rank [smalls]uint8
-	top := uint64(0)
-	for _, n := range all {
-		s := small(n)
-		used[s/64] |= 1 << (s % 64)
-		top = max(top, s)
-	}
-	last, to := uint64(0), uint64(0) // 0 stays: it is no number
-	for k := range top/64 + 1 {
-		for set := used[k]; set != 0; set &= set - 1 {
-			s := 64*k + uint64(bits.TrailingZeros64(set))
-			to += min(s-last, gap)
-			last, rank[s] = s, uint8(to)
-		}
+	for last, to := uint64(0), uint64(0); used != 0; used &= used - 1 {
+		s := uint64(bits.TrailingZeros64(used))
+		to += min(s-last, gap)
+		last, rank[s] = s, uint8(to)
 	}
 	for _, n := range all {
 		s := small(n)
@@ -170,10 +169,17 @@ func (c *code) numbers(all []uint64, gap uint64) {
 	}
 }
 
-const smalls = 256
+const smalls = 64
 
 // small returns a number without the spans in it.
 func small(n uint64) uint64 {
+	if n < smalls {
+		return n
+	}
+	return withoutSpans(n)
+}
+
+func withoutSpans(n uint64) uint64 {
 	for n >= ownSpan {
 		n -= ownSpan
 	}
