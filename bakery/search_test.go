@@ -16,7 +16,7 @@ import (
 // corner from which only endless polling is left.
 type search struct {
 	*states.Graph
-	queue  states.Pile[node] // the states that are yet to be expanded
+	queue  states.Pile[node] // states that were not expanded yet
 	shared shared
 	key    code
 }

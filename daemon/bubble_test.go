@@ -44,7 +44,7 @@ func endOfProcess(d *Daemon) {
 }
 
 // serveInBubble returns a daemon that serves clients in a bubble. Requests and answers do not pass through
-// their sockets, for no goroutine may wait there; the daemon asks a socket who its client is, and whether
+// their sockets, because no goroutine may wait there; the daemon asks a socket who its client is, and whether
 // it is gone.
 func serveInBubble(t *testing.T, current func() (*Daemon, error)) *served {
 	s := &served{t: t, srv: NewServer(slog.New(slog.NewTextHandler(t.Output(), nil)), current, nil), calls: new(calls)}
