@@ -40,6 +40,7 @@ func TestLink_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 func TestLink_ConfirmedGrant_Stays(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
+	s.confirmInTime()
 	holder := s.link(`{"lock":{"name":"x","confirm":true}}`)
 	g := holder.until("granted")
 	holder.say(fmt.Sprintf(`{"confirm":"%v"}`, g.Token))
@@ -56,6 +57,7 @@ func TestRestart_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 	for _, confirmed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("confirmed %v", confirmed), func(t *testing.T) {
 			m := realCluster(t, 8, 4).mortal(1)
+			m.confirmInTime()
 			client := m.link(`{"lock":{"name":"x","confirm":true,"witness":true}}`)
 			g := client.until("granted")
 			if confirmed {
@@ -96,6 +98,11 @@ func TestLink_UnconfirmedGrantOfAClientThatEnds_IsPassedOn(t *testing.T) {
 	require.NoError(t, f.Close())
 	client.leave()
 	s.link(`{"lock":{"name":"x"}}`).until("granted")
+}
+
+// confirmInTime lets clients confirm their grants in time, however long the machine stands still.
+func (s *served) confirmInTime() {
+	s.srv.confirmWithin = func(time.Duration) time.Duration { return generous }
 }
 
 // bound returns the one follower that there is.

@@ -290,7 +290,7 @@ func (l *link) decided(s *session, f *follower) {
 	}
 	l.granted, l.told, l.changes = true, m.deadline, changes
 	if f.confirms {
-		l.confirm = time.AfterFunc(confirmWithin(d.sb.Lease), func() { l.passOn(f) })
+		l.confirm = time.AfterFunc(l.srv.confirmWithin(d.sb.Lease), func() { l.passOn(f) })
 	}
 	e := s.granted(&mode, &token, changes).runs(now, m.deadline)
 	l.put(&e)

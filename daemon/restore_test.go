@@ -373,6 +373,7 @@ func TestRestartWithClientsUnknown(t *testing.T) {
 // stopped has stopped nothing.
 func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKilled(t *testing.T) {
 	m := realCluster(t, 8, 4).mortal(1)
+	m.confirmInTime()
 	client := m.link(`{"lock":{"name":"x","confirm":true}}`)
 	g := client.until("granted")
 	client.say(fmt.Sprintf(`{"confirm":"%v"}`, g.Token))

@@ -59,7 +59,8 @@ type Server struct {
 	http   *http.Server
 	links  links
 
-	idleLink time.Duration // how long a link may be open without a lock
+	idleLink      time.Duration                           // how long a link may be open without a lock
+	confirmWithin func(lease time.Duration) time.Duration // how long a client may take to confirm a grant
 
 	looking   *http.Server // read-only, for clients known by an address alone (loopback.go)
 	lookers   *descriptors
@@ -82,7 +83,8 @@ type connKey struct{}
 // change. While there is none, everybody is refused as unavailable who wants
 // more than the journal, which may be nil.
 func NewServer(log *slog.Logger, joined func() (*Daemon, error), journal *events.Log) *Server {
-	s := &Server{joined: joined, log: log, events: journal, descriptors: clientDescriptors(), idleLink: idleLink}
+	s := &Server{joined: joined, log: log, events: journal, descriptors: clientDescriptors(), idleLink: idleLink,
+		confirmWithin: confirmWithin}
 	s.rules, s.refusals.log = accessRules(), log
 	s.Measure(new(tally.Tally), nil)
 	mux := http.NewServeMux()

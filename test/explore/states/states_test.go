@@ -61,10 +61,10 @@ func TestGraph_Path_IsShortest(t *testing.T) {
 }
 
 func TestGraph_FinalOutOfReach_IsStuck(t *testing.T) {
-	g, ids := numbers(100, 64, double) // 1, 2, 4, .. 64
+	g, _ := numbers(100, 64, double) // 1, 2, 4, .. 64
 	_, stuck := g.Stuck()
 	require.False(t, stuck)
-	g, ids = numbers(100, 32, next, double)
+	g, ids := numbers(100, 32, next, double)
 	id, stuck := g.Stuck()
 	require.True(t, stuck)
 	first := ids[33]
