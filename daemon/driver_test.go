@@ -142,10 +142,10 @@ func TestWaitingDoesNotSpin(t *testing.T) {
 func TestCloseDuringAttempts(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 8, 8)
-		other := c.host(1)
+		other := c.host(1, c.slowly())
 		state := t.TempDir()
 		for range 10 {
-			d := c.unjoined(2, func(cfg *Config) { cfg.StateDir = state })
+			d := c.unjoined(2, c.slowly(), func(cfg *Config) { cfg.StateDir = state })
 			require.NoError(t, d.Join(t.Context()))
 			var wg sync.WaitGroup
 			for i := range 12 {
