@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inBubble runs a test in virtual time: it passes only while all goroutines of the test are blocked, and
+// inBubble runs a test in virtual time, which passes only while all goroutines of the test are blocked, and
 // then without delay. A goroutine that is blocked by a socket, a FIFO or a process stops it.
 func inBubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()

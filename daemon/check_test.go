@@ -442,7 +442,7 @@ func TestCheckDuringRemoval(t *testing.T) {
 			})
 		}()
 		require.ErrorIs(t, <-removed, errSuperseded)
-		again := got(t, next) // by an entry made anew
+		again := got(t, next) // through a new entry
 		require.NotEqual(t, e, again.lk.entry)
 		require.Greater(t, again.Token(), h.Token())
 		require.NoError(t, again.Release())

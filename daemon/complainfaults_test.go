@@ -87,7 +87,7 @@ func TestMendingStarvesNobody(t *testing.T) {
 		c.put(layout.Slot{Lock: 1, Host: 3, Incarnation: 77, Creation: 1, Sequence: 1, Phase: layout.Held, Ticket: layout.MakeTicket(5, 3)})
 		c.spoil(g.Entry(1))
 		c.spoil(g.Entry(2))
-		// B is held up by 1 first, as of somebody who asked for it.
+		// The entry of lock 1 blocks B first, as if a client had asked for that lock.
 		b.mem.heldUp(layout.Complaint{Lock: 1}, true)
 		b.mem.heldUp(layout.Complaint{Lock: 2}, true)
 		eventually(t, "y is restored", func() bool {
@@ -143,7 +143,7 @@ func TestMendsInTheEnd(t *testing.T) {
 		about := layout.Slot{Lock: directoryLock, Host: 2, Incarnation: 77, Creation: directoryCreation, Sequence: 1, Value: layout.Intent(intent).Value()}
 		c.write(g.Slot(directoryLock, 2), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, about) })
 		c.spoil(g.Entry(1))
-		// In vain: who asks is gone before it is found out what the remover was about to write.
+		// It fails: the client that asks leaves before the host determines what the remover was about to write.
 		ctx, cancel := context.WithTimeout(t.Context(), c.sb.Lease/10)
 		defer cancel()
 		require.Error(t, a.mendEntry(ctx, a.knownEntry(1)))

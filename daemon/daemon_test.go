@@ -37,7 +37,7 @@ func realCluster(t *testing.T, hosts, locks int) *cluster {
 // realLease outlasts a pause of the whole test process of 5 s, and that other tests have the processors.
 const realLease = 12 * time.Second
 
-// realClusterAlone is for a test beside which no other one runs.
+// realClusterAlone returns a cluster for a test that must not run in parallel with others.
 func realClusterAlone(t *testing.T, hosts, locks int) *cluster {
 	c := clusterOf(t, hosts, locks, time.Now())
 	c.clock = clock.Boottime

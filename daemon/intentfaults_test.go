@@ -30,7 +30,7 @@ func TestTornClearing(t *testing.T) {
 				defer cancel()
 				var err error
 				h, err = d.Acquire(ctx, Request{Name: "x"})
-				if !errors.Is(err, ErrDamaged) { // until then who needs it is told, and has it tried again
+				if !errors.Is(err, ErrDamaged) { // what a client gets until the entry is restored
 					require.NoError(t, err)
 				}
 				return err == nil

@@ -91,7 +91,7 @@ func TestReadersTogetherWritersAlone(t *testing.T) {
 		read := Request{Name: "x", Mode: layout.Shared}
 		r1, r2, r3 := acquire(t, a, read), acquire(t, b, read), acquire(t, a, read)
 		w := start(t, c.host(3), Request{Name: "x"})
-		late := start(t, a, read) // came after the writer, whom it must not overtake
+		late := start(t, a, read) // came after the writer, which it must not overtake
 		none(t, w, late)
 		for _, h := range []*Hold{r1, r2, r3} {
 			none(t, w)
