@@ -3,6 +3,7 @@ package bakery
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -143,15 +144,29 @@ func (w *world) key(c *code) {
 // without seeing a greater one that is there. Two hosts that do that for ever are found by it.
 func (c *code) numbers(all []uint64, gap uint64) {
 	used, below := uint64(1), uint64(1) // bits: the numbers without spans, and those that are near enough above one
-	if gap > 0 {
+	greatest := uint64(0)
+	for _, n := range all {
+		greatest = max(greatest, n)
+		used |= 1 << (n % smalls)
+	}
+	if greatest >= smalls && gap > 0 {
+		used = 1
 		for _, n := range all {
 			used |= 1 << small(n)
 		}
-		for g := range gap {
-			below |= used << (g + 1)
-		}
 	}
-	if used&^below == 0 {
+	for g := range gap {
+		below |= used << (g + 1)
+	}
+	switch near := gap == 0 || used&^below == 0; {
+	case near && greatest < smalls:
+		b := slices.Grow(c.b, len(all))
+		for _, n := range all {
+			b = append(b, byte(n))
+		}
+		c.b = b
+		return
+	case near:
 		for _, n := range all {
 			c.b = binary.AppendUvarint(c.b, n)
 		}

@@ -17,6 +17,7 @@ import (
 type search struct {
 	*states.Graph
 	queue  states.Pile[node] // states that were not expanded yet
+	node   node              // of the state that is expanded
 	shared shared
 	key    code
 }
@@ -35,7 +36,7 @@ func explore(sc scenario) result {
 	w := newWorld(&sc)
 	w.key(&s.key)
 	s.Begin(s.key.b)
-	s.push(w)
+	s.push(w, nil)
 	r := result{}
 	for id := uint32(0); int(id) < s.Len() && r.fault == ""; id++ {
 		s.take(w, id)
@@ -45,7 +46,7 @@ func explore(sc scenario) result {
 		w.moves(func(c *world, host int, _ string) {
 			to, fresh := s.Reach(s.keyOf(c, host), id)
 			if fresh {
-				s.push(c)
+				s.push(c, w)
 			}
 			if c.fault != "" && r.fault == "" {
 				r.fault, r.trace = c.fault, s.path(&sc, to)
@@ -91,13 +92,22 @@ type node struct {
 
 const mostHosts = 3 // in a search
 
-func (s *search) push(w *world) {
-	n := node{rest: w.rest, hosts: s.tableID(w.hosts)}
+// push adds a state to the queue, most of which is as it was in the state that it comes from, if any.
+func (s *search) push(w, from *world) {
+	n := s.node
+	n.rest = w.rest
+	if from == nil || &w.hosts[0] != &from.hosts[0] {
+		n.hosts = s.tableID(w.hosts)
+	}
 	for i := range w.sc.hosts {
-		n.actors[i] = s.actorID(w.actors[i], i)
+		if from == nil || w.actors[i] != from.actors[i] {
+			n.actors[i] = s.actorID(w.actors[i], i)
+		}
 	}
 	for i := range w.disk {
-		n.sectors[i] = s.sectorID(w.disk[i])
+		if from == nil || w.disk[i] != from.disk[i] {
+			n.sectors[i] = s.sectorID(w.disk[i])
+		}
 	}
 	s.queue.Add(n)
 }
@@ -105,6 +115,7 @@ func (s *search) push(w *world) {
 // take makes w the world of the state that is next.
 func (s *search) take(w *world, id uint32) {
 	n := s.queue.Take(int(id))
+	s.node = n
 	for i := range w.disk {
 		w.disk[i] = s.shared.sectors[n.sectors[i]]
 	}
@@ -124,7 +135,7 @@ func (s *search) actorID(ac *actor, host int) uint32 {
 	id, ok := s.shared.actorIDs[string(c.b)]
 	if !ok {
 		id = uint32(len(s.shared.actors))
-		known := &actor{m: &Machine{}}
+		known := newActor()
 		known.copy(ac)
 		known.code = code{bytes.Clone(ac.code.b), slices.Clone(ac.code.n)}
 		known.id = id + 1

@@ -200,7 +200,7 @@ func (w *world) clone(i int) *world {
 		c, s.worlds = s.worlds[len(s.worlds)-1], s.worlds[:len(s.worlds)-1]
 		ac, s.actors = s.actors[len(s.actors)-1], s.actors[:len(s.actors)-1]
 	} else {
-		c, ac = &world{}, &actor{m: &Machine{}}
+		c, ac = &world{}, newActor()
 	}
 	disk := c.disk
 	*c = *w
@@ -208,6 +208,20 @@ func (w *world) clone(i int) *world {
 	ac.copy(w.actors[i])
 	c.actors[i] = ac
 	return c
+}
+
+// newActor returns an actor to copy one to. All of it lies together: a search jumps from one to another.
+func newActor() *actor {
+	all := &struct {
+		actor
+		Machine
+		views [mostHosts]View
+		peers [mostHosts]peer
+		hosts [mostHosts]Host
+	}{}
+	all.m = &all.Machine
+	all.m.views, all.m.peers, all.m.hosts = all.views[:0], all.peers[:0], all.hosts[:0]
+	return &all.actor
 }
 
 func (ac *actor) copy(from *actor) {
