@@ -3,11 +3,14 @@ package lease
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/layout"
 )
+
+func init() { debug.SetGCPercent(400) } // a search makes much garbage, and keeps little
 
 // explorer searches every run of a world up to a horizon. All that is not stalled happens in no time, in every
 // order; what is stalled (a process, a read, a write) takes any time. Time goes in units.
@@ -32,6 +35,10 @@ func explore(w *world, horizon time.Duration) *explorer {
 			w := e.now[len(e.now)-1]
 			e.now = e.now[:len(e.now)-1]
 			e.expand(w)
+			if w.trace != nil { // not the caller's
+				w.moved = nil // whose machine others share by now
+				w.drop()
+			}
 			continue
 		}
 		next := never
@@ -66,12 +73,15 @@ func (e *explorer) add(w *world, list *[]*world) {
 	e.buf = w.key(e.buf[:0])
 	h := maphash.Bytes(e.seed, e.buf)
 	if _, ok := e.seen[h]; ok {
+		w.drop()
 		return
 	}
 	e.seen[h] = struct{}{}
 	if w.settled() {
 		if w.calm {
 			e.ends = append(e.ends, w)
+		} else {
+			w.drop()
 		}
 		return
 	}

@@ -65,6 +65,8 @@ type world struct {
 	order   int    // in which order a node samples: node n downwards if bit n is set
 	calm    bool   // explored until somebody is live
 	trace   *step
+	spare   *spares
+	moved   *Machine // that of this world alone
 
 	mortal // what may happen to hosts beyond that; see mortal_test.go
 }
@@ -115,7 +117,7 @@ func itemOf(n int, mv move) int {
 func machineID(b byte) [16]byte { return [16]byte{b} }
 
 func newWorld(hosts int, cfgs ...Config) *world {
-	w := &world{disk: make([]layout.HostRecord, hosts), nodes: make([]node, len(cfgs))}
+	w := &world{spare: &spares{}, disk: make([]layout.HostRecord, hosts), nodes: make([]node, len(cfgs))}
 	for i := range w.disk {
 		w.disk[i].ID = i + 1
 	}
@@ -153,21 +155,53 @@ func (w *world) mutate(mu mutation) {
 	}
 }
 
+// spares are worlds and machines for reuse: most moves lead to a world that was seen before.
+type spares struct {
+	worlds   []*world
+	machines []*Machine
+}
+
 // clone returns a copy in which a node may move, if one is given; the others' machines are shared.
 func (w *world) clone(moving ...int) *world {
-	c := *w
-	c.disk = slices.Clone(w.disk)
-	c.nodes = slices.Clone(w.nodes)
+	c := take(&w.spare.worlds)
+	disk, nodes := c.disk, c.nodes
+	*c = *w
+	c.disk, c.nodes = append(disk[:0], w.disk...), append(nodes[:0], w.nodes...)
+	c.moved = nil
 	for _, i := range moving {
 		n := &c.nodes[i]
-		m := *n.m
-		m.spent, m.tried, m.hosts = slices.Clone(m.spent), slices.Clone(m.tried), slices.Clone(m.hosts)
-		n.m = &m
-		m.verdicts, m.words = slices.Clone(m.verdicts), slices.Clone(m.words)
+		n.m = copyTo(take(&w.spare.machines), n.m)
 		n.view = slices.Clone(n.view)
 		n.adopt()
+		c.moved = n.m
 	}
-	return &c
+	return c
+}
+
+func take[T any](from *[]*T) *T {
+	last := len(*from) - 1
+	if last < 0 {
+		return new(T)
+	}
+	v := (*from)[last]
+	*from = (*from)[:last]
+	return v
+}
+
+func copyTo(c, m *Machine) *Machine {
+	spent, tried, hosts, verdicts, words := c.spent, c.tried, c.hosts, c.verdicts, c.words
+	*c = *m
+	c.spent, c.tried, c.hosts = append(spent[:0], m.spent...), append(tried[:0], m.tried...), append(hosts[:0], m.hosts...)
+	c.verdicts, c.words = append(verdicts[:0], m.verdicts...), append(words[:0], m.words...)
+	return c
+}
+
+// drop takes back a clone that nobody keeps, with the machine that moved.
+func (w *world) drop() {
+	if w.moved != nil {
+		w.spare.machines = append(w.spare.machines, w.moved)
+	}
+	w.spare.worlds = append(w.spare.worlds, w)
 }
 
 // enabled returns what may happen to a node, apart from stalls.
