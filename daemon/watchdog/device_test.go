@@ -18,6 +18,8 @@ import (
 // The lab runs this in a virtual machine, which a mistake resets.
 var device = flag.String("watchdog", "", "a watchdog of the kernel, to be armed and disarmed")
 
+var timeout = flag.Duration("watchdog-timeout", 2*time.Second, "time-out that the watchdog is fed within")
+
 func TestDevice(t *testing.T) {
 	require.NotEmpty(t, *device, "test/vm gives one")
 	watchdogtest.Contract(t, func(want time.Duration) (watchdog.Device, error) {
@@ -39,7 +41,7 @@ func TestFeed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, unix.Close(fd))
 
-	w, err := watchdog.Open(*device, 2*time.Second)
+	w, err := watchdog.Open(*device, *timeout)
 	require.NoError(t, err)
 	began := time.Now()
 	for said := false; ; time.Sleep(w.Timeout() / 10) {

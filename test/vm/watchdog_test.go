@@ -6,8 +6,11 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 // card is a watchdog, and what qemu has to say when it strikes.
@@ -24,9 +27,9 @@ var cards = map[string]card{
 }
 
 // watch runs a test of package watchdog in the machine.
-func (m *machine) watch(test string) *command {
+func (m *machine) watch(test string, flags ...string) *command {
 	m.t.Helper()
-	return m.start("watchdog.test", "-test.run", "^"+test+"$", "-watchdog", "/dev/watchdog")
+	return m.start(append([]string{"watchdog.test", "-test.run", "^" + test + "$", "-watchdog", "/dev/watchdog"}, flags...)...)
 }
 
 // struck waits until the watchdog has reset the machine for the first time.
@@ -45,8 +48,9 @@ func TestWatchdog(t *testing.T) {
 			m := boot(t, name, c.device...)
 			m.run("modprobe", c.module)
 			m.watch("TestDevice").exits(0)
-			feeder := m.watch("TestFeed")
-			feeder.says("for three times 2s")
+			timeout := standstill.Outlives(2 * time.Second).String()
+			feeder := m.watch("TestFeed", "-watchdog-timeout", timeout)
+			feeder.says("for three times " + timeout)
 			require.Equal(t, 1, m.up())
 			feeder.signal(syscall.SIGKILL)
 			m.struck(c)

@@ -158,10 +158,14 @@ type Bakeryd struct {
 // Serve runs a bakeryd that answers every request by a script, until the test ends.
 func Serve(t testing.TB, script Script) *Bakeryd {
 	t.Helper()
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "bakeryd") // [testing.T.TempDir] is too long for the path of a socket
+	if err != nil {
+		t.Fatal(err)
+	}
 	b := &Bakeryd{Socket: filepath.Join(dir, "s"), t: t, dir: dir, linked: map[net.Conn]struct{}{}, witnesses: map[string]int{}}
 	b.Start(script)
 	t.Cleanup(func() {
+		defer func() { _ = os.RemoveAll(dir) }()
 		b.Kill()
 		for _, fd := range b.witnesses {
 			_ = unix.Close(fd)

@@ -5,9 +5,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
-const lease = 2 * time.Second
+var lease = standstill.Outlives(2 * time.Second)
 
 // TestMeasure: what is measured is of this very protocol. An acquire without anybody in the way is a claim, a look and
 // a release; an idle host writes its record and reads the table once every sixth of the lease.
