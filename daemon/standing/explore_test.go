@@ -3,6 +3,7 @@ package standing_test
 import (
 	"flag"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/bakeryd/bakeryd/test/explore/states"
 )
+
+func init() { debug.SetGCPercent(200) } // a search makes much garbage, and keeps little
 
 // search takes a scenario through every order of what may happen, the shortest first. At the end, from every state one
 // must be reachable in which every host that is up is done.
@@ -47,9 +50,13 @@ func explore(sc scenario, limit int) (r result) {
 				if c.fault != "" && r.fault == "" {
 					r.fault, r.trace = c.fault, s.path(&sc, to, 0)
 				}
+				if !fresh {
+					c.drop(false)
+				}
 			})
 		}
 		s.Expanded()
+		w.drop(true)
 	}
 	if r.fault == "" && id == s.Len() && strings.HasPrefix("DEADLOCK", sc.want) {
 		if id, stuck := s.Stuck(); stuck {

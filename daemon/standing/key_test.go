@@ -208,58 +208,64 @@ func (k *keyer) keyLease(m *lease.Machine, reading bool) {
 	}
 }
 
-// A copier copies what slices a value has.
-type copier func(p unsafe.Pointer)
+// A copier copies what slices a value has. Those of a machine itself go into the ones of an old machine: nobody else has
+// these, but a record's are everywhere that the record is.
+type copier func(p, old unsafe.Pointer)
 
 var (
-	copyLease  = copierOf(leaseType)
-	copyBakery = copierOf(bakeryType)
+	leaseSlices  = copierOf(leaseType, 0)
+	bakerySlices = copierOf(bakeryType, 0)
 )
 
-func cloneLease(m *lease.Machine) *lease.Machine {
-	c := *m
-	copyLease(unsafe.Pointer(&c))
-	return &c
+func copyLease(c, m *lease.Machine) {
+	old := *c
+	*c = *m
+	leaseSlices(unsafe.Pointer(c), unsafe.Pointer(&old))
 }
 
-func cloneBakery(m *bakery.Machine) *bakery.Machine {
-	c := *m
-	copyBakery(unsafe.Pointer(&c))
-	return &c
+func copyBakery(c, m *bakery.Machine) {
+	old := *c
+	*c = *m
+	bakerySlices(unsafe.Pointer(c), unsafe.Pointer(&old))
 }
 
 // copierOf returns nil if values of a type can be copied by assignment.
-func copierOf(t reflect.Type) copier {
+func copierOf(t reflect.Type, depth int) copier {
 	switch t.Kind() {
 	case reflect.Struct:
 		var parts []copier
 		for i := range t.NumField() {
 			f := t.Field(i)
-			if c := copierOf(f.Type); c != nil && f.Name != "cfg" && f.Name != "out" {
-				parts = append(parts, func(p unsafe.Pointer) { c(unsafe.Add(p, f.Offset)) })
+			if c := copierOf(f.Type, depth+1); c != nil && f.Name != "cfg" && f.Name != "out" {
+				parts = append(parts, func(p, old unsafe.Pointer) { c(unsafe.Add(p, f.Offset), unsafe.Add(old, f.Offset)) })
 			}
 		}
 		if parts == nil {
 			return nil
 		}
-		return func(p unsafe.Pointer) {
+		return func(p, old unsafe.Pointer) {
 			for _, c := range parts {
-				c(p)
+				c(p, old)
 			}
 		}
 	case reflect.Slice:
-		one := copierOf(t.Elem())
-		return func(p unsafe.Pointer) {
-			s := reflect.NewAt(t, p).Elem()
-			if s.Cap() == 0 {
+		one := copierOf(t.Elem(), depth+1)
+		return func(p, old unsafe.Pointer) {
+			s, c := reflect.NewAt(t, p).Elem(), reflect.NewAt(t, old).Elem()
+			switch n := s.Len(); {
+			case s.Cap() == 0:
 				return
+			case depth > 1 || one != nil || c.Cap() < n:
+				c = reflect.MakeSlice(t, n, n)
+			default:
+				c = c.Slice(0, n)
 			}
-			c := reflect.MakeSlice(t, s.Len(), s.Len())
 			reflect.Copy(c, s)
 			s.Set(c)
 			if one != nil {
+				none := reflect.New(t.Elem()).UnsafePointer()
 				for i := range s.Len() {
-					one(s.Index(i).Addr().UnsafePointer())
+					one(s.Index(i).Addr().UnsafePointer(), none)
 				}
 			}
 		}

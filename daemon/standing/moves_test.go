@@ -36,9 +36,9 @@ func (w *world) expand(to visit) {
 	}
 	for bit := range both * items {
 		if w.stalled>>bit&1 == 1 {
-			c := *w
+			c := w.clone()
 			c.stalled &^= 1 << bit
-			to(&c, bit/items, "goes on: "+itemNames[bit%items])
+			to(c, bit/items, "goes on: "+itemNames[bit%items])
 		}
 	}
 	if !m.urgent {
@@ -97,10 +97,10 @@ func (m *mover) stall(i, item int) {
 	if m.mayStall(i, item) {
 		mask := uint32(1) << (i*items + item)
 		m.offered |= mask
-		c := *m.world
+		c := m.clone()
 		c.stalled |= mask
 		c.stalls--
-		m.to(&c, i, "stalls: "+itemNames[item])
+		m.to(c, i, "stalls: "+itemNames[item])
 	}
 }
 
@@ -262,9 +262,16 @@ func (m *mover) readMoves(i int) {
 	}
 }
 
+// would tells what a host's move would do, without making it.
+func (m *mover) would(i int, do func(c *world) bool) bool {
+	c := m.clone(i)
+	defer c.drop(false)
+	return do(c)
+}
+
 func (m *mover) pollMoves(i int) {
 	h := &m.hosts[i]
-	if c := m.clone(i); c.learn(i) {
+	if m.would(i, func(c *world) bool { return c.learn(i) }) {
 		m.due(i, itemProcess, "learns by the host table", func(c *world, h *host) {
 			c.learn(i)
 			c.took(i, h.bm.Recheck())
@@ -276,7 +283,7 @@ func (m *mover) pollMoves(i int) {
 	j := 1 - i
 	for _, v := range m.slots[j].outcomes() {
 		same := v == h.views[j]
-		if same && h.polls > 0 || cloneBakery(h.bm).Polled(v).Kind == bakery.Poll {
+		if same && h.polls > 0 || m.would(i, func(c *world) bool { return c.hosts[i].bm.Polled(v).Kind == bakery.Poll }) {
 			continue
 		}
 		poll := func(c *world, h *host) {
@@ -352,10 +359,10 @@ func (w *world) enter(i int) {
 func (m *mover) mishaps(i int) {
 	h := &m.hosts[i]
 	if m.damage > 0 && !m.bad[i] && (m.sc.of == 0 || m.sc.of>>i&1 == 1) {
-		c := *m.world
+		c := m.clone()
 		c.damage--
 		c.bad[i] = true
-		m.to(&c, i, "host record becomes unreadable")
+		m.to(c, i, "host record becomes unreadable")
 	}
 	if i == 0 && m.crashes > 0 && !h.down && h.lm.Live(m.now) {
 		m.crashMoves(i)

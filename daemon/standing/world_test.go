@@ -113,6 +113,11 @@ type host struct {
 	unclaimed bool          // resumed without a holder: the client may be gone
 }
 
+type machines struct {
+	lm *lease.Machine
+	bm *bakery.Machine
+}
+
 type world struct {
 	sc      *scenario
 	g       *glue
@@ -129,6 +134,8 @@ type world struct {
 	granted layout.Ticket
 	fault   string
 	making  *int // counts the incarnations of the host that moves
+	spare   *spares
+	own     [both]machines // those that no other world has
 }
 
 // Items of a host that may be stalled. The others run without a pause: the lease's part in one move.
@@ -150,7 +157,7 @@ func newWorld(sc *scenario) *world {
 	if sc.glue != nil {
 		sc.glue(&g)
 	}
-	w := &world{sc: sc, g: &g, now: origin}
+	w := &world{sc: sc, g: &g, now: origin, spare: &spares{}}
 	for i := range w.hosts {
 		w.records[i].ID = i + 1
 		w.slots[i].now.Readable = true
@@ -183,19 +190,55 @@ func (w *world) calmly() {
 	})
 }
 
+// spares are worlds and machines for reuse: most moves lead to a world that was seen before.
+type spares struct {
+	worlds []*world
+	leases []*lease.Machine
+	locks  []*bakery.Machine
+}
+
 // clone returns a copy in which some hosts may move; the others' machines are shared.
 func (w *world) clone(moving ...int) *world {
-	c := *w
+	c := take(&w.spare.worlds)
+	*c = *w
+	c.own = [both]machines{}
 	for _, i := range moving {
-		h := &c.hosts[i]
+		h, own := &c.hosts[i], &c.own[i]
 		if h.lm != nil {
-			h.lm = cloneLease(h.lm)
+			own.lm = take(&w.spare.leases)
+			copyLease(own.lm, h.lm)
+			h.lm = own.lm
 		}
 		if h.bm != nil {
-			h.bm = cloneBakery(h.bm)
+			own.bm = take(&w.spare.locks)
+			copyBakery(own.bm, h.bm)
+			h.bm = own.bm
 		}
 	}
-	return &c
+	return c
+}
+
+func take[T any](from *[]*T) *T {
+	last := len(*from) - 1
+	if last < 0 {
+		return new(T)
+	}
+	v := (*from)[last]
+	*from = (*from)[:last]
+	return v
+}
+
+// drop takes back a clone that nobody keeps, with the machines that moved, or without them if others share them by now.
+func (w *world) drop(shared bool) {
+	for _, own := range w.own {
+		if own.lm != nil && !shared {
+			w.spare.leases = append(w.spare.leases, own.lm)
+		}
+		if own.bm != nil && !shared {
+			w.spare.locks = append(w.spare.locks, own.bm)
+		}
+	}
+	w.spare.worlds = append(w.spare.worlds, w)
 }
 
 // stamp returns a time in this tick that is later than those before.
