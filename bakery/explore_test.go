@@ -2,12 +2,16 @@ package bakery
 
 import (
 	"flag"
+	"slices"
 	"testing"
 
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-var full = flag.Bool("full", false, "explore the large scenarios too, for many minutes")
+var (
+	quick = flag.Bool("quick", false, "explore all quick scenarios, not only the small ones")
+	full  = flag.Bool("full", false, "explore all quick and all large scenarios, for many minutes")
+)
 
 var (
 	exclusive = []layout.Mode{layout.Exclusive}
@@ -28,33 +32,20 @@ func (sc scenario) renumbered(gap uint64) scenario {
 	return sc
 }
 
-// quick are the scenarios of every run.
-var quick = []scenario{
+// smallScenarios are those of every run, of fewer than 80,000 states each.
+var smallScenarios = []scenario{
 	{name: "exclusive", hosts: 2, rounds: 3, modes: exclusive, settles: 1},
-	{name: "exclusive", hosts: 3, rounds: 1, modes: exclusive},
-	{name: "mixed", hosts: 2, rounds: 2, modes: mixed, settles: 1},
-	{name: "permits", hosts: 2, rounds: 2, permits: 2, modes: mixed, settles: 1},
-	{name: "cancel", hosts: 2, rounds: 2, modes: exclusive, settles: 1, cancels: 1},
-	{name: "clocks", hosts: 2, rounds: 2, modes: exclusive, clocks: anyClock, settles: 1},
 	{name: "try", hosts: 2, rounds: 2, modes: exclusive, settles: 1, try: true},
 	{name: "changes of mode", hosts: 2, rounds: 1, modes: mixed, changes: 1, settles: 1},
 	{name: "changes of mode, permits", hosts: 2, rounds: 1, permits: 2, modes: mixed, changes: 1, settles: 1},
 	{name: "death", hosts: 2, rounds: 2, modes: exclusive, crashes: 1},
-	{name: "death of permits", hosts: 2, rounds: 2, permits: 2, modes: exclusive, crashes: 1},
-	{name: "restart", hosts: 2, rounds: 1, modes: exclusive, settles: 1, crashes: 1, rejoin: true, unsure: true},
 	{name: "failing reads", hosts: 2, rounds: 1, modes: exclusive, crashes: 1, rejoin: true, fails: 1},
 	{name: "bad record", hosts: 2, rounds: 1, modes: exclusive, settles: 1, crashes: 1, blind: 1, whole: true},
 	{name: "bad record, abandoned", hosts: 2, rounds: 1, modes: exclusive, crashes: 1, blind: 1, abandon: true},
-	{name: "claim", hosts: 2, rounds: 1, modes: exclusive, settles: 1, crashes: 1, joins: 1},
 	{name: "claim, never settled", hosts: 2, rounds: 1, modes: exclusive, settles: 1, crashes: 1, joins: 2, restive: true, whole: true},
 	{name: "bad slot", hosts: 2, rounds: 1, modes: exclusive, settles: 1, corrupt: 1, heals: 1},
-	{name: "bad slot and death", hosts: 2, rounds: 1, modes: exclusive, corrupt: 1, crashes: 1, rejoin: true},
 	{name: "removal", hosts: 2, rounds: 1, modes: exclusive, removes: 2},
 	{name: "removal of permits", hosts: 2, rounds: 1, permits: 2, modes: mixed, removes: 2},
-	{name: "removal and death", hosts: 2, rounds: 1, modes: exclusive, removes: 1, crashes: 1},
-	{name: "driver", hosts: 2, rounds: 2, modes: exclusive, settles: 1, resumes: 2},
-	{name: "driver, mixed, cancel", hosts: 2, rounds: 1, modes: mixed, settles: 1, cancels: 1, resumes: 2},
-	{name: "driver, permits", hosts: 2, rounds: 1, permits: 2, modes: mixed, settles: 1, cancels: 1, resumes: 2},
 	{name: "driver, clocks", hosts: 2, rounds: 1, modes: exclusive, clocks: anyClock, try: true, resumes: 2},
 	{name: "driver, changes of mode", hosts: 2, rounds: 1, modes: mixed, changes: 1, resumes: 2},
 	{name: "driver, restart", hosts: 2, rounds: 1, modes: exclusive, crashes: 1, rejoin: true, resumes: 1},
@@ -62,8 +53,25 @@ var quick = []scenario{
 	{name: "driver, removal", hosts: 2, rounds: 1, modes: exclusive, removes: 1, resumes: 1},
 }
 
-// large are the scenarios of a run with -full, beside the quick ones.
-var large = []scenario{
+// mediumScenarios are the other quick scenarios.
+var mediumScenarios = []scenario{
+	{name: "exclusive", hosts: 3, rounds: 1, modes: exclusive},
+	{name: "mixed", hosts: 2, rounds: 2, modes: mixed, settles: 1},
+	{name: "permits", hosts: 2, rounds: 2, permits: 2, modes: mixed, settles: 1},
+	{name: "cancel", hosts: 2, rounds: 2, modes: exclusive, settles: 1, cancels: 1},
+	{name: "clocks", hosts: 2, rounds: 2, modes: exclusive, clocks: anyClock, settles: 1},
+	{name: "death of permits", hosts: 2, rounds: 2, permits: 2, modes: exclusive, crashes: 1},
+	{name: "restart", hosts: 2, rounds: 1, modes: exclusive, settles: 1, crashes: 1, rejoin: true, unsure: true},
+	{name: "claim", hosts: 2, rounds: 1, modes: exclusive, settles: 1, crashes: 1, joins: 1},
+	{name: "bad slot and death", hosts: 2, rounds: 1, modes: exclusive, corrupt: 1, crashes: 1, rejoin: true},
+	{name: "removal and death", hosts: 2, rounds: 1, modes: exclusive, removes: 1, crashes: 1},
+	{name: "driver", hosts: 2, rounds: 2, modes: exclusive, settles: 1, resumes: 2},
+	{name: "driver, mixed, cancel", hosts: 2, rounds: 1, modes: mixed, settles: 1, cancels: 1, resumes: 2},
+	{name: "driver, permits", hosts: 2, rounds: 1, permits: 2, modes: mixed, settles: 1, cancels: 1, resumes: 2},
+}
+
+// largeScenarios are those of a run with -full, beside the quick ones.
+var largeScenarios = []scenario{
 	{name: "mixed", hosts: 2, rounds: 3, modes: mixed, settles: 1},
 	{name: "permits", hosts: 2, rounds: 3, permits: 2, modes: mixed, settles: 1},
 	{name: "cancel", hosts: 2, rounds: 3, modes: exclusive, settles: 1, cancels: 1},
@@ -115,11 +123,19 @@ var large = []scenario{
 	{name: "driver, removal, bad slot", hosts: 2, rounds: 1, modes: exclusive, removes: 1, corrupt: 1, resumes: 1},
 }
 
-func TestExplore(t *testing.T) {
-	list := quick
-	if *full {
-		list = append(list[:len(list):len(list)], large...)
+// ofRun returns what the flags ask for: the small ones, all quick ones, or all.
+func ofRun[T any](small, medium, large []T) []T {
+	switch {
+	case *full:
+		return slices.Concat(small, medium, large)
+	case *quick:
+		return slices.Concat(small, medium)
 	}
+	return small
+}
+
+func TestExplore(t *testing.T) {
+	list := ofRun(smallScenarios, mediumScenarios, largeScenarios)
 	t.Run("all", func(t *testing.T) {
 		for _, sc := range list {
 			t.Run(sc.name, func(t *testing.T) {
@@ -133,7 +149,7 @@ func TestExplore(t *testing.T) {
 // Renumbering changes no verdict: numbers as they are lead to the same. Where a lock is removed they
 // would grow without end, so a wide gap stands for none.
 func TestExplore_NumbersAsTheyAre_SameVerdicts(t *testing.T) {
-	for _, sc := range quick {
+	for _, sc := range ofRun(smallScenarios, mediumScenarios, nil) {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()
 			sc = sc.complete()

@@ -195,21 +195,6 @@ var mutations = []mutated{
 			}
 			return a
 		}}},
-	{"NEWEST: a dead remover's mark is spared without a look at the entry", "EXCLUSION",
-		with(removing, func(sc *scenario) { sc.crashes, sc.rejoin = 1, true }),
-		&mutation{event: func(w *world, m *Machine, report func(*Machine) Action) Action {
-			a := report(m)
-			if m.step == stepSuperseded && a.Kind == ReadDirectory && m.views[m.met-1].Slot.Incarnation == m.metOver {
-				return m.DirectoryRead(m.cfg.Creation)
-			}
-			return a
-		}}},
-	{"NEWEST: an unreadable slot of a dead host tells of no removal", "EXCLUSION",
-		with(removing, func(sc *scenario) { sc.crashes, sc.rejoin = 1, true }),
-		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
-			m.clear = true
-			return report(m)
-		}}},
 	{"an upgrade does not look", "EXCLUSION",
 		with(twoByTwo, func(sc *scenario) { sc.modes, sc.changes = mixed, 1 }),
 		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
@@ -295,8 +280,25 @@ var mutations = []mutated{
 		}}},
 }
 
-// Each rule that the protocol rests on is left out in turn, and the explorer
-// must see what comes of it.
+// mediumMutations are found with -quick.
+var mediumMutations = []mutated{
+	{"NEWEST: a dead remover's mark is spared without a look at the entry", "EXCLUSION",
+		with(removing, func(sc *scenario) { sc.crashes, sc.rejoin = 1, true }),
+		&mutation{event: func(w *world, m *Machine, report func(*Machine) Action) Action {
+			a := report(m)
+			if m.step == stepSuperseded && a.Kind == ReadDirectory && m.views[m.met-1].Slot.Incarnation == m.metOver {
+				return m.DirectoryRead(m.cfg.Creation)
+			}
+			return a
+		}}},
+	{"NEWEST: an unreadable slot of a dead host tells of no removal", "EXCLUSION",
+		with(removing, func(sc *scenario) { sc.crashes, sc.rejoin = 1, true }),
+		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
+			m.clear = true
+			return report(m)
+		}}},
+}
+
 // slowMutations are found after millions of states, with -full.
 var slowMutations = []mutated{
 	{"NEWEST: the entry is read before the remover is known to be dead", "EXCLUSION",
@@ -309,12 +311,9 @@ var slowMutations = []mutated{
 		}}},
 }
 
-func TestMutations(t *testing.T) {
-	findAll(t, mutations)
-	if *full {
-		findAll(t, slowMutations)
-	}
-}
+// Each rule that the protocol rests on is left out in turn, and the explorer
+// must see what comes of it.
+func TestMutations(t *testing.T) { findAll(t, ofRun(mutations, mediumMutations, slowMutations)) }
 
 func findAll(t *testing.T, list []mutated) {
 	for _, mu := range list {

@@ -10,7 +10,7 @@ import (
 
 var (
 	oneSeed = flag.Uint64("seed", 0, "walk the one random walk of this seed, and tell it")
-	walks   = flag.Int("walks", 0, "how many random walks to make; 0: as many as fit into 5 seconds")
+	walks   = flag.Int("walks", 0, "how many random walks to make; 0: as many as fit into a second, or into 5 with -quick")
 )
 
 // Five hosts with everything that may be asked of a lock and everything that
@@ -28,8 +28,12 @@ func TestRandom(t *testing.T) {
 		}
 		return
 	}
+	span := time.Second
+	if *quick || *full {
+		span *= 5
+	}
 	first, start, steps, n := rand.Uint64(), time.Now(), 0, 0
-	for ; *walks > 0 && n < *walks || *walks == 0 && time.Since(start) < 5*time.Second; n++ {
+	for ; *walks > 0 && n < *walks || *walks == 0 && time.Since(start) < span; n++ {
 		wk := newWalk(first + uint64(n))
 		wk.run()
 		steps += wk.steps

@@ -30,31 +30,30 @@ const coverHorizon = 120 * unit
 // TestCover explores hosts that join with different ids: COVERED, RAISED. The records of one read are sampled
 // upwards by some hosts and downwards by others.
 func TestCover(t *testing.T) {
+	quickly := *quick || *deep
 	for _, c := range []struct {
 		name   string
 		hosts  int
 		slow   bool
-		order  int // a bit for each host that reads downwards; with -lease.deep
+		order  int // a bit for each host that reads downwards
 		stalls int
+		run    bool
 	}{
-		{"two", 2, false, 0, 1},
-		{"two, first downwards", 2, false, 1, 1},
-		{"two, second downwards", 2, false, 2, 1},
-		{"two, first slow", 2, true, 0, 1},
-		{"two, first slow and downwards", 2, true, 1, 1},
-		{"two, first slow, second downwards", 2, true, 2, 1},
-		{"three", 3, false, 0, 0},
-		{"three, second downwards", 3, false, 2, 0},
-		{"three, first slow", 3, true, 0, 0},
+		{"two", 2, false, 0, 1, quickly},
+		{"two, first downwards", 2, false, 1, 1, *deep},
+		{"two, second downwards", 2, false, 2, 1, *deep},
+		{"two, first slow", 2, true, 0, 1, quickly},
+		{"two, first slow and downwards", 2, true, 1, 1, *deep},
+		{"two, first slow, second downwards", 2, true, 2, 1, *deep},
+		{"three", 3, false, 0, 0, true},
+		{"three, second downwards", 3, false, 2, 0, *deep},
+		{"three, first slow", 3, true, 0, 0, quickly},
 	} {
-		if c.order > 0 && !*deep {
+		if !c.run {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if testing.Short() && c.stalls > 0 {
-				c.stalls--
-			}
 			w := joiners(c.hosts, c.slow)
 			w.stalls, w.order = c.stalls+*moreStalls, c.order
 			begin := time.Now()
@@ -71,7 +70,11 @@ func TestCover(t *testing.T) {
 // TestCoverMutations: highest found by a read made before the own record was written covers too little, as does one
 // found by a read of less than all; and a joiner may be about to go live by a look that came before.
 func TestCoverMutations(t *testing.T) {
-	for mu, slow := range map[mutation]bool{earlyCover: true, coverSoon: true, narrowLook: false} {
+	slow := map[mutation]bool{coverSoon: true}
+	if *quick || *deep {
+		slow[earlyCover], slow[narrowLook] = true, false
+	}
+	for mu, slow := range slow {
 		w := joiners(2, slow)
 		w.stalls = 1
 		w.mutate(mu)

@@ -17,7 +17,7 @@ import (
 
 var (
 	simSeed = flag.Uint64("lease.seed", 0, "repeat the simulation with this seed alone")
-	simRuns = flag.Int("lease.runs", 400, "simulate so many runs")
+	simRuns = flag.Int("lease.runs", 100, "simulate so many runs")
 )
 
 var errSim = errors.New("simulated error")

@@ -102,12 +102,19 @@ func (s *search) path(sc *scenario, id uint32, after int) (lines []string) {
 
 var limit = flag.Int("limit", 20_000_000, "stop after so many states")
 
-var full = flag.Bool("full", false, "explore the large scenarios too, for minutes")
+var (
+	quick = flag.Bool("quick", false, "explore all quick scenarios, not only the small ones")
+	full  = flag.Bool("full", false, "explore all quick and all large scenarios, for minutes")
+)
 
-var quick = []scenario{
+// small are the scenarios of every run; medium ones are quick ones, too.
+var small = []scenario{
 	{name: "calm", rounds: [both]int{1, 1}},
 	{name: "crash", rounds: [both]int{1, 1}, crashes: 1},
 	{name: "crash, slot lost", rounds: [both]int{1, 1}, crashes: 1, torn: 1},
+}
+
+var medium = []scenario{
 	{name: "record", rounds: [both]int{1, 1}, record: 1},
 	{name: "crash, record", rounds: [both]int{1, 1}, crashes: 1, record: 1},
 }
@@ -119,9 +126,12 @@ var large = []scenario{
 }
 
 func TestExplore(t *testing.T) {
-	scenarios := quick
+	scenarios := small
+	if *quick || *full {
+		scenarios = append(scenarios, medium...)
+	}
 	if *full {
-		scenarios = append(quick, large...)
+		scenarios = append(scenarios, large...)
 	}
 	for _, sc := range scenarios {
 		t.Run(sc.name, func(t *testing.T) {

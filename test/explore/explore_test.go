@@ -52,7 +52,7 @@ var explored = sync.OnceValues(func() (root string, err error) {
 			return "", err
 		}
 	}
-	return root, explorer{root: root, out: os.Stderr}.explore(goSubject("toy", "lock", nil, "-full"), true)
+	return root, explorer{root: root, out: os.Stderr}.explore(goSubject("toy", "lock", nil, "", "-full"), true)
 })
 
 func TestMain(m *testing.M) {
@@ -66,7 +66,7 @@ func lab(t *testing.T) (x explorer, s subject, said *strings.Builder) {
 	root, err := explored()
 	require.NoError(t, err)
 	said = &strings.Builder{}
-	x, s = explorer{root: t.TempDir(), out: said}, goSubject("toy", "lock", nil, "-full")
+	x, s = explorer{root: t.TempDir(), out: said}, goSubject("toy", "lock", nil, "", "-full")
 	require.NoError(t, os.CopyFS(x.root, os.DirFS(root)))
 	return x, s, said
 }

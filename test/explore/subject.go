@@ -4,6 +4,7 @@ import (
 	"io"
 	"path"
 	"slices"
+	"strings"
 )
 
 // subject is something that is explored exhaustively.
@@ -20,12 +21,12 @@ type subject struct {
 func (s subject) ledger() string { return path.Join(s.dir, "EXPLORED") }
 
 var subjects = []subject{
-	goSubject("bakery", "bakery", nil, "-full"),
-	goSubject("lease", "daemon/lease", nil, "-lease.deep", "-lease.runs=1500"),
+	goSubject("bakery", "bakery", nil, "-quick", "-full"),
+	goSubject("lease", "daemon/lease", nil, "-lease.quick -lease.runs=400", "-lease.deep -lease.runs=1500"),
 	// The rest of the package imports daemon, whose changes do not matter to the explorer.
 	goSubject("stress", "daemon/stress",
-		[]string{"visitor.go", "gate.go", "word.go", "explore_test.go", "automaton_test.go"}, "-full"),
-	goSubject("standing", "daemon/standing", nil, "-full"),
+		[]string{"visitor.go", "gate.go", "word.go", "explore_test.go", "automaton_test.go"}, "", "-full"),
+	goSubject("standing", "daemon/standing", nil, "-quick", "-full"),
 	{
 		name:    "model",
 		dir:     "test/model",
@@ -36,9 +37,9 @@ var subjects = []subject{
 	},
 }
 
-// goSubject returns a package, or some files of it, whose tests explore: quick scenarios as they
-// are, all of them with the flags.
-func goSubject(name, dir string, files []string, flags ...string) subject {
+// goSubject returns a package, or some files of it, whose tests explore: quick scenarios with the
+// flags quick, all of them with the flags full.
+func goSubject(name, dir string, files []string, quick, full string) subject {
 	target := []string{"./" + dir}
 	if len(files) > 0 {
 		target = nil
@@ -46,12 +47,12 @@ func goSubject(name, dir string, files []string, flags ...string) subject {
 	for _, file := range files {
 		target = append(target, dir+"/"+file)
 	}
-	quick := slices.Concat([]string{"go", "test", "-json", "-count=1", "-timeout=60m"}, target)
+	test := slices.Concat([]string{"go", "test", "-json", "-count=1", "-timeout=60m"}, target)
 	return subject{
 		name:    name,
 		dir:     dir,
-		quick:   quick,
-		full:    slices.Concat(quick, flags),
+		quick:   slices.Concat(test, strings.Fields(quick)),
+		full:    slices.Concat(test, strings.Fields(full)),
 		target:  target,
 		results: goResults,
 	}
