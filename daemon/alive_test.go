@@ -38,8 +38,7 @@ func (b beats) come(t *testing.T, times int, when string) {
 // TestAlive: whoever watches is told while the host joins, holds, has a device that hangs, has lost its lease, waits for
 // the device, and joins anew.
 func TestAlive(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lasting(3 * time.Second)
 		told := make(beats)
 		r := c.begin(1, told.config(50*time.Millisecond))
@@ -68,8 +67,7 @@ func TestAlive(t *testing.T) {
 
 // TestAliveByRenewals: no more is told than the loop does anyway, if that is often enough.
 func TestAliveByRenewals(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lasting(3 * time.Second)
 		told := make(beats)
 		r := c.run(1, told.config(time.Hour))
@@ -84,8 +82,7 @@ func TestAliveByRenewals(t *testing.T) {
 
 // TestAliveWhereJoiningFails: the service waits, and tries again.
 func TestAliveWhereJoiningFails(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		told := make(beats)
 		gone := errors.New("the device is gone")
 		fails := make(chan bool, 1)
@@ -136,8 +133,7 @@ func (a stallingAlarm) Wait() error {
 
 // TestNotAlive: no sign of life comes once the loop stands still, whatever else continues.
 func TestNotAlive(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		told, stalled := make(beats), make(chan struct{}, 1)
 		every := 10 * time.Millisecond
 		c.run(1, told.config(every), func(cfg *Config) { cfg.Clock = stalling{cfg.Clock, stalled} })

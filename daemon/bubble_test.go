@@ -29,6 +29,22 @@ func inBubble(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
+// inCluster runs a test in virtual time with a cluster of up to eight hosts and four locks.
+func inCluster(t *testing.T, f func(t *testing.T, c *cluster)) {
+	t.Helper()
+	inBubble(t, func(t *testing.T) { f(t, newCluster(t, 8, 4)) })
+}
+
+// runInBubble runs a subtest in virtual time.
+func runInBubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { inBubble(t, f) })
+}
+
+// runInCluster runs a subtest with a cluster of its own.
+func runInCluster(t *testing.T, name string, f func(t *testing.T, c *cluster)) {
+	t.Run(name, func(t *testing.T) { inCluster(t, f) })
+}
+
 // endOfProcess ends what a daemon leaves to the end of its process: no goroutine may outlive a bubble.
 func endOfProcess(d *Daemon) {
 	if !d.stopping() {

@@ -55,14 +55,14 @@ func (c *checked) putHost(r layout.HostRecord) {
 		r.Incarnation = 100 + uint64(r.ID)
 	}
 	r.Name = fmt.Sprintf("db%d", r.ID)
-	c.write(c.sb.Geometry.Host(r.ID), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, r) })
+	c.write(c.geo.Host(r.ID), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, r) })
 }
 
 func (c *checked) putSlot(s layout.Slot) {
 	if s.Incarnation == 0 {
 		s.Incarnation = 100 + uint64(s.Host)
 	}
-	c.write(c.sb.Geometry.Slot(s.Lock, s.Host), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
+	c.write(c.geo.Slot(s.Lock, s.Host), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
 }
 
 // renew has a host renew until the end of the test.
@@ -126,55 +126,55 @@ func TestCheckFindings(t *testing.T) {
 	}{
 		"superblock damaged": {func(c *checked) { damage(c.t, c.disk.Open(), 0) },
 			SeverityError, "superblock", "damaged record", "from the copy", 0},
-		"copy damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Superblock(1)) },
+		"copy damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Superblock(1)) },
 			SeverityError, "copy of the superblock", "damaged record", "from the superblock", 0},
 		"copy of another lockspace": {func(c *checked) {
 			other := c.sb
 			other.UUID[5]++
-			c.write(c.sb.Geometry.Superblock(1), func(buf []byte) error { return other.Encode(buf, 1) })
+			c.write(c.geo.Superblock(1), func(buf []byte) error { return other.Encode(buf, 1) })
 		}, SeverityError, "copy of the superblock", "speaks of lockspace", "nobody but you", 0},
-		"host damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Host(1)) },
+		"host damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Host(1)) },
 			SeverityError, "record of host 1", "damaged record", "if not, bakeryctl check --repair writes it", 0},
-		"entry damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Entry(3)) },
+		"entry damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Entry(3)) },
 			SeverityError, "directory entry of lock 3", "damaged record", "bakeryctl check --repair has the running hosts restore it", 0},
 		"entry misplaced": {func(c *checked) {
 			e := layout.Entry{Lock: 3, Name: "z", Permits: 1, Creation: c.now}
-			c.write(c.sb.Geometry.Entry(4), func(buf []byte) error { return c.sb.Space().EncodeEntry(buf, e) })
+			c.write(c.geo.Entry(4), func(buf []byte) error { return c.sb.Space().EncodeEntry(buf, e) })
 		}, SeverityError, "directory entry of lock 4", "belongs elsewhere", "running hosts", 0},
 		"entry of an earlier lockspace": {func(c *checked) {
 			s := c.sb.Space()
 			s.UUID[3] = 77
-			c.write(c.sb.Geometry.Entry(4), func(buf []byte) error {
+			c.write(c.geo.Entry(4), func(buf []byte) error {
 				return s.EncodeEntry(buf, layout.Entry{Lock: 4, Name: "z", Permits: 1, Creation: c.now})
 			})
 		}, SeverityError, "directory entry of lock 4", "uuid", "running hosts", 0},
-		"slot damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 1)) },
+		"slot damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Slot(1, 1)) },
 			SeverityError, "slot of host 1 in lock 1", "damaged record", "nothing needed: host 1 rewrites it when another host needs it; if it is dead, another host declares it dead", 0},
-		"slot damaged, policy fence": {func(c *checked) { c.under(layout.PolicyFence); damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 1)) },
+		"slot damaged, policy fence": {func(c *checked) { c.under(layout.PolicyFence); damage(c.t, c.disk.Open(), c.geo.Slot(1, 1)) },
 			SeverityError, "slot of host 1 in lock 1", "damaged record", "nothing needed: host 1 rewrites it when another host needs it; if it is dead, another host fences it", 0},
-		"slot damaged, policy manual": {func(c *checked) { c.under(layout.PolicyManual); damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 1)) },
+		"slot damaged, policy manual": {func(c *checked) { c.under(layout.PolicyManual); damage(c.t, c.disk.Open(), c.geo.Slot(1, 1)) },
 			SeverityError, "slot of host 1 in lock 1", "damaged record", "if it is dead, run bakeryctl evict 1", 0},
-		"host damaged, policy manual": {func(c *checked) { c.under(layout.PolicyManual); damage(c.t, c.disk.Open(), c.sb.Geometry.Host(1)) },
+		"host damaged, policy manual": {func(c *checked) { c.under(layout.PolicyManual); damage(c.t, c.disk.Open(), c.geo.Host(1)) },
 			SeverityError, "record of host 1", "damaged record", "make sure that host 1 is off, then bakeryctl check --repair", 0},
 		"slot damaged, of a joiner": {func(c *checked) {
 			c.putHost(layout.HostRecord{ID: 5, State: layout.StateJoining, Highest: 5})
-			damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 5))
+			damage(c.t, c.disk.Open(), c.geo.Slot(1, 5))
 		}, SeverityWarning, "slot of host 5 in lock 1", "not such a record", "nothing needed: host 5 is joining and rewrites it, or", 0},
 		"slot and host damaged": {func(c *checked) {
-			damage(c.t, c.disk.Open(), c.sb.Geometry.Host(1))
-			damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 1))
+			damage(c.t, c.disk.Open(), c.geo.Host(1))
+			damage(c.t, c.disk.Open(), c.geo.Slot(1, 1))
 		}, SeverityError, "record of host 1", "damaged record", "bakeryctl check --repair", 1},
-		"slot damaged, unused": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 5)) },
+		"slot damaged, unused": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Slot(1, 5)) },
 			SeverityWarning, "slot of host 5 in lock 1", "not such a record", "never joined", 0},
-		"slot damaged, of a dead host": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 4)) },
+		"slot damaged, of a dead host": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Slot(1, 4)) },
 			SeverityWarning, "slot of host 4 in lock 1", "damaged record", "reads as idle", 0},
-		"slot damaged, of one that left": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(1, 3)) },
+		"slot damaged, of one that left": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Slot(1, 3)) },
 			SeverityWarning, "slot of host 3 in lock 1", "not such a record", "reads as idle", 0},
-		"slot damaged, where no lock is": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(6, 1)) },
+		"slot damaged, where no lock is": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Slot(6, 1)) },
 			SeverityWarning, "slot of host 1 in lock 6", "not such a record", "no lock is there", 0},
-		"slot damaged, of the internal lock": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(0, 4)) },
+		"slot damaged, of the internal lock": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Slot(0, 4)) },
 			SeverityWarning, "slot of host 4 in lock 0", "not such a record", "nothing needed: host 4 is gone", 0},
-		"slot damaged, of the internal lock, up": {func(c *checked) { damage(c.t, c.disk.Open(), c.sb.Geometry.Slot(0, 1)) },
+		"slot damaged, of the internal lock, up": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Slot(0, 1)) },
 			SeverityError, "slot of host 1 in lock 0", "damaged record", "nothing needed: host 1 rewrites it", 0},
 		"highest": {func(c *checked) {
 			c.putHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 3})
@@ -209,7 +209,7 @@ func TestCheckFindings(t *testing.T) {
 		"value of a lost ticket": {func(c *checked) {
 			c.putSlot(layout.Slot{Lock: 3, Host: 1, Creation: c.now + 60, Ticket: layout.MakeTicket(c.now+70, 1), Value: []byte("v"), ValueToken: layout.MakeTicket(c.now+71, 2)})
 		}, SeverityWarning, "slot of host 1 in lock 3", "above every ticket", "nothing", 0},
-		"entry lost": {func(c *checked) { c.write(c.sb.Geometry.Entry(3), func(buf []byte) error { clear(buf); return nil }) },
+		"entry lost": {func(c *checked) { c.write(c.geo.Entry(3), func(buf []byte) error { clear(buf); return nil }) },
 			SeverityError, "directory entry of lock 3", "its creation is 0, and the slot of host 1 tells of creation", "all hosts", 0},
 		"entry undone": {func(c *checked) { c.writeEntry(layout.Entry{Lock: 3, Name: "y", Permits: 2, Creation: c.now + 40}) },
 			SeverityError, "directory entry of lock 3", "was lost or undone", "all hosts", 0},
@@ -249,20 +249,18 @@ func TestCheckFindings(t *testing.T) {
 		"intent that failed": {func(c *checked) { c.intend(1, layout.Entry{Lock: 2, Creation: c.now + 90}) },
 			SeverityWarning, "slot of host 1 in lock 0", "failed to write entry 2, to free its place", "before it makes", 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newChecked(t)
-				test.change(c)
-				found := c.check()
-				require.Len(t, found, 1+test.others, "%+v", found)
-				require.Equal(t, test.severity, found[0].Severity, "%+v", found[0])
-				require.Equal(t, test.what, found[0].What)
-				require.Contains(t, found[0].Problem, test.problem)
-				require.Contains(t, found[0].Mend, test.mend)
-				if found[0].Kind != KindSuperblock {
-					require.Positive(t, found[0].Offset)
-				}
-			})
+		runInBubble(t, name, func(t *testing.T) {
+			c := newChecked(t)
+			test.change(c)
+			found := c.check()
+			require.Len(t, found, 1+test.others, "%+v", found)
+			require.Equal(t, test.severity, found[0].Severity, "%+v", found[0])
+			require.Equal(t, test.what, found[0].What)
+			require.Contains(t, found[0].Problem, test.problem)
+			require.Contains(t, found[0].Mend, test.mend)
+			if found[0].Kind != KindSuperblock {
+				require.Positive(t, found[0].Offset)
+			}
 		})
 	}
 }
@@ -292,11 +290,10 @@ func TestCheckReadsAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newChecked(t)
 		f := blockdev.NewFaulty(c.disk.OpenReadOnly(), blockdev.FaultyOptions{Seed: 1})
-		g := c.sb.Geometry
-		for _, at := range []int64{g.Superblock(1), g.Host(1), g.Entry(1), g.Slot(1, 1)} {
+		for _, at := range []int64{c.geo.Superblock(1), c.geo.Host(1), c.geo.Entry(1), c.geo.Slot(1, 1)} {
 			f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: 1, Times: 1, Returns: blockdev.Garbage}) // not of the first look for a superblock
 		}
-		f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(3, 2), To: g.Slot(3, 2) + 512, Err: unix.EIO})
+		f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(3, 2), To: c.geo.Slot(3, 2) + 512, Err: unix.EIO})
 		done, err := Check(f, nil)
 		require.NoError(t, err)
 		require.Len(t, done.Findings, 1, "%+v", done.Findings)
@@ -345,7 +342,7 @@ func TestCheckHostile(t *testing.T) {
 			}
 		}
 		c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: layout.MaxHosts, Creation: layout.MaxCreation})
-		c.spoil(c.sb.Geometry.Entry(2))
+		c.spoil(c.geo.Entry(2))
 		require.NotEmpty(t, c.check())
 	})
 }
@@ -357,7 +354,7 @@ func TestCheckOfALiveLockspace(t *testing.T) {
 		c := newCluster(t, 8, 16)
 		c.sb.Lease = 5 * time.Second
 		for copy := range 2 {
-			c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
+			c.write(c.geo.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
 		}
 		var wg sync.WaitGroup
 		stop := make(chan struct{})

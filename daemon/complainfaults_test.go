@@ -32,13 +32,11 @@ func (d *spoiler) Write(p []byte, off int64) error {
 
 // TestDrainComplains: a healthy owner's slot is damaged while another host removes the lock: the remover complains of it.
 func TestDrainComplains(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 1})
 		a, _ := c.settledHost(1)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		b := c.host(2, through(&spoiler{c.disk.Open(), g.Slot(1, 2), c.sb.Space(), func() { c.spoil(g.Slot(1, 1)) }}))
+		b := c.host(2, through(&spoiler{c.disk.Open(), c.geo.Slot(1, 2), c.sb.Space(), func() { c.spoil(c.geo.Slot(1, 1)) }}))
 		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
 		ctx, cancel := context.WithTimeout(t.Context(), generous)
 		defer cancel()
@@ -48,20 +46,18 @@ func TestDrainComplains(t *testing.T) {
 
 // TestRequestComplains: an idle host's bad slot holds up every request for the lock.
 func TestRequestComplains(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, _ := c.settledHost(1)
 		b, _ := c.settledHost(2)
 		d, _ := c.settledHost(3)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		h := acquire(t, b, Request{Name: "x"})
 		eventually(t, "shown", func() bool { return c.slot(1, 2).Phase == layout.Held })
-		c.spoil(g.Slot(1, 1))
+		c.spoil(c.geo.Slot(1, 1))
 		eventually(t, "healed", func() bool {
 			_, err := d.Request(t.Context(), "x", "please")
 			require.NoError(t, err)
-			_, err = c.sb.Space().DecodeSlot(contents(t, c.disk)[g.Slot(1, 1):], 1, 1)
+			_, err = c.sb.Space().DecodeSlot(contents(t, c.disk)[c.geo.Slot(1, 1):], 1, 1)
 			return err == nil
 		})
 		require.NoError(t, h.Release())
@@ -71,10 +67,8 @@ func TestRequestComplains(t *testing.T) {
 // TestMendingStarvesNobody: two entries are damaged. The lock of the first is held by a host that is silent (policy manual), so it cannot be
 // restored. That of the second is free and known to A: it is restored for B.
 func TestMendingStarvesNobody(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.under(layout.PolicyManual)
-		g := c.sb.Geometry
 		for lock, name := range map[int]string{1: "x", 2: "y"} {
 			c.writeEntry(layout.Entry{Lock: lock, Name: name, Permits: 1, Creation: 1})
 		}
@@ -83,17 +77,17 @@ func TestMendingStarvesNobody(t *testing.T) {
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		require.NoError(t, acquire(t, a, Request{Name: "y"}).Release())
 		rec := layout.HostRecord{ID: 3, Incarnation: 77, State: layout.StateLive, Sequence: 1, Highest: 5, Name: "db3"}
-		c.write(g.Host(3), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, rec) })
+		c.write(c.geo.Host(3), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, rec) })
 		c.put(layout.Slot{Lock: 1, Host: 3, Incarnation: 77, Creation: 1, Sequence: 1, Phase: layout.Held, Ticket: layout.MakeTicket(5, 3)})
-		c.spoil(g.Entry(1))
-		c.spoil(g.Entry(2))
+		c.spoil(c.geo.Entry(1))
+		c.spoil(c.geo.Entry(2))
 		// The entry of lock 1 blocks B first, as if a client had asked for that lock.
 		b.mem.heldUp(layout.Complaint{Lock: 1}, true)
 		b.mem.heldUp(layout.Complaint{Lock: 2}, true)
 		eventually(t, "y is restored", func() bool {
 			_, _, err := b.Create(t.Context(), "z", 1)
 			require.ErrorIs(t, err, ErrDamaged)
-			_, err = c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(2):], 2)
+			_, err = c.sb.Space().DecodeEntry(contents(t, c.disk)[c.geo.Entry(2):], 2)
 			return err == nil
 		})
 	})
@@ -102,9 +96,7 @@ func TestMendingStarvesNobody(t *testing.T) {
 // TestMendsForItself: nobody else knows the damaged entry, nor complains of it. What holds somebody of this host up it
 // restores itself.
 func TestMendsForItself(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, _ := c.settledHost(1) // looks at entries by itself no more
 		h := acquire(t, a, Request{Name: "x"})
 		before := h.lk.entry
@@ -115,12 +107,12 @@ func TestMendsForItself(t *testing.T) {
 			func() error { return a.Remove(t.Context(), "z", false) },
 		} {
 			a.dir.forget(before)
-			c.spoil(g.Entry(1))
+			c.spoil(c.geo.Entry(1))
 			eventually(t, "it is restored", func() bool {
 				if err := need(); err != nil && !errors.Is(err, ErrNoLock) {
 					require.ErrorIs(t, err, ErrDamaged)
 				}
-				e, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
+				e, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[c.geo.Entry(1):], 1)
 				return err == nil && e == before
 			})
 		}
@@ -130,9 +122,7 @@ func TestMendsForItself(t *testing.T) {
 // TestMendsInTheEnd: what a dead remover has left of its entry is restored by who knows it, and needs it, though it has
 // tried once in vain.
 func TestMendsInTheEnd(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, _ := c.settledHost(1)
 		h := acquire(t, a, Request{Name: "x"})
 		e := h.lk.entry
@@ -141,8 +131,8 @@ func TestMendsInTheEnd(t *testing.T) {
 		c.put(ghost)
 		intent := layout.Entry{Lock: 1, Creation: e.Creation + 1}
 		about := layout.Slot{Lock: directoryLock, Host: 2, Incarnation: 77, Creation: directoryCreation, Sequence: 1, Value: layout.Intent(intent).Value()}
-		c.write(g.Slot(directoryLock, 2), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, about) })
-		c.spoil(g.Entry(1))
+		c.write(c.geo.Slot(directoryLock, 2), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, about) })
+		c.spoil(c.geo.Entry(1))
 		// It fails: the client that asks leaves before the host determines what the remover was about to write.
 		ctx, cancel := context.WithTimeout(t.Context(), c.sb.Lease/10)
 		defer cancel()

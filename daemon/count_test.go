@@ -16,8 +16,7 @@ import (
 )
 
 func TestGrantsAreCounted(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		counts := d.cfg.Tally
 		first := acquire(t, d, Request{Name: "x"})
@@ -59,8 +58,7 @@ func TestGrantsAreCounted(t *testing.T) {
 
 // TestRequestsToTheDeviceAreCounted by what they are for.
 func TestRequestsToTheDeviceAreCounted(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		disk.Inject(blockdev.Fault{Delay: 100 * time.Microsecond})
 		io := &d.cfg.Tally.IO
@@ -87,7 +85,7 @@ func TestRequestsToTheDeviceAreCounted(t *testing.T) {
 
 		require.Eventually(t, func() bool { return d.cfg.Tally.Renewals.Times().Count > 0 }, generous, time.Millisecond)
 		require.Zero(t, d.cfg.Tally.RenewalFailures.Load())
-		fault := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Host(1), To: c.sb.Geometry.Host(2), Times: 1, Err: unix.EIO})
+		fault := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Host(1), To: c.geo.Host(2), Times: 1, Err: unix.EIO})
 		<-fault.Hit()
 		require.Eventually(t, func() bool { return d.cfg.Tally.RenewalFailures.Load() == 1 }, generous, time.Millisecond)
 		require.Equal(t, uint64(1), io[tally.Lease].Writes.Errors.Load())
@@ -100,8 +98,7 @@ func TestRequestsToTheDeviceAreCounted(t *testing.T) {
 
 // TestDeathsAreCounted, and that somebody went on without the dead.
 func TestDeathsAreCounted(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		dying, disk := c.faultyHost(1)
 		d, other := c.host(2), c.host(3)
 		holder := acquire(t, dying, Request{Name: "x"})
@@ -137,8 +134,7 @@ func TestDeathsAreCounted(t *testing.T) {
 
 // TestVitalsOfAService: what can be said of it in every state, and what has been counted over all terms.
 func TestVitalsOfAService(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lasting(6 * time.Second)
 		require.Equal(t, StateJoining, NewService(Config{Device: "x"}, nil).Vitals().State, "before it is run")
 		r := c.run(1)

@@ -14,7 +14,7 @@ import (
 // directory returns the entries as they stand on the disk.
 func (c *cluster) directory() (entries []layout.Entry) {
 	c.t.Helper()
-	for lock := 1; lock <= c.sb.Geometry.Locks; lock++ {
+	for lock := 1; lock <= c.geo.Locks; lock++ {
 		entries = append(entries, c.entry(lock))
 	}
 	return entries
@@ -32,8 +32,7 @@ func (c *cluster) named(name string) (n int) {
 }
 
 func TestCreate(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		e, created, err := a.Create(t.Context(), "reboot", 2)
 		require.NoError(t, err)
@@ -66,8 +65,7 @@ func TestCreate(t *testing.T) {
 
 // TestCreateKnowsOfARemoval: what another host has removed is made anew, though this one remembers it.
 func TestCreateKnowsOfARemoval(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
 		require.NoError(t, a.Remove(t.Context(), "x", false))
@@ -130,7 +128,7 @@ func TestPlaceAmongIntents(t *testing.T) {
 				require.Equal(t, test.want, got, name)
 			}
 		}
-		c.write(c.sb.Geometry.Slot(2, 1), func(buf []byte) error {
+		c.write(c.geo.Slot(2, 1), func(buf []byte) error {
 			return c.sb.Space().EncodeSlot(buf, layout.Slot{Lock: 2, Host: 1, Incarnation: 1, Creation: 20})
 		})
 		got, err := d.place(d.dev, &scan{entries: free}, []layout.Intent{{Lock: 1, Creation: 9}}, want)
@@ -140,8 +138,7 @@ func TestPlaceAmongIntents(t *testing.T) {
 }
 
 func TestCallsForLocks(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		s := serveSocket(t, c.host(1))
 		for _, test := range []struct {
 			call, body string
@@ -176,7 +173,7 @@ func TestCallsForLocks(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, list.Locks, 2)
 		require.Equal(t, []string{"held", "reboot"}, []string{list.Locks[0].Name, list.Locks[1].Name})
-		c.spoil(c.sb.Geometry.Entry(4))
+		c.spoil(c.geo.Entry(4))
 		list, err = ListLocks(c.disk.Open())
 		require.NoError(t, err)
 		require.Len(t, list.Locks, 2)

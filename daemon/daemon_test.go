@@ -20,7 +20,8 @@ type cluster struct {
 	t     *testing.T
 	disk  *blockdev.Memory
 	sb    layout.Superblock
-	clock clock.Clock // of the hosts
+	geo   layout.Geometry // of sb, when it was formatted
+	clock clock.Clock     // of the hosts
 }
 
 // newCluster returns a cluster in a bubble.
@@ -51,7 +52,7 @@ func (c *cluster) real() bool { return c.clock == clock.Boottime }
 // clusterOf returns a cluster in a bubble, formatted at the given time. Of one in the future no clock is believed.
 func clusterOf(t *testing.T, hosts, locks int, formatted time.Time) *cluster {
 	g := layout.Geometry{Stride: 512, Hosts: hosts, Locks: locks}
-	c := &cluster{t: t, clock: clocktest.Clock{}, sb: layout.Superblock{
+	c := &cluster{t: t, geo: g, clock: clocktest.Clock{}, sb: layout.Superblock{
 		UUID: layout.UUID{1, 2, 3}, Name: "test", Geometry: g, Lease: 2 * time.Second,
 		Formatted: formatted.UTC().Truncate(time.Microsecond),
 	}}

@@ -57,8 +57,7 @@ func TestOldScanDoesNotHideALock(t *testing.T) {
 // TestStaleEntryDoesNotEndANewerOne: a client that looked a lock up before it was removed and made anew, and comes
 // only now, waits for nobody and shuts nobody out.
 func TestStaleEntryDoesNotEndANewerOne(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		h := acquire(t, d, Request{Name: "x"})
 		stale := h.lk.entry
@@ -80,12 +79,11 @@ func TestStaleEntryDoesNotEndANewerOne(t *testing.T) {
 
 // TestBadSlotOfARemovedLock: the entry of a removed lock has no permits; its slots are healed all the same.
 func TestBadSlotOfARemovedLock(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		free := layout.Entry{Lock: 3, Creation: 7}
 		c.writeEntry(free)
-		c.spoil(c.sb.Geometry.Slot(3, 1))
+		c.spoil(c.geo.Slot(3, 1))
 		require.NotPanics(t, func() { d.scrubOne(free, false) })
 		require.Eventually(t, func() bool {
 			v, err := newArea(d.dev, c.sb.Space(), 3, 1).readOne(1)
@@ -98,7 +96,7 @@ func TestBadSlotOfARemovedLock(t *testing.T) {
 // acquireEntry makes locks until number want is among them.
 func acquireEntry(t *testing.T, c *cluster, d *Daemon, name string, want int) int {
 	t.Helper()
-	for i := range c.sb.Geometry.Locks {
+	for i := range c.geo.Locks {
 		h := acquire(t, d, Request{Name: fmt.Sprint(name, i)})
 		lock := h.lk.entry.Lock
 		require.NoError(t, h.Release())
@@ -111,8 +109,7 @@ func acquireEntry(t *testing.T, c *cluster, d *Daemon, name string, want int) in
 
 // TestEntryBeingWrittenIsNotDamage: what cannot be read because another host is writing it is read again.
 func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		lk, err := a.attach(directoryEntry)
 		require.NoError(t, err)
@@ -120,7 +117,7 @@ func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
 		require.NoError(t, err)
 		guard, err := lk.await(t.Context(), w)
 		require.NoError(t, err)
-		c.spoil(c.sb.Geometry.Entry(1)) // half written
+		c.spoil(c.geo.Entry(1)) // half written
 		asked := make(chan result, 1)
 		go func() {
 			h, err := b.Acquire(t.Context(), Request{Name: "y"})
@@ -139,10 +136,9 @@ func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
 // TestEntryIsWrittenAgain: a write of the directory that failed half way is repeated; left as it is it would keep
 // everybody from making locks.
 func TestEntryIsWrittenAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, f := c.faultyHost(1)
-		at := c.sb.Geometry.Entry(1)
+		at := c.geo.Entry(1)
 		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, Times: 1, Err: unix.EIO, Landed: 100})
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		require.NoError(t, acquire(t, c.host(2), Request{Name: "y"}).Release())
@@ -151,11 +147,9 @@ func TestEntryIsWrittenAgain(t *testing.T) {
 
 // TestDirectoryThatHangsKeepsNobody: who gives up, or whose lease is lost, does not wait for the directory.
 func TestDirectoryThatHangsKeepsNobody(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
-		g := c.sb.Geometry
-		f.Inject(blockdev.Fault{Hang: true, From: g.Entry(1), To: g.Entry(4) + 512})
+		f.Inject(blockdev.Fault{Hang: true, From: c.geo.Entry(1), To: c.geo.Entry(4) + 512})
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
 		defer cancel()
 		within(t, "giving up", func() {
@@ -203,32 +197,29 @@ func TestScanTakesLittleMemory(t *testing.T) {
 func TestLateWriteOfADeadHost(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"x", "y"} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				m := c.mortal(1)
-				other := c.host(2)
-				late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Entry(1), To: c.sb.Geometry.Slot(0, 1), Late: true, Err: unix.EIO})
-				creator := m.ask(1, "") // creates x
-				require.Equal(t, http.StatusInternalServerError, creator.r.StatusCode)
-				require.Positive(t, late.Fired())
-				m.kill()
-				h := acquire(t, other, Request{Name: name})
-				landed, err := m.disk.Land()
-				require.NoError(t, err)
-				require.Positive(t, landed)
-				names := map[string]int{}
-				for lock := 1; lock <= 4; lock++ {
-					names[c.entry(lock).Name]++
-				}
-				require.Equal(t, 1, names["x"], "%v", names)
-				require.Equal(t, 1, names[name], "%v", names)
-				third := c.host(3)
-				_, err = third.Acquire(t.Context(), Request{Name: name, Try: true})
-				require.ErrorIs(t, err, ErrBusy)
-				require.NoError(t, h.Release())
-				require.NoError(t, acquire(t, third, Request{Name: name}).Release())
-			})
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			m := c.mortal(1)
+			other := c.host(2)
+			late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Slot(0, 1), Late: true, Err: unix.EIO})
+			creator := m.ask(1, "") // creates x
+			require.Equal(t, http.StatusInternalServerError, creator.r.StatusCode)
+			require.Positive(t, late.Fired())
+			m.kill()
+			h := acquire(t, other, Request{Name: name})
+			landed, err := m.disk.Land()
+			require.NoError(t, err)
+			require.Positive(t, landed)
+			names := map[string]int{}
+			for lock := 1; lock <= 4; lock++ {
+				names[c.entry(lock).Name]++
+			}
+			require.Equal(t, 1, names["x"], "%v", names)
+			require.Equal(t, 1, names[name], "%v", names)
+			third := c.host(3)
+			_, err = third.Acquire(t.Context(), Request{Name: name, Try: true})
+			require.ErrorIs(t, err, ErrBusy)
+			require.NoError(t, h.Release())
+			require.NoError(t, acquire(t, third, Request{Name: name}).Release())
 		})
 	}
 }

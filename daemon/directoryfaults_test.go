@@ -48,76 +48,70 @@ func (h *hooked) Write(p []byte, off int64) error {
 func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"before the intent is read", "after the intent is read"} {
-		t.Run(at, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				g := c.sb.Geometry
-				m := c.mortal(1)
-				dev := &hooked{Device: c.disk.Open()}
-				b := c.host(2, through(dev))
-				third := c.host(3)
-				require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
-				require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
-				late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Late: true, Err: unix.EIO})
-				go func() { _ = m.d.Remove(context.Background(), "x", false) }()
-				require.Eventually(t, func() bool { return late.Fired() > 0 }, generous, time.Millisecond)
-				m.dies(third)
-				entryRead, intentRead, once := false, false, false
-				dev.set(func(write bool, n int, off int64) {
-					if once {
-						return
-					}
-					if !write && n == 512 && off == g.Entry(1) {
-						entryRead = true
-						return
-					}
-					fire := false
-					if entryRead && !write && off == g.Slot(0, 1) && n == 512 {
-						fire = at == "before the intent is read"
-						intentRead = true
-					}
-					if intentRead && write && off == g.Slot(1, 2) {
-						fire = at == "after the intent is read"
-					}
-					if !fire {
-						return
-					}
-					once = true
-					n2, err := m.disk.Land()
-					t.Log("landed", n2, err)
-					m.rise()
-					require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond)
-					t.Log("back")
-				})
-				asked := start(t, b, Request{Name: "x"})
-				h := got(t, asked)
-				dev.set(nil)
-				t.Log("B holds", h.lk.entry, "directory", c.entry(1), once)
-				h3, err := third.Acquire(t.Context(), Request{Name: "x", Try: true})
-				if err == nil {
-					t.Errorf("B holds %+v, third holds %+v", h.lk.entry, h3.lk.entry)
-					require.NoError(t, h3.Release())
-				} else {
-					require.ErrorIs(t, err, ErrBusy)
+		runInCluster(t, at, func(t *testing.T, c *cluster) {
+			m := c.mortal(1)
+			dev := &hooked{Device: c.disk.Open()}
+			b := c.host(2, through(dev))
+			third := c.host(3)
+			require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
+			late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Slot(0, 1), Late: true, Err: unix.EIO})
+			go func() { _ = m.d.Remove(context.Background(), "x", false) }()
+			require.Eventually(t, func() bool { return late.Fired() > 0 }, generous, time.Millisecond)
+			m.dies(third)
+			entryRead, intentRead, once := false, false, false
+			dev.set(func(write bool, n int, off int64) {
+				if once {
+					return
 				}
-				require.NoError(t, h.Release())
+				if !write && n == 512 && off == c.geo.Entry(1) {
+					entryRead = true
+					return
+				}
+				fire := false
+				if entryRead && !write && off == c.geo.Slot(0, 1) && n == 512 {
+					fire = at == "before the intent is read"
+					intentRead = true
+				}
+				if intentRead && write && off == c.geo.Slot(1, 2) {
+					fire = at == "after the intent is read"
+				}
+				if !fire {
+					return
+				}
+				once = true
+				n2, err := m.disk.Land()
+				t.Log("landed", n2, err)
+				m.rise()
+				require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond)
+				t.Log("back")
 			})
+			asked := start(t, b, Request{Name: "x"})
+			h := got(t, asked)
+			dev.set(nil)
+			t.Log("B holds", h.lk.entry, "directory", c.entry(1), once)
+			h3, err := third.Acquire(t.Context(), Request{Name: "x", Try: true})
+			if err == nil {
+				t.Errorf("B holds %+v, third holds %+v", h.lk.entry, h3.lk.entry)
+				require.NoError(t, h3.Release())
+			} else {
+				require.ErrorIs(t, err, ErrBusy)
+			}
+			require.NoError(t, h.Release())
 		})
 	}
 }
 
 // TestCreatorIsBackBetweenTwoReads: a dead creator's write lands, and it is back, between the scan and the reading of the intents.
 func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		dev := &hooked{Device: c.disk.Open()}
 		b := c.host(2, through(dev))
 		third := c.host(3)
 		_, _, err := b.Create(t.Context(), "unlike", 1) // has lock 0's driver know its slot
 		require.NoError(t, err)
-		late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Late: true, Err: unix.EIO})
+		late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Slot(0, 1), Late: true, Err: unix.EIO})
 		_, _, err = m.d.Create(t.Context(), "y", 1)
 		require.Error(t, err)
 		require.Positive(t, late.Fired())
@@ -125,7 +119,7 @@ func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
 		var h3 *Hold
 		reads := 0 // of the doorway, then of the intents and the entries
 		dev.set(func(write bool, n int, off int64) {
-			if write || off != g.Entry(1) && off != g.Slot(0, 1) || h3 != nil || c.slot(0, 2).Phase == layout.Idle {
+			if write || off != c.geo.Entry(1) && off != c.geo.Slot(0, 1) || h3 != nil || c.slot(0, 2).Phase == layout.Idle {
 				return
 			}
 			if reads++; reads < 3 {
@@ -153,16 +147,14 @@ func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
 
 // TestRemoveWhatIsBeingMended: an entry is restored, or about to be, while a remover waits for the lock.
 func TestRemoveWhatIsBeingMended(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, f := c.faultyHost(1)
 		r, other, third := c.host(2), c.host(3), c.host(4)
 		h := acquire(t, a, Request{Name: "x"})
 		removed := removing(t, r, "x", false)
 		require.Eventually(t, func() bool { return c.slot(1, 2).Phase == layout.Waiting }, generous, time.Millisecond)
-		c.spoil(g.Entry(1))
-		fault := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(1) + 512, Err: unix.EIO})
+		c.spoil(c.geo.Entry(1))
+		fault := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Entry(1) + 512, Err: unix.EIO})
 		require.Eventually(t, func() bool { return fault.Fired() >= entryTries }, generous, time.Millisecond) // its scrub restores it
 		require.NoError(t, h.Release())
 		if err := ended(t, removed); errors.Is(err, ErrUnavailable) {
@@ -191,9 +183,7 @@ func TestRemoveWhatIsBeingMended(t *testing.T) {
 
 // TestRestartOfARemoverBesideADamagedEntry: a remover's bakeryd is started again while the entry cannot be read.
 func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
 		_, _, err := a.Create(t.Context(), "x", 2)
 		require.NoError(t, err)
@@ -201,10 +191,10 @@ func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
 		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 		require.Eventually(t, func() bool { return c.slot(1, 1).Creation > h.lk.entry.Creation }, generous, time.Millisecond)
 		m.kill()
-		c.spoil(g.Entry(1))
+		c.spoil(c.geo.Entry(1))
 		m.rise()
 		require.Eventually(t, func() bool { // the holder restores it
-			_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
+			_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[c.geo.Entry(1):], 1)
 			return err == nil
 		}, generous, 10*time.Millisecond)
 		t.Log(c.slot(1, 1), c.entry(1))
@@ -224,9 +214,7 @@ func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
 
 // TestPermitsOfALockRestoredBesideADamagedEntry: a semaphore's holder is restored beside a damaged entry.
 func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
 		_, _, err := a.Create(t.Context(), "x", 2)
 		require.NoError(t, err)
@@ -235,7 +223,7 @@ func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
 		s := m.ask(1, "")
 		token := s.until("granted").Token
 		m.kill()
-		c.spoil(g.Entry(1))
+		c.spoil(c.geo.Entry(1))
 		m.rise()
 		s.again(m, token.String())
 		s.until("granted")
@@ -249,7 +237,7 @@ func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
 			t.Log(err)
 		}
 		require.Eventually(t, func() bool {
-			_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
+			_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[c.geo.Entry(1):], 1)
 			return err == nil
 		}, generous, 10*time.Millisecond)
 		if now := c.entry(1); now != before {
@@ -262,9 +250,7 @@ func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
 
 // TestMendedEntryKeepsPermits: the only one who knows it restores it.
 func TestMendedEntryKeepsPermits(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
 		_, _, err := a.Create(t.Context(), "x", 2)
 		require.NoError(t, err)
@@ -272,12 +258,12 @@ func TestMendedEntryKeepsPermits(t *testing.T) {
 		s := m.ask(1, "")
 		token := s.until("granted").Token
 		m.kill()
-		c.spoil(g.Entry(1))
+		c.spoil(c.geo.Entry(1))
 		m.rise()
 		s.again(m, token.String())
 		s.until("granted")
 		require.Eventually(t, func() bool {
-			_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
+			_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[c.geo.Entry(1):], 1)
 			return err == nil
 		}, generous, 10*time.Millisecond)
 		if now := c.entry(1); now != before {
@@ -289,14 +275,12 @@ func TestMendedEntryKeepsPermits(t *testing.T) {
 
 // TestCloseBesideADamagedFreeEntry: the free entry of a removed lock that this host has used is damaged.
 func TestCloseBesideADamagedFreeEntry(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		require.NoError(t, b.Remove(t.Context(), "x", false))
 		free := c.entry(1)
-		c.spoil(g.Entry(1))
+		c.spoil(c.geo.Entry(1))
 		time.Sleep(2 * c.sb.Lease)
 		ctx, cancel := context.WithTimeoutCause(t.Context(), generous, errors.New("never"))
 		err := a.Close(ctx)
@@ -314,9 +298,7 @@ func TestCloseBesideADamagedFreeEntry(t *testing.T) {
 
 // TestLock_SlotAndIntentOfGoneHostUnreadable_KeepsItsEntry: the lock is granted, not removed and made again.
 func TestLock_SlotAndIntentOfGoneHostUnreadable_KeepsItsEntry(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
 		_, _, err := a.Create(t.Context(), "x", 2)
 		require.NoError(t, err)
@@ -326,8 +308,8 @@ func TestLock_SlotAndIntentOfGoneHostUnreadable_KeepsItsEntry(t *testing.T) {
 		require.NoError(t, h.Release())
 		entry := c.entry(1)
 		m.dies(a)
-		c.spoil(g.Slot(0, 1))
-		c.spoil(g.Slot(1, 1))
+		c.spoil(c.geo.Slot(0, 1))
+		c.spoil(c.geo.Slot(1, 1))
 		require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
 		require.Equal(t, entry, c.entry(1))
 	})
@@ -340,36 +322,32 @@ func TestDirectory_IntentOfGoneHostUnreadable_CreatesAndRemoves(t *testing.T) {
 		"died": func(_ *testing.T, m *mortal, a *Daemon) { m.dies(a) },
 		"left": func(t *testing.T, m *mortal, _ *Daemon) { require.NoError(t, m.d.Close(t.Context())) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				m := c.mortal(1)
-				var log bytes.Buffer
-				a := c.host(2, func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-				require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
-				end(t, m, a)
-				c.spoil(c.sb.Geometry.Slot(directoryLock, 1))
-				_, created, err := a.Create(t.Context(), "y", 1)
-				require.NoError(t, err)
-				require.True(t, created)
-				require.NoError(t, a.Remove(t.Context(), "x", false))
-				require.Zero(t, c.named("x"))
-				require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-				require.NoError(t, a.Close(t.Context()))
-				require.Contains(t, log.String(), "host=db1")
-			})
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			m := c.mortal(1)
+			var log bytes.Buffer
+			a := c.host(2, func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+			require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
+			end(t, m, a)
+			c.spoil(c.geo.Slot(directoryLock, 1))
+			_, created, err := a.Create(t.Context(), "y", 1)
+			require.NoError(t, err)
+			require.True(t, created)
+			require.NoError(t, a.Remove(t.Context(), "x", false))
+			require.Zero(t, c.named("x"))
+			require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+			require.NoError(t, a.Close(t.Context()))
+			require.Contains(t, log.String(), "host=db1")
 		})
 	}
 }
 
 // TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt: nothing is concluded from a host that is up.
 func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, f := c.faultyHost(1)
 		b := c.host(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		slot := c.sb.Geometry.Slot(directoryLock, 1)
+		slot := c.geo.Slot(directoryLock, 1)
 		held := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: slot, To: slot + 512, Err: unix.EIO})
 		c.spoil(slot)
 		_, err := b.intents(b.dev)
@@ -382,10 +360,9 @@ func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
 
 // TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt: the next incarnation of the host makes it readable.
 func TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
-		c.spoil(c.sb.Geometry.Slot(directoryLock, 1))
+		c.spoil(c.geo.Slot(directoryLock, 1))
 		a := c.host(1)
 		eventually(t, "it is readable", func() bool { _, found, err := a.intentOf(a.dev, 1); return err == nil && !found })
 	})
@@ -394,12 +371,11 @@ func TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt(t *testing.T) {
 // TestLock_RecordOfDeadHolderUnreadable_NextHostEnters: the record goes bad once its host is declared dead, and only
 // then does another host ask for the lock.
 func TestLock_RecordOfDeadHolderUnreadable_NextHostEnters(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
 		acquire(t, m.d, Request{Name: "x"})
 		m.dies(a)
-		c.spoil(c.sb.Geometry.Host(1))
+		c.spoil(c.geo.Host(1))
 		eventually(t, "the damage is seen", func() bool { known, _ := a.mem.known(); return !known[0].Readable })
 		require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
 	})
@@ -408,17 +384,15 @@ func TestLock_RecordOfDeadHolderUnreadable_NextHostEnters(t *testing.T) {
 // TestLock_JoinerDiedWithUnreadableSlot_NextHostEnters: host 2 died once, lost its slot, came back, and died again before
 // it was live.
 func TestLock_JoinerDiedWithUnreadableSlot_NextHostEnters(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, m := c.host(1), c.mortal(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
 		m.dies(a)
-		c.spoil(g.Slot(1, 2))
+		c.spoil(c.geo.Slot(1, 2))
 		r := c.hostRecord(2)
 		r.Incarnation, r.Sequence, r.State = r.Incarnation+1, r.Sequence+1, layout.StateJoining
-		c.write(g.Host(2), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, r) })
+		c.write(c.geo.Host(2), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, r) })
 		eventually(t, "the claim is seen", func() bool { known, _ := a.mem.known(); return known[1].Incarnation == r.Incarnation })
 		require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
 		require.Equal(t, r, c.hostRecord(2))

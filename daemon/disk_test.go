@@ -38,20 +38,20 @@ func through(dev blockdev.Device) func(*Config) {
 // write puts a record on the disk as some other host would.
 func (c *cluster) write(off int64, encode func(buf []byte) error) {
 	c.t.Helper()
-	buf := blockdev.Alloc(c.sb.Geometry.Stride)
+	buf := blockdev.Alloc(c.geo.Stride)
 	require.NoError(c.t, encode(buf))
 	require.NoError(c.t, c.disk.Open().Write(buf, off))
 }
 
 func (c *cluster) writeEntry(e layout.Entry) {
 	c.t.Helper()
-	c.write(c.sb.Geometry.Entry(e.Lock), func(buf []byte) error { return c.sb.Space().EncodeEntry(buf, e) })
+	c.write(c.geo.Entry(e.Lock), func(buf []byte) error { return c.sb.Space().EncodeEntry(buf, e) })
 }
 
 func (c *cluster) entry(lock int) layout.Entry {
 	c.t.Helper()
-	buf := blockdev.Alloc(c.sb.Geometry.Stride)
-	require.NoError(c.t, c.disk.Open().Read(buf, c.sb.Geometry.Entry(lock)))
+	buf := blockdev.Alloc(c.geo.Stride)
+	require.NoError(c.t, c.disk.Open().Read(buf, c.geo.Entry(lock)))
 	e, err := c.sb.Space().DecodeEntry(buf, lock)
 	require.NoError(c.t, err)
 	return e
@@ -59,8 +59,8 @@ func (c *cluster) entry(lock int) layout.Entry {
 
 func (c *cluster) slot(lock, host int) layout.Slot {
 	c.t.Helper()
-	buf := blockdev.Alloc(c.sb.Geometry.Stride)
-	require.NoError(c.t, c.disk.Open().Read(buf, c.sb.Geometry.Slot(lock, host)))
+	buf := blockdev.Alloc(c.geo.Stride)
+	require.NoError(c.t, c.disk.Open().Read(buf, c.geo.Slot(lock, host)))
 	s, err := c.sb.Space().DecodeSlot(buf, lock, host)
 	require.NoError(c.t, err)
 	return s
@@ -68,8 +68,8 @@ func (c *cluster) slot(lock, host int) layout.Slot {
 
 func (c *cluster) hostRecord(id int) layout.HostRecord {
 	c.t.Helper()
-	buf := blockdev.Alloc(c.sb.Geometry.Stride)
-	require.NoError(c.t, c.disk.Open().Read(buf, c.sb.Geometry.Host(id)))
+	buf := blockdev.Alloc(c.geo.Stride)
+	require.NoError(c.t, c.disk.Open().Read(buf, c.geo.Host(id)))
 	r, err := c.sb.Space().DecodeHost(buf, id)
 	require.NoError(c.t, err)
 	return r

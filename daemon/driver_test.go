@@ -22,8 +22,7 @@ import (
 // TestReleaseIsDurableWhenItReturns: a client that lets go right after its grant is not told that others can have
 // the lock before they can.
 func TestReleaseIsDurableWhenItReturns(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		for range 10000 {
@@ -36,8 +35,7 @@ func TestReleaseIsDurableWhenItReturns(t *testing.T) {
 
 // TestLostLeaseEndsWaitsThoughIOHangs: the driver cannot tell its clients, for it waits for the device.
 func TestLostLeaseEndsWaitsThoughIOHangs(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		hung := f.Inject(blockdev.Fault{Hang: true})
@@ -63,11 +61,10 @@ func TestLostLeaseEndsWaitsThoughIOHangs(t *testing.T) {
 
 // TestHealedSlotKeepsTokensGrowing: a slot that went bad may hide a ticket much newer than the lock.
 func TestHealedSlotKeepsTokensGrowing(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.sb.Formatted = time.Now().Add(-30 * 24 * time.Hour).UTC().Truncate(time.Microsecond)
 		for copy := range 2 {
-			c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
+			c.write(c.geo.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
 		}
 		e := layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: bakery.ClockNumber(c.sb.Formatted, c.sb.Formatted)}
 		c.writeEntry(e)
@@ -75,7 +72,7 @@ func TestHealedSlotKeepsTokensGrowing(t *testing.T) {
 		h := acquire(t, before, Request{Name: "x"})
 		require.NoError(t, h.Release())
 		require.NoError(t, before.Close(t.Context()))
-		c.spoil(c.sb.Geometry.Slot(1, 1))
+		c.spoil(c.geo.Slot(1, 1))
 		d := c.host(1)
 		d.scrubOne(e, false)
 		require.Eventually(t, func() bool {
@@ -104,8 +101,7 @@ func TestStatusOfALargerLockspace(t *testing.T) {
 }
 
 func TestUnknownModeIsRefused(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		_, err := d.Acquire(t.Context(), Request{Name: "x", Mode: 7})
 		require.ErrorIs(t, err, ErrInvalid)
@@ -115,8 +111,7 @@ func TestUnknownModeIsRefused(t *testing.T) {
 // TestWaitingDoesNotSpin: the first in line reads its one slot now and then, and a daemon without clients next to
 // nothing.
 func TestWaitingDoesNotSpin(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		dev := &counting{Device: c.disk.Open()}
 		b := c.host(2, through(dev))
@@ -176,11 +171,10 @@ func TestCloseDuringAttempts(t *testing.T) {
 // TestExclusionOnABadDisk: slots that are torn while they are written, reads that fail or return garbage, and writes
 // that fail half way cost time and nothing else.
 func TestExclusionOnABadDisk(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.sb.Lease = 10 * time.Second
 		for copy := range 2 {
-			c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
+			c.write(c.geo.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
 		}
 		var (
 			mu               sync.Mutex
@@ -194,7 +188,7 @@ func TestExclusionOnABadDisk(t *testing.T) {
 			f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
 			d := c.host(id, through(f))
 			t.Cleanup(f.Heal)
-			from := c.sb.Geometry.Slot(0, 1)
+			from := c.geo.Slot(0, 1)
 			for _, fault := range []blockdev.Fault{
 				{Op: blockdev.OpWrite, Chance: 0.3, Flicker: 3, Delay: 100 * time.Microsecond},
 				{Op: blockdev.OpRead, Chance: 0.02, Returns: blockdev.Garbage},
@@ -203,7 +197,7 @@ func TestExclusionOnABadDisk(t *testing.T) {
 				{Op: blockdev.OpWrite, Chance: 0.005, Err: unix.EIO, Landed: 100},
 				{Op: blockdev.OpWrite, Chance: 0.005, Err: unix.EIO, Landed: blockdev.All},
 			} {
-				fault.From, fault.To = from, c.sb.Geometry.Size()
+				fault.From, fault.To = from, c.geo.Size()
 				f.Inject(fault)
 			}
 			for range 3 {
@@ -266,7 +260,7 @@ func TestHostileSlots(t *testing.T) {
 						continue // nobody accepts it
 					}
 					s := layout.Slot{Lock: 1, Host: 2, Incarnation: 77, Creation: creation, Sequence: math.MaxUint64, Phase: phase, Ticket: ticket}
-					c.write(c.sb.Geometry.Slot(1, 2), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
+					c.write(c.geo.Slot(1, 2), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
 					ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 					if h, err := d.Acquire(ctx, Request{Name: "x"}); err == nil {
 						require.NoError(t, h.Release())
@@ -280,7 +274,7 @@ func TestHostileSlots(t *testing.T) {
 		for i, creation := range []uint64{layout.MaxCreation, layout.MaxNumber, layout.MaxNumber + 1} {
 			lock := i + 2
 			own.Lock = lock
-			c.write(c.sb.Geometry.Slot(lock, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, own) })
+			c.write(c.geo.Slot(lock, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, own) })
 			c.writeEntry(layout.Entry{Lock: lock, Name: fmt.Sprint("old", i), Permits: layout.MaxHosts, Creation: creation})
 			for _, name := range []string{fmt.Sprint("old", i), fmt.Sprint("new", i)} {
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -297,8 +291,7 @@ func TestHostileSlots(t *testing.T) {
 
 // TestIdleLockGivesBackMemory: with many hosts and many locks, what was read is most of it.
 func TestIdleLockGivesBackMemory(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		for range 2 {
 			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())

@@ -29,14 +29,13 @@ func (c *cluster) lasting(lease time.Duration) {
 
 func (c *cluster) format() {
 	for copy := range 2 {
-		c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
+		c.write(c.geo.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
 	}
 }
 
 // TestEvictSelf: who asks a host to evict itself is answered before it leaves.
 func TestEvictSelf(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		within(t, "the eviction", func() {
 			dead, err := d.Evict(t.Context(), 1, d.mem.incarnation(), false)
@@ -49,8 +48,7 @@ func TestEvictSelf(t *testing.T) {
 
 // TestEvictAgain: what came of an earlier word is not taken for what comes of the next.
 func TestEvictAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.under(layout.PolicyManual)
 		a := c.host(1)
 		b, f := c.faultyHost(2)
@@ -79,8 +77,7 @@ func TestEvictAgain(t *testing.T) {
 
 // TestLeaveWhileFencing: a host that leaves does not wait for the end of its turn to fence another.
 func TestLeaveWhileFencing(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.under(layout.PolicyFence)
 		agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "false"} }
 		a := c.host(1, agent)
@@ -104,8 +101,7 @@ func TestLeaveWhileFencing(t *testing.T) {
 // TestFencedItself: a host that is to fence another, and finds itself registered no more, gives up its lease: in its
 // next term it registers anew. Where the device forgot all registrations nobody would ever be fenced otherwise.
 func TestFencedItself(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.under(layout.PolicyFence)
 		agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "false"} }
 		a := c.host(1, agent)

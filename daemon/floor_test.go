@@ -21,14 +21,13 @@ import (
 
 // counted counts and delays the requests of a host of one kind that touch the slots of a lock.
 func (c *cluster) counted(f *blockdev.Faulty, op blockdev.Op, lock int) *blockdev.Injection {
-	return f.Inject(blockdev.Fault{Op: op, From: c.sb.Geometry.Slot(lock, 1), To: c.sb.Geometry.Slot(lock+1, 1),
+	return f.Inject(blockdev.Fault{Op: op, From: c.geo.Slot(lock, 1), To: c.geo.Slot(lock+1, 1),
 		Delay: 100 * time.Microsecond})
 }
 
 // TestFloor: it is as many requests as it says, and leaves the slot as it was.
 func TestFloor(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(2)
 		c.host(3)
 		_, _, err := d.Create(t.Context(), "x", 1)
@@ -62,8 +61,7 @@ func TestFloor(t *testing.T) {
 
 // TestFloorUnderAHold: a lock that is held or waited for stays so, and has the value that it had.
 func TestFloorUnderAHold(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, Request{Name: "x"})
 		require.NoError(t, h.SetValue(t.Context(), []byte("mine")))
@@ -102,20 +100,19 @@ func TestFloorUnderAHold(t *testing.T) {
 
 // TestFloorLeavesNoHalfASlot: others wait for a slot that they cannot read.
 func TestFloorLeavesNoHalfASlot(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		h := acquire(t, d, Request{Name: "x"})
 		require.NoError(t, h.Release())
 		for _, after := range []int{1, 2} { // the first write of the first round, and the second
-			torn := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(1, 2),
+			torn := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2),
 				After: after, Times: 1, Err: unix.EIO, Landed: 60}) // the checksum, but not the sequence
 			_, err := d.Floor(t.Context(), "x", 5)
 			require.ErrorIs(t, err, unix.EIO)
 			require.Equal(t, 1, torn.Fired())
 			require.Equal(t, layout.Idle, c.slot(1, 1).Phase, "it can be read")
 		}
-		disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(1, 2), Times: 1, Err: unix.EIO})
+		disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Times: 1, Err: unix.EIO})
 		_, err := d.Floor(t.Context(), "x", 5)
 		require.ErrorIs(t, err, unix.EIO)
 		f, err := d.Floor(t.Context(), "x", 5)
@@ -126,11 +123,10 @@ func TestFloorLeavesNoHalfASlot(t *testing.T) {
 
 // TestFloorStarvesNoRenewal: rounds that last longer than the lease.
 func TestFloorStarvesNoRenewal(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		disk.Inject(blockdev.Fault{From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(2, 1), Delay: 10 * time.Millisecond})
+		disk.Inject(blockdev.Fault{From: c.geo.Slot(1, 1), To: c.geo.Slot(2, 1), Delay: 10 * time.Millisecond})
 		f, err := d.Floor(t.Context(), "x", int(c.sb.Lease/(30*time.Millisecond))+10)
 		require.NoError(t, err)
 		for _, r := range f.Rounds {
@@ -142,11 +138,10 @@ func TestFloorStarvesNoRenewal(t *testing.T) {
 
 // TestFloorEnds: with its caller, even while the device hangs.
 func TestFloorEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(2, 1), Hang: true})
+		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(2, 1), Hang: true})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			<-hang.Hit()
@@ -163,8 +158,7 @@ func TestFloorEnds(t *testing.T) {
 
 // TestFloorKeepsTheLease: with too little left of it no write is begun, and at its end no more at all.
 func TestFloorKeepsTheLease(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		var d *Daemon
 		var late atomic.Int32
 		const mark = time.Nanosecond // the delay of a write of the slot
@@ -177,12 +171,11 @@ func TestFloorKeepsTheLease(t *testing.T) {
 		d = c.host(1, through(disk))
 		t.Cleanup(disk.Heal)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		g := c.sb.Geometry
-		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Delay: mark})
-		reads := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(2, 1), Delay: 5 * time.Millisecond})
+		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Delay: mark})
+		reads := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(2, 1), Delay: 5 * time.Millisecond})
 		go func() {
 			<-reads.Hit()
-			disk.Inject(blockdev.Fault{From: g.Host(1), To: g.Host(8), Hang: true}) // no renewal
+			disk.Inject(blockdev.Fault{From: c.geo.Host(1), To: c.geo.Host(8), Hang: true}) // no renewal
 		}()
 		within(t, "the end of the lease", func() {
 			_, err := d.Floor(t.Context(), "x", MaxFloorRounds)
@@ -194,8 +187,7 @@ func TestFloorKeepsTheLease(t *testing.T) {
 }
 
 func TestFloorInvalid(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		for _, rounds := range []int{-1, 0, MaxFloorRounds + 1} {
 			_, err := d.Floor(t.Context(), "x", rounds)

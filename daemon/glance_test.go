@@ -82,8 +82,7 @@ func TestGlancesShareWhatIsRead(t *testing.T) {
 
 // TestGlanceOfWhatIsHot: locks that are held or wanted, here or elsewhere, are read more often than all the others.
 func TestGlanceOfWhatIsHot(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, other := c.host(1), c.host(2)
 		for _, name := range []string{"a", "b", "c"} {
 			require.NoError(t, acquire(t, d, Request{Name: name}).Release())
@@ -117,14 +116,13 @@ func TestGlanceOfWhatIsHot(t *testing.T) {
 
 // TestGlanceOfADeviceThatHangs: what is known is still told, and why it is old.
 func TestGlanceOfADeviceThatHangs(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		var all glances
 		g := all.of(d)
 		require.Nil(t, g.answer().Error)
-		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.sb.Geometry.Entry(1), To: c.sb.Geometry.Entry(2), Hang: true})
+		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Entry(1), To: c.geo.Entry(2), Hang: true})
 		g.due(true)
 		var a Glance
 		within(t, "that it hangs to be told", func() {

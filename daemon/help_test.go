@@ -33,8 +33,7 @@ func used(t *testing.T, d *Daemon) *lock {
 
 // TestHelpTakesAFreeLockAtOnce: by the caller's own goroutine, so it is decided when submit returns.
 func TestHelpTakesAFreeLockAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		used(t, d)
 		eventually(t, "at once, unless the driver is just about to rest", func() bool {
@@ -61,27 +60,23 @@ func TestHelpLeavesWhatFailsToTheDriver(t *testing.T) {
 	t.Parallel()
 	for _, op := range []blockdev.Op{blockdev.OpRead, blockdev.OpWrite} {
 		for _, what := range []string{"acquire", "release"} {
-			t.Run(fmt.Sprint(what, op), func(t *testing.T) {
-				inBubble(t, func(t *testing.T) {
-					c := newCluster(t, 8, 4)
-					d, f := c.faultyHost(1)
-					used(t, d)
-					g := c.sb.Geometry
-					fail := func() {
-						f.Inject(blockdev.Fault{Op: op, From: g.Slot(1, 1), To: g.Slot(1, 1) + int64(8*g.Stride), Err: unix.ETIMEDOUT, Times: 2})
-					}
-					if what == "acquire" {
-						fail()
-					}
-					r := <-submitted(t.Context(), d, Request{Name: "x"})
-					require.NoError(t, r.err)
-					if what == "release" {
-						fail()
-					}
-					require.NoError(t, r.hold.Release())
-					require.Equal(t, layout.Idle, c.slot(1, 1).Phase)
-					require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-				})
+			runInCluster(t, fmt.Sprint(what, op), func(t *testing.T, c *cluster) {
+				d, f := c.faultyHost(1)
+				used(t, d)
+				fail := func() {
+					f.Inject(blockdev.Fault{Op: op, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 1) + int64(8*c.geo.Stride), Err: unix.ETIMEDOUT, Times: 2})
+				}
+				if what == "acquire" {
+					fail()
+				}
+				r := <-submitted(t.Context(), d, Request{Name: "x"})
+				require.NoError(t, r.err)
+				if what == "release" {
+					fail()
+				}
+				require.NoError(t, r.hold.Release())
+				require.Equal(t, layout.Idle, c.slot(1, 1).Phase)
+				require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 			})
 		}
 	}
@@ -92,42 +87,38 @@ func TestHelpLeavesWhatFailsToTheDriver(t *testing.T) {
 func TestSubmitIsDecidedThoughIOHangs(t *testing.T) {
 	t.Parallel()
 	for _, ends := range []string{"context", "lease"} {
-		t.Run(ends, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				d, f := c.faultyHost(1)
-				used(t, d)
-				ctx, cancel := context.WithCancelCause(t.Context())
-				hung := f.Inject(blockdev.Fault{From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Size(), Hang: true})
-				done := make(chan result, 2)
-				var wg sync.WaitGroup
-				wg.Go(func() { d.submit(ctx, Request{Name: "x"}, func(h *Hold, err error) { done <- result{h, err} }) })
-				defer wg.Wait()
-				defer f.Heal()
-				<-hung.Hit()
-				want := errors.New("no patience")
-				if ends == "context" {
-					cancel(want)
-				} else {
-					defer cancel(nil)
-					want = ErrLost
-					f.Inject(blockdev.Fault{Hang: true})
-				}
-				select {
-				case r := <-done:
-					require.ErrorIs(t, r.err, want)
-				case <-time.After(generous):
-					t.Fatal("not told")
-				}
-			})
+		runInCluster(t, ends, func(t *testing.T, c *cluster) {
+			d, f := c.faultyHost(1)
+			used(t, d)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			hung := f.Inject(blockdev.Fault{From: c.geo.Slot(1, 1), To: c.geo.Size(), Hang: true})
+			done := make(chan result, 2)
+			var wg sync.WaitGroup
+			wg.Go(func() { d.submit(ctx, Request{Name: "x"}, func(h *Hold, err error) { done <- result{h, err} }) })
+			defer wg.Wait()
+			defer f.Heal()
+			<-hung.Hit()
+			want := errors.New("no patience")
+			if ends == "context" {
+				cancel(want)
+			} else {
+				defer cancel(nil)
+				want = ErrLost
+				f.Inject(blockdev.Fault{Hang: true})
+			}
+			select {
+			case r := <-done:
+				require.ErrorIs(t, r.err, want)
+			case <-time.After(generous):
+				t.Fatal("not told")
+			}
 		})
 	}
 }
 
 // TestSubmitIsDecidedOnce: whatever ends it, and whoever is faster.
 func TestSubmitIsDecidedOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		lk := used(t, d)
 		for i := range 300 {
@@ -157,8 +148,7 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 
 // TestHelpLeavesNobodyWaiting: clients that drive the lock themselves, and those that have it driven, on several hosts.
 func TestHelpLeavesNobodyWaiting(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		counter := 0
 		const hosts, clients, rounds = 3, 4, 60
 		var wg sync.WaitGroup
@@ -194,8 +184,7 @@ func TestHelpLeavesNobodyWaiting(t *testing.T) {
 
 // TestCloseEndsAHelpedLock: the driver rests under a hold when the daemon closes, and a client's goroutine lets go.
 func TestCloseEndsAHelpedLock(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		state := t.TempDir()
 		for range 20 {
 			d := c.unjoined(1, func(cfg *Config) { cfg.StateDir = state })

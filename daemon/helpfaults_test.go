@@ -23,8 +23,7 @@ func settled(t *testing.T, c *cluster) {
 // turn), the remover gives up. The next local client is granted the lock, and then the driver goes on with the removal
 // of who has gone: the slot shows idle under the hold.
 func TestRemoverWhoGaveUp(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
 		other := c.host(2)
 		lk := used(t, d)
@@ -41,8 +40,7 @@ func TestRemoverWhoGaveUp(t *testing.T) {
 		next := submitted(t.Context(), d, Request{Name: "x"})
 		eventually(t, "the next waits", queued(2))
 		settled(t, c)
-		g := c.sb.Geometry
-		look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 8), Hang: true})
+		look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 8), Hang: true})
 		released := make(chan error, 1)
 		go func() { released <- a.hold.Release() }()
 		<-look.Hit()
@@ -65,13 +63,11 @@ func TestRemoverWhoGaveUp(t *testing.T) {
 
 // TestTimeoutThoughIOHangs: a client of the socket is told of the end of its patience.
 func TestTimeoutThoughIOHangs(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
 		used(t, d)
 		s := serveSocket(t, d)
-		g := c.sb.Geometry
-		hung := f.Inject(blockdev.Fault{From: g.Slot(1, 1), To: g.Slot(1, 8), Hang: true})
+		hung := f.Inject(blockdev.Fault{From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 8), Hang: true})
 		codes := make(chan string, 1)
 		go func() {
 			_, r := s.post(`{"name": "x", "timeout_ms": 100}`)
@@ -95,8 +91,7 @@ func TestTimeoutThoughIOHangs(t *testing.T) {
 // TestLostWhileAReleaseHangs: a client has let go and gone, its release hangs, the lease ends. Nothing is held
 // any more, so the watchdog must go on being fed (safe).
 func TestLostWhileAReleaseHangs(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
 		d := c.unjoined(1, through(f))
 		require.NoError(t, d.Join(t.Context()))
@@ -106,7 +101,7 @@ func TestLostWhileAReleaseHangs(t *testing.T) {
 		for nextEvent(t, r).Event != "granted" {
 		}
 		settled(t, c)
-		hung := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(1, 2), Hang: true})
+		hung := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Hang: true})
 		require.NoError(t, conn.Close())
 		<-hung.Hit()
 		all := f.Inject(blockdev.Fault{Hang: true})
@@ -123,15 +118,13 @@ func TestLostWhileAReleaseHangs(t *testing.T) {
 // TestCloseLeavesNoClaim: a lock that nobody of this host wants any more does not stay claimed for as long as
 // another one is held here.
 func TestCloseLeavesNoClaim(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
 		other := c.host(2)
 		used(t, d)
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 		kept := acquire(t, d, Request{Name: "y"})
-		g := c.sb.Geometry
-		look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 8), Hang: true, Err: unix.ETIMEDOUT, Times: 1})
+		look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 8), Hang: true, Err: unix.ETIMEDOUT, Times: 1})
 		done := make(chan (<-chan result), 1)
 		go func() { done <- submitted(t.Context(), d, Request{Name: "x"}) }()
 		<-look.Hit()
@@ -160,8 +153,7 @@ func TestCloseLeavesNoClaim(t *testing.T) {
 
 // TestSecondConnectionIsTold: a client that has come back by another connection is told its place.
 func TestSecondConnectionIsTold(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		other := c.host(2)
 		h := acquire(t, other, Request{Name: "x"})

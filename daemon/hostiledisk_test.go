@@ -150,16 +150,15 @@ func TestVandal(t *testing.T) {
 		c := newCluster(t, 4, 4)
 		v := newVictims(c, true)
 		dev := c.disk.Open()
-		g := c.sb.Geometry
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		dice := rand.New(rand.NewPCG(seed, 0))
-		places, sector, other := v.places(), blockdev.Alloc(g.Stride), blockdev.Alloc(g.Stride)
+		places, sector, other := v.places(), blockdev.Alloc(c.geo.Stride), blockdev.Alloc(c.geo.Stride)
 		hits := 0
 		for begin := time.Now(); time.Since(begin) < 2*time.Second; hits++ {
 			off := places[dice.IntN(len(places))]
 			if hits%16 == 0 {
-				off = g.Superblock(0) // one of the two at most: without both there is no lockspace
+				off = c.geo.Superblock(0) // one of the two at most: without both there is no lockspace
 			}
 			require.NoError(t, dev.Read(sector, off))
 			switch dice.IntN(5) {
@@ -337,23 +336,21 @@ func TestOverwrittenSlot(t *testing.T) {
 			return own
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 4, 4)
-				d := c.host(1)
-				h := acquire(t, d, Request{Name: "x"})
-				eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
-				over := forge(c, c.slot(1, 1))
-				c.write(c.sb.Geometry.Slot(1, 1), func(buf []byte) error {
-					if over.Virgin() {
-						return nil
-					}
-					return c.sb.Space().EncodeSlot(buf, over)
-				})
-				within(t, "the end of the lease", func() { <-h.Lost() })
-				require.ErrorIs(t, d.Err(), errOverwritten)
-				require.ErrorContains(t, d.Err(), `in lock "x"`)
+		runInBubble(t, name, func(t *testing.T) {
+			c := newCluster(t, 4, 4)
+			d := c.host(1)
+			h := acquire(t, d, Request{Name: "x"})
+			eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
+			over := forge(c, c.slot(1, 1))
+			c.write(c.geo.Slot(1, 1), func(buf []byte) error {
+				if over.Virgin() {
+					return nil
+				}
+				return c.sb.Space().EncodeSlot(buf, over)
 			})
+			within(t, "the end of the lease", func() { <-h.Lost() })
+			require.ErrorIs(t, d.Err(), errOverwritten)
+			require.ErrorContains(t, d.Err(), `in lock "x"`)
 		})
 	}
 }
@@ -367,7 +364,7 @@ func TestOverwrittenSlotOfOneWhoWaits(t *testing.T) {
 		eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
 		waits := start(t, b, Request{Name: "x"})
 		eventually(t, "it waits", func() bool { return c.slot(1, 2).Phase == layout.Waiting })
-		c.write(c.sb.Geometry.Slot(1, 2), func([]byte) error { return nil })
+		c.write(c.geo.Slot(1, 2), func([]byte) error { return nil })
 		require.NoError(t, h.Release())
 		within(t, "the end of the lease", func() { <-b.Lost() })
 		require.ErrorIs(t, b.Err(), errOverwritten)
@@ -385,7 +382,7 @@ func TestZeroedSlotOfAHolder(t *testing.T) {
 		eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
 		_, err := b.Acquire(t.Context(), Request{Name: "x", Try: true})
 		require.ErrorIs(t, err, ErrBusy)
-		c.write(c.sb.Geometry.Slot(1, 1), func([]byte) error { return nil })
+		c.write(c.geo.Slot(1, 1), func([]byte) error { return nil })
 		next := got(t, start(t, b, Request{Name: "x"}))
 		require.ErrorIs(t, h.Err(), ErrLost, "the holder had to know first")
 		require.NoError(t, next.Release())
@@ -401,7 +398,7 @@ func TestIdleSlotThatWasForged(t *testing.T) {
 		before := c.slot(1, 1)
 		over := before
 		over.Phase, over.Ticket = layout.Held, layout.MakeTicket(before.Ticket.Number()+7, 1)
-		c.write(c.sb.Geometry.Slot(1, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, over) })
+		c.write(c.geo.Slot(1, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, over) })
 		d.scrubNumber(1)
 		eventually(t, "it is idle again", func() bool { return c.slot(1, 1).Phase == layout.Idle })
 		require.Equal(t, before.Ticket, c.slot(1, 1).Ticket)
@@ -418,7 +415,7 @@ func TestZeroedHostRecord(t *testing.T) {
 		h := acquire(t, a, Request{Name: "x"})
 		next := start(t, b, Request{Name: "x"})
 		eventually(t, "it waits", func() bool { return c.slot(1, 2).Phase == layout.Waiting })
-		c.write(c.sb.Geometry.Host(1), func([]byte) error { return nil })
+		c.write(c.geo.Host(1), func([]byte) error { return nil })
 		entered := got(t, next)
 		select {
 		case <-h.Lost():
@@ -440,8 +437,8 @@ func TestHeldWithoutATicket(t *testing.T) {
 		h := layout.Slot{Lock: 1, Host: 2, Incarnation: c.hostRecord(2).Incarnation, Creation: c.entry(1).Creation, Phase: layout.Held, Ticket: layout.MakeTicket(1, 2)}
 		require.NoError(t, c.sb.Space().EncodeSlot(record, h))
 		clear(record[72:80]) // the ticket
-		forge(record, c.sb.Geometry.Slot(1, 2))
-		require.NoError(t, c.disk.Open().Write(record, c.sb.Geometry.Slot(1, 2)))
+		forge(record, c.geo.Slot(1, 2))
+		require.NoError(t, c.disk.Open().Write(record, c.geo.Slot(1, 2)))
 		require.NotPanics(t, func() {
 			_, err := a.Request(t.Context(), "x", "please")
 			require.ErrorIs(t, err, ErrFree)
@@ -456,7 +453,7 @@ func TestRequestAfterTheLastTime(t *testing.T) {
 		b := c.host(2)
 		h := acquire(t, b, Request{Name: "x"})
 		eventually(t, "shown", func() bool { return c.slot(1, 2).Phase == layout.Held })
-		c.write(c.sb.Geometry.Slot(1, 1), func(buf []byte) error {
+		c.write(c.geo.Slot(1, 1), func(buf []byte) error {
 			return c.sb.Space().EncodeSlot(buf, layout.Slot{Lock: 1, Host: 1, Incarnation: 7, Creation: c.entry(1).Creation,
 				Request: layout.Request{Ticket: layout.MakeTicket(1, 2), At: lastMoment.Add(24*time.Hour - time.Microsecond)}})
 		})

@@ -14,12 +14,10 @@ import (
 
 // TestTornClearing: the remover dies while it clears the entry, half of which lands.
 func TestTornClearing(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a, b := c.mortal(1), c.host(2), c.host(3)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(1) + 512, Crash: true, Landed: 50})
+		crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Entry(1) + 512, Crash: true, Landed: 50})
 		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 		within(t, "the crash", func() { <-crash.Hit() })
 		m.dies(a)
@@ -42,12 +40,10 @@ func TestTornClearing(t *testing.T) {
 
 // TestLivingCreatorTakesItsIntentBack: a creator that failed and lives keeps its intent.
 func TestLivingCreatorTakesItsIntentBack(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, f := c.faultyHost(1)
 		b := c.host(2)
-		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(1) + 512, Times: entryTries, Err: unix.EIO})
+		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Entry(1) + 512, Times: entryTries, Err: unix.EIO})
 		_, _, err := a.Create(t.Context(), "x", 1)
 		require.ErrorIs(t, err, unix.EIO)
 		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())

@@ -13,8 +13,7 @@ import (
 
 // TestFailedClaimTellsOfNoLease: a host that is joining has none that could run out.
 func TestFailedClaimTellsOfNoLease(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
 		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, Times: 1, Err: errors.New("no path is left")})
 		var log bytes.Buffer

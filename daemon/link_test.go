@@ -326,8 +326,7 @@ func TestLinkIsToldInTimeThoughTheDeviceHangs(t *testing.T) {
 	}
 	holder := s.link(`{"lock":{"name":"x"}}`)
 	holder.until("granted")
-	g := c.sb.Geometry
-	release := f.Hang(blockdev.Fault{From: g.Slot(2, 1), To: g.Slot(2, 1) + int64(g.Hosts*g.Stride)})
+	release := f.Hang(blockdev.Fault{From: c.geo.Slot(2, 1), To: c.geo.Slot(2, 1) + int64(c.geo.Hosts*c.geo.Stride)})
 	late := s.link(`{"lock":{"name":"y","timeout_ms":50}}`)
 	require.Equal(t, "timeout", late.until("refused").Code)
 	stuck := s.link(`{"lock":{"name":"y"}}`)

@@ -25,8 +25,7 @@ func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 		}
 		return false
 	})
-	g := c.sb.Geometry
-	from, to := g.Slot(1, 1), g.Slot(1, 1)+int64(g.Hosts*g.Stride)
+	from, to := c.geo.Slot(1, 1), c.geo.Slot(1, 1)+int64(c.geo.Hosts*c.geo.Stride)
 	release := f.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: from, To: to})
 	a := s.link(`{"lock":{"name":"x","mode":"shared"}}`)
 	eventually(t, "a claims", func() bool { return f.Stats().Oldest > 0 })

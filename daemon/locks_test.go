@@ -66,8 +66,7 @@ func none(t *testing.T, cs ...<-chan result) {
 }
 
 func TestFirstComeFirstServed(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b, e := c.host(1), c.host(2), c.host(3)
 		h := acquire(t, a, Request{Name: "x"})
 		second := start(t, b, Request{Name: "x"})
@@ -85,8 +84,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 }
 
 func TestReadersTogetherWritersAlone(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		read := Request{Name: "x", Mode: layout.Shared}
 		r1, r2, r3 := acquire(t, a, read), acquire(t, b, read), acquire(t, a, read)
@@ -105,8 +103,7 @@ func TestReadersTogetherWritersAlone(t *testing.T) {
 }
 
 func TestPermits(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b, e := c.host(1), c.host(2), c.host(3)
 		h1 := acquire(t, a, Request{Name: "reboot", Permits: 2})
 		h2 := acquire(t, b, Request{Name: "reboot"})
@@ -122,8 +119,7 @@ func TestPermits(t *testing.T) {
 }
 
 func TestTryDoesNotWait(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, Request{Name: "x"})
 		for _, d := range []*Daemon{a, b} {
@@ -138,8 +134,7 @@ func TestTryDoesNotWait(t *testing.T) {
 
 // TestTriesAtOnce: a job that all hosts try to run at one time runs on one.
 func TestTriesAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		hosts := []*Daemon{c.host(1), c.host(2), c.host(3)}
 		for range 50 {
 			results := make(chan result, len(hosts))
@@ -165,8 +160,7 @@ func TestTriesAtOnce(t *testing.T) {
 }
 
 func TestGivingUp(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, Request{Name: "x"})
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
@@ -184,8 +178,7 @@ func TestGivingUp(t *testing.T) {
 // TestHandoff: a host with many clients passes the lock on among them, but
 // only so often while another host waits.
 func TestHandoff(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1, func(cfg *Config) { cfg.Handoff = 3 }), c.host(2)
 		h := acquire(t, a, Request{Name: "x"})
 		var local []<-chan result
@@ -264,7 +257,7 @@ func TestReformatLosesTheLease(t *testing.T) {
 		dev, buf := c.disk.Open(), blockdev.Alloc(512)
 		for _, copy := range []int{1, 0} {
 			require.NoError(t, c.sb.Encode(buf, copy))
-			require.NoError(t, dev.Write(buf, c.sb.Geometry.Superblock(copy)))
+			require.NoError(t, dev.Write(buf, c.geo.Superblock(copy)))
 		}
 		select {
 		case <-h.Lost():
@@ -302,7 +295,7 @@ func ownerHealsItsSlot(t *testing.T, used bool) {
 	require.NoError(t, before.Release())
 	dev, junk := c.disk.Open(), blockdev.Alloc(512)
 	junk[7] = 7
-	require.NoError(t, dev.Write(junk, c.sb.Geometry.Slot(1, 1)))
+	require.NoError(t, dev.Write(junk, c.geo.Slot(1, 1)))
 	h := acquire(t, b, Request{Name: "x"})
 	require.Greater(t, h.Token(), before.Token())
 	require.NoError(t, h.Release())

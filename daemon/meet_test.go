@@ -44,8 +44,7 @@ func lockNumber(t *testing.T, d *Daemon, name string) int {
 }
 
 func TestMeetFresh(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(2), c.host(5)
 		for range 2 { // what the first meeting leaves does not disturb the next
 			ofA, ofB := meetBoth(t, a, b, 50, generous)
@@ -73,8 +72,7 @@ func TestMeetFresh(t *testing.T) {
 }
 
 func TestMeetTakesTheLesserCount(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -126,8 +124,7 @@ func (c *cached) Read(p []byte, off int64) error {
 
 // TestMeetFindsACache: a host that reads sectors as they were a while ago is found out, and it is that host which says so.
 func TestMeetFindsACache(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		dev := &cached{Device: c.disk.Open(), lasts: 20 * time.Millisecond}
 		a, b := c.host(1), c.host(2, through(dev))
 		dev.on.Store(true)
@@ -146,7 +143,7 @@ func staleOnce(t *testing.T, c *cluster, which int, after int) (ofA, ofB *MeetRe
 	a := c.host(1)
 	b, faulty := c.faultyHost(2)
 	number := lockNumber(t, a, meetLocks(1, 2)[which])
-	at := c.sb.Geometry.Slot(number, 1)
+	at := c.geo.Slot(number, 1)
 	faulty.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: after, Times: 1, Returns: blockdev.Stale})
 	return meetBoth(t, a, b, 200, generous)
 }
@@ -154,26 +151,23 @@ func staleOnce(t *testing.T, c *cluster, which int, after int) (ofA, ofB *MeetRe
 func TestMeetFindsOneStaleRead(t *testing.T) {
 	t.Parallel()
 	for which, name := range slotNames {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				ofA, ofB := staleOnce(t, newCluster(t, 8, 4), which, 60)
-				require.Equal(t, MeetFresh, ofA.Outcome)
-				require.Equal(t, MeetStale, ofB.Outcome)
-				require.Equal(t, 1, ofB.Stale)
-				require.Contains(t, ofB.Detail, "slot "+name+" of host 1")
-			})
+		runInBubble(t, name, func(t *testing.T) {
+			ofA, ofB := staleOnce(t, newCluster(t, 8, 4), which, 60)
+			require.Equal(t, MeetFresh, ofA.Outcome)
+			require.Equal(t, MeetStale, ofB.Outcome)
+			require.Equal(t, 1, ofB.Stale)
+			require.Contains(t, ofB.Detail, "slot "+name+" of host 1")
 		})
 	}
 }
 
 // TestMeetFindsBlindness: one that never sees the other is not taken for one that has met it.
 func TestMeetFindsBlindness(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		b, faulty := c.faultyHost(2)
 		for _, name := range meetLocks(1, 2) {
-			at := c.sb.Geometry.Slot(lockNumber(t, a, name), 1)
+			at := c.geo.Slot(lockNumber(t, a, name), 1)
 			faulty.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, Returns: blockdev.Stale})
 		}
 		ofA, ofB := meetBoth(t, a, b, 20, time.Second)
@@ -185,8 +179,7 @@ func TestMeetFindsBlindness(t *testing.T) {
 }
 
 func TestMeetAlone(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		r, err := a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1, Timeout: 50 * time.Millisecond})
 		require.NoError(t, err)
@@ -198,8 +191,7 @@ func TestMeetAlone(t *testing.T) {
 
 // TestMeetGivenUp: one whose caller goes takes back what it said, and the other one is told.
 func TestMeetGivenUp(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -228,8 +220,7 @@ func TestMeetGivenUp(t *testing.T) {
 
 // TestMeetKeepsValues: a lock that people use is left alone.
 func TestMeetKeepsValues(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		lk, err := a.find(t.Context(), Request{Name: "probe 1-2 a"})
 		require.NoError(t, err)

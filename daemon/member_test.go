@@ -14,8 +14,7 @@ import (
 
 // TestLossWhileTheStateDirHangs: the system's own disk may hang as the lockspace's does. That holds up no holder's end.
 func TestLossWhileTheStateDirHangs(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
 		hangs := fmt.Sprintf("%s.%d", d.ids.leftFile("1"), os.Getpid())
 		require.NoError(t, unix.Mkfifo(hangs, 0o600))
@@ -33,8 +32,7 @@ func TestLossWhileTheStateDirHangs(t *testing.T) {
 // TestWatchOnce: however many locks wait, one of them has the host table read, also while a read of it hangs: every
 // event wakes them all.
 func TestWatchOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
 		begun := d.mem.begun.Load()
 		time.Sleep(time.Millisecond)

@@ -28,8 +28,7 @@ func eventually(t *testing.T, what string, so func() bool) {
 }
 
 func TestUpgradeAndDowngrade(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, reader)
 		token := h.Token()
@@ -68,8 +67,7 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 // TestTokenAfterAnUpgrade: readers elsewhere may have come and gone with greater tokens than the ticket of a hold that
 // became exclusive, so the next client of its host needs another one (TOKENS).
 func TestTokenAfterAnUpgrade(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, reader)
 		other := acquire(t, b, reader)
@@ -115,31 +113,27 @@ func TestUpgradeIsRefusedWhereOthersTakePart(t *testing.T) {
 			return func() { cancel(); <-gone }
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				a, b := c.host(1), c.host(2)
-				h := acquire(t, a, reader)
-				leave := other(t, a, b)
-				require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), ErrUpgrade)
-				require.Equal(t, layout.Shared, h.Mode())
-				require.NoError(t, h.Err())
-				leave()
-				eventually(t, "the others are gone", func() bool {
-					err := h.SetMode(t.Context(), layout.Exclusive)
-					return err == nil || !errors.Is(err, ErrUpgrade)
-				})
-				require.Equal(t, layout.Exclusive, h.Mode())
-				require.NoError(t, h.Release())
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			a, b := c.host(1), c.host(2)
+			h := acquire(t, a, reader)
+			leave := other(t, a, b)
+			require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), ErrUpgrade)
+			require.Equal(t, layout.Shared, h.Mode())
+			require.NoError(t, h.Err())
+			leave()
+			eventually(t, "the others are gone", func() bool {
+				err := h.SetMode(t.Context(), layout.Exclusive)
+				return err == nil || !errors.Is(err, ErrUpgrade)
 			})
+			require.Equal(t, layout.Exclusive, h.Mode())
+			require.NoError(t, h.Release())
 		})
 	}
 }
 
 // TestModeOfALockOfSeveralPermits: the machine would leave it as it is.
 func TestModeOfALockOfSeveralPermits(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		for _, mode := range []layout.Mode{layout.Shared, layout.Exclusive} {
 			h := acquire(t, a, Request{Name: "x", Permits: 2, Mode: mode})
@@ -156,8 +150,7 @@ func TestModeOfALockOfSeveralPermits(t *testing.T) {
 
 // TestTwoUpgradersAtOnce: neither waits for the other, and who gives way lets the other have it.
 func TestTwoUpgradersAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		hosts := []*Daemon{c.host(1), c.host(2), c.host(3)}
 		for range 20 {
 			var writers, won atomic.Int64
@@ -195,8 +188,7 @@ func TestTwoUpgradersAtOnce(t *testing.T) {
 }
 
 func TestDowngradeKeepsTheOrder(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, Request{Name: "x"})
 		r1, w, r2 := start(t, a, reader), start(t, a, Request{Name: "x"}), start(t, a, reader)
@@ -226,8 +218,7 @@ func TestDowngradeKeepsTheOrder(t *testing.T) {
 
 // TestReadersAfterAWriterGaveUp: whom a writer of another host kept out may come in when it is known to be gone.
 func TestReadersAfterAWriterGaveUp(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, reader)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -252,8 +243,7 @@ func TestReadersAfterAWriterGaveUp(t *testing.T) {
 
 // TestChangesOfModeUnderContention: whatever comes together, writers are alone.
 func TestChangesOfModeUnderContention(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		var (
 			mu               sync.Mutex
 			writers, readers int
@@ -318,12 +308,10 @@ func TestChangesOfModeUnderContention(t *testing.T) {
 }
 
 func TestModeOfALostHold(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		h := acquire(t, d, reader)
-		g := c.sb.Geometry
-		release := disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2)})
+		release := disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2)})
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
 		defer cancel()
 		require.ErrorIs(t, h.SetMode(ctx, layout.Exclusive), ErrTimeout, "nobody waits for a device that hangs")

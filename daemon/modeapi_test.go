@@ -31,8 +31,7 @@ func (s *testSession) call(token layout.Ticket, rest string) string {
 }
 
 func TestAPIMode(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		first := m.ask(1, `, "mode": "shared"`)
 		token := *first.until("granted").Token
@@ -90,8 +89,7 @@ func TestModeOfAnotherUsersHold(t *testing.T) {
 
 // TestRestartKeepsTheMode: and who has not heard of it yet is told.
 func TestRestartKeepsTheMode(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		other := c.host(2)
 		holder := m.ask(1, "") // exclusive
@@ -124,16 +122,14 @@ func TestRestartKeepsTheMode(t *testing.T) {
 
 // TestRestartInTheMidstOfAnUpgrade: the disk shows an exclusive hold, and it is none: a reader is inside.
 func TestRestartInTheMidstOfAnUpgrade(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		beside := acquire(t, c.host(2), reader)
 		holder := m.ask(1, `, "mode": "shared"`)
 		token := *holder.until("granted").Token
 		h := m.session(holder).hold
 		eventually(t, "it is shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
-		g := c.sb.Geometry
-		m.disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 8), Crash: true})
+		m.disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 8), Crash: true})
 		asked := make(chan error, 1)
 		go func() { asked <- h.SetMode(context.Background(), layout.Exclusive) }()
 		eventually(t, "the claim", func() bool { return c.slot(1, 1).Mode == layout.Exclusive })
@@ -159,16 +155,14 @@ func TestRestartInTheMidstOfAnUpgrade(t *testing.T) {
 
 // TestRestartInTheMidstOfADowngrade: it is gone on with.
 func TestRestartInTheMidstOfADowngrade(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		other := c.host(2)
 		holder := m.ask(1, "")
 		token := *holder.until("granted").Token
 		h := m.session(holder).hold
 		eventually(t, "it is shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
-		g := c.sb.Geometry
-		crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Crash: true})
+		crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Crash: true})
 		asked := make(chan error, 1)
 		go func() { asked <- h.SetMode(context.Background(), layout.Shared) }()
 		<-crash.Hit()

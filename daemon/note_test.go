@@ -99,8 +99,7 @@ func (c *cluster) shown(host int) {
 
 // TestNotesOfAContendedLock: who had it, who waited for whom.
 func TestNotesOfAContendedLock(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		na, nb := newNotebook(t), newNotebook(t)
 		a, b := c.host(1, na.in), c.host(2, nb.in)
 		h := acquire(t, a, Request{Name: "x", PID: 11, Command: "backup"})
@@ -148,8 +147,7 @@ func TestNotesOfAContendedLock(t *testing.T) {
 
 // TestNotesOfChangesOfMode: the mode of a hold, all along, by its token.
 func TestNotesOfChangesOfMode(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		n := newNotebook(t)
 		h := acquire(t, c.host(1, n.in), Request{Name: "x", PID: 11, Mode: layout.Shared})
 		require.NoError(t, h.SetMode(t.Context(), layout.Shared), "which it has")
@@ -168,8 +166,7 @@ func TestNotesOfChangesOfMode(t *testing.T) {
 
 // TestNotesOfPermits: by them one can tell several holders from too many.
 func TestNotesOfPermits(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		n := newNotebook(t)
 		h := acquire(t, c.host(1, n.in), Request{Name: "x", Permits: 2})
 		require.NoError(t, h.Release())
@@ -179,8 +176,7 @@ func TestNotesOfPermits(t *testing.T) {
 
 // TestNotesOfAChangeAhead: who waits learns whom for, whenever that is another one.
 func TestNotesOfAChangeAhead(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		n := newNotebook(t)
 		a, b, e := c.host(1), c.host(2), c.host(3, n.in)
 		h := acquire(t, a, Request{Name: "x", PID: 11})
@@ -258,8 +254,7 @@ func TestNotesOfWhoIsNotServed(t *testing.T) {
 
 // TestNotesOfALostLease: as the host sees it that loses, and as the one does that goes on.
 func TestNotesOfALostLease(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		na, nb := newNotebook(t), newNotebook(t)
 		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
 		a := c.host(1, through(f), na.in)
@@ -291,8 +286,7 @@ func TestNotesOfALostLease(t *testing.T) {
 }
 
 func TestNotesOfHostsThatLeave(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		na, nb := newNotebook(t), newNotebook(t)
 		c.host(1, na.in)
 		b := c.host(2, nb.in)
@@ -304,8 +298,7 @@ func TestNotesOfHostsThatLeave(t *testing.T) {
 }
 
 func TestNotesOfAnEviction(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		na, nb := newNotebook(t), newNotebook(t)
 		a := c.host(1, na.in)
 		b := c.host(2, nb.in)
@@ -319,8 +312,7 @@ func TestNotesOfAnEviction(t *testing.T) {
 }
 
 func TestNotesOfFencing(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.under(layout.PolicyFence)
 		n := newNotebook(t)
 		agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "true"} }

@@ -25,8 +25,7 @@ func TestReadsAll(t *testing.T) {
 // directly ahead stays as it is. Without that it went on polling at the pace of its first place, and with many hosts
 // the lock stood idle most of the time.
 func TestRankFallsWhileTheOneAheadWaits(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		first := acquire(t, c.host(1), Request{Name: "x"})
 		waiting := func(id int) {
 			eventually(t, "waiting", func() bool { return c.slot(1, id).Phase == layout.Waiting })
@@ -126,8 +125,8 @@ func TestLock_UnsettledHostAhead_PollsWithPauses(t *testing.T) {
 		c := newCluster(t, 80, 4)
 		c.lasting(time.Minute)
 		record := layout.HostRecord{ID: far, Incarnation: 20, State: layout.StateLive, Sequence: 7, Highest: far + 2}
-		c.write(c.sb.Geometry.Host(far), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, record) })
-		dev := &slotReads{Device: c.disk.Open(), off: c.sb.Geometry.Slot(1, far)}
+		c.write(c.geo.Host(far), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, record) })
+		dev := &slotReads{Device: c.disk.Open(), off: c.geo.Slot(1, far)}
 		d := c.host(1, through(dev))
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		before := layout.Slot{

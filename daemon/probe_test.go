@@ -182,7 +182,7 @@ func TestProbeLockspace(t *testing.T) {
 		h := acquire(t, d, Request{Name: ProbeLock}) // who uses the lock is not disturbed
 		own := c.slot(h.lk.entry.Lock, 1)
 		stale := blockdev.NewFaulty(c.disk.OpenReadOnly(), blockdev.FaultyOptions{})
-		at := c.sb.Geometry.Slot(h.lk.entry.Lock, 2)
+		at := c.geo.Slot(h.lk.entry.Lock, 2)
 		stale.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: 5, Times: 1, Returns: blockdev.Stale})
 		m, err := c.probe(c.disk.OpenReadOnly(), stale)
 		require.NoError(t, err)

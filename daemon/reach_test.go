@@ -45,36 +45,34 @@ func (d *tableReads) since(n int) []int {
 func TestReadsOfTheTable(t *testing.T) {
 	t.Parallel()
 	for _, hosts := range []int{3, 2000} {
-		t.Run(fmt.Sprint(hosts), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, hosts, 1)
-				stride := c.sb.Geometry.Stride
-				var reads []*tableReads
-				for id := 1; id <= 3; id++ {
-					r := &tableReads{Device: c.disk.Open(), table: c.sb.Geometry.Entry(1)}
-					reads = append(reads, r)
-					c.host(id, through(r))
-				}
-				reach := 2 + min(5, hosts)
-				joined := []int{len(reads[0].since(0)), 0, len(reads[2].since(0))}
-				begun := time.Now()
-				eventually(t, "three leases of renewals", func() bool {
-					return len(reads[0].since(joined[0])) >= 18 && len(reads[2].since(joined[2])) >= 18
-				})
-				leases := int(time.Since(begun)/c.sb.Lease) + 1
-				for _, i := range []int{0, 2} {
-					whole := 0
-					for _, n := range reads[i].since(joined[i]) {
-						if n > reach*stride {
-							require.LessOrEqual(t, n, scanChunk)
-							whole++
-						}
-					}
-					t.Logf("host %d: %d of %d reads were of the whole table", i+1, whole, len(reads[i].since(joined[i])))
-					// On a busy machine the lower ones do now and then.
-					require.LessOrEqual(t, whole, 2*leases, "host 3 reads it only if the lower ones seem silent")
-				}
+		runInBubble(t, fmt.Sprint(hosts), func(t *testing.T) {
+			c := newCluster(t, hosts, 1)
+			stride := c.geo.Stride
+			var reads []*tableReads
+			for id := 1; id <= 3; id++ {
+				r := &tableReads{Device: c.disk.Open(), table: c.geo.Entry(1)}
+				reads = append(reads, r)
+				c.host(id, through(r))
+			}
+			reach := 2 + min(5, hosts)
+			joined := []int{len(reads[0].since(0)), 0, len(reads[2].since(0))}
+			begun := time.Now()
+			eventually(t, "three leases of renewals", func() bool {
+				return len(reads[0].since(joined[0])) >= 18 && len(reads[2].since(joined[2])) >= 18
 			})
+			leases := int(time.Since(begun)/c.sb.Lease) + 1
+			for _, i := range []int{0, 2} {
+				whole := 0
+				for _, n := range reads[i].since(joined[i]) {
+					if n > reach*stride {
+						require.LessOrEqual(t, n, scanChunk)
+						whole++
+					}
+				}
+				t.Logf("host %d: %d of %d reads were of the whole table", i+1, whole, len(reads[i].since(joined[i])))
+				// On a busy machine the lower ones do now and then.
+				require.LessOrEqual(t, whole, 2*leases, "host 3 reads it only if the lower ones seem silent")
+			}
 		})
 	}
 }

@@ -15,8 +15,7 @@ import (
 )
 
 func TestRequestAfterRestartKeepsTheTicket(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.sb.Formatted = c.sb.Formatted.Add(time.Hour) // no clock
 		c.format()
 		m := c.mortal(1)
@@ -77,8 +76,7 @@ func TestModeOfAnOrphan(t *testing.T) {
 
 // TestRequestWhileRemoving: asked for while this host removes a lock of two permits.
 func TestRequestWhileRemoving(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		l := newListener()
 		req := l.request("x", layout.Exclusive)
@@ -101,8 +99,7 @@ func TestRequestWhileRemoving(t *testing.T) {
 
 // TestRequestThenRemove: the mark erases it.
 func TestRequestThenRemove(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		l := newListener()
 		req := l.request("x", layout.Exclusive)
@@ -124,14 +121,12 @@ func TestRequestThenRemove(t *testing.T) {
 
 // TestValueOutlivesAReadErrorAtFirstUse: a read error that passes, at the first use of the lock by this incarnation.
 func TestValueOutlivesAReadErrorAtFirstUse(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		setValue(t, a, "precious")
 		require.NoError(t, a.Close(t.Context()))
 		d, disk := c.faultyHost(1)
-		g := c.sb.Geometry
-		i := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, Times: 2})
+		i := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO, Times: 2})
 		_ = i
 		h := acquire(t, d, Request{Name: "x"})
 		require.NoError(t, h.Release())
@@ -141,16 +136,14 @@ func TestValueOutlivesAReadErrorAtFirstUse(t *testing.T) {
 
 // TestValueOutlivesAReadErrorAtRestart: one read error that passes, at a restart: the value is gone.
 func TestValueOutlivesAReadErrorAtRestart(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder := m.ask(1, "")
 		token := *holder.until("granted").Token
 		status, _ := m.change("/v1/value", holder.call(token, `"value": "dmFsdWU="`))
 		require.Equal(t, 200, status)
-		g := c.sb.Geometry
 		m.kill()
-		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
+		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
 		holder.again(m, token.String())
 		holder.until("granted")
 		eventually(t, "slot", func() bool { return c.slot(1, 1).Phase == layout.Held })
@@ -160,20 +153,18 @@ func TestValueOutlivesAReadErrorAtRestart(t *testing.T) {
 
 // TestReadErrorAtRestartLeavesNothingHeld: let go, killed before the disk has it, one read error that passes: nobody else gets the lock.
 func TestReadErrorAtRestartLeavesNothingHeld(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		other := c.host(2)
 		holder := m.ask(1, "")
 		holder.until("granted")
 		eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
-		g := c.sb.Geometry
-		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO})
+		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO})
 		s := m.session(holder)
 		holder.leave()
 		eventually(t, "let go", func() bool { return s.hold.lk.holders() == 0 })
 		m.kill()
-		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
+		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
 		ctx, cancel := context.WithTimeout(t.Context(), generous)
 		defer cancel()
 		h, err := other.Acquire(ctx, Request{Name: "x"})

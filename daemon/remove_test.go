@@ -36,8 +36,7 @@ func ended(t *testing.T, c <-chan error) error {
 }
 
 func TestRemoveFree(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		require.ErrorIs(t, a.Remove(t.Context(), "x", false), ErrNoLock)
 		require.ErrorIs(t, a.Remove(t.Context(), "", false), ErrInvalid)
@@ -76,37 +75,33 @@ func TestTokensGrowOverRemoval(t *testing.T) {
 func TestRemoveWaitsForTheHolder(t *testing.T) {
 	t.Parallel()
 	for _, elsewhere := range []bool{false, true} {
-		t.Run(fmt.Sprint(elsewhere), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				a, b := c.host(1), c.host(2)
-				remover := a
-				if elsewhere {
-					remover = b
-				}
-				h := acquire(t, a, Request{Name: "x"})
-				require.ErrorIs(t, remover.Remove(t.Context(), "x", true), ErrBusy)
-				ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
-				defer cancel()
-				require.ErrorIs(t, remover.Remove(ctx, "x", false), ErrTimeout)
-				require.False(t, c.entry(1).Free())
-				removed := removing(t, remover, "x", false)
-				require.Eventually(t, func() bool {
-					return elsewhere && c.slot(1, 2).Phase == layout.Waiting || !elsewhere && len(h.lk.waiting()) == 1
-				}, generous, time.Millisecond)
-				require.NoError(t, h.Err())
-				require.NoError(t, h.Release())
-				require.NoError(t, ended(t, removed))
-				require.Zero(t, c.named("x"))
-			})
+		runInCluster(t, fmt.Sprint(elsewhere), func(t *testing.T, c *cluster) {
+			a, b := c.host(1), c.host(2)
+			remover := a
+			if elsewhere {
+				remover = b
+			}
+			h := acquire(t, a, Request{Name: "x"})
+			require.ErrorIs(t, remover.Remove(t.Context(), "x", true), ErrBusy)
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
+			defer cancel()
+			require.ErrorIs(t, remover.Remove(ctx, "x", false), ErrTimeout)
+			require.False(t, c.entry(1).Free())
+			removed := removing(t, remover, "x", false)
+			require.Eventually(t, func() bool {
+				return elsewhere && c.slot(1, 2).Phase == layout.Waiting || !elsewhere && len(h.lk.waiting()) == 1
+			}, generous, time.Millisecond)
+			require.NoError(t, h.Err())
+			require.NoError(t, h.Release())
+			require.NoError(t, ended(t, removed))
+			require.Zero(t, c.named("x"))
 		})
 	}
 }
 
 // TestRemoveUnderContention: whoever waits behind the remover makes the lock anew, and is served.
 func TestRemoveUnderContention(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		var (
 			wg sync.WaitGroup
 			in inside
@@ -179,36 +174,32 @@ func (in *inside) visit(t *testing.T, d *Daemon, name string) {
 func TestTwoRemovers(t *testing.T) {
 	t.Parallel()
 	for _, permits := range []int{1, 3} {
-		t.Run(fmt.Sprint(permits), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				a, b, holder := c.host(1), c.host(2), c.host(3)
-				for range 10 {
-					_, _, err := a.Create(t.Context(), "x", permits)
-					require.NoError(t, err)
-					h := acquire(t, holder, Request{Name: "x"})
-					removals := []<-chan error{removing(t, a, "x", false), removing(t, b, "x", false), removing(t, a, "x", false)}
-					require.NoError(t, h.Release())
-					removed := 0
-					for _, r := range removals {
-						if err := ended(t, r); err == nil {
-							removed++
-						} else {
-							require.ErrorIs(t, err, ErrNoLock)
-						}
+		runInCluster(t, fmt.Sprint(permits), func(t *testing.T, c *cluster) {
+			a, b, holder := c.host(1), c.host(2), c.host(3)
+			for range 10 {
+				_, _, err := a.Create(t.Context(), "x", permits)
+				require.NoError(t, err)
+				h := acquire(t, holder, Request{Name: "x"})
+				removals := []<-chan error{removing(t, a, "x", false), removing(t, b, "x", false), removing(t, a, "x", false)}
+				require.NoError(t, h.Release())
+				removed := 0
+				for _, r := range removals {
+					if err := ended(t, r); err == nil {
+						removed++
+					} else {
+						require.ErrorIs(t, err, ErrNoLock)
 					}
-					require.Equal(t, 1, removed)
-					require.Zero(t, c.named("x"))
 				}
-			})
+				require.Equal(t, 1, removed)
+				require.Zero(t, c.named("x"))
+			}
 		})
 	}
 }
 
 // TestRemoveSemaphore: the remover waits for all who are inside, and nobody comes in meanwhile.
 func TestRemoveSemaphore(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b, remover := c.host(1), c.host(2), c.host(3)
 		_, _, err := a.Create(t.Context(), "x", 2)
 		require.NoError(t, err)
@@ -230,8 +221,7 @@ func TestRemoveSemaphore(t *testing.T) {
 
 // TestRemoveGivenUp: who waits behind a remover who has begun is served by the lock as it was.
 func TestRemoveGivenUp(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, remover := c.host(1), c.host(2)
 		_, _, err := a.Create(t.Context(), "x", 2)
 		require.NoError(t, err)
@@ -256,8 +246,7 @@ func TestRemoveGivenUp(t *testing.T) {
 // TestStaleEntryAfterOwnRemoval: the host that removed a lock is not led back into it by what it remembers of it. Only
 // its own slot tells of that removal.
 func TestStaleEntryAfterOwnRemoval(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		require.NoError(t, acquire(t, b, Request{Name: "y"}).Release())
 		h := acquire(t, a, Request{Name: "x"})
@@ -277,12 +266,11 @@ func TestStaleEntryAfterOwnRemoval(t *testing.T) {
 
 // TestEntryThatCannotBeCleared: a write that fails is tried again, and meanwhile other locks can be made.
 func TestEntryThatCannotBeCleared(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, f := c.faultyHost(1)
 		b := c.host(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		at := c.sb.Geometry.Entry(1)
+		at := c.geo.Entry(1)
 		broken := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, Err: unix.EIO})
 		removed := removing(t, a, "x", false)
 		<-broken.Hit()
@@ -306,8 +294,7 @@ func oneConn(c net.Conn) func(context.Context, string, string) (net.Conn, error)
 // TestRemoveLetsOthersGoFirst: who waits on another host is not passed by a removal that came later, and holds the
 // lock as it was.
 func TestRemoveLetsOthersGoFirst(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, Request{Name: "x"})
 		entry := h.lk.entry

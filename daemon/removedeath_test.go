@@ -73,7 +73,7 @@ func (d death) test(t *testing.T) {
 	in.visit(t, knows, "x")
 	in.visit(t, m.d, "x")
 	others.visit(t, m.d, "y")
-	from, to := c.sb.Geometry.Entry(1), c.sb.Geometry.Size()
+	from, to := c.geo.Entry(1), c.geo.Size()
 	fault := blockdev.Fault{Op: blockdev.OpWrite, From: from, To: to, After: d.after, Crash: true}
 	if d.whole {
 		fault.Landed = blockdev.All
@@ -132,7 +132,7 @@ func (d death) test(t *testing.T) {
 	require.NoError(t, ended(t, removing(t, other, "x", false)))
 	require.Zero(t, c.named("x"))
 	// Nothing is intended any more by a host that is back: every place can be used.
-	for lock := 1; lock < c.sb.Geometry.Locks; lock++ {
+	for lock := 1; lock < c.geo.Locks; lock++ {
 		name := fmt.Sprint("new", lock)
 		require.Eventually(t, func() bool {
 			_, _, err := knows.Create(t.Context(), name, 1)
@@ -145,10 +145,9 @@ func (d death) test(t *testing.T) {
 // TestRemoveWhatMayComeBack: a lock whose creator died while writing its entry is not removed before that can no longer
 // land; nor is it made with other permits than it may come back with.
 func TestRemoveWhatMayComeBack(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m, other := c.mortal(1), c.host(2)
-		late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Entry(1), To: c.sb.Geometry.Slot(0, 1), Late: true, Err: unix.EIO})
+		late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Slot(0, 1), Late: true, Err: unix.EIO})
 		_, _, err := m.d.Create(t.Context(), "x", 2)
 		require.ErrorIs(t, err, unix.EIO)
 		require.Positive(t, late.Fired())
@@ -183,45 +182,42 @@ func TestRestartOfARemover(t *testing.T) {
 		"before the clearing":   {true, 0, false},
 		"before it is unmarked": {false, 1, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				m, other := c.mortal(1), c.host(2)
-				_, _, err := other.Create(t.Context(), "x", 2)
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			m, other := c.mortal(1), c.host(2)
+			_, _, err := other.Create(t.Context(), "x", 2)
+			require.NoError(t, err)
+			holders := []*Hold{acquire(t, other, Request{Name: "x"}), acquire(t, c.host(3), Request{Name: "x"})}
+			before := holders[0].lk.entry
+			go func() { _ = m.d.Remove(context.Background(), "x", false) }()
+			require.Eventually(t, func() bool { return c.slot(1, 1).Phase == layout.Waiting }, generous, time.Millisecond)
+			waiter := m.ask(1, "")
+			waiter.until("waiting")
+			at := c.geo.Slot(1, 1)
+			if test.entry {
+				at = c.geo.Entry(1)
+			}
+			crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, After: test.after, Crash: true})
+			for _, h := range holders {
+				require.NoError(t, h.Release())
+			}
+			within(t, "the crash", func() { <-crash.Hit() })
+			incarnation := m.d.mem.incarnation()
+			m.kill()
+			m.rise()
+			require.Equal(t, incarnation, m.d.mem.incarnation())
+			waiter.again(m, "")
+			require.Greater(t, *waiter.until("granted").Token, holders[1].token)
+			require.Equal(t, 1, c.named("x"))
+			h, err := other.Acquire(t.Context(), Request{Name: "x", Permits: 2})
+			if test.removed {
+				require.ErrorIs(t, err, ErrPermits, "it is another one")
+			} else {
 				require.NoError(t, err)
-				holders := []*Hold{acquire(t, other, Request{Name: "x"}), acquire(t, c.host(3), Request{Name: "x"})}
-				before := holders[0].lk.entry
-				go func() { _ = m.d.Remove(context.Background(), "x", false) }()
-				require.Eventually(t, func() bool { return c.slot(1, 1).Phase == layout.Waiting }, generous, time.Millisecond)
-				waiter := m.ask(1, "")
-				waiter.until("waiting")
-				at := c.sb.Geometry.Slot(1, 1)
-				if test.entry {
-					at = c.sb.Geometry.Entry(1)
-				}
-				crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, After: test.after, Crash: true})
-				for _, h := range holders {
-					require.NoError(t, h.Release())
-				}
-				within(t, "the crash", func() { <-crash.Hit() })
-				incarnation := m.d.mem.incarnation()
-				m.kill()
-				m.rise()
-				require.Equal(t, incarnation, m.d.mem.incarnation())
-				waiter.again(m, "")
-				require.Greater(t, *waiter.until("granted").Token, holders[1].token)
-				require.Equal(t, 1, c.named("x"))
-				h, err := other.Acquire(t.Context(), Request{Name: "x", Permits: 2})
-				if test.removed {
-					require.ErrorIs(t, err, ErrPermits, "it is another one")
-				} else {
-					require.NoError(t, err)
-					require.Equal(t, before, c.entry(1))
-					require.NoError(t, h.Release())
-				}
-				require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond, "nothing is intended")
-				waiter.leave()
-			})
+				require.Equal(t, before, c.entry(1))
+				require.NoError(t, h.Release())
+			}
+			require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond, "nothing is intended")
+			waiter.leave()
 		})
 	}
 }

@@ -18,26 +18,24 @@ func quiet(string) {}
 // TestRepairSuperblock: what was damaged is as it was, and nothing else is touched.
 func TestRepairSuperblock(t *testing.T) {
 	for _, kind := range []RecordKind{KindSuperblock, KindCopy} {
-		t.Run(string(kind), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newChecked(t)
-				whole := contents(t, c.disk)
-				at := map[RecordKind]int64{KindSuperblock: 0, KindCopy: c.sb.Geometry.Superblock(1)}[kind]
-				for _, spoil := range []func(){
-					func() { damage(t, c.disk.Open(), at) },
-					func() { c.spoil(at) },
-					func() { c.write(at, func(buf []byte) error { clear(buf); return nil }) },
-				} {
-					spoil()
-					found := c.check()
-					require.Len(t, found, 1)
-					require.True(t, found[0].Repair)
-					require.NoError(t, rewriteSuperblock(c.disk.Open(), kind, quiet))
-					require.Equal(t, whole, contents(t, c.disk))
-					require.Empty(t, c.check())
-					require.NoError(t, rewriteSuperblock(c.disk.Open(), kind, func(string) { t.Error("written again") }))
-				}
-			})
+		runInBubble(t, string(kind), func(t *testing.T) {
+			c := newChecked(t)
+			whole := contents(t, c.disk)
+			at := map[RecordKind]int64{KindSuperblock: 0, KindCopy: c.geo.Superblock(1)}[kind]
+			for _, spoil := range []func(){
+				func() { damage(t, c.disk.Open(), at) },
+				func() { c.spoil(at) },
+				func() { c.write(at, func(buf []byte) error { clear(buf); return nil }) },
+			} {
+				spoil()
+				found := c.check()
+				require.Len(t, found, 1)
+				require.True(t, found[0].Repair)
+				require.NoError(t, rewriteSuperblock(c.disk.Open(), kind, quiet))
+				require.Equal(t, whole, contents(t, c.disk))
+				require.Empty(t, c.check())
+				require.NoError(t, rewriteSuperblock(c.disk.Open(), kind, func(string) { t.Error("written again") }))
+			}
 		})
 	}
 }
@@ -48,7 +46,7 @@ func TestRepairSuperblockRefuses(t *testing.T) {
 		c := newChecked(t)
 		other := c.sb
 		other.UUID[5]++
-		at := c.sb.Geometry.Superblock(1)
+		at := c.geo.Superblock(1)
 		c.write(at, func(buf []byte) error { return other.Encode(buf, 1) })
 		before := contents(t, c.disk)
 		for _, kind := range []RecordKind{KindSuperblock, KindCopy} {
@@ -79,7 +77,7 @@ func TestRepairSuperblockUnderHosts(t *testing.T) {
 		h := acquire(t, d, Request{Name: "x"})
 		for i := range 20 {
 			copy := i % 2
-			c.spoil(c.sb.Geometry.Superblock(copy))
+			c.spoil(c.geo.Superblock(copy))
 			time.Sleep(20 * time.Millisecond) // so that some renewals meet it so
 			require.NoError(t, rewriteSuperblock(c.disk.Open(), []RecordKind{KindSuperblock, KindCopy}[copy], quiet))
 		}
@@ -99,8 +97,7 @@ func (c *cluster) repair(d *Daemon, number int) (string, error) {
 // tornEntry has a host fail in the midst of writing the entry of a lock.
 func (c *cluster) tornEntry(d *Daemon, f *blockdev.Faulty, name string) {
 	c.t.Helper()
-	g := c.sb.Geometry
-	torn := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Err: unix.EIO, Landed: 50})
+	torn := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Slot(0, 1), Err: unix.EIO, Landed: 50})
 	_, err := d.Acquire(c.t.Context(), Request{Name: name, Permits: 3})
 	require.ErrorIs(c.t, err, unix.EIO)
 	require.Positive(c.t, torn.Fired())
@@ -111,28 +108,26 @@ func (c *cluster) tornEntry(d *Daemon, f *blockdev.Faulty, name string) {
 func TestRepairFromIntent(t *testing.T) {
 	t.Parallel()
 	for name, id := range map[string]int{"others up": 3, "own id": 1} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 4, 4)
-				a, f := c.faultyHost(1)
-				c.tornEntry(a, f, "x")
-				if id == 1 {
-					require.NoError(t, a.Close(t.Context()))
-				} else {
-					c.host(2)
-				}
-				found := (&checked{cluster: c}).check()
-				require.NotEmpty(t, found)
-				require.Contains(t, found[0].Mend, "restoring lock x with 3 permits")
-				repairer := c.host(id, func(cfg *Config) { cfg.repair = true }) // any other host of this id takes the intent back
-				done, err := c.repair(repairer, 1)
-				require.NoError(t, err)
-				require.Contains(t, done, "restoring lock x with 3 permits")
-				e := c.entry(1)
-				require.Equal(t, layout.Entry{Lock: 1, Name: "x", Permits: 3, Creation: e.Creation}, e)
-				f.Heal()
-				require.NoError(t, acquire(t, c.host(4), Request{Name: "x", Permits: 3}).Release())
-			})
+		runInBubble(t, name, func(t *testing.T) {
+			c := newCluster(t, 4, 4)
+			a, f := c.faultyHost(1)
+			c.tornEntry(a, f, "x")
+			if id == 1 {
+				require.NoError(t, a.Close(t.Context()))
+			} else {
+				c.host(2)
+			}
+			found := (&checked{cluster: c}).check()
+			require.NotEmpty(t, found)
+			require.Contains(t, found[0].Mend, "restoring lock x with 3 permits")
+			repairer := c.host(id, func(cfg *Config) { cfg.repair = true }) // any other host of this id takes the intent back
+			done, err := c.repair(repairer, 1)
+			require.NoError(t, err)
+			require.Contains(t, done, "restoring lock x with 3 permits")
+			e := c.entry(1)
+			require.Equal(t, layout.Entry{Lock: 1, Name: "x", Permits: 3, Creation: e.Creation}, e)
+			f.Heal()
+			require.NoError(t, acquire(t, c.host(4), Request{Name: "x", Permits: 3}).Release())
 		})
 	}
 }
@@ -147,7 +142,7 @@ func TestRepairFrees(t *testing.T) {
 		old, last := h.lk.entry, h.Token()
 		require.NoError(t, h.Release())
 		require.NoError(t, a.Close(t.Context()))
-		c.spoil(c.sb.Geometry.Entry(1))
+		c.spoil(c.geo.Entry(1))
 		before := contents(t, c.disk)
 
 		d := c.host(2)
@@ -164,8 +159,7 @@ func TestRepairFrees(t *testing.T) {
 		require.NoError(t, d.Close(t.Context()))
 
 		after := contents(t, c.disk)
-		g := c.sb.Geometry
-		for _, at := range []int64{g.Host(2), g.Entry(1), g.Slot(0, 2), g.Slot(1, 2)} {
+		for _, at := range []int64{c.geo.Host(2), c.geo.Entry(1), c.geo.Slot(0, 2), c.geo.Slot(1, 2)} {
 			copy(after[at:at+512], before[at:])
 		}
 		require.Equal(t, before, after)
@@ -208,7 +202,7 @@ func TestOldEntryAfterRepair(t *testing.T) {
 		old := h.lk.entry
 		require.NoError(t, h.Release())
 		require.NoError(t, a.Close(t.Context()))
-		c.spoil(c.sb.Geometry.Entry(1))
+		c.spoil(c.geo.Entry(1))
 		_, err := c.repair(c.host(2), 1)
 		require.NoError(t, err)
 		b, other := c.host(3), c.host(4)
@@ -233,14 +227,13 @@ func TestRepairRefusesWhileOthersAreUp(t *testing.T) {
 		c := newCluster(t, 4, 4)
 		c.host(1)
 		c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
-		c.spoil(c.sb.Geometry.Entry(1))
+		c.spoil(c.geo.Entry(1))
 		d := c.host(2)
-		g := c.sb.Geometry
-		before := contents(t, c.disk)[g.Entry(1):g.Slot(0, 1)]
+		before := contents(t, c.disk)[c.geo.Entry(1):c.geo.Slot(0, 1)]
 		_, err := c.repair(d, 1)
 		require.ErrorIs(t, err, ErrNotRepaired)
 		require.ErrorContains(t, err, "host 1 (db1) may be up")
-		require.Equal(t, before, contents(t, c.disk)[g.Entry(1):g.Slot(0, 1)])
+		require.Equal(t, before, contents(t, c.disk)[c.geo.Entry(1):c.geo.Slot(0, 1)])
 		require.True(t, c.slot(1, 2).Virgin())
 	})
 }
@@ -250,7 +243,7 @@ func TestRepairWaitsForTheDead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := &checked{cluster: newCluster(t, 4, 4)}
 		c.putHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 4})
-		c.spoil(c.sb.Geometry.Entry(1))
+		c.spoil(c.geo.Entry(1))
 		_, err := c.repair(c.host(2), 1)
 		require.NoError(t, err)
 		require.True(t, c.entry(1).Free())
@@ -266,23 +259,21 @@ func TestRepairDoesNotBelieveAnOldIntent(t *testing.T) {
 			c.putSlot(layout.Slot{Lock: 1, Host: 1, Creation: 9, Ticket: layout.MakeTicket(8, 1)})
 		},
 		"elsewhere":                func(c *checked) { c.writeEntry(layout.Entry{Lock: 2, Name: "x", Permits: 1, Creation: 12}) },
-		"a slot cannot be read":    func(c *checked) { c.spoil(c.sb.Geometry.Slot(1, 3)) },
+		"a slot cannot be read":    func(c *checked) { c.spoil(c.geo.Slot(1, 3)) },
 		"it was to remove a lock":  func(c *checked) { c.intend(1, layout.Entry{Lock: 1, Creation: 7}) },
 		"it is of another's place": func(c *checked) { c.intend(1, layout.Entry{Lock: 3, Name: "x", Permits: 1, Creation: 5}) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := &checked{cluster: newCluster(t, 4, 4)}
-				c.now = 5
-				c.intend(1, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
-				c.spoil(c.sb.Geometry.Entry(1))
-				change(c)
-				_, err := c.repair(c.host(2), 1)
-				require.NoError(t, err)
-				e := c.entry(1)
-				require.True(t, e.Free())
-				require.Greater(t, e.Creation, uint64(12))
-			})
+		runInBubble(t, name, func(t *testing.T) {
+			c := &checked{cluster: newCluster(t, 4, 4)}
+			c.now = 5
+			c.intend(1, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
+			c.spoil(c.geo.Entry(1))
+			change(c)
+			_, err := c.repair(c.host(2), 1)
+			require.NoError(t, err)
+			e := c.entry(1)
+			require.True(t, e.Free())
+			require.Greater(t, e.Creation, uint64(12))
 		})
 	}
 }
@@ -291,7 +282,7 @@ func TestRepairDoesNotBelieveAnOldIntent(t *testing.T) {
 func TestRepairRefusesWithoutIntents(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(c *checked){
-		"unreadable": func(c *checked) { c.spoil(c.sb.Geometry.Slot(0, 1)) },
+		"unreadable": func(c *checked) { c.spoil(c.geo.Slot(0, 1)) },
 		"no intent": func(c *checked) {
 			c.putSlot(layout.Slot{Lock: 0, Host: 1, Creation: 1, Ticket: layout.MakeTicket(5, 1), Value: []byte("junk")})
 		},
@@ -299,19 +290,17 @@ func TestRepairRefusesWithoutIntents(t *testing.T) {
 			c.putSlot(layout.Slot{Lock: 1, Host: 1, Creation: layout.MaxNumber, Ticket: layout.MakeTicket(5, 1)})
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := &checked{cluster: newCluster(t, 4, 4)}
-				c.now = 5
-				c.putHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 4})
-				c.intend(3, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
-				c.spoil(c.sb.Geometry.Entry(1))
-				spoil(c)
-				ex := examiner{dev: c.disk.Open(), sb: c.sb, space: c.sb.Space()}
-				p, err := ex.look([]int{directoryLock, 1})
-				require.NoError(t, err)
-				require.ErrorIs(t, p.remedy(1, nil).err, ErrNotRepaired)
-			})
+		runInBubble(t, name, func(t *testing.T) {
+			c := &checked{cluster: newCluster(t, 4, 4)}
+			c.now = 5
+			c.putHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 4})
+			c.intend(3, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
+			c.spoil(c.geo.Entry(1))
+			spoil(c)
+			ex := examiner{dev: c.disk.Open(), sb: c.sb, space: c.sb.Space()}
+			p, err := ex.look([]int{directoryLock, 1})
+			require.NoError(t, err)
+			require.ErrorIs(t, p.remedy(1, nil).err, ErrNotRepaired)
 		})
 	}
 }
@@ -321,21 +310,19 @@ func TestRepairRefusesWithoutIntents(t *testing.T) {
 func TestRepairer_GoneHostsIntentUnreadable_FreesPlace(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(c *checked){
-		"unreadable": func(c *checked) { c.spoil(c.sb.Geometry.Slot(0, 1)) },
+		"unreadable": func(c *checked) { c.spoil(c.geo.Slot(0, 1)) },
 		"no intent": func(c *checked) {
 			c.putSlot(layout.Slot{Lock: 0, Host: 1, Creation: 1, Ticket: layout.MakeTicket(5, 1), Value: []byte("junk")})
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := &checked{cluster: newCluster(t, 4, 4)}
-				c.putHost(layout.HostRecord{ID: 1, State: layout.StateLeft, Highest: 4})
-				c.spoil(c.sb.Geometry.Entry(1))
-				spoil(c)
-				_, err := c.repair(c.host(2), 1)
-				require.NoError(t, err)
-				require.True(t, c.entry(1).Free())
-			})
+		runInBubble(t, name, func(t *testing.T) {
+			c := &checked{cluster: newCluster(t, 4, 4)}
+			c.putHost(layout.HostRecord{ID: 1, State: layout.StateLeft, Highest: 4})
+			c.spoil(c.geo.Entry(1))
+			spoil(c)
+			_, err := c.repair(c.host(2), 1)
+			require.NoError(t, err)
+			require.True(t, c.entry(1).Free())
 		})
 	}
 }
@@ -345,7 +332,7 @@ func TestRepairer_HostDiedWhileJoining_FreesPlace(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := &checked{cluster: newCluster(t, 4, 4)}
 		c.putHost(layout.HostRecord{ID: 3, State: layout.StateJoining, Highest: 4})
-		c.spoil(c.sb.Geometry.Entry(1))
+		c.spoil(c.geo.Entry(1))
 		_, err := c.repair(c.host(2), 1)
 		require.NoError(t, err)
 		require.True(t, c.entry(1).Free())
@@ -363,35 +350,33 @@ func TestHolderRestoresEntry(t *testing.T) {
 		"shared": func(t *testing.T, a *Daemon) *Hold { return acquire(t, a, Request{Name: "x", Mode: layout.Shared}) },
 		"idle":   nil,
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 4, 4)
-				a, b := c.host(1), c.host(2)
-				require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-				e := c.entry(1)
-				var h *Hold
-				var next <-chan result
-				if held != nil {
-					h = held(t, a)
-					next = start(t, b, Request{Name: "x"})
+		runInBubble(t, name, func(t *testing.T) {
+			c := newCluster(t, 4, 4)
+			a, b := c.host(1), c.host(2)
+			require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+			e := c.entry(1)
+			var h *Hold
+			var next <-chan result
+			if held != nil {
+				h = held(t, a)
+				next = start(t, b, Request{Name: "x"})
+			}
+			c.spoil(c.geo.Entry(1))
+			eventually(t, "restored", func() bool {
+				if held == nil {
+					asksFor(t, b)
 				}
-				c.spoil(c.sb.Geometry.Entry(1))
-				eventually(t, "restored", func() bool {
-					if held == nil {
-						asksFor(t, b)
-					}
-					buf := contents(t, c.disk)[c.sb.Geometry.Entry(1):]
-					found, err := c.sb.Space().DecodeEntry(buf, 1)
-					return err == nil && found == e
-				})
-				if held != nil {
-					none(t, next)
-					require.NoError(t, h.Release())
-					require.NoError(t, got(t, next).Release())
-				}
-				require.NoError(t, acquire(t, c.host(3), Request{Name: "x"}).Release())
-				require.Equal(t, e, c.entry(1))
+				buf := contents(t, c.disk)[c.geo.Entry(1):]
+				found, err := c.sb.Space().DecodeEntry(buf, 1)
+				return err == nil && found == e
 			})
+			if held != nil {
+				none(t, next)
+				require.NoError(t, h.Release())
+				require.NoError(t, got(t, next).Release())
+			}
+			require.NoError(t, acquire(t, c.host(3), Request{Name: "x"}).Release())
+			require.Equal(t, e, c.entry(1))
 		})
 	}
 }
@@ -421,7 +406,7 @@ func TestDirectory_ScanWhileAnEntryIsDamaged_LockStaysKnown(t *testing.T) {
 		dir := newDirectory(c.disk.Open(), c.sb.Space())
 		_, err := dir.scan()
 		require.NoError(t, err)
-		c.spoil(c.sb.Geometry.Entry(1))
+		c.spoil(c.geo.Entry(1))
 		c.writeEntry(layout.Entry{Lock: 2, Creation: 7})
 		_, err = dir.scan()
 		require.NoError(t, err)
@@ -451,9 +436,9 @@ func TestRestoreHeedsIntents(t *testing.T) {
 		c.now = 5
 		c.putHost(layout.HostRecord{ID: 3, State: layout.StateLeft, Highest: 4})
 		c.intend(3, layout.Entry{Lock: 1, Creation: h.Token().Number() + 9})
-		c.spoil(c.sb.Geometry.Entry(1))
+		c.spoil(c.geo.Entry(1))
 		require.ErrorIs(t, a.mendEntry(t.Context(), h.lk), ErrNotRepaired)
-		_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[c.sb.Geometry.Entry(1):], 1)
+		_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[c.geo.Entry(1):], 1)
 		require.Error(t, err)
 		require.NoError(t, h.Release())
 	})

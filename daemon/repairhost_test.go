@@ -10,28 +10,26 @@ import (
 
 // repairHost repairs the record of a host, from a machine of its own.
 func (c *cluster) repairHost(id int) (r Repaired, said []string) {
-	f := Finding{What: Record{Kind: KindHost, Host: id}.What(), Kind: KindHost, Host: id, Offset: c.sb.Geometry.Host(id)}
+	f := Finding{What: Record{Kind: KindHost, Host: id}.What(), Kind: KindHost, Host: id, Offset: c.geo.Host(id)}
 	o := RepairOptions{Progress: func(message string) { said = append(said, message) }, Config: c.unjoined(id).cfg}
 	return repairHost(c.t.Context(), "memory", f, c.sb, o), said
 }
 
 func TestRepairHost_OwnerUp_ChangesNothing(t *testing.T) {
 	for _, policy := range []layout.Policy{layout.PolicyLease, layout.PolicyManual} {
-		t.Run(policy.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 4, 4)
-				c.under(policy)
-				d := c.host(1)
-				h := acquire(t, d, Request{Name: "x"})
-				c.spoil(c.sb.Geometry.Host(1))
-				r, said := c.repairHost(1)
-				require.NoError(t, r.Err)
-				require.Empty(t, r.Done)
-				require.Equal(t, policy == layout.PolicyManual, len(said) == 2, "%q", said)
-				require.Equal(t, d.mem.incarnation(), c.hostRecord(1).Incarnation)
-				require.NoError(t, h.Err())
-				require.NoError(t, h.Release())
-			})
+		runInBubble(t, policy.String(), func(t *testing.T) {
+			c := newCluster(t, 4, 4)
+			c.under(policy)
+			d := c.host(1)
+			h := acquire(t, d, Request{Name: "x"})
+			c.spoil(c.geo.Host(1))
+			r, said := c.repairHost(1)
+			require.NoError(t, r.Err)
+			require.Empty(t, r.Done)
+			require.Equal(t, policy == layout.PolicyManual, len(said) == 2, "%q", said)
+			require.Equal(t, d.mem.incarnation(), c.hostRecord(1).Incarnation)
+			require.NoError(t, h.Err())
+			require.NoError(t, h.Release())
 		})
 	}
 }

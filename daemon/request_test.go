@@ -54,8 +54,7 @@ func asks(t *testing.T, d *Daemon, name, message string) []Asked {
 }
 
 func TestRequestIsHeardOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		first, next := newListener(), newListener()
 		h := acquire(t, a, first.request("x", layout.Exclusive))
@@ -80,8 +79,7 @@ func TestRequestIsHeardOnce(t *testing.T) {
 }
 
 func TestRequestOfALockThatNobodyHas(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		_, err := d.Request(t.Context(), "x", "")
 		require.ErrorIs(t, err, ErrNoLock)
@@ -98,8 +96,7 @@ func TestRequestOfALockThatNobodyHas(t *testing.T) {
 }
 
 func TestRequestToTheOwnHost(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		one, two := newListener(), newListener()
 		h1 := acquire(t, a, one.request("x", layout.Shared))
@@ -125,37 +122,33 @@ func TestRequestToAllHolders(t *testing.T) {
 		"semaphore": {Permits: 2},
 		"shared":    {Mode: layout.Shared},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				a, b, e := c.host(1), c.host(2), c.host(3)
-				one, two, third := newListener(), newListener(), newListener()
-				with := func(l listener) Request {
-					r := l.request("x", req.Mode)
-					r.Permits = req.Permits
-					return r
-				}
-				h1, h2 := acquire(t, a, with(one)), acquire(t, b, with(two))
-				waiting := start(t, e, Request{Name: "x", OnRequest: func(r Requested) { third <- r }}) // behind both
-				require.ElementsMatch(t, []Asked{{1, "db1", h1.Token()}, {2, "db2", h2.Token()}}, asks(t, e, "x", "now"))
-				for _, l := range []listener{one, two} {
-					l.hears(t, Requested{Host: 3, HostName: "db3", Message: "now"})
-				}
-				nothing(t, one, two)
-				require.NoError(t, h1.Release())
-				require.NoError(t, h2.Release())
-				h3 := got(t, waiting)
-				nothing(t, one, two, third)
-				require.NoError(t, h3.Release())
-			})
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			a, b, e := c.host(1), c.host(2), c.host(3)
+			one, two, third := newListener(), newListener(), newListener()
+			with := func(l listener) Request {
+				r := l.request("x", req.Mode)
+				r.Permits = req.Permits
+				return r
+			}
+			h1, h2 := acquire(t, a, with(one)), acquire(t, b, with(two))
+			waiting := start(t, e, Request{Name: "x", OnRequest: func(r Requested) { third <- r }}) // behind both
+			require.ElementsMatch(t, []Asked{{1, "db1", h1.Token()}, {2, "db2", h2.Token()}}, asks(t, e, "x", "now"))
+			for _, l := range []listener{one, two} {
+				l.hears(t, Requested{Host: 3, HostName: "db3", Message: "now"})
+			}
+			nothing(t, one, two)
+			require.NoError(t, h1.Release())
+			require.NoError(t, h2.Release())
+			h3 := got(t, waiting)
+			nothing(t, one, two, third)
+			require.NoError(t, h3.Release())
 		})
 	}
 }
 
 // TestRequestByOneWhoWaits: its slot goes on as the protocol has it, and so does its place.
 func TestRequestByOneWhoWaits(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b, e := c.host(1), c.host(2), c.host(3)
 		l := newListener()
 		h := acquire(t, a, l.request("x", layout.Exclusive))
@@ -192,12 +185,11 @@ func TestRequestByOneWhoWaits(t *testing.T) {
 func (c *cluster) put(s layout.Slot) {
 	c.t.Helper()
 	s.Lock = 1
-	c.write(c.sb.Geometry.Slot(1, s.Host), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
+	c.write(c.geo.Slot(1, s.Host), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
 }
 
 func TestRequestCountsHoldersOnly(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		own, e := c.slot(1, 1), c.entry(1)
@@ -228,8 +220,7 @@ func TestRequestCountsHoldersOnly(t *testing.T) {
 
 // TestRequestsThatDoNotCount: what other slots say is not heard unless it is of this lock and this hold.
 func TestRequestsThatDoNotCount(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		l := newListener()
 		h := acquire(t, a, l.request("x", layout.Exclusive))
@@ -249,7 +240,7 @@ func TestRequestsThatDoNotCount(t *testing.T) {
 		older.Request = r // by an incarnation that is over, all the same
 		c.put(older)
 		l.hears(t, Requested{Host: 3, Message: "not for you"})
-		c.spoil(c.sb.Geometry.Slot(1, 2)) // nobody's business
+		c.spoil(c.geo.Slot(1, 2)) // nobody's business
 		older.Request.At = time.Unix(2, 0)
 		c.put(older)
 		l.hears(t, Requested{Host: 3, Message: "not for you"})
@@ -261,8 +252,7 @@ func TestRequestsThatDoNotCount(t *testing.T) {
 
 // TestRequestIsOfOneCreation: a lock made anew does not begin with requests for the old one.
 func TestRequestIsOfOneCreation(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, Request{Name: "x"})
 		asks(t, b, "x", "old")
@@ -290,8 +280,7 @@ func TestRequestIsOfOneCreation(t *testing.T) {
 }
 
 func TestAPIRequest(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		s, b := serveSocket(t, c.host(1)), serveSocket(t, c.host(2))
 		conn, r := s.post(`{"name": "x", "requests": true}`)
 		e := nextEvent(t, r)
@@ -323,8 +312,7 @@ func TestAPIRequest(t *testing.T) {
 // TestRequestAcrossARestart: it reaches a holder whose bakeryd was not there, once the client is back; one that was
 // heard before may be heard once more.
 func TestRequestAcrossARestart(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m, b := c.mortal(1), c.host(2)
 		s := m.ask(1, `, "requests": true`)
 		token := *s.until("granted").Token
@@ -340,8 +328,7 @@ func TestRequestAcrossARestart(t *testing.T) {
 
 // TestNobodyListens: a client that does not want to know is not told, and its host does not look.
 func TestNobodyListens(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		s, b := serveSocket(t, c.host(1)), c.host(2)
 		conn, r := s.post(`{"name": "x"}`)
 		require.Equal(t, "granted", nextEvent(t, r).Event)
@@ -367,8 +354,7 @@ func TestUnreadRequestsAreFew(t *testing.T) {
 }
 
 func TestRequestWhileTheDeviceHangs(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		h := acquire(t, c.host(1), Request{Name: "x"})
 		d, f := c.faultyHost(2)
 		f.Inject(blockdev.Fault{Hang: true})
@@ -384,8 +370,7 @@ func TestRequestWhileTheDeviceHangs(t *testing.T) {
 
 // TestRequestWithAClockSetBack: a newer request has a later time all the same.
 func TestRequestWithAClockSetBack(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		l := newListener()
 		h := acquire(t, a, l.request("x", layout.Exclusive))

@@ -155,8 +155,7 @@ func (s *testSession) until(kind string) event {
 func (s *testSession) leave() { require.NoError(s.t, s.conn.Close()) }
 
 func TestRestartKeepsHoldsAndPlaces(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		other := c.host(2)
 		holder := m.ask(1, "")
@@ -194,8 +193,7 @@ func TestRestartKeepsHoldsAndPlaces(t *testing.T) {
 }
 
 func TestRestartReleasesWhatNobodyComesBackFor(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder := m.ask(1, "")
 		holder.until("granted")
@@ -266,8 +264,7 @@ func TestWrapperGoneCommandLives(t *testing.T) {
 
 // TestRestartTooLateJoinsAnew: from the end of the lease on others may have the lock.
 func TestRestartTooLateJoinsAnew(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder := m.ask(1, "")
 		token := holder.until("granted").Token
@@ -305,7 +302,7 @@ func TestRestartThatTakesLong(t *testing.T) {
 	waiter.until("waiting")
 	m.kill()
 	// The own slots of all locks are read, one after the other. None is stuck.
-	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.sb.Geometry.Slot(0, 1), To: c.sb.Geometry.Slot(4, 2),
+	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(0, 1), To: c.geo.Slot(4, 2),
 		Delay: (c.sb.Lease + minReturn + c.sb.Lease/10) / 5, Times: 5})
 	require.True(t, m.d.mem.resumed)
 	waiter.again(m, "")
@@ -323,8 +320,7 @@ func TestRestartThatTakesLong(t *testing.T) {
 
 // TestRestartOfManyWhoAreGone: they go while others are still being restored.
 func TestRestartOfManyWhoAreGone(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder := m.ask(1, "")
 		token := *holder.until("granted").Token
@@ -352,8 +348,7 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 
 // TestRestartWithClientsUnknown: of another pid namespace, say. They may be alive.
 func TestRestartWithClientsUnknown(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder := m.ask(1, "")
 		token := *holder.until("granted").Token
@@ -400,8 +395,7 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 
 // TestRestartWithALockThatIsAnother: nobody gets it who has asked for the one before.
 func TestRestartWithALockThatIsAnother(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder := m.ask(1, "")
 		token := *holder.until("granted").Token

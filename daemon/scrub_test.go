@@ -57,13 +57,12 @@ func (c *cluster) settledHost(id int, change ...func(*Config)) (*Daemon, *tracin
 	c.t.Helper()
 	dev := &tracing{Device: c.disk.Open()}
 	d := c.host(id, append(change, through(dev))...)
-	g := c.sb.Geometry
 	scanned := func() bool { // the directory, then the slot in its lock, which is the last
 		all, _ := dev.since(0)
 		scan := false
 		for _, r := range all {
-			scan = scan || !r.write && r.off == g.Entry(1)
-			if scan && !r.write && r.n == g.Stride && r.off == g.Slot(directoryLock, id) {
+			scan = scan || !r.write && r.off == c.geo.Entry(1)
+			if scan && !r.write && r.n == c.geo.Stride && r.off == c.geo.Slot(directoryLock, id) {
 				return true
 			}
 		}
@@ -77,7 +76,6 @@ func (c *cluster) settledHost(id int, change ...func(*Config)) (*Daemon, *tracin
 func TestIdleHostIO(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 8, 64)
-		g := c.sb.Geometry
 		for lock := 1; lock <= 10; lock++ {
 			c.writeEntry(layout.Entry{Lock: lock, Name: string(rune('a' + lock)), Permits: 1, Creation: 1})
 		}
@@ -98,10 +96,10 @@ func TestIdleHostIO(t *testing.T) {
 		for _, r := range all {
 			switch {
 			case r.write:
-				require.Equal(t, traced{true, g.Stride, g.Host(1)}, r)
+				require.Equal(t, traced{true, c.geo.Stride, c.geo.Host(1)}, r)
 				writes++
 			default:
-				require.LessOrEqual(t, r.off+int64(r.n), g.Entry(1), "%+v", all)
+				require.LessOrEqual(t, r.off+int64(r.n), c.geo.Entry(1), "%+v", all)
 				reads++
 			}
 		}
@@ -112,9 +110,7 @@ func TestIdleHostIO(t *testing.T) {
 
 // TestSlotIsMendedForWhoIsHeldUp: the owner of a damaged slot, which is idle, looks there since another complains.
 func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		before := c.host(1)
 		require.NoError(t, acquire(t, before, Request{Name: "before"}).Release())
 		require.NoError(t, before.Close(t.Context()))
@@ -130,7 +126,7 @@ func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
 		for _, name := range []string{"used", "before", "unlike"} {
 			e, err := a.lookupNow(t.Context(), name)
 			require.NoError(t, err)
-			c.spoil(g.Slot(e.Lock, 1))
+			c.spoil(c.geo.Slot(e.Lock, 1))
 			began := time.Now()
 			next := start(t, b, Request{Name: name})
 			eventually(t, "the complaint", func() bool { return len(c.hostRecord(2).Complaints) > 0 || len(next) > 0 })
@@ -140,14 +136,14 @@ func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
 		}
 		// That of the directory's lock.
 		calm()
-		c.spoil(g.Slot(directoryLock, 1))
+		c.spoil(c.geo.Slot(directoryLock, 1))
 		_, created, err := b.Create(t.Context(), "new", 1)
 		require.NoError(t, err)
 		require.True(t, created)
 		// That of the directory's lock, while it is held.
 		calm()
 		require.NoError(t, b.guarded(t.Context(), "test", func(*lock) error {
-			c.spoil(g.Slot(directoryLock, 1))
+			c.spoil(c.geo.Slot(directoryLock, 1))
 			eventually(t, "the intents", func() bool { _, err := b.intents(b.dev); return err == nil })
 			return nil
 		}))
@@ -155,7 +151,7 @@ func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
 		calm()
 		e, err := b.lookupNow(t.Context(), "unlike")
 		require.NoError(t, err)
-		c.spoil(g.Slot(e.Lock, 1))
+		c.spoil(c.geo.Slot(e.Lock, 1))
 		eventually(t, "a value", func() bool { _, err := b.Value(t.Context(), "unlike"); return err == nil })
 		calm()
 	})
@@ -163,13 +159,12 @@ func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
 
 // TestEntryIsMendedForWhoIsHeldUp: who has used the lock, which nobody holds, restores its entry since another complains.
 func TestEntryIsMendedForWhoIsHeldUp(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, _ := c.settledHost(1)
 		b, _ := c.settledHost(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		before := c.entry(1)
-		c.spoil(c.sb.Geometry.Entry(1))
+		c.spoil(c.geo.Entry(1))
 		_, err := b.Acquire(t.Context(), Request{Name: "x"})
 		require.ErrorIs(t, err, ErrDamaged)
 		var h *Hold
@@ -181,18 +176,16 @@ func TestEntryIsMendedForWhoIsHeldUp(t *testing.T) {
 
 // TestHeldLockIsLookedAt: what this host holds it looks at though nobody complains.
 func TestHeldLockIsLookedAt(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, _ := c.settledHost(1)
 		h := acquire(t, a, Request{Name: "x"})
 		eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
 		before, entry := c.slot(1, 1), c.entry(1)
-		c.spoil(g.Slot(1, 1))
-		c.spoil(g.Entry(1))
+		c.spoil(c.geo.Slot(1, 1))
+		c.spoil(c.geo.Entry(1))
 		readable := func() bool {
-			_, entry := c.sb.Space().DecodeEntry(contents(t, c.disk)[g.Entry(1):], 1)
-			_, slot := c.sb.Space().DecodeSlot(contents(t, c.disk)[g.Slot(1, 1):], 1, 1)
+			_, entry := c.sb.Space().DecodeEntry(contents(t, c.disk)[c.geo.Entry(1):], 1)
+			_, slot := c.sb.Space().DecodeSlot(contents(t, c.disk)[c.geo.Slot(1, 1):], 1, 1)
 			return entry == nil && slot == nil
 		}
 		eventually(t, "both are restored", readable)
@@ -204,15 +197,13 @@ func TestHeldLockIsLookedAt(t *testing.T) {
 
 // TestSlotThatStaysBad: the owner rewrites it again and again, but no faster than hosts renew.
 func TestSlotThatStaysBad(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, disk := c.faultyHost(1)
 		b, other := c.faultyHost(2)
 		for _, d := range []*Daemon{a, b} {
 			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		}
-		bad := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Returns: blockdev.Garbage}
+		bad := blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Returns: blockdev.Garbage}
 		disk.Inject(bad)
 		before := c.slot(1, 1).Sequence
 		other.Inject(bad)
@@ -241,16 +232,16 @@ func TestHostileComplaints(t *testing.T) {
 			for k := range layout.MaxComplaints {
 				r.Complaints = append(r.Complaints, layout.Complaint{Host: k % 2, Lock: (8*i+k)%64 + 1})
 			}
-			c.write(c.sb.Geometry.Host(5), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, r) })
+			c.write(c.geo.Host(5), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, r) })
 			d.mem.event(d.mem.m.Refresh)
 			time.Sleep(c.sb.Lease / rounds) // what is measured is a span of time
 		}
 		all, _ := dev.since(n)
 		looks := 0
 		for _, r := range all {
-			if r.off >= c.sb.Geometry.Entry(1) {
+			if r.off >= c.geo.Entry(1) {
 				require.False(t, r.write, "%+v", r)
-				require.LessOrEqual(t, r.n, c.sb.Geometry.Stride)
+				require.LessOrEqual(t, r.n, c.geo.Stride)
 				looks++
 			}
 		}
@@ -262,11 +253,10 @@ func TestHostileComplaints(t *testing.T) {
 
 // TestHangingIOIsReported: of the lease, once while it hangs and once when it has returned.
 func TestHangingIOIsReported(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.sb.Lease = 6 * time.Second // what hangs is found out long before it is over
 		for copy := range 2 {
-			c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
+			c.write(c.geo.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
 		}
 		said := &lines{}
 		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
@@ -290,8 +280,7 @@ func TestHangingIOIsReported(t *testing.T) {
 
 // TestHangingJoinIsReported: also before there is a lease.
 func TestHangingJoinIsReported(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		said := &lines{}
 		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
 		release := f.Hang(blockdev.Fault{Op: blockdev.OpWrite})
@@ -336,17 +325,15 @@ func (l *lines) count(parts ...string) (n int) {
 
 // TestIntentIsTakenBackLater: what an earlier bakeryd intended is tried again until it is taken back.
 func TestIntentIsTakenBackLater(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		require.NoError(t, acquire(t, m.d, Request{Name: "y"}).Release())
-		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Err: unix.EIO})
+		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Slot(0, 1), Err: unix.EIO})
 		_, _, err := m.d.Create(t.Context(), "x", 1)
 		require.Error(t, err)
 		require.NotEmpty(t, c.slot(0, 1).Value)
 		m.kill()
-		m.rise(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Slot(0, 1), Times: entryTries, Err: unix.EIO})
+		m.rise(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Slot(0, 1), Times: entryTries, Err: unix.EIO})
 		eventually(t, "it is carried out", func() bool { return len(c.slot(0, 1).Value) == 0 })
 		require.Equal(t, 1, c.named("x"))
 	})

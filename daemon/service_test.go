@@ -120,8 +120,7 @@ func (r *running) ask(n int, extra string) *testSession {
 
 // TestHangThenRejoin: what hangs holds up neither the end of the lease nor, when it is over, a new beginning.
 func TestHangThenRejoin(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lasting(6 * time.Second) // else its watchdog bites on a machine that has no time for the test
 		r := c.run(1)
 		first := r.d.mem.incarnation()
@@ -175,14 +174,15 @@ func TestWatchdogBitesIfACommandStays(t *testing.T) {
 	require.Less(t, feeds[len(feeds)-1], deadline+r.d.times().Watchdog()/2, "fed for the last time before the end of the lease")
 	require.NoError(t, command.Close())
 	release()
-	r.ended = nil // it would have been reset
 	r.stop()
+	within(t, "the end of a service whose machine would have been reset", func() { <-r.ended })
+	r.ended = nil
+	r.d.mem.io.Wait() // which logs what has returned
 }
 
 // TestWatchdogIsPublishedAndDisarmed: others wait for it, from the first record on.
 func TestWatchdogIsPublishedAndDisarmed(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		r := c.run(1)
 		require.True(t, r.dog.Armed())
 		h := r.status().Hosts[0]
@@ -195,8 +195,7 @@ func TestWatchdogIsPublishedAndDisarmed(t *testing.T) {
 
 // TestTermWithAHolderIsHandedOver: SIGTERM does not end what is held.
 func TestTermWithAHolderIsHandedOver(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		r := c.run(1)
 		holder := r.ask(1, "")
 		holder.until("granted")
@@ -214,8 +213,7 @@ func TestTermWithAHolderIsHandedOver(t *testing.T) {
 }
 
 func TestTermWithNothingHeldLeaves(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		r := c.run(1)
 		r.ends(nil)
 		require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
@@ -225,8 +223,7 @@ func TestTermWithNothingHeldLeaves(t *testing.T) {
 }
 
 func TestDrainWithAHolderLeaves(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		r := c.run(1)
 		holder := r.ask(1, "")
 		holder.until("granted")
@@ -240,8 +237,7 @@ func TestDrainWithAHolderLeaves(t *testing.T) {
 
 // TestDrainDoesNotReleaseWhoDoesNotStop: to the others the host is one that crashed.
 func TestDrainDoesNotReleaseWhoDoesNotStop(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		r := c.run(1)
 		holder := r.ask(1, "")
 		holder.until("granted")
@@ -256,8 +252,7 @@ func TestDrainDoesNotReleaseWhoDoesNotStop(t *testing.T) {
 
 // TestDeadHostsLockIsInherited: who crashed is declared dead, and its lock goes to the next.
 func TestDeadHostsLockIsInherited(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder := m.ask(1, "")
 		token := *holder.until("granted").Token
@@ -341,8 +336,7 @@ func TestWatchdogIsNotFedAtTheEnd(t *testing.T) {
 
 // TestTermBetweenTwoTermsDisarms: nothing is held then.
 func TestTermBetweenTwoTermsDisarms(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		refused := make(chan bool, 1)
 		r := c.run(1, func(cfg *Config) {
 			open, first := cfg.open, true
@@ -364,8 +358,7 @@ func TestTermBetweenTwoTermsDisarms(t *testing.T) {
 
 // TestRejoinWaitsForWhoIsAboutToStop: by joining anew the host would give others its locks at once.
 func TestRejoinWaitsForWhoIsAboutToStop(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		r := c.run(1)
 		first := r.d
 		holder := r.ask(1, "")
@@ -381,8 +374,7 @@ func TestRejoinWaitsForWhoIsAboutToStop(t *testing.T) {
 
 // TestTryAfterADeath: who only ever tries never waits, and so learns of no death by that.
 func TestTryAfterADeath(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder := m.ask(1, "")
 		holder.until("granted")

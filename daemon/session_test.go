@@ -50,15 +50,13 @@ func TestSameSessionTwiceAtOnce(t *testing.T) {
 
 // TestBackWhileTheHoldIsLetGo: who comes back too late is not told of a grant that is none any more.
 func TestBackWhileTheHoldIsLetGo(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder := m.ask(1, "")
 		token := *holder.until("granted").Token
 		h := m.session(holder).hold
 		eventually(t, "the hold is shown", func() bool { return c.slot(1, 1).Phase.String() == "held" })
-		g := c.sb.Geometry
-		release := m.disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2)})
+		release := m.disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2)})
 		holder.leave()
 		eventually(t, "the hold is let go", func() bool { return h.lk.holders() <= 0 })
 		holder.again(m, token.String())
@@ -73,8 +71,7 @@ func TestBackWhileTheHoldIsLetGo(t *testing.T) {
 
 // TestJournalForgetsWhoGaveUp: it is of bounded size, and a successor must not wait for them.
 func TestJournalForgetsWhoGaveUp(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder := m.ask(1, "")
 		holder.until("granted")

@@ -40,63 +40,59 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 		"write fails": {Op: blockdev.OpWrite, Err: unix.EIO},
 		"read fails":  {Op: blockdev.OpRead, Err: unix.ETIMEDOUT},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				g := c.sb.Geometry
-				other := c.host(2)
-				require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-				r := c.run(1)
-				first := r.d
-				require.NoError(t, acquire(t, first, Request{Name: "x"}).Release()) // its slot is known
-				holder := r.ask(1, "")                                              // of lock a
-				holder.until("granted")
-				fault.From, fault.To = g.Slot(1, 1), g.Slot(1, 2)
-				if fault.Op == blockdev.OpRead {
-					fault.To = g.Slot(1, 8) + 512
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			other := c.host(2)
+			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			r := c.run(1)
+			first := r.d
+			require.NoError(t, acquire(t, first, Request{Name: "x"}).Release()) // its slot is known
+			holder := r.ask(1, "")                                              // of lock a
+			holder.until("granted")
+			fault.From, fault.To = c.geo.Slot(1, 1), c.geo.Slot(1, 2)
+			if fault.Op == blockdev.OpRead {
+				fault.To = c.geo.Slot(1, 8) + 512
+			}
+			bad := r.disk.Inject(fault)
+			refused := make(chan result, 1)
+			go func() {
+				h, err := first.Acquire(t.Context(), Request{Name: "x"})
+				refused <- result{h, err}
+			}()
+			<-bad.Hit()
+			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.ErrorIs(t, (<-refused).err, ErrUnavailable)
+			require.ErrorIs(t, first.Err(), ErrStuck)
+			require.ErrorContains(t, first.Err(), `lock "x"`)
+			require.NotEmpty(t, holder.until("lost").Message)
+			holder.leave()
+			if fault.Hang {
+				c.renewedTimes(other, oneLease)
+				require.Equal(t, first.mem.incarnation(), c.hostRecord(1).Incarnation, "joined again beside IO that hangs")
+				select {
+				case <-r.joined:
+					t.Fatal("joined again beside IO that hangs")
+				default:
 				}
-				bad := r.disk.Inject(fault)
-				refused := make(chan result, 1)
-				go func() {
-					h, err := first.Acquire(t.Context(), Request{Name: "x"})
-					refused <- result{h, err}
-				}()
-				<-bad.Hit()
-				require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-				require.ErrorIs(t, (<-refused).err, ErrUnavailable)
-				require.ErrorIs(t, first.Err(), ErrStuck)
-				require.ErrorContains(t, first.Err(), `lock "x"`)
-				require.NotEmpty(t, holder.until("lost").Message)
-				holder.leave()
-				if fault.Hang {
-					c.renewedTimes(other, oneLease)
-					require.Equal(t, first.mem.incarnation(), c.hostRecord(1).Incarnation, "joined again beside IO that hangs")
-					select {
-					case <-r.joined:
-						t.Fatal("joined again beside IO that hangs")
-					default:
-					}
+			}
+			bad.Release()
+			again := r.term()
+			before := c.slot(1, 1)
+			require.NotEqual(t, first.mem.incarnation(), again.mem.incarnation())
+			_, err := again.Acquire(t.Context(), Request{Name: "x"})
+			require.ErrorIs(t, err, ErrStuck)
+			require.ErrorContains(t, err, "not used by this host for another")
+			require.NoError(t, acquire(t, again, Request{Name: "y"}).Release())
+			require.Equal(t, before, c.slot(1, 1), "the slot stays as the incarnation before left it")
+			eventually(t, "the end of the pause", func() bool {
+				h, err := again.Acquire(t.Context(), Request{Name: "x"})
+				if err != nil {
+					require.ErrorIs(t, err, ErrStuck)
+					return false
 				}
-				bad.Release()
-				again := r.term()
-				before := c.slot(1, 1)
-				require.NotEqual(t, first.mem.incarnation(), again.mem.incarnation())
-				_, err := again.Acquire(t.Context(), Request{Name: "x"})
-				require.ErrorIs(t, err, ErrStuck)
-				require.ErrorContains(t, err, "not used by this host for another")
-				require.NoError(t, acquire(t, again, Request{Name: "y"}).Release())
-				require.Equal(t, before, c.slot(1, 1), "the slot stays as the incarnation before left it")
-				eventually(t, "the end of the pause", func() bool {
-					h, err := again.Acquire(t.Context(), Request{Name: "x"})
-					if err != nil {
-						require.ErrorIs(t, err, ErrStuck)
-						return false
-					}
-					require.NoError(t, h.Release())
-					return true
-				})
-				require.NoError(t, again.Err())
+				require.NoError(t, h.Release())
+				return true
 			})
+			require.NoError(t, again.Err())
 		})
 	}
 }
@@ -110,48 +106,44 @@ func (notClosed) Close() error { return nil }
 // while that host is away others know that the slot stands for nothing.
 func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 	for name, writes := range map[string]bool{"writes succeed": true, "writes fail": false} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				g := c.sb.Geometry
-				other, disk := c.faultyHost(2)
-				require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-				r, own := c.runOnOne(1)
-				first := r.d
-				require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
-				holder := r.ask(1, "") // of lock a
-				holder.until("granted")
-				fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO}
-				bad := []*blockdev.Injection{disk.Inject(fault), own.Inject(fault)}
-				if !writes {
-					fault.Op = blockdev.OpWrite
-					bad = append(bad, own.Inject(fault))
-				}
-				require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-				require.ErrorIs(t, first.Err(), ErrStuck)
-				require.ErrorContains(t, first.Err(), `lock "x"`)
-				holder.until("lost")
-				holder.leave()
-				var err error
-				eventually(t, "the host stays away", func() bool {
-					_, err = r.svc.Joined()
-					return err != nil && strings.Contains(err.Error(), "stays away")
-				})
-				require.ErrorIs(t, err, ErrStuck)
-				for _, b := range bad {
-					b.Release()
-				}
-				again := r.term()
-				eventually(t, "the lock is used again", func() bool {
-					h, err := again.Acquire(t.Context(), Request{Name: "x"})
-					if err != nil {
-						require.ErrorIs(t, err, ErrStuck)
-						return false
-					}
-					return h.Release() == nil
-				})
-				require.NoError(t, again.Err())
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			other, disk := c.faultyHost(2)
+			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			r, own := c.runOnOne(1)
+			first := r.d
+			require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
+			holder := r.ask(1, "") // of lock a
+			holder.until("granted")
+			fault := blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO}
+			bad := []*blockdev.Injection{disk.Inject(fault), own.Inject(fault)}
+			if !writes {
+				fault.Op = blockdev.OpWrite
+				bad = append(bad, own.Inject(fault))
+			}
+			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.ErrorIs(t, first.Err(), ErrStuck)
+			require.ErrorContains(t, first.Err(), `lock "x"`)
+			holder.until("lost")
+			holder.leave()
+			var err error
+			eventually(t, "the host stays away", func() bool {
+				_, err = r.svc.Joined()
+				return err != nil && strings.Contains(err.Error(), "stays away")
 			})
+			require.ErrorIs(t, err, ErrStuck)
+			for _, b := range bad {
+				b.Release()
+			}
+			again := r.term()
+			eventually(t, "the lock is used again", func() bool {
+				h, err := again.Acquire(t.Context(), Request{Name: "x"})
+				if err != nil {
+					require.ErrorIs(t, err, ErrStuck)
+					return false
+				}
+				return h.Release() == nil
+			})
+			require.NoError(t, again.Err())
 		})
 	}
 }
@@ -159,33 +151,29 @@ func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 // TestDaemon_SectorStaysBad_PauseDoubles: in the directory, too, whose lock is granted every time.
 func TestDaemon_SectorStaysBad_PauseDoubles(t *testing.T) {
 	for name, lock := range map[string]int{"slot": 1, "directory": directoryLock} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				g := c.sb.Geometry
-				r, disk := c.runOnOne(1)
-				require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
-				use, fault := "x", blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO}
-				if lock == directoryLock { // an entry whose write fails is given up, and ends no lease
-					use, fault = "new", blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(4) + 512, Err: unix.EIO, Hang: true}
-				}
-				bad := disk.Inject(fault)
-				for _, leases := range []time.Duration{1, 2, 4} {
-					eventually(t, "the loss", func() bool {
-						_, err := r.d.Acquire(t.Context(), Request{Name: use})
-						require.Error(t, err)
-						return r.d.Err() != nil
-					})
-					require.ErrorIs(t, r.d.Err(), ErrStuck)
-					left, _ := r.d.cfg.quarantine.Of(0, lock)
-					require.Equal(t, leases*c.sb.Lease, left)
-					next := disk.Inject(fault)
-					bad.Release()
-					bad = next
-					r.term()
-				}
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			r, disk := c.runOnOne(1)
+			require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
+			use, fault := "x", blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO}
+			if lock == directoryLock { // an entry whose write fails is given up, and ends no lease
+				use, fault = "new", blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Entry(4) + 512, Err: unix.EIO, Hang: true}
+			}
+			bad := disk.Inject(fault)
+			for _, leases := range []time.Duration{1, 2, 4} {
+				eventually(t, "the loss", func() bool {
+					_, err := r.d.Acquire(t.Context(), Request{Name: use})
+					require.Error(t, err)
+					return r.d.Err() != nil
+				})
+				require.ErrorIs(t, r.d.Err(), ErrStuck)
+				left, _ := r.d.cfg.quarantine.Of(0, lock)
+				require.Equal(t, leases*c.sb.Lease, left)
+				next := disk.Inject(fault)
 				bad.Release()
-			})
+				bad = next
+				r.term()
+			}
+			bad.Release()
 		})
 	}
 }
@@ -206,13 +194,11 @@ func (c *cluster) runOnOne(id int) (*running, *blockdev.Faulty) {
 
 // TestDaemon_TwoLocksStuck_BothAreInQuarantine: the other one would end the next lease.
 func TestDaemon_TwoLocksStuck_BothAreInQuarantine(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		for i, name := range []string{"x", "y"} {
 			require.NoError(t, acquire(t, d, Request{Name: name}).Release())
-			bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(i+1, 1), To: g.Slot(i+1, 2), Hang: true})
+			bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(i+1, 1), To: c.geo.Slot(i+1, 2), Hang: true})
 			defer bad.Release()
 			go func() { _, _ = d.Acquire(t.Context(), Request{Name: name}) }()
 			<-bad.Hit()
@@ -228,40 +214,36 @@ func TestDaemon_TwoLocksStuck_BothAreInQuarantine(t *testing.T) {
 // TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn: the lease goes on with the new process, and its slot shows a holder.
 func TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn(t *testing.T) {
 	for name, ofEntries := range map[string]bool{"slot": false, "directory": true} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				c.lasting(4 * time.Second) // else it may be over before the new process begins
-				g := c.sb.Geometry
-				other, m := c.host(2), c.mortal(1)
-				m.ask(1, "").until("granted")
-				eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
-				m.kill()
-				disk := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-				fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Hang: true}
-				if ofEntries {
-					fault.From, fault.To = g.Entry(1), g.Entry(4)
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			c.lasting(4 * time.Second) // else it may be over before the new process begins
+			other, m := c.host(2), c.mortal(1)
+			m.ask(1, "").until("granted")
+			eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+			m.kill()
+			disk := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+			fault := blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Hang: true}
+			if ofEntries {
+				fault.From, fault.To = c.geo.Entry(1), c.geo.Entry(4)
+			}
+			injected := make(chan *blockdev.Injection, 1)
+			d := c.unjoined(1, through(disk), func(cfg *Config) {
+				cfg.RuntimeDir, cfg.StateDir, cfg.Keep = m.dir, m.dir, true
+				open := cfg.open
+				cfg.open = func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) {
+					defer func() { injected <- disk.Inject(fault) }()
+					return open(path, readOnly)
 				}
-				injected := make(chan *blockdev.Injection, 1)
-				d := c.unjoined(1, through(disk), func(cfg *Config) {
-					cfg.RuntimeDir, cfg.StateDir, cfg.Keep = m.dir, m.dir, true
-					open := cfg.open
-					cfg.open = func(path string, readOnly bool) (blockdev.Device, layout.Superblock, int, error) {
-						defer func() { injected <- disk.Inject(fault) }()
-						return open(path, readOnly)
-					}
-				})
-				joined := make(chan error, 1)
-				go func() { joined <- d.Join(t.Context()) }()
-				bad := <-injected
-				<-bad.Hit()
-				require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-				require.ErrorIs(t, d.Err(), ErrStuck)
-				bad.Release()
-				<-joined
-				require.ErrorIs(t, d.Err(), ErrStuck)
-				endOfProcess(d)
 			})
+			joined := make(chan error, 1)
+			go func() { joined <- d.Join(t.Context()) }()
+			bad := <-injected
+			<-bad.Hit()
+			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.ErrorIs(t, d.Err(), ErrStuck)
+			bad.Release()
+			<-joined
+			require.ErrorIs(t, d.Err(), ErrStuck)
+			endOfProcess(d)
 		})
 	}
 }
@@ -269,18 +251,16 @@ func TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn(t *testing.T) {
 // TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers: this host cannot complete what a dead host began, and does not
 // keep the lock for that.
 func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m, other := c.mortal(1), c.host(2)
 		require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
-		bad := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(2), Hang: true})
+		bad := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Entry(2), Hang: true})
 		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 		<-bad.Hit()
 		m.dies(other)
 		bad.Release()
 		disk := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 3), To: g.Slot(1, 4), Delay: 2 * time.Millisecond}) // so that the mark lasts
+		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 3), To: c.geo.Slot(1, 4), Delay: 2 * time.Millisecond}) // so that the mark lasts
 		d := c.host(3, through(disk), func(cfg *Config) {
 			cfg.quarantine = new(stall.Quarantine)
 			cfg.quarantine.Add(c.clock.Now(), directoryLock, 64*c.sb.Lease, ErrStuck)
@@ -323,12 +303,10 @@ func TestSeries_Failures_OneIOSinceTheFirstTry(t *testing.T) {
 
 // TestDaemon_SlotWriteHangs_RenewalsWait: else the others would wait for another lease after the loss.
 func TestDaemon_SlotWriteHangs_RenewalsWait(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 2), Hang: true})
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Hang: true})
 		go func() { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }()
 		<-bad.Hit()
 		began := c.hostRecord(1).Sequence
@@ -342,43 +320,37 @@ func TestDaemon_SlotWriteHangs_RenewalsWait(t *testing.T) {
 // TestDaemon_DirectoryWriteHangs_OthersMakeLocks: while this host has the lock that guards the directory.
 func TestDaemon_DirectoryWriteHangs_OthersMakeLocks(t *testing.T) {
 	for name, op := range map[string]blockdev.Op{"write": blockdev.OpWrite, "read": blockdev.OpRead} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				g := c.sb.Geometry
-				other := c.host(2)
-				r := c.run(1)
-				first := r.d
-				fault := blockdev.Fault{Op: op, From: g.Entry(1), To: g.Entry(4) + 512, Hang: true}
-				if op == blockdev.OpRead {
-					fault.After = 1 // the lookup, which holds nobody up
-				}
-				bad := r.disk.Inject(fault)
-				go func() { _, _ = first.Acquire(t.Context(), Request{Name: "x"}) }()
-				<-bad.Hit()
-				require.NoError(t, acquire(t, other, Request{Name: "y"}).Release())
-				require.ErrorIs(t, first.Err(), ErrStuck)
-				require.ErrorContains(t, first.Err(), "the lock directory")
-				bad.Release()
-				again := r.term()
-				_, _, err := again.Create(t.Context(), "z", 1)
-				require.ErrorIs(t, err, ErrStuck)
-				require.NoError(t, acquire(t, again, Request{Name: "y"}).Release())
-			})
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			other := c.host(2)
+			r := c.run(1)
+			first := r.d
+			fault := blockdev.Fault{Op: op, From: c.geo.Entry(1), To: c.geo.Entry(4) + 512, Hang: true}
+			if op == blockdev.OpRead {
+				fault.After = 1 // the lookup, which holds nobody up
+			}
+			bad := r.disk.Inject(fault)
+			go func() { _, _ = first.Acquire(t.Context(), Request{Name: "x"}) }()
+			<-bad.Hit()
+			require.NoError(t, acquire(t, other, Request{Name: "y"}).Release())
+			require.ErrorIs(t, first.Err(), ErrStuck)
+			require.ErrorContains(t, first.Err(), "the lock directory")
+			bad.Release()
+			again := r.term()
+			_, _, err := again.Create(t.Context(), "z", 1)
+			require.ErrorIs(t, err, ErrStuck)
+			require.NoError(t, acquire(t, again, Request{Name: "y"}).Release())
 		})
 	}
 }
 
 // TestDaemon_EntryCannotBeCleared_LeaseEnds: the remover holds the lock meanwhile.
 func TestDaemon_EntryCannotBeCleared_LeaseEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		other := c.host(2)
 		r := c.run(1)
 		first := r.d
 		require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
-		bad := r.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Entry(1), To: g.Entry(2), Err: unix.EIO})
+		bad := r.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Entry(2), Err: unix.EIO})
 		go func() { _ = first.Remove(t.Context(), "x", false) }()
 		<-bad.Hit()
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
@@ -390,58 +362,44 @@ func TestDaemon_EntryCannotBeCleared_LeaseEnds(t *testing.T) {
 
 // TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn: it may hang for as long as it likes.
 func TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn(t *testing.T) {
-	t.Run("slot never used", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
-			require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
-			d, disk := c.faultyHost(1)
-			g := c.sb.Geometry
-			bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(2, 1), Hang: true})
-			go func() { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }()
-			<-bad.Hit()
-			c.renewedTimes(d, twoLeases)
-			require.NoError(t, d.Err())
-			bad.Release()
-		})
+	runInCluster(t, "slot never used", func(t *testing.T, c *cluster) {
+		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
+		d, disk := c.faultyHost(1)
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(2, 1), Hang: true})
+		go func() { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }()
+		<-bad.Hit()
+		c.renewedTimes(d, twoLeases)
+		require.NoError(t, d.Err())
+		bad.Release()
 	})
-	t.Run("value of a held lock", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
-			d, disk := c.faultyHost(1)
-			h := acquire(t, d, Request{Name: "x"})
-			g := c.sb.Geometry
-			eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
-			bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(2, 1), Hang: true, Times: 1})
-			go func() { _, _ = d.Value(t.Context(), "x") }()
-			<-bad.Hit()
-			c.renewedTimes(d, twoLeases)
-			require.NoError(t, d.Err())
-			bad.Release()
-			require.NoError(t, h.Release())
-		})
+	runInCluster(t, "value of a held lock", func(t *testing.T, c *cluster) {
+		d, disk := c.faultyHost(1)
+		h := acquire(t, d, Request{Name: "x"})
+		eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(2, 1), Hang: true, Times: 1})
+		go func() { _, _ = d.Value(t.Context(), "x") }()
+		<-bad.Hit()
+		c.renewedTimes(d, twoLeases)
+		require.NoError(t, d.Err())
+		bad.Release()
+		require.NoError(t, h.Release())
 	})
-	t.Run("scrub", func(t *testing.T) {
-		inBubble(t, func(t *testing.T) {
-			c := newCluster(t, 8, 4)
-			require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
-			d, disk := c.faultyHost(1)
-			g := c.sb.Geometry
-			bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Hang: true})
-			<-bad.Hit()
-			c.renewedTimes(d, twoLeases)
-			require.NoError(t, d.Err())
-			bad.Release()
-		})
+	runInCluster(t, "scrub", func(t *testing.T, c *cluster) {
+		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
+		d, disk := c.faultyHost(1)
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Hang: true})
+		<-bad.Hit()
+		c.renewedTimes(d, twoLeases)
+		require.NoError(t, d.Err())
+		bad.Release()
 	})
 }
 
 // TestDaemon_SlowSectorsOfOneLock_LeaseGoesOn: every IO takes a third of the lease, which is below the limit.
 func TestDaemon_SlowSectorsOfOneLock_LeaseGoesOn(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
-		disk.Inject(blockdev.Fault{From: g.Slot(1, 1), To: g.Slot(2, 1), Delay: c.sb.Lease / 3})
+		disk.Inject(blockdev.Fault{From: c.geo.Slot(1, 1), To: c.geo.Slot(2, 1), Delay: c.sb.Lease / 3})
 		for range 2 {
 			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		}
@@ -452,35 +410,30 @@ func TestDaemon_SlowSectorsOfOneLock_LeaseGoesOn(t *testing.T) {
 // TestDaemon_WholeDeviceHangs_NoLockIsBlamed: the lease ends by itself then.
 func TestDaemon_WholeDeviceHangs_NoLockIsBlamed(t *testing.T) {
 	for name, fault := range map[string]blockdev.Fault{"hangs": {Hang: true}, "fails": {Err: unix.EIO}} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				r := c.run(1)
-				d := r.d
-				require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-				bad := r.disk.Inject(fault)
-				_, err := d.Acquire(t.Context(), Request{Name: "x"})
-				require.ErrorIs(t, err, ErrUnavailable)
-				within(t, "the end of the lease", func() { <-d.Lost() })
-				require.ErrorIs(t, d.Err(), lease.ErrExpired)
-				bad.Release()
-				require.NoError(t, acquire(t, r.term(), Request{Name: "x"}).Release())
-			})
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			r := c.run(1)
+			d := r.d
+			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
+			bad := r.disk.Inject(fault)
+			_, err := d.Acquire(t.Context(), Request{Name: "x"})
+			require.ErrorIs(t, err, ErrUnavailable)
+			within(t, "the end of the lease", func() { <-d.Lost() })
+			require.ErrorIs(t, d.Err(), lease.ErrExpired)
+			bad.Release()
+			require.NoError(t, acquire(t, r.term(), Request{Name: "x"}).Release())
 		})
 	}
 }
 
 // TestLock_RewriteReadHangsBeyondTheLease_WritesNothing: the slot may be a successor's by then (LAST-CALL).
 func TestLock_RewriteReadHangsBeyondTheLease_WritesNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		other := c.host(2)
 		r, disk := c.runOnOne(1)
 		d := r.d
 		h := acquire(t, d, Request{Name: "x"})
 		eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, Hang: true, Times: 1})
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO, Hang: true, Times: 1})
 		h.lk.lookAtOwn()
 		<-bad.Hit()
 		within(t, "the loss", func() { <-d.Lost() })
@@ -494,21 +447,19 @@ func TestLock_RewriteReadHangsBeyondTheLease_WritesNothing(t *testing.T) {
 
 // TestLock_RewriteFailsOnce_IsRepeated: else it may land later, and no overwritten slot would be noticed until then.
 func TestLock_RewriteFailsOnce_IsRepeated(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		h := acquire(t, d, Request{Name: "x"})
 		eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
 		before := c.slot(1, 1).Sequence
-		fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO, Times: 1}
+		fault := blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO, Times: 1}
 		disk.Inject(fault)
 		fault.Op = blockdev.OpWrite
 		failed := disk.Inject(fault)
 		h.lk.lookAtOwn()
 		<-failed.Hit()
 		eventually(t, "another rewrite", func() bool { return c.slot(1, 1).Sequence > before })
-		c.write(g.Slot(1, 1), func(buf []byte) error { clear(buf); return nil })
+		c.write(c.geo.Slot(1, 1), func(buf []byte) error { clear(buf); return nil })
 		within(t, "the loss", func() { <-d.Lost() })
 		require.ErrorIs(t, d.Err(), errOverwritten)
 	})
@@ -520,24 +471,20 @@ func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
 		"damaged": (*cluster).spoil,
 		"zeroed":  func(c *cluster, at int64) { c.write(at, func(buf []byte) error { clear(buf); return nil }) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				g := c.sb.Geometry
-				m, other := c.host(1), c.host(2)
-				require.NoError(t, acquire(t, m, Request{Name: "x"}).Release())
-				require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-				require.NoError(t, m.Close(t.Context()))
-				d := c.host(1, func(cfg *Config) {
-					cfg.quarantine = new(stall.Quarantine)
-					cfg.quarantine.Add(c.clock.Now(), 1, 64*c.sb.Lease, ErrStuck)
-				})
-				damage(c, g.Slot(1, 1))
-				require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-				require.NoError(t, d.Err())
-				_, err := d.Acquire(t.Context(), Request{Name: "x"})
-				require.ErrorIs(t, err, ErrStuck)
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			m, other := c.host(1), c.host(2)
+			require.NoError(t, acquire(t, m, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.NoError(t, m.Close(t.Context()))
+			d := c.host(1, func(cfg *Config) {
+				cfg.quarantine = new(stall.Quarantine)
+				cfg.quarantine.Add(c.clock.Now(), 1, 64*c.sb.Lease, ErrStuck)
 			})
+			damage(c, c.geo.Slot(1, 1))
+			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
+			require.NoError(t, d.Err())
+			_, err := d.Acquire(t.Context(), Request{Name: "x"})
+			require.ErrorIs(t, err, ErrStuck)
 		})
 	}
 }
@@ -545,10 +492,8 @@ func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
 // TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn: no host may declare the one that stays away dead, so it
 // leaves.
 func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.under(layout.PolicyManual)
-		g := c.sb.Geometry
 		other, disk := c.faultyHost(2)
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 		r, own := c.runOnOne(1)
@@ -556,7 +501,7 @@ func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
 		require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
 		holder := r.ask(1, "") // of lock a
 		holder.until("granted")
-		fault := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Err: unix.EIO}
+		fault := blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO}
 		bad := []*blockdev.Injection{disk.Inject(fault), own.Inject(fault)}
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 		require.ErrorIs(t, first.Err(), ErrStuck)
@@ -577,13 +522,11 @@ func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
 
 // TestService_ChosenIDLostToAStuckLock_IsJoinedAgain: a dead id is free for no other machine.
 func TestService_ChosenIDLostToAStuckLock_IsJoinedAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
-		g := c.sb.Geometry
+	inCluster(t, func(t *testing.T, c *cluster) {
 		r, disk := c.runOnOne(0)
 		require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
 		id := r.d.HostID()
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: g.Slot(1, 1), To: g.Slot(1, 8) + 512, Err: unix.EIO})
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 8) + 512, Err: unix.EIO})
 		go func(d *Daemon) { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }(r.d)
 		within(t, "the loss", func() { <-r.d.Lost() })
 		require.ErrorIs(t, r.d.Err(), ErrStuck)
@@ -594,8 +537,7 @@ func TestService_ChosenIDLostToAStuckLock_IsJoinedAgain(t *testing.T) {
 
 // TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock: IO that returned during the pause is still noted as under way.
 func TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lasting(10 * time.Minute)
 		d := c.host(1)
 		number := d.stalls.Begin(stall.IO{Lock: 1, Name: "x", Since: c.clock.Now() - d.times().Stuck() - time.Second})

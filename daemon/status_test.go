@@ -29,8 +29,7 @@ func lockNamed(t *testing.T, d *Daemon, name string) LockReport {
 
 // TestStatusShowsEveryReader: the disk shows one of a host's only.
 func TestStatusShowsEveryReader(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, other := c.host(1), c.host(2)
 		var tokens []layout.Ticket
 		for pid := range 3 {
@@ -98,13 +97,12 @@ func TestStatusShowsOrphans(t *testing.T) {
 
 // TestStatusOfADeviceThatHangs answers all who ask, by one request to the device.
 func TestStatusOfADeviceThatHangs(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
 		srv := NewServer(d.log, func() (*Daemon, error) { return d, nil }, nil)
 		_, err := d.Status()
 		require.NoError(t, err)
-		entry := c.sb.Geometry.Entry(1)
+		entry := c.geo.Entry(1)
 		fault := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: entry, To: entry + 1, Hang: true})
 		within(t, "status", func() {
 			answers := make(chan error)
@@ -139,8 +137,7 @@ func TestStatusOfADeviceThatHangs(t *testing.T) {
 
 // TestStatusWhenTheLeaseIsLost says so.
 func TestStatusWhenTheLeaseIsLost(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
 		f.Inject(blockdev.Fault{Op: blockdev.OpRead, Hang: true})
 		within(t, "the lease to be lost", func() { <-d.Lost() })

@@ -34,8 +34,7 @@ func setValue(t *testing.T, d *Daemon, value string) layout.Ticket {
 }
 
 func TestValueIsThatOfTheHighestToken(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		_, err := a.Value(t.Context(), "x")
 		require.ErrorIs(t, err, ErrNoLock)
@@ -71,8 +70,7 @@ func TestValueIsThatOfTheHighestToken(t *testing.T) {
 }
 
 func TestValueIsSetByWhoHoldsTheLockAlone(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		h := acquire(t, a, reader)
 		err := h.SetValue(t.Context(), []byte("v"))
@@ -101,8 +99,7 @@ func TestValueIsSetByWhoHoldsTheLockAlone(t *testing.T) {
 
 // TestValueSurvivesItsWriter: and a new incarnation of it, which writes that slot anew.
 func TestValueSurvivesItsWriter(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		token := setValue(t, a, "from a")
 		require.NoError(t, a.Close(t.Context()))
@@ -117,8 +114,7 @@ func TestValueSurvivesItsWriter(t *testing.T) {
 
 // TestValueSurvivesARestart: and the holder may set another one.
 func TestValueSurvivesARestart(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder := m.ask(1, "")
 		token := *holder.until("granted").Token
@@ -140,41 +136,37 @@ func TestValueSurvivesARestart(t *testing.T) {
 func TestValueOfALockThatWasRemoved(t *testing.T) {
 	t.Parallel()
 	for name, writer := range map[string]int{"of the own slot": 1, "of another host's": 2} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 8, 4)
-				d := c.host(writer)
-				setValue(t, d, "old")
-				require.NoError(t, d.Close(t.Context()))
-				// As a removal leaves it: above every number in a slot.
-				e, s := c.entry(1), c.slot(1, writer)
-				e.Creation = s.Ticket.Number() + 2
-				c.writeEntry(e)
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			d := c.host(writer)
+			setValue(t, d, "old")
+			require.NoError(t, d.Close(t.Context()))
+			// As a removal leaves it: above every number in a slot.
+			e, s := c.entry(1), c.slot(1, writer)
+			e.Creation = s.Ticket.Number() + 2
+			c.writeEntry(e)
 
-				a := c.host(1)
-				require.Equal(t, Value{Name: "x"}, valueOf(t, a))
-				h := acquire(t, a, Request{Name: "x"})
-				require.Equal(t, Value{Name: "x"}, valueOf(t, a))
-				require.Empty(t, c.slot(1, 1).Value)
-				require.Zero(t, c.slot(1, 1).ValueToken)
-				require.NoError(t, h.SetValue(t.Context(), []byte("new")))
-				require.NoError(t, h.Release())
-				require.Equal(t, "new", string(valueOf(t, a).Value))
-			})
+			a := c.host(1)
+			require.Equal(t, Value{Name: "x"}, valueOf(t, a))
+			h := acquire(t, a, Request{Name: "x"})
+			require.Equal(t, Value{Name: "x"}, valueOf(t, a))
+			require.Empty(t, c.slot(1, 1).Value)
+			require.Zero(t, c.slot(1, 1).ValueToken)
+			require.NoError(t, h.SetValue(t.Context(), []byte("new")))
+			require.NoError(t, h.Release())
+			require.Equal(t, "new", string(valueOf(t, a).Value))
 		})
 	}
 }
 
 // TestValueOfARemovalThatDidNotComeAbout: the mark of it stands in the slot, whose value is the lock's nevertheless.
 func TestValueOfARemovalThatDidNotComeAbout(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		setValue(t, a, "kept")
 		require.NoError(t, a.Close(t.Context()))
 		s := c.slot(1, 1)
 		s.Creation, s.Phase = s.Ticket.Number()+1, layout.Held
-		c.write(c.sb.Geometry.Slot(1, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
+		c.write(c.geo.Slot(1, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
 		require.Equal(t, "kept", string(valueOf(t, b).Value))
 		require.NoError(t, acquire(t, c.host(1), Request{Name: "x"}).Release())
 		require.Equal(t, c.entry(1).Creation, c.slot(1, 1).Creation)
@@ -184,8 +176,7 @@ func TestValueOfARemovalThatDidNotComeAbout(t *testing.T) {
 
 // TestValueOfANameThatMoved: what is remembered of the directory may be old.
 func TestValueOfANameThatMoved(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		setValue(t, a, "old")
 		require.Equal(t, "old", string(valueOf(t, b).Value))
@@ -201,18 +192,16 @@ func TestValueOfANameThatMoved(t *testing.T) {
 }
 
 func TestValueOfSlotsThatCannotBeRead(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		b, disk := c.faultyHost(2)
 		setValue(t, a, "v")
-		g := c.sb.Geometry
-		slots := blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2), Returns: blockdev.Garbage, Times: 3}
+		slots := blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Returns: blockdev.Garbage, Times: 3}
 		torn := disk.Inject(slots)
 		require.Equal(t, "v", string(valueOf(t, b).Value), "it is read again")
 		require.Equal(t, 3, torn.Fired())
 
-		hang := disk.Hang(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 1), To: g.Slot(1, 2)})
+		hang := disk.Hang(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2)})
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, ErrTimeout)
 		defer cancel()
 		_, err := b.Value(ctx, "x")
@@ -220,7 +209,7 @@ func TestValueOfSlotsThatCannotBeRead(t *testing.T) {
 		hang()
 
 		require.NoError(t, a.Close(t.Context())) // nobody rewrites it now
-		c.spoil(g.Slot(1, 1))
+		c.spoil(c.geo.Slot(1, 1))
 		_, err = b.Value(t.Context(), "x")
 		require.ErrorIs(t, err, ErrUnreadable)
 		require.ErrorContains(t, err, "host 1")
@@ -235,8 +224,7 @@ func TestValueOfSlotsThatCannotBeRead(t *testing.T) {
 }
 
 func TestValueOfASnapshot(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		setValue(t, a, "first")
 		token := setValue(t, b, "second")
@@ -253,7 +241,7 @@ func TestValueOfASnapshot(t *testing.T) {
 		require.ErrorIs(t, err, ErrNoLock)
 		_, err = snapshot.Value("")
 		require.ErrorIs(t, err, ErrInvalid)
-		c.spoil(c.sb.Geometry.Entry(3))
+		c.spoil(c.geo.Entry(3))
 		snapshot, err = Inspect(c.disk.Open())
 		require.NoError(t, err)
 		_, err = snapshot.Value("z")
@@ -266,8 +254,7 @@ func TestValueOfASnapshot(t *testing.T) {
 
 // TestValueNeverGoesBack: whoever reads while hosts write sees what was written by the time it asked, or later.
 func TestValueNeverGoesBack(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		var writers, readers sync.WaitGroup
 		var mu sync.Mutex
 		var latest layout.Ticket // that is known to be set
@@ -276,7 +263,7 @@ func TestValueNeverGoesBack(t *testing.T) {
 			f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
 			d := c.host(id, through(f))
 			t.Cleanup(f.Heal)
-			f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.sb.Geometry.Slot(1, 1), To: c.sb.Geometry.Slot(1, 4),
+			f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 4),
 				Chance: 0.3, Flicker: 2, Delay: 100 * time.Microsecond})
 			f.Inject(blockdev.Fault{Op: blockdev.OpRead, Delay: 100 * time.Microsecond})
 			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())

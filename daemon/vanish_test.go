@@ -67,7 +67,7 @@ func TestClientGoneUnseenIsPassedOver(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	c.sb.Lease = 5 * time.Minute
 	for copy := range 2 {
-		c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
+		c.write(c.geo.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
 	}
 	d := c.host(1)
 	path := serveSocket(t, d).path
@@ -144,8 +144,7 @@ func TestClientsThatVanish(t *testing.T) {
 
 // TestGrantAfterTheEndIsNotTold: the process may stand still between a grant and telling the client of it.
 func TestGrantAfterTheEndIsNotTold(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
 		h := acquire(t, d, Request{Name: "x"})
 		f.Inject(blockdev.Fault{Err: unix.EIO})

@@ -25,7 +25,7 @@ func TestOverwrittenWaiterOfPermits(t *testing.T) {
 		require.ErrorIs(t, err, ErrBusy)
 		waits := start(t, w, two)
 		eventually(t, "it waits", func() bool { return c.slot(1, 300).Phase == layout.Waiting })
-		c.write(c.sb.Geometry.Slot(1, 300), func([]byte) error { return nil })
+		c.write(c.geo.Slot(1, 300), func([]byte) error { return nil })
 		require.NoError(t, first.Release())
 		third, err := x.Acquire(t.Context(), two)
 		if err == nil { // W has not been faster
@@ -41,31 +41,29 @@ func TestOverwrittenWaiterOfPermits(t *testing.T) {
 func TestZeroedSlotOfOneWhoDoesNotUseTheLock(t *testing.T) {
 	t.Parallel()
 	for name, attached := range map[string]bool{"not known": false, "attached": true} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
-				c := newCluster(t, 4, 4)
-				a, b := c.host(1), c.host(2)
-				require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
-				require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-				require.NoError(t, b.Close(t.Context()))
-				zero := func() { c.write(c.sb.Geometry.Slot(1, 2), func([]byte) error { return nil }) }
-				if attached {
-					zero()
-				}
-				b = c.host(2)
-				if attached {
-					_, err := b.attach(c.entry(1))
-					require.NoError(t, err)
-					b.scrubNumber(1)
-				} else {
-					zero()
-				}
-				ctx, cancel := context.WithTimeoutCause(t.Context(), generous, ErrTimeout)
-				defer cancel()
-				h, err := a.Acquire(ctx, Request{Name: "x"})
+		runInBubble(t, name, func(t *testing.T) {
+			c := newCluster(t, 4, 4)
+			a, b := c.host(1), c.host(2)
+			require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
+			require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+			require.NoError(t, b.Close(t.Context()))
+			zero := func() { c.write(c.geo.Slot(1, 2), func([]byte) error { return nil }) }
+			if attached {
+				zero()
+			}
+			b = c.host(2)
+			if attached {
+				_, err := b.attach(c.entry(1))
 				require.NoError(t, err)
-				require.NoError(t, h.Release())
-			})
+				b.scrubNumber(1)
+			} else {
+				zero()
+			}
+			ctx, cancel := context.WithTimeoutCause(t.Context(), generous, ErrTimeout)
+			defer cancel()
+			h, err := a.Acquire(ctx, Request{Name: "x"})
+			require.NoError(t, err)
+			require.NoError(t, h.Release())
 		})
 	}
 }
