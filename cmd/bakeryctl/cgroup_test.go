@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 )
 
@@ -30,9 +32,7 @@ func cgroupParent(t *testing.T) string {
 func groupOf(t *testing.T, parent string, p *wrapper) string {
 	t.Helper()
 	w, err := cgroup.WrapperOf(p.cmd.Process.Pid, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var found []string
 	eventually(t, "the group", func() bool {
 		found, err = filepath.Glob(filepath.Join(parent, w.Name()+"-*")) // of its session
@@ -45,17 +45,11 @@ func groupOf(t *testing.T, parent string, p *wrapper) string {
 func (p *wrapper) without(t *testing.T, parent string) {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	link := filepath.Join(t.TempDir(), asItself)
-	if err := os.Symlink(exe, link); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(exe, link))
 	unshare, err := exec.LookPath("unshare")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p.cmd.Path = unshare
 	p.cmd.Args = append([]string{"unshare", "--mount", "sh", "-c", `umount -l "$0" && exec "$@"`, parent, link}, p.cmd.Args[1:]...)
 }
@@ -69,12 +63,9 @@ func TestCommandRunsInItsOwnCgroup(t *testing.T) {
 		t.Errorf("runs in %q, want %q", got, group)
 	}
 	p.write("")
-	if code := p.wait(); code != 0 || p.told() != "" {
-		t.Errorf("exit code %d, standard error %q", code, p.told())
-	}
-	if _, err := os.Stat(group); err == nil {
-		t.Error("the group is left")
-	}
+	p.exits(0)
+	require.Empty(t, p.told())
+	require.NoDirExists(t, group, "the group is left")
 }
 
 func TestCommandRunsWithoutACgroup(t *testing.T) {
@@ -98,13 +89,9 @@ func TestCommandRunsWithoutACgroup(t *testing.T) {
 		t.Errorf("runs in %s", got)
 	}
 	close(running)
-	if code := p.wait(); code != exitLost {
-		t.Errorf("exit code %d, want %d; standard error %q", code, exitLost, p.told())
-	}
+	p.exits(exitLost)
 	for name, pid := range members {
-		if alive(pid) {
-			t.Errorf("%s runs on", name)
-		}
+		require.False(t, alive(pid), "%s runs on", name)
 	}
 }
 
@@ -142,7 +129,5 @@ func TestCgroupThatIsLeftIsPruned(t *testing.T) {
 	p.write("")
 	eventually(t, "the command to end", func() bool { return !(&cgroup.Group{Dir: group}).Populated() })
 	next()
-	if _, err := os.Stat(group); err == nil {
-		t.Error("the group is left")
-	}
+	require.NoDirExists(t, group, "the group is left")
 }

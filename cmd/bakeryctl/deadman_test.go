@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
@@ -32,9 +34,8 @@ func TestCommandNoticesNothingOfARestart(t *testing.T) {
 	}
 	p.write("still here")
 	p.expect("still here")
-	if code := p.wait(); code != 0 || p.told() != "" {
-		t.Errorf("exit code %d, standard error %q", code, p.told())
-	}
+	p.exits(0)
+	require.Empty(t, p.told())
 	b.AwaitRelease()
 }
 
@@ -73,15 +74,9 @@ func TestCommandIsStoppedInTimeWithoutBakeryd(t *testing.T) {
 				t.Error("killed together with SIGTERM")
 			}
 			eventually(t, "those who heed SIGTERM to end", func() bool { return !alive(members["child"]) && !alive(members["orphan"]) })
-			if code := p.wait(); code != exitLost {
-				t.Errorf("exit code %d, want %d", code, exitLost)
-			}
-			if got := read(t, dir, "log"); got != "TERM\n" {
-				t.Errorf("log %q, want one SIGTERM", got)
-			}
-			if left := in(t, dir); len(left) != 0 {
-				t.Errorf("%v run on", left)
-			}
+			p.exits(exitLost)
+			require.Equal(t, "TERM\n", read(t, dir, "log"))
+			require.Empty(t, in(t, dir), "run on")
 			lines := strings.Split(p.told(), "\n")
 			gone := strings.HasPrefix(lines[0], "bakeryctl: bakeryd is gone; ")
 			if gone != test.broken && !standstill.Expected() { // a client that stood still connects again
@@ -109,9 +104,7 @@ func TestMessageWhenBakerydIsGoneForAWhile(t *testing.T) {
 	b.Start(holding)
 	eventually(t, "the wrapper to come back", func() bool { return b.Requests() == 2 })
 	p.write("")
-	if code := p.wait(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	p.exits(0)
 	message, at := "bakeryctl: bakeryd is gone; \"x\" is held until %s unless it comes back\n", until
 	for _, slack := range []time.Duration{0, -time.Second, -2 * time.Second, time.Second} {
 		if p.told() == strings.Replace(message, "%s", at.Add(slack).Format(time.TimeOnly), 1) {
@@ -145,12 +138,9 @@ func TestRenewalAfterTheWarningChangesNothing(t *testing.T) {
 	pid := p.pid()
 	p.expect("TERM")
 	close(asked)
-	if !b.Held() {
-		t.Error("released while the command runs")
-	}
-	if code := p.wait(); code != exitLost || alive(pid) {
-		t.Errorf("exit code %d, want %d; the command runs: %v", code, exitLost, alive(pid))
-	}
+	require.True(t, b.Held(), "released while the command runs")
+	p.exits(exitLost)
+	require.False(t, alive(pid), "the command runs")
 	if !strings.Contains(p.told(), "was not renewed\n") || !strings.Contains(p.told(), "did not stop in time\n") {
 		t.Errorf("standard error %q", p.told())
 	}
@@ -170,12 +160,9 @@ func TestSuspendedWrapperStopsTheCommandAtOnce(t *testing.T) {
 	b.Kill()
 	time.Sleep(2 * lease) // the lease is to end
 	p.signal(syscall.SIGCONT)
-	if code := p.wait(); code != exitLost || alive(pid) {
-		t.Errorf("exit code %d, want %d; the command runs: %v", code, exitLost, alive(pid))
-	}
-	if !strings.Contains(p.told(), "the lease ended without a renewal\n") {
-		t.Errorf("standard error %q", p.told())
-	}
+	p.exits(exitLost)
+	require.False(t, alive(pid), "the command runs")
+	require.Contains(t, p.told(), "the lease ended without a renewal\n")
 }
 
 func TestKilledWrapperAndDeadBakerydLeaveTheLockToTheCommand(t *testing.T) {
@@ -185,9 +172,7 @@ func TestKilledWrapperAndDeadBakerydLeaveTheLockToTheCommand(t *testing.T) {
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	b.Kill()
-	if !b.Witnessed() {
-		t.Fatal("nobody holds the lock")
-	}
+	require.True(t, b.Witnessed(), "nobody holds the lock")
 	p.write("go on")
 	p.expect("go on")
 	eventually(t, "the witness to be closed", func() bool { return !b.Witnessed() })
@@ -201,10 +186,6 @@ func TestCleaningUpIsNotInterrupted(t *testing.T) {
 		trap 'sh -c "sleep 1.5; echo clean"; exit' TERM; echo ready; while :; do sleep 0.01; done`)
 	p.expect("ready")
 	close(running)
-	if got := p.line(); got != "clean" {
-		t.Errorf("line %q", got)
-	}
-	if code := p.wait(); code != exitLost {
-		t.Errorf("exit code %d, want %d", code, exitLost)
-	}
+	require.Equal(t, "clean", p.line())
+	p.exits(exitLost)
 }

@@ -3,12 +3,13 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
@@ -34,9 +35,7 @@ func TestDescendants(t *testing.T) {
 		for _, p := range process.Descendants(test.table, []int{10}, func(p process.Stat) bool { return p.Parent == 10 && p.Started < 100 }) {
 			got = append(got, p.PID)
 		}
-		if !slices.Equal(got, test.want) {
-			t.Errorf("%s: %v, want %v", test.name, got, test.want)
-		}
+		require.Equal(t, test.want, got, test.name)
 	}
 }
 
@@ -127,17 +126,11 @@ func TestLostLockStopsDescendants(t *testing.T) {
 				eventually(t, "a process to be stopped", func() bool { return state(pid) == "T" })
 			}
 			close(running)
-			if code := p.wait(); code != exitLost {
-				t.Errorf("exit code %d, want %d", code, exitLost)
-			}
+			p.exits(exitLost)
 			for name, pid := range members {
-				if alive(pid) {
-					t.Errorf("%s runs on", name)
-				}
+				require.False(t, alive(pid), "%s runs on", name)
 			}
-			if left := in(t, dir); len(left) != 0 {
-				t.Errorf("%v run on", left)
-			}
+			require.Empty(t, in(t, dir), "run on")
 			p.printed(t, "", test.stderr)
 		})
 	}
@@ -147,9 +140,7 @@ func TestLostLockStopsDescendants(t *testing.T) {
 func in(t *testing.T, dir string) []int {
 	t.Helper()
 	table, err := process.Table()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var found []int
 	for _, p := range table {
 		if at, err := os.Readlink("/proc/" + strconv.Itoa(p.PID) + "/cwd"); err == nil && at == dir {
@@ -165,13 +156,9 @@ func TestLostLockSparesOlderChildren(t *testing.T) {
 	b := loses(t, time.Hour, running)
 	dir := t.TempDir()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	link := filepath.Join(t.TempDir(), asItself)
-	if err := os.Symlink(exe, link); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(exe, link))
 	p := prepare(t)
 	p.cmd.Path = "/bin/sh"
 	// The pause keeps the two from starting in the same tick of the clock.
@@ -180,9 +167,7 @@ func TestLostLockSparesOlderChildren(t *testing.T) {
 	p.start()
 	members := pids(t, dir, "older", "command")
 	close(running)
-	if code := p.wait(); code != exitLost {
-		t.Errorf("exit code %d, want %d; standard error %q", code, exitLost, p.told())
-	}
+	p.exits(exitLost)
 	if alive(members["command"]) || !alive(members["older"]) {
 		t.Errorf("the command runs: %v, the older child: %v", alive(members["command"]), alive(members["older"]))
 	}
@@ -198,9 +183,8 @@ func TestWrapperReapsOrphans(t *testing.T) {
 	orphan := pids(t, dir, "orphan")["orphan"]
 	eventually(t, "the orphan to be reaped", func() bool { return state(orphan) == "X" })
 	p.write("")
-	if code := p.wait(); code != 7 || p.told() != "" {
-		t.Errorf("exit code %d, want 7; standard error %q", code, p.told())
-	}
+	p.exits(7)
+	require.Empty(t, p.told())
 }
 
 func TestWrapperLeavesDescendantsAloneAtTheEnd(t *testing.T) {
@@ -209,18 +193,14 @@ func TestWrapperLeavesDescendantsAloneAtTheEnd(t *testing.T) {
 	p := begin(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", family+
 		`for f in child stubborn stopped session orphan daemon; do until test -s $f; do sleep 0.01; done; done; exit 7`, dir)
 	members := pids(t, dir, familyMembers...)
-	if code := p.wait(); code != 7 {
-		t.Errorf("exit code %d, want 7", code)
-	}
+	p.exits(7)
 	p.printed(t, "", "")
 	for name, pid := range members {
 		if name != "stopped" && !alive(pid) { // an orphaned group with a stopped process gets SIGHUP
 			t.Errorf("%s has ended", name)
 		}
 	}
-	if !b.Held() {
-		t.Error("the descendants do not hold the lock")
-	}
+	require.True(t, b.Held(), "the descendants do not hold the lock")
 	for _, pid := range in(t, dir) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}

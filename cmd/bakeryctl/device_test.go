@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestDeviceLockExcludes(t *testing.T) {
@@ -49,9 +51,7 @@ func TestDeviceCreatedByTwoAtOnce(t *testing.T) {
 		all = append(all, begin(t, "lock", "--device", device, "--create", "x", "--", "echo", "ran"))
 	}
 	for _, p := range all {
-		if code := p.wait(); code != 0 {
-			t.Errorf("exit code %d", code)
-		}
+		p.exits(0)
 		p.printed(t, "ran\n", "")
 	}
 }
@@ -63,9 +63,7 @@ func TestDeviceNotUsable(t *testing.T) {
 	blank := filepath.Join(dir, "blank")
 	missing := filepath.Join(dir, "missing")
 	for path, text := range map[string]string{precious: content, blank: strings.Repeat("\x00", 1<<20)} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	tests := []struct {
 		args []string
@@ -90,9 +88,7 @@ func TestDeviceNotUsable(t *testing.T) {
 	if now, err := os.ReadFile(precious); err != nil || string(now) != content {
 		t.Errorf("the file was changed, %v", err)
 	}
-	if _, err := os.Stat(missing); err == nil {
-		t.Error("a file was made without --create")
-	}
+	require.NoFileExists(t, missing, "a file was made without --create")
 }
 
 func TestDeviceLockEndsTheCommandWithTheProcess(t *testing.T) {
@@ -110,9 +106,7 @@ func TestDeviceLockInterruptedWhileWaiting(t *testing.T) {
 	waiter := begin(t, "lock", "--device", device, "x", "--", "echo", "ran")
 	eventually(t, "the waiter to open the device", func() bool { return hasOpen(waiter.cmd.Process.Pid, device) })
 	waiter.signal(syscall.SIGTERM)
-	if code := waiter.wait(); code != 143 {
-		t.Errorf("exit code %d, want 143", code)
-	}
+	waiter.exits(143)
 	waiter.printed(t, "", "")
 }
 

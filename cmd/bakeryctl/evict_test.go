@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // operated is a bakeryd that is asked for its hosts and told to evict one.
@@ -26,9 +28,7 @@ func operate(t *testing.T, status int, answer string) *operated {
 	t.Helper()
 	o := &operated{socket: filepath.Join(t.TempDir(), "s"), evicted: make(chan string, 10), host3: make(chan string, 10)}
 	l, err := net.Listen("unix", o.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	mux := http.NewServeMux()
 	last := silentHost3
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
@@ -64,9 +64,7 @@ func (o *operated) told(t *testing.T, want string) {
 	for len(o.evicted) > 0 {
 		got += <-o.evicted
 	}
-	if got != want {
-		t.Errorf("bakeryd was told %q, want %q", got, want)
-	}
+	require.Equal(t, want, got)
 }
 
 const (
@@ -101,12 +99,8 @@ func TestEvictWithoutAsking(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			args := append([]string{"--socket", o.socket, "evict", "--yes"}, test.args...)
 			code := run(t.Context(), args, &app{stdout: &stdout, stderr: &stderr})
-			if code != test.code {
-				t.Errorf("exit code %d, want %d", code, test.code)
-			}
-			if stdout.String() != test.stdout {
-				t.Errorf("standard output %q, want %q", stdout.String(), test.stdout)
-			}
+			require.Equal(t, test.code, code)
+			require.Equal(t, test.stdout, stdout.String())
 			if got := stderr.String(); !strings.HasPrefix(got, "host 3 (db3)\n  state        silent\n") || !strings.HasSuffix(got, test.stderr) {
 				t.Errorf("standard error %q, want its end to be %q", got, test.stderr)
 			}
@@ -139,9 +133,7 @@ func TestEvictAsks(t *testing.T) {
 			x.await("Evict host 3 (db3)? [y/N] ")
 			o.host3 <- test.then
 			x.press(test.keys)
-			if code := x.wait(); code != test.code {
-				t.Errorf("exit code %d, want %d", code, test.code)
-			}
+			x.exits(test.code)
 			x.await(test.end)
 			o.told(t, test.told)
 		})

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/test/standstill"
@@ -78,9 +79,7 @@ type wrapper struct {
 func prepare(t *testing.T, args ...string) *wrapper {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := &wrapper{t: t, cmd: exec.Command(exe, args...), ended: make(chan struct{})}
 	p.cmd.Args[0] = asItself
 	p.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
@@ -93,9 +92,7 @@ func prepare(t *testing.T, args ...string) *wrapper {
 func (p *wrapper) file(name string) *os.File {
 	p.t.Helper()
 	f, err := os.Create(filepath.Join(p.t.TempDir(), name))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	p.t.Cleanup(func() { _ = f.Close() })
 	return f
 }
@@ -118,13 +115,9 @@ func follow(t *testing.T, args ...string) *wrapper {
 func (p *wrapper) follow() {
 	p.t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	in, stdin, err := os.Pipe()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	p.t.Cleanup(func() { _, _ = r.Close(), stdin.Close() })
 	p.lines, p.stdin = bufio.NewReader(r), stdin
 	p.cmd.Stdin, p.cmd.Stdout = in, w
@@ -134,9 +127,7 @@ func (p *wrapper) follow() {
 
 func (p *wrapper) start() {
 	p.t.Helper()
-	if err := p.cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, p.cmd.Start())
 	p.t.Cleanup(func() {
 		// It leads a session of its own, so its commands go with it. If a process has its number after it was
 		// reaped, the kernel gave it away, which it does only when the group is empty.
@@ -159,11 +150,17 @@ func (p *wrapper) wait() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
+// exits checks the exit code of a process that ends.
+func (p *wrapper) exits(want int) {
+	p.t.Helper()
+	if code := p.wait(); code != want {
+		p.t.Errorf("exit code %d, want %d; standard error %q", code, want, p.told())
+	}
+}
+
 func (p *wrapper) signal(s syscall.Signal) {
 	p.t.Helper()
-	if err := syscall.Kill(p.cmd.Process.Pid, s); err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, syscall.Kill(p.cmd.Process.Pid, s))
 }
 
 // expect reads a line of standard output.
@@ -221,9 +218,7 @@ func (p *wrapper) told() string { return slowJoin.ReplaceAllString(p.content(p.s
 func (p *wrapper) content(f *os.File) string {
 	p.t.Helper()
 	text, err := os.ReadFile(f.Name())
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	return string(text)
 }
 
@@ -233,12 +228,8 @@ var slowJoin = regexp.MustCompile(`(?m)^time=.* msg="joining takes longer, waiti
 // printed checks all that an ended process has printed.
 func (p *wrapper) printed(t *testing.T, stdout, stderr string) {
 	t.Helper()
-	if got := p.content(p.stdout); got != stdout {
-		t.Errorf("standard output %q, want %q", got, stdout)
-	}
-	if got := withoutStalls(p.told()); got != stderr {
-		t.Errorf("standard error %q, want %q", got, stderr)
-	}
+	require.Equal(t, stdout, p.content(p.stdout))
+	require.Equal(t, stderr, withoutStalls(p.told()))
 }
 
 var logLine = regexp.MustCompile(`(?m)^time=\S+ level=.*\n`)
@@ -265,8 +256,6 @@ func within(t *testing.T, c <-chan struct{}, what string) {
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for bound := time.Now().Add(soon); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(bound) {
-			t.Fatalf("waited %v for %s", soon, what)
-		}
+		require.False(t, time.Now().After(bound), "waited %v for %s", soon, what)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -56,9 +58,7 @@ func TestLockExitCodes(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			b := serve(t, test.script)
 			p := begin(t, append([]string{"lock", "--socket", b.Socket}, test.args...)...)
-			if code := p.wait(); code != test.code {
-				t.Errorf("exit code %d, want %d", code, test.code)
-			}
+			p.exits(test.code)
 			if want, part := strings.CutPrefix(test.stderr, "?"); part && strings.Contains(p.told(), want) {
 				return
 			}
@@ -70,9 +70,7 @@ func TestLockExitCodes(t *testing.T) {
 func TestLockFindsMistakesBeforeItAsks(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
-	if err := os.WriteFile(plain, []byte("#!/bin/sh\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(plain, []byte("#!/bin/sh\n"), 0o644))
 	const see = "\nhint: see bakeryctl lock --help\n"
 	tests := []struct {
 		args   []string
@@ -102,9 +100,7 @@ func TestLockFindsMistakesBeforeItAsks(t *testing.T) {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			b := serve(t, func(x *exchange) { t.Error("asked for a lock") })
 			p := begin(t, append([]string{"lock", "--socket", b.Socket}, test.args...)...)
-			if code := p.wait(); code != test.code {
-				t.Errorf("exit code %d, want %d", code, test.code)
-			}
+			p.exits(test.code)
 			p.printed(t, "", test.stderr)
 		})
 	}
@@ -113,9 +109,7 @@ func TestLockFindsMistakesBeforeItAsks(t *testing.T) {
 func TestLockUnreachable(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none")
 	p := begin(t, "lock", "--socket", socket, "x", "--", "true")
-	if code := p.wait(); code != exitUnavailable {
-		t.Errorf("exit code %d, want %d", code, exitUnavailable)
-	}
+	p.exits(exitUnavailable)
 	p.printed(t, "", "bakeryctl: lock \"x\": bakeryd is unreachable: dial unix "+socket+": connect: no such file or directory\n"+
 		"hint: is bakeryd running? See systemctl status bakeryd; --socket names another socket\n")
 }
@@ -144,17 +138,13 @@ func TestLockAsksForWhatTheFlagsSay(t *testing.T) {
 			})
 			args := append([]string{"lock", "--socket", b.Socket}, test.flags...)
 			p := begin(t, append(args, "x", "--", "sh", "-c", "exit 0", "a b")...)
-			if code := p.wait(); code != 0 {
-				t.Errorf("exit code %d", code)
-			}
+			p.exits(0)
 			p.printed(t, "", "")
 			test.want.Confirm = true
 			test.want.Name, test.want.PID, test.want.Command = "x", p.cmd.Process.Pid, "sh -c exit 0 a b"
 			got := <-asked
 			got.Session = "" // which is random
-			if got != test.want {
-				t.Errorf("asked for %+v, want %+v", got, test.want)
-			}
+			require.Equal(t, test.want, got)
 		})
 	}
 }
@@ -162,9 +152,7 @@ func TestLockAsksForWhatTheFlagsSay(t *testing.T) {
 func TestLockTellsTheCommand(t *testing.T) {
 	b := serve(t, holding)
 	p := begin(t, "lock", "--socket", b.Socket, "x y", "--", "sh", "-c", `echo "$BAKERY_LOCK,$BAKERY_TOKEN,$BAKERY_HOST_ID"`)
-	if code := p.wait(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	p.exits(0)
 	p.printed(t, "x y,"+token.String()+",3\n", "")
 }
 
@@ -175,15 +163,11 @@ func TestLockPassesStandardIO(t *testing.T) {
 	p := prepare(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "cat; printf 'e\\0r' >&2")
 	p.cmd.Stdin = bytes.NewReader(input)
 	p.start()
-	if code := p.wait(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	p.exits(0)
 	if got := p.content(p.stdout); got != string(input) {
 		t.Errorf("standard output of %d bytes is not the input", len(got))
 	}
-	if got := p.told(); got != "e\x00r" {
-		t.Errorf("standard error %q", got)
-	}
+	require.Equal(t, "e\x00r", p.told())
 }
 
 func TestLockRunsWhatExecRuns(t *testing.T) {
@@ -192,9 +176,7 @@ func TestLockRunsWhatExecRuns(t *testing.T) {
 		"shebangless": "echo run by sh: $1\n",
 		"orphan":      "#!/no/such/interpreter\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 	}
 	tests := []struct {
 		command        []string

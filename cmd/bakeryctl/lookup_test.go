@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestFindCommand(t *testing.T) {
@@ -13,12 +15,8 @@ func TestFindCommand(t *testing.T) {
 		"a/plain": 0o644, "a/both": 0o644, "b/both": 0o755, "b/tool": 0o755, "here": 0o755, "b/dir/x": 0o755,
 	} {
 		full := filepath.Join(top, path)
-		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(full, nil, mode); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(full), 0o755))
+		require.NoError(t, os.WriteFile(full, nil, mode))
 	}
 	t.Chdir(top)
 	both := top + "/a:" + top + "/b"
@@ -53,9 +51,7 @@ func TestFindCommand(t *testing.T) {
 			t.Errorf("PATH %q, %q: %q, %v; want %q, code %d", test.path, test.name, got, err, test.want, test.code)
 		}
 	}
-	if err := os.Unsetenv("PATH"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Unsetenv("PATH"))
 	if got, err := findCommand("sh"); err != nil || got != "/bin/sh" {
 		t.Errorf("without PATH: %q, %v", got, err)
 	}

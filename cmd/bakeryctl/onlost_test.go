@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
@@ -48,12 +50,8 @@ func TestOnLost(t *testing.T) {
 				"sh", "-c", "exec 2>/dev/null; cd "+dir+"; echo $$ >command; "+test.command)
 			pids(t, dir, "command")
 			close(running)
-			if code := p.wait(); code != exitLost {
-				t.Errorf("exit code %d, want %d", code, exitLost)
-			}
-			if got := p.content(p.stdout); got != test.stdout {
-				t.Errorf("standard output %q, want %q", got, test.stdout)
-			}
+			p.exits(exitLost)
+			require.Equal(t, test.stdout, p.content(p.stdout))
 			// The two write at the same time.
 			if got := p.told(); len(got) != len(test.stderr) || !strings.HasPrefix(got, told) && !strings.HasSuffix(got, told) {
 				t.Errorf("standard error %q, want %q", got, test.stderr)
@@ -73,15 +71,11 @@ func TestOnLostDoesNotDelayTheRelease(t *testing.T) {
 	close(running)
 	handler := pids(t, dir, "handler")["handler"]
 	b.AwaitRelease()
-	if !alive(handler) {
-		t.Error("the script was killed before the deadline")
-	}
+	require.True(t, alive(handler), "the script was killed before the deadline")
 	for _, pid := range in(t, dir) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	if code := p.wait(); code != exitLost {
-		t.Errorf("exit code %d, want %d", code, exitLost)
-	}
+	p.exits(exitLost)
 }
 
 func TestOnLostDoesNotRunOtherwise(t *testing.T) {
@@ -96,9 +90,7 @@ func TestOnLostDoesNotRunOtherwise(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			b := serve(t, holding)
 			p := begin(t, "lock", "--socket", b.Socket, "--on-lost", "echo ran", "x", "--", "sh", "-c", test.command)
-			if code := p.wait(); code != test.code {
-				t.Errorf("exit code %d, want %d", code, test.code)
-			}
+			p.exits(test.code)
 			p.printed(t, "", "")
 		})
 	}
@@ -117,13 +109,9 @@ func TestOnLostRunsOnceAtTheWarning(t *testing.T) {
 	// The command is to be asked, then the script has to run, and then both are killed, a deadline later.
 	p := begin(t, "lock", "--socket", b.Socket, "--on-lost", `echo "lost $BAKERY_DEADLINE_MS" >>`+log, "x", "--",
 		"sh", "-c", "exec 2>/dev/null; trap 'echo TERM >>"+log+"' TERM; while :; do sleep 0.01; done")
-	if code := p.wait(); code != exitLost {
-		t.Errorf("exit code %d, want %d", code, exitLost)
-	}
+	p.exits(exitLost)
 	text, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	if len(lines) != 2 {
 		t.Fatalf("log %q, want one line of each", text)

@@ -60,9 +60,7 @@ func TestParseReaction(t *testing.T) {
 func TestOnRequestUnclear(t *testing.T) {
 	b := serve(t, holding)
 	p := begin(t, "lock", "--socket", b.Socket, "--on-request", "SIGFOO", "x", "--", "echo", "ran")
-	if code := p.wait(); code != exitUsage {
-		t.Errorf("exit code %d, want %d", code, exitUsage)
-	}
+	p.exits(exitUsage)
 	p.printed(t, "", "bakeryctl: --on-request SIGFOO: no such signal\n"+
 		"hint: kill -l lists them, those without a name are given by number; a command of that name by its path\n")
 	if b.Requests() != 0 {
@@ -108,9 +106,7 @@ func TestOnRequestSignals(t *testing.T) {
 	ask(4, "", "")
 	p.expect("USR1")
 	p.signal(syscall.SIGTERM)
-	if code := p.wait(); code != 7 {
-		t.Errorf("exit code %d", code)
-	}
+	p.exits(7)
 	if got, want := p.told(), "bakeryctl: sending SIGUSR1 to the command under \"x\": host 2 (db2) asks for it: reboot\n"+
 		"bakeryctl: sending SIGUSR1 to the command under \"x\": host 4 asks for it\n"; got != want {
 		t.Errorf("standard error %q, want %q", got, want)
@@ -125,9 +121,7 @@ func TestOnRequestEndsTheCommand(t *testing.T) {
 	p := follow(t, "lock", "--socket", b.Socket, "--on-request", "15", "x", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	p.expect("ready")
 	ask(2, "db\u202e2", "\u202eoops")
-	if code := p.wait(); code != 143 {
-		t.Errorf("exit code %d, want 143", code)
-	}
+	p.exits(143)
 	if got, want := p.told(), "bakeryctl: sending SIGTERM to the command under \"x\": host 2 (\"db\\u202e2\") asks for it: \"\\u202eoops\"\n"; got != want {
 		t.Errorf("standard error %q, want %q", got, want)
 	}
@@ -163,9 +157,7 @@ func TestOnRequestRunsACommand(t *testing.T) {
 		return err != nil
 	})
 	touch("end")
-	if code := p.wait(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	p.exits(0)
 	if rest, told := p.rest(), p.told(); rest != "" || told != "" {
 		t.Errorf("standard output %q, standard error %q", rest, told)
 	}
@@ -188,9 +180,7 @@ func TestOnRequestIsStopped(t *testing.T) {
 			ask(2, "db2", "")
 			p.expect("on")
 			p.write("go")
-			if code := p.wait(); code != 3 {
-				t.Errorf("exit code %d, want 3", code)
-			}
+			p.exits(3)
 			eventually(t, "what was killed to be gone", func() bool { return len(in(t, dir)) == 0 })
 			b.AwaitRelease()
 		})
@@ -212,8 +202,6 @@ func TestOnRequestIsStoppedWhenTheLockIsLost(t *testing.T) {
 		"sh", "-c", "exec sleep 1000")
 	p.expect("on")
 	close(lose)
-	if code := p.wait(); code != exitLost {
-		t.Errorf("exit code %d, want %d", code, exitLost)
-	}
+	p.exits(exitLost)
 	eventually(t, "what was killed to be gone", func() bool { return len(in(t, dir)) == 0 })
 }

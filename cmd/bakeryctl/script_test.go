@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -74,9 +75,7 @@ func TestScript(t *testing.T) {
 func needDirectIO(t *testing.T) {
 	t.Helper()
 	var fs unix.Statfs_t
-	if err := unix.Statfs(t.TempDir(), &fs); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, unix.Statfs(t.TempDir(), &fs))
 	if fs.Type != unix.TMPFS_MAGIC {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
@@ -33,9 +34,8 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	p = follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	p.expect("ready")
 	p.signal(syscall.SIGTERM)
-	if code := p.wait(); code != 143 || p.told() != "" {
-		t.Errorf("exit code %d, standard error %q", code, p.told())
-	}
+	p.exits(143)
+	require.Empty(t, p.told())
 }
 
 func signalName(s syscall.Signal) string {
@@ -59,9 +59,7 @@ func TestSignalWhileWaitingLeavesTheQueue(t *testing.T) {
 			within(t, waiting, "the request")
 			p.signal(syscall.SIGUSR1) // meant for a command that does not run yet
 			p.signal(s)
-			if code, want := p.wait(), exitSignal+int(s); code != want {
-				t.Errorf("exit code %d, want %d", code, want)
-			}
+			p.exits(exitSignal + int(s))
 			p.printed(t, "", "")
 			b.AwaitRelease()
 		})
@@ -81,13 +79,9 @@ func dispositions(text string) map[string]string {
 func TestCommandInheritsSignalDispositions(t *testing.T) {
 	const show = "exec grep -E ^Sig(Blk|Ign): /proc/self/status"
 	bare, err := exec.Command("sh", "-c", strings.Replace(show, "^Sig(Blk|Ign):", "'^Sig(Blk|Ign):'", 1)).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, ignored := range []string{"", "HUP", "INT", "HUP INT"} {
 		t.Run(ignored, func(t *testing.T) {
 			b := serve(t, holding)
@@ -96,9 +90,7 @@ func TestCommandInheritsSignalDispositions(t *testing.T) {
 			if ignored != "" {
 				trap = fmt.Sprintf("trap '' %s; ", ignored)
 				under, err := exec.Command("sh", "-c", trap+"grep -E '^Sig(Blk|Ign):' /proc/self/status").Output()
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				want = dispositions(string(under))["SigIgn"]
 			}
 			p := prepare(t)
@@ -106,9 +98,7 @@ func TestCommandInheritsSignalDispositions(t *testing.T) {
 			p.cmd.Args = []string{"bash", "-c", trap + `exec -a ` + asItself + ` "$0" "$@"`, exe,
 				"lock", "--socket", b.Socket, "x", "--", "grep", "-E", "^Sig(Blk|Ign):", "/proc/self/status"}
 			p.start()
-			if code := p.wait(); code != 0 {
-				t.Fatalf("exit code %d, standard error %q", code, p.told())
-			}
+			p.exits(0)
 			got := dispositions(p.content(p.stdout))
 			if got["SigIgn"] != want || got["SigBlk"] != dispositions(string(bare))["SigBlk"] {
 				t.Errorf("%v, want SigIgn %s and SigBlk as in %s", got, want, bare)
@@ -119,9 +109,7 @@ func TestCommandInheritsSignalDispositions(t *testing.T) {
 
 func TestNohupSurvivesHangup(t *testing.T) {
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	waiting, grant := make(chan struct{}), make(chan struct{})
 	b := serve(t, func(x *exchange) {
 		x.Send(`{"event":"waiting","ahead":2,"queued":1}`)
@@ -142,9 +130,7 @@ func TestNohupSurvivesHangup(t *testing.T) {
 	p.signal(syscall.SIGHUP)
 	p.write("still here")
 	p.expect("still here")
-	if code := p.wait(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	p.exits(0)
 }
 
 func TestErrorThatNobodyReadsCanBeInterrupted(t *testing.T) {
@@ -155,14 +141,10 @@ func TestErrorThatNobodyReadsCanBeInterrupted(t *testing.T) {
 		close(refused)
 	})
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _, _ = r.Close(), w.Close() }()
 	room, err := unix.FcntlInt(w.Fd(), unix.F_GETPIPE_SZ, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := w.Write(make([]byte, room)); err != nil {
 		t.Fatal(err)
 	}

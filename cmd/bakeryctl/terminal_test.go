@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
@@ -81,22 +82,16 @@ func onTerminalBy(t *testing.T, by []string, args ...string) *terminal {
 func openSlave(t *testing.T, master *os.File) *os.File {
 	t.Helper()
 	raw, err := master.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var number uint32
 	var unlockErr, numberErr error
 	err = raw.Control(func(fd uintptr) {
 		unlockErr = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0)
 		number, numberErr = unix.IoctlGetUint32(int(fd), unix.TIOCGPTN)
 	})
-	if err := errors.Join(err, unlockErr, numberErr); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, unlockErr, numberErr))
 	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return slave
 }
 
@@ -150,13 +145,9 @@ func countInterrupts(leave bool) {
 func counter(t *testing.T) string {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	link := filepath.Join(t.TempDir(), asCounter)
-	if err := os.Symlink(exe, link); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(exe, link))
 	return link
 }
 
@@ -174,9 +165,7 @@ func TestCtrlCReachesTheCommandOnce(t *testing.T) {
 			// What the wrapper passed on before this has arrived before it.
 			x.signal(syscall.SIGUSR1)
 			x.await(fmt.Sprintf("all %d.", times))
-			if code := x.wait(); code != 5 {
-				t.Errorf("exit code %d, want 5", code)
-			}
+			x.exits(5)
 		})
 	}
 }
@@ -189,9 +178,7 @@ func TestInterruptReachesACommandInTheForegroundByItself(t *testing.T) {
 	x.await("int 1.")
 	x.signal(syscall.SIGUSR1)
 	x.await("all 1.")
-	if code := x.wait(); code != 5 {
-		t.Errorf("exit code %d, want 5", code)
-	}
+	x.exits(5)
 }
 
 // TestInterrupt_SentToTheWrapperInTheForeground_IsForwarded: the terminal has not sent it.
@@ -205,9 +192,7 @@ func TestInterrupt_SentToTheWrapperInTheForeground_IsForwarded(t *testing.T) {
 	x.await("int 2.")
 	x.signal(syscall.SIGUSR1)
 	x.await("all 2.")
-	if code := x.wait(); code != 5 {
-		t.Errorf("exit code %d, want 5", code)
-	}
+	x.exits(5)
 }
 
 // TestWaitLine_BackgroundAndToStop_IsNotWritten: the terminal would stop the wrapper, which would
@@ -230,9 +215,7 @@ func TestWaitLine_BackgroundAndToStop_IsNotWritten(t *testing.T) {
 	}
 	close(release)
 	eventually(t, "the command to run", func() bool { _, err := os.Stat(ran); return err == nil })
-	if code := x.wait(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	x.exits(0)
 }
 
 func TestCtrlCWhileWaiting(t *testing.T) {
@@ -243,12 +226,8 @@ func TestCtrlCWhileWaiting(t *testing.T) {
 	x := onTerminal(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
 	x.await("bakeryctl: waiting for \"x\": 2 ahead")
 	x.press(ctrlC)
-	if code := x.wait(); code != 130 {
-		t.Errorf("exit code %d, want 130", code)
-	}
-	if strings.Contains(x.shown(), "ran") {
-		t.Errorf("the command ran: %q", x.shown())
-	}
+	x.exits(130)
+	require.NotContains(t, x.shown(), "ran", "the command ran")
 	b.AwaitRelease()
 }
 
@@ -267,9 +246,7 @@ func TestWaitLineFollowsTheQueueAndGoes(t *testing.T) {
 	close(first)
 	x.await(clear + `bakeryctl: waiting for "x": 1 ahead`)
 	close(second)
-	if code := x.wait(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	x.exits(0)
 	x.await("1 ahead" + clear + "ran\r\n")
 }
 
@@ -280,9 +257,7 @@ func TestNoWaitLineForShortWaits(t *testing.T) {
 	})
 	x := onTerminal(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
 	x.await("ran\r\n")
-	if got := x.shown(); got != "ran\r\n" {
-		t.Errorf("screen %q", got)
-	}
+	require.Equal(t, "ran\r\n", x.shown())
 }
 
 func TestWaitLine_Warning_GoesAboveTheLine(t *testing.T) {
@@ -298,9 +273,7 @@ func TestWaitLine_Warning_GoesAboveTheLine(t *testing.T) {
 	x.await("bakeryctl: warning: process 5 holds it\r\n")
 	x.await(line)
 	close(release)
-	if code := x.wait(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	x.exits(0)
 	x.await(line + clear + "ran\r\n")
 }
 
@@ -325,10 +298,6 @@ func TestWaitLine_WarningToAStoppedTerminal_DelaysNothing(t *testing.T) {
 	eventually(t, "the terminal to continue", func() bool { return writable(slave) })
 	_ = slave.Close()
 	x.press("\n")
-	if code := x.wait(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	if strings.Contains(x.shown(), "warning") {
-		t.Errorf("the warning came after the wait: %q", x.shown())
-	}
+	x.exits(0)
+	require.NotContains(t, x.shown(), "warning", "the warning came after the wait")
 }
