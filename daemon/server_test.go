@@ -188,6 +188,7 @@ func TestAPIRefusesBadRequests(t *testing.T) {
 			var e struct{ Error apiError }
 			require.NoError(t, json.NewDecoder(r.Body).Decode(&e), c.body)
 			require.Equal(t, c.status, r.StatusCode, c.body)
+			require.Equal(t, "application/json", r.Header.Get("Content-Type"), c.body)
 			require.Equal(t, "invalid", e.Error.Code)
 			require.Contains(t, e.Error.Message, c.message)
 			require.NoError(t, conn.Close())
@@ -195,9 +196,21 @@ func TestAPIRefusesBadRequests(t *testing.T) {
 		c, r := s.post(`{"name": "the only one"}`)
 		require.Equal(t, "granted", nextEvent(t, r).Event)
 		defer c.Close()
-		c2, r2 := s.post(`{"name": "no room"}`)
-		defer c2.Close()
-		require.Equal(t, http.StatusInsufficientStorage, r2.StatusCode)
+		for _, call := range []struct {
+			call, body, answer string
+			status             int
+		}{
+			{"POST /v1/lock", `{"name": "no room"}`, `no room for lock \"no room\"","hint":"remove a lock`, 507},
+			{"POST /v1/lock", `{"name": "no room"}`, `"code":"full"`, 507},
+			{"POST /v1/lock", `{"name": "the only one", "permits": 2}`, `"code":"permits"`, 409},
+			{"GET /v1/lock", "", `"code":"invalid"`, 404},
+			{"GET /v2", "", `"code":"invalid"`, 404},
+			{"DELETE /v1/status", "", `"code":"invalid"`, 404},
+		} {
+			status, answer := s.call(call.call, call.body)
+			require.Equal(t, call.status, status, call.call)
+			require.Contains(t, answer, call.answer)
+		}
 	})
 }
 

@@ -36,6 +36,7 @@ func TestLockExitCodes(t *testing.T) {
 		{"dashes first", holding, []string{"--", "x", "sh", "-c", "exit 3"}, 3, ""},
 		{"flags before and after", holding, []string{"-n", "x", "--", "sh", "-c", "exit 7", "-n"}, 7, ""},
 		{"killed", holding, []string{"x", "--", "sh", "-c", "kill -KILL $$"}, 137, ""},
+		{"the greatest code", holding, []string{"x", "--", "sh", "-c", "exit 255"}, 255, ""},
 		{"terminated", holding, []string{"x", "--", "sh", "-c", "kill -TERM $$"}, 143, ""},
 		{"busy", refused("busy"), []string{"-n", "x", "--", "true"}, 1, ""},
 		{"timeout", refused("timeout"), []string{"-w", "0.2", "x", "--", "true"}, 1, ""},
@@ -83,6 +84,10 @@ func TestLockFindsMistakesBeforeItAsks(t *testing.T) {
 		{[]string{"x", "-n", "--", "true"}, 64, "bakeryctl: -n comes after the lock's name\n" +
 			"hint: flags go before NAME, and -- before a command that begins with a dash\n"},
 		{[]string{"", "true"}, 64, "bakeryctl: lock name of 0 bytes, want 1 to 128: value not allowed" + see},
+		{[]string{strings.Repeat("n", 129), "true"}, 64, "bakeryctl: lock name of 129 bytes, want 1 to 128: value not allowed" + see},
+		{[]string{"a\xffb", "true"}, 64, `bakeryctl: lock name "a\xffb", want UTF-8: value not allowed` + see},
+		{[]string{"a\nb", "true"}, 64, `bakeryctl: lock name "a\nb", want no control characters, found U+000A at byte 1: value not allowed` + see},
+		{[]string{"a\x7fb", "true"}, 64, `bakeryctl: lock name "a\x7fb", want no control characters, found U+007F at byte 1: value not allowed` + see},
 		{[]string{"-s", "-x", "x", "true"}, 64, "bakeryctl: --shared and --exclusive exclude each other" + see},
 		{[]string{"-E", "256", "x", "true"}, 64, "bakeryctl: --conflict-exit-code 256, want 0 to 255" + see},
 		{[]string{"-w", "-1", "x", "true"}, 64, "bakeryctl: invalid argument \"-1\" for \"-w, --timeout\" flag: " +

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/client"
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 var sections = flag.Int("sections", 250, "critical sections of each of the twelve clients of TestNoLostUpdate")
@@ -117,31 +116,6 @@ func TestNoLostUpdateUnderTheRaceDetector(t *testing.T) {
 	racing, err := racing()
 	require.NoError(t, err)
 	contend(t, newSpace(t, 512, leased(10*time.Second)), 20, func(h *host) { h.programs = racing })
-}
-
-// TestReadersAndWritersMixed has two readers and a writer on each host.
-func TestReadersAndWritersMixed(t *testing.T) {
-	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector, leased(10*time.Second))
-		hosts, hist := s.hosts(3), newCalls()
-		var all sync.WaitGroup
-		for i := range 9 {
-			o := client.Options{}
-			if i/3 > 0 {
-				o.Mode = layout.Shared
-			}
-			all.Go(func() {
-				for range 30 {
-					if err := hosts[i%3].section(t.Context(), hist, "catalogue", o, runtime.Gosched); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			})
-		}
-		all.Wait()
-		hist.check(t)
-	})
 }
 
 // TestExclusionAcrossCrashes kills one bakeryd after the other while all are

@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,57 +39,6 @@ func TestOrderOfArrival(t *testing.T) {
 		}
 		holder.letGo()
 	})
-}
-
-// TestHandoff has one host with many clients, who all came before that of
-// another host but for which it is passed on at home only so often.
-func TestHandoff(t *testing.T) {
-	t.Parallel()
-	s := newSpace(t, 512)
-	a, b := s.host(1, "--handoff", "3"), s.host(2)
-	inside := a.take("x")
-	inside.entered()
-	var local []*process
-	for i := range 8 {
-		local = append(local, a.take("x"))
-		a.queues("x", i+1)
-	}
-	a.settles(a, "x")
-	other := b.take("x")
-	a.sees(b, "x")
-	row := 0
-	for inside != nil {
-		inside.letGo()
-		inside = nil
-		everybody := append(slices.Clone(local), other)
-		var next int
-		if len(everybody) == 1 && other == nil {
-			break
-		}
-		eventually(t, "somebody enters", func() bool {
-			next = slices.IndexFunc(everybody, func(p *process) bool {
-				if p == nil {
-					return false
-				}
-				_, ok := p.next()
-				return ok
-			})
-			return next >= 0
-		})
-		inside = everybody[next]
-		if inside == other {
-			other = nil
-			continue
-		}
-		require.Zero(t, next, "the first of those who wait at home")
-		local = local[1:]
-		if other != nil {
-			row++
-		}
-	}
-	require.Nil(t, other)
-	require.Empty(t, local)
-	require.LessOrEqual(t, row, 3)
 }
 
 func TestReadersTogetherWritersAlone(t *testing.T) {

@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -57,17 +56,4 @@ func TestTokensGrow(t *testing.T) {
 		c.up()
 		grant(c)
 	})
-}
-
-func TestCommandKnowsItsLock(t *testing.T) {
-	t.Parallel()
-	h := newSpace(t, 512).host(3)
-	r := h.lock("a/b c", "--", "sh", "-c", `echo "$BAKERY_LOCK,$BAKERY_HOST_ID"; cat`)
-	require.Equal(t, result{0, "a/b c,3\n", "", r.took}, r)
-	p := h.takeFor("x", `cat; exit 5`) // standard input is the command's
-	_, err := fmt.Fprintln(p.stdin, "hello")
-	require.NoError(t, err)
-	require.Equal(t, "hello", p.line())
-	require.NoError(t, p.stdin.Close())
-	p.exits(5)
 }
