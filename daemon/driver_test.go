@@ -7,7 +7,6 @@ import (
 	"math"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -176,19 +175,12 @@ func TestExclusionOnABadDisk(t *testing.T) {
 		for copy := range 2 {
 			c.write(c.geo.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
 		}
-		var (
-			mu               sync.Mutex
-			writers, readers int
-			last             layout.Ticket
-			wg               sync.WaitGroup
-			end              = time.Now().Add(4 * time.Second)
-			served           atomic.Int64
-		)
+		var wg sync.WaitGroup
+		calls, end := contended(t), time.Now().Add(4*time.Second)
 		for id := 1; id <= 3; id++ {
 			f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
 			d := c.host(id, through(f))
 			t.Cleanup(f.Heal)
-			from := c.geo.Slot(0, 1)
 			for _, fault := range []blockdev.Fault{
 				{Op: blockdev.OpWrite, Chance: 0.3, Flicker: 3, Delay: 100 * time.Microsecond},
 				{Op: blockdev.OpRead, Chance: 0.02, Returns: blockdev.Garbage},
@@ -197,7 +189,7 @@ func TestExclusionOnABadDisk(t *testing.T) {
 				{Op: blockdev.OpWrite, Chance: 0.005, Err: unix.EIO, Landed: 100},
 				{Op: blockdev.OpWrite, Chance: 0.005, Err: unix.EIO, Landed: blockdev.All},
 			} {
-				fault.From, fault.To = from, c.geo.Size()
+				fault.From, fault.To = c.geo.Slot(0, 1), c.geo.Size()
 				f.Inject(fault)
 			}
 			for range 3 {
@@ -207,34 +199,12 @@ func TestExclusionOnABadDisk(t *testing.T) {
 						if n%3 == 0 {
 							req.Mode = layout.Shared
 						}
-						h, err := d.Acquire(t.Context(), req)
-						if !assertNoError(t, err) {
+						v := calls.enter(d, req)
+						if v == nil {
 							return
 						}
-						mu.Lock()
-						if writers > 0 || readers > 0 && req.Mode == layout.Exclusive {
-							t.Errorf("%v beside %d writers and %d readers", req.Mode, writers, readers)
-						}
-						if req.Mode == layout.Exclusive {
-							writers++
-							if h.Token() <= last {
-								t.Errorf("token %d after %d", h.Token(), last)
-							}
-							last = h.Token()
-						} else {
-							readers++
-						}
-						mu.Unlock()
-						served.Add(1)
 						runtime.Gosched()
-						mu.Lock()
-						if req.Mode == layout.Exclusive {
-							writers--
-						} else {
-							readers--
-						}
-						mu.Unlock()
-						if !assertNoError(t, h.Release()) {
+						if !v.leave() {
 							return
 						}
 					}
@@ -242,7 +212,6 @@ func TestExclusionOnABadDisk(t *testing.T) {
 			}
 		}
 		within(t, "letting everybody in", wg.Wait)
-		t.Logf("%d grants", served.Load())
 	})
 }
 

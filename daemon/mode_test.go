@@ -151,34 +151,28 @@ func TestModeOfALockOfSeveralPermits(t *testing.T) {
 // TestTwoUpgradersAtOnce: neither waits for the other, and who gives way lets the other have it.
 func TestTwoUpgradersAtOnce(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		hosts := []*Daemon{c.host(1), c.host(2), c.host(3)}
+		hosts, calls := []*Daemon{c.host(1), c.host(2), c.host(3)}, contended(t)
 		for range 20 {
-			var writers, won atomic.Int64
+			var won atomic.Int64
 			var wg sync.WaitGroup
-			holds := []*Hold{}
+			visits := []*visit{}
 			for _, d := range hosts {
-				holds = append(holds, acquire(t, d, reader))
+				visits = append(visits, calls.enter(d, reader))
 			}
-			for i, h := range holds {
+			for i, v := range visits {
 				wg.Go(func() {
-					err := h.SetMode(t.Context(), layout.Exclusive)
-					if i == 0 { // it tries on, the others give way
-						for errors.Is(err, ErrUpgrade) {
-							err = h.SetMode(t.Context(), layout.Exclusive)
-						}
+					err := v.change(t.Context(), layout.Exclusive)
+					for i == 0 && errors.Is(err, ErrUpgrade) { // it tries on, the others give way
+						err = v.change(t.Context(), layout.Exclusive)
 					}
 					switch {
 					case err == nil:
 						won.Add(1)
-						if writers.Add(1) != 1 {
-							t.Error("two upgrades at once")
-						}
 						time.Sleep(time.Millisecond) // for the others to get it wrong
-						writers.Add(-1)
 					case !errors.Is(err, ErrUpgrade):
 						t.Error(err)
 					}
-					assertNoError(t, h.Release())
+					v.leave()
 				})
 			}
 			within(t, "neither waiting for the other", wg.Wait)
@@ -244,66 +238,45 @@ func TestReadersAfterAWriterGaveUp(t *testing.T) {
 // TestChangesOfModeUnderContention: whatever comes together, writers are alone.
 func TestChangesOfModeUnderContention(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		var (
-			mu               sync.Mutex
-			writers, readers int
-			wg               sync.WaitGroup
-			upgrades         atomic.Int64
-		)
-		count := func(mode layout.Mode, by int) {
-			mu.Lock()
-			defer mu.Unlock()
-			if mode == layout.Exclusive {
-				writers += by
-			} else {
-				readers += by
-			}
-			if writers > 1 || writers == 1 && readers > 0 {
-				t.Errorf("%d writers beside %d readers", writers, readers)
-			}
-		}
-		inside := func(mode layout.Mode) {
-			count(mode, 1)
-			time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond) // for the others to get it wrong
-			count(mode, -1)
-		}
+		var wg sync.WaitGroup
+		calls := contended(t)
+		stay := func() { time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond) } // for the others to get it wrong
 		for id := 1; id <= 3; id++ {
 			d := c.host(id)
 			for range 3 {
 				wg.Go(func() {
 					for n := range 30 {
 						mode := layout.Mode((n + id) % 2)
-						h, err := d.Acquire(t.Context(), Request{Name: "x", Mode: mode})
-						if !assertNoError(t, err) {
+						v := calls.enter(d, Request{Name: "x", Mode: mode})
+						if v == nil {
 							return
 						}
-						inside(mode)
+						stay()
 						if rand.IntN(4) == 0 {
 							// As a client that goes in the midst of a change.
-							go func() { _ = h.Release() }()
-							_ = h.SetMode(t.Context(), layout.Shared-mode)
-							assertNoError(t, h.Release())
+							v.over()
+							go func() { _ = v.Release() }()
+							_ = v.SetMode(t.Context(), layout.Shared-mode)
+							assertNoError(t, v.Release())
 							continue
 						}
-						err = h.SetMode(t.Context(), layout.Shared-mode)
+						err := v.change(t.Context(), layout.Shared-mode)
 						switch {
 						case err == nil:
 							mode = layout.Shared - mode
-							upgrades.Add(int64(layout.Shared - mode))
 						case !errors.Is(err, ErrUpgrade):
 							t.Error(err)
 						}
-						if h.Mode() != mode {
-							t.Errorf("mode %v, want %v", h.Mode(), mode)
+						if v.Mode() != mode {
+							t.Errorf("mode %v, want %v", v.Mode(), mode)
 						}
-						inside(mode)
-						assertNoError(t, h.Release())
+						stay()
+						v.leave()
 					}
 				})
 			}
 		}
 		within(t, "letting everybody in", wg.Wait)
-		t.Logf("%d upgrades", upgrades.Load())
 	})
 }
 

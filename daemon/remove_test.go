@@ -2,10 +2,8 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"testing"
 	"time"
 
@@ -97,77 +95,6 @@ func TestRemoveWaitsForTheHolder(t *testing.T) {
 			require.Zero(t, c.named("x"))
 		})
 	}
-}
-
-// TestRemoveUnderContention: whoever waits behind the remover makes the lock anew, and is served.
-func TestRemoveUnderContention(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		var (
-			wg sync.WaitGroup
-			in inside
-		)
-		hosts := []*Daemon{c.host(1, c.slowly()), c.host(2, c.slowly()), c.host(3, c.slowly())}
-		stop := make(chan struct{})
-		for _, d := range hosts {
-			for range 3 {
-				wg.Go(func() {
-					for open := true; open; {
-						select {
-						case <-stop:
-							open = false
-						default:
-						}
-						in.visit(t, d, "x")
-					}
-				})
-			}
-		}
-		removals := 0
-		for removals < 50 {
-			err := ended(t, removing(t, hosts[removals%3], "x", false))
-			if err == nil {
-				removals++
-			} else if !errors.Is(err, ErrNoLock) {
-				t.Errorf("removal: %v", err)
-				break
-			}
-		}
-		close(stop)
-		within(t, "letting everybody in", wg.Wait)
-		t.Logf("%d removals, %d holds", removals, in.visits)
-		require.LessOrEqual(t, c.named("x"), 1)
-	})
-}
-
-// inside is who holds a lock.
-type inside struct {
-	mu     sync.Mutex
-	n      int
-	visits int
-	last   layout.Ticket
-}
-
-// visit holds a lock for a moment, and fails the test if somebody else does.
-func (in *inside) visit(t *testing.T, d *Daemon, name string) {
-	h, err := d.Acquire(t.Context(), Request{Name: name})
-	if !assertNoError(t, err) {
-		return
-	}
-	in.mu.Lock()
-	if in.n++; in.n != 1 {
-		t.Errorf("%d holders at once", in.n)
-	}
-	if h.Token() <= in.last {
-		t.Errorf("token %d after %d", h.Token(), in.last)
-	}
-	in.last = h.Token()
-	in.visits++
-	in.mu.Unlock()
-	time.Sleep(100 * time.Microsecond) // so that there is somebody to meet
-	in.mu.Lock()
-	in.n--
-	in.mu.Unlock()
-	assertNoError(t, h.Release())
 }
 
 // TestTwoRemovers: one removes the lock, and the other one learns that there is none.

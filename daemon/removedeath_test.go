@@ -69,10 +69,10 @@ func TestRemoverDies(t *testing.T) {
 func (d death) test(t *testing.T) {
 	c := clusterOf(t, 8, 4, time.Now().Add(time.Hour)) // clocks are of no help
 	m, knows, other := c.mortal(1), c.host(2), c.host(3)
-	var in, others inside
-	in.visit(t, knows, "x")
-	in.visit(t, m.d, "x")
-	others.visit(t, m.d, "y")
+	in, others := contended(t), contended(t)
+	in.visit(knows, "x")
+	in.visit(m.d, "x")
+	others.visit(m.d, "y")
 	from, to := c.geo.Entry(1), c.geo.Size()
 	fault := blockdev.Fault{Op: blockdev.OpWrite, From: from, To: to, After: d.after, Crash: true}
 	if d.whole {
@@ -116,7 +116,7 @@ func (d death) test(t *testing.T) {
 					}
 					assertNoError(t, h.Release())
 				}
-				in.visit(t, user, "x")
+				in.visit(user, "x")
 			}
 		})
 	}
@@ -128,7 +128,7 @@ func (d death) test(t *testing.T) {
 		m.end()
 		m.rise()
 	}
-	in.visit(t, m.d, "x")
+	in.visit(m.d, "x")
 	require.NoError(t, ended(t, removing(t, other, "x", false)))
 	require.Zero(t, c.named("x"))
 	// Nothing is intended any more by a host that is back: every place can be used.
@@ -139,7 +139,7 @@ func (d death) test(t *testing.T) {
 			return err == nil
 		}, generous, 10*time.Millisecond)
 	}
-	others.visit(t, m.d, "new3")
+	others.visit(m.d, "new3")
 }
 
 // TestRemoveWhatMayComeBack: a lock whose creator died while writing its entry is not removed before that can no longer
