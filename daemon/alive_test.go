@@ -44,8 +44,7 @@ func TestAlive(t *testing.T) {
 		r := c.begin(1, told.config(50*time.Millisecond))
 		told.come(t, 1, "while it joins")
 		r.term()
-		holder := r.ask(1, "")
-		holder.until("granted")
+		holder, _ := r.ask(1, "").granted()
 		told.come(t, 20, "while it holds")
 		release := r.disk.Hang(blockdev.Fault{})
 		require.Eventually(t, func() bool {

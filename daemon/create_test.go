@@ -56,8 +56,7 @@ func TestCreate(t *testing.T) {
 		require.Equal(t, before, c.directory(), "a request that is refused changes nothing")
 		one := acquire(t, a, Request{Name: "reboot"})
 		two := acquire(t, b, Request{Name: "reboot", Permits: 2})
-		_, err = c.host(3).Acquire(t.Context(), Request{Name: "reboot", Try: true})
-		require.ErrorIs(t, err, ErrBusy)
+		acquireFails(t, c.host(3), Request{Name: "reboot", Try: true}, ErrBusy)
 		require.NoError(t, one.Release())
 		require.NoError(t, two.Release())
 	})
@@ -91,8 +90,7 @@ func TestFullDirectoryAndRemoval(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 2, e.Lock)
 		require.NoError(t, acquire(t, b, Request{Name: "more"}).Release())
-		_, err = a.Acquire(t.Context(), Request{Name: "1"})
-		require.ErrorIs(t, err, ErrFull)
+		acquireFails(t, a, Request{Name: "1"}, ErrFull)
 	})
 }
 

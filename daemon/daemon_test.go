@@ -107,6 +107,26 @@ func acquire(t *testing.T, d *Daemon, req Request) *Hold {
 	return h
 }
 
+// acquireFails asks for a lock that is refused.
+func acquireFails(t *testing.T, d *Daemon, req Request, want error, why ...any) {
+	t.Helper()
+	_, err := d.Acquire(t.Context(), req)
+	require.ErrorIs(t, err, want, why...)
+}
+
+func create(t *testing.T, d *Daemon, name string, permits int) {
+	t.Helper()
+	_, _, err := d.Create(t.Context(), name, permits)
+	require.NoError(t, err)
+}
+
+// timeout returns the context of a call that has a timeout of its own.
+func timeout(t *testing.T, after time.Duration) context.Context {
+	ctx, cancel := context.WithTimeoutCause(t.Context(), after, ErrTimeout)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func assertNoError(t *testing.T, err error) bool {
 	if err != nil {
 		t.Error(err)

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -65,8 +64,7 @@ func TestStaleEntryDoesNotEndANewerOne(t *testing.T) {
 		d.dir.remember(&scan{entries: []layout.Entry{stale}})
 		next := start(t, d, Request{Name: "x"})
 		none(t, next)
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
-		defer cancel()
+		ctx := timeout(t, 50*time.Millisecond)
 		d.dir.remember(&scan{entries: []layout.Entry{stale}})
 		within(t, "giving up", func() {
 			_, err := d.Acquire(ctx, Request{Name: "x"})
@@ -150,16 +148,14 @@ func TestDirectoryThatHangsKeepsNobody(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
 		f.Inject(blockdev.Fault{Hang: true, From: c.geo.Entry(1), To: c.geo.Entry(4) + 512})
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
-		defer cancel()
+		ctx := timeout(t, 50*time.Millisecond)
 		within(t, "giving up", func() {
 			_, err := d.Acquire(ctx, Request{Name: "x"})
 			require.ErrorIs(t, err, ErrTimeout)
 		})
 		f.Inject(blockdev.Fault{Hang: true})
 		within(t, "losing", func() {
-			_, err := d.Acquire(t.Context(), Request{Name: "x"})
-			require.ErrorIs(t, err, ErrUnavailable)
+			acquireFails(t, d, Request{Name: "x"}, ErrUnavailable)
 		})
 	})
 }
@@ -216,8 +212,7 @@ func TestLateWriteOfADeadHost(t *testing.T) {
 			require.Equal(t, 1, names["x"], "%v", names)
 			require.Equal(t, 1, names[name], "%v", names)
 			third := c.host(3)
-			_, err = third.Acquire(t.Context(), Request{Name: name, Try: true})
-			require.ErrorIs(t, err, ErrBusy)
+			acquireFails(t, third, Request{Name: name, Try: true}, ErrBusy)
 			require.NoError(t, h.Release())
 			require.NoError(t, acquire(t, third, Request{Name: name}).Release())
 		})

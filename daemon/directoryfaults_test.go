@@ -168,8 +168,7 @@ func TestRemoveWhatIsBeingMended(t *testing.T) {
 		_, _, err := a.Create(t.Context(), "z", 1)
 		t.Log(err, c.directory())
 		require.NoError(t, r.Close(t.Context()))
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, ErrTimeout)
-		defer cancel()
+		ctx := timeout(t, 5*time.Second)
 		h3, err := third.Acquire(ctx, Request{Name: "x"})
 		if err == nil {
 			t.Errorf("other holds %+v, third holds %+v", ho.lk.entry, h3.lk.entry)
@@ -185,29 +184,18 @@ func TestRemoveWhatIsBeingMended(t *testing.T) {
 func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
-		_, _, err := a.Create(t.Context(), "x", 2)
-		require.NoError(t, err)
+		create(t, a, "x", 2)
 		h := acquire(t, a, Request{Name: "x"})
 		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 		require.Eventually(t, func() bool { return c.slot(1, 1).Creation > h.lk.entry.Creation }, generous, time.Millisecond)
 		m.kill()
 		c.spoil(c.geo.Entry(1))
 		m.rise()
-		require.Eventually(t, func() bool { // the holder restores it
-			_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[c.geo.Entry(1):], 1)
-			return err == nil
-		}, generous, 10*time.Millisecond)
+		c.restored(1) // by the holder
 		t.Log(c.slot(1, 1), c.entry(1))
 		require.NoError(t, h.Release())
 		for _, d := range []*Daemon{a, m.d} {
-			ctx, cancel := context.WithTimeoutCause(t.Context(), generous, ErrTimeout)
-			h, err := d.Acquire(ctx, Request{Name: "x"})
-			cancel()
-			if err != nil {
-				t.Errorf("host %d: %v; the mark: %v", d.mem.id(), err, c.slot(1, 1))
-				continue
-			}
-			require.NoError(t, h.Release())
+			require.NoError(t, got(t, start(t, d, Request{Name: "x"})).Release())
 		}
 	})
 }
@@ -216,8 +204,7 @@ func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
 func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
-		_, _, err := a.Create(t.Context(), "x", 2)
-		require.NoError(t, err)
+		create(t, a, "x", 2)
 		before := c.entry(1)
 		h := acquire(t, a, Request{Name: "x"})
 		s := m.ask(1, "")
@@ -225,24 +212,10 @@ func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
 		m.kill()
 		c.spoil(c.geo.Entry(1))
 		m.rise()
-		s.again(m, token.String())
-		s.until("granted")
-		m.d.mu.Lock()
-		lk := m.d.locks[1]
-		m.d.mu.Unlock()
-		mine := lk.inside()[0]
-		if err := mine.SetMode(t.Context(), layout.Shared); err == nil {
-			t.Errorf("shared %v beside an exclusive holder: %v %v", mine.Mode(), c.slot(1, 1).Mode, c.slot(1, 2).Mode)
-		} else {
-			t.Log(err)
-		}
-		require.Eventually(t, func() bool {
-			_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[c.geo.Entry(1):], 1)
-			return err == nil
-		}, generous, 10*time.Millisecond)
-		if now := c.entry(1); now != before {
-			t.Errorf("was %+v, restored as %+v", before, now)
-		}
+		s.again(m, token.String()).granted()
+		require.Error(t, m.session(s).hold.SetMode(t.Context(), layout.Shared), "beside an exclusive holder")
+		c.restored(1)
+		require.Equal(t, before, c.entry(1))
 		require.NoError(t, h.Release())
 		s.leave()
 	})
@@ -252,23 +225,16 @@ func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
 func TestMendedEntryKeepsPermits(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
-		_, _, err := a.Create(t.Context(), "x", 2)
-		require.NoError(t, err)
+		create(t, a, "x", 2)
 		before := c.entry(1)
 		s := m.ask(1, "")
 		token := s.until("granted").Token
 		m.kill()
 		c.spoil(c.geo.Entry(1))
 		m.rise()
-		s.again(m, token.String())
-		s.until("granted")
-		require.Eventually(t, func() bool {
-			_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[c.geo.Entry(1):], 1)
-			return err == nil
-		}, generous, 10*time.Millisecond)
-		if now := c.entry(1); now != before {
-			t.Errorf("was %+v, restored as %+v", before, now)
-		}
+		s.again(m, token.String()).granted()
+		c.restored(1)
+		require.Equal(t, before, c.entry(1))
 		s.leave()
 	})
 }
@@ -279,20 +245,9 @@ func TestCloseBesideADamagedFreeEntry(t *testing.T) {
 		a, b := c.host(1), c.host(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		require.NoError(t, b.Remove(t.Context(), "x", false))
-		free := c.entry(1)
 		c.spoil(c.geo.Entry(1))
 		time.Sleep(2 * c.sb.Lease)
-		ctx, cancel := context.WithTimeoutCause(t.Context(), generous, errors.New("never"))
-		err := a.Close(ctx)
-		cancel()
-		if err == nil {
-			return
-		}
-		t.Errorf("close: %v", err)
-		c.writeEntry(free)
-		ctx, cancel = context.WithTimeout(t.Context(), generous)
-		defer cancel()
-		require.NoError(t, a.Close(ctx))
+		require.NoError(t, a.Close(timeout(t, generous)))
 	})
 }
 
@@ -300,8 +255,7 @@ func TestCloseBesideADamagedFreeEntry(t *testing.T) {
 func TestLock_SlotAndIntentOfGoneHostUnreadable_KeepsItsEntry(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
-		_, _, err := a.Create(t.Context(), "x", 2)
-		require.NoError(t, err)
+		create(t, a, "x", 2)
 		require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
 		h := acquire(t, a, Request{Name: "x"})
 		require.NoError(t, h.SetValue(t.Context(), []byte("v")))

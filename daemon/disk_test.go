@@ -80,6 +80,15 @@ func (c *cluster) spoil(off int64) {
 	c.write(off, func(buf []byte) error { clear(buf); buf[7] = 7; return nil })
 }
 
+// restored waits until the entry of a lock can be read.
+func (c *cluster) restored(lock int) {
+	c.t.Helper()
+	eventually(c.t, "the entry is restored", func() bool {
+		_, err := c.sb.Space().DecodeEntry(contents(c.t, c.disk)[c.geo.Entry(lock):], lock)
+		return err == nil
+	})
+}
+
 // within fails the test unless f returns.
 func within(t *testing.T, what string, f func()) {
 	t.Helper()

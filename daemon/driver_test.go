@@ -102,8 +102,7 @@ func TestStatusOfALargerLockspace(t *testing.T) {
 func TestUnknownModeIsRefused(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
-		_, err := d.Acquire(t.Context(), Request{Name: "x", Mode: 7})
-		require.ErrorIs(t, err, ErrInvalid)
+		acquireFails(t, d, Request{Name: "x", Mode: 7}, ErrInvalid)
 	})
 }
 

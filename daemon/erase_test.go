@@ -39,51 +39,38 @@ func TestFormatWithForceWaitsForOldHosts(t *testing.T) {
 	}
 }
 
-func TestFormatWithForceWaitsForWatchdog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		disk := blockdev.NewMemory(1<<20, 512, 4096)
-		host := liveHost(2, "db2")
-		host.WatchdogArmed, host.WatchdogSeconds = true, 7
-		oldLockspace(t, disk, host)
-		o := formatOptions("new")
-		o.Force = true
-		begin := time.Now()
-		_, err := formatDevice(t.Context(), disk.Open(), o)
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, time.Since(begin), 8200*time.Millisecond)
-	})
-}
-
-func TestFormatWithForceDoesNotWaitForHostsThatLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		disk := blockdev.NewMemory(1<<20, 512, 4096)
-		host := liveHost(2, "db2")
-		host.State = layout.StateLeft
-		old := oldLockspace(t, disk, host)
-		o := formatOptions("new")
-		o.Force = true
-		begin := time.Now()
-		_, err := formatDevice(t.Context(), disk.Open(), o)
-		require.NoError(t, err)
-		require.Zero(t, time.Since(begin))
-		require.Equal(t, "new", requireOneLockspace(t, disk, nil, old))
-	})
-}
-
-func TestFormatWithForceWaitsForUnreadableHost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		disk := blockdev.NewMemory(1<<20, 512, 4096)
-		host := liveHost(2, "db2")
-		host.State = layout.StateLeft
-		old := oldLockspace(t, disk, host)
-		damage(t, disk.Open(), old.Geometry.Host(2))
-		o := formatOptions("new")
-		o.Force = true
-		begin := time.Now()
-		_, err := formatDevice(t.Context(), disk.Open(), o)
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, time.Since(begin), 1200*time.Millisecond)
-	})
+func TestFormatWithForce_StateOfAHost_DecidesTheWait(t *testing.T) {
+	for name, test := range map[string]struct {
+		host    func(r *layout.HostRecord)
+		damaged bool
+		wait    time.Duration
+	}{
+		"watchdog":   {func(r *layout.HostRecord) { r.WatchdogArmed, r.WatchdogSeconds = true, 7 }, false, 8200 * time.Millisecond},
+		"left":       {func(r *layout.HostRecord) { r.State = layout.StateLeft }, false, 0},
+		"unreadable": {func(r *layout.HostRecord) { r.State = layout.StateLeft }, true, 1200 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				disk := blockdev.NewMemory(1<<20, 512, 4096)
+				host := liveHost(2, "db2")
+				test.host(&host)
+				old := oldLockspace(t, disk, host)
+				if test.damaged {
+					damage(t, disk.Open(), old.Geometry.Host(2))
+				}
+				o := formatOptions("new")
+				o.Force = true
+				begin := time.Now()
+				_, err := formatDevice(t.Context(), disk.Open(), o)
+				require.NoError(t, err)
+				if test.wait == 0 {
+					require.Zero(t, time.Since(begin))
+				}
+				require.GreaterOrEqual(t, time.Since(begin), test.wait)
+				require.Equal(t, "new", requireOneLockspace(t, disk, nil, old))
+			})
+		})
+	}
 }
 
 func TestFormatGivesUpOnHostThatDoesNotLetGo(t *testing.T) {

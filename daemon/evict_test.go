@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -75,26 +74,30 @@ func TestEvictAgain(t *testing.T) {
 	})
 }
 
+// fencing returns a host that fences another one, which has lost its device, by a fabric.
+func (c *cluster) fencing(fabric *fencetest.Fabric) (a *Daemon) {
+	c.under(layout.PolicyFence)
+	agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "false"} }
+	a = c.host(1, agent)
+	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+	b := c.host(2, agent, through(f))
+	c.t.Cleanup(f.Heal)
+	a.fencing.mu.Lock()
+	a.fencing.agent = fabric.Agent(1, a.mem.incarnation())
+	a.fencing.mu.Unlock()
+	f.Inject(blockdev.Fault{Err: unix.EIO})
+	<-b.Lost()
+	return a
+}
+
 // TestLeaveWhileFencing: a host that leaves does not wait for the end of its turn to fence another.
 func TestLeaveWhileFencing(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.under(layout.PolicyFence)
-		agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "false"} }
-		a := c.host(1, agent)
-		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-		b := c.host(2, agent, through(f))
-		t.Cleanup(f.Heal)
 		var fabric fencetest.Fabric
 		defer fabric.Hang()()
-		a.fencing.mu.Lock()
-		a.fencing.agent = fabric.Agent(1, a.mem.incarnation())
-		a.fencing.mu.Unlock()
-		f.Inject(blockdev.Fault{Err: unix.EIO})
-		<-b.Lost()
+		a := c.fencing(&fabric)
 		eventually(t, "a fences b", func() bool { return len(fabric.Calls()) > 0 })
-		ctx, cancel := context.WithTimeout(t.Context(), a.StopTimeout())
-		defer cancel()
-		require.NoError(t, a.Close(ctx))
+		require.NoError(t, a.Close(timeout(t, a.StopTimeout())))
 	})
 }
 
@@ -102,19 +105,9 @@ func TestLeaveWhileFencing(t *testing.T) {
 // next term it registers anew. Where the device forgot all registrations nobody would ever be fenced otherwise.
 func TestFencedItself(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.under(layout.PolicyFence)
-		agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "false"} }
-		a := c.host(1, agent)
-		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-		b := c.host(2, agent, through(f))
-		t.Cleanup(f.Heal)
 		var fabric fencetest.Fabric
 		fabric.Fail(fmt.Errorf("fence on memory: %w", fence.ErrFenced))
-		a.fencing.mu.Lock()
-		a.fencing.agent = fabric.Agent(1, a.mem.incarnation())
-		a.fencing.mu.Unlock()
-		f.Inject(blockdev.Fault{Err: unix.EIO})
-		<-b.Lost()
+		a := c.fencing(&fabric)
 		within(t, "the loss of the lease", func() { <-a.Lost() })
 		require.ErrorIs(t, a.Err(), fence.ErrFenced)
 		require.Len(t, fabric.Calls(), 1)

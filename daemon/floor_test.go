@@ -30,8 +30,7 @@ func TestFloor(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(2)
 		c.host(3)
-		_, _, err := d.Create(t.Context(), "x", 1)
-		require.NoError(t, err)
+		create(t, d, "x", 1)
 		before := acquire(t, d, Request{Name: "x"})
 		require.NoError(t, before.Release())
 		was, other := c.slot(1, 2), c.slot(1, 3)

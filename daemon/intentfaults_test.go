@@ -24,8 +24,7 @@ func TestTornClearing(t *testing.T) {
 		for _, d := range []*Daemon{a, b} {
 			var h *Hold
 			eventually(t, "the entry is restored", func() (done bool) {
-				ctx, cancel := context.WithTimeoutCause(t.Context(), generous, ErrTimeout)
-				defer cancel()
+				ctx := timeout(t, generous)
 				var err error
 				h, err = d.Acquire(ctx, Request{Name: "x"})
 				if !errors.Is(err, ErrDamaged) { // what a client gets until the entry is restored

@@ -369,8 +369,7 @@ func TestLinkComesBackAfterARestart(t *testing.T) {
 	first.until("waiting") // the journal has it by then
 	second := m.linkAs(3, "")
 	second.until("waiting")
-	m.kill()
-	m.rise()
+	m.restart()
 	second = m.linkAs(3, "")
 	first = m.linkAs(2, "")
 	holder = m.linkAs(1, `,"token":"`+token.String()+`"`)

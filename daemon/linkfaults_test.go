@@ -62,8 +62,7 @@ func TestLinkClockSetBack(t *testing.T) {
 	token := holder.until("granted").Token
 	waiter := m.linkAs(2, "")
 	waiter.until("waiting")
-	m.kill()
-	m.rise()
+	m.restart()
 	s := m.session(&testSession{id: fmt.Sprintf("%032x", 2)})
 	s.since = time.Now().Round(0).Add(time.Hour) // the clock was set back by an hour meanwhile
 	holder = m.linkAs(1, `,"token":"`+token.String()+`"`)

@@ -123,8 +123,7 @@ func TestTryDoesNotWait(t *testing.T) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, Request{Name: "x"})
 		for _, d := range []*Daemon{a, b} {
-			_, err := d.Acquire(t.Context(), Request{Name: "x", Try: true})
-			require.ErrorIs(t, err, ErrBusy)
+			acquireFails(t, d, Request{Name: "x", Try: true}, ErrBusy)
 		}
 		require.NoError(t, h.Release())
 		require.NoError(t, acquire(t, b, Request{Name: "x", Try: true}).Release())
@@ -163,8 +162,7 @@ func TestGivingUp(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, Request{Name: "x"})
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
-		defer cancel()
+		ctx := timeout(t, 50*time.Millisecond)
 		for _, d := range []*Daemon{a, b} {
 			_, err := d.Acquire(ctx, Request{Name: "x"})
 			require.ErrorIs(t, err, ErrTimeout)
@@ -221,16 +219,14 @@ func TestNamesAndLimits(t *testing.T) {
 		c := newCluster(t, 8, 2)
 		d := c.host(1)
 		for _, name := range []string{"", strings.Repeat("x", 129), "a\nb", "\xff"} {
-			_, err := d.Acquire(t.Context(), Request{Name: name})
-			require.ErrorIs(t, err, ErrInvalid, "%q", name)
+			acquireFails(t, d, Request{Name: name}, ErrInvalid, "%q", name)
 		}
 		require.NoError(t, acquire(t, d, Request{Name: "a/b c/ä"}).Release())
 		require.NoError(t, acquire(t, d, Request{Name: strings.Repeat("x", 128)}).Release())
 		_, err := d.Acquire(t.Context(), Request{Name: "one too many"})
 		require.ErrorIs(t, err, ErrFull)
 		require.ErrorContains(t, err, "all 2 entries are taken")
-		_, err = d.Acquire(t.Context(), Request{Name: "a/b c/ä", Permits: 9})
-		require.ErrorIs(t, err, ErrInvalid)
+		acquireFails(t, d, Request{Name: "a/b c/ä", Permits: 9}, ErrInvalid)
 	})
 }
 
@@ -269,8 +265,7 @@ func TestReformatLosesTheLease(t *testing.T) {
 		r := <-waiting
 		require.ErrorIs(t, r.err, ErrUnavailable)
 		require.ErrorIs(t, h.Release(), ErrLost)
-		_, err := d.Acquire(t.Context(), Request{Name: "x"})
-		require.ErrorIs(t, err, ErrUnavailable)
+		acquireFails(t, d, Request{Name: "x"}, ErrUnavailable)
 	})
 }
 
@@ -310,15 +305,13 @@ func TestCloseWaitsForHolders(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		require.ErrorIs(t, a.Close(ctx), context.DeadlineExceeded)
-		_, err := a.Acquire(t.Context(), Request{Name: "y"})
-		require.ErrorIs(t, err, ErrUnavailable)
-		_, err = b.Acquire(t.Context(), Request{Name: "x", Try: true})
+		acquireFails(t, a, Request{Name: "y"}, ErrUnavailable)
+		_, err := b.Acquire(t.Context(), Request{Name: "x", Try: true})
 		require.True(t, errors.Is(err, ErrBusy), "a holder that has not stopped keeps the lock: %v", err)
 		require.NoError(t, h.Release())
 		require.NoError(t, a.Close(t.Context()))
 		for _, name := range []string{"x", "never heard of"} {
-			_, err = a.Acquire(t.Context(), Request{Name: name})
-			require.ErrorIs(t, err, ErrUnavailable, "though its device is closed")
+			acquireFails(t, a, Request{Name: name}, ErrUnavailable, "though its device is closed")
 		}
 	})
 }

@@ -41,8 +41,7 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 			return s.Phase == layout.Held && s.Mode == layout.Exclusive && s.Ticket == token
 		})
 		elsewhere, here := start(t, b, reader), start(t, a, reader)
-		_, err := a.Acquire(t.Context(), Request{Name: "x", Mode: layout.Shared, Try: true})
-		require.ErrorIs(t, err, ErrBusy)
+		acquireFails(t, a, Request{Name: "x", Mode: layout.Shared, Try: true}, ErrBusy)
 		none(t, elsewhere, here)
 		status, err := a.Status()
 		require.NoError(t, err)
@@ -285,8 +284,7 @@ func TestModeOfALostHold(t *testing.T) {
 		d, disk := c.faultyHost(1)
 		h := acquire(t, d, reader)
 		release := disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2)})
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
-		defer cancel()
+		ctx := timeout(t, 50*time.Millisecond)
 		require.ErrorIs(t, h.SetMode(ctx, layout.Exclusive), ErrTimeout, "nobody waits for a device that hangs")
 		defer disk.Hang(blockdev.Fault{Op: blockdev.OpWrite})()
 		within(t, "hearing of the loss", func() {

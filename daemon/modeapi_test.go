@@ -33,8 +33,7 @@ func (s *testSession) call(token layout.Ticket, rest string) string {
 func TestAPIMode(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
-		first := m.ask(1, `, "mode": "shared"`)
-		token := *first.until("granted").Token
+		first, token := m.ask(1, `, "mode": "shared"`).granted()
 		status, answer := m.change("/v1/mode", first.call(token, `"mode": "exclusive"`))
 		require.Equal(t, http.StatusOK, status)
 		require.Equal(t, map[string]any{"mode": "exclusive", "token": token.String(), "change": 1.0}, answer)
@@ -43,8 +42,7 @@ func TestAPIMode(t *testing.T) {
 		require.Equal(t, http.StatusOK, status)
 		require.Equal(t, layout.Shared, *first.until("mode").Mode)
 
-		second := m.ask(2, `, "mode": "shared"`)
-		second.until("granted")
+		second, _ := m.ask(2, `, "mode": "shared"`).granted()
 		status, answer = m.change("/v1/mode", first.call(token, `"mode": "exclusive"`))
 		require.Equal(t, http.StatusConflict, status)
 		require.Equal(t, "upgrade", answer["code"])
@@ -76,8 +74,7 @@ func TestModeOfAnotherUsersHold(t *testing.T) {
 	}
 	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
-	holder := m.ask(1, "")
-	token := *holder.until("granted").Token
+	holder, token := m.ask(1, "").granted()
 	conn := dialAs(t, 65534, m.path)
 	body := holder.call(token, `"mode": "shared"`)
 	_, err := fmt.Fprintf(conn, "POST /v1/mode HTTP/1.1\r\nHost: bakery\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
@@ -99,8 +96,7 @@ func TestRestartKeepsTheMode(t *testing.T) {
 			require.Equal(t, http.StatusOK, status, "%v", answer)
 		}
 		change("shared")
-		m.kill()
-		m.rise()
+		m.restart()
 		holder.again(m, token.String()) // as it was asked for
 		require.Equal(t, layout.Shared, *holder.until("granted").Mode)
 		require.NoError(t, acquire(t, other, Request{Name: "x", Mode: layout.Shared, Try: true}).Release())
@@ -108,13 +104,11 @@ func TestRestartKeepsTheMode(t *testing.T) {
 			status, _ := m.change("/v1/mode", holder.call(token, `"mode": "exclusive"`))
 			return status == http.StatusOK
 		})
-		m.kill()
-		m.rise()
+		m.restart()
 		holder.extra = `, "mode": "shared"`
 		holder.again(m, token.String())
 		require.Equal(t, layout.Exclusive, *holder.until("granted").Mode)
-		_, err := other.Acquire(t.Context(), Request{Name: "x", Mode: layout.Shared, Try: true})
-		require.ErrorIs(t, err, ErrBusy)
+		acquireFails(t, other, Request{Name: "x", Mode: layout.Shared, Try: true}, ErrBusy)
 		change("shared")
 		holder.leave()
 	})
@@ -125,16 +119,14 @@ func TestRestartInTheMidstOfAnUpgrade(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		beside := acquire(t, c.host(2), reader)
-		holder := m.ask(1, `, "mode": "shared"`)
-		token := *holder.until("granted").Token
+		holder, token := m.ask(1, `, "mode": "shared"`).granted()
 		h := m.session(holder).hold
 		eventually(t, "it is shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
 		m.disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 8), Crash: true})
 		asked := make(chan error, 1)
 		go func() { asked <- h.SetMode(context.Background(), layout.Exclusive) }()
 		eventually(t, "the claim", func() bool { return c.slot(1, 1).Mode == layout.Exclusive })
-		m.kill()
-		m.rise()
+		m.restart()
 		eventually(t, "it is shared again", func() bool {
 			s := c.slot(1, 1)
 			return s.Mode == layout.Shared && s.Phase == layout.Held && s.Ticket == token
@@ -158,8 +150,7 @@ func TestRestartInTheMidstOfADowngrade(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		other := c.host(2)
-		holder := m.ask(1, "")
-		token := *holder.until("granted").Token
+		holder, token := m.ask(1, "").granted()
 		h := m.session(holder).hold
 		eventually(t, "it is shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
 		crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Crash: true})

@@ -91,8 +91,7 @@ func TestFarHostJoins(t *testing.T) {
 		}
 		h := acquire(t, far, Request{Name: "x"})
 		for _, d := range []*Daemon{one, two} {
-			_, err := d.Acquire(t.Context(), Request{Name: "x", Try: true})
-			require.ErrorIs(t, err, ErrBusy)
+			acquireFails(t, d, Request{Name: "x", Try: true}, ErrBusy)
 		}
 		require.NoError(t, h.Release())
 		require.NoError(t, acquire(t, one, Request{Name: "x"}).Release())

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"os"
 	"testing"
 	"time"
@@ -21,14 +20,10 @@ func TestRequestAfterRestartKeepsTheTicket(t *testing.T) {
 		m := c.mortal(1)
 		other := c.host(2)
 		b := acquire(t, other, Request{Name: "x", Permits: 2})
-		holder := m.ask(1, "")
-		token := *holder.until("granted").Token
-		waiter := m.ask(2, "")
-		waiter.until("waiting")
-		m.kill()
-		m.rise()
-		holder.again(m, token.String())
-		holder.until("granted")
+		holder, token := m.ask(1, "").granted()
+		waiter := m.ask(2, "").waiting()
+		m.restart()
+		holder.again(m, token.String()).granted()
 		holder.leave()
 		eventually(t, "idle", func() bool { return c.slot(1, 1).Phase == layout.Idle })
 		m.kill() // the waiter has not come back yet
@@ -74,49 +69,32 @@ func TestModeOfAnOrphan(t *testing.T) {
 	}
 }
 
-// TestRequestWhileRemoving: asked for while this host removes a lock of two permits.
-func TestRequestWhileRemoving(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
-		l := newListener()
-		req := l.request("x", layout.Exclusive)
-		req.Permits = 2
-		h := acquire(t, a, req)
-		removed := removing(t, b, "x", false)
-		eventually(t, "drains", func() bool { s := c.slot(1, 2); return s.Creation > c.entry(1).Creation })
-		asked, err := b.Request(t.Context(), "x", "reboot")
-		require.NoError(t, err)
-		require.Len(t, asked, 1)
-		select {
-		case <-l:
-		case <-time.After(generous):
-			t.Error("asked, durable, and never told")
-		}
-		require.NoError(t, h.Release())
-		require.NoError(t, ended(t, removed))
-	})
-}
-
-// TestRequestThenRemove: the mark erases it.
-func TestRequestThenRemove(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
-		l := newListener()
-		req := l.request("x", layout.Exclusive)
-		req.Permits = 2
-		h := acquire(t, a, req)
-		asked, err := b.Request(t.Context(), "x", "reboot")
-		require.NoError(t, err)
-		require.Len(t, asked, 1)
-		removed := removing(t, b, "x", false)
-		select {
-		case <-l:
-		case <-time.After(generous):
-			t.Error("asked, durable, and never told")
-		}
-		require.NoError(t, h.Release())
-		require.NoError(t, ended(t, removed))
-	})
+// TestRequest_AndRemovalOfTheLock_HolderIsTold: this host removes a lock of two permits. The mark of that erases a
+// request.
+func TestRequest_AndRemovalOfTheLock_HolderIsTold(t *testing.T) {
+	for name, removesFirst := range map[string]bool{"while removing": true, "then removal": false} {
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			a, b := c.host(1), c.host(2)
+			l := newListener()
+			req := l.request("x", layout.Exclusive)
+			req.Permits = 2
+			h := acquire(t, a, req)
+			var removed <-chan error
+			if removesFirst {
+				removed = removing(t, b, "x", false)
+				eventually(t, "drains", func() bool { return c.slot(1, 2).Creation > c.entry(1).Creation })
+			}
+			asked, err := b.Request(t.Context(), "x", "reboot")
+			require.NoError(t, err)
+			require.Len(t, asked, 1)
+			if !removesFirst {
+				removed = removing(t, b, "x", false)
+			}
+			within(t, "telling of a request that is durable", func() { <-l })
+			require.NoError(t, h.Release())
+			require.NoError(t, ended(t, removed))
+		})
+	}
 }
 
 // TestValueOutlivesAReadErrorAtFirstUse: a read error that passes, at the first use of the lock by this incarnation.
@@ -126,8 +104,7 @@ func TestValueOutlivesAReadErrorAtFirstUse(t *testing.T) {
 		setValue(t, a, "precious")
 		require.NoError(t, a.Close(t.Context()))
 		d, disk := c.faultyHost(1)
-		i := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO, Times: 2})
-		_ = i
+		disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO, Times: 2})
 		h := acquire(t, d, Request{Name: "x"})
 		require.NoError(t, h.Release())
 		require.Equal(t, "precious", string(valueOf(t, d).Value))
@@ -138,14 +115,12 @@ func TestValueOutlivesAReadErrorAtFirstUse(t *testing.T) {
 func TestValueOutlivesAReadErrorAtRestart(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
-		holder := m.ask(1, "")
-		token := *holder.until("granted").Token
+		holder, token := m.ask(1, "").granted()
 		status, _ := m.change("/v1/value", holder.call(token, `"value": "dmFsdWU="`))
 		require.Equal(t, 200, status)
 		m.kill()
 		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
-		holder.again(m, token.String())
-		holder.until("granted")
+		holder.again(m, token.String()).granted()
 		eventually(t, "slot", func() bool { return c.slot(1, 1).Phase == layout.Held })
 		require.Equal(t, "value", string(valueOf(t, m.d).Value))
 	})
@@ -156,8 +131,7 @@ func TestReadErrorAtRestartLeavesNothingHeld(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		other := c.host(2)
-		holder := m.ask(1, "")
-		holder.until("granted")
+		holder, _ := m.ask(1, "").granted()
 		eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
 		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO})
 		s := m.session(holder)
@@ -165,11 +139,6 @@ func TestReadErrorAtRestartLeavesNothingHeld(t *testing.T) {
 		eventually(t, "let go", func() bool { return s.hold.lk.holders() == 0 })
 		m.kill()
 		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
-		ctx, cancel := context.WithTimeout(t.Context(), generous)
-		defer cancel()
-		h, err := other.Acquire(ctx, Request{Name: "x"})
-		t.Logf("slot of host 1: %+v", c.slot(1, 1))
-		require.NoError(t, err)
-		require.NoError(t, h.Release())
+		require.NoError(t, got(t, start(t, other, Request{Name: "x"})).Release())
 	})
 }

@@ -81,8 +81,7 @@ func TestRemoveWaitsForTheHolder(t *testing.T) {
 			}
 			h := acquire(t, a, Request{Name: "x"})
 			require.ErrorIs(t, remover.Remove(t.Context(), "x", true), ErrBusy)
-			ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, ErrTimeout)
-			defer cancel()
+			ctx := timeout(t, 50*time.Millisecond)
 			require.ErrorIs(t, remover.Remove(ctx, "x", false), ErrTimeout)
 			require.False(t, c.entry(1).Free())
 			removed := removing(t, remover, "x", false)
@@ -104,8 +103,7 @@ func TestTwoRemovers(t *testing.T) {
 		runInCluster(t, fmt.Sprint(permits), func(t *testing.T, c *cluster) {
 			a, b, holder := c.host(1), c.host(2), c.host(3)
 			for range 10 {
-				_, _, err := a.Create(t.Context(), "x", permits)
-				require.NoError(t, err)
+				create(t, a, "x", permits)
 				h := acquire(t, holder, Request{Name: "x"})
 				removals := []<-chan error{removing(t, a, "x", false), removing(t, b, "x", false), removing(t, a, "x", false)}
 				require.NoError(t, h.Release())
@@ -128,8 +126,7 @@ func TestTwoRemovers(t *testing.T) {
 func TestRemoveSemaphore(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b, remover := c.host(1), c.host(2), c.host(3)
-		_, _, err := a.Create(t.Context(), "x", 2)
-		require.NoError(t, err)
+		create(t, a, "x", 2)
 		one := acquire(t, a, Request{Name: "x"})
 		require.ErrorIs(t, remover.Remove(t.Context(), "x", true), ErrBusy, "though there is room")
 		require.Equal(t, 1, c.named("x"))
@@ -150,8 +147,7 @@ func TestRemoveSemaphore(t *testing.T) {
 func TestRemoveGivenUp(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, remover := c.host(1), c.host(2)
-		_, _, err := a.Create(t.Context(), "x", 2)
-		require.NoError(t, err)
+		create(t, a, "x", 2)
 		h := acquire(t, a, Request{Name: "x"})
 		ctx, cancel := context.WithCancel(t.Context())
 		given := make(chan error, 1)
@@ -185,8 +181,7 @@ func TestStaleEntryAfterOwnRemoval(t *testing.T) {
 		anew := acquire(t, b, Request{Name: "x"})
 		require.Equal(t, 1, anew.lk.entry.Lock)
 		a.dir.remember(&scan{entries: []layout.Entry{stale}})
-		_, err := a.Acquire(t.Context(), Request{Name: "x", Try: true})
-		require.ErrorIs(t, err, ErrBusy)
+		acquireFails(t, a, Request{Name: "x", Try: true}, ErrBusy)
 		require.NoError(t, anew.Release())
 	})
 }

@@ -184,14 +184,12 @@ func TestRestartOfARemover(t *testing.T) {
 	} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			m, other := c.mortal(1), c.host(2)
-			_, _, err := other.Create(t.Context(), "x", 2)
-			require.NoError(t, err)
+			create(t, other, "x", 2)
 			holders := []*Hold{acquire(t, other, Request{Name: "x"}), acquire(t, c.host(3), Request{Name: "x"})}
 			before := holders[0].lk.entry
 			go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 			require.Eventually(t, func() bool { return c.slot(1, 1).Phase == layout.Waiting }, generous, time.Millisecond)
-			waiter := m.ask(1, "")
-			waiter.until("waiting")
+			waiter := m.ask(1, "").waiting()
 			at := c.geo.Slot(1, 1)
 			if test.entry {
 				at = c.geo.Entry(1)
@@ -202,8 +200,7 @@ func TestRestartOfARemover(t *testing.T) {
 			}
 			within(t, "the crash", func() { <-crash.Hit() })
 			incarnation := m.d.mem.incarnation()
-			m.kill()
-			m.rise()
+			m.restart()
 			require.Equal(t, incarnation, m.d.mem.incarnation())
 			waiter.again(m, "")
 			require.Greater(t, *waiter.until("granted").Token, holders[1].token)

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -420,8 +419,7 @@ func TestDirectory_ScanWhileAnEntryIsDamaged_LockStaysKnown(t *testing.T) {
 
 // asksFor has a host ask for lock x, in vain or not.
 func asksFor(t *testing.T, d *Daemon) {
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, ErrTimeout)
-	defer cancel()
+	ctx := timeout(t, time.Second)
 	if h, err := d.Acquire(ctx, Request{Name: "x"}); err == nil {
 		assert.NoError(t, h.Release())
 	}

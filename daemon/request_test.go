@@ -314,8 +314,7 @@ func TestAPIRequest(t *testing.T) {
 func TestRequestAcrossARestart(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, b := c.mortal(1), c.host(2)
-		s := m.ask(1, `, "requests": true`)
-		token := *s.until("granted").Token
+		s, token := m.ask(1, `, "requests": true`).granted()
 		require.Eventually(t, func() bool { return c.slot(1, 1).Phase == layout.Held }, generous, time.Millisecond)
 		m.kill()
 		require.Len(t, asks(t, b, "x", "meanwhile"), 1)

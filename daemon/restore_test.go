@@ -90,6 +90,13 @@ func (m *mortal) kill() {
 	})
 }
 
+// restart ends bakeryd as SIGKILL does, and starts it again.
+func (m *mortal) restart() {
+	m.c.t.Helper()
+	m.kill()
+	m.rise()
+}
+
 // die gives the lock files to a successor, as the end of a process does: who lingers on has others in their place, and
 // does not take them again for the next write of its record.
 func (id *identity) die(t *testing.T) {
@@ -128,14 +135,27 @@ type testSession struct {
 
 func (m *mortal) ask(n int, extra string) *testSession {
 	s := &testSession{t: m.t, id: fmt.Sprintf("%032x", n), extra: extra}
-	s.again(m, "")
-	return s
+	return s.again(m, "")
 }
 
 // again asks bakeryd once more, by a connection of its own.
-func (s *testSession) again(m *mortal, token string) {
+func (s *testSession) again(m *mortal, token string) *testSession {
 	s.t.Helper()
 	s.conn, s.r = m.post(s.body(cmp.Or(token, "0")))
+	return s
+}
+
+// granted returns when the session holds the lock.
+func (s *testSession) granted() (*testSession, layout.Ticket) {
+	s.t.Helper()
+	return s, *s.until("granted").Token
+}
+
+// waiting returns when the session waits.
+func (s *testSession) waiting() *testSession {
+	s.t.Helper()
+	s.until("waiting")
+	return s
 }
 
 func (s *testSession) body(token string) string {
@@ -158,8 +178,7 @@ func TestRestartKeepsHoldsAndPlaces(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		other := c.host(2)
-		holder := m.ask(1, "")
-		token := *holder.until("granted").Token
+		holder, token := m.ask(1, "").granted()
 		first, second := m.ask(2, ""), m.ask(3, "")
 		first.until("waiting")
 		second.until("waiting")
@@ -172,8 +191,7 @@ func TestRestartKeepsHoldsAndPlaces(t *testing.T) {
 			}
 		}()
 		incarnation := m.d.mem.incarnation()
-		m.kill()
-		m.rise()
+		m.restart()
 		require.Equal(t, incarnation, m.d.mem.incarnation(), "the incarnation goes on")
 
 		second.again(m, "") // the later one is back first, and keeps its place
@@ -195,16 +213,12 @@ func TestRestartKeepsHoldsAndPlaces(t *testing.T) {
 func TestRestartReleasesWhatNobodyComesBackFor(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
-		holder := m.ask(1, "")
-		holder.until("granted")
-		waiter := m.ask(2, "")
-		waiter.until("waiting")
+		holder, _ := m.ask(1, "").granted()
+		waiter := m.ask(2, "").waiting()
 		m.d.sessions.byID[holder.id].peer.Started++ // a process that is gone
 		m.d.sessions.byID[holder.id].keep(sessionGranted, m.d.sessions.byID[holder.id].hold.token, m.d.sessions.byID[holder.id].hold.lk)
-		m.kill()
-		m.rise()
-		waiter.again(m, "")
-		waiter.until("granted")
+		m.restart()
+		waiter.again(m, "").granted()
 		holder.again(m, "1")
 		require.Equal(t, http.StatusBadRequest, holder.r.StatusCode, "a token that no host draws")
 		holder.again(m, layout.MakeTicket(7, 1).String())
@@ -220,14 +234,12 @@ func TestRestartKeepsAnOrphan(t *testing.T) {
 	g := holder.until("granted")
 	command, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
 	require.NoError(t, err)
-	waiter := m.ask(2, "")
-	waiter.until("waiting")
+	waiter := m.ask(2, "").waiting()
 	s := m.d.sessions.byID[holder.id]
 	s.peer.Started++
 	s.group = nil
 	s.keep(sessionGranted, s.hold.token, s.hold.lk)
-	m.kill()
-	m.rise()
+	m.restart()
 	waiter.again(m, "")
 	eventually(t, "the hold is an orphan", func() bool {
 		return !(m.d.sessions.byID[holder.id] == nil || !m.d.sessions.byID[holder.id].isOrphan() || m.d.sessions.byID[holder.id].absent())
@@ -252,12 +264,10 @@ func TestWrapperGoneCommandLives(t *testing.T) {
 	require.True(t, strings.HasPrefix(g.Witness, m.dir))
 	command, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
 	require.NoError(t, err)
-	waiter := m.ask(2, "")
-	waiter.until("waiting")
+	waiter := m.ask(2, "").waiting()
 	holder.leave()
 	eventually(t, "the hold is an orphan", m.d.sessions.byID[holder.id].isOrphan)
-	_, err = m.d.Acquire(t.Context(), Request{Name: "x", Try: true})
-	require.ErrorIs(t, err, ErrBusy)
+	acquireFails(t, m.d, Request{Name: "x", Try: true}, ErrBusy)
 	require.NoError(t, command.Close())
 	waiter.until("granted")
 }
@@ -298,16 +308,14 @@ func TestRestartThatTakesLong(t *testing.T) {
 	command.ExtraFiles = []*os.File{witness}
 	require.NoError(t, command.Start())
 	require.NoError(t, witness.Close())
-	waiter := m.ask(2, "")
-	waiter.until("waiting")
+	waiter := m.ask(2, "").waiting()
 	m.kill()
 	// The own slots of all locks are read, one after the other. None is stuck.
 	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(0, 1), To: c.geo.Slot(4, 2),
 		Delay: (c.sb.Lease + minReturn + c.sb.Lease/10) / 5, Times: 5})
 	require.True(t, m.d.mem.resumed)
 	waiter.again(m, "")
-	holder.again(m, g.Token.String())
-	holder.until("granted")
+	holder.again(m, g.Token.String()).granted()
 	require.True(t, m.d.sessions.journal.intact())
 	require.NotNil(t, m.session(waiter).lk, "it is the one that was restored")
 	require.NoError(t, command.Process.Signal(syscall.Signal(0)))
@@ -322,16 +330,14 @@ func TestRestartThatTakesLong(t *testing.T) {
 func TestRestartOfManyWhoAreGone(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
-		holder := m.ask(1, "")
-		token := *holder.until("granted").Token
+		holder, token := m.ask(1, "").granted()
 		r := m.session(holder).record(sessionWaiting, 0, m.session(holder).hold.lk)
 		r.PeerStarted++ // a process that is gone
 		for n := range 2000 {
 			r.ID, r.Nth = fmt.Sprintf("%032x", 2+n), uint64(2+n)
 			require.NoError(t, m.d.sessions.journal.put(r))
 		}
-		m.kill()
-		m.rise()
+		m.restart()
 		holder.again(m, token.String())
 		require.Equal(t, token, *holder.until("granted").Token)
 		within(t, "the others are forgotten", func() {
@@ -350,13 +356,11 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 func TestRestartWithClientsUnknown(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
-		holder := m.ask(1, "")
-		token := *holder.until("granted").Token
+		holder, token := m.ask(1, "").granted()
 		s := m.session(holder)
 		s.peer = process.ID{}
 		s.keep(sessionGranted, token, s.hold.lk)
-		m.kill()
-		m.rise()
+		m.restart()
 		time.Sleep(4 * settleAfter) // enough for a release, if there were one
 		holder.again(m, token.String())
 		require.Equal(t, token, *holder.until("granted").Token)
@@ -383,8 +387,7 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 	inGroup(group)
 	s.keep(sessionGranted, *g.Token, s.hold.lk)
 	inGroup(nil) // the bakeryd that is killed stops nothing any more
-	m.kill()
-	m.rise()
+	m.restart()
 	require.True(t, m.d.mem.resumed)
 	next := m.link(`{"lock":{"name":"x"}}`)
 	next.until("waiting")
@@ -397,17 +400,14 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 func TestRestartWithALockThatIsAnother(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
-		holder := m.ask(1, "")
-		token := *holder.until("granted").Token
+		holder, token := m.ask(1, "").granted()
 		r := m.session(holder).record(sessionWaiting, 0, m.session(holder).hold.lk)
 		r.ID, r.Nth, r.Name, r.Creation = fmt.Sprintf("%032x", 2), 2, "y", r.Creation-1
 		require.NoError(t, m.d.sessions.journal.put(r))
-		m.kill()
-		m.rise()
+		m.restart()
 		all, _ := m.d.sessions.list()
 		require.Len(t, all, 1)
-		holder.again(m, token.String())
-		holder.until("granted")
+		holder.again(m, token.String()).granted()
 		holder.leave()
 	})
 }
@@ -422,8 +422,7 @@ func TestStateOfAnotherGeometry(t *testing.T) {
 
 		c := newCluster(t, 4, 4)
 		m := c.mortal(1)
-		s := m.ask(1, "")
-		s.until("granted")
+		m.ask(1, "").granted()
 		m.kill()
 		path := journalPath(m.dir, c.sb.UUID, 1)
 		term, sessions, err := readJournal(path, c.clock.Now())

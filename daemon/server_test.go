@@ -244,8 +244,7 @@ func TestDrainTellsHolders(t *testing.T) {
 		}
 		require.Equal(t, "lost", e.Event)
 		require.Contains(t, e.Message, "shutting down")
-		_, err := s.d.Acquire(t.Context(), Request{Name: "x", Try: true})
-		require.ErrorIs(t, err, ErrBusy, "it holds the lock until it has stopped")
+		acquireFails(t, s.d, Request{Name: "x", Try: true}, ErrBusy, "it holds the lock until it has stopped")
 		require.NoError(t, c.Close())
 	})
 }

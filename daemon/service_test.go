@@ -124,8 +124,7 @@ func TestHangThenRejoin(t *testing.T) {
 		c.lasting(6 * time.Second) // else its watchdog bites on a machine that has no time for the test
 		r := c.run(1)
 		first := r.d.mem.incarnation()
-		holder := r.ask(1, "")
-		token := *holder.until("granted").Token
+		holder, token := r.ask(1, "").granted()
 		release := r.disk.Hang(blockdev.Fault{})
 		require.NotEmpty(t, holder.until("lost").Message)
 		require.LessOrEqual(t, r.d.leaseLeft(), time.Duration(0))
@@ -197,8 +196,7 @@ func TestWatchdogIsPublishedAndDisarmed(t *testing.T) {
 func TestTermWithAHolderIsHandedOver(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		r := c.run(1)
-		holder := r.ask(1, "")
-		holder.until("granted")
+		holder, _ := r.ask(1, "").granted()
 		r.ends(ErrHandedOver)
 		require.True(t, r.dog.Armed(), "a successor feeds it")
 		r.d.sessions.journal.close()
@@ -225,8 +223,7 @@ func TestTermWithNothingHeldLeaves(t *testing.T) {
 func TestDrainWithAHolderLeaves(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		r := c.run(1)
-		holder := r.ask(1, "")
-		holder.until("granted")
+		holder, _ := r.ask(1, "").granted()
 		r.svc.Drain()
 		holder.until("lost")
 		holder.leave()
@@ -239,8 +236,7 @@ func TestDrainWithAHolderLeaves(t *testing.T) {
 func TestDrainDoesNotReleaseWhoDoesNotStop(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		r := c.run(1)
-		holder := r.ask(1, "")
-		holder.until("granted")
+		holder, _ := r.ask(1, "").granted()
 		r.svc.Drain()
 		holder.until("lost")
 		r.ends(context.DeadlineExceeded)
@@ -254,8 +250,7 @@ func TestDrainDoesNotReleaseWhoDoesNotStop(t *testing.T) {
 func TestDeadHostsLockIsInherited(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
-		holder := m.ask(1, "")
-		token := *holder.until("granted").Token
+		holder, token := m.ask(1, "").granted()
 		other := c.host(2)
 		m.kill()
 		dies := m.d.mem.moments().deadline
@@ -361,8 +356,7 @@ func TestRejoinWaitsForWhoIsAboutToStop(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		r := c.run(1)
 		first := r.d
-		holder := r.ask(1, "")
-		holder.until("granted")
+		holder, _ := r.ask(1, "").granted()
 		fault := r.disk.Inject(blockdev.Fault{Err: unix.EIO})
 		holder.until("lost")
 		fault.Release()
@@ -376,8 +370,7 @@ func TestRejoinWaitsForWhoIsAboutToStop(t *testing.T) {
 func TestTryAfterADeath(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
-		holder := m.ask(1, "")
-		holder.until("granted")
+		holder, _ := m.ask(1, "").granted()
 		other := c.host(2)
 		m.kill()
 		within(t, "the lock of a dead host", func() {

@@ -52,8 +52,7 @@ func TestSameSessionTwiceAtOnce(t *testing.T) {
 func TestBackWhileTheHoldIsLetGo(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
-		holder := m.ask(1, "")
-		token := *holder.until("granted").Token
+		holder, token := m.ask(1, "").granted()
 		h := m.session(holder).hold
 		eventually(t, "the hold is shown", func() bool { return c.slot(1, 1).Phase.String() == "held" })
 		release := m.disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2)})
@@ -73,8 +72,7 @@ func TestBackWhileTheHoldIsLetGo(t *testing.T) {
 func TestJournalForgetsWhoGaveUp(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
-		holder := m.ask(1, "")
-		holder.until("granted")
+		holder, _ := m.ask(1, "").granted()
 		for n := range 3 {
 			late := m.ask(2+n, `, "timeout_ms": 20`)
 			late.until("refused")
@@ -105,8 +103,7 @@ func TestTooManySessions(t *testing.T) {
 	ss.mu.Lock()
 	clear(ss.byID)
 	ss.mu.Unlock()
-	s.again(m, "")
-	s.until("granted")
+	s.again(m, "").granted()
 	s.leave()
 }
 
@@ -125,8 +122,7 @@ func TestWitnessOpenedAnew(t *testing.T) {
 	first := command()
 	holder.leave()
 	eventually(t, "the hold is an orphan", func() bool { return s.isOrphan() })
-	holder.again(m, g.Token.String())
-	holder.until("granted")
+	holder.again(m, g.Token.String()).granted()
 	require.NoError(t, first.Close())
 	<-s.fifo.gone()
 	second := command()
@@ -134,8 +130,7 @@ func TestWitnessOpenedAnew(t *testing.T) {
 	eventually(t, "the hold is an orphan", s.isOrphan)
 	require.Same(t, s, m.session(holder))
 	require.NoError(t, second.Close())
-	acquired := m.ask(2, "")
-	acquired.until("granted")
+	acquired, _ := m.ask(2, "").granted()
 	acquired.leave()
 }
 

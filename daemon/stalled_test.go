@@ -415,8 +415,7 @@ func TestDaemon_WholeDeviceHangs_NoLockIsBlamed(t *testing.T) {
 			d := r.d
 			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 			bad := r.disk.Inject(fault)
-			_, err := d.Acquire(t.Context(), Request{Name: "x"})
-			require.ErrorIs(t, err, ErrUnavailable)
+			acquireFails(t, d, Request{Name: "x"}, ErrUnavailable)
 			within(t, "the end of the lease", func() { <-d.Lost() })
 			require.ErrorIs(t, d.Err(), lease.ErrExpired)
 			bad.Release()
@@ -483,8 +482,7 @@ func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
 			damage(c, c.geo.Slot(1, 1))
 			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 			require.NoError(t, d.Err())
-			_, err := d.Acquire(t.Context(), Request{Name: "x"})
-			require.ErrorIs(t, err, ErrStuck)
+			acquireFails(t, d, Request{Name: "x"}, ErrStuck)
 		})
 	}
 }

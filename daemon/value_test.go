@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -116,14 +115,11 @@ func TestValueSurvivesItsWriter(t *testing.T) {
 func TestValueSurvivesARestart(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
-		holder := m.ask(1, "")
-		token := *holder.until("granted").Token
+		holder, token := m.ask(1, "").granted()
 		status, answer := m.change("/v1/value", holder.call(token, `"value": "dmFsdWU="`))
 		require.Equal(t, http.StatusOK, status, "%v", answer)
-		m.kill()
-		m.rise()
-		holder.again(m, token.String())
-		holder.until("granted")
+		m.restart()
+		holder.again(m, token.String()).granted()
 		require.Equal(t, "value", string(valueOf(t, m.d).Value))
 		status, answer = m.change("/v1/value", holder.call(token, `"value": ""`))
 		require.Equal(t, http.StatusOK, status, "%v", answer)
@@ -202,8 +198,7 @@ func TestValueOfSlotsThatCannotBeRead(t *testing.T) {
 		require.Equal(t, 3, torn.Fired())
 
 		hang := disk.Hang(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2)})
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, ErrTimeout)
-		defer cancel()
+		ctx := timeout(t, 20*time.Millisecond)
 		_, err := b.Value(ctx, "x")
 		require.ErrorIs(t, err, ErrTimeout, "nobody waits for a device that hangs")
 		hang()
@@ -313,8 +308,7 @@ func TestValueNeverGoesBack(t *testing.T) {
 func TestAPIValue(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
-	holder := m.ask(1, "")
-	token := *holder.until("granted").Token
+	holder, token := m.ask(1, "").granted()
 	api := client.New(m.path)
 	v, err := api.Value(t.Context(), "x")
 	require.NoError(t, err)

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -59,8 +58,7 @@ func TestZeroedSlotOfOneWhoDoesNotUseTheLock(t *testing.T) {
 			} else {
 				zero()
 			}
-			ctx, cancel := context.WithTimeoutCause(t.Context(), generous, ErrTimeout)
-			defer cancel()
+			ctx := timeout(t, generous)
 			h, err := a.Acquire(ctx, Request{Name: "x"})
 			require.NoError(t, err)
 			require.NoError(t, h.Release())
