@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -59,9 +58,7 @@ func TestCommandRunsInItsOwnCgroup(t *testing.T) {
 	b := serve(t, holding)
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "grep ^0:: /proc/self/cgroup; read x")
 	group := groupOf(t, parent, p)
-	if got := p.line(); filepath.Base(got) != filepath.Base(group) {
-		t.Errorf("runs in %q, want %q", got, group)
-	}
+	require.Equal(t, filepath.Base(group), filepath.Base(p.line()))
 	p.write("")
 	p.exits(0)
 	require.Empty(t, p.told())
@@ -85,9 +82,7 @@ func TestCommandRunsWithoutACgroup(t *testing.T) {
 	p.start()
 	members := pids(t, dir, familyMembers...)
 	eventually(t, "the command to show its group", func() bool { return read(t, dir, "group") != "" })
-	if got := read(t, dir, "group"); strings.Contains(got, "bakeryctl-") {
-		t.Errorf("runs in %s", got)
-	}
+	require.NotContains(t, read(t, dir, "group"), "bakeryctl-")
 	close(running)
 	p.exits(exitLost)
 	for name, pid := range members {
@@ -123,9 +118,7 @@ func TestCgroupThatIsLeftIsPruned(t *testing.T) {
 		}
 	}
 	next()
-	if _, err := os.Stat(filepath.Join(group, "a", "b")); err != nil {
-		t.Error("the group of a command that runs was touched")
-	}
+	require.DirExists(t, filepath.Join(group, "a", "b"), "the group of a command that runs was touched")
 	p.write("")
 	eventually(t, "the command to end", func() bool { return !(&cgroup.Group{Dir: group}).Populated() })
 	next()

@@ -70,9 +70,7 @@ func TestCommandIsStoppedInTimeWithoutBakeryd(t *testing.T) {
 			members := pids(t, dir, familyMembers...)
 			test.after(b)
 			eventually(t, "SIGTERM", func() bool { return read(t, dir, "log") != "" })
-			if !alive(p.cmd.Process.Pid) || !alive(members["stubborn"]) {
-				t.Error("killed together with SIGTERM")
-			}
+			require.True(t, alive(p.cmd.Process.Pid) && alive(members["stubborn"]), "killed together with SIGTERM")
 			eventually(t, "those who heed SIGTERM to end", func() bool { return !alive(members["child"]) && !alive(members["orphan"]) })
 			p.exits(exitLost)
 			require.Equal(t, "TERM\n", read(t, dir, "log"))
@@ -141,9 +139,8 @@ func TestRenewalAfterTheWarningChangesNothing(t *testing.T) {
 	require.True(t, b.Held(), "released while the command runs")
 	p.exits(exitLost)
 	require.False(t, alive(pid), "the command runs")
-	if !strings.Contains(p.told(), "was not renewed\n") || !strings.Contains(p.told(), "did not stop in time\n") {
-		t.Errorf("standard error %q", p.told())
-	}
+	require.Contains(t, p.told(), "was not renewed\n")
+	require.Contains(t, p.told(), "did not stop in time\n")
 	b.AwaitRelease()
 }
 

@@ -168,9 +168,8 @@ func TestLostLockSparesOlderChildren(t *testing.T) {
 	members := pids(t, dir, "older", "command")
 	close(running)
 	p.exits(exitLost)
-	if alive(members["command"]) || !alive(members["older"]) {
-		t.Errorf("the command runs: %v, the older child: %v", alive(members["command"]), alive(members["older"]))
-	}
+	require.False(t, alive(members["command"]))
+	require.True(t, alive(members["older"]))
 }
 
 func TestWrapperReapsOrphans(t *testing.T) {

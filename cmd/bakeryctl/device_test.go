@@ -28,19 +28,14 @@ func TestDeviceLockExcludes(t *testing.T) {
 	}
 	for _, test := range tests {
 		p := begin(t, append(append([]string{"lock", "--device", device}, test.flags...), test.lock, "--", "true")...)
-		if code := p.wait(); code != test.code {
-			t.Errorf("%v %s: exit code %d, want %d", test.flags, test.lock, code, test.code)
-		}
+		require.Equal(t, test.code, p.wait(), "%v %s", test.flags, test.lock)
 		p.printed(t, "", "")
 	}
 	waiter := begin(t, "lock", "--device", device, "x", "--", "echo", "ran")
 	holder.write("")
-	if code := holder.wait(); code != 7 || holder.told() != "" {
-		t.Errorf("holder: exit code %d, want 7; standard error %q", code, holder.told())
-	}
-	if code := waiter.wait(); code != 0 {
-		t.Errorf("waiter: exit code %d", code)
-	}
+	holder.exits(7)
+	require.Empty(t, holder.told())
+	waiter.exits(0)
 	waiter.printed(t, "ran\n", "")
 }
 
@@ -77,9 +72,7 @@ func TestDeviceNotUsable(t *testing.T) {
 	}
 	for _, test := range tests {
 		p := begin(t, append(append([]string{"lock"}, test.args...), "x", "--", "echo", "ran")...)
-		if code := p.wait(); code != exitNoDevice {
-			t.Errorf("%v: exit code %d, want %d", test.args, code, exitNoDevice)
-		}
+		require.Equal(t, exitNoDevice, p.wait(), test.args)
 		message, hint, _ := strings.Cut(p.told(), "\nhint: ")
 		if !strings.HasPrefix(message, "bakeryctl: ") || strings.TrimSuffix(hint, "\n") != test.hint {
 			t.Errorf("%v: standard error %q, want the hint %q", test.args, p.told(), test.hint)

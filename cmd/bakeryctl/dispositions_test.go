@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestBuild_SignalsIgnoredOrBlocked_AreInheritedByTheCommand builds bakeryctl as packages have it:
@@ -33,9 +35,7 @@ func TestBuild_SignalsIgnoredOrBlocked_AreInheritedByTheCommand(t *testing.T) {
 				}
 				return string(out)
 			}
-			if got, want := run(slices.Concat(lock, show)...), run(show...); got != want {
-				t.Errorf("under the lock:\n%swithout:\n%s", got, want)
-			}
+			require.Equal(t, run(show...), run(slices.Concat(lock, show)...), "under the lock")
 		})
 	}
 }

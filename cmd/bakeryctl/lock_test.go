@@ -169,9 +169,7 @@ func TestLockPassesStandardIO(t *testing.T) {
 	p.cmd.Stdin = bytes.NewReader(input)
 	p.start()
 	p.exits(0)
-	if got := p.content(p.stdout); got != string(input) {
-		t.Errorf("standard output of %d bytes is not the input", len(got))
-	}
+	require.True(t, p.content(p.stdout) == string(input), "standard output is not the input")
 	require.Equal(t, "e\x00r", p.told())
 }
 
@@ -197,9 +195,7 @@ func TestLockRunsWhatExecRuns(t *testing.T) {
 		p := prepare(t, append([]string{"lock", "--socket", b.Socket, "x"}, test.command...)...)
 		p.cmd.Env = append(p.cmd.Env, "PATH="+dir+":/bin:/usr/bin")
 		p.start()
-		if code := p.wait(); code != test.code {
-			t.Errorf("%q: exit code %d, want %d", test.command, code, test.code)
-		}
+		require.Equal(t, test.code, p.wait(), test.command)
 		p.printed(t, test.stdout, test.stderr)
 	}
 }
@@ -214,9 +210,7 @@ func TestLock_WarnedWhileItWaits_PrintsTheWarning(t *testing.T) {
 		p := begin(t, slices.Concat(args[:1], []string{"--socket", b.Socket}, args[1:])...)
 		eventually(t, "the warning", func() bool { return p.told() != "" })
 		p.signal(syscall.SIGTERM)
-		if code := p.wait(); code != exitSignal+int(syscall.SIGTERM) {
-			t.Errorf("%s: exit code %d", args, code)
-		}
+		p.exits(exitSignal + int(syscall.SIGTERM))
 		p.printed(t, "", `bakeryctl: warning: "process 5 holds \"x\":\nit waits"`+"\n")
 	}
 }

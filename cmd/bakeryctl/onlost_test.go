@@ -113,9 +113,7 @@ func TestOnLostRunsOnceAtTheWarning(t *testing.T) {
 	text, err := os.ReadFile(log)
 	require.NoError(t, err)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	if len(lines) != 2 {
-		t.Fatalf("log %q, want one line of each", text)
-	}
+	require.Len(t, lines, 2, "log %q, want one line of each", text)
 	left := -1
 	for _, line := range lines {
 		if ms, found := strings.CutPrefix(line, "lost "); found {

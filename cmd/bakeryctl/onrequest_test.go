@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestParseReaction(t *testing.T) {
@@ -63,9 +65,7 @@ func TestOnRequestUnclear(t *testing.T) {
 	p.exits(exitUsage)
 	p.printed(t, "", "bakeryctl: --on-request SIGFOO: no such signal\n"+
 		"hint: kill -l lists them, those without a name are given by number; a command of that name by its path\n")
-	if b.Requests() != 0 {
-		t.Error("asked for the lock")
-	}
+	require.Zero(t, b.Requests(), "asked for the lock")
 }
 
 // asking is a bakeryd that passes requests on to the holder.
@@ -111,9 +111,7 @@ func TestOnRequestSignals(t *testing.T) {
 		"bakeryctl: sending SIGUSR1 to the command under \"x\": host 4 asks for it\n"; got != want {
 		t.Errorf("standard error %q, want %q", got, want)
 	}
-	if rest := p.rest(); rest != "" {
-		t.Errorf("%q", rest)
-	}
+	require.Empty(t, p.rest())
 }
 
 func TestOnRequestEndsTheCommand(t *testing.T) {
@@ -122,9 +120,7 @@ func TestOnRequestEndsTheCommand(t *testing.T) {
 	p.expect("ready")
 	ask(2, "db\u202e2", "\u202eoops")
 	p.exits(143)
-	if got, want := p.told(), "bakeryctl: sending SIGTERM to the command under \"x\": host 2 (\"db\\u202e2\") asks for it: \"\\u202eoops\"\n"; got != want {
-		t.Errorf("standard error %q, want %q", got, want)
-	}
+	require.Equal(t, `bakeryctl: sending SIGTERM to the command under "x": host 2 ("db\u202e2") asks for it: "\u202eoops"`+"\n", p.told())
 	b.AwaitRelease()
 }
 
@@ -142,9 +138,7 @@ func TestOnRequestRunsACommand(t *testing.T) {
 	p.expect("ready")
 	touch := func(name string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	ask(2, "db2", `$(reboot) "now"`)
 	ask(5, "", "")
@@ -158,9 +152,8 @@ func TestOnRequestRunsACommand(t *testing.T) {
 	})
 	touch("end")
 	p.exits(0)
-	if rest, told := p.rest(), p.told(); rest != "" || told != "" {
-		t.Errorf("standard output %q, standard error %q", rest, told)
-	}
+	require.Empty(t, p.rest())
+	require.Empty(t, p.told())
 }
 
 // TestOnRequestIsStopped: the script is not to go on when the command has ended, and does not keep the lock.

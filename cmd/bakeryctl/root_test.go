@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
 )
 
 // names returns those of the commands that newRoot makes.
@@ -17,13 +18,9 @@ func names(root *cobra.Command) []string {
 
 func TestOnlyTheCommandThatIsNamedIsMade(t *testing.T) {
 	for _, c := range commands {
-		if got := names(newRoot(&app{}, []string{c.name, "--help"})); len(got) != 1 || got[0] != c.name {
-			t.Errorf("%s: made %q", c.name, got)
-		}
+		require.Equal(t, []string{c.name}, names(newRoot(&app{}, []string{c.name, "--help"})))
 	}
 	for _, args := range [][]string{nil, {"--help"}, {"help", "lock"}, {"loc"}, {"--socket", "/s", "lock"}, {cobra.ShellCompRequestCmd, ""}} {
-		if got := names(newRoot(&app{}, args)); len(got) != len(commands) {
-			t.Errorf("%q: made %q, want all of them", args, got)
-		}
+		require.Len(t, names(newRoot(&app{}, args)), len(commands), args)
 	}
 }

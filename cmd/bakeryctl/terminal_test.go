@@ -210,9 +210,7 @@ func TestWaitLine_BackgroundAndToStop_IsNotWritten(t *testing.T) {
 		"lock", "--socket", b.Socket, "x", "--", "sh", "-c", `echo >"$0"`, ran)
 	pid := <-waiting
 	time.Sleep(2 * waitSilent) // by then the line would have been written
-	if got := state(pid); got == "T" {
-		t.Error("the wrapper is stopped")
-	}
+	require.NotEqual(t, "T", state(pid), "the wrapper is stopped")
 	close(release)
 	eventually(t, "the command to run", func() bool { _, err := os.Stat(ran); return err == nil })
 	x.exits(0)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -18,9 +20,7 @@ func TestShowable(t *testing.T) {
 		"a\rb":             `"a\rb"`,
 		"Grüße, 世界\tthere": "Grüße, 世界\tthere",
 	} {
-		if got := showable(text); got != want {
-			t.Errorf("%q shows as %q, want %q", text, got, want)
-		}
+		require.Equal(t, want, showable(text), text)
 	}
 }
 
