@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -38,9 +37,7 @@ func TestDrainComplains(t *testing.T) {
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		b := c.host(2, through(&spoiler{c.disk.Open(), c.geo.Slot(1, 2), c.sb.Space(), func() { c.spoil(c.geo.Slot(1, 1)) }}))
 		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
-		ctx, cancel := context.WithTimeout(t.Context(), generous)
-		defer cancel()
-		require.NoError(t, b.Remove(ctx, "x", false))
+		require.NoError(t, b.Remove(timeout(t, generous), "x", false))
 	})
 }
 
@@ -134,9 +131,7 @@ func TestMendsInTheEnd(t *testing.T) {
 		c.write(c.geo.Slot(directoryLock, 2), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, about) })
 		c.spoil(c.geo.Entry(1))
 		// It fails: the client that asks leaves before the host determines what the remover was about to write.
-		ctx, cancel := context.WithTimeout(t.Context(), c.sb.Lease/10)
-		defer cancel()
-		require.Error(t, a.mendEntry(ctx, a.knownEntry(1)))
+		require.Error(t, a.mendEntry(timeout(t, c.sb.Lease/10), a.knownEntry(1)))
 		eventually(t, "x can be had again", func() bool {
 			h, err := a.Acquire(t.Context(), Request{Name: "x"})
 			if err != nil {

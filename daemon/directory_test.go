@@ -64,10 +64,9 @@ func TestStaleEntryDoesNotEndANewerOne(t *testing.T) {
 		d.dir.remember(&scan{entries: []layout.Entry{stale}})
 		next := start(t, d, Request{Name: "x"})
 		none(t, next)
-		ctx := timeout(t, 50*time.Millisecond)
 		d.dir.remember(&scan{entries: []layout.Entry{stale}})
 		within(t, "giving up", func() {
-			_, err := d.Acquire(ctx, Request{Name: "x"})
+			_, err := d.Acquire(timeout(t, 50*time.Millisecond), Request{Name: "x"})
 			require.ErrorIs(t, err, ErrTimeout)
 		})
 		require.NoError(t, h.Release())
@@ -116,11 +115,7 @@ func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
 		guard, err := lk.await(t.Context(), w)
 		require.NoError(t, err)
 		c.spoil(c.geo.Entry(1)) // half written
-		asked := make(chan result, 1)
-		go func() {
-			h, err := b.Acquire(t.Context(), Request{Name: "y"})
-			asked <- result{h, err}
-		}()
+		asked := asking(t.Context(), b, Request{Name: "y"})
 		require.Eventually(t, func() bool { return c.slot(0, 2).Phase != layout.Idle || len(asked) > 0 }, generous, time.Millisecond)
 		none(t, asked)
 		c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
@@ -148,9 +143,8 @@ func TestDirectoryThatHangsKeepsNobody(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
 		f.Inject(blockdev.Fault{Hang: true, From: c.geo.Entry(1), To: c.geo.Entry(4) + 512})
-		ctx := timeout(t, 50*time.Millisecond)
 		within(t, "giving up", func() {
-			_, err := d.Acquire(ctx, Request{Name: "x"})
+			_, err := d.Acquire(timeout(t, 50*time.Millisecond), Request{Name: "x"})
 			require.ErrorIs(t, err, ErrTimeout)
 		})
 		f.Inject(blockdev.Fault{Hang: true})

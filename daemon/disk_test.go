@@ -89,6 +89,13 @@ func (c *cluster) restored(lock int) {
 	})
 }
 
+// received fails the test unless a value comes.
+func received[T any](t *testing.T, what string, c <-chan T) (v T) {
+	t.Helper()
+	within(t, what, func() { v = <-c })
+	return v
+}
+
 // within fails the test unless f returns.
 func within(t *testing.T, what string, f func()) {
 	t.Helper()

@@ -38,23 +38,10 @@ func TestLostLeaseEndsWaitsThoughIOHangs(t *testing.T) {
 		d, f := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		hung := f.Inject(blockdev.Fault{Hang: true})
-		waiting := make(chan result, 1)
-		go func() {
-			h, err := d.Acquire(t.Context(), Request{Name: "x"})
-			waiting <- result{h, err}
-		}()
+		waiting := asking(t.Context(), d, Request{Name: "x"})
 		<-hung.Hit()
-		select {
-		case <-d.Lost():
-		case <-time.After(generous):
-			t.Fatal("not lost")
-		}
-		select {
-		case r := <-waiting:
-			require.ErrorIs(t, r.err, ErrUnavailable)
-		case <-time.After(generous):
-			t.Fatal("still waiting")
-		}
+		received(t, "the loss", d.Lost())
+		require.ErrorIs(t, received(t, "the end of the wait", waiting).err, ErrUnavailable)
 	})
 }
 

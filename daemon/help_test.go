@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -106,12 +105,7 @@ func TestSubmitIsDecidedThoughIOHangs(t *testing.T) {
 				want = ErrLost
 				f.Inject(blockdev.Fault{Hang: true})
 			}
-			select {
-			case r := <-done:
-				require.ErrorIs(t, r.err, want)
-			case <-time.After(generous):
-				t.Fatal("not told")
-			}
+			require.ErrorIs(t, received(t, "the decision", done).err, want)
 		})
 	}
 }

@@ -50,13 +50,8 @@ func TestRemoverWhoGaveUp(t *testing.T) {
 		n := <-next
 		require.NoError(t, n.err)
 		require.NoError(t, <-released)
-		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		h, err := other.Acquire(ctx, Request{Name: "x"})
-		if err == nil {
-			t.Errorf("host 2 holds by %v what host 1 holds by %v; slot of host 1: %+v", h.Token(), n.hold.Token(), c.slot(1, 1))
-			_ = h.Release()
-		}
+		_, err := other.Acquire(timeout(t, time.Second), Request{Name: "x"})
+		require.Error(t, err, "host 1 holds it by %v", n.hold.Token())
 		within(t, "the release", func() { _ = n.hold.Release() })
 	})
 }
@@ -78,12 +73,7 @@ func TestTimeoutThoughIOHangs(t *testing.T) {
 			codes <- e.Event + " " + e.Code
 		}()
 		<-hung.Hit()
-		select {
-		case code := <-codes:
-			require.Equal(t, "refused timeout", code)
-		case <-time.After(generous):
-			t.Error("not told of the timeout of 100ms")
-		}
+		require.Equal(t, "refused timeout", received(t, "the timeout of 100ms", codes))
 		hung.Release()
 	})
 }
@@ -109,9 +99,7 @@ func TestLostWhileAReleaseHangs(t *testing.T) {
 		eventually(t, "nothing is held, so the watchdog is fed", func() bool { return d.safe(c.clock.Now()) })
 		all.Release()
 		f.Heal()
-		ctx, cancel := context.WithTimeout(t.Context(), generous)
-		defer cancel()
-		require.NoError(t, d.giveUp(ctx))
+		require.NoError(t, d.giveUp(timeout(t, generous)))
 	})
 }
 
@@ -129,23 +117,12 @@ func TestCloseLeavesNoClaim(t *testing.T) {
 		go func() { done <- submitted(t.Context(), d, Request{Name: "x"}) }()
 		<-look.Hit()
 		closed := make(chan error, 1)
-		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), generous)
-			defer cancel()
-			closed <- d.Close(ctx)
-		}()
+		go func() { closed <- d.Close(timeout(t, generous)) }()
 		<-d.stop
 		look.Release()
 		r := <-<-done
 		require.ErrorIs(t, r.err, ErrUnavailable)
-		ctx, cancel := context.WithTimeout(t.Context(), generous)
-		defer cancel()
-		h, err := other.Acquire(ctx, Request{Name: "x"})
-		if err != nil {
-			t.Errorf("host 2 waits for a claim that nobody drives: %v; slot of host 1: %v %v", err, c.slot(1, 1).Phase, c.slot(1, 1).Ticket)
-		} else {
-			require.NoError(t, h.Release())
-		}
+		require.NoError(t, got(t, start(t, other, Request{Name: "x"})).Release()) // no claim is in its way
 		require.NoError(t, kept.Release())
 		require.NoError(t, <-closed)
 	})
@@ -166,12 +143,7 @@ func TestSecondConnectionIsTold(t *testing.T) {
 			_, r := s.post(body)
 			told <- nextEvent(t, r).Event
 		}()
-		select {
-		case e := <-told:
-			require.Equal(t, "waiting", e)
-		case <-time.After(generous):
-			t.Error("not told its place")
-		}
+		require.Equal(t, "waiting", received(t, "its place", told))
 		require.NoError(t, h.Release())
 	})
 }

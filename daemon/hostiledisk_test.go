@@ -336,8 +336,7 @@ func TestOverwrittenSlot(t *testing.T) {
 			return own
 		},
 	} {
-		runInBubble(t, name, func(t *testing.T) {
-			c := newCluster(t, 4, 4)
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			d := c.host(1)
 			h := acquire(t, d, Request{Name: "x"})
 			eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
@@ -357,8 +356,7 @@ func TestOverwrittenSlot(t *testing.T) {
 
 // TestOverwrittenSlotOfOneWhoWaits: whoever had read it as idle may be inside.
 func TestOverwrittenSlotOfOneWhoWaits(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 4, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, Request{Name: "x"})
 		eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
@@ -375,8 +373,7 @@ func TestOverwrittenSlotOfOneWhoWaits(t *testing.T) {
 // TestZeroedSlotOfAHolder: who has seen a slot written does not take it for idle when it reads as zeroes, as it does
 // where a read went elsewhere.
 func TestZeroedSlotOfAHolder(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 4, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, Request{Name: "x"})
 		eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
@@ -390,8 +387,7 @@ func TestZeroedSlotOfAHolder(t *testing.T) {
 
 // TestIdleSlotThatWasForged: its owner rewrites it as soon as it looks there.
 func TestIdleSlotThatWasForged(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 4, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d, _ := c.settledHost(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		before := c.slot(1, 1)
@@ -407,8 +403,7 @@ func TestIdleSlotThatWasForged(t *testing.T) {
 
 // TestZeroedHostRecord: nobody takes a host that was there for one that never was. Its own bakeryd joins anew.
 func TestZeroedHostRecord(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 4, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		r, b := c.run(1), c.host(2)
 		a := r.d
 		h := acquire(t, a, Request{Name: "x"})
@@ -428,8 +423,7 @@ func TestZeroedHostRecord(t *testing.T) {
 
 // TestHeldWithoutATicket: nobody asks a holder for a lock by a ticket that there is not.
 func TestHeldWithoutATicket(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 4, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, _ := c.host(1), c.host(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		record := blockdev.Alloc(512)
@@ -447,8 +441,7 @@ func TestHeldWithoutATicket(t *testing.T) {
 
 // TestRequestAfterTheLastTime: an own slot with a request of the end of time takes another one.
 func TestRequestAfterTheLastTime(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 4, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		b := c.host(2)
 		h := acquire(t, b, Request{Name: "x"})
 		eventually(t, "shown", func() bool { return c.slot(1, 2).Phase == layout.Held })

@@ -24,9 +24,8 @@ func TestTornClearing(t *testing.T) {
 		for _, d := range []*Daemon{a, b} {
 			var h *Hold
 			eventually(t, "the entry is restored", func() (done bool) {
-				ctx := timeout(t, generous)
 				var err error
-				h, err = d.Acquire(ctx, Request{Name: "x"})
+				h, err = d.Acquire(timeout(t, generous), Request{Name: "x"})
 				if !errors.Is(err, ErrDamaged) { // what a client gets until the entry is restored
 					require.NoError(t, err)
 				}

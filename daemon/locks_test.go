@@ -17,7 +17,17 @@ import (
 // generous bounds each wait of a test: it is over only if something never happens.
 const generous = 3 * time.Minute
 
-// start asks for a lock in the background, and returns when it waits.
+// asking asks for a lock in the background.
+func asking(ctx context.Context, d *Daemon, req Request) <-chan result {
+	out := make(chan result, 1)
+	go func() {
+		h, err := d.Acquire(ctx, req)
+		out <- result{h, err}
+	}()
+	return out
+}
+
+// start asks for a lock in the background, and returns when it waits or is answered.
 func start(t *testing.T, d *Daemon, req Request) <-chan result {
 	t.Helper()
 	waiting := make(chan struct{}, 1)
@@ -44,14 +54,9 @@ func start(t *testing.T, d *Daemon, req Request) <-chan result {
 
 func got(t *testing.T, c <-chan result) *Hold {
 	t.Helper()
-	select {
-	case r := <-c:
-		require.NoError(t, r.err)
-		return r.hold
-	case <-time.After(generous):
-		t.Fatal("not served")
-		return nil
-	}
+	r := received(t, "the grant", c)
+	require.NoError(t, r.err)
+	return r.hold
 }
 
 func none(t *testing.T, cs ...<-chan result) {
@@ -255,11 +260,7 @@ func TestReformatLosesTheLease(t *testing.T) {
 			require.NoError(t, c.sb.Encode(buf, copy))
 			require.NoError(t, dev.Write(buf, c.geo.Superblock(copy)))
 		}
-		select {
-		case <-h.Lost():
-		case <-time.After(generous):
-			t.Fatal("not lost")
-		}
+		received(t, "the loss", h.Lost())
 		require.ErrorIs(t, h.Err(), ErrLost)
 		require.ErrorContains(t, h.Err(), "another one")
 		r := <-waiting

@@ -284,8 +284,7 @@ func TestModeOfALostHold(t *testing.T) {
 		d, disk := c.faultyHost(1)
 		h := acquire(t, d, reader)
 		release := disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2)})
-		ctx := timeout(t, 50*time.Millisecond)
-		require.ErrorIs(t, h.SetMode(ctx, layout.Exclusive), ErrTimeout, "nobody waits for a device that hangs")
+		require.ErrorIs(t, h.SetMode(timeout(t, 50*time.Millisecond), layout.Exclusive), ErrTimeout, "nobody waits for a device that hangs")
 		defer disk.Hang(blockdev.Fault{Op: blockdev.OpWrite})()
 		within(t, "hearing of the loss", func() {
 			require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), ErrLost)

@@ -212,8 +212,7 @@ func TestNotesOfWhoIsNotServed(t *testing.T) {
 		h := acquire(t, a, Request{Name: "x", PID: 11})
 		c.shown(1)
 		const wait = 50 * time.Millisecond
-		ctx := timeout(t, wait)
-		_, err := b.Acquire(ctx, Request{Name: "x", PID: 1})
+		_, err := b.Acquire(timeout(t, wait), Request{Name: "x", PID: 1})
 		require.ErrorIs(t, err, ErrTimeout)
 		acquireFails(t, b, Request{Name: "x", PID: 2, Try: true}, ErrBusy)
 		gone, leave := context.WithCancel(t.Context())

@@ -24,13 +24,7 @@ func removing(t *testing.T, d *Daemon, name string, try bool) <-chan error {
 
 func ended(t *testing.T, c <-chan error) error {
 	t.Helper()
-	select {
-	case err := <-c:
-		return err
-	case <-time.After(generous):
-		t.Fatal("still removing")
-		return nil
-	}
+	return received(t, "the removal", c)
 }
 
 func TestRemoveFree(t *testing.T) {
@@ -81,8 +75,7 @@ func TestRemoveWaitsForTheHolder(t *testing.T) {
 			}
 			h := acquire(t, a, Request{Name: "x"})
 			require.ErrorIs(t, remover.Remove(t.Context(), "x", true), ErrBusy)
-			ctx := timeout(t, 50*time.Millisecond)
-			require.ErrorIs(t, remover.Remove(ctx, "x", false), ErrTimeout)
+			require.ErrorIs(t, remover.Remove(timeout(t, 50*time.Millisecond), "x", false), ErrTimeout)
 			require.False(t, c.entry(1).Free())
 			removed := removing(t, remover, "x", false)
 			require.Eventually(t, func() bool {

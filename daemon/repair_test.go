@@ -70,8 +70,7 @@ func TestRepairSuperblockRefuses(t *testing.T) {
 
 // TestRepairSuperblockUnderHosts: a host whose superblock is damaged and written anew goes on.
 func TestRepairSuperblockUnderHosts(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 4, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		h := acquire(t, d, Request{Name: "x"})
 		for i := range 20 {
@@ -107,8 +106,7 @@ func (c *cluster) tornEntry(d *Daemon, f *blockdev.Faulty, name string) {
 func TestRepairFromIntent(t *testing.T) {
 	t.Parallel()
 	for name, id := range map[string]int{"others up": 3, "own id": 1} {
-		runInBubble(t, name, func(t *testing.T) {
-			c := newCluster(t, 4, 4)
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			a, f := c.faultyHost(1)
 			c.tornEntry(a, f, "x")
 			if id == 1 {
@@ -134,8 +132,7 @@ func TestRepairFromIntent(t *testing.T) {
 // TestRepairFrees: an entry that nobody knows becomes a free one. Tokens go on growing, and nothing is touched
 // but what the repairer owns.
 func TestRepairFrees(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 4, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		h := acquire(t, a, Request{Name: "x"})
 		old, last := h.lk.entry, h.Token()
@@ -173,8 +170,7 @@ func TestRepairFrees(t *testing.T) {
 
 // TestRepairFreesOnlyOnce: who is late finds the entry readable.
 func TestRepairFreesOnlyOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 4, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(2)
 		e := layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5}
 		c.writeEntry(e)
@@ -194,8 +190,7 @@ func TestRepairFreesOnlyOnce(t *testing.T) {
 //	claims x at 1, by the old entry:
 //	sees a newer creation; starts over
 func TestOldEntryAfterRepair(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 4, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
 		h := acquire(t, a, Request{Name: "x"})
 		old := h.lk.entry
@@ -222,8 +217,7 @@ func TestOldEntryAfterRepair(t *testing.T) {
 
 // TestRepairRefusesWhileOthersAreUp: they may remember the entry. Nothing is written.
 func TestRepairRefusesWhileOthersAreUp(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 4, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.host(1)
 		c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
 		c.spoil(c.geo.Entry(1))
@@ -349,8 +343,7 @@ func TestHolderRestoresEntry(t *testing.T) {
 		"shared": func(t *testing.T, a *Daemon) *Hold { return acquire(t, a, Request{Name: "x", Mode: layout.Shared}) },
 		"idle":   nil,
 	} {
-		runInBubble(t, name, func(t *testing.T) {
-			c := newCluster(t, 4, 4)
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			a, b := c.host(1), c.host(2)
 			require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 			e := c.entry(1)
@@ -382,8 +375,7 @@ func TestHolderRestoresEntry(t *testing.T) {
 
 // TestRepairer_EntryRestoredByAHost_IsLeftAlone: the host that was asked has restored it, and runs.
 func TestRepairer_EntryRestoredByAHost_IsLeftAlone(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 4, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		require.NoError(t, acquire(t, c.host(1), Request{Name: "x"}).Release())
 		r, err := newRepairer(c.host(3), func(string) {})
 		require.NoError(t, err)
@@ -397,8 +389,7 @@ func TestRepairer_EntryRestoredByAHost_IsLeftAlone(t *testing.T) {
 
 // TestDirectory_ScanWhileAnEntryIsDamaged_LockStaysKnown: a host that has used the lock continues to use it.
 func TestDirectory_ScanWhileAnEntryIsDamaged_LockStaysKnown(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 4, 4)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		for _, e := range []layout.Entry{{Lock: 1, Creation: 5, Name: "x", Permits: 1}, {Lock: 2, Creation: 6, Name: "y", Permits: 1}} {
 			c.writeEntry(e)
 		}
@@ -419,8 +410,7 @@ func TestDirectory_ScanWhileAnEntryIsDamaged_LockStaysKnown(t *testing.T) {
 
 // asksFor has a host ask for lock x, in vain or not.
 func asksFor(t *testing.T, d *Daemon) {
-	ctx := timeout(t, time.Second)
-	if h, err := d.Acquire(ctx, Request{Name: "x"}); err == nil {
+	if h, err := d.Acquire(timeout(t, time.Second), Request{Name: "x"}); err == nil {
 		assert.NoError(t, h.Release())
 	}
 }

@@ -25,12 +25,7 @@ func newListener() listener { return make(listener, 16) }
 
 func (l listener) hears(t *testing.T, want Requested) {
 	t.Helper()
-	select {
-	case r := <-l:
-		require.Equal(t, want, r)
-	case <-time.After(generous):
-		t.Fatal("not told")
-	}
+	require.Equal(t, want, received(t, "the request", l))
 }
 
 // nothing waits for as long as a request takes that is not to come.
@@ -166,11 +161,7 @@ func TestRequestByOneWhoWaits(t *testing.T) {
 		after.Request, after.Sequence = before.Request, before.Sequence
 		require.Equal(t, before, after)
 		for r := (Requested{}); r.Message != "turn 2"; { // a newer one may have taken the place of one unread
-			select {
-			case r = <-l:
-			case <-time.After(generous):
-				t.Fatal("not told")
-			}
+			r = received(t, "the request", l)
 		}
 		require.NoError(t, h.Release())
 		h = got(t, second)

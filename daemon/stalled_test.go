@@ -53,11 +53,7 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 				fault.To = c.geo.Slot(1, 8) + 512
 			}
 			bad := r.disk.Inject(fault)
-			refused := make(chan result, 1)
-			go func() {
-				h, err := first.Acquire(t.Context(), Request{Name: "x"})
-				refused <- result{h, err}
-			}()
+			refused := asking(t.Context(), first, Request{Name: "x"})
 			<-bad.Hit()
 			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 			require.ErrorIs(t, (<-refused).err, ErrUnavailable)
@@ -266,11 +262,7 @@ func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
 			cfg.quarantine.Add(c.clock.Now(), directoryLock, 64*c.sb.Lease, ErrStuck)
 		})
 		ctx, cancel := context.WithCancel(t.Context())
-		waiting := make(chan result, 1)
-		go func() {
-			h, err := d.Acquire(ctx, Request{Name: "x"})
-			waiting <- result{h, err}
-		}()
+		waiting := asking(ctx, d, Request{Name: "x"})
 		eventually(t, "the mark", func() bool { return c.slot(1, 3).Creation > c.entry(1).Creation })
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 		require.NoError(t, d.Err())

@@ -198,8 +198,7 @@ func TestValueOfSlotsThatCannotBeRead(t *testing.T) {
 		require.Equal(t, 3, torn.Fired())
 
 		hang := disk.Hang(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2)})
-		ctx := timeout(t, 20*time.Millisecond)
-		_, err := b.Value(ctx, "x")
+		_, err := b.Value(timeout(t, 20*time.Millisecond), "x")
 		require.ErrorIs(t, err, ErrTimeout, "nobody waits for a device that hangs")
 		hang()
 

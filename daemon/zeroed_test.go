@@ -40,8 +40,7 @@ func TestOverwrittenWaiterOfPermits(t *testing.T) {
 func TestZeroedSlotOfOneWhoDoesNotUseTheLock(t *testing.T) {
 	t.Parallel()
 	for name, attached := range map[string]bool{"not known": false, "attached": true} {
-		runInBubble(t, name, func(t *testing.T) {
-			c := newCluster(t, 4, 4)
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			a, b := c.host(1), c.host(2)
 			require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
 			require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
@@ -58,8 +57,7 @@ func TestZeroedSlotOfOneWhoDoesNotUseTheLock(t *testing.T) {
 			} else {
 				zero()
 			}
-			ctx := timeout(t, generous)
-			h, err := a.Acquire(ctx, Request{Name: "x"})
+			h, err := a.Acquire(timeout(t, generous), Request{Name: "x"})
 			require.NoError(t, err)
 			require.NoError(t, h.Release())
 		})
