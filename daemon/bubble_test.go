@@ -35,6 +35,12 @@ func inCluster(t *testing.T, f func(t *testing.T, c *cluster)) {
 	inBubble(t, func(t *testing.T) { f(t, newCluster(t, 8, 4)) })
 }
 
+// onTwoHosts runs a test in virtual time with hosts 1 and 2 of a cluster.
+func onTwoHosts(t *testing.T, f func(t *testing.T, c *cluster, a, b *Daemon)) {
+	t.Helper()
+	inCluster(t, func(t *testing.T, c *cluster) { f(t, c, c.host(1), c.host(2)) })
+}
+
 // runInBubble runs a subtest in virtual time.
 func runInBubble(t *testing.T, name string, f func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { inBubble(t, f) })

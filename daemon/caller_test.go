@@ -70,12 +70,7 @@ func police(t *testing.T, d *Daemon, policy string) *policed {
 	p.srv.Obey(file)
 	ln, err := Listen(p.path)
 	require.NoError(t, err)
-	done := make(chan error, 1)
-	go func() { done <- p.srv.Serve(ln) }()
-	t.Cleanup(func() {
-		require.NoError(t, p.srv.Shutdown())
-		require.NoError(t, <-done)
-	})
+	serving(t, p.srv, p.srv.Serve, ln)
 	return p
 }
 

@@ -352,10 +352,7 @@ func TestCheckHostile(t *testing.T) {
 func TestCheckOfALiveLockspace(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 8, 16)
-		c.sb.Lease = 5 * time.Second
-		for copy := range 2 {
-			c.write(c.geo.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
-		}
+		c.lasting(5 * time.Second)
 		var wg sync.WaitGroup
 		stop := make(chan struct{})
 		for id := 1; id <= 3; id++ {

@@ -32,8 +32,7 @@ func (c *cluster) named(name string) (n int) {
 }
 
 func TestCreate(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		e, created, err := a.Create(t.Context(), "reboot", 2)
 		require.NoError(t, err)
 		require.True(t, created)
@@ -64,8 +63,7 @@ func TestCreate(t *testing.T) {
 
 // TestCreateKnowsOfARemoval: what another host has removed is made anew, though this one remembers it.
 func TestCreateKnowsOfARemoval(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
 		require.NoError(t, a.Remove(t.Context(), "x", false))
 		e, created, err := b.Create(t.Context(), "x", 3)

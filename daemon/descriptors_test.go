@@ -25,13 +25,8 @@ func TestClientsBeyondTheLimit(t *testing.T) {
 	s.srv.descriptors = newDescriptors(3, func(int) bool { return true })
 	ln, err := Listen(s.path)
 	require.NoError(t, err)
-	done := make(chan error, 1)
-	go func() { done <- s.srv.Serve(ln) }()
-	t.Cleanup(func() {
-		require.NoError(t, s.srv.Shutdown())
-		require.NoError(t, <-done)
-		require.Zero(t, s.srv.descriptors.used, "all were given back")
-	})
+	t.Cleanup(func() { require.Zero(t, s.srv.descriptors.used, "all were given back") })
+	serving(t, s.srv, s.srv.Serve, ln)
 	const link = "GET /v1/link HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: bakery-link/1\r\n\r\n"
 	for round := range 3 {
 		var inside []net.Conn

@@ -106,8 +106,7 @@ func acquireEntry(t *testing.T, c *cluster, d *Daemon, name string, want int) in
 
 // TestEntryBeingWrittenIsNotDamage: what cannot be read because another host is writing it is read again.
 func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		lk, err := a.attach(directoryEntry)
 		require.NoError(t, err)
 		w, err := lk.enqueue(Request{})

@@ -49,9 +49,7 @@ func TestLostLeaseEndsWaitsThoughIOHangs(t *testing.T) {
 func TestHealedSlotKeepsTokensGrowing(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.sb.Formatted = time.Now().Add(-30 * 24 * time.Hour).UTC().Truncate(time.Microsecond)
-		for copy := range 2 {
-			c.write(c.geo.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
-		}
+		c.format()
 		e := layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: bakery.ClockNumber(c.sb.Formatted, c.sb.Formatted)}
 		c.writeEntry(e)
 		before := c.host(1)
@@ -157,10 +155,7 @@ func TestCloseDuringAttempts(t *testing.T) {
 // that fail half way cost time and nothing else.
 func TestExclusionOnABadDisk(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.sb.Lease = 10 * time.Second
-		for copy := range 2 {
-			c.write(c.geo.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
-		}
+		c.lasting(10 * time.Second)
 		var wg sync.WaitGroup
 		calls, end := contended(t), time.Now().Add(4*time.Second)
 		for id := 1; id <= 3; id++ {

@@ -60,8 +60,7 @@ func TestFloor(t *testing.T) {
 
 // TestFloorUnderAHold: a lock that is held or waited for stays so, and has the value that it had.
 func TestFloorUnderAHold(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
 		require.NoError(t, h.SetValue(t.Context(), []byte("mine")))
 		waits, got := make(chan struct{}, 1), make(chan *Hold, 1)

@@ -356,8 +356,7 @@ func TestOverwrittenSlot(t *testing.T) {
 
 // TestOverwrittenSlotOfOneWhoWaits: whoever had read it as idle may be inside.
 func TestOverwrittenSlotOfOneWhoWaits(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
 		eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
 		waits := start(t, b, Request{Name: "x"})
@@ -373,8 +372,7 @@ func TestOverwrittenSlotOfOneWhoWaits(t *testing.T) {
 // TestZeroedSlotOfAHolder: who has seen a slot written does not take it for idle when it reads as zeroes, as it does
 // where a read went elsewhere.
 func TestZeroedSlotOfAHolder(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
 		eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
 		acquireFails(t, b, Request{Name: "x", Try: true}, ErrBusy)

@@ -89,8 +89,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 }
 
 func TestReadersTogetherWritersAlone(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		read := Request{Name: "x", Mode: layout.Shared}
 		r1, r2, r3 := acquire(t, a, read), acquire(t, b, read), acquire(t, a, read)
 		w := start(t, c.host(3), Request{Name: "x"})
@@ -124,8 +123,7 @@ func TestPermits(t *testing.T) {
 }
 
 func TestTryDoesNotWait(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
 		for _, d := range []*Daemon{a, b} {
 			acquireFails(t, d, Request{Name: "x", Try: true}, ErrBusy)
@@ -164,8 +162,7 @@ func TestTriesAtOnce(t *testing.T) {
 }
 
 func TestGivingUp(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
 		ctx := timeout(t, 50*time.Millisecond)
 		for _, d := range []*Daemon{a, b} {

@@ -62,12 +62,7 @@ func TestAnAddressIsForLookingOnly(t *testing.T) {
 		s := serveSocket(t, d)
 		ln, err := ListenLoopback("127.0.0.1:0")
 		require.NoError(t, err)
-		done := make(chan error, 1)
-		go func() { done <- s.srv.ServeLooks(ln) }()
-		t.Cleanup(func() {
-			require.NoError(t, s.srv.Shutdown())
-			require.NoError(t, <-done)
-		})
+		serving(t, s.srv, s.srv.ServeLooks, ln)
 		address := ln.Addr().String()
 		for _, test := range []struct {
 			method, path, host, body string
@@ -147,13 +142,8 @@ func TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage(t *testing.T) {
 		t.Cleanup(s.srv.events.Close)
 		ln, err := ListenLoopback("127.0.0.1:0")
 		require.NoError(t, err)
-		done := make(chan error, 1)
-		go func() { done <- s.srv.ServeLooks(ln) }()
-		t.Cleanup(func() {
-			http.DefaultClient.CloseIdleConnections()
-			require.NoError(t, s.srv.Shutdown())
-			require.NoError(t, <-done)
-		})
+		serving(t, s.srv, s.srv.ServeLooks, ln)
+		t.Cleanup(http.DefaultClient.CloseIdleConnections) // before that
 		get := func(path string) (status int) {
 			r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+ln.Addr().String()+path, nil)
 			require.NoError(t, err)
@@ -178,12 +168,7 @@ func TestBodiesThatNeverCome(t *testing.T) {
 	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	ln, err := ListenLoopback("127.0.0.1:0")
 	require.NoError(t, err)
-	done := make(chan error, 1)
-	go func() { done <- s.srv.ServeLooks(ln) }()
-	t.Cleanup(func() {
-		require.NoError(t, s.srv.Shutdown())
-		require.NoError(t, <-done)
-	})
+	serving(t, s.srv, s.srv.ServeLooks, ln)
 	for _, of := range []struct{ network, address string }{{"tcp", ln.Addr().String()}, {"unix", s.path}} {
 		c, err := net.Dial(of.network, of.address)
 		require.NoError(t, err)

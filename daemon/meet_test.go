@@ -72,8 +72,7 @@ func TestMeetFresh(t *testing.T) {
 }
 
 func TestMeetTakesTheLesserCount(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			r, err := a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1000, Timeout: generous})
@@ -191,8 +190,7 @@ func TestMeetAlone(t *testing.T) {
 
 // TestMeetGivenUp: one whose caller goes takes back what it said, and the other one is told.
 func TestMeetGivenUp(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {

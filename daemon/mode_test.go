@@ -28,8 +28,7 @@ func eventually(t *testing.T, what string, so func() bool) {
 }
 
 func TestUpgradeAndDowngrade(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, reader)
 		token := h.Token()
 		require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
@@ -66,8 +65,7 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 // TestTokenAfterAnUpgrade: readers elsewhere may have come and gone with greater tokens than the ticket of a hold that
 // became exclusive, so the next client of its host needs another one (TOKENS).
 func TestTokenAfterAnUpgrade(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, reader)
 		other := acquire(t, b, reader)
 		require.Greater(t, other.Token(), h.Token())
@@ -181,8 +179,7 @@ func TestTwoUpgradersAtOnce(t *testing.T) {
 }
 
 func TestDowngradeKeepsTheOrder(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
 		r1, w, r2 := start(t, a, reader), start(t, a, Request{Name: "x"}), start(t, a, reader)
 		require.NoError(t, h.SetMode(t.Context(), layout.Shared))
@@ -211,8 +208,7 @@ func TestDowngradeKeepsTheOrder(t *testing.T) {
 
 // TestReadersAfterAWriterGaveUp: whom a writer of another host kept out may come in when it is known to be gone.
 func TestReadersAfterAWriterGaveUp(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, reader)
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := make(chan error, 1)

@@ -28,8 +28,7 @@ func ended(t *testing.T, c <-chan error) error {
 }
 
 func TestRemoveFree(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		require.ErrorIs(t, a.Remove(t.Context(), "x", false), ErrNoLock)
 		require.ErrorIs(t, a.Remove(t.Context(), "", false), ErrInvalid)
 		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
@@ -162,8 +161,7 @@ func TestRemoveGivenUp(t *testing.T) {
 // TestStaleEntryAfterOwnRemoval: the host that removed a lock is not led back into it by what it remembers of it. Only
 // its own slot tells of that removal.
 func TestStaleEntryAfterOwnRemoval(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		require.NoError(t, acquire(t, b, Request{Name: "y"}).Release())
 		h := acquire(t, a, Request{Name: "x"})
 		stale := h.lk.entry
@@ -209,8 +207,7 @@ func oneConn(c net.Conn) func(context.Context, string, string) (net.Conn, error)
 // TestRemoveLetsOthersGoFirst: who waits on another host is not passed by a removal that came later, and holds the
 // lock as it was.
 func TestRemoveLetsOthersGoFirst(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
 		entry := h.lk.entry
 		next := start(t, b, Request{Name: "x"})

@@ -49,8 +49,7 @@ func asks(t *testing.T, d *Daemon, name, message string) []Asked {
 }
 
 func TestRequestIsHeardOnce(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		first, next := newListener(), newListener()
 		h := acquire(t, a, first.request("x", layout.Exclusive))
 		require.Equal(t, []Asked{{Host: 1, HostName: "db1", Token: h.Token()}}, asks(t, b, "x", "reboot"),
@@ -180,8 +179,7 @@ func (c *cluster) put(s layout.Slot) {
 }
 
 func TestRequestCountsHoldersOnly(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		own, e := c.slot(1, 1), c.entry(1)
 		held := layout.Slot{Host: 2, Incarnation: b.mem.incarnation(), Creation: e.Creation, Phase: layout.Held,
@@ -243,8 +241,7 @@ func TestRequestsThatDoNotCount(t *testing.T) {
 
 // TestRequestIsOfOneCreation: a lock made anew does not begin with requests for the old one.
 func TestRequestIsOfOneCreation(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
 		asks(t, b, "x", "old")
 		require.Equal(t, "old", c.slot(1, 2).Request.Message)
@@ -360,8 +357,7 @@ func TestRequestWhileTheDeviceHangs(t *testing.T) {
 
 // TestRequestWithAClockSetBack: a newer request has a later time all the same.
 func TestRequestWithAClockSetBack(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		l := newListener()
 		h := acquire(t, a, l.request("x", layout.Exclusive))
 		r := layout.Request{Ticket: layout.MakeTicket(h.Token().Number(), 1), Message: "same",

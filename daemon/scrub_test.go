@@ -254,10 +254,7 @@ func TestHostileComplaints(t *testing.T) {
 // TestHangingIOIsReported: of the lease, once while it hangs and once when it has returned.
 func TestHangingIOIsReported(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.sb.Lease = 6 * time.Second // what hangs is found out long before it is over
-		for copy := range 2 {
-			c.write(c.geo.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
-		}
+		c.lasting(6 * time.Second) // what hangs is found out long before it is over
 		said := &lines{}
 		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
 		d := c.host(1, through(f), func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })

@@ -49,13 +49,18 @@ func serveCurrent(t *testing.T, current func() (*Daemon, error)) *served {
 	s := &served{t: t, srv: NewServer(log, current, nil), path: filepath.Join(dir, "s")}
 	ln, err := Listen(s.path)
 	require.NoError(t, err)
+	serving(t, s.srv, s.srv.Serve, ln)
+	return s
+}
+
+// serving serves a listener until the end of the test.
+func serving(t *testing.T, srv *Server, serve func(net.Listener) error, ln net.Listener) {
 	done := make(chan error, 1)
-	go func() { done <- s.srv.Serve(ln) }()
+	go func() { done <- serve(ln) }()
 	t.Cleanup(func() {
-		require.NoError(t, s.srv.Shutdown())
+		require.NoError(t, srv.Shutdown())
 		require.NoError(t, <-done)
 	})
-	return s
 }
 
 func (s *served) dial() net.Conn {

@@ -33,8 +33,7 @@ func setValue(t *testing.T, d *Daemon, value string) layout.Ticket {
 }
 
 func TestValueIsThatOfTheHighestToken(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		_, err := a.Value(t.Context(), "x")
 		require.ErrorIs(t, err, ErrNoLock)
 		h := acquire(t, a, Request{Name: "x"})
@@ -98,8 +97,7 @@ func TestValueIsSetByWhoHoldsTheLockAlone(t *testing.T) {
 
 // TestValueSurvivesItsWriter: and a new incarnation of it, which writes that slot anew.
 func TestValueSurvivesItsWriter(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		token := setValue(t, a, "from a")
 		require.NoError(t, a.Close(t.Context()))
 		require.Equal(t, "from a", string(valueOf(t, b).Value))
@@ -156,8 +154,7 @@ func TestValueOfALockThatWasRemoved(t *testing.T) {
 
 // TestValueOfARemovalThatDidNotComeAbout: the mark of it stands in the slot, whose value is the lock's nevertheless.
 func TestValueOfARemovalThatDidNotComeAbout(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		setValue(t, a, "kept")
 		require.NoError(t, a.Close(t.Context()))
 		s := c.slot(1, 1)
@@ -172,8 +169,7 @@ func TestValueOfARemovalThatDidNotComeAbout(t *testing.T) {
 
 // TestValueOfANameThatMoved: what is remembered of the directory may be old.
 func TestValueOfANameThatMoved(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		setValue(t, a, "old")
 		require.Equal(t, "old", string(valueOf(t, b).Value))
 		e := c.entry(1)
@@ -218,8 +214,7 @@ func TestValueOfSlotsThatCannotBeRead(t *testing.T) {
 }
 
 func TestValueOfASnapshot(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		a, b := c.host(1), c.host(2)
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		setValue(t, a, "first")
 		token := setValue(t, b, "second")
 		require.NoError(t, acquire(t, a, Request{Name: "y"}).Release())

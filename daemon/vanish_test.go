@@ -65,10 +65,7 @@ func TestListenKeepsAFile(t *testing.T) {
 // Others do not wait for it until the next renewal.
 func TestClientGoneUnseenIsPassedOver(t *testing.T) {
 	c := realCluster(t, 8, 4)
-	c.sb.Lease = 5 * time.Minute
-	for copy := range 2 {
-		c.write(c.geo.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
-	}
+	c.lasting(5 * time.Minute)
 	d := c.host(1)
 	path := serveSocket(t, d).path
 	h := acquire(t, d, Request{Name: "x"})

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
@@ -258,4 +259,21 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	for bound := time.Now().Add(soon); !holds(); time.Sleep(time.Millisecond) {
 		require.False(t, time.Now().After(bound), "waited %v for %s", soon, what)
 	}
+}
+
+var token = clienttest.Token
+
+type (
+	exchange    = clienttest.Exchange
+	wanted      = clienttest.Request
+	fakeBakeryd = clienttest.Bakeryd
+)
+
+// holding grants every lock for so long that nothing depends on renewals.
+var holding = clienttest.Holding
+
+// serve runs a fake bakeryd that answers every request by a script.
+func serve(t *testing.T, script clienttest.Script) *fakeBakeryd {
+	t.Helper()
+	return clienttest.Serve(t, script)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -220,6 +221,15 @@ type faultyPath struct {
 	server  *exec.Cmd
 	in      *os.File
 	answers *bufio.Reader
+}
+
+// breakableHost returns a host that is up, whose path to the disk can fail.
+func (s *space) breakableHost(id int) (*host, *faultyPath) {
+	s.t.Helper()
+	h := s.machine(strconv.Itoa(id))
+	path := h.breakable()
+	h.up()
+	return h, path
 }
 
 // breakable gives a host that is not up a device whose path can fail. Those of the

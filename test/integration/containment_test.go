@@ -53,14 +53,12 @@ func TestContainment_DeviceFails_StopsAllOfAKilledWrapper(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			s := briefSpace(t)
-			a, b := s.machine("1"), s.host(2)
-			path := a.breakable()
-			a.up()
+			a, path := s.breakableHost(1)
+			b := s.host(2)
 			workers := []string{childWorker, daemonWorker, chainWorker}
 			for _, worker := range workers {
 				a.scattered(worker, worker, nil).signal(syscall.SIGKILL)
-				b.work(worker, "next")
-				b.sees(b, worker)
+				b.waits(worker, "next", b)
 			}
 			path.trouble(how, "all")
 			for _, worker := range workers {
@@ -90,8 +88,7 @@ func TestContainment_DaemonOfTheCommandLives_HoldsTheLock(t *testing.T) {
 	eventually(t, "the hold is an orphan", func() bool { return a.orphaned("x") })
 	worker := j.find("first")
 	require.Equal(t, []int{worker.pid}, a.report("x").Holders[0].Processes)
-	b.work("x", "next")
-	a.sees(b, "x")
+	b.waits("x", "next", a)
 	j.outside("next")
 	require.NoError(t, syscall.Kill(worker.pid, syscall.SIGKILL))
 	j.entered("next")
@@ -106,8 +103,7 @@ func TestContainment_CloseAndWrapperStopped_IsStopped(t *testing.T) {
 	a, b := s.host(1), s.host(2)
 	wrapper := a.scattered("x", daemonWorker, nil, "--close")
 	require.Equal(t, "cgroup", a.report("x").Holders[0].Containment)
-	b.work("x", "next")
-	b.sees(b, "x")
+	b.waits("x", "next", b)
 	wrapper.signal(syscall.SIGSTOP)
 	r := b.ctl("evict", "1", "--yes")
 	require.Zero(t, r.code, r.stderr)

@@ -74,8 +74,7 @@ func TestDeviceTooSmall(t *testing.T) {
 }
 
 func TestDamagedSuperblock(t *testing.T) {
-	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector)
+	onSectors(t, func(t *testing.T, s *space) {
 		s.damaged = true
 		a := s.host(1)
 		s.damage(s.geo.Superblock(0))
@@ -111,8 +110,7 @@ func TestDamagedSuperblock(t *testing.T) {
 
 // TestDamagedSlot of a host that lives: others wait until it has mended it.
 func TestDamagedSlot(t *testing.T) {
-	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector)
+	onSectors(t, func(t *testing.T, s *space) {
 		a, b := s.host(1), s.host(2)
 		require.Zero(t, a.lock("idle", "--", "true").code)
 		require.Zero(t, b.lock("unused", "--", "true").code)
@@ -144,8 +142,7 @@ func TestDamagedSlot(t *testing.T) {
 
 // TestDamagedHostRecord: a host that runs continues, and rewrites its record.
 func TestDamagedHostRecord(t *testing.T) {
-	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector)
+	onSectors(t, func(t *testing.T, s *space) {
 		a, b := s.host(1), s.host(2)
 		holder := a.take("x")
 		holder.entered()

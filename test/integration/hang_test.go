@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -36,48 +35,42 @@ func TestBreakablePath(t *testing.T) {
 // TestHangingDevice: IO of a host is stuck in the kernel. Its holders are
 // stopped by the end of the lease all the same, others enter after that, and
 // when the IO returns, late writes and all, the host joins anew by itself.
-func TestHangingDevice(t *testing.T) {
+func TestHangingDevice(t *testing.T) { losesDevice(t, "hang", "all", "reads", "writes") }
+
+// TestFailingDevice: IO of a host ends with an error, as it does when a multipath
+// device has no path left.
+func TestFailingDevice(t *testing.T) { losesDevice(t, "fail", "all", "writes") }
+
+func losesDevice(t *testing.T, how string, requests ...string) {
 	t.Parallel()
-	for _, what := range []string{"all", "reads", "writes"} {
+	for _, what := range requests {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s := briefSpace(t)
-			a, b := s.machine("1"), s.host(2)
-			path := a.breakable()
-			a.up()
+			a, path := s.breakableHost(1)
+			b := s.host(2)
 			before := a.incarnation()
 			j := s.journal("x")
 			holder := a.insist("x", "first")
-			j.entered("first")
-			j.entered("first-child")
 			b.settles(a, "x")
-			next := b.work("x", "next")
-			a.sees(b, "x")
+			next := b.waits("x", "next", a)
 			renewed := s.renewed(1)
-			hung := sinceBoot()
-			path.trouble("hang", what)
-			a.work("free", "late")
-			a.stuck()
+			lost := sinceBoot()
+			path.trouble(how, what)
+			if how == "hang" {
+				a.work("free", "late")
+				a.stuck()
+			}
 			entered := j.entered("next")
 			holder.exits(75)
 			first, child := j.gone("first"), j.gone("first-child")
-			dead := max(first.last, child.last)
-			measured(t, what+" hang to last sign of life of the command, lease "+briefLease.String(), dead-hung)
-			measured(t, what+" hang to next holder inside, lease "+briefLease.String(), entered.enter-hung)
+			measured(t, what+" "+how+" to last sign of life of the command, lease "+briefLease.String(), max(first.last, child.last)-lost)
+			measured(t, what+" "+how+" to next holder inside, lease "+briefLease.String(), entered.enter-lost)
 			require.GreaterOrEqual(t, entered.enter, renewed+briefLease+margin(briefLease))
 			require.True(t, a.running(), "bakeryd has ended: %s", a.said())
-			if !strings.Contains(a.said(), "hangs") {
-				t.Errorf("the log does not say that the device hangs: %s", a.said())
+			if how == "hang" {
+				a.showsHang()
 			}
-			if report, err := a.view(); err != nil { // status has to read, too
-				require.ErrorContains(t, err, "hangs")
-				require.ErrorContains(t, err, "lost its lease")
-			} else {
-				require.NotEqual(t, "live", report.ThisHost.State)
-			}
-			require.Nil(t, s.journal("free").find("late"), "a lock was granted on a device that hangs")
-			require.NotZero(t, a.lock("-w", "0.2", "free", "--", "true").code)
-
 			repaired := sinceBoot()
 			path.repair()
 			a.rejoins(before)
@@ -90,6 +83,20 @@ func TestHangingDevice(t *testing.T) {
 			j.exclusive()
 		})
 	}
+}
+
+// showsHang wants a host whose device hangs to say so, and to grant nothing.
+func (h *host) showsHang() {
+	h.t.Helper()
+	require.Contains(h.t, h.said(), "hangs", "the log")
+	if report, err := h.view(); err != nil { // status has to read, too
+		require.ErrorContains(h.t, err, "hangs")
+		require.ErrorContains(h.t, err, "lost its lease")
+	} else {
+		require.NotEqual(h.t, "live", report.ThisHost.State)
+	}
+	require.Nil(h.t, h.s.journal("free").find("late"), "a lock was granted on a device that hangs")
+	require.NotZero(h.t, h.lock("-w", "0.2", "free", "--", "true").code)
 }
 
 // TestShortHang: IO that returns in time costs nothing.
@@ -115,58 +122,17 @@ func TestShortHang(t *testing.T) {
 	path.neverTwice()
 }
 
-// TestFailingDevice: IO of a host ends with an error, as it does when a multipath
-// device has no path left.
-func TestFailingDevice(t *testing.T) {
-	t.Parallel()
-	for _, what := range []string{"all", "writes"} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			s := briefSpace(t)
-			a, b := s.machine("1"), s.host(2)
-			path := a.breakable()
-			a.up()
-			before := a.incarnation()
-			j := s.journal("x")
-			holder := a.insist("x", "first")
-			j.entered("first")
-			b.settles(a, "x")
-			next := b.work("x", "next")
-			a.sees(b, "x")
-			renewed := s.renewed(1)
-			failed := sinceBoot()
-			path.trouble("fail", what)
-			entered := j.entered("next")
-			holder.exits(75)
-			measured(t, what+" fail to last sign of life of the command, lease "+briefLease.String(), j.gone("first").last-failed)
-			measured(t, what+" fail to next holder inside, lease "+briefLease.String(), entered.enter-failed)
-			require.GreaterOrEqual(t, entered.enter, renewed+briefLease+margin(briefLease))
-			require.True(t, a.running(), "bakeryd has ended: %s", a.said())
-			path.repair()
-			a.rejoins(before)
-			next.letGo()
-			require.Zero(t, a.lock("-w", "120", "x", "--", "true").code)
-			require.Zero(t, b.lock("-w", "120", "x", "--", "true").code)
-			j.exclusive()
-		})
-	}
-}
-
 // TestOrphanOfAHangingDevice: with the wrapper gone it is bakeryd that stops the command.
 func TestOrphanOfAHangingDevice(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
-	a, b := s.machine("1"), s.host(2)
-	path := a.breakable()
-	a.up()
+	a, path := s.breakableHost(1)
+	b := s.host(2)
 	before := a.incarnation()
 	j := s.journal("x")
 	holder := a.insist("x", "first")
-	j.entered("first")
-	j.entered("first-child")
 	b.settles(a, "x")
-	b.work("x", "next")
-	a.sees(b, "x")
+	b.waits("x", "next", a)
 	holder.signal(syscall.SIGKILL)
 	holder.exits(-1)
 	eventually(t, "the hold is an orphan", func() bool { return a.orphaned("x") })
@@ -188,15 +154,9 @@ func TestOrphanOfAHangingDevice(t *testing.T) {
 func TestStuckPredecessor(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
-	a, b := s.machine("1"), s.host(2)
-	path := a.breakable()
-	a.up()
-	j := s.journal("x")
-	a.work("x", "first")
-	j.entered("first")
-	b.settles(a, "x")
-	b.work("x", "next")
-	a.sees(b, "x")
+	a, path := s.breakableHost(1)
+	b := s.host(2)
+	j := s.firstAndNext(a, b)
 	path.trouble("hang", "writes")
 	a.stuck()
 	a.signal(syscall.SIGKILL)

@@ -17,8 +17,7 @@ import (
 // TestOneIDTwice: the later of two hosts with one id is refused, and the first
 // does not notice.
 func TestOneIDTwice(t *testing.T) {
-	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector)
+	onSectors(t, func(t *testing.T, s *space) {
 		a := s.host(1)
 		holder := a.take("x")
 		holder.entered()
@@ -88,8 +87,7 @@ func TestOneIDAtOnce(t *testing.T) {
 // TestAutoIDs: hosts without ids of their own find different ones, also when
 // they start at one moment.
 func TestAutoIDs(t *testing.T) {
-	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector)
+	onSectors(t, func(t *testing.T, s *space) {
 		var all []*host
 		for range 4 {
 			h := s.machine("auto")
@@ -162,8 +160,7 @@ func TestImpossibleIDs(t *testing.T) {
 }
 
 func TestCleanLeave(t *testing.T) {
-	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector)
+	onSectors(t, func(t *testing.T, s *space) {
 		a, b := s.host(1), s.host(2)
 		require.Zero(t, a.lock("x", "--", "true").code)
 		p := a.takeFor("x", `trap 'echo stopping; exit 0' TERM; echo $BAKERY_TOKEN; while :; do sleep 0.01; done`)

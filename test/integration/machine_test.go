@@ -126,13 +126,36 @@ func (h *host) asks(args ...string) *process {
 	return launch(h.t, h.dir, append([]string{"sh", "-c", script, "sh", h.programs.bakeryctl, "--socket", h.socket, "lock"}, args...)...)
 }
 
-// insist starts two commands, parent and child, that do not end when they are
-// told to stop.
+// waits starts a busy command, and returns when another host sees it wait for the lock.
+func (h *host) waits(lock, name string, seenBy *host) *process {
+	h.t.Helper()
+	p := h.work(lock, name)
+	seenBy.sees(h, lock)
+	return p
+}
+
+// firstAndNext has a command of one host hold lock x, and a command of the other host wait for it.
+func (s *space) firstAndNext(holder, waiter *host) journal {
+	s.t.Helper()
+	j := s.journal("x")
+	holder.work("x", "first")
+	j.entered("first")
+	waiter.settles(holder, "x")
+	waiter.waits("x", "next", holder)
+	return j
+}
+
+// insist starts two commands, parent and child, that do not end when they are told to stop, and
+// returns when both run.
 func (h *host) insist(lock, name string) *process {
 	h.t.Helper()
 	worker := strings.Join([]string{self(), roleWorker, h.s.journal(lock).path}, " ")
 	script := fmt.Sprintf(`trap '' TERM; exec 3<&0; %s %s-child stubborn <&3 & %s %s stubborn; wait`, worker, name, worker, name)
-	return launch(h.t, h.dir, h.programs.bakeryctl, "--socket", h.socket, "lock", lock, "--", "sh", "-c", script)
+	p := launch(h.t, h.dir, h.programs.bakeryctl, "--socket", h.socket, "lock", lock, "--", "sh", "-c", script)
+	j := h.s.journal(lock)
+	j.entered(name)
+	j.entered(name + "-child")
+	return p
 }
 
 // incarnation is that of the host's bakeryd, or empty while it has none.

@@ -97,6 +97,12 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
+// onSectors runs a test in a lockspace of its own with both sizes of sector.
+func onSectors(t *testing.T, f func(t *testing.T, s *space)) {
+	t.Helper()
+	bySector(t, func(t *testing.T, sector int) { f(t, newSpace(t, sector)) })
+}
+
 // bySector runs a test with both sizes of sector.
 func bySector(t *testing.T, f func(t *testing.T, sector int)) {
 	t.Parallel()

@@ -9,8 +9,7 @@ import (
 )
 
 func TestOrderOfArrival(t *testing.T) {
-	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector)
+	onSectors(t, func(t *testing.T, s *space) {
 		hosts := s.hosts(5)
 		holder := hosts[0].take("x")
 		last := holder.entered()
@@ -42,8 +41,7 @@ func TestOrderOfArrival(t *testing.T) {
 }
 
 func TestReadersTogetherWritersAlone(t *testing.T) {
-	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector)
+	onSectors(t, func(t *testing.T, s *space) {
 		hosts := s.hosts(4)
 		readers := []*process{hosts[0].take("x", "-s"), hosts[1].take("x", "--shared"), hosts[0].take("x", "-s")}
 		for _, r := range readers {

@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -19,10 +20,7 @@ func TestPausedDaemon(t *testing.T) {
 	j := s.journal("x")
 	before := a.incarnation()
 	holder := a.insist("x", "first")
-	j.entered("first")
-	j.entered("first-child")
-	b.work("x", "next")
-	a.sees(b, "x")
+	b.waits("x", "next", a)
 	renewed := s.renewed(1)
 	a.signal(syscall.SIGSTOP)
 	stopped := sinceBoot()
@@ -39,8 +37,7 @@ func TestPausedDaemon(t *testing.T) {
 	a.signal(syscall.SIGCONT)
 	a.rejoins(before)
 	measured(t, "bakeryd resumed to host rejoined, lease "+briefLease.String(), sinceBoot()-resumed)
-	again := a.work("x", "again")
-	b.sees(a, "x")
+	again := a.waits("x", "again", b)
 	j.outside("again")
 	b.all(syscall.SIGKILL)
 	j.entered("again")
@@ -57,11 +54,9 @@ func TestPausedHost(t *testing.T) {
 	j, free := s.journal("x"), s.journal("free")
 	before := a.incarnation()
 	holder := a.insist("x", "first")
-	j.entered("first")
 	a.work("x", "behind")
 	a.queues("x", 1)
-	next := b.work("x", "next")
-	a.sees(b, "x")
+	next := b.waits("x", "next", a)
 	renewed := s.renewed(1)
 	paused := sinceBoot()
 	a.freeze()
@@ -101,8 +96,7 @@ func TestPausedWrapper(t *testing.T) {
 	holder := a.work("x", "first")
 	j.entered("first")
 	holder.signal(syscall.SIGSTOP)
-	b.work("x", "next")
-	a.sees(b, "x")
+	b.waits("x", "next", a)
 	until(sinceBoot() + 2*briefLease)
 	j.outside("next")
 	require.NoError(t, holder.stdin.Close())
@@ -111,5 +105,36 @@ func TestPausedWrapper(t *testing.T) {
 	holder.signal(syscall.SIGCONT)
 	j.entered("next")
 	holder.exits(0)
+	j.exclusive()
+}
+
+// TestWaiter_Stopped_LockPassesOn: a wrapper that is stopped while it waits does not hold the lock.
+// It waits again when it runs again.
+func TestWaiter_Stopped_LockPassesOn(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t)
+	a, b := s.host(1), s.host(2)
+	j := s.journal("x")
+	first := a.work("x", "first")
+	j.entered("first")
+	suspended := a.work("x", "suspended")
+	a.queues("x", 1)
+	suspended.signal(syscall.SIGSTOP)
+	local := a.work("x", "local")
+	a.queues("x", 2)
+	remote := b.waits("x", "remote", a)
+	released := sinceBoot()
+	first.letGo()
+	entered := j.entered("local")
+	measured(t, "grant to a stopped waiter to the next command, lease "+briefLease.String(), entered.enter-released)
+	require.True(t, strings.Contains(a.said(), "client does not run, passing its lock on"), a.said())
+	local.letGo()
+	j.entered("remote")
+	j.outside("suspended")
+	suspended.signal(syscall.SIGCONT)
+	a.queues("x", 1)
+	remote.letGo()
+	j.entered("suspended")
+	suspended.letGo()
 	j.exclusive()
 }

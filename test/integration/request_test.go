@@ -15,8 +15,7 @@ import (
 )
 
 func TestGivingUp(t *testing.T) {
-	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector)
+	onSectors(t, func(t *testing.T, s *space) {
 		a, b, c := s.host(1), s.host(2), s.host(3)
 		for _, h := range []*host{a, b} {
 			require.Zero(t, h.lock("-n", "x", "--", "true").code)
@@ -81,8 +80,7 @@ func TestInterruptedWait(t *testing.T) {
 // TestKilledWrapper: the lock stays until the command, and what it left
 // running, has ended.
 func TestKilledWrapper(t *testing.T) {
-	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector)
+	onSectors(t, func(t *testing.T, s *space) {
 		a, b := s.host(1), s.host(2)
 		// The shell ends at once, its child when standard input does.
 		holder := a.takeFor("x", `exec 3<&0; (read line <&3) & echo $BAKERY_TOKEN`)

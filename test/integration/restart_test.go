@@ -4,11 +4,14 @@ package integration
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/layout"
 )
 
 // TestRestart: with five locks held and clients waiting bakeryd ends and is
@@ -56,8 +59,7 @@ func restart(t *testing.T, how string, end func(*host)) {
 		a.queues("other", i+1)
 	}
 	b.sees(a, "other")
-	c.work("other", "behind")
-	b.sees(c, "other")
+	c.waits("other", "behind", b)
 
 	ended := sinceBoot()
 	end(a)
@@ -126,8 +128,7 @@ func TestHoldGoneWhileDown(t *testing.T) {
 	first := j.entered("first")
 	waiter := a.work("x", "waiter")
 	a.queues("x", 1)
-	b.work("x", "next")
-	a.sees(b, "x")
+	b.waits("x", "next", a)
 	a.crash()
 	holder.signal(syscall.SIGKILL)
 	require.NoError(t, syscall.Kill(first.pid, syscall.SIGKILL))
@@ -184,8 +185,7 @@ func TestOrphan(t *testing.T) {
 			first := j.entered("first")
 			require.False(t, a.orphaned("x"))
 			b.settles(a, "x")
-			b.work("x", "next")
-			a.sees(b, "x")
+			b.waits("x", "next", a)
 			kill(a, holder)
 			a.up()
 			require.Equal(t, incarnation, a.incarnation())
@@ -224,11 +224,45 @@ func TestRestartTooLate(t *testing.T) {
 	a.up()
 	measured(t, "bakeryd started after its lease was over to serving, lease "+briefLease.String(), sinceBoot()-began)
 	require.NotEqual(t, incarnation, a.incarnation())
-	again := a.work("x", "again")
-	b.sees(a, "x")
+	again := a.waits("x", "again", b)
 	j.outside("again")
 	b.all(syscall.SIGKILL)
 	j.entered("again")
 	again.letGo()
 	j.exclusive()
+}
+
+// TestModeAndValueOverARestart: bakeryd ends and is started again. It knows how its command holds the lock by then, and
+// what the command asks for meanwhile is done when it is back.
+func TestModeAndValueOverARestart(t *testing.T) {
+	t.Parallel()
+	s := briefSpace(t, "--lease", "30s")
+	a, b := s.host(1), s.host(2)
+	script := strings.ReplaceAll(`ctl mode shared && echo shared
+		read line
+		ctl mode exclusive && ctl value set alone && echo alone
+		read line`, "ctl", a.programs.bakeryctl)
+	p := a.takeFor("x", script)
+	require.Equal(t, "shared", p.line())
+	a.crash()
+	a.up()
+	holders := a.report("x").Holders
+	require.Len(t, holders, 1)
+	require.Equal(t, layout.Shared, holders[0].Mode)
+	require.Equal(t, 0, b.lock("-n", "-s", "x", "--", "true").code)
+	require.Equal(t, 1, b.lock("-n", "x", "--", "true").code)
+
+	a.crash()
+	_, err := p.stdin.WriteString("\n")
+	require.NoError(t, err)
+	a.up()
+	require.Equal(t, "alone", p.line())
+	require.Equal(t, 1, b.lock("-n", "-s", "x", "--", "true").code)
+	r := b.ctl("value", "get", "x")
+	require.Equal(t, 0, r.code)
+	require.Equal(t, "alone", r.stdout)
+	p.letGo()
+	require.Empty(t, p.said(), "nobody noticed")
+	require.Equal(t, 0, b.lock("-n", "x", "--", "true").code)
+	require.Equal(t, "alone", b.ctl("value", "get", "x").stdout)
 }

@@ -257,7 +257,6 @@ func TestStanding_OwnRecordUnreadable_LockPassesOn(t *testing.T) {
 	other.up()
 	j := s.journal("x")
 	holder := owner.insist("x", "first")
-	j.entered("first")
 	other.settles(owner, "x")
 	for _, p := range paths {
 		p.badHost(s, "fail", "reads", 1)

@@ -24,8 +24,7 @@ func requireGrowing(t *testing.T, words []string) {
 
 // TestTokensGrow over everything that can happen to the hosts of a lock.
 func TestTokensGrow(t *testing.T) {
-	bySector(t, func(t *testing.T, sector int) {
-		s := newSpace(t, sector)
+	onSectors(t, func(t *testing.T, s *space) {
 		a, b := s.host(1), s.host(2)
 		var tokens []string
 		grant := func(h *host) {
