@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -85,24 +84,6 @@ func TestFirstComeFirstServed(t *testing.T) {
 			require.Greater(t, h.Token(), last)
 		}
 		require.NoError(t, h.Release())
-	})
-}
-
-func TestReadersTogetherWritersAlone(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
-		read := Request{Name: "x", Mode: layout.Shared}
-		r1, r2, r3 := acquire(t, a, read), acquire(t, b, read), acquire(t, a, read)
-		w := start(t, c.host(3), Request{Name: "x"})
-		late := start(t, a, read) // came after the writer, which it must not overtake
-		none(t, w, late)
-		for _, h := range []*Hold{r1, r2, r3} {
-			none(t, w)
-			require.NoError(t, h.Release())
-		}
-		hw := got(t, w)
-		none(t, late)
-		require.NoError(t, hw.Release())
-		require.NoError(t, got(t, late).Release())
 	})
 }
 
@@ -233,8 +214,7 @@ func TestNamesAndLimits(t *testing.T) {
 }
 
 func TestOneIDOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 2)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		c.host(1)
 		err := c.unjoined(1).Join(t.Context())
 		require.ErrorIs(t, err, lease.ErrInUse)
@@ -246,17 +226,12 @@ func TestOneIDOnce(t *testing.T) {
 }
 
 func TestReformatLosesTheLease(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 2)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		h := acquire(t, d, Request{Name: "x"})
 		waiting := start(t, d, Request{Name: "x"})
 		c.sb.UUID = layout.UUID{9}
-		dev, buf := c.disk.Open(), blockdev.Alloc(512)
-		for _, copy := range []int{1, 0} {
-			require.NoError(t, c.sb.Encode(buf, copy))
-			require.NoError(t, dev.Write(buf, c.geo.Superblock(copy)))
-		}
+		c.format()
 		received(t, "the loss", h.Lost())
 		require.ErrorIs(t, h.Err(), ErrLost)
 		require.ErrorContains(t, h.Err(), "another one")
@@ -272,32 +247,24 @@ func TestReformatLosesTheLease(t *testing.T) {
 func TestOwnerHealsItsSlot(t *testing.T) {
 	t.Parallel()
 	for name, used := range map[string]bool{"in use": true, "not in use": false} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) { ownerHealsItsSlot(t, used) })
+		runInCluster(t, name, func(t *testing.T, c *cluster) {
+			a, b := c.host(1), c.host(2)
+			if used {
+				require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
+			}
+			before := acquire(t, b, Request{Name: "x"})
+			require.NoError(t, before.Release())
+			c.spoil(c.geo.Slot(1, 1))
+			h := acquire(t, b, Request{Name: "x"})
+			require.Greater(t, h.Token(), before.Token())
+			require.NoError(t, h.Release())
+			require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		})
 	}
 }
 
-func ownerHealsItsSlot(t *testing.T, used bool) {
-	c := newCluster(t, 8, 2)
-	a, b := c.host(1), c.host(2)
-	if used {
-		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-	}
-	before := acquire(t, b, Request{Name: "x"})
-	require.NoError(t, before.Release())
-	dev, junk := c.disk.Open(), blockdev.Alloc(512)
-	junk[7] = 7
-	require.NoError(t, dev.Write(junk, c.geo.Slot(1, 1)))
-	h := acquire(t, b, Request{Name: "x"})
-	require.Greater(t, h.Token(), before.Token())
-	require.NoError(t, h.Release())
-	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-}
-
 func TestCloseWaitsForHolders(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		c := newCluster(t, 8, 2)
+	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1), c.host(2)
 		h := acquire(t, a, Request{Name: "x"})
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -74,9 +74,7 @@ func TestContainment_DeviceFails_StopsAllOfAKilledWrapper(t *testing.T) {
 // TestContainment_DaemonOfTheCommandLives_HoldsTheLock: also if both the command and the wrapper
 // have ended.
 func TestContainment_DaemonOfTheCommandLives_HoldsTheLock(t *testing.T) {
-	t.Parallel()
-	s := briefSpace(t)
-	a, b := s.host(1), s.host(2)
+	s, a, b := briefPair(t)
 	j := s.journal("x")
 	wrapper := a.scattered("x", daemonWorker, nil)
 	wrapper.signal(syscall.SIGKILL)
@@ -98,9 +96,7 @@ func TestContainment_DaemonOfTheCommandLives_HoldsTheLock(t *testing.T) {
 // TestContainment_CloseAndWrapperStopped_IsStopped: the command does not hold the lock, but needs
 // it.
 func TestContainment_CloseAndWrapperStopped_IsStopped(t *testing.T) {
-	t.Parallel()
-	s := briefSpace(t)
-	a, b := s.host(1), s.host(2)
+	s, a, b := briefPair(t)
 	wrapper := a.scattered("x", daemonWorker, nil, "--close")
 	require.Equal(t, "cgroup", a.report("x").Holders[0].Containment)
 	b.waits("x", "next", b)
@@ -123,8 +119,7 @@ func TestContainment_BakerydInAnotherPidNamespace_IsWeak(t *testing.T) {
 	h.wrap = []string{"unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"}
 	h.up()
 	const why = "weak: bakeryd cannot see the client's process: it is in another pid namespace"
-	held := h.take("x", "-v")
-	held.entered()
+	held, _ := h.holds("x", "-v")
 	require.Equal(t, why, h.report("x").Holders[0].Containment)
 	require.Contains(t, held.said(), strings.TrimPrefix(why, "weak: "))
 	held.letGo()

@@ -63,8 +63,7 @@ func TestCrowd(t *testing.T) {
 	s := newSpace(t, 512)
 	a, b := s.host(1), s.host(2)
 	incarnation, before, memory := a.incarnation(), a.descriptors(), a.resident()
-	holder := a.take("held")
-	first := holder.entered()
+	holder, first := a.holds("held")
 	kinds := []string{
 		openingLink, openingLink, openingLink,
 		lockRequest(`{"name":"held"}`)[:60],                     // the header is never finished

@@ -20,8 +20,7 @@ func TestReformatUnderARunningDaemon(t *testing.T) {
 	bySector(t, func(t *testing.T, sector int) {
 		s := newSpace(t, sector, leased(3*time.Second))
 		a, b := s.host(1), s.machine("2")
-		holder := a.take("x")
-		first := holder.entered()
+		holder, first := a.holds("x")
 		waiter := a.take("x")
 		a.queues("x", 1)
 		old, incarnation := s.uuid, a.incarnation()
@@ -82,8 +81,7 @@ func TestDamagedSuperblock(t *testing.T) {
 		b := s.host(2)
 		require.Contains(t, b.said(), "superblock is damaged, using its copy")
 		require.Contains(t, b.status().Lockspace.Warnings, "the superblock is damaged, its copy is in use")
-		holder := a.take("x")
-		holder.entered()
+		holder, _ := a.holds("x")
 		require.Equal(t, 1, b.lock("-n", "x", "--", "true").code)
 		holder.letGo()
 		b.leave()
@@ -123,8 +121,7 @@ func TestDamagedSlot(t *testing.T) {
 			require.Zero(t, b.lock("-w", "120", name, "--", "true").code, name)
 		}
 		// Of a holder: nobody enters beside it.
-		holder := a.take("idle")
-		first := holder.entered()
+		holder, first := a.holds("idle")
 		b.settles(a, "idle")
 		s.damage(slot("idle", 1))
 		require.Equal(t, 1, b.lock("-w", "0.2", "idle", "--", "true").code)
@@ -144,8 +141,7 @@ func TestDamagedSlot(t *testing.T) {
 func TestDamagedHostRecord(t *testing.T) {
 	onSectors(t, func(t *testing.T, s *space) {
 		a, b := s.host(1), s.host(2)
-		holder := a.take("x")
-		holder.entered()
+		holder, _ := a.holds("x")
 		b.settles(a, "x")
 		s.damage(s.geo.Host(1))
 		require.Equal(t, 1, b.lock("-w", "0.2", "x", "--", "true").code)
@@ -188,8 +184,7 @@ func TestDamagedDirectory(t *testing.T) {
 	}
 	require.Len(t, b.status().Damaged, 1)
 	require.Zero(t, a.lock("other", "--", "true").code)
-	holder := a.take("known")
-	first := holder.entered()
+	holder, first := a.holds("known")
 	s.damage(s.geo.Entry(a.report("known").Lock))
 	eventually(t, "the holder's host restores the entry", func() bool { return len(b.status().Damaged) == 1 })
 	require.Equal(t, 1, b.lock("-n", "known", "--", "true").code)

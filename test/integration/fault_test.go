@@ -40,9 +40,7 @@ func grace(lease time.Duration) time.Duration { return lease / 6 }
 
 // TestPowerLoss: others enter when the lease of a host that is no more is over for sure.
 func TestPowerLoss(t *testing.T) {
-	t.Parallel()
-	s := briefSpace(t)
-	a, b := s.host(1), s.host(2)
+	s, a, b := briefPair(t)
 	j := s.journal("x")
 	a.work("x", "first")
 	j.entered("first")
@@ -103,9 +101,7 @@ func TestDaemonGone(t *testing.T) {
 // TestReboot: a host that is back before its lease is over does not shorten it,
 // for a copy of its machine id would look the same, and does not have its locks.
 func TestReboot(t *testing.T) {
-	t.Parallel()
-	s := briefSpace(t)
-	a, b := s.host(1), s.host(2)
+	s, a, b := briefPair(t)
 	j := s.firstAndNext(a, b)
 	before := a.incarnation()
 	renewed := s.renewed(1)
@@ -153,10 +149,8 @@ func TestSemaphoreOfDeadHost(t *testing.T) {
 	s := newSpace(t, 512)
 	hosts := s.hosts(3)
 	require.Zero(t, hosts[0].ctl("create", "reboot", "--permits", "2").code)
-	dies := hosts[2].take("reboot")
-	dies.entered()
-	stays := hosts[0].take("reboot")
-	stays.entered()
+	dies, _ := hosts[2].holds("reboot")
+	stays, _ := hosts[0].holds("reboot")
 	next := hosts[1].take("reboot")
 	hosts[0].sees(hosts[1], "reboot")
 	next.outside()

@@ -19,8 +19,7 @@ func TestBreakablePath(t *testing.T) {
 	path.tell("delay 2ms all")
 	a.up()
 	for range 3 {
-		holder := a.take("x")
-		first := holder.entered()
+		holder, first := a.holds("x")
 		next := b.take("x")
 		a.sees(b, "x")
 		next.outside()

@@ -147,6 +147,13 @@ func (h *host) take(name string, flags ...string) *process {
 	return h.takeFor(name, `echo $BAKERY_TOKEN; read line`, flags...)
 }
 
+// holds is take, and returns when the command runs.
+func (h *host) holds(name string, flags ...string) (*process, layout.Ticket) {
+	h.t.Helper()
+	p := h.take(name, flags...)
+	return p, p.entered()
+}
+
 // takeFor is take for a script of one's own.
 func (h *host) takeFor(name, script string, flags ...string) *process {
 	h.t.Helper()

@@ -19,8 +19,7 @@ import (
 func TestOneIDTwice(t *testing.T) {
 	onSectors(t, func(t *testing.T, s *space) {
 		a := s.host(1)
-		holder := a.take("x")
-		holder.entered()
+		holder, _ := a.holds("x")
 		b := s.machine("1")
 		for range 2 {
 			b.start()

@@ -61,8 +61,7 @@ func TestFewDescriptors(t *testing.T) {
 	a.up()
 	incarnation, before := a.incarnation(), a.descriptors()
 	require.Zero(t, a.lock("x", "--", "true").code)
-	holder := a.take("x")
-	first := holder.entered()
+	holder, first := a.holds("x")
 	var crowd []net.Conn
 	for range 100 {
 		crowd = append(crowd, a.knock(openingLink))

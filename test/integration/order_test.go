@@ -11,8 +11,7 @@ import (
 func TestOrderOfArrival(t *testing.T) {
 	onSectors(t, func(t *testing.T, s *space) {
 		hosts := s.hosts(5)
-		holder := hosts[0].take("x")
-		last := holder.entered()
+		holder, last := hosts[0].holds("x")
 		var waiters []*process
 		order := []int{3, 1, 4, 2} // not that of their ids
 		for _, i := range order {

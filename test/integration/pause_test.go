@@ -14,9 +14,7 @@ import (
 // TestPausedDaemon: bakeryd stands still for five leases under a busy command
 // that does not stop by itself.
 func TestPausedDaemon(t *testing.T) {
-	t.Parallel()
-	s := briefSpace(t)
-	a, b := s.host(1), s.host(2)
+	s, a, b := briefPair(t)
 	j := s.journal("x")
 	before := a.incarnation()
 	holder := a.insist("x", "first")
@@ -48,9 +46,7 @@ func TestPausedDaemon(t *testing.T) {
 // TestPausedHost: everything on a host stands still, as when a virtual machine
 // is paused. When it goes on its lease is over.
 func TestPausedHost(t *testing.T) {
-	t.Parallel()
-	s := briefSpace(t)
-	a, b := s.host(1), s.host(2)
+	s, a, b := briefPair(t)
 	j, free := s.journal("x"), s.journal("free")
 	before := a.incarnation()
 	holder := a.insist("x", "first")
@@ -89,9 +85,7 @@ func TestPausedHost(t *testing.T) {
 // TestPausedWrapper: a wrapper that stands still is no reason to lose a lock, as
 // long as its bakeryd renews the lease.
 func TestPausedWrapper(t *testing.T) {
-	t.Parallel()
-	s := briefSpace(t)
-	a, b := s.host(1), s.host(2)
+	s, a, b := briefPair(t)
 	j := s.journal("x")
 	holder := a.work("x", "first")
 	j.entered("first")
@@ -111,9 +105,7 @@ func TestPausedWrapper(t *testing.T) {
 // TestWaiter_Stopped_LockPassesOn: a wrapper that is stopped while it waits does not hold the lock.
 // It waits again when it runs again.
 func TestWaiter_Stopped_LockPassesOn(t *testing.T) {
-	t.Parallel()
-	s := briefSpace(t)
-	a, b := s.host(1), s.host(2)
+	s, a, b := briefPair(t)
 	j := s.journal("x")
 	first := a.work("x", "first")
 	j.entered("first")

@@ -20,8 +20,7 @@ func TestGivingUp(t *testing.T) {
 		for _, h := range []*host{a, b} {
 			require.Zero(t, h.lock("-n", "x", "--", "true").code)
 		}
-		holder := a.take("x")
-		holder.entered()
+		holder, _ := a.holds("x")
 		ran := filepath.Join(s.dir, "ran")
 		for _, h := range []*host{a, b} { // at home and elsewhere
 			for _, x := range []struct {
@@ -60,8 +59,7 @@ func TestInterruptedWait(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
 	a, b := s.host(1), s.host(2)
-	holder := a.take("x")
-	holder.entered()
+	holder, _ := a.holds("x")
 	for signal, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
 		w := b.take("x")
 		a.sees(b, "x")
@@ -125,8 +123,7 @@ func TestClose(t *testing.T) {
 		require.False(t, p.silent(), "what the command left running still runs")
 	}
 	// And when the wrapper is killed, whatever becomes of the command.
-	p := a.take("x", "-o")
-	p.entered()
+	p, _ := a.holds("x", "-o")
 	p.signal(syscall.SIGKILL)
 	require.Zero(t, b.lock("-w", "120", "x", "--", "true").code)
 	require.False(t, p.silent())

@@ -176,9 +176,7 @@ func TestOrphan(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := briefSpace(t)
-			a, b := s.host(1), s.host(2)
+			s, a, b := briefPair(t)
 			j := s.journal("x")
 			incarnation := a.incarnation()
 			holder := a.work("x", "first")
@@ -208,9 +206,7 @@ func TestOrphan(t *testing.T) {
 
 // TestRestartTooLate: when bakeryd is back its lease is over, and what it knew is void.
 func TestRestartTooLate(t *testing.T) {
-	t.Parallel()
-	s := briefSpace(t)
-	a, b := s.host(1), s.host(2)
+	s, a, b := briefPair(t)
 	j := s.journal("x")
 	incarnation := a.incarnation()
 	holder := a.work("x", "first")

@@ -84,6 +84,14 @@ func briefSpace(t *testing.T, flags ...string) *space {
 	return imageBelow(t, memory, 512).withSpace(append([]string{"--lease", briefLease.String()}, flags...)...)
 }
 
+// briefPair makes such a lockspace with two hosts that are up, for a test that runs beside others.
+func briefPair(t *testing.T) (s *space, a, b *host) {
+	t.Helper()
+	t.Parallel()
+	s = briefSpace(t)
+	return s, s.host(1), s.host(2)
+}
+
 func (s *space) withSpace(flags ...string) *space {
 	s.t.Helper()
 	// Formatting wants zeroes at least where a superblock or its copy may be.

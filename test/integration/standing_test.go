@@ -55,6 +55,16 @@ func standingSpace(t *testing.T) *space {
 	return s
 }
 
+// standingHold makes such a lockspace with two hosts, of which host 2 holds lock x.
+func standingHold(t *testing.T) (s *space, a, b *host) {
+	t.Helper()
+	s = standingSpace(t)
+	a, b = s.host(1), s.host(2)
+	b.take("x").entered()
+	a.settles(b, "x")
+	return s, a, b
+}
+
 // bounded logs a row of the table: a fault since a moment, and what has happened now.
 func bounded(t *testing.T, fault string, bound, since time.Duration) {
 	t.Helper()
@@ -130,10 +140,7 @@ func (p *faultyPath) badLock(s *space, how, what string, lock int) {
 }
 
 func TestStanding_RecordOfDeadHostOverwritten_LockPassesOn(t *testing.T) {
-	s := standingSpace(t)
-	a, b := s.host(1), s.host(2)
-	b.take("x").entered()
-	a.settles(b, "x")
+	s, a, b := standingHold(t)
 	b.powerOff()
 	a.declares(b)
 	s.damage(s.geo.Host(2))
@@ -149,10 +156,7 @@ func TestStanding_RecordOfDeadHostOverwritten_LockPassesOn(t *testing.T) {
 }
 
 func TestStanding_RecordOfHolderOverwrittenAllReset_LockPassesOn(t *testing.T) {
-	s := standingSpace(t)
-	a, b := s.host(1), s.host(2)
-	b.take("x").entered()
-	a.settles(b, "x")
+	s, a, b := standingHold(t)
 	a.powerOff()
 	b.powerOff()
 	s.damage(s.geo.Host(2))
@@ -167,10 +171,7 @@ func TestStanding_RecordOfHolderOverwrittenAllReset_LockPassesOn(t *testing.T) {
 func TestStanding_RecordOfSilentHostOverwritten_LockPassesOn(t *testing.T) {
 	for _, evict := range []bool{false, true} {
 		t.Run(fmt.Sprintf("evict=%t", evict), func(t *testing.T) {
-			s := standingSpace(t)
-			a, b := s.host(1), s.host(2)
-			b.take("x").entered()
-			a.settles(b, "x")
+			s, a, b := standingHold(t)
 			within(t, "bakeryd of host 1 has read the record of host 2", func() bool {
 				return slices.ContainsFunc(a.status().Hosts, func(r daemon.HostReport) bool { return r.ID == 2 && r.SilentMS != nil })
 			})
@@ -319,8 +320,7 @@ func TestStanding_SlotsOfOneLock_OthersGetTheLock(t *testing.T) {
 					b.take("x")
 					within(t, "host 2 is choosing", func() bool { return s.slot(lock, 2).Record.Phase == layout.Choosing })
 				} else {
-					holder := b.take("x")
-					holder.entered()
+					holder, _ := b.holds("x")
 					a.settles(b, "x")
 					path.badLock(s, how, "writes", lock)
 					holder.stdin.Close()
@@ -382,10 +382,7 @@ func (h *host) getsAgain(name string) {
 }
 
 func TestStanding_FirstRequestDuringRejoin_LockPassesOn(t *testing.T) {
-	s := standingSpace(t)
-	a, b := s.host(1), s.host(2)
-	b.take("x").entered()
-	a.settles(b, "x")
+	s, a, b := standingHold(t)
 	off := b.powerOff()
 	b.reboot()
 	b.start()
@@ -399,10 +396,7 @@ func TestStanding_FirstRequestDuringRejoin_LockPassesOn(t *testing.T) {
 }
 
 func TestStanding_KilledWhileJoiningSlotUnreadable_LockPassesOn(t *testing.T) {
-	s := standingSpace(t)
-	a, b := s.host(1), s.host(2)
-	b.take("x").entered()
-	a.settles(b, "x")
+	s, a, b := standingHold(t)
 	lock := b.report("x").Lock
 	b.powerOff()
 	a.declares(b)

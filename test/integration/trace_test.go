@@ -168,8 +168,7 @@ func TestRequestsUnderContention(t *testing.T) {
 		a, b := s.host(1), s.host(2)
 		require.Zero(t, b.lock("x", "--", "true").code)
 		lock := b.report("x").Lock
-		holder := a.take("x")
-		holder.entered()
+		holder, _ := a.holds("x")
 		a.settles(a, "x")
 		writes := func(requests []request) (n int) {
 			for _, r := range b.ofLock(requests, lock, 2) {
