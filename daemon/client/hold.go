@@ -382,8 +382,9 @@ func (h *Hold) lose(why error) {
 		return
 	}
 	h.err = fmt.Errorf("%w: %w", ErrLost, why)
-	h.warn()
+	h.warned.open()
 	h.lost.open()
+	h.warn() // last: whoever waits for the context may look at these then
 	h.over.close(context.Canceled)
 }
 
