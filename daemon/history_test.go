@@ -10,15 +10,15 @@ import (
 	"github.com/bakeryd/bakeryd/test/history"
 )
 
-// contention records the calls of one lock with one permit, for test/history. Its clock counts the calls:
-// virtual time may stand still between two of them.
+// contention records the calls of one lock with one permit, for test/history. Its clock counts the
+// calls: virtual time may stand still between two of them.
 type contention struct {
 	t *testing.T
 	*history.Recorder
 	clock, visits atomic.Int64
 }
 
-// contended fails the test at its end unless a lock may have granted the calls that are recorded until then.
+// contended fails the test at its end unless a lock may have granted the calls recorded until then.
 func contended(t *testing.T) *contention {
 	c := &contention{t: t, Recorder: history.New(1)}
 	t.Cleanup(func() {

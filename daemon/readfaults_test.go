@@ -69,8 +69,8 @@ func TestModeOfAnOrphan(t *testing.T) {
 	}
 }
 
-// TestRequest_AndRemovalOfTheLock_HolderIsTold: this host removes a lock of two permits. The mark of that erases a
-// request.
+// TestRequest_AndRemovalOfTheLock_HolderIsTold: this host removes a lock of two permits. The mark of
+// the removal erases a request.
 func TestRequest_AndRemovalOfTheLock_HolderIsTold(t *testing.T) {
 	for name, removesFirst := range map[string]bool{"while removing": true, "then removal": false} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {

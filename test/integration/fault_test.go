@@ -14,7 +14,8 @@ import (
 
 // What can go wrong, and the tests that show what happens then.
 //
-//	command exits, is killed                     TestLockExitCodes of bakeryctl, TestRequests (in one write)
+//	command exits, is killed                     TestRequests (in one write), TestLockExitCodes
+//	                                             of cmd/bakeryctl
 //	wrapper SIGKILLed                            TestKilledWrapper, TestOrphan; stopped: TestPausedWrapper
 //	bakeryd SIGKILLed, restarted within L        TestRestart, TestHoldGoneWhileDown, TestOrphan
 //	bakeryd stopped by SIGTERM, restarted        TestRestart
@@ -28,7 +29,8 @@ import (
 //	one sector unreadable or corrupt             TestDamagedSlot, TestDamagedHostRecord, TestDamagedSlotOfTheDead
 //	two hosts configured with one id             TestOneIDTwice, TestOneIDAtOnce (of one machine id, too)
 //	device replaced or re-formatted              TestReformatUnderARunningDaemon
-//	area or directory full, name, permits        TestDeviceTooSmall; of package daemon: TestAPIRefusesBadRequests, TestNamesAndLimits
+//	area or directory full, name, permits        TestDeviceTooSmall, TestAPIRefusesBadRequests and
+//	                                             TestNamesAndLimits of package daemon
 //	an operator's word, and a fence agent's      TestEvictTheSilent, TestEvictTheLiving, TestFence, TestFenceTakenOver
 //	all of that in any order                     the soak
 

@@ -83,8 +83,8 @@ func (r *rw) visit(t *testing.T, h *host, mode layout.Mode) bool {
 	return true
 }
 
-// TestReadersAndWriters has eight readers and a writer on each of two hosts ask again and again: neither kind starves the
-// other.
+// TestReadersAndWriters has eight readers and a writer on each of two hosts ask again and again:
+// neither kind starves the other.
 func TestReadersAndWriters(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
