@@ -63,18 +63,7 @@ func TestFloorUnderAHold(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
 		require.NoError(t, h.SetValue(t.Context(), []byte("mine")))
-		waits, got := make(chan struct{}, 1), make(chan *Hold, 1)
-		go func() {
-			h, err := b.Acquire(t.Context(), Request{Name: "x", OnWaiting: func(int, int) {
-				select {
-				case waits <- struct{}{}:
-				default:
-				}
-			}})
-			assertNoError(t, err)
-			got <- h
-		}()
-		within(t, "to wait", func() { <-waits })
+		next := start(t, b, Request{Name: "x"})
 		queued := c.slot(1, 2).Ticket
 		for _, d := range []*Daemon{a, b, a} {
 			_, err := d.Floor(t.Context(), "x", 20)
@@ -83,16 +72,12 @@ func TestFloorUnderAHold(t *testing.T) {
 		require.NotEqual(t, layout.Idle, c.slot(1, 1).Phase)
 		require.Equal(t, h.Token(), c.slot(1, 1).Ticket)
 		require.Equal(t, queued, c.slot(1, 2).Ticket)
-		select {
-		case <-got:
-			t.Fatal("two holders")
-		default:
-		}
+		none(t, next)
 		v, err := b.Value(t.Context(), "x")
 		require.NoError(t, err)
 		require.Equal(t, "mine", string(v.Value))
 		require.NoError(t, h.Release())
-		within(t, "the turn of the other host", func() { require.NoError(t, (<-got).Release()) })
+		require.NoError(t, got(t, next).Release())
 	})
 }
 

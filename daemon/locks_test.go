@@ -17,7 +17,7 @@ import (
 const generous = 3 * time.Minute
 
 // asking asks for a lock in the background.
-func asking(ctx context.Context, d *Daemon, req Request) <-chan result {
+func asking(ctx context.Context, d *Daemon, req Request) chan result {
 	out := make(chan result, 1)
 	go func() {
 		h, err := d.Acquire(ctx, req)
@@ -29,6 +29,12 @@ func asking(ctx context.Context, d *Daemon, req Request) <-chan result {
 // start asks for a lock in the background, and returns when it waits or is answered.
 func start(t *testing.T, d *Daemon, req Request) <-chan result {
 	t.Helper()
+	return startUntil(t.Context(), t, d, req)
+}
+
+// startUntil is start for a client that waits until ctx ends.
+func startUntil(ctx context.Context, t *testing.T, d *Daemon, req Request) <-chan result {
+	t.Helper()
 	waiting := make(chan struct{}, 1)
 	req.OnWaiting = func(int, int) {
 		select {
@@ -36,11 +42,7 @@ func start(t *testing.T, d *Daemon, req Request) <-chan result {
 		default:
 		}
 	}
-	out := make(chan result, 1)
-	go func() {
-		h, err := d.Acquire(t.Context(), req)
-		out <- result{h, err}
-	}()
+	out := asking(ctx, d, req)
 	select {
 	case <-waiting:
 	case r := <-out:

@@ -92,22 +92,11 @@ func TestUpgradeIsRefusedWhereOthersTakePart(t *testing.T) {
 		},
 		"a writer that waits on another host": func(t *testing.T, a, b *Daemon) func() {
 			ctx, cancel := context.WithCancel(t.Context())
-			waiting, gone := make(chan struct{}), make(chan struct{})
-			go func() {
-				defer close(gone)
-				_, err := b.Acquire(ctx, Request{Name: "x", OnWaiting: func(int, int) {
-					select {
-					case <-waiting:
-					default:
-						close(waiting)
-					}
-				}})
-				if !errors.Is(err, context.Canceled) {
-					t.Errorf("error %v", err)
-				}
-			}()
-			<-waiting
-			return func() { cancel(); <-gone }
+			waiting := startUntil(ctx, t, b, Request{Name: "x"})
+			return func() {
+				cancel()
+				require.ErrorIs(t, received(t, "the end of the wait", waiting).err, context.Canceled)
+			}
 		},
 	} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
@@ -211,16 +200,12 @@ func TestReadersAfterAWriterGaveUp(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, reader)
 		ctx, cancel := context.WithCancel(t.Context())
-		gone := make(chan error, 1)
-		go func() {
-			_, err := b.Acquire(ctx, Request{Name: "x"})
-			gone <- err
-		}()
+		gone := asking(ctx, b, Request{Name: "x"})
 		eventually(t, "the writer waits", func() bool { return c.slot(1, 2).Phase == layout.Waiting })
 		late := start(t, a, reader)
 		none(t, late)
 		cancel()
-		require.ErrorIs(t, <-gone, context.Canceled)
+		require.ErrorIs(t, (<-gone).err, context.Canceled)
 		eventually(t, "an upgrade", func() bool { return h.SetMode(t.Context(), layout.Exclusive) == nil })
 		none(t, late)
 		require.NoError(t, h.SetMode(t.Context(), layout.Shared))
