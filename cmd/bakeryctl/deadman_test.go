@@ -40,6 +40,7 @@ func TestCommandNoticesNothingOfARestart(t *testing.T) {
 }
 
 func TestCommandIsStoppedInTimeWithoutBakeryd(t *testing.T) {
+	t.Parallel()
 	lease, grace := standstill.Outlives(6*time.Second), standstill.Outlives(2*time.Second)
 	for _, test := range []struct {
 		name   string
@@ -66,7 +67,7 @@ func TestCommandIsStoppedInTimeWithoutBakeryd(t *testing.T) {
 			})
 			dir := t.TempDir()
 			p := begin(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", family+
-				`trap "echo TERM >>log" TERM; while :; do sleep 0.01; done`, dir)
+				`trap "echo TERM >>log" TERM; while :; do sleep 0.1; done`, dir)
 			members := pids(t, dir, familyMembers...)
 			test.after(b)
 			eventually(t, "SIGTERM", func() bool { return read(t, dir, "log") != "" })

@@ -69,11 +69,11 @@ func pids(t *testing.T, dir string, names ...string) map[string]int {
 // family starts descendants of every kind, which write their process ids to files, and waits.
 const family = `cd "$0"; exec 2>/dev/null
 sh -c 'echo $$ >child; sleep 1000; :' &
-sh -c 'trap "" TERM; echo $$ >stubborn; while :; do sleep 0.01; done' &
+sh -c 'trap "" TERM; echo $$ >stubborn; exec sleep 1000' &
 sh -c 'echo $$ >stopped; kill -STOP $$; sleep 1000; :' &
 setsid sh -c 'echo $$ >session; sleep 1000; :' &
 (sh -c 'echo $$ >orphan; exec sleep 1000' &)
-(setsid sh -c 'trap "" TERM; echo $$ >daemon; (while :; do sleep 0.01; done) & while :; do sleep 0.01; done' &)
+(setsid sh -c 'trap "" TERM; echo $$ >daemon; sleep 1000 & exec sleep 1000' &)
 `
 
 var familyMembers = []string{"child", "stubborn", "stopped", "session", "orphan", "daemon"}
@@ -105,7 +105,7 @@ func TestLostLockStopsDescendants(t *testing.T) {
 		stderr  string
 	}{
 		{"of a command that ends at once", 3 * time.Second, family + `exec sleep 1000`, familyMembers, stopping + killed},
-		{"of a command that ignores SIGTERM", 3 * time.Second, family + `trap "" TERM; while :; do sleep 0.01; done`, familyMembers, stopping + killed},
+		{"of a command that ignores SIGTERM", 3 * time.Second, family + `trap "" TERM; exec sleep 1000`, familyMembers, stopping + killed},
 		{"that heed SIGTERM, without SIGKILL", time.Hour, `cd "$0"
 			exec 2>/dev/null
 			setsid sh -c 'echo $$ >session; sleep 1000; :' &
@@ -113,10 +113,11 @@ func TestLostLockStopsDescendants(t *testing.T) {
 			sleep 1000; :`, []string{"session", "orphan"}, stopping},
 		{"that fork all the time", 2 * time.Second, `cd "$0"; exec 2>/dev/null; trap "" TERM
 			sh -c 'echo $$ >forker; while :; do (sleep 0.05 & sleep 0.05 &); done' &
-			wait; while :; do sleep 0.01; done`, []string{"forker"}, stopping + killed},
+			wait; exec sleep 1000`, []string{"forker"}, stopping + killed},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			running := make(chan struct{})
 			b := loses(t, test.lease, running)
 			dir := t.TempDir()
@@ -187,6 +188,7 @@ func TestWrapperReapsOrphans(t *testing.T) {
 }
 
 func TestWrapperLeavesDescendantsAloneAtTheEnd(t *testing.T) {
+	t.Parallel()
 	b := serve(t, holding)
 	dir := t.TempDir()
 	p := begin(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", family+

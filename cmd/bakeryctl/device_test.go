@@ -13,6 +13,7 @@ import (
 )
 
 func TestDeviceLockExcludes(t *testing.T) {
+	t.Parallel()
 	device := filepath.Join(t.TempDir(), "locks.img")
 	holder := follow(t, "lock", "--device", device, "--create", "x", "--", "sh", "-c", `echo "$BAKERY_LOCK $BAKERY_HOST_ID"; read x; exit 7`)
 	holder.expect("x 1")
@@ -40,6 +41,7 @@ func TestDeviceLockExcludes(t *testing.T) {
 }
 
 func TestDeviceCreatedByTwoAtOnce(t *testing.T) {
+	t.Parallel()
 	device := filepath.Join(t.TempDir(), "locks.img")
 	var all []*wrapper
 	for range 4 {
@@ -85,6 +87,7 @@ func TestDeviceNotUsable(t *testing.T) {
 }
 
 func TestDeviceLockEndsTheCommandWithTheProcess(t *testing.T) {
+	t.Parallel()
 	device := filepath.Join(t.TempDir(), "locks.img")
 	p := follow(t, "lock", "--device", device, "--create", "x", "--", "sh", "-c", "echo $$; exec sleep 1000")
 	pid := p.pid()
@@ -93,6 +96,7 @@ func TestDeviceLockEndsTheCommandWithTheProcess(t *testing.T) {
 }
 
 func TestDeviceLockInterruptedWhileWaiting(t *testing.T) {
+	t.Parallel()
 	device := filepath.Join(t.TempDir(), "locks.img")
 	holder := follow(t, "lock", "--device", device, "--create", "x", "--", "sh", "-c", "echo ready; read x")
 	holder.expect("ready")

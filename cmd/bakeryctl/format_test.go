@@ -31,6 +31,7 @@ func (c *cancelOn) Write(p []byte) (int, error) {
 }
 
 func TestFormatInterrupted(t *testing.T) {
+	t.Parallel()
 	needDirectIO(t)
 	path := filepath.Join(t.TempDir(), "locks")
 	result, err := daemon.Format(t.Context(), path, daemon.FormatOptions{Name: "prod", Hosts: 3, Locks: 4, Lease: layout.MaxLease})

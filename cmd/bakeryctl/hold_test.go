@@ -351,6 +351,7 @@ func TestHoldAsksForWhatTheFlagsSay(t *testing.T) {
 }
 
 func TestHoldAtATerminal(t *testing.T) {
+	t.Parallel()
 	first := make(chan struct{})
 	b := serve(t, func(x *exchange) {
 		x.Wait(2, time.Minute)

@@ -201,6 +201,7 @@ func TestLockRunsWhatExecRuns(t *testing.T) {
 }
 
 func TestLock_WarnedWhileItWaits_PrintsTheWarning(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{"lock", "x", "--", "true"}, {"hold", "x"}} {
 		b := serve(t, func(x *exchange) {
 			x.Wait(1, time.Minute)

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// More tests run at once than there are processors: much of what they do is to wait.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
 	testscript.Main(m, map[string]func(){"bakeryctl": main})
@@ -46,6 +46,7 @@ func TestMain(m *testing.M) {
 //	quiet                       standard error is empty, but for the warning that joining takes longer on a busy disk
 //	[root] [tool:NAME]          conditions; where CI is true they must hold
 func TestScript(t *testing.T) {
+	t.Parallel()
 	needDirectIO(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                "testdata/script",

@@ -168,6 +168,7 @@ func TestErrorThatNobodyReadsCanBeInterrupted(t *testing.T) {
 // TestBuild_SignalsIgnoredOrBlocked_AreInheritedByTheCommand builds bakeryctl as packages have it:
 // the test binary has the entry point of the Go runtime.
 func TestBuild_SignalsIgnoredOrBlocked_AreInheritedByTheCommand(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if out, err := exec.Command("../build", dir, "-buildvcs=false").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

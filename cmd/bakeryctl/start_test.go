@@ -198,7 +198,7 @@ func TestStart_StoppedWhileTheLeaseIsRenewed_Begins(t *testing.T) {
 	for _, step := range []string{"granted", "ordering", "ordered", "received"} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
-			lease := standstill.Outlives(time.Second)
+			lease := standstill.Outlives(2 * time.Second)
 			b := serve(t, func(x *exchange) { x.Hold(lease) })
 			p := prepare(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
 			p.cmd.Env = append(p.cmd.Env, stopAt+"="+step)

@@ -125,6 +125,7 @@ func TestLostLockStopsTheCommandThoughNobodyListens(t *testing.T) {
 }
 
 func TestLostLockStopsTheCommandThoughStandardErrorIsFull(t *testing.T) {
+	t.Parallel()
 	running := make(chan struct{})
 	b := serve(t, func(x *exchange) {
 		x.Grant(time.Hour)

@@ -198,6 +198,7 @@ func TestInterrupt_SentToTheWrapperInTheForeground_IsForwarded(t *testing.T) {
 // TestWaitLine_BackgroundAndToStop_IsNotWritten: the terminal would stop the wrapper, which would
 // be granted the lock and keep it.
 func TestWaitLine_BackgroundAndToStop_IsNotWritten(t *testing.T) {
+	t.Parallel()
 	waiting, release := make(chan int), make(chan struct{})
 	b := serve(t, func(x *exchange) {
 		x.Wait(2, time.Minute)
@@ -217,6 +218,7 @@ func TestWaitLine_BackgroundAndToStop_IsNotWritten(t *testing.T) {
 }
 
 func TestCtrlCWhileWaiting(t *testing.T) {
+	t.Parallel()
 	b := serve(t, func(x *exchange) {
 		x.Send(`{"event":"waiting","ahead":2,"queued":1}`)
 		<-x.Gone
@@ -230,6 +232,7 @@ func TestCtrlCWhileWaiting(t *testing.T) {
 }
 
 func TestWaitLineFollowsTheQueueAndGoes(t *testing.T) {
+	t.Parallel()
 	first, second := make(chan struct{}), make(chan struct{})
 	b := serve(t, func(x *exchange) {
 		x.Send(`{"event":"waiting","ahead":2,"queued":1}`)
@@ -259,6 +262,7 @@ func TestNoWaitLineForShortWaits(t *testing.T) {
 }
 
 func TestWaitLine_Warning_GoesAboveTheLine(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	b := serve(t, func(x *exchange) {
 		x.Wait(2, time.Minute)
@@ -277,6 +281,7 @@ func TestWaitLine_Warning_GoesAboveTheLine(t *testing.T) {
 
 // TestWaitLine_WarningToAStoppedTerminal_DelaysNothing: the terminal was stopped by Ctrl-S.
 func TestWaitLine_WarningToAStoppedTerminal_DelaysNothing(t *testing.T) {
+	t.Parallel()
 	stopped := make(chan struct{})
 	ran := filepath.Join(t.TempDir(), "ran")
 	b := serve(t, func(x *exchange) {

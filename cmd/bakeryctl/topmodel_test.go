@@ -179,6 +179,7 @@ func TestDeviceIsWatched(t *testing.T) {
 }
 
 func TestTopFollowsEventsOfABakerydThatComesBack(t *testing.T) {
+	t.Parallel()
 	first := serveEvents(t, 200, `{"seq":"5","at":"2026-11-21T12:00:00Z","kind":"joined","host":1}`+"\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

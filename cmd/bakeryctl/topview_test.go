@@ -161,6 +161,7 @@ func nastyModel(r *rand.Rand) topModel {
 }
 
 func TestNoViewSpoilsTheScreen(t *testing.T) {
+	t.Parallel()
 	keys := []string{"up", "down", "pgup", "pgdown", "home", "end", "enter", "esc", "tab", "/", "s", "p", "?", "a", "日", "backspace", "ctrl+u", "q", "space", "x"}
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
