@@ -54,6 +54,7 @@ func TestLink_ConfirmedGrant_Stays(t *testing.T) {
 // TestRestart_UnconfirmedGrant_IsPassedOn: a process that waits to become the command does not
 // keep the lock, even if it is stopped, as its client is. A confirmed command keeps it.
 func TestRestart_UnconfirmedGrant_IsPassedOn(t *testing.T) {
+	t.Parallel()
 	for _, confirmed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("confirmed %v", confirmed), func(t *testing.T) {
 			m := realCluster(t, 8, 4).mortal(1)

@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/clock/clocktest"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 // cluster is hosts in one process, on a disk in memory.
@@ -35,8 +36,8 @@ func realCluster(t *testing.T, hosts, locks int) *cluster {
 	return realClusterAlone(t, hosts, locks)
 }
 
-// realLease outlasts a pause of the whole test process of 5 s, and that other tests have the processors.
-const realLease = 12 * time.Second
+// realLease outlasts that other tests have the processors, and stalls that test/stall announces.
+var realLease = standstill.Outlives(6 * time.Second)
 
 // realClusterAlone returns a cluster for a test that must not run in parallel with others.
 func realClusterAlone(t *testing.T, hosts, locks int) *cluster {
