@@ -20,6 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 	"github.com/bakeryd/bakeryd/daemon/watchdog/watchdogtest"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 // running is a service that runs, and its way to the disk.
@@ -61,9 +62,9 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 	}
 	r.svc = NewService(cfg, func(d *Daemon) { r.joined <- d })
 	r.svc.cfg.machine.Watchdog = r.dog.Open
-	if c.real() { // the driver's shortest time-out outlasts a pause of the test process
+	if c.real() { // the driver's shortest time-out outlasts a stall
 		r.svc.cfg.machine.Watchdog = func(path string, want time.Duration) (watchdog.Device, error) {
-			return r.dog.Open(path, max(want, 10*time.Second))
+			return r.dog.Open(path, max(want, standstill.Outlives(4*time.Second)))
 		}
 	}
 	ctx, stop := context.WithCancel(context.Background())

@@ -107,6 +107,7 @@ func TestWaitEndsWithoutBakeryd(t *testing.T) {
 		{"out of time, though there is somebody", Options{Timeout: lease / 2}, func(x *exchange) { <-x.Gone }, ErrTimeout},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			waiting := make(chan struct{})
 			b := clienttest.Serve(t, func(x *exchange) {
 				x.Wait(1, lease)

@@ -13,6 +13,7 @@ import (
 func TestContract(t *testing.T) {
 	for _, kind := range fence.Kinds {
 		t.Run("pr/"+kind, func(t *testing.T) {
+			t.Parallel()
 			fencetest.Contract(t, func(t *testing.T) fencetest.World { return prWorld(t, kind) })
 		})
 	}

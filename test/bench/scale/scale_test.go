@@ -28,6 +28,7 @@ func TestMeasure(t *testing.T) {
 
 // TestHostsThatAreNotRun: they cost an acquire what real ones do.
 func TestHostsThatAreNotRun(t *testing.T) {
+	t.Parallel()
 	const hosts = 4
 	p, err := Measure(t.Context(), t.TempDir(), hosts, 1, lease)
 	require.NoError(t, err)
@@ -38,6 +39,7 @@ func TestHostsThatAreNotRun(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
+	t.Parallel()
 	all, err := Wait(t.Context(), t.TempDir(), []int{1, 3}, 300*time.Millisecond, lease)
 	require.NoError(t, err)
 	require.Len(t, all, 2)
