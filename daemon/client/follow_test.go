@@ -30,11 +30,11 @@ func TestHoldOutlivesBakeryd(t *testing.T) {
 	b := clienttest.Serve(t, func(x *exchange) { first = x.Request; renewing(x) })
 	h := mustLock(t, b.Socket, Options{Mode: layout.Shared})
 	for range 2 {
-		before := b.Requests()
+		before, deadline := b.Requests(), h.Deadline()
 		b.Kill()
 		b.Start(func(x *exchange) { again = x.Request; renewing(x) })
 		eventually(t, "the client to come back", func() bool { return b.Requests() > before })
-		time.Sleep(lease * 3 / 2) // what is wrong is to show
+		eventually(t, "a deadline that the predecessor could not tell", func() bool { return h.Deadline().After(deadline.Add(lease)) })
 		if h.Err() != nil || !open(h.Warned()) {
 			t.Fatalf("lost though bakeryd came back: %v", h.Err())
 		}
@@ -137,11 +137,12 @@ func TestHoldIsAskedForAgainUntilThereIsAnAnswer(t *testing.T) {
 		case 3: // the connection breaks
 		case 4:
 			x.Wait(1, time.Minute) // what does not answer the question
-			clienttest.Holding(x)
+			x.Grant(time.Minute)
+			<-x.Gone
 		}
 	})
 	eventually(t, "the fourth request", func() bool { return b.Requests() == 4 })
-	time.Sleep(2 * lastPause) // the hold is to have been lost, or asked for again
+	eventually(t, "the grant", func() bool { return time.Until(h.Deadline()) <= time.Minute })
 	if h.Err() != nil || b.Requests() != 4 {
 		t.Errorf("after %d requests: %v", b.Requests(), h.Err())
 	}
@@ -221,9 +222,10 @@ func TestWarningStands(t *testing.T) {
 		<-x.Gone
 	}), Options{})
 	wait(t, h.Warned(), "the warning")
+	deadline := h.Deadline()
 	close(warned)
 	eventually(t, "the renewal", func() bool { return time.Until(h.Deadline()) > time.Minute })
-	time.Sleep(lease) // the old deadline passes
+	eventually(t, "the end of the lease as first told", func() bool { return time.Now().After(deadline) })
 	if open(h.Warned()) || h.Err() != nil {
 		t.Errorf("warned: %v; %v", !open(h.Warned()), h.Err())
 	}

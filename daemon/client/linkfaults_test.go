@@ -49,9 +49,7 @@ func TestUnlockWaitsForTheRelease(t *testing.T) {
 	delete(c.keeper.young, h)
 	c.keeper.mu.Unlock()
 	go func() {
-		for !h.isClosed() {
-			time.Sleep(100 * time.Microsecond)
-		}
+		eventually(t, "Unlock", h.isClosed)
 		h.attend()
 	}()
 	begun := time.Now()
