@@ -30,7 +30,7 @@ func TestCommandNoticesNothingOfARestart(t *testing.T) {
 		b.Kill()
 		b.Start(script)
 		eventually(t, "the wrapper to come back", func() bool { return b.Requests() > before })
-		time.Sleep(lease) // the lease as told before the restart is to end
+		leaseEnds(t, lease) // as told before the restart
 	}
 	p.write("still here")
 	p.expect("still here")
@@ -156,7 +156,7 @@ func TestSuspendedWrapperStopsTheCommandAtOnce(t *testing.T) {
 	pid := p.pid()
 	p.signal(syscall.SIGSTOP)
 	b.Kill()
-	time.Sleep(2 * lease) // the lease is to end
+	leaseEnds(t, lease)
 	p.signal(syscall.SIGCONT)
 	p.exits(exitLost)
 	require.False(t, alive(pid), "the command runs")

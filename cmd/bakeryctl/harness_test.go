@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
+	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
@@ -251,6 +252,13 @@ func within(t *testing.T, c <-chan struct{}, what string) {
 	case <-time.After(soon):
 		t.Fatalf("waited %v for %s", soon, what)
 	}
+}
+
+// leaseEnds waits until a lease that was last told before this is over.
+func leaseEnds(t *testing.T, lease time.Duration) {
+	t.Helper()
+	end := clock.Boottime.Now() + lease
+	eventually(t, "the end of the lease", func() bool { return clock.Boottime.Now() > end })
 }
 
 // eventually waits for a condition that nothing announces.

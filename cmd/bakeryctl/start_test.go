@@ -70,7 +70,7 @@ func TestStart_StoppedAtAnyStep_DoesNotBeginLate(t *testing.T) {
 			p.cmd.Env = append(p.cmd.Env, stopAt+"="+step)
 			p.start()
 			pid := stoppedIn(t, p)
-			time.Sleep(lease * 3 / 2)              // the lease ends meanwhile
+			leaseEnds(t, lease)
 			_ = syscall.Kill(pid, syscall.SIGCONT) // the wrapper may have killed its stub
 			if code := p.wait(); code != exitLost {
 				t.Errorf("exit code %d, want %d; standard error %q", code, exitLost, p.told())
@@ -156,7 +156,7 @@ func TestStart_StoppedBeforeItReadsTheGrant_DoesNotBeginLate(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
 	p := begin(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", `echo ran >"$0"`, ran)
 	pid := <-granted
-	time.Sleep(lease * 3 / 2)
+	leaseEnds(t, lease)
 	b.Kill()
 	_ = syscall.Kill(pid, syscall.SIGCONT)
 	if code := p.wait(); code == 0 {
@@ -204,7 +204,7 @@ func TestStart_StoppedWhileTheLeaseIsRenewed_Begins(t *testing.T) {
 			p.cmd.Env = append(p.cmd.Env, stopAt+"="+step)
 			p.start()
 			pid := stoppedIn(t, p)
-			time.Sleep(lease * 3 / 2)
+			leaseEnds(t, lease*3/2) // as the stub knows it, and so long ago that it knows that it stood still
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 			if code := p.wait(); code == exitLost && standstill.Expected() {
 				return // it stood still again, for longer than it may ask bakeryd how things are

@@ -199,7 +199,7 @@ func TestSuspendedWrapperKeepsARenewedLock(t *testing.T) {
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ready; read x; echo $x")
 	p.expect("ready")
 	p.signal(syscall.SIGSTOP)
-	time.Sleep(lease * 3 / 2) // the lease as the wrapper knows it is to end
+	leaseEnds(t, lease*3/2) // as the wrapper knows it, and so long ago that it knows that it stood still
 	p.signal(syscall.SIGCONT)
 	time.Sleep(lease) // what is wrong with the alarm is to show
 	p.write("still here")
@@ -298,7 +298,7 @@ func TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds(t *testi
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ran; exec sleep 1000")
 	p.expect("ran")
 	p.signal(syscall.SIGSTOP)
-	time.Sleep(lease + 2*remainWithin) // the lease ends meanwhile
+	leaseEnds(t, lease+2*remainWithin)
 	p.signal(syscall.SIGCONT)
 	if code := p.wait(); code != exitLost {
 		t.Errorf("exit code %d, want %d", code, exitLost)
