@@ -64,9 +64,8 @@ func TestAPIEvents(t *testing.T) {
 	require.Empty(t, s.events(""))
 	first := n.log.Add(events.Event{Kind: events.Enter, Lock: "x"})
 	n.log.Add(events.Event{Kind: events.Dead, Host: 2})
-	for before := n.all(events.Query{})[1].At; !time.Now().Truncate(time.Microsecond).After(before); {
-		time.Sleep(time.Microsecond) // times are kept to microseconds
-	}
+	before := n.all(events.Query{})[1].At
+	eventually(t, "the next microsecond, to which times are kept", func() bool { return time.Now().Truncate(time.Microsecond).After(before) })
 	n.log.Add(events.Event{Kind: events.Enter, Lock: "y"})
 	last := n.all(events.Query{})[2].At
 	for query, want := range map[string][]string{
