@@ -407,18 +407,19 @@ func (s *session) waitOn(ctx context.Context, w *waiter) {
 // expected to have stopped by then. One that is stopped itself has stopped
 // nothing: then a command that does not hold the lock is killed before.
 func (s *session) awaitReturn(until time.Duration) {
+	const stay = 0 // nobody has come yet
 	for s.poll(context.Background()) && s.absent() {
 		if !s.clientGone() && s.all.d.clock.Now() < until {
 			continue
 		}
 		switch {
 		case s.running():
-			s.outlive()
+			s.outlive(stay)
 		case !s.clientGone() && s.remains():
-			s.killAndRelease("its client did not come back after a restart")
+			s.killAndRelease(stay, "its client did not come back after a restart")
 		default:
 			s.all.d.log.Info("holder did not come back, releasing its lock", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
-			s.release("its client did not come back after a restart")
+			s.release(stay, "its client did not come back after a restart")
 		}
 		return
 	}

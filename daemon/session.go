@@ -45,6 +45,7 @@ type session struct {
 	unconfirmed bool           // it was granted, and nothing runs under it before its client confirms that
 	limbo       bool           // restored, and no client has come back for it yet
 	orphan      bool           // the client is gone, the command lives
+	stays       int            // how often a client has come to follow
 	listens     bool           // the client wants to hear of requests
 	over        bool           // given up or let go: no client can come back to it any more
 	letGo       bool           // the lock is not held by it any more, even if the disk still shows it
@@ -150,6 +151,7 @@ func (s *session) follow(c asker, confirms bool) *follower {
 		s.lk.signal() // the driver may have waited for this client
 	}
 	s.follower, s.limbo, s.orphan = f, false, false
+	s.stays++
 	if s.place != nil {
 		s.tell(*s.place) // who follows now has not heard of it
 	}
@@ -234,6 +236,7 @@ func (s *session) leave(f *follower) (kept bool) {
 	}
 	s.follower = nil
 	s.over = s.over || !s.decided()
+	stay := s.stays
 	s.mu.Unlock()
 	s.cancel(context.Canceled)
 	<-s.done
@@ -241,10 +244,10 @@ func (s *session) leave(f *follower) (kept bool) {
 		return false
 	}
 	if !s.running() {
-		s.release("")
+		s.release(stay, "")
 		return false
 	}
-	s.all.tasks.Go(s.outlive)
+	s.all.tasks.Go(func() { s.outlive(stay) })
 	return true
 }
 
@@ -256,8 +259,9 @@ func (s *session) abandon(f *follower, why string) {
 		return // the client has come back by another connection
 	}
 	s.follower = nil
+	stay := s.stays
 	s.mu.Unlock()
-	s.release(why)
+	s.release(stay, why)
 }
 
 // giveUp ends the wait of a client that is absent.
@@ -283,13 +287,17 @@ func (s *session) decided() bool {
 
 // outlive keeps the hold of a client that is gone for as long as its command lives. A hold that was
 // not confirmed has no command: what is there waits to become one, perhaps for ever, and is killed.
-func (s *session) outlive() {
+func (s *session) outlive(stay int) {
 	s.mu.Lock()
-	s.orphan, s.limbo = s.follower == nil, false
-	unconfirmed := s.unconfirmed && s.orphan
+	if s.stays != stay {
+		s.mu.Unlock()
+		return
+	}
+	s.orphan, s.limbo = true, false
+	unconfirmed := s.unconfirmed
 	s.mu.Unlock()
 	if unconfirmed {
-		s.killAndRelease("its client did not run when it was granted")
+		s.killAndRelease(stay, "its client did not run when it was granted")
 		return
 	}
 	if s.hold.Err() == nil {
@@ -309,14 +317,14 @@ func (s *session) outlive() {
 			return
 		}
 	}
-	s.release("what its client had left running has ended")
+	s.release(stay, "what its client had left running has ended")
 }
 
 // killAndRelease releases the lock when all of the command has been killed, unless a client has come
 // back by then.
-func (s *session) killAndRelease(why string) {
+func (s *session) killAndRelease(stay int, why string) {
 	s.mu.Lock()
-	back := s.follower != nil
+	back := s.stays != stay
 	s.over = s.over || !back
 	s.mu.Unlock()
 	if back {
@@ -328,14 +336,19 @@ func (s *session) killAndRelease(why string) {
 			return
 		}
 	}
-	s.release(why)
+	s.release(stay, why)
 }
 
-// release gives the lock back, unless a client has come back to it.
-func (s *session) release(why string) {
+// release gives the lock back, unless a client has come back to it since it was seen that nothing is
+// left of a stay. Whether that client is gone again does not matter, for it may have left a command:
+//
+//	stay 1: the client is gone, its command ends
+//	                                 stay 2: the client comes back, runs another, and is gone
+//	stay 1: release                  that command runs without the lock
+func (s *session) release(stay int, why string) {
 	s.mu.Lock()
-	back := s.follower != nil
-	s.over, s.letGo = s.over || !back, !back
+	back := s.stays != stay
+	s.over, s.letGo = s.over || !back, s.letGo || !back
 	s.mu.Unlock()
 	if back {
 		return

@@ -134,6 +134,28 @@ func TestWitnessOpenedAnew(t *testing.T) {
 	acquired.leave()
 }
 
+// Who saw that nothing was left of a client's stay does not release what the client has left since.
+func TestSession_ClientBackAndGoneBeforeTheRelease_KeepsItsLock(t *testing.T) {
+	c := realCluster(t, 8, 4)
+	m := c.mortal(1)
+	holder := m.ask(1, `, "witness": true`)
+	g := holder.until("granted")
+	s := m.session(holder)
+	command, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	s.mu.Lock()
+	stay := s.stays
+	s.mu.Unlock()
+	holder.again(m, g.Token.String()).granted()
+	holder.leave()
+	eventually(t, "the hold is an orphan", s.isOrphan)
+	s.release(stay, "nothing was left")
+	require.Same(t, s, m.session(holder))
+	require.NoError(t, command.Close())
+	acquired, _ := m.ask(2, "").granted()
+	acquired.leave()
+}
+
 // TestSessionOfAnotherUser: its id can be read off the name of its witness.
 func TestSessionOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
