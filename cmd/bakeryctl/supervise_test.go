@@ -201,7 +201,7 @@ func TestSuspendedWrapperKeepsARenewedLock(t *testing.T) {
 	p.signal(syscall.SIGSTOP)
 	leaseEnds(t, lease*3/2) // as the wrapper knows it, and so long ago that it knows that it stood still
 	p.signal(syscall.SIGCONT)
-	time.Sleep(lease) // what is wrong with the alarm is to show
+	leaseEnds(t, lease) // what is wrong with the alarm is to show
 	p.write("still here")
 	p.expect("still here")
 	if code := p.wait(); code != 0 || p.told() != "" {

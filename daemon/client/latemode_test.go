@@ -6,37 +6,32 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestLateEventOfAnEarlierMode: the event of an earlier change comes while a later one is answered.
-func TestLateEventOfAnEarlierMode(t *testing.T) {
-	say := make(chan string)
+func TestHold_EventOfAnEarlierModeComesLate_KeepsTheLaterMode(t *testing.T) {
+	late := make(chan struct{})
 	b := clienttest.Serve(t, func(x *exchange) {
-		x.Grant(time.Hour)
-		for {
-			select {
-			case s := <-say:
-				x.Send(s)
-			case <-x.Gone:
-				return
-			}
-		}
+		x.Grant(time.Minute)
+		<-late
+		x.Send(`{"event":"mode","mode":"shared","change":1}`)
+		x.Renew(2 * time.Minute)
+		<-x.Gone
 	})
 	h := mustLock(t, b.Socket, Options{})
 	n := 0
 	b.Answer("POST /v1/mode", func(w http.ResponseWriter, r *http.Request) {
-		c := readChange(t, r)
-		if n++; n == 2 { // the event of the first change, a little late
-			say <- `{"event":"mode","mode":"shared","change":1}`
-			time.Sleep(50 * time.Millisecond)
-		}
-		fmt.Fprintf(w, `{"mode":%q,"token":%q,"change":%d}`, *c.Mode, token, n)
+		n++
+		fmt.Fprintf(w, `{"mode":%q,"token":%q,"change":%d}`, *readChange(t, r).Mode, token, n)
 	})
 	for _, mode := range []layout.Mode{layout.Shared, layout.Exclusive} {
-		if err := h.SetMode(t.Context(), mode); err != nil || h.Mode() != mode {
-			t.Errorf("%v: %v, mode %v", mode, err, h.Mode())
-		}
+		require.NoError(t, h.SetMode(t.Context(), mode))
+		require.Equal(t, mode, h.Mode())
 	}
+	close(late)
+	eventually(t, "the late event is read", func() bool { return time.Until(h.Deadline()) > time.Minute })
+	require.Equal(t, layout.Exclusive, h.Mode())
 }

@@ -44,7 +44,7 @@ func TestUnlockWaitsForTheRelease(t *testing.T) {
 	c := New(serveSlow(t, slow))
 	h, err := c.Lock(t.Context(), "x", Options{})
 	require.NoError(t, err)
-	// attend() has taken h out of young (keep.go:219) and was preempted before h.attend() (keep.go:225).
+	// attend() has taken h out of young and was preempted before h.attend().
 	c.keeper.mu.Lock()
 	delete(c.keeper.young, h)
 	c.keeper.mu.Unlock()

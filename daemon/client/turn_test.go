@@ -3,12 +3,29 @@ package client
 import (
 	"context"
 	"errors"
+	"net"
+	"os"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
+
+// missed returns when a client has looked for a bakeryd that is gone.
+func missed(t *testing.T, b *clienttest.Bakeryd) {
+	_ = os.Remove(b.Socket)
+	l, err := net.Listen("unix", b.Socket)
+	if !assert.NoError(t, err) {
+		return
+	}
+	defer l.Close()
+	if c, err := l.Accept(); assert.NoError(t, err) {
+		c.Close()
+	}
+}
 
 func TestWaitOutlivesBakeryd(t *testing.T) {
 	var sessions []string
@@ -42,7 +59,7 @@ func TestWaitOutlivesBakeryd(t *testing.T) {
 	for range 2 {
 		wait(t, told, "the wait")
 		b.Kill()
-		time.Sleep(2 * firstPause) // it is to be missed
+		missed(t, b)
 		b.Start(script)
 	}
 	wait(t, done, "the grant")
@@ -170,7 +187,7 @@ func TestCancelWhileBakerydIsGone(t *testing.T) {
 	go func() {
 		<-waiting
 		b.Kill()
-		time.Sleep(3 * firstPause) // it is to be missed
+		missed(t, b)
 		cancel(why)
 	}()
 	if _, err := New(b.Socket).Lock(ctx, "x", Options{}); !errors.Is(err, why) {
