@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/fence/fencetest"
@@ -13,12 +14,12 @@ import (
 func TestContract(t *testing.T) {
 	for _, kind := range fence.Kinds {
 		t.Run("pr/"+kind, func(t *testing.T) {
-			t.Parallel()
-			fencetest.Contract(t, func(t *testing.T) fencetest.World { return prWorld(t, kind) })
+			fencetest.Contract(t, synctest.Test, func(t *testing.T) fencetest.World { return prWorld(t, kind) })
 		})
 	}
-	t.Run("exec", func(t *testing.T) { fencetest.Contract(t, execWorld) })
-	t.Run("fake", func(t *testing.T) { fencetest.Contract(t, fakeWorld) })
+	plain := func(t *testing.T, test func(*testing.T)) { test(t) }
+	t.Run("exec", func(t *testing.T) { fencetest.Contract(t, plain, execWorld) })
+	t.Run("fake", func(t *testing.T) { fencetest.Contract(t, synctest.Test, fakeWorld) })
 }
 
 func prWorld(t *testing.T, kind string) fencetest.World {

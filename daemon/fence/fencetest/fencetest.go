@@ -115,9 +115,12 @@ type World struct {
 	Hang     func() (release func()) // no attempt comes to its end
 }
 
-// Contract tests what fence.Agent promises.
-func Contract(t *testing.T, world func(*testing.T) World) {
+// Contract tests what fence.Agent promises. in runs each test, as synctest.Test does.
+func Contract(t *testing.T, in func(*testing.T, func(*testing.T)), world func(*testing.T) World) {
 	t.Helper()
+	run := func(name string, test func(*testing.T)) {
+		t.Run(name, func(t *testing.T) { in(t, test) })
+	}
 	joined := func(t *testing.T) World {
 		w := world(t)
 		for i, a := range w.Agents {
@@ -126,7 +129,7 @@ func Contract(t *testing.T, world func(*testing.T) World) {
 		}
 		return w
 	}
-	t.Run("fenced host cannot write", func(t *testing.T) {
+	run("fenced host cannot write", func(t *testing.T) {
 		w := joined(t)
 		require.NoError(t, w.Agents[0].Fence(t.Context(), w.Targets[1]))
 		require.False(t, w.CanWrite(1))
@@ -134,12 +137,12 @@ func Contract(t *testing.T, world func(*testing.T) World) {
 		require.NoError(t, w.Agents[0].Fence(t.Context(), w.Targets[1]), "fenced already")
 		require.False(t, w.CanWrite(1))
 	})
-	t.Run("target that cannot be fenced", func(t *testing.T) {
+	run("target that cannot be fenced", func(t *testing.T) {
 		w := joined(t)
 		require.ErrorIs(t, w.Agents[0].Fence(t.Context(), w.Bad), fence.ErrTarget)
 		require.True(t, w.CanWrite(0) && w.CanWrite(1))
 	})
-	t.Run("not confirmed", func(t *testing.T) {
+	run("not confirmed", func(t *testing.T) {
 		w := joined(t)
 		mend := w.Break()
 		require.Error(t, w.Agents[0].Fence(t.Context(), w.Targets[1]))
@@ -147,7 +150,7 @@ func Contract(t *testing.T, world func(*testing.T) World) {
 		require.NoError(t, w.Agents[0].Fence(t.Context(), w.Targets[1]))
 		require.False(t, w.CanWrite(1))
 	})
-	t.Run("returns when the context ends", func(t *testing.T) {
+	run("returns when the context ends", func(t *testing.T) {
 		w := joined(t)
 		release := w.Hang()
 		defer release()
@@ -157,7 +160,7 @@ func Contract(t *testing.T, world func(*testing.T) World) {
 		cancel()
 		require.ErrorIs(t, <-done, context.Canceled)
 	})
-	t.Run("context over", func(t *testing.T) {
+	run("context over", func(t *testing.T) {
 		w := joined(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -167,7 +170,7 @@ func Contract(t *testing.T, world func(*testing.T) World) {
 		require.ErrorIs(t, a.Unregister(ctx), context.Canceled)
 		require.True(t, w.CanWrite(1))
 	})
-	t.Run("several at once", func(t *testing.T) {
+	run("several at once", func(t *testing.T) {
 		w := joined(t)
 		var wg sync.WaitGroup
 		errs := make([]error, 4)
@@ -180,7 +183,7 @@ func Contract(t *testing.T, world func(*testing.T) World) {
 		}
 		require.False(t, w.CanWrite(1))
 	})
-	t.Run("leave", func(t *testing.T) {
+	run("leave", func(t *testing.T) {
 		w := joined(t)
 		require.NoError(t, w.Agents[1].Unregister(t.Context()))
 		require.NoError(t, w.Agents[1].Unregister(t.Context()))
