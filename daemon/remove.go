@@ -162,7 +162,9 @@ func (lk *lock) completeRemoval() error {
 		_, err := lk.protocol(lk.m.Release(), func() bool { return true })
 		return err
 	}
-	lk.d.log.Warn("completing the removal of a lock, which a host that is dead had begun", "lock", lk.entry.Name, "number", lk.entry.Lock)
+	if lk.warn.allow() {
+		lk.d.log.Warn("completing the removal of a lock, which a host that is dead had begun", "lock", lk.entry.Name, "number", lk.entry.Lock)
+	}
 	began := time.Now()
 	a, err := lk.removal(func() bool {
 		w := lk.front()
