@@ -72,6 +72,10 @@ var mediumScenarios = []scenario{
 
 // largeScenarios are those of a run with -full, beside the quick ones.
 var largeScenarios = []scenario{
+	// The longest begin first.
+	{name: "removal and restart", hosts: 2, rounds: 2, modes: exclusive, removes: 1, crashes: 1, rejoin: true},
+	{name: "driver, cancel", hosts: 3, rounds: 1, modes: exclusive, cancels: 1, resumes: 1},
+
 	{name: "mixed", hosts: 2, rounds: 3, modes: mixed, settles: 1},
 	{name: "permits", hosts: 2, rounds: 3, permits: 2, modes: mixed, settles: 1},
 	{name: "cancel", hosts: 2, rounds: 3, modes: exclusive, settles: 1, cancels: 1},
@@ -105,12 +109,10 @@ var largeScenarios = []scenario{
 	{name: "removal and cancel", hosts: 2, rounds: 2, modes: exclusive, removes: 1, cancels: 1},
 	{name: "removal of permits", hosts: 2, rounds: 2, permits: 2, modes: exclusive, removes: 2},
 	{name: "removal and death", hosts: 2, rounds: 2, modes: exclusive, removes: 1, crashes: 1},
-	{name: "removal and restart", hosts: 2, rounds: 2, modes: exclusive, removes: 1, crashes: 1, rejoin: true},
 	{name: "removal, death, bad slot", hosts: 2, rounds: 2, modes: exclusive, removes: 1, crashes: 1, corrupt: 1},
 	{name: "driver", hosts: 2, rounds: 3, modes: exclusive, settles: 1, resumes: 2},
 	{name: "driver", hosts: 3, rounds: 1, modes: exclusive, resumes: 1},
 	{name: "driver, mixed", hosts: 3, rounds: 1, modes: mixed, resumes: 1},
-	{name: "driver, cancel", hosts: 3, rounds: 1, modes: exclusive, cancels: 1, resumes: 1},
 	{name: "driver, permits", hosts: 3, rounds: 1, permits: 2, modes: exclusive, resumes: 1},
 	{name: "driver, mixed, cancel", hosts: 2, rounds: 2, modes: mixed, cancels: 1, resumes: 1},
 	{name: "driver, permits", hosts: 2, rounds: 2, permits: 2, modes: mixed, settles: 1, resumes: 2},

@@ -74,12 +74,12 @@ func (h *hostile) hosts() []Host {
 	for i := range hosts {
 		kind := h.next()
 		hosts[i] = Host{Readable: kind&1 == 0, Incarnation: h.incarnation(i + 1), Gone: kind&2 != 0, Unsettled: kind&4 != 0}
-		if hosts[i].Readable {
-			for n := range 3 {
-				inc := uint64(10*(i+1) + n)
-				if inc != hosts[i].Incarnation || hosts[i].Gone {
-					h.told[[2]uint64{uint64(i + 1), inc}] = true
-				}
+		for n := range 3 {
+			inc := uint64(10*(i+1) + n)
+			current := inc == hosts[i].Incarnation
+			// Of a record that cannot be read, an earlier read told that the incarnation is gone.
+			if current && hosts[i].Gone || !current && hosts[i].Readable && !hosts[i].Unsettled {
+				h.told[[2]uint64{uint64(i + 1), inc}] = true
 			}
 		}
 	}
@@ -128,6 +128,8 @@ func FuzzMachine(f *testing.F) {
 	f.Add([]byte("\x01\x00\x02\x00\x00\x05\x05\x05"))
 	f.Add([]byte("0123456789abcdefghijklmnopqrstuvwxyz"))
 	f.Add([]byte("\x00\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07"))
+	// A record that cannot be read, of a holder that an earlier read told to be gone.
+	f.Add([]byte("\xab\xd9*4\x7f\xd1\x1f\xa4!\x99\xa0p\n\x1a\xdf{\xdcO\x98\x00O0\x93\x93\x93\xed\x031\x82\x86\x86\x86\x86\x86\x86\xe7\xeb"))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		h := &hostile{t: t, input: input, told: map[[2]uint64]bool{}}
 		h.cfg = Config{Host: 1 + h.next()%hostileHosts, Permits: 1 + h.next()%3,
