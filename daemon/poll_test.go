@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -65,39 +66,42 @@ func TestRankFallsWhileTheOneAheadWaits(t *testing.T) {
 // TestWaitingAllocatesNothing: a wait may last for days.
 func TestWaitingAllocatesNothing(t *testing.T) {
 	for _, behind := range []int{0, 1} {
+		// Not in parallel: allocations are counted for the process.
 		t.Run(fmt.Sprintf("%d others ahead", behind), func(t *testing.T) {
-			c := realClusterAlone(t, 8, 4) // allocations are counted for the process
-			c.lasting(time.Minute)         // nothing else is read or written meanwhile
-			h := acquire(t, c.host(1), Request{Name: "x", Command: "make the backup"})
-			eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
-			var queue []<-chan result
-			for i := range behind {
-				queue = append(queue, start(t, c.host(2+i), Request{Name: "x"}))
-				eventually(t, "waits", func() bool { return c.slot(1, 2+i).Phase == layout.Waiting })
-			}
-			dev := &counting{Device: c.disk.Open()}
-			d := c.host(3, through(dev))
-			queue = append(queue, start(t, d, Request{Name: "x"}))
-			eventually(t, "waits", func() bool { return c.slot(1, 3).Phase == layout.Waiting })
-			polls := func(n int64) {
-				for until := dev.reads.Load() + n; dev.reads.Load() < until; {
-					time.Sleep(time.Millisecond)
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 8, 4)
+				c.lasting(time.Minute) // nothing else is read or written meanwhile
+				h := acquire(t, c.host(1), Request{Name: "x", Command: "make the backup"})
+				eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+				var queue []<-chan result
+				for i := range behind {
+					queue = append(queue, start(t, c.host(2+i), Request{Name: "x"}))
+					eventually(t, "waits", func() bool { return c.slot(1, 2+i).Phase == layout.Waiting })
 				}
-			}
-			polls(20)
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			began := dev.reads.Load()
-			polls(100)
-			runtime.ReadMemStats(&after)
-			n := dev.reads.Load() - began
-			each := float64(after.Mallocs-before.Mallocs) / float64(n)
-			t.Logf("%d polls, %.2f allocations each", n, each)
-			require.Less(t, each, 0.5, "what else the process does counts too")
-			require.NoError(t, h.Release())
-			for _, waiter := range queue {
-				require.NoError(t, got(t, waiter).Release())
-			}
+				dev := &counting{Device: c.disk.Open()}
+				d := c.host(3, through(dev))
+				queue = append(queue, start(t, d, Request{Name: "x"}))
+				eventually(t, "waits", func() bool { return c.slot(1, 3).Phase == layout.Waiting })
+				polls := func(n int64) {
+					for until := dev.reads.Load() + n; dev.reads.Load() < until; {
+						time.Sleep(time.Millisecond)
+					}
+				}
+				polls(20)
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				began := dev.reads.Load()
+				polls(100)
+				runtime.ReadMemStats(&after)
+				n := dev.reads.Load() - began
+				each := float64(after.Mallocs-before.Mallocs) / float64(n)
+				t.Logf("%d polls, %.2f allocations each", n, each)
+				require.Less(t, each, 0.5, "what else the process does counts too")
+				require.NoError(t, h.Release())
+				for _, waiter := range queue {
+					require.NoError(t, got(t, waiter).Release())
+				}
+			})
 		})
 	}
 }

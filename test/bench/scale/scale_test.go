@@ -40,7 +40,7 @@ func TestHostsThatAreNotRun(t *testing.T) {
 
 func TestWait(t *testing.T) {
 	t.Parallel()
-	all, err := Wait(t.Context(), t.TempDir(), []int{1, 3}, 300*time.Millisecond, lease)
+	all, err := Wait(t.Context(), t.TempDir(), []int{1, 3}, standstill.Outlives(300*time.Millisecond), lease)
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	for i, n := range []int{1, 3} {
