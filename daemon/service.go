@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/clock"
@@ -237,9 +238,17 @@ func (s *Service) serve(ctx context.Context, d *Daemon) error {
 // in time, to the others this host is one that crashed.
 func (s *Service) leave(d *Daemon, why string) error {
 	d.drain(why)
-	ctx, cancel := context.WithTimeout(context.Background(), d.StopTimeout())
-	defer cancel()
-	return s.whileAlive(func() error { return d.Close(ctx) })
+	closeWithin := func(limit time.Duration) error {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		return s.whileAlive(func() error { return d.Close(ctx) })
+	}
+	err := closeWithin(d.StopTimeout())
+	// If this process stood still until now, the guard may not have had its turn.
+	if err != nil && d.sessions.stopCommands(why, false, anySession, syscall.SIGKILL) {
+		err = closeWithin(d.times().Grace())
+	}
+	return err
 }
 
 // feeder arms the watchdog before the first join, and feeds it only while

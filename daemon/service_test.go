@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -243,6 +244,29 @@ func TestDrainDoesNotReleaseWhoDoesNotStop(t *testing.T) {
 		r.ends(context.DeadlineExceeded)
 		require.True(t, r.dog.Armed())
 		require.NotEqual(t, layout.Idle, c.slot(1, 1).Phase)
+		holder.leave()
+	})
+}
+
+// TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd: nobody else does it later, be the wrapper stopped.
+func TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd(t *testing.T) {
+	command, group := contained(t, "1")
+	inBubble(t, func(t *testing.T) {
+		stalled := make(chan struct{}, 1)
+		r := newCluster(t, 8, 4).run(1, func(cfg *Config) { cfg.Clock = stalling{cfg.Clock, stalled} })
+		holder, _ := r.ask(1, "").granted()
+		held, _ := r.d.sessions.holding()
+		held[0].mu.Lock()
+		held[0].group = group
+		held[0].mu.Unlock()
+		stalled <- struct{}{}
+		r.svc.Drain()
+		r.ends(context.DeadlineExceeded)
+		// In virtual time nothing would pass while the command ends.
+		for end := clock.Boottime.Now() + generous; command.Alive(); runtime.Gosched() {
+			require.Less(t, clock.Boottime.Now(), end, "the command runs on")
+		}
+		<-stalled
 		holder.leave()
 	})
 }
