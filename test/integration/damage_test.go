@@ -139,7 +139,8 @@ func TestDamagedSlot(t *testing.T) {
 
 // TestDamagedHostRecord: a host that runs continues, and rewrites its record.
 func TestDamagedHostRecord(t *testing.T) {
-	onSectors(t, func(t *testing.T, s *space) {
+	bySector(t, func(t *testing.T, sector int) {
+		s := newSpace(t, sector, leasedToWatch(5*time.Second))
 		a, b := s.host(1), s.host(2)
 		holder, _ := a.holds("x")
 		b.settles(a, "x")

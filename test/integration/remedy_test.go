@@ -120,7 +120,7 @@ func adviceWorks(t *testing.T, row *advised) {
 	if row.owner == ownerManual {
 		policy = "manual"
 	}
-	s := damagedSpace{space: briefSpace(t, leased(2*time.Second), "--policy", policy)}
+	s := damagedSpace{space: briefSpace(t, leasedToWatch(2*time.Second), "--policy", policy)}
 	s.damaged = true
 	s.prepare(row)
 	s.spoil(row.record)

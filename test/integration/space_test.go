@@ -54,6 +54,10 @@ type space struct {
 // leased returns the flag of bakeryctl format for a lease.
 func leased(d time.Duration) string { return "--lease=" + standstill.Outlives(d).String() }
 
+// leasedToWatch is leased where a damaged record is waited out: it is to be unreadable in reads no further apart than
+// lease.Times.Alive, a fifth of a lease, and a host that stands still for longer begins anew.
+func leasedToWatch(d time.Duration) string { return leased(d + 3*standstill.Outlives(0)/2) }
+
 // newImage makes the file and the loop device, without a lockspace.
 func newImage(t *testing.T, sector int) *space {
 	t.Helper()
