@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 // cgroupParent returns the directory in which commands started by this test get their groups.
@@ -75,7 +76,7 @@ func TestCommandRunsWithoutACgroup(t *testing.T) {
 		}
 	}
 	running := make(chan struct{})
-	b := loses(t, 6*time.Second, running)
+	b := loses(t, standstill.Outlives(6*time.Second), running)
 	dir := t.TempDir()
 	p := prepare(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", family+`grep ^0:: /proc/self/cgroup >group; exec sleep 1000`, dir)
 	p.without(t, mount)

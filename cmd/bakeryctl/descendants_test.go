@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/process"
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 func TestDescendants(t *testing.T) {
@@ -104,14 +105,14 @@ func TestLostLockStopsDescendants(t *testing.T) {
 		members []string
 		stderr  string
 	}{
-		{"of a command that ends at once", 3 * time.Second, family + `exec sleep 1000`, familyMembers, stopping + killed},
-		{"of a command that ignores SIGTERM", 3 * time.Second, family + `trap "" TERM; exec sleep 1000`, familyMembers, stopping + killed},
+		{"of a command that ends at once", standstill.Outlives(3 * time.Second), family + `exec sleep 1000`, familyMembers, stopping + killed},
+		{"of a command that ignores SIGTERM", standstill.Outlives(3 * time.Second), family + `trap "" TERM; exec sleep 1000`, familyMembers, stopping + killed},
 		{"that heed SIGTERM, without SIGKILL", time.Hour, `cd "$0"
 			exec 2>/dev/null
 			setsid sh -c 'echo $$ >session; sleep 1000; :' &
 			(sh -c 'echo $$ >orphan; sleep 1000; :' &)
 			sleep 1000; :`, []string{"session", "orphan"}, stopping},
-		{"that fork all the time", 2 * time.Second, `cd "$0"; exec 2>/dev/null; trap "" TERM
+		{"that fork all the time", standstill.Outlives(2 * time.Second), `cd "$0"; exec 2>/dev/null; trap "" TERM
 			sh -c 'echo $$ >forker; while :; do (sleep 0.05 & sleep 0.05 &); done' &
 			wait; exec sleep 1000`, []string{"forker"}, stopping + killed},
 	}

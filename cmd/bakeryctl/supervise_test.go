@@ -60,7 +60,7 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 		stdout  string // after the process id
 		stderr  string
 	}{
-		{"kills what ignores SIGTERM when the lease ends", 2 * time.Second, lost,
+		{"kills what ignores SIGTERM when the lease ends", standstill.Outlives(2 * time.Second), lost,
 			stubborn, "", "TERM\n", told + "host 3 was evicted\n" + killed},
 		{"ends with the command that heeds SIGTERM", time.Hour, lost,
 			`exec 2>/dev/null; trap "echo ending; exit 0" TERM; echo $$; while :; do sleep 0.01; done`, "", "ending\n", told + "host 3 was evicted\n"},
