@@ -165,7 +165,8 @@ func (r *running) strand() (command *os.File, release func()) {
 // TestWatchdogBitesIfACommandStays: SIGKILL does not reach everybody.
 func TestWatchdogBitesIfACommandStays(t *testing.T) {
 	c := realCluster(t, 8, 4)
-	r := c.run(1)
+	// What is told of the commands is told in the background, and may be after the test.
+	r := c.run(1, func(cfg *Config) { cfg.Logger = slog.New(slog.DiscardHandler) })
 	command, release := r.strand()
 	eventually(t, "the reset", func() bool { return wasReset(r) })
 	at, _ := r.dog.Reset()
