@@ -155,7 +155,7 @@ func TestRun_ExitsAsTheCommand(t *testing.T) {
 		got := run([]string{"--seed", "42", "--least", "1ms", "--most", "5ms", "--every", "2ms", "sh", "-c", "sleep 0.1; " + script}, &said)
 		require.Equal(t, code, got, "%s: %s", script, &said)
 		require.Contains(t, said.String(), "stall: seed 42\n")
-		require.Regexp(t, `stall: seed 42, [1-9]\d* stalls of [0-9.]+ms in all`, said.String())
+		require.Regexp(t, `stall: seed 42, [1-9]\d* stalls of [0-9.]+m?s in all`, said.String())
 	}
 	require.Equal(t, 64, run([]string{"--least", "2s", "--most", "1s", "true"}, new(bytes.Buffer)))
 	require.Equal(t, 1, run([]string{"/nonexistent"}, new(bytes.Buffer)))
