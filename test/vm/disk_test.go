@@ -55,9 +55,9 @@ func (m *machine) disks(names map[string]int64) {
 	m.t.Helper()
 	m.sh("modprobe -a sd_mod virtio_scsi")
 	for name, megabytes := range names {
-		m.sh(fmt.Sprintf(`until test -L /dev/%s; do
-			for size in /sys/block/sd*/size; do
-				test "$(cat $size)" != %d || { dev=${size%%/size}; ln -s ${dev##*/} /dev/%s; }
+		m.sh(fmt.Sprintf(`until test -b /dev/%s; do
+			for disk in /sys/block/sd*; do
+				test "$(cat "$disk/size")" != %d || ln -sf "${disk##*/}" /dev/%s
 			done
 			sleep 0.1
 		done`, name, megabytes<<11, name))
