@@ -22,9 +22,10 @@ const (
 	probeCount = 1000             // of each request, where the time is not given,
 	probeLimit = 15 * time.Second // in so much time at most
 
-	sightCount = 200             // writes after which another way to the disk is read
-	sightLimit = 5 * time.Second // in so much time at most
-	sightLate  = 2 * time.Second // for how long one that is not seen at once is looked for
+	sightCount = 200                   // writes after which another way to the disk is read
+	sightLimit = 5 * time.Second       // in so much time at most
+	sightAgain = 100                   // reads in search of one that is not seen at once,
+	sightPause = 20 * time.Millisecond // so far apart
 )
 
 // ProbeOptions say how a device is to be measured.
@@ -178,12 +179,12 @@ func sight(ctx context.Context, p patch, other blockdev.Device, counter Counter)
 			return nil
 		}
 		s.Stale++
-		for begun := time.Now(); !seen; {
-			if time.Since(begun) > sightLate {
+		for n := 0; !seen; n++ { // counted, not timed: a probe that stands still has not looked
+			if n == sightAgain {
 				s.Never = true
 				return errBlind
 			}
-			if err := sleepContext(ctx, sightLate/100); err != nil {
+			if err := sleepContext(ctx, sightPause); err != nil {
 				return err
 			}
 			if seen, err = p.SeenBy(other); err != nil {

@@ -155,19 +155,33 @@ func TestProbeDisturbed(t *testing.T) {
 }
 
 func TestProbeSeesStaleWays(t *testing.T) {
-	t.Parallel()
-	disk := blockdev.NewMemory(vacantSize, 512, 512)
-	late := blockdev.NewFaulty(disk.OpenReadOnly(), blockdev.FaultyOptions{})
-	late.Inject(blockdev.Fault{Op: blockdev.OpRead, From: 0, To: 512, After: 7, Times: 3, Returns: blockdev.Stale})
-	never := blockdev.NewMemory(vacantSize, 512, 512).OpenReadOnly()
-	m, err := ProbeVacant(t.Context(), disk.Open(), ProbeOptions{Others: []blockdev.Device{late, never, disk.OpenReadOnly()}})
-	require.NoError(t, err)
-	require.Equal(t, sightCount, m.Sights[0].Writes)
-	require.Equal(t, 1, m.Sights[0].Stale, "read again and again until it is seen")
-	require.False(t, m.Sights[0].Never)
-	require.Equal(t, Sight{Path: "memory", Writes: 1, Stale: 1, Never: true}, m.Sights[1])
-	require.Zero(t, m.Sights[2].Stale)
-	require.Equal(t, make([]byte, vacantSize), contents(t, disk))
+	inBubble(t, func(t *testing.T) {
+		disk := blockdev.NewMemory(vacantSize, 512, 512)
+		late := blockdev.NewFaulty(disk.OpenReadOnly(), blockdev.FaultyOptions{})
+		late.Inject(blockdev.Fault{Op: blockdev.OpRead, From: 0, To: 512, After: 7, Times: 3, Returns: blockdev.Stale})
+		never := blockdev.NewMemory(vacantSize, 512, 512).OpenReadOnly()
+		m, err := ProbeVacant(t.Context(), disk.Open(), ProbeOptions{Others: []blockdev.Device{late, never, disk.OpenReadOnly()}})
+		require.NoError(t, err)
+		require.Equal(t, sightCount, m.Sights[0].Writes)
+		require.Equal(t, 1, m.Sights[0].Stale, "read again and again until it is seen")
+		require.False(t, m.Sights[0].Never)
+		require.Equal(t, Sight{Path: "memory", Writes: 1, Stale: 1, Never: true}, m.Sights[1])
+		require.Zero(t, m.Sights[2].Stale)
+		require.Equal(t, make([]byte, vacantSize), contents(t, disk))
+	})
+}
+
+// TestProbeStandsStill_WayIsLate: a probe that stood still between two reads has not looked in vain for so long.
+func TestProbeStandsStill_WayIsLate(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		disk := blockdev.NewMemory(vacantSize, 512, 512)
+		late := blockdev.NewFaulty(disk.OpenReadOnly(), blockdev.FaultyOptions{})
+		late.Inject(blockdev.Fault{Op: blockdev.OpRead, From: 0, To: 512, After: 7, Times: 3, Returns: blockdev.Stale, Delay: time.Minute})
+		m, err := ProbeVacant(t.Context(), disk.Open(), ProbeOptions{Others: []blockdev.Device{late}})
+		require.NoError(t, err)
+		require.Equal(t, 1, m.Sights[0].Stale)
+		require.False(t, m.Sights[0].Never)
+	})
 }
 
 // probeSpace probes the lockspace of a cluster.
