@@ -20,6 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 // running is a bakeryd in this process.
@@ -48,12 +49,13 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-func start(t *testing.T, ctx context.Context, lease time.Duration, more ...string) *running {
+// start runs bakeryd on a new lockspace, with a lease that outlasts stalls.
+func start(t *testing.T, ctx context.Context, more ...string) *running {
 	dir, err := os.MkdirTemp(".", "bakeryd") // not on a tmpfs, and short: socket paths are limited
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	r := &running{t: t, device: filepath.Join(dir, "disk.img"), socket: filepath.Join(dir, "s"), code: make(chan int, 1)}
-	_, err = daemon.Format(t.Context(), r.device, daemon.FormatOptions{Hosts: 2, Locks: 2, Lease: lease})
+	_, err = daemon.Format(t.Context(), r.device, daemon.FormatOptions{Hosts: 2, Locks: 2, Lease: standstill.Outlives(6 * time.Second)})
 	require.NoError(t, err)
 	go func() {
 		r.code <- run(ctx, append([]string{"--device", r.device, "--host-id", "1", "--socket", r.socket,
@@ -109,7 +111,7 @@ func (r *running) snapshot() *daemon.Report {
 
 func TestCleanLeave(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	r := start(t, ctx, time.Second)
+	r := start(t, ctx)
 	conn := r.hold("x")
 	require.NoError(t, conn.Close())
 	cancel()
@@ -124,7 +126,7 @@ func TestCleanLeave(t *testing.T) {
 // what the others must not see.
 func TestTermKeepsWhatIsHeld(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	r := start(t, ctx, time.Second)
+	r := start(t, ctx)
 	conn := r.hold("x")
 	defer conn.Close()
 	cancel()
@@ -137,7 +139,7 @@ func TestTermKeepsWhatIsHeld(t *testing.T) {
 // TestListen: an address has what only looks, metrics included, and the socket has them too.
 func TestListen(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	r := start(t, ctx, time.Second, "--listen", "127.0.0.1:0")
+	r := start(t, ctx, "--listen", "127.0.0.1:0")
 	require.NoError(t, r.hold("x").Close()) // it has joined
 	require.Eventually(t, func() bool { return strings.Contains(r.log.String(), "serving who looks") }, time.Minute, 10*time.Millisecond)
 	_, rest, _ := strings.Cut(r.log.String(), `msg="serving who looks" address=`)
@@ -172,7 +174,7 @@ func TestListen(t *testing.T) {
 
 	// Somebody else has the address: that keeps nobody from locks, and it is served once it can be had.
 	second, end := context.WithCancel(t.Context())
-	other := start(t, second, time.Second, "--listen", address)
+	other := start(t, second, "--listen", address)
 	require.NoError(t, other.hold("x").Close())
 	require.Contains(t, other.log.String(), "the address of --listen cannot be served, trying again until it can")
 	cancel()
@@ -255,7 +257,7 @@ func TestWrongPolicy(t *testing.T) {
 	require.NoError(t, os.WriteFile(policy, []byte("# all\nallow everybody *\n"), 0o644))
 	for path, message := range map[string]string{policy: policy + `:2: \"everybody\": want allow user NAME PATTERN...`, policy + "-that-is-not-there": "no such file or directory"} {
 		ctx, cancel := context.WithCancel(t.Context())
-		r := start(t, ctx, time.Second, "--policy-file", path)
+		r := start(t, ctx, "--policy-file", path)
 		require.NoError(t, r.hold("x").Close())
 		require.Contains(t, r.log.String(), "only root and bakeryd's own user may take locks until")
 		require.Contains(t, r.log.String(), message)

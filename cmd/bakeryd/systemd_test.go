@@ -59,7 +59,7 @@ func until(t *testing.T, told chan string, text string) (all []string) {
 func TestSystemdIsTold(t *testing.T) {
 	told := manager(t, "200000")
 	ctx, cancel := context.WithCancel(t.Context())
-	r := start(t, ctx, time.Second)
+	r := start(t, ctx)
 	first := until(t, told, "READY=1")
 	require.Equal(t, "STATUS=joining the lockspace on "+r.device, first[0])
 	require.Equal(t, "READY=1\nSTATUS=host 1 on "+r.device, first[len(first)-1])
@@ -78,7 +78,7 @@ func TestSystemdIsTold(t *testing.T) {
 func TestNoWatchdogOfSystemd(t *testing.T) {
 	told := manager(t, "")
 	ctx, cancel := context.WithCancel(t.Context())
-	r := start(t, ctx, time.Second)
+	r := start(t, ctx)
 	until(t, told, "READY=1")
 	cancel()
 	require.Equal(t, exitOK, r.exit(), "log: %s", &r.log)
@@ -89,7 +89,7 @@ func TestNoWatchdogOfSystemd(t *testing.T) {
 
 func TestBadWatchdogOfSystemd(t *testing.T) {
 	manager(t, "soon")
-	r := start(t, t.Context(), time.Second)
+	r := start(t, t.Context())
 	require.Equal(t, exitUsage, r.exit())
 	require.Contains(t, r.log.String(), "WATCHDOG_USEC is set by systemd")
 }
