@@ -35,6 +35,10 @@ func (d *Daemon) Close(ctx context.Context) error {
 			return fmt.Errorf("lock %q is still held: %w", lk.entry.Name, context.Cause(ctx))
 		}
 	}
+	// A lock whose lease was lost meanwhile is done before its holder is.
+	if err := d.sessions.unheld(ctx); err != nil {
+		return err
+	}
 	left := make(chan error, 1)
 	go func() {
 		d.drivers.Wait()

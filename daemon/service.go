@@ -207,13 +207,16 @@ func (s *Service) isDrained() bool {
 func (s *Service) serve(ctx context.Context, d *Daemon) error {
 	select {
 	case <-ctx.Done():
-		if d.HandOver() {
+		switch {
+		case !d.HandOver():
+			s.log.Info("leaving the lockspace")
+			return s.leave(d, "bakeryd is shutting down")
+		case d.leaseLeft() > 0:
 			s.log.Info("stopping with locks held or waited for: started again within the lease, bakeryd goes on with them",
 				"lease_left", d.leaseLeft().Round(time.Millisecond))
 			return ErrHandedOver
 		}
-		s.log.Info("leaving the lockspace")
-		return s.leave(d, "bakeryd is shutting down")
+		// This process stood still until after the end of the lease: no successor can go on.
 	case <-s.draining:
 		held, _ := d.sessions.holding()
 		s.log.Info("stopping the holders and leaving the lockspace", "holders", len(held))
@@ -227,10 +230,25 @@ func (s *Service) serve(ctx context.Context, d *Daemon) error {
 	case <-d.Lost():
 	}
 	s.log.Info("joining anew when all holders are gone and no IO is under way")
-	if err := s.whileAlive(func() error { return d.giveUp(ctx) }); err != nil {
-		return fmt.Errorf("%w: %w: %w", ErrLost, d.Err(), err)
+	if err := s.end(ctx, d, "their lease is over", d.giveUp); err != nil {
+		if why := d.Err(); why != nil {
+			err = fmt.Errorf("%w: %w", why, err)
+		}
+		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	return errRejoin
+}
+
+// end ends a term until ctx is done. What is left of the holders then is killed, and has a grace to end: if this process stood
+// still until now, the guard may not have had its turn.
+func (s *Service) end(ctx context.Context, d *Daemon, why string, end func(context.Context) error) error {
+	err := s.whileAlive(func() error { return end(ctx) })
+	if err != nil && d.sessions.stopCommands(why, false, anySession, syscall.SIGKILL) {
+		ctx, cancel := context.WithTimeout(context.Background(), d.times().Grace())
+		defer cancel()
+		err = s.whileAlive(func() error { return end(ctx) })
+	}
+	return err
 }
 
 // leave stops the holders first, then leaves: the other way round somebody
@@ -238,17 +256,9 @@ func (s *Service) serve(ctx context.Context, d *Daemon) error {
 // in time, to the others this host is one that crashed.
 func (s *Service) leave(d *Daemon, why string) error {
 	d.drain(why)
-	closeWithin := func(limit time.Duration) error {
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
-		defer cancel()
-		return s.whileAlive(func() error { return d.Close(ctx) })
-	}
-	err := closeWithin(d.StopTimeout())
-	// If this process stood still until now, the guard may not have had its turn.
-	if err != nil && d.sessions.stopCommands(why, false, anySession, syscall.SIGKILL) {
-		err = closeWithin(d.times().Grace())
-	}
-	return err
+	ctx, cancel := context.WithTimeout(context.Background(), d.StopTimeout())
+	defer cancel()
+	return s.end(ctx, d, why, d.Close)
 }
 
 // feeder arms the watchdog before the first join, and feeds it only while

@@ -272,6 +272,48 @@ func TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd(t *testing.T) {
 	})
 }
 
+// TestTerm_StandsStillBeyondTheLease_CommandsAreKilledBeforeTheEnd: nobody can go on with a lock whose lease is over.
+func TestTerm_StandsStillBeyondTheLease_CommandsAreKilledBeforeTheEnd(t *testing.T) {
+	command, group := contained(t, "1")
+	inBubble(t, func(t *testing.T) {
+		stalled := make(chan struct{}, 1)
+		r := newCluster(t, 8, 4).run(1, func(cfg *Config) { cfg.Clock = stalling{cfg.Clock, stalled} })
+		holder, _ := r.ask(1, "").granted()
+		held, _ := r.d.sessions.holding()
+		held[0].mu.Lock()
+		held[0].group = group
+		held[0].mu.Unlock()
+		stalled <- struct{}{}
+		time.Sleep(3 * r.d.sb.Lease)
+		require.Greater(t, r.d.clock.Now(), r.d.mem.moments().deadline, "the lease is over")
+		r.ends(ErrLost)
+		// In virtual time nothing would pass while the command ends.
+		for end := clock.Boottime.Now() + generous; command.Alive(); runtime.Gosched() {
+			require.Less(t, clock.Boottime.Now(), end, "the command runs on")
+		}
+		<-stalled
+		holder.leave()
+		require.NoError(t, r.d.Close(t.Context()))
+	})
+}
+
+// TestDrain_LeaseIsLostMeanwhile_NoEndBesideACommand: what is held by a lease that is lost is not released, and still runs.
+func TestDrain_LeaseIsLostMeanwhile_NoEndBesideACommand(t *testing.T) {
+	r := realCluster(t, 8, 4).run(1)
+	holder := r.ask(1, `, "witness": true`)
+	command, err := os.OpenFile(holder.until("granted").Witness, os.O_WRONLY, 0) // of this process, which bakeryd spares
+	require.NoError(t, err)
+	defer command.Close()
+	r.svc.Drain()
+	holder.until("lost")
+	r.disk.Crash()
+	err = <-r.ended
+	r.ended = nil
+	require.ErrorContains(t, err, `"x" is still held by process`)
+	require.FileExists(t, r.d.sessions.journal.path, "a successor finds what is left")
+	require.True(t, r.dog.Armed())
+}
+
 // TestDeadHostsLockIsInherited: who crashed is declared dead, and its lock goes to the next.
 func TestDeadHostsLockIsInherited(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
