@@ -217,6 +217,7 @@ func (s *Service) serve(ctx context.Context, d *Daemon) error {
 			return ErrHandedOver
 		}
 		// This process stood still until after the end of the lease: no successor can go on.
+		s.log.Warn("stopping after the end of the lease: what is left of the holders is killed")
 	case <-s.draining:
 		held, _ := d.sessions.holding()
 		s.log.Info("stopping the holders and leaving the lockspace", "holders", len(held))
@@ -228,8 +229,8 @@ func (s *Service) serve(ctx context.Context, d *Daemon) error {
 		}
 		return fmt.Errorf("%w, by way of host %d (%s)", ErrEvicted, by.By, by.Name)
 	case <-d.Lost():
+		s.log.Info("joining anew when all holders are gone and no IO is under way")
 	}
-	s.log.Info("joining anew when all holders are gone and no IO is under way")
 	if err := s.end(ctx, d, "their lease is over", d.giveUp); err != nil {
 		if why := d.Err(); why != nil {
 			err = fmt.Errorf("%w: %w", why, err)
@@ -239,8 +240,8 @@ func (s *Service) serve(ctx context.Context, d *Daemon) error {
 	return errRejoin
 }
 
-// end ends a term until ctx is done. What is left of the holders then is killed, and has a grace to end: if this process stood
-// still until now, the guard may not have had its turn.
+// end calls a function that ends a term. If that fails and commands still run, end kills them and calls it once more, for a
+// grace: the guard cannot have killed them if this process stood still until now.
 func (s *Service) end(ctx context.Context, d *Daemon, why string, end func(context.Context) error) error {
 	err := s.whileAlive(func() error { return end(ctx) })
 	if err != nil && d.sessions.stopCommands(why, false, anySession, syscall.SIGKILL) {

@@ -249,8 +249,9 @@ func TestDrainDoesNotReleaseWhoDoesNotStop(t *testing.T) {
 	})
 }
 
-// TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd: nobody else does it later, be the wrapper stopped.
-func TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd(t *testing.T) {
+// whileGuardStandsStill runs end on a host whose guard stands still, and which holds a lock for a command. The command has ended
+// soon after.
+func whileGuardStandsStill(t *testing.T, end func(t *testing.T, r *running)) {
 	command, group := contained(t, "1")
 	inBubble(t, func(t *testing.T) {
 		stalled := make(chan struct{}, 1)
@@ -261,32 +262,7 @@ func TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd(t *testing.T) {
 		held[0].group = group
 		held[0].mu.Unlock()
 		stalled <- struct{}{}
-		r.svc.Drain()
-		r.ends(context.DeadlineExceeded)
-		// In virtual time nothing would pass while the command ends.
-		for end := clock.Boottime.Now() + generous; command.Alive(); runtime.Gosched() {
-			require.Less(t, clock.Boottime.Now(), end, "the command runs on")
-		}
-		<-stalled
-		holder.leave()
-	})
-}
-
-// TestTerm_StandsStillBeyondTheLease_CommandsAreKilledBeforeTheEnd: nobody can go on with a lock whose lease is over.
-func TestTerm_StandsStillBeyondTheLease_CommandsAreKilledBeforeTheEnd(t *testing.T) {
-	command, group := contained(t, "1")
-	inBubble(t, func(t *testing.T) {
-		stalled := make(chan struct{}, 1)
-		r := newCluster(t, 8, 4).run(1, func(cfg *Config) { cfg.Clock = stalling{cfg.Clock, stalled} })
-		holder, _ := r.ask(1, "").granted()
-		held, _ := r.d.sessions.holding()
-		held[0].mu.Lock()
-		held[0].group = group
-		held[0].mu.Unlock()
-		stalled <- struct{}{}
-		time.Sleep(3 * r.d.sb.Lease)
-		require.Greater(t, r.d.clock.Now(), r.d.mem.moments().deadline, "the lease is over")
-		r.ends(ErrLost)
+		end(t, r)
 		// In virtual time nothing would pass while the command ends.
 		for end := clock.Boottime.Now() + generous; command.Alive(); runtime.Gosched() {
 			require.Less(t, clock.Boottime.Now(), end, "the command runs on")
@@ -297,7 +273,24 @@ func TestTerm_StandsStillBeyondTheLease_CommandsAreKilledBeforeTheEnd(t *testing
 	})
 }
 
-// TestDrain_LeaseIsLostMeanwhile_NoEndBesideACommand: what is held by a lease that is lost is not released, and still runs.
+// TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd: nobody else kills them later if their wrapper is stopped.
+func TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd(t *testing.T) {
+	whileGuardStandsStill(t, func(t *testing.T, r *running) {
+		r.svc.Drain()
+		r.ends(context.DeadlineExceeded)
+	})
+}
+
+// TestTerm_StandsStillBeyondTheLease_CommandsAreKilledBeforeTheEnd: no successor can go on with a lock whose lease is over.
+func TestTerm_StandsStillBeyondTheLease_CommandsAreKilledBeforeTheEnd(t *testing.T) {
+	whileGuardStandsStill(t, func(t *testing.T, r *running) {
+		time.Sleep(3 * r.d.sb.Lease) // of virtual time
+		require.Greater(t, r.d.clock.Now(), r.d.mem.moments().deadline, "the lease is over")
+		r.ends(ErrLost)
+	})
+}
+
+// TestDrain_LeaseIsLostMeanwhile_NoEndBesideACommand: the end of a lease does not end the commands of its holders.
 func TestDrain_LeaseIsLostMeanwhile_NoEndBesideACommand(t *testing.T) {
 	r := realCluster(t, 8, 4).run(1)
 	holder := r.ask(1, `, "witness": true`)
