@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -224,7 +225,7 @@ func (p *picture) directoryRules(far uint64) (all []suspicion) {
 			continue
 		}
 		if hosts := p.ex.sb.Geometry.Hosts; e.Permits > hosts {
-			all = append(all, suspect(SeverityWarning, r, "permits", fmt.Sprintf("lock %s has %d permits, the lockspace has %d hosts", Printable(e.Name), e.Permits, hosts),
+			all = append(all, suspect(SeverityWarning, r, "permits", fmt.Sprintf("lock %s has %d permits, the lockspace has %d hosts", text.Printable(e.Name), e.Permits, hosts),
 				"nothing needed: they cannot all be used"))
 		}
 		other, twice := first[e.Name]
@@ -232,7 +233,7 @@ func (p *picture) directoryRules(far uint64) (all []suspicion) {
 			first[e.Name] = lock
 			continue
 		}
-		s := suspect(SeverityError, r, "name", fmt.Sprintf("it has the name %s, as the entry of lock %d has: two hosts could hold it at once", Printable(e.Name), other),
+		s := suspect(SeverityError, r, "name", fmt.Sprintf("it has the name %s, as the entry of lock %d has: two hosts could hold it at once", text.Printable(e.Name), other),
 			"stop all who use it; bakeryctl dump shows which of the two is in use")
 		s.state, s.locks = fmt.Sprint(e, p.entries[other]), []int{other}
 		all = append(all, s)
@@ -310,7 +311,7 @@ func (p *picture) entrySlotRules(e layout.Entry, s layout.Slot) (all []suspicion
 	case s.Phase == layout.Idle:
 	case isMark(s):
 		if s.Lock != directoryLock && s.Creation > e.Creation && !e.Free() && p.over(s.Host, s.Incarnation) {
-			all = append(all, p.ofSlot(SeverityNote, s, "mark", fmt.Sprintf("host %d began to remove lock %s, and is gone: the lock stays", s.Host, Printable(e.Name)), mendNothing))
+			all = append(all, p.ofSlot(SeverityNote, s, "mark", fmt.Sprintf("host %d began to remove lock %s, and is gone: the lock stays", s.Host, text.Printable(e.Name)), mendNothing))
 		}
 	case s.Creation == e.Creation && s.Ticket != 0 && s.Ticket.Number() <= s.Creation && !p.over(s.Host, s.Incarnation):
 		all = append(all, p.ofSlot(SeverityError, s, "early", fmt.Sprintf("number %d was drawn before its lock was made at %d", s.Ticket.Number(), s.Creation),
@@ -362,7 +363,7 @@ func (p *picture) exclusionRule(e layout.Entry, lock int) (all []suspicion) {
 		return nil
 	}
 	for _, s := range holders {
-		f := p.ofSlot(SeverityError, s, "exclusion", fmt.Sprintf("lock %s has %d exclusive and %d shared holders, and %d permits", Printable(e.Name), exclusive, shared, e.Permits),
+		f := p.ofSlot(SeverityError, s, "exclusion", fmt.Sprintf("lock %s has %d exclusive and %d shared holders, and %d permits", text.Printable(e.Name), exclusive, shared, e.Permits),
 			"stop all who hold it: what they wrote may be damaged")
 		f.alive = idsOf(holders)
 		all = append(all, f)
@@ -399,7 +400,7 @@ func (p *picture) intentRules() (all []suspicion) {
 			all = append(all, p.intentRemedy(s, err))
 			continue
 		}
-		what := fmt.Sprintf("make lock %s", Printable(i.Name))
+		what := fmt.Sprintf("make lock %s", text.Printable(i.Name))
 		if i.Name == "" {
 			what = "free its place"
 		}

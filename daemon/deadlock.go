@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/process"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -117,7 +118,7 @@ type edge struct {
 }
 
 func (e edge) String() string {
-	return fmt.Sprintf("process %d of %s holds %q and waits for %q", e.pid, hostName(e.host, e.name), e.under.Name, e.in.Name)
+	return fmt.Sprintf("process %d of %s holds %q and waits for %q", e.pid, text.HostName(e.host, e.name), e.under.Name, e.in.Name)
 }
 
 // edges returns the waits below a hold that the report shows.

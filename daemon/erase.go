@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -62,7 +63,7 @@ func (f *formatter) run(ctx context.Context, stride int) (*FormatResult, error) 
 	if err := writeSuperblocks(f.dev, sb); err != nil {
 		return nil, fmt.Errorf("%w; the device is not usable until it is formatted again", err)
 	}
-	result := &FormatResult{Path: f.dev.Info().Path, Superblock: sb, Size: Bytes(sb.Geometry.Size())}
+	result := &FormatResult{Path: f.dev.Info().Path, Superblock: sb, Size: text.Bytes(sb.Geometry.Size())}
 	if signature := probeSignature(ctx, f.dev.Info()); signature != "" {
 		result.Warnings = append(result.Warnings,
 			fmt.Sprintf("%s is left on the device outside the lockspace; other programs may take the device for theirs", signature))
@@ -169,11 +170,11 @@ func (f *formatter) letGo(ctx context.Context, found occupant) error {
 		if row, ok := changedRow(rows, now); ok {
 			if time.Now().After(limit) {
 				return fmt.Errorf("%w: %s goes on renewing although its lockspace was wiped",
-					ErrHostAlive, hostName(row.id, row.record.Name))
+					ErrHostAlive, text.HostName(row.id, row.record.Name))
 			}
 			rows, still = now, time.Now()
 			wait = max(wait, lease+lease/5+watchdogTime(rows))
-			f.o.tell("%s has renewed once more, waiting %v", hostName(row.id, row.record.Name), wait)
+			f.o.tell("%s has renewed once more, waiting %v", text.HostName(row.id, row.record.Name), wait)
 		}
 	}
 	return nil

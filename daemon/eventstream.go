@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -59,7 +60,7 @@ func (r *eventsRequest) set(key, value string) (err error) {
 		err = errors.New("there is no such parameter")
 	}
 	if err != nil {
-		err = fmt.Errorf("%w: %s=%q: %w", ErrInvalid, Printable(key), value, err)
+		err = fmt.Errorf("%w: %s=%q: %w", ErrInvalid, text.Printable(key), value, err)
 	}
 	return err
 }

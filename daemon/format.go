@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -67,7 +68,7 @@ type FormatResult struct {
 	Path       string
 	Created    bool // the file did not exist before
 	Superblock layout.Superblock
-	Size       Bytes // of the lockspace
+	Size       text.Bytes // of the lockspace
 	Warnings   []string
 }
 
@@ -139,7 +140,7 @@ func Format(ctx context.Context, path string, o FormatOptions) (*FormatResult, e
 	dev, err := blockdev.Open(path, blockdev.Options{Exclusive: true})
 	if err != nil {
 		if errors.Is(err, blockdev.ErrTooSmall) {
-			err = fmt.Errorf("%w: the lockspace needs %v", err, Bytes(o.geometry(max(4096, o.Stride)).Size()))
+			err = fmt.Errorf("%w: the lockspace needs %v", err, text.Bytes(o.geometry(max(4096, o.Stride)).Size()))
 		}
 		return nil, err
 	}
@@ -183,7 +184,7 @@ func formatNew(ctx context.Context, path string, o FormatOptions) (*FormatResult
 				return err
 			}
 			result.Superblock = o.superblock(stride)
-			result.Size = Bytes(result.Superblock.Geometry.Size())
+			result.Size = text.Bytes(result.Superblock.Geometry.Size())
 			if err := settleBlocks(dev, result.Superblock.Geometry); err != nil {
 				return err
 			}
@@ -227,7 +228,7 @@ func formatDevice(ctx context.Context, dev blockdev.Device, o FormatOptions) (*F
 	g := o.geometry(stride)
 	if need := g.Size(); info.Size < need {
 		return nil, fmt.Errorf("format %s: %w: %d hosts and %d locks %d bytes apart need %v, it has %v; %s",
-			info.Path, ErrDeviceSize, g.Hosts, g.Locks, stride, Bytes(need), Bytes(info.Size), fitting(g, info.Size))
+			info.Path, ErrDeviceSize, g.Hosts, g.Locks, stride, text.Bytes(need), text.Bytes(info.Size), fitting(g, info.Size))
 	}
 	f := &formatter{dev: dev, o: o, area: min(max(g.Size(), layout.HeadSize), info.Size)}
 	result, err := f.run(ctx, stride)

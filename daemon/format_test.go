@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -134,11 +135,11 @@ func TestFormatFileStride(t *testing.T) {
 	}
 	require.NoError(t, err)
 	require.Equal(t, 512, result.Superblock.Geometry.Stride)
-	require.Equal(t, Bytes(512*16), result.Size)
+	require.Equal(t, text.Bytes(512*16), result.Size)
 	o.Stride = 16384
 	result, err = Format(t.Context(), filepath.Join(dir, "large"), o)
 	require.NoError(t, err)
-	require.Equal(t, Bytes(16384*16), result.Size)
+	require.Equal(t, text.Bytes(16384*16), result.Size)
 }
 
 func TestFormatStride(t *testing.T) {

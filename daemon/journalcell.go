@@ -17,6 +17,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/line"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -279,7 +280,7 @@ type journalContent struct {
 // decodeJournal reads a whole journal, of which it believes nothing.
 func decodeJournal(r io.Reader, size int64, want journalOf, now time.Duration) (*journalContent, error) {
 	if size < cellSize || size%cellSize != 0 || size > journalCells*cellSize {
-		return nil, fmt.Errorf("%v, want 1 to %d cells of %d bytes", Bytes(size), journalCells, cellSize)
+		return nil, fmt.Errorf("%v, want 1 to %d cells of %d bytes", text.Bytes(size), journalCells, cellSize)
 	}
 	c := &journalContent{cells: make(map[string]int), end: int(size / cellSize)}
 	cell := make([]byte, cellSize)

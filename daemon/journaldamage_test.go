@@ -32,7 +32,7 @@ func cellOf(t testing.TB, record any) []byte {
 	return cell
 }
 
-func text(cell []byte) string { return string(bytes.TrimRight(cell[cellText:], "\x00")) }
+func textOf(cell []byte) string { return string(bytes.TrimRight(cell[cellText:], "\x00")) }
 
 func termOf(change func(*termRecord)) termCell {
 	term := aTerm()
@@ -56,7 +56,7 @@ func TestDamagedJournalIsVoid(t *testing.T) {
 	term := func(change func(*termRecord)) [][]byte { return [][]byte{cellOf(t, termOf(change))} }
 	with := func(change func(*sessionRecord)) [][]byte { return [][]byte{good, free, cellOf(t, sessionOf(change))} }
 	edit := func(old, new string) [][]byte {
-		return [][]byte{good, seal(strings.Replace(text(session), old, new, 1))}
+		return [][]byte{good, seal(strings.Replace(textOf(session), old, new, 1))}
 	}
 	tests := []struct {
 		name  string
@@ -74,8 +74,8 @@ func TestDamagedJournalIsVoid(t *testing.T) {
 		{"a term for a session", [][]byte{good, good}, "cell 1: object is not as bakeryd writes it"},
 		{"no object", [][]byte{good, seal("")}, "cell 1: unexpected end"},
 		{"not JSON", [][]byte{good, seal("{")}, "cell 1: unexpected end"},
-		{"two objects", [][]byte{good, seal(text(session) + "{}")}, "cell 1: invalid character"},
-		{"something behind zeroes", [][]byte{good, seal(text(session) + "\x00 ")}, "cell 1: invalid character"},
+		{"two objects", [][]byte{good, seal(textOf(session) + "{}")}, "cell 1: invalid character"},
+		{"something behind zeroes", [][]byte{good, seal(textOf(session) + "\x00 ")}, "cell 1: invalid character"},
 		{"an unknown member", edit(`{`, `{"colour":"red",`), "cell 1: object is not as bakeryd writes it"},
 		{"a member twice", edit(`{`, `{"nth":1,`), "cell 1: object is not as bakeryd writes it"},
 		{"a member spelled otherwise", edit(`"nth"`, `"NTH"`), "cell 1: object is not as bakeryd writes it"},
@@ -184,10 +184,10 @@ func FuzzReadJournal(f *testing.F) {
 	good, session := cellOf(f, termOf(func(*termRecord) {})), cellOf(f, aSession(1))
 	free := make([]byte, cellSize)
 	want := journalOf{uuid: journalUUID, boot: bootID(), host: journalHost}
-	f.Add(text(good), text(session), []byte(nil))
-	f.Add(text(good), "", slices.Concat(free, session))
-	f.Add(text(good), `{"id":"x"}`, []byte("garbage"))
-	f.Add("{}", text(session), free)
+	f.Add(textOf(good), textOf(session), []byte(nil))
+	f.Add(textOf(good), "", slices.Concat(free, session))
+	f.Add(textOf(good), `{"id":"x"}`, []byte("garbage"))
+	f.Add("{}", textOf(session), free)
 	// The checksums of two cells are right: else nothing comes further than them.
 	f.Fuzz(func(t *testing.T, term, session string, rest []byte) {
 		if len(term) > cellSize-cellText || len(session) > cellSize-cellText {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -64,7 +65,7 @@ func FindLockspace(dev blockdev.Device) (sb layout.Superblock, copyUsed int, err
 	}
 	if need := sb.Geometry.Size(); info.Size < need {
 		return layout.Superblock{}, 0, fmt.Errorf("lockspace on %s: %w: it needs %v, the device has %v",
-			info.Path, ErrDeviceSize, Bytes(need), Bytes(info.Size))
+			info.Path, ErrDeviceSize, text.Bytes(need), text.Bytes(info.Size))
 	}
 	return sb, copyUsed, nil
 }

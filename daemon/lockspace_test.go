@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -83,7 +84,7 @@ func TestOpenLockspaceFails(t *testing.T) {
 }
 
 func TestPrintable(t *testing.T) {
-	for text, want := range map[string]string{
+	for message, want := range map[string]string{
 		"db/backup-1": "db/backup-1",
 		"größe":       "größe",
 		"":            `""`,
@@ -96,12 +97,12 @@ func TestPrintable(t *testing.T) {
 		"a\x1b[1m":    `"a\x1b[1m"`,
 		"a\xffb":      `"a\xffb"`,
 	} {
-		require.Equal(t, want, Printable(text))
+		require.Equal(t, want, text.Printable(message))
 	}
 }
 
 func TestBytes(t *testing.T) {
-	for n, want := range map[Bytes]string{
+	for n, want := range map[text.Bytes]string{
 		0: "0 bytes", 1023: "1023 bytes", 1024: "1024 bytes (1.0 KiB)", 1<<20 - 1: "1048575 bytes (1.0 MiB)",
 		68689920: "68689920 bytes (65.5 MiB)", 3 << 50: "3377699720527872 bytes (3072.0 TiB)",
 	} {

@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -174,7 +175,7 @@ func sight(ctx context.Context, p patch, other blockdev.Device, counter Counter)
 			return err
 		}
 		s.Writes++
-		counter.tell("looking by "+Printable(s.Path), int64(s.Writes), sightCount, false)
+		counter.tell("looking by "+text.Printable(s.Path), int64(s.Writes), sightCount, false)
 		if seen {
 			return nil
 		}

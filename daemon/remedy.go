@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -57,7 +58,7 @@ func (p *picture) maybeUp() (up []string) {
 		if _, hidden := p.damage(KindHost, 0, id); hidden {
 			up = append(up, fmt.Sprintf("host %d, whose record cannot be read,", id))
 		} else if ok && !p.over(id, h.Incarnation) {
-			up = append(up, hostName(id, h.Name))
+			up = append(up, text.HostName(id, h.Name))
 		}
 	}
 	return up
@@ -88,7 +89,7 @@ func (p *picture) remedy(lock int, up []string) remedy {
 	// word on its place if all slots are readable and none knows better.
 	if ok && i.Name != "" && whole && i.Creation >= newest && !same {
 		return remedy{entry: layout.Entry(i), what: fmt.Sprintf("restoring lock %s with %d permits, which a host was writing as it ended",
-			Printable(i.Name), i.Permits)}
+			text.Printable(i.Name), i.Permits)}
 	}
 	if len(up) > 0 {
 		return remedy{err: refuseUp(up[0])}

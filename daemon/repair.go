@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -338,7 +339,7 @@ func (d *Daemon) others() (up []string, err error) {
 		case !h.Readable:
 			up = append(up, fmt.Sprintf("host %d, whose record cannot be read,", i+1))
 		default:
-			up = append(up, hostName(i+1, known[i].Name))
+			up = append(up, text.HostName(i+1, known[i].Name))
 		}
 	}
 	return up, nil
@@ -362,7 +363,7 @@ func (d *Daemon) awaitAlone(ctx context.Context, progress func(string)) error {
 		now, _ := d.mem.known()
 		for i, h := range now {
 			if i+1 != d.mem.id() && !h.Gone && h.Incarnation != 0 && (i >= len(before) || h.Incarnation != before[i].Incarnation || h.Sequence != before[i].Sequence) {
-				return refuseUp(hostName(i+1, h.Name))
+				return refuseUp(text.HostName(i+1, h.Name))
 			}
 		}
 		if time.Now().After(give) {

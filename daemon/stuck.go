@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -25,7 +26,7 @@ func (r *Report) stuck(l *LockReport) string {
 	wanted := len(l.Queue)+len(l.Local) > 0
 	for _, h := range l.Holders {
 		if why := r.trouble(h.Host, "released"); why != "" && (wanted || r.silent(h.Host)) {
-			return "held by " + hostName(h.Host, h.HostName) + why
+			return "held by " + text.HostName(h.Host, h.HostName) + why
 		}
 	}
 	if !wanted {
@@ -33,7 +34,7 @@ func (r *Report) stuck(l *LockReport) string {
 	}
 	for _, h := range l.Holders {
 		if h.Orphan {
-			return fmt.Sprintf("held by %s: its bakeryctl is gone, %s", hostName(h.Host, h.HostName), h.leftOver())
+			return fmt.Sprintf("held by %s: its bakeryctl is gone, %s", text.HostName(h.Host, h.HostName), h.leftOver())
 		}
 	}
 	if why := r.stuckQueue(l); why != "" {
@@ -84,7 +85,7 @@ func (r *Report) stuckQueue(l *LockReport) string {
 		if well >= permits || well+len(ill) < permits {
 			continue
 		}
-		name, why := hostName(ill[0].Host, ill[0].HostName), r.trouble(ill[0].Host, "passed over")
+		name, why := text.HostName(ill[0].Host, ill[0].HostName), r.trouble(ill[0].Host, "passed over")
 		if ill[0].Phase == layout.Choosing {
 			return name + " is entering" + why
 		}
@@ -101,7 +102,7 @@ func (r *Report) stuckSlot(l *LockReport) string {
 		if d.Kind != KindSlot || d.Lock != l.Lock || r.over(d.Host) {
 			continue
 		}
-		slot := "the slot of " + hostName(d.Host, r.hostName(d.Host)) + " cannot be read"
+		slot := "the slot of " + text.HostName(d.Host, r.hostName(d.Host)) + " cannot be read"
 		if why := r.trouble(d.Host, "passed over"); why != "" {
 			return slot + why
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -136,7 +137,7 @@ func describeRows(rows []tableRow) string {
 		case r.err != nil:
 			names = append(names, fmt.Sprintf("host %d (unreadable)", r.id))
 		case r.inUse():
-			names = append(names, hostName(r.id, r.record.Name))
+			names = append(names, text.HostName(r.id, r.record.Name))
 		}
 	}
 	const most = 8
@@ -167,7 +168,7 @@ func (f *formatter) refuse(ctx context.Context, found occupant) error {
 		}
 		if row, ok := changedRow(found.rows, rows); ok && row.err == nil {
 			return fmt.Errorf("%w: it holds %s: %w: %s is using it now",
-				ErrOccupied, found.what, ErrHostAlive, hostName(row.id, row.record.Name))
+				ErrOccupied, found.what, ErrHostAlive, text.HostName(row.id, row.record.Name))
 		}
 		if watched > watch {
 			return fmt.Errorf("%w: it holds %s; none of them was seen alive", ErrOccupied, found.what)
@@ -215,17 +216,17 @@ func probeSignature(ctx context.Context, info blockdev.Info) string {
 	}
 	var parts []string
 	if found["TYPE"] != "" {
-		parts = append(parts, Printable(found["TYPE"]))
+		parts = append(parts, text.Printable(found["TYPE"]))
 	}
 	if found["PTTYPE"] != "" {
-		parts = append(parts, "a partition table of type "+Printable(found["PTTYPE"]))
+		parts = append(parts, "a partition table of type "+text.Printable(found["PTTYPE"]))
 	}
 	if len(parts) == 0 {
 		return ""
 	}
 	for _, key := range []string{"LABEL", "UUID"} {
 		if found[key] != "" {
-			parts = append(parts, strings.ToLower(key)+" "+Printable(found[key]))
+			parts = append(parts, strings.ToLower(key)+" "+text.Printable(found[key]))
 		}
 	}
 	return strings.Join(parts, ", ")

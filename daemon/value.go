@@ -99,7 +99,7 @@ func latestValue(e layout.Entry, slots []layout.Slot) Value {
 	return v
 }
 
-// hostName is for people; a record that cannot be read has none.
+// HostName is for people; a record that cannot be read has none.
 func (d *Daemon) hostName(id int) string {
 	if id == 0 {
 		return ""

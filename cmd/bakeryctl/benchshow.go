@@ -10,6 +10,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/bench"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 // benchReport is what is shown of a bench.
@@ -35,7 +36,7 @@ func newBenchReport(s *daemon.Report, r *bench.Result) *benchReport {
 
 func showBench(out io.Writer, r *benchReport) error {
 	_, err := fmt.Fprintf(out, "lockspace %s on %s\n  records %d bytes apart, a read covers %s of %d\n\n",
-		daemon.Printable(r.Lockspace), daemon.Printable(r.Device), r.Stride, count(r.Highest, "slot"), r.Hosts)
+		text.Printable(r.Lockspace), text.Printable(r.Device), r.Stride, count(r.Highest, "slot"), r.Hosts)
 	if err == nil {
 		err = writeTable(out, func(w io.Writer) { showLatencies(w, r.Result) })
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -66,7 +66,7 @@ func (a *app) create(ctx context.Context, name string, permits int, asJSON bool)
 	if created {
 		what = "created %s, %s\n"
 	}
-	_, err = fmt.Fprintf(a.stdout, what, daemon.Printable(lock.Name), count(lock.Permits, "permit"))
+	_, err = fmt.Fprintf(a.stdout, what, text.Printable(lock.Name), count(lock.Permits, "permit"))
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -176,14 +177,14 @@ func dumpFields(r daemon.Record) string {
 	case r.Superblock != nil:
 		sb := r.Superblock
 		fmt.Fprintf(&b, "uuid %v name %s stride %d hosts %d locks %d lease %v policy %v formatted %s",
-			sb.UUID, daemon.Printable(sb.Name), sb.Geometry.Stride, sb.Geometry.Hosts, sb.Geometry.Locks,
+			sb.UUID, text.Printable(sb.Name), sb.Geometry.Stride, sb.Geometry.Hosts, sb.Geometry.Locks,
 			sb.Lease, sb.Policy, stamp(sb.Formatted))
 	case r.HostRecord != nil:
 		dumpHost(&b, r.HostRecord)
 	case r.Entry != nil && r.Entry.Free():
 		fmt.Fprintf(&b, "free creation %d", r.Entry.Creation)
 	case r.Entry != nil:
-		fmt.Fprintf(&b, "name %s permits %d creation %d", daemon.Printable(r.Entry.Name), r.Entry.Permits, r.Entry.Creation)
+		fmt.Fprintf(&b, "name %s permits %d creation %d", text.Printable(r.Entry.Name), r.Entry.Permits, r.Entry.Creation)
 	case r.Slot != nil:
 		dumpSlot(&b, r.Slot)
 	}
@@ -192,7 +193,7 @@ func dumpFields(r daemon.Record) string {
 
 func dumpHost(b *strings.Builder, h *layout.HostRecord) {
 	fmt.Fprintf(b, "%v name %s incarnation %016x sequence %d highest %d machine %x boot %x",
-		h.State, daemon.Printable(h.Name), h.Incarnation, h.Sequence, h.Highest, h.MachineID, h.BootID)
+		h.State, text.Printable(h.Name), h.Incarnation, h.Sequence, h.Highest, h.MachineID, h.BootID)
 	if h.WatchdogArmed {
 		fmt.Fprintf(b, " watchdog %ds", h.WatchdogSeconds)
 	}

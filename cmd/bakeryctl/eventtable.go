@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 // eventTable shows events as they come, a line each. Its columns grow with what is in them.
@@ -28,7 +29,7 @@ func newEventTable(out io.Writer, p paint) *eventTable {
 func (t *eventTable) row(e *events.Event) error {
 	lock := "-" // of a host
 	if e.Lock != "" {
-		lock = daemon.Printable(e.Lock)
+		lock = text.Printable(e.Lock)
 	}
 	host := eventHost(e.Host, e.HostName)
 	t.lockWidth = max(t.lockWidth, utf8.RuneCountInString(lock))
@@ -41,7 +42,7 @@ func (t *eventTable) row(e *events.Event) error {
 }
 
 func eventKind(e *events.Event) string {
-	return strings.ReplaceAll(daemon.Printable(string(e.Kind)), "_", " ")
+	return strings.ReplaceAll(text.Printable(string(e.Kind)), "_", " ")
 }
 
 // eventLevel is how bad it is what has happened.
@@ -60,7 +61,7 @@ func eventLevel(k events.Kind) level {
 func eventHost(id int, name string) string {
 	switch {
 	case name != "":
-		return daemon.Printable(name)
+		return text.Printable(name)
 	case id != 0:
 		return fmt.Sprintf("host %d", id)
 	}
@@ -73,7 +74,7 @@ func eventDetails(e *events.Event) (cells []string) {
 		cells = append(cells, text)
 	}
 	if e.Mode == "shared" || e.Kind == events.ModeSet {
-		cells = append(cells, daemon.Printable(e.Mode))
+		cells = append(cells, text.Printable(e.Mode))
 	}
 	if e.Token != 0 {
 		cells = append(cells, "token "+e.Token.String())

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 // evictPatience is how long bakeryd may take to publish a verdict, and a little more than it takes at most.
@@ -117,7 +118,7 @@ func findHost(r *daemon.Report, name string) (*daemon.HostReport, error) {
 	}
 	switch len(all) {
 	case 0:
-		return nil, &failure{code: exitUsage, err: fmt.Errorf("no host %s has joined", daemon.Printable(name)), hint: "bakeryctl hosts shows those that have"}
+		return nil, &failure{code: exitUsage, err: fmt.Errorf("no host %s has joined", text.Printable(name)), hint: "bakeryctl hosts shows those that have"}
 	case 1:
 		return all[0], nil
 	}
@@ -125,7 +126,7 @@ func findHost(r *daemon.Report, name string) (*daemon.HostReport, error) {
 	for _, h := range all {
 		ids = append(ids, strconv.Itoa(h.ID))
 	}
-	return nil, &failure{code: exitUsage, err: fmt.Errorf("%s is the name of hosts %s", daemon.Printable(name), strings.Join(ids, ", ")), hint: "give the id"}
+	return nil, &failure{code: exitUsage, err: fmt.Errorf("%s is the name of hosts %s", text.Printable(name), strings.Join(ids, ", ")), hint: "give the id"}
 }
 
 // evictable says why there is nothing to be evicted.
@@ -160,7 +161,7 @@ func hostLabel(h *daemon.HostReport) string {
 	if h.Name == "" {
 		return fmt.Sprintf("host %d", h.ID)
 	}
-	return fmt.Sprintf("host %d (%s)", h.ID, daemon.Printable(h.Name))
+	return fmt.Sprintf("host %d (%s)", h.ID, text.Printable(h.Name))
 }
 
 // describeEviction shows what is known of a host, and what its eviction would do.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -102,8 +103,8 @@ func (a *app) format(ctx context.Context, path string, o daemon.FormatOptions, a
 		verb = "made"
 	}
 	w := newTable(a.stdout)
-	fmt.Fprintf(w, "%s %s\n", verb, daemon.Printable(result.Path))
-	fmt.Fprintf(w, "  uuid\t%v\n  name\t%s\n", sb.UUID, daemon.Printable(sb.Name))
+	fmt.Fprintf(w, "%s %s\n", verb, text.Printable(result.Path))
+	fmt.Fprintf(w, "  uuid\t%v\n  name\t%s\n", sb.UUID, text.Printable(sb.Name))
 	fmt.Fprintf(w, "  hosts\t%d\n  locks\t%d\n", sb.Geometry.Hosts, sb.Geometry.Locks)
 	fmt.Fprintf(w, "  lease\t%v\n  policy\t%v\n", sb.Lease, sb.Policy)
 	fmt.Fprintf(w, "  stride\t%d\n  size\t%v\n", sb.Geometry.Stride, result.Size)

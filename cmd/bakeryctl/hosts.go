@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -72,7 +73,7 @@ func showHostTable(w io.Writer, r *daemon.Report, p paint) {
 	}
 	fmt.Fprint(w, p.heading())
 	for _, h := range r.Hosts {
-		name := daemon.Printable(h.Name)
+		name := text.Printable(h.Name)
 		if r.ThisHost != nil && r.ThisHost.ID == h.ID {
 			name += " (this host)"
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 func newLocks(a *app) *cobra.Command {
@@ -79,7 +80,7 @@ func (a *app) showLocks(list *daemon.LockList, asJSON bool) error {
 		return writeTable(a.stdout, func(w io.Writer) {
 			fmt.Fprintf(w, "NAME\tNUMBER\tPERMITS\n")
 			for _, l := range list.Locks {
-				fmt.Fprintf(w, "%s\t%d\t%d\n", daemon.Printable(l.Name), l.Lock, l.Permits)
+				fmt.Fprintf(w, "%s\t%d\t%d\n", text.Printable(l.Name), l.Lock, l.Permits)
 			}
 		})
 	}

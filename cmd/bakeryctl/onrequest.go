@@ -12,6 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 const (
@@ -47,7 +48,7 @@ func isShouted(word string) bool {
 // named SIGFOO, or to take the signal for one, would show only when the lock is asked for.
 func parseReaction(what string) (reaction, error) {
 	refuse := func(why, hint string) (reaction, error) {
-		return reaction{}, &failure{code: exitUsage, err: fmt.Errorf("--on-request %s: %s", daemon.Printable(what), why), hint: hint}
+		return reaction{}, &failure{code: exitUsage, err: fmt.Errorf("--on-request %s: %s", text.Printable(what), why), hint: hint}
 	}
 	what = strings.TrimSpace(what)
 	switch {

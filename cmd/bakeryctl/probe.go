@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 const probeLong = `Find out whether a device is fit to hold locks. Every finding has a verdict: ok, warning, unfit, or unknown, which
@@ -134,7 +135,7 @@ func (a *app) probe(ctx context.Context, path string, o probeOptions) error {
 func (a *app) probeWrite(ctx context.Context, r *probeReport, o probeOptions) (err error) {
 	p := a.progress()
 	defer p.stop()
-	p.begin("opening "+daemon.Printable(r.Device), 0)
+	p.begin("opening "+text.Printable(r.Device), 0)
 	po := daemon.ProbeOptions{For: o.length, Counter: p.counter()}
 	for _, path := range append([]string{r.Device}, o.paths...) {
 		other, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
@@ -180,7 +181,7 @@ func (r *probeReport) sameDisk(other blockdev.Device) error {
 	sb, _, err := daemon.FindLockspace(other)
 	switch {
 	case other.Info().Size != r.Size:
-		return no(fmt.Sprintf("%v, not %v", daemon.Bytes(other.Info().Size), daemon.Bytes(r.Size)))
+		return no(fmt.Sprintf("%v, not %v", text.Bytes(other.Info().Size), text.Bytes(r.Size)))
 	case r.space == nil && err == nil:
 		return no("it holds lockspace " + sb.UUID.String())
 	case r.space != nil && errors.Is(err, daemon.ErrNoLockspace):
@@ -196,7 +197,7 @@ func (r *probeReport) sameDisk(other blockdev.Device) error {
 // sightFinding says what it means how writes looked by another way to the disk; own: by another opening of the device.
 func sightFinding(s daemon.Sight, own bool) probe.Finding {
 	f := probe.Finding{ID: "visibility", Verdict: probe.OK}
-	way := "by " + daemon.Printable(s.Path)
+	way := "by " + text.Printable(s.Path)
 	if own {
 		way = "by a second opening of the device"
 	}

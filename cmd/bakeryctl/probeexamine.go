@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -128,10 +129,10 @@ func (r *probeReport) addRoom(o daemon.Occupancy, info blockdev.Info) {
 		return
 	}
 	r.add("blocks", probe.OK, fmt.Sprintf("%s: format places records %d bytes apart", blocks, r.Stride), "")
-	size := daemon.Bytes(info.Size).String() + ": " + o.Fits
+	size := text.Bytes(info.Size).String() + ": " + o.Fits
 	switch {
 	case r.space != nil:
-		r.add("size", probe.OK, daemon.Bytes(info.Size).String(), "")
+		r.add("size", probe.OK, text.Bytes(info.Size).String(), "")
 	case !o.Room:
 		r.add("size", probe.Unfit, size, "use a larger device")
 	default:

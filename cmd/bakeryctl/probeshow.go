@@ -7,6 +7,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 func writeProbeJSON(w io.Writer, r *probeReport, _ paint) error { return writeJSON(w, r) }
@@ -31,7 +32,7 @@ func showProbe(out io.Writer, r *probeReport, p paint) error {
 			verdict += fmt.Sprintf(", %d %s", c.n, c.many)
 		}
 	}
-	if _, err := fmt.Fprintf(out, "%s: %s\n\n", daemon.Printable(r.Device), p.of(of, verdict)); err != nil {
+	if _, err := fmt.Fprintf(out, "%s: %s\n\n", text.Printable(r.Device), p.of(of, verdict)); err != nil {
 		return err
 	}
 	err := writeTable(out, func(w io.Writer) {

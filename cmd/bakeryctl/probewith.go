@@ -10,6 +10,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 func (a *app) probeWith(ctx context.Context, r *probeReport, with string) error {
 	p := a.progress()
 	defer p.stop()
-	p.begin("checking with "+daemon.Printable(with), 0)
+	p.begin("checking with "+text.Printable(with), 0)
 	self, err := statusOfDaemon(ctx, a.socket)
 	if err == nil {
 		err = servesIt(self, a.socket, r)
@@ -138,7 +139,7 @@ func askToMeet(ctx context.Context, socket string, host int, wait time.Duration,
 func meetingFinding(m *daemon.MeetReport) probe.Finding {
 	f := probe.Finding{ID: "meeting", Verdict: probe.Unfit,
 		Remedy: "switch off every cache between these hosts and the disk (qemu: cache=none; RBD: rbd cache = false)"}
-	who := fmt.Sprintf("host %d (%s)", m.Host, daemon.Printable(m.Device))
+	who := fmt.Sprintf("host %d (%s)", m.Host, text.Printable(m.Device))
 	switch m.Outcome {
 	case daemon.MeetFresh:
 		f.Verdict, f.Remedy = probe.OK, ""

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 func newRemove(a *app) *cobra.Command {
@@ -71,6 +71,6 @@ func (a *app) remove(ctx context.Context, name string, o client.RemoveOptions, a
 			Name string `json:"name"`
 		}{name})
 	}
-	_, err := fmt.Fprintf(a.stdout, "removed %s\n", daemon.Printable(name))
+	_, err := fmt.Fprintf(a.stdout, "removed %s\n", text.Printable(name))
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -32,7 +33,7 @@ func showReport(out io.Writer, r *daemon.Report, now time.Time, p paint) error {
 
 func showLockspace(w io.Writer, r *daemon.Report, p paint) {
 	l := r.Lockspace
-	fmt.Fprintf(w, "lockspace %s on %s%s", daemon.Printable(cmp.Or(l.Name, l.UUID.String())), daemon.Printable(l.Device), p.heading())
+	fmt.Fprintf(w, "lockspace %s on %s%s", text.Printable(cmp.Or(l.Name, l.UUID.String())), text.Printable(l.Device), p.heading())
 	for _, warning := range l.Warnings {
 		fmt.Fprintf(w, "  %s\n", p.cell(warn, "warning: "+warning))
 	}
@@ -62,7 +63,7 @@ func showLockspace(w io.Writer, r *daemon.Report, p paint) {
 		state = warn
 	}
 	fmt.Fprintf(w, "  this host is %d, %s: %s, %v left of its lease\n",
-		r.ThisHost.ID, daemon.Printable(r.ThisHost.Name), p.cell(state, r.ThisHost.State), max(0, left).Round(100*time.Millisecond))
+		r.ThisHost.ID, text.Printable(r.ThisHost.Name), p.cell(state, r.ThisHost.State), max(0, left).Round(100*time.Millisecond))
 }
 
 func joined(hosts []daemon.HostReport) (n int) {
@@ -105,7 +106,7 @@ func showHosts(w io.Writer, r *daemon.Report, p paint) {
 	}
 	fmt.Fprintf(w, "RENEWALS\tWATCHDOG\tINCARNATION%s", p.heading())
 	for _, h := range r.Hosts {
-		fmt.Fprintf(w, "%d\t%s\t%s\t", h.ID, daemon.Printable(h.Name), p.cell(hostLevel(h), hostState(h)))
+		fmt.Fprintf(w, "%d\t%s\t%s\t", h.ID, text.Printable(h.Name), p.cell(hostLevel(h), hostState(h)))
 		switch {
 		case silent && h.SilentMS != nil:
 			of := plain
@@ -153,7 +154,7 @@ func lockName(l daemon.LockReport) string {
 	if l.Lock == 0 {
 		return "(directory)"
 	}
-	return daemon.Printable(l.Name)
+	return text.Printable(l.Name)
 }
 
 func stuckLocks(locks []daemon.LockReport) (stuck []daemon.LockReport) {
@@ -232,5 +233,5 @@ func hostText(id int, name string) string {
 	if name == "" {
 		return strconv.Itoa(id)
 	}
-	return fmt.Sprintf("%d %s", id, daemon.Printable(name))
+	return fmt.Sprintf("%d %s", id, text.Printable(name))
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/daemon/timeline"
 )
 
@@ -105,7 +105,7 @@ func mayReplace(path string) error {
 	defer f.Close()
 	head := make([]byte, len(timeline.PageMark))
 	if _, err := io.ReadFull(f, head); err != nil || string(head) != timeline.PageMark {
-		return fmt.Errorf("%s is there and no page of bakeryctl timeline; --force writes over it", daemon.Printable(path))
+		return fmt.Errorf("%s is there and no page of bakeryctl timeline; --force writes over it", text.Printable(path))
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (a *app) timeline(o *timelineOptions, paths []string) error {
 	}
 	for _, s := range sources {
 		if s.Damaged > 0 {
-			fmt.Fprintf(a.stderr, "bakeryctl: %s: %s could not be read, and left out\n", daemon.Printable(s.Name), count(s.Damaged, "line"))
+			fmt.Fprintf(a.stderr, "bakeryctl: %s: %s could not be read, and left out\n", text.Printable(s.Name), count(s.Damaged, "line"))
 		}
 	}
 	found := t.Violations()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -216,5 +217,5 @@ func hostTitle(id int, name string) string {
 	if name == "" {
 		return fmt.Sprintf("host %d", id)
 	}
-	return fmt.Sprintf("%s (%d)", daemon.Printable(name), id)
+	return fmt.Sprintf("%s (%d)", text.Printable(name), id)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 // What top shows above its tables: whether all is well, the lease, how many there are of what, and the device.
@@ -17,7 +18,7 @@ func (s *screen) title() {
 	l.add(head, "bakeryctl top")
 	if m.answer != nil {
 		space := m.answer.report.Lockspace
-		l.addf(plain, "  %s on %s", daemon.Printable(cmp.Or(space.Name, space.UUID.String())), daemon.PrintableLine(space.Device))
+		l.addf(plain, "  %s on %s", text.Printable(cmp.Or(space.Name, space.UUID.String())), daemon.PrintableLine(space.Device))
 	} else {
 		l.addf(plain, "  %s", daemon.PrintableLine(m.source))
 	}

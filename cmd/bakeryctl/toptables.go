@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -253,7 +254,7 @@ func (s *screen) lockTable(room int, moves bool) int {
 func (s *screen) heldBy(l daemon.LockReport) string {
 	var names []string
 	for _, h := range l.Holders {
-		name := daemon.Printable(h.HostName)
+		name := text.Printable(h.HostName)
 		if h.HostName == "" {
 			name = fmt.Sprintf("host %d", h.Host)
 		}
@@ -302,7 +303,7 @@ func eventWords(e events.Event) string {
 // eventOf is what an event is about: a lock, or a host.
 func eventOf(e events.Event) string {
 	if e.Lock != "" {
-		return daemon.Printable(e.Lock)
+		return text.Printable(e.Lock)
 	}
 	return eventHost(e.Host, e.HostName)
 }

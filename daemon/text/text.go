@@ -1,4 +1,5 @@
-package daemon
+// Package text shows names and sizes to people: texts from the disk, which may contain anything, and numbers of bytes.
+package text
 
 import (
 	"fmt"
@@ -16,8 +17,8 @@ func Printable(text string) string {
 	return text
 }
 
-// hostName names a host in a message.
-func hostName(id int, name string) string {
+// HostName names a host in a message.
+func HostName(id int, name string) string {
 	if name == "" {
 		return fmt.Sprintf("host %d", id)
 	}
