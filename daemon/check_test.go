@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 // checked is a lockspace with something of everything in it, and nothing wrong.
@@ -95,10 +96,10 @@ func (c *checked) check() []Finding {
 func TestCheckClean(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newChecked(t)
-		before := contents(t, c.disk)
+		before := lockspacetest.Contents(t, c.disk)
 		done, err := Check(c.disk.OpenReadOnly(), nil)
 		require.NoError(t, err)
-		require.Equal(t, before, contents(t, c.disk))
+		require.Equal(t, before, lockspacetest.Contents(t, c.disk))
 		require.Empty(t, done.Findings)
 		require.Equal(t, []int{4, 3, 22}, []int{done.Hosts, done.Locks, done.Records})
 	})
@@ -124,18 +125,18 @@ func TestCheckFindings(t *testing.T) {
 		mend     string
 		others   int // findings beside it
 	}{
-		"superblock damaged": {func(c *checked) { damage(c.t, c.disk.Open(), 0) },
+		"superblock damaged": {func(c *checked) { lockspacetest.Damage(c.t, c.disk.Open(), 0) },
 			SeverityError, "superblock", "damaged record", "from the copy", 0},
-		"copy damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Superblock(1)) },
+		"copy damaged": {func(c *checked) { lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Superblock(1)) },
 			SeverityError, "copy of the superblock", "damaged record", "from the superblock", 0},
 		"copy of another lockspace": {func(c *checked) {
 			other := c.sb
 			other.UUID[5]++
 			c.write(c.geo.Superblock(1), func(buf []byte) error { return other.Encode(buf, 1) })
 		}, SeverityError, "copy of the superblock", "speaks of lockspace", "nobody but you", 0},
-		"host damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Host(1)) },
+		"host damaged": {func(c *checked) { lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Host(1)) },
 			SeverityError, "record of host 1", "damaged record", "if not, bakeryctl check --repair writes it", 0},
-		"entry damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Entry(3)) },
+		"entry damaged": {func(c *checked) { lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Entry(3)) },
 			SeverityError, "directory entry of lock 3", "damaged record", "bakeryctl check --repair has the running hosts restore it", 0},
 		"entry misplaced": {func(c *checked) {
 			e := layout.Entry{Lock: 3, Name: "z", Permits: 1, Creation: c.now}
@@ -148,33 +149,42 @@ func TestCheckFindings(t *testing.T) {
 				return s.EncodeEntry(buf, layout.Entry{Lock: 4, Name: "z", Permits: 1, Creation: c.now})
 			})
 		}, SeverityError, "directory entry of lock 4", "uuid", "running hosts", 0},
-		"slot damaged": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Slot(1, 1)) },
+		"slot damaged": {func(c *checked) { lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Slot(1, 1)) },
 			SeverityError, "slot of host 1 in lock 1", "damaged record", "nothing needed: host 1 rewrites it when another host needs it; if it is dead, another host declares it dead", 0},
-		"slot damaged, policy fence": {func(c *checked) { c.under(layout.PolicyFence); damage(c.t, c.disk.Open(), c.geo.Slot(1, 1)) },
+		"slot damaged, policy fence": {func(c *checked) {
+			c.under(layout.PolicyFence)
+			lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Slot(1, 1))
+		},
 			SeverityError, "slot of host 1 in lock 1", "damaged record", "nothing needed: host 1 rewrites it when another host needs it; if it is dead, another host fences it", 0},
-		"slot damaged, policy manual": {func(c *checked) { c.under(layout.PolicyManual); damage(c.t, c.disk.Open(), c.geo.Slot(1, 1)) },
+		"slot damaged, policy manual": {func(c *checked) {
+			c.under(layout.PolicyManual)
+			lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Slot(1, 1))
+		},
 			SeverityError, "slot of host 1 in lock 1", "damaged record", "if it is dead, run bakeryctl evict 1", 0},
-		"host damaged, policy manual": {func(c *checked) { c.under(layout.PolicyManual); damage(c.t, c.disk.Open(), c.geo.Host(1)) },
+		"host damaged, policy manual": {func(c *checked) {
+			c.under(layout.PolicyManual)
+			lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Host(1))
+		},
 			SeverityError, "record of host 1", "damaged record", "make sure that host 1 is off, then bakeryctl check --repair", 0},
 		"slot damaged, of a joiner": {func(c *checked) {
 			c.putHost(layout.HostRecord{ID: 5, State: layout.StateJoining, Highest: 5})
-			damage(c.t, c.disk.Open(), c.geo.Slot(1, 5))
+			lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Slot(1, 5))
 		}, SeverityWarning, "slot of host 5 in lock 1", "not such a record", "nothing needed: host 5 is joining and rewrites it, or", 0},
 		"slot and host damaged": {func(c *checked) {
-			damage(c.t, c.disk.Open(), c.geo.Host(1))
-			damage(c.t, c.disk.Open(), c.geo.Slot(1, 1))
+			lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Host(1))
+			lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Slot(1, 1))
 		}, SeverityError, "record of host 1", "damaged record", "bakeryctl check --repair", 1},
-		"slot damaged, unused": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Slot(1, 5)) },
+		"slot damaged, unused": {func(c *checked) { lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Slot(1, 5)) },
 			SeverityWarning, "slot of host 5 in lock 1", "not such a record", "never joined", 0},
-		"slot damaged, of a dead host": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Slot(1, 4)) },
+		"slot damaged, of a dead host": {func(c *checked) { lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Slot(1, 4)) },
 			SeverityWarning, "slot of host 4 in lock 1", "damaged record", "reads as idle", 0},
-		"slot damaged, of one that left": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Slot(1, 3)) },
+		"slot damaged, of one that left": {func(c *checked) { lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Slot(1, 3)) },
 			SeverityWarning, "slot of host 3 in lock 1", "not such a record", "reads as idle", 0},
-		"slot damaged, where no lock is": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Slot(6, 1)) },
+		"slot damaged, where no lock is": {func(c *checked) { lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Slot(6, 1)) },
 			SeverityWarning, "slot of host 1 in lock 6", "not such a record", "no lock is there", 0},
-		"slot damaged, of the internal lock": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Slot(0, 4)) },
+		"slot damaged, of the internal lock": {func(c *checked) { lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Slot(0, 4)) },
 			SeverityWarning, "slot of host 4 in lock 0", "not such a record", "nothing needed: host 4 is gone", 0},
-		"slot damaged, of the internal lock, up": {func(c *checked) { damage(c.t, c.disk.Open(), c.geo.Slot(0, 1)) },
+		"slot damaged, of the internal lock, up": {func(c *checked) { lockspacetest.Damage(c.t, c.disk.Open(), c.geo.Slot(0, 1)) },
 			SeverityError, "slot of host 1 in lock 0", "damaged record", "nothing needed: host 1 rewrites it", 0},
 		"highest": {func(c *checked) {
 			c.putHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 3})
@@ -320,7 +330,7 @@ func TestCheckStride(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newChecked(t)
 		disk := blockdev.NewMemory(c.disk.Open().Info().Size, 512, 4096)
-		require.NoError(t, disk.Open().Write(contents(t, c.disk), 0))
+		require.NoError(t, disk.Open().Write(lockspacetest.Contents(t, c.disk), 0))
 		done, err := Check(disk.OpenReadOnly(), nil)
 		require.NoError(t, err)
 		require.Len(t, done.Findings, 1, "%+v", done.Findings)

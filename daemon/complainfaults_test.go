@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 // spoiler damages a slot of another host just after this one has marked its own for removal.
@@ -54,7 +55,7 @@ func TestRequestComplains(t *testing.T) {
 		eventually(t, "healed", func() bool {
 			_, err := d.Request(t.Context(), "x", "please")
 			require.NoError(t, err)
-			_, err = c.sb.Space().DecodeSlot(contents(t, c.disk)[c.geo.Slot(1, 1):], 1, 1)
+			_, err = c.sb.Space().DecodeSlot(lockspacetest.Contents(t, c.disk)[c.geo.Slot(1, 1):], 1, 1)
 			return err == nil
 		})
 		require.NoError(t, h.Release())
@@ -84,7 +85,7 @@ func TestMendingStarvesNobody(t *testing.T) {
 		eventually(t, "y is restored", func() bool {
 			_, _, err := b.Create(t.Context(), "z", 1)
 			require.ErrorIs(t, err, ErrDamaged)
-			_, err = c.sb.Space().DecodeEntry(contents(t, c.disk)[c.geo.Entry(2):], 2)
+			_, err = c.sb.Space().DecodeEntry(lockspacetest.Contents(t, c.disk)[c.geo.Entry(2):], 2)
 			return err == nil
 		})
 	})
@@ -109,7 +110,7 @@ func TestMendsForItself(t *testing.T) {
 				if err := need(); err != nil && !errors.Is(err, ErrNoLock) {
 					require.ErrorIs(t, err, ErrDamaged)
 				}
-				e, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[c.geo.Entry(1):], 1)
+				e, err := c.sb.Space().DecodeEntry(lockspacetest.Contents(t, c.disk)[c.geo.Entry(1):], 1)
 				return err == nil && e == before
 			})
 		}

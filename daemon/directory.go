@@ -15,14 +15,6 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// The internal lock that guards the directory has no entry of its own.
-const (
-	directoryLock     = 0
-	directoryCreation = 1
-)
-
-var directoryEntry = layout.Entry{Lock: directoryLock, Permits: 1, Creation: directoryCreation}
-
 // directory finds locks by their names. What it remembers may be old: a slot
 // that tells of a newer entry has it read anew.
 type directory struct {

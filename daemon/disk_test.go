@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 // faultyHost joins a host whose way to the disk can be made to fail. All faults are healed before it leaves.
@@ -84,7 +85,7 @@ func (c *cluster) spoil(off int64) {
 func (c *cluster) restored(lock int) {
 	c.t.Helper()
 	eventually(c.t, "the entry is restored", func() bool {
-		_, err := c.sb.Space().DecodeEntry(contents(c.t, c.disk)[c.geo.Entry(lock):], lock)
+		_, err := c.sb.Space().DecodeEntry(lockspacetest.Contents(c.t, c.disk)[c.geo.Entry(lock):], lock)
 		return err == nil
 	})
 }

@@ -2,9 +2,7 @@ package daemon
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
-	"hash/crc32"
 	"testing"
 	"time"
 
@@ -12,14 +10,8 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
-
-// forge gives a record a checksum that is right, and an address, so that what it says is looked at.
-func forge(record []byte, address int64) {
-	binary.LittleEndian.PutUint64(record[16:], uint64(address))
-	clear(record[8:12])
-	binary.LittleEndian.PutUint32(record[8:], crc32.Checksum(record[:layout.RecordSize], crc32.MakeTable(crc32.Castagnoli)))
-}
 
 // crammed is a small lockspace in which every kind of record is in use.
 func crammed(t testing.TB) (layout.Superblock, []byte) {
@@ -90,7 +82,7 @@ func FuzzDisk(f *testing.F) { // 6000x
 				other := at % records
 				copy(record, image[other*g.Stride:][:g.Stride])
 				if next()%2 == 0 {
-					forge(record, int64(r*g.Stride))
+					lockspacetest.Forge(record, int64(r*g.Stride))
 					torn[r] = false
 					forged[placed{r, string(record[:layout.RecordSize])}] = true
 				} else if other != r {
@@ -102,7 +94,7 @@ func FuzzDisk(f *testing.F) { // 6000x
 				record[(at+i)%layout.RecordSize] = byte(next())
 			}
 			if kind != 0 {
-				forge(record, int64(r*g.Stride))
+				lockspacetest.Forge(record, int64(r*g.Stride))
 				torn[r] = false
 				forged[placed{r, string(record[:layout.RecordSize])}] = true
 			} else if !bytes.Equal(before, record) {

@@ -127,12 +127,6 @@ func (f *formatter) wipe(found occupant) error {
 	return nil
 }
 
-// findMark returns the superblock of the lockspace that was being formatted over.
-func findMark(head []byte) (old layout.Superblock, ok bool) {
-	old, err := layout.DecodeSuperblock(head, 1)
-	return old, err == nil
-}
-
 // letGo waits until no host of the old lockspace can hold anything: step 3.
 func (f *formatter) letGo(ctx context.Context, found occupant) error {
 	if found.kind == deviceForeign {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 func TestFormatWithForceWaitsForOldHosts(t *testing.T) {
@@ -56,7 +57,7 @@ func TestFormatWithForce_StateOfAHost_DecidesTheWait(t *testing.T) {
 				test.host(&host)
 				old := oldLockspace(t, disk, host)
 				if test.damaged {
-					damage(t, disk.Open(), old.Geometry.Host(2))
+					lockspacetest.Damage(t, disk.Open(), old.Geometry.Host(2))
 				}
 				o := formatOptions("new")
 				o.Force = true
@@ -135,8 +136,8 @@ func TestFormatOverRemains(t *testing.T) {
 		host := liveHost(2, "db2")
 		old := oldLockspace(t, disk, host)
 		dev := disk.Open()
-		damage(t, dev, old.Geometry.Superblock(0))
-		damage(t, dev, old.Geometry.Superblock(1))
+		lockspacetest.Damage(t, dev, old.Geometry.Superblock(0))
+		lockspacetest.Damage(t, dev, old.Geometry.Superblock(1))
 		o := formatOptions("new")
 		_, err := formatDevice(t.Context(), disk.Open(), o)
 		require.ErrorIs(t, err, ErrOccupied)
@@ -171,18 +172,18 @@ var disksBefore = []diskBefore{
 	{"lockspace of none", false, func(t *testing.T, disk *blockdev.Memory) layout.Superblock { return oldLockspace(t, disk) }},
 	{"lockspace without its superblock", false, func(t *testing.T, disk *blockdev.Memory) layout.Superblock {
 		old := oldLockspace(t, disk, liveHost(1, "a"))
-		damage(t, disk.Open(), 0)
+		lockspacetest.Damage(t, disk.Open(), 0)
 		return old
 	}},
 	{"lockspace without its copy", true, func(t *testing.T, disk *blockdev.Memory) layout.Superblock {
 		old := oldLockspace(t, disk, liveHost(1, "a"))
-		damage(t, disk.Open(), old.Geometry.Superblock(1))
+		lockspacetest.Damage(t, disk.Open(), old.Geometry.Superblock(1))
 		return old
 	}},
 	{"remains", true, func(t *testing.T, disk *blockdev.Memory) layout.Superblock {
 		old := oldLockspace(t, disk, liveHost(1, "a"))
-		damage(t, disk.Open(), 0)
-		damage(t, disk.Open(), old.Geometry.Superblock(1))
+		lockspacetest.Damage(t, disk.Open(), 0)
+		lockspacetest.Damage(t, disk.Open(), old.Geometry.Superblock(1))
 		return old
 	}},
 }
@@ -205,7 +206,7 @@ func oldHostsInUse(t *testing.T, disk *blockdev.Memory, old layout.Superblock) b
 func interruptedFormat(t *testing.T, before diskBefore, stride int, format func(disk *blockdev.Memory, o FormatOptions) error) (completed bool) {
 	disk := blockdev.NewMemory(1<<20, 512, 512)
 	old := before.prepare(t, disk)
-	was := contents(t, disk)
+	was := lockspacetest.Contents(t, disk)
 	o := formatOptions("new")
 	o.Force, o.Stride = true, stride
 	err := format(disk, o)

@@ -16,13 +16,6 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// What a lockspace has unless it is asked for otherwise.
-const (
-	DefaultHosts = 64
-	DefaultLocks = 256
-	DefaultLease = 30 * time.Second
-)
-
 var (
 	// ErrOccupied is returned when a device holds something, and was to be formatted without force.
 	ErrOccupied = errors.New("device is not empty")

@@ -16,22 +16,8 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
-
-// formatDir is a temporary directory in which direct IO works.
-func formatDir(t testing.TB) string {
-	t.Helper()
-	dir := t.TempDir()
-	var fs unix.Statfs_t
-	require.NoError(t, unix.Statfs(dir, &fs))
-	if fs.Type == unix.TMPFS_MAGIC {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("needs TMPDIR on a disk, not on tmpfs, and CI skips nothing")
-		}
-		t.Skip("SKIP: needs TMPDIR on a disk, not on tmpfs")
-	}
-	return dir
-}
 
 func TestFormatOptions(t *testing.T) {
 	for _, test := range []struct {
@@ -63,7 +49,7 @@ func TestFormatOptions(t *testing.T) {
 }
 
 func TestFormatNewFile(t *testing.T) {
-	path := filepath.Join(formatDir(t), "locks")
+	path := filepath.Join(lockspacetest.Dir(t), "locks")
 	now := time.Date(2026, 5, 6, 7, 8, 9, 123456789, time.UTC)
 	o := formatOptions("prod")
 	o.Policy, o.Now = layout.PolicyManual, func() time.Time { return now }
@@ -99,7 +85,7 @@ func TestFormatNewFile(t *testing.T) {
 }
 
 func TestFormatNewFileFails(t *testing.T) {
-	dir := formatDir(t)
+	dir := lockspacetest.Dir(t)
 	_, err := Format(t.Context(), "/dev/does-not-exist/x", formatOptions(""))
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = Format(t.Context(), filepath.Join(dir, "no", "such"), formatOptions(""))
@@ -122,7 +108,7 @@ func TestFormatNewFileFails(t *testing.T) {
 }
 
 func TestFormatFileStride(t *testing.T) {
-	dir := formatDir(t)
+	dir := lockspacetest.Dir(t)
 	o := formatOptions("")
 	o.Stride = 512
 	path := filepath.Join(dir, "small")
@@ -210,14 +196,14 @@ func TestFormatOverData(t *testing.T) {
 	_, err := formatDevice(t.Context(), disk.Open(), formatOptions(""))
 	require.ErrorIs(t, err, ErrOccupied)
 	require.ErrorContains(t, err, "unknown data, the first byte that is not zero at 102407")
-	before := contents(t, disk)
+	before := lockspacetest.Contents(t, disk)
 	require.Equal(t, byte(9), before[100<<10+7])
 
 	o := formatOptions("")
 	o.Force = true
 	_, err = formatDevice(t.Context(), disk.Open(), o)
 	require.NoError(t, err)
-	after := contents(t, disk)
+	after := lockspacetest.Contents(t, disk)
 	require.Zero(t, after[100<<10+7])
 	require.Equal(t, byte(9), after[512<<10+7], "beyond what the lockspace needs")
 }
@@ -230,7 +216,7 @@ func TestFormatLeavesStrideBehind(t *testing.T) {
 		o.Force = true
 		result, err := formatDevice(t.Context(), disk.Open(), o)
 		require.NoError(t, err)
-		damage(t, disk.Open(), 0)
+		lockspacetest.Damage(t, disk.Open(), 0)
 		sb, copyUsed, err := FindLockspace(disk.Open())
 		require.NoError(t, err, "more than one copy is left")
 		require.Equal(t, 1, copyUsed)
@@ -270,7 +256,7 @@ func TestFormatRefusesOtherVersion(t *testing.T) {
 	require.NoError(t, dev.Read(p, 0))
 	p[4] = 2
 	require.NoError(t, dev.Write(p, 0))
-	damage(t, dev, 512)
+	lockspacetest.Damage(t, dev, 512)
 	o := formatOptions("")
 	o.Force = true
 	_, err := formatDevice(t.Context(), disk.Open(), o)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 const oldLease = time.Second
@@ -30,50 +31,11 @@ func oldLockspace(t testing.TB, disk *blockdev.Memory, hosts ...layout.HostRecor
 	require.NoError(t, err)
 	sb := result.Superblock
 	for _, h := range hosts {
-		putHost(t, dev, sb, h)
-		putSlot(t, dev, sb, layout.Slot{Lock: 1, Host: h.ID, Incarnation: h.Incarnation, Creation: 1,
+		lockspacetest.PutHost(t, dev, sb, h)
+		lockspacetest.PutSlot(t, dev, sb, layout.Slot{Lock: 1, Host: h.ID, Incarnation: h.Incarnation, Creation: 1,
 			Phase: layout.Held, Ticket: layout.MakeTicket(77, h.ID)})
 	}
 	return sb
-}
-
-func putHost(t testing.TB, dev blockdev.Device, sb layout.Superblock, h layout.HostRecord) {
-	t.Helper()
-	p := blockdev.Alloc(sb.Geometry.Stride)
-	require.NoError(t, sb.Space().EncodeHost(p, h))
-	require.NoError(t, dev.Write(p, sb.Geometry.Host(h.ID)))
-}
-
-func putSlot(t testing.TB, dev blockdev.Device, sb layout.Superblock, s layout.Slot) {
-	t.Helper()
-	p := blockdev.Alloc(sb.Geometry.Stride)
-	require.NoError(t, sb.Space().EncodeSlot(p, s))
-	require.NoError(t, dev.Write(p, sb.Geometry.Slot(s.Lock, s.Host)))
-}
-
-func putEntry(t testing.TB, dev blockdev.Device, sb layout.Superblock, e layout.Entry) {
-	t.Helper()
-	p := blockdev.Alloc(sb.Geometry.Stride)
-	require.NoError(t, sb.Space().EncodeEntry(p, e))
-	require.NoError(t, dev.Write(p, sb.Geometry.Entry(e.Lock)))
-}
-
-// contents is all that is on a disk.
-func contents(t testing.TB, disk *blockdev.Memory) []byte {
-	t.Helper()
-	dev := disk.Open()
-	p := blockdev.Alloc(int(dev.Info().Size))
-	require.NoError(t, dev.Read(p, 0))
-	return p
-}
-
-// damage spoils the record at an offset.
-func damage(t testing.TB, dev blockdev.Device, off int64) {
-	t.Helper()
-	p := blockdev.Alloc(dev.Info().LogicalBlock)
-	require.NoError(t, dev.Read(p, off))
-	p[300] ^= 1
-	require.NoError(t, dev.Write(p, off))
 }
 
 func liveHost(id int, name string) layout.HostRecord {
@@ -111,7 +73,7 @@ func (r *renewer) run(t testing.TB, dev blockdev.Device, sb layout.Superblock, h
 			}
 			t0 := time.Now()
 			h.Sequence++
-			putHost(t, dev, sb, h)
+			lockspacetest.PutHost(t, dev, sb, h)
 			r.mu.Lock()
 			r.lostAt = t0.Add(sb.Lease)
 			r.mu.Unlock()
@@ -149,7 +111,7 @@ func (r *renewer) member(dev blockdev.Device, sb layout.Superblock) bool {
 // which.
 func requireOneLockspace(t testing.TB, disk *blockdev.Memory, before []byte, old layout.Superblock) (name string) {
 	t.Helper()
-	now := contents(t, disk)
+	now := lockspacetest.Contents(t, disk)
 	sb, _, err := FindLockspace(disk.Open())
 	if err != nil {
 		require.ErrorIs(t, err, ErrNoLockspace)

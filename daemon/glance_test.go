@@ -17,6 +17,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 // due has the next answer read the disk, all of it or what is held or wanted.
@@ -246,10 +247,10 @@ func TestCostOfAGlance(t *testing.T) {
 	require.NoError(t, err)
 	sb, dev := result.Superblock, disk.Open()
 	for id := 1; id <= hosts; id++ {
-		putHost(t, dev, sb, layout.HostRecord{ID: id, Incarnation: uint64(id), State: layout.StateLive, Highest: hosts})
+		lockspacetest.PutHost(t, dev, sb, layout.HostRecord{ID: id, Incarnation: uint64(id), State: layout.StateLive, Highest: hosts})
 	}
 	for n := 1; n <= locks; n++ {
-		putEntry(t, dev, sb, layout.Entry{Lock: n, Name: fmt.Sprint("lock-", n), Permits: 1, Creation: uint64(n)})
+		lockspacetest.PutEntry(t, dev, sb, layout.Entry{Lock: n, Name: fmt.Sprint("lock-", n), Permits: 1, Creation: uint64(n)})
 	}
 	var n atomic.Int64
 	s, err := Inspect(counted{dev, &n})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 // healths are what a report says of every host, by id.
@@ -20,8 +21,8 @@ func healths(r *Report) map[int]Health {
 }
 
 func TestHealthOnTheDevice(t *testing.T) {
-	disk, sb := inspected(t)
-	putHost(t, disk.Open(), sb, layout.HostRecord{ID: 6, Incarnation: 6, State: layout.StateLive, Highest: 6,
+	disk, sb := lockspacetest.Example(t)
+	lockspacetest.PutHost(t, disk.Open(), sb, layout.HostRecord{ID: 6, Incarnation: 6, State: layout.StateLive, Highest: 6,
 		Verdicts: []layout.Verdict{{Host: 3, Incarnation: 1<<60 + 3, Kind: layout.VerdictForgotten}, {Host: 1, Incarnation: 77},
 			{Host: 5, Incarnation: 1<<60 + 5}, {Host: 4, Incarnation: 1<<60 + 4, Kind: layout.VerdictWish}}})
 	s, err := Inspect(disk.OpenReadOnly())
@@ -54,7 +55,7 @@ func watchedBy(ages ...time.Duration) *knowledge {
 func TestHealthAsWatched(t *testing.T) {
 	const s = time.Second
 	report := func(k *knowledge, policy layout.Policy) *Report {
-		disk, _ := inspected(t)
+		disk, _ := lockspacetest.Example(t)
 		snapshot, err := Inspect(disk.OpenReadOnly())
 		require.NoError(t, err)
 		snapshot.Superblock.Policy = policy
@@ -90,7 +91,7 @@ func TestHealthAsWatched(t *testing.T) {
 
 // TestHealthByAVerdictOfLongAgo: who published it may have given its room to another, or be gone.
 func TestHealthByAVerdictOfLongAgo(t *testing.T) {
-	disk, _ := inspected(t)
+	disk, _ := lockspacetest.Example(t)
 	snapshot, err := Inspect(disk.OpenReadOnly())
 	require.NoError(t, err)
 	k := watchedBy(0, 0, 0, 0, 0, 0)
@@ -102,8 +103,8 @@ func TestHealthByAVerdictOfLongAgo(t *testing.T) {
 }
 
 func TestHealthOfAnUnreadableRecord(t *testing.T) {
-	disk, sb := inspected(t)
-	damage(t, disk.Open(), sb.Geometry.Host(2))
+	disk, sb := lockspacetest.Example(t)
+	lockspacetest.Damage(t, disk.Open(), sb.Geometry.Host(2))
 	snapshot, err := Inspect(disk.OpenReadOnly())
 	require.NoError(t, err)
 	k := watchedBy(0, 50*time.Second, 0, 0, 0, 0)

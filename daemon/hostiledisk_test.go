@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 // Somebody writes to the device who is no host: a misdirected write, a host's own damaged memory, a person with dd. What is
@@ -180,7 +181,7 @@ func TestVandal(t *testing.T) {
 				copy(sector[:[]int{256, 512}[dice.IntN(2)]], other)
 			case 4: // of another lockspace
 				copy(sector[24:40], "another lockspace")
-				forge(sector, off)
+				lockspacetest.Forge(sector, off)
 			}
 			if sound(c.sb.Space(), sector, off) { // a flip that was flipped back, or a copy onto itself
 				continue
@@ -428,7 +429,7 @@ func TestHeldWithoutATicket(t *testing.T) {
 		h := layout.Slot{Lock: 1, Host: 2, Incarnation: c.hostRecord(2).Incarnation, Creation: c.entry(1).Creation, Phase: layout.Held, Ticket: layout.MakeTicket(1, 2)}
 		require.NoError(t, c.sb.Space().EncodeSlot(record, h))
 		clear(record[72:80]) // the ticket
-		forge(record, c.geo.Slot(1, 2))
+		lockspacetest.Forge(record, c.geo.Slot(1, 2))
 		require.NoError(t, c.disk.Open().Write(record, c.geo.Slot(1, 2)))
 		require.NotPanics(t, func() {
 			_, err := a.Request(t.Context(), "x", "please")

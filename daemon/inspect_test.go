@@ -10,57 +10,15 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
-// inspected is a lockspace with something of everything in it.
-func inspected(t *testing.T) (*blockdev.Memory, layout.Superblock) {
-	t.Helper()
-	disk := blockdev.NewMemory(1<<20, 512, 512)
-	dev := disk.Open()
-	result, err := formatDevice(t.Context(), dev, FormatOptions{Name: "prod", Hosts: 6, Locks: 8, Lease: 30 * time.Second})
-	require.NoError(t, err)
-	sb := result.Superblock
-	host := func(id int, state layout.HostState, verdicts ...layout.Verdict) {
-		putHost(t, dev, sb, layout.HostRecord{ID: id, Incarnation: 1<<60 + uint64(id), State: state, Sequence: 1 << 59,
-			Name: []string{"", "db1", "db2", "db3", "db4", "db5"}[id], Highest: 5, Verdicts: verdicts})
-	}
-	host(1, layout.StateLive, layout.Verdict{Host: 4, Incarnation: 1<<60 + 4},
-		layout.Verdict{Host: 2, Incarnation: 1<<60 + 2, Kind: layout.VerdictWish})
-	host(2, layout.StateLive)
-	host(3, layout.StateJoining)
-	host(4, layout.StateLive) // dead
-	host(5, layout.StateLeft)
-	putEntry(t, dev, sb, layout.Entry{Lock: 1, Name: "queue", Permits: 2, Creation: 7})
-	putEntry(t, dev, sb, layout.Entry{Lock: 2, Creation: 8}) // free
-	putEntry(t, dev, sb, layout.Entry{Lock: 3, Name: "backup", Permits: 1, Creation: 9})
-	slot := func(lock, host int, phase layout.Phase, number uint64, change func(s *layout.Slot)) {
-		s := layout.Slot{Lock: lock, Host: host, Incarnation: 1<<60 + uint64(host), Creation: 7, Phase: phase,
-			Ticket: layout.MakeTicket(number, host)}
-		if change != nil {
-			change(&s)
-		}
-		putSlot(t, dev, sb, s)
-	}
-	slot(1, 1, layout.Held, 100, func(s *layout.Slot) {
-		s.Holder = layout.Holder{PID: 4711, Command: "rsync -a", Since: time.Unix(1700000000, 0).UTC()}
-	})
-	slot(1, 2, layout.Waiting, 300, nil)
-	slot(1, 3, layout.Choosing, 400, func(s *layout.Slot) { s.Mode = layout.Shared })
-	slot(1, 4, layout.Held, 50, nil)                                         // of a dead host
-	slot(1, 5, layout.Waiting, 60, nil)                                      // of one that left
-	slot(2, 1, layout.Held, 10, nil)                                         // of a removed lock
-	slot(3, 1, layout.Waiting, 11, func(s *layout.Slot) { s.Creation = 8 })  // of the lock that was there before
-	slot(3, 2, layout.Waiting, 12, func(s *layout.Slot) { s.Incarnation++ }) // of an earlier incarnation
-	slot(3, 3, layout.Idle, 13, func(s *layout.Slot) { s.Creation = 9 })
-	return disk, sb
-}
-
 func TestReport(t *testing.T) {
-	disk, sb := inspected(t)
-	before := contents(t, disk)
+	disk, sb := lockspacetest.Example(t)
+	before := lockspacetest.Contents(t, disk)
 	s, err := Inspect(disk.OpenReadOnly())
 	require.NoError(t, err)
-	require.Equal(t, before, contents(t, disk))
+	require.Equal(t, before, lockspacetest.Contents(t, disk))
 	require.Len(t, s.Hosts, 5)
 	require.Len(t, s.Entries, 3)
 	require.Len(t, s.Slots, 8, "all but that of the removed lock")
@@ -100,8 +58,8 @@ func TestReport(t *testing.T) {
 }
 
 func TestReportDirectoryLock(t *testing.T) {
-	disk, sb := inspected(t)
-	putSlot(t, disk.Open(), sb, layout.Slot{Lock: 0, Host: 2, Incarnation: 1<<60 + 2, Phase: layout.Held, Ticket: layout.MakeTicket(5, 2)})
+	disk, sb := lockspacetest.Example(t)
+	lockspacetest.PutSlot(t, disk.Open(), sb, layout.Slot{Lock: 0, Host: 2, Incarnation: 1<<60 + 2, Phase: layout.Held, Ticket: layout.MakeTicket(5, 2)})
 	s, err := Inspect(disk.Open())
 	require.NoError(t, err)
 	locks := s.Report().Locks
@@ -111,13 +69,13 @@ func TestReportDirectoryLock(t *testing.T) {
 }
 
 func TestInspectDamage(t *testing.T) {
-	disk, sb := inspected(t)
+	disk, sb := lockspacetest.Example(t)
 	g := sb.Geometry
 	dev := disk.Open()
-	damage(t, dev, 0)
-	damage(t, dev, g.Host(1))
-	damage(t, dev, g.Entry(2))
-	damage(t, dev, g.Slot(1, 2))
+	lockspacetest.Damage(t, dev, 0)
+	lockspacetest.Damage(t, dev, g.Host(1))
+	lockspacetest.Damage(t, dev, g.Entry(2))
+	lockspacetest.Damage(t, dev, g.Slot(1, 2))
 	f := blockdev.NewFaulty(dev, blockdev.FaultyOptions{})
 	f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: g.Slot(1, 3), To: g.Slot(1, 3) + 512, Err: unix.EIO})
 	s, err := Inspect(f)
@@ -143,8 +101,8 @@ func TestInspectDamage(t *testing.T) {
 	require.Equal(t, 1, r.Locks[1].Holders[1].Host)
 
 	f.Heal()
-	damage(t, dev, 0) // undo
-	damage(t, dev, g.Superblock(1))
+	lockspacetest.Damage(t, dev, 0) // undo
+	lockspacetest.Damage(t, dev, g.Superblock(1))
 	s, err = Inspect(f)
 	require.NoError(t, err)
 	require.Zero(t, s.CopyUsed)
@@ -152,7 +110,7 @@ func TestInspectDamage(t *testing.T) {
 }
 
 func TestInspectDeviceFails(t *testing.T) {
-	disk, _ := inspected(t)
+	disk, _ := lockspacetest.Example(t)
 	f := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{})
 	f.Inject(blockdev.Fault{Op: blockdev.OpRead, After: 3, Err: unix.ENXIO})
 	_, err := Inspect(f)
@@ -161,8 +119,8 @@ func TestInspectDeviceFails(t *testing.T) {
 }
 
 func TestWalk(t *testing.T) {
-	disk, sb := inspected(t)
-	damage(t, disk.Open(), sb.Geometry.Slot(8, 6))
+	disk, sb := lockspacetest.Example(t)
+	lockspacetest.Damage(t, disk.Open(), sb.Geometry.Slot(8, 6))
 	var offset int64 = -1
 	kinds := make(map[RecordKind]int)
 	require.NoError(t, Walk(disk.OpenReadOnly(), sb, func(r Record) error {

@@ -108,3 +108,9 @@ func describeSuperblock(sb layout.Superblock) string {
 	}
 	return fmt.Sprintf("%q (%v)", sb.Name, sb.UUID)
 }
+
+// findMark returns the superblock of the lockspace that was being formatted over.
+func findMark(head []byte) (old layout.Superblock, ok bool) {
+	old, err := layout.DecodeSuperblock(head, 1)
+	return old, err == nil
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 func TestFindLockspace(t *testing.T) {
@@ -26,13 +27,13 @@ func TestFindLockspace(t *testing.T) {
 	require.Equal(t, want, sb)
 	require.Zero(t, copyUsed)
 
-	damage(t, disk.Open(), 0)
+	lockspacetest.Damage(t, disk.Open(), 0)
 	sb, copyUsed, err = FindLockspace(disk.Open())
 	require.NoError(t, err)
 	require.Equal(t, want, sb)
 	require.Equal(t, 1, copyUsed)
 
-	damage(t, disk.Open(), 4096)
+	lockspacetest.Damage(t, disk.Open(), 4096)
 	_, _, err = FindLockspace(disk.Open())
 	require.ErrorIs(t, err, ErrNoLockspace)
 	require.ErrorIs(t, err, layout.ErrChecksum)
@@ -59,7 +60,7 @@ func TestFindLockspaceWithoutAPath(t *testing.T) {
 // TestFindLockspaceOnOtherDevice finds lockspaces that were copied to a device they do not fit.
 func TestFindLockspaceOnOtherDevice(t *testing.T) {
 	copied := func(from *blockdev.Memory, to *blockdev.Memory) blockdev.Device {
-		p := contents(t, from)
+		p := lockspacetest.Contents(t, from)
 		dev := to.Open()
 		require.NoError(t, dev.Write(p[:min(int64(len(p)), dev.Info().Size)], 0))
 		return dev
@@ -75,7 +76,7 @@ func TestFindLockspaceOnOtherDevice(t *testing.T) {
 }
 
 func TestOpenLockspaceFails(t *testing.T) {
-	path := filepath.Join(formatDir(t), "blank")
+	path := filepath.Join(lockspacetest.Dir(t), "blank")
 	_, _, _, err := OpenLockspace(path, true)
 	require.ErrorContains(t, err, "no such file")
 	require.NoError(t, blockdev.Create(path, 64<<10, nil))

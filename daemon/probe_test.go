@@ -11,6 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 const vacantSize = 1 << 20
@@ -25,7 +26,7 @@ func TestProbeVacant(t *testing.T) {
 		require.Equal(t, manySlots, m.Many)
 		require.Equal(t, []Sight{{Path: "memory", Writes: sightCount}}, m.Sights)
 		require.False(t, m.Lockspace)
-		require.Equal(t, make([]byte, vacantSize), contents(t, disk), "as it was before")
+		require.Equal(t, make([]byte, vacantSize), lockspacetest.Contents(t, disk), "as it was before")
 	}
 }
 
@@ -37,7 +38,7 @@ func TestProbeVacantIsStopped(t *testing.T) {
 	faulty.Inject(blockdev.Fault{Op: blockdev.OpWrite, After: 10, Times: 1, Delay: 1})
 	_, err := ProbeVacant(ctx, faulty, ProbeOptions{})
 	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, make([]byte, vacantSize), contents(t, disk))
+	require.Equal(t, make([]byte, vacantSize), lockspacetest.Contents(t, disk))
 }
 
 func TestProbeVacantRefuses(t *testing.T) {
@@ -46,18 +47,18 @@ func TestProbeVacantRefuses(t *testing.T) {
 		p := blockdev.Alloc(512)
 		p[at%512] = 1
 		require.NoError(t, disk.Open().Write(p, int64(at/512*512)))
-		before := contents(t, disk)
+		before := lockspacetest.Contents(t, disk)
 		_, err := ProbeVacant(t.Context(), disk.Open(), ProbeOptions{})
 		require.ErrorIs(t, err, ErrOccupied)
 		require.ErrorContains(t, err, "it holds unknown data")
-		require.Equal(t, before, contents(t, disk))
+		require.Equal(t, before, lockspacetest.Contents(t, disk))
 	}
 	disk := blockdev.NewMemory(vacantSize, 512, 512)
 	oldLockspace(t, disk, liveHost(1, "db1"))
-	before := contents(t, disk)
+	before := lockspacetest.Contents(t, disk)
 	_, err := ProbeVacant(t.Context(), disk.Open(), ProbeOptions{})
 	require.ErrorIs(t, err, ErrOccupied)
-	require.Equal(t, before, contents(t, disk))
+	require.Equal(t, before, lockspacetest.Contents(t, disk))
 }
 
 // killedProbe leaves on a disk what a probe does that is killed after some writes.
@@ -67,7 +68,7 @@ func killedProbe(t *testing.T, disk *blockdev.Memory) {
 	faulty.Inject(blockdev.Fault{Op: blockdev.OpWrite, After: 5, Crash: true})
 	_, err := ProbeVacant(t.Context(), faulty, ProbeOptions{})
 	require.ErrorIs(t, err, blockdev.ErrCrashed)
-	require.True(t, isScratch(contents(t, disk)))
+	require.True(t, isScratch(lockspacetest.Contents(t, disk)))
 }
 
 func TestProbeKilled(t *testing.T) {
@@ -78,15 +79,15 @@ func TestProbeKilled(t *testing.T) {
 	o, err := Occupied(t.Context(), disk.OpenReadOnly())
 	require.NoError(t, err)
 	require.Contains(t, o.What, "bakeryctl probe --write")
-	left := contents(t, disk)
+	left := lockspacetest.Contents(t, disk)
 	_, err = formatDevice(t.Context(), disk.Open(), formatOptions("new"))
 	require.ErrorIs(t, err, ErrOccupied)
 	require.ErrorContains(t, err, "it holds the block of a bakeryctl probe --write that is running or was killed")
-	require.Equal(t, left, contents(t, disk))
+	require.Equal(t, left, lockspacetest.Contents(t, disk))
 
 	_, err = ProbeVacant(t.Context(), disk.Open(), ProbeOptions{})
 	require.NoError(t, err)
-	require.Equal(t, make([]byte, vacantSize), contents(t, disk), "the next probe clears it")
+	require.Equal(t, make([]byte, vacantSize), lockspacetest.Contents(t, disk), "the next probe clears it")
 
 	killedProbe(t, disk)
 	force := formatOptions("new")
@@ -136,7 +137,7 @@ func TestProbeGivesWayToAnother(t *testing.T) {
 	_, err = s.Read()
 	require.NoError(t, err, "it was not disturbed")
 	require.NoError(t, s.Close())
-	require.Equal(t, make([]byte, vacantSize), contents(t, disk))
+	require.Equal(t, make([]byte, vacantSize), lockspacetest.Contents(t, disk))
 }
 
 // TestProbeDisturbed: a block that somebody else writes, as format does, is not touched again.
@@ -151,7 +152,7 @@ func TestProbeDisturbed(t *testing.T) {
 	faulty.Inject(blockdev.Fault{Op: blockdev.OpRead, From: 0, To: 512, After: 20, Times: 1, Delay: 1})
 	_, err := ProbeVacant(t.Context(), faulty, ProbeOptions{})
 	require.ErrorIs(t, err, ErrDisturbed)
-	require.Equal(t, other, contents(t, disk)[:512])
+	require.Equal(t, other, lockspacetest.Contents(t, disk)[:512])
 }
 
 func TestProbeSeesStaleWays(t *testing.T) {
@@ -167,7 +168,7 @@ func TestProbeSeesStaleWays(t *testing.T) {
 		require.False(t, m.Sights[0].Never)
 		require.Equal(t, Sight{Path: "memory", Writes: 1, Stale: 1, Never: true}, m.Sights[1])
 		require.Zero(t, m.Sights[2].Stale)
-		require.Equal(t, make([]byte, vacantSize), contents(t, disk))
+		require.Equal(t, make([]byte, vacantSize), lockspacetest.Contents(t, disk))
 	})
 }
 

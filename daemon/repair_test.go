@@ -10,6 +10,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 func quiet(string) {}
@@ -19,10 +20,10 @@ func TestRepairSuperblock(t *testing.T) {
 	for _, kind := range []RecordKind{KindSuperblock, KindCopy} {
 		runInBubble(t, string(kind), func(t *testing.T) {
 			c := newChecked(t)
-			whole := contents(t, c.disk)
+			whole := lockspacetest.Contents(t, c.disk)
 			at := map[RecordKind]int64{KindSuperblock: 0, KindCopy: c.geo.Superblock(1)}[kind]
 			for _, spoil := range []func(){
-				func() { damage(t, c.disk.Open(), at) },
+				func() { lockspacetest.Damage(t, c.disk.Open(), at) },
 				func() { c.spoil(at) },
 				func() { c.write(at, func(buf []byte) error { clear(buf); return nil }) },
 			} {
@@ -31,7 +32,7 @@ func TestRepairSuperblock(t *testing.T) {
 				require.Len(t, found, 1)
 				require.True(t, found[0].Repair)
 				require.NoError(t, rewriteSuperblock(c.disk.Open(), kind, quiet))
-				require.Equal(t, whole, contents(t, c.disk))
+				require.Equal(t, whole, lockspacetest.Contents(t, c.disk))
 				require.Empty(t, c.check())
 				require.NoError(t, rewriteSuperblock(c.disk.Open(), kind, func(string) { t.Error("written again") }))
 			}
@@ -47,14 +48,14 @@ func TestRepairSuperblockRefuses(t *testing.T) {
 		other.UUID[5]++
 		at := c.geo.Superblock(1)
 		c.write(at, func(buf []byte) error { return other.Encode(buf, 1) })
-		before := contents(t, c.disk)
+		before := lockspacetest.Contents(t, c.disk)
 		for _, kind := range []RecordKind{KindSuperblock, KindCopy} {
 			err := rewriteSuperblock(c.disk.Open(), kind, quiet)
 			if kind == KindCopy {
 				require.ErrorIs(t, err, ErrNotRepaired)
 				require.ErrorContains(t, err, other.UUID.String())
 			}
-			require.Equal(t, before, contents(t, c.disk))
+			require.Equal(t, before, lockspacetest.Contents(t, c.disk))
 		}
 		found := c.check()
 		require.Len(t, found, 1)
@@ -62,9 +63,9 @@ func TestRepairSuperblockRefuses(t *testing.T) {
 
 		c.write(at, func(buf []byte) error { return c.sb.Encode(buf, 1) })
 		c.write(0, func(buf []byte) error { return c.sb.Encode(buf, 1) }) // the mark
-		before = contents(t, c.disk)
+		before = lockspacetest.Contents(t, c.disk)
 		require.ErrorIs(t, rewriteSuperblock(c.disk.Open(), KindSuperblock, quiet), ErrInterrupted)
-		require.Equal(t, before, contents(t, c.disk))
+		require.Equal(t, before, lockspacetest.Contents(t, c.disk))
 	})
 }
 
@@ -139,7 +140,7 @@ func TestRepairFrees(t *testing.T) {
 		require.NoError(t, h.Release())
 		require.NoError(t, a.Close(t.Context()))
 		c.spoil(c.geo.Entry(1))
-		before := contents(t, c.disk)
+		before := lockspacetest.Contents(t, c.disk)
 
 		d := c.host(2)
 		done, err := c.repair(d, 1)
@@ -154,7 +155,7 @@ func TestRepairFrees(t *testing.T) {
 		require.Empty(t, c.slot(0, 2).Value, "nothing is intended any more")
 		require.NoError(t, d.Close(t.Context()))
 
-		after := contents(t, c.disk)
+		after := lockspacetest.Contents(t, c.disk)
 		for _, at := range []int64{c.geo.Host(2), c.geo.Entry(1), c.geo.Slot(0, 2), c.geo.Slot(1, 2)} {
 			copy(after[at:at+512], before[at:])
 		}
@@ -222,11 +223,11 @@ func TestRepairRefusesWhileOthersAreUp(t *testing.T) {
 		c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
 		c.spoil(c.geo.Entry(1))
 		d := c.host(2)
-		before := contents(t, c.disk)[c.geo.Entry(1):c.geo.Slot(0, 1)]
+		before := lockspacetest.Contents(t, c.disk)[c.geo.Entry(1):c.geo.Slot(0, 1)]
 		_, err := c.repair(d, 1)
 		require.ErrorIs(t, err, ErrNotRepaired)
 		require.ErrorContains(t, err, "host 1 (db1) may be up")
-		require.Equal(t, before, contents(t, c.disk)[c.geo.Entry(1):c.geo.Slot(0, 1)])
+		require.Equal(t, before, lockspacetest.Contents(t, c.disk)[c.geo.Entry(1):c.geo.Slot(0, 1)])
 		require.True(t, c.slot(1, 2).Virgin())
 	})
 }
@@ -358,7 +359,7 @@ func TestHolderRestoresEntry(t *testing.T) {
 				if held == nil {
 					asksFor(t, b)
 				}
-				buf := contents(t, c.disk)[c.geo.Entry(1):]
+				buf := lockspacetest.Contents(t, c.disk)[c.geo.Entry(1):]
 				found, err := c.sb.Space().DecodeEntry(buf, 1)
 				return err == nil && found == e
 			})
@@ -426,7 +427,7 @@ func TestRestoreHeedsIntents(t *testing.T) {
 		c.intend(3, layout.Entry{Lock: 1, Creation: h.Token().Number() + 9})
 		c.spoil(c.geo.Entry(1))
 		require.ErrorIs(t, a.mendEntry(t.Context(), h.lk), ErrNotRepaired)
-		_, err := c.sb.Space().DecodeEntry(contents(t, c.disk)[c.geo.Entry(1):], 1)
+		_, err := c.sb.Space().DecodeEntry(lockspacetest.Contents(t, c.disk)[c.geo.Entry(1):], 1)
 		require.Error(t, err)
 		require.NoError(t, h.Release())
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
 // tracing notes what is asked of a device.
@@ -184,8 +185,8 @@ func TestHeldLockIsLookedAt(t *testing.T) {
 		c.spoil(c.geo.Slot(1, 1))
 		c.spoil(c.geo.Entry(1))
 		readable := func() bool {
-			_, entry := c.sb.Space().DecodeEntry(contents(t, c.disk)[c.geo.Entry(1):], 1)
-			_, slot := c.sb.Space().DecodeSlot(contents(t, c.disk)[c.geo.Slot(1, 1):], 1, 1)
+			_, entry := c.sb.Space().DecodeEntry(lockspacetest.Contents(t, c.disk)[c.geo.Entry(1):], 1)
+			_, slot := c.sb.Space().DecodeSlot(lockspacetest.Contents(t, c.disk)[c.geo.Slot(1, 1):], 1, 1)
 			return entry == nil && slot == nil
 		}
 		eventually(t, "both are restored", readable)

@@ -180,22 +180,6 @@ func (f *formatter) refuse(ctx context.Context, found occupant) error {
 	}
 }
 
-// pollEvery is how often the host table is read by one who waits for a change of it.
-func pollEvery(lease, most time.Duration) time.Duration {
-	return min(max(lease/60, 20*time.Millisecond), most)
-}
-
-func sleepContext(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // probeSignature asks blkid(8), where there is one, what else is on a device; empty is nothing that it knows.
 func probeSignature(ctx context.Context, info blockdev.Info) string {
 	if !info.Regular && info.Major == 0 {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
 )
@@ -34,4 +35,9 @@ func (d watchedDevice) Read(p []byte, off int64) error {
 		d.each(int64(len(p)))
 	}
 	return err
+}
+
+// pollEvery is how often the host table is read by one who waits for a change of it.
+func pollEvery(lease, most time.Duration) time.Duration {
+	return min(max(lease/60, 20*time.Millisecond), most)
 }
