@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -238,7 +239,7 @@ func (s suspicion) sign() sign { return sign{s.Offset, s.rule, s.state} }
 func (ex *examiner) confirm(found []suspicion) ([]suspicion, error) {
 	var err error
 	for round := 1; round < checkRounds && len(found) > 0; round++ {
-		if err := sleepContext(ex.ctx, checkPause); err != nil {
+		if err := retry.Pause(ex.ctx, checkPause); err != nil {
 			return nil, err
 		}
 		if found, err = ex.again(found); err != nil {
@@ -315,7 +316,7 @@ func (ex *examiner) watch(ids map[int]bool) (map[int]bool, error) {
 		if len(up) == len(ids) || time.Now().After(deadline) {
 			return up, nil
 		}
-		if err := sleepContext(ex.ctx, pollEvery(lease, 250*time.Millisecond)); err != nil {
+		if err := retry.Pause(ex.ctx, pollEvery(lease, 250*time.Millisecond)); err != nil {
 			return nil, err
 		}
 	}

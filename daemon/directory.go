@@ -12,6 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -147,7 +148,7 @@ func (d *Daemon) lookupNow(ctx context.Context, name string) (e layout.Entry, er
 		if e, err = d.lookupOnce(name, try == slotTries-1); !errors.Is(err, ErrDamaged) {
 			return e, err
 		}
-		if err := sleepContext(ctx, d.retry()); err != nil {
+		if err := retry.Pause(ctx, d.retry()); err != nil {
 			return e, context.Cause(ctx)
 		}
 	}

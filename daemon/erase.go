@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -151,7 +152,7 @@ func (f *formatter) letGo(ctx context.Context, found occupant) error {
 	still := time.Now()
 	for limit := still.Add(3 * wait); time.Since(still) < wait; {
 		f.o.Counter.tell("waiting for the hosts of the old lockspace", time.Since(still).Milliseconds(), wait.Milliseconds(), false)
-		if err := sleepContext(ctx, pollEvery(lease, 5*time.Second)); err != nil {
+		if err := retry.Pause(ctx, pollEvery(lease, 5*time.Second)); err != nil {
 			return err
 		}
 		now, err := readHostTable(f.dev, found.old.Space())

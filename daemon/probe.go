@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -185,7 +186,7 @@ func sight(ctx context.Context, p patch, other blockdev.Device, counter Counter)
 				s.Never = true
 				return errBlind
 			}
-			if err := sleepContext(ctx, sightPause); err != nil {
+			if err := retry.Pause(ctx, sightPause); err != nil {
 				return err
 			}
 			if seen, err = p.SeenBy(other); err != nil {

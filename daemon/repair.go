@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -211,7 +212,7 @@ func (r *repairer) ask(ctx context.Context, entries []Finding) error {
 			return err
 		}
 		r.d.complainOfEntries(damaged, true)
-		if err := sleepContext(ctx, r.d.retry()); err != nil {
+		if err := retry.Pause(ctx, r.d.retry()); err != nil {
 			return err
 		}
 	}
@@ -373,7 +374,7 @@ func (d *Daemon) awaitAlone(ctx context.Context, progress func(string)) error {
 			told = true
 			progress(fmt.Sprintf("waiting up to %v until it is known that nobody is up: %s", longest.Round(time.Second), up[0]))
 		}
-		if err := sleepContext(ctx, d.retry()); err != nil {
+		if err := retry.Pause(ctx, d.retry()); err != nil {
 			return err
 		}
 	}

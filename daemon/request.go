@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -83,7 +84,7 @@ func (d *Daemon) request(ctx context.Context, name, message string) ([]Asked, er
 			return nil, err
 		}
 		d.dir.forget(e)
-		if err := sleepContext(ctx, d.retry()); err != nil {
+		if err := retry.Pause(ctx, d.retry()); err != nil {
 			return nil, err
 		}
 	}
@@ -124,7 +125,7 @@ func (d *Daemon) holding(ctx context.Context, e layout.Entry) ([]Asked, error) {
 		if err != nil || !unsettled || time.Now().After(give) {
 			return asked, err
 		}
-		if err := sleepContext(ctx, settleAfter/2); err != nil {
+		if err := retry.Pause(ctx, settleAfter/2); err != nil {
 			return nil, err
 		}
 	}

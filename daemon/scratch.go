@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -117,7 +118,7 @@ func (s *scratch) waitStill(ctx context.Context) error {
 		return err
 	}
 	for begun := time.Now(); time.Since(begun) < scratchStill; {
-		if err := sleepContext(ctx, scratchStill/20); err != nil {
+		if err := retry.Pause(ctx, scratchStill/20); err != nil {
 			return err
 		}
 		if err := s.dev.Read(s.back, 0); err != nil {

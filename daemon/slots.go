@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -61,7 +62,7 @@ func (d *Daemon) readAllSlots(ctx context.Context, lock int) ([]layout.Slot, err
 				return nil, fmt.Errorf("%w (start bakeryd on host %d, which rewrites it): %w", ErrUnreadable, i+1, err)
 			}
 		}
-		if err := sleepContext(ctx, d.retry()); err != nil {
+		if err := retry.Pause(ctx, d.retry()); err != nil {
 			return nil, context.Cause(ctx)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -173,7 +174,7 @@ func (f *formatter) refuse(ctx context.Context, found occupant) error {
 		if watched > watch {
 			return fmt.Errorf("%w: it holds %s; none of them was seen alive", ErrOccupied, found.what)
 		}
-		if err := sleepContext(ctx, every); err != nil {
+		if err := retry.Pause(ctx, every); err != nil {
 			return err
 		}
 		watched += min(time.Since(began), 2*every+lease/20) // the hosts may have stood still with this machine

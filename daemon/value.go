@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -82,7 +83,7 @@ func (d *Daemon) readValue(ctx context.Context, name string) (Value, error) {
 		case err != nil:
 			return Value{}, err
 		}
-		if err := sleepContext(ctx, d.retry()); err != nil {
+		if err := retry.Pause(ctx, d.retry()); err != nil {
 			return Value{}, context.Cause(ctx)
 		}
 	}

@@ -1,11 +1,12 @@
-package daemon
+// Package retry waits between two attempts.
+package retry
 
 import (
 	"context"
 	"time"
 )
 
-func sleepContext(ctx context.Context, d time.Duration) error {
+func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
