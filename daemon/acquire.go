@@ -193,7 +193,7 @@ func (d *Daemon) find(ctx context.Context, req Request) (*lock, error) {
 	return patiently(ctx, d, func() (*lock, error) { return d.lock(ctx, req) })
 }
 
-// inUse returns a lock that is ready, or nil: then it may have to be looked for
+// InUse returns a lock that is ready, or nil: then it may have to be looked for
 // on the disk.
 func (d *Daemon) inUse(req Request) *lock {
 	e, ok := d.dir.remembered(req.Name)

@@ -23,6 +23,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -44,7 +45,7 @@ func fuzzedDaemon(f *testing.F) (*Daemon, *Server) {
 	d := New(Config{Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Logger: log, Keep: true, Events: journal,
 		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
 			dev := disk.Open()
-			sb, copyUsed, err := FindLockspace(dev)
+			sb, copyUsed, err := lockspace.FindLockspace(dev)
 			return dev, sb, copyUsed, err
 		}})
 	require.NoError(f, d.Join(f.Context()))

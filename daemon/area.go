@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -51,14 +52,14 @@ func newArea(dev blockdev.Device, space layout.Space, lock, host int) *area {
 func (a *area) read(n int) ([]bakery.View, error) {
 	n = max(n, a.host)
 	stride := a.space.Geometry.Stride
-	buf := pool.Get(n * stride)
-	defer pool.Put(buf)
+	buf := lockspace.Pool.Get(n * stride)
+	defer lockspace.Pool.Put(buf)
 	start := time.Now()
 	off := a.space.Geometry.Slot(a.lock, 1)
 	var errs []error
 	err := a.dev.Read(buf, off)
 	if err != nil {
-		if errs, err = readApart(a.dev, buf, off, stride, err); err != nil {
+		if errs, err = lockspace.ReadApart(a.dev, buf, off, stride, err); err != nil {
 			return nil, fmt.Errorf("read the slots of lock %d: %w", a.lock, err)
 		}
 	}
@@ -76,11 +77,11 @@ func (a *area) read(n int) ([]bakery.View, error) {
 
 // readOne reads the slot of one host.
 func (a *area) readOne(host int) (bakery.View, error) {
-	buf := pool.Get(a.space.Geometry.Stride)
-	defer pool.Put(buf)
+	buf := lockspace.Pool.Get(a.space.Geometry.Stride)
+	defer lockspace.Pool.Put(buf)
 	start := time.Now()
 	err := a.dev.Read(buf, a.space.Geometry.Slot(a.lock, host))
-	if err != nil && !badSector(err) {
+	if err != nil && !lockspace.IsBadSector(err) {
 		return bakery.View{}, fmt.Errorf("read the slot of host %d in lock %d: %w", host, a.lock, err)
 	}
 	a.latency = time.Since(start)
@@ -116,14 +117,14 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 		a.own.Value = bytes.Clone(s.Value)
 		// What an earlier incarnation intended has come about or never will: it
 		// had nothing under way any more when its id was taken on.
-		if a.lock == directoryLock && s.Incarnation != a.mine {
+		if a.lock == lockspace.DirectoryLock && s.Incarnation != a.mine {
 			a.own.Value, a.own.ValueToken = nil, 0
 		}
 		if s.Creation < a.made {
 			a.own.Request = layout.Request{}
 		}
 		// That of a lock which had this place before is nobody's any more.
-		if a.lock != directoryLock && !s.ValueOf(a.made) {
+		if a.lock != lockspace.DirectoryLock && !s.ValueOf(a.made) {
 			a.own.Value, a.own.ValueToken = nil, 0
 		}
 	}
@@ -181,8 +182,8 @@ func (a *area) write(s bakery.Slot, who layout.Holder) error {
 	next.Ticket, next.Phase, next.Mode = s.Ticket, s.Phase, s.Mode
 	next.Holder = who
 	next.Sequence++
-	buf := pool.Get(a.space.Geometry.Stride)
-	defer pool.Put(buf)
+	buf := lockspace.Pool.Get(a.space.Geometry.Stride)
+	defer lockspace.Pool.Put(buf)
 	if err := a.space.EncodeSlot(buf, next); err != nil {
 		return fmt.Errorf("encode slot: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -25,7 +26,7 @@ func benchmarkHosts(b *testing.B, n int) []*Daemon {
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, os.RemoveAll(dir)) })
 	path := filepath.Join(dir, "image")
-	_, err = Format(b.Context(), path, FormatOptions{Hosts: DefaultHosts, Locks: 16, Lease: DefaultLease, Policy: layout.PolicyLease})
+	_, err = Format(b.Context(), path, FormatOptions{Hosts: lockspace.DefaultHosts, Locks: 16, Lease: lockspace.DefaultLease, Policy: layout.PolicyLease})
 	var open func(string, bool) (blockdev.Device, layout.Superblock, int, error)
 	if err != nil {
 		var fs unix.Statfs_t
@@ -35,7 +36,7 @@ func benchmarkHosts(b *testing.B, n int) []*Daemon {
 		formatMemory(b, disk)
 		open = func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
 			dev := disk.Open()
-			sb, copyUsed, err := FindLockspace(dev)
+			sb, copyUsed, err := lockspace.FindLockspace(dev)
 			return dev, sb, copyUsed, err
 		}
 		b.Log("in memory: there is no direct IO in " + dir)
@@ -55,8 +56,8 @@ func benchmarkHosts(b *testing.B, n int) []*Daemon {
 }
 
 func formatMemory(b *testing.B, disk *blockdev.Memory) {
-	sb := layout.Superblock{UUID: layout.UUID{1}, Lease: DefaultLease, Formatted: time.Now().UTC().Truncate(time.Microsecond),
-		Geometry: layout.Geometry{Stride: 4096, Hosts: DefaultHosts, Locks: 16}}
+	sb := layout.Superblock{UUID: layout.UUID{1}, Lease: lockspace.DefaultLease, Formatted: time.Now().UTC().Truncate(time.Microsecond),
+		Geometry: layout.Geometry{Stride: 4096, Hosts: lockspace.DefaultHosts, Locks: 16}}
 	require.LessOrEqual(b, sb.Geometry.Size(), disk.Open().Info().Size)
 	for copy := range 2 {
 		buf := blockdev.Alloc(4096)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -26,15 +27,15 @@ const (
 
 // Finding is something that is wrong with a record, or with how records fit together.
 type Finding struct {
-	Severity Severity   `json:"severity"`
-	What     string     `json:"what"` // the record in words
-	Kind     RecordKind `json:"kind"`
-	Lock     int        `json:"lock"` // of an entry or a slot
-	Host     int        `json:"host"` // of a host record or a slot
-	Offset   int64      `json:"offset"`
-	Problem  string     `json:"problem"`
-	Mend     string     `json:"mend"`   // what to do about it
-	Repair   bool       `json:"repair"` // Repair does
+	Severity Severity             `json:"severity"`
+	What     string               `json:"what"` // the record in words
+	Kind     lockspace.RecordKind `json:"kind"`
+	Lock     int                  `json:"lock"` // of an entry or a slot
+	Host     int                  `json:"host"` // of a host record or a slot
+	Offset   int64                `json:"offset"`
+	Problem  string               `json:"problem"`
+	Mend     string               `json:"mend"`   // what to do about it
+	Repair   bool                 `json:"repair"` // Repair does
 }
 
 // Checkup is what Check found.
@@ -77,13 +78,13 @@ func Check(dev blockdev.Device, progress func(string)) (*Checkup, error) {
 // CheckOptions are for who looks on.
 type CheckOptions struct {
 	Progress func(message string) // is told what takes long; may be nil
-	Counter  Counter              // likewise, and how far it is
+	Counter  lockspace.Counter    // likewise, and how far it is
 }
 
 // CheckWith is Check, until ctx is done, whose cause it returns then.
 func CheckWith(ctx context.Context, dev blockdev.Device, o CheckOptions) (*Checkup, error) {
 	progress := o.Progress
-	sb, _, err := FindLockspace(dev)
+	sb, _, err := lockspace.FindLockspace(dev)
 	if err != nil {
 		return nil, err
 	}
@@ -92,9 +93,9 @@ func CheckWith(ctx context.Context, dev blockdev.Device, o CheckOptions) (*Check
 	}
 	var read int64
 	whole := false // it was read; some of it is read again
-	dev = watchedDevice{dev, ctx, func(n int64) {
+	dev = lockspace.Watched{Device: dev, Ctx: ctx, Each: func(n int64) {
 		if read += n; !whole {
-			o.Counter.tell("reading", read, sb.Geometry.Size(), true)
+			o.Counter.Tell("reading", read, sb.Geometry.Size(), true)
 		}
 	}}
 	ex := examiner{ctx: ctx, dev: dev, sb: sb, space: sb.Space(), progress: progress, counter: o.Counter}
@@ -134,7 +135,7 @@ type examiner struct {
 	sb       layout.Superblock
 	space    layout.Space
 	progress func(string)
-	counter  Counter
+	counter  lockspace.Counter
 }
 
 // picture is what one pass over some of the locks has read. It is not of one moment, but in an order that keeps
@@ -143,23 +144,23 @@ type examiner struct {
 type picture struct {
 	ex      *examiner
 	locks   []int
-	super   []Record // the superblock and its copy
+	super   []lockspace.Record // the superblock and its copy
 	slots   map[int][]layout.Slot
 	entries map[int]layout.Entry
 	hosts   map[int]layout.HostRecord
-	damaged []Record
+	damaged []lockspace.Record
 	said    map[life]words
 }
 
 // look reads the slots and entries of some locks, and all host records.
 func (ex *examiner) look(locks []int) (*picture, error) {
 	p := &picture{ex: ex, locks: locks, slots: map[int][]layout.Slot{}, entries: map[int]layout.Entry{}, hosts: map[int]layout.HostRecord{}}
-	w := walker{dev: ex.dev, space: ex.space, visit: p.add}
-	if err := w.superblocks(ex.sb); err != nil {
+	w := lockspace.Walker{Dev: ex.dev, Space: ex.space, Visit: p.add}
+	if err := w.Superblocks(ex.sb); err != nil {
 		return nil, fmt.Errorf("read superblock: %w", err)
 	}
 	for _, lock := range locks {
-		if err := w.slots(lock, ex.sb.Geometry.Hosts); err != nil {
+		if err := w.Slots(lock, ex.sb.Geometry.Hosts); err != nil {
 			return nil, err
 		}
 	}
@@ -170,23 +171,23 @@ func (ex *examiner) look(locks []int) (*picture, error) {
 		}
 		from := max(1, locks[first])
 		if n := locks[next-1] - from + 1; n > 0 {
-			if err := w.entriesOf(from, n); err != nil {
+			if err := w.EntriesOf(from, n); err != nil {
 				return nil, err
 			}
 		}
 		first = next
 	}
-	if err := w.hosts(); err != nil {
+	if err := w.Hosts(); err != nil {
 		return nil, err
 	}
-	s := Snapshot{Hosts: slices.Collect(maps.Values(p.hosts))}
-	p.said = s.said(nil)
+	s := lockspace.Snapshot{Hosts: slices.Collect(maps.Values(p.hosts))}
+	p.said = said(&s, nil)
 	return p, nil
 }
 
-func (p *picture) add(r Record) error {
+func (p *picture) add(r lockspace.Record) error {
 	switch {
-	case r.Kind == KindSuperblock || r.Kind == KindCopy:
+	case r.Kind == lockspace.KindSuperblock || r.Kind == lockspace.KindCopy:
 		p.super = append(p.super, r)
 	case r.Err != nil:
 		p.damaged = append(p.damaged, r)
@@ -210,10 +211,10 @@ func (p *picture) records() int {
 }
 
 // damage returns the record of a kind that cannot be read, if it cannot.
-func (p *picture) damage(kind RecordKind, lock, host int) (Record, bool) {
-	i := slices.IndexFunc(p.damaged, func(r Record) bool { return r.Kind == kind && r.Lock == lock && r.Host == host })
+func (p *picture) damage(kind lockspace.RecordKind, lock, host int) (lockspace.Record, bool) {
+	i := slices.IndexFunc(p.damaged, func(r lockspace.Record) bool { return r.Kind == kind && r.Lock == lock && r.Host == host })
 	if i < 0 {
-		return Record{}, false
+		return lockspace.Record{}, false
 	}
 	return p.damaged[i], true
 }
@@ -270,7 +271,7 @@ func (ex *examiner) again(found []suspicion) ([]suspicion, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
-	concerned := map[int]bool{directoryLock: true}
+	concerned := map[int]bool{lockspace.DirectoryLock: true}
 	before := map[sign]bool{}
 	for _, s := range found {
 		before[s.sign()] = true
@@ -297,7 +298,7 @@ func (ex *examiner) watch(ids map[int]bool) (map[int]bool, error) {
 	seen, up := map[int]layout.HostRecord{}, map[int]bool{}
 	begun := time.Now()
 	for deadline := begun.Add(patience); ; {
-		ex.counter.tell("watching hosts", time.Since(begun).Milliseconds(), patience.Milliseconds(), false)
+		ex.counter.Tell("watching hosts", time.Since(begun).Milliseconds(), patience.Milliseconds(), false)
 		p, err := ex.look(nil)
 		if err != nil {
 			return nil, err
@@ -316,7 +317,7 @@ func (ex *examiner) watch(ids map[int]bool) (map[int]bool, error) {
 		if len(up) == len(ids) || time.Now().After(deadline) {
 			return up, nil
 		}
-		if err := retry.Pause(ex.ctx, pollEvery(lease, 250*time.Millisecond)); err != nil {
+		if err := retry.Pause(ex.ctx, lockspace.PollEvery(lease, 250*time.Millisecond)); err != nil {
 			return nil, err
 		}
 	}

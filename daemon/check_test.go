@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -268,7 +269,7 @@ func TestCheckFindings(t *testing.T) {
 			require.Equal(t, test.what, found[0].What)
 			require.Contains(t, found[0].Problem, test.problem)
 			require.Contains(t, found[0].Mend, test.mend)
-			if found[0].Kind != KindSuperblock {
+			if found[0].Kind != lockspace.KindSuperblock {
 				require.Positive(t, found[0].Offset)
 			}
 		})
@@ -321,7 +322,7 @@ func TestCheckDeviceFails(t *testing.T) {
 			require.ErrorIs(t, err, unix.ENXIO, "after %d", after)
 		}
 		_, err := Check(blockdev.NewMemory(1<<20, 512, 512).Open(), nil)
-		require.ErrorIs(t, err, ErrNoLockspace)
+		require.ErrorIs(t, err, lockspace.ErrNoLockspace)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -40,7 +41,7 @@ func (p *picture) suspicions(now time.Time) (all []suspicion) {
 	return all
 }
 
-func suspect(severity Severity, r Record, rule, problem, mend string) suspicion {
+func suspect(severity Severity, r lockspace.Record, rule, problem, mend string) suspicion {
 	return suspicion{rule: rule, Finding: Finding{Severity: severity, What: r.What(), Kind: r.Kind, Lock: r.Lock, Host: r.Host,
 		Offset: r.Offset, Problem: problem, Mend: mend}}
 }
@@ -79,7 +80,7 @@ func (p *picture) superblockRules() (all []suspicion) {
 }
 
 // whatIsWrong is the error of a record, which names the record itself once more.
-func whatIsWrong(r Record) string {
+func whatIsWrong(r lockspace.Record) string {
 	text := r.Err.Error()
 	if _, rest, ok := strings.Cut(text, fmt.Sprintf(" at byte %d: ", r.Offset)); ok {
 		return rest
@@ -88,18 +89,18 @@ func whatIsWrong(r Record) string {
 }
 
 // damageRule is about a record that cannot be read or decoded.
-func (p *picture) damageRule(r Record) suspicion {
+func (p *picture) damageRule(r lockspace.Record) suspicion {
 	s := suspect(SeverityError, r, "damaged", whatIsWrong(r), "")
 	switch r.Kind {
-	case KindHost:
+	case lockspace.KindHost:
 		s.Repair = true
 		within := (lease.Times{Lease: p.ex.sb.Lease}.Alive() + time.Second/10).Truncate(time.Second / 10)
 		s.Mend = fmt.Sprintf("if bakeryd runs on host %d it writes the record within %v; if not, %s%swrites it",
 			r.Host, within, p.mustBeOff(r.Host), mendRepair)
-	case KindEntry:
+	case lockspace.KindEntry:
 		s.Repair = true
 		s.Mend = p.remedy(r.Lock, p.maybeUp()).in()
-	case KindSlot:
+	case lockspace.KindSlot:
 		s.Severity, s.Mend = p.slotRemedy(r)
 	}
 	return s
@@ -114,11 +115,11 @@ func (p *picture) mustBeOff(host int) string {
 }
 
 // slotRemedy says what to do about a slot that cannot be read.
-func (p *picture) slotRemedy(r Record) (Severity, string) {
+func (p *picture) slotRemedy(r lockspace.Record) (Severity, string) {
 	h, known := p.hosts[r.Host]
-	_, hidden := p.damage(KindHost, 0, r.Host)
+	_, hidden := p.damage(lockspace.KindHost, 0, r.Host)
 	e := p.entries[r.Lock]
-	_, lost := p.damage(KindEntry, r.Lock, 0)
+	_, lost := p.damage(lockspace.KindEntry, r.Lock, 0)
 	switch {
 	case hidden:
 		return SeverityError, fmt.Sprintf("see the record of host %d: once it can be read, the slot is rewritten or reads as idle", r.Host)
@@ -126,7 +127,7 @@ func (p *picture) slotRemedy(r Record) (Severity, string) {
 		return SeverityWarning, fmt.Sprintf("%s: host %d never joined, and rewrites it if it does", mendNothing, r.Host)
 	case p.gone(r.Host):
 		return SeverityWarning, fmt.Sprintf("%s: host %d is gone, and the slot reads as idle; its next bakeryd rewrites it", mendNothing, r.Host)
-	case r.Lock != directoryLock && e.Free() && !lost:
+	case r.Lock != lockspace.DirectoryLock && e.Free() && !lost:
 		return SeverityWarning, mendNothing + ": no lock is there; the next host that uses the place rewrites it"
 	case h.State == layout.StateJoining:
 		return SeverityWarning, fmt.Sprintf("%s: host %d is joining and rewrites it, or if it died meanwhile, it reads as idle", mendNothing, r.Host)
@@ -151,7 +152,7 @@ func (p *picture) ifDead(host int) string {
 
 // over reports whether an incarnation is known to be over.
 func (p *picture) over(host int, incarnation uint64) bool {
-	if _, hidden := p.damage(KindHost, 0, host); hidden {
+	if _, hidden := p.damage(lockspace.KindHost, 0, host); hidden {
 		return p.said[life{host, incarnation}].dead
 	}
 	h, ok := p.hosts[host]
@@ -160,7 +161,7 @@ func (p *picture) over(host int, incarnation uint64) bool {
 
 // gone reports whether a host's record can be read and shows that no incarnation of it is up.
 func (p *picture) gone(host int) bool {
-	_, hidden := p.damage(KindHost, 0, host)
+	_, hidden := p.damage(lockspace.KindHost, 0, host)
 	return !hidden && p.over(host, p.hosts[host].Incarnation)
 }
 
@@ -186,7 +187,7 @@ func (p *picture) highestTaker() (host, lock int) {
 
 // hostRules are about one host record that can be read.
 func (p *picture) hostRules(h layout.HostRecord) (all []suspicion) {
-	r := Record{Kind: KindHost, Host: h.ID, Offset: p.ex.space.Geometry.Host(h.ID)}
+	r := lockspace.Record{Kind: lockspace.KindHost, Host: h.ID, Offset: p.ex.space.Geometry.Host(h.ID)}
 	if top, lock := p.highestTaker(); h.State == layout.StateLive && h.Highest < top && !p.over(h.ID, h.Incarnation) {
 		s := suspect(SeverityError, r, "highest", fmt.Sprintf("it covers hosts up to %d, and host %d takes locks: it may not see what that holds", h.Highest, top),
 			fmt.Sprintf("restart bakeryd on host %d", h.ID))
@@ -201,7 +202,7 @@ func (p *picture) hostRules(h layout.HostRecord) (all []suspicion) {
 	}
 	for _, v := range h.Verdicts {
 		_, known := p.hosts[v.Host]
-		_, hidden := p.damage(KindHost, 0, v.Host)
+		_, hidden := p.damage(lockspace.KindHost, 0, v.Host)
 		if !known && !hidden {
 			s := suspect(SeverityWarning, r, "verdict", fmt.Sprintf("it has a verdict (%v) on host %d, which never joined", v.Kind, v.Host), mendNothing)
 			s.state = fmt.Sprint(v)
@@ -216,7 +217,7 @@ func (p *picture) directoryRules(far uint64) (all []suspicion) {
 	first := map[string]int{}
 	for _, lock := range slices.Sorted(maps.Keys(p.entries)) {
 		e := p.entries[lock]
-		r := Record{Kind: KindEntry, Lock: lock, Offset: p.ex.space.Geometry.Entry(lock)}
+		r := lockspace.Record{Kind: lockspace.KindEntry, Lock: lock, Offset: p.ex.space.Geometry.Entry(lock)}
 		if e.Creation > far {
 			all = append(all, suspect(SeverityWarning, r, "ahead", fmt.Sprintf("creation %d is years ahead of the clock", e.Creation),
 				"nothing needed; see to the clocks of the hosts"))
@@ -244,11 +245,11 @@ func (p *picture) directoryRules(far uint64) (all []suspicion) {
 // lockRules are about the slots of one lock and its entry.
 func (p *picture) lockRules(lock int, far uint64) (all []suspicion) {
 	e := p.entries[lock]
-	if lock == directoryLock {
-		e = directoryEntry
+	if lock == lockspace.DirectoryLock {
+		e = lockspace.DirectoryEntry
 		all = append(all, p.intentRules()...)
 	}
-	_, unknown := p.damage(KindEntry, lock, 0)
+	_, unknown := p.damage(lockspace.KindEntry, lock, 0)
 	top, whole := p.tickets(lock)
 	for _, s := range p.slots[lock] {
 		all = append(all, p.slotRules(s, far)...)
@@ -271,11 +272,11 @@ func (p *picture) tickets(lock int) (top uint64, whole bool) {
 	for _, s := range p.slots[lock] {
 		top = max(top, s.Ticket.Number())
 	}
-	return top, !slices.ContainsFunc(p.damaged, func(r Record) bool { return r.Kind == KindSlot && r.Lock == lock })
+	return top, !slices.ContainsFunc(p.damaged, func(r lockspace.Record) bool { return r.Kind == lockspace.KindSlot && r.Lock == lock })
 }
 
 func (p *picture) ofSlot(severity Severity, s layout.Slot, rule, problem, mend string) suspicion {
-	f := suspect(severity, Record{Kind: KindSlot, Lock: s.Lock, Host: s.Host, Offset: p.ex.space.Geometry.Slot(s.Lock, s.Host)}, rule, problem, mend)
+	f := suspect(severity, lockspace.Record{Kind: lockspace.KindSlot, Lock: s.Lock, Host: s.Host, Offset: p.ex.space.Geometry.Slot(s.Lock, s.Host)}, rule, problem, mend)
 	f.state = fmt.Sprint(s.Incarnation, s.Sequence, s.Phase, s.Creation, s.Ticket)
 	return f
 }
@@ -288,7 +289,7 @@ func isMark(s layout.Slot) bool { return s.Phase == layout.Held && s.Creation > 
 func (p *picture) slotRules(s layout.Slot, far uint64) (all []suspicion) {
 	again := fmt.Sprintf("restart bakeryd on host %d", s.Host)
 	h, known := p.hosts[s.Host]
-	if _, hidden := p.damage(KindHost, 0, s.Host); !known && !hidden {
+	if _, hidden := p.damage(lockspace.KindHost, 0, s.Host); !known && !hidden {
 		all = append(all, p.ofSlot(SeverityError, s, "stranger", fmt.Sprintf("host %d wrote it, whose record says that it never joined: that record was lost", s.Host),
 			fmt.Sprintf("start bakeryd on host %d", s.Host)))
 	}
@@ -299,8 +300,8 @@ func (p *picture) slotRules(s layout.Slot, far uint64) (all []suspicion) {
 		all = append(all, p.ofSlot(SeverityWarning, s, "ahead", fmt.Sprintf("number %d or creation %d is years ahead of the clock", s.Ticket.Number(), s.Creation),
 			"nothing needed; see to the clocks of the hosts"))
 	}
-	if s.Lock == directoryLock && s.Creation != directoryCreation {
-		all = append(all, p.ofSlot(SeverityError, s, "internal", fmt.Sprintf("creation %d, want %d in the internal lock", s.Creation, directoryCreation), again))
+	if s.Lock == lockspace.DirectoryLock && s.Creation != lockspace.DirectoryCreation {
+		all = append(all, p.ofSlot(SeverityError, s, "internal", fmt.Sprintf("creation %d, want %d in the internal lock", s.Creation, lockspace.DirectoryCreation), again))
 	}
 	return all
 }
@@ -310,13 +311,13 @@ func (p *picture) entrySlotRules(e layout.Entry, s layout.Slot) (all []suspicion
 	switch {
 	case s.Phase == layout.Idle:
 	case isMark(s):
-		if s.Lock != directoryLock && s.Creation > e.Creation && !e.Free() && p.over(s.Host, s.Incarnation) {
+		if s.Lock != lockspace.DirectoryLock && s.Creation > e.Creation && !e.Free() && p.over(s.Host, s.Incarnation) {
 			all = append(all, p.ofSlot(SeverityNote, s, "mark", fmt.Sprintf("host %d began to remove lock %s, and is gone: the lock stays", s.Host, text.Printable(e.Name)), mendNothing))
 		}
 	case s.Creation == e.Creation && s.Ticket != 0 && s.Ticket.Number() <= s.Creation && !p.over(s.Host, s.Incarnation):
 		all = append(all, p.ofSlot(SeverityError, s, "early", fmt.Sprintf("number %d was drawn before its lock was made at %d", s.Ticket.Number(), s.Creation),
 			fmt.Sprintf("restart bakeryd on host %d", s.Host)))
-	case (s.Creation < e.Creation || s.Creation == e.Creation && e.Free() && s.Lock != directoryLock) && s.Phase != layout.Choosing && p.current(s):
+	case (s.Creation < e.Creation || s.Creation == e.Creation && e.Free() && s.Lock != lockspace.DirectoryLock) && s.Phase != layout.Choosing && p.current(s):
 		// Who is choosing finds out by its look. Whoever has a number was to be waited for by the removal.
 		f := p.ofSlot(SeverityError, s, "removed", fmt.Sprintf("it is %v by creation %d, and that lock was removed (%d)", s.Phase, s.Creation, e.Creation),
 			fmt.Sprintf("stop what runs under it on host %d, and restart bakeryd there", s.Host))
@@ -335,10 +336,10 @@ func (p *picture) lostEntry(e layout.Entry, lock int) []suspicion {
 			newest = s
 		}
 	}
-	if newest.Creation == 0 || lock == directoryLock {
+	if newest.Creation == 0 || lock == lockspace.DirectoryLock {
 		return nil
 	}
-	s := suspect(SeverityError, Record{Kind: KindEntry, Lock: lock, Offset: p.ex.space.Geometry.Entry(lock)}, "lost",
+	s := suspect(SeverityError, lockspace.Record{Kind: lockspace.KindEntry, Lock: lock, Offset: p.ex.space.Geometry.Entry(lock)}, "lost",
 		fmt.Sprintf("its creation is %d, and the slot of host %d tells of creation %d: a write of the directory was lost or undone", e.Creation, newest.Host, newest.Creation),
 		mendAllStop)
 	s.state = fmt.Sprint(e, newest.Creation)
@@ -391,7 +392,7 @@ func (p *picture) intentRemedy(s layout.Slot, err error) suspicion {
 
 // intentRules are about what hosts were about to write into the directory.
 func (p *picture) intentRules() (all []suspicion) {
-	for _, s := range p.slots[directoryLock] {
+	for _, s := range p.slots[lockspace.DirectoryLock] {
 		if len(s.Value) == 0 {
 			continue
 		}

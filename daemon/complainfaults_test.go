@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -128,8 +129,8 @@ func TestMendsInTheEnd(t *testing.T) {
 		ghost := layout.Slot{Lock: 1, Host: 2, Incarnation: 77, Creation: e.Creation + 1, Sequence: 1, Phase: layout.Held, Ticket: layout.MakeTicket(e.Creation+5, 2)}
 		c.put(ghost)
 		intent := layout.Entry{Lock: 1, Creation: e.Creation + 1}
-		about := layout.Slot{Lock: directoryLock, Host: 2, Incarnation: 77, Creation: directoryCreation, Sequence: 1, Value: layout.Intent(intent).Value()}
-		c.write(c.geo.Slot(directoryLock, 2), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, about) })
+		about := layout.Slot{Lock: lockspace.DirectoryLock, Host: 2, Incarnation: 77, Creation: lockspace.DirectoryCreation, Sequence: 1, Value: layout.Intent(intent).Value()}
+		c.write(c.geo.Slot(lockspace.DirectoryLock, 2), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, about) })
 		c.spoil(c.geo.Entry(1))
 		// It fails: the client that asks leaves before the host determines what the remover was about to write.
 		require.Error(t, a.mendEntry(timeout(t, c.sb.Lease/10), a.knownEntry(1)))

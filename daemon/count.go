@@ -5,13 +5,14 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // What is counted (package tally) of locks and hosts. Requests to the device are by timed.go, what is refused by refused.go.
 
 // counts tells whether a lock is one of clients: bakeryd has one for itself.
-func (lk *lock) counts() bool { return lk.entry.Lock != directoryLock }
+func (lk *lock) counts() bool { return lk.entry.Lock != lockspace.DirectoryLock }
 
 // countQueued has the lock counted by its name, if there is room for that, as soon as somebody wants it. It is called with
 // mu held.

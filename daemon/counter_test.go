@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
 // progressTold is what a Counter was told of a step.
@@ -19,7 +20,7 @@ type progressTold struct {
 }
 
 // heldToIt returns a Counter that holds what it is told to its word.
-func heldToIt(t *testing.T) (Counter, map[string]progressTold) {
+func heldToIt(t *testing.T) (lockspace.Counter, map[string]progressTold) {
 	steps := map[string]progressTold{}
 	return func(step string, done, total int64, bytes bool) {
 		was, known := steps[step]

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -51,7 +52,7 @@ func agree(e layout.Entry, permits int) error {
 // guarded does something under the lock that guards the directory. It must
 // not wait for any other lock: those who remove one wait for this one.
 func (d *Daemon) guarded(ctx context.Context, what string, f func(guard *lock) error) error {
-	guard, err := d.attach(directoryEntry)
+	guard, err := d.attach(lockspace.DirectoryEntry)
 	if err != nil {
 		return err
 	}
@@ -200,8 +201,8 @@ const entryTries = 10
 // writeEntry writes an entry. A write that failed may have left half of it,
 // beside which nobody could make a lock any more: so it is repeated.
 func (d *Daemon) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
-	buf := pool.Get(d.sb.Geometry.Stride)
-	defer pool.Put(buf)
+	buf := lockspace.Pool.Get(d.sb.Geometry.Stride)
+	defer lockspace.Pool.Put(buf)
 	if err := d.sb.Space().EncodeEntry(buf, e); err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
@@ -175,7 +176,7 @@ func New(cfg Config) *Daemon {
 		cfg.Clock = clock.Boottime
 	}
 	if cfg.open == nil {
-		cfg.open = OpenLockspace
+		cfg.open = lockspace.OpenLockspace
 	}
 	if cfg.Tally == nil {
 		cfg.Tally = new(tally.Tally)

@@ -12,6 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/clock/clocktest"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
@@ -91,7 +92,7 @@ func (c *cluster) unjoined(id int, change ...func(*Config)) *Daemon {
 		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
 		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
 			dev := c.disk.Open()
-			sb, copyUsed, err := FindLockspace(dev)
+			sb, copyUsed, err := lockspace.FindLockspace(dev)
 			return dev, sb, copyUsed, err
 		},
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -49,7 +50,7 @@ type scan struct {
 func (dir *directory) scan() (*scan, error) {
 	g := dir.space.Geometry
 	s := &scan{}
-	err := scanRecords(dir.dev, g.Entry(1), g.Stride, g.Locks, func(i int, sector []byte, err error) error {
+	err := lockspace.ScanRecords(dir.dev, g.Entry(1), g.Stride, g.Locks, func(i int, sector []byte, err error) error {
 		var e layout.Entry
 		if err == nil {
 			e, err = dir.space.DecodeEntry(sector, i+1)
@@ -97,8 +98,8 @@ func (dir *directory) remember(s *scan) {
 
 // read reads the entry of one lock.
 func (dir *directory) read(lock int) (layout.Entry, error) {
-	buf := pool.Get(dir.space.Geometry.Stride)
-	defer pool.Put(buf)
+	buf := lockspace.Pool.Get(dir.space.Geometry.Stride)
+	defer lockspace.Pool.Put(buf)
 	if err := dir.dev.Read(buf, dir.space.Geometry.Entry(lock)); err != nil {
 		return layout.Entry{}, fmt.Errorf("read the directory entry of lock %d: %w", lock, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -21,7 +22,7 @@ func TestOldScanDoesNotHideALock(t *testing.T) {
 		c := newCluster(t, 8, 64)
 		a, b := c.host(1), c.host(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		guard, err := b.attach(directoryEntry)
+		guard, err := b.attach(lockspace.DirectoryEntry)
 		require.NoError(t, err)
 		w, err := guard.enqueue(Request{})
 		require.NoError(t, err)
@@ -107,7 +108,7 @@ func acquireEntry(t *testing.T, c *cluster, d *Daemon, name string, want int) in
 // TestEntryBeingWrittenIsNotDamage: what cannot be read because another host is writing it is read again.
 func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
-		lk, err := a.attach(directoryEntry)
+		lk, err := a.attach(lockspace.DirectoryEntry)
 		require.NoError(t, err)
 		w, err := lk.enqueue(Request{})
 		require.NoError(t, err)
@@ -177,7 +178,7 @@ func TestScanTakesLittleMemory(t *testing.T) {
 		dev := &counting{Device: c.disk.Open()}
 		d := c.host(1, through(dev))
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		require.LessOrEqual(t, dev.longest.Load(), int64(scanChunk))
+		require.LessOrEqual(t, dev.longest.Load(), int64(lockspace.ScanChunk))
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -266,7 +267,7 @@ func TestDirectory_IntentOfGoneHostUnreadable_CreatesAndRemoves(t *testing.T) {
 			a := c.host(2, func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 			require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
 			end(t, m, a)
-			c.spoil(c.geo.Slot(directoryLock, 1))
+			c.spoil(c.geo.Slot(lockspace.DirectoryLock, 1))
 			_, created, err := a.Create(t.Context(), "y", 1)
 			require.NoError(t, err)
 			require.True(t, created)
@@ -285,7 +286,7 @@ func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
 		a, f := c.faultyHost(1)
 		b := c.host(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		slot := c.geo.Slot(directoryLock, 1)
+		slot := c.geo.Slot(lockspace.DirectoryLock, 1)
 		held := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: slot, To: slot + 512, Err: unix.EIO})
 		c.spoil(slot)
 		_, err := b.intents(b.dev)
@@ -300,7 +301,7 @@ func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
 func TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
-		c.spoil(c.geo.Slot(directoryLock, 1))
+		c.spoil(c.geo.Slot(lockspace.DirectoryLock, 1))
 		a := c.host(1)
 		eventually(t, "it is readable", func() bool { _, found, err := a.intentOf(a.dev, 1); return err == nil && !found })
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -30,7 +31,7 @@ func (c *cluster) slowly() func(*Config) {
 func through(dev blockdev.Device) func(*Config) {
 	return func(cfg *Config) {
 		cfg.open = func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
-			sb, copyUsed, err := FindLockspace(dev)
+			sb, copyUsed, err := lockspace.FindLockspace(dev)
 			return dev, sb, copyUsed, err
 		}
 	}

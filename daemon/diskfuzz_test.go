@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -103,13 +104,13 @@ func FuzzDisk(f *testing.F) { // 6000x
 		}
 		require.NoError(t, disk.Open().Write(image, 0))
 		dev := disk.OpenReadOnly()
-		found, _, err := FindLockspace(dev)
-		findMark(image)
+		found, _, err := lockspace.FindLockspace(dev)
+		lockspace.FindMark(image)
 		if err != nil {
 			return
 		}
 		damaged := map[int64]bool{}
-		require.NoError(t, Walk(dev, found, func(r Record) error {
+		require.NoError(t, lockspace.Walk(dev, found, func(r lockspace.Record) error {
 			require.NotEmpty(t, r.What())
 			damaged[r.Offset] = r.Err != nil
 			return nil
@@ -123,14 +124,14 @@ func FuzzDisk(f *testing.F) { // 6000x
 				}
 			}
 		}
-		snapshot, err := Inspect(dev)
+		snapshot, err := lockspace.Inspect(dev)
 		require.NoError(t, err)
-		report, err := json.Marshal(snapshot.Report())
+		report, err := json.Marshal(ReportOf(snapshot))
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(report, new(Report)))
 		for _, e := range snapshot.Entries {
 			if !e.Free() {
-				_, _ = snapshot.Value(e.Name)
+				_, _ = SnapshotValue(snapshot, e.Name)
 			}
 		}
 		_, err = ListLocks(dev)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -263,8 +264,8 @@ func (lk *lock) readAll() (views []bakery.View, err error) {
 
 // creation is that of the lock's directory entry now, 0 if it is another's.
 func (lk *lock) creation() (creation uint64, err error) {
-	if lk.entry == directoryEntry {
-		return directoryCreation, nil
+	if lk.entry == lockspace.DirectoryEntry {
+		return lockspace.DirectoryCreation, nil
 	}
 	stopping, tries := false, 0
 	err = lk.persist("reading a directory entry failed, retrying", lk.d.sb.Geometry.Entry(lk.entry.Lock), func() error {
@@ -272,14 +273,14 @@ func (lk *lock) creation() (creation uint64, err error) {
 		if err == nil && e.Name == lk.entry.Name {
 			creation = e.Creation
 		}
-		if badSector(err) || undecodable(err) {
+		if lockspace.IsBadSector(err) || undecodable(err) {
 			lk.d.complainOfEntries([]int{lk.entry.Lock}, false)
 		}
 		if stopping = err != nil && lk.d.stopping(); stopping {
 			return nil
 		}
 		// Torn by who died clearing it, perhaps: nobody is let in, the removal is completed, and writes it anew.
-		if tries++; lk.doomed && tries >= slotTries && (badSector(err) || undecodable(err)) {
+		if tries++; lk.doomed && tries >= slotTries && (lockspace.IsBadSector(err) || undecodable(err)) {
 			creation = lk.entry.Creation
 			return nil
 		}

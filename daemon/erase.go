@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
@@ -86,7 +87,7 @@ func (f *formatter) erase(ctx context.Context, found occupant) error {
 		if err := f.wipe(found); err != nil {
 			return fmt.Errorf("wipe superblocks: %w", err)
 		}
-		from = int64(blockSize(f.dev))
+		from = int64(lockspace.BlockSize(f.dev))
 	}
 	err := f.letGo(ctx, found)
 	if err == nil {
@@ -100,9 +101,9 @@ func (f *formatter) erase(ctx context.Context, found occupant) error {
 
 // wipe makes the old lockspace unfindable: steps 1 and 2.
 func (f *formatter) wipe(found occupant) error {
-	block := blockSize(f.dev)
-	p := pool.Get(block)
-	defer pool.Put(p)
+	block := lockspace.BlockSize(f.dev)
+	p := lockspace.Pool.Get(block)
+	defer lockspace.Pool.Put(p)
 	if found.kind == deviceLockspace {
 		if err := found.old.Encode(p, 1); err != nil {
 			return err
@@ -111,7 +112,7 @@ func (f *formatter) wipe(found occupant) error {
 			return err
 		}
 	}
-	head, err := readHead(f.dev)
+	head, err := lockspace.ReadHead(f.dev)
 	if err != nil {
 		return err
 	}
@@ -137,48 +138,48 @@ func (f *formatter) letGo(ctx context.Context, found occupant) error {
 	if found.kind == deviceRemains {
 		lease, whose = layout.MaxLease, "; their lease is not known, this is the longest there is"
 	}
-	rows, err := readHostTable(f.dev, found.old.Space()) // anew: a host may have joined since the survey
+	rows, err := lockspace.ReadHostTable(f.dev, found.old.Space()) // anew: a host may have joined since the survey
 	if err != nil {
 		return fmt.Errorf("read host table: %w", err)
 	}
 	if found.kind == deviceRemains {
 		rows = readableRows(rows)
 	}
-	if !anyInUse(rows) {
+	if !lockspace.AnyInUse(rows) {
 		return nil
 	}
-	wait := lease + lease/5 + watchdogTime(rows)
+	wait := lease + lease/5 + lockspace.WatchdogTime(rows)
 	f.o.tell("waiting %v for the hosts of the old lockspace to let go%s", wait, whose)
 	still := time.Now()
 	for limit := still.Add(3 * wait); time.Since(still) < wait; {
-		f.o.Counter.tell("waiting for the hosts of the old lockspace", time.Since(still).Milliseconds(), wait.Milliseconds(), false)
-		if err := retry.Pause(ctx, pollEvery(lease, 5*time.Second)); err != nil {
+		f.o.Counter.Tell("waiting for the hosts of the old lockspace", time.Since(still).Milliseconds(), wait.Milliseconds(), false)
+		if err := retry.Pause(ctx, lockspace.PollEvery(lease, 5*time.Second)); err != nil {
 			return err
 		}
-		now, err := readHostTable(f.dev, found.old.Space())
+		now, err := lockspace.ReadHostTable(f.dev, found.old.Space())
 		if err != nil {
 			return fmt.Errorf("read host table: %w", err)
 		}
 		if found.kind == deviceRemains {
 			now = readableRows(now)
 		}
-		if row, ok := changedRow(rows, now); ok {
+		if row, ok := lockspace.ChangedRow(rows, now); ok {
 			if time.Now().After(limit) {
 				return fmt.Errorf("%w: %s goes on renewing although its lockspace was wiped",
-					ErrHostAlive, text.HostName(row.id, row.record.Name))
+					ErrHostAlive, text.HostName(row.ID, row.Record.Name))
 			}
 			rows, still = now, time.Now()
-			wait = max(wait, lease+lease/5+watchdogTime(rows))
-			f.o.tell("%s has renewed once more, waiting %v", text.HostName(row.id, row.record.Name), wait)
+			wait = max(wait, lease+lease/5+lockspace.WatchdogTime(rows))
+			f.o.tell("%s has renewed once more, waiting %v", text.HostName(row.ID, row.Record.Name), wait)
 		}
 	}
 	return nil
 }
 
 // readable leaves out what is not a host record: of remains it is not known where the host table ends.
-func readableRows(rows []tableRow) (good []tableRow) {
+func readableRows(rows []lockspace.HostRow) (good []lockspace.HostRow) {
 	for _, r := range rows {
-		if r.err == nil {
+		if r.Err == nil {
 			good = append(good, r)
 		}
 	}
@@ -197,7 +198,7 @@ func (f *formatter) zero(ctx context.Context, from int64) error {
 			return err
 		}
 		off += n
-		f.o.Counter.tell("zeroing", off, f.area, true)
+		f.o.Counter.Tell("zeroing", off, f.area, true)
 		if f.o.Counter == nil && off < f.area && time.Since(told) >= tellEvery {
 			told = time.Now()
 			f.o.tell("%d%% zeroed", off*100/f.area)
@@ -214,7 +215,7 @@ func (f *formatter) allZero(ctx context.Context) (zero bool, at int64, err error
 			return false, -1, err
 		}
 		zero, at, err := blockdev.AllZero(f.dev, off, min(eraseChunk, f.area-off), func(done int64) {
-			f.o.Counter.tell("looking for data", off+done, f.area, true)
+			f.o.Counter.Tell("looking for data", off+done, f.area, true)
 		})
 		if err != nil || !zero {
 			return false, at, err
@@ -230,9 +231,9 @@ func (f *formatter) allZero(ctx context.Context) (zero bool, at int64, err error
 // writeSuperblocks writes the copy, then the superblock, and reads both back: steps 5 and 6.
 func writeSuperblocks(dev blockdev.Device, sb layout.Superblock) error {
 	stride := sb.Geometry.Stride
-	p, back := pool.Get(stride), pool.Get(stride)
-	defer pool.Put(p)
-	defer pool.Put(back)
+	p, back := lockspace.Pool.Get(stride), lockspace.Pool.Get(stride)
+	defer lockspace.Pool.Put(p)
+	defer lockspace.Pool.Put(back)
 	for _, copy := range []int{1, 0} {
 		if err := sb.Encode(p, copy); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -103,9 +104,9 @@ func TestFormatInterruptedWaitBeginsAgain(t *testing.T) {
 		defer cancel()
 		_, err := formatDevice(ctx, disk.Open(), o)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		_, _, err = FindLockspace(disk.Open())
-		require.ErrorIs(t, err, ErrNoLockspace)
-		require.ErrorIs(t, err, ErrInterrupted)
+		_, _, err = lockspace.FindLockspace(disk.Open())
+		require.ErrorIs(t, err, lockspace.ErrNoLockspace)
+		require.ErrorIs(t, err, lockspace.ErrInterrupted)
 		require.ErrorContains(t, err, `over lockspace "old" (`+old.UUID.String()+")")
 
 		o.Force = false
@@ -120,8 +121,8 @@ func TestFormatInterruptedWaitBeginsAgain(t *testing.T) {
 		_, err = formatDevice(t.Context(), &crashAt{Faulty: f, landed: 5000}, o) // in zeroing
 		require.ErrorIs(t, err, blockdev.ErrCrashed)
 		require.GreaterOrEqual(t, time.Since(begin), 1200*time.Millisecond)
-		_, _, err = FindLockspace(disk.Open())
-		require.ErrorIs(t, err, ErrInterrupted, "the mark is the last to go")
+		_, _, err = lockspace.FindLockspace(disk.Open())
+		require.ErrorIs(t, err, lockspace.ErrInterrupted, "the mark is the last to go")
 
 		_, err = formatDevice(t.Context(), disk.Open(), o)
 		require.NoError(t, err)
@@ -193,11 +194,11 @@ func oldHostsInUse(t *testing.T, disk *blockdev.Memory, old layout.Superblock) b
 	if old.Geometry.Stride == 0 {
 		return false
 	}
-	rows, err := readHostTable(disk.Open(), old.Space())
+	rows, err := lockspace.ReadHostTable(disk.Open(), old.Space())
 	require.NoError(t, err)
 	found := false
 	for _, r := range rows {
-		found = found || r.err == nil && r.inUse()
+		found = found || r.Err == nil && r.InUse()
 	}
 	return found
 }

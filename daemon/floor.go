@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -63,8 +64,8 @@ func (lk *lock) floor(ctx context.Context, rounds int, f *Floor) error {
 	}
 	g := lk.d.sb.Geometry
 	f.Slots = max(lk.d.mem.highest(), lk.area.host)
-	r := floorRequests{lk: lk, claim: pool.Get(g.Stride), release: pool.Get(g.Stride), slots: pool.Get(f.Slots * g.Stride)}
-	defer func() { pool.Put(r.claim); pool.Put(r.release); pool.Put(r.slots) }()
+	r := floorRequests{lk: lk, claim: lockspace.Pool.Get(g.Stride), release: lockspace.Pool.Get(g.Stride), slots: lockspace.Pool.Get(f.Slots * g.Stride)}
+	defer func() { lockspace.Pool.Put(r.claim); lockspace.Pool.Put(r.release); lockspace.Pool.Put(r.slots) }()
 	for len(f.Rounds) < rounds {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

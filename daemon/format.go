@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -44,7 +45,7 @@ type FormatOptions struct {
 
 	Now      func() time.Time     // for the time of formatting; nil is time.Now
 	Progress func(message string) // is told what takes long; may be nil
-	Counter  Counter              // how far that is; if it is not nil Progress is told no percentages
+	Counter  lockspace.Counter    // how far that is; if it is not nil Progress is told no percentages
 }
 
 // OptionError says that an option has a value that cannot be.
@@ -200,8 +201,8 @@ func formatNew(ctx context.Context, path string, o FormatOptions) (*FormatResult
 func settleBlocks(dev blockdev.Device, g layout.Geometry) error {
 	const piece, most = 1 << 20, 8 << 20
 	end := min(g.Slot(min(2, g.Locks), 1), most)
-	buf := pool.Get(piece)
-	defer pool.Put(buf)
+	buf := lockspace.Pool.Get(piece)
+	defer lockspace.Pool.Put(buf)
 	clear(buf)
 	for off := int64(0); off < end; off += piece {
 		if err := dev.Write(buf[:min(piece, end-off)], off); err != nil {
@@ -221,7 +222,7 @@ func formatDevice(ctx context.Context, dev blockdev.Device, o FormatOptions) (*F
 	g := o.geometry(stride)
 	if need := g.Size(); info.Size < need {
 		return nil, fmt.Errorf("format %s: %w: %d hosts and %d locks %d bytes apart need %v, it has %v; %s",
-			info.Path, ErrDeviceSize, g.Hosts, g.Locks, stride, text.Bytes(need), text.Bytes(info.Size), fitting(g, info.Size))
+			info.Path, lockspace.ErrDeviceSize, g.Hosts, g.Locks, stride, text.Bytes(need), text.Bytes(info.Size), fitting(g, info.Size))
 	}
 	f := &formatter{dev: dev, o: o, area: min(max(g.Size(), layout.HeadSize), info.Size)}
 	result, err := f.run(ctx, stride)
@@ -237,16 +238,16 @@ func chooseStride(info blockdev.Info, asked int) (int, error) {
 	switch {
 	case asked == 0 && info.PhysicalBlock > layout.MaxStride:
 		return 0, fmt.Errorf("%w: its physical blocks are of %d bytes, the largest stride is %d",
-			ErrStride, info.PhysicalBlock, layout.MaxStride)
+			lockspace.ErrStride, info.PhysicalBlock, layout.MaxStride)
 	case asked == 0:
 		return info.PhysicalBlock, nil
 	case asked < info.LogicalBlock:
 		return 0, fmt.Errorf("%w: stride %d is below its logical block size of %d",
-			ErrStride, asked, info.LogicalBlock)
+			lockspace.ErrStride, asked, info.LogicalBlock)
 	case asked < info.PhysicalBlock && !info.Regular:
 		return 0, fmt.Errorf("%w: stride %d is below its physical block size of %d, "+
 			"so a write of one host could damage what its neighbours wrote",
-			ErrStride, asked, info.PhysicalBlock)
+			lockspace.ErrStride, asked, info.PhysicalBlock)
 	}
 	return asked, nil
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
@@ -65,7 +66,7 @@ func TestFormatNewFile(t *testing.T) {
 	info, err := os.Stat(path)
 	require.NoError(t, err)
 	require.Equal(t, int64(result.Size), info.Size())
-	dev, found, copyUsed, err := OpenLockspace(path, false)
+	dev, found, copyUsed, err := lockspace.OpenLockspace(path, false)
 	require.NoError(t, err)
 	require.NoError(t, dev.Close())
 	require.Equal(t, sb, found)
@@ -79,7 +80,7 @@ func TestFormatNewFile(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, again.Created)
 	require.NotEqual(t, sb.UUID, again.Superblock.UUID)
-	_, found, _, err = OpenLockspace(path, true)
+	_, found, _, err = lockspace.OpenLockspace(path, true)
 	require.NoError(t, err)
 	require.Equal(t, again.Superblock, found)
 }
@@ -113,7 +114,7 @@ func TestFormatFileStride(t *testing.T) {
 	o.Stride = 512
 	path := filepath.Join(dir, "small")
 	result, err := Format(t.Context(), path, o)
-	if errors.Is(err, ErrStride) {
+	if errors.Is(err, lockspace.ErrStride) {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("the filesystem takes no blocks of 512 bytes, and CI skips nothing: %v", err)
 		}
@@ -147,13 +148,13 @@ func TestFormatStride(t *testing.T) {
 		o.Stride = test.asked
 		result, err := formatDevice(t.Context(), disk.Open(), o)
 		if test.err != "" {
-			require.ErrorIs(t, err, ErrStride)
+			require.ErrorIs(t, err, lockspace.ErrStride)
 			require.ErrorContains(t, err, test.err)
 			continue
 		}
 		require.NoError(t, err)
 		require.Equal(t, test.want, result.Superblock.Geometry.Stride)
-		_, copyUsed, err := FindLockspace(disk.Open())
+		_, copyUsed, err := lockspace.FindLockspace(disk.Open())
 		require.NoError(t, err)
 		require.Zero(t, copyUsed)
 	}
@@ -178,7 +179,7 @@ func TestFormatTooSmall(t *testing.T) {
 			require.NoError(t, err)
 			continue
 		}
-		require.ErrorIs(t, err, ErrDeviceSize)
+		require.ErrorIs(t, err, lockspace.ErrDeviceSize)
 		require.ErrorContains(t, err, test.want)
 		zero, _, err := blockdev.AllZero(disk.Open(), 0, test.size, nil)
 		require.NoError(t, err)
@@ -217,7 +218,7 @@ func TestFormatLeavesStrideBehind(t *testing.T) {
 		result, err := formatDevice(t.Context(), disk.Open(), o)
 		require.NoError(t, err)
 		lockspacetest.Damage(t, disk.Open(), 0)
-		sb, copyUsed, err := FindLockspace(disk.Open())
+		sb, copyUsed, err := lockspace.FindLockspace(disk.Open())
 		require.NoError(t, err, "more than one copy is left")
 		require.Equal(t, 1, copyUsed)
 		require.Equal(t, result.Superblock, sb)
@@ -236,7 +237,7 @@ func TestFormatSeesLiveHost(t *testing.T) {
 		require.ErrorIs(t, err, ErrHostAlive)
 		require.ErrorContains(t, err, `joined by host 1 (db1), host 3 ("d\u202eb 3"): lockspace is in use: host 3 ("d\u202eb 3") is using it now`)
 		r.stop()
-		_, _, err = FindLockspace(disk.Open())
+		_, _, err = lockspace.FindLockspace(disk.Open())
 		require.NoError(t, err)
 
 		begin := time.Now()

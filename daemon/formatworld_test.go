@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -112,9 +113,9 @@ func (r *renewer) member(dev blockdev.Device, sb layout.Superblock) bool {
 func requireOneLockspace(t testing.TB, disk *blockdev.Memory, before []byte, old layout.Superblock) (name string) {
 	t.Helper()
 	now := lockspacetest.Contents(t, disk)
-	sb, _, err := FindLockspace(disk.Open())
+	sb, _, err := lockspace.FindLockspace(disk.Open())
 	if err != nil {
-		require.ErrorIs(t, err, ErrNoLockspace)
+		require.ErrorIs(t, err, lockspace.ErrNoLockspace)
 		return ""
 	}
 	records := slices.Clone(now)[:sb.Geometry.Size()]

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/page"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -68,13 +68,13 @@ type glance struct {
 
 	mu      sync.Mutex // guards the rest
 	reading chan struct{}
-	kept    *Snapshot     // nil: none yet
-	err     error         // of the last read
-	tried   time.Duration // when that ended
-	read    time.Duration // when kept was read last, in part
-	all     time.Duration // and as a whole,
-	pause   time.Duration // which it is again after so long
-	took    time.Duration // by the last read, of so many
+	kept    *lockspace.Snapshot // nil: none yet
+	err     error               // of the last read
+	tried   time.Duration       // when that ended
+	read    time.Duration       // when kept was read last, in part
+	all     time.Duration       // and as a whole,
+	pause   time.Duration       // which it is again after so long
+	took    time.Duration       // by the last read, of so many
 	bytes   int64
 	turn    int // where the hot locks go on that were too many
 }
@@ -109,7 +109,7 @@ func (g *glance) refresh() {
 	began := g.d.clock.Now()
 	if g.reading == nil && (g.tried == 0 || began >= g.tried+max(glanceEvery, glanceShare*g.took)) {
 		g.reading = make(chan struct{})
-		whole, read := true, Inspect
+		whole, read := true, lockspace.Inspect
 		if g.kept != nil && began < g.all+g.pause {
 			whole, read = false, g.again(g.kept)
 		}
@@ -132,9 +132,9 @@ func (g *glance) refresh() {
 }
 
 // run ends with its inspection, which a device that hangs does not hold up.
-func (g *glance) run(whole bool, read func(blockdev.Device) (*Snapshot, error), began time.Duration) {
+func (g *glance) run(whole bool, read func(blockdev.Device) (*lockspace.Snapshot, error), began time.Duration) {
 	var n atomic.Int64
-	s, err := g.d.inspectBy(func(dev blockdev.Device) (*Snapshot, error) { return read(counted{dev, &n}) })
+	s, err := g.d.inspectBy(func(dev blockdev.Device) (*lockspace.Snapshot, error) { return read(counted{dev, &n}) })
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	close(g.reading)
@@ -149,7 +149,7 @@ func (g *glance) run(whole bool, read func(blockdev.Device) (*Snapshot, error), 
 }
 
 // again returns a read of the locks of a snapshot that are held or wanted, as many as there is time for.
-func (g *glance) again(s *Snapshot) func(blockdev.Device) (*Snapshot, error) {
+func (g *glance) again(s *lockspace.Snapshot) func(blockdev.Device) (*lockspace.Snapshot, error) {
 	hot := map[int]bool{}
 	for _, slot := range s.Slots {
 		hot[slot.Lock] = hot[slot.Lock] || slot.Phase != layout.Idle
@@ -160,12 +160,12 @@ func (g *glance) again(s *Snapshot) func(blockdev.Device) (*Snapshot, error) {
 	}
 	g.d.mu.Unlock()
 	var locks []int
-	for _, number := range s.usedLocks() {
+	for _, number := range s.UsedLocks() {
 		if hot[number] {
 			locks = append(locks, number)
 		}
 	}
-	geometry, highest := s.Superblock.Geometry, max(s.highest(), g.d.mem.highest())
+	geometry, highest := s.Superblock.Geometry, max(s.Highest(), g.d.mem.highest())
 	room := glanceHot
 	hosts := geometry.Hosts*geometry.Stride <= room/2
 	if hosts {
@@ -175,39 +175,7 @@ func (g *glance) again(s *Snapshot) func(blockdev.Device) (*Snapshot, error) {
 		g.turn = (g.turn + most) % len(locks)
 		locks = slices.Concat(locks[g.turn:], locks[:g.turn])[:most]
 	}
-	return func(dev blockdev.Device) (*Snapshot, error) { return s.again(dev, locks, highest, hosts) }
-}
-
-// again returns the snapshot with the slots of some locks, and after that the host table if it is wanted, read anew.
-func (s *Snapshot) again(dev blockdev.Device, locks []int, highest int, hosts bool) (*Snapshot, error) {
-	anew := *s
-	anew.Slots = slices.DeleteFunc(slices.Clone(s.Slots), func(x layout.Slot) bool { return slices.Contains(locks, x.Lock) })
-	anew.Damaged = slices.DeleteFunc(slices.Clone(s.Damaged), func(r Record) bool {
-		return r.Kind == KindSlot && slices.Contains(locks, r.Lock) || hosts && r.Kind == KindHost
-	})
-	w := walker{dev: dev, space: s.Superblock.Space(), visit: anew.add}
-	for _, lock := range locks {
-		if err := w.slots(lock, highest); err != nil {
-			return nil, err
-		}
-	}
-	if hosts {
-		anew.Hosts = nil
-		if err := w.hosts(); err != nil {
-			return nil, err
-		}
-	}
-	slices.SortStableFunc(anew.Damaged, func(a, b Record) int { return cmp.Compare(a.Offset, b.Offset) })
-	return &anew, nil
-}
-
-// highest is up to which id there are hosts.
-func (s *Snapshot) highest() int {
-	n := 1
-	for _, h := range s.Hosts {
-		n = max(n, h.ID, h.Highest)
-	}
-	return n
+	return func(dev blockdev.Device) (*lockspace.Snapshot, error) { return s.Again(dev, locks, highest, hosts) }
 }
 
 // counted counts the bytes that are read.

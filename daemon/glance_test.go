@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -253,7 +254,7 @@ func TestCostOfAGlance(t *testing.T) {
 		lockspacetest.PutEntry(t, dev, sb, layout.Entry{Lock: n, Name: fmt.Sprint("lock-", n), Permits: 1, Creation: uint64(n)})
 	}
 	var n atomic.Int64
-	s, err := Inspect(counted{dev, &n})
+	s, err := lockspace.Inspect(counted{dev, &n})
 	require.NoError(t, err)
 	require.InDelta(t, 13.6, float64(n.Load())/(1<<20), 0.1, "MiB for all")
 	every := time.Duration(n.Load()) * time.Second / glanceRate
@@ -263,7 +264,7 @@ func TestCostOfAGlance(t *testing.T) {
 	for l := range held {
 		hot = append(hot, l+1)
 	}
-	_, err = s.again(counted{dev, &n}, hot, s.highest(), true)
+	_, err = s.Again(counted{dev, &n}, hot, s.Highest(), true)
 	require.NoError(t, err)
 	require.Equal(t, int64((held+1)*hosts*4096), n.Load())
 	require.InDelta(t, 0.69, float64(n.Load())/(1<<20), 0.01, "MiB for ten that are held")

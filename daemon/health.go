@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -37,7 +38,7 @@ type knowledge struct {
 }
 
 // said returns what is published of whom. A verdict that nobody publishes any more, but a daemon has read, still counts.
-func (s *Snapshot) said(k *knowledge) map[life]words {
+func said(s *lockspace.Snapshot, k *knowledge) map[life]words {
 	all := make(map[life]words)
 	for _, h := range s.Hosts {
 		for _, v := range h.Verdicts {
@@ -61,7 +62,7 @@ func (s *Snapshot) said(k *knowledge) map[life]words {
 	return all
 }
 
-func (s *Snapshot) hostReport(h layout.HostRecord, unreadable bool, said map[life]words, k *knowledge) HostReport {
+func hostReport(s *lockspace.Snapshot, h layout.HostRecord, unreadable bool, said map[life]words, k *knowledge) HostReport {
 	w := said[life{h.ID, h.Incarnation}]
 	r := HostReport{
 		ID: h.ID, Name: h.Name, State: h.State, Health: HealthLive, Dead: w.dead, Forgotten: w.forgotten, Unreadable: unreadable,
@@ -117,8 +118,8 @@ func (k *knowledge) of(id int, incarnation uint64) (lease.Host, bool) {
 }
 
 // remembered returns the record of a host as it was when it could be read.
-func (k *knowledge) remembered(r Record) (layout.HostRecord, bool) {
-	if k == nil || r.Kind != KindHost || r.Host > len(k.hosts) || k.hosts[r.Host-1].Incarnation == 0 {
+func (k *knowledge) remembered(r lockspace.Record) (layout.HostRecord, bool) {
+	if k == nil || r.Kind != lockspace.KindHost || r.Host > len(k.hosts) || k.hosts[r.Host-1].Incarnation == 0 {
 		return layout.HostRecord{}, false
 	}
 	h := k.hosts[r.Host-1]

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -25,9 +26,9 @@ func TestHealthOnTheDevice(t *testing.T) {
 	lockspacetest.PutHost(t, disk.Open(), sb, layout.HostRecord{ID: 6, Incarnation: 6, State: layout.StateLive, Highest: 6,
 		Verdicts: []layout.Verdict{{Host: 3, Incarnation: 1<<60 + 3, Kind: layout.VerdictForgotten}, {Host: 1, Incarnation: 77},
 			{Host: 5, Incarnation: 1<<60 + 5}, {Host: 4, Incarnation: 1<<60 + 4, Kind: layout.VerdictWish}}})
-	s, err := Inspect(disk.OpenReadOnly())
+	s, err := lockspace.Inspect(disk.OpenReadOnly())
 	require.NoError(t, err)
-	r := s.Report()
+	r := ReportOf(s)
 	require.Equal(t, map[int]Health{1: HealthLive, 2: HealthLive, 3: HealthDead, 4: HealthDead, 5: HealthLeft, 6: HealthLive}, healths(r))
 	for _, h := range r.Hosts {
 		require.Equal(t, h.ID == 2, h.AskedToLeave, h.ID)
@@ -56,10 +57,10 @@ func TestHealthAsWatched(t *testing.T) {
 	const s = time.Second
 	report := func(k *knowledge, policy layout.Policy) *Report {
 		disk, _ := lockspacetest.Example(t)
-		snapshot, err := Inspect(disk.OpenReadOnly())
+		snapshot, err := lockspace.Inspect(disk.OpenReadOnly())
 		require.NoError(t, err)
 		snapshot.Superblock.Policy = policy
-		return snapshot.report(k)
+		return reportBy(snapshot, k)
 	}
 
 	k := watchedBy(2*s, 21*s, 50*s, 50*s, 50*s, 0)
@@ -92,11 +93,11 @@ func TestHealthAsWatched(t *testing.T) {
 // TestHealthByAVerdictOfLongAgo: who published it may have given its room to another, or be gone.
 func TestHealthByAVerdictOfLongAgo(t *testing.T) {
 	disk, _ := lockspacetest.Example(t)
-	snapshot, err := Inspect(disk.OpenReadOnly())
+	snapshot, err := lockspace.Inspect(disk.OpenReadOnly())
 	require.NoError(t, err)
 	k := watchedBy(0, 0, 0, 0, 0, 0)
 	k.hosts[0].Gone, k.hosts[0].Forgotten = true, true
-	r := snapshot.report(k)
+	r := reportBy(snapshot, k)
 	require.Equal(t, HealthDead, r.Hosts[0].Health)
 	require.True(t, r.Hosts[0].Forgotten)
 	require.Empty(t, r.Locks[1].Holders, "its locks are free")
@@ -105,11 +106,11 @@ func TestHealthByAVerdictOfLongAgo(t *testing.T) {
 func TestHealthOfAnUnreadableRecord(t *testing.T) {
 	disk, sb := lockspacetest.Example(t)
 	lockspacetest.Damage(t, disk.Open(), sb.Geometry.Host(2))
-	snapshot, err := Inspect(disk.OpenReadOnly())
+	snapshot, err := lockspace.Inspect(disk.OpenReadOnly())
 	require.NoError(t, err)
 	k := watchedBy(0, 50*time.Second, 0, 0, 0, 0)
 	k.hosts[1].Readable, k.hosts[1].Name, k.hosts[1].Read = false, "db2", k.hosts[1].Since
-	r := snapshot.report(k)
+	r := reportBy(snapshot, k)
 	require.Len(t, r.Hosts, 5)
 	h := r.Hosts[1]
 	require.Equal(t, 2, h.ID)
@@ -120,7 +121,7 @@ func TestHealthOfAnUnreadableRecord(t *testing.T) {
 	require.Equal(t, "db2", r.Locks[1].Queue[1].HostName)
 
 	k.hosts[1].Gone = true // evicted
-	r = snapshot.report(k)
+	r = reportBy(snapshot, k)
 	require.Equal(t, HealthDead, r.Hosts[1].Health)
 	require.Len(t, r.Locks[1].Queue, 1, "its slot is void")
 }

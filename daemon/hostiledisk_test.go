@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -189,7 +190,7 @@ func TestVandal(t *testing.T) {
 			require.NoError(t, dev.Write(sector, off))
 			time.Sleep(time.Duration(dice.IntN(30)) * time.Millisecond)
 		}
-		require.NoError(t, rewriteSuperblock(dev, KindSuperblock, func(string) {})) // as bakeryctl check --repair does
+		require.NoError(t, rewriteSuperblock(dev, lockspace.KindSuperblock, func(string) {})) // as bakeryctl check --repair does
 		t.Logf("%d hits", hits)
 		v.recover()
 	})
@@ -198,7 +199,7 @@ func TestVandal(t *testing.T) {
 // sound tells whether a sector is believed at a place.
 func sound(s layout.Space, sector []byte, off int64) bool {
 	found := false
-	_ = Walk(onlySector{sector, off, s.Geometry}, layout.Superblock{UUID: s.UUID, Geometry: s.Geometry, Lease: time.Second}, func(r Record) error {
+	_ = lockspace.Walk(onlySector{sector, off, s.Geometry}, layout.Superblock{UUID: s.UUID, Geometry: s.Geometry, Lease: time.Second}, func(r lockspace.Record) error {
 		found = found || r.Offset == off && r.Err == nil
 		return nil
 	})
@@ -282,7 +283,7 @@ func TestForgedRecords(t *testing.T) {
 			default:
 				r := layout.Slot{Lock: lock, Host: id, Incarnation: incarnation(), Sequence: dice.Uint64(), Phase: layout.Phase(dice.IntN(4)), Mode: layout.Mode(dice.IntN(2)),
 					Ticket: layout.MakeTicket(number, id), ValueToken: layout.MakeTicket(number, 1+dice.IntN(4)), Holder: layout.Holder{PID: 1<<31 - 1, Command: "\u009b"[:0]},
-					Creation: directoryCreation, Request: layout.Request{Ticket: layout.MakeTicket(number, id), At: lastMoment.Add(24*time.Hour - time.Microsecond), Message: "x"}}
+					Creation: lockspace.DirectoryCreation, Request: layout.Request{Ticket: layout.MakeTicket(number, id), At: lastMoment.Add(24*time.Hour - time.Microsecond), Message: "x"}}
 				if lock > 0 {
 					r.Creation = entries[lock-1].Creation + uint64(dice.IntN(3)) - 1
 				}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
 const (
@@ -22,10 +23,10 @@ const (
 // ends with its IO, for which closing the device waits.
 type inspection struct {
 	d        *Daemon
-	read     func(blockdev.Device) (*Snapshot, error)
+	read     func(blockdev.Device) (*lockspace.Snapshot, error)
 	returned atomic.Int64  // when an IO of it returned last
 	done     chan struct{} // closed when the rest is set
-	snapshot *Snapshot
+	snapshot *lockspace.Snapshot
 	err      error
 }
 
@@ -37,10 +38,10 @@ type inspecting struct {
 }
 
 // inspect reads the lockspace, unless the device hangs.
-func (d *Daemon) inspect() (*Snapshot, error) { return d.inspectBy(Inspect) }
+func (d *Daemon) inspect() (*lockspace.Snapshot, error) { return d.inspectBy(lockspace.Inspect) }
 
 // inspectBy has a lockspace read in the way that is given.
-func (d *Daemon) inspectBy(read func(blockdev.Device) (*Snapshot, error)) (*Snapshot, error) {
+func (d *Daemon) inspectBy(read func(blockdev.Device) (*lockspace.Snapshot, error)) (*lockspace.Snapshot, error) {
 	give := d.clock.Now() + maxPatience
 	for {
 		in, own := beginInspection(d, read)
@@ -55,7 +56,7 @@ func (d *Daemon) inspectBy(read func(blockdev.Device) (*Snapshot, error)) (*Snap
 
 // beginInspection returns the inspection that is under way, or one of the
 // caller's own if there was none.
-func beginInspection(d *Daemon, read func(blockdev.Device) (*Snapshot, error)) (in *inspection, own bool) {
+func beginInspection(d *Daemon, read func(blockdev.Device) (*lockspace.Snapshot, error)) (in *inspection, own bool) {
 	d.inspecting.mu.Lock()
 	defer d.inspecting.mu.Unlock()
 	if in := d.inspecting.now; in != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -101,12 +102,12 @@ func (d *Daemon) takeBackIntent() bool {
 // intentOf reads the intent of one host.
 func (d *Daemon) intentOf(dev blockdev.Device, host int) (i layout.Intent, found bool, err error) {
 	g, space := d.sb.Geometry, d.sb.Space()
-	buf := pool.Get(g.Stride)
-	defer pool.Put(buf)
-	if err := dev.Read(buf, g.Slot(directoryLock, host)); err != nil {
+	buf := lockspace.Pool.Get(g.Stride)
+	defer lockspace.Pool.Put(buf)
+	if err := dev.Read(buf, g.Slot(lockspace.DirectoryLock, host)); err != nil {
 		return i, false, fmt.Errorf("read the slot of host %d in the directory's lock: %w", host, err)
 	}
-	s, err := space.DecodeSlot(buf, directoryLock, host)
+	s, err := space.DecodeSlot(buf, lockspace.DirectoryLock, host)
 	if err != nil || len(s.Value) == 0 {
 		return i, false, err
 	}
@@ -119,8 +120,8 @@ func (d *Daemon) intentOf(dev blockdev.Device, host int) (i layout.Intent, found
 func (d *Daemon) intents(dev blockdev.Device) ([]layout.Intent, error) {
 	g := d.sb.Geometry
 	n := max(d.mem.highest(), d.mem.id())
-	buf := pool.Get(n * g.Stride)
-	defer pool.Put(buf)
+	buf := lockspace.Pool.Get(n * g.Stride)
+	defer lockspace.Pool.Put(buf)
 	for try := 1; ; try++ {
 		found, bad, err := d.readIntents(dev, buf)
 		if err == nil && (len(bad) == 0 || try == slotTries || d.stayLost(bad)) {
@@ -129,7 +130,7 @@ func (d *Daemon) intents(dev blockdev.Device) ([]layout.Intent, error) {
 			}
 		}
 		for host := range bad {
-			d.mem.heldUp(layout.Complaint{Host: host, Lock: directoryLock}, false)
+			d.mem.heldUp(layout.Complaint{Host: host, Lock: lockspace.DirectoryLock}, false)
 		}
 		if try == slotTries {
 			return nil, err
@@ -145,7 +146,7 @@ func (d *Daemon) intents(dev blockdev.Device) ([]layout.Intent, error) {
 // readIntents says of the hosts whose intents cannot be read why.
 func (d *Daemon) readIntents(dev blockdev.Device, buf []byte) (found []layout.Intent, bad map[int]error, err error) {
 	g, space := d.sb.Geometry, d.sb.Space()
-	errs, err := readRecords(dev, buf, g.Slot(directoryLock, 1), g.Stride)
+	errs, err := lockspace.ReadRecords(dev, buf, g.Slot(lockspace.DirectoryLock, 1), g.Stride)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the slots of the directory's lock: %w", err)
 	}
@@ -158,7 +159,7 @@ func (d *Daemon) readIntents(dev blockdev.Device, buf []byte) (found []layout.In
 		var s layout.Slot
 		err := errs[i]
 		if err == nil {
-			s, err = space.DecodeSlot(buf[i*g.Stride:(i+1)*g.Stride], directoryLock, host)
+			s, err = space.DecodeSlot(buf[i*g.Stride:(i+1)*g.Stride], lockspace.DirectoryLock, host)
 		}
 		if err != nil {
 			bad[host] = err

@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -33,7 +34,7 @@ func benchServer(b *testing.B) (socket string) {
 		Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Keep: true, Logger: log, Events: events.New(clock.Boottime, log),
 		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
 			dev := disk.Open()
-			sb, copyUsed, err := FindLockspace(dev)
+			sb, copyUsed, err := lockspace.FindLockspace(dev)
 			return dev, sb, copyUsed, err
 		},
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -67,7 +68,7 @@ func (d *Daemon) Locks(ctx context.Context) (*LockList, error) {
 // ListLocks lists the locks of a lockspace without joining it. It returns the
 // errors of FindLockspace and those of the device.
 func ListLocks(dev blockdev.Device) (*LockList, error) {
-	sb, _, err := FindLockspace(dev)
+	sb, _, err := lockspace.FindLockspace(dev)
 	if err != nil {
 		return nil, err
 	}

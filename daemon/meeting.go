@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -302,10 +303,10 @@ func (m *meeting) pause(d time.Duration) error {
 // read before, which is counted.
 func (m *meeting) look(which int) (s layout.Slot, ok bool, err error) {
 	lk, space := m.locks[which], m.d.sb.Space()
-	buf := pool.Get(space.Geometry.Stride)
-	defer pool.Put(buf)
+	buf := lockspace.Pool.Get(space.Geometry.Stride)
+	defer lockspace.Pool.Put(buf)
 	if err := m.d.dev.Read(buf, space.Geometry.Slot(lk.entry.Lock, m.o.Host)); err != nil {
-		if badSector(err) {
+		if lockspace.IsBadSector(err) {
 			return s, false, nil
 		}
 		return s, false, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -35,7 +36,9 @@ const (
 func (d *Daemon) note(e events.Event) uint64 { return d.cfg.Events.Add(e) }
 
 // notes tells whether anybody wants to know what happens to the lock.
-func (lk *lock) notes() bool { return lk.d.cfg.Events != nil && lk.entry.Lock != directoryLock }
+func (lk *lock) notes() bool {
+	return lk.d.cfg.Events != nil && lk.entry.Lock != lockspace.DirectoryLock
+}
 
 // event is what all events of a request say.
 func (r *Request) event(kind events.Kind) events.Event {

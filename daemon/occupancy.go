@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -25,16 +26,16 @@ func Occupied(ctx context.Context, dev blockdev.Device) (Occupancy, error) {
 	info := dev.Info()
 	if stride, err := chooseStride(info, 0); err == nil {
 		o.FormatGets = stride
-		g := layout.Geometry{Stride: stride, Hosts: DefaultHosts, Locks: DefaultLocks}
+		g := layout.Geometry{Stride: stride, Hosts: lockspace.DefaultHosts, Locks: lockspace.DefaultLocks}
 		o.Room, o.Fits = true, fmt.Sprintf("a lockspace of %d hosts and %d locks fits", g.Hosts, g.Locks)
 		if g.Size() > info.Size {
 			o.Fits = fitting(g, info.Size)
 			o.Room = layout.Geometry{Stride: stride, Hosts: 1, Locks: 1}.Size() <= info.Size
 		}
 	}
-	if sb, copyUsed, err := FindLockspace(dev); err == nil {
+	if sb, copyUsed, err := lockspace.FindLockspace(dev); err == nil {
 		o.Lockspace, o.CopyUsed = &sb, copyUsed
-		o.What = "lockspace " + describeSuperblock(sb)
+		o.What = "lockspace " + lockspace.DescribeSuperblock(sb)
 		return o, nil
 	}
 	found, err := newSurveyor(dev).survey(ctx)
@@ -52,7 +53,7 @@ func newSurveyor(dev blockdev.Device) *formatter {
 	info := dev.Info()
 	area := info.Size
 	if stride, err := chooseStride(info, 0); err == nil {
-		area = min(area, layout.Geometry{Stride: stride, Hosts: DefaultHosts, Locks: DefaultLocks}.Size())
+		area = min(area, layout.Geometry{Stride: stride, Hosts: lockspace.DefaultHosts, Locks: lockspace.DefaultLocks}.Size())
 	}
 	return &formatter{dev: dev, area: area}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -16,7 +17,7 @@ func (c Config) On(open func() (blockdev.Device, error)) Config {
 		if err != nil {
 			return nil, layout.Superblock{}, 0, err
 		}
-		sb, copyUsed, err := FindLockspace(dev)
+		sb, copyUsed, err := lockspace.FindLockspace(dev)
 		if err != nil {
 			return nil, layout.Superblock{}, 0, errors.Join(err, dev.Close())
 		}

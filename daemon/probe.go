@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
@@ -36,7 +37,7 @@ type ProbeOptions struct {
 	Others []blockdev.Device // further ways to the same disk, by which every write must be seen at once
 	Config Config            // of the host as which to join, where there is a lockspace
 
-	Counter Counter // is told how far it is; may be nil
+	Counter lockspace.Counter // is told how far it is; may be nil
 }
 
 // Measurement is how a device did.
@@ -135,7 +136,7 @@ func measure(ctx context.Context, p patch, o ProbeOptions) (*Measurement, error)
 		if n++; o.For == 0 {
 			done = max(done, int64(n))
 		}
-		o.Counter.tell("writing and reading", done, probeCount, false)
+		o.Counter.Tell("writing and reading", done, probeCount, false)
 		for _, step := range []struct {
 			do    func() (time.Duration, error)
 			times *probe.Stopwatch
@@ -164,7 +165,7 @@ func measure(ctx context.Context, p patch, o ProbeOptions) (*Measurement, error)
 
 // sight writes a patch, and after every write reads it by another way. What that way had read before is what a cache
 // on it would return again.
-func sight(ctx context.Context, p patch, other blockdev.Device, counter Counter) (Sight, error) {
+func sight(ctx context.Context, p patch, other blockdev.Device, counter lockspace.Counter) (Sight, error) {
 	s := Sight{Path: other.Info().Path}
 	errBlind := errors.New("not seen")
 	err := probe.Effort{Count: sightCount, Limit: sightLimit}.Repeat(ctx, func() error {
@@ -176,7 +177,7 @@ func sight(ctx context.Context, p patch, other blockdev.Device, counter Counter)
 			return err
 		}
 		s.Writes++
-		counter.tell("looking by "+text.Printable(s.Path), int64(s.Writes), sightCount, false)
+		counter.Tell("looking by "+text.Printable(s.Path), int64(s.Writes), sightCount, false)
 		if seen {
 			return nil
 		}
@@ -265,7 +266,7 @@ func (s *slotPatch) Close() error { return nil }
 // JudgeLatency says what a measurement means for a lease; 0: there is no lockspace yet.
 func (m *Measurement) JudgeLatency(current time.Duration) probe.Finding {
 	f := probe.Finding{ID: "lease", Verdict: probe.OK}
-	least, choose, ok := lease.Suggest(m.Write.P999, m.Write.Most, DefaultLease)
+	least, choose, ok := lease.Suggest(m.Write.P999, m.Write.Most, lockspace.DefaultLease)
 	f.Detail = fmt.Sprintf("the slowest of %d durable writes took %v", m.Write.Count, m.Write.Most.Round(time.Microsecond))
 	switch {
 	case !ok:
@@ -288,7 +289,7 @@ func (m *Measurement) JudgeLatency(current time.Duration) probe.Finding {
 }
 
 func formatLease(l time.Duration) string {
-	if l == DefaultLease {
+	if l == lockspace.DefaultLease {
 		return ""
 	}
 	return fmt.Sprintf("bakeryctl format --lease %v", l)

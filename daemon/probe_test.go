@@ -10,6 +10,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/probe"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -94,7 +95,7 @@ func TestProbeKilled(t *testing.T) {
 	force.Force = true
 	_, err = formatDevice(t.Context(), disk.Open(), force)
 	require.NoError(t, err)
-	_, _, err = FindLockspace(disk.Open())
+	_, _, err = lockspace.FindLockspace(disk.Open())
 	require.NoError(t, err)
 }
 

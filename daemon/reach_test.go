@@ -12,6 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -65,7 +66,7 @@ func TestReadsOfTheTable(t *testing.T) {
 				whole := 0
 				for _, n := range reads[i].since(joined[i]) {
 					if n > reach*stride {
-						require.LessOrEqual(t, n, scanChunk)
+						require.LessOrEqual(t, n, lockspace.ScanChunk)
 						whole++
 					}
 				}

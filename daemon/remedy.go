@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -55,7 +56,7 @@ const lostSpan = 1 << 24
 func (p *picture) maybeUp() (up []string) {
 	for id := 1; id <= p.ex.sb.Geometry.Hosts; id++ {
 		h, ok := p.hosts[id]
-		if _, hidden := p.damage(KindHost, 0, id); hidden {
+		if _, hidden := p.damage(lockspace.KindHost, 0, id); hidden {
 			up = append(up, fmt.Sprintf("host %d, whose record cannot be read,", id))
 		} else if ok && !p.over(id, h.Incarnation) {
 			up = append(up, text.HostName(id, h.Name))
@@ -70,7 +71,7 @@ func (p *picture) remedy(lock int, up []string) remedy {
 		return remedy{err: fmt.Errorf("%w: "+format, append([]any{ErrNotRepaired}, args...)...)}
 	}
 	for _, r := range p.damaged {
-		if r.Kind == KindSlot && r.Lock == directoryLock && !p.gone(r.Host) {
+		if r.Kind == lockspace.KindSlot && r.Lock == lockspace.DirectoryLock && !p.gone(r.Host) {
 			return refuse("what host %d was about to write there cannot be read; start bakeryd on host %d, or evict it if it is dead", r.Host, r.Host)
 		}
 	}
@@ -113,7 +114,7 @@ func (p *picture) remedy(lock int, up []string) remedy {
 // intended returns what hosts were about to write, the newest for each lock, and the highest creation id of all.
 func (p *picture) intended() (newest map[int]layout.Intent, creation uint64, err error) {
 	newest = map[int]layout.Intent{}
-	for _, s := range p.slots[directoryLock] {
+	for _, s := range p.slots[lockspace.DirectoryLock] {
 		if len(s.Value) == 0 {
 			continue
 		}

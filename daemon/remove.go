@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -207,7 +208,7 @@ func (lk *lock) removal(wanted func() bool) (bakery.Action, error) {
 // land at any time. Such an intent comes after the mark, and goes before it. One
 // that stays unreadable may be such a one: to remove the lock is always safe.
 func (lk *lock) condemned() (found bool, err error) {
-	if lk.entry == directoryEntry {
+	if lk.entry == lockspace.DirectoryEntry {
 		return false, nil // which nobody removes
 	}
 	for n, v := range lk.area.views {
@@ -216,12 +217,12 @@ func (lk *lock) condemned() (found bool, err error) {
 		}
 		tries := 0
 		var unreadable error
-		err := lk.persist("reading an intent failed, retrying", lk.d.sb.Geometry.Slot(directoryLock, n+1), func() error {
+		err := lk.persist("reading an intent failed, retrying", lk.d.sb.Geometry.Slot(lockspace.DirectoryLock, n+1), func() error {
 			i, ok, err := lk.d.intentOf(lk.dev, n+1)
-			if unreadable = err; badSector(err) || undecodable(err) {
-				lk.d.mem.heldUp(layout.Complaint{Host: n + 1, Lock: directoryLock}, false)
+			if unreadable = err; lockspace.IsBadSector(err) || undecodable(err) {
+				lk.d.mem.heldUp(layout.Complaint{Host: n + 1, Lock: lockspace.DirectoryLock}, false)
 			}
-			if tries++; err != nil && tries < slotTries || err != nil && !badSector(err) && !undecodable(err) {
+			if tries++; err != nil && tries < slotTries || err != nil && !lockspace.IsBadSector(err) && !undecodable(err) {
 				return err
 			}
 			found = found || ok && i.Lock == lk.entry.Lock && i.Creation > lk.entry.Creation

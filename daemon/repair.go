@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
@@ -50,9 +51,9 @@ func Repair(ctx context.Context, path string, c *Checkup, o RepairOptions) (done
 	for _, f := range c.Findings {
 		switch {
 		case !f.Repair:
-		case f.Kind == KindEntry:
+		case f.Kind == lockspace.KindEntry:
 			entries = append(entries, f)
-		case f.Kind == KindHost: // these come before entries, which wait for all hosts
+		case f.Kind == lockspace.KindHost: // these come before entries, which wait for all hosts
 			done = append(done, repairHost(ctx, path, f, c.Superblock, o))
 		default:
 			r := Repaired{What: f.What, Offset: f.Offset}
@@ -72,7 +73,7 @@ func Repair(ctx context.Context, path string, c *Checkup, o RepairOptions) (done
 	return append(done, mended...), err
 }
 
-func repairSuperblock(path string, kind RecordKind, progress func(string)) error {
+func repairSuperblock(path string, kind lockspace.RecordKind, progress func(string)) error {
 	// Nobody formats the device on this machine while it is open so; hosts do not open it so.
 	dev, err := blockdev.Open(path, blockdev.Options{Exclusive: true})
 	if err != nil {
@@ -87,25 +88,25 @@ func repairSuperblock(path string, kind RecordKind, progress func(string)) error
 // lockspace: the good one is not touched, and the other one is half written at worst, which is no worse than
 // damaged. Formatting is told by its mark, which is the first that it writes; should it begin between the look and
 // this write, it zeroes what was written, or writes over it, or finds out when it reads back what it wrote.
-func rewriteSuperblock(dev blockdev.Device, kind RecordKind, progress func(string)) error {
-	sb, copyUsed, err := FindLockspace(dev)
+func rewriteSuperblock(dev blockdev.Device, kind lockspace.RecordKind, progress func(string)) error {
+	sb, copyUsed, err := lockspace.FindLockspace(dev)
 	if err != nil {
 		return err
 	}
 	bad, good := 0, 1
-	if kind == KindCopy {
+	if kind == lockspace.KindCopy {
 		bad, good = 1, 0
 	}
 	g := sb.Geometry
 	if copyUsed != good && bad == 0 {
 		return nil // whole by now
 	}
-	head, err := readHead(dev)
+	head, err := lockspace.ReadHead(dev)
 	if err != nil {
 		return err
 	}
-	if _, formatting := findMark(head); formatting {
-		return fmt.Errorf("%w: %w; bakeryctl format --force completes it", ErrNotRepaired, ErrInterrupted)
+	if _, formatting := lockspace.FindMark(head); formatting {
+		return fmt.Errorf("%w: %w; bakeryctl format --force completes it", ErrNotRepaired, lockspace.ErrInterrupted)
 	}
 	at := g.Superblock(bad)
 	found, err := layout.DecodeSuperblock(head[at:], bad)
@@ -113,15 +114,15 @@ func rewriteSuperblock(dev blockdev.Device, kind RecordKind, progress func(strin
 	case err == nil && found == sb:
 		return nil // whole by now
 	case err == nil:
-		return fmt.Errorf("%w: the superblock is of lockspace %s, the copy of %s", ErrNotRepaired, describeSuperblock(sb), describeSuperblock(found))
+		return fmt.Errorf("%w: the superblock is of lockspace %s, the copy of %s", ErrNotRepaired, lockspace.DescribeSuperblock(sb), lockspace.DescribeSuperblock(found))
 	}
-	buf := pool.Get(g.Stride)
-	defer pool.Put(buf)
+	buf := lockspace.Pool.Get(g.Stride)
+	defer lockspace.Pool.Put(buf)
 	if err := sb.Encode(buf, bad); err != nil {
 		return err
 	}
 	from := []string{"the superblock at byte 0", fmt.Sprintf("its copy at byte %d", g.Superblock(1))}[good]
-	progress(fmt.Sprintf("%s at byte %d: writing it again from %s", Record{Kind: kind}.What(), at, from))
+	progress(fmt.Sprintf("%s at byte %d: writing it again from %s", lockspace.Record{Kind: kind}.What(), at, from))
 	return writeBack(dev, buf, at)
 }
 
@@ -130,8 +131,8 @@ func writeBack(dev blockdev.Device, buf []byte, at int64) error {
 	if err := dev.Write(buf, at); err != nil {
 		return err
 	}
-	back := pool.Get(len(buf))
-	defer pool.Put(back)
+	back := lockspace.Pool.Get(len(buf))
+	defer lockspace.Pool.Put(back)
 	if err := dev.Read(back, at); err != nil {
 		return err
 	}
@@ -174,29 +175,29 @@ type repairer struct {
 
 func newRepairer(d *Daemon, progress func(string)) (*repairer, error) {
 	ex := examiner{dev: d.dev, sb: d.sb, space: d.sb.Space()}
-	p, err := ex.look([]int{directoryLock})
+	p, err := ex.look([]int{lockspace.DirectoryLock})
 	if err != nil {
 		return nil, err
 	}
 	others := func(s layout.Slot) bool { return s.Host != d.mem.id() }
-	return &repairer{d: d, progress: progress, before: slices.DeleteFunc(p.slots[directoryLock], others)}, nil
+	return &repairer{d: d, progress: progress, before: slices.DeleteFunc(p.slots[lockspace.DirectoryLock], others)}, nil
 }
 
 // look reads all that it takes to tell what an entry was, as it is without this host.
 func (r *repairer) look(dev blockdev.Device, number int) (*picture, error) {
 	d := r.d
 	ex := examiner{dev: dev, sb: d.sb, space: d.sb.Space()}
-	p, err := ex.look([]int{directoryLock, number})
+	p, err := ex.look([]int{lockspace.DirectoryLock, number})
 	if err != nil {
 		return nil, err
 	}
 	own := func(s layout.Slot) bool { return s.Host == d.mem.id() }
 	// What an incarnation before this one was about to write can no longer land, but it tells what the entry was.
-	p.slots[directoryLock] = append(slices.DeleteFunc(p.slots[directoryLock], own), r.before...)
+	p.slots[lockspace.DirectoryLock] = append(slices.DeleteFunc(p.slots[lockspace.DirectoryLock], own), r.before...)
 	delete(p.hosts, d.mem.id())
-	p.damaged = slices.DeleteFunc(p.damaged, func(r Record) bool { return r.Kind == KindEntry })
-	w := walker{dev: ex.dev, space: ex.space, visit: p.add}
-	return p, w.entries()
+	p.damaged = slices.DeleteFunc(p.damaged, func(r lockspace.Record) bool { return r.Kind == lockspace.KindEntry })
+	w := lockspace.Walker{Dev: ex.dev, Space: ex.space, Visit: p.add}
+	return p, w.Entries()
 }
 
 // ask has the hosts that are up restore what they know, and gives them the time for that.
@@ -281,7 +282,7 @@ func (dir *directory) readable(lock int) (bool, error) {
 		if err == nil {
 			return true, nil
 		}
-		if !badSector(err) && !undecodable(err) {
+		if !lockspace.IsBadSector(err) && !undecodable(err) {
 			return false, err
 		}
 		time.Sleep(checkPause)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -17,11 +18,11 @@ func quiet(string) {}
 
 // TestRepairSuperblock: what was damaged is as it was, and nothing else is touched.
 func TestRepairSuperblock(t *testing.T) {
-	for _, kind := range []RecordKind{KindSuperblock, KindCopy} {
+	for _, kind := range []lockspace.RecordKind{lockspace.KindSuperblock, lockspace.KindCopy} {
 		runInBubble(t, string(kind), func(t *testing.T) {
 			c := newChecked(t)
 			whole := lockspacetest.Contents(t, c.disk)
-			at := map[RecordKind]int64{KindSuperblock: 0, KindCopy: c.geo.Superblock(1)}[kind]
+			at := map[lockspace.RecordKind]int64{lockspace.KindSuperblock: 0, lockspace.KindCopy: c.geo.Superblock(1)}[kind]
 			for _, spoil := range []func(){
 				func() { lockspacetest.Damage(t, c.disk.Open(), at) },
 				func() { c.spoil(at) },
@@ -49,9 +50,9 @@ func TestRepairSuperblockRefuses(t *testing.T) {
 		at := c.geo.Superblock(1)
 		c.write(at, func(buf []byte) error { return other.Encode(buf, 1) })
 		before := lockspacetest.Contents(t, c.disk)
-		for _, kind := range []RecordKind{KindSuperblock, KindCopy} {
+		for _, kind := range []lockspace.RecordKind{lockspace.KindSuperblock, lockspace.KindCopy} {
 			err := rewriteSuperblock(c.disk.Open(), kind, quiet)
-			if kind == KindCopy {
+			if kind == lockspace.KindCopy {
 				require.ErrorIs(t, err, ErrNotRepaired)
 				require.ErrorContains(t, err, other.UUID.String())
 			}
@@ -64,7 +65,7 @@ func TestRepairSuperblockRefuses(t *testing.T) {
 		c.write(at, func(buf []byte) error { return c.sb.Encode(buf, 1) })
 		c.write(0, func(buf []byte) error { return c.sb.Encode(buf, 1) }) // the mark
 		before = lockspacetest.Contents(t, c.disk)
-		require.ErrorIs(t, rewriteSuperblock(c.disk.Open(), KindSuperblock, quiet), ErrInterrupted)
+		require.ErrorIs(t, rewriteSuperblock(c.disk.Open(), lockspace.KindSuperblock, quiet), lockspace.ErrInterrupted)
 		require.Equal(t, before, lockspacetest.Contents(t, c.disk))
 	})
 }
@@ -78,7 +79,7 @@ func TestRepairSuperblockUnderHosts(t *testing.T) {
 			copy := i % 2
 			c.spoil(c.geo.Superblock(copy))
 			time.Sleep(20 * time.Millisecond) // so that some renewals meet it so
-			require.NoError(t, rewriteSuperblock(c.disk.Open(), []RecordKind{KindSuperblock, KindCopy}[copy], quiet))
+			require.NoError(t, rewriteSuperblock(c.disk.Open(), []lockspace.RecordKind{lockspace.KindSuperblock, lockspace.KindCopy}[copy], quiet))
 		}
 		require.NoError(t, h.Err())
 		require.NoError(t, h.Release())
@@ -292,7 +293,7 @@ func TestRepairRefusesWithoutIntents(t *testing.T) {
 			c.spoil(c.geo.Entry(1))
 			spoil(c)
 			ex := examiner{dev: c.disk.Open(), sb: c.sb, space: c.sb.Space()}
-			p, err := ex.look([]int{directoryLock, 1})
+			p, err := ex.look([]int{lockspace.DirectoryLock, 1})
 			require.NoError(t, err)
 			require.ErrorIs(t, p.remedy(1, nil).err, ErrNotRepaired)
 		})

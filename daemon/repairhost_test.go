@@ -5,12 +5,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // repairHost repairs the record of a host, from a machine of its own.
 func (c *cluster) repairHost(id int) (r Repaired, said []string) {
-	f := Finding{What: Record{Kind: KindHost, Host: id}.What(), Kind: KindHost, Host: id, Offset: c.geo.Host(id)}
+	f := Finding{What: lockspace.Record{Kind: lockspace.KindHost, Host: id}.What(), Kind: lockspace.KindHost, Host: id, Offset: c.geo.Host(id)}
 	o := RepairOptions{Progress: func(message string) { said = append(said, message) }, Config: c.unjoined(id).cfg}
 	return repairHost(c.t.Context(), "memory", f, c.sb, o), said
 }
@@ -44,7 +45,7 @@ func TestRepairHost_ProcessHasID_RefusesToWrite(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, ids.claim(1))
 		defer ids.release()
-		f := Finding{What: "record of host 1", Kind: KindHost, Host: 1}
+		f := Finding{What: "record of host 1", Kind: lockspace.KindHost, Host: 1}
 		r := repairHost(t.Context(), "memory", f, c.sb, RepairOptions{Progress: quiet, Config: d.cfg})
 		require.ErrorIs(t, r.Err, ErrNotRepaired)
 		require.ErrorIs(t, r.Err, ErrIDTaken)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -156,42 +157,42 @@ type LocalReport struct {
 
 // DamageReport is a record that could not be read or decoded.
 type DamageReport struct {
-	What   string     `json:"what"`
-	Kind   RecordKind `json:"kind"`
-	Lock   int        `json:"lock"` // of an entry or a slot
-	Host   int        `json:"host"` // of a host record or a slot
-	Offset int64      `json:"offset"`
-	Error  string     `json:"error"`
+	What   string               `json:"what"`
+	Kind   lockspace.RecordKind `json:"kind"`
+	Lock   int                  `json:"lock"` // of an entry or a slot
+	Host   int                  `json:"host"` // of a host record or a slot
+	Offset int64                `json:"offset"`
+	Error  string               `json:"error"`
 }
 
-// Report says what a snapshot means, as far as that shows on the disk.
-func (s *Snapshot) Report() *Report {
-	r := s.report(nil)
+// ReportOf says what a snapshot means, as far as that shows on the disk.
+func ReportOf(s *lockspace.Snapshot) *Report {
+	r := reportBy(s, nil)
 	r.explain()
 	return r
 }
 
-// report says what a snapshot means to one who may know more of the hosts.
-func (s *Snapshot) report(k *knowledge) *Report {
+// reportBy says what a snapshot means to one who may know more of the hosts.
+func reportBy(s *lockspace.Snapshot, k *knowledge) *Report {
 	r := &Report{
-		Lockspace: s.lockspaceReport(),
+		Lockspace: lockspaceReport(s),
 		Hosts:     []HostReport{},
 		Locks:     []LockReport{},
 		Damaged:   []DamageReport{},
 	}
-	said := s.said(k)
+	verdicts := said(s, k)
 	for _, h := range s.Hosts {
-		r.Hosts = append(r.Hosts, s.hostReport(h, false, said, k))
+		r.Hosts = append(r.Hosts, hostReport(s, h, false, verdicts, k))
 	}
 	for _, d := range s.Damaged {
 		r.Damaged = append(r.Damaged, DamageReport{What: d.What(), Kind: d.Kind, Lock: d.Lock, Host: d.Host,
 			Offset: d.Offset, Error: d.Err.Error()})
 		if h, ok := k.remembered(d); ok {
-			r.Hosts = append(r.Hosts, s.hostReport(h, true, said, k))
+			r.Hosts = append(r.Hosts, hostReport(s, h, true, verdicts, k))
 		}
 	}
 	slices.SortFunc(r.Hosts, func(a, b HostReport) int { return cmp.Compare(a.ID, b.ID) })
-	slots := s.contending(said)
+	slots := contending(s, verdicts)
 	if internal := r.lockReport(layout.Entry{Permits: 1}, slots[0]); len(internal.Holders)+len(internal.Queue) > 0 {
 		r.Locks = append(r.Locks, internal)
 	}
@@ -204,7 +205,7 @@ func (s *Snapshot) report(k *knowledge) *Report {
 	return r
 }
 
-func (s *Snapshot) lockspaceReport() LockspaceReport {
+func lockspaceReport(s *lockspace.Snapshot) LockspaceReport {
 	sb := s.Superblock
 	r := LockspaceReport{
 		Name: sb.Name, UUID: sb.UUID, Device: s.Device.Path,
@@ -214,9 +215,9 @@ func (s *Snapshot) lockspaceReport() LockspaceReport {
 	}
 	for _, d := range s.Damaged {
 		switch d.Kind {
-		case KindSuperblock:
+		case lockspace.KindSuperblock:
 			r.Warnings = append(r.Warnings, "the superblock is damaged, its copy is in use")
-		case KindCopy:
+		case lockspace.KindCopy:
 			r.Warnings = append(r.Warnings, "the copy of the superblock is damaged")
 		}
 	}
@@ -229,7 +230,7 @@ func (s *Snapshot) lockspaceReport() LockspaceReport {
 
 // contending returns the slots that count, by lock: those that are not idle, and not void because their host has
 // begun anew, has left or is dead. A slot whose host record is unreadable counts.
-func (s *Snapshot) contending(said map[life]words) map[int][]layout.Slot {
+func contending(s *lockspace.Snapshot, said map[life]words) map[int][]layout.Slot {
 	current := make(map[int]uint64)
 	for _, h := range s.Hosts {
 		if h.State != layout.StateLeft {
@@ -238,7 +239,7 @@ func (s *Snapshot) contending(said map[life]words) map[int][]layout.Slot {
 	}
 	unknown := make(map[int]bool)
 	for _, d := range s.Damaged {
-		if d.Kind == KindHost {
+		if d.Kind == lockspace.KindHost {
 			unknown[d.Host] = true
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -207,7 +208,7 @@ func (d *Daemon) restore(p *predecessor) error {
 	// By then they have stopped who were told of the latest end of the lease, which the journal may not have had yet.
 	until := p.ended + d.times().Dead()
 	for _, e := range entries {
-		if e.Free() && e.Lock != directoryLock && len(byLock[e.Lock]) == 0 {
+		if e.Free() && e.Lock != lockspace.DirectoryLock && len(byLock[e.Lock]) == 0 {
 			continue
 		}
 		if err := d.restoreLock(e, byLock[e.Lock], until); err != nil {
@@ -220,10 +221,10 @@ func (d *Daemon) restore(p *predecessor) error {
 // scanEntries returns all entries that can be read, free ones and that of the
 // internal lock too.
 func (d *Daemon) scanEntries() (map[int]layout.Entry, error) {
-	entries := map[int]layout.Entry{directoryLock: directoryEntry}
+	entries := map[int]layout.Entry{lockspace.DirectoryLock: lockspace.DirectoryEntry}
 	part := new(atomic.Bool) // the bakeryd before this one may have left any slot in use
 	part.Store(true)
-	dev := lockDevice{Device: d.dev, watch: d.stalls, clock: d.clock, lock: directoryLock, part: part}
+	dev := lockDevice{Device: d.dev, watch: d.stalls, clock: d.clock, lock: lockspace.DirectoryLock, part: part}
 	err := d.untilLost("reading the lock directory failed, retrying", dev.series(d.sb.Geometry.Entry(1)), func() error {
 		s, err := d.dir.on(dev).scan()
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -48,7 +49,7 @@ func isScratch(head []byte) bool { return bytes.HasPrefix(head, []byte(scratchMa
 // surveyScratch looks whether there is anything beside a scratch block.
 func (f *formatter) surveyScratch(ctx context.Context) (occupant, error) {
 	o := occupant{kind: deviceForeign, what: "the block of a bakeryctl probe --write that is running or was killed"}
-	block := int64(max(f.dev.Info().PhysicalBlock, blockSize(f.dev)))
+	block := int64(max(f.dev.Info().PhysicalBlock, lockspace.BlockSize(f.dev)))
 	for off := block; off < f.area; off += eraseChunk {
 		if err := ctx.Err(); err != nil {
 			return o, err
@@ -101,7 +102,7 @@ func openScratch(ctx context.Context, dev blockdev.Device) (*scratch, error) {
 			return nil, err
 		}
 	}
-	g := layout.Geometry{Stride: info.PhysicalBlock, Hosts: DefaultHosts, Locks: DefaultLocks}
+	g := layout.Geometry{Stride: info.PhysicalBlock, Hosts: lockspace.DefaultHosts, Locks: lockspace.DefaultLocks}
 	s.many = blockdev.Alloc(int(min(manySlots*int64(info.PhysicalBlock), info.Size)))
 	if g.Validate() == nil && g.Size() <= info.Size {
 		s.manyAddress = g.Slot(1, 1)

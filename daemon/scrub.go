@@ -7,6 +7,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -53,7 +54,7 @@ func (d *Daemon) scrub() (all bool) {
 		d.log.Warn("reading the lock directory failed, retrying", "err", err)
 		return false
 	}
-	for _, e := range append(s.entries, directoryEntry) {
+	for _, e := range append(s.entries, lockspace.DirectoryEntry) {
 		if d.stopping() {
 			break
 		}
@@ -91,8 +92,8 @@ func (d *Daemon) heed(complaints []layout.Complaint) {
 		case c.Host == 0:
 			entries = append(entries, c.Lock)
 			continue
-		case c.Lock == directoryLock:
-			d.scrubOne(directoryEntry, true)
+		case c.Lock == lockspace.DirectoryLock:
+			d.scrubOne(lockspace.DirectoryEntry, true)
 		default:
 			d.scrubNumber(c.Lock)
 		}
@@ -126,8 +127,8 @@ func (d *Daemon) refill(number int) {
 	lk := d.locks[number]
 	d.mu.Unlock()
 	if lk == nil {
-		e := directoryEntry
-		if number != directoryLock {
+		e := lockspace.DirectoryEntry
+		if number != lockspace.DirectoryLock {
 			if e, err = d.dir.read(number); err != nil || e.Virgin() {
 				return
 			}
@@ -164,7 +165,7 @@ func (d *Daemon) scrubOne(e layout.Entry, blocking bool) {
 		if err != nil && !blocking || v.Readable && (v.Slot.Incarnation != d.mem.incarnation() || v.Slot.Phase == layout.Idle) {
 			return
 		}
-		if e.Lock != directoryLock { // it may have been removed since
+		if e.Lock != lockspace.DirectoryLock { // it may have been removed since
 			if e, err = d.dir.read(e.Lock); err != nil {
 				return
 			}
@@ -213,7 +214,7 @@ func (d *Daemon) lookAtBusy() {
 	var entries []int
 	for _, lk := range busy {
 		lk.lookAtOwn()
-		if lk.entry != directoryEntry {
+		if lk.entry != lockspace.DirectoryEntry {
 			entries = append(entries, lk.entry.Lock)
 		}
 	}
@@ -233,7 +234,7 @@ func (d *Daemon) damagedAmong(numbers []int) (damaged []int) {
 		if d.knownEntry(number) == nil {
 			continue
 		}
-		if _, err := d.dir.read(number); badSector(err) || undecodable(err) {
+		if _, err := d.dir.read(number); lockspace.IsBadSector(err) || undecodable(err) {
 			damaged = append(damaged, number)
 		}
 	}

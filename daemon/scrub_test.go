@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -63,7 +64,7 @@ func (c *cluster) settledHost(id int, change ...func(*Config)) (*Daemon, *tracin
 		scan := false
 		for _, r := range all {
 			scan = scan || !r.write && r.off == c.geo.Entry(1)
-			if scan && !r.write && r.n == c.geo.Stride && r.off == c.geo.Slot(directoryLock, id) {
+			if scan && !r.write && r.n == c.geo.Stride && r.off == c.geo.Slot(lockspace.DirectoryLock, id) {
 				return true
 			}
 		}
@@ -137,14 +138,14 @@ func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
 		}
 		// That of the directory's lock.
 		calm()
-		c.spoil(c.geo.Slot(directoryLock, 1))
+		c.spoil(c.geo.Slot(lockspace.DirectoryLock, 1))
 		_, created, err := b.Create(t.Context(), "new", 1)
 		require.NoError(t, err)
 		require.True(t, created)
 		// That of the directory's lock, while it is held.
 		calm()
 		require.NoError(t, b.guarded(t.Context(), "test", func(*lock) error {
-			c.spoil(c.geo.Slot(directoryLock, 1))
+			c.spoil(c.geo.Slot(lockspace.DirectoryLock, 1))
 			eventually(t, "the intents", func() bool { _, err := b.intents(b.dev); return err == nil })
 			return nil
 		}))

@@ -18,6 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 	"github.com/bakeryd/bakeryd/daemon/watchdog/watchdogtest"
 	"github.com/bakeryd/bakeryd/layout"
@@ -55,7 +56,7 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.disk = blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-			sb, copyUsed, err := FindLockspace(r.disk)
+			sb, copyUsed, err := lockspace.FindLockspace(r.disk)
 			return r.disk, sb, copyUsed, err
 		}}
 	for _, f := range change {

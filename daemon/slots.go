@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -17,9 +18,9 @@ const slotTries = 10
 // says why it cannot be read.
 func (d *Daemon) readSlots(dev blockdev.Device, lock int) (slots []layout.Slot, bad []error, err error) {
 	g, n := d.sb.Geometry, max(d.mem.highest(), d.mem.id())
-	buf := pool.Get(n * g.Stride)
-	defer pool.Put(buf)
-	if bad, err = readRecords(dev, buf, g.Slot(lock, 1), g.Stride); err != nil {
+	buf := lockspace.Pool.Get(n * g.Stride)
+	defer lockspace.Pool.Put(buf)
+	if bad, err = lockspace.ReadRecords(dev, buf, g.Slot(lock, 1), g.Stride); err != nil {
 		return nil, nil, fmt.Errorf("read the slots of lock %d: %w", lock, err)
 	}
 	slots = make([]layout.Slot, n)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/standing"
 	"github.com/bakeryd/bakeryd/layout"
@@ -166,7 +167,7 @@ func (mb *member) awaitLocks() bool {
 func (mb *member) stuck(io stall.IO, now time.Duration) error {
 	of := fmt.Sprintf("lock %q", io.Name)
 	switch {
-	case io.Lock == directoryLock:
+	case io.Lock == lockspace.DirectoryLock:
 		of = "the lock directory"
 	case io.Name == "":
 		of = fmt.Sprintf("lock number %d", io.Lock)

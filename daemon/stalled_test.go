@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -146,12 +147,12 @@ func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 
 // TestDaemon_SectorStaysBad_PauseDoubles: in the directory, too, whose lock is granted every time.
 func TestDaemon_SectorStaysBad_PauseDoubles(t *testing.T) {
-	for name, lock := range map[string]int{"slot": 1, "directory": directoryLock} {
+	for name, lock := range map[string]int{"slot": 1, "directory": lockspace.DirectoryLock} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			r, disk := c.runOnOne(1)
 			require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
 			use, fault := "x", blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO}
-			if lock == directoryLock { // an entry whose write fails is given up, and ends no lease
+			if lock == lockspace.DirectoryLock { // an entry whose write fails is given up, and ends no lease
 				use, fault = "new", blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Entry(4) + 512, Err: unix.EIO, Hang: true}
 			}
 			bad := disk.Inject(fault)
@@ -180,7 +181,7 @@ func (c *cluster) runOnOne(id int) (*running, *blockdev.Faulty) {
 	disk := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
 	r := c.run(id, func(cfg *Config) {
 		cfg.open = func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
-			sb, copyUsed, err := FindLockspace(disk)
+			sb, copyUsed, err := lockspace.FindLockspace(disk)
 			return notClosed{disk}, sb, copyUsed, err
 		}
 	})
@@ -259,7 +260,7 @@ func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
 		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 3), To: c.geo.Slot(1, 4), Delay: 2 * time.Millisecond}) // so that the mark lasts
 		d := c.host(3, through(disk), func(cfg *Config) {
 			cfg.quarantine = new(stall.Quarantine)
-			cfg.quarantine.Add(c.clock.Now(), directoryLock, 64*c.sb.Lease, ErrStuck)
+			cfg.quarantine.Add(c.clock.Now(), lockspace.DirectoryLock, 64*c.sb.Lease, ErrStuck)
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		waiting := asking(ctx, d, Request{Name: "x"})

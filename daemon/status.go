@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -22,9 +23,9 @@ func (d *Daemon) Status() (*Report, error) {
 }
 
 // tell adds to what was read what this host knows now.
-func (d *Daemon) tell(snapshot *Snapshot) *Report {
+func (d *Daemon) tell(snapshot *lockspace.Snapshot) *Report {
 	hosts, _ := d.mem.known()
-	r := snapshot.report(&knowledge{now: d.clock.Now(), times: d.times(), hosts: hosts})
+	r := reportBy(snapshot, &knowledge{now: d.clock.Now(), times: d.times(), hosts: hosts})
 	left, _ := d.mem.leaseLeft()
 	r.ThisHost = &ThisHostReport{
 		ID: d.mem.id(), Name: d.mem.ids.name, Incarnation: d.mem.incarnation(), State: d.state(), LeaseLeftMS: left.Milliseconds(),

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -99,7 +100,7 @@ func conflict(a, b layout.Mode) bool { return a == layout.Exclusive || b == layo
 // stuckSlot tells of a slot that cannot be read. All others wait for it, unless its host is over.
 func (r *Report) stuckSlot(l *LockReport) string {
 	for _, d := range r.Damaged {
-		if d.Kind != KindSlot || d.Lock != l.Lock || r.over(d.Host) {
+		if d.Kind != lockspace.KindSlot || d.Lock != l.Lock || r.over(d.Host) {
 			continue
 		}
 		slot := "the slot of " + text.HostName(d.Host, r.hostName(d.Host)) + " cannot be read"
@@ -121,7 +122,7 @@ func (r *Report) over(id int) bool {
 }
 
 func (r *Report) unreadable(id int) bool {
-	return slices.ContainsFunc(r.Damaged, func(d DamageReport) bool { return d.Kind == KindHost && d.Host == id })
+	return slices.ContainsFunc(r.Damaged, func(d DamageReport) bool { return d.Kind == lockspace.KindHost && d.Host == id })
 }
 
 func (r *Report) silent(id int) bool {

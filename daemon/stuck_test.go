@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -61,8 +62,8 @@ func TestStuck(t *testing.T) {
 		l.Holders[0].Orphan, l.Holders[0].Processes, l.Holders[0].Command = true, pids, "backup"
 		return l
 	}
-	slot := DamageReport{Kind: KindSlot, Lock: 4, Host: 3}
-	record := DamageReport{Kind: KindHost, Host: 3}
+	slot := DamageReport{Kind: lockspace.KindSlot, Lock: 4, Host: 3}
+	record := DamageReport{Kind: lockspace.KindHost, Host: 3}
 	unnamed := stuckReport(HostReport{}, wanted(heldBy(3, ""))).in(layout.PolicyLease, record)
 	unnamed.Hosts = unnamed.Hosts[:2]
 	silent := silentHost(21_900, 14_100)
@@ -99,7 +100,7 @@ func TestStuck(t *testing.T) {
 		"slot of a silent":      {stuckReport(silent, queue(LockReport{Lock: 4}, db1)).in(layout.PolicyLease, slot), "the slot of host 3 (db3) cannot be read, not seen for 21 s, passed over in 15 s"},
 		"slot of a dead":        {stuckReport(HostReport{Health: HealthDead}, queue(LockReport{Lock: 4}, db1)).in(layout.PolicyLease, slot), ""},
 		"slot of one left":      {stuckReport(HostReport{Health: HealthLeft}, queue(LockReport{Lock: 4}, db1)).in(layout.PolicyLease, slot), ""},
-		"slot of nobody":        {stuckReport(HostReport{}, queue(LockReport{Lock: 4}, db1)).in(layout.PolicyLease, DamageReport{Kind: KindSlot, Lock: 4, Host: 7}), ""},
+		"slot of nobody":        {stuckReport(HostReport{}, queue(LockReport{Lock: 4}, db1)).in(layout.PolicyLease, DamageReport{Kind: lockspace.KindSlot, Lock: 4, Host: 7}), ""},
 		"slot of other lock":    {stuckReport(HostReport{}, queue(LockReport{Lock: 5}, db1)).in(layout.PolicyLease, slot), ""},
 		"slot, nobody waits":    {stuckReport(HostReport{}, LockReport{Lock: 4}).in(layout.PolicyLease, slot), ""},
 		"record of a holder":    {stuckReport(HostReport{}, wanted(heldBy(3, "db3"))).in(layout.PolicyLease, record), "held by host 3 (db3), whose record cannot be read: its next renewal mends that; if it is down: bakeryctl check --repair"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
@@ -31,7 +32,7 @@ const (
 type occupant struct {
 	kind occupantKind
 	old  layout.Superblock // of a lockspace, also an interrupted one; of remains only what makes a Space
-	rows []tableRow
+	rows []lockspace.HostRow
 	what string // in words
 
 	scratch bool // a foreign one: a probe's scratch block, and nothing else
@@ -39,7 +40,7 @@ type occupant struct {
 
 // survey finds out what is on the device.
 func (f *formatter) survey(ctx context.Context) (occupant, error) {
-	head, err := readHead(f.dev)
+	head, err := lockspace.ReadHead(f.dev)
 	if err != nil {
 		return occupant{}, err
 	}
@@ -47,7 +48,7 @@ func (f *formatter) survey(ctx context.Context) (occupant, error) {
 	if headErr == nil {
 		return f.surveyLockspace(deviceLockspace, old)
 	}
-	if old, ok := findMark(head); ok {
+	if old, ok := lockspace.FindMark(head); ok {
 		return f.surveyLockspace(deviceInterrupted, old)
 	}
 	if errors.Is(headErr, layout.ErrVersion) {
@@ -77,11 +78,11 @@ func (f *formatter) survey(ctx context.Context) (occupant, error) {
 }
 
 func (f *formatter) surveyLockspace(kind occupantKind, old layout.Superblock) (occupant, error) {
-	rows, err := readHostTable(f.dev, old.Space())
+	rows, err := lockspace.ReadHostTable(f.dev, old.Space())
 	if err != nil {
 		return occupant{}, fmt.Errorf("read host table: %w", err)
 	}
-	o := occupant{kind: kind, old: old, rows: rows, what: "lockspace " + describeSuperblock(old) + describeRows(rows)}
+	o := occupant{kind: kind, old: old, rows: rows, what: "lockspace " + lockspace.DescribeSuperblock(old) + describeRows(rows)}
 	if kind == deviceInterrupted {
 		o.what = "what interrupted formatting has left of " + o.what
 	}
@@ -98,15 +99,15 @@ func (f *formatter) surveyRemains(ctx context.Context) (occupant, error) {
 		space := layout.Space{Geometry: layout.Geometry{Stride: stride, Hosts: layout.MaxHosts, Locks: layout.MaxLocks}}
 		first := space.Geometry.Host(1)
 		count := min(layout.MaxHosts, int((info.Size-first)/int64(stride)))
-		var rows []tableRow
-		err := scanRecords(f.dev, first, stride, count, func(i int, sector []byte, err error) error {
+		var rows []lockspace.HostRow
+		err := lockspace.ScanRecords(f.dev, first, stride, count, func(i int, sector []byte, err error) error {
 			if err != nil {
 				return nil
 			}
 			uuid := layout.UUID(sector[24:40]) // there in every format version
-			row := tableRow{id: i + 1, raw: string(sector)}
-			row.record, err = layout.Space{UUID: uuid, Geometry: space.Geometry}.DecodeHost(sector, row.id)
-			if err == nil && !row.record.Virgin() {
+			row := lockspace.HostRow{ID: i + 1, Raw: string(sector)}
+			row.Record, err = layout.Space{UUID: uuid, Geometry: space.Geometry}.DecodeHost(sector, row.ID)
+			if err == nil && !row.Record.Virgin() {
 				space.UUID = uuid
 				rows = append(rows, row)
 			}
@@ -117,9 +118,9 @@ func (f *formatter) surveyRemains(ctx context.Context) (occupant, error) {
 		}
 		if len(rows) > 0 {
 			// How many hosts it had is not known; more than these may join, but not many while it is watched.
-			top := rows[len(rows)-1].id
+			top := rows[len(rows)-1].ID
 			for _, r := range rows {
-				top = max(top, r.record.Highest)
+				top = max(top, r.Record.Highest)
 			}
 			space.Geometry.Hosts = min(count, top+64)
 			what := fmt.Sprintf("the remains of lockspace %v, whose superblock is lost%s", space.UUID, describeRows(rows))
@@ -131,14 +132,14 @@ func (f *formatter) surveyRemains(ctx context.Context) (occupant, error) {
 }
 
 // describeRows says which hosts a lockspace has, those that have left apart.
-func describeRows(rows []tableRow) string {
+func describeRows(rows []lockspace.HostRow) string {
 	var names []string
 	for _, r := range rows {
 		switch {
-		case r.err != nil:
-			names = append(names, fmt.Sprintf("host %d (unreadable)", r.id))
-		case r.inUse():
-			names = append(names, text.HostName(r.id, r.record.Name))
+		case r.Err != nil:
+			names = append(names, fmt.Sprintf("host %d (unreadable)", r.ID))
+		case r.InUse():
+			names = append(names, text.HostName(r.ID, r.Record.Name))
 		}
 	}
 	const most = 8
@@ -154,22 +155,22 @@ func describeRows(rows []tableRow) string {
 // refuse returns why the device is not formatted. Hosts that seem joined may be long dead: that one is alive shows
 // by its renewing, every sixth of the lease.
 func (f *formatter) refuse(ctx context.Context, found occupant) error {
-	if found.kind != deviceLockspace || !anyInUse(found.rows) {
+	if found.kind != deviceLockspace || !lockspace.AnyInUse(found.rows) {
 		return fmt.Errorf("%w: it holds %s", ErrOccupied, found.what)
 	}
 	lease := found.old.Lease
 	watch := lease/6 + lease/20 + lease/20
 	f.o.tell("watching %v whether a host uses the lockspace", watch.Round(100*time.Millisecond))
-	every := pollEvery(lease, 250*time.Millisecond)
+	every := lockspace.PollEvery(lease, 250*time.Millisecond)
 	for watched := time.Duration(0); ; {
 		began := time.Now()
-		rows, err := readHostTable(f.dev, found.old.Space())
+		rows, err := lockspace.ReadHostTable(f.dev, found.old.Space())
 		if err != nil {
 			return fmt.Errorf("read host table: %w", err)
 		}
-		if row, ok := changedRow(found.rows, rows); ok && row.err == nil {
+		if row, ok := lockspace.ChangedRow(found.rows, rows); ok && row.Err == nil {
 			return fmt.Errorf("%w: it holds %s: %w: %s is using it now",
-				ErrOccupied, found.what, ErrHostAlive, text.HostName(row.id, row.record.Name))
+				ErrOccupied, found.what, ErrHostAlive, text.HostName(row.ID, row.Record.Name))
 		}
 		if watched > watch {
 			return fmt.Errorf("%w: it holds %s; none of them was seen alive", ErrOccupied, found.what)

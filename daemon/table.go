@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -80,13 +81,13 @@ func (mb *member) readRows(records []lease.Record) error {
 	g, checked := mb.space.Geometry, false
 	const before = 2 // superblocks
 	total := before + len(records)
-	per := min(total, max(before, scanChunk/g.Stride))
-	buf := pool.Get(per * g.Stride)
-	defer pool.Put(buf)
+	per := min(total, max(before, lockspace.ScanChunk/g.Stride))
+	buf := lockspace.Pool.Get(per * g.Stride)
+	defer lockspace.Pool.Put(buf)
 	for first := 0; first < total; first += per {
 		part := buf[:min(per, total-first)*g.Stride]
-		errs, err := readRecords(mb.dev, part, int64(first)*int64(g.Stride), g.Stride)
-		if err != nil && (first == 0 || !badSector(err)) {
+		errs, err := lockspace.ReadRecords(mb.dev, part, int64(first)*int64(g.Stride), g.Stride)
+		if err != nil && (first == 0 || !lockspace.IsBadSector(err)) {
 			return err
 		}
 		if !checked {
@@ -181,8 +182,8 @@ func (mb *member) writeRecord(r layout.HostRecord) {
 	}
 	mb.keepTerm() // with a write under way
 	r.PRKey = mb.fencing.key
-	buf := pool.Get(mb.space.Geometry.Stride)
-	defer pool.Put(buf)
+	buf := lockspace.Pool.Get(mb.space.Geometry.Stride)
+	defer lockspace.Pool.Put(buf)
 	if err = mb.space.EncodeHost(buf, r); err == nil {
 		err = mb.dev.Write(buf, mb.space.Geometry.Host(r.ID))
 	}

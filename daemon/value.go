@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -32,7 +33,7 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 	if err := layout.ValidateValue(value); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if h.lk.entry.Lock == directoryLock { // there values are intents
+	if h.lk.entry.Lock == lockspace.DirectoryLock { // there values are intents
 		return fmt.Errorf("%w: the internal lock has no value", ErrInvalid)
 	}
 	value = bytes.Clone(value) // the caller may go before the driver is through
@@ -113,23 +114,23 @@ func (d *Daemon) hostName(id int) string {
 }
 
 func (d *Daemon) hostRecord(id int) (layout.HostRecord, error) {
-	buf := pool.Get(d.sb.Geometry.Stride)
-	defer pool.Put(buf)
+	buf := lockspace.Pool.Get(d.sb.Geometry.Stride)
+	defer lockspace.Pool.Put(buf)
 	if err := d.dev.Read(buf, d.sb.Geometry.Host(id)); err != nil {
 		return layout.HostRecord{}, err
 	}
 	return d.sb.Space().DecodeHost(buf, id)
 }
 
-// Value is the value of a lock as the snapshot has it. It returns ErrInvalid,
+// SnapshotValue returns the value of a lock as the snapshot has it. It returns ErrInvalid,
 // ErrNoLock, or ErrUnreadable if a record that may have it is damaged.
-func (s *Snapshot) Value(name string) (Value, error) {
+func SnapshotValue(s *lockspace.Snapshot, name string) (Value, error) {
 	if err := layout.ValidateLockName(name); err != nil {
 		return Value{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	i := slices.IndexFunc(s.Entries, func(e layout.Entry) bool { return e.Name == name })
 	for _, r := range s.Damaged {
-		if i < 0 && r.Kind == KindEntry || i >= 0 && r.Kind == KindSlot && r.Lock == s.Entries[i].Lock {
+		if i < 0 && r.Kind == lockspace.KindEntry || i >= 0 && r.Kind == lockspace.KindSlot && r.Lock == s.Entries[i].Lock {
 			return Value{}, fmt.Errorf("%w: value of lock %q: %s: %w", ErrUnreadable, name, r.What(), r.Err)
 		}
 	}

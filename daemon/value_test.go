@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -82,7 +83,7 @@ func TestValueIsSetByWhoHoldsTheLockAlone(t *testing.T) {
 		require.ErrorIs(t, h.SetValue(t.Context(), nil), ErrInvalid)
 		require.NoError(t, h.Release())
 
-		guard, err := a.attach(directoryEntry)
+		guard, err := a.attach(lockspace.DirectoryEntry)
 		require.NoError(t, err)
 		w, err := guard.enqueue(Request{})
 		require.NoError(t, err)
@@ -203,9 +204,9 @@ func TestValueOfSlotsThatCannotBeRead(t *testing.T) {
 		_, err = b.Value(t.Context(), "x")
 		require.ErrorIs(t, err, ErrUnreadable)
 		require.ErrorContains(t, err, "host 1")
-		snapshot, err := Inspect(c.disk.Open())
+		snapshot, err := lockspace.Inspect(c.disk.Open())
 		require.NoError(t, err)
-		_, err = snapshot.Value("x")
+		_, err = SnapshotValue(snapshot, "x")
 		require.ErrorIs(t, err, ErrUnreadable)
 		again := c.host(1)
 		require.NoError(t, acquire(t, again, Request{Name: "x"}).Release())
@@ -218,22 +219,22 @@ func TestValueOfASnapshot(t *testing.T) {
 		setValue(t, a, "first")
 		token := setValue(t, b, "second")
 		require.NoError(t, acquire(t, a, Request{Name: "y"}).Release())
-		snapshot, err := Inspect(c.disk.Open())
+		snapshot, err := lockspace.Inspect(c.disk.Open())
 		require.NoError(t, err)
-		v, err := snapshot.Value("x")
+		v, err := SnapshotValue(snapshot, "x")
 		require.NoError(t, err)
 		require.Equal(t, Value{Name: "x", Value: []byte("second"), Token: token, Host: 2, HostName: "db2"}, v)
-		v, err = snapshot.Value("y")
+		v, err = SnapshotValue(snapshot, "y")
 		require.NoError(t, err)
 		require.Equal(t, Value{Name: "y"}, v)
-		_, err = snapshot.Value("z")
+		_, err = SnapshotValue(snapshot, "z")
 		require.ErrorIs(t, err, ErrNoLock)
-		_, err = snapshot.Value("")
+		_, err = SnapshotValue(snapshot, "")
 		require.ErrorIs(t, err, ErrInvalid)
 		c.spoil(c.geo.Entry(3))
-		snapshot, err = Inspect(c.disk.Open())
+		snapshot, err = lockspace.Inspect(c.disk.Open())
 		require.NoError(t, err)
-		_, err = snapshot.Value("z")
+		_, err = SnapshotValue(snapshot, "z")
 		require.ErrorIs(t, err, ErrUnreadable, "it may have been in what cannot be read")
 		_, err = a.Value(t.Context(), "z")
 		require.ErrorIs(t, err, ErrDamaged)

@@ -132,7 +132,7 @@ func (ss *sessions) count() int {
 	return len(ss.byID)
 }
 
-// inUse is how many clients have.
+// InUse is how many clients have.
 func (d *descriptors) inUse() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

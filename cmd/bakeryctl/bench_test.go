@@ -16,6 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/bench"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -39,9 +40,9 @@ func (s *benchSpace) report() *daemon.Report {
 	dev, err := blockdev.Open(s.path, blockdev.Options{ReadOnly: true})
 	require.NoError(s.t, err)
 	defer dev.Close()
-	snapshot, err := daemon.Inspect(dev)
+	snapshot, err := lockspace.Inspect(dev)
 	require.NoError(s.t, err)
-	return snapshot.Report()
+	return daemon.ReportOf(snapshot)
 }
 
 // measuring waits until the lock of the bench was held once.
@@ -51,7 +52,7 @@ func (s *benchSpace) measuring() {
 		dev, err := blockdev.Open(s.path, blockdev.Options{ReadOnly: true})
 		require.NoError(s.t, err)
 		defer dev.Close()
-		snapshot, err := daemon.Inspect(dev)
+		snapshot, err := lockspace.Inspect(dev)
 		require.NoError(s.t, err)
 		used := false
 		for _, slot := range snapshot.Slots {
@@ -86,7 +87,7 @@ func TestBenchInterrupted(t *testing.T) {
 	} {
 		t.Run(test.only, func(t *testing.T) {
 			t.Parallel()
-			s := newBenchSpace(t, daemon.DefaultLease)
+			s := newBenchSpace(t, lockspace.DefaultLease)
 			p := begin(t, "bench", "--device", s.path, "--duration", "1h", "--only", test.only)
 			s.measuring()
 			p.signal(test.signal)
@@ -101,7 +102,7 @@ func TestBenchInterrupted(t *testing.T) {
 // TestBenchInterruptedAtOnce: while its hosts are still joining.
 func TestBenchInterruptedAtOnce(t *testing.T) {
 	t.Parallel()
-	s := newBenchSpace(t, daemon.DefaultLease)
+	s := newBenchSpace(t, lockspace.DefaultLease)
 	p := begin(t, "bench", "--device", s.path, "--duration", "1h")
 	eventually(t, "a host to join", func() bool { return len(s.report().Hosts) > 0 })
 	p.signal(syscall.SIGINT)
@@ -114,7 +115,7 @@ func TestBenchInterruptedAtOnce(t *testing.T) {
 // TestBenchKilled: its child leaves; what stays is the lock, and a host that is dead.
 func TestBenchKilled(t *testing.T) {
 	t.Parallel()
-	s := newBenchSpace(t, daemon.DefaultLease)
+	s := newBenchSpace(t, lockspace.DefaultLease)
 	p := begin(t, "bench", "--device", s.path, "--duration", "1h", "--only", "uncontended")
 	s.measuring()
 	p.signal(syscall.SIGKILL)
@@ -219,7 +220,7 @@ func TestBenchTime(t *testing.T) {
 // TestBenchLeavesNoFile: nothing stays in the directory for temporary files.
 func TestBenchLeavesNoFile(t *testing.T) {
 	t.Parallel()
-	s := newBenchSpace(t, daemon.DefaultLease)
+	s := newBenchSpace(t, lockspace.DefaultLease)
 	tmp := filepath.Join(filepath.Dir(s.path), "t")
 	require.NoError(t, os.Mkdir(tmp, 0o755))
 	p := prepare(t, "bench", "--device", s.path, "--duration", "10ms", "--only", "wrapper")

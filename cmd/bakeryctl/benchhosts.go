@@ -22,6 +22,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/bench"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
 // longestDir is how long the path of a directory may be in which a socket is to be: that of a socket is limited.
@@ -125,7 +126,7 @@ type childWord struct {
 
 // startChild has a child serve the lockspace at --device, and waits until it does.
 func (b *benching) startChild(ctx context.Context) error {
-	dev, _, _, err := daemon.OpenLockspace(b.o.device, true)
+	dev, _, _, err := lockspace.OpenLockspace(b.o.device, true)
 	if err != nil {
 		f := &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
 		if errors.Is(err, fs.ErrNotExist) {

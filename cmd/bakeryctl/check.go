@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -95,7 +96,7 @@ func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error
 }
 
 func checkDevice(ctx context.Context, path string, o daemon.CheckOptions) (*daemon.Checkup, error) {
-	dev, _, _, err := daemon.OpenLockspace(path, true)
+	dev, _, _, err := lockspace.OpenLockspace(path, true)
 	if err == nil {
 		defer dev.Close()
 		var c *daemon.Checkup

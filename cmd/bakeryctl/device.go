@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -128,7 +129,7 @@ func createLockspace(ctx context.Context, path string) error {
 		return err
 	}
 	_, err := daemon.Format(ctx, path, daemon.FormatOptions{
-		Hosts: daemon.DefaultHosts, Locks: daemon.DefaultLocks, Lease: daemon.DefaultLease, Policy: layout.PolicyLease,
+		Hosts: lockspace.DefaultHosts, Locks: lockspace.DefaultLocks, Lease: lockspace.DefaultLease, Policy: layout.PolicyLease,
 	})
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, daemon.ErrOccupied) {
 		return nil // another one was faster; joining tells whether it is a lockspace
@@ -144,7 +145,7 @@ func deviceFailure(err error, o lockOptions) *failure {
 	switch {
 	case errors.Is(err, daemon.ErrInvalid):
 		f.code = exitUsage
-	case errors.Is(err, daemon.ErrNoLockspace):
+	case errors.Is(err, lockspace.ErrNoLockspace):
 		f.hint = "bakeryctl format " + o.device + " makes it one, and destroys what is on it"
 	case errors.Is(err, daemon.ErrFull):
 		f.hint = "remove a lock that is not used any more (bakeryctl rm, by a bakeryd), or format with more --locks"

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -43,13 +44,13 @@ With --json each record is an object on a line of its own.`,
 	return cmd
 }
 
-func dump(w io.Writer, path string, show func(io.Writer, daemon.Record) error) error {
-	dev, sb, _, err := daemon.OpenLockspace(path, true)
+func dump(w io.Writer, path string, show func(io.Writer, lockspace.Record) error) error {
+	dev, sb, _, err := lockspace.OpenLockspace(path, true)
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
-	return daemon.Walk(dev, sb, func(r daemon.Record) error { return show(w, r) })
+	return lockspace.Walk(dev, sb, func(r lockspace.Record) error { return show(w, r) })
 }
 
 // dumped is a record in JSON. Numbers of 64 bits are strings, for readers that keep 53.
@@ -122,9 +123,9 @@ type dumpedRequest struct {
 	Message string        `json:"message"`
 }
 
-func dumpJSON(w io.Writer, r daemon.Record) error {
+func dumpJSON(w io.Writer, r lockspace.Record) error {
 	d := dumped{Offset: r.Offset, Kind: string(r.Kind), Host: r.Host}
-	if r.Kind == daemon.KindEntry || r.Kind == daemon.KindSlot {
+	if r.Kind == lockspace.KindEntry || r.Kind == lockspace.KindSlot {
 		d.Lock = &r.Lock
 	}
 	switch {
@@ -164,12 +165,12 @@ func dumpJSON(w io.Writer, r daemon.Record) error {
 }
 
 // dumpText writes a line for a record: its byte, what it is, and its fields.
-func dumpText(w io.Writer, r daemon.Record) error {
+func dumpText(w io.Writer, r lockspace.Record) error {
 	_, err := fmt.Fprintf(w, "%12d  %s: %s\n", r.Offset, r.What(), dumpFields(r))
 	return err
 }
 
-func dumpFields(r daemon.Record) string {
+func dumpFields(r lockspace.Record) string {
 	var b strings.Builder
 	switch {
 	case r.Err != nil:

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
@@ -98,7 +99,7 @@ func findHost(r *daemon.Report, name string) (*daemon.HostReport, error) {
 			return h, nil
 		}
 		for _, d := range r.Damaged {
-			if d.Kind == daemon.KindHost && d.Host == id {
+			if d.Kind == lockspace.KindHost && d.Host == id {
 				return nil, &failure{code: exitUsage, err: fmt.Errorf("the record of host %d cannot be read, and this host never read it: %s", id, d.Error),
 					hint: fmt.Sprintf("bakeryctl check --repair writes it, unless bakeryd runs on host %d", id)}
 			}

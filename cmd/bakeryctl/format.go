@@ -15,6 +15,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -51,9 +52,9 @@ the lease of the old hosts has run out.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntVar(&o.Hosts, "hosts", daemon.DefaultHosts, "`N`umber of hosts that can join, 1 to 2000")
-	flags.IntVar(&o.Locks, "locks", daemon.DefaultLocks, "`N`umber of locks there can be, 1 to 65536")
-	flags.DurationVar(&o.Lease, "lease", daemon.DefaultLease, "`TIME` for which a host may go on without reaching the device, 1s to 1h")
+	flags.IntVar(&o.Hosts, "hosts", lockspace.DefaultHosts, "`N`umber of hosts that can join, 1 to 2000")
+	flags.IntVar(&o.Locks, "locks", lockspace.DefaultLocks, "`N`umber of locks there can be, 1 to 65536")
+	flags.DurationVar(&o.Lease, "lease", lockspace.DefaultLease, "`TIME` for which a host may go on without reaching the device, 1s to 1h")
 	flags.StringVar(&o.Name, "name", "", "`NAME` of the lockspace, for people")
 	flags.StringVar(&stride, "stride", "auto", "`BYTES` from one record to the next; auto is the physical block size")
 	flags.StringVar(&policy, "policy", "lease", "when a silent host counts as dead: `lease|fence|manual`")
@@ -163,15 +164,15 @@ func formatFailure(err error) error {
 // deviceHint is the remedy for an error that any command may meet on a device.
 func deviceHint(err error) string {
 	switch {
-	case errors.Is(err, daemon.ErrInterrupted):
+	case errors.Is(err, lockspace.ErrInterrupted):
 		return "bakeryctl format --force completes it"
 	case errors.Is(err, layout.ErrVersion):
 		return "it was formatted by another version of bakeryd: use the bakeryctl of that version"
-	case errors.Is(err, daemon.ErrNoLockspace):
+	case errors.Is(err, lockspace.ErrNoLockspace):
 		return "bakeryctl format makes one; is it the right device?"
-	case errors.Is(err, daemon.ErrStride):
+	case errors.Is(err, lockspace.ErrStride):
 		return "--stride auto fits every device; a lockspace cannot move to a device with larger blocks"
-	case errors.Is(err, daemon.ErrDeviceSize), errors.Is(err, blockdev.ErrTooSmall):
+	case errors.Is(err, lockspace.ErrDeviceSize), errors.Is(err, blockdev.ErrTooSmall):
 		return "use a larger device, or format for fewer --hosts or --locks"
 	case errors.Is(err, blockdev.ErrBusy):
 		return "see who uses it: lsblk, findmnt; --force does not help"

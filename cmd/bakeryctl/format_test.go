@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -71,6 +72,6 @@ func TestAge(t *testing.T) {
 
 // TestVersionHint: nobody is told to format what a newer bakeryd made.
 func TestVersionHint(t *testing.T) {
-	err := fmt.Errorf("%w on /dev/sdb: superblock at byte 0: %w", daemon.ErrNoLockspace, layout.ErrVersion)
+	err := fmt.Errorf("%w on /dev/sdb: superblock at byte 0: %w", lockspace.ErrNoLockspace, layout.ErrVersion)
 	require.Contains(t, deviceHint(err), "another version")
 }

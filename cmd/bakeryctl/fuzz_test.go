@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -89,11 +90,11 @@ func FuzzRecords(f *testing.F) { // 5000x
 			t.Fatal(err)
 		}
 		dev := disk.OpenReadOnly()
-		found, _, err := daemon.FindLockspace(dev)
+		found, _, err := lockspace.FindLockspace(dev)
 		if err != nil {
 			return
 		}
-		err = daemon.Walk(dev, found, func(r daemon.Record) error {
+		err = lockspace.Walk(dev, found, func(r lockspace.Record) error {
 			var text, asJSON bytes.Buffer
 			if err := errors.Join(dumpText(&text, r), dumpJSON(&asJSON, r)); err != nil {
 				return err
@@ -107,12 +108,12 @@ func FuzzRecords(f *testing.F) { // 5000x
 		if err != nil {
 			t.Fatal(err)
 		}
-		snapshot, err := daemon.Inspect(dev)
+		snapshot, err := lockspace.Inspect(dev)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := showReport(&out, snapshot.Report(), time.Now(), false); err != nil {
+		if err := showReport(&out, daemon.ReportOf(snapshot), time.Now(), false); err != nil {
 			t.Fatal(err)
 		}
 		harmless(t, out.String())

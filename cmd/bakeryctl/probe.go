@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
@@ -178,13 +179,13 @@ func (r *probeReport) sameDisk(other blockdev.Device) error {
 	no := func(why string) error {
 		return probeUsage("%s is another disk than %s: %s", other.Info().Path, r.Device, why)
 	}
-	sb, _, err := daemon.FindLockspace(other)
+	sb, _, err := lockspace.FindLockspace(other)
 	switch {
 	case other.Info().Size != r.Size:
 		return no(fmt.Sprintf("%v, not %v", text.Bytes(other.Info().Size), text.Bytes(r.Size)))
 	case r.space == nil && err == nil:
 		return no("it holds lockspace " + sb.UUID.String())
-	case r.space != nil && errors.Is(err, daemon.ErrNoLockspace):
+	case r.space != nil && errors.Is(err, lockspace.ErrNoLockspace):
 		return no("it holds no lockspace")
 	case r.space != nil && err != nil:
 		return err

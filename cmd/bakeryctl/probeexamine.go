@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -68,7 +69,7 @@ func (r *probeReport) currentLease() time.Duration {
 // judgedLease is the one to judge by.
 func (r *probeReport) judgedLease() time.Duration {
 	if r.space == nil {
-		return daemon.DefaultLease
+		return lockspace.DefaultLease
 	}
 	return r.space.Lease
 }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
 const (
@@ -69,7 +69,7 @@ func startProgress(out io.Writer, every *time.Ticker, from time.Time) *progress 
 }
 
 // counter is what the work tells.
-func (p *progress) counter() daemon.Counter {
+func (p *progress) counter() lockspace.Counter {
 	if p == nil {
 		return nil
 	}

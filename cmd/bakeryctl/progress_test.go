@@ -12,6 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -87,7 +88,7 @@ func TestCheckIsInterrupted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locks.img")
 	_, err := daemon.Format(t.Context(), path, daemon.FormatOptions{Hosts: 4, Locks: 4, Lease: time.Hour})
 	require.NoError(t, err)
-	dev, sb, _, err := daemon.OpenLockspace(path, false)
+	dev, sb, _, err := lockspace.OpenLockspace(path, false)
 	require.NoError(t, err)
 	put := func(at int64, encode func(p []byte) error) {
 		p := blockdev.Alloc(sb.Geometry.Stride)

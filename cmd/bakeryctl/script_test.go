@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
@@ -171,7 +171,7 @@ type disk struct {
 }
 
 func openDisk(ts *testscript.TestScript, path string) *disk {
-	dev, sb, _, err := daemon.OpenLockspace(ts.MkAbs(path), false)
+	dev, sb, _, err := lockspace.OpenLockspace(ts.MkAbs(path), false)
 	check(ts, err)
 	return &disk{ts, dev, sb}
 }
@@ -235,7 +235,7 @@ func cmdRenew(ts *testscript.TestScript, neg bool, args []string) {
 				return
 			case <-time.After(d.sb.Lease / 10):
 			}
-			if sb, _, err := daemon.FindLockspace(d.dev); err != nil || sb.UUID != d.sb.UUID {
+			if sb, _, err := lockspace.FindLockspace(d.dev); err != nil || sb.UUID != d.sb.UUID {
 				done <- nil
 				return
 			}

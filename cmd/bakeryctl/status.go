@@ -17,6 +17,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
 // statusPatience is how long bakeryd may take to read the lockspace.
@@ -82,11 +83,11 @@ func statusOfDevice(path string) (*daemon.Report, error) {
 		return nil, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
 	}
 	defer dev.Close()
-	snapshot, err := daemon.Inspect(dev)
+	snapshot, err := lockspace.Inspect(dev)
 	if err != nil {
 		return nil, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
 	}
-	return snapshot.Report(), nil
+	return daemon.ReportOf(snapshot), nil
 }
 
 func statusOfDaemon(ctx context.Context, socket string) (*daemon.Report, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -135,11 +136,11 @@ func valueOfDevice(path, name string) (daemon.Value, error) {
 		return daemon.Value{}, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
 	}
 	defer dev.Close()
-	snapshot, err := daemon.Inspect(dev)
+	snapshot, err := lockspace.Inspect(dev)
 	if err != nil {
 		return daemon.Value{}, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
 	}
-	v, err := snapshot.Value(name)
+	v, err := daemon.SnapshotValue(snapshot, name)
 	switch {
 	case errors.Is(err, daemon.ErrNoLock):
 		return v, &failure{code: exitConflict, err: err, hint: "bakeryctl status --device " + path + " lists the locks"}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
@@ -101,12 +102,12 @@ func (r *running) exit() int {
 
 func (r *running) snapshot() *daemon.Report {
 	r.t.Helper()
-	dev, _, _, err := daemon.OpenLockspace(r.device, true)
+	dev, _, _, err := lockspace.OpenLockspace(r.device, true)
 	require.NoError(r.t, err)
 	defer dev.Close()
-	s, err := daemon.Inspect(dev)
+	s, err := lockspace.Inspect(dev)
 	require.NoError(r.t, err)
-	return s.Report()
+	return daemon.ReportOf(s)
 }
 
 func TestCleanLeave(t *testing.T) {
@@ -240,7 +241,7 @@ func TestUsage(t *testing.T) {
 // TestExitCodes are those that the help promises.
 func TestExitCodes(t *testing.T) {
 	for err, code := range map[error]int{
-		daemon.ErrInvalid: exitUsage, daemon.ErrNoLockspace: exitNoDevice, daemon.ErrStride: exitNoDevice,
+		daemon.ErrInvalid: exitUsage, lockspace.ErrNoLockspace: exitNoDevice, lockspace.ErrStride: exitNoDevice,
 		daemon.ErrIDTaken: exitUnavailable, lease.ErrInUse: exitUnavailable, errSocket: exitUnavailable,
 		daemon.ErrWatchdog: exitUnavailable, daemon.ErrFenceAgent: exitUnavailable,
 		daemon.ErrLost: exitLost, context.DeadlineExceeded: exitLost,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
 // Device is a lock of the lockspace on a device, which every worker joins as a
@@ -30,7 +31,7 @@ const (
 )
 
 func (b Device) open(ctx context.Context, r *run) ([]access, error) {
-	dev, sb, _, err := daemon.OpenLockspace(b.Path, true)
+	dev, sb, _, err := lockspace.OpenLockspace(b.Path, true)
 	if err != nil {
 		return nil, err
 	}

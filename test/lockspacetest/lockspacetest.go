@@ -131,3 +131,13 @@ func Example(t *testing.T) (*blockdev.Memory, layout.Superblock) {
 	slot(3, 3, layout.Idle, 13, func(s *layout.Slot) { s.Creation = 9 })
 	return disk, sb
 }
+
+// Blank puts a small lockspace that no host ever joined on a disk.
+func Blank(t testing.TB, disk *blockdev.Memory) layout.Superblock {
+	t.Helper()
+	dev := disk.Open()
+	sb := layout.Superblock{UUID: layout.UUID{7}, Name: "blank", Lease: 10 * time.Second, Formatted: time.Now().UTC().Truncate(time.Microsecond),
+		Geometry: layout.Geometry{Stride: dev.Info().PhysicalBlock, Hosts: 3, Locks: 2}}
+	PutSuperblocks(t, dev, sb)
+	return sb
+}

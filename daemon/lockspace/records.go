@@ -1,4 +1,4 @@
-package daemon
+package lockspace
 
 import (
 	"fmt"
@@ -53,57 +53,57 @@ func (r Record) What() string {
 // Walk hands over every record of a lockspace that is not virgin, in the order in which they lie on the disk. It
 // returns the errors of the device as a whole, and those of visit.
 func Walk(dev blockdev.Device, sb layout.Superblock, visit func(Record) error) error {
-	w := walker{dev: dev, space: sb.Space(), visit: visit}
-	if err := w.superblocks(sb); err != nil {
+	w := Walker{Dev: dev, Space: sb.Space(), Visit: visit}
+	if err := w.Superblocks(sb); err != nil {
 		return err
 	}
-	if err := w.hosts(); err != nil {
+	if err := w.Hosts(); err != nil {
 		return err
 	}
-	if err := w.entries(); err != nil {
+	if err := w.Entries(); err != nil {
 		return err
 	}
 	for lock := range sb.Geometry.Locks + 1 {
-		if err := w.slots(lock, sb.Geometry.Hosts); err != nil {
+		if err := w.Slots(lock, sb.Geometry.Hosts); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// walker reads the parts of a lockspace, and leaves out what is virgin.
-type walker struct {
-	dev   blockdev.Device
-	space layout.Space
-	visit func(Record) error
+// Walker reads the parts of a lockspace, and leaves out what is virgin.
+type Walker struct {
+	Dev   blockdev.Device
+	Space layout.Space
+	Visit func(Record) error
 }
 
-func (w walker) superblocks(want layout.Superblock) error {
-	stride := w.space.Geometry.Stride
-	return scanRecords(w.dev, 0, stride, 2, func(i int, sector []byte, err error) error {
-		r := Record{Offset: w.space.Geometry.Superblock(i), Kind: []RecordKind{KindSuperblock, KindCopy}[i], Err: err}
+func (w Walker) Superblocks(want layout.Superblock) error {
+	stride := w.Space.Geometry.Stride
+	return ScanRecords(w.Dev, 0, stride, 2, func(i int, sector []byte, err error) error {
+		r := Record{Offset: w.Space.Geometry.Superblock(i), Kind: []RecordKind{KindSuperblock, KindCopy}[i], Err: err}
 		var sb layout.Superblock
 		if err == nil {
 			sb, r.Err = layout.DecodeSuperblock(sector, i)
 		}
 		if r.Err == nil && sb != want {
 			r.Decodes = true
-			r.Err = fmt.Errorf("it speaks of lockspace %s: %w", describeSuperblock(sb), layout.ErrIdentity)
+			r.Err = fmt.Errorf("it speaks of lockspace %s: %w", DescribeSuperblock(sb), layout.ErrIdentity)
 		}
 		if r.Err == nil {
 			r.Superblock = &sb
 		}
-		return w.visit(r)
+		return w.Visit(r)
 	})
 }
 
-func (w walker) hosts() error {
-	g := w.space.Geometry
-	err := scanRecords(w.dev, g.Host(1), g.Stride, g.Hosts, func(i int, sector []byte, err error) error {
+func (w Walker) Hosts() error {
+	g := w.Space.Geometry
+	err := ScanRecords(w.Dev, g.Host(1), g.Stride, g.Hosts, func(i int, sector []byte, err error) error {
 		r := Record{Offset: g.Host(i + 1), Kind: KindHost, Host: i + 1, Err: err}
 		var host layout.HostRecord
 		if err == nil {
-			host, r.Err = w.space.DecodeHost(sector, r.Host)
+			host, r.Err = w.Space.DecodeHost(sector, r.Host)
 		}
 		if r.Err == nil {
 			if host.Virgin() {
@@ -111,7 +111,7 @@ func (w walker) hosts() error {
 			}
 			r.HostRecord = &host
 		}
-		return w.visit(r)
+		return w.Visit(r)
 	})
 	if err != nil {
 		return fmt.Errorf("read host table: %w", err)
@@ -119,16 +119,16 @@ func (w walker) hosts() error {
 	return nil
 }
 
-func (w walker) entries() error { return w.entriesOf(1, w.space.Geometry.Locks) }
+func (w Walker) Entries() error { return w.EntriesOf(1, w.Space.Geometry.Locks) }
 
-// entriesOf reads those of count locks in a row.
-func (w walker) entriesOf(first, count int) error {
-	g := w.space.Geometry
-	err := scanRecords(w.dev, g.Entry(first), g.Stride, count, func(i int, sector []byte, err error) error {
+// EntriesOf reads those of count locks in a row.
+func (w Walker) EntriesOf(first, count int) error {
+	g := w.Space.Geometry
+	err := ScanRecords(w.Dev, g.Entry(first), g.Stride, count, func(i int, sector []byte, err error) error {
 		r := Record{Offset: g.Entry(first + i), Kind: KindEntry, Lock: first + i, Err: err}
 		var entry layout.Entry
 		if err == nil {
-			entry, r.Err = w.space.DecodeEntry(sector, r.Lock)
+			entry, r.Err = w.Space.DecodeEntry(sector, r.Lock)
 		}
 		if r.Err == nil {
 			if entry.Virgin() {
@@ -136,7 +136,7 @@ func (w walker) entriesOf(first, count int) error {
 			}
 			r.Entry = &entry
 		}
-		return w.visit(r)
+		return w.Visit(r)
 	})
 	if err != nil {
 		return fmt.Errorf("read lock directory: %w", err)
@@ -144,14 +144,14 @@ func (w walker) entriesOf(first, count int) error {
 	return nil
 }
 
-// slots reads those of hosts 1..count in a lock.
-func (w walker) slots(lock, count int) error {
-	g := w.space.Geometry
-	err := scanRecords(w.dev, g.Slot(lock, 1), g.Stride, count, func(i int, sector []byte, err error) error {
+// Slots reads those of hosts 1..count in a lock.
+func (w Walker) Slots(lock, count int) error {
+	g := w.Space.Geometry
+	err := ScanRecords(w.Dev, g.Slot(lock, 1), g.Stride, count, func(i int, sector []byte, err error) error {
 		r := Record{Offset: g.Slot(lock, i+1), Kind: KindSlot, Lock: lock, Host: i + 1, Err: err}
 		var slot layout.Slot
 		if err == nil {
-			slot, r.Err = w.space.DecodeSlot(sector, lock, r.Host)
+			slot, r.Err = w.Space.DecodeSlot(sector, lock, r.Host)
 		}
 		if r.Err == nil {
 			if slot.Virgin() {
@@ -159,7 +159,7 @@ func (w walker) slots(lock, count int) error {
 			}
 			r.Slot = &slot
 		}
-		return w.visit(r)
+		return w.Visit(r)
 	})
 	if err != nil {
 		return fmt.Errorf("read the slots of lock %d: %w", lock, err)

@@ -1,4 +1,6 @@
-package daemon
+// Package lockspace finds and reads a lockspace on a device without joining it: superblock, host table, directory, slots.
+// It knows the format (package layout) and bad sectors, and never writes.
+package lockspace
 
 import (
 	"bytes"
@@ -45,15 +47,15 @@ func OpenLockspace(path string, readOnly bool) (dev blockdev.Device, sb layout.S
 // FindLockspace is OpenLockspace for a device that is open.
 func FindLockspace(dev blockdev.Device) (sb layout.Superblock, copyUsed int, err error) {
 	info := dev.Info()
-	head, err := readHead(dev)
+	head, err := ReadHead(dev)
 	if err != nil {
 		return sb, 0, fmt.Errorf("read superblock: %w", err)
 	}
 	sb, copyUsed, err = layout.FindSuperblock(head)
 	if err != nil {
-		if old, ok := findMark(head); ok {
+		if old, ok := FindMark(head); ok {
 			return layout.Superblock{}, 0, fmt.Errorf("%w on %s: %w over lockspace %s",
-				ErrNoLockspace, info.Path, ErrInterrupted, describeSuperblock(old))
+				ErrNoLockspace, info.Path, ErrInterrupted, DescribeSuperblock(old))
 		}
 		return layout.Superblock{}, 0, fmt.Errorf("%w on %s: %w", ErrNoLockspace, info.Path, err)
 	}
@@ -70,15 +72,15 @@ func FindLockspace(dev blockdev.Device) (sb layout.Superblock, copyUsed int, err
 	return sb, copyUsed, nil
 }
 
-// readHead reads as much of the beginning of a device as can hold a superblock or its copy. A bad sector there
+// ReadHead reads as much of the beginning of a device as can hold a superblock or its copy. A bad sector there
 // reads as bytes that are no record, so that it hides nothing but itself. Of a device of which nothing can be read, as
 // when no path to it is left, it returns the error: that is no device without a lockspace.
-func readHead(dev blockdev.Device) ([]byte, error) {
-	block := blockSize(dev)
-	p := pool.Get(int(min(layout.HeadSize, dev.Info().Size)))
-	defer pool.Put(p)
+func ReadHead(dev blockdev.Device) ([]byte, error) {
+	block := BlockSize(dev)
+	p := Pool.Get(int(min(layout.HeadSize, dev.Info().Size)))
+	defer Pool.Put(p)
 	err := dev.Read(p, 0)
-	if err != nil && !badSector(err) {
+	if err != nil && !IsBadSector(err) {
 		return nil, err
 	}
 	readable := err == nil
@@ -86,7 +88,7 @@ func readHead(dev blockdev.Device) ([]byte, error) {
 		switch sectorErr := dev.Read(p[at:at+block], int64(at)); {
 		case sectorErr == nil:
 			readable = true
-		case badSector(sectorErr):
+		case IsBadSector(sectorErr):
 			copy(p[at:], bytes.Repeat([]byte{0xff}, block))
 		default:
 			return nil, sectorErr
@@ -98,19 +100,19 @@ func readHead(dev blockdev.Device) ([]byte, error) {
 	return bytes.Clone(p), nil
 }
 
-// blockSize is the least that can be read or written of a device.
-func blockSize(dev blockdev.Device) int { return max(layout.RecordSize, dev.Info().LogicalBlock) }
+// BlockSize is the least that can be read or written of a device.
+func BlockSize(dev blockdev.Device) int { return max(layout.RecordSize, dev.Info().LogicalBlock) }
 
-// describeSuperblock names a lockspace in a message.
-func describeSuperblock(sb layout.Superblock) string {
+// DescribeSuperblock names a lockspace in a message.
+func DescribeSuperblock(sb layout.Superblock) string {
 	if sb.Name == "" {
 		return sb.UUID.String()
 	}
 	return fmt.Sprintf("%q (%v)", sb.Name, sb.UUID)
 }
 
-// findMark returns the superblock of the lockspace that was being formatted over.
-func findMark(head []byte) (old layout.Superblock, ok bool) {
+// FindMark returns the superblock of the lockspace that was being formatted over.
+func FindMark(head []byte) (old layout.Superblock, ok bool) {
 	old, err := layout.DecodeSuperblock(head, 1)
 	return old, err == nil
 }

@@ -1,6 +1,7 @@
-package daemon
+package lockspace
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -29,31 +30,31 @@ func Inspect(dev blockdev.Device) (*Snapshot, error) {
 		return nil, err
 	}
 	s := &Snapshot{Device: dev.Info(), Superblock: sb, CopyUsed: copyUsed}
-	w := walker{dev: dev, space: sb.Space(), visit: s.add}
-	if err := w.superblocks(sb); err != nil {
+	w := Walker{Dev: dev, Space: sb.Space(), Visit: s.add}
+	if err := w.Superblocks(sb); err != nil {
 		return nil, err
 	}
-	if err := w.entries(); err != nil {
+	if err := w.Entries(); err != nil {
 		return nil, err
 	}
 	// As hosts do, read the slots of those hosts only that ever were.
 	highest := 0
-	top := walker{dev: dev, space: sb.Space(), visit: func(r Record) error {
+	top := Walker{Dev: dev, Space: sb.Space(), Visit: func(r Record) error {
 		highest = max(highest, r.Host)
 		if r.HostRecord != nil {
 			highest = max(highest, r.HostRecord.Highest)
 		}
 		return nil
 	}}
-	if err := top.hosts(); err != nil {
+	if err := top.Hosts(); err != nil {
 		return nil, err
 	}
-	for _, lock := range s.usedLocks() {
-		if err := w.slots(lock, highest); err != nil {
+	for _, lock := range s.UsedLocks() {
+		if err := w.Slots(lock, highest); err != nil {
 			return nil, err
 		}
 	}
-	if err := w.hosts(); err != nil {
+	if err := w.Hosts(); err != nil {
 		return nil, err
 	}
 	slices.SortStableFunc(s.Damaged, func(a, b Record) int { return int(a.Offset - b.Offset) })
@@ -74,8 +75,8 @@ func (s *Snapshot) add(r Record) error {
 	return nil
 }
 
-// usedLocks returns the internal lock, those with a name, and those whose entry may hide one.
-func (s *Snapshot) usedLocks() []int {
+// UsedLocks returns the internal lock, those with a name, and those whose entry may hide one.
+func (s *Snapshot) UsedLocks() []int {
 	locks := []int{0}
 	for _, e := range s.Entries {
 		if !e.Free() {
@@ -89,4 +90,36 @@ func (s *Snapshot) usedLocks() []int {
 	}
 	slices.Sort(locks)
 	return locks
+}
+
+// Again returns the snapshot with the slots of some locks, and after that the host table if it is wanted, read anew.
+func (s *Snapshot) Again(dev blockdev.Device, locks []int, highest int, hosts bool) (*Snapshot, error) {
+	anew := *s
+	anew.Slots = slices.DeleteFunc(slices.Clone(s.Slots), func(x layout.Slot) bool { return slices.Contains(locks, x.Lock) })
+	anew.Damaged = slices.DeleteFunc(slices.Clone(s.Damaged), func(r Record) bool {
+		return r.Kind == KindSlot && slices.Contains(locks, r.Lock) || hosts && r.Kind == KindHost
+	})
+	w := Walker{Dev: dev, Space: s.Superblock.Space(), Visit: anew.add}
+	for _, lock := range locks {
+		if err := w.Slots(lock, highest); err != nil {
+			return nil, err
+		}
+	}
+	if hosts {
+		anew.Hosts = nil
+		if err := w.Hosts(); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(anew.Damaged, func(a, b Record) int { return cmp.Compare(a.Offset, b.Offset) })
+	return &anew, nil
+}
+
+// Highest is up to which id there are hosts.
+func (s *Snapshot) Highest() int {
+	n := 1
+	for _, h := range s.Hosts {
+		n = max(n, h.ID, h.Highest)
+	}
+	return n
 }

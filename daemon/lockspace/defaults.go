@@ -1,4 +1,4 @@
-package daemon
+package lockspace
 
 import "time"
 

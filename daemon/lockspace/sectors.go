@@ -1,4 +1,4 @@
-package daemon
+package lockspace
 
 import (
 	"errors"
@@ -8,23 +8,23 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 )
 
-// pool is where all buffers of this package come from and go back to.
-var pool blockdev.Pool
+// Pool is where all buffers of this package come from and go back to.
+var Pool blockdev.Pool
 
-// readRecords reads the records that lie in a row at off, in one request. If
+// ReadRecords reads the records that lie in a row at off, in one request. If
 // that fails because of a bad sector, they are read one by one: errs, nil if
 // all could be read, tells which could not. err tells that none could.
-func readRecords(dev blockdev.Device, buf []byte, off int64, stride int) (errs []error, err error) {
+func ReadRecords(dev blockdev.Device, buf []byte, off int64, stride int) (errs []error, err error) {
 	if err = dev.Read(buf, off); err == nil {
 		return make([]error, len(buf)/stride), nil
 	}
-	return readApart(dev, buf, off, stride, err)
+	return ReadApart(dev, buf, off, stride, err)
 }
 
-// readApart goes on after a read of records that has failed.
-func readApart(dev blockdev.Device, buf []byte, off int64, stride int, err error) ([]error, error) {
+// ReadApart goes on after a read of records that has failed.
+func ReadApart(dev blockdev.Device, buf []byte, off int64, stride int, err error) ([]error, error) {
 	n := len(buf) / stride
-	if !badSector(err) || n == 1 {
+	if !IsBadSector(err) || n == 1 {
 		return nil, err
 	}
 	errs := make([]error, n)
@@ -33,7 +33,7 @@ func readApart(dev blockdev.Device, buf []byte, off int64, stride int, err error
 		errs[i] = dev.Read(buf[i*stride:(i+1)*stride], off+int64(i*stride))
 		if errs[i] == nil {
 			good++
-		} else if !badSector(errs[i]) {
+		} else if !IsBadSector(errs[i]) {
 			return nil, errs[i]
 		}
 	}
@@ -43,8 +43,8 @@ func readApart(dev blockdev.Device, buf []byte, off int64, stride int, err error
 	return errs, nil
 }
 
-// badSector tells an error of a part of the medium from one of the path to it.
-func badSector(err error) bool {
+// IsBadSector tells an error of a part of the medium from one of the path to it.
+func IsBadSector(err error) bool {
 	for _, no := range []unix.Errno{unix.EIO, unix.EBADMSG, unix.ENODATA, unix.EILSEQ, unix.EREMOTEIO} {
 		if errors.Is(err, no) {
 			return true

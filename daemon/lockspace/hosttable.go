@@ -1,0 +1,108 @@
+package lockspace
+
+import (
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// ScanChunk is how much scanRecords asks of a device at once.
+const ScanChunk = 1 << 20
+
+// ScanRecords reads count records that lie in a row at off, and hands each of them over, or the reason why its
+// sector could not be read. The record is lent for the call. It returns the errors of the device as a whole, and
+// those of fn.
+func ScanRecords(dev blockdev.Device, off int64, stride, count int, fn func(i int, record []byte, err error) error) error {
+	per := min(count, max(1, ScanChunk/stride))
+	if per <= 0 {
+		return nil
+	}
+	buf := Pool.Get(per * stride)
+	defer Pool.Put(buf)
+	for first := 0; first < count; first += per {
+		n := min(per, count-first)
+		errs, err := ReadRecords(dev, buf[:n*stride], off+int64(first)*int64(stride), stride)
+		if err != nil && !IsBadSector(err) {
+			return err
+		}
+		for i := range n {
+			sectorErr := err
+			if err == nil {
+				sectorErr = errs[i]
+			}
+			if err := fn(first+i, buf[i*stride:][:layout.RecordSize], sectorErr); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// HostRow is a host record that is not virgin, as one who is not a host sees it.
+type HostRow struct {
+	ID     int
+	Raw    string // the sector, to tell any change
+	Record layout.HostRecord
+	Err    error // why there is no record
+}
+
+// InUse says whether a host may be behind the record.
+func (r HostRow) InUse() bool {
+	return r.Err != nil || r.Record.State == layout.StateJoining || r.Record.State == layout.StateLive
+}
+
+// ReadHostTable reads the rows of those hosts that ever were. Those that lie behind the end of the device, from
+// which the lockspace was copied perhaps, are left out.
+func ReadHostTable(dev blockdev.Device, space layout.Space) (rows []HostRow, err error) {
+	g, info := space.Geometry, dev.Info()
+	if g.Stride < info.LogicalBlock {
+		return nil, nil // no host could have used it here
+	}
+	count := min(g.Hosts, int((info.Size-g.Host(1))/int64(g.Stride)))
+	err = ScanRecords(dev, g.Host(1), g.Stride, count, func(i int, sector []byte, err error) error {
+		row := HostRow{ID: i + 1, Err: err}
+		if err == nil {
+			row.Raw = string(sector)
+			row.Record, row.Err = space.DecodeHost(sector, row.ID)
+		}
+		if row.Err != nil || !row.Record.Virgin() {
+			rows = append(rows, row)
+		}
+		return nil
+	})
+	return rows, err
+}
+
+func AnyInUse(rows []HostRow) bool {
+	for _, r := range rows {
+		if r.InUse() {
+			return true
+		}
+	}
+	return false
+}
+
+// changed returns the first row that is in use and differs from the one before.
+func ChangedRow(before, after []HostRow) (row HostRow, ok bool) {
+	old := make(map[int]string, len(before))
+	for _, r := range before {
+		old[r.ID] = r.Raw
+	}
+	for _, r := range after {
+		if raw, known := old[r.ID]; r.InUse() && (!known || raw != r.Raw) {
+			return r, true
+		}
+	}
+	return HostRow{}, false
+}
+
+// WatchdogTime is by how much longer than its lease a host of the table may need to stop its holders.
+func WatchdogTime(rows []HostRow) (longest time.Duration) {
+	for _, r := range rows {
+		if r.Err == nil && r.InUse() && r.Record.WatchdogArmed {
+			longest = max(longest, time.Duration(r.Record.WatchdogSeconds)*time.Second)
+		}
+	}
+	return longest
+}

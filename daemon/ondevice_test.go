@@ -1,0 +1,33 @@
+package daemon
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+)
+
+// TestOnAnotherDevice: what is opened is joined, and is closed again if it holds no lockspace.
+func TestOnAnotherDevice(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		c := newCluster(t, 4, 2)
+		dev := c.disk.Open()
+		d := c.host(1, func(cfg *Config) { *cfg = cfg.On(func() (blockdev.Device, error) { return dev, nil }) })
+		h := acquire(t, d, Request{Name: "x"})
+		require.NoError(t, h.Release())
+		require.Positive(t, blockdev.StatsOf(dev).Write.Count)
+
+		blank := blockdev.NewMemory(1<<20, 512, 512).Open()
+		join := func(open func() (blockdev.Device, error)) error {
+			return c.unjoined(2, func(cfg *Config) { *cfg = cfg.On(open) }).Join(t.Context())
+		}
+		require.ErrorIs(t, join(func() (blockdev.Device, error) { return blank, nil }), lockspace.ErrNoLockspace)
+		require.ErrorIs(t, blank.Close(), blockdev.ErrClosed)
+
+		gone := errors.New("no such disk")
+		require.ErrorIs(t, join(func() (blockdev.Device, error) { return nil, gone }), gone)
+	})
+}
