@@ -15,6 +15,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -26,7 +27,7 @@ func benchmarkHosts(b *testing.B, n int) []*Daemon {
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, os.RemoveAll(dir)) })
 	path := filepath.Join(dir, "image")
-	_, err = Format(b.Context(), path, FormatOptions{Hosts: lockspace.DefaultHosts, Locks: 16, Lease: lockspace.DefaultLease, Policy: layout.PolicyLease})
+	_, err = format.Format(b.Context(), path, format.Options{Hosts: lockspace.DefaultHosts, Locks: 16, Lease: lockspace.DefaultLease, Policy: layout.PolicyLease})
 	var open func(string, bool) (blockdev.Device, layout.Superblock, int, error)
 	if err != nil {
 		var fs unix.Statfs_t

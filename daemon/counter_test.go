@@ -11,6 +11,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 )
 
 // progressTold is what a Counter was told of a step.
@@ -38,14 +39,14 @@ func TestFormatAndCheckAreCounted(t *testing.T) {
 		t.Skip("SKIP: it waits for a lease")
 	}
 	path := filepath.Join(t.TempDir(), "locks.img")
-	o := FormatOptions{Hosts: 4, Locks: 8, Lease: time.Second}
-	_, err := Format(t.Context(), path, o)
+	o := format.Options{Hosts: 4, Locks: 8, Lease: time.Second}
+	_, err := format.Format(t.Context(), path, o)
 	require.NoError(t, err)
 
 	count, steps := heldToIt(t)
 	o.Force, o.Counter = true, count
 	o.Progress = func(message string) { require.NotContains(t, message, "%") }
-	result, err := Format(t.Context(), path, o)
+	result, err := format.Format(t.Context(), path, o)
 	require.NoError(t, err)
 	require.Equal(t, progressTold{int64(result.Size), int64(result.Size), true}, steps["zeroing"])
 
@@ -60,7 +61,7 @@ func TestFormatAndCheckAreCounted(t *testing.T) {
 
 func TestCheckEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locks.img")
-	_, err := Format(t.Context(), path, FormatOptions{Hosts: 4, Locks: 8, Lease: time.Second})
+	_, err := format.Format(t.Context(), path, format.Options{Hosts: 4, Locks: 8, Lease: time.Second})
 	require.NoError(t, err)
 	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
 	require.NoError(t, err)

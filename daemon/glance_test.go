@@ -17,6 +17,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -244,7 +245,7 @@ func TestBrowsersOnlyLook(t *testing.T) {
 func TestCostOfAGlance(t *testing.T) {
 	const hosts, locks, held = 16, 200, 10
 	disk := blockdev.NewMemory(64<<20, 4096, 4096)
-	result, err := formatDevice(t.Context(), disk.Open(), FormatOptions{Hosts: hosts, Locks: locks, Lease: 30 * time.Second})
+	result, err := format.FormatDevice(t.Context(), disk.Open(), format.Options{Hosts: hosts, Locks: locks, Lease: 30 * time.Second})
 	require.NoError(t, err)
 	sb, dev := result.Superblock, disk.Open()
 	for id := 1; id <= hosts; id++ {

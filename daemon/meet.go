@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
 // Two hosts meet on the disk to find out whether each sees what the other writes, at once. Each has two slots for it,
@@ -123,7 +124,7 @@ func meetLocks(a, b int) [2]string {
 }
 
 func (d *Daemon) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
-	m := &meeting{ctx: ctx, d: d, o: o, nonce: randomWord(), rounds: o.Rounds}
+	m := &meeting{ctx: ctx, d: d, o: o, nonce: lockspace.Nonce(), rounds: o.Rounds}
 	names := meetLocks(d.mem.id(), o.Host)
 	for i, name := range names {
 		lk, err := d.find(ctx, Request{Name: name})

@@ -1,194 +1,18 @@
 package daemon
 
 import (
-	"bytes"
-	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/blockdev/probe"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
 	"github.com/bakeryd/bakeryd/layout"
-	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
-const vacantSize = 1 << 20
-
-func TestProbeVacant(t *testing.T) {
-	for _, block := range [][2]int{{512, 512}, {512, 4096}, {4096, 4096}} {
-		disk := blockdev.NewMemory(vacantSize, block[0], block[1])
-		m, err := ProbeVacant(t.Context(), disk.Open(), ProbeOptions{Others: []blockdev.Device{disk.OpenReadOnly()}})
-		require.NoError(t, err)
-		require.Equal(t, probeCount, m.Write.Count)
-		require.Equal(t, probeCount, m.Read.Count)
-		require.Equal(t, manySlots, m.Many)
-		require.Equal(t, []Sight{{Path: "memory", Writes: sightCount}}, m.Sights)
-		require.False(t, m.Lockspace)
-		require.Equal(t, make([]byte, vacantSize), lockspacetest.Contents(t, disk), "as it was before")
-	}
-}
-
-// TestProbeVacantIsStopped: what was begun is cleared away.
-func TestProbeVacantIsStopped(t *testing.T) {
-	disk := blockdev.NewMemory(vacantSize, 512, 4096)
-	ctx, cancel := context.WithCancel(t.Context())
-	faulty := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{Sleep: func(time.Duration) { cancel() }})
-	faulty.Inject(blockdev.Fault{Op: blockdev.OpWrite, After: 10, Times: 1, Delay: 1})
-	_, err := ProbeVacant(ctx, faulty, ProbeOptions{})
-	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, make([]byte, vacantSize), lockspacetest.Contents(t, disk))
-}
-
-func TestProbeVacantRefuses(t *testing.T) {
-	for _, at := range []int{0, 600, 4096, vacantSize - 1} {
-		disk := blockdev.NewMemory(vacantSize, 512, 512)
-		p := blockdev.Alloc(512)
-		p[at%512] = 1
-		require.NoError(t, disk.Open().Write(p, int64(at/512*512)))
-		before := lockspacetest.Contents(t, disk)
-		_, err := ProbeVacant(t.Context(), disk.Open(), ProbeOptions{})
-		require.ErrorIs(t, err, ErrOccupied)
-		require.ErrorContains(t, err, "it holds unknown data")
-		require.Equal(t, before, lockspacetest.Contents(t, disk))
-	}
-	disk := blockdev.NewMemory(vacantSize, 512, 512)
-	oldLockspace(t, disk, liveHost(1, "db1"))
-	before := lockspacetest.Contents(t, disk)
-	_, err := ProbeVacant(t.Context(), disk.Open(), ProbeOptions{})
-	require.ErrorIs(t, err, ErrOccupied)
-	require.Equal(t, before, lockspacetest.Contents(t, disk))
-}
-
-// killedProbe leaves on a disk what a probe does that is killed after some writes.
-func killedProbe(t *testing.T, disk *blockdev.Memory) {
-	t.Helper()
-	faulty := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{})
-	faulty.Inject(blockdev.Fault{Op: blockdev.OpWrite, After: 5, Crash: true})
-	_, err := ProbeVacant(t.Context(), faulty, ProbeOptions{})
-	require.ErrorIs(t, err, blockdev.ErrCrashed)
-	require.True(t, isScratch(lockspacetest.Contents(t, disk)))
-}
-
-func TestProbeKilled(t *testing.T) {
-	t.Parallel()
-	disk := blockdev.NewMemory(vacantSize, 512, 4096)
-	killedProbe(t, disk)
-
-	o, err := Occupied(t.Context(), disk.OpenReadOnly())
-	require.NoError(t, err)
-	require.Contains(t, o.What, "bakeryctl probe --write")
-	left := lockspacetest.Contents(t, disk)
-	_, err = formatDevice(t.Context(), disk.Open(), formatOptions("new"))
-	require.ErrorIs(t, err, ErrOccupied)
-	require.ErrorContains(t, err, "it holds the block of a bakeryctl probe --write that is running or was killed")
-	require.Equal(t, left, lockspacetest.Contents(t, disk))
-
-	_, err = ProbeVacant(t.Context(), disk.Open(), ProbeOptions{})
-	require.NoError(t, err)
-	require.Equal(t, make([]byte, vacantSize), lockspacetest.Contents(t, disk), "the next probe clears it")
-
-	killedProbe(t, disk)
-	force := formatOptions("new")
-	force.Force = true
-	_, err = formatDevice(t.Context(), disk.Open(), force)
-	require.NoError(t, err)
-	_, _, err = lockspace.FindLockspace(disk.Open())
-	require.NoError(t, err)
-}
-
-// TestProbeKilledBesideData: a block that a probe has left does not hide what lies behind it.
-func TestProbeKilledBesideData(t *testing.T) {
-	disk := blockdev.NewMemory(vacantSize, 512, 4096)
-	killedProbe(t, disk)
-	p := blockdev.Alloc(512)
-	p[3] = 1
-	require.NoError(t, disk.Open().Write(p, 8192))
-	_, err := ProbeVacant(t.Context(), disk.Open(), ProbeOptions{})
-	require.ErrorIs(t, err, ErrOccupied)
-	require.ErrorContains(t, err, "unknown data, the first byte that is not zero at 8195")
-}
-
-func TestProbeGivesWayToAnother(t *testing.T) {
-	t.Parallel()
-	disk := blockdev.NewMemory(vacantSize, 512, 4096)
-	s, err := openScratch(t.Context(), disk.Open())
-	require.NoError(t, err)
-	_, err = s.Write()
-	require.NoError(t, err)
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(time.Millisecond):
-				_, err := s.Write()
-				assertNoError(t, err)
-			}
-		}
-	}()
-	_, err = ProbeVacant(t.Context(), disk.Open(), ProbeOptions{})
-	require.ErrorIs(t, err, ErrProbed)
-	close(stop)
-	<-done
-	_, err = s.Read()
-	require.NoError(t, err, "it was not disturbed")
-	require.NoError(t, s.Close())
-	require.Equal(t, make([]byte, vacantSize), lockspacetest.Contents(t, disk))
-}
-
-// TestProbeDisturbed: a block that somebody else writes, as format does, is not touched again.
-func TestProbeDisturbed(t *testing.T) {
-	disk := blockdev.NewMemory(vacantSize, 512, 512)
-	other := bytes.Repeat([]byte{7}, 512)
-	faulty := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{Sleep: func(time.Duration) {
-		p := blockdev.Alloc(512)
-		copy(p, other)
-		assertNoError(t, disk.Open().Write(p, 0))
-	}})
-	faulty.Inject(blockdev.Fault{Op: blockdev.OpRead, From: 0, To: 512, After: 20, Times: 1, Delay: 1})
-	_, err := ProbeVacant(t.Context(), faulty, ProbeOptions{})
-	require.ErrorIs(t, err, ErrDisturbed)
-	require.Equal(t, other, lockspacetest.Contents(t, disk)[:512])
-}
-
-func TestProbeSeesStaleWays(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		disk := blockdev.NewMemory(vacantSize, 512, 512)
-		late := blockdev.NewFaulty(disk.OpenReadOnly(), blockdev.FaultyOptions{})
-		late.Inject(blockdev.Fault{Op: blockdev.OpRead, From: 0, To: 512, After: 7, Times: 3, Returns: blockdev.Stale})
-		never := blockdev.NewMemory(vacantSize, 512, 512).OpenReadOnly()
-		m, err := ProbeVacant(t.Context(), disk.Open(), ProbeOptions{Others: []blockdev.Device{late, never, disk.OpenReadOnly()}})
-		require.NoError(t, err)
-		require.Equal(t, sightCount, m.Sights[0].Writes)
-		require.Equal(t, 1, m.Sights[0].Stale, "read again and again until it is seen")
-		require.False(t, m.Sights[0].Never)
-		require.Equal(t, Sight{Path: "memory", Writes: 1, Stale: 1, Never: true}, m.Sights[1])
-		require.Zero(t, m.Sights[2].Stale)
-		require.Equal(t, make([]byte, vacantSize), lockspacetest.Contents(t, disk))
-	})
-}
-
-// TestProbeStandsStill_WayIsLate: a probe that stood still between two reads has not looked in vain for so long.
-func TestProbeStandsStill_WayIsLate(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		disk := blockdev.NewMemory(vacantSize, 512, 512)
-		late := blockdev.NewFaulty(disk.OpenReadOnly(), blockdev.FaultyOptions{})
-		late.Inject(blockdev.Fault{Op: blockdev.OpRead, From: 0, To: 512, After: 7, Times: 3, Returns: blockdev.Stale, Delay: time.Minute})
-		m, err := ProbeVacant(t.Context(), disk.Open(), ProbeOptions{Others: []blockdev.Device{late}})
-		require.NoError(t, err)
-		require.Equal(t, 1, m.Sights[0].Stale)
-		require.False(t, m.Sights[0].Never)
-	})
-}
-
 // probeSpace probes the lockspace of a cluster.
-func (c *cluster) probe(others ...blockdev.Device) (*Measurement, error) {
-	return ProbeLockspace(c.t.Context(), ProbeOptions{Others: others, Config: c.unjoined(0).cfg})
+func (c *cluster) probe(others ...blockdev.Device) (*measure.Measurement, error) {
+	return ProbeLockspace(c.t.Context(), c.unjoined(0).cfg, measure.Options{Others: others})
 }
 
 func TestProbeLockspace(t *testing.T) {
@@ -203,15 +27,15 @@ func TestProbeLockspace(t *testing.T) {
 		m, err := c.probe(c.disk.OpenReadOnly(), stale)
 		require.NoError(t, err)
 		require.True(t, m.Lockspace)
-		require.Equal(t, probeCount, m.Write.Count)
+		require.Equal(t, measure.ProbeCount, m.Write.Count)
 		require.Equal(t, 4, m.Many, "there are no more hosts")
-		require.Equal(t, Sight{Path: "memory", Writes: sightCount}, m.Sights[0])
+		require.Equal(t, measure.Sight{Path: "memory", Writes: measure.SightCount}, m.Sights[0])
 		require.Equal(t, 1, m.Sights[1].Stale)
 
 		require.NoError(t, h.Release())
 		slot := c.slot(h.lk.entry.Lock, 2)
 		require.Equal(t, layout.Idle, slot.Phase)
-		require.Greater(t, slot.Sequence, uint64(probeCount))
+		require.Greater(t, slot.Sequence, uint64(measure.ProbeCount))
 		require.Equal(t, layout.StateLeft, c.hostRecord(2).State)
 		require.Equal(t, own.Incarnation, c.slot(h.lk.entry.Lock, 1).Incarnation)
 		require.True(t, c.slot(h.lk.entry.Lock, 3).Virgin(), "only its own slot is written")
@@ -227,28 +51,4 @@ func TestProbeLockspaceNeedsAnID(t *testing.T) {
 		require.Error(t, err)
 		require.True(t, c.entry(1).Free(), "no lock was made")
 	})
-}
-
-func TestJudgeLatency(t *testing.T) {
-	measured := func(worst time.Duration) *Measurement {
-		return &Measurement{Write: probe.Latency{Count: 1000, P999: worst / 4, Most: worst}}
-	}
-	for _, c := range []struct {
-		worst, lease time.Duration
-		want         probe.Verdict
-		remedy       string
-	}{
-		{10 * time.Millisecond, 0, probe.OK, ""},
-		{2 * time.Second, 0, probe.OK, "bakeryctl format --lease 45s"},
-		{10 * time.Millisecond, time.Second, probe.OK, ""},
-		{200 * time.Millisecond, time.Second, probe.Warning, ""},
-		{2 * time.Second, time.Second, probe.Unfit, "bakeryctl format --lease 45s"},
-		{time.Hour, 0, probe.Unfit, "find out why the device hangs"},
-	} {
-		f := measured(c.worst).JudgeLatency(c.lease)
-		require.Equal(t, c.want, f.Verdict, "%+v", f)
-		if c.remedy != "" {
-			require.Equal(t, c.remedy, f.Remedy)
-		}
-	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
@@ -137,7 +138,7 @@ func writeBack(dev blockdev.Device, buf []byte, at int64) error {
 		return err
 	}
 	if !bytes.Equal(back, buf) {
-		return fmt.Errorf("%w: byte %d", ErrVerify, at)
+		return fmt.Errorf("%w: byte %d", format.ErrVerify, at)
 	}
 	return nil
 }
@@ -312,7 +313,7 @@ func (d *Daemon) restoreEntry(guard *lock, e layout.Entry) error {
 		return err
 	}
 	if found, err := d.dir.on(guard.dev).read(e.Lock); err != nil || found != e {
-		return errors.Join(err, fmt.Errorf("%w: directory entry of lock %d", ErrVerify, e.Lock))
+		return errors.Join(err, fmt.Errorf("%w: directory entry of lock %d", format.ErrVerify, e.Lock))
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/bench"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -30,7 +31,7 @@ func newBenchSpace(t *testing.T, lease time.Duration) *benchSpace {
 	t.Helper()
 	needDirectIO(t)
 	s := &benchSpace{t: t, path: filepath.Join(t.TempDir(), "disk.img")}
-	_, err := daemon.Format(t.Context(), s.path, daemon.FormatOptions{Hosts: 4, Locks: 4, Lease: lease, Policy: layout.PolicyLease})
+	_, err := format.Format(t.Context(), s.path, format.Options{Hosts: 4, Locks: 4, Lease: lease, Policy: layout.PolicyLease})
 	require.NoError(t, err)
 	return s
 }

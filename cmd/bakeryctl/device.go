@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -128,10 +129,10 @@ func createLockspace(ctx context.Context, path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_, err := daemon.Format(ctx, path, daemon.FormatOptions{
+	_, err := format.Format(ctx, path, format.Options{
 		Hosts: lockspace.DefaultHosts, Locks: lockspace.DefaultLocks, Lease: lockspace.DefaultLease, Policy: layout.PolicyLease,
 	})
-	if errors.Is(err, fs.ErrExist) || errors.Is(err, daemon.ErrOccupied) {
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, format.ErrOccupied) {
 		return nil // another one was faster; joining tells whether it is a lockspace
 	}
 	return err

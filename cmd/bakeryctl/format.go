@@ -14,14 +14,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 func newFormat(a *app) *cobra.Command {
-	o := daemon.FormatOptions{}
+	o := format.Options{}
 	var stride, policy string
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -43,7 +43,7 @@ the lease of the old hosts has run out.`,
 				return formatFailure(err)
 			}
 			if o.Policy, err = layout.ParsePolicy(policy); err != nil {
-				return formatFailure(&daemon.OptionError{Option: "policy", Value: strconv.Quote(policy), Want: "lease, fence or manual"})
+				return formatFailure(&format.OptionError{Option: "policy", Value: strconv.Quote(policy), Want: "lease, fence or manual"})
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
@@ -78,16 +78,16 @@ func parseStride(text string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n == 0 {
-		return 0, &daemon.OptionError{Option: "stride", Value: strconv.Quote(text),
+		return 0, &format.OptionError{Option: "stride", Value: strconv.Quote(text),
 			Want: fmt.Sprintf("auto, or a power of two from %d to %d", layout.MinStride, layout.MaxStride)}
 	}
 	return n, nil
 }
 
-func (a *app) format(ctx context.Context, path string, o daemon.FormatOptions, asJSON bool) error {
+func (a *app) format(ctx context.Context, path string, o format.Options, asJSON bool) error {
 	p := a.progress()
 	o.Progress, o.Counter = p.sayer(a.stderr), p.counter()
-	result, err := daemon.Format(ctx, path, o)
+	result, err := format.Format(ctx, path, o)
 	p.stop()
 	if err != nil {
 		return formatFailure(err)
@@ -112,7 +112,7 @@ func (a *app) format(ctx context.Context, path string, o daemon.FormatOptions, a
 	return w.Flush()
 }
 
-func writeFormatJSON(w io.Writer, r *daemon.FormatResult) error {
+func writeFormatJSON(w io.Writer, r *format.Result) error {
 	sb := r.Superblock
 	return writeJSON(w, struct {
 		Device    string        `json:"device"`
@@ -140,7 +140,7 @@ func writeJSON(w io.Writer, v any) error {
 
 // formatFailure finds the exit code and the remedy for an error of daemon.Format.
 func formatFailure(err error) error {
-	var option *daemon.OptionError
+	var option *format.OptionError
 	f := &failure{code: exitNoDevice, err: err}
 	switch {
 	case errors.As(err, &option):
@@ -149,11 +149,11 @@ func formatFailure(err error) error {
 		f.hint = "see bakeryctl format --help"
 	case errors.Is(err, context.Canceled):
 		f.code = exitSignal + int(syscall.SIGINT)
-	case errors.Is(err, daemon.ErrHostAlive):
+	case errors.Is(err, format.ErrHostAlive):
 		f.hint = "stop bakeryd on that host, then format; --force makes its hosts lose their locks and waits until they have"
-	case errors.Is(err, daemon.ErrForeignVersion):
+	case errors.Is(err, format.ErrForeignVersion):
 		f.hint = "use the bakeryctl of that version; or, if all its hosts are stopped, zero the beginning of the device"
-	case errors.Is(err, daemon.ErrOccupied):
+	case errors.Is(err, format.ErrOccupied):
 		f.hint = "--force destroys it"
 	default:
 		f.hint = deviceHint(err)

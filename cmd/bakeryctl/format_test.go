@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -35,7 +35,7 @@ func TestFormatInterrupted(t *testing.T) {
 	t.Parallel()
 	needDirectIO(t)
 	path := filepath.Join(t.TempDir(), "locks")
-	result, err := daemon.Format(t.Context(), path, daemon.FormatOptions{Name: "prod", Hosts: 3, Locks: 4, Lease: layout.MaxLease})
+	result, err := format.Format(t.Context(), path, format.Options{Name: "prod", Hosts: 3, Locks: 4, Lease: layout.MaxLease})
 	require.NoError(t, err)
 	dev, err := blockdev.Open(path, blockdev.Options{})
 	require.NoError(t, err)

@@ -16,6 +16,8 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
@@ -137,7 +139,7 @@ func (a *app) probeWrite(ctx context.Context, r *probeReport, o probeOptions) (e
 	p := a.progress()
 	defer p.stop()
 	p.begin("opening "+text.Printable(r.Device), 0)
-	po := daemon.ProbeOptions{For: o.length, Counter: p.counter()}
+	po := measure.Options{For: o.length, Counter: p.counter()}
 	for _, path := range append([]string{r.Device}, o.paths...) {
 		other, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
 		if err != nil {
@@ -150,8 +152,8 @@ func (a *app) probeWrite(ctx context.Context, r *probeReport, o probeOptions) (e
 		po.Others = append(po.Others, other)
 	}
 	if r.space != nil {
-		po.Config = daemon.Config{Device: r.Device, Logger: slog.New(slog.NewTextHandler(p.log(a.stderr), &slog.HandlerOptions{Level: slog.LevelError}))}
-		r.Measured, err = daemon.ProbeLockspace(ctx, po)
+		cfg := daemon.Config{Device: r.Device, Logger: slog.New(slog.NewTextHandler(p.log(a.stderr), &slog.HandlerOptions{Level: slog.LevelError}))}
+		r.Measured, err = daemon.ProbeLockspace(ctx, cfg, po)
 	} else {
 		r.Measured, err = probeVacant(ctx, r.Device, po)
 	}
@@ -165,12 +167,12 @@ func (a *app) probeWrite(ctx context.Context, r *probeReport, o probeOptions) (e
 	return nil
 }
 
-func probeVacant(ctx context.Context, path string, o daemon.ProbeOptions) (*daemon.Measurement, error) {
+func probeVacant(ctx context.Context, path string, o measure.Options) (*measure.Measurement, error) {
 	dev, err := blockdev.Open(path, blockdev.Options{Exclusive: true})
 	if err != nil {
 		return nil, err
 	}
-	m, err := daemon.ProbeVacant(ctx, dev, o)
+	m, err := format.ProbeVacant(ctx, dev, o)
 	return m, errors.Join(err, dev.Close())
 }
 
@@ -196,7 +198,7 @@ func (r *probeReport) sameDisk(other blockdev.Device) error {
 }
 
 // sightFinding says what it means how writes looked by another way to the disk; own: by another opening of the device.
-func sightFinding(s daemon.Sight, own bool) probe.Finding {
+func sightFinding(s measure.Sight, own bool) probe.Finding {
 	f := probe.Finding{ID: "visibility", Verdict: probe.OK}
 	way := "by " + text.Printable(s.Path)
 	if own {
@@ -227,9 +229,9 @@ func probeFailure(ctx context.Context, err error) error {
 	}
 	f = &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
 	switch {
-	case errors.Is(err, daemon.ErrDisturbed), errors.Is(err, daemon.ErrProbed):
+	case errors.Is(err, measure.ErrDisturbed), errors.Is(err, format.ErrProbed):
 		f.hint = "find out who else writes to the device, from any host; if nobody does, it does not return what was written"
-	case errors.Is(err, daemon.ErrOccupied):
+	case errors.Is(err, format.ErrOccupied):
 		f.hint = "--write wants a lockspace, or a device on which nothing is; without --write nothing is written"
 	case errors.Is(err, daemon.ErrFull):
 		f.hint = "the lock that a probe writes has no room; format with more --locks"

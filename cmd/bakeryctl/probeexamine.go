@@ -15,6 +15,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -34,7 +36,7 @@ type probeReport struct {
 	File          *probe.File          `json:"file"`
 	Reservations  *fence.Capabilities  `json:"reservations"`
 	Watchdogs     []probe.Watchdog     `json:"watchdogs"`
-	Measured      *daemon.Measurement  `json:"measured"`
+	Measured      *measure.Measurement `json:"measured"`
 	Meetings      []*daemon.MeetReport `json:"meetings"`
 
 	opened bool // direct IO works
@@ -92,7 +94,7 @@ func examine(ctx context.Context, sys probe.Sys, path string) (*probeReport, err
 	defer dev.Close()
 	r.opened = true
 	r.addBlocks(dev)
-	occupied, err := daemon.Occupied(ctx, dev)
+	occupied, err := format.Occupied(ctx, dev)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +124,7 @@ func (r *probeReport) addBlocks(dev blockdev.Device) {
 	}
 }
 
-func (r *probeReport) addRoom(o daemon.Occupancy, info blockdev.Info) {
+func (r *probeReport) addRoom(o format.Occupancy, info blockdev.Info) {
 	r.Stride = o.FormatGets
 	blocks := fmt.Sprintf("logical %d, physical %d", info.LogicalBlock, info.PhysicalBlock)
 	if r.Stride == 0 {
@@ -218,7 +220,7 @@ func ifWanted(wanted bool) string {
 }
 
 // addContents says what is on the device.
-func (r *probeReport) addContents(o daemon.Occupancy, info blockdev.Info) {
+func (r *probeReport) addContents(o format.Occupancy, info blockdev.Info) {
 	r.Contents = o.What
 	sb := o.Lockspace
 	switch {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
@@ -59,7 +60,7 @@ func verdictLevel(v probe.Verdict) level {
 	return warn
 }
 
-func showMeasured(out io.Writer, m *daemon.Measurement) error {
+func showMeasured(out io.Writer, m *measure.Measurement) error {
 	if _, err := fmt.Fprintln(out); err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -86,7 +86,7 @@ func TestCheckIsInterrupted(t *testing.T) {
 	needDirectIO(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "locks.img")
-	_, err := daemon.Format(t.Context(), path, daemon.FormatOptions{Hosts: 4, Locks: 4, Lease: time.Hour})
+	_, err := format.Format(t.Context(), path, format.Options{Hosts: 4, Locks: 4, Lease: time.Hour})
 	require.NoError(t, err)
 	dev, sb, _, err := lockspace.OpenLockspace(path, false)
 	require.NoError(t, err)

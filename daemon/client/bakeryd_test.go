@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 )
 
 // asBakeryd names the directory in which this test binary is to be bakeryd: a restart can only be had of a process
@@ -118,8 +119,8 @@ func (h *host) serving() (err error) {
 		if h.dir, err = os.MkdirTemp(h.disk, "b"); err != nil {
 			return err
 		}
-		o := daemon.FormatOptions{Hosts: 4, Locks: 64, Lease: 10 * time.Second}
-		if _, err = daemon.Format(context.Background(), h.device(), o); err != nil {
+		o := format.Options{Hosts: 4, Locks: 64, Lease: 10 * time.Second}
+		if _, err = format.Format(context.Background(), h.device(), o); err != nil {
 			return err
 		}
 	case h.leaving:

@@ -1,6 +1,8 @@
 package lockspace
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 
 	"golang.org/x/sys/unix"
@@ -51,4 +53,11 @@ func IsBadSector(err error) bool {
 		}
 	}
 	return false
+}
+
+// Nonce returns a random number that tells what one process has written from what others have.
+func Nonce() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // which never fails
+	return binary.LittleEndian.Uint64(b[:])
 }

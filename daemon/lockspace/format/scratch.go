@@ -1,9 +1,8 @@
-package daemon
+package format
 
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -36,13 +36,8 @@ const (
 	scratchSaid  = "bakeryctl probe --write wrote this over zeroes; if no probe is running, it may be zeroed"
 )
 
-var (
-	// ErrProbed is returned when another probe writes on the device.
-	ErrProbed = errors.New("another probe is writing there")
-
-	// ErrDisturbed is returned when something else than what a probe wrote last was read back.
-	ErrDisturbed = errors.New("what was written is not what is read back")
-)
+// ErrProbed is returned when another probe writes on the device.
+var ErrProbed = errors.New("another probe is writing there")
 
 func isScratch(head []byte) bool { return bytes.HasPrefix(head, []byte(scratchMagic)) }
 
@@ -96,14 +91,14 @@ func openScratch(ctx context.Context, dev blockdev.Device) (*scratch, error) {
 		return nil, fmt.Errorf("%w: it holds %s", ErrOccupied, found.what)
 	}
 	info := dev.Info()
-	s := &scratch{dev: dev, buf: blockdev.Alloc(info.PhysicalBlock), back: blockdev.Alloc(info.PhysicalBlock), nonce: randomWord()}
+	s := &scratch{dev: dev, buf: blockdev.Alloc(info.PhysicalBlock), back: blockdev.Alloc(info.PhysicalBlock), nonce: lockspace.Nonce()}
 	if found.scratch {
 		if err := s.waitStill(ctx); err != nil {
 			return nil, err
 		}
 	}
 	g := layout.Geometry{Stride: info.PhysicalBlock, Hosts: lockspace.DefaultHosts, Locks: lockspace.DefaultLocks}
-	s.many = blockdev.Alloc(int(min(manySlots*int64(info.PhysicalBlock), info.Size)))
+	s.many = blockdev.Alloc(int(min(measure.ManySlots*int64(info.PhysicalBlock), info.Size)))
 	if g.Validate() == nil && g.Size() <= info.Size {
 		s.manyAddress = g.Slot(1, 1)
 	}
@@ -133,12 +128,6 @@ func (s *scratch) waitStill(ctx context.Context) error {
 	return nil
 }
 
-func randomWord() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return binary.LittleEndian.Uint64(b[:])
-}
-
 // Write implements patch.
 func (s *scratch) Write() (time.Duration, error) {
 	s.count++
@@ -154,7 +143,7 @@ func (s *scratch) Read() (time.Duration, error) {
 	err := s.dev.Read(s.back, 0)
 	took := time.Since(begun)
 	if err == nil && !bytes.Equal(s.back, s.buf) {
-		err = fmt.Errorf("%w, at byte 0 of %s", ErrDisturbed, s.dev.Info().Path)
+		err = fmt.Errorf("%w, at byte 0 of %s", measure.ErrDisturbed, s.dev.Info().Path)
 	}
 	return took, err
 }
@@ -193,4 +182,21 @@ func (s *scratch) Close() error {
 		return fmt.Errorf("look whether the block is zeroed again: %w", err)
 	}
 	return nil
+}
+
+// ProbeVacant measures a device on which nothing is, by its first block, and leaves that zeroes as before. It returns
+// ErrOccupied, ErrProbed, ErrForeignVersion, ErrDisturbed, errors of IO, or the cause of ctx's end.
+func ProbeVacant(ctx context.Context, dev blockdev.Device, o measure.Options) (*measure.Measurement, error) {
+	s, err := openScratch(ctx, dev)
+	if err != nil {
+		return nil, fmt.Errorf("probe %s: %w", dev.Info().Path, err)
+	}
+	m, err := measure.Run(ctx, s, o)
+	if !errors.Is(err, measure.ErrDisturbed) { // else it is not the probe's own any more
+		err = errors.Join(err, s.Close())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("probe %s: %w", dev.Info().Path, err)
+	}
+	return m, nil
 }

@@ -1,4 +1,4 @@
-package daemon
+package format
 
 import (
 	"bytes"
@@ -38,7 +38,7 @@ import (
 // join has its record in the table before it last reads the superblocks.
 type formatter struct {
 	dev  blockdev.Device
-	o    FormatOptions
+	o    Options
 	area int64 // what the new lockspace needs to be zeroes: from byte 0
 }
 
@@ -50,7 +50,7 @@ const (
 	tellEvery = 5 * time.Second
 )
 
-func (f *formatter) run(ctx context.Context, stride int) (*FormatResult, error) {
+func (f *formatter) run(ctx context.Context, stride int) (*Result, error) {
 	found, err := f.survey(ctx)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (f *formatter) run(ctx context.Context, stride int) (*FormatResult, error) 
 	if err := writeSuperblocks(f.dev, sb); err != nil {
 		return nil, fmt.Errorf("%w; the device is not usable until it is formatted again", err)
 	}
-	result := &FormatResult{Path: f.dev.Info().Path, Superblock: sb, Size: text.Bytes(sb.Geometry.Size())}
+	result := &Result{Path: f.dev.Info().Path, Superblock: sb, Size: text.Bytes(sb.Geometry.Size())}
 	if signature := probeSignature(ctx, f.dev.Info()); signature != "" {
 		result.Warnings = append(result.Warnings,
 			fmt.Sprintf("%s is left on the device outside the lockspace; other programs may take the device for theirs", signature))

@@ -1,4 +1,4 @@
-package daemon
+package format
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 const oldLease = time.Second
 
 // formatOptions make a small lockspace.
-func formatOptions(name string) FormatOptions {
-	return FormatOptions{Name: name, Hosts: 3, Locks: 2, Lease: 10 * time.Second}
+func formatOptions(name string) Options {
+	return Options{Name: name, Hosts: 3, Locks: 2, Lease: 10 * time.Second}
 }
 
 // oldLockspace puts a lockspace with these hosts on a disk, and a slot for each of them.
@@ -28,7 +28,7 @@ func oldLockspace(t testing.TB, disk *blockdev.Memory, hosts ...layout.HostRecor
 	o := formatOptions("old")
 	o.Lease, o.Force = oldLease, true
 	dev := disk.Open()
-	result, err := formatDevice(context.Background(), dev, o)
+	result, err := FormatDevice(context.Background(), dev, o)
 	require.NoError(t, err)
 	sb := result.Superblock
 	for _, h := range hosts {

@@ -1,4 +1,4 @@
-package daemon
+package format
 
 import (
 	"context"
@@ -28,7 +28,7 @@ func TestFormatWithForceWaitsForOldHosts(t *testing.T) {
 				o := formatOptions("new")
 				var told []string
 				o.Force, o.Progress = true, func(m string) { told = append(told, m) }
-				result, err := formatDevice(t.Context(), disk.Open(), o)
+				result, err := FormatDevice(t.Context(), disk.Open(), o)
 				require.NoError(t, err)
 				now := time.Now()
 				require.WithinDuration(t, now, result.Superblock.Formatted, time.Millisecond)
@@ -63,7 +63,7 @@ func TestFormatWithForce_StateOfAHost_DecidesTheWait(t *testing.T) {
 				o := formatOptions("new")
 				o.Force = true
 				begin := time.Now()
-				_, err := formatDevice(t.Context(), disk.Open(), o)
+				_, err := FormatDevice(t.Context(), disk.Open(), o)
 				require.NoError(t, err)
 				if test.wait == 0 {
 					require.Zero(t, time.Since(begin))
@@ -84,7 +84,7 @@ func TestFormatGivesUpOnHostThatDoesNotLetGo(t *testing.T) {
 		r.run(t, disk.Open(), old, host)
 		o := formatOptions("new")
 		o.Force = true
-		_, err := formatDevice(t.Context(), disk.Open(), o)
+		_, err := FormatDevice(t.Context(), disk.Open(), o)
 		r.stop()
 		require.ErrorIs(t, err, ErrHostAlive)
 		require.ErrorContains(t, err, "host 3 (db3) goes on renewing")
@@ -102,7 +102,7 @@ func TestFormatInterruptedWaitBeginsAgain(t *testing.T) {
 		o.Force = true
 		ctx, cancel := context.WithTimeout(t.Context(), oldLease/2)
 		defer cancel()
-		_, err := formatDevice(ctx, disk.Open(), o)
+		_, err := FormatDevice(ctx, disk.Open(), o)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		_, _, err = lockspace.FindLockspace(disk.Open())
 		require.ErrorIs(t, err, lockspace.ErrNoLockspace)
@@ -110,7 +110,7 @@ func TestFormatInterruptedWaitBeginsAgain(t *testing.T) {
 		require.ErrorContains(t, err, `over lockspace "old" (`+old.UUID.String()+")")
 
 		o.Force = false
-		_, err = formatDevice(t.Context(), disk.Open(), o)
+		_, err = FormatDevice(t.Context(), disk.Open(), o)
 		require.ErrorIs(t, err, ErrOccupied)
 		require.ErrorContains(t, err, `interrupted formatting has left of lockspace "old"`)
 		require.ErrorContains(t, err, "host 2 (db2)")
@@ -118,13 +118,13 @@ func TestFormatInterruptedWaitBeginsAgain(t *testing.T) {
 		o.Force = true
 		begin := time.Now()
 		f := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{})
-		_, err = formatDevice(t.Context(), &crashAt{Faulty: f, landed: 5000}, o) // in zeroing
+		_, err = FormatDevice(t.Context(), &crashAt{Faulty: f, landed: 5000}, o) // in zeroing
 		require.ErrorIs(t, err, blockdev.ErrCrashed)
 		require.GreaterOrEqual(t, time.Since(begin), 1200*time.Millisecond)
 		_, _, err = lockspace.FindLockspace(disk.Open())
 		require.ErrorIs(t, err, lockspace.ErrInterrupted, "the mark is the last to go")
 
-		_, err = formatDevice(t.Context(), disk.Open(), o)
+		_, err = FormatDevice(t.Context(), disk.Open(), o)
 		require.NoError(t, err)
 		require.Equal(t, "new", requireOneLockspace(t, disk, nil, old))
 	})
@@ -140,12 +140,12 @@ func TestFormatOverRemains(t *testing.T) {
 		lockspacetest.Damage(t, dev, old.Geometry.Superblock(0))
 		lockspacetest.Damage(t, dev, old.Geometry.Superblock(1))
 		o := formatOptions("new")
-		_, err := formatDevice(t.Context(), disk.Open(), o)
+		_, err := FormatDevice(t.Context(), disk.Open(), o)
 		require.ErrorIs(t, err, ErrOccupied)
 		require.ErrorContains(t, err, "the remains of lockspace "+old.UUID.String()+", whose superblock is lost, joined by host 2 (db2)")
 		o.Force = true
 		begin := time.Now()
-		_, err = formatDevice(t.Context(), disk.Open(), o)
+		_, err = FormatDevice(t.Context(), disk.Open(), o)
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, time.Since(begin), 72*time.Minute)
 		require.Equal(t, "new", requireOneLockspace(t, disk, nil, old))
@@ -204,7 +204,7 @@ func oldHostsInUse(t *testing.T, disk *blockdev.Memory, old layout.Superblock) b
 }
 
 // interruptedFormat formats with one interruption, checks the disk, and then completes it.
-func interruptedFormat(t *testing.T, before diskBefore, stride int, format func(disk *blockdev.Memory, o FormatOptions) error) (completed bool) {
+func interruptedFormat(t *testing.T, before diskBefore, stride int, format func(disk *blockdev.Memory, o Options) error) (completed bool) {
 	disk := blockdev.NewMemory(1<<20, 512, 512)
 	old := before.prepare(t, disk)
 	was := lockspacetest.Contents(t, disk)
@@ -217,7 +217,7 @@ func interruptedFormat(t *testing.T, before diskBefore, stride int, format func(
 	}
 	inUse := found != "new" && oldHostsInUse(t, disk, old)
 	begin := time.Now()
-	_, againErr := formatDevice(t.Context(), disk.Open(), o)
+	_, againErr := FormatDevice(t.Context(), disk.Open(), o)
 	require.NoError(t, againErr)
 	require.Equal(t, "new", requireOneLockspace(t, disk, was, old))
 	if inUse {
@@ -240,9 +240,9 @@ func TestFormatCrash(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						for nth := 0; ; nth++ {
 							require.Less(t, nth, 50)
-							if interruptedFormat(t, before, stride, func(disk *blockdev.Memory, o FormatOptions) error {
+							if interruptedFormat(t, before, stride, func(disk *blockdev.Memory, o Options) error {
 								f := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{Seed: 1})
-								_, err := formatDevice(t.Context(), &crashAt{Faulty: f, left: nth, landed: landed}, o)
+								_, err := FormatDevice(t.Context(), &crashAt{Faulty: f, left: nth, landed: landed}, o)
 								return err
 							}) {
 								require.GreaterOrEqual(t, nth, 2)
@@ -264,10 +264,10 @@ func TestFormatCancel(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				for nth := 0; ; nth += 1 + nth/4 { // most requests are reads of the wait
-					if interruptedFormat(t, before, 512, func(disk *blockdev.Memory, o FormatOptions) error {
+					if interruptedFormat(t, before, 512, func(disk *blockdev.Memory, o Options) error {
 						ctx, cancel := context.WithCancel(t.Context())
 						defer cancel()
-						_, err := formatDevice(ctx, &cancelAt{Device: disk.Open(), left: nth, cancel: cancel}, o)
+						_, err := FormatDevice(ctx, &cancelAt{Device: disk.Open(), left: nth, cancel: cancel}, o)
 						return err
 					}) {
 						return

@@ -1,4 +1,6 @@
-package daemon
+// Package format makes a lockspace on a device, and says what is on a device that holds none. It destroys what it finds only
+// if it is told to, and only after no host of an old lockspace can hold a lock there.
+package format
 
 import (
 	"context"
@@ -33,8 +35,8 @@ var (
 	ErrVerify = errors.New("device does not return what was written")
 )
 
-// FormatOptions say what lockspace to make. Hosts, Locks and Lease have no usable zero value.
-type FormatOptions struct {
+// Options say what lockspace to make. Hosts, Locks and Lease have no usable zero value.
+type Options struct {
 	Name   string // for people; may be empty
 	Hosts  int
 	Locks  int
@@ -57,8 +59,8 @@ type OptionError struct {
 
 func (e *OptionError) Error() string { return fmt.Sprintf("%s %s: want %s", e.Option, e.Value, e.Want) }
 
-// FormatResult is what was made.
-type FormatResult struct {
+// Result is what was made.
+type Result struct {
 	Path       string
 	Created    bool // the file did not exist before
 	Superblock layout.Superblock
@@ -67,7 +69,7 @@ type FormatResult struct {
 }
 
 // Validate returns an [OptionError] unless the options make a lockspace on some device.
-func (o FormatOptions) Validate() error {
+func (o Options) Validate() error {
 	within := func(option string, value, low, high int) error {
 		if value < low || value > high {
 			return &OptionError{option, fmt.Sprint(value), fmt.Sprintf("%d to %d", low, high)}
@@ -96,11 +98,11 @@ func (o FormatOptions) Validate() error {
 	return nil
 }
 
-func (o FormatOptions) geometry(stride int) layout.Geometry {
+func (o Options) geometry(stride int) layout.Geometry {
 	return layout.Geometry{Stride: stride, Hosts: o.Hosts, Locks: o.Locks}
 }
 
-func (o FormatOptions) superblock(stride int) layout.Superblock {
+func (o Options) superblock(stride int) layout.Superblock {
 	now := time.Now
 	if o.Now != nil {
 		now = o.Now
@@ -111,7 +113,7 @@ func (o FormatOptions) superblock(stride int) layout.Superblock {
 	}
 }
 
-func (o FormatOptions) tell(format string, args ...any) {
+func (o Options) tell(format string, args ...any) {
 	if o.Progress != nil {
 		o.Progress(fmt.Sprintf(format, args...))
 	}
@@ -124,7 +126,7 @@ func (o FormatOptions) tell(format string, args ...any) {
 // ErrOccupied or ErrForeignVersion if it holds something; ErrHostAlive, ErrVerify, the errors of
 // [blockdev.Open], [blockdev.Create] and of IO, or that of the context. Until something had to be destroyed the
 // device is as it was; after that it holds no lockspace unless Format succeeds, and the error says so.
-func Format(ctx context.Context, path string, o FormatOptions) (*FormatResult, error) {
+func Format(ctx context.Context, path string, o Options) (*Result, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -138,7 +140,7 @@ func Format(ctx context.Context, path string, o FormatOptions) (*FormatResult, e
 		}
 		return nil, err
 	}
-	result, err := formatDevice(ctx, dev, o)
+	result, err := FormatDevice(ctx, dev, o)
 	if err := errors.Join(err, dev.Close()); err != nil {
 		return nil, err
 	}
@@ -157,13 +159,13 @@ func (e errOtherStride) Error() string { return fmt.Sprintf("the stride is %d", 
 
 // formatNew makes a file. How large it must be follows from the blocks of its filesystem, which only an open file
 // tells.
-func formatNew(ctx context.Context, path string, o FormatOptions) (*FormatResult, error) {
+func formatNew(ctx context.Context, path string, o Options) (*Result, error) {
 	stride := o.Stride
 	if stride == 0 {
 		stride = 4096
 	}
 	for {
-		result := &FormatResult{Path: path, Created: true}
+		result := &Result{Path: path, Created: true}
 		const block = 4096 // a file is a multiple of it, whatever the stride
 		size := (o.geometry(stride).Size() + block - 1) / block * block
 		err := blockdev.Create(path, size, func(dev blockdev.Device) error {
@@ -212,8 +214,8 @@ func settleBlocks(dev blockdev.Device, g layout.Geometry) error {
 	return nil
 }
 
-// formatDevice formats a device that is open and exclusively held.
-func formatDevice(ctx context.Context, dev blockdev.Device, o FormatOptions) (*FormatResult, error) {
+// FormatDevice formats a device that is open and exclusively held.
+func FormatDevice(ctx context.Context, dev blockdev.Device, o Options) (*Result, error) {
 	info := dev.Info()
 	stride, err := chooseStride(info, o.Stride)
 	if err != nil {

@@ -1,4 +1,4 @@
-package daemon
+package format
 
 import (
 	"context"
@@ -22,23 +22,23 @@ import (
 
 func TestFormatOptions(t *testing.T) {
 	for _, test := range []struct {
-		change func(o *FormatOptions)
+		change func(o *Options)
 		want   string
 	}{
-		{func(o *FormatOptions) { o.Hosts = 0 }, "hosts 0: want 1 to 2000"},
-		{func(o *FormatOptions) { o.Hosts = 2001 }, "hosts 2001: want 1 to 2000"},
-		{func(o *FormatOptions) { o.Locks = -1 }, "locks -1: want 1 to 65536"},
-		{func(o *FormatOptions) { o.Locks = 65537 }, "locks 65537: want 1 to 65536"},
-		{func(o *FormatOptions) { o.Lease = time.Second - 1 }, "lease 999.999999ms: want 1s to 1h0m0s in whole microseconds"},
-		{func(o *FormatOptions) { o.Lease = time.Second + 1 }, "lease 1.000000001s: want 1s to 1h0m0s in whole microseconds"},
-		{func(o *FormatOptions) { o.Lease = 2 * time.Hour }, "lease 2h0m0s: want 1s to 1h0m0s in whole microseconds"},
-		{func(o *FormatOptions) { o.Name = "a\nb" }, `name "a\nb": want at most 64 bytes of UTF-8 without control characters`},
-		{func(o *FormatOptions) { o.Name = strings.Repeat("x", 65) }, "want at most 64 bytes"},
-		{func(o *FormatOptions) { o.Policy = 3 }, "want lease, fence or manual"},
-		{func(o *FormatOptions) { o.Stride = 1000 }, "stride 1000: want auto, or a power of two from 512 to 65536"},
-		{func(o *FormatOptions) { o.Stride = 256 }, "stride 256: want auto, or"},
-		{func(o *FormatOptions) { o.Stride = -512 }, "stride -512: want auto, or"},
-		{func(o *FormatOptions) { o.Stride = 1 << 17 }, "stride 131072: want auto, or"},
+		{func(o *Options) { o.Hosts = 0 }, "hosts 0: want 1 to 2000"},
+		{func(o *Options) { o.Hosts = 2001 }, "hosts 2001: want 1 to 2000"},
+		{func(o *Options) { o.Locks = -1 }, "locks -1: want 1 to 65536"},
+		{func(o *Options) { o.Locks = 65537 }, "locks 65537: want 1 to 65536"},
+		{func(o *Options) { o.Lease = time.Second - 1 }, "lease 999.999999ms: want 1s to 1h0m0s in whole microseconds"},
+		{func(o *Options) { o.Lease = time.Second + 1 }, "lease 1.000000001s: want 1s to 1h0m0s in whole microseconds"},
+		{func(o *Options) { o.Lease = 2 * time.Hour }, "lease 2h0m0s: want 1s to 1h0m0s in whole microseconds"},
+		{func(o *Options) { o.Name = "a\nb" }, `name "a\nb": want at most 64 bytes of UTF-8 without control characters`},
+		{func(o *Options) { o.Name = strings.Repeat("x", 65) }, "want at most 64 bytes"},
+		{func(o *Options) { o.Policy = 3 }, "want lease, fence or manual"},
+		{func(o *Options) { o.Stride = 1000 }, "stride 1000: want auto, or a power of two from 512 to 65536"},
+		{func(o *Options) { o.Stride = 256 }, "stride 256: want auto, or"},
+		{func(o *Options) { o.Stride = -512 }, "stride -512: want auto, or"},
+		{func(o *Options) { o.Stride = 1 << 17 }, "stride 131072: want auto, or"},
 	} {
 		o := formatOptions("")
 		test.change(&o)
@@ -146,7 +146,7 @@ func TestFormatStride(t *testing.T) {
 		disk := blockdev.NewMemory(4<<20, test.logical, test.physical)
 		o := formatOptions("")
 		o.Stride = test.asked
-		result, err := formatDevice(t.Context(), disk.Open(), o)
+		result, err := FormatDevice(t.Context(), disk.Open(), o)
 		if test.err != "" {
 			require.ErrorIs(t, err, lockspace.ErrStride)
 			require.ErrorContains(t, err, test.err)
@@ -174,7 +174,7 @@ func TestFormatTooSmall(t *testing.T) {
 		disk := blockdev.NewMemory(test.size, 512, 512)
 		o := formatOptions("")
 		o.Hosts, o.Locks = test.hosts, test.locks
-		_, err := formatDevice(t.Context(), disk.Open(), o)
+		_, err := FormatDevice(t.Context(), disk.Open(), o)
 		if test.size == 64<<10 {
 			require.NoError(t, err)
 			continue
@@ -194,7 +194,7 @@ func TestFormatOverData(t *testing.T) {
 	p[7] = 9
 	require.NoError(t, dev.Write(p, 100<<10)) // behind the lockspace, where the copy of another could be
 	require.NoError(t, dev.Write(p, 512<<10)) // behind all that formatting is about
-	_, err := formatDevice(t.Context(), disk.Open(), formatOptions(""))
+	_, err := FormatDevice(t.Context(), disk.Open(), formatOptions(""))
 	require.ErrorIs(t, err, ErrOccupied)
 	require.ErrorContains(t, err, "unknown data, the first byte that is not zero at 102407")
 	before := lockspacetest.Contents(t, disk)
@@ -202,7 +202,7 @@ func TestFormatOverData(t *testing.T) {
 
 	o := formatOptions("")
 	o.Force = true
-	_, err = formatDevice(t.Context(), disk.Open(), o)
+	_, err = FormatDevice(t.Context(), disk.Open(), o)
 	require.NoError(t, err)
 	after := lockspacetest.Contents(t, disk)
 	require.Zero(t, after[100<<10+7])
@@ -215,7 +215,7 @@ func TestFormatLeavesStrideBehind(t *testing.T) {
 	for _, stride := range []int{65536, 512, 4096, 512} {
 		o.Stride = stride
 		o.Force = true
-		result, err := formatDevice(t.Context(), disk.Open(), o)
+		result, err := FormatDevice(t.Context(), disk.Open(), o)
 		require.NoError(t, err)
 		lockspacetest.Damage(t, disk.Open(), 0)
 		sb, copyUsed, err := lockspace.FindLockspace(disk.Open())
@@ -232,7 +232,7 @@ func TestFormatSeesLiveHost(t *testing.T) {
 		old := oldLockspace(t, disk, dead, alive)
 		r := &renewer{}
 		r.run(t, disk.Open(), old, alive)
-		_, err := formatDevice(t.Context(), disk.Open(), formatOptions("new"))
+		_, err := FormatDevice(t.Context(), disk.Open(), formatOptions("new"))
 		require.ErrorIs(t, err, ErrOccupied)
 		require.ErrorIs(t, err, ErrHostAlive)
 		require.ErrorContains(t, err, `joined by host 1 (db1), host 3 ("d\u202eb 3"): lockspace is in use: host 3 ("d\u202eb 3") is using it now`)
@@ -241,7 +241,7 @@ func TestFormatSeesLiveHost(t *testing.T) {
 		require.NoError(t, err)
 
 		begin := time.Now()
-		_, err = formatDevice(t.Context(), disk.Open(), formatOptions("new"))
+		_, err = FormatDevice(t.Context(), disk.Open(), formatOptions("new"))
 		require.ErrorIs(t, err, ErrOccupied)
 		require.NotErrorIs(t, err, ErrHostAlive)
 		require.ErrorContains(t, err, "none of them was seen alive")
@@ -260,7 +260,7 @@ func TestFormatRefusesOtherVersion(t *testing.T) {
 	lockspacetest.Damage(t, dev, 512)
 	o := formatOptions("")
 	o.Force = true
-	_, err := formatDevice(t.Context(), disk.Open(), o)
+	_, err := FormatDevice(t.Context(), disk.Open(), o)
 	require.ErrorIs(t, err, ErrForeignVersion)
 	require.ErrorContains(t, err, "format version 2")
 }
@@ -268,18 +268,18 @@ func TestFormatRefusesOtherVersion(t *testing.T) {
 func TestFormatNoticesLyingDevice(t *testing.T) {
 	f := blockdev.NewFaulty(blockdev.NewMemory(1<<20, 512, 512).Open(), blockdev.FaultyOptions{})
 	f.Inject(blockdev.Fault{Op: blockdev.OpWrite, To: 512, Late: true})
-	_, err := formatDevice(t.Context(), f, formatOptions(""))
+	_, err := FormatDevice(t.Context(), f, formatOptions(""))
 	require.ErrorIs(t, err, ErrVerify)
 }
 
 func TestFormatReportsIO(t *testing.T) {
 	f := blockdev.NewFaulty(blockdev.NewMemory(1<<20, 512, 512).Open(), blockdev.FaultyOptions{})
 	f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: 0, To: 512, Err: unix.EIO})
-	_, err := formatDevice(t.Context(), f, formatOptions(""))
+	_, err := FormatDevice(t.Context(), f, formatOptions(""))
 	require.ErrorIs(t, err, unix.EIO)
 	require.ErrorContains(t, err, "format memory: write superblock")
 	f.Heal()
 	f.Inject(blockdev.Fault{Op: blockdev.OpRead, Err: unix.EIO})
-	_, err = formatDevice(t.Context(), f, formatOptions(""))
+	_, err = FormatDevice(t.Context(), f, formatOptions(""))
 	require.ErrorIs(t, err, unix.EIO)
 }
