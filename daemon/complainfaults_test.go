@@ -34,10 +34,10 @@ func (d *spoiler) Write(p []byte, off int64) error {
 // TestDrainComplains: a healthy owner's slot is damaged while another host removes the lock: the remover complains of it.
 func TestDrainComplains(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 1})
+		c.WriteEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 1})
 		a, _ := c.settledHost(1)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		b := c.host(2, through(&spoiler{c.disk.Open(), c.geo.Slot(1, 2), c.sb.Space(), func() { c.spoil(c.geo.Slot(1, 1)) }}))
+		b := c.host(2, through(&spoiler{c.Disk.Open(), c.Geo.Slot(1, 2), c.SB.Space(), func() { c.Spoil(c.Geo.Slot(1, 1)) }}))
 		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
 		require.NoError(t, b.Remove(timeout(t, generous), "x", false))
 	})
@@ -51,12 +51,12 @@ func TestRequestComplains(t *testing.T) {
 		d, _ := c.settledHost(3)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		h := acquire(t, b, Request{Name: "x"})
-		eventually(t, "shown", func() bool { return c.slot(1, 2).Phase == layout.Held })
-		c.spoil(c.geo.Slot(1, 1))
+		eventually(t, "shown", func() bool { return c.Slot(1, 2).Phase == layout.Held })
+		c.Spoil(c.Geo.Slot(1, 1))
 		eventually(t, "healed", func() bool {
 			_, err := d.Request(t.Context(), "x", "please")
 			require.NoError(t, err)
-			_, err = c.sb.Space().DecodeSlot(lockspacetest.Contents(t, c.disk)[c.geo.Slot(1, 1):], 1, 1)
+			_, err = c.SB.Space().DecodeSlot(lockspacetest.Contents(t, c.Disk)[c.Geo.Slot(1, 1):], 1, 1)
 			return err == nil
 		})
 		require.NoError(t, h.Release())
@@ -67,26 +67,26 @@ func TestRequestComplains(t *testing.T) {
 // restored. That of the second is free and known to A: it is restored for B.
 func TestMendingStarvesNobody(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.under(layout.PolicyManual)
+		c.Under(layout.PolicyManual)
 		for lock, name := range map[int]string{1: "x", 2: "y"} {
-			c.writeEntry(layout.Entry{Lock: lock, Name: name, Permits: 1, Creation: 1})
+			c.WriteEntry(layout.Entry{Lock: lock, Name: name, Permits: 1, Creation: 1})
 		}
 		a, _ := c.settledHost(1)
 		b, _ := c.settledHost(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		require.NoError(t, acquire(t, a, Request{Name: "y"}).Release())
 		rec := layout.HostRecord{ID: 3, Incarnation: 77, State: layout.StateLive, Sequence: 1, Highest: 5, Name: "db3"}
-		c.write(c.geo.Host(3), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, rec) })
+		c.Write(c.Geo.Host(3), func(buf []byte) error { return c.SB.Space().EncodeHost(buf, rec) })
 		c.put(layout.Slot{Lock: 1, Host: 3, Incarnation: 77, Creation: 1, Sequence: 1, Phase: layout.Held, Ticket: layout.MakeTicket(5, 3)})
-		c.spoil(c.geo.Entry(1))
-		c.spoil(c.geo.Entry(2))
+		c.Spoil(c.Geo.Entry(1))
+		c.Spoil(c.Geo.Entry(2))
 		// The entry of lock 1 blocks B first, as if a client had asked for that lock.
 		b.mem.heldUp(layout.Complaint{Lock: 1}, true)
 		b.mem.heldUp(layout.Complaint{Lock: 2}, true)
 		eventually(t, "y is restored", func() bool {
 			_, _, err := b.Create(t.Context(), "z", 1)
 			require.ErrorIs(t, err, ErrDamaged)
-			_, err = c.sb.Space().DecodeEntry(lockspacetest.Contents(t, c.disk)[c.geo.Entry(2):], 2)
+			_, err = c.SB.Space().DecodeEntry(lockspacetest.Contents(t, c.Disk)[c.Geo.Entry(2):], 2)
 			return err == nil
 		})
 	})
@@ -106,12 +106,12 @@ func TestMendsForItself(t *testing.T) {
 			func() error { return a.Remove(t.Context(), "z", false) },
 		} {
 			a.dir.forget(before)
-			c.spoil(c.geo.Entry(1))
+			c.Spoil(c.Geo.Entry(1))
 			eventually(t, "it is restored", func() bool {
 				if err := need(); err != nil && !errors.Is(err, ErrNoLock) {
 					require.ErrorIs(t, err, ErrDamaged)
 				}
-				e, err := c.sb.Space().DecodeEntry(lockspacetest.Contents(t, c.disk)[c.geo.Entry(1):], 1)
+				e, err := c.SB.Space().DecodeEntry(lockspacetest.Contents(t, c.Disk)[c.Geo.Entry(1):], 1)
 				return err == nil && e == before
 			})
 		}
@@ -130,10 +130,10 @@ func TestMendsInTheEnd(t *testing.T) {
 		c.put(ghost)
 		intent := layout.Entry{Lock: 1, Creation: e.Creation + 1}
 		about := layout.Slot{Lock: lockspace.DirectoryLock, Host: 2, Incarnation: 77, Creation: lockspace.DirectoryCreation, Sequence: 1, Value: layout.Intent(intent).Value()}
-		c.write(c.geo.Slot(lockspace.DirectoryLock, 2), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, about) })
-		c.spoil(c.geo.Entry(1))
+		c.Write(c.Geo.Slot(lockspace.DirectoryLock, 2), func(buf []byte) error { return c.SB.Space().EncodeSlot(buf, about) })
+		c.Spoil(c.Geo.Entry(1))
 		// It fails: the client that asks leaves before the host determines what the remover was about to write.
-		require.Error(t, a.mendEntry(timeout(t, c.sb.Lease/10), a.knownEntry(1)))
+		require.Error(t, a.mendEntry(timeout(t, c.SB.Lease/10), a.knownEntry(1)))
 		eventually(t, "x can be had again", func() bool {
 			h, err := a.Acquire(t.Context(), Request{Name: "x"})
 			if err != nil {

@@ -85,7 +85,7 @@ func TestRequestsToTheDeviceAreCounted(t *testing.T) {
 
 		require.Eventually(t, func() bool { return d.cfg.Tally.Renewals.Times().Count > 0 }, generous, time.Millisecond)
 		require.Zero(t, d.cfg.Tally.RenewalFailures.Load())
-		fault := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Host(1), To: c.geo.Host(2), Times: 1, Err: unix.EIO})
+		fault := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Host(1), To: c.Geo.Host(2), Times: 1, Err: unix.EIO})
 		<-fault.Hit()
 		require.Eventually(t, func() bool { return d.cfg.Tally.RenewalFailures.Load() == 1 }, generous, time.Millisecond)
 		require.Equal(t, uint64(1), io[tally.Lease].Writes.Errors.Load())
@@ -143,7 +143,7 @@ func TestVitalsOfAService(t *testing.T) {
 		require.Equal(t, 1, v.Term.HostID)
 		require.Equal(t, "db", v.Term.HostName)
 		require.Equal(t, "test", v.Term.Lockspace)
-		require.Equal(t, c.sb.Lease, v.Term.Lease)
+		require.Equal(t, c.SB.Lease, v.Term.Lease)
 		require.Positive(t, v.Term.LeaseLeft)
 		require.LessOrEqual(t, v.Term.LeaseLeft, v.Term.Lease)
 		require.Positive(t, v.MostClients)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 )
 
@@ -54,7 +55,7 @@ func TestFormatAndCheckAreCounted(t *testing.T) {
 	require.NoError(t, err)
 	defer dev.Close()
 	count, steps = heldToIt(t)
-	_, err = CheckWith(t.Context(), dev, CheckOptions{Counter: count})
+	_, err = check.Check(t.Context(), dev, check.Options{Counter: count})
 	require.NoError(t, err)
 	require.Equal(t, progressTold{int64(result.Size), int64(result.Size), true}, steps["reading"])
 }
@@ -68,6 +69,6 @@ func TestCheckEnds(t *testing.T) {
 	defer dev.Close()
 	enough := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	_, err = CheckWith(ctx, dev, CheckOptions{Counter: func(string, int64, int64, bool) { cancel(enough) }})
+	_, err = check.Check(ctx, dev, check.Options{Counter: func(string, int64, int64, bool) { cancel(enough) }})
 	require.ErrorIs(t, err, enough)
 }

@@ -198,7 +198,7 @@ func above(creation, other uint64) uint64 { return max(creation, other+1) }
 // entryTries is how often the write of an entry is tried.
 const entryTries = 10
 
-// writeEntry writes an entry. A write that failed may have left half of it,
+// WriteEntry writes an entry. A write that failed may have left half of it,
 // beside which nobody could make a lock any more: so it is repeated.
 func (d *Daemon) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
 	buf := lockspace.Pool.Get(d.sb.Geometry.Stride)

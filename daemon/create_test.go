@@ -14,8 +14,8 @@ import (
 // directory returns the entries as they stand on the disk.
 func (c *cluster) directory() (entries []layout.Entry) {
 	c.t.Helper()
-	for lock := 1; lock <= c.geo.Locks; lock++ {
-		entries = append(entries, c.entry(lock))
+	for lock := 1; lock <= c.Geo.Locks; lock++ {
+		entries = append(entries, c.Entry(lock))
 	}
 	return entries
 }
@@ -124,8 +124,8 @@ func TestPlaceAmongIntents(t *testing.T) {
 				require.Equal(t, test.want, got, name)
 			}
 		}
-		c.write(c.geo.Slot(2, 1), func(buf []byte) error {
-			return c.sb.Space().EncodeSlot(buf, layout.Slot{Lock: 2, Host: 1, Incarnation: 1, Creation: 20})
+		c.Write(c.Geo.Slot(2, 1), func(buf []byte) error {
+			return c.SB.Space().EncodeSlot(buf, layout.Slot{Lock: 2, Host: 1, Incarnation: 1, Creation: 20})
 		})
 		got, err := d.place(d.dev, &scan{entries: free}, []layout.Intent{{Lock: 1, Creation: 9}}, want)
 		require.NoError(t, err)
@@ -169,8 +169,8 @@ func TestCallsForLocks(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, list.Locks, 2)
 		require.Equal(t, []string{"held", "reboot"}, []string{list.Locks[0].Name, list.Locks[1].Name})
-		c.spoil(c.geo.Entry(4))
-		list, err = ListLocks(c.disk.Open())
+		c.Spoil(c.Geo.Entry(4))
+		list, err = ListLocks(c.Disk.Open())
 		require.NoError(t, err)
 		require.Len(t, list.Locks, 2)
 		require.True(t, strings.HasPrefix(list.Damaged, "directory entry of lock 4"), list.Damaged)

@@ -14,16 +14,15 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock/clocktest"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
 // cluster is hosts in one process, on a disk in memory.
 type cluster struct {
+	*lockspacetest.Lockspace
 	t     *testing.T
-	disk  *blockdev.Memory
-	sb    layout.Superblock
-	geo   layout.Geometry // of sb, when it was formatted
-	clock clock.Clock     // of the hosts
+	clock clock.Clock // of the hosts
 }
 
 // newCluster returns a cluster in a bubble.
@@ -53,19 +52,7 @@ func (c *cluster) real() bool { return c.clock == clock.Boottime }
 
 // clusterOf returns a cluster in a bubble, formatted at the given time. Of one in the future no clock is believed.
 func clusterOf(t *testing.T, hosts, locks int, formatted time.Time) *cluster {
-	g := layout.Geometry{Stride: 512, Hosts: hosts, Locks: locks}
-	c := &cluster{t: t, geo: g, clock: clocktest.Clock{}, sb: layout.Superblock{
-		UUID: layout.UUID{1, 2, 3}, Name: "test", Geometry: g, Lease: 2 * time.Second,
-		Formatted: formatted.UTC().Truncate(time.Microsecond),
-	}}
-	c.disk = blockdev.NewMemory(max(g.Size(), layout.HeadSize), 512, 512)
-	dev := c.disk.Open()
-	buf := blockdev.Alloc(512)
-	for copy := range 2 {
-		require.NoError(t, c.sb.Encode(buf, copy))
-		require.NoError(t, dev.Write(buf, g.Superblock(copy)))
-	}
-	return c
+	return &cluster{Lockspace: lockspacetest.New(t, hosts, locks, formatted), t: t, clock: clocktest.Clock{}}
 }
 
 // host joins one more host, and has it leave at the end of the test.
@@ -91,7 +78,7 @@ func (c *cluster) unjoined(id int, change ...func(*Config)) *Daemon {
 		Device: "memory", HostID: id, Name: fmt.Sprintf("db%d", id), RuntimeDir: dir, StateDir: dir, Clock: c.clock,
 		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
 		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
-			dev := c.disk.Open()
+			dev := c.Disk.Open()
 			sb, copyUsed, err := lockspace.FindLockspace(dev)
 			return dev, sb, copyUsed, err
 		},

@@ -114,8 +114,8 @@ func TestLeaseTakesNoTurn(t *testing.T) {
 		for range maxUnderWay {
 			turns <- struct{}{}
 		}
-		before := c.hostRecord(1).Sequence
-		eventually(t, "renewals", func() bool { return c.hostRecord(1).Sequence > before+3 })
+		before := c.HostRecord(1).Sequence
+		eventually(t, "renewals", func() bool { return c.HostRecord(1).Sequence > before+3 })
 		for range maxUnderWay {
 			<-turns
 		}

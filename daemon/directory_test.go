@@ -80,11 +80,11 @@ func TestBadSlotOfARemovedLock(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		free := layout.Entry{Lock: 3, Creation: 7}
-		c.writeEntry(free)
-		c.spoil(c.geo.Slot(3, 1))
+		c.WriteEntry(free)
+		c.Spoil(c.Geo.Slot(3, 1))
 		require.NotPanics(t, func() { d.scrubOne(free, false) })
 		require.Eventually(t, func() bool {
-			v, err := newArea(d.dev, c.sb.Space(), 3, 1).readOne(1)
+			v, err := newArea(d.dev, c.SB.Space(), 3, 1).readOne(1)
 			return err == nil && v.Readable
 		}, generous, time.Millisecond)
 		require.Equal(t, 3, acquireEntry(t, c, d, "new", 3), "its place is used again")
@@ -94,7 +94,7 @@ func TestBadSlotOfARemovedLock(t *testing.T) {
 // acquireEntry makes locks until number want is among them.
 func acquireEntry(t *testing.T, c *cluster, d *Daemon, name string, want int) int {
 	t.Helper()
-	for i := range c.geo.Locks {
+	for i := range c.Geo.Locks {
 		h := acquire(t, d, Request{Name: fmt.Sprint(name, i)})
 		lock := h.lk.entry.Lock
 		require.NoError(t, h.Release())
@@ -114,11 +114,11 @@ func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
 		require.NoError(t, err)
 		guard, err := lk.await(t.Context(), w)
 		require.NoError(t, err)
-		c.spoil(c.geo.Entry(1)) // half written
+		c.Spoil(c.Geo.Entry(1)) // half written
 		asked := asking(t.Context(), b, Request{Name: "y"})
-		require.Eventually(t, func() bool { return c.slot(0, 2).Phase != layout.Idle || len(asked) > 0 }, generous, time.Millisecond)
+		require.Eventually(t, func() bool { return c.Slot(0, 2).Phase != layout.Idle || len(asked) > 0 }, generous, time.Millisecond)
 		none(t, asked)
-		c.writeEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
+		c.WriteEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
 		require.NoError(t, guard.Release())
 		h := got(t, asked)
 		require.Equal(t, 2, h.lk.entry.Lock)
@@ -131,7 +131,7 @@ func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
 func TestEntryIsWrittenAgain(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, f := c.faultyHost(1)
-		at := c.geo.Entry(1)
+		at := c.Geo.Entry(1)
 		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, Times: 1, Err: unix.EIO, Landed: 100})
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		require.NoError(t, acquire(t, c.host(2), Request{Name: "y"}).Release())
@@ -142,7 +142,7 @@ func TestEntryIsWrittenAgain(t *testing.T) {
 func TestDirectoryThatHangsKeepsNobody(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
-		f.Inject(blockdev.Fault{Hang: true, From: c.geo.Entry(1), To: c.geo.Entry(4) + 512})
+		f.Inject(blockdev.Fault{Hang: true, From: c.Geo.Entry(1), To: c.Geo.Entry(4) + 512})
 		within(t, "giving up", func() {
 			_, err := d.Acquire(timeout(t, 50*time.Millisecond), Request{Name: "x"})
 			require.ErrorIs(t, err, ErrTimeout)
@@ -175,7 +175,7 @@ func (d *counting) Read(p []byte, off int64) error {
 func TestScanTakesLittleMemory(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 2, 8192)
-		dev := &counting{Device: c.disk.Open()}
+		dev := &counting{Device: c.Disk.Open()}
 		d := c.host(1, through(dev))
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		require.LessOrEqual(t, dev.longest.Load(), int64(lockspace.ScanChunk))
@@ -190,7 +190,7 @@ func TestLateWriteOfADeadHost(t *testing.T) {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			m := c.mortal(1)
 			other := c.host(2)
-			late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Slot(0, 1), Late: true, Err: unix.EIO})
+			late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Late: true, Err: unix.EIO})
 			creator := m.ask(1, "") // creates x
 			require.Equal(t, http.StatusInternalServerError, creator.r.StatusCode)
 			require.Positive(t, late.Fired())
@@ -201,7 +201,7 @@ func TestLateWriteOfADeadHost(t *testing.T) {
 			require.Positive(t, landed)
 			names := map[string]int{}
 			for lock := 1; lock <= 4; lock++ {
-				names[c.entry(lock).Name]++
+				names[c.Entry(lock).Name]++
 			}
 			require.Equal(t, 1, names["x"], "%v", names)
 			require.Equal(t, 1, names[name], "%v", names)

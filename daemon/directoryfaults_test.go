@@ -51,12 +51,12 @@ func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
 	for _, at := range []string{"before the intent is read", "after the intent is read"} {
 		runInCluster(t, at, func(t *testing.T, c *cluster) {
 			m := c.mortal(1)
-			dev := &hooked{Device: c.disk.Open()}
+			dev := &hooked{Device: c.Disk.Open()}
 			b := c.host(2, through(dev))
 			third := c.host(3)
 			require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
 			require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
-			late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Slot(0, 1), Late: true, Err: unix.EIO})
+			late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Late: true, Err: unix.EIO})
 			go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 			require.Eventually(t, func() bool { return late.Fired() > 0 }, generous, time.Millisecond)
 			m.dies(third)
@@ -65,16 +65,16 @@ func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
 				if once {
 					return
 				}
-				if !write && n == 512 && off == c.geo.Entry(1) {
+				if !write && n == 512 && off == c.Geo.Entry(1) {
 					entryRead = true
 					return
 				}
 				fire := false
-				if entryRead && !write && off == c.geo.Slot(0, 1) && n == 512 {
+				if entryRead && !write && off == c.Geo.Slot(0, 1) && n == 512 {
 					fire = at == "before the intent is read"
 					intentRead = true
 				}
-				if intentRead && write && off == c.geo.Slot(1, 2) {
+				if intentRead && write && off == c.Geo.Slot(1, 2) {
 					fire = at == "after the intent is read"
 				}
 				if !fire {
@@ -84,13 +84,13 @@ func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
 				n2, err := m.disk.Land()
 				t.Log("landed", n2, err)
 				m.rise()
-				require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond)
+				require.Eventually(t, func() bool { return len(c.Slot(0, 1).Value) == 0 }, generous, time.Millisecond)
 				t.Log("back")
 			})
 			asked := start(t, b, Request{Name: "x"})
 			h := got(t, asked)
 			dev.set(nil)
-			t.Log("B holds", h.lk.entry, "directory", c.entry(1), once)
+			t.Log("B holds", h.lk.entry, "directory", c.Entry(1), once)
 			acquireFails(t, third, Request{Name: "x", Try: true}, ErrBusy, "host 2 holds %+v", h.lk.entry)
 			require.NoError(t, h.Release())
 		})
@@ -101,12 +101,12 @@ func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
 func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
-		dev := &hooked{Device: c.disk.Open()}
+		dev := &hooked{Device: c.Disk.Open()}
 		b := c.host(2, through(dev))
 		third := c.host(3)
 		_, _, err := b.Create(t.Context(), "unlike", 1) // has lock 0's driver know its slot
 		require.NoError(t, err)
-		late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Slot(0, 1), Late: true, Err: unix.EIO})
+		late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Late: true, Err: unix.EIO})
 		_, _, err = m.d.Create(t.Context(), "y", 1)
 		require.Error(t, err)
 		require.Positive(t, late.Fired())
@@ -114,7 +114,7 @@ func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
 		var h3 *Hold
 		reads := 0 // of the doorway, then of the intents and the entries
 		dev.set(func(write bool, n int, off int64) {
-			if write || off != c.geo.Entry(1) && off != c.geo.Slot(0, 1) || h3 != nil || c.slot(0, 2).Phase == layout.Idle {
+			if write || off != c.Geo.Entry(1) && off != c.Geo.Slot(0, 1) || h3 != nil || c.Slot(0, 2).Phase == layout.Idle {
 				return
 			}
 			if reads++; reads < 3 {
@@ -124,7 +124,7 @@ func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
 			t.Log("landed", n2, err, c.directory())
 			h3 = acquire(t, third, Request{Name: "y"})
 			m.rise()
-			require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond)
+			require.Eventually(t, func() bool { return len(c.Slot(0, 1).Value) == 0 }, generous, time.Millisecond)
 			t.Log("back")
 		})
 		_, _, err = b.Create(t.Context(), "z", 1)
@@ -144,9 +144,9 @@ func TestRemoveWhatIsBeingMended(t *testing.T) {
 		r, other, third := c.host(2), c.host(3), c.host(4)
 		h := acquire(t, a, Request{Name: "x"})
 		removed := removing(t, r, "x", false)
-		require.Eventually(t, func() bool { return c.slot(1, 2).Phase == layout.Waiting }, generous, time.Millisecond)
-		c.spoil(c.geo.Entry(1))
-		fault := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Entry(1) + 512, Err: unix.EIO})
+		require.Eventually(t, func() bool { return c.Slot(1, 2).Phase == layout.Waiting }, generous, time.Millisecond)
+		c.Spoil(c.Geo.Entry(1))
+		fault := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(1) + 512, Err: unix.EIO})
 		require.Eventually(t, func() bool { return fault.Fired() >= entryTries }, generous, time.Millisecond) // its scrub restores it
 		require.NoError(t, h.Release())
 		if err := ended(t, removed); errors.Is(err, ErrUnavailable) {
@@ -173,12 +173,12 @@ func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
 		create(t, a, "x", 2)
 		h := acquire(t, a, Request{Name: "x"})
 		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
-		require.Eventually(t, func() bool { return c.slot(1, 1).Creation > h.lk.entry.Creation }, generous, time.Millisecond)
+		require.Eventually(t, func() bool { return c.Slot(1, 1).Creation > h.lk.entry.Creation }, generous, time.Millisecond)
 		m.kill()
-		c.spoil(c.geo.Entry(1))
+		c.Spoil(c.Geo.Entry(1))
 		m.rise()
 		c.restored(1) // by the holder
-		t.Log(c.slot(1, 1), c.entry(1))
+		t.Log(c.Slot(1, 1), c.Entry(1))
 		require.NoError(t, h.Release())
 		for _, d := range []*Daemon{a, m.d} {
 			require.NoError(t, got(t, start(t, d, Request{Name: "x"})).Release())
@@ -191,17 +191,17 @@ func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
 		create(t, a, "x", 2)
-		before := c.entry(1)
+		before := c.Entry(1)
 		h := acquire(t, a, Request{Name: "x"})
 		s := m.ask(1, "")
 		token := s.until("granted").Token
 		m.kill()
-		c.spoil(c.geo.Entry(1))
+		c.Spoil(c.Geo.Entry(1))
 		m.rise()
 		s.again(m, token.String()).granted()
 		require.Error(t, m.session(s).hold.SetMode(t.Context(), layout.Shared), "beside an exclusive holder")
 		c.restored(1)
-		require.Equal(t, before, c.entry(1))
+		require.Equal(t, before, c.Entry(1))
 		require.NoError(t, h.Release())
 		s.leave()
 	})
@@ -212,15 +212,15 @@ func TestMendedEntryKeepsPermits(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
 		create(t, a, "x", 2)
-		before := c.entry(1)
+		before := c.Entry(1)
 		s := m.ask(1, "")
 		token := s.until("granted").Token
 		m.kill()
-		c.spoil(c.geo.Entry(1))
+		c.Spoil(c.Geo.Entry(1))
 		m.rise()
 		s.again(m, token.String()).granted()
 		c.restored(1)
-		require.Equal(t, before, c.entry(1))
+		require.Equal(t, before, c.Entry(1))
 		s.leave()
 	})
 }
@@ -230,8 +230,8 @@ func TestCloseBesideADamagedFreeEntry(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		require.NoError(t, b.Remove(t.Context(), "x", false))
-		c.spoil(c.geo.Entry(1))
-		time.Sleep(2 * c.sb.Lease)
+		c.Spoil(c.Geo.Entry(1))
+		time.Sleep(2 * c.SB.Lease)
 		require.NoError(t, a.Close(timeout(t, generous)))
 	})
 }
@@ -245,12 +245,12 @@ func TestLock_SlotAndIntentOfGoneHostUnreadable_KeepsItsEntry(t *testing.T) {
 		h := acquire(t, a, Request{Name: "x"})
 		require.NoError(t, h.SetValue(t.Context(), []byte("v")))
 		require.NoError(t, h.Release())
-		entry := c.entry(1)
+		entry := c.Entry(1)
 		m.dies(a)
-		c.spoil(c.geo.Slot(0, 1))
-		c.spoil(c.geo.Slot(1, 1))
+		c.Spoil(c.Geo.Slot(0, 1))
+		c.Spoil(c.Geo.Slot(1, 1))
 		require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
-		require.Equal(t, entry, c.entry(1))
+		require.Equal(t, entry, c.Entry(1))
 	})
 }
 
@@ -267,7 +267,7 @@ func TestDirectory_IntentOfGoneHostUnreadable_CreatesAndRemoves(t *testing.T) {
 			a := c.host(2, func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 			require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
 			end(t, m, a)
-			c.spoil(c.geo.Slot(lockspace.DirectoryLock, 1))
+			c.Spoil(c.Geo.Slot(lockspace.DirectoryLock, 1))
 			_, created, err := a.Create(t.Context(), "y", 1)
 			require.NoError(t, err)
 			require.True(t, created)
@@ -286,9 +286,9 @@ func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
 		a, f := c.faultyHost(1)
 		b := c.host(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		slot := c.geo.Slot(lockspace.DirectoryLock, 1)
+		slot := c.Geo.Slot(lockspace.DirectoryLock, 1)
 		held := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: slot, To: slot + 512, Err: unix.EIO})
-		c.spoil(slot)
+		c.Spoil(slot)
 		_, err := b.intents(b.dev)
 		require.ErrorIs(t, err, ErrDamaged)
 		eventually(t, "it is asked to rewrite it", func() bool { return held.Fired() > 0 })
@@ -301,7 +301,7 @@ func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
 func TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
-		c.spoil(c.geo.Slot(lockspace.DirectoryLock, 1))
+		c.Spoil(c.Geo.Slot(lockspace.DirectoryLock, 1))
 		a := c.host(1)
 		eventually(t, "it is readable", func() bool { _, found, err := a.intentOf(a.dev, 1); return err == nil && !found })
 	})
@@ -314,7 +314,7 @@ func TestLock_RecordOfDeadHolderUnreadable_NextHostEnters(t *testing.T) {
 		m, a := c.mortal(1), c.host(2)
 		acquire(t, m.d, Request{Name: "x"})
 		m.dies(a)
-		c.spoil(c.geo.Host(1))
+		c.Spoil(c.Geo.Host(1))
 		eventually(t, "the damage is seen", func() bool { known, _ := a.mem.known(); return !known[0].Readable })
 		require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
 	})
@@ -328,13 +328,13 @@ func TestLock_JoinerDiedWithUnreadableSlot_NextHostEnters(t *testing.T) {
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
 		m.dies(a)
-		c.spoil(c.geo.Slot(1, 2))
-		r := c.hostRecord(2)
+		c.Spoil(c.Geo.Slot(1, 2))
+		r := c.HostRecord(2)
 		r.Incarnation, r.Sequence, r.State = r.Incarnation+1, r.Sequence+1, layout.StateJoining
-		c.write(c.geo.Host(2), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, r) })
+		c.Write(c.Geo.Host(2), func(buf []byte) error { return c.SB.Space().EncodeHost(buf, r) })
 		eventually(t, "the claim is seen", func() bool { known, _ := a.mem.known(); return known[1].Incarnation == r.Incarnation })
 		require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
-		require.Equal(t, r, c.hostRecord(2))
+		require.Equal(t, r, c.HostRecord(2))
 	})
 }
 
@@ -343,7 +343,7 @@ func TestTornClearing(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a, b := c.mortal(1), c.host(2), c.host(3)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Entry(1) + 512, Crash: true, Landed: 50})
+		crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(1) + 512, Crash: true, Landed: 50})
 		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 		within(t, "the crash", func() { <-crash.Hit() })
 		m.dies(a)
@@ -367,7 +367,7 @@ func TestLivingCreatorTakesItsIntentBack(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, f := c.faultyHost(1)
 		b := c.host(2)
-		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Entry(1) + 512, Times: entryTries, Err: unix.EIO})
+		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(1) + 512, Times: entryTries, Err: unix.EIO})
 		_, _, err := a.Create(t.Context(), "x", 1)
 		require.ErrorIs(t, err, unix.EIO)
 		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())

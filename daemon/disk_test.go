@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
@@ -15,7 +13,7 @@ import (
 // faultyHost joins a host whose way to the disk can be made to fail. All faults are healed before it leaves.
 func (c *cluster) faultyHost(id int) (*Daemon, *blockdev.Faulty) {
 	c.t.Helper()
-	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 	d := c.host(id, through(f))
 	c.t.Cleanup(f.Heal)
 	return d, f
@@ -23,7 +21,7 @@ func (c *cluster) faultyHost(id int) (*Daemon, *blockdev.Faulty) {
 
 // slowly has each request of a host take a time, as on a real disk. Without it no time passes in a bubble while hosts contend.
 func (c *cluster) slowly() func(*Config) {
-	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 	f.Inject(blockdev.Fault{Delay: 100 * time.Microsecond})
 	return through(f)
 }
@@ -37,56 +35,11 @@ func through(dev blockdev.Device) func(*Config) {
 	}
 }
 
-// write puts a record on the disk as some other host would.
-func (c *cluster) write(off int64, encode func(buf []byte) error) {
-	c.t.Helper()
-	buf := blockdev.Alloc(c.geo.Stride)
-	require.NoError(c.t, encode(buf))
-	require.NoError(c.t, c.disk.Open().Write(buf, off))
-}
-
-func (c *cluster) writeEntry(e layout.Entry) {
-	c.t.Helper()
-	c.write(c.geo.Entry(e.Lock), func(buf []byte) error { return c.sb.Space().EncodeEntry(buf, e) })
-}
-
-func (c *cluster) entry(lock int) layout.Entry {
-	c.t.Helper()
-	buf := blockdev.Alloc(c.geo.Stride)
-	require.NoError(c.t, c.disk.Open().Read(buf, c.geo.Entry(lock)))
-	e, err := c.sb.Space().DecodeEntry(buf, lock)
-	require.NoError(c.t, err)
-	return e
-}
-
-func (c *cluster) slot(lock, host int) layout.Slot {
-	c.t.Helper()
-	buf := blockdev.Alloc(c.geo.Stride)
-	require.NoError(c.t, c.disk.Open().Read(buf, c.geo.Slot(lock, host)))
-	s, err := c.sb.Space().DecodeSlot(buf, lock, host)
-	require.NoError(c.t, err)
-	return s
-}
-
-func (c *cluster) hostRecord(id int) layout.HostRecord {
-	c.t.Helper()
-	buf := blockdev.Alloc(c.geo.Stride)
-	require.NoError(c.t, c.disk.Open().Read(buf, c.geo.Host(id)))
-	r, err := c.sb.Space().DecodeHost(buf, id)
-	require.NoError(c.t, err)
-	return r
-}
-
-func (c *cluster) spoil(off int64) {
-	c.t.Helper()
-	c.write(off, func(buf []byte) error { clear(buf); buf[7] = 7; return nil })
-}
-
 // restored waits until the entry of a lock can be read.
 func (c *cluster) restored(lock int) {
 	c.t.Helper()
 	eventually(c.t, "the entry is restored", func() bool {
-		_, err := c.sb.Space().DecodeEntry(lockspacetest.Contents(c.t, c.disk)[c.geo.Entry(lock):], lock)
+		_, err := c.SB.Space().DecodeEntry(lockspacetest.Contents(c.t, c.Disk)[c.Geo.Entry(lock):], lock)
 		return err == nil
 	})
 }

@@ -27,7 +27,7 @@ func TestReleaseIsDurableWhenItReturns(t *testing.T) {
 		for range 10000 {
 			h := acquire(t, d, Request{Name: "x"})
 			require.NoError(t, h.Release())
-			require.Equal(t, layout.Idle, c.slot(1, 1).Phase)
+			require.Equal(t, layout.Idle, c.Slot(1, 1).Phase)
 		}
 	})
 }
@@ -48,22 +48,22 @@ func TestLostLeaseEndsWaitsThoughIOHangs(t *testing.T) {
 // TestHealedSlotKeepsTokensGrowing: a slot that went bad may hide a ticket much newer than the lock.
 func TestHealedSlotKeepsTokensGrowing(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.sb.Formatted = time.Now().Add(-30 * 24 * time.Hour).UTC().Truncate(time.Microsecond)
-		c.format()
-		e := layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: bakery.ClockNumber(c.sb.Formatted, c.sb.Formatted)}
-		c.writeEntry(e)
+		c.SB.Formatted = time.Now().Add(-30 * 24 * time.Hour).UTC().Truncate(time.Microsecond)
+		c.Format()
+		e := layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: bakery.ClockNumber(c.SB.Formatted, c.SB.Formatted)}
+		c.WriteEntry(e)
 		before := c.host(1)
 		h := acquire(t, before, Request{Name: "x"})
 		require.NoError(t, h.Release())
 		require.NoError(t, before.Close(t.Context()))
-		c.spoil(c.geo.Slot(1, 1))
+		c.Spoil(c.Geo.Slot(1, 1))
 		d := c.host(1)
 		d.scrubOne(e, false)
 		require.Eventually(t, func() bool {
-			v, err := newArea(d.dev, c.sb.Space(), 1, 1).readOne(1)
+			v, err := newArea(d.dev, c.SB.Space(), 1, 1).readOne(1)
 			return err == nil && v.Readable
 		}, generous, time.Millisecond)
-		require.Greater(t, c.slot(1, 1).Ticket, h.Token())
+		require.Greater(t, c.Slot(1, 1).Ticket, h.Token())
 	})
 }
 
@@ -72,13 +72,13 @@ func TestStatusOfALargerLockspace(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 2, 16)
 		d := c.host(1)
-		c.sb.UUID = layout.UUID{9}
-		c.sb.Geometry.Hosts, c.sb.Geometry.Locks = 6, 1
+		c.SB.UUID = layout.UUID{9}
+		c.SB.Geometry.Hosts, c.SB.Geometry.Locks = 6, 1
 		for _, copy := range []int{1, 0} {
-			c.write(c.sb.Geometry.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
+			c.Write(c.SB.Geometry.Superblock(copy), func(buf []byte) error { return c.SB.Encode(buf, copy) })
 		}
-		c.write(c.sb.Geometry.Host(6), func(buf []byte) error {
-			return c.sb.Space().EncodeHost(buf, layout.HostRecord{ID: 6, Incarnation: 1, State: layout.StateLive, Highest: 6})
+		c.Write(c.SB.Geometry.Host(6), func(buf []byte) error {
+			return c.SB.Space().EncodeHost(buf, layout.HostRecord{ID: 6, Incarnation: 1, State: layout.StateLive, Highest: 6})
 		})
 		require.NotPanics(t, func() { _, _ = d.Status() })
 	})
@@ -96,7 +96,7 @@ func TestUnknownModeIsRefused(t *testing.T) {
 func TestWaitingDoesNotSpin(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
-		dev := &counting{Device: c.disk.Open()}
+		dev := &counting{Device: c.Disk.Open()}
 		b := c.host(2, through(dev))
 		h := acquire(t, a, Request{Name: "x"})
 		before := dev.reads.Load()
@@ -159,7 +159,7 @@ func TestExclusionOnABadDisk(t *testing.T) {
 		var wg sync.WaitGroup
 		calls, end := contended(t), time.Now().Add(4*time.Second)
 		for id := 1; id <= 3; id++ {
-			f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
+			f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
 			d := c.host(id, through(f))
 			t.Cleanup(f.Heal)
 			for _, fault := range []blockdev.Fault{
@@ -170,7 +170,7 @@ func TestExclusionOnABadDisk(t *testing.T) {
 				{Op: blockdev.OpWrite, Chance: 0.005, Err: unix.EIO, Landed: 100},
 				{Op: blockdev.OpWrite, Chance: 0.005, Err: unix.EIO, Landed: blockdev.All},
 			} {
-				fault.From, fault.To = c.geo.Slot(0, 1), c.geo.Size()
+				fault.From, fault.To = c.Geo.Slot(0, 1), c.Geo.Size()
 				f.Inject(fault)
 			}
 			for range 3 {
@@ -202,7 +202,7 @@ func TestHostileSlots(t *testing.T) {
 		c := newCluster(t, 8, 8)
 		d := c.host(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		e := c.entry(1)
+		e := c.Entry(1)
 		for _, ticket := range []layout.Ticket{0, layout.MakeTicket(layout.MaxNumber, 2), layout.MakeTicket(1, 2)} {
 			for _, creation := range []uint64{0, e.Creation, e.Creation + 1, layout.MaxCreation} {
 				for phase := layout.Idle; phase <= layout.Held; phase++ {
@@ -210,7 +210,7 @@ func TestHostileSlots(t *testing.T) {
 						continue // nobody accepts it
 					}
 					s := layout.Slot{Lock: 1, Host: 2, Incarnation: 77, Creation: creation, Sequence: math.MaxUint64, Phase: phase, Ticket: ticket}
-					c.write(c.geo.Slot(1, 2), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
+					c.Write(c.Geo.Slot(1, 2), func(buf []byte) error { return c.SB.Space().EncodeSlot(buf, s) })
 					ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 					if h, err := d.Acquire(ctx, Request{Name: "x"}); err == nil {
 						require.NoError(t, h.Release())
@@ -219,13 +219,13 @@ func TestHostileSlots(t *testing.T) {
 				}
 			}
 		}
-		own := c.slot(1, 1)
+		own := c.Slot(1, 1)
 		own.Ticket, own.Sequence, own.Creation = layout.MakeTicket(layout.MaxNumber, 1), math.MaxUint64, layout.MaxCreation
 		for i, creation := range []uint64{layout.MaxCreation, layout.MaxNumber, layout.MaxNumber + 1} {
 			lock := i + 2
 			own.Lock = lock
-			c.write(c.geo.Slot(lock, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, own) })
-			c.writeEntry(layout.Entry{Lock: lock, Name: fmt.Sprint("old", i), Permits: layout.MaxHosts, Creation: creation})
+			c.Write(c.Geo.Slot(lock, 1), func(buf []byte) error { return c.SB.Space().EncodeSlot(buf, own) })
+			c.WriteEntry(layout.Entry{Lock: lock, Name: fmt.Sprint("old", i), Permits: layout.MaxHosts, Creation: creation})
 			for _, name := range []string{fmt.Sprint("old", i), fmt.Sprint("new", i)} {
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				h, err := d.Acquire(ctx, Request{Name: name})

@@ -14,22 +14,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// under formats the cluster's lockspace for another policy.
-func (c *cluster) under(policy layout.Policy) {
-	c.sb.Policy = policy
-	c.format()
-}
-
 // lasting formats it for another lease.
 func (c *cluster) lasting(lease time.Duration) {
-	c.sb.Lease = lease
-	c.format()
-}
-
-func (c *cluster) format() {
-	for copy := range 2 {
-		c.write(c.geo.Superblock(copy), func(buf []byte) error { return c.sb.Encode(buf, copy) })
-	}
+	c.SB.Lease = lease
+	c.Format()
 }
 
 // TestEvictSelf: who asks a host to evict itself is answered before it leaves.
@@ -48,7 +36,7 @@ func TestEvictSelf(t *testing.T) {
 // TestEvictAgain: what came of an earlier word is not taken for what comes of the next.
 func TestEvictAgain(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.under(layout.PolicyManual)
+		c.Under(layout.PolicyManual)
 		a := c.host(1)
 		b, f := c.faultyHost(2)
 		victim := b.mem.incarnation()
@@ -76,10 +64,10 @@ func TestEvictAgain(t *testing.T) {
 
 // fencing returns a host that fences another one, which has lost its device, by a fabric.
 func (c *cluster) fencing(fabric *fencetest.Fabric) (a *Daemon) {
-	c.under(layout.PolicyFence)
+	c.Under(layout.PolicyFence)
 	agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "false"} }
 	a = c.host(1, agent)
-	f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 	b := c.host(2, agent, through(f))
 	c.t.Cleanup(f.Heal)
 	a.fencing.mu.Lock()

@@ -21,7 +21,7 @@ import (
 
 // counted counts and delays the requests of a host of one kind that touch the slots of a lock.
 func (c *cluster) counted(f *blockdev.Faulty, op blockdev.Op, lock int) *blockdev.Injection {
-	return f.Inject(blockdev.Fault{Op: op, From: c.geo.Slot(lock, 1), To: c.geo.Slot(lock+1, 1),
+	return f.Inject(blockdev.Fault{Op: op, From: c.Geo.Slot(lock, 1), To: c.Geo.Slot(lock+1, 1),
 		Delay: 100 * time.Microsecond})
 }
 
@@ -33,7 +33,7 @@ func TestFloor(t *testing.T) {
 		create(t, d, "x", 1)
 		before := acquire(t, d, Request{Name: "x"})
 		require.NoError(t, before.Release())
-		was, other := c.slot(1, 2), c.slot(1, 3)
+		was, other := c.Slot(1, 2), c.Slot(1, 3)
 		writes, reads := c.counted(disk, blockdev.OpWrite, 1), c.counted(disk, blockdev.OpRead, 1)
 		f, err := d.Floor(t.Context(), "x", 50)
 		require.NoError(t, err)
@@ -47,11 +47,11 @@ func TestFloor(t *testing.T) {
 			require.Positive(t, r.Release)
 			require.Equal(t, r.Claim+r.Look+r.Release, r.Whole())
 		}
-		is := c.slot(1, 2)
+		is := c.Slot(1, 2)
 		require.Equal(t, was.Sequence+101, is.Sequence)
 		is.Sequence = was.Sequence
 		require.Equal(t, was, is)
-		require.Equal(t, other, c.slot(1, 3))
+		require.Equal(t, other, c.Slot(1, 3))
 		after := acquire(t, d, Request{Name: "x"})
 		require.Greater(t, after.Token(), before.Token())
 		require.NoError(t, after.Release())
@@ -64,14 +64,14 @@ func TestFloorUnderAHold(t *testing.T) {
 		h := acquire(t, a, Request{Name: "x"})
 		require.NoError(t, h.SetValue(t.Context(), []byte("mine")))
 		next := start(t, b, Request{Name: "x"})
-		queued := c.slot(1, 2).Ticket
+		queued := c.Slot(1, 2).Ticket
 		for _, d := range []*Daemon{a, b, a} {
 			_, err := d.Floor(t.Context(), "x", 20)
 			require.NoError(t, err)
 		}
-		require.NotEqual(t, layout.Idle, c.slot(1, 1).Phase)
-		require.Equal(t, h.Token(), c.slot(1, 1).Ticket)
-		require.Equal(t, queued, c.slot(1, 2).Ticket)
+		require.NotEqual(t, layout.Idle, c.Slot(1, 1).Phase)
+		require.Equal(t, h.Token(), c.Slot(1, 1).Ticket)
+		require.Equal(t, queued, c.Slot(1, 2).Ticket)
 		none(t, next)
 		v, err := b.Value(t.Context(), "x")
 		require.NoError(t, err)
@@ -88,14 +88,14 @@ func TestFloorLeavesNoHalfASlot(t *testing.T) {
 		h := acquire(t, d, Request{Name: "x"})
 		require.NoError(t, h.Release())
 		for _, after := range []int{1, 2} { // the first write of the first round, and the second
-			torn := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2),
+			torn := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2),
 				After: after, Times: 1, Err: unix.EIO, Landed: 60}) // the checksum, but not the sequence
 			_, err := d.Floor(t.Context(), "x", 5)
 			require.ErrorIs(t, err, unix.EIO)
 			require.Equal(t, 1, torn.Fired())
-			require.Equal(t, layout.Idle, c.slot(1, 1).Phase, "it can be read")
+			require.Equal(t, layout.Idle, c.Slot(1, 1).Phase, "it can be read")
 		}
-		disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Times: 1, Err: unix.EIO})
+		disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Times: 1, Err: unix.EIO})
 		_, err := d.Floor(t.Context(), "x", 5)
 		require.ErrorIs(t, err, unix.EIO)
 		f, err := d.Floor(t.Context(), "x", 5)
@@ -109,8 +109,8 @@ func TestFloorStarvesNoRenewal(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		disk.Inject(blockdev.Fault{From: c.geo.Slot(1, 1), To: c.geo.Slot(2, 1), Delay: 10 * time.Millisecond})
-		f, err := d.Floor(t.Context(), "x", int(c.sb.Lease/(30*time.Millisecond))+10)
+		disk.Inject(blockdev.Fault{From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: 10 * time.Millisecond})
+		f, err := d.Floor(t.Context(), "x", int(c.SB.Lease/(30*time.Millisecond))+10)
 		require.NoError(t, err)
 		for _, r := range f.Rounds {
 			require.GreaterOrEqual(t, min(r.Claim, r.Look, r.Release), 10*time.Millisecond)
@@ -124,7 +124,7 @@ func TestFloorEnds(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(2, 1), Hang: true})
+		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			<-hang.Hit()
@@ -145,7 +145,7 @@ func TestFloorKeepsTheLease(t *testing.T) {
 		var d *Daemon
 		var late atomic.Int32
 		const mark = time.Nanosecond // the delay of a write of the slot
-		disk := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Sleep: func(wait time.Duration) {
+		disk := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{Sleep: func(wait time.Duration) {
 			if wait == mark && d.leaseLeft() < d.times().Budget() {
 				late.Add(1)
 			}
@@ -154,11 +154,11 @@ func TestFloorKeepsTheLease(t *testing.T) {
 		d = c.host(1, through(disk))
 		t.Cleanup(disk.Heal)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Delay: mark})
-		reads := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(2, 1), Delay: 5 * time.Millisecond})
+		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Delay: mark})
+		reads := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: 5 * time.Millisecond})
 		go func() {
 			<-reads.Hit()
-			disk.Inject(blockdev.Fault{From: c.geo.Host(1), To: c.geo.Host(8), Hang: true}) // no renewal
+			disk.Inject(blockdev.Fault{From: c.Geo.Host(1), To: c.Geo.Host(8), Hang: true}) // no renewal
 		}()
 		within(t, "the end of the lease", func() {
 			_, err := d.Floor(t.Context(), "x", MaxFloorRounds)
@@ -181,7 +181,7 @@ func TestFloorInvalid(t *testing.T) {
 		require.ErrorIs(t, err, ErrInvalid)
 		_, err = d.Floor(t.Context(), "x", 1)
 		require.ErrorIs(t, err, ErrNoLock)
-		require.True(t, c.entry(1).Free(), "it is not made")
+		require.True(t, c.Entry(1).Free(), "it is not made")
 	})
 }
 

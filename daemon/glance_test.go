@@ -125,7 +125,7 @@ func TestGlanceOfADeviceThatHangs(t *testing.T) {
 		var all glances
 		g := all.of(d)
 		require.Nil(t, g.answer().Error)
-		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Entry(1), To: c.geo.Entry(2), Hang: true})
+		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Hang: true})
 		g.due(true)
 		var a Glance
 		within(t, "that it hangs to be told", func() {

@@ -21,15 +21,6 @@ const (
 	HealthDead    Health = "dead"   // declared dead: its locks are free
 )
 
-// life names an incarnation of a host.
-type life struct {
-	host        int
-	incarnation uint64
-}
-
-// words are what is published of an incarnation.
-type words struct{ dead, forgotten, wish bool }
-
 // knowledge is what a daemon knows of the hosts that one read of the disk does not tell; nil: nothing.
 type knowledge struct {
 	now   time.Duration
@@ -37,35 +28,25 @@ type knowledge struct {
 	hosts []lease.Host // 1..N
 }
 
-// said returns what is published of whom. A verdict that nobody publishes any more, but a daemon has read, still counts.
-func said(s *lockspace.Snapshot, k *knowledge) map[life]words {
-	all := make(map[life]words)
-	for _, h := range s.Hosts {
-		for _, v := range h.Verdicts {
-			of := life{v.Host, v.Incarnation}
-			w := all[of]
-			w.dead = w.dead || v.Kind.Dead()
-			w.forgotten = w.forgotten || v.Kind == layout.VerdictForgotten
-			w.wish = w.wish || v.Kind == layout.VerdictWish
-			all[of] = w
-		}
-	}
+// verdicts returns what is published. A verdict that nobody publishes any more, but a daemon has read, still counts.
+func verdicts(s *lockspace.Snapshot, k *knowledge) lockspace.Published {
+	all := s.Published()
 	if k == nil {
 		return all
 	}
 	for i, h := range k.hosts {
 		if h.Gone && h.Incarnation != 0 && h.State != layout.StateLeft {
-			of := life{i + 1, h.Incarnation}
-			all[of] = words{dead: true, forgotten: h.Forgotten || all[of].forgotten, wish: all[of].wish}
+			of := lockspace.Life{Host: i + 1, Incarnation: h.Incarnation}
+			all[of] = lockspace.Verdicts{Dead: true, Forgotten: h.Forgotten || all[of].Forgotten, Wish: all[of].Wish}
 		}
 	}
 	return all
 }
 
-func hostReport(s *lockspace.Snapshot, h layout.HostRecord, unreadable bool, said map[life]words, k *knowledge) HostReport {
-	w := said[life{h.ID, h.Incarnation}]
+func hostReport(s *lockspace.Snapshot, h layout.HostRecord, unreadable bool, said lockspace.Published, k *knowledge) HostReport {
+	w := said[lockspace.Life{Host: h.ID, Incarnation: h.Incarnation}]
 	r := HostReport{
-		ID: h.ID, Name: h.Name, State: h.State, Health: HealthLive, Dead: w.dead, Forgotten: w.forgotten, Unreadable: unreadable,
+		ID: h.ID, Name: h.Name, State: h.State, Health: HealthLive, Dead: w.Dead, Forgotten: w.Forgotten, Unreadable: unreadable,
 		Incarnation: h.Incarnation, Sequence: h.Sequence, Highest: h.Highest,
 		MachineID: hex.EncodeToString(h.MachineID[:]), BootID: hex.EncodeToString(h.BootID[:]),
 		WatchdogArmed: h.WatchdogArmed, WatchdogSeconds: int(h.WatchdogSeconds), PRKey: h.PRKey,
@@ -77,12 +58,12 @@ func hostReport(s *lockspace.Snapshot, h layout.HostRecord, unreadable bool, sai
 	switch {
 	case h.State == layout.StateLeft:
 		r.Health = HealthLeft
-	case w.dead:
+	case w.Dead:
 		r.Health = HealthDead
 	case h.State == layout.StateJoining:
 		r.Health = HealthJoining
 	}
-	r.AskedToLeave = w.wish && r.Health != HealthLeft && r.Health != HealthDead
+	r.AskedToLeave = w.Wish && r.Health != HealthLeft && r.Health != HealthDead
 	r.watched(k, s.Superblock.Policy)
 	return r
 }

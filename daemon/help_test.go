@@ -47,7 +47,7 @@ func TestHelpTakesAFreeLockAtOnce(t *testing.T) {
 			}
 			require.NoError(t, r.err)
 			require.NoError(t, r.hold.Release())
-			require.Equal(t, layout.Idle, c.slot(1, 1).Phase)
+			require.Equal(t, layout.Idle, c.Slot(1, 1).Phase)
 			return helped
 		})
 	})
@@ -63,7 +63,7 @@ func TestHelpLeavesWhatFailsToTheDriver(t *testing.T) {
 				d, f := c.faultyHost(1)
 				used(t, d)
 				fail := func() {
-					f.Inject(blockdev.Fault{Op: op, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 1) + int64(8*c.geo.Stride), Err: unix.ETIMEDOUT, Times: 2})
+					f.Inject(blockdev.Fault{Op: op, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 1) + int64(8*c.Geo.Stride), Err: unix.ETIMEDOUT, Times: 2})
 				}
 				if what == "acquire" {
 					fail()
@@ -74,7 +74,7 @@ func TestHelpLeavesWhatFailsToTheDriver(t *testing.T) {
 					fail()
 				}
 				require.NoError(t, r.hold.Release())
-				require.Equal(t, layout.Idle, c.slot(1, 1).Phase)
+				require.Equal(t, layout.Idle, c.Slot(1, 1).Phase)
 				require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 			})
 		}
@@ -90,7 +90,7 @@ func TestSubmitIsDecidedThoughIOHangs(t *testing.T) {
 			d, f := c.faultyHost(1)
 			used(t, d)
 			ctx, cancel := context.WithCancelCause(t.Context())
-			hung := f.Inject(blockdev.Fault{From: c.geo.Slot(1, 1), To: c.geo.Size(), Hang: true})
+			hung := f.Inject(blockdev.Fault{From: c.Geo.Slot(1, 1), To: c.Geo.Size(), Hang: true})
 			done := make(chan result, 2)
 			var wg sync.WaitGroup
 			wg.Go(func() { d.submit(ctx, Request{Name: "x"}, func(h *Hold, err error) { done <- result{h, err} }) })

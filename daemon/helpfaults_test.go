@@ -16,7 +16,7 @@ import (
 // settled waits until the disk shows the first host's hold, and so its driver rests.
 func settled(t *testing.T, c *cluster) {
 	t.Helper()
-	eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+	eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 }
 
 // TestRemoverWhoGaveUp: while the releaser's goroutine looks whether others want the lock (it is the remover's
@@ -40,7 +40,7 @@ func TestRemoverWhoGaveUp(t *testing.T) {
 		next := submitted(t.Context(), d, Request{Name: "x"})
 		eventually(t, "the next waits", queued(2))
 		settled(t, c)
-		look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 8), Hang: true})
+		look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8), Hang: true})
 		released := make(chan error, 1)
 		go func() { released <- a.hold.Release() }()
 		<-look.Hit()
@@ -62,7 +62,7 @@ func TestTimeoutThoughIOHangs(t *testing.T) {
 		d, f := c.faultyHost(1)
 		used(t, d)
 		s := serveSocket(t, d)
-		hung := f.Inject(blockdev.Fault{From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 8), Hang: true})
+		hung := f.Inject(blockdev.Fault{From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8), Hang: true})
 		codes := make(chan string, 1)
 		go func() {
 			_, r := s.post(`{"name": "x", "timeout_ms": 100}`)
@@ -82,7 +82,7 @@ func TestTimeoutThoughIOHangs(t *testing.T) {
 // any more, so the watchdog must go on being fed (safe).
 func TestLostWhileAReleaseHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 		d := c.unjoined(1, through(f))
 		require.NoError(t, d.Join(t.Context()))
 		used(t, d)
@@ -91,7 +91,7 @@ func TestLostWhileAReleaseHangs(t *testing.T) {
 		for nextEvent(t, r).Event != "granted" {
 		}
 		settled(t, c)
-		hung := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Hang: true})
+		hung := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Hang: true})
 		require.NoError(t, conn.Close())
 		<-hung.Hit()
 		all := f.Inject(blockdev.Fault{Hang: true})
@@ -112,7 +112,7 @@ func TestCloseLeavesNoClaim(t *testing.T) {
 		used(t, d)
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 		kept := acquire(t, d, Request{Name: "y"})
-		look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 8), Hang: true, Err: unix.ETIMEDOUT, Times: 1})
+		look := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8), Hang: true, Err: unix.ETIMEDOUT, Times: 1})
 		done := make(chan (<-chan result), 1)
 		go func() { done <- submitted(t.Context(), d, Request{Name: "x"}) }()
 		<-look.Hit()

@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -130,7 +131,7 @@ func (v *victims) recover() {
 // places are those of the records that are in use. The slots of a host that never joined are not: nobody mends them before
 // it does, and a damaged one in lock 0 keeps locks from being made and removed, as bakeryctl check says.
 func (v *victims) places() (all []int64) {
-	g := v.c.sb.Geometry
+	g := v.c.SB.Geometry
 	for id := 1; id <= 3; id++ {
 		all = append(all, g.Host(id))
 	}
@@ -151,16 +152,16 @@ func TestVandal(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
 		v := newVictims(c, true)
-		dev := c.disk.Open()
+		dev := c.Disk.Open()
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		dice := rand.New(rand.NewPCG(seed, 0))
-		places, sector, other := v.places(), blockdev.Alloc(c.geo.Stride), blockdev.Alloc(c.geo.Stride)
+		places, sector, other := v.places(), blockdev.Alloc(c.Geo.Stride), blockdev.Alloc(c.Geo.Stride)
 		hits := 0
 		for begin := time.Now(); time.Since(begin) < 2*time.Second; hits++ {
 			off := places[dice.IntN(len(places))]
 			if hits%16 == 0 {
-				off = c.geo.Superblock(0) // one of the two at most: without both there is no lockspace
+				off = c.Geo.Superblock(0) // one of the two at most: without both there is no lockspace
 			}
 			require.NoError(t, dev.Read(sector, off))
 			switch dice.IntN(5) {
@@ -184,13 +185,13 @@ func TestVandal(t *testing.T) {
 				copy(sector[24:40], "another lockspace")
 				lockspacetest.Forge(sector, off)
 			}
-			if sound(c.sb.Space(), sector, off) { // a flip that was flipped back, or a copy onto itself
+			if sound(c.SB.Space(), sector, off) { // a flip that was flipped back, or a copy onto itself
 				continue
 			}
 			require.NoError(t, dev.Write(sector, off))
 			time.Sleep(time.Duration(dice.IntN(30)) * time.Millisecond)
 		}
-		require.NoError(t, rewriteSuperblock(dev, lockspace.KindSuperblock, func(string) {})) // as bakeryctl check --repair does
+		require.NoError(t, check.RewriteSuperblock(dev, lockspace.KindSuperblock, func(string) {})) // as bakeryctl check --repair does
 		t.Logf("%d hits", hits)
 		v.recover()
 	})
@@ -238,8 +239,8 @@ func TestForgedRecords(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
 		v := newVictims(c, false)
-		dev, s, g := c.disk.Open(), c.sb.Space(), c.sb.Geometry
-		entries := []layout.Entry{c.entry(1), c.entry(2)}
+		dev, s, g := c.Disk.Open(), c.SB.Space(), c.SB.Geometry
+		entries := []layout.Entry{c.Entry(1), c.Entry(2)}
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		dice := rand.New(rand.NewPCG(seed, 0))
@@ -317,7 +318,7 @@ func TestForgedRecords(t *testing.T) {
 			require.NoError(t, dev.Write(buf, off))
 		}
 		for _, e := range entries {
-			c.writeEntry(e)
+			c.WriteEntry(e)
 		}
 		again := newVictims(c, true)
 		again.recover()
@@ -341,13 +342,13 @@ func TestOverwrittenSlot(t *testing.T) {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			d := c.host(1)
 			h := acquire(t, d, Request{Name: "x"})
-			eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
-			over := forge(c, c.slot(1, 1))
-			c.write(c.geo.Slot(1, 1), func(buf []byte) error {
+			eventually(t, "shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
+			over := forge(c, c.Slot(1, 1))
+			c.Write(c.Geo.Slot(1, 1), func(buf []byte) error {
 				if over.Virgin() {
 					return nil
 				}
-				return c.sb.Space().EncodeSlot(buf, over)
+				return c.SB.Space().EncodeSlot(buf, over)
 			})
 			within(t, "the end of the lease", func() { <-h.Lost() })
 			require.ErrorIs(t, d.Err(), errOverwritten)
@@ -360,10 +361,10 @@ func TestOverwrittenSlot(t *testing.T) {
 func TestOverwrittenSlotOfOneWhoWaits(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
-		eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		eventually(t, "shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 		waits := start(t, b, Request{Name: "x"})
-		eventually(t, "it waits", func() bool { return c.slot(1, 2).Phase == layout.Waiting })
-		c.write(c.geo.Slot(1, 2), func([]byte) error { return nil })
+		eventually(t, "it waits", func() bool { return c.Slot(1, 2).Phase == layout.Waiting })
+		c.Write(c.Geo.Slot(1, 2), func([]byte) error { return nil })
 		require.NoError(t, h.Release())
 		within(t, "the end of the lease", func() { <-b.Lost() })
 		require.ErrorIs(t, b.Err(), errOverwritten)
@@ -376,9 +377,9 @@ func TestOverwrittenSlotOfOneWhoWaits(t *testing.T) {
 func TestZeroedSlotOfAHolder(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
-		eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		eventually(t, "shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 		acquireFails(t, b, Request{Name: "x", Try: true}, ErrBusy)
-		c.write(c.geo.Slot(1, 1), func([]byte) error { return nil })
+		c.Write(c.Geo.Slot(1, 1), func([]byte) error { return nil })
 		next := got(t, start(t, b, Request{Name: "x"}))
 		require.ErrorIs(t, h.Err(), ErrLost, "the holder had to know first")
 		require.NoError(t, next.Release())
@@ -390,13 +391,13 @@ func TestIdleSlotThatWasForged(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, _ := c.settledHost(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		before := c.slot(1, 1)
+		before := c.Slot(1, 1)
 		over := before
 		over.Phase, over.Ticket = layout.Held, layout.MakeTicket(before.Ticket.Number()+7, 1)
-		c.write(c.geo.Slot(1, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, over) })
+		c.Write(c.Geo.Slot(1, 1), func(buf []byte) error { return c.SB.Space().EncodeSlot(buf, over) })
 		d.scrubNumber(1)
-		eventually(t, "it is idle again", func() bool { return c.slot(1, 1).Phase == layout.Idle })
-		require.Equal(t, before.Ticket, c.slot(1, 1).Ticket)
+		eventually(t, "it is idle again", func() bool { return c.Slot(1, 1).Phase == layout.Idle })
+		require.Equal(t, before.Ticket, c.Slot(1, 1).Ticket)
 		require.NoError(t, d.Err())
 	})
 }
@@ -408,8 +409,8 @@ func TestZeroedHostRecord(t *testing.T) {
 		a := r.d
 		h := acquire(t, a, Request{Name: "x"})
 		next := start(t, b, Request{Name: "x"})
-		eventually(t, "it waits", func() bool { return c.slot(1, 2).Phase == layout.Waiting })
-		c.write(c.geo.Host(1), func([]byte) error { return nil })
+		eventually(t, "it waits", func() bool { return c.Slot(1, 2).Phase == layout.Waiting })
+		c.Write(c.Geo.Host(1), func([]byte) error { return nil })
 		entered := got(t, next)
 		select {
 		case <-h.Lost():
@@ -427,11 +428,11 @@ func TestHeldWithoutATicket(t *testing.T) {
 		a, _ := c.host(1), c.host(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		record := blockdev.Alloc(512)
-		h := layout.Slot{Lock: 1, Host: 2, Incarnation: c.hostRecord(2).Incarnation, Creation: c.entry(1).Creation, Phase: layout.Held, Ticket: layout.MakeTicket(1, 2)}
-		require.NoError(t, c.sb.Space().EncodeSlot(record, h))
+		h := layout.Slot{Lock: 1, Host: 2, Incarnation: c.HostRecord(2).Incarnation, Creation: c.Entry(1).Creation, Phase: layout.Held, Ticket: layout.MakeTicket(1, 2)}
+		require.NoError(t, c.SB.Space().EncodeSlot(record, h))
 		clear(record[72:80]) // the ticket
-		lockspacetest.Forge(record, c.geo.Slot(1, 2))
-		require.NoError(t, c.disk.Open().Write(record, c.geo.Slot(1, 2)))
+		lockspacetest.Forge(record, c.Geo.Slot(1, 2))
+		require.NoError(t, c.Disk.Open().Write(record, c.Geo.Slot(1, 2)))
 		require.NotPanics(t, func() {
 			_, err := a.Request(t.Context(), "x", "please")
 			require.ErrorIs(t, err, ErrFree)
@@ -444,16 +445,16 @@ func TestRequestAfterTheLastTime(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		b := c.host(2)
 		h := acquire(t, b, Request{Name: "x"})
-		eventually(t, "shown", func() bool { return c.slot(1, 2).Phase == layout.Held })
-		c.write(c.geo.Slot(1, 1), func(buf []byte) error {
-			return c.sb.Space().EncodeSlot(buf, layout.Slot{Lock: 1, Host: 1, Incarnation: 7, Creation: c.entry(1).Creation,
+		eventually(t, "shown", func() bool { return c.Slot(1, 2).Phase == layout.Held })
+		c.Write(c.Geo.Slot(1, 1), func(buf []byte) error {
+			return c.SB.Space().EncodeSlot(buf, layout.Slot{Lock: 1, Host: 1, Incarnation: 7, Creation: c.Entry(1).Creation,
 				Request: layout.Request{Ticket: layout.MakeTicket(1, 2), At: lastMoment.Add(24*time.Hour - time.Microsecond)}})
 		})
 		a := c.host(1)
 		asked, err := a.Request(t.Context(), "x", "please")
 		require.NoError(t, err)
 		require.Len(t, asked, 1)
-		require.Equal(t, "please", c.slot(1, 1).Request.Message)
+		require.Equal(t, "please", c.Slot(1, 1).Request.Message)
 		require.NoError(t, h.Release())
 	})
 }

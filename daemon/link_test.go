@@ -114,7 +114,7 @@ func TestLinkTakesOneLockAfterTheOther(t *testing.T) {
 		require.Equal(t, os.Getpid(), held[0].req.PID, "the peer's, where none is given")
 		l.unlock(g.Token)
 		require.Equal(t, "released", l.until("released").Event)
-		require.Equal(t, layout.Idle, c.slot(1, 1).Phase, "the release is on the disk by then")
+		require.Equal(t, layout.Idle, c.Slot(1, 1).Phase, "the release is on the disk by then")
 		l.say(`{"lock":{"name":"x"}}`)
 	}
 	l.unlock(l.until("granted").Token)
@@ -142,7 +142,7 @@ func TestLinkWaitsAndIsRefused(t *testing.T) {
 	require.Equal(t, "waiting", w.Event)
 	require.Equal(t, 1, *w.Ahead)
 	require.Equal(t, 1, *w.Queued)
-	require.Equal(t, c.sb.Lease.Milliseconds(), *w.LeaseMS)
+	require.Equal(t, c.SB.Lease.Milliseconds(), *w.LeaseMS)
 
 	other := s.link()
 	for _, refused := range []struct{ body, code string }{
@@ -326,7 +326,7 @@ func TestLinkIsToldInTimeThoughTheDeviceHangs(t *testing.T) {
 	}
 	holder := s.link(`{"lock":{"name":"x"}}`)
 	holder.until("granted")
-	release := f.Hang(blockdev.Fault{From: c.geo.Slot(2, 1), To: c.geo.Slot(2, 1) + int64(c.geo.Hosts*c.geo.Stride)})
+	release := f.Hang(blockdev.Fault{From: c.Geo.Slot(2, 1), To: c.Geo.Slot(2, 1) + int64(c.Geo.Hosts*c.Geo.Stride)})
 	late := s.link(`{"lock":{"name":"y","timeout_ms":50}}`)
 	require.Equal(t, "timeout", late.until("refused").Code)
 	stuck := s.link(`{"lock":{"name":"y"}}`)

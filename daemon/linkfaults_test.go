@@ -25,7 +25,7 @@ func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 		}
 		return false
 	})
-	from, to := c.geo.Slot(1, 1), c.geo.Slot(1, 1)+int64(c.geo.Hosts*c.geo.Stride)
+	from, to := c.Geo.Slot(1, 1), c.Geo.Slot(1, 1)+int64(c.Geo.Hosts*c.Geo.Stride)
 	release := f.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: from, To: to})
 	a := s.link(`{"lock":{"name":"x","mode":"shared"}}`)
 	eventually(t, "a claims", func() bool { return f.Stats().Oldest > 0 })

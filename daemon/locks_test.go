@@ -232,8 +232,8 @@ func TestReformatLosesTheLease(t *testing.T) {
 		d := c.host(1)
 		h := acquire(t, d, Request{Name: "x"})
 		waiting := start(t, d, Request{Name: "x"})
-		c.sb.UUID = layout.UUID{9}
-		c.format()
+		c.SB.UUID = layout.UUID{9}
+		c.Format()
 		received(t, "the loss", h.Lost())
 		require.ErrorIs(t, h.Err(), ErrLost)
 		require.ErrorContains(t, h.Err(), "another one")
@@ -256,7 +256,7 @@ func TestOwnerHealsItsSlot(t *testing.T) {
 			}
 			before := acquire(t, b, Request{Name: "x"})
 			require.NoError(t, before.Release())
-			c.spoil(c.geo.Slot(1, 1))
+			c.Spoil(c.Geo.Slot(1, 1))
 			h := acquire(t, b, Request{Name: "x"})
 			require.Greater(t, h.Token(), before.Token())
 			require.NoError(t, h.Release())

@@ -62,7 +62,7 @@ func TestMeetFresh(t *testing.T) {
 		}
 		for _, name := range meetLocks(2, 5) {
 			for _, host := range []int{2, 5} {
-				s := c.slot(lockNumber(t, a, name), host)
+				s := c.Slot(lockNumber(t, a, name), host)
 				require.Empty(t, s.Value)
 				require.Zero(t, s.ValueToken)
 				require.Equal(t, layout.Idle, s.Phase)
@@ -124,7 +124,7 @@ func (c *cached) Read(p []byte, off int64) error {
 // TestMeetFindsACache: a host that reads sectors as they were a while ago is found out, and it is that host which says so.
 func TestMeetFindsACache(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		dev := &cached{Device: c.disk.Open(), lasts: 20 * time.Millisecond}
+		dev := &cached{Device: c.Disk.Open(), lasts: 20 * time.Millisecond}
 		a, b := c.host(1), c.host(2, through(dev))
 		dev.on.Store(true)
 		ofA, ofB := meetBoth(t, a, b, 100, generous)
@@ -142,7 +142,7 @@ func staleOnce(t *testing.T, c *cluster, which int, after int) (ofA, ofB *MeetRe
 	a := c.host(1)
 	b, faulty := c.faultyHost(2)
 	number := lockNumber(t, a, meetLocks(1, 2)[which])
-	at := c.geo.Slot(number, 1)
+	at := c.Geo.Slot(number, 1)
 	faulty.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: after, Times: 1, Returns: blockdev.Stale})
 	return meetBoth(t, a, b, 200, generous)
 }
@@ -166,7 +166,7 @@ func TestMeetFindsBlindness(t *testing.T) {
 		a := c.host(1)
 		b, faulty := c.faultyHost(2)
 		for _, name := range meetLocks(1, 2) {
-			at := c.geo.Slot(lockNumber(t, a, name), 1)
+			at := c.Geo.Slot(lockNumber(t, a, name), 1)
 			faulty.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, Returns: blockdev.Stale})
 		}
 		ofA, ofB := meetBoth(t, a, b, 20, time.Second)
@@ -184,7 +184,7 @@ func TestMeetAlone(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, MeetAbsent, r.Outcome)
 		require.Zero(t, r.PeerNonce)
-		require.Empty(t, c.slot(lockNumber(t, a, "probe 1-2 a"), 1).Value)
+		require.Empty(t, c.Slot(lockNumber(t, a, "probe 1-2 a"), 1).Value)
 	})
 }
 
@@ -201,7 +201,7 @@ func TestMeetGivenUp(t *testing.T) {
 		wg.Go(func() {
 			within(t, "meeting", func() {
 				for ; ; time.Sleep(time.Millisecond) {
-					if w, ok := decodeWord(c.slot(number, 1).Value); ok && w.round > 5 {
+					if w, ok := decodeWord(c.Slot(number, 1).Value); ok && w.round > 5 {
 						cancel()
 						return
 					}
@@ -229,7 +229,7 @@ func TestMeetKeepsValues(t *testing.T) {
 		_, err = a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1, Timeout: generous})
 		require.ErrorIs(t, err, ErrInvalid)
 		require.ErrorContains(t, err, "has a value")
-		s := c.slot(lk.entry.Lock, 1)
+		s := c.Slot(lk.entry.Lock, 1)
 		require.Equal(t, "mine", string(s.Value))
 		require.Equal(t, token, s.ValueToken)
 	})

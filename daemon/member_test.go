@@ -64,7 +64,7 @@ func TestWatchOnce(t *testing.T) {
 // TestFailedClaimTellsOfNoLease: a host that is joining has none that could run out.
 func TestFailedClaimTellsOfNoLease(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 		f.Inject(blockdev.Fault{Op: blockdev.OpWrite, Times: 1, Err: errors.New("no path is left")})
 		var log bytes.Buffer
 		d := c.host(1, through(f), func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -66,7 +67,7 @@ func (d *Daemon) mendEntry(ctx context.Context, lk *lock) error {
 		}
 		// A removal that was begun may yet come about.
 		if i := slices.IndexFunc(intents, func(i layout.Intent) bool { return i.Lock == lk.entry.Lock && layout.Entry(i) != lk.entry }); i >= 0 {
-			return fmt.Errorf("%w: another host was about to write creation %d there", ErrNotRepaired, intents[i].Creation)
+			return fmt.Errorf("%w: another host was about to write creation %d there", check.ErrNotRepaired, intents[i].Creation)
 		}
 		d.log.Warn("directory entry is damaged, restoring it", "lock", lk.entry.Name, "number", lk.entry.Lock)
 		if err := d.restoreEntry(guard, lk.entry); err != nil {

@@ -36,7 +36,7 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 		require.Equal(t, layout.Exclusive, h.Mode())
 		require.Equal(t, token, h.Token())
 		eventually(t, "the disk shows it", func() bool {
-			s := c.slot(1, 1)
+			s := c.Slot(1, 1)
 			return s.Phase == layout.Held && s.Mode == layout.Exclusive && s.Ticket == token
 		})
 		elsewhere, here := start(t, b, reader), start(t, a, reader)
@@ -47,7 +47,7 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 		require.Equal(t, layout.Exclusive, status.Locks[0].Holders[0].Mode)
 
 		require.NoError(t, h.SetMode(t.Context(), layout.Shared))
-		require.Equal(t, layout.Shared, c.slot(1, 1).Mode, "durable when it returns")
+		require.Equal(t, layout.Shared, c.Slot(1, 1).Mode, "durable when it returns")
 		r1, r2 := got(t, elsewhere), got(t, here)
 		require.Equal(t, token, h.Token())
 		require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), ErrUpgrade)
@@ -201,7 +201,7 @@ func TestReadersAfterAWriterGaveUp(t *testing.T) {
 		h := acquire(t, a, reader)
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := asking(ctx, b, Request{Name: "x"})
-		eventually(t, "the writer waits", func() bool { return c.slot(1, 2).Phase == layout.Waiting })
+		eventually(t, "the writer waits", func() bool { return c.Slot(1, 2).Phase == layout.Waiting })
 		late := start(t, a, reader)
 		none(t, late)
 		cancel()
@@ -264,7 +264,7 @@ func TestModeOfALostHold(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		h := acquire(t, d, reader)
-		release := disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2)})
+		release := disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2)})
 		require.ErrorIs(t, h.SetMode(timeout(t, 50*time.Millisecond), layout.Exclusive), ErrTimeout, "nobody waits for a device that hangs")
 		defer disk.Hang(blockdev.Fault{Op: blockdev.OpWrite})()
 		within(t, "hearing of the loss", func() {

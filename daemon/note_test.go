@@ -94,7 +94,7 @@ func (n *notebook) lock(kind events.Kind) events.Event {
 // shown waits until a hold is shown on the disk.
 func (c *cluster) shown(host int) {
 	c.t.Helper()
-	require.Eventually(c.t, func() bool { return c.slot(1, host).Phase == layout.Held }, generous, time.Millisecond)
+	require.Eventually(c.t, func() bool { return c.Slot(1, host).Phase == layout.Held }, generous, time.Millisecond)
 }
 
 // TestNotesOfAContendedLock: who had it, who waited for whom.
@@ -187,7 +187,7 @@ func TestNotesOfAChangeAhead(t *testing.T) {
 			_, err := b.Acquire(ctx, Request{Name: "x"})
 			second <- err
 		}()
-		require.Eventually(t, func() bool { return c.slot(1, 2).Phase == layout.Waiting }, generous, time.Millisecond)
+		require.Eventually(t, func() bool { return c.Slot(1, 2).Phase == layout.Waiting }, generous, time.Millisecond)
 		third := start(t, e, Request{Name: "x", PID: 33})
 		ticket := n.lock(events.Ticket)
 		require.Len(t, ticket.Ahead, 2)
@@ -250,7 +250,7 @@ func TestNotesOfWhoIsNotServed(t *testing.T) {
 func TestNotesOfALostLease(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		na, nb := newNotebook(t), newNotebook(t)
-		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 		a := c.host(1, through(f), na.in)
 		t.Cleanup(f.Heal)
 		b := c.host(2, nb.in)
@@ -307,11 +307,11 @@ func TestNotesOfAnEviction(t *testing.T) {
 
 func TestNotesOfFencing(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.under(layout.PolicyFence)
+		c.Under(layout.PolicyFence)
 		n := newNotebook(t)
 		agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "true"} }
 		c.host(1, agent, n.in)
-		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 		c.host(2, agent, through(f))
 		t.Cleanup(f.Heal)
 		f.Inject(blockdev.Fault{Err: unix.EIO})

@@ -14,7 +14,7 @@ import (
 func TestOnAnotherDevice(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 2)
-		dev := c.disk.Open()
+		dev := c.Disk.Open()
 		d := c.host(1, func(cfg *Config) { *cfg = cfg.On(func() (blockdev.Device, error) { return dev, nil }) })
 		h := acquire(t, d, Request{Name: "x"})
 		require.NoError(t, h.Release())

@@ -29,7 +29,7 @@ func TestRankFallsWhileTheOneAheadWaits(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		first := acquire(t, c.host(1), Request{Name: "x"})
 		waiting := func(id int) {
-			eventually(t, "waiting", func() bool { return c.slot(1, id).Phase == layout.Waiting })
+			eventually(t, "waiting", func() bool { return c.Slot(1, id).Phase == layout.Waiting })
 		}
 		second := start(t, c.host(2), Request{Name: "x"})
 		waiting(2)
@@ -56,7 +56,7 @@ func TestRankFallsWhileTheOneAheadWaits(t *testing.T) {
 		require.NoError(t, first.Release())
 		h := got(t, second)
 		place(2)
-		require.Equal(t, layout.Waiting, c.slot(1, 3).Phase, "the one directly ahead has not moved")
+		require.Equal(t, layout.Waiting, c.Slot(1, 3).Phase, "the one directly ahead has not moved")
 		require.NoError(t, h.Release())
 		require.NoError(t, got(t, third).Release())
 		require.NoError(t, got(t, fourth).Release())
@@ -72,16 +72,16 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 				c := newCluster(t, 8, 4)
 				c.lasting(time.Minute) // nothing else is read or written meanwhile
 				h := acquire(t, c.host(1), Request{Name: "x", Command: "make the backup"})
-				eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+				eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 				var queue []<-chan result
 				for i := range behind {
 					queue = append(queue, start(t, c.host(2+i), Request{Name: "x"}))
-					eventually(t, "waits", func() bool { return c.slot(1, 2+i).Phase == layout.Waiting })
+					eventually(t, "waits", func() bool { return c.Slot(1, 2+i).Phase == layout.Waiting })
 				}
-				dev := &counting{Device: c.disk.Open()}
+				dev := &counting{Device: c.Disk.Open()}
 				d := c.host(3, through(dev))
 				queue = append(queue, start(t, d, Request{Name: "x"}))
-				eventually(t, "waits", func() bool { return c.slot(1, 3).Phase == layout.Waiting })
+				eventually(t, "waits", func() bool { return c.Slot(1, 3).Phase == layout.Waiting })
 				polls := func(n int64) {
 					for until := dev.reads.Load() + n; dev.reads.Load() < until; {
 						time.Sleep(time.Millisecond)
@@ -129,15 +129,15 @@ func TestLock_UnsettledHostAhead_PollsWithPauses(t *testing.T) {
 		c := newCluster(t, 80, 4)
 		c.lasting(time.Minute)
 		record := layout.HostRecord{ID: far, Incarnation: 20, State: layout.StateLive, Sequence: 7, Highest: far + 2}
-		c.write(c.geo.Host(far), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, record) })
-		dev := &slotReads{Device: c.disk.Open(), off: c.geo.Slot(1, far)}
+		c.Write(c.Geo.Host(far), func(buf []byte) error { return c.SB.Space().EncodeHost(buf, record) })
+		dev := &slotReads{Device: c.Disk.Open(), off: c.Geo.Slot(1, far)}
 		d := c.host(1, through(dev))
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		before := layout.Slot{
-			Lock: 1, Host: far, Incarnation: 10, Creation: c.entry(1).Creation, Phase: layout.Held,
+			Lock: 1, Host: far, Incarnation: 10, Creation: c.Entry(1).Creation, Phase: layout.Held,
 			Ticket: layout.MakeTicket(1, far),
 		}
-		c.write(dev.off, func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, before) })
+		c.Write(dev.off, func(buf []byte) error { return c.SB.Space().EncodeSlot(buf, before) })
 		start(t, d, Request{Name: "x"})
 		eventually(t, "polls the slot alone", func() bool { return dev.n.Load() > 2 })
 	})

@@ -20,11 +20,11 @@ func TestProbeLockspace(t *testing.T) {
 		c := newCluster(t, 4, 4)
 		d := c.host(1)
 		h := acquire(t, d, Request{Name: ProbeLock}) // who uses the lock is not disturbed
-		own := c.slot(h.lk.entry.Lock, 1)
-		stale := blockdev.NewFaulty(c.disk.OpenReadOnly(), blockdev.FaultyOptions{})
-		at := c.geo.Slot(h.lk.entry.Lock, 2)
+		own := c.Slot(h.lk.entry.Lock, 1)
+		stale := blockdev.NewFaulty(c.Disk.OpenReadOnly(), blockdev.FaultyOptions{})
+		at := c.Geo.Slot(h.lk.entry.Lock, 2)
 		stale.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: 5, Times: 1, Returns: blockdev.Stale})
-		m, err := c.probe(c.disk.OpenReadOnly(), stale)
+		m, err := c.probe(c.Disk.OpenReadOnly(), stale)
 		require.NoError(t, err)
 		require.True(t, m.Lockspace)
 		require.Equal(t, measure.ProbeCount, m.Write.Count)
@@ -33,12 +33,12 @@ func TestProbeLockspace(t *testing.T) {
 		require.Equal(t, 1, m.Sights[1].Stale)
 
 		require.NoError(t, h.Release())
-		slot := c.slot(h.lk.entry.Lock, 2)
+		slot := c.Slot(h.lk.entry.Lock, 2)
 		require.Equal(t, layout.Idle, slot.Phase)
 		require.Greater(t, slot.Sequence, uint64(measure.ProbeCount))
-		require.Equal(t, layout.StateLeft, c.hostRecord(2).State)
-		require.Equal(t, own.Incarnation, c.slot(h.lk.entry.Lock, 1).Incarnation)
-		require.True(t, c.slot(h.lk.entry.Lock, 3).Virgin(), "only its own slot is written")
+		require.Equal(t, layout.StateLeft, c.HostRecord(2).State)
+		require.Equal(t, own.Incarnation, c.Slot(h.lk.entry.Lock, 1).Incarnation)
+		require.True(t, c.Slot(h.lk.entry.Lock, 3).Virgin(), "only its own slot is written")
 	})
 }
 
@@ -49,6 +49,6 @@ func TestProbeLockspaceNeedsAnID(t *testing.T) {
 		c.host(1)
 		_, err := c.probe()
 		require.Error(t, err)
-		require.True(t, c.entry(1).Free(), "no lock was made")
+		require.True(t, c.Entry(1).Free(), "no lock was made")
 	})
 }

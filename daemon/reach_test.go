@@ -48,10 +48,10 @@ func TestReadsOfTheTable(t *testing.T) {
 	for _, hosts := range []int{3, 2000} {
 		runInBubble(t, fmt.Sprint(hosts), func(t *testing.T) {
 			c := newCluster(t, hosts, 1)
-			stride := c.geo.Stride
+			stride := c.Geo.Stride
 			var reads []*tableReads
 			for id := 1; id <= 3; id++ {
-				r := &tableReads{Device: c.disk.Open(), table: c.geo.Entry(1)}
+				r := &tableReads{Device: c.Disk.Open(), table: c.Geo.Entry(1)}
 				reads = append(reads, r)
 				c.host(id, through(r))
 			}
@@ -61,7 +61,7 @@ func TestReadsOfTheTable(t *testing.T) {
 			eventually(t, "three leases of renewals", func() bool {
 				return len(reads[0].since(joined[0])) >= 18 && len(reads[2].since(joined[2])) >= 18
 			})
-			leases := int(time.Since(begun)/c.sb.Lease) + 1
+			leases := int(time.Since(begun)/c.SB.Lease) + 1
 			for _, i := range []int{0, 2} {
 				whole := 0
 				for _, n := range reads[i].since(joined[i]) {

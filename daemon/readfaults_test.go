@@ -15,8 +15,8 @@ import (
 
 func TestRequestAfterRestartKeepsTheTicket(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.sb.Formatted = c.sb.Formatted.Add(time.Hour) // no clock
-		c.format()
+		c.SB.Formatted = c.SB.Formatted.Add(time.Hour) // no clock
+		c.Format()
 		m := c.mortal(1)
 		other := c.host(2)
 		b := acquire(t, other, Request{Name: "x", Permits: 2})
@@ -25,14 +25,14 @@ func TestRequestAfterRestartKeepsTheTicket(t *testing.T) {
 		m.restart()
 		holder.again(m, token.String()).granted()
 		holder.leave()
-		eventually(t, "idle", func() bool { return c.slot(1, 1).Phase == layout.Idle })
+		eventually(t, "idle", func() bool { return c.Slot(1, 1).Phase == layout.Idle })
 		m.kill() // the waiter has not come back yet
 		m.rise()
-		before := c.slot(1, 1)
+		before := c.Slot(1, 1)
 		require.Equal(t, token, before.Ticket)
 		_, err := m.d.Request(t.Context(), "x", "please")
 		require.NoError(t, err)
-		after := c.slot(1, 1)
+		after := c.Slot(1, 1)
 		t.Logf("before %v after %v", before.Ticket, after.Ticket)
 		require.NoError(t, b.Release())
 		waiter.again(m, "")
@@ -82,7 +82,7 @@ func TestRequest_AndRemovalOfTheLock_HolderIsTold(t *testing.T) {
 			var removed <-chan error
 			if removesFirst {
 				removed = removing(t, b, "x", false)
-				eventually(t, "drains", func() bool { return c.slot(1, 2).Creation > c.entry(1).Creation })
+				eventually(t, "drains", func() bool { return c.Slot(1, 2).Creation > c.Entry(1).Creation })
 			}
 			asked, err := b.Request(t.Context(), "x", "reboot")
 			require.NoError(t, err)
@@ -104,7 +104,7 @@ func TestValueOutlivesAReadErrorAtFirstUse(t *testing.T) {
 		setValue(t, a, "precious")
 		require.NoError(t, a.Close(t.Context()))
 		d, disk := c.faultyHost(1)
-		disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO, Times: 2})
+		disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, Times: 2})
 		h := acquire(t, d, Request{Name: "x"})
 		require.NoError(t, h.Release())
 		require.Equal(t, "precious", string(valueOf(t, d).Value))
@@ -119,9 +119,9 @@ func TestValueOutlivesAReadErrorAtRestart(t *testing.T) {
 		status, _ := m.change("/v1/value", holder.call(token, `"value": "dmFsdWU="`))
 		require.Equal(t, 200, status)
 		m.kill()
-		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
+		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
 		holder.again(m, token.String()).granted()
-		eventually(t, "slot", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		eventually(t, "slot", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 		require.Equal(t, "value", string(valueOf(t, m.d).Value))
 	})
 }
@@ -132,13 +132,13 @@ func TestReadErrorAtRestartLeavesNothingHeld(t *testing.T) {
 		m := c.mortal(1)
 		other := c.host(2)
 		holder, _ := m.ask(1, "").granted()
-		eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
-		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO})
+		eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
+		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO})
 		s := m.session(holder)
 		holder.leave()
 		eventually(t, "let go", func() bool { return s.hold.lk.holders() == 0 })
 		m.kill()
-		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
+		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
 		require.NoError(t, got(t, start(t, other, Request{Name: "x"})).Release())
 	})
 }

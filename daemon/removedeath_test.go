@@ -73,7 +73,7 @@ func (d death) test(t *testing.T) {
 	in.visit(knows, "x")
 	in.visit(m.d, "x")
 	others.visit(m.d, "y")
-	from, to := c.geo.Entry(1), c.geo.Size()
+	from, to := c.Geo.Entry(1), c.Geo.Size()
 	fault := blockdev.Fault{Op: blockdev.OpWrite, From: from, To: to, After: d.after, Crash: true}
 	if d.whole {
 		fault.Landed = blockdev.All
@@ -132,7 +132,7 @@ func (d death) test(t *testing.T) {
 	require.NoError(t, ended(t, removing(t, other, "x", false)))
 	require.Zero(t, c.named("x"))
 	// Nothing is intended any more by a host that is back: every place can be used.
-	for lock := 1; lock < c.geo.Locks; lock++ {
+	for lock := 1; lock < c.Geo.Locks; lock++ {
 		name := fmt.Sprint("new", lock)
 		require.Eventually(t, func() bool {
 			_, _, err := knows.Create(t.Context(), name, 1)
@@ -147,7 +147,7 @@ func (d death) test(t *testing.T) {
 func TestRemoveWhatMayComeBack(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, other := c.mortal(1), c.host(2)
-		late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Slot(0, 1), Late: true, Err: unix.EIO})
+		late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Late: true, Err: unix.EIO})
 		_, _, err := m.d.Create(t.Context(), "x", 2)
 		require.ErrorIs(t, err, unix.EIO)
 		require.Positive(t, late.Fired())
@@ -188,11 +188,11 @@ func TestRestartOfARemover(t *testing.T) {
 			holders := []*Hold{acquire(t, other, Request{Name: "x"}), acquire(t, c.host(3), Request{Name: "x"})}
 			before := holders[0].lk.entry
 			go func() { _ = m.d.Remove(context.Background(), "x", false) }()
-			require.Eventually(t, func() bool { return c.slot(1, 1).Phase == layout.Waiting }, generous, time.Millisecond)
+			require.Eventually(t, func() bool { return c.Slot(1, 1).Phase == layout.Waiting }, generous, time.Millisecond)
 			waiter := m.ask(1, "").waiting()
-			at := c.geo.Slot(1, 1)
+			at := c.Geo.Slot(1, 1)
 			if test.entry {
-				at = c.geo.Entry(1)
+				at = c.Geo.Entry(1)
 			}
 			crash := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: at, To: at + 512, After: test.after, Crash: true})
 			for _, h := range holders {
@@ -210,10 +210,10 @@ func TestRestartOfARemover(t *testing.T) {
 				require.ErrorIs(t, err, ErrPermits, "it is another one")
 			} else {
 				require.NoError(t, err)
-				require.Equal(t, before, c.entry(1))
+				require.Equal(t, before, c.Entry(1))
 				require.NoError(t, h.Release())
 			}
-			require.Eventually(t, func() bool { return len(c.slot(0, 1).Value) == 0 }, generous, time.Millisecond, "nothing is intended")
+			require.Eventually(t, func() bool { return len(c.Slot(0, 1).Value) == 0 }, generous, time.Millisecond, "nothing is intended")
 			waiter.leave()
 		})
 	}

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,14 +10,12 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
-
-// ErrNotRepaired is returned when something that Repair mends cannot be mended now: the text says why, and what to do.
-var ErrNotRepaired = errors.New("not repaired")
 
 // RepairOptions say how to repair. The zero value is of use.
 type RepairOptions struct {
@@ -41,14 +38,14 @@ type Repaired struct {
 // records, and directory entries that cannot be read. It joins the lockspace under the id of such a
 // record, and for entries as one more host. It reads everything again before it writes. The results
 // say what was not repaired; an error ends the repair.
-func Repair(ctx context.Context, path string, c *Checkup, o RepairOptions) (done []Repaired, err error) {
+func Repair(ctx context.Context, path string, c *check.Result, o RepairOptions) (done []Repaired, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
 	if o.Config.Logger == nil {
 		o.Config.Logger = slog.New(slog.DiscardHandler)
 	}
-	var entries []Finding
+	var entries []check.Finding
 	for _, f := range c.Findings {
 		switch {
 		case !f.Repair:
@@ -68,7 +65,7 @@ func Repair(ctx context.Context, path string, c *Checkup, o RepairOptions) (done
 		return done, nil
 	}
 	patience := joinPatience * c.Superblock.Lease
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: not done within %v; run bakeryctl check again", ErrNotRepaired, patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: not done within %v; run bakeryctl check again", check.ErrNotRepaired, patience))
 	defer cancel()
 	mended, err := repairEntries(ctx, path, entries, o)
 	return append(done, mended...), err
@@ -80,71 +77,11 @@ func repairSuperblock(path string, kind lockspace.RecordKind, progress func(stri
 	if err != nil {
 		return err
 	}
-	return errors.Join(rewriteSuperblock(dev, kind, progress), dev.Close())
-}
-
-// rewriteSuperblock writes the superblock, or its copy, from the other one.
-//
-// Hosts may be running. They look at both with each renewal, and go on if either of them is that of their
-// lockspace: the good one is not touched, and the other one is half written at worst, which is no worse than
-// damaged. Formatting is told by its mark, which is the first that it writes; should it begin between the look and
-// this write, it zeroes what was written, or writes over it, or finds out when it reads back what it wrote.
-func rewriteSuperblock(dev blockdev.Device, kind lockspace.RecordKind, progress func(string)) error {
-	sb, copyUsed, err := lockspace.FindLockspace(dev)
-	if err != nil {
-		return err
-	}
-	bad, good := 0, 1
-	if kind == lockspace.KindCopy {
-		bad, good = 1, 0
-	}
-	g := sb.Geometry
-	if copyUsed != good && bad == 0 {
-		return nil // whole by now
-	}
-	head, err := lockspace.ReadHead(dev)
-	if err != nil {
-		return err
-	}
-	if _, formatting := lockspace.FindMark(head); formatting {
-		return fmt.Errorf("%w: %w; bakeryctl format --force completes it", ErrNotRepaired, lockspace.ErrInterrupted)
-	}
-	at := g.Superblock(bad)
-	found, err := layout.DecodeSuperblock(head[at:], bad)
-	switch {
-	case err == nil && found == sb:
-		return nil // whole by now
-	case err == nil:
-		return fmt.Errorf("%w: the superblock is of lockspace %s, the copy of %s", ErrNotRepaired, lockspace.DescribeSuperblock(sb), lockspace.DescribeSuperblock(found))
-	}
-	buf := lockspace.Pool.Get(g.Stride)
-	defer lockspace.Pool.Put(buf)
-	if err := sb.Encode(buf, bad); err != nil {
-		return err
-	}
-	from := []string{"the superblock at byte 0", fmt.Sprintf("its copy at byte %d", g.Superblock(1))}[good]
-	progress(fmt.Sprintf("%s at byte %d: writing it again from %s", lockspace.Record{Kind: kind}.What(), at, from))
-	return writeBack(dev, buf, at)
-}
-
-// writeBack writes a record and sees whether it is there.
-func writeBack(dev blockdev.Device, buf []byte, at int64) error {
-	if err := dev.Write(buf, at); err != nil {
-		return err
-	}
-	back := lockspace.Pool.Get(len(buf))
-	defer lockspace.Pool.Put(back)
-	if err := dev.Read(back, at); err != nil {
-		return err
-	}
-	if !bytes.Equal(back, buf) {
-		return fmt.Errorf("%w: byte %d", format.ErrVerify, at)
-	}
-	return nil
+	return errors.Join(check.RewriteSuperblock(dev, kind, progress), dev.Close())
 }
 
 // repairEntries joins the lockspace and mends its directory.
-func repairEntries(ctx context.Context, path string, entries []Finding, o RepairOptions) (done []Repaired, err error) {
+func repairEntries(ctx context.Context, path string, entries []check.Finding, o RepairOptions) (done []Repaired, err error) {
 	o.Config.Device, o.Config.repair = path, true
 	d := New(o.Config)
 	o.Progress("joining the lockspace as a host of its own, to hold the directory's lock")
@@ -175,34 +112,15 @@ type repairer struct {
 }
 
 func newRepairer(d *Daemon, progress func(string)) (*repairer, error) {
-	ex := examiner{dev: d.dev, sb: d.sb, space: d.sb.Space()}
-	p, err := ex.look([]int{lockspace.DirectoryLock})
+	before, err := check.Intents(d.dev, d.sb, d.mem.id())
 	if err != nil {
 		return nil, err
 	}
-	others := func(s layout.Slot) bool { return s.Host != d.mem.id() }
-	return &repairer{d: d, progress: progress, before: slices.DeleteFunc(p.slots[lockspace.DirectoryLock], others)}, nil
-}
-
-// look reads all that it takes to tell what an entry was, as it is without this host.
-func (r *repairer) look(dev blockdev.Device, number int) (*picture, error) {
-	d := r.d
-	ex := examiner{dev: dev, sb: d.sb, space: d.sb.Space()}
-	p, err := ex.look([]int{lockspace.DirectoryLock, number})
-	if err != nil {
-		return nil, err
-	}
-	own := func(s layout.Slot) bool { return s.Host == d.mem.id() }
-	// What an incarnation before this one was about to write can no longer land, but it tells what the entry was.
-	p.slots[lockspace.DirectoryLock] = append(slices.DeleteFunc(p.slots[lockspace.DirectoryLock], own), r.before...)
-	delete(p.hosts, d.mem.id())
-	p.damaged = slices.DeleteFunc(p.damaged, func(r lockspace.Record) bool { return r.Kind == lockspace.KindEntry })
-	w := lockspace.Walker{Dev: ex.dev, Space: ex.space, Visit: p.add}
-	return p, w.Entries()
+	return &repairer{d: d, progress: progress, before: before}, nil
 }
 
 // ask has the hosts that are up restore what they know, and gives them the time for that.
-func (r *repairer) ask(ctx context.Context, entries []Finding) error {
+func (r *repairer) ask(ctx context.Context, entries []check.Finding) error {
 	var damaged []int
 	for _, f := range entries {
 		damaged = append(damaged, f.Lock)
@@ -226,11 +144,11 @@ func (r *repairer) entry(ctx context.Context, number int) (done string, err erro
 	if ok, err := r.d.dir.readable(number); ok || err != nil {
 		return "", err // a host that was asked has restored it
 	}
-	p, err := r.look(r.d.dev, number)
+	plan, err := check.FindRemedy(r.d.dev, r.d.sb, number, r.d.mem.id(), r.before, nil)
 	if err != nil {
 		return "", err
 	}
-	if plan := p.remedy(number, nil); plan.err == nil && plan.entry.Free() {
+	if plan.Err == nil && plan.Entry.Free() {
 		if err := r.d.awaitAlone(ctx, r.progress); err != nil { // before the directory is locked: it may take a lease
 			if ok, _ := r.d.dir.readable(number); ok {
 				return "", nil // restored meanwhile
@@ -251,34 +169,29 @@ func (r *repairer) guarded(guard *lock, number int) (done string, err error) {
 	if ok, err := d.dir.on(guard.dev).readable(number); ok || err != nil {
 		return "", err
 	}
-	p, err := r.look(guard.dev, number)
+	plan, err := check.FindRemedy(guard.dev, d.sb, number, d.mem.id(), r.before, d.others)
 	if err != nil {
 		return "", err
 	}
-	up, err := d.others()
-	if err != nil {
-		return "", err
-	}
-	plan := p.remedy(number, up)
-	if plan.err != nil {
-		return "", plan.err
+	if plan.Err != nil {
+		return "", plan.Err
 	}
 	at := d.sb.Geometry.Entry(number)
-	r.progress(fmt.Sprintf("directory entry of lock %d at byte %d: %s", number, at, plan.what))
-	if plan.entry.Free() {
-		if err := d.mark(plan.entry); err != nil {
+	r.progress(fmt.Sprintf("directory entry of lock %d at byte %d: %s", number, at, plan.What))
+	if plan.Entry.Free() {
+		if err := d.mark(plan.Entry); err != nil {
 			return "", err
 		}
 	}
-	if err := d.restoreEntry(guard, plan.entry); err != nil {
+	if err := d.restoreEntry(guard, plan.Entry); err != nil {
 		return "", err
 	}
-	return plan.what, nil
+	return plan.What, nil
 }
 
 // readable tells whether an entry can be read after all.
 func (dir *directory) readable(lock int) (bool, error) {
-	for range checkRounds {
+	for range check.Rounds {
 		_, err := dir.read(lock)
 		if err == nil {
 			return true, nil
@@ -286,7 +199,7 @@ func (dir *directory) readable(lock int) (bool, error) {
 		if !lockspace.IsBadSector(err) && !undecodable(err) {
 			return false, err
 		}
-		time.Sleep(checkPause)
+		time.Sleep(check.Pause)
 	}
 	return false, nil
 }
@@ -366,11 +279,11 @@ func (d *Daemon) awaitAlone(ctx context.Context, progress func(string)) error {
 		now, _ := d.mem.known()
 		for i, h := range now {
 			if i+1 != d.mem.id() && !h.Gone && h.Incarnation != 0 && (i >= len(before) || h.Incarnation != before[i].Incarnation || h.Sequence != before[i].Sequence) {
-				return refuseUp(text.HostName(i+1, h.Name))
+				return check.RefuseUp(text.HostName(i+1, h.Name))
 			}
 		}
 		if time.Now().After(give) {
-			return refuseUp(up[0])
+			return check.RefuseUp(up[0])
 		}
 		if !told {
 			told = true
@@ -380,9 +293,4 @@ func (d *Daemon) awaitAlone(ctx context.Context, progress func(string)) error {
 			return err
 		}
 	}
-}
-
-func refuseUp(who string) error {
-	return fmt.Errorf("%w: %s may be up and know the entry, and did not restore it when asked; "+
-		"stop bakeryd on all hosts, evict those that are dead, then run bakeryctl check --repair again", ErrNotRepaired, who)
 }

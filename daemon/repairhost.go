@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -17,12 +18,12 @@ import (
 
 // repairHost writes the record of a host by joining under its id, unless its own host writes it
 // first.
-func repairHost(ctx context.Context, path string, f Finding, sb layout.Superblock, o RepairOptions) Repaired {
+func repairHost(ctx context.Context, path string, f check.Finding, sb layout.Superblock, o RepairOptions) Repaired {
 	r := Repaired{What: f.What, Offset: f.Offset}
 	t := lease.Times{Lease: sb.Lease}
 	silent := t.Blind() + t.MaxWatchdog()
 	patience := silent + joinPatience*sb.Lease
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: not done within %v; run bakeryctl check again", ErrNotRepaired, patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: not done within %v; run bakeryctl check again", check.ErrNotRepaired, patience))
 	defer cancel()
 	if sb.Policy != layout.PolicyLease {
 		o.Progress(fmt.Sprintf("%s: policy %v: host %d must be off, interrupt this if it is not", f.What, sb.Policy, f.Host))
@@ -38,7 +39,7 @@ func repairHost(ctx context.Context, path string, f Finding, sb layout.Superbloc
 	case errors.Is(err, lease.ErrInUse), errors.Is(err, lease.ErrNotLeft):
 		return r // its host has written it
 	case errors.Is(err, ErrIDTaken):
-		err = fmt.Errorf("%w: bakeryd of host %d runs on this machine, and writes the record when it renews its lease: %w", ErrNotRepaired, f.Host, err)
+		err = fmt.Errorf("%w: bakeryd of host %d runs on this machine, and writes the record when it renews its lease: %w", check.ErrNotRepaired, f.Host, err)
 	}
 	if r.Err = err; err == nil {
 		r.Done = fmt.Sprintf("written as host %d, which has left", f.Host)

@@ -6,29 +6,30 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // repairHost repairs the record of a host, from a machine of its own.
 func (c *cluster) repairHost(id int) (r Repaired, said []string) {
-	f := Finding{What: lockspace.Record{Kind: lockspace.KindHost, Host: id}.What(), Kind: lockspace.KindHost, Host: id, Offset: c.geo.Host(id)}
+	f := check.Finding{What: lockspace.Record{Kind: lockspace.KindHost, Host: id}.What(), Kind: lockspace.KindHost, Host: id, Offset: c.Geo.Host(id)}
 	o := RepairOptions{Progress: func(message string) { said = append(said, message) }, Config: c.unjoined(id).cfg}
-	return repairHost(c.t.Context(), "memory", f, c.sb, o), said
+	return repairHost(c.t.Context(), "memory", f, c.SB, o), said
 }
 
 func TestRepairHost_OwnerUp_ChangesNothing(t *testing.T) {
 	for _, policy := range []layout.Policy{layout.PolicyLease, layout.PolicyManual} {
 		runInBubble(t, policy.String(), func(t *testing.T) {
 			c := newCluster(t, 4, 4)
-			c.under(policy)
+			c.Under(policy)
 			d := c.host(1)
 			h := acquire(t, d, Request{Name: "x"})
-			c.spoil(c.geo.Host(1))
+			c.Spoil(c.Geo.Host(1))
 			r, said := c.repairHost(1)
 			require.NoError(t, r.Err)
 			require.Empty(t, r.Done)
 			require.Equal(t, policy == layout.PolicyManual, len(said) == 2, "%q", said)
-			require.Equal(t, d.mem.incarnation(), c.hostRecord(1).Incarnation)
+			require.Equal(t, d.mem.incarnation(), c.HostRecord(1).Incarnation)
 			require.NoError(t, h.Err())
 			require.NoError(t, h.Release())
 		})
@@ -41,13 +42,13 @@ func TestRepairHost_ProcessHasID_RefusesToWrite(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
 		d := c.unjoined(1)
-		ids, err := newIdentity(d.cfg, c.sb.UUID)
+		ids, err := newIdentity(d.cfg, c.SB.UUID)
 		require.NoError(t, err)
 		require.NoError(t, ids.claim(1))
 		defer ids.release()
-		f := Finding{What: "record of host 1", Kind: lockspace.KindHost, Host: 1}
-		r := repairHost(t.Context(), "memory", f, c.sb, RepairOptions{Progress: quiet, Config: d.cfg})
-		require.ErrorIs(t, r.Err, ErrNotRepaired)
+		f := check.Finding{What: "record of host 1", Kind: lockspace.KindHost, Host: 1}
+		r := repairHost(t.Context(), "memory", f, c.SB, RepairOptions{Progress: func(string) {}, Config: d.cfg})
+		require.ErrorIs(t, r.Err, check.ErrNotRepaired)
 		require.ErrorIs(t, r.Err, ErrIDTaken)
 	})
 }

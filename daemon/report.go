@@ -180,19 +180,19 @@ func reportBy(s *lockspace.Snapshot, k *knowledge) *Report {
 		Locks:     []LockReport{},
 		Damaged:   []DamageReport{},
 	}
-	verdicts := said(s, k)
+	said := verdicts(s, k)
 	for _, h := range s.Hosts {
-		r.Hosts = append(r.Hosts, hostReport(s, h, false, verdicts, k))
+		r.Hosts = append(r.Hosts, hostReport(s, h, false, said, k))
 	}
 	for _, d := range s.Damaged {
 		r.Damaged = append(r.Damaged, DamageReport{What: d.What(), Kind: d.Kind, Lock: d.Lock, Host: d.Host,
 			Offset: d.Offset, Error: d.Err.Error()})
 		if h, ok := k.remembered(d); ok {
-			r.Hosts = append(r.Hosts, hostReport(s, h, true, verdicts, k))
+			r.Hosts = append(r.Hosts, hostReport(s, h, true, said, k))
 		}
 	}
 	slices.SortFunc(r.Hosts, func(a, b HostReport) int { return cmp.Compare(a.ID, b.ID) })
-	slots := contending(s, verdicts)
+	slots := contending(s, said)
 	if internal := r.lockReport(layout.Entry{Permits: 1}, slots[0]); len(internal.Holders)+len(internal.Queue) > 0 {
 		r.Locks = append(r.Locks, internal)
 	}
@@ -230,7 +230,7 @@ func lockspaceReport(s *lockspace.Snapshot) LockspaceReport {
 
 // contending returns the slots that count, by lock: those that are not idle, and not void because their host has
 // begun anew, has left or is dead. A slot whose host record is unreadable counts.
-func contending(s *lockspace.Snapshot, said map[life]words) map[int][]layout.Slot {
+func contending(s *lockspace.Snapshot, said lockspace.Published) map[int][]layout.Slot {
 	current := make(map[int]uint64)
 	for _, h := range s.Hosts {
 		if h.State != layout.StateLeft {
@@ -245,7 +245,7 @@ func contending(s *lockspace.Snapshot, said map[life]words) map[int][]layout.Slo
 	}
 	slots := make(map[int][]layout.Slot)
 	for _, slot := range s.Slots {
-		void := said[life{slot.Host, slot.Incarnation}].dead ||
+		void := said[lockspace.Life{Host: slot.Host, Incarnation: slot.Incarnation}].Dead ||
 			!unknown[slot.Host] && current[slot.Host] != slot.Incarnation
 		if slot.Phase != layout.Idle && !void {
 			slots[slot.Lock] = append(slots[slot.Lock], slot)

@@ -77,7 +77,7 @@ func TestRequestOfALockThatNobodyHas(t *testing.T) {
 		d := c.host(1)
 		_, err := d.Request(t.Context(), "x", "")
 		require.ErrorIs(t, err, ErrNoLock)
-		require.True(t, c.entry(1).Virgin(), "it is not created")
+		require.True(t, c.Entry(1).Virgin(), "it is not created")
 		_, err = d.Request(t.Context(), "a\nb", "")
 		require.ErrorIs(t, err, ErrInvalid)
 		_, err = d.Request(t.Context(), "x", string(bytes.Repeat([]byte("x"), 55)))
@@ -148,12 +148,12 @@ func TestRequestByOneWhoWaits(t *testing.T) {
 		h := acquire(t, a, l.request("x", layout.Exclusive))
 		second := start(t, b, Request{Name: "x"})
 		third := start(t, e, Request{Name: "x"})
-		before := c.slot(1, 2)
+		before := c.Slot(1, 2)
 		require.Equal(t, layout.Waiting, before.Phase)
 		for n := range 3 {
 			asks(t, b, "x", fmt.Sprint("turn ", n))
 		}
-		after := c.slot(1, 2)
+		after := c.Slot(1, 2)
 		require.Equal(t, layout.MakeTicket(h.Token().Number(), 1), after.Request.Ticket)
 		require.Equal(t, "turn 2", after.Request.Message)
 		require.Greater(t, after.Sequence, before.Sequence)
@@ -165,7 +165,7 @@ func TestRequestByOneWhoWaits(t *testing.T) {
 		require.NoError(t, h.Release())
 		h = got(t, second)
 		none(t, third)
-		require.Equal(t, "turn 2", c.slot(1, 2).Request.Message, "carried on")
+		require.Equal(t, "turn 2", c.Slot(1, 2).Request.Message, "carried on")
 		require.NoError(t, h.Release())
 		require.NoError(t, got(t, third).Release())
 	})
@@ -175,13 +175,13 @@ func TestRequestByOneWhoWaits(t *testing.T) {
 func (c *cluster) put(s layout.Slot) {
 	c.t.Helper()
 	s.Lock = 1
-	c.write(c.geo.Slot(1, s.Host), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
+	c.Write(c.Geo.Slot(1, s.Host), func(buf []byte) error { return c.SB.Space().EncodeSlot(buf, s) })
 }
 
 func TestRequestCountsHoldersOnly(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		own, e := c.slot(1, 1), c.entry(1)
+		own, e := c.Slot(1, 1), c.Entry(1)
 		held := layout.Slot{Host: 2, Incarnation: b.mem.incarnation(), Creation: e.Creation, Phase: layout.Held,
 			Ticket: layout.MakeTicket(own.Ticket.Number()+1, 2)}
 		for name, change := range map[string]func(*layout.Slot){
@@ -199,7 +199,7 @@ func TestRequestCountsHoldersOnly(t *testing.T) {
 			require.ErrorIs(t, err, ErrFree, name)
 			c.put(layout.Slot{Host: s.Host, Incarnation: s.Incarnation, Ticket: s.Ticket})
 		}
-		require.Equal(t, own, c.slot(1, 1), "nothing was asked")
+		require.Equal(t, own, c.Slot(1, 1), "nothing was asked")
 		c.put(held)
 		require.Equal(t, []Asked{{2, "db2", held.Ticket}}, asks(t, a, "x", ""))
 		held.Phase = layout.Idle
@@ -213,7 +213,7 @@ func TestRequestsThatDoNotCount(t *testing.T) {
 		a := c.host(1)
 		l := newListener()
 		h := acquire(t, a, l.request("x", layout.Exclusive))
-		e, ticket := c.entry(1), layout.MakeTicket(h.Token().Number(), 1)
+		e, ticket := c.Entry(1), layout.MakeTicket(h.Token().Number(), 1)
 		r := layout.Request{Ticket: ticket, At: time.Unix(1, 0), Message: "not for you"}
 		other := layout.Slot{Host: 3, Incarnation: 7, Creation: e.Creation}
 
@@ -229,7 +229,7 @@ func TestRequestsThatDoNotCount(t *testing.T) {
 		older.Request = r // by an incarnation that is over, all the same
 		c.put(older)
 		l.hears(t, Requested{Host: 3, Message: "not for you"})
-		c.spoil(c.geo.Slot(1, 2)) // nobody's business
+		c.Spoil(c.Geo.Slot(1, 2)) // nobody's business
 		older.Request.At = time.Unix(2, 0)
 		c.put(older)
 		l.hears(t, Requested{Host: 3, Message: "not for you"})
@@ -244,24 +244,24 @@ func TestRequestIsOfOneCreation(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
 		asks(t, b, "x", "old")
-		require.Equal(t, "old", c.slot(1, 2).Request.Message)
+		require.Equal(t, "old", c.Slot(1, 2).Request.Message)
 		require.NoError(t, h.Release())
-		e := c.entry(1)
+		e := c.Entry(1)
 		e.Creation++
-		c.writeEntry(e)
+		c.WriteEntry(e)
 		l := newListener()
 		h = acquire(t, c.host(3), l.request("x", layout.Exclusive))
 		require.Len(t, asks(t, b, "x", "new"), 1)
 		l.hears(t, Requested{Host: 2, HostName: "db2", Message: "new"})
-		require.Equal(t, e.Creation, c.slot(1, 2).Creation)
+		require.Equal(t, e.Creation, c.Slot(1, 2).Creation)
 		require.NoError(t, h.Release())
 
 		e.Creation++
-		c.writeEntry(e)
+		c.WriteEntry(e)
 		_, err := b.Request(t.Context(), "x", "") // finds the newer entry
 		require.ErrorIs(t, err, ErrFree)
 		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
-		s := c.slot(1, 2)
+		s := c.Slot(1, 2)
 		require.Equal(t, e.Creation, s.Creation)
 		require.Zero(t, s.Request)
 	})
@@ -303,7 +303,7 @@ func TestRequestAcrossARestart(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, b := c.mortal(1), c.host(2)
 		s, token := m.ask(1, `, "requests": true`).granted()
-		require.Eventually(t, func() bool { return c.slot(1, 1).Phase == layout.Held }, generous, time.Millisecond)
+		require.Eventually(t, func() bool { return c.Slot(1, 1).Phase == layout.Held }, generous, time.Millisecond)
 		m.kill()
 		require.Len(t, asks(t, b, "x", "meanwhile"), 1)
 		m.rise()
@@ -362,11 +362,11 @@ func TestRequestWithAClockSetBack(t *testing.T) {
 		h := acquire(t, a, l.request("x", layout.Exclusive))
 		r := layout.Request{Ticket: layout.MakeTicket(h.Token().Number(), 1), Message: "same",
 			At: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)}
-		c.put(layout.Slot{Host: 2, Incarnation: b.mem.incarnation(), Creation: c.entry(1).Creation, Request: r})
+		c.put(layout.Slot{Host: 2, Incarnation: b.mem.incarnation(), Creation: c.Entry(1).Creation, Request: r})
 		l.hears(t, Requested{Host: 2, HostName: "db2", Message: "same"})
 		asks(t, b, "x", "same")
 		l.hears(t, Requested{Host: 2, HostName: "db2", Message: "same"})
-		require.True(t, c.slot(1, 2).Request.At.After(r.At))
+		require.True(t, c.Slot(1, 2).Request.At.After(r.At))
 		require.NoError(t, h.Release())
 	})
 }

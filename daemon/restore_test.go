@@ -45,7 +45,7 @@ func (c *cluster) mortal(id int) *mortal {
 func (m *mortal) rise(faults ...blockdev.Fault) {
 	m.c.t.Helper()
 	m.lives++
-	m.disk = blockdev.NewFaulty(m.c.disk.Open(), blockdev.FaultyOptions{})
+	m.disk = blockdev.NewFaulty(m.c.Disk.Open(), blockdev.FaultyOptions{})
 	for _, f := range faults {
 		m.disk.Inject(f)
 	}
@@ -311,8 +311,8 @@ func TestRestartThatTakesLong(t *testing.T) {
 	waiter := m.ask(2, "").waiting()
 	m.kill()
 	// The own slots of all locks are read, one after the other. None is stuck.
-	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(0, 1), To: c.geo.Slot(4, 2),
-		Delay: (c.sb.Lease + minReturn + c.sb.Lease/10) / 5, Times: 5})
+	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(0, 1), To: c.Geo.Slot(4, 2),
+		Delay: (c.SB.Lease + minReturn + c.SB.Lease/10) / 5, Times: 5})
 	require.True(t, m.d.mem.resumed)
 	waiter.again(m, "")
 	holder.again(m, g.Token.String()).granted()
@@ -424,7 +424,7 @@ func TestStateOfAnotherGeometry(t *testing.T) {
 		m := c.mortal(1)
 		m.ask(1, "").granted()
 		m.kill()
-		path := journalPath(m.dir, c.sb.UUID, 1)
+		path := journalPath(m.dir, c.SB.UUID, 1)
 		term, sessions, err := readJournal(path, c.clock.Now())
 		require.NoError(t, err)
 		require.Len(t, sessions, 1)

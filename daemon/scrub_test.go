@@ -57,14 +57,14 @@ func (d *tracing) since(n int) ([]traced, int) {
 // settledHost joins a host and waits until it has looked at its slots as it does once, and has nothing left to do.
 func (c *cluster) settledHost(id int, change ...func(*Config)) (*Daemon, *tracing) {
 	c.t.Helper()
-	dev := &tracing{Device: c.disk.Open()}
+	dev := &tracing{Device: c.Disk.Open()}
 	d := c.host(id, append(change, through(dev))...)
 	scanned := func() bool { // the directory, then the slot in its lock, which is the last
 		all, _ := dev.since(0)
 		scan := false
 		for _, r := range all {
-			scan = scan || !r.write && r.off == c.geo.Entry(1)
-			if scan && !r.write && r.n == c.geo.Stride && r.off == c.geo.Slot(lockspace.DirectoryLock, id) {
+			scan = scan || !r.write && r.off == c.Geo.Entry(1)
+			if scan && !r.write && r.n == c.Geo.Stride && r.off == c.Geo.Slot(lockspace.DirectoryLock, id) {
 				return true
 			}
 		}
@@ -79,7 +79,7 @@ func TestIdleHostIO(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 8, 64)
 		for lock := 1; lock <= 10; lock++ {
-			c.writeEntry(layout.Entry{Lock: lock, Name: string(rune('a' + lock)), Permits: 1, Creation: 1})
+			c.WriteEntry(layout.Entry{Lock: lock, Name: string(rune('a' + lock)), Permits: 1, Creation: 1})
 		}
 		c.host(2)
 		d, dev := c.settledHost(1)
@@ -87,7 +87,7 @@ func TestIdleHostIO(t *testing.T) {
 			require.NoError(t, acquire(t, d, Request{Name: string(rune('a' + lock))}).Release())
 		}
 		c.host(3) // a third joins and leaves meanwhile
-		sequence := func() uint64 { return c.hostRecord(1).Sequence }
+		sequence := func() uint64 { return c.HostRecord(1).Sequence }
 		began := sequence()
 		eventually(t, "nobody more is expected to join", func() bool { return sequence() > began+2 })
 		_, n := dev.since(0)
@@ -98,10 +98,10 @@ func TestIdleHostIO(t *testing.T) {
 		for _, r := range all {
 			switch {
 			case r.write:
-				require.Equal(t, traced{true, c.geo.Stride, c.geo.Host(1)}, r)
+				require.Equal(t, traced{true, c.Geo.Stride, c.Geo.Host(1)}, r)
 				writes++
 			default:
-				require.LessOrEqual(t, r.off+int64(r.n), c.geo.Entry(1), "%+v", all)
+				require.LessOrEqual(t, r.off+int64(r.n), c.Geo.Entry(1), "%+v", all)
 				reads++
 			}
 		}
@@ -122,30 +122,30 @@ func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
 		require.NoError(t, acquire(t, b, Request{Name: "unlike"}).Release())
 		calm := func() { // what stands is heeded with every renewal
 			eventually(t, "nobody complains any more", func() bool {
-				return len(c.hostRecord(1).Complaints)+len(c.hostRecord(2).Complaints) == 0
+				return len(c.HostRecord(1).Complaints)+len(c.HostRecord(2).Complaints) == 0
 			})
 		}
 		for _, name := range []string{"used", "before", "unlike"} {
 			e, err := a.lookupNow(t.Context(), name)
 			require.NoError(t, err)
-			c.spoil(c.geo.Slot(e.Lock, 1))
+			c.Spoil(c.Geo.Slot(e.Lock, 1))
 			began := time.Now()
 			next := start(t, b, Request{Name: name})
-			eventually(t, "the complaint", func() bool { return len(c.hostRecord(2).Complaints) > 0 || len(next) > 0 })
+			eventually(t, "the complaint", func() bool { return len(c.HostRecord(2).Complaints) > 0 || len(next) > 0 })
 			require.NoError(t, got(t, next).Release())
 			t.Logf("%s: %v, a renewal is every %v", name, time.Since(began), a.times().Renew())
-			require.NotPanics(t, func() { c.slot(e.Lock, 1) })
+			require.NotPanics(t, func() { c.Slot(e.Lock, 1) })
 		}
 		// That of the directory's lock.
 		calm()
-		c.spoil(c.geo.Slot(lockspace.DirectoryLock, 1))
+		c.Spoil(c.Geo.Slot(lockspace.DirectoryLock, 1))
 		_, created, err := b.Create(t.Context(), "new", 1)
 		require.NoError(t, err)
 		require.True(t, created)
 		// That of the directory's lock, while it is held.
 		calm()
 		require.NoError(t, b.guarded(t.Context(), "test", func(*lock) error {
-			c.spoil(c.geo.Slot(lockspace.DirectoryLock, 1))
+			c.Spoil(c.Geo.Slot(lockspace.DirectoryLock, 1))
 			eventually(t, "the intents", func() bool { _, err := b.intents(b.dev); return err == nil })
 			return nil
 		}))
@@ -153,7 +153,7 @@ func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
 		calm()
 		e, err := b.lookupNow(t.Context(), "unlike")
 		require.NoError(t, err)
-		c.spoil(c.geo.Slot(e.Lock, 1))
+		c.Spoil(c.Geo.Slot(e.Lock, 1))
 		eventually(t, "a value", func() bool { _, err := b.Value(t.Context(), "unlike"); return err == nil })
 		calm()
 	})
@@ -165,13 +165,13 @@ func TestEntryIsMendedForWhoIsHeldUp(t *testing.T) {
 		a, _ := c.settledHost(1)
 		b, _ := c.settledHost(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
-		before := c.entry(1)
-		c.spoil(c.geo.Entry(1))
+		before := c.Entry(1)
+		c.Spoil(c.Geo.Entry(1))
 		_, err := b.Acquire(t.Context(), Request{Name: "x"})
 		require.ErrorIs(t, err, ErrDamaged)
 		var h *Hold
 		eventually(t, "it is restored", func() bool { h, err = b.Acquire(t.Context(), Request{Name: "x"}); return err == nil })
-		require.Equal(t, before, c.entry(1))
+		require.Equal(t, before, c.Entry(1))
 		require.NoError(t, h.Release())
 	})
 }
@@ -181,18 +181,18 @@ func TestHeldLockIsLookedAt(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, _ := c.settledHost(1)
 		h := acquire(t, a, Request{Name: "x"})
-		eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
-		before, entry := c.slot(1, 1), c.entry(1)
-		c.spoil(c.geo.Slot(1, 1))
-		c.spoil(c.geo.Entry(1))
+		eventually(t, "shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
+		before, entry := c.Slot(1, 1), c.Entry(1)
+		c.Spoil(c.Geo.Slot(1, 1))
+		c.Spoil(c.Geo.Entry(1))
 		readable := func() bool {
-			_, entry := c.sb.Space().DecodeEntry(lockspacetest.Contents(t, c.disk)[c.geo.Entry(1):], 1)
-			_, slot := c.sb.Space().DecodeSlot(lockspacetest.Contents(t, c.disk)[c.geo.Slot(1, 1):], 1, 1)
+			_, entry := c.SB.Space().DecodeEntry(lockspacetest.Contents(t, c.Disk)[c.Geo.Entry(1):], 1)
+			_, slot := c.SB.Space().DecodeSlot(lockspacetest.Contents(t, c.Disk)[c.Geo.Slot(1, 1):], 1, 1)
 			return entry == nil && slot == nil
 		}
 		eventually(t, "both are restored", readable)
-		require.Equal(t, entry, c.entry(1))
-		require.Equal(t, before.Ticket, c.slot(1, 1).Ticket)
+		require.Equal(t, entry, c.Entry(1))
+		require.Equal(t, before.Ticket, c.Slot(1, 1).Ticket)
 		require.NoError(t, h.Release())
 	})
 }
@@ -205,14 +205,14 @@ func TestSlotThatStaysBad(t *testing.T) {
 		for _, d := range []*Daemon{a, b} {
 			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		}
-		bad := blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Returns: blockdev.Garbage}
+		bad := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Returns: blockdev.Garbage}
 		disk.Inject(bad)
-		before := c.slot(1, 1).Sequence
+		before := c.Slot(1, 1).Sequence
 		other.Inject(bad)
 		next := start(t, b, Request{Name: "x"})
-		eventually(t, "it is rewritten", func() bool { return c.slot(1, 1).Sequence >= before+2 })
-		began, from := c.slot(1, 1).Sequence, time.Now()
-		eventually(t, "and again", func() bool { return c.slot(1, 1).Sequence >= began+2 })
+		eventually(t, "it is rewritten", func() bool { return c.Slot(1, 1).Sequence >= before+2 })
+		began, from := c.Slot(1, 1).Sequence, time.Now()
+		eventually(t, "and again", func() bool { return c.Slot(1, 1).Sequence >= began+2 })
 		require.GreaterOrEqual(t, time.Since(from), a.times().Renew())
 		none(t, next)
 		disk.Heal()
@@ -234,16 +234,16 @@ func TestHostileComplaints(t *testing.T) {
 			for k := range layout.MaxComplaints {
 				r.Complaints = append(r.Complaints, layout.Complaint{Host: k % 2, Lock: (8*i+k)%64 + 1})
 			}
-			c.write(c.geo.Host(5), func(buf []byte) error { return c.sb.Space().EncodeHost(buf, r) })
+			c.Write(c.Geo.Host(5), func(buf []byte) error { return c.SB.Space().EncodeHost(buf, r) })
 			d.mem.event(d.mem.m.Refresh)
-			time.Sleep(c.sb.Lease / rounds) // what is measured is a span of time
+			time.Sleep(c.SB.Lease / rounds) // what is measured is a span of time
 		}
 		all, _ := dev.since(n)
 		looks := 0
 		for _, r := range all {
-			if r.off >= c.geo.Entry(1) {
+			if r.off >= c.Geo.Entry(1) {
 				require.False(t, r.write, "%+v", r)
-				require.LessOrEqual(t, r.n, c.geo.Stride)
+				require.LessOrEqual(t, r.n, c.Geo.Stride)
 				looks++
 			}
 		}
@@ -258,7 +258,7 @@ func TestHangingIOIsReported(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lasting(6 * time.Second) // what hangs is found out long before it is over
 		said := &lines{}
-		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 		d := c.host(1, through(f), func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
 		t.Cleanup(f.Heal)
 		for what, fault := range map[string]blockdev.Fault{
@@ -281,7 +281,7 @@ func TestHangingIOIsReported(t *testing.T) {
 func TestHangingJoinIsReported(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		said := &lines{}
-		f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 		release := f.Hang(blockdev.Fault{Op: blockdev.OpWrite})
 		t.Cleanup(release)
 		d := c.unjoined(1, through(f), func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
@@ -327,13 +327,13 @@ func TestIntentIsTakenBackLater(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		require.NoError(t, acquire(t, m.d, Request{Name: "y"}).Release())
-		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Slot(0, 1), Err: unix.EIO})
+		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Err: unix.EIO})
 		_, _, err := m.d.Create(t.Context(), "x", 1)
 		require.Error(t, err)
-		require.NotEmpty(t, c.slot(0, 1).Value)
+		require.NotEmpty(t, c.Slot(0, 1).Value)
 		m.kill()
-		m.rise(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Slot(0, 1), Times: entryTries, Err: unix.EIO})
-		eventually(t, "it is carried out", func() bool { return len(c.slot(0, 1).Value) == 0 })
+		m.rise(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Times: entryTries, Err: unix.EIO})
+		eventually(t, "it is carried out", func() bool { return len(c.Slot(0, 1).Value) == 0 })
 		require.Equal(t, 1, c.named("x"))
 	})
 }

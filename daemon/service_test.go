@@ -55,7 +55,7 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.disk = blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+			r.disk = blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 			sb, copyUsed, err := lockspace.FindLockspace(r.disk)
 			return r.disk, sb, copyUsed, err
 		}}
@@ -208,7 +208,7 @@ func TestTermWithAHolderIsHandedOver(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, r.d.mem.incarnation(), term.Incarnation)
 		require.Len(t, kept, 1)
-		require.Equal(t, layout.StateLive, c.hostRecord(1).State)
+		require.Equal(t, layout.StateLive, c.HostRecord(1).State)
 		holder.leave()
 		require.NoError(t, r.d.Close(t.Context()))
 	})
@@ -218,7 +218,7 @@ func TestTermWithNothingHeldLeaves(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		r := c.run(1)
 		r.ends(nil)
-		require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
+		require.Equal(t, layout.StateLeft, c.HostRecord(1).State)
 		require.False(t, r.dog.Armed())
 		require.NoFileExists(t, r.d.sessions.journal.path)
 	})
@@ -232,7 +232,7 @@ func TestDrainWithAHolderLeaves(t *testing.T) {
 		holder.until("lost")
 		holder.leave()
 		r.ends(nil)
-		require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
+		require.Equal(t, layout.StateLeft, c.HostRecord(1).State)
 	})
 }
 
@@ -245,7 +245,7 @@ func TestDrainDoesNotReleaseWhoDoesNotStop(t *testing.T) {
 		holder.until("lost")
 		r.ends(context.DeadlineExceeded)
 		require.True(t, r.dog.Armed())
-		require.NotEqual(t, layout.Idle, c.slot(1, 1).Phase)
+		require.NotEqual(t, layout.Idle, c.Slot(1, 1).Phase)
 		holder.leave()
 	})
 }
@@ -321,7 +321,7 @@ func TestDeadHostsLockIsInherited(t *testing.T) {
 		require.Greater(t, c.clock.Now(), dies, "not before the holder's own deadline")
 		t.Logf("%v after the end of the lease", c.clock.Now()-dies)
 		require.NoError(t, h.Release())
-		require.Len(t, c.hostRecord(2).Verdicts, 1)
+		require.Len(t, c.HostRecord(2).Verdicts, 1)
 		holder.leave()
 	})
 }
@@ -352,7 +352,7 @@ func TestDrainStopsOrphans(t *testing.T) {
 	require.Equal(t, "stopping\n", line)
 	require.NoError(t, command.Wait())
 	require.Contains(t, n.lock(events.Kill).Reason, ": bakeryd is shutting down")
-	require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
+	require.Equal(t, layout.StateLeft, c.HostRecord(1).State)
 }
 
 // TestWatchdogOfALateSuccessor: to open it would feed it, so what is left beyond its lease has to end before. Then it

@@ -22,8 +22,8 @@ import (
 // renewedTimes waits until a host has renewed its lease so often.
 func (c *cluster) renewedTimes(d *Daemon, times uint64) {
 	c.t.Helper()
-	first := c.hostRecord(d.HostID()).Sequence
-	eventually(c.t, "renewals", func() bool { return c.hostRecord(d.HostID()).Sequence >= first+times })
+	first := c.HostRecord(d.HostID()).Sequence
+	eventually(c.t, "renewals", func() bool { return c.HostRecord(d.HostID()).Sequence >= first+times })
 }
 
 const (
@@ -49,9 +49,9 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 			require.NoError(t, acquire(t, first, Request{Name: "x"}).Release()) // its slot is known
 			holder := r.ask(1, "")                                              // of lock a
 			holder.until("granted")
-			fault.From, fault.To = c.geo.Slot(1, 1), c.geo.Slot(1, 2)
+			fault.From, fault.To = c.Geo.Slot(1, 1), c.Geo.Slot(1, 2)
 			if fault.Op == blockdev.OpRead {
-				fault.To = c.geo.Slot(1, 8) + 512
+				fault.To = c.Geo.Slot(1, 8) + 512
 			}
 			bad := r.disk.Inject(fault)
 			refused := asking(t.Context(), first, Request{Name: "x"})
@@ -64,7 +64,7 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 			holder.leave()
 			if fault.Hang {
 				c.renewedTimes(other, oneLease)
-				require.Equal(t, first.mem.incarnation(), c.hostRecord(1).Incarnation, "joined again beside IO that hangs")
+				require.Equal(t, first.mem.incarnation(), c.HostRecord(1).Incarnation, "joined again beside IO that hangs")
 				select {
 				case <-r.joined:
 					t.Fatal("joined again beside IO that hangs")
@@ -73,13 +73,13 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 			}
 			bad.Release()
 			again := r.term()
-			before := c.slot(1, 1)
+			before := c.Slot(1, 1)
 			require.NotEqual(t, first.mem.incarnation(), again.mem.incarnation())
 			_, err := again.Acquire(t.Context(), Request{Name: "x"})
 			require.ErrorIs(t, err, ErrStuck)
 			require.ErrorContains(t, err, "not used by this host for another")
 			require.NoError(t, acquire(t, again, Request{Name: "y"}).Release())
-			require.Equal(t, before, c.slot(1, 1), "the slot stays as the incarnation before left it")
+			require.Equal(t, before, c.Slot(1, 1), "the slot stays as the incarnation before left it")
 			eventually(t, "the end of the pause", func() bool {
 				h, err := again.Acquire(t.Context(), Request{Name: "x"})
 				if err != nil {
@@ -111,7 +111,7 @@ func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 			require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
 			holder := r.ask(1, "") // of lock a
 			holder.until("granted")
-			fault := blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO}
+			fault := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO}
 			bad := []*blockdev.Injection{disk.Inject(fault), own.Inject(fault)}
 			if !writes {
 				fault.Op = blockdev.OpWrite
@@ -151,9 +151,9 @@ func TestDaemon_SectorStaysBad_PauseDoubles(t *testing.T) {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			r, disk := c.runOnOne(1)
 			require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
-			use, fault := "x", blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO}
+			use, fault := "x", blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO}
 			if lock == lockspace.DirectoryLock { // an entry whose write fails is given up, and ends no lease
-				use, fault = "new", blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Entry(4) + 512, Err: unix.EIO, Hang: true}
+				use, fault = "new", blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(4) + 512, Err: unix.EIO, Hang: true}
 			}
 			bad := disk.Inject(fault)
 			for _, leases := range []time.Duration{1, 2, 4} {
@@ -164,7 +164,7 @@ func TestDaemon_SectorStaysBad_PauseDoubles(t *testing.T) {
 				})
 				require.ErrorIs(t, r.d.Err(), ErrStuck)
 				left, _ := r.d.cfg.quarantine.Of(0, lock)
-				require.Equal(t, leases*c.sb.Lease, left)
+				require.Equal(t, leases*c.SB.Lease, left)
 				next := disk.Inject(fault)
 				bad.Release()
 				bad = next
@@ -178,7 +178,7 @@ func TestDaemon_SectorStaysBad_PauseDoubles(t *testing.T) {
 // runOnOne runs a service whose terms all use one device.
 func (c *cluster) runOnOne(id int) (*running, *blockdev.Faulty) {
 	c.t.Helper()
-	disk := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
+	disk := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 	r := c.run(id, func(cfg *Config) {
 		cfg.open = func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
 			sb, copyUsed, err := lockspace.FindLockspace(disk)
@@ -195,7 +195,7 @@ func TestDaemon_TwoLocksStuck_BothAreInQuarantine(t *testing.T) {
 		d, disk := c.faultyHost(1)
 		for i, name := range []string{"x", "y"} {
 			require.NoError(t, acquire(t, d, Request{Name: name}).Release())
-			bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(i+1, 1), To: c.geo.Slot(i+1, 2), Hang: true})
+			bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(i+1, 1), To: c.Geo.Slot(i+1, 2), Hang: true})
 			defer bad.Release()
 			go func() { _, _ = d.Acquire(t.Context(), Request{Name: name}) }()
 			<-bad.Hit()
@@ -215,12 +215,12 @@ func TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn(t *testing.T) {
 			c.lasting(4 * time.Second) // else it may be over before the new process begins
 			other, m := c.host(2), c.mortal(1)
 			m.ask(1, "").until("granted")
-			eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
+			eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 			m.kill()
-			disk := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-			fault := blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Hang: true}
+			disk := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
+			fault := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Hang: true}
 			if ofEntries {
-				fault.From, fault.To = c.geo.Entry(1), c.geo.Entry(4)
+				fault.From, fault.To = c.Geo.Entry(1), c.Geo.Entry(4)
 			}
 			injected := make(chan *blockdev.Injection, 1)
 			d := c.unjoined(1, through(disk), func(cfg *Config) {
@@ -251,20 +251,20 @@ func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, other := c.mortal(1), c.host(2)
 		require.NoError(t, acquire(t, m.d, Request{Name: "x"}).Release())
-		bad := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Entry(2), Hang: true})
+		bad := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Hang: true})
 		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 		<-bad.Hit()
 		m.dies(other)
 		bad.Release()
-		disk := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{})
-		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 3), To: c.geo.Slot(1, 4), Delay: 2 * time.Millisecond}) // so that the mark lasts
+		disk := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
+		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 3), To: c.Geo.Slot(1, 4), Delay: 2 * time.Millisecond}) // so that the mark lasts
 		d := c.host(3, through(disk), func(cfg *Config) {
 			cfg.quarantine = new(stall.Quarantine)
-			cfg.quarantine.Add(c.clock.Now(), lockspace.DirectoryLock, 64*c.sb.Lease, ErrStuck)
+			cfg.quarantine.Add(c.clock.Now(), lockspace.DirectoryLock, 64*c.SB.Lease, ErrStuck)
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		waiting := asking(ctx, d, Request{Name: "x"})
-		eventually(t, "the mark", func() bool { return c.slot(1, 3).Creation > c.entry(1).Creation })
+		eventually(t, "the mark", func() bool { return c.Slot(1, 3).Creation > c.Entry(1).Creation })
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 		require.NoError(t, d.Err())
 		cancel()
@@ -299,13 +299,13 @@ func TestDaemon_SlotWriteHangs_RenewalsWait(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Hang: true})
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Hang: true})
 		go func() { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }()
 		<-bad.Hit()
-		began := c.hostRecord(1).Sequence
+		began := c.HostRecord(1).Sequence
 		within(t, "the loss", func() { <-d.Lost() })
 		require.ErrorIs(t, d.Err(), ErrStuck)
-		require.LessOrEqual(t, c.hostRecord(1).Sequence, began+2, "of five that were due")
+		require.LessOrEqual(t, c.HostRecord(1).Sequence, began+2, "of five that were due")
 		bad.Release()
 	})
 }
@@ -317,7 +317,7 @@ func TestDaemon_DirectoryWriteHangs_OthersMakeLocks(t *testing.T) {
 			other := c.host(2)
 			r := c.run(1)
 			first := r.d
-			fault := blockdev.Fault{Op: op, From: c.geo.Entry(1), To: c.geo.Entry(4) + 512, Hang: true}
+			fault := blockdev.Fault{Op: op, From: c.Geo.Entry(1), To: c.Geo.Entry(4) + 512, Hang: true}
 			if op == blockdev.OpRead {
 				fault.After = 1 // the lookup, which holds nobody up
 			}
@@ -343,7 +343,7 @@ func TestDaemon_EntryCannotBeCleared_LeaseEnds(t *testing.T) {
 		r := c.run(1)
 		first := r.d
 		require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
-		bad := r.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Entry(1), To: c.geo.Entry(2), Err: unix.EIO})
+		bad := r.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Err: unix.EIO})
 		go func() { _ = first.Remove(t.Context(), "x", false) }()
 		<-bad.Hit()
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
@@ -358,7 +358,7 @@ func TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn(t *testing.T) {
 	runInCluster(t, "slot never used", func(t *testing.T, c *cluster) {
 		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
 		d, disk := c.faultyHost(1)
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(2, 1), Hang: true})
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true})
 		go func() { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }()
 		<-bad.Hit()
 		c.renewedTimes(d, twoLeases)
@@ -368,8 +368,8 @@ func TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn(t *testing.T) {
 	runInCluster(t, "value of a held lock", func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		h := acquire(t, d, Request{Name: "x"})
-		eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(2, 1), Hang: true, Times: 1})
+		eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Hang: true, Times: 1})
 		go func() { _, _ = d.Value(t.Context(), "x") }()
 		<-bad.Hit()
 		c.renewedTimes(d, twoLeases)
@@ -380,7 +380,7 @@ func TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn(t *testing.T) {
 	runInCluster(t, "scrub", func(t *testing.T, c *cluster) {
 		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
 		d, disk := c.faultyHost(1)
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Hang: true})
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Hang: true})
 		<-bad.Hit()
 		c.renewedTimes(d, twoLeases)
 		require.NoError(t, d.Err())
@@ -392,7 +392,7 @@ func TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn(t *testing.T) {
 func TestDaemon_SlowSectorsOfOneLock_LeaseGoesOn(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
-		disk.Inject(blockdev.Fault{From: c.geo.Slot(1, 1), To: c.geo.Slot(2, 1), Delay: c.sb.Lease / 3})
+		disk.Inject(blockdev.Fault{From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: c.SB.Lease / 3})
 		for range 2 {
 			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		}
@@ -424,16 +424,16 @@ func TestLock_RewriteReadHangsBeyondTheLease_WritesNothing(t *testing.T) {
 		r, disk := c.runOnOne(1)
 		d := r.d
 		h := acquire(t, d, Request{Name: "x"})
-		eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO, Hang: true, Times: 1})
+		eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, Hang: true, Times: 1})
 		h.lk.lookAtOwn()
 		<-bad.Hit()
 		within(t, "the loss", func() { <-d.Lost() })
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-		before := c.slot(1, 1)
+		before := c.Slot(1, 1)
 		bad.Release()
 		r.term() // when no IO of the term before is under way any more
-		require.Equal(t, before, c.slot(1, 1))
+		require.Equal(t, before, c.Slot(1, 1))
 	})
 }
 
@@ -442,16 +442,16 @@ func TestLock_RewriteFailsOnce_IsRepeated(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		h := acquire(t, d, Request{Name: "x"})
-		eventually(t, "settled", func() bool { return c.slot(1, 1).Phase == layout.Held })
-		before := c.slot(1, 1).Sequence
-		fault := blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO, Times: 1}
+		eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
+		before := c.Slot(1, 1).Sequence
+		fault := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, Times: 1}
 		disk.Inject(fault)
 		fault.Op = blockdev.OpWrite
 		failed := disk.Inject(fault)
 		h.lk.lookAtOwn()
 		<-failed.Hit()
-		eventually(t, "another rewrite", func() bool { return c.slot(1, 1).Sequence > before })
-		c.write(c.geo.Slot(1, 1), func(buf []byte) error { clear(buf); return nil })
+		eventually(t, "another rewrite", func() bool { return c.Slot(1, 1).Sequence > before })
+		c.Write(c.Geo.Slot(1, 1), func(buf []byte) error { clear(buf); return nil })
 		within(t, "the loss", func() { <-d.Lost() })
 		require.ErrorIs(t, d.Err(), errOverwritten)
 	})
@@ -460,8 +460,8 @@ func TestLock_RewriteFailsOnce_IsRepeated(t *testing.T) {
 // TestDaemon_SlotGoesBadDuringThePause_IsRepaired: the lock is not used meanwhile.
 func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
 	for name, damage := range map[string]func(c *cluster, at int64){
-		"damaged": (*cluster).spoil,
-		"zeroed":  func(c *cluster, at int64) { c.write(at, func(buf []byte) error { clear(buf); return nil }) },
+		"damaged": (*cluster).Spoil,
+		"zeroed":  func(c *cluster, at int64) { c.Write(at, func(buf []byte) error { clear(buf); return nil }) },
 	} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			m, other := c.host(1), c.host(2)
@@ -470,9 +470,9 @@ func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
 			require.NoError(t, m.Close(t.Context()))
 			d := c.host(1, func(cfg *Config) {
 				cfg.quarantine = new(stall.Quarantine)
-				cfg.quarantine.Add(c.clock.Now(), 1, 64*c.sb.Lease, ErrStuck)
+				cfg.quarantine.Add(c.clock.Now(), 1, 64*c.SB.Lease, ErrStuck)
 			})
-			damage(c, c.geo.Slot(1, 1))
+			damage(c, c.Geo.Slot(1, 1))
 			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 			require.NoError(t, d.Err())
 			acquireFails(t, d, Request{Name: "x"}, ErrStuck)
@@ -484,7 +484,7 @@ func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
 // leaves.
 func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.under(layout.PolicyManual)
+		c.Under(layout.PolicyManual)
 		other, disk := c.faultyHost(2)
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 		r, own := c.runOnOne(1)
@@ -492,7 +492,7 @@ func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
 		require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
 		holder := r.ask(1, "") // of lock a
 		holder.until("granted")
-		fault := blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Err: unix.EIO}
+		fault := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO}
 		bad := []*blockdev.Injection{disk.Inject(fault), own.Inject(fault)}
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 		require.ErrorIs(t, first.Err(), ErrStuck)
@@ -503,7 +503,7 @@ func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
 			_, err := r.svc.Joined()
 			return err != nil && strings.Contains(err.Error(), "stays away")
 		})
-		require.Equal(t, layout.StateLeft, c.hostRecord(1).State)
+		require.Equal(t, layout.StateLeft, c.HostRecord(1).State)
 		for _, b := range bad {
 			b.Release()
 		}
@@ -517,7 +517,7 @@ func TestService_ChosenIDLostToAStuckLock_IsJoinedAgain(t *testing.T) {
 		r, disk := c.runOnOne(0)
 		require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
 		id := r.d.HostID()
-		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 8) + 512, Err: unix.EIO})
+		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8) + 512, Err: unix.EIO})
 		go func(d *Daemon) { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }(r.d)
 		within(t, "the loss", func() { <-r.d.Lost() })
 		require.ErrorIs(t, r.d.Err(), ErrStuck)

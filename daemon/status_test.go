@@ -102,7 +102,7 @@ func TestStatusOfADeviceThatHangs(t *testing.T) {
 		srv := NewServer(d.log, func() (*Daemon, error) { return d, nil }, nil)
 		_, err := d.Status()
 		require.NoError(t, err)
-		entry := c.geo.Entry(1)
+		entry := c.Geo.Entry(1)
 		fault := f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: entry, To: entry + 1, Hang: true})
 		within(t, "status", func() {
 			answers := make(chan error)

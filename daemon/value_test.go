@@ -48,7 +48,7 @@ func TestValueIsThatOfTheHighestToken(t *testing.T) {
 		err = h.SetValue(t.Context(), make([]byte, layout.MaxValue+1))
 		require.ErrorIs(t, err, ErrInvalid)
 		require.ErrorContains(t, err, "257")
-		eventually(t, "the hold is shown", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		eventually(t, "the hold is shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 		require.Len(t, valueOf(t, b).Value, layout.MaxValue, "after the slot was written again")
 		next := start(t, a, Request{Name: "x"})
 		require.NoError(t, h.Release())
@@ -103,9 +103,9 @@ func TestValueSurvivesItsWriter(t *testing.T) {
 		require.NoError(t, a.Close(t.Context()))
 		require.Equal(t, "from a", string(valueOf(t, b).Value))
 		again := c.host(1)
-		require.NotEqual(t, c.slot(1, 1).Incarnation, again.mem.incarnation())
+		require.NotEqual(t, c.Slot(1, 1).Incarnation, again.mem.incarnation())
 		require.NoError(t, acquire(t, again, Request{Name: "x"}).Release())
-		require.Equal(t, again.mem.incarnation(), c.slot(1, 1).Incarnation)
+		require.Equal(t, again.mem.incarnation(), c.Slot(1, 1).Incarnation)
 		require.Equal(t, Value{Name: "x", Value: []byte("from a"), Token: token, Host: 1, HostName: "db1"}, valueOf(t, b))
 	})
 }
@@ -136,16 +136,16 @@ func TestValueOfALockThatWasRemoved(t *testing.T) {
 			setValue(t, d, "old")
 			require.NoError(t, d.Close(t.Context()))
 			// As a removal leaves it: above every number in a slot.
-			e, s := c.entry(1), c.slot(1, writer)
+			e, s := c.Entry(1), c.Slot(1, writer)
 			e.Creation = s.Ticket.Number() + 2
-			c.writeEntry(e)
+			c.WriteEntry(e)
 
 			a := c.host(1)
 			require.Equal(t, Value{Name: "x"}, valueOf(t, a))
 			h := acquire(t, a, Request{Name: "x"})
 			require.Equal(t, Value{Name: "x"}, valueOf(t, a))
-			require.Empty(t, c.slot(1, 1).Value)
-			require.Zero(t, c.slot(1, 1).ValueToken)
+			require.Empty(t, c.Slot(1, 1).Value)
+			require.Zero(t, c.Slot(1, 1).ValueToken)
 			require.NoError(t, h.SetValue(t.Context(), []byte("new")))
 			require.NoError(t, h.Release())
 			require.Equal(t, "new", string(valueOf(t, a).Value))
@@ -158,12 +158,12 @@ func TestValueOfARemovalThatDidNotComeAbout(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		setValue(t, a, "kept")
 		require.NoError(t, a.Close(t.Context()))
-		s := c.slot(1, 1)
+		s := c.Slot(1, 1)
 		s.Creation, s.Phase = s.Ticket.Number()+1, layout.Held
-		c.write(c.geo.Slot(1, 1), func(buf []byte) error { return c.sb.Space().EncodeSlot(buf, s) })
+		c.Write(c.Geo.Slot(1, 1), func(buf []byte) error { return c.SB.Space().EncodeSlot(buf, s) })
 		require.Equal(t, "kept", string(valueOf(t, b).Value))
 		require.NoError(t, acquire(t, c.host(1), Request{Name: "x"}).Release())
-		require.Equal(t, c.entry(1).Creation, c.slot(1, 1).Creation)
+		require.Equal(t, c.Entry(1).Creation, c.Slot(1, 1).Creation)
 		require.Equal(t, "kept", string(valueOf(t, b).Value))
 	})
 }
@@ -173,13 +173,13 @@ func TestValueOfANameThatMoved(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		setValue(t, a, "old")
 		require.Equal(t, "old", string(valueOf(t, b).Value))
-		e := c.entry(1)
-		c.writeEntry(layout.Entry{Lock: 1, Creation: e.Creation + 1})
+		e := c.Entry(1)
+		c.WriteEntry(layout.Entry{Lock: 1, Creation: e.Creation + 1})
 		_, err := b.Value(t.Context(), "x")
 		require.ErrorIs(t, err, ErrNoLock)
 		require.ErrorContains(t, err, `"x"`)
 		e.Lock, e.Creation = 2, e.Creation+2
-		c.writeEntry(e)
+		c.WriteEntry(e)
 		require.Equal(t, Value{Name: "x"}, valueOf(t, b))
 	})
 }
@@ -189,22 +189,22 @@ func TestValueOfSlotsThatCannotBeRead(t *testing.T) {
 		a := c.host(1)
 		b, disk := c.faultyHost(2)
 		setValue(t, a, "v")
-		slots := blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2), Returns: blockdev.Garbage, Times: 3}
+		slots := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Returns: blockdev.Garbage, Times: 3}
 		torn := disk.Inject(slots)
 		require.Equal(t, "v", string(valueOf(t, b).Value), "it is read again")
 		require.Equal(t, 3, torn.Fired())
 
-		hang := disk.Hang(blockdev.Fault{Op: blockdev.OpRead, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 2)})
+		hang := disk.Hang(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2)})
 		_, err := b.Value(timeout(t, 20*time.Millisecond), "x")
 		require.ErrorIs(t, err, ErrTimeout, "nobody waits for a device that hangs")
 		hang()
 
 		require.NoError(t, a.Close(t.Context())) // nobody rewrites it now
-		c.spoil(c.geo.Slot(1, 1))
+		c.Spoil(c.Geo.Slot(1, 1))
 		_, err = b.Value(t.Context(), "x")
 		require.ErrorIs(t, err, ErrUnreadable)
 		require.ErrorContains(t, err, "host 1")
-		snapshot, err := lockspace.Inspect(c.disk.Open())
+		snapshot, err := lockspace.Inspect(c.Disk.Open())
 		require.NoError(t, err)
 		_, err = SnapshotValue(snapshot, "x")
 		require.ErrorIs(t, err, ErrUnreadable)
@@ -219,7 +219,7 @@ func TestValueOfASnapshot(t *testing.T) {
 		setValue(t, a, "first")
 		token := setValue(t, b, "second")
 		require.NoError(t, acquire(t, a, Request{Name: "y"}).Release())
-		snapshot, err := lockspace.Inspect(c.disk.Open())
+		snapshot, err := lockspace.Inspect(c.Disk.Open())
 		require.NoError(t, err)
 		v, err := SnapshotValue(snapshot, "x")
 		require.NoError(t, err)
@@ -231,8 +231,8 @@ func TestValueOfASnapshot(t *testing.T) {
 		require.ErrorIs(t, err, ErrNoLock)
 		_, err = SnapshotValue(snapshot, "")
 		require.ErrorIs(t, err, ErrInvalid)
-		c.spoil(c.geo.Entry(3))
-		snapshot, err = lockspace.Inspect(c.disk.Open())
+		c.Spoil(c.Geo.Entry(3))
+		snapshot, err = lockspace.Inspect(c.Disk.Open())
 		require.NoError(t, err)
 		_, err = SnapshotValue(snapshot, "z")
 		require.ErrorIs(t, err, ErrUnreadable, "it may have been in what cannot be read")
@@ -250,10 +250,10 @@ func TestValueNeverGoesBack(t *testing.T) {
 		var latest layout.Ticket // that is known to be set
 		done := make(chan struct{})
 		for id := 1; id <= 3; id++ {
-			f := blockdev.NewFaulty(c.disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
+			f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
 			d := c.host(id, through(f))
 			t.Cleanup(f.Heal)
-			f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.geo.Slot(1, 1), To: c.geo.Slot(1, 4),
+			f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 4),
 				Chance: 0.3, Flicker: 2, Delay: 100 * time.Microsecond})
 			f.Inject(blockdev.Fault{Op: blockdev.OpRead, Delay: 100 * time.Microsecond})
 			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())

@@ -129,7 +129,7 @@ func TestClientsThatVanish(t *testing.T) {
 		})
 	}
 	for _, d := range []*Daemon{a, b} {
-		lk, err := d.attach(c.entry(1))
+		lk, err := d.attach(c.Entry(1))
 		require.NoError(t, err)
 		require.Eventually(t, func() bool {
 			lk.mu.Lock()
@@ -180,7 +180,7 @@ func TestHostileRequests(t *testing.T) {
 		conn := dial(t, path)
 		ask(t, conn, body, "")
 		await(t, conn, `"granted"`)
-		eventually(t, "it is shown on the disk, with what the client said", func() bool { return c.slot(1, 1).Phase == layout.Held })
+		eventually(t, "it is shown on the disk, with what the client said", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 		conn.Close()
 	}
 	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())

@@ -17,14 +17,14 @@ func TestOverwrittenWaiterOfPermits(t *testing.T) {
 		a, b, x := c.host(1), c.host(2), c.host(3)
 		two := Request{Name: "x", Permits: 2}
 		first, second := acquire(t, a, two), acquire(t, b, two)
-		eventually(t, "shown", func() bool { return c.slot(1, 1).Phase == layout.Held && c.slot(1, 2).Phase == layout.Held })
+		eventually(t, "shown", func() bool { return c.Slot(1, 1).Phase == layout.Held && c.Slot(1, 2).Phase == layout.Held })
 		try := two
 		try.Try = true
 		_, err := x.Acquire(t.Context(), try)
 		require.ErrorIs(t, err, ErrBusy)
 		waits := start(t, w, two)
-		eventually(t, "it waits", func() bool { return c.slot(1, 300).Phase == layout.Waiting })
-		c.write(c.geo.Slot(1, 300), func([]byte) error { return nil })
+		eventually(t, "it waits", func() bool { return c.Slot(1, 300).Phase == layout.Waiting })
+		c.Write(c.Geo.Slot(1, 300), func([]byte) error { return nil })
 		require.NoError(t, first.Release())
 		third, err := x.Acquire(t.Context(), two)
 		if err == nil { // W has not been faster
@@ -45,13 +45,13 @@ func TestZeroedSlotOfOneWhoDoesNotUseTheLock(t *testing.T) {
 			require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
 			require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 			require.NoError(t, b.Close(t.Context()))
-			zero := func() { c.write(c.geo.Slot(1, 2), func([]byte) error { return nil }) }
+			zero := func() { c.Write(c.Geo.Slot(1, 2), func([]byte) error { return nil }) }
 			if attached {
 				zero()
 			}
 			b = c.host(2)
 			if attached {
-				_, err := b.attach(c.entry(1))
+				_, err := b.attach(c.Entry(1))
 				require.NoError(t, err)
 				b.scrubNumber(1)
 			} else {

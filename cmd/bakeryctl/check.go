@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -62,7 +63,7 @@ Exit codes:
 func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error {
 	p := a.progress()
 	defer p.stop()
-	o := daemon.CheckOptions{Progress: p.sayer(a.stderr), Counter: p.counter()}
+	o := check.Options{Progress: p.sayer(a.stderr), Counter: p.counter()}
 	c, err := checkDevice(ctx, path, o)
 	if err != nil {
 		return err
@@ -89,18 +90,18 @@ func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error
 	} else {
 		err = showCheck(a.stdout, c, repaired, a.paint())
 	}
-	if err == nil && c.Count(daemon.SeverityError) > 0 {
+	if err == nil && c.Count(check.SeverityError) > 0 {
 		err = &failure{code: exitConflict}
 	}
 	return err
 }
 
-func checkDevice(ctx context.Context, path string, o daemon.CheckOptions) (*daemon.Checkup, error) {
+func checkDevice(ctx context.Context, path string, o check.Options) (*check.Result, error) {
 	dev, _, _, err := lockspace.OpenLockspace(path, true)
 	if err == nil {
 		defer dev.Close()
-		var c *daemon.Checkup
-		if c, err = daemon.CheckWith(ctx, dev, o); err == nil {
+		var c *check.Result
+		if c, err = check.Check(ctx, dev, o); err == nil {
 			return c, nil
 		}
 	}
@@ -110,7 +111,7 @@ func checkDevice(ctx context.Context, path string, o daemon.CheckOptions) (*daem
 	return nil, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
 }
 
-func hasRepairs(c *daemon.Checkup) bool {
+func hasRepairs(c *check.Result) bool {
 	for _, f := range c.Findings {
 		if f.Repair {
 			return true
@@ -120,7 +121,7 @@ func hasRepairs(c *daemon.Checkup) bool {
 }
 
 // showCheck writes what was repaired, the findings, the worst first, and a line that sums them up.
-func showCheck(w io.Writer, c *daemon.Checkup, repaired []daemon.Repaired, p paint) error {
+func showCheck(w io.Writer, c *check.Result, repaired []daemon.Repaired, p paint) error {
 	var b strings.Builder
 	for _, r := range repaired {
 		switch {
@@ -132,7 +133,7 @@ func showCheck(w io.Writer, c *daemon.Checkup, repaired []daemon.Repaired, p pai
 			fmt.Fprintf(&b, "%s at byte %d: repaired: %s\n", r.What, r.Offset, r.Done)
 		}
 	}
-	for _, severity := range []daemon.Severity{daemon.SeverityError, daemon.SeverityWarning, daemon.SeverityNote} {
+	for _, severity := range []check.Severity{check.SeverityError, check.SeverityWarning, check.SeverityNote} {
 		for _, f := range c.Findings {
 			if f.Severity == severity {
 				fmt.Fprintf(&b, "%s: %s at byte %d: %s\n  %s\n", p.of(severityLevel(f.Severity), string(f.Severity)), f.What, f.Offset, f.Problem, f.Mend)
@@ -144,19 +145,19 @@ func showCheck(w io.Writer, c *daemon.Checkup, repaired []daemon.Repaired, p pai
 	return err
 }
 
-func severityLevel(s daemon.Severity) level {
+func severityLevel(s check.Severity) level {
 	switch s {
-	case daemon.SeverityError:
+	case check.SeverityError:
 		return bad
-	case daemon.SeverityWarning:
+	case check.SeverityWarning:
 		return warn
 	}
 	return soft
 }
 
-func checkSummary(c *daemon.Checkup) string {
+func checkSummary(c *check.Result) string {
 	var parts []string
-	for _, s := range []daemon.Severity{daemon.SeverityError, daemon.SeverityWarning, daemon.SeverityNote} {
+	for _, s := range []check.Severity{check.SeverityError, check.SeverityWarning, check.SeverityNote} {
 		if n := c.Count(s); n > 0 {
 			parts = append(parts, count(n, string(s)))
 		}
@@ -167,7 +168,7 @@ func checkSummary(c *daemon.Checkup) string {
 	return fmt.Sprintf("%s: %s, %s, %s", strings.Join(parts, ", "), count(c.Hosts, "host"), count(c.Locks, "lock"), count(c.Records, "record"))
 }
 
-func writeCheckJSON(w io.Writer, c *daemon.Checkup, repaired []daemon.Repaired) error {
+func writeCheckJSON(w io.Writer, c *check.Result, repaired []daemon.Repaired) error {
 	type repairJSON struct {
 		What   string `json:"what"`
 		Offset int64  `json:"offset"`
@@ -183,18 +184,18 @@ func writeCheckJSON(w io.Writer, c *daemon.Checkup, repaired []daemon.Repaired) 
 		repairs = append(repairs, j)
 	}
 	return writeJSON(w, struct {
-		Device   string           `json:"device"`
-		UUID     layout.UUID      `json:"uuid"`
-		Name     string           `json:"name"`
-		Hosts    int              `json:"hosts"`
-		Locks    int              `json:"locks"`
-		Records  int              `json:"records"`
-		Errors   int              `json:"errors"`
-		Warnings int              `json:"warnings"`
-		Notes    int              `json:"notes"`
-		Findings []daemon.Finding `json:"findings"`
-		Repairs  []repairJSON     `json:"repairs"`
+		Device   string          `json:"device"`
+		UUID     layout.UUID     `json:"uuid"`
+		Name     string          `json:"name"`
+		Hosts    int             `json:"hosts"`
+		Locks    int             `json:"locks"`
+		Records  int             `json:"records"`
+		Errors   int             `json:"errors"`
+		Warnings int             `json:"warnings"`
+		Notes    int             `json:"notes"`
+		Findings []check.Finding `json:"findings"`
+		Repairs  []repairJSON    `json:"repairs"`
 	}{c.Device, c.Superblock.UUID, c.Superblock.Name, c.Hosts, c.Locks, c.Records,
-		c.Count(daemon.SeverityError), c.Count(daemon.SeverityWarning), c.Count(daemon.SeverityNote),
-		append([]daemon.Finding{}, c.Findings...), repairs})
+		c.Count(check.SeverityError), c.Count(check.SeverityWarning), c.Count(check.SeverityNote),
+		append([]check.Finding{}, c.Findings...), repairs})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 )
 
 func TestColourIsOn(t *testing.T) {
@@ -35,7 +36,7 @@ func TestPaintedTablesAreThePlainOnes(t *testing.T) {
 			return writeTable(out, func(w io.Writer) { showHostTable(w, r, p) })
 		},
 		"check": func(out *bytes.Buffer, p paint) error {
-			return showCheck(out, &daemon.Checkup{Findings: []daemon.Finding{{Severity: daemon.SeverityError, What: "x"}, {Severity: daemon.SeverityNote, What: "y"}}}, nil, p)
+			return showCheck(out, &check.Result{Findings: []check.Finding{{Severity: check.SeverityError, What: "x"}, {Severity: check.SeverityNote, What: "y"}}}, nil, p)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -103,8 +103,8 @@ func condition(name string) (bool, error) {
 	return ok, nil
 }
 
-// check ends the script on an error.
-func check(ts *testscript.TestScript, err error) {
+// must ends the script on an error.
+func must(ts *testscript.TestScript, err error) {
 	if err != nil {
 		ts.Fatalf("%v", err)
 	}
@@ -121,14 +121,14 @@ func cmdExitCode(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: exitcode N PROGRAM ARGS")
 	}
 	want, err := strconv.Atoi(args[0])
-	check(ts, err)
+	must(ts, err)
 	err = ts.Exec(args[1], args[2:]...)
 	got := 0
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		got = exit.ExitCode()
 	} else {
-		check(ts, err)
+		must(ts, err)
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
@@ -143,24 +143,24 @@ func cmdDamage(ts *testscript.TestScript, neg bool, args []string) {
 func cmdWrite(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, "FILE BYTE HEX")
 	bytes, err := hex.DecodeString(args[2])
-	check(ts, err)
+	must(ts, err)
 	change(ts, args[0], args[1], len(bytes), func(b []byte) { copy(b, bytes) })
 }
 
 // change rewrites n bytes of a file.
 func change(ts *testscript.TestScript, name, offset string, n int, how func(b []byte)) {
 	f, err := os.OpenFile(ts.MkAbs(name), os.O_RDWR, 0)
-	check(ts, err)
+	must(ts, err)
 	defer f.Close()
 	at, err := strconv.ParseInt(offset, 10, 64)
-	check(ts, err)
+	must(ts, err)
 	b := make([]byte, n)
 	_, err = f.ReadAt(b, at)
-	check(ts, err)
+	must(ts, err)
 	how(b)
 	_, err = f.WriteAt(b, at)
-	check(ts, err)
-	check(ts, f.Sync())
+	must(ts, err)
+	must(ts, f.Sync())
 }
 
 // disk is a lockspace that a script writes to.
@@ -172,7 +172,7 @@ type disk struct {
 
 func openDisk(ts *testscript.TestScript, path string) *disk {
 	dev, sb, _, err := lockspace.OpenLockspace(ts.MkAbs(path), false)
-	check(ts, err)
+	must(ts, err)
 	return &disk{ts, dev, sb}
 }
 
@@ -191,21 +191,21 @@ func (d *disk) host(r layout.HostRecord) error {
 
 func (d *disk) entry(e layout.Entry) {
 	e.Creation = uint64(e.Lock)
-	check(d.ts, d.put(d.sb.Geometry.Entry(e.Lock), func(p []byte) error { return d.sb.Space().EncodeEntry(p, e) }))
+	must(d.ts, d.put(d.sb.Geometry.Entry(e.Lock), func(p []byte) error { return d.sb.Space().EncodeEntry(p, e) }))
 }
 
 func (d *disk) slot(s layout.Slot) {
 	s.Creation, s.Incarnation = uint64(s.Lock), 0xbaca<<44+uint64(s.Host)
-	check(d.ts, d.put(d.sb.Geometry.Slot(s.Lock, s.Host), func(p []byte) error { return d.sb.Space().EncodeSlot(p, s) }))
+	must(d.ts, d.put(d.sb.Geometry.Slot(s.Lock, s.Host), func(p []byte) error { return d.sb.Space().EncodeSlot(p, s) }))
 }
 
 func cmdPopulate(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, "FILE")
 	d := openDisk(ts, args[0])
 	defer d.dev.Close()
-	check(ts, d.host(layout.HostRecord{ID: 1, State: layout.StateLive, Sequence: 8123, Name: "db1", Highest: 4, WatchdogArmed: true, WatchdogSeconds: 10}))
-	check(ts, d.host(layout.HostRecord{ID: 2, State: layout.StateLeft, Sequence: 17, Name: "db2", Highest: 4}))
-	check(ts, d.host(layout.HostRecord{ID: 3, State: layout.StateLive, Sequence: 99, Name: "d\u202eb 3", Highest: 4}))
+	must(ts, d.host(layout.HostRecord{ID: 1, State: layout.StateLive, Sequence: 8123, Name: "db1", Highest: 4, WatchdogArmed: true, WatchdogSeconds: 10}))
+	must(ts, d.host(layout.HostRecord{ID: 2, State: layout.StateLeft, Sequence: 17, Name: "db2", Highest: 4}))
+	must(ts, d.host(layout.HostRecord{ID: 3, State: layout.StateLive, Sequence: 99, Name: "d\u202eb 3", Highest: 4}))
 	for i, name := range []string{"nightly-backup", "srv/mail/spool", "two words", `a "quoted" one`, "bidi\u202eflip", "zero\u200bwidth"} {
 		d.entry(layout.Entry{Lock: i + 1, Name: name, Permits: 1 + i/5*3})
 	}
@@ -223,9 +223,9 @@ func cmdRenew(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, "FILE ID")
 	d := openDisk(ts, args[0])
 	id, err := strconv.Atoi(args[1])
-	check(ts, err)
+	must(ts, err)
 	r := layout.HostRecord{ID: id, State: layout.StateLive, Name: "db" + args[1], Highest: id}
-	check(ts, d.host(r))
+	must(ts, d.host(r))
 	stop, done := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for {
@@ -248,18 +248,18 @@ func cmdRenew(ts *testscript.TestScript, neg bool, args []string) {
 	}()
 	ts.Defer(func() {
 		close(stop)
-		check(ts, <-done)
-		check(ts, d.dev.Close())
+		must(ts, <-done)
+		must(ts, d.dev.Close())
 	})
 }
 
 func cmdServe(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, "SOCKET CODE FILE")
 	code, err := strconv.Atoi(args[1])
-	check(ts, err)
+	must(ts, err)
 	body := ts.ReadFile(args[2])
 	listener, err := net.Listen("unix", ts.MkAbs(args[0]))
-	check(ts, err)
+	must(ts, err)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.URL.Path != "/v1/status" {
 			code = http.StatusNotFound
@@ -270,7 +270,7 @@ func cmdServe(ts *testscript.TestScript, neg bool, args []string) {
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	ts.Defer(func() {
-		check(ts, server.Close())
+		must(ts, server.Close())
 		<-done
 	})
 }
@@ -286,10 +286,10 @@ func cmdLoop(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	check(ts, err)
+	must(ts, err)
 	dev := strings.TrimSpace(string(out))
 	ts.Setenv(args[0], dev)
-	ts.Defer(func() { check(ts, exec.Command("losetup", "-d", dev).Run()) })
+	ts.Defer(func() { must(ts, exec.Command("losetup", "-d", dev).Run()) })
 }
 
 // cmdQuiet is for commands that join a lockspace by themselves: a disk that others keep busy makes them say so, and is no fault of
@@ -304,7 +304,7 @@ func cmdQuiet(ts *testscript.TestScript, neg bool, args []string) {
 func cmdMount(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, "DEVICE DIR")
 	dir := ts.MkAbs(args[1])
-	check(ts, os.MkdirAll(dir, 0o755))
-	check(ts, exec.Command("mount", args[0], dir).Run())
-	ts.Defer(func() { check(ts, exec.Command("umount", dir).Run()) })
+	must(ts, os.MkdirAll(dir, 0o755))
+	must(ts, exec.Command("mount", args[0], dir).Run())
+	ts.Defer(func() { must(ts, exec.Command("umount", dir).Run()) })
 }

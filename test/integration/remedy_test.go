@@ -17,6 +17,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -258,12 +259,12 @@ func (s *damagedSpace) users() string {
 }
 
 // finding returns what bakeryctl check says of the damaged record.
-func (s *damagedSpace) finding() (f daemon.Finding, found bool) {
+func (s *damagedSpace) finding() (f check.Finding, found bool) {
 	s.t.Helper()
 	r := execute(s.t, plain.bakeryctl, "check", s.dev, "--json")
-	var c struct{ Findings []daemon.Finding }
+	var c struct{ Findings []check.Finding }
 	require.NoError(s.t, json.Unmarshal([]byte(r.stdout), &c), r.stderr)
-	i := slices.IndexFunc(c.Findings, func(f daemon.Finding) bool { return f.Offset == s.at })
+	i := slices.IndexFunc(c.Findings, func(f check.Finding) bool { return f.Offset == s.at })
 	if i < 0 {
 		return f, false
 	}

@@ -1,4 +1,4 @@
-package daemon
+package check
 
 import (
 	"fmt"
@@ -153,10 +153,10 @@ func (p *picture) ifDead(host int) string {
 // over reports whether an incarnation is known to be over.
 func (p *picture) over(host int, incarnation uint64) bool {
 	if _, hidden := p.damage(lockspace.KindHost, 0, host); hidden {
-		return p.said[life{host, incarnation}].dead
+		return p.said[lockspace.Life{Host: host, Incarnation: incarnation}].Dead
 	}
 	h, ok := p.hosts[host]
-	return !ok || h.Incarnation != incarnation || h.State == layout.StateLeft || p.said[life{host, incarnation}].dead
+	return !ok || h.Incarnation != incarnation || h.State == layout.StateLeft || p.said[lockspace.Life{Host: host, Incarnation: incarnation}].Dead
 }
 
 // gone reports whether a host's record can be read and shows that no incarnation of it is up.

@@ -1,11 +1,13 @@
-package daemon
+package check
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
@@ -32,20 +34,57 @@ import (
 // reads the directory, and finds either damage or the free entry. The slot is left all the same, as every
 // removal leaves one.
 
-// remedy is what to do about a directory entry that cannot be read.
-type remedy struct {
-	entry layout.Entry // to be written
-	what  string       // in words: "restoring ..."
-	err   error        // ErrNotRepaired: why nothing may be written
+// Remedy is what to do about a directory entry that cannot be read.
+type Remedy struct {
+	Entry layout.Entry // to be written
+	What  string       // in words: "restoring ..."
+	Err   error        // ErrNotRepaired: why nothing may be written
+}
+
+// FindRemedy reads the lockspace as a host that has joined to repair it, and decides what an entry that cannot be read
+// becomes. self is the host, intents its own slots of the internal lock as an incarnation before left them. others,
+// called after all is read, returns the other hosts that may be up; nil: none.
+func FindRemedy(dev blockdev.Device, sb layout.Superblock, lock, self int, intents []layout.Slot, others func() ([]string, error)) (Remedy, error) {
+	ex := examiner{dev: dev, sb: sb, space: sb.Space()}
+	p, err := ex.look([]int{lockspace.DirectoryLock, lock})
+	if err != nil {
+		return Remedy{}, err
+	}
+	own := func(s layout.Slot) bool { return s.Host == self }
+	// What an incarnation before this one was about to write can no longer land, but it tells what the entry was.
+	p.slots[lockspace.DirectoryLock] = append(slices.DeleteFunc(p.slots[lockspace.DirectoryLock], own), intents...)
+	delete(p.hosts, self)
+	p.damaged = slices.DeleteFunc(p.damaged, func(r lockspace.Record) bool { return r.Kind == lockspace.KindEntry })
+	w := lockspace.Walker{Dev: dev, Space: ex.space, Visit: p.add}
+	if err := w.Entries(); err != nil {
+		return Remedy{}, err
+	}
+	var up []string
+	if others != nil {
+		if up, err = others(); err != nil {
+			return Remedy{}, err
+		}
+	}
+	return p.remedy(lock, up), nil
+}
+
+// Intents returns a host's own slots of the internal lock.
+func Intents(dev blockdev.Device, sb layout.Superblock, host int) ([]layout.Slot, error) {
+	ex := examiner{dev: dev, sb: sb, space: sb.Space()}
+	p, err := ex.look([]int{lockspace.DirectoryLock})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(p.slots[lockspace.DirectoryLock], func(s layout.Slot) bool { return s.Host != host }), nil
 }
 
 // in says what "check --repair" does.
-func (r remedy) in() string {
-	if r.err != nil {
+func (r Remedy) in() string {
+	if r.Err != nil {
 		return mendRepair + "has the running hosts restore it; if none has used the lock, stop bakeryd on all hosts first: " +
 			"then the place becomes free, and the name of the lock is lost"
 	}
-	return mendRepair + "repairs it, " + r.what
+	return mendRepair + "repairs it, " + r.What
 }
 
 // lostSpan is how far the creation ids may go that cannot be read: as for tickets that a dead host's slot hides, about
@@ -66,9 +105,9 @@ func (p *picture) maybeUp() (up []string) {
 }
 
 // remedy decides what an entry that cannot be read becomes. up are the other hosts that may be up.
-func (p *picture) remedy(lock int, up []string) remedy {
-	refuse := func(format string, args ...any) remedy {
-		return remedy{err: fmt.Errorf("%w: "+format, append([]any{ErrNotRepaired}, args...)...)}
+func (p *picture) remedy(lock int, up []string) Remedy {
+	refuse := func(format string, args ...any) Remedy {
+		return Remedy{Err: fmt.Errorf("%w: "+format, append([]any{ErrNotRepaired}, args...)...)}
 	}
 	for _, r := range p.damaged {
 		if r.Kind == lockspace.KindSlot && r.Lock == lockspace.DirectoryLock && !p.gone(r.Host) {
@@ -89,11 +128,11 @@ func (p *picture) remedy(lock int, up []string) remedy {
 	// An entry is followed by another one only after a removal, of which a slot tells. So the intent is the last
 	// word on its place if all slots are readable and none knows better.
 	if ok && i.Name != "" && whole && i.Creation >= newest && !same {
-		return remedy{entry: layout.Entry(i), what: fmt.Sprintf("restoring lock %s with %d permits, which a host was writing as it ended",
+		return Remedy{Entry: layout.Entry(i), What: fmt.Sprintf("restoring lock %s with %d permits, which a host was writing as it ended",
 			text.Printable(i.Name), i.Permits)}
 	}
 	if len(up) > 0 {
-		return remedy{err: refuseUp(up[0])}
+		return Remedy{Err: RefuseUp(up[0])}
 	}
 	for _, e := range p.entries {
 		creation = max(creation, e.Creation)
@@ -108,7 +147,7 @@ func (p *picture) remedy(lock int, up []string) remedy {
 	if creation >= layout.MaxNumber {
 		return refuse("the numbers of the lock are used up: only bakeryctl format helps")
 	}
-	return remedy{entry: layout.Entry{Lock: lock, Creation: creation + 1}, what: "making its place free; the name of the lock is lost"}
+	return Remedy{Entry: layout.Entry{Lock: lock, Creation: creation + 1}, What: "making its place free; the name of the lock is lost"}
 }
 
 // intended returns what hosts were about to write, the newest for each lock, and the highest creation id of all.
@@ -141,4 +180,12 @@ func (p *picture) named(name string) (found []layout.Entry) {
 		}
 	}
 	return found
+}
+
+// ErrNotRepaired is returned when something that Repair mends cannot be mended now: the text says why, and what to do.
+var ErrNotRepaired = errors.New("not repaired")
+
+func RefuseUp(who string) error {
+	return fmt.Errorf("%w: %s may be up and know the entry, and did not restore it when asked; "+
+		"stop bakeryd on all hosts, evict those that are dead, then run bakeryctl check --repair again", ErrNotRepaired, who)
 }

@@ -1,4 +1,6 @@
-package daemon
+// Package check verifies every record of a lockspace, without joining it, and decides how what is wrong can be repaired.
+// It writes nothing but a damaged superblock, when told to: package daemon repairs the rest as a host.
+package check
 
 import (
 	"cmp"
@@ -38,8 +40,8 @@ type Finding struct {
 	Repair   bool                 `json:"repair"` // Repair does
 }
 
-// Checkup is what Check found.
-type Checkup struct {
+// Result is what Check found.
+type Result struct {
 	Device     string
 	Superblock layout.Superblock
 	Hosts      int // that ever joined
@@ -49,7 +51,7 @@ type Checkup struct {
 }
 
 // Count counts the findings of a severity.
-func (c *Checkup) Count(s Severity) (n int) {
+func (c *Result) Count(s Severity) (n int) {
 	for _, f := range c.Findings {
 		if f.Severity == s {
 			n++
@@ -59,30 +61,25 @@ func (c *Checkup) Count(s Severity) (n int) {
 }
 
 const (
-	// checkRounds is how often what looks wrong is read again: hosts write while it is checked.
-	checkRounds = 8
-	// checkPause is the time between two of these.
-	checkPause = 10 * time.Millisecond
+	// Rounds is how often what looks wrong is read again: hosts write while it is checked.
+	Rounds = 8
+	// Pause is the time between two of these.
+	Pause = 10 * time.Millisecond
 	// checkRenewals is how often a host must be seen to renew to be known to be up, by a table that it read meanwhile.
 	checkRenewals = 2
 )
 
-// Check verifies every record of a lockspace, without joining it; it never writes. The lockspace may be in use:
-// what looks wrong counts only if it goes on to do so, and what could be the rest of a dead host only if that host
-// is seen to renew, for which it may take almost half a lease; progress, unless nil, is told so. It returns the
-// errors of FindLockspace and those of the device as a whole.
-func Check(dev blockdev.Device, progress func(string)) (*Checkup, error) {
-	return CheckWith(context.Background(), dev, CheckOptions{Progress: progress})
-}
-
-// CheckOptions are for who looks on.
-type CheckOptions struct {
+// Options say who is told of the progress. The zero value is of use.
+type Options struct {
 	Progress func(message string) // is told what takes long; may be nil
 	Counter  lockspace.Counter    // likewise, and how far it is
 }
 
-// CheckWith is Check, until ctx is done, whose cause it returns then.
-func CheckWith(ctx context.Context, dev blockdev.Device, o CheckOptions) (*Checkup, error) {
+// Check verifies every record of a lockspace, without joining it; it never writes. The lockspace may be in use: what
+// looks wrong counts only if it goes on to do so, and what could be the rest of a dead host only if that host is seen
+// to renew, for which it may take almost half a lease. It returns the errors of FindLockspace, those of the device as
+// a whole, and the cause of ctx's end.
+func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error) {
 	progress := o.Progress
 	sb, _, err := lockspace.FindLockspace(dev)
 	if err != nil {
@@ -108,7 +105,7 @@ func CheckWith(ctx context.Context, dev blockdev.Device, o CheckOptions) (*Check
 		return nil, err
 	}
 	whole = true
-	c := &Checkup{Device: dev.Info().Path, Superblock: sb, Hosts: len(p.hosts), Records: p.records()}
+	c := &Result{Device: dev.Info().Path, Superblock: sb, Hosts: len(p.hosts), Records: p.records()}
 	for _, e := range p.entries {
 		if !e.Free() {
 			c.Locks++
@@ -149,7 +146,7 @@ type picture struct {
 	entries map[int]layout.Entry
 	hosts   map[int]layout.HostRecord
 	damaged []lockspace.Record
-	said    map[life]words
+	said    lockspace.Published
 }
 
 // look reads the slots and entries of some locks, and all host records.
@@ -181,7 +178,7 @@ func (ex *examiner) look(locks []int) (*picture, error) {
 		return nil, err
 	}
 	s := lockspace.Snapshot{Hosts: slices.Collect(maps.Values(p.hosts))}
-	p.said = said(&s, nil)
+	p.said = s.Published()
 	return p, nil
 }
 
@@ -239,8 +236,8 @@ func (s suspicion) sign() sign { return sign{s.Offset, s.rule, s.state} }
 // confirm returns those suspicions that hold whenever they are looked at again.
 func (ex *examiner) confirm(found []suspicion) ([]suspicion, error) {
 	var err error
-	for round := 1; round < checkRounds && len(found) > 0; round++ {
-		if err := retry.Pause(ex.ctx, checkPause); err != nil {
+	for round := 1; round < Rounds && len(found) > 0; round++ {
+		if err := retry.Pause(ex.ctx, Pause); err != nil {
 			return nil, err
 		}
 		if found, err = ex.again(found); err != nil {

@@ -1,4 +1,4 @@
-package daemon
+package check_test
 
 import (
 	"bytes"
@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -126,27 +128,22 @@ func FuzzDisk(f *testing.F) { // 6000x
 		}
 		snapshot, err := lockspace.Inspect(dev)
 		require.NoError(t, err)
-		report, err := json.Marshal(ReportOf(snapshot))
+		report, err := json.Marshal(daemon.ReportOf(snapshot))
 		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal(report, new(Report)))
+		require.NoError(t, json.Unmarshal(report, new(daemon.Report)))
 		for _, e := range snapshot.Entries {
 			if !e.Free() {
-				_, _ = SnapshotValue(snapshot, e.Name)
+				_, _ = daemon.SnapshotValue(snapshot, e.Name)
 			}
 		}
-		_, err = ListLocks(dev)
+		_, err = daemon.ListLocks(dev)
 		require.NoError(t, err)
-		ex := examiner{dev: dev, sb: found, space: found.Space(), progress: func(string) {}}
-		all := make([]int, found.Geometry.Locks+1)
-		for i := range all {
-			all[i] = i
-		}
 		if found.Geometry.Size() > int64(len(whole)) {
 			return
 		}
-		p, err := ex.look(all)
+		findings, err := check.Suspicions(dev, found)
 		require.NoError(t, err)
-		for _, s := range p.suspicions(time.Now()) {
+		for _, s := range findings {
 			require.NotEmpty(t, s.Problem)
 			require.NotEmpty(t, s.Mend, "what mends it is said: %+v", s)
 		}

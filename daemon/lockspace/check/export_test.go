@@ -1,0 +1,25 @@
+package check
+
+import (
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Suspicions returns what looks wrong in one pass, before it is confirmed.
+func Suspicions(dev blockdev.Device, sb layout.Superblock) (found []Finding, err error) {
+	ex := examiner{dev: dev, sb: sb, space: sb.Space(), progress: func(string) {}}
+	all := make([]int, sb.Geometry.Locks+1)
+	for i := range all {
+		all[i] = i
+	}
+	p, err := ex.look(all)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range p.suspicions(time.Now()) {
+		found = append(found, s.Finding)
+	}
+	return found, nil
+}

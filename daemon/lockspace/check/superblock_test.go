@@ -1,0 +1,67 @@
+package check
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
+)
+
+func quiet(string) {}
+
+// TestRepairSuperblock: what was damaged is as it was, and nothing else is touched.
+func TestRepairSuperblock(t *testing.T) {
+	for _, kind := range []lockspace.RecordKind{lockspace.KindSuperblock, lockspace.KindCopy} {
+		t.Run(string(kind), func(t *testing.T) {
+			c := newChecked(t)
+			whole := lockspacetest.Contents(t, c.Disk)
+			at := map[lockspace.RecordKind]int64{lockspace.KindSuperblock: 0, lockspace.KindCopy: c.Geo.Superblock(1)}[kind]
+			for _, spoil := range []func(){
+				func() { lockspacetest.Damage(t, c.Disk.Open(), at) },
+				func() { c.Spoil(at) },
+				func() { c.Write(at, func(buf []byte) error { clear(buf); return nil }) },
+			} {
+				spoil()
+				found := c.check()
+				require.Len(t, found, 1)
+				require.True(t, found[0].Repair)
+				require.NoError(t, RewriteSuperblock(c.Disk.Open(), kind, quiet))
+				require.Equal(t, whole, lockspacetest.Contents(t, c.Disk))
+				require.Empty(t, c.check())
+				require.NoError(t, RewriteSuperblock(c.Disk.Open(), kind, func(string) { t.Error("written again") }))
+			}
+		})
+	}
+}
+
+// TestRepairSuperblockRefuses: what is whole is not overwritten by the other, nor what formatting has begun.
+func TestRepairSuperblockRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChecked(t)
+		other := c.SB
+		other.UUID[5]++
+		at := c.Geo.Superblock(1)
+		c.Write(at, func(buf []byte) error { return other.Encode(buf, 1) })
+		before := lockspacetest.Contents(t, c.Disk)
+		for _, kind := range []lockspace.RecordKind{lockspace.KindSuperblock, lockspace.KindCopy} {
+			err := RewriteSuperblock(c.Disk.Open(), kind, quiet)
+			if kind == lockspace.KindCopy {
+				require.ErrorIs(t, err, ErrNotRepaired)
+				require.ErrorContains(t, err, other.UUID.String())
+			}
+			require.Equal(t, before, lockspacetest.Contents(t, c.Disk))
+		}
+		found := c.check()
+		require.Len(t, found, 1)
+		require.False(t, found[0].Repair)
+
+		c.Write(at, func(buf []byte) error { return c.SB.Encode(buf, 1) })
+		c.Write(0, func(buf []byte) error { return c.SB.Encode(buf, 1) }) // the mark
+		before = lockspacetest.Contents(t, c.Disk)
+		require.ErrorIs(t, RewriteSuperblock(c.Disk.Open(), lockspace.KindSuperblock, quiet), lockspace.ErrInterrupted)
+		require.Equal(t, before, lockspacetest.Contents(t, c.Disk))
+	})
+}
