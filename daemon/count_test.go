@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
@@ -103,14 +104,14 @@ func TestDeathsAreCounted(t *testing.T) {
 		d, other := c.host(2), c.host(3)
 		holder := acquire(t, dying, Request{Name: "x"})
 		t.Cleanup(func() { _ = holder.Release() })
-		require.Eventually(t, func() bool { return d.vitals().Hosts[HealthLive] == 3 }, generous, time.Millisecond)
+		require.Eventually(t, func() bool { return d.vitals().Hosts[report.HealthLive] == 3 }, generous, time.Millisecond)
 		disk.Inject(blockdev.Fault{Hang: true})
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 
 		counts := d.cfg.Tally
 		require.Equal(t, uint64(1), counts.Recoveries.Load())
 		require.Equal(t, uint64(1), counts.DeathsDeclared.Load()+counts.DeathsLearned.Load())
-		require.Equal(t, map[Health]int{HealthLive: 2, HealthDead: 1, HealthSilent: 0, HealthJoining: 0, HealthLeft: 0}, d.vitals().Hosts)
+		require.Equal(t, map[report.Health]int{report.HealthLive: 2, report.HealthDead: 1, report.HealthSilent: 0, report.HealthJoining: 0, report.HealthLeft: 0}, d.vitals().Hosts)
 		require.Eventually(t, func() bool {
 			o := other.cfg.Tally
 			return o.DeathsDeclared.Load()+o.DeathsLearned.Load() == 1 && counts.DeathsDeclared.Load()+o.DeathsDeclared.Load() >= 1
@@ -123,7 +124,7 @@ func TestDeathsAreCounted(t *testing.T) {
 
 		late := c.host(4)
 		require.Zero(t, late.cfg.Tally.DeathsLearned.Load(), "it was long past")
-		require.Equal(t, 1, late.vitals().Hosts[HealthDead])
+		require.Equal(t, 1, late.vitals().Hosts[report.HealthDead])
 		hosts, _ := d.mem.known()
 		_, err := d.Evict(t.Context(), 1, hosts[0].Incarnation, true)
 		require.NoError(t, err)

@@ -2,12 +2,9 @@ package daemon
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/process"
-	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -107,83 +104,4 @@ func (lk *lock) showNesting() error {
 		return nil
 	}
 	return lk.write(lk.m.Mine())
-}
-
-// edge is a wait of a client that holds another lock meanwhile.
-type edge struct {
-	host      int
-	name      string // of the host
-	pid       int
-	under, in *LockReport // it holds under, and waits for in
-}
-
-func (e edge) String() string {
-	return fmt.Sprintf("process %d of %s holds %q and waits for %q", e.pid, text.HostName(e.host, e.name), e.under.Name, e.in.Name)
-}
-
-// edges returns the waits below a hold that the report shows.
-func (r *Report) edges() (all []edge) {
-	// A number of a process is that of its own pid namespace: the time makes it one hold.
-	holds := func(l *LockReport, host, pid int, since time.Time) bool {
-		return slices.ContainsFunc(l.Holders, func(h HolderReport) bool {
-			return h.Host == host && h.PID == pid && h.Since.Equal(since)
-		})
-	}
-	add := func(in *LockReport, host int, name string, pid int, since time.Time) {
-		if pid == 0 {
-			return
-		}
-		for i := range r.Locks {
-			if holds(&r.Locks[i], host, pid, since) {
-				all = append(all, edge{host: host, name: name, pid: pid, under: &r.Locks[i], in: in})
-			}
-		}
-	}
-	for i := range r.Locks {
-		l := &r.Locks[i]
-		if l.Permits > 1 {
-			continue // another permit may become free
-		}
-		for _, q := range l.Queue {
-			add(l, q.Host, q.HostName, q.Under, q.underSince)
-		}
-		for _, w := range l.Local {
-			if w.Under != 0 {
-				add(l, r.ThisHost.ID, r.ThisHost.Name, w.Under, w.underSince)
-			}
-		}
-	}
-	return all
-}
-
-// deadlock describes a cycle of waits that a lock is part of; empty: there is none.
-func (r *Report) deadlock(l *LockReport, edges []edge) string {
-	var path []edge
-	var visit func(at *LockReport) bool
-	seen := map[*LockReport]bool{}
-	visit = func(at *LockReport) bool {
-		if seen[at] {
-			return false
-		}
-		seen[at] = true
-		for _, e := range edges {
-			if e.under != at {
-				continue
-			}
-			path = append(path, e)
-			if e.in == l || visit(e.in) {
-				return true
-			}
-			path = path[:len(path)-1]
-		}
-		return false
-	}
-	if !visit(l) {
-		return ""
-	}
-	texts := make([]string, len(path))
-	for i, e := range path {
-		texts[i] = e.String()
-	}
-	return "deadlock: " + strings.Join(texts, "; ") + ": end a waiter"
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/page"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -32,10 +33,10 @@ const (
 // Glance is the answer of GET /page/status. Without a report there is an error; with one, it says why the report's part
 // that was read is old.
 type Glance struct {
-	At     time.Time  `json:"at"`
-	Report *Report    `json:"report,omitempty"`
-	Read   GlanceRead `json:"read"`
-	Error  *apiError  `json:"error,omitempty"`
+	At     time.Time      `json:"at"`
+	Report *report.Report `json:"report,omitempty"`
+	Read   GlanceRead     `json:"read"`
+	Error  *apiError      `json:"error,omitempty"`
 }
 
 // GlanceRead says what stands behind a Glance.

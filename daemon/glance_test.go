@@ -18,6 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -32,7 +33,7 @@ func (g *glance) due(whole bool) {
 	}
 }
 
-func (a Glance) lock(t *testing.T, name string) LockReport {
+func (a Glance) lock(t *testing.T, name string) report.Lock {
 	t.Helper()
 	require.NotNil(t, a.Report)
 	for _, l := range a.Report.Locks {
@@ -41,7 +42,7 @@ func (a Glance) lock(t *testing.T, name string) LockReport {
 		}
 	}
 	t.Fatalf("no lock %q", name)
-	return LockReport{}
+	return report.Lock{}
 }
 
 // TestGlancesShareWhatIsRead: however many pages ask, the disk is read once in a while, and what this host knows is new.
@@ -192,7 +193,7 @@ func TestPageIsServed(t *testing.T) {
 	require.NoError(t, json.Unmarshal(body, &a))
 	require.Equal(t, 1, a.Report.ThisHost.ID)
 	for i := range 300 {
-		a.Report.Hosts = append(a.Report.Hosts, HostReport{ID: i})
+		a.Report.Hosts = append(a.Report.Hosts, report.Host{ID: i})
 	}
 	w := httptest.NewRecorder()
 	writeGlance(w, "deflate, gzip", a)

@@ -13,6 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -96,11 +97,11 @@ func TestFarHostJoins(t *testing.T) {
 		}
 		require.NoError(t, h.Release())
 		require.NoError(t, acquire(t, one, Request{Name: "x"}).Release())
-		report, err := two.Status()
+		shown, err := two.Status()
 		require.NoError(t, err)
-		require.Len(t, report.Hosts, 3)
-		for _, h := range report.Hosts {
-			require.Equal(t, HealthLive, h.Health)
+		require.Len(t, shown.Hosts, 3)
+		for _, h := range shown.Hosts {
+			require.Equal(t, report.HealthLive, h.Health)
 		}
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -150,7 +151,7 @@ func (s *served) transport() *http.Transport {
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", s.path) }}
 }
 
-func (s *served) status() (r Report) {
+func (s *served) status() (r report.Report) {
 	s.t.Helper()
 	_, text := s.call("GET /v1/status", "")
 	require.NoError(s.t, json.Unmarshal([]byte(text), &r))

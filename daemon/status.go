@@ -7,6 +7,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -14,7 +15,7 @@ import (
 // Status reads the disk, and adds what only this host knows: its lease, which
 // hosts it has not seen renew, and who holds and waits inside it. It returns
 // an error if the device hangs.
-func (d *Daemon) Status() (*Report, error) {
+func (d *Daemon) Status() (*report.Report, error) {
 	snapshot, err := d.inspect()
 	if err != nil {
 		return nil, err
@@ -23,11 +24,11 @@ func (d *Daemon) Status() (*Report, error) {
 }
 
 // tell adds to what was read what this host knows now.
-func (d *Daemon) tell(snapshot *lockspace.Snapshot) *Report {
+func (d *Daemon) tell(snapshot *lockspace.Snapshot) *report.Report {
 	hosts, _ := d.mem.known()
-	r := reportBy(snapshot, &knowledge{now: d.clock.Now(), times: d.times(), hosts: hosts})
+	r := report.By(snapshot, &report.Knowledge{Now: d.clock.Now(), Times: d.times(), Hosts: hosts})
 	left, _ := d.mem.leaseLeft()
-	r.ThisHost = &ThisHostReport{
+	r.ThisHost = &report.ThisHost{
 		ID: d.mem.id(), Name: d.mem.ids.name, Incarnation: d.mem.incarnation(), State: d.state(), LeaseLeftMS: left.Milliseconds(),
 		IO: ioReport(blockdev.StatsOf(d.opened)), Renewals: renewalsReport(d.cfg.Tally),
 	}
@@ -37,23 +38,23 @@ func (d *Daemon) tell(snapshot *lockspace.Snapshot) *Report {
 		d.mu.Unlock()
 		if lk != nil {
 			r.Locks[i].Local = lk.waiting()
-			r.Locks[i].addHolds(r.ThisHost, lk.inside())
+			addHolds(&r.Locks[i], r.ThisHost, lk.inside())
 		}
 	}
-	r.explain()
+	r.Explain()
 	return r
 }
 
-func ioReport(s blockdev.Stats) *IOReport {
-	of := func(l blockdev.Latency) LatencyReport {
-		return LatencyReport{Count: l.Count, Errors: l.Errors, P50US: l.P50.Microseconds(), P99US: l.P99.Microseconds(), MaxUS: l.Max.Microseconds()}
+func ioReport(s blockdev.Stats) *report.IO {
+	of := func(l blockdev.Latency) report.Latency {
+		return report.Latency{Count: l.Count, Errors: l.Errors, P50US: l.P50.Microseconds(), P99US: l.P99.Microseconds(), MaxUS: l.Max.Microseconds()}
 	}
-	return &IOReport{Read: of(s.Read), Write: of(s.Write), InFlight: s.InFlight, OldestMS: s.Oldest.Milliseconds()}
+	return &report.IO{Read: of(s.Read), Write: of(s.Write), InFlight: s.InFlight, OldestMS: s.Oldest.Milliseconds()}
 }
 
-func renewalsReport(t *tally.Tally) *LatencyReport {
+func renewalsReport(t *tally.Tally) *report.Latency {
 	times := t.Renewals.Times()
-	return &LatencyReport{Count: times.Count, Errors: t.RenewalFailures.Load(), P50US: times.Quantile(0.5).Microseconds(),
+	return &report.Latency{Count: times.Count, Errors: t.RenewalFailures.Load(), P50US: times.Quantile(0.5).Microseconds(),
 		P99US: times.Quantile(0.99).Microseconds(), MaxUS: times.Max.Microseconds()}
 }
 
@@ -74,21 +75,21 @@ func (d *Daemon) state() string {
 // addHolds shows the clients of this host that hold the lock. The disk shows
 // the host as choosing or waiting until a hold has lasted a while, and then
 // the first client only.
-func (l *LockReport) addHolds(self *ThisHostReport, holds []*Hold) {
-	ticket, settled := l.takes(self.ID)
+func addHolds(l *report.Lock, self *report.ThisHost, holds []*Hold) {
+	ticket, settled := l.Takes(self.ID)
 	holds = slices.DeleteFunc(holds, func(h *Hold) bool { // of a later ticket than the disk was read with
 		return h.joined || layout.MakeTicket(h.token.Number(), self.ID) != ticket
 	})
 	if len(holds) == 0 {
 		return
 	}
-	l.Holders = slices.DeleteFunc(l.Holders, func(h HolderReport) bool { return h.Host == self.ID })
-	l.Queue = slices.DeleteFunc(l.Queue, func(q QueueReport) bool { return q.Host == self.ID })
+	l.Holders = slices.DeleteFunc(l.Holders, func(h report.Holder) bool { return h.Host == self.ID })
+	l.Queue = slices.DeleteFunc(l.Queue, func(q report.Queued) bool { return q.Host == self.ID })
 	for i := range l.Queue {
 		l.Queue[i].Place = i + 1
 	}
 	for _, h := range holds {
-		r := HolderReport{
+		r := report.Holder{
 			Host: self.ID, HostName: self.Name, PID: h.req.PID, Command: h.req.Command,
 			Since: h.since.UTC().Truncate(time.Microsecond), Mode: h.Mode(), Token: h.token, Phase: layout.Held, Settled: settled,
 		}
@@ -98,23 +99,7 @@ func (l *LockReport) addHolds(self *ThisHostReport, holds []*Hold) {
 		}
 		l.Holders = append(l.Holders, r)
 	}
-	slices.SortFunc(l.Holders, func(a, b HolderReport) int { return cmp.Compare(a.Token, b.Token) })
-}
-
-// takes returns the ticket by which a host holds the lock or is on its way to
-// it, and whether the disk shows it as held; 0: neither.
-func (l *LockReport) takes(host int) (ticket layout.Ticket, settled bool) {
-	for _, h := range l.Holders {
-		if h.Host == host {
-			return h.Token, true
-		}
-	}
-	for _, q := range l.Queue {
-		if q.Host == host {
-			return q.Ticket, false
-		}
-	}
-	return 0, false
+	slices.SortFunc(l.Holders, func(a, b report.Holder) int { return cmp.Compare(a.Token, b.Token) })
 }
 
 // leftOver tells whether the client of a hold is gone while its command lives,
@@ -146,16 +131,16 @@ func (lk *lock) inside() []*Hold {
 }
 
 // waiting reports the clients in the queue.
-func (lk *lock) waiting() []LocalReport {
+func (lk *lock) waiting() []report.Local {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
-	var out []LocalReport
+	var out []report.Local
 	for i, w := range lk.queue {
-		l := LocalReport{PID: w.req.PID, Command: w.req.Command, Mode: w.req.Mode,
+		l := report.Local{PID: w.req.PID, Command: w.req.Command, Mode: w.req.Mode,
 			Since: w.since.UTC().Truncate(time.Microsecond), Place: i + 1}
 		if s := w.req.session; s != nil {
 			if under := s.nestedUnder(); under != nil {
-				l.Under, l.underSince = under.PID, under.Since
+				l.Under, l.UnderSince = under.PID, under.Since
 			}
 		}
 		out = append(out, l)

@@ -11,10 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-func lockNamed(t *testing.T, d *Daemon, name string) LockReport {
+func lockNamed(t *testing.T, d *Daemon, name string) report.Lock {
 	t.Helper()
 	r, err := d.Status()
 	require.NoError(t, err)
@@ -24,7 +25,7 @@ func lockNamed(t *testing.T, d *Daemon, name string) LockReport {
 		}
 	}
 	t.Fatalf("no lock %q", name)
-	return LockReport{}
+	return report.Lock{}
 }
 
 // TestStatusShowsEveryReader: the disk shows one of a host's only.
@@ -55,18 +56,18 @@ func TestStatusShowsEveryReader(t *testing.T) {
 
 // TestAddHoldsOfALaterTicket: what the disk was read with stays, if it has changed hands since.
 func TestAddHoldsOfALaterTicket(t *testing.T) {
-	self := &ThisHostReport{ID: 1}
+	self := &report.ThisHost{ID: 1}
 	first, later := layout.MakeTicket(10, 1), layout.MakeTicket(20, 1)
-	l := LockReport{Holders: []HolderReport{{Host: 1, Token: first, PID: 5}}, Queue: []QueueReport{{Host: 2, Place: 1}}}
-	l.addHolds(self, []*Hold{{token: later, req: Request{PID: 6}}})
+	l := report.Lock{Holders: []report.Holder{{Host: 1, Token: first, PID: 5}}, Queue: []report.Queued{{Host: 2, Place: 1}}}
+	addHolds(&l, self, []*Hold{{token: later, req: Request{PID: 6}}})
 	require.Equal(t, 5, l.Holders[0].PID)
-	l.addHolds(self, []*Hold{{lk: &lock{}, token: first.Grant(1), req: Request{PID: 7}}})
+	addHolds(&l, self, []*Hold{{lk: &lock{}, token: first.Grant(1), req: Request{PID: 7}}})
 	require.Len(t, l.Holders, 1)
 	require.Equal(t, 7, l.Holders[0].PID)
 	require.True(t, l.Holders[0].Settled)
 
-	free := LockReport{}
-	free.addHolds(self, []*Hold{{token: later}})
+	free := report.Lock{}
+	addHolds(&free, self, []*Hold{{token: later}})
 	require.Empty(t, free.Holders)
 }
 
@@ -85,7 +86,7 @@ func TestStatusShowsOrphans(t *testing.T) {
 	defer waiter.Close()
 	require.Equal(t, "waiting", nextEvent(t, r2).Event)
 	require.NoError(t, c.Close())
-	var l LockReport
+	var l report.Lock
 	require.Eventually(t, func() bool {
 		l = lockNamed(t, s.d, "x")
 		return len(l.Holders) == 1 && l.Holders[0].Orphan

@@ -7,6 +7,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -37,7 +38,7 @@ type TermVitals struct {
 
 	Lease     time.Duration // as it was formatted
 	LeaseLeft time.Duration // 0: it is over
-	Hosts     map[Health]int
+	Hosts     map[report.Health]int
 	Sessions  int
 	IO        blockdev.Stats
 	Locks     []LockVitals // those that somebody holds or waits for, by name
@@ -71,23 +72,23 @@ func (d *Daemon) vitals() *TermVitals {
 }
 
 // countHealth counts the hosts that ever joined. Of itself a host has its record as it was before it was live.
-func countHealth(hosts []lease.Host, self int, t lease.Times) map[Health]int {
-	n := map[Health]int{HealthLive: 0, HealthJoining: 0, HealthLeft: 0, HealthSilent: 0, HealthDead: 0}
+func countHealth(hosts []lease.Host, self int, t lease.Times) map[report.Health]int {
+	n := map[report.Health]int{report.HealthLive: 0, report.HealthJoining: 0, report.HealthLeft: 0, report.HealthSilent: 0, report.HealthDead: 0}
 	for i, h := range hosts {
 		switch {
 		case i+1 == self:
-			n[HealthLive]++
+			n[report.HealthLive]++
 		case h.Incarnation == 0:
 		case h.State == layout.StateLeft:
-			n[HealthLeft]++
+			n[report.HealthLeft]++
 		case h.Gone:
-			n[HealthDead]++
+			n[report.HealthDead]++
 		case h.State == layout.StateJoining:
-			n[HealthJoining]++
+			n[report.HealthJoining]++
 		case h.Overdue(t):
-			n[HealthSilent]++
+			n[report.HealthSilent]++
 		default:
-			n[HealthLive]++
+			n[report.HealthLive]++
 		}
 	}
 	return n

@@ -18,6 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/bench"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -36,14 +37,14 @@ func newBenchSpace(t *testing.T, lease time.Duration) *benchSpace {
 	return s
 }
 
-func (s *benchSpace) report() *daemon.Report {
+func (s *benchSpace) report() *report.Report {
 	s.t.Helper()
 	dev, err := blockdev.Open(s.path, blockdev.Options{ReadOnly: true})
 	require.NoError(s.t, err)
 	defer dev.Close()
 	snapshot, err := lockspace.Inspect(dev)
 	require.NoError(s.t, err)
-	return daemon.ReportOf(snapshot)
+	return report.Of(snapshot)
 }
 
 // measuring waits until the lock of the bench was held once.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/bench"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
@@ -24,7 +24,7 @@ type benchReport struct {
 	*bench.Result
 }
 
-func newBenchReport(s *daemon.Report, r *bench.Result) *benchReport {
+func newBenchReport(s *report.Report, r *bench.Result) *benchReport {
 	l := s.Lockspace
 	b := &benchReport{Device: l.Device, Lockspace: cmp.Or(l.Name, l.UUID.String()), Stride: l.Stride, Hosts: l.Hosts,
 		Highest: r.Slots, At: time.Now().Truncate(time.Second), Result: r}

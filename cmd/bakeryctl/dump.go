@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -75,18 +75,18 @@ type dumpedSuperblock struct {
 }
 
 type dumpedHost struct {
-	State           layout.HostState       `json:"state"`
-	Name            string                 `json:"name"`
-	Incarnation     uint64                 `json:"incarnation,string"`
-	Sequence        uint64                 `json:"sequence,string"`
-	Highest         int                    `json:"highest"`
-	MachineID       string                 `json:"machine_id"`
-	BootID          string                 `json:"boot_id"`
-	WatchdogArmed   bool                   `json:"watchdog_armed"`
-	WatchdogSeconds int                    `json:"watchdog_seconds"`
-	PRKey           uint64                 `json:"pr_key,string"`
-	Verdicts        []daemon.VerdictReport `json:"verdicts"`
-	CannotRead      []dumpedComplaint      `json:"cannot_read,omitempty"`
+	State           layout.HostState  `json:"state"`
+	Name            string            `json:"name"`
+	Incarnation     uint64            `json:"incarnation,string"`
+	Sequence        uint64            `json:"sequence,string"`
+	Highest         int               `json:"highest"`
+	MachineID       string            `json:"machine_id"`
+	BootID          string            `json:"boot_id"`
+	WatchdogArmed   bool              `json:"watchdog_armed"`
+	WatchdogSeconds int               `json:"watchdog_seconds"`
+	PRKey           uint64            `json:"pr_key,string"`
+	Verdicts        []report.Verdict  `json:"verdicts"`
+	CannotRead      []dumpedComplaint `json:"cannot_read,omitempty"`
 }
 
 // dumpedComplaint is what a host is held up by: the slot of a host in a lock, or without a host the lock's entry.
@@ -140,9 +140,9 @@ func dumpJSON(w io.Writer, r lockspace.Record) error {
 		host := dumpedHost{State: h.State, Name: h.Name, Incarnation: h.Incarnation, Sequence: h.Sequence,
 			Highest: h.Highest, MachineID: fmt.Sprintf("%x", h.MachineID), BootID: fmt.Sprintf("%x", h.BootID),
 			WatchdogArmed: h.WatchdogArmed, WatchdogSeconds: int(h.WatchdogSeconds), PRKey: h.PRKey,
-			Verdicts: []daemon.VerdictReport{}}
+			Verdicts: []report.Verdict{}}
 		for _, v := range h.Verdicts {
-			host.Verdicts = append(host.Verdicts, daemon.VerdictReport(v))
+			host.Verdicts = append(host.Verdicts, report.Verdict(v))
 		}
 		for _, c := range h.Complaints {
 			host.CannotRead = append(host.CannotRead, dumpedComplaint(c))

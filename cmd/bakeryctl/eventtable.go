@@ -7,7 +7,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
@@ -94,7 +93,7 @@ func eventDetails(e *events.Event) (cells []string) {
 		cells = append(cells, fmt.Sprintf("%d events are missing", e.Missed))
 	}
 	if e.Reason != "" {
-		cells = append(cells, daemon.PrintableLine(e.Reason))
+		cells = append(cells, text.PrintableLine(e.Reason))
 	}
 	return cells
 }
@@ -105,7 +104,7 @@ func clientText(pid int, command string) string {
 		words = append(words, fmt.Sprintf("pid %d", pid))
 	}
 	if command != "" {
-		words = append(words, daemon.PrintableLine(command))
+		words = append(words, text.PrintableLine(command))
 	}
 	return strings.Join(words, " ")
 }
@@ -132,7 +131,7 @@ func waited(e *events.Event) string {
 
 // aheadText names a host, or a client of the same host.
 func aheadText(e *events.Event, p *events.Peer) string {
-	who, phase := clientText(p.PID, p.Command), daemon.PrintableLine(p.Phase)
+	who, phase := clientText(p.PID, p.Command), text.PrintableLine(p.Phase)
 	if p.Host == e.Host {
 		if who == "" {
 			who = "another"

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
@@ -93,7 +93,7 @@ func (a *app) evict(ctx context.Context, name string, o evictOptions) error {
 
 // findHost finds a host by its id or name. Of several with one name it is the one that has not left, if there is
 // but one.
-func findHost(r *daemon.Report, name string) (*daemon.HostReport, error) {
+func findHost(r *report.Report, name string) (*report.Host, error) {
 	if id, err := strconv.Atoi(name); err == nil {
 		if h := hostByID(r.Hosts, id); h != nil {
 			return h, nil
@@ -105,11 +105,11 @@ func findHost(r *daemon.Report, name string) (*daemon.HostReport, error) {
 			}
 		}
 	}
-	var all, present []*daemon.HostReport
+	var all, present []*report.Host
 	for i := range r.Hosts {
 		if h := &r.Hosts[i]; h.Name == name {
 			all = append(all, h)
-			if health(*h) != daemon.HealthLeft {
+			if health(*h) != report.HealthLeft {
 				present = append(present, h)
 			}
 		}
@@ -131,16 +131,16 @@ func findHost(r *daemon.Report, name string) (*daemon.HostReport, error) {
 }
 
 // evictable says why there is nothing to be evicted.
-func evictable(r *daemon.Report, h *daemon.HostReport, o evictOptions) error {
+func evictable(r *report.Report, h *report.Host, o evictOptions) error {
 	no := func(what, hint string) error {
 		return &failure{code: exitUsage, err: fmt.Errorf("%s %s", hostLabel(h), what), hint: hint}
 	}
 	switch health(*h) {
-	case daemon.HealthLeft:
+	case report.HealthLeft:
 		return no("has left: its locks are free, there is nothing to evict", "")
-	case daemon.HealthJoining:
+	case report.HealthJoining:
 		return no("is joining: it holds nothing", "let it finish, or stop it on its machine")
-	case daemon.HealthDead:
+	case report.HealthDead:
 		if h.Forgotten {
 			return no("is declared dead and forgotten already: its locks are free", "")
 		}
@@ -154,11 +154,11 @@ func evictable(r *daemon.Report, h *daemon.HostReport, o evictOptions) error {
 	return nil
 }
 
-func isThisHost(r *daemon.Report, h *daemon.HostReport) bool {
+func isThisHost(r *report.Report, h *report.Host) bool {
 	return r.ThisHost != nil && r.ThisHost.ID == h.ID
 }
 
-func hostLabel(h *daemon.HostReport) string {
+func hostLabel(h *report.Host) string {
 	if h.Name == "" {
 		return fmt.Sprintf("host %d", h.ID)
 	}
@@ -166,7 +166,7 @@ func hostLabel(h *daemon.HostReport) string {
 }
 
 // describeEviction shows what is known of a host, and what its eviction would do.
-func describeEviction(w io.Writer, r *daemon.Report, h *daemon.HostReport, o evictOptions) {
+func describeEviction(w io.Writer, r *report.Report, h *report.Host, o evictOptions) {
 	var holds, waits []string
 	for _, l := range r.Locks {
 		for _, x := range l.Holders {
@@ -209,13 +209,13 @@ const (
 	idText   = "Its id becomes free for other machines."
 )
 
-func consequence(r *daemon.Report, h *daemon.HostReport, o evictOptions) string {
+func consequence(r *report.Report, h *report.Host, o evictOptions) string {
 	switch kind := health(*h); {
 	case isThisHost(r, h):
 		return "It is this host: its bakeryd stops the holders of its locks, then leaves and ends."
-	case kind == daemon.HealthDead:
+	case kind == report.HealthDead:
 		return idText + "\n" + cutOff
-	case kind != daemon.HealthSilent:
+	case kind != report.HealthSilent:
 		return askText
 	case o.forget:
 		return deadText + "\n" + idText
@@ -224,7 +224,7 @@ func consequence(r *daemon.Report, h *daemon.HostReport, o evictOptions) string 
 }
 
 // confirm asks. Before the answer is acted on it is looked whether it was given to what is still the case.
-func (a *app) confirm(ctx context.Context, h *daemon.HostReport) error {
+func (a *app) confirm(ctx context.Context, h *report.Host) error {
 	in, ok := a.stdin.(*os.File)
 	if !ok || !isTerminal(in) {
 		return &failure{code: exitUsage, err: fmt.Errorf("%s is not evicted: there is no terminal to ask at", hostLabel(h)), hint: "--yes evicts it without asking"}
@@ -251,7 +251,7 @@ func (a *app) confirm(ctx context.Context, h *daemon.HostReport) error {
 }
 
 // sendEviction has bakeryd publish it, and tells what came of it.
-func (a *app) sendEviction(ctx context.Context, h *daemon.HostReport, o evictOptions) error {
+func (a *app) sendEviction(ctx context.Context, h *report.Host, o evictOptions) error {
 	ctx, cancel := context.WithTimeout(ctx, evictPatience)
 	defer cancel()
 	request := struct {

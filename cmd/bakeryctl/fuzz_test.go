@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -113,7 +113,7 @@ func FuzzRecords(f *testing.F) { // 5000x
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := showReport(&out, daemon.ReportOf(snapshot), time.Now(), false); err != nil {
+		if err := showReport(&out, report.Of(snapshot), time.Now(), false); err != nil {
 			t.Fatal(err)
 		}
 		harmless(t, out.String())

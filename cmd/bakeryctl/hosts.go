@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -39,17 +39,17 @@ and without bakeryd; whether a host is silent does not show there.`,
   bakeryctl hosts --device /dev/mapper/locks`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			report, err := a.status(cmd.Context(), device)
+			shown, err := a.status(cmd.Context(), device)
 			if err != nil {
 				return err
 			}
 			if asJSON {
 				return writeJSON(a.stdout, struct {
-					ThisHost *daemon.ThisHostReport `json:"this_host"`
-					Hosts    []daemon.HostReport    `json:"hosts"`
-				}{report.ThisHost, report.Hosts})
+					ThisHost *report.ThisHost `json:"this_host"`
+					Hosts    []report.Host    `json:"hosts"`
+				}{shown.ThisHost, shown.Hosts})
 			}
-			return writeTable(a.stdout, func(w io.Writer) { showHostTable(w, report, a.paint()) })
+			return writeTable(a.stdout, func(w io.Writer) { showHostTable(w, shown, a.paint()) })
 		},
 	}
 	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
@@ -59,7 +59,7 @@ and without bakeryd; whether a host is silent does not show there.`,
 }
 
 // showHostTable writes a line for each host that ever joined.
-func showHostTable(w io.Writer, r *daemon.Report, p paint) {
+func showHostTable(w io.Writer, r *report.Report, p paint) {
 	if len(r.Hosts) == 0 {
 		fmt.Fprintf(w, "no host ever joined\n")
 		return
@@ -68,7 +68,7 @@ func showHostTable(w io.Writer, r *daemon.Report, p paint) {
 		fmt.Fprintf(w, "read from the device; whether a host is alive does not show there\n\n")
 	}
 	fmt.Fprintf(w, "ID\tNAME\t%s\tSEEN\tWATCHDOG", p.cell(plain, "STATE"))
-	if slices.ContainsFunc(r.Hosts, func(h daemon.HostReport) bool { return len(h.Verdicts) > 0 }) {
+	if slices.ContainsFunc(r.Hosts, func(h report.Host) bool { return len(h.Verdicts) > 0 }) {
 		fmt.Fprintf(w, "\tVERDICTS")
 	}
 	fmt.Fprint(w, p.heading())
@@ -82,18 +82,18 @@ func showHostTable(w io.Writer, r *daemon.Report, p paint) {
 }
 
 // health is that of a report, also of one by a bakeryd that did not tell it yet.
-func health(h daemon.HostReport) daemon.Health {
+func health(h report.Host) report.Health {
 	switch {
 	case h.Health != "":
 		return h.Health
 	case h.Dead:
-		return daemon.HealthDead
+		return report.HealthDead
 	}
-	return daemon.Health(h.State.String())
+	return report.Health(h.State.String())
 }
 
 // hostState is a host's health and what else there is to know of it.
-func hostState(h daemon.HostReport) string {
+func hostState(h report.Host) string {
 	state := string(health(h))
 	if h.Forgotten && h.Dead {
 		state += ", forgotten"
@@ -108,31 +108,31 @@ func hostState(h daemon.HostReport) string {
 }
 
 // hostLevel is how bad it is what hostState says.
-func hostLevel(h daemon.HostReport) level {
+func hostLevel(h report.Host) level {
 	switch state := health(h); {
-	case state == daemon.HealthSilent, h.Unreadable, state == daemon.HealthDead && !h.Forgotten:
+	case state == report.HealthSilent, h.Unreadable, state == report.HealthDead && !h.Forgotten:
 		return bad
-	case state == daemon.HealthJoining, h.AskedToLeave:
+	case state == report.HealthJoining, h.AskedToLeave:
 		return warn
-	case state == daemon.HealthLive:
+	case state == report.HealthLive:
 		return good
 	}
 	return soft
 }
 
 // seen says when a host was last seen to renew, and what comes of it if it is not seen again.
-func seen(h daemon.HostReport, policy layout.Policy) string {
+func seen(h report.Host, policy layout.Policy) string {
 	switch {
 	case h.SilentMS == nil:
 		return "-"
-	case health(h) == daemon.HealthSilent:
+	case health(h) == report.HealthSilent:
 		return "silent for " + seconds(*h.SilentMS) + outlook(h, policy)
 	}
 	return "renewed " + seconds(*h.SilentMS) + " ago"
 }
 
 // outlook says what becomes of a silent host, in a part of a sentence.
-func outlook(h daemon.HostReport, policy layout.Policy) string {
+func outlook(h report.Host, policy layout.Policy) string {
 	switch fence := policy == layout.PolicyFence; {
 	case h.DeadInMS == nil:
 		return ""
@@ -146,7 +146,7 @@ func outlook(h daemon.HostReport, policy layout.Policy) string {
 	return ", dead in " + seconds(*h.DeadInMS)
 }
 
-func watchdog(h daemon.HostReport) string {
+func watchdog(h report.Host) string {
 	if !h.WatchdogArmed {
 		return "-"
 	}
@@ -154,7 +154,7 @@ func watchdog(h daemon.HostReport) string {
 }
 
 // verdicts are what a host publishes of others. An incarnation is named if it is not the one that the table shows.
-func verdicts(h daemon.HostReport, hosts []daemon.HostReport) string {
+func verdicts(h report.Host, hosts []report.Host) string {
 	var all []string
 	for _, v := range h.Verdicts {
 		text := fmt.Sprintf("%v %d", v.Kind, v.Host)
@@ -166,7 +166,7 @@ func verdicts(h daemon.HostReport, hosts []daemon.HostReport) string {
 	return strings.Join(all, ", ")
 }
 
-func hostByID(hosts []daemon.HostReport, id int) *daemon.HostReport {
+func hostByID(hosts []report.Host, id int) *report.Host {
 	for i := range hosts {
 		if hosts[i].ID == id {
 			return &hosts[i]

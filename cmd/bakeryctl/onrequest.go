@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
@@ -109,11 +109,11 @@ func signalText(s syscall.Signal) string {
 }
 
 func requestText(r client.Request) string {
-	text := hostLabel(&daemon.HostReport{ID: r.Host, Name: r.HostName}) + " asks for it"
+	shown := hostLabel(&report.Host{ID: r.Host, Name: r.HostName}) + " asks for it"
 	if r.Message != "" {
-		text += ": " + daemon.PrintableLine(r.Message)
+		shown += ": " + text.PrintableLine(r.Message)
 	}
-	return text
+	return shown
 }
 
 // running is closed when the script has ended; nil: none runs.

@@ -9,8 +9,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
+	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
 func TestColourIsOn(t *testing.T) {
@@ -28,7 +28,7 @@ func TestColourIsOn(t *testing.T) {
 
 func TestPaintedTablesAreThePlainOnes(t *testing.T) {
 	r := aReport()
-	r.Damaged = []daemon.DamageReport{{What: "slot of host 2 in lock 3", Offset: 4096, Error: "checksum"}}
+	r.Damaged = []report.Damage{{What: "slot of host 2 in lock 3", Offset: 4096, Error: "checksum"}}
 	r.Lockspace.Warnings = []string{"the superblock is damaged, its copy is in use"}
 	for name, show := range map[string]func(out *bytes.Buffer, p paint) error{
 		"status": func(out *bytes.Buffer, p paint) error { return showReport(out, r, noon, p) },

@@ -38,9 +38,9 @@ func showProbe(out io.Writer, r *probeReport, p paint) error {
 	}
 	err := writeTable(out, func(w io.Writer) {
 		for _, f := range r.Findings {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", p.cell(verdictLevel(f.Verdict), string(f.Verdict)), f.ID, daemon.PrintableLine(f.Detail))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", p.cell(verdictLevel(f.Verdict), string(f.Verdict)), f.ID, text.PrintableLine(f.Detail))
 			if f.Remedy != "" {
-				fmt.Fprintf(w, "%s\t\t-> %s\n", p.cell(plain, ""), daemon.PrintableLine(f.Remedy))
+				fmt.Fprintf(w, "%s\t\t-> %s\n", p.cell(plain, ""), text.PrintableLine(f.Remedy))
 			}
 		}
 	})

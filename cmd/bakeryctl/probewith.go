@@ -10,6 +10,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
@@ -37,7 +38,7 @@ func (a *app) probeWith(ctx context.Context, r *probeReport, with string) error 
 }
 
 // servesIt refuses a bakeryd that is in another lockspace than the one on the device.
-func servesIt(s *daemon.Report, socket string, r *probeReport) error {
+func servesIt(s *report.Report, socket string, r *probeReport) error {
 	if s.ThisHost == nil {
 		return &failure{code: exitUnavailable, err: fmt.Errorf("bakeryd at %s does not say which host it is", socket)}
 	}
@@ -101,7 +102,7 @@ func (r *probeReport) addMeetings(both *[2]daemon.MeetReport) {
 }
 
 // meetHost has this host's bakeryd meet another, where somebody has to do the same.
-func (a *app) meetHost(ctx context.Context, r *probeReport, self *daemon.Report, with string, say func(string)) error {
+func (a *app) meetHost(ctx context.Context, r *probeReport, self *report.Report, with string, say func(string)) error {
 	h, err := findHost(self, with)
 	if err != nil {
 		return err

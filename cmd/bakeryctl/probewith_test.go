@@ -14,30 +14,31 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 var probedUUID = layout.UUID{1, 2, 3}
 
 // serveMeeting is a bakeryd that has met another one, with this report.
-func serveMeeting(t *testing.T, dir string, report daemon.MeetReport) (socket string) {
+func serveMeeting(t *testing.T, dir string, shown daemon.MeetReport) (socket string) {
 	t.Helper()
-	socket = filepath.Join(dir, fmt.Sprint(report.Host))
+	socket = filepath.Join(dir, fmt.Sprint(shown.Host))
 	listener, err := net.Listen("unix", socket)
 	require.NoError(t, err)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
-		hosts := []daemon.HostReport{{ID: 1, Name: "db1", Health: daemon.HealthLive}, {ID: 2, Name: "db2", Health: daemon.HealthLive}}
-		_ = json.NewEncoder(w).Encode(daemon.Report{Lockspace: daemon.LockspaceReport{UUID: probedUUID}, Hosts: hosts,
-			ThisHost: &daemon.ThisHostReport{ID: report.Host}})
+		hosts := []report.Host{{ID: 1, Name: "db1", Health: report.HealthLive}, {ID: 2, Name: "db2", Health: report.HealthLive}}
+		_ = json.NewEncoder(w).Encode(report.Report{Lockspace: report.Lockspace{UUID: probedUUID}, Hosts: hosts,
+			ThisHost: &report.ThisHost{ID: shown.Host}})
 	})
 	mux.HandleFunc("POST /v1/meet", func(w http.ResponseWriter, r *http.Request) {
 		var asked struct{ Host, Rounds int }
-		if json.NewDecoder(r.Body).Decode(&asked) != nil || asked.Host != report.Peer || asked.Rounds != meetRounds {
+		if json.NewDecoder(r.Body).Decode(&asked) != nil || asked.Host != shown.Peer || asked.Rounds != meetRounds {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(report)
+		_ = json.NewEncoder(w).Encode(shown)
 	})
 	server := &http.Server{Handler: mux}
 	done := make(chan error, 1)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -69,7 +70,7 @@ Exit codes:
 				return writeJSON(a.stdout, answer)
 			}
 			for _, who := range answer.Asked {
-				if _, err := fmt.Fprintf(a.stdout, "asked %s, token %v\n", hostLabel(&daemon.HostReport{ID: who.Host, Name: who.HostName}), who.Token); err != nil {
+				if _, err := fmt.Fprintf(a.stdout, "asked %s, token %v\n", hostLabel(&report.Host{ID: who.Host, Name: who.HostName}), who.Token); err != nil {
 					return err
 				}
 			}

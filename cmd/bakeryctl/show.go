@@ -9,14 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // showReport writes a report for people: first what needs their attention, and one line for each host and for
 // each who holds or waits.
-func showReport(out io.Writer, r *daemon.Report, now time.Time, p paint) error {
+func showReport(out io.Writer, r *report.Report, now time.Time, p paint) error {
 	return writeTable(out, func(w io.Writer) {
 		showLockspace(w, r, p)
 		showHosts(w, r, p)
@@ -31,7 +31,7 @@ func showReport(out io.Writer, r *daemon.Report, now time.Time, p paint) error {
 	})
 }
 
-func showLockspace(w io.Writer, r *daemon.Report, p paint) {
+func showLockspace(w io.Writer, r *report.Report, p paint) {
 	l := r.Lockspace
 	fmt.Fprintf(w, "lockspace %s on %s%s", text.Printable(cmp.Or(l.Name, l.UUID.String())), text.Printable(l.Device), p.heading())
 	for _, warning := range l.Warnings {
@@ -66,7 +66,7 @@ func showLockspace(w io.Writer, r *daemon.Report, p paint) {
 		r.ThisHost.ID, text.Printable(r.ThisHost.Name), p.cell(state, r.ThisHost.State), max(0, left).Round(100*time.Millisecond))
 }
 
-func joined(hosts []daemon.HostReport) (n int) {
+func joined(hosts []report.Host) (n int) {
 	for _, h := range hosts {
 		if !h.Dead && h.State != layout.StateLeft {
 			n++
@@ -75,7 +75,7 @@ func joined(hosts []daemon.HostReport) (n int) {
 	return n
 }
 
-func named(locks []daemon.LockReport) (n int) {
+func named(locks []report.Lock) (n int) {
 	for _, l := range locks {
 		if l.Lock != 0 {
 			n++
@@ -91,7 +91,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-func showHosts(w io.Writer, r *daemon.Report, p paint) {
+func showHosts(w io.Writer, r *report.Report, p paint) {
 	if len(r.Hosts) == 0 {
 		fmt.Fprintf(w, "\nno host ever joined\n")
 		return
@@ -110,7 +110,7 @@ func showHosts(w io.Writer, r *daemon.Report, p paint) {
 		switch {
 		case silent && h.SilentMS != nil:
 			of := plain
-			if health(h) == daemon.HealthSilent {
+			if health(h) == report.HealthSilent {
 				of = bad
 			}
 			fmt.Fprintf(w, "%s\t", p.cell(of, fmt.Sprintf("%.1fs%s", float64(*h.SilentMS)/1000, outlook(h, r.Lockspace.Policy))))
@@ -125,7 +125,7 @@ func showHosts(w io.Writer, r *daemon.Report, p paint) {
 	}
 }
 
-func showLocks(w io.Writer, locks []daemon.LockReport, now time.Time, p paint) {
+func showLocks(w io.Writer, locks []report.Lock, now time.Time, p paint) {
 	if len(locks) == 0 {
 		fmt.Fprintf(w, "\nno locks\n")
 		return
@@ -133,7 +133,7 @@ func showLocks(w io.Writer, locks []daemon.LockReport, now time.Time, p paint) {
 	fmt.Fprintf(w, "\nLOCK\t%s\tHOST\tMODE\tSINCE\tPID\tCOMMAND%s", p.cell(plain, "STATE"), p.heading())
 	// Those that are held or wanted come first.
 	locks = slices.Clone(locks)
-	slices.SortStableFunc(locks, func(a, b daemon.LockReport) int { return cmp.Compare(freeness(a), freeness(b)) })
+	slices.SortStableFunc(locks, func(a, b report.Lock) int { return cmp.Compare(freeness(a), freeness(b)) })
 	for _, l := range locks {
 		name := lockName(l)
 		if l.Permits > 1 {
@@ -150,14 +150,14 @@ func showLocks(w io.Writer, locks []daemon.LockReport, now time.Time, p paint) {
 	}
 }
 
-func lockName(l daemon.LockReport) string {
+func lockName(l report.Lock) string {
 	if l.Lock == 0 {
 		return "(directory)"
 	}
 	return text.Printable(l.Name)
 }
 
-func stuckLocks(locks []daemon.LockReport) (stuck []daemon.LockReport) {
+func stuckLocks(locks []report.Lock) (stuck []report.Lock) {
 	for _, l := range locks {
 		if l.Stuck != "" {
 			stuck = append(stuck, l)
@@ -167,7 +167,7 @@ func stuckLocks(locks []daemon.LockReport) (stuck []daemon.LockReport) {
 }
 
 // showStuck says which locks do not move, and why.
-func showStuck(w io.Writer, locks []daemon.LockReport, p paint) {
+func showStuck(w io.Writer, locks []report.Lock, p paint) {
 	stuck := stuckLocks(locks)
 	if len(stuck) == 0 {
 		return
@@ -178,7 +178,7 @@ func showStuck(w io.Writer, locks []daemon.LockReport, p paint) {
 	}
 }
 
-func freeness(l daemon.LockReport) int {
+func freeness(l report.Lock) int {
 	if len(l.Holders)+len(l.Queue)+len(l.Local) > 0 {
 		return 0
 	}
@@ -186,7 +186,7 @@ func freeness(l daemon.LockReport) int {
 }
 
 // lockRows are the cells from STATE on, a row for each who holds the lock or waits for it.
-func lockRows(l daemon.LockReport, now time.Time, p paint) (rows []string) {
+func lockRows(l report.Lock, now time.Time, p paint) (rows []string) {
 	row := func(of level, state, host string, mode layout.Mode, since time.Time, pid int, command string) {
 		cells := []string{p.cell(of, state), host, mode.String(), "", "", ""}
 		if !since.IsZero() {
@@ -196,7 +196,7 @@ func lockRows(l daemon.LockReport, now time.Time, p paint) (rows []string) {
 			cells[4] = strconv.Itoa(pid)
 		}
 		if command != "" {
-			cells[5] = daemon.PrintableLine(command)
+			cells[5] = text.PrintableLine(command)
 		}
 		rows = append(rows, strings.Join(cells, "\t"))
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
 // statusPatience is how long bakeryd may take to read the lockspace.
@@ -65,7 +65,7 @@ lock. PID is then the first of these processes, and otherwise bakeryctl.`,
 }
 
 // status reads the device, or asks bakeryd if none is given.
-func (a *app) status(ctx context.Context, device string) (*daemon.Report, error) {
+func (a *app) status(ctx context.Context, device string) (*report.Report, error) {
 	if device != "" {
 		return statusOfDevice(device)
 	}
@@ -77,7 +77,7 @@ func (a *app) status(ctx context.Context, device string) (*daemon.Report, error)
 	return report, err
 }
 
-func statusOfDevice(path string) (*daemon.Report, error) {
+func statusOfDevice(path string) (*report.Report, error) {
 	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
 	if err != nil {
 		return nil, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
@@ -87,13 +87,13 @@ func statusOfDevice(path string) (*daemon.Report, error) {
 	if err != nil {
 		return nil, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
 	}
-	return daemon.ReportOf(snapshot), nil
+	return report.Of(snapshot), nil
 }
 
-func statusOfDaemon(ctx context.Context, socket string) (*daemon.Report, error) {
+func statusOfDaemon(ctx context.Context, socket string) (*report.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusPatience)
 	defer cancel()
-	report := new(daemon.Report)
+	report := new(report.Report)
 	if err := ask(ctx, socket, http.MethodGet, "/v1/status", nil, report); err != nil {
 		return nil, err
 	}

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 const topHelp = `
@@ -94,7 +95,7 @@ func (s *screen) details() []topLine {
 	return d.lines
 }
 
-func (s *screen) lockDetails(d *sheet, l daemon.LockReport) {
+func (s *screen) lockDetails(d *sheet, l report.Lock) {
 	m := s.m
 	of, state := s.lockState(l)
 	d.title(head, "lock "+lockName(l))
@@ -119,7 +120,7 @@ func (s *screen) lockDetails(d *sheet, l daemon.LockReport) {
 		}
 		d.row(of, word, hostTitle(h.Host, h.HostName), h.Mode.String(), since, pid)
 		if h.Command != "" {
-			d.row(plain, "", daemon.PrintableLine(h.Command))
+			d.row(plain, "", text.PrintableLine(h.Command))
 		}
 		d.row(plain, "", "token "+h.Token.String())
 	}
@@ -137,12 +138,12 @@ func (s *screen) lockDetails(d *sheet, l daemon.LockReport) {
 		if !c.Since.IsZero() {
 			since = age(m.held(c.Since))
 		}
-		d.row(warn, fmt.Sprintf("%d.", c.Place), "pid "+strconv.Itoa(c.PID), c.Mode.String(), since, daemon.PrintableLine(c.Command))
+		d.row(warn, fmt.Sprintf("%d.", c.Place), "pid "+strconv.Itoa(c.PID), c.Mode.String(), since, text.PrintableLine(c.Command))
 	}
 	s.eventsOf(d, func(e events.Event) bool { return e.Lock == l.Name && l.Lock != 0 })
 }
 
-func (s *screen) hostDetails(d *sheet, h daemon.HostReport) {
+func (s *screen) hostDetails(d *sheet, h report.Host) {
 	m, r := s.m, s.m.answer.report
 	d.title(head, "host "+hostTitle(h.ID, h.Name))
 	state := hostState(h)
@@ -180,12 +181,12 @@ func (s *screen) hostDetails(d *sheet, h daemon.HostReport) {
 				if !x.Since.IsZero() {
 					since = age(m.held(x.Since))
 				}
-				d.row(good, x.Mode.String(), lockName(l), since, daemon.PrintableLine(x.Command))
+				d.row(good, x.Mode.String(), lockName(l), since, text.PrintableLine(x.Command))
 			}
 		}
 	}
 	for _, l := range r.Locks {
-		if i := slices.IndexFunc(l.Queue, func(q daemon.QueueReport) bool { return q.Host == h.ID }); i >= 0 {
+		if i := slices.IndexFunc(l.Queue, func(q report.Queued) bool { return q.Host == h.ID }); i >= 0 {
 			if wants++; wants == 1 {
 				d.title(head, "it waits for")
 			}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -127,36 +127,36 @@ func (j *judgement) self() {
 func (j *judgement) hosts() {
 	m := j.m
 	policy := m.answer.report.Lockspace.Policy
-	told := map[daemon.Health]int{}
+	told := map[report.Health]int{}
 	for _, i := range m.findHosts(nil) {
 		h := m.aged(m.answer.report.Hosts[i])
 		name, state := hostTitle(h.ID, h.Name), health(h)
-		if state == daemon.HealthSilent || state == daemon.HealthDead && !h.Forgotten {
+		if state == report.HealthSilent || state == report.HealthDead && !h.Forgotten {
 			if told[state]++; told[state] > topSame {
 				continue
 			}
 		}
 		switch {
-		case state == daemon.HealthSilent:
+		case state == report.HealthSilent:
 			j.add(bad, name+" is "+seen(h, policy), silentRemedy(h, m.answer.report.ThisHost != nil, policy))
 		case h.Unreadable:
 			j.add(bad, "the record of "+name+" cannot be read", "its next renewal writes it again; if it is down: bakeryctl check --repair "+m.answer.report.Lockspace.Device)
-		case state == daemon.HealthDead && !h.Forgotten:
+		case state == report.HealthDead && !h.Forgotten:
 			j.add(warn, name+" is dead: its locks are free", fmt.Sprintf("start it again; if it is gone for good: bakeryctl evict %d --forget", h.ID))
 		}
 		if h.AskedToLeave {
 			j.add(warn, name+" was asked to leave, and still renews", "it stops its holders and leaves; nobody acts on it before")
 		}
 	}
-	if n := told[daemon.HealthSilent] - topSame; n > 0 {
+	if n := told[report.HealthSilent] - topSame; n > 0 {
 		j.add(bad, count(n, "more host")+" silent", "if they are many, look at the storage first")
 	}
-	if n := told[daemon.HealthDead] - topSame; n > 0 {
+	if n := told[report.HealthDead] - topSame; n > 0 {
 		j.add(warn, count(n, "more host")+" dead", "")
 	}
 }
 
-func silentRemedy(h daemon.HostReport, watched bool, policy layout.Policy) string {
+func silentRemedy(h report.Host, watched bool, policy layout.Policy) string {
 	evict := fmt.Sprintf("bakeryctl evict %d", h.ID)
 	switch {
 	case !watched:
@@ -178,7 +178,7 @@ func (j *judgement) locks() {
 			}
 			continue
 		}
-		i := slices.IndexFunc(l.Holders, func(h daemon.HolderReport) bool { return h.Orphan })
+		i := slices.IndexFunc(l.Holders, func(h report.Holder) bool { return h.Orphan })
 		if i < 0 {
 			continue
 		}

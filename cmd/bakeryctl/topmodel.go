@@ -9,8 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
 // topModel is all that top knows and shows. It changes by what it is told only: it has no clock, no terminal and no socket.
@@ -310,7 +310,7 @@ func (m topModel) findHosts(words []string) (found []int) {
 	return found
 }
 
-func (m topModel) compare(a, b daemon.LockReport) int {
+func (m topModel) compare(a, b report.Lock) int {
 	name := cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Lock, b.Lock))
 	need := cmp.Compare(lockRank(a), lockRank(b))
 	switch m.order {
@@ -319,7 +319,7 @@ func (m topModel) compare(a, b daemon.LockReport) int {
 	case byWaits:
 		return cmp.Or(cmp.Compare(m.waits(b), m.waits(a)), need, name)
 	case byAge:
-		free := func(l daemon.LockReport) int { return 1 - min(1, len(l.Holders)) }
+		free := func(l report.Lock) int { return 1 - min(1, len(l.Holders)) }
 		return cmp.Or(cmp.Compare(free(a), free(b)), oldest(a).Compare(oldest(b)), need, name)
 	}
 	return cmp.Or(need, name)
@@ -335,7 +335,7 @@ func matches(words []string, texts ...string) bool {
 }
 
 // lockWords are those by which a lock is found.
-func lockWords(l daemon.LockReport) []string {
+func lockWords(l report.Lock) []string {
 	words := []string{lockName(l), l.Name, l.Stuck}
 	for _, h := range l.Holders {
 		words = append(words, h.HostName, h.Command, fmt.Sprint("pid ", h.PID))
@@ -350,11 +350,11 @@ func lockWords(l daemon.LockReport) []string {
 }
 
 // lockRank is how much a lock needs somebody's eye.
-func lockRank(l daemon.LockReport) int {
+func lockRank(l report.Lock) int {
 	switch {
 	case l.Stuck != "":
 		return 0
-	case slices.ContainsFunc(l.Holders, func(h daemon.HolderReport) bool { return h.Orphan }):
+	case slices.ContainsFunc(l.Holders, func(h report.Holder) bool { return h.Orphan }):
 		return 1
 	case len(l.Queue)+len(l.Local) > 0:
 		return 2
@@ -364,17 +364,17 @@ func lockRank(l daemon.LockReport) int {
 	return 4
 }
 
-func (m topModel) hostRank(h daemon.HostReport) int {
+func (m topModel) hostRank(h report.Host) int {
 	switch state := health(h); {
-	case state == daemon.HealthSilent:
+	case state == report.HealthSilent:
 		return 0
-	case h.Unreadable, h.AskedToLeave, state == daemon.HealthDead && !h.Forgotten:
+	case h.Unreadable, h.AskedToLeave, state == report.HealthDead && !h.Forgotten:
 		return 1
 	case m.own(h.ID):
 		return 2
-	case state == daemon.HealthJoining:
+	case state == report.HealthJoining:
 		return 3
-	case state == daemon.HealthLive:
+	case state == report.HealthLive:
 		return 4
 	}
 	return 5
@@ -387,7 +387,7 @@ func (m topModel) own(id int) bool {
 }
 
 // waits is how many wait for a lock: hosts, but of this one its clients.
-func (m topModel) waits(l daemon.LockReport) int {
+func (m topModel) waits(l report.Lock) int {
 	n := len(l.Local)
 	for _, q := range l.Queue {
 		if len(l.Local) == 0 || !m.own(q.Host) {
@@ -398,7 +398,7 @@ func (m topModel) waits(l daemon.LockReport) int {
 }
 
 // oldest is since when a lock is held; zero: it is not, or nobody knows.
-func oldest(l daemon.LockReport) (since time.Time) {
+func oldest(l report.Lock) (since time.Time) {
 	for _, h := range l.Holders {
 		if since.IsZero() || !h.Since.IsZero() && h.Since.Before(since) {
 			since = h.Since
@@ -436,7 +436,7 @@ func (m topModel) held(since time.Time) time.Duration {
 }
 
 // aged is a host as it is by now, as far as is known.
-func (m topModel) aged(h daemon.HostReport) daemon.HostReport {
+func (m topModel) aged(h report.Host) report.Host {
 	if h.SilentMS != nil {
 		h.SilentMS = new(*h.SilentMS + m.known().Milliseconds())
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
 // lockNames are those that are shown, in their order.
@@ -38,7 +38,7 @@ func TestTopKeepsWhatIsSelected(t *testing.T) {
 	require.Equal(t, topKey{true, 4}, m.at)
 	require.Equal(t, topKey{true, 4}, press(m, "s").at, "in another order")
 	r := aReport()
-	r.Locks = append([]daemon.LockReport{{Name: "aaa", Lock: 9, Stuck: "x"}}, r.Locks...)
+	r.Locks = append([]report.Lock{{Name: "aaa", Lock: 9, Stuck: "x"}}, r.Locks...)
 	require.Equal(t, topKey{true, 4}, m.told(anAnswer(r), nil, noon).at, "with one more above it")
 	r = aReport()
 	r.Locks = r.Locks[:2]
@@ -114,11 +114,11 @@ func TestJudge(t *testing.T) {
 		"late":       {func(a *topAnswer) { a.report.ThisHost.LeaseLeftMS = 12_000 }, warn, "the lease of this host ends in 12 s, it was last renewed 18 s ago"},
 		"very late":  {func(a *topAnswer) { a.report.ThisHost.LeaseLeftMS = 6_000 }, bad, "the lease of this host ends in 6.0 s"},
 		"leaving":    {func(a *topAnswer) { a.report.ThisHost.State = "leaving" }, warn, "this host is leaving"},
-		"dead":       {func(a *topAnswer) { a.report.Hosts[1].Health = daemon.HealthDead }, warn, "db2 (2) is dead: its locks are free"},
+		"dead":       {func(a *topAnswer) { a.report.Hosts[1].Health = report.HealthDead }, warn, "db2 (2) is dead: its locks are free"},
 		"unreadable": {func(a *topAnswer) { a.report.Hosts[1].Unreadable = true }, bad, "the record of db2 (2) cannot be read"},
 		"asked":      {func(a *topAnswer) { a.report.Hosts[1].AskedToLeave = true }, warn, "db2 (2) was asked to leave"},
 		"orphan":     {func(a *topAnswer) { a.report.Locks[3].Holders[0].Orphan = true }, soft, "lock reboot is kept by what is left"},
-		"damaged":    {func(a *topAnswer) { a.report.Damaged = []daemon.DamageReport{{What: "slot", Error: "checksum"}} }, bad, "damaged: slot: checksum"},
+		"damaged":    {func(a *topAnswer) { a.report.Damaged = []report.Damage{{What: "slot", Error: "checksum"}} }, bad, "damaged: slot: checksum"},
 		"warning":    {func(a *topAnswer) { a.report.Lockspace.Warnings = []string{"stride"} }, warn, "stride"},
 		"old":        {func(a *topAnswer) { a.trouble = "the device hangs" }, bad, "the device hangs"},
 		"hanging":    {func(a *topAnswer) { a.oldest = 2 * time.Second }, warn, "has not returned for 2.0 s"},
@@ -163,18 +163,18 @@ func TestParseTopAnswer(t *testing.T) {
 
 func TestDeviceIsWatched(t *testing.T) {
 	s := &deviceSource{}
-	look := func(at time.Duration, sequence uint64) daemon.HostReport {
-		r := &daemon.Report{Lockspace: daemon.LockspaceReport{LeaseMS: 30_000}, Hosts: []daemon.HostReport{{ID: 1, Health: daemon.HealthLive, Sequence: sequence}}}
+	look := func(at time.Duration, sequence uint64) report.Host {
+		r := &report.Report{Lockspace: report.Lockspace{LeaseMS: 30_000}, Hosts: []report.Host{{ID: 1, Health: report.HealthLive, Sequence: sequence}}}
 		s.watch(r, noon.Add(at))
 		return r.Hosts[0]
 	}
 	require.Nil(t, look(0, 1).SilentMS, "nobody knows yet")
 	h := look(10*time.Second, 1)
 	require.Equal(t, int64(10_000), *h.SilentMS)
-	require.Equal(t, daemon.HealthLive, h.Health)
-	require.Equal(t, daemon.HealthSilent, look(16*time.Second, 1).Health)
+	require.Equal(t, report.HealthLive, h.Health)
+	require.Equal(t, report.HealthSilent, look(16*time.Second, 1).Health)
 	h = look(17*time.Second, 2)
-	require.Equal(t, daemon.HealthLive, h.Health)
+	require.Equal(t, report.HealthLive, h.Health)
 	require.Zero(t, *h.SilentMS)
 }
 

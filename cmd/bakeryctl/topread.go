@@ -14,6 +14,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 // topAnswer is what was read once.
 type topAnswer struct {
 	at      time.Time // by the clock of bakeryd
-	report  *daemon.Report
+	report  *report.Report
 	trouble string // why report is old, or missing; empty: it is neither
 	hint    string
 	read    daemon.GlanceRead
@@ -195,7 +196,7 @@ func (s *deviceSource) read(ctx context.Context) (*topAnswer, error) {
 }
 
 // watch adds to a report for how long hosts have not been seen to renew.
-func (s *deviceSource) watch(r *daemon.Report, now time.Time) {
+func (s *deviceSource) watch(r *report.Report, now time.Time) {
 	if s.seen == nil {
 		s.seen, s.first = map[int]sighting{}, now
 	}
@@ -206,7 +207,7 @@ func (s *deviceSource) watch(r *daemon.Report, now time.Time) {
 			was = sighting{h.Incarnation, h.Sequence, now}
 			s.seen[h.ID] = was
 		}
-		if state := health(*h); state != daemon.HealthLive && state != daemon.HealthJoining {
+		if state := health(*h); state != report.HealthLive && state != report.HealthJoining {
 			continue
 		}
 		silent := now.Sub(was.at)
@@ -214,8 +215,8 @@ func (s *deviceSource) watch(r *daemon.Report, now time.Time) {
 			continue
 		}
 		h.SilentMS = new(silent.Milliseconds())
-		if lease := time.Duration(r.Lockspace.LeaseMS) * time.Millisecond; health(*h) == daemon.HealthLive && silent > lease/2 {
-			h.Health = daemon.HealthSilent
+		if lease := time.Duration(r.Lockspace.LeaseMS) * time.Millisecond; health(*h) == report.HealthLive && silent > lease/2 {
+			h.Health = report.HealthSilent
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
@@ -18,9 +18,9 @@ func (s *screen) title() {
 	l.add(head, "bakeryctl top")
 	if m.answer != nil {
 		space := m.answer.report.Lockspace
-		l.addf(plain, "  %s on %s", text.Printable(cmp.Or(space.Name, space.UUID.String())), daemon.PrintableLine(space.Device))
+		l.addf(plain, "  %s on %s", text.Printable(cmp.Or(space.Name, space.UUID.String())), text.PrintableLine(space.Device))
 	} else {
-		l.addf(plain, "  %s", daemon.PrintableLine(m.source))
+		l.addf(plain, "  %s", text.PrintableLine(m.source))
 	}
 	at := m.now.Local().Format(time.TimeOnly)
 	switch {
@@ -100,7 +100,7 @@ func (s *screen) barWidth() int {
 
 func (s *screen) tally() {
 	m, l := s.m, s.line()
-	of := map[daemon.Health]int{}
+	of := map[report.Health]int{}
 	for _, h := range m.answer.report.Hosts {
 		of[health(h)]++
 	}
@@ -113,11 +113,11 @@ func (s *screen) tally() {
 			l.addf(level, "%d %s", n, what)
 		}
 	}
-	part(of[daemon.HealthLive], good, "live")
-	part(of[daemon.HealthJoining], warn, "joining")
-	part(of[daemon.HealthSilent], bad, "silent")
-	part(of[daemon.HealthDead], bad, "dead")
-	part(of[daemon.HealthLeft], soft, "left")
+	part(of[report.HealthLive], good, "live")
+	part(of[report.HealthJoining], warn, "joining")
+	part(of[report.HealthSilent], bad, "silent")
+	part(of[report.HealthDead], bad, "dead")
+	part(of[report.HealthLeft], soft, "left")
 	if len(m.answer.report.Hosts) == 0 {
 		l.add(plain, "none ever joined")
 	}

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -101,21 +101,21 @@ func (s *screen) heading(what string, found, all, from, to int) string {
 }
 
 // hostLease is what is left of a host's lease, or until it is dead, as a bar.
-func (s *screen) hostLease(l *topLine, h daemon.HostReport) {
+func (s *screen) hostLease(l *topLine, h report.Host) {
 	m, wide := s.m, s.barWidth()
 	part := -1.0
 	of := hostLevel(h)
 	lease := m.lease()
 	switch state := health(h); {
-	case state == daemon.HealthSilent && h.DeadInMS != nil:
+	case state == report.HealthSilent && h.DeadInMS != nil:
 		dog := time.Duration(0)
 		if h.WatchdogArmed {
 			dog = time.Duration(h.WatchdogSeconds) * time.Second
 		}
 		part = float64(*h.DeadInMS) / float64(max(1, (lease*6/5+dog).Milliseconds()))
-	case state == daemon.HealthSilent:
+	case state == report.HealthSilent:
 		part = 0
-	case state == daemon.HealthLive:
+	case state == report.HealthLive:
 		left := time.Duration(-1)
 		if m.own(h.ID) {
 			left = m.left()
@@ -139,17 +139,17 @@ func (s *screen) hostLease(l *topLine, h daemon.HostReport) {
 	l.add(plain, "  ")
 }
 
-func (s *screen) hostNotes(l *topLine, h daemon.HostReport) {
+func (s *screen) hostNotes(l *topLine, h report.Host) {
 	m := s.m
 	var notes []string
 	switch {
-	case m.own(h.ID) && health(h) == daemon.HealthLive:
+	case m.own(h.ID) && health(h) == report.HealthLive:
 		notes = append(notes, "this host")
-	case health(h) == daemon.HealthSilent:
+	case health(h) == report.HealthSilent:
 		notes = append(notes, seen(h, m.answer.report.Lockspace.Policy))
 	case h.SilentMS != nil:
 		notes = append(notes, seen(h, m.answer.report.Lockspace.Policy))
-	case health(h) == daemon.HealthDead:
+	case health(h) == report.HealthDead:
 		notes = append(notes, "its locks are free")
 	}
 	if state := hostState(h); state != string(health(h)) {
@@ -159,19 +159,19 @@ func (s *screen) hostNotes(l *topLine, h daemon.HostReport) {
 		notes = append(notes, fmt.Sprintf("watchdog %d s", h.WatchdogSeconds))
 	}
 	of := plain
-	if health(h) == daemon.HealthSilent {
+	if health(h) == report.HealthSilent {
 		of = bad
 	}
 	l.add(of, strings.Join(notes, ", "))
 }
 
 // lockState is the state of a lock in a word or two.
-func (s *screen) lockState(l daemon.LockReport) (level, string) {
+func (s *screen) lockState(l report.Lock) (level, string) {
 	n := len(l.Holders)
 	switch {
 	case l.Stuck != "":
 		return bad, "stuck"
-	case slices.ContainsFunc(l.Holders, func(h daemon.HolderReport) bool { return h.Orphan }):
+	case slices.ContainsFunc(l.Holders, func(h report.Holder) bool { return h.Orphan }):
 		return warn, "orphan"
 	case n > 0 && l.Holders[0].Mode == layout.Shared:
 		return good, fmt.Sprintf("shared %d", n)
@@ -239,7 +239,7 @@ func (s *screen) lockTable(room int, moves bool) int {
 		case lock.Stuck != "":
 			l.add(bad, lock.Stuck)
 		case len(lock.Holders) > 0:
-			l.add(plain, daemon.PrintableLine(lock.Holders[0].Command))
+			l.add(plain, text.PrintableLine(lock.Holders[0].Command))
 		}
 	}
 	n := to - from + 1
@@ -251,7 +251,7 @@ func (s *screen) lockTable(room int, moves bool) int {
 }
 
 // heldBy names who holds a lock.
-func (s *screen) heldBy(l daemon.LockReport) string {
+func (s *screen) heldBy(l report.Lock) string {
 	var names []string
 	for _, h := range l.Holders {
 		name := text.Printable(h.HostName)

@@ -16,8 +16,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -118,32 +118,32 @@ func nastyModel(r *rand.Rand) topModel {
 		}
 		return new(r.Int64() >> r.IntN(63))
 	}
-	report := &daemon.Report{Lockspace: daemon.LockspaceReport{Name: text(), Device: text(), LeaseMS: r.Int64N(40_000) - 10}}
+	shown := &report.Report{Lockspace: report.Lockspace{Name: text(), Device: text(), LeaseMS: r.Int64N(40_000) - 10}}
 	if r.IntN(4) > 0 {
-		report.ThisHost = &daemon.ThisHostReport{ID: r.IntN(4), Name: text(), State: text(), LeaseLeftMS: r.Int64() >> r.IntN(63)}
+		shown.ThisHost = &report.ThisHost{ID: r.IntN(4), Name: text(), State: text(), LeaseLeftMS: r.Int64() >> r.IntN(63)}
 	}
 	for range r.IntN(20) {
-		report.Hosts = append(report.Hosts, daemon.HostReport{ID: r.IntN(30), Name: text(), Health: daemon.Health([]string{"live", "dead", "silent", "joining", "left", "", text()}[r.IntN(7)]),
+		shown.Hosts = append(shown.Hosts, report.Host{ID: r.IntN(30), Name: text(), Health: report.Health([]string{"live", "dead", "silent", "joining", "left", "", text()}[r.IntN(7)]),
 			SilentMS: ms(), DeadInMS: ms(), Unreadable: r.IntN(9) == 0, AskedToLeave: r.IntN(9) == 0, WatchdogArmed: r.IntN(2) == 0, MachineID: text(),
-			Verdicts: []daemon.VerdictReport{{Host: r.IntN(30)}}})
+			Verdicts: []report.Verdict{{Host: r.IntN(30)}}})
 	}
 	for range r.IntN(60) {
-		l := daemon.LockReport{Name: text(), Lock: r.IntN(80), Permits: r.IntN(3)}
+		l := report.Lock{Name: text(), Lock: r.IntN(80), Permits: r.IntN(3)}
 		for range r.IntN(3) {
-			l.Holders = append(l.Holders, daemon.HolderReport{Host: r.IntN(30), HostName: text(), PID: r.Int(), Command: text(), Since: time.Unix(r.Int64N(1<<33), 0),
+			l.Holders = append(l.Holders, report.Holder{Host: r.IntN(30), HostName: text(), PID: r.Int(), Command: text(), Since: time.Unix(r.Int64N(1<<33), 0),
 				Mode: layout.Mode(r.IntN(3)), Orphan: r.IntN(5) == 0, Processes: []int{r.Int()}})
-			l.Queue = append(l.Queue, daemon.QueueReport{Place: r.Int(), Host: r.IntN(30), HostName: text()})
-			l.Local = append(l.Local, daemon.LocalReport{PID: r.Int(), Command: text()})
+			l.Queue = append(l.Queue, report.Queued{Place: r.Int(), Host: r.IntN(30), HostName: text()})
+			l.Local = append(l.Local, report.Local{PID: r.Int(), Command: text()})
 		}
 		if r.IntN(8) == 0 {
 			l.Stuck = text()
 		}
-		report.Locks = append(report.Locks, l)
+		shown.Locks = append(shown.Locks, l)
 	}
 	for range r.IntN(9) {
-		report.Damaged = append(report.Damaged, daemon.DamageReport{What: text(), Error: text()})
+		shown.Damaged = append(shown.Damaged, report.Damage{What: text(), Error: text()})
 	}
-	a := &topAnswer{at: noon, report: report, trouble: text(), hint: text(), oldest: time.Duration(r.Int64()), speeds: []topSpeed{{what: text(), p99: time.Duration(r.Int64()), errors: r.Uint64()}}}
+	a := &topAnswer{at: noon, report: shown, trouble: text(), hint: text(), oldest: time.Duration(r.Int64()), speeds: []topSpeed{{what: text(), p99: time.Duration(r.Int64()), errors: r.Uint64()}}}
 	m := topModel{source: text(), now: noon}.told(a, nil, noon)
 	if r.IntN(2) == 0 {
 		m = m.told(a, nil, noon)
@@ -195,7 +195,7 @@ func TestNoViewSpoilsTheScreen(t *testing.T) {
 func TestOnlyRowsThatAreSeenAreMade(t *testing.T) {
 	r := aReport()
 	for i := range 60_000 {
-		r.Locks = append(r.Locks, daemon.LockReport{Name: fmt.Sprintf("lock-%05d", i), Lock: 100 + i, Permits: 1})
+		r.Locks = append(r.Locks, report.Lock{Name: fmt.Sprintf("lock-%05d", i), Lock: 100 + i, Permits: 1})
 	}
 	m := topModel{width: 80, height: 24, now: noon}.told(anAnswer(r), nil, noon)
 	few, many := testing.AllocsPerRun(20, func() { _ = aModel(80, 24).view(false, fine) }), testing.AllocsPerRun(20, func() { _ = m.view(false, fine) })
@@ -217,7 +217,7 @@ func TestSafe(t *testing.T) {
 
 func TestLocksComeBeforeEvents(t *testing.T) {
 	r := aReport()
-	r.Locks = append(r.Locks, daemon.LockReport{Name: "web", Lock: 5, Permits: 1}, daemon.LockReport{Name: "zone", Lock: 6, Permits: 1})
+	r.Locks = append(r.Locks, report.Lock{Name: "web", Lock: 5, Permits: 1}, report.Lock{Name: "zone", Lock: 6, Permits: 1})
 	for high := 18; high <= 60; high++ {
 		m := topModel{width: 112, height: high, now: noon}.told(anAnswer(r), nil, noon)
 		for range 100 {

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 // waitLine shows at a terminal what a wait is for, after waitSilent, and writes warnings wherever
@@ -97,7 +97,7 @@ func (l *waitLine) write() {
 					return // the line stays, as it does where it cannot be cleared
 				}
 			}
-			fmt.Fprintf(l.out, "%sbakeryctl: warning: %s\n%s", clear, daemon.PrintableLine(warning), shown)
+			fmt.Fprintf(l.out, "%sbakeryctl: warning: %s\n%s", clear, text.PrintableLine(warning), shown)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
@@ -101,14 +102,14 @@ func (r *running) exit() int {
 	}
 }
 
-func (r *running) snapshot() *daemon.Report {
+func (r *running) snapshot() *report.Report {
 	r.t.Helper()
 	dev, _, _, err := lockspace.OpenLockspace(r.device, true)
 	require.NoError(r.t, err)
 	defer dev.Close()
 	s, err := lockspace.Inspect(dev)
 	require.NoError(r.t, err)
-	return daemon.ReportOf(s)
+	return report.Of(s)
 }
 
 func TestCleanLeave(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
@@ -93,7 +94,7 @@ func TestWhileJoining(t *testing.T) {
 func TestOfATerm(t *testing.T) {
 	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Descriptors: 7, MostClients: 100, Term: &daemon.TermVitals{
 		HostID: 3, HostName: "db3", Lockspace: "prod", Device: "/dev/x", Lease: 30 * time.Second, LeaseLeft: 26 * time.Second, Sessions: 5,
-		Hosts: map[daemon.Health]int{daemon.HealthLive: 2, daemon.HealthDead: 1},
+		Hosts: map[report.Health]int{report.HealthLive: 2, report.HealthDead: 1},
 		IO:    blockdev.Stats{InFlight: 2, Oldest: 4 * time.Second},
 		Locks: []daemon.LockVitals{{Name: "new", Waiting: 2, Longest: time.Minute}, {Name: "x", Holding: 1, Waiting: 1, Longest: time.Second}},
 	}}}
@@ -191,7 +192,7 @@ func TestAnyBytes(t *testing.T) {
 
 // TestDescribed: a pedantic registry refuses what is not described; nothing is described in vain either.
 func TestDescribed(t *testing.T) {
-	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Hosts: map[daemon.Health]int{daemon.HealthLive: 1}}}}
+	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Hosts: map[report.Health]int{report.HealthLive: 1}}}}
 	f.tally.Refused.Know("busy")
 	families := f.scrape(t)
 	for _, d := range described {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -185,9 +185,9 @@ func (p *process) outside() {
 	require.False(p.t, entered, "it printed %q", line)
 }
 
-func (h *host) status() *daemon.Report {
+func (h *host) status() *report.Report {
 	h.t.Helper()
-	var report *daemon.Report
+	var report *report.Report
 	var err error
 	eventually(h.t, "host "+h.id+" shows its status", func() bool {
 		report, err = h.view()
@@ -199,32 +199,32 @@ func (h *host) status() *daemon.Report {
 }
 
 // view is status that may fail.
-func (h *host) view() (*daemon.Report, error) {
+func (h *host) view() (*report.Report, error) {
 	h.t.Helper()
 	r := h.ctl("status", "--json")
 	if r.code != 0 {
 		return nil, fmt.Errorf("status: exit code %d: %s", r.code, r.stderr)
 	}
-	report := new(daemon.Report)
+	report := new(report.Report)
 	return report, json.Unmarshal([]byte(r.stdout), report)
 }
 
 // report is what a host shows of a lock.
-func (h *host) report(name string) daemon.LockReport {
+func (h *host) report(name string) report.Lock {
 	h.t.Helper()
 	for _, l := range h.status().Locks {
 		if l.Name == name {
 			return l
 		}
 	}
-	return daemon.LockReport{Name: name}
+	return report.Lock{Name: name}
 }
 
 // sees waits until the status of a host shows another one waiting for a lock.
 func (h *host) sees(waiter *host, name string) {
 	h.t.Helper()
 	eventually(h.t, "host "+waiter.id+" is seen to wait", func() bool {
-		return slices.ContainsFunc(h.report(name).Queue, func(q daemon.QueueReport) bool {
+		return slices.ContainsFunc(h.report(name).Queue, func(q report.Queued) bool {
 			return fmt.Sprint(q.Host) == waiter.id && q.Phase == layout.Waiting
 		})
 	})
@@ -240,7 +240,7 @@ func (h *host) queues(name string, clients int) {
 func (h *host) settles(holder *host, name string) {
 	h.t.Helper()
 	eventually(h.t, "host "+holder.id+" is seen to hold", func() bool {
-		return slices.ContainsFunc(h.report(name).Holders, func(r daemon.HolderReport) bool { return fmt.Sprint(r.Host) == holder.id })
+		return slices.ContainsFunc(h.report(name).Holders, func(r report.Holder) bool { return fmt.Sprint(r.Host) == holder.id })
 	})
 }
 

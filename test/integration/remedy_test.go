@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -162,7 +162,7 @@ func (s *damagedSpace) prepare(row *advised) {
 	if row.owner == ownerDeclared {
 		s.owner.powerOff()
 		eventually(s.t, "host 2 is declared dead", func() bool {
-			return slices.ContainsFunc(s.first.status().Hosts, func(h daemon.HostReport) bool { return h.ID == 2 && h.Dead })
+			return slices.ContainsFunc(s.first.status().Hosts, func(h report.Host) bool { return h.ID == 2 && h.Dead })
 		})
 	}
 	if row.space == "stopped" {
@@ -293,7 +293,7 @@ func (s *damagedSpace) follow(advice string) string {
 			s.first.up()
 		}
 		eventually(s.t, "host 2 is silent", func() bool {
-			return slices.ContainsFunc(s.first.status().Hosts, func(h daemon.HostReport) bool { return h.ID == 2 && h.Health == daemon.HealthSilent })
+			return slices.ContainsFunc(s.first.status().Hosts, func(h report.Host) bool { return h.ID == 2 && h.Health == report.HealthSilent })
 		})
 		r := s.first.ctl("evict", "2", "--yes")
 		require.Zero(s.t, r.code, r.stderr)

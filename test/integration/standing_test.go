@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	leasetimes "github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
@@ -113,7 +113,7 @@ func (h *host) serves() {
 func (h *host) declares(dead *host) {
 	h.t.Helper()
 	within(h.t, "host "+dead.id+" is declared dead", func() bool {
-		return slices.ContainsFunc(h.status().Hosts, func(r daemon.HostReport) bool { return fmt.Sprint(r.ID) == dead.id && r.Dead })
+		return slices.ContainsFunc(h.status().Hosts, func(r report.Host) bool { return fmt.Sprint(r.ID) == dead.id && r.Dead })
 	})
 }
 
@@ -173,7 +173,7 @@ func TestStanding_RecordOfSilentHostOverwritten_LockPassesOn(t *testing.T) {
 		t.Run(fmt.Sprintf("evict=%t", evict), func(t *testing.T) {
 			s, a, b := standingHold(t)
 			within(t, "bakeryd of host 1 has read the record of host 2", func() bool {
-				return slices.ContainsFunc(a.status().Hosts, func(r daemon.HostReport) bool { return r.ID == 2 && r.SilentMS != nil })
+				return slices.ContainsFunc(a.status().Hosts, func(r report.Host) bool { return r.ID == 2 && r.SilentMS != nil })
 			})
 			fault, bound, since := "host record overwritten as its host dies: its lock", blind, b.powerOff()
 			s.damage(s.geo.Host(2))

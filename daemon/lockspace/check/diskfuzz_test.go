@@ -12,6 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
+	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
@@ -128,9 +129,9 @@ func FuzzDisk(f *testing.F) { // 6000x
 		}
 		snapshot, err := lockspace.Inspect(dev)
 		require.NoError(t, err)
-		report, err := json.Marshal(daemon.ReportOf(snapshot))
+		shown, err := json.Marshal(report.Of(snapshot))
 		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal(report, new(daemon.Report)))
+		require.NoError(t, json.Unmarshal(shown, new(report.Report)))
 		for _, e := range snapshot.Entries {
 			if !e.Free() {
 				_, _ = daemon.SnapshotValue(snapshot, e.Name)

@@ -1,4 +1,4 @@
-package daemon
+package report
 
 import (
 	"testing"
@@ -28,7 +28,7 @@ func TestHealthOnTheDevice(t *testing.T) {
 			{Host: 5, Incarnation: 1<<60 + 5}, {Host: 4, Incarnation: 1<<60 + 4, Kind: layout.VerdictWish}}})
 	s, err := lockspace.Inspect(disk.OpenReadOnly())
 	require.NoError(t, err)
-	r := ReportOf(s)
+	r := Of(s)
 	require.Equal(t, map[int]Health{1: HealthLive, 2: HealthLive, 3: HealthDead, 4: HealthDead, 5: HealthLeft, 6: HealthLive}, healths(r))
 	for _, h := range r.Hosts {
 		require.Equal(t, h.ID == 2, h.AskedToLeave, h.ID)
@@ -40,27 +40,27 @@ func TestHealthOnTheDevice(t *testing.T) {
 
 // watchedBy is what a daemon knows of the hosts of a lockspace, 100 s after its first read of them: each was seen to
 // renew so long before.
-func watchedBy(ages ...time.Duration) *knowledge {
-	k := &knowledge{now: 100 * time.Second, times: lease.Times{Lease: 30 * time.Second}}
+func watchedBy(ages ...time.Duration) *Knowledge {
+	k := &Knowledge{Now: 100 * time.Second, Times: lease.Times{Lease: 30 * time.Second}}
 	for i, age := range ages {
-		k.hosts = append(k.hosts, lease.Host{
+		k.Hosts = append(k.Hosts, lease.Host{
 			Readable: true, Incarnation: 1<<60 + uint64(i+1), State: layout.StateLive, Sequence: 1 << 59,
-			Since: k.now - age, Read: k.now - time.Second,
+			Since: k.Now - age, Read: k.Now - time.Second,
 		})
 	}
-	k.hosts[2].State = layout.StateJoining
-	k.hosts[4].State, k.hosts[4].Gone = layout.StateLeft, true
+	k.Hosts[2].State = layout.StateJoining
+	k.Hosts[4].State, k.Hosts[4].Gone = layout.StateLeft, true
 	return k
 }
 
 func TestHealthAsWatched(t *testing.T) {
 	const s = time.Second
-	report := func(k *knowledge, policy layout.Policy) *Report {
+	report := func(k *Knowledge, policy layout.Policy) *Report {
 		disk, _ := lockspacetest.Example(t)
 		snapshot, err := lockspace.Inspect(disk.OpenReadOnly())
 		require.NoError(t, err)
 		snapshot.Superblock.Policy = policy
-		return reportBy(snapshot, k)
+		return By(snapshot, k)
 	}
 
 	k := watchedBy(2*s, 21*s, 50*s, 50*s, 50*s, 0)
@@ -73,20 +73,20 @@ func TestHealthAsWatched(t *testing.T) {
 	require.True(t, r.Hosts[1].AskedToLeave)
 	require.Nil(t, r.Hosts[3].SilentMS)
 
-	k.hosts[1].Watchdog = 10 * s
+	k.Hosts[1].Watchdog = 10 * s
 	require.Equal(t, int64(25_000), *report(k, layout.PolicyFence).Hosts[1].DeadInMS)
 	r = report(k, layout.PolicyManual)
 	require.Equal(t, HealthSilent, r.Hosts[1].Health)
 	require.Nil(t, r.Hosts[1].DeadInMS)
-	k.now += 60 * s
+	k.Now += 60 * s
 	require.Zero(t, *report(k, layout.PolicyLease).Hosts[1].DeadInMS)
 
 	k = watchedBy(2*s, 21*s, 0, 0, 0, 0)
-	k.hosts[1].Sequence-- // the report's own read has seen a renewal
+	k.Hosts[1].Sequence-- // the report's own read has seen a renewal
 	r = report(k, layout.PolicyLease)
 	require.Equal(t, HealthLive, r.Hosts[1].Health)
 	require.Zero(t, *r.Hosts[1].SilentMS)
-	k.hosts[1].Incarnation-- // and a new incarnation
+	k.Hosts[1].Incarnation-- // and a new incarnation
 	require.Nil(t, report(k, layout.PolicyLease).Hosts[1].SilentMS)
 }
 
@@ -96,8 +96,8 @@ func TestHealthByAVerdictOfLongAgo(t *testing.T) {
 	snapshot, err := lockspace.Inspect(disk.OpenReadOnly())
 	require.NoError(t, err)
 	k := watchedBy(0, 0, 0, 0, 0, 0)
-	k.hosts[0].Gone, k.hosts[0].Forgotten = true, true
-	r := reportBy(snapshot, k)
+	k.Hosts[0].Gone, k.Hosts[0].Forgotten = true, true
+	r := By(snapshot, k)
 	require.Equal(t, HealthDead, r.Hosts[0].Health)
 	require.True(t, r.Hosts[0].Forgotten)
 	require.Empty(t, r.Locks[1].Holders, "its locks are free")
@@ -109,8 +109,8 @@ func TestHealthOfAnUnreadableRecord(t *testing.T) {
 	snapshot, err := lockspace.Inspect(disk.OpenReadOnly())
 	require.NoError(t, err)
 	k := watchedBy(0, 50*time.Second, 0, 0, 0, 0)
-	k.hosts[1].Readable, k.hosts[1].Name, k.hosts[1].Read = false, "db2", k.hosts[1].Since
-	r := reportBy(snapshot, k)
+	k.Hosts[1].Readable, k.Hosts[1].Name, k.Hosts[1].Read = false, "db2", k.Hosts[1].Since
+	r := By(snapshot, k)
 	require.Len(t, r.Hosts, 5)
 	h := r.Hosts[1]
 	require.Equal(t, 2, h.ID)
@@ -120,8 +120,8 @@ func TestHealthOfAnUnreadableRecord(t *testing.T) {
 	require.Nil(t, h.DeadInMS, "it is not judged by time")
 	require.Equal(t, "db2", r.Locks[1].Queue[1].HostName)
 
-	k.hosts[1].Gone = true // evicted
-	r = reportBy(snapshot, k)
+	k.Hosts[1].Gone = true // evicted
+	r = By(snapshot, k)
 	require.Equal(t, HealthDead, r.Hosts[1].Health)
 	require.Len(t, r.Locks[1].Queue, 1, "its slot is void")
 }

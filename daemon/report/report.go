@@ -1,11 +1,11 @@
-package daemon
+// Package report says what a snapshot of a lockspace means: the hosts and their health, the locks with holders and queues, and
+// why a lock does not move. bakeryctl and the status page only draw it. It is the JSON of GET /v1/status.
+package report
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
@@ -15,15 +15,15 @@ import (
 // Report is what `bakeryctl status` shows, and the answer of GET /v1/status. Ids, tickets and counters of 64 bits
 // are strings, for readers of JSON that keep 53. No list is ever null.
 type Report struct {
-	Lockspace LockspaceReport `json:"lockspace"`
-	ThisHost  *ThisHostReport `json:"this_host"` // nil if the report is not a daemon's
-	Hosts     []HostReport    `json:"hosts"`     // those that ever joined, by id
-	Locks     []LockReport    `json:"locks"`     // by name
-	Damaged   []DamageReport  `json:"damaged"`   // by offset
+	Lockspace Lockspace `json:"lockspace"`
+	ThisHost  *ThisHost `json:"this_host"` // nil if the report is not a daemon's
+	Hosts     []Host    `json:"hosts"`     // those that ever joined, by id
+	Locks     []Lock    `json:"locks"`     // by name
+	Damaged   []Damage  `json:"damaged"`   // by offset
 }
 
-// LockspaceReport is what the hosts agree on.
-type LockspaceReport struct {
+// Lockspace is what the hosts agree on.
+type Lockspace struct {
 	Name      string        `json:"name"`
 	UUID      layout.UUID   `json:"uuid"`
 	Device    string        `json:"device"`
@@ -36,28 +36,28 @@ type LockspaceReport struct {
 	Warnings  []string      `json:"warnings"`
 }
 
-// ThisHostReport is what a daemon says of itself.
-type ThisHostReport struct {
+// ThisHost is what a daemon says of itself.
+type ThisHost struct {
 	ID          int    `json:"id"`
 	Name        string `json:"name"`
 	Incarnation uint64 `json:"incarnation,string"`
 	State       string `json:"state"`
 	LeaseLeftMS int64  `json:"lease_left_ms"` // negative or 0: it is over
 
-	IO       *IOReport      `json:"io"`       // since it joined
-	Renewals *LatencyReport `json:"renewals"` // of the lease, since bakeryd began
+	IO       *IO      `json:"io"`       // since it joined
+	Renewals *Latency `json:"renewals"` // of the lease, since bakeryd began
 }
 
-// IOReport is how the device does.
-type IOReport struct {
-	Read     LatencyReport `json:"read"`
-	Write    LatencyReport `json:"write"`
-	InFlight int           `json:"in_flight"` // requests under way
-	OldestMS int64         `json:"oldest_ms"` // for how long the oldest of these has been
+// IO is how the device does.
+type IO struct {
+	Read     Latency `json:"read"`
+	Write    Latency `json:"write"`
+	InFlight int     `json:"in_flight"` // requests under way
+	OldestMS int64   `json:"oldest_ms"` // for how long the oldest of these has been
 }
 
-// LatencyReport is how long something took.
-type LatencyReport struct {
+// Latency is how long something took.
+type Latency struct {
 	Count  uint64 `json:"count"`
 	Errors uint64 `json:"errors"` // those of renewals are of single reads and writes: it is tried again
 	P50US  int64  `json:"p50_us"`
@@ -65,8 +65,8 @@ type LatencyReport struct {
 	MaxUS  int64  `json:"max_us"`
 }
 
-// HostReport is what a host publishes of itself.
-type HostReport struct {
+// Host is what a host publishes of itself.
+type Host struct {
 	ID              int              `json:"id"`
 	Name            string           `json:"name"`
 	State           layout.HostState `json:"state"` // as it wrote it last, dead or not
@@ -83,7 +83,7 @@ type HostReport struct {
 	WatchdogArmed   bool             `json:"watchdog_armed"`
 	WatchdogSeconds int              `json:"watchdog_seconds"`
 	PRKey           uint64           `json:"pr_key,string"`
-	Verdicts        []VerdictReport  `json:"verdicts"`
+	Verdicts        []Verdict        `json:"verdicts"`
 
 	// SilentMS is how long a daemon has seen no renewal; nil if nobody was watching.
 	SilentMS *int64 `json:"silent_ms,omitempty"`
@@ -91,28 +91,28 @@ type HostReport struct {
 	DeadInMS *int64 `json:"dead_in_ms,omitempty"`
 }
 
-// VerdictReport is what a host says of an incarnation of another.
-type VerdictReport struct {
+// Verdict is what a host says of an incarnation of another.
+type Verdict struct {
 	Host        int                `json:"host"`
 	Incarnation uint64             `json:"incarnation,string"`
 	Kind        layout.VerdictKind `json:"kind"`
 }
 
-// LockReport is a lock, who holds it and who waits for it. The internal lock, with number 0 and no name, is
+// Lock is a lock, who holds it and who waits for it. The internal lock, with number 0 and no name, is
 // reported only while it is wanted.
-type LockReport struct {
-	Name     string         `json:"name"`
-	Lock     int            `json:"lock"`
-	Permits  int            `json:"permits"`
-	Creation uint64         `json:"creation,string"`
-	Holders  []HolderReport `json:"holders"` // by token
-	Queue    []QueueReport  `json:"queue"`   // in order
-	Local    []LocalReport  `json:"local,omitempty"`
-	Stuck    string         `json:"stuck"` // why it does not move, for people; empty: it does, or need not
+type Lock struct {
+	Name     string   `json:"name"`
+	Lock     int      `json:"lock"`
+	Permits  int      `json:"permits"`
+	Creation uint64   `json:"creation,string"`
+	Holders  []Holder `json:"holders"` // by token
+	Queue    []Queued `json:"queue"`   // in order
+	Local    []Local  `json:"local,omitempty"`
+	Stuck    string   `json:"stuck"` // why it does not move, for people; empty: it does, or need not
 }
 
-// HolderReport is a host that holds a lock; of this host, each client that does.
-type HolderReport struct {
+// Holder is a host that holds a lock; of this host, each client that does.
+type Holder struct {
 	Host     int           `json:"host"`
 	HostName string        `json:"host_name"`
 	PID      int           `json:"pid"` // 0 if unknown
@@ -129,9 +129,9 @@ type HolderReport struct {
 	Processes []int `json:"processes,omitempty"` // of an orphan: what lives of its command
 }
 
-// QueueReport is a host on its way to a lock. One that is choosing is drawing its number, or is already inside:
+// Queued is a host on its way to a lock. One that is choosing is drawing its number, or is already inside:
 // a short hold is not shown as held.
-type QueueReport struct {
+type Queued struct {
 	Place    int           `json:"place"` // from 1
 	Host     int           `json:"host"`
 	HostName string        `json:"host_name"`
@@ -140,11 +140,11 @@ type QueueReport struct {
 	Phase    layout.Phase  `json:"phase"`
 	Under    int           `json:"under,omitempty"` // process of that host below which a client waits, and which holds another lock; 0: not known
 
-	underSince time.Time // when that hold began
+	UnderSince time.Time `json:"-"` // when that hold began
 }
 
-// LocalReport is a client that waits inside this host's daemon.
-type LocalReport struct {
+// Local is a client that waits inside this host's daemon.
+type Local struct {
 	PID     int         `json:"pid"`
 	Command string      `json:"command"`
 	Mode    layout.Mode `json:"mode"`
@@ -152,11 +152,11 @@ type LocalReport struct {
 	Place   int         `json:"place"`           // from 1
 	Under   int         `json:"under,omitempty"` // process below which it waits, and which holds a lock; 0: none
 
-	underSince time.Time // when that hold began
+	UnderSince time.Time `json:"-"` // when that hold began
 }
 
-// DamageReport is a record that could not be read or decoded.
-type DamageReport struct {
+// Damage is a record that could not be read or decoded.
+type Damage struct {
 	What   string               `json:"what"`
 	Kind   lockspace.RecordKind `json:"kind"`
 	Lock   int                  `json:"lock"` // of an entry or a slot
@@ -165,33 +165,33 @@ type DamageReport struct {
 	Error  string               `json:"error"`
 }
 
-// ReportOf says what a snapshot means, as far as that shows on the disk.
-func ReportOf(s *lockspace.Snapshot) *Report {
-	r := reportBy(s, nil)
-	r.explain()
+// Of says what a snapshot means, as far as that shows on the disk.
+func Of(s *lockspace.Snapshot) *Report {
+	r := By(s, nil)
+	r.Explain()
 	return r
 }
 
-// reportBy says what a snapshot means to one who may know more of the hosts.
-func reportBy(s *lockspace.Snapshot, k *knowledge) *Report {
+// By says what a snapshot means to one who may know more of the hosts.
+func By(s *lockspace.Snapshot, k *Knowledge) *Report {
 	r := &Report{
 		Lockspace: lockspaceReport(s),
-		Hosts:     []HostReport{},
-		Locks:     []LockReport{},
-		Damaged:   []DamageReport{},
+		Hosts:     []Host{},
+		Locks:     []Lock{},
+		Damaged:   []Damage{},
 	}
 	said := verdicts(s, k)
 	for _, h := range s.Hosts {
 		r.Hosts = append(r.Hosts, hostReport(s, h, false, said, k))
 	}
 	for _, d := range s.Damaged {
-		r.Damaged = append(r.Damaged, DamageReport{What: d.What(), Kind: d.Kind, Lock: d.Lock, Host: d.Host,
+		r.Damaged = append(r.Damaged, Damage{What: d.What(), Kind: d.Kind, Lock: d.Lock, Host: d.Host,
 			Offset: d.Offset, Error: d.Err.Error()})
 		if h, ok := k.remembered(d); ok {
 			r.Hosts = append(r.Hosts, hostReport(s, h, true, said, k))
 		}
 	}
-	slices.SortFunc(r.Hosts, func(a, b HostReport) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(r.Hosts, func(a, b Host) int { return cmp.Compare(a.ID, b.ID) })
 	slots := contending(s, said)
 	if internal := r.lockReport(layout.Entry{Permits: 1}, slots[0]); len(internal.Holders)+len(internal.Queue) > 0 {
 		r.Locks = append(r.Locks, internal)
@@ -201,13 +201,13 @@ func reportBy(s *lockspace.Snapshot, k *knowledge) *Report {
 			r.Locks = append(r.Locks, r.lockReport(e, slots[e.Lock]))
 		}
 	}
-	slices.SortStableFunc(r.Locks, func(a, b LockReport) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(r.Locks, func(a, b Lock) int { return cmp.Compare(a.Name, b.Name) })
 	return r
 }
 
-func lockspaceReport(s *lockspace.Snapshot) LockspaceReport {
+func lockspaceReport(s *lockspace.Snapshot) Lockspace {
 	sb := s.Superblock
-	r := LockspaceReport{
+	r := Lockspace{
 		Name: sb.Name, UUID: sb.UUID, Device: s.Device.Path,
 		Stride: sb.Geometry.Stride, Hosts: sb.Geometry.Hosts, Locks: sb.Geometry.Locks,
 		LeaseMS: sb.Lease.Milliseconds(), Policy: sb.Policy, Formatted: sb.Formatted,
@@ -255,9 +255,9 @@ func contending(s *lockspace.Snapshot, said lockspace.Published) map[int][]layou
 }
 
 // lockReport tells holders from those who wait. Whoever is choosing counts as ahead of all who have their number.
-func (r *Report) lockReport(e layout.Entry, slots []layout.Slot) LockReport {
-	l := LockReport{Name: e.Name, Lock: e.Lock, Permits: e.Permits, Creation: e.Creation,
-		Holders: []HolderReport{}, Queue: []QueueReport{}}
+func (r *Report) lockReport(e layout.Entry, slots []layout.Slot) Lock {
+	l := Lock{Name: e.Name, Lock: e.Lock, Permits: e.Permits, Creation: e.Creation,
+		Holders: []Holder{}, Queue: []Queued{}}
 	slices.SortFunc(slots, func(a, b layout.Slot) int {
 		return cmp.Or(cmp.Compare(rank(a.Phase), rank(b.Phase)), cmp.Compare(a.Ticket, b.Ticket))
 	})
@@ -266,12 +266,12 @@ func (r *Report) lockReport(e layout.Entry, slots []layout.Slot) LockReport {
 		switch {
 		case slot.Creation != e.Creation: // of a lock that had this place before, or, as of now, has it
 		case slot.Phase == layout.Held:
-			l.Holders = append(l.Holders, HolderReport{Host: slot.Host, HostName: name,
+			l.Holders = append(l.Holders, Holder{Host: slot.Host, HostName: name,
 				PID: slot.Holder.PID, Command: slot.Holder.Command, Since: slot.Holder.Since,
 				Mode: slot.Mode, Token: slot.Ticket, Phase: slot.Phase, Settled: true})
 		default:
-			l.Queue = append(l.Queue, QueueReport{Place: len(l.Queue) + 1, Host: slot.Host, HostName: name,
-				Mode: slot.Mode, Ticket: slot.Ticket, Phase: slot.Phase, Under: slot.Holder.PID, underSince: slot.Holder.Since})
+			l.Queue = append(l.Queue, Queued{Place: len(l.Queue) + 1, Host: slot.Host, HostName: name,
+				Mode: slot.Mode, Ticket: slot.Ticket, Phase: slot.Phase, Under: slot.Holder.PID, UnderSince: slot.Holder.Since})
 		}
 	}
 	return l
@@ -285,8 +285,8 @@ func rank(p layout.Phase) int {
 }
 
 // host returns what is reported of a host, nil if nothing is.
-func (r *Report) host(id int) *HostReport {
-	if i := slices.IndexFunc(r.Hosts, func(h HostReport) bool { return h.ID == id }); i >= 0 {
+func (r *Report) host(id int) *Host {
+	if i := slices.IndexFunc(r.Hosts, func(h Host) bool { return h.ID == id }); i >= 0 {
 		return &r.Hosts[i]
 	}
 	return nil
@@ -299,10 +299,18 @@ func (r *Report) hostName(id int) string {
 	return ""
 }
 
-// PrintableLine returns a command line as it is, or quoted if something in it would not show.
-func PrintableLine(text string) string {
-	if strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return strconv.Quote(text)
+// Takes returns the ticket by which a host holds the lock or is on its way to
+// it, and whether the disk shows it as held; 0: neither.
+func (l *Lock) Takes(host int) (ticket layout.Ticket, settled bool) {
+	for _, h := range l.Holders {
+		if h.Host == host {
+			return h.Token, true
+		}
 	}
-	return text
+	for _, q := range l.Queue {
+		if q.Host == host {
+			return q.Ticket, false
+		}
+	}
+	return 0, false
 }

@@ -1,4 +1,4 @@
-package daemon
+package report
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// explain says of every lock why it does not move.
-func (r *Report) explain() {
+// Explain says of every lock why it does not move.
+func (r *Report) Explain() {
 	edges := r.edges()
 	for i := range r.Locks {
 		l := &r.Locks[i]
@@ -23,7 +23,7 @@ func (r *Report) explain() {
 
 // stuck says in one sentence why a lock does not move, and what mends that. It is empty if the lock does, or nobody
 // waits for it; but that a holder is silent is always told. It knows what the report says, and nothing else.
-func (r *Report) stuck(l *LockReport) string {
+func (r *Report) stuck(l *Lock) string {
 	wanted := len(l.Queue)+len(l.Local) > 0
 	for _, h := range l.Holders {
 		if why := r.trouble(h.Host, "released"); why != "" && (wanted || r.silent(h.Host)) {
@@ -45,10 +45,10 @@ func (r *Report) stuck(l *LockReport) string {
 }
 
 // leftOver names what lives of an orphan's command.
-func (h *HolderReport) leftOver() string {
+func (h *Holder) leftOver() string {
 	command := ""
 	if h.Command != "" {
-		command = " (" + PrintableLine(h.Command) + ")"
+		command = " (" + text.PrintableLine(h.Command) + ")"
 	}
 	switch n := len(h.Processes); n {
 	case 0:
@@ -61,7 +61,7 @@ func (h *HolderReport) leftOver() string {
 }
 
 // stuckQueue tells of a host ahead in the queue that somebody waits for who would be let in but for such hosts.
-func (r *Report) stuckQueue(l *LockReport) string {
+func (r *Report) stuckQueue(l *Lock) string {
 	for i, waits := range l.Queue {
 		if r.trouble(waits.Host, "") != "" {
 			continue
@@ -72,7 +72,7 @@ func (r *Report) stuckQueue(l *LockReport) string {
 				well++
 			}
 		}
-		var ill []QueueReport
+		var ill []Queued
 		for _, ahead := range l.Queue[:i] {
 			switch {
 			case !conflict(ahead.Mode, waits.Mode):
@@ -98,7 +98,7 @@ func (r *Report) stuckQueue(l *LockReport) string {
 func conflict(a, b layout.Mode) bool { return a == layout.Exclusive || b == layout.Exclusive }
 
 // stuckSlot tells of a slot that cannot be read. All others wait for it, unless its host is over.
-func (r *Report) stuckSlot(l *LockReport) string {
+func (r *Report) stuckSlot(l *Lock) string {
 	for _, d := range r.Damaged {
 		if d.Kind != lockspace.KindSlot || d.Lock != l.Lock || r.over(d.Host) {
 			continue
@@ -122,7 +122,7 @@ func (r *Report) over(id int) bool {
 }
 
 func (r *Report) unreadable(id int) bool {
-	return slices.ContainsFunc(r.Damaged, func(d DamageReport) bool { return d.Kind == lockspace.KindHost && d.Host == id })
+	return slices.ContainsFunc(r.Damaged, func(d Damage) bool { return d.Kind == lockspace.KindHost && d.Host == id })
 }
 
 func (r *Report) silent(id int) bool {
