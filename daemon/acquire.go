@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -65,7 +66,7 @@ func (h *Hold) Lost() <-chan struct{} { return h.lk.d.mem.lost }
 func (h *Hold) Err() error {
 	select {
 	case <-h.Lost():
-		return fmt.Errorf("%w: %w", ErrLost, h.lk.d.Err())
+		return fmt.Errorf("%w: %w", api.ErrLeaseLost, h.lk.d.Err())
 	default:
 		return nil
 	}
@@ -233,22 +234,22 @@ func patiently[T any](ctx context.Context, d *Daemon, f func() (T, error)) (T, e
 	case <-ctx.Done():
 		return nothing, context.Cause(ctx)
 	case <-d.mem.lost:
-		return nothing, fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
+		return nothing, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 }
 
 func (d *Daemon) validate(req *Request) error {
 	if err := layout.ValidateLockName(req.Name); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	if req.Permits < 0 || req.Permits > d.sb.Geometry.Hosts {
-		return fmt.Errorf("%w: permits %d, want 1 to %d, the hosts of the lockspace", ErrInvalid, req.Permits, d.sb.Geometry.Hosts)
+		return fmt.Errorf("%w: permits %d, want 1 to %d, the hosts of the lockspace", api.ErrInvalid, req.Permits, d.sb.Geometry.Hosts)
 	}
 	if req.PID < 0 || req.PID > 1<<31-1 {
-		return fmt.Errorf("%w: pid %d, want 0 to 2147483647", ErrInvalid, req.PID)
+		return fmt.Errorf("%w: pid %d, want 0 to 2147483647", api.ErrInvalid, req.PID)
 	}
 	if req.Mode > layout.Shared {
-		return fmt.Errorf("%w: %v", ErrInvalid, req.Mode)
+		return fmt.Errorf("%w: %v", api.ErrInvalid, req.Mode)
 	}
 	req.Command = layout.TruncateCommand(req.Command)
 	return nil
@@ -263,7 +264,7 @@ func (lk *lock) await(ctx context.Context, w *waiter) (*Hold, error) {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-lk.d.mem.lost: // the driver may wait for IO that hangs
-		err = fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
+		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 	if lk.withdraw(w) {
 		return nil, err

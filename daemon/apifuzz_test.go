@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
@@ -140,7 +141,7 @@ func FuzzAPI(f *testing.F) { // 8000x
 				require.Fail(t, "nobody has such a session", context)
 			}
 		default:
-			var refusal struct{ Error apiError }
+			var refusal struct{ Error api.Error }
 			require.NoError(t, json.Unmarshal(text, &refusal), context)
 			require.NotEmpty(t, refusal.Error.Code, context)
 			require.NotEmpty(t, refusal.Error.Message, context)
@@ -177,7 +178,7 @@ func FuzzEventsQuery(f *testing.F) { // 20000x
 		}
 		r, err := parseEventsRequest(q)
 		if err != nil {
-			require.ErrorIs(t, err, ErrInvalid)
+			require.ErrorIs(t, err, api.ErrInvalid)
 			return
 		}
 		require.GreaterOrEqual(t, r.limit, 0)

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
 // fromBrowsers lets a browser only look. Who has the socket forwarded to a port, as for the status page, lends it to
@@ -17,18 +19,18 @@ func fromBrowsers(named func(host string) bool, h http.Handler) http.Handler {
 		look := r.Method == http.MethodGet || r.Method == http.MethodHead
 		switch {
 		case (r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "") && !look:
-			writeError(w, http.StatusForbidden, apiError{Code: "forbidden", Message: "a browser may only look: it cannot " + r.Method + " here",
+			writeError(w, http.StatusForbidden, &api.Error{Code: "forbidden", Message: "a browser may only look: it cannot " + r.Method + " here",
 				Hint: "bakeryctl does, and whatever else is no browser"})
 		case !named(r.Host):
-			writeError(w, http.StatusForbidden, apiError{Code: "forbidden", Message: fmt.Sprintf("this is not %q", r.Host),
+			writeError(w, http.StatusForbidden, &api.Error{Code: "forbidden", Message: fmt.Sprintf("this is not %q", r.Host),
 				Hint: "ask for it as localhost, or by an address in figures"})
 		case forAnotherPage(r):
-			writeError(w, http.StatusForbidden, apiError{Code: "forbidden", Message: "this is not for the pages of others",
+			writeError(w, http.StatusForbidden, &api.Error{Code: "forbidden", Message: "this is not for the pages of others",
 				Hint: "type the address, or follow a link to the status page"})
 		case look && r.ContentLength != 0:
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // nobody waits for what is announced
 			w.Header().Set("Connection", "close")
-			writeError(w, http.StatusBadRequest, apiError{Code: "invalid", Message: "a " + r.Method + " with a body", Hint: "leave the body out"})
+			writeError(w, http.StatusBadRequest, &api.Error{Code: "invalid", Message: "a " + r.Method + " with a body", Hint: "leave the body out"})
 		default:
 			h.ServeHTTP(w, r)
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -67,7 +68,7 @@ type aboutLock interface{ lockName() string }
 func permit(r *http.Request, body any) error {
 	c := callerOf(r)
 	if c == nil || c.action == nil {
-		return fmt.Errorf("%w: no action is known of this call", access.ErrForbidden)
+		return fmt.Errorf("%w: no action is known of this call", api.ErrForbidden)
 	}
 	if *c.action == access.Lock {
 		return nil // who only comes back is known where sessions are opened
@@ -90,7 +91,7 @@ func (c *caller) may(a access.Action, lock string) error {
 		switch a {
 		case access.Lock, access.Create, access.Request:
 			if err := layout.ValidateLockName(lock); err != nil {
-				return fmt.Errorf("%w: %w", ErrInvalid, err)
+				return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 			}
 		}
 		if rules.Policy != nil && c.groups != nil {

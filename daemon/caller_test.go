@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
 // kept is a log.
@@ -86,7 +87,7 @@ func policyFile(t *testing.T, policy string) string {
 }
 
 // by makes a call on a connection, its last one, and returns the status and the error.
-func (p *policed) by(conn net.Conn, call, body string) (int, apiError) {
+func (p *policed) by(conn net.Conn, call, body string) (int, api.Error) {
 	p.t.Helper()
 	require.NoError(p.t, conn.SetDeadline(time.Now().Add(generous)))
 	_, err := fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: bakery\r\nContent-Length: %d\r\n\r\n%s", call, len(body), body)
@@ -95,7 +96,7 @@ func (p *policed) by(conn net.Conn, call, body string) (int, apiError) {
 	require.NoError(p.t, err)
 	defer conn.Close() // a lock that was granted ends with it
 	var said struct {
-		Error apiError
+		Error api.Error
 		Event string
 	}
 	require.NoError(p.t, json.NewDecoder(r.Body).Decode(&said))

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
@@ -85,7 +86,7 @@ func TestMendingStarvesNobody(t *testing.T) {
 		b.mem.heldUp(layout.Complaint{Lock: 2}, true)
 		eventually(t, "y is restored", func() bool {
 			_, _, err := b.Create(t.Context(), "z", 1)
-			require.ErrorIs(t, err, ErrDamaged)
+			require.ErrorIs(t, err, api.ErrDamaged)
 			_, err = c.SB.Space().DecodeEntry(lockspacetest.Contents(t, c.Disk)[c.Geo.Entry(2):], 2)
 			return err == nil
 		})
@@ -108,8 +109,8 @@ func TestMendsForItself(t *testing.T) {
 			a.dir.forget(before)
 			c.Spoil(c.Geo.Entry(1))
 			eventually(t, "it is restored", func() bool {
-				if err := need(); err != nil && !errors.Is(err, ErrNoLock) {
-					require.ErrorIs(t, err, ErrDamaged)
+				if err := need(); err != nil && !errors.Is(err, api.ErrNoLock) {
+					require.ErrorIs(t, err, api.ErrDamaged)
 				}
 				e, err := c.SB.Space().DecodeEntry(lockspacetest.Contents(t, c.Disk)[c.Geo.Entry(1):], 1)
 				return err == nil && e == before
@@ -137,7 +138,7 @@ func TestMendsInTheEnd(t *testing.T) {
 		eventually(t, "x can be had again", func() bool {
 			h, err := a.Acquire(t.Context(), Request{Name: "x"})
 			if err != nil {
-				require.ErrorIs(t, err, ErrDamaged)
+				require.ErrorIs(t, err, api.ErrDamaged)
 				return false
 			}
 			require.NoError(t, h.Release())

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/line"
@@ -43,9 +44,6 @@ func checkCgroup(dir string) error {
 	}
 	return nil
 }
-
-// errUncontained is returned when the command of a session cannot be moved into a cgroup.
-var errUncontained = errors.New("bakeryd cannot contain the command")
 
 // errNoGroup is why a command is not contained that bakeryd does not stop.
 var errNoGroup = errors.New("it has no part in the lock, as with --close")
@@ -98,22 +96,22 @@ func (s *session) contain(conn *net.UnixConn) error {
 	group, weak := s.group, s.weak
 	s.mu.Unlock()
 	if group == nil {
-		return fmt.Errorf("%w: %w", errUncontained, cmp.Or(weak, errNoGroup))
+		return fmt.Errorf("%w: %w", api.ErrUncontained, cmp.Or(weak, errNoGroup))
 	}
 	member, uid := peerOf(conn)
 	if member.PID == 0 {
-		return fmt.Errorf("%w: %w", errUncontained, errHidden)
+		return fmt.Errorf("%w: %w", api.ErrUncontained, errHidden)
 	}
 	parent := filepath.Dir(group.Dir)
 	dirs, err := cgroup.Parents(member.PID)
 	if err != nil {
-		return fmt.Errorf("%w: find the cgroup of process %d: %w", errUncontained, member.PID, err)
+		return fmt.Errorf("%w: find the cgroup of process %d: %w", api.ErrUncontained, member.PID, err)
 	}
 	if !slices.Contains(dirs, parent) {
-		return fmt.Errorf("%w: process %d is not in the cgroup of the client, %s", ErrInvalid, member.PID, parent)
+		return fmt.Errorf("%w: process %d is not in the cgroup of the client, %s", api.ErrInvalid, member.PID, parent)
 	}
 	if runsAs, err := member.RunsAs(uid); err != nil || !runsAs && uid != 0 {
-		return fmt.Errorf("%w: process %d is not one of user %d: %w", ErrInvalid, member.PID, uid, cmp.Or(err, os.ErrPermission))
+		return fmt.Errorf("%w: process %d is not one of user %d: %w", api.ErrInvalid, member.PID, uid, cmp.Or(err, os.ErrPermission))
 	}
 	w, _ := cgroup.Named(filepath.Base(group.Dir)) // findGroup made the name
 	cgroup.Prune(parent)
@@ -129,14 +127,14 @@ func (s *session) contain(conn *net.UnixConn) error {
 		s.mu.Lock()
 		s.weak = err
 		s.mu.Unlock()
-		return fmt.Errorf("%w: %w", errUncontained, err)
+		return fmt.Errorf("%w: %w", api.ErrUncontained, err)
 	}
 	if hungUp(conn) || !member.Alive() {
 		// Its number may have been another's by then, which is not to be killed.
 		s.mu.Lock()
 		s.group, s.weak = nil, errors.New("the process that was to be contained has ended")
 		s.mu.Unlock()
-		return fmt.Errorf("%w: process %d has ended", ErrInvalid, member.PID)
+		return fmt.Errorf("%w: process %d has ended", api.ErrInvalid, member.PID)
 	}
 	return nil
 }

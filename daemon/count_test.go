@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
@@ -43,7 +44,7 @@ func TestGrantsAreCounted(t *testing.T) {
 		require.Empty(t, d.vitals().Locks)
 
 		_, err := d.Acquire(ctx, Request{Name: "y", Permits: 99})
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		require.Equal(t, uint64(2), counts.Waits.Times().Count, "and none of the lock that bakeryd has for itself")
 		require.Equal(t, uint64(2), counts.Holds.Times().Count)
 		require.Equal(t, uint64(1), counts.Handoffs.Load())
@@ -211,7 +212,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 // TestMetricsAreServed in every state, by whoever has them.
 func TestMetricsAreServed(t *testing.T) {
 	t.Parallel()
-	s := serveCurrent(t, func() (*Daemon, error) { return nil, fmt.Errorf("%w: joining", ErrUnavailable) })
+	s := serveCurrent(t, func() (*Daemon, error) { return nil, fmt.Errorf("%w: joining", api.ErrUnavailable) })
 	resp, body := s.browse(t, "/metrics")
 	require.Equal(t, http.StatusNotFound, resp.StatusCode, "there are none")
 	require.Contains(t, string(body), "no such call")

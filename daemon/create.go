@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -46,7 +47,7 @@ func agree(e layout.Entry, permits int) error {
 	if permits == 0 || permits == e.Permits {
 		return nil
 	}
-	return fmt.Errorf("%w: lock %q has %d, asked for %d", ErrPermits, e.Name, e.Permits, permits)
+	return fmt.Errorf("%w: lock %q has %d, asked for %d", api.ErrPermits, e.Name, e.Permits, permits)
 }
 
 // guarded does something under the lock that guards the directory. It must
@@ -107,7 +108,7 @@ func (d *Daemon) createGuarded(guard *lock, name string, permits int) (e layout.
 	// could hold it at once. Nobody is writing the entry now: it is damaged.
 	if s.damaged != nil {
 		d.complainOfEntries(s.bad, true)
-		return e, false, fmt.Errorf("%w: lock %q is not in its readable part: %w", ErrDamaged, name, s.damaged)
+		return e, false, fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.damaged)
 	}
 	if failed != nil {
 		return e, false, failed
@@ -160,7 +161,7 @@ func (d *Daemon) place(dev blockdev.Device, s *scan, intents []layout.Intent, e 
 		}
 		if !name.Free() && name != layout.Entry(i) {
 			return e, fmt.Errorf("%w: two hosts that are dead were about to create lock %q, as numbers %d and %d; start bakeryd on one of them",
-				ErrUnavailable, e.Name, name.Lock, i.Lock)
+				api.ErrUnavailable, e.Name, name.Lock, i.Lock)
 		}
 		name = layout.Entry(i)
 	}
@@ -174,7 +175,7 @@ func (d *Daemon) place(dev blockdev.Device, s *scan, intents []layout.Intent, e 
 		}
 	}
 	if e.Lock == 0 {
-		return e, fmt.Errorf("%w: all %d entries are taken, no room for lock %q", ErrFull, d.sb.Geometry.Locks, e.Name)
+		return e, fmt.Errorf("%w: all %d entries are taken, no room for lock %q", api.ErrFull, d.sb.Geometry.Locks, e.Name)
 	}
 	// A slot may tell of a creation that the entry no longer does: two removed it, and the write of the
 	// earlier one, who died, landed last.
@@ -187,7 +188,7 @@ func (d *Daemon) place(dev blockdev.Device, s *scan, intents []layout.Intent, e 
 	}
 	if e.Creation >= layout.MaxNumber { // an intent that nobody could read would keep everybody from making locks
 		return e, fmt.Errorf("%w: no numbers are left for lock %q: a record has one that no clock can have shown; only bakeryctl format helps",
-			ErrDamaged, e.Name)
+			api.ErrDamaged, e.Name)
 	}
 	return e, nil
 }
@@ -208,7 +209,7 @@ func (d *Daemon) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
 	}
 	for range entryTries {
 		if ok, _ := d.mem.mayWrite(); !ok {
-			return fmt.Errorf("write the directory entry of lock %d: %w: the lease is running out", e.Lock, ErrUnavailable)
+			return fmt.Errorf("write the directory entry of lock %d: %w: the lease is running out", e.Lock, api.ErrUnavailable)
 		}
 		if err = dev.Write(buf, d.sb.Geometry.Entry(e.Lock)); err == nil {
 			return nil

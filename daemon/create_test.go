@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -45,17 +46,17 @@ func TestCreate(t *testing.T) {
 		require.Equal(t, e, again)
 		for _, permits := range []int{0, 1, 3} {
 			_, created, err = b.Create(t.Context(), "reboot", permits)
-			require.ErrorIs(t, err, ErrPermits)
+			require.ErrorIs(t, err, api.ErrPermits)
 			require.False(t, created)
 		}
 		for name, permits := range map[string]int{"y": 9, "z": -1, "": 1, "a\nb": 1} {
 			_, _, err = b.Create(t.Context(), name, permits)
-			require.ErrorIs(t, err, ErrInvalid, "%q", name)
+			require.ErrorIs(t, err, api.ErrInvalid, "%q", name)
 		}
 		require.Equal(t, before, c.directory(), "a request that is refused changes nothing")
 		one := acquire(t, a, Request{Name: "reboot"})
 		two := acquire(t, b, Request{Name: "reboot", Permits: 2})
-		acquireFails(t, c.host(3), Request{Name: "reboot", Try: true}, ErrBusy)
+		acquireFails(t, c.host(3), Request{Name: "reboot", Try: true}, api.ErrBusy)
 		require.NoError(t, one.Release())
 		require.NoError(t, two.Release())
 	})
@@ -82,13 +83,13 @@ func TestFullDirectoryAndRemoval(t *testing.T) {
 			require.NoError(t, acquire(t, a, Request{Name: fmt.Sprint(n)}).Release())
 		}
 		_, _, err := b.Create(t.Context(), "more", 1)
-		require.ErrorIs(t, err, ErrFull)
+		require.ErrorIs(t, err, api.ErrFull)
 		require.NoError(t, b.Remove(t.Context(), "1", false))
 		e, _, err := a.Create(t.Context(), "more", 1)
 		require.NoError(t, err)
 		require.Equal(t, 2, e.Lock)
 		require.NoError(t, acquire(t, b, Request{Name: "more"}).Release())
-		acquireFails(t, a, Request{Name: "1"}, ErrFull)
+		acquireFails(t, a, Request{Name: "1"}, api.ErrFull)
 	})
 }
 
@@ -114,8 +115,8 @@ func TestPlaceAmongIntents(t *testing.T) {
 			"where another lock is":        {used, []layout.Intent{intent}, layout.Entry{Lock: 2, Name: "x", Permits: 1, Creation: 9}, nil},
 			"where there was one since":    {free, []layout.Intent{{Lock: 3, Name: "x", Permits: 1, Creation: 6}}, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 8}, nil},
 			"two that agree":               {free, []layout.Intent{intent, intent}, layout.Entry(intent), nil},
-			"two that do not":              {free, []layout.Intent{intent, {Lock: 2, Name: "x", Permits: 2, Creation: 8}}, layout.Entry{}, ErrUnavailable},
-			"in all places":                {free, []layout.Intent{{Lock: 1, Creation: 9}, {Lock: 2, Creation: 9}, {Lock: 3, Creation: 9}}, layout.Entry{}, ErrFull},
+			"two that do not":              {free, []layout.Intent{intent, {Lock: 2, Name: "x", Permits: 2, Creation: 8}}, layout.Entry{}, api.ErrUnavailable},
+			"in all places":                {free, []layout.Intent{{Lock: 1, Creation: 9}, {Lock: 2, Creation: 9}, {Lock: 3, Creation: 9}}, layout.Entry{}, api.ErrFull},
 			"of the same name, and others": {free, []layout.Intent{{Lock: 2, Creation: 9}, intent}, layout.Entry(intent), nil},
 		} {
 			got, err := d.place(d.dev, &scan{entries: test.entries}, test.intents, want)

@@ -40,36 +40,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// The reasons why a lock cannot be had; compare with errors.Is.
+// The reasons why a host is not in the lockspace; compare with errors.Is.
 var (
-	// ErrInvalid is returned when a request cannot be carried out by anybody: a bad name, say.
-	ErrInvalid = errors.New("invalid request")
-	// ErrBusy is returned when a lock is not free and the request was not to wait.
-	ErrBusy = errors.New("the lock is busy")
-	// ErrTimeout is returned when a lock was not free in time.
-	ErrTimeout = errors.New("the lock was not free in time")
-	// ErrFull is returned when a lock does not exist and the directory has no room for it.
-	ErrFull = errors.New("the lock directory is full")
-	// ErrPermits is returned when a request names other permits than the lock has.
-	ErrPermits = errors.New("the lock has other permits")
-	// ErrUnavailable is returned when this host is not, or no longer, in the lockspace.
-	ErrUnavailable = errors.New("not joined to the lockspace")
-	// ErrDamaged is returned when a lock cannot be looked up or created for the damage on the disk.
-	ErrDamaged = errors.New("the lock directory is damaged")
-	// ErrNoLock is returned when no lock has that name.
-	ErrNoLock = errors.New("no such lock")
-	// ErrUpgrade is returned when a shared hold cannot become an exclusive one, for others take part in the lock.
-	ErrUpgrade = errors.New("the lock is not held alone")
-	// ErrUnreadable is returned when a slot that may have the answer cannot be read.
-	ErrUnreadable = errors.New("a slot cannot be read")
-	// ErrLost is returned when the lease was lost, and every hold with it.
-	ErrLost = errors.New("the lease was lost")
-	// ErrStuck is returned when IO of a lock's sectors was stuck for so long that it ended the lease.
-	ErrStuck = errors.New("IO of the lock did not end in time")
-	// ErrFree is returned when a lock is asked for that nobody holds.
-	ErrFree = errors.New("nobody holds the lock")
-	// ErrHoldOver is returned to a client that comes back to a hold which is over.
-	ErrHoldOver = errors.New("the hold is over")
 	// ErrWatchdog is returned when the watchdog cannot be armed.
 	ErrWatchdog = errors.New("the watchdog cannot be used")
 	// ErrFenceAgent is returned when this host cannot be made one that others can fence.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/clock/clocktest"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
@@ -111,7 +112,7 @@ func create(t *testing.T, d *Daemon, name string, permits int) {
 
 // timeout returns the context of a call that has a timeout of its own.
 func timeout(t *testing.T, after time.Duration) context.Context {
-	ctx, cancel := context.WithTimeoutCause(t.Context(), after, ErrTimeout)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), after, api.ErrTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
@@ -60,9 +61,6 @@ func openFiles() int {
 	return int(min(limit.Cur, 1<<30))
 }
 
-// errOverload is returned when there is no room for another client.
-var errOverload = errors.New("too many clients")
-
 // descriptors are what clients may use of this process's. No user has more than a part of them, and
 // some are reserved for root and bakeryd's own user, which can always see what is wrong, and act on
 // it.
@@ -106,9 +104,9 @@ func (d *descriptors) take(uid int) error {
 		return d.exhausted()
 	case privileged:
 	case d.used >= d.limit-d.reserve:
-		return fmt.Errorf("%w: clients have all %d file descriptors that are for users other than root", errOverload, d.limit-d.reserve)
+		return fmt.Errorf("%w: clients have all %d file descriptors that are for users other than root", api.ErrOverload, d.limit-d.reserve)
 	case d.byUser[uid] >= d.share && uid != unknownUser:
-		return fmt.Errorf("%w: user %d has the %d file descriptors that one user may have", errOverload, uid, d.share)
+		return fmt.Errorf("%w: user %d has the %d file descriptors that one user may have", api.ErrOverload, uid, d.share)
 	}
 	if d.of != nil {
 		if err := d.of.take(uid); err != nil {
@@ -167,7 +165,7 @@ func (d *descriptors) giveBack(conn net.Conn) {
 }
 
 func (d *descriptors) exhausted() error {
-	return fmt.Errorf("%w: clients have all %d file descriptors that are for them", errOverload, d.limit)
+	return fmt.Errorf("%w: clients have all %d file descriptors that are for them", api.ErrOverload, d.limit)
 }
 
 // doorkeeper accepts connections as long as there are descriptors for them, and tells the others so.
@@ -218,9 +216,9 @@ func (k *doorkeeper) Accept() (net.Conn, error) {
 // does not get to read the answer, so it is waited for.
 func (k *doorkeeper) refuse(conn net.Conn, why error, patience time.Duration) {
 	defer conn.Close()
-	e := apiErrorOf(why)
+	e := api.ErrorOf(why)
 	k.tally.Refused.Add(e.Code)
-	body, err := json.Marshal(map[string]apiError{"error": e})
+	body, err := json.Marshal(map[string]*api.Error{"error": e})
 	if err != nil {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
@@ -139,14 +140,14 @@ func (dir *directory) lookup(name string) (layout.Entry, error) {
 	if e, ok := s.find(name); ok {
 		return e, nil
 	}
-	return layout.Entry{}, ErrNoLock
+	return layout.Entry{}, api.ErrNoLock
 }
 
 // lookupNow finds a name's entry as the disk has it now. It is looked for again
 // for a while beside what cannot be read, which may be being written.
 func (d *Daemon) lookupNow(ctx context.Context, name string) (e layout.Entry, err error) {
 	for try := range slotTries {
-		if e, err = d.lookupOnce(name, try == slotTries-1); !errors.Is(err, ErrDamaged) {
+		if e, err = d.lookupOnce(name, try == slotTries-1); !errors.Is(err, api.ErrDamaged) {
 			return e, err
 		}
 		if err := retry.Pause(ctx, d.retry()); err != nil {
@@ -173,9 +174,9 @@ func (d *Daemon) lookupOnce(name string, certain bool) (layout.Entry, error) {
 		return e, nil
 	case s.damaged != nil:
 		d.complainOfEntries(s.bad, certain)
-		return e, fmt.Errorf("%w: lock %q is not in its readable part: %w", ErrDamaged, name, s.damaged)
+		return e, fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.damaged)
 	}
-	return e, fmt.Errorf("%w: %q", ErrNoLock, name)
+	return e, fmt.Errorf("%w: %q", api.ErrNoLock, name)
 }
 
 // lock returns this host's part in a lock, which is created on first use.
@@ -184,7 +185,7 @@ func (d *Daemon) lock(ctx context.Context, req Request) (*lock, error) {
 		d.dir.forget(e) // it may have been removed, and made with others
 	}
 	e, err := d.dir.lookup(req.Name)
-	if errors.Is(err, ErrNoLock) {
+	if errors.Is(err, api.ErrNoLock) {
 		e, _, err = d.create(ctx, req.Name, req.Permits)
 	}
 	if err != nil {
@@ -225,7 +226,7 @@ func (d *Daemon) attachOnce(e layout.Entry, repair bool) (*lock, error) {
 	defer d.mu.Unlock()
 	select {
 	case <-d.mem.lost:
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
+		return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	default:
 	}
 	if d.closing {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -68,7 +69,7 @@ func TestStaleEntryDoesNotEndANewerOne(t *testing.T) {
 		d.dir.remember(&scan{entries: []layout.Entry{stale}})
 		within(t, "giving up", func() {
 			_, err := d.Acquire(timeout(t, 50*time.Millisecond), Request{Name: "x"})
-			require.ErrorIs(t, err, ErrTimeout)
+			require.ErrorIs(t, err, api.ErrTimeout)
 		})
 		require.NoError(t, h.Release())
 		require.NoError(t, got(t, next).Release())
@@ -145,11 +146,11 @@ func TestDirectoryThatHangsKeepsNobody(t *testing.T) {
 		f.Inject(blockdev.Fault{Hang: true, From: c.Geo.Entry(1), To: c.Geo.Entry(4) + 512})
 		within(t, "giving up", func() {
 			_, err := d.Acquire(timeout(t, 50*time.Millisecond), Request{Name: "x"})
-			require.ErrorIs(t, err, ErrTimeout)
+			require.ErrorIs(t, err, api.ErrTimeout)
 		})
 		f.Inject(blockdev.Fault{Hang: true})
 		within(t, "losing", func() {
-			acquireFails(t, d, Request{Name: "x"}, ErrUnavailable)
+			acquireFails(t, d, Request{Name: "x"}, api.ErrUnavailable)
 		})
 	})
 }
@@ -206,7 +207,7 @@ func TestLateWriteOfADeadHost(t *testing.T) {
 			require.Equal(t, 1, names["x"], "%v", names)
 			require.Equal(t, 1, names[name], "%v", names)
 			third := c.host(3)
-			acquireFails(t, third, Request{Name: name, Try: true}, ErrBusy)
+			acquireFails(t, third, Request{Name: name, Try: true}, api.ErrBusy)
 			require.NoError(t, h.Release())
 			require.NoError(t, acquire(t, third, Request{Name: name}).Release())
 		})

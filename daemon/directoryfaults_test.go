@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -91,7 +92,7 @@ func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
 			h := got(t, asked)
 			dev.set(nil)
 			t.Log("B holds", h.lk.entry, "directory", c.Entry(1), once)
-			acquireFails(t, third, Request{Name: "x", Try: true}, ErrBusy, "host 2 holds %+v", h.lk.entry)
+			acquireFails(t, third, Request{Name: "x", Try: true}, api.ErrBusy, "host 2 holds %+v", h.lk.entry)
 			require.NoError(t, h.Release())
 		})
 	}
@@ -149,7 +150,7 @@ func TestRemoveWhatIsBeingMended(t *testing.T) {
 		fault := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(1) + 512, Err: unix.EIO})
 		require.Eventually(t, func() bool { return fault.Fired() >= entryTries }, generous, time.Millisecond) // its scrub restores it
 		require.NoError(t, h.Release())
-		if err := ended(t, removed); errors.Is(err, ErrUnavailable) {
+		if err := ended(t, removed); errors.Is(err, api.ErrUnavailable) {
 			t.Log(err)
 			f.Heal()
 			return
@@ -290,7 +291,7 @@ func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
 		held := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: slot, To: slot + 512, Err: unix.EIO})
 		c.Spoil(slot)
 		_, err := b.intents(b.dev)
-		require.ErrorIs(t, err, ErrDamaged)
+		require.ErrorIs(t, err, api.ErrDamaged)
 		eventually(t, "it is asked to rewrite it", func() bool { return held.Fired() > 0 })
 		f.Heal()
 		eventually(t, "it has rewritten it", func() bool { _, err := b.intents(b.dev); return err == nil })
@@ -352,7 +353,7 @@ func TestTornClearing(t *testing.T) {
 			eventually(t, "the entry is restored", func() (done bool) {
 				var err error
 				h, err = d.Acquire(timeout(t, generous), Request{Name: "x"})
-				if !errors.Is(err, ErrDamaged) { // what a client gets until the entry is restored
+				if !errors.Is(err, api.ErrDamaged) { // what a client gets until the entry is restored
 					require.NoError(t, err)
 				}
 				return err == nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -15,7 +16,7 @@ import (
 var errSuperseded = errors.New("the directory entry is another one")
 
 // errStopped ends a driver whose daemon closes.
-var errStopped = fmt.Errorf("%w: shutting down", ErrUnavailable)
+var errStopped = fmt.Errorf("%w: shutting down", api.ErrUnavailable)
 
 // drive serves the queue until the lock is superseded, the lease lost or the
 // daemon stopped. Only who has the role, which it begins with and never gives
@@ -42,9 +43,9 @@ func (lk *lock) drive() {
 		}
 	}
 	lk.settling.Stop()
-	if errors.Is(err, ErrLost) {
+	if errors.Is(err, api.ErrLeaseLost) {
 		lk.noteLost()
-		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
 	lk.d.drop(lk)
 	lk.shut(err)
@@ -149,7 +150,7 @@ func (lk *lock) concluded(a bakery.Action, before uint64, used bool) error {
 	switch a.Outcome {
 	case bakery.Busy:
 		lk.noteBusy()
-		lk.refuse(ErrBusy, func(x *waiter) bool { return x.req.Try })
+		lk.refuse(api.ErrBusy, func(x *waiter) bool { return x.req.Try })
 	case bakery.Superseded, bakery.Removed: // the latter by the bakeryd before this one
 		return errSuperseded
 	case bakery.Exhausted:
@@ -159,7 +160,7 @@ func (lk *lock) concluded(a bakery.Action, before uint64, used bool) error {
 }
 
 func (lk *lock) exhausted() error {
-	return fmt.Errorf("%w: the numbers of lock %q are used up; use another name", ErrDamaged, lk.entry.Name)
+	return fmt.Errorf("%w: the numbers of lock %q are used up; use another name", api.ErrDamaged, lk.entry.Name)
 }
 
 // protocol carries out what the machine asks for, until it has ended or
@@ -223,7 +224,7 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 		}
 		return lk.m.DirectoryRead(creation), nil
 	case bakery.ClearDirectory:
-		if err := lk.clearEntry(a.Slot.Creation); errors.Is(err, errIntended) || errors.Is(err, ErrStuck) {
+		if err := lk.clearEntry(a.Slot.Creation); errors.Is(err, errIntended) || errors.Is(err, api.ErrStuck) {
 			lk.refuse(err, func(w *waiter) bool { return w.req.remove })
 			return lk.m.DirectoryKept(), nil
 		} else if err != nil {
@@ -301,7 +302,7 @@ func (lk *lock) persist(message string, at int64, try func() error) error {
 	for {
 		select {
 		case <-lk.d.mem.lost:
-			return ErrLost
+			return api.ErrLeaseLost
 		default:
 		}
 		if ok, changed := lk.d.mem.mayWrite(); !ok { // about to end, or to be renewed
@@ -312,7 +313,7 @@ func (lk *lock) persist(message string, at int64, try func() error) error {
 			case <-changed:
 				continue
 			case <-lk.d.mem.lost:
-				return ErrLost
+				return api.ErrLeaseLost
 			}
 		}
 		series.begin()
@@ -328,7 +329,7 @@ func (lk *lock) persist(message string, at int64, try func() error) error {
 			return errLeft
 		}
 		if !lk.pause(lk.d.retry()) {
-			return ErrLost
+			return api.ErrLeaseLost
 		}
 	}
 }

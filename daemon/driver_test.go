@@ -15,6 +15,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -41,7 +42,7 @@ func TestLostLeaseEndsWaitsThoughIOHangs(t *testing.T) {
 		waiting := asking(t.Context(), d, Request{Name: "x"})
 		<-hung.Hit()
 		received(t, "the loss", d.Lost())
-		require.ErrorIs(t, received(t, "the end of the wait", waiting).err, ErrUnavailable)
+		require.ErrorIs(t, received(t, "the end of the wait", waiting).err, api.ErrUnavailable)
 	})
 }
 
@@ -87,7 +88,7 @@ func TestStatusOfALargerLockspace(t *testing.T) {
 func TestUnknownModeIsRefused(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
-		acquireFails(t, d, Request{Name: "x", Mode: 7}, ErrInvalid)
+		acquireFails(t, d, Request{Name: "x", Mode: 7}, api.ErrInvalid)
 	})
 }
 
@@ -131,7 +132,7 @@ func TestCloseDuringAttempts(t *testing.T) {
 					for n := 0; ; n++ {
 						h, err := d.Acquire(t.Context(), Request{Name: fmt.Sprint((i + n) % 4), Mode: layout.Mode(n % 2)})
 						if err != nil {
-							if !errors.Is(err, ErrUnavailable) {
+							if !errors.Is(err, api.ErrUnavailable) {
 								t.Error(err)
 							}
 							return

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
@@ -60,7 +61,7 @@ func (r *eventsRequest) set(key, value string) (err error) {
 		err = errors.New("there is no such parameter")
 	}
 	if err != nil {
-		err = fmt.Errorf("%w: %s=%q: %w", ErrInvalid, text.Printable(key), value, err)
+		err = fmt.Errorf("%w: %s=%q: %w", api.ErrInvalid, text.Printable(key), value, err)
 	}
 	return err
 }
@@ -68,8 +69,8 @@ func (r *eventsRequest) set(key, value string) (err error) {
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	q, err := parseEventsRequest(r.URL.Query())
 	if err != nil {
-		e := apiErrorOf(err)
-		writeError(w, httpStatus(e.Code), e)
+		e := api.ErrorOf(err)
+		writeError(w, e.Status(), e)
 		return
 	}
 	if _, local := r.Context().Value(connKey{}).(*net.UnixConn); q.follow && !local {
@@ -78,7 +79,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 			defer func() { <-s.followers }()
 		default:
 			w.Header().Set("Connection", "close") // the connection is of use to others
-			writeError(w, http.StatusServiceUnavailable, apiError{Code: "unavailable",
+			writeError(w, http.StatusServiceUnavailable, &api.Error{Code: "unavailable",
 				Message: fmt.Sprintf("%d clients follow the events by this address, which is the limit", cap(s.followers)),
 				Hint:    "end some of them, or ask the Unix socket"})
 			return
@@ -103,7 +104,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	s.log.Warn("reading the events failed", "err", err)
 	if !out.sent {
-		writeError(w, http.StatusInternalServerError, apiError{Code: "device", Message: err.Error(), Hint: "the log of bakeryd says more"})
+		writeError(w, http.StatusInternalServerError, &api.Error{Code: "device", Message: err.Error(), Hint: "the log of bakeryd says more"})
 		return
 	}
 	_ = out.write([]events.Event{{At: time.Now().UTC(), Kind: events.Gap, Reason: err.Error()}})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 )
 
@@ -103,7 +104,7 @@ func TestAPIEventsRefusesWhatItDoesNotKnow(t *testing.T) {
 	} {
 		_, r := s.get(query)
 		require.Equal(t, http.StatusBadRequest, r.StatusCode, query)
-		var e struct{ Error apiError }
+		var e struct{ Error api.Error }
 		require.NoError(t, json.NewDecoder(r.Body).Decode(&e))
 		require.Equal(t, "invalid", e.Error.Code)
 		require.Contains(t, e.Error.Message, message)

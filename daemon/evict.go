@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -48,7 +49,7 @@ func (d *Daemon) Evict(ctx context.Context, host int, incarnation uint64, forget
 		select {
 		case <-changed:
 		case <-d.mem.over:
-			return false, fmt.Errorf("evict host %d: %w: %w", host, ErrUnavailable, ErrLost)
+			return false, fmt.Errorf("evict host %d: %w: %w", host, api.ErrUnavailable, api.ErrLeaseLost)
 		case <-ctx.Done():
 			return false, fmt.Errorf("evict host %d: %w", host, context.Cause(ctx))
 		}
@@ -62,7 +63,7 @@ func (s *Server) evict(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	var body evictRequest
 	err := decode(r, &body)
 	if hosts := d.sb.Geometry.Hosts; err == nil && (body.Host < 1 || body.Host > hosts) {
-		err = fmt.Errorf("%w: host %d, want 1 to %d", ErrInvalid, body.Host, hosts)
+		err = fmt.Errorf("%w: host %d, want 1 to %d", api.ErrInvalid, body.Host, hosts)
 	}
 	dead := false
 	if err == nil {
@@ -71,11 +72,11 @@ func (s *Server) evict(d *Daemon, w http.ResponseWriter, r *http.Request) {
 		dead, err = d.Evict(ctx, body.Host, body.Incarnation, body.Forget)
 	}
 	if err != nil {
-		e := apiErrorOf(err)
+		e := api.ErrorOf(err)
 		if isEvictRefusal(err) {
 			e.Code = "invalid"
 		}
-		writeError(w, httpStatus(e.Code), e)
+		writeError(w, e.Status(), e)
 		return
 	}
 	answer := evictAnswer{Outcome: "asked"}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
 func isRoot(uid int) bool { return uid == 0 }
@@ -47,7 +49,7 @@ func TestSessions_OneUser_LeavesTheRest(t *testing.T) {
 		s := ss.make("00000000000000000000000000000001")
 		s.uid = uid
 		_, err := ss.admit(s)
-		require.ErrorIs(t, err, errOverload)
+		require.ErrorIs(t, err, api.ErrOverload)
 		require.ErrorContains(t, err, "of user 54321")
 		s.uid++
 		fresh, err := ss.admit(s)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -37,7 +38,7 @@ func (d *Daemon) Floor(ctx context.Context, name string, rounds int) (*Floor, er
 		return nil, err
 	}
 	if rounds < 1 || rounds > MaxFloorRounds {
-		return nil, fmt.Errorf("%w: rounds %d, want 1 to %d", ErrInvalid, rounds, MaxFloorRounds)
+		return nil, fmt.Errorf("%w: rounds %d, want 1 to %d", api.ErrInvalid, rounds, MaxFloorRounds)
 	}
 	return patiently(ctx, d, func() (*Floor, error) {
 		e, err := d.lookupNow(ctx, name)
@@ -136,13 +137,13 @@ func (r *floorRequests) mend(failed error) error {
 	return failed
 }
 
-// awaitLease waits until a slot may be written. It returns ErrLost.
+// awaitLease waits until a slot may be written. It returns ErrLeaseLost.
 func (lk *lock) awaitLease() error {
 	for {
 		ok, changed := lk.d.mem.mayWrite()
 		select {
 		case <-lk.d.mem.lost:
-			return ErrLost
+			return api.ErrLeaseLost
 		default:
 		}
 		if ok {
@@ -151,7 +152,7 @@ func (lk *lock) awaitLease() error {
 		select {
 		case <-changed:
 		case <-lk.d.mem.lost:
-			return ErrLost
+			return api.ErrLeaseLost
 		}
 	}
 }

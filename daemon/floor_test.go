@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -162,7 +163,7 @@ func TestFloorKeepsTheLease(t *testing.T) {
 		}()
 		within(t, "the end of the lease", func() {
 			_, err := d.Floor(t.Context(), "x", MaxFloorRounds)
-			require.ErrorIs(t, err, ErrLost)
+			require.ErrorIs(t, err, api.ErrLeaseLost)
 		})
 		require.Greater(t, reads.Fired(), 10)
 		require.LessOrEqual(t, late.Load(), int32(1), "but for one that the machine held up after it was decided on")
@@ -174,18 +175,18 @@ func TestFloorInvalid(t *testing.T) {
 		d := c.host(1)
 		for _, rounds := range []int{-1, 0, MaxFloorRounds + 1} {
 			_, err := d.Floor(t.Context(), "x", rounds)
-			require.ErrorIs(t, err, ErrInvalid)
+			require.ErrorIs(t, err, api.ErrInvalid)
 			require.ErrorContains(t, err, "want 1 to 1000")
 		}
 		_, err := d.Floor(t.Context(), "", 1)
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		_, err = d.Floor(t.Context(), "x", 1)
-		require.ErrorIs(t, err, ErrNoLock)
+		require.ErrorIs(t, err, api.ErrNoLock)
 		require.True(t, c.Entry(1).Free(), "it is not made")
 	})
 }
 
-func (s *served) floor(body string) (status int, f Floor, e apiError) {
+func (s *served) floor(body string) (status int, f Floor, e *api.Error) {
 	s.t.Helper()
 	client := http.Client{Transport: s.transport()}
 	resp, err := client.Post("http://bakery/v1/floor", "application/json", strings.NewReader(body))
@@ -193,10 +194,10 @@ func (s *served) floor(body string) (status int, f Floor, e apiError) {
 	defer resp.Body.Close()
 	var answer struct {
 		Floor
-		Error apiError
+		Error api.Error
 	}
 	require.NoError(s.t, json.NewDecoder(resp.Body).Decode(&answer))
-	return resp.StatusCode, answer.Floor, answer.Error
+	return resp.StatusCode, answer.Floor, &answer.Error
 }
 
 func TestFloorAPI(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/page"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -36,7 +37,7 @@ type Glance struct {
 	At     time.Time      `json:"at"`
 	Report *report.Report `json:"report,omitempty"`
 	Read   GlanceRead     `json:"read"`
-	Error  *apiError      `json:"error,omitempty"`
+	Error  *api.Error     `json:"error,omitempty"`
 }
 
 // GlanceRead says what stands behind a Glance.
@@ -87,9 +88,9 @@ func (g *glance) answer() Glance {
 	defer g.mu.Unlock()
 	a := Glance{At: time.Now().UTC()}
 	if g.err != nil {
-		a = a.because(apiErrorOf(g.err))
+		a = a.because(api.ErrorOf(g.err))
 	} else if g.kept == nil {
-		a = a.because(apiError{Code: "device", Message: "the lockspace is still being read", Hint: "Is the device slow? See dmesg, and multipath -ll."})
+		a = a.because(&api.Error{Code: "device", Message: "the lockspace is still being read", Hint: "Is the device slow? See dmesg, and multipath -ll."})
 	}
 	if g.kept != nil {
 		a.Report = g.d.tell(g.kept)
@@ -99,8 +100,8 @@ func (g *glance) answer() Glance {
 	return a
 }
 
-func (a Glance) because(e apiError) Glance {
-	a.Error = &e
+func (a Glance) because(e *api.Error) Glance {
+	a.Error = e
 	return a
 }
 
@@ -195,7 +196,7 @@ func (c counted) Read(p []byte, off int64) error {
 func (s *Server) glance(w http.ResponseWriter, r *http.Request) {
 	a := Glance{At: time.Now().UTC()}
 	if d, err := s.joined(); err != nil {
-		a = a.because(apiError{Code: "unavailable", Message: err.Error(), Hint: "The log of bakeryd says more; " +
+		a = a.because(&api.Error{Code: "unavailable", Message: err.Error(), Hint: "The log of bakeryd says more; " +
 			"bakeryctl status --device reads the disk without it."})
 	} else {
 		a = s.glances.of(d).answer()
@@ -206,7 +207,7 @@ func (s *Server) glance(w http.ResponseWriter, r *http.Request) {
 func writeGlance(w http.ResponseWriter, accepts string, a Glance) {
 	text, err := json.Marshal(a)
 	if err != nil {
-		writeError(w, http.StatusInternalServerError, apiErrorOf(err))
+		writeError(w, http.StatusInternalServerError, api.ErrorOf(err))
 		return
 	}
 	hurry(w, answerPatience)

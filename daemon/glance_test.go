@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -167,7 +168,7 @@ func TestPageIsServed(t *testing.T) {
 		if d := current.Load(); d != nil {
 			return d, nil
 		}
-		return nil, fmt.Errorf("%w: joining", ErrUnavailable)
+		return nil, fmt.Errorf("%w: joining", api.ErrUnavailable)
 	})
 	resp, body := s.browse(t, "/")
 	require.Equal(t, http.StatusOK, resp.StatusCode, "also while the host is joining")

@@ -1,6 +1,10 @@
 package daemon
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
+)
 
 // The driver of a lock is whoever has its role. That is its own goroutine,
 // except where a client's can do at once what it has just asked for: the way
@@ -96,7 +100,7 @@ func (lk *lock) rest() (err error) {
 		err = t.run()
 	case <-lk.d.mem.lost:
 		lk.role.Lock()
-		err = ErrLost
+		err = api.ErrLeaseLost
 	case <-ending:
 		lk.role.Lock()
 		if lk.tenure == nil && !lk.trying.on { // else it was taken, or begun to be, in the very moment

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -102,7 +103,7 @@ func TestSubmitIsDecidedThoughIOHangs(t *testing.T) {
 				cancel(want)
 			} else {
 				defer cancel(nil)
-				want = ErrLost
+				want = api.ErrLeaseLost
 				f.Inject(blockdev.Fault{Hang: true})
 			}
 			require.ErrorIs(t, received(t, "the decision", done).err, want)
@@ -123,7 +124,7 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 			if i%2 == 0 {
 				wg.Go(cancel)
 			} else {
-				wg.Go(func() { lk.refuse(ErrBusy, everybody) })
+				wg.Go(func() { lk.refuse(api.ErrBusy, everybody) })
 			}
 			wg.Wait()
 			cancel()

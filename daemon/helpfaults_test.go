@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -121,7 +122,7 @@ func TestCloseLeavesNoClaim(t *testing.T) {
 		<-d.stop
 		look.Release()
 		r := <-<-done
-		require.ErrorIs(t, r.err, ErrUnavailable)
+		require.ErrorIs(t, r.err, api.ErrUnavailable)
 		require.NoError(t, got(t, start(t, other, Request{Name: "x"})).Release()) // no claim is in its way
 		require.NoError(t, kept.Release())
 		require.NoError(t, <-closed)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -153,7 +154,7 @@ func (t *tenure) next(held int) (bool, error) {
 		case <-changed:
 			return true, nil
 		case <-lk.d.mem.lost:
-			return false, ErrLost
+			return false, api.ErrLeaseLost
 		}
 	}
 	if lk.grant(w, lk.m.Token().Grant(t.grants)) {
@@ -225,6 +226,6 @@ func (lk *lock) refuseTries() {
 	blocked := slices.ContainsFunc(lk.queue, tries) && lk.blocked(layout.Exclusive) // which asks the system
 	lk.mu.Unlock()
 	if blocked {
-		lk.refuse(ErrBusy, tries)
+		lk.refuse(api.ErrBusy, tries)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
@@ -378,10 +379,10 @@ func TestZeroedSlotOfAHolder(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
 		eventually(t, "shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
-		acquireFails(t, b, Request{Name: "x", Try: true}, ErrBusy)
+		acquireFails(t, b, Request{Name: "x", Try: true}, api.ErrBusy)
 		c.Write(c.Geo.Slot(1, 1), func([]byte) error { return nil })
 		next := got(t, start(t, b, Request{Name: "x"}))
-		require.ErrorIs(t, h.Err(), ErrLost, "the holder had to know first")
+		require.ErrorIs(t, h.Err(), api.ErrLeaseLost, "the holder had to know first")
 		require.NoError(t, next.Release())
 	})
 }
@@ -435,7 +436,7 @@ func TestHeldWithoutATicket(t *testing.T) {
 		require.NoError(t, c.Disk.Open().Write(record, c.Geo.Slot(1, 2)))
 		require.NotPanics(t, func() {
 			_, err := a.Request(t.Context(), "x", "please")
-			require.ErrorIs(t, err, ErrFree)
+			require.ErrorIs(t, err, api.ErrFree)
 		})
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -40,7 +41,7 @@ func newIdentity(cfg Config, uuid layout.UUID) (*identity, error) {
 		id.name = id.name[:layout.MaxName]
 	}
 	if err := layout.ValidateHostName(id.name); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	var err error
 	if id.runtime, err = privateDir(cfg.RuntimeDir, "/run/bakery", "XDG_RUNTIME_DIR"); err != nil {

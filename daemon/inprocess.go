@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -52,7 +53,7 @@ func (d *Daemon) AcquireInProcess(ctx context.Context, req Request, by InProcess
 		err = s.err
 	case <-by.Killed:
 		c.left.Store(true)
-		return nil, fmt.Errorf("%w: bakeryd has died", ErrUnavailable)
+		return nil, fmt.Errorf("%w: bakeryd has died", api.ErrUnavailable)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -30,7 +31,7 @@ func (lk *lock) intact(v bakery.View) error {
 		err := fmt.Errorf("%w: in lock %q it is %v by ticket %v, and was %v by %v", errOverwritten, lk.entry.Name,
 			v.Slot.Phase, v.Slot.Ticket, mine.Phase, mine.Ticket)
 		lk.d.mem.loseFor(err)
-		return ErrLost
+		return api.ErrLeaseLost
 	}
 	lk.d.log.Warn("own slot shows what this host has not written, rewriting it", "lock", lk.entry.Name, "host_id", lk.area.host,
 		"phase", v.Slot.Phase, "ticket", v.Slot.Ticket)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -93,7 +94,7 @@ func (d *Daemon) takeBackIntent() bool {
 		return true
 	}
 	err = d.guarded(context.Background(), "take back an intent", d.carryOut)
-	if err != nil && !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrStuck) {
+	if err != nil && !errors.Is(err, api.ErrUnavailable) && !errors.Is(err, api.ErrStuck) {
 		d.log.Warn("taking back what was about to be written into the directory failed, retrying", "err", err)
 	}
 	return err == nil
@@ -138,7 +139,7 @@ func (d *Daemon) intents(dev blockdev.Device) ([]layout.Intent, error) {
 		select {
 		case <-time.After(d.retry()):
 		case <-d.mem.lost:
-			return nil, fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
+			return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 		}
 	}
 }
@@ -206,7 +207,7 @@ func (d *Daemon) lostIntents(bad map[int]error) (err error) {
 		}
 		if !gone {
 			return fmt.Errorf("%w: what host %d was about to write into the directory cannot be read (start bakeryd there, which rewrites it): %w",
-				ErrDamaged, host, unreadable)
+				api.ErrDamaged, host, unreadable)
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 )
 
@@ -32,7 +33,7 @@ func (d *Daemon) Join(ctx context.Context) error {
 	}
 	if d.cfg.HostID < 0 || d.cfg.HostID > sb.Geometry.Hosts {
 		dev.Close()
-		return fmt.Errorf("%w: host id %d, want 1 to %d, the hosts of the lockspace", ErrInvalid, d.cfg.HostID, sb.Geometry.Hosts)
+		return fmt.Errorf("%w: host id %d, want 1 to %d, the hosts of the lockspace", api.ErrInvalid, d.cfg.HostID, sb.Geometry.Hosts)
 	}
 	d.use(dev)
 	d.sb = sb

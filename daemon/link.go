@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
@@ -69,13 +70,13 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request) {
 	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
 	if conn == nil || r.Header.Get("Upgrade") != linkProtocol || !strings.EqualFold(r.Header.Get("Connection"), "upgrade") {
 		w.Header().Set("Upgrade", linkProtocol)
-		writeError(w, http.StatusUpgradeRequired, apiError{Code: "invalid", Message: "a link is an upgrade to " + linkProtocol,
+		writeError(w, http.StatusUpgradeRequired, &api.Error{Code: "invalid", Message: "a link is an upgrade to " + linkProtocol,
 			Hint: "the guide api.md shows how to ask for one"})
 		return
 	}
 	_, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		writeError(w, http.StatusInternalServerError, apiErrorOf(err))
+		writeError(w, http.StatusInternalServerError, api.ErrorOf(err))
 		return
 	}
 	// From here on its descriptor is the link's to give back.
@@ -156,7 +157,7 @@ func (l *link) serve() {
 		text, err := l.in.Next()
 		switch {
 		case errors.Is(err, line.ErrTooLong):
-			l.refuse(fmt.Errorf("%w: a line of more than %d bytes", ErrInvalid, maxBody))
+			l.refuse(fmt.Errorf("%w: a line of more than %d bytes", api.ErrInvalid, maxBody))
 			return
 		case err != nil:
 			return
@@ -199,7 +200,7 @@ func (l *link) answer(text []byte) (goOn bool) {
 // lock asks for a lock. What becomes of that is told by decided.
 func (l *link) lock(body lockRequest) error {
 	if l.bound() != nil {
-		return fmt.Errorf("%w: a link takes one lock at a time", ErrInvalid)
+		return fmt.Errorf("%w: a link takes one lock at a time", api.ErrInvalid)
 	}
 	_ = l.conn.SetReadDeadline(time.Time{})
 	if err := body.validate(); err != nil {
@@ -207,10 +208,10 @@ func (l *link) lock(body lockRequest) error {
 	}
 	d, err := l.srv.joined()
 	switch {
-	case errors.Is(err, ErrUnavailable):
+	case errors.Is(err, api.ErrUnavailable):
 		return err
 	case err != nil:
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
 	d.sessions.tellLinks()
 	s, f, err := d.sessions.open(body, l)
@@ -237,7 +238,7 @@ func (l *link) unlock(token layout.Ticket) error {
 	f := l.f
 	if f == nil || !l.granted || f.session.hold.token != token {
 		l.mu.Unlock()
-		return fmt.Errorf("%w: the link holds no lock by token %v", ErrHoldOver, token)
+		return fmt.Errorf("%w: the link holds no lock by token %v", api.ErrLost, token)
 	}
 	l.f, l.granted = nil, false
 	l.stopConfirm()
@@ -284,7 +285,7 @@ func (l *link) decided(s *session, f *follower) {
 	m, now := d.mem.moments(), d.clock.Now()
 	if m.lost || now >= m.deadline { // this process stood still since the grant
 		l.f = nil
-		l.putRefusal(fmt.Errorf("%w: %w", ErrUnavailable, ErrLost))
+		l.putRefusal(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost))
 		s.all.tasks.Go(func() { s.leave(f) })
 		return
 	}
@@ -305,12 +306,9 @@ func (l *link) decided(s *session, f *follower) {
 // hold a lock.
 func confirmWithin(lease time.Duration) time.Duration { return min(2*time.Second, lease/6) }
 
-// errUnconfirmed is the refusal of a client that confirms too late.
-var errUnconfirmed = errors.New("the grant was not confirmed in time, and the lock passed on")
-
 // confirmed takes the confirmation of a grant.
 func (l *link) confirmed(token layout.Ticket) error {
-	over := fmt.Errorf("%w: the link holds no lock by token %v", ErrHoldOver, token)
+	over := fmt.Errorf("%w: the link holds no lock by token %v", api.ErrLost, token)
 	f := l.bound()
 	if f == nil {
 		return over
@@ -348,7 +346,7 @@ func (l *link) passOn(f *follower) {
 	}
 	l.f, l.granted, l.confirm = nil, false, nil
 	l.idles()
-	l.putRefusal(errUnconfirmed)
+	l.putRefusal(api.ErrUnconfirmed)
 	l.mu.Unlock()
 	s := f.session
 	s.all.d.log.Warn("client does not run, passing its lock on", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
@@ -357,7 +355,7 @@ func (l *link) passOn(f *follower) {
 
 // putRefusal is called with mu held, as put and flush are.
 func (l *link) putRefusal(err error) {
-	e := apiErrorOf(err)
+	e := api.ErrorOf(err)
 	l.srv.tally.Refused.Add(e.Code)
 	l.put(&event{Event: "refused", Code: e.Code, Message: e.Message, Hint: e.Hint})
 }
@@ -398,7 +396,7 @@ func (r *linkRequest) parse(text []byte) error {
 		}
 	}
 	if given != 1 {
-		return fmt.Errorf("%w: want one of lock, confirm and unlock", ErrInvalid)
+		return fmt.Errorf("%w: want one of lock, confirm and unlock", api.ErrInvalid)
 	}
 	return nil
 }

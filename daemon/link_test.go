@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -297,14 +298,14 @@ func TestLinkOfAHostThatHasNotJoined(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if d == nil {
-			return nil, fmt.Errorf("%w: it is under way", ErrUnavailable)
+			return nil, fmt.Errorf("%w: it is under way", api.ErrUnavailable)
 		}
 		return d, nil
 	})
 	l := s.link(`{"lock":{"name":"x"}}`)
 	refused := l.until("refused")
 	require.Equal(t, "unavailable", refused.Code)
-	require.Equal(t, 1, strings.Count(refused.Message, ErrUnavailable.Error()), refused.Message)
+	require.Equal(t, 1, strings.Count(refused.Message, api.ErrUnavailable.Error()), refused.Message)
 	mu.Lock()
 	d = host
 	mu.Unlock()

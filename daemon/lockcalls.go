@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -112,14 +113,14 @@ func (s *Server) remove(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	var body removeRequest
 	err := decode(r, &body)
 	if err == nil && body.TimeoutMS < 0 {
-		err = fmt.Errorf("%w: timeout_ms %d, want 0 or more", ErrInvalid, body.TimeoutMS)
+		err = fmt.Errorf("%w: timeout_ms %d, want 0 or more", api.ErrInvalid, body.TimeoutMS)
 	}
 	if err == nil {
 		ctx := r.Context()
 		if body.TimeoutMS > 0 {
 			limit := time.Duration(min(body.TimeoutMS, maxTimeout.Milliseconds())) * time.Millisecond
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrTimeout)
+			ctx, cancel = context.WithTimeoutCause(ctx, limit, api.ErrTimeout)
 			defer cancel()
 		}
 		err = d.Remove(ctx, body.Name, body.NonBlock)
@@ -143,8 +144,8 @@ func (s *Server) locks(d *Daemon, w http.ResponseWriter, r *http.Request) {
 // failCall refuses a call that is answered at once. A lock that is not free is
 // no success here, as it is where that comes in a stream.
 func failCall(w http.ResponseWriter, err error) {
-	e := apiErrorOf(err)
-	status := httpStatus(e.Code)
+	e := api.ErrorOf(err)
+	status := e.Status()
 	if status == http.StatusOK {
 		status = http.StatusConflict
 	}

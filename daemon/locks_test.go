@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -100,7 +101,7 @@ func TestPermits(t *testing.T) {
 		require.NoError(t, got(t, third).Release())
 		require.NoError(t, h1.Release())
 		_, err := a.Acquire(t.Context(), Request{Name: "reboot", Permits: 3})
-		require.ErrorIs(t, err, ErrPermits)
+		require.ErrorIs(t, err, api.ErrPermits)
 		require.ErrorContains(t, err, `lock "reboot" has 2, asked for 3`)
 	})
 }
@@ -109,7 +110,7 @@ func TestTryDoesNotWait(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
 		for _, d := range []*Daemon{a, b} {
-			acquireFails(t, d, Request{Name: "x", Try: true}, ErrBusy)
+			acquireFails(t, d, Request{Name: "x", Try: true}, api.ErrBusy)
 		}
 		require.NoError(t, h.Release())
 		require.NoError(t, acquire(t, b, Request{Name: "x", Try: true}).Release())
@@ -135,7 +136,7 @@ func TestTriesAtOnce(t *testing.T) {
 				if r.err == nil {
 					holds = append(holds, r.hold)
 				} else {
-					require.ErrorIs(t, r.err, ErrBusy)
+					require.ErrorIs(t, r.err, api.ErrBusy)
 				}
 			}
 			require.Len(t, holds, 1)
@@ -150,7 +151,7 @@ func TestGivingUp(t *testing.T) {
 		ctx := timeout(t, 50*time.Millisecond)
 		for _, d := range []*Daemon{a, b} {
 			_, err := d.Acquire(ctx, Request{Name: "x"})
-			require.ErrorIs(t, err, ErrTimeout)
+			require.ErrorIs(t, err, api.ErrTimeout)
 		}
 		next := start(t, b, Request{Name: "x"}) // who gave up does not stand in the way
 		require.NoError(t, h.Release())
@@ -204,14 +205,14 @@ func TestNamesAndLimits(t *testing.T) {
 		c := newCluster(t, 8, 2)
 		d := c.host(1)
 		for _, name := range []string{"", strings.Repeat("x", 129), "a\nb", "\xff"} {
-			acquireFails(t, d, Request{Name: name}, ErrInvalid, "%q", name)
+			acquireFails(t, d, Request{Name: name}, api.ErrInvalid, "%q", name)
 		}
 		require.NoError(t, acquire(t, d, Request{Name: "a/b c/ä"}).Release())
 		require.NoError(t, acquire(t, d, Request{Name: strings.Repeat("x", 128)}).Release())
 		_, err := d.Acquire(t.Context(), Request{Name: "one too many"})
-		require.ErrorIs(t, err, ErrFull)
+		require.ErrorIs(t, err, api.ErrFull)
 		require.ErrorContains(t, err, "all 2 entries are taken")
-		acquireFails(t, d, Request{Name: "a/b c/ä", Permits: 9}, ErrInvalid)
+		acquireFails(t, d, Request{Name: "a/b c/ä", Permits: 9}, api.ErrInvalid)
 	})
 }
 
@@ -222,7 +223,7 @@ func TestOneIDOnce(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrInUse)
 		require.ErrorContains(t, err, "db1")
 		err = c.unjoined(9).Join(t.Context())
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		require.Equal(t, 2, c.host(0).HostID(), "auto takes the next")
 	})
 }
@@ -235,12 +236,12 @@ func TestReformatLosesTheLease(t *testing.T) {
 		c.SB.UUID = layout.UUID{9}
 		c.Format()
 		received(t, "the loss", h.Lost())
-		require.ErrorIs(t, h.Err(), ErrLost)
+		require.ErrorIs(t, h.Err(), api.ErrLeaseLost)
 		require.ErrorContains(t, h.Err(), "another one")
 		r := <-waiting
-		require.ErrorIs(t, r.err, ErrUnavailable)
-		require.ErrorIs(t, h.Release(), ErrLost)
-		acquireFails(t, d, Request{Name: "x"}, ErrUnavailable)
+		require.ErrorIs(t, r.err, api.ErrUnavailable)
+		require.ErrorIs(t, h.Release(), api.ErrLeaseLost)
+		acquireFails(t, d, Request{Name: "x"}, api.ErrUnavailable)
 	})
 }
 
@@ -272,13 +273,13 @@ func TestCloseWaitsForHolders(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		require.ErrorIs(t, a.Close(ctx), context.DeadlineExceeded)
-		acquireFails(t, a, Request{Name: "y"}, ErrUnavailable)
+		acquireFails(t, a, Request{Name: "y"}, api.ErrUnavailable)
 		_, err := b.Acquire(t.Context(), Request{Name: "x", Try: true})
-		require.True(t, errors.Is(err, ErrBusy), "a holder that has not stopped keeps the lock: %v", err)
+		require.True(t, errors.Is(err, api.ErrBusy), "a holder that has not stopped keeps the lock: %v", err)
 		require.NoError(t, h.Release())
 		require.NoError(t, a.Close(t.Context()))
 		for _, name := range []string{"x", "never heard of"} {
-			acquireFails(t, a, Request{Name: name}, ErrUnavailable, "though its device is closed")
+			acquireFails(t, a, Request{Name: name}, api.ErrUnavailable, "though its device is closed")
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/page"
 )
 
@@ -21,7 +22,7 @@ func (s *Server) looks(mux *http.ServeMux) {
 }
 
 func noSuchCall(w http.ResponseWriter, r *http.Request) {
-	writeError(w, http.StatusNotFound, apiError{Code: "invalid",
+	writeError(w, http.StatusNotFound, &api.Error{Code: "invalid",
 		Message: fmt.Sprintf("no such call: %s %s", r.Method, r.URL.Path), Hint: "the guide api.md lists the calls"})
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
 // What can be had by an address rather than by the socket: the calls that only look. Who may connect to the socket is up to
@@ -52,7 +54,7 @@ func (s *Server) ServeLooks(ln net.Listener) error {
 func onlyLooks(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			writeError(w, http.StatusForbidden, apiError{Code: "forbidden",
+			writeError(w, http.StatusForbidden, &api.Error{Code: "forbidden",
 				Message: fmt.Sprintf("this address is for looking only: it does not serve %s %s", r.Method, r.URL.Path),
 				Hint:    "the Unix socket does"})
 			return

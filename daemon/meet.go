@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
@@ -65,9 +66,6 @@ type MeetReport struct {
 	Locks     []string      `json:"locks"`             // whose slots were written; they stay
 }
 
-// ErrMeeting is returned when this host takes part in a meeting already.
-var ErrMeeting = errors.New("this host is meeting another one now")
-
 const (
 	maxRounds   = 1_000_000
 	maxMeetWait = time.Hour
@@ -76,13 +74,13 @@ const (
 func (o MeetOptions) validate(d *Daemon) error {
 	switch hosts := d.sb.Geometry.Hosts; {
 	case o.Host < 1 || o.Host > hosts:
-		return fmt.Errorf("%w: host %d, want 1 to %d", ErrInvalid, o.Host, hosts)
+		return fmt.Errorf("%w: host %d, want 1 to %d", api.ErrInvalid, o.Host, hosts)
 	case o.Host == d.mem.id():
-		return fmt.Errorf("%w: host %d is this host, want another one", ErrInvalid, o.Host)
+		return fmt.Errorf("%w: host %d is this host, want another one", api.ErrInvalid, o.Host)
 	case o.Rounds < 1 || o.Rounds > maxRounds:
-		return fmt.Errorf("%w: rounds %d, want 1 to %d", ErrInvalid, o.Rounds, maxRounds)
+		return fmt.Errorf("%w: rounds %d, want 1 to %d", api.ErrInvalid, o.Rounds, maxRounds)
 	case o.Timeout <= 0 || o.Timeout > maxMeetWait:
-		return fmt.Errorf("%w: time-out %v, want more than 0, and %v at most", ErrInvalid, o.Timeout, maxMeetWait)
+		return fmt.Errorf("%w: time-out %v, want more than 0, and %v at most", api.ErrInvalid, o.Timeout, maxMeetWait)
 	}
 	return nil
 }
@@ -95,7 +93,7 @@ func (d *Daemon) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 		return nil, err
 	}
 	if !d.meeting.CompareAndSwap(false, true) {
-		return nil, ErrMeeting
+		return nil, api.ErrMeeting
 	}
 	type result struct {
 		r   *MeetReport
@@ -113,7 +111,7 @@ func (d *Daemon) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-d.mem.lost:
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
+		return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 }
 
@@ -171,8 +169,8 @@ func (s *Server) meet(d *Daemon, w http.ResponseWriter, r *http.Request) {
 		report, err = d.Meet(r.Context(), MeetOptions{Host: body.Host, Rounds: body.Rounds, Timeout: wait})
 	}
 	if err != nil {
-		e := apiErrorOf(err)
-		writeError(w, httpStatus(e.Code), e)
+		e := api.ErrorOf(err)
+		writeError(w, e.Status(), e)
 		return
 	}
 	writeJSON(w, report)

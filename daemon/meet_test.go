@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -227,7 +228,7 @@ func TestMeetKeepsValues(t *testing.T) {
 			return lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = []byte("mine"), token })
 		}))
 		_, err = a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1, Timeout: generous})
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		require.ErrorContains(t, err, "has a value")
 		s := c.Slot(lk.entry.Lock, 1)
 		require.Equal(t, "mine", string(s.Value))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -176,7 +177,7 @@ func (m *meeting) say(n int) error {
 			})
 		})
 		if err == nil && taken {
-			err = fmt.Errorf("%w: lock %q has a value, and is to be used by probes alone", ErrInvalid, lk.entry.Name)
+			err = fmt.Errorf("%w: lock %q has a value, and is to be used by probes alone", api.ErrInvalid, lk.entry.Name)
 		}
 		if err != nil {
 			return err
@@ -194,7 +195,7 @@ func (m *meeting) clear() error {
 			}
 			return lk.publish(func(own *layout.Slot) { own.Value = nil })
 		})
-		if err != nil && !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrLost) {
+		if err != nil && !errors.Is(err, api.ErrUnavailable) && !errors.Is(err, api.ErrLeaseLost) {
 			return err
 		}
 	}
@@ -295,7 +296,7 @@ func (m *meeting) pause(d time.Duration) error {
 	case <-m.ctx.Done():
 		return context.Cause(m.ctx)
 	case <-m.d.mem.lost:
-		return fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
+		return fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
@@ -390,7 +391,7 @@ func (mb *member) readHosts() ([]bakery.Host, time.Duration, error) {
 		select {
 		case <-changed:
 		case <-mb.over:
-			return nil, 0, fmt.Errorf("reading the host table: %w", ErrLost)
+			return nil, 0, fmt.Errorf("reading the host table: %w", api.ErrLeaseLost)
 		}
 	}
 }

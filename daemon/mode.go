@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -18,11 +19,11 @@ import (
 // ErrUpgrade: it is never waited for, so two who want it do not wait for each
 // other. The mode that it has is no error.
 //
-// It returns ErrUpgrade, ErrInvalid (a lock of several permits), ErrHoldOver,
-// ErrLost, or the cause of ctx's end: then the change may come about yet.
+// It returns ErrUpgrade, ErrInvalid (a lock of several permits), ErrLost,
+// ErrLeaseLost, or the cause of ctx's end: then the change may come about yet.
 func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {
 	if mode > layout.Shared {
-		return fmt.Errorf("%w: %v", ErrInvalid, mode)
+		return fmt.Errorf("%w: %v", api.ErrInvalid, mode)
 	}
 	return h.change(ctx, func(t *tenure) error { return t.setMode(h, mode) })
 }
@@ -77,14 +78,14 @@ func (h *Hold) change(ctx context.Context, f func(*tenure) error) error {
 		return nil
 	case lost != nil:
 		return lost
-	case errors.Is(err, ErrUnavailable), errors.Is(err, errSuperseded): // the driver has ended, and every hold with it
-		return fmt.Errorf("%w: %v", ErrHoldOver, err)
+	case errors.Is(err, api.ErrUnavailable), errors.Is(err, errSuperseded): // the driver has ended, and every hold with it
+		return fmt.Errorf("%w: %v", api.ErrLost, err)
 	}
 	return err
 }
 
 func (h *Hold) letGo() error {
-	return fmt.Errorf("%w: lock %q was let go", ErrHoldOver, h.lk.entry.Name)
+	return fmt.Errorf("%w: lock %q was let go", api.ErrLost, h.lk.entry.Name)
 }
 
 func (t *tenure) setMode(h *Hold, mode layout.Mode) error {
@@ -94,7 +95,7 @@ func (t *tenure) setMode(h *Hold, mode layout.Mode) error {
 		return nil
 	case lk.entry.Permits > 1: // the machine would leave the mode as it is: bakery/PROTOCOL.md says why
 		return fmt.Errorf("%w: lock %q has %d permits: its mode can be changed by release and a new request only",
-			ErrInvalid, lk.entry.Name, lk.entry.Permits)
+			api.ErrInvalid, lk.entry.Name, lk.entry.Permits)
 	case mode == layout.Shared:
 		return t.downgrade(h)
 	}
@@ -120,14 +121,14 @@ func (t *tenure) downgrade(h *Hold) error {
 func (t *tenure) upgrade(h *Hold) error {
 	lk := t.lk
 	if others := lk.holders() - 1; others > 0 {
-		return fmt.Errorf("%w: %d other clients of this host hold lock %q", ErrUpgrade, others, lk.entry.Name)
+		return fmt.Errorf("%w: %d other clients of this host hold lock %q", api.ErrUpgrade, others, lk.entry.Name)
 	}
 	lk.learn() // of who died since the slots were read: it is asked for once only
 	if _, err := lk.protocol(lk.m.Upgrade(), always); err != nil {
 		return err
 	}
 	if t.mode = lk.m.Mode(); t.mode != layout.Exclusive {
-		return fmt.Errorf("%w: another host holds lock %q or waits for it", ErrUpgrade, lk.entry.Name)
+		return fmt.Errorf("%w: another host holds lock %q or waits for it", api.ErrUpgrade, lk.entry.Name)
 	}
 	t.settleSoon() // the slot shows a claim
 	// Readers elsewhere may have come and gone with greater tokens: the next client needs a ticket of its own.
@@ -171,7 +172,7 @@ type holdCall struct {
 // hold finds it, for its own user or root.
 func (c holdCall) hold(d *Daemon, r *http.Request) (*Hold, error) {
 	if c.Token == 0 {
-		return nil, fmt.Errorf("%w: no token given, want that of the hold", ErrInvalid)
+		return nil, fmt.Errorf("%w: no token given, want that of the hold", api.ErrInvalid)
 	}
 	by := callerOf(r)
 	h, err := d.sessions.holder(c.Session, c.Token, by.who.UID)
@@ -181,11 +182,11 @@ func (c holdCall) hold(d *Daemon, r *http.Request) (*Hold, error) {
 // refuseHold answers a call about a hold with an error. A lost one is over,
 // whatever becomes of the host.
 func refuseHold(w http.ResponseWriter, err error) {
-	if errors.Is(err, ErrLost) {
-		err = fmt.Errorf("%w: %v", ErrHoldOver, err)
+	if errors.Is(err, api.ErrLeaseLost) {
+		err = fmt.Errorf("%w: %v", api.ErrLost, err)
 	}
-	e := apiErrorOf(err)
-	writeError(w, httpStatus(e.Code), e)
+	e := api.ErrorOf(err)
+	writeError(w, e.Status(), e)
 }
 
 // modeRequest is the body of POST /v1/mode.
@@ -205,7 +206,7 @@ func (s *Server) mode(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	var body modeRequest
 	err := decode(r, &body)
 	if err == nil && body.Mode == nil {
-		err = fmt.Errorf("%w: no mode given, want shared or exclusive", ErrInvalid)
+		err = fmt.Errorf("%w: no mode given, want shared or exclusive", api.ErrInvalid)
 	}
 	var h *Hold
 	if err == nil {

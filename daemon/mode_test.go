@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -40,7 +41,7 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 			return s.Phase == layout.Held && s.Mode == layout.Exclusive && s.Ticket == token
 		})
 		elsewhere, here := start(t, b, reader), start(t, a, reader)
-		acquireFails(t, a, Request{Name: "x", Mode: layout.Shared, Try: true}, ErrBusy)
+		acquireFails(t, a, Request{Name: "x", Mode: layout.Shared, Try: true}, api.ErrBusy)
 		none(t, elsewhere, here)
 		status, err := a.Status()
 		require.NoError(t, err)
@@ -50,12 +51,12 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 		require.Equal(t, layout.Shared, c.Slot(1, 1).Mode, "durable when it returns")
 		r1, r2 := got(t, elsewhere), got(t, here)
 		require.Equal(t, token, h.Token())
-		require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), ErrUpgrade)
+		require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), api.ErrUpgrade)
 		require.NoError(t, r1.Release())
 		require.NoError(t, r2.Release())
 		require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
 		require.NoError(t, h.Release())
-		require.ErrorIs(t, h.SetMode(t.Context(), layout.Shared), ErrHoldOver)
+		require.ErrorIs(t, h.SetMode(t.Context(), layout.Shared), api.ErrLost)
 		last := acquire(t, a, Request{Name: "x"})
 		require.Greater(t, last.Token(), token)
 		require.NoError(t, last.Release())
@@ -103,13 +104,13 @@ func TestUpgradeIsRefusedWhereOthersTakePart(t *testing.T) {
 			a, b := c.host(1), c.host(2)
 			h := acquire(t, a, reader)
 			leave := other(t, a, b)
-			require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), ErrUpgrade)
+			require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), api.ErrUpgrade)
 			require.Equal(t, layout.Shared, h.Mode())
 			require.NoError(t, h.Err())
 			leave()
 			eventually(t, "the others are gone", func() bool {
 				err := h.SetMode(t.Context(), layout.Exclusive)
-				return err == nil || !errors.Is(err, ErrUpgrade)
+				return err == nil || !errors.Is(err, api.ErrUpgrade)
 			})
 			require.Equal(t, layout.Exclusive, h.Mode())
 			require.NoError(t, h.Release())
@@ -125,10 +126,10 @@ func TestModeOfALockOfSeveralPermits(t *testing.T) {
 			h := acquire(t, a, Request{Name: "x", Permits: 2, Mode: mode})
 			require.NoError(t, h.SetMode(t.Context(), mode))
 			err := h.SetMode(t.Context(), layout.Shared-mode)
-			require.ErrorIs(t, err, ErrInvalid)
+			require.ErrorIs(t, err, api.ErrInvalid)
 			require.ErrorContains(t, err, "2 permits")
 			require.Equal(t, mode, h.Mode())
-			require.ErrorIs(t, h.SetMode(t.Context(), 7), ErrInvalid)
+			require.ErrorIs(t, h.SetMode(t.Context(), 7), api.ErrInvalid)
 			require.NoError(t, h.Release())
 		}
 	})
@@ -148,14 +149,14 @@ func TestTwoUpgradersAtOnce(t *testing.T) {
 			for i, v := range visits {
 				wg.Go(func() {
 					err := v.change(t.Context(), layout.Exclusive)
-					for i == 0 && errors.Is(err, ErrUpgrade) { // it tries on, the others give way
+					for i == 0 && errors.Is(err, api.ErrUpgrade) { // it tries on, the others give way
 						err = v.change(t.Context(), layout.Exclusive)
 					}
 					switch {
 					case err == nil:
 						won.Add(1)
 						time.Sleep(time.Millisecond) // for the others to get it wrong
-					case !errors.Is(err, ErrUpgrade):
+					case !errors.Is(err, api.ErrUpgrade):
 						t.Error(err)
 					}
 					v.leave()
@@ -244,7 +245,7 @@ func TestChangesOfModeUnderContention(t *testing.T) {
 						switch {
 						case err == nil:
 							mode = layout.Shared - mode
-						case !errors.Is(err, ErrUpgrade):
+						case !errors.Is(err, api.ErrUpgrade):
 							t.Error(err)
 						}
 						if v.Mode() != mode {
@@ -265,10 +266,10 @@ func TestModeOfALostHold(t *testing.T) {
 		d, disk := c.faultyHost(1)
 		h := acquire(t, d, reader)
 		release := disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2)})
-		require.ErrorIs(t, h.SetMode(timeout(t, 50*time.Millisecond), layout.Exclusive), ErrTimeout, "nobody waits for a device that hangs")
+		require.ErrorIs(t, h.SetMode(timeout(t, 50*time.Millisecond), layout.Exclusive), api.ErrTimeout, "nobody waits for a device that hangs")
 		defer disk.Hang(blockdev.Fault{Op: blockdev.OpWrite})()
 		within(t, "hearing of the loss", func() {
-			require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), ErrLost)
+			require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), api.ErrLeaseLost)
 		})
 		release()
 	})

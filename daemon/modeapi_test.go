@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -108,7 +109,7 @@ func TestRestartKeepsTheMode(t *testing.T) {
 		holder.extra = `, "mode": "shared"`
 		holder.again(m, token.String())
 		require.Equal(t, layout.Exclusive, *holder.until("granted").Mode)
-		acquireFails(t, other, Request{Name: "x", Mode: layout.Shared, Try: true}, ErrBusy)
+		acquireFails(t, other, Request{Name: "x", Mode: layout.Shared, Try: true}, api.ErrBusy)
 		change("shared")
 		holder.leave()
 	})
@@ -141,7 +142,7 @@ func TestRestartInTheMidstOfAnUpgrade(t *testing.T) {
 			return status == http.StatusOK
 		})
 		holder.leave()
-		require.ErrorIs(t, <-asked, ErrLost)
+		require.ErrorIs(t, <-asked, api.ErrLeaseLost)
 	})
 }
 
@@ -164,6 +165,6 @@ func TestRestartInTheMidstOfADowngrade(t *testing.T) {
 		holder.again(m, token.String())
 		require.Equal(t, layout.Shared, *holder.until("granted").Mode)
 		holder.leave()
-		require.ErrorIs(t, <-asked, ErrLost)
+		require.ErrorIs(t, <-asked, api.ErrLeaseLost)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
@@ -158,9 +159,9 @@ func (d *Daemon) noteRefused(req *Request, lk *lock, since time.Time, err error)
 	e := req.event(events.Refused)
 	e.WaitedMS = time.Since(since).Milliseconds()
 	switch {
-	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, api.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		e.Kind = events.Timeout
-	case errors.Is(err, ErrBusy):
+	case errors.Is(err, api.ErrBusy):
 		e.Kind = events.Busy
 	case errors.Is(err, errAbsent):
 		e.Kind, e.Reason = events.Cancel, "its client did not come back after a restart"

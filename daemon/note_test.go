@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/layout"
@@ -213,15 +214,15 @@ func TestNotesOfWhoIsNotServed(t *testing.T) {
 		c.shown(1)
 		const wait = 50 * time.Millisecond
 		_, err := b.Acquire(timeout(t, wait), Request{Name: "x", PID: 1})
-		require.ErrorIs(t, err, ErrTimeout)
-		acquireFails(t, b, Request{Name: "x", PID: 2, Try: true}, ErrBusy)
+		require.ErrorIs(t, err, api.ErrTimeout)
+		acquireFails(t, b, Request{Name: "x", PID: 2, Try: true}, api.ErrBusy)
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		_, err = b.Acquire(gone, Request{Name: "x", PID: 3})
 		require.ErrorIs(t, err, context.Canceled)
-		acquireFails(t, b, Request{Name: "x", PID: 4, Permits: 2}, ErrPermits)
-		acquireFails(t, b, Request{Name: "y", PID: 5}, ErrFull)
-		acquireFails(t, b, Request{Name: "a\nb"}, ErrInvalid)
+		acquireFails(t, b, Request{Name: "x", PID: 4, Permits: 2}, api.ErrPermits)
+		acquireFails(t, b, Request{Name: "y", PID: 5}, api.ErrFull)
+		acquireFails(t, b, Request{Name: "a\nb"}, api.ErrInvalid)
 		require.NoError(t, h.Release())
 
 		ends := map[int]events.Event{}
@@ -265,7 +266,7 @@ func TestNotesOfALostLease(t *testing.T) {
 		require.Contains(t, na.host(events.Lost, 1).Reason, "input/output error")
 		lost := na.lock(events.Lost)
 		require.Equal(t, []any{h.Token(), 11}, []any{lost.Token, lost.PID})
-		require.ErrorIs(t, h.Release(), ErrLost)
+		require.ErrorIs(t, h.Release(), api.ErrLeaseLost)
 		require.Equal(t, h.Token(), na.lock(events.Exit).Token, "until when it ran on nevertheless")
 
 		h2 := got(t, next)

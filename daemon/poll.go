@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/standing"
 )
 
@@ -95,7 +96,7 @@ func (lk *lock) linger(pause time.Duration, wanted func() bool) (again bool, err
 	for {
 		select {
 		case <-lk.d.mem.lost:
-			return false, ErrLost
+			return false, api.ErrLeaseLost
 		case <-lk.wake:
 			if !wanted() {
 				lk.m.Cancel()
@@ -180,7 +181,7 @@ func (lk *lock) rewrite() error {
 			v, err = lk.area.readOne(lk.area.host)
 		}
 		if err == nil && !v.Readable {
-			err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, ErrUnreadable)
+			err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, api.ErrUnreadable)
 		}
 		return err
 	})

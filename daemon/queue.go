@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -127,7 +128,7 @@ func (lk *lock) admit(w *waiter) error {
 		return errStopped
 	}
 	if w.req.Try && (lk.waited() || lk.blocked(w.req.Mode)) {
-		return ErrBusy
+		return api.ErrBusy
 	}
 	lk.arrived++
 	w.nth, w.since = lk.arrived, time.Now()

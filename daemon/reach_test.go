@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -93,7 +94,7 @@ func TestFarHostJoins(t *testing.T) {
 		}
 		h := acquire(t, far, Request{Name: "x"})
 		for _, d := range []*Daemon{one, two} {
-			acquireFails(t, d, Request{Name: "x", Try: true}, ErrBusy)
+			acquireFails(t, d, Request{Name: "x", Try: true}, api.ErrBusy)
 		}
 		require.NoError(t, h.Release())
 		require.NoError(t, acquire(t, one, Request{Name: "x"}).Release())

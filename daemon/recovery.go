@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
@@ -103,7 +104,7 @@ func (f *fencing) register(id int, incarnation uint64) error {
 	}
 	agent, err := fence.New(cfg)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), registerWithin)
 	defer cancel()

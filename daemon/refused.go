@@ -3,6 +3,7 @@ package daemon
 import (
 	"net/http"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
@@ -22,8 +23,7 @@ func (s *Server) counting(h http.Handler) http.Handler {
 
 // knowCodes has all codes counted from the beginning: who looks for what changes has to see the first of each.
 func knowCodes(t *tally.Tally) {
-	t.Refused.Know("forbidden") // which is no error of the daemon's
-	for _, e := range apiErrors {
-		t.Refused.Know(e.code)
+	for _, code := range api.Codes() {
+		t.Refused.Know(code)
 	}
 }

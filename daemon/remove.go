@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
@@ -21,7 +22,7 @@ import (
 // on with the lock before the removal is completed.
 
 // errIntended is returned when an entry cannot be cleared, for it may be written again.
-var errIntended = fmt.Errorf("%w: a host that could not write its entry may yet do so", ErrUnavailable)
+var errIntended = fmt.Errorf("%w: a host that could not write its entry may yet do so", api.ErrUnavailable)
 
 // Remove removes a lock, when it is its turn to hold it; at once or not at all
 // with try. Whoever waits for the lock then, or asks for it later, makes it
@@ -86,9 +87,9 @@ func (d *Daemon) removable(ctx context.Context, name string) (e layout.Entry, er
 		var found bool
 		if e, found = s.find(name); !found && s.damaged != nil {
 			d.complainOfEntries(s.bad, true)
-			return fmt.Errorf("%w: lock %q is not in its readable part: %w", ErrDamaged, name, s.damaged)
+			return fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.damaged)
 		} else if !found {
-			return fmt.Errorf("%w: %q", ErrNoLock, name)
+			return fmt.Errorf("%w: %q", api.ErrNoLock, name)
 		}
 		intents, err := d.intents(guard.dev)
 		if err != nil {
@@ -97,7 +98,7 @@ func (d *Daemon) removable(ctx context.Context, name string) (e layout.Entry, er
 		for _, i := range intents {
 			if layout.Entry(i) == e {
 				return fmt.Errorf("%w: a host that died while it created lock %q may yet write its entry; start bakeryd there, then remove it",
-					ErrUnavailable, name)
+					api.ErrUnavailable, name)
 			}
 		}
 		return nil
@@ -114,7 +115,7 @@ func (lk *lock) awaitRemoval(ctx context.Context, w *waiter) error {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-lk.d.mem.lost:
-		err = fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
+		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 	if lk.withdraw(w) {
 		return err
@@ -135,7 +136,7 @@ func (t *tenure) remove() (over bool, err error) {
 	if w.req.Try {
 		wanted, err := t.elsewhere()
 		if err != nil || wanted {
-			lk.refuse(ErrBusy, is)
+			lk.refuse(api.ErrBusy, is)
 			return false, err
 		}
 	}
@@ -150,7 +151,7 @@ func (t *tenure) remove() (over bool, err error) {
 		lk.refuse(nil, is)
 		return true, errSuperseded
 	case w.req.Try:
-		lk.refuse(ErrBusy, is)
+		lk.refuse(api.ErrBusy, is)
 	}
 	return true, nil
 }
@@ -175,9 +176,9 @@ func (lk *lock) completeRemoval() error {
 	case err != nil:
 		return err
 	case a.Outcome != bakery.Removed:
-		lk.refuse(ErrBusy, func(w *waiter) bool { return w.req.Try })
+		lk.refuse(api.ErrBusy, func(w *waiter) bool { return w.req.Try })
 		if !lk.pause(lk.d.retry()) { // the entry may have to be written by somebody else first
-			return ErrLost
+			return api.ErrLeaseLost
 		}
 		return nil
 	}
@@ -198,7 +199,7 @@ func (lk *lock) removal(wanted func() bool) (bakery.Action, error) {
 		lk.d.note(events.Event{Kind: events.Removed, Lock: lk.entry.Name})
 		lk.d.log.Info("lock removed", "lock", lk.entry.Name, "number", lk.entry.Lock)
 	case a.Outcome == bakery.Busy && !lk.pause(rand.N(lk.d.retry())): // two removers who gave way are not to meet again
-		err = ErrLost
+		err = api.ErrLeaseLost
 	}
 	return a, err
 }
@@ -274,7 +275,7 @@ func (lk *lock) clearEntry(creation uint64) error {
 				return err
 			}
 		case <-lk.d.mem.lost:
-			return ErrLost
+			return api.ErrLeaseLost
 		}
 	}
 }
@@ -306,11 +307,11 @@ func (lk *lock) clear(creation uint64) error {
 			return d.put(guard, layout.Entry{Lock: e.Lock, Creation: creation})
 		})
 		switch {
-		case err == nil, errors.Is(err, errIntended), errors.Is(err, ErrStuck):
+		case err == nil, errors.Is(err, errIntended), errors.Is(err, api.ErrStuck):
 			return err
 		case d.stopping():
 			return errStopped
-		case !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrUnavailable): // of the device
+		case !errors.Is(err, api.ErrDamaged) && !errors.Is(err, api.ErrUnavailable): // of the device
 			failing.begin() // the time that the try waited for other hosts does not count
 			failing.failed(err)
 		}
@@ -318,7 +319,7 @@ func (lk *lock) clear(creation uint64) error {
 		select {
 		case <-time.After(d.retry()):
 		case <-d.mem.lost:
-			return ErrLost
+			return api.ErrLeaseLost
 		}
 	}
 }

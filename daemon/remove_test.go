@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -29,8 +30,8 @@ func ended(t *testing.T, c <-chan error) error {
 
 func TestRemoveFree(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
-		require.ErrorIs(t, a.Remove(t.Context(), "x", false), ErrNoLock)
-		require.ErrorIs(t, a.Remove(t.Context(), "", false), ErrInvalid)
+		require.ErrorIs(t, a.Remove(t.Context(), "x", false), api.ErrNoLock)
+		require.ErrorIs(t, a.Remove(t.Context(), "", false), api.ErrInvalid)
 		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
 		before := c.Entry(1)
 		require.NoError(t, a.Remove(t.Context(), "x", true))
@@ -40,7 +41,7 @@ func TestRemoveFree(t *testing.T) {
 		require.Equal(t, layout.Idle, c.Slot(1, 1).Phase)
 		require.Equal(t, e.Creation, c.Slot(1, 1).Creation)
 		require.Empty(t, c.Slot(0, 1).Value, "nothing is intended any more")
-		require.ErrorIs(t, b.Remove(t.Context(), "x", false), ErrNoLock)
+		require.ErrorIs(t, b.Remove(t.Context(), "x", false), api.ErrNoLock)
 	})
 }
 
@@ -73,8 +74,8 @@ func TestRemoveWaitsForTheHolder(t *testing.T) {
 				remover = b
 			}
 			h := acquire(t, a, Request{Name: "x"})
-			require.ErrorIs(t, remover.Remove(t.Context(), "x", true), ErrBusy)
-			require.ErrorIs(t, remover.Remove(timeout(t, 50*time.Millisecond), "x", false), ErrTimeout)
+			require.ErrorIs(t, remover.Remove(t.Context(), "x", true), api.ErrBusy)
+			require.ErrorIs(t, remover.Remove(timeout(t, 50*time.Millisecond), "x", false), api.ErrTimeout)
 			require.False(t, c.Entry(1).Free())
 			removed := removing(t, remover, "x", false)
 			require.Eventually(t, func() bool {
@@ -104,7 +105,7 @@ func TestTwoRemovers(t *testing.T) {
 					if err := ended(t, r); err == nil {
 						removed++
 					} else {
-						require.ErrorIs(t, err, ErrNoLock)
+						require.ErrorIs(t, err, api.ErrNoLock)
 					}
 				}
 				require.Equal(t, 1, removed)
@@ -120,7 +121,7 @@ func TestRemoveSemaphore(t *testing.T) {
 		a, b, remover := c.host(1), c.host(2), c.host(3)
 		create(t, a, "x", 2)
 		one := acquire(t, a, Request{Name: "x"})
-		require.ErrorIs(t, remover.Remove(t.Context(), "x", true), ErrBusy, "though there is room")
+		require.ErrorIs(t, remover.Remove(t.Context(), "x", true), api.ErrBusy, "though there is room")
 		require.Equal(t, 1, c.named("x"))
 		removed := removing(t, remover, "x", false)
 		require.Eventually(t, func() bool { return c.Slot(1, 3).Creation > c.Entry(1).Creation }, generous, time.Millisecond)
@@ -172,7 +173,7 @@ func TestStaleEntryAfterOwnRemoval(t *testing.T) {
 		anew := acquire(t, b, Request{Name: "x"})
 		require.Equal(t, 1, anew.lk.entry.Lock)
 		a.dir.remember(&scan{entries: []layout.Entry{stale}})
-		acquireFails(t, a, Request{Name: "x", Try: true}, ErrBusy)
+		acquireFails(t, a, Request{Name: "x", Try: true}, api.ErrBusy)
 		require.NoError(t, anew.Release())
 	})
 }

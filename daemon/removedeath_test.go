@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -111,7 +112,7 @@ func (d death) test(t *testing.T) {
 					assertNoError(t, err)
 					time.Sleep(10 * time.Millisecond) // for somebody who is let in by it
 					_, err = other.Acquire(t.Context(), Request{Name: "x", Try: true})
-					if !errors.Is(err, ErrBusy) {
+					if !errors.Is(err, api.ErrBusy) {
 						t.Errorf("beside a holder: %v", err)
 					}
 					assertNoError(t, h.Release())
@@ -153,12 +154,12 @@ func TestRemoveWhatMayComeBack(t *testing.T) {
 		require.Positive(t, late.Fired())
 		m.kill()
 		_, _, err = other.Create(t.Context(), "x", 3)
-		require.ErrorIs(t, err, ErrPermits)
+		require.ErrorIs(t, err, api.ErrPermits)
 		require.Zero(t, c.named("x"))
 		h := acquire(t, other, Request{Name: "x"})
 		require.Equal(t, 2, h.lk.entry.Permits)
 		require.NoError(t, h.Release())
-		require.ErrorIs(t, other.Remove(t.Context(), "x", false), ErrUnavailable)
+		require.ErrorIs(t, other.Remove(t.Context(), "x", false), api.ErrUnavailable)
 		_, err = m.disk.Land()
 		require.NoError(t, err)
 		require.Equal(t, 1, c.named("x"))
@@ -207,7 +208,7 @@ func TestRestartOfARemover(t *testing.T) {
 			require.Equal(t, 1, c.named("x"))
 			h, err := other.Acquire(t.Context(), Request{Name: "x", Permits: 2})
 			if test.removed {
-				require.ErrorIs(t, err, ErrPermits, "it is another one")
+				require.ErrorIs(t, err, api.ErrPermits, "it is another one")
 			} else {
 				require.NoError(t, err)
 				require.Equal(t, before, c.Entry(1))

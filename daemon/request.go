@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
@@ -55,7 +56,7 @@ func lookForRequests(lease time.Duration) time.Duration { return min(time.Second
 // error of the device, or the cause of ctx's end.
 func (d *Daemon) Request(ctx context.Context, name, message string) ([]Asked, error) {
 	if err := errors.Join(layout.ValidateLockName(name), layout.ValidateRequest(message)); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	return patiently(ctx, d, func() ([]Asked, error) { return d.request(ctx, name, message) })
 }
@@ -71,7 +72,7 @@ func (d *Daemon) request(ctx context.Context, name, message string) ([]Asked, er
 			return nil, err
 		}
 		if len(asked) == 0 {
-			return nil, fmt.Errorf("%w: %q", ErrFree, name)
+			return nil, fmt.Errorf("%w: %q", api.ErrFree, name)
 		}
 		lk, err := d.attach(e)
 		if err == nil {
@@ -316,8 +317,8 @@ func (s *Server) request(d *Daemon, w http.ResponseWriter, r *http.Request) {
 		answer.Asked, err = d.Request(ctx, body.Name, body.Message)
 	}
 	if err != nil {
-		e := apiErrorOf(err)
-		writeError(w, httpStatus(e.Code), e)
+		e := api.ErrorOf(err)
+		writeError(w, e.Status(), e)
 		return
 	}
 	writeJSON(w, answer)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -68,7 +69,7 @@ func TestRequestIsHeardOnce(t *testing.T) {
 		nothing(t, first, next, later)
 		require.NoError(t, h.Release())
 		_, err := b.Request(t.Context(), "x", "")
-		require.ErrorIs(t, err, ErrFree)
+		require.ErrorIs(t, err, api.ErrFree)
 	})
 }
 
@@ -76,16 +77,16 @@ func TestRequestOfALockThatNobodyHas(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		_, err := d.Request(t.Context(), "x", "")
-		require.ErrorIs(t, err, ErrNoLock)
+		require.ErrorIs(t, err, api.ErrNoLock)
 		require.True(t, c.Entry(1).Virgin(), "it is not created")
 		_, err = d.Request(t.Context(), "a\nb", "")
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		_, err = d.Request(t.Context(), "x", string(bytes.Repeat([]byte("x"), 55)))
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		require.ErrorContains(t, err, "request message of 55 bytes, want 0 to 54")
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		_, err = d.Request(t.Context(), "x", "")
-		require.ErrorIs(t, err, ErrFree)
+		require.ErrorIs(t, err, api.ErrFree)
 	})
 }
 
@@ -196,7 +197,7 @@ func TestRequestCountsHoldersOnly(t *testing.T) {
 			change(&s)
 			c.put(s)
 			_, err := a.Request(t.Context(), "x", "")
-			require.ErrorIs(t, err, ErrFree, name)
+			require.ErrorIs(t, err, api.ErrFree, name)
 			c.put(layout.Slot{Host: s.Host, Incarnation: s.Incarnation, Ticket: s.Ticket})
 		}
 		require.Equal(t, own, c.Slot(1, 1), "nothing was asked")
@@ -259,7 +260,7 @@ func TestRequestIsOfOneCreation(t *testing.T) {
 		e.Creation++
 		c.WriteEntry(e)
 		_, err := b.Request(t.Context(), "x", "") // finds the newer entry
-		require.ErrorIs(t, err, ErrFree)
+		require.ErrorIs(t, err, api.ErrFree)
 		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
 		s := c.Slot(1, 2)
 		require.Equal(t, e.Creation, s.Creation)
@@ -350,7 +351,7 @@ func TestRequestWhileTheDeviceHangs(t *testing.T) {
 		_, err := d.Request(ctx, "x", "")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		_, err = d.Request(t.Context(), "x", "")
-		require.ErrorIs(t, err, ErrUnavailable, "the lease is lost")
+		require.ErrorIs(t, err, api.ErrUnavailable, "the lease is lost")
 		require.NoError(t, h.Release())
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/process"
@@ -26,7 +27,7 @@ import (
 const minReturn = 2 * time.Second
 
 // errAbsent ends the wait of a client that did not come back after a restart.
-var errAbsent = fmt.Errorf("%w: it did not come back after a restart", ErrHoldOver)
+var errAbsent = fmt.Errorf("%w: it did not come back after a restart", api.ErrLost)
 
 // predecessor is a bakeryd of this boot that has ended without leaving.
 type predecessor struct {
@@ -183,7 +184,7 @@ func (lk *lock) goOn() error {
 func (lk *lock) ownSlot(tries *int) (bakery.View, error) {
 	v, err := lk.area.readOne(lk.area.host)
 	if *tries++; err == nil && !v.Readable && *tries < slotTries {
-		err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, ErrUnreadable)
+		err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, api.ErrUnreadable)
 	}
 	return v, err
 }
@@ -252,7 +253,7 @@ func (d *Daemon) untilLost(message string, s series, try func() error) error {
 		select {
 		case <-time.After(d.retry()):
 		case <-d.mem.lost:
-			return ErrLost
+			return api.ErrLeaseLost
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
@@ -267,7 +268,7 @@ func TestWrapperGoneCommandLives(t *testing.T) {
 	waiter := m.ask(2, "").waiting()
 	holder.leave()
 	eventually(t, "the hold is an orphan", m.d.sessions.byID[holder.id].isOrphan)
-	acquireFails(t, m.d, Request{Name: "x", Try: true}, ErrBusy)
+	acquireFails(t, m.d, Request{Name: "x", Try: true}, api.ErrBusy)
 	require.NoError(t, command.Close())
 	waiter.until("granted")
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
@@ -168,7 +169,7 @@ func TestEntryIsMendedForWhoIsHeldUp(t *testing.T) {
 		before := c.Entry(1)
 		c.Spoil(c.Geo.Entry(1))
 		_, err := b.Acquire(t.Context(), Request{Name: "x"})
-		require.ErrorIs(t, err, ErrDamaged)
+		require.ErrorIs(t, err, api.ErrDamaged)
 		var h *Hold
 		eventually(t, "it is restored", func() bool { h, err = b.Acquire(t.Context(), Request{Name: "x"}); return err == nil })
 		require.Equal(t, before, c.Entry(1))

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
@@ -183,7 +184,7 @@ func (s *Server) whenJoined(h func(*Daemon, http.ResponseWriter, *http.Request))
 	return func(w http.ResponseWriter, r *http.Request) {
 		d, err := s.joined()
 		if err != nil {
-			writeError(w, http.StatusServiceUnavailable, apiError{Code: "unavailable", Message: err.Error(),
+			writeError(w, http.StatusServiceUnavailable, &api.Error{Code: "unavailable", Message: err.Error(),
 				Hint: "try again; the log of bakeryd says more, and bakeryctl status --device reads the disk without it"})
 			return
 		}
@@ -194,7 +195,7 @@ func (s *Server) whenJoined(h func(*Daemon, http.ResponseWriter, *http.Request))
 func (s *Server) status(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	report, err := d.Status()
 	if err != nil {
-		writeError(w, http.StatusInternalServerError, apiErrorOf(err))
+		writeError(w, http.StatusInternalServerError, api.ErrorOf(err))
 		return
 	}
 	writeJSON(w, report)
@@ -208,68 +209,12 @@ func writeJSON(w http.ResponseWriter, v any) {
 	_ = enc.Encode(v)
 }
 
-// apiError is how an error looks to a client.
-type apiError struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"`
-}
-
-var apiErrors = []struct {
-	err  error
-	code string
-	http int
-	hint string
-}{
-	{ErrInvalid, "invalid", http.StatusBadRequest, ""},
-	{access.ErrForbidden, "forbidden", http.StatusForbidden, ""},
-	{ErrBusy, "busy", http.StatusOK, ""},
-	{ErrTimeout, "timeout", http.StatusOK, ""},
-	{ErrFull, "full", http.StatusInsufficientStorage, "remove a lock that is not used any more, or format with more --locks"},
-	{ErrPermits, "permits", http.StatusConflict, "all who use a lock must agree on its permits"},
-	{ErrFree, "free", http.StatusConflict, "it can be had at once"},
-	{ErrNoLock, "missing", http.StatusNotFound, "bakeryctl locks lists them"},
-	{errJoining, "unavailable", http.StatusServiceUnavailable, "try again: it takes a moment, and after a crash or on a slow device more than a lease; its log says how long"},
-	{errOverload, "unavailable", http.StatusServiceUnavailable, "end clients, or raise LimitNOFILE= of bakeryd's unit (ulimit -n)"},
-	{ErrStuck, "unavailable", http.StatusServiceUnavailable, "take the lock on another host; dmesg here and bakeryctl check tell what is wrong with that sector"},
-	{ErrUnavailable, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
-	{errUncontained, "unavailable", http.StatusServiceUnavailable, ""},
-	{errUnconfirmed, "unconfirmed", http.StatusConflict, "ask again"},
-	{ErrHoldOver, "lost", http.StatusGone, "the lock is not held any more: stop what needs it"},
-	{ErrLost, "unavailable", http.StatusServiceUnavailable, "see the log of bakeryd"},
-	{ErrMeeting, "meeting", http.StatusConflict, "try again when that is over"},
-	{ErrUpgrade, "upgrade", http.StatusConflict, "release it and take it exclusively, or try again"},
-	{ErrUnreadable, "device", http.StatusInternalServerError, "bakeryctl check names the damaged record and what to do about it"},
-	{ErrDamaged, "device", http.StatusInternalServerError, "bakeryctl check names the damaged record and what to do about it"},
-}
-
-func apiErrorOf(err error) apiError {
-	if no := new(access.Refusal); errors.As(err, &no) {
-		return apiError{Code: "forbidden", Message: no.Error(), Hint: no.Hint()}
-	}
-	for _, e := range apiErrors {
-		if errors.Is(err, e.err) {
-			return apiError{Code: e.code, Message: err.Error(), Hint: e.hint}
-		}
-	}
-	return apiError{Code: "device", Message: err.Error()}
-}
-
-func httpStatus(code string) int {
-	for _, e := range apiErrors {
-		if e.code == code {
-			return e.http
-		}
-	}
-	return http.StatusInternalServerError
-}
-
-func writeError(w http.ResponseWriter, status int, e apiError) {
+func writeError(w http.ResponseWriter, status int, e *api.Error) {
 	hurry(w, answerPatience)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	w.Header().Set(refusedAs, e.Code)
-	_ = json.NewEncoder(w).Encode(map[string]apiError{"error": e})
+	_ = json.NewEncoder(w).Encode(map[string]*api.Error{"error": e})
 }
 
 // hurry bounds what is written to a client from now on: one that does not read must not keep for ever what it is to be
@@ -317,10 +262,10 @@ func decodeBody(body io.Reader, into any) error {
 	dec := json.NewDecoder(body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil {
-		return fmt.Errorf("%w: body: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: body: %w", api.ErrInvalid, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: body: more than one JSON value", ErrInvalid)
+		return fmt.Errorf("%w: body: more than one JSON value", api.ErrInvalid)
 	}
 	return nil
 }

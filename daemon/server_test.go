@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
@@ -191,7 +192,7 @@ func TestAPIRefusesBadRequests(t *testing.T) {
 			{`{"name": "` + strings.Repeat("x", maxBody) + `"}`, "too large", 400},
 		} {
 			conn, r := s.post(c.body)
-			var e struct{ Error apiError }
+			var e struct{ Error api.Error }
 			require.NoError(t, json.NewDecoder(r.Body).Decode(&e), c.body)
 			require.Equal(t, c.status, r.StatusCode, c.body)
 			require.Equal(t, "application/json", r.Header.Get("Content-Type"), c.body)
@@ -250,7 +251,7 @@ func TestDrainTellsHolders(t *testing.T) {
 		}
 		require.Equal(t, "lost", e.Event)
 		require.Contains(t, e.Message, "shutting down")
-		acquireFails(t, s.d, Request{Name: "x", Try: true}, ErrBusy, "it holds the lock until it has stopped")
+		acquireFails(t, s.d, Request{Name: "x", Try: true}, api.ErrBusy, "it holds the lock until it has stopped")
 		require.NoError(t, c.Close())
 	})
 }

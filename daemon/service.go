@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
@@ -69,9 +70,6 @@ func (s *Service) Current() *Daemon {
 	return s.d
 }
 
-// errJoining is what is answered until the host has joined.
-var errJoining = fmt.Errorf("%w: it is still joining", ErrUnavailable)
-
 // Joined returns the daemon of the term in force, or why there is none.
 func (s *Service) Joined() (*Daemon, error) {
 	s.mu.Lock()
@@ -80,9 +78,9 @@ func (s *Service) Joined() (*Daemon, error) {
 	case s.d != nil && s.d.hasJoined():
 		return s.d, nil
 	case s.trouble != nil:
-		return nil, fmt.Errorf("%w: joining fails, and is tried again every %v: %w", ErrUnavailable, rejoinPause, s.trouble)
+		return nil, fmt.Errorf("%w: joining fails, and is tried again every %v: %w", api.ErrUnavailable, rejoinPause, s.trouble)
 	}
-	return nil, errJoining
+	return nil, api.ErrJoining
 }
 
 // setTrouble notes why joining anew failed; nil: it did not.
@@ -107,7 +105,7 @@ func (s *Service) Drain() {
 // it stands, for the process to end and a successor to go on within the lease;
 // with nothing held it leaves the lockspace.
 //
-// It returns an error of the first Join, ErrHandedOver, ErrLost if holders were
+// It returns an error of the first Join, ErrHandedOver, ErrLeaseLost if holders were
 // left behind, or ErrEvicted.
 func (s *Service) Run(ctx context.Context) error {
 	dog := &feeder{s: s, ctx: ctx}
@@ -158,7 +156,7 @@ func (s *Service) keepID(id int, lost error) {
 	if !s.chooses {
 		return
 	}
-	if s.cfg.HostID = 0; errors.Is(lost, ErrStuck) {
+	if s.cfg.HostID = 0; errors.Is(lost, api.ErrStuck) {
 		s.cfg.HostID = id
 	}
 }
@@ -235,7 +233,7 @@ func (s *Service) serve(ctx context.Context, d *Daemon) error {
 		if why := d.Err(); why != nil {
 			err = fmt.Errorf("%w: %w", why, err)
 		}
-		return fmt.Errorf("%w: %w", ErrLost, err)
+		return fmt.Errorf("%w: %w", api.ErrLeaseLost, err)
 	}
 	return errRejoin
 }

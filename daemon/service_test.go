@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
@@ -287,7 +288,7 @@ func TestTerm_StandsStillBeyondTheLease_CommandsAreKilledBeforeTheEnd(t *testing
 	whileGuardStandsStill(t, func(t *testing.T, r *running) {
 		time.Sleep(3 * r.d.sb.Lease) // of virtual time
 		require.Greater(t, r.d.clock.Now(), r.d.mem.moments().deadline, "the lease is over")
-		r.ends(ErrLost)
+		r.ends(api.ErrLeaseLost)
 	})
 }
 
@@ -384,7 +385,7 @@ func TestWatchdogIsNotFedAtTheEnd(t *testing.T) {
 	command, release := r.strand()
 	over := r.d.mem.moments().deadline + r.d.times().Watchdog()/2
 	eventually(t, "the end of the lease", func() bool { return clock.Boottime.Now() >= over })
-	r.ends(ErrLost)
+	r.ends(api.ErrLeaseLost)
 	feeds := r.dog.Feeds()
 	require.Less(t, feeds[len(feeds)-1], over)
 	require.NoError(t, command.Close())
@@ -442,7 +443,7 @@ func TestTryAfterADeath(t *testing.T) {
 					require.NoError(t, h.Release())
 					return
 				}
-				require.ErrorIs(t, err, ErrBusy)
+				require.ErrorIs(t, err, api.ErrBusy)
 				time.Sleep(time.Millisecond)
 			}
 		})

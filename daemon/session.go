@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
@@ -197,7 +198,7 @@ func (s *session) limit(timeout time.Duration) {
 		s.timeout = nil
 	}
 	if timeout > 0 && !s.decided() {
-		s.timeout = time.AfterFunc(timeout, func() { s.cancel(ErrTimeout) })
+		s.timeout = time.AfterFunc(timeout, func() { s.cancel(api.ErrTimeout) })
 	}
 }
 
@@ -354,7 +355,7 @@ func (s *session) release(stay int, why string) {
 		return
 	}
 	s.all.hasChanged() // the release may have to wait for the device
-	if err := s.hold.release(why); err != nil && !errors.Is(err, ErrLost) {
+	if err := s.hold.release(why); err != nil && !errors.Is(err, api.ErrLeaseLost) {
 		s.all.d.log.Warn("releasing a lock failed", "lock", s.req.Name, "err", err)
 	}
 	s.end()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -75,9 +76,9 @@ func (ss *sessions) admit(s *session) (bool, error) {
 	privileged := clientDescriptors().own(s.uid)
 	switch n := len(ss.byID); {
 	case n >= maxSessions, !privileged && n >= maxSessions-maxSessions/8:
-		return false, fmt.Errorf("%w: %d clients hold locks or wait for them, which is the limit", errOverload, n)
+		return false, fmt.Errorf("%w: %d clients hold locks or wait for them, which is the limit", api.ErrOverload, n)
 	case !privileged && ss.byUser[s.uid] >= maxSessions/4:
-		return false, fmt.Errorf("%w: %d clients of user %d hold locks or wait for them, which is the limit for one user", errOverload,
+		return false, fmt.Errorf("%w: %d clients of user %d hold locks or wait for them, which is the limit for one user", api.ErrOverload,
 			ss.byUser[s.uid], s.uid)
 	}
 	ss.put(s)
@@ -100,10 +101,10 @@ func (ss *sessions) reopen(body lockRequest, c asker) (*session, *follower, erro
 		}
 		// A token says which hold is meant: its mode may have changed since the client heard of it.
 		if mode := s.mode(); s.req.Name != body.Name || mode != body.Mode && body.Token == 0 {
-			return nil, nil, fmt.Errorf("%w: session %s is of lock %q, %v", ErrInvalid, s.id, s.req.Name, mode)
+			return nil, nil, fmt.Errorf("%w: session %s is of lock %q, %v", api.ErrInvalid, s.id, s.req.Name, mode)
 		}
 		if body.Token != 0 && !s.holds(body.Token) {
-			return nil, nil, fmt.Errorf("%w: session %s does not hold %q by token %v", ErrHoldOver, s.id, body.Name, body.Token)
+			return nil, nil, fmt.Errorf("%w: session %s does not hold %q by token %v", api.ErrLost, s.id, body.Name, body.Token)
 		}
 		f := s.follow(c, body.Confirm && body.Token == 0)
 		switch {
@@ -112,12 +113,12 @@ func (ss *sessions) reopen(body lockRequest, c asker) (*session, *follower, erro
 			s.listen(body.Requests)
 			return s, f, nil
 		case body.Token != 0:
-			return nil, nil, fmt.Errorf("%w: %q was let go by session %s", ErrHoldOver, body.Name, s.id)
+			return nil, nil, fmt.Errorf("%w: %q was let go by session %s", api.ErrLost, body.Name, s.id)
 		}
-		return nil, nil, fmt.Errorf("%w: session %s is about to end", ErrUnavailable, s.id)
+		return nil, nil, fmt.Errorf("%w: session %s is about to end", api.ErrUnavailable, s.id)
 	}
 	if body.Token != 0 {
-		return nil, nil, fmt.Errorf("%w: no session %s holds %q", ErrHoldOver, body.Session, body.Name)
+		return nil, nil, fmt.Errorf("%w: no session %s holds %q", api.ErrLost, body.Session, body.Name)
 	}
 	return nil, nil, nil
 }
@@ -130,7 +131,7 @@ func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*Hold, erro
 		return nil, err
 	}
 	if !s.holds(token) {
-		return nil, fmt.Errorf("%w: session %s does not hold a lock by token %v", ErrHoldOver, id, token)
+		return nil, fmt.Errorf("%w: session %s does not hold a lock by token %v", api.ErrLost, id, token)
 	}
 	return s.hold, nil
 }
@@ -138,14 +139,14 @@ func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*Hold, erro
 // of returns a session for its own user, or root; else it returns anothers.
 func (ss *sessions) of(id string, uid int) (*session, error) {
 	if err := checkSessionID(id); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	ss.mu.Lock()
 	s := ss.byID[id]
 	ss.mu.Unlock()
 	switch {
 	case s == nil:
-		return nil, fmt.Errorf("%w: there is no session %s", ErrHoldOver, id)
+		return nil, fmt.Errorf("%w: there is no session %s", api.ErrLost, id)
 	case uid != s.uid && uid != 0:
 		return nil, &anothers{session: id, lock: s.req.Name}
 	}
@@ -156,7 +157,7 @@ func (ss *sessions) of(id string, uid int) (*session, error) {
 func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 	s := ss.make(body.Session)
 	if s.peer, s.uid = c.peer(); s.uid < 0 {
-		return nil, fmt.Errorf("%w: the connection is closed", ErrUnavailable)
+		return nil, fmt.Errorf("%w: the connection is closed", api.ErrUnavailable)
 	}
 	s.listens = body.Requests
 	s.req = Request{
@@ -178,8 +179,8 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 	if body.Witness {
 		var err error
 		if s.fifo, err = newWitness(ss.d.ids.runtime, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id), s.uid); err != nil {
-			if !errors.Is(err, errOverload) {
-				err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+			if !errors.Is(err, api.ErrOverload) {
+				err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 			}
 			return nil, err
 		}

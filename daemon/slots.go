@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
@@ -60,7 +61,7 @@ func (d *Daemon) readAllSlots(ctx context.Context, lock int) ([]layout.Slot, err
 		}
 		if try == slotTries {
 			for i, err := range missing {
-				return nil, fmt.Errorf("%w (start bakeryd on host %d, which rewrites it): %w", ErrUnreadable, i+1, err)
+				return nil, fmt.Errorf("%w (start bakeryd on host %d, which rewrites it): %w", api.ErrUnreadable, i+1, err)
 			}
 		}
 		if err := retry.Pause(ctx, d.retry()); err != nil {

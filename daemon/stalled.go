@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -173,7 +174,7 @@ func (mb *member) stuck(io stall.IO, now time.Duration) error {
 		of = fmt.Sprintf("lock number %d", io.Lock)
 	}
 	return fmt.Errorf("%w: host %d, %s: IO at byte %d of %s has not succeeded for %v; find the fault with dmesg and bakeryctl check",
-		ErrStuck, mb.id(), of, io.Offset, mb.dev.Info().Path, (now - io.Since).Round(time.Millisecond))
+		api.ErrStuck, mb.id(), of, io.Offset, mb.dev.Info().Path, (now - io.Since).Round(time.Millisecond))
 }
 
 // quarantined returns why a lock is not to be used by this host for now; nil if it is.

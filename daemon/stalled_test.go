@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
@@ -57,8 +58,8 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 			refused := asking(t.Context(), first, Request{Name: "x"})
 			<-bad.Hit()
 			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-			require.ErrorIs(t, (<-refused).err, ErrUnavailable)
-			require.ErrorIs(t, first.Err(), ErrStuck)
+			require.ErrorIs(t, (<-refused).err, api.ErrUnavailable)
+			require.ErrorIs(t, first.Err(), api.ErrStuck)
 			require.ErrorContains(t, first.Err(), `lock "x"`)
 			require.NotEmpty(t, holder.until("lost").Message)
 			holder.leave()
@@ -76,14 +77,14 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 			before := c.Slot(1, 1)
 			require.NotEqual(t, first.mem.incarnation(), again.mem.incarnation())
 			_, err := again.Acquire(t.Context(), Request{Name: "x"})
-			require.ErrorIs(t, err, ErrStuck)
+			require.ErrorIs(t, err, api.ErrStuck)
 			require.ErrorContains(t, err, "not used by this host for another")
 			require.NoError(t, acquire(t, again, Request{Name: "y"}).Release())
 			require.Equal(t, before, c.Slot(1, 1), "the slot stays as the incarnation before left it")
 			eventually(t, "the end of the pause", func() bool {
 				h, err := again.Acquire(t.Context(), Request{Name: "x"})
 				if err != nil {
-					require.ErrorIs(t, err, ErrStuck)
+					require.ErrorIs(t, err, api.ErrStuck)
 					return false
 				}
 				require.NoError(t, h.Release())
@@ -118,7 +119,7 @@ func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 				bad = append(bad, own.Inject(fault))
 			}
 			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-			require.ErrorIs(t, first.Err(), ErrStuck)
+			require.ErrorIs(t, first.Err(), api.ErrStuck)
 			require.ErrorContains(t, first.Err(), `lock "x"`)
 			holder.until("lost")
 			holder.leave()
@@ -127,7 +128,7 @@ func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 				_, err = r.svc.Joined()
 				return err != nil && strings.Contains(err.Error(), "stays away")
 			})
-			require.ErrorIs(t, err, ErrStuck)
+			require.ErrorIs(t, err, api.ErrStuck)
 			for _, b := range bad {
 				b.Release()
 			}
@@ -135,7 +136,7 @@ func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 			eventually(t, "the lock is used again", func() bool {
 				h, err := again.Acquire(t.Context(), Request{Name: "x"})
 				if err != nil {
-					require.ErrorIs(t, err, ErrStuck)
+					require.ErrorIs(t, err, api.ErrStuck)
 					return false
 				}
 				return h.Release() == nil
@@ -162,7 +163,7 @@ func TestDaemon_SectorStaysBad_PauseDoubles(t *testing.T) {
 					require.Error(t, err)
 					return r.d.Err() != nil
 				})
-				require.ErrorIs(t, r.d.Err(), ErrStuck)
+				require.ErrorIs(t, r.d.Err(), api.ErrStuck)
 				left, _ := r.d.cfg.quarantine.Of(0, lock)
 				require.Equal(t, leases*c.SB.Lease, left)
 				next := disk.Inject(fault)
@@ -203,7 +204,7 @@ func TestDaemon_TwoLocksStuck_BothAreInQuarantine(t *testing.T) {
 		within(t, "the loss", func() { <-d.Lost() })
 		for lock := range 4 {
 			_, why := d.cfg.quarantine.Of(0, lock)
-			require.Equal(t, lock == 1 || lock == 2, errors.Is(why, ErrStuck), "lock %d", lock)
+			require.Equal(t, lock == 1 || lock == 2, errors.Is(why, api.ErrStuck), "lock %d", lock)
 		}
 	})
 }
@@ -236,10 +237,10 @@ func TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn(t *testing.T) {
 			bad := <-injected
 			<-bad.Hit()
 			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-			require.ErrorIs(t, d.Err(), ErrStuck)
+			require.ErrorIs(t, d.Err(), api.ErrStuck)
 			bad.Release()
 			<-joined
-			require.ErrorIs(t, d.Err(), ErrStuck)
+			require.ErrorIs(t, d.Err(), api.ErrStuck)
 			endOfProcess(d)
 		})
 	}
@@ -260,7 +261,7 @@ func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
 		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 3), To: c.Geo.Slot(1, 4), Delay: 2 * time.Millisecond}) // so that the mark lasts
 		d := c.host(3, through(disk), func(cfg *Config) {
 			cfg.quarantine = new(stall.Quarantine)
-			cfg.quarantine.Add(c.clock.Now(), lockspace.DirectoryLock, 64*c.SB.Lease, ErrStuck)
+			cfg.quarantine.Add(c.clock.Now(), lockspace.DirectoryLock, 64*c.SB.Lease, api.ErrStuck)
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		waiting := asking(ctx, d, Request{Name: "x"})
@@ -304,7 +305,7 @@ func TestDaemon_SlotWriteHangs_RenewalsWait(t *testing.T) {
 		<-bad.Hit()
 		began := c.HostRecord(1).Sequence
 		within(t, "the loss", func() { <-d.Lost() })
-		require.ErrorIs(t, d.Err(), ErrStuck)
+		require.ErrorIs(t, d.Err(), api.ErrStuck)
 		require.LessOrEqual(t, c.HostRecord(1).Sequence, began+2, "of five that were due")
 		bad.Release()
 	})
@@ -325,12 +326,12 @@ func TestDaemon_DirectoryWriteHangs_OthersMakeLocks(t *testing.T) {
 			go func() { _, _ = first.Acquire(t.Context(), Request{Name: "x"}) }()
 			<-bad.Hit()
 			require.NoError(t, acquire(t, other, Request{Name: "y"}).Release())
-			require.ErrorIs(t, first.Err(), ErrStuck)
+			require.ErrorIs(t, first.Err(), api.ErrStuck)
 			require.ErrorContains(t, first.Err(), "the lock directory")
 			bad.Release()
 			again := r.term()
 			_, _, err := again.Create(t.Context(), "z", 1)
-			require.ErrorIs(t, err, ErrStuck)
+			require.ErrorIs(t, err, api.ErrStuck)
 			require.NoError(t, acquire(t, again, Request{Name: "y"}).Release())
 		})
 	}
@@ -347,7 +348,7 @@ func TestDaemon_EntryCannotBeCleared_LeaseEnds(t *testing.T) {
 		go func() { _ = first.Remove(t.Context(), "x", false) }()
 		<-bad.Hit()
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-		require.ErrorIs(t, first.Err(), ErrStuck)
+		require.ErrorIs(t, first.Err(), api.ErrStuck)
 		bad.Release()
 		r.term()
 	})
@@ -408,7 +409,7 @@ func TestDaemon_WholeDeviceHangs_NoLockIsBlamed(t *testing.T) {
 			d := r.d
 			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 			bad := r.disk.Inject(fault)
-			acquireFails(t, d, Request{Name: "x"}, ErrUnavailable)
+			acquireFails(t, d, Request{Name: "x"}, api.ErrUnavailable)
 			within(t, "the end of the lease", func() { <-d.Lost() })
 			require.ErrorIs(t, d.Err(), lease.ErrExpired)
 			bad.Release()
@@ -470,12 +471,12 @@ func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
 			require.NoError(t, m.Close(t.Context()))
 			d := c.host(1, func(cfg *Config) {
 				cfg.quarantine = new(stall.Quarantine)
-				cfg.quarantine.Add(c.clock.Now(), 1, 64*c.SB.Lease, ErrStuck)
+				cfg.quarantine.Add(c.clock.Now(), 1, 64*c.SB.Lease, api.ErrStuck)
 			})
 			damage(c, c.Geo.Slot(1, 1))
 			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 			require.NoError(t, d.Err())
-			acquireFails(t, d, Request{Name: "x"}, ErrStuck)
+			acquireFails(t, d, Request{Name: "x"}, api.ErrStuck)
 		})
 	}
 }
@@ -495,7 +496,7 @@ func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
 		fault := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO}
 		bad := []*blockdev.Injection{disk.Inject(fault), own.Inject(fault)}
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
-		require.ErrorIs(t, first.Err(), ErrStuck)
+		require.ErrorIs(t, first.Err(), api.ErrStuck)
 		holder.until("lost")
 		holder.leave()
 		require.NoError(t, acquire(t, other, Request{Name: "a"}).Release())
@@ -520,7 +521,7 @@ func TestService_ChosenIDLostToAStuckLock_IsJoinedAgain(t *testing.T) {
 		bad := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 8) + 512, Err: unix.EIO})
 		go func(d *Daemon) { _, _ = d.Acquire(t.Context(), Request{Name: "x"}) }(r.d)
 		within(t, "the loss", func() { <-r.d.Lost() })
-		require.ErrorIs(t, r.d.Err(), ErrStuck)
+		require.ErrorIs(t, r.d.Err(), api.ErrStuck)
 		bad.Release()
 		require.Equal(t, id, r.term().HostID())
 	})

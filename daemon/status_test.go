@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -121,7 +122,7 @@ func TestStatusOfADeviceThatHangs(t *testing.T) {
 			resp := httptest.NewRecorder()
 			srv.status(d, resp, nil)
 			require.Equal(t, http.StatusInternalServerError, resp.Code)
-			var said struct{ Error apiError }
+			var said struct{ Error api.Error }
 			require.NoError(t, json.NewDecoder(resp.Body).Decode(&said))
 			require.Equal(t, "device", said.Error.Code)
 		})

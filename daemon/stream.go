@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
@@ -67,8 +68,8 @@ func (st *stream) send(e event) error {
 
 // fail tells the client why it does not get the lock.
 func (st *stream) fail(err error) {
-	e := apiErrorOf(err)
-	if status := httpStatus(e.Code); !st.sent && status != http.StatusOK {
+	e := api.ErrorOf(err)
+	if status := e.Status(); !st.sent && status != http.StatusOK {
 		writeError(st.w, status, e)
 		return
 	}
@@ -84,15 +85,15 @@ func (r *lockRequest) timeout() time.Duration {
 
 func (r *lockRequest) validate() error {
 	if r.TimeoutMS < 0 {
-		return fmt.Errorf("%w: timeout_ms %d, want 0 or more", ErrInvalid, r.TimeoutMS)
+		return fmt.Errorf("%w: timeout_ms %d, want 0 or more", api.ErrInvalid, r.TimeoutMS)
 	}
 	if r.Session != "" {
 		if err := checkSessionID(r.Session); err != nil {
-			return fmt.Errorf("%w: %w", ErrInvalid, err)
+			return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 		}
 	}
 	if r.Token != 0 && r.Session == "" {
-		return fmt.Errorf("%w: token %v without the session that it was granted to", ErrInvalid, r.Token)
+		return fmt.Errorf("%w: token %v without the session that it was granted to", api.ErrInvalid, r.Token)
 	}
 	return nil
 }
@@ -106,7 +107,7 @@ func (s *Server) lock(d *Daemon, w http.ResponseWriter, r *http.Request) {
 		err = body.validate()
 	}
 	if err == nil && body.Confirm {
-		err = fmt.Errorf("%w: a grant is confirmed on a link only", ErrInvalid)
+		err = fmt.Errorf("%w: a grant is confirmed on a link only", api.ErrInvalid)
 	}
 	if err != nil {
 		st.fail(err)
@@ -164,7 +165,7 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 	}
 	m := d.mem.moments()
 	if d.clock.Now() >= m.deadline { // this process stood still since the grant
-		st.fail(fmt.Errorf("%w: %w", ErrUnavailable, ErrLost))
+		st.fail(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost))
 		return
 	}
 	_ = st.send(ses.granted(&mode, &token, told).runs(d.clock.Now(), m.deadline))

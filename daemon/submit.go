@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 )
 
@@ -73,5 +74,5 @@ func (lk *lock) giveUp(ctx context.Context, w *waiter) {
 // refuseLost tells those who wait that the lease is lost: the driver may be
 // waiting for a device that hangs.
 func (lk *lock) refuseLost() {
-	lk.refuse(fmt.Errorf("%w: %w", ErrUnavailable, ErrLost), everybody)
+	lk.refuse(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost), everybody)
 }

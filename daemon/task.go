@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -21,7 +22,7 @@ type task struct {
 func (t task) run() error {
 	err := t.f()
 	t.done <- err
-	if errors.Is(err, ErrLost) || errors.Is(err, errSuperseded) {
+	if errors.Is(err, api.ErrLeaseLost) || errors.Is(err, errSuperseded) {
 		return err
 	}
 	return nil
@@ -38,7 +39,7 @@ func (lk *lock) do(f func() error) error {
 		defer lk.mu.Unlock()
 		return lk.closed
 	case <-lk.d.mem.lost:
-		return fmt.Errorf("%w: %w", ErrUnavailable, ErrLost)
+		return fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 }
 

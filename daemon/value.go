@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
@@ -27,19 +28,19 @@ type Value struct {
 // empty one clears it. It is durable when SetValue returns. Only who has the
 // lock alone may set it.
 //
-// It returns ErrInvalid, ErrHoldOver, ErrLost, or the cause of ctx's end: then
+// It returns ErrInvalid, ErrLost, ErrLeaseLost, or the cause of ctx's end: then
 // the value may be set yet.
 func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 	if err := layout.ValidateValue(value); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	if h.lk.entry.Lock == lockspace.DirectoryLock { // there values are intents
-		return fmt.Errorf("%w: the internal lock has no value", ErrInvalid)
+		return fmt.Errorf("%w: the internal lock has no value", api.ErrInvalid)
 	}
 	value = bytes.Clone(value) // the caller may go before the driver is through
 	return h.change(ctx, func(t *tenure) error {
 		if t.mode != layout.Exclusive {
-			return fmt.Errorf("%w: lock %q is held shared, and its value is set by exclusive holders", ErrInvalid, t.lk.entry.Name)
+			return fmt.Errorf("%w: lock %q is held shared, and its value is set by exclusive holders", api.ErrInvalid, t.lk.entry.Name)
 		}
 		return t.lk.publish(func(own *layout.Slot) { own.Value, own.ValueToken = value, h.token })
 	})
@@ -53,7 +54,7 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 // ctx's end.
 func (d *Daemon) Value(ctx context.Context, name string) (Value, error) {
 	if err := layout.ValidateLockName(name); err != nil {
-		return Value{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return Value{}, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // what is left behind ends with the read under way
@@ -69,7 +70,7 @@ func (d *Daemon) readValue(ctx context.Context, name string) (Value, error) {
 			return Value{}, err
 		}
 		slots, err := d.readAllSlots(ctx, e.Lock)
-		if errors.Is(err, ErrUnreadable) {
+		if errors.Is(err, api.ErrUnreadable) {
 			err = fmt.Errorf("value of lock %q: %w", name, err)
 		}
 		if err != nil {
@@ -126,16 +127,16 @@ func (d *Daemon) hostRecord(id int) (layout.HostRecord, error) {
 // ErrNoLock, or ErrUnreadable if a record that may have it is damaged.
 func SnapshotValue(s *lockspace.Snapshot, name string) (Value, error) {
 	if err := layout.ValidateLockName(name); err != nil {
-		return Value{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return Value{}, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	i := slices.IndexFunc(s.Entries, func(e layout.Entry) bool { return e.Name == name })
 	for _, r := range s.Damaged {
 		if i < 0 && r.Kind == lockspace.KindEntry || i >= 0 && r.Kind == lockspace.KindSlot && r.Lock == s.Entries[i].Lock {
-			return Value{}, fmt.Errorf("%w: value of lock %q: %s: %w", ErrUnreadable, name, r.What(), r.Err)
+			return Value{}, fmt.Errorf("%w: value of lock %q: %s: %w", api.ErrUnreadable, name, r.What(), r.Err)
 		}
 	}
 	if i < 0 {
-		return Value{}, fmt.Errorf("%w: %q", ErrNoLock, name)
+		return Value{}, fmt.Errorf("%w: %q", api.ErrNoLock, name)
 	}
 	e := s.Entries[i]
 	v := latestValue(e, slices.DeleteFunc(slices.Clone(s.Slots), func(r layout.Slot) bool { return r.Lock != e.Lock }))
@@ -157,7 +158,7 @@ func (s *Server) setValue(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	var body valueRequest
 	err := decode(r, &body)
 	if err == nil && body.Value == nil {
-		err = fmt.Errorf("%w: no value given, want base64; an empty one clears it", ErrInvalid)
+		err = fmt.Errorf("%w: no value given, want base64; an empty one clears it", api.ErrInvalid)
 	}
 	var h *Hold
 	if err == nil {
@@ -176,11 +177,11 @@ func (s *Server) setValue(d *Daemon, w http.ResponseWriter, r *http.Request) {
 func (s *Server) value(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	v, err := d.Value(r.Context(), r.URL.Query().Get("name"))
 	if err != nil {
-		e := apiErrorOf(err)
-		if errors.Is(err, ErrUnavailable) {
+		e := api.ErrorOf(err)
+		if errors.Is(err, api.ErrUnavailable) {
 			e.Hint = "try again; bakeryctl value get --device reads the disk without bakeryd"
 		}
-		writeError(w, httpStatus(e.Code), e)
+		writeError(w, e.Status(), e)
 		return
 	}
 	writeJSON(w, v)

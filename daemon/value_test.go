@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
@@ -36,7 +37,7 @@ func setValue(t *testing.T, d *Daemon, value string) layout.Ticket {
 func TestValueIsThatOfTheHighestToken(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		_, err := a.Value(t.Context(), "x")
-		require.ErrorIs(t, err, ErrNoLock)
+		require.ErrorIs(t, err, api.ErrNoLock)
 		h := acquire(t, a, Request{Name: "x"})
 		require.Equal(t, Value{Name: "x"}, valueOf(t, b))
 		for _, value := range []string{"10.0.0.1:80", "\x00\xff\n", strings.Repeat("v", layout.MaxValue)} {
@@ -46,7 +47,7 @@ func TestValueIsThatOfTheHighestToken(t *testing.T) {
 			}
 		}
 		err = h.SetValue(t.Context(), make([]byte, layout.MaxValue+1))
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		require.ErrorContains(t, err, "257")
 		eventually(t, "the hold is shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 		require.Len(t, valueOf(t, b).Value, layout.MaxValue, "after the slot was written again")
@@ -56,7 +57,7 @@ func TestValueIsThatOfTheHighestToken(t *testing.T) {
 		require.NoError(t, h2.SetValue(t.Context(), []byte("second")))
 		require.Equal(t, Value{Name: "x", Value: []byte("second"), Token: h2.Token(), Host: 1, HostName: "db1"}, valueOf(t, b))
 		require.NoError(t, h2.Release())
-		require.ErrorIs(t, h2.SetValue(t.Context(), []byte("late")), ErrHoldOver)
+		require.ErrorIs(t, h2.SetValue(t.Context(), []byte("late")), api.ErrLost)
 
 		third := setValue(t, b, "third")
 		require.Equal(t, "third", string(valueOf(t, a).Value))
@@ -73,14 +74,14 @@ func TestValueIsSetByWhoHoldsTheLockAlone(t *testing.T) {
 		a := c.host(1)
 		h := acquire(t, a, reader)
 		err := h.SetValue(t.Context(), []byte("v"))
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		require.ErrorContains(t, err, "exclusive")
 		require.Nil(t, valueOf(t, a).Value)
 		require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
 		require.NoError(t, h.SetValue(t.Context(), []byte("v")))
 		require.NoError(t, h.SetMode(t.Context(), layout.Shared))
 		require.Equal(t, "v", string(valueOf(t, a).Value))
-		require.ErrorIs(t, h.SetValue(t.Context(), nil), ErrInvalid)
+		require.ErrorIs(t, h.SetValue(t.Context(), nil), api.ErrInvalid)
 		require.NoError(t, h.Release())
 
 		guard, err := a.attach(lockspace.DirectoryEntry)
@@ -89,10 +90,10 @@ func TestValueIsSetByWhoHoldsTheLockAlone(t *testing.T) {
 		require.NoError(t, err)
 		internal, err := guard.await(t.Context(), w)
 		require.NoError(t, err)
-		require.ErrorIs(t, internal.SetValue(t.Context(), []byte("v")), ErrInvalid)
+		require.ErrorIs(t, internal.SetValue(t.Context(), []byte("v")), api.ErrInvalid)
 		require.NoError(t, internal.Release())
 		_, err = a.Value(t.Context(), "")
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 	})
 }
 
@@ -176,7 +177,7 @@ func TestValueOfANameThatMoved(t *testing.T) {
 		e := c.Entry(1)
 		c.WriteEntry(layout.Entry{Lock: 1, Creation: e.Creation + 1})
 		_, err := b.Value(t.Context(), "x")
-		require.ErrorIs(t, err, ErrNoLock)
+		require.ErrorIs(t, err, api.ErrNoLock)
 		require.ErrorContains(t, err, `"x"`)
 		e.Lock, e.Creation = 2, e.Creation+2
 		c.WriteEntry(e)
@@ -196,18 +197,18 @@ func TestValueOfSlotsThatCannotBeRead(t *testing.T) {
 
 		hang := disk.Hang(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2)})
 		_, err := b.Value(timeout(t, 20*time.Millisecond), "x")
-		require.ErrorIs(t, err, ErrTimeout, "nobody waits for a device that hangs")
+		require.ErrorIs(t, err, api.ErrTimeout, "nobody waits for a device that hangs")
 		hang()
 
 		require.NoError(t, a.Close(t.Context())) // nobody rewrites it now
 		c.Spoil(c.Geo.Slot(1, 1))
 		_, err = b.Value(t.Context(), "x")
-		require.ErrorIs(t, err, ErrUnreadable)
+		require.ErrorIs(t, err, api.ErrUnreadable)
 		require.ErrorContains(t, err, "host 1")
 		snapshot, err := lockspace.Inspect(c.Disk.Open())
 		require.NoError(t, err)
 		_, err = SnapshotValue(snapshot, "x")
-		require.ErrorIs(t, err, ErrUnreadable)
+		require.ErrorIs(t, err, api.ErrUnreadable)
 		again := c.host(1)
 		require.NoError(t, acquire(t, again, Request{Name: "x"}).Release())
 		require.Nil(t, valueOf(t, b).Value, "it was lost with the sector")
@@ -228,16 +229,16 @@ func TestValueOfASnapshot(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, Value{Name: "y"}, v)
 		_, err = SnapshotValue(snapshot, "z")
-		require.ErrorIs(t, err, ErrNoLock)
+		require.ErrorIs(t, err, api.ErrNoLock)
 		_, err = SnapshotValue(snapshot, "")
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, api.ErrInvalid)
 		c.Spoil(c.Geo.Entry(3))
 		snapshot, err = lockspace.Inspect(c.Disk.Open())
 		require.NoError(t, err)
 		_, err = SnapshotValue(snapshot, "z")
-		require.ErrorIs(t, err, ErrUnreadable, "it may have been in what cannot be read")
+		require.ErrorIs(t, err, api.ErrUnreadable, "it may have been in what cannot be read")
 		_, err = a.Value(t.Context(), "z")
-		require.ErrorIs(t, err, ErrDamaged)
+		require.ErrorIs(t, err, api.ErrDamaged)
 		require.Equal(t, "second", string(valueOf(t, a).Value))
 	})
 }
@@ -304,15 +305,15 @@ func TestAPIValue(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder, token := m.ask(1, "").granted()
-	api := client.New(m.path)
-	v, err := api.Value(t.Context(), "x")
+	cl := client.New(m.path)
+	v, err := cl.Value(t.Context(), "x")
 	require.NoError(t, err)
 	require.Equal(t, client.Value{}, v)
 	text := strings.Repeat("\xff", layout.MaxValue)
 	status, answer := m.change("/v1/value", holder.call(token, fmt.Sprintf(`"value": %q`, base64.StdEncoding.EncodeToString([]byte(text)))))
 	require.Equal(t, http.StatusOK, status)
 	require.Equal(t, map[string]any{"name": "x", "token": token.String()}, answer)
-	v, err = api.Value(t.Context(), "x")
+	v, err = cl.Value(t.Context(), "x")
 	require.NoError(t, err)
 	require.Equal(t, client.Value{Value: []byte(text), Token: token, Host: 1, HostName: "db1"}, v)
 	for _, bad := range []string{
@@ -326,13 +327,13 @@ func TestAPIValue(t *testing.T) {
 	}
 	status, _ = m.change("/v1/value", holder.call(token.Grant(9), `"value": ""`))
 	require.Equal(t, http.StatusGone, status)
-	_, err = api.Value(t.Context(), "y")
+	_, err = cl.Value(t.Context(), "y")
 	require.ErrorIs(t, err, client.ErrNoLock)
-	_, err = api.Value(t.Context(), "")
+	_, err = cl.Value(t.Context(), "")
 	var refusal *client.Error
 	require.ErrorAs(t, err, &refusal)
-	require.Equal(t, client.CodeInvalid, refusal.Code)
-	v, err = api.Value(t.Context(), "x")
+	require.Equal(t, api.CodeInvalid, refusal.Code)
+	v, err = cl.Value(t.Context(), "x")
 	require.NoError(t, err)
 	require.Equal(t, text, string(v.Value))
 	holder.leave()
@@ -343,21 +344,21 @@ func TestClientChangesItsHold(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	d := c.host(1)
 	s := serveSocket(t, d)
-	api := client.New(s.path)
-	h, err := api.Lock(t.Context(), "x", client.Options{Mode: layout.Shared})
+	cl := client.New(s.path)
+	h, err := cl.Lock(t.Context(), "x", client.Options{Mode: layout.Shared})
 	require.NoError(t, err)
-	second, err := api.Lock(t.Context(), "x", client.Options{Mode: layout.Shared})
+	second, err := cl.Lock(t.Context(), "x", client.Options{Mode: layout.Shared})
 	require.NoError(t, err)
 	require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), client.ErrUpgrade)
 	_ = second.Unlock() // if this process stands still, not in time to know of the release
 	eventually(t, "an upgrade", func() bool { return h.SetMode(t.Context(), layout.Exclusive) == nil })
 	require.Equal(t, layout.Exclusive, h.Mode())
 	require.NoError(t, h.SetValue(t.Context(), []byte("v")))
-	access := api.Access(h.Session(), h.Token())
+	access := cl.Access(h.Session(), h.Token())
 	require.NoError(t, access.SetMode(t.Context(), layout.Shared))
 	eventually(t, "the holder hears of it", func() bool { return h.Mode() == layout.Shared })
 	require.Error(t, access.SetValue(t.Context(), nil))
-	v, err := api.Value(t.Context(), "x")
+	v, err := cl.Value(t.Context(), "x")
 	require.NoError(t, err)
 	require.Equal(t, "v", string(v.Value))
 	require.NoError(t, h.Err())

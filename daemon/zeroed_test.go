@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -21,7 +22,7 @@ func TestOverwrittenWaiterOfPermits(t *testing.T) {
 		try := two
 		try.Try = true
 		_, err := x.Acquire(t.Context(), try)
-		require.ErrorIs(t, err, ErrBusy)
+		require.ErrorIs(t, err, api.ErrBusy)
 		waits := start(t, w, two)
 		eventually(t, "it waits", func() bool { return c.Slot(1, 300).Phase == layout.Waiting })
 		c.Write(c.Geo.Slot(1, 300), func([]byte) error { return nil })
@@ -29,7 +30,7 @@ func TestOverwrittenWaiterOfPermits(t *testing.T) {
 		third, err := x.Acquire(t.Context(), two)
 		if err == nil { // W has not been faster
 			within(t, "the end of its lease", func() { <-w.Lost() })
-			require.ErrorIs(t, (<-waits).err, ErrUnavailable)
+			require.ErrorIs(t, (<-waits).err, api.ErrUnavailable)
 			require.NoError(t, third.Release())
 		}
 		require.NoError(t, second.Release())

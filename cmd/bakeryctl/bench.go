@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/bench"
 	"github.com/bakeryd/bakeryd/daemon/client"
 )
@@ -273,7 +274,7 @@ func (b *benching) remove() error {
 			break
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
-		if e := d.Remove(ctx, b.lock, false); e == nil || errors.Is(e, daemon.ErrNoLock) {
+		if e := d.Remove(ctx, b.lock, false); e == nil || errors.Is(e, api.ErrNoLock) {
 			err = nil
 		}
 		cancel()

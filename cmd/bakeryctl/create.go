@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
@@ -95,13 +96,13 @@ func (a *app) callFailure(err error) *failure {
 	case errors.As(err, &refusal):
 		f.hint = refusal.Hint
 		switch refusal.Code {
-		case client.CodeInvalid:
+		case api.CodeInvalid:
 			f.code = exitUsage
-		case client.CodeDevice, client.CodeFull:
+		case api.CodeDevice, api.CodeFull:
 			f.code = exitNoDevice
-		case client.CodeForbidden:
+		case api.CodeForbidden:
 			f.code = exitForbidden
-		case client.CodeBusy, client.CodeTimeout, client.CodeMissing:
+		case api.CodeBusy, api.CodeTimeout, api.CodeMissing:
 			f.code = exitConflict
 		}
 	case errors.Is(err, syscall.EACCES):

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
@@ -100,7 +101,7 @@ func takeFrom(ctx context.Context, d *daemon.Daemon, o lockOptions, onWaiting fu
 	if o.timeout > 0 && !o.nonblock {
 		var cancel context.CancelFunc
 		// The time to join does not count: it says nothing about the lock.
-		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, daemon.ErrTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, api.ErrTimeout)
 		defer cancel()
 	}
 	req := daemon.Request{
@@ -139,16 +140,16 @@ func createLockspace(ctx context.Context, path string) error {
 }
 
 func deviceFailure(err error, o lockOptions) *failure {
-	if errors.Is(err, daemon.ErrBusy) || errors.Is(err, daemon.ErrTimeout) {
+	if errors.Is(err, api.ErrBusy) || errors.Is(err, api.ErrTimeout) {
 		return &failure{code: o.conflict} // silent, as flock(1) is
 	}
 	f := &failure{code: exitNoDevice, err: fmt.Errorf("lock %q on %s: %w", o.name, o.device, err)}
 	switch {
-	case errors.Is(err, daemon.ErrInvalid):
+	case errors.Is(err, api.ErrInvalid):
 		f.code = exitUsage
 	case errors.Is(err, lockspace.ErrNoLockspace):
 		f.hint = "bakeryctl format " + o.device + " makes it one, and destroys what is on it"
-	case errors.Is(err, daemon.ErrFull):
+	case errors.Is(err, api.ErrFull):
 		f.hint = "remove a lock that is not used any more (bakeryctl rm, by a bakeryd), or format with more --locks"
 	case errors.Is(err, fs.ErrNotExist) && !o.create:
 		f.hint = "--create makes a lockspace in a file that does not exist"

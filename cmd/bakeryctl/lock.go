@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -305,13 +306,13 @@ func (a *app) refused(err error, o lockOptions) *failure {
 	if errors.As(err, &refusal) {
 		f.hint = refusal.Hint
 		switch refusal.Code {
-		case client.CodeInvalid:
+		case api.CodeInvalid:
 			f.code = exitUsage
-		case client.CodeDevice, client.CodeFull:
+		case api.CodeDevice, api.CodeFull:
 			f.code = exitNoDevice
-		case client.CodeForbidden:
+		case api.CodeForbidden:
 			f.code = exitForbidden
-		case client.CodeLost:
+		case api.CodeLost:
 			f.code = exitLost
 		}
 		return f

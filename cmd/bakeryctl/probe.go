@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/blockdev/probe"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
@@ -233,7 +234,7 @@ func probeFailure(ctx context.Context, err error) error {
 		f.hint = "find out who else writes to the device, from any host; if nobody does, it does not return what was written"
 	case errors.Is(err, format.ErrOccupied):
 		f.hint = "--write wants a lockspace, or a device on which nothing is; without --write nothing is written"
-	case errors.Is(err, daemon.ErrFull):
+	case errors.Is(err, api.ErrFull):
 		f.hint = "the lock that a probe writes has no room; format with more --locks"
 	case errors.Is(err, blockdev.ErrReadOnly):
 		f.hint = "without --write nothing is written"

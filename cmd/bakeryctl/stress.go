@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/stress"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -178,7 +178,7 @@ func (a *app) stressBackend(ctx context.Context, o stressOptions) (stress.Backen
 
 func (a *app) stressFailure(o stressOptions, err error) error {
 	switch {
-	case errors.Is(err, stress.ErrInvalid), errors.Is(err, daemon.ErrInvalid):
+	case errors.Is(err, stress.ErrInvalid), errors.Is(err, api.ErrInvalid):
 		return &failure{code: exitUsage, err: err, hint: "see bakeryctl stress --help"}
 	case o.backend == "daemon":
 		return a.refused(err, lockOptions{takeOptions: takeOptions{conflict: exitConflict}})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
@@ -142,7 +143,7 @@ func valueOfDevice(path, name string) (daemon.Value, error) {
 	}
 	v, err := daemon.SnapshotValue(snapshot, name)
 	switch {
-	case errors.Is(err, daemon.ErrNoLock):
+	case errors.Is(err, api.ErrNoLock):
 		return v, &failure{code: exitConflict, err: err, hint: "bakeryctl status --device " + path + " lists the locks"}
 	case err != nil:
 		return v, &failure{code: exitNoDevice, err: err, hint: "bakeryctl dump " + path + " shows what cannot be read"}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/metrics"
 )
@@ -118,7 +119,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	case errors.Is(err, daemon.ErrEvicted):
 		log.Warn("bakeryd ends", "reason", err)
 		err = nil
-	case errors.Is(err, daemon.ErrLost):
+	case errors.Is(err, api.ErrLeaseLost):
 		return err // likewise
 	}
 	return errors.Join(err, srv.Shutdown(), <-served)
@@ -186,11 +187,11 @@ var errSocket = errors.New("the socket cannot be served")
 
 func exitCode(err error) int {
 	switch {
-	case errors.Is(err, daemon.ErrLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, api.ErrLeaseLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return exitLost
-	case errors.Is(err, daemon.ErrInvalid):
+	case errors.Is(err, api.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, errSocket), errors.Is(err, daemon.ErrLimits), errors.Is(err, daemon.ErrWatchdog), errors.Is(err, daemon.ErrFenceAgent), errors.Is(err, daemon.ErrUnavailable), errors.Is(err, daemon.ErrIDTaken), errors.Is(err, lease.ErrInUse),
+	case errors.Is(err, errSocket), errors.Is(err, daemon.ErrLimits), errors.Is(err, daemon.ErrWatchdog), errors.Is(err, daemon.ErrFenceAgent), errors.Is(err, api.ErrUnavailable), errors.Is(err, daemon.ErrIDTaken), errors.Is(err, lease.ErrInUse),
 		errors.Is(err, lease.ErrNotLeft), errors.Is(err, lease.ErrFull):
 		return exitUnavailable
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
@@ -243,10 +244,10 @@ func TestUsage(t *testing.T) {
 // TestExitCodes are those that the help promises.
 func TestExitCodes(t *testing.T) {
 	for err, code := range map[error]int{
-		daemon.ErrInvalid: exitUsage, lockspace.ErrNoLockspace: exitNoDevice, lockspace.ErrStride: exitNoDevice,
+		api.ErrInvalid: exitUsage, lockspace.ErrNoLockspace: exitNoDevice, lockspace.ErrStride: exitNoDevice,
 		daemon.ErrIDTaken: exitUnavailable, lease.ErrInUse: exitUnavailable, errSocket: exitUnavailable,
 		daemon.ErrWatchdog: exitUnavailable, daemon.ErrFenceAgent: exitUnavailable,
-		daemon.ErrLost: exitLost, context.DeadlineExceeded: exitLost,
+		api.ErrLeaseLost: exitLost, context.DeadlineExceeded: exitLost,
 	} {
 		require.Equal(t, code, exitCode(fmt.Errorf("it went wrong: %w", err)), "%v", err)
 	}

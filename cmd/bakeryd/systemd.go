@@ -9,6 +9,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
 // systemd is told how bakeryd fares by sd_notify(3). It is nobody without NOTIFY_SOCKET.
@@ -26,7 +27,7 @@ func newSystemd(log *slog.Logger, cfg *daemon.Config) (*systemd, error) {
 	timeout, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
 		return nil, fmt.Errorf("%w: watchdog of systemd: %w: WATCHDOG_USEC is set by systemd, from WatchdogSec= of the unit",
-			daemon.ErrInvalid, err)
+			api.ErrInvalid, err)
 	}
 	if timeout == 0 {
 		return s, nil

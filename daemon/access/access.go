@@ -10,10 +10,11 @@
 package access
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
 // Action is what somebody wants to do.
@@ -59,9 +60,6 @@ type Caller struct {
 	PID      int // 0: not known here; for people
 }
 
-// ErrForbidden is what every Refusal is.
-var ErrForbidden = errors.New("not allowed")
-
 // Refusal is why somebody may not do something.
 type Refusal struct {
 	Caller Caller
@@ -104,8 +102,8 @@ func (r *Refusal) who() string {
 	return fmt.Sprintf("uid %d", r.Caller.UID)
 }
 
-// Unwrap makes errors.Is find ErrForbidden.
-func (r *Refusal) Unwrap() error { return ErrForbidden }
+// Unwrap makes errors.Is find api.ErrForbidden.
+func (r *Refusal) Unwrap() error { return api.ErrForbidden }
 
 // Rules are what there is to decide by.
 type Rules struct {

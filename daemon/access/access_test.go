@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
 const owner = 999
@@ -59,7 +61,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 			}
 			var no *Refusal
 			require.ErrorAs(t, err, &no, "%s: %v", c.name, a)
-			require.ErrorIs(t, err, ErrForbidden)
+			require.ErrorIs(t, err, api.ErrForbidden)
 			require.NotEmpty(t, no.Reason)
 			require.NotEmpty(t, no.Hint())
 			require.Equal(t, c.caller, no.Caller)
@@ -99,7 +101,7 @@ func TestWhatARefusalSays(t *testing.T) {
 	require.EqualError(t, r.Decide(alice, Evict, ""), "uid 1000 may not evict a host: that is for root and the user of bakeryd")
 	require.EqualError(t, r.Decide(alice, Remove, "backup-1"), `uid 1000 may not remove "backup-1": that is for root and the user of bakeryd`)
 	require.EqualError(t, r.Decide(lost, Lock, "x"), `a user who is not known may not lock "x": its connection does not say who it is`)
-	require.False(t, errors.Is(errors.New("x"), ErrForbidden))
+	require.False(t, errors.Is(errors.New("x"), api.ErrForbidden))
 	for _, a := range Actions() {
 		require.NotContains(t, a.String(), " ")
 	}

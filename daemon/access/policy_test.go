@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -185,7 +186,7 @@ func TestHugePolicy(t *testing.T) {
 	p := parse(t, strings.Repeat(line, MaxSize/len(line)))
 	r := Rules{Owner: 999, Policy: p, NobodyUID: -1, NobodyGID: -1}
 	name := strings.Repeat("a", layout.MaxLockName)
-	require.ErrorIs(t, r.Decide(Caller{UID: 1000, GID: 1000}, Lock, name), ErrForbidden)
+	require.ErrorIs(t, r.Decide(Caller{UID: 1000, GID: 1000}, Lock, name), api.ErrForbidden)
 	require.NoError(t, r.Decide(Caller{UID: 1000, GID: 1000}, Lock, name[3:]+"aaab"))
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
 func answered(body string) string {
@@ -66,7 +68,7 @@ func TestCallsOfLocks(t *testing.T) {
 	}
 	reply = "HTTP/1.1 404 Not Found\r\n\r\n" + `{"error":{"code":"missing","message":"no such lock","hint":"look"}}`
 	var refusal *Error
-	if err := c.Remove(t.Context(), "x", RemoveOptions{}); !errors.As(err, &refusal) || refusal.Code != CodeMissing || refusal.Hint != "look" {
+	if err := c.Remove(t.Context(), "x", RemoveOptions{}); !errors.As(err, &refusal) || refusal.Code != api.CodeMissing || refusal.Hint != "look" {
 		t.Errorf("Remove of what is not there: %v", err)
 	}
 
@@ -75,7 +77,7 @@ func TestCallsOfLocks(t *testing.T) {
 		t.Errorf("Locks: %+v, %v", locks, err)
 	}
 	reply = answered(`{"locks":[{"name":"x","lock":3,"permits":2,"creation":"9"}],"damaged":"lock 4: bad checksum"}`)
-	if locks, err := c.Locks(t.Context()); len(locks) != 1 || !errors.As(err, &refusal) || refusal.Code != CodeDevice {
+	if locks, err := c.Locks(t.Context()); len(locks) != 1 || !errors.As(err, &refusal) || refusal.Code != api.CodeDevice {
 		t.Errorf("Locks of a damaged directory: %+v, %v", locks, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -62,7 +63,7 @@ func TestSetMode(t *testing.T) {
 			t.Errorf("%v: %v, mode %v", mode, err, h.Mode())
 		}
 	}
-	b.Answer("POST /v1/mode", func(w http.ResponseWriter, r *http.Request) { refuse(w, 409, CodeUpgrade) })
+	b.Answer("POST /v1/mode", func(w http.ResponseWriter, r *http.Request) { refuse(w, 409, api.CodeUpgrade) })
 	if err := h.SetMode(t.Context(), layout.Exclusive); !errors.Is(err, ErrUpgrade) || h.Mode() != layout.Shared {
 		t.Errorf("error %v, mode %v, want ErrUpgrade and shared", err, h.Mode())
 	}
@@ -115,7 +116,7 @@ func TestChangeIsAskedForAgain(t *testing.T) {
 		case 1:
 			panic(http.ErrAbortHandler) // the connection breaks
 		case 2:
-			refuse(w, 503, CodeUnavailable)
+			refuse(w, 503, api.CodeUnavailable)
 		default:
 			fmt.Fprintf(w, `{"mode":"shared","token":%q}`, token)
 		}
@@ -128,7 +129,7 @@ func TestChangeIsAskedForAgain(t *testing.T) {
 func TestChangeEndsWithTheHold(t *testing.T) {
 	b := clienttest.Serve(t, clienttest.Holding)
 	h := mustLock(t, b.Socket, Options{})
-	b.Answer("POST /v1/value", func(w http.ResponseWriter, r *http.Request) { refuse(w, 410, CodeLost) })
+	b.Answer("POST /v1/value", func(w http.ResponseWriter, r *http.Request) { refuse(w, 410, api.CodeLost) })
 	if err := h.SetValue(t.Context(), nil); !errors.Is(err, ErrLost) {
 		t.Errorf("error %v, want ErrLost", err)
 	}
@@ -138,7 +139,7 @@ func TestChangeEndsWithTheHold(t *testing.T) {
 		case asked <- struct{}{}:
 		default:
 		}
-		refuse(w, 503, CodeUnavailable)
+		refuse(w, 503, api.CodeUnavailable)
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- h.SetValue(context.Background(), nil) }()
@@ -172,7 +173,7 @@ func TestValue(t *testing.T) {
 	})
 	b.Answer("GET /v1/value", func(w http.ResponseWriter, r *http.Request) {
 		if name := r.URL.Query().Get("name"); name != "x" && name != "a&b c" {
-			refuse(w, 404, CodeMissing)
+			refuse(w, 404, api.CodeMissing)
 			return
 		}
 		answer := map[string]any{"name": r.URL.Query().Get("name"), "value": stored, "token": token, "host": 3, "host_name": "db3"}

@@ -31,6 +31,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -49,73 +50,27 @@ var (
 	// ErrProtocol is returned when what serves the socket does not speak bakeryd's protocol.
 	ErrProtocol = errors.New("not an answer of bakeryd")
 
-	// ErrBusy is returned when the lock was to be had at once or not at all, and is held.
-	ErrBusy = errors.New("lock is busy")
+	// ErrBusy is returned when the lock was wanted at once, and is held.
+	ErrBusy = api.ErrBusy
 
 	// ErrTimeout is returned when the lock was not granted in the time given.
-	ErrTimeout = errors.New("lock not granted in time")
+	ErrTimeout = api.ErrTimeout
 
 	// ErrUpgrade is returned when a shared hold cannot become an exclusive one, for others take part in the lock.
-	ErrUpgrade = errors.New("lock is not held alone")
+	ErrUpgrade = api.ErrUpgrade
 
 	// ErrNoLock is returned when no lock has that name.
-	ErrNoLock = errors.New("no such lock")
+	ErrNoLock = api.ErrNoLock
 
 	// ErrForbidden is returned when the user of this process may not do that.
-	ErrForbidden = errors.New("not allowed")
+	ErrForbidden = api.ErrForbidden
 
-	// ErrLost is what Hold.Err and the cause of Hold.Context are when a hold ends that was not let go.
-	ErrLost = errors.New("lock lost")
+	// ErrLost is what Hold.Err and the cause of Hold.Context are when a hold ends that was not released.
+	ErrLost = api.ErrLost
 )
 
-// The codes of an Error.
-const (
-	CodeInvalid     = "invalid"     // the request is wrong, the name for one
-	CodePermits     = "permits"     // the lock has another number of permits
-	CodeFull        = "full"        // the lock directory is full
-	CodeUnavailable = "unavailable" // not joined, lease lost, shutting down
-	CodeDevice      = "device"      // the device fails, or holds no lockspace
-	CodeBusy        = "busy"        // ErrBusy
-	CodeTimeout     = "timeout"     // ErrTimeout
-	CodeLost        = "lost"        // ErrLost: the hold that was asked for again, or to be changed, is over
-	CodeUpgrade     = "upgrade"     // ErrUpgrade
-	CodeMissing     = "missing"     // ErrNoLock
-	CodeForbidden   = "forbidden"   // ErrForbidden
-	CodeUnconfirmed = "unconfirmed" // the grant was not confirmed in time, and the lock passed on
-)
-
-// Error is bakeryd's refusal of what it was asked for.
-type Error struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"` // what to do about it, if anything
-}
-
-func (e *Error) Error() string {
-	if e.Message == "" {
-		return fmt.Sprintf("refused by bakeryd: %q", e.Code)
-	}
-	return e.Message
-}
-
-// Is makes errors.Is find the error that a code stands for.
-func (e *Error) Is(target error) bool {
-	switch e.Code {
-	case CodeBusy:
-		return target == ErrBusy
-	case CodeTimeout:
-		return target == ErrTimeout
-	case CodeLost:
-		return target == ErrLost
-	case CodeUpgrade:
-		return target == ErrUpgrade
-	case CodeMissing:
-		return target == ErrNoLock
-	case CodeForbidden:
-		return target == ErrForbidden
-	}
-	return false
-}
+// Error is bakeryd's refusal.
+type Error = api.Error
 
 // Client takes locks from the bakeryd that serves one socket. A few of its connections are used again. It may be used from
 // several goroutines.

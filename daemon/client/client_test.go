@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -71,7 +72,7 @@ func TestLock_GrantNotConfirmedInTime_AsksAgain(t *testing.T) {
 		asked <- x.Request
 		if x.Nth == 1 {
 			time.Sleep(10 * time.Millisecond) // of its time
-			x.Refuse(CodeUnconfirmed, "passed on", "")
+			x.Refuse(api.CodeUnconfirmed, "passed on", "")
 			return
 		}
 		x.Grant(time.Minute)
@@ -117,15 +118,15 @@ func TestLockRefused(t *testing.T) {
 		want   *Error
 	}{
 		{"busy", func(x *exchange) { x.Send(`{"event":"refused","code":"busy","message":"held by host 2"}`) },
-			ErrBusy, &Error{Code: CodeBusy, Message: "held by host 2"}},
+			ErrBusy, &Error{Code: api.CodeBusy, Message: "held by host 2"}},
 		{"timeout", func(x *exchange) { x.Send(`{"event":"refused","code":"timeout"}`) },
-			ErrTimeout, &Error{Code: CodeTimeout}},
+			ErrTimeout, &Error{Code: api.CodeTimeout}},
 		{"unavailable while waiting", func(x *exchange) {
 			x.Send(`{"event":"waiting","ahead":1,"queued":1}`)
 			x.Send(`{"event":"refused","code":"unavailable","message":"lease lost","hint":"wait"}`)
-		}, nil, &Error{Code: CodeUnavailable, Message: "lease lost", Hint: "wait"}},
+		}, nil, &Error{Code: api.CodeUnavailable, Message: "lease lost", Hint: "wait"}},
 		{"before waiting", func(x *exchange) { x.Refuse("full", "lock directory is full", "remove a lock") },
-			nil, &Error{Code: CodeFull, Message: "lock directory is full", Hint: "remove a lock"}},
+			nil, &Error{Code: api.CodeFull, Message: "lock directory is full", Hint: "remove a lock"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 // Contain has bakeryd move this process into the cgroup of a session's command, so that bakeryd
 // stops whatever it starts when the lock is lost. The process has to be in the cgroup of the one
 // that asked for the lock with Options.Witness or Confirm, and of the same user or root. It returns an *Error
-// (CodeLost: there is no such session; CodeUnavailable: bakeryd cannot contain it),
+// (api.CodeLost: there is no such session; api.CodeUnavailable: bakeryd cannot contain it),
 // ErrUnreachable, ErrProtocol, or the cause of ctx's end.
 func (c *Client) Contain(ctx context.Context, session string) error {
 	var answer struct{}

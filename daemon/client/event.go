@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/layout"
@@ -95,7 +96,7 @@ func (l *link) awaitGrant(onWaiting func(event)) (event, error) {
 			}
 			return event{}, &Error{Code: e.Code, Message: e.Message, Hint: e.Hint}
 		case eventLost: // instead of the hold that was asked for again
-			return event{}, &Error{Code: CodeLost, Message: e.Message}
+			return event{}, &Error{Code: api.CodeLost, Message: e.Message}
 		}
 	}
 }
@@ -126,7 +127,7 @@ func (l *link) confirm(granted event) (event, error) {
 		case eventRefused:
 			return event{}, &Error{Code: e.Code, Message: e.Message, Hint: e.Hint}
 		case eventLost:
-			return event{}, &Error{Code: CodeLost, Message: e.Message}
+			return event{}, &Error{Code: api.CodeLost, Message: e.Message}
 		}
 	}
 }

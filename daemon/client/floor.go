@@ -16,7 +16,7 @@ type FloorRound struct {
 
 // Floor has bakeryd issue these requests raw, again and again with nothing in between, in the slots of a lock that
 // exists. It also returns how many slots are read at once. It is for root and the user of bakeryd, who are to have no
-// other use for the lock meanwhile. It returns an *Error (CodeMissing: there is no such lock; CodeForbidden),
+// other use for the lock meanwhile. It returns an *Error (api.CodeMissing: there is no such lock; api.CodeForbidden),
 // ErrUnreachable, ErrProtocol, or the cause of ctx's end.
 func (c *Client) Floor(ctx context.Context, name string, rounds int) ([]FloorRound, int, error) {
 	body := struct {

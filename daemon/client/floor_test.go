@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 )
 
@@ -40,7 +41,7 @@ func TestFloor(t *testing.T) {
 	_, _, err = New(b.Socket).Floor(t.Context(), "x", 2)
 	var refusal *Error
 	require.ErrorAs(t, err, &refusal)
-	require.Equal(t, CodeForbidden, refusal.Code)
+	require.Equal(t, api.CodeForbidden, refusal.Code)
 	require.ErrorIs(t, err, ErrForbidden)
 	require.EqualError(t, err, `floor of lock "x": for root only`)
 }

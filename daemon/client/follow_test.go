@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
@@ -56,7 +57,7 @@ func TestHoldEndsWithTheLeaseIfBakerydStaysAway(t *testing.T) {
 		"gone":   func(*clienttest.Bakeryd) {},
 		"silent": func(b *clienttest.Bakeryd) { b.Start(func(x *exchange) { <-x.Gone }) },
 		"unavailable": func(b *clienttest.Bakeryd) {
-			b.Start(func(x *exchange) { x.Refuse(CodeUnavailable, "joining", "") })
+			b.Start(func(x *exchange) { x.Refuse(api.CodeUnavailable, "joining", "") })
 		},
 		"breaks again": func(b *clienttest.Bakeryd) { b.Start(func(x *exchange) {}) },
 	} {
@@ -103,10 +104,10 @@ func TestHoldEndsWithADefiniteAnswer(t *testing.T) {
 		answer clienttest.Script
 		reason string
 	}{
-		{"over", func(x *exchange) { x.Refuse(CodeLost, "no such hold", "") }, "no such hold"},
+		{"over", func(x *exchange) { x.Refuse(api.CodeLost, "no such hold", "") }, "no such hold"},
 		{"over, in the stream", func(x *exchange) { x.Send(`{"event":"refused","code":"lost","message":"no such hold"}`) }, "no such hold"},
 		{"lost meanwhile", func(x *exchange) { x.Lose("host 1 was evicted") }, "host 1 was evicted"},
-		{"another error", func(x *exchange) { x.Refuse(CodeInvalid, "what?", "") }, "what?"},
+		{"another error", func(x *exchange) { x.Refuse(api.CodeInvalid, "what?", "") }, "what?"},
 		{"another token", func(x *exchange) { granted(x, "x", (token + 1).String()) }, "granted token"},
 		{"another lock", func(x *exchange) { granted(x, "y", token.String()) }, "granted \"y\""},
 		{"no answer of bakeryd", func(x *exchange) { x.Send("hello") }, "not an answer of bakeryd"},
@@ -133,7 +134,7 @@ func TestHoldIsAskedForAgainUntilThereIsAnAnswer(t *testing.T) {
 	b.Start(func(x *exchange) {
 		switch x.Nth {
 		case 2:
-			x.Refuse(CodeUnavailable, "joining", "")
+			x.Refuse(api.CodeUnavailable, "joining", "")
 		case 3: // the connection breaks
 		case 4:
 			x.Wait(1, time.Minute) // what does not answer the question

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -75,7 +76,7 @@ func TestConnectionIsNotUsedAgain(t *testing.T) {
 func TestRefusalLeavesTheConnection(t *testing.T) {
 	b := clienttest.Serve(t, func(x *exchange) {
 		if x.NonBlock {
-			x.Refuse(CodeBusy, "held", "")
+			x.Refuse(api.CodeBusy, "held", "")
 			return
 		}
 		clienttest.Holding(x)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
 // LockInfo is a lock as the directory of the lockspace shows it.
@@ -19,7 +21,7 @@ type LockInfo struct {
 // it is left as it is, and created is false. It waits for as long as it takes, or until ctx ends: another host may be
 // making a lock, or have died over it.
 //
-// It returns an *Error (CodePermits: it is there with others; CodeFull: there is no room), ErrUnreachable, ErrProtocol,
+// It returns an *Error (api.CodePermits: it is there with others; api.CodeFull: there is no room), ErrUnreachable, ErrProtocol,
 // or the cause of ctx's end; then the lock may be there or not.
 func (c *Client) Create(ctx context.Context, name string, permits int) (lock LockInfo, created bool, err error) {
 	var answer struct {
@@ -48,7 +50,7 @@ type RemoveOptions struct {
 // Remove removes a lock as soon as it is free, waiting in the queue like one who would hold it. Nobody who uses the lock by
 // name is stopped: who waits for it, or asks for it later, makes it anew, with one permit.
 //
-// It returns an *Error (CodeMissing: there is no such lock; or ErrBusy or ErrTimeout), ErrUnreachable, ErrProtocol, or
+// It returns an *Error (api.CodeMissing: there is no such lock; or ErrBusy or ErrTimeout), ErrUnreachable, ErrProtocol, or
 // the cause of ctx's end. After any of the last four the removal may be past stopping.
 func (c *Client) Remove(ctx context.Context, name string, o RemoveOptions) error {
 	body := struct {
@@ -74,7 +76,7 @@ func (c *Client) Remove(ctx context.Context, name string, o RemoveOptions) error
 }
 
 // Locks lists the locks by name, from the directory alone: it costs one read of that, however many there are. It returns
-// an *Error (CodeDevice also if a part of the directory cannot be read; the list has the others then), ErrUnreachable,
+// an *Error (api.CodeDevice also if a part of the directory cannot be read; the list has the others then), ErrUnreachable,
 // ErrProtocol, or the cause of ctx's end.
 func (c *Client) Locks(ctx context.Context) ([]LockInfo, error) {
 	var answer struct {
@@ -85,7 +87,7 @@ func (c *Client) Locks(ctx context.Context) ([]LockInfo, error) {
 		return nil, fmt.Errorf("list the locks: %w", err)
 	}
 	if answer.Damaged != "" {
-		return answer.Locks, fmt.Errorf("list the locks: %w", &Error{Code: CodeDevice, Message: answer.Damaged,
+		return answer.Locks, fmt.Errorf("list the locks: %w", &Error{Code: api.CodeDevice, Message: answer.Damaged,
 			Hint: "bakeryctl check names the damaged record and what to do about it"})
 	}
 	return answer.Locks, nil

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -162,7 +163,7 @@ func ceilMillis(d time.Duration) int64 {
 func passing(err error) bool {
 	var refusal *Error
 	if errors.As(err, &refusal) {
-		return refusal.Code == CodeUnavailable
+		return refusal.Code == api.CodeUnavailable
 	}
 	return errors.Is(err, ErrUnreachable)
 }

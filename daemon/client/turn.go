@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
@@ -50,7 +51,7 @@ func (w *turn) grant(ctx context.Context) (*link, event, error) {
 
 func isUnconfirmed(err error) bool {
 	var refusal *Error
-	return errors.As(err, &refusal) && refusal.Code == CodeUnconfirmed
+	return errors.As(err, &refusal) && refusal.Code == api.CodeUnconfirmed
 }
 
 // attempt asks once. Who comes back is not kept waiting for the first word by a bakeryd that stands still.

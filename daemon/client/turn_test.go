@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
@@ -41,7 +42,7 @@ func TestWaitOutlivesBakeryd(t *testing.T) {
 			x.Wait(1, time.Minute)
 			<-x.Gone
 		case 2:
-			x.Refuse(CodeUnavailable, "joining", "")
+			x.Refuse(api.CodeUnavailable, "joining", "")
 		case 3: // the connection breaks
 		case 5:
 			clienttest.Holding(x)
@@ -89,9 +90,9 @@ func TestTurn_UnconfirmedGrant_GoesOnWaiting(t *testing.T) {
 		switch x.Nth {
 		case 1:
 			x.Wait(1, time.Minute)
-			x.Refuse(CodeUnconfirmed, "the grant was not confirmed in time", "")
+			x.Refuse(api.CodeUnconfirmed, "the grant was not confirmed in time", "")
 		case 2:
-			x.Refuse(CodeUnavailable, "the session is about to end", "")
+			x.Refuse(api.CodeUnavailable, "the session is about to end", "")
 		default:
 			clienttest.Holding(x)
 		}
@@ -156,10 +157,10 @@ func TestRefusalWhileItIsWaitedForBakeryd(t *testing.T) {
 	go func() {
 		<-waiting
 		b.Kill()
-		b.Start(func(x *exchange) { x.Refuse(CodePermits, "has 2 permits", "") })
+		b.Start(func(x *exchange) { x.Refuse(api.CodePermits, "has 2 permits", "") })
 	}()
 	var refusal *Error
-	if _, err := New(b.Socket).Lock(t.Context(), "x", Options{}); !errors.As(err, &refusal) || refusal.Code != CodePermits {
+	if _, err := New(b.Socket).Lock(t.Context(), "x", Options{}); !errors.As(err, &refusal) || refusal.Code != api.CodePermits {
 		t.Errorf("error %v, want the refusal", err)
 	}
 }

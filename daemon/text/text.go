@@ -39,6 +39,7 @@ func (b Bytes) String() string {
 	}
 	return fmt.Sprintf("%d bytes (%.1f %s)", int64(b), value, units[unit])
 }
+
 // PrintableLine returns a command line as it is, or quoted if something in it would not show.
 func PrintableLine(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -197,7 +198,7 @@ func (c *client) take(ctx context.Context, s subject, req daemon.Request, length
 	}
 	if !time.Now().Before(held.Deadline()) || held.Err() != nil { // as the wrapper does
 		c.release()
-		return daemon.ErrLost
+		return api.ErrLeaseLost
 	}
 	h := c.w.rules.enter(c, s, held, asked)
 	c.use(h, length)
@@ -210,9 +211,9 @@ func (c *client) take(ctx context.Context, s subject, req daemon.Request, length
 
 // expected tells whether an error is one that clients have to live with.
 func expected(err error) bool {
-	for _, e := range []error{context.Canceled, context.DeadlineExceeded, daemon.ErrBusy, daemon.ErrUnavailable,
-		daemon.ErrLost, daemon.ErrUpgrade, daemon.ErrUnreadable, daemon.ErrDamaged, daemon.ErrNoLock, daemon.ErrStuck,
-		daemon.ErrHoldOver} {
+	for _, e := range []error{context.Canceled, context.DeadlineExceeded, api.ErrBusy, api.ErrUnavailable,
+		api.ErrLeaseLost, api.ErrUpgrade, api.ErrUnreadable, api.ErrDamaged, api.ErrNoLock, api.ErrStuck,
+		api.ErrLost} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -166,7 +167,7 @@ func (r *rules) returned(h *hold) {
 // refused judges that a client cannot come back to its hold, before it has to stop.
 func (r *rules) refused(h *hold, err error) {
 	r.w.trace.step(h.m.n, fmt.Sprint("cannot come back to ", h.subject.name, ": ", err), int64(h.token))
-	if errors.Is(err, daemon.ErrHoldOver) && r.current[h.c.p] == h.lease && h.c.d.Err() == nil {
+	if errors.Is(err, api.ErrLost) && r.current[h.c.p] == h.lease && h.c.d.Err() == nil {
 		r.violate("RESTART", "m%d is back within its lease, and does not have %s by token %d any more: %v", h.m.n, h.subject.name, h.token, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 )
 
@@ -199,7 +200,7 @@ func (c *client) removes(s subject) error {
 		c.w.rules.violate("ANSWER", "m%d: Remove(%s): %v", c.m.n, s.name, err)
 	}
 	// A host that died while it created the lock may still write its entry: a limit that the error names.
-	if errors.Is(err, daemon.ErrNoLock) || err != nil && strings.Contains(err.Error(), "may yet write its entry") {
+	if errors.Is(err, api.ErrNoLock) || err != nil && strings.Contains(err.Error(), "may yet write its entry") {
 		return nil
 	}
 	if st := c.w.standing; err == nil { // the lock is gone, so every wait to remove it ends

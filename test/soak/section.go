@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
@@ -218,7 +219,7 @@ func (s *section) complain(err error) error {
 	var refusal *client.Error
 	switch {
 	case errors.Is(err, client.ErrProtocol):
-	case errors.As(err, &refusal) && (refusal.Code == client.CodeInvalid || refusal.Code == client.CodeForbidden):
+	case errors.As(err, &refusal) && (refusal.Code == api.CodeInvalid || refusal.Code == api.CodeForbidden):
 	default:
 		return nil
 	}
