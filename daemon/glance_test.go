@@ -243,7 +243,7 @@ func TestBrowsersOnlyLook(t *testing.T) {
 	}
 }
 
-// TestCostOfAGlance: the figures of the README.
+// TestCostOfAGlance: the figures of packaging/docs/monitoring.md.
 func TestCostOfAGlance(t *testing.T) {
 	const hosts, locks, held = 16, 200, 10
 	disk := blockdev.NewMemory(64<<20, 4096, 4096)

@@ -21,7 +21,7 @@ var (
 
 func rules(p *Policy) Rules { return Rules{Owner: owner, Policy: p, NobodyUID: -1, NobodyGID: -1} }
 
-// TestWhoMayDoWhat is the table of the README.
+// TestWhoMayDoWhat is the table of packaging/docs/permissions.md.
 func TestWhoMayDoWhat(t *testing.T) {
 	policy := parse(t, "allow user alice backup-*\nallow group ops web db/*\n")
 	for _, c := range []struct {

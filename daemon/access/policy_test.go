@@ -96,7 +96,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestExample: the example that is handed out is what the README shows, and works.
+// TestExample: the example that is handed out is what the guide shows, and works.
 func TestExample(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/policy.example")
 	require.NoError(t, err)
@@ -104,9 +104,9 @@ func TestExample(t *testing.T) {
 	p, err := Parse("policy.example", text, Names{User: anybody, Group: anybody})
 	require.NoError(t, err)
 	require.NotZero(t, p.Lines)
-	readme, err := os.ReadFile("../../README.md")
+	guide, err := os.ReadFile("../../packaging/docs/permissions.md")
 	require.NoError(t, err)
-	require.True(t, strings.Contains(string(readme), string(text)), "the README shows another one")
+	require.True(t, strings.Contains(string(guide), string(text)), "the guide shows another one")
 }
 
 func TestPatterns(t *testing.T) {

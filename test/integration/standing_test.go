@@ -21,9 +21,10 @@ import (
 )
 
 // Faults that stay: one host, or one sector, is faulty until the end of the test, and every other
-// host must still get every lock and be able to join. Each test logs a row of the table "Faults
-// that stay" of packaging/docs/failures.md: the fault, the promised bound and the time measured. A
-// busy machine exceeds the bound, so a test fails only if nothing happens within standingLimit.
+// host must still get every lock and be able to join. Each test logs a row of the table "How long one
+// fault keeps others waiting" of packaging/docs/guarantees.md: the fault, the promised bound and the
+// time measured. A busy machine exceeds the bound, so a test fails only if nothing happens within
+// standingLimit.
 
 var (
 	standingLease = standstill.Outlives(2 * time.Second)

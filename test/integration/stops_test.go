@@ -20,7 +20,7 @@ import (
 )
 
 // Which of a wrapper and its bakeryd stops a command that lost its lock, whatever its processes
-// are. The tables in README.md and packaging/docs/failures.md show what these tests measure.
+// are. The table in packaging/docs/stopping-commands.md shows what these tests measure.
 
 // How scatter starts its worker, which ignores SIGTERM and inherits no descriptor.
 const (

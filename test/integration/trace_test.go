@@ -144,8 +144,8 @@ func (h *host) ofLock(requests []request, lock, id int) (kept []request) {
 	return kept
 }
 
-// TestRequests counts what the README promises of a free lock: one write and
-// one read to take it, one write to let it go.
+// TestRequests counts the requests for a free lock: one write and one read to
+// take it, one write to release it.
 func TestRequests(t *testing.T) {
 	bySector(t, func(t *testing.T, sector int) {
 		s := newSpace(t, sector, "--lease", "30s")

@@ -4,5 +4,5 @@
 //	cd test/top && go test -count=1 .
 //
 // Needs tmux, and chromium for the picture. With -shots DIR it leaves a picture of what it saw there, to be looked at by
-// people: that of the README is made by -shots ../../packaging/docs.
+// people: that of packaging/docs/monitoring.md is made by -shots ../../packaging/docs.
 package top
