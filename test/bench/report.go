@@ -29,8 +29,8 @@ func (p page) rows(rows [][]string) {
 func (r *results) write(w io.Writer) {
 	p := page{w}
 	p.text("# As fast as the disk")
-	p.text("Written by [test/bench/run](run), which measures everything anew. All ratios are of one run, in which those who are " +
-		"compared take turns; absolute times are those of the machine and the disk below.")
+	p.text("[test/bench/run](run) wrote this report, and repeats all measurements. All ratios are of one run, in which the " +
+		"compared programs take turns; absolute times are those of the machine and the disk below.")
 	var tried []string
 	for _, part := range parts {
 		if r.files[part.name].Quick {
@@ -48,10 +48,10 @@ func (r *results) write(w io.Writer) {
 	r.writeFormatted(p)
 	r.writeIdle(p)
 	r.writeScale(p)
-	p.text("## To run it again")
+	p.text("## Run it again")
 	p.text("```sh\ntest/bench/run                                # everything, as root on Debian\n" +
 		"test/bench/run --keep DIR --only rivals,idle  # two parts; the rest of the report from what DIR has\n```")
-	p.text("The parts are %s. A disk other than that of /var/tmp is given by BAKERY_TEST_DIR.", partNames())
+	p.text("The parts are %s. BAKERY_TEST_DIR selects another disk than that of /var/tmp.", partNames())
 }
 
 // measured tells whether a part was; else it writes why it was not.
@@ -70,7 +70,7 @@ func (r *results) measured(p page, part string) bool {
 }
 
 func (r *results) writeGoals(p page) {
-	p.text("## To reach")
+	p.text("## Goals")
 	rows := [][]string{{"what", "goal", "measured", "reached"}}
 	for _, g := range r.goals() {
 		reached := "no"
@@ -161,8 +161,8 @@ func (r *results) writeRivals(p page) {
 		return
 	}
 	first := r.rivals.Series[0]
-	p.text("Each by a compiled client with a connection of its own, over and over, nobody else wanting the lock; in %d rounds, in which "+
-		"everybody has a turn. A figure is the median of what the rounds say.", first.Rounds)
+	p.text("A compiled client with a connection of its own locks and unlocks repeatedly, without contention. In each of %d rounds "+
+		"every program has a turn. A figure is the median of the rounds.", first.Rounds)
 	names := map[string]string{
 		"bakeryd": "bakeryd, three hosts joined, Go client", "floor": "the three raw requests, nothing in between",
 		"etcd": "etcd, one node, Go client, mutex", "sanlock": "sanlock, libsanlock",
@@ -172,14 +172,14 @@ func (r *results) writeRivals(p page) {
 		rows = append(rows, []string{cmp.Or(names[s.Name], s.Name), us(s.P50US), us(s.P99US), us(s.LockUS), us(s.FreeUS), thousands(float64(s.Count)), fmt.Sprintf("%.2f x", s.Ratio)})
 	}
 	p.rows(rows)
-	p.text("bakeryd's unlock returns when the disk shows it. A turn lasts until the next one begins; one for which bakeryd " +
-		"still had the lock, and passed it on without the disk, would not count.")
+	p.text("bakeryd's unlock returns when the disk shows it. A turn lasts until the next one begins. A turn for which bakeryd " +
+		"still held the lock, and passed it on without the disk, would not count.")
 	if s := r.rivals.Sanlock; s != nil {
 		p.text("sanlock took %.1f s to join its lockspace (`add_lockspace`). It ran with `-w 0 -h 0 -l 0`: without watchdog, real-time priority and locked memory.", s.JoinSeconds)
 		if s.Refused != "" {
-			p.text("As root without CAP_SYS_RESOURCE it does not run even so, for it wants no limit on the memory that it may lock:")
+			p.text("As root without CAP_SYS_RESOURCE it does not run even then, because it requires unlimited locked memory:")
 			p.text("```\n%s\n```", s.Refused)
-			p.text("What was measured is the same program with a setrlimit(2) preloaded that leaves the limits as they are ([nolimit.c](sanlock/nolimit.c)); it locks no memory either way.")
+			p.text("The measurement used the same program with a preloaded setrlimit(2) that does not change limits ([nolimit.c](sanlock/nolimit.c)); it locks no memory either way.")
 		}
 	}
 	for _, o := range r.rivals.Left {
@@ -202,11 +202,11 @@ func (r *results) writeWrapper(p page) {
 }
 
 func (r *results) writeFormatted(p page) {
-	p.text("## Formatted for more hosts than there are")
+	p.text("## Formatted for more hosts than joined")
 	if !r.measured(p, "formatted") {
 		return
 	}
-	p.text("Three hosts have joined either. Lock and unlock through bakeryd, in turns.")
+	p.text("Three hosts have joined each lockspace. Lock and unlock through bakeryd, in turns.")
 	rows := [][]string{{"lockspace", "p50", "p99", "turns", "ratio"}}
 	for _, s := range r.formatted {
 		rows = append(rows, []string{s.Name, us(s.P50US), us(s.P99US), thousands(float64(s.Count)), fmt.Sprintf("%.2f", s.Ratio)})
@@ -235,7 +235,7 @@ func (r *results) writeIdle(p page) {
 		p.text("System calls were not counted: %s.", i.NoCalls)
 		return
 	}
-	p.text("System calls by L/6, of another one under strace(1); not all that is read and written is of the device:")
+	p.text("System calls by L/6, of another bakeryd under strace(1); they include reads and writes of other files than the device:")
 	rows := [][]string{{"call", "by L/6"}}
 	for _, n := range mostFirst(i.Calls) {
 		rows = append(rows, []string{n, fmt.Sprintf("%.1f", i.Calls[n])})
