@@ -293,7 +293,7 @@ func TestNewPolicyTakesNothingAway(t *testing.T) {
 	p.file.Reload()
 
 	again := linkBy(t, dial(), fmt.Sprintf(`{"lock":{"name":"x","session":"%s","token":"%v"}}`, session, token))
-	require.Equal(t, *token, *again.until("granted").Token, "it comes back to what it holds")
+	require.Equal(t, token, again.until("granted").Token, "it comes back to what it holds")
 	status, e := p.by(dial(), "POST /v1/value", fmt.Sprintf(`{"session":"%s","token":"%v","value":"AAAA"}`, session, token))
 	require.Equal(t, http.StatusOK, status, "%v", e)
 	again.unlock(token)

@@ -44,7 +44,7 @@ func TestLink_ConfirmedGrant_Stays(t *testing.T) {
 	holder := s.link(`{"lock":{"name":"x","confirm":true}}`)
 	g := holder.until("granted")
 	holder.say(fmt.Sprintf(`{"confirm":"%v"}`, g.Token))
-	require.Positive(t, *holder.until("confirmed").LeaseMS)
+	require.Positive(t, holder.until("confirmed").LeaseMS)
 	f := holder.bound(d)
 	require.Nil(t, f.link.confirm, "nothing is to pass it on")
 	holder.unlock(g.Token)
@@ -119,7 +119,7 @@ func TestLink_UnconfirmedGrantOfAnotherToken_IsRefused(t *testing.T) {
 	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	l := s.link(`{"lock":{"name":"x"}}`)
 	g := l.until("granted")
-	other := layout.Ticket(uint64(*g.Token) + 1)
+	other := layout.Ticket(uint64(g.Token) + 1)
 	l.say(fmt.Sprintf(`{"confirm":"%v"}`, other))
 	require.Equal(t, "lost", l.until("refused").Code)
 }

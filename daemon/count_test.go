@@ -173,14 +173,14 @@ func TestRefusalsAreCounted(t *testing.T) {
 	n := func(code string) int { return int(s.srv.tally.Refused.All()[code]) }
 
 	_, r := s.post(`{"name": "x"}`)
-	require.Equal(t, "granted", nextEvent(t, r).Event)
+	require.Equal(t, "granted", nextEvent(t, r).Kind)
 	require.Zero(t, n("busy"))
 	_, r = s.post(`{"name": "x", "nonblock": true}`)
 	require.Equal(t, "busy", nextEvent(t, r).Code)
 	require.Equal(t, 1, n("busy"))
 	_, r = s.post(`{"name": "x", "timeout_ms": 1}`)
-	for e := nextEvent(t, r); e.Event != "refused"; e = nextEvent(t, r) {
-		require.Equal(t, "waiting", e.Event)
+	for e := nextEvent(t, r); e.Kind != "refused"; e = nextEvent(t, r) {
+		require.Equal(t, "waiting", e.Kind)
 	}
 	require.Equal(t, 1, n("timeout"))
 

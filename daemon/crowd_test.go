@@ -34,7 +34,7 @@ func TestManyClientsOfOneLock(t *testing.T) {
 	m := c.mortal(1)
 	const clients = 500
 	holder := m.ask(0, "")
-	last := *holder.until("granted").Token
+	last := holder.until("granted").Token
 	before := takes()
 	began := time.Now()
 	var queue []*testSession
@@ -55,7 +55,7 @@ func TestManyClientsOfOneLock(t *testing.T) {
 	holder.leave()
 	for i, s := range queue {
 		require.NoError(t, s.conn.SetReadDeadline(time.Now().Add(generous)))
-		token := *s.until("granted").Token
+		token := s.until("granted").Token
 		require.Greater(t, token, last, "client %d", i)
 		last = token
 		tickets[token.Number()] = true

@@ -68,10 +68,10 @@ func TestTimeoutThoughIOHangs(t *testing.T) {
 		go func() {
 			_, r := s.post(`{"name": "x", "timeout_ms": 100}`)
 			e := nextEvent(t, r)
-			for e.Event == "waiting" {
+			for e.Kind == "waiting" {
 				e = nextEvent(t, r)
 			}
-			codes <- e.Event + " " + e.Code
+			codes <- e.Kind + " " + e.Code
 		}()
 		<-hung.Hit()
 		require.Equal(t, "refused timeout", received(t, "the timeout of 100ms", codes))
@@ -89,7 +89,7 @@ func TestLostWhileAReleaseHangs(t *testing.T) {
 		used(t, d)
 		s := serveSocket(t, d)
 		conn, r := s.post(`{"name": "x"}`)
-		for nextEvent(t, r).Event != "granted" {
+		for nextEvent(t, r).Kind != "granted" {
 		}
 		settled(t, c)
 		hung := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Hang: true})
@@ -138,11 +138,11 @@ func TestSecondConnectionIsTold(t *testing.T) {
 		s := serveSocket(t, d)
 		body := fmt.Sprintf(`{"name": "x", "session": "%032x"}`, 7)
 		_, r := s.post(body)
-		require.Equal(t, "waiting", nextEvent(t, r).Event)
+		require.Equal(t, "waiting", nextEvent(t, r).Kind)
 		told := make(chan string, 1)
 		go func() {
 			_, r := s.post(body)
-			told <- nextEvent(t, r).Event
+			told <- nextEvent(t, r).Kind
 		}()
 		require.Equal(t, "waiting", received(t, "its place", told))
 		require.NoError(t, h.Release())

@@ -210,34 +210,34 @@ func (r *sessionRecord) append(to []byte) []byte {
 	to = strconv.AppendUint(append(to, `,"nth":`...), r.Nth, 10)
 	to = line.AppendString(append(to, `,"state":`...), string(r.State))
 	to = line.AppendString(append(to, `,"name":`...), r.Name)
-	to = appendNumber(to, `,"lock":`, int64(r.Lock))
+	to = line.AppendNumber(to, `,"lock":`, int64(r.Lock))
 	if r.Creation != 0 {
 		to = strconv.AppendUint(append(to, `,"creation":`...), r.Creation, 10)
 	}
 	to = line.AppendString(append(to, `,"mode":`...), r.Mode.String())
-	to = appendNumber(to, `,"permits":`, int64(r.Permits))
-	to = appendNumber(to, `,"lock_permits":`, int64(r.LockPermits))
-	to = appendNumber(to, `,"pid":`, int64(r.PID))
-	to = appendText(to, `,"command":`, r.Command)
-	to = appendNumber(to, `,"peer":`, int64(r.Peer))
+	to = line.AppendNumber(to, `,"permits":`, int64(r.Permits))
+	to = line.AppendNumber(to, `,"lock_permits":`, int64(r.LockPermits))
+	to = line.AppendNumber(to, `,"pid":`, int64(r.PID))
+	to = line.AppendText(to, `,"command":`, r.Command)
+	to = line.AppendNumber(to, `,"peer":`, int64(r.Peer))
 	if r.PeerStarted != 0 {
 		to = strconv.AppendUint(append(to, `,"peer_started":`...), r.PeerStarted, 10)
 	}
-	to = appendNumber(to, `,"peer_uid":`, int64(r.PeerUID))
+	to = line.AppendNumber(to, `,"peer_uid":`, int64(r.PeerUID))
 	if r.Token != 0 {
 		to = append(strconv.AppendUint(append(to, `,"token":"`...), uint64(r.Token), 10), '"')
 	}
 	if !r.Since.IsZero() {
 		to = append(r.Since.AppendFormat(append(to, `,"since":"`...), time.RFC3339Nano), '"')
 	}
-	to = appendNumber(to, `,"deadline_ns":`, int64(r.Deadline))
+	to = line.AppendNumber(to, `,"deadline_ns":`, int64(r.Deadline))
 	if r.Witness {
 		to = append(to, `,"witness":true`...)
 	}
 	if r.Try {
 		to = append(to, `,"try":true`...)
 	}
-	to = appendText(to, `,"cgroup":`, r.Cgroup)
+	to = line.AppendText(to, `,"cgroup":`, r.Cgroup)
 	if r.Unconfirmed {
 		to = append(to, `,"unconfirmed":true`...)
 	}

@@ -244,9 +244,9 @@ func (l *link) unlock(token layout.Ticket) error {
 	l.stopConfirm()
 	_ = l.conn.SetReadDeadline(time.Time{}) // of the end of the lease; fails only once closed
 	l.mu.Unlock()
-	e := event{Event: "released"}
+	e := api.Event{Kind: api.Released}
 	if f.session.leave(f) {
-		e.Event = "kept" // by what the client has left running
+		e.Kind = api.Kept // by what the client has left running
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -293,11 +293,11 @@ func (l *link) decided(s *session, f *follower) {
 	if f.confirms {
 		l.confirm = time.AfterFunc(l.srv.confirmWithin(d.sb.Lease), func() { l.passOn(f) })
 	}
-	e := s.granted(&mode, &token, changes).runs(now, m.deadline)
+	e := s.granted(mode, token, changes).Until(now, m.deadline)
 	l.put(&e)
 	select {
 	case <-d.drained:
-		l.put(&event{Event: "lost", Message: d.drainedFor})
+		l.put(&api.Event{Kind: api.Lost, Message: d.drainedFor})
 	default:
 	}
 }
@@ -324,7 +324,7 @@ func (l *link) confirmed(token layout.Ticket) error {
 	}
 	l.stopConfirm()
 	s.confirmed()
-	e := event{Event: "confirmed", Message: weak}.runs(s.all.d.clock.Now(), s.all.d.mem.moments().deadline)
+	e := api.Event{Kind: api.Confirmed, Message: weak}.Until(s.all.d.clock.Now(), s.all.d.mem.moments().deadline)
 	l.put(&e)
 	return nil
 }
@@ -357,11 +357,11 @@ func (l *link) passOn(f *follower) {
 func (l *link) putRefusal(err error) {
 	e := api.ErrorOf(err)
 	l.srv.tally.Refused.Add(e.Code)
-	l.put(&event{Event: "refused", Code: e.Code, Message: e.Message, Hint: e.Hint})
+	l.put(new(api.Refusal(e)))
 }
 
-func (l *link) put(e *event) {
-	l.out = e.append(l.out[:0])
+func (l *link) put(e *api.Event) {
+	l.out = e.Append(l.out[:0])
 	l.flush()
 }
 

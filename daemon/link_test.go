@@ -59,7 +59,7 @@ func (l *testLink) say(lines ...string) {
 	}
 }
 
-func (l *testLink) next() (e event) {
+func (l *testLink) next() (e api.Event) {
 	l.t.Helper()
 	text, err := l.in.ReadBytes('\n')
 	require.NoError(l.t, err)
@@ -68,18 +68,18 @@ func (l *testLink) next() (e event) {
 }
 
 // until returns the next event of a kind, before which there are but those that tell how things are.
-func (l *testLink) until(kind string) event {
+func (l *testLink) until(kind string) api.Event {
 	l.t.Helper()
 	for {
 		e := l.next()
-		if e.Event == kind {
+		if e.Kind == kind {
 			return e
 		}
-		require.Contains(l.t, []string{"waiting", "renewed"}, e.Event, "waiting for %s: %+v", kind, e)
+		require.Contains(l.t, []string{"waiting", "renewed"}, e.Kind, "waiting for %s: %+v", kind, e)
 	}
 }
 
-func (l *testLink) unlock(token *layout.Ticket) {
+func (l *testLink) unlock(token layout.Ticket) {
 	l.t.Helper()
 	l.say(fmt.Sprintf(`{"unlock":"%v"}`, token))
 }
@@ -103,18 +103,18 @@ func TestLinkTakesOneLockAfterTheOther(t *testing.T) {
 	var last layout.Ticket
 	for range 3 {
 		g := l.next()
-		require.Equal(t, "granted", g.Event)
+		require.Equal(t, "granted", g.Kind)
 		require.Equal(t, "x", g.Name)
-		require.Equal(t, layout.Exclusive, *g.Mode)
+		require.Equal(t, layout.Exclusive, g.Mode)
 		require.Equal(t, 1, g.HostID)
-		require.Positive(t, *g.LeaseMS)
-		require.Greater(t, *g.Token, last)
-		last = *g.Token
+		require.Positive(t, g.LeaseMS)
+		require.Greater(t, g.Token, last)
+		last = g.Token
 		held, _ := d.sessions.holding()
 		require.Len(t, held, 1)
 		require.Equal(t, os.Getpid(), held[0].req.PID, "the peer's, where none is given")
 		l.unlock(g.Token)
-		require.Equal(t, "released", l.until("released").Event)
+		require.Equal(t, "released", l.until("released").Kind)
 		require.Equal(t, layout.Idle, c.Slot(1, 1).Phase, "the release is on the disk by then")
 		l.say(`{"lock":{"name":"x"}}`)
 	}
@@ -125,8 +125,8 @@ func TestLinkTakesOneLockAfterTheOther(t *testing.T) {
 	// In one breath.
 	l.say(`{"lock": {"name": "y", "mode": "shared"}}`)
 	g := l.until("granted")
-	require.Equal(t, layout.Shared, *g.Mode)
-	l.say(fmt.Sprintf("{\"unlock\":\"%v\"}\n{\"lock\":{\"name\":\"x\"}}", *g.Token))
+	require.Equal(t, layout.Shared, g.Mode)
+	l.say(fmt.Sprintf("{\"unlock\":\"%v\"}\n{\"lock\":{\"name\":\"x\"}}", g.Token))
 	l.until("released")
 	l.until("granted")
 	l.leave()
@@ -140,10 +140,10 @@ func TestLinkWaitsAndIsRefused(t *testing.T) {
 	g := holder.until("granted")
 	waiter := s.link(`{"lock":{"name":"x"}}`)
 	w := waiter.next()
-	require.Equal(t, "waiting", w.Event)
-	require.Equal(t, 1, *w.Ahead)
-	require.Equal(t, 1, *w.Queued)
-	require.Equal(t, c.SB.Lease.Milliseconds(), *w.LeaseMS)
+	require.Equal(t, "waiting", w.Kind)
+	require.Equal(t, 1, w.Ahead)
+	require.Equal(t, 1, w.Queued)
+	require.Equal(t, c.SB.Lease.Milliseconds(), w.LeaseMS)
 
 	other := s.link()
 	for _, refused := range []struct{ body, code string }{
@@ -178,12 +178,12 @@ func TestLinkIsToldWhatHappens(t *testing.T) {
 	l := s.link(`{"lock":{"name":"x","requests":true,"session":"0123456789abcdef0123456789abcdef"}}`)
 	g := l.until("granted")
 	e := l.next()
-	require.Equal(t, "renewed", e.Event)
-	require.Greater(t, *e.LeaseMS, int64(1000))
+	require.Equal(t, "renewed", e.Kind)
+	require.Greater(t, e.LeaseMS, int64(1000))
 	status, _ := s.call("POST /v1/mode", `{"session":"0123456789abcdef0123456789abcdef","token":"`+g.Token.String()+`","mode":"shared"}`)
 	require.Equal(t, http.StatusOK, status)
 	m := l.until("mode")
-	require.Equal(t, layout.Shared, *m.Mode)
+	require.Equal(t, layout.Shared, m.Mode)
 	require.EqualValues(t, 1, m.Change)
 	_, err := d.Request(t.Context(), "x", "please")
 	require.NoError(t, err)
@@ -218,7 +218,7 @@ func TestLinkEndsAsItsConnectionDoes(t *testing.T) {
 		waiter.until("waiting")
 		end(l)
 		waiter.unlock(waiter.until("granted").Token)
-		require.Equal(t, "released", waiter.until("released").Event, name)
+		require.Equal(t, "released", waiter.until("released").Kind, name)
 		waiter.leave()
 
 		// While it waits.
@@ -270,7 +270,7 @@ func TestHostileLines(t *testing.T) {
 	} {
 		l.say(text)
 		e := l.next()
-		require.Equal(t, "refused", e.Event, text)
+		require.Equal(t, "refused", e.Kind, text)
 		require.Contains(t, []string{"invalid", "lost"}, e.Code, text)
 	}
 	l.say(`{"lock":{"name":"x","timeout_ms":9223372036854775807,"command":"\ud800\u0000` + strings.Repeat("ä", 4000) + `"}}`)
@@ -365,7 +365,7 @@ func TestLinkComesBackAfterARestart(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.linkAs(1, "")
-	token := *holder.until("granted").Token
+	token := holder.until("granted").Token
 	first := m.linkAs(2, "")
 	first.until("waiting") // the journal has it by then
 	second := m.linkAs(3, "")
@@ -374,9 +374,9 @@ func TestLinkComesBackAfterARestart(t *testing.T) {
 	second = m.linkAs(3, "")
 	first = m.linkAs(2, "")
 	holder = m.linkAs(1, `,"token":"`+token.String()+`"`)
-	require.Equal(t, token, *holder.until("granted").Token)
+	require.Equal(t, token, holder.until("granted").Token)
 	first.until("waiting")
-	holder.unlock(&token)
+	holder.unlock(token)
 	holder.until("released")
 	first.unlock(first.until("granted").Token)
 	first.until("released")
@@ -385,7 +385,7 @@ func TestLinkComesBackAfterARestart(t *testing.T) {
 
 	// By a link beside the one that it has, which ends.
 	again := m.linkAs(3, `,"token":"`+g.Token.String()+`"`)
-	require.Equal(t, *g.Token, *again.until("granted").Token)
+	require.Equal(t, g.Token, again.until("granted").Token)
 	second.ended()
 	require.Same(t, last, m.session(&testSession{id: fmt.Sprintf("%032x", 3)}))
 	again.unlock(g.Token)

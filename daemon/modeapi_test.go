@@ -38,10 +38,10 @@ func TestAPIMode(t *testing.T) {
 		status, answer := m.change("/v1/mode", first.call(token, `"mode": "exclusive"`))
 		require.Equal(t, http.StatusOK, status)
 		require.Equal(t, map[string]any{"mode": "exclusive", "token": token.String(), "change": 1.0}, answer)
-		require.Equal(t, layout.Exclusive, *first.until("mode").Mode)
+		require.Equal(t, layout.Exclusive, first.until("mode").Mode)
 		status, _ = m.change("/v1/mode", first.call(token, `"mode": "shared"`))
 		require.Equal(t, http.StatusOK, status)
-		require.Equal(t, layout.Shared, *first.until("mode").Mode)
+		require.Equal(t, layout.Shared, first.until("mode").Mode)
 
 		second, _ := m.ask(2, `, "mode": "shared"`).granted()
 		status, answer = m.change("/v1/mode", first.call(token, `"mode": "exclusive"`))
@@ -91,7 +91,7 @@ func TestRestartKeepsTheMode(t *testing.T) {
 		m := c.mortal(1)
 		other := c.host(2)
 		holder := m.ask(1, "") // exclusive
-		token := *holder.until("granted").Token
+		token := holder.until("granted").Token
 		change := func(mode string) {
 			status, answer := m.change("/v1/mode", holder.call(token, fmt.Sprintf(`"mode": %q`, mode)))
 			require.Equal(t, http.StatusOK, status, "%v", answer)
@@ -99,7 +99,7 @@ func TestRestartKeepsTheMode(t *testing.T) {
 		change("shared")
 		m.restart()
 		holder.again(m, token.String()) // as it was asked for
-		require.Equal(t, layout.Shared, *holder.until("granted").Mode)
+		require.Equal(t, layout.Shared, holder.until("granted").Mode)
 		require.NoError(t, acquire(t, other, Request{Name: "x", Mode: layout.Shared, Try: true}).Release())
 		eventually(t, "an upgrade", func() bool {
 			status, _ := m.change("/v1/mode", holder.call(token, `"mode": "exclusive"`))
@@ -108,7 +108,7 @@ func TestRestartKeepsTheMode(t *testing.T) {
 		m.restart()
 		holder.extra = `, "mode": "shared"`
 		holder.again(m, token.String())
-		require.Equal(t, layout.Exclusive, *holder.until("granted").Mode)
+		require.Equal(t, layout.Exclusive, holder.until("granted").Mode)
 		acquireFails(t, other, Request{Name: "x", Mode: layout.Shared, Try: true}, api.ErrBusy)
 		change("shared")
 		holder.leave()
@@ -133,7 +133,7 @@ func TestRestartInTheMidstOfAnUpgrade(t *testing.T) {
 			return s.Mode == layout.Shared && s.Phase == layout.Held && s.Ticket == token
 		})
 		holder.again(m, token.String())
-		require.Equal(t, layout.Shared, *holder.until("granted").Mode)
+		require.Equal(t, layout.Shared, holder.until("granted").Mode)
 		status, answer := m.change("/v1/mode", holder.call(token, `"mode": "exclusive"`))
 		require.Equal(t, http.StatusConflict, status, "%v", answer)
 		require.NoError(t, beside.Release())
@@ -163,7 +163,7 @@ func TestRestartInTheMidstOfADowngrade(t *testing.T) {
 		m.rise()
 		require.NoError(t, acquire(t, other, reader).Release())
 		holder.again(m, token.String())
-		require.Equal(t, layout.Shared, *holder.until("granted").Mode)
+		require.Equal(t, layout.Shared, holder.until("granted").Mode)
 		holder.leave()
 		require.ErrorIs(t, <-asked, api.ErrLeaseLost)
 	})

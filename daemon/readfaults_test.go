@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -36,7 +35,7 @@ func TestRequestAfterRestartKeepsTheTicket(t *testing.T) {
 		t.Logf("before %v after %v", before.Ticket, after.Ticket)
 		require.NoError(t, b.Release())
 		waiter.again(m, "")
-		next := *waiter.until("granted").Token
+		next := waiter.until("granted").Token
 		t.Logf("first token %v, now %v", token, next)
 		require.Greater(t, next, token, "TOKENS")
 	})
@@ -58,7 +57,7 @@ func TestModeOfAnOrphan(t *testing.T) {
 				if i%2 == 1 {
 					mode = `"mode": "shared"`
 				}
-				m.call("POST /v1/mode", holder.call(*g.Token, mode))
+				m.call("POST /v1/mode", holder.call(g.Token, mode))
 			}
 		}()
 		vanishing()

@@ -204,7 +204,7 @@ func TestRestartOfARemover(t *testing.T) {
 			m.restart()
 			require.Equal(t, incarnation, m.d.mem.incarnation())
 			waiter.again(m, "")
-			require.Greater(t, *waiter.until("granted").Token, holders[1].token)
+			require.Greater(t, waiter.until("granted").Token, holders[1].token)
 			require.Equal(t, 1, c.named("x"))
 			h, err := other.Acquire(t.Context(), Request{Name: "x", Permits: 2})
 			if test.removed {

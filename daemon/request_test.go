@@ -273,13 +273,13 @@ func TestAPIRequest(t *testing.T) {
 		s, b := serveSocket(t, c.host(1)), serveSocket(t, c.host(2))
 		conn, r := s.post(`{"name": "x", "requests": true}`)
 		e := nextEvent(t, r)
-		require.Equal(t, "granted", e.Event)
+		require.Equal(t, "granted", e.Kind)
 		code, text := b.call("POST /v1/request", `{"name": "x", "message": "please"}`)
 		require.Equal(t, http.StatusOK, code)
-		require.JSONEq(t, fmt.Sprintf(`{"asked": [{"host": 1, "host_name": "db1", "token": "%v"}]}`, *e.Token), text)
-		for e = nextEvent(t, r); e.Event == "renewed"; e = nextEvent(t, r) {
+		require.JSONEq(t, fmt.Sprintf(`{"asked": [{"host": 1, "host_name": "db1", "token": "%v"}]}`, e.Token), text)
+		for e = nextEvent(t, r); e.Kind == "renewed"; e = nextEvent(t, r) {
 		}
-		require.Equal(t, event{Event: "requested", Host: 2, HostName: "db2", Message: "please"}, e)
+		require.Equal(t, api.Event{Kind: api.Requested, Host: 2, HostName: "db2", Message: "please"}, e)
 		require.NoError(t, conn.Close())
 		require.Eventually(t, func() bool {
 			code, text = b.call("POST /v1/request", `{"name": "x"}`)
@@ -309,7 +309,7 @@ func TestRequestAcrossARestart(t *testing.T) {
 		require.Len(t, asks(t, b, "x", "meanwhile"), 1)
 		m.rise()
 		s.again(m, token.String())
-		require.Equal(t, event{Event: "requested", Host: 2, HostName: "db2", Message: "meanwhile"}, s.until("requested"))
+		require.Equal(t, api.Event{Kind: api.Requested, Host: 2, HostName: "db2", Message: "meanwhile"}, s.until("requested"))
 		s.leave()
 	})
 }
@@ -319,10 +319,10 @@ func TestNobodyListens(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		s, b := serveSocket(t, c.host(1)), c.host(2)
 		conn, r := s.post(`{"name": "x"}`)
-		require.Equal(t, "granted", nextEvent(t, r).Event)
+		require.Equal(t, "granted", nextEvent(t, r).Kind)
 		asks(t, b, "x", "")
 		for renewed := 0; renewed < 3; renewed++ {
-			require.Equal(t, "renewed", nextEvent(t, r).Event)
+			require.Equal(t, "renewed", nextEvent(t, r).Kind)
 		}
 		s.d.mu.Lock()
 		lk := s.d.locks[1]

@@ -149,7 +149,7 @@ func (s *testSession) again(m *mortal, token string) *testSession {
 // granted returns when the session holds the lock.
 func (s *testSession) granted() (*testSession, layout.Ticket) {
 	s.t.Helper()
-	return s, *s.until("granted").Token
+	return s, s.until("granted").Token
 }
 
 // waiting returns when the session waits.
@@ -164,10 +164,10 @@ func (s *testSession) body(token string) string {
 }
 
 // until returns the next event of a kind.
-func (s *testSession) until(kind string) event {
+func (s *testSession) until(kind string) api.Event {
 	s.t.Helper()
 	for {
-		if e := nextEvent(s.t, s.r); e.Event == kind {
+		if e := nextEvent(s.t, s.r); e.Kind == kind {
 			return e
 		}
 	}
@@ -198,13 +198,13 @@ func TestRestartKeepsHoldsAndPlaces(t *testing.T) {
 		second.again(m, "") // the later one is back first, and keeps its place
 		first.again(m, "")
 		holder.again(m, token.String())
-		require.Equal(t, token, *holder.until("granted").Token)
+		require.Equal(t, token, holder.until("granted").Token)
 		first.until("waiting")
 		holder.leave()
-		next := *first.until("granted").Token
+		next := first.until("granted").Token
 		require.Greater(t, next, token)
 		first.leave()
-		last := *second.until("granted").Token
+		last := second.until("granted").Token
 		require.Greater(t, last, next)
 		second.leave()
 		require.NotZero(t, <-elsewhere)
@@ -248,7 +248,7 @@ func TestRestartKeepsAnOrphan(t *testing.T) {
 	require.Equal(t, g.Token.String(), m.status().Locks[0].Holders[0].Token.String())
 	waiter.until("waiting")
 	require.NoError(t, command.Close())
-	require.Greater(t, *waiter.until("granted").Token, *g.Token)
+	require.Greater(t, waiter.until("granted").Token, g.Token)
 	within(t, "removing the witness", func() { // the next one is granted before that
 		for _, err := os.Lstat(g.Witness); err == nil; _, err = os.Lstat(g.Witness) {
 			time.Sleep(time.Millisecond)
@@ -289,7 +289,7 @@ func TestRestartTooLateJoinsAnew(t *testing.T) {
 		holder.again(m, token.String())
 		require.Equal(t, http.StatusGone, holder.r.StatusCode)
 		holder.again(m, "")
-		require.Greater(t, *holder.until("granted").Token, *token)
+		require.Greater(t, holder.until("granted").Token, token)
 	})
 }
 
@@ -340,7 +340,7 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 		}
 		m.restart()
 		holder.again(m, token.String())
-		require.Equal(t, token, *holder.until("granted").Token)
+		require.Equal(t, token, holder.until("granted").Token)
 		within(t, "the others are forgotten", func() {
 			for all, changed := m.d.sessions.list(); len(all) > 1; all, changed = m.d.sessions.list() {
 				<-changed
@@ -364,7 +364,7 @@ func TestRestartWithClientsUnknown(t *testing.T) {
 		m.restart()
 		time.Sleep(4 * settleAfter) // enough for a release, if there were one
 		holder.again(m, token.String())
-		require.Equal(t, token, *holder.until("granted").Token)
+		require.Equal(t, token, holder.until("granted").Token)
 		holder.leave()
 	})
 }
@@ -386,7 +386,7 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 		s.group = g
 	}
 	inGroup(group)
-	s.keep(sessionGranted, *g.Token, s.hold.lk)
+	s.keep(sessionGranted, g.Token, s.hold.lk)
 	inGroup(nil) // the bakeryd that is killed stops nothing any more
 	m.restart()
 	require.True(t, m.d.mem.resumed)

@@ -88,9 +88,9 @@ func (s *served) post(body string) (net.Conn, *http.Response) {
 	return c, r
 }
 
-func nextEvent(t *testing.T, r *http.Response) event {
+func nextEvent(t *testing.T, r *http.Response) api.Event {
 	t.Helper()
-	var e event
+	var e api.Event
 	require.NoError(t, json.NewDecoder(oneLine{r.Body}).Decode(&e), "no event any more of the answer %s", r.Status)
 	return e
 }
@@ -108,15 +108,15 @@ func TestAPIHoldsAsLongAsTheConnection(t *testing.T) {
 		require.Equal(t, http.StatusOK, r.StatusCode)
 		require.Equal(t, "application/x-ndjson", r.Header.Get("Content-Type"))
 		e := nextEvent(t, r)
-		require.Equal(t, "granted", e.Event)
+		require.Equal(t, "granted", e.Kind)
 		require.Equal(t, 1, e.HostID)
-		require.Equal(t, layout.Exclusive, *e.Mode)
-		require.Positive(t, *e.LeaseMS)
+		require.Equal(t, layout.Exclusive, e.Mode)
+		require.Positive(t, e.LeaseMS)
 
 		other, r2 := s.post(`{"name": "x"}`)
 		w := nextEvent(t, r2)
-		require.Equal(t, "waiting", w.Event)
-		require.Equal(t, 1, *w.Ahead)
+		require.Equal(t, "waiting", w.Kind)
+		require.Equal(t, 1, w.Ahead)
 		status := s.status()
 		require.Len(t, status.Locks[0].Local, 1)
 		require.Equal(t, os.Getpid(), status.Locks[0].Local[0].PID, "the peer's, where none is given")
@@ -126,22 +126,22 @@ func TestAPIHoldsAsLongAsTheConnection(t *testing.T) {
 		require.Equal(t, "busy", nextEvent(t, r3).Code)
 		require.NoError(t, busy.Close())
 		late, r4 := s.post(`{"name": "x", "timeout_ms": 20}`)
-		for e = nextEvent(t, r4); e.Event == "waiting"; e = nextEvent(t, r4) {
+		for e = nextEvent(t, r4); e.Kind == "waiting"; e = nextEvent(t, r4) {
 		}
 		require.Equal(t, "timeout", e.Code)
 		require.NoError(t, late.Close())
 
 		require.NoError(t, c.Close())
 		g := nextEvent(t, r2)
-		for g.Event == "waiting" {
+		for g.Kind == "waiting" {
 			g = nextEvent(t, r2)
 		}
-		require.Equal(t, "granted", g.Event)
+		require.Equal(t, "granted", g.Kind)
 		require.NoError(t, other.Close())
 		last, r5 := s.post(`{"name": "x", "nonblock": true, "mode": "shared"}`)
-		for g = nextEvent(t, r5); g.Event == "waiting"; g = nextEvent(t, r5) {
+		for g = nextEvent(t, r5); g.Kind == "waiting"; g = nextEvent(t, r5) {
 		}
-		require.Equal(t, "granted", g.Event, "a holder that has closed does not make the lock busy")
+		require.Equal(t, "granted", g.Kind, "a holder that has closed does not make the lock busy")
 		require.NoError(t, last.Close())
 	})
 }
@@ -164,10 +164,10 @@ func TestAPIRenewsTheDeadline(t *testing.T) {
 		s := serveSocket(t, newCluster(t, 8, 4).host(1))
 		c, r := s.post(`{"name": "x"}`)
 		defer c.Close()
-		require.Equal(t, "granted", nextEvent(t, r).Event)
+		require.Equal(t, "granted", nextEvent(t, r).Kind)
 		e := nextEvent(t, r)
-		require.Equal(t, "renewed", e.Event)
-		require.Greater(t, *e.LeaseMS, int64(1000))
+		require.Equal(t, "renewed", e.Kind)
+		require.Greater(t, e.LeaseMS, int64(1000))
 	})
 }
 
@@ -201,7 +201,7 @@ func TestAPIRefusesBadRequests(t *testing.T) {
 			require.NoError(t, conn.Close())
 		}
 		c, r := s.post(`{"name": "the only one"}`)
-		require.Equal(t, "granted", nextEvent(t, r).Event)
+		require.Equal(t, "granted", nextEvent(t, r).Kind)
 		defer c.Close()
 		for _, call := range []struct {
 			call, body, answer string
@@ -227,14 +227,14 @@ func TestAPINoticesAClientThatSaysTooMuch(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := serveSocket(t, newCluster(t, 8, 4).host(1))
 		c, r := s.post(`{"name": "x"}`)
-		require.Equal(t, "granted", nextEvent(t, r).Event)
+		require.Equal(t, "granted", nextEvent(t, r).Kind)
 		_, err := io.WriteString(c, "and another thing")
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 		c2, r2 := s.post(`{"name": "x"}`)
 		defer c2.Close()
-		for e := nextEvent(t, r2); e.Event != "granted"; e = nextEvent(t, r2) {
-			require.Equal(t, "waiting", e.Event)
+		for e := nextEvent(t, r2); e.Kind != "granted"; e = nextEvent(t, r2) {
+			require.Equal(t, "waiting", e.Kind)
 		}
 	})
 }
@@ -243,13 +243,13 @@ func TestDrainTellsHolders(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := serveSocket(t, newCluster(t, 8, 4).host(1))
 		c, r := s.post(`{"name": "x"}`)
-		require.Equal(t, "granted", nextEvent(t, r).Event)
+		require.Equal(t, "granted", nextEvent(t, r).Kind)
 		s.d.drain("bakeryd is shutting down")
 		e := nextEvent(t, r)
-		for e.Event == "renewed" {
+		for e.Kind == "renewed" {
 			e = nextEvent(t, r)
 		}
-		require.Equal(t, "lost", e.Event)
+		require.Equal(t, "lost", e.Kind)
 		require.Contains(t, e.Message, "shutting down")
 		acquireFails(t, s.d, Request{Name: "x", Try: true}, api.ErrBusy, "it holds the lock until it has stopped")
 		require.NoError(t, c.Close())

@@ -144,7 +144,7 @@ func TestHangThenRejoin(t *testing.T) {
 		again := r.term()
 		require.NotEqual(t, first, again.mem.incarnation())
 		next := r.ask(2, "")
-		require.Greater(t, *next.until("granted").Token, token)
+		require.Greater(t, next.until("granted").Token, token)
 		next.leave()
 		require.False(t, wasReset(r), "nothing was left running")
 	})

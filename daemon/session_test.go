@@ -42,7 +42,7 @@ func TestSameSessionTwiceAtOnce(t *testing.T) {
 		}
 		conn, r := s.post(`{"name": "x"}`)
 		require.Equal(t, http.StatusOK, r.StatusCode)
-		for nextEvent(t, r).Event != "granted" {
+		for nextEvent(t, r).Kind != "granted" {
 		}
 		conn.Close()
 	})

@@ -76,7 +76,7 @@ func TestStatusShowsOrphans(t *testing.T) {
 	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	c, r := s.post(`{"name": "x", "command": "backup", "witness": true}`)
 	g := nextEvent(t, r)
-	require.Equal(t, "granted", g.Event)
+	require.Equal(t, "granted", g.Kind)
 	w, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	command := holder(t, untilKilled, w)
@@ -85,7 +85,7 @@ func TestStatusShowsOrphans(t *testing.T) {
 
 	waiter, r2 := s.post(`{"name": "x"}`)
 	defer waiter.Close()
-	require.Equal(t, "waiting", nextEvent(t, r2).Event)
+	require.Equal(t, "waiting", nextEvent(t, r2).Kind)
 	require.NoError(t, c.Close())
 	var l report.Lock
 	require.Eventually(t, func() bool {

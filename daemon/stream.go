@@ -52,13 +52,13 @@ func (st *stream) caller() *caller { return st.by }
 
 func (st *stream) gone() bool { return hungUp(st.conn) }
 
-func (st *stream) send(e event) error {
+func (st *stream) send(e api.Event) error {
 	if !st.sent {
 		st.w.Header().Set("Content-Type", "application/x-ndjson")
 		st.sent = true
 	}
 	hurry(st.w, tellPatience)
-	_, err := st.w.Write(e.append(nil))
+	_, err := st.w.Write(e.Append(nil))
 	if err == nil {
 		err = http.NewResponseController(st.w).Flush()
 	}
@@ -74,7 +74,7 @@ func (st *stream) fail(err error) {
 		return
 	}
 	st.tally.Refused.Add(e.Code)
-	_ = st.send(event{Event: "refused", Code: e.Code, Message: e.Message, Hint: e.Hint})
+	_ = st.send(api.Refusal(e))
 }
 
 const maxTimeout = 365 * 24 * time.Hour
@@ -145,7 +145,7 @@ func (s *Server) awaitTurn(ctx context.Context, ses *session, f *follower) bool 
 		case p := <-ses.places:
 			if p != last && f.st.listening() {
 				last = p
-				_ = f.st.send(event{Event: "waiting", Ahead: &p.ahead, Queued: &p.queued, LeaseMS: &whole})
+				_ = f.st.send(api.Event{Kind: api.Waiting, Ahead: p.ahead, Queued: p.queued, LeaseMS: whole})
 			}
 		}
 	}
@@ -159,7 +159,7 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 	tellMode := func() {
 		var now uint64
 		if mode, now, changed = h.modeNow(); now != told && st.listening() {
-			_ = st.send(event{Event: "mode", Mode: &mode, Change: now})
+			_ = st.send(api.Event{Kind: api.Mode, Mode: mode, Change: now})
 			told = now
 		}
 	}
@@ -168,7 +168,7 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 		st.fail(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost))
 		return
 	}
-	_ = st.send(ses.granted(&mode, &token, told).runs(d.clock.Now(), m.deadline))
+	_ = st.send(ses.granted(mode, token, told).Until(d.clock.Now(), m.deadline))
 	s.log.Debug("lock granted", "lock", ses.req.Name, "token", token, "pid", ses.req.PID)
 	draining := d.drained
 	for {
@@ -181,11 +181,11 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 			s.serveLost(ctx, ses, f)
 			return
 		case <-draining:
-			_ = st.send(event{Event: "lost", Message: d.drainedFor})
+			_ = st.send(api.Event{Kind: api.Lost, Message: d.drainedFor})
 			draining = nil
 		case r := <-ses.requests:
 			if st.listening() {
-				_ = st.send(event{Event: "requested", Host: r.Host, HostName: r.HostName, Message: r.Message})
+				_ = st.send(api.Event{Kind: api.Requested, Host: r.Host, HostName: r.HostName, Message: r.Message})
 			}
 		case <-changed:
 			tellMode()
@@ -201,16 +201,16 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 				continue
 			}
 			if st.listening() {
-				_ = st.send(event{Event: "renewed"}.runs(d.clock.Now(), m.deadline))
+				_ = st.send(api.Event{Kind: api.Renewed}.Until(d.clock.Now(), m.deadline))
 			}
 		}
 	}
 }
 
 // granted is the event that tells of the hold.
-func (s *session) granted(mode *layout.Mode, token *layout.Ticket, change uint64) event {
+func (s *session) granted(mode layout.Mode, token layout.Ticket, change uint64) api.Event {
 	d := s.all.d
-	e := event{Event: "granted", Name: s.req.Name, Mode: mode, Token: token, HostID: d.HostID(), Change: change,
+	e := api.Event{Kind: api.Granted, Name: s.req.Name, Mode: mode, Token: token, HostID: d.HostID(), Change: change,
 		GraceMS: d.times().Grace().Milliseconds()}
 	if s.fifo != nil {
 		e.Witness = s.fifo.path
@@ -224,7 +224,7 @@ func (s *session) granted(mode *layout.Mode, token *layout.Ticket, change uint64
 func (s *Server) serveLost(ctx context.Context, ses *session, f *follower) {
 	d, h := ses.all.d, ses.hold
 	deadline := d.mem.moments().deadline
-	_ = f.st.send(event{Event: "lost", Message: h.Err().Error()}.runs(d.clock.Now(), deadline))
+	_ = f.st.send(api.Event{Kind: api.Lost, Message: h.Err().Error()}.Until(d.clock.Now(), deadline))
 	s.log.Warn("lock lost", "lock", ses.req.Name, "token", h.Token(), "pid", ses.req.PID, "err", h.Err())
 	t := time.NewTimer(max(0, deadline+d.times().Margin()-d.clock.Now()))
 	defer t.Stop()

@@ -3,6 +3,8 @@ package daemon
 import (
 	"sync"
 	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
 // Who has a lock by a link, or waits for one, is told by one goroutine for all
@@ -168,7 +170,7 @@ func (l *link) tellPlace(f *follower, p place, lease time.Duration) {
 	defer l.mu.Unlock()
 	whole := lease.Milliseconds()
 	if l.f == f && !l.granted && l.listening() {
-		l.put(&event{Event: "waiting", Ahead: &p.ahead, Queued: &p.queued, LeaseMS: &whole})
+		l.put(&api.Event{Kind: api.Waiting, Ahead: p.ahead, Queued: p.queued, LeaseMS: whole})
 	}
 }
 
@@ -176,7 +178,7 @@ func (l *link) warn(f *follower, warning string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if warning != "" && l.f == f && l.listening() {
-		l.put(&event{Event: "warning", Message: warning})
+		l.put(&api.Event{Kind: api.Warning, Message: warning})
 	}
 }
 
@@ -195,12 +197,12 @@ func (l *link) tellNews(f *follower, s *session) bool {
 	}
 	if changes != l.changes {
 		l.changes = changes
-		l.put(&event{Event: "mode", Mode: &mode, Change: changes})
+		l.put(&api.Event{Kind: api.Mode, Mode: mode, Change: changes})
 	}
 	for {
 		select {
 		case r := <-s.requests:
-			l.put(&event{Event: "requested", Host: r.Host, HostName: r.HostName, Message: r.Message})
+			l.put(&api.Event{Kind: api.Requested, Host: r.Host, HostName: r.HostName, Message: r.Message})
 		default:
 			return true
 		}
@@ -213,7 +215,7 @@ func (l *link) tellRenewal(f *follower, now, deadline time.Duration) {
 	if l.f == f && l.granted && l.told != deadline {
 		l.told = deadline
 		if l.listening() {
-			e := event{Event: "renewed"}.runs(now, deadline)
+			e := api.Event{Kind: api.Renewed}.Until(now, deadline)
 			l.put(&e)
 		}
 	}
@@ -223,7 +225,7 @@ func (l *link) tellDrained(f *follower, d *Daemon) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f == f && l.granted {
-		l.put(&event{Event: "lost", Message: d.drainedFor})
+		l.put(&api.Event{Kind: api.Lost, Message: d.drainedFor})
 	}
 }
 
@@ -237,7 +239,7 @@ func (l *link) tellLost(f *follower) bool {
 	if l.f != f || !l.granted {
 		return false
 	}
-	e := event{Event: "lost", Message: h.Err().Error()}.runs(d.clock.Now(), deadline)
+	e := api.Event{Kind: api.Lost, Message: h.Err().Error()}.Until(d.clock.Now(), deadline)
 	l.put(&e)
 	_ = l.conn.SetReadDeadline(time.Now().Add(max(0, deadline+d.times().Margin()-d.clock.Now()))) // fails only once closed
 	return true

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
 // noticeable is for how long bakeryd may be gone, to be restarted, before anybody is told.
@@ -46,20 +48,20 @@ func (h *Hold) read(l *link) error {
 		switch {
 		case err != nil:
 			return err
-		case e.Kind == eventReleased:
+		case e.Kind == api.Released:
 			return h.heardReleased()
-		case e.Kind == eventLost:
+		case e.Kind == api.Lost:
 			if e.AtMS != 0 { // it may be sooner than the end of the lease that others have the lock
 				h.shorten(l.until(e))
 			}
 			return errors.New(e.Message)
-		case e.Kind == eventRequested:
+		case e.Kind == api.Requested:
 			h.requested(Request{Host: e.Host, HostName: e.HostName, Message: e.Message})
-		case e.Kind == eventMode:
+		case e.Kind == api.Mode:
 			h.hear(e.Mode, e.Change)
-		case e.Kind == eventRenewed && h.overdue() > stopped:
+		case e.Kind == api.Renewed && h.overdue() > stopped:
 			return errStoodStill
-		case e.Kind == eventRenewed:
+		case e.Kind == api.Renewed:
 			h.renew(l.until(e))
 		}
 	}
@@ -106,7 +108,7 @@ func (h *Hold) reattach() (*link, error) {
 }
 
 // adopt goes on with another connection.
-func (h *Hold) adopt(l *link, granted event) {
+func (h *Hold) adopt(l *link, granted api.Event) {
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
@@ -117,13 +119,13 @@ func (h *Hold) adopt(l *link, granted event) {
 	h.link, h.hurried = l, false
 	close(h.away)
 	h.away = nil
-	h.grace = granted.grace()
+	h.grace = graceOf(granted)
 	h.mode = granted.Mode
 	h.change = granted.Change // another bakeryd counts anew
 	h.mu.Unlock()
 	_ = old.conn.Close() // it is of no use any more, whatever it says
 	// Nothing was asked before that, so this errs on the safe side however long the answer took.
-	h.renew(l.asked + granted.lease())
+	h.renew(l.asked + leaseOf(granted))
 }
 
 // awaitLink waits for a connection, unless there is one.

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
 const accepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: bakery-link/1\r\n\r\n"
@@ -70,14 +72,14 @@ func FuzzLink(f *testing.F) { // 8000x
 			_, _ = server.Write(text) // the client may have heard enough
 			server.Close()
 		}()
-		e, err := l.awaitGrant(func(event) {})
+		e, err := l.awaitGrant(func(api.Event) {})
 		if err != nil {
 			requireKnown(t, err, text)
 			return
 		}
 		require.NotZero(t, e.Token)
 		require.LessOrEqual(t, l.until(e)-l.asked, believable(1<<62)+slack)
-		require.GreaterOrEqual(t, e.grace(), believable(0))
+		require.GreaterOrEqual(t, graceOf(e), believable(0))
 	})
 }
 

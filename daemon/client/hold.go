@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -64,10 +65,10 @@ type Hold struct {
 	change    uint64 // number of the latest change of the mode that is known
 }
 
-func newHold(s *session, l *link, granted event) (*Hold, error) {
+func newHold(s *session, l *link, granted api.Event) (*Hold, error) {
 	h := &Hold{
 		Name: s.name, mode: granted.Mode, change: granted.Change, session: s, token: granted.Token, hostID: granted.HostID,
-		witness: granted.Witness, weak: granted.Message, link: l, until: l.until(granted), grace: granted.grace(),
+		witness: granted.Witness, weak: granted.Message, link: l, until: l.until(granted), grace: graceOf(granted),
 		silent: make(chan struct{}, 1), news: make(chan struct{}, 1),
 	}
 	if s.o.Requests {

@@ -32,6 +32,6 @@ func TestHold_EventOfAnEarlierModeComesLate_KeepsTheLaterMode(t *testing.T) {
 		require.Equal(t, mode, h.Mode())
 	}
 	close(late)
-	eventually(t, "the late event is read", func() bool { return time.Until(h.Deadline()) > time.Minute })
+	eventually(t, "the late api.Event is read", func() bool { return time.Until(h.Deadline()) > time.Minute })
 	require.Equal(t, layout.Exclusive, h.Mode())
 }

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/line"
 	"github.com/bakeryd/bakeryd/layout"
@@ -38,7 +39,7 @@ type link struct {
 	asked time.Duration // when the lock was asked for, on boottime
 	open  bool          // bakeryd has agreed to speak in lines
 	soon  bool          // what is read is the answer to what was just asked
-	early []event       // were read before the confirmation of the grant, and not yet returned
+	early []api.Event   // were read before the confirmation of the grant, and not yet returned
 	heard bool          // since the lock was asked for
 	idle  time.Time     // since when
 }
@@ -98,7 +99,7 @@ func (l *link) closed() (is bool) {
 }
 
 // next returns the next event of a known kind.
-func (l *link) next() (event, error) {
+func (l *link) next() (api.Event, error) {
 	if len(l.early) > 0 {
 		e := l.early[0]
 		l.early = l.early[1:]
@@ -106,25 +107,25 @@ func (l *link) next() (event, error) {
 	}
 	if !l.open {
 		if err := l.accept(); err != nil {
-			return event{}, err
+			return api.Event{}, err
 		}
 	}
 	for {
 		text, err := l.in.Next()
 		if errors.Is(err, line.ErrTooLong) {
-			return event{}, fmt.Errorf("%w: a line of more than %d bytes", ErrProtocol, maxLine)
+			return api.Event{}, fmt.Errorf("%w: a line of more than %d bytes", ErrProtocol, maxLine)
 		}
 		if err != nil {
-			return event{}, brokenOff(err) // what came without its newline is not a line
+			return api.Event{}, brokenOff(err) // what came without its newline is not a line
 		}
 		l.heard = true
 		text = bytes.TrimSpace(text)
 		if len(text) == 0 {
 			continue
 		}
-		e, known, err := decodeEvent(text)
+		e, known, err := api.DecodeEvent(text)
 		if err != nil {
-			return event{}, fmt.Errorf("%w: %w", ErrProtocol, err)
+			return api.Event{}, fmt.Errorf("%w: %w", ErrProtocol, err)
 		}
 		if known {
 			return e, nil
@@ -202,9 +203,9 @@ func (l *link) awaitRelease() error {
 		switch {
 		case err != nil:
 			return err
-		case e.Kind == eventReleased:
+		case e.Kind == api.Released:
 			return nil
-		case e.Kind == eventKept, e.Kind == eventRefused, e.Kind == eventLost:
+		case e.Kind == api.Kept, e.Kind == api.Refused, e.Kind == api.Lost:
 			return errNotReleased
 		}
 	}

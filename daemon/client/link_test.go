@@ -314,30 +314,6 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzEvents: an event that is read by hand is what encoding/json reads.
-func FuzzEvents(f *testing.F) {
-	for _, seed := range []string{
-		`{"event":"granted","name":"x","mode":"exclusive","token":"3676650270761156864","host_id":1,"lease_ms":29870,"at_ms":8123456,"grace_ms":5000}`,
-		`{"event":"released"}`, `{"event":"renewed","lease_ms":-5}`, `{"event":"waiting","ahead":1,"queued":1}`, `{"event":"weather","ahead":"rain"}`,
-		`{"event":"refused","code":"busy"}`, `{"Event":"granted"}`, `{"event":"granted","event":"lost"}`, `{"token":"1","event":"granted"}`,
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		got, known, err := decodeEvent(text)
-		var want event
-		switch jsonErr := json.Unmarshal(text, &want); {
-		case err != nil:
-			require.Error(t, jsonErr, "%q", text)
-		case known:
-			require.NoError(t, jsonErr, "%q", text)
-			require.Equal(t, want, got, "%q", text)
-		case jsonErr == nil:
-			require.False(t, want.known(), "%q", text)
-		}
-	})
-}
-
 // TestNoLinks: one who speaks another protocol is told apart from one who is not there.
 func TestNoLinks(t *testing.T) {
 	socket := serveRaw(t, func(c net.Conn) {

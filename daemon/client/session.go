@@ -42,9 +42,9 @@ func NewSession() string {
 // connect asks for the lock, by a link that another one has left if there is one, and waits for the grant. A token asks
 // for the hold that it was granted to instead. While the lock is waited for onWaiting is called. It ends with ctx; what
 // it returned does not.
-func (s *session) connect(ctx context.Context, token layout.Ticket, timeout time.Duration, onWaiting func(event)) (*link, event, error) {
+func (s *session) connect(ctx context.Context, token layout.Ticket, timeout time.Duration, onWaiting func(api.Event)) (*link, api.Event, error) {
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, event{}, cause
+		return nil, api.Event{}, cause
 	}
 	for token == 0 {
 		l := s.client.takeLink()
@@ -57,23 +57,23 @@ func (s *session) connect(ctx context.Context, token layout.Ticket, timeout time
 		}
 		// It may have been broken before: bakeryd was restarted.
 		if l.heard || ctx.Err() != nil || !errors.Is(err, ErrUnreachable) {
-			return nil, event{}, err
+			return nil, api.Event{}, err
 		}
 	}
 	l, err := dialLink(ctx, s.client.socket)
 	if err != nil {
-		return nil, event{}, err
+		return nil, api.Event{}, err
 	}
 	s.reached = true
 	granted, err := s.negotiate(ctx, l, token, timeout, onWaiting)
 	if err != nil {
-		return nil, event{}, err
+		return nil, api.Event{}, err
 	}
 	return l, granted, nil
 }
 
 // negotiate asks by a link, which it closes, or leaves to another one, if the lock is not granted.
-func (s *session) negotiate(ctx context.Context, l *link, token layout.Ticket, timeout time.Duration, onWaiting func(event)) (event, error) {
+func (s *session) negotiate(ctx context.Context, l *link, token layout.Ticket, timeout time.Duration, onWaiting func(api.Event)) (api.Event, error) {
 	// To close the connection is how a waiter leaves the queue, and it ends every read and write below.
 	stop := context.AfterFunc(ctx, func() { _ = l.conn.Close() })
 	granted, err := s.exchange(l, token, timeout, onWaiting)
@@ -88,28 +88,28 @@ func (s *session) negotiate(ctx context.Context, l *link, token layout.Ticket, t
 	default:
 		_ = l.conn.Close() // nothing is held by it: the first error is the one to tell
 	}
-	return event{}, err
+	return api.Event{}, err
 }
 
-func (s *session) exchange(l *link, token layout.Ticket, timeout time.Duration, onWaiting func(event)) (event, error) {
+func (s *session) exchange(l *link, token layout.Ticket, timeout time.Duration, onWaiting func(api.Event)) (api.Event, error) {
 	if err := l.ask(s, token, timeout); err != nil {
-		return event{}, err
+		return api.Event{}, err
 	}
 	s.reached = true // one that has ended before does not take the request
 	g, err := l.awaitGrant(onWaiting)
 	if err != nil {
-		return event{}, err
+		return api.Event{}, err
 	}
 	if s.o.Confirm && token == 0 {
 		if g, err = l.confirm(g); err != nil {
-			return event{}, err
+			return api.Event{}, err
 		}
 	}
 	if g.Name != s.name || g.Mode != s.o.Mode && token == 0 { // the mode of a hold may have changed unheard
-		return event{}, fmt.Errorf("%w: granted %q %v, asked for %q %v", ErrProtocol, g.Name, g.Mode, s.name, s.o.Mode)
+		return api.Event{}, fmt.Errorf("%w: granted %q %v, asked for %q %v", ErrProtocol, g.Name, g.Mode, s.name, s.o.Mode)
 	}
 	if token != 0 && g.Token != token {
-		return event{}, fmt.Errorf("%w: granted token %v, asked for the hold with token %v", ErrProtocol, g.Token, token)
+		return api.Event{}, fmt.Errorf("%w: granted token %v, asked for the hold with token %v", ErrProtocol, g.Token, token)
 	}
 	return g, nil
 }

@@ -20,31 +20,31 @@ type turn struct {
 }
 
 // grant waits until the lock is granted.
-func (w *turn) grant(ctx context.Context) (*link, event, error) {
+func (w *turn) grant(ctx context.Context) (*link, api.Event, error) {
 	for {
 		l, granted, err := w.attempt(ctx)
 		switch {
 		case err == nil:
 			return l, granted, nil
 		case ctx.Err() != nil:
-			return nil, event{}, context.Cause(ctx)
+			return nil, api.Event{}, context.Cause(ctx)
 		case isUnconfirmed(err): // this process stood still when its turn came
 			w.broken = clock.Boottime.Now() // bakeryd may not be done with that grant yet, and refuse for a moment
 		case !w.reached || !passing(err):
-			return nil, event{}, err
+			return nil, api.Event{}, err
 		case w.broken == 0:
 			var refusal *Error
 			if errors.As(err, &refusal) {
-				return nil, event{}, err // to one who has just been waiting it is meant
+				return nil, api.Event{}, err // to one who has just been waiting it is meant
 			}
 			w.broken = clock.Boottime.Now()
 		}
 		left := w.left()
 		if left <= 0 {
-			return nil, event{}, w.tooLate(err)
+			return nil, api.Event{}, w.tooLate(err)
 		}
 		if err := w.pause.sleep(ctx, left); err != nil {
-			return nil, event{}, err
+			return nil, api.Event{}, err
 		}
 	}
 }
@@ -55,7 +55,7 @@ func isUnconfirmed(err error) bool {
 }
 
 // attempt asks once. Who comes back is not kept waiting for the first word by a bakeryd that stands still.
-func (w *turn) attempt(ctx context.Context) (*link, event, error) {
+func (w *turn) attempt(ctx context.Context) (*link, api.Event, error) {
 	timeout, heard := w.o.Timeout, func() {}
 	if w.broken != 0 {
 		var cancel context.CancelCauseFunc
@@ -67,15 +67,15 @@ func (w *turn) attempt(ctx context.Context) (*link, event, error) {
 		defer silence.Stop()
 		timeout, heard = w.timeLeft(), func() { silence.Stop() }
 	}
-	return w.connect(ctx, 0, timeout, func(e event) {
+	return w.connect(ctx, 0, timeout, func(e api.Event) {
 		heard()
 		if e.LeaseMS > 0 {
-			w.broken, w.lease = 0, e.lease() // so long this place is kept
+			w.broken, w.lease = 0, leaseOf(e) // so long this place is kept
 		}
 		switch {
-		case e.Kind == eventWarning && w.o.OnWarning != nil:
+		case e.Kind == api.Warning && w.o.OnWarning != nil:
 			w.o.OnWarning(e.Message)
-		case e.Kind == eventWaiting && w.o.OnWaiting != nil:
+		case e.Kind == api.Waiting && w.o.OnWaiting != nil:
 			w.o.OnWaiting(max(e.Ahead, 0), max(e.Queued, 0))
 		}
 	})

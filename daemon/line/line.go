@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strconv"
 )
 
 // ErrTooLong is returned for a line of more bytes than are allowed.
@@ -102,4 +103,20 @@ func AppendString(to []byte, s string) []byte {
 	to = append(to, '"')
 	to = append(to, s...)
 	return append(to, '"')
+}
+
+// AppendText appends a member of an object, with its name and colon as given, unless the text is empty.
+func AppendText(to []byte, name, s string) []byte {
+	if s == "" {
+		return to
+	}
+	return AppendString(append(to, name...), s)
+}
+
+// AppendNumber appends a member unless the number is zero.
+func AppendNumber(to []byte, name string, n int64) []byte {
+	if n == 0 {
+		return to
+	}
+	return strconv.AppendInt(append(to, name...), n, 10)
 }

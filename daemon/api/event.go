@@ -1,0 +1,181 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/line"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// The kinds of event. A client skips those that it does not know: a newer bakeryd may send them.
+const (
+	Waiting   = "waiting"   // how many are ahead, when the wait begins and when that changes
+	Warning   = "warning"   // the client waits below a process that holds the lock
+	Granted   = "granted"   // the lock is held
+	Confirmed = "confirmed" // the confirmation of a grant has arrived
+	Renewed   = "renewed"   // the lease lasts longer
+	Requested = "requested" // somebody asks the holder for the lock
+	Mode      = "mode"      // the mode of the hold has changed
+	Released  = "released"  // the hold was released
+	Kept      = "kept"      // a request that was given up got the lock all the same
+	Refused   = "refused"   // an Error
+	Lost      = "lost"      // the hold is over
+)
+
+// Event is one line of what bakeryd sends to a client that asked for a lock. The comments name the kinds that have a
+// field; Append writes only those.
+type Event struct {
+	Kind    string        `json:"event"`
+	Ahead   int           `json:"ahead"`    // waiting
+	Queued  int           `json:"queued"`   // waiting
+	Name    string        `json:"name"`     // granted
+	Mode    layout.Mode   `json:"mode"`     // granted, mode
+	Change  uint64        `json:"change"`   // granted, mode: how often the mode has changed
+	Token   layout.Ticket `json:"token"`    // granted
+	HostID  int           `json:"host_id"`  // granted
+	LeaseMS int64         `json:"lease_ms"` // granted, confirmed, renewed, lost: time until the lease ends; waiting: the whole lease
+	AtMS    int64         `json:"at_ms"`    // when that was so, on CLOCK_BOOTTIME, as it may be read late; 0: not known, and of lost no lease_ms
+	GraceMS int64         `json:"grace_ms"` // granted: how long before the end of the lease the holder is to stop
+	Witness string        `json:"witness"`  // granted: path of the FIFO that was asked for
+	Code    string        `json:"code"`     // refused
+	Message string        `json:"message"`  // refused, lost, requested, warning, confirmed
+	Hint    string        `json:"hint"`     // refused
+
+	Host     int    `json:"host"`      // requested: where the lock is wanted
+	HostName string `json:"host_name"` // requested
+}
+
+// Until returns the event with the time until the deadline.
+func (e Event) Until(now, deadline time.Duration) Event {
+	e.AtMS = now.Milliseconds()
+	e.LeaseMS = deadline.Milliseconds() - e.AtMS
+	return e
+}
+
+// Refusal returns the event that tells of an error.
+func Refusal(err *Error) Event {
+	return Event{Kind: Refused, Code: err.Code, Message: err.Message, Hint: err.Hint}
+}
+
+// Err returns the error that a refusal tells.
+func (e *Event) Err() *Error { return &Error{Code: e.Code, Message: e.Message, Hint: e.Hint} }
+
+// Append appends the event and the end of the line. It writes by hand: it is on the way to every grant.
+func (e *Event) Append(to []byte) []byte {
+	to = line.AppendString(append(to, `{"event":`...), e.Kind)
+	if e.Kind == Waiting {
+		to = strconv.AppendInt(append(to, `,"ahead":`...), int64(e.Ahead), 10)
+		to = strconv.AppendInt(append(to, `,"queued":`...), int64(e.Queued), 10)
+	}
+	to = line.AppendText(to, `,"name":`, e.Name)
+	if e.Kind == Granted || e.Kind == Mode {
+		to = line.AppendString(append(to, `,"mode":`...), e.Mode.String())
+		if e.Change != 0 {
+			to = strconv.AppendUint(append(to, `,"change":`...), e.Change, 10)
+		}
+	}
+	if e.Token != 0 {
+		to = append(to, `,"token":"`...)
+		to = append(strconv.AppendUint(to, uint64(e.Token), 10), '"')
+	}
+	to = line.AppendNumber(to, `,"host_id":`, int64(e.HostID))
+	switch e.Kind {
+	case Waiting, Granted, Confirmed, Renewed:
+		to = strconv.AppendInt(append(to, `,"lease_ms":`...), e.LeaseMS, 10)
+	case Lost:
+		if e.AtMS != 0 {
+			to = strconv.AppendInt(append(to, `,"lease_ms":`...), e.LeaseMS, 10)
+		}
+	}
+	to = line.AppendNumber(to, `,"at_ms":`, e.AtMS)
+	to = line.AppendNumber(to, `,"grace_ms":`, e.GraceMS)
+	to = line.AppendText(to, `,"witness":`, e.Witness)
+	to = line.AppendText(to, `,"code":`, e.Code)
+	to = line.AppendText(to, `,"message":`, e.Message)
+	to = line.AppendText(to, `,"hint":`, e.Hint)
+	to = line.AppendNumber(to, `,"host":`, int64(e.Host))
+	to = line.AppendText(to, `,"host_name":`, e.HostName)
+	return append(to, '}', '\n')
+}
+
+// DecodeEvent decodes a line. It looks at the kind first: the fields of a kind that is not known may have any type.
+func DecodeEvent(text []byte) (e Event, known bool, err error) {
+	if line.Members(text, e.set) && e.known() {
+		return e, true, nil
+	}
+	e = Event{}
+	var head struct {
+		Kind string `json:"event"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return Event{}, false, fmt.Errorf("event %.100q: %w", text, err)
+	}
+	if e.Kind = head.Kind; !e.known() {
+		return Event{}, false, nil
+	}
+	e = Event{}
+	if err := json.Unmarshal(text, &e); err != nil {
+		return Event{}, false, fmt.Errorf("event %.100q: %w", text, err)
+	}
+	return e, true, nil
+}
+
+func (e *Event) known() bool {
+	switch e.Kind {
+	case Waiting, Warning, Granted, Renewed, Requested, Mode, Refused, Lost, Released, Kept, Confirmed:
+		return true
+	}
+	return false
+}
+
+// set sets one member of a plain object. It is false for what those that tell of a grant do not have: encoding/json reads
+// that.
+func (e *Event) set(name, value []byte) bool {
+	switch string(name) {
+	case "event":
+		kind, ok := line.Bytes(value)
+		e.Kind = kindOf(kind)
+		return ok
+	case "ahead":
+		return line.Int(value, &e.Ahead)
+	case "queued":
+		return line.Int(value, &e.Queued)
+	case "name":
+		return line.Text(value, &e.Name)
+	case "mode":
+		text, ok := line.Bytes(value)
+		return ok && e.Mode.UnmarshalText(text) == nil
+	case "token":
+		text, ok := line.Bytes(value)
+		return ok && e.Token.UnmarshalText(text) == nil
+	case "host_id":
+		return line.Int(value, &e.HostID)
+	case "lease_ms":
+		return line.Int(value, &e.LeaseMS)
+	case "at_ms":
+		return line.Int(value, &e.AtMS)
+	case "grace_ms":
+		return line.Int(value, &e.GraceMS)
+	}
+	return false
+}
+
+// kindOf is a kind that is told often, empty for all others.
+func kindOf(text []byte) string {
+	switch string(text) {
+	case Granted:
+		return Granted
+	case Confirmed:
+		return Confirmed
+	case Released:
+		return Released
+	case Renewed:
+		return Renewed
+	case Waiting:
+		return Waiting
+	}
+	return ""
+}
