@@ -24,6 +24,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -203,9 +204,9 @@ func FuzzStateFiles(f *testing.F) { // 6000x
 			require.LessOrEqual(t, of.host, layout.MaxHosts)
 			require.Equal(t, filepath.Base(name), filepath.Base(journalPath("", of.uuid, of.host)))
 		}
-		ids := identity{uuid: uuid, state: dir}
-		require.NoError(t, os.WriteFile(ids.leftFile("3"), left, 0o600))
-		for _, incarnation := range ids.left() {
+		ids := hostid.Identity{UUID: uuid, StateDir: dir}
+		require.NoError(t, os.WriteFile(ids.LeftFile("3"), left, 0o600))
+		for _, incarnation := range ids.Left() {
 			require.Contains(t, strings.ToLower(string(left)), fmt.Sprintf("%x", incarnation))
 		}
 	})

@@ -33,6 +33,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/stall"
@@ -50,8 +51,6 @@ var (
 	ErrHandedOver = errors.New("left to a successor")
 	// ErrEvicted is returned when the host left because an operator asked for it.
 	ErrEvicted = errors.New("evicted by an operator")
-	// ErrIDTaken is returned when another process of this machine has the host id.
-	ErrIDTaken = errors.New("another process on this machine has the host id")
 )
 
 // Config is how a daemon is set up. What all hosts must agree on comes from
@@ -103,7 +102,7 @@ type Daemon struct {
 	dir    *directory
 
 	// Set by Join, in this order.
-	ids      *identity
+	ids      *hostid.Identity
 	fencing  *fencing
 	mem      *member
 	driving  atomic.Pointer[member] // the same once its loop runs, for who may not wait for Join

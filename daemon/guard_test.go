@@ -188,13 +188,13 @@ func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	id := func(n int) string { return fmt.Sprintf("%032x", n) }
 	p := &predecessor{term: termRecord{UUID: d.sb.UUID, HostID: 1}}
-	stuck, err := newWitness(d.ids.runtime, witnessName(d.sb.UUID, 1, id(1)), os.Geteuid())
+	stuck, err := newWitness(d.ids.RuntimeDir, witnessName(d.sb.UUID, 1, id(1)), os.Geteuid())
 	require.NoError(t, err)
 	writer(t, stuck) // the test itself, which is never killed
 	stuck.leave()
 	p.sessions = append(p.sessions, sessionRecord{ID: id(1), State: sessionGranted, Witness: true})
 
-	w, err := newWitness(d.ids.runtime, witnessName(d.sb.UUID, 1, id(2)), os.Geteuid())
+	w, err := newWitness(d.ids.RuntimeDir, witnessName(d.sb.UUID, 1, id(2)), os.Geteuid())
 	require.NoError(t, err)
 	f := writer(t, w)
 	commands := []process.ID{holder(t, untilKilled, f), holder(t, untilKilled, nil)}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 )
 
@@ -21,7 +22,7 @@ const (
 
 // Join opens the device and joins the lockspace on it, or goes on where a
 // predecessor stood. It returns when locks can be taken, or ErrNoLockspace,
-// ErrIDTaken, the reasons of package lease, the errors of [OpenLockspace], or
+// ErrTaken, the reasons of package lease, the errors of [OpenLockspace], or
 // the cause of ctx's end. After an error the daemon is closed.
 func (d *Daemon) Join(ctx context.Context) error {
 	dev, sb, copyUsed, err := d.cfg.open(d.cfg.Device, false)
@@ -40,7 +41,7 @@ func (d *Daemon) Join(ctx context.Context) error {
 	d.dir = newDirectory(dev, sb.Space())
 	for try := 0; ; try++ {
 		err = d.joinOnce(ctx)
-		if !errors.Is(err, ErrIDTaken) || d.cfg.HostID != 0 || try == joinTries {
+		if !errors.Is(err, hostid.ErrTaken) || d.cfg.HostID != 0 || try == joinTries {
 			break
 		}
 		select {
@@ -76,7 +77,7 @@ func (d *Daemon) joinOnce(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if d.ids, err = newIdentity(d.cfg, d.sb.UUID); err != nil {
+	if d.ids, err = hostid.New(d.cfg.identity(), d.sb.UUID); err != nil {
 		return err
 	}
 	d.sessions = newSessions(d)
@@ -100,7 +101,7 @@ func (d *Daemon) joinOnce(ctx context.Context) (err error) {
 		if d.mem != nil {
 			d.mem.io.Wait()
 		}
-		d.ids.release()
+		d.ids.Release()
 	}
 	return err
 }
@@ -119,7 +120,7 @@ func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
 		}
 		p = nil
 	}
-	self := d.ids.record()
+	self := d.ids.Record()
 	if d.cfg.arm != nil {
 		timeout, err := d.cfg.arm(d.times())
 		if err != nil {
@@ -181,7 +182,7 @@ func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
 				return err
 			}
 		}
-		j, err := openJournal(d.ids.runtime, d.sb.UUID, d.mem.id())
+		j, err := openJournal(d.ids.RuntimeDir, d.sb.UUID, d.mem.id())
 		if err != nil {
 			d.log.Warn("nothing is kept for a restart: after one, all locks of this host are lost", "err", err)
 			break
@@ -198,7 +199,7 @@ func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
 
 // keepTerms keeps every term of the lease in the journal.
 func (d *Daemon) keepTerms() {
-	j, boot := d.sessions.journal, bootID() // as who reads it has it
+	j, boot := d.sessions.journal, hostid.BootID() // as who reads it has it
 	d.mem.keepTerms(func(t lease.Term) {
 		err := j.setTerm(termRecord{UUID: d.sb.UUID, Boot: bootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: d.fencing.key})
 		if err != nil {
@@ -219,7 +220,7 @@ func (d *Daemon) stopStrays(ctx context.Context, host int, restored []sessionRec
 		defer d.sessions.mu.Unlock()
 		return d.sessions.byID[id] != nil
 	}
-	strays, err := pruneWitnesses(d.ids.runtime, d.sb.UUID, host, known)
+	strays, err := pruneWitnesses(d.ids.RuntimeDir, d.sb.UUID, host, known)
 	if err != nil {
 		d.log.Warn("removing witnesses that are left over failed", "err", err)
 	}

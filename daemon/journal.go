@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -54,15 +55,11 @@ func journalPath(dir string, uuid layout.UUID, host int) string {
 // findJournals returns the journals of all host ids of a lockspace. They are
 // to be read before they are believed.
 func findJournals(dir string, uuid layout.UUID) []string {
-	paths, _ := filepath.Glob(filepath.Join(globQuote(dir), uuid.String()+"-*.state"))
+	paths, _ := filepath.Glob(filepath.Join(hostid.GlobQuote(dir), uuid.String()+"-*.state"))
 	return slices.DeleteFunc(paths, func(path string) bool {
 		_, err := ownerOf(path)
 		return err != nil
 	})
-}
-
-func globQuote(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
 // ownerOf reads from the name of a journal whose it is.
@@ -83,7 +80,7 @@ func ownerOf(path string) (journalOf, error) {
 	if uuid.String() != name[:uuidLen] {
 		return journalOf{}, fmt.Errorf("uuid %q, want %s", name[:uuidLen], uuid)
 	}
-	return journalOf{uuid: uuid, boot: bootID(), host: host}, nil
+	return journalOf{uuid: uuid, boot: hostid.BootID(), host: host}, nil
 }
 
 // openJournal makes an empty journal in place of any that is there. It says

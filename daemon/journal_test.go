@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -23,7 +24,7 @@ var journalUUID = layout.UUID{1, 2, 3}
 const journalHost = 7
 
 func aTerm() termRecord {
-	return termRecord{UUID: journalUUID, Boot: bootID(), HostID: journalHost, Incarnation: 0xfedcba9876543210, T0: 12345, Ready: true}
+	return termRecord{UUID: journalUUID, Boot: hostid.BootID(), HostID: journalHost, Incarnation: 0xfedcba9876543210, T0: 12345, Ready: true}
 }
 
 func aSession(n int) sessionRecord {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -183,7 +184,7 @@ func TestJournalIsAFileOfOurOwn(t *testing.T) {
 func FuzzReadJournal(f *testing.F) {
 	good, session := cellOf(f, termOf(func(*termRecord) {})), cellOf(f, aSession(1))
 	free := make([]byte, cellSize)
-	want := journalOf{uuid: journalUUID, boot: bootID(), host: journalHost}
+	want := journalOf{uuid: journalUUID, boot: hostid.BootID(), host: journalHost}
 	f.Add(textOf(good), textOf(session), []byte(nil))
 	f.Add(textOf(good), "", slices.Concat(free, session))
 	f.Add(textOf(good), `{"id":"x"}`, []byte("garbage"))

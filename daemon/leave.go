@@ -80,7 +80,7 @@ func (d *Daemon) close() error {
 			d.log.Warn("removing the state that was kept for a restart failed", "err", discarded)
 		}
 	}
-	d.ids.release()
+	d.ids.Release()
 	return err
 }
 

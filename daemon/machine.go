@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/bakery"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 )
 
@@ -22,15 +23,19 @@ func (c Config) In(m Machine) Config {
 	return c
 }
 
+func (c Config) identity() hostid.Options {
+	return hostid.Options{Name: c.Name, MachineID: c.machine.MachineID, BootID: c.machine.BootID, RuntimeDir: c.RuntimeDir, StateDir: c.StateDir}
+}
+
 func (m Machine) complete() Machine {
 	if m.Wall == nil {
 		m.Wall = time.Now
 	}
 	if m.MachineID == [16]byte{} {
-		m.MachineID = machineID()
+		m.MachineID = hostid.MachineID()
 	}
 	if m.BootID == [16]byte{} {
-		m.BootID = bootID()
+		m.BootID = hostid.BootID()
 	}
 	if m.Watchdog == nil {
 		m.Watchdog = func(path string, want time.Duration) (watchdog.Device, error) { return watchdog.Open(path, want) }

@@ -134,7 +134,7 @@ func (d *Daemon) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	begun := time.Now()
 	err := m.run()
 	r := &MeetReport{
-		Host: d.mem.id(), HostName: d.mem.ids.name, Peer: o.Host, Device: d.dev.Info().Path, Locks: names[:],
+		Host: d.mem.id(), HostName: d.mem.ids.Name, Peer: o.Host, Device: d.dev.Info().Path, Locks: names[:],
 		Rounds: m.done, ElapsedMS: time.Since(begun).Milliseconds(), RoundTrip: m.trips.Latency(),
 		Stale: m.stale, Detail: m.detail, Nonce: m.nonce, PeerNonce: m.theirs,
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/standing"
@@ -29,7 +30,7 @@ type member struct {
 	sb    layout.Superblock
 	space layout.Space
 	log   *slog.Logger
-	ids   *identity
+	ids   *hostid.Identity
 	clock clock.Clock
 	notes *events.Log // nil: none
 	tally *tally.Tally
@@ -92,7 +93,7 @@ func newMember(d *Daemon, self layout.HostRecord, p *predecessor) (*member, erro
 		ready: make(chan struct{}), lost: make(chan struct{}), over: make(chan struct{})}
 	cfg := lease.Config{
 		ID: d.cfg.HostID, Hosts: sb.Geometry.Hosts, Times: lease.Times{Lease: sb.Lease}, Policy: sb.Policy,
-		Self: self, Incarnation: d.fencing.incarnation, Left: d.ids.left(), Had: d.ids.had(), Reclaim: d.cfg.reclaim,
+		Self: self, Incarnation: d.fencing.incarnation, Left: d.ids.Left(), Had: d.ids.Had(), Reclaim: d.cfg.reclaim,
 	}
 	if p != nil {
 		cfg.Resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean}
@@ -217,7 +218,7 @@ func (mb *member) carryOut(actions []lease.Action) {
 			wake, alarm = a.Until, true
 		case lease.Joined:
 			mb.resumed = a.Resumed
-			mb.io.Go(func() { mb.ids.keepHad(a.ID) }) // as for keepLeft
+			mb.io.Go(func() { mb.ids.KeepHad(a.ID) }) // as for KeepLeft
 			mb.noteJoined(a)
 		case lease.Ready:
 			close(mb.ready)
@@ -259,11 +260,11 @@ func (mb *member) carryOut(actions []lease.Action) {
 	mb.changed = make(chan struct{})
 }
 
-// keepLeft keeps which incarnation has ended. Where that is kept may hang as
+// KeepLeft keeps which incarnation has ended. Where that is kept may hang as
 // the lockspace's device does, and holders are to be told without delay.
 func (mb *member) keepLeft(incarnation uint64) {
 	id := mb.m.ID()
-	mb.io.Go(func() { mb.ids.keepLeft(id, incarnation) })
+	mb.io.Go(func() { mb.ids.KeepLeft(id, incarnation) })
 }
 
 func (mb *member) end(reason error, lost bool) {

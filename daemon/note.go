@@ -72,7 +72,7 @@ func (a *after) of(since time.Time, mode layout.Mode) []events.Peer {
 
 // local is a client of this host as others see it.
 func (lk *lock) local(req *Request, p layout.Phase) events.Peer {
-	return events.Peer{Host: lk.area.host, HostName: lk.d.ids.name, Phase: p.String(), Mode: req.Mode.String(),
+	return events.Peer{Host: lk.area.host, HostName: lk.d.ids.Name, Phase: p.String(), Mode: req.Mode.String(),
 		PID: req.PID, Command: req.Command, Request: req.asked}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -18,13 +19,13 @@ type notedHost struct {
 // noteJoined begins the host's part of the journal, before anybody is served.
 // It is called with mu held.
 func (mb *member) noteJoined(a lease.Joined) {
-	mb.notes.Keep(mb.ids.eventsFile(a.ID), events.Self{Host: a.ID, Name: mb.ids.name, Incarnation: a.Incarnation})
+	mb.notes.Keep(mb.ids.EventsFile(a.ID), events.Self{Host: a.ID, Name: mb.ids.Name, Incarnation: a.Incarnation})
 	kind := events.Joined
 	if a.Resumed {
 		kind = events.Resumed
 	}
 	e := events.Event{Kind: kind}
-	if boot := bootID(); boot != [16]byte{} {
+	if boot := hostid.BootID(); boot != [16]byte{} {
 		e.Boot = hex.EncodeToString(boot[:])
 	}
 	mb.notes.Add(e)
@@ -65,7 +66,7 @@ func (mb *member) noteOf(e events.Event) {
 	if mb.notes == nil {
 		return
 	}
-	e.ByHost, e.ByHostName = mb.id(), mb.ids.name
+	e.ByHost, e.ByHostName = mb.id(), mb.ids.Name
 	mb.notes.Add(e)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
@@ -38,7 +39,7 @@ func repairHost(ctx context.Context, path string, f check.Finding, sb layout.Sup
 		err = d.settleAndLeave(ctx)
 	case errors.Is(err, lease.ErrInUse), errors.Is(err, lease.ErrNotLeft):
 		return r // its host has written it
-	case errors.Is(err, ErrIDTaken):
+	case errors.Is(err, hostid.ErrTaken):
 		err = fmt.Errorf("%w: bakeryd of host %d runs on this machine, and writes the record when it renews its lease: %w", check.ErrNotRepaired, f.Host, err)
 	}
 	if r.Err = err; err == nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/layout"
@@ -42,13 +43,13 @@ func TestRepairHost_ProcessHasID_RefusesToWrite(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
 		d := c.unjoined(1)
-		ids, err := newIdentity(d.cfg, c.SB.UUID)
+		ids, err := hostid.New(d.cfg.identity(), c.SB.UUID)
 		require.NoError(t, err)
-		require.NoError(t, ids.claim(1))
-		defer ids.release()
+		require.NoError(t, ids.Claim(1))
+		defer ids.Release()
 		f := check.Finding{What: "record of host 1", Kind: lockspace.KindHost, Host: 1}
 		r := repairHost(t.Context(), "memory", f, c.SB, RepairOptions{Progress: func(string) {}, Config: d.cfg})
 		require.ErrorIs(t, r.Err, check.ErrNotRepaired)
-		require.ErrorIs(t, r.Err, ErrIDTaken)
+		require.ErrorIs(t, r.Err, hostid.ErrTaken)
 	})
 }

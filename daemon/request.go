@@ -112,7 +112,7 @@ func (lk *lock) ask(asked []Asked, message string) error {
 		return err
 	})
 	if err == nil {
-		lk.d.note(events.Event{Kind: events.Wanted, Lock: lk.entry.Name, Token: ticket, ByHost: lk.d.mem.id(), ByHostName: lk.d.mem.ids.name, Reason: message})
+		lk.d.note(events.Event{Kind: events.Wanted, Lock: lk.entry.Name, Token: ticket, ByHost: lk.d.mem.id(), ByHostName: lk.d.mem.ids.Name, Reason: message})
 		lk.d.log.Info("asked for a lock", "lock", lk.entry.Name, "token", ticket, "holders", len(asked), "message", message)
 	}
 	return err
@@ -168,7 +168,7 @@ func (d *Daemon) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err 
 	d.mu.Unlock()
 	if lk != nil && lk.entry == e {
 		for _, h := range lk.inside() {
-			asked = append(asked, Asked{Host: d.mem.id(), HostName: d.mem.ids.name, Token: h.token})
+			asked = append(asked, Asked{Host: d.mem.id(), HostName: d.mem.ids.Name, Token: h.token})
 		}
 	}
 	return asked, unreadable || choosing || waiting && len(asked) == 0, nil

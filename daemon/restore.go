@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/process"
@@ -51,8 +52,8 @@ func (p *predecessor) expires(t lease.Times) time.Duration {
 // findPredecessor looks for a journal to go on with, and takes the lock file
 // of its host id: by that the predecessor has ended, and has no write under
 // way any more. It waits a little for one that is about to end.
-func (d *Daemon) findPredecessor(ctx context.Context, ids *identity) *predecessor {
-	for _, path := range findJournals(ids.runtime, d.sb.UUID) {
+func (d *Daemon) findPredecessor(ctx context.Context, ids *hostid.Identity) *predecessor {
+	for _, path := range findJournals(ids.RuntimeDir, d.sb.UUID) {
 		of, err := ownerOf(path)
 		if err != nil || d.cfg.HostID != 0 && of.host != d.cfg.HostID {
 			continue
@@ -60,7 +61,7 @@ func (d *Daemon) findPredecessor(ctx context.Context, ids *identity) *predecesso
 		if err := d.awaitEnd(ctx, ids, of.host); err != nil {
 			continue // in use, by a bakeryd of another lockspace's socket perhaps
 		}
-		j, term, sessions, err := resumeJournal(ids.runtime, d.sb.UUID, of.host, d.clock.Now())
+		j, term, sessions, err := resumeJournal(ids.RuntimeDir, d.sb.UUID, of.host, d.clock.Now())
 		if err == nil {
 			if err = fits(d.sb.Geometry, term, sessions); err != nil {
 				j.close()
@@ -81,15 +82,15 @@ func (d *Daemon) disown(ctx context.Context, host int) {
 	if err := d.stopStrays(ctx, host, nil); err != nil {
 		d.log.Warn("stopping the commands of the bakeryd before failed", "err", err)
 	}
-	d.ids.release()
+	d.ids.Release()
 }
 
 // disownForgotten does so where there are commands, and no state: at once, for from the end of that lease others may have
 // what they run under, and it may take longer to join.
-func (d *Daemon) disownForgotten(ctx context.Context, ids *identity) {
-	for _, host := range witnessHosts(ids.runtime, d.sb.UUID) {
-		_, err := os.Stat(journalPath(ids.runtime, d.sb.UUID, host))
-		if d.cfg.HostID != 0 && host != d.cfg.HostID || !errors.Is(err, os.ErrNotExist) || ids.claim(host) != nil {
+func (d *Daemon) disownForgotten(ctx context.Context, ids *hostid.Identity) {
+	for _, host := range witnessHosts(ids.RuntimeDir, d.sb.UUID) {
+		_, err := os.Stat(journalPath(ids.RuntimeDir, d.sb.UUID, host))
+		if d.cfg.HostID != 0 && host != d.cfg.HostID || !errors.Is(err, os.ErrNotExist) || ids.Claim(host) != nil {
 			continue // another bakeryd's, that runs
 		}
 		d.log.Warn("commands of a bakeryd before are left, and no state of it", "host_id", host)
@@ -112,14 +113,14 @@ func fits(g layout.Geometry, term termRecord, sessions []sessionRecord) error {
 
 // awaitEnd takes the lock file of a host id, which another process may still
 // have. Where no id was given that may as well be one that goes on.
-func (d *Daemon) awaitEnd(ctx context.Context, ids *identity, host int) error {
+func (d *Daemon) awaitEnd(ctx context.Context, ids *hostid.Identity, host int) error {
 	give := time.Now().Add(4 * joinAgain)
 	if d.cfg.HostID != 0 {
 		give = time.Now().Add(d.times().Renew())
 	}
 	for {
-		err := ids.claim(host)
-		if err == nil || !errors.Is(err, ErrIDTaken) || time.Now().After(give) {
+		err := ids.Claim(host)
+		if err == nil || !errors.Is(err, hostid.ErrTaken) || time.Now().After(give) {
 			return err
 		}
 		select {
@@ -335,7 +336,7 @@ func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
 	}
 	if r.Witness && r.State != sessionReleased {
 		var err error
-		if s.fifo, err = openWitness(filepath.Join(ss.d.ids.runtime, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id)), r.PeerUID); err != nil {
+		if s.fifo, err = openWitness(filepath.Join(ss.d.ids.RuntimeDir, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id)), r.PeerUID); err != nil {
 			ss.d.log.Warn("the witness of a hold cannot be used", "lock", r.Name, "err", err)
 		}
 	}
@@ -484,7 +485,7 @@ func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
 			s.regroup(r)
 		}
 		if r.Witness {
-			s.fifo, _ = openWitness(filepath.Join(d.ids.runtime, witnessName(p.term.UUID, p.term.HostID, r.ID)), r.PeerUID)
+			s.fifo, _ = openWitness(filepath.Join(d.ids.RuntimeDir, witnessName(p.term.UUID, p.term.HostID, r.ID)), r.PeerUID)
 		}
 		if s.remains() {
 			d.log.Warn("stopping a command of the bakeryd before: its lease is over", "lock", r.Name, "pid", r.PID, "command", r.Command)

@@ -80,7 +80,7 @@ func (m *mortal) kill() {
 			f.link.mu.Unlock()
 		}
 	}
-	d.ids.die(m.c.t)
+	require.NoError(m.c.t, d.ids.Abandon(m.c.t.TempDir()))
 	close(d.stop)
 	m.c.t.Cleanup(func() {
 		<-d.mem.over
@@ -98,28 +98,13 @@ func (m *mortal) restart() {
 	m.rise()
 }
 
-// die gives the lock files to a successor, as the end of a process does: who lingers on has others in their place, and
-// does not take them again for the next write of its record.
-func (id *identity) die(t *testing.T) {
-	t.Helper()
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	for host, f := range id.files {
-		require.NoError(t, os.Remove(f.Name()))
-		require.NoError(t, f.Close())
-		nobodys, err := os.CreateTemp(t.TempDir(), "lock")
-		require.NoError(t, err)
-		id.files[host] = nobodys
-	}
-}
-
 // TestKilledGivesUpItsLockFile: who was killed lingers on in these tests, and is not in the way of its successor.
 func TestKilledGivesUpItsLockFile(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		m := newCluster(t, 4, 2).mortal(1)
 		killed := m.d.ids
 		m.kill()
-		require.NoError(t, killed.claim(1)) // as for a write of its record
+		require.NoError(t, killed.Claim(1)) // as for a write of its record
 		m.rise()
 		require.True(t, m.d.mem.resumed)
 	})

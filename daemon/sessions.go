@@ -178,7 +178,7 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 	}
 	if body.Witness {
 		var err error
-		if s.fifo, err = newWitness(ss.d.ids.runtime, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id), s.uid); err != nil {
+		if s.fifo, err = newWitness(ss.d.ids.RuntimeDir, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id), s.uid); err != nil {
 			if !errors.Is(err, api.ErrOverload) {
 				err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 			}

@@ -29,7 +29,7 @@ func (d *Daemon) tell(snapshot *lockspace.Snapshot) *report.Report {
 	r := report.By(snapshot, &report.Knowledge{Now: d.clock.Now(), Times: d.times(), Hosts: hosts})
 	left, _ := d.mem.leaseLeft()
 	r.ThisHost = &report.ThisHost{
-		ID: d.mem.id(), Name: d.mem.ids.name, Incarnation: d.mem.incarnation(), State: d.state(), LeaseLeftMS: left.Milliseconds(),
+		ID: d.mem.id(), Name: d.mem.ids.Name, Incarnation: d.mem.incarnation(), State: d.state(), LeaseLeftMS: left.Milliseconds(),
 		IO: ioReport(blockdev.StatsOf(d.opened)), Renewals: renewalsReport(d.cfg.Tally),
 	}
 	for i := range r.Locks {

@@ -164,7 +164,7 @@ func (mb *member) sameLockspace(head []byte, errs []error) error {
 // file that keeps other processes of this machine from it, and registers the
 // key by which this host can be fenced.
 func (mb *member) writeRecord(r layout.HostRecord) {
-	err := mb.ids.claim(r.ID)
+	err := mb.ids.Claim(r.ID)
 	if err == nil {
 		err = mb.fencing.register(r.ID, r.Incarnation)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/bench"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -136,7 +137,7 @@ func TestBenchChildCannotServe(t *testing.T) {
 		eventually(t, "a host to join", func() bool {
 			d := daemon.New(daemon.Config{Device: s.path})
 			err := d.Join(t.Context())
-			if errors.Is(err, daemon.ErrIDTaken) {
+			if errors.Is(err, hostid.ErrTaken) {
 				return false
 			}
 			require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
@@ -245,7 +246,7 @@ func TestUsage(t *testing.T) {
 func TestExitCodes(t *testing.T) {
 	for err, code := range map[error]int{
 		api.ErrInvalid: exitUsage, lockspace.ErrNoLockspace: exitNoDevice, lockspace.ErrStride: exitNoDevice,
-		daemon.ErrIDTaken: exitUnavailable, lease.ErrInUse: exitUnavailable, errSocket: exitUnavailable,
+		hostid.ErrTaken: exitUnavailable, lease.ErrInUse: exitUnavailable, errSocket: exitUnavailable,
 		daemon.ErrWatchdog: exitUnavailable, daemon.ErrFenceAgent: exitUnavailable,
 		api.ErrLeaseLost: exitLost, context.DeadlineExceeded: exitLost,
 	} {

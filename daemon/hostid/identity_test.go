@@ -1,4 +1,4 @@
-package daemon
+package hostid
 
 import (
 	"os"
@@ -31,12 +31,12 @@ func TestOwnDir(t *testing.T) {
 
 func TestIdentity_JoinedAsHosts_HadReturnsThem(t *testing.T) {
 	t.Parallel()
-	id := &identity{state: t.TempDir(), uuid: layout.UUID{1}}
-	other := &identity{state: id.state, uuid: layout.UUID{2}}
-	require.Empty(t, id.had())
-	other.keepHad(7)
-	id.keepHad(3)
-	id.keepHad(12)
-	id.keepHad(3)
-	require.ElementsMatch(t, []int{3, 12}, id.had())
+	id := &Identity{StateDir: t.TempDir(), UUID: layout.UUID{1}}
+	other := &Identity{StateDir: id.StateDir, UUID: layout.UUID{2}}
+	require.Empty(t, id.Had())
+	other.KeepHad(7)
+	id.KeepHad(3)
+	id.KeepHad(12)
+	id.KeepHad(3)
+	require.ElementsMatch(t, []int{3, 12}, id.Had())
 }
