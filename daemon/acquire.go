@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -128,7 +129,7 @@ func (h *Hold) goes(why string) bool {
 	lk.noteExit(h, why, now)
 	lk.countExit(h, now)
 	if s := h.req.session; s != nil {
-		s.keep(sessionReleased, h.token, lk)
+		s.keep(handover.Released, h.token, lk)
 	}
 	return true
 }

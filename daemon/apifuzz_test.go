@@ -24,6 +24,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
@@ -193,16 +194,16 @@ func FuzzEventsQuery(f *testing.F) { // 20000x
 // FuzzStateFiles: the name of a state file says whose it is, in one way only; and what was kept of an id that was left.
 func FuzzStateFiles(f *testing.F) { // 6000x
 	uuid := layout.UUID{1, 2, 3}
-	f.Add(filepath.Base(journalPath("", uuid, 12)), []byte("00000000000000ff\n"))
+	f.Add(filepath.Base(handover.Path("", uuid, 12)), []byte("00000000000000ff\n"))
 	f.Add(uuid.String()+"-+3.state", []byte("zz"))
 	f.Add("../"+uuid.String()+"-2000.state", []byte{0})
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, name string, left []byte) {
-		of, err := ownerOf(name)
+		of, err := handover.OwnerOf(name)
 		if err == nil {
-			require.GreaterOrEqual(t, of.host, 1)
-			require.LessOrEqual(t, of.host, layout.MaxHosts)
-			require.Equal(t, filepath.Base(name), filepath.Base(journalPath("", of.uuid, of.host)))
+			require.GreaterOrEqual(t, of.Host, 1)
+			require.LessOrEqual(t, of.Host, layout.MaxHosts)
+			require.Equal(t, filepath.Base(name), filepath.Base(handover.Path("", of.UUID, of.Host)))
 		}
 		ids := hostid.Identity{UUID: uuid, StateDir: dir}
 		require.NoError(t, os.WriteFile(ids.LeftFile("3"), left, 0o600))

@@ -11,13 +11,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/events"
-	"github.com/bakeryd/bakeryd/daemon/line"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -26,24 +25,6 @@ import (
 // makes it and moves in the process that is about to become the command. By it bakeryd stops all of
 // a command, also if the wrapper is gone, whatever the processes closed, became or forked. Without
 // it there are those that have the session's FIFO open, and their descendants.
-
-// maxCgroup is the longest path of a cgroup that is kept, in bytes as they stand in the state file:
-// what a record has room for.
-const maxCgroup = 320
-
-// checkCgroup returns an error for a path that the state file cannot keep. A user may give cgroups
-// any name, and a record that cannot be kept makes the state of all users void.
-func checkCgroup(dir string) error {
-	switch n := len(line.AppendString(nil, dir)) - len(`""`); {
-	case !utf8.ValidString(dir):
-		return fmt.Errorf("the path of cgroup %.40q... is not UTF-8", dir)
-	case n > maxCgroup:
-		return fmt.Errorf("the path of cgroup %.40q... is too long: %d bytes, want at most %d", dir, n, maxCgroup)
-	case !filepath.IsAbs(dir) || filepath.Clean(dir) != dir:
-		return fmt.Errorf("cgroup %.40q... is not an absolute path", dir)
-	}
-	return nil
-}
 
 // errNoGroup is why a command is not contained that bakeryd does not stop.
 var errNoGroup = errors.New("it has no part in the lock, as with --close")
@@ -71,7 +52,7 @@ func (s *session) findGroup() {
 	}
 	dir := filepath.Join(dirs[0], w.Name())
 	if err == nil {
-		err = checkCgroup(dir)
+		err = handover.CheckCgroup(dir)
 	}
 	if err != nil {
 		s.weak = err
@@ -81,7 +62,7 @@ func (s *session) findGroup() {
 }
 
 // regroup restores what a predecessor kept of the command's cgroup.
-func (s *session) regroup(r sessionRecord) {
+func (s *session) regroup(r handover.Session) {
 	if r.Cgroup != "" {
 		s.group = &cgroup.Group{Dir: r.Cgroup}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -187,12 +188,12 @@ func TestSession_StoppedTwiceTogether_NotesItOnce(t *testing.T) {
 func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	id := func(n int) string { return fmt.Sprintf("%032x", n) }
-	p := &predecessor{term: termRecord{UUID: d.sb.UUID, HostID: 1}}
+	p := &predecessor{term: handover.Term{UUID: d.sb.UUID, HostID: 1}}
 	stuck, err := newWitness(d.ids.RuntimeDir, witnessName(d.sb.UUID, 1, id(1)), os.Geteuid())
 	require.NoError(t, err)
 	writer(t, stuck) // the test itself, which is never killed
 	stuck.leave()
-	p.sessions = append(p.sessions, sessionRecord{ID: id(1), State: sessionGranted, Witness: true})
+	p.sessions = append(p.sessions, handover.Session{ID: id(1), State: handover.Granted, Witness: true})
 
 	w, err := newWitness(d.ids.RuntimeDir, witnessName(d.sb.UUID, 1, id(2)), os.Geteuid())
 	require.NoError(t, err)
@@ -200,7 +201,7 @@ func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
 	commands := []process.ID{holder(t, untilKilled, f), holder(t, untilKilled, nil)}
 	require.NoError(t, f.Close())
 	w.leave()
-	p.sessions = append(p.sessions, sessionRecord{ID: id(2), State: sessionGranted, Witness: true})
+	p.sessions = append(p.sessions, handover.Session{ID: id(2), State: handover.Granted, Witness: true})
 
 	parents, err := cgroup.Parents(os.Getpid())
 	require.NoError(t, err)
@@ -210,7 +211,7 @@ func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(g.Remove)
 	require.NoError(t, g.Add(commands[1].PID))
-	p.sessions = append(p.sessions, sessionRecord{ID: id(3), State: sessionGranted, Cgroup: g.Dir})
+	p.sessions = append(p.sessions, handover.Session{ID: id(3), State: handover.Granted, Cgroup: g.Dir})
 
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

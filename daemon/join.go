@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 )
@@ -182,7 +183,7 @@ func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
 				return err
 			}
 		}
-		j, err := openJournal(d.ids.RuntimeDir, d.sb.UUID, d.mem.id())
+		j, err := handover.Create(d.ids.RuntimeDir, d.sb.UUID, d.mem.id())
 		if err != nil {
 			d.log.Warn("nothing is kept for a restart: after one, all locks of this host are lost", "err", err)
 			break
@@ -201,7 +202,7 @@ func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
 func (d *Daemon) keepTerms() {
 	j, boot := d.sessions.journal, hostid.BootID() // as who reads it has it
 	d.mem.keepTerms(func(t lease.Term) {
-		err := j.setTerm(termRecord{UUID: d.sb.UUID, Boot: bootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: d.fencing.key})
+		err := j.SetTerm(handover.Term{UUID: d.sb.UUID, Boot: handover.BootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: d.fencing.key})
 		if err != nil {
 			d.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
 		}
@@ -211,9 +212,9 @@ func (d *Daemon) keepTerms() {
 // stopStrays removes the witnesses of holds that nobody knows any more, and
 // stops what is left of their commands: their journal was lost. Those that are
 // yet to be restored are known too. The lock file of the host id is to be held.
-func (d *Daemon) stopStrays(ctx context.Context, host int, restored []sessionRecord) error {
+func (d *Daemon) stopStrays(ctx context.Context, host int, restored []handover.Session) error {
 	known := func(id string) bool {
-		if slices.ContainsFunc(restored, func(r sessionRecord) bool { return r.ID == id }) {
+		if slices.ContainsFunc(restored, func(r handover.Session) bool { return r.ID == id }) {
 			return true
 		}
 		d.sessions.mu.Lock()

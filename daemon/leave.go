@@ -76,7 +76,7 @@ func (d *Daemon) close() error {
 	d.tasks.Wait()
 	err := d.dev.Close() // waits for all IO
 	if j := d.sessions.journal; j != nil {
-		if discarded := j.discard(); discarded != nil {
+		if discarded := j.Discard(); discarded != nil {
 			d.log.Warn("removing the state that was kept for a restart failed", "err", discarded)
 		}
 	}
@@ -88,7 +88,7 @@ func (d *Daemon) close() error {
 // leave and it is known to one. The process must end then. What is just about
 // to end is waited for.
 func (d *Daemon) HandOver() bool {
-	if j := d.sessions.journal; j == nil || !j.intact() {
+	if j := d.sessions.journal; j == nil || !j.Intact() {
 		return false
 	}
 	for give := time.Now().Add(handOverPause); ; {

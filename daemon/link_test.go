@@ -19,6 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -390,7 +391,7 @@ func TestLinkComesBackAfterARestart(t *testing.T) {
 	require.Same(t, last, m.session(&testSession{id: fmt.Sprintf("%032x", 3)}))
 	again.unlock(g.Token)
 	again.until("released")
-	_, kept, err := readJournal(m.d.sessions.journal.path, clock.Boottime.Now())
+	_, kept, err := handover.Read(m.d.sessions.journal.Path, clock.Boottime.Now())
 	require.NoError(t, err)
 	require.Empty(t, kept)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -154,7 +155,7 @@ func (lk *lock) note(h *Hold, mode layout.Mode) bool {
 	lk.noteMode(h)
 	if s := h.req.session; s != nil {
 		s.setMode(mode)
-		s.keep(sessionGranted, h.token, lk)
+		s.keep(handover.Granted, h.token, lk)
 	}
 	if h.changed != nil {
 		close(h.changed)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -307,7 +308,7 @@ func (lk *lock) tell(ahead int) {
 // tell is called with mu held.
 func (w *waiter) tell(lk *lock, ahead, queued int) {
 	if s := w.req.session; s != nil {
-		s.keep(sessionWaiting, 0, lk)
+		s.keep(handover.Waiting, 0, lk)
 	}
 	if w.req.OnWaiting != nil {
 		w.req.OnWaiting(ahead, queued)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
@@ -34,9 +35,9 @@ var errAbsent = fmt.Errorf("%w: it did not come back after a restart", api.ErrLo
 type predecessor struct {
 	mu       sync.Mutex // of abandon
 	stopped  bool       // abandon is done
-	journal  *journal
-	term     termRecord
-	sessions []sessionRecord
+	journal  *handover.File
+	term     handover.Term
+	sessions []handover.Session
 	ended    time.Duration          // it had by then
 	heir     atomic.Pointer[member] // goes on with its lease; nil: nobody, or not yet
 }
@@ -53,25 +54,25 @@ func (p *predecessor) expires(t lease.Times) time.Duration {
 // of its host id: by that the predecessor has ended, and has no write under
 // way any more. It waits a little for one that is about to end.
 func (d *Daemon) findPredecessor(ctx context.Context, ids *hostid.Identity) *predecessor {
-	for _, path := range findJournals(ids.RuntimeDir, d.sb.UUID) {
-		of, err := ownerOf(path)
-		if err != nil || d.cfg.HostID != 0 && of.host != d.cfg.HostID {
+	for _, path := range handover.Find(ids.RuntimeDir, d.sb.UUID) {
+		of, err := handover.OwnerOf(path)
+		if err != nil || d.cfg.HostID != 0 && of.Host != d.cfg.HostID {
 			continue
 		}
-		if err := d.awaitEnd(ctx, ids, of.host); err != nil {
+		if err := d.awaitEnd(ctx, ids, of.Host); err != nil {
 			continue // in use, by a bakeryd of another lockspace's socket perhaps
 		}
-		j, term, sessions, err := resumeJournal(ids.RuntimeDir, d.sb.UUID, of.host, d.clock.Now())
+		j, term, sessions, err := handover.Resume(ids.RuntimeDir, d.sb.UUID, of.Host, d.clock.Now())
 		if err == nil {
 			if err = fits(d.sb.Geometry, term, sessions); err != nil {
-				j.close()
+				j.Close()
 			}
 		}
 		if err == nil {
 			return &predecessor{journal: j, term: term, sessions: sessions, ended: d.clock.Now()}
 		}
 		d.log.Warn("the state of the bakeryd before cannot be used, joining anew", "err", err)
-		d.disown(ctx, of.host)
+		d.disown(ctx, of.Host)
 	}
 	d.disownForgotten(ctx, ids)
 	return nil
@@ -89,7 +90,7 @@ func (d *Daemon) disown(ctx context.Context, host int) {
 // what they run under, and it may take longer to join.
 func (d *Daemon) disownForgotten(ctx context.Context, ids *hostid.Identity) {
 	for _, host := range witnessHosts(ids.RuntimeDir, d.sb.UUID) {
-		_, err := os.Stat(journalPath(ids.RuntimeDir, d.sb.UUID, host))
+		_, err := os.Stat(handover.Path(ids.RuntimeDir, d.sb.UUID, host))
 		if d.cfg.HostID != 0 && host != d.cfg.HostID || !errors.Is(err, os.ErrNotExist) || ids.Claim(host) != nil {
 			continue // another bakeryd's, that runs
 		}
@@ -99,7 +100,7 @@ func (d *Daemon) disownForgotten(ctx context.Context, ids *hostid.Identity) {
 }
 
 // fits tells whether what a journal speaks of is there at all.
-func fits(g layout.Geometry, term termRecord, sessions []sessionRecord) error {
+func fits(g layout.Geometry, term handover.Term, sessions []handover.Session) error {
 	if term.HostID > g.Hosts {
 		return fmt.Errorf("it is of host id %d, and there are %d", term.HostID, g.Hosts)
 	}
@@ -194,7 +195,7 @@ func (lk *lock) ownSlot(tries *int) (bakery.View, error) {
 // that nobody wants any more are let go.
 func (d *Daemon) restore(p *predecessor) error {
 	p.heir.Store(d.mem)
-	byLock := map[int][]sessionRecord{}
+	byLock := map[int][]handover.Session{}
 	for _, r := range p.sessions {
 		byLock[r.Lock] = append(byLock[r.Lock], r)
 	}
@@ -261,7 +262,7 @@ func (d *Daemon) untilLost(message string, s series, try func() error) error {
 
 // restoreLock starts a lock where the predecessor has left it, if it has left
 // anything of it.
-func (d *Daemon) restoreLock(e layout.Entry, records []sessionRecord, until time.Duration) error {
+func (d *Daemon) restoreLock(e layout.Entry, records []handover.Session, until time.Duration) error {
 	lk := d.newLock(e)
 	var v bakery.View
 	tries := 0
@@ -277,7 +278,7 @@ func (d *Daemon) restoreLock(e layout.Entry, records []sessionRecord, until time
 		return nil
 	}
 	lk.past = p
-	slices.SortFunc(records, func(a, b sessionRecord) int { return int(int64(a.Nth - b.Nth)) })
+	slices.SortFunc(records, func(a, b handover.Session) int { return int(int64(a.Nth - b.Nth)) })
 	for _, r := range records {
 		d.sessions.restore(lk, r, until)
 	}
@@ -290,7 +291,7 @@ func (d *Daemon) restoreLock(e layout.Entry, records []sessionRecord, until time
 // judge says where the own slot stands; nil: nowhere. Whether its ticket was
 // granted only the journal tells: by the fast path a holder shows choosing.
 // Who was removing the lock had no more holders by that ticket.
-func (lk *lock) judge(v bakery.View, incarnation uint64, records []sessionRecord) *past {
+func (lk *lock) judge(v bakery.View, incarnation uint64, records []handover.Session) *past {
 	if v.Readable {
 		removal := v.Slot.Creation > lk.entry.Creation
 		if v.Slot.Incarnation != incarnation || v.Slot.Phase == layout.Idle && !removal {
@@ -298,33 +299,25 @@ func (lk *lock) judge(v bakery.View, incarnation uint64, records []sessionRecord
 		}
 		p := &past{slot: v.Slot}
 		for _, r := range records {
-			entered := r.ticket() == v.Slot.Ticket && !removal
+			entered := r.Ticket() == v.Slot.Ticket && !removal
 			p.entered = p.entered || entered
-			p.shared = p.shared || entered && r.State == sessionGranted && r.Mode == layout.Shared
+			p.shared = p.shared || entered && r.State == handover.Granted && r.Mode == layout.Shared
 		}
 		return p
 	}
 	for _, r := range records {
-		if r.State == sessionGranted && r.Creation == lk.entry.Creation {
+		if r.State == handover.Granted && r.Creation == lk.entry.Creation {
 			return &past{entered: true, rewrite: true, slot: bakery.Slot{
-				Incarnation: incarnation, Creation: r.Creation, Ticket: r.ticket(), Phase: layout.Held, Mode: r.Mode,
+				Incarnation: incarnation, Creation: r.Creation, Ticket: r.Ticket(), Phase: layout.Held, Mode: r.Mode,
 			}}
 		}
 	}
 	return nil // healed like any other
 }
 
-// ticket is the one that the session's token is a grant of; 0: it has none.
-func (r sessionRecord) ticket() layout.Ticket {
-	if r.Token == 0 {
-		return 0
-	}
-	return layout.MakeTicket(r.Token.Number(), r.Token.Host())
-}
-
 // restore makes a session of a record, in the queue or with its hold. A hold
 // that the slot does not show is over.
-func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
+func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
 	s := ss.make(r.ID)
 	s.since, s.nth, s.kept, s.limbo, s.lk = r.Since, r.Nth, true, true, lk
 	s.peer, s.uid = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
@@ -334,7 +327,7 @@ func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
 		Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command,
 		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, session: s,
 	}
-	if r.Witness && r.State != sessionReleased {
+	if r.Witness && r.State != handover.Released {
 		var err error
 		if s.fifo, err = openWitness(filepath.Join(ss.d.ids.RuntimeDir, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id)), r.PeerUID); err != nil {
 			ss.d.log.Warn("the witness of a hold cannot be used", "lock", r.Name, "err", err)
@@ -346,15 +339,15 @@ func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
 	defer lk.mu.Unlock()
 	lk.arrived = max(lk.arrived, r.Nth)
 	same := r.Creation == lk.entry.Creation
-	switch ok := same && lk.past != nil && lk.past.entered && r.ticket() == lk.past.slot.Ticket; {
-	case r.State == sessionWaiting && same:
+	switch ok := same && lk.past != nil && lk.past.entered && r.Ticket() == lk.past.slot.Ticket; {
+	case r.State == handover.Waiting && same:
 		s.noteResumed(lk, 0)
 		w := newWaiter(s.req)
 		w.nth, w.since = r.Nth, r.Since
 		lk.queue = append(lk.queue, w)
 		ss.add(s)
 		ss.tasks.Go(func() { s.waitOn(ctx, w) })
-	case r.State == sessionGranted && ok:
+	case r.State == handover.Granted && ok:
 		s.noteResumed(lk, r.Token)
 		s.hold = &Hold{lk: lk, req: s.req, token: r.Token, since: r.Since, released: make(chan struct{})}
 		lk.holds = append(lk.holds, s.hold)
@@ -364,7 +357,7 @@ func (ss *sessions) restore(lk *lock, r sessionRecord, until time.Duration) {
 	case ok: // let go, but the disk did not have it
 		lk.leaving = append(lk.leaving, &Hold{lk: lk, req: s.req, token: r.Token, released: make(chan struct{})})
 	default:
-		if r.State == sessionGranted {
+		if r.State == handover.Granted {
 			ss.d.log.Error("the disk does not show a hold that was kept, stopping its command", "lock", r.Name, "token", r.Token)
 			ss.tasks.Go(func() { s.stopCommand(ctx) })
 		} else if s.fifo != nil {
@@ -481,7 +474,7 @@ func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
 		s := d.sessions.make(r.ID)
 		s.req.Name, s.req.PID = r.Name, r.PID
 		s.peer = process.ID{PID: r.Peer, Started: r.PeerStarted}
-		if r.State == sessionGranted { // else its group has a process that waits to become the command
+		if r.State == handover.Granted { // else its group has a process that waits to become the command
 			s.regroup(r)
 		}
 		if r.Witness {
@@ -507,5 +500,5 @@ func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
 		return err
 	}
 	p.stopped = true
-	return p.journal.discard()
+	return p.journal.Discard()
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -65,8 +65,8 @@ func (m *mortal) kill() {
 	m.c.t.Helper()
 	d := m.d
 	m.disk.Crash()
-	d.sessions.journal.close()
-	d.sessions.journal.path += ".dead"
+	d.sessions.journal.Close()
+	d.sessions.journal.Path += ".dead"
 	all, _ := d.sessions.list()
 	for _, s := range all {
 		f := s.linkFollower()
@@ -202,7 +202,7 @@ func TestRestartReleasesWhatNobodyComesBackFor(t *testing.T) {
 		holder, _ := m.ask(1, "").granted()
 		waiter := m.ask(2, "").waiting()
 		m.d.sessions.byID[holder.id].peer.Started++ // a process that is gone
-		m.d.sessions.byID[holder.id].keep(sessionGranted, m.d.sessions.byID[holder.id].hold.token, m.d.sessions.byID[holder.id].hold.lk)
+		m.d.sessions.byID[holder.id].keep(handover.Granted, m.d.sessions.byID[holder.id].hold.token, m.d.sessions.byID[holder.id].hold.lk)
 		m.restart()
 		waiter.again(m, "").granted()
 		holder.again(m, "1")
@@ -224,7 +224,7 @@ func TestRestartKeepsAnOrphan(t *testing.T) {
 	s := m.d.sessions.byID[holder.id]
 	s.peer.Started++
 	s.group = nil
-	s.keep(sessionGranted, s.hold.token, s.hold.lk)
+	s.keep(handover.Granted, s.hold.token, s.hold.lk)
 	m.restart()
 	waiter.again(m, "")
 	eventually(t, "the hold is an orphan", func() bool {
@@ -302,7 +302,7 @@ func TestRestartThatTakesLong(t *testing.T) {
 	require.True(t, m.d.mem.resumed)
 	waiter.again(m, "")
 	holder.again(m, g.Token.String()).granted()
-	require.True(t, m.d.sessions.journal.intact())
+	require.True(t, m.d.sessions.journal.Intact())
 	require.NotNil(t, m.session(waiter).lk, "it is the one that was restored")
 	require.NoError(t, command.Process.Signal(syscall.Signal(0)))
 	require.NoError(t, command.Process.Kill())
@@ -317,11 +317,11 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder, token := m.ask(1, "").granted()
-		r := m.session(holder).record(sessionWaiting, 0, m.session(holder).hold.lk)
+		r := m.session(holder).record(handover.Waiting, 0, m.session(holder).hold.lk)
 		r.PeerStarted++ // a process that is gone
 		for n := range 2000 {
 			r.ID, r.Nth = fmt.Sprintf("%032x", 2+n), uint64(2+n)
-			require.NoError(t, m.d.sessions.journal.put(r))
+			require.NoError(t, m.d.sessions.journal.Put(r))
 		}
 		m.restart()
 		holder.again(m, token.String())
@@ -331,7 +331,7 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 				<-changed
 			}
 		})
-		_, kept, err := readJournal(m.d.sessions.journal.path, c.clock.Now())
+		_, kept, err := handover.Read(m.d.sessions.journal.Path, c.clock.Now())
 		require.NoError(t, err)
 		require.Equal(t, 1, len(kept), "they would be waited for again")
 		holder.leave()
@@ -345,7 +345,7 @@ func TestRestartWithClientsUnknown(t *testing.T) {
 		holder, token := m.ask(1, "").granted()
 		s := m.session(holder)
 		s.peer = process.ID{}
-		s.keep(sessionGranted, token, s.hold.lk)
+		s.keep(handover.Granted, token, s.hold.lk)
 		m.restart()
 		time.Sleep(4 * settleAfter) // enough for a release, if there were one
 		holder.again(m, token.String())
@@ -371,7 +371,7 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 		s.group = g
 	}
 	inGroup(group)
-	s.keep(sessionGranted, g.Token, s.hold.lk)
+	s.keep(handover.Granted, g.Token, s.hold.lk)
 	inGroup(nil) // the bakeryd that is killed stops nothing any more
 	m.restart()
 	require.True(t, m.d.mem.resumed)
@@ -387,9 +387,9 @@ func TestRestartWithALockThatIsAnother(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		holder, token := m.ask(1, "").granted()
-		r := m.session(holder).record(sessionWaiting, 0, m.session(holder).hold.lk)
+		r := m.session(holder).record(handover.Waiting, 0, m.session(holder).hold.lk)
 		r.ID, r.Nth, r.Name, r.Creation = fmt.Sprintf("%032x", 2), 2, "y", r.Creation-1
-		require.NoError(t, m.d.sessions.journal.put(r))
+		require.NoError(t, m.d.sessions.journal.Put(r))
 		m.restart()
 		all, _ := m.d.sessions.list()
 		require.Len(t, all, 1)
@@ -402,20 +402,20 @@ func TestRestartWithALockThatIsAnother(t *testing.T) {
 func TestStateOfAnotherGeometry(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := layout.Geometry{Stride: 512, Hosts: 4, Locks: 4}
-		require.NoError(t, fits(g, termRecord{HostID: 4}, []sessionRecord{{Lock: 4}, {Lock: 0}}))
-		require.ErrorContains(t, fits(g, termRecord{HostID: 5}, nil), "host id 5, and there are 4")
-		require.ErrorContains(t, fits(g, termRecord{HostID: 1}, []sessionRecord{{ID: "x", Lock: 5}}), "lock 5, and there are 4")
+		require.NoError(t, fits(g, handover.Term{HostID: 4}, []handover.Session{{Lock: 4}, {Lock: 0}}))
+		require.ErrorContains(t, fits(g, handover.Term{HostID: 5}, nil), "host id 5, and there are 4")
+		require.ErrorContains(t, fits(g, handover.Term{HostID: 1}, []handover.Session{{ID: "x", Lock: 5}}), "lock 5, and there are 4")
 
 		c := newCluster(t, 4, 4)
 		m := c.mortal(1)
 		m.ask(1, "").granted()
 		m.kill()
-		path := journalPath(m.dir, c.SB.UUID, 1)
-		term, sessions, err := readJournal(path, c.clock.Now())
+		file, term, sessions, err := handover.Resume(m.dir, c.SB.UUID, 1, c.clock.Now())
 		require.NoError(t, err)
 		require.Len(t, sessions, 1)
 		sessions[0].Lock = 5
-		require.NoError(t, os.WriteFile(path, slices.Concat(cellOf(t, termCell{Format: journalFormat, termRecord: term}), cellOf(t, sessions[0])), 0o600))
+		require.NoError(t, file.Put(sessions[0]))
+		file.Close()
 		m.rise()
 		require.NotEqual(t, term.Incarnation, m.d.mem.incarnation(), "it has joined anew")
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 	"github.com/bakeryd/bakeryd/daemon/watchdog/watchdogtest"
@@ -204,8 +205,8 @@ func TestTermWithAHolderIsHandedOver(t *testing.T) {
 		holder, _ := r.ask(1, "").granted()
 		r.ends(ErrHandedOver)
 		require.True(t, r.dog.Armed(), "a successor feeds it")
-		r.d.sessions.journal.close()
-		term, kept, err := readJournal(r.d.sessions.journal.path, c.clock.Now())
+		r.d.sessions.journal.Close()
+		term, kept, err := handover.Read(r.d.sessions.journal.Path, c.clock.Now())
 		require.NoError(t, err)
 		require.Equal(t, r.d.mem.incarnation(), term.Incarnation)
 		require.Len(t, kept, 1)
@@ -221,7 +222,7 @@ func TestTermWithNothingHeldLeaves(t *testing.T) {
 		r.ends(nil)
 		require.Equal(t, layout.StateLeft, c.HostRecord(1).State)
 		require.False(t, r.dog.Armed())
-		require.NoFileExists(t, r.d.sessions.journal.path)
+		require.NoFileExists(t, r.d.sessions.journal.Path)
 	})
 }
 
@@ -305,7 +306,7 @@ func TestDrain_LeaseIsLostMeanwhile_NoEndBesideACommand(t *testing.T) {
 	err = <-r.ended
 	r.ended = nil
 	require.ErrorContains(t, err, `"x" is still held by process`)
-	require.FileExists(t, r.d.sessions.journal.path, "a successor finds what is left")
+	require.FileExists(t, r.d.sessions.journal.Path, "a successor finds what is left")
 	require.True(t, r.dog.Armed())
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -373,12 +374,12 @@ func (s *session) end() {
 }
 
 // record is what the journal keeps.
-func (s *session) record(state sessionState, token layout.Ticket, lk *lock) sessionRecord {
-	return sessionRecord{
+func (s *session) record(state handover.State, token layout.Ticket, lk *lock) handover.Session {
+	return handover.Session{
 		ID: s.id, Nth: s.nth, State: state, Name: s.req.Name, Lock: lk.entry.Lock, Creation: lk.entry.Creation,
 		Mode: s.req.Mode, Permits: s.req.Permits, LockPermits: lk.entry.Permits, PID: s.req.PID, Command: s.req.Command,
 		Peer: s.peer.PID, PeerStarted: s.peer.Started, PeerUID: s.uid, Token: token, Since: s.since, Witness: s.fifo != nil, Cgroup: s.cgroupDir(),
-		Unconfirmed: s.unconfirmed && state == sessionGranted,
+		Unconfirmed: s.unconfirmed && state == handover.Granted,
 	}
 }
 
@@ -393,13 +394,13 @@ func (s *session) cgroupDir() string {
 // keep puts the session into the journal. Before a grant is told to anybody it
 // has to be there: a successor that did not know of it would give the ticket
 // to somebody else. If that fails there is no journal any more.
-func (s *session) keep(state sessionState, token layout.Ticket, lk *lock) {
+func (s *session) keep(state handover.State, token layout.Ticket, lk *lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all.journal == nil || state == sessionWaiting && (s.kept || s.req.Try) { // who does not wait asks anew
+	if s.all.journal == nil || state == handover.Waiting && (s.kept || s.req.Try) { // who does not wait asks anew
 		return
 	}
-	if state == sessionWaiting && s.linked() {
+	if state == handover.Waiting && s.linked() {
 		s.unkept = lk // before its place is told, which most do not wait long enough for
 		s.tellSoon()
 		return
@@ -412,7 +413,7 @@ func (s *session) keepGrant(token layout.Ticket, lk *lock) {
 	s.mu.Lock()
 	s.unconfirmed = s.follower != nil && s.follower.confirms
 	s.mu.Unlock()
-	s.keep(sessionGranted, token, lk)
+	s.keep(handover.Granted, token, lk)
 }
 
 // confirmed notes that a command may begin, which a successor has to know before the client does.
@@ -423,14 +424,14 @@ func (s *session) confirmed() {
 	}
 	s.unconfirmed = false
 	if s.kept {
-		s.put(sessionGranted, s.hold.token, s.hold.lk)
+		s.put(handover.Granted, s.hold.token, s.hold.lk)
 	}
 }
 
 // put is called with mu held.
-func (s *session) put(state sessionState, token layout.Ticket, lk *lock) {
+func (s *session) put(state handover.State, token layout.Ticket, lk *lock) {
 	s.kept, s.unkept = true, nil
-	if err := s.all.journal.put(s.record(state, token, lk)); err != nil {
+	if err := s.all.journal.Put(s.record(state, token, lk)); err != nil {
 		s.all.d.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
 	}
 }
@@ -443,7 +444,7 @@ func (s *session) unkeep() {
 	s.unkept = nil
 	if s.kept {
 		s.kept = false
-		if err := s.all.journal.remove(s.id); err != nil {
+		if err := s.all.journal.Remove(s.id); err != nil {
 			s.all.d.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
 		}
 	}

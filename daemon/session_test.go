@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 )
 
 // session returns what bakeryd knows of a client, nil if nothing.
@@ -78,7 +79,7 @@ func TestJournalForgetsWhoGaveUp(t *testing.T) {
 			late.until("refused")
 			late.leave()
 		}
-		_, kept, err := readJournal(m.d.sessions.journal.path, c.clock.Now())
+		_, kept, err := handover.Read(m.d.sessions.journal.Path, c.clock.Now())
 		require.NoError(t, err)
 		require.Len(t, kept, 1)
 		require.Equal(t, holder.id, kept[0].ID)

@@ -11,16 +11,17 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // maxSessions is how many there can be at once: less than the journal can keep.
-const maxSessions = journalCells / 2
+const maxSessions = handover.Cells / 2
 
 // sessions are the clients of one daemon.
 type sessions struct {
 	d       *Daemon
-	journal *journal // nil: nothing is kept
+	journal *handover.File // nil: nothing is kept
 	tasks   tasks
 
 	mu      sync.Mutex
@@ -138,7 +139,7 @@ func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*Hold, erro
 
 // of returns a session for its own user, or root; else it returns anothers.
 func (ss *sessions) of(id string, uid int) (*session, error) {
-	if err := checkSessionID(id); err != nil {
+	if err := handover.CheckSessionID(id); err != nil {
 		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	ss.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
@@ -88,7 +89,7 @@ func (r *lockRequest) validate() error {
 		return fmt.Errorf("%w: timeout_ms %d, want 0 or more", api.ErrInvalid, r.TimeoutMS)
 	}
 	if r.Session != "" {
-		if err := checkSessionID(r.Session); err != nil {
+		if err := handover.CheckSessionID(r.Session); err != nil {
 			return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 		}
 	}

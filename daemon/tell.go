@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/handover"
 )
 
 // Who has a lock by a link, or waits for one, is told by one goroutine for all
@@ -141,7 +142,7 @@ func (s *session) tellNow() {
 		p = *s.place
 	}
 	if lk := s.unkept; lk != nil && !decided {
-		s.put(sessionWaiting, 0, lk)
+		s.put(handover.Waiting, 0, lk)
 	}
 	warning := s.warning
 	s.warning = ""

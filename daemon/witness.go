@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -127,7 +128,7 @@ func attachWitness(path string, uid int) (*witness, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := isOwn(info, os.ModeNamedPipe); err != nil && !givenAway(info) {
+	if err := handover.IsOwn(info, os.ModeNamedPipe); err != nil && !givenAway(info) {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
@@ -307,7 +308,7 @@ func pruneWitnesses(dir string, uuid layout.UUID, host int, belongs func(session
 	for _, e := range entries {
 		session, isOurs := strings.CutPrefix(e.Name(), prefix)
 		session, isFIFO := strings.CutSuffix(session, ".fifo")
-		if !isOurs || !isFIFO || checkSessionID(session) != nil || belongs(session) {
+		if !isOurs || !isFIFO || handover.CheckSessionID(session) != nil || belongs(session) {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())

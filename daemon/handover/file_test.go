@@ -1,4 +1,4 @@
-package daemon
+package handover
 
 import (
 	"errors"
@@ -23,64 +23,64 @@ var journalUUID = layout.UUID{1, 2, 3}
 
 const journalHost = 7
 
-func aTerm() termRecord {
-	return termRecord{UUID: journalUUID, Boot: hostid.BootID(), HostID: journalHost, Incarnation: 0xfedcba9876543210, T0: 12345, Ready: true}
+func aTerm() Term {
+	return Term{UUID: journalUUID, Boot: hostid.BootID(), HostID: journalHost, Incarnation: 0xfedcba9876543210, T0: 12345, Ready: true}
 }
 
-func aSession(n int) sessionRecord {
-	return sessionRecord{
-		ID: fmt.Sprintf("%032x", n), Nth: uint64(n), State: sessionGranted, Name: "db/ä <1>", Lock: 3, Creation: 4,
+func aSession(n int) Session {
+	return Session{
+		ID: fmt.Sprintf("%032x", n), Nth: uint64(n), State: Granted, Name: "db/ä <1>", Lock: 3, Creation: 4,
 		Mode: layout.Shared, Permits: 2, PID: 99, Command: "sh -c 'x && y'", Peer: 98, PeerStarted: 97,
 		Token: layout.MakeTicket(1000, journalHost).Grant(2), Since: time.Unix(1e9, 5).UTC(), Deadline: 6, Witness: true, Try: true,
 	}
 }
 
 // newJournal returns a journal with a term.
-func newJournal(t testing.TB) *journal {
+func newJournal(t testing.TB) *File {
 	t.Helper()
-	j, err := openJournal(t.TempDir(), journalUUID, journalHost)
+	j, err := Create(t.TempDir(), journalUUID, journalHost)
 	require.NoError(t, err)
-	t.Cleanup(j.close)
-	require.NoError(t, j.setTerm(aTerm()))
+	t.Cleanup(j.Close)
+	require.NoError(t, j.SetTerm(aTerm()))
 	return j
 }
 
-func read(t testing.TB, j *journal) (termRecord, []sessionRecord) {
+func read(t testing.TB, j *File) (Term, []Session) {
 	t.Helper()
-	term, sessions, err := readJournal(j.path, clock.Boottime.Now())
+	term, sessions, err := Read(j.Path, clock.Boottime.Now())
 	require.NoError(t, err)
 	return term, sessions
 }
 
 func TestJournalGivesBackWhatWasPut(t *testing.T) {
 	j := newJournal(t)
-	require.NoError(t, j.put(aSession(1)))
-	waiting := sessionRecord{ID: strings.Repeat("ab", 16), State: sessionWaiting, Name: "x"}
-	require.NoError(t, j.put(waiting))
+	require.NoError(t, j.Put(aSession(1)))
+	waiting := Session{ID: strings.Repeat("ab", 16), State: Waiting, Name: "x"}
+	require.NoError(t, j.Put(waiting))
 	released := aSession(3)
-	released.State = sessionReleased
-	require.NoError(t, j.put(released))
+	released.State = Released
+	require.NoError(t, j.Put(released))
 	term, sessions := read(t, j)
 	require.Equal(t, aTerm(), term)
-	require.Equal(t, []sessionRecord{aSession(1), waiting, released}, sessions)
+	require.Equal(t, []Session{aSession(1), waiting, released}, sessions)
 
 	later := aTerm()
 	later.T0, later.Ready = 23456, false
-	require.NoError(t, j.setTerm(later))
+	require.NoError(t, j.SetTerm(later))
 	again := aSession(1)
-	again.State, again.Token = sessionReleased, 0
-	require.NoError(t, j.put(again))
+	again.State, again.Token = Released, 0
+	require.NoError(t, j.Put(again))
 	term, sessions = read(t, j)
 	require.Equal(t, later, term)
-	require.Equal(t, []sessionRecord{again, waiting, released}, sessions)
+	require.Equal(t, []Session{again, waiting, released}, sessions)
 
 	long := aSession(4)
 	long.Command = strings.Repeat("ä", 1000) + "\n"
-	require.NoError(t, j.put(long))
+	require.NoError(t, j.Put(long))
 	_, sessions = read(t, j)
 	require.Equal(t, strings.Repeat("ä", layout.MaxCommand/2), sessions[3].Command)
 
-	info, err := os.Stat(j.path)
+	info, err := os.Stat(j.Path)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode())
 }
@@ -88,42 +88,42 @@ func TestJournalGivesBackWhatWasPut(t *testing.T) {
 func TestJournalUsesFreedCellsAgain(t *testing.T) {
 	j := newJournal(t)
 	for n := range 4 {
-		require.NoError(t, j.put(aSession(n)))
+		require.NoError(t, j.Put(aSession(n)))
 	}
-	require.NoError(t, j.remove(aSession(1).ID))
-	require.NoError(t, j.remove(aSession(2).ID))
-	require.NoError(t, j.remove(aSession(2).ID))
-	require.NoError(t, j.remove(strings.Repeat("f", 32)))
+	require.NoError(t, j.Remove(aSession(1).ID))
+	require.NoError(t, j.Remove(aSession(2).ID))
+	require.NoError(t, j.Remove(aSession(2).ID))
+	require.NoError(t, j.Remove(strings.Repeat("f", 32)))
 	_, sessions := read(t, j)
-	require.Equal(t, []sessionRecord{aSession(0), aSession(3)}, sessions)
+	require.Equal(t, []Session{aSession(0), aSession(3)}, sessions)
 	for n := 4; n < 7; n++ {
-		require.NoError(t, j.put(aSession(n)))
+		require.NoError(t, j.Put(aSession(n)))
 	}
 	_, sessions = read(t, j)
-	require.Equal(t, []sessionRecord{aSession(0), aSession(5), aSession(4), aSession(3), aSession(6)}, sessions)
+	require.Equal(t, []Session{aSession(0), aSession(5), aSession(4), aSession(3), aSession(6)}, sessions)
 }
 
 func TestSuccessorGoesOnInTheSameJournal(t *testing.T) {
 	j := newJournal(t)
 	for n := range 3 {
-		require.NoError(t, j.put(aSession(n)))
+		require.NoError(t, j.Put(aSession(n)))
 	}
-	require.NoError(t, j.remove(aSession(1).ID))
-	j.close()
-	require.NoError(t, j.put(aSession(9)), "closed: nothing is kept, and nothing is wrong")
+	require.NoError(t, j.Remove(aSession(1).ID))
+	j.Close()
+	require.NoError(t, j.Put(aSession(9)), "closed: nothing is kept, and nothing is wrong")
 
-	next, term, sessions, err := resumeJournal(filepath.Dir(j.path), journalUUID, journalHost, clock.Boottime.Now())
+	next, term, sessions, err := Resume(filepath.Dir(j.Path), journalUUID, journalHost, clock.Boottime.Now())
 	require.NoError(t, err)
-	t.Cleanup(next.close)
+	t.Cleanup(next.Close)
 	require.Equal(t, aTerm(), term)
-	require.Equal(t, []sessionRecord{aSession(0), aSession(2)}, sessions)
-	require.True(t, next.intact())
-	require.NoError(t, next.remove(aSession(0).ID))
+	require.Equal(t, []Session{aSession(0), aSession(2)}, sessions)
+	require.True(t, next.Intact())
+	require.NoError(t, next.Remove(aSession(0).ID))
 	for n := 3; n < 6; n++ {
-		require.NoError(t, next.put(aSession(n)))
+		require.NoError(t, next.Put(aSession(n)))
 	}
 	_, sessions = read(t, next)
-	require.Equal(t, []sessionRecord{aSession(3), aSession(4), aSession(2), aSession(5)}, sessions)
+	require.Equal(t, []Session{aSession(3), aSession(4), aSession(2), aSession(5)}, sessions)
 }
 
 func TestJournalIsWrittenByManyAtOnce(t *testing.T) {
@@ -139,11 +139,11 @@ func TestJournalIsWrittenByManyAtOnce(t *testing.T) {
 }
 
 // scribble writes into a journal, as one of several.
-func scribble(t *testing.T, j *journal, writer, rounds int) {
+func scribble(t *testing.T, j *File, writer, rounds int) {
 	for round := range rounds {
 		s := aSession(writer)
 		s.Nth = uint64(round)
-		if err := errors.Join(j.put(s), j.setTerm(aTerm()), j.remove(s.ID), j.put(s)); err != nil {
+		if err := errors.Join(j.Put(s), j.SetTerm(aTerm()), j.Remove(s.ID), j.Put(s)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -157,10 +157,10 @@ func TestJournalWriterToBeKilled(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	j, err := openJournal(dir, journalUUID, journalHost)
+	j, err := Create(dir, journalUUID, journalHost)
 	require.NoError(t, err)
-	require.NoError(t, j.setTerm(aTerm()))
-	require.NoError(t, j.put(aSession(9)))
+	require.NoError(t, j.SetTerm(aTerm()))
+	require.NoError(t, j.Put(aSession(9)))
 	for w := range 4 {
 		go scribble(t, j, w, 1<<30)
 	}
@@ -173,7 +173,7 @@ func TestJournalOutlivesItsWriter(t *testing.T) {
 		child := exec.Command(os.Args[0], "-test.run=^TestJournalWriterToBeKilled$")
 		child.Env = append(os.Environ(), journalDirEnv+"="+dir)
 		require.NoError(t, child.Start())
-		path := journalPath(dir, journalUUID, journalHost)
+		path := Path(dir, journalUUID, journalHost)
 		cells := func() int64 {
 			info, err := os.Stat(path)
 			if err != nil {
@@ -184,7 +184,7 @@ func TestJournalOutlivesItsWriter(t *testing.T) {
 		require.Eventually(t, func() bool { return cells() >= 4 }, 30*time.Second, time.Millisecond)
 		require.NoError(t, child.Process.Kill())
 		require.Error(t, child.Wait())
-		_, sessions, err := readJournal(path, clock.Boottime.Now())
+		_, sessions, err := Read(path, clock.Boottime.Now())
 		require.NoError(t, err)
 		require.Equal(t, aSession(9), sessions[0])
 	}
@@ -197,59 +197,59 @@ func TestLongestSessionFitsIntoItsCell(t *testing.T) {
 	s.Name, s.Command = strings.Repeat("<", layout.MaxLockName), strings.Repeat("&", layout.MaxCommand)
 	s.Nth, s.PeerStarted, s.Creation = 1<<64-1, 1<<64-1, 1<<64-1
 	s.Lock, s.Permits, s.PID, s.Peer = layout.MaxLocks, layout.MaxHosts, 1<<31-1, 1<<31-1
-	s.State, s.Deadline = sessionReleased, 1<<63-1
+	s.State, s.Deadline = Released, 1<<63-1
 	s.Token = layout.MakeTicket(layout.MaxNumber, journalHost).Grant(layout.MaxGrants - 1)
 	s.Since = time.Date(9999, 12, 31, 23, 59, 59, 999999999, time.UTC)
-	require.NoError(t, j.put(s))
+	require.NoError(t, j.Put(s))
 	_, sessions := read(t, j)
-	require.Equal(t, []sessionRecord{s}, sessions)
+	require.Equal(t, []Session{s}, sessions)
 }
 
 func TestJournalThatCannotBeWrittenIsVoidForGood(t *testing.T) {
 	tests := map[string]struct {
-		fail func(*journal) error
+		fail func(*File) error
 		want string
 	}{
-		"the file cannot be written": {func(j *journal) error {
+		"the file cannot be written": {func(j *File) error {
 			j.file.Close()
-			return j.put(aSession(2))
+			return j.Put(aSession(2))
 		}, "write session into journal"},
-		"the file is full": {func(j *journal) error {
-			j.end = journalCells
-			return j.put(aSession(2))
+		"the file is full": {func(j *File) error {
+			j.end = Cells
+			return j.Put(aSession(2))
 		}, "more than 65535 sessions"},
-		"a bad session": {func(j *journal) error {
+		"a bad session": {func(j *File) error {
 			s := aSession(2)
 			s.Name = ""
-			return j.put(s)
+			return j.Put(s)
 		}, "lock name of 0 bytes"},
-		"a bad term":      {func(j *journal) error { return j.setTerm(termRecord{}) }, "write term into journal"},
-		"another host id": {func(j *journal) error { t := aTerm(); t.HostID++; return j.setTerm(t) }, "of host id 8"},
-		"sessions of another incarnation": {func(j *journal) error {
+		"a bad term":      {func(j *File) error { return j.SetTerm(Term{}) }, "write term into journal"},
+		"another host id": {func(j *File) error { t := aTerm(); t.HostID++; return j.SetTerm(t) }, "of host id 8"},
+		"sessions of another incarnation": {func(j *File) error {
 			t := aTerm()
 			t.Incarnation = 5
-			return j.setTerm(t)
+			return j.SetTerm(t)
 		}, "incarnation 0000000000000005 over 1 sessions of fedcba9876543210"},
-		"a removal": {func(j *journal) error {
+		"a removal": {func(j *File) error {
 			j.file.Close()
-			return j.remove(aSession(1).ID)
+			return j.Remove(aSession(1).ID)
 		}, "write removal into journal"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			j := newJournal(t)
-			require.NoError(t, j.put(aSession(1)))
-			require.True(t, j.intact())
+			require.NoError(t, j.Put(aSession(1)))
+			require.True(t, j.Intact())
 			err := test.fail(j)
 			require.ErrorContains(t, err, test.want)
-			require.ErrorContains(t, err, j.path)
-			require.NoFileExists(t, j.path)
-			require.False(t, j.intact())
-			require.NoError(t, j.put(aSession(3)), "told once")
-			require.NoError(t, j.setTerm(aTerm()))
-			require.NoError(t, j.remove(aSession(1).ID))
-			require.NoError(t, j.discard())
-			require.NoFileExists(t, j.path)
+			require.ErrorContains(t, err, j.Path)
+			require.NoFileExists(t, j.Path)
+			require.False(t, j.Intact())
+			require.NoError(t, j.Put(aSession(3)), "told once")
+			require.NoError(t, j.SetTerm(aTerm()))
+			require.NoError(t, j.Remove(aSession(1).ID))
+			require.NoError(t, j.Discard())
+			require.NoFileExists(t, j.Path)
 		})
 	}
 }
@@ -263,45 +263,45 @@ func TestJournalOnAFullDiskIsVoid(t *testing.T) {
 	j := newJournal(t)
 	j.file.Close()
 	j.file = full
-	require.ErrorIs(t, j.put(aSession(1)), unix.ENOSPC)
-	require.NoFileExists(t, j.path)
+	require.ErrorIs(t, j.Put(aSession(1)), unix.ENOSPC)
+	require.NoFileExists(t, j.Path)
 }
 
 func TestJournalWithoutATerm(t *testing.T) {
 	dir := t.TempDir()
-	j, err := openJournal(dir, journalUUID, journalHost)
+	j, err := Create(dir, journalUUID, journalHost)
 	require.NoError(t, err)
-	require.False(t, j.intact())
-	_, _, err = readJournal(j.path, clock.Boottime.Now())
+	require.False(t, j.Intact())
+	_, _, err = Read(j.Path, clock.Boottime.Now())
 	require.ErrorContains(t, err, "0 bytes, want 1 to 65536 cells")
-	require.ErrorContains(t, j.put(aSession(1)), "no term yet")
-	require.NoFileExists(t, j.path)
+	require.ErrorContains(t, j.Put(aSession(1)), "no term yet")
+	require.NoFileExists(t, j.Path)
 }
 
 func TestDiscardedJournal(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		j := newJournal(t)
 		if closed {
-			j.close()
+			j.Close()
 		}
-		require.NoError(t, j.discard())
-		require.NoFileExists(t, j.path)
-		require.NoError(t, j.discard())
-		require.NoError(t, j.put(aSession(1)))
-		_, _, err := readJournal(j.path, clock.Boottime.Now())
+		require.NoError(t, j.Discard())
+		require.NoFileExists(t, j.Path)
+		require.NoError(t, j.Discard())
+		require.NoError(t, j.Put(aSession(1)))
+		_, _, err := Read(j.Path, clock.Boottime.Now())
 		require.ErrorIs(t, err, os.ErrNotExist)
-		require.ErrorContains(t, err, "read journal "+j.path+": no such file")
+		require.ErrorContains(t, err, "read journal "+j.Path+": no such file")
 	}
 }
 
 func TestNewJournalReplacesTheOld(t *testing.T) {
 	j := newJournal(t)
-	require.NoError(t, j.put(aSession(1)))
-	j.close()
-	next, err := openJournal(filepath.Dir(j.path), journalUUID, journalHost)
+	require.NoError(t, j.Put(aSession(1)))
+	j.Close()
+	next, err := Create(filepath.Dir(j.Path), journalUUID, journalHost)
 	require.NoError(t, err)
-	t.Cleanup(next.close)
-	require.NoError(t, next.setTerm(aTerm()))
+	t.Cleanup(next.Close)
+	require.NoError(t, next.SetTerm(aTerm()))
 	_, sessions := read(t, next)
 	require.Empty(t, sessions)
 }
@@ -309,21 +309,21 @@ func TestNewJournalReplacesTheOld(t *testing.T) {
 func TestFindJournals(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "odd [*]? name")
 	require.NoError(t, os.Mkdir(dir, 0o700))
-	require.Empty(t, findJournals(dir, journalUUID))
+	require.Empty(t, Find(dir, journalUUID))
 	var want []string
 	for _, host := range []int{3, 12} {
-		j, err := openJournal(dir, journalUUID, host)
+		j, err := Create(dir, journalUUID, host)
 		require.NoError(t, err)
-		j.close()
-		want = append(want, j.path)
+		j.Close()
+		want = append(want, j.Path)
 	}
-	other, err := openJournal(dir, layout.UUID{9}, 3)
+	other, err := Create(dir, layout.UUID{9}, 3)
 	require.NoError(t, err)
-	other.close()
+	other.Close()
 	for _, name := range []string{"x", "0", "03", "+3", "2001", "3-4"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, journalUUID.String()+"-"+name+".state"), nil, 0o600))
 	}
-	require.ElementsMatch(t, want, findJournals(dir, journalUUID))
+	require.ElementsMatch(t, want, Find(dir, journalUUID))
 }
 
 // One grant costs one of these.
@@ -333,7 +333,7 @@ func BenchmarkJournalPut(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Nth++
-		if err := j.put(s); err != nil {
+		if err := j.Put(s); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -345,8 +345,8 @@ func FuzzSessionRecord(f *testing.F) {
 	f.Add(uint64(0), "x", 0, uint64(0), 0, 0, "", uint64(0), uint64(0), int64(0), false, uint8(0))
 	f.Fuzz(func(t *testing.T, nth uint64, name string, lock int, creation uint64, permits, pid int, command string, started, n uint64,
 		since int64, flag bool, kind uint8) {
-		r := sessionRecord{
-			ID: fmt.Sprintf("%032x", n), Nth: nth, State: []sessionState{sessionWaiting, sessionGranted, sessionReleased}[kind%3], Name: name,
+		r := Session{
+			ID: fmt.Sprintf("%032x", n), Nth: nth, State: []State{Waiting, Granted, Released}[kind%3], Name: name,
 			Lock: lock, Creation: creation, Mode: layout.Mode(kind / 3 % 2), Permits: permits, LockPermits: permits, PID: pid,
 			Command: layout.TruncateCommand(command), Peer: pid, PeerStarted: started, PeerUID: lock, Witness: flag, Try: !flag, Unconfirmed: flag,
 			Deadline: time.Duration(max(since, 0)),
@@ -354,7 +354,7 @@ func FuzzSessionRecord(f *testing.F) {
 		if since != 0 {
 			r.Since = time.Unix(0, since).UTC()
 		}
-		if r.State != sessionWaiting {
+		if r.State != Waiting {
 			r.Token = layout.MakeTicket(n%(1<<40)+1, journalHost)
 		}
 		if r.check(journalHost) != nil {
@@ -365,7 +365,7 @@ func FuzzSessionRecord(f *testing.F) {
 		require.NoError(t, encodeCell(byJSON[:], r))
 		require.Equal(t, string(byJSON[cellText:]), string(byHand[cellText:]))
 		require.Equal(t, byJSON, byHand)
-		var again sessionRecord
+		var again Session
 		require.NoError(t, decodeCell(byHand[:], &again))
 	})
 }

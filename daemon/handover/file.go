@@ -1,4 +1,6 @@
-package daemon
+// Package handover keeps in a file what the next bakeryd process needs to continue with the same incarnation: the term of the
+// lease and the sessions. It knows the file and nothing of clients and locks.
+package handover
 
 import (
 	"errors"
@@ -18,7 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// journal keeps in a file what a successor of this bakeryd needs to go on with
+// File keeps in a file what a successor of this bakeryd needs to go on with
 // the same incarnation: the term and the sessions. It need not survive a
 // reboot, which ends every hold, so nothing is synced.
 //
@@ -28,65 +30,65 @@ import (
 //
 // The lock file of the host id (identity.claim) guards the file against other
 // processes.
-type journal struct {
-	path string
+type File struct {
+	Path string
 
 	mu    sync.Mutex // guards the rest
 	file  *os.File   // nil: void or closed
 	void  bool
-	term  termRecord
+	term  Term
 	cells map[string]int // of the sessions
 	free  []int          // below the end of the file
 	end   int            // cells in the file
 	buf   [cellSize]byte
 }
 
-// journalOf says whose journal a file is.
-type journalOf struct {
-	uuid layout.UUID
+// Owner says whose journal a file is.
+type Owner struct {
+	UUID layout.UUID
 	boot [16]byte
-	host int
+	Host int
 }
 
-func journalPath(dir string, uuid layout.UUID, host int) string {
+func Path(dir string, uuid layout.UUID, host int) string {
 	return filepath.Join(dir, fmt.Sprintf("%s-%d.state", uuid, host))
 }
 
-// findJournals returns the journals of all host ids of a lockspace. They are
+// Find returns the journals of all host ids of a lockspace. They are
 // to be read before they are believed.
-func findJournals(dir string, uuid layout.UUID) []string {
+func Find(dir string, uuid layout.UUID) []string {
 	paths, _ := filepath.Glob(filepath.Join(hostid.GlobQuote(dir), uuid.String()+"-*.state"))
 	return slices.DeleteFunc(paths, func(path string) bool {
-		_, err := ownerOf(path)
+		_, err := OwnerOf(path)
 		return err != nil
 	})
 }
 
-// ownerOf reads from the name of a journal whose it is.
-func ownerOf(path string) (journalOf, error) {
+// OwnerOf reads from the name of a journal whose it is.
+func OwnerOf(path string) (Owner, error) {
 	const uuidLen = 36
 	name, ok := strings.CutSuffix(filepath.Base(path), ".state")
 	if !ok || len(name) < uuidLen+2 || name[uuidLen] != '-' {
-		return journalOf{}, errors.New("name is not UUID-ID.state")
+		return Owner{}, errors.New("name is not UUID-ID.state")
 	}
 	uuid, err := layout.ParseUUID(name[:uuidLen])
 	if err != nil {
-		return journalOf{}, err
+		return Owner{}, err
 	}
 	host, err := strconv.Atoi(name[uuidLen+1:])
 	if err != nil || host < 1 || host > layout.MaxHosts || strconv.Itoa(host) != name[uuidLen+1:] {
-		return journalOf{}, fmt.Errorf("host id %q, want 1 to %d", name[uuidLen+1:], layout.MaxHosts)
+		return Owner{}, fmt.Errorf("host id %q, want 1 to %d", name[uuidLen+1:], layout.MaxHosts)
 	}
 	if uuid.String() != name[:uuidLen] {
-		return journalOf{}, fmt.Errorf("uuid %q, want %s", name[:uuidLen], uuid)
+		return Owner{}, fmt.Errorf("uuid %q, want %s", name[:uuidLen], uuid)
 	}
-	return journalOf{uuid: uuid, boot: hostid.BootID(), host: host}, nil
+	return Owner{UUID: uuid, boot: hostid.BootID(), Host: host}, nil
 }
 
-// openJournal makes an empty journal in place of any that is there. It says
+// Create makes an empty journal in place of any that is there. It says
 // nothing, and reads as void, until it has a term.
-func openJournal(dir string, uuid layout.UUID, host int) (*journal, error) {
-	path := journalPath(dir, uuid, host)
+func Create(dir string, uuid layout.UUID, host int) (*File, error) {
+	path := Path(dir, uuid, host)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove the old journal: %w", err)
 	}
@@ -94,27 +96,27 @@ func openJournal(dir string, uuid layout.UUID, host int) (*journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the journal: %w", err)
 	}
-	return &journal{path: path, file: f, cells: make(map[string]int), end: 1}, nil
+	return &File{Path: path, file: f, cells: make(map[string]int), end: 1}, nil
 }
 
-// resumeJournal goes on with the journal of a predecessor, in place.
-func resumeJournal(dir string, uuid layout.UUID, host int, now time.Duration) (*journal, termRecord, []sessionRecord, error) {
-	path := journalPath(dir, uuid, host)
+// Resume goes on with the journal of a predecessor, in place.
+func Resume(dir string, uuid layout.UUID, host int, now time.Duration) (*File, Term, []Session, error) {
+	path := Path(dir, uuid, host)
 	f, content, err := loadJournal(path, os.O_RDWR, now)
 	if err != nil {
-		return nil, termRecord{}, nil, err
+		return nil, Term{}, nil, err
 	}
-	j := &journal{path: path, file: f, term: content.term, cells: content.cells, free: content.free, end: content.end}
+	j := &File{Path: path, file: f, term: content.term, cells: content.cells, free: content.free, end: content.end}
 	return j, content.term, content.sessions, nil
 }
 
-// readJournal reads what a predecessor kept, the sessions in the order of
+// Read reads what a predecessor kept, the sessions in the order of
 // their cells. A file that is damaged, or not of the lockspace and host id in
 // its name and of this boot, is void as a whole.
-func readJournal(path string, now time.Duration) (termRecord, []sessionRecord, error) {
+func Read(path string, now time.Duration) (Term, []Session, error) {
 	f, content, err := loadJournal(path, os.O_RDONLY, now)
 	if err != nil {
-		return termRecord{}, nil, err
+		return Term{}, nil, err
 	}
 	f.Close()
 	return content.term, content.sessions, nil
@@ -128,7 +130,7 @@ func loadJournal(path string, flag int, now time.Duration) (*os.File, *journalCo
 		}
 		return nil, nil, fmt.Errorf("read journal %s: %w", path, err)
 	}
-	want, err := ownerOf(path)
+	want, err := OwnerOf(path)
 	if err != nil {
 		return fail(err)
 	}
@@ -147,7 +149,7 @@ func loadJournal(path string, flag int, now time.Duration) (*os.File, *journalCo
 	return f, content, nil
 }
 
-func checkedContent(f *os.File, want journalOf, now time.Duration) (*journalContent, error) {
+func checkedContent(f *os.File, want Owner, now time.Duration) (*journalContent, error) {
 	size, err := ownFile(f, 0)
 	if err != nil {
 		return nil, err
@@ -162,13 +164,13 @@ func ownFile(f *os.File, kind os.FileMode) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := isOwn(info, kind); err != nil {
+	if err := IsOwn(info, kind); err != nil {
 		return 0, err
 	}
 	return info.Size(), nil
 }
 
-func isOwn(info os.FileInfo, kind os.FileMode) error {
+func IsOwn(info os.FileInfo, kind os.FileMode) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok || info.Mode().Type() != kind:
@@ -181,20 +183,20 @@ func isOwn(info os.FileInfo, kind os.FileMode) error {
 	return nil
 }
 
-// setTerm keeps the term. A journal with sessions keeps its incarnation: they
+// SetTerm keeps the term. A journal with sessions keeps its incarnation: they
 // are of that one.
-func (j *journal) setTerm(t termRecord) error {
+func (j *File) SetTerm(t Term) error {
 	return j.write("term", func() error {
 		if err := t.check(); err != nil {
 			return err
 		}
-		if path := journalPath(filepath.Dir(j.path), t.UUID, t.HostID); path != j.path {
+		if path := Path(filepath.Dir(j.Path), t.UUID, t.HostID); path != j.Path {
 			return fmt.Errorf("of host id %d in lockspace %s", t.HostID, t.UUID)
 		}
 		if len(j.cells) > 0 && t.Incarnation != j.term.Incarnation {
 			return fmt.Errorf("incarnation %016x over %d sessions of %016x", t.Incarnation, len(j.cells), j.term.Incarnation)
 		}
-		if err := j.writeCell(0, termCell{Format: journalFormat, termRecord: t}); err != nil {
+		if err := j.writeCell(0, termCell{Format: journalFormat, Term: t}); err != nil {
 			return err
 		}
 		j.term = t
@@ -202,9 +204,9 @@ func (j *journal) setTerm(t termRecord) error {
 	})
 }
 
-// put keeps a session as it now is. Who asked for what cannot be kept is to be
+// Put keeps a session as it now is. Who asked for what cannot be kept is to be
 // refused before: here it makes the journal void.
-func (j *journal) put(s sessionRecord) error {
+func (j *File) Put(s Session) error {
 	return j.write("session", func() error {
 		if j.term.HostID == 0 {
 			return errors.New("no term yet")
@@ -217,8 +219,8 @@ func (j *journal) put(s sessionRecord) error {
 		if !known {
 			cell = j.spare()
 		}
-		if cell >= journalCells {
-			return fmt.Errorf("more than %d sessions", journalCells-1)
+		if cell >= Cells {
+			return fmt.Errorf("more than %d sessions", Cells-1)
 		}
 		if err := sealCell(j.buf[:], s.append(j.buf[cellText:cellText])); err != nil {
 			return err
@@ -236,15 +238,15 @@ func (j *journal) put(s sessionRecord) error {
 }
 
 // spare is the cell for one more session: the last free one, or behind the end.
-func (j *journal) spare() int {
+func (j *File) spare() int {
 	if n := len(j.free); n > 0 {
 		return j.free[n-1]
 	}
 	return j.end
 }
 
-// remove forgets a session; one that is not there is no error.
-func (j *journal) remove(id string) error {
+// Remove forgets a session; one that is not there is no error.
+func (j *File) Remove(id string) error {
 	return j.write("removal", func() error {
 		cell, ok := j.cells[id]
 		if !ok {
@@ -260,21 +262,21 @@ func (j *journal) remove(id string) error {
 	})
 }
 
-func (j *journal) writeCell(cell int, record any) error {
+func (j *File) writeCell(cell int, record any) error {
 	if err := encodeCell(j.buf[:], record); err != nil {
 		return err
 	}
 	return j.writeBuf(cell)
 }
 
-func (j *journal) writeBuf(cell int) error {
+func (j *File) writeBuf(cell int) error {
 	_, err := j.file.WriteAt(j.buf[:], int64(cell)*cellSize)
 	return err
 }
 
 // write does nothing where the journal is void or closed, and makes it void
 // where the work fails.
-func (j *journal) write(what string, work func() error) error {
+func (j *File) write(what string, work func() error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.file == nil {
@@ -284,18 +286,18 @@ func (j *journal) write(what string, work func() error) error {
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("write %s into journal %s: %w", what, j.path, err)
+	err = fmt.Errorf("write %s into journal %s: %w", what, j.Path, err)
 	return errors.Join(err, j.drop())
 }
 
 // drop makes the journal void: what cannot be removed is emptied.
-func (j *journal) drop() error {
+func (j *File) drop() error {
 	if j.void {
 		return nil
 	}
 	j.void = true
-	err := os.Remove(j.path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) && os.Truncate(j.path, 0) != nil {
+	err := os.Remove(j.Path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) && os.Truncate(j.Path, 0) != nil {
 		err = fmt.Errorf("remove it, lest a successor believes it: %w", err)
 	} else {
 		err = nil
@@ -304,29 +306,29 @@ func (j *journal) drop() error {
 	return err
 }
 
-func (j *journal) shut() {
+func (j *File) shut() {
 	if j.file != nil {
 		j.file.Close()
 		j.file = nil
 	}
 }
 
-// intact tells whether a successor can go on from here.
-func (j *journal) intact() bool {
+// Intact tells whether a successor can go on from here.
+func (j *File) Intact() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return !j.void && j.term.HostID != 0
 }
 
-// close leaves the journal to a successor.
-func (j *journal) close() {
+// Close leaves the journal to a successor.
+func (j *File) Close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.shut()
 }
 
-// discard removes the journal, also after close: nothing can be resumed.
-func (j *journal) discard() error {
+// Discard removes the journal, also after close: nothing can be resumed.
+func (j *File) Discard() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.drop()

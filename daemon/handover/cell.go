@@ -1,4 +1,4 @@
-package daemon
+package handover
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/line"
@@ -33,18 +34,18 @@ import (
 const (
 	cellSize      = 2048
 	cellText      = 4 // where the object begins
-	journalCells  = 65536
+	Cells         = 65536
 	journalFormat = 1
 )
 
 const _ = uint(0 - 4096%cellSize) // cells do not cross pages
 
-// termRecord says under which incarnation a bakeryd goes on, and since when
+// Term says under which incarnation a bakeryd goes on, and since when
 // its lease runs. New members must be omitted where they are zero: else the
 // successor takes what its older version wrote for damaged.
-type termRecord struct {
+type Term struct {
 	UUID        layout.UUID   `json:"uuid"`
-	Boot        bootText      `json:"boot"`
+	Boot        BootText      `json:"boot"`
 	HostID      int           `json:"host_id"`
 	Incarnation uint64        `json:"incarnation"`
 	T0          time.Duration `json:"t0_ns"` // on CLOCK_BOOTTIME
@@ -53,28 +54,28 @@ type termRecord struct {
 	PRKey       uint64        `json:"pr_key,omitzero"`
 }
 
-// bootText is a boot id; its text is 32 hexadecimal digits.
-type bootText [16]byte
+// BootText is a boot id; its text is 32 hexadecimal digits.
+type BootText [16]byte
 
-func (b bootText) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, b[:]), nil }
+func (b BootText) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, b[:]), nil }
 
-func (b *bootText) UnmarshalText(text []byte) error { return unhex(b[:], text) }
+func (b *BootText) UnmarshalText(text []byte) error { return unhex(b[:], text) }
 
-// sessionState is where a session stands.
-type sessionState string
+// State is where a session stands.
+type State string
 
 const (
-	sessionWaiting  sessionState = "waiting"
-	sessionGranted  sessionState = "granted"
-	sessionReleased sessionState = "released"
+	Waiting  State = "waiting"
+	Granted  State = "granted"
+	Released State = "released"
 )
 
-// sessionRecord is what a client asked for and what it was given. The rule
-// for new members is termRecord's.
-type sessionRecord struct {
+// Session is what a client asked for and what it was given. The rule
+// for new members is Term's.
+type Session struct {
 	ID          string        `json:"id"` // 32 lower-case hexadecimal digits
 	Nth         uint64        `json:"nth"`
-	State       sessionState  `json:"state"`
+	State       State         `json:"state"`
 	Name        string        `json:"name"`
 	Lock        int           `json:"lock,omitzero"` // with Creation: only once it is known
 	Creation    uint64        `json:"creation,omitzero"`
@@ -95,11 +96,11 @@ type sessionRecord struct {
 	Unconfirmed bool          `json:"unconfirmed,omitzero"` // a grant under which nothing runs yet
 }
 
-func (r *termRecord) check() error {
+func (r *Term) check() error {
 	switch {
 	case r.UUID.IsZero():
 		return errors.New("no uuid")
-	case r.Boot == bootText{}:
+	case r.Boot == BootText{}:
 		return errors.New("no boot id")
 	case r.HostID < 1 || r.HostID > layout.MaxHosts:
 		return fmt.Errorf("host id %d, want 1 to %d", r.HostID, layout.MaxHosts)
@@ -112,15 +113,15 @@ func (r *termRecord) check() error {
 }
 
 // check accepts what the journal of a host may hold.
-func (r *sessionRecord) check(host int) error {
-	if err := checkSessionID(r.ID); err != nil {
+func (r *Session) check(host int) error {
+	if err := CheckSessionID(r.ID); err != nil {
 		return err
 	}
 	if err := layout.ValidateLockName(r.Name); err != nil {
 		return err
 	}
 	switch {
-	case r.State != sessionWaiting && r.State != sessionGranted && r.State != sessionReleased:
+	case r.State != Waiting && r.State != Granted && r.State != Released:
 		return fmt.Errorf("state %q", r.State)
 	case r.Lock < 0 || r.Lock > layout.MaxLocks:
 		return fmt.Errorf("lock %d, want 0 to %d", r.Lock, layout.MaxLocks)
@@ -138,9 +139,9 @@ func (r *sessionRecord) check(host int) error {
 		return fmt.Errorf("cgroup %q, want that of the command of process %d", r.Cgroup, r.Peer)
 	case r.Deadline < 0:
 		return fmt.Errorf("deadline %v, want 0 or more", r.Deadline)
-	case r.State == sessionGranted && (r.Lock == 0 || r.Token == 0):
+	case r.State == Granted && (r.Lock == 0 || r.Token == 0):
 		return fmt.Errorf("granted lock %d with token %v", r.Lock, r.Token)
-	case r.State == sessionWaiting && r.Token != 0:
+	case r.State == Waiting && r.Token != 0:
 		return fmt.Errorf("waiting with token %v", r.Token)
 	case r.Token != 0 && r.Token.Host() != host:
 		return fmt.Errorf("token %v of host %d, want %d", r.Token, r.Token.Host(), host)
@@ -150,13 +151,13 @@ func (r *sessionRecord) check(host int) error {
 
 // isGroup reports whether the cgroup is one that the client's command can have. All in it is killed
 // when the lock is lost.
-func (r *sessionRecord) isGroup() bool {
+func (r *Session) isGroup() bool {
 	w, ok := cgroup.Named(filepath.Base(r.Cgroup))
-	return ok && w.Started == r.PeerStarted && w.Session != "" && strings.HasPrefix(r.ID, w.Session) && checkCgroup(r.Cgroup) == nil
+	return ok && w.Started == r.PeerStarted && w.Session != "" && strings.HasPrefix(r.ID, w.Session) && CheckCgroup(r.Cgroup) == nil
 }
 
-// checkSessionID accepts what can also be part of a file's name.
-func checkSessionID(id string) error {
+// CheckSessionID accepts what can also be part of a file's name.
+func CheckSessionID(id string) error {
 	var b [16]byte
 	if err := unhex(b[:], []byte(id)); err != nil {
 		return fmt.Errorf("session %.40q: %w", id, err)
@@ -176,7 +177,7 @@ func unhex(into, text []byte) error {
 // termCell is what stands in cell 0.
 type termCell struct {
 	Format int `json:"format"`
-	termRecord
+	Term
 }
 
 // encodeCell writes a record into a cell.
@@ -205,7 +206,7 @@ func cellCRC(cell []byte) uint32 {
 
 // append adds the record as encoding/json writes it, which takes longer than a
 // grant has time for. The record is one that was checked.
-func (r *sessionRecord) append(to []byte) []byte {
+func (r *Session) append(to []byte) []byte {
 	to = line.AppendString(append(to, `{"id":`...), r.ID)
 	to = strconv.AppendUint(append(to, `,"nth":`...), r.Nth, 10)
 	to = line.AppendString(append(to, `,"state":`...), string(r.State))
@@ -270,17 +271,17 @@ func isFree(cell []byte) bool {
 
 // journalContent is a journal as it was read.
 type journalContent struct {
-	term     termRecord
-	sessions []sessionRecord
+	term     Term
+	sessions []Session
 	cells    map[string]int
 	free     []int
 	end      int
 }
 
 // decodeJournal reads a whole journal, of which it believes nothing.
-func decodeJournal(r io.Reader, size int64, want journalOf, now time.Duration) (*journalContent, error) {
-	if size < cellSize || size%cellSize != 0 || size > journalCells*cellSize {
-		return nil, fmt.Errorf("%v, want 1 to %d cells of %d bytes", text.Bytes(size), journalCells, cellSize)
+func decodeJournal(r io.Reader, size int64, want Owner, now time.Duration) (*journalContent, error) {
+	if size < cellSize || size%cellSize != 0 || size > Cells*cellSize {
+		return nil, fmt.Errorf("%v, want 1 to %d cells of %d bytes", text.Bytes(size), Cells, cellSize)
 	}
 	c := &journalContent{cells: make(map[string]int), end: int(size / cellSize)}
 	cell := make([]byte, cellSize)
@@ -295,24 +296,24 @@ func decodeJournal(r io.Reader, size int64, want journalOf, now time.Duration) (
 	return c, nil
 }
 
-func (c *journalContent) add(i int, cell []byte, want journalOf, now time.Duration) error {
+func (c *journalContent) add(i int, cell []byte, want Owner, now time.Duration) error {
 	if i == 0 {
 		var tc termCell
 		if err := decodeCell(cell, &tc); err != nil {
 			return err
 		}
-		c.term = tc.termRecord
+		c.term = tc.Term
 		return tc.checkAgainst(want, now)
 	}
 	if isFree(cell) {
 		c.free = append(c.free, i)
 		return nil
 	}
-	var s sessionRecord
+	var s Session
 	if err := decodeCell(cell, &s); err != nil {
 		return err
 	}
-	if err := s.check(want.host); err != nil {
+	if err := s.check(want.Host); err != nil {
 		return err
 	}
 	if first, ok := c.cells[s.ID]; ok {
@@ -323,7 +324,7 @@ func (c *journalContent) add(i int, cell []byte, want journalOf, now time.Durati
 	return nil
 }
 
-func (tc *termCell) checkAgainst(want journalOf, now time.Duration) error {
+func (tc *termCell) checkAgainst(want Owner, now time.Duration) error {
 	if tc.Format != journalFormat {
 		return fmt.Errorf("format %d, want %d", tc.Format, journalFormat)
 	}
@@ -331,14 +332,40 @@ func (tc *termCell) checkAgainst(want journalOf, now time.Duration) error {
 		return err
 	}
 	switch {
-	case tc.UUID != want.uuid:
-		return fmt.Errorf("of lockspace %s, want %s", tc.UUID, want.uuid)
-	case tc.HostID != want.host:
-		return fmt.Errorf("of host id %d, want %d", tc.HostID, want.host)
+	case tc.UUID != want.UUID:
+		return fmt.Errorf("of lockspace %s, want %s", tc.UUID, want.UUID)
+	case tc.HostID != want.Host:
+		return fmt.Errorf("of host id %d, want %d", tc.HostID, want.Host)
 	case tc.Boot != want.boot:
 		return fmt.Errorf("of boot %x, want %x", tc.Boot, want.boot)
 	case tc.T0 > now:
 		return fmt.Errorf("lease since %v after boot, and now it is %v", tc.T0, now)
 	}
 	return nil
+}
+
+// maxCgroup is the longest path of a cgroup that is kept, in bytes as they stand in the state file:
+// what a record has room for.
+const maxCgroup = 320
+
+// CheckCgroup returns an error for a path that the state file cannot keep. A user may give cgroups
+// any name, and a record that cannot be kept makes the state of all users void.
+func CheckCgroup(dir string) error {
+	switch n := len(line.AppendString(nil, dir)) - len(`""`); {
+	case !utf8.ValidString(dir):
+		return fmt.Errorf("the path of cgroup %.40q... is not UTF-8", dir)
+	case n > maxCgroup:
+		return fmt.Errorf("the path of cgroup %.40q... is too long: %d bytes, want at most %d", dir, n, maxCgroup)
+	case !filepath.IsAbs(dir) || filepath.Clean(dir) != dir:
+		return fmt.Errorf("cgroup %.40q... is not an absolute path", dir)
+	}
+	return nil
+}
+
+// Ticket is the one that the session's token is a grant of; 0: it has none.
+func (r Session) Ticket() layout.Ticket {
+	if r.Token == 0 {
+		return 0
+	}
+	return layout.MakeTicket(r.Token.Number(), r.Token.Host())
 }

@@ -1,4 +1,4 @@
-package daemon
+package handover
 
 import (
 	"bytes"
@@ -35,27 +35,27 @@ func cellOf(t testing.TB, record any) []byte {
 
 func textOf(cell []byte) string { return string(bytes.TrimRight(cell[cellText:], "\x00")) }
 
-func termOf(change func(*termRecord)) termCell {
+func termOf(change func(*Term)) termCell {
 	term := aTerm()
 	change(&term)
-	return termCell{Format: journalFormat, termRecord: term}
+	return termCell{Format: journalFormat, Term: term}
 }
 
-func sessionOf(change func(*sessionRecord)) sessionRecord {
+func sessionOf(change func(*Session)) Session {
 	s := aSession(1)
 	change(&s)
 	return s
 }
 
 func TestDamagedJournalIsVoid(t *testing.T) {
-	good, session := cellOf(t, termOf(func(*termRecord) {})), cellOf(t, aSession(1))
+	good, session := cellOf(t, termOf(func(*Term) {})), cellOf(t, aSession(1))
 	flipped := bytes.Clone(session)
 	flipped[1000] ^= 1
 	free := make([]byte, cellSize)
 	almostFree := bytes.Clone(free)
 	almostFree[cellSize-1] = 1
-	term := func(change func(*termRecord)) [][]byte { return [][]byte{cellOf(t, termOf(change))} }
-	with := func(change func(*sessionRecord)) [][]byte { return [][]byte{good, free, cellOf(t, sessionOf(change))} }
+	term := func(change func(*Term)) [][]byte { return [][]byte{cellOf(t, termOf(change))} }
+	with := func(change func(*Session)) [][]byte { return [][]byte{good, free, cellOf(t, sessionOf(change))} }
 	edit := func(old, new string) [][]byte {
 		return [][]byte{good, seal(strings.Replace(textOf(session), old, new, 1))}
 	}
@@ -86,52 +86,52 @@ func TestDamagedJournalIsVoid(t *testing.T) {
 		{"a bad mode", edit(`"shared"`, `"sharp"`), `cell 1: mode "sharp"`},
 		{"a bad token", edit(`"token":"`, `"token":"-`), "cell 1: ticket"},
 
-		{"another format", [][]byte{cellOf(t, termCell{Format: 2, termRecord: aTerm()})}, "cell 0: format 2, want 1"},
-		{"another lockspace", term(func(r *termRecord) { r.UUID[0]++ }), "cell 0: of lockspace 02020300-"},
-		{"no lockspace", term(func(r *termRecord) { r.UUID = layout.UUID{} }), "cell 0: no uuid"},
-		{"another boot", term(func(r *termRecord) { r.Boot[0]++ }), "cell 0: of boot "},
-		{"no boot", term(func(r *termRecord) { r.Boot = bootText{} }), "cell 0: no boot id"},
-		{"another host", term(func(r *termRecord) { r.HostID = 8 }), "cell 0: of host id 8, want 7"},
-		{"no host", term(func(r *termRecord) { r.HostID = 0 }), "cell 0: host id 0, want 1 to 2000"},
-		{"no incarnation", term(func(r *termRecord) { r.Incarnation = 0 }), "cell 0: incarnation 0"},
-		{"a lease from the future", term(func(r *termRecord) { r.T0 = 1 << 62 }), "cell 0: lease since 1281023h"},
-		{"a lease from before the boot", term(func(r *termRecord) { r.T0 = -1 }), "cell 0: lease since -1ns"},
+		{"another format", [][]byte{cellOf(t, termCell{Format: 2, Term: aTerm()})}, "cell 0: format 2, want 1"},
+		{"another lockspace", term(func(r *Term) { r.UUID[0]++ }), "cell 0: of lockspace 02020300-"},
+		{"no lockspace", term(func(r *Term) { r.UUID = layout.UUID{} }), "cell 0: no uuid"},
+		{"another boot", term(func(r *Term) { r.Boot[0]++ }), "cell 0: of boot "},
+		{"no boot", term(func(r *Term) { r.Boot = BootText{} }), "cell 0: no boot id"},
+		{"another host", term(func(r *Term) { r.HostID = 8 }), "cell 0: of host id 8, want 7"},
+		{"no host", term(func(r *Term) { r.HostID = 0 }), "cell 0: host id 0, want 1 to 2000"},
+		{"no incarnation", term(func(r *Term) { r.Incarnation = 0 }), "cell 0: incarnation 0"},
+		{"a lease from the future", term(func(r *Term) { r.T0 = 1 << 62 }), "cell 0: lease since 1281023h"},
+		{"a lease from before the boot", term(func(r *Term) { r.T0 = -1 }), "cell 0: lease since -1ns"},
 
 		{"a session twice", [][]byte{good, session, free, session}, "cell 3: session 00000000000000000000000000000001 is in cell 1 as well"},
-		{"no id", with(func(r *sessionRecord) { r.ID = "" }), `cell 2: session "": want 32 lower-case`},
-		{"a path for an id", with(func(r *sessionRecord) { r.ID = "../../../../../../../etc/passwd/" }), "cell 2: session"},
-		{"an id in upper case", with(func(r *sessionRecord) { r.ID = strings.Repeat("A", 32) }), "cell 2: session"},
-		{"a bad state", with(func(r *sessionRecord) { r.State = "asleep" }), `cell 2: state "asleep"`},
-		{"no name", with(func(r *sessionRecord) { r.Name = "" }), "cell 2: lock name of 0 bytes"},
-		{"a bad name", with(func(r *sessionRecord) { r.Name = "a\nb" }), "cell 2: lock name"},
-		{"no lock", with(func(r *sessionRecord) { r.Lock = 0 }), "cell 2: granted lock 0"},
-		{"a lock too many", with(func(r *sessionRecord) { r.Lock = layout.MaxLocks + 1 }), "cell 2: lock 65537"},
-		{"no token", with(func(r *sessionRecord) { r.Token = 0 }), "cell 2: granted lock 3 with token 0"},
-		{"a token before the grant", with(func(r *sessionRecord) { r.State = sessionWaiting }), "cell 2: waiting with token"},
-		{"another host's token", with(func(r *sessionRecord) { r.Token = layout.MakeTicket(9, 8) }), "of host 8, want 7"},
-		{"too many permits", with(func(r *sessionRecord) { r.Permits = 2001 }), "cell 2: permits 2001"},
-		{"a negative pid", with(func(r *sessionRecord) { r.PID = -1 }), "cell 2: pid -1"},
-		{"a negative peer", with(func(r *sessionRecord) { r.Peer = -1 }), "cell 2: peer -1"},
-		{"a long command", with(func(r *sessionRecord) { r.Command = strings.Repeat("x", 81) }), "cell 2: command"},
-		{"a negative deadline", with(func(r *sessionRecord) { r.Deadline = -1 }), "cell 2: deadline -1ns"},
+		{"no id", with(func(r *Session) { r.ID = "" }), `cell 2: session "": want 32 lower-case`},
+		{"a path for an id", with(func(r *Session) { r.ID = "../../../../../../../etc/passwd/" }), "cell 2: session"},
+		{"an id in upper case", with(func(r *Session) { r.ID = strings.Repeat("A", 32) }), "cell 2: session"},
+		{"a bad state", with(func(r *Session) { r.State = "asleep" }), `cell 2: state "asleep"`},
+		{"no name", with(func(r *Session) { r.Name = "" }), "cell 2: lock name of 0 bytes"},
+		{"a bad name", with(func(r *Session) { r.Name = "a\nb" }), "cell 2: lock name"},
+		{"no lock", with(func(r *Session) { r.Lock = 0 }), "cell 2: granted lock 0"},
+		{"a lock too many", with(func(r *Session) { r.Lock = layout.MaxLocks + 1 }), "cell 2: lock 65537"},
+		{"no token", with(func(r *Session) { r.Token = 0 }), "cell 2: granted lock 3 with token 0"},
+		{"a token before the grant", with(func(r *Session) { r.State = Waiting }), "cell 2: waiting with token"},
+		{"another host's token", with(func(r *Session) { r.Token = layout.MakeTicket(9, 8) }), "of host 8, want 7"},
+		{"too many permits", with(func(r *Session) { r.Permits = 2001 }), "cell 2: permits 2001"},
+		{"a negative pid", with(func(r *Session) { r.PID = -1 }), "cell 2: pid -1"},
+		{"a negative peer", with(func(r *Session) { r.Peer = -1 }), "cell 2: peer -1"},
+		{"a long command", with(func(r *Session) { r.Command = strings.Repeat("x", 81) }), "cell 2: command"},
+		{"a negative deadline", with(func(r *Session) { r.Deadline = -1 }), "cell 2: deadline -1ns"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			path := journalPath(t.TempDir(), journalUUID, journalHost)
+			path := Path(t.TempDir(), journalUUID, journalHost)
 			require.NoError(t, os.WriteFile(path, slices.Concat(test.cells...), 0o600))
-			term, sessions, err := readJournal(path, clock.Boottime.Now())
+			term, sessions, err := Read(path, clock.Boottime.Now())
 			require.ErrorContains(t, err, "read journal "+path+": ")
 			require.ErrorContains(t, err, test.want)
 			require.Zero(t, term)
 			require.Empty(t, sessions)
-			_, _, _, err = resumeJournal(filepath.Dir(path), journalUUID, journalHost, clock.Boottime.Now())
+			_, _, _, err = Resume(filepath.Dir(path), journalUUID, journalHost, clock.Boottime.Now())
 			require.ErrorContains(t, err, test.want)
 		})
 	}
 }
 
 func TestJournalIsAFileOfOurOwn(t *testing.T) {
-	good := cellOf(t, termOf(func(*termRecord) {}))
+	good := cellOf(t, termOf(func(*Term) {}))
 	tests := []struct {
 		name string
 		put  func(path string) error
@@ -155,14 +155,14 @@ func TestJournalIsAFileOfOurOwn(t *testing.T) {
 			if err := os.WriteFile(path, good, 0o600); err != nil {
 				return err
 			}
-			return os.Truncate(path, journalCells*cellSize+cellSize)
+			return os.Truncate(path, Cells*cellSize+cellSize)
 		}, "want 1 to 65536 cells"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			path := journalPath(t.TempDir(), journalUUID, journalHost)
+			path := Path(t.TempDir(), journalUUID, journalHost)
 			require.NoError(t, test.put(path))
-			_, _, err := readJournal(path, clock.Boottime.Now())
+			_, _, err := Read(path, clock.Boottime.Now())
 			require.ErrorContains(t, err, "read journal "+path)
 			require.ErrorContains(t, err, test.want)
 		})
@@ -171,20 +171,20 @@ func TestJournalIsAFileOfOurOwn(t *testing.T) {
 		if os.Getuid() != 0 {
 			t.Skip("only root gives a file away")
 		}
-		path := journalPath(t.TempDir(), journalUUID, journalHost)
+		path := Path(t.TempDir(), journalUUID, journalHost)
 		require.NoError(t, os.WriteFile(path, good, 0o600))
 		require.NoError(t, os.Chown(path, 1, 1))
-		_, _, err := readJournal(path, clock.Boottime.Now())
+		_, _, err := Read(path, clock.Boottime.Now())
 		require.ErrorContains(t, err, "a file of user 1, want 0")
 	})
-	_, _, err := readJournal("/nowhere/x.state", clock.Boottime.Now())
+	_, _, err := Read("/nowhere/x.state", clock.Boottime.Now())
 	require.ErrorContains(t, err, "name is not UUID-ID.state")
 }
 
 func FuzzReadJournal(f *testing.F) {
-	good, session := cellOf(f, termOf(func(*termRecord) {})), cellOf(f, aSession(1))
+	good, session := cellOf(f, termOf(func(*Term) {})), cellOf(f, aSession(1))
 	free := make([]byte, cellSize)
-	want := journalOf{uuid: journalUUID, boot: hostid.BootID(), host: journalHost}
+	want := Owner{UUID: journalUUID, boot: hostid.BootID(), Host: journalHost}
 	f.Add(textOf(good), textOf(session), []byte(nil))
 	f.Add(textOf(good), "", slices.Concat(free, session))
 	f.Add(textOf(good), `{"id":"x"}`, []byte("garbage"))
@@ -201,7 +201,7 @@ func FuzzReadJournal(f *testing.F) {
 		}
 		// To decode and to encode is the identity.
 		again := make([]byte, len(file))
-		require.NoError(t, encodeCell(again[:cellSize], termCell{Format: journalFormat, termRecord: c.term}))
+		require.NoError(t, encodeCell(again[:cellSize], termCell{Format: journalFormat, Term: c.term}))
 		for _, s := range c.sessions {
 			cell := c.cells[s.ID]
 			require.NoError(t, encodeCell(again[cell*cellSize:][:cellSize], s))
