@@ -22,8 +22,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 )
 
-// asBakeryd names the directory in which this test binary is to be bakeryd: a restart can only be had of a process
-// of its own.
+// asBakeryd, if set, is the directory for which this test binary runs bakeryd: a restart needs a
+// separate process.
 const asBakeryd = "BAKERYD_UNDER_TEST"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,8 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	flag.Parse()
-	// More tests run at once than there are processors: much of what they do is to wait. Who fuzzes waits for nothing.
+	// Most tests only wait, so more than one per processor run at a time. A fuzz worker does not
+	// wait.
 	if flag.Lookup("test.fuzz").Value.String() == "" {
 		if err := flag.Set("test.parallel", "8"); err != nil {
 			panic(err)
@@ -67,7 +68,7 @@ func run(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// diskDir returns a directory where a lockspace can be: one in memory has no direct IO.
+// diskDir returns a directory for a lockspace; tmpfs has no direct IO.
 func diskDir() (string, error) {
 	for _, dir := range []string{os.TempDir(), "/var/tmp", "."} {
 		var fs unix.Statfs_t
@@ -75,22 +76,22 @@ func diskDir() (string, error) {
 			return filepath.Abs(dir)
 		}
 	}
-	return "", errors.New("TMPDIR, /var/tmp and this directory are not on a disk")
+	return "", errors.New("TMPDIR, /var/tmp and the working directory have no direct IO")
 }
 
-// here is the host that the examples run on.
+// here is the host of the examples.
 var here *host
 
-// host has a bakeryd.
+// host runs a bakeryd process.
 type host struct {
 	disk    string
-	dir     string // below it, with all that bakeryd has; empty: it was not started yet
+	dir     string // all of bakeryd's files; empty: not started yet
 	cmd     *exec.Cmd
 	stdin   io.Closer
-	leaving bool // it was told to
+	leaving bool // it was told to leave
 }
 
-// socket returns the socket of a bakeryd that serves; client.DefaultSocket, as a rule.
+// socket returns the socket of a running bakeryd; a program uses client.DefaultSocket.
 func socket() string {
 	if err := here.serving(); err != nil {
 		panic(err)
@@ -98,14 +99,14 @@ func socket() string {
 	return here.dir + "/s"
 }
 
-// restart kills bakeryd, and returns when another one serves.
+// restart kills bakeryd and starts another one.
 func restart() {
 	if err := errors.Join(here.kill(), here.start()); err != nil {
 		panic(err)
 	}
 }
 
-// evict has the host leave the lockspace, as an operator may.
+// evict makes the host leave the lockspace, as an operator may.
 func evict() {
 	here.leaving = true
 	if err := here.cmd.Process.Signal(syscall.SIGINT); err != nil {
@@ -135,7 +136,7 @@ func (h *host) serving() (err error) {
 
 func (h *host) device() string { return filepath.Join(h.dir, "lockspace") }
 
-// start returns when bakeryd has joined.
+// start starts bakeryd and waits until it has joined.
 func (h *host) start() error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -155,7 +156,7 @@ func (h *host) start() error {
 		return err
 	}
 	if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
-		return errors.Join(fmt.Errorf("it does not join: %w", err), h.cmd.Wait())
+		return errors.Join(fmt.Errorf("bakeryd does not join: %w", err), h.cmd.Wait())
 	}
 	return nil
 }
@@ -165,7 +166,7 @@ func (h *host) kill() error {
 		return err
 	}
 	if err := h.cmd.Wait(); h.cmd.ProcessState.ExitCode() != -1 {
-		return fmt.Errorf("it has ended before: %w", err)
+		return fmt.Errorf("bakeryd has ended: %w", err)
 	}
 	return nil
 }
@@ -183,7 +184,7 @@ func (h *host) remove() error {
 	return errors.Join(err, os.RemoveAll(h.dir))
 }
 
-// serve is bakeryd, in short. It does not outlive the test that has started it.
+// serve is a small bakeryd. It ends with the test that started it.
 func serve(dir string) error {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, syscall.SIGINT)

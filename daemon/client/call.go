@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// callPatience is how long bakeryd may take over a call that waits for nothing but the device.
-const callPatience = 30 * time.Second
+// callTimeout is how long bakeryd may take over a call that only waits for the device.
+const callTimeout = 30 * time.Second
 
-// call makes a call that is answered at once, not by a stream: body, unless nil, is sent as JSON, and the answer is read
-// into answer. It waits for callPatience at most. It returns an *Error, ErrUnreachable, ErrProtocol, or the cause of
-// ctx's end.
+// call makes a call whose answer is not a stream. It sends body, unless nil, as JSON, and decodes
+// the answer into answer. It waits for callTimeout at most. It returns an *Error, ErrUnreachable,
+// ErrProtocol, or the cause of ctx's end.
 func (c *Client) call(ctx context.Context, method, path string, body, answer any) error {
-	return c.callWithin(ctx, callPatience, method, path, body, answer)
+	return c.callWithin(ctx, callTimeout, method, path, body, answer)
 }
 
-// callWithin is call for as long as limit, or, if that is 0, as long as it takes.
+// callWithin is call with another limit; 0 means no limit.
 func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, path string, body, answer any) error {
 	if limit > 0 {
 		var cancel context.CancelFunc
@@ -54,7 +54,7 @@ func (c *Client) callWithin(ctx context.Context, limit time.Duration, method, pa
 	return err
 }
 
-// roundTrip sends a request and reads all of the answer, which is bounded.
+// roundTrip sends a request and reads all of the answer, at most maxCall bytes.
 func roundTrip(conn io.ReadWriter, req *http.Request, answer any) error {
 	if err := req.Write(conn); err != nil && !hungUp(err) {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
@@ -92,5 +92,5 @@ func roundTrip(conn io.ReadWriter, req *http.Request, answer any) error {
 	return refused.Error
 }
 
-// maxCall bounds an answer: the list of 65,536 locks with the longest names is below it.
+// maxCall bounds an answer. The list of 65,536 locks with the longest names is smaller.
 const maxCall = 64 << 20

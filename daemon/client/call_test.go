@@ -69,7 +69,7 @@ func TestCallsOfLocks(t *testing.T) {
 	reply = "HTTP/1.1 404 Not Found\r\n\r\n" + `{"error":{"code":"missing","message":"no such lock","hint":"look"}}`
 	var refusal *Error
 	if err := c.Remove(t.Context(), "x", RemoveOptions{}); !errors.As(err, &refusal) || refusal.Code != api.CodeMissing || refusal.Hint != "look" {
-		t.Errorf("Remove of what is not there: %v", err)
+		t.Errorf("Remove of a missing lock: %v", err)
 	}
 
 	reply = answered(`{"locks":[{"name":"x","lock":3,"permits":2,"creation":"9"}]}`)

@@ -10,8 +10,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Access is what one may do with a hold who knows its session and its token: the holder, and the commands that run
-// under it. bakeryd grants it to the user only who took the lock, and to root.
+// Access changes a hold. It needs the hold's session and token, which the holder and the commands
+// under it know. bakeryd grants access only to the user that took the lock, and to root.
 type Access struct {
 	client  *Client
 	session string
@@ -23,11 +23,12 @@ func (c *Client) Access(session string, token layout.Ticket) *Access {
 	return &Access{client: c, session: session, token: token}
 }
 
-// SetMode changes how the lock is held. Exclusive is granted at once or refused with ErrUpgrade, and never waited
-// for. The mode that it has is no error, so SetMode may be repeated.
+// SetMode changes how the lock is held. bakeryd grants or refuses (ErrUpgrade) exclusive mode
+// immediately. Setting the current mode again is not an error, so SetMode may be repeated.
 //
-// A bakeryd that is being restarted is waited for until ctx ends. SetMode returns ErrUpgrade, ErrLost if the hold is
-// over, another *Error, ErrProtocol, or the cause of ctx's end: then the change may have come about.
+// While bakeryd restarts, SetMode retries until ctx ends. It returns ErrUpgrade, ErrLost if the
+// hold is over, another *Error, ErrProtocol, or the cause of ctx's end; in the last case the mode
+// may have changed.
 func (a *Access) SetMode(ctx context.Context, mode layout.Mode) error {
 	_, err := a.setMode(ctx, mode)
 	return err
@@ -39,7 +40,7 @@ func (a *Access) setMode(ctx context.Context, mode layout.Mode) (change uint64, 
 		Mode   layout.Mode `json:"mode"`
 		Change uint64      `json:"change"`
 	}
-	err = a.insist(ctx, "/v1/mode", struct {
+	err = a.callUntilAnswered(ctx, "/v1/mode", struct {
 		Session string        `json:"session"`
 		Token   layout.Ticket `json:"token"`
 		Mode    layout.Mode   `json:"mode"`
@@ -50,26 +51,27 @@ func (a *Access) setMode(ctx context.Context, mode layout.Mode) (change uint64, 
 	return answer.Change, err
 }
 
-// SetValue sets the value of the lock, of at most layout.MaxValue bytes; an empty one clears it. The hold must be
-// exclusive. The value is on the disk when SetValue returns; errors are as for SetMode.
+// SetValue sets the value of the lock, at most layout.MaxValue bytes; an empty one clears it. The
+// hold must be exclusive. The value is on the disk when SetValue returns. Errors are as for
+// SetMode.
 func (a *Access) SetValue(ctx context.Context, value []byte) error {
 	if value == nil {
-		value = []byte{} // nil would be written as null
+		value = []byte{} // nil would be encoded as null
 	}
 	var answer struct{}
-	return a.insist(ctx, "/v1/value", struct {
+	return a.callUntilAnswered(ctx, "/v1/value", struct {
 		Session string        `json:"session"`
 		Token   layout.Ticket `json:"token"`
 		Value   []byte        `json:"value"`
 	}{a.session, a.token, value}, &answer)
 }
 
-// insist makes a call that may be repeated until bakeryd has an answer to it.
-func (a *Access) insist(ctx context.Context, path string, body, answer any) error {
+// callUntilAnswered repeats a call until bakeryd answers it. The call must be repeatable.
+func (a *Access) callUntilAnswered(ctx context.Context, path string, body, answer any) error {
 	var pause backoff
 	for {
 		err := a.once(ctx, path, body, answer)
-		if ctx.Err() != nil || !passing(err) {
+		if ctx.Err() != nil || !transient(err) {
 			return err
 		}
 		if why := pause.sleep(ctx, lastPause); why != nil {
@@ -79,22 +81,23 @@ func (a *Access) insist(ctx context.Context, path string, body, answer any) erro
 }
 
 func (a *Access) once(ctx context.Context, path string, body, answer any) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%w: no answer within %v", ErrUnreachable, patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("%w: no answer within %v", ErrUnreachable, answerTimeout))
 	defer cancel()
 	return a.client.call(ctx, http.MethodPost, path, body, answer)
 }
 
-// Session returns the id by which bakeryd knows the hold: with the token it gives Access to it.
+// Session returns the id by which bakeryd knows the hold. Together with the token it gives Access.
 func (h *Hold) Session() string { return h.session.id }
 
-// Mode returns how the lock is held, as far as bakeryd has told: a process that has Access may change it too.
+// Mode returns the mode that bakeryd last reported. Another process that has Access may change it,
+// too.
 func (h *Hold) Mode() layout.Mode {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.mode
 }
 
-// SetMode changes how the lock is held, as Access.SetMode does, but waits for bakeryd no longer than the hold lasts.
+// SetMode is Access.SetMode, but retries no longer than the hold lasts.
 func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {
 	ctx, stop := h.whileHeld(ctx)
 	defer stop()
@@ -102,11 +105,11 @@ func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {
 	if err != nil {
 		return fmt.Errorf("hold %q %v: %w", h.Name, mode, err)
 	}
-	h.hear(mode, change)
+	h.applyMode(mode, change)
 	return nil
 }
 
-// SetValue sets the value of the lock, as Access.SetValue does, but waits for bakeryd no longer than the hold lasts.
+// SetValue is Access.SetValue, but retries no longer than the hold lasts.
 func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 	ctx, stop := h.whileHeld(ctx)
 	defer stop()
@@ -118,7 +121,7 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 
 func (h *Hold) access() *Access { return h.session.client.Access(h.session.id, h.token) }
 
-// whileHeld returns a context that ends with the hold as well.
+// whileHeld returns a context that also ends with the hold.
 func (h *Hold) whileHeld(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(h.over.context(), func() {
@@ -131,9 +134,9 @@ func (h *Hold) whileHeld(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// hear takes in the mode that bakeryd tells, unless a later one is known: the
-// answer to a change and the event of one before it may come in any order.
-func (h *Hold) hear(mode layout.Mode, change uint64) {
+// applyMode sets the mode that bakeryd reports, unless a later change is known: the answer to a
+// change and the event of an earlier one arrive in any order.
+func (h *Hold) applyMode(mode layout.Mode, change uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if change >= h.change {
@@ -141,18 +144,19 @@ func (h *Hold) hear(mode layout.Mode, change uint64) {
 	}
 }
 
-// Value is what a lock's holder left for others to read.
+// Value is the value of a lock, which its holders set for others to read.
 type Value struct {
-	Value    []byte        // nil: there is none
-	Token    layout.Ticket // of the hold under which it was set or cleared; 0: none ever was
-	Host     int           // who did that; 0: nobody
+	Value    []byte        // nil if none
+	Token    layout.Ticket // of the hold that set or cleared it; 0 if no hold did
+	Host     int           // host of that hold; 0 if none
 	HostName string
 }
 
-// Value returns the value of a lock: the one that was set under the highest token, whether its writer lives or not.
-// It returns an *Error, which may be ErrNoLock, ErrUnreachable, ErrProtocol, or the cause of ctx's end.
+// Value returns the value of a lock that was set under the highest token, even if its writer is
+// dead. It returns an *Error, which may be ErrNoLock, ErrUnreachable, ErrProtocol, or the cause of
+// ctx's end.
 func (c *Client) Value(ctx context.Context, name string) (Value, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 3*patience, fmt.Errorf("%w: no answer within %v", ErrUnreachable, 3*patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, 3*answerTimeout, fmt.Errorf("%w: no answer within %v", ErrUnreachable, 3*answerTimeout))
 	defer cancel()
 	var answer struct {
 		Name     string        `json:"name"`
@@ -166,7 +170,7 @@ func (c *Client) Value(ctx context.Context, name string) (Value, error) {
 		err = fmt.Errorf("%w: the value of %q, asked for that of %q", ErrProtocol, answer.Name, name)
 	}
 	var refusal *Error
-	if err != nil && !errors.As(err, &refusal) { // a refusal names the lock itself
+	if err != nil && !errors.As(err, &refusal) { // a refusal contains the lock's name
 		err = fmt.Errorf("value of %q: %w", name, err)
 	}
 	if err != nil {

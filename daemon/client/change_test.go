@@ -38,12 +38,12 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	fmt.Fprintf(w, `{"error":{"code":%q,"message":"no"}}`, code)
 }
 
-// await waits until something is so.
+// await waits for a condition.
 func await(t *testing.T, so func() bool) {
 	t.Helper()
 	for bound := time.Now().Add(soon); !so(); time.Sleep(time.Millisecond) {
 		if time.Now().After(bound) {
-			t.Fatalf("not so within %v", soon)
+			t.Fatalf("condition not met within %v", soon)
 		}
 	}
 }
@@ -69,7 +69,7 @@ func TestSetMode(t *testing.T) {
 	}
 }
 
-// TestModeIsHeard: a command under the lock may change it.
+// TestModeIsHeard: another process changes the mode.
 func TestModeIsHeard(t *testing.T) {
 	b := clienttest.Serve(t, func(x *exchange) {
 		x.Grant(time.Hour)
@@ -80,7 +80,7 @@ func TestModeIsHeard(t *testing.T) {
 	await(t, func() bool { return h.Mode() == layout.Shared })
 }
 
-// TestComesBackInTheModeThatItHas: and takes the one that bakeryd tells.
+// TestComesBackInTheModeThatItHas: the hold resumes with the mode that bakeryd reports.
 func TestComesBackInTheModeThatItHas(t *testing.T) {
 	back := make(chan clienttest.Request, 1)
 	b := clienttest.Serve(t, func(x *exchange) {
@@ -93,7 +93,7 @@ func TestComesBackInTheModeThatItHas(t *testing.T) {
 	b.Kill()
 	b.Start(func(x *exchange) {
 		back <- x.Request
-		x.Mode = layout.Exclusive // changed by another process, unheard
+		x.Mode = layout.Exclusive // changed by another process
 		x.Grant(time.Hour)
 		<-x.Gone
 	})
@@ -106,7 +106,7 @@ func TestComesBackInTheModeThatItHas(t *testing.T) {
 	}
 }
 
-// TestChangeIsAskedForAgain: the answer may get lost, and bakeryd may be restarted.
+// TestChangeIsAskedForAgain: an answer is lost, then bakeryd restarts.
 func TestChangeIsAskedForAgain(t *testing.T) {
 	b := clienttest.Serve(t, clienttest.Holding)
 	h := mustLock(t, b.Socket, Options{})

@@ -1,26 +1,22 @@
-// Package client takes locks from bakeryd over its Unix socket. It knows
-// bakeryd's protocol, which is HTTP with a stream of events, and how long a
-// hold is good for; it never knows a device, a ticket's meaning or a terminal.
+// Package client takes locks from bakeryd over its Unix socket. It knows bakeryd's protocol, which
+// is HTTP with a stream of events, and how long a hold is valid. It never knows a device, a
+// ticket's meaning or a terminal.
 //
-// Begin with [Client.Lock], and for what is done under a lock with
-// [Hold.Context]: the examples show both. A Hold is to be unlocked, lost or not.
+// Begin with [Client.Lock], and with [Hold.Context] for the work under a lock; the examples show
+// both. Every Hold must be unlocked, even a lost one.
 //
-// All that is lost is lost in time: the lease is told with the grant and with
-// every renewal, and counts on CLOCK_BOOTTIME in this process, so that the
-// holder is warned and stopped by the deadline whether or not bakeryd, the disk
-// or the network to it still answers. A process that was suspended beyond the
-// deadline finds out only when it goes on; what it writes then is turned away
-// by those who compare tokens ([Hold.Token]).
+// A holder learns of a loss in time. bakeryd sends the lease with the grant and with every renewal.
+// This process counts it on CLOCK_BOOTTIME, so that the holder is warned and stopped by the
+// deadline even if bakeryd, the disk or the network does not answer. A process that was suspended
+// beyond the deadline notices only when it continues; a store that compares tokens ([Hold.Token])
+// refuses its late writes.
 //
-// To run a command under a lock is more than this package does: bakeryctl lock
-// also stops what the command has started.
+// To run a command under a lock use bakeryctl lock, which also stops what the command has started.
 //
-// A hold (hold.go) and a place in the queue (turn.go)
-// outlive their connection: bakeryd knows both by a session (session.go), under
-// which the client asks again until it is too late. What goes over a
-// connection is in link.go and event.go, and what is kept for all holds in keep.go. What a holder changes while it holds, and the
-// values that locks have, are in change.go.
-// What is answered at once goes through call.go.
+// A hold (hold.go) and a place in the wait queue (waiter.go) outlive their connection: bakeryd
+// knows both by a session (session.go), under which the client asks again until the deadline.
+// link.go and event.go are the protocol of a connection, pool.go is what all holds of a client
+// share, change.go changes a hold and reads values, call.go makes the calls that are not streams.
 package client
 
 import (
@@ -35,58 +31,60 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// DefaultSocket is where bakeryd serves if it is not told otherwise.
+// DefaultSocket is bakeryd's default socket.
 const DefaultSocket = "/run/bakery/bakeryd.sock"
 
-// patience is how long bakeryd may take over an answer beyond the time that it was asked to wait: several
-// IO budgets of a slow device.
-const patience = 10 * time.Second
+// answerTimeout is how much longer than the requested wait bakeryd may take to answer: several IO
+// budgets of a slow device.
+const answerTimeout = 10 * time.Second
 
 var (
-	// ErrUnreachable is returned when nothing serves the socket, or it stops answering before the lock was
-	// granted and does not come back in time.
+	// ErrUnreachable is returned when nothing serves the socket, or when bakeryd ends before the
+	// grant and does not come back in time.
 	ErrUnreachable = errors.New("bakeryd is unreachable")
 
-	// ErrProtocol is returned when what serves the socket does not speak bakeryd's protocol.
+	// ErrProtocol is returned when the answer is not in bakeryd's protocol.
 	ErrProtocol = errors.New("not an answer of bakeryd")
 
-	// ErrBusy is returned when the lock was wanted at once, and is held.
+	// ErrBusy is returned when a non-blocking request finds the lock held.
 	ErrBusy = api.ErrBusy
 
-	// ErrTimeout is returned when the lock was not granted in the time given.
+	// ErrTimeout is returned when the lock was not granted within Options.Timeout.
 	ErrTimeout = api.ErrTimeout
 
-	// ErrUpgrade is returned when a shared hold cannot become an exclusive one, for others take part in the lock.
+	// ErrUpgrade is returned when a shared hold cannot become exclusive, because the lock has other
+	// holders or waiters.
 	ErrUpgrade = api.ErrUpgrade
 
 	// ErrNoLock is returned when no lock has that name.
 	ErrNoLock = api.ErrNoLock
 
-	// ErrForbidden is returned when the user of this process may not do that.
+	// ErrForbidden is returned when the policy does not allow that to the user of this process.
 	ErrForbidden = api.ErrForbidden
 
-	// ErrLost is what Hold.Err and the cause of Hold.Context are when a hold ends that was not released.
+	// ErrLost is wrapped by Hold.Err and by the cause of Hold.Context when a hold ends without
+	// Unlock.
 	ErrLost = api.ErrLost
 )
 
-// Error is bakeryd's refusal.
+// Error is a refusal of bakeryd.
 type Error = api.Error
 
-// Client takes locks from the bakeryd that serves one socket. A few of its connections are used again. It may be used from
-// several goroutines.
+// Client takes locks from the bakeryd at one socket. It reuses connections. It is safe for
+// concurrent use.
 type Client struct {
 	socket string
-	keeper keeper
+	pool   pool
 }
 
-// clients are those of absolute paths, by these.
+// clients maps absolute socket paths to their clients.
 var clients sync.Map
 
-// New returns the client of the bakeryd that serves the socket at that path, DefaultSocket as a rule. It does no IO. Who
-// asks again gets the same one, and so its connections, unless the path is relative.
+// New returns the client of the bakeryd at that socket, usually DefaultSocket. It does no IO. A
+// second call with the same absolute path returns the same client, and so shares its connections.
 func New(socket string) *Client {
 	if !filepath.IsAbs(socket) {
-		return &Client{socket: socket} // it may lead elsewhere the next time
+		return &Client{socket: socket} // a relative path depends on the working directory
 	}
 	c, ok := clients.Load(socket)
 	if !ok {
@@ -95,60 +93,62 @@ func New(socket string) *Client {
 	return c.(*Client)
 }
 
-// Options say how a lock is wanted. The zero value waits for an exclusive hold for as long as it takes.
+// Options describe a request for a lock. The zero value waits without limit for an exclusive hold.
 type Options struct {
-	Mode     layout.Mode   // layout.Exclusive, or layout.Shared
-	NonBlock bool          // have it at once, or ErrBusy
-	Timeout  time.Duration // not granted within it: ErrTimeout; 0: none; rounded up to milliseconds
-	Permits  int           // refuse a lock that has another number of permits; 0: take what it has
-	PID      int           // of the holder, for people who ask who it is; 0: this process
-	Command  string        // likewise, what it does; its first 80 bytes are kept
+	Mode     layout.Mode   // layout.Exclusive or layout.Shared
+	NonBlock bool          // return ErrBusy instead of waiting
+	Timeout  time.Duration // then ErrTimeout; 0: none; rounded up to milliseconds
+	Permits  int           // refuse a lock with another number of permits; 0: accept any
+	PID      int           // of the holder, shown in listings; 0: this process
+	Command  string        // of the holder, shown in listings; its first 80 bytes are kept
 
-	// Witness asks for what Inherit gives to commands, so that they keep the lock even if neither this process
-	// nor bakeryd lives.
+	// Witness asks for a liveness FIFO, which Inherit passes to commands: they keep the lock even
+	// if this process and bakeryd end.
 	Witness bool
 
-	// Requests asks for what Hold.Requests gives.
+	// Requests enables Hold.Requests.
 	Requests bool
 
 	// Session is the id by which bakeryd knows the request and the hold, from NewSession; empty: a
 	// new one.
 	Session string
 
-	// Confirm has bakeryd pass the lock on if this process does not run when it is granted: one
-	// that does not confirm the grant within 2 s, or a sixth of the lease if that is less, waits
-	// again, at the end of the queue. It costs a round trip to bakeryd.
+	// Confirm makes bakeryd serve the next waiter if this process does not run when the lock is
+	// granted. A client that does not confirm the grant within 2 s, or a sixth of the lease if that
+	// is less, moves to the end of the wait queue. It costs a round trip to bakeryd.
 	Confirm bool
 
-	// OnWaiting, if set, is told how many are ahead and how many wait, when the wait begins and whenever
-	// that changes. It is called from within Lock, which reads on when it returns.
+	// OnWaiting, if not nil, is called with the number of waiters ahead and in total, when the wait
+	// begins and at each change. Lock calls it, and continues when it returns.
 	OnWaiting func(ahead, queued int)
 
-	// OnWarning, if set, is called from within Lock, with text for people, if this process runs
-	// below a process that holds the lock already: the wait lasts until that has ended.
+	// OnWarning, if not nil, is called by Lock with a message for the user if an ancestor of this
+	// process holds the lock: the wait lasts until that ends.
 	OnWarning func(message string)
 }
 
-// limit returns how long bakeryd has to decide, 0 for as long as it takes, and the error of a Lock that it
-// left undecided.
+// limit returns how long bakeryd has to answer, 0 for no limit, and the error of Lock if it does
+// not.
 func (o Options) limit() (time.Duration, error) {
 	switch {
 	case o.NonBlock:
-		return patience, fmt.Errorf("%w: no answer within %v", ErrUnreachable, patience)
+		return answerTimeout, fmt.Errorf("%w: no answer within %v", ErrUnreachable, answerTimeout)
 	case o.Timeout > 0:
-		return o.Timeout + patience, ErrTimeout
+		return o.Timeout + answerTimeout, ErrTimeout
 	}
 	return 0, nil
 }
 
-// Lock waits until the lock is granted. If ctx ends first it gives up the place in the queue, and returns
-// the cause; after the grant ctx has no say.
+// Lock blocks until the lock is granted. If ctx ends first, Lock leaves the wait queue and returns
+// the cause. After the grant ctx has no effect.
 //
-// A bakeryd that cannot be reached in the first place is an error at once. One that goes away during the wait
-// is waited for as long as a lease, in which it keeps the place in the queue.
+// If bakeryd cannot be reached at the first attempt, Lock returns an error immediately. If bakeryd
+// goes away during the wait, Lock tries to reach it for one lease, in which bakeryd keeps the place
+// in the wait queue.
 //
-// It returns an *Error (which may be ErrBusy or ErrTimeout), ErrTimeout, ErrUnreachable, ErrProtocol, the cause of
-// ctx, or, if this process cannot have another timer, the error of timerfd_create(2).
+// It returns an *Error (which may be ErrBusy or ErrTimeout), ErrTimeout, ErrUnreachable,
+// ErrProtocol, the cause of ctx, or the error of timerfd_create(2) if this process cannot create a
+// timer.
 func (c *Client) Lock(ctx context.Context, name string, o Options) (*Hold, error) {
 	h, err := c.lock(ctx, name, o)
 	if err != nil {
@@ -159,14 +159,14 @@ func (c *Client) Lock(ctx context.Context, name string, o Options) (*Hold, error
 
 func (c *Client) lock(ctx context.Context, name string, o Options) (*Hold, error) {
 	if o.Timeout < 0 {
-		return nil, ErrTimeout // what is left until a deadline that has passed
+		return nil, ErrTimeout // the caller's deadline has passed
 	}
 	if limit, late := o.limit(); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, late)
 		defer cancel()
 	}
-	w := turn{session: newSession(c, name, o), begun: time.Now(), lease: layout.MinLease}
+	w := waiter{session: newSession(c, name, o), begun: time.Now(), lease: layout.MinLease}
 	l, granted, err := w.grant(ctx)
 	if err != nil {
 		return nil, err

@@ -65,13 +65,13 @@ func TestLockTellsOfTheWait(t *testing.T) {
 	}
 }
 
-// TestLock_GrantNotConfirmedInTime_AsksAgain: for the time that is left, and with the same confirmation.
+// TestLock_GrantNotConfirmedInTime_AsksAgain for the remaining time, again with Confirm.
 func TestLock_GrantNotConfirmedInTime_AsksAgain(t *testing.T) {
 	asked := make(chan clienttest.Request, 2)
 	socket := serve(t, func(x *exchange) {
 		asked <- x.Request
 		if x.Nth == 1 {
-			time.Sleep(10 * time.Millisecond) // of its time
+			time.Sleep(10 * time.Millisecond) // part of its time
 			x.Refuse(api.CodeUnconfirmed, "passed on", "")
 			return
 		}
@@ -199,7 +199,7 @@ func TestLockSurvivesABrokenServer(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			t.Parallel() // what looks like a broken connection is tried again for a second
+			t.Parallel() // a broken connection is retried for a second
 			socket := serveRaw(t, func(c net.Conn) {
 				_, err := io.WriteString(c, test.answer)
 				for err == nil && test.endless != "" {
@@ -266,9 +266,9 @@ func TestLimitOutlastsWhatWasAskedFor(t *testing.T) {
 		is   error
 	}{
 		{Options{}, 0, nil},
-		{Options{Timeout: time.Minute}, time.Minute + patience, ErrTimeout},
-		{Options{NonBlock: true}, patience, ErrUnreachable},
-		{Options{NonBlock: true, Timeout: time.Minute}, patience, ErrUnreachable},
+		{Options{Timeout: time.Minute}, time.Minute + answerTimeout, ErrTimeout},
+		{Options{NonBlock: true}, answerTimeout, ErrUnreachable},
+		{Options{NonBlock: true, Timeout: time.Minute}, answerTimeout, ErrUnreachable},
 	}
 	for _, test := range tests {
 		got, err := test.o.limit()

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Context returns a context for what may only be done under the lock. It ends when the holder is to stop, like
-// Warned, so that what is done has until the deadline to come to its end; the cause is an ErrLost. It ends with
-// Unlock too, and with parent. Calling cancel gives back what the context takes, and does not unlock.
+// Context returns a context for work that needs the lock. It ends when Warned is closed, so that
+// the work has until the deadline to stop; the cause is an ErrLost. It also ends with Unlock and
+// with parent. cancel frees the context's resources and does not unlock.
 func (h *Hold) Context(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
 	work := h.work.context()
 	ctx, end := context.WithCancelCause(parent)
 	if work.Err() != nil {
-		end(context.Cause(work)) // at once, not in a moment: who looks at the context first must not begin
+		end(context.Cause(work)) // synchronously: the returned context must not look valid
 	}
 	stop := context.AfterFunc(work, func() { end(context.Cause(work)) })
 	return ctx, func() {
@@ -22,14 +22,15 @@ func (h *Hold) Context(parent context.Context) (ctx context.Context, cancel cont
 	}
 }
 
-// Grace returns how long before the deadline the holder is told to stop: the time that it has for that.
+// Grace returns how long before the deadline Warned is closed: the time that the holder has to
+// stop.
 func (h *Hold) Grace() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.grace
 }
 
-// whyStop is called with mu held.
+// whyStop returns why the holder must stop. It is called with mu held.
 func (h *Hold) whyStop() error {
 	if h.err != nil {
 		return h.err

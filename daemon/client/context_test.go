@@ -84,7 +84,7 @@ func TestContextEndsOtherwise(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeft: neither goroutines nor descriptors, however it ends.
+// TestNothingIsLeft: no goroutine and no descriptor, however a hold ends.
 func TestNothingIsLeft(t *testing.T) {
 	b := clienttest.Serve(t, func(x *exchange) {
 		switch x.Name {
@@ -140,7 +140,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	b.AwaitRelease()
 	eventually(t, "the end of what it has started", func() bool {
-		return runtime.NumGoroutine() <= goroutines+2 && descriptors() <= before+2 // the fake's own come and go
+		return runtime.NumGoroutine() <= goroutines+2 && descriptors() <= before+2 // the fake's own vary by this
 	})
 }
 
@@ -154,11 +154,12 @@ func TestTimeoutThatIsOver(t *testing.T) {
 	}
 }
 
-// TestUnlockAwaitsASuccessor: who does not tell it leaves the lock held to the end of the lease.
+// TestUnlockAwaitsASuccessor: without an unlock, bakeryd's next process keeps the lock until the
+// deadline.
 func TestUnlockAwaitsASuccessor(t *testing.T) {
 	b := clienttest.Serve(t, clienttest.Holding)
 	h := mustLock(t, b.Socket, Options{})
-	h.awaitLink(soon) // there is one
+	h.awaitLink(soon) // returns at once: there is a link
 	b.Kill()
 	away := func() bool {
 		h.mu.Lock()

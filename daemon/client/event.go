@@ -10,19 +10,19 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// leaseOf returns the time left. Nothing longer than the longest lease is believed.
+// leaseOf returns the time left, at most layout.MaxLease.
 func leaseOf(e api.Event) time.Duration { return believable(e.LeaseMS) }
 
-// graceOf returns how long before the deadline the holder is to stop.
+// graceOf returns how long before the deadline the holder must stop.
 func graceOf(e api.Event) time.Duration { return believable(e.GraceMS) }
 
 func believable(ms int64) time.Duration {
 	return time.Duration(min(max(ms, 0), layout.MaxLease.Milliseconds())) * time.Millisecond
 }
 
-// until returns the deadline that an event tells, which has just been read. If this process stood still, that is
-// long after the event was sent; what it says of that is believed only if it can be: a bakeryd in another time
-// namespace has another clock.
+// until returns the deadline in an event that has just been read. If this process was paused,
+// bakeryd sent the event long ago. at_ms then corrects the deadline, if it is plausible: a bakeryd
+// in another time namespace has another clock.
 func (l *link) until(e api.Event) time.Duration {
 	from := clock.Boottime.Now()
 	if at := time.Duration(e.AtMS) * time.Millisecond; at > l.asked-time.Millisecond && at < from {
@@ -55,14 +55,14 @@ func (l *link) awaitGrant(onWaiting func(api.Event)) (api.Event, error) {
 				return api.Event{}, fmt.Errorf("%w: refused without a code", ErrProtocol)
 			}
 			return api.Event{}, e.Err()
-		case api.Lost: // instead of the hold that was asked for again
+		case api.Lost: // the hold to resume is over
 			return api.Event{}, &Error{Code: api.CodeLost, Message: e.Message}
 		}
 	}
 }
 
-// confirm confirms a grant, and returns it with the lease as it is then. bakeryd may have passed
-// the lock on by then.
+// confirm confirms a grant and returns it with the current lease. bakeryd may already have given
+// the lock to the next waiter.
 func (l *link) confirm(granted api.Event) (api.Event, error) {
 	l.out = strconv.AppendUint(append(l.out[:0], `{"confirm":"`...), uint64(granted.Token), 10)
 	l.out = append(l.out, "\"}\n"...)

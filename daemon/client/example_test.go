@@ -11,13 +11,13 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// backup stands for what may only be done under the lock.
+// backup stands for work that needs the lock.
 func backup(ctx context.Context) error {
 	fmt.Println("making the backup")
 	return ctx.Err()
 }
 
-// Only one of the hosts makes the backup at a time, and the next one after it.
+// One host at a time makes the backup.
 func Example() {
 	c := client.New(socket()) // client.DefaultSocket, as a rule
 	hold, err := c.Lock(context.Background(), "nightly-backup", client.Options{})
@@ -27,7 +27,7 @@ func Example() {
 	}
 	defer hold.Unlock()
 
-	// It ends when the lock is about to be lost, while there is still time to stop.
+	// ctx ends when the lock is about to be lost, while there is still time to stop.
 	ctx, cancel := hold.Context(context.Background())
 	defer cancel()
 	if err := backup(ctx); err != nil {
@@ -36,7 +36,7 @@ func Example() {
 	// Output: making the backup
 }
 
-// Who does not want to wait, or not for long, is told by an error.
+// NonBlock and Timeout limit the wait.
 func ExampleClient_Lock() {
 	c := client.New(socket())
 	first, err := c.Lock(context.Background(), "deploy", client.Options{Command: "deploy production"})
@@ -49,7 +49,7 @@ func ExampleClient_Lock() {
 	_, err = c.Lock(context.Background(), "deploy", client.Options{Timeout: 100 * time.Millisecond})
 	fmt.Println("not in time:", errors.Is(err, client.ErrTimeout))
 
-	// A context ends the wait as well, and gives the place in the queue to who comes next.
+	// A context ends the wait as well, and frees the place in the queue.
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	_, err = c.Lock(ctx, "deploy", client.Options{})
@@ -72,7 +72,7 @@ func ExampleClient_Lock() {
 	// held by deploy
 }
 
-// Those who wait can be told how far they are.
+// OnWaiting shows the place in the queue.
 func ExampleClient_Lock_queue() {
 	c := client.New(socket())
 	first, err := c.Lock(context.Background(), "queue", client.Options{})
@@ -98,7 +98,7 @@ func ExampleClient_Lock_queue() {
 	// granted
 }
 
-// Readers hold a lock together, writers alone.
+// Readers share a lock; a writer holds it alone.
 func ExampleClient_Lock_shared() {
 	c := client.New(socket())
 	var readers []*client.Hold
@@ -130,8 +130,8 @@ func ExampleClient_Lock_shared() {
 	// the writer is alone
 }
 
-// A leader leads for as long as its context lasts. It is told to stop a sixth of the lease before another one may
-// lead; here an operator wants its host to leave.
+// A leader leads until its context ends: a sixth of the lease before another leader may start, or,
+// as here, when an operator evicts its host.
 func ExampleHold_Context() {
 	c := client.New(socket())
 	lead := func(ctx context.Context) {
@@ -150,16 +150,16 @@ func ExampleHold_Context() {
 	if errors.Is(context.Cause(ctx), client.ErrLost) {
 		fmt.Println("stepping down")
 	}
-	_ = hold.Unlock() // what is lost is to be unlocked as well: now nobody leads here any more
+	_ = hold.Unlock() // a lost hold must be unlocked, too: another host may lead now
 	// Output:
 	// leading
 	// stepping down
 }
 
-// store keeps what holders of a lock write, and refuses what is late.
+// store keeps what holders of a lock write, and refuses late writes.
 type store struct {
 	mu    sync.Mutex
-	token layout.Ticket // the greatest one it has seen
+	token layout.Ticket // greatest one seen
 	text  string
 }
 
@@ -167,14 +167,14 @@ func (s *store) write(token layout.Ticket, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if token < s.token {
-		return errors.New("refused: the lock has been another one's since")
+		return errors.New("refused: the lock has had a later holder")
 	}
 	s.token, s.text = token, text
 	return nil
 }
 
-// A token makes a store safe even from a holder that was suspended for longer than its lease, and does not know yet
-// that it has lost the lock.
+// A token protects a store from a holder that was suspended beyond its lease and does not know yet
+// that it lost the lock.
 func ExampleHold_Token() {
 	c := client.New(socket())
 	var s store
@@ -195,11 +195,11 @@ func ExampleHold_Token() {
 	// Output:
 	// <nil>
 	// <nil>
-	// refused: the lock has been another one's since
+	// refused: the lock has had a later holder
 	// by the second
 }
 
-// A restart of bakeryd is nothing that a holder has to care for, if it takes less than a lease.
+// A restart of bakeryd that takes less than a lease does not affect holders.
 func ExampleHold_Lost() {
 	c := client.New(socket())
 	hold, err := c.Lock(context.Background(), "service", client.Options{})
@@ -223,7 +223,7 @@ func ExampleHold_Lost() {
 	// still held
 }
 
-// bakeryd says what is wrong with a request, and what to do about it.
+// An Error says what is wrong with a request.
 func ExampleError() {
 	c := client.New(socket())
 	_, err := c.Lock(context.Background(), "line\nbreak", client.Options{})

@@ -9,20 +9,20 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 )
 
-// soon bounds what a test waits for; nothing that works takes nearly as long.
+// soon bounds every wait; a passing test is much faster.
 const soon = 2 * time.Minute
 
 var token = clienttest.Token
 
 type exchange = clienttest.Exchange
 
-// serve runs a fake bakeryd that answers every request by script, and returns its socket.
+// serve runs a fake bakeryd that answers every request with script, and returns its socket.
 func serve(t *testing.T, script clienttest.Script) string {
 	t.Helper()
 	return clienttest.Serve(t, script).Socket
 }
 
-// serveRaw answers every connection with those bytes.
+// serveRaw answers every connection with raw bytes.
 func serveRaw(t *testing.T, answer func(c net.Conn)) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -57,7 +57,7 @@ func wait(t *testing.T, c <-chan struct{}, what string) {
 	}
 }
 
-// open says whether nobody has closed the channel yet.
+// open reports whether the channel is not closed yet.
 func open(c <-chan struct{}) bool {
 	select {
 	case <-c:

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// FloorRound is how long the device took for the three requests of one who finds a lock free, and lets it go again.
+// FloorRound is the device's time for the three requests of an uncontended lock and unlock.
 type FloorRound struct {
 	Claim   time.Duration `json:"claim_ns"`
 	Look    time.Duration `json:"look_ns"`
 	Release time.Duration `json:"release_ns"`
 }
 
-// Floor has bakeryd issue these requests raw, again and again with nothing in between, in the slots of a lock that
-// exists. It also returns how many slots are read at once. It is for root and the user of bakeryd, who are to have no
-// other use for the lock meanwhile. It returns an *Error (api.CodeMissing: there is no such lock; api.CodeForbidden),
-// ErrUnreachable, ErrProtocol, or the cause of ctx's end.
+// Floor makes bakeryd issue these requests back to back in the slots of an existing lock. It also
+// returns how many slots one read covers. Only root and bakeryd's own user may call it, and nothing
+// else may use the lock meanwhile. It returns an *Error (api.CodeMissing: there is no such lock;
+// api.CodeForbidden), ErrUnreachable, ErrProtocol, or the cause of ctx's end.
 func (c *Client) Floor(ctx context.Context, name string, rounds int) ([]FloorRound, int, error) {
 	body := struct {
 		Name   string `json:"name"`

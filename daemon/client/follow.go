@@ -8,18 +8,18 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
-// noticeable is for how long bakeryd may be gone, to be restarted, before anybody is told.
-const noticeable = 2 * time.Second
+// silentAfter is how long a restart of bakeryd may take before Hold.Silent reports it.
+const silentAfter = 2 * time.Second
 
-// errStoodStill is returned when an event says little, having waited to be read for who knows how long.
-var errStoodStill = fmt.Errorf("%w for a while: this process stood still", ErrUnreachable)
+// errPaused is returned when an event is too old to rely on, because this process was paused.
+var errPaused = fmt.Errorf("%w for a while: this process stood still", ErrUnreachable)
 
-// follow reads the events until the hold is over, over as many connections as it takes.
+// follow reads events until the hold is over, and reconnects as often as needed.
 func (h *Hold) follow() {
-	l := h.link // nobody else changes it
+	l := h.link // only this goroutine changes it
 	for {
 		err := h.read(l)
-		if passing(err) && !h.isClosed() {
+		if transient(err) && !h.isClosed() {
 			l, err = h.reattach()
 			if err == nil {
 				continue
@@ -30,7 +30,7 @@ func (h *Hold) follow() {
 		if h.released != nil {
 			h.released <- err
 		}
-		h.lose(err) // unless it was let go
+		h.lose(err) // no effect after Unlock
 		return
 	}
 }
@@ -41,7 +41,7 @@ func (h *Hold) isClosed() bool {
 	return h.closed
 }
 
-// read follows the events of one connection until it breaks.
+// read handles the events of one connection until it breaks.
 func (h *Hold) read(l *link) error {
 	for {
 		e, err := l.next()
@@ -51,23 +51,23 @@ func (h *Hold) read(l *link) error {
 		case e.Kind == api.Released:
 			return h.heardReleased()
 		case e.Kind == api.Lost:
-			if e.AtMS != 0 { // it may be sooner than the end of the lease that others have the lock
+			if e.AtMS != 0 { // another host may get the lock before the lease ends
 				h.shorten(l.until(e))
 			}
 			return errors.New(e.Message)
 		case e.Kind == api.Requested:
 			h.requested(Request{Host: e.Host, HostName: e.HostName, Message: e.Message})
 		case e.Kind == api.Mode:
-			h.hear(e.Mode, e.Change)
-		case e.Kind == api.Renewed && h.overdue() > stopped:
-			return errStoodStill
+			h.applyMode(e.Mode, e.Change)
+		case e.Kind == api.Renewed && h.overdue() > maxAlarmDelay:
+			return errPaused
 		case e.Kind == api.Renewed:
 			h.renew(l.until(e))
 		}
 	}
 }
 
-// heardReleased returns nil if the release was asked for.
+// heardReleased returns nil if the release was requested.
 func (h *Hold) heardReleased() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,28 +77,28 @@ func (h *Hold) heardReleased() error {
 	return nil
 }
 
-// reattach asks for the hold again until bakeryd has an answer to it. The old connection, which may not be broken
-// after all, is kept until then: bakeryd may take its end for the release of the lock.
+// reattach asks for the hold again until bakeryd answers. It keeps the old connection until then:
+// if that is not broken, closing it could release the lock.
 func (h *Hold) reattach() (*link, error) {
 	h.mu.Lock()
 	h.away = make(chan struct{})
 	h.mu.Unlock()
-	silence := time.AfterFunc(noticeable, func() {
+	silence := time.AfterFunc(silentAfter, func() {
 		select {
 		case h.silent <- struct{}{}:
-		default: // nobody has heard of the last time yet
+		default: // the last report is still unread
 		}
 	})
 	defer silence.Stop()
 	var pause backoff
-	h.session.o.Mode = h.Mode() // since the grant the session is this goroutine's alone
+	h.session.o.Mode = h.Mode() // after the grant only this goroutine uses session
 	for {
 		l, granted, err := h.session.connect(h.over.context(), h.token, 0, nil)
 		if err == nil {
 			h.adopt(l, granted)
 			return l, nil
 		}
-		if h.over.context().Err() != nil || !passing(err) {
+		if h.over.context().Err() != nil || !transient(err) {
 			return nil, err
 		}
 		if err := pause.sleep(h.over.context(), lastPause); err != nil {
@@ -107,24 +107,24 @@ func (h *Hold) reattach() (*link, error) {
 	}
 }
 
-// adopt goes on with another connection.
+// adopt switches to another connection.
 func (h *Hold) adopt(l *link, granted api.Event) {
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
-		_ = l.conn.Close() // as the other one was
+		_ = l.conn.Close() // as Unlock did with the old one
 		return
 	}
 	old := h.link
-	h.link, h.hurried = l, false
+	h.link, h.readsExpired = l, false
 	close(h.away)
 	h.away = nil
 	h.grace = graceOf(granted)
 	h.mode = granted.Mode
-	h.change = granted.Change // another bakeryd counts anew
+	h.change = granted.Change // another bakeryd restarts the count
 	h.mu.Unlock()
-	_ = old.conn.Close() // it is of no use any more, whatever it says
-	// Nothing was asked before that, so this errs on the safe side however long the answer took.
+	_ = old.conn.Close() // the new connection replaces it
+	// The lease is counted from before the request, so a slow answer can only make it shorter.
 	h.renew(l.asked + leaseOf(granted))
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
-// eventually waits for a condition that nothing announces.
+// eventually polls for a condition.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for bound := time.Now().Add(soon); !holds(); time.Sleep(time.Millisecond) {
@@ -71,10 +71,10 @@ func TestHoldEndsWithTheLeaseIfBakerydStaysAway(t *testing.T) {
 			select {
 			case <-h.Silent():
 			case <-time.After(soon):
-				t.Fatal("never said that bakeryd is gone")
+				t.Fatal("Silent did not report that bakeryd is gone")
 			}
 			if !open(h.Warned()) {
-				t.Error("warned before it was said that bakeryd is gone")
+				t.Error("warned before Silent reported that bakeryd is gone")
 			}
 			wait(t, h.Warned(), "the warning")
 			if !open(h.Lost()) {
@@ -84,7 +84,7 @@ func TestHoldEndsWithTheLeaseIfBakerydStaysAway(t *testing.T) {
 				t.Errorf("warned with %v left, want %v", left, grace)
 			}
 			wait(t, h.Lost(), "the loss")
-			if held := time.Since(begun); held < lease-time.Millisecond { // which is what events are rounded to
+			if held := time.Since(begun); held < lease-time.Millisecond { // the rounding of events
 				t.Errorf("lost after %v, want %v", held, lease)
 			}
 			if err := h.Err(); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "without a renewal") {
@@ -137,7 +137,7 @@ func TestHoldIsAskedForAgainUntilThereIsAnAnswer(t *testing.T) {
 			x.Refuse(api.CodeUnavailable, "joining", "")
 		case 3: // the connection breaks
 		case 4:
-			x.Wait(1, time.Minute) // what does not answer the question
+			x.Wait(1, time.Minute) // no answer to the request
 			x.Grant(time.Minute)
 			<-x.Gone
 		}
@@ -157,12 +157,12 @@ func TestUnlockWithoutBakeryd(t *testing.T) {
 		t.Errorf("Unlock: %v; Err: %v", err, h.Err())
 	}
 	if b.Witnessed() {
-		t.Error("the witness is open after Unlock")
+		t.Error("the FIFO is open after Unlock")
 	}
 }
 
-// TestDoubtAsksAnew is what happens to a process that stood still.
-func TestDoubtAsksAnew(t *testing.T) {
+// TestHold_ProcessWasPaused_AsksAgain resumes after a pause of the process.
+func TestHold_ProcessWasPaused_AsksAgain(t *testing.T) {
 	firstGone := make(chan struct{})
 	answered := make(chan bool, 1)
 	b := clienttest.Serve(t, func(x *exchange) {
@@ -177,9 +177,9 @@ func TestDoubtAsksAnew(t *testing.T) {
 		<-x.Gone
 	})
 	h := mustLock(t, b.Socket, Options{})
-	h.doubt()
+	h.refresh()
 	if before := <-answered; !before {
-		t.Error("let the first connection go before the other one was answered: bakeryd may take that for the release")
+		t.Error("the first connection was closed before the second was answered: bakeryd may release the lock")
 	}
 	wait(t, firstGone, "the first connection to be closed")
 	eventually(t, "the deadline as told last", func() bool { return time.Until(h.Deadline()) <= time.Minute })

@@ -25,7 +25,7 @@ var answers = []string{
 	"HTTP/1.1 404 Not Found\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffff\r\n", "HTTP/1.1 426 X\r\n\r\n{\"error\":null}", "SSH-2.0-x\r\n", "",
 }
 
-// requireKnown: whatever the other side says, a caller gets an error that it can tell.
+// requireKnown checks that err wraps one of the package's errors, whatever the server sends.
 func requireKnown(t *testing.T, err error, text []byte) {
 	t.Helper()
 	var refused *Error
@@ -33,7 +33,7 @@ func requireKnown(t *testing.T, err error, text []byte) {
 	require.True(t, known, "%q: %v", text, err)
 }
 
-// FuzzAnswer: what answers a call that is answered at once.
+// FuzzAnswer reads arbitrary answers to a call.
 func FuzzAnswer(f *testing.F) { // 15000x
 	for _, text := range answers {
 		f.Add([]byte(text))
@@ -53,7 +53,8 @@ func FuzzAnswer(f *testing.F) { // 15000x
 	})
 }
 
-// FuzzLink: what answers one who asks for a lock. A grant has a token, and all else is an error that can be told.
+// FuzzLink reads arbitrary answers to a request for a lock: a grant has a token, and everything
+// else is a known error.
 func FuzzLink(f *testing.F) { // 8000x
 	for _, text := range answers {
 		f.Add([]byte(text))
@@ -69,7 +70,7 @@ func FuzzLink(f *testing.F) { // 8000x
 		server, err := ln.Accept()
 		require.NoError(t, err)
 		go func() {
-			_, _ = server.Write(text) // the client may have heard enough
+			_, _ = server.Write(text) // the client may have closed the connection
 			server.Close()
 		}()
 		e, err := l.awaitGrant(func(api.Event) {})
@@ -83,5 +84,5 @@ func FuzzLink(f *testing.F) { // 8000x
 	})
 }
 
-// slack is how long a test may take between asking and hearing.
+// slack is how long a test may take between a request and its effect.
 const slack = soon

@@ -13,75 +13,76 @@ import (
 )
 
 const (
-	// stopped is how late the alarm is at most while this process runs. An alarm later than that says that
-	// the process stood still, and bakeryd's latest events may be unread.
-	stopped = 100 * time.Millisecond
+	// maxAlarmDelay is the longest delay of the alarm while this process runs. A longer delay means
+	// that the process was paused, and that bakeryd's latest events may be unread.
+	maxAlarmDelay = 100 * time.Millisecond
 
-	// catchUp is how long it may take to ask bakeryd how things are.
+	// catchUp is how long a query of the current deadline may take.
 	catchUp = 500 * time.Millisecond
 )
 
-// Hold is a lock that bakeryd granted. It is held until Unlock, or, after Inherit, until every process that
-// inherited what that returned has gone as well. It outlives its connection: if that breaks, bakeryd or its
-// successor is asked for the hold again, until the deadline. A Hold may be used from several goroutines.
+// Hold is a lock that bakeryd granted. It is held until Unlock and, after Inherit, until every
+// process that inherited the descriptor has ended. It outlives its connection: if that breaks, the
+// client asks bakeryd, or the next process of it, for the hold again until the deadline. A Hold is
+// safe for concurrent use.
 type Hold struct {
 	Name string
 
-	session *session
-	token   layout.Ticket
-	hostID  int
-	witness string // path; empty: none
-	weak    string // why bakeryd cannot contain a command; empty: it can, or is not known to
+	session       *session
+	token         layout.Ticket
+	hostID        int
+	witness       string // path; empty if none
+	uncontainable string // why bakeryd cannot contain a command; empty: it can, or this is unknown
 
-	warned gate           // opened when stop is set
-	lost   gate           // opened when err is set
-	silent chan struct{}  // gets one when bakeryd has been gone for a while
-	news   chan struct{}  // gets one when the deadline has moved
-	over   span           // ends when the hold is lost or let go
-	work   span           // ends when the holder is to stop, or has let go
-	tasks  sync.WaitGroup // follow the events, see to what the alarm rang for
+	warned onceChan       // closed when stop is set
+	lost   onceChan       // closed when err is set
+	silent chan struct{}  // gets a value when bakeryd is gone for silentAfter
+	moved  chan struct{}  // gets a value when the deadline moves
+	over   lazyContext    // ends when the hold is lost or unlocked
+	work   lazyContext    // ends when the holder must stop, and with Unlock
+	tasks  sync.WaitGroup // follow, and the handling of the alarm
 
-	requests chan Request // keeps the last ones; nil: they were not asked for
+	requests chan Request // keeps the latest; nil if not requested
 
 	unlocking sync.Once
-	unlocked  error // what Unlock returns
+	unlocked  error // result of Unlock
 
-	mu        sync.Mutex // guards what follows
-	link      *link
-	followed  bool          // somebody reads the link: follow, or Unlock
-	released  chan error    // gets what follow has read of the release; nil: that is not waited for
-	ringing   bool          // what the alarm rang for is being seen to
-	inherited bool          // another process may have the link
-	hurried   bool          // whoever reads the link was told to end
-	gone      bool          // the link is not the hold's any more
-	away      chan struct{} // closed when there is a connection again; nil: there is one
-	until     time.Duration // deadline, on boottime
-	grace     time.Duration // how long before it the holder is to stop
-	stop      bool
-	err       error
-	closed    bool
-	closedAt  time.Time // when, if closed
-	mode      layout.Mode
-	change    uint64 // number of the latest change of the mode that is known
+	mu           sync.Mutex // guards the fields below
+	link         *link
+	followed     bool          // follow or Unlock reads the link
+	released     chan error    // gets the release that follow read; nil if nothing waits for it
+	ringing      bool          // a goroutine is handling the alarm
+	inherited    bool          // another process may have the link
+	readsExpired bool          // the link's reads were made to end
+	gone         bool          // the link belongs to the pool or is closed
+	away         chan struct{} // closed when a connection exists again; nil: one exists
+	until        time.Duration // deadline, on boottime
+	grace        time.Duration // how long before the deadline the holder must stop
+	stop         bool
+	err          error
+	closed       bool
+	closedAt     time.Time // zero unless closed
+	mode         layout.Mode
+	change       uint64 // number of the latest known change of the mode
 }
 
 func newHold(s *session, l *link, granted api.Event) (*Hold, error) {
 	h := &Hold{
 		Name: s.name, mode: granted.Mode, change: granted.Change, session: s, token: granted.Token, hostID: granted.HostID,
-		witness: granted.Witness, weak: granted.Message, link: l, until: l.until(granted), grace: graceOf(granted),
-		silent: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		witness: granted.Witness, uncontainable: granted.Message, link: l, until: l.until(granted), grace: graceOf(granted),
+		silent: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 	if s.o.Requests {
 		h.requests = make(chan Request, maxUnread)
 	}
-	if err := s.client.add(h, h.due(), time.Now().Add(attendAfter)); err != nil {
-		_ = l.conn.Close() // which lets the lock go; the first error is the one to tell
+	if err := s.client.add(h, h.due(), time.Now().Add(readerAfter)); err != nil {
+		_ = l.conn.Close() // releases the lock; the first error is the one to report
 		return nil, err
 	}
 	if h.overdue() > 0 {
-		h.attend()
-		h.awaitNews(catchUp) // this process stood still since the grant: how things are is yet to be asked
-		h.ring()             // what is due is so before the caller has the hold
+		h.onTimer()             // starts the reader
+		h.awaitRenewal(catchUp) // this process was paused since the grant
+		h.ring()                // before the caller gets the hold
 	}
 	return h, nil
 }
@@ -89,12 +90,12 @@ func newHold(s *session, l *link, granted api.Event) (*Hold, error) {
 // Token returns the fencing token of the hold.
 func (h *Hold) Token() layout.Ticket { return h.token }
 
-// Uncontainable returns why bakeryd cannot stop all of a command by its cgroup, wherever that is
-// made. It is empty if bakeryd can, and without Options.Confirm.
-func (h *Hold) Uncontainable() string { return h.weak }
+// Uncontainable returns why bakeryd cannot stop all of a command by its cgroup. It is empty if
+// bakeryd can, and without Options.Confirm.
+func (h *Hold) Uncontainable() string { return h.uncontainable }
 
-// Connected reports whether bakeryd is there, to release the lock when what the caller has left
-// running has ended.
+// Connected reports whether bakeryd is connected, and so can release the lock when the processes
+// that the caller left running have ended.
 func (h *Hold) Connected() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,16 +105,16 @@ func (h *Hold) Connected() bool {
 // HostID returns the id of this host in the lockspace.
 func (h *Hold) HostID() int { return h.hostID }
 
-// Deadline returns the moment at which the lease ends. It moves with every renewal, and with the time that
-// the machine sleeps, so ask anew rather than keep it.
+// Deadline returns when the lease ends. It moves with every renewal and while the machine sleeps,
+// so do not store it.
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return time.Now().Add(h.until - clock.Boottime.Now())
 }
 
-// StopAt returns the moment, on CLOCK_BOOTTIME, from which the holder is to stop: Grace before the
-// deadline. Like that it moves.
+// StopAt returns when, on CLOCK_BOOTTIME, the holder must stop: Grace before the deadline. It moves
+// with the deadline. It is 0 after Warned is closed.
 func (h *Hold) StopAt() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,45 +124,45 @@ func (h *Hold) StopAt() time.Duration {
 	return h.until - h.grace
 }
 
-// Warned is closed when the holder is to stop: the lease is about to end without having been renewed, or has
-// ended. It stays closed though a late renewal may come after all. Unlock does not close it.
-func (h *Hold) Warned() <-chan struct{} { return h.warned.wait() }
+// Warned returns a channel that is closed when the holder must stop: the lease has ended, or is
+// about to end without a renewal. A late renewal does not reopen it. Unlock does not close it.
+func (h *Hold) Warned() <-chan struct{} { return h.warned.done() }
 
-// Lost is closed when the hold is lost: bakeryd said so, or the deadline passed without a renewal. Unlock does
-// not close it.
-func (h *Hold) Lost() <-chan struct{} { return h.lost.wait() }
+// Lost returns a channel that is closed when the hold is lost: bakeryd reported the loss, or the
+// deadline passed without a renewal. Unlock does not close it.
+func (h *Hold) Lost() <-chan struct{} { return h.lost.done() }
 
-// Silent gets one when bakeryd has been gone for two seconds, each time that it goes. The hold stands until the
-// deadline, and goes on if bakeryd comes back by then.
+// Silent returns a channel that gets a value each time bakeryd has been gone for two seconds. The
+// hold is valid until the deadline, and continues if bakeryd comes back by then.
 func (h *Hold) Silent() <-chan struct{} { return h.silent }
 
-// Err returns why the hold was lost, an ErrLost, or nil.
+// Err returns why the hold was lost, wrapping ErrLost, or nil.
 func (h *Hold) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.err
 }
 
-// Unlock ends this process's part in the hold. If no other process has inherited it, the lock is released, and Unlock
-// returns when that is on the disk, or the next client of this host has the lock. The connection is kept for the next
-// Lock.
+// Unlock ends this process's part in the hold. If no other process has inherited it, Unlock
+// releases the lock. It returns when the release is on the disk or the next client of this host has
+// the lock, and keeps the connection for the next Lock.
 //
-// Nothing of that is waited for where the hold has a witness, may have been inherited by its connection, or is lost: then
-// the connection is closed, which releases the lock if nobody else has it. If bakeryd is not there its successor
-// releases the lock; without a witness that does so when the deadline known to it has passed. So a bakeryd that is just
-// being restarted is waited for, for half a second.
+// If the hold has a liveness FIFO, was inherited through its connection, or is lost, Unlock only
+// closes the connection and does not wait: bakeryd then releases the lock unless another process
+// holds it. If bakeryd is gone, Unlock waits half a second for it to restart. Without that, the
+// next bakeryd releases the lock: if there is no FIFO, at the deadline that it knows.
 //
-// A hold that is lost is to be unlocked too: until then bakeryd takes it that what was done under it is not yet at
-// its end. Every further Unlock returns what the first one did: nil, or an ErrUnreachable if bakeryd has not released the
-// lock within two seconds, as when the device hangs, or an error of closing the connection. They change nothing of the
-// above: the hold is over for this process.
+// A lost hold must be unlocked, too: until then bakeryd assumes that work under it continues. Every
+// further Unlock returns the result of the first: nil, an error of closing the connection, or an
+// ErrUnreachable if bakeryd has not released the lock within two seconds, for example because the
+// device hangs. After any result the hold is over for this process.
 func (h *Hold) Unlock() error {
 	h.unlocking.Do(func() { h.unlocked = h.close() })
 	return h.unlocked
 }
 
-// releasePatience is how long a release may take.
-const releasePatience = 2 * time.Second
+// releaseTimeout is how long a release may take.
+const releaseTimeout = 2 * time.Second
 
 func (h *Hold) close() error {
 	h.awaitLink(catchUp)
@@ -196,23 +197,23 @@ func (h *Hold) close() error {
 	return nil
 }
 
-// release lets go by a link that nobody else reads.
+// release unlocks by a link that has no other reader.
 func (h *Hold) release(l *link) error {
 	c := h.session.client
-	c.attendBy(h, h.closedAt.Add(releasePatience)) // attend ends the read
+	c.startReaderBy(h, h.closedAt.Add(releaseTimeout)) // onTimer then ends the read
 	err := l.unlock(h.token)
 	if err == nil {
 		err = l.awaitRelease()
 	}
-	return h.left(l, err, time.Since(h.closedAt))
+	return h.finishRelease(l, err, time.Since(h.closedAt))
 }
 
-// releaseFollowed lets go by a link that follow reads.
+// releaseFollowed unlocks by a link that follow reads.
 func (h *Hold) releaseFollowed(l *link, released <-chan error) error {
 	begun := time.Now()
 	err := l.unlock(h.token)
 	if err == nil {
-		late := time.NewTimer(releasePatience)
+		late := time.NewTimer(releaseTimeout)
 		defer late.Stop()
 		select {
 		case err = <-released:
@@ -220,50 +221,56 @@ func (h *Hold) releaseFollowed(l *link, released <-chan error) error {
 			err = errNotReleased
 		}
 	}
-	return h.left(l, err, time.Since(begun))
+	return h.finishRelease(l, err, time.Since(begun))
 }
 
-// left keeps the link for the next lock, or closes it: then what is not released yet will be by that.
-func (h *Hold) left(l *link, err error, took time.Duration) error {
+// finishRelease keeps the link for the next lock, or closes it, which releases what is not released
+// yet.
+func (h *Hold) finishRelease(l *link, err error, took time.Duration) error {
 	h.mu.Lock()
 	h.gone = true
-	hurried := h.hurried
+	readsExpired := h.readsExpired
 	h.mu.Unlock()
-	if err == nil && !hurried && l.reusable() {
-		h.session.client.leaveLink(l)
+	if err == nil && !readsExpired && l.reusable() {
+		h.session.client.putLink(l)
 		return nil
 	}
-	_ = l.conn.Close() // broken, perhaps
-	if err != nil && took >= releasePatience {
-		return fmt.Errorf("%w: the lock is not released yet, after %v", ErrUnreachable, releasePatience)
+	_ = l.conn.Close() // it may be broken
+	if err != nil && took >= releaseTimeout {
+		return fmt.Errorf("%w: the lock is not released yet, after %v", ErrUnreachable, releaseTimeout)
 	}
 	return nil
 }
 
-// attend is called when the hold has lasted a while, or its release takes too long.
-func (h *Hold) attend() {
+// onTimer starts the reader of a hold that lasts, or ends a release that takes too long.
+func (h *Hold) onTimer() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.closed:
-		if time.Since(h.closedAt) >= releasePatience { // else it was called for the hold itself
-			h.hurry() // the wait for the release ends
-		}
-	case !h.followed:
+	case !h.closed:
+		h.startReader()
+	case time.Since(h.closedAt) >= releaseTimeout: // otherwise the timer was set before Unlock
+		h.expireReads() // ends the wait for the release
+	}
+}
+
+// startReader starts follow, unless the link has a reader. It is called with mu held.
+func (h *Hold) startReader() {
+	if !h.followed {
 		h.followed = true
 		h.tasks.Go(h.follow)
 	}
 }
 
-// hurry ends the reading of the link. It is called with mu held.
-func (h *Hold) hurry() {
+// expireReads ends the reads of the link. It is called with mu held.
+func (h *Hold) expireReads() {
 	if !h.gone {
-		h.hurried = true
-		h.link.conn.Hurry()
+		h.readsExpired = true
+		h.link.conn.ExpireReads()
 	}
 }
 
-// renew moves the deadline. A hold once lost stays so.
+// renew moves the deadline, unless the hold is lost or unlocked.
 func (h *Hold) renew(until time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -273,7 +280,7 @@ func (h *Hold) renew(until time.Duration) {
 	h.until = until
 	h.arm()
 	select {
-	case h.news <- struct{}{}:
+	case h.moved <- struct{}{}:
 	default:
 	}
 }
@@ -285,7 +292,7 @@ func (h *Hold) shorten(until time.Duration) {
 	h.until = min(h.until, until)
 }
 
-// due is what the alarm is for: first the warning, then the deadline.
+// due returns when the alarm is needed next: for the warning, then for the deadline.
 func (h *Hold) due() time.Duration {
 	if h.stop {
 		return h.until
@@ -295,19 +302,19 @@ func (h *Hold) due() time.Duration {
 
 func (h *Hold) arm() {
 	if err := h.session.client.ringFor(h, h.due()); err != nil {
-		h.lose(err) // without an alarm nobody would notice the end of the lease
+		h.lose(err) // without an alarm the end of the lease would go unnoticed
 	}
 }
 
-// overdue is for how long the alarm should have rung.
+// overdue returns by how much the alarm is late; negative: it is not due yet.
 func (h *Hold) overdue() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return clock.Boottime.Now() - h.due()
 }
 
-// rung is called when the alarm has rung, for this hold or another one. It waits for nothing.
-func (h *Hold) rung() {
+// onAlarm is called at each alarm of the client, which may be for another hold. It does not block.
+func (h *Hold) onAlarm() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -320,15 +327,15 @@ func (h *Hold) rung() {
 	}
 }
 
-// answer sees to what the alarm rang for.
+// answer handles the alarm.
 func (h *Hold) answer() {
-	if h.overdue() > stopped {
-		h.doubt()
+	if h.overdue() > maxAlarmDelay {
+		h.refresh()
 	}
 	h.ring()
 }
 
-// ring does what is due.
+// ring warns or loses the hold if that is due, and sets the alarm again.
 func (h *Hold) ring() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -346,29 +353,29 @@ func (h *Hold) ring() {
 	h.arm()
 }
 
-// doubt has bakeryd asked how things are, for a while, before something is done that is overdue because this
-// process stood still: what was sent meanwhile may have been too much to be kept.
-func (h *Hold) doubt() {
-	h.attend()
+// refresh asks bakeryd for the current deadline before an overdue warning or loss takes effect. It is needed after a
+// pause of this process: a link does not buffer an unlimited number of unread renewals.
+func (h *Hold) refresh() {
 	h.mu.Lock()
 	left := h.until - clock.Boottime.Now()
 	if !h.closed {
-		h.hurry() // the wait for events ends
+		h.startReader()
+		h.expireReads() // makes follow ask again
 	}
 	h.mu.Unlock()
 	limit := catchUp
 	if left > 0 {
-		limit = min(limit, left) // the deadline itself waits for nobody who runs
+		limit = min(limit, left) // the deadline itself is not delayed
 	}
-	h.awaitNews(limit)
+	h.awaitRenewal(limit)
 }
 
-// awaitNews waits until nothing is overdue.
-func (h *Hold) awaitNews(limit time.Duration) {
+// awaitRenewal waits until nothing is overdue.
+func (h *Hold) awaitRenewal(limit time.Duration) {
 	timeout := time.After(limit)
 	for h.overdue() > 0 {
 		select {
-		case <-h.news:
+		case <-h.moved:
 		case <-h.over.context().Done():
 			return
 		case <-timeout:
@@ -377,23 +384,23 @@ func (h *Hold) awaitNews(limit time.Duration) {
 	}
 }
 
-// lose is called with mu held.
+// lose ends the hold with an error. It is called with mu held.
 func (h *Hold) lose(why error) {
 	if h.err != nil || h.closed {
 		return
 	}
 	h.err = fmt.Errorf("%w: %w", ErrLost, why)
-	h.warned.open()
-	h.lost.open()
-	h.warn() // last: whoever waits for the context may look at these then
+	h.warned.close()
+	h.lost.close()
+	h.warn() // last: a goroutine that waits for the context may then check the channels
 	h.over.close(context.Canceled)
 }
 
-// warn is called with mu held.
+// warn ends the work contexts. It is called with mu held.
 func (h *Hold) warn() {
 	if !h.stop {
 		h.stop = true
-		h.warned.open()
+		h.warned.close()
 		h.work.close(h.whyStop())
 	}
 }

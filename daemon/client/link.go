@@ -23,25 +23,26 @@ import (
 )
 
 const (
-	// maxLine bounds a line of bakeryd's, and maxAnswer all of an answer before the lines: whoever serves the socket
-	// does not decide how much memory is used here.
+	// maxLine bounds a line from bakeryd, and maxAnswer an answer before the lines: the server at
+	// the socket does not decide how much memory this process uses.
 	maxLine   = 64 << 10
 	maxAnswer = 256 << 10
 
 	openLink = "GET /v1/link HTTP/1.1\r\nHost: bakeryd\r\nConnection: Upgrade\r\nUpgrade: bakery-link/1\r\n\r\n"
 )
 
-// link is a connection by which one lock is taken after the other. One goroutine at a time reads it.
+// link is a connection by which locks are taken one after another. One goroutine at a time reads
+// it.
 type link struct {
 	conn  *socket
 	in    *line.Reader
 	out   []byte
-	asked time.Duration // when the lock was asked for, on boottime
-	open  bool          // bakeryd has agreed to speak in lines
-	soon  bool          // what is read is the answer to what was just asked
-	early []api.Event   // were read before the confirmation of the grant, and not yet returned
-	heard bool          // since the lock was asked for
-	idle  time.Time     // since when
+	asked time.Duration // when the lock was last requested, on boottime
+	open  bool          // bakeryd has accepted the upgrade
+	soon  bool          // an answer to the last request is expected
+	early []api.Event   // read before the confirmation of the grant, not returned yet
+	heard bool          // a line came since the last request
+	idle  time.Time     // since when the link is idle
 }
 
 func dialLink(ctx context.Context, path string) (*link, error) {
@@ -62,7 +63,7 @@ func (l *link) Read(p []byte) (int, error) {
 	return l.conn.Read(p)
 }
 
-// ask asks for the lock, and for the link if need be. bakeryd reads both at once.
+// ask requests the lock, and first the link if it is new, in one write.
 func (l *link) ask(s *session, token layout.Ticket, timeout time.Duration) error {
 	l.out = l.out[:0]
 	if !l.open {
@@ -86,10 +87,11 @@ func (l *link) write() error {
 	return nil
 }
 
-// hungUp says whether the other side has closed the connection. It may have said why before: who reads on learns that.
+// hungUp reports whether the other side has closed the connection. It may have sent the reason
+// before; reading returns that.
 func hungUp(err error) bool { return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) }
 
-// closed reports whether the other side has closed the connection, and all that it sent was read.
+// closed reports whether the other side has closed the connection and everything it sent was read.
 func (l *link) closed() (is bool) {
 	err := l.conn.Control(func(fd uintptr) {
 		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
@@ -116,7 +118,7 @@ func (l *link) next() (api.Event, error) {
 			return api.Event{}, fmt.Errorf("%w: a line of more than %d bytes", ErrProtocol, maxLine)
 		}
 		if err != nil {
-			return api.Event{}, brokenOff(err) // what came without its newline is not a line
+			return api.Event{}, brokenOff(err) // an incomplete line is dropped
 		}
 		l.heard = true
 		text = bytes.TrimSpace(text)
@@ -133,7 +135,7 @@ func (l *link) next() (api.Event, error) {
 	}
 }
 
-// accept reads what comes before the lines.
+// accept reads the HTTP header before the lines.
 func (l *link) accept() error {
 	const accepted = "HTTP/1.1 101 "
 	read := 0
@@ -156,10 +158,10 @@ func (l *link) accept() error {
 	}
 }
 
-// refused reads an answer of HTTP, of which there is the first line, that is no link.
+// refused reads an HTTP answer that does not open a link, from its first line on.
 func (l *link) refused(first []byte) error {
 	l.soon = false
-	l.conn.Limit(patience)
+	l.conn.Limit(answerTimeout)
 	head := string(first) + "\n" + string(l.in.Rest())
 	budget := &io.LimitedReader{R: io.MultiReader(bytes.NewReader([]byte(head)), l.conn), N: maxAnswer}
 	resp, err := http.ReadResponse(bufio.NewReader(budget), nil)
@@ -184,7 +186,7 @@ func (l *link) refused(first []byte) error {
 	return answer.Error
 }
 
-// brokenOff names the error of a read before the grant.
+// brokenOff wraps the error of a read.
 func brokenOff(err error) error {
 	var netErr net.Error
 	var fileErr *os.PathError
@@ -194,7 +196,7 @@ func brokenOff(err error) error {
 	return fmt.Errorf("%w: %w", ErrProtocol, err)
 }
 
-// awaitRelease reads until bakeryd has said that what was held is released.
+// awaitRelease reads until bakeryd reports the release of the hold.
 func (l *link) awaitRelease() error {
 	l.soon = true
 	defer func() { l.soon = false }()
@@ -211,8 +213,8 @@ func (l *link) awaitRelease() error {
 	}
 }
 
-// errNotReleased is returned when bakeryd says that a hold is over, or goes on, in another way than by its release.
+// errNotReleased is returned when the hold is over without a release, or goes on.
 var errNotReleased = errors.New("not released")
 
-// reusable says whether another lock can be asked for: nothing is left of the last one.
+// reusable reports whether another lock can be requested: nothing of the last one is unread.
 func (l *link) reusable() bool { return l.open && len(l.in.Rest()) == 0 && len(l.early) == 0 }

@@ -26,8 +26,8 @@ func lockAndUnlock(t *testing.T, c *Client, o Options) {
 	require.NoError(t, h.Unlock())
 }
 
-// attended waits until what bakeryd says of a hold is read, as it is of one that lasts.
-func attended(t *testing.T, h *Hold) {
+// readerStarted waits until a hold has a reader, as one that lasts does.
+func readerStarted(t *testing.T, h *Hold) {
 	t.Helper()
 	eventually(t, "a goroutine that reads", func() bool {
 		h.mu.Lock()
@@ -44,7 +44,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 	}
 	h, err := c.Lock(t.Context(), "x", Options{})
 	require.NoError(t, err)
-	attended(t, h)
+	readerStarted(t, h)
 	require.NoError(t, h.Unlock())
 	lockAndUnlock(t, c, Options{})
 	require.Equal(t, 1, b.Links())
@@ -56,7 +56,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 	require.Equal(t, 2, b.Links())
 }
 
-// TestConnectionIsNotUsedAgain where another process may hold by it.
+// TestConnectionIsNotUsedAgain if another process may hold the lock by it.
 func TestConnectionIsNotUsedAgain(t *testing.T) {
 	b := clienttest.Serve(t, clienttest.Holding)
 	c := New(b.Socket)
@@ -111,7 +111,7 @@ func TestLockAfterARestartOfBakeryd(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnreachable)
 }
 
-// TestUnlockOfABakerydThatHangs: as it does if the device does.
+// TestUnlockOfABakerydThatHangs, as it does when the device hangs.
 func TestUnlockOfABakerydThatHangs(t *testing.T) {
 	t.Parallel()
 	for name, lasts := range map[string]bool{"short": false, "followed": true} {
@@ -128,20 +128,20 @@ func TestUnlockOfABakerydThatHangs(t *testing.T) {
 			h, err := c.Lock(t.Context(), "x", Options{})
 			require.NoError(t, err)
 			if lasts {
-				attended(t, h)
+				readerStarted(t, h)
 			}
 			begun := time.Now()
 			err = h.Unlock()
 			require.ErrorIs(t, err, ErrUnreachable)
 			require.Equal(t, err, h.Unlock())
-			require.GreaterOrEqual(t, time.Since(begun), releasePatience)
+			require.GreaterOrEqual(t, time.Since(begun), releaseTimeout)
 			require.NoError(t, h.Err(), "it was let go")
 			require.Nil(t, c.takeLink())
 		})
 	}
 }
 
-// TestUnlockWhileTheConnectionBreaks is no error: the end of the connection releases as well.
+// TestUnlockWhileTheConnectionBreaks is no error: the end of the connection also releases.
 func TestUnlockWhileTheConnectionBreaks(t *testing.T) {
 	for _, lasts := range []bool{false, true} {
 		socket := serveRaw(t, func(c net.Conn) {
@@ -150,16 +150,16 @@ func TestUnlockWhileTheConnectionBreaks(t *testing.T) {
 		})
 		h := mustLock(t, socket, Options{})
 		if lasts {
-			attended(t, h)
+			readerStarted(t, h)
 		}
 		begun := time.Now()
 		require.NoError(t, h.Unlock())
-		require.Less(t, time.Since(begun), releasePatience)
+		require.Less(t, time.Since(begun), releaseTimeout)
 		require.NoError(t, h.Err())
 	}
 }
 
-// TestIdleClientKeepsNothing: neither descriptors nor goroutines.
+// TestIdleClientKeepsNothing: no descriptor and no goroutine.
 func TestIdleClientKeepsNothing(t *testing.T) {
 	b := clienttest.Serve(t, clienttest.Holding)
 	c := New(b.Socket)
@@ -179,24 +179,24 @@ func TestIdleClientKeepsNothing(t *testing.T) {
 		})
 	}
 	all.Wait()
-	k := &c.keeper
+	k := &c.pool
 	k.mu.Lock()
 	require.NotEmpty(t, k.idle)
 	require.LessOrEqual(t, len(k.idle), maxIdle)
 	require.Empty(t, k.holds)
-	require.Empty(t, k.young)
+	require.Empty(t, k.newHolds)
 	for _, l := range k.idle { // as if time had passed
 		l.idle = l.idle.Add(-idleFor)
 	}
 	k.mu.Unlock()
-	c.attend()
+	c.onTimer()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	require.Empty(t, k.idle)
 	require.Nil(t, k.alarm)
 }
 
-// TestAlarmIsForAll: the holds of a client share one, whose next moment changes as they come and go.
+// TestAlarmIsForAll: the holds of a client share one alarm.
 func TestAlarmIsForAll(t *testing.T) {
 	t.Parallel()
 	leases := map[string]time.Duration{"long": time.Hour, "short": 300 * time.Millisecond, "middle": 600 * time.Millisecond}
@@ -223,8 +223,8 @@ func TestAlarmIsForAll(t *testing.T) {
 	}
 }
 
-// TestShortWaitGivesWay to the poller, and comes back when it suffices.
-func TestShortWaitGivesWay(t *testing.T) {
+// TestSocket_ShortWaits_UseThePollerOnlyForLongOnes: and not again once waits are short.
+func TestSocket_ShortWaits_UseThePollerOnlyForLongOnes(t *testing.T) {
 	wake := make(chan struct{}, 1)
 	b := clienttest.Serve(t, func(x *exchange) {
 		if x.NonBlock {
@@ -242,7 +242,7 @@ func TestShortWaitGivesWay(t *testing.T) {
 	eventually(t, "answers that come in time", func() bool {
 		lockAndUnlock(t, c, Options{})
 		l := c.takeLink()
-		defer c.leaveLink(l)
+		defer c.putLink(l)
 		return !l.conn.isPolled()
 	})
 	require.Equal(t, 1, b.Links())
@@ -291,7 +291,7 @@ func TestClosedSocket(t *testing.T) {
 	}
 }
 
-// FuzzRequest: what is written by hand is read as what is wanted.
+// FuzzRequest: a hand-written request decodes to the same values.
 func FuzzRequest(f *testing.F) {
 	f.Add("db/ä <1>", true, int64(5), 2, 99, "sh -c 'x && y'", uint8(3))
 	f.Add("", false, int64(0), 0, 0, "", uint8(0))
@@ -314,7 +314,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// TestNoLinks: one who speaks another protocol is told apart from one who is not there.
+// TestNoLinks: a server of another protocol is not taken for an unreachable one.
 func TestNoLinks(t *testing.T) {
 	socket := serveRaw(t, func(c net.Conn) {
 		_, _ = io.WriteString(c, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")

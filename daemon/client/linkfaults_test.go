@@ -15,7 +15,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 )
 
-// TestInheritAfterUnlock: Unlock, then Inherit is refused: another lock may be held by the connection then.
+// TestInheritAfterUnlock: Inherit is refused after Unlock, because the connection may hold another
+// lock.
 func TestInheritAfterUnlock(t *testing.T) {
 	b := clienttest.Serve(t, clienttest.Holding)
 	c := New(b.Socket)
@@ -26,7 +27,8 @@ func TestInheritAfterUnlock(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestNewAgain: a program that makes a client for each lock keeps no more connections than another one.
+// TestNewAgain: a program that calls New for each lock keeps no more connections than one that
+// calls it once.
 func TestNewAgain(t *testing.T) {
 	b := clienttest.Serve(t, clienttest.Holding)
 	for range 50 {
@@ -38,30 +40,31 @@ func TestNewAgain(t *testing.T) {
 	require.NotSame(t, New("relative"), New("relative"), "the working directory may be another one")
 }
 
-// TestUnlockWaitsForTheRelease: that the hold is attended to in the very moment does not end the wait.
+// TestUnlockWaitsForTheRelease even if onTimer is called for the hold at that moment.
 func TestUnlockWaitsForTheRelease(t *testing.T) {
 	const slow = 300 * time.Millisecond
 	c := New(serveSlow(t, slow))
 	h, err := c.Lock(t.Context(), "x", Options{})
 	require.NoError(t, err)
-	// attend() has taken h out of young and was preempted before h.attend().
-	c.keeper.mu.Lock()
-	delete(c.keeper.young, h)
-	c.keeper.mu.Unlock()
+	// onTimer of the client has taken h out of newHolds and was preempted before h.onTimer().
+	c.pool.mu.Lock()
+	delete(c.pool.newHolds, h)
+	c.pool.mu.Unlock()
 	go func() {
 		eventually(t, "Unlock", h.isClosed)
-		h.attend()
+		h.onTimer()
 	}()
 	begun := time.Now()
 	err = h.Unlock()
 	took := time.Since(begun)
 	require.GreaterOrEqual(t, took, slow)
-	if took < releasePatience { // the machine did not stand still
+	if took < releaseTimeout { // the machine was not paused
 		require.NoError(t, err)
 	}
 }
 
-// TestRestartDuringWaitByIdleLink: a bakeryd that is restarted while it is asked by a link of another lock before it has said a word.
+// TestRestartDuringWaitByIdleLink: bakeryd restarts before its first answer on a link that was
+// idle.
 func TestRestartDuringWaitByIdleLink(t *testing.T) {
 	for _, pooled := range []bool{false, true} {
 		var once sync.Once
@@ -94,7 +97,7 @@ func TestRestartDuringWaitByIdleLink(t *testing.T) {
 	}
 }
 
-// serveSlow grants everything, and takes that long over each release.
+// serveSlow grants everything, and takes slow for each release.
 func serveSlow(t *testing.T, slow time.Duration) string {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)

@@ -9,20 +9,21 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
-// LockInfo is a lock as the directory of the lockspace shows it.
+// LockInfo is a lock's entry in the lockspace's directory.
 type LockInfo struct {
 	Name     string `json:"name"`
-	Lock     int    `json:"lock"`            // its number, the place on the disk
-	Permits  int    `json:"permits"`         // exclusive holders at most
-	Creation uint64 `json:"creation,string"` // another one if it was removed and made anew
+	Lock     int    `json:"lock"`            // its number: the place on the disk
+	Permits  int    `json:"permits"`         // greatest number of exclusive holders
+	Creation uint64 `json:"creation,string"` // changes if the lock is removed and created again
 }
 
-// Create makes a lock that so many hosts may hold at once, 1 to the number of hosts. If it is there already with as many,
-// it is left as it is, and created is false. It waits for as long as it takes, or until ctx ends: another host may be
-// making a lock, or have died over it.
+// Create creates a lock with 1 to N permits, N being the number of hosts. If it exists with the
+// same number, Create changes nothing and returns created false. Create waits until ctx ends:
+// another host may be creating a lock, or have died while doing so.
 //
-// It returns an *Error (api.CodePermits: it is there with others; api.CodeFull: there is no room), ErrUnreachable, ErrProtocol,
-// or the cause of ctx's end; then the lock may be there or not.
+// It returns an *Error (api.CodePermits: it exists with another number; api.CodeFull: the directory is
+// full), ErrUnreachable, ErrProtocol, or the cause of ctx's end; in the last case the lock may
+// exist or not.
 func (c *Client) Create(ctx context.Context, name string, permits int) (lock LockInfo, created bool, err error) {
 	var answer struct {
 		LockInfo
@@ -41,17 +42,20 @@ func (c *Client) Create(ctx context.Context, name string, permits int) (lock Loc
 	return answer.LockInfo, answer.Created, nil
 }
 
-// RemoveOptions say how long to wait for a lock that is to be removed. The zero value waits for as long as it takes.
+// RemoveOptions say how long to wait for a lock that is to be removed. The zero value waits without
+// limit.
 type RemoveOptions struct {
-	NonBlock bool          // remove it at once, or ErrBusy
-	Timeout  time.Duration // not free within it: ErrTimeout; 0: none; rounded up to milliseconds
+	NonBlock bool          // return ErrBusy instead of waiting
+	Timeout  time.Duration // then ErrTimeout; 0: none; rounded up to milliseconds
 }
 
-// Remove removes a lock as soon as it is free, waiting in the queue like one who would hold it. Nobody who uses the lock by
-// name is stopped: who waits for it, or asks for it later, makes it anew, with one permit.
+// Remove waits in the queue like an exclusive request, then removes the lock. It does not stop
+// clients that use the lock by name: a client that waits for it, or asks for it later, creates it
+// again with one permit.
 //
-// It returns an *Error (api.CodeMissing: there is no such lock; or ErrBusy or ErrTimeout), ErrUnreachable, ErrProtocol, or
-// the cause of ctx's end. After any of the last four the removal may be past stopping.
+// It returns an *Error (api.CodeMissing: there is no such lock; or ErrBusy or ErrTimeout),
+// ErrUnreachable, ErrProtocol, or the cause of ctx's end. After any of the last four the lock may
+// still be removed.
 func (c *Client) Remove(ctx context.Context, name string, o RemoveOptions) error {
 	body := struct {
 		Name      string `json:"name"`
@@ -60,7 +64,7 @@ func (c *Client) Remove(ctx context.Context, name string, o RemoveOptions) error
 	}{name, ceilMillis(o.Timeout), o.NonBlock}
 	limit := time.Duration(0)
 	if o.Timeout > 0 {
-		limit = o.Timeout + callPatience
+		limit = o.Timeout + callTimeout
 	}
 	var answer struct {
 		Name string `json:"name"`
@@ -75,9 +79,9 @@ func (c *Client) Remove(ctx context.Context, name string, o RemoveOptions) error
 	return nil
 }
 
-// Locks lists the locks by name, from the directory alone: it costs one read of that, however many there are. It returns
-// an *Error (api.CodeDevice also if a part of the directory cannot be read; the list has the others then), ErrUnreachable,
-// ErrProtocol, or the cause of ctx's end.
+// Locks lists the locks by name. It costs one read of the directory. It returns an *Error
+// (api.CodeDevice also if a part of the directory cannot be read; the list has the other locks then),
+// ErrUnreachable, ErrProtocol, or the cause of ctx's end.
 func (c *Client) Locks(ctx context.Context) ([]LockInfo, error) {
 	var answer struct {
 		Locks   []LockInfo `json:"locks"`

@@ -1,21 +1,21 @@
 package client
 
-// Request tells the holder of a lock that somebody wants it.
+// Request reports to the holder of a lock that another client wants it.
 type Request struct {
-	Host     int    // where it is wanted
-	HostName string // empty if it is not known
+	Host     int    // where the client is
+	HostName string // empty if unknown
 	Message  string // text without control characters; may be empty
 }
 
-// maxUnread is how many requests are kept that nobody has received yet.
+// maxUnread is how many unread requests are kept.
 const maxUnread = 16
 
-// Requests gets the requests for the lock, if they were asked for with Options.Requests: each once, those that
-// bakeryd has told before it was restarted perhaps once more. Where nobody receives them the last ones are kept. It
-// is never closed; nil if they were not asked for.
+// Requests returns the channel of requests for the lock, nil without Options.Requests. Each request
+// is sent once; after a restart of bakeryd some may be sent again. The latest maxUnread are kept.
+// The channel is never closed.
 func (h *Hold) Requests() <-chan Request { return h.requests }
 
-// requested keeps a request, in place of the oldest if there is no room.
+// requested stores a request, and drops the oldest if there is no room.
 func (h *Hold) requested(r Request) {
 	if h.requests == nil {
 		return

@@ -14,14 +14,14 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// session is what is asked for, under an id by which bakeryd knows who comes back after a connection broke.
+// session is a request, under an id by which bakeryd recognizes it after a connection broke.
 type session struct {
 	client *Client
 	name   string
 	o      Options
 	id     string
 
-	reached bool // there was a connection at least once
+	reached bool // there was a connection
 }
 
 func newSession(c *Client, name string, o Options) *session {
@@ -39,9 +39,9 @@ func NewSession() string {
 	return hex.EncodeToString(id[:])
 }
 
-// connect asks for the lock, by a link that another one has left if there is one, and waits for the grant. A token asks
-// for the hold that it was granted to instead. While the lock is waited for onWaiting is called. It ends with ctx; what
-// it returned does not.
+// connect asks for the lock, by an idle link if there is one, and waits for the grant. With a token
+// it resumes the hold that has it. It calls onWaiting while it waits. ctx ends connect, but not the
+// link that it returns.
 func (s *session) connect(ctx context.Context, token layout.Ticket, timeout time.Duration, onWaiting func(api.Event)) (*link, api.Event, error) {
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, api.Event{}, cause
@@ -55,7 +55,7 @@ func (s *session) connect(ctx context.Context, token layout.Ticket, timeout time
 		if err == nil {
 			return l, granted, nil
 		}
-		// It may have been broken before: bakeryd was restarted.
+		// A link that broke while idle is no error: bakeryd was restarted.
 		if l.heard || ctx.Err() != nil || !errors.Is(err, ErrUnreachable) {
 			return nil, api.Event{}, err
 		}
@@ -72,9 +72,11 @@ func (s *session) connect(ctx context.Context, token layout.Ticket, timeout time
 	return l, granted, nil
 }
 
-// negotiate asks by a link, which it closes, or leaves to another one, if the lock is not granted.
+// negotiate asks by a link. If the lock is not granted, it closes the link or returns it to the
+// pool.
 func (s *session) negotiate(ctx context.Context, l *link, token layout.Ticket, timeout time.Duration, onWaiting func(api.Event)) (api.Event, error) {
-	// To close the connection is how a waiter leaves the queue, and it ends every read and write below.
+	// Closing the connection is how a waiter leaves the queue, and it ends every read and write
+	// below.
 	stop := context.AfterFunc(ctx, func() { _ = l.conn.Close() })
 	granted, err := s.exchange(l, token, timeout, onWaiting)
 	if !stop() {
@@ -84,9 +86,9 @@ func (s *session) negotiate(ctx context.Context, l *link, token layout.Ticket, t
 	case err == nil:
 		return granted, nil
 	case ctx.Err() == nil && errors.Is(err, ErrBusy) && l.reusable():
-		s.client.leaveLink(l)
+		s.client.putLink(l)
 	default:
-		_ = l.conn.Close() // nothing is held by it: the first error is the one to tell
+		_ = l.conn.Close() // it holds nothing; the first error is the one to report
 	}
 	return api.Event{}, err
 }
@@ -95,7 +97,7 @@ func (s *session) exchange(l *link, token layout.Ticket, timeout time.Duration, 
 	if err := l.ask(s, token, timeout); err != nil {
 		return api.Event{}, err
 	}
-	s.reached = true // one that has ended before does not take the request
+	s.reached = true // a bakeryd that ended before would not accept the request
 	g, err := l.awaitGrant(onWaiting)
 	if err != nil {
 		return api.Event{}, err
@@ -105,7 +107,7 @@ func (s *session) exchange(l *link, token layout.Ticket, timeout time.Duration, 
 			return api.Event{}, err
 		}
 	}
-	if g.Name != s.name || g.Mode != s.o.Mode && token == 0 { // the mode of a hold may have changed unheard
+	if g.Name != s.name || g.Mode != s.o.Mode && token == 0 { // the mode of a hold may have changed meanwhile
 		return api.Event{}, fmt.Errorf("%w: granted %q %v, asked for %q %v", ErrProtocol, g.Name, g.Mode, s.name, s.o.Mode)
 	}
 	if token != 0 && g.Token != token {
@@ -114,7 +116,7 @@ func (s *session) exchange(l *link, token layout.Ticket, timeout time.Duration, 
 	return g, nil
 }
 
-// appendRequest writes the request as a line.
+// appendRequest appends the request as a line.
 func (s *session) appendRequest(to []byte, token layout.Ticket, timeout time.Duration) []byte {
 	to = line.AppendString(append(to, `{"lock":{"name":`...), s.name)
 	to = line.AppendString(append(to, `,"mode":`...), s.o.Mode.String())
@@ -149,7 +151,7 @@ func (s *session) appendRequest(to []byte, token layout.Ticket, timeout time.Dur
 	return append(to, "}}\n"...)
 }
 
-// ceilMillis rounds up, for zero is no limit.
+// ceilMillis rounds up, because 0 means no limit.
 func ceilMillis(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	if d > time.Duration(ms)*time.Millisecond {
@@ -158,9 +160,9 @@ func ceilMillis(d time.Duration) int64 {
 	return ms
 }
 
-// passing says whether an answer to somebody who comes back may be another one soon: bakeryd is not there, or
-// is starting.
-func passing(err error) bool {
+// transient reports whether the same request may soon get another answer: bakeryd is gone, or
+// starting.
+func transient(err error) bool {
 	var refusal *Error
 	if errors.As(err, &refusal) {
 		return refusal.Code == api.CodeUnavailable
@@ -168,18 +170,18 @@ func passing(err error) bool {
 	return errors.Is(err, ErrUnreachable)
 }
 
-// Bounds of the pause between two attempts to reach bakeryd again.
+// Bounds of the pause between two attempts to reach bakeryd.
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = 250 * time.Millisecond
 )
 
-// backoff makes attempts rarer.
+// backoff makes the pauses between attempts longer.
 type backoff struct {
 	last time.Duration
 }
 
-// sleep pauses for no longer than most, and returns why ctx has ended if it has.
+// sleep pauses for at most the given time, and returns the cause of ctx's end if that comes first.
 func (b *backoff) sleep(ctx context.Context, most time.Duration) error {
 	b.last = min(max(firstPause, b.last*3/2), lastPause)
 	select {

@@ -16,41 +16,43 @@ import (
 
 // socket is a connection to bakeryd. One goroutine at a time reads it, and one writes.
 //
-// The runtime's poller does not know of it at first: being woken by that takes as long as a good part of a disk's answer,
-// and it is woken beside whoever waits in the kernel, and once more when the other side reads. For long waits, of which
-// there may be many, it gets to know of a duplicate.
+// The runtime's poller does not know the descriptor at first. A wake-up by the poller takes a good
+// part of a disk's latency, and comes in addition to the wake-up of a thread that waits in the
+// kernel. For long waits, of which there may be many, the poller gets a duplicate.
 type socket struct {
-	file *os.File // of a descriptor that does not block
-	wins int      // reads in a row that could wait in the kernel; the reader's alone
+	file        *os.File // of a non-blocking descriptor
+	kernelReads int      // consecutive reads that could wait in the kernel; owned by the reader
 
-	mu     sync.Mutex // guards the rest
-	polled *os.File   // the duplicate; nil: there is none
-	closed bool
-	hurry  bool // reads end at once
+	mu           sync.Mutex // guards the fields below
+	polled       *os.File   // the duplicate; nil if none
+	closed       bool
+	readsExpired bool // reads end immediately
 }
 
 const (
-	// shortWait is for how long a read waits in the kernel, in milliseconds: more than most disks take.
+	// shortWait is how long a read waits in the kernel, in milliseconds: longer than most disks
+	// take.
 	shortWait = 2
 
-	// enough reads in a row that wait in the kernel, and the duplicate is given back.
-	enough = 4
+	// After maxKernelReads consecutive reads that waited in the kernel the duplicate is closed.
+	maxKernelReads = 4
 
-	// crowded is for how long is tried to connect to a bakeryd that many others connect to, every crowdPause.
-	crowded    = 5 * time.Second
-	crowdPause = 5 * time.Millisecond
+	// connectRetry is how long a connection is retried, every connectPause, while bakeryd's backlog
+	// is full.
+	connectRetry = 5 * time.Second
+	connectPause = 5 * time.Millisecond
 )
 
-// waiting is how many goroutines of this process wait for an answer. One that is alone may wait in the kernel: that takes
-// a thread, and keeps a processor from all others for a while.
+// waiting counts the goroutines of this process that wait for an answer. A single one may wait in
+// the kernel, which occupies a thread and may keep a processor from other goroutines for shortWait.
 var waiting atomic.Int32
 
 func dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
-	// So many want to connect at once that bakeryd is behind with accepting them.
-	for give := time.Now().Add(crowded); errors.Is(err, unix.EAGAIN) && ctx.Err() == nil && time.Now().Before(give); {
-		time.Sleep(crowdPause)
+	// EAGAIN: bakeryd's backlog is full.
+	for give := time.Now().Add(connectRetry); errors.Is(err, unix.EAGAIN) && ctx.Err() == nil && time.Now().Before(give); {
+		time.Sleep(connectPause)
 		conn, err = d.DialContext(ctx, "unix", path)
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil {
@@ -67,7 +69,7 @@ func dialSocket(ctx context.Context, path string) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close() }() // its duplicate goes on
+	defer func() { _ = conn.Close() }() // the duplicate stays open
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
@@ -81,8 +83,8 @@ func dialSocket(ctx context.Context, path string) (*socket, error) {
 	return &s, nil
 }
 
-// unpolled returns a file, of a duplicate, that the poller does not know of: when a file is made of a descriptor that
-// blocks it is left alone.
+// unpolled duplicates fd as a file that the poller does not know: os.NewFile does not register a
+// blocking descriptor.
 func unpolled(fd uintptr) (*os.File, error) {
 	dup, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -91,15 +93,15 @@ func unpolled(fd uintptr) (*os.File, error) {
 	err = unix.SetNonblock(dup, false)
 	f := os.NewFile(uintptr(dup), "bakeryd")
 	if err = errors.Join(err, unix.SetNonblock(dup, true)); err != nil {
-		_ = f.Close() // the first error is the one to tell
+		_ = f.Close() // the first error is the one to report
 		return nil, err
 	}
 	return f, nil
 }
 
-// Read reads what comes, however long it takes.
+// Read waits without limit.
 func (s *socket) Read(p []byte) (int, error) {
-	s.wins = 0
+	s.kernelReads = 0
 	f, err := s.poll()
 	if err != nil {
 		return 0, err
@@ -107,19 +109,19 @@ func (s *socket) Read(p []byte) (int, error) {
 	return f.Read(p)
 }
 
-// readSoon reads what is to come soon.
+// readSoon reads an answer that is expected soon.
 func (s *socket) readSoon(p []byte) (int, error) {
 	defer waiting.Add(-1)
 	if waiting.Add(1) > 1 || runtime.GOMAXPROCS(0) == 1 || !s.wait() {
 		return s.Read(p)
 	}
-	if s.wins++; s.wins == enough {
+	if s.kernelReads++; s.kernelReads == maxKernelReads {
 		s.unpoll()
 	}
 	return s.file.Read(p)
 }
 
-// wait waits in the kernel; false if that is to be done elsewhere.
+// wait waits in the kernel for at most shortWait. It returns false if nothing came.
 func (s *socket) wait() (ready bool) {
 	raw, err := s.file.SyscallConn()
 	if err != nil {
@@ -133,7 +135,7 @@ func (s *socket) wait() (ready bool) {
 	return ready
 }
 
-// poll has the poller know.
+// poll returns the file that the poller knows.
 func (s *socket) poll() (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,8 +153,8 @@ func (s *socket) poll() (*os.File, error) {
 			return nil, err
 		}
 		s.polled = os.NewFile(uintptr(dup), "bakeryd")
-		if s.hurry {
-			_ = s.polled.SetReadDeadline(time.Unix(1, 0)) // what has just been made is not closed
+		if s.readsExpired {
+			_ = s.polled.SetReadDeadline(time.Unix(1, 0)) // cannot fail: the file was just opened
 		}
 	}
 	return s.polled, nil
@@ -162,31 +164,31 @@ func (s *socket) unpoll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.polled != nil {
-		_ = s.polled.Close() // nothing is lost by that
+		_ = s.polled.Close() // the original stays open
 		s.polled = nil
 	}
 }
 
 func (s *socket) Write(p []byte) (int, error) { return s.file.Write(p) }
 
-// Hurry ends every read, and all that follow, within a short wait.
-func (s *socket) Hurry() {
+// ExpireReads ends the current and all later reads, within shortWait.
+func (s *socket) ExpireReads() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hurry = true
+	s.readsExpired = true
 	if s.polled != nil {
-		_ = s.polled.SetReadDeadline(time.Unix(1, 0)) // only a closed one refuses
+		_ = s.polled.SetReadDeadline(time.Unix(1, 0)) // fails only if closed
 	}
 }
 
-// Limit bounds what is read from now on.
+// Limit sets a deadline for reads.
 func (s *socket) Limit(d time.Duration) {
 	if f, err := s.poll(); err == nil {
-		_ = f.SetReadDeadline(time.Now().Add(d)) // only a closed one refuses
+		_ = f.SetReadDeadline(time.Now().Add(d)) // fails only if closed
 	}
 }
 
-// Close ends every read within a short wait.
+// Close closes the connection, which ends every read within shortWait.
 func (s *socket) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firstInherited is above the descriptors that a shell lets scripts choose: one that opens 3 for itself
-// must not close by that what the lock is held by.
+// firstInherited is above the descriptors that shell scripts choose: a script that opens 3 for
+// itself must not close the descriptor that holds the lock.
 const firstInherited = 10
 
-// Witness returns the path of the FIFO that Inherit opens, empty if there is none.
+// Witness returns the path of the liveness FIFO that Inherit opens, empty if none.
 func (h *Hold) Witness() string { return h.witness }
 
 // Descriptor is an open file descriptor that commands inherit.
@@ -21,14 +21,15 @@ type Descriptor int
 // Close closes the descriptor in this process.
 func (d Descriptor) Close() error { return unix.Close(int(d)) }
 
-// Inherit returns a descriptor that every command started before it is closed inherits, and so holds the lock
-// too. Its number is at least 10. It is the write end of the witness, which nobody is to write into. This process
-// keeps none itself: whoever has one is stopped at the end of a lease that nobody else sees the end of.
+// Inherit returns a descriptor that every command inherits that is started before it is closed, and
+// that holds the lock, too. Its number is at least 10. It is the write end of the liveness FIFO; do
+// not write to it. This process keeps no other one: bakeryd stops every process that still has one
+// when a lease ends unobserved.
 //
-// If bakeryd has just ended and nobody reads the witness, it waits for the one that goes on, until the holder is
-// to stop. Without a witness, or one that cannot be opened from here (in a container that has no more than the
-// socket, say), it is a duplicate of the connection, which must not be made blocking: then the command holds the
-// lock no longer than until that breaks.
+// If bakeryd has just ended and the FIFO has no reader, Inherit waits until it restarts, at most
+// until Warned. Without a FIFO, or if it cannot be opened (in a container that only has the socket,
+// for example), the descriptor is a duplicate of the connection. That must not be made blocking,
+// and holds the lock only until the connection breaks.
 func (h *Hold) Inherit() (Descriptor, error) {
 	d, err := h.inheritWitness()
 	for errors.Is(err, unix.ENXIO) {
@@ -53,17 +54,17 @@ func (h *Hold) inheritWitness() (Descriptor, error) {
 	if err != nil {
 		return -1, err
 	}
-	defer func() { _ = unix.Close(fd) }() // its duplicate is what is inherited
+	defer func() { _ = unix.Close(fd) }() // the command inherits its duplicate
 	return Inheritable(fd)
 }
 
 func (h *Hold) inheritConnection() (Descriptor, error) {
 	h.mu.Lock()
-	if h.closed { // another lock may be held by the link
+	if h.closed { // the link may hold another lock
 		h.mu.Unlock()
 		return -1, errors.New("the hold was let go")
 	}
-	h.inherited = true // so the link is good for no other lock
+	h.inherited = true // the link cannot be reused
 	conn := h.link.conn
 	h.mu.Unlock()
 	var d Descriptor
@@ -72,7 +73,7 @@ func (h *Hold) inheritConnection() (Descriptor, error) {
 	return d, errors.Join(err, dupErr)
 }
 
-// Inheritable returns a duplicate of a descriptor that commands inherit. Its number is at least 10.
+// Inheritable returns a duplicate of fd that commands inherit. Its number is at least 10.
 func Inheritable(fd int) (Descriptor, error) {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD, firstInherited)
 	return Descriptor(dup), err

@@ -17,12 +17,12 @@ func TestWitnessKeepsTheLock(t *testing.T) {
 	b := clienttest.Serve(t, clienttest.Holding)
 	h := mustLock(t, b.Socket, Options{Witness: true})
 	if info, err := os.Stat(h.Witness()); err != nil || info.Mode().Type() != os.ModeNamedPipe {
-		t.Fatalf("witness %q: %v", h.Witness(), err)
+		t.Fatalf("FIFO %q: %v", h.Witness(), err)
 	}
 	if b.Witnessed() {
-		t.Error("this process has the witness open")
+		t.Error("this process has the FIFO open")
 	}
-	// What is started without Inherit does not hold the lock.
+	// A command started without Inherit does not hold the lock.
 	other, otherEnd := startCat(t)
 	d, err := h.Inherit()
 	if err != nil {
@@ -58,7 +58,7 @@ func TestWitnessKeepsTheLock(t *testing.T) {
 	}
 }
 
-// startCat starts a command that runs until what is returned is called.
+// startCat starts a command that runs until the returned function is called.
 func startCat(t *testing.T) (*exec.Cmd, func()) {
 	t.Helper()
 	cmd := exec.Command("cat")
@@ -72,7 +72,7 @@ func startCat(t *testing.T) (*exec.Cmd, func()) {
 	return cmd, func() { _ = stdin.Close() }
 }
 
-// TestWitnessIsWaitedFor: bakeryd may end between the grant and the start of the command, and go on.
+// TestWitnessIsWaitedFor: bakeryd restarts between the grant and the start of the command.
 func TestWitnessIsWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(path, 0o600); err != nil {
@@ -90,7 +90,7 @@ func TestWitnessIsWaitedFor(t *testing.T) {
 	}()
 	select {
 	case err := <-inherited:
-		t.Fatalf("inherited what nobody reads: %v", err)
+		t.Fatalf("inherited a FIFO without a reader: %v", err)
 	case <-time.After(10 * firstPause):
 	}
 	reader, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -119,7 +119,7 @@ func TestWitnessThatCannotBeOpened(t *testing.T) {
 		t.Error(err)
 	}
 	if !b.Held() {
-		t.Error("what was inherited does not hold the lock")
+		t.Error("the inherited descriptor does not hold the lock")
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)

@@ -1,6 +1,6 @@
-// Package clienttest has a bakeryd for tests of its clients: it serves the
-// socket by a script, without a disk, and dies and comes back as told. It
-// knows the API as package client does; it never decides who gets a lock.
+// Package clienttest is a fake bakeryd for tests of clients. It serves the socket by a script,
+// without a disk, and a test can kill and restart it. It knows the API as package client does; it
+// never decides which client gets a lock.
 //
 // Begin with [Serve].
 package clienttest
@@ -26,13 +26,13 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// soon bounds what is waited for; nothing that works takes nearly as long.
+// soon bounds every wait; a passing test is much faster.
 const soon = time.Minute
 
-// Token is that of every grant.
+// Token is the token of every grant.
 var Token = layout.MakeTicket(4711, 3)
 
-// HostID is that of the host.
+// HostID is the id of the fake's host.
 const HostID = 3
 
 // Request is a request as bakeryd sees it.
@@ -51,21 +51,21 @@ type Request struct {
 	Confirm   bool          `json:"confirm"`
 }
 
-// Exchange is one request, and what answers it.
+// Exchange is one request and its answer.
 type Exchange struct {
 	Request
-	Nth   int             // of the requests to this bakeryd, its predecessors included, from 1
-	Gone  <-chan struct{} // closed when the client has let go or closed the connection, or bakeryd has ended
-	Grace time.Duration   // told with every grant
+	Nth   int             // number of the request, from 1, counted across restarts
+	Gone  <-chan struct{} // closed when the client has unlocked or closed the connection, or bakeryd has ended
+	Grace time.Duration   // sent with every grant
 
 	b         *Bakeryd
 	link      net.Conn
 	refused   bool
 	Confirmed chan struct{} // closed when the client has confirmed the grant
-	until     atomic.Int64  // the deadline that was sent last, in milliseconds on boottime
+	until     atomic.Int64  // the last deadline sent, in milliseconds on boottime
 }
 
-// Send sends a line. Errors do not matter: the client may have gone.
+// Send sends a line. It ignores errors: the client may be gone.
 func (x *Exchange) Send(format string, args ...any) {
 	fmt.Fprintf(x.link, format+"\n", args...)
 }
@@ -75,7 +75,7 @@ func (x *Exchange) Wait(ahead int, lease time.Duration) {
 	x.Send(`{"event":"waiting","ahead":%d,"queued":%d,"lease_ms":%d}`, ahead, ahead, lease.Milliseconds())
 }
 
-// Grant grants the lock, with a witness if one is asked for.
+// Grant grants the lock, with a liveness FIFO if the client asks for one.
 func (x *Exchange) Grant(lease time.Duration) {
 	x.until.Store(clock.Boottime.Now().Milliseconds() + lease.Milliseconds())
 	witness := ""
@@ -99,7 +99,7 @@ func (x *Exchange) Renew(lease time.Duration) {
 	x.Send(`{"event":"renewed","lease_ms":%d,"at_ms":%d}`, lease.Milliseconds(), clock.Boottime.Now().Milliseconds())
 }
 
-// Ask tells that a host wants the lock.
+// Ask reports that a host wants the lock.
 func (x *Exchange) Ask(host int, name, message string) {
 	x.Send(`{"event":"requested","host":%d,"host_name":%q,"message":%q}`, host, name, message)
 }
@@ -117,45 +117,46 @@ func (x *Exchange) Hold(lease time.Duration) {
 	}
 }
 
-// Lose tells that the hold is over, and waits until the client is gone.
+// Lose reports that the hold is over, and waits until the client is gone.
 func (x *Exchange) Lose(message string) {
 	x.Send(`{"event":"lost","message":%q}`, message)
 	<-x.Gone
 }
 
-// Refuse answers that the lock cannot be had.
+// Refuse refuses the lock.
 func (x *Exchange) Refuse(code, message, hint string) {
 	x.Send(`{"event":"refused","code":%q,"message":%q,"hint":%q}`, code, message, hint)
 	x.refused = true
 }
 
-// Script answers one request. If it ends before the client has let go, and does not refuse, the connection breaks.
+// Script answers one request. If it returns before the client has unlocked, and does not refuse,
+// the connection breaks.
 type Script func(x *Exchange)
 
-// Holding grants every lock for so long that nothing depends on renewals.
+// Holding grants every lock with a lease so long that no test depends on renewals.
 func Holding(x *Exchange) {
 	x.Grant(time.Hour)
 	<-x.Gone
 }
 
-// Bakeryd serves a socket, and as one process it can be killed and started again.
+// Bakeryd serves a socket. Like a process, it can be killed and started again.
 type Bakeryd struct {
 	Socket string
 
 	t   testing.TB
 	dir string
 
-	mu        sync.Mutex   // guards what follows
+	mu        sync.Mutex   // guards the fields below
 	server    *http.Server // nil: killed
 	requests  int
-	open      int // connections, but for links that take no lock
+	open      int // connections, without links that take no lock
 	links     int
-	linked    map[net.Conn]struct{}       // those that are open
+	linked    map[net.Conn]struct{}       // the open ones
 	witnesses map[string]int              // read ends, by path
 	calls     map[string]http.HandlerFunc // other than lock, by method and path
 }
 
-// Serve runs a bakeryd that answers every request by a script, until the test ends.
+// Serve runs a bakeryd that answers every request with script, until the test ends.
 func Serve(t testing.TB, script Script) *Bakeryd {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "bakeryd") // [testing.T.TempDir] is too long for the path of a socket
@@ -174,7 +175,7 @@ func Serve(t testing.TB, script Script) *Bakeryd {
 	return b
 }
 
-// Start starts a successor.
+// Start starts bakeryd again.
 func (b *Bakeryd) Start(script Script) {
 	b.t.Helper()
 	_ = os.Remove(b.Socket)
@@ -211,7 +212,7 @@ func (b *Bakeryd) Start(script Script) {
 			return
 		}
 		if answer == nil {
-			b.t.Errorf("nobody answers %s %s", r.Method, r.URL.Path)
+			b.t.Errorf("no answer is set for %s %s", r.Method, r.URL.Path)
 			return
 		}
 		answer(w, r)
@@ -270,7 +271,7 @@ func (b *Bakeryd) serveLink(c net.Conn, in *bufio.Reader, script Script) {
 	}
 }
 
-// exchange answers one request. What it returns ends that.
+// exchange answers one request. The returned function ends the exchange.
 func (b *Bakeryd) exchange(c net.Conn, r Request, script Script) (x *Exchange, letGo func()) {
 	gone, cancel := context.WithCancel(context.Background())
 	x = &Exchange{Request: r, Confirmed: make(chan struct{}), Gone: gone.Done(), b: b, link: c}
@@ -290,14 +291,14 @@ func (b *Bakeryd) exchange(c net.Conn, r Request, script Script) (x *Exchange, l
 	}
 }
 
-// Links says how many connections there were that locks were taken by.
+// Links returns how many connections have taken locks.
 func (b *Bakeryd) Links() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.links
 }
 
-// Answer has a call other than lock, as "POST /v1/mode", answered by this bakeryd and its successors.
+// Answer sets the handler of a call other than lock, such as "POST /v1/mode", also after restarts.
 func (b *Bakeryd) Answer(call string, answer http.HandlerFunc) {
 	b.change(func() {
 		if b.calls == nil {
@@ -307,13 +308,13 @@ func (b *Bakeryd) Answer(call string, answer http.HandlerFunc) {
 	})
 }
 
-// Kill ends bakeryd: every connection is broken when it returns, and the socket is left over.
+// Kill ends bakeryd: when it returns, every connection is broken and the socket file remains.
 func (b *Bakeryd) Kill() {
 	b.mu.Lock()
 	s := b.server
 	b.server = nil
 	for c := range b.linked {
-		// A process that another test has forked keeps a copy of the descriptor until it runs execve.
+		// A process forked by another test keeps a copy of the descriptor until it calls execve.
 		u := c.(*net.UnixConn)
 		_ = u.CloseRead()
 		_ = u.CloseWrite()
@@ -331,7 +332,7 @@ func (b *Bakeryd) change(how func()) {
 	how()
 }
 
-// witness makes the FIFO of a session, or returns the one that there is.
+// witness returns the path of a session's FIFO, and creates it if needed.
 func (b *Bakeryd) witness(session string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -352,7 +353,7 @@ func (b *Bakeryd) witness(session string) string {
 	return path
 }
 
-// Witnessed says whether anybody has a witness open.
+// Witnessed reports whether any process has a FIFO open.
 func (b *Bakeryd) Witnessed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -364,7 +365,7 @@ func (b *Bakeryd) Witnessed() bool {
 	return false
 }
 
-// Held says whether there is a connection, or a witness: nobody else is to have the lock.
+// Held reports whether a connection or an open FIFO exists: then the lock is held.
 func (b *Bakeryd) Held() bool {
 	b.mu.Lock()
 	open := b.open
@@ -372,7 +373,7 @@ func (b *Bakeryd) Held() bool {
 	return open > 0 || b.Witnessed()
 }
 
-// AwaitRelease waits until nobody holds the lock that was asked for.
+// AwaitRelease waits until the lock is not held.
 func (b *Bakeryd) AwaitRelease() {
 	b.t.Helper()
 	for bound := time.Now().Add(soon); b.Held(); time.Sleep(time.Millisecond) {
@@ -382,7 +383,7 @@ func (b *Bakeryd) AwaitRelease() {
 	}
 }
 
-// Requests says how many requests there were so far.
+// Requests returns the number of requests so far.
 func (b *Bakeryd) Requests() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,7 +15,7 @@ func TestBakeryd_KilledWhileAForkedProcessHasItsDescriptors_BreaksConnections(t 
 	defer func() { _ = c.Close() }()
 	_, err = io.WriteString(c, "GET /v1/link HTTP/1.1\r\nHost: bakeryd\r\nConnection: Upgrade\r\nUpgrade: bakery-link/1\r\n\r\n")
 	require.NoError(t, err)
-	_, err = c.Read(make([]byte, 1)) // by then it is linked
+	_, err = c.Read(make([]byte, 1)) // then the link exists
 	require.NoError(t, err)
 	b.mu.Lock()
 	for linked := range b.linked {

@@ -15,7 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
-// missed returns when a client has looked for a bakeryd that is gone.
+// missed waits until a client has looked for a bakeryd that is gone.
 func missed(t *testing.T, b *clienttest.Bakeryd) {
 	_ = os.Remove(b.Socket)
 	l, err := net.Listen("unix", b.Socket)
@@ -35,7 +35,7 @@ func TestWaitOutlivesBakeryd(t *testing.T) {
 	script := func(x *exchange) {
 		sessions, timeouts = append(sessions, x.Session), append(timeouts, x.TimeoutMS)
 		if x.Token != 0 {
-			t.Errorf("who waits has no token, got %v", x.Token)
+			t.Errorf("a waiter has no token, got %v", x.Token)
 		}
 		switch x.Nth {
 		case 1, 4:
@@ -81,8 +81,8 @@ func TestWaitOutlivesBakeryd(t *testing.T) {
 	}
 }
 
-// TestTurn_UnconfirmedGrant_GoesOnWaiting: for what is left of its time, also while bakeryd is not done with the grant.
-func TestTurn_UnconfirmedGrant_GoesOnWaiting(t *testing.T) {
+// TestWaiter_UnconfirmedGrant_ContinuesToWait for its remaining time, even while bakeryd still handles the grant.
+func TestWaiter_UnconfirmedGrant_ContinuesToWait(t *testing.T) {
 	t.Parallel()
 	timeouts := make(chan int64, 3)
 	b := clienttest.Serve(t, func(x *exchange) {
@@ -116,7 +116,7 @@ func TestWaitEndsWithoutBakeryd(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		o      Options
-		answer clienttest.Script // of bakeryd when it is back; nil: it stays away
+		answer clienttest.Script // of the restarted bakeryd; nil: it does not restart
 		want   error
 	}{
 		{"gone for longer than the lease", Options{}, nil, ErrUnreachable},

@@ -10,17 +10,18 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
-// turn is a place in the queue. bakeryd, or its successor, keeps it for as long as a lease without a connection.
-type turn struct {
+// waiter is a place in the wait queue. bakeryd, or the next process of it, keeps the place for a
+// lease without a connection.
+type waiter struct {
 	*session
 	begun  time.Time
-	lease  time.Duration // of the lockspace; the least that there is until bakeryd tells
-	broken time.Duration // since when there is no connection, on boottime; 0: there is one, or was none yet
+	lease  time.Duration // of the lockspace; layout.MinLease until bakeryd sends it
+	broken time.Duration // when the connection broke, on boottime; 0: it did not, or there was none yet
 	pause  backoff
 }
 
 // grant waits until the lock is granted.
-func (w *turn) grant(ctx context.Context) (*link, api.Event, error) {
+func (w *waiter) grant(ctx context.Context) (*link, api.Event, error) {
 	for {
 		l, granted, err := w.attempt(ctx)
 		switch {
@@ -28,18 +29,18 @@ func (w *turn) grant(ctx context.Context) (*link, api.Event, error) {
 			return l, granted, nil
 		case ctx.Err() != nil:
 			return nil, api.Event{}, context.Cause(ctx)
-		case isUnconfirmed(err): // this process stood still when its turn came
-			w.broken = clock.Boottime.Now() // bakeryd may not be done with that grant yet, and refuse for a moment
-		case !w.reached || !passing(err):
+		case isUnconfirmed(err): // this process was paused when the lock was granted
+			w.broken = clock.Boottime.Now() // bakeryd may still be releasing that grant, and refuse until then
+		case !w.reached || !transient(err):
 			return nil, api.Event{}, err
 		case w.broken == 0:
 			var refusal *Error
 			if errors.As(err, &refusal) {
-				return nil, api.Event{}, err // to one who has just been waiting it is meant
+				return nil, api.Event{}, err // a refusal on an unbroken connection is final
 			}
 			w.broken = clock.Boottime.Now()
 		}
-		left := w.left()
+		left := w.remaining()
 		if left <= 0 {
 			return nil, api.Event{}, w.tooLate(err)
 		}
@@ -54,14 +55,15 @@ func isUnconfirmed(err error) bool {
 	return errors.As(err, &refusal) && refusal.Code == api.CodeUnconfirmed
 }
 
-// attempt asks once. Who comes back is not kept waiting for the first word by a bakeryd that stands still.
-func (w *turn) attempt(ctx context.Context) (*link, api.Event, error) {
+// attempt asks once. After a broken connection it waits for the first event at most as long as
+// bakeryd keeps the place.
+func (w *waiter) attempt(ctx context.Context) (*link, api.Event, error) {
 	timeout, heard := w.o.Timeout, func() {}
 	if w.broken != 0 {
 		var cancel context.CancelCauseFunc
 		ctx, cancel = context.WithCancelCause(ctx)
 		defer cancel(nil)
-		silence := time.AfterFunc(w.left(), func() {
+		silence := time.AfterFunc(w.remaining(), func() {
 			cancel(fmt.Errorf("%w: no answer within %v", ErrUnreachable, w.lease))
 		})
 		defer silence.Stop()
@@ -70,7 +72,7 @@ func (w *turn) attempt(ctx context.Context) (*link, api.Event, error) {
 	return w.connect(ctx, 0, timeout, func(e api.Event) {
 		heard()
 		if e.LeaseMS > 0 {
-			w.broken, w.lease = 0, leaseOf(e) // so long this place is kept
+			w.broken, w.lease = 0, leaseOf(e) // the place is kept for a lease
 		}
 		switch {
 		case e.Kind == api.Warning && w.o.OnWarning != nil:
@@ -81,8 +83,8 @@ func (w *turn) attempt(ctx context.Context) (*link, api.Event, error) {
 	})
 }
 
-// left is for how long the broken connection is worth another attempt.
-func (w *turn) left() time.Duration {
+// remaining returns for how long another attempt makes sense.
+func (w *waiter) remaining() time.Duration {
 	left := w.broken + w.lease - clock.Boottime.Now()
 	if w.o.Timeout > 0 {
 		left = min(left, w.o.Timeout-time.Since(w.begun))
@@ -90,16 +92,16 @@ func (w *turn) left() time.Duration {
 	return left
 }
 
-// timeLeft is what is left of the time that the lock may take, 0 if it may take any. Zero would be no limit.
-func (w *turn) timeLeft() time.Duration {
+// timeLeft returns what is left of Options.Timeout, at least 1 ms, or 0 if there is no limit.
+func (w *waiter) timeLeft() time.Duration {
 	if w.o.Timeout == 0 {
 		return 0
 	}
 	return max(w.o.Timeout-time.Since(w.begun), time.Millisecond)
 }
 
-// tooLate is the error to end with when err was the last one.
-func (w *turn) tooLate(err error) error {
+// tooLate returns the error of Lock if err was the last one.
+func (w *waiter) tooLate(err error) error {
 	if w.o.Timeout > 0 && time.Since(w.begun) >= w.o.Timeout {
 		return ErrTimeout
 	}

@@ -1,0 +1,227 @@
+package client
+
+import (
+	"sync"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/clock"
+)
+
+const (
+	// maxIdle is how many links are kept for the next lock, and idleFor for how long.
+	maxIdle = 16
+	idleFor = 10 * time.Second
+
+	// readerAfter is the age at which a hold gets a reader for bakeryd's events. Most holds end
+	// before.
+	readerAfter = 5 * time.Millisecond
+)
+
+// pool is what the holds of a client share, so that a short hold allocates nothing of its own: idle
+// links, the alarm for the deadlines, and a timer for what is less urgent.
+//
+// mu may be acquired while a Hold's mu is held, never the other way round.
+type pool struct {
+	mu    sync.Mutex // guards the fields below
+	idle  []*link    // in the order of their last use
+	holds map[*Hold]struct{}
+	alarm clock.Alarm   // nil: no hold, no idle link
+	rings time.Duration // when the alarm is set to ring; 0: not set
+
+	newHolds map[*Hold]time.Time // when their onTimer is to be called
+	timer    *time.Timer
+	wakeAt   time.Time // zero: the timer is not set
+}
+
+// takeLink removes an open link from the pool and returns it, nil if none.
+func (c *Client) takeLink() *link {
+	k := &c.pool
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n := len(k.idle)
+	if n == 0 {
+		return nil
+	}
+	l := k.idle[n-1]
+	k.idle[n-1] = nil
+	k.idle = k.idle[:n-1]
+	return l
+}
+
+// putLink keeps a link for the next lock, or closes it if maxIdle are kept.
+func (c *Client) putLink(l *link) {
+	k := &c.pool
+	k.mu.Lock()
+	full := len(k.idle) >= maxIdle
+	if !full {
+		l.idle = time.Now()
+		k.idle = append(k.idle, l)
+		k.wakeBy(l.idle.Add(idleFor), c)
+	}
+	k.mu.Unlock()
+	if full {
+		_ = l.conn.Close() // no hold uses it
+	}
+}
+
+// Close closes the idle connections, and the alarm if nothing is held. Holds stay valid, and the
+// client can still be used. An unused client does the same by itself after 10 s.
+func (c *Client) Close() { c.closeIdle(func(*link) bool { return true }) }
+
+func (c *Client) closeIdle(which func(*link) bool) {
+	k := &c.pool
+	k.mu.Lock()
+	kept, closed := k.idle[:0], []*link(nil)
+	for _, l := range k.idle {
+		if which(l) {
+			closed = append(closed, l)
+		} else {
+			kept = append(kept, l)
+		}
+	}
+	clear(k.idle[len(kept):])
+	k.idle = kept
+	k.closeUnusedAlarm()
+	k.mu.Unlock()
+	for _, l := range closed {
+		_ = l.conn.Close() // no hold uses it
+	}
+}
+
+// closeUnusedAlarm closes the alarm if there are no holds and no idle links. It is called with mu
+// held.
+func (k *pool) closeUnusedAlarm() {
+	if len(k.holds) == 0 && len(k.idle) == 0 && k.alarm != nil {
+		k.alarm.Close()
+		k.alarm, k.rings = nil, 0
+	}
+}
+
+// add registers a hold: for the alarm at due, and for the timer at timerAt.
+func (c *Client) add(h *Hold, due time.Duration, timerAt time.Time) error {
+	k := &c.pool
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.alarm == nil {
+		a, err := clock.Boottime.NewAlarm()
+		if err != nil {
+			return err
+		}
+		k.alarm = a
+		go c.watch(a)
+	}
+	if k.holds == nil {
+		k.holds, k.newHolds = map[*Hold]struct{}{}, map[*Hold]time.Time{}
+	}
+	k.holds[h] = struct{}{}
+	if err := k.ringBy(due); err != nil {
+		delete(k.holds, h)
+		k.closeUnusedAlarm()
+		return err
+	}
+	k.newHolds[h] = timerAt
+	k.wakeBy(timerAt, c)
+	return nil
+}
+
+// remove forgets a hold that is over.
+func (c *Client) remove(h *Hold) {
+	k := &c.pool
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.holds, h)
+	delete(k.newHolds, h)
+	k.closeUnusedAlarm()
+}
+
+// startReaderBy sets when the timer calls the hold's onTimer.
+func (c *Client) startReaderBy(h *Hold, at time.Time) {
+	k := &c.pool
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.newHolds[h] = at
+	k.wakeBy(at, c)
+}
+
+// ringFor sets the alarm for a hold, if it is not over.
+func (c *Client) ringFor(h *Hold, due time.Duration) error {
+	k := &c.pool
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, ok := k.holds[h]; !ok {
+		return nil
+	}
+	return k.ringBy(due)
+}
+
+// ringBy sets the alarm, unless it rings earlier. It is called with mu held.
+func (k *pool) ringBy(due time.Duration) error {
+	due = max(due, 1)
+	if k.rings != 0 && k.rings <= due {
+		return nil
+	}
+	if err := k.alarm.Set(due); err != nil {
+		return err
+	}
+	k.rings = due
+	return nil
+}
+
+// watch waits for the alarm. It does no other IO, so a slow bakeryd cannot delay it.
+func (c *Client) watch(a clock.Alarm) {
+	for a.Wait() == nil {
+		k := &c.pool
+		k.mu.Lock()
+		if k.alarm != a {
+			k.mu.Unlock()
+			return
+		}
+		k.rings = 0
+		all := make([]*Hold, 0, len(k.holds))
+		for h := range k.holds {
+			all = append(all, h)
+		}
+		k.mu.Unlock()
+		for _, h := range all {
+			h.onAlarm()
+		}
+	}
+}
+
+// wakeBy sets the timer, unless it fires earlier. It is called with mu held.
+func (k *pool) wakeBy(at time.Time, c *Client) {
+	if !k.wakeAt.IsZero() && !at.Before(k.wakeAt) {
+		return
+	}
+	k.wakeAt = at
+	if k.timer == nil {
+		k.timer = time.AfterFunc(time.Until(at), c.onTimer)
+		return
+	}
+	k.timer.Reset(time.Until(at))
+}
+
+// onTimer closes links that were idle for idleFor and calls onTimer of the holds that are due.
+func (c *Client) onTimer() {
+	now := time.Now()
+	c.closeIdle(func(l *link) bool { return now.Sub(l.idle) >= idleFor })
+	k := &c.pool
+	var due []*Hold
+	k.mu.Lock()
+	k.wakeAt = time.Time{}
+	for h, at := range k.newHolds {
+		if at.After(now) {
+			k.wakeBy(at, c)
+			continue
+		}
+		due = append(due, h)
+		delete(k.newHolds, h)
+	}
+	if len(k.idle) > 0 {
+		k.wakeBy(k.idle[0].idle.Add(idleFor), c)
+	}
+	k.mu.Unlock()
+	for _, h := range due {
+		h.onTimer()
+	}
+}
