@@ -1,10 +1,11 @@
-// Package bench measures how fast locks are, beside the least that the device allows: the floor. It knows hosts by
-// what they do ([Host]), and how to reach one by bakeryd's socket or in this process; it never knows a flag or a
-// terminal.
+// Package bench measures how fast locks are, next to the least that the device allows: the floor.
+// It knows hosts by the interface [Host], and how to reach one by bakeryd's socket or in this
+// process; it never knows a flag or a terminal.
 //
-// What is compared is measured in turns of a few rounds each, in one run, so that a machine or a disk that becomes
-// slower meanwhile does so for both. Begin with [Run]; paired.go is the uncontended lock and its floor, relay.go the
-// hand-over between hosts, handoff.go that between clients of one, commands.go the start of a command under a lock.
+// Measurements that are compared alternate in small batches within one run, so that a machine or a
+// disk that becomes slower affects both. Begin with [Run]. paired.go measures the uncontended lock
+// and its floor, relay.go the hand-over between hosts, handoff.go that between clients of one host,
+// commands.go the start of a command under a lock.
 package bench
 
 import (
@@ -20,57 +21,58 @@ import (
 // Name is the name of a measurement.
 type Name string
 
-// The measurements, in the order in which they are made.
+// The measurements, in the order in which Run makes them.
 const (
-	Uncontended Name = "uncontended" // a lock that nobody else wants, of bakeryd
-	InProcess   Name = "in_process"  // the same of a host in this process
+	Uncontended Name = "uncontended" // an uncontended lock, through bakeryd
+	InProcess   Name = "in_process"  // the same on a host in this process
 	HandOver    Name = "handover"    // from one host to another
 	HandOff     Name = "handoff"     // from one client of a host to the next
 	Wrapper     Name = "wrapper"     // a command under a lock
 )
 
-// Names are all of them.
+// Names lists all measurements.
 var Names = []Name{Uncontended, InProcess, HandOver, HandOff, Wrapper}
 
-// Host is a host of the lockspace, by whatever way it is reached. Its clients and its floor are those of one lock.
+// Host is a host of the lockspace. Its clients and its floor use one lock.
 type Host interface {
 	// Client returns a new client.
 	Client() Client
-	// Floor has the host issue the raw requests of an uncontended lock so many times, and tells each round.
+	// Floor makes the host issue the raw requests of an uncontended lock, rounds times, and calls
+	// each with every round.
 	Floor(ctx context.Context, rounds int, each func(Round)) error
-	// Slots is how many are read at once, as of the last Floor.
+	// Slots returns how many slots the last Floor read at once.
 	Slots() int
-	// String says what it is: bakeryd, say.
+	// String returns a name such as "bakeryd".
 	String() string
 }
 
-// Client takes the lock and lets it go. One goroutine uses it.
+// Client acquires and releases the lock. One goroutine uses it.
 type Client interface {
-	// Lock waits for the lock, or for the end of ctx, whose cause it returns then.
+	// Lock blocks until it has acquired the lock, or until ctx ends, and then returns the cause.
 	Lock(ctx context.Context) (layout.Ticket, error)
 	Unlock() error
 }
 
-// Round is how long the requests of a host took that found the lock free and let it go again.
+// Round is the device's time for the requests of one uncontended lock and unlock.
 type Round struct{ Claim, Look, Release time.Duration }
 
 func (r Round) whole() time.Duration { return r.Claim + r.Look + r.Release }
 
-// Config is what is to be measured. What it has no means for is left out.
+// Config says what to measure. Measurements that lack their means are skipped.
 type Config struct {
 	Bakeryd  Host            // nil: none
 	Inside   []Host          // in this process
 	Commands *Commands       // nil: none
 	Duration time.Duration   // of each measurement; more than 0
 	Only     []Name          // nil: all
-	Why      map[Name]string // why there are no means
+	Why      map[Name]string // why a measurement lacks its means
 
-	Begun func(name Name, lasts time.Duration) // is told of each measurement that begins; may be nil
+	Begun func(name Name, lasts time.Duration) // called when a measurement begins; may be nil
 }
 
-// Result is what was measured; what was left out is nil. Times are in whole microseconds as JSON.
+// Result is what was measured; a skipped measurement is nil. JSON has times in whole microseconds.
 type Result struct {
-	Slots       int        `json:"-"` // that a read covers; 0: there was none
+	Slots       int        `json:"-"` // slots that one read covers; 0 if none was made
 	Floor       *Floor     `json:"floor,omitempty"`
 	Uncontended *Lock      `json:"uncontended,omitempty"`
 	InProcess   *Lock      `json:"in_process,omitempty"`
@@ -80,30 +82,31 @@ type Result struct {
 	Skipped     []Omission `json:"skipped"` // never nil
 }
 
-// Omission is a measurement that was left out.
+// Omission is a skipped measurement.
 type Omission struct {
 	Name   Name   `json:"name"`
 	Reason string `json:"reason"`
 }
 
 var (
-	// ErrInvalid is returned when there is nothing to measure by.
+	// ErrInvalid is returned when Config has no host or no duration.
 	ErrInvalid = errors.New("invalid measurement")
-	// ErrNothing is returned when what is to be measured does not come about.
+	// ErrNothing is returned when a measurement has counted nothing in the time given.
 	ErrNothing = errors.New("nothing could be measured")
 )
 
-// patience is for how much longer than asked for a measurement is tried that has come to nothing so far.
-const patience = 10 * time.Second
+// extraTime is how much longer than Config.Duration a measurement runs that has counted nothing so
+// far.
+const extraTime = 10 * time.Second
 
-// repeat does turns of a measurement until its time is over and it has counted something.
-func (r *run) repeat(counted *Times, turn func() error) error {
-	return r.repeatFor(counted, r.Duration+patience, turn)
+// repeat runs batches of a measurement until Duration is over and at least one time was counted.
+func (r *run) repeat(counted *Times, batch func() error) error {
+	return r.repeatFor(counted, r.Duration+extraTime, batch)
 }
 
-func (r *run) repeatFor(counted *Times, limit time.Duration, turn func() error) error {
+func (r *run) repeatFor(counted *Times, limit time.Duration, batch func() error) error {
 	for begun := time.Now(); ; {
-		if err := turn(); err != nil {
+		if err := batch(); err != nil {
 			return err
 		}
 		switch spent := time.Since(begun); {
@@ -115,14 +118,15 @@ func (r *run) repeatFor(counted *Times, limit time.Duration, turn func() error) 
 	}
 }
 
-// run is a run under way.
+// run is the state of one Run.
 type run struct {
 	Config
 	ctx context.Context
 	res *Result
 }
 
-// Run measures. It returns ErrInvalid, the first error of a host or a command, or the cause of ctx's end.
+// Run makes the measurements. It returns ErrInvalid, ErrNothing, the first error of a host or a
+// command, or the cause of ctx's end.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if cfg.Duration <= 0 {
 		return nil, fmt.Errorf("%w: for %v, want more than 0", ErrInvalid, cfg.Duration)
@@ -157,7 +161,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		}
 	}
 	if r.res.Floor == nil {
-		r.skip("floor", "it is measured beside uncontended, in_process and handover")
+		r.skip("floor", "it is measured together with uncontended, in_process and handover")
 	}
 	return r.res, nil
 }

@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// latency is that of every request of the disks below.
+	// latency is the delay of every request of the disk below.
 	latency = 2 * time.Millisecond
 
-	// brief is how long measurements run in tests: a turn at least.
+	// brief is how long measurements run in tests: at least one batch.
 	brief = time.Millisecond
 )
 
-// disk is one lock on a disk in memory, which lets hosts in one after the other as they came. Each grant and each end
-// of a hold takes the requests that it takes on a real one; all of them are counted.
+// disk is one lock on a disk in memory, which admits hosts in the order of their requests. Each
+// grant and each release takes the requests that it takes on a real disk; all are counted.
 type disk struct {
 	dev            blockdev.Device
-	free           chan struct{} // has one while the lock is free; who waits is served in order
+	free           chan struct{} // has a value while the lock is free; waiters are served in order
 	number         atomic.Uint64
 	reads, writes  atomic.Int64
 	inside, broken atomic.Int32
-	refuse         atomic.Pointer[error] // what Lock returns from now on
+	refuse         atomic.Pointer[error] // error of every further Lock
 }
 
 func newDisk() *disk {
@@ -43,7 +43,7 @@ func newDisk() *disk {
 	return d
 }
 
-// host is a host of the disk.
+// host is a host that uses the disk.
 type host struct {
 	*disk
 	id  int
@@ -126,7 +126,7 @@ func run1(t *testing.T, cfg Config) *Result {
 	return r
 }
 
-// TestRun makes every measurement, on a disk whose least times are known.
+// TestRun makes every measurement, on a disk with known latency.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	d := newDisk()
@@ -136,12 +136,12 @@ func TestRun(t *testing.T) {
 	require.Equal(t, 2, r.Slots)
 
 	request := latency.Microseconds()
-	require.EqualValues(t, turnRounds, r.Floor.Count, "of the first measurement")
+	require.EqualValues(t, batchRounds, r.Floor.Count, "of the first measurement")
 	require.GreaterOrEqual(t, r.Floor.P50US, 3*request)
 	require.GreaterOrEqual(t, r.Floor.WriteP50US, request)
 	require.GreaterOrEqual(t, r.Floor.ReadP50US, request)
 	for _, l := range []*Lock{r.Uncontended, r.InProcess} {
-		require.EqualValues(t, turnRounds, l.Count)
+		require.EqualValues(t, batchRounds, l.Count)
 		require.GreaterOrEqual(t, l.P50US, 3*request)
 		require.GreaterOrEqual(t, l.FloorP50US, 3*request)
 		require.InEpsilon(t, float64(l.P50US)/float64(l.FloorP50US), l.Ratio, 0.01)
@@ -170,19 +170,19 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestTakesTurns: the floor and what stands beside it alternate, as often as the time allows.
-func TestTakesTurns(t *testing.T) {
+// TestRun_FloorAndLock_Alternate as often as the time allows.
+func TestRun_FloorAndLock_Alternate(t *testing.T) {
 	t.Parallel()
 	d := newDisk()
-	r := run1(t, Config{Bakeryd: d.host(1), Only: []Name{Uncontended}, Duration: 3 * turnRounds * 3 * latency})
-	turns := r.Floor.Count / turnRounds
+	r := run1(t, Config{Bakeryd: d.host(1), Only: []Name{Uncontended}, Duration: 3 * batchRounds * 3 * latency})
+	turns := r.Floor.Count / batchRounds
 	require.GreaterOrEqual(t, turns, int64(1))
-	require.Equal(t, turns*turnRounds, r.Uncontended.Count)
-	require.EqualValues(t, (turns+1)*(2*turnRounds+1), d.reads.Load(), "with a first turn, and one round of each, that are not counted")
+	require.Equal(t, turns*batchRounds, r.Uncontended.Count)
+	require.EqualValues(t, (turns+1)*(2*batchRounds+1), d.reads.Load(), "with a first turn, and one round of each, that are not counted")
 	require.EqualValues(t, 2*d.reads.Load(), d.writes.Load())
 }
 
-// members are those of an object, in JSON.
+// members returns the members of v's JSON object.
 func members(t *testing.T, v any) map[string]json.RawMessage {
 	t.Helper()
 	text, err := json.Marshal(v)
@@ -192,7 +192,7 @@ func members(t *testing.T, v any) map[string]json.RawMessage {
 	return m
 }
 
-// TestJSON: programs go by these names.
+// TestJSON pins the names in JSON, which programs use.
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	d := newDisk()
@@ -220,8 +220,8 @@ func TestJSON(t *testing.T) {
 	require.Len(t, all, 7)
 }
 
-// TestLeavesOut what there are no means for, or nobody asked for.
-func TestLeavesOut(t *testing.T) {
+// TestRun_MeasurementWithoutMeans_IsSkipped, and so is one that was not asked for.
+func TestRun_MeasurementWithoutMeans_IsSkipped(t *testing.T) {
 	t.Parallel()
 	d := newDisk()
 	c := commands(t)
@@ -260,7 +260,7 @@ func TestInvalid(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 }
 
-// TestFails: whatever fails ends the run, whoever waits, and says what it was.
+// TestFails: any failure ends the run and all waits, and is returned.
 func TestFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -278,7 +278,7 @@ func TestFails(t *testing.T) {
 	require.ErrorContains(t, err, "wrapper: sh -c echo no room >&2; exit 66: exit status 66: no room")
 }
 
-// TestInterrupted: nothing is held after it, and nobody waits.
+// TestInterrupted: afterwards nothing is held and nothing waits.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	enough := errors.New("enough")
@@ -289,7 +289,7 @@ func TestInterrupted(t *testing.T) {
 		begun := filepath.Join(t.TempDir(), "begun")
 		c.Locked = Command{Path: "/bin/sh", Args: []string{"sh", "-c", `: >"$0"; exec sleep 1h`, begun}}
 		go func() {
-			for { // until there is something to interrupt
+			for { // until a grant can be interrupted
 				_, err := os.Stat(begun)
 				if err == nil || name != Wrapper && d.number.Load() > 3 || ctx.Err() != nil {
 					break
@@ -304,7 +304,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// handedOn is a client whose host keeps the lock for it: all grants but one are by one ticket.
+// handedOn is a client whose host keeps the lock for it: only the first grant has a new ticket.
 type handedOn struct {
 	Client
 	n int
@@ -318,16 +318,16 @@ func (h *handedOn) Lock(ctx context.Context) (layout.Ticket, error) {
 	return ticket, err
 }
 
-// TestCountsOnlyWhatTheDiskTookPartIn: a lock that the host still had costs no request.
-func TestCountsOnlyWhatTheDiskTookPartIn(t *testing.T) {
+// TestLock_FurtherGrantOfATicket_IsNotCounted: it cost no request.
+func TestLock_FurtherGrantOfATicket_IsNotCounted(t *testing.T) {
 	t.Parallel()
 	l := &Lock{Times: newTimes()}
-	require.NoError(t, l.turn(t.Context(), &handedOn{Client: newDisk().host(1).Client()}))
+	require.NoError(t, l.batch(t.Context(), &handedOn{Client: newDisk().host(1).Client()}))
 	require.EqualValues(t, 1, l.Times.Count())
-	require.EqualValues(t, turnRounds-1, l.PassedOn)
+	require.EqualValues(t, batchRounds-1, l.PassedOn)
 }
 
-// TestComesToNothing: a measurement that never counts anything ends.
+// TestComesToNothing: a measurement that counts nothing ends with an error.
 func TestComesToNothing(t *testing.T) {
 	t.Parallel()
 	r := &run{Config: Config{Duration: brief}}
@@ -342,7 +342,7 @@ func TestTimes(t *testing.T) {
 		times.Add(time.Duration(i) * time.Microsecond)
 	}
 	times.Add(2 * time.Hour)
-	times.Add(-1) // a clock that stood still
+	times.Add(-1) // of a clock that stood still
 	require.EqualValues(t, 1002, times.Count())
 	require.InDelta(t, 500*time.Microsecond, times.At(50), float64(time.Microsecond))
 	require.InDelta(t, 990*time.Microsecond, times.At(99), float64(2*time.Microsecond))

@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// Commands are what is run to find out what it costs to run a command under a lock.
+// Commands are run to measure the cost of a command under a lock.
 type Commands struct {
 	Locked  Command // runs true(1) under the lock
-	Flock   Command // runs it under flock(1); zero: there is none
-	NoFlock string  // why
+	Flock   Command // runs it under flock(1); zero if there is none
+	NoFlock string  // why Flock is zero
 	True    Command // true(1) alone
 }
 
-// Command is a program and its arguments, the name that it goes by first.
+// Command is a program and its arguments, including argument 0.
 type Command struct {
 	Path string
 	Args []string
 }
 
-// Wrapped is how long these commands take from their start to their end.
+// Wrapped is how long these commands take from start to end.
 type Wrapped struct {
 	P50US     int64 `json:"p50_us"`
 	TrueP50US int64 `json:"true_p50_us"`
@@ -34,7 +34,8 @@ type Wrapped struct {
 	Count       int64  `json:"count"`
 }
 
-// wrapper runs the commands in turn. The first of each is not counted: they are read from the disk then.
+// wrapper runs the commands alternately. The first run of each reads it from the disk and is not
+// counted.
 func (r *run) wrapper() error {
 	locked, flock, alone := newTimes(), newTimes(), newTimes()
 	first := true
@@ -72,7 +73,7 @@ func (r *run) wrapper() error {
 	return nil
 }
 
-// run times a command that says nothing unless it fails.
+// run times one run of the command. Its standard error becomes part of the error.
 func (c Command) run(ctx context.Context) (time.Duration, error) {
 	said, err := os.CreateTemp("", "bench")
 	if err != nil {
@@ -82,7 +83,7 @@ func (c Command) run(ctx context.Context) (time.Duration, error) {
 	defer said.Close()
 	cmd := exec.CommandContext(ctx, c.Path)
 	cmd.Args = c.Args
-	cmd.Stderr = said // a file, so that nothing but the command is waited for
+	cmd.Stderr = said // a file: Run then waits for the command alone
 	begun := time.Now()
 	err = cmd.Run()
 	took := time.Since(begun)

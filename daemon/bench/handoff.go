@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// handOffClients is how many clients of a host want the lock at once.
+// handOffClients is how many clients of a host contend for the lock.
 const handOffClients = 8
 
-// HandOffs is how often the lock passes between clients of one host while no other host wants it.
+// HandOffs is how often the lock passes between clients of one host without other hosts.
 type HandOffs struct {
 	PerSecond          int64 `json:"per_second,omitzero"` // through the socket; 0: not measured
 	InProcessPerSecond int64 `json:"in_process_per_second,omitzero"`
@@ -37,7 +37,7 @@ func (r *run) handOffs(h Host) (perSecond int64, err error) {
 	var grants atomic.Int64
 	begun := time.Now()
 	end := begun.Add(r.Duration)
-	err = together(r.ctx, handOffClients, func(ctx context.Context, _ int) error {
+	err = concurrently(r.ctx, handOffClients, func(ctx context.Context, _ int) error {
 		c, n := h.Client(), int64(0)
 		defer func() { grants.Add(n) }()
 		for n == 0 || time.Now().Before(end) {

@@ -9,10 +9,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// command is what holders of the lock are shown with.
+// command is the holder's command in listings.
 const command = "bakeryctl bench"
 
-// Served is the host of a bakeryd, by its socket.
+// Served returns the host of the bakeryd at a socket.
 func Served(socket, lock string) Host {
 	return &served{client: client.New(socket), lock: lock}
 }
@@ -36,7 +36,7 @@ func (s *served) Floor(ctx context.Context, rounds int, each func(Round)) error 
 	return err
 }
 
-// guest is a client of bakeryd.
+// guest is a client of a bakeryd.
 type guest struct {
 	*served
 	hold *client.Hold
@@ -53,7 +53,7 @@ func (g *guest) Lock(ctx context.Context) (layout.Ticket, error) {
 
 func (g *guest) Unlock() error { return g.hold.Unlock() }
 
-// Joined is a host in this process.
+// Joined returns a host in this process.
 func Joined(d *daemon.Daemon, lock string) Host {
 	return &joined{daemon: d, req: daemon.Request{Name: lock, PID: os.Getpid(), Command: command}}
 }
@@ -90,7 +90,8 @@ func (l *local) Lock(ctx context.Context) (layout.Ticket, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	// By a context that does not end the IO is done here. Nobody keeps this lock for long.
+	// With a context that cannot end, Acquire does its IO in this goroutine. Nothing holds this
+	// lock for long.
 	h, err := l.daemon.Acquire(context.WithoutCancel(ctx), l.req)
 	if err != nil {
 		return 0, err

@@ -7,12 +7,12 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// turnRounds is how many rounds of each a turn has: what is compared is never far apart in time, and seldom changes
-// places.
-const turnRounds = 10
+// batchRounds is how many rounds a batch has of each: compared rounds are close in time, and
+// switches between them are rare.
+const batchRounds = 10
 
-// Floor is what the device takes for the requests of an uncontended lock: write the own slot, read the slots of the
-// hosts that exist, write the own slot.
+// Floor is the device's time for the requests of an uncontended lock: write the own slot, read the
+// slots of the hosts that exist, write the own slot.
 type Floor struct {
 	Dist
 	WriteP50US int64 `json:"write_p50_us"`
@@ -36,12 +36,12 @@ func (f *Floor) sum() *Floor {
 	return f
 }
 
-// Lock is how long it takes to have the lock and let it go when nobody else wants it.
+// Lock is the time of an uncontended lock and unlock.
 type Lock struct {
 	Dist
-	FloorP50US int64   `json:"floor_p50_us"` // of this very run
-	Ratio      float64 `json:"ratio"`        // of the p50s
-	PassedOn   int64   `json:"passed_on"`    // rounds that are not counted: the host still had the lock
+	FloorP50US int64   `json:"floor_p50_us"` // measured in the same run
+	Ratio      float64 `json:"ratio"`        // of the medians
+	PassedOn   int64   `json:"passed_on"`    // rounds not counted, because the host still held the lock
 
 	Times *Times `json:"-"`
 }
@@ -56,22 +56,22 @@ func (r *run) inProcess() (err error) {
 	return err
 }
 
-// paired has a host do both in turn.
+// paired measures the floor and the lock of a host alternately.
 func (r *run) paired(h Host) (*Lock, error) {
 	floor, l := newFloor(), &Lock{Times: newTimes()}
 	c := h.Client()
-	// The first turn is not counted: what is used for the first time takes longer.
-	if err := h.Floor(r.ctx, turnRounds, func(Round) {}); err != nil {
+	// The first batch is not counted: first uses take longer.
+	if err := h.Floor(r.ctx, batchRounds, func(Round) {}); err != nil {
 		return nil, err
 	}
-	if err := (&Lock{Times: newTimes()}).turn(r.ctx, c); err != nil {
+	if err := (&Lock{Times: newTimes()}).batch(r.ctx, c); err != nil {
 		return nil, err
 	}
 	err := r.repeat(l.Times, func() error {
-		if err := h.Floor(r.ctx, turnRounds, floor.add); err != nil {
+		if err := h.Floor(r.ctx, batchRounds, floor.add); err != nil {
 			return err
 		}
-		return l.turn(r.ctx, c)
+		return l.batch(r.ctx, c)
 	})
 	if err != nil {
 		return nil, err
@@ -81,18 +81,18 @@ func (r *run) paired(h Host) (*Lock, error) {
 	return l, nil
 }
 
-// measured keeps the floor that was measured first.
+// measured stores a floor, unless one was stored before.
 func (r *run) measured(h Host, f *Floor) {
 	if r.res.Floor == nil {
 		r.res.Floor, r.res.Slots = f.sum(), h.Slots()
 	}
 }
 
-// turn takes the lock a few times. Rounds are measured from the end of one to the end of the next, but for the first:
-// so nothing of a release is left out, whenever Unlock returns.
-func (l *Lock) turn(ctx context.Context, c Client) error {
+// batch locks and unlocks batchRounds+1 times. A round is counted from the end of the previous unlock
+// to the end of this one, and so includes all of a release, whenever Unlock returns.
+func (l *Lock) batch(ctx context.Context, c Client) error {
 	var last time.Time
-	for i := range turnRounds + 1 {
+	for i := range batchRounds + 1 {
 		token, err := c.Lock(ctx)
 		if err != nil {
 			return err
@@ -102,7 +102,7 @@ func (l *Lock) turn(ctx context.Context, c Client) error {
 		}
 		now := time.Now()
 		switch {
-		case passedOn(token): // the client has asked so soon that the host still had the lock: the disk had no part in it
+		case isFurtherGrant(token): // the host still held the lock, so the round took no request
 			l.PassedOn++
 		case i > 0:
 			l.Times.Add(now.Sub(last))
@@ -112,5 +112,5 @@ func (l *Lock) turn(ctx context.Context, c Client) error {
 	return nil
 }
 
-// passedOn tells whether a token is of a further grant by one ticket: the disk had no part in it.
-func passedOn(token layout.Ticket) bool { return token%layout.MaxGrants != 0 }
+// isFurtherGrant reports whether a token is a further grant of a ticket, which took no request.
+func isFurtherGrant(token layout.Ticket) bool { return token%layout.MaxGrants != 0 }

@@ -7,29 +7,29 @@ import (
 )
 
 const (
-	// relayHold is how long a host stays inside, so that the other one is surely waiting by then.
+	// relayHold is how long a host holds the lock. The other one is waiting by then.
 	relayHold = 2 * time.Millisecond
 
-	// relayLaps is how many hand-overs a turn has, or one more: the lap that is under way is run.
+	// relayLaps is how many hand-overs a batch has; the last lap may add one.
 	relayLaps = 20
 
-	// relayWaits is for how long the other one must have waited at least for a hand-over to count.
+	// relayWaits is how long the other host must have waited for a hand-over to count.
 	relayWaits = relayHold / 2
 )
 
-// Relay is how long it takes from a host's beginning to let go until the other one, which waits, has the lock.
+// Relay is the time from the start of a release until the waiting other host has the lock.
 type Relay struct {
 	Dist
 	Between    string  `json:"between"`
 	HoldUS     int64   `json:"hold_us"`
-	FloorP50US int64   `json:"floor_p50_us"` // one write and two reads, of this very run
+	FloorP50US int64   `json:"floor_p50_us"` // one write and two reads, measured in the same run
 	Ratio      float64 `json:"ratio"`
 
 	Times *Times `json:"-"`
 }
 
-// pair returns the hosts between which the lock is handed over, if there are two. Two in one process have the least
-// between them; bakeryd's part is beyond its socket.
+// pair returns the two hosts between which the lock is handed over, or nil. It prefers two in this
+// process, which have no socket between them.
 func (r *run) pair() []Host {
 	switch {
 	case len(r.Inside) >= 2:
@@ -53,7 +53,7 @@ func (r *run) handOver() error {
 	clients := [2]Client{hosts[0].Client(), hosts[1].Client()}
 	floor, relayed := newFloor(), &Relay{Times: newTimes(), HoldUS: micros(relayHold), Between: between(hosts)}
 	err := r.repeat(relayed.Times, func() error {
-		if err := hosts[1].Floor(r.ctx, turnRounds, floor.add); err != nil {
+		if err := hosts[1].Floor(r.ctx, batchRounds, floor.add); err != nil {
 			return err
 		}
 		return newRace(clients, relayed.Times).run(r.ctx)
@@ -68,16 +68,16 @@ func (r *run) handOver() error {
 	return nil
 }
 
-// race is two hosts that contend for the lock for a while.
+// race is two hosts that contend for the lock in one batch.
 type race struct {
 	clients [2]Client
 
-	mu    sync.Mutex // guards the rest: what is under test is not trusted to
+	mu    sync.Mutex // guards the fields below: the lock under test is not trusted to
 	times *Times
 	laps  int          // so far
-	asked [2]time.Time // since when each of them waits
-	last  int          // who let go last; -1: nobody has
-	at    time.Time    // when that began
+	asked [2]time.Time // when each host asked last
+	last  int          // host that released last; -1 if none
+	at    time.Time    // when that release began
 }
 
 func newRace(clients [2]Client, times *Times) *race {
@@ -85,7 +85,7 @@ func newRace(clients [2]Client, times *Times) *race {
 }
 
 func (r *race) run(ctx context.Context) error {
-	return together(ctx, len(r.clients), func(ctx context.Context, me int) error {
+	return concurrently(ctx, len(r.clients), func(ctx context.Context, me int) error {
 		for !r.over(me) {
 			if _, err := r.clients[me].Lock(ctx); err != nil {
 				return err
@@ -93,7 +93,7 @@ func (r *race) run(ctx context.Context) error {
 			r.entered(me, time.Now())
 			select {
 			case <-time.After(relayHold):
-			case <-ctx.Done(): // the next Lock says so
+			case <-ctx.Done(): // the next Lock returns the cause
 			}
 			r.leaves(me)
 			if err := r.clients[me].Unlock(); err != nil {
@@ -104,7 +104,7 @@ func (r *race) run(ctx context.Context) error {
 	})
 }
 
-// over tells whether there were enough laps, and if not that one more is about to begin.
+// over reports whether the batch is complete, and otherwise notes that host me asks again.
 func (r *race) over(me int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,8 +127,8 @@ func (r *race) leaves(me int) {
 	r.last, r.at = me, time.Now()
 }
 
-// together has so many do something at once, and returns the first error, which ends the others' waits.
-func together(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+// concurrently runs do n times concurrently and returns the first error, which cancels the others.
+func concurrently(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup

@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	longest = time.Minute // what the quantiles tell apart
+	longest = time.Minute // greatest time recorded
 	figures = 3
 )
 
-// Times are how long something took each time. The zero value is ready; once it is in use, to add one allocates nothing.
-// One goroutine uses it.
+// Times is a histogram of times. The zero value is ready to use; Add allocates only at the first
+// call. One goroutine uses it.
 type Times struct {
 	times *hdrhistogram.Histogram
 	most  time.Duration
 }
 
-// newTimes returns none, ready to be added to.
+// newTimes returns a Times that is already allocated.
 func newTimes() *Times {
 	t := new(Times)
 	t.all()
 	return t
 }
 
-// all makes them if there are none yet.
+// all returns the histogram, and creates it if needed.
 func (t *Times) all() *hdrhistogram.Histogram {
 	if t.times == nil {
 		t.times = hdrhistogram.New(1, int64(longest), figures)
@@ -35,22 +35,22 @@ func (t *Times) all() *hdrhistogram.Histogram {
 	return t.times
 }
 
-// Add adds one.
+// Add adds a time.
 func (t *Times) Add(d time.Duration) {
 	t.most = max(t.most, d)
-	_ = t.all().RecordValue(int64(min(max(d, 1), longest))) // within its bounds
+	_ = t.all().RecordValue(int64(min(max(d, 1), longest))) // always within the histogram's bounds
 }
 
-// Count is how many there are.
+// Count returns the number of times.
 func (t *Times) Count() int64 { return t.all().TotalCount() }
 
-// At is the time below which so many percent are, exact to three figures.
+// At returns the percentile, exact to three figures.
 func (t *Times) At(percent float64) time.Duration {
 	return min(time.Duration(t.all().ValueAtQuantile(percent)), t.most)
 }
 
-// Counts is how many there are below the first of the bounds, from there to the second, and so on; the last number is
-// that of those from the last bound on. The bounds grow.
+// Counts returns how many times are below bounds[0], between each bound and the next, and from the
+// last bound on. The bounds must increase.
 func (t *Times) Counts(bounds []time.Duration) []int64 {
 	counts := make([]int64, len(bounds)+1)
 	for _, bar := range t.all().Distribution() {
@@ -67,7 +67,7 @@ func (t *Times) Counts(bounds []time.Duration) []int64 {
 	return counts
 }
 
-// Dist says how times are distributed, in whole microseconds.
+// Dist is a distribution of times, in whole microseconds.
 type Dist struct {
 	Count  int64 `json:"count"`
 	MeanUS int64 `json:"mean_us"`
@@ -87,7 +87,7 @@ func (t *Times) dist() Dist {
 
 func micros(d time.Duration) int64 { return d.Round(time.Microsecond).Microseconds() }
 
-// ratio is to three places.
+// ratio returns a/b, rounded to three places.
 func ratio(a, b time.Duration) float64 {
 	if b <= 0 {
 		return 0
