@@ -21,8 +21,8 @@ const usage = `bakeryd joins this host to the lockspace on a shared device and s
 Usage:
   bakeryd --device DEV [--host-id N|auto] [flags]
 
-Every flag can also be given by the environment: --host-id as BAKERYD_HOST_ID,
-and so on; the command line wins.
+Every flag can also be set in the environment: --host-id as BAKERYD_HOST_ID,
+and so on; the command line has priority.
 
 Flags:
 %s
@@ -31,32 +31,32 @@ Examples:
   bakeryd --device /dev/mapper/locks --host-id 3
   bakeryctl lock nightly-backup -- /usr/local/bin/backup
 
-Signals: SIGTERM ends bakeryd; what is held stays held, and commands run on, if
-it is started again within the lease (else they are stopped in time). With nothing
-held it leaves the lockspace. SIGINT stops the holders first, then leaves. SIGHUP
-reads the policy file anew; one that is wrong is logged, and changes nothing.
+Signals: on SIGTERM bakeryd ends. Holds stay, and commands continue, if it starts
+again within the lease; otherwise the commands are stopped in time. With no holds it
+leaves the lockspace. On SIGINT it stops the holders first, then leaves. On SIGHUP it
+reloads the policy file; an invalid one is logged and changes nothing.
 
 A policy file has lines such as "allow user alice backup-* restore-*" and "allow group
-ops *". Root and bakeryd's own user may do everything, and nobody else evict or remove.
+ops *". Root and bakeryd's own user may do everything; only they may evict and remove.
 
-Exit codes: 0 after leaving, or when the next bakeryd is to go on; 64 for a wrong
-command line; 66 when the device or lockspace is not usable; 69 when the host id
-cannot be had, the socket is taken, too few files may be open at once, or the watchdog or
-fence agent is not usable; 75 when holders were left behind.
+Exit codes: 0 after leaving, or when the next bakeryd is to continue; 64 for a wrong
+command line; 66 when the device or lockspace is not usable; 69 when no host id is
+available, the socket is in use, the limit of open files is too low, or the watchdog or
+fence agent is not usable; 75 when the lease was lost or holders were left behind.
 `
 
-// options are what the flags and the environment say.
+// options is the parsed command line and environment.
 type options struct {
 	daemon    daemon.Config
 	socket    string
-	policy    string // path of the policy file; empty: none
-	listen    string // empty: on no network
+	policy    string // path of the policy file; empty if none
+	listen    string // empty: no network
 	logLevel  slog.Level
 	logFormat string
 	version   bool
-	help      string // what to print instead of running
+	help      string // text to print instead of running
 
-	unknown []string // variables that look as if they were for bakeryd
+	unknown []string // unknown variables named BAKERYD_*
 }
 
 var errUsage = errors.New("wrong command line")
@@ -69,18 +69,18 @@ func parse(args, environ []string) (options, error) {
 	fs.SortFlags = false
 	fs.StringVar(&o.daemon.Device, "device", "", "block `device` or file with the lockspace")
 	fs.StringVar(&hostID, "host-id", "auto", "this host's `id`, 1 to the lockspace's number of hosts, or auto")
-	fs.StringVar(&o.daemon.Name, "name", "", "this host's `name`, for people (default: the system's)")
+	fs.StringVar(&o.daemon.Name, "name", "", "this host's `name`, shown in listings (default: the hostname)")
 	fs.StringVar(&o.socket, "socket", "/run/bakery/bakeryd.sock", "`path` of the Unix socket to serve")
-	fs.StringVar(&o.policy, "policy-file", "", "`path` of a file that says who may take which locks (default: who can open the socket takes all)")
-	fs.StringVar(&o.listen, "listen", "", "loopback `address` and port to serve the status page and metrics on, as 127.0.0.1:9415 (default: none)")
-	fs.StringVar(&o.daemon.Watchdog, "watchdog", "", "`device` that resets this host when a lost lock's command cannot be stopped, as /dev/watchdog")
-	fs.StringVar(&o.daemon.Fence.Agent, "fence", "pr", "`agent` that cuts off dead hosts where the policy is to fence: pr or exec")
-	fs.StringVar(&o.daemon.Fence.Command, "fence-exec", "", "shell `command` of agent exec: cuts off $BAKERY_FENCE_HOST; exit 0 confirms")
-	fs.StringArrayVar(&o.daemon.Fence.Devices, "fence-device", nil, "agent pr: one more `device` to cut dead hosts off from; may be repeated")
+	fs.StringVar(&o.policy, "policy-file", "", "`path` of a file that says who may take which locks (default: every user that can open the socket may take all)")
+	fs.StringVar(&o.listen, "listen", "", "loopback `address` and port to serve the status page and metrics on, such as 127.0.0.1:9415 (default: none)")
+	fs.StringVar(&o.daemon.Watchdog, "watchdog", "", "`device` that resets this host when a lost lock's command cannot be stopped, such as /dev/watchdog")
+	fs.StringVar(&o.daemon.Fence.Agent, "fence", "pr", "`agent` that fences dead hosts if the lockspace's policy is fence: pr or exec")
+	fs.StringVar(&o.daemon.Fence.Command, "fence-exec", "", "shell `command` of agent exec: fences $BAKERY_FENCE_HOST; exit 0 confirms")
+	fs.StringArrayVar(&o.daemon.Fence.Devices, "fence-device", nil, "agent pr: another `device` to fence dead hosts from; may be repeated")
 	fs.IntVar(&o.daemon.Handoff, "handoff", 8, "`times` a lock may pass between local clients while another host waits")
 	fs.StringVar(&o.daemon.RuntimeDir, "runtime-dir", "", "`directory` of lock files (default: /run/bakery)")
-	fs.StringVar(&o.daemon.StateDir, "state-dir", "", "`directory` of what outlives a reboot (default: /var/lib/bakery)")
-	fs.StringVar(&level, "log-level", "info", "least `level` that is logged: debug, info, warn or error")
+	fs.StringVar(&o.daemon.StateDir, "state-dir", "", "`directory` for state that survives a reboot (default: /var/lib/bakery)")
+	fs.StringVar(&level, "log-level", "info", "lowest `level` to log: debug, info, warn or error")
 	fs.StringVar(&o.logFormat, "log-format", "auto", "`format` of the log: text, json, journal, or auto: journal under systemd, else text")
 	fs.BoolVar(&o.version, "version", false, "print the version")
 	help := fs.BoolP("help", "h", false, "print this help")
@@ -113,7 +113,7 @@ func parse(args, environ []string) (options, error) {
 	}
 	o.unknown = slices.Sorted(maps.Keys(env))
 	if fs.Changed("policy-file") && o.policy == "" {
-		return o, fmt.Errorf("%w: --policy-file is empty, want a path; without a policy leave it out", errUsage)
+		return o, fmt.Errorf("%w: --policy-file is empty, want a path; omit the flag for no policy", errUsage)
 	}
 	return o, o.check(fs.Args(), hostID, level)
 }
@@ -162,7 +162,7 @@ func (o *options) check(rest []string, hostID, level string) error {
 func (o *options) checkFence() error {
 	f := &o.daemon.Fence
 	if f.Command != "" && f.Agent == "pr" && len(f.Devices) == 0 {
-		f.Agent = "exec" // what else would the command be for
+		f.Agent = "exec" // a command is of no use otherwise
 	}
 	switch {
 	case f.Agent != "pr" && f.Agent != "exec":

@@ -9,7 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 )
 
-// FuzzOptions: the command line and the environment give options that can be worked with, or are refused as wrong.
+// FuzzOptions: any command line and environment gives valid options or an errUsage.
 func FuzzOptions(f *testing.F) { // 15000x
 	f.Add("--device\x00x\x00--host-id\x003", "BAKERYD_HANDOFF", "2")
 	f.Add("--device=x\x00--fence\x00exec\x00--fence-exec\x00true", "BAKERYD_HOST_ID", "auto")

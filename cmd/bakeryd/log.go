@@ -15,7 +15,7 @@ func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 	case "journal":
 		o.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
 			if len(groups) == 0 && a.Key == slog.TimeKey {
-				return slog.Attr{} // the journal has its own
+				return slog.Attr{} // the journal adds its own
 			}
 			return a
 		}
@@ -24,8 +24,8 @@ func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-// priorityWriter begins each line with the priority that sd-daemon(3) defines,
-// so that the journal keeps the level.
+// priorityWriter begins each line with the priority of sd-daemon(3), so that the journal has the
+// level.
 type priorityWriter struct {
 	mu sync.Mutex // one line at a time
 	w  io.Writer

@@ -1,6 +1,6 @@
-// Command bakeryd joins this host to a lockspace on a shared disk and serves
-// its locks on a Unix socket. It knows flags, signals and systemd; what it
-// does is in package daemon. Begin with run in run.go; flags are in flags.go.
+// Command bakeryd joins this host to a lockspace on a shared disk and serves its locks on a Unix
+// socket. It knows flags, signals and systemd; the service is package daemon. Begin with run in
+// run.go; flags are in flags.go.
 package main
 
 import (

@@ -7,21 +7,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockMemory keeps what bakeryd uses of memory from being swapped out, for a renewal of the lease must not wait for a swap device.
-// Only pages that are used are locked: Go reserves far more, and still gives back what it has no more use for. Where bakeryd
-// has not the right to it goes on without, after a warning.
+// lockMemory locks bakeryd's memory, because a renewal of the lease must not wait for a swap
+// device. It locks only pages in use: Go reserves far more, and still returns unused pages. Without
+// the right to lock memory it logs a warning.
 func lockMemory(log *slog.Logger) {
 	if err := mayLockMemory(); err != nil {
-		log.Warn("memory is not locked: on a host that swaps, renewals may be late", "err", err)
+		log.Warn("memory not locked: renewals may be late on a host that swaps", "err", err)
 		return
 	}
 	if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
-		log.Warn("memory is not locked: on a host that swaps, renewals may be late", "err", fmt.Errorf("mlockall: %w", err))
+		log.Warn("memory not locked: renewals may be late on a host that swaps", "err", fmt.Errorf("mlockall: %w", err))
 	}
 }
 
-// mayLockMemory returns why not all memory, now and in the future, may be locked. To try it with a limit would be worse
-// than not to: from the day when the limit is met, the process would get no more memory at all.
+// mayLockMemory returns why this process may not lock all memory, now and in the future; nil if it
+// may. mlockall under a limit would be worse than none: allocations fail when the limit is reached.
 func mayLockMemory() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
@@ -36,7 +36,7 @@ func mayLockMemory() error {
 		return fmt.Errorf("capget: %w", err)
 	}
 	if data[0].Effective&(1<<unix.CAP_IPC_LOCK) == 0 {
-		return fmt.Errorf("%d bytes may be locked at most: set LimitMEMLOCK=infinity in the unit (ulimit -l unlimited), or give it CAP_IPC_LOCK",
+		return fmt.Errorf("the limit of locked memory is %d bytes: set LimitMEMLOCK=infinity in the unit (ulimit -l unlimited), or give it CAP_IPC_LOCK",
 			limit.Cur)
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLockMemory does so in a process of its own: with the right to, all that it uses is locked, and later use as well;
-// without, there is one warning, and memory to be had.
+// TestLockMemory runs lockMemory in a separate process. With the right to, all memory in use is
+// locked, also later. Without it there is one warning, and allocation still works.
 func TestLockMemory(t *testing.T) {
 	if os.Getenv("BAKERYD_TEST_LOCKS_MEMORY") != "" {
 		lockMemoryHere(t)
@@ -52,7 +52,7 @@ func TestLockMemory(t *testing.T) {
 		}
 		out := again("with a limit", nobody)
 		require.Equal(t, 1, strings.Count(out, "level=WARN"), out)
-		require.Contains(t, out, "65536 bytes may be locked at most")
+		require.Contains(t, out, "the limit of locked memory is 65536 bytes")
 		require.Contains(t, out, "locked: 0 kB")
 	})
 }
@@ -64,13 +64,13 @@ func lockMemoryHere(t *testing.T) {
 	lockMemory(slog.New(slog.NewTextHandler(os.Stdout, nil)))
 	before := memory(t, "VmRSS")
 	more, err := unix.Mmap(-1, 0, 64<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	require.NoError(t, err, "memory must be had still")
+	require.NoError(t, err, "allocation must still work")
 	more[0] = 1
 	require.Less(t, memory(t, "VmRSS"), before+16<<10, "what is not used takes none")
 	fmt.Printf("locked: %d kB\n", memory(t, "VmLck"))
 }
 
-// memory is a line of /proc/self/status, in kB.
+// memory returns a value of /proc/self/status in kB.
 func memory(t *testing.T, what string) int {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")

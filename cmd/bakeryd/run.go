@@ -45,8 +45,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	log := newLogger(stderr, o.logFormat, o.logLevel)
-	for _, name := range o.unknown { // of another version perhaps, so that it is no error
-		log.Warn("a variable that bakeryd does not know is ignored: bakeryd --help lists the flags", "variable", name)
+	for _, name := range o.unknown { // no error: another version may know it
+		log.Warn("unknown variable ignored: bakeryd --help lists the flags", "variable", name)
 	}
 	o.daemon.Logger, o.daemon.Keep = log, true
 	if err := serve(ctx, o, log); err != nil {
@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func serve(ctx context.Context, o options, log *slog.Logger) error {
-	// Before all else: a signal must not end the process in between.
+	// First of all: from here on a signal does not end the process.
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM)
 	defer stop()
 	interrupts := make(chan os.Signal, 1)
@@ -92,7 +92,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 			s.Drain()
 		}
 	}()
-	// Served from the beginning: who asks is told that the host is still joining.
+	// Serve from the beginning: clients learn that the host is still joining.
 	srv := daemon.NewServer(log, s.Joined, s.Events())
 	policy := openPolicy(o.policy, log)
 	if policy != nil {
@@ -116,30 +116,31 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	systemd.stopping()
 	switch {
 	case errors.Is(err, daemon.ErrHandedOver):
-		return nil // closed connections would release what they hold
+		return nil // closing connections would release their holds
 	case errors.Is(err, daemon.ErrEvicted):
 		log.Warn("bakeryd ends", "reason", err)
 		err = nil
 	case errors.Is(err, api.ErrLeaseLost):
-		return err // likewise
+		return err // as above
 	}
 	return errors.Join(err, srv.Shutdown(), <-served)
 }
 
-// openPolicy reads the policy file, if there is one. What is wrong with it must not keep bakeryd from its locks.
+// openPolicy opens the policy file, if one is set. An invalid one must not keep bakeryd from
+// serving locks.
 func openPolicy(path string, log *slog.Logger) *daemon.PolicyFile {
 	if path == "" {
 		return nil
 	}
 	p, err := daemon.OpenPolicy(path, log)
 	if err != nil {
-		log.Error("only root and bakeryd's own user may take locks until the policy is mended and read anew: systemctl reload bakeryd", "err", err)
+		log.Error("only root and bakeryd's own user may take locks until the policy is fixed and reloaded: systemctl reload bakeryd", "err", err)
 		return daemon.NoPolicy(path, log)
 	}
 	return p
 }
 
-// reload reads the policy anew when it is told to, until done.
+// reload reloads the policy on each hangup, until done is closed.
 func reload(hangups <-chan os.Signal, done <-chan struct{}, policy *daemon.PolicyFile, log *slog.Logger) {
 	for {
 		select {
@@ -147,7 +148,7 @@ func reload(hangups <-chan os.Signal, done <-chan struct{}, policy *daemon.Polic
 			return
 		case <-hangups:
 			if policy == nil {
-				log.Info("nothing to read anew: there is no --policy-file")
+				log.Info("SIGHUP ignored: there is no --policy-file")
 				continue
 			}
 			policy.Reload()
@@ -155,16 +156,16 @@ func reload(hangups <-chan os.Signal, done <-chan struct{}, policy *daemon.Polic
 	}
 }
 
-// listenAgain is the pause before an address is tried again.
+// listenAgain is the pause before the next attempt to listen.
 const listenAgain = 2 * time.Second
 
-// serveLooks serves an address to who looks, as soon as it can be had: any user of this machine may have it first, and must
-// not keep bakeryd from its locks by that.
+// serveLooks serves read-only requests on an address, and retries until it can listen: any user of
+// this machine may occupy the address, and that must not keep bakeryd from serving locks.
 func serveLooks(ctx context.Context, srv *daemon.Server, address string, log *slog.Logger) {
 	for told := false; ctx.Err() == nil; {
 		ln, err := daemon.ListenLoopback(address)
 		if err == nil {
-			log.Info("serving who looks", "address", ln.Addr().String())
+			log.Info("serving read-only requests", "address", ln.Addr().String())
 			stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
 			err = srv.ServeLooks(ln)
 			if stop() && err == nil {
@@ -173,7 +174,7 @@ func serveLooks(ctx context.Context, srv *daemon.Server, address string, log *sl
 			told = false
 		}
 		if !told && ctx.Err() == nil {
-			log.Error("the address of --listen cannot be served, trying again until it can", "err", err)
+			log.Error("listening on the address of --listen failed, retrying", "err", err)
 			told = true
 		}
 		select {
@@ -199,7 +200,7 @@ func exitCode(err error) int {
 	return exitNoDevice
 }
 
-// release is the version that packages say; empty: that of the module.
+// release is the version set by packages; empty: the module's.
 var release string
 
 func version() string {

@@ -56,7 +56,7 @@ func (l *lockedBuffer) String() string {
 
 // start runs bakeryd on a new lockspace, with a lease that outlasts stalls.
 func start(t *testing.T, ctx context.Context, more ...string) *running {
-	dir, err := os.MkdirTemp(".", "bakeryd") // not on a tmpfs, and short: socket paths are limited
+	dir, err := os.MkdirTemp(".", "bakeryd") // not a tmpfs, and short because socket paths are limited
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	r := &running{t: t, device: filepath.Join(dir, "disk.img"), socket: filepath.Join(dir, "s"), code: make(chan int, 1)}
@@ -99,7 +99,7 @@ func (r *running) exit() int {
 	case code := <-r.code:
 		return code
 	case <-time.After(30 * time.Second):
-		r.t.Fatal("bakeryd does not end")
+		r.t.Fatal("bakeryd did not end")
 		return 0
 	}
 }
@@ -127,8 +127,7 @@ func TestCleanLeave(t *testing.T) {
 	require.NoFileExists(t, r.socket)
 }
 
-// TestTermKeepsWhatIsHeld: what closing the holder's connection would do is
-// what the others must not see.
+// TestTermKeepsWhatIsHeld: to the clients, SIGTERM must not look like a release.
 func TestTermKeepsWhatIsHeld(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := start(t, ctx)
@@ -141,13 +140,14 @@ func TestTermKeepsWhatIsHeld(t *testing.T) {
 	require.Equal(t, 1, len(report.Locks[0].Holders)+len(report.Locks[0].Queue), "settled or not: %+v", report.Locks)
 }
 
-// TestListen: an address has what only looks, metrics included, and the socket has them too.
+// TestListen: the address serves read-only requests and metrics only, and the socket serves the
+// metrics, too.
 func TestListen(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := start(t, ctx, "--listen", "127.0.0.1:0")
-	require.NoError(t, r.hold("x").Close()) // it has joined
-	require.Eventually(t, func() bool { return strings.Contains(r.log.String(), "serving who looks") }, time.Minute, 10*time.Millisecond)
-	_, rest, _ := strings.Cut(r.log.String(), `msg="serving who looks" address=`)
+	require.NoError(t, r.hold("x").Close()) // bakeryd has joined
+	require.Eventually(t, func() bool { return strings.Contains(r.log.String(), "serving read-only requests") }, time.Minute, 10*time.Millisecond)
+	_, rest, _ := strings.Cut(r.log.String(), `msg="serving read-only requests" address=`)
 	address, _, _ := strings.Cut(rest, "\n")
 	get := func(client *http.Client, path string) (int, string) {
 		resp, err := client.Get("http://" + address + path)
@@ -177,14 +177,14 @@ func TestListen(t *testing.T) {
 	_, body := get(bySocket, "/metrics")
 	require.Contains(t, body, `bakery_refused_total{code="forbidden"} 1`)
 
-	// Somebody else has the address: that keeps nobody from locks, and it is served once it can be had.
+	// While another process has the address, bakeryd serves locks and retries.
 	second, end := context.WithCancel(t.Context())
 	other := start(t, second, "--listen", address)
 	require.NoError(t, other.hold("x").Close())
-	require.Contains(t, other.log.String(), "the address of --listen cannot be served, trying again until it can")
+	require.Contains(t, other.log.String(), "listening on the address of --listen failed, retrying")
 	cancel()
 	require.Equal(t, exitOK, r.exit(), "log: %s", &r.log)
-	require.Eventually(t, func() bool { return strings.Contains(other.log.String(), "serving who looks") }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(other.log.String(), "serving read-only requests") }, time.Minute, 10*time.Millisecond)
 	status, _ := get(http.DefaultClient, "/metrics")
 	require.Equal(t, http.StatusOK, status)
 	end()
@@ -193,8 +193,8 @@ func TestListen(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestListensOnNothing unless it is asked to.
-func TestListensOnNothing(t *testing.T) {
+// TestParse_WithoutListen_ListensOnNoAddress.
+func TestParse_WithoutListen_ListensOnNoAddress(t *testing.T) {
 	o, err := parse([]string{"--device", "x"}, nil)
 	require.NoError(t, err)
 	require.Empty(t, o.listen)
@@ -242,7 +242,7 @@ func TestUsage(t *testing.T) {
 	require.Contains(t, errs.String(), "hint: see bakeryd --help")
 }
 
-// TestExitCodes are those that the help promises.
+// TestExitCodes checks the codes that the help promises.
 func TestExitCodes(t *testing.T) {
 	for err, code := range map[error]int{
 		api.ErrInvalid: exitUsage, lockspace.ErrNoLockspace: exitNoDevice, lockspace.ErrStride: exitNoDevice,
@@ -254,7 +254,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestWrongPolicy: bakeryd starts and has its locks, for root and its own user, whatever the policy file is.
+// TestWrongPolicy: with any policy file bakeryd serves locks to root and its own user.
 func TestWrongPolicy(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o755))

@@ -12,16 +12,16 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
-// systemd is told how bakeryd fares by sd_notify(3). It is nobody without NOTIFY_SOCKET.
+// systemd sends bakeryd's state with sd_notify(3). Without NOTIFY_SOCKET it does nothing.
 type systemd struct {
 	log   *slog.Logger
-	beats chan struct{} // takes one; for the watchdog of the unit
-	quit  chan struct{} // closed: nobody is to be told any more
+	beats chan struct{} // holds one beat for the unit's watchdog
+	quit  chan struct{} // closed to end feed
 	fed   sync.WaitGroup
 }
 
-// newSystemd has the watchdog of the unit fed by the service of cfg, which says when it is alive. A unit without
-// WatchdogSec= is no error; a WATCHDOG_USEC that makes no sense is an ErrInvalid.
+// newSystemd makes the service of cfg feed the unit's watchdog. A unit without WatchdogSec= is no
+// error; an invalid WATCHDOG_USEC is an ErrInvalid.
 func newSystemd(log *slog.Logger, cfg *daemon.Config) (*systemd, error) {
 	s := &systemd{log: log, beats: make(chan struct{}, 1), quit: make(chan struct{})}
 	timeout, err := sd.SdWatchdogEnabled(false)
@@ -32,13 +32,13 @@ func newSystemd(log *slog.Logger, cfg *daemon.Config) (*systemd, error) {
 	if timeout == 0 {
 		return s, nil
 	}
-	// Half of it: one may be late.
+	// Half of the timeout: one beat may be late.
 	cfg.Alive, cfg.AliveEvery = s.beat, max(timeout/2, time.Millisecond)
 	s.fed.Go(s.feed)
 	return s, nil
 }
 
-// beat returns at once: systemd may be slow to take in what it is told, and the lease is not to wait for that.
+// beat does not block: systemd may be slow, and the lease must not wait for it.
 func (s *systemd) beat() {
 	select {
 	case s.beats <- struct{}{}:
@@ -57,7 +57,7 @@ func (s *systemd) feed() {
 	}
 }
 
-// close ends the feeding of the watchdog.
+// close ends the feeding of the watchdog and waits for it.
 func (s *systemd) close() {
 	close(s.quit)
 	s.fed.Wait()
@@ -73,6 +73,6 @@ func (s *systemd) stopping() { s.tell(sd.SdNotifyStopping) }
 
 func (s *systemd) tell(state string) {
 	if _, err := sd.SdNotify(false, state); err != nil {
-		s.log.Warn("telling systemd failed", "err", err)
+		s.log.Warn("sending the state to systemd failed", "err", err)
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// manager stands for systemd: what bakeryd tells it comes by a channel, a notice each.
+// manager stands for systemd: each message that bakeryd sends arrives on the channel.
 func manager(t *testing.T, watchdog string) chan string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "n") // a socket's path must be short
+	dir, err := os.MkdirTemp("", "n") // short: socket paths are limited
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
@@ -41,7 +41,7 @@ func manager(t *testing.T, watchdog string) chan string {
 	return told
 }
 
-// until returns what was told up to a notice with a text.
+// until returns all messages up to one that contains text.
 func until(t *testing.T, told chan string, text string) (all []string) {
 	t.Helper()
 	for end := time.After(30 * time.Second); ; {
@@ -51,7 +51,7 @@ func until(t *testing.T, told chan string, text string) (all []string) {
 				return all
 			}
 		case <-end:
-			t.Fatalf("systemd was not told %s, but %q", text, all)
+			t.Fatalf("systemd did not get %s, but %q", text, all)
 		}
 	}
 }

@@ -279,7 +279,7 @@ func TestWithoutAPolicy(t *testing.T) {
 	h := s.host(1)
 	h.open()
 	h.signal(syscall.SIGHUP)
-	eventually(t, "SIGHUP is noted", func() bool { return strings.Contains(h.said(), "nothing to read anew") })
+	eventually(t, "bakeryd to log the SIGHUP", func() bool { return strings.Contains(h.said(), "SIGHUP ignored") })
 	games := named(t, "games", admitted)
 	r, _ := games.ctl(h, "lock", "x", "--", "true")
 	require.Zero(t, r.code, r.stderr)

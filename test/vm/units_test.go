@@ -169,7 +169,7 @@ func sandboxed(t *testing.T, a, _ *unitHost) {
 	require.Positive(t, kilobytes("VmLck"))
 	require.Equal(t, "-900\n", a.run("cat", "/proc/"+a.pid("bakeryd")+"/oom_score_adj"))
 	require.Equal(t, "660 root:bakery\n", a.run("stat", "-c", "%a %U:%G", "/run/bakery/bakeryd.sock"))
-	require.NotContains(t, a.journal("bakeryd"), "memory is not locked")
+	require.NotContains(t, a.journal("bakeryd"), "memory not locked")
 }
 
 // activePassive: web.service runs where its lock is held.
