@@ -1,5 +1,5 @@
-// Package docs has no code: its test holds the guides to what the programs are. Commands in them must parse, links must lead
-// somewhere, and the times of the lease must be those of daemon/lease.
+// Package docs only has a test, which compares the guides with the programs: commands in them must
+// parse, links must have targets, and the times of the lease must be those of daemon/lease.
 package docs
 
 import (
@@ -21,7 +21,7 @@ import (
 
 const readme = "../../README.md"
 
-// documents are the guides and the project's README, by path.
+// documents returns the guides and the project's README, by path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob("*.md")
@@ -64,7 +64,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// anchors are those that a page has by its headings.
+// anchors returns the anchors of a page's headings.
 func anchors(text string) (found []string) {
 	for line := range strings.Lines(fence.ReplaceAllString(text, "")) {
 		if heading := strings.TrimLeft(line, "#"); heading != line {
@@ -82,7 +82,7 @@ func anchors(text string) (found []string) {
 	return found
 }
 
-// programs are bakeryd and bakeryctl of this tree, asked for their help once for each command.
+// programs are bakeryd and bakeryctl of this tree. Their help is read once for each command.
 type programs struct {
 	dir  string
 	help map[string]string
@@ -96,7 +96,7 @@ func build(t *testing.T) *programs {
 	return p
 }
 
-// of returns the flags that a command has, as its help lists them, and the commands below it.
+// of returns the flags that a command's help lists, and the commands below it.
 func (p *programs) of(command ...string) (flags, commands map[string]bool, err error) {
 	key := strings.Join(command, " ")
 	if p.help[key] == "" {
@@ -123,7 +123,8 @@ func (p *programs) of(command ...string) (flags, commands map[string]bool, err e
 	return flags, commands, nil
 }
 
-// check returns an error for words that are no command line of theirs. Words behind -- are somebody else's.
+// check returns an error unless words are a valid command line. Words after -- belong to another
+// program.
 func (p *programs) check(words []string) error {
 	command := []string{path.Base(words[0])}
 	rest := words[1:]
@@ -131,12 +132,12 @@ func (p *programs) check(words []string) error {
 	if err != nil {
 		return err
 	}
-	if command[0] == "bakeryctl" && len(rest) > 1 && rest[0] == "--socket" { // the one flag that may come before the command
+	if command[0] == "bakeryctl" && len(rest) > 1 && rest[0] == "--socket" { // the one flag that may precede the command
 		rest = rest[2:]
 	}
 	for command[0] == "bakeryctl" && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 		if len(command) == 2 && command[1] != "value" || len(command) == 3 {
-			break // what follows are arguments
+			break // the rest are arguments
 		}
 		if !commands[rest[0]] {
 			return fmt.Errorf("%s has no command %q", strings.Join(command, " "), rest[0])
@@ -159,7 +160,7 @@ func (p *programs) check(words []string) error {
 	return nil
 }
 
-// words splits a command line as a shell would, roughly. What was quoted is marked by a leading zero byte.
+// words splits a command line roughly as a shell does. Quoted words get a leading zero byte.
 func words(line string) (out []string) {
 	var word strings.Builder
 	quote, begun := rune(0), false
@@ -198,7 +199,7 @@ func words(line string) (out []string) {
 // commandLines finds every call of the programs in a line, also within quotes.
 func commandLines(line string) (found [][]string) {
 	all := words(line)
-	first := 0 // of the command that a word belongs to
+	first := 0 // start of the command that contains the word
 	for i, w := range all {
 		if w == ";" {
 			first = i + 1
@@ -223,7 +224,8 @@ func commandLines(line string) (found [][]string) {
 	return found
 }
 
-// lines are those of a document that are to be typed: blocks of sh, lines of console with a prompt, and spans that begin with a program.
+// lines returns the command lines in a document: blocks of sh, console lines with a prompt, and
+// spans that begin with a program.
 func lines(text string) (typed []string) {
 	prompt := regexp.MustCompile(`^[a-z0-9]*[#$] `)
 	for _, block := range fence.FindAllStringSubmatch(text, -1) {
@@ -274,7 +276,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestLeaseTable: the table of times in lease-and-policy.md has a row for each of these, and their figures.
+// TestLeaseTable: lease-and-policy.md has a row for each of these times, with the code's values.
 func TestLeaseTable(t *testing.T) {
 	rows := map[string]func(lease.Times) time.Duration{
 		"a host renews every":                               lease.Times.Renew,

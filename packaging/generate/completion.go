@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// What bakeryd completes is its flags, and behind each what its value is. bakeryctl makes its own completions.
+// bakeryd completes its flags and their values. bakeryctl generates its own completions.
 
-// choices are the values of flags that have few.
+// choices are the values of flags that have a fixed set.
 var choices = map[string][]string{
 	"--host-id":    {"auto"},
 	"--fence":      {"pr", "exec"},
@@ -15,7 +15,7 @@ var choices = map[string][]string{
 	"--log-format": {"auto", "text", "json", "journal"},
 }
 
-// ofPaths says whether the value of a flag is a path.
+// ofPaths reports whether the value of a flag is a path.
 func ofPaths(f option) bool {
 	switch f.value {
 	case "device", "path", "directory", "file":

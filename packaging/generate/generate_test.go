@@ -19,8 +19,8 @@ import (
 )
 
 var (
-	bin  string            // has the programs of this tree
-	made map[string]string // what is made of them
+	bin  string            // directory of this tree's programs
+	made map[string]string // generated files, by path
 )
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// tool returns the path of a program that may be missing.
+// tool returns the path of a program, and skips the test if it is missing.
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -50,7 +50,7 @@ func tool(t *testing.T, name string) string {
 	return path
 }
 
-// written is the directory that everything was written to.
+// written writes all files and returns their directory.
 func written(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -60,7 +60,7 @@ func written(t *testing.T) string {
 
 var pageNames = []string{"man/bakeryd.8", "man/bakeryctl.8", "man/bakery-lockspace.5"}
 
-// TestRendered: neither groff nor mandoc has a word to say of the pages.
+// TestRendered: groff and mandoc have no warning about the pages.
 func TestRendered(t *testing.T) {
 	groff, mandoc := tool(t, "groff"), tool(t, "mandoc")
 	dir := written(t)
@@ -83,7 +83,7 @@ func TestRendered(t *testing.T) {
 	}
 }
 
-// rendered is a page as plain text, its blanks made one.
+// rendered returns a page as plain text, with runs of blanks as one.
 func rendered(t *testing.T, name string) string {
 	t.Helper()
 	cmd := exec.Command(tool(t, "groff"), "-t", "-man", "-Tascii", "-P-cbou", "-rLL=1000n")
@@ -95,7 +95,7 @@ func rendered(t *testing.T, name string) string {
 
 func squeezed(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// TestNothingIsLost: every line of every help text is in a page.
+// TestNothingIsLost: a page has every line of every help text.
 func TestNothingIsLost(t *testing.T) {
 	var ask func(page, program string, words ...string)
 	asked := 0
@@ -119,7 +119,7 @@ func TestNothingIsLost(t *testing.T) {
 				if f[0] != "help" {
 					ask(page, program, append(slices.Clone(words), f[0])...)
 				}
-			case slices.Equal(words, []string{"value"}): // has nothing of its own
+			case slices.Equal(words, []string{"value"}): // only groups other commands
 			default:
 				for _, w := range f {
 					w = strings.Trim(w, "`,;.:")
@@ -136,7 +136,7 @@ func TestNothingIsLost(t *testing.T) {
 	require.Greater(t, asked, 20)
 }
 
-// sections returns the text of each section, by title.
+// sectionsOf returns the text of each section, by title.
 func sectionsOf(text string) map[string]string {
 	parts := map[string]string{}
 	title := ""
@@ -165,7 +165,7 @@ func TestSections(t *testing.T) {
 	}
 }
 
-// constants are the exit codes of a program, from its source.
+// constants returns the exit codes in a program's source.
 func constants(t *testing.T, file string) (codes []int) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
@@ -184,7 +184,7 @@ func constants(t *testing.T, file string) (codes []int) {
 	return codes
 }
 
-// TestExitStatus: the pages list the exit codes that the programs have, no more and no less.
+// TestExitStatus: the pages list exactly the exit codes of the programs.
 func TestExitStatus(t *testing.T) {
 	for name, source := range map[string]string{"man/bakeryd.8": "../../cmd/bakeryd/run.go", "man/bakeryctl.8": "../../cmd/bakeryctl/exit.go"} {
 		var listed []int
@@ -200,7 +200,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// TestExitCodesOfCommands: what a command lists for itself are codes that bakeryctl has.
+// TestExitCodesOfCommands: the codes that a command lists are codes of bakeryctl.
 func TestExitCodesOfCommands(t *testing.T) {
 	p, err := askPrograms(bin)
 	require.NoError(t, err)
@@ -219,7 +219,7 @@ func TestExitCodesOfCommands(t *testing.T) {
 	require.Greater(t, checked, 40)
 }
 
-// TestFormatPage: the bounds and magics in the page are those of the code.
+// TestFormatPage: the limits and magics in the page are those of the code.
 func TestFormatPage(t *testing.T) {
 	page := squeezed(rendered(t, "man/bakery-lockspace.5"))
 	for _, want := range []string{
@@ -239,13 +239,14 @@ func TestFormatPage(t *testing.T) {
 	require.NotContains(t, page, "`", "marks of Markdown")
 	require.NotContains(t, page, "**")
 
-	for text, message := range map[string]string{"x": "begins with no title", "# X\n\n#### y": "a heading of another level", "# X\n```\ny": "without an end"} {
+	for text, message := range map[string]string{"x": "has no title", "# X\n\n#### y": "a unsupported level of heading", "# X\n```\ny": "without an end"} {
 		_, err := lockspacePage(text, release{"1", "2026-03-01"})
 		require.ErrorContains(t, err, message)
 	}
 }
 
-// TestSettings: bakeryd.env has every variable once, commented out, and bakeryd accepts what it shows as the value.
+// TestSettings: bakeryd.env has every variable once, commented out, and bakeryd accepts the values
+// in it.
 func TestSettings(t *testing.T) {
 	text := made["bakeryd.env"]
 	var env []string
@@ -276,7 +277,7 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, "bakeryd: wrong command line: --device is missing\nhint: see bakeryd --help\n", string(said))
 }
 
-// TestParseHelp: what a help text may look like, and what is told of one that cannot be taken to pieces.
+// TestParseHelp parses every form of help text, and reports text that it cannot parse.
 func TestParseHelp(t *testing.T) {
 	c, below, err := parseHelp(`Do it.
 
@@ -317,7 +318,7 @@ Use "x [command] --help" for more information about a command.
 	require.Equal(t, []string{"  0  when done", "  64  for a wrong command line; it is that"}, c.exits)
 	require.Equal(t, map[string]string{"topic": "What it is"}, c.topics)
 
-	for text, message := range map[string]string{"Flags:\n  wait\n": "no line of a list of flags", "Available Commands:\n  get\n": "no line of a list of commands"} {
+	for text, message := range map[string]string{"Flags:\n  wait\n": "not a line of a list of flags", "Available Commands:\n  get\n": "not a line of a list of commands"} {
 		_, _, err := parseHelp(text)
 		require.ErrorContains(t, err, message)
 	}

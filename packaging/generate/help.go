@@ -9,35 +9,35 @@ import (
 	"strings"
 )
 
-// command is what a program says of one of its commands, or of itself.
+// command is the help of a program or of one of its commands.
 type command struct {
-	words    []string // bakeryctl value get
-	short    string   // empty: the program itself
-	about    []string // lines: all that stands below no heading
+	words    []string // such as bakeryctl value get
+	short    string   // empty for the program itself
+	about    []string // lines below no heading
 	usage    []string
 	examples []string // lines
-	exits    []string // lines: a code, and what it means
+	exits    []string // lines: a code and its meaning
 	flags    []option
-	topics   map[string]string // their short text, by name
-	sections []section         // headings of the text itself, in their order
+	topics   map[string]string // short texts by name
+	sections []section         // headings within the text, in order
 	below    []*command
 }
 
-// section is a part of a text that has a heading of its own.
+// section is a part of a text that has a heading.
 type section struct {
 	title string
 	lines []string
 }
 
-// option is a line of the list of flags.
+// option is a line in the list of flags.
 type option struct {
-	short, long, value string // -w, --timeout, TIME; empty: none
+	short, long, value string // such as -w, --timeout, TIME; empty if none
 	about              string
 }
 
 func (c *command) name() string { return strings.Join(c.words, " ") }
 
-// ask runs a program for its help, with nothing in the environment that could change it.
+// ask runs a program for its help, in an empty environment.
 func ask(program string, args ...string) (string, error) {
 	cmd := exec.Command(program, args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent"}
@@ -48,7 +48,7 @@ func ask(program string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// learn asks a program, and all commands below it.
+// learn reads the help of a program or command, and of all commands below it.
 func learn(program, short string, below ...string) (*command, error) {
 	text, err := ask(program, append(below, "--help")...)
 	if err != nil {
@@ -79,7 +79,7 @@ var (
 	ofChild = regexp.MustCompile(`^  (\S+) +(\S.*)$`)
 )
 
-// parseHelp takes a help text to pieces. It returns names and short texts of the commands below, too.
+// parseHelp parses a help text. It also returns the names and short texts of the commands below.
 func parseHelp(text string) (c *command, children [][2]string, err error) {
 	c = &command{topics: map[string]string{}}
 	var parts []section
@@ -98,7 +98,7 @@ func parseHelp(text string) (c *command, children [][2]string, err error) {
 		case strings.HasPrefix(line, `Use "`) && strings.HasSuffix(line, `about a command.`):
 			continue
 		case last.title != "" && !strings.HasPrefix(line, " ") && line != "" && ended(last.lines):
-			parts = append(parts, section{lines: []string{line}}) // text again, below no heading
+			parts = append(parts, section{lines: []string{line}}) // text below no heading again
 			continue
 		}
 		last.lines = append(last.lines, line)
@@ -127,16 +127,16 @@ func parseHelp(text string) (c *command, children [][2]string, err error) {
 					continue
 				}
 				if m == nil {
-					return nil, nil, fmt.Errorf("%q is no line of a list of flags", line)
+					return nil, nil, fmt.Errorf("%q is not a line of a list of flags", line)
 				}
 				c.flags = append(c.flags, option{m[1], m[2], m[3], m[4]})
 			}
-		case "Global Flags": // those of the program
+		case "Global Flags": // the program's
 		case "Available Commands":
 			for _, line := range p.lines {
 				m := ofChild.FindStringSubmatch(line)
 				if m == nil {
-					return nil, nil, fmt.Errorf("%q is no line of a list of commands", line)
+					return nil, nil, fmt.Errorf("%q is not a line of a list of commands", line)
 				}
 				children = append(children, [2]string{m[1], m[2]})
 			}
@@ -153,8 +153,8 @@ func parseHelp(text string) (c *command, children [][2]string, err error) {
 	return c, children, nil
 }
 
-// ended says whether a section is over if a line without indentation follows: one that began with indentation, and has come
-// to a blank line.
+// ended reports whether a line without indentation ends the section: it does after a blank line in
+// an indented section.
 func ended(lines []string) bool {
 	return len(lines) > 1 && lines[len(lines)-1] == "" && strings.HasPrefix(lines[0], " ")
 }
@@ -171,7 +171,8 @@ func trimBlank(lines []string) []string {
 
 var exitInline = regexp.MustCompile(`(?:^|; )(\d+) `)
 
-// exitLines brings exit codes that are told in a sentence, "0 after leaving; 64 for ...", to lines of a list.
+// exitLines turns exit codes in a sentence, "0 after leaving; 64 for ...", into the lines of a
+// list.
 func exitLines(lines []string) []string {
 	if len(lines) == 0 || strings.HasPrefix(lines[0], " ") {
 		return lines

@@ -1,6 +1,6 @@
-// Command generate makes what the packages have besides the programs, from what the programs say of themselves: the manual,
-// bakeryd.env, and the completions. It runs bakeryd and bakeryctl for their help, and reads layout/FORMAT.md. It knows nothing
-// of packages. Begin with run; the texts of each page are put together in pages.go.
+// Command generate writes the package files that derive from the programs: the manual, bakeryd.env
+// and the completions. It runs bakeryd and bakeryctl for their help, and reads layout/FORMAT.md. It
+// knows nothing of packages. Begin with run; pages.go has the texts of the pages.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// run writes all files below out.
+// run writes all generated files below out.
 func run(r release, bin, format, out string) error {
 	made, err := generate(r, bin, format)
 	if err != nil {
@@ -47,7 +47,7 @@ func run(r release, bin, format, out string) error {
 	return nil
 }
 
-// generate returns what is made, by path.
+// generate returns the generated files, by path.
 func generate(r release, bin, format string) (map[string]string, error) {
 	p, err := askPrograms(bin)
 	if err != nil {
@@ -80,7 +80,7 @@ func generate(r release, bin, format string) (map[string]string, error) {
 	return made, nil
 }
 
-// askPrograms asks for all help that there is.
+// askPrograms reads all help texts.
 func askPrograms(bin string) (p programs, err error) {
 	if p.bakeryd, err = learn(filepath.Join(bin, "bakeryd"), ""); err != nil {
 		return p, err

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// elsewhere says where it is what the description of the format refers to.
+// elsewhere replaces paths of the source tree by those of the package.
 var elsewhere = strings.NewReplacer("`bakery/PROTOCOL.md`", "`/usr/share/doc/bakeryd/PROTOCOL.md`", "`testdata`", "`layout/testdata` of the source")
 
-// lockspacePage is bakery-lockspace(5): what layout/FORMAT.md says.
+// lockspacePage returns bakery-lockspace(5), from layout/FORMAT.md.
 func lockspacePage(markdown string, r release) (string, error) {
 	m := newPage("bakery-lockspace", 5, r.date, r.version, manual)
 	m.section("Name")
 	m.WriteString("bakery\\-lockspace \\- what is on a disk that hosts share for bakeryd\n")
 	lines := strings.Split(strings.TrimSpace(elsewhere.Replace(markdown)), "\n")
 	if !strings.HasPrefix(lines[0], "# ") {
-		return "", errors.New("the description of the format begins with no title")
+		return "", errors.New("the description of the format has no title")
 	}
 	m.section("Description")
 	m.paragraph()
@@ -37,8 +37,8 @@ func lockspacePage(markdown string, r release) (string, error) {
 
 var numbered = regexp.MustCompile(`^(\d+\.|-) (.*)$`)
 
-// markdown writes what there is of Markdown in the description of the format: headings of two levels, paragraphs, lists, tables
-// and blocks of code.
+// markdown writes the Markdown that the description of the format uses: headings of two levels,
+// paragraphs, lists, tables and blocks of code.
 func (p *page) markdown(lines []string) error {
 	for i := 0; i < len(lines); {
 		line, end := lines[i], i+1
@@ -49,7 +49,7 @@ func (p *page) markdown(lines []string) error {
 		case strings.HasPrefix(line, "### "):
 			p.subsection(plain(line[4:]))
 		case strings.HasPrefix(line, "#"):
-			return fmt.Errorf("a heading of another level: %q", line)
+			return fmt.Errorf("unsupported level of heading: %q", line)
 		case strings.HasPrefix(line, "```"):
 			for end < len(lines) && lines[end] != "```" {
 				end++
@@ -94,10 +94,10 @@ var (
 	links = regexp.MustCompile(`\[([^]]+)\]\([^)]*\)`)
 )
 
-// plain takes the marks off.
+// plain removes the markup.
 func plain(s string) string { return marks.ReplaceAllString(links.ReplaceAllString(s, "$1"), "$2$3$4") }
 
-// marked writes running text with code and emphasis in it.
+// marked writes running text that contains code and emphasis.
 func (p *page) marked(s string) {
 	var words []string
 	for _, w := range strings.Fields(inlineRoff(s)) {
@@ -106,7 +106,7 @@ func (p *page) marked(s string) {
 	p.words(words, func(w string) string { return w })
 }
 
-// inlineRoff is a text with code and emphasis in roff. Within those a blank is unbreakable.
+// inlineRoff converts code and emphasis to roff, with unbreakable blanks in them.
 func inlineRoff(s string) string {
 	s = links.ReplaceAllString(s, "$1")
 	var out strings.Builder
@@ -133,14 +133,14 @@ func inlineRoff(s string) string {
 	return out.String()
 }
 
-// broad is how many characters a column of a table has before its cells are broken into lines.
+// broad is the width of a table column, in characters, from which its cells are broken into lines.
 const broad = 30
 
 func (p *page) table(lines []string) {
 	var rows [][]string
 	for i, line := range lines {
 		if i == 1 {
-			continue // the rule
+			continue // the rule below the header
 		}
 		var cells []string
 		for _, cell := range strings.Split(strings.Trim(line, "|"), "|") {

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// programs are what bakeryd and bakeryctl say of themselves.
+// programs is the help of bakeryd and bakeryctl.
 type programs struct {
 	bakeryd, bakeryctl     *command
 	exitCodes, environment *command // topics of bakeryctl's help
 }
 
-// release is what every page bears.
+// release is the version and date in every page.
 type release struct {
 	version string
 	date    string // YYYY-MM-DD
@@ -19,20 +19,20 @@ type release struct {
 
 const manual = "Locks on a shared disk"
 
-// files are what both programs use, and who cares to know.
+// files are the files of both programs.
 var files = [][2]string{
-	{"/etc/bakery/bakeryd.env", "settings of bakeryd as a service: its variables, which are listed in bakeryd(8)"},
-	{"/etc/bakery/NAME.env", "likewise, of bakeryd@NAME.service, where a host has several lockspaces"},
-	{"/etc/bakery/policy", "who may take which locks, where --policy-file of bakeryd says so; an example is in /usr/share/doc/bakeryd/examples"},
-	{"/run/bakery/bakeryd.sock", "where bakeryd is asked; for root and the group bakery"},
-	{"/run/bakery/UUID.state", "what a bakeryd that is started again goes on with; UUID is that of the lockspace"},
-	{"/var/lib/bakery/UUID-N.events", "the journal of this host, N being its id: see bakeryctl events"},
-	{"/var/lib/bakery/UUID-N.joined", "that this machine had host id N: it may take it again though its record is damaged"},
-	{"/var/lib/bakery/UUID-N.left", "which id this host had, and that it has left in order"},
-	{"/usr/share/doc/bakeryd/guides", "guides: which disk, which lease, what to do when something fails, upgrades"},
+	{"/etc/bakery/bakeryd.env", "environment of the service bakeryd; bakeryd(8) lists the variables"},
+	{"/etc/bakery/NAME.env", "environment of the service bakeryd@NAME, on a host with several lockspaces"},
+	{"/etc/bakery/policy", "which users may take which locks, if --policy-file of bakeryd names it; an example is in /usr/share/doc/bakeryd/examples"},
+	{"/run/bakery/bakeryd.sock", "bakeryd's socket, for root and the group bakery"},
+	{"/run/bakery/UUID.state", "state with which a restarted bakeryd continues; UUID is the lockspace's"},
+	{"/var/lib/bakery/UUID-N.events", "the journal of this host, with id N: see bakeryctl events"},
+	{"/var/lib/bakery/UUID-N.joined", "shows that this machine had host id N, which it may take again even if the host record is damaged"},
+	{"/var/lib/bakery/UUID-N.left", "shows that this host had id N and left cleanly"},
+	{"/usr/share/doc/bakeryd/guides", "guides: storage, lease and policy, failures, upgrades"},
 }
 
-// bakerydPage is bakeryd(8).
+// bakerydPage returns bakeryd(8).
 func bakerydPage(p programs, r release) string {
 	d := p.bakeryd
 	m := newPage("bakeryd", 8, r.date, r.version, manual)
@@ -49,14 +49,14 @@ func bakerydPage(p programs, r release) string {
 	m.section("Options")
 	m.flags(d.flags)
 	m.section("Environment")
-	m.text("Each of these stands for a flag that is not given on the command line. Empty ones count for nothing.")
+	m.text("Each variable sets a flag that is not given on the command line. Empty variables are ignored.")
 	for _, f := range settings(d) {
 		m.item(`\fB`+literal(variable(f))+`\fR`, "--"+strings.TrimPrefix(f.long, "--")+": "+f.about)
 	}
 	m.item(`\fBNOTIFY_SOCKET\fR`, "where systemd listens: see sd_notify(3).")
-	m.item(`\fBJOURNAL_STREAM\fR`, "set by systemd where the log goes to its journal: see --log-format.")
+	m.item(`\fBJOURNAL_STREAM\fR`, "set by systemd if the log goes to its journal: see --log-format.")
 	m.item(`\fBXDG_RUNTIME_DIR\fR, \fBXDG_STATE_HOME\fR`,
-		"not as root: below these, in bakery, is what root has in /run/bakery and /var/lib/bakery, unless --runtime-dir and --state-dir say where.")
+		"for other users than root the defaults of --runtime-dir and --state-dir are the directories bakery below these.")
 	m.files()
 	m.section("Exit status")
 	m.list(unindent(d.exits))
@@ -64,17 +64,17 @@ func bakerydPage(p programs, r release) string {
 	m.block(d.examples)
 	m.paragraph()
 	m.text("As a service, with the device in /etc/bakery/bakeryd.env:")
-	m.block([]string{"systemctl enable --now bakeryd", "journalctl -u bakeryd", "systemctl restart bakeryd    # what is held stays held"})
+	m.block([]string{"systemctl enable --now bakeryd", "journalctl -u bakeryd", "systemctl restart bakeryd    # holds stay"})
 	m.seeAlso("bakeryctl(8)", "bakery-lockspace(5)", "systemd.service(5)", "flock(1)")
 	return m.String()
 }
 
-// bakeryctlPage is bakeryctl(8), with all commands.
+// bakeryctlPage returns bakeryctl(8), with all commands.
 func bakeryctlPage(p programs, r release) string {
 	c := p.bakeryctl
 	m := newPage("bakeryctl", 8, r.date, r.version, manual)
 	m.section("Name")
-	m.WriteString("bakeryctl \\- runs commands under locks on a shared disk, and looks at the disk\n")
+	m.WriteString("bakeryctl \\- runs commands under locks on a shared disk, and inspects the disk\n")
 	m.section("Synopsis")
 	all := leaves(c)
 	for _, sub := range all {
@@ -83,11 +83,11 @@ func bakeryctlPage(p programs, r release) string {
 	m.section("Description")
 	m.prose(c.about)
 	m.paragraph()
-	m.text("Locks are taken from bakeryd(8), or with --device by the command itself. Hosts that run bakeryd(8) on one device have them in " +
-		"common. Every command has a --help of its own, which says the same as this page. To begin with:")
+	m.text("Locks come from bakeryd(8), or with --device from the command itself. Hosts that run bakeryd(8) on one device share their " +
+		"locks. The --help of each command has the same text as this page. To begin with:")
 	m.block(c.examples)
 	m.section("Options")
-	m.text("These come before the command or behind it.")
+	m.text("They may stand before or after the command.")
 	m.flags(c.flags)
 	m.section("Commands")
 	for _, sub := range all {
@@ -128,9 +128,9 @@ func bakeryctlPage(p programs, r release) string {
 	m.section("Examples")
 	for i, e := range [][2]string{
 		{"Three hosts share a disk; once, on one of them:", "bakeryctl probe /dev/mapper/locks\nbakeryctl format /dev/mapper/locks --hosts 16"},
-		{"On all of them, every night, and one does it:", "bakeryctl lock -n -E 0 nightly-backup -- /usr/local/bin/backup"},
-		{"Who has it, who waits, and who had it at night:", "bakeryctl status\nbakeryctl events --since 03:00 --until 03:30 nightly-backup"},
-		{"Is the disk in order, and are the hosts?", "bakeryctl check /dev/mapper/locks && bakeryctl hosts"},
+		{"On all of them, every night; one host makes the backup:", "bakeryctl lock -n -E 0 nightly-backup -- /usr/local/bin/backup"},
+		{"Holders and waiters now, and holders at night:", "bakeryctl status\nbakeryctl events --since 03:00 --until 03:30 nightly-backup"},
+		{"Check the disk and the hosts:", "bakeryctl check /dev/mapper/locks && bakeryctl hosts"},
 	} {
 		if i > 0 {
 			m.paragraph()
@@ -139,12 +139,12 @@ func bakeryctlPage(p programs, r release) string {
 		m.block(strings.Split(e[1], "\n"))
 	}
 	m.paragraph()
-	m.text("Each command above has more.")
+	m.text("Each command above has more examples.")
 	m.seeAlso("bakeryd(8)", "bakery-lockspace(5)", "flock(1)", "systemd.service(5)")
 	return m.String()
 }
 
-// leaves are the commands that do something, in their order.
+// leaves returns the commands without subcommands, in order.
 func leaves(c *command) (all []*command) {
 	for _, sub := range c.below {
 		if len(sub.below) > 0 {
@@ -156,7 +156,7 @@ func leaves(c *command) (all []*command) {
 	return all
 }
 
-// settings are the flags that have a variable.
+// settings returns the flags that have a variable.
 func settings(bakeryd *command) (all []option) {
 	for _, f := range bakeryd.flags {
 		if f.long != "--help" && f.long != "--version" {
@@ -166,14 +166,14 @@ func settings(bakeryd *command) (all []option) {
 	return all
 }
 
-// variable is that of a flag of bakeryd.
+// variable returns the name of a flag's variable.
 func variable(f option) string {
 	return "BAKERYD_" + strings.ToUpper(strings.ReplaceAll(strings.TrimPrefix(f.long, "--"), "-", "_"))
 }
 
 var placeholder = regexp.MustCompile(`[A-Z][A-Z|]+|flags`)
 
-// usage writes the lines of the synopsis.
+// usage writes the synopsis of a command.
 func (p *page) usage(c *command) {
 	for _, line := range c.usage {
 		p.paragraph()

@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// page is a manual page in the making, in the man(7) macros.
+// page builds a manual page in man(7) macros.
 type page struct {
 	strings.Builder
-	begun bool // something stands below the heading: only then is a paragraph begun
+	begun bool // the section has text, so a paragraph needs a macro
 }
 
 func newPage(name string, section int, date, version, manual string) *page {
@@ -31,7 +31,7 @@ func (p *page) subsection(title string) {
 
 func quoted(s string) string { return `"` + literal(s) + `"` }
 
-// paragraph begins one, unless a heading has just done so.
+// paragraph begins a paragraph, unless a heading just did.
 func (p *page) paragraph() {
 	if p.begun {
 		p.WriteString(".PP\n")
@@ -41,7 +41,7 @@ func (p *page) paragraph() {
 
 var special = strings.NewReplacer(`\`, `\e`, `-`, `\-`, `'`, `\(aq`, "`", `\(ga`, `^`, `\(ha`, `~`, `\(ti`, `"`, `\(dq`)
 
-// literal writes text so that it comes out as it is, to be copied.
+// literal escapes text that must be rendered unchanged.
 func literal(s string) string {
 	var out strings.Builder
 	for _, r := range special.Replace(s) {
@@ -54,7 +54,7 @@ func literal(s string) string {
 	return out.String()
 }
 
-// guard keeps a line of text from being taken for a request.
+// guard keeps a line of text from being read as a request.
 func guard(line string) string {
 	if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
 		return `\&` + line
@@ -77,7 +77,7 @@ func word(w string) string {
 	return literal(w)
 }
 
-// text writes running text, a sentence beginning on a line of its own.
+// text writes running text; each sentence begins on a new line.
 func (p *page) text(s string) { p.words(strings.Fields(s), word) }
 
 func (p *page) words(words []string, show func(string) string) {
@@ -101,7 +101,7 @@ func (p *page) words(words []string, show func(string) string) {
 	}
 }
 
-// block writes lines as they are.
+// block writes lines unchanged.
 func (p *page) block(lines []string) {
 	p.paragraph()
 	p.WriteString(".RS 2\n.nf\n")
@@ -133,7 +133,7 @@ func unindent(lines []string) []string {
 
 func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
-// item writes a term, which is roff already, and what it means.
+// item writes a term, which is already roff, and its meaning.
 func (p *page) item(term, about string) {
 	p.begun = true
 	p.WriteString(".TP\n" + guard(term) + "\n")
@@ -148,8 +148,8 @@ var (
 	dashed = regexp.MustCompile(`^ *- (\S.*)$`)
 )
 
-// prose writes text as help texts have it: paragraphs, lists of a term and its meaning, dashed lists, and what is indented
-// otherwise as it stands.
+// prose writes the text of a help: paragraphs, lists of terms and meanings, dashed lists, and other
+// indented lines unchanged.
 func (p *page) prose(lines []string) {
 	for i := 0; i < len(lines); {
 		if lines[i] == "" {
@@ -165,7 +165,7 @@ func (p *page) prose(lines []string) {
 	}
 }
 
-// chunk writes lines without a blank one among them.
+// chunk writes lines that have no blank line among them.
 func (p *page) chunk(lines []string) {
 	for i := 0; i < len(lines); {
 		end := i + 1
@@ -202,7 +202,7 @@ func (p *page) chunk(lines []string) {
 
 var gap = regexp.MustCompile(`  +`)
 
-// table says whether lines stand in more than two columns.
+// table reports whether lines have more than two columns.
 func table(lines []string) bool {
 	wide := 0
 	for _, line := range lines {
@@ -213,7 +213,7 @@ func table(lines []string) bool {
 	return wide > len(lines)/2
 }
 
-// columns returns how many lines from the first are a list of terms and meanings; 0: none.
+// columns returns how many lines form a list of terms and meanings, from the first on; 0 if none.
 func columns(lines []string) int {
 	if !listed.MatchString(lines[0]) {
 		return 0

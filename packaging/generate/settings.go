@@ -13,14 +13,14 @@ const settingsHead = `# Settings of bakeryd as a service: see bakeryd(8). Each v
 
 var byDefault = regexp.MustCompile(`^(.*) \(default:? "?(.*?)"?\)$`)
 
-// settingsFile is /etc/bakery/bakeryd.env: every variable, and none set.
+// settingsFile returns /etc/bakery/bakeryd.env: every variable, commented out.
 func settingsFile(d *command) string {
 	var out strings.Builder
 	out.WriteString(settingsHead)
 	for _, f := range settings(d) {
 		about, value := f.about, ""
 		if m := byDefault.FindStringSubmatch(about); m != nil && !strings.ContainsAny(m[2], " '") {
-			about, value = m[1], strings.TrimSuffix(m[2], "none") // which is no value
+			about, value = m[1], strings.TrimSuffix(m[2], "none") // "none" is no value
 		}
 		fmt.Fprintf(&out, "# %s\n#%s=%s\n\n", about, variable(f), value)
 	}

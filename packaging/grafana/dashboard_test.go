@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDashboard: what is kept is what the panels say, and no panel lies on another one.
+// TestDashboard: bakeryd.json is up to date, and panels do not overlap.
 func TestDashboard(t *testing.T) {
 	text, err := dashboard()
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-// Command grafana writes the dashboard of bakeryd for Grafana, which is kept beside it:
+// Command grafana writes bakeryd's dashboard for Grafana, which is stored next to it:
 //
 //	go run ./packaging/grafana >packaging/grafana/bakeryd.json
 //	go run ./packaging/grafana --rules             # its queries as rules, for promtool to check
@@ -28,19 +28,19 @@ func main() {
 	}
 }
 
-// object is one of JSON.
+// object is a JSON object.
 type object = map[string]any
 
-// panel is one that shows a few queries.
+// panel shows one or more queries.
 type panel struct {
 	title, about string
-	unit         string // as Grafana calls it
+	unit         string // Grafana's name of it
 	kind         string // timeseries, stat or table
-	width        int    // of 24
+	width        int    // in columns; a row has 24
 	queries      []query
-	max          float64 // of the scale; 0: as it comes
+	max          float64 // of the scale; 0: automatic
 	stacked      bool
-	colours      []step // of a stat, from which value on
+	colours      []step // of a stat: the colour from each value on
 }
 
 type query struct{ expr, legend string }
@@ -50,14 +50,14 @@ type step struct {
 	colour string
 }
 
-// row is panels below one title.
+// row is the panels below a title.
 type row struct {
 	title  string
 	height int
 	panels []panel
 }
 
-// dashboard returns the JSON that Grafana imports.
+// dashboard returns the JSON for Grafana's import.
 func dashboard() ([]byte, error) {
 	var all []object
 	y := 0
@@ -91,7 +91,7 @@ func dashboard() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// queriesAsRules returns all queries as recording rules, with what Grafana puts into them.
+// queriesAsRules returns all queries as recording rules, with Grafana's variables replaced.
 func queriesAsRules() ([]byte, error) {
 	var rules []object
 	for _, r := range rows {
@@ -106,7 +106,7 @@ func queriesAsRules() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// choice is a variable that has the values of a label.
+// choice returns a variable with the values of a label.
 func choice(name, label, values string, several bool) object {
 	return object{"name": name, "label": label, "type": "query", "datasource": source(), "definition": values,
 		"query": object{"query": values, "refId": name}, "refresh": 2, "sort": 1, "multi": several, "includeAll": several,
