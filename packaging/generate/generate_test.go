@@ -239,7 +239,7 @@ func TestFormatPage(t *testing.T) {
 	require.NotContains(t, page, "`", "marks of Markdown")
 	require.NotContains(t, page, "**")
 
-	for text, message := range map[string]string{"x": "has no title", "# X\n\n#### y": "a unsupported level of heading", "# X\n```\ny": "without an end"} {
+	for text, message := range map[string]string{"x": "has no title", "# X\n\n#### y": "unsupported level of heading", "# X\n```\ny": "without an end"} {
 		_, err := lockspacePage(text, release{"1", "2026-03-01"})
 		require.ErrorContains(t, err, message)
 	}

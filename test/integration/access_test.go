@@ -19,7 +19,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
-// admitted is a group that may open the socket, in place of the group bakery, which this machine need not have.
+// admitted is the group that may open the socket. It replaces the group bakery, which this machine
+// may lack.
 const admitted = 54330
 
 // somebody is a user with groups.
@@ -28,7 +29,7 @@ type somebody struct {
 	groups   []uint32
 }
 
-// named is a user that every system has, in these groups.
+// named returns a user that every system has, with these groups.
 func named(t *testing.T, name string, groups ...uint32) somebody {
 	t.Helper()
 	u, err := user.Lookup(name)
@@ -49,7 +50,7 @@ func groupNamed(t *testing.T, name string) uint32 {
 	return uint32(gid)
 }
 
-// command is one that somebody runs.
+// command returns a command that the user runs.
 func (who somebody) command(h *host, argv ...string) *exec.Cmd {
 	cmd := exec.CommandContext(h.t.Context(), argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = "/", testEnv
@@ -58,7 +59,7 @@ func (who somebody) command(h *host, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// ctl runs bakeryctl as somebody, to its end.
+// ctl runs bakeryctl as the user and waits for its end.
 func (who somebody) ctl(h *host, args ...string) (r result, pid int) {
 	h.t.Helper()
 	var stdout, stderr strings.Builder
@@ -69,7 +70,7 @@ func (who somebody) ctl(h *host, args ...string) (r result, pid int) {
 	return result{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}, cmd.Process.Pid
 }
 
-// holder starts a command under a lock as somebody, and returns when it runs; end lets it end.
+// holder starts a command under a lock as the user and waits until it runs; end ends it.
 func (who somebody) holder(h *host, name string) (end func() error) {
 	h.t.Helper()
 	cmd := who.command(h, h.programs.bakeryctl, "--socket", h.socket, "lock", name, "--", "sh", "-c", "echo runs; read line; true")
@@ -88,7 +89,7 @@ func (who somebody) holder(h *host, name string) (end func() error) {
 	return func() error { stdin.Close(); return cmd.Wait() }
 }
 
-// open lets others come to the socket: the group admitted may use it.
+// open lets the group admitted use the socket.
 func (h *host) open() {
 	h.t.Helper()
 	require.NoError(h.t, os.Chmod(base, 0o711))
@@ -103,8 +104,8 @@ func (s *space) policy(t *testing.T, text string) string {
 	return path
 }
 
-// TestWhoMayDoWhat: real users, by what the kernel knows of them.
-func TestWhoMayDoWhat(t *testing.T) {
+// TestAccess_RealUsers_GetWhatThePolicyAllows: bakeryd takes the identity from the kernel.
+func TestAccess_RealUsers_GetWhatThePolicyAllows(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
 	path := s.policy(t, "allow user games backup-*\nallow group staff web db/*\n")
@@ -155,7 +156,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	require.Equal(t, 69, r.code, "without the group the socket cannot be opened: %s", r.stderr)
 	require.Zero(t, h.ctl("rm", "backup-1").code, "root may")
 
-	// A command holds its lock by a FIFO, which other users cannot open, nor end.
+	// A command holds its lock by a FIFO, which other users cannot open or end.
 	end := games.holder(h, "backup-2")
 	r, _ = member.ctl(h, "status", "--json")
 	require.Zero(t, r.code)
@@ -178,8 +179,9 @@ func TestWhoMayDoWhat(t *testing.T) {
 	h.free("backup-2")
 }
 
-// TestPolicyIsReadAnew on SIGHUP: what is held stays, and a wrong file changes nothing. A restart keeps holds, and places.
-func TestPolicyIsReadAnew(t *testing.T) {
+// TestPolicy_SIGHUP_ReloadsIt: holds stay, and an invalid file changes nothing. Holds and places
+// survive a restart.
+func TestPolicy_SIGHUP_ReloadsIt(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
 	path := s.policy(t, "# none\n")
@@ -227,8 +229,8 @@ func TestPolicyIsReadAnew(t *testing.T) {
 	require.Equal(t, 77, r.code, r.stderr)
 }
 
-// TestWrongPolicyFile: a bakeryd that starts with one goes on with what is held, and lets nobody but root have more until it
-// is mended.
+// TestWrongPolicyFile: a bakeryd that starts with an invalid file keeps its holds, and grants no
+// other user than root a lock until the file is fixed.
 func TestWrongPolicyFile(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
@@ -271,8 +273,8 @@ func TestWrongPolicyFile(t *testing.T) {
 	})
 }
 
-// TestWithoutAPolicy whoever can open the socket takes any lock; to remove and to evict is for root all the same. SIGHUP is
-// no reason to end.
+// TestWithoutAPolicy: any user that can open the socket may take any lock; only root may remove and
+// evict. bakeryd survives SIGHUP.
 func TestWithoutAPolicy(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
@@ -292,7 +294,7 @@ func TestWithoutAPolicy(t *testing.T) {
 	require.Zero(t, h.ctl("rm", "x").code)
 }
 
-// TestBakerydOfAnotherUser: its own user may do everything, as root may.
+// TestBakerydOfAnotherUser: bakeryd's own user may do everything, like root.
 func TestBakerydOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
@@ -315,7 +317,7 @@ func TestBakerydOfAnotherUser(t *testing.T) {
 	require.NoError(t, os.Chown(h.dev, 0, -1))
 }
 
-// TestGoClientIsRefused on a link that it goes on with.
+// TestGoClientIsRefused on a link, which stays usable.
 func TestGoClientIsRefused(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
@@ -326,7 +328,7 @@ func TestGoClientIsRefused(t *testing.T) {
 	require.Zero(t, r.code, r.stderr)
 	r, _ = games.ctl(h, "stress", "--backend", "daemon", "--workers", "2", "--iterations", "3", "--name", "y")
 	require.Equal(t, 77, r.code, r.stderr)
-	// Root of a user namespace is who made that: its uid 0 is nobody's here.
+	// Root of a user namespace is the user that created it: uid 0 there is another uid here.
 	cmd := games.command(h, "unshare", "--user", "--map-root-user", "sh", "-c", `id -u; exec "$@"`, "sh",
 		h.programs.bakeryctl, "--socket", h.socket, "lock", "y", "--", "true")
 	out, err := cmd.CombinedOutput()

@@ -15,7 +15,7 @@ func (h *host) curl(args ...string) result {
 	return execute(h.t, append([]string{"curl", "-sS", "--unix-socket", h.socket}, args...)...)
 }
 
-// TestCurl: a lock is held as long as the connection of whoever asked for it is open.
+// TestCurl: a lock is held while the client's connection is open.
 func TestCurl(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)

@@ -23,21 +23,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A path to the disk that can fail as a cut cable does: a filesystem of one
-// file, which is another name of the image. What the kernel asks of it can be
-// left without answer: then whoever asked is in uninterruptible sleep, whatever
-// signals it gets. The server is a process of its own, so that nothing hangs
-// with it; when that is gone, all IO fails and the mount can be undone.
+// A path to the disk that can fail like a cut cable: a FUSE filesystem of one file, which is
+// another name of the image. It can leave the kernel's requests unanswered: the process that made
+// them is then in uninterruptible sleep and ignores signals. The server is a separate process, so
+// the test itself cannot hang. When the server ends, all IO fails and the filesystem can be
+// unmounted.
 
-// trouble is what requests are in trouble: reads, writes or both, of any of the
-// bytes from..to-1.
+// trouble selects faulty requests: reads, writes or both, of any of the bytes from..to-1.
 type trouble struct {
 	reads, writes bool
 	from, to      int64
 }
 
-// troubleWith returns the trouble that words name: reads, writes, all or none,
-// and the bytes from and to, which are all if they are not given.
+// troubleWith parses a trouble: reads, writes, all or none, and optionally the bytes from and to.
 func troubleWith(words ...string) (trouble, error) {
 	what := words[0]
 	t := trouble{reads: what == "reads" || what == "all", writes: what == "writes" || what == "all", to: math.MaxInt64}
@@ -48,31 +46,31 @@ func troubleWith(words ...string) (trouble, error) {
 	return t, err
 }
 
-// ioRequest is what the kernel asks for: to write, or to read, length bytes at off.
+// ioRequest is a read or write of length bytes at off by the kernel.
 type ioRequest struct {
 	write  bool
 	off    int64
 	length int
 }
 
-// of reports whether a request is in trouble.
+// of reports whether a request is faulty.
 func (t trouble) of(r ioRequest) bool {
 	return (r.write && t.writes || !r.write && t.reads) && r.off < t.to && r.off+int64(r.length) > t.from
 }
 
-// cable is the one file of the filesystem.
+// cable is the file of the filesystem.
 type cable struct {
 	fs.Inode
 	file *os.File
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	change  sync.Cond  // of hang
 	hang    trouble
 	fail    trouble
-	slow    trouble // takes delay
+	slow    trouble // delayed by delay
 	delay   time.Duration
-	writing map[int64]int // writes under way, by offset
-	twice   int           // writes that came while one to the same place was under way
+	writing map[int64]int // writes in flight, by offset
+	twice   int           // writes that overlapped a write in flight
 }
 
 var (
@@ -83,7 +81,7 @@ var (
 	_ fs.NodeFsyncer   = (*cable)(nil)
 )
 
-// Open: nothing is cached, and a write that hangs does not hold up reads.
+// Open disables caching, so that a hanging write does not block reads.
 func (c *cable) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	return nil, fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES, 0
 }
@@ -97,7 +95,7 @@ func (c *cable) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) s
 	return 0
 }
 
-// pass returns when a request may go on to the image, or with its error.
+// pass blocks while a request hangs or is delayed, and returns its error.
 func (c *cable) pass(r ioRequest) syscall.Errno {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +124,7 @@ func (c *cable) Read(_ context.Context, _ fs.FileHandle, dest []byte, off int64)
 	return fuse.ReadResultData(dest[:n]), 0
 }
 
-// Write that hangs lands when the hang is over, as one in a fabric may.
+// Write writes to the image, after a hang too: a write in a fabric may land as late.
 func (c *cable) Write(_ context.Context, _ fs.FileHandle, data []byte, off int64) (uint32, syscall.Errno) {
 	c.mu.Lock()
 	if c.writing[off]++; c.writing[off] > 1 {
@@ -158,7 +156,7 @@ func (d *cableDir) OnAdd(ctx context.Context) {
 	d.AddChild("image", d.NewPersistentInode(ctx, d.cable, fs.StableAttr{Mode: syscall.S_IFREG}), true)
 }
 
-// serveDisk mounts the filesystem and obeys standard input, until that ends.
+// serveDisk mounts the filesystem and obeys standard input until that ends.
 func serveDisk(args []string) error {
 	dir, path := args[0], args[1]
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -169,14 +167,14 @@ func serveDisk(args []string) error {
 	c.change.L = &c.mu
 	server, err := fs.Mount(dir, &cableDir{cable: c}, &fs.Options{
 		MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "bakery-test", Name: "bakery-test", MaxBackground: 256,
-			ExtraCapabilities: fuse.CAP_ASYNC_DIO}, // or the loop device makes one request at a time
+			ExtraCapabilities: fuse.CAP_ASYNC_DIO}, // otherwise the loop device makes one request at a time
 	})
 	if err != nil {
 		return fmt.Errorf("mount %s: %w", dir, err)
 	}
 	defer func() {
 		c.obey("go")
-		// Lazily, and with the end of this process for good: a request is never left without its end.
+		// The lazy unmount takes effect when this process ends: no request stays without an answer.
 		_ = unix.Unmount(dir, unix.MNT_DETACH)
 	}()
 	if err := server.WaitMount(); err != nil {
@@ -189,7 +187,7 @@ func serveDisk(args []string) error {
 	return nil
 }
 
-// obey returns the answer to one line of standard input.
+// obey executes a line of standard input and returns the answer.
 func (c *cable) obey(words ...string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,7 +213,7 @@ func (c *cable) obey(words ...string) string {
 	return "done"
 }
 
-// faultyPath is the control of the path to the disk that one host has.
+// faultyPath controls one host's path to the disk.
 type faultyPath struct {
 	t       *testing.T
 	server  *exec.Cmd
@@ -223,7 +221,7 @@ type faultyPath struct {
 	answers *bufio.Reader
 }
 
-// breakableHost returns a host that is up, whose path to the disk can fail.
+// breakableHost returns a running host whose path to the disk can fail.
 func (s *space) breakableHost(id int) (*host, *faultyPath) {
 	s.t.Helper()
 	h := s.machine(strconv.Itoa(id))
@@ -232,8 +230,8 @@ func (s *space) breakableHost(id int) (*host, *faultyPath) {
 	return h, path
 }
 
-// breakable gives a host that is not up a device whose path can fail. Those of the
-// others lead to the same image.
+// breakable gives a host that is down a device whose path can fail. The devices of the others lead
+// to the same image.
 func (h *host) breakable() *faultyPath {
 	h.t.Helper()
 	t := h.t
@@ -257,7 +255,7 @@ func (h *host) breakable() *faultyPath {
 		late.Stop()
 		r.Close()
 		require.NoError(t, err, "the server of %s", dir)
-		require.NoError(t, os.Remove(dir), "it is mounted still")
+		require.NoError(t, os.Remove(dir), "it is still mounted")
 	})
 	require.Equal(t, "mounted", p.answer())
 	h.dev = loopOver(t, filepath.Join(dir, "image"), h.s.sector)
@@ -278,9 +276,8 @@ func (p *faultyPath) tell(order string) string {
 	return p.answer()
 }
 
-// trouble begins: "hang", "fail" or "delay DURATION", and "reads", "writes" or
-// "all" of them, of all bytes or "FROM TO". It ends at the latest before the test
-// cleans up what depends on it.
+// trouble starts a fault: "hang", "fail" or "delay DURATION"; "reads", "writes" or "all"; all bytes
+// or "FROM TO". It ends before the test cleans up at the latest.
 func (p *faultyPath) trouble(how, what string) {
 	p.t.Helper()
 	p.t.Cleanup(func() { _, _ = fmt.Fprintln(p.in, "go") })
@@ -292,14 +289,13 @@ func (p *faultyPath) repair() {
 	require.Equal(p.t, "done", p.tell("go"))
 }
 
-// neverTwice fails the test if a write was sent to where one was under way.
+// neverTwice fails the test if two writes to one place overlapped.
 func (p *faultyPath) neverTwice() {
 	p.t.Helper()
 	require.Equal(p.t, "0", p.tell("twice"), "writes to a place where one was under way")
 }
 
-// stuck waits until the kernel has a thread of the host's bakeryd in
-// uninterruptible sleep that does not end.
+// stuck waits until a thread of the host's bakeryd stays in uninterruptible sleep.
 func (h *host) stuck() {
 	h.t.Helper()
 	var before map[string]string
@@ -316,15 +312,15 @@ func (h *host) stuck() {
 	})
 }
 
-// asleep returns the threads of the host's bakeryd that are in uninterruptible
-// sleep, each with how often it went to sleep so far.
+// asleep returns the threads of the host's bakeryd that are in uninterruptible sleep, with the
+// number of their context switches.
 func (h *host) asleep() map[string]string {
 	h.t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", h.cmd.Process.Pid))
 	require.NoError(h.t, err)
 	found := map[string]string{}
 	for _, thread := range threads {
-		b, _ := os.ReadFile(thread + "/status") // unless it has ended
+		b, _ := os.ReadFile(thread + "/status") // empty if it has ended
 		_, switches, _ := strings.Cut(string(b), "voluntary_ctxt_switches:")
 		if strings.Contains(string(b), "\nState:\tD") {
 			found[thread] = switches

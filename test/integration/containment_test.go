@@ -18,7 +18,7 @@ import (
 )
 
 // TestContainment_CgroupThatTakesNoProcess_IsReportedAsWeak runs bakeryctl in a threaded cgroup:
-// cgroups can be made below it, but processes cannot be moved there.
+// bakeryd can create cgroups below it, but cannot move processes there.
 func TestContainment_CgroupThatTakesNoProcess_IsReportedAsWeak(t *testing.T) {
 	t.Parallel()
 	parents, err := cgroup.Parents(os.Getpid())
@@ -45,8 +45,8 @@ func TestContainment_CgroupThatTakesNoProcess_IsReportedAsWeak(t *testing.T) {
 	held.letGo()
 }
 
-// TestContainment_DeviceFails_StopsAllOfAKilledWrapper: bakeryd finds what has no descriptor of the
-// lock.
+// TestContainment_DeviceFails_StopsAllOfAKilledWrapper: bakeryd also finds processes without a
+// descriptor of the lock.
 func TestContainment_DeviceFails_StopsAllOfAKilledWrapper(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"fail", "hang"} {
@@ -71,8 +71,8 @@ func TestContainment_DeviceFails_StopsAllOfAKilledWrapper(t *testing.T) {
 	}
 }
 
-// TestContainment_DaemonOfTheCommandLives_HoldsTheLock: also if both the command and the wrapper
-// have ended.
+// TestContainment_DaemonOfTheCommandLives_HoldsTheLock after the end of the command and the
+// wrapper.
 func TestContainment_DaemonOfTheCommandLives_HoldsTheLock(t *testing.T) {
 	s, a, b := briefPair(t)
 	j := s.journal("x")
@@ -93,8 +93,8 @@ func TestContainment_DaemonOfTheCommandLives_HoldsTheLock(t *testing.T) {
 	j.exclusive()
 }
 
-// TestContainment_CloseAndWrapperStopped_IsStopped: the command does not hold the lock, but needs
-// it.
+// TestContainment_CloseAndWrapperStopped_IsStopped: with --close the command does not hold the
+// lock, but needs it.
 func TestContainment_CloseAndWrapperStopped_IsStopped(t *testing.T) {
 	s, a, b := briefPair(t)
 	wrapper := a.scattered("x", daemonWorker, nil, "--close")
@@ -111,7 +111,7 @@ func TestContainment_CloseAndWrapperStopped_IsStopped(t *testing.T) {
 	wrapper.exits(75)
 }
 
-// TestContainment_BakerydInAnotherPidNamespace_IsWeak: it does not see its clients, and says so.
+// TestContainment_BakerydInAnotherPidNamespace_IsWeak: it cannot see its clients, and reports that.
 func TestContainment_BakerydInAnotherPidNamespace_IsWeak(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
@@ -128,10 +128,10 @@ func TestContainment_BakerydInAnotherPidNamespace_IsWeak(t *testing.T) {
 	require.Contains(t, r.stderr, strings.TrimPrefix(why, "weak: "))
 	require.Contains(t, r.stderr, "hint: ")
 	h.free("x")
-	h.crash() // unshare does not end by SIGTERM
+	h.crash() // SIGTERM does not end unshare
 }
 
-// TestContainment_NoCgroup_IsRefusedIfRequired: and the lock is released.
+// TestContainment_NoCgroup_IsRefusedIfRequired, and the lock is released.
 func TestContainment_NoCgroup_IsRefusedIfRequired(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
@@ -146,8 +146,8 @@ func TestContainment_NoCgroup_IsRefusedIfRequired(t *testing.T) {
 	h.free("x")
 }
 
-// TestContainment_DeviceLockOfAKilledWrapper_StopsAll: without bakeryd the guardian does, also what
-// has changed its user.
+// TestContainment_DeviceLockOfAKilledWrapper_StopsAll: without bakeryd the guardian stops the
+// command, even after a change of user.
 func TestContainment_DeviceLockOfAKilledWrapper_StopsAll(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{childWorker, daemonWorker, chainWorker} {
@@ -173,8 +173,7 @@ func TestContainment_DeviceLockOfAKilledWrapper_StopsAll(t *testing.T) {
 	}
 }
 
-// TestContainment_UnkillableProcess_IsReported: its system call waits for a device that does not
-// answer.
+// TestContainment_UnkillableProcess_IsReported: a process is in a system call on a hanging device.
 func TestContainment_UnkillableProcess_IsReported(t *testing.T) {
 	t.Parallel()
 	s, other := briefSpace(t), briefSpace(t)
@@ -192,7 +191,7 @@ func TestContainment_UnkillableProcess_IsReported(t *testing.T) {
 		})
 	})
 	next := s.host(2)
-	h.signal(syscall.SIGSTOP) // its lease ends
+	h.signal(syscall.SIGSTOP) // ends its lease
 	require.Zero(t, next.lock("x", "--", "true").code)
 	eventually(t, "the wrapper reports what is left", func() bool {
 		return strings.Contains(p.said(), `1 process of the command under "x" did not end by SIGKILL: pid `)

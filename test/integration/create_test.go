@@ -19,8 +19,8 @@ import (
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// serverless returns the path of a file that is yet to be made, and forgets at
-// the end what bakeryctl lock --device keeps of it in the directories of root.
+// serverless returns the path of a file that does not exist yet. At the end it removes what
+// bakeryctl lock --device wrote about it into root's directories.
 func serverless(t *testing.T) string {
 	dir, err := os.MkdirTemp(base, "create")
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func serverless(t *testing.T) string {
 					require.NoError(t, os.Remove(f))
 				}
 				if missing[dir] {
-					_ = os.Remove(dir) // unless something else is in it
+					_ = os.Remove(dir) // fails if the directory is not empty
 				}
 			}
 		}
@@ -53,8 +53,8 @@ func serverless(t *testing.T) string {
 	return path
 }
 
-// TestCreateAtOnce: processes that create one lockspace at the same moment agree on one, and all
-// run their commands in turn. Later processes reuse the ids that the first ones left.
+// TestCreateAtOnce: processes that create one lockspace at the same time agree on one, and run
+// their commands one at a time. Later processes reuse the ids of the first ones.
 func TestCreateAtOnce(t *testing.T) {
 	path := serverless(t)
 	n := filepath.Join(filepath.Dir(path), "n")
@@ -72,7 +72,7 @@ func TestCreateAtOnce(t *testing.T) {
 		for _, p := range all {
 			p.exits(0)
 			for line := range strings.Lines(p.said()) {
-				require.Contains(t, line, "joining takes longer, waiting") // if the disk was slow
+				require.Contains(t, line, "joining takes longer, waiting") // on a slow disk
 			}
 		}
 		t.Logf("%d at once took %v", count, time.Since(began).Round(time.Millisecond))

@@ -19,7 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
-// resident is how much memory a process has, in bytes.
+// resident returns the resident memory of a process in bytes.
 func (p *process) resident() int {
 	p.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
@@ -30,12 +30,12 @@ func (p *process) resident() int {
 	return pages * os.Getpagesize()
 }
 
-// lockRequest is one of HTTP.
+// lockRequest returns an HTTP request.
 func lockRequest(body string) string {
 	return fmt.Sprintf("POST /v1/lock HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
-// squeeze connects, as soon as bakeryd has accepted those before.
+// squeeze connects as soon as bakeryd has accepted the connections before.
 func (h *host) squeeze(n int) (c net.Conn) {
 	h.t.Helper()
 	eventually(h.t, fmt.Sprintf("connection %d", n), func() bool {
@@ -47,9 +47,9 @@ func (h *host) squeeze(n int) (c net.Conn) {
 	return c
 }
 
-// TestCrowd: ten thousand connections at once, or as many as the limit of open files allows: links that ask for nothing,
-// requests that are never finished, clients that wait and do not read. Nobody else is harmed by them, and when they are gone
-// what they took is given back.
+// TestCrowd opens ten thousand connections, or as many as the limit of open files allows: idle
+// links, unfinished requests, and waiters that do not read. Other clients are not affected, and
+// bakeryd frees what the connections took when they are gone.
 func TestCrowd(t *testing.T) {
 	t.Parallel()
 	crowd := 10_000
@@ -66,8 +66,8 @@ func TestCrowd(t *testing.T) {
 	holder, first := a.holds("held")
 	kinds := []string{
 		openingLink, openingLink, openingLink,
-		lockRequest(`{"name":"held"}`)[:60],                     // the header is never finished
-		strings.TrimSuffix(lockRequest(`{"name":"held"}`), "}"), // nor this body
+		lockRequest(`{"name":"held"}`)[:60],                     // unfinished header
+		strings.TrimSuffix(lockRequest(`{"name":"held"}`), "}"), // unfinished body
 		"GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n",
 		strings.Repeat("GET /v1/locks HTTP/1.1\r\nHost: x\r\n\r\n", 4),
 		lockRequest(`{"name":"held"}`), // waits
@@ -86,7 +86,7 @@ func TestCrowd(t *testing.T) {
 	during := a.resident()
 	t.Logf("%d KiB for each of them", (during-memory)/crowd>>10)
 	require.Less(t, (during-memory)/crowd, 96<<10)
-	// Some send a byte now and then.
+	// Some send a byte repeatedly.
 	stop := make(chan struct{})
 	var drip sync.WaitGroup
 	drip.Go(func() {
@@ -95,7 +95,7 @@ func TestCrowd(t *testing.T) {
 			case <-stop:
 				return
 			case <-time.After(time.Millisecond):
-				_, _ = conns[i].Write([]byte("x")) // by then it may be closed
+				_, _ = conns[i].Write([]byte("x")) // it may be closed
 			}
 		}
 	})
@@ -124,7 +124,8 @@ func TestCrowd(t *testing.T) {
 	next := b.take("held")
 	require.Greater(t, next.entered(), first)
 	next.letGo()
-	// As many again take no more memory than the first may, what the collector has yet to find included.
+	// The same number of further connections takes no more memory than the first may, including
+	// uncollected garbage.
 	for n := range crowd {
 		c := a.squeeze(n)
 		_, _ = c.Write([]byte(kinds[n%2]))
@@ -137,7 +138,8 @@ func TestCrowd(t *testing.T) {
 	eventually(t, "descriptors are given back again", func() bool { return a.descriptors() <= before+4 })
 }
 
-// TestClientsThatDoNotRead: no answer is kept for ever for who does not read it, and nobody else waits for that.
+// TestClientsThatDoNotRead: answers to a client that does not read are dropped in the end, and
+// block no other client.
 func TestClientsThatDoNotRead(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
@@ -146,7 +148,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 		require.Zero(t, a.ctl("create", fmt.Sprint("lock", i)).code)
 	}
 	before := a.descriptors()
-	// More answers than there is room for.
+	// More answers than fit into the buffers.
 	full := a.knock(strings.Repeat("GET /v1/locks HTTP/1.1\r\nHost: x\r\n\r\n", 3000))
 	c := a.client()
 	for range 50 {
@@ -159,7 +161,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 	})
 }
 
-// gone tells whether the other end is closed, without reading.
+// gone reports whether the other end is closed, without reading.
 func gone(c net.Conn) bool {
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestReformatUnderARunningDaemon: its lease is lost, its command stopped, and
-// the new lockspace made only after that. That one it joins by itself.
+// TestReformatUnderARunningDaemon: the daemon loses its lease and stops its command before the new
+// lockspace is made. Then it joins that by itself.
 func TestReformatUnderARunningDaemon(t *testing.T) {
 	bySector(t, func(t *testing.T, sector int) {
 		s := newSpace(t, sector, leased(3*time.Second))
@@ -97,7 +97,7 @@ func TestDamagedSuperblock(t *testing.T) {
 		r = execute(t, plain.bakeryctl, "check", s.dev, "--repair")
 		require.Equal(t, 66, r.code)
 		require.Contains(t, r.stderr, "hint: bakeryctl format")
-		// What is not known to be free is not formatted without force.
+		// A device that may be in use is formatted only with --force.
 		require.Equal(t, 66, execute(t, plain.bakeryctl, "format", s.dev).code)
 		s.format("--force", "--hosts", "8", "--locks", "16", leased(3*time.Second))
 		s.damaged = false
@@ -106,7 +106,7 @@ func TestDamagedSuperblock(t *testing.T) {
 	})
 }
 
-// TestDamagedSlot of a host that lives: others wait until it has mended it.
+// TestDamagedSlot of a live host: others wait until it has repaired the slot.
 func TestDamagedSlot(t *testing.T) {
 	onSectors(t, func(t *testing.T, s *space) {
 		a, b := s.host(1), s.host(2)
@@ -117,18 +117,18 @@ func TestDamagedSlot(t *testing.T) {
 			s.damage(slot(name, 1))
 			require.Zero(t, b.lock("-w", "120", name, "--", "true").code, name)
 			require.Zero(t, a.lock("-w", "120", name, "--", "true").code, name)
-			s.damage(slot(name, 2)) // one's own
+			s.damage(slot(name, 2)) // the own slot
 			require.Zero(t, b.lock("-w", "120", name, "--", "true").code, name)
 		}
-		// Of a holder: nobody enters beside it.
+		// The slot of a holder: no host may enter.
 		holder, first := a.holds("idle")
 		b.settles(a, "idle")
 		s.damage(slot("idle", 1))
 		require.Equal(t, 1, b.lock("-w", "0.2", "idle", "--", "true").code)
 		next := b.take("idle")
-		b.sees(b, "idle") // in the queue, and so the slot ahead is mended
+		b.sees(b, "idle") // b waits, so the slot ahead is repaired
 		next.outside()
-		// Of one that waits.
+		// The slot of a waiter.
 		s.damage(slot("idle", 2))
 		holder.letGo()
 		require.Greater(t, next.entered(), first)
@@ -137,7 +137,7 @@ func TestDamagedSlot(t *testing.T) {
 	})
 }
 
-// TestDamagedHostRecord: a host that runs continues, and rewrites its record.
+// TestDamagedHostRecord: a running host continues and rewrites its record.
 func TestDamagedHostRecord(t *testing.T) {
 	bySector(t, func(t *testing.T, sector int) {
 		s := newSpace(t, sector, leasedToWatch(5*time.Second))
@@ -155,7 +155,8 @@ func TestDamagedHostRecord(t *testing.T) {
 		require.Zero(t, b.lock("-w", "120", "x", "--", "true").code)
 		require.Zero(t, a.lock("-w", "120", "x", "--", "true").code)
 		a.leave()
-		// The record of a host that does not run: its bakeryd takes it once nothing can be live behind it.
+		// The record of a host that is down: its bakeryd takes the id when no live host can have
+		// it.
 		s.damage(s.geo.Host(1))
 		a.up()
 		require.Contains(t, a.said(), "the host record cannot be read")
@@ -164,9 +165,8 @@ func TestDamagedHostRecord(t *testing.T) {
 	})
 }
 
-// TestDamagedDirectory: locks that can be read go on; a name that the damage
-// may hide cannot be had, and nothing is made beside it. What a host has used
-// it restores.
+// TestDamagedDirectory: readable locks work; a name that the damage may hide is refused, and no
+// lock is created. A host restores the entries of locks that it has used.
 func TestDamagedDirectory(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
@@ -174,7 +174,7 @@ func TestDamagedDirectory(t *testing.T) {
 	a, b := s.host(1), s.host(2)
 	require.Zero(t, a.lock("known", "--", "true").code)
 	require.Zero(t, a.lock("other", "--", "true").code)
-	s.damage(s.geo.Entry(s.geo.Locks)) // that of no lock, for all that they know
+	s.damage(s.geo.Entry(s.geo.Locks)) // may be any lock, as far as the hosts know
 	require.Zero(t, a.lock("other", "--", "true").code)
 	require.Zero(t, b.lock("other", "--", "true").code)
 	for _, h := range []*host{a, b} {

@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// nested is a script that takes a lock inside another one.
+// nested returns a script that takes a lock within another one.
 func (h *host) nested(name, command string) string {
 	return fmt.Sprintf("%s --socket %s lock %s -- %s", h.programs.bakeryctl, h.socket, name, command)
 }
 
-// isStuck waits until the status of a host shows why a lock does not move.
+// isStuck waits until a host's status shows why a lock's queue does not move.
 func (h *host) isStuck(name, why string) {
 	h.t.Helper()
 	eventually(h.t, "status shows that "+why, func() bool { return h.report(name).Stuck == why })

@@ -22,7 +22,7 @@ import (
 
 var sections = flag.Int("sections", 250, "critical sections of each of the twelve clients of TestNoLostUpdate")
 
-// counter is a file with a number, read and written without any protection but that of a lock.
+// counter is a file with a number, protected only by the lock.
 type counter struct {
 	t    *testing.T
 	path string
@@ -51,7 +51,7 @@ func (c counter) increment() {
 	}
 }
 
-// section takes the lock, is in it for a moment, and lets it go.
+// section takes the lock, runs inside, and unlocks.
 func (h *host) section(ctx context.Context, hist calls, name string, o client.Options, inside func()) error {
 	o.PID, o.Command = os.Getpid(), "critical section"
 	asked := hist.now()
@@ -63,13 +63,13 @@ func (h *host) section(ctx context.Context, hist calls, name string, o client.Op
 	inside()
 	out()
 	err = hold.Unlock()
-	if errors.Is(err, client.ErrUnreachable) { // all stood still, and it is released later
+	if errors.Is(err, client.ErrUnreachable) { // all processes were paused; the lock is released later
 		return nil
 	}
 	return err
 }
 
-// contend has four clients of each of three hosts increment the counter.
+// contend makes four clients on each of three hosts increment the counter.
 func contend(t *testing.T, s *space, each int, change func(*host)) {
 	var hosts []*host
 	for id := 1; id <= 3; id++ {
@@ -107,7 +107,7 @@ func contend(t *testing.T, s *space, each int, change func(*host)) {
 	}
 }
 
-// TestNoLostUpdate runs alone, for the time that it takes is of interest.
+// TestNoLostUpdate does not run in parallel, because it measures time.
 func TestNoLostUpdate(t *testing.T) {
 	for _, sector := range []int{512, 4096} {
 		t.Run(fmt.Sprint(sector), func(t *testing.T) {
@@ -123,8 +123,8 @@ func TestNoLostUpdateUnderTheRaceDetector(t *testing.T) {
 	contend(t, newSpace(t, 512, leased(10*time.Second)), 20, func(h *host) { h.programs = racing })
 }
 
-// TestExclusionAcrossCrashes kills one bakeryd after the other while all are
-// wanted. What its host holds stays held until it is back.
+// TestExclusionAcrossCrashes kills the bakeryds one after another under contention. Holds survive
+// until bakeryd is back.
 func TestExclusionAcrossCrashes(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)

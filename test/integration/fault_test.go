@@ -12,9 +12,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// What can go wrong, and the tests that show what happens then.
+// Faults, and the tests that show their effects.
 //
-//	command exits, is killed                     TestRequests (in one write), TestLockExitCodes
+//	command exits or is killed                   TestRequests (in one write), TestLockExitCodes
 //	                                             of cmd/bakeryctl
 //	wrapper SIGKILLed                            TestKilledWrapper, TestOrphan; stopped: TestPausedWrapper
 //	bakeryd SIGKILLed, restarted within L        TestRestart, TestHoldGoneWhileDown, TestOrphan
@@ -31,16 +31,16 @@ import (
 //	device replaced or re-formatted              TestReformatUnderARunningDaemon
 //	area or directory full, name, permits        TestDeviceTooSmall, TestAPIRefusesBadRequests and
 //	                                             TestNamesAndLimits of package daemon
-//	an operator's word, and a fence agent's      TestEvictTheSilent, TestEvictTheLiving, TestFence, TestFenceTakenOver
-//	all of that in any order                     the soak
+//	evict, and a fence agent                     TestEvict_SilentHost_ReleasesItsLocks, TestEvict_LiveHost_LeavesFirst, TestFence, TestFenceTakenOver
+//	all of these in any order                    the soak
 
-// margin is what the lease of another host is exceeded by before it is taken for dead.
+// margin is how much longer than its lease a host must be silent to be declared dead.
 func margin(lease time.Duration) time.Duration { return lease / 5 }
 
-// grace is how long before the end of its lease a holder is told to stop.
+// grace is how long before the end of its lease a holder is stopped.
 func grace(lease time.Duration) time.Duration { return lease / 6 }
 
-// TestPowerLoss: others enter when the lease of a host that is no more is over for sure.
+// TestPowerLoss: others enter when the lost host's lease is certainly over.
 func TestPowerLoss(t *testing.T) {
 	s, a, b := briefPair(t)
 	j := s.journal("x")
@@ -56,7 +56,7 @@ func TestPowerLoss(t *testing.T) {
 	earliest := renewed + briefLease + margin(briefLease)
 	require.GreaterOrEqual(t, next.enter, earliest, "%v too early", earliest-next.enter)
 
-	// Back again, it is another incarnation.
+	// After the reboot it is another incarnation.
 	a.up()
 	again := a.waits("x", "again", b)
 	j.outside("again")
@@ -67,10 +67,9 @@ func TestPowerLoss(t *testing.T) {
 	j.exclusive()
 }
 
-// TestDaemonGone: a bakeryd that is killed and does not come back. The wrapper
-// stops its command, and the child of that, when the lease ends. They note that
-// they were told to stop, so the grace is to be longer than a busy machine stands
-// still at times.
+// TestDaemonGone: bakeryd is killed and does not come back. The wrapper stops its command and the
+// command's child when the lease ends. Both record SIGTERM, so the grace must be longer than the
+// pauses of a busy machine.
 func TestDaemonGone(t *testing.T) {
 	t.Parallel()
 	lease := 3 * briefLease
@@ -80,8 +79,8 @@ func TestDaemonGone(t *testing.T) {
 	holder := a.insist("x", "first")
 	b.settles(a, "x")
 	b.waits("x", "next", a)
-	deadline := sinceBoot() + time.Duration(a.status().ThisHost.LeaseLeftMS)*time.Millisecond // or a little later
-	renewed := s.renewed(1)                                                                   // so the wrapper knows that deadline by now
+	deadline := sinceBoot() + time.Duration(a.status().ThisHost.LeaseLeftMS)*time.Millisecond // or slightly later
+	renewed := s.renewed(1)                                                                   // so the wrapper knows that deadline
 	a.crash()
 	crashed := sinceBoot()
 	require.Equal(t, 69, a.lock("x", "--", "true").code)
@@ -100,8 +99,8 @@ func TestDaemonGone(t *testing.T) {
 	j.exclusive()
 }
 
-// TestReboot: a host that is back before its lease is over does not shorten it,
-// for a copy of its machine id would look the same, and does not have its locks.
+// TestReboot: a host that reboots within its lease does not shorten it, because a machine with a
+// copied machine id would look the same. It does not have its locks.
 func TestReboot(t *testing.T) {
 	s, a, b := briefPair(t)
 	j := s.firstAndNext(a, b)
@@ -121,8 +120,8 @@ func TestReboot(t *testing.T) {
 	j.exclusive()
 }
 
-// TestDamagedSlotOfTheDead: what is unreadable of a dead host is read as idle,
-// and its last token as one that may have been great.
+// TestDamagedSlotOfTheDead: an unreadable slot of a dead host counts as idle, and its last token as
+// possibly great.
 func TestDamagedSlotOfTheDead(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
@@ -138,14 +137,15 @@ func TestDamagedSlotOfTheDead(t *testing.T) {
 	s.damage(slot)
 	require.Greater(t, j.entered("next").token, first.token)
 	j.exclusive()
-	// Its owner mends it.
+	// Its owner repairs it.
 	a.up()
 	require.Equal(t, 1, a.lock("-w", "0.1", "x", "--", "true").code)
-	eventually(t, "the slot is mended", func() bool { return s.slot(b.report("x").Lock, 1).Error == "" })
+	eventually(t, "the slot is repaired", func() bool { return s.slot(b.report("x").Lock, 1).Error == "" })
 	require.Equal(t, layout.Idle, s.slot(b.report("x").Lock, 1).Record.Phase)
 }
 
-// TestSemaphoreOfDeadHost: a permit that a dead host had is another's in time; until then the others share what is left.
+// TestSemaphoreOfDeadHost: the permit of a dead host becomes free in time; until then the others
+// share the rest.
 func TestSemaphoreOfDeadHost(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBreakablePath: what is written through it all hosts read, and the other way round.
+// TestBreakablePath: both paths read and write the same data.
 func TestBreakablePath(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
@@ -31,13 +31,12 @@ func TestBreakablePath(t *testing.T) {
 	path.neverTwice()
 }
 
-// TestHangingDevice: IO of a host is stuck in the kernel. Its holders are
-// stopped by the end of the lease all the same, others enter after that, and
-// when the IO returns, late writes and all, the host joins anew by itself.
+// TestHangingDevice: a host's IO is stuck in the kernel. Its holders are stopped by the end of the
+// lease, and then others enter. When the IO returns and late writes land, the host joins again by
+// itself.
 func TestHangingDevice(t *testing.T) { losesDevice(t, "hang", "all", "reads", "writes") }
 
-// TestFailingDevice: IO of a host ends with an error, as it does when a multipath
-// device has no path left.
+// TestFailingDevice: a host's IO fails, as on a multipath device without paths.
 func TestFailingDevice(t *testing.T) { losesDevice(t, "fail", "all", "writes") }
 
 func losesDevice(t *testing.T, how string, requests ...string) {
@@ -84,11 +83,11 @@ func losesDevice(t *testing.T, how string, requests ...string) {
 	}
 }
 
-// showsHang wants a host whose device hangs to say so, and to grant nothing.
+// showsHang checks that the host reports the hanging device, and grants nothing.
 func (h *host) showsHang() {
 	h.t.Helper()
 	require.Contains(h.t, h.said(), "hangs", "the log")
-	if report, err := h.view(); err != nil { // status has to read, too
+	if report, err := h.view(); err != nil { // status has to read the disk, too
 		require.ErrorContains(h.t, err, "hangs")
 		require.ErrorContains(h.t, err, "lost its lease")
 	} else {
@@ -98,7 +97,7 @@ func (h *host) showsHang() {
 	require.NotZero(h.t, h.lock("-w", "0.2", "free", "--", "true").code)
 }
 
-// TestShortHang: IO that returns in time costs nothing.
+// TestShortHang: IO that returns in time has no effect.
 func TestShortHang(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t, leased(6*time.Second))
@@ -121,7 +120,7 @@ func TestShortHang(t *testing.T) {
 	path.neverTwice()
 }
 
-// TestOrphanOfAHangingDevice: with the wrapper gone it is bakeryd that stops the command.
+// TestOrphanOfAHangingDevice: without the wrapper bakeryd stops the command.
 func TestOrphanOfAHangingDevice(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
@@ -148,8 +147,8 @@ func TestOrphanOfAHangingDevice(t *testing.T) {
 	j.exclusive()
 }
 
-// TestStuckPredecessor: a bakeryd that was killed but hangs in the kernel, with a
-// write under way, is not written past, be it on another path to the disk.
+// TestStuckPredecessor: a killed bakeryd hangs in the kernel with a write in flight. The next one
+// does not write to that place, even by another path to the disk.
 func TestStuckPredecessor(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/history"
 )
 
-// calls records what clients asked of one lock and got, on the clock of the test.
+// calls records the requests for one lock and their results, on the test's clock.
 type calls struct {
 	*history.Recorder
 	began time.Time
@@ -23,8 +23,8 @@ func newCalls() calls { return calls{history.New(1), time.Now()} }
 
 func (c calls) now() time.Duration { return time.Since(c.began) }
 
-// took records a hold that was asked for at a time, and is had now. out records its end: the client
-// calls it before it unlocks.
+// took records a hold that was asked for at a time, and is held now. out records its end; call it
+// before the unlock.
 func (c calls) took(hold *client.Hold, asked time.Duration) (out func()) {
 	call := history.Call{Kind: history.Acquire, Mode: hold.Mode(), Token: hold.Token(), Asked: asked, Answered: c.now()}
 	c.Add(call)
@@ -35,7 +35,7 @@ func (c calls) took(hold *client.Hold, asked time.Duration) (out func()) {
 	}
 }
 
-// check fails the test unless a lock can have given these answers.
+// check fails the test if no correct lock could have given these answers.
 func (c calls) check(t *testing.T) {
 	t.Helper()
 	h, began := c.Rest(), time.Now()
@@ -48,7 +48,7 @@ func requireHistory(t *testing.T, h *history.History) {
 	err := h.Check(2 * time.Minute)
 	if err != nil && !errors.Is(err, history.ErrUndecided) {
 		calls := h.Impossible()
-		t.Logf("the last calls until it is wrong: %v", calls[max(0, len(calls)-10):])
+		t.Logf("the last calls of the violation: %v", calls[max(0, len(calls)-10):])
 	}
 	require.NoError(t, err)
 }

@@ -20,22 +20,21 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// host is a machine: a loop device, directories of its own, and, while it is
-// up, a bakeryd.
+// host is a machine: a loop device, its own directories, and a bakeryd while it is up.
 type host struct {
 	*process // bakeryd
 	t        *testing.T
 	s        *space
-	id       string // as given to --host-id
+	id       string // for --host-id
 	dir      string
 	dev      string
 	socket   string
 	programs programs
 	flags    []string
-	wrap     []string // what bakeryd is started by
+	wrap     []string // command that starts bakeryd; nil: none
 }
 
-// machine returns a host that is not up.
+// machine returns a host that is down.
 func (s *space) machine(id string, flags ...string) *host {
 	s.t.Helper()
 	h := &host{t: s.t, s: s, id: id, programs: plain, flags: flags, dev: s.loop()}
@@ -71,7 +70,7 @@ func (s *space) hosts(n int, flags ...string) (hosts []*host) {
 	return hosts
 }
 
-// start starts bakeryd and does not wait until it has joined.
+// start starts bakeryd and does not wait for the join.
 func (h *host) start() {
 	h.t.Helper()
 	h.process = launch(h.t, h.dir, slices.Concat(h.wrap, []string{h.programs.bakeryd, "--device", h.dev, "--host-id", h.id,
@@ -111,8 +110,8 @@ func (h *host) up() {
 	h.ready()
 }
 
-// leave ends bakeryd as systemd does. With nothing held and nobody waiting it
-// leaves the lockspace, else it keeps that for its successor.
+// leave ends bakeryd with SIGTERM, as systemd does. Without holders and waiters it leaves the
+// lockspace; otherwise it keeps them for the next process.
 func (h *host) leave() {
 	h.t.Helper()
 	h.signal(syscall.SIGTERM)
@@ -128,33 +127,33 @@ func (h *host) crash() {
 
 func (h *host) client() *client.Client { return client.New(h.socket) }
 
-// ctl runs bakeryctl to its end.
+// ctl runs bakeryctl and waits for its end.
 func (h *host) ctl(args ...string) result {
 	h.t.Helper()
 	return execute(h.t, append([]string{h.programs.bakeryctl, "--socket", h.socket}, args...)...)
 }
 
-// lock runs a command under a lock, to its end.
+// lock runs a command under a lock and waits for its end.
 func (h *host) lock(args ...string) result {
 	h.t.Helper()
 	return h.ctl(append([]string{"lock"}, args...)...)
 }
 
-// take starts a command under a lock: it prints its token and runs until it is
-// let go. The flags are those of bakeryctl lock.
+// take starts a command under a lock: it prints its token and runs until letGo. The flags are those
+// of bakeryctl lock.
 func (h *host) take(name string, flags ...string) *process {
 	h.t.Helper()
 	return h.takeFor(name, `echo $BAKERY_TOKEN; read line`, flags...)
 }
 
-// holds is take, and returns when the command runs.
+// holds is take, and waits until the command runs.
 func (h *host) holds(name string, flags ...string) (*process, layout.Ticket) {
 	h.t.Helper()
 	p := h.take(name, flags...)
 	return p, p.entered()
 }
 
-// takeFor is take for a script of one's own.
+// takeFor is take with another script.
 func (h *host) takeFor(name, script string, flags ...string) *process {
 	h.t.Helper()
 	argv := append([]string{h.programs.bakeryctl, "--socket", h.socket, "lock"}, flags...)
@@ -169,7 +168,7 @@ func (p *process) entered() layout.Ticket {
 	return token
 }
 
-// letGo has a command of take end, and waits for that.
+// letGo ends a command of take, and waits for its end.
 func (p *process) letGo() {
 	p.t.Helper()
 	_, err := p.stdin.WriteString("\n")
@@ -177,7 +176,7 @@ func (p *process) letGo() {
 	p.exits(0)
 }
 
-// outside tells that a command of take does not run yet.
+// outside checks that a command of take does not run yet.
 func (p *process) outside() {
 	p.t.Helper()
 	require.True(p.t, p.running(), "it has ended: %s", p.said())
@@ -191,7 +190,7 @@ func (h *host) status() *report.Report {
 	var err error
 	eventually(h.t, "host "+h.id+" shows its status", func() bool {
 		report, err = h.view()
-		// A machine that stands still looks like a device that hangs.
+		// A paused machine looks like a hanging device.
 		return err == nil || !strings.Contains(err.Error(), "takes longer than")
 	})
 	require.NoError(h.t, err)
@@ -209,7 +208,7 @@ func (h *host) view() (*report.Report, error) {
 	return report, json.Unmarshal([]byte(r.stdout), report)
 }
 
-// report is what a host shows of a lock.
+// report returns a host's report of a lock.
 func (h *host) report(name string) report.Lock {
 	h.t.Helper()
 	for _, l := range h.status().Locks {
@@ -220,7 +219,7 @@ func (h *host) report(name string) report.Lock {
 	return report.Lock{Name: name}
 }
 
-// sees waits until the status of a host shows another one waiting for a lock.
+// sees waits until a host's status shows another host waiting for a lock.
 func (h *host) sees(waiter *host, name string) {
 	h.t.Helper()
 	eventually(h.t, "host "+waiter.id+" is seen to wait", func() bool {
@@ -230,7 +229,7 @@ func (h *host) sees(waiter *host, name string) {
 	})
 }
 
-// queues waits until so many clients of this host wait inside bakeryd.
+// queues waits until a number of clients of this host wait in bakeryd.
 func (h *host) queues(name string, clients int) {
 	h.t.Helper()
 	eventually(h.t, fmt.Sprintf("%d clients wait", clients), func() bool { return len(h.report(name).Local) == clients })
@@ -244,7 +243,7 @@ func (h *host) settles(holder *host, name string) {
 	})
 }
 
-// free waits until nobody holds a lock or waits for it.
+// free waits until a lock has no holder and no waiter.
 func (h *host) free(name string) {
 	h.t.Helper()
 	eventually(h.t, name+" is free", func() bool {
@@ -253,7 +252,7 @@ func (h *host) free(name string) {
 	})
 }
 
-// output runs a program to its end, outside the context of a test.
+// output runs a program to its end, without a test's context.
 func output(argv ...string) (string, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = testEnv

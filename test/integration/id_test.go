@@ -14,8 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestOneIDTwice: the later of two hosts with one id is refused, and the first
-// does not notice.
+// TestOneIDTwice: of two hosts with one id the later is refused, and the first is not disturbed.
 func TestOneIDTwice(t *testing.T) {
 	onSectors(t, func(t *testing.T, s *space) {
 		a := s.host(1)
@@ -29,7 +28,7 @@ func TestOneIDTwice(t *testing.T) {
 			require.Contains(t, b.said(), "in use")
 			require.Equal(t, 69, b.lock("x", "--", "true").code, "its socket is gone")
 		}
-		// On the same machine the lock file tells, before anything is written.
+		// On the same machine the lock file prevents it, before any write.
 		c := s.machine("1")
 		c.dir = a.dir
 		c.start()
@@ -42,9 +41,9 @@ func TestOneIDTwice(t *testing.T) {
 	})
 }
 
-// TestOneIDAtOnce: of hosts that start at one moment with one id, one is left.
-// They are of one machine, so on a slow disk one may take over the id of another
-// whose claim has stood still for long; that one is up for a moment, and is told.
+// TestOneIDAtOnce: of hosts that start at the same time with one id, one remains. They have one
+// machine id, so on a slow disk one may take over the id of another whose claim has not changed for
+// long. That host is live for a moment, and learns of the loss.
 func TestOneIDAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
@@ -83,8 +82,8 @@ func TestOneIDAtOnce(t *testing.T) {
 	}
 }
 
-// TestAutoIDs: hosts without ids of their own find different ones, also when
-// they start at one moment.
+// TestAutoIDs: hosts without configured ids get different ones, even when they start at the same
+// time.
 func TestAutoIDs(t *testing.T) {
 	onSectors(t, func(t *testing.T, s *space) {
 		var all []*host
@@ -100,7 +99,7 @@ func TestAutoIDs(t *testing.T) {
 		}
 		require.Len(t, ids, 4)
 		require.Len(t, all[0].status().Hosts, 4)
-		// Who comes again gets the id that it left.
+		// A host that comes back gets the id that it left.
 		id := all[2].status().ThisHost.ID
 		all[2].leave()
 		all[2].up()
@@ -108,10 +107,9 @@ func TestAutoIDs(t *testing.T) {
 	})
 }
 
-// TestJoinIsQuick: from nothing to the first command under a lock, with the
-// lease that is the default, on an id never used. It runs alone, and only in
-// memory it is sure to be quick, but for a moment in which the machine stands
-// still: on a disk that has much else to do a host takes the long way.
+// TestJoinIsQuick: from nothing to the first command under a lock, with the default lease and an
+// unused id. It does not run in parallel, and uses an image in memory, because on a busy disk a
+// host joins slowly. A pause of the machine may delay it.
 func TestJoinIsQuick(t *testing.T) {
 	for _, on := range []string{"memory", "disk"} {
 		t.Run(on, func(t *testing.T) {
@@ -148,7 +146,7 @@ func TestImpossibleIDs(t *testing.T) {
 		h.start()
 		h.exits(code)
 	}
-	// A lockspace that is full.
+	// A full lockspace.
 	small := newImage(t, 512)
 	small.format("--hosts", "1", "--locks", "1", leased(3*time.Second))
 	small.host(1)
@@ -167,7 +165,7 @@ func TestCleanLeave(t *testing.T) {
 		b.settles(a, "x")
 		next := b.take("x")
 		b.sees(b, "x")
-		// The command is told to stop before the lock goes.
+		// The command gets SIGTERM before the lock is released.
 		a.signal(syscall.SIGINT)
 		require.Equal(t, "stopping", p.line())
 		p.exits(75)
@@ -191,9 +189,8 @@ func TestCleanLeave(t *testing.T) {
 	})
 }
 
-// TestLeaveKillsTheStubborn: a command that does not stop is killed in time for
-// its host to leave properly.
-func TestLeaveKillsTheStubborn(t *testing.T) {
+// TestLeave_CommandIgnoresSIGTERM_IsKilled in time for its host to leave cleanly.
+func TestLeave_CommandIgnoresSIGTERM_IsKilled(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
 	h := s.host(1)
@@ -209,13 +206,13 @@ func TestLeaveKillsTheStubborn(t *testing.T) {
 	}
 }
 
-// TestStopWhileJoining: a host that is told to stop before it has joined goes at once.
+// TestStopWhileJoining: a host that is stopped before it has joined ends immediately.
 func TestStopWhileJoining(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512, "--lease", "30s")
 	s.host(1).crash()
 	a := s.machine("1")
-	a.start() // without what its predecessor kept of itself it has to wait until that is dead for sure
+	a.start() // without the previous state it waits until that host is certainly dead
 	eventually(t, "it waits", func() bool { return !a.running() || strings.Contains(a.said(), "joining takes longer") })
 	a.signal(syscall.SIGTERM)
 	a.exits(0)

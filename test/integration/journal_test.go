@@ -21,8 +21,8 @@ import (
 	"github.com/bakeryd/bakeryd/test/history"
 )
 
-// journal is what the commands under one lock write of themselves, each its own
-// entries: by it, and by nothing that bakeryd says, a test knows who was inside when.
+// journal is a file in which the commands under one lock record themselves. It shows, independent
+// of bakeryd, which command was inside when.
 type journal struct {
 	t    *testing.T
 	path string
@@ -32,18 +32,17 @@ func (s *space) journal(lock string) journal {
 	return journal{s.t, filepath.Join(s.dir, "journal."+lock)}
 }
 
-// stay is one command's time under the lock, on the clock of [sinceBoot].
+// stay is a command's time under the lock, on the clock of [sinceBoot].
 type stay struct {
 	name        string
 	pid         int
 	token       layout.Ticket
 	enter, last time.Duration
-	term, exit  time.Duration // 0: it was not told to stop, was killed or runs on
-	beside      []uint64      // the processes that were inside when it entered, and alive
+	term, exit  time.Duration // 0: no SIGTERM; killed, or still running
+	beside      []uint64      // other live processes inside when it entered
 }
 
-// readJournal returns the stays in the order in which they began. Given events,
-// it looks at no others.
+// readJournal returns the stays in the order of their begin. With events it reads only these.
 func readJournal(path string, events ...string) (stays []*stay, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {
@@ -115,13 +114,13 @@ func (j journal) entered(name string) (s *stay) {
 	return s
 }
 
-// outside tells that a command has not entered.
+// outside checks that a command has not entered.
 func (j journal) outside(name string) {
 	j.t.Helper()
 	require.Nil(j.t, j.find(name), "%s is inside", name)
 }
 
-// gone waits until the process of a command is no more, and returns all that it wrote.
+// gone waits until the process of a command has ended, and returns its stay.
 func (j journal) gone(name string) *stay {
 	j.t.Helper()
 	s := j.find(name)
@@ -130,8 +129,8 @@ func (j journal) gone(name string) *stay {
 	return j.find(name)
 }
 
-// exclusive fails the test unless each command was dead before the next one
-// entered, with a greater token. Those of one token are of one hold.
+// exclusive fails the test unless each command ended before the next one entered, with a greater
+// token. Commands with the same token belong to one hold.
 func (j journal) exclusive() {
 	j.t.Helper()
 	holds := map[layout.Ticket]*stay{}
@@ -151,13 +150,13 @@ func (j journal) exclusive() {
 	requireHistory(j.t, r.Rest())
 }
 
-// alive reports whether the process of the stay exists, and not another one that has its number.
+// alive reports whether the stay's process runs; its number may belong to another process.
 func (s *stay) alive() bool {
 	id, err := proc.Of(s.pid)
 	return err == nil && time.Duration(id.Started)*(time.Second/100) <= s.enter && breathes(s.pid)
 }
 
-// breathes tells whether a process exists and is not a zombie.
+// breathes reports whether a process exists and is not a zombie.
 func breathes(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -167,7 +166,7 @@ func breathes(pid int) bool {
 	return len(state) > 1 && !bytes.ContainsRune([]byte("ZX"), rune(state[1]))
 }
 
-// measured logs a time that is of interest, in the form that test/all shows.
+// measured logs a time in the form that test/all shows.
 func measured(t *testing.T, what string, d time.Duration) {
 	t.Helper()
 	t.Logf("measured: %s: %.2f s", what, d.Seconds())

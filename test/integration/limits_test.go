@@ -18,12 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limited has bakeryd run with a limit of open files.
+// limited makes bakeryd run with a limit of open files.
 func (h *host) limited(files int) {
 	h.wrap = []string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$@"`, files), "limited"}
 }
 
-// descriptors is how many files a process has open.
+// descriptors returns how many files a process has open.
 func (p *process) descriptors() int {
 	p.t.Helper()
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
@@ -31,20 +31,20 @@ func (p *process) descriptors() int {
 	return len(open)
 }
 
-// knock connects and sends something, and keeps the connection.
+// knock connects, sends something, and keeps the connection.
 func (h *host) knock(what string) net.Conn {
 	h.t.Helper()
 	c, err := net.Dial("unix", h.socket)
 	require.NoError(h.t, err)
 	h.t.Cleanup(func() { c.Close() })
-	_, _ = c.Write([]byte(what)) // who is refused may find it closed by then
+	_, _ = c.Write([]byte(what)) // bakeryd may have refused and closed it
 	return c
 }
 
 const openingLink = "GET /v1/link HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: bakery-link/1\r\n\r\n"
 
-// TestFewDescriptors: bakeryd says how many it needs, or starts; and with few of them it serves a few clients, refuses the
-// others with the reason, and keeps its lease.
+// TestFewDescriptors: bakeryd reports how many it needs, or starts. With few of them it serves a
+// few clients, refuses the others with the reason, and keeps its lease.
 func TestFewDescriptors(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
@@ -71,9 +71,9 @@ func TestFewDescriptors(t *testing.T) {
 	require.Equal(t, 69, r.code)
 	require.Contains(t, r.stderr, "file descriptors")
 	require.Contains(t, r.stderr, "LimitNOFILE")
-	// So many at once are not all waited for until they have read why.
-	eventually(t, "others are told too", func() bool { return strings.Contains(a.curl("http://bakery/v1/status").stdout, `"code":"unavailable"`) })
-	time.Sleep(2 * lease) // longer than the lease runs without a renewal
+	// bakeryd does not wait for all of them to read the refusal.
+	eventually(t, "others are refused with a reason", func() bool { return strings.Contains(a.curl("http://bakery/v1/status").stdout, `"code":"unavailable"`) })
+	time.Sleep(2 * lease) // longer than a lease without a renewal
 	require.LessOrEqual(t, a.descriptors(), 64)
 	require.Equal(t, 1, b.lock("-n", "x", "--", "true").code, "it is held")
 	require.True(t, holder.running(), holder.said())
@@ -90,7 +90,8 @@ func TestFewDescriptors(t *testing.T) {
 	require.NotContains(t, a.said(), "lease lost")
 }
 
-// knockAll is a role: SOCKET COUNT. It opens links without a lock, and keeps them until it reads a line.
+// knockAll is a role: SOCKET COUNT. It opens links without a lock, and keeps them until it reads a
+// line.
 func knockAll(args []string) error {
 	count, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -109,7 +110,7 @@ func knockAll(args []string) error {
 	return err
 }
 
-// TestFairLimits_LinksOfOneUser_LeaveTheRest: of a user that may do nothing else.
+// TestFairLimits_LinksOfOneUser_LeaveTheRest: the user has no other rights.
 func TestFairLimits_LinksOfOneUser_LeaveTheRest(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t)
@@ -139,7 +140,7 @@ func (h *host) tiny(name string, flags uintptr, size string) string {
 	return dir
 }
 
-// fill leaves no room on a disk.
+// fill fills a disk.
 func fill(t *testing.T, dir string) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(dir, "filler"))
@@ -151,8 +152,8 @@ func fill(t *testing.T, dir string) {
 	require.ErrorIs(t, err, unix.ENOSPC)
 }
 
-// TestFullRuntimeDir: when the state cannot be kept any more, what is held stays held; after a restart it is lost, and its
-// command is stopped before anybody else has the lock.
+// TestFullRuntimeDir: holds stay when the state cannot be written. A restart then loses them, and
+// stops the command before another host gets the lock.
 func TestFullRuntimeDir(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
@@ -165,10 +166,10 @@ func TestFullRuntimeDir(t *testing.T) {
 	held = append(held, a.take("x"))
 	first := held[0].entered()
 	fill(t, run)
-	for i := range 4 { // at most three have room in what the file has
+	for i := range 4 { // the file has room for at most three
 		held = append(held, a.take(fmt.Sprint("y", i)))
 	}
-	eventually(t, "bakeryd complains", func() bool { return strings.Contains(a.said(), "keeping the state for a restart failed") })
+	eventually(t, "bakeryd logs the failure", func() bool { return strings.Contains(a.said(), "keeping the state for a restart failed") })
 	require.Contains(t, a.said(), "no space left on device")
 	for _, p := range held[1:] {
 		p.entered()
@@ -190,7 +191,7 @@ func TestFullRuntimeDir(t *testing.T) {
 	next.letGo()
 }
 
-// TestFullStateDir: the event journal says so, once in a while, and goes on in memory.
+// TestFullStateDir: the event journal logs the failure at a limited rate, and continues in memory.
 func TestFullStateDir(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
@@ -202,7 +203,7 @@ func TestFullStateDir(t *testing.T) {
 	for i := range 30 {
 		require.Zero(t, a.lock(fmt.Sprint("l", i%8), "--", "true").code)
 	}
-	eventually(t, "bakeryd complains", func() bool { return strings.Contains(a.said(), "keeping the events failed, retrying") })
+	eventually(t, "bakeryd logs the failure", func() bool { return strings.Contains(a.said(), "keeping the events failed, retrying") })
 	require.Contains(t, a.said(), "no space left on device")
 	require.GreaterOrEqual(t, strings.Count(a.ctl("events", "--json").stdout, `"kind":"enter"`), 30, "they are in memory")
 	require.NoError(t, os.Remove(filepath.Join(state, "filler")))
@@ -213,7 +214,7 @@ func TestFullStateDir(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// TestReadOnlyDirs: what cannot be made is named.
+// TestReadOnlyDirs: the error names the directory.
 func TestReadOnlyDirs(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
@@ -229,12 +230,12 @@ func TestReadOnlyDirs(t *testing.T) {
 	b.flags = []string{"--state-dir", state}
 	b.up()
 	require.Zero(t, b.lock("x", "--", "true").code)
-	eventually(t, "it says that no events are kept", func() bool { return strings.Contains(b.said(), "keeping the events failed") })
+	eventually(t, "bakeryd logs that no events are kept", func() bool { return strings.Contains(b.said(), "keeping the events failed") })
 	require.Contains(t, b.said(), "read-only file system")
 }
 
-// TestWrongState: whatever is found in the place of the state file, no hold is gone on with that it does not tell of, and
-// nobody enters while the command of such a one runs.
+// TestWrongState: whatever the state file contains, bakeryd resumes only holds in it, and other
+// hosts enter only when the commands of the other holds have ended.
 func TestWrongState(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(t *testing.T, path string, before, now []byte) []byte{
@@ -257,7 +258,7 @@ func TestWrongState(t *testing.T) {
 			require.Len(t, files, 1)
 			before, err := os.ReadFile(files[0])
 			require.NoError(t, err)
-			// It does not end by itself, nor by its wrapper's end.
+			// The command outlives SIGTERM and its wrapper.
 			mark := filepath.Join(a.dir, "runs")
 			holder := a.takeFor("x", "trap '' TERM; echo $BAKERY_TOKEN; while :; do echo >> "+mark+"; sleep 0.01; done")
 			first := holder.entered()
@@ -267,7 +268,7 @@ func TestWrongState(t *testing.T) {
 			now, err := os.ReadFile(files[0])
 			require.NoError(t, err)
 			a.crash()
-			holder.signal(syscall.SIGKILL) // nobody but bakeryd is left to stop the command
+			holder.signal(syscall.SIGKILL) // only bakeryd can stop the command now
 			if content := spoil(t, files[0], before, now); content == nil {
 				require.NoError(t, os.Remove(files[0]))
 			} else {

@@ -17,10 +17,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// What happens to a whole machine: every process in the directory of the host,
-// which are bakeryd, the wrappers, their commands and what these have started.
+// Faults of a whole machine: of all processes in the host's directory, which are bakeryd, the
+// wrappers, their commands and the children of these.
 
-// processes are those of the machine.
+// processes returns the processes of the machine.
 func (h *host) processes() (pids []int) {
 	h.t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -35,8 +35,7 @@ func (h *host) processes() (pids []int) {
 	return pids
 }
 
-// all sends a signal to all processes of the machine, and to those that they
-// start meanwhile.
+// all sends a signal to all processes of the machine, and to those that they start meanwhile.
 func (h *host) all(signal syscall.Signal) {
 	h.t.Helper()
 	sent := map[int]bool{}
@@ -56,7 +55,7 @@ func (h *host) freeze() { h.t.Helper(); h.all(syscall.SIGSTOP) }
 
 func (h *host) thaw() { h.t.Helper(); h.all(syscall.SIGCONT) }
 
-// powerOff ends everything on the machine at one moment, and returns that moment.
+// powerOff ends all processes of the machine at one moment, and returns that moment.
 func (h *host) powerOff() time.Duration {
 	h.t.Helper()
 	at := sinceBoot()
@@ -67,7 +66,7 @@ func (h *host) powerOff() time.Duration {
 	return at
 }
 
-// reboot gives the machine another boot id. It needs to be off.
+// reboot changes the boot id of a machine that is off.
 func (h *host) reboot() {
 	h.t.Helper()
 	path := filepath.Join(h.dir, "boot_id")
@@ -77,8 +76,8 @@ func (h *host) reboot() {
 		`mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"`, path}
 }
 
-// renewed returns a moment just before which the record of a host was not yet
-// written as it is now: no other host has seen this record any earlier.
+// renewed returns a moment just before a host's record was written: no other host has seen this
+// record earlier.
 func (s *space) renewed(id int) (before time.Duration) {
 	s.t.Helper()
 	dev, err := blockdev.Open(s.dev, blockdev.Options{})
@@ -103,23 +102,23 @@ func (s *space) renewed(id int) (before time.Duration) {
 	return before
 }
 
-// until sleeps: for a fault that is to last so long.
+// until sleeps until a moment.
 func until(at time.Duration) {
 	for now := sinceBoot(); now < at; now = sinceBoot() {
 		time.Sleep(at - now)
 	}
 }
 
-// work starts a busy command under a lock, which writes to the lock's journal. It
-// ends when it is let go, or told to stop.
+// work starts a busy command under a lock, which writes to the lock's journal. letGo or SIGTERM
+// ends it.
 func (h *host) work(lock, name string, flags ...string) *process {
 	h.t.Helper()
 	argv := append([]string{h.programs.bakeryctl, "--socket", h.socket, "lock"}, flags...)
 	return launch(h.t, h.dir, append(argv, lock, "--", self(), roleWorker, h.s.journal(lock).path, name)...)
 }
 
-// asks starts bakeryctl lock, and again while it exits with 69: a machine that stands still for seconds costs the host its
-// lease, and its clients have to ask again.
+// asks starts bakeryctl lock, and again if it exits with 69: a machine that is paused for seconds
+// loses its lease, and its clients must retry.
 func (h *host) asks(args ...string) *process {
 	h.t.Helper()
 	const script = `until "$@"; do code=$?; [ $code = 69 ] || exit $code; sleep 0.05; done`
@@ -134,7 +133,8 @@ func (h *host) waits(lock, name string, seenBy *host) *process {
 	return p
 }
 
-// firstAndNext has a command of one host hold lock x, and a command of the other host wait for it.
+// firstAndNext makes a command of one host hold lock x, and a command of the other host wait for
+// it.
 func (s *space) firstAndNext(holder, waiter *host) journal {
 	s.t.Helper()
 	j := s.journal("x")
@@ -145,8 +145,7 @@ func (s *space) firstAndNext(holder, waiter *host) journal {
 	return j
 }
 
-// insist starts two commands, parent and child, that do not end when they are told to stop, and
-// returns when both run.
+// insist starts two commands, parent and child, that ignore SIGTERM, and returns when both run.
 func (h *host) insist(lock, name string) *process {
 	h.t.Helper()
 	worker := strings.Join([]string{self(), roleWorker, h.s.journal(lock).path}, " ")
@@ -158,7 +157,7 @@ func (h *host) insist(lock, name string) *process {
 	return p
 }
 
-// incarnation is that of the host's bakeryd, or empty while it has none.
+// incarnation returns that of the host's bakeryd, empty if it has none.
 func (h *host) incarnation() string {
 	h.t.Helper()
 	r, err := h.view()

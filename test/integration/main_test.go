@@ -16,18 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds what a test waits for. On a slow disk a host joins after 1.2 times the longest lease, 60 s.
+// patience bounds every wait of a test. On a slow disk a host joins after 1.2 times the longest
+// lease, 60 s.
 const patience = 2 * time.Minute
 
 var (
-	base    string // directory of all that the tests make
-	memory  string // one below it, on a tmpfs
+	base    string // directory of all files of the tests
+	memory  string // directory below it, on a tmpfs
 	plain   programs
 	racing  = sync.OnceValues(func() (programs, error) { return build("race", "-race") })
 	testEnv = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GORACE=atexit_sleep_ms=0"}
 )
 
-// programs are where the programs under test are.
+// programs are the paths of the programs under test.
 type programs struct{ bakeryd, bakeryctl string }
 
 func TestMain(m *testing.M) {
@@ -97,7 +98,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// onSectors runs a test in a lockspace of its own with both sizes of sector.
+// onSectors runs a test in its own lockspace with both sizes of sector.
 func onSectors(t *testing.T, f func(t *testing.T, s *space)) {
 	t.Helper()
 	bySector(t, func(t *testing.T, sector int) { f(t, newSpace(t, sector)) })

@@ -13,12 +13,12 @@ func TestOrderOfArrival(t *testing.T) {
 		hosts := s.hosts(5)
 		holder, last := hosts[0].holds("x")
 		var waiters []*process
-		order := []int{3, 1, 4, 2} // not that of their ids
+		order := []int{3, 1, 4, 2} // not the order of ids
 		for _, i := range order {
 			waiters = append(waiters, hosts[i].take("x"))
 			hosts[0].sees(hosts[i], "x")
 		}
-		// All are told the same, whomever one asks.
+		// All hosts report the same.
 		for _, h := range hosts {
 			var places []int
 			for _, q := range h.report("x").Queue {
@@ -48,7 +48,7 @@ func TestReadersTogetherWritersAlone(t *testing.T) {
 		}
 		writer := hosts[2].take("x")
 		hosts[0].sees(hosts[2], "x")
-		// Who comes after a writer does not overtake it: on another host, nor where readers are inside.
+		// A reader that comes after a writer does not overtake it, on any host.
 		late := []*process{hosts[3].take("x", "-s")}
 		hosts[0].sees(hosts[3], "x")
 		late = append(late, hosts[1].take("x", "-s"))

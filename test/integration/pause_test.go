@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPausedDaemon: bakeryd stands still for five leases under a busy command
-// that does not stop by itself.
+// TestPausedDaemon: bakeryd is paused for five leases while a busy command runs that ignores
+// SIGTERM.
 func TestPausedDaemon(t *testing.T) {
 	s, a, b := briefPair(t)
 	j := s.journal("x")
@@ -43,8 +43,8 @@ func TestPausedDaemon(t *testing.T) {
 	j.exclusive()
 }
 
-// TestPausedHost: everything on a host stands still, as when a virtual machine
-// is paused. When it goes on its lease is over.
+// TestPausedHost: a whole host is paused, like a virtual machine. When it continues, its lease is
+// over.
 func TestPausedHost(t *testing.T) {
 	s, a, b := briefPair(t)
 	j, free := s.journal("x"), s.journal("free")
@@ -56,7 +56,7 @@ func TestPausedHost(t *testing.T) {
 	renewed := s.renewed(1)
 	paused := sinceBoot()
 	a.freeze()
-	a.work("free", "late") // asked for while bakeryd stands still
+	a.work("free", "late") // requested while bakeryd is paused
 	entered := j.entered("next")
 	measured(t, "host paused to next holder inside, lease "+briefLease.String(), entered.enter-paused)
 	require.GreaterOrEqual(t, entered.enter, renewed+briefLease+margin(briefLease))
@@ -82,8 +82,7 @@ func TestPausedHost(t *testing.T) {
 	holder.exits(75)
 }
 
-// TestPausedWrapper: a wrapper that stands still is no reason to lose a lock, as
-// long as its bakeryd renews the lease.
+// TestPausedWrapper: a paused wrapper does not lose the lock while bakeryd renews the lease.
 func TestPausedWrapper(t *testing.T) {
 	s, a, b := briefPair(t)
 	j := s.journal("x")
@@ -102,8 +101,8 @@ func TestPausedWrapper(t *testing.T) {
 	j.exclusive()
 }
 
-// TestWaiter_Stopped_LockPassesOn: a wrapper that is stopped while it waits does not hold the lock.
-// It waits again when it runs again.
+// TestWaiter_Stopped_LockPassesOn: a wrapper that is stopped while it waits does not get the lock.
+// When it continues, it waits again.
 func TestWaiter_Stopped_LockPassesOn(t *testing.T) {
 	s, a, b := briefPair(t)
 	j := s.journal("x")

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// row is the line that bakeryctl hosts shows of a host.
+// row returns the line of bakeryctl hosts for a host.
 func (h *host) row(id int) string {
 	h.t.Helper()
 	for line := range strings.Lines(must(h.t, h.programs.bakeryctl, "--socket", h.socket, "hosts")) {
@@ -24,9 +24,9 @@ func (h *host) row(id int) string {
 	return ""
 }
 
-// TestEvictTheSilent: where only a person may declare a host dead, nobody
-// enters before that, and then at once.
-func TestEvictTheSilent(t *testing.T) {
+// TestEvict_SilentHost_ReleasesItsLocks: with policy manual no host enters before evict, and then
+// immediately.
+func TestEvict_SilentHost_ReleasesItsLocks(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t, "--policy", "manual")
 	a, b := s.host(1), s.host(2)
@@ -54,9 +54,9 @@ func TestEvictTheSilent(t *testing.T) {
 	j.exclusive()
 }
 
-// TestEvictTheLiving: a host that renews its lease is asked. It stops its
-// holders and leaves, and nobody enters before.
-func TestEvictTheLiving(t *testing.T) {
+// TestEvict_LiveHost_LeavesFirst: it is asked to leave, stops its holders and leaves, and no other
+// host enters before that.
+func TestEvict_LiveHost_LeavesFirst(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"manual", "lease"} {
 		t.Run(policy, func(t *testing.T) {
@@ -81,8 +81,8 @@ func TestEvictTheLiving(t *testing.T) {
 	}
 }
 
-// fence makes an external fence command: the script runs with the host's id in
-// $ID, and calls of all hosts are noted in one file.
+// fence writes a fence command: the script runs with the host's id in $ID, and one file records the
+// calls of all hosts.
 func (s *space) fence(id int, script string) (flags []string) {
 	s.t.Helper()
 	path := filepath.Join(s.dir, fmt.Sprintf("fence-%d", id))
@@ -91,7 +91,7 @@ func (s *space) fence(id int, script string) (flags []string) {
 	return []string{"--fence", "exec", "--fence-exec", path}
 }
 
-// fencing returns who called the fence command, in this order.
+// fencing returns the ids of the hosts that called the fence command, in order.
 func (s *space) fencing() (ids []string) {
 	b, _ := os.ReadFile(filepath.Join(s.dir, "fenced"))
 	for line := range strings.Lines(string(b)) {
@@ -100,8 +100,7 @@ func (s *space) fencing() (ids []string) {
 	return ids
 }
 
-// TestFence: where a host that is silent has to be cut off first, nobody enters
-// before the fence command has said that it is.
+// TestFence: with policy fence no host enters before the fence command has succeeded.
 func TestFence(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t, "--policy", "fence")
@@ -110,7 +109,7 @@ func TestFence(t *testing.T) {
 	off := a.powerOff()
 	eventually(t, "host 1 is being fenced", func() bool { return len(s.fencing()) > 0 })
 	require.Greater(t, sinceBoot(), off+briefLease)
-	for range 3 { // host 2 looks at all records each time
+	for range 3 { // host 2 reads all records each time
 		s.renewed(2)
 	}
 	j.outside("next")
@@ -123,11 +122,11 @@ func TestFence(t *testing.T) {
 	j.exclusive()
 }
 
-// TestFenceTakenOver: whose fence command fails leaves it to another host.
+// TestFenceTakenOver: another host fences if the first one's fence command fails.
 func TestFenceTakenOver(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t, "--policy", "fence")
-	const first = `ln -s $ID tried 2>/dev/null; [ "$(readlink tried)" != $ID ]` // whoever comes first fails, then and later
+	const first = `ln -s $ID tried 2>/dev/null; [ "$(readlink tried)" != $ID ]` // the first host's command always fails
 	a := s.host(1, s.fence(1, "exit 1")...)
 	b, c := s.host(2, s.fence(2, first)...), s.host(3, s.fence(3, first)...)
 	j := s.firstAndNext(a, b)

@@ -18,23 +18,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// process is a program that a test has started, in a process group of its own.
-// Only its end is waited for, not that of what it has started.
+// process is a program that a test has started, in its own process group. A test waits for its end,
+// not for that of its children.
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	name   string
-	stdin  *os.File // what the program reads: closed, it ends
-	stderr string   // path of what it says
+	stdin  *os.File // standard input; closing it ends the program
+	stderr string   // path of its standard error
 	ended  chan struct{}
 
-	mu    sync.Mutex // guards what follows
-	lines []string   // of standard output, whole ones
-	eof   bool       // nobody has standard output any more
-	taken int        // lines that were looked at
+	mu    sync.Mutex // guards the fields below
+	lines []string   // complete lines of standard output
+	eof   bool       // standard output is closed in all processes
+	taken int        // lines returned so far
 }
 
-// launch starts a program. At the end of the test it is killed, with its process group.
+// launch starts a program. The end of the test kills it and its process group.
 func launch(t *testing.T, dir string, argv ...string) *process {
 	t.Helper()
 	p := &process{t: t, name: filepath.Base(argv[0]), ended: make(chan struct{})}
@@ -54,7 +54,7 @@ func launch(t *testing.T, dir string, argv ...string) *process {
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, p1, errors
 	require.NoError(t, p.cmd.Start())
 	go func() {
-		_ = p.cmd.Wait() // what it returns is in cmd.ProcessState as well
+		_ = p.cmd.Wait() // cmd.ProcessState has the result, too
 		close(p.ended)
 	}()
 	var reader sync.WaitGroup
@@ -71,8 +71,8 @@ func launch(t *testing.T, dir string, argv ...string) *process {
 	return p
 }
 
-// killGroup kills what is left of the process group. If a process has the leader's number after the
-// leader was reaped, the kernel gave it away, which it does only when the group is empty.
+// killGroup kills what is left of the process group. If another process has the leader's number
+// after the leader was reaped, the group is empty: only then does the kernel reuse the number.
 func (p *process) killGroup() {
 	pid := p.cmd.Process.Pid
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); p.running() || err != nil {
@@ -93,7 +93,7 @@ func (p *process) read(stdout *os.File) {
 	p.mu.Unlock()
 }
 
-// next returns the next line of standard output, and whether there is one yet.
+// next returns the next line of standard output, if there is one yet.
 func (p *process) next() (line string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,15 +115,14 @@ func (p *process) line() string {
 	return line
 }
 
-// silent tells whether nobody has standard output open any more: the program
-// and all that it has started are gone.
+// silent reports whether standard output is closed: the program and all its children have ended.
 func (p *process) silent() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.eof
 }
 
-// said is what the program wrote to standard error so far.
+// said returns the program's standard error so far.
 func (p *process) said() string {
 	b, err := os.ReadFile(p.stderr)
 	if err != nil {
@@ -146,7 +145,7 @@ func (p *process) running() bool {
 	}
 }
 
-// exits waits for the program's end.
+// exits waits for the program's end and checks its exit code.
 func (p *process) exits(code int) {
 	p.t.Helper()
 	select {
@@ -157,7 +156,7 @@ func (p *process) exits(code int) {
 	require.Equal(p.t, code, p.cmd.ProcessState.ExitCode(), "exit code of %s, which said: %s", p.cmd, p.said())
 }
 
-// result is what a program that has ended leaves.
+// result is the outcome of a program.
 type result struct {
 	code           int
 	stdout, stderr string
@@ -180,7 +179,7 @@ func execute(t *testing.T, argv ...string) result {
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String(), time.Since(began)}
 }
 
-// must runs a program that is to succeed, and returns what it printed.
+// must runs a program that must succeed, and returns its output.
 func must(t *testing.T, argv ...string) string {
 	t.Helper()
 	r := execute(t, argv...)

@@ -19,29 +19,30 @@ import (
 var readers = flag.Duration("readers", 5*time.Second, "how long TestReadersAndWriters lasts")
 
 const (
-	// turns is how many turns of a host one of its clients may have to see, its own included, and as many of the other
-	// host, which come in between, for hosts are served first come, first served. When a reader comes, the queue before it
-	// can be: those inside; readers who came after the host had drawn its ticket, so that they need another one; the
-	// writer; and then itself, with all readers then there. The queue never holds more than one writer.
+	// turns bounds how many turns a client may have to wait for. Hosts are served first come, first
+	// served, so each turn of its own host is preceded by one of the other. When a reader comes, at
+	// most four turns of its host remain: the current holders; readers that came after the host
+	// drew its ticket and need another one; the writer; and its own, with all readers then waiting.
+	// The queue never holds more than one writer.
 	turns = 2 * 4
 
-	// look is the most that lies between two looks of the first in line (maxPoll in daemon/poll.go).
+	// look is the longest time between two looks of the first waiter (maxPoll in daemon/poll.go).
 	look = 20 * time.Millisecond
 )
 
-// waitBound is how long a client may wait if nobody is inside for longer than hold and each request to the device takes no
-// longer than its budget: in each turn the one before is written to be over, which the next one sees by two reads.
+// waitBound returns how long a client may wait if no hold exceeds hold and no request exceeds its
+// IO budget: each turn ends with a write, which the next waiter sees by two reads.
 func waitBound(leased, hold time.Duration) time.Duration {
 	return turns * (hold + look + 3*timing.Times{Lease: leased}.Budget())
 }
 
-// rw is a lock's inside as its clients see it.
+// rw records what clients see inside a lock.
 type rw struct {
-	mu       sync.Mutex // guards the rest
+	mu       sync.Mutex // guards the fields below
 	readers  int
-	together int              // readers at once, at most
-	longest  [2]time.Duration // wait, by mode
-	hold     time.Duration    // the longest
+	together int              // greatest number of readers at a time
+	longest  [2]time.Duration // longest wait, by mode
+	hold     time.Duration    // longest hold
 	served   [2]int
 }
 
@@ -83,7 +84,7 @@ func (r *rw) visit(t *testing.T, h *host, mode layout.Mode) bool {
 	return true
 }
 
-// TestReadersAndWriters has eight readers and a writer on each of two hosts ask again and again:
+// TestReadersAndWriters lets eight readers and a writer on each of two hosts ask repeatedly:
 // neither kind starves the other.
 func TestReadersAndWriters(t *testing.T) {
 	t.Parallel()

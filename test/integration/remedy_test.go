@@ -21,7 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// The states of host 2, whose records are damaged. One that is dead held lock a.
+// States of host 2, whose records are damaged. A dead host 2 held lock a.
 const (
 	ownerUp         = "up"
 	ownerDeclared   = "dead, declared"
@@ -32,7 +32,7 @@ const (
 	ownerJoining    = "died while joining"
 )
 
-// The records that are damaged. Lock a was used by hosts 1 and 2, lock b by host 2 only.
+// The damaged records. Hosts 1 and 2 have used lock a, only host 2 lock b.
 const (
 	recordSuper     = "superblock"
 	recordCopy      = "copy of the superblock"
@@ -48,13 +48,13 @@ const (
 // advised is one row of the table that TestCheck_EachDamagedRecord_AdviceWorks prints.
 type advised struct {
 	record, owner, space string
-	users                string // outcome of commands on host 1 while the damage stood
+	users                string // outcome of commands on host 1 during the damage
 	advice               string
 	result               string
 }
 
-// TestCheck_EachDamagedRecord_AdviceWorks damages every kind of record, one at a time, follows the
-// advice of bakeryctl check, and then wants a fresh host to join and to take and create every lock.
+// TestCheck_EachDamagedRecord_AdviceWorks damages every kind of record, one at a time, and follows
+// the advice of bakeryctl check. Then a fresh host must join, and take and create every lock.
 func TestCheck_EachDamagedRecord_AdviceWorks(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -87,8 +87,8 @@ func TestCheck_EachDamagedRecord_AdviceWorks(t *testing.T) {
 	}
 }
 
-// ownersOf returns the states of host 2 in which a record is damaged. A slot of a host that did not
-// die reads the same in a stopped lockspace as in a running one.
+// ownersOf returns the states of host 2 for a record. A slot of a host that did not die reads the
+// same in a stopped lockspace as in a running one.
 func ownersOf(record string, stopped bool) []string {
 	switch record {
 	case recordSuper, recordCopy, recordKnown, recordUnknown, recordFree:
@@ -109,7 +109,7 @@ func ownersOf(record string, stopped bool) []string {
 	return owners
 }
 
-// damagedSpace is a lockspace of which one record of host 2 is damaged.
+// damagedSpace is a lockspace in which one record of host 2 is damaged.
 type damagedSpace struct {
 	*space
 	first, owner *host // owner is nil if it never ran
@@ -238,7 +238,7 @@ func (s *damagedSpace) number(name string) (lock int) {
 	return lock
 }
 
-// users returns what commands on host 1 see within three leases, if it is up.
+// users returns the results of commands on host 1 within three leases, if it is up.
 func (s *damagedSpace) users() string {
 	s.t.Helper()
 	if !s.first.running() {
@@ -258,7 +258,7 @@ func (s *damagedSpace) users() string {
 	return strings.Join(seen, ", ")
 }
 
-// finding returns what bakeryctl check says of the damaged record.
+// finding returns the finding of bakeryctl check for the damaged record.
 func (s *damagedSpace) finding() (f check.Finding, found bool) {
 	s.t.Helper()
 	r := execute(s.t, plain.bakeryctl, "check", s.dev, "--json")
@@ -271,7 +271,7 @@ func (s *damagedSpace) finding() (f check.Finding, found bool) {
 	return c.Findings[i], true
 }
 
-// follow does what an operator does with the advice of a finding, and says what that was.
+// follow does what the advice of a finding says, and returns a description.
 func (s *damagedSpace) follow(advice string) string {
 	s.t.Helper()
 	began := time.Now()
@@ -309,7 +309,7 @@ func (s *damagedSpace) follow(advice string) string {
 		}
 		require.Zero(s.t, r.code)
 	default:
-		s.t.Fatalf("the advice names nothing that can be done: %s", advice)
+		s.t.Fatalf("the advice names no known action: %s", advice)
 	}
 	return fmt.Sprintf("%s: %.1f s; ", done, time.Since(began).Seconds())
 }
@@ -323,7 +323,7 @@ func (s *damagedSpace) stopAll() {
 	}
 }
 
-// works wants a fresh host to join, and all hosts that are up to take, create and remove locks.
+// works checks that a fresh host joins, and that all running hosts take, create and remove locks.
 func (s *damagedSpace) works() string {
 	s.t.Helper()
 	began := time.Now()
@@ -339,7 +339,7 @@ func (s *damagedSpace) works() string {
 			{"lock", "-w", "120", name, "--", "true"}, {"rm", name}} {
 			eventually(s.t, fmt.Sprintf("host %s can %v", h.id, args), func() bool {
 				r := h.ctl(args...)
-				if r.code == 69 { // it stood still for a lease, and joins anew
+				if r.code == 69 { // it was paused for a lease, and joins again
 					return false
 				}
 				require.Zero(s.t, r.code, "host %s: %v: %s", h.id, args, r.stderr)

@@ -22,7 +22,7 @@ func TestGivingUp(t *testing.T) {
 		}
 		holder, _ := a.holds("x")
 		ran := filepath.Join(s.dir, "ran")
-		for _, h := range []*host{a, b} { // at home and elsewhere
+		for _, h := range []*host{a, b} { // on both hosts
 			for _, x := range []struct {
 				args    []string
 				code    int
@@ -41,7 +41,7 @@ func TestGivingUp(t *testing.T) {
 			}
 		}
 		require.NoFileExists(t, ran)
-		// Who gives up does not hold up who stands behind it.
+		// A waiter that gives up does not delay the waiters behind it.
 		hasty := b.take("x", "-w", fmt.Sprint(standstill.Outlives(500*time.Millisecond).Seconds()))
 		a.sees(b, "x")
 		behind := c.take("x")
@@ -75,12 +75,11 @@ func TestInterruptedWait(t *testing.T) {
 	holder.letGo()
 }
 
-// TestKilledWrapper: the lock stays until the command, and what it left
-// running, has ended.
+// TestKilledWrapper: the lock is held until the command and its children have ended.
 func TestKilledWrapper(t *testing.T) {
 	onSectors(t, func(t *testing.T, s *space) {
 		a, b := s.host(1), s.host(2)
-		// The shell ends at once, its child when standard input does.
+		// The shell ends immediately, its child when standard input ends.
 		holder := a.takeFor("x", `exec 3<&0; (read line <&3) & echo $BAKERY_TOKEN`)
 		first := holder.entered()
 		b.settles(a, "x")
@@ -95,7 +94,7 @@ func TestKilledWrapper(t *testing.T) {
 		require.NoError(t, holder.stdin.Close())
 		require.Greater(t, next.entered(), first)
 
-		// The same with a wrapper that is killed while the command runs.
+		// The same when the wrapper is killed while the command runs.
 		behind := a.take("x")
 		b.sees(a, "x")
 		next.signal(syscall.SIGKILL)
@@ -110,7 +109,7 @@ func TestKilledWrapper(t *testing.T) {
 	})
 }
 
-// TestClose: with --close the lock goes when the command ends.
+// TestClose: with --close the lock is released when the command ends.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512)
@@ -122,7 +121,7 @@ func TestClose(t *testing.T) {
 		require.Zero(t, b.lock("-w", "120", "x", "--", "true").code)
 		require.False(t, p.silent(), "what the command left running still runs")
 	}
-	// And when the wrapper is killed, whatever becomes of the command.
+	// Also when the wrapper is killed and the command continues.
 	p, _ := a.holds("x", "-o")
 	p.signal(syscall.SIGKILL)
 	require.Zero(t, b.lock("-w", "120", "x", "--", "true").code)

@@ -14,8 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestRestart: with five locks held and clients waiting bakeryd ends and is
-// started again. Nobody notices.
+// TestRestart: bakeryd restarts with five locks held and clients waiting. No client is affected.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for how, end := range map[string]func(*host){
@@ -42,7 +41,7 @@ func restart(t *testing.T, how string, end func(*host)) {
 	for lock := range held {
 		b.settles(a, lock)
 	}
-	// Two of its clients wait for what it holds itself, and one elsewhere.
+	// Two of its clients wait for its own locks, and one on another host.
 	var waiters []*process
 	own, other := s.journal("held-0"), s.journal("other")
 	for _, name := range []string{"own-1", "own-2"} {
@@ -51,7 +50,7 @@ func restart(t *testing.T, how string, end func(*host)) {
 	}
 	c.work("held-1", "elsewhere")
 	a.sees(c, "held-1")
-	// Three for what another host holds, with a third host behind them.
+	// Three for another host's lock, with a third host behind them.
 	otherHolder := b.work("other", "holder")
 	other.entered("holder")
 	for i, name := range []string{"other-1", "other-2", "other-3"} {
@@ -116,8 +115,8 @@ func restart(t *testing.T, how string, end func(*host)) {
 	other.exclusive()
 }
 
-// TestHoldGoneWhileDown: a hold whose processes end while bakeryd is down is
-// released when it is back, long before the lease is over.
+// TestHoldGoneWhileDown: a hold whose processes end while bakeryd is down is released when bakeryd
+// is back, long before the lease ends.
 func TestHoldGoneWhileDown(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t, "--lease", "60s")
@@ -146,15 +145,15 @@ func TestHoldGoneWhileDown(t *testing.T) {
 	j.exclusive()
 }
 
-// orphaned tells whether bakeryd reports that a lock is held by a command whose wrapper is gone.
+// orphaned reports whether bakeryd shows that a command without a wrapper holds a lock.
 func (h *host) orphaned(name string) bool {
 	h.t.Helper()
 	holders := h.report(name).Holders
 	return len(holders) == 1 && holders[0].Orphan
 }
 
-// TestOrphan: a command whose wrapper is killed keeps its lock until it ends,
-// over an end of bakeryd too, whichever of the two ends first.
+// TestOrphan: a command whose wrapper is killed keeps its lock until it ends, also across an end of
+// bakeryd, whichever ends first.
 func TestOrphan(t *testing.T) {
 	t.Parallel()
 	for name, kill := range map[string]func(a *host, wrapper *process){
@@ -204,7 +203,7 @@ func TestOrphan(t *testing.T) {
 	}
 }
 
-// TestRestartTooLate: when bakeryd is back its lease is over, and what it knew is void.
+// TestRestartTooLate: bakeryd restarts after its lease, and its state is void.
 func TestRestartTooLate(t *testing.T) {
 	s, a, b := briefPair(t)
 	j := s.journal("x")
@@ -228,8 +227,8 @@ func TestRestartTooLate(t *testing.T) {
 	j.exclusive()
 }
 
-// TestModeAndValueOverARestart: bakeryd ends and is started again. It knows how its command holds the lock by then, and
-// what the command asks for meanwhile is done when it is back.
+// TestModeAndValueOverARestart: after a restart bakeryd knows the mode of a hold, and then executes
+// the requests that the command made meanwhile.
 func TestModeAndValueOverARestart(t *testing.T) {
 	t.Parallel()
 	s := briefSpace(t, "--lease", "30s")

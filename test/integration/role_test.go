@@ -18,8 +18,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// The test binary is also what the tests run under a lock, and the server of
-// their filesystem: its first argument says which.
+// The test binary is also the command under locks, and the server of the filesystem: its first
+// argument says which.
 const (
 	roleWorker  = "role:worker"  // JOURNAL NAME [stubborn|deaf]
 	roleScatter = "role:scatter" // JOURNAL NAME HOW
@@ -27,7 +27,7 @@ const (
 	roleDisk    = "role:disk"    // DIRECTORY FILE
 )
 
-// play plays a role if one is given, and returns the exit code.
+// play plays a role if args name one, and returns the exit code.
 func play(args []string) (code int, played bool) {
 	if len(args) < 2 {
 		return 0, false
@@ -44,7 +44,7 @@ func play(args []string) (code int, played bool) {
 	return 0, true
 }
 
-// self is the path of the test binary.
+// self returns the path of the test binary.
 func self() string {
 	path, err := os.Executable()
 	if err != nil {
@@ -53,7 +53,7 @@ func self() string {
 	return path
 }
 
-// sinceBoot is the clock by which the entries of a journal are compared.
+// sinceBoot is the clock of the entries in a journal.
 func sinceBoot() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
@@ -62,12 +62,12 @@ func sinceBoot() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// beat is how often a command says that it is alive.
+// beat is how often a command writes that it is alive.
 const beat = 2 * time.Millisecond
 
-// diary is how a command writes to a journal. An entry is one write to a file
-// opened for appending, so that those of two commands never mix.
-type diary struct {
+// recorder writes a command's entries to a journal. An entry is one write to a file opened for
+// appending, so entries never mix.
+type recorder struct {
 	file  *os.File
 	path  string
 	name  string
@@ -75,17 +75,17 @@ type diary struct {
 	token layout.Ticket
 }
 
-// hostProc is /proc of this machine, as the environment of a process in another pid namespace names
-// it.
+// hostProc is the environment variable with the path of this machine's /proc, for a process in
+// another pid namespace.
 const hostProc = "HOST_PROC"
 
-// begin opens the diary of a command that runs now.
-func begin(path, name string) (*diary, error) {
+// begin opens the recorder of a running command and records its entry.
+func begin(path, name string) (*recorder, error) {
 	pid, err := os.Readlink(filepath.Join(cmp.Or(os.Getenv(hostProc), "/proc"), "self"))
 	if err != nil {
 		return nil, err
 	}
-	d := &diary{path: path, name: name, pid: pid}
+	d := &recorder{path: path, name: name, pid: pid}
 	if err := d.token.UnmarshalText([]byte(os.Getenv("BAKERY_TOKEN"))); err != nil {
 		return nil, fmt.Errorf("BAKERY_TOKEN: %w", err)
 	}
@@ -105,15 +105,15 @@ func begin(path, name string) (*diary, error) {
 	return d, nil
 }
 
-func (d *diary) write(event string, value uint64) {
+func (d *recorder) write(event string, value uint64) {
 	_, err := fmt.Fprintf(d.file, "%s %s %s %d %d %d\n", event, d.name, d.pid, d.token, value, sinceBoot())
 	if err != nil {
 		panic(err)
 	}
 }
 
-// work is a busy command, until a line is to be read or standard input ends. A
-// stubborn one does not end by SIGTERM, and a deaf one does not read either.
+// work is a busy command. It ends when it reads a line or standard input ends. A stubborn one
+// ignores SIGTERM, and a deaf one does not read, either.
 func work(args []string) error {
 	stubborn := len(args) == 3
 	stop := make(chan os.Signal, 1)

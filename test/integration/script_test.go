@@ -21,16 +21,14 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 )
 
-// TestScript runs the commands as people do, each script on a lockspace of its
-// own with two hosts: host-a and host-b, whose sockets are $a, which is the one
-// that bakeryctl uses if not told otherwise, and $b. Their loop devices are
-// $dev_a and $dev_b; $dev is one that no host uses. $dir_a and $dir_b are where they
-// keep their state. What is added to the language of testscript:
+// TestScript runs the commands as users do. Each script has a lockspace with two hosts: host-a with
+// the socket $a, which is bakeryctl's default, and host-b with $b. Their loop devices are $dev_a
+// and $dev_b; no host uses $dev. Their state is in $dir_a and $dir_b. Additional commands:
 //
 //	exitcode N PROGRAM ARGS    runs a program that must exit with N
-//	until REGEXP PROGRAM ARGS  runs a program, again and again, until it exits with 0 and prints that
-//	notify VAR FILE            listens, as systemd does, on a socket whose path is set as VAR; what is told goes to a file
-//	damage RECORD [N...]       flips bits of the superblock, the copy, a host N, an entry N, or the slot LOCK HOST; twice: undoes it
+//	until REGEXP PROGRAM ARGS  repeats a program until it exits with 0 and prints a match
+//	notify VAR FILE            listens, as systemd does, on a socket whose path is in VAR, and writes the messages to FILE
+//	damage RECORD [N...]       flips bits of the superblock, the copy, host N, entry N, or slot LOCK HOST; a second time undoes it
 func TestScript(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/script/*.txtar")
 	require.NoError(t, err)
@@ -65,7 +63,7 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// exitCode is that of a program which a script runs.
+// exitCode runs a program and returns its exit code.
 func exitCode(ts *testscript.TestScript, argv []string) int {
 	err := ts.Exec(argv[0], argv[1:]...)
 	var exit *exec.ExitError
@@ -141,7 +139,7 @@ func (s *space) scriptDamage(ts *testscript.TestScript, neg bool, args []string)
 	}
 }
 
-// flip changes some bits of the record at an address.
+// flip flips some bits of the record at an address.
 func flip(path string, stride int, at int64) error {
 	dev, err := blockdev.Open(path, blockdev.Options{})
 	if err != nil {
@@ -158,14 +156,14 @@ func flip(path string, stride int, at int64) error {
 	return dev.Write(buf, at)
 }
 
-// scriptNotify listens until the script ends, and writes what it is told, line by line, to a file.
+// scriptNotify listens until the script ends, and writes each message to a file, one per line.
 func scriptNotify(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: notify VAR FILE")
 	}
 	out, err := os.Create(ts.MkAbs(args[1]))
 	ts.Check(err)
-	dir, err := os.MkdirTemp("", "n") // a socket's path must be short
+	dir, err := os.MkdirTemp("", "n") // short: socket paths are limited
 	ts.Check(err)
 	socket := filepath.Join(dir, "s")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
@@ -186,7 +184,7 @@ func scriptNotify(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}()
 	ts.Defer(func() {
-		_ = conn.Close() // which ends the goroutine
+		_ = conn.Close() // ends the goroutine
 		<-written
 		_ = out.Close()
 		_ = os.RemoveAll(dir)

@@ -21,12 +21,11 @@ import (
 )
 
 var (
-	// lease is short, for some tests wait for its end, but longer than a disk is
-	// busy with what others write.
+	// lease is short, because some tests wait for its end, but longer than a disk may be busy with
+	// other writes.
 	lease = standstill.Outlives(5 * time.Second)
 
-	// briefLease is for tests whose image is in memory, so that only the
-	// processors can be busy with something else.
+	// briefLease is for tests whose image is in memory, where only the processors can be busy.
 	briefLease = standstill.Outlives(3 * time.Second)
 )
 
@@ -37,8 +36,8 @@ const (
 
 var spaces atomic.Int32
 
-// space is a lockspace in a file, on which every host has a loop device of its
-// own. Behind the lockspace the file is full of guard bytes.
+// space is a lockspace in a file; every host has its own loop device. The rest of the file is
+// filled with guard bytes.
 type space struct {
 	t       *testing.T
 	dir     string
@@ -47,18 +46,19 @@ type space struct {
 	sector  int
 	uuid    layout.UUID
 	geo     layout.Geometry
-	guard   int64 // where guard bytes begin
-	damaged bool  // records may be left damaged at the end of the test
+	guard   int64 // offset of the guard bytes
+	damaged bool  // damaged records at the end of the test are no error
 }
 
 // leased returns the flag of bakeryctl format for a lease.
 func leased(d time.Duration) string { return "--lease=" + standstill.Outlives(d).String() }
 
-// leasedToWatch is leased where a damaged record is waited out: it is to be unreadable in reads no further apart than
-// lease.Times.Alive, a fifth of a lease, and a host that stands still for longer begins anew.
+// leasedToWatch is leased for tests that wait out a damaged record. It must be unreadable in reads
+// no further apart than lease.Times.Alive, a fifth of a lease; a host that is paused for longer
+// starts the wait again.
 func leasedToWatch(d time.Duration) string { return leased(d + 3*standstill.Outlives(0)/2) }
 
-// newImage makes the file and the loop device, without a lockspace.
+// newImage creates the file and the loop device, without a lockspace.
 func newImage(t *testing.T, sector int) *space {
 	t.Helper()
 	return imageBelow(t, base, sector)
@@ -66,7 +66,7 @@ func newImage(t *testing.T, sector int) *space {
 
 func imageBelow(t *testing.T, dir string, sector int) *space {
 	t.Helper()
-	// Short, for the paths of sockets.
+	// Short, because socket paths are limited.
 	s := &space{t: t, sector: sector, dir: filepath.Join(dir, strconv.Itoa(int(spaces.Add(1)))), guard: imageSize}
 	require.NoError(t, os.Mkdir(s.dir, 0o755))
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(s.dir)) })
@@ -76,19 +76,19 @@ func imageBelow(t *testing.T, dir string, sector int) *space {
 	return s
 }
 
-// newSpace makes a lockspace, with the flags of bakeryctl format.
+// newSpace creates a lockspace, with flags of bakeryctl format.
 func newSpace(t *testing.T, sector int, flags ...string) *space {
 	t.Helper()
 	return newImage(t, sector).withSpace(append([]string{"--lease", lease.String()}, flags...)...)
 }
 
-// briefSpace makes a lockspace with the brief lease, in memory.
+// briefSpace creates a lockspace with the brief lease, in memory.
 func briefSpace(t *testing.T, flags ...string) *space {
 	t.Helper()
 	return imageBelow(t, memory, 512).withSpace(append([]string{"--lease", briefLease.String()}, flags...)...)
 }
 
-// briefPair makes such a lockspace with two hosts that are up, for a test that runs beside others.
+// briefPair creates such a lockspace with two running hosts, for a test that runs in parallel.
 func briefPair(t *testing.T) (s *space, a, b *host) {
 	t.Helper()
 	t.Parallel()
@@ -98,7 +98,7 @@ func briefPair(t *testing.T) (s *space, a, b *host) {
 
 func (s *space) withSpace(flags ...string) *space {
 	s.t.Helper()
-	// Formatting wants zeroes at least where a superblock or its copy may be.
+	// Format requires zeroes where a superblock or its copy may be.
 	s.geo = layout.Geometry{Stride: s.sector, Hosts: 8, Locks: 16}
 	s.setGuard(max(s.geo.Size(), layout.HeadSize))
 	s.format(append([]string{"--hosts", "8", "--locks", "16"}, flags...)...)
@@ -141,11 +141,11 @@ func loopOver(t *testing.T, file string, sector int) string {
 	t.Helper()
 	direct := "on"
 	if filepath.Dir(filepath.Dir(file)) == memory {
-		direct = "off" // for tmpfs it makes no difference, and not every kernel has it
+		direct = "off" // not all kernels have direct IO on tmpfs
 	}
 	dev := strings.TrimSpace(must(t, "losetup", "--direct-io="+direct, "--sector-size", strconv.Itoa(sector), "-f", "--show", file))
 	t.Cleanup(func() {
-		must := func(argv ...string) string { // t.Context is over by now
+		must := func(argv ...string) string { // t.Context has ended
 			out, err := output(argv...)
 			require.NoError(t, err)
 			return out
@@ -159,7 +159,7 @@ func loopOver(t *testing.T, file string, sector int) string {
 	return dev
 }
 
-// check looks at what the hosts have left on the disk.
+// check checks the records on the disk and the guard bytes.
 func (s *space) check() {
 	for record := range s.dump() {
 		if record.Error != "" && !s.damaged {
@@ -207,7 +207,7 @@ func (s *space) dump() func(yield func(dumped) bool) {
 	}
 }
 
-// slot is that of a host in a lock as it stands on the disk.
+// slot returns a host's slot in a lock from the disk.
 func (s *space) slot(lock, host int) (found dumped) {
 	s.t.Helper()
 	for d := range s.dump() {
@@ -218,7 +218,7 @@ func (s *space) slot(lock, host int) (found dumped) {
 	return found
 }
 
-// hostRecord is the record of a host as it stands on the disk.
+// hostRecord returns a host's record from the disk.
 func (s *space) hostRecord(id int) (found dumped) {
 	s.t.Helper()
 	for d := range s.dump() {
@@ -229,7 +229,7 @@ func (s *space) hostRecord(id int) (found dumped) {
 	return found
 }
 
-// damage writes garbage over the record at an address, through a device that no host uses.
+// damage overwrites the record at an address with garbage, through a device that no host uses.
 func (s *space) damage(at int64) {
 	s.t.Helper()
 	dev, err := blockdev.Open(s.dev, blockdev.Options{})

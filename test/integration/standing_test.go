@@ -20,34 +20,33 @@ import (
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
-// Faults that stay: one host, or one sector, is faulty until the end of the test, and every other
-// host must still get every lock and be able to join. Each test logs a row of the table "How long one
-// fault keeps others waiting" of packaging/docs/guarantees.md: the fault, the promised bound and the
-// time measured. A busy machine exceeds the bound, so a test fails only if nothing happens within
-// standingLimit.
+// Faults that stay: one host or one sector is faulty until the end of the test, and all other hosts
+// must still get every lock and be able to join. Each test logs a row of the table "Faults that
+// stay" in packaging/docs/failures.md: the fault, the promised bound and the measured time. A busy
+// machine exceeds the bound, so a test fails only at standingLimit.
 
 var (
 	standingLease = standstill.Outlives(2 * time.Second)
 	standingLimit = 20 * standingLease
 	standingTimes = leasetimes.Times{Lease: standingLease}
 
-	// noticed is the bound of what needs no more than another read of the host table.
+	// noticed is the bound of what needs one more read of the host table.
 	noticed = standingTimes.Alive()
-	// silence is the bound of what waits until a record was the same for long enough.
+	// silence is the bound of what waits until a record has not changed for long enough.
 	silence = standingTimes.Dead() + noticed
-	// blind is the bound of what waits until the record of a known host was unreadable for long
-	// enough, and abandoned that of an unknown host, which may have a watchdog.
+	// blind is the bound of what waits until a known host's record was unreadable for long enough.
+	// abandoned is that of an unknown host, which may have a watchdog.
 	blind     = standingTimes.Blind() + noticed
 	abandoned = blind + standingTimes.MaxWatchdog()
-	// stuck is the bound of what waits until a host gives up its lease because an IO does not end.
+	// stuck is the bound of what waits until a host gives up its lease because of a hanging IO.
 	stuck = standingTimes.Lease + silence
 )
 
-// deafHolder is a command that ends only with the lease: for one that ends by SIGTERM the slot says
-// idle before that, if it can be written.
+// deafHolder is a command that only the end of the lease stops: for one that obeys SIGTERM the slot
+// becomes idle before, if it can be written.
 const deafHolder = `trap '' TERM; echo $BAKERY_TOKEN; read line`
 
-// standingSpace makes a lockspace in memory whose records may be left damaged.
+// standingSpace creates a lockspace in memory in which records may stay damaged.
 func standingSpace(t *testing.T) *space {
 	t.Helper()
 	t.Parallel()
@@ -56,7 +55,7 @@ func standingSpace(t *testing.T) *space {
 	return s
 }
 
-// standingHold makes such a lockspace with two hosts, of which host 2 holds lock x.
+// standingHold creates such a lockspace with two running hosts, of which host 2 holds lock x.
 func standingHold(t *testing.T) (s *space, a, b *host) {
 	t.Helper()
 	s = standingSpace(t)
@@ -66,13 +65,13 @@ func standingHold(t *testing.T) (s *space, a, b *host) {
 	return s, a, b
 }
 
-// bounded logs a row of the table: a fault since a moment, and what has happened now.
+// bounded logs a row of the table: a fault, its bound, and the time since its start.
 func bounded(t *testing.T, fault string, bound, since time.Duration) {
 	t.Helper()
 	t.Logf("| %s | %.1f s | %.1f s |", fault, bound.Seconds(), (sinceBoot() - since).Seconds())
 }
 
-// within waits for a condition, no longer than the limit.
+// within waits for a condition, at most for the limit.
 func within(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := sinceBoot() + standingLimit; !holds(); time.Sleep(2 * time.Millisecond) {
@@ -94,7 +93,7 @@ func (h *host) gets(name string) {
 	h.waiter(name).exits(0)
 }
 
-// fresh starts a host and waits until it serves, and a client of it has had a lock.
+// fresh starts a host, and waits until it serves and a client of it has had a lock.
 func (h *host) fresh() {
 	h.t.Helper()
 	h.start()
@@ -110,7 +109,7 @@ func (h *host) serves() {
 	})
 }
 
-// declares waits until the host shows another one as dead.
+// declares waits until a host shows another one as dead.
 func (h *host) declares(dead *host) {
 	h.t.Helper()
 	within(h.t, "host "+dead.id+" is declared dead", func() bool {
@@ -127,14 +126,14 @@ func (s *space) joining(id int) {
 	})
 }
 
-// badHost begins trouble with the record of a host, on one path.
+// badHost starts a fault of a host's record, on one path.
 func (p *faultyPath) badHost(s *space, how, what string, id int) {
 	p.t.Helper()
 	at := s.geo.Host(id)
 	p.trouble(how, fmt.Sprintf("%s %d %d", what, at, at+int64(s.geo.Stride)))
 }
 
-// badLock begins trouble with all slots of a lock, on one path.
+// badLock starts a fault of all slots of a lock, on one path.
 func (p *faultyPath) badLock(s *space, how, what string, lock int) {
 	p.t.Helper()
 	p.trouble(how, fmt.Sprintf("%s %d %d", what, s.geo.Slot(lock, 1), s.geo.Slot(lock, s.geo.Hosts)+int64(s.geo.Stride)))
@@ -179,7 +178,7 @@ func TestStanding_RecordOfSilentHostOverwritten_LockPassesOn(t *testing.T) {
 			fault, bound, since := "host record overwritten as its host dies: its lock", blind, b.powerOff()
 			s.damage(s.geo.Host(2))
 			if evict {
-				until(since + standingTimes.Alive() + standingTimes.Renew()) // or it would be asked to leave
+				until(since + standingTimes.Alive() + standingTimes.Renew()) // otherwise it would be asked to leave
 				fault, bound, since = "the same, and the host is evicted", noticed, sinceBoot()
 				r := a.ctl("evict", "2", "--yes")
 				require.Zero(t, r.code, r.stderr)
@@ -190,8 +189,8 @@ func TestStanding_RecordOfSilentHostOverwritten_LockPassesOn(t *testing.T) {
 	}
 }
 
-// TestStanding_RejoinWithSlowWrites_LockPassesOn: the host's incarnation ends with its lease, so it
-// joins again immediately, before another host could declare it dead, and every claim of it fails.
+// TestStanding_RejoinWithSlowWrites_LockPassesOn: the incarnation ends with its lease. The host
+// then joins again immediately, before another host could declare it dead, and all its claims fail.
 func TestStanding_RejoinWithSlowWrites_LockPassesOn(t *testing.T) {
 	slow := standingLease * 3 / 40
 	s := standingSpace(t)
@@ -283,7 +282,7 @@ func TestStanding_InternalSlotOfGoneHostUnreadable_LocksAreMadeAndRemoved(t *tes
 			a, b := s.host(1), s.host(2)
 			b.gets("x")
 			for range 3 {
-				s.renewed(2) // a host that was not seen to renew twice has to be silent, too
+				s.renewed(2) // a host that was not seen to renew twice must also be silent
 			}
 			if gone == "left" {
 				b.leave()
@@ -303,8 +302,8 @@ func TestStanding_InternalSlotOfGoneHostUnreadable_LocksAreMadeAndRemoved(t *tes
 	}
 }
 
-// TestStanding_SlotsOfOneLock_OthersGetTheLock: the device answers a host for everything but the
-// slots of one lock, while it claims the lock or releases it.
+// TestStanding_SlotsOfOneLock_OthersGetTheLock: the device answers a host except for the slots of
+// one lock, while the host claims or releases that lock.
 func TestStanding_SlotsOfOneLock_OthersGetTheLock(t *testing.T) {
 	for _, how := range []string{"hang", "fail"} {
 		for _, when := range []string{"claims", "releases"} {
@@ -331,7 +330,7 @@ func TestStanding_SlotsOfOneLock_OthersGetTheLock(t *testing.T) {
 				waiter.exits(0)
 				bounded(t, fmt.Sprintf("slots of one lock %s while a host %s it: that lock", how, when), stuck, since)
 				if how == "hang" {
-					return // no bakeryd joins again while IO is under way
+					return // no bakeryd joins again while IO is in flight
 				}
 				b.getsAgain("y")
 				// It may stay away for a lease, and tries to join every 5 s.
@@ -342,8 +341,8 @@ func TestStanding_SlotsOfOneLock_OthersGetTheLock(t *testing.T) {
 	}
 }
 
-// TestStanding_SlotStaysUnreadable_LockPassesOn: the owner is live and writes the slot, and no host can read it. The owner
-// gives up its lease, leaves and stays away.
+// TestStanding_SlotStaysUnreadable_LockPassesOn: the owner is live and writes the slot, but no host
+// can read it. The owner gives up its lease, leaves and stays away.
 func TestStanding_SlotStaysUnreadable_LockPassesOn(t *testing.T) {
 	s := standingSpace(t)
 	a, b := s.machine("1"), s.machine("2")
@@ -365,8 +364,8 @@ func TestStanding_SlotStaysUnreadable_LockPassesOn(t *testing.T) {
 	within(t, "host 2 stays away again", func() bool { return strings.Count(b.said(), "this host stays away for another") >= 2 })
 }
 
-// writeThrough has the kernel send no flushes to the host's device: one waits for up to 5 s while
-// another write hangs.
+// writeThrough stops the kernel from sending flushes to the host's device: a flush waits up to 5 s
+// while another write hangs.
 func (h *host) writeThrough() {
 	h.t.Helper()
 	path := "/sys/block/" + filepath.Base(h.dev) + "/queue/write_cache"

@@ -19,18 +19,18 @@ import (
 	proc "github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// Which of a wrapper and its bakeryd stops a command that lost its lock, whatever its processes
-// are. The table in packaging/docs/stopping-commands.md shows what these tests measure.
+// Which of wrapper and bakeryd stops a command that lost its lock. The tables in README.md and
+// packaging/docs/failures.md show the results of these tests.
 
 // How scatter starts its worker, which ignores SIGTERM and inherits no descriptor.
 const (
-	childWorker  = "child"  // as a child, as Python's subprocess does
-	daemonWorker = "daemon" // in a session of its own, whose parents have ended
+	childWorker  = "child"  // as a child, like Python's subprocess
+	daemonWorker = "daemon" // in its own session, with dead parents
 	chainWorker  = "chain"  // at the end of a chain of processes that fork and end
 )
 
-// scatter is a command that starts a worker, and waits. Executed from a set-user-ID file it becomes
-// that user first.
+// scatter is a command that starts a worker, and waits. From a set-user-ID file it first becomes
+// that user.
 func scatter(args []string) error {
 	if uid := os.Geteuid(); uid != os.Getuid() {
 		if err := errors.Join(unix.Setresgid(uid, uid, uid), unix.Setresuid(uid, uid, uid)); err != nil {
@@ -57,7 +57,7 @@ func scatter(args []string) error {
 }
 
 // scattered starts a wrapper whose command scatters a worker, and returns when the worker is
-// inside. The wrapper is started by other programs if wrap is not empty.
+// inside. wrap, if not empty, starts the wrapper.
 func (h *host) scattered(lock, how string, wrap []string, flags ...string) *process {
 	h.t.Helper()
 	return h.scatteredBy(self(), lock, how, wrap, flags...)
@@ -91,7 +91,7 @@ func (h *host) wrapper(lock string) (found proc.ID) {
 	return found
 }
 
-// withoutCgroups starts a program where no cgroup of version 2 is mounted.
+// withoutCgroups starts a program without a mounted cgroup file system of version 2.
 var withoutCgroups = []string{"unshare", "--mount", "--propagation", "private", "sh", "-c",
 	`grep ' - cgroup2 ' /proc/self/mountinfo | while read -r _ _ _ _ dir _; do umount -l "$dir" || exit 1; done && exec "$@"`, "sh"}
 
@@ -118,10 +118,10 @@ func asUser(name string) []string {
 	return []string{"setpriv", "--reuid", name, "--regid", fmt.Sprint(admitted), "--clear-groups"}
 }
 
-// notRunning are the ways in which a process does not run.
+// notRunning maps states of a process to the signals that cause them.
 var notRunning = map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP}
 
-// TestStops_AllThatRuns_WhicheverOfTheTwoIsLeft: the table.
+// TestStops_AllThatRuns_WhicheverOfTheTwoIsLeft measures the tables.
 func TestStops_AllThatRuns_WhicheverOfTheTwoIsLeft(t *testing.T) {
 	t.Parallel()
 	for _, bakeryd := range []string{"runs", "killed", "stopped"} {
@@ -134,18 +134,17 @@ func TestStops_AllThatRuns_WhicheverOfTheTwoIsLeft(t *testing.T) {
 	}
 }
 
-// cell is a column of the table: how a command is contained, and by which of its processes it goes
-// on.
+// cell is a column of the table: how a command is contained, and which of its processes survives.
 type cell struct {
 	lock   string
 	on     *host
-	holder *process // the wrapper, or what has started it
+	holder *process // the wrapper, or the process that started it
 	id     proc.ID  // the wrapper
-	hidden bool     // bakeryd does not find the worker: it closed its descriptors and is no descendant
+	hidden bool     // bakeryd cannot find the worker: it closed its descriptors and is no descendant
 	root   bool     // the wrapper may not kill the worker
 }
 
-// runsOn reports whether the worker is expected to run while the next command does.
+// runsOn reports whether the worker is expected to outlive the grant to the next command.
 func (c *cell) runsOn(wrapper, bakeryd string) bool {
 	byWrapper, byBakeryd := wrapper == "runs" && !c.root, bakeryd == "runs" && !c.hidden
 	return !byWrapper && !byBakeryd && !(wrapper == "runs" && bakeryd == "runs")
@@ -225,7 +224,7 @@ func testStops(t *testing.T, wrapper, bakeryd string) {
 		}
 		j := s.journal(c.lock)
 		if c.hidden && wrapper == "killed" {
-			require.True(t, j.find("first").alive(), "%s: what stopped it?", c.lock) // and nothing will
+			require.True(t, j.find("first").alive(), "%s: what stopped it?", c.lock) // and nothing stops it later
 			continue
 		}
 		if wrapper == "stopped" && c.hidden {

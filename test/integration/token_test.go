@@ -22,7 +22,7 @@ func requireGrowing(t *testing.T, words []string) {
 	}
 }
 
-// TestTokensGrow over everything that can happen to the hosts of a lock.
+// TestTokensGrow across all events of a lock's hosts.
 func TestTokensGrow(t *testing.T) {
 	onSectors(t, func(t *testing.T, s *space) {
 		a, b := s.host(1), s.host(2)
@@ -50,7 +50,7 @@ func TestTokensGrow(t *testing.T) {
 		b.leave()
 		b.up()
 		grant(b)
-		// Another machine takes the id over.
+		// Another machine takes over the id.
 		c := s.machine("1")
 		c.up()
 		grant(c)

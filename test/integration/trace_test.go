@@ -20,7 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// request is one system call on the device, as strace(1) saw it.
+// request is a system call on the device, as shown by strace(1).
 type request struct {
 	call        string
 	length, off int64
@@ -30,13 +30,13 @@ func (r request) String() string { return fmt.Sprintf("%s(%d bytes at %d)", r.ca
 
 const traced = "pread64,pwrite64,preadv,pwritev,preadv2,pwritev2,fsync,fdatasync,sync_file_range,io_uring_enter,io_submit,read,write,lseek"
 
-// trace returns what bakeryd asks of its device while f runs.
+// trace returns bakeryd's requests to its device while f runs.
 func (h *host) trace(f func()) []request {
 	h.t.Helper()
 	return onDevice(h.t, h.calls(traced, f), h.dev)
 }
 
-// calls returns which of some system calls bakeryd makes while f runs, as strace(1) writes them.
+// calls returns bakeryd's calls of the given system calls while f runs, in the format of strace(1).
 func (h *host) calls(which string, f func()) string {
 	h.t.Helper()
 	out := filepath.Join(h.dir, "trace")
@@ -75,8 +75,8 @@ var (
 	callRE    = regexp.MustCompile(`^(\w+)\(\d+<([^<>]*)[^)]*?>(?:, .*?, (\d+), (\d+))?.*\) += (-?\d+|\?)`)
 )
 
-// onDevice reads a trace: the calls on the device, in the order in which they were begun. Writes that had not returned
-// at its end are among them: others may have seen them on the disk.
+// onDevice parses a trace: the calls on the device, in the order of their begin. It includes writes
+// that had not returned at its end: others may have seen them on the disk.
 func onDevice(t *testing.T, trace, dev string) (requests []request) {
 	type begun struct {
 		text  string
@@ -101,7 +101,7 @@ func onDevice(t *testing.T, trace, dev string) (requests []request) {
 			continue
 		}
 		if at := resumedRE.FindString(text); at != "" {
-			if call, ok := unfinished[pid]; ok { // else it was begun before the trace
+			if call, ok := unfinished[pid]; ok { // otherwise it began before the trace
 				lines[call.index] = call.text + strings.TrimPrefix(text, at)
 			}
 			continue
@@ -125,12 +125,10 @@ func onDevice(t *testing.T, trace, dev string) (requests []request) {
 	return requests
 }
 
-// ofLock leaves out what is not of one lock's slots: the renewals, which read
-// the superblocks and the host table and write the own record, and the scrub
-// after joining, which reads the directory and then the own slot of every lock
-// alone, as is done now and then of a lock that is held. They come at their own
-// pace whatever the lock does. Every call that has no offset, a flush for one,
-// stays.
+// ofLock keeps the requests for one lock's slots. It drops renewals, which read the superblocks and
+// the host table and write the own record. It drops the scrub after joining, which reads the
+// directory and the own slot of every lock alone; a held lock's slot is read that way, too. It
+// keeps calls without an offset, such as a flush.
 func (h *host) ofLock(requests []request, lock, id int) (kept []request) {
 	g := h.s.geo
 	for _, r := range requests {
@@ -144,8 +142,8 @@ func (h *host) ofLock(requests []request, lock, id int) (kept []request) {
 	return kept
 }
 
-// TestRequests counts the requests for a free lock: one write and one read to
-// take it, one write to release it.
+// TestRequests counts the requests that the README promises for a free lock: one write and one read
+// to take it, one write to release it.
 func TestRequests(t *testing.T) {
 	bySector(t, func(t *testing.T, sector int) {
 		s := newSpace(t, sector, "--lease", "30s")
@@ -154,7 +152,8 @@ func TestRequests(t *testing.T) {
 		lock := h.report("x").Lock
 		const times = 10
 		var got []request
-		// A hold of more than 50 ms is shown on the disk by a write more. Then the machine was too slow: count again.
+		// A hold of more than 50 ms costs another write, which shows it on the disk. Then the
+		// machine was too slow: count again.
 		for slow := true; slow; {
 			slow = false
 			got = h.ofLock(h.trace(func() {
@@ -170,7 +169,7 @@ func TestRequests(t *testing.T) {
 			}), lock, 2)
 		}
 		g := s.geo
-		// The slots of ids 1 to 4 are read: its own, and two above.
+		// The slots of ids 1 to 4 are read: up to its own, and two above.
 		write := request{"pwrite64", int64(g.Stride), g.Slot(lock, 2)}
 		read := request{"pread64", 4 * int64(g.Stride), g.Slot(lock, 1)}
 		var want []request
@@ -181,7 +180,7 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-// TestRequestsUnderContention: who has to wait writes its slot twice to enter.
+// TestRequestsUnderContention: a waiter writes its slot twice to enter.
 func TestRequestsUnderContention(t *testing.T) {
 	bySector(t, func(t *testing.T, sector int) {
 		s := newSpace(t, sector, "--lease", "30s")
@@ -215,16 +214,16 @@ func TestRequestsUnderContention(t *testing.T) {
 		require.Equal(t, 1, writes(b.trace(func() {
 			next.letGo()
 			a.free("x")
-			next.exits(0) // what it wrote may be seen before the call has returned
+			next.exits(0) // others may see its write before the call returns
 		})))
 	})
 }
 
-// timerRE is a wait that ended because a timer of the process was due.
+// timerRE matches a wait that ended because a timer was due.
 var timerRE = regexp.MustCompile(`epoll_pwait\d?\(.*, [1-9]\d*, NULL, \d+\) += 0|epoll_pwait\d? resumed>.*, [1-9]\d*, NULL, \d+\) += 0`)
 
-// TestIdleHostIsQuiet: with nothing held a bakeryd reads and writes once for each renewal, and is woken by nothing else,
-// once it has looked at its slots after joining.
+// TestIdleHostIsQuiet: without holds bakeryd reads and writes once for each renewal, and nothing
+// else wakes it, after it has read its slots following the join.
 func TestIdleHostIsQuiet(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, 512, leased(3*time.Second))
