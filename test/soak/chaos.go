@@ -18,26 +18,26 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
-// chaos is the mode that attacks what runs on the hosts rather than their disk: commands that do
-// all to escape a stop (chaoscommand.go), while bakeryds, wrappers and commands are killed and
-// stopped (chaosJudge).
+// chaos is the mode that attacks the processes of the hosts instead of their disk: commands do
+// everything to escape a stop (chaoscommand.go), while bakeryds, wrappers and commands are killed
+// and stopped (chaosJudge).
 type chaos struct {
 	s      *soak
-	path   string   // of the beats
-	beats  *os.File // the same, for reading
+	path   string   // of the beats file
+	beats  *os.File // for reading
 	rooted string   // set-user-ID copy of this program
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	judge *chaosJudge
-	deck  []fault // strikes that come next: each comes as often as the others
-	read  []byte  // beats that are not judged yet
+	deck  []fault // strikes to come; each is drawn equally often
+	read  []byte  // beats not judged yet
 }
 
 const (
 	chaosLocks    = 5
 	chaosWrappers = 5 // per host
 
-	chaosUser  = 65534 // whose wrappers run commands with the trait root
+	chaosUser  = 65534 // user whose wrappers run commands with the trait root
 	chaosGroup = 64999 // bakery, on the hosts
 )
 
@@ -109,7 +109,7 @@ func (h *host) wrapChaos(ctx context.Context, random *rand.Rand, name string, n 
 	return code, nil
 }
 
-// wrapper is a bakeryctl lock that runs.
+// wrapper is a running bakeryctl lock.
 type wrapper struct {
 	*process
 	section *chaosSection
@@ -125,7 +125,7 @@ func (h *host) setWrapper(name string, w *wrapper) {
 	h.wrappers[name] = w
 }
 
-// down notes that a process does not run from now on, and up that it runs again.
+// down records that a process does not run from now on, and up that it runs again.
 func (c *chaos) down(o *outages, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,10 +141,10 @@ func (c *chaos) up(o *outages) {
 // exitLost is the exit code of a bakeryctl lock that has lost its lock.
 const exitLost = 75
 
-// strike is what is sent to the processes of a host; 0: nothing.
+// strike holds the signals for the processes of a host; 0 for none.
 type strike struct{ daemon, wrapper, command unix.Signal }
 
-// strikes are all combinations.
+// strikes returns all combinations of signals.
 func strikes() (all []fault) {
 	signals := []unix.Signal{0, unix.SIGSTOP, unix.SIGKILL}
 	for _, d := range signals {
@@ -189,8 +189,8 @@ func (c *chaos) nextStrike(random *rand.Rand) fault {
 	return f
 }
 
-// do waits for a long command, then stops or kills what the strike names. Stopped processes continue
-// and bakeryd starts again, each after its own delay.
+// do waits for a long command, then stops or kills the processes that the strike selects. Stopped
+// processes continue and bakeryd starts again, each after its own delay.
 func (x strike) do(ctx context.Context, h *host, random *rand.Rand) error {
 	long := filepath.Join(h.dir, longFile)
 	if err := os.WriteFile(long, []byte(h.leases(random, 1.5, 4).String()), 0o600); err != nil {
@@ -201,7 +201,7 @@ func (x strike) do(ctx context.Context, h *host, random *rand.Rand) error {
 	if err != nil && !errors.Is(err, errLate) {
 		return err
 	}
-	share := 1 + random.IntN(2) // of two wrappers, or commands, that are struck
+	share := 1 + random.IntN(2) // which wrappers and commands are struck: all, or every other one
 	var undo sync.WaitGroup
 	errs := make(chan error, 3)
 	hit := 0
@@ -251,7 +251,7 @@ func (x strike) do(ctx context.Context, h *host, random *rand.Rand) error {
 	return nil
 }
 
-// done is what a signal does to a process.
+// done is the effect of a signal on a process.
 var done = map[unix.Signal]string{unix.SIGSTOP: "stopped", unix.SIGKILL: "killed"}
 
 func (h *host) strikeDaemon(ctx context.Context, signal unix.Signal) (goOn func() error) {
@@ -321,11 +321,12 @@ func (h *host) strikeCommands(random *rand.Rand, signal unix.Signal, share int) 
 	}
 }
 
-// judgeDelay is how old a beat is when it is judged: by then the end of its wrapper has been
-// noticed.
+// judgeDelay is the age at which a beat is judged: by then the soak knows whether its wrapper has
+// ended.
 const judgeDelay = 500 * time.Millisecond
 
-// judgeBeats judges what was written since, and returns the number of sections by lock.
+// judgeBeats judges the beats written since the last call, and returns the number of sections by
+// lock.
 func (c *chaos) judgeBeats() (sections map[string]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -352,7 +353,7 @@ func (c *chaos) judgeBeats() (sections map[string]int) {
 	return sections
 }
 
-// finish judges the rest, and reports what never happened.
+// finish judges the remaining beats, and reports what never happened.
 func (c *chaos) finish(ctx context.Context) {
 	_ = pauseFor(ctx, 2*judgeDelay)
 	c.judgeBeats()

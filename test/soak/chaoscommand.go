@@ -22,7 +22,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// beat is one record of the beats file, to which every command of the chaos run appends while it
+// beat is a record of the beats file, which every command of the chaos run appends to while it
 // works.
 type beat struct {
 	Token   layout.Ticket
@@ -34,7 +34,7 @@ type beat struct {
 const beatSize = int(unsafe.Sizeof(beat{}))
 
 func decodeBeat(b []byte) (r beat) {
-	_, _ = binary.Decode(b, binary.NativeEndian, &r) // b has the size
+	_, _ = binary.Decode(b, binary.NativeEndian, &r) // b has the size of r
 	return r
 }
 
@@ -42,14 +42,14 @@ func decodeBeat(b []byte) (r beat) {
 // them.
 var traits = []string{
 	"closes",   // closes all descriptors that it inherited
-	"daemon",   // starts a session of its own and forks twice; the parents end
+	"daemon",   // starts a new session and forks twice; the parents end
 	"chains",   // runs a chain of processes: each forks the next one and ends
 	"stubborn", // ignores SIGTERM
 	"root",     // becomes root: its program is set-user-ID, and its wrapper runs as another user
 }
 
-// longFile asks the next command of a host, whose working directory it is in, to work for the time
-// it contains.
+// longFile, in the working directory of a host, makes the host's next command work for the time
+// that it contains.
 const longFile = "long"
 
 // runBeat is a command under bakeryctl lock in the chaos run.
@@ -104,8 +104,8 @@ func runBeat(_ context.Context, args []string) error {
 	return nil
 }
 
-// work appends beats until the end. From the first fork on nothing but system calls happens: the
-// child of a Go process has one thread and no runtime.
+// work appends beats until the end. From the first fork on it only makes system calls: the child of
+// a Go process has one thread and no runtime.
 func work(fd int, r *beat, end time.Duration, daemon, chains bool) {
 	if daemon {
 		for range 2 {
@@ -115,7 +115,7 @@ func work(fd int, r *beat, end time.Duration, daemon, chains bool) {
 			_, _, _ = syscall.RawSyscall(unix.SYS_SETSID, 0, 0, 0)
 		}
 	}
-	links := chains && fork() == 0 // else this process works next to the chain
+	links := chains && fork() == 0 // otherwise this process works next to the chain
 	rest := unix.NsecToTimespec(int64(pulse))
 	var now unix.Timespec
 	for {
@@ -131,7 +131,7 @@ func work(fd int, r *beat, end time.Duration, daemon, chains bool) {
 	}
 }
 
-// fork returns 0 in the child, and not 0 in the parent or if it fails.
+// fork returns 0 in the child, and a nonzero value in the parent or if it fails.
 func fork() uintptr {
 	pid, _, no := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if no != 0 {
@@ -142,7 +142,7 @@ func fork() uintptr {
 
 func exit() { _, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0) }
 
-// escape moves this process out of the cgroup of the command, as nothing but sabotage does.
+// escape moves this process out of the command's cgroup. Only sabotage does that.
 func escape() error {
 	dirs, err := cgroup.Parents(os.Getpid())
 	if err != nil {

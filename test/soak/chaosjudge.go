@@ -8,13 +8,13 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// chaosJudge decides from the beats of commands whether two had a lock at once. It is pure: all
-// times are on CLOCK_BOOTTIME, beats come in the order in which they were written.
+// chaosJudge decides from the beats of commands whether two held a lock at once. It does no IO.
+// Times are on CLOCK_BOOTTIME; beats come in the order of their writes.
 //
-// A beat is an overlap if a section with a greater token has written before it. The exception is
-// documented: nothing stops a command if neither its bakeryd nor its wrapper runs, be it stopped or
-// dead, when its lease ends. The judge does not know that moment. bakeryd renews its lease every
-// sixth of it, so the lease ends between 5/6 of it and the whole of it after bakeryd has last run.
+// A beat is an overlap if a section with a greater token wrote before it. There is one documented
+// exception: nothing stops a command if neither its bakeryd nor its wrapper runs when its lease
+// ends. The judge does not know that moment. bakeryd renews its lease every sixth of it, so the
+// lease ends between 5/6 and 6/6 of it after bakeryd has last run.
 //
 //	bakeryd:  renews | does not run -----------------------------------| runs
 //	wrapper:            | does not run ------------------------------------------|
@@ -27,11 +27,11 @@ type chaosJudge struct {
 	sections map[uint32]*chaosSection
 	locks    map[uint32]*chaosLock
 
-	kinds    map[string]int // sections, by trait
-	excepted map[string]int // sections with an overlap that is the exception, by why neither runs
-	beats    int            // that they wrote
+	kinds    map[string]int // number of sections, by trait
+	excepted map[string]int // sections with an excepted overlap, by the reason why neither runs
+	beats    int            // number of beats
 	slowest  time.Duration
-	found    []string // overlaps that are not
+	found    []string // other overlaps
 }
 
 // chaosSection is one command under bakeryctl lock.
@@ -42,15 +42,15 @@ type chaosSection struct {
 	wrapper outages
 	token   layout.Ticket
 	begun   bool
-	overlap bool // it has had one
-	wrong   bool // one was reported
+	overlap bool // an overlap was found
+	wrong   bool // an overlap was reported
 }
 
 func (s *chaosSection) String() string {
 	return fmt.Sprintf("%s of host %d %v", s.name, s.host, s.traits)
 }
 
-// chaosLock is the section of a lock with the greatest token.
+// chaosLock is a lock's section with the greatest token.
 type chaosLock struct {
 	token   layout.Ticket
 	section uint32
@@ -59,7 +59,7 @@ type chaosLock struct {
 	sections int
 }
 
-// stopWithin is how long bakeryd or a wrapper that runs again may take to stop a command whose
+// stopWithin is how long bakeryd or a wrapper may take, once it runs again, to stop a command whose
 // lease is over.
 const stopWithin = time.Second
 
@@ -67,11 +67,11 @@ func newChaosJudge(lease time.Duration) *chaosJudge {
 	return &chaosJudge{lease: lease, daemons: map[int]*outages{}, sections: map[uint32]*chaosSection{}, locks: map[uint32]*chaosLock{}, kinds: map[string]int{}, excepted: map[string]int{}}
 }
 
-// outages are intervals in which a process does not run, in order.
+// outages are the intervals in which a process does not run, in order.
 type outages []outage
 
 type outage struct {
-	from, to time.Duration // to 0: it lasts
+	from, to time.Duration // to is 0 while it lasts
 	why      string        // stopped, killed or ended
 }
 
@@ -88,8 +88,8 @@ func (o *outages) begin(why string, at time.Duration) {
 	}
 }
 
-// over is called when a wrapper has ended. If it has not stopped its command (lost), but ended with
-// it immediately after it continued, it had decided that before it was stopped.
+// over is called when a wrapper has ended. If it did not stop its command (lost), and ended
+// immediately after it continued, it had decided to end before it was stopped.
 func (o *outages) over(lost bool, at time.Duration) {
 	const immediately = 100 * time.Millisecond
 	if n := len(*o); n > 0 && !lost && (*o)[n-1].to != 0 && at-(*o)[n-1].to < immediately {
@@ -105,8 +105,8 @@ func (o *outages) end(at time.Duration) {
 	}
 }
 
-// covers returns the outage that lasts from a moment, or since before it, until another one; false
-// if there is none.
+// covers returns the outage that began at or before from and lasts until to; false if there is
+// none.
 func (o outages) covers(from, to time.Duration) (outage, bool) {
 	i := slices.IndexFunc(o, func(i outage) bool { return i.from <= from && (i.to == 0 || i.to >= to) })
 	if i < 0 {
@@ -115,7 +115,7 @@ func (o outages) covers(from, to time.Duration) (outage, bool) {
 	return o[i], true
 }
 
-// take takes a beat.
+// take processes a beat.
 func (j *chaosJudge) take(b beat) {
 	s, l := j.sections[b.Section], j.locks[b.Lock]
 	if l == nil {
@@ -160,8 +160,8 @@ func (j *chaosJudge) violate(s *chaosSection, format string, args ...any) {
 	}
 }
 
-// excepts reports whether neither bakeryd nor the wrapper of a section ran when its lease ended,
-// nor since, until at.
+// excepts reports whether neither bakeryd nor the section's wrapper ran from the end of the lease
+// until a moment.
 func (j *chaosJudge) excepts(s *chaosSection, at time.Duration) (why string, ok bool) {
 	lately := at - stopWithin
 	d, ok := j.daemons[s.host].covers(lately, lately)

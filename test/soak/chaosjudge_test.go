@@ -9,9 +9,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestChaosJudge_OverlapAfterOutages_ExceptsWhenNeitherRan has a section of host 1 write after one
-// of host 2 with a greater token. The lease is 1.2 s; bakeryd of host 1 last ran at 10 s, so the
-// lease ends between 11 s and 11.2 s.
+// TestChaosJudge_OverlapAfterOutages_ExceptsWhenNeitherRan: a section of host 1 writes after one of
+// host 2 with a greater token. The lease is 1.2 s. bakeryd of host 1 last ran at 10 s, so the lease
+// ends between 11 s and 11.2 s.
 func TestChaosJudge_OverlapAfterOutages_ExceptsWhenNeitherRan(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
@@ -91,7 +91,7 @@ func TestOutages_EndWithoutBegin_IsIgnored(t *testing.T) {
 	var o outages
 	o.end(1)
 	o.begin("stopped", 2)
-	o.begin("killed", 3) // stopped, and then killed
+	o.begin("killed", 3) // stopped, then killed
 	o.end(4)
 	o.end(5)
 	require.Equal(t, outages{{2, 4, "stopped"}}, o)

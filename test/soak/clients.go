@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	workersPerHost  = 2 // processes with clients of the Go package
+	workersPerHost  = 2 // processes that use the Go client
 	clientsOfWorker = 2
-	wrappersPerHost = 2 // that run bakeryctl lock, one after the other
+	wrappersPerHost = 2 // loops that run bakeryctl lock
 )
 
-// stopWorkers has them end what they are doing.
+// stopWorkers ends the workers.
 func (h *host) stopWorkers() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -29,11 +29,12 @@ func (h *host) stopWorkers() {
 }
 
 func (h *host) place(name string) place {
-	return place{socket: h.socket(), store: h.s.storePath, diary: filepath.Join(h.s.dir, "diaries", name),
+	return place{socket: h.socket(), store: h.s.storePath, sectionLog: filepath.Join(h.s.dir, "diaries", name),
 		name: fmt.Sprintf("%s-%s", name, h.s.newID()[:8]), host: h.id, lease: h.s.o.lease, seed: h.s.draw(), sabotage: h.s.o.sabotage}
 }
 
-// startWorkers starts the clients of the Go package, which run until the host is off or the soak at its end.
+// startWorkers starts the processes with Go clients, which run until the host is off or the soak
+// ends.
 func (h *host) startWorkers() error {
 	for i := range workersPerHost {
 		name := fmt.Sprintf("worker%d.%d", h.id, i)
@@ -55,7 +56,7 @@ func (h *host) startWorkers() error {
 	return nil
 }
 
-// wrap runs one command after the other under bakeryctl lock, as an operator's loop does, until ctx ends.
+// wrap runs one command after another under bakeryctl lock, until ctx ends.
 func (h *host) wrap(ctx context.Context, i int) {
 	random := rand.New(rand.NewPCG(h.s.o.seed, uint64(100*h.id+i)))
 	name := fmt.Sprintf("wrapper%d.%d", h.id, i)
@@ -109,6 +110,6 @@ func (h *host) wrapOnce(ctx context.Context, random *rand.Rand, name string, n i
 	return code, nil
 }
 
-// unexpectedCodes of bakeryctl lock are those that no fault explains: misuse, a command that cannot be run, and a
-// panic.
+// unexpectedCodes are exit codes of bakeryctl lock that no fault explains: wrong usage, a command
+// that cannot run, and a panic.
 var unexpectedCodes = map[int]bool{2: true, 42: true, 64: true, 126: true, 127: true}

@@ -16,12 +16,12 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
-// close ends all hosts and looks at what they leave.
+// close ends all hosts and checks what they leave.
 func (s *soak) close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
-	if err := s.readDiaries(); err != nil {
+	if err := s.readSectionLogs(); err != nil {
 		return err
 	}
 	s.readLogs()
@@ -77,25 +77,25 @@ func (s *soak) loops() (devs []string) {
 	return devs
 }
 
-// readDiaries holds what the clients have written down against each other.
-func (s *soak) readDiaries() error {
+// readSectionLogs checks the clients' logs against each other.
+func (s *soak) readSectionLogs() error {
 	paths, err := filepath.Glob(filepath.Join(s.dir, "diaries", "*"))
 	if err != nil {
 		return err
 	}
-	parts, failed, err := readDiaries(paths)
+	parts, failed, err := readSectionLogs(paths)
 	if err != nil {
 		return err
 	}
 	var checked porcupineReport
 	var found []string
 	s.store.with(func(j *judge) {
-		checked, found = checkDiaries(parts, j.stoodStill, s.drawHistory)
+		checked, found = checkSectionLogs(parts, j.stoodStill, s.drawHistory)
 	})
 	for _, v := range found {
 		s.violate("%s", v)
 	}
-	s.report.diaries(parts, failed, checked)
+	s.report.sectionLogs(parts, failed, checked)
 	return nil
 }
 
@@ -104,14 +104,14 @@ var (
 	panicLine = regexp.MustCompile(`(?m)^(panic:|fatal error:|WARNING: DATA RACE|runtime: |unexpected fault address).*$`)
 )
 
-// expectedErrors are what a bakeryd says at level ERROR under faults like these.
+// expectedErrors are the messages that bakeryd logs at level ERROR under these faults.
 var expectedErrors = map[string]bool{
 	"lease lost, every hold is over": true,
 	"IO hangs":                       true,
 	"bakeryd ends":                   true,
 }
 
-// readLogs looks for what nobody wants to find in a log.
+// readLogs checks the logs for panics and unexpected errors.
 func (s *soak) readLogs() {
 	logs, _ := filepath.Glob(filepath.Join(s.dir, "h*", "*.log"))
 	twins, _ := filepath.Glob(filepath.Join(s.dir, "h*", "*", "*.log"))
@@ -134,7 +134,7 @@ func (s *soak) readLogs() {
 	}
 }
 
-// measureLeaks compares the bakeryd that was never ended, now that it has nothing to do, with one that begins.
+// measureLeaks compares the bakeryd that was never ended, which is idle now, with a new one.
 func (s *soak) measureLeaks(ctx context.Context) error {
 	h := s.hosts[len(s.hosts)-1]
 	old, err := h.footprint(ctx)
@@ -151,13 +151,13 @@ func (s *soak) measureLeaks(ctx context.Context) error {
 	return nil
 }
 
-// footprint is what bakeryd has when nobody wants anything of it. To count its goroutines ends it; there is another one
-// when this returns.
+// footprint returns what an idle bakeryd uses. Counting its goroutines ends it; when footprint
+// returns, another one runs.
 func (h *host) footprint(ctx context.Context) (f footprint, err error) {
 	if err := h.well(ctx); err != nil {
 		return f, err
 	}
-	for _, l := range locks { // bakeryd has a goroutine for each lock that it has used
+	for _, l := range locks { // bakeryd has a goroutine for each lock that was used
 		hold, err := h.client().Lock(ctx, l.name, client.Options{Timeout: patience})
 		if err != nil {
 			return f, err
@@ -166,7 +166,7 @@ func (h *host) footprint(ctx context.Context) (f footprint, err error) {
 			return f, err
 		}
 	}
-	h.client().Close() // connections of the soak itself
+	h.client().Close() // the soak's own connections
 	if err := pauseFor(ctx, max(time.Second, h.s.o.lease)); err != nil {
 		return f, err
 	}
@@ -179,12 +179,12 @@ func (h *host) footprint(ctx context.Context) (f footprint, err error) {
 	}
 	f.Goroutines = strings.Count(fileFrom(h.log, begin), "\ngoroutine ")
 	if f.Goroutines == 0 {
-		return f, errors.New("bakeryd has not told of its goroutines")
+		return f, errors.New("bakeryd did not print its goroutines")
 	}
 	return f, h.up(ctx)
 }
 
-// timeline makes a picture of the events of all hosts, if this bakeryctl can.
+// timeline draws the events of all hosts as a page, if this bakeryctl can.
 func (s *soak) timeline() {
 	ctx := context.Background()
 	events, _ := filepath.Glob(filepath.Join(s.dir, "h*", "state", "*.events"))
@@ -197,5 +197,5 @@ func (s *soak) timeline() {
 		fmt.Fprintln(os.Stderr, "soak:", err)
 		return
 	}
-	fmt.Println("see", page) // which may tell of what was found as well: then err says so, too
+	fmt.Println("see", page) // the page may show violations, which are in err, too
 }

@@ -10,20 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fault is something that can go wrong with a host.
+// fault is a fault of a host.
 type fault struct {
 	name string
 
-	// spares tells that bakeryd outlives it: the last host has only such faults, so that there is a process in which a
-	// leak would add up.
+	// spares says that bakeryd outlives it. The last host only has such faults: in its process
+	// leaks would add up.
 	spares bool
 
-	// do injects it, and returns when what was wrong is undone. From then on the recovery counts, unless the host says
-	// that it began before.
+	// do injects the fault, and returns when its cause is removed. The recovery counts from then
+	// on, unless the host set an earlier start.
 	do func(context.Context, *host, *rand.Rand) error
 }
 
-// faults are all there are. The duration of one is drawn in leases.
+// faults lists all faults. Their durations are in leases.
 var faults = []fault{
 	{"restart", false, killed(0, 0.5)},
 	{"restart-late", false, killed(1.3, 2.5)},
@@ -50,7 +50,8 @@ var faults = []fault{
 	{"garbage", true, damaged(garbage)},
 }
 
-// trouble injects one fault into a host after the other until ctx ends, each time waiting until the host is well again.
+// trouble injects one fault after another into a host until ctx ends, and waits for the host's
+// recovery each time.
 func (s *soak) trouble(ctx, now context.Context, h *host) {
 	random := rand.New(rand.NewPCG(s.o.seed, uint64(1000+h.id)))
 	last := h.id == s.o.hosts
@@ -91,15 +92,16 @@ func (s *soak) nextFault(random *rand.Rand) fault {
 	return faults[random.IntN(len(faults))]
 }
 
-// errNothing is returned when there is nothing that could go wrong in that way.
+// errNothing is returned when there is no occasion for the fault.
 var errNothing = errors.New("nothing to break")
 
-// leases draws a time.
+// leases draws a duration.
 func (h *host) leases(random *rand.Rand, least, most float64) time.Duration {
 	return time.Duration((least + random.Float64()*(most-least)) * float64(h.s.o.lease))
 }
 
-// aim waits a while for a section to begin on the host, which is to last: then there is something to lose.
+// aim makes the host's next section last and waits for its begin, so that the fault has something
+// to hit.
 func (h *host) aim(ctx context.Context, random *rand.Rand) error {
 	if err := h.s.store.aim(ctx, h.id, h.leases(random, 0.3, 2), h.s.o.lease); err != nil {
 		return err
@@ -167,7 +169,7 @@ func powerCut(ctx context.Context, h *host, random *rand.Rand) error {
 	return h.reboot(ctx)
 }
 
-// powerCutLate: what a host had written when it lost power lands a while later, and before it is up again.
+// powerCutLate: writes of a host that lost power land later, but before the host is up again.
 func powerCutLate(ctx context.Context, h *host, random *rand.Rand) error {
 	if err := h.aim(ctx, random); err != nil {
 		return err
@@ -196,7 +198,7 @@ func powerCutLate(ctx context.Context, h *host, random *rand.Rand) error {
 	return h.reboot(ctx)
 }
 
-// sections of commands that run on a host, and the wrappers that have started them.
+// sections returns the commands that run on a host, and their wrappers.
 func (h *host) commands() (commands, wrappers []int) {
 	for _, pid := range processesIn(h.dir, false) {
 		if program(pid) != h.s.self {
@@ -209,7 +211,7 @@ func (h *host) commands() (commands, wrappers []int) {
 	return commands, wrappers
 }
 
-// oneCommand waits for a command to run, and draws one.
+// oneCommand waits for a running command, and draws one.
 func (h *host) oneCommand(ctx context.Context, random *rand.Rand) (command, wrapper int, err error) {
 	err = until(ctx, 10*h.s.o.lease, "a command runs", func() bool {
 		commands, wrappers := h.commands()
@@ -226,7 +228,8 @@ func (h *host) oneCommand(ctx context.Context, random *rand.Rand) (command, wrap
 	return command, wrapper, err
 }
 
-// wrapperKilled waits until what the wrapper has left behind has ended: with bakeryd gone as well nobody would stop it.
+// wrapperKilled waits until the processes that the wrapper left have ended: without bakeryd nothing
+// would stop them.
 func wrapperKilled(ctx context.Context, h *host, random *rand.Rand) error {
 	command, wrapper, err := h.oneCommand(ctx, random)
 	if err != nil {
@@ -245,7 +248,7 @@ func commandKilled(ctx context.Context, h *host, random *rand.Rand) error {
 	return err
 }
 
-// commandPaused: as long as bakeryd renews the lease, the lock is kept. So this is no excuse for anything.
+// commandPaused excuses no violation: the lock is kept while bakeryd renews the lease.
 func commandPaused(ctx context.Context, h *host, random *rand.Rand) error {
 	command, wrapper, err := h.oneCommand(ctx, random)
 	if err != nil {
@@ -264,7 +267,7 @@ func commandPaused(ctx context.Context, h *host, random *rand.Rand) error {
 	return pauseFor(ctx, h.leases(random, 0.5, 2))
 }
 
-// paused tells the judge, and the diaries.
+// paused reports the pause to the judge and to the logs.
 func (s *soak) paused(h *host, p pause) {
 	s.store.with(func(j *judge) { j.paused(h.id, p) })
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
-// Faults of the device, of what is on it, and of who is to have which host id.
+// Faults of the device, of its contents, and of host ids.
 
-// onPath has something be wrong with the path of a host for a while.
+// onPath makes a host's path to the disk faulty for a drawn duration.
 func onPath(least, most float64, begin func(*path, *rand.Rand)) func(context.Context, *host, *rand.Rand) error {
 	return func(ctx context.Context, h *host, random *rand.Rand) error {
 		if err := h.aim(ctx, random); err != nil {
@@ -40,14 +40,15 @@ func slow(p *path, random *rand.Rand) {
 	p.delay = time.Millisecond + upTo(random, 100*time.Millisecond)
 }
 
-// detached takes the device away from under bakeryd for good, and gives the host another one under the same name.
+// detached takes the device away from bakeryd permanently, and gives the host another one under the
+// same name.
 func detached(ctx context.Context, h *host, random *rand.Rand) error {
 	if err := h.aim(ctx, random); err != nil {
 		return err
 	}
 	path, mounted, loop := h.path, h.mounted, h.loop
 	path.set(func() { path.fail = trouble{true, true} })
-	// The name goes first: soon the device may be somebody else's.
+	// The name goes first: another host may soon get the device.
 	if err := errors.Join(os.Remove(h.device), detach(ctx, loop)); err != nil {
 		return err
 	}
@@ -58,17 +59,17 @@ func detached(ctx context.Context, h *host, random *rand.Rand) error {
 		return err
 	}
 	h.healed = time.Now()
-	// bakeryd notices, and lets go of the old one.
-	if err := until(ctx, 10*h.s.o.lease+patience, loop+" is let go", func() bool { return !attached(loop, mounted.dir+"/") }); err != nil {
+	// bakeryd notices, and closes the old device.
+	if err := until(ctx, 10*h.s.o.lease+patience, loop+" is closed", func() bool { return !attached(loop, mounted.dir+"/") }); err != nil {
 		return err
 	}
 	if n := path.wroteTwice(); n > 0 {
-		return fmt.Errorf("bakeryd wrote %d times to where a write of its own was under way", n)
+		return fmt.Errorf("bakeryd wrote %d times over its own write in flight", n)
 	}
 	return errors.Join(mounted.unmount(), path.file.Close())
 }
 
-// damaged spoils a record of a host, one that others need, and waits until the host has written it anew.
+// damaged damages a record of a host that others need, and waits until the host has rewritten it.
 func damaged(spoil func(f *os.File, at int64, random *rand.Rand) error) func(context.Context, *host, *rand.Rand) error {
 	return func(ctx context.Context, h *host, random *rand.Rand) error {
 		space := h.s.space
@@ -112,16 +113,16 @@ func damaged(spoil func(f *os.File, at int64, random *rand.Rand) error) func(con
 			return err
 		}
 		h.healed = time.Now()
-		if l == 0 { // nobody needs it but who makes a lock, or removes one
+		if l == 0 { // read only when a lock is created or removed
 			needing, stop := context.WithCancel(ctx)
 			defer stop()
 			go h.makeLocks(needing)
 		}
-		return until(ctx, 10*h.s.o.lease+patience, fmt.Sprintf("the %s of host %d at %d is mended", what, h.id, at), whole)
+		return until(ctx, 10*h.s.o.lease+patience, fmt.Sprintf("the %s of host %d at %d is repaired", what, h.id, at), whole)
 	}
 }
 
-// makeLocks has the others make a lock and remove it, over and over.
+// makeLocks makes the other hosts create and remove a lock repeatedly.
 func (h *host) makeLocks(ctx context.Context) {
 	for pauseFor(ctx, 100*time.Millisecond) == nil {
 		for _, o := range h.s.hosts {
@@ -160,8 +161,8 @@ func garbage(f *os.File, at int64, random *rand.Rand) error {
 	return err
 }
 
-// evict has some other host declare this one dead. One that seemed to renew a moment ago is only asked to leave: that is
-// repeated, as an operator would, who reads what is answered.
+// evict makes another host declare this one dead. A host that seemed to renew a moment ago is only
+// asked to leave; then the eviction is repeated, as an operator would.
 func (h *host) evict(ctx context.Context, random *rand.Rand, flags ...string) error {
 	others := slices.DeleteFunc(slices.Clone(h.s.hosts), func(o *host) bool { return o == h })
 	random.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
@@ -189,8 +190,8 @@ func (h *host) evict(ctx context.Context, random *rand.Rand, flags ...string) er
 	return nil
 }
 
-// evictedAlive: a host that is up is asked to leave, and does. It is asked on the host itself: for another one it may
-// look silent just now, and then an eviction is its death, of which the operator has to be sure.
+// evictedAlive asks a live host to leave. The host itself is asked: to another one it may look
+// silent, and then an eviction would declare it dead.
 func evictedAlive(ctx context.Context, h *host, random *rand.Rand) error {
 	if err := h.aim(ctx, random); err != nil {
 		return err
@@ -216,7 +217,7 @@ func evictedDead(ctx context.Context, h *host, random *rand.Rand) error {
 	return afterEviction(ctx, h, random, func() error { return nil })
 }
 
-// forgotten: another machine is put in the place of a dead one, with its id.
+// forgotten replaces a dead machine by another one with its id.
 func forgotten(ctx context.Context, h *host, random *rand.Rand) error {
 	return afterEviction(ctx, h, random, func() error {
 		return errors.Join(os.RemoveAll(h.state()), os.Mkdir(h.state(), 0o755), h.newMachine())
@@ -242,7 +243,7 @@ func afterEviction(ctx context.Context, h *host, random *rand.Rand, before func(
 	return h.reboot(ctx)
 }
 
-// twin: another machine is configured with the id of a host that is up. It is refused.
+// twin configures another machine with the id of a live host. It is refused.
 func twin(ctx context.Context, h *host, _ *rand.Rand) error {
 	dir := filepath.Join(h.dir, "twin")
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(filepath.Join(dir, "etc"), 0o755)); err != nil {

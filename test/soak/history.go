@@ -12,18 +12,18 @@ import (
 	"github.com/bakeryd/bakeryd/test/history"
 )
 
-// Diaries are held against each other by package history, without the store and its judge.
+// Package history checks the clients' logs against each other, without the store and its judge.
 
-// window is the least number of calls that are checked at once.
+// window is the least number of calls checked at a time.
 const window = 200
 
-// still reports whether all processes of a host stood still.
+// still reports whether all processes of a host were paused in an interval.
 type still func(host int, from, to time.Duration) bool
 
-// kept is a section as its parts tell of it, each of which has one mode.
+// kept is a section, as its parts in the log, each with one mode.
 type kept []entry
 
-// sections returns the sections by lock.
+// sections groups the parts by section, and these by lock.
 func sections(parts []entry) map[string][]kept {
 	of, order := map[string]kept{}, []string(nil)
 	for _, e := range parts {
@@ -42,7 +42,7 @@ func sections(parts []entry) map[string][]kept {
 
 func (k kept) last() entry { return k[len(k)-1] }
 
-// ended reports whether the holder noted its end, and within its lease.
+// ended reports whether the holder logged its end within its lease.
 func (k kept) ended(still still) bool {
 	e := k.last()
 	if e.How != endWell && e.How != endStopped {
@@ -54,8 +54,8 @@ func (k kept) ended(still still) bool {
 	return !still(e.Host, e.Asked, e.End)
 }
 
-// callsOf returns the calls of the sections of one lock, in the order of their answers. A holder whose
-// end is not known held the lock at the moment of the grant. If the store let it in, it still did then.
+// callsOf returns the calls of one lock's sections, in the order of their answers. A holder with an
+// unknown end held the lock when it was granted, and when the store accepted its first record.
 func callsOf(l lock, sections []kept, still still) (calls []history.Call) {
 	for _, k := range sections {
 		for i, e := range k {
@@ -96,9 +96,8 @@ func next(l lock, grants []history.Call, e entry) time.Duration {
 	return history.Unknown
 }
 
-// checkDiaries checks each lock by what its clients wrote down, window by window. draw makes a page
-// of a wrong one.
-func checkDiaries(parts []entry, still still, draw func(*history.History) string) (r porcupineReport, found []string) {
+// checkSectionLogs checks the logs of each lock, window by window. draw makes a page of a violation.
+func checkSectionLogs(parts []entry, still still, draw func(*history.History) string) (r porcupineReport, found []string) {
 	for name, of := range sections(parts) {
 		l := lockNamed(name)
 		recorder := history.New(l.permits)
@@ -112,7 +111,7 @@ func checkDiaries(parts []entry, still still, draw func(*history.History) string
 			case errors.Is(err, history.ErrUndecided):
 				r.Undecided++
 			case err != nil:
-				found = append(found, fmt.Sprintf("two have had %q at once, or a token went back, by the diaries: %v: see %s", name, err, draw(h)))
+				found = append(found, fmt.Sprintf("two have had %q at once, or a token went back, according to the clients' logs: %v: see %s", name, err, draw(h)))
 			}
 		}
 		for _, c := range callsOf(l, of, still) {
@@ -124,7 +123,7 @@ func checkDiaries(parts []entry, still still, draw func(*history.History) string
 	return r, found
 }
 
-// drawHistory makes a page of a history in the run's directory.
+// drawHistory writes a page of a history into the run's directory.
 func (s *soak) drawHistory(h *history.History) string {
 	page := filepath.Join(s.dir, "porcupine.html")
 	if err := h.Draw(page); err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/bakeryd/bakeryd/test/history"
 )
 
-// change is a part of a section that has another mode than the one before it.
+// change returns the part of a section that follows e in another mode.
 func change(e entry, mode layout.Mode, asked, since, end time.Duration) entry {
 	e.Mode, e.Asked, e.Since, e.End, e.How = mode, asked, since, end, endWell
 	return e
 }
 
-func TestCheckDiaries_MadeUp(t *testing.T) {
+func TestCheckSectionLogs_MadeUp(t *testing.T) {
 	x, r := layout.Exclusive, layout.Shared
 	for name, c := range map[string]struct {
 		change func(all []entry) []entry
@@ -54,7 +54,7 @@ func TestCheckDiaries_MadeUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			still := func(host int, _, to time.Duration) bool { return c.still && host == 1 && to < 50 }
-			checked, found := checkDiaries(c.change(diaryOf()), still, func(*history.History) string { return "a page" })
+			checked, found := checkSectionLogs(c.change(sectionLogOf()), still, func(*history.History) string { return "a page" })
 			require.Equal(t, 1, checked.Windows)
 			require.Zero(t, checked.Undecided)
 			require.Equal(t, c.wrong, len(found) > 0, found)

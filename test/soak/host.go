@@ -18,26 +18,26 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
-// host is a machine: a path to the image and a loop device over that, directories, a machine id and a boot id of its
-// own, and, while it is up, a bakeryd and clients.
+// host is a machine: a path to the image with a loop device, its own directories, machine id and
+// boot id, and, while it is up, a bakeryd and clients.
 type host struct {
 	s      *soak
 	id     int
-	dir    string // working directory of all its processes
-	device string // what bakeryd is given: a link to the loop device
+	dir    string // working directory of its processes
+	device string // for bakeryd: a link to the loop device
 
 	path    *path
 	mounted *mounted
 	loop    string
-	paths   int // made so far
+	paths   int // number created so far
 
 	daemon *process
 	log    string
-	healed time.Time // when what was wrong with the host was undone: its recovery begins
+	healed time.Time // when the cause of the fault was removed: the recovery begins
 
-	mu       sync.Mutex // guards what follows
-	off      bool       // nothing is started now: it is paused, or has no power
-	expected bool       // bakeryd may end
+	mu       sync.Mutex // guards the fields below
+	off      bool       // paused or without power: nothing is started
+	expected bool       // the end of bakeryd is no violation
 	workers  []*process
 	wrappers map[string]*wrapper // of the chaos run, by name
 }
@@ -71,7 +71,7 @@ func (h *host) socket() string { return filepath.Join(h.run(), "s") }
 
 func (h *host) client() *client.Client { return client.New(h.socket()) }
 
-// newMachine and newBoot give the host another machine id, or boot id. It needs to be off.
+// newMachine and newBoot change the machine id and boot id of a host that is off.
 func (h *host) newMachine() error {
 	return os.WriteFile(filepath.Join(h.dir, "etc", "machine-id"), []byte(h.s.newID()+"\n"), 0o644)
 }
@@ -82,7 +82,7 @@ func (h *host) newBoot() error {
 	return os.WriteFile(filepath.Join(h.dir, "boot_id"), []byte(text), 0o644)
 }
 
-// bootDaemon runs a program with the ids in the working directory in the place of the machine's own.
+// bootDaemon runs a program with the ids in the working directory mounted over the machine's own.
 func bootDaemon(_ context.Context, argv []string) error {
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -122,7 +122,7 @@ func (h *host) connect(ctx context.Context) error {
 	return os.Rename(next, h.device)
 }
 
-// start starts bakeryd and does not wait until it serves.
+// start starts bakeryd and does not wait for the join.
 func (h *host) start() error {
 	h.healed = time.Now()
 	h.mu.Lock()
@@ -154,14 +154,14 @@ func (h *host) up(ctx context.Context) error {
 	return until(ctx, patience, fmt.Sprintf("host %d serves", h.id), func() bool { return strings.Contains(fileFrom(h.log, begin), "msg=serving") })
 }
 
-// ending tells that bakeryd is about to end, for a reason.
+// ending records that the end of bakeryd is expected, and why.
 func (h *host) ending() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.expected = true
 }
 
-// end ends bakeryd by a signal, and returns its exit code.
+// end ends bakeryd with a signal, and returns its exit code.
 func (h *host) end(ctx context.Context, signal syscall.Signal) (int, error) {
 	h.ending()
 	if err := h.daemon.cmd.Process.Signal(signal); err != nil {
@@ -170,7 +170,7 @@ func (h *host) end(ctx context.Context, signal syscall.Signal) (int, error) {
 	return h.daemon.code(ctx, patience)
 }
 
-// kill ends bakeryd at once.
+// kill kills bakeryd.
 func (h *host) kill(ctx context.Context) error {
 	_, err := h.end(ctx, unix.SIGKILL)
 	return err
@@ -186,7 +186,7 @@ func (h *host) launch(log string, user *syscall.Credential, argv ...string) (*pr
 	return start(h.dir, filepath.Join(h.dir, log), user, argv...)
 }
 
-// errOff is returned when nothing can be started on a host.
+// errOff is returned when the host is paused or off.
 var errOff = errors.New("the host is off")
 
 func (h *host) setOff(off bool) {
@@ -195,7 +195,7 @@ func (h *host) setOff(off bool) {
 	h.off = off
 }
 
-// freeze has all processes of the host stand still, as a hypervisor does, and thaw has them go on.
+// freeze stops all processes of the host, as a hypervisor does, and thaw continues them.
 func (h *host) freeze() (since time.Duration) {
 	h.setOff(true)
 	since = clock.Boottime.Now()
@@ -210,7 +210,8 @@ func (h *host) thaw(since time.Duration) {
 	h.setOff(false)
 }
 
-// powerOff ends all of the host's processes at one moment. A write under way may keep one until afterwards is done.
+// powerOff kills all of the host's processes at one moment. A write in flight may keep a process;
+// afterwards is called before they are waited for.
 func (h *host) powerOff(ctx context.Context, afterwards func()) error {
 	h.ending()
 	h.setOff(true)
@@ -227,8 +228,7 @@ func (h *host) powerOff(ctx context.Context, afterwards func()) error {
 	return nil
 }
 
-// reboot is what a host is after that: its runtime directory is empty, and it has another boot id. Then its clients and
-// bakeryd start.
+// reboot empties the runtime directory, changes the boot id, and starts the clients and bakeryd.
 func (h *host) reboot(ctx context.Context) error {
 	if err := errors.Join(os.RemoveAll(h.run()), os.Mkdir(h.run(), 0o755), h.newBoot()); err != nil {
 		return err
@@ -240,7 +240,7 @@ func (h *host) reboot(ctx context.Context) error {
 	return h.startWorkers()
 }
 
-// well waits until a lock can be had on the host, and nobody else's.
+// well waits until a client of the host gets a lock that no other host uses.
 func (h *host) well(ctx context.Context) error {
 	var last error
 	err := until(ctx, patience, fmt.Sprintf("host %d can take a lock again", h.id), func() bool {

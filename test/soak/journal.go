@@ -13,38 +13,38 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// A diary is what clients write down of their own sections, in a file of their
-// own: a line as each begins, is let in by the store and has ended. It is
-// held against the others at the end (history.go).
+// A log is a file in which clients record their own sections: a line at the begin, when the store
+// accepts the first record, and at the end. history.go checks the logs against each other at the
+// end.
 
-// entry is a line: what is known by then of a section, or of the part of it that has one mode.
+// entry is a line: the state of a section, or of its part with one mode.
 type entry struct {
 	Section  string        `json:"section"`
 	Lock     string        `json:"lock"`
 	Host     int           `json:"host"`
 	Mode     layout.Mode   `json:"mode"`
 	Token    layout.Ticket `json:"token"`
-	Asked    time.Duration `json:"asked"` // for the lock, or for this mode of it
+	Asked    time.Duration `json:"asked"` // request for the lock, or for this mode
 	Since    time.Duration `json:"since"`
-	Entered  bool          `json:"entered,omitzero"` // the store has let it in
+	Entered  bool          `json:"entered,omitzero"` // the store accepted its first record
 	End      time.Duration `json:"end,omitzero"`
 	How      string        `json:"how,omitzero"` // empty: it was killed, or is not over
 	Deadline time.Duration `json:"deadline,omitzero"`
 
-	Failed string `json:"failed,omitzero"` // instead of all that: a lock was asked for in vain
+	Failed string `json:"failed,omitzero"` // only field of a failed request for a lock
 }
 
-type diary struct {
+type sectionLog struct {
 	mu   sync.Mutex // one line at a time
 	file *os.File
 }
 
-func openDiary(path string) (*diary, error) {
+func openSectionLog(path string) (*sectionLog, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	return &diary{file: f}, err
+	return &sectionLog{file: f}, err
 }
 
-func (d *diary) write(e entry) error {
+func (d *sectionLog) write(e entry) error {
 	b, err := json.Marshal(e)
 	if err != nil {
 		return err
@@ -55,8 +55,9 @@ func (d *diary) write(e entry) error {
 	return err
 }
 
-// readDiaries returns the parts of all sections, each by its last line, and how often what failed.
-func readDiaries(paths []string) (parts []entry, failed map[string]int, err error) {
+// readSectionLogs returns the parts of all sections, each from its last line, and counts the failed
+// requests.
+func readSectionLogs(paths []string) (parts []entry, failed map[string]int, err error) {
 	type key struct {
 		section string
 		since   time.Duration

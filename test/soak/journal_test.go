@@ -10,8 +10,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// diaryOf has three sections, one after the other, and the second was killed.
-func diaryOf() []entry {
+// sectionLogOf returns a log of three sections, of which the second was killed.
+func sectionLogOf() []entry {
 	return []entry{
 		{Section: "a", Lock: "hot", Host: 1, Token: layout.MakeTicket(10, 1), Asked: 1, Since: 10, Entered: true, End: 20, How: endWell},
 		{Section: "b", Lock: "hot", Host: 2, Token: layout.MakeTicket(20, 2), Asked: 1, Since: 30, Entered: true},
@@ -19,12 +19,13 @@ func diaryOf() []entry {
 	}
 }
 
-// TestReadDiaries: the last line of a section counts, and half a line is what a killed one leaves.
-func TestReadDiaries(t *testing.T) {
+// TestReadSectionLogs: a section's last line counts, and the incomplete line of a killed writer is
+// skipped.
+func TestReadSectionLogs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "diary")
-	d, err := openDiary(path)
+	d, err := openSectionLog(path)
 	require.NoError(t, err)
-	all := diaryOf()
+	all := sectionLogOf()
 	begun := all[0]
 	begun.Entered, begun.End, begun.How = false, 0, ""
 	require.NoError(t, d.write(begun))
@@ -32,12 +33,12 @@ func TestReadDiaries(t *testing.T) {
 	require.NoError(t, d.write(all[0]))
 	_, err = d.file.WriteString(`{"section":"b","lock":"h`)
 	require.NoError(t, err)
-	parts, failed, err := readDiaries([]string{path})
+	parts, failed, err := readSectionLogs([]string{path})
 	require.NoError(t, err)
 	require.Equal(t, all[:1], parts)
 	require.Equal(t, map[string]int{"busy": 1}, failed)
 	require.NoError(t, os.WriteFile(path, []byte("{\"section\":7}\n"), 0o600))
-	_, _, err = readDiaries([]string{path})
+	_, _, err = readSectionLogs([]string{path})
 	require.Error(t, err)
 }
 

@@ -8,17 +8,17 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// judge decides from what sections tell of themselves whether the locks keep
-// their promises. It is pure: all times are those of the acts, of one clock.
+// judge decides from the records of sections whether the locks keep their promises. It does no IO:
+// all times are those of the records, on one clock.
 //
-// A section is over when its holder's deadline has passed, and one of a command, which is not told of a deadline,
-// when its host has stood still for a while: it is about to be killed by its wrapper, which stood still as well. It may
-// not know yet: it was paused, or its process stood still between its look at the deadline and its
-// write. So what is begun later than that is refused; such a late act is to be expected.
+// A section is over when its holder's deadline has passed. A command does not know a deadline; its
+// section is over when its host was paused for long enough that its wrapper is about to kill it.
+// The holder may not know yet, because it was paused between its check of the deadline and its
+// write. Records begun later are refused, which is expected.
 //
-// A section c that conflicts with a later one, e, is over once e was granted. What c does after that is refused too, as
-// by a storage that knows of tokens. But if it was begun after the grant of e, and is not late, it is a violation: two
-// have the lock at once.
+// A section c that conflicts with a later one, e, is over once e was granted. Later records of c
+// are refused, as a storage that compares tokens would do. But a record of c that was begun after
+// the grant of e, and before c's deadline, is a violation: two hold the lock at once.
 //
 //	c: enter ... beat          | deadline passes |  write: late, refused
 //	e:                                 granted  enter
@@ -28,39 +28,40 @@ import (
 //
 // # What is checked
 //
-//   - EXCLUSION: of conflicting sections none does anything in time after another was granted.
-//   - PERMITS: nor do as many exclusive ones as the lock has permits after one more was granted.
-//   - TOKENS: an exclusive grant's token is above that of every one before; of a lock with several permits it is
-//     merely another one, as of two who are admitted at once either may be the first to notice.
-//   - COUNTER: what a section writes in time is one more than what was there, and what shares a lock sees the counter stand still.
-//   - VALUE: the value read under a lock is never older than the last one whose writing was acknowledged before the grant.
+//   - EXCLUSION: no section writes a record before its deadline after a conflicting one was granted.
+//   - PERMITS: nor do as many exclusive sections as the lock has permits after one more was granted.
+//   - TOKENS: the token of an exclusive grant is greater than all before. With several permits it
+//     only differs: either of two concurrent grants may be noticed first.
+//   - COUNTER: a valid write increments the counter by one, and the counter does not change during
+//     a shared section.
+//   - VALUE: a value read under a lock is not older than the last one acknowledged before the grant.
 type judge struct {
 	lease  time.Duration
 	locks  map[string]*judged
 	pauses map[int][]pause // by host
 
-	sections int            // entered
-	refusals map[string]int // late acts, by why they are to be expected
+	sections int            // number of sections that entered
+	refusals map[string]int // refused records, by reason
 	found    []string       // violations
 }
 
-// pause is an interval in which every process of a host stood still.
+// pause is an interval in which all processes of a host were paused.
 type pause struct{ from, to time.Duration }
 
-// everyHost stands for all hosts at once: the machine stood still.
+// everyHost stands for all hosts: the machine was paused.
 const everyHost = 0
 
-// judged is one lock.
+// judged is the state of one lock.
 type judged struct {
 	lock
 	n        uint64
-	members  []*member // granted, not left, none granted since that conflicts
+	members  []*member // granted, and neither left nor displaced by a conflicting grant
 	over     map[string]*member
-	crowds   []*crowd
-	latest   [2]*member    // granted last, by mode
-	granted  []grant       // the last exclusive ones, in the order in which they entered
-	greatest layout.Ticket // of the exclusive ones
-	valued   []grant       // values whose writing was acknowledged, and when
+	excess   []*concurrentHolders
+	latest   [2]*member    // latest grant, by mode
+	granted  []grant       // recent exclusive grants, in the order of their entry
+	greatest layout.Ticket // of the exclusive grants
+	valued   []grant       // acknowledged values, and when
 	sections int
 }
 
@@ -71,17 +72,17 @@ type grant struct {
 
 // member is a section.
 type member struct {
-	act            // as it entered, or last changed its mode
-	last   act     // the last one that was not refused
-	by     *member // the first one that was granted since and conflicts; nil: none
-	reader uint64  // what a shared section saw
+	record         // as it entered, or last changed its mode
+	last   record  // latest accepted record
+	by     *member // first conflicting later grant; nil if none
+	reader uint64  // counter seen by a shared section
 	read   bool
 }
 
-// crowd is a grant that was one too many, unless some of the others were over.
-type crowd struct {
+// concurrentHolders is a grant beyond the permits, unless some of the other holders were over.
+type concurrentHolders struct {
 	late  *member
-	sure  map[string]bool // others that have done something since, in time
+	sure  map[string]bool // others that wrote a valid record since
 	ahead []*member
 }
 
@@ -97,13 +98,13 @@ func (j *judge) violate(format string, args ...any) {
 	j.found = append(j.found, fmt.Sprintf(format, args...))
 }
 
-// paused tells of a pause, when it begins and, with its end, when that is over.
+// paused records a pause, at its begin with to 0, and at its end.
 func (j *judge) paused(host int, p pause) {
 	j.pauses[host] = slices.DeleteFunc(j.pauses[host], func(q pause) bool { return q.from == p.from })
 	j.pauses[host] = append(j.pauses[host], p)
 }
 
-// dead tells that every process of a host that was there is gone.
+// dead records that all processes of a host have ended.
 func (j *judge) dead(host int) {
 	for _, l := range j.locks {
 		for _, m := range slices.Clone(l.members) {
@@ -119,14 +120,14 @@ func (j *judge) dead(host int) {
 	}
 }
 
-// take takes an act, and says whether it may be done.
-func (j *judge) take(a act) bool {
+// take processes a record, and reports whether it is accepted.
+func (j *judge) take(a record) bool {
 	l := j.locks[a.Lock]
-	if a.Kind == actWrong {
+	if a.Kind == recordWrong {
 		j.violate("a client complains: %s: %s", a.Section, a.Text)
 		return false
 	}
-	if a.Kind == actEnter {
+	if a.Kind == recordEnter {
 		return j.enter(l, a)
 	}
 	if m := l.over[a.Section]; m != nil {
@@ -151,30 +152,30 @@ func (j *judge) take(a act) bool {
 	return true
 }
 
-// does has a member do what is neither too late nor the beginning.
-func (j *judge) does(l *judged, m *member, a act) {
+// does processes a record of a member that is neither late nor its first.
+func (j *judge) does(l *judged, m *member, a record) {
 	switch a.Kind {
-	case actBeat:
+	case recordBeat:
 		j.sees(l, m, a)
-	case actWrite:
+	case recordWrite:
 		if l.permits == 1 && a.N != l.n+1 {
 			j.violate("an update was lost: %v writes %d, the counter is %d", a, a.N, l.n)
 		}
 		l.n = a.N
-	case actMode:
+	case recordMode:
 		j.changes(l, m, a)
-	case actValued:
+	case recordValued:
 		l.valued = append(l.valued, grant{a.Token, a.At})
-	case actValue:
+	case recordValue:
 		j.reads(l, m, a)
-	case actLeave:
+	case recordLeave:
 		j.sees(l, m, a)
 		j.leaves(l, m)
 	}
 }
 
-// sees compares what readers see.
-func (j *judge) sees(l *judged, m *member, a act) {
+// sees checks that readers see the same counter.
+func (j *judge) sees(l *judged, m *member, a record) {
 	if m.Mode != layout.Shared || l.permits > 1 {
 		return
 	}
@@ -184,8 +185,8 @@ func (j *judge) sees(l *judged, m *member, a act) {
 	m.reader, m.read = a.N, true
 }
 
-func (j *judge) enter(l *judged, a act) bool {
-	m := &member{act: a, last: a}
+func (j *judge) enter(l *judged, a record) bool {
+	m := &member{record: a, last: a}
 	m.last.At = a.Asked
 	l.sections++
 	j.sections++
@@ -208,7 +209,7 @@ func (j *judge) enter(l *judged, a act) bool {
 	return true
 }
 
-// later returns who conflicts with a section that enters only now and was granted the lock after that; nil: nobody.
+// later returns a section that was granted the lock after m and conflicts with it; nil if none.
 func (l *judged) later(m *member) *member {
 	for mode, o := range l.latest {
 		if o == nil || o.Granted <= m.Granted || m.Mode == layout.Shared && layout.Mode(mode) == layout.Shared {
@@ -222,12 +223,12 @@ func (l *judged) later(m *member) *member {
 	return nil
 }
 
-// beside tells whether two may be inside together by the number of permits.
+// beside reports whether the permits let two sections hold the lock at once.
 func (l *judged) beside(a, b *member) bool {
 	return l.permits > 1 && a.Mode == layout.Exclusive && b.Mode == layout.Exclusive && a.Host != b.Host
 }
 
-// forget drops sections that have been over for long, which nothing is heard of any more.
+// forget drops sections that ended ten minutes ago.
 func (l *judged) forget(now time.Duration) {
 	if len(l.over) < keepGrants {
 		return
@@ -239,14 +240,14 @@ func (l *judged) forget(now time.Duration) {
 	}
 }
 
-// displace ends the sections that a new grant shows to be over.
+// displace ends the sections that conflict with a new grant.
 func (j *judge) displace(l *judged, m *member) {
 	var others []*member
 	for _, c := range slices.Clone(l.members) {
 		switch {
 		case c == m || c.Mode == layout.Shared && m.Mode == layout.Shared:
 		case l.beside(c, m):
-			if c.Granted < m.Granted { // else that one's own crowd would have told
+			if c.Granted < m.Granted { // otherwise c's own entry covers it
 				others = append(others, c)
 			}
 		default:
@@ -254,7 +255,7 @@ func (j *judge) displace(l *judged, m *member) {
 		}
 	}
 	if l.permits > 1 && m.Mode == layout.Exclusive && len(others) >= l.permits {
-		l.crowds = append(l.crowds, &crowd{late: m, sure: map[string]bool{}, ahead: others})
+		l.excess = append(l.excess, &concurrentHolders{late: m, sure: map[string]bool{}, ahead: others})
 		for _, c := range others {
 			if c.last.At > m.Granted {
 				j.confirm(l, c)
@@ -263,32 +264,32 @@ func (j *judge) displace(l *judged, m *member) {
 	}
 }
 
-// ends has c be over, for by was granted.
+// ends ends c because of the grant to by.
 func (j *judge) ends(l *judged, c, by *member) {
 	if c.last.At > by.Granted {
-		j.violate("two have %q at once: %v, granted at %v, while %v", l.name, by.act, by.Granted, c.last)
+		j.violate("two have %q at once: %v, granted at %v, while %v", l.name, by.record, by.Granted, c.last)
 	}
 	j.leaves(l, c)
 	c.by = by
 	l.over[c.Section] = c
 }
 
-// tooLate judges an act of a section that is over.
-func (j *judge) tooLate(l *judged, m *member, a act) {
+// tooLate judges a record of a section that is over.
+func (j *judge) tooLate(l *judged, m *member, a record) {
 	switch why := j.excuse(m, a); {
 	case why != "":
 		j.refusals[why]++
 	case m.by == nil:
 		j.refusals["after it was refused"]++
 	case a.At <= m.by.Granted:
-		j.refusals["begun before the other's grant"]++ // of one that was killed; if it lives, it tries again
+		j.refusals["begun before the other's grant"]++ // a client that still runs writes again
 	default:
-		j.violate("two have %q at once: %v, while %v was granted at %v", l.name, a, m.by.act, m.by.Granted)
+		j.violate("two have %q at once: %v, while %v was granted at %v", l.name, a, m.by.record, m.by.Granted)
 	}
 }
 
-// excuse says why an act cannot be expected to be in time, if so.
-func (j *judge) excuse(m *member, a act) string {
+// excuse returns why a late record is expected, or "".
+func (j *judge) excuse(m *member, a record) string {
 	switch {
 	case a.Deadline != 0 && a.At > a.Deadline:
 		return "past its deadline"
@@ -298,39 +299,40 @@ func (j *judge) excuse(m *member, a act) string {
 	return ""
 }
 
-// stillStopping is how long after a pause a command may go on before it is stopped.
+// stillStopping is how long after a pause a command may run before it is stopped.
 const stillStopping = 3 * time.Second
 
-// stoodStill tells whether a host was paused within an interval, or just before its end, for so long that it may have
-// lost its lease by that: it has renewed it a sixth of a lease before, or a little more.
+// stoodStill reports whether a host was paused within an interval, or just before its end, for so
+// long that its lease may have ended: it last renewed a sixth of a lease before, or slightly more.
 func (j *judge) stoodStill(host int, from, to time.Duration) bool {
 	return slices.ContainsFunc(slices.Concat(j.pauses[host], j.pauses[everyHost]), func(p pause) bool {
 		return p.from <= to && (p.to == 0 || p.to-p.from >= j.lease*7/10 && p.to >= from && to <= p.to+stillStopping)
 	})
 }
 
-// confirm counts a member as inside at the last moment, with those that were granted the lock beside it.
+// confirm notes that a member held the lock at its latest record, and so together with the entries
+// of excess.
 func (j *judge) confirm(l *judged, m *member) {
-	for _, c := range l.crowds {
+	for _, c := range l.excess {
 		if c.late == m || !slices.Contains(c.ahead, m) {
 			continue
 		}
 		c.sure[m.Section] = true
 		if len(c.sure) >= l.permits {
-			j.violate("more than %d have %q at once: %v was granted at %v, while %v are in", l.permits, l.name, c.late.act, c.late.Granted, c.sure)
+			j.violate("more than %d have %q at once: %v was granted at %v, while %v are in", l.permits, l.name, c.late.record, c.late.Granted, c.sure)
 			c.ahead = nil
 		}
 	}
 }
 
-// compareToken holds a new exclusive grant against those before it.
+// compareToken compares a new exclusive grant with those before it.
 func (j *judge) compareToken(l *judged, m *member) {
 	if m.Mode != layout.Exclusive {
 		return
 	}
 	for _, g := range l.granted {
 		if m.Token == g.token || m.Token < g.token && l.permits == 1 {
-			j.violate("a token went back: %v, granted at %v, after token %d, granted at %v", m.act, m.Granted, g.token, g.at)
+			j.violate("a token went back: %v, granted at %v, after token %d, granted at %v", m.record, m.Granted, g.token, g.at)
 			break
 		}
 	}
@@ -341,16 +343,16 @@ func (j *judge) compareToken(l *judged, m *member) {
 	l.greatest = max(l.greatest, m.Token)
 }
 
-// keepGrants is with how many earlier ones a token is compared at least.
+// keepGrants is the least number of earlier grants that a token is compared with.
 const keepGrants = 100
 
-// changes takes a member's other mode.
-func (j *judge) changes(l *judged, m *member, a act) {
+// changes changes a member's mode.
+func (j *judge) changes(l *judged, m *member, a record) {
 	m.Mode, m.read = a.Mode, false
 	if a.Mode == layout.Exclusive {
 		m.Granted = a.Granted
 		j.displace(l, m)
-		l.latest[layout.Exclusive] = &member{act: m.act} // as it is now: m may share the lock again
+		l.latest[layout.Exclusive] = &member{record: m.record} // a copy: m may share the lock again
 		if a.Token < l.greatest {
 			j.violate("a token went back: %v becomes exclusive after token %d", a, l.greatest)
 		}
@@ -358,8 +360,9 @@ func (j *judge) changes(l *judged, m *member, a act) {
 	}
 }
 
-// reads judges the value that a member has read. What was acknowledged after the grant, by another one, it need not see.
-func (j *judge) reads(l *judged, m *member, a act) {
+// reads judges the value that a member has read. It need not see a value that another section set
+// after the grant.
+func (j *judge) reads(l *judged, m *member, a record) {
 	for _, v := range l.valued {
 		if v.at < m.Granted && a.ValueToken < v.token {
 			j.violate("a value went back: %v reads that of token %d, that of %d was acknowledged at %v", a, a.ValueToken, v.token, v.at)
@@ -374,17 +377,17 @@ func (j *judge) reads(l *judged, m *member, a act) {
 	}
 }
 
-// leaves takes a member out, as it leaves or as it is known to be over.
+// leaves removes a member that leaves or is over.
 func (j *judge) leaves(l *judged, m *member) {
 	l.members = slices.DeleteFunc(l.members, func(o *member) bool { return o == m })
-	kept := l.crowds[:0]
-	for _, c := range l.crowds {
+	kept := l.excess[:0]
+	for _, c := range l.excess {
 		if c.late != m || len(c.ahead) > 0 {
 			kept = append(kept, c)
 		}
 	}
-	l.crowds = kept
-	if len(l.crowds) > keepGrants {
-		l.crowds = slices.Delete(l.crowds, 0, len(l.crowds)-keepGrants)
+	l.excess = kept
+	if len(l.excess) > keepGrants {
+		l.excess = slices.Delete(l.excess, 0, len(l.excess)-keepGrants)
 	}
 }

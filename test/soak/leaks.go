@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// footprint is what a process has.
+// footprint is what a process uses.
 type footprint struct {
 	RSS        int64 `json:"rss_kb"`
 	Files      int   `json:"files"`
@@ -20,7 +20,7 @@ func (f footprint) String() string {
 	return fmt.Sprintf("%.1f MB, %d files, %d threads, %d goroutines", float64(f.RSS)/1024, f.Files, f.Threads, f.Goroutines)
 }
 
-// measure asks the kernel.
+// measure reads the footprint of a process from /proc.
 func measure(pid int) (f footprint, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -42,11 +42,11 @@ func measure(pid int) (f footprint, err error) {
 	return f, err
 }
 
-// daemonReport is what the bakeryds of a host had.
+// daemonReport is the greatest footprint of a host's bakeryds.
 type daemonReport struct {
 	Host    int       `json:"host"`
 	Most    footprint `json:"most"`
-	samples []int64   // RSS of the one that runs, in kB
+	samples []int64   // RSS of the running one, in kB
 	pid     int
 }
 
@@ -80,17 +80,17 @@ func (r *report) sample(hosts []*host) {
 	}
 }
 
-// leakReport compares the bakeryd that was never ended with one that has just begun.
+// leakReport compares the bakeryd that was never ended with a new one.
 type leakReport struct {
 	Host     int       `json:"host"`
 	Old      footprint `json:"old"`
 	Fresh    footprint `json:"fresh"`
-	EarlyRSS int64     `json:"early_rss_kb"` // median of the second quarter of its time
-	LateRSS  int64     `json:"late_rss_kb"`  // and of the last
+	EarlyRSS int64     `json:"early_rss_kb"` // median of the second quarter of its run
+	LateRSS  int64     `json:"late_rss_kb"`  // median of the last quarter
 }
 
 func (l leakReport) String() string {
-	return fmt.Sprintf("host %d, never ended: %v; begun anew: %v; memory %.1f MB in the second quarter, %.1f MB in the last",
+	return fmt.Sprintf("host %d, never ended: %v; started again: %v; memory %.1f MB in the second quarter, %.1f MB in the last",
 		l.Host, l.Old, l.Fresh, float64(l.EarlyRSS)/1024, float64(l.LateRSS)/1024)
 }
 

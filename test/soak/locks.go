@@ -1,14 +1,14 @@
 package main
 
-// lock is one that the clients contend for.
+// lock is a lock that the clients contend for.
 type lock struct {
 	name    string
 	permits int
-	weight  int  // how often it is chosen
-	shared  int  // of a hundred sections, how many share it
-	change  bool // its holders change their mode
-	value   bool // it has a value
-	brief   bool // it is removed now and then, and made anew by who uses it next
+	weight  int  // how often it is chosen, relative to others
+	shared  int  // percentage of shared sections
+	change  bool // holders change their mode
+	value   bool // holders set a value
+	brief   bool // clients remove it, and others create it again
 }
 
 var locks = []lock{
@@ -21,7 +21,7 @@ var locks = []lock{
 	{name: "seldom", permits: 1, weight: 1},
 }
 
-// maxHosts is the number of hosts that the image has room for.
+// maxHosts is the number of hosts in the lockspace.
 const maxHosts = 16
 
 func lockNamed(name string) lock { return locks[blockOf(name)/blockSize] }

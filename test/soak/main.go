@@ -1,17 +1,15 @@
-// Command soak has five hosts, which are real bakeryds on loop devices over one
-// image, work under random faults for as long as it is told, and judges what
-// their clients see. It is run by test/soak/run, which builds what it needs. It
-// knows bakeryd and bakeryctl by their command lines and the Go client, and the
-// layout only to damage records and to see them mended.
+// Command soak runs five hosts, which are real bakeryds on loop devices over one image, under
+// random faults, and judges what their clients see. test/soak/run builds and starts it. It knows
+// bakeryd and bakeryctl by their command lines and the Go client. It knows the layout only to
+// damage records and to see them repaired.
 //
-// Begin with [soak] in soak.go: it makes the hosts of host.go, the clients of
-// clients.go and the faults of faults.go. What clients do in a critical section
-// (section.go) they announce to a store (store.go), a file that stands for the
-// storage that locks are for: it turns away tokens that are too old, and what it
-// is told there is judged by judge.go. What the clients themselves have written
-// down (journal.go) is checked at the end by history.go, with porcupine.
+// Begin with [soak] in soak.go: it creates the hosts of host.go, the clients of clients.go and the
+// faults of faults.go. In a critical section (section.go) a client writes records to a store
+// (store.go), a file that stands for the storage that locks protect: it refuses tokens that are too
+// old. judge.go judges these records. history.go checks the clients' own logs (journal.go) at the
+// end, with porcupine.
 //
-// With --chaos the faults, commands and judge are those of chaos.go.
+// With --chaos chaos.go has the faults, the commands and the judge.
 package main
 
 import (
@@ -38,22 +36,22 @@ func main() {
 	}
 }
 
-// exitCode ends the program without another word.
+// exitCode ends the program without a message.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// play plays the role that the first argument names: the soak itself, or what it runs on its hosts.
+// play plays the role that the first argument names: the soak, or a program on its hosts.
 func play(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return errors.New("want a role: test/soak/run calls it")
 	}
 	roles := map[string]func(context.Context, []string) error{
 		"run":    runSoak,    // the soak itself
-		"worker": runWorker,  // clients of a host, by the Go client
+		"worker": runWorker,  // Go clients of a host
 		"inside": runInside,  // a command under bakeryctl lock
-		"beat":   runBeat,    // likewise, in the chaos run
-		"boot":   bootDaemon, // bakeryd, with the machine id and boot id of its host
+		"beat":   runBeat,    // the same, in the chaos run
+		"boot":   bootDaemon, // bakeryd, with its host's machine id and boot id
 	}
 	role, ok := roles[args[0]]
 	if !ok {

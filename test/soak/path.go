@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// path is one host's way to the image: a filesystem of one file, which is another name of that. Requests can be
-// left without an answer, which has whoever asked sleep in the kernel, be answered with an error, or late. A path that
-// was cut answers all that hang with an error, while their writes may land later, as those of a host that is no more.
+// path is one host's path to the image: a filesystem of one file, which is another name of the
+// image. Its requests can hang in the kernel, fail, or be late. After a cut all hanging requests
+// fail, but their writes may still land, like those of a lost host.
 type path struct {
 	fs.Inode
 	file *os.File
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	change  sync.Cond
 	hang    trouble
 	fail    trouble
@@ -27,11 +27,11 @@ type path struct {
 	cut     bool
 	late    []lateWrite
 	hung    int           // requests that hang
-	writing map[int64]int // writes under way, by offset
-	twice   int           // writes that came while one to the same place was under way
+	writing map[int64]int // writes in flight, by offset
+	twice   int           // writes that overlapped a write in flight
 }
 
-// trouble is what requests are in trouble.
+// trouble selects the requests with a fault.
 type trouble struct{ reads, writes bool }
 
 type lateWrite struct {
@@ -54,12 +54,12 @@ func newPath(image string) (*path, error) {
 	return p, err
 }
 
-// Open has nothing cached, and a write that hangs not hold up reads.
+// Open disables caching, and lets reads pass a hanging write.
 func (p *path) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	return nil, fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES, 0
 }
 
-// Getattr tells the size.
+// Getattr returns the size.
 func (p *path) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	info, err := p.file.Stat()
 	if err != nil {
@@ -69,7 +69,7 @@ func (p *path) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) sy
 	return 0
 }
 
-// pass returns when a request may go on, or with its error. It is called with mu held.
+// pass blocks while a request hangs or is late, and returns its error. It is called with mu held.
 func (p *path) pass(of func(trouble) bool) syscall.Errno {
 	for of(p.hang) && !p.cut {
 		p.hung++
@@ -127,12 +127,12 @@ func (p *path) Write(_ context.Context, _ fs.FileHandle, data []byte, off int64)
 	return uint32(max(n, 0)), fs.ToErrno(err)
 }
 
-// Fsync writes what is yet to be written.
+// Fsync flushes the image.
 func (p *path) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 	return fs.ToErrno(p.file.Sync())
 }
 
-// set changes what is wrong with the path.
+// set changes the fault of the path.
 func (p *path) set(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,12 +140,12 @@ func (p *path) set(f func()) {
 	p.change.Broadcast()
 }
 
-// mend ends all trouble. What hung lands now.
+// mend ends all faults. Hanging writes land now.
 func (p *path) mend() {
 	p.set(func() { p.hang, p.fail, p.delay, p.cut = trouble{}, trouble{}, 0, false })
 }
 
-// land writes what a host had under way that is no more, and returns how many writes that were.
+// land completes the writes in flight of a lost host, and returns their number.
 func (p *path) land() (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,14 +159,14 @@ func (p *path) land() (int, error) {
 	return n, nil
 }
 
-// wroteTwice is how often a write came while one to the same place was under way.
+// wroteTwice returns how many writes overlapped a write in flight.
 func (p *path) wroteTwice() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.twice
 }
 
-// waiting is how many requests hang.
+// waiting returns the number of hanging requests.
 func (p *path) waiting() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Processes are known by their working directory, which for all of a host is that of the host.
+// A host's processes have its directory as working directory.
 
-// processesIn are those whose working directory is dir, or below it if that is asked for.
+// processesIn returns the processes whose working directory is dir or, if asked, below it.
 func processesIn(dir string, below bool) (pids []int) {
 	procs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, proc := range procs {
@@ -49,13 +49,13 @@ func signalAll(dir string, signal syscall.Signal) {
 	}
 }
 
-// program is which program a process runs; empty: it has ended.
+// program returns the program of a process; empty: it has ended.
 func program(pid int) string {
 	exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	return strings.TrimSuffix(exe, " (deleted)")
 }
 
-// parent is the parent of a process; 0: it has ended.
+// parent returns the parent of a process; 0: it has ended.
 func parent(pid int) int {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, after, _ := strings.Cut(string(b), ") ")
@@ -66,14 +66,14 @@ func parent(pid int) int {
 	return 0
 }
 
-// process is one that this one has started.
+// process is a program that this process started.
 type process struct {
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when it has
+	ended chan struct{} // closed at its end
 }
 
-// start starts a program in a directory, in a process group of its own, as a user; nil: this
-// process's own. It ends with this process.
+// start starts a program in a directory, in its own process group, as a user; nil: the current one.
+// The program ends with this process.
 func start(dir, log string, user *syscall.Credential, argv ...string) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -87,7 +87,7 @@ func start(dir, log string, user *syscall.Credential, argv ...string) (*process,
 		return nil, err
 	}
 	go func() {
-		_ = p.cmd.Wait() // what it returns is in cmd.ProcessState as well
+		_ = p.cmd.Wait() // cmd.ProcessState has the result, too
 		close(p.ended)
 	}()
 	return p, nil
@@ -106,7 +106,7 @@ func (p *process) running() bool {
 	}
 }
 
-// code waits for the end of the process, for a while, and returns its exit code.
+// code waits for the end of the process, at most for patience, and returns its exit code.
 func (p *process) code(ctx context.Context, patience time.Duration) (int, error) {
 	select {
 	case <-p.ended:
@@ -118,7 +118,7 @@ func (p *process) code(ctx context.Context, patience time.Duration) (int, error)
 	}
 }
 
-// output runs a program to its end, and returns what it prints and its exit code.
+// output runs a program and returns its output and its exit code.
 func output(ctx context.Context, argv ...string) (string, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -133,7 +133,7 @@ func output(ctx context.Context, argv ...string) (string, int, error) {
 	return string(out), cmd.ProcessState.ExitCode(), err
 }
 
-// pause sleeps, unless ctx ends.
+// pauseFor sleeps, unless ctx ends.
 func pauseFor(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -145,7 +145,7 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 
 var errLate = errors.New("it takes too long")
 
-// until waits for a condition for which there is nothing to wait on but to look.
+// until polls for a condition.
 func until(ctx context.Context, limit time.Duration, what string, holds func() bool) error {
 	for end := time.Now().Add(limit); !holds(); {
 		if time.Now().After(end) {

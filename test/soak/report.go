@@ -15,7 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// report is what a run has seen, and the JSON of it.
+// report is the result of a run, also as JSON.
 type report struct {
 	Seed       uint64                  `json:"seed"`
 	Hosts      int                     `json:"hosts"`
@@ -24,10 +24,10 @@ type report struct {
 	Seconds    float64                 `json:"seconds"`
 	Sections   map[string]int          `json:"sections"` // by lock
 	Faults     map[string]*faultReport `json:"faults"`
-	Counts     map[string]int          `json:"counts"`   // of what else has happened
-	Refusals   map[string]int          `json:"refusals"` // by the store, of sections that were over, and why that was to be expected
-	Ends       map[string]int          `json:"ends"`     // of sections, by their diaries
-	Failed     map[string]int          `json:"failed"`   // what clients asked for and did not get
+	Counts     map[string]int          `json:"counts"`   // other events
+	Refusals   map[string]int          `json:"refusals"` // records that the store refused, by reason
+	Ends       map[string]int          `json:"ends"`     // of sections, by the logs
+	Failed     map[string]int          `json:"failed"`   // failed requests of clients
 	ExitCodes  map[int]int             `json:"exit_codes"`
 	WaitMS     waits                   `json:"wait_ms"`
 	Porcupine  porcupineReport         `json:"porcupine"`
@@ -35,10 +35,10 @@ type report struct {
 	Daemons    []daemonReport          `json:"daemons"`
 	Leak       *leakReport             `json:"leak,omitempty"`
 	Check      string                  `json:"check"`
-	StallMS    int64                   `json:"stall_ms"` // for which the soak itself did not run, at most
+	StallMS    int64                   `json:"stall_ms"` // longest time in which the soak itself did not run
 	Violations []string                `json:"violations"`
 
-	mu    sync.Mutex // guards all of it but the waits, which the store's mutex guards
+	mu    sync.Mutex // guards all fields but waits, which the store's mutex guards
 	began time.Time
 	waits *hdrhistogram.Histogram // in µs
 }
@@ -70,10 +70,10 @@ func newReport(o options, sector int) *report {
 		waits: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3)}
 }
 
-// saw takes what the store has accepted.
-func (r *report) saw(a act) {
-	if a.Kind == actEnter {
-		_ = r.waits.RecordValue(max(1, (a.Granted - a.Asked).Microseconds())) // below an hour
+// saw counts an accepted record.
+func (r *report) saw(a record) {
+	if a.Kind == recordEnter {
+		_ = r.waits.RecordValue(max(1, (a.Granted - a.Asked).Microseconds())) // less than an hour
 	}
 }
 
@@ -90,7 +90,7 @@ func (r *report) inject(name string) {
 	r.fault(name).Injected++
 }
 
-// withdraw takes back a fault that there was no occasion for.
+// withdraw takes back a fault that had no occasion.
 func (r *report) withdraw(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +141,7 @@ func (r *report) checked(said string) {
 	r.Check = strings.TrimSpace(said)
 }
 
-// manyViolations are enough to know that something is wrong.
+// manyViolations is how many violations are kept.
 const manyViolations = 50
 
 func (r *report) violate(what string) bool {
@@ -160,7 +160,7 @@ func (r *report) violations() int {
 	return len(r.Violations)
 }
 
-func (r *report) diaries(parts []entry, failed map[string]int, checked porcupineReport) {
+func (r *report) sectionLogs(parts []entry, failed map[string]int, checked porcupineReport) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Failed, r.Porcupine = failed, checked
@@ -176,7 +176,7 @@ func (r *report) diaries(parts []entry, failed map[string]int, checked porcupine
 	}
 }
 
-// settle computes what is shown from what was noted.
+// settle computes the printed values from the counts.
 func (r *report) settle(s *soak) {
 	sections := s.sections()
 	s.store.with(func(j *judge) {
@@ -212,7 +212,7 @@ func (r *report) totals() (sections, injected, recovered int) {
 	return sections, injected, recovered
 }
 
-// line is the state in a line.
+// line returns the state as one line.
 func (r *report) line(s *soak) string {
 	r.settle(s)
 	r.mu.Lock()
@@ -236,7 +236,7 @@ func sum[K comparable](m map[K]int) (n int) {
 
 func (r *report) finish(s *soak) { r.settle(s) }
 
-// write prints the report, and the JSON to a file if one is given.
+// write prints the report, and writes the JSON to a file if one is given.
 func (r *report) write(w io.Writer, path string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -270,7 +270,7 @@ func (r *report) text(w io.Writer) {
 		f := r.Faults[name]
 		fmt.Fprintf(w, "  %-14s %4d, recovered %4d, in %.0f ms on average, %.0f ms at most\n", name, f.Injected, f.Recovered, f.MeanMS, f.MostMS)
 	}
-	fmt.Fprintf(w, "beside      %s\n", inOrder(r.Counts))
+	fmt.Fprintf(w, "other       %s\n", inOrder(r.Counts))
 	fmt.Fprintf(w, "stalls      at most %d ms in which the soak itself was kept from running\n", r.StallMS)
 	fmt.Fprintf(w, "log errors  %s\n", inOrder(r.Errors))
 	for _, d := range r.Daemons {

@@ -13,38 +13,38 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// section is what a client does under a lock.
+// section is a client's work under a lock.
 type section struct {
-	store  store
-	diary  *diary
-	random *rand.Rand
-	lock   lock
-	name   string
-	host   int
-	mode   layout.Mode
-	token  layout.Ticket
-	asked  time.Duration // for the lock
-	since  time.Duration // granted
-	lasts  time.Duration // for how long it is to work
+	store      store
+	sectionLog *sectionLog
+	random     *rand.Rand
+	lock       lock
+	name       string
+	host       int
+	mode       layout.Mode
+	token      layout.Ticket
+	asked      time.Duration // request for the lock
+	since      time.Duration // grant
+	lasts      time.Duration // time that it is to work
 
-	hold   *client.Hold   // nil: it is a command under bakeryctl
-	client *client.Client // nil: likewise
-	piece  entry          // what is written down next
-	n      uint64         // the counter, as read last
+	hold   *client.Hold   // nil for a command under bakeryctl
+	client *client.Client // likewise
+	piece  entry          // next entry of the log
+	n      uint64         // counter, as last read
 }
 
-// errStopped is returned when the holder is to stop before its work is done.
+// errStopped is returned when the holder must stop before its work is done.
 var errStopped = errors.New("told to stop")
 
 // How a section ends.
 const (
 	endWell    = "well"
-	endStopped = "stopped" // its lease was about to be lost
+	endStopped = "stopped" // its lease was about to end
 	endRefused = "refused" // by the store
 	endFailed  = "failed"
 )
 
-// run does the work until it is done or ctx says that it is to stop. Nothing is done under the lock when it returns.
+// run works until the work is done or ctx ends. Nothing is done under the lock after it returns.
 func (s *section) run(ctx context.Context) string {
 	err := s.work(ctx)
 	if err == nil || errors.Is(err, errStopped) {
@@ -58,7 +58,7 @@ func (s *section) run(ctx context.Context) string {
 		how = endStopped
 	case errors.Is(err, errRefused):
 		how = endRefused
-		_ = s.act(act{Kind: actBeat}) // what was begun in time and came late is not begun again
+		_ = s.record(record{Kind: recordBeat}) // begun now: if the client still runs, the judge sees it
 	case err != nil:
 		how = endFailed
 	}
@@ -68,7 +68,7 @@ func (s *section) run(ctx context.Context) string {
 
 func (s *section) work(ctx context.Context) error {
 	s.begin(s.asked, s.since)
-	if err := s.act(act{Kind: actEnter, Asked: s.asked, Granted: s.since}); err != nil {
+	if err := s.record(record{Kind: recordEnter, Asked: s.asked, Granted: s.since}); err != nil {
 		return err
 	}
 	if err := s.read(); err != nil {
@@ -91,8 +91,8 @@ func (s *section) work(ctx context.Context) error {
 	return nil
 }
 
-// act tells the store, with what is the same for all of this section.
-func (s *section) act(a act) error {
+// record writes a record with the section's common fields.
+func (s *section) record(a record) error {
 	a.Lock, a.Section, a.Host, a.Mode, a.Token = s.lock.name, s.name, s.host, s.mode, s.token
 	if s.hold != nil {
 		a.Deadline = clock.Boottime.Now() + time.Until(s.hold.Deadline())
@@ -109,13 +109,13 @@ func (s *section) read() error {
 	if b.Long == s.name {
 		s.lasts = max(s.lasts, b.For)
 	}
-	return s.diary.write(s.piece)
+	return s.sectionLog.write(s.piece)
 }
 
-// pulse is how often a section says that it is inside.
+// pulse is the interval of a section's beats.
 const pulse = 5 * time.Millisecond
 
-// stay is inside for a while.
+// stay works for a drawn time.
 func (s *section) stay(ctx context.Context, lasts time.Duration) error {
 	every := max(pulse, lasts/50)
 	for end := clock.Boottime.Now() + lasts; ; {
@@ -125,7 +125,7 @@ func (s *section) stay(ctx context.Context, lasts time.Duration) error {
 			return errStopped
 		case <-time.After(min(max(left, 0), every)):
 		}
-		if err := s.beat(actBeat); err != nil {
+		if err := s.beat(recordBeat); err != nil {
 			return err
 		}
 		if left <= every {
@@ -134,9 +134,9 @@ func (s *section) stay(ctx context.Context, lasts time.Duration) error {
 	}
 }
 
-// beat says that the section is inside; who shares the lock also what the counter is.
+// beat records that the section is inside; a shared one also records the counter.
 func (s *section) beat(kind string) error {
-	a := act{Kind: kind}
+	a := record{Kind: kind}
 	if s.mode == layout.Shared {
 		b, err := s.store.read(s.lock.name)
 		if err != nil {
@@ -144,10 +144,10 @@ func (s *section) beat(kind string) error {
 		}
 		a.N = b.N
 	}
-	return s.act(a)
+	return s.record(a)
 }
 
-// count has the counter be one more, if nobody else is inside and there is time left.
+// count increments the counter, if the section is exclusive and has time left.
 func (s *section) count(ctx context.Context) error {
 	if s.mode == layout.Shared || s.lock.permits > 1 {
 		return nil
@@ -155,19 +155,19 @@ func (s *section) count(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return errStopped
 	}
-	return s.act(act{Kind: actWrite, N: s.n + 1})
+	return s.record(record{Kind: recordWrite, N: s.n + 1})
 }
 
-func (s *section) leave() error { return s.beat(actLeave) }
+func (s *section) leave() error { return s.beat(recordLeave) }
 
-// changes shares the lock, or has it alone, for a while.
+// changes shares the lock, or makes the hold exclusive, for some time.
 func (s *section) changes(ctx context.Context) error {
 	for range 1 + s.random.IntN(3) {
 		if s.mode == layout.Exclusive {
 			s.finish(endWell)
 			s.mode = layout.Shared
-			s.begin(s.piece.End, clock.Boottime.Now()) // others may be let in as soon as it is asked for
-			if err := s.act(act{Kind: actMode}); err != nil {
+			s.begin(s.piece.End, clock.Boottime.Now()) // the request may already let others in
+			if err := s.record(record{Kind: recordMode}); err != nil {
 				return err
 			}
 			if err := s.setMode(ctx, layout.Shared); err != nil {
@@ -185,7 +185,7 @@ func (s *section) changes(ctx context.Context) error {
 			s.finish(endWell)
 			s.mode = layout.Exclusive
 			s.begin(asked, clock.Boottime.Now())
-			if err := s.act(act{Kind: actMode, Asked: asked, Granted: s.piece.Since}); err != nil {
+			if err := s.record(record{Kind: recordMode, Asked: asked, Granted: s.piece.Since}); err != nil {
 				return err
 			}
 		}
@@ -202,7 +202,7 @@ func (s *section) changes(ctx context.Context) error {
 	return nil
 }
 
-// setMode takes any end of the hold, and a bakeryd that does not come back, for a reason to stop.
+// setMode returns an error that ends the section if the hold ends or bakeryd does not come back.
 func (s *section) setMode(ctx context.Context, mode layout.Mode) error {
 	err := s.hold.SetMode(ctx, mode)
 	if err == nil || errors.Is(err, client.ErrUpgrade) {
@@ -214,7 +214,7 @@ func (s *section) setMode(ctx context.Context, mode layout.Mode) error {
 	return errStopped
 }
 
-// complain has the store know of an answer that should never be given.
+// complain records an answer that must never occur.
 func (s *section) complain(err error) error {
 	var refusal *client.Error
 	switch {
@@ -223,20 +223,20 @@ func (s *section) complain(err error) error {
 	default:
 		return nil
 	}
-	_ = s.act(act{Kind: actWrong, Text: err.Error()})
+	_ = s.record(record{Kind: recordWrong, Text: err.Error()})
 	return err
 }
 
-// values reads the value of the lock, and sets it if the section is alone.
+// values reads the lock's value, and sets it in an exclusive section.
 func (s *section) values(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	v, err := s.client.Value(within, s.lock.name)
 	if err == nil {
 		if want := valueOf(s.lock.name, v.Token); v.Token != 0 && string(v.Value) != want {
-			_ = s.act(act{Kind: actWrong, Text: fmt.Sprintf("the value set with token %d is %q", v.Token, v.Value)})
+			_ = s.record(record{Kind: recordWrong, Text: fmt.Sprintf("the value set with token %d is %q", v.Token, v.Value)})
 		}
-		if err := s.act(act{Kind: actValue, ValueToken: v.Token}); err != nil {
+		if err := s.record(record{Kind: recordValue, ValueToken: v.Token}); err != nil {
 			return err
 		}
 	} else if wrong := s.complain(err); wrong != nil {
@@ -248,15 +248,15 @@ func (s *section) values(ctx context.Context) error {
 	if err := s.hold.SetValue(within, []byte(valueOf(s.lock.name, s.token))); err != nil {
 		return s.complain(err)
 	}
-	return s.act(act{Kind: actValued})
+	return s.record(record{Kind: recordValued})
 }
 
 func valueOf(lock string, token layout.Ticket) string { return fmt.Sprintf("%s %d", lock, token) }
 
-// begin and finish write down a part of the section that has one mode.
+// begin and finish log the section's part with one mode.
 func (s *section) begin(asked, since time.Duration) {
 	s.piece = entry{Section: s.name, Lock: s.lock.name, Host: s.host, Mode: s.mode, Token: s.token, Asked: asked, Since: since}
-	_ = s.diary.write(s.piece) // a diary that cannot be written has the next one fail as well
+	_ = s.sectionLog.write(s.piece) // if the log cannot be written, the next write fails, too
 }
 
 func (s *section) finish(how string) {
@@ -264,5 +264,5 @@ func (s *section) finish(how string) {
 	if s.hold != nil {
 		s.piece.Deadline = clock.Boottime.Now() + time.Until(s.hold.Deadline())
 	}
-	_ = s.diary.write(s.piece)
+	_ = s.sectionLog.write(s.piece)
 }

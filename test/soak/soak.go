@@ -20,10 +20,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// patience bounds what is waited for beside the lease; nothing that works takes nearly as long.
+// patience bounds waits in addition to the lease; a passing run is much faster.
 const patience = time.Minute
 
-// options are what the command line says.
+// options are the flags.
 type options struct {
 	duration time.Duration
 	seed     uint64
@@ -49,23 +49,23 @@ type soak struct {
 	self, bakeryd, bakeryctl string
 
 	image     string
-	memory    *mounted // where that is, unless it is on the disk
+	memory    *mounted // tmpfs for the image; nil: it is on the disk
 	spare     *mounted // the soak's own path to the image
-	loop      string   // and its loop device
+	loop      string   // its loop device
 	space     layout.Space
 	hosts     []*host
 	store     *storage
 	storeAt   *mounted
 	storePath string
-	clients   sync.WaitGroup // processes, and loops that start them
+	clients   sync.WaitGroup // client processes, and the loops that start them
 	chaos     *chaos         // nil: the run attacks disks
 	report    *report
 
 	stop context.CancelCauseFunc
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	random  *mathrand.Rand
-	closing bool // what is found now does not end the run: it is at its end
+	closing bool // the run is at its end: violations do not end it
 }
 
 func runSoak(ctx context.Context, args []string) error {
@@ -109,7 +109,7 @@ func newSoak(o options) *soak {
 	return s
 }
 
-// run is the whole of it. It is an error if anything was found.
+// run is a whole run. It returns an error if it found a violation.
 func (s *soak) run(outer context.Context) (err error) {
 	ctx, stop := context.WithCancelCause(outer)
 	s.stop = stop
@@ -137,7 +137,7 @@ func (s *soak) run(outer context.Context) (err error) {
 		return e
 	}
 	if n := s.report.violations(); n > 0 {
-		return fmt.Errorf("%d violations with seed %d: everything is left in %s", n, s.o.seed, s.dir)
+		return fmt.Errorf("%d violations with seed %d: see %s", n, s.o.seed, s.dir)
 	}
 	if interrupted {
 		return errors.New("interrupted, nothing found so far")
@@ -145,10 +145,10 @@ func (s *soak) run(outer context.Context) (err error) {
 	return nil
 }
 
-// imageSize is more than the lockspace takes.
+// imageSize is larger than the lockspace.
 const imageSize = 4 << 20
 
-// make makes the image, its hosts and the store, and has all hosts join.
+// make creates the image, the hosts and the store, and makes all hosts join.
 func (s *soak) make(ctx context.Context) error {
 	var err error
 	if s.self, err = os.Executable(); err != nil {
@@ -249,7 +249,8 @@ func (s *soak) format(ctx context.Context) error {
 	return nil
 }
 
-// work has clients and faults for as long as it is to last, and returns when all hosts are well and all clients at their end.
+// work runs clients and faults for the duration, and returns when all hosts have recovered and all
+// clients have ended.
 func (s *soak) work(ctx context.Context) error {
 	wrapping, stopWrapping := context.WithCancel(ctx)
 	defer stopWrapping()
@@ -290,12 +291,12 @@ func (s *soak) work(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-time.After(10*s.o.lease + 2*patience):
-		return errors.New("clients do not end")
+		return errors.New("clients did not end")
 	}
 	return nil
 }
 
-// watch prints the state now and then, takes samples of the daemons, and notices when nothing goes on.
+// watch prints the state every few seconds, samples the daemons, and notices a lack of progress.
 func (s *soak) watch(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -341,14 +342,15 @@ func (s *soak) sections() map[string]int {
 	return by
 }
 
-// stalls measures for how long the machine has kept this process from running: what is late by as much is no wonder.
+// stalls measures for how long the machine kept this process from running: other delays may be as
+// long.
 func (s *soak) stalls(ctx context.Context) {
 	for pauseFor(ctx, 5*time.Millisecond) == nil {
 		s.report.stalled(s.store.tick() - 5*time.Millisecond)
 	}
 }
 
-// violate ends the run.
+// violate records a violation and ends the run.
 func (s *soak) violate(format string, args ...any) {
 	what := fmt.Sprintf(format, args...)
 	if s.report.violate(what) {
@@ -367,7 +369,7 @@ func (s *soak) logf(format string, args ...any) {
 	}
 }
 
-// crash ends every process of every host at once, so that what is left is as it was when the violation was found.
+// crash kills all processes of all hosts, so that their state stays as it was at the violation.
 func (s *soak) crash() {
 	for _, h := range s.hosts {
 		h.setOff(true)
@@ -380,7 +382,7 @@ func (s *soak) crash() {
 	_ = until(context.Background(), patience, "all are gone", func() bool { return len(processesIn(s.dir, true)) == 0 })
 }
 
-// clear gives back loop devices and mounts.
+// clear removes loop devices and mounts.
 func (s *soak) clear() {
 	if s.self == "" {
 		return
@@ -411,7 +413,7 @@ func (s *soak) clear() {
 	}
 }
 
-// newID is a machine id or boot id.
+// newID returns a machine id or boot id.
 func (s *soak) newID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails

@@ -17,18 +17,18 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
-// storage is the server of the store: a filesystem of one file with a block for each
-// lock. Whoever writes one says who he is and with what token (act.go), and is
-// turned away with errRefused if his time is over.
+// storage is the server of the store: a filesystem of one file with a block for each lock. A write
+// is a record (record.go) with the writer's section and token; it fails with errRefused if the section
+// is over.
 type storage struct {
 	fs.Inode
 	backing *os.File
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	judge *judge
 	aims  map[int]*aim  // by host
-	awake time.Duration // when the soak itself ran last, by tick
-	saw   func(act)     // of what was accepted
+	awake time.Duration // when tick last ran
+	saw   func(record)  // called with accepted records
 	found func(violations []string)
 }
 
@@ -39,12 +39,12 @@ var (
 	_ fs.NodeWriter    = (*storage)(nil)
 )
 
-// Open has nothing cached.
+// Open disables caching.
 func (s *storage) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	return nil, fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES, 0
 }
 
-// Getattr tells the size.
+// Getattr returns the size.
 func (s *storage) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	out.Mode, out.Size = syscall.S_IFREG|0o600, uint64(len(locks)*blockSize)
 	return 0
@@ -68,9 +68,9 @@ func trimZeroes(b []byte) []byte {
 	return b
 }
 
-// Write is an act.
+// Write processes a record.
 func (s *storage) Write(_ context.Context, _ fs.FileHandle, data []byte, off int64) (uint32, syscall.Errno) {
-	var a act
+	var a record
 	if err := json.Unmarshal(data, &a); err != nil || blockOf(a.Lock) != off {
 		return 0, syscall.EINVAL
 	}
@@ -88,7 +88,7 @@ func (s *storage) Write(_ context.Context, _ fs.FileHandle, data []byte, off int
 	s.saw(a)
 	l := s.judge.locks[a.Lock]
 	b := block{N: l.n, Token: l.greatest}
-	if at := s.aims[a.Host]; at != nil && a.Kind == actEnter {
+	if at := s.aims[a.Host]; at != nil && a.Kind == recordEnter {
 		b.Long, b.For = a.Section, at.lasts
 		delete(s.aims, a.Host)
 		close(at.begun)
@@ -99,13 +99,13 @@ func (s *storage) Write(_ context.Context, _ fs.FileHandle, data []byte, off int
 	return uint32(len(data)), 0
 }
 
-// aim is what is asked of the next section of a host: to last, so that a fault has something to strike.
+// aim makes the next section of a host last, so that a fault can hit it.
 type aim struct {
 	lasts time.Duration
-	begun chan struct{} // closed when there is one
+	begun chan struct{} // closed when the section has begun
 }
 
-// aim has the next section of a host last for a while, and returns when it has begun, or after some patience.
+// aim makes the next section of a host last, and returns when it has begun, or after a timeout.
 func (s *storage) aim(ctx context.Context, host int, lasts, patience time.Duration) error {
 	at := &aim{lasts, make(chan struct{})}
 	s.with(func(*judge) { s.aims[host] = at })
@@ -135,7 +135,7 @@ func (s *storage) keep(off int64, b block) error {
 	return err
 }
 
-// tick notes that the soak itself runs, and returns for how long it did not.
+// tick records that the soak itself runs, and returns for how long it did not.
 func (s *storage) tick() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +144,7 @@ func (s *storage) tick() time.Duration {
 	return stall
 }
 
-// noticeStall tells the judge of a stall of the machine, before what is done after it. mu is held.
+// noticeStall reports a pause of the machine to the judge, before later records. mu is held.
 func (s *storage) noticeStall() time.Duration {
 	now := clock.Boottime.Now()
 	if s.awake == 0 {
@@ -156,7 +156,7 @@ func (s *storage) noticeStall() time.Duration {
 	return now - s.awake
 }
 
-// with has the judge looked at, or told of something.
+// with calls f with the judge, under mu.
 func (s *storage) with(f func(*judge)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,18 +170,19 @@ type oneFile struct {
 	name string
 }
 
-// OnAdd makes the file.
+// OnAdd creates the file.
 func (d *oneFile) OnAdd(ctx context.Context) {
 	d.AddChild(d.name, d.NewPersistentInode(ctx, d.file, fs.StableAttr{Mode: syscall.S_IFREG}), true)
 }
 
-// mounted is such a filesystem in its place.
+// mounted is a mounted filesystem.
 type mounted struct {
 	dir  string
 	path string // of the file
 }
 
-// mount makes a directory and mounts a file in it. The server is in this process, and ends with it.
+// mount creates a directory and mounts a file in it. The server runs in this process, and ends with
+// it.
 func mount(dir, name string, file fs.InodeEmbedder) (*mounted, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
@@ -195,7 +196,7 @@ func mount(dir, name string, file fs.InodeEmbedder) (*mounted, error) {
 	return &mounted{dir, filepath.Join(dir, name)}, server.WaitMount()
 }
 
-// unmount is lazy: a loop device that is yet to end keeps the server until then.
+// unmount is lazy: an open loop device keeps the server.
 func (m *mounted) unmount() error {
 	if err := unix.Unmount(m.dir, unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount %s: %w", m.dir, err)
@@ -203,7 +204,7 @@ func (m *mounted) unmount() error {
 	return os.Remove(m.dir)
 }
 
-// mountStore makes the store, in a directory of its own.
+// mountStore mounts the store in its own directory.
 func mountStore(dir string, s *storage) (*mounted, error) {
 	var err error
 	if s.backing, err = os.OpenFile(dir+".img", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {

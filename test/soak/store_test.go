@@ -13,12 +13,12 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestStore: it keeps what is written in time, refuses what is not, passes on what was found, and has a section last if
-// a fault is about to strike.
+// TestStore accepts records in time, refuses others, passes on violations, and makes a section last
+// when a fault is about to hit it.
 func TestStore(t *testing.T) {
 	var found []string
-	var seen []act
-	s := &storage{judge: newJudge(time.Second), aims: map[int]*aim{}, saw: func(a act) { seen = append(seen, a) },
+	var seen []record
+	s := &storage{judge: newJudge(time.Second), aims: map[int]*aim{}, saw: func(a record) { seen = append(seen, a) },
 		found: func(all []string) { found = append(found, all...) }}
 	var err error
 	s.backing, err = os.Create(filepath.Join(t.TempDir(), "blocks"))
@@ -26,7 +26,7 @@ func TestStore(t *testing.T) {
 	at := blockOf("mixed")
 	require.NoError(t, s.keep(at, block{N: 7}))
 	s.judge.locks["mixed"].n = 7
-	write := func(a act) syscall.Errno {
+	write := func(a record) syscall.Errno {
 		b, err := json.Marshal(a)
 		require.NoError(t, err)
 		_, errno := s.Write(t.Context(), nil, b, at)
@@ -40,7 +40,7 @@ func TestStore(t *testing.T) {
 		return b
 	}
 	token := layout.MakeTicket(10, 1)
-	a := act{Kind: actEnter, Lock: "mixed", Section: "a", Host: 1, Token: token, At: 10 * ms, Asked: 5 * ms, Granted: 10 * ms, Deadline: 50 * ms}
+	a := record{Kind: recordEnter, Lock: "mixed", Section: "a", Host: 1, Token: token, At: 10 * ms, Asked: 5 * ms, Granted: 10 * ms, Deadline: 50 * ms}
 
 	aimed := make(chan error, 1)
 	go func() { aimed <- s.aim(t.Context(), 1, time.Minute, time.Hour) }()
@@ -52,7 +52,7 @@ func TestStore(t *testing.T) {
 	require.NoError(t, <-aimed)
 	require.Equal(t, block{N: 7, Token: token, Long: "a", For: time.Minute}, read())
 
-	a.Kind, a.At, a.N = actWrite, 20*ms, 8
+	a.Kind, a.At, a.N = recordWrite, 20*ms, 8
 	require.Zero(t, write(a))
 	require.Equal(t, block{N: 8, Token: token}, read())
 	a.At, a.N = 51*ms, 9
@@ -61,18 +61,18 @@ func TestStore(t *testing.T) {
 	require.Len(t, seen, 2)
 	require.Empty(t, found)
 
-	require.Equal(t, errRefused, write(act{Kind: actWrong, Lock: "mixed", Section: "b", Text: "nonsense"}))
+	require.Equal(t, errRefused, write(record{Kind: recordWrong, Lock: "mixed", Section: "b", Text: "nonsense"}))
 	require.Len(t, found, 1)
 	_, errno := s.Write(t.Context(), nil, []byte("{"), at)
 	require.Equal(t, syscall.EINVAL, errno)
 }
 
-// A stall is known before what a holder does after it.
+// The judge learns of a pause before the records that follow it.
 func TestStorage_MachineStandsStill_TellsTheJudge(t *testing.T) {
 	s := &storage{judge: newJudge(time.Millisecond), aims: map[int]*aim{}}
 	s.noticeStall()
 	require.Empty(t, s.judge.pauses)
-	s.awake = 1 // for all the time since boot it did not run
+	s.awake = 1 // paused since boot
 	require.Greater(t, s.tick(), s.judge.lease)
 	require.Len(t, s.judge.pauses[everyHost], 1)
 	require.Equal(t, time.Duration(1), s.judge.pauses[everyHost][0].from)

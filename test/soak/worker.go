@@ -18,19 +18,19 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// place is what a client has to know of where it is.
+// place is what a client knows of its host and of the run.
 type place struct {
-	socket, store, diary, name string
-	host                       int
-	lease                      time.Duration
-	seed                       uint64
-	sabotage                   bool
+	socket, store, sectionLog, name string
+	host                            int
+	lease                           time.Duration
+	seed                            uint64
+	sabotage                        bool
 }
 
 func (p *place) flags(fs *flag.FlagSet) {
 	fs.StringVar(&p.socket, "socket", "", "of bakeryd")
 	fs.StringVar(&p.store, "store", "", "the `file` that stands for what locks are for")
-	fs.StringVar(&p.diary, "diary", "", "`file` to write down what happens")
+	fs.StringVar(&p.sectionLog, "diary", "", "`file` to write down what happens")
 	fs.StringVar(&p.name, "name", "", "of the client")
 	fs.IntVar(&p.host, "host", 0, "its id")
 	fs.DurationVar(&p.lease, "lease", 0, "of the lockspace")
@@ -39,20 +39,20 @@ func (p *place) flags(fs *flag.FlagSet) {
 }
 
 func (p place) args() []string {
-	return []string{"--socket", p.socket, "--store", p.store, "--diary", p.diary, "--name", p.name,
+	return []string{"--socket", p.socket, "--store", p.store, "--diary", p.sectionLog, "--name", p.name,
 		"--host", fmt.Sprint(p.host), "--lease", p.lease.String(), "--seed", fmt.Sprint(p.seed), fmt.Sprintf("--sabotage=%t", p.sabotage)}
 }
 
 // worker is one client of the process.
 type worker struct {
 	place
-	store  store
-	diary  *diary
-	client *client.Client
-	random *rand.Rand
+	store      store
+	sectionLog *sectionLog
+	client     *client.Client
+	random     *rand.Rand
 }
 
-// runWorker takes locks with several clients until it is ended.
+// runWorker takes locks with several clients until the process ends.
 func runWorker(ctx context.Context, args []string) error {
 	var p place
 	fs := flag.NewFlagSet("worker", flag.ContinueOnError)
@@ -65,13 +65,13 @@ func runWorker(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	d, err := openDiary(p.diary)
+	d, err := openSectionLog(p.sectionLog)
 	if err != nil {
 		return err
 	}
 	var all sync.WaitGroup
 	for i := range *clients {
-		w := &worker{place: p, store: st, diary: d, client: client.New(p.socket), random: rand.New(rand.NewPCG(p.seed, uint64(i)))}
+		w := &worker{place: p, store: st, sectionLog: d, client: client.New(p.socket), random: rand.New(rand.NewPCG(p.seed, uint64(i)))}
 		w.name = fmt.Sprintf("%s.%d", p.name, i)
 		all.Go(func() { w.loop(ctx) })
 	}
@@ -114,7 +114,7 @@ func chooseMode(random *rand.Rand, l lock) layout.Mode {
 	return layout.Exclusive
 }
 
-// chooseTime is for how long a section works: most are brief, and some outlast a lease.
+// chooseTime draws how long a section works: most are brief, and some outlast a lease.
 func chooseTime(random *rand.Rand, lease time.Duration) time.Duration {
 	most := 15 * time.Millisecond
 	switch n := random.IntN(100); {
@@ -126,7 +126,7 @@ func chooseTime(random *rand.Rand, lease time.Duration) time.Duration {
 	return upTo(random, most)
 }
 
-// section has one section, and returns how long to pause before the next one.
+// section runs one section, and returns the pause before the next one.
 func (w *worker) section(ctx context.Context, l lock, name string) time.Duration {
 	mode := chooseMode(w.random, l)
 	o := client.Options{Mode: mode, PID: os.Getpid(), Command: name, Witness: w.random.IntN(10) == 0}
@@ -138,7 +138,7 @@ func (w *worker) section(ctx context.Context, l lock, name string) time.Duration
 		var cancel context.CancelFunc
 		within, cancel = context.WithTimeout(ctx, upTo(w.random, w.lease))
 		defer cancel()
-	case 2: // for as long as it takes
+	case 2: // without limit
 	default:
 		o.Timeout = w.lease/5 + upTo(w.random, 6*w.lease)
 	}
@@ -148,9 +148,9 @@ func (w *worker) section(ctx context.Context, l lock, name string) time.Duration
 		return w.failed(l, name, err)
 	}
 	since := clock.Boottime.Now()
-	work, cancel := hold.Context(context.Background()) // the end of this process ends no section
+	work, cancel := hold.Context(context.Background()) // the end of this process does not end a section
 	defer cancel()
-	s := section{store: w.store, diary: w.diary, random: w.random, lock: l, name: name, host: w.host, mode: mode, token: hold.Token(),
+	s := section{store: w.store, sectionLog: w.sectionLog, random: w.random, lock: l, name: name, host: w.host, mode: mode, token: hold.Token(),
 		asked: asked, since: since, lasts: chooseTime(w.random, w.lease), hold: hold, client: w.client}
 	if w.sabotage && w.random.IntN(10) == 0 {
 		_ = hold.Unlock()
@@ -158,22 +158,22 @@ func (w *worker) section(ctx context.Context, l lock, name string) time.Duration
 	}
 	s.run(work)
 	if err := hold.Unlock(); err != nil {
-		_ = w.diary.write(entry{Failed: "unlock: " + kindOf(err)})
+		_ = w.sectionLog.write(entry{Failed: "unlock: " + kindOf(err)})
 	}
 	return upTo(w.random, 20*time.Millisecond)
 }
 
-// failed writes down why a lock was not had, and returns how long to pause.
+// failed logs why a lock was not granted, and returns the pause.
 func (w *worker) failed(l lock, name string, err error) time.Duration {
 	kind := kindOf(err)
-	_ = w.diary.write(entry{Failed: kind})
+	_ = w.sectionLog.write(entry{Failed: kind})
 	switch kind {
 	case "busy", "timeout", "canceled":
 		return upTo(w.random, 20*time.Millisecond)
 	case "unreachable", "unavailable", "device", "lost":
 		return 100*time.Millisecond + upTo(w.random, 100*time.Millisecond)
 	}
-	_ = w.store.do(act{Kind: actWrong, Lock: l.name, Section: name, Host: w.host, Text: err.Error()})
+	_ = w.store.do(record{Kind: recordWrong, Lock: l.name, Section: name, Host: w.host, Text: err.Error()})
 	return time.Second
 }
 
@@ -194,15 +194,15 @@ func kindOf(err error) string {
 	return err.Error()
 }
 
-// remove removes a lock, and perhaps makes it anew.
+// remove removes a lock, and in some cases creates it again.
 func (w *worker) remove(ctx context.Context, l lock) {
 	ctx, cancel := context.WithTimeout(ctx, 2*w.lease)
 	defer cancel()
 	err := w.client.Remove(ctx, l.name, client.RemoveOptions{Timeout: upTo(w.random, w.lease) + time.Millisecond})
-	_ = w.diary.write(entry{Failed: "remove: " + doneOr(err)})
+	_ = w.sectionLog.write(entry{Failed: "remove: " + doneOr(err)})
 	if w.random.IntN(2) == 0 {
 		_, _, err = w.client.Create(ctx, l.name, l.permits)
-		_ = w.diary.write(entry{Failed: "create: " + doneOr(err)})
+		_ = w.sectionLog.write(entry{Failed: "create: " + doneOr(err)})
 	}
 }
 
@@ -236,11 +236,11 @@ func runInside(_ context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	d, err := openDiary(p.diary)
+	d, err := openSectionLog(p.sectionLog)
 	if err != nil {
 		return err
 	}
-	s := section{store: st, diary: d, random: rand.New(rand.NewPCG(p.seed, 0)), lock: lockNamed(*name), name: p.name, host: p.host,
+	s := section{store: st, sectionLog: d, random: rand.New(rand.NewPCG(p.seed, 0)), lock: lockNamed(*name), name: p.name, host: p.host,
 		asked: *asked, since: since, lasts: *lasts}
 	if *shared {
 		s.mode = layout.Shared
@@ -254,7 +254,7 @@ func runInside(_ context.Context, args []string) error {
 	return nil
 }
 
-// insideCodes are how a command ends that has not ended well.
+// insideCodes are the exit codes of a command that failed.
 var insideCodes = map[string]int{endStopped: 40, endRefused: 41, endFailed: 42}
 
 // upTo draws a time below most.
