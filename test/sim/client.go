@@ -12,24 +12,24 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// client is a program of a host that takes locks, for one term of its bakeryd. Unless it is mortal it outlives the process
-// of bakeryd, and comes back to the next one.
+// client is a program on a host that takes locks, during one term of its bakeryd. Unless it is
+// mortal, it outlives bakeryd's process and comes back to the next one.
 type client struct {
 	w    *world
 	m    *machine
 	p    *process
 	d    *daemon.Daemon
 	rng  *rand.Rand
-	id   int // of all clients there have been
-	n    int // of its host
-	boot int // of the machine
+	id   int // unique
+	n    int // within its host
+	boot int // boot of the machine
 	life context.Context
 	end  context.CancelFunc
-	ctx  context.Context // of its life, for as long as the term and the process last
+	ctx  context.Context // ends with the term, the process or the client
 	stop context.CancelFunc
 
 	mortal  bool
-	session *session // which is not over for bakeryd; nil: none
+	session *session // not over for bakeryd; nil if none
 	back    chan arrival
 }
 
@@ -37,8 +37,8 @@ type client struct {
 type subject struct {
 	name    string
 	permits int
-	removed bool // now and then
-	shared  bool // is taken in either mode
+	removed bool // clients remove it
+	shared  bool // in either mode
 	valued  bool // has a value
 }
 
@@ -66,7 +66,7 @@ func newClient(p *process, d *daemon.Daemon, n int) *client {
 	return c
 }
 
-// attach makes the client one of a term.
+// attach moves the client to a term.
 func (c *client) attach(a arrival) {
 	c.p, c.d, c.boot = a.p, a.d, c.m.boots
 	ctx, stop := context.WithCancel(c.life)
@@ -81,7 +81,7 @@ func (c *client) attach(a arrival) {
 	})
 }
 
-// run works until the term is over, and the next one if the client comes back.
+// run works until the term is over, and in the next term if the client comes back.
 func (c *client) run() {
 	defer c.end()
 	c.works()
@@ -91,11 +91,11 @@ func (c *client) run() {
 	}
 }
 
-// works uses locks until the term is over or all faults have ended, then acquires each lock once.
+// works uses locks until the term is over or all faults have ended, then takes each lock once.
 func (c *client) works() {
 	defer func() {
 		c.stop()
-		if !c.left() { // only the term is over
+		if !c.left() { // the term is over, but not the run
 			c.release()
 		}
 	}()
@@ -117,7 +117,7 @@ func (c *client) works() {
 	c.w.rules.served(c.m)
 }
 
-// pause waits; false if the client is to end.
+// pause waits, and returns false if the client must end.
 func (c *client) pause(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -130,7 +130,7 @@ func (c *client) pause(d time.Duration) bool {
 	return c.runs()
 }
 
-// runs waits until the machine runs; false if the client is to end.
+// runs waits until the machine runs, and returns false if the client must end.
 func (c *client) runs() bool {
 	select {
 	case <-c.m.running:
@@ -140,7 +140,7 @@ func (c *client) runs() bool {
 	}
 }
 
-// work is one thing that clients do.
+// work does one of the things that clients do.
 func (c *client) work() {
 	s := subjects[c.rng.IntN(len(subjects))]
 	if s.removed && c.rng.IntN(6) == 0 {
@@ -168,7 +168,7 @@ func (c *client) mode(s subject) layout.Mode {
 	return layout.Exclusive
 }
 
-// length is for how long a lock is held: most times briefly.
+// length draws how long to hold a lock: usually briefly.
 func (c *client) length() time.Duration {
 	l := int64(c.w.sb.Lease)
 	if c.w.standing != nil {
@@ -183,7 +183,7 @@ func (c *client) length() time.Duration {
 	return time.Duration(c.rng.Int64N(l / 50))
 }
 
-// take takes a lock, and does under it what it is for.
+// take takes a lock, uses it for length, and releases it.
 func (c *client) take(ctx context.Context, s subject, req daemon.Request, length time.Duration) error {
 	asked := c.w.now()
 	held, err := c.acquire(ctx, req)
@@ -196,7 +196,7 @@ func (c *client) take(ctx context.Context, s subject, req daemon.Request, length
 	if !c.runs() {
 		return context.Canceled
 	}
-	if !time.Now().Before(held.Deadline()) || held.Err() != nil { // as the wrapper does
+	if !time.Now().Before(held.Deadline()) || held.Err() != nil { // like the wrapper
 		c.release()
 		return api.ErrLeaseLost
 	}
@@ -209,7 +209,7 @@ func (c *client) take(ctx context.Context, s subject, req daemon.Request, length
 	return nil
 }
 
-// expected tells whether an error is one that clients have to live with.
+// expected reports whether a client has to expect the error.
 func expected(err error) bool {
 	for _, e := range []error{context.Canceled, context.DeadlineExceeded, api.ErrBusy, api.ErrUnavailable,
 		api.ErrLeaseLost, api.ErrUpgrade, api.ErrUnreadable, api.ErrDamaged, api.ErrNoLock, api.ErrStuck,
@@ -221,7 +221,7 @@ func expected(err error) bool {
 	return ioError(err)
 }
 
-// use is what happens inside.
+// use is the work under a lock.
 func (c *client) use(h *hold, length time.Duration) {
 	guarded := c.w.resource(h.subject.name)
 	exclusive := h.mode == layout.Exclusive && h.subject.permits == 1
@@ -249,7 +249,7 @@ func (c *client) use(h *hold, length time.Duration) {
 	}
 }
 
-// stay waits inside; false if the holder has to stop.
+// stay waits under the lock, and returns false if the holder must stop.
 func (c *client) stay(h *hold, length time.Duration) bool {
 	end := time.Now().Add(length)
 	for {
@@ -280,7 +280,7 @@ func (c *client) stay(h *hold, length time.Duration) bool {
 }
 
 func (c *client) changes(h *hold, mode layout.Mode) {
-	if mode == layout.Shared { // others may be let in at once
+	if mode == layout.Shared { // others may enter immediately
 		c.w.rules.mode(h, mode)
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, c.w.sb.Lease/4)
@@ -296,7 +296,7 @@ func (c *client) changes(h *hold, mode layout.Mode) {
 	}
 }
 
-// value reads the value of a lock that is held alone, and writes another one.
+// value reads the value of an exclusively held lock, and writes another one.
 func (c *client) value(h *hold) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.w.sb.Lease/2)
 	defer cancel()
@@ -311,7 +311,7 @@ func (c *client) value(h *hold) {
 	}
 }
 
-// takesAtLast takes a lock when all is well again.
+// takesAtLast takes a lock after all faults have ended.
 func (c *client) takesAtLast(s subject) bool {
 	for c.runs() {
 		err := c.take(c.patience(), s, daemon.Request{Name: s.name, Permits: s.permits}, c.w.sb.Lease/100)

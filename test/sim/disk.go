@@ -6,19 +6,18 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// disk is what all hosts share. A record is written as a whole, at one moment;
-// until then, whoever reads it meanwhile may find the old one, the new one, or
-// parts of both.
+// disk is the disk that all hosts share. A record is written as a whole at one moment. Until then
+// an overlapping read may return the old one, the new one, or parts of both.
 type disk struct {
 	w       *world
 	g       layout.Geometry
 	bytes   []byte
-	bad     map[int64]badness   // sectors that cannot be read, whatever is written
-	writing map[int64][]*write  // under way, by address, in the order of their submission
+	bad     map[int64]badness   // sectors that stay unreadable, whatever is written
+	writing map[int64][]*write  // writes in flight, by address, in the order of their submission
 	undone  map[int64]time.Time // when a write ended that did not land as a whole: a read during it may have returned it
 }
 
-// badness is how a sector cannot be read.
+// badness is how a sector is unreadable.
 type badness int
 
 const (
@@ -26,16 +25,16 @@ const (
 	failing
 )
 
-// write is one that the disk has yet to acknowledge.
+// write is a write that the disk has not acknowledged yet.
 type write struct {
 	m     *machine
-	boot  int // of m, that submitted it
+	boot  int // boot of m when it submitted the write
 	off   int64
 	data  []byte
 	land  *time.Timer
-	stuck bool          // it lands when the path is well again
-	over  bool          // it landed, or never will
-	done  chan struct{} // closed then
+	stuck bool          // lands when the path recovers
+	over  bool          // landed, or never will
+	done  chan struct{} // closed when over
 	begun time.Time
 }
 
@@ -51,16 +50,16 @@ func newDisk(w *world) *disk {
 	return d
 }
 
-// submit begins a write of one record that lands after a while.
+// submit begins a write of one record that lands after a delay.
 func (d *disk) submit(m *machine, p []byte, off int64, after time.Duration) *write {
 	wr := &write{m: m, boot: m.boots, off: off, data: append([]byte(nil), p...), done: make(chan struct{}), begun: time.Now()}
 	d.writing[off] = append(d.writing[off], wr)
-	wr.land = time.AfterFunc(after, func() { d.settle(wr, len(wr.data)) })
+	wr.land = time.AfterFunc(after, func() { d.complete(wr, len(wr.data)) })
 	return wr
 }
 
-// settle ends a write of which so many bytes reach the disk.
-func (d *disk) settle(wr *write, n int) {
+// complete ends a write of which n bytes reach the disk.
+func (d *disk) complete(wr *write, n int) {
 	if wr.over {
 		return
 	}
@@ -85,32 +84,32 @@ func (d *disk) settle(wr *write, n int) {
 	close(wr.done)
 }
 
-// powerCut decides what becomes of a machine's writes: they land or do not, as
-// a whole or torn, at once or late.
+// powerCut decides what happens to a machine's writes: they land or not, whole or torn, immediately
+// or later.
 func (d *disk) powerCut(m *machine) {
 	for _, wr := range d.of(m) {
 		wr.stuck = false
 		switch r := m.rng.IntN(10); {
 		case r < 3:
-			d.settle(wr, 0)
-		case r < 5 && d.sectorAt(wr.off).kind != hostSector: // a torn record of a host that is gone stays: README.md
-			d.settle(wr, m.rng.IntN(d.g.Stride/8)*8)
+			d.complete(wr, 0)
+		case r < 5 && d.sectorAt(wr.off).kind != hostSector: // a torn record of a lost host stays: README.md
+			d.complete(wr, m.rng.IntN(d.g.Stride/8)*8)
 		case r < 7:
-			d.settle(wr, d.g.Stride)
+			d.complete(wr, d.g.Stride)
 		default:
 			wr.land.Reset(time.Duration(m.rng.Int64N(int64(4 * d.w.sb.Lease))))
 		}
 	}
 }
 
-// forget drops what is under way of a machine: the disk knows it anew.
+// forget drops a machine's writes in flight; the disk is attached again.
 func (d *disk) forget(m *machine) {
 	for _, wr := range d.of(m) {
-		d.settle(wr, 0)
+		d.complete(wr, 0)
 	}
 }
 
-// of lists a machine's writes, in the order of the disk.
+// of returns a machine's writes, in the order of the disk.
 func (d *disk) of(m *machine) (found []*write) {
 	for off := int64(0); off < int64(len(d.bytes)); off += int64(d.g.Stride) {
 		for _, wr := range d.writing[off] {
@@ -122,7 +121,7 @@ func (d *disk) of(m *machine) (found []*write) {
 	return found
 }
 
-// look reads one record now, as a host may find it that reads it between.
+// look reads one record now, with any of the effects of overlapping writes.
 func (d *disk) look(p []byte, off int64, pick func(n int) int) {
 	copy(p, d.record(off))
 	if d.bad[off] != 0 {
@@ -130,7 +129,7 @@ func (d *disk) look(p []byte, off int64, pick func(n int) int) {
 	}
 	for _, wr := range d.writing[off] {
 		if wr.stuck && d.w.standing != nil {
-			continue // it would be seen now and then, for ever
+			continue // a write that never lands would be read forever
 		}
 		switch pick(4) {
 		case 0:
@@ -141,7 +140,7 @@ func (d *disk) look(p []byte, off int64, pick func(n int) int) {
 	}
 }
 
-// sector tells what a record is: of which host, in which lock.
+// sector says which record is at an address: its host, and its lock.
 type sector struct {
 	kind sectorKind
 	host int

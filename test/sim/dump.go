@@ -6,7 +6,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// dump adds what is on the disk to the trace, for who looks into a violation.
+// dump adds the disk's contents to the trace, for the analysis of a violation.
 func (w *world) dump() {
 	if w.trace.out == nil {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// faults befall the hosts, some kinds of them in each run.
+// faults injects faults, of some kinds in each run.
 type faults struct {
 	w     *world
 	rng   *rand.Rand
@@ -20,7 +20,7 @@ type faults struct {
 	done  bool
 }
 
-// kind is what can go wrong with a machine. What it begins it has end by itself.
+// kind is a kind of fault of a machine. It ends by itself.
 type kind struct {
 	name string
 	do   func(f *faults, m *machine)
@@ -30,24 +30,24 @@ var kinds = []kind{
 	{"slow disk", func(f *faults, m *machine) {
 		slowness := f.span(f.lease()/100, 2*f.lease())
 		m.path.set(func(p *path) { p.slow, p.slowness = f.rng.Float64(), slowness })
-		f.heals(m, f.span(f.lease()/10, 3*f.lease()))
+		f.restoresAfter(m, f.span(f.lease()/10, 3*f.lease()))
 	}},
 	{"disk hangs", func(f *faults, m *machine) {
 		m.path.set(func(p *path) { p.hangs = true })
-		f.heals(m, f.span(f.lease()/50, 3*f.lease()))
+		f.restoresAfter(m, f.span(f.lease()/50, 3*f.lease()))
 	}},
 	{"disk fails", func(f *faults, m *machine) {
 		share := f.rng.Float64()
 		m.path.set(func(p *path) { p.failing = share * share })
-		f.heals(m, f.span(f.lease()/10, 3*f.lease()))
+		f.restoresAfter(m, f.span(f.lease()/10, 3*f.lease()))
 	}},
 	{"stray requests", func(f *faults, m *machine) {
 		m.path.set(func(p *path) { p.stray = f.rng.Float64() / 20 })
-		f.heals(m, f.span(f.lease()/10, f.lease()))
+		f.restoresAfter(m, f.span(f.lease()/10, f.lease()))
 	}},
 	{"disk is detached", func(f *faults, m *machine) {
 		m.path.set(func(p *path) { p.detached = true })
-		f.heals(m, f.span(f.lease()/10, 3*f.lease()))
+		f.restoresAfter(m, f.span(f.lease()/10, 3*f.lease()))
 	}},
 	{"pause", func(f *faults, m *machine) {
 		m.pause()
@@ -59,7 +59,7 @@ var kinds = []kind{
 	}},
 	{"bakeryd is stopped", func(f *faults, m *machine) {
 		if m.proc != nil {
-			m.proc.svc.Drain() // is started again, as whenever it ends
+			m.proc.svc.Drain() // starts again, as after any end
 		}
 	}},
 	{"bakeryd is restarted", func(f *faults, m *machine) { m.restart() }},
@@ -89,7 +89,7 @@ var kinds = []kind{
 	}},
 	{"bad sector", func(f *faults, m *machine) {
 		if m.hostID == 0 {
-			return // nobody mends what is left behind under an id that nobody takes again
+			return // nothing repairs what an id leaves that no host takes again
 		}
 		g := f.w.sb.Geometry
 		lock, host := 1+f.rng.IntN(3), 1+f.rng.IntN(g.Hosts)
@@ -117,16 +117,16 @@ func (f *faults) span(least, most time.Duration) time.Duration {
 	return least + time.Duration(f.rng.Int64N(int64(most-least)))
 }
 
-// most is a bound on how long something lasts, short as often as long.
+// most draws a duration between a fifth of a lease and longest.
 func (f *faults) most(longest time.Duration) time.Duration {
 	return max(longest/time.Duration(1+f.rng.IntN(8)), f.lease()/5)
 }
 
-func (f *faults) heals(m *machine, after time.Duration) {
-	f.w.after(f.rng, after, after+1, m.path.heal)
+func (f *faults) restoresAfter(m *machine, after time.Duration) {
+	f.w.after(f.rng, after, after+1, m.path.restore)
 }
 
-// run has things go wrong until the end.
+// run injects faults until the end.
 func (f *faults) run() {
 	for f.w.sleep(f.span(f.every/10, f.every)) && !f.done {
 		if len(f.kinds) == 0 {
@@ -140,8 +140,8 @@ func (f *faults) run() {
 	}
 }
 
-// operate is what an operator does in the end: he declares dead who does not come
-// back by himself, and frees the ids that nobody is to have again.
+// operate is the operator at the end: it declares dead the hosts that do not come back, and frees
+// the ids that no host takes again.
 func (f *faults) operate() {
 	for _, m := range f.w.machines {
 		if m.proc == nil {
@@ -173,7 +173,7 @@ func (f *faults) operate() {
 	}
 }
 
-// attend is what an operator does under the policy manual: only he declares hosts dead.
+// attend is the operator under policy manual: only it declares hosts dead.
 func (f *faults) attend() {
 	if f.w.sb.Policy != layout.PolicyManual {
 		return
@@ -185,7 +185,7 @@ func (f *faults) attend() {
 	}
 }
 
-// evict has one host evict another.
+// evict makes one host evict another.
 func (f *faults) evict(victim *machine) {
 	by := f.w.machines[f.rng.IntN(len(f.w.machines))]
 	if by.proc == nil || by == victim {
@@ -203,11 +203,11 @@ func (f *faults) evict(victim *machine) {
 		if h.Name != victim.name() {
 			continue
 		}
-		// A host that is stopped, but not known to be off, is not the operator's to declare dead.
+		// The operator must not declare dead a host that is stopped but not known to be off.
 		if victim.up && (victim.paused || victim.path.troubled()) {
 			return
 		}
-		f.w.rules.condemned[h.Incarnation] = true
+		f.w.rules.evictedLive[h.Incarnation] = true
 		f.w.tasks.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), f.lease())
 			defer cancel()
@@ -224,18 +224,18 @@ func boolean(b bool) int64 {
 	return 0
 }
 
-// end has everything be well again.
+// end ends all faults.
 func (f *faults) end() {
 	f.done = true
 	for _, m := range f.w.machines {
 		m.resume()
-		m.path.heal()
+		m.path.restore()
 		if !m.up {
 			f.w.tasks.Go(m.boot)
 		} else {
 			f.w.tasks.Go(m.start)
 		}
-		if m.spare { // what it may have begun it is to bring to an end, as nobody else can
+		if m.spare { // it must complete what it began, which no other host can
 			f.w.after(f.rng, 4*f.lease(), 4*f.lease()+1, m.leave)
 		}
 	}

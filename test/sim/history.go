@@ -8,8 +8,8 @@ import (
 	"github.com/bakeryd/bakeryd/test/history"
 )
 
-// histories are the calls of each lock of one permit, for a checker that knows nothing of how locks
-// are made.
+// histories has the calls of each lock with one permit, for a checker that does not know how locks
+// work.
 type histories map[string]*history.Recorder
 
 func (r *rules) add(h *hold, c history.Call) {
@@ -30,7 +30,7 @@ func (r *rules) granted(h *hold, asked int64) {
 	r.add(h, history.Call{Kind: history.Acquire, Mode: h.mode, Asked: time.Duration(asked), Answered: time.Duration(r.w.now())})
 }
 
-// changed records a change to shared before it is asked for, of one to exclusive when it is made.
+// changed records a change of mode: to shared before the request, to exclusive at the grant.
 func (r *rules) changed(h *hold, mode layout.Mode) {
 	if h.open && mode != h.said {
 		now := time.Duration(r.w.now())
@@ -39,7 +39,7 @@ func (r *rules) changed(h *hold, mode layout.Mode) {
 	}
 }
 
-// released ends a hold as its holder stops. What it held beyond its lease was not its own.
+// released ends a hold when its holder stops. Beyond its lease the lock was not held.
 func (r *rules) released(h *hold) {
 	end := min(time.Duration(r.w.now()), h.runsOut().Sub(r.w.trace.began))
 	r.add(h, history.Call{Kind: history.Release, Mode: h.said, Asked: end, Answered: end})
@@ -53,7 +53,7 @@ func (r *rules) history() {
 	}
 	for _, s := range subjects {
 		if r.histories[s.name] == nil || r.wentBack[s.name] {
-			continue // it knows tokens that grow
+			continue // the checker requires tokens that grow
 		}
 		h := r.histories[s.name].Rest()
 		err := h.Check(time.Minute)

@@ -17,39 +17,39 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock/clocktest"
 )
 
-// machine is a host, which outlives its processes.
+// machine is a host; it outlives its processes.
 type machine struct {
-	w      *world
-	n      int // from 1
-	rng    *rand.Rand
-	path   *path
-	hostID int      // that it is configured with; 0: any
-	id     [16]byte // machine id: not always its own
-	boots  int
-	skew   time.Duration // by which its wall clock is wrong
-	rate   float64       // at which its monotonic clock runs
-	dog    *dog          // nil: it has no watchdog
+	w        *world
+	n        int // from 1
+	rng      *rand.Rand
+	path     *path
+	hostID   int      // as configured; 0: any
+	id       [16]byte // machine id, which another machine may share
+	boots    int
+	skew     time.Duration    // error of its wall clock
+	rate     float64          // of its monotonic clock
+	watchdog *machineWatchdog // nil if none
 
 	dir     string // of its files
-	runs    int    // processes so far
+	runs    int    // number of processes so far
 	proc    *process
 	running chan struct{} // closed while the machine runs
 	paused  bool
 	up      bool            // powered
-	off     chan struct{}   // closed when it is not any more
-	away    map[int]*client // those that come back to the next bakeryd, by number
-	spare   bool            // no client relies on it
-	gone    bool            // it is not to start any more
+	off     chan struct{}   // closed at power-off
+	away    map[int]*client // clients that come back to the next bakeryd, by number
+	spare   bool            // no client depends on it
+	gone    bool            // it does not start again
 }
 
-// process is one bakeryd.
+// process is one process of bakeryd.
 type process struct {
 	m      *machine
 	svc    *daemon.Service
 	dir    string
 	cancel context.CancelFunc
 	killed chan struct{}
-	err    error // what it returned
+	err    error // result of Run
 	alive  bool
 
 	clients sync.WaitGroup
@@ -66,12 +66,12 @@ func newMachine(w *world, n int) *machine {
 	return m
 }
 
-// lasts is how long it takes until so much time has passed on that clock.
+// lasts returns the real time in which d passes on the machine's clock.
 func (m *machine) lasts(d time.Duration) time.Duration { return time.Duration(float64(d) / m.rate) }
 
 func (m *machine) name() string { return fmt.Sprint("m", m.n) }
 
-// files is the directory of the process in force.
+// files returns the directory of the current process.
 func (m *machine) files() string { return filepath.Join(m.dir, fmt.Sprint(m.runs)) }
 
 func (m *machine) bootID() (id [16]byte) {
@@ -92,8 +92,8 @@ func (m *machine) boot() {
 	m.start()
 }
 
-// start starts bakeryd, once what the one before has under way has returned:
-// until then its lock file is taken.
+// start starts bakeryd when all IO of the previous process has returned: until then its lock file
+// is taken.
 func (m *machine) start() {
 	if !m.up || m.proc != nil || m.gone {
 		return
@@ -118,9 +118,9 @@ func (m *machine) start() {
 		Keep: true, Clock: clocktest.Clock{Rate: m.rate}, Logger: m.w.trace.logger(m.n),
 	}.On(func() (blockdev.Device, error) { return m.path.open(p) }).In(daemon.Machine{
 		Wall:      func() time.Time { return time.Now().Add(m.skew) },
-		MachineID: m.id, BootID: m.bootID(), Watchdog: p.openDog,
+		MachineID: m.id, BootID: m.bootID(), Watchdog: p.openWatchdog,
 	})
-	if m.dog != nil {
+	if m.watchdog != nil {
 		cfg.Watchdog = "simulated"
 	}
 	p.svc = daemon.NewService(cfg, p.joined)
@@ -137,14 +137,14 @@ func (m *machine) start() {
 			if errors.Is(p.err, daemon.ErrHandedOver) {
 				m.w.after(m.rng, 0, m.w.sb.Lease, m.start)
 			} else {
-				m.w.after(m.rng, time.Second, 3*time.Second, m.start) // as systemd does
+				m.w.after(m.rng, time.Second, 3*time.Second, m.start) // like systemd
 			}
 		}
 		p.clients.Wait()
 	})
 }
 
-// joined has the clients come.
+// joined starts or attaches the clients.
 func (p *process) joined(d *daemon.Daemon) {
 	p.m.w.trace.step(p.m.n, "joined", int64(d.HostID()))
 	p.m.w.standing.ends(p.m)
@@ -163,8 +163,8 @@ func (p *process) joined(d *daemon.Daemon) {
 	}
 }
 
-// retire makes the files of a process those of the next one. What is left of the
-// process must not change them: it has the ones that it had.
+// retire copies the files of a process for the next one. The old process, which may still run,
+// keeps its own.
 func (m *machine) retire(p *process) {
 	p.alive = false
 	m.proc = nil
@@ -194,7 +194,7 @@ func (m *machine) retire(p *process) {
 	}
 }
 
-// leave has the machine leave for good.
+// leave makes the machine leave permanently.
 func (m *machine) leave() {
 	m.gone = true
 	if m.proc != nil {
@@ -202,7 +202,7 @@ func (m *machine) leave() {
 	}
 }
 
-// restart has bakeryd end with all as it stands, for the next one to go on.
+// restart ends bakeryd so that the next process can resume.
 func (m *machine) restart() {
 	if m.proc != nil {
 		m.w.trace.step(m.n, "bakeryd is restarted")
@@ -210,7 +210,7 @@ func (m *machine) restart() {
 	}
 }
 
-// kill ends bakeryd immediately, and its mortal clients.
+// kill kills bakeryd and its mortal clients.
 func (m *machine) kill() {
 	p := m.proc
 	if p == nil {
@@ -222,7 +222,7 @@ func (m *machine) kill() {
 	p.cancel()
 }
 
-// powerCut ends the machine at once.
+// powerCut ends the machine.
 func (m *machine) powerCut() {
 	if !m.up {
 		return
@@ -233,11 +233,11 @@ func (m *machine) powerCut() {
 	m.kill()
 	m.w.rules.off(m)
 	m.w.disk.powerCut(m)
-	if m.dog != nil {
-		m.dog.stop()
+	if m.watchdog != nil {
+		m.watchdog.stop()
 	}
 	for _, f := range m.list() {
-		if !strings.HasSuffix(f, ".left") && !strings.Contains(f, ".events") { // what was in /run
+		if !strings.HasSuffix(f, ".left") && !strings.Contains(f, ".events") { // /run is empty after a boot
 			if err := os.Remove(f); err != nil {
 				panic(err)
 			}
@@ -254,7 +254,7 @@ func (m *machine) list() []string {
 	return files
 }
 
-// pause stops the machine, its clocks apart.
+// pause stops the machine, except its clocks.
 func (m *machine) pause() {
 	if m.paused {
 		return

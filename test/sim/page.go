@@ -10,14 +10,14 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/timeline"
 )
 
-// page draws what the hosts' event journals tell of a run that has failed, and
-// says where; there may be nothing to draw.
+// page draws the hosts' event journals of a failed run, and prints where. There may be nothing to
+// draw.
 func (r result) page(dir string) (string, error) {
 	var sources []timeline.Source
 	for _, path := range r.journals() {
 		s, err := timeline.ReadFile(path)
 		if err != nil {
-			continue // of a host that had nothing to tell yet
+			continue // of a host without events
 		}
 		sources = append(sources, s)
 	}
@@ -30,7 +30,8 @@ func (r result) page(dir string) (string, error) {
 	return path, cmp.Or(err, f.Close())
 }
 
-// journals are the files of events that a run has left: of each machine, those of its last process, which have all.
+// journals returns the event files of a run: of each machine the last process's, which has all
+// events.
 func (r result) journals() (files []string) {
 	machines, _ := filepath.Glob(filepath.Join(r.events, "*"))
 	for _, m := range machines {

@@ -11,28 +11,28 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 )
 
-// path is a machine's way to the disk, and what is wrong with it.
+// path is a machine's path to the disk, with its faults.
 type path struct {
 	m       *machine
 	rng     *rand.Rand
-	latency time.Duration // of most requests, to twice that
-	changed chan struct{} // closed and replaced when anything of it changes
+	latency time.Duration // least latency of most requests; the greatest is twice that
+	changed chan struct{} // closed and replaced at every change
 
 	hangs    bool    // requests do not return
 	failing  float64 // share of requests that fail
-	slow     float64 // share of requests that take long
+	slow     float64 // share of requests that are slow
 	slowness time.Duration
 	stray    float64 // share of requests that go to another record
 	detached bool
 
-	writes time.Duration   // what a write takes; 0: as any other request
-	stuck  map[int64]hangs // sectors of which requests do not return
+	writes time.Duration   // time of a write; 0: as of other requests
+	stuck  map[int64]hangs // sectors with requests that do not return
 }
 
-// hangs are requests of a sector that do not return.
+// hangs says which requests of a sector do not return.
 type hangs struct{ reads, writes bool }
 
-// sticks tells whether a request does not return.
+// sticks reports whether a request does not return.
 func (p *path) sticks(off int64, n int, write bool) bool {
 	for at := off; at < off+int64(n); at += int64(p.m.w.disk.g.Stride) {
 		if h := p.stuck[at]; write && h.writes || !write && h.reads {
@@ -51,18 +51,18 @@ func newPath(m *machine, latency time.Duration) *path {
 	return &path{m: m, rng: m.w.random("path", m.n), latency: latency, changed: make(chan struct{})}
 }
 
-// set changes what is wrong with it.
+// set changes the path's faults.
 func (p *path) set(f func(p *path)) {
 	f(p)
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-func (p *path) heal() {
+func (p *path) restore() {
 	p.set(func(p *path) {
 		p.hangs, p.failing, p.slow, p.stray, p.detached, p.writes, p.stuck = false, 0, 0, 0, false, 0, nil
 	})
-	for _, wr := range p.m.w.disk.of(p.m) { // those that hung land at last
+	for _, wr := range p.m.w.disk.of(p.m) { // hanging writes land now
 		if wr.stuck {
 			wr.stuck = false
 			wr.land.Reset(p.draw())
@@ -74,7 +74,7 @@ func (p *path) troubled() bool { return p.hangs || p.detached || p.failing > 0 |
 
 func (p *path) chance(share float64) bool { return share > 0 && p.rng.Float64() < share }
 
-// draw is how long the next request takes.
+// draw returns the time of the next request.
 func (p *path) draw() time.Duration {
 	if p.chance(p.slow) {
 		return time.Duration(p.rng.Int64N(int64(p.slowness))) + p.latency
@@ -82,13 +82,13 @@ func (p *path) draw() time.Duration {
 	return p.latency + time.Duration(p.rng.Int64N(int64(p.latency)))
 }
 
-// handle is the disk as a process has it open.
+// handle is a process's handle of the disk.
 type handle struct {
 	p    *path
 	proc *process
 	info blockdev.Info
 	busy int
-	idle chan struct{} // closed when it is closed and nothing is under way
+	idle chan struct{} // closed when the handle is closed and nothing is in flight
 	shut bool
 }
 
@@ -105,7 +105,7 @@ func (p *path) open(proc *process) (blockdev.Device, error) {
 
 func (h *handle) Info() blockdev.Info { return h.info }
 
-// ready waits until the machine runs; it fails once the process is dead.
+// ready waits until the machine runs. It fails when the process is dead.
 func (h *handle) ready() error {
 	for {
 		select {
@@ -122,7 +122,7 @@ func (h *handle) ready() error {
 	}
 }
 
-// sleep waits, or until the process is dead.
+// sleep waits, at most until the process is dead.
 func (h *handle) sleep(d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -134,8 +134,8 @@ func (h *handle) sleep(d time.Duration) error {
 	}
 }
 
-// answered waits while the request hangs, and until the machine runs again: only then
-// does the process learn of the answer.
+// answered waits while the request hangs and the machine is paused: only then does the process get
+// the answer.
 func (h *handle) answered(off int64, n int, write bool) error {
 	for h.p.sticks(off, n, write) {
 		changed := h.p.changed
@@ -203,7 +203,7 @@ func (h *handle) Read(b []byte, off int64) error {
 			}
 			at := off + int64(i)*stride
 			if other := p.rng.Int64N(d.g.Size()/stride) * stride; p.chance(p.stray) && d.bytes[other] != 0 {
-				at = other // a record never written has no address in it that gives it away
+				at = other // a blank record has no address that shows the error
 			}
 			d.look(b[i*d.g.Stride:(i+1)*d.g.Stride], at, p.rng.IntN)
 		}
@@ -234,7 +234,7 @@ func (h *handle) Write(b []byte, off int64) error {
 	if int64(len(b)) != stride || off%stride != 0 {
 		panic("sim: a write of other than one record")
 	}
-	submitted := time.Now() // by the process: it may be stopped before the disk has it
+	submitted := time.Now() // by the process, which may be paused before the disk has it
 	data := append([]byte(nil), b...)
 	if err := h.ready(); err != nil {
 		return err
@@ -247,7 +247,7 @@ func (h *handle) Write(b []byte, off int64) error {
 	}
 	latency := cmp.Or(p.writes, p.draw())
 	failed := p.chance(p.failing)
-	if failed && p.rng.IntN(3) == 0 { // it never gets there
+	if failed && p.rng.IntN(3) == 0 { // it never reaches the disk
 		if err := h.sleep(latency); err != nil {
 			return err
 		}
@@ -268,7 +268,7 @@ func (h *handle) Write(b []byte, off int64) error {
 		if where.kind == hostSector {
 			torn = p.rng.IntN(2) * w.disk.g.Stride
 		}
-		time.AfterFunc(after, func() { w.disk.settle(wr, torn) })
+		time.AfterFunc(after, func() { w.disk.complete(wr, torn) })
 	}
 	if err := h.sleep(latency); err != nil {
 		return err

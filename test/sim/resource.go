@@ -1,7 +1,7 @@
 package sim
 
-// resource is what a lock protects: a number that holders read and write back
-// greater by one. It checks tokens, as whatever outlives its users' leases has to.
+// resource is what a lock protects: a number that holders increment by a read and a write. It
+// checks tokens, as every resource must that outlives leases.
 type resource struct {
 	w       *world
 	name    string
@@ -20,7 +20,7 @@ func (r *resource) read(h *hold) int {
 	return r.n
 }
 
-// write writes back what was read.
+// write writes the number that was read, plus one.
 func (r *resource) write(h *hold, read int) {
 	if read < 0 || uint64(h.token) < r.token {
 		r.refused++

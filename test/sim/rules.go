@@ -9,33 +9,35 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// rules are what the lockspace promises, judged from outside: by what clients
-// are told, and by what hosts write on the disk.
+// rules checks the promises of the lockspace from outside: what clients are told, and what hosts
+// write to the disk.
 type rules struct {
 	w      *world
-	failed []string // what was violated, the first one first
+	failed []string // violations, in order
 
-	leases  map[uint64]*term // by incarnation
-	current map[*process]*term
-	holds   []*hold
-	last    map[string]layout.Ticket // greatest token granted, by lock
-	doors   map[[2]int]*door         // by lock and host
-	values  map[string]*value
+	leases   map[uint64]*term // by incarnation
+	current  map[*process]*term
+	holds    []*hold
+	last     map[string]layout.Ticket // greatest token granted, by lock
+	doorways map[[2]int]*doorway      // by lock and host
+	values   map[string]*value
 	histories
-	servedBy  map[*machine]bool
-	condemned map[uint64]bool // incarnations that the operator has evicted while they were alive
-	ahead     time.Duration   // by which the clock that is most ahead has been
-	apart     bool            // clocks were so far apart that a ticket can hide above all that are seen
-	hidden    map[layout.Ticket]bool
-	wentBack  map[string]bool // locks whose tokens did, by that
-	wronged   bool            // one of them was alive when it was declared dead: no history is one of a lock
+	servedBy    map[*machine]bool
+	evictedLive map[uint64]bool // live incarnations that the operator has evicted
+	ahead       time.Duration   // greatest lead of a clock so far
+	apart       bool            // clocks differ so much that a ticket can hide above all readable ones
+	hidden      map[layout.Ticket]bool
+	wentBack    map[string]bool // locks whose tokens went back because of that
+	wronged     bool            // a live host was declared dead: histories are not checked
 }
 
-// hiddenSpan is how far above all that can be read a ticket may be that cannot, by bakery/PROTOCOL.md, Unreadable slots.
+// hiddenSpan is how far an unreadable ticket may be above all readable ones: bakery/PROTOCOL.md,
+// Unreadable slots.
 const hiddenSpan = 1 << 24 * 256 * time.Microsecond
 
-// clocksStand notes whether clocks disagree by more than that. From then on a ticket that goes bad in the slot of a host that
-// is gone may be the greatest by far, so that later ones are smaller: it is a limit that the protocol states.
+// clocksStand notes whether clocks differ by more than hiddenSpan. From then on an unreadable
+// ticket of a lost host may be the greatest by far, and later ones may be smaller: a limit that the
+// protocol states.
 func (r *rules) clocksStand(all []*machine) {
 	least, most := time.Duration(0), time.Duration(0)
 	for _, m := range all {
@@ -45,8 +47,8 @@ func (r *rules) clocksStand(all []*machine) {
 	r.ahead = max(r.ahead, most)
 }
 
-// recordMayBeLost is told of a record that becomes unreadable: a slot's ticket, and with it a value, of which there is one
-// copy. A ticket above all clocks was drawn after an earlier loss: spans add up.
+// recordMayBeLost notes a record that becomes unreadable. A slot has the only copy of a ticket and
+// of a value. A ticket above all clocks was drawn after an earlier loss: spans add up.
 func (r *rules) recordMayBeLost(off int64, record []byte) {
 	where := r.w.disk.sectorAt(off)
 	if where.kind != slotSector {
@@ -62,7 +64,7 @@ func (r *rules) recordMayBeLost(off int64, record []byte) {
 	}
 }
 
-// term is the lease of one incarnation, as its writes on the disk have it.
+// term is the lease of one incarnation, according to its writes on the disk.
 type term struct {
 	incarnation uint64
 	m           *machine
@@ -81,26 +83,26 @@ type hold struct {
 	subject subject
 	held    *daemon.Hold
 	mode    layout.Mode
-	said    layout.Mode // as the history has it
+	said    layout.Mode // as recorded in the history
 	token   layout.Ticket
-	obeys   bool // it stops when it is asked to
+	obeys   bool // stops when asked
 	began   time.Time
 	open    bool
 }
 
-// door is how a host comes to a lock on the disk.
-type door struct {
+// doorway is a host's current doorway of a lock, as seen on the disk.
+type doorway struct {
 	inc     uint64
 	phase   layout.Phase
 	mode    layout.Mode
-	began   time.Time // the last doorway, by the submission of its first write
-	waiting time.Time // since its end; zero: it is not waiting
+	began   time.Time // start of the last doorway: when its first write was submitted
+	waiting time.Time // end of the last doorway; zero: the host is not waiting
 }
 
 func newRules(w *world) *rules {
 	return &rules{w: w, leases: map[uint64]*term{}, current: map[*process]*term{}, last: map[string]layout.Ticket{},
-		doors: map[[2]int]*door{}, values: map[string]*value{}, histories: histories{}, servedBy: map[*machine]bool{},
-		condemned: map[uint64]bool{}, hidden: map[layout.Ticket]bool{}, wentBack: map[string]bool{}}
+		doorways: map[[2]int]*doorway{}, values: map[string]*value{}, histories: histories{}, servedBy: map[*machine]bool{},
+		evictedLive: map[uint64]bool{}, hidden: map[layout.Ticket]bool{}, wentBack: map[string]bool{}}
 }
 
 func (r *rules) violate(rule, format string, args ...any) {
@@ -113,23 +115,23 @@ func (r *rules) violate(rule, format string, args ...any) {
 	r.w.stop()
 }
 
-// runsOut is until when a hold counts: its holder is stopped then at the latest.
+// runsOut returns until when a hold counts: its holder is stopped by then.
 func (h *hold) runsOut() time.Time { return h.lease.deadline }
 
-// counts tells whether the hold keeps others out. An operator who says of a host that is silent that it is dead
-// has to be right: if he was not, nobody waits for its lease.
+// counts reports whether the hold excludes others. An operator that declares a silent host dead
+// must be right: otherwise other hosts do not wait for its lease.
 func (r *rules) counts(h *hold, now time.Time) bool {
 	return h.open && now.Before(h.runsOut()) && !r.wrong(h.lease)
 }
 
-// wrong tells whether an operator has had an incarnation declared dead that has a lease.
+// wrong reports whether the operator has declared a live incarnation dead.
 func (r *rules) wrong(l *term) bool {
-	is := r.condemned[l.incarnation] && r.w.disk.declaredDead(l)
+	is := r.evictedLive[l.incarnation] && r.w.disk.declaredDead(l)
 	r.wronged = r.wronged || is
 	return is
 }
 
-// enter judges a grant at the moment that its client knows of it.
+// enter checks a grant at the moment that its client learns of it.
 func (r *rules) enter(c *client, s subject, held *daemon.Hold, asked int64) *hold {
 	now := time.Now()
 	h := &hold{c: c, m: c.m, p: c.p, lease: r.current[c.p], subject: s, held: held, mode: held.Mode(), token: held.Token(),
@@ -149,13 +151,13 @@ func (r *rules) enter(c *client, s subject, held *daemon.Hold, asked int64) *hol
 	}
 	if s.permits == 1 {
 		if before := r.last[s.name]; h.mode == layout.Exclusive && h.token <= before && r.hidden[before-before%layout.MaxGrants] {
-			r.last[s.name], r.wentBack[s.name] = 0, true // from here on they grow again
+			r.last[s.name], r.wentBack[s.name] = 0, true // from here on they must grow again
 			r.w.count("a ticket was hidden too far above")
 		} else if h.mode == layout.Exclusive && h.token <= before {
 			r.violate("TOKEN", "m%d was granted %s with token %d after %d", c.m.n, s.name, h.token, r.last[s.name])
 		}
 		r.last[s.name] = max(r.last[s.name], h.token)
-		if uint64(h.token)%layout.MaxGrants == 0 { // else it was handed on within the host
+		if uint64(h.token)%layout.MaxGrants == 0 { // otherwise a hand-off within the host
 			r.order(h)
 			r.verdict(h)
 		}
@@ -166,7 +168,7 @@ func (r *rules) enter(c *client, s subject, held *daemon.Hold, asked int64) *hol
 	return h
 }
 
-// exclusion judges a hold against all others of the lock.
+// exclusion checks a hold against all others of the lock.
 func (r *rules) exclusion(h *hold, now time.Time) {
 	writers, readers := 0, 0
 	count := func(o *hold) {
@@ -204,7 +206,7 @@ func (r *rules) others(h *hold, now time.Time) (list []string) {
 	return list
 }
 
-// order judges that nobody was overtaken who had finished its doorway before this host began it.
+// order checks that this host did not overtake one that finished its doorway before this one began.
 func (r *rules) order(h *hold) {
 	now, host := time.Now(), h.lease.host
 	e, ok := r.lockOf(h)
@@ -212,12 +214,12 @@ func (r *rules) order(h *hold) {
 	if !ok {
 		return
 	}
-	mine := r.doors[[2]int{lock, host}]
+	mine := r.doorways[[2]int{lock, host}]
 	if mine == nil {
 		return
 	}
 	for id := 1; id <= r.w.sb.Geometry.Hosts; id++ {
-		o := r.doors[[2]int{lock, id}]
+		o := r.doorways[[2]int{lock, id}]
 		if id == host || o == nil || o.waiting.IsZero() || !o.waiting.Before(mine.began) || o.mode == layout.Shared && h.mode == layout.Shared {
 			continue
 		}
@@ -230,7 +232,7 @@ func (r *rules) order(h *hold) {
 	}
 }
 
-// verdict judges that who went past the slot of another host had it in writing that this one is no more.
+// verdict checks that a host was declared dead, in a record, before another host passed its slot.
 func (r *rules) verdict(h *hold) {
 	e, ok := r.lockOf(h)
 	lock := e.Lock
@@ -253,7 +255,7 @@ func (r *rules) verdict(h *hold) {
 	}
 }
 
-// runs tells whether a bakeryd lives that has a lease.
+// runs reports whether a bakeryd with a lease is alive.
 func (r *rules) runs(l *term) bool {
 	for p, x := range r.current {
 		if x == l && p.alive {
@@ -263,7 +265,7 @@ func (r *rules) runs(l *term) bool {
 	return false
 }
 
-// waits tells whether its clients do: not once it has lost the lease, be it that it was declared dead.
+// waits reports whether its clients wait: not once it has lost the lease, for example by a verdict.
 func (r *rules) waits(l *term) bool {
 	for p, x := range r.current {
 		if x == l && p.alive && !lost(p) {
@@ -273,10 +275,10 @@ func (r *rules) waits(l *term) bool {
 	return false
 }
 
-// lockOf finds the slots in which a ticket was drawn: a name may have had others.
+// lockOf returns the slots in which a ticket was drawn: the name may have had others.
 func (r *rules) lockOf(h *hold) (layout.Entry, bool) {
 	for lock := 1; lock <= r.w.sb.Geometry.Locks; lock++ {
-		if d := r.doors[[2]int{lock, h.lease.host}]; d != nil && d.inc == h.lease.incarnation && d.phase != layout.Idle {
+		if d := r.doorways[[2]int{lock, h.lease.host}]; d != nil && d.inc == h.lease.incarnation && d.phase != layout.Idle {
 			e, err := r.w.sb.Space().DecodeEntry(r.w.disk.record(r.w.sb.Geometry.Entry(lock)), lock)
 			if err == nil && e.Name == h.subject.name {
 				return e, true
@@ -286,7 +288,7 @@ func (r *rules) lockOf(h *hold) (layout.Entry, bool) {
 	return layout.Entry{}, false
 }
 
-// mode notes that a hold's mode changes.
+// mode records a change of a hold's mode.
 func (r *rules) mode(h *hold, mode layout.Mode) {
 	h.mode = mode
 	r.w.trace.step(h.m.n, "changes to "+mode.String()+" "+h.subject.name)
@@ -299,7 +301,7 @@ func (r *rules) mode(h *hold, mode layout.Mode) {
 	r.changed(h, mode)
 }
 
-// leave notes that a holder has stopped by itself.
+// leave records that a holder has stopped by itself.
 func (r *rules) leave(h *hold) { r.close(h, "leaves ") }
 
 func (r *rules) close(h *hold, how string) {
@@ -318,7 +320,7 @@ func (r *rules) close(h *hold, how string) {
 	r.holds = kept
 }
 
-// joined notes that a term has begun.
+// joined records the start of a term.
 func (r *rules) joined(p *process, d *daemon.Daemon) {
 	for _, l := range r.leases {
 		if l.m == p.m && l.live && l.host == d.HostID() && (r.current[p] == nil || l.joined.After(r.current[p].joined)) {
@@ -330,7 +332,7 @@ func (r *rules) joined(p *process, d *daemon.Daemon) {
 	}
 }
 
-// died notes that a process is no more, and its mortal clients with it.
+// died records the end of a process and of its mortal clients.
 func (r *rules) died(p *process) {
 	for _, h := range append([]*hold(nil), r.holds...) {
 		if h.p == p && h.c.mortal {
@@ -339,7 +341,7 @@ func (r *rules) died(p *process) {
 	}
 }
 
-// off notes that a machine is, and all its clients with it.
+// off records the end of a machine and of all its clients.
 func (r *rules) off(m *machine) {
 	for _, h := range append([]*hold(nil), r.holds...) {
 		if h.m == m {
@@ -348,10 +350,10 @@ func (r *rules) off(m *machine) {
 	}
 }
 
-// ended notes that the service has returned.
+// ended records that the service has returned.
 func (r *rules) ended(p *process) { delete(r.current, p) }
 
-// served notes that a host has had every lock when all was well again.
+// served records that a host has had every lock after the faults.
 func (r *rules) served(m *machine) {
 	r.w.trace.step(m.n, "was served")
 	r.servedBy[m] = true

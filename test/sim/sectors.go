@@ -8,7 +8,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// record is what the disk has at an address now.
+// record returns the record at an address.
 func (d *disk) record(off int64) []byte {
 	if d.bad[off] != 0 {
 		return bytes.Repeat([]byte("garbled "), d.g.Stride/8)
@@ -16,13 +16,14 @@ func (d *disk) record(off int64) []byte {
 	return d.bytes[off : off+int64(d.g.Stride)]
 }
 
-// seemsWritten tells whether somebody may have read what a record is not: of a write under way, or one that did not land.
+// seemsWritten reports whether a read may have returned something else than the record: of a write
+// in flight, or of one that did not land.
 func (d *disk) seemsWritten(off int64) bool {
 	at, undone := d.undone[off]
-	return len(d.writing[off]) > 0 || undone && time.Since(at) < 2*d.w.sb.Lease // no read takes longer, most of them much less
+	return len(d.writing[off]) > 0 || undone && time.Since(at) < 2*d.w.sb.Lease // no read takes longer
 }
 
-// damage makes a sector unreadable: until it is written again, or, with how, for good.
+// damage makes a sector unreadable: until it is written again, or permanently if how is set.
 func (d *disk) damage(off int64, how badness) {
 	d.w.rules.recordMayBeLost(off, d.record(off))
 	if how != 0 {
@@ -32,7 +33,7 @@ func (d *disk) damage(off int64, how badness) {
 	copy(d.record(off), bytes.Repeat([]byte("garbled "), d.g.Stride/8))
 }
 
-// fails tells whether a read meets a sector that fails.
+// fails reports whether a read covers a sector that fails.
 func (d *disk) fails(off int64, n int) bool {
 	for at := off; at < off+int64(n); at += int64(d.g.Stride) {
 		if d.bad[at] == failing {
@@ -42,7 +43,7 @@ func (d *disk) fails(off int64, n int) bool {
 	return false
 }
 
-// written judges a write at the moment that it reaches the disk.
+// written checks a write at the moment that it reaches the disk.
 func (r *rules) written(p *process, where sector, off int64, data []byte, submitted time.Time) {
 	m, space := p.m, r.w.sb.Space()
 	for _, wr := range r.w.disk.writing[off] {
@@ -85,7 +86,8 @@ func (r *rules) written(p *process, where sector, off int64, data []byte, submit
 	}
 }
 
-// declaredDead tells whether a verdict on an incarnation is published, or may be read in a write under way.
+// declaredDead reports whether a verdict on an incarnation is published, or may be read in a write
+// in flight.
 func (d *disk) declaredDead(l *term) bool {
 	for id := 1; id <= d.g.Hosts; id++ {
 		off := d.g.Host(id)
@@ -105,13 +107,13 @@ func (d *disk) declaredDead(l *term) bool {
 	return false
 }
 
-// doorway follows how a host comes to a lock.
+// doorway follows a host's doorway of a lock.
 func (r *rules) doorway(where sector, s layout.Slot, submitted time.Time) {
 	key := [2]int{where.lock, where.host}
-	d := r.doors[key]
+	d := r.doorways[key]
 	if d == nil || d.inc != s.Incarnation {
-		d = &door{inc: s.Incarnation}
-		r.doors[key] = d
+		d = &doorway{inc: s.Incarnation}
+		r.doorways[key] = d
 	}
 	if s.Phase == layout.Choosing && d.phase == layout.Idle {
 		d.began = submitted
@@ -122,7 +124,7 @@ func (r *rules) doorway(where sector, s layout.Slot, submitted time.Time) {
 	d.phase, d.mode = s.Phase, s.Mode
 }
 
-// acknowledged follows leases and doorways by the writes that their hosts know of.
+// acknowledged follows leases and doorways by acknowledged writes.
 func (r *rules) acknowledged(p *process, where sector, data []byte, submitted time.Time) {
 	now, space := time.Now(), r.w.sb.Space()
 	switch where.kind {
@@ -133,20 +135,20 @@ func (r *rules) acknowledged(p *process, where sector, data []byte, submitted ti
 		}
 		l, deadline := r.leases[rec.Incarnation], submitted.Add(p.m.lasts(r.w.sb.Lease))
 		if !now.Before(deadline) || l.live && !now.Before(l.deadline) {
-			return // too late to be one
+			return // too late to count
 		}
 		l.live, l.deadline = true, deadline
 		r.single(l)
 	case slotSector:
 		s, err := space.DecodeSlot(data, where.lock, where.host)
-		d := r.doors[[2]int{where.lock, where.host}]
+		d := r.doorways[[2]int{where.lock, where.host}]
 		if err == nil && s.Phase == layout.Waiting && d.inc == s.Incarnation && d.phase == layout.Waiting && d.waiting.IsZero() {
 			d.waiting = now
 		}
 	}
 }
 
-// single judges that no other incarnation of the id is live.
+// single checks that no other incarnation of the id is live.
 func (r *rules) single(l *term) {
 	for p, o := range r.current {
 		if o != l && o.host == l.host && o.live && p.alive && time.Now().Before(o.deadline) && p.m != l.m && !lost(p) {
@@ -155,7 +157,7 @@ func (r *rules) single(l *term) {
 	}
 }
 
-// lost tells whether a process knows that its lease is over.
+// lost reports whether a process knows that its lease is over.
 func lost(p *process) bool {
 	d := p.svc.Current()
 	if d == nil {
@@ -165,7 +167,7 @@ func lost(p *process) bool {
 	return err != nil || d.Err() != nil
 }
 
-// straysTo has a write land elsewhere: in a record of somebody who can mend it.
+// straysTo writes to another record, of a host that can repair it.
 func (w *world) straysTo(p *path, data []byte) {
 	var targets []int64
 	for id := 1; id <= w.sb.Geometry.Hosts; id++ {
@@ -175,7 +177,7 @@ func (w *world) straysTo(p *path, data []byte) {
 	}
 	at := targets[p.rng.IntN(len(targets))]
 	if p.m.hostID == 0 || slices.Equal(w.disk.record(at)[:8], make([]byte, 8)) {
-		return // as a bad sector; and a record never written is of nobody
+		return // like a bad sector; a blank record belongs to no host
 	}
 	w.rules.recordMayBeLost(at, w.disk.record(at))
 	copy(w.disk.bytes[at:], data)

@@ -11,21 +11,21 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// arrival is a term that begins: clients work in it.
+// arrival is the start of a term, in which clients work.
 type arrival struct {
 	p *process
 	d *daemon.Daemon
 }
 
-// session is what a client asked for, and may have: it outlives bakeryd.
+// session is a client's request or hold. It outlives bakeryd.
 type session struct {
 	id    string
 	req   daemon.Request
-	token layout.Ticket       // 0: not known to be granted
+	token layout.Ticket       // 0: no known grant
 	kept  *daemon.SessionHold // nil: it waits
 }
 
-// patience is for as long as a request may take: it may outlive bakeryd.
+// patience returns the context of a request, which may outlive bakeryd.
 func (c *client) patience() context.Context {
 	if c.mortal {
 		return c.ctx
@@ -38,7 +38,7 @@ func (c *client) ask(ctx context.Context, token layout.Ticket) (*daemon.SessionH
 		Killed: c.p.killed})
 }
 
-// acquire asks for a lock, again if bakeryd dies meanwhile and is started again.
+// acquire asks for a lock, and again if bakeryd dies and is restarted.
 func (c *client) acquire(ctx context.Context, req daemon.Request) (*daemon.Hold, error) {
 	c.session = &session{id: fmt.Sprintf("%016x%016x", c.rng.Uint64(), c.rng.Uint64()), req: req}
 	for {
@@ -51,13 +51,13 @@ func (c *client) acquire(ctx context.Context, req daemon.Request) (*daemon.Hold,
 			c.session = nil
 			return nil, err
 		case !c.comesBack(ctx.Done()):
-			return nil, err // settled later
+			return nil, err // settle handles it later
 		}
 		c.w.count("came back to wait")
 	}
 }
 
-// release lets go of what acquire returned, if that is not over for the client.
+// release releases the result of acquire, unless it is over.
 func (c *client) release() {
 	if c.session != nil && c.session.kept != nil {
 		c.session.kept.HangUp()
@@ -65,7 +65,7 @@ func (c *client) release() {
 	c.session = nil
 }
 
-// left tells whether the bakeryd that the client came to is no more.
+// left reports whether the client's bakeryd has ended.
 func (c *client) left() bool {
 	select {
 	case <-c.p.killed:
@@ -75,8 +75,8 @@ func (c *client) left() bool {
 	}
 }
 
-// comesBack waits until the machine's next bakeryd has joined; false if the client ends with this one, or the machine or
-// until ends first.
+// comesBack waits until the machine's next bakeryd has joined. It returns false if the client ends
+// with the old one, or if the machine or until ends first.
 func (c *client) comesBack(until <-chan struct{}) bool {
 	m := c.m
 	if c.mortal || !c.left() || !m.up || m.boots != c.boot || m.away[c.n] != nil {
@@ -102,8 +102,8 @@ func (c *client) comesBack(until <-chan struct{}) bool {
 	return false
 }
 
-// returns comes back to a hold after a restart; false if the holder has to stop before it can. Until then it goes on: it was
-// told how long it may.
+// returns resumes a hold after a restart. It returns false if the holder must stop before that.
+// Until then the holder continues, because it knows its deadline.
 func (c *client) returns(h *hold, until time.Time) bool {
 	if c.session == nil || !c.left() {
 		return false
@@ -126,7 +126,7 @@ func (c *client) returns(h *hold, until time.Time) bool {
 	return false
 }
 
-// settle ends what the client was about when bakeryd died.
+// settle ends what the client did when bakeryd died.
 func (c *client) settle() {
 	if c.session == nil {
 		return
@@ -144,7 +144,7 @@ func (c *client) settle() {
 	}
 }
 
-// toStop is closed when a holder is to stop that does so when it is told.
+// toStop is closed when a holder must stop that stops when asked.
 func (c *client) toStop(h *hold) <-chan struct{} {
 	if c.session == nil || !h.obeys {
 		return nil
@@ -152,19 +152,19 @@ func (c *client) toStop(h *hold) <-chan struct{} {
 	return c.session.kept.Drained()
 }
 
-// returned judges a hold that its client has come back to.
+// returned checks a hold that its client has resumed.
 func (r *rules) returned(h *hold) {
 	r.w.count("came back to hold")
 	r.w.trace.step(h.m.n, "comes back to "+h.subject.name, int64(h.token))
 	if r.current[h.p] != h.lease {
 		r.violate("RESTART", "m%d has %s by token %d still, and its lease is another one", h.m.n, h.subject.name, h.token)
 	}
-	if mode := h.held.Mode(); mode != h.mode { // a change was under way
+	if mode := h.held.Mode(); mode != h.mode { // a change was in progress
 		r.mode(h, mode)
 	}
 }
 
-// refused judges that a client cannot come back to its hold, before it has to stop.
+// refused checks that a client that cannot resume its hold must stop.
 func (r *rules) refused(h *hold, err error) {
 	r.w.trace.step(h.m.n, fmt.Sprint("cannot come back to ", h.subject.name, ": ", err), int64(h.token))
 	if errors.Is(err, api.ErrLost) && r.current[h.c.p] == h.lease && h.c.d.Err() == nil {

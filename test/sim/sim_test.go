@@ -27,8 +27,9 @@ var (
 	stays  = flag.Bool("standing", false, "one fault in each run, which stays")
 )
 
-// TestMain makes goroutines run one at a time, until they block or have run for 10 ms: the hosts of a simulation share its
-// world without locks. The race detector would report that. With the overlay no goroutine is interrupted at all.
+// TestMain makes goroutines run one at a time, until they block or have run for 10 ms: the hosts of
+// a simulation share its world without locks, which the race detector would report. With the
+// overlay no goroutine is interrupted.
 func TestMain(m *testing.M) {
 	const setting = "asyncpreemptoff=1" // read when the runtime starts
 	if debugs := os.Getenv("GODEBUG"); !strings.Contains(debugs, setting) {
@@ -43,10 +44,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSeeds runs seeds, and stops at the first one that breaks a rule. Without the overlay, as in go test ./..., each run of
-// a seed is another one; test/sim/run repeats a run.
+// TestSeeds runs seeds, and stops at the first that breaks a rule. Without the overlay, as in go
+// test ./..., each run of a seed differs; test/sim/run repeats a run.
 func TestSeeds(t *testing.T) {
-	debug.SetGCPercent(-1) // a collection would come at a moment of its own choice
+	debug.SetGCPercent(-1) // a collection would start at an unpredictable moment
 	debug.SetMemoryLimit(3 << 30)
 	counts, waited, began := map[string]int{}, longest{}, time.Now()
 	for i := range *seeds {

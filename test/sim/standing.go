@@ -14,22 +14,22 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 )
 
-// standing is what a run knows in which one fault stays until the end: on one machine, the victim, or on one sector. The
-// hosts of all other machines have to get every lock, remove locks, join, and keep their leases, each within a bound.
-// Now and then one of them ends and starts again.
+// standing is the state of a run with one fault that stays until the end: of one machine, the
+// victim, or of one sector. The hosts of all other machines must get every lock, remove locks,
+// join, and keep their leases, each within a bound. One after another they end and start again.
 type standing struct {
 	w      *world
 	rng    *rand.Rand
 	fault  standingFault
 	victim *machine
 	times  lease.Times
-	slow   time.Duration // what a write of the victim takes; 0: as any other
-	begun  time.Time     // of the fault; zero: not yet
-	waits  map[any]wait  // of a client or a machine: what it waits for
-	bound  time.Duration // for how long another host may have to wait for a lock
-	join   time.Duration // and until it has joined
+	slow   time.Duration // time of a victim's write; 0: as of others
+	begun  time.Time     // start of the fault; zero: not yet
+	waits  map[any]wait  // by client or machine
+	bound  time.Duration // longest time that another host may wait for a lock
+	join   time.Duration // longest time until it has joined
 
-	longest map[bool]time.Duration // that a host has waited for a lock; true: to join
+	longest map[bool]time.Duration // longest wait of a host for a lock; true: for its join
 }
 
 // wait is what a client or a machine is waiting for.
@@ -40,10 +40,10 @@ type wait struct {
 }
 
 const (
-	standingFor  = 40 * time.Second // for so long a fault stays
-	soonest      = time.Second      // after which it begins, at the soonest,
-	latest       = 3 * time.Second  // and at the latest
-	disturbances = 4 * time.Second  // between two ends of other hosts, at most
+	standingFor  = 40 * time.Second // duration of the fault
+	soonest      = time.Second      // earliest start of the fault
+	latest       = 3 * time.Second  // latest start
+	disturbances = 4 * time.Second  // longest time between two ends of other hosts
 )
 
 func newStanding(w *world) *standing {
@@ -51,13 +51,13 @@ func newStanding(w *world) *standing {
 	s.fault = standingFaults[w.seed%uint64(len(standingFaults))]
 	s.victim = w.machines[0]
 	s.slow = s.times.Budget() + time.Duration(s.rng.Int64N(int64(s.times.Lease-s.times.Budget())))
-	// In addition to the fault: another host that ends, and the healthy clients ahead.
+	// In addition to the fault: the end of another host, and the healthy clients ahead.
 	s.bound = s.fault.lock(s) + silence(s) + 2*s.times.Lease
 	s.join = s.fault.join(s) + silence(s) + 2*s.times.Lease + s.times.LongWait()
 	return s
 }
 
-// play is the run itself.
+// play is the run.
 func (s *standing) play() {
 	w := s.w
 	for _, m := range w.machines {
@@ -97,7 +97,7 @@ func (s *standing) judge() {
 	}
 }
 
-// begins notes that a client or a machine waits, except of the victim.
+// begins records the start of a wait, except for the victim's.
 func (s *standing) begins(m *machine, who any, what string) {
 	if s == nil || m == s.victim || s.waits[who].who != "" {
 		return
@@ -106,7 +106,7 @@ func (s *standing) begins(m *machine, who any, what string) {
 	s.waits[who] = wait{m.name(), what, strings.HasPrefix(what, "to remove"), time.Now()}
 }
 
-// ends notes that a wait is over.
+// ends records the end of a wait.
 func (s *standing) ends(who any) {
 	if s == nil {
 		return
@@ -129,14 +129,14 @@ func (s *standing) interrupted(c *client) (resume func()) {
 	return func() { s.begins(c.m, c, what) }
 }
 
-// lost notes that a host has lost its lease.
+// lost records that a host has lost its lease.
 func (s *standing) lost(m *machine) {
 	if s != nil && m != s.victim {
 		s.w.rules.violate("PROGRESS", "m%d has lost its lease by a fault of m%d that stays (%s)", m.n, s.victim.n, s.fault.name)
 	}
 }
 
-// disturb has one of the other hosts end and start again, one after another.
+// disturb ends the other hosts and starts them again, one after another.
 func (s *standing) disturb() {
 	for s.w.sleep(s.within(disturbances/2, disturbances)) {
 		m := s.w.machines[1+s.rng.IntN(len(s.w.machines)-1)]
@@ -146,13 +146,13 @@ func (s *standing) disturb() {
 		switch s.rng.IntN(3) {
 		case 0:
 			m.kill()
-			least := time.Duration(s.rng.IntN(2)) * 3 * s.times.Lease / 2 // it goes on with its lease, or that is over
+			least := time.Duration(s.rng.IntN(2)) * 3 * s.times.Lease / 2 // it resumes its lease, or the lease is over
 			s.w.after(s.rng, least+1, least+s.times.Lease/2, m.start)
 		case 1:
 			m.powerCut()
 			s.w.after(s.rng, s.times.Lease/10, 2*s.times.Lease, m.boot)
 		default:
-			m.proc.svc.Drain() // is started again, as whenever it ends
+			m.proc.svc.Drain() // starts again, as after any end
 		}
 	}
 }
@@ -161,7 +161,7 @@ func (s *standing) within(least, most time.Duration) time.Duration {
 	return least + time.Duration(s.rng.Int64N(int64(most-least)))
 }
 
-// probe takes every lock again and again, for a client of a host that is to get them.
+// probe takes every lock repeatedly, for a client of a healthy host.
 func (c *client) probe() {
 	for c.pause(time.Duration(c.rng.Int64N(int64(c.w.think)))) {
 		subject := subjects[c.rng.IntN(len(subjects))]
@@ -176,7 +176,7 @@ func (c *client) probe() {
 	}
 }
 
-// tries does something until it succeeds.
+// tries repeats an action until it succeeds.
 func (c *client) tries(what string, do func() error) {
 	c.w.standing.begins(c.m, c, what)
 	defer c.w.standing.ends(c)
@@ -199,11 +199,12 @@ func (c *client) removes(s subject) error {
 	if err != nil && !expected(err) {
 		c.w.rules.violate("ANSWER", "m%d: Remove(%s): %v", c.m.n, s.name, err)
 	}
-	// A host that died while it created the lock may still write its entry: a limit that the error names.
+	// A host that died while it created the lock may still write its entry: the error names this
+	// limit.
 	if errors.Is(err, api.ErrNoLock) || err != nil && strings.Contains(err.Error(), "may yet write its entry") {
 		return nil
 	}
-	if st := c.w.standing; err == nil { // the lock is gone, so every wait to remove it ends
+	if st := c.w.standing; err == nil { // the lock is gone, so all waits to remove it end
 		for who, x := range st.waits {
 			if x.removal {
 				x.since = time.Now()
@@ -214,7 +215,8 @@ func (c *client) removes(s subject) error {
 	return err
 }
 
-// longest is for how long others have waited in all runs of a fault that stays, and the bound then.
+// longest has the longest waits of the other hosts in all runs of a fault that stays, and the
+// bounds.
 type longest map[string]*[2]waited
 
 type waited struct{ most, bound time.Duration }
@@ -234,7 +236,7 @@ func (l longest) add(s *standing) {
 	}
 }
 
-// print prints a table: the longest wait for a lock, with its bound, and the longest one to join.
+// print prints a table: the longest wait for a lock and to join, with their bounds.
 func (l longest) print(w io.Writer) {
 	for _, f := range standingFaults {
 		if row := l[f.name]; row != nil {

@@ -6,11 +6,11 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// standingFault is one that stays.
+// standingFault is a fault that stays.
 type standingFault struct {
 	name  string
-	lock  func(s *standing) time.Duration // by how much longer others wait for a lock at most: README.md, Faults that stay
-	join  func(s *standing) time.Duration // by how much longer it takes them to join
+	lock  func(s *standing) time.Duration // added to the bound of a lock: README.md, Faults that stay
+	join  func(s *standing) time.Duration // added to the bound of a join
 	begin func(s *standing)
 }
 
@@ -20,7 +20,7 @@ const nobody = 5
 var standingFaults = []standingFault{
 	{"slow writes", slowed, slowed, func(s *standing) {
 		s.victim.path.set(func(p *path) { p.writes = s.slow })
-		if s.rng.IntN(2) == 0 { // it has to claim its id with such writes
+		if s.rng.IntN(2) == 0 { // its claim of an id consists of such writes
 			s.victim.powerCut()
 			s.w.after(s.rng, 0, 2*s.times.Lease, s.victim.boot)
 		}
@@ -34,7 +34,7 @@ var standingFaults = []standingFault{
 			s.w.disk.damage(s.w.sb.Geometry.Host(s.victim.hostID), s.badness())
 		}
 	}},
-	{"all reset, a record lost", forgotten, unreadable, func(s *standing) { // no host knows of the victim then
+	{"all reset, a record lost", forgotten, unreadable, func(s *standing) { // then no host knows of the victim
 		s.dies()
 		s.w.disk.damage(s.w.sb.Geometry.Host(s.victim.hostID), s.badness())
 		for _, m := range s.w.machines[1:] {
@@ -45,7 +45,7 @@ var standingFaults = []standingFault{
 	{"record of nobody", none, unreadable, func(s *standing) {
 		s.w.disk.damage(s.w.sb.Geometry.Host(nobody), s.badness())
 	}},
-	{"slot of a host that lives", none, none, func(s *standing) { // again and again
+	{"slot of a host that lives", none, none, func(s *standing) { // repeatedly
 		for s.w.sleep(s.within(s.times.Lease/10, s.times.Lease)) {
 			s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), s.victim.hostID), 0)
 		}
@@ -122,37 +122,38 @@ var standingFaults = []standingFault{
 	}},
 }
 
-// none is the bound where others need not notice that a fault stays.
+// none is the bound if others need not notice the fault.
 func none(*standing) time.Duration { return 0 }
 
-// silence is the bound where a host ends: until the others have seen its record stand still.
+// silence is the bound if a host ends: until the others have seen its record stand still.
 func silence(s *standing) time.Duration {
 	d := s.times.Dead() + 2*s.times.Alive()
-	if s.victim.dog != nil {
+	if s.victim.watchdog != nil {
 		d += s.times.Watchdog()
 	}
 	return d
 }
 
-// slowed is the bound where a host that others wait for writes slowly, and may lose its lease by that.
+// slowed is the bound if a host that others wait for writes slowly, and may lose its lease by that.
 func slowed(s *standing) time.Duration { return silence(s) + 4*s.slow }
 
-// blind is the bound where a record becomes unreadable whose host is known.
+// blind is the bound if the record of a known host becomes unreadable.
 func blind(s *standing) time.Duration { return silence(s) + s.times.Budget() }
 
-// unreadable is the bound where others go on once a record was unreadable for longer than any owner could live with.
+// unreadable is the bound if others continue once a record was unreadable for longer than any owner
+// may live with that.
 func unreadable(s *standing) time.Duration { return s.times.Blind() + s.times.MaxWatchdog() }
 
-// forgotten is the bound where all hosts join again, each of which another one may wait for, too.
+// forgotten is the bound if all hosts join again, each of which may wait for another one, too.
 func forgotten(s *standing) time.Duration { return unreadable(s) + silence(s) }
 
-// stuck is the bound where the victim has to give way.
+// stuck is the bound if the victim has to give way.
 func stuck(s *standing) time.Duration { return s.times.Stuck() + s.times.Alive() + silence(s) }
 
-// worn is the bound where the victim has to give up its lease, once other hosts have asked for a repair.
+// worn is the bound if the victim gives up its lease after other hosts have requested a repair.
 func worn(s *standing) time.Duration { return stuck(s) + 2*s.times.Alive() }
 
-// dies ends the victim for good.
+// dies ends the victim permanently.
 func (s *standing) dies() {
 	s.victim.gone = true
 	if s.rng.IntN(2) == 0 {
@@ -162,8 +163,8 @@ func (s *standing) dies() {
 	}
 }
 
-// badness is how a sector is unreadable from now on; 0: until its owner writes it.
+// badness draws how a sector is unreadable; 0: until its owner writes it.
 func (s *standing) badness() badness { return badness(s.rng.IntN(3)) }
 
-// lock is one that is in use, or that of the directory.
+// lock draws a lock in use, or that of the directory.
 func (s *standing) lock() int { return s.rng.IntN(1 + len(subjects)) }

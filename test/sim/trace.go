@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// trace is what happened, in order. Its sum tells whether two runs were the same.
+// trace records what happens, in order. Its sum shows whether two runs are equal.
 type trace struct {
 	began time.Time
-	out   io.Writer // nil: only the sum is wanted
+	out   io.Writer // nil: only the sum
 	sum   uint64
 	steps int
 }
@@ -22,7 +22,7 @@ func newTrace(out io.Writer) *trace {
 	return &trace{began: time.Now(), out: out, sum: fnv.New64a().Sum64()}
 }
 
-// step notes that something happened to a host; 0 is the world.
+// step records an event of a host; 0 is the world.
 func (tr *trace) step(host int, what string, n ...int64) {
 	at := time.Since(tr.began)
 	tr.steps++
@@ -56,7 +56,7 @@ func (tr *trace) mix(v uint64) {
 	}
 }
 
-// logger writes what a daemon logs into the trace, if anybody reads it.
+// logger writes a daemon's log into the trace, if it is printed.
 func (tr *trace) logger(host int) *slog.Logger {
 	if tr.out == nil {
 		return slog.New(slog.DiscardHandler)

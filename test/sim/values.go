@@ -9,7 +9,7 @@ import (
 
 // value is what a lock's value may be.
 type value struct {
-	token layout.Ticket // of the last one that was written for sure
+	token layout.Ticket // of the last value that was certainly written
 	texts map[layout.Ticket]string
 }
 
@@ -22,7 +22,7 @@ func (r *rules) valueOf(name string) *value {
 	return v
 }
 
-// valueBegun notes that a value is about to be written: it may be, from now on.
+// valueBegun records that a value may be written from now on.
 func (r *rules) valueBegun(h *hold, text string) { r.valueOf(h.subject.name).texts[h.token] = text }
 
 func (r *rules) valueSet(h *hold, _ string) {
@@ -31,7 +31,7 @@ func (r *rules) valueSet(h *hold, _ string) {
 	}
 }
 
-// valueRead judges what is read by one who holds the lock alone.
+// valueRead checks a value read by an exclusive holder.
 func (r *rules) valueRead(h *hold, got daemon.Value) {
 	v := r.valueOf(h.subject.name)
 	if !r.counts(h, time.Now()) {

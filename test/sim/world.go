@@ -31,19 +31,19 @@ type world struct {
 	machines []*machine
 
 	latency time.Duration
-	think   time.Duration // clients pause for up to so long
-	clients int           // of each host
-	born    int           // clients so far
+	think   time.Duration // longest pause of clients
+	clients int           // per host
+	born    int           // number of clients so far
 	guarded map[string]*resource
 
-	calmed chan struct{} // closed: no more faults, and clients come to an end
-	over   chan struct{} // closed: all ends
+	calmed chan struct{} // closed when there are no more faults, and clients end
+	over   chan struct{} // closed at the end
 	ended  bool
 	tasks  sync.WaitGroup
 	counts map[string]int
 }
 
-// result is what came of a run.
+// result is the result of a run.
 type result struct {
 	seed   uint64
 	failed []string
@@ -54,7 +54,8 @@ type result struct {
 	stayed *standing
 }
 
-// run runs a seed: one in which one fault stays, or many come and go. It may be traced.
+// run runs a seed: with one fault that stays, or with many that come and go. out, if not nil, gets
+// the trace.
 func run(t *testing.T, seed uint64, stays bool, out io.Writer) (r result) {
 	t.Helper()
 	ended := false
@@ -64,13 +65,13 @@ func run(t *testing.T, seed uint64, stays bool, out io.Writer) (r result) {
 	}
 	cryptotest.SetGlobalRandom(t, seed)
 	defer func() {
-		// A bakeryd that stops with something left under way relies on the end of its process.
+		// A bakeryd that stops with IO in flight relies on the end of its process.
 		if p := recover(); p != nil && !(ended && strings.Contains(fmt.Sprint(p), "main bubble goroutine has exited")) {
 			panic(p)
 		}
 	}()
 	synctest.Test(t, func(*testing.T) {
-		turn(seed % 61)
+		seedChoices(seed % 61)
 		w := newWorld(seed, dir, stays, out)
 		if stays {
 			w.standing = newStanding(w)
@@ -89,8 +90,8 @@ func run(t *testing.T, seed uint64, stays bool, out io.Writer) (r result) {
 	return r
 }
 
-// turn has the runtime's choices begin elsewhere: there is one sequence of them.
-func turn(n uint64) {
+// seedChoices starts the runtime's sequence of choices at another point.
+func seedChoices(n uint64) {
 	ready := make(chan struct{}, 1)
 	for range n {
 		ready <- struct{}{}
@@ -124,7 +125,7 @@ func newWorld(seed uint64, dir string, stays bool, out io.Writer) *world {
 	w.clients = 1 + rng.IntN(3)
 	w.disk = newDisk(w)
 	w.rules = newRules(w)
-	dogs := rng.IntN(4) == 0
+	withWatchdogs := rng.IntN(4) == 0
 	machines := 2 + rng.IntN(3)
 	if stays {
 		machines = 3
@@ -134,8 +135,8 @@ func newWorld(seed uint64, dir string, stays bool, out io.Writer) *world {
 		if fixed {
 			m.hostID = n
 		}
-		if dogs {
-			m.dog = &dog{m: m}
+		if withWatchdogs {
+			m.watchdog = &machineWatchdog{m: m}
 		}
 		w.machines = append(w.machines, m)
 	}
@@ -145,10 +146,11 @@ func newWorld(seed uint64, dir string, stays bool, out io.Writer) *world {
 	return w
 }
 
-// offRate is that of a clock which goes wrong by a tenth.
+// offRate returns the rate of a clock that is wrong by a tenth.
 func offRate(rng *rand.Rand) float64 { return []float64{0.9, 1.1}[rng.IntN(2)] }
 
-// random is a source of chance of its own for everybody, so that a change of one thing changes little else.
+// random returns a separate source of randomness, so that a change in one place changes little
+// elsewhere.
 func (w *world) random(what string, n int) *rand.Rand {
 	h := fnv.New64a()
 	fmt.Fprint(h, what, n)
@@ -176,7 +178,7 @@ func (w *world) stop() {
 	}
 }
 
-// after does something a while from now, unless the run ends before.
+// after calls f after a drawn delay, unless the run ends before.
 func (w *world) after(rng *rand.Rand, least, most time.Duration, f func()) {
 	t := time.NewTimer(least + time.Duration(rng.Int64N(int64(most-least))))
 	w.tasks.Go(func() {
@@ -197,11 +199,11 @@ func (w *world) resource(name string) *resource {
 }
 
 const (
-	storm    = 12 * time.Second // for so long there are faults
-	patience = 60 * time.Second // then it takes no longer than that until everybody was served
+	storm    = 12 * time.Second // duration of the faults
+	patience = 60 * time.Second // then all hosts must be served within this time
 )
 
-// play is the run itself.
+// play is the run.
 func (w *world) play() {
 	for _, m := range w.machines {
 		w.after(m.rng, 0, 300*time.Millisecond, m.boot)
@@ -226,13 +228,13 @@ func (w *world) play() {
 	w.finish()
 }
 
-// finish ends the run, and judges all of it.
+// finish ends the run and checks the whole of it.
 func (w *world) finish() {
 	w.stop()
 	for _, m := range w.machines {
 		m.up = false
 		m.resume()
-		m.path.heal()
+		m.path.restore()
 		m.kill()
 	}
 	w.tasks.Wait()
@@ -241,7 +243,7 @@ func (w *world) finish() {
 	}
 }
 
-// sleep waits; false if the run is over.
+// sleep waits, and returns false if the run is over.
 func (w *world) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -255,7 +257,7 @@ func (w *world) sleep(d time.Duration) bool {
 
 func (w *world) allServed() bool { return w.unserved() == "" }
 
-// unserved names the hosts that have not been served at last.
+// unserved returns the hosts that were not served after the faults.
 func (w *world) unserved() (who string) {
 	for _, m := range w.machines {
 		if !w.rules.servedBy[m] && !m.spare {

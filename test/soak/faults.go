@@ -62,10 +62,10 @@ func (s *soak) trouble(ctx, now context.Context, h *host) {
 		}
 		s.report.inject(f.name)
 		s.logf("host %d: %s", h.id, f.name)
-		h.healed = time.Time{}
+		h.recoversSince = time.Time{}
 		err := f.do(ctx, h, random)
-		if h.healed.IsZero() {
-			h.healed = time.Now()
+		if h.recoversSince.IsZero() {
+			h.recoversSince = time.Now()
 		}
 		if err == nil {
 			err = h.well(ctx)
@@ -79,8 +79,8 @@ func (s *soak) trouble(ctx, now context.Context, h *host) {
 			s.violate("host %d does not get over %q: %v", h.id, f.name, err)
 			return
 		default:
-			s.report.recover(f.name, time.Since(h.healed))
-			s.logf("host %d: over it in %v", h.id, time.Since(h.healed).Round(time.Millisecond))
+			s.report.recover(f.name, time.Since(h.recoversSince))
+			s.logf("host %d: over it in %v", h.id, time.Since(h.recoversSince).Round(time.Millisecond))
 		}
 	}
 }
@@ -175,7 +175,7 @@ func powerCutLate(ctx context.Context, h *host, random *rand.Rand) error {
 		return err
 	}
 	h.path.set(func() { h.path.hang.writes = true })
-	defer h.path.mend()
+	defer h.path.restore()
 	err := until(ctx, h.s.o.lease/2, "a write hangs", func() bool { return h.path.waiting() > 0 })
 	if err != nil && !errors.Is(err, errLate) {
 		return err
@@ -191,7 +191,7 @@ func powerCutLate(ctx context.Context, h *host, random *rand.Rand) error {
 		return err
 	}
 	h.s.report.count("writes that landed after a power cut", n)
-	h.path.mend()
+	h.path.restore()
 	if err := pauseFor(ctx, h.leases(random, 0, 1)); err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func wrapperKilled(ctx context.Context, h *host, random *rand.Rand) error {
 		return err
 	}
 	_ = unix.Kill(wrapper, unix.SIGKILL)
-	h.healed = time.Now()
+	h.recoversSince = time.Now()
 	return until(ctx, 3*h.s.o.lease+patience, "the orphan has ended", func() bool { return program(command) != h.s.self })
 }
 

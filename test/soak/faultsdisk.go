@@ -25,7 +25,7 @@ func onPath(least, most float64, begin func(*path, *rand.Rand)) func(context.Con
 			return err
 		}
 		h.path.set(func() { begin(h.path, random) })
-		defer h.path.mend()
+		defer h.path.restore()
 		return pauseFor(ctx, h.leases(random, least, most))
 	}
 }
@@ -58,7 +58,7 @@ func detached(ctx context.Context, h *host, random *rand.Rand) error {
 	if err := h.connect(ctx); err != nil {
 		return err
 	}
-	h.healed = time.Now()
+	h.recoversSince = time.Now()
 	// bakeryd notices, and closes the old device.
 	if err := until(ctx, 10*h.s.o.lease+patience, loop+" is closed", func() bool { return !attached(loop, mounted.dir+"/") }); err != nil {
 		return err
@@ -112,7 +112,7 @@ func damaged(spoil func(f *os.File, at int64, random *rand.Rand) error) func(con
 		if err := spoil(image, at, random); err != nil {
 			return err
 		}
-		h.healed = time.Now()
+		h.recoversSince = time.Now()
 		if l == 0 { // read only when a lock is created or removed
 			needing, stop := context.WithCancel(ctx)
 			defer stop()

@@ -31,9 +31,9 @@ type host struct {
 	loop    string
 	paths   int // number created so far
 
-	daemon *process
-	log    string
-	healed time.Time // when the cause of the fault was removed: the recovery begins
+	daemon        *process
+	log           string
+	recoversSince time.Time // when the cause of the fault was removed: the recovery begins
 
 	mu       sync.Mutex // guards the fields below
 	off      bool       // paused or without power: nothing is started
@@ -124,7 +124,7 @@ func (h *host) connect(ctx context.Context) error {
 
 // start starts bakeryd and does not wait for the join.
 func (h *host) start() error {
-	h.healed = time.Now()
+	h.recoversSince = time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p, err := start(h.dir, h.log, nil, h.s.self, "boot", h.s.bakeryd, "--device", h.device, "--host-id", fmt.Sprint(h.id),

@@ -140,8 +140,8 @@ func (p *path) set(f func()) {
 	p.change.Broadcast()
 }
 
-// mend ends all faults. Hanging writes land now.
-func (p *path) mend() {
+// restore ends all faults. Hanging writes land now.
+func (p *path) restore() {
 	p.set(func() { p.hang, p.fail, p.delay, p.cut = trouble{}, trouble{}, 0, false })
 }
 

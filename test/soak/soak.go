@@ -374,7 +374,7 @@ func (s *soak) crash() {
 	for _, h := range s.hosts {
 		h.setOff(true)
 		h.ending()
-		h.path.mend()
+		h.path.restore()
 	}
 	for _, pid := range processesIn(s.dir, true) {
 		_ = syscall.Kill(pid, unix.SIGKILL)

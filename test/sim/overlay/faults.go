@@ -2,16 +2,16 @@ package main
 
 import "fmt"
 
-// fault is a rule left out of the project's code, which the simulation has to notice.
+// fault is a rule that is left out of the project's code, which the simulation must notice.
 type fault struct {
 	name, what string
-	caughtAs   string // the rules of package sim that are broken by it, in the end
-	stays      bool   // it is noticed where one fault stays
+	caughtAs   string // the rules of package sim that it breaks
+	stays      bool   // found with a fault that stays
 	patches    []patch
 }
 
 var faults = []fault{
-	{"verdict", "a silent host is taken for dead before the verdict is published", "VERDICT", false, []patch{
+	{"verdict", "a silent host counts as dead before the verdict is published", "VERDICT", false, []patch{
 		{"daemon/lease/death.go", `			m.publish(layout.Verdict{Host: id, Incarnation: m.hosts[id-1].Incarnation})
 `, `			m.hosts[id-1].Gone = true
 `},
@@ -19,12 +19,12 @@ var faults = []fault{
 	{"judge", "a host is declared dead after half a lease", "EXCLUSION|ORDER|WORD", false, []patch{
 		{"daemon/lease/death.go", `(h.Looked >= h.DeadAt(m.t) || `, `(h.Looked-h.Since >= m.t.Lease/2 || `},
 	}},
-	{"margin", "a host does not wait for what clocks differ by", "VERDICT|EXCLUSION|WORD|SINGLE", false, []patch{
+	{"margin", "a host does not wait for the difference of clocks", "VERDICT|EXCLUSION|WORD|SINGLE", false, []patch{
 		{"daemon/lease/times.go", `func (t Times) Margin() time.Duration { return t.Lease / 5 }
 `, `func (t Times) Margin() time.Duration { return t.Lease / 50 }
 `},
 	}},
-	{"deadline", "what is granted lasts a lease longer than it may", "DEADLINE|EXCLUSION|WORD", false, []patch{
+	{"deadline", "a hold lasts a lease longer than it may", "DEADLINE|EXCLUSION|WORD", false, []patch{
 		{"daemon/lease/event.go", `	return m.t0 + m.t.Lease
 `, `	return m.t0 + 2*m.t.Lease
 `},
@@ -34,7 +34,7 @@ var faults = []fault{
 `, `	m.t0 = m.now
 `},
 	}},
-	{"flight", "a write of a slot that takes long is done again", "WRITER", false, []patch{
+	{"flight", "a slow write of a slot is repeated", "WRITER", false, []patch{
 		{"daemon/area.go", `	if err := a.dev.Write(buf, a.space.Geometry.Slot(a.lock, a.host)); err != nil {
 `, `	out, own := make(chan error, 1), bytes.Clone(buf)
 	go func() {
@@ -61,14 +61,14 @@ var faults = []fault{
 `, `	return budget > 0
 `},
 	}},
-	{"unreadable", "a slot that cannot be read is taken for idle", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY", false, []patch{
+	{"unreadable", "an unreadable slot counts as idle", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY", false, []patch{
 		{"daemon/area.go", `		a.last = layout.Slot{}
 		return a.unreadable(host)
 `, `		a.last = layout.Slot{}
 		return bakery.View{Readable: true}
 `},
 	}},
-	{"choosing", "who is choosing is not waited for", "EXCLUSION|TOKEN|ORDER|HISTORY", false, []patch{
+	{"choosing", "a host does not wait for another that is choosing", "EXCLUSION|TOKEN|ORDER|HISTORY", false, []patch{
 		{"bakery/survey.go", `	s.ahead.add(o.Mode)
 	if o.Phase == phaseChoosing {
 `, `	if o.Phase == phaseChoosing {
@@ -78,7 +78,7 @@ var faults = []fault{
 	if o.Phase == phaseChoosing {
 `},
 	}},
-	{"upgrade", "a ticket goes on serving after it has become exclusive", "TOKEN", false, []patch{
+	{"upgrade", "a ticket serves further grants after it has become exclusive", "TOKEN", false, []patch{
 		{"daemon/mode.go", `	t.closed = true
 `, ``},
 	}},
@@ -87,7 +87,7 @@ var faults = []fault{
 `, `			p.entered = p.entered && entered
 `},
 	}},
-	{"unkept", "a lock is granted that no successor knows of", "RESTART|EXCLUSION|TOKEN|WORD|HISTORY", false, []patch{
+	{"unkept", "a grant is not recorded for the next process", "RESTART|EXCLUSION|TOKEN|WORD|HISTORY", false, []patch{
 		{"daemon/session.go", `	s.keep(sessionGranted, token, lk)
 }
 
@@ -95,50 +95,50 @@ var faults = []fault{
 
 // confirmed`},
 	}},
-	{"backoff", "a claim that has failed is made again at once", "PROGRESS", true, []patch{
+	{"backoff", "a failed claim is repeated immediately", "PROGRESS", true, []patch{
 		{"daemon/lease/claim.go", `	if m.long && m.wrote >= 0 && m.mutation != noBackoff {
 `, `	if m.long && m.wrote < 0 {
 `},
 	}},
-	{"abandoned", "a host whose record stays unreadable is waited for", "PROGRESS", true, []patch{
+	{"abandoned", "hosts wait for a host whose record stays unreadable", "PROGRESS", true, []patch{
 		{"daemon/standing/standing.go", `	if h.Abandoned && policy == layout.PolicyLease {
 `, `	if h.Abandoned && policy != layout.PolicyLease {
 `},
 	}},
-	{"passes", "who joins waits until every record can be read", "PROGRESS", true, []patch{
+	{"passes", "a joining host waits until every record is readable", "PROGRESS", true, []patch{
 		{"daemon/lease/hosts.go", `	return m.mutation == coverDamaged || found && h.damagedFor() >= m.t.Blind()
 `, `	return m.mutation == coverDamaged && found
 `},
 	}},
-	{"ended", "that a host is dead is forgotten if its record becomes unreadable", "PROGRESS", true, []patch{
+	{"ended", "a dead host is forgotten if its record becomes unreadable", "PROGRESS", true, []patch{
 		{"daemon/standing/standing.go", `(h.Over(incarnation) || h.Read`, `(h.Readable && h.Over(incarnation) || h.Read`},
 		{"bakery/peers.go", `	return incarnation == h.Incarnation && h.Gone || slices.Contains(h.Ended, incarnation)
 `, `	return h.Readable && (incarnation == h.Incarnation && h.Gone || slices.Contains(h.Ended, incarnation))
 `},
 	}},
-	{"idle", "an unreadable slot of a host that is gone is waited for", "PROGRESS", true, []patch{
+	{"idle", "hosts wait for an unreadable slot of a host that has left or died", "PROGRESS", true, []patch{
 		{"bakery/peers.go", `		case i < len(fresh) && fresh[i].Dead():
 `, `		case i < len(fresh) && fresh[i].Dead() && fresh[i].Joining:
 `},
 	}},
-	{"worn", "the lease goes on while the own slot stays unreadable", "PROGRESS", true, []patch{
-		{"daemon/poll.go", `			err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, api.ErrUnreadable)
-`, `			_ = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, api.ErrUnreadable)
+	{"worn", "the lease continues while the own slot stays unreadable", "PROGRESS", true, []patch{
+		{"daemon/poll.go", `			err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, ErrUnreadable)
+`, `			_ = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, ErrUnreadable)
 `},
 	}},
-	{"away", "a host joins again while a slot of it stays unreadable", "PROGRESS", true, []patch{
+	{"away", "a host joins again while one of its slots stays unreadable", "PROGRESS", true, []patch{
 		{"daemon/stalled.go", `		if err == nil && v.Readable {
 			continue
 `, `		if err == nil || v.Readable {
 			continue
 `},
 	}},
-	{"intent", "an unreadable intent of a host that is gone is waited for", "PROGRESS", true, []patch{
+	{"intent", "hosts wait for an unreadable intent of a host that has left or died", "PROGRESS", true, []patch{
 		{"daemon/intent.go", `		if !gone {
 			return fmt.Errorf("%w: what host`, `		if gone || !gone {
 			return fmt.Errorf("%w: what host`},
 	}},
-	{"stuck", "the lease goes on while IO of a lock hangs", "PROGRESS", true, []patch{
+	{"stuck", "the lease continues while IO of a lock hangs", "PROGRESS", true, []patch{
 		{"daemon/stalled.go", `	io, ok := mb.stalls.Oldest()
 	if io != mb.suspect {
 `, `	io, ok := mb.stalls.Oldest()

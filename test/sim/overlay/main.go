@@ -1,6 +1,5 @@
-// Command overlay writes what go build -overlay takes: the runtime with its
-// chances taken away, so that a simulation runs the same way each time, and, if
-// asked for, a fault in the project's own code (faults.go).
+// Command overlay writes an overlay for go build: a runtime without randomness, so that a
+// simulation is reproducible, and, if asked for, a fault in the project's own code (faults.go).
 //
 //	overlay -out DIR [-fault NAME]    writes DIR/overlay.json
 //	overlay -faults                   lists the faults
@@ -17,12 +16,12 @@ import (
 	"strings"
 )
 
-// patch replaces text that must be there exactly once.
+// patch replaces text that must occur exactly once.
 type patch struct {
 	file, old, new string
 }
 
-// replaced writes each patched file anew to dir, and says where.
+// replaced writes the patched files to dir, and returns their paths.
 func replaced(dir, root string, patches []patch) (map[string]string, error) {
 	text, files := map[string]string{}, map[string]string{}
 	for _, p := range patches {
@@ -35,7 +34,7 @@ func replaced(dir, root string, patches []patch) (map[string]string, error) {
 			text[path] = string(b)
 		}
 		if n := strings.Count(text[path], p.old); n != 1 {
-			return nil, fmt.Errorf("%s: %d times, not once: %q", path, n, p.old)
+			return nil, fmt.Errorf("%s: %q occurs %d times, want once", path, p.old, n)
 		}
 		text[path] = strings.Replace(text[path], p.old, p.new, 1)
 	}
@@ -73,7 +72,7 @@ func run() error {
 	}
 	all, err := replaced(dir, filepath.Join(build.Default.GOROOT, "src"), runtimePatches)
 	if err != nil {
-		return fmt.Errorf("the runtime of this Go is another one: %w", err)
+		return fmt.Errorf("patch the runtime of this Go version: %w", err)
 	}
 	if *name != "" {
 		f, err := faultNamed(*name)

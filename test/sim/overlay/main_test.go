@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFaults_TextsThatTheyReplace_AreInTheCode: only test/all --full runs the faults themselves.
+// TestFaults_TextsThatTheyReplace_AreInTheCode: only test/all --full runs the faults.
 func TestFaults_TextsThatTheyReplace_AreInTheCode(t *testing.T) {
 	for _, f := range faults {
 		_, err := replaced(t.TempDir(), "../../..", f.patches)

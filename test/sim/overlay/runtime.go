@@ -1,13 +1,12 @@
 package main
 
-// runtimePatches take from the runtime what makes two runs of one simulation
-// differ: the order of select, and of timers that ring together, comes from a
-// sequence that begins anew with every bubble of testing/synctest; maps have one
-// order, not of that sequence, for some are filled once in a process; hashes have
-// a fixed key; and nobody takes the processor away from a goroutine, whether it
-// computes or is in a system call.
+// runtimePatches remove what makes two runs of one simulation differ. The order of select, and of
+// timers that fire together, comes from a sequence that starts again with every bubble of
+// testing/synctest. Maps have one order, which does not use that sequence, because some are filled
+// once per process. Hashes have a fixed key. No goroutine is preempted, whether it computes or is
+// in a system call.
 var runtimePatches = []patch{
-	// Maps and caches have their seeds from this, some of them once in a process.
+	// Seeds of maps and caches come from this, some of them once per process.
 	{"runtime/rand.go", `func rand() uint64 {
 `, `func rand() uint64 {
 	if getg().bubble != nil {
@@ -52,7 +51,7 @@ var runtimePatches = []patch{
 
 var simulated uint64
 
-// chance is rand, for programs that want some.
+// chance is rand for programs.
 //
 //go:linkname chance
 func chance() uint64 {
@@ -73,7 +72,7 @@ func simulatedRand() uint64 {
 	return z ^ z>>31
 }
 `},
-	// By this a mutex is handed on in order once somebody has waited for long: real time, which differs.
+	// A mutex uses this to be handed over in order after a long wait: real time, which differs.
 	{"runtime/sema.go", `func internal_sync_nanotime() int64 {
 `, `func internal_sync_nanotime() int64 {
 	if bubble := getg().bubble; bubble != nil {

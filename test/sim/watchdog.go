@@ -6,34 +6,34 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 )
 
-// dog is the watchdog of a machine, which goes on while that is paused.
-type dog struct {
+// machineWatchdog is a machine's watchdog, which runs even while the machine is paused.
+type machineWatchdog struct {
 	m       *machine
 	timeout time.Duration
 	timer   *time.Timer
 	armed   bool
 }
 
-// leash is a dog as a process has it open.
-type leash struct {
-	*dog
+// watchdogHandle is a process's handle of it.
+type watchdogHandle struct {
+	*machineWatchdog
 	p *process
 }
 
-var _ watchdog.Device = leash{}
+var _ watchdog.Device = watchdogHandle{}
 
-func (p *process) openDog(_ string, want time.Duration) (watchdog.Device, error) {
-	d := p.m.dog
+func (p *process) openWatchdog(_ string, want time.Duration) (watchdog.Device, error) {
+	d := p.m.watchdog
 	d.timeout, d.armed = want, true
 	if d.timer == nil {
 		d.timer = time.AfterFunc(want, d.fires)
 	}
 	d.timer.Reset(want)
-	return leash{d, p}, nil
+	return watchdogHandle{d, p}, nil
 }
 
 // fires resets the machine.
-func (d *dog) fires() {
+func (d *machineWatchdog) fires() {
 	if !d.armed || !d.m.up {
 		return
 	}
@@ -42,27 +42,27 @@ func (d *dog) fires() {
 	d.m.w.after(d.m.rng, 200*time.Millisecond, 2*time.Second, d.m.boot)
 }
 
-func (d *dog) stop() {
+func (d *machineWatchdog) stop() {
 	d.armed = false
 	if d.timer != nil {
 		d.timer.Stop()
 	}
 }
 
-func (l leash) Timeout() time.Duration { return l.timeout }
+func (l watchdogHandle) Timeout() time.Duration { return l.timeout }
 
-func (l leash) Feed() error {
+func (l watchdogHandle) Feed() error {
 	if l.p.alive && l.armed && !l.m.paused {
 		l.timer.Reset(l.timeout)
 	}
 	return nil
 }
 
-func (l leash) Disarm() error {
+func (l watchdogHandle) Disarm() error {
 	if l.p.alive {
 		l.stop()
 	}
 	return nil
 }
 
-func (l leash) Leave() error { return nil }
+func (l watchdogHandle) Leave() error { return nil }
