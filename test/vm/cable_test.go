@@ -11,15 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cable is the way of one initiator to a portal, and what can happen to it. Who connects is one more connection to
+// cable is an initiator's path to a portal, with its faults. Every connection to it is passed on to
 // the portal.
 type cable struct {
 	listener net.Listener
 	portal   string
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	change *sync.Cond
-	held   bool // nothing goes through: it waits
+	held   bool // data waits
 	cutOff bool // connections are closed
 	ends   []net.Conn
 }
@@ -50,14 +50,14 @@ func lay(t *testing.T, portal string) *cable {
 
 func (c *cable) address() string { return c.listener.Addr().String() }
 
-// hold lets nothing through from now on: as a fabric does that has lost its way. What is under way then, and what
-// comes, goes on with mend.
+// hold stops all data, like a fabric without a path. Data in flight, and later data, continues with
+// mend.
 func (c *cable) hold() { c.set(true, false) }
 
-// cut closes the connections, and every new one.
+// cut closes the connections, and refuses new ones.
 func (c *cable) cut() { c.set(false, true) }
 
-func (c *cable) mend() { c.set(false, false) }
+func (c *cable) restore() { c.set(false, false) }
 
 func (c *cable) set(held, cutOff bool) {
 	c.mu.Lock()
@@ -72,7 +72,7 @@ func (c *cable) set(held, cutOff bool) {
 	c.change.Broadcast()
 }
 
-// pass waits until something may go through, and tells whether it may at all.
+// pass waits while data is held, and reports whether it may pass at all.
 func (c *cable) pass() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +82,7 @@ func (c *cable) pass() bool {
 	return !c.cutOff
 }
 
-// keep has connections closed when the cable is cut.
+// keep registers connections, which a cut closes.
 func (c *cable) keep(ends ...net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,14 +21,15 @@ import (
 	"github.com/bakeryd/bakeryd/test/vm/counter"
 )
 
-// cluster is machines that share two disks of one target, each by a cable of its own to each of them: one with the
-// lockspace, and one with a counter, which every critical section reads, is busy with, and writes.
+// cluster is a number of machines that share two disks of one target, each by a separate cable. One
+// disk has the lockspace. The other has a counter, which every critical section reads, works on,
+// and writes.
 type cluster struct {
 	t      *testing.T
 	times  lease.Times
 	target *target
-	locks  string // image of the lockspace
-	data   string // image of the counter
+	locks  string // image with the lockspace
+	data   string // image with the counter
 	hosts  []*host
 }
 
@@ -37,15 +38,15 @@ const (
 	dataSize  = 8
 )
 
-// setup says what is not as usual in a cluster.
+// setup describes a cluster.
 type setup struct {
 	hosts int             // 0: two
-	lease time.Duration   // 0: that of the lab
-	fence bool            // the recovery policy is to fence, by reservations on both disks
-	cards map[string]card // watchdogs, by the names of the hosts that have one
+	lease time.Duration   // 0: usual
+	fence bool            // policy fence, by reservations on both disks
+	cards map[string]card // watchdogs, by host name
 }
 
-// gather boots the machines a, b, ... and has them join.
+// gather boots the machines a, b, ... and makes them join.
 func gather(t *testing.T, s setup) *cluster {
 	t.Helper()
 	if s.hosts == 0 {
@@ -82,8 +83,9 @@ func gather(t *testing.T, s setup) *cluster {
 		policy = "fence"
 	}
 	format(t, c.locks, "--lease", s.lease.String(), "--policy", policy)
-	// The last one first: it is to be who made the reservation. tgt forgets what a reservation is like once who made
-	// it was preempted (it frees it, and goes on using it), and may then refuse to be read.
+	// The last host joins first, and so makes the reservation. When the initiator that made a
+	// reservation is preempted, tgt frees its record of the reservation but goes on using it, and
+	// may then refuse to report it.
 	for _, h := range slices.Backward(c.hosts) {
 		h.ready()
 		h.begin()
@@ -91,7 +93,7 @@ func gather(t *testing.T, s setup) *cluster {
 	return c
 }
 
-// ready gives a machine that has booted its disks and its watchdog.
+// ready gives a booted machine its disks and its watchdog.
 func (h *host) ready() {
 	h.t.Helper()
 	h.disks(map[string]int64{"locks": locksSize, "data": dataSize})
@@ -100,7 +102,7 @@ func (h *host) ready() {
 	}
 }
 
-// again has a machine that was reset join once more.
+// again makes a machine join after a reset.
 func (h *host) again() {
 	h.t.Helper()
 	h.ready()
@@ -114,14 +116,15 @@ func (h *host) section(until string, flags ...string) *command {
 	return h.start(append(argv, strconv.Itoa(h.id), until)...)
 }
 
-// enter starts a critical section that is busy until it is let go, and waits until it is in it.
+// enter starts a critical section that works until it reads a line, and waits until it has begun.
 func (h *host) enter(flags ...string) (section *command, token uint64) {
 	h.t.Helper()
 	section = h.section("-", flags...)
 	return section, section.number()
 }
 
-// work takes the lock over and over again, for short critical sections, until the test ends or rest is called.
+// work runs short critical sections under the lock, one after another, until the test ends or rest
+// is called.
 func (h *host) work(flags ...string) {
 	h.t.Helper()
 	h.start("sh", "-c", fmt.Sprintf(`rm -f /run/rest; touch /run/busy
@@ -129,13 +132,13 @@ func (h *host) work(flags ...string) {
 		strings.Join(flags, " "), h.id))
 }
 
-// rest has the work end, and waits for that.
+// rest ends the work, and waits for its end.
 func (h *host) rest() {
 	h.t.Helper()
 	h.sh("touch /run/rest; while test -e /run/busy; do sleep 0.1; done")
 }
 
-// judge reads the counter's disk from outside.
+// judge checks the counter's disk from outside.
 func (c *cluster) judge() counter.Report {
 	c.t.Helper()
 	f, err := os.Open(c.data)
@@ -146,7 +149,7 @@ func (c *cluster) judge() counter.Report {
 	return r
 }
 
-// counter reads the counter from outside; nothing while it is being written.
+// counter reads the counter from outside; zero while it is being written.
 func (c *cluster) counter() (n counter.Counter) {
 	f, err := os.Open(c.data)
 	if err != nil {
@@ -157,7 +160,7 @@ func (c *cluster) counter() (n counter.Counter) {
 	return n
 }
 
-// entered watches for a section with a greater token from now on. The function that it returns waits for it, and
+// entered watches for a section with a greater token. The returned function waits for it, and
 // returns when it was first seen.
 func (c *cluster) entered(after uint64) (wait func() time.Time) {
 	c.t.Helper()
@@ -177,13 +180,13 @@ func (c *cluster) entered(after uint64) (wait func() time.Time) {
 		case at := <-seen:
 			return at
 		case <-time.After(patience):
-			c.t.Fatalf("nobody has entered after token %d within %v", after, patience)
+			c.t.Fatalf("no section entered after token %d within %v", after, patience)
 			panic("not reached")
 		}
 	}
 }
 
-// sequence is how often a host has renewed its lease, by its record on the disk.
+// sequence returns the number of renewals in a host's record on the disk.
 func (c *cluster) sequence(h *host) (n uint64) {
 	c.t.Helper()
 	out, err := exec.Command(bakeryctl(), "status", "--device", c.locks, "--json").Output()
@@ -203,7 +206,7 @@ func (c *cluster) sequence(h *host) (n uint64) {
 	return n
 }
 
-// progress waits until each of some hosts has ended so many more sections.
+// progress waits until each host has ended n more sections.
 func (c *cluster) progress(n int, hosts ...*host) {
 	c.t.Helper()
 	before := c.judge()
@@ -215,7 +218,7 @@ func (c *cluster) progress(n int, hosts ...*host) {
 	}
 }
 
-// rest has all work of some hosts end.
+// rest ends all work of some hosts.
 func rest(hosts ...*host) {
 	var all sync.WaitGroup
 	for _, h := range hosts {
@@ -224,8 +227,8 @@ func rest(hosts ...*host) {
 	all.Wait()
 }
 
-// whole wants that every section was alone, and that all ended but those with these tokens; and those of hosts
-// that lost a lease besides, as on a very busy machine they may.
+// whole checks that no two sections overlapped, and that all ended except those with these tokens.
+// On a very busy machine sections of hosts that lost a lease may be interrupted, too.
 func (c *cluster) whole(interrupted ...uint64) {
 	c.t.Helper()
 	r := c.judge()
@@ -243,13 +246,13 @@ func (c *cluster) whole(interrupted ...uint64) {
 	require.NoError(c.t, execute(c.t.TempDir(), bakeryctl(), "check", c.locks))
 }
 
-// measured tells a figure.
+// measured logs a measurement.
 func (c *cluster) measured(format string, args ...any) {
 	c.t.Helper()
 	c.t.Logf("measured: "+format, args...)
 }
 
-// leave says after a failure where the journals of the hosts are, and draws a picture of them.
+// leave prints, after a failure, where the hosts' journals are, and draws them.
 func (c *cluster) leave() {
 	if !c.t.Failed() {
 		return

@@ -12,15 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// command is a program that runs, or ran, in a machine. The machine's lock guards what changes.
+// command is a program that runs, or ran, in a machine. The machine's mu guards the fields that
+// change.
 type command struct {
 	m       *machine
 	id      int
 	argv    []string
-	out     []string // what it and what it has started printed, by lines
+	out     []string // lines printed by it and its children
 	silent  bool
 	ended   bool
-	at      time.Time // when it ended
+	at      time.Time // its end
 	code    int
 	problem string
 }
@@ -36,7 +37,7 @@ func (m *machine) start(argv ...string) *command {
 	return c
 }
 
-// run runs a program that is to succeed, and returns what it printed.
+// run runs a program that must succeed, and returns its output.
 func (m *machine) run(argv ...string) string {
 	m.t.Helper()
 	c := m.start(argv...)
@@ -45,7 +46,7 @@ func (m *machine) run(argv ...string) string {
 	return c.said()
 }
 
-// sh runs a script that is to succeed, and returns what it printed.
+// sh runs a script that must succeed, and returns its output.
 func (m *machine) sh(script string) string {
 	m.t.Helper()
 	return m.run("sh", "-ec", script)
@@ -69,7 +70,7 @@ func (c *command) signal(s syscall.Signal) { c.m.t.Helper(); c.ask(Request{Signa
 
 func (c *command) input(text string) { c.m.t.Helper(); c.ask(Request{Input: text}) }
 
-// take is told what happened to it.
+// take processes a reply about it.
 func (c *command) take(r Reply) {
 	if r.Out != "" {
 		c.out = append(c.out, r.Out)
@@ -83,7 +84,7 @@ func (c *command) take(r Reply) {
 	c.silent = c.silent || r.Silent
 }
 
-// lostMachine is told that its machine was reset.
+// lostMachine ends it, because its machine was reset.
 func (c *command) lostMachine() {
 	if !c.ended {
 		c.ended, c.at, c.code = true, time.Now(), -1
@@ -100,14 +101,14 @@ func (c *command) is(f func() bool) bool {
 	return f()
 }
 
-// said is what it printed so far.
+// said returns its output so far.
 func (c *command) said() string {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
 	return strings.Join(c.out, "")
 }
 
-// says waits until it has printed something.
+// says waits until it has printed text.
 func (c *command) says(text string) {
 	c.m.t.Helper()
 	eventually(c.m.t, fmt.Sprintf("%q in %s says %q", c.argv, c.m.name, text), func() bool {
@@ -120,20 +121,20 @@ func (c *command) says(text string) {
 	})
 }
 
-// runs tells whether it has not ended.
+// runs reports whether it has not ended.
 func (c *command) runs() bool {
 	c.m.t.Helper()
 	return c.is(func() bool { return !c.ended })
 }
 
-// exits waits for its end; -1 if a signal has ended it, or a reset.
+// exits waits for its end and checks its exit code; -1 after a signal or a reset.
 func (c *command) exits(code int) {
 	c.m.t.Helper()
 	eventually(c.m.t, fmt.Sprintf("%q in %s ends", c.argv, c.m.name), func() bool { return !c.runs() })
 	require.Equal(c.m.t, code, c.code, "exit code of %q in %s, which said: %s", c.argv, c.m.name, c.said())
 }
 
-// end returns when it ended, which it has.
+// end returns when it ended.
 func (c *command) end() time.Time {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stubborn is a command that ignores SIGTERM, and starts a daemon that does so too and has closed
-// all descriptors. Both are called stubborn-NAME.
+// stubborn is a command that ignores SIGTERM. It starts a daemon that does the same and closes all
+// descriptors. Both are named stubborn-NAME.
 const stubborn = `#!/bin/bash
 trap '' TERM HUP
 (
@@ -28,7 +28,7 @@ trap '' TERM HUP
 exec -a "stubborn-$1" sleep infinity
 `
 
-// stubbornOf returns the processes of the stubborn commands whose name matches.
+// stubbornOf returns the stubborn processes whose name matches.
 func (h *unitHost) stubbornOf(name string) []string {
 	h.t.Helper()
 	return strings.Fields(h.sh("pgrep -f '^stubborn-" + name + " infinity' || true"))
@@ -37,7 +37,8 @@ func (h *unitHost) stubbornOf(name string) []string {
 var commandGroup = regexp.MustCompile(`^0::(/\S*/(held-[\w-]+\.(?:service|scope))/bakeryctl-(\d+)-\d+-\d+-[0-9a-f]{8})\n$`)
 
 // contained waits until the stubborn command of a unit runs under the lock of the same name. It
-// checks that all of it is in one cgroup below the unit's, and returns that and bakeryctl's process.
+// checks that all its processes are in one cgroup below the unit's, and returns that and
+// bakeryctl's pid.
 func (h *unitHost) contained(name string) (group, wrapper string) {
 	h.t.Helper()
 	eventually(h.t, "both processes of "+name, func() bool { return len(h.stubbornOf(name)) == 2 })
@@ -76,7 +77,7 @@ func (h *unitHost) containments(lock string) (found []string) {
 	return found
 }
 
-// gone checks that nothing is left of a stubborn command, and that another host gets its lock.
+// gone checks that no process of a stubborn command is left, and that another host gets its lock.
 func (h *unitHost) gone(name, group string, other *unitHost) {
 	h.t.Helper()
 	require.Empty(h.t, h.stubbornOf(name), "processes of %s", name)
@@ -106,13 +107,13 @@ func stoppedByUnit(t *testing.T, a, b *unitHost) {
 	}
 }
 
-// killedByGroup kills bakeryctl in units of several kinds, and has another host evict this one.
-// bakeryd, in its sandbox, kills what is left by the cgroup.
+// killedByGroup kills bakeryctl in units of several kinds, and makes another host evict this one.
+// The sandboxed bakeryd kills the rest by the cgroup.
 func killedByGroup(t *testing.T, a, b *unitHost) {
 	a.run("systemctl", "start", "user@1000")
 	type unit struct {
 		start string // systemd-run with flags
-		owner string // of the cgroup: root if bakeryd made it, or bakeryctl as root
+		owner string // of the cgroup: root if created by bakeryd, or by bakeryctl as root
 		group string
 	}
 	const asJoe = "runuser -u joe -- env XDG_RUNTIME_DIR=/run/user/1000 "
@@ -130,7 +131,7 @@ func killedByGroup(t *testing.T, a, b *unitHost) {
 		require.Equal(t, u.owner+" 755\n", a.run("stat", "-c", "%U %a", "/sys/fs/cgroup"+u.group), name)
 		a.run("kill", "-KILL", wrapper)
 	}
-	a.run("systemctl", "restart", "bakeryd") // the next one finds the cgroups in the state file
+	a.run("systemctl", "restart", "bakeryd") // the next process finds the cgroups in the state file
 	for name := range units {
 		require.Equal(t, []string{"cgroup"}, a.containments(name))
 		require.Len(t, a.stubbornOf(name), 2, name)

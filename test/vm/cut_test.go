@@ -9,12 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A host that cannot reach the disk of the lockspace stops its section before its lease ends, though it could go on
-// writing the other disk; only then somebody else enters. When the disk is back it joins anew by itself. It makes
-// no difference whether connections are closed or nothing comes through.
+// A host that cannot reach the lockspace's disk stops its section before its lease ends, even
+// though it could still write the other disk. Only then another host enters. When the disk is back
+// the host joins again by itself. The result is the same whether connections are closed or data is
+// lost.
 func TestCut(t *testing.T) {
 	t.Parallel()
-	// Twice the usual lease: what it leaves for a kill is a fifth of it, which is to be enough for a busy machine too.
+	// Twice the usual lease: a fifth of it remains for SIGKILL, which must suffice on a busy
+	// machine.
 	c := gather(t, setup{hosts: 3, lease: 2 * usual})
 	a, b, d := c.hosts[0], c.hosts[1], c.hosts[2]
 	b.work()
@@ -26,7 +28,8 @@ func TestCut(t *testing.T) {
 		cut  func()
 	}{{"closed", a.locks.cut}, {"silent", a.locks.hold}} {
 		terms := a.joined()
-		// It looks all the time whether it is alone: for that it reaches the disk of the data all along.
+		// It checks continuously that no other section runs, and so reads the data's disk all
+		// along.
 		section, token := a.enter("--stubborn", "--watch")
 		began, next := time.Now(), c.entered(token)
 		way.cut()
@@ -35,7 +38,7 @@ func TestCut(t *testing.T) {
 			section.end().Sub(began).Round(10*time.Millisecond), c.times.Lease, next().Sub(began).Round(10*time.Millisecond))
 		require.NotContains(t, section.said(), "refused", "the section was not alone any more")
 		c.progress(2, b, d)
-		a.locks.mend()
+		a.locks.restore()
 		eventually(t, "it has joined anew", func() bool { return a.joined() > terms })
 		cutShort = append(cutShort, token)
 	}
@@ -45,8 +48,8 @@ func TestCut(t *testing.T) {
 	c.whole(cutShort...)
 }
 
-// A write that the fabric holds up, and delivers when its host is long dead: nothing on the host can stop it any
-// more. With the recovery policy to fence, the disk refuses it.
+// A write that the fabric delays, and delivers when its host is long dead: the host cannot stop it.
+// With policy fence the disk refuses it.
 func TestLateWrite(t *testing.T) {
 	t.Parallel()
 	c := gather(t, setup{fence: true})
@@ -56,17 +59,17 @@ func TestLateWrite(t *testing.T) {
 	next := c.entered(token)
 	began := time.Now()
 	a.data.hold()
-	late.input("\n") // its write is under way now, and cannot be called back
+	late.input("\n") // its write is in flight, and cannot be recalled
 	a.sh("until grep -q '(section) D' /proc/[0-9]*/task/[0-9]*/stat; do sleep 0.1; done")
 	a.locks.hold()
 	c.othersWaited(next(), began, 0)
 	c.progress(2, b)
-	a.data.mend()
+	a.data.restore()
 	late.over()
 	c.progress(2, b)
 	require.NotContains(t, late.said(), "raised")
-	a.sh("until dmesg | grep -qE 'nexus error|reservation conflict'; do sleep 0.1; done") // what the kernel calls a reservation conflict
-	a.locks.mend()
+	a.sh("until dmesg | grep -qE 'nexus error|reservation conflict'; do sleep 0.1; done") // the kernel's words for a reservation conflict
+	a.locks.restore()
 	c.afterwards()
 	c.whole(token)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// image makes an empty disk of so many megabytes.
+// image creates an empty disk.
 func image(t *testing.T, name string, megabytes int64) (path string) {
 	t.Helper()
 	path = filepath.Join(directory(t), name)
@@ -20,13 +20,13 @@ func image(t *testing.T, name string, megabytes int64) (path string) {
 	return path
 }
 
-// plain is an image as /dev/vda of a machine, and of any number of them.
+// plain makes an image /dev/vda of any number of machines.
 func plain(image string) []string {
 	return []string{"-drive", "if=none,id=vda,format=raw,cache=none,file.locking=off,file=" + image, "-device", "virtio-blk-pci,drive=vda"}
 }
 
-// scsi is logical units of targets as disks of a machine, whose SCSI commands go there as they are, as if it were
-// another initiator on a SAN.
+// scsi makes logical units the disks of a machine. Its SCSI commands reach the target unchanged, as
+// from a separate initiator.
 func scsi(initiator string, units ...unit) []string {
 	args := []string{"-device", "virtio-scsi-pci"}
 	for i, u := range units {
@@ -37,20 +37,20 @@ func scsi(initiator string, units ...unit) []string {
 	return args
 }
 
-// unit is a logical unit, and the way to it.
+// unit is a logical unit, and the path to it.
 type unit struct {
 	portal string
 	lun    int
 }
 
-// disk loads the driver of a disk and waits for it.
+// disk loads the driver of a disk and waits for the disk.
 func (m *machine) disk(driver, dev string) {
 	m.t.Helper()
 	m.sh("modprobe " + driver + "; until test -b " + dev + "; do sleep 0.1; done")
 }
 
-// disks loads the driver of SCSI disks, and gives them names by their sizes in megabytes: the kernel looks for them
-// all at once, and numbers them as they come.
+// disks loads the driver of SCSI disks, and names the disks by their sizes in megabytes: the kernel
+// probes them in parallel, and numbers them in any order.
 func (m *machine) disks(names map[string]int64) {
 	m.t.Helper()
 	m.sh("modprobe -a sd_mod virtio_scsi")

@@ -14,28 +14,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// usual is the lease of the lockspaces of the lab: its machines are slow.
+// usual is the default lease of a cluster: its machines are slow.
 const usual = 6 * time.Second
 
-// format makes a lockspace on an image.
+// format creates a lockspace on an image.
 func format(t *testing.T, image string, flags ...string) {
 	t.Helper()
 	require.NoError(t, execute(base, append([]string{bakeryctl(), "format", image, "--force",
 		"--hosts", "4", "--locks", "16", "--lease", usual.String()}, flags...)...))
 }
 
-// bakeryctl is the path of the one in the machines, which runs here as well.
+// bakeryctl returns the path of the machines' bakeryctl, which runs here as well.
 func bakeryctl() string { return filepath.Join(base, "root/bin/bakeryctl") }
 
 // host is a machine with a bakeryd.
 type host struct {
 	*machine
 	id      int
-	card    card     // its watchdog, if it has one
+	card    card     // its watchdog, if any
 	flags   []string // of bakeryd
 	bakeryd *command
-	locks   *cable // the way to the disk with the lockspace, in a cluster
-	data    *cable // the way to the disk with the counter
+	locks   *cable // path to the disk with the lockspace, in a cluster
+	data    *cable // path to the disk with the counter
 }
 
 // join starts bakeryd in a machine and waits until it serves.
@@ -58,7 +58,7 @@ func (h *host) launch() {
 	h.bakeryd = h.start(append([]string{"bakeryd"}, h.flags...)...)
 }
 
-// joined is how often bakeryd has joined.
+// joined returns how often bakeryd has joined.
 func (h *host) joined() int {
 	h.t.Helper()
 	require.True(h.t, h.bakeryd.runs())
@@ -73,7 +73,7 @@ func (h *host) take(script string) *command {
 
 var tokenLine = regexp.MustCompile(`token (\d+)\.`)
 
-// token waits until a command of take runs, and returns its token, as long as any other.
+// token waits until a command of take runs, and returns its token with leading zeros.
 func (c *command) token() string {
 	c.m.t.Helper()
 	c.says("token ")
@@ -82,7 +82,7 @@ func (c *command) token() string {
 	return fmt.Sprintf("%020s", found[1])
 }
 
-// number is the token of a command that prints it.
+// number returns the token of a command that prints it.
 func (c *command) number() uint64 {
 	c.m.t.Helper()
 	n, err := strconv.ParseUint(c.token(), 10, 64)
@@ -90,13 +90,13 @@ func (c *command) number() uint64 {
 	return n
 }
 
-// outside tells that a command of take does not run.
+// outside checks that a command of take does not run.
 func (c *command) outside() {
 	c.m.t.Helper()
 	require.NotContains(c.m.t, c.said(), "token ")
 }
 
-// letGo has a command end that reads a line, and waits for that.
+// letGo ends a command that reads a line, and waits for its end.
 func (c *command) letGo() {
 	c.m.t.Helper()
 	c.input("\n")
@@ -114,9 +114,9 @@ func couple(t *testing.T, a, b []string, ready func(m *machine)) (*machine, *mac
 	return ma, mb
 }
 
-// A machine that stood still for longer than its lease lets others enter, grants nothing when it goes on, stops its
-// holder, and joins anew. It does so as well if its clocks stood still with it: then it learns it from the disk.
-// If it does not go on, because its power is gone, others enter all the same.
+// A machine that is paused beyond its lease lets others enter, grants nothing when it continues,
+// stops its holder, and joins again. This is also so if its clocks stopped: then it learns of the
+// loss from the disk. If it loses its power instead, others enter as well.
 func TestPausedHost(t *testing.T) {
 	t.Parallel()
 	disk := image(t, "disk", 16)
@@ -138,12 +138,12 @@ func TestPausedHost(t *testing.T) {
 			began := time.Now()
 			next := b.take("read line")
 			second := next.token()
-			t.Logf("the next entered %v after the pause began", time.Since(began).Round(10*time.Millisecond))
+			t.Logf("the next host entered %v after the start of the pause", time.Since(began).Round(10*time.Millisecond))
 			require.Greater(t, second, first)
 			way.resume()
 			began = time.Now()
 			eventually(t, "the holder has ended", func() bool { return !held.runs() })
-			t.Logf("the holder was stopped within %v of its going on", time.Since(began).Round(10*time.Millisecond))
+			t.Logf("the holder was stopped within %v after the pause", time.Since(began).Round(10*time.Millisecond))
 			eventually(t, "it has joined anew", func() bool { return a.joined() > terms })
 			behind.outside()
 			next.letGo()
@@ -165,8 +165,8 @@ func TestPausedHost(t *testing.T) {
 	})
 }
 
-// A dead host is cut off from the disk before anybody enters. One that only stood still, and does not even know,
-// writes no more when it goes on: not a sector by the command that it still runs.
+// A dead host is cut off from the disk before another enters. A host that was only paused, and does
+// not know it, writes no more sector when it continues, not even by the command that it still runs.
 func TestFencedHost(t *testing.T) {
 	t.Parallel()
 	disk := image(t, "disk", 16)
@@ -176,7 +176,7 @@ func TestFencedHost(t *testing.T) {
 		m.run("modprobe", "sd_mod")
 		m.disk("virtio_scsi", "/dev/sda")
 	})
-	b := mb.join(2, "/dev/sda", "--fence", "pr") // first, see gather
+	b := mb.join(2, "/dev/sda", "--fence", "pr") // first: see gather
 	a := ma.join(1, "/dev/sda", "--fence", "pr")
 	held := a.take("pr /dev/sda 0 count; echo stopped; read line")
 	held.says("counting")
@@ -184,7 +184,7 @@ func TestFencedHost(t *testing.T) {
 	began := time.Now()
 	next := b.take("read line")
 	next.token()
-	t.Logf("the next entered %v after the pause began", time.Since(began).Round(10*time.Millisecond))
+	t.Logf("the next host entered %v after the start of the pause", time.Since(began).Round(10*time.Millisecond))
 	last := counted(t, disk)
 	a.resume()
 	held.exits(75)

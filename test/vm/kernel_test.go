@@ -13,23 +13,23 @@ import (
 	"strings"
 )
 
-// modules are what the machines may load, without what those need themselves.
+// modules are the modules that the machines load; their dependencies are added.
 var modules = []string{
-	"virtio_pci", "virtio_console", "virtio_blk", "virtio_scsi", "sd_mod", "sg", // the machine and its disks
-	"9pnet_virtio", "9p", // what outlives a reboot
+	"virtio_pci", "virtio_console", "virtio_blk", "virtio_scsi", "sd_mod", "sg", // machine and disks
+	"9pnet_virtio", "9p", // directory that survives a reboot
 	"softdog", "i6300esb", "ib700wdt",
-	"ext4", "crc32c_generic", // a root of its own
-	"tcm_loop", "target_core_file", // a SCSI target within the kernel
+	"ext4", "crc32c_generic", // root filesystem
+	"tcm_loop", "target_core_file", // a SCSI target in the kernel
 }
 
-// unpack gets a package of Debian's and unpacks the files of it that match. Nothing is installed.
+// unpack downloads a Debian package and unpacks its files that match. Nothing is installed.
 func unpack(name, dir string, files ...string) error {
 	into, err := os.MkdirTemp(base, "deb")
 	if err != nil {
 		return err
 	}
 	download := func() error { return execute(into, "apt-get", "download", "-qq", name) }
-	if err := download(); err != nil { // the lists may be older than what the mirror has
+	if err := download(); err != nil { // the package lists may be out of date
 		if err := execute(into, "apt-get", "update", "-qq"); err != nil {
 			return err
 		}
@@ -43,7 +43,8 @@ func unpack(name, dir string, files ...string) error {
 	return execute(into, append([]string{"sh", "-ec", `dpkg-deb --fsys-tarfile *.deb | tar -x --wildcards -C "$@"`, "sh", dir}, files...)...)
 }
 
-// fetchBusybox adds busybox to the root of the machines. The package is not installed: another busybox may be.
+// fetchBusybox adds busybox to the machines' root. The package is not installed, because another
+// busybox may be.
 func fetchBusybox(root string) error {
 	dir := filepath.Join(base, "busybox")
 	if err := unpack("busybox-static", dir, "*/bin/busybox"); err != nil {
@@ -52,7 +53,7 @@ func fetchBusybox(root string) error {
 	return execute(dir, "sh", "-ec", `mv $(find . -type f -name busybox) "$1"`, "sh", filepath.Join(root, "bin"))
 }
 
-// fetchKernel returns the image of Debian's kernel, and adds the modules to the root of the machines.
+// fetchKernel returns the image of Debian's kernel, and adds the modules to the machines' root.
 func fetchKernel(root string) (image string, err error) {
 	out, err := exec.Command("apt-cache", "depends", "linux-image-amd64").Output()
 	if err != nil {
@@ -78,7 +79,7 @@ func fetchKernel(root string) (image string, err error) {
 	return filepath.Join(base, "kernel/boot/vmlinuz-"+version), addModules(root, dir, version)
 }
 
-// addModules copies the modules of the lab, and all that they need.
+// addModules copies the modules and their dependencies.
 func addModules(root, dir, version string) error {
 	from := filepath.Join(dir, "lib/modules", version)
 	to := filepath.Join(root, "lib/modules", version)
@@ -124,7 +125,7 @@ func addModules(root, dir, version string) error {
 	return os.WriteFile(filepath.Join(to, "modules.dep"), []byte(kept), 0o644)
 }
 
-// archive makes a cpio archive, in the only format that the kernel takes, of a directory.
+// archive makes a cpio archive of a directory, in the only format that the kernel reads.
 func archive(path, root string) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -159,7 +160,7 @@ func archive(path, root string) error {
 		return err
 	}
 	entry("TRAILER!!!", 0, nil)
-	return w.Flush() // errors stick
+	return w.Flush() // returns any earlier error, too
 }
 
 // execute runs a program to its end.

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A host without power in the middle of a section: the others enter when its lease and the margin have passed, and
-// the time-out of its watchdog on top, and not before.
+// A host loses power within a section: the others enter when its lease, the margin and its
+// watchdog's timeout have passed, and not earlier.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	c := gather(t, setup{hosts: 3, cards: map[string]card{"a": cards["pci"]}})
@@ -27,27 +27,27 @@ func TestKilled(t *testing.T) {
 	c.whole(token)
 }
 
-// othersWaited wants that who entered after a host was cut down waited long enough.
+// othersWaited checks that the section entered late enough after a host's end.
 func (c *cluster) othersWaited(entered, from time.Time, watchdog time.Duration) {
 	c.t.Helper()
 	took := entered.Sub(from)
-	// It may have renewed its lease that long before. Clocks may differ by a tenth.
+	// The host may have renewed its lease that long before. Clocks may differ by a tenth.
 	least := (c.times.Dead()+watchdog)*9/10 - c.times.Alive()
 	c.measured("the next entered %v later; it must not be before %v", took.Round(10*time.Millisecond), least.Round(10*time.Millisecond))
 	require.Greater(c.t, took, least)
 }
 
-// A host that is reset in the middle of a section: it has forgotten all, joins again, and takes part.
+// A host is reset within a section: it has lost all state, joins again, and continues.
 func TestReset(t *testing.T) {
 	t.Parallel()
 	resetWhileHolding(t, setup{})
 }
 
-// A host that reboots faster than its lease runs out is no less dead: the section that it had begun is over, and it
-// gets nothing of what it held back.
+// A host that reboots faster than its lease ends is dead, too: its section is over, and its locks
+// are not given back.
 func TestRebootFasterThanTheLease(t *testing.T) {
 	t.Parallel()
-	// How long a boot takes depends on what else the machine does; one that took too long shows nothing of this.
+	// The duration of a boot depends on the load; a boot that takes too long does not test this.
 	for lease, booted := 20*time.Second, time.Duration(0); ; lease = max(2*lease, 3*booted.Round(time.Second)) {
 		require.Less(t, lease, 3*time.Minute, "no boot is faster than that")
 		if !t.Run(lease.String(), func(t *testing.T) { booted = resetWhileHolding(t, setup{lease: lease}) }) || booted < lease/2 {
@@ -56,8 +56,8 @@ func TestRebootFasterThanTheLease(t *testing.T) {
 	}
 }
 
-// resetWhileHolding returns how long the host took to be up again. If that was far less than its lease, nobody else may
-// have entered by then.
+// resetWhileHolding returns how long the host's boot took. If that was far less than its lease, no
+// other host may have entered by then.
 func resetWhileHolding(t *testing.T, s setup) (booted time.Duration) {
 	c := gather(t, s)
 	a, b := c.hosts[0], c.hosts[1]

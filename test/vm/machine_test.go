@@ -20,29 +20,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is a virtual machine. It is killed at the end of the test.
+// machine is a virtual machine. The end of the test kills it.
 type machine struct {
 	t       *testing.T
 	name    string
 	qemu    *exec.Cmd
 	monitor *monitor
 	port    *os.File
-	dir     string // what it leaves: console, what its programs said, and state, its directory that outlives a reboot
-	console string // path of what its kernel says
+	dir     string // its console, its programs' output, and state, which survives a reboot
+	console string // path of its kernel's messages
 	gone    chan struct{}
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	boots    int
 	commands []*command // by id - 1
 }
 
-// start starts a machine, with devices given as arguments of qemu, and does not wait until it has booted.
+// start starts a machine with additional arguments of qemu, and does not wait for the boot.
 func start(t *testing.T, name string, devices ...string) *machine {
 	t.Helper()
 	return bare.start(t, name, devices...)
 }
 
-// start starts a machine of this kind. All but the template continue from its snapshot.
+// start starts a machine of this kind. All except the template continue from its snapshot.
 func (k *kind) start(t *testing.T, name string, devices ...string) *machine {
 	t.Helper()
 	devices = append(k.devices(t, name), devices...)
@@ -86,7 +86,7 @@ func (k *kind) start(t *testing.T, name string, devices ...string) *machine {
 	readers.Go(func() { m.monitor.read(out) })
 	readers.Go(m.read)
 	go func() {
-		_ = m.qemu.Wait() // killed, as a rule
+		_ = m.qemu.Wait() // normally killed
 		close(m.gone)
 	}()
 	t.Cleanup(func() {
@@ -106,7 +106,7 @@ func (k *kind) start(t *testing.T, name string, devices ...string) *machine {
 	return m
 }
 
-// during makes failures of the machine those of a subtest, until that ends.
+// during attributes failures of the machine to a subtest, until that ends.
 func (m *machine) during(t *testing.T) {
 	whole := m.t
 	m.t = t
@@ -121,7 +121,7 @@ func boot(t *testing.T, name string, devices ...string) *machine {
 	return m
 }
 
-// booted waits until the machine has booted for the nth time.
+// booted waits until the machine has booted n times.
 func (m *machine) booted(n int) {
 	m.t.Helper()
 	m.bootedWithin(patience, n)
@@ -137,7 +137,7 @@ func (m *machine) bootedWithin(patience time.Duration, n int) {
 	})
 }
 
-// up tells how often the machine has booted.
+// up returns how often the machine has booted.
 func (m *machine) up() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,18 +154,18 @@ func (m *machine) running() {
 	}
 }
 
-// kill is a loss of power.
+// kill cuts the power.
 func (m *machine) kill() {
 	_ = m.qemu.Process.Kill()
 	<-m.gone
 }
 
-// pause stops the machine's processor and its clocks with it: it cannot see that time has passed.
+// pause stops the machine's processor and clocks: the machine cannot notice it.
 func (m *machine) pause() { m.t.Helper(); m.monitor.do(m.t, "stop") }
 
 func (m *machine) resume() { m.t.Helper(); m.monitor.do(m.t, "cont") }
 
-// freeze stops the machine from outside; its clocks go on, and it sees that time has passed.
+// freeze stops qemu; the machine's clocks continue, and it notices the time.
 func (m *machine) freeze() {
 	m.t.Helper()
 	require.NoError(m.t, m.qemu.Process.Signal(syscall.SIGSTOP))
@@ -173,7 +173,7 @@ func (m *machine) freeze() {
 
 func (m *machine) thaw() { m.t.Helper(); require.NoError(m.t, m.qemu.Process.Signal(syscall.SIGCONT)) }
 
-// read takes what the guest replies, until qemu ends.
+// read processes the guest's replies, until qemu ends.
 func (m *machine) read() {
 	replies := bufio.NewReader(m.port)
 	for {
@@ -183,7 +183,7 @@ func (m *machine) read() {
 		}
 		var r Reply
 		if json.Unmarshal(line, &r) != nil {
-			continue // cut short by a reset, or the line feed that comes after one
+			continue // cut short by a reset, or the line feed after it
 		}
 		m.mu.Lock()
 		if r.Up {
@@ -198,14 +198,14 @@ func (m *machine) read() {
 	}
 }
 
-// reset is what the button of that name does.
+// reset presses the reset button.
 func (m *machine) reset() { m.t.Helper(); m.monitor.do(m.t, "system_reset") }
 
-// shell is the path of a socket on which a shell of the machine listens. Relative to qemu's directory and to any
-// other it fits in what the system has for such a path.
+// shell returns the path of a socket with a shell of the machine. It is short enough both relative
+// to qemu's directory and to others.
 func (m *machine) shell() string { return filepath.Join(m.dir, "shell") }
 
-// leave writes what its programs said to files, and after a failure shows the end of what it said itself.
+// leave writes its programs' output to files, and after a failure prints the end of its own output.
 func (m *machine) leave() {
 	m.mu.Lock()
 	for _, c := range m.commands {

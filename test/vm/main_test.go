@@ -18,11 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds what a test waits for; nothing that works takes nearly as long.
+// patience bounds every wait of a test; a passing test is much faster.
 const patience = 3 * time.Minute
 
 var (
-	base      string // directory of all that the tests make
+	base      string // directory of all files of the tests
 	kernel    string // image
 	initramfs string
 )
@@ -66,7 +66,7 @@ func run(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// tidy removes what was made: all of it, or all but what the tests have left.
+// tidy removes the files: all, or all except what the tests have left.
 func tidy(all bool) error {
 	if all {
 		return os.RemoveAll(base)
@@ -80,7 +80,7 @@ func tidy(all bool) error {
 	return nil
 }
 
-// prepare makes what all machines boot.
+// prepare builds what all machines boot.
 func prepare() error {
 	root := filepath.Join(base, "root")
 	for _, dir := range []string{"bin", "dev", "etc", "proc", "run", "sys", "tmp", "var/lib/bakery"} {
@@ -105,7 +105,7 @@ func prepare() error {
 	return archive(initramfs, root)
 }
 
-// build puts the programs of the machines into a directory: those under test, and tests that want a machine.
+// build builds the machines' programs: those under test, and tests that need a machine.
 func build(dir string) error {
 	const module = "github.com/bakeryd/bakeryd/"
 	flags := []string{"-tags", "vm", "-buildvcs=false", "-trimpath"}
@@ -124,7 +124,7 @@ func build(dir string) error {
 	return nil
 }
 
-// place is the directory of what a test makes, and leaves.
+// place returns the directory for the results of a test.
 func place(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(base, t.Name())
@@ -132,7 +132,7 @@ func place(t *testing.T) string {
 	return dir
 }
 
-// directory makes a directory for a test: on a disk, for what uses direct IO.
+// directory returns a directory for a test on a disk, for direct IO.
 func directory(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(place(t), "d")
@@ -140,9 +140,9 @@ func directory(t *testing.T) string {
 	return dir
 }
 
-var lingered sync.Map // of the tests that have
+var lingered sync.Map // by test
 
-// linger leaves the machines of a test up for who wants to look around in them.
+// linger keeps the machines of a test running, for interactive use.
 func linger(t *testing.T) {
 	file := filepath.Join(place(t), "wait")
 	if _, again := lingered.LoadOrStore(t.Name(), true); again || !*wait || os.WriteFile(file, nil, 0o600) != nil {

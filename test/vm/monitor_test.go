@@ -14,18 +14,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// monitor is qemu's, by its QMP.
+// monitor is qemu's, by QMP.
 type monitor struct {
 	in io.Writer
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	events  []event
 	answers int
 	errors  []string
 }
 
-// event is something that happened to the machine, such as RESET, WATCHDOG and
-// "MIGRATION completed".
+// event is an event of the machine, such as RESET, WATCHDOG and "MIGRATION completed".
 type event struct {
 	name string
 	at   time.Time
@@ -33,7 +32,7 @@ type event struct {
 
 func newMonitor(in io.Writer) *monitor { return &monitor{in: in} }
 
-// read takes what qemu says, until it ends.
+// read processes qemu's messages, until it ends.
 func (m *monitor) read(out io.Reader) {
 	messages := json.NewDecoder(out)
 	for {
@@ -60,7 +59,7 @@ func (m *monitor) read(out io.Reader) {
 	}
 }
 
-// do has a command carried out; one at a time. Its arguments are members of a JSON object.
+// do executes one command at a time. Its arguments are members of a JSON object.
 func (m *monitor) do(t *testing.T, command string, arguments ...string) {
 	t.Helper()
 	m.mu.Lock()
@@ -86,7 +85,7 @@ func (m *monitor) seen() (names []string) {
 	return names
 }
 
-// first returns when an event was first seen since then; the zero time: not yet.
+// first returns when an event was first seen since a time; zero if not yet.
 func (m *monitor) first(name string, since time.Time) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pauseBeyondLease stops the clocks of host a, in the middle of a section, for so long that b enters, and lets it go
-// on. What follows is a's late write: it still believes in its lease.
+// pauseBeyondLease stops the clocks of host a within a section until b enters, and then continues
+// a. a's late write follows: it still believes in its lease.
 func (c *cluster) pauseBeyondLease(flags ...string) (late *command, token uint64) {
 	c.t.Helper()
 	a, b := c.hosts[0], c.hosts[1]
@@ -22,18 +22,18 @@ func (c *cluster) pauseBeyondLease(flags ...string) (late *command, token uint64
 	a.pause()
 	c.othersWaited(next(), began, 0)
 	c.progress(2, b)
-	late.input("\n") // it comes when the machine goes on
+	late.input("\n") // read when the machine continues
 	a.resume()
 	return late, token
 }
 
-// over waits for the end of a late section. It may be faster than the word that its lock is lost.
+// over waits for the end of a late section, which may end before it learns of the loss.
 func (c *command) over() {
 	c.m.t.Helper()
 	eventually(c.m.t, "the late section has ended", func() bool { return !c.runs() })
 }
 
-// afterwards has the late host join anew, and take part.
+// afterwards checks that the late host joins again and works.
 func (c *cluster) afterwards(flags ...string) {
 	c.t.Helper()
 	a, b := c.hosts[0], c.hosts[1]
@@ -43,8 +43,9 @@ func (c *cluster) afterwards(flags ...string) {
 	rest(a, b)
 }
 
-// What no lock can prevent: a host that stood still without knowing writes when it goes on, and what others wrote
-// meanwhile is lost. Its token tells: it is smaller than the one that it wrote over.
+// A loss that no lock can prevent: a host that was paused without knowing it writes when it
+// continues, and overwrites what others wrote meanwhile. Its token shows it: it is smaller than the
+// one that it replaced.
 func TestPausedAndPlainWrites(t *testing.T) {
 	t.Parallel()
 	c := gather(t, setup{})
@@ -58,7 +59,7 @@ func TestPausedAndPlainWrites(t *testing.T) {
 	for _, p := range r.Problems {
 		c.measured("what is lost: %s", p)
 	}
-	// The locks did what they could: of all sections only this one was not alone.
+	// The locks did what they could: only this section overlapped others.
 	whose := "token " + strconv.FormatUint(token, 10)
 	for _, p := range r.Problems {
 		require.Contains(t, p, whose)
@@ -66,8 +67,8 @@ func TestPausedAndPlainWrites(t *testing.T) {
 	require.Less(t, token, r.Last)
 }
 
-// Paused without knowing, with sections that look at the token before they write: the late one finds a greater token
-// than its own, and gives way.
+// A pause without notice, with sections that check the token before they write: the late section
+// finds a greater token, and does not write.
 func TestPausedAndTokens(t *testing.T) {
 	t.Parallel()
 	c := gather(t, setup{})
@@ -78,8 +79,8 @@ func TestPausedAndTokens(t *testing.T) {
 	c.whole(token)
 }
 
-// Paused without knowing, with plain writes and the recovery policy to fence: before the next host entered it had
-// removed the late one's registration from both disks, and the disk itself refuses the late write.
+// A pause without notice, with plain writes and policy fence: before the next host entered it
+// removed the late host's registration from both disks, so the disk refuses the late write.
 func TestPausedAndFenced(t *testing.T) {
 	t.Parallel()
 	c := gather(t, setup{fence: true})

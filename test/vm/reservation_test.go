@@ -11,19 +11,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// initiator is a way to a SCSI disk, with reservations of its own.
+// initiator is a path to a SCSI disk, with its own registration.
 type initiator struct {
 	*machine
 	dev string
 }
 
-// pr does a step of fencing that is to succeed.
+// pr does a step of fencing that must succeed.
 func (i initiator) pr(key string, args ...string) string {
 	i.t.Helper()
 	return i.run(append([]string{"pr", i.dev, key}, args...)...)
 }
 
-// prFails does a step that is to fail, for a reason.
+// prFails does a step that must fail, for a reason.
 func (i initiator) prFails(why, key string, args ...string) {
 	i.t.Helper()
 	c := i.start(append([]string{"pr", i.dev, key}, args...)...)
@@ -31,9 +31,9 @@ func (i initiator) prFails(why, key string, args ...string) {
 	c.says(why)
 }
 
-// Two machines share a disk of tgt's, and one is fenced while it writes: when that is confirmed it has written for
-// the last time. tgt refuses the kernel's ioctls, for it knows no persistence through power loss:
-// so all goes by SG_IO. Nor can it abort.
+// Two machines share a disk of tgt, and one is fenced while it writes: after the confirmation it
+// writes nothing more. tgt refuses the kernel's ioctls, because it has no persistence through power
+// loss, so all steps use SG_IO. It cannot abort, either.
 func TestReservationBetweenMachines(t *testing.T) {
 	t.Parallel()
 	disk := image(t, "disk", 16)
@@ -59,13 +59,13 @@ func TestReservationBetweenMachines(t *testing.T) {
 	require.NotContains(t, b.pr("0", "keys"), keyB)
 	b.prFails("fenced", keyB, "resume")
 	a.pr("0", "write")
-	a.pr(keyA, "fence", keyB) // fenced before: no error
+	a.pr(keyA, "fence", keyB) // already fenced: no error
 	b.pr(nextB, "register")
 	b.pr("0", "write")
 	unregister(t, a, b, nextB)
 }
 
-// counted is the number that pr count has written last, by the image itself.
+// counted returns the last number that pr count has written, from the image.
 func counted(t *testing.T, image string) uint64 {
 	t.Helper()
 	f, err := os.Open(image)
@@ -77,8 +77,8 @@ func counted(t *testing.T, image string) uint64 {
 	return binary.LittleEndian.Uint64(sector[:])
 }
 
-// The kernel's own target has all that its ioctls want. It is reached from within the machine, by two initiators.
-// (Nobody is fenced there: Linux 6.1's waits for itself for ever when it is to abort by way of tcm_loop.)
+// The kernel's own target supports all its ioctls. Two initiators reach it from within one machine.
+// (No initiator is fenced there: Linux 6.1 deadlocks when it aborts by way of tcm_loop.)
 func TestReservationByIoctl(t *testing.T) {
 	t.Parallel()
 	m := boot(t, "lio")
@@ -101,7 +101,7 @@ func TestReservationByIoctl(t *testing.T) {
 		until test -b /dev/sda -a -b /dev/sdb; do sleep 0.1; done`)
 	a, b := initiator{m, "/dev/sda"}, initiator{m, "/dev/sdb"}
 	register(t, a, b)
-	m.sh("test -s /var/target/pr/aptpl_lab") // persistence through power loss was asked for: it was not SG_IO
+	m.sh("test -s /var/target/pr/aptpl_lab") // persistence through power loss was requested, so it was not SG_IO
 	b.pr(keyB, "resume")
 	unregister(t, a, b, keyB)
 }
@@ -109,10 +109,10 @@ func TestReservationByIoctl(t *testing.T) {
 const (
 	keyA, keyB, nextB = "a0001", "b0002", "c0002"
 
-	conflict = "invalid exchange" // EBADE, which the kernel makes of a reservation conflict
+	conflict = "invalid exchange" // EBADE, the kernel's error for a reservation conflict
 )
 
-// register registers two initiators, of which neither could write without.
+// register registers two initiators; before, neither can write.
 func register(t *testing.T, a, b initiator) {
 	t.Helper()
 	a.pr(keyA, "register")
@@ -127,7 +127,7 @@ func register(t *testing.T, a, b initiator) {
 	}
 }
 
-// unregister unregisters them one after the other, and then anybody writes.
+// unregister unregisters them one after the other; afterwards all initiators can write.
 func unregister(t *testing.T, a, b initiator, keyB string) {
 	t.Helper()
 	b.pr(keyB, "unregister")

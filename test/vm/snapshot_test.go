@@ -13,18 +13,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// kind is a kind of machine. The first test that needs one boots the template of that kind and
-// takes a snapshot of it, from which all machines of that kind continue. Resets and reboots are
-// real boots: they do not use the snapshot.
+// kind is a kind of machine. The first test that needs a kind boots its template and takes a
+// snapshot, from which all machines of that kind continue. Resets and reboots are real boots: they
+// do not use the snapshot.
 type kind struct {
 	name    string
-	words   []string                                    // on the command line of the kernel
+	words   []string                                    // for the kernel's command line
 	devices func(t *testing.T, machine string) []string // arguments of qemu
 
 	once sync.Once
 }
 
-// bare is the kind of machine that has everything in its initramfs.
+// bare is the kind of machine with everything in its initramfs.
 var bare = &kind{name: "bare", devices: func(*testing.T, string) []string { return nil }}
 
 // snapshot returns the file with the snapshot.

@@ -11,8 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A host whose bakeryd is killed and not started again, or stands still, is reset by its watchdog, with a section
-// that nothing else would stop; and nobody enters before that. A clean leave disarms the watchdog.
+// A host whose bakeryd is killed and not restarted, or paused, is reset by its watchdog, with a
+// section that nothing else would stop. No other host enters before that. A clean leave disarms the
+// watchdog.
 func TestBakerydStopped(t *testing.T) {
 	t.Parallel()
 	cut := []struct {
@@ -51,9 +52,9 @@ func TestBakerydStopped(t *testing.T) {
 	c.whole(cutShort...)
 }
 
-// A host that lives, and is silent: bakeryd stands still, so does the bakeryctl that would stop its section, and
-// there is no watchdog. So the section writes on after its lease; but not to the disk: others enter only after they
-// have cut the host off.
+// A live host is silent: bakeryd is paused, and so is the bakeryctl that would stop its section,
+// and there is no watchdog. The section runs after its lease, but cannot write the disk: others
+// enter only after they have fenced the host.
 func TestSilentAndFenced(t *testing.T) {
 	t.Parallel()
 	c := gather(t, setup{fence: true})
@@ -62,7 +63,7 @@ func TestSilentAndFenced(t *testing.T) {
 	b.work()
 	began, next := time.Now(), c.entered(token)
 	a.bakeryd.signal(syscall.SIGSTOP)
-	section.signal(syscall.SIGSTOP) // its bakeryctl
+	section.signal(syscall.SIGSTOP) // of its bakeryctl
 	c.othersWaited(next(), began, 0)
 	c.progress(2, b)
 	section.input("\n")

@@ -16,11 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bootPatience bounds what a machine with systemd may take to boot: some dozens of programs, on a processor that is made up.
+// bootPatience bounds the boot of a machine with systemd: dozens of programs, on an emulated
+// processor.
 const bootPatience = 8 * time.Minute
 
-// debian is the image of a root filesystem with Debian's systemd, the project's programs and its units, and no more than
-// those need. Its packages are unpacked, not installed.
+// debian is the image of a root filesystem with Debian's systemd, the project's programs and its
+// units, and their dependencies. The packages are unpacked, not installed.
 var debian = sync.OnceValues(func() (image string, err error) {
 	dir := filepath.Join(base, "debian")
 	root := filepath.Join(dir, "root")
@@ -35,13 +36,13 @@ var debian = sync.OnceValues(func() (image string, err error) {
 			return "", err
 		}
 	}
-	// By an empty list of what is installed apt gets all that these need.
+	// With an empty list of installed packages apt gets all dependencies.
 	get := func() error {
 		return execute(dir, "apt-get", "install", "-qq", "-y", "--no-install-recommends", "--download-only",
 			"-o", "Dir::State::status=/dev/null", "-o", "Dir::Cache::archives="+archives, "-o", "APT::Sandbox::User=root",
 			"systemd", "systemd-sysv", "udev", "bash", "dash", "coreutils", "util-linux", "mount", "e2fsprogs", "procps", "grep", "sed")
 	}
-	if err := get(); err != nil { // the lists may be older than what the mirror has
+	if err := get(); err != nil { // the package lists may be out of date
 		if err := execute(dir, "apt-get", "update", "-qq"); err != nil {
 			return "", err
 		}
@@ -72,7 +73,8 @@ var debian = sync.OnceValues(func() (image string, err error) {
 	return image, os.RemoveAll(root)
 })
 
-// ownFiles are what Debian's packages do not have, by path. The programs are those that the examples run: each leaves word of it.
+// ownFiles are files that are not in Debian's packages, by path. The examples run these programs;
+// each records that it ran.
 var ownFiles = map[string]string{
 	"etc/passwd": "root:x:0:0::/root:/bin/sh\njoe:x:1000:1000::/tmp:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
 	"etc/shadow": "root:*::0:::::\njoe:*::0:::::\n",
@@ -89,18 +91,18 @@ var ownFiles = map[string]string{
 	"usr/local/bin/web":         "#!/bin/sh\necho \"web runs on $(uname -n)\"\nexec sleep infinity\n",
 	"usr/local/bin/nightly":     "#!/bin/sh\necho \"nightly runs on $(uname -n)\"\nsleep 2\n",
 	"usr/local/bin/stubborn":    stubborn,
-	// These two do without logind and PAM.
+	// Variants without logind and PAM.
 	"etc/systemd/system/user-runtime-dir@.service": "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=install -d -o %i /run/user/%i\n",
 	"etc/systemd/system/user@.service.d/lab.conf":  "[Service]\nPAMName=\nEnvironment=XDG_RUNTIME_DIR=/run/user/%i\n",
 }
 
-// unwanted are units of systemd that only take time here.
+// unwanted are units of systemd that only cost time here.
 var unwanted = []string{"getty.target", "serial-getty@ttyS0.service", "systemd-logind.service", "systemd-networkd.service",
 	"systemd-resolved.service", "systemd-hwdb-update.service", "systemd-update-utmp.service", "systemd-update-utmp-runlevel.service",
 	"systemd-sysusers.service", "systemd-firstboot.service", "e2scrub_reap.service", "e2scrub_all.timer", "fstrim.timer",
 	"systemd-remount-fs.service", "systemd-pstore.service", "systemd-binfmt.service"}
 
-// furnish puts all that in place, the units as they are, and the programs where those look for them.
+// furnish installs the units, unchanged, and the programs at the paths in them.
 func furnish(root string) error {
 	for _, dir := range []string{"dev", "proc", "sys", "run", "tmp", "srv/data", "etc/bakery", "var/lib", "var/tmp", "root"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
@@ -159,7 +161,8 @@ func furnish(root string) error {
 }
 
 // systemd is the kind of machine that boots from that image. The template writes its changes to the
-// image, which its snapshot depends on. The changes of each other machine are lost when qemu ends.
+// image, because its snapshot depends on them. The changes of every other machine are lost when
+// qemu ends.
 var systemd = &kind{
 	name:  "systemd",
 	words: []string{"vm.root=/dev/vda", "systemd.show_status=no"},
@@ -175,7 +178,7 @@ var systemd = &kind{
 	},
 }
 
-// active waits until a unit is in one of some states, and returns which.
+// active waits until a unit is in one of some states, and returns the state.
 func (m *machine) active(unit string, states ...string) (state string) {
 	m.t.Helper()
 	eventually(m.t, fmt.Sprintf("%s on %s is %v", unit, m.name, states), func() bool {
@@ -196,7 +199,7 @@ func (m *machine) show(unit, property string) string {
 	return strings.TrimSpace(m.run("systemctl", "show", "--value", "-p", property, unit))
 }
 
-// journal returns what a unit has said in this boot.
+// journal returns the log of a unit in this boot.
 func (m *machine) journal(unit string) string {
 	m.t.Helper()
 	return m.run("journalctl", "-b", "--no-pager", "-o", "short-monotonic", "-u", unit)

@@ -22,17 +22,18 @@ const (
 	initiators = "iqn.2020-01.invalid.vm"
 )
 
-// target is SCSI disks with persistent reservations, served by tgt over iSCSI. It forgets the reservations, and who
-// is registered, when it ends: it knows no persistence through power loss.
+// target has SCSI disks with persistent reservations, served by tgt over iSCSI. When it ends it
+// forgets the reservations and registrations: it has no persistence through power loss.
 type target struct {
 	t      *testing.T
 	portal string
 	images []string // by logical unit, from 1
 	run    string
-	tgtd   *exec.Cmd // nil: it does not run
+	tgtd   *exec.Cmd // nil while it does not run
 }
 
-// tgt is where the programs of tgt are. The package is not installed: it would start a service of its own.
+// tgt returns the directory of tgt's programs. The package is not installed, because it would start
+// a service.
 var tgt = sync.OnceValues(func() (dir string, err error) {
 	dir = filepath.Join(base, "tgt")
 	return filepath.Join(dir, "usr/sbin"), unpack("tgt", dir, "./usr/sbin/*")
@@ -93,7 +94,7 @@ func (s *target) stop() {
 	s.tgtd = nil
 }
 
-// unit is one of its logical units, without a cable between.
+// unit returns one of its logical units, without a cable.
 func (s *target) unit(lun int) unit { return unit{s.portal, lun} }
 
 // freePort returns an address on which nothing listens.
@@ -105,8 +106,8 @@ func freePort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// The target crashes and is back within the lease: nobody loses anything. It is gone for longer than that: all
-// sections are stopped, and when it is back all hosts join anew by themselves.
+// The target crashes and is back within the lease: no section is affected. When it is away for
+// longer, all sections are stopped, and all hosts join again by themselves when it is back.
 func TestTargetRestarted(t *testing.T) {
 	t.Parallel()
 	c := gather(t, setup{hosts: 3, lease: 2 * usual})
@@ -117,9 +118,9 @@ func TestTargetRestarted(t *testing.T) {
 	section, token := a.enter()
 	began := time.Now()
 	c.target.stop()
-	time.Sleep(time.Second) // gone for that long
+	time.Sleep(time.Second) // the outage
 	c.target.start()
-	// Who is in the section renews its lease: the disk is back for it.
+	// The holder renews its lease: the disk is back for it.
 	before := c.sequence(a)
 	eventually(t, "the lease is renewed", func() bool { return c.sequence(a) > before+1 || !section.runs() })
 	require.True(t, section.runs(), "the section was stopped")
@@ -144,9 +145,9 @@ func TestTargetRestarted(t *testing.T) {
 	c.whole(token)
 }
 
-// A target that restarts and forgets who was registered, under hosts that go on: nobody notices before somebody is
-// to be fenced. Then the host that is to do it finds that it could not say so for itself: it gives its lease up,
-// registers anew and, with a reservation in force again, cuts the dead host off.
+// A target restarts and forgets all registrations under running hosts: they notice when a host is
+// to be fenced. The fencing host then finds that its own registration is gone. It gives up its
+// lease, registers again and, with a reservation in force, fences the dead host.
 func TestTargetForgotAndFenced(t *testing.T) {
 	t.Parallel()
 	c := gather(t, setup{fence: true})

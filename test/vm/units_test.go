@@ -16,23 +16,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unitHost is a machine with systemd, and the units of packaging/systemd as they are.
+// unitHost is a machine with systemd and the units of packaging/systemd, unchanged.
 type unitHost struct {
 	*machine
 	id int
 }
 
-// sizes of the disks, in megabytes, by which they are found.
+// Sizes of the disks in megabytes, by which the tests find them.
 var unitDisks = map[string]int64{"locks": 16, "data": 24, "slow": 12, "fenced": 10}
 
 const (
-	unitLease = 30 * time.Second // what the units are made for
-	slowLease = 60 * time.Second // of the lockspace for reboots
+	unitLease = 30 * time.Second // lease for which the units are written
+	slowLease = 60 * time.Second // lease of the lockspace for reboots
 )
 
-// Units do on two hosts under systemd what they and their examples are for, as they are shipped. What is held goes on
-// through reload, restart, SIGKILL and SIGSTOP of bakeryd; a service, a filesystem, a nightly job and reboots follow the
-// locks; and the sandbox, which is in force, lets bakeryd do all of its work.
+// The shipped units and their examples work on two hosts with systemd. Holds survive reload,
+// restart, SIGKILL and SIGSTOP of bakeryd. A service, a filesystem, a nightly job and reboots
+// follow the locks. bakeryd can do all its work in its sandbox.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	images := make([]string, 0, len(unitDisks))
@@ -84,7 +84,7 @@ func TestUnits(t *testing.T) {
 		{"reboot", rebootInTurn},
 	} {
 		if step.name == "reboot" && !*inTurn {
-			t.Log("reboot is left out without -reboot")
+			t.Log("reboot is skipped without -reboot")
 			continue
 		}
 		if !t.Run(step.name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// explain shows after a failure what systemd knows, if it still answers.
+// explain prints systemd's state after a failure, if it still answers.
 func (h *unitHost) explain() {
 	c := h.start("sh", "-c", `export SYSTEMD_PAGER=
 		systemctl --failed; systemctl list-jobs; systemctl status 'baker*' srv-data.mount web.service; journalctl -b -n 200`)
@@ -110,7 +110,7 @@ func (h *unitHost) explain() {
 	h.t.Logf("%s: %s", h.name, c.said())
 }
 
-// setUp gives a machine that has booted names for its disks, and bakeryd what it is to know.
+// setUp names the disks of a booted machine, and writes bakeryd's settings.
 func (h *unitHost) setUp() {
 	h.t.Helper()
 	for name, megabytes := range unitDisks {
@@ -128,7 +128,7 @@ func (h *unitHost) setUp() {
 		printf 'BAKERYD_DEVICE=/dev/fenced\nBAKERYD_HOST_ID=%d\n' >fenced.env`, h.id, h.id, h.id))
 }
 
-// pid is the main process of a unit.
+// pid returns the main process of a unit.
 func (h *unitHost) pid(unit string) string {
 	h.t.Helper()
 	pid := h.show(unit, "MainPID")
@@ -138,7 +138,7 @@ func (h *unitHost) pid(unit string) string {
 
 func startUnits(t *testing.T, a, b *unitHost) {
 	for _, h := range []*unitHost{a, b} {
-		h.run("systemctl", "start", "bakeryd") // returns when it has joined
+		h.run("systemctl", "start", "bakeryd") // after the join
 		require.Equal(t, "active", h.show("bakeryd", "ActiveState"))
 		require.Equal(t, fmt.Sprintf("host %d on /dev/locks", h.id), h.show("bakeryd", "StatusText"))
 	}
@@ -147,7 +147,7 @@ func startUnits(t *testing.T, a, b *unitHost) {
 
 var statusLine = regexp.MustCompile(`(?m)^(\w+):\s+(.*)$`)
 
-// sandboxed: the sandbox is in force, memory is locked, and not much of it.
+// sandboxed: the sandbox is in force, and bakeryd's memory is locked and small.
 func sandboxed(t *testing.T, a, _ *unitHost) {
 	is := map[string]string{}
 	for _, m := range statusLine.FindAllStringSubmatch(a.run("cat", "/proc/"+a.pid("bakeryd")+"/status"), -1) {
@@ -198,7 +198,7 @@ func oneMount(t *testing.T, a, b *unitHost) {
 	require.Equal(t, "inactive", b.show("srv-data.mount", "ActiveState"))
 }
 
-// undisturbed is what is held on a host, by token, and the processes under it.
+// undisturbed returns the tokens held on a host, and the processes under them.
 func (h *unitHost) undisturbed() []string {
 	h.t.Helper()
 	h.active("web.service", "active")
@@ -207,16 +207,16 @@ func (h *unitHost) undisturbed() []string {
 		h.pid("web.service"), h.pid("bakery-lock@web.service"), h.pid("bakery-lock@data.service")}
 }
 
-// again waits until bakeryd was started again after something has ended it, and serves.
+// again waits until bakeryd has restarted and serves.
 func (h *unitHost) again(before, restarts string) {
 	h.t.Helper()
-	eventually(h.t, "bakeryd of "+h.name+" is started again", func() bool { // each call takes a while: the last one tells of now
+	eventually(h.t, "bakeryd of "+h.name+" is started again", func() bool { // each call is slow: only the last one is current
 		return h.show("bakeryd", "NRestarts") != restarts && h.show("bakeryd", "MainPID") != before && h.show("bakeryd", "ActiveState") == "active"
 	})
 	h.run("bakeryctl", "lock", "first", "--", "true")
 }
 
-// bakerydRestarts: what is held goes on.
+// bakerydRestarts: holds survive.
 func bakerydRestarts(t *testing.T, a, b *unitHost) {
 	held, pid := a.undisturbed(), a.pid("bakeryd")
 	a.run("systemctl", "reload", "bakeryd")
@@ -235,7 +235,7 @@ func bakerydRestarts(t *testing.T, a, b *unitHost) {
 	require.Contains(t, a.journal("bakeryd"), "going on where the bakeryd before stood")
 }
 
-// bakerydStands: one that stands still is found out by systemd's watchdog, and started anew while the lease runs.
+// bakerydStands: systemd's watchdog finds a paused bakeryd, and restarts it within the lease.
 func bakerydStands(t *testing.T, a, b *unitHost) {
 	held, pid, restarts := a.undisturbed(), a.pid("bakeryd"), a.show("bakeryd", "NRestarts")
 	began := time.Now()
@@ -248,13 +248,13 @@ func bakerydStands(t *testing.T, a, b *unitHost) {
 		require.Equal(t, held, a.undisturbed())
 		return
 	}
-	// On a very slow machine it may be too late: then that is told, and the lock goes its way.
+	// On a very slow machine it may be too late: then the log says so, and the lock passes on.
 	require.Greater(t, took, unitLease-2*unitLease/6, "the lock was lost while the lease ran")
 	t.Logf("too late on this machine, the holds were lost: %s", a.journal("bakery-lock@web.service"))
 	a.active("bakery-lock@web.service", "activating", "active")
 }
 
-// moveAll has what a has go to b, and only then.
+// moveAll: everything on a moves to b, and not before a has stopped it.
 func moveAll(t *testing.T, a, b *unitHost) {
 	holder, next := a, b
 	if b.show("web.service", "ActiveState") == "active" { // a lost it before
@@ -270,7 +270,7 @@ func moveAll(t *testing.T, a, b *unitHost) {
 	next.active("srv-data.mount", "active")
 	require.Equal(t, "of a\n", next.run("cat", "/srv/data/word"))
 
-	// A holder that is killed is one that ends: what is bound to it is stopped.
+	// A holder that is killed ends: the units bound to it are stopped.
 	before := next.show("srv-data.mount", "InvocationID")
 	next.run("systemctl", "kill", "-s", "KILL", "bakery-lock@data.service")
 	eventually(t, "it is mounted anew", func() bool {
@@ -279,7 +279,7 @@ func moveAll(t *testing.T, a, b *unitHost) {
 	require.Equal(t, "active", next.show("bakery-lock@data.service", "ActiveState"))
 }
 
-// nightly: one of both runs the job, and the other finds it done.
+// nightly: one host runs the job, and the other finds it done.
 func nightly(t *testing.T, a, b *unitHost) {
 	first := a.start("systemctl", "start", "nightly.service")
 	second := b.start("systemctl", "start", "nightly.service")
@@ -294,16 +294,17 @@ func nightly(t *testing.T, a, b *unitHost) {
 	}
 }
 
-// lastDefences: in its sandbox bakeryd can arm and disarm a watchdog, be one that can be fenced, and fence another.
+// lastDefences: in its sandbox bakeryd can arm and disarm a watchdog, register for fencing, and
+// fence another host.
 func lastDefences(t *testing.T, a, b *unitHost) {
 	const socket = "/run/bakery/fenced.sock"
 	b.sh("echo BAKERYD_WATCHDOG=/dev/watchdog >>/etc/bakery/fenced.env")
-	b.run("systemctl", "start", "bakeryd@fenced") // first, see gather
+	b.run("systemctl", "start", "bakeryd@fenced") // first: see gather
 	require.Contains(t, b.journal("bakeryd@fenced"), "watchdog armed")
 	a.run("systemctl", "start", "bakeryd@fenced")
 	held := a.start("bakeryctl", "--socket", socket, "lock", "x", "--", "sh", "-c", "echo held; exec sleep infinity")
 	held.says("held")
-	a.run("systemctl", "stop", "bakeryd@fenced") // it is never started again
+	a.run("systemctl", "stop", "bakeryd@fenced") // permanently
 	require.Equal(t, "works\n", b.run("bakeryctl", "--socket", socket, "lock", "x", "--", "echo", "works"))
 	held.exits(75)
 	require.Contains(t, b.journal("bakeryd@fenced"), "host fenced")
@@ -311,7 +312,7 @@ func lastDefences(t *testing.T, a, b *unitHost) {
 	require.NotContains(t, b.journal("bakeryd@fenced"), "disarming the watchdog failed")
 }
 
-// usersCommand: the sandboxed bakeryd finds and stops what is left of a command of another user's.
+// usersCommand: the sandboxed bakeryd finds and stops the processes of another user's command.
 func usersCommand(t *testing.T, a, _ *unitHost) {
 	c := a.start("runuser", "-u", "joe", "--", "bakeryctl", "lock", "joes", "--", "sh", "-c", `trap '' TERM; echo "$$ of $PPID."; exec sleep infinity`)
 	c.says(".")
@@ -321,14 +322,14 @@ func usersCommand(t *testing.T, a, _ *unitHost) {
 	eventually(t, "bakeryctl is gone", func() bool { return !c.runs() })
 	a.run("kill", "-0", pids[1])
 	began := time.Now()
-	a.run("systemctl", "kill", "-s", "INT", "bakeryd") // it stops all holders, then leaves
+	a.run("systemctl", "kill", "-s", "INT", "bakeryd") // stops all holders, then leaves
 	a.active("bakeryd", "inactive")
 	t.Logf("measured: all holders stopped after %v", time.Since(began).Round(100*time.Millisecond))
 	require.Equal(t, "gone\n", a.sh("kill -0 "+pids[1]+" 2>/dev/null || echo gone"))
 	a.run("systemctl", "start", "bakeryd")
 }
 
-// holders are the ids of the hosts that hold a lock.
+// holders returns the ids of the hosts that hold a lock.
 func (h *unitHost) holders(socket, name string) (ids []int) {
 	h.t.Helper()
 	var status struct {
@@ -348,7 +349,8 @@ func (h *unitHost) holders(socket, name string) (ids []int) {
 	return ids
 }
 
-// rebootInTurn: two permits; a reboots by one, and for as long as it may take nobody else has that.
+// rebootInTurn: there are two permits. a reboots with one, which no other host gets during the
+// longest reboot.
 func rebootInTurn(t *testing.T, a, b *unitHost) {
 	b.run("systemctl", "start", "bakeryd@slow", "bakeryd@third")
 	a.run("systemctl", "start", "bakeryd@slow")
@@ -370,7 +372,7 @@ func rebootInTurn(t *testing.T, a, b *unitHost) {
 	require.True(t, other.runs())
 	other.signal(syscall.SIGTERM)
 
-	// What is enabled starts by itself as soon as its disk is there.
+	// Enabled units start by themselves when their disk appears.
 	a.setUp()
 	a.active("bakeryd", "active")
 	require.NotContains(t, a.run("journalctl", "-b", "--no-pager", "_PID=1"), "ordering cycle")

@@ -1,46 +1,47 @@
-// Package vm tests bakeryd on machines: real Linux kernels that are killed, reset and paused, a real iSCSI target, and
-// watchdogs that reset what they watch. The machines are qemu's, without KVM, with a kernel of Debian's and, for all
-// of their userland, busybox and the project's own programs. They continue from a snapshot of one
-// that has booted.
+// Package vm tests bakeryd on machines: real Linux kernels that are killed, reset and paused, a
+// real iSCSI target, and watchdogs that reset their machine. The machines run in qemu without KVM.
+// They have Debian's kernel, and as userland only busybox and the project's own programs. They
+// continue from a snapshot of a booted machine.
 //
 //	test/vm/run
 //
-// needs root, for apt-get download only, an amd64 Debian, and what test/all installs. Everything is made in
-// BAKERY_TEST_DIR, else in /var/tmp, which must not be a tmpfs, and is removed again; nothing is installed, and
-// what listens does so on the loopback address. It knows what the README promises and what the kernel's drivers
-// do. Begin with README.md, then [cluster] in cluster_test.go and [machine] in machine_test.go; guest is the other
-// end of that. Package counter is the data that is at stake.
+// needs root, for apt-get download only, an amd64 Debian, and the packages that test/all installs.
+// Its files are in BAKERY_TEST_DIR, by default /var/tmp, which must not be a tmpfs, and are removed
+// at the end. Nothing is installed, and sockets listen on the loopback address. It knows the
+// promises of the README and the kernel's drivers. Begin with README.md, then [cluster] in
+// cluster_test.go and [machine] in machine_test.go. guest is the other end of [machine]. Package
+// counter is the data that the locks guard.
 package vm
 
-// Port is the name of the virtio-serial port by which a machine is told what to do: requests one way, replies
-// the other, a line of JSON each.
+// Port is the name of the virtio-serial port for requests to a machine and replies from it, a line
+// of JSON each.
 const Port = "vm"
 
-// State is the mount tag of a machine's directory that outlives a reboot.
+// State is the mount tag of the machine's directory that survives a reboot.
 const State = "state"
 
-// Template is the name of the machine of which a snapshot is taken. It has nothing that differs
-// between machines.
+// Template is the name of the machine of the snapshot. It has nothing that differs between
+// machines.
 const Template = "template"
 
-// Request is what the guest is to do: start a program, or do something to one that it has started.
-// The first request to a machine that continues from a snapshot has a name, and nothing else to do.
+// Request asks the guest to start a program, or acts on a started one. The first request to a
+// machine that continues from a snapshot only has a name and a seed.
 type Request struct {
 	Name   string   `json:"name,omitempty"`   // of the machine
 	Seed   []byte   `json:"seed,omitempty"`   // of its random numbers
 	ID     int      `json:"id"`               // of the program
-	Argv   []string `json:"argv,omitempty"`   // starts it
-	Input  string   `json:"input,omitempty"`  // for its standard input
-	Signal int      `json:"signal,omitempty"` // sends it
+	Argv   []string `json:"argv,omitempty"`   // starts the program
+	Input  string   `json:"input,omitempty"`  // for the program's standard input
+	Signal int      `json:"signal,omitempty"` // for the program
 }
 
-// Reply is what has happened in the guest.
+// Reply reports an event in the guest.
 type Reply struct {
-	Up      bool   `json:"up,omitempty"`      // it has booted or adopted its name; no program of an earlier boot runs
+	Up      bool   `json:"up,omitempty"`      // the machine has booted or adopted its name; no program of an earlier boot runs
 	ID      int    `json:"id,omitempty"`      // of the program, from 1
-	Out     string `json:"out,omitempty"`     // a line on its standard output or error, with its line feed
-	Silent  bool   `json:"silent,omitempty"`  // nobody has its output open any more
-	Ended   bool   `json:"ended,omitempty"`   // it has ended, though not all that it started need have
-	Code    int    `json:"code,omitempty"`    // exit code, -1 if a signal ended it
-	Problem string `json:"problem,omitempty"` // it could not be started
+	Out     string `json:"out,omitempty"`     // line of its standard output or error, with the line feed
+	Silent  bool   `json:"silent,omitempty"`  // its output is closed in all processes
+	Ended   bool   `json:"ended,omitempty"`   // it has ended; its children may still run
+	Code    int    `json:"code,omitempty"`    // exit code; -1 after a signal
+	Problem string `json:"problem,omitempty"` // why it could not be started
 }

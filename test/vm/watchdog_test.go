@@ -13,7 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
-// card is a watchdog, and what qemu has to say when it strikes.
+// card is a watchdog, and the event in qemu when it fires.
 type card struct {
 	device []string
 	module string
@@ -39,7 +39,8 @@ func (m *machine) struck(c card) {
 	require.True(m.t, slices.Contains(m.monitor.seen(), c.event), "no %s among %v", c.event, m.monitor.seen())
 }
 
-// Disarmed, the host lives on; fed, it does; and once what feeds it is killed, it is reset.
+// A host survives while its watchdog is disarmed or fed, and is reset when the feeding process is
+// killed.
 func TestWatchdog(t *testing.T) {
 	t.Parallel()
 	for name, c := range cards {
@@ -58,7 +59,7 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
-// A driver that does not let itself be stopped is told from one that does: the host is reset, as the error says.
+// A driver that cannot be disarmed is told from one that can: the host is reset, as the error says.
 func TestWatchdogNoWayOut(t *testing.T) {
 	t.Parallel()
 	c := cards["software"]

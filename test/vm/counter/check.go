@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// Report is what Check has found.
+// Report is the result of Check.
 type Report struct {
 	Counter     Counter
-	Sections    int         // that have ended
+	Sections    int         // number of ended sections
 	Of          map[int]int // by host
-	Last        uint64      // greatest token of a section that ended
-	Interrupted []Begun     // sections that began and have not ended, by token
-	Problems    []string    // what cannot be if the sections were alone, in the order of their tokens
+	Last        uint64      // greatest token of an ended section
+	Interrupted []Begun     // sections that began and did not end, by token
+	Problems    []string    // contradictions to exclusion, in the order of tokens
 }
 
 // Begun is a section that has begun.
@@ -24,16 +24,16 @@ type Begun struct {
 	Host  int
 }
 
-// section is what a host has noted of one.
+// section is a section as a host has recorded it.
 type section struct {
 	begin note
 	end   *note
 }
 
-// state is what a section may find.
+// state is a state of the counter.
 type state struct{ token, count uint64 }
 
-// Read reads the counter alone.
+// Read reads the counter.
 func Read(disk io.ReaderAt) (Counter, error) {
 	p := make([]byte, SectorSize)
 	if _, err := disk.ReadAt(p, 0); err != nil {
@@ -42,9 +42,10 @@ func Read(disk io.ReaderAt) (Counter, error) {
 	return decodeCounter(p)
 }
 
-// Check reads a disk with the notes of so many hosts, and judges it. The rule: in the order of the tokens, each
-// section finds the counter as the one before it left it. A section that ended leaves one state; one that did not
-// may also have died before it marked the counter, or after it wrote it.
+// Check reads a disk with the notes of a number of hosts, and judges it. The rule: in the order of
+// tokens, each section finds the counter as the one before left it. A section that ended leaves one
+// state. One that did not end may have died before it marked the counter, after that, or after it
+// wrote the counter.
 func Check(disk io.ReaderAt, hosts int) (Report, error) {
 	r := Report{Of: map[int]int{}}
 	var err error
@@ -82,7 +83,7 @@ func (r *Report) read(disk io.ReaderAt, host int) (sections []section, err error
 	for i := 0; i < mostNotes; i++ {
 		n, err := decodeNote(area[i*SectorSize : (i+1)*SectorSize])
 		switch {
-		case errors.Is(err, errVirgin):
+		case errors.Is(err, errBlank):
 			return sections, nil
 		case err != nil:
 			r.problem("note %d of host %d is damaged", i, host)
@@ -108,10 +109,10 @@ func (r *Report) read(disk io.ReaderAt, host int) (sections []section, err error
 	return sections, nil
 }
 
-// follow judges the sections in the order of their tokens.
+// follow checks the sections in the order of their tokens.
 func (r *Report) follow(sections []section) {
 	allowed := []state{{}}
-	before := "nobody" // wrote what is allowed
+	before := "the blank disk" // that left the allowed state
 	for i, s := range sections {
 		b := s.begin
 		if i > 0 && b.token == sections[i-1].begin.token {

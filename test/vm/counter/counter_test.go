@@ -13,7 +13,7 @@ import (
 
 const hosts = 3
 
-// rig is a disk that hosts count on.
+// rig is a disk on which hosts count.
 type rig struct {
 	t    *testing.T
 	disk blockdev.Device
@@ -30,7 +30,7 @@ func (r rig) ReadAt(p []byte, off int64) (int, error) {
 	return copy(p, b), err
 }
 
-// section runs one; during, unless nil, is what happens while it is busy.
+// section runs a section; during, if not nil, is called while it works.
 func (r rig) section(host int, token uint64, during func()) error {
 	return r.by(r.disk, Plain(r.disk), host, token, during)
 }
@@ -56,7 +56,7 @@ func (r rig) check() Report {
 	return report
 }
 
-// blames wants exactly the problems that have these texts, in this order.
+// blames checks that the problems have exactly these texts, in this order.
 func (r rig) blames(texts ...string) {
 	r.t.Helper()
 	problems := r.check().Problems
@@ -81,11 +81,11 @@ func TestSectionsAlone(t *testing.T) {
 	require.Equal(t, Counter{Token: 300, Count: 30, Host: 1}, report.Counter)
 }
 
-// dying is the way of a host to the disk, that dies before or after a write.
+// dying is a host's path to the disk. The host dies before or after a write.
 type dying struct {
 	Disk
 	left   int
-	landed bool // the last write does land
+	landed bool // the last write lands
 }
 
 var errDied = errors.New("died")
@@ -103,7 +103,7 @@ func (d *dying) Write(p []byte, off int64) error {
 	return nil
 }
 
-// Wherever a host dies, once or more often, nothing is wrong with those who come after it.
+// However often and wherever hosts die, later sections are correct.
 func TestDeathWithinASection(t *testing.T) {
 	for first := range 8 {
 		for second := range 8 {
@@ -133,7 +133,7 @@ func TestLostUpdate(t *testing.T) {
 	r.blames("token 3 of host 2 found count 1 with token 2", "token 5 of host 3 found count 2 with token 2")
 }
 
-// One that was killed right after its late write left no note of that; the next one found it.
+// A host killed right after its late write left no note of it; the next section found it.
 func TestLateWriteOfADeadHost(t *testing.T) {
 	r := newRig(t)
 	way := &dying{r.disk, 3, true}
@@ -156,7 +156,7 @@ func TestTokensOutOfOrder(t *testing.T) {
 	r.done(1, 5)
 	r.done(2, 4)
 	r.blames("token 4 of host 2 found the counter with token 5, which is not smaller",
-		"token 4 of host 2 found count 1 with token 5, which is not what nobody left",
+		"token 4 of host 2 found count 1 with token 5, which is not what the blank disk left",
 		"token 5 of host 1 found count 0", "counter has count 2 with token 4")
 }
 
@@ -171,7 +171,7 @@ func TestTokenTwice(t *testing.T) {
 	require.Contains(t, strings.Join(r.check().Problems, "\n"), "host 1 began a section with token 5 after one with token 5")
 }
 
-// A writer that looks at the token before it writes gives way, and nothing is lost.
+// A writer that checks the token before it writes does not write, and nothing is lost.
 func TestChecked(t *testing.T) {
 	r := newRig(t)
 	r.done(1, 1)
@@ -182,7 +182,7 @@ func TestChecked(t *testing.T) {
 	require.Equal(t, []Begun{{2, 1}}, r.check().Interrupted)
 }
 
-// A section that looks finds at once that it is not alone, even if it writes nothing any more.
+// A section that looks finds immediately that another one runs, even if it writes nothing more.
 func TestLook(t *testing.T) {
 	r := newRig(t)
 	s := Section{Disk: r.disk, Replace: Plain(r.disk), Host: 1, Token: 1, Wait: func(_ Counter, look func() error) error {
@@ -201,5 +201,5 @@ func TestDamage(t *testing.T) {
 	junk := blockdev.Alloc(SectorSize)
 	copy(junk, "junk")
 	require.NoError(t, r.disk.Write(junk, NotesSize))
-	r.blames("note 0 of host 1 is damaged", "host 1 ended a section with token 1 that it did not begin", "token 2 of host 1 found count 1 with token 1, which is not what nobody left")
+	r.blames("note 0 of host 1 is damaged", "host 1 ended a section with token 1 that it did not begin", "token 2 of host 1 found count 1 with token 1, which is not what the blank disk left")
 }

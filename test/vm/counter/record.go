@@ -1,9 +1,9 @@
-// Package counter is the data that a lock guards in the lab: a counter on a disk, raised by one in each critical
-// section, and what every host notes of its sections on the same disk. From these two anybody can tell afterwards
-// whether the sections were alone.
+// Package counter is the data that a lock guards in the lab: a counter on a disk, which each
+// critical section increments, and each host's notes of its sections on the same disk. From both
+// [Check] determines whether sections overlapped.
 //
-// It knows nothing of locks, hosts or time; it reads and writes sectors of 512 bytes. Begin reading at [Section],
-// which is what runs under the lock, and at [Check], which judges the disk.
+// It knows nothing of locks, hosts or time; it reads and writes sectors of 512 bytes. Begin with
+// [Section], which runs under the lock, and with [Check].
 package counter
 
 import (
@@ -13,10 +13,10 @@ import (
 	"hash/crc32"
 )
 
-// Where things are:
+// The layout:
 //
 //	0              the counter, one sector
-//	h * NotesSize  notes of host h, from 1: one sector a note, in the order in which they were made
+//	h * NotesSize  notes of host h, from 1: one sector each, in order
 const (
 	SectorSize = 512
 	NotesSize  = 1 << 20
@@ -31,11 +31,12 @@ const (
 type Counter struct {
 	Token uint64 // of the section that wrote it
 	Count uint64
-	Open  bool // that section is under way, and has not raised it yet
+	Open  bool // the section runs, and has not incremented it yet
 	Host  int
 }
 
-// note is what a host notes of a section: one when it begins and one when it has ended, or was not alone.
+// note is a host's note of a section: one at its begin, and one at its end or when it was not
+// alone.
 //
 //	0..7    magic            24..31  count that it found, or left
 //	8..15   token            32..35  host
@@ -52,7 +53,7 @@ type kind uint32
 const (
 	began    kind = iota
 	ended         // and left the counter so
-	intruded      // and found the counter, while under way, not as it had marked it
+	intruded      // and found its mark on the counter changed
 )
 
 const (
@@ -62,7 +63,7 @@ const (
 )
 
 var (
-	errVirgin  = errors.New("never written")
+	errBlank   = errors.New("never written")
 	errDamaged = errors.New("neither a record nor empty")
 
 	le         = binary.LittleEndian
@@ -100,11 +101,11 @@ func (n note) encode(p []byte) {
 
 func seal(p []byte) { le.PutUint32(p[sumAt:], crc32.Checksum(p[:sumAt], castagnoli)) }
 
-// open returns errVirgin or errDamaged for what holds no record.
+// open returns errBlank or errDamaged if p has no record.
 func open(p []byte, magic uint64) error {
 	switch {
 	case bytes.Equal(p, zeroes):
-		return errVirgin
+		return errBlank
 	case le.Uint64(p) != magic, le.Uint32(p[sumAt:]) != crc32.Checksum(p[:sumAt], castagnoli):
 		return errDamaged
 	}
@@ -113,7 +114,7 @@ func open(p []byte, magic uint64) error {
 
 func decodeCounter(p []byte) (Counter, error) {
 	switch err := open(p, counterMagic); err {
-	case errVirgin:
+	case errBlank:
 		return Counter{}, nil
 	case nil:
 		return Counter{Token: le.Uint64(p[8:]), Count: le.Uint64(p[16:]), Open: le.Uint64(p[24:]) == 1, Host: int(le.Uint32(p[32:]))}, nil

@@ -8,23 +8,23 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 )
 
-// Disk is where the counter is.
+// Disk is the disk with the counter.
 type Disk interface {
 	Read(p []byte, off int64) error
 	Write(p []byte, off int64) error
 }
 
-// Replace puts a sector in place of another at the beginning of the disk.
+// Replace replaces the sector at the start of the disk.
 type Replace func(before, after []byte) error
 
-// Plain writes, whatever is there by then: as most programs do.
+// Plain writes unconditionally, as most programs do.
 func Plain(disk Disk) Replace {
 	return func(_, after []byte) error { return disk.Write(after, 0) }
 }
 
-// Checked looks first, and returns ErrOvertaken if what is there, token and all, is not what it was before. It is as
-// good as a program can do with a disk that only reads and writes: between its look and its write time may pass. A
-// store that compares by itself leaves no such gap.
+// Checked first reads the sector, and returns ErrOvertaken if it differs from before. A program
+// cannot do better with a disk that only reads and writes: time may pass between the read and the
+// write. A store that compares by itself has no such gap.
 func Checked(disk Disk) Replace {
 	return func(before, after []byte) error {
 		now := blockdev.Alloc(SectorSize)
@@ -38,23 +38,24 @@ func Checked(disk Disk) Replace {
 	}
 }
 
-// ErrOvertaken is returned when the counter was written by another section, with a greater token.
+// ErrOvertaken is returned when another section with a greater token wrote the counter.
 var ErrOvertaken = errors.New("the counter has a greater token by now")
 
-// Section is one critical section: it reads the counter, marks it as its own, waits, and writes it, raised by one.
+// Section is one critical section: it reads the counter, marks it, waits, and writes it,
+// incremented by one.
 type Section struct {
 	Disk    Disk
 	Replace Replace
 	Host    int
 	Token   uint64
 
-	// Wait is what the section is busy with, between reading the counter and writing it. It may look whether the
-	// section is alone: then look returns nil. ErrOvertaken, and whatever else Wait returns, ends the section.
+	// Wait is the section's work between its mark and its write. It may call look, which returns
+	// nil if the section is alone. Any error of Wait, such as ErrOvertaken, ends the section.
 	Wait func(found Counter, look func() error) error
 }
 
-// Run does it. It notes that it begins before it changes the counter, and that it has ended after: from a section
-// that is killed in between, the counter may be left in three states, and Check knows them.
+// Run runs the section. It notes the begin before it changes the counter, and the end afterwards: a
+// section that is killed leaves the counter in one of three states, which Check knows.
 func (s Section) Run() error {
 	place, err := s.end()
 	if err != nil {
@@ -89,7 +90,7 @@ func (s Section) Run() error {
 	return s.note(place+SectorSize, note{token: s.Token, found: found.Token, count: mine.Count, host: s.Host, kind: ended})
 }
 
-// look notes it on the disk if the counter is not as it was marked.
+// look writes a note if the counter's mark has changed.
 func (s Section) look(mark []byte, place int64) error {
 	now := blockdev.Alloc(SectorSize)
 	if err := s.Disk.Read(now, 0); err != nil {
@@ -108,14 +109,14 @@ func (s Section) look(mark []byte, place int64) error {
 // end returns where the notes of the host end.
 func (s Section) end() (off int64, err error) {
 	area := int64(s.Host) * NotesSize
-	const chunk = 64 << 10 // a size that any disk takes in one request
+	const chunk = 64 << 10 // any disk takes this size in one request
 	p := blockdev.Alloc(chunk)
 	for off := int64(0); off < NotesSize; off += chunk {
 		if err := s.Disk.Read(p, area+off); err != nil {
 			return 0, fmt.Errorf("read the notes: %w", err)
 		}
 		for i := int64(0); i < chunk; i += SectorSize {
-			if _, err := decodeNote(p[i : i+SectorSize]); errors.Is(err, errVirgin) && off+i <= NotesSize-2*SectorSize {
+			if _, err := decodeNote(p[i : i+SectorSize]); errors.Is(err, errBlank) && off+i <= NotesSize-2*SectorSize {
 				return area + off + i, nil
 			}
 		}

@@ -1,6 +1,6 @@
 //go:build vm
 
-// Command guest is /init of a machine of the lab, and what carries out the lab's requests there.
+// Command guest is /init of a machine, and executes the lab's requests there.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	os.Exit(1)
 }
 
-// initialise is process 1: it starts the rest, buries orphans, and never returns.
+// initialise is process 1: it starts the server, reaps orphans, and never returns.
 func initialise() {
 	for _, m := range [][2]string{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/run"}, {"cgroup2", "/sys/fs/cgroup"}} {
 		if err := unix.Mount(m[0], m[1], m[0], 0, ""); err != nil {
@@ -75,7 +75,7 @@ func initialise() {
 	}
 }
 
-// word is what follows a prefix on the command line of the kernel.
+// word returns what follows a prefix on the kernel's command line.
 func word(prefix string) string {
 	b, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
@@ -89,7 +89,7 @@ func word(prefix string) string {
 	return ""
 }
 
-// identify gives the machine its name, and an id that it keeps.
+// identify gives the machine its name, and a persistent id.
 func identify(name string) error {
 	return errors.Join(unix.Sethostname([]byte(name)), os.WriteFile("/etc/hostname", []byte(name+"\n"), 0o644),
 		os.WriteFile("/etc/machine-id", fmt.Appendf(nil, "%032x\n", name), 0o644))
@@ -102,8 +102,8 @@ func mountState() error {
 	return nil
 }
 
-// adopt gives a machine that continues from a snapshot what else a boot gives: its identity, random
-// numbers of its own, the time, and the devices that the template does not have.
+// adopt gives a machine that continues from a snapshot what a boot would give: identity, random
+// numbers, the time, and the devices that the template does not have.
 func adopt(name string, seed []byte) error {
 	if err := errors.Join(identify(name), reseed(seed), setClock(), os.WriteFile("/sys/bus/pci/rescan", []byte("1"), 0)); err != nil {
 		return err
@@ -114,7 +114,7 @@ func adopt(name string, seed []byte) error {
 	return mountState()
 }
 
-// setClock sets the clock by the RTC, which has gone on.
+// setClock sets the clock from the RTC, which has continued.
 func setClock() error {
 	f, err := os.Open("/dev/rtc0")
 	if err != nil {
@@ -129,7 +129,7 @@ func setClock() error {
 	return unix.Settimeofday(&unix.Timeval{Sec: seconds})
 }
 
-// reseed has the kernel's random numbers depend on a seed from now on.
+// reseed seeds the kernel's random numbers.
 func reseed(seed []byte) error {
 	f, err := os.OpenFile("/dev/urandom", os.O_WRONLY, 0)
 	if err != nil {
@@ -144,7 +144,8 @@ func reseed(seed []byte) error {
 	return unix.IoctlSetInt(int(f.Fd()), unix.RNDRESEEDCRNG, 0)
 }
 
-// switchRoot goes on with the systemd of another root filesystem, which has this program as a service. It returns why it cannot.
+// switchRoot continues with the systemd of another root filesystem, which has this program as a
+// service. It returns only on failure.
 func switchRoot(dev string) error {
 	if out, err := exec.Command("modprobe", "-a", "virtio_blk", "crc32c_generic", "ext4", "virtio_scsi", "sd_mod", "sg", "softdog").CombinedOutput(); err != nil {
 		return fmt.Errorf("modprobe: %s: %w", out, err)
@@ -173,7 +174,7 @@ func switchRoot(dev string) error {
 	return unix.Exec("/lib/systemd/systemd", []string{"/lib/systemd/systemd"}, []string{"PATH=/usr/sbin:/usr/bin", "TERM=dumb"})
 }
 
-// offerShell has a shell on the second serial port, for who wants to look around.
+// offerShell offers a shell on the second serial port.
 func offerShell() {
 	for {
 		port, err := os.OpenFile("/dev/ttyS1", os.O_RDWR, 0)
@@ -188,7 +189,7 @@ func offerShell() {
 			fmt.Println("guest:", err)
 			return
 		}
-		for unix.Kill(p.Pid, 0) == nil { // process 1 buries it
+		for unix.Kill(p.Pid, 0) == nil { // process 1 reaps it
 			time.Sleep(time.Second)
 		}
 	}
@@ -199,9 +200,9 @@ func die(why ...any) {
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
-// server carries out requests.
+// server executes requests.
 type server struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	port     *os.File
 	programs map[int]*program
 }
@@ -211,14 +212,14 @@ type program struct {
 	stdin *os.File
 }
 
-// serve returns when it cannot go on.
+// serve returns when it cannot continue.
 func serve() error {
 	port, err := openPort()
 	if err != nil {
 		return err
 	}
 	s := &server{port: port, programs: make(map[int]*program)}
-	if _, err := port.WriteString("\n"); err != nil { // after what was cut short by a reset
+	if _, err := port.WriteString("\n"); err != nil { // after a line that a reset cut short
 		return err
 	}
 	s.reply(vm.Reply{Up: true})
@@ -279,7 +280,7 @@ func (s *server) do(r vm.Request) error {
 	if r.Signal != 0 {
 		return p.cmd.Process.Signal(syscall.Signal(r.Signal))
 	}
-	if _, err := p.stdin.WriteString(r.Input); err != nil && !errors.Is(err, unix.EPIPE) { // it has ended
+	if _, err := p.stdin.WriteString(r.Input); err != nil && !errors.Is(err, unix.EPIPE) { // the program has ended
 		return err
 	}
 	return nil
@@ -309,13 +310,13 @@ func (s *server) start(id int, argv []string) error {
 	s.mu.Unlock()
 	go s.follow(id, output)
 	go func() {
-		_ = cmd.Wait() // what it returns is in cmd.ProcessState as well
+		_ = cmd.Wait() // cmd.ProcessState has the result, too
 		s.reply(vm.Reply{ID: id, Ended: true, Code: cmd.ProcessState.ExitCode()})
 	}()
 	return nil
 }
 
-// follow passes on what a program, and what it has started, print.
+// follow sends the output of a program and its children.
 func (s *server) follow(id int, output *os.File) {
 	defer output.Close()
 	lines := bufio.NewReader(output)

@@ -1,12 +1,12 @@
 //go:build vm
 
-// Command pr does in a machine of the lab what a bakeryd does there that fences by persistent reservations, step by
-// step, with a disk that is reserved:
+// Command pr does the steps of a bakeryd that fences by persistent reservations, one by one, in a
+// machine with a reserved disk:
 //
 //	pr DEVICE KEY register|resume|unregister|fence TARGET|keys|read|write|count
 //
-// write writes a sector, read reads it; count writes one number after the other to its beginning, until that fails.
-// The sector is 8 MiB into the disk, past any lockspace of the lab's. Keys are hexadecimal.
+// write writes a sector, read reads it; count writes increasing numbers to it until a write fails.
+// The sector is 8 MiB into the disk, after any lockspace of the lab. Keys are hexadecimal.
 package main
 
 import (
@@ -65,7 +65,7 @@ func run(device string, key uint64, what string, args []string) error {
 	case "unregister":
 		return agent.Unregister(ctx)
 	case "fence":
-		if err := agent.Register(ctx); err != nil { // as bakeryd has, in the same process
+		if err := agent.Register(ctx); err != nil { // like bakeryd, in the same process
 			return err
 		}
 		return agent.Fence(ctx, fence.Target{Host: 1, Incarnation: 1, Name: "target", Key: number(args[0])})

@@ -4,10 +4,10 @@
 //
 //	section [--check] [--watch] [--stubborn] HOST TIME|-
 //
-// It raises the counter on /dev/data, and is busy with that for a time, or until it reads a line from its standard
-// input. With --check it first looks whether its token is still there, and gives way if it is not. With --watch it
-// looks all the time while it is busy. With --stubborn it does not stop for SIGTERM. It exits with 3 if it was
-// refused to write, or is not alone.
+// It increments the counter on /dev/data, and works for a time, or until it reads a line from
+// standard input. With --check it checks its token before it writes, and does not write if another
+// section has written. With --watch it checks continuously while it works. With --stubborn it
+// ignores SIGTERM. It exits with 3 if a write was refused, or if it is not alone.
 package main
 
 import (
@@ -74,7 +74,7 @@ func run(args []string) error {
 
 const lookEvery = 20 * time.Millisecond
 
-// wait returns when a line was read or a time has passed, or when look returns an error.
+// wait returns when it has read a line, when the time has passed, or when look returns an error.
 func wait(until string, look func() error) error {
 	over := make(chan error, 1)
 	if until == "-" {
