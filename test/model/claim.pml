@@ -1,13 +1,14 @@
-/* How a host id is claimed and kept: daemon/lease/join.go, claim.go and renew.go, of hosts that were given one id.
+/* How a host id is claimed and kept: daemon/lease/join.go, claim.go and renew.go, for hosts with one id.
  *
- * There is one record, that of the id. Each host claims it, keeps its lease, loses it, and begins anew as long as there
- * are incarnations left. All are of one machine id (copies of a machine), for others are let in less. Reads, writes
- * and processes take any time; time passes in units, counted for each host from what it has to measure. A record that
- * is being written may be read as it was, as it will be, or as garbage; a write whose process crashed lands at
- * any time, more than once or never; it is not read before. Nobody is declared dead here: see death.pml.
+ * There is one record, that of the id. Each host claims it, keeps its lease, loses it, and starts again while
+ * incarnations are left. All have one machine id (copies of a machine); other hosts are restricted more. Reads,
+ * writes and processes take any time; time passes in units, counted for each host from the events that it
+ * measures. A read that overlaps a write returns the old record, the new one, or garbage. A write of a crashed
+ * process lands at any time, more than once or never; it is not read before. No host is declared dead here:
+ * see death.pml.
  *
- * PAST is what the record shows at first: of an incarnation that is over, but of which the same write may land once more.
- * CRASHES: how many processes may end at any step; their holders stay up until the end of the lease.
+ * PAST is the record at first: of an incarnation that is over, whose last write may land once more.
+ * CRASHES: how many processes may end at any step; their holders run until the end of the lease.
  */
 #define HOSTS 2
 #ifndef INCARNATIONS
@@ -20,7 +21,7 @@
 #define CRASHES 0
 #endif
 
-/* Times, in units: times.go has c <= d = L/20, M = L/5; what counts is their order. */
+/* Times, in units: times.go has c <= d = L/20, M = L/5; only their order matters. */
 #define c 1
 #define d 1
 #define L 5
@@ -38,43 +39,43 @@
 #define incarnation(r)   ((r) >> 3)
 #define sequence(r)      ((r) & 7)
 #define VIRGIN  0
-#define JOINING 0            /* then live by 1, 2, ... */
+#define JOINING 0            /* 1, 2, ... are live */
 #define LEFT    7
 #define GARBAGE 255
-#define OLD     1            /* the incarnation that was there before */
+#define OLD     1            /* the previous incarnation */
 #ifndef PAST
 #define PAST VIRGIN
 #endif
 
 byte disk = PAST;
-byte ghost = PAST;           /* a write of nobody's that may land; 0: none */
+byte ghost = PAST;           /* a write of a dead process that may land; 0: none */
 byte crashes = CRASHES;
 
-/* The steps of Machine: phase in lease.go, with the wait of a claim apart. */
+/* The steps of Machine: phase in lease.go, with the wait of a claim as a separate phase. */
 #define LOOKING  0
-#define CLAIMING 1           /* joining is being written */
+#define CLAIMING 1           /* writing joining */
 #define WAITING  2
-#define CONFIRM  3           /* the table is being read */
-#define ENTERING 4           /* live is being written */
+#define CONFIRM  3           /* reading the table */
+#define ENTERING 4           /* writing live */
 #define LIVE     5
 #define OVER     6
 
 #define NO     0
 #define ASKED  1             /* of a read or write */
-#define DONE   2             /* a read has its sample, a write has landed */
+#define DONE   2             /* the read was sampled, the write has landed */
 
 byte phase[HOSTS];
 byte reading[HOSTS], writing[HOSTS];
-byte view[HOSTS];            /* what the read under way has found */
-byte next[HOSTS];            /* what the write under way says */
-byte own[HOSTS];             /* what was written last */
+byte view[HOSTS];            /* sample of the read in flight */
+byte next[HOSTS];            /* content of the write in flight */
+byte own[HOSTS];             /* content of the last write */
 
-/* Times that have passed, no further than they count. */
-byte asked[HOSTS];           /* since the last read of a claim was asked for */
-byte submitted[HOSTS];       /* since the write under way was */
+/* Times since events, up to their greatest relevant value. */
+byte asked[HOSTS];           /* since the last read of a claim was requested */
+byte submitted[HOSTS];       /* since the write in flight was submitted */
 byte lease[HOSTS];           /* since t0; L: there is no lease */
 byte zombie[HOSTS];          /* the same of an earlier process of this host that has crashed */
-byte stands[HOSTS];          /* since the record is seen as it is */
+byte stands[HOSTS];          /* since the record was last seen to change */
 byte timer[HOSTS];           /* until the wait of a claim is over */
 
 #define SINGLE   1
@@ -89,7 +90,7 @@ bit single = 1, onewrite = 1;
 #define live(p) (phase[p] == LIVE && lease[p] < L)
 #define grow(counter, most, counts) counter = ((counts) && counter < (most) -> counter + 1 : counter)
 
-/* pass lets a unit of time pass for a host: only what it measures now counts. */
+/* pass advances the times that a host measures now by one unit. */
 inline pass(p) {
 	grow(asked[p], d + 1, phase[p] == LOOKING || phase[p] == CLAIMING || phase[p] == CONFIRM || phase[p] == ENTERING);
 	grow(submitted[p], L, writing[p] && (phase[p] == ENTERING || phase[p] == LIVE));
@@ -170,12 +171,12 @@ inline claim() {
 #define mine(r) (incarnation(r) > OLD + p * INCARNATIONS + before && incarnation(r) <= OLD + p * INCARNATIONS + spent)
 
 proctype host(byte p) {
-	byte spent;              /* how many incarnations it has used */
-	byte before;             /* of these, how many by machines before this one */
-	bit slow;                /* it claims the long way */
+	byte spent;              /* number of incarnations used */
+	byte before;             /* number of these on earlier machines */
+	bit slow;                /* a long claim */
 	byte seen;               /* the record as last read: Host in hosts.go */
-	byte stood;              /* for how long it had stood still when the last read was asked for */
-	byte floor;              /* the sequence that the own record must show at least */
+	byte stood;              /* for how long it had not changed when the last read was requested */
+	byte floor;              /* least sequence that the own record must show */
 
 	do
 	:: d_step { phase[p] == OVER && spent < (p == 0 -> INCARNATIONS : 1) && writing[p] == NO -> /* a new machine: Start */
@@ -216,13 +217,13 @@ proctype host(byte p) {
 			if
 			:: view[p] == VIRGIN -> claim()
 			:: view[p] != VIRGIN && sequence(view[p]) == LEFT ->
-#ifndef SHORT_LEFT           /* every record that says left is claimed the short way */
+#ifndef SHORT_LEFT           /* short claim of every record that says left */
 				slow = 1;
 #endif
 				claim()
 			:: view[p] != VIRGIN && sequence(view[p]) != LEFT && mine(view[p]) -> slow = 1; claim()
 			:: view[p] != VIRGIN && sequence(view[p]) != LEFT && !mine(view[p]) && stood >= dead ->
-#ifndef SHORT_STILL          /* a record that stood still is claimed the short way */
+#ifndef SHORT_STILL          /* short claim of a record that stood still */
 				slow = 1;
 #endif
 				claim()
@@ -239,7 +240,7 @@ proctype host(byte p) {
 		printf("@%d returned\n", p + 1);
 		if
 		:: phase[p] == CLAIMING && within -> /* claim.go, claimed */
-#ifdef NO_WAIT               /* a claim looks at once */
+#ifdef NO_WAIT               /* a claim looks immediately */
 			timer[p] = 0;
 #else
 			timer[p] = (slow -> longwait : shortwait);

@@ -1,9 +1,9 @@
-/* How far reads go: daemon/lease/reach.go, and covered in hosts.go. Hosts with ids of their own join, at any time and in
- * any order, leave, or die. Host 1 is there at first, and reads as far as its own record.
+/* How far reads go: daemon/lease/reach.go, and covered in hosts.go. Hosts with different ids join, at any time and
+ * in any order, leave, or die. Host 1 is live at first, and reads as far as its own record.
  *
- * There is no time: a host may look beyond its highest whenever it is the lowest that seems to live, and a dead host is known to
- * be dead some time later. There is no headroom: it only spares waiting. Each record of a read is sampled by itself,
- * in any order; a read that overlaps a write returns the old record, the new one or garbage.
+ * There is no time: a host may look beyond its highest whenever it is the lowest that seems to live. That a dead host
+ * is dead becomes known some time later. There is no headroom: it only saves waiting. A read samples each record
+ * separately, in any order; a read that overlaps a write returns the old record, the new one or garbage.
  */
 #ifndef HOSTS
 #define HOSTS 3
@@ -13,7 +13,7 @@
 #endif
 #define ALL ((1 << HOSTS) - 1)
 
-/* A record is a byte: what its host publishes as highest, and its state. */
+/* A record is a byte: the highest that its host publishes, and its state. */
 #define VIRGIN  0
 #define JOINING 1
 #define LIVE    2
@@ -28,8 +28,8 @@ byte disk[HOSTS], next[HOSTS];
 bit  writing[HOSTS];
 bit  dead[HOSTS];            /* its lease and its holders are over, a verdict is durable */
 byte highest[HOSTS];         /* Machine.highest */
-bit  ready[HOSTS];           /* takes tickets, says things of others */
-byte up;                     /* how many have become ready, or need not any more */
+bit  ready[HOSTS];           /* takes tickets and publishes verdicts */
+byte up;                     /* number of hosts that are ready, or need not be */
 byte deaths = DEATHS;
 byte j, v;                   /* within a step only */
 
@@ -78,31 +78,31 @@ inline becomes_ready() {
 	j = 0
 }
 
-/* judge takes in host j's record v: find in reach.go, covered in hosts.go. */
+/* judge processes host j's record v: find in reach.go, covered in hosts.go. */
 inline judge() {
 	top = (v == GARBAGE || state(v) != VIRGIN -> max(top, j + 1) : top);
-#ifndef UNHEEDED             /* what others have found does not count */
+#ifndef UNHEEDED             /* ignores what others have found */
 	top = (v != GARBAGE && step == STAYS && state(v) == LIVE -> max(top, shows(v)) : top);
 #endif
 	lowest = (j < i && v != GARBAGE && state(v) == LIVE && !dead[j] -> 0 : lowest);
 	waits = waits | (v == GARBAGE);
-#ifndef COVER_SOON           /* a joining record is not waited for */
+#ifndef COVER_SOON           /* does not wait for joining records */
 	waits = waits | (v != GARBAGE && state(v) == JOINING);
 #endif
 	waits = waits | (v != GARBAGE && (state(v) == LIVE || state(v) == LEFT) && shows(v) < i + 1 && !dead[j])
 }
 
-#ifdef EARLY_COVER           /* what is read after the own record was written does not count */
+#ifdef EARLY_COVER           /* ignores reads after the own record was written */
 #define raises (step == LOOKING)
 #else
 #define raises true
 #endif
-#ifdef AT_ONCE               /* highest is forgotten: tickets are taken by whoever is live */
+#ifdef AT_ONCE               /* ignores highest: every live host takes tickets */
 #define all_cover true
 #else
 #define all_cover (!waits)
 #endif
-#ifdef NO_SWEEP              /* nobody looks for hosts beyond */
+#ifdef NO_SWEEP              /* no host looks for hosts beyond */
 #define sweeps false
 #else
 #define sweeps lowest
@@ -148,7 +148,7 @@ proctype host(byte i) {
 				:: step != LOOKING && raises -> proven = max(proven, top)
 				:: else
 				fi;
-#ifndef NOT_RAISED           /* RAISED: what is published is read before */
+#ifndef NOT_RAISED           /* RAISED: reads cover it before it is published */
 				highest[i] = max(highest[i], proven);
 #endif
 				if

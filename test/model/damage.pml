@@ -1,14 +1,14 @@
-/* Host records that cannot be read: the rules ABANDONED and OWN-READABLE of daemon/lease.
+/* Unreadable host records: the rules ABANDONED and OWN-READABLE of daemon/lease.
  *
- * Host 1 owns an id. It keeps its lease, takes a lock, pauses, crashes, and comes back by another incarnation. Its
- * record goes bad at any time, stays bad whatever is written, and recovers at any time: also at a write that repairs it.
- * Host 2 observes the record. An unbroken span of unreadable reads tells it that no incarnation of the id is live. Then
- * it treats all slots of that id as void, and takes the same lock. With -DVERDICTS it publishes the death of the
- * incarnation that it read last instead. With -DCOVER it joins by an id of its own, which host 1 does not read at first,
- * and treats the unreadable record as one that covers it.
+ * Host 1 owns an id. It keeps its lease, takes a lock, pauses, crashes, and comes back as another incarnation. Its
+ * record becomes bad at any time, stays bad whatever is written, and recovers at any time, also at a write that
+ * repairs it. Host 2 observes the record. An unbroken span of unreadable reads shows it that no incarnation of the
+ * id is live. It then treats all slots of that id as void, and takes the same lock. With -DVERDICTS it instead
+ * publishes the death of the incarnation that it read last. With -DCOVER it joins with another id, which host 1
+ * does not read at first, and treats the unreadable record as one that covers it.
  *
- * Every read is of single records, in any order, of regular registers: a record that is being written reads as it was,
- * as it will be, or as garbage. Reads, writes and processes take any time. Time passes in units.
+ * Every read is of single records, in any order, of regular registers: a read that overlaps a write returns the
+ * old record, the new one, or garbage. Reads, writes and processes take any time. Time passes in units.
  */
 #if !defined(COVER) && !defined(VERDICTS)
 #define LOCKS
@@ -26,7 +26,7 @@
 #define DAMAGES 1
 #endif
 
-/* Times, in units. Incarnation 1 has a watchdog. Those before and after it, 0 and 2, have none. */
+/* Times, in units. Incarnation 1 has a watchdog. Incarnations 0 and 2 have none. */
 #define d 1                           /* the budget of an IO */
 #ifndef L
 #define L 2
@@ -34,7 +34,7 @@
 #define M 1
 #define watchdog(x) ((x) == 1)
 #define longest 1
-#ifdef SPAN_EARLY                     /* the own record need not have stood */
+#ifdef SPAN_EARLY                     /* does not wait for the own record */
 #define unseen 0
 #else
 #define unseen (d + 1)
@@ -44,7 +44,7 @@
 #define most (d + dead)
 #if defined(NO_WATCHDOG)              /* the span is measured without the watchdog */
 #define span (d + L + M)
-#elif defined(KNOWN_WATCHDOG)         /* with that of the incarnation that was read last */
+#elif defined(KNOWN_WATCHDOG)         /* with the watchdog of the incarnation read last */
 #define span (d + L + M + watchdog(incarnation(seen)))
 #elif defined(NO_MARGIN)              /* without the margin */
 #define span (d + L + longest)
@@ -65,51 +65,51 @@
 #define ASKED 1
 #define DONE  2
 
-/* The disk: host 1's record and slot (the incarnation that takes part, or 0), host 2's slot and verdicts. */
+/* The disk: host 1's record and slot (the incarnation that has it active, or 0), host 2's slot and verdicts. */
 byte disk = (1 << 3) | 1;
 bit  bad;                  /* the record is unreadable, whatever is written */
 byte damages = DAMAGES;
 byte slot;
 bit  taken;
-byte verdict;              /* on which incarnations, a bit each */
-bit  joined;               /* COVER: host 2's record is there */
+byte verdict;              /* on incarnations, a bit each */
+bit  joined;               /* COVER: host 2's record exists */
 
-/* Writes of a process that crashed, which may land. */
-byte ghost, slotghost;     /* of the record; of the slot, 1 + what it says */
+/* Writes of a crashed process, which may land. */
+byte ghost, slotghost;     /* of the record; of the slot, 1 + its content */
 
 /* Host 1. */
 byte inc = 1;
-bit  up = 1;               /* between Joined and Lost, its process there */
-byte joins;                /* 1 joining is being written, 2 it is durable, 3 live is being written */
+bit  up = 1;               /* between Joined and Lost, with a process */
+byte joins;                /* 1 writing joining, 2 durable, 3 writing live */
 bit  unclean;
 bit  covers;               /* its reads cover host 2 */
 byte seq = 1;
 byte writing, next;        /* of the record */
 bit  proven;               /* the write follows a read that showed the record readable */
-bit  candidate;            /* a write that repairs has returned: its term begins if a read shows the record readable */
+bit  candidate;            /* a repairing write has returned: its term begins when a read shows the record readable */
 byte submitted;            /* since the term would begin */
 byte reading, view;        /* of the own record */
-bit  met, sampled;         /* COVER: what the read says of host 2's record, and whether it was sampled */
-byte readage;              /* since the read was asked for */
+bit  met, sampled;         /* COVER: whether the read found host 2's record, and sampled it */
+byte readage;              /* since the read was requested */
 byte slotwriting, slotnext;
-byte lock;                 /* 0, 1 claim, 2 look, 3 looked, 4 hold, 5 goes */
+byte lock;                 /* 0, 1 claim, 2 look, 3 looked, 4 hold, 5 release */
 bit  found;
 byte lease[3];             /* since t0, of each incarnation */
 bit  holds[3];
-byte stood;                /* for how long the record is as it is, readable or not, for the one that comes back */
+byte stood;                /* how long the next incarnation has seen the record unchanged, readable or not */
 byte crashes = CRASHES;
 
 /* Host 2. */
-byte seen;                 /* the record as it was last read: at first, of incarnation 0, which is over */
-byte since;                /* since it reads that */
-bit  blind;                /* it was unreadable in every read of the span */
+byte seen;                 /* the record as last read: at first incarnation 0, which is over */
+byte since;                /* since when it reads that */
+bit  blind;                /* the record was unreadable in every read of the span */
 byte blindfor;             /* since the first of these returned */
-bit  unbroken;             /* the record was unreadable ever since the last of these: the assumption */
+bit  unbroken;             /* the record has been unreadable since the last of these: the assumption */
 bit  gone, settled;
 bit  inside;
 byte vwriting, vnext, awriting;
 bit  anext;
-byte stands;               /* COVER: since its own record is known to be there */
+byte stands;               /* COVER: since its own record is known to exist */
 bit  ready;
 
 #define EXCLUSION 1
@@ -168,7 +168,7 @@ inline lost() {
 	reading = NO; view = 0; readage = 0; met = 0; sampled = 0
 }
 
-/* returned takes in a read of the own record: keep in renew.go, confirm in claim.go. */
+/* returned processes a read of the own record: keep in renew.go, confirm in claim.go. */
 inline returned() {
 	covers = covers | met;
 	if
@@ -190,7 +190,7 @@ inline returned() {
 		if
 		:: seq <= RENEWALS && may_write ->
 			seq++; proven = 1;
-#ifdef READ_LATE           /* the term runs from its write, however long the read before it took */
+#ifdef READ_LATE           /* the term runs from its write, even after a slow read */
 			submitted = 0;
 #else
 			submitted = (readage > d -> readage - d : 0);
@@ -202,7 +202,7 @@ inline returned() {
 		if
 		:: seq <= RENEWALS && may_write ->
 			seq++; submitted = 0;
-#ifdef NO_OWN_READABLE     /* a term starts whether or not the own record was readable */
+#ifdef NO_OWN_READABLE     /* a term starts even if the own record was unreadable */
 			proven = 1;
 #else
 			proven = 0;
@@ -299,7 +299,7 @@ proctype host() {
 		lost()
 	}
 #endif
-	/* Coming back: its end was clean, or it was declared dead, or its record stood still, or was bad, for the span. */
+	/* Coming back: after a clean end, a verdict, or a record that did not change, or was bad, for the span. */
 	:: d_step { !up && !joins && writing == NO && slotwriting == NO && inc < INCARNATIONS && ghost == 0 &&
 		(!unclean && lease[inc] >= L && !holding(inc) || condemned || stood >= (bad -> most : dead)) ->
 		inc++; joins = 1; unclean = 0; stood = 0; covers = 0; seq = 0;
@@ -310,7 +310,7 @@ proctype host() {
 
 #define FOUND 3
 
-/* judge publishes the death of the incarnation that was read last. */
+/* judge publishes the death of the incarnation read last. */
 inline judge(silent) {
 #ifdef VERDICTS
 	if
@@ -324,7 +324,7 @@ inline judge(silent) {
 #endif
 }
 
-/* table_read takes in a read of host 1's record by host 2. */
+/* table_read processes a read of host 1's record by host 2. */
 inline table_read() {
 	if
 	:: record1 == GARBAGE ->
@@ -333,7 +333,7 @@ inline table_read() {
 		:: blind && broke -> blindfor = 0; blindthen = 0
 		:: else
 		fi;
-#ifdef SINCE_SEEN          /* an unreadable read shows the record as it was last read */
+#ifdef SINCE_SEEN          /* an unreadable read counts as the last readable one */
 		judge(stoodthen)
 #else
 		judge(blindthen)
@@ -354,14 +354,14 @@ inline table_read() {
 }
 
 proctype other() {
-	bit  asks;              /* for host 1's record */
-	byte record1;           /* the sample, which is judged as it is taken */
-	bit  stoodthen;         /* it had stood still for long enough when the read was asked for */
-	bit  blindthen;         /* it had been unreadable for long enough then */
-	bit  fresh;             /* it was asked for after the slot was read */
-	bit  standthen;         /* COVER: the own record had stood for long enough then */
-	bit  torn, broke;       /* the last sample was unreadable; the record was readable since */
-	byte step;              /* of the lock: 0, 1 claim, 2 look, 3 an active slot was found, 4 judged, 5 inside, 6 goes */
+	bit  asks;              /* reads host 1's record */
+	byte record1;           /* the sample, judged immediately */
+	bit  stoodthen;         /* it had not changed for long enough when the read was requested */
+	bit  blindthen;         /* the record had been unreadable for long enough then */
+	bit  fresh;             /* it was requested after the slot was read */
+	bit  standthen;         /* COVER: the own record had existed for long enough then */
+	bit  torn, broke;       /* the last sample was unreadable; the record was readable after it */
+	byte step;              /* of the lock: 0, 1 claim, 2 look, 3 an active slot was found, 4 judged, 5 hold, 6 release */
 	byte whose;
 	bit  way;
 
@@ -380,7 +380,7 @@ proctype other() {
 		:: bad || writing == ASKED || ghost -> record1 = GARBAGE
 		fi;
 		asks = 0;
-#ifndef FLICKER            /* assumed: what two reads in a row find unreadable was so in between */
+#ifndef FLICKER            /* assumed: a record that two consecutive reads find unreadable was so in between */
 		broke = (record1 == GARBAGE && torn && !unbroken);
 #endif
 		torn = (record1 == GARBAGE);

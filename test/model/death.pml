@@ -1,12 +1,14 @@
-/* Death and coming back: daemon/lease/renew.go, hosts.go, death.go and verdict.go, and whose slot counts, in bakery/peers.go.
+/* Death and coming back: daemon/lease/renew.go, hosts.go, death.go and verdict.go, and which slots count, in
+ * bakery/peers.go.
  *
  * Host 1 keeps a lease, takes a lock and may lose it in every way: its writes hang and land late, its process
- * crashes (its holders stay up until their deadline), it comes back by another incarnation. Observers 2 (and 3) live: they
- * watch its record, publish verdicts, read one another's, and take the same lock. Who is ahead of whom is in lock.pml;
- * here whoever finds another slot in its way goes back, as in a try: all that counts is when a slot is void.
+ * crashes (its holders run until their deadline), and it comes back as another incarnation. Observers 2 (and 3)
+ * live: they watch its record, publish verdicts, read each other's, and take the same lock. The order of waiters
+ * is in lock.pml. Here a host that finds another slot in its way withdraws, as in a non-blocking request: only the
+ * moment when a slot becomes void matters.
  *
- * Every read is of single records, in any order, of regular registers. Reads, writes and processes take any time; time
- * passes in units, and counts no further than it is measured.
+ * Every read is of single records, in any order, of regular registers. Reads, writes and processes take any
+ * time. Time passes in units, up to the greatest value that is measured.
  */
 #ifndef OBSERVERS
 #define OBSERVERS 1
@@ -25,7 +27,7 @@
 #define d 0
 #define L 2
 #define M 1
-#define over (L + M)        /* by then the holders of a lease that began at 0 are gone: M is what a kill takes */
+#define over (L + M)        /* when the holders of a lease that began at 0 are gone: a kill takes M */
 #if defined(NO_MARGIN)      /* a host is dead as soon as its lease is over */
 #define dead L
 #elif defined(JUDGE_EARLY)  /* after half of it */
@@ -34,22 +36,22 @@
 #define dead (L + M)
 #endif
 
-/* A record is a byte: incarnation 1 or 2, and its sequence; 0 says joining. */
+/* A record is a byte: incarnation 1 or 2, and its sequence; 0 is joining. */
 #define record(inc, seq) (((inc) << 3) | (seq))
 #define incarnation(r)   ((r) >> 3)
 #define sequence(r)      ((r) & 7)
 #define GARBAGE 255
 
-/* The disk: host 1's record and slot (of which incarnation it is active, or 0), the observers' verdicts and slots. */
+/* The disk: host 1's record and slot (the incarnation that has it active, or 0), the observers' verdicts and slots. */
 byte disk = record(1, 1);
 byte slot;
-byte verdict[OBSERVERS];    /* on which incarnations, a bit each */
+byte verdict[OBSERVERS];    /* on incarnations, a bit each */
 bit  taken[OBSERVERS];
 
-/* Writes that nobody waits for any more, and that may land. */
-byte ghost, slotghost;      /* of the record; of the slot, 1 + what it says */
+/* Writes of dead processes, which may land. */
+byte ghost, slotghost;      /* of the record; of the slot, 1 + its content */
 #ifdef REWRITE
-byte early;                 /* a renewal that hung, and was not waited for */
+byte early;                 /* a renewal that hung and was given up */
 #endif
 
 #define NO    0
@@ -58,23 +60,23 @@ byte early;                 /* a renewal that hung, and was not waited for */
 
 /* Host 1. */
 byte inc = 1;
-bit up = 1;                 /* live: between Joined and Lost, its process there */
-byte joins;                 /* coming back: 1 joining is being written, 2 durable, 3 live is being written */
+bit up = 1;                 /* live: between Joined and Lost, with a process */
+byte joins;                 /* coming back: 1 writing joining, 2 durable, 3 writing live */
 bit unclean;                /* Machine.clean is false: a write failed, hung or was cut off */
 byte writing, next;         /* of the record */
 byte seq = 1;               /* of the last write */
 byte submitted;
 byte slotwriting, slotnext;
-byte lock;                  /* 0, 1 claim, 2 look, 3 hold, 4 goes */
+byte lock;                  /* 0, 1 claim, 2 look, 3 hold, 4 release */
 byte looked;                /* observers whose slot was read */
-bit  found;                 /* somebody was in its way */
+bit  found;                 /* another slot was in its way */
 byte lease[3];              /* since t0, of each incarnation */
 bit  holds[3];
-byte stood;                 /* for how long the record has stood still for who wants to come back; over: long enough */
+byte stood;                 /* how long the next incarnation has seen the record unchanged; over: long enough */
 byte crashes = CRASHES;
 
 /* Observers. */
-byte since[OBSERVERS];      /* since the record is seen as it is */
+byte since[OBSERVERS];      /* since the record was last seen to change */
 bit  gone[OBSERVERS], settled[OBSERVERS]; /* of its incarnation: Host in hosts.go */
 bit  inside[OBSERVERS];
 byte vwriting[OBSERVERS], vnext[OBSERVERS];
@@ -98,20 +100,20 @@ bit exclusion = 1, word = 1, published = 1, dead_only = 1, single = 1;
 #define holding(x) (holds[x] && lease[x] < over)
 #define grow(counter, most, counts) counter = ((counts) && counter < (most) -> counter + 1 : counter)
 
-/* Assumed in PROTOCOL.md: a later incarnation writes its slots only when no write of an earlier one can land any more;
- * and here, that it joins only when none of the record can. */
-#ifdef SLOT_GHOST           /* the first is not so */
+/* Assumed in PROTOCOL.md: a later incarnation writes its slots only when no write of an earlier one can land.
+ * Assumed here: it joins only when no write of the record can land. */
+#ifdef SLOT_GHOST           /* without the first */
 #define no_slot_ghost true
 #else
 #define no_slot_ghost (slotghost == 0)
 #endif
-#ifdef RECORD_GHOST         /* the second is not so */
+#ifdef RECORD_GHOST         /* without the second */
 #define no_ghost true
 #else
 #define no_ghost (ghost == 0)
 #endif
 #define condemned (verdict[0] & (1 << inc)) /* claim.go, confirm: it does not go live under a verdict on itself */
-#ifdef JUDGE_JOINING        /* a joining record that stood still is declared dead */
+#ifdef JUDGE_JOINING        /* a joining record that stands still is declared dead */
 #define suspect(r) true
 #else
 #define suspect(r) (sequence(r) > 0)
@@ -156,7 +158,7 @@ inline write_slot(s) {
 	printf("@1 slotwrites %d\n", s)
 }
 
-/* lost ends what the process of host 1 does; its holders are killed, which takes until `over`. */
+/* lost ends the process of host 1; its holders are killed by `over`. */
 inline lost() {
 	up = 0; lock = 0; looked = 0; found = 0; joins = 0; stood = 0
 }
@@ -166,7 +168,7 @@ proctype host() {
 	do
 	/* renew.go */
 	:: d_step { up && writing == NO && may_write && seq <= RENEWALS -> seq++; write(record(inc, seq)) }
-#ifdef REWRITE              /* the record is written anew while a write of it hangs */
+#ifdef REWRITE              /* the record is rewritten while a write of it hangs */
 	:: d_step { up && writing == ASKED && may_write && early == 0 && seq <= RENEWALS -> early = next; seq++; write(record(inc, seq)) }
 #endif
 	:: d_step { writing == ASKED -> disk = next; writing = DONE; stood = 0; printf("@1 lands %d\n", disk) }
@@ -209,14 +211,14 @@ proctype host() {
 		:: else
 		fi
 	}
-	:: atomic { lock == 2 && looked < OBSERVERS -> /* in this order; the samples of the observers are in any */
+	:: atomic { lock == 2 && looked < OBSERVERS -> /* in this order; the observers sample in any order */
 		if
 		:: found = found | taken[looked]
 		:: awriting[looked] == ASKED -> found = found | anext[looked] /* or unreadable: then it looks again */
 		fi;
 		looked++
 	}
-#ifdef GRANT_LATE           /* granted whatever is left of the lease */
+#ifdef GRANT_LATE           /* granted even after the end of the lease */
 	:: d_step { lock == 2 && looked == OBSERVERS && !found ->
 		lease[inc] = (lease[inc] >= L -> 0 : lease[inc]);
 #else
@@ -240,7 +242,7 @@ proctype host() {
 		write_slot(0); lock = 4
 	}
 
-	/* A crash: what is under way may land, at any time. */
+	/* A crash: writes in flight may land, at any time. */
 	:: atomic { crashes > 0 && (up || joins) && ghost == 0 && slotghost == 0 ->
 		crashes--;
 		printf("@1 crashes\n");
@@ -253,7 +255,7 @@ proctype host() {
 	/* Coming back, by the next incarnation: join.go. */
 	:: atomic { !up && !joins && writing == NO && slotwriting == NO && inc < INCARNATIONS && no_ghost ->
 		if
-		:: !unclean && lease[inc] >= L && !holding(inc) -> skip /* ended cleanly, and its processes are gone */
+		:: !unclean && lease[inc] >= L && !holding(inc) -> skip /* ended cleanly, and its processes have ended */
 		:: verdict[0] & (1 << inc) -> skip
 #if OBSERVERS > 1
 		:: verdict[1] & (1 << inc) -> skip
@@ -278,7 +280,7 @@ proctype host() {
 #define SAMPLED 3
 #endif
 
-/* table_read takes in a read of the table: hosts.go, see and stepped; verdict.go, hear; death.go, judge. */
+/* table_read processes a read of the table: hosts.go, verdict.go and death.go. */
 inline table_read() {
 	d_step {
 		reading = 0;
@@ -299,7 +301,7 @@ inline table_read() {
 			if
 			:: record1 == seen && (stoodthen & 1) && !gone[o] && vwriting[o] == NO && suspect(record1) &&
 				!(verdict[o] & (1 << incarnation(record1))) ->
-				vnext[o] = 1 << incarnation(record1); /* and drops what is heeded */
+				vnext[o] = 1 << incarnation(record1); /* and drops the other's verdict */
 				vwriting[o] = ASKED;
 				printf("@%d verdict %d\n", o + 2, incarnation(record1))
 #ifdef ACT_EARLY            /* a verdict is acted on before it is durable */
@@ -310,7 +312,7 @@ inline table_read() {
 			seen = record1;
 			gone[o] = gone[o] | ((heard >> incarnation(seen)) & 1)
 		fi;
-#ifdef STALE_TABLE          /* whatever was read before will do */
+#ifdef STALE_TABLE          /* any earlier read suffices */
 		fresh = (step == FOUND);
 #endif
 		if
@@ -335,12 +337,12 @@ inline table_read() {
 
 proctype observer(byte o) {
 	byte reading;           /* 0, or 1 plus a bit for each sample: 2 the record, 4 the other's verdicts */
-	byte record1, heard;    /* the samples */
-	byte stoodthen;         /* how long since[o] was when the read was asked for: 1 dead, 2 settled */
-	bit fresh;              /* it was asked for after the slot was read */
+	byte record1, heard;    /* samples */
+	byte stoodthen;         /* since[o] when the read was requested: 1 dead, 2 settled */
+	bit fresh;              /* it was requested after the slot was read */
 	byte seen, steps;       /* Host in hosts.go */
-	byte step;              /* of the lock: 0, 1 claim, 2 look, 3 an active slot was found, 4 judged, 5 inside, 6 goes */
-	byte whose;                /* whose it is; GARBAGE: unreadable */
+	byte step;              /* of the lock: 0, 1 claim, 2 look, 3 an active slot was found, 4 judged, 5 hold, 6 release */
+	byte whose;                /* the active slot's incarnation; GARBAGE: unreadable */
 	bit way, idle;
 
 	do

@@ -1,13 +1,13 @@
-/* The lock protocol: bakery/acquire.go, survey.go, hold.go and events.go, between hosts that live.
+/* The lock protocol between live hosts: bakery/acquire.go, survey.go, hold.go and events.go.
  *
- * A slot is a regular register: a write takes two steps, and a read of it in between returns the old slot, the new
- * one or garbage. Each slot of a read is sampled by itself, in any order. All that a host does between two
+ * A slot is a regular register: a write takes two steps, and a read in between returns the old slot, the
+ * new one or garbage. A read samples each slot separately, in any order. All that a host does between two
  * IOs is one step, as in Machine, where it is one event.
  *
- * Size: HOSTS, ROUNDS (attempts of each host), PERMITS. What may be asked for: SHARED (modes), CHANGES (an upgrade
- * or downgrade a hold), SETTLES (a hold), CANCELS (at any step), CLOCK (numbers may come from a clock, ahead of all).
- * PROGRESS checks that everybody is served under weak fairness. Rules are left out by the switches that
- * the file `mutations` lists.
+ * Size: HOSTS, ROUNDS (attempts of each host), PERMITS. Options: SHARED (modes), CHANGES (an upgrade or
+ * downgrade per hold), SETTLES (a hold), CANCELS (at any step), CLOCK (numbers may come from a clock that is
+ * ahead of all). PROGRESS checks that every host is served under weak fairness. The switches that the file
+ * `mutations` lists leave out rules.
  */
 #ifndef HOSTS
 #define HOSTS 2
@@ -22,7 +22,7 @@
 #define ALL        ((1 << HOSTS) - 1)
 #define MAXNUMBER  30
 
-/* A slot is one byte: number, mode and phase, written at once (TICKET-FIRST). Its host is its index. */
+/* A slot is one byte: number, mode and phase in one write (TICKET-FIRST). Its host is its index. */
 #define IDLE       0
 #define CHOOSING   1
 #define WAITING    2
@@ -37,9 +37,9 @@
 #define max(a, b)  ((a) > (b) -> (a) : (b))
 
 /* Lamport's pairs: is host j's slot s before host i's slot t? */
-#if defined(TIES_LATER)      /* of equal numbers neither is ahead */
+#if defined(TIES_LATER)      /* with equal numbers neither is ahead */
 #define before(s, j, t, i) (number(s) < number(t))
-#elif defined(TIES_EARLIER)  /* each is ahead of the other */
+#elif defined(TIES_EARLIER)  /* with equal numbers each is ahead */
 #define before(s, j, t, i) (number(s) <= number(t))
 #else
 #define before(s, j, t, i) (number(s) < number(t) || number(s) == number(t) && (j) < (i))
@@ -54,28 +54,28 @@
 #define allowed(m, ex, sh) ((m) == EXCLUSIVE -> (sh) == 0 && (ex) < PERMITS : (ex) == 0)
 
 /* The disk. */
-byte now[HOSTS];     /* what a slot shows */
-byte next[HOSTS];    /* the write under way */
+byte now[HOSTS];     /* content */
+byte next[HOSTS];    /* content of the write in flight */
 bit  writing[HOSTS];
 #ifdef REWRITE
-byte stray[HOSTS];   /* a write that was not waited for, and is still under way; 0: none */
+byte stray[HOSTS];   /* a write that the host does not wait for; 0: none */
 #endif
 
-/* What the properties need to remember. */
+/* State of the properties. */
 #define OUT 0
 #define IN_SHARED 1
 #define IN_EXCLUSIVE 2
 byte inside[HOSTS];
 byte asks[HOSTS];    /* while it tries: 1 + mode */
-byte doored;         /* who is through the doorway, a bit each */
-byte earlier[HOSTS]; /* who was, when this attempt began */
+byte doored;         /* hosts that finished their doorway, a bit each */
+byte earlier[HOSTS]; /* the same when this attempt began */
 byte granted;        /* the highest token of an exclusive grant */
-byte over;           /* the same, of those that have ended */
+byte over;           /* the same of grants that have ended */
 byte floor[HOSTS];   /* what `over` was when this attempt began */
-byte served;         /* hosts that have made all their attempts */
+byte served;         /* number of hosts that are done */
 #define token(s, i) (number(s) * HOSTS + (i))
 
-/* The properties by name: each is asserted where it might be broken. -DONLY=ORDER looks for that alone. */
+/* The properties by name, asserted where they may be broken. -DONLY=ORDER checks only that one. */
 #define EXCLUSION  1
 #define ORDER      2
 #define OVERTAKING 3
@@ -90,7 +90,7 @@ bit exclusion = 1, order = 1, overtaking = 1, tokens = 1, onewrite = 1;
 
 byte v, j, ex, sh; /* within a step only */
 
-/* What a trail tells, "@host what"; `run` sets it in columns. */
+/* A trail has lines "@host what"; `run` prints them in columns. */
 
 
 /* begin_write starts a write of host i's slot; land ends it. */
@@ -124,7 +124,7 @@ inline sample() {
 	fi
 }
 
-/* count_holders sums up in ex and sh who is inside but i. */
+/* count_holders counts the holders other than i, in ex and sh. */
 inline count_holders() {
 	ex = 0; sh = 0; j = 0;
 	do
@@ -137,7 +137,7 @@ inline count_holders() {
 	j = 0
 }
 
-/* begins notes whose doorway is done when host i's begins. */
+/* begins records which doorways are done when host i's begins. */
 inline begins(m) {
 	asks[i] = 1 + m;
 	floor[i] = over;
@@ -198,7 +198,7 @@ inline enters(s, first) {
 	ex = 0; sh = 0
 }
 
-/* leaves ends the attempt, as the write that says so begins. */
+/* leaves ends the attempt when its last write begins. */
 inline leaves() {
 #if PERMITS > 1
 	over = (inside[i] == IN_EXCLUSIVE -> max(over, token(mine, i) + 1) : over);
@@ -215,7 +215,7 @@ inline leaves() {
 	j = 0
 }
 
-/* count is survey.count: host j's slot v stands before host i's. front is the slot to be polled, shown what it showed. */
+/* count is survey.count: host j's slot v stands before host i's. front is the slot to poll, shown its content. */
 inline count() {
 	nex = nex + (mode(v) == EXCLUSIVE);
 	nsh = nsh + (mode(v) == SHAREDMODE);
@@ -227,24 +227,24 @@ inline count() {
 	fi
 }
 
-/* stands tells whether host j's slot v, which is not idle, stands before host i's: in the doorway everybody does. */
-#if defined(IGNORE_CHOOSING) /* the wait passes everybody who is choosing */
+/* stands is whether host j's slot v, which is not idle, stands before host i's: in the doorway every slot does. */
+#if defined(IGNORE_CHOOSING) /* hosts that are choosing are not waited for */
 #define stands(doorway) (doorway || phase(v) != CHOOSING && before(v, j, mine, i))
-#elif defined(PASS_WRITERS)  /* a reader waits for nobody who waits itself */
+#elif defined(PASS_WRITERS)  /* a reader does not wait for waiters */
 #define stands(doorway) (doorway || before(v, j, mine, i) && \
 	!(mode(mine) == SHAREDMODE && mode(v) == EXCLUSIVE && phase(v) == WAITING))
-#elif defined(WAIT_CHOOSING) /* Lamport's own rule: everybody who is choosing is waited for */
+#elif defined(WAIT_CHOOSING) /* Lamport's rule: wait for all that are choosing */
 #define stands(doorway) (doorway || phase(v) == CHOOSING || before(v, j, mine, i))
-#else                        /* RESERVED: who is choosing with a greater ticket reserved is not waited for */
+#else                        /* RESERVED: except those that reserved a greater ticket */
 #define stands(doorway) (doorway || before(v, j, mine, i))
 #endif
 
 /* judge is survey for one slot v of host j. */
 inline judge(doorway) {
 	if
-#if defined(TORN_IDLE)       /* what cannot be read is nobody's */
+#if defined(TORN_IDLE)       /* an unreadable slot counts as idle */
 	:: v == UNREADABLE
-#elif defined(TORN_LOOK)     /* READABLE-LOOK: in the doorway it is only somebody without a number */
+#elif defined(TORN_LOOK)     /* READABLE-LOOK: in the doorway it counts as choosing */
 	:: v == UNREADABLE && doorway -> nex++
 	:: v == UNREADABLE && !(doorway) -> blocked = 1; front = j; shown = UNREADABLE
 #else
@@ -259,7 +259,7 @@ inline judge(doorway) {
 	fi
 }
 
-/* The steps of Machine, in bakery.go. What is not here is of removal, restart and attach. */
+/* The steps of Machine, in bakery.go. Removal, restart and attach are left out. */
 #define REST      0
 #define CLAIM     1
 #define LOOK      2
@@ -267,7 +267,7 @@ inline judge(doorway) {
 #define WAITS     4
 #define ENTERED   5
 #define SETTLE    6
-#define WITHDRAW  7 /* and release: idle is being written */
+#define WITHDRAW  7 /* and release: writing idle */
 #define DOWNGRADE 8
 #define UPGRADE   9
 #define ALONE     10
@@ -281,15 +281,15 @@ inline judge(doorway) {
 
 #if defined(FAST_UNCOMPARED) /* the fast path compares no numbers */
 #define fast (admits(mode(mine), nex, nsh) && !blocked)
-#elif defined(FAST_EQUAL)    /* an equal number will do */
+#elif defined(FAST_EQUAL)    /* an equal number suffices */
 #define fast (admits(mode(mine), nex, nsh) && !blocked && number(mine) >= highest)
 #else
 #define fast (admits(mode(mine), nex, nsh) && !blocked && number(mine) > highest)
 #endif
 
-#if defined(NUMBER_RESERVED) /* RESERVED: one above those seen, though a higher one was reserved */
+#if defined(NUMBER_RESERVED) /* RESERVED: one above those seen, even if a higher one was reserved */
 #define drawn (highest + 1)
-#elif defined(NUMBER_LOW)    /* the number of the claim, whatever was seen */
+#elif defined(NUMBER_LOW)    /* the number of the claim, without the look */
 #define drawn number(mine)
 #else
 #define drawn last
@@ -335,7 +335,7 @@ inline to_write(next_step, s) {
 inline to_idle() {
 	leaves();
 	settles = 0; changes = 0;
-#ifdef STAYS_IN_LINE         /* who lets go leaves its slot as it is */
+#ifdef STAYS_IN_LINE         /* a release does not change the slot */
 	to_write(WITHDRAW, mine)
 #else
 	to_write(WITHDRAW, slot(number(mine), 0, IDLE))
@@ -352,13 +352,13 @@ proctype host(byte i) {
 	byte rounds = ROUNDS;
 	byte step;
 	byte last;              /* the highest number seen */
-	byte mine;              /* what the own slot shows, or will */
-	byte mask;              /* the read under way: which slots are done */
-	byte highest, nex, nsh; /* and what they came to */
+	byte mine;              /* own slot, written or in flight */
+	byte mask;              /* slots that the read in flight has sampled */
+	byte highest, nex, nsh; /* results of these */
 	bit blocked;
 	bit polls;
-	byte front, shown;      /* the slot that is polled, and what it showed */
-	bit settles, changes;   /* what may still be done under this hold */
+	byte front, shown;      /* slot to poll, and its last content */
+	bit settles, changes;   /* not done yet under this hold */
 
 	do
 	:: atomic { step == REST && rounds == 0 -> mine = 0; last = 0; served++; break }
@@ -369,7 +369,7 @@ proctype host(byte i) {
 #ifdef CLOCK
 		if
 		:: true
-		:: true -> /* a clock that is ahead of all */
+		:: true -> /* a clock ahead of all */
 			j = 0;
 			do
 			:: j < HOSTS -> last = max(last, max(number(now[j]), number(next[j])) + 1); j++
@@ -456,11 +456,11 @@ proctype host(byte i) {
 		fi
 	}
 
-	:: d_step { polls && (all_polled && shown != UNREADABLE || /* events.go, Polled: it is not as it was */
+	:: d_step { polls && (all_polled && shown != UNREADABLE || /* events.go, Polled: the slot changed */
 		now[front] != shown || writing[front] || shown == UNREADABLE) -> fresh(step) }
 	:: d_step { polls && cancelled -> to_idle() }
 
-#ifdef REWRITE               /* a release that is not waited for: the next claim may be written before it lands */
+#ifdef REWRITE               /* a release that is not awaited: the next claim may be written before it lands */
 	:: d_step { step == ENTERED && rounds > 0 && stray[i] == 0 ->
 		to_idle();
 		stray[i] = next[i];
@@ -475,7 +475,7 @@ proctype host(byte i) {
 	:: d_step { step == ENTERED && changes_mode && mode(mine) == EXCLUSIVE ->
 		changes = 0;
 		to_write(DOWNGRADE, slot(number(mine), SHAREDMODE, HELD));
-		inside[i] = IN_SHARED; /* from here on a reader may come in */
+		inside[i] = IN_SHARED; /* from here on readers may enter */
 		count_holders();
 		exclusion = unasked(EXCLUSION) allowed(SHAREDMODE, ex, sh);
 		assert(exclusion);
@@ -495,7 +495,7 @@ proctype host(byte i) {
 }
 
 #ifdef REWRITE
-/* strays lands what was not waited for, at any time. */
+/* strays lands writes that no host waits for, at any time. */
 proctype strays() {
 end:	do
 	:: atomic { stray[0] -> now[0] = slot(number(stray[0]), 0, IDLE); stray[0] = 0 }

@@ -1,4 +1,4 @@
-# Sets a trail of spin in columns, one a host. A line of it is "@HOST WHAT NUMBER...".
+# Prints a trail of spin in columns, one per host. Its lines are "@HOST WHAT NUMBER...".
 
 function slot(s,   p, m) {
 	if (s == 255)
