@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockspace is one on a file of the disk, with bakeryds that have joined it.
+// lockspace is a lockspace in a file on the disk, with its bakeryds.
 type lockspace struct {
 	s     *setup
 	file  string
@@ -25,7 +25,7 @@ type bakeryd struct {
 	socket string
 }
 
-// newLockspace formats a file for so many hosts and has some of them join.
+// newLockspace formats a file for a number of hosts and starts some of them.
 func (s *setup) newLockspace(ctx context.Context, name string, size, hosts int, more ...string) (l *lockspace, err error) {
 	l = &lockspace{s: s, file: filepath.Join(s.work, name+".img")}
 	format := append([]string{filepath.Join(s.bin, "bakeryctl"), "format", l.file, "--hosts", strconv.Itoa(size), "--name", name}, more...)
@@ -45,7 +45,7 @@ func (s *setup) newLockspace(ctx context.Context, name string, size, hosts int, 
 	return l, nil
 }
 
-// join has one more host join, with strace(1) before it, say.
+// join starts another host; before, for example strace(1), starts its bakeryd.
 func (l *lockspace) join(ctx context.Context, name string, id int, before ...string) error {
 	name = fmt.Sprintf("%s-%d", name, id)
 	dir := filepath.Join(l.s.work, name)
@@ -66,7 +66,7 @@ func (l *lockspace) join(ctx context.Context, name string, id int, before ...str
 	})
 }
 
-// end has all hosts leave.
+// end makes all hosts leave.
 func (l *lockspace) end() {
 	var leaving sync.WaitGroup
 	for _, h := range l.hosts {
@@ -76,14 +76,14 @@ func (l *lockspace) end() {
 	_ = os.Remove(l.file)
 }
 
-// loop is the command of a client that takes turns.
+// loop returns the command of a client that locks and unlocks repeatedly.
 func (l *lockspace) loop(host int, d time.Duration) []string {
 	return []string{l.s.self(), "loop", "--socket", l.hosts[host].socket, "--for", d.String()}
 }
 
 func (s *setup) self() string { return filepath.Join(s.bin, "bench") }
 
-// bench runs bakeryctl bench, whose JSON is kept as it is.
+// bench runs bakeryctl bench and returns its JSON unchanged.
 func (s *setup) bench(ctx context.Context) (any, error) {
 	bakeryctl := filepath.Join(s.bin, "bakeryctl")
 	if _, err := command(ctx, nil, bakeryctl, "bench", "--help"); err != nil {

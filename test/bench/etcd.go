@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// etcd starts one node of it, that only this machine reaches, with its data on the disk.
+// etcd starts one node of etcd on the loopback address, with its data on the disk.
 func (s *setup) etcd(ctx context.Context, each time.Duration, _ *rivalry) (*rival, error) {
 	program, loop := filepath.Join(s.deb, "usr/bin/etcd"), filepath.Join(s.bin, "etcd-client")
 	for _, f := range []string{program, loop} {
@@ -49,7 +49,7 @@ func (s *setup) etcd(ctx context.Context, each time.Duration, _ *rivalry) (*riva
 	}, end}, nil
 }
 
-// freePorts finds ports that nobody has.
+// freePorts returns ports that are not in use.
 func freePorts(n int) (ports []int, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// formatted compares two lockspaces with three hosts each, one of them formatted for as many as there can be.
+// formatted compares two lockspaces with three hosts each, one of them formatted for the greatest
+// number of hosts.
 func (s *setup) formatted(ctx context.Context) ([]*series, error) {
 	rounds, each := 9, 2*time.Second
 	if s.quick {

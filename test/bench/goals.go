@@ -2,15 +2,15 @@ package main
 
 import "fmt"
 
-// goal is one that is to be reached, and what was measured.
+// goal is a goal of the project, and the measured value.
 type goal struct {
 	what     string
 	goal     string
-	measured string // empty: it was not
+	measured string // empty if not measured
 	reached  bool
 }
 
-// goals are those of the project, in its order.
+// goals returns the project's goals in its order.
 func (r *results) goals() []goal {
 	all := []goal{
 		{what: "uncontended acquire + release through bakeryd, against its three raw requests", goal: "at most 1.25 x"},
@@ -66,7 +66,7 @@ func (r *results) goals() []goal {
 	return all
 }
 
-// thousands writes a number as people do.
+// thousands formats a number with separators.
 func thousands(v float64) string {
 	s := fmt.Sprintf("%.0f", v)
 	for i := len(s) - 3; i > 0; i -= 3 {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idling is what a bakeryd costs of which nothing is wanted.
+// idling is the cost of an idle bakeryd.
 type idling struct {
 	LeaseMS int64   `json:"lease_ms"`
 	Seconds float64 `json:"seconds"`
@@ -24,21 +24,21 @@ type idling struct {
 	RSSAnonBytes int64 `json:"rss_anon_bytes"`
 	Threads      int   `json:"threads"`
 
-	CPUSeconds float64 `json:"cpu_seconds"` // as the scheduler accounts for it
+	CPUSeconds float64 `json:"cpu_seconds"` // according to the scheduler
 	TickCPU    float64 `json:"tick_cpu_seconds"`
 
-	// By L/6.
-	Wakeups    float64            `json:"wakeups"` // voluntary switches of context, all threads
+	// Per L/6.
+	Wakeups    float64            `json:"wakeups"` // voluntary context switches of all threads
 	ReadBytes  float64            `json:"read_bytes"`
 	WriteBytes float64            `json:"write_bytes"`
 	Calls      map[string]float64 `json:"calls,omitempty"`    // of another bakeryd, under strace(1)
-	Requests   map[string]float64 `json:"requests,omitempty"` // the calls of a third one that are about the device
+	Requests   map[string]float64 `json:"requests,omitempty"` // system calls of a third bakeryd on its device
 	NoCalls    string             `json:"no_calls,omitempty"`
 }
 
 const leaseOfIdle = 30 * time.Second
 
-// idle watches one of three bakeryds, and has strace(1) watch the others: to be traced costs time of its own.
+// idle measures one of three bakeryds, and traces the others: tracing itself costs time.
 func (s *setup) idle(ctx context.Context) (*idling, error) {
 	settle, watch := 20*time.Second, 2*leaseOfIdle
 	if s.quick {
@@ -49,7 +49,7 @@ func (s *setup) idle(ctx context.Context) (*idling, error) {
 		return nil, err
 	}
 	defer l.end()
-	for host := range l.hosts { // all have been used
+	for host := range l.hosts { // each has used the lock
 		if _, err := turnsOf(ctx, nil, l.loop(host, 100*time.Millisecond)...); err != nil {
 			return nil, err
 		}
@@ -92,7 +92,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// usage is what /proc tells of a process.
+// usage is the resource usage of a process, from /proc.
 type usage struct {
 	rss, anon     int64 // bytes
 	threads       int
@@ -136,7 +136,7 @@ func pairs(path string) map[string]string {
 	return m
 }
 
-// trace counts the system calls of a process for a while, by L/6.
+// trace counts the system calls of a process, per L/6.
 func (s *setup) trace(ctx context.Context, name string, pid int, d time.Duration, more ...string) (map[string]float64, error) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {

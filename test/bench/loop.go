@@ -13,8 +13,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// runLoop is the client of bakeryd as etcd and sanlock have one each: it takes and lets go of a lock over and over, and
-// prints for every turn how many nanoseconds either took. With --floor it makes the requests of the disk alone.
+// runLoop is a client of bakeryd like those of etcd and sanlock: it locks and unlocks repeatedly,
+// and prints the nanoseconds of both for every turn. With --floor it only makes the requests to the
+// disk.
 func runLoop(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("loop", flag.ContinueOnError)
 	socket := fs.String("socket", client.DefaultSocket, "of bakeryd")
@@ -52,9 +53,9 @@ func runLoop(ctx context.Context, args []string) error {
 	return out.Flush()
 }
 
-// locker takes turns with bakeryd. A turn counts from the end of the one before, so that nothing of a release is left
-// out. It does not count if the host still had the lock, and passed it on without the disk: its token is a further one
-// of the same ticket.
+// locker locks and unlocks with bakeryd. A turn counts from the end of the turn before, so that it
+// includes all of a release. It does not count if the host still held the lock and handed it on
+// without the disk: its token is then a further one of the same ticket.
 func locker(ctx context.Context, socket, name string) func() (turn, bool, error) {
 	c, last := client.New(socket), time.Now()
 	return func() (turn, bool, error) {
@@ -70,7 +71,7 @@ func locker(ctx context.Context, socket, name string) func() (turn, bool, error)
 	}
 }
 
-// rawRequests are those of an acquire and a release that nobody is in the way of: claim, look, let go.
+// rawRequests makes the requests of an uncontended lock and unlock: claim, look, release.
 func rawRequests(dev blockdev.Device, slots int) func() (turn, bool, error) {
 	stride := dev.Info().PhysicalBlock
 	slot, all := blockdev.Alloc(stride), blockdev.Alloc(slots*stride)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is what was measured on, and what.
+// machine describes the machine and the versions measured.
 type machine struct {
 	CPU      string            `json:"cpu"`
 	Cores    int               `json:"cores"`
@@ -59,7 +59,7 @@ func (s *setup) machine() (*machine, error) {
 	return m, nil
 }
 
-// storage says what a directory is on: its file system, and the device below as far as the system tells.
+// storage returns a directory's file system, and the device below as far as it is known.
 func storage(dir string) string {
 	out, err := command(context.Background(), nil, "findmnt", "-n", "-o", "SOURCE,FSTYPE,OPTIONS", "-T", dir)
 	if err != nil {

@@ -1,10 +1,9 @@
-// Command bench measures bakeryd side by side with flock(1), etcd and sanlock
-// on one disk, and how it scales, and writes what came out as Markdown. It is
-// run by test/bench/run, which installs and builds what it needs; it knows these
-// programs by their command lines and answers alone.
+// Command bench compares bakeryd with flock(1), etcd and sanlock on one disk, measures how it
+// scales, and writes the results as Markdown. test/bench/run installs and builds what it needs, and
+// runs it. It knows these programs only by their command lines and output.
 //
-// Begin with the list of parts in parts.go: each leaves a JSON file, which
-// report.go turns into text. A part that cannot be measured says why instead.
+// Begin with the list of parts in parts.go: each part writes a JSON file, which report.go turns
+// into text. A part that cannot be measured says why.
 package main
 
 import (
@@ -52,14 +51,14 @@ func run(ctx context.Context, args []string) error {
 	return fmt.Errorf("no command %q", args[0])
 }
 
-// setup is where everything is.
+// setup is the environment of a run.
 type setup struct {
-	work   string // a directory on the disk that is measured
-	bin    string // of the commands that test/bench/run has built
+	work   string // directory on the measured disk
+	bin    string // commands that test/bench/run has built
 	deb    string // Debian's packages, unpacked
-	keep   string // of the parts' JSON
+	keep   string // directory of the parts' JSON
 	commit string // of bakeryd
-	quick  bool   // to see that it works: the figures mean nothing
+	quick  bool   // test run: the figures mean nothing
 }
 
 func runMeasure(ctx context.Context, args []string) error {
@@ -95,7 +94,7 @@ func runMeasure(ctx context.Context, args []string) error {
 		}
 		return nil
 	}
-	errs := make(chan error) // nothing depends on the figures: all at once
+	errs := make(chan error) // the figures are independent: all at once
 	for _, p := range wanted {
 		go func() { errs <- s.part(ctx, p) }()
 	}
@@ -106,7 +105,7 @@ func runMeasure(ctx context.Context, args []string) error {
 	return all
 }
 
-// part measures one part and keeps what comes out.
+// part measures one part and stores its result.
 func (s *setup) part(ctx context.Context, p part) error {
 	begun := time.Now()
 	fmt.Printf("-- %s: %s\n", p.name, p.about)
@@ -131,7 +130,7 @@ func (s *setup) part(ctx context.Context, p part) error {
 	return file.write(s.keep)
 }
 
-// kept is what a part leaves.
+// kept is the stored result of a part.
 type kept struct {
 	Part    string          `json:"part"`
 	At      time.Time       `json:"at"`
@@ -154,7 +153,7 @@ type skipped string
 
 func (s skipped) Error() string { return string(s) }
 
-// runPoint measures how bakeryd does in one lockspace, in a process of its own.
+// runPoint measures bakeryd in one lockspace, in a separate process.
 func runPoint(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("point", flag.ContinueOnError)
 	dir := fs.String("dir", "", "`directory` for files")

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// part is something that can be measured by itself.
+// part is a separate measurement.
 type part struct {
 	name    string
 	about   string

@@ -7,7 +7,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/bench/scale"
 )
 
-// figure is what test/bench/plot draws.
+// figure is a plot for test/bench/plot.
 type figure struct {
 	File   string `json:"file"`
 	Title  string `json:"title"`
@@ -28,7 +28,8 @@ type tick struct {
 	Text string  `json:"text"`
 }
 
-// plots are those that the report shows. Both axes are logarithmic, so that what grows in proportion is a straight line.
+// plots returns the report's plots. Both axes are logarithmic, so that proportional growth is a
+// straight line.
 func (r *results) plots() []figure {
 	if r.scale == nil || len(r.scale.Points) == 0 {
 		return []figure{}
@@ -92,7 +93,7 @@ func numbers(axis []int) (marks []tick) {
 
 func byteText(v float64) string { return size(int64(v)) }
 
-// marks are powers of a base around all that is plotted.
+// marks returns powers of a base around all values.
 func (f figure) marks(base float64, text func(float64) string) (marks []tick) {
 	low, high := math.Inf(1), 0.0
 	for _, l := range f.Lines {

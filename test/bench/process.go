@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// daemonProcess is one that serves until it is ended.
+// daemonProcess is a running daemon.
 type daemonProcess struct {
 	cmd  *exec.Cmd
 	name string
 	log  string
-	over chan struct{} // closed when it has ended
-	err  error         // how; to be read then
+	over chan struct{} // closed at its end
+	err  error         // result; valid after over
 }
 
-// start starts a daemon, whose output goes to a log file.
+// start starts a daemon with its output in a log file.
 func (s *setup) start(name string, env []string, args ...string) (*daemonProcess, error) {
 	p := &daemonProcess{name: name, log: filepath.Join(s.work, name+".log"), over: make(chan struct{})}
 	out, err := os.Create(p.log)
@@ -33,7 +33,7 @@ func (s *setup) start(name string, env []string, args ...string) (*daemonProcess
 	p.cmd = exec.Command(args[0], args[1:]...)
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // the terminal's signals are for this process to pass on
+	p.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // this process passes on the terminal's signals
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -43,14 +43,14 @@ func (s *setup) start(name string, env []string, args ...string) (*daemonProcess
 
 func (p *daemonProcess) pid() int { return p.cmd.Process.Pid }
 
-// said is what the daemon has printed last.
+// said returns the end of the daemon's log.
 func (p *daemonProcess) said() string {
 	b, _ := os.ReadFile(p.log)
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	return strings.Join(lines[max(0, len(lines)-5):], "\n")
 }
 
-// until waits for a condition for which there is nothing to wait on but to look.
+// until polls for a condition.
 func (p *daemonProcess) until(ctx context.Context, limit time.Duration, ready func() bool) error {
 	t := time.NewTicker(20 * time.Millisecond)
 	defer t.Stop()
@@ -69,7 +69,7 @@ func (p *daemonProcess) until(ctx context.Context, limit time.Duration, ready fu
 	return nil
 }
 
-// end ends the daemon, by the signal and, should that not do, by force.
+// end ends the daemon with a signal, and kills it after a timeout.
 func (p *daemonProcess) end(signal os.Signal) {
 	_ = p.cmd.Process.Signal(signal)
 	select {
@@ -92,7 +92,7 @@ func turnsOf(ctx context.Context, env []string, args ...string) ([]turn, error) 
 	return readTurns(&out)
 }
 
-// command runs a program that is to succeed, and returns what it printed.
+// command runs a program that must succeed, and returns its output.
 func command(ctx context.Context, env []string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), env...)

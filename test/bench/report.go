@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// page is Markdown under way.
+// page writes Markdown.
 type page struct{ w io.Writer }
 
 func (p page) text(format string, args ...any) { fmt.Fprintf(p.w, format+"\n\n", args...) }
 
-// rows writes a table; the first row is its head.
+// rows writes a table; the first row is the header.
 func (p page) rows(rows [][]string) {
 	for i, row := range rows {
 		fmt.Fprintf(p.w, "| %s |\n", strings.Join(row, " | "))
@@ -54,7 +54,7 @@ func (r *results) write(w io.Writer) {
 	p.text("The parts are %s. BAKERY_TEST_DIR selects another disk than that of /var/tmp.", partNames())
 }
 
-// measured tells whether a part was; else it writes why it was not.
+// measured reports whether a part was measured; if not, it writes why.
 func (r *results) measured(p page, part string) bool {
 	k, ok := r.files[part]
 	switch {
@@ -243,7 +243,7 @@ func (r *results) writeIdle(p page) {
 	p.rows(rows)
 }
 
-// requests says what is asked of the device.
+// requests returns the requests to the device as text.
 func (i *idling) requests() string {
 	var all []string
 	for _, n := range mostFirst(i.Requests) {

@@ -98,7 +98,8 @@ func TestReport(t *testing.T) {
 	require.NotContains(t, text, "%!")
 }
 
-// TestReportOfAnything: whatever parts there are, the report can be written, and says of the others that they are not.
+// TestReportOfAnything: the report can be written from any subset of parts, and says that the
+// others are missing.
 func TestReportOfAnything(t *testing.T) {
 	r, err := load(t.TempDir())
 	require.NoError(t, err)
@@ -117,7 +118,7 @@ func TestReportOfAnything(t *testing.T) {
 	}
 }
 
-// TestReportOfBenchThatLeftAllOut: what was left out is absent from the JSON.
+// TestReportOfBenchThatLeftAllOut: skipped measurements are absent from the JSON.
 func TestReportOfBenchThatLeftAllOut(t *testing.T) {
 	dir := t.TempDir()
 	result := json.RawMessage(`{"device": "x", "stride": 512, "hosts": 2, "skipped": [{"name": "handover", "reason": "no second host."}]}`)
@@ -130,7 +131,8 @@ func TestReportOfBenchThatLeftAllOut(t *testing.T) {
 	require.Empty(t, r.goals()[0].measured)
 }
 
-// TestLoadTellsWhatIsWrong: a file that cannot be read is no part that was not measured.
+// TestLoadTellsWhatIsWrong: a file that cannot be read is an error, not a part that was not
+// measured.
 func TestLoadTellsWhatIsWrong(t *testing.T) {
 	for _, bad := range []string{"{", `{"part": "bench", "result": 5}`, `{"part": "other", "result": {}}`} {
 		dir := t.TempDir()

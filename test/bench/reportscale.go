@@ -28,7 +28,7 @@ func (r *results) writeScale(p page) {
 	r.writeWaiters(p)
 }
 
-// grid is the points by hosts and locks.
+// grid has the points by hosts and locks.
 type grid struct {
 	hosts, locks []int
 	at           map[[2]int]scale.Point
@@ -48,11 +48,11 @@ func newGrid(points []scale.Point) grid {
 
 func (g grid) point(hosts, locks int) scale.Point { return g.at[[2]int{hosts, locks}] }
 
-// most and least are the ends of an axis.
+// most and least return the ends of an axis.
 func least(axis []int) int { return axis[0] }
 func most(axis []int) int  { return axis[len(axis)-1] }
 
-// table writes something of every point.
+// table writes one value of every point.
 func (g grid) table(p page, cell func(scale.Point) string) {
 	head := []string{"hosts"}
 	for _, l := range g.locks {
@@ -80,12 +80,13 @@ func plural(n int, what string) string {
 	return what + "s"
 }
 
-// byHost is by how much something grows with each further host, for so many locks, from the fewest hosts to the most.
+// byHost returns the growth with each further host, at a number of locks, from the fewest hosts to
+// the most.
 func (g grid) byHost(locks int, of func(scale.Point) float64) float64 {
 	return slope(least(g.hosts), most(g.hosts), of(g.point(least(g.hosts), locks)), of(g.point(most(g.hosts), locks)))
 }
 
-// byLock is by how much something grows with each further lock.
+// byLock returns the growth with each further lock.
 func (g grid) byLock(hosts int, of func(scale.Point) float64) float64 {
 	return slope(least(g.locks), most(g.locks), of(g.point(hosts, least(g.locks))), of(g.point(hosts, most(g.locks))))
 }
@@ -207,7 +208,7 @@ func (r *results) writeWaiters(p page) {
 	p.text("![requests by waiters](scale-waiters.svg)")
 }
 
-// size writes bytes as people do.
+// size formats a number of bytes with a unit.
 func size(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB"}
 	v := float64(n)

@@ -11,7 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/bench/scale"
 )
 
-// results are those of all parts; nil: not measured.
+// results are the results of all parts; nil: not measured.
 type results struct {
 	files map[string]kept
 
@@ -24,7 +24,8 @@ type results struct {
 	scale     *scale.Result
 }
 
-// benchReport is what bakeryctl bench --json prints. What was left out is nil, and in Skipped.
+// benchReport is the output of bakeryctl bench --json. A skipped measurement is nil, and in
+// Skipped.
 type benchReport struct {
 	Device      string          `json:"device"`
 	Stride      float64         `json:"stride"`
@@ -48,10 +49,10 @@ type distribution struct {
 	MaxUS  float64 `json:"max_us"`
 }
 
-// ratioed is a distribution beside its floor's.
+// ratioed is a distribution with its floor.
 type ratioed struct {
 	distribution
-	FloorP50US float64 `json:"floor_p50_us"` // 0: that of the report
+	FloorP50US float64 `json:"floor_p50_us"` // 0: the floor of the report
 	Ratio      float64 `json:"ratio"`
 }
 
@@ -68,7 +69,7 @@ type wrapperOfBench struct {
 	OverFlockUS *float64 `json:"over_flock_us"`
 }
 
-// load reads what the parts have left in a directory.
+// load reads the results of the parts from a directory.
 func load(dir string) (*results, error) {
 	r := &results{files: map[string]kept{}}
 	for _, p := range parts {
@@ -101,7 +102,7 @@ func (r *results) take(k kept) error {
 	return json.Unmarshal(k.Result, into)
 }
 
-// of returns one of several contenders, or nil.
+// of returns the series of a name, or nil.
 func of(all []*series, name string) *series {
 	for _, s := range all {
 		if s.Name == name {

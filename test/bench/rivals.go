@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// rivalry is what came out of the rounds. bakeryd is the first of the series, by which the others' ratios are.
+// rivalry is the result of the rounds. bakeryd is the first of the series, to which the ratios
+// refer.
 type rivalry struct {
 	Series  []*series     `json:"series"`
 	Left    []omission    `json:"left_out"`
@@ -22,13 +23,13 @@ type omission struct {
 	Reason string `json:"reason"`
 }
 
-// rival is a daemon that was started, and its client.
+// rival is a running daemon and its client.
 type rival struct {
 	run func() ([]turn, error)
 	end func()
 }
 
-// rivals has bakeryd, the bare requests, etcd and sanlock take turns.
+// rivals compares bakeryd, the bare requests, etcd and sanlock in alternating rounds.
 func (s *setup) rivals(ctx context.Context) (out *rivalry, err error) {
 	rounds, each := 9, 2*time.Second
 	if s.quick {
@@ -41,7 +42,7 @@ func (s *setup) rivals(ctx context.Context) (out *rivalry, err error) {
 	}{{"bakeryd", s.bakeryd}, {"floor", s.floor}, {"etcd", s.etcd}, {"sanlock", s.sanlock}}
 	var busy sync.WaitGroup
 	all, errs := make([]*rival, len(starts)), make([]error, len(starts))
-	for i, r := range starts { // they take long, and all at once no longer than one
+	for i, r := range starts { // starting takes long, so all start at once
 		busy.Go(func() { all[i], errs[i] = r.f(ctx, each, out) })
 	}
 	busy.Wait()
@@ -78,7 +79,7 @@ func (s *setup) bakeryd(ctx context.Context, each time.Duration, _ *rivalry) (*r
 	return &rival{func() ([]turn, error) { return turnsOf(ctx, nil, l.loop(0, each)...) }, l.end}, nil
 }
 
-// floor issues the bare requests on a file of the same disk.
+// floor makes the bare requests on a file of the same disk.
 func (s *setup) floor(ctx context.Context, each time.Duration, _ *rivalry) (*rival, error) {
 	file := filepath.Join(s.work, "floor.img")
 	if _, err := command(ctx, nil, "dd", "if=/dev/zero", "of="+file, "bs=1M", "count=1", "conv=fsync", "status=none"); err != nil {

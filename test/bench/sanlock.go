@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sanlockNotes is what there is to tell of sanlock beside its times.
+// sanlockNotes are remarks on sanlock in addition to its times.
 type sanlockNotes struct {
-	Refused     string  `json:"refused,omitempty"` // how it ended when its limits were not its own to set; empty: it did not
+	Refused     string  `json:"refused,omitempty"` // how it ended when it could not set its limits; empty: it did not
 	JoinSeconds float64 `json:"join_seconds"`
 }
 
-// sanlockLog is where the daemon always logs to.
+// sanlockLog is the daemon's fixed log file.
 const sanlockLog = "/var/log/sanlock.log"
 
-// sanlock starts the daemon, and joins it to a lockspace in a file of the disk. It runs without the watchdog, real-time
-// priority and locked memory. Even so it asks for an unlimited RLIMIT_MEMLOCK and ends if it is refused, for want of
-// CAP_SYS_RESOURCE: then it is run with a setrlimit(2) that does nothing.
+// sanlock starts the daemon, and joins it to a lockspace in a file of the disk. It runs without the
+// watchdog, real-time priority and locked memory. Even so it asks for an unlimited RLIMIT_MEMLOCK,
+// and ends without CAP_SYS_RESOURCE. Then it runs with a setrlimit(2) that does nothing.
 func (s *setup) sanlock(ctx context.Context, each time.Duration, out *rivalry) (*rival, error) {
 	program, loop := filepath.Join(s.deb, "usr/sbin/sanlock"), filepath.Join(s.bin, "sanlock-client")
 	for _, f := range []string{program, loop} {
@@ -47,7 +47,8 @@ func (s *setup) sanlock(ctx context.Context, each time.Duration, out *rivalry) (
 		return nil, err
 	}
 	end := func() {
-		// By force, for it is in a lockspace, and waited for: a SIGTERM meanwhile would take the force back.
+		// With force, because it is in a lockspace, and waited for: a SIGTERM would cancel the
+		// force.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		defer cancel()
 		_, _ = command(ctx, env, program, "client", "shutdown", "-f", "1", "-w", "1")
@@ -78,7 +79,7 @@ func (s *setup) sanlock(ctx context.Context, each time.Duration, out *rivalry) (
 	}, end}, nil
 }
 
-// startSanlock starts the daemon as it is, and if it does not run that way, without its limits.
+// startSanlock starts the daemon unchanged, and if that fails, without its limits.
 func (s *setup) startSanlock(ctx context.Context, program, dir string, env []string) (*daemonProcess, *sanlockNotes, error) {
 	notes := &sanlockNotes{}
 	for _, preload := range []string{"", filepath.Join(s.bin, "nolimit.so")} {

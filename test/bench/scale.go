@@ -13,7 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/bench/scale"
 )
 
-// scale measures in memory. Every point is measured by a process of its own.
+// scale measures in memory, each point in a separate process.
 func (s *setup) scale(ctx context.Context) (*scale.Result, error) {
 	hosts, locks, waiters, joiners, lease, hold := scale.Hosts, scale.Locks, scale.Waiters, scale.Joiners, 6*time.Second, 3*time.Second
 	if s.quick {

@@ -11,7 +11,7 @@ import (
 // turn is one lock and unlock.
 type turn struct{ lock, unlock time.Duration }
 
-// readTurns reads what a client has printed.
+// readTurns parses the output of a client.
 func readTurns(r io.Reader) (turns []turn, err error) {
 	for s := bufio.NewScanner(r); s.Scan(); {
 		var t turn
@@ -26,13 +26,13 @@ func readTurns(r io.Reader) (turns []turn, err error) {
 	return turns, nil
 }
 
-// quantile returns that of times, which it sorts.
+// quantile returns a quantile of times, which it sorts.
 func quantile(times []time.Duration, q float64) time.Duration {
 	slices.Sort(times)
 	return times[min(len(times)-1, int(q*float64(len(times))))]
 }
 
-// microseconds is how results have their times.
+// microseconds converts a time for the results.
 func microseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 func middle(v []float64) float64 {
@@ -46,8 +46,8 @@ func middle(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// series is what one of several contenders took, round by round. Each figure is the median of the rounds' own, so
-// that a round in which the machine was busy with something else does not count.
+// series has the times of one contender. Each figure is the median of the rounds' figures, so that
+// a round on a busy machine does not count.
 type series struct {
 	Name   string  `json:"name"`
 	Count  int     `json:"count"` // of turns, in all rounds
@@ -57,7 +57,7 @@ type series struct {
 	LockUS float64 `json:"lock_p50_us,omitempty"`
 	FreeUS float64 `json:"unlock_p50_us,omitempty"`
 
-	Ratio float64 `json:"ratio"` // by p50, to the first contender of the same rounds; median of the rounds
+	Ratio float64 `json:"ratio"` // to the p50 of the rounds' first contender; median of the rounds
 
 	p50s, p99s, locks, unlocks []float64
 }
@@ -76,7 +76,7 @@ func (s *series) add(turns []turn) {
 	s.unlocks = append(s.unlocks, microseconds(quantile(unlocks, .5)))
 }
 
-// sum fills in the figures when all rounds were added.
+// sum computes the figures when all rounds were added.
 func (s *series) sum(first *series) {
 	s.P50US, s.P99US = middle(s.p50s), middle(s.p99s)
 	s.LockUS, s.FreeUS = middle(s.locks), middle(s.unlocks)
@@ -87,14 +87,14 @@ func (s *series) sum(first *series) {
 	s.Ratio = middle(ratios)
 }
 
-// contender is somebody who takes turns with the others.
+// contender is one of the compared clients.
 type contender struct {
 	name string
 	run  func() ([]turn, error)
 }
 
-// compete has all contenders run once in every round, each time in another order, so that whatever the machine does
-// beside it hits all of them alike.
+// compete runs all contenders once in every round, each time in another order, so that other load
+// on the machine affects all alike.
 func compete(rounds int, all []contender) ([]*series, error) {
 	out := make([]*series, len(all))
 	for i, c := range all {

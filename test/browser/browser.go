@@ -1,5 +1,6 @@
-// Package browser is what tests of pages need: a chromium, a tab in it that keeps all that the browser says, and
-// bakeryds on files. It is a module of its own, so that nothing else needs a browser's protocol.
+// Package browser has the tools of tests of pages: a chromium, a tab that records all messages of
+// the browser, and bakeryds on files. It is a separate module, so that nothing else needs a
+// browser's protocol.
 package browser
 
 import (
@@ -26,7 +27,7 @@ import (
 
 var shots = flag.String("shots", "", "leave pictures in this directory")
 
-// Bin is where the programs are built.
+// Bin is the directory of the built programs.
 var Bin string
 
 // Main runs the tests of a package, and ends the browser.
@@ -48,7 +49,7 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// endBrowser ends it, and waits for that.
+// endBrowser ends the browser and waits for its end.
 var endBrowser = func() {}
 
 // chromium is started once, for all tests.
@@ -65,24 +66,24 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 	return ctx, chromedp.Do(ctx)
 })
 
-// Tab is one page in the browser, and all that the browser said of it.
+// Tab is a page in the browser, with all its messages.
 type Tab struct {
-	T *testing.T // that looks at it now
+	T *testing.T // the current test
 
 	ctx  context.Context
-	home string // requests may go to what begins so
+	home string // prefix of the allowed requests
 	mu   sync.Mutex
-	said []string // errors, refusals, whatever the console shows
-	sent []string // requests to anybody else
+	said []string // errors, refusals and console output
+	sent []string // other requests
 }
 
-// Open shows the page of a file, until an expression is true.
+// Open shows the page in a file, and waits until an expression is true.
 func Open(t *testing.T, path, ready string) *Tab {
 	t.Helper()
 	return show(t, "file://"+path, &Tab{T: t, home: "file:"}, ready)
 }
 
-// Visit shows a page that a server has, which may ask that server for more.
+// Visit shows the page of a server; requests to that server are allowed.
 func Visit(t *testing.T, url, ready string) *Tab {
 	t.Helper()
 	return show(t, url, &Tab{T: t, home: url}, ready)
@@ -98,7 +99,7 @@ func show(t *testing.T, url string, b *Tab, ready string) *Tab {
 	ctx, cancel := chromedp.NewContext(browser)
 	t.Cleanup(cancel)
 	b.ctx = ctx
-	require.NoError(t, chromedp.Listen(ctx, b.hear)) // opens it
+	require.NoError(t, chromedp.Listen(ctx, b.hear)) // opens the tab
 	b.ctx, cancel = context.WithTimeout(ctx, 5*Generous)
 	t.Cleanup(cancel)
 	Call(b, network.Enable, network.EnableParams{})
@@ -127,14 +128,14 @@ func (b *Tab) hear(ev any) {
 	}
 }
 
-// Excuse forgets what the browser has said of something that was to be expected.
+// Excuse forgets expected messages.
 func (b *Tab) Excuse(words string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.said = slices.DeleteFunc(b.said, func(s string) bool { return strings.Contains(s, words) })
 }
 
-// Quiet tells that the page broke nothing, and asked nobody for anything.
+// Quiet checks that the page caused no error and made no other requests.
 func (b *Tab) Quiet() {
 	b.T.Helper()
 	b.mu.Lock()
@@ -143,23 +144,23 @@ func (b *Tab) Quiet() {
 	require.Empty(b.T, b.sent)
 }
 
-// Context is what actions of chromedp take.
+// Context returns the context for actions of chromedp.
 func (b *Tab) Context() context.Context { return b.ctx }
 
-// Do carries actions out.
+// Do executes actions.
 func (b *Tab) Do(actions ...chromedp.Action[chromedp.Void]) {
 	b.T.Helper()
 	require.NoError(b.T, chromedp.Do(b.ctx, actions...))
 }
 
-// Call is for what chromedp has no action for.
+// Call executes a command for which chromedp has no action.
 func Call[P, R any](b *Tab, cmd cdp.Command[P, R], params P) {
 	b.T.Helper()
 	_, err := chromedp.Call(b.ctx, cmd, params)
 	require.NoError(b.T, err)
 }
 
-// Eval returns what an expression is.
+// Eval returns the value of an expression.
 func Eval[T any](b *Tab, expression string, opts ...chromedp.EvaluateOption) T {
 	b.T.Helper()
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression, opts...))
@@ -179,7 +180,7 @@ func (b *Tab) Until(expression string) {
 // Key presses keys.
 func (b *Tab) Key(keys string) { b.Do(chromedp.KeyEvent(keys)) }
 
-// Shot keeps a picture for people, if they want one, and returns it.
+// Shot returns a picture, and stores it with -shots.
 func (b *Tab) Shot(name string) []byte {
 	b.T.Helper()
 	_, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("new Promise((f) => requestAnimationFrame(() => setTimeout(() => f(true), 30)))", chromedp.EvalAwaitPromise))
@@ -194,7 +195,7 @@ func (b *Tab) Shot(name string) []byte {
 	return png
 }
 
-// Media is light or dark, and wide or narrow.
+// Media sets the colour scheme, light or dark, and the size.
 func (b *Tab) Media(scheme string, width, height int64) {
 	b.T.Helper()
 	Call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})

@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Generous is how long anything may take on a machine that is busy.
+// Generous bounds every wait, also on a busy machine.
 const Generous = time.Minute
 
-// Soon is how long is waited until something is looked at again.
+// Soon is the polling interval.
 const Soon = 20 * time.Millisecond
 
 // Build builds the programs once.
@@ -31,22 +31,22 @@ var Build = sync.OnceValue(func() error {
 	return nil
 })
 
-// Cluster is some hosts on one file, each a bakeryd with directories of its own.
+// Cluster is some hosts on one file, each a bakeryd with its own directories.
 type Cluster struct {
 	T  *testing.T
-	Up map[int]*exec.Cmd // those that run, by id
+	Up map[int]*exec.Cmd // running ones, by id
 
 	dir  string
 	mu   sync.Mutex
 	kids []*exec.Cmd
 }
 
-// Path is one below the directory of all of them; that of a host is h1, and so on.
+// Path returns a path below the cluster's directory; host 1 has h1, and so on.
 func (c *Cluster) Path(parts ...string) string {
 	return filepath.Join(append([]string{c.dir}, parts...)...)
 }
 
-// NewCluster formats a file, and starts so many hosts on it.
+// NewCluster formats a file, and starts a number of hosts on it.
 func NewCluster(t *testing.T, dir string, hosts int, format ...string) *Cluster {
 	t.Helper()
 	require.NoError(t, Build())
@@ -90,14 +90,14 @@ func (c *Cluster) Start(id int) {
 	c.Until(id, "joined", "\"state\": \"live\"")
 }
 
-// Kill ends a bakeryd as a loss of power does.
+// Kill ends a bakeryd, like a loss of power.
 func (c *Cluster) Kill(id int) {
 	require.NoError(c.T, c.Up[id].Process.Kill())
 	_ = c.Up[id].Wait()
 	delete(c.Up, id)
 }
 
-// Until waits for what a host's status says.
+// Until waits until a host's status contains a text.
 func (c *Cluster) Until(id int, what, says string) {
 	c.T.Helper()
 	require.Eventually(c.T, func() bool {
@@ -106,7 +106,7 @@ func (c *Cluster) Until(id int, what, says string) {
 	}, Generous, Soon, "host %d: %s", id, what)
 }
 
-// Noted waits for an event that a host keeps of a lock.
+// Noted waits for a host's event about a lock.
 func (c *Cluster) Noted(id int, kind, lock string) {
 	c.T.Helper()
 	require.Eventually(c.T, func() bool {
@@ -115,14 +115,14 @@ func (c *Cluster) Noted(id int, kind, lock string) {
 	}, Generous, Soon, "host %d: %s %s", id, kind, lock)
 }
 
-// Ctl is bakeryctl on a host.
+// Ctl returns a command that runs bakeryctl on a host.
 func (c *Cluster) Ctl(id int, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(Bin, "bakeryctl"), append([]string{"--socket", c.Path(fmt.Sprint("h", id), "s")}, args...)...)
 	cmd.Dir, cmd.Env = c.dir, append(os.Environ(), "PATH="+Bin+":"+os.Getenv("PATH"))
 	return cmd
 }
 
-// Run runs bakeryctl, which is to end with a code, and returns what it prints.
+// Run runs bakeryctl, checks its exit code, and returns its output.
 func (c *Cluster) Run(id, want int, args ...string) string {
 	c.T.Helper()
 	cmd := c.Ctl(id, args...)
@@ -133,7 +133,7 @@ func (c *Cluster) Run(id, want int, args ...string) string {
 	return out.String()
 }
 
-// Begin runs bakeryctl beside the test, in a group of its own.
+// Begin starts bakeryctl in its own process group.
 func (c *Cluster) Begin(id int, args ...string) *exec.Cmd {
 	c.T.Helper()
 	cmd := c.Ctl(id, args...)

@@ -21,19 +21,19 @@ const ready = `!!globalThis.statusPage && !!statusPage.model()`
 
 const headline = `document.getElementById('headline').textContent`
 
-// text is what a part of the page says.
+// text returns the text of a part of the page.
 func text(b *browser.Tab, selector string) string {
 	b.T.Helper()
 	return browser.Eval[string](b, fmt.Sprintf(`document.querySelector(%q).textContent`, selector))
 }
 
-// says waits until a part of the page does.
+// says waits until a part of the page contains words.
 func says(b *browser.Tab, selector, words string) {
 	b.T.Helper()
 	b.Until(fmt.Sprintf(`document.querySelector(%q)?.textContent.includes(%q)`, selector, words))
 }
 
-// TestLive: three hosts that run, one of which dies, and one of which is restarted, as they are seen to do so.
+// TestLive: three real hosts, of which one dies and one restarts.
 func TestLive(t *testing.T) {
 	c := browser.NewCluster(t, t.TempDir(), 3, "--name", "prod", "--lease", "12s")
 	for _, name := range []string{"backup", "report", "deploy"} {
@@ -61,7 +61,7 @@ func TestLive(t *testing.T) {
 	b.Quiet()
 }
 
-// held: who holds what, who waits for it, and that a list which is redrawn stays where it is.
+// held: holders and waiters are shown, and a list that is redrawn keeps its scroll position.
 func held(t *testing.T, c *browser.Cluster, b *browser.Tab) {
 	for i := range 30 {
 		c.Run(1, 0, "create", fmt.Sprintf("shard-%02d", i))
@@ -128,7 +128,7 @@ func death(t *testing.T, c *browser.Cluster, b *browser.Tab) {
 	require.Eventually(t, func() bool { _, err := os.Stat(pids); return err == nil }, browser.Generous, browser.Soon)
 	c.Begin(1, "lock", "deploy", "--", "./deploy", "v42")
 	c.Noted(1, "ticket", "deploy")
-	b.Until(`[...document.querySelectorAll('#locklist > li')].some((l) => l.querySelector('.name').textContent === 'deploy' && l.querySelector('.holders')?.textContent.includes('db3 (3)'))`) // by the disk
+	b.Until(`[...document.querySelectorAll('#locklist > li')].some((l) => l.querySelector('.name').textContent === 'deploy' && l.querySelector('.holders')?.textContent.includes('db3 (3)'))`) // from the disk
 	raw, err := os.ReadFile(pids)
 	require.NoError(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
@@ -175,7 +175,7 @@ func restart(t *testing.T, c *browser.Cluster, b *browser.Tab) {
 	b.Excuse("Failed to load resource: net::ERR_")
 }
 
-// shoot leaves pictures in all schemes and widths.
+// shoot stores pictures in all schemes and widths.
 func shoot(b *browser.Tab) {
 	for _, scheme := range []string{"dark", "light"} {
 		b.Media(scheme, 1280, 800)

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forward leads a port of this machine to a socket, as ssh -L does.
+// forward forwards a port of this machine to a socket, like ssh -L.
 func forward(t *testing.T, socket string) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,10 +48,10 @@ func forward(t *testing.T, socket string) string {
 	return "http://" + ln.Addr().String() + "/"
 }
 
-// object is one of JSON.
+// object is a JSON object.
 type object map[string]any
 
-// stage serves a bakeryd's page, but tells it something else than that bakeryd would.
+// stage serves the page of a bakeryd with other answers.
 type stage struct {
 	url string
 
@@ -88,7 +88,7 @@ func newStage(t *testing.T, real string, answer object) *stage {
 	return s
 }
 
-// set has the next answer be another.
+// set sets the next answer.
 func (s *stage) set(answer object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,8 +97,8 @@ func (s *stage) set(answer object) {
 
 const second = 1000
 
-// answer is what a bakeryd says of a lockspace that is well: hosts with a lease of 30 s, and locks, of which the first
-// held are held and the first queued of those waited for too.
+// answer returns the answer of a healthy bakeryd: hosts with a lease of 30 s, and locks, of which
+// the first held are held; the first queued of those have waiters.
 func answer(hosts, locks, held, queued int, change ...func(object)) object {
 	hs, ls := []object{}, []object{}
 	for id := 1; id <= hosts; id++ {
@@ -135,7 +135,7 @@ func holder(host, n int) object {
 		"mode": "exclusive", "token": fmt.Sprint(3676650270761156864 + n), "phase": "held", "settled": true, "orphan": false}
 }
 
-// in changes an object that is deep in another; a number is a place in a list.
+// in returns a nested object, to change it; a number is an index in a list.
 func in(o object, path string) object {
 	var at any = o
 	for part := range strings.SplitSeq(path, ".") {
@@ -155,7 +155,7 @@ func set(path string, members object) func(object) {
 	return func(o object) { maps.Copy(in(o, path), members) }
 }
 
-// latencies are what a bakeryd tells that measures them.
+// latencies adds measured latencies.
 func latencies(n int) func(object) {
 	of := func(p50, p99, most, errors int) object {
 		return object{"count": 1000 + 40*n, "p50_us": p50, "p99_us": p99 + (n*7919)%(p99/2), "max_us": most, "errors": errors}
@@ -163,7 +163,7 @@ func latencies(n int) func(object) {
 	return set("report.this_host", object{"io": object{"oldest_ms": 0, "read": of(245, 791, 2570, 0), "write": of(344, 1490, 12400, 2)}, "renewals": of(610, 2300, 15100, 0)})
 }
 
-// quoted is a pattern for a text in which brackets are only meant where they hold a choice.
+// quoted returns a pattern for a text; brackets are quoted unless they contain a choice.
 func quoted(words string) string {
 	return strings.NewReplacer("(", `\(`, ")", `\)`).Replace(words)
 }

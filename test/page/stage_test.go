@@ -16,7 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/browser"
 )
 
-// TestStaged: what a bakeryd may have to say, in each case as it would say it.
+// TestStaged: the page with each kind of answer.
 func TestStaged(t *testing.T) {
 	c := browser.NewCluster(t, t.TempDir(), 1, "--lease", "6s")
 	real := forward(t, c.Path("h1", "s"))
@@ -28,7 +28,7 @@ func TestStaged(t *testing.T) {
 	t.Run("hours", func(t *testing.T) { hours(t, real) })
 }
 
-// feed gives a page an answer out of turn.
+// feed gives a page an extra answer.
 func feed(b *browser.Tab, a object) {
 	b.T.Helper()
 	a["at"] = time.Now().UTC()
@@ -37,7 +37,7 @@ func feed(b *browser.Tab, a object) {
 	b.Do(chromedp.Evaluate[chromedp.Void]("statusPage.take(" + string(text) + ")"))
 }
 
-// stuck has lock-00001 be held by a host that is silent.
+// stuck makes a silent host hold lock-00001.
 func stuck(o object) {
 	set("report.hosts.1", object{"health": "silent", "silent_ms": 21 * second, "dead_in_ms": 15 * second})(o)
 	set("report.locks.0", object{"stuck": "held by host 2 (db2), not seen for 21 s, released in 15 s"})(o)
@@ -87,7 +87,7 @@ func troubles(t *testing.T, real string) {
 			a := answer(3, 5, 2, 1, c.change)
 			s.set(a)
 			feed(b, answer(3, 5, 2, 1, c.change))
-			// What the page asked for before may come after that.
+			// Earlier answers may still arrive.
 			require.EventuallyWithT(t, func(now *assert.CollectT) {
 				require.Regexp(now, quoted(c.headline), browser.Eval[string](b, headline))
 				require.Equal(now, c.level, browser.Eval[string](b, `document.getElementById('verdict').dataset.level`))
@@ -103,7 +103,7 @@ func troubles(t *testing.T, real string) {
 	b.Quiet()
 }
 
-// joining: a bakeryd that answers, and has no lockspace.
+// joining: a bakeryd that answers, but has no lockspace.
 func joining(t *testing.T, real string) {
 	away := object{"read": object{}, "error": object{"code": "unavailable", "message": "not joined to the lockspace: joining", "hint": "The log of bakeryd says more."}}
 	s := newStage(t, real, away)
@@ -120,7 +120,7 @@ func joining(t *testing.T, real string) {
 	b.Quiet()
 }
 
-// latency is shown where it is told.
+// latency is shown if it is in the answer.
 func latency(t *testing.T, real string) {
 	s := newStage(t, real, answer(3, 5, 2, 1))
 	b := browser.Visit(t, s.url, ready)
@@ -142,7 +142,7 @@ func latency(t *testing.T, real string) {
 var evil = []string{`</script><script>alert(1)</script>`, `<img src=x onerror=alert(2)>`, "\x1b]0;x\a\u202eevil\u2028\u200b\u3164\u00a0", `"};alert(3);//`, `<!--<script>`, `javascript:alert(4)`, `__proto__`,
 	"constructor", "{{7*7}}", "Z\u0351\u036b\u0343a\u0352\u034ag\u0353\u0333o", "a very long name without any blank in it: " + fmt.Sprintf("%0120d", 7)}
 
-// hostile: names, commands and reasons are text, whatever they say.
+// hostile: names, commands and reasons are shown as text, whatever they contain.
 func hostile(t *testing.T, real string) {
 	a := answer(len(evil), 2*len(evil), len(evil), len(evil))
 	for i, e := range evil {
@@ -179,7 +179,7 @@ func hostile(t *testing.T, real string) {
 	b.Quiet()
 }
 
-// manyLocks: ten thousand, and two thousand hosts, are found and not all drawn.
+// manyLocks: of ten thousand locks and two thousand hosts all can be found, and few are drawn.
 func manyLocks(t *testing.T, real string) {
 	a := answer(2000, 10_000, 700, 300)
 	set("report.locks.9998", object{"stuck": "behind host 7 (db7) in the queue", "queue": []object{{"place": 1, "host": 7, "host_name": "db7", "mode": "shared", "ticket": "1", "phase": "waiting"}}})(a)
@@ -210,7 +210,7 @@ func manyLocks(t *testing.T, real string) {
 	b.Quiet()
 }
 
-// hours: a thousand answers, each other than the one before, leave nothing behind.
+// hours: a thousand different answers leak nothing.
 func hours(t *testing.T, real string) {
 	s := newStage(t, real, answer(20, 100, 20, 5, latencies(1)))
 	event := func(i int) object {
@@ -239,7 +239,7 @@ func hours(t *testing.T, real string) {
 			s.mu.Unlock()
 			b.Do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`for (let i = %d; i < %d; i++) {
 				const a = structuredClone(variants[i %% variants.length]);
-				for (const l of a.report.locks) for (const h of l.holders) h.token = String(i * 1000 + l.lock); // every hold is another one
+				for (const l of a.report.locks) for (const h of l.holders) h.token = String(i * 1000 + l.lock); // every hold is a new one
 				statusPage.take(a);
 			}`, updates, updates+100)))
 			updates += 100

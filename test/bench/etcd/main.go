@@ -1,7 +1,6 @@
-// Command etcd takes and lets go of one mutex of an etcd over and over, by
-// etcd's own Go client and a session that is made once, and prints for every
-// turn how many nanoseconds the lock and the unlock took. It is a module of its
-// own, so that nothing else here depends on etcd.
+// Command etcd locks and unlocks one mutex of an etcd repeatedly, with etcd's Go client and one
+// session. For every turn it prints the nanoseconds of the lock and of the unlock. It is a separate
+// module, so that nothing else here depends on etcd.
 package main
 
 import (

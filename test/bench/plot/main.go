@@ -1,7 +1,6 @@
-// Command plot draws what test/bench wants plotted: it reads a list of plots as
-// JSON, and writes an SVG file for each into a directory. It knows nothing of
-// what is plotted, and is a module of its own, so that nothing else here
-// depends on what it draws with.
+// Command plot draws the plots of test/bench: it reads a list of plots as JSON, and writes an SVG
+// file for each into a directory. It does not know what is plotted. It is a separate module, so
+// that nothing else here depends on the plotting library.
 package main
 
 import (
@@ -21,7 +20,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// figure is a plot with lines over an axis that both grow by factors.
+// figure is a plot of lines with two logarithmic axes.
 type figure struct {
 	File   string  `json:"file"`
 	Title  string  `json:"title"`
@@ -70,7 +69,7 @@ func run(args []string) error {
 	return nil
 }
 
-// colours can be told apart by those who do not tell red from green (Okabe and Ito).
+// colours differ also for colour-blind readers (Okabe and Ito).
 var colours = []color.RGBA{
 	{0x00, 0x72, 0xb2, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff}, {0xe6, 0x9f, 0x00, 0xff},
 }
@@ -113,7 +112,7 @@ func (f figure) draw(path string) error {
 	return save(p, path)
 }
 
-// save leaves a margin: the last mark of an axis is half outside of the plot.
+// save adds a margin: half of the last mark is outside of the plot.
 func save(p *plot.Plot, path string) error {
 	canvas := vgsvg.New(17*vg.Centimeter, 9*vg.Centimeter)
 	p.Draw(draw.Crop(draw.New(canvas), 4, -24, 4, -6))
@@ -125,7 +124,7 @@ func save(p *plot.Plot, path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// fit has an axis reach from its first mark to its last.
+// fit makes an axis reach from its first mark to its last.
 func fit(a *plot.Axis, marks []value) {
 	if len(marks) > 0 {
 		a.Min, a.Max = min(a.Min, marks[0].At), max(a.Max, marks[len(marks)-1].At)

@@ -12,8 +12,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// disk is a disk in memory that may be far larger than the memory: only what was written takes any. It is a file
-// without a name, not a [blockdev.Memory], so that it is neither in the heap nor in the resident set that are measured.
+// disk is a disk in memory that may be far larger than the memory: only written sectors take space.
+// It is an unnamed file, not a [blockdev.Memory], so that it is in neither the measured heap nor
+// the resident set.
 type disk struct {
 	file *os.File
 	info blockdev.Info
@@ -35,12 +36,12 @@ func newDisk(g layout.Geometry) (*disk, error) {
 	return d, nil
 }
 
-// area is a part of the disk, as far as it is of interest who reads it.
+// area is a part of the disk.
 type area int
 
 const (
-	table     area = iota // the superblocks and host records, which are read together
-	directory             // the names of locks
+	table     area = iota // superblocks and host records, which are read together
+	directory             // names of the locks
 	slots
 	areas
 )
@@ -55,7 +56,7 @@ func (d *disk) area(off int64) area {
 	return slots
 }
 
-// Traffic is what a host asked of the disk.
+// Traffic is a host's requests to the disk.
 type Traffic struct {
 	Reads      int64 `json:"reads"`
 	ReadBytes  int64 `json:"read_bytes"`
@@ -71,13 +72,13 @@ func (t Traffic) plus(o Traffic) Traffic {
 	return Traffic{t.Reads + o.Reads, t.ReadBytes + o.ReadBytes, t.Writes + o.Writes, t.WriteBytes + o.WriteBytes}
 }
 
-// handle is the disk as one host has it open.
+// handle is one host's handle of the disk.
 type handle struct {
 	*disk
 	counts [areas]struct{ reads, readBytes, writes, writeBytes atomic.Int64 }
 }
 
-// open opens the disk for one more host, to which every request takes latency longer.
+// open opens the disk for another host; every request takes latency longer.
 func (d *disk) open(latency time.Duration) (*handle, blockdev.Device) {
 	h := &handle{disk: d}
 	if latency == 0 {
@@ -88,7 +89,7 @@ func (d *disk) open(latency time.Duration) (*handle, blockdev.Device) {
 	return h, slow
 }
 
-// traffic is what the host asked of one part of the disk so far.
+// traffic returns the host's requests to one part of the disk so far.
 func (h *handle) traffic(a area) Traffic {
 	c := &h.counts[a]
 	return Traffic{c.reads.Load(), c.readBytes.Load(), c.writes.Load(), c.writeBytes.Load()}
@@ -119,5 +120,5 @@ func (h *handle) Write(p []byte, off int64) error {
 	return err
 }
 
-// Close leaves the disk to the other hosts.
+// Close does nothing: other hosts use the disk.
 func (h *handle) Close() error { return nil }

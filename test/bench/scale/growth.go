@@ -15,31 +15,32 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 )
 
-// Point is how one bakeryd does in a lockspace of so many live hosts and so many locks, all of which it has used.
+// Point describes one bakeryd in a lockspace with a number of live hosts and of locks, all of which
+// it has used.
 type Point struct {
 	Hosts int `json:"hosts"`
 	Locks int `json:"locks"`
 
-	Acquire   Traffic `json:"acquire"`    // slots and directory, of acquire and release together, median
-	AcquireUS float64 `json:"acquire_us"` // p50, on a disk without latency: what is not IO
+	Acquire   Traffic `json:"acquire"`    // slots and directory, acquire and release together, median
+	AcquireUS float64 `json:"acquire_us"` // median on a disk without latency: the part that is not IO
 
 	LeaseMS   int64   `json:"lease_ms"`
-	Heartbeat Traffic `json:"heartbeat"`  // superblocks and host table, by L/6
-	IdleOther Traffic `json:"idle_other"` // everything else that it asked for though nothing was wanted, by lease
+	Heartbeat Traffic `json:"heartbeat"`  // superblocks and host table, per L/6
+	IdleOther Traffic `json:"idle_other"` // all other requests of an idle host, per lease
 
 	Memory     Memory `json:"memory"`
 	Goroutines int    `json:"goroutines"`
 
 	StatusMS    float64 `json:"status_ms"` // on a disk without latency
 	StatusBytes int64   `json:"status_bytes"`
-	StatusError string  `json:"status_error,omitempty"` // there is too much to read for one
+	StatusError string  `json:"status_error,omitempty"` // the answer would be too large
 }
 
-// Memory is what a process takes. The disk is not in it.
+// Memory is the memory of a process, without the disk.
 type Memory struct {
-	HeapBytes    int64 `json:"heap_bytes"`     // in use, after a collection
-	BeforeBytes  int64 `json:"before_bytes"`   // the same, before bakeryd was started
-	RSSBytes     int64 `json:"rss_bytes"`      // as the kernel sees it, before that collection
+	HeapBytes    int64 `json:"heap_bytes"`     // in use after a collection
+	BeforeBytes  int64 `json:"before_bytes"`   // the same before bakeryd was started
+	RSSBytes     int64 `json:"rss_bytes"`      // according to the kernel, before that collection
 	RSSAnonBytes int64 `json:"rss_anon_bytes"` // the part that is not the program's file
 }
 
@@ -71,10 +72,10 @@ func resident(path string) (rss, anon int64) {
 	return rss, anon
 }
 
-// acquisitions is how often a lock is acquired and released for one Point.
+// acquisitions is how often a lock is acquired and released for a Point.
 const acquisitions = 300
 
-// Measure measures a Point. It wants a process of its own, so that the memory is that of one bakeryd.
+// Measure measures a Point. It needs a separate process, so that the memory is that of one bakeryd.
 func Measure(ctx context.Context, dir string, hosts, locks int, lease time.Duration) (p Point, err error) {
 	p = Point{Hosts: hosts, Locks: locks, LeaseMS: lease.Milliseconds()}
 	s, err := newSpace(dir, hosts, locks, lease)
@@ -85,7 +86,7 @@ func Measure(ctx context.Context, dir string, hosts, locks int, lease time.Durat
 	if err := s.fill(); err != nil {
 		return p, err
 	}
-	others, err := s.settle(2, hosts)
+	others, err := s.simulate(2, hosts)
 	if err != nil {
 		return p, err
 	}
@@ -99,7 +100,7 @@ func Measure(ctx context.Context, dir string, hosts, locks int, lease time.Durat
 	return p, errors.Join(err, b.end(), others.leave())
 }
 
-// measure fills in all but BeforeBytes.
+// measure sets all fields except BeforeBytes.
 func (p *Point) measure(ctx context.Context, b *bakeryd, locks int, lease time.Duration) error {
 	for n := 1; n <= locks; n++ {
 		if _, err := take(ctx, b.d, lockName(n)); err != nil {
@@ -120,7 +121,7 @@ func (p *Point) measure(ctx context.Context, b *bakeryd, locks int, lease time.D
 	p.Acquire = medianTraffic(asked)
 	p.AcquireUS = float64(median(times).Nanoseconds()) / 1e3
 
-	// From here on nothing is wanted of it: what is written of holds that lasted, and wakes up for that, is over.
+	// The host is idle from here on: writes and wake-ups because of long holds are over.
 	if err := sleep(ctx, lease/6); err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func (p *Point) measure(ctx context.Context, b *bakeryd, locks int, lease time.D
 	return nil
 }
 
-// status times what bakeryctl status asks for.
+// status measures the request of bakeryctl status.
 func (p *Point) status(b *bakeryd) {
 	var times []time.Duration
 	read := b.handle.total().ReadBytes
@@ -154,8 +155,8 @@ func (p *Point) status(b *bakeryd) {
 	p.StatusMS = float64(median(times).Microseconds()) / 1e3
 }
 
-// by returns what was asked in each of n equal parts of a time. One request more or less at an end of that time does
-// not count.
+// by returns the requests in each of n equal parts of a time. One request at the edge of a part may
+// be missing or extra.
 func (t Traffic) by(n int64) Traffic {
 	part := func(count, bytes int64) (int64, int64) {
 		if count == 0 {
@@ -170,7 +171,7 @@ func (t Traffic) by(n int64) Traffic {
 	return out
 }
 
-// medianTraffic is by each figure of its own. What the host did beside, now and then, is not in it.
+// medianTraffic returns the median of each figure, and so excludes rare other requests.
 func medianTraffic(all []Traffic) Traffic {
 	of := func(figure func(Traffic) int64) int64 {
 		var v []int64
@@ -186,7 +187,7 @@ func medianTraffic(all []Traffic) Traffic {
 	}
 }
 
-// take acquires and releases a lock, and tells how long that took.
+// take acquires and releases a lock, and returns the time that it took.
 func take(ctx context.Context, d *daemon.Daemon, name string) (time.Duration, error) {
 	from := time.Now()
 	h, err := d.Acquire(ctx, daemon.Request{Name: name})
@@ -210,7 +211,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// bakeryd is all that the command of that name is, the command apart.
+// bakeryd is the code of the command bakeryd without its main package.
 type bakeryd struct {
 	d      *daemon.Daemon
 	handle *handle

@@ -6,21 +6,23 @@ import (
 	"time"
 )
 
-// Joining is how long so many real hosts take to join, in one process.
+// Joining is how long a number of real hosts take to join, in one process.
 type Joining struct {
 	Hosts   int     `json:"hosts"`
 	AtOnce  int     `json:"at_once"`
 	Seconds float64 `json:"seconds"`
 	LeaseMS int64   `json:"lease_ms"`
 
-	// What an acquire takes when all of them are there: to be what a Point tells of as many that are not run.
+	// Requests of an acquire when all of them have joined, for comparison with a Point's simulated
+	// hosts.
 	Acquire Traffic `json:"acquire"`
 }
 
-// atOnce is how many hosts join at a time. Each waits until all that are live cover it, which they do as they renew.
+// atOnce is how many hosts join at a time. Each waits until all live hosts cover it, which they do
+// when they renew.
 const atOnce = 64
 
-// Join has so many hosts join.
+// Join makes a number of hosts join.
 func Join(ctx context.Context, dir string, count int, lease time.Duration) (j Joining, err error) {
 	s, err := newSpace(dir, count, 4, lease)
 	if err != nil {
@@ -39,7 +41,7 @@ func Join(ctx context.Context, dir string, count int, lease time.Duration) (j Jo
 	return j, errors.Join(err, leaveAll(hosts))
 }
 
-// joinAll returns those that have joined, all of them unless there is an error.
+// joinAll returns the hosts that have joined: all, unless there is an error.
 func (s *space) joinAll(ctx context.Context, count int, latency time.Duration) (joined []*host, err error) {
 	type result struct {
 		h   *host
@@ -66,7 +68,7 @@ func (s *space) joinAll(ctx context.Context, count int, latency time.Duration) (
 	return joined, err
 }
 
-// acquires is what an acquire and release of a free lock takes of the disk.
+// acquires returns the requests of an acquire and release of a free lock.
 func (h *host) acquires(ctx context.Context) (Traffic, error) {
 	name := lockName(1)
 	if _, err := take(ctx, h.Daemon, name); err != nil {

@@ -1,27 +1,26 @@
-// Package scale measures how bakeryd grows: with the hosts of a lockspace, with
-// its locks, and with those who wait for one. It runs the daemon's own code on
-// a disk in memory that counts what is asked of it, so that most of what it
-// finds is a count, and holds on any machine. It knows the layout only to put
-// records there of hosts that it does not run.
+// Package scale measures how bakeryd grows with the hosts of a lockspace, with its locks, and with
+// the waiters for one. It runs the daemon's code on a disk in memory that counts requests, so most
+// results are counts that hold on any machine. It knows the layout only to write records of hosts
+// that do not run.
 //
-// Begin with [Measure] in growth.go; waiters.go is about the waiters, joining.go
-// about how long it takes to join; disk.go and crowd.go are what stands in for a
-// disk and for other hosts.
+// Begin with [Measure] in growth.go. waiters.go measures waiters, joining.go the join. disk.go and
+// simulated.go replace a disk and other hosts.
 package scale
 
 import "time"
 
-// Latency is how much longer a request takes where time matters, as on a good disk.
+// Latency is the time of a request where time matters, as on a good disk.
 const Latency = 100 * time.Microsecond
 
-// Result is all that is measured.
+// Result is all results.
 type Result struct {
 	Points  []Point   `json:"points"`
 	Waiters []Waiting `json:"waiters"`
 	Joining []Joining `json:"joining"`
 }
 
-// Hosts, Locks, Waiters and Joiners are what is measured in full; the quick run has the first two of each.
+// Hosts, Locks, Waiters and Joiners are the sizes of a full run; a quick run has the first two of
+// each.
 var (
 	Hosts   = []int{2, 16, 128, 1000, 2000}
 	Locks   = []int{1, 100, 10000}

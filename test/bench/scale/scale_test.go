@@ -11,8 +11,8 @@ import (
 
 var lease = standstill.Outlives(2 * time.Second)
 
-// TestMeasure: what is measured is of this very protocol. An acquire without anybody in the way is a claim, a look and
-// a release; an idle host writes its record and reads the table once every sixth of the lease.
+// TestMeasure: the requests are those of the protocol. An uncontended acquire is a claim, a look
+// and a release. An idle host writes its record and reads the table once every sixth of the lease.
 func TestMeasure(t *testing.T) {
 	p, err := Measure(t.Context(), t.TempDir(), 16, 3, lease)
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func TestMeasure(t *testing.T) {
 	require.Positive(t, p.Memory.RSSAnonBytes)
 }
 
-// TestHostsThatAreNotRun: they cost an acquire what real ones do.
+// TestHostsThatAreNotRun: they cost an acquire the same as real ones.
 func TestHostsThatAreNotRun(t *testing.T) {
 	t.Parallel()
 	const hosts = 4

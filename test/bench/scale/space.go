@@ -16,7 +16,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// stride is that of disks with sectors of 512 bytes. On those of 4096 everything is eight times as many bytes.
+// stride is that of disks with sectors of 512 bytes. With 4096 all byte counts are eight times as
+// large.
 const stride = 512
 
 // space is a lockspace on a disk in memory.
@@ -58,7 +59,7 @@ func (s *space) close() { _ = s.disk.file.Close() }
 
 func lockName(n int) string { return fmt.Sprintf("lock-%05d", n) }
 
-// fill writes a directory entry for every lock that there is room for, as hosts would have made them.
+// fill writes a directory entry for every possible lock, as hosts would.
 func (s *space) fill() error {
 	buf := blockdev.Alloc(stride)
 	made := bakery.ClockNumber(time.Now(), s.sb.Formatted)
@@ -74,7 +75,7 @@ func (s *space) fill() error {
 	return nil
 }
 
-// config is that of a host, which has files of its own, on a handle of its own.
+// config returns the configuration of a host with its own files and handle.
 func (s *space) config(id int, latency time.Duration) (daemon.Config, *handle, error) {
 	dir := filepath.Join(s.dir, fmt.Sprintf("host-%d", id))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -86,7 +87,7 @@ func (s *space) config(id int, latency time.Duration) (daemon.Config, *handle, e
 	return cfg.On(func() (blockdev.Device, error) { return dev, nil }), h, nil
 }
 
-// host is a real one, in this process.
+// host is a real host in this process.
 type host struct {
 	*daemon.Daemon
 	handle *handle

@@ -11,21 +11,22 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 )
 
-// Waiting is what the disk sees of so many hosts that wait for one lock, which another one holds.
+// Waiting has the requests of a number of hosts that wait for one held lock.
 type Waiting struct {
 	Waiters int `json:"waiters"`
 
-	// By second, all hosts together, while nothing moves: the first half second of the wait apart, and the lease.
+	// Per second, of all hosts together, without the first half second of the wait and without
+	// leases.
 	Reads     float64 `json:"reads"`
 	ReadBytes float64 `json:"read_bytes"`
 
-	FirstReads float64 `json:"first_reads"` // of these, by the one who is first in line
+	FirstReads float64 `json:"first_reads"` // of these, by the first waiter
 	FirstBytes float64 `json:"first_bytes"`
 
-	HandOverUS float64 `json:"handover_us"` // release begun to grant, p50 over all of them
+	HandOverUS float64 `json:"handover_us"` // start of the release to grant, median
 }
 
-// Wait measures the waiters, on one lockspace that has room for all.
+// Wait measures the waiters, in one lockspace that has room for all.
 func Wait(ctx context.Context, dir string, waiters []int, hold, lease time.Duration) (all []Waiting, err error) {
 	s, err := newSpace(dir, slices.Max(waiters)+1, 4, lease)
 	if err != nil {
@@ -47,10 +48,10 @@ func Wait(ctx context.Context, dir string, waiters []int, hold, lease time.Durat
 	return all, errors.Join(err, leaveAll(hosts))
 }
 
-// settling is how long a wait lasts before it is measured: at first it is watched more closely.
+// settling is how long a wait lasts before it is measured: at first waiters poll faster.
 const settling = 500 * time.Millisecond
 
-// wait has the first host hold the lock and the others wait for it, one after the other.
+// wait makes the first host hold the lock and the others wait for it, one after another.
 func wait(ctx context.Context, hosts []*host, hold time.Duration) (w Waiting, err error) {
 	name := lockName(1)
 	for _, h := range hosts { // each has used the lock before
@@ -100,17 +101,17 @@ func wait(ctx context.Context, hosts []*host, hold time.Duration) (w Waiting, er
 	}, nil
 }
 
-// relay is those who wait for a lock. Each lets go at once.
+// relay is the waiters for a lock. Each releases it immediately.
 type relay struct {
 	hosts sync.WaitGroup
 
-	mu   sync.Mutex      // guards the rest
-	last time.Time       // when a release was begun
+	mu   sync.Mutex      // guards the fields below
+	last time.Time       // start of the last release
 	took []time.Duration // from there to the next grant
 	err  error
 }
 
-// queue returns when the host waits, so that the next one does behind it.
+// queue returns when the host waits, so that the next one waits behind it.
 func (r *relay) queue(ctx context.Context, h *host, name string) error {
 	waits, over := make(chan struct{}, 1), make(chan struct{})
 	r.hosts.Go(func() {
@@ -149,7 +150,7 @@ func (r *relay) granted() {
 	r.last = now
 }
 
-// let notes that a release begins.
+// let records the start of a release.
 func (r *relay) let() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,19 +8,19 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// crowd stands for the hosts that are not run: their records are on the disk, valid and renewed as those of live hosts
-// are, which is all that another host ever sees of them while they want no lock.
-type crowd struct {
+// simulatedHosts writes the records of hosts that do not run: valid, and renewed like those of live hosts.
+// Other hosts see no more of a host that wants no lock.
+type simulatedHosts struct {
 	space   *space
 	records []layout.HostRecord
 	stop    chan struct{}
 	done    sync.WaitGroup
-	err     error // of the renewals; to be read when done
+	err     error // of the renewals; valid when done
 }
 
-// settle has hosts first to last stand in the table.
-func (s *space) settle(first, last int) (*crowd, error) {
-	c := &crowd{space: s, stop: make(chan struct{})}
+// simulate puts hosts first to last into the table.
+func (s *space) simulate(first, last int) (*simulatedHosts, error) {
+	c := &simulatedHosts{space: s, stop: make(chan struct{})}
 	for id := first; id <= last; id++ {
 		c.records = append(c.records, layout.HostRecord{ID: id, Incarnation: 0xc0ffee<<16 + uint64(id), State: layout.StateLive,
 			Sequence: 1, Name: "elsewhere", Highest: s.sb.Geometry.Hosts})
@@ -43,7 +43,7 @@ func (s *space) settle(first, last int) (*crowd, error) {
 	return c, nil
 }
 
-func (c *crowd) renew() error {
+func (c *simulatedHosts) renew() error {
 	g, buf := c.space.sb.Geometry, blockdev.Alloc(stride)
 	for i := range c.records {
 		r := &c.records[i]
@@ -58,7 +58,7 @@ func (c *crowd) renew() error {
 	return nil
 }
 
-func (c *crowd) leave() error {
+func (c *simulatedHosts) leave() error {
 	close(c.stop)
 	c.done.Wait()
 	return c.err
