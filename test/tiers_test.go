@@ -1,4 +1,4 @@
-// Package test checks that test/README.md says truly what the tiers of test/all run.
+// Package test checks that test/README.md describes the tiers of test/all correctly.
 package test
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fullOnly returns what test/steps leaves to --full: names of steps and of tests, and for the
-// scenarios of ./test/vm the pattern of those that it does not leave.
+// fullOnly returns what test/steps only runs with --full: names of steps and of tests. For
+// ./test/vm it returns the pattern of the scenarios in the default tier.
 func fullOnly(t *testing.T) (names map[string]bool, vm *regexp.Regexp) {
 	text, err := os.ReadFile("steps")
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func definedIn(t *testing.T) map[string][]string {
 		file = strings.TrimSpace(file)
 		text, err := os.ReadFile(filepath.Join("..", file))
 		if os.IsNotExist(err) {
-			continue // removed, and not committed
+			continue // removed, but not committed
 		}
 		require.NoError(t, err)
 		for _, m := range definition.FindAllSubmatch(text, -1) {

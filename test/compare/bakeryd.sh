@@ -1,4 +1,4 @@
-# bakeryd, three hosts on a file, with a lease of 5 s.
+# bakeryd: three hosts on a file, with a lease of 5 s.
 
 # host ID [PREFIX...] starts the bakeryd of a host.
 host() {

@@ -1,7 +1,7 @@
-# consul, one server of it, and consul lock. Debian 12 does not have it, so it is built from its module; that takes some
-# minutes, and a gigabyte below Go's caches.
+# consul: one server, and consul lock. Debian 12 does not have it, so it is built from its module,
+# which takes some minutes and a gigabyte in Go's caches.
 
-# The versions of the newest one that builds without modules that its own go.mod replaces by directories.
+# The newest version that builds without modules that its go.mod replaces by directories.
 consul_version=v1.13.9
 
 build_consul() {
@@ -66,7 +66,7 @@ try_consul() {
 	sleep 1
 	for i in 1 2 3 4 5; do
 		begin q.log env CONSUL_HTTP_ADDR=127.0.0.1:28500 "$PWD/consul" lock -shell=false q sh -c "echo $i >>'$PWD/order'"
-		sleep 0.5 # nothing shows who waits; the order is told, not judged
+		sleep 0.5 # nothing shows the waiters; the order is printed, not checked
 	done
 	until_true 90 sh -c "[ \$(grep -c . '$PWD/order') = 5 ]"
 	shown "waiters 1 2 3 4 5 were let in as $(paste -sd ' ' order)"

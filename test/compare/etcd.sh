@@ -1,4 +1,4 @@
-# etcd, one node of it, and etcdctl lock.
+# etcd: one node, and etcdctl lock.
 
 serve_etcd() {
 	begin etcd.log "$PWD/deb/usr/bin/etcd" --name one --data-dir "$PWD/data" --listen-client-urls "$url" --advertise-client-urls "$url" \

@@ -1,6 +1,6 @@
-# sanlock, two daemons on one file, without the watchdog, which would reset this machine.
+# sanlock: two daemons on one file, without the watchdog, which would reset this machine.
 
-# lock DIR ACTION... asks one of the two daemons.
+# lock DIR ACTION... sends a request to one of the two daemons.
 lock() {
 	local dir=$1
 	shift

@@ -1,4 +1,4 @@
-# SBD, its disk alone: what it does is to have Pacemaker reset nodes, which is not tried here.
+# SBD: only its disk. Its purpose is that Pacemaker resets nodes, which is not tried here.
 
 try_sbd() {
 	local out program disk packages

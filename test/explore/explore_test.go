@@ -40,7 +40,7 @@ func TestExplore(t *testing.T) {
 
 var toyRoot string // set by explored
 
-// explored returns a directory with toy, which was explored.
+// explored returns a directory with an explored toy.
 var explored = sync.OnceValues(func() (root string, err error) {
 	defer func() { toyRoot = root }()
 	if root, err = os.MkdirTemp("", "explored"); err != nil {
@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// lab returns an explorer of a copy of toy that was explored.
+// lab returns an explorer of a copy of the explored toy.
 func lab(t *testing.T) (x explorer, s subject, said *strings.Builder) {
 	root, err := explored()
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 var statesLogged = regexp.MustCompile(`(\d+) states\b`)
 
 // goResults reads the output of go test -json: each test that logs "N states" is a scenario. It
-// copies to log what failed tests, and no test, said.
+// copies to log the output of failed tests, and output outside of tests.
 func goResults(output io.Reader, log io.Writer) (map[string]string, error) {
 	said, states := map[string]string{}, map[string][]int{}
 	var skipped []string
@@ -73,8 +73,8 @@ func modelResults(output io.Reader, log io.Writer) (map[string]string, error) {
 	return joined(states), lines.Err()
 }
 
-// joined writes the numbers of each scenario in order: several explorations of one test may come
-// in any.
+// joined writes the numbers of each scenario in order: several explorations of one test may come in
+// any order.
 func joined(states map[string][]int) map[string]string {
 	all := map[string]string{}
 	for name, list := range states {

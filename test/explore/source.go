@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// listed is what go list says of a package.
+// listed is a package in the output of go list.
 type listed struct {
 	ImportPath, Dir string
 	GoFiles         []string
@@ -61,7 +61,7 @@ func (x explorer) addPackage(all map[string]string, p listed) error {
 	switch {
 	case p.Standard || strings.HasSuffix(p.ImportPath, ".test"): // the latter is generated
 		return nil
-	case p.Module == nil && !within: // else it is made of the files of a target
+	case p.Module == nil && !within: // otherwise its files are the target
 		return fmt.Errorf("package %s belongs to no module", p.ImportPath)
 	case p.Module != nil && !p.Module.Main:
 		m, version := p.Module, p.Module.Version
@@ -105,7 +105,7 @@ func (x explorer) plainSources(s subject, all map[string]string) error {
 	return nil
 }
 
-// add adds the hash of what of a file matters.
+// add adds the hash of the part of a file that matters.
 func (x explorer) add(all map[string]string, file string, matters func([]byte) ([]byte, error)) error {
 	data, err := os.ReadFile(file)
 	if err != nil {

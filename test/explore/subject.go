@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// subject is something that is explored exhaustively.
+// subject is code that is explored exhaustively.
 type subject struct {
 	name    string
 	dir     string   // its package or folder, relative to the root

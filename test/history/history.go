@@ -1,6 +1,6 @@
-// Package history checks that what clients asked of a lock and got is what one lock may answer. It
-// knows what a lock promises; it never knows how the lock is made, nor leases: a caller that knows
-// of a lost lease ends the hold there. Begin with [Recorder], which takes calls, and with
+// Package history checks that clients' calls of a lock have results that a correct lock can give.
+// It knows what a lock promises; it never knows how the lock works, nor leases: a caller that knows
+// of a lost lease ends the hold there. Begin with [Recorder], which records calls, and with
 // [History.Check], for which porcupine searches an order of the calls that [state] allows.
 package history
 
@@ -28,10 +28,10 @@ type Kind int
 const (
 	Acquire Kind = iota
 	Change       // of the mode of a hold
-	Release      // at the moment when the client stops; the lock is free a little later
+	Release      // when the client stops; the lock becomes free slightly later
 )
 
-// Call is one request that was granted, at some moment from Asked to Answered.
+// Call is one granted request, which took effect at some moment from Asked to Answered.
 type Call struct {
 	Kind            Kind
 	Host            int
@@ -49,10 +49,10 @@ func (c Call) String() string {
 	return fmt.Sprintf("%.6f to %.6f on host %d: %s %v, token %d", c.Asked.Seconds(), c.Answered.Seconds(), c.Host, what, c.Mode, c.Token)
 }
 
-// state is what a lock is like between two calls.
+// state is the state of a lock between two calls.
 type state struct {
 	permits int
-	writers string // hosts of the exclusive holds, a rune each
+	writers string // hosts of the exclusive holds, one rune each
 	readers int
 	wrote   layout.Ticket // greatest token of an exclusive hold
 	last    layout.Ticket // greatest token of all holds
@@ -67,7 +67,7 @@ func (s state) step(c Call) (state, bool) {
 		next.note(c)
 		return next, newer && free
 	case Change:
-		// The token of a hold stays: shared ones that were granted later may have had greater ones.
+		// A hold keeps its token: shared holds that were granted later may have greater ones.
 		newer := c.Mode == layout.Shared || c.Token >= s.wrote
 		next, was := s.leave(c.Host, c.From)
 		next, free := next.enter(c.Host, c.Mode)
@@ -107,16 +107,16 @@ func (s state) leave(host int, mode layout.Mode) (state, bool) {
 	return s, was
 }
 
-// Recorder takes the calls of one lock. It may be used by several goroutines.
+// Recorder records the calls of one lock. It is safe for concurrent use.
 type Recorder struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	calls  []Call     // since the last window
 	inside int        // holds, after these calls
 	begin  time.Duration
 	first  state
 }
 
-// New returns a recorder of a lock with this number of permits, which is free.
+// New returns a recorder of a free lock with a number of permits.
 func New(permits int) *Recorder { return &Recorder{first: state{permits: permits}} }
 
 // Add records a call.
@@ -133,9 +133,9 @@ func (r *Recorder) Add(c Call) {
 	}
 }
 
-// Window cuts off the calls so far if they are this many at least, and the lock is free after them;
-// otherwise it returns nil. The caller has added them in the order of their answers: a client that
-// asked before the cut and was answered after it may be taken to have asked after it.
+// Window cuts off the calls so far if they are at least least, and the lock is free after them;
+// otherwise it returns nil. The caller must have added them in the order of their answers: a call
+// asked before the cut and answered after it may count as asked after it.
 func (r *Recorder) Window(least int) *History {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,7 +145,7 @@ func (r *Recorder) Window(least int) *History {
 	return r.cut()
 }
 
-// Rest cuts off the calls that are left.
+// Rest cuts off the remaining calls.
 func (r *Recorder) Rest() *History {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,16 +165,16 @@ func (r *Recorder) cut() *History {
 	return h
 }
 
-// History is what was recorded of one lock since a moment when it was free.
+// History is the record of one lock from a moment when it was free.
 type History struct {
 	Calls []Call
 	first state
 }
 
-// ErrUndecided is returned when the time did not suffice to check a history.
+// ErrUndecided is returned when a history could not be checked in the time given.
 var ErrUndecided = errors.New("the history was not decided in time")
 
-// Check returns an error unless a lock may have granted all calls.
+// Check returns an error if no correct lock can have granted the calls.
 func (h *History) Check(timeout time.Duration) error {
 	switch porcupine.CheckOperationsTimeout(h.model(), operations(h.Calls), timeout) {
 	case porcupine.Ok:
@@ -185,8 +185,8 @@ func (h *History) Check(timeout time.Duration) error {
 	return fmt.Errorf("no order of %d calls from %v on is one of a lock", len(h.Calls), h.Calls[0].Asked)
 }
 
-// Impossible returns the calls up to the first that no lock can have granted, in the order of their
-// answers, of a history that Check finds wrong.
+// Impossible returns, for a history that Check rejects, the calls up to the first impossible one,
+// in the order of their answers.
 func (h *History) Impossible() []Call {
 	calls := slices.Clone(h.Calls)
 	slices.SortStableFunc(calls, func(a, b Call) int { return cmp.Compare(a.Answered, b.Answered) })

@@ -28,7 +28,7 @@ func changed(c Call, mode layout.Mode, asked, answered time.Duration) Call {
 	return c
 }
 
-// cutShort ends a hold at a moment that is not known, before another one.
+// cutShort ends a hold at an unknown moment, before another one.
 func cutShort(c Call, from, before time.Duration) Call {
 	c.Kind, c.Asked, c.Answered = Release, from, before
 	return c
@@ -92,14 +92,14 @@ func TestCheck_MadeUpHistories(t *testing.T) {
 	}
 }
 
-// A window is whole, and a token that goes back is found over the cut.
+// A window is complete, and a token that goes back is found across the cut.
 func TestWindow_TokenGoesBackOverTheCut(t *testing.T) {
 	const least = 20
 	recorder := New(1)
 	at, token := time.Duration(0), layout.Ticket(0)
 	one := func() *History {
 		at, token = at+10, token+10
-		c := took(1, x, token, 0, at) // asked for at the very beginning
+		c := took(1, x, token, 0, at) // asked at the start
 		recorder.Add(c)
 		require.Nil(t, recorder.Window(0), "the lock is held")
 		recorder.Add(letGo(c, at+5))

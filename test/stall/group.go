@@ -50,7 +50,8 @@ func (g *group) freeze(is string) error {
 	return os.WriteFile(filepath.Join(g.dir, "cgroup.freeze"), []byte(is), 0)
 }
 
-// close removes the group, with empty ones below it. What still runs in it moves to the parent.
+// close removes the group and empty ones below it. Processes that still run in it move to the
+// parent.
 func (g *group) close() {
 	g.file.Close()
 	members, _ := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
@@ -60,7 +61,7 @@ func (g *group) close() {
 	(&cgroup.Group{Dir: g.dir}).Remove()
 }
 
-// frozen reports whether all processes of the group stand still.
+// frozen reports whether all processes of the group are frozen.
 func (g *group) frozen() (bool, error) {
 	events, err := os.ReadFile(filepath.Join(g.dir, "cgroup.events"))
 	if err != nil {

@@ -1,14 +1,14 @@
-// Command stall runs a command and makes all its processes stand still at random moments, as a
-// machine does that is paused, swaps or has no processor to spare.
+// Command stall runs a command and stops all its processes at random moments, like a machine that
+// is paused, swaps or is overloaded.
 //
 //	go run ./test/stall [--seed N] [--least 100ms] [--most 5s] [--every 3s] COMMAND [ARGUMENT...]
 //
-// It prints its seed at the beginning, and the sum of the stalls at the end. It exits with the
-// status of COMMAND, or with 128 and the signal that killed it. On SIGINT and SIGTERM it continues
-// all processes, passes the signal on and stalls no more. COMMAND finds the longest stall in
-// BAKERY_TEST_STALL: a test whose faults last for a part of a lease needs a lease that outlives it.
+// It prints its seed at the start, and the sum of the stalls at the end. It exits with the status
+// of COMMAND, or with 128 and the signal that killed it. On SIGINT and SIGTERM it continues all
+// processes, passes the signal on and makes no more stalls. BAKERY_TEST_STALL tells COMMAND the
+// longest stall: a test whose faults last for a part of a lease needs a lease that outlives it.
 //
-// The command gets a cgroup of version 2, which is frozen (group.go). Where no cgroup can be made,
+// The command gets a cgroup of version 2, which is frozen (group.go). If no cgroup can be created,
 // the tool sends SIGSTOP and SIGCONT to all descendants (signals.go).
 package main
 
@@ -34,7 +34,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stderr)) }
 type tree interface {
 	attributes() *syscall.SysProcAttr // of the command's first process
 	stop() error
-	resume() error // of what stop stopped
+	resume() error // continues what stop stopped
 	close()
 }
 
@@ -154,7 +154,7 @@ func (s *stalls) length() time.Duration {
 	return time.Duration(float64(s.least) * math.Pow(float64(s.most)/float64(s.least), s.rng.Float64()))
 }
 
-// passOn gives signals to a process until it ends.
+// passOn passes signals on to a process until it ends.
 func passOn(p *os.Process, got os.Signal, ended <-chan unix.WaitStatus, signals <-chan os.Signal) unix.WaitStatus {
 	for {
 		_ = p.Signal(got)

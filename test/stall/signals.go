@@ -21,8 +21,9 @@ func newDescendants() (*descendants, error) {
 func (*descendants) attributes() *syscall.SysProcAttr { return nil }
 func (*descendants) close()                           {}
 
-// stop stops parents before their children, so that a test stands still before the process that it
-// is about to stop. A process that a test had stopped is left out: resume would continue it.
+// stop stops parents before their children, so that a test is stopped before the process that it
+// may be about to stop. A process that a test has stopped is skipped, because resume would continue
+// it.
 func (d *descendants) stop() error {
 	seen := map[process.ID]bool{}
 	for more := true; more; {
@@ -46,7 +47,7 @@ func (d *descendants) stop() error {
 
 func (d *descendants) resume() error {
 	for _, id := range d.stopped {
-		_ = id.Signal(unix.SIGCONT) // one that was killed meanwhile is gone
+		_ = id.Signal(unix.SIGCONT) // it may have been killed
 	}
 	d.stopped = nil
 	return nil

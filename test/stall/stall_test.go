@@ -24,8 +24,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// family is a script whose three processes write their number, and then a dot every 10 ms, each to
-// a file: a parent, a child, and an orphan in a session of its own. A fourth one stops itself.
+// family is a script whose processes write their number, and then a dot every 10 ms, each to a
+// file: a parent, a child, and an orphan in its own session. A fourth one stops itself.
 const family = `
 beat='echo $$ >$0.tmp; mv $0.tmp $0; while [ -e go ]; do printf . >>$0; sleep 0.01; done'
 sh -c "$beat" child &
@@ -72,7 +72,7 @@ func memberAt(t *testing.T, path string) member {
 	return member{id, path}
 }
 
-// kinds are the ways to stop processes that work here.
+// kinds returns the ways to stop processes that work here.
 func kinds(t *testing.T) map[string]tree {
 	all := map[string]tree{}
 	g, err := newGroup()
@@ -80,7 +80,7 @@ func kinds(t *testing.T) map[string]tree {
 		t.Cleanup(g.close)
 		all["cgroup"] = g
 	} else {
-		t.Log("no cgroup can be made here: ", err)
+		t.Log("no cgroup can be created here: ", err)
 	}
 	d, err := newDescendants()
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestTree_Stopped_StandsStillAndContinues(t *testing.T) {
 	}
 }
 
-// standStill reports whether the kernel says so of all.
+// standStill reports whether the kernel shows all processes as stopped.
 func standStill(t *testing.T, of tree, all []member) bool {
 	if g, ok := of.(*group); ok {
 		frozen, err := g.frozen()
@@ -161,7 +161,7 @@ func TestRun_ExitsAsTheCommand(t *testing.T) {
 	require.Equal(t, 1, run([]string{"/nonexistent"}, new(bytes.Buffer)))
 }
 
-// announced is a tree that tells when it is stopped.
+// announced is a tree that reports when it is stopped.
 type announced struct {
 	tree
 	stopped chan struct{}
@@ -172,7 +172,7 @@ func (a announced) stop() error {
 	return a.tree.stop()
 }
 
-// A stall of an hour ends with the signal, and the command gets it.
+// A signal ends a stall of an hour, and the command gets it.
 func TestStall_Signal_ContinuesAndPassesItOn(t *testing.T) {
 	for name, of := range kinds(t) {
 		t.Run(name, func(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package standstill tells tests for how long the machine may stand still while they run.
+// Package standstill tells tests how long the machine may be stopped while they run.
 package standstill
 
 import (
@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// longest is the longest stall that test/stall makes; 0: it makes none.
+// longest is the longest stall of test/stall; 0: none.
 var longest, _ = time.ParseDuration(os.Getenv("BAKERY_TEST_STALL"))
 
-// Outlives returns a duration for which something has to last, such as a lease that is renewed, or
-// the grace within which a command is to stop: it is longer by two stalls, which may come one right
-// after the other.
+// Outlives returns a duration that outlives two consecutive stalls, for example for a lease that is
+// renewed, or for the grace in which a command must stop.
 func Outlives(d time.Duration) time.Duration { return d + 2*longest }
 
-// Expected reports whether the machine may stand still for seconds: then what happens first of two
-// things is not known.
+// Expected reports whether the machine may be stopped for seconds: then the order of two events is
+// not certain.
 func Expected() bool { return longest > 0 }

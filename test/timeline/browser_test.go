@@ -25,19 +25,19 @@ func span(b *browser.Tab) float64 {
 	return browser.Eval[float64](b, "timeline.view.till - timeline.view.from")
 }
 
-// filter types the name of a lock.
+// filter enters the name of a lock.
 func filter(b *browser.Tab, words string) {
 	b.T.Helper()
 	b.Do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`(() => { const f = document.getElementById('filter'); f.value = %q; f.dispatchEvent(new Event('input')); })()`, words)))
 }
 
-// wheel turns the wheel over the middle of the rows.
+// wheel turns the mouse wheel over the middle of the rows.
 func wheel(b *browser.Tab, by, x, y float64) {
 	b.T.Helper()
 	browser.Call(b, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseWheel, X: x, Y: y, DeltaX: 0.001, DeltaY: by})
 }
 
-// draw has bakeryctl make the page of journals.
+// draw makes bakeryctl draw journals as a page.
 func draw(t *testing.T, want int, args ...string) (path, said string) {
 	t.Helper()
 	require.NoError(t, browser.Build())

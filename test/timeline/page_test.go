@@ -19,7 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/browser"
 )
 
-// TestNight: the page of a real night, one host of which died, from the outside.
+// TestNight: the page of a real night, in which one host died.
 func TestNight(t *testing.T) {
 	paths := night(t, t.TempDir())
 	path, said := draw(t, 0, paths...)
@@ -162,7 +162,8 @@ func schemes(b *browser.Tab) {
 	b.Media("light", 1280, 800)
 }
 
-// doctored: two hosts that had one lock at once, and a token that went back, are marked; the rest is not.
+// doctored: two hosts that hold one lock at once, and a token that goes back, are marked; the rest
+// is not.
 func doctored(t *testing.T, paths []string) {
 	dir := t.TempDir()
 	var all []string
@@ -171,7 +172,7 @@ func doctored(t *testing.T, paths []string) {
 		es := readEvents(t, path)
 		for _, e := range es {
 			if i == 0 && done == 0 && e.is("exit", "nightly-backup") && e.at(t).After(es[len(es)/3].at(t)) {
-				e["at"] = e.at(t).Add(200 * time.Millisecond).Format(time.RFC3339Nano) // while another has it
+				e["at"] = e.at(t).Add(200 * time.Millisecond).Format(time.RFC3339Nano) // while another holds it
 				e["uptime_ms"] = e["uptime_ms"].(float64) + 200
 				done++
 			}
@@ -194,7 +195,7 @@ func doctored(t *testing.T, paths []string) {
 	b.Quiet()
 }
 
-// reds counts what is of the colour of violations, or near it.
+// reds counts pixels in the colour of violations, or near it.
 func reds(t *testing.T, shot []byte) (n int) {
 	img, err := png.Decode(bytes.NewReader(shot))
 	require.NoError(t, err)
@@ -208,7 +209,7 @@ func reds(t *testing.T, shot []byte) (n int) {
 	return n
 }
 
-// hostile: names, commands and reasons are text, whatever they say.
+// hostile: names, commands and reasons are shown as text, whatever they contain.
 func hostile(t *testing.T, paths []string) {
 	evil := []string{`</script><script>alert(1)</script>`, `<img src=x onerror=alert(2)>`, "\x1b]0;x\a\u202e\u2028", `"};alert(3);//`, `<!--<script>`, `javascript:alert(4)`, `__proto__`}
 	es, named := readEvents(t, paths[0]), map[any]string{}

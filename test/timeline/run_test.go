@@ -18,14 +18,14 @@ import (
 	"github.com/bakeryd/bakeryd/test/browser"
 )
 
-// backups are how often each host takes one lock; db3 only before it dies.
+// backups is how often each host takes one lock; db3 only before it dies.
 var backups = map[int]int{1: 14, 2: 14, 3: 5}
 
-// night is what three hosts did, of which db3 died: the paths of their journals.
+// night runs three hosts, of which db3 dies, and returns the paths of their journals.
 func night(t *testing.T, dir string) []string {
 	c := browser.NewCluster(t, dir, 3, "--lease", "2s")
 	c.Run(1, 0, "create", "reboot", "--permits", "2")
-	var all, mortal sync.WaitGroup // mortal: what db3 does, whose end its death does not await
+	var all, mortal sync.WaitGroup // commands of db3; its death does not wait for them
 	loop := func(id, n int, args ...string) {
 		group := &all
 		if id == 3 {
@@ -60,7 +60,7 @@ func night(t *testing.T, dir string) []string {
 	next := c.Begin(1, "lock", "deploy", "--", "sleep", "0.3")
 	c.Noted(1, "ticket", "deploy")
 	c.Run(2, 1, "lock", "-w", "0.5", "deploy", "--", "true")
-	c.Kill(3) // and all that ran there
+	c.Kill(3) // with all its processes
 	require.NoError(t, wrapper.Process.Kill())
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	require.NoError(t, next.Wait(), "db1 has it after the verdict")
@@ -86,7 +86,7 @@ func night(t *testing.T, dir string) []string {
 	return paths
 }
 
-// event is one of a journal, to be doctored.
+// event is an event of a journal, as JSON.
 type event map[string]any
 
 func (e event) is(kind, lock string) bool {

@@ -15,7 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/browser"
 )
 
-// terminal is a tmux of its own with one program in it.
+// terminal is a separate tmux with one program in it.
 type terminal struct {
 	t      *testing.T
 	socket string
@@ -45,7 +45,7 @@ func open(t *testing.T, wide, high int, env []string, command *exec.Cmd) *termin
 	for _, a := range command.Args {
 		quoted = append(quoted, "'"+strings.ReplaceAll(a, "'", `'\''`)+"'")
 	}
-	// It is seen how it ends, and the terminal stays until the test is over.
+	// The exit code is shown, and the terminal stays until the end of the test.
 	cmd := exec.Command("tmux", append(args, strings.Join(quoted, " ")+"; echo it ended with $?; exec sleep 1000")...)
 	cmd.Dir = command.Dir
 	out, err := cmd.CombinedOutput()
@@ -53,7 +53,7 @@ func open(t *testing.T, wide, high int, env []string, command *exec.Cmd) *termin
 	return x
 }
 
-// tmux carries out a command of tmux's.
+// tmux executes a command of tmux.
 func (x *terminal) tmux(args ...string) string {
 	x.t.Helper()
 	out, err := exec.Command("tmux", append([]string{"-S", x.socket}, args...)...).Output()
@@ -66,7 +66,7 @@ func (x *terminal) press(keys ...string) {
 	x.tmux(append([]string{"send-keys"}, keys...)...)
 }
 
-// back leaves help, or details. What follows an escape at once would be taken for one key with it.
+// back leaves help or details. tmux would join an escape with a key that follows immediately.
 func (x *terminal) back() {
 	x.t.Helper()
 	x.press("Escape")
@@ -78,7 +78,7 @@ func (x *terminal) resize(wide, high int) {
 	x.tmux("resize-window", "-x", strconv.Itoa(wide), "-y", strconv.Itoa(high))
 }
 
-// screen is what is there; coloured has its colours, as escape sequences.
+// screen returns the screen's text; coloured adds its colours as escape sequences.
 func (x *terminal) screen() string   { x.t.Helper(); return x.tmux("capture-pane", "-p") }
 func (x *terminal) coloured() string { x.t.Helper(); return x.tmux("capture-pane", "-p", "-e") }
 
@@ -92,7 +92,7 @@ func (x *terminal) until(what string, is func(screen string) bool) string {
 	return last
 }
 
-// shows waits until some texts are on the screen, all at once.
+// shows waits until all texts are on the screen.
 func (x *terminal) shows(texts ...string) string {
 	x.t.Helper()
 	return x.until(fmt.Sprintf("%q", texts), func(screen string) bool {
@@ -105,7 +105,7 @@ func (x *terminal) shows(texts ...string) string {
 	})
 }
 
-// page is a screen as a page that a browser shows.
+// page returns a screen as an HTML page.
 func page(coloured string) string {
 	var b bytes.Buffer
 	b.WriteString(`<!doctype html><meta charset="utf-8"><style>

@@ -26,7 +26,7 @@ func eventually(is func() bool) bool {
 	return true
 }
 
-// scene is three hosts, of which each has a lock, and some wait.
+// scene returns three hosts, each with a held lock, and some waiters.
 func scene(t *testing.T) *browser.Cluster {
 	t.Helper()
 	c := browser.NewCluster(t, t.TempDir(), 3, "--name", "prod", "--lease", "8s")
@@ -53,7 +53,7 @@ func scene(t *testing.T) *browser.Cluster {
 
 var colours = regexp.MustCompile("\x1b\\[[0-9;]*3[0-7]m")
 
-// TestLive: three hosts that run, one of which dies, and one of which is restarted, as they are seen to do so.
+// TestLive: three real hosts, of which one dies and one restarts.
 func TestLive(t *testing.T) {
 	c := scene(t)
 	x := open(t, 80, 24, nil, c.Ctl(1, "top"))
@@ -112,12 +112,12 @@ func TestLive(t *testing.T) {
 		return regexp.MustCompile(`deploy +held +db2`).MatchString(s)
 	})
 
-	// A name that would flip the rest of its line, and one of wide letters.
+	// A name that would reverse the rest of its line, and one of wide letters.
 	c.Run(2, 0, "create", "flip\u202eped 日本")
 	screen := x.shows("LOCKS 7", `"flip\u202eped 日本"  free`)
 	require.NotContains(t, screen, "\u202e")
 
-	// bakeryd goes, and comes back: nothing is lost by that.
+	// bakeryd goes away and comes back: no hold is lost.
 	x.press("Home")
 	require.NoError(t, c.Up[1].Process.Signal(syscall.SIGTERM))
 	require.NoError(t, c.Up[1].Wait())
@@ -130,7 +130,7 @@ func TestLive(t *testing.T) {
 	require.NotContains(t, x.shows("it ended with 0"), "HOSTS", "the terminal is as it was")
 }
 
-// TestNoColour: what somebody who wants no colours sees, and who has the disk only.
+// TestNoColour: the screen without colours, and with the disk only.
 func TestNoColour(t *testing.T) {
 	c := scene(t)
 	t.Run("NO_COLOR", func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestNoColour(t *testing.T) {
 	})
 }
 
-// picture has the screen drawn by a browser.
+// picture makes a browser draw the screen.
 func picture(t *testing.T, x *terminal) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "top.html")

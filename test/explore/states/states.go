@@ -10,19 +10,19 @@ import (
 )
 
 // Graph has the states of a search in the order in which they were found, and expects them to be
-// expanded in that order: so the way to each is the shortest. It keeps a hash of 96 bits of a key. With
-// 10^8 states two of them have the same hash with a probability of 10^-13.
+// expanded in that order: the path to each is then the shortest. It keeps a hash of 96 bits of a
+// key. With 10^8 states two of them have the same hash with a probability of 10^-13.
 type Graph struct {
 	seeds  [2]maphash.Seed
 	table  []place // open addressing
 	parent Pile[uint32]
 	degree Pile[uint16] // of each state that was expanded: the number of its edges
-	edges  Pile[uint32] // where to, in the same order
-	done   []uint64     // bits: the states from which a final one can be reached
-	before int          // the number of edges before the state under expansion
+	edges  Pile[uint32] // targets of the edges, in the same order
+	done   []uint64     // bits: states from which a final one can be reached
+	before int          // number of edges before the state under expansion
 }
 
-// place is one of the table: a state's hash, and its id + 1 (0: free).
+// place is an entry of the table: a state's hash, and its id + 1 (0: free).
 type place struct {
 	hash uint64
 	more uint32
@@ -40,8 +40,8 @@ func (g *Graph) Len() int { return g.parent.n }
 // Begin adds the state that the search begins with, whose id is 0.
 func (g *Graph) Begin(key []byte) { g.add(g.hash(key), 0) }
 
-// Reach adds a move from the state under expansion to that of a key. It returns the id of that, and
-// whether it is new.
+// Reach adds an edge from the state under expansion to the state of a key. It returns the latter's
+// id, and whether it is new.
 func (g *Graph) Reach(key []byte, from uint32) (id uint32, fresh bool) {
 	p := g.hash(key)
 	if at := g.at(p); at.id != 0 {
@@ -59,16 +59,16 @@ func (g *Graph) Find(key []byte) (id uint32, ok bool) {
 	return at.id - 1, at.id != 0
 }
 
-// Expanded ends the moves from the state that is next in the order.
+// Expanded ends the edges from the next state in the order.
 func (g *Graph) Expanded() {
 	g.degree.Add(uint16(g.edges.n - g.before))
 	g.before = g.edges.n
 }
 
-// Final says that the search may end in a state.
+// Final marks a state in which the search may end.
 func (g *Graph) Final(id uint32) { g.done[id/64] |= 1 << (id % 64) }
 
-// Path returns the states on the way to one, without the first.
+// Path returns the states on the path to a state, without the first.
 func (g *Graph) Path(id uint32) []uint32 {
 	var path []uint32
 	for ; id != 0; id = g.parent.At(int(id)) {
@@ -112,7 +112,7 @@ func newTable(n int) []place {
 	table := make([]place, n)
 	memory := unsafe.Slice((*byte)(unsafe.Pointer(&table[0])), n*int(unsafe.Sizeof(table[0])))
 	if len(memory) >= 4<<20 {
-		_ = unix.Madvise(memory, unix.MADV_HUGEPAGE) // a kernel without them is slower, no more
+		_ = unix.Madvise(memory, unix.MADV_HUGEPAGE) // without huge pages it is only slower
 	}
 	return table
 }
@@ -123,7 +123,7 @@ func (g *Graph) hash(key []byte) place {
 	return place{hash: maphash.Bytes(g.seeds[0], key), more: uint32(maphash.Bytes(g.seeds[1], key))}
 }
 
-// at returns where a hash is in the table, or where it would be.
+// at returns the entry of a hash, or the free one where it belongs.
 func (g *Graph) at(p place) *place {
 	for at := int(p.hash) & (len(g.table) - 1); ; at = (at + 1) & (len(g.table) - 1) {
 		if q := &g.table[at]; q.id == 0 || q.hash == p.hash && q.more == p.more {
