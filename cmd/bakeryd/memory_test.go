@@ -46,11 +46,11 @@ func TestLockMemory(t *testing.T) {
 		require.Greater(t, n, 1<<10, "kB")
 	})
 	t.Run("without", func(t *testing.T) {
-		var nobody *syscall.Credential
+		var other *syscall.Credential
 		if os.Getuid() == 0 {
-			nobody = &syscall.Credential{Uid: 65534, Gid: 65534}
+			other = &syscall.Credential{Uid: 65534, Gid: 65534}
 		}
-		out := again("with a limit", nobody)
+		out := again("with a limit", other)
 		require.Equal(t, 1, strings.Count(out, "level=WARN"), out)
 		require.Contains(t, out, "the limit of locked memory is 65536 bytes")
 		require.Contains(t, out, "locked: 0 kB")

@@ -72,7 +72,7 @@ func (h *Hold) heardReleased() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.released == nil {
-		return fmt.Errorf("%w: released, and nobody has asked for that", ErrProtocol)
+		return fmt.Errorf("%w: released without a request", ErrProtocol)
 	}
 	return nil
 }

@@ -213,7 +213,7 @@ func (l *link) awaitRelease() error {
 	}
 }
 
-// errNotReleased is returned when the hold is over without a release, or goes on.
+// errNotReleased is returned when the hold is over without a release, or continues.
 var errNotReleased = errors.New("not released")
 
 // reusable reports whether another lock can be requested: nothing of the last one is unread.

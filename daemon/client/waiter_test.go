@@ -122,7 +122,7 @@ func TestWaitEndsWithoutBakeryd(t *testing.T) {
 		{"gone for longer than the lease", Options{}, nil, ErrUnreachable},
 		{"silent for longer than the lease", Options{}, func(x *exchange) { <-x.Gone }, ErrUnreachable},
 		{"out of time", Options{Timeout: lease / 2}, nil, ErrTimeout},
-		{"out of time, though there is somebody", Options{Timeout: lease / 2}, func(x *exchange) { <-x.Gone }, ErrTimeout},
+		{"out of time while a bakeryd answers", Options{Timeout: lease / 2}, func(x *exchange) { <-x.Gone }, ErrTimeout},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

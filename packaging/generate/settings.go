@@ -7,7 +7,7 @@ import (
 )
 
 const settingsHead = `# Settings of bakeryd as a service: see bakeryd(8). Each variable stands for a flag.
-# What is not set here has the value that is shown. After a change: systemctl restart bakeryd
+# Variables that are not set have the value shown. After a change: systemctl restart bakeryd
 
 `
 

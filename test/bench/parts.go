@@ -13,12 +13,12 @@ type part struct {
 }
 
 var parts = []part{
-	{"machine", "what this is measured on", func(_ context.Context, s *setup) (any, error) { return s.machine() }},
+	{"machine", "the machine of the measurement", func(_ context.Context, s *setup) (any, error) { return s.machine() }},
 	{"bench", "bakeryctl bench against a bakeryd", func(ctx context.Context, s *setup) (any, error) { return s.bench(ctx) }},
-	{"rivals", "lock and unlock by bakeryd, etcd and sanlock in turn", func(ctx context.Context, s *setup) (any, error) { return s.rivals(ctx) }},
-	{"wrapper", "bakeryctl lock beside flock(1)", func(ctx context.Context, s *setup) (any, error) { return s.wrapper(ctx) }},
-	{"formatted", "a lockspace for 2,000 hosts beside one for 3", func(ctx context.Context, s *setup) (any, error) { return s.formatted(ctx) }},
-	{"idle", "a bakeryd of which nothing is wanted", func(ctx context.Context, s *setup) (any, error) { return s.idle(ctx) }},
+	{"rivals", "lock and unlock of bakeryd, etcd and sanlock, alternating", func(ctx context.Context, s *setup) (any, error) { return s.rivals(ctx) }},
+	{"wrapper", "bakeryctl lock compared with flock(1)", func(ctx context.Context, s *setup) (any, error) { return s.wrapper(ctx) }},
+	{"formatted", "a lockspace for 2,000 hosts compared with one for 3", func(ctx context.Context, s *setup) (any, error) { return s.formatted(ctx) }},
+	{"idle", "an idle bakeryd", func(ctx context.Context, s *setup) (any, error) { return s.idle(ctx) }},
 	{"scale", "more hosts and more locks, in memory", func(ctx context.Context, s *setup) (any, error) { return s.scale(ctx) }},
 }
 

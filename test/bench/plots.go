@@ -40,7 +40,7 @@ func (r *results) plots() []figure {
 		name string
 		y    func(scale.Point) float64
 	}{
-		{"for the heartbeat, by L/6", func(p scale.Point) float64 { return float64(p.Heartbeat.ReadBytes) }},
+		{"for the heartbeat, per L/6", func(p scale.Point) float64 { return float64(p.Heartbeat.ReadBytes) }},
 		{"for an acquire", func(p scale.Point) float64 { return float64(p.Acquire.ReadBytes) }},
 	} {
 		bytes.Lines = append(bytes.Lines, g.line(of.name, g.hosts, func(h int) scale.Point { return g.point(h, least(g.locks)) }, of.y))
@@ -62,7 +62,7 @@ func (r *results) plots() []figure {
 
 func (r *results) waitersPlot() figure {
 	f := figure{File: "scale-waiters.svg", Title: "Reads a second while one lock is held", X: "waiting hosts"}
-	all, first := line{Name: "all"}, line{Name: "the first in line"}
+	all, first := line{Name: "all"}, line{Name: "the first waiter"}
 	var x []int
 	for _, w := range r.scale.Waiters {
 		x = append(x, w.Waiters)

@@ -75,14 +75,14 @@ func TestReport(t *testing.T) {
 		"| uncontended, through bakeryd | 322 µs | 380 µs | 640 µs | 1,500 µs | 9,400 µs | 5,000 | 268 µs | 1.20 |",
 		"| uncontended, in process | 290 µs | 330 µs | 560 µs | 1,300 µs | 3,100 µs | 5,000 | 271 µs | 1.07 |",
 		"21,000 a second through the socket, 64,000 a second in process.",
-		"Left out: wrapper, for there is no flock(1).",
+		"Skipped: wrapper: there is no flock(1).",
 		"| sanlock, libsanlock | 3,230 µs | 9,000 µs | 3,000 µs | 300 µs | 4,000 | 9.50 x |",
 		"cannot set the limits for memlock 1",
 		"sanlock took 21.0 s to join",
 		"Not measured: the disk has no room for it.",
 		"| resident | 17.0 MiB, 7.0 of them anonymous | under 20 MiB |",
 		"| futex | 4.5 |",
-		"| requests of the device by L/6 | pwrite64 1.1, pread64 1.0 | one write, one read |",
+		"| requests to the device per L/6 | pwrite64 1.1, pread64 1.0 | one write, one read |",
 		"| 102 | 1 read, 51 KiB, 2 writes; 31 µs | 1 read, 51 KiB, 2 writes; 33 µs |",
 		"Slope: 512 bytes read and 0.20 µs for each further host; 0.000 bytes for each further lock.",
 		"10 KiB for each further lock that was used among 2 hosts",
@@ -93,7 +93,7 @@ func TestReport(t *testing.T) {
 	} {
 		require.Contains(t, text, want)
 	}
-	require.NotContains(t, text, "Only tried out")
+	require.NotContains(t, text, "Trial runs")
 	require.NotContains(t, text, "NaN")
 	require.NotContains(t, text, "%!")
 }
@@ -126,8 +126,8 @@ func TestReportOfBenchThatLeftAllOut(t *testing.T) {
 	r, err := load(dir)
 	require.NoError(t, err)
 	text := report(t, r)
-	require.Contains(t, text, "Left out: handover, for no second host.\n")
-	require.Contains(t, text, "Only tried out, so that these figures mean nothing: bench.")
+	require.Contains(t, text, "Skipped: handover: no second host.\n")
+	require.Contains(t, text, "Trial runs, whose figures mean nothing: bench.")
 	require.Empty(t, r.goals()[0].measured)
 }
 
@@ -173,7 +173,7 @@ func TestCompete(t *testing.T) {
 	}
 	got, err := compete(3, []contender{contenderOf("a"), contenderOf("b")})
 	require.NoError(t, err)
-	require.Equal(t, "abbaab", strings.Join(order, ""), "nobody is always the first")
+	require.Equal(t, "abbaab", strings.Join(order, ""), "the order changes")
 	require.Equal(t, 120., got[0].P50US)
 	require.Equal(t, 200., got[1].P50US)
 	require.Equal(t, 2., got[1].Ratio, "the median of 3, 2 and 1.5")

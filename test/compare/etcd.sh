@@ -63,5 +63,5 @@ try_etcd() {
 	shown 'no shared mode, no semaphore, no time-out for the wait'
 	kill "$server"
 	! timeout 15 "$PWD/deb/usr/bin/etcdctl" --endpoints="$url" lock m true >/dev/null 2>&1
-	shown 'without its servers no lock is had'
+	shown 'without its servers no lock is granted'
 }

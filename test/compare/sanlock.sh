@@ -53,7 +53,7 @@ try_sanlock() {
 	until_true 200 sh -c "SANLOCK_RUN_DIR='$PWD/b' '$program' client command -r '$resource' -c /bin/true"
 	shown "the lease of a daemon that is gone is free after $((SECONDS - t)) s (by its manual and source 8 x 10 + 60)"
 	alive "$holder"
-	shown 'its command runs on: without the watchdog nobody stops it (with it, the host is reset)'
+	shown 'its command continues: without the watchdog nothing stops it (with it, the host is reset)'
 	out=$("$program" direct read_leader -r "$resource" | grep lver)
 	saw 'lver 2' 'the version grew'
 	SANLOCK_RUN_DIR=$PWD/b begin shared.log "$program" client command -r "$resource:SH" -c /bin/sleep 20

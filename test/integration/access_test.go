@@ -23,14 +23,14 @@ import (
 // may lack.
 const admitted = 54330
 
-// somebody is a user with groups.
-type somebody struct {
+// localUser is a user with groups.
+type localUser struct {
 	uid, gid uint32
 	groups   []uint32
 }
 
 // named returns a user that every system has, with these groups.
-func named(t *testing.T, name string, groups ...uint32) somebody {
+func named(t *testing.T, name string, groups ...uint32) localUser {
 	t.Helper()
 	u, err := user.Lookup(name)
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func named(t *testing.T, name string, groups ...uint32) somebody {
 	require.NoError(t, err)
 	gid, err := strconv.ParseUint(u.Gid, 10, 32)
 	require.NoError(t, err)
-	return somebody{uint32(uid), uint32(gid), groups}
+	return localUser{uint32(uid), uint32(gid), groups}
 }
 
 func groupNamed(t *testing.T, name string) uint32 {
@@ -51,19 +51,19 @@ func groupNamed(t *testing.T, name string) uint32 {
 }
 
 // command returns a command that the user runs.
-func (who somebody) command(h *host, argv ...string) *exec.Cmd {
+func (u localUser) command(h *host, argv ...string) *exec.Cmd {
 	cmd := exec.CommandContext(h.t.Context(), argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = "/", testEnv
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL,
-		Credential: &syscall.Credential{Uid: who.uid, Gid: who.gid, Groups: who.groups}}
+		Credential: &syscall.Credential{Uid: u.uid, Gid: u.gid, Groups: u.groups}}
 	return cmd
 }
 
 // ctl runs bakeryctl as the user and waits for its end.
-func (who somebody) ctl(h *host, args ...string) (r result, pid int) {
+func (u localUser) ctl(h *host, args ...string) (r result, pid int) {
 	h.t.Helper()
 	var stdout, stderr strings.Builder
-	cmd := who.command(h, append([]string{h.programs.bakeryctl, "--socket", h.socket}, args...)...)
+	cmd := u.command(h, append([]string{h.programs.bakeryctl, "--socket", h.socket}, args...)...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	require.NoError(h.t, cmd.Start())
 	_ = cmd.Wait()
@@ -71,9 +71,9 @@ func (who somebody) ctl(h *host, args ...string) (r result, pid int) {
 }
 
 // holder starts a command under a lock as the user and waits until it runs; end ends it.
-func (who somebody) holder(h *host, name string) (end func() error) {
+func (u localUser) holder(h *host, name string) (end func() error) {
 	h.t.Helper()
-	cmd := who.command(h, h.programs.bakeryctl, "--socket", h.socket, "lock", name, "--", "sh", "-c", "echo runs; read line; true")
+	cmd := u.command(h, h.programs.bakeryctl, "--socket", h.socket, "lock", name, "--", "sh", "-c", "echo runs; read line; true")
 	stdin, err := cmd.StdinPipe()
 	require.NoError(h.t, err)
 	stdout, err := cmd.StdoutPipe()
@@ -115,20 +115,20 @@ func TestAccess_RealUsers_GetWhatThePolicyAllows(t *testing.T) {
 	games, member := named(t, "games", admitted), named(t, "daemon", admitted, staff)
 	outside := named(t, "games")
 
-	may := func(who somebody, lock string) {
+	may := func(u localUser, lock string) {
 		t.Helper()
-		r, _ := who.ctl(h, "lock", lock, "--", "id", "-u")
+		r, _ := u.ctl(h, "lock", lock, "--", "id", "-u")
 		require.Zero(t, r.code, r.stderr)
-		require.Equal(t, fmt.Sprintln(who.uid), r.stdout)
+		require.Equal(t, fmt.Sprintln(u.uid), r.stdout)
 	}
-	mayNot := func(who somebody, action, lock string, args ...string) result {
+	mayNot := func(u localUser, action, lock string, args ...string) result {
 		t.Helper()
-		r, pid := who.ctl(h, args...)
+		r, pid := u.ctl(h, args...)
 		require.Equal(t, 77, r.code, r.stderr)
 		require.Empty(t, r.stdout)
-		require.Contains(t, r.stderr, fmt.Sprintf("(uid %d) may not ", who.uid))
+		require.Contains(t, r.stderr, fmt.Sprintf("(uid %d) may not ", u.uid))
 		require.Contains(t, r.stderr, "\nhint: ")
-		logged := fmt.Sprintf(`level=WARN msg="refused what a user may not do" uid=%d gid=%d pid=%d action=%s`, who.uid, who.gid, pid, action)
+		logged := fmt.Sprintf(`level=WARN msg="refused what a user may not do" uid=%d gid=%d pid=%d action=%s`, u.uid, u.gid, pid, action)
 		eventually(t, logged, func() bool { return strings.Contains(h.said(), logged) })
 		if lock != "" {
 			require.Contains(t, h.said(), "lock="+lock)
@@ -150,7 +150,7 @@ func TestAccess_RealUsers_GetWhatThePolicyAllows(t *testing.T) {
 	mayNot(games, "evict", "", "evict", "1", "--yes")
 	for _, args := range [][]string{{"status"}, {"locks"}, {"hosts"}, {"events"}, {"status", "--json"}} {
 		r, _ := games.ctl(h, args...)
-		require.Zero(t, r.code, "everybody may look: %s", r.stderr)
+		require.Zero(t, r.code, "every user may read: %s", r.stderr)
 	}
 	r, _ = outside.ctl(h, "status")
 	require.Equal(t, 69, r.code, "without the group the socket cannot be opened: %s", r.stderr)
@@ -267,7 +267,7 @@ func TestWrongPolicyFile(t *testing.T) {
 	require.NoError(t, end())
 	s.policy(t, "allow user games *\n")
 	h.signal(syscall.SIGHUP)
-	eventually(t, "the mended policy is in force", func() bool {
+	eventually(t, "the fixed policy is in force", func() bool {
 		r, _ := games.ctl(h, "lock", "x", "--", "true")
 		return r.code == 0
 	})

@@ -39,7 +39,7 @@ type stay struct {
 	token       layout.Ticket
 	enter, last time.Duration
 	term, exit  time.Duration // 0: no SIGTERM; killed, or still running
-	beside      []uint64      // other live processes inside when it entered
+	others      []uint64      // other live processes inside when it entered
 }
 
 // readJournal returns the stays in the order of their begin. With events it reads only these.
@@ -74,8 +74,8 @@ func readJournal(path string, events ...string) (stays []*stay, err error) {
 		s := byPID[pid]
 		s.last = max(s.last, at)
 		switch event {
-		case "beside":
-			s.beside = append(s.beside, value)
+		case "other":
+			s.others = append(s.others, value)
 		case "term":
 			s.term = cmp.Or(s.term, at)
 		case "exit":
@@ -140,7 +140,7 @@ func (j journal) exclusive() {
 		} else {
 			hold.last = max(hold.last, s.last)
 		}
-		require.Empty(j.t, s.beside, "%s (token %d) entered while processes were alive inside", s.name, s.token)
+		require.Empty(j.t, s.others, "%s (token %d) entered while processes were alive inside", s.name, s.token)
 	}
 	r := history.New(1)
 	for token, s := range holds {

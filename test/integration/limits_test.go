@@ -186,7 +186,7 @@ func TestFullRuntimeDir(t *testing.T) {
 	a.start()
 	require.Greater(t, next.entered(), first)
 	for _, p := range held {
-		require.False(t, p.running() && !p.silent(), "the command runs on beside another holder")
+		require.False(t, p.running() && !p.silent(), "the command runs while another host holds the lock")
 	}
 	next.letGo()
 }
@@ -276,7 +276,7 @@ func TestWrongState(t *testing.T) {
 			}
 			a.start()
 			was := next.line()
-			require.Equal(t, was, next.line(), "the command of the one before runs beside the next")
+			require.Equal(t, was, next.line(), "the previous command runs during the next one")
 			require.Greater(t, next.entered(), first)
 			next.exits(0)
 			a.ready()

@@ -170,7 +170,7 @@ func (h *host) incarnation() string {
 // rejoins waits until the host is a new incarnation.
 func (h *host) rejoins(old string) {
 	h.t.Helper()
-	eventually(h.t, "host "+h.id+" joins anew", func() bool {
+	eventually(h.t, "host "+h.id+" joins again", func() bool {
 		now := h.incarnation()
 		return now != "" && now != old
 	})

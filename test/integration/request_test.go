@@ -65,13 +65,13 @@ func TestInterruptedWait(t *testing.T) {
 		a.sees(b, "x")
 		w.signal(signal)
 		w.exits(code)
-		eventually(t, "nobody waits", func() bool { return len(a.report("x").Queue) == 0 && len(b.report("x").Local) == 0 })
+		eventually(t, "no client waits", func() bool { return len(a.report("x").Queue) == 0 && len(b.report("x").Local) == 0 })
 		require.Empty(t, w.said())
 	}
 	w := b.take("x")
 	a.sees(b, "x")
 	w.signal(syscall.SIGKILL)
-	eventually(t, "nobody waits", func() bool { return len(a.report("x").Queue) == 0 && len(b.report("x").Local) == 0 })
+	eventually(t, "no client waits", func() bool { return len(a.report("x").Queue) == 0 && len(b.report("x").Local) == 0 })
 	holder.letGo()
 }
 

@@ -257,7 +257,7 @@ func TestModeAndValueOverARestart(t *testing.T) {
 	require.Equal(t, 0, r.code)
 	require.Equal(t, "alone", r.stdout)
 	p.letGo()
-	require.Empty(t, p.said(), "nobody noticed")
+	require.Empty(t, p.said(), "clients report nothing")
 	require.Equal(t, 0, b.lock("-n", "x", "--", "true").code)
 	require.Equal(t, "alone", b.ctl("value", "get", "x").stdout)
 }

@@ -99,7 +99,7 @@ func begin(path, name string) (*recorder, error) {
 	}
 	for _, h := range others {
 		if h.token != d.token && h.exit == 0 && h.alive() {
-			d.write("beside", uint64(h.pid))
+			d.write("other", uint64(h.pid))
 		}
 	}
 	return d, nil

@@ -105,7 +105,7 @@ func held(t *testing.T, c *browser.Cluster, b *browser.Tab) {
 		b.Do(chromedp.Evaluate[chromedp.Void](`globalThis.model = statusPage.model()`))
 	}
 	require.True(t, browser.Eval[bool](b, `document.querySelector('`+first+`') === row && getSelection().toString() === 'nightly-backup' && scrollY === 120 && moves === 0`),
-		"what was selected and scrolled to stays so, and nothing is made anew")
+		"selection and scroll position stay, and no element is created again")
 	b.Do(chromedp.Evaluate[chromedp.Void](`getSelection().removeAllRanges(); scrollTo(0, 0)`))
 	b.Media("light", 1280, 800)
 

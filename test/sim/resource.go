@@ -28,7 +28,7 @@ func (r *resource) write(h *hold, read int) {
 		return
 	}
 	if read != r.n {
-		r.w.rules.violate("FENCED", "m%d writes %d after %d to what %s protects, with token %d: somebody else has written %d",
+		r.w.rules.violate("FENCED", "m%d writes %d after %d to what %s protects, with token %d: the last write was %d",
 			h.m.n, read+1, read, r.name, h.token, r.n)
 	}
 	r.n = read + 1

@@ -14,8 +14,8 @@ type standingFault struct {
 	begin func(s *standing)
 }
 
-// nobody is a host id that no machine has.
-const nobody = 5
+// unusedID is a host id that no machine has.
+const unusedID = 5
 
 var standingFaults = []standingFault{
 	{"slow writes", slowed, slowed, func(s *standing) {
@@ -43,7 +43,7 @@ var standingFaults = []standingFault{
 		}
 	}},
 	{"record of nobody", none, unreadable, func(s *standing) {
-		s.w.disk.damage(s.w.sb.Geometry.Host(nobody), s.badness())
+		s.w.disk.damage(s.w.sb.Geometry.Host(unusedID), s.badness())
 	}},
 	{"slot of a host that lives", none, none, func(s *standing) { // repeatedly
 		for s.w.sleep(s.within(s.times.Lease/10, s.times.Lease)) {
@@ -64,10 +64,10 @@ var standingFaults = []standingFault{
 		}
 	}},
 	{"slot of nobody", none, none, func(s *standing) {
-		s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), nobody), s.badness())
+		s.w.disk.damage(s.w.sb.Geometry.Slot(s.lock(), unusedID), s.badness())
 	}},
 	{"sector hangs", stuck, stuck, func(s *standing) {
-		g, id := s.w.sb.Geometry, 1+s.rng.IntN(nobody)
+		g, id := s.w.sb.Geometry, 1+s.rng.IntN(unusedID)
 		at := g.Host(id)
 		switch s.rng.IntN(5) {
 		case 0:

@@ -215,7 +215,7 @@ func (l *judged) later(m *member) *member {
 		if o == nil || o.Granted <= m.Granted || m.Mode == layout.Shared && layout.Mode(mode) == layout.Shared {
 			continue
 		}
-		if l.beside(m, o) {
+		if l.compatible(m, o) {
 			continue
 		}
 		return o
@@ -223,8 +223,8 @@ func (l *judged) later(m *member) *member {
 	return nil
 }
 
-// beside reports whether the permits let two sections hold the lock at once.
-func (l *judged) beside(a, b *member) bool {
+// compatible reports whether the permits let two sections hold the lock at once.
+func (l *judged) compatible(a, b *member) bool {
 	return l.permits > 1 && a.Mode == layout.Exclusive && b.Mode == layout.Exclusive && a.Host != b.Host
 }
 
@@ -246,7 +246,7 @@ func (j *judge) displace(l *judged, m *member) {
 	for _, c := range slices.Clone(l.members) {
 		switch {
 		case c == m || c.Mode == layout.Shared && m.Mode == layout.Shared:
-		case l.beside(c, m):
+		case l.compatible(c, m):
 			if c.Granted < m.Granted { // otherwise c's own entry covers it
 				others = append(others, c)
 			}

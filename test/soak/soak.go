@@ -317,7 +317,7 @@ func (s *soak) watch(ctx context.Context) {
 			}
 			for name, at := range since {
 				if now.Sub(at) > 20*s.o.lease+patience {
-					s.violate("nobody was granted %q for %v", name, now.Sub(at).Round(time.Second))
+					s.violate("no client was granted %q for %v", name, now.Sub(at).Round(time.Second))
 				}
 			}
 			if now.Sub(told) >= s.o.every {

@@ -51,7 +51,7 @@ func lay(t *testing.T, portal string) *cable {
 func (c *cable) address() string { return c.listener.Addr().String() }
 
 // hold stops all data, like a fabric without a path. Data in flight, and later data, continues with
-// mend.
+// restore.
 func (c *cable) hold() { c.set(true, false) }
 
 // cut closes the connections, and refuses new ones.

@@ -39,7 +39,7 @@ func TestCut(t *testing.T) {
 		require.NotContains(t, section.said(), "refused", "the section was not alone any more")
 		c.progress(2, b, d)
 		a.locks.restore()
-		eventually(t, "it has joined anew", func() bool { return a.joined() > terms })
+		eventually(t, "it has joined again", func() bool { return a.joined() > terms })
 		cutShort = append(cutShort, token)
 	}
 	a.work()

@@ -144,7 +144,7 @@ func TestPausedHost(t *testing.T) {
 			began = time.Now()
 			eventually(t, "the holder has ended", func() bool { return !held.runs() })
 			t.Logf("the holder was stopped within %v after the pause", time.Since(began).Round(10*time.Millisecond))
-			eventually(t, "it has joined anew", func() bool { return a.joined() > terms })
+			eventually(t, "it has joined again", func() bool { return a.joined() > terms })
 			behind.outside()
 			next.letGo()
 			last := a.take("true")
@@ -190,6 +190,6 @@ func TestFencedHost(t *testing.T) {
 	held.exits(75)
 	require.Equal(t, last, counted(t, disk), "it wrote after it was fenced")
 	next.letGo()
-	eventually(t, "it has joined anew, with another key", func() bool { return a.joined() == 2 })
+	eventually(t, "it has joined again, with another key", func() bool { return a.joined() == 2 })
 	a.take("pr /dev/sda 0 write").exits(0)
 }

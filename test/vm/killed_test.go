@@ -71,7 +71,7 @@ func resetWhileHolding(t *testing.T, s setup) (booted time.Duration) {
 	booted = time.Since(began)
 	c.measured("it was up again after %v, with a lease of %v", booted.Round(10*time.Millisecond), c.times.Lease)
 	if booted < c.times.Lease/2 {
-		require.Equal(t, token, c.counter().Token, "nobody has entered before")
+		require.Equal(t, token, c.counter().Token, "no section has entered before")
 	}
 	c.othersWaited(next(), began, 0)
 	a.bakeryd.says("msg=serving")

@@ -37,7 +37,7 @@ func (c *command) over() {
 func (c *cluster) afterwards(flags ...string) {
 	c.t.Helper()
 	a, b := c.hosts[0], c.hosts[1]
-	eventually(c.t, "it has joined anew", func() bool { return a.joined() >= 2 })
+	eventually(c.t, "it has joined again", func() bool { return a.joined() >= 2 })
 	a.work(flags...)
 	c.progress(2, a, b)
 	rest(a, b)

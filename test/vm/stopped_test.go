@@ -37,7 +37,7 @@ func TestBakerydStopped(t *testing.T) {
 		a.bakeryd.signal(way.signal)
 		entered := next()
 		struck := a.monitor.first(pci.event, began)
-		require.NotZero(t, struck, "the machine was not reset before somebody entered")
+		require.NotZero(t, struck, "the machine was not reset before another host entered")
 		c.measured("bakeryd %s: the machine was reset %v later, the next entered %v later", way.name,
 			struck.Sub(began).Round(10*time.Millisecond), entered.Sub(began).Round(10*time.Millisecond))
 		c.othersWaited(entered, began, c.times.Watchdog())

@@ -137,7 +137,7 @@ func TestTargetRestarted(t *testing.T) {
 	}
 	c.target.start()
 	for _, h := range c.hosts {
-		eventually(t, h.name+" has joined anew", func() bool { return h.joined() >= 2 })
+		eventually(t, h.name+" has joined again", func() bool { return h.joined() >= 2 })
 	}
 	a.work()
 	c.progress(2, a, b, d)
@@ -161,7 +161,7 @@ func TestTargetForgotAndFenced(t *testing.T) {
 		eventually(t, h.name+" renews its lease", func() bool { return c.sequence(h) > before+1 })
 	}
 	if a.joined()+b.joined() > 2 {
-		t.Log("hosts have joined anew by themselves")
+		t.Log("hosts have joined again by themselves")
 	}
 	require.Equal(t, token, c.counter().Token, "the section goes on")
 	began, next := time.Now(), c.entered(token)

@@ -273,7 +273,7 @@ func moveAll(t *testing.T, a, b *unitHost) {
 	// A holder that is killed ends: the units bound to it are stopped.
 	before := next.show("srv-data.mount", "InvocationID")
 	next.run("systemctl", "kill", "-s", "KILL", "bakery-lock@data.service")
-	eventually(t, "it is mounted anew", func() bool {
+	eventually(t, "it is mounted again", func() bool {
 		return next.show("srv-data.mount", "InvocationID") != before && next.show("srv-data.mount", "ActiveState") == "active"
 	})
 	require.Equal(t, "active", next.show("bakery-lock@data.service", "ActiveState"))
