@@ -66,7 +66,7 @@ func lockMemoryHere(t *testing.T) {
 	more, err := unix.Mmap(-1, 0, 64<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	require.NoError(t, err, "allocation must still work")
 	more[0] = 1
-	require.Less(t, memory(t, "VmRSS"), before+16<<10, "what is not used takes none")
+	require.Less(t, memory(t, "VmRSS"), before+16<<10, "unused memory is not locked")
 	fmt.Printf("locked: %d kB\n", memory(t, "VmLck"))
 }
 

@@ -230,13 +230,13 @@ func TestUsage(t *testing.T) {
 	o, err := parse([]string{"--host-id", "2"}, []string{"BAKERYD_DEVICE=/dev/x", "BAKERYD_HOST_ID=1", "BAKERYD_HOSTID=3", "BAKERY_SOCKET=s"})
 	require.NoError(t, err)
 	require.Equal(t, "/dev/x", o.daemon.Device)
-	require.Equal(t, 2, o.daemon.HostID, "the command line wins")
+	require.Equal(t, 2, o.daemon.HostID, "the command line has priority")
 	require.Equal(t, []string{"BAKERYD_HOSTID"}, o.unknown)
 
 	var out, errs bytes.Buffer
 	require.Equal(t, exitOK, run(t.Context(), []string{"--help"}, &out, &errs))
 	require.Contains(t, out.String(), "Exit codes:")
-	require.NotRegexp(t, `--[a-z-]+ (string|int|duration|stringArray) `, out.String(), "a value without a name of its own")
+	require.NotRegexp(t, `--[a-z-]+ (string|int|duration|stringArray) `, out.String(), "a value needs a name")
 	require.Empty(t, errs.String())
 	require.Equal(t, exitUsage, run(t.Context(), []string{"--nonsense"}, &out, &errs))
 	require.Contains(t, errs.String(), "hint: see bakeryd --help")

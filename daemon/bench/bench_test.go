@@ -131,12 +131,12 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	d := newDisk()
 	r := run1(t, Config{Bakeryd: d.host(1), Inside: []Host{d.host(2), d.host(3)}, Commands: commands(t)})
-	require.Zero(t, d.broken.Load(), "it is one client at a time")
+	require.Zero(t, d.broken.Load(), "one client at a time")
 	require.Empty(t, r.Skipped)
 	require.Equal(t, 2, r.Slots)
 
 	request := latency.Microseconds()
-	require.EqualValues(t, batchRounds, r.Floor.Count, "of the first measurement")
+	require.EqualValues(t, batchRounds, r.Floor.Count, "the floor of the first measurement")
 	require.GreaterOrEqual(t, r.Floor.P50US, 3*request)
 	require.GreaterOrEqual(t, r.Floor.WriteP50US, request)
 	require.GreaterOrEqual(t, r.Floor.ReadP50US, request)
@@ -151,12 +151,12 @@ func TestRun(t *testing.T) {
 	require.EqualValues(t, 2000, h.HoldUS)
 	require.Equal(t, "two hosts in a test", h.Between)
 	require.Positive(t, h.Count)
-	require.GreaterOrEqual(t, h.P50US, 3*request, "the end of one hold, and the grant of the other")
+	require.GreaterOrEqual(t, h.P50US, 3*request, "one release, and one grant")
 	require.GreaterOrEqual(t, h.FloorP50US, 3*request)
 	require.InEpsilon(t, float64(h.P50US)/float64(h.FloorP50US), h.Ratio, 0.01)
 
 	most := int64(time.Second / (3 * latency))
-	require.LessOrEqual(t, r.HandOff.PerSecond, most, "the disk allows no more")
+	require.LessOrEqual(t, r.HandOff.PerSecond, most, "the limit of the disk")
 	require.LessOrEqual(t, r.HandOff.InProcessPerSecond, most)
 	require.Positive(t, r.HandOff.PerSecond)
 	require.Positive(t, r.HandOff.InProcessPerSecond)
@@ -178,7 +178,7 @@ func TestRun_FloorAndLock_Alternate(t *testing.T) {
 	turns := r.Floor.Count / batchRounds
 	require.GreaterOrEqual(t, turns, int64(1))
 	require.Equal(t, turns*batchRounds, r.Uncontended.Count)
-	require.EqualValues(t, (turns+1)*(2*batchRounds+1), d.reads.Load(), "with a first turn, and one round of each, that are not counted")
+	require.EqualValues(t, (turns+1)*(2*batchRounds+1), d.reads.Load(), "including an uncounted first batch, and an uncounted round of each batch")
 	require.EqualValues(t, 2*d.reads.Load(), d.writes.Load())
 }
 

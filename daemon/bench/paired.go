@@ -88,8 +88,8 @@ func (r *run) measured(h Host, f *Floor) {
 	}
 }
 
-// batch locks and unlocks batchRounds+1 times. A round is counted from the end of the previous unlock
-// to the end of this one, and so includes all of a release, whenever Unlock returns.
+// batch locks and unlocks batchRounds+1 times. A round is counted from the end of the previous
+// unlock to the end of this one, and so includes all of a release, whenever Unlock returns.
 func (l *Lock) batch(ctx context.Context, c Client) error {
 	var last time.Time
 	for i := range batchRounds + 1 {

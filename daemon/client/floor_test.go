@@ -32,7 +32,7 @@ func TestFloor(t *testing.T) {
 
 	answer = `{"slots": 3, "rounds": []}`
 	_, _, err = New(b.Socket).Floor(t.Context(), "x", 2)
-	require.ErrorIs(t, err, ErrProtocol, "fewer than asked for")
+	require.ErrorIs(t, err, ErrProtocol, "fewer rounds than requested")
 
 	b.Answer("POST /v1/floor", func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)

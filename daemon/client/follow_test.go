@@ -182,7 +182,7 @@ func TestHold_ProcessWasPaused_AsksAgain(t *testing.T) {
 		t.Error("the first connection was closed before the second was answered: bakeryd may release the lock")
 	}
 	wait(t, firstGone, "the first connection to be closed")
-	eventually(t, "the deadline as told last", func() bool { return time.Until(h.Deadline()) <= time.Minute })
+	eventually(t, "the deadline as last sent", func() bool { return time.Until(h.Deadline()) <= time.Minute })
 	if h.Err() != nil {
 		t.Error(h.Err())
 	}
@@ -226,7 +226,7 @@ func TestWarningStands(t *testing.T) {
 	deadline := h.Deadline()
 	close(warned)
 	eventually(t, "the renewal", func() bool { return time.Until(h.Deadline()) > time.Minute })
-	eventually(t, "the end of the lease as first told", func() bool { return time.Now().After(deadline) })
+	eventually(t, "the end of the lease as first sent", func() bool { return time.Now().After(deadline) })
 	if open(h.Warned()) || h.Err() != nil {
 		t.Errorf("warned: %v; %v", !open(h.Warned()), h.Err())
 	}

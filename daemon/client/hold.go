@@ -353,8 +353,9 @@ func (h *Hold) ring() {
 	h.arm()
 }
 
-// refresh asks bakeryd for the current deadline before an overdue warning or loss takes effect. It is needed after a
-// pause of this process: a link does not buffer an unlimited number of unread renewals.
+// refresh asks bakeryd for the current deadline before an overdue warning or loss takes effect. It
+// is needed after a pause of this process: a link does not buffer an unlimited number of unread
+// renewals.
 func (h *Hold) refresh() {
 	h.mu.Lock()
 	left := h.until - clock.Boottime.Now()

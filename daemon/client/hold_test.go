@@ -67,7 +67,7 @@ func TestRenewalMovesTheDeadline(t *testing.T) {
 		<-x.Gone
 	}), Options{})
 	end := time.Now().Add(lease)
-	eventually(t, "the end of the lease as first told", func() bool { return time.Now().After(end) })
+	eventually(t, "the end of the lease as first sent", func() bool { return time.Now().After(end) })
 	if h.Err() != nil {
 		t.Fatalf("lost though renewed: %v", h.Err())
 	}

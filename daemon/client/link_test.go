@@ -135,7 +135,7 @@ func TestUnlockOfABakerydThatHangs(t *testing.T) {
 			require.ErrorIs(t, err, ErrUnreachable)
 			require.Equal(t, err, h.Unlock())
 			require.GreaterOrEqual(t, time.Since(begun), releaseTimeout)
-			require.NoError(t, h.Err(), "it was let go")
+			require.NoError(t, h.Err(), "it was unlocked")
 			require.Nil(t, c.takeLink())
 		})
 	}

@@ -37,7 +37,7 @@ func TestNewAgain(t *testing.T) {
 		require.NoError(t, h.Unlock())
 	}
 	require.Equal(t, 1, b.Links())
-	require.NotSame(t, New("relative"), New("relative"), "the working directory may be another one")
+	require.NotSame(t, New("relative"), New("relative"), "the working directory may change")
 }
 
 // TestUnlockWaitsForTheRelease even if onTimer is called for the hold at that moment.

@@ -81,7 +81,8 @@ func TestWaitOutlivesBakeryd(t *testing.T) {
 	}
 }
 
-// TestWaiter_UnconfirmedGrant_ContinuesToWait for its remaining time, even while bakeryd still handles the grant.
+// TestWaiter_UnconfirmedGrant_ContinuesToWait for its remaining time, even while bakeryd still
+// handles the grant.
 func TestWaiter_UnconfirmedGrant_ContinuesToWait(t *testing.T) {
 	t.Parallel()
 	timeouts := make(chan int64, 3)

@@ -319,5 +319,5 @@ func TestLeaseTable(t *testing.T) {
 		delete(rows, cells[0])
 	}
 	require.Len(t, leases, 4)
-	require.Empty(t, rows, "rows that the table does not have")
+	require.Empty(t, rows, "rows missing in the table")
 }

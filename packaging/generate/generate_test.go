@@ -236,7 +236,7 @@ func TestFormatPage(t *testing.T) {
 	} {
 		require.Contains(t, page, want)
 	}
-	require.NotContains(t, page, "`", "marks of Markdown")
+	require.NotContains(t, page, "`", "Markdown markup")
 	require.NotContains(t, page, "**")
 
 	for text, message := range map[string]string{"x": "has no title", "# X\n\n#### y": "unsupported level of heading", "# X\n```\ny": "without an end"} {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// wrapper compares whole commands, from start to end: flock FILE true, bakeryctl lock NAME -- true, and true.
+// wrapper compares whole commands, from start to end: flock FILE true, bakeryctl lock NAME -- true,
+// and true.
 func (s *setup) wrapper(ctx context.Context) ([]*series, error) {
 	rounds, each := 12, 40
 	if s.quick {

@@ -5,10 +5,10 @@
 //	go run ./test/explore --full SUBJECT   everything; writes the ledger
 //
 // The result of an exploration is a pure function of its sources. The ledger of a subject, a file
-// EXPLORED next to its code, names every source with its hash, and every scenario with its number of
-// states. If a source, a scenario or the ledger itself changed, the ledger does not match and the
-// whole exploration runs. The quick scenarios must reach exactly the states that the ledger names;
-// otherwise something that is not in the ledger matters, and the whole exploration runs too.
+// EXPLORED next to its code, names every source with its hash, and every scenario with its number
+// of states. If a source, a scenario or the ledger itself changed, the ledger does not match and
+// the whole exploration runs. The quick scenarios must reach exactly the states that the ledger
+// names; otherwise something that is not in the ledger matters, and the whole exploration runs too.
 //
 // subject.go lists the subjects, ledger.go holds the format, source.go what a result depends on,
 // result.go what the explorers print.

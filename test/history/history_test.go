@@ -74,7 +74,7 @@ func TestCheck_MadeUpHistories(t *testing.T) {
 		"an upgrade alone":                    {1, []Call{ra, changed(ra, x, 10, 11), letGo(a, 20), b}, true},
 		"an upgrade after a reader":           {1, []Call{ra, rb, letGo(rb, 7), changed(ra, x, 10, 11)}, true},
 		"an upgrade next to a reader":         {1, []Call{ra, rb, changed(ra, x, 10, 11), letGo(rb, 20)}, false},
-		"an upgrade admits no other":           {1, []Call{ra, changed(ra, x, 10, 11), took(2, r, 20, 2, 12)}, false},
+		"an upgrade admits no other":          {1, []Call{ra, changed(ra, x, 10, 11), took(2, r, 20, 2, 12)}, false},
 		"an upgrade whose token is too small": {1, []Call{took(2, x, 20, 1, 2), letGo(b, 3), took(1, r, 10, 4, 5), changed(ra, x, 10, 11)}, false},
 		"a change of what was not had":        {1, []Call{a, changed(ra, x, 10, 11)}, false},
 		"a hold cut short in time":            {1, []Call{a, cutShort(a, 6, 30), b}, true},

@@ -154,7 +154,7 @@ func TestAccess_RealUsers_GetWhatThePolicyAllows(t *testing.T) {
 	}
 	r, _ = outside.ctl(h, "status")
 	require.Equal(t, 69, r.code, "without the group the socket cannot be opened: %s", r.stderr)
-	require.Zero(t, h.ctl("rm", "backup-1").code, "root may")
+	require.Zero(t, h.ctl("rm", "backup-1").code, "root may do everything")
 
 	// A command holds its lock by a FIFO, which other users cannot open or end.
 	end := games.holder(h, "backup-2")
@@ -290,7 +290,7 @@ func TestWithoutAPolicy(t *testing.T) {
 		require.Equal(t, 77, r.code, "%q: %s", args, r.stderr)
 		require.Contains(t, r.stderr, "that is for root and the user of bakeryd\nhint: run it as root\n")
 	}
-	require.NotContains(t, h.ctl("locks").stdout, "bench", "nothing is made that could not be removed")
+	require.NotContains(t, h.ctl("locks").stdout, "bench", "no lock is created that the user could not remove")
 	require.Zero(t, h.ctl("rm", "x").code)
 }
 
@@ -335,5 +335,5 @@ func TestGoClientIsRefused(t *testing.T) {
 	require.Equal(t, 77, cmd.ProcessState.ExitCode(), "%v: %s", err, out)
 	require.Contains(t, string(out), fmt.Sprintf("0\nbakeryctl: lock \"y\": user games (uid %d) may not lock", games.uid))
 	_, err = h.client().Lock(t.Context(), "y", client.Options{NonBlock: true})
-	require.NoError(t, err, "root may")
+	require.NoError(t, err, "root may do everything")
 }

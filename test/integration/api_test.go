@@ -49,7 +49,7 @@ func TestCurl(t *testing.T) {
 	for _, h := range a.report("deploy").Holders {
 		pid = h.PID
 	}
-	require.Equal(t, holder.cmd.Process.Pid, pid, "that of the peer, for none was given")
+	require.Equal(t, holder.cmd.Process.Pid, pid, "the peer's pid, because the request has none")
 
 	waiter := start(b, `{"name": "deploy", "timeout_ms": 300}`)
 	l = decode(waiter.line())

@@ -292,7 +292,7 @@ func (p *faultyPath) repair() {
 // neverTwice fails the test if two writes to one place overlapped.
 func (p *faultyPath) neverTwice() {
 	p.t.Helper()
-	require.Equal(p.t, "0", p.tell("twice"), "writes to a place where one was under way")
+	require.Equal(p.t, "0", p.tell("twice"), "writes that overlapped a write in flight")
 }
 
 // stuck waits until a thread of the host's bakeryd stays in uninterruptible sleep.

@@ -135,7 +135,7 @@ func TestCrowd(t *testing.T) {
 	for _, c := range conns {
 		c.Close()
 	}
-	eventually(t, "descriptors are given back again", func() bool { return a.descriptors() <= before+4 })
+	eventually(t, "descriptors to be closed", func() bool { return a.descriptors() <= before+4 })
 }
 
 // TestClientsThatDoNotRead: answers to a client that does not read are dropped in the end, and

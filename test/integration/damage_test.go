@@ -31,7 +31,7 @@ func TestReformatUnderARunningDaemon(t *testing.T) {
 		require.Contains(t, r.stderr, "host-"+filepath.Base(a.dev))
 
 		s.format("--force", "--hosts", "8", "--locks", "16", leased(3*time.Second))
-		require.False(t, holder.running(), "the command runs on in a lockspace that is gone")
+		require.False(t, holder.running(), "the command runs in a lockspace that is gone")
 		holder.exits(75)
 		require.True(t, holder.silent())
 		waiter.exits(69)
@@ -58,7 +58,7 @@ func TestDeviceTooSmall(t *testing.T) {
 		require.Contains(t, r.stderr, "would fit")
 		image, err := os.ReadFile(s.file)
 		require.NoError(t, err)
-		require.Equal(t, strings.Repeat("\x00", imageSize), string(image), "it was written")
+		require.Equal(t, strings.Repeat("\x00", imageSize), string(image), "format wrote to it")
 
 		// A lockspace on a device that has shrunk.
 		s.format("--hosts", "8", "--locks", "16", "--lease", "1s")

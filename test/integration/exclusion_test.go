@@ -152,7 +152,7 @@ func TestExclusionAcrossCrashes(t *testing.T) {
 		mu.Lock()
 		before := done
 		mu.Unlock()
-		eventually(t, "the lock goes round", func() bool {
+		eventually(t, "the lock to change hosts", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return done >= before+20

@@ -31,7 +31,8 @@ import (
 //	device replaced or re-formatted              TestReformatUnderARunningDaemon
 //	area or directory full, name, permits        TestDeviceTooSmall, TestAPIRefusesBadRequests and
 //	                                             TestNamesAndLimits of package daemon
-//	evict, and a fence agent                     TestEvict_SilentHost_ReleasesItsLocks, TestEvict_LiveHost_LeavesFirst, TestFence, TestFenceTakenOver
+//	evict, and a fence agent                     TestEvict_SilentHost_ReleasesItsLocks,
+//	                                             TestEvict_LiveHost_LeavesFirst, TestFence, TestFenceTakenOver
 //	all of these in any order                    the soak
 
 // margin is how much longer than its lease a host must be silent to be declared dead.
@@ -90,7 +91,7 @@ func TestDaemonGone(t *testing.T) {
 		first := j.gone(name)
 		measured(t, "bakeryd SIGKILLed to SIGTERM of "+name+", lease "+lease.String(), first.term-crashed)
 		measured(t, "bakeryd SIGKILLed to last sign of life of "+name+", lease "+lease.String(), first.last-crashed)
-		require.GreaterOrEqual(t, first.term, deadline-grace(lease), "told too early")
+		require.GreaterOrEqual(t, first.term, deadline-grace(lease), "SIGTERM came too early")
 		require.LessOrEqual(t, first.term, first.last)
 	}
 	next := j.entered("next")

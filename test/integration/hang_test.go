@@ -86,7 +86,7 @@ func losesDevice(t *testing.T, how string, requests ...string) {
 // showsHang checks that the host reports the hanging device, and grants nothing.
 func (h *host) showsHang() {
 	h.t.Helper()
-	require.Contains(h.t, h.said(), "hangs", "the log")
+	require.Contains(h.t, h.said(), "hangs", "bakeryd's log")
 	if report, err := h.view(); err != nil { // status has to read the disk, too
 		require.ErrorContains(h.t, err, "hangs")
 		require.ErrorContains(h.t, err, "lost its lease")
@@ -116,7 +116,7 @@ func TestShortHang(t *testing.T) {
 	until(sinceBoot() + 6*time.Second)
 	require.Equal(t, before, a.incarnation())
 	holder.letGo()
-	require.Zero(t, j.find("first").term, "the command was told to stop")
+	require.Zero(t, j.find("first").term, "the command got SIGTERM")
 	path.neverTwice()
 }
 
@@ -164,7 +164,7 @@ func TestStuckPredecessor(t *testing.T) {
 	successor.start()
 	successor.exits(69)
 	require.Contains(t, successor.said(), "another process on this machine has the host id 1")
-	require.True(t, a.running(), "it was not stuck")
+	require.True(t, a.running(), "bakeryd was not stuck")
 	repaired := sinceBoot()
 	path.repair()
 	a.exits(-1)

@@ -222,7 +222,7 @@ func (h *host) report(name string) report.Lock {
 // sees waits until a host's status shows another host waiting for a lock.
 func (h *host) sees(waiter *host, name string) {
 	h.t.Helper()
-	eventually(h.t, "host "+waiter.id+" is seen to wait", func() bool {
+	eventually(h.t, "host "+waiter.id+" to be shown as waiting", func() bool {
 		return slices.ContainsFunc(h.report(name).Queue, func(q report.Queued) bool {
 			return fmt.Sprint(q.Host) == waiter.id && q.Phase == layout.Waiting
 		})
@@ -238,7 +238,7 @@ func (h *host) queues(name string, clients int) {
 // settles waits until the disk shows that a host holds a lock.
 func (h *host) settles(holder *host, name string) {
 	h.t.Helper()
-	eventually(h.t, "host "+holder.id+" is seen to hold", func() bool {
+	eventually(h.t, "host "+holder.id+" to be shown as holding", func() bool {
 		return slices.ContainsFunc(h.report(name).Holders, func(r report.Holder) bool { return fmt.Sprint(r.Host) == holder.id })
 	})
 }

@@ -26,7 +26,7 @@ func TestOneIDTwice(t *testing.T) {
 			require.Contains(t, b.said(), `host id 1, host \"host-`)
 			require.Contains(t, b.said(), a.dev[len("/dev/"):])
 			require.Contains(t, b.said(), "in use")
-			require.Equal(t, 69, b.lock("x", "--", "true").code, "its socket is gone")
+			require.Equal(t, 69, b.lock("x", "--", "true").code, "the socket is removed")
 		}
 		// On the same machine the lock file prevents it, before any write.
 		c := s.machine("1")

@@ -75,7 +75,7 @@ func TestFewDescriptors(t *testing.T) {
 	eventually(t, "others are refused with a reason", func() bool { return strings.Contains(a.curl("http://bakery/v1/status").stdout, `"code":"unavailable"`) })
 	time.Sleep(2 * lease) // longer than a lease without a renewal
 	require.LessOrEqual(t, a.descriptors(), 64)
-	require.Equal(t, 1, b.lock("-n", "x", "--", "true").code, "it is held")
+	require.Equal(t, 1, b.lock("-n", "x", "--", "true").code, "the lock is still held")
 	require.True(t, holder.running(), holder.said())
 	for _, c := range crowd {
 		c.Close()
@@ -175,11 +175,11 @@ func TestFullRuntimeDir(t *testing.T) {
 		p.entered()
 	}
 	require.Equal(t, 1, strings.Count(a.said(), "keeping the state for a restart failed"), "once")
-	require.Equal(t, 1, b.lock("-n", "x", "--", "true").code, "it is held")
-	require.Equal(t, 1, b.lock("-n", "y3", "--", "true").code, "it is held")
+	require.Equal(t, 1, b.lock("-n", "x", "--", "true").code, "the lock is still held")
+	require.Equal(t, 1, b.lock("-n", "y3", "--", "true").code, "the lock is still held")
 	files, err := filepath.Glob(filepath.Join(run, "*.state"))
 	require.NoError(t, err)
-	require.Empty(t, files, "a half-true state is worse than none")
+	require.Empty(t, files, "an incomplete state file is void")
 	next := b.take("x")
 	b.sees(b, "x")
 	a.crash()
@@ -205,7 +205,7 @@ func TestFullStateDir(t *testing.T) {
 	}
 	eventually(t, "bakeryd logs the failure", func() bool { return strings.Contains(a.said(), "keeping the events failed, retrying") })
 	require.Contains(t, a.said(), "no space left on device")
-	require.GreaterOrEqual(t, strings.Count(a.ctl("events", "--json").stdout, `"kind":"enter"`), 30, "they are in memory")
+	require.GreaterOrEqual(t, strings.Count(a.ctl("events", "--json").stdout, `"kind":"enter"`), 30, "the events are in memory")
 	require.NoError(t, os.Remove(filepath.Join(state, "filler")))
 	eventually(t, "they are kept again", func() bool { return strings.Contains(a.said(), "events are kept again") })
 	a.leave()

@@ -113,7 +113,7 @@ func TestReadersAndWriters(t *testing.T) {
 		r.longest[layout.Shared].Round(time.Millisecond))
 	t.Logf("measured: writers: %d in %v, longest wait %v; bound of both %v", r.served[layout.Exclusive], *readers,
 		r.longest[layout.Exclusive].Round(time.Millisecond), bound.Round(time.Millisecond))
-	require.Greater(t, r.together, 8, "readers of both hosts at once")
+	require.Greater(t, r.together, 8, "readers of both hosts together")
 	for mode, wait := range r.longest {
 		require.Less(t, wait, bound, "the longest wait of %v", layout.Mode(mode))
 	}

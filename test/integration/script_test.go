@@ -27,8 +27,9 @@ import (
 //
 //	exitcode N PROGRAM ARGS    runs a program that must exit with N
 //	until REGEXP PROGRAM ARGS  repeats a program until it exits with 0 and prints a match
-//	notify VAR FILE            listens, as systemd does, on a socket whose path is in VAR, and writes the messages to FILE
-//	damage RECORD [N...]       flips bits of the superblock, the copy, host N, entry N, or slot LOCK HOST; a second time undoes it
+//	notify VAR FILE            listens on a socket whose path is in VAR, and writes the messages to FILE
+//	damage RECORD [N...]       flips bits of the superblock, the copy, host N, entry N, or slot LOCK HOST;
+//	                           a second time undoes it
 func TestScript(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/script/*.txtar")
 	require.NoError(t, err)

@@ -1,11 +1,12 @@
-/* How a host id is claimed and kept: daemon/lease/join.go, claim.go and renew.go, for hosts with one id.
+/* How a host id is claimed and kept: daemon/lease/join.go, claim.go and renew.go, for hosts with
+ * one id.
  *
- * There is one record, that of the id. Each host claims it, keeps its lease, loses it, and starts again while
- * incarnations are left. All have one machine id (copies of a machine); other hosts are restricted more. Reads,
- * writes and processes take any time; time passes in units, counted for each host from the events that it
- * measures. A read that overlaps a write returns the old record, the new one, or garbage. A write of a crashed
- * process lands at any time, more than once or never; it is not read before. No host is declared dead here:
- * see death.pml.
+ * There is one record, that of the id. Each host claims it, keeps its lease, loses it, and starts
+ * again while incarnations are left. All have one machine id (copies of a machine); other hosts are
+ * restricted more. Reads, writes and processes take any time; time passes in units, counted for
+ * each host from the events that it measures. A read that overlaps a write returns the old record,
+ * the new one, or garbage. A write of a crashed process lands at any time, more than once or never;
+ * it is not read before. No host is declared dead here: see death.pml.
  *
  * PAST is the record at first: of an incarnation that is over, whose last write may land once more.
  * CRASHES: how many processes may end at any step; their holders run until the end of the lease.

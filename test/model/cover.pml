@@ -1,9 +1,11 @@
-/* How far reads go: daemon/lease/reach.go, and covered in hosts.go. Hosts with different ids join, at any time and
- * in any order, leave, or die. Host 1 is live at first, and reads as far as its own record.
+/* How far reads go: daemon/lease/reach.go, and covered in hosts.go. Hosts with different ids join,
+ * at any time and in any order, leave, or die. Host 1 is live at first, and reads as far as its own
+ * record.
  *
- * There is no time: a host may look beyond its highest whenever it is the lowest that seems to live. That a dead host
- * is dead becomes known some time later. There is no headroom: it only saves waiting. A read samples each record
- * separately, in any order; a read that overlaps a write returns the old record, the new one or garbage.
+ * There is no time: a host may look beyond its highest whenever it is the lowest that seems to
+ * live. That a dead host is dead becomes known some time later. There is no headroom: it only saves
+ * waiting. A read samples each record separately, in any order; a read that overlaps a write
+ * returns the old record, the new one or garbage.
  */
 #ifndef HOSTS
 #define HOSTS 3

@@ -1,14 +1,16 @@
 /* Unreadable host records: the rules ABANDONED and OWN-READABLE of daemon/lease.
  *
- * Host 1 owns an id. It keeps its lease, takes a lock, pauses, crashes, and comes back as another incarnation. Its
- * record becomes bad at any time, stays bad whatever is written, and recovers at any time, also at a write that
- * repairs it. Host 2 observes the record. An unbroken span of unreadable reads shows it that no incarnation of the
- * id is live. It then treats all slots of that id as void, and takes the same lock. With -DVERDICTS it instead
- * publishes the death of the incarnation that it read last. With -DCOVER it joins with another id, which host 1
- * does not read at first, and treats the unreadable record as one that covers it.
+ * Host 1 owns an id. It keeps its lease, takes a lock, pauses, crashes, and comes back as another
+ * incarnation. Its record becomes bad at any time, stays bad whatever is written, and recovers at
+ * any time, also at a write that repairs it. Host 2 observes the record. An unbroken span of
+ * unreadable reads shows it that no incarnation of the id is live. It then treats all slots of that
+ * id as void, and takes the same lock. With -DVERDICTS it instead publishes the death of the
+ * incarnation that it read last. With -DCOVER it joins with another id, which host 1 does not read
+ * at first, and treats the unreadable record as one that covers it.
  *
- * Every read is of single records, in any order, of regular registers: a read that overlaps a write returns the
- * old record, the new one, or garbage. Reads, writes and processes take any time. Time passes in units.
+ * Every read is of single records, in any order, of regular registers: a read that overlaps a write
+ * returns the old record, the new one, or garbage. Reads, writes and processes take any time. Time
+ * passes in units.
  */
 #if !defined(COVER) && !defined(VERDICTS)
 #define LOCKS
@@ -65,7 +67,8 @@
 #define ASKED 1
 #define DONE  2
 
-/* The disk: host 1's record and slot (the incarnation that has it active, or 0), host 2's slot and verdicts. */
+/* The disk: host 1's record and slot (the incarnation that has it active, or 0), host 2's slot and
+ * verdicts. */
 byte disk = (1 << 3) | 1;
 bit  bad;                  /* the record is unreadable, whatever is written */
 byte damages = DAMAGES;

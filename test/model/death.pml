@@ -1,14 +1,15 @@
-/* Death and coming back: daemon/lease/renew.go, hosts.go, death.go and verdict.go, and which slots count, in
- * bakery/peers.go.
+/* Death and coming back: daemon/lease/renew.go, hosts.go, death.go and verdict.go, and which slots
+ * count, in bakery/peers.go.
  *
- * Host 1 keeps a lease, takes a lock and may lose it in every way: its writes hang and land late, its process
- * crashes (its holders run until their deadline), and it comes back as another incarnation. Observers 2 (and 3)
- * live: they watch its record, publish verdicts, read each other's, and take the same lock. The order of waiters
- * is in lock.pml. Here a host that finds another slot in its way withdraws, as in a non-blocking request: only the
- * moment when a slot becomes void matters.
+ * Host 1 keeps a lease, takes a lock and may lose it in every way: its writes hang and land late,
+ * its process crashes (its holders run until their deadline), and it comes back as another
+ * incarnation. Observers 2 (and 3) live: they watch its record, publish verdicts, read each
+ * other's, and take the same lock. The order of waiters is in lock.pml. Here a host that finds
+ * another slot in its way withdraws, as in a non-blocking request: only the moment when a slot
+ * becomes void matters.
  *
- * Every read is of single records, in any order, of regular registers. Reads, writes and processes take any
- * time. Time passes in units, up to the greatest value that is measured.
+ * Every read is of single records, in any order, of regular registers. Reads, writes and processes
+ * take any time. Time passes in units, up to the greatest value that is measured.
  */
 #ifndef OBSERVERS
 #define OBSERVERS 1
@@ -42,7 +43,8 @@
 #define sequence(r)      ((r) & 7)
 #define GARBAGE 255
 
-/* The disk: host 1's record and slot (the incarnation that has it active, or 0), the observers' verdicts and slots. */
+/* The disk: host 1's record and slot (the incarnation that has it active, or 0), the observers'
+ * verdicts and slots. */
 byte disk = record(1, 1);
 byte slot;
 byte verdict[OBSERVERS];    /* on incarnations, a bit each */
@@ -100,8 +102,8 @@ bit exclusion = 1, word = 1, published = 1, dead_only = 1, single = 1;
 #define holding(x) (holds[x] && lease[x] < over)
 #define grow(counter, most, counts) counter = ((counts) && counter < (most) -> counter + 1 : counter)
 
-/* Assumed in PROTOCOL.md: a later incarnation writes its slots only when no write of an earlier one can land.
- * Assumed here: it joins only when no write of the record can land. */
+/* Assumed in PROTOCOL.md: a later incarnation writes its slots only when no write of an earlier one
+ * can land. Assumed here: it joins only when no write of the record can land. */
 #ifdef SLOT_GHOST           /* without the first */
 #define no_slot_ghost true
 #else

@@ -1,13 +1,13 @@
 /* The lock protocol between live hosts: bakery/acquire.go, survey.go, hold.go and events.go.
  *
- * A slot is a regular register: a write takes two steps, and a read in between returns the old slot, the
- * new one or garbage. A read samples each slot separately, in any order. All that a host does between two
- * IOs is one step, as in Machine, where it is one event.
+ * A slot is a regular register: a write takes two steps, and a read in between returns the old
+ * slot, the new one or garbage. A read samples each slot separately, in any order. All that a host
+ * does between two IOs is one step, as in Machine, where it is one event.
  *
- * Size: HOSTS, ROUNDS (attempts of each host), PERMITS. Options: SHARED (modes), CHANGES (an upgrade or
- * downgrade per hold), SETTLES (a hold), CANCELS (at any step), CLOCK (numbers may come from a clock that is
- * ahead of all). PROGRESS checks that every host is served under weak fairness. The switches that the file
- * `mutations` lists leave out rules.
+ * Size: HOSTS, ROUNDS (attempts of each host), PERMITS. Options: SHARED (modes), CHANGES (an
+ * upgrade or downgrade per hold), SETTLES (a hold), CANCELS (at any step), CLOCK (numbers may come
+ * from a clock that is ahead of all). PROGRESS checks that every host is served under weak
+ * fairness. The switches that the file `mutations` lists leave out rules.
  */
 #ifndef HOSTS
 #define HOSTS 2
@@ -215,7 +215,8 @@ inline leaves() {
 	j = 0
 }
 
-/* count is survey.count: host j's slot v stands before host i's. front is the slot to poll, shown its content. */
+/* count is survey.count: host j's slot v stands before host i's. front is the slot to poll, shown
+ * its content. */
 inline count() {
 	nex = nex + (mode(v) == EXCLUSIVE);
 	nsh = nsh + (mode(v) == SHAREDMODE);
@@ -227,7 +228,8 @@ inline count() {
 	fi
 }
 
-/* stands is whether host j's slot v, which is not idle, stands before host i's: in the doorway every slot does. */
+/* stands is whether host j's slot v, which is not idle, stands before host i's: in the doorway
+ * every slot does. */
 #if defined(IGNORE_CHOOSING) /* hosts that are choosing are not waited for */
 #define stands(doorway) (doorway || phase(v) != CHOOSING && before(v, j, mine, i))
 #elif defined(PASS_WRITERS)  /* a reader does not wait for waiters */

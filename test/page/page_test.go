@@ -52,12 +52,12 @@ func TestLive(t *testing.T) {
 	b.Until(`document.querySelectorAll('#eventlist li').length > 2`)
 	filled := `parseFloat(document.querySelector('#lease .meter i').style.width)`
 	low := browser.Eval[float64](b, `new Promise((f) => { let low = 100; const t = setInterval(() => { const w = `+filled+`; if (w > low + 4) { clearInterval(t); f(low); } low = Math.min(low, w); }, 50); })`, chromedp.EvalAwaitPromise)
-	require.Less(t, low, 100.0, "the lease runs down, and is filled up again")
+	require.Less(t, low, 100.0, "the lease bar falls, and rises at a renewal")
 
 	held(t, c, b)
 	death(t, c, b)
 	restart(t, c, b)
-	require.Equal(t, "once", browser.Eval[string](b, `globalThis.loaded`), "it was never loaded again")
+	require.Equal(t, "once", browser.Eval[string](b, `globalThis.loaded`), "the page was not reloaded")
 	b.Quiet()
 }
 
@@ -84,7 +84,7 @@ func held(t *testing.T, c *browser.Cluster, b *browser.Tab) {
 	says(b, "#locklist > li:nth-child(2)", "catalogue")
 	says(b, "#locklist > li:nth-child(2) .mode", "shared")
 	says(b, "#summary", "2 locks held · 2 waiting · 31 locks free")
-	require.Equal(t, "All well", browser.Eval[string](b, headline), "to wait is no trouble")
+	require.Equal(t, "All well", browser.Eval[string](b, headline), "a wait is not an error")
 	b.Shot("queue-light")
 	shoot(b)
 
@@ -183,7 +183,7 @@ func shoot(b *browser.Tab) {
 		for _, width := range []int64{360, 720, 1900} {
 			b.Media(scheme, width, 900)
 			b.Shot(fmt.Sprintf("queue-%s-%d", scheme, width))
-			require.LessOrEqual(b.T, browser.Eval[float64](b, `document.documentElement.scrollWidth`), float64(width), "nothing sticks out")
+			require.LessOrEqual(b.T, browser.Eval[float64](b, `document.documentElement.scrollWidth`), float64(width), "nothing overflows")
 		}
 	}
 	b.Media("light", 1280, 800)

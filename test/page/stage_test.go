@@ -110,13 +110,13 @@ func joining(t *testing.T, real string) {
 	b := browser.Visit(t, s.url, `!!globalThis.statusPage`)
 	says(b, "#headline", "bakeryd runs, but has not joined the lockspace: not joined to the lockspace: joining")
 	says(b, "#link", "not joined")
-	require.True(t, browser.Eval[bool](b, `document.getElementById('parts').hidden`), "there is nothing to show")
+	require.True(t, browser.Eval[bool](b, `document.getElementById('parts').hidden`), "there are no locks to show")
 	b.Shot("joining")
 	s.set(answer(3, 5, 2, 1))
 	b.Until(headline + ` === 'All well'`)
 	s.set(away)
 	says(b, "#link", "not joined; this is ")
-	require.False(t, browser.Eval[bool](b, `document.getElementById('parts').hidden`), "what there was is still to be read")
+	require.False(t, browser.Eval[bool](b, `document.getElementById('parts').hidden`), "the last report is still shown")
 	b.Quiet()
 }
 
@@ -162,7 +162,7 @@ func hostile(t *testing.T, real string) {
 	b := browser.Visit(t, s.url, ready)
 	b.Until(fmt.Sprintf(`document.querySelectorAll('#eventlist li').length === %d`, len(evil)))
 	for _, part := range []string{"#locklist", "#hostlist", "#eventlist", "#troubles"} {
-		require.Contains(t, text(b, part), evil[1], "as it is")
+		require.Contains(t, text(b, part), evil[1], "unchanged")
 	}
 	whole := browser.Eval[string](b, `document.documentElement.outerHTML`)
 	for _, odd := range []string{"\x1b", "\u202e", "\u2028", "\u200b", "\u3164", "\u00a0"} {
@@ -174,7 +174,7 @@ func hostile(t *testing.T, real string) {
 	for _, width := range []int64{1280, 360} {
 		b.Media("light", width, 900)
 		b.Shot(fmt.Sprint("hostile-", width))
-		require.LessOrEqual(t, browser.Eval[float64](b, `document.documentElement.scrollWidth`), float64(width), "nothing sticks out")
+		require.LessOrEqual(t, browser.Eval[float64](b, `document.documentElement.scrollWidth`), float64(width), "nothing overflows")
 	}
 	b.Quiet()
 }
@@ -260,6 +260,6 @@ func hours(t *testing.T, real string) {
 	after, same := count()
 	t.Logf("measured: %d nodes after 100 updates, %d after 1,100; %d and %d elements", nodes, after, elements, same)
 	require.Equal(t, elements, same)
-	require.Less(t, after, nodes*5/4, "but for what is still to be collected")
+	require.Less(t, after, nodes*5/4, "except for uncollected garbage")
 	b.Quiet()
 }

@@ -96,7 +96,8 @@ func next(l lock, grants []history.Call, e entry) time.Duration {
 	return history.Unknown
 }
 
-// checkSectionLogs checks the logs of each lock, window by window. draw makes a page of a violation.
+// checkSectionLogs checks the logs of each lock, window by window. draw makes a page of a
+// violation.
 func checkSectionLogs(parts []entry, still still, draw func(*history.History) string) (r porcupineReport, found []string) {
 	for name, of := range sections(parts) {
 		l := lockNamed(name)

@@ -27,8 +27,8 @@ const (
 	recordWrong  = "wrong"  // the client received a wrong answer: Text
 )
 
-// record is a record that a section writes to the store's block of the lock. The store refuses it if
-// the section is over.
+// record is a record that a section writes to the store's block of the lock. The store refuses it
+// if the section is over.
 type record struct {
 	Kind    string        `json:"kind"`
 	Lock    string        `json:"lock"`

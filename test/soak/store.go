@@ -18,8 +18,8 @@ import (
 )
 
 // storage is the server of the store: a filesystem of one file with a block for each lock. A write
-// is a record (record.go) with the writer's section and token; it fails with errRefused if the section
-// is over.
+// is a record (record.go) with the writer's section and token; it fails with errRefused if the
+// section is over.
 type storage struct {
 	fs.Inode
 	backing *os.File

@@ -104,7 +104,7 @@ func TestTree_Stopped_StandsStillAndContinues(t *testing.T) {
 			eventually(t, "one has stopped itself", func() bool { return still.state() == 'T' })
 			for range 20 {
 				require.NoError(t, of.stop())
-				eventually(t, "all stand still", func() bool { return standStill(t, of, moving) })
+				eventually(t, "all processes stopped", func() bool { return standStill(t, of, moving) })
 				var sizes [3]int64
 				for i, m := range moving {
 					sizes[i] = m.size()
@@ -113,14 +113,14 @@ func TestTree_Stopped_StandsStillAndContinues(t *testing.T) {
 				for i, m := range moving {
 					eventually(t, m.path+" continues", func() bool { return m.size() > sizes[i] })
 				}
-				require.Equal(t, "T", string(still.state()), "the test's own signal stays in force")
+				require.Equal(t, "T", string(still.state()), "the test's own SIGSTOP stays in effect")
 			}
 			require.NoError(t, os.Remove(filepath.Join(dir, "go")))
 			status := reap(p.Pid)
 			require.Equal(t, 7, status.ExitStatus())
 			text, err := os.ReadFile(still.path)
 			require.NoError(t, err)
-			require.Equal(t, fmt.Sprintf("%d\n.", still.PID), string(text), "it continued at the end only")
+			require.Equal(t, fmt.Sprintf("%d\n.", still.PID), string(text), "it continued only at the end")
 			for _, m := range moving {
 				eventually(t, m.path+" ends", func() bool { return !m.Alive() })
 			}

@@ -37,9 +37,9 @@ func TestNight(t *testing.T) {
 		require.Equal(t, []string{"db1 released", "db2 released", "db2 timeout", "db3 dead"}, deploy)
 		require.Subset(t, browser.Eval[[]string](b, `timeline.data.hosts[2].changes.map((c) => c[1])`), []string{"joined", "dead"})
 		require.Contains(t, browser.Eval[[]string](b, `timeline.data.hosts[1].changes.map((c) => c[1])`), "resumed")
-		require.Equal(t, 1, browser.Eval[int](b, `timeline.data.attempts.filter((a) => a[16].m).length`), "one changed its mode")
+		require.Equal(t, 1, browser.Eval[int](b, `timeline.data.attempts.filter((a) => a[16].m).length`), "one hold changed its mode")
 		require.Equal(t, []int{2}, browser.Eval[[]int](b, `timeline.data.locks.filter((l) => l.permits > 1).map((l) => l.permits)`))
-		require.Greater(t, browser.Eval[int](b, `timeline.hits().length`), 40, "and is drawn")
+		require.Greater(t, browser.Eval[int](b, `timeline.hits().length`), 40, "the change is drawn")
 	})
 	t.Run("zoom and pan", func(t *testing.T) { b.T = t; zoomAndPan(b) })
 	t.Run("filters", func(t *testing.T) { b.T = t; filters(b) })
@@ -59,7 +59,7 @@ func zoomAndPan(b *browser.Tab) {
 	from := browser.Eval[float64](b, "timeline.view.from")
 	b.Do(chromedp.MouseEvent(chromedp.MousePressed, 700, 600, chromedp.ButtonLeft), chromedp.MouseEvent(chromedp.MouseMoved, 500, 600, chromedp.ButtonLeft),
 		chromedp.MouseEvent(chromedp.MouseReleased, 500, 600, chromedp.ButtonLeft))
-	require.Greater(b.T, browser.Eval[float64](b, "timeline.view.from"), from, "dragged to the left it shows what was later")
+	require.Greater(b.T, browser.Eval[float64](b, "timeline.view.from"), from, "dragging to the left shows later events")
 	b.Key("0")
 	require.InDelta(b.T, whole, span(b), 1)
 	b.Do(chromedp.Focus(chromedp.CSS("#plot")))
@@ -71,7 +71,7 @@ func zoomAndPan(b *browser.Tab) {
 	for range 60 {
 		b.Key("+")
 	}
-	require.Less(b.T, span(b), 1000.0, "as far as microseconds")
+	require.Less(b.T, span(b), 1000.0, "down to microseconds")
 	b.Key("-")
 	b.Do(chromedp.Click(chromedp.CSS("#fit")))
 	require.InDelta(b.T, whole, span(b), 1)
@@ -154,7 +154,7 @@ func schemes(b *browser.Tab) {
 	for _, scheme := range []string{"dark", "light"} {
 		b.Media(scheme, 420, 800)
 		b.Shot("narrow-" + scheme)
-		require.LessOrEqual(b.T, browser.Eval[float64](b, `document.documentElement.scrollWidth`), 420.0, "nothing sticks out")
+		require.LessOrEqual(b.T, browser.Eval[float64](b, `document.documentElement.scrollWidth`), 420.0, "nothing overflows")
 	}
 	b.Media("light", 1120, 720)
 	b.Do(chromedp.Evaluate[chromedp.Void](`document.activeElement.blur()`), chromedp.MouseEvent(chromedp.MouseMoved, 600, 10))
@@ -242,7 +242,7 @@ func hostile(t *testing.T, paths []string) {
 	require.Equal(t, evil[0], browser.Eval[string](b, `document.title`))
 	b.Key("t")
 	b.Until(`document.querySelectorAll('#table tbody tr').length > 5`)
-	require.Contains(t, browser.Eval[string](b, `document.getElementById('table').textContent`), evil[1], "as it is")
+	require.Contains(t, browser.Eval[string](b, `document.getElementById('table').textContent`), evil[1], "unchanged")
 	require.Zero(t, browser.Eval[int](b, `document.querySelectorAll('img, iframe, a').length`))
 	require.Equal(t, 2, browser.Eval[int](b, `document.querySelectorAll('script').length`))
 	b.Shot("hostile")

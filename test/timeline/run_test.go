@@ -70,7 +70,7 @@ func night(t *testing.T, dir string) []string {
 	c.Noted(2, "enter", "deploy")
 	c.Kill(2)
 	c.Start(2)
-	require.NoError(t, kept.Wait(), "a restart is not noticed")
+	require.NoError(t, kept.Wait(), "the holder does not notice a restart")
 	for id, cmd := range c.Up {
 		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM), id)
 	}

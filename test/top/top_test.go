@@ -127,7 +127,7 @@ func TestLive(t *testing.T) {
 		return !strings.Contains(s, "no answer") && !strings.Contains(s, "no more of them") && regexp.MustCompile(`nightly-backup +held +db1`).MatchString(s)
 	})
 	x.press("q")
-	require.NotContains(t, x.shows("it ended with 0"), "HOSTS", "the terminal is as it was")
+	require.NotContains(t, x.shows("it ended with 0"), "HOSTS", "the terminal is restored")
 }
 
 // TestNoColour: the screen without colours, and with the disk only.
@@ -136,7 +136,7 @@ func TestNoColour(t *testing.T) {
 	t.Run("NO_COLOR", func(t *testing.T) {
 		x := open(t, 80, 24, []string{"NO_COLOR=1"}, c.Ctl(1, "top"))
 		x.shows("all is well", "LOCKS 6")
-		require.NotContains(t, x.coloured(), "\x1b[", "nothing but letters")
+		require.NotContains(t, x.coloured(), "\x1b[", "only letters")
 		x.press("C-c")
 		x.shows("it ended with 0")
 	})

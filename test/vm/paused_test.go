@@ -55,7 +55,7 @@ func TestPausedAndPlainWrites(t *testing.T) {
 	late.over()
 	c.afterwards()
 	r := c.judge()
-	require.NotEmpty(t, r.Problems, "the check is blind")
+	require.NotEmpty(t, r.Problems, "the check found no violation")
 	for _, p := range r.Problems {
 		c.measured("what is lost: %s", p)
 	}

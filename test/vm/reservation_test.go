@@ -53,7 +53,7 @@ func TestReservationBetweenMachines(t *testing.T) {
 	require.NotZero(t, last)
 	writer.exits(1)
 	writer.says(conflict)
-	require.Equal(t, last, counted(t, disk), "it wrote after that was ruled out")
+	require.Equal(t, last, counted(t, disk), "it wrote after the fencing")
 
 	b.pr("0", "read")
 	require.NotContains(t, b.pr("0", "keys"), keyB)

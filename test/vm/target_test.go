@@ -163,7 +163,7 @@ func TestTargetForgotAndFenced(t *testing.T) {
 	if a.joined()+b.joined() > 2 {
 		t.Log("hosts have joined again by themselves")
 	}
-	require.Equal(t, token, c.counter().Token, "the section goes on")
+	require.Equal(t, token, c.counter().Token, "the section continues")
 	began, next := time.Now(), c.entered(token)
 	a.pause()
 	c.othersWaited(next(), began, 0)

@@ -45,7 +45,7 @@ func TestWait(t *testing.T) {
 	require.Len(t, all, 2)
 	for i, n := range []int{1, 3} {
 		require.Equal(t, n, all[i].Waiters)
-		require.Positive(t, all[i].FirstReads, "who is first in line looks")
+		require.Positive(t, all[i].FirstReads, "the first waiter polls")
 		require.GreaterOrEqual(t, all[i].Reads, all[i].FirstReads)
 		require.Positive(t, all[i].HandOverUS)
 	}

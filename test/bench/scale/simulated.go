@@ -8,8 +8,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// simulatedHosts writes the records of hosts that do not run: valid, and renewed like those of live hosts.
-// Other hosts see no more of a host that wants no lock.
+// simulatedHosts writes the records of hosts that do not run: valid, and renewed like those of live
+// hosts. Other hosts see no more of a host that wants no lock.
 type simulatedHosts struct {
 	space   *space
 	records []layout.HostRecord

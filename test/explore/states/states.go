@@ -1,5 +1,5 @@
-// Package states keeps the states that an exhaustive search has found, and the moves between them. It
-// knows nothing of what is searched: a state is a key. Begin with [Graph.Reach].
+// Package states keeps the states that an exhaustive search has found, and the moves between them.
+// It knows nothing of what is searched: a state is a key. Begin with [Graph.Reach].
 package states
 
 import (
@@ -81,8 +81,8 @@ func (g *Graph) Path(id uint32) []uint32 {
 }
 
 // Stuck returns the first state, of those that were all expanded, from which no final one can be
-// reached. It goes over the states from the last to the first until nothing changes: most moves lead
-// to later ones.
+// reached. It goes over the states from the last to the first until nothing changes: most moves
+// lead to later ones.
 func (g *Graph) Stuck() (id uint32, ok bool) {
 	for changed := true; changed; {
 		changed = false
@@ -106,8 +106,8 @@ func (g *Graph) Stuck() (id uint32, ok bool) {
 	return 0, false
 }
 
-// newTable returns an empty table. Searches spend much of their time on reads of it at random, which
-// are faster from huge pages.
+// newTable returns an empty table. Searches spend much of their time on reads of it at random,
+// which are faster from huge pages.
 func newTable(n int) []place {
 	table := make([]place, n)
 	memory := unsafe.Slice((*byte)(unsafe.Pointer(&table[0])), n*int(unsafe.Sizeof(table[0])))
