@@ -42,7 +42,7 @@ ops *". Root and bakeryd's own user may do everything; only they may evict and r
 Exit codes: 0 after leaving, or when the next bakeryd is to continue; 64 for a wrong
 command line; 66 when the device or lockspace is not usable; 69 when no host id is
 available, the socket is in use, the limit of open files is too low, or the watchdog or
-fence agent is not usable; 75 when the lease was lost or holders were left behind.
+fence agent is not usable; 75 when holders were left behind.
 `
 
 // options is the parsed command line and environment.
@@ -71,7 +71,7 @@ func parse(args, environ []string) (options, error) {
 	fs.StringVar(&hostID, "host-id", "auto", "this host's `id`, 1 to the lockspace's number of hosts, or auto")
 	fs.StringVar(&o.daemon.Name, "name", "", "this host's `name`, shown in listings (default: the hostname)")
 	fs.StringVar(&o.socket, "socket", "/run/bakery/bakeryd.sock", "`path` of the Unix socket to serve")
-	fs.StringVar(&o.policy, "policy-file", "", "`path` of a file that says who may take which locks (default: every user that can open the socket may take all)")
+	fs.StringVar(&o.policy, "policy-file", "", "`path` of a file that says which users may take which locks (default: every user that can open the socket may take all)")
 	fs.StringVar(&o.listen, "listen", "", "loopback `address` and port to serve the status page and metrics on, such as 127.0.0.1:9415 (default: none)")
 	fs.StringVar(&o.daemon.Watchdog, "watchdog", "", "`device` that resets this host when a lost lock's command cannot be stopped, such as /dev/watchdog")
 	fs.StringVar(&o.daemon.Fence.Agent, "fence", "pr", "`agent` that fences dead hosts if the lockspace's policy is fence: pr or exec")

@@ -22,10 +22,10 @@ func TestLockMemory(t *testing.T) {
 		lockMemoryHere(t)
 		return
 	}
-	again := func(what string, who *syscall.Credential) string {
+	again := func(what string, credential *syscall.Credential) string {
 		cmd := exec.Command("/proc/self/exe", "-test.run", "^TestLockMemory$", "-test.v")
 		cmd.Dir, cmd.Env = "/", append(os.Environ(), "BAKERYD_TEST_LOCKS_MEMORY="+what)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: credential}
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		return string(out)

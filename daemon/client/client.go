@@ -11,7 +11,7 @@
 // beyond the deadline notices only when it continues; a store that compares tokens ([Hold.Token])
 // refuses its late writes.
 //
-// To run a command under a lock use bakeryctl lock, which also stops what the command has started.
+// bakeryctl lock runs a command under a lock, and also stops what the command has started.
 //
 // A hold (hold.go) and a place in the wait queue (waiter.go) outlive their connection: bakeryd
 // knows both by a session (session.go), under which the client asks again until the deadline.

@@ -219,7 +219,7 @@ func TestPolicy_SIGHUP_ReloadsIt(t *testing.T) {
 	h.exits(0)
 	h.up()
 	h.open()
-	eventually(t, "the hold is kept, by a user who could not take it any more", func() bool {
+	eventually(t, "the hold is kept, by a user that may not take it now", func() bool {
 		l := h.report("y")
 		return len(l.Holders) == 1 && l.Holders[0].Token == before
 	})

@@ -110,7 +110,7 @@ func TestCrowd(t *testing.T) {
 		netErr, isNet := err.(net.Error)
 		return err != nil && !(isNet && netErr.Timeout())
 	}
-	eventually(t, "who does not finish a request is let go", func() bool { return closed(conns[3]) && closed(conns[4]) && closed(conns[9]) })
+	eventually(t, "connections with unfinished requests are closed", func() bool { return closed(conns[3]) && closed(conns[4]) && closed(conns[9]) })
 	close(stop)
 	drip.Wait()
 	require.True(t, holder.running(), holder.said())

@@ -34,9 +34,9 @@ type standing struct {
 
 // wait is what a client or a machine is waiting for.
 type wait struct {
-	who, what string
-	removal   bool
-	since     time.Time
+	waiter, what string
+	removal      bool
+	since        time.Time
 }
 
 const (
@@ -67,9 +67,9 @@ func (s *standing) play() {
 	w.trace.step(0, "FAULT THAT STAYS: "+s.fault.name)
 	if w.sleep(soonest + time.Duration(s.rng.Int64N(int64(latest-soonest)))) {
 		s.begun = time.Now()
-		for who, x := range s.waits {
+		for key, x := range s.waits {
 			x.since = s.begun
-			s.waits[who] = x
+			s.waits[key] = x
 		}
 		w.trace.step(s.victim.n, "FAULT BEGINS")
 		w.tasks.Go(func() { s.fault.begin(s) })
@@ -83,14 +83,14 @@ func (s *standing) play() {
 
 // judge finds waits that are too long.
 func (s *standing) judge() {
-	for who, x := range s.waits {
+	for key, x := range s.waits {
 		bound := s.bound
-		if _, joins := who.(*machine); joins {
+		if _, joins := key.(*machine); joins {
 			bound = s.join
 		}
 		if waited := time.Since(x.since); waited > bound {
-			delete(s.waits, who)
-			s.w.rules.violate("PROGRESS", "%s waits for %v, want no more than %v, while a fault stays (%s): %s", x.who,
+			delete(s.waits, key)
+			s.w.rules.violate("PROGRESS", "%s waits for %v, want no more than %v, while a fault stays (%s): %s", x.waiter,
 				waited.Round(time.Millisecond), bound, s.fault.name, x.what)
 			return
 		}
@@ -98,30 +98,30 @@ func (s *standing) judge() {
 }
 
 // begins records the start of a wait, except for the victim's.
-func (s *standing) begins(m *machine, who any, what string) {
-	if s == nil || m == s.victim || s.waits[who].who != "" {
+func (s *standing) begins(m *machine, key any, what string) {
+	if s == nil || m == s.victim || s.waits[key].waiter != "" {
 		return
 	}
 	s.w.trace.step(m.n, "waits "+what)
-	s.waits[who] = wait{m.name(), what, strings.HasPrefix(what, "to remove"), time.Now()}
+	s.waits[key] = wait{m.name(), what, strings.HasPrefix(what, "to remove"), time.Now()}
 }
 
 // ends records the end of a wait.
-func (s *standing) ends(who any) {
+func (s *standing) ends(key any) {
 	if s == nil {
 		return
 	}
-	if x, ok := s.waits[who]; ok && !s.begun.IsZero() {
-		s.w.trace.step(0, x.who+" had waited "+x.what)
-		_, joins := who.(*machine)
+	if x, ok := s.waits[key]; ok && !s.begun.IsZero() {
+		s.w.trace.step(0, x.waiter+" had waited "+x.what)
+		_, joins := key.(*machine)
 		s.longest[joins] = max(s.longest[joins], time.Since(x.since))
 	}
-	delete(s.waits, who)
+	delete(s.waits, key)
 }
 
 // interrupted ends the wait of a client whose bakeryd is away. resume begins it again.
 func (s *standing) interrupted(c *client) (resume func()) {
-	if s == nil || s.waits[c].who == "" {
+	if s == nil || s.waits[c].waiter == "" {
 		return func() {}
 	}
 	what := s.waits[c].what
@@ -140,7 +140,7 @@ func (s *standing) lost(m *machine) {
 func (s *standing) disturb() {
 	for s.w.sleep(s.within(disturbances/2, disturbances)) {
 		m := s.w.machines[1+s.rng.IntN(len(s.w.machines)-1)]
-		if m.proc == nil || s.waits[m].who != "" {
+		if m.proc == nil || s.waits[m].waiter != "" {
 			continue
 		}
 		switch s.rng.IntN(3) {
@@ -205,10 +205,10 @@ func (c *client) removes(s subject) error {
 		return nil
 	}
 	if st := c.w.standing; err == nil { // the lock is gone, so all waits to remove it end
-		for who, x := range st.waits {
+		for key, x := range st.waits {
 			if x.removal {
 				x.since = time.Now()
-				st.waits[who] = x
+				st.waits[key] = x
 			}
 		}
 	}

@@ -258,7 +258,7 @@ func (w *world) sleep(d time.Duration) bool {
 func (w *world) allServed() bool { return w.unserved() == "" }
 
 // unserved returns the hosts that were not served after the faults.
-func (w *world) unserved() (who string) {
+func (w *world) unserved() (names string) {
 	for _, m := range w.machines {
 		if !w.rules.servedBy[m] && !m.spare {
 			why := "is down"
@@ -266,10 +266,10 @@ func (w *world) unserved() (who string) {
 				_, err := m.proc.svc.Joined()
 				why = fmt.Sprint("joined: ", err == nil, " ", err)
 			}
-			who += fmt.Sprintf("m%d (%s) ", m.n, why)
+			names += fmt.Sprintf("m%d (%s) ", m.n, why)
 		}
 	}
-	return who
+	return names
 }
 
 func ioError(err error) bool {

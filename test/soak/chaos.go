@@ -163,14 +163,14 @@ func strikes() (all []fault) {
 func (x strike) String() string {
 	var parts []string
 	for _, p := range []struct {
-		who    string
+		target string
 		signal unix.Signal
 	}{{"bakeryd", x.daemon}, {"wrapper", x.wrapper}, {"command", x.command}} {
 		switch p.signal {
 		case unix.SIGSTOP:
-			parts = append(parts, p.who+"-stop")
+			parts = append(parts, p.target+"-stop")
 		case unix.SIGKILL:
-			parts = append(parts, p.who+"-kill")
+			parts = append(parts, p.target+"-kill")
 		}
 	}
 	return strings.Join(parts, " ")
@@ -201,7 +201,7 @@ func (x strike) do(ctx context.Context, h *host, random *rand.Rand) error {
 	if err != nil && !errors.Is(err, errLate) {
 		return err
 	}
-	share := 1 + random.IntN(2) // which wrappers and commands are struck: all, or every other one
+	share := 1 + random.IntN(2) // each wrapper or command is struck with probability share/2
 	var undo sync.WaitGroup
 	errs := make(chan error, 3)
 	hit := 0

@@ -55,7 +55,8 @@ func (k kept) ended(still still) bool {
 }
 
 // callsOf returns the calls of one lock's sections, in the order of their answers. A holder with an
-// unknown end held the lock when it was granted, and when the store accepted its first record.
+// unknown end held the lock at the moment of the grant. If the store accepted it, it also held the
+// lock when it learned of the grant.
 func callsOf(l lock, sections []kept, still still) (calls []history.Call) {
 	for _, k := range sections {
 		for i, e := range k {

@@ -211,7 +211,7 @@ func (h *host) thaw(since time.Duration) {
 }
 
 // powerOff kills all of the host's processes at one moment. A write in flight may keep a process;
-// afterwards is called before they are waited for.
+// afterwards must end that write.
 func (h *host) powerOff(ctx context.Context, afterwards func()) error {
 	h.ending()
 	h.setOff(true)

@@ -108,7 +108,7 @@ func TestLive(t *testing.T) {
 	x.shows("db3 (3) is silent", "lock deploy is stuck", "dead in", "bakeryctl evict 3")
 	picture(t, x)
 	x.shows("db3 (3) is dead: its locks are free", "dead")
-	x.until("who waited has the lock", func(s string) bool {
+	x.until("the waiter has the lock", func(s string) bool {
 		return regexp.MustCompile(`deploy +held +db2`).MatchString(s)
 	})
 
