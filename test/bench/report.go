@@ -29,8 +29,8 @@ func (p page) rows(rows [][]string) {
 func (r *results) write(w io.Writer) {
 	p := page{w}
 	p.text("# As fast as the disk")
-	p.text("Written by [test/bench/run](run), which measures everything again. Each ratio is of one run, in which the " +
-		"compared programs alternate; absolute times are those of the machine and the disk below.")
+	p.text("[test/bench/run](run) wrote this report, and repeats all measurements. All ratios are of one run, in which the " +
+		"compared programs take turns; absolute times are those of the machine and the disk below.")
 	var tried []string
 	for _, part := range parts {
 		if r.files[part.name].Quick {
@@ -38,7 +38,7 @@ func (r *results) write(w io.Writer) {
 		}
 	}
 	if len(tried) > 0 {
-		p.text("**Trial runs, whose figures mean nothing: %s.**", strings.Join(tried, ", "))
+		p.text("**Only tried out, so that these figures mean nothing: %s.**", strings.Join(tried, ", "))
 	}
 	r.writeGoals(p)
 	r.writeMachine(p)
@@ -50,7 +50,7 @@ func (r *results) write(w io.Writer) {
 	r.writeScale(p)
 	p.text("## Run it again")
 	p.text("```sh\ntest/bench/run                                # everything, as root on Debian\n" +
-		"test/bench/run --keep DIR --only rivals,idle  # two parts; the others come from DIR\n```")
+		"test/bench/run --keep DIR --only rivals,idle  # two parts; the rest of the report from what DIR has\n```")
 	p.text("The parts are %s. BAKERY_TEST_DIR selects another disk than that of /var/tmp.", partNames())
 }
 
@@ -110,7 +110,7 @@ func (r *results) writeBench(p page) {
 		return
 	}
 	b := r.bench
-	p.text("Three hosts of a lockspace formatted for 16, on a file of that disk. Each row alternates with its own floor, the same raw requests on the same device.")
+	p.text("Three hosts of a lockspace formatted for 16, on a file of that disk. Each row takes turns with its own floor, the same raw requests on the same device.")
 	rows := [][]string{{"", "p50", "p90", "p99", "p99.9", "max", "turns", "floor, p50", "ratio"}}
 	add := func(name string, d distribution, floor, ratio string) {
 		rows = append(rows, []string{name, us(d.P50US), us(d.P90US), us(d.P99US), us(d.P999US), us(d.MaxUS), thousands(d.Count), floor, ratio})
@@ -161,10 +161,10 @@ func (r *results) writeRivals(p page) {
 		return
 	}
 	first := r.rivals.Series[0]
-	p.text("Each program has a compiled client with its own connection, which locks and unlocks without contention, in %d rounds, in which "+
-		"the programs alternate. A figure is the median of the rounds.", first.Rounds)
+	p.text("A compiled client with a connection of its own locks and unlocks repeatedly, without contention. In each of %d rounds "+
+		"every program has a turn. A figure is the median of the rounds.", first.Rounds)
 	names := map[string]string{
-		"bakeryd": "bakeryd, three hosts joined, Go client", "floor": "the three raw requests, back to back",
+		"bakeryd": "bakeryd, three hosts joined, Go client", "floor": "the three raw requests, nothing in between",
 		"etcd": "etcd, one node, Go client, mutex", "sanlock": "sanlock, libsanlock",
 	}
 	rows := [][]string{{"", "lock + unlock, p50", "p99", "lock, p50", "unlock, p50", "turns", "against bakeryd"}}
@@ -172,14 +172,14 @@ func (r *results) writeRivals(p page) {
 		rows = append(rows, []string{cmp.Or(names[s.Name], s.Name), us(s.P50US), us(s.P99US), us(s.LockUS), us(s.FreeUS), thousands(float64(s.Count)), fmt.Sprintf("%.2f x", s.Ratio)})
 	}
 	p.rows(rows)
-	p.text("bakeryd's unlock returns when the release is on the disk. A turn lasts until the next one begins. A turn in which bakeryd " +
-		"handed the lock on without the disk would not count.")
+	p.text("bakeryd's unlock returns when the disk shows it. A turn lasts until the next one begins. A turn for which bakeryd " +
+		"still held the lock, and passed it on without the disk, would not count.")
 	if s := r.rivals.Sanlock; s != nil {
 		p.text("sanlock took %.1f s to join its lockspace (`add_lockspace`). It ran with `-w 0 -h 0 -l 0`: without watchdog, real-time priority and locked memory.", s.JoinSeconds)
 		if s.Refused != "" {
-			p.text("As root without CAP_SYS_RESOURCE it still does not run, because it requires an unlimited RLIMIT_MEMLOCK:")
+			p.text("As root without CAP_SYS_RESOURCE it does not run even then, because it requires unlimited locked memory:")
 			p.text("```\n%s\n```", s.Refused)
-			p.text("It was measured with a preloaded setrlimit(2) that changes no limits ([nolimit.c](sanlock/nolimit.c)); it locks no memory either way.")
+			p.text("The measurement used the same program with a preloaded setrlimit(2) that does not change limits ([nolimit.c](sanlock/nolimit.c)); it locks no memory either way.")
 		}
 	}
 	for _, o := range r.rivals.Left {
@@ -192,7 +192,7 @@ func (r *results) writeWrapper(p page) {
 	if !r.measured(p, "wrapper") {
 		return
 	}
-	p.text("Whole processes, from start to end, alternating.")
+	p.text("Whole processes, from start to end, in turns.")
 	names := map[string]string{"flock": "`flock FILE true`", "bakeryctl lock": "`bakeryctl lock NAME -- true`", "true": "`true`"}
 	rows := [][]string{{"", "p50", "p99", "runs"}}
 	for _, s := range r.wrapper {
@@ -206,7 +206,7 @@ func (r *results) writeFormatted(p page) {
 	if !r.measured(p, "formatted") {
 		return
 	}
-	p.text("Three hosts have joined each. Lock and unlock through bakeryd, alternating.")
+	p.text("Three hosts have joined each lockspace. Lock and unlock through bakeryd, in turns.")
 	rows := [][]string{{"lockspace", "p50", "p99", "turns", "ratio"}}
 	for _, s := range r.formatted {
 		rows = append(rows, []string{s.Name, us(s.P50US), us(s.P99US), thousands(float64(s.Count)), fmt.Sprintf("%.2f", s.Ratio)})
@@ -220,23 +220,23 @@ func (r *results) writeIdle(p page) {
 		return
 	}
 	i := r.idle
-	p.text("An idle bakeryd that has used a lock, observed for %.0f s; two other hosts, lease %d s.", i.Seconds, i.LeaseMS/1000)
+	p.text("A bakeryd that has joined, with a lock that it has used and nothing held, watched for %.0f s; two other hosts, lease %d s.", i.Seconds, i.LeaseMS/1000)
 	p.rows([][]string{
 		{"what", "", "goal"},
 		{"resident", fmt.Sprintf("%.1f MiB, %.1f of them anonymous", mib(i.RSSBytes), mib(i.RSSAnonBytes)), "under 20 MiB"},
 		{"processor", fmt.Sprintf("%.3f %% of a core", 100*i.CPUSeconds/i.Seconds), "under 0.1 %"},
 		{"threads", fmt.Sprint(i.Threads), ""},
-		{"requests to the device per L/6", i.requests(), "one write, one read"},
-		{"written per L/6, in total", fmt.Sprintf("%.1f KiB", i.WriteBytes/1024), ""},
-		{"read per L/6, in total", fmt.Sprintf("%.1f KiB", i.ReadBytes/1024), ""},
-		{"threads woken per L/6", fmt.Sprintf("%.1f times", i.Wakeups), "for that only"},
+		{"requests of the device by L/6", i.requests(), "one write, one read"},
+		{"written by L/6, in all", fmt.Sprintf("%.1f KiB", i.WriteBytes/1024), ""},
+		{"read by L/6, in all", fmt.Sprintf("%.1f KiB", i.ReadBytes/1024), ""},
+		{"threads woken by L/6", fmt.Sprintf("%.1f times", i.Wakeups), "for that only"},
 	})
 	if i.NoCalls != "" {
 		p.text("System calls were not counted: %s.", i.NoCalls)
 		return
 	}
-	p.text("System calls per L/6, of another bakeryd under strace(1); reads and writes include other files than the device:")
-	rows := [][]string{{"call", "per L/6"}}
+	p.text("System calls by L/6, of another bakeryd under strace(1); they include reads and writes of other files than the device:")
+	rows := [][]string{{"call", "by L/6"}}
 	for _, n := range mostFirst(i.Calls) {
 		rows = append(rows, []string{n, fmt.Sprintf("%.1f", i.Calls[n])})
 	}

@@ -12,10 +12,10 @@ func (r *results) writeScale(p page) {
 	if !r.measured(p, "scale") {
 		return
 	}
-	p.text("In memory, with bakeryd's own code, so that most figures are counts that hold on any machine. Records are 512 bytes apart; " +
-		"on disks with 4096-byte sectors the same requests have eight times as many bytes. One bakeryd runs; **the other hosts only have " +
-		"records**, valid and renewed in time, which is all that a host sees of others that want no lock. " +
-		"All locks were used once. Joining shows that real hosts cost the same.")
+	p.text("bakeryd's own code runs in memory, so most figures are counts that hold on any machine. Records lie 512 bytes apart; " +
+		"on disks of 4096-byte sectors the same requests have eight times as many bytes. One bakeryd runs. **The other hosts are " +
+		"only records**: valid, live, and renewed in time, which is all that a host sees of others that want no lock. " +
+		"Every lock was used once. Joining, below, shows that real hosts cost the same.")
 	g := newGrid(r.scale.Points)
 	if len(g.hosts) == 0 {
 		return
@@ -100,7 +100,7 @@ func slope(x0, x1 int, y0, y1 float64) float64 {
 
 func (g grid) acquire(p page) {
 	p.text("### Acquire and release")
-	p.text("Requests and bytes without contention, and the p50 in process on a disk without latency:")
+	p.text("Requests and bytes of an uncontended acquire and release, and its p50 in process on a disk that takes no time:")
 	g.table(p, func(at scale.Point) string {
 		return fmt.Sprintf("%s, %s, %s; %.0f µs", count(int(at.Acquire.Reads), "read"), size(at.Acquire.ReadBytes), count(int(at.Acquire.Writes), "write"), at.AcquireUS)
 	})
@@ -113,13 +113,13 @@ func (g grid) acquire(p page) {
 
 func (g grid) heartbeat(p page) {
 	p.text("### Heartbeat")
-	p.text("Requests of one host per L/6, to renew its lease and to see the others':")
+	p.text("Requests of one host by L/6 to keep its lease, and to see the leases of the others:")
 	g.table(p, func(at scale.Point) string {
 		return fmt.Sprintf("%s, %s; %s, %s", count(int(at.Heartbeat.Reads), "read"), size(at.Heartbeat.ReadBytes), count(int(at.Heartbeat.Writes), "write"), size(at.Heartbeat.WriteBytes))
 	})
 	p.text("Slope: %.0f bytes read for each further host. All hosts together read the square of that.",
 		g.byHost(least(g.locks), func(at scale.Point) float64 { return float64(at.Heartbeat.ReadBytes) }))
-	p.text("All other requests of an idle host, per lease:")
+	p.text("All other requests of an idle host, in a whole lease:")
 	g.table(p, func(at scale.Point) string {
 		n := at.IdleOther.Reads + at.IdleOther.Writes
 		if n == 0 {
@@ -132,7 +132,7 @@ func (g grid) heartbeat(p page) {
 func (g grid) memory(p page) {
 	own := func(at scale.Point) float64 { return float64(at.Memory.HeapBytes - at.Memory.BeforeBytes) }
 	p.text("### Memory of an idle bakeryd")
-	p.text("Heap and stacks in use after a collection, without what was in use before bakeryd started; in brackets the resident memory before that collection, of a program that also measures:")
+	p.text("Heap and stacks in use after a collection, minus those in use before bakeryd started. In brackets: resident memory as the kernel sees it, before that collection, of a program that also measures:")
 	g.table(p, func(at scale.Point) string {
 		return fmt.Sprintf("%s (%s)", size(int64(own(at))), size(at.Memory.RSSBytes))
 	})
@@ -148,7 +148,7 @@ func count(n int, what string) string { return thousands(float64(n)) + " " + plu
 
 func (g grid) status(p page) {
 	p.text("### Time to status")
-	p.text("On a disk without latency, and the bytes read:")
+	p.text("Time on a disk that takes no time, and bytes read:")
 	g.table(p, func(at scale.Point) string {
 		if at.StatusError != "" {
 			return "refused"
@@ -183,7 +183,7 @@ func duration(ms float64) string {
 
 func (r *results) writeJoining(p page) {
 	p.text("### Joining")
-	p.text("Real hosts in one process, at 100 µs a request. A host waits for its claim, and until all live hosts have renewed and so cover it.")
+	p.text("Real hosts, all in one process, at 100 µs a request. A host waits for its claim, and until all live hosts have renewed and so cover it.")
 	rows := [][]string{{"hosts", "at once", "lease", "all joined after", "acquire and release then"}}
 	for _, j := range r.scale.Joining {
 		rows = append(rows, []string{thousands(float64(j.Hosts)), fmt.Sprint(j.AtOnce), fmt.Sprintf("%d s", j.LeaseMS/1000), fmt.Sprintf("%.1f s", j.Seconds),
@@ -194,9 +194,9 @@ func (r *results) writeJoining(p page) {
 
 func (r *results) writeWaiters(p page) {
 	p.text("### Waiters")
-	p.text("Requests of hosts that wait for one lock, which another host holds for some seconds: real hosts, at 100 µs plus the overhead of a sleep for each request. " +
-		"Then all waiters get the lock in turn, and release it immediately.")
-	rows := [][]string{{"waiters", "reads/s", "bytes/s", "reads/s of the first waiter", "bytes/s of it", "reads/s of each other one", "release begun to grant, p50"}}
+	p.text("Requests of real hosts that wait for one lock, which another host holds for some seconds. Each request takes 100 µs and the overhead of a sleep. " +
+		"Then the lock passes through all of them; each releases it immediately.")
+	rows := [][]string{{"waiters", "reads/s", "bytes/s", "reads/s of the first in line", "bytes/s of it", "reads/s of each other one", "release begun to grant, p50"}}
 	for _, w := range r.scale.Waiters {
 		others := ""
 		if w.Waiters > 1 {

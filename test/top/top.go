@@ -3,6 +3,6 @@
 //
 //	cd test/top && go test -count=1 .
 //
-// Needs tmux, and chromium for the picture. With -shots DIR it stores a picture there. The README's
-// picture is made with -shots ../../packaging/docs.
+// Needs tmux, and chromium for the picture. With -shots DIR it stores a picture there. The picture
+// of packaging/docs/monitoring.md is made with -shots ../../packaging/docs.
 package top
