@@ -38,7 +38,7 @@ func (r *results) write(w io.Writer) {
 		}
 	}
 	if len(tried) > 0 {
-		p.text("**Only tried out, so that these figures mean nothing: %s.**", strings.Join(tried, ", "))
+		p.text("**Trial runs, whose figures mean nothing: %s.**", strings.Join(tried, ", "))
 	}
 	r.writeGoals(p)
 	r.writeMachine(p)
@@ -226,17 +226,17 @@ func (r *results) writeIdle(p page) {
 		{"resident", fmt.Sprintf("%.1f MiB, %.1f of them anonymous", mib(i.RSSBytes), mib(i.RSSAnonBytes)), "under 20 MiB"},
 		{"processor", fmt.Sprintf("%.3f %% of a core", 100*i.CPUSeconds/i.Seconds), "under 0.1 %"},
 		{"threads", fmt.Sprint(i.Threads), ""},
-		{"requests of the device by L/6", i.requests(), "one write, one read"},
-		{"written by L/6, in all", fmt.Sprintf("%.1f KiB", i.WriteBytes/1024), ""},
-		{"read by L/6, in all", fmt.Sprintf("%.1f KiB", i.ReadBytes/1024), ""},
-		{"threads woken by L/6", fmt.Sprintf("%.1f times", i.Wakeups), "for that only"},
+		{"requests to the device per L/6", i.requests(), "one write, one read"},
+		{"written per L/6, in total", fmt.Sprintf("%.1f KiB", i.WriteBytes/1024), ""},
+		{"read per L/6, in total", fmt.Sprintf("%.1f KiB", i.ReadBytes/1024), ""},
+		{"threads woken per L/6", fmt.Sprintf("%.1f times", i.Wakeups), "for that only"},
 	})
 	if i.NoCalls != "" {
 		p.text("System calls were not counted: %s.", i.NoCalls)
 		return
 	}
-	p.text("System calls by L/6, of another bakeryd under strace(1); they include reads and writes of other files than the device:")
-	rows := [][]string{{"call", "by L/6"}}
+	p.text("System calls per L/6, of another bakeryd under strace(1); they include reads and writes of other files than the device:")
+	rows := [][]string{{"call", "per L/6"}}
 	for _, n := range mostFirst(i.Calls) {
 		rows = append(rows, []string{n, fmt.Sprintf("%.1f", i.Calls[n])})
 	}

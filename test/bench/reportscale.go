@@ -113,7 +113,7 @@ func (g grid) acquire(p page) {
 
 func (g grid) heartbeat(p page) {
 	p.text("### Heartbeat")
-	p.text("Requests of one host by L/6 to keep its lease, and to see the leases of the others:")
+	p.text("Requests of one host per L/6 to keep its lease, and to see the leases of the others:")
 	g.table(p, func(at scale.Point) string {
 		return fmt.Sprintf("%s, %s; %s, %s", count(int(at.Heartbeat.Reads), "read"), size(at.Heartbeat.ReadBytes), count(int(at.Heartbeat.Writes), "write"), size(at.Heartbeat.WriteBytes))
 	})

@@ -122,8 +122,8 @@ var faults = []fault{
 `},
 	}},
 	{"worn", "the lease continues while the own slot stays unreadable", "PROGRESS", true, []patch{
-		{"daemon/poll.go", `			err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, ErrUnreadable)
-`, `			_ = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, ErrUnreadable)
+		{"daemon/poll.go", `			err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, api.ErrUnreadable)
+`, `			_ = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, api.ErrUnreadable)
 `},
 	}},
 	{"away", "a host joins again while one of its slots stays unreadable", "PROGRESS", true, []patch{
