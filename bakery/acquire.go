@@ -2,15 +2,15 @@ package bakery
 
 import "github.com/bakeryd/bakeryd/layout"
 
-// Request is one attempt to enter.
+// Request describes one attempt to enter.
 type Request struct {
 	Mode  layout.Mode
 	Clock uint64 // a number from the wall clock ([ClockNumber]), or 0
-	Try   bool   // give up with Busy rather than wait for a holder or waiter
+	Try   bool   // give up with Busy instead of waiting for a holder or waiter
 }
 
-// Acquire begins an attempt. It ends in [Granted], or in [Done] with the
-// outcome Cancelled, Busy (only with Try), Superseded or Exhausted.
+// Acquire begins an attempt. It ends in [Granted], or in [Done] with the outcome Cancelled, Busy
+// (only with Try), Superseded or Exhausted.
 func (m *Machine) Acquire(r Request) Action {
 	m.expect("Acquire", stepIdle)
 	m.request = r
@@ -20,24 +20,23 @@ func (m *Machine) Acquire(r Request) Action {
 	return m.claim()
 }
 
-// Attach reads the own slot and rewrites it if it is unreadable, or if a driver
-// before this one has left it as if it took part, so that nobody has to wait for
-// it. It ends in [Done] with the outcome Attached or
-// Exhausted.
+// Attach reads the own slot and rewrites it, so that it blocks no other host, if it is unreadable
+// or shows an attempt or hold that an earlier driver left. It ends in [Done] with the outcome
+// Attached or Exhausted.
 func (m *Machine) Attach() Action {
 	m.expect("Attach", stepIdle)
-	m.healing = true
+	m.attachOnly = true
 	return m.read(stepAttach)
 }
 
-// Attached tells whether the own last ticket is known, so that Mine may be written.
+// Attached reports whether the last ticket in the own slot is known, so that OwnSlot may be
+// written.
 func (m *Machine) Attached() bool { return m.attached }
 
-// attach learns the own last ticket, which the claim is about to overwrite
-// (TOKENS).
-// An unreadable own slot may hide one that nobody else has seen. A creation
-// above ours there is what an incarnation before this one left of a removal
-// that, by the directory as this incarnation read it, did not come about.
+// attach reads the last ticket in the own slot, which the claim is about to overwrite (TOKENS).
+// An unreadable own slot may hide a ticket that no other host has seen. If the own slot shows a
+// creation id above that of this machine, an earlier incarnation began a removal that, according
+// to the directory as read by this incarnation, did not take effect.
 func (m *Machine) attach() Action {
 	own := View{}
 	for i, v := range m.views {
@@ -48,8 +47,8 @@ func (m *Machine) attach() Action {
 			own = v
 		}
 	}
-	healing := m.healing
-	m.healing = false
+	healing := m.attachOnly
+	m.attachOnly = false
 	if !m.attached {
 		ticket := own.Slot.Ticket
 		if !own.Readable {
@@ -60,8 +59,8 @@ func (m *Machine) attach() Action {
 			}
 			ticket = layout.MakeTicket(m.last, m.cfg.Host)
 		}
-		// Kept even if no claim follows: the slot may be rewritten as it is.
-		m.mine.Ticket, m.attached = ticket, true
+		// This is kept even if no claim follows: the slot may be rewritten unchanged.
+		m.ownSlot.Ticket, m.attached = ticket, true
 	}
 	switch {
 	case !healing:
@@ -72,7 +71,7 @@ func (m *Machine) attach() Action {
 	return m.withdraw(Attached)
 }
 
-// claim is step 1: announce the attempt, with a number reserved for it.
+// claim is step 1: it announces the attempt, with a number reserved for it.
 func (m *Machine) claim() Action {
 	if m.cancel {
 		return m.done(Cancelled)
@@ -82,14 +81,14 @@ func (m *Machine) claim() Action {
 		return m.done(Exhausted)
 	}
 	m.last = number
-	m.mine.Ticket = layout.MakeTicket(number, m.cfg.Host)
-	m.mine.Mode = m.request.Mode
+	m.ownSlot.Ticket = layout.MakeTicket(number, m.cfg.Host)
+	m.ownSlot.Mode = m.request.Mode
 	return m.write(stepClaim, phaseChoosing)
 }
 
-// look is steps 2 and 3: enter at once if nobody is in conflict and the
-// reserved number is above every other; else take a number above all, once
-// every slot that counts could be read (READABLE-LOOK):
+// look is steps 2 and 3. It enters immediately if no slot conflicts and the reserved number is
+// above every other. Otherwise it takes a number above all others, once every slot that counts
+// was readable (READABLE-LOOK):
 //
 //	holder H (ticket 5, held)        B
 //	settles: write {held, 5} begins
@@ -107,9 +106,9 @@ func (m *Machine) look(fresh []Host) Action {
 		m.torn = false
 	}
 	m.last = max(m.last, s.highest)
-	mode, k := m.mine.Mode, m.cfg.Permits
+	mode, k := m.ownSlot.Mode, m.cfg.Permits
 	switch {
-	case s.ahead.admits(mode, k) && m.mine.Ticket.Number() > s.highest:
+	case s.ahead.admits(mode, k) && m.ownSlot.Ticket.Number() > s.highest:
 		return m.enter()
 	case m.request.Try && !s.firm.admits(mode, k):
 		return m.withdraw(Busy)
@@ -119,18 +118,18 @@ func (m *Machine) look(fresh []Host) Action {
 		return m.withdraw(Exhausted)
 	}
 	m.last++
-	m.mine.Ticket = layout.MakeTicket(m.last, m.cfg.Host)
+	m.ownSlot.Ticket = layout.MakeTicket(m.last, m.cfg.Host)
 	return m.write(stepNumber, phaseWaiting)
 }
 
-// wait is step 4: enter when those ahead leave room.
+// wait is step 4: it enters when the hosts ahead admit this one.
 func (m *Machine) wait(fresh []Host) Action {
 	s := m.survey(fresh, false)
 	if a, ok := m.interrupted(s, fresh); ok {
 		return a
 	}
 	m.last = max(m.last, s.highest)
-	mode, k := m.mine.Mode, m.cfg.Permits
+	mode, k := m.ownSlot.Mode, m.cfg.Permits
 	switch {
 	case s.ahead.admits(mode, k):
 		return m.enter()
@@ -140,10 +139,10 @@ func (m *Machine) wait(fresh []Host) Action {
 	return m.poll(s)
 }
 
-// interrupted gives what comes before any judgement of the others: a cancel,
-// a newer directory entry (NEWEST), a host table to be read. The slot of a
-// dead host that cannot be read may have told of a newer entry: so the entry
-// itself is read, after the claim and after the death.
+// interrupted returns the action that precedes any judgement of the other slots: for a cancel,
+// for a newer directory entry (NEWEST), or to read the host table. An unreadable slot of a dead
+// host may have shown a newer entry. The entry itself is therefore read, after the claim and
+// after the death.
 func (m *Machine) interrupted(s survey, fresh []Host) (Action, bool) {
 	switch {
 	case m.cancel:
@@ -167,14 +166,14 @@ func (m *Machine) enter() Action {
 	return Action{Kind: Granted}
 }
 
-// withdraw leaves the doorway or the queue; the ticket stays in the slot.
+// withdraw leaves the doorway or the queue. The ticket stays in the slot.
 func (m *Machine) withdraw(o Outcome) Action {
 	m.after = o
 	return m.write(stepWithdraw, phaseIdle)
 }
 
-// withdrawn ends the attempt, or asks whether the newer entry that was met is
-// really there.
+// withdrawn ends the attempt. If a slot showed a newer entry, it first checks that the entry
+// exists.
 func (m *Machine) withdrawn() Action {
 	switch {
 	case m.after != Superseded:
@@ -186,9 +185,9 @@ func (m *Machine) withdrawn() Action {
 	return Action{Kind: ReadHosts}
 }
 
-// Cancel gives the attempt up as soon as the action under way has been
-// reported; a machine that polls takes note by [Machine.Recheck]. It has no
-// effect on a hold, other than to break off a removal.
+// Cancel ends the attempt when the next event is reported. A machine that polls needs
+// [Machine.Recheck] to notice it. Cancel has no effect on a hold, except that it aborts a
+// removal.
 func (m *Machine) Cancel() {
 	if m.step != stepIdle && m.step != stepEntered {
 		m.cancel = true

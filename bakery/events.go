@@ -25,9 +25,8 @@ func (m *Machine) Written() Action {
 	return Action{}
 }
 
-// SlotsRead reports a read of the slots of hosts 1..len(views), which must
-// cover every host that may take part. Each slot may have been read at any
-// time since the action was given.
+// SlotsRead reports a read of the slots of hosts 1..len(views), which must cover every host that
+// may take part. Each slot may have been read at any time since the action was given.
 func (m *Machine) SlotsRead(views []View) Action {
 	m.see(views)
 	m.unsure = false
@@ -44,7 +43,7 @@ func (m *Machine) HostsRead(hosts []Host) Action {
 	if m.hosts == nil {
 		m.hosts = make([]Host, 0, len(hosts))
 	}
-	m.learn(hosts)
+	m.applyHostTable(hosts)
 	m.hosts = append(m.hosts[:0], hosts...)
 	return m.judge(m.hosts)
 }
@@ -61,7 +60,7 @@ func (m *Machine) Polled(v View) Action {
 	return m.polling
 }
 
-// Recheck ends a Poll early: something was learned, or a cancel came.
+// Recheck ends a Poll early, after an event that the polled slot does not show or after a cancel.
 func (m *Machine) Recheck() Action {
 	m.expect("Recheck", stepLook, stepWait, stepSuperseded, stepDrain)
 	if m.cancel {
@@ -70,7 +69,7 @@ func (m *Machine) Recheck() Action {
 	return m.read(m.step)
 }
 
-// broken ends, by a cancel, a step that polls.
+// broken cancels a step that polls.
 func (m *Machine) broken() Action {
 	switch m.step {
 	case stepSuperseded:
@@ -81,7 +80,7 @@ func (m *Machine) broken() Action {
 	return m.withdraw(Cancelled)
 }
 
-// judge takes the decision that the last read was made for.
+// judge makes the decision that the last read was for.
 func (m *Machine) judge(fresh []Host) Action {
 	switch m.step {
 	case stepAttach:

@@ -20,8 +20,9 @@ var (
 	anyClock  = []uint64{0, 7} // behind and ahead of every number seen
 )
 
-// usualGap leaves room for two numbers that a host draws without seeing a greater one: that of a
-// claim, and that of the claim after it if it gave the first one up. Its look shows it the others.
+// usualGap leaves room for two numbers that a host draws without seeing a greater one: the number
+// of a claim, and the number of its next claim if it gave the first one up. Its look shows it the
+// others.
 const usualGap = 3
 
 // renumbered returns the scenario with a gap, unless its clocks offer numbers.
@@ -32,7 +33,7 @@ func (sc scenario) renumbered(gap uint64) scenario {
 	return sc
 }
 
-// smallScenarios are those of every run, of fewer than 80,000 states each.
+// smallScenarios run in every test run. Each has fewer than 80,000 states.
 var smallScenarios = []scenario{
 	{name: "exclusive", hosts: 2, rounds: 3, modes: exclusive, settles: 1},
 	{name: "try", hosts: 2, rounds: 2, modes: exclusive, settles: 1, try: true},
@@ -43,7 +44,7 @@ var smallScenarios = []scenario{
 	{name: "bad record", hosts: 2, rounds: 1, modes: exclusive, settles: 1, crashes: 1, blind: 1, whole: true},
 	{name: "bad record, abandoned", hosts: 2, rounds: 1, modes: exclusive, crashes: 1, blind: 1, abandon: true},
 	{name: "claim, never settled", hosts: 2, rounds: 1, modes: exclusive, settles: 1, crashes: 1, joins: 2, restive: true, whole: true},
-	{name: "bad slot", hosts: 2, rounds: 1, modes: exclusive, settles: 1, corrupt: 1, heals: 1},
+	{name: "bad slot", hosts: 2, rounds: 1, modes: exclusive, settles: 1, corrupt: 1, rewrites: 1},
 	{name: "removal", hosts: 2, rounds: 1, modes: exclusive, removes: 2},
 	{name: "removal of permits", hosts: 2, rounds: 1, permits: 2, modes: mixed, removes: 2},
 	{name: "driver, clocks", hosts: 2, rounds: 1, modes: exclusive, clocks: anyClock, try: true, resumes: 2},
@@ -70,7 +71,7 @@ var mediumScenarios = []scenario{
 	{name: "driver, permits", hosts: 2, rounds: 1, permits: 2, modes: mixed, settles: 1, cancels: 1, resumes: 2},
 }
 
-// largeScenarios are those of a run with -full, beside the quick ones.
+// largeScenarios run only with -full, in addition to the quick ones.
 var largeScenarios = []scenario{
 	// The longest begin first.
 	{name: "removal and restart", hosts: 2, rounds: 2, modes: exclusive, removes: 1, crashes: 1, rejoin: true},
@@ -101,8 +102,8 @@ var largeScenarios = []scenario{
 	{name: "claim of a bad record", hosts: 2, rounds: 1, modes: exclusive, crashes: 1, joins: 1, blind: 1, abandon: true},
 	{name: "claim, removal", hosts: 2, rounds: 1, modes: exclusive, crashes: 1, joins: 1, removes: 1},
 	{name: "two restarts", hosts: 2, rounds: 2, modes: exclusive, crashes: 2, rejoin: true},
-	{name: "restart and rewriting", hosts: 2, rounds: 2, modes: exclusive, crashes: 1, rejoin: true, heals: 1},
-	{name: "bad slot", hosts: 2, rounds: 2, modes: exclusive, settles: 1, corrupt: 1, heals: 1},
+	{name: "restart and rewriting", hosts: 2, rounds: 2, modes: exclusive, crashes: 1, rejoin: true, rewrites: 1},
+	{name: "bad slot", hosts: 2, rounds: 2, modes: exclusive, settles: 1, corrupt: 1, rewrites: 1},
 	{name: "bad slot", hosts: 3, rounds: 1, modes: exclusive, corrupt: 1},
 	{name: "bad slot and death", hosts: 2, rounds: 2, modes: exclusive, corrupt: 1, crashes: 1, rejoin: true},
 	{name: "removal", hosts: 2, rounds: 2, modes: exclusive, removes: 2},
@@ -125,7 +126,7 @@ var largeScenarios = []scenario{
 	{name: "driver, removal, bad slot", hosts: 2, rounds: 1, modes: exclusive, removes: 1, corrupt: 1, resumes: 1},
 }
 
-// ofRun returns what the flags ask for: the small ones, all quick ones, or all.
+// ofRun returns the items that the flags select: the small ones, all quick ones, or all.
 func ofRun[T any](small, medium, large []T) []T {
 	switch {
 	case *full:
@@ -148,8 +149,8 @@ func TestExplore(t *testing.T) {
 	})
 }
 
-// Renumbering changes no verdict: numbers as they are lead to the same. Where a lock is removed they
-// would grow without end, so a wide gap stands for none.
+// Renumbering changes no verdict: the unchanged numbers lead to the same one. Where a lock is
+// removed, unchanged numbers would grow without end; there a wide gap replaces "no gap".
 func TestExplore_NumbersAsTheyAre_SameVerdicts(t *testing.T) {
 	for _, sc := range ofRun(smallScenarios, mediumScenarios, nil) {
 		t.Run(sc.name, func(t *testing.T) {

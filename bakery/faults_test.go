@@ -2,7 +2,7 @@ package bakery
 
 import "slices"
 
-// settled returns the record as one of the only incarnation that may be up.
+// settled returns the record with its incarnation as the only one that may be up.
 func (h Host) settled() Host {
 	h.Unsettled, h.Ended = false, nil
 	for inc := h.Incarnation; inc > worldHosts; {
@@ -12,7 +12,7 @@ func (h Host) settled() Host {
 	return h
 }
 
-// next is the record of the incarnation after the one that h shows.
+// next returns the record of the incarnation after the one that h shows.
 func (h Host) next() Host {
 	n := Host{Readable: true, Incarnation: h.Incarnation + worldHosts, Unsettled: true, Ended: h.Ended}
 	if h.Gone && !slices.Contains(h.Ended, h.Incarnation) {
@@ -21,7 +21,7 @@ func (h Host) next() Host {
 	return n
 }
 
-// faultMoves are what may befall a living host.
+// faultMoves visits the faults of a living host.
 func (w *world) faultMoves(i int, to visit) {
 	ac := w.actors[i]
 	sec := w.own(i)
@@ -39,7 +39,7 @@ func (w *world) faultMoves(i int, to visit) {
 	}
 }
 
-// death ends a host, which costs so many of the deaths that may be.
+// death ends a host and subtracts cost from the deaths that are left.
 func (w *world) death(i int, cost int8, to visit) {
 
 	sec := w.own(i)
@@ -58,7 +58,8 @@ func (w *world) death(i int, cost int8, to visit) {
 	to(c, i, "dies")
 }
 
-// recordMoves are what may befall a host's record: it goes bad, or another machine claims the id.
+// recordMoves visits the changes of a host's record: it goes bad, or another machine claims the
+// id.
 func (w *world) recordMoves(i int, to visit) {
 	ac, h := w.actors[i], w.hosts[i]
 	if w.blind > 0 && h.Readable {
@@ -79,16 +80,16 @@ func (w *world) recordMoves(i int, to visit) {
 	}
 }
 
-// healMoves rewrite the own slot.
-func (w *world) healMoves(i int, to visit) {
+// rewriteMoves visits the rewrites of the own slot.
+func (w *world) rewriteMoves(i int, to visit) {
 	ac := w.actors[i]
 	sec := w.own(i)
 	quiet := ac.m.attached && ac.act.Kind == 0 || ac.act.Kind == Poll || ac.act.Kind == Granted
-	heals := ac.heals > 0 && !w.calm
-	if ac.act.Kind == 0 && !ac.healing && !sec.writing && (!ac.m.attached && !sec.now.Readable || heals) {
+	rewrites := ac.rewrites > 0 && !w.calm
+	if ac.act.Kind == 0 && !ac.rewriting && !sec.writing && (!ac.m.attached && !sec.now.Readable || rewrites) {
 		c := w.clone(i)
 		if sec.now.Readable || ac.m.attached {
-			c.actors[i].heals--
+			c.actors[i].rewrites--
 		}
 		c.took(i, c.actors[i].m.Attach())
 		to(c, i, "attaches")
@@ -99,29 +100,29 @@ func (w *world) healMoves(i int, to visit) {
 		s.now = View{Readable: true, Slot: Slot{Incarnation: ac.inc, Creation: w.areas[other], Ticket: s.next.Slot.Ticket}}
 		to(c, i, "rewrites its slot of the other entry")
 	}
-	if quiet && !ac.healing && !sec.writing && (!sec.now.Readable || heals) {
+	if quiet && !ac.rewriting && !sec.writing && (!sec.now.Readable || rewrites) {
 		c := w.clone(i)
 		n := c.actors[i]
 		if sec.now.Readable {
-			n.heals--
+			n.rewrites--
 		}
-		n.healing = true
+		n.rewriting = true
 		s := c.own(i)
-		s.next, s.writing = View{Slot: n.m.Mine(), Readable: true}, true
+		s.next, s.writing = View{Slot: n.m.OwnSlot(), Readable: true}, true
 		to(c, i, "rewrites its slot")
 	}
 }
 
-// overMoves: the lease, which reads the host table for itself, tells of an
-// incarnation that is over.
+// overMoves visits the reports of the lease, which reads the host table on its own, that an
+// incarnation is over.
 func (w *world) overMoves(i int, to visit) {
 	ac := w.actors[i]
-	if !w.sc.records() || ac.healing || ac.act.Kind == 0 && ac.rounds == 0 {
+	if !w.sc.records() || ac.rewriting || ac.act.Kind == 0 && ac.rounds == 0 {
 		return
 	}
 	for h := range w.sc.hosts {
 		now, p := w.hosts[h], ac.m.peers[h]
-		newest := uint64(0) // of those that are over
+		newest := uint64(0) // newest incarnation that is over
 		for _, inc := range now.Ended {
 			newest = max(newest, inc)
 		}
@@ -145,8 +146,8 @@ func (w *world) overMoves(i int, to visit) {
 	}
 }
 
-// deadMoves: its last write lands late, or never, or half; its death becomes
-// known; it comes back.
+// deadMoves visits the events of a dead host: its last write lands late, not at all, or half; its
+// death becomes known; it comes back.
 func (w *world) deadMoves(i int, to visit) {
 	if s := w.own(i); s.writing {
 		for _, v := range []View{s.next, s.now, {}} {
@@ -185,7 +186,7 @@ func (w *world) deadMoves(i int, to visit) {
 	if w.sc.rejoin && !w.calm && h.Readable && !w.own(i).writing {
 		c := w.clone(i)
 		n := c.actors[i]
-		n.crashed, n.healing, n.split = false, false, false
+		n.crashed, n.rewriting, n.split = false, false, false
 		if !h.Joining {
 			h = h.next()
 			if !w.sc.unsure {

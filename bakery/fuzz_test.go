@@ -8,15 +8,16 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// hostile is a disk that says what the fuzzer likes: any slot and any host record that package layout would accept.
+// hostile is a disk whose contents the fuzzer chooses: any slot and any host record that package
+// layout accepts.
 type hostile struct {
 	t     *testing.T
 	m     *Machine
 	cfg   Config
 	input []byte
-	told  map[[2]uint64]bool // host and incarnation: the machine may think that it is over
+	told  map[[2]uint64]bool // host and incarnation that the machine may treat as over
 
-	highest int // host whose slots are read
+	highest int // highest host id whose slot is read
 }
 
 func (h *hostile) next() int {
@@ -30,9 +31,9 @@ func (h *hostile) next() int {
 
 const hostileHosts = 4
 
-// number is one that the machine might trip over.
+// number returns a number close to a limit or to the machine's own.
 func (h *hostile) number() uint64 {
-	mine := h.m.Mine().Ticket.Number()
+	mine := h.m.OwnSlot().Ticket.Number()
 	return min([]uint64{0, 1, mine - min(mine, 1), mine, mine + 1, mine + 2, layout.MaxNumber - 1, layout.MaxNumber}[h.next()%8], layout.MaxNumber)
 }
 
@@ -50,18 +51,18 @@ func (h *hostile) view(host int) View {
 	}
 	v := View{Readable: true}
 	if kind%8 == 6 {
-		return v // virgin
+		return v // blank
 	}
 	v.Slot = Slot{Incarnation: h.incarnation(host), Creation: h.creation(), Phase: layout.Phase(kind % 4), Mode: layout.Mode(kind / 8 % 2)}
 	v.Slot.Ticket = layout.MakeTicket(h.number(), host)
 	if host == h.cfg.Host && kind&64 == 0 {
-		v.Slot = h.m.Mine()
+		v.Slot = h.m.OwnSlot()
 	}
 	return v
 }
 
 func (h *hostile) views() []View {
-	h.highest = max(h.highest, 1+h.next()%hostileHosts, h.cfg.Host) // what reads cover only grows
+	h.highest = max(h.highest, 1+h.next()%hostileHosts, h.cfg.Host) // the covered range only grows
 	views := make([]View, h.highest)
 	for i := range views {
 		views[i] = h.view(i + 1)
@@ -77,7 +78,7 @@ func (h *hostile) hosts() []Host {
 		for n := range 3 {
 			inc := uint64(10*(i+1) + n)
 			current := inc == hosts[i].Incarnation
-			// Of a record that cannot be read, an earlier read told that the incarnation is gone.
+			// If a record cannot be read, an earlier read showed that the incarnation is gone.
 			if current && hosts[i].Gone || !current && hosts[i].Readable && !hosts[i].Unsettled {
 				h.told[[2]uint64{uint64(i + 1), inc}] = true
 			}
@@ -86,10 +87,10 @@ func (h *hostile) hosts() []Host {
 	return hosts
 }
 
-// granted looks, from the outside, whether the machine could enter by the slots that it was shown last: of hosts of which it
-// was never told that they are over, none may stand before it.
+// granted checks from the outside that the slots that the machine was shown last let it enter: no
+// slot of a host that the machine may not treat as over stands before it.
 func (h *hostile) granted(views []View) {
-	mine := h.m.Mine()
+	mine := h.m.OwnSlot()
 	exclusive, shared := 0, 0
 	for i, v := range views {
 		host := uint64(i + 1)
@@ -101,7 +102,7 @@ func (h *hostile) granted(views []View) {
 			for n := range 3 {
 				known = known || h.told[[2]uint64{host, 10*host + uint64(n)}]
 			}
-			require.True(h.t, known, "granted beside a slot that could not be read, of host %d", host)
+			require.True(h.t, known, "granted despite an unreadable slot of host %d", host)
 			continue
 		}
 		if h.told[[2]uint64{host, v.Slot.Incarnation}] || v.Slot.Ticket > mine.Ticket {
@@ -114,21 +115,22 @@ func (h *hostile) granted(views []View) {
 		}
 	}
 	if mine.Mode == layout.Shared {
-		require.Zero(h.t, exclusive, "shared beside an exclusive one that came before")
+		require.Zero(h.t, exclusive, "shared next to an earlier exclusive slot")
 		return
 	}
-	require.Zero(h.t, shared, "exclusive beside a shared one that came before")
+	require.Zero(h.t, shared, "exclusive next to an earlier shared slot")
 	require.Less(h.t, exclusive, h.cfg.Permits)
 }
 
-// FuzzMachine: whatever the disk says, in any order, the machine neither panics nor writes what cannot be written; and it
-// never enters by slots that show somebody before it who may be alive.
+// FuzzMachine checks that with any disk contents, in any order, the machine neither panics nor
+// writes a slot that cannot be encoded. It never enters while the slots show a host before it
+// that may be alive.
 func FuzzMachine(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x01\x00\x02\x00\x00\x05\x05\x05"))
 	f.Add([]byte("0123456789abcdefghijklmnopqrstuvwxyz"))
 	f.Add([]byte("\x00\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07"))
-	// A record that cannot be read, of a holder that an earlier read told to be gone.
+	// An unreadable record of a holder that an earlier read showed as gone.
 	f.Add([]byte("\xab\xd9*4\x7f\xd1\x1f\xa4!\x99\xa0p\n\x1a\xdf{\xdcO\x98\x00O0\x93\x93\x93\xed\x031\x82\x86\x86\x86\x86\x86\x86\xe7\xeb"))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		h := &hostile{t: t, input: input, told: map[[2]uint64]bool{}}
@@ -162,7 +164,7 @@ func FuzzMachine(f *testing.F) {
 			case Write:
 				s := a.Slot
 				require.NoError(t, space.EncodeSlot(make([]byte, 512), layout.Slot{Lock: 1, Host: h.cfg.Host, Incarnation: s.Incarnation,
-					Creation: s.Creation, Phase: s.Phase, Mode: s.Mode, Ticket: s.Ticket}), "what is to be written can be")
+					Creation: s.Creation, Phase: s.Phase, Mode: s.Mode, Ticket: s.Ticket}), "the slot to write can be encoded")
 				a = h.m.Written()
 			case Read:
 				views, looked = h.views(), true
@@ -215,7 +217,7 @@ func FuzzMachine(f *testing.F) {
 			if a.Kind == Granted && looked {
 				h.granted(views)
 			}
-			require.LessOrEqual(t, h.m.Mine().Ticket.Number(), uint64(layout.MaxNumber))
+			require.LessOrEqual(t, h.m.OwnSlot().Ticket.Number(), uint64(layout.MaxNumber))
 		}
 	})
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// code is the state of a part of the world, for a key. It leaves out only what cannot matter any
-// more: a field that the next event overwrites, a sum that this scenario does not check. Every part
-// is of fixed length or tells its own, so that no two states have one code.
+// code encodes a part of the world for a key. It leaves out only fields that no longer matter:
+// those that the next event overwrites, and sums that this scenario does not check. Every part
+// has a fixed length or encodes its length, so that no two states have one code.
 type code struct {
 	b []byte
-	n []uint64 // the numbers and creation ids, which only count relative to each other
+	n []uint64 // numbers and creation ids, which matter only relative to each other
 }
 
 func (c *code) ticket(t layout.Ticket) {
@@ -49,20 +49,20 @@ func (c *code) view(v *View) {
 func (ac *actor) encode(sc *scenario) {
 	c := &ac.code
 	c.n = append(c.n[:0], ac.entry.creation)
-	c.b = append(c.b[:0], bit(ac.crashed), byte(ac.inc), byte(ac.entry.area), byte(ac.rounds), byte(ac.settles), byte(ac.cancels), byte(ac.changes), byte(ac.heals))
+	c.b = append(c.b[:0], bit(ac.crashed), byte(ac.inc), byte(ac.entry.area), byte(ac.rounds), byte(ac.settles), byte(ac.cancels), byte(ac.changes), byte(ac.rewrites))
 	if ac.crashed {
 		return // what it knew is lost
 	}
 	m, kind := ac.m, ac.act.Kind
-	c.b = append(c.b, byte(m.step), byte(kind), bit(m.cancel)|bit(m.attached)<<1|bit(m.healing)<<2|bit(ac.healing)<<3|bit(ac.split)<<4|
+	c.b = append(c.b, byte(m.step), byte(kind), bit(m.cancel)|bit(m.attached)<<1|bit(m.attachOnly)<<2|bit(ac.rewriting)<<3|bit(ac.split)<<4|
 		bit(ac.doored)<<5|bit(ac.sampled)<<6|bit(m.torn)<<7, ac.where, byte(ac.held)|bit(ac.noted)<<4|bit(ac.resumed)<<5)
-	c.view(&View{Slot: m.mine, Readable: true})
+	c.view(&View{Slot: m.ownSlot, Readable: true})
 	c.n = append(c.n, m.last)
 	if sc.permits > 1 {
 		c.ticket(ac.endedMax)
 	}
 	moot := m.step == stepWithdraw && m.after == Superseded // the attempt goes on
-	if moot || m.step == stepAttach && !m.healing || m.step >= stepClaim && m.step <= stepWait || m.step == stepSuperseded {
+	if moot || m.step == stepAttach && !m.attachOnly || m.step >= stepClaim && m.step <= stepWait || m.step == stepSuperseded {
 		c.b = append(c.b, byte(m.request.Mode), byte(m.request.Clock), bit(m.request.Try))
 	}
 	if m.step == stepWithdraw {
@@ -108,7 +108,7 @@ func (ac *actor) encode(sc *scenario) {
 	}
 }
 
-// key makes c the code of the world, whose actors have theirs.
+// key sets c to the code of the world. The codes of the actors must be current.
 func (w *world) key(c *code) {
 	c.b, c.n = c.b[:0], c.n[:0]
 	for i := range w.disk {
@@ -137,13 +137,14 @@ func (w *world) key(c *code) {
 	c.numbers(c.n, w.sc.gap)
 }
 
-// numbers adds the numbers to the code. With a gap they count by their order: they are renumbered
-// so that none is further than that from the next smaller one. The protocol compares numbers, draws
-// the one above the greatest seen, and adds spans, which are kept: so a world and its renumbered one
-// have the same future, unless a host draws, one by one, more numbers than the gap has room for
-// without seeing a greater one that is there. Two hosts that do that for ever are found by it.
+// numbers adds the numbers to the code. With a gap only their order and small distances count:
+// each is renumbered to at most gap above the next smaller one. The protocol compares numbers,
+// draws the one above the greatest seen, and adds spans, which are kept. A world and its
+// renumbered one therefore have the same future, with one exception: a host draws, one by one,
+// more numbers than the gap has room for, without seeing a greater one that exists. Two hosts
+// that do that forever are found.
 func (c *code) numbers(all []uint64, gap uint64) {
-	used, below := uint64(1), uint64(1) // bits: the numbers without spans, and those that are near enough above one
+	used, below := uint64(1), uint64(1) // bits: the numbers without spans, and those close above one
 	greatest := uint64(0)
 	for _, n := range all {
 		greatest = max(greatest, n)

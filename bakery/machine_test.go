@@ -9,8 +9,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// rig is a machine and the disk it runs on, where nothing goes wrong and
-// nobody else moves unless a test says so.
+// rig is a machine and its disk. There are no faults, and no other host moves unless a test moves
+// it.
 type rig struct {
 	m             *Machine
 	views         []View
@@ -33,13 +33,13 @@ func newRig(host, hosts int, change func(c *Config)) *rig {
 	return r
 }
 
-// show puts a slot of a living host on the disk.
+// show writes the slot of a living host to the disk.
 func (r *rig) show(host int, number uint64, phase layout.Phase, mode layout.Mode) {
 	r.views[host-1] = View{Readable: true, Slot: Slot{Incarnation: uint64(100 + host), Creation: r.m.cfg.Creation,
 		Ticket: layout.MakeTicket(number, host), Phase: phase, Mode: mode}}
 }
 
-// run carries out actions until one must wait for others, or is the end.
+// run carries out actions until the machine polls, holds the lock or is done.
 func (r *rig) run(a Action) Action {
 	for {
 		switch a.Kind {
@@ -138,9 +138,9 @@ func TestCancel(t *testing.T) {
 	r.m.Cancel()
 	require.Equal(t, Action{Kind: Done, Outcome: Cancelled}, r.run(a))
 	require.Zero(t, r.writes, "cancelled before the claim")
-	require.Equal(t, layout.MakeTicket(5, 2), r.m.Mine().Ticket, "or a rewrite of the slot would lose the ticket")
+	require.Equal(t, layout.MakeTicket(5, 2), r.m.OwnSlot().Ticket, "or a rewrite of the slot would lose the ticket")
 
-	r.m.Cancel() // too late: nothing is under way
+	r.m.Cancel() // too late: no attempt is under way
 	r.show(1, 3, phaseHeld, layout.Exclusive)
 	require.Equal(t, Poll, r.run(r.m.Acquire(Request{})).Kind)
 	r.m.Cancel()
@@ -205,7 +205,7 @@ func TestOthers(t *testing.T) {
 	r.show(2, 9, phaseWaiting, layout.Exclusive)
 	r.show(3, 9, phaseHeld, layout.Shared)
 	r.show(4, 9, phaseIdle, layout.Exclusive)
-	r.views[4] = View{} // counts as both
+	r.views[4] = View{} // counts in both modes
 	for host := 2; host <= 5; host++ {
 		r.m.peers[host-1].live = uint64(100 + host)
 	}
@@ -227,23 +227,23 @@ func TestAttach(t *testing.T) {
 	r, a := attach(old, nil)
 	require.Equal(t, done, a)
 	require.Zero(t, r.writes)
-	require.Equal(t, layout.MakeTicket(50, 2), r.m.Mine().Ticket)
-	require.Equal(t, phaseIdle, r.m.Mine().Phase)
+	require.Equal(t, layout.MakeTicket(50, 2), r.m.OwnSlot().Ticket)
+	require.Equal(t, phaseIdle, r.m.OwnSlot().Phase)
 
 	r, a = attach(View{}, nil)
 	require.Equal(t, done, a)
 	require.Equal(t, 1, r.writes)
-	require.Equal(t, View{Readable: true, Slot: r.m.Mine()}, r.views[1])
-	require.EqualValues(t, 40+ownSpan, r.m.Mine().Ticket.Number())
+	require.Equal(t, View{Readable: true, Slot: r.m.OwnSlot()}, r.views[1])
+	require.EqualValues(t, 40+ownSpan, r.m.OwnSlot().Ticket.Number())
 
-	r.views[1] = View{} // bad once more: now the ticket is known
+	r.views[1] = View{} // unreadable again: now the ticket is known
 	require.Equal(t, done, r.run(r.m.Attach()))
 	require.EqualValues(t, 40+ownSpan, r.views[1].Slot.Ticket.Number())
 
 	r, _ = attach(View{}, func(c *Config) { c.Clock = 1000 })
-	require.EqualValues(t, 1000+ownSpan, r.m.Mine().Ticket.Number())
+	require.EqualValues(t, 1000+ownSpan, r.m.OwnSlot().Ticket.Number())
 
-	r = newRig(2, 3, nil) // another slot is torn meanwhile: the look makes up for it
+	r = newRig(2, 3, nil) // another slot is torn meanwhile: the look corrects the guess
 	r.m.attached = false
 	r.views[0], r.views[1] = View{}, View{}
 	require.Equal(t, Poll, r.run(r.m.Acquire(Request{})).Kind)
@@ -256,8 +256,8 @@ func TestAttach(t *testing.T) {
 	require.Zero(t, r.writes)
 }
 
-// What a dead host's unreadable slot may hide is granted once, but anew if a
-// later incarnation came, drew numbers and lost them again.
+// TestHidden checks that the span of a dead host's unreadable slot is granted once, and again
+// only after a later incarnation joined, drew numbers and lost them.
 func TestHidden(t *testing.T) {
 	r := newRig(2, 3, nil)
 	draw := func() uint64 {
@@ -274,11 +274,11 @@ func TestHidden(t *testing.T) {
 	r.hosts[0].Unsettled = true
 	require.Equal(t, Poll, r.run(r.m.Acquire(Request{})).Kind, "an earlier incarnation may still be up")
 	r.hosts[0].Unsettled = false
-	require.Equal(t, Granted, r.run(r.m.Polled(View{})).Kind, "what could not be told is asked again")
+	require.Equal(t, Granted, r.run(r.m.Polled(View{})).Kind, "an undecided slot is judged again")
 }
 
-// TestMachine_JoinerWentLiveAndDied_IsGrantedAnotherSpan: the slot was lost before the joiner came, and again with what
-// the joiner drew since.
+// The slot was lost before the joiner came, and again with the numbers that the joiner drew
+// since.
 func TestMachine_JoinerWentLiveAndDied_IsGrantedAnotherSpan(t *testing.T) {
 	m := newRig(2, 2, nil)
 	m.views[0] = View{}
@@ -304,7 +304,7 @@ func TestMachine_JoinerWentLiveAndDied_IsGrantedAnotherSpan(t *testing.T) {
 	require.Greater(t, m.m.Token(), lost)
 }
 
-// TestMachine_EndedIncarnation_IsPassed: whatever the record shows, and whether it can be read.
+// An ended incarnation is passed whatever the record shows, and also if it is unreadable.
 func TestMachine_EndedIncarnation_IsPassed(t *testing.T) {
 	for name, h := range map[string]Host{
 		"by an earlier read":        {Incarnation: 101, Gone: true},
@@ -387,7 +387,7 @@ func TestWrongEvents(t *testing.T) {
 	}
 }
 
-// With several permits a change of mode would let a reader in beside a writer.
+// With several permits a change of mode would let a reader enter next to a writer.
 func TestModesOfPermits(t *testing.T) {
 	for _, mode := range []layout.Mode{layout.Exclusive, layout.Shared} {
 		r := newRig(1, 2, func(c *Config) { c.Permits = 2 })
@@ -399,7 +399,7 @@ func TestModesOfPermits(t *testing.T) {
 	}
 }
 
-// crowd is a lock of 2,000 hosts, all in line.
+// crowd returns a lock with 2,000 hosts in its queue.
 func crowd() *rig {
 	r := newRig(layout.MaxHosts, layout.MaxHosts, nil)
 	for host := 1; host < layout.MaxHosts; host++ {
@@ -427,7 +427,8 @@ func BenchmarkLook(b *testing.B) {
 	}
 }
 
-// TestRemoveWithoutNumbers: by an entry that no host can have made there is no creation left for a removal.
+// An entry with the greatest creation id leaves no creation for a removal. No host can have made
+// it.
 func TestRemoveWithoutNumbers(t *testing.T) {
 	m := New(Config{Host: 1, Incarnation: 7, Creation: layout.MaxCreation, Permits: 1})
 	a := m.Resume(Slot{Incarnation: 7, Creation: layout.MaxCreation, Ticket: layout.MakeTicket(5, 1), Phase: phaseHeld}, true)
@@ -439,8 +440,8 @@ func TestRemoveWithoutNumbers(t *testing.T) {
 	require.Equal(t, Action{Kind: Done, Outcome: Cancelled}, m.Written())
 }
 
-// A removal that finds an unreadable slot of a dead host, which may hide numbers above the largest creation id, is
-// taken back: the entry could not be cleared with an id above them.
+// A removal that finds an unreadable slot of a dead host is undone if that slot may hide numbers
+// above the largest creation id: the entry could not be cleared with an id above them.
 func TestMachine_RemoveBelowHiddenNumbers_IsTakenBack(t *testing.T) {
 	const creation = layout.MaxNumber - 3
 	r := newRig(1, 2, func(c *Config) { c.Creation = creation })

@@ -7,10 +7,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// visit is called with every world that one event can lead to.
+// visit is called with each world that one event can lead to.
 type visit func(w *world, host int, what string)
 
-// say words an event, for a trace only: searches have no time for words.
+// say formats an event for a trace. Searches skip that to save time.
 func (w *world) say(format string, args ...any) string {
 	if !w.telling {
 		return ""
@@ -18,7 +18,7 @@ func (w *world) say(format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// moves finds every event that may come next.
+// moves visits every event that may come next.
 func (w *world) moves(to visit) {
 	for i := range w.sc.hosts {
 		w.movesOf(i, to)
@@ -43,10 +43,10 @@ func (w *world) movesOf(i int, to visit) {
 		w.faultMoves(i, to)
 		w.resumeMoves(i, to)
 	}
-	w.healMoves(i, to)
+	w.rewriteMoves(i, to)
 	w.overMoves(i, to)
-	if ac.healing {
-		w.landing(i, to, func(c *world) { c.actors[i].healing = false })
+	if ac.rewriting {
+		w.landing(i, to, func(c *world) { c.actors[i].rewriting = false })
 		return
 	}
 	switch ac.act.Kind {
@@ -174,7 +174,7 @@ func (w *world) tryMoves(i int, to visit) {
 	}
 }
 
-// report gives host i's machine an event and carries on.
+// report gives host i's machine an event and carries out the action.
 func (w *world) report(i int, event func(*Machine) Action) {
 	m := w.actors[i].m
 	before := m.spans()
@@ -188,7 +188,7 @@ func (w *world) report(i int, event func(*Machine) Action) {
 	}
 }
 
-// spans tells, by growing, that a span was granted for a lost ticket.
+// spans returns a sum that grows with each span granted for a lost ticket.
 func (m *Machine) spans() uint64 {
 	sum := uint64(bit(m.torn))
 	for i := range m.peers {
@@ -197,8 +197,8 @@ func (m *Machine) spans() uint64 {
 	return sum
 }
 
-// hostMoves reads the host table; only later is that reported, for much may
-// happen between.
+// hostMoves reads the host table and reports it in a later event, so that other events can come
+// between.
 func (w *world) hostMoves(i int, to visit) {
 	if !w.actors[i].sampled {
 		c := w.clone(i)
@@ -242,7 +242,7 @@ func (w *world) sampleHosts(i int) {
 	w.actors[i].sampled = true
 }
 
-// tell lets a host know at once where nothing can happen between.
+// tell reports to a host immediately if no event can come between.
 func (w *world) tell(i int) {
 	if w.sc.records() {
 		return
@@ -253,7 +253,7 @@ func (w *world) tell(i int) {
 	w.report(i, func(m *Machine) Action { return m.HostsRead(table) })
 }
 
-// entryMoves reads the directory entry, likewise.
+// entryMoves reads the directory entry, in the same way as hostMoves.
 func (w *world) entryMoves(i int, to visit) {
 	c := w.clone(i)
 	n := c.actors[i]
@@ -280,7 +280,7 @@ func (w *world) landing(i int, to visit, then func(*world)) {
 	to(c, i, "write lands")
 }
 
-// outcomes are what a read of a sector may return now.
+// outcomes returns the possible results of a read of the sector now.
 func (s *sector) outcomes() []View {
 	if !s.writing {
 		return []View{s.now}
@@ -295,7 +295,7 @@ func (s *sector) outcomes() []View {
 	return out
 }
 
-// readMoves reads one more sector, of any host, in any order.
+// readMoves reads one more sector. Any host and any order is possible.
 func (w *world) readMoves(i int, to visit) {
 	ac := w.actors[i]
 	for j := range w.sc.hosts {
@@ -328,7 +328,7 @@ func (w *world) slotsRead(i int) {
 	w.report(i, func(m *Machine) Action { return m.SlotsRead(views) })
 }
 
-// pollMoves reads the polled slot where that shows something new.
+// pollMoves reads the polled slot if that read returns something new.
 func (w *world) pollMoves(i int, to visit) {
 	ac := w.actors[i]
 	if ac.act.Host == 0 {
@@ -354,7 +354,7 @@ func (w *world) pollMoves(i int, to visit) {
 	}
 }
 
-// final tells whether everybody has done what there was to do.
+// final reports whether every actor has finished.
 func (w *world) final() bool {
 	for i := range w.sc.hosts {
 		if ac := w.actors[i]; !ac.crashed && (ac.rounds > 0 || ac.act.Kind != 0) {

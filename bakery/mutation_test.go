@@ -7,28 +7,28 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// mutation is a rule left out or turned round, to show that its loss is seen.
+// mutation leaves out or reverses a rule, to show that its loss is noticed.
 type mutation struct {
-	splitWrite bool // a number is written after the flag that goes with it
+	splitWrite bool // a number is written after its flag
 	staleHosts bool // host records are those from before the slots were read
 	earlyLook  bool // the slots are read before the claim is written
 	keepNote   bool // the note of a grant outlives the hold
 	keepMode   bool // an upgrade under way is resumed as one that succeeded
-	flicker    bool // a write that was read may yet never land
-	liveOnly   bool // an end is told only of an incarnation that is taken for current
+	flicker    bool // a write that was read may still never land
+	liveOnly   bool // an end is reported only for an incarnation that is taken for current
 
-	views     func(w *world, m *Machine, views []View)                        // changes what a read shows
-	hosts     func(m *Machine, h *Host, view View)                            // changes what a read of the host table shows
-	event     func(w *world, m *Machine, report func(*Machine) Action) Action // stands before every event
-	joined    func(m *Machine)                                                // changes a machine that comes back
+	views     func(w *world, m *Machine, views []View)                        // changes the result of a read
+	hosts     func(m *Machine, h *Host, view View)                            // changes the result of a read of the host table
+	event     func(w *world, m *Machine, report func(*Machine) Action) Action // replaces the report of every event
+	joined    func(m *Machine)                                                // changes the machine of a host that rejoins
 	made      func(m *Machine)                                                // changes every new machine
-	remove    func(m *Machine) Action                                         // removes in the machine's place
+	remove    func(m *Machine) Action                                         // replaces Machine.Remove
 	upgrade   func(m *Machine) Action
 	downgrade func(m *Machine) Action
-	resume    func(m *Machine, slot Slot, entered bool) Action // resumes in the machine's place
+	resume    func(m *Machine, slot Slot, entered bool) Action // replaces Machine.Resume
 }
 
-// others gives each slot but the machine's own.
+// others calls f for each slot but the machine's own.
 func others(m *Machine, views []View, f func(v *View)) {
 	for i := range views {
 		if i != m.cfg.Host-1 {
@@ -37,7 +37,7 @@ func others(m *Machine, views []View, f func(v *View)) {
 	}
 }
 
-// instead lets a machine enter where it would have gone to another step.
+// instead returns a mutation by which a machine enters instead of going to another step.
 func instead(from, to step, when func(m *Machine, was Machine) bool) *mutation {
 	return &mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
 		was := *m
@@ -45,18 +45,18 @@ func instead(from, to step, when func(m *Machine, was Machine) bool) *mutation {
 		if was.step != from || m.step != to || !when(m, was) {
 			return a
 		}
-		m.mine, m.last = was.mine, was.last
+		m.ownSlot, m.last = was.ownSlot, was.last
 		return m.enter()
 	}}
 }
 
-// admitted is the look's survey again.
+// admitted repeats the look's survey and reports whether it admits.
 func admitted(m *Machine, was Machine) (survey, bool) {
-	now := m.mine
-	m.mine = was.mine
+	now := m.ownSlot
+	m.ownSlot = was.ownSlot
 	s := m.survey(nil, true)
-	m.mine = now
-	return s, !s.unsure && s.newer == 0 && s.ahead.admits(was.mine.Mode, m.cfg.Permits)
+	m.ownSlot = now
+	return s, !s.unsure && s.newer == 0 && s.ahead.admits(was.ownSlot.Mode, m.cfg.Permits)
 }
 
 var (
@@ -69,7 +69,7 @@ func with(sc scenario, change func(sc *scenario)) scenario {
 	return sc
 }
 
-// mutated is a rule that is lost, and what must be found then.
+// mutated is a lost rule and the fault that must be found then.
 type mutated struct {
 	rule  string
 	fault string
@@ -92,12 +92,12 @@ var mutations = []mutated{
 			was := *m
 			a := report(m)
 			if was.step == stepLook && m.step == stepNumber {
-				now := m.mine
-				m.mine = was.mine
+				now := m.ownSlot
+				m.ownSlot = was.ownSlot
 				s := m.survey(nil, true)
-				m.mine = now
-				m.mine.Ticket = layout.MakeTicket(s.highest+1, m.cfg.Host)
-				a.Slot = m.mine
+				m.ownSlot = now
+				m.ownSlot.Ticket = layout.MakeTicket(s.highest+1, m.cfg.Host)
+				a.Slot = m.ownSlot
 			}
 			return a
 		}}},
@@ -111,12 +111,12 @@ var mutations = []mutated{
 	{"the fast path is content with an equal number", "TOKENS", twoByTwo,
 		instead(stepLook, stepNumber, func(m *Machine, was Machine) bool {
 			s, ok := admitted(m, was)
-			return ok && was.mine.Ticket.Number() == s.highest
+			return ok && was.ownSlot.Ticket.Number() == s.highest
 		})},
 	{"equal numbers are not ahead of each other", "EXCLUSION", twoByTwo,
 		&mutation{views: func(_ *world, m *Machine, views []View) {
 			others(m, views, func(v *View) {
-				if t := m.mine.Ticket; m.step == stepWait && v.Slot.Ticket.Number() == t.Number() {
+				if t := m.ownSlot.Ticket; m.step == stepWait && v.Slot.Ticket.Number() == t.Number() {
 					v.Slot.Ticket = layout.MakeTicket(t.Number(), layout.MaxHosts)
 				}
 			})
@@ -124,7 +124,7 @@ var mutations = []mutated{
 	{"equal numbers are ahead of each other", "DEADLOCK", twoByTwo,
 		&mutation{views: func(_ *world, m *Machine, views []View) {
 			others(m, views, func(v *View) {
-				if t := m.mine.Ticket; m.step == stepWait && v.Slot.Ticket.Number() == t.Number() {
+				if t := m.ownSlot.Ticket; m.step == stepWait && v.Slot.Ticket.Number() == t.Number() {
 					v.Slot.Ticket = t - t%layout.MakeTicket(1, 1)
 				}
 			})
@@ -146,7 +146,7 @@ var mutations = []mutated{
 			a := report(m)
 			if was.step == stepWait && a.Kind == Poll {
 				s := m.survey(nil, false)
-				if m.mine.Mode == layout.Shared && !s.unsure && s.ahead.blocked == 0 && s.ahead.exclusive < 2 {
+				if m.ownSlot.Mode == layout.Shared && !s.unsure && s.ahead.blocked == 0 && s.ahead.exclusive < 2 {
 					return m.enter()
 				}
 			}
@@ -167,21 +167,21 @@ var mutations = []mutated{
 			return report(m)
 		}}},
 	{"the own slot is rewritten without its ticket", "TOKENS",
-		with(twoByTwo, func(sc *scenario) { sc.settles, sc.crashes, sc.rejoin, sc.heals = 0, 1, true, 2 }),
+		with(twoByTwo, func(sc *scenario) { sc.settles, sc.crashes, sc.rejoin, sc.rewrites = 0, 1, true, 2 }),
 		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
 			was := *m
 			a := report(m)
 			if was.step == stepAttach && m.step == stepIdle {
-				m.mine.Ticket = 0
+				m.ownSlot.Ticket = 0
 			}
 			return a
 		}}},
 	{"the entry is cleared before the slot tells of it", "EXCLUSION",
 		with(removing, func(sc *scenario) { sc.crashes, sc.rejoin = 1, true }),
 		&mutation{remove: func(m *Machine) Action {
-			m.mine.Creation = m.last + 1
+			m.ownSlot.Creation = m.last + 1
 			m.step = stepClear
-			return Action{Kind: ClearDirectory, Slot: m.mine}
+			return Action{Kind: ClearDirectory, Slot: m.ownSlot}
 		}}},
 	{"the remover does not wait for the others to go", "EXCLUSION",
 		with(removing, func(sc *scenario) { sc.permits, sc.modes = 2, mixed }),
@@ -189,9 +189,9 @@ var mutations = []mutated{
 			was := m.step
 			a := report(m)
 			if was == stepDrain && m.step == stepDrain && a.Kind == Poll {
-				m.mine.Creation = m.last + 1
+				m.ownSlot.Creation = m.last + 1
 				m.step = stepClear
-				return Action{Kind: ClearDirectory, Slot: m.mine}
+				return Action{Kind: ClearDirectory, Slot: m.ownSlot}
 			}
 			return a
 		}}},
@@ -201,7 +201,7 @@ var mutations = []mutated{
 			was := *m
 			a := report(m)
 			if was.step == stepAlone && m.step == stepBack {
-				m.mine = was.mine
+				m.ownSlot = was.ownSlot
 				return m.enter()
 			}
 			return a
@@ -210,19 +210,19 @@ var mutations = []mutated{
 		with(twoByTwo, func(sc *scenario) { sc.modes, sc.changes = mixed, 1 }),
 		&mutation{upgrade: func(m *Machine) Action {
 			m.last++
-			m.mine.Ticket = layout.MakeTicket(m.last, m.cfg.Host)
+			m.ownSlot.Ticket = layout.MakeTicket(m.last, m.cfg.Host)
 			return m.Upgrade()
 		}}},
-	{"a downgrade beside another exclusive holder", "EXCLUSION",
+	{"a downgrade next to another exclusive holder", "EXCLUSION",
 		with(twoByTwo, func(sc *scenario) { sc.permits, sc.changes = 2, 1 }),
 		&mutation{downgrade: func(m *Machine) Action {
-			m.mine.Mode = layout.Shared
+			m.ownSlot.Mode = layout.Shared
 			return m.write(stepDowngrade, phaseHeld)
 		}}},
-	{"an upgrade beside another exclusive claim", "EXCLUSION",
+	{"an upgrade next to another exclusive claim", "EXCLUSION",
 		with(twoByTwo, func(sc *scenario) { sc.permits, sc.modes, sc.changes = 2, mixed, 1 }),
 		&mutation{upgrade: func(m *Machine) Action {
-			m.mine.Mode = layout.Exclusive
+			m.ownSlot.Mode = layout.Exclusive
 			return m.write(stepUpgrade, phaseChoosing)
 		}}},
 	{"what could not be told is not asked again", "DEADLOCK",
@@ -270,17 +270,17 @@ var mutations = []mutated{
 	{"a cleared entry keeps the creation id of the mark", "TOKENS",
 		with(removing, func(sc *scenario) { sc.permits, sc.rounds, sc.removes = 2, 3, 2 }),
 		&mutation{event: func(_ *world, m *Machine, report func(*Machine) Action) Action {
-			mark := m.mine.Creation
+			mark := m.ownSlot.Creation
 			a := report(m)
 			if a.Kind == ClearDirectory {
-				m.mine.Creation = mark
-				a.Slot = m.mine
+				m.ownSlot.Creation = mark
+				a.Slot = m.ownSlot
 			}
 			return a
 		}}},
 }
 
-// mediumMutations are found with -quick.
+// mediumMutations need -quick to be found.
 var mediumMutations = []mutated{
 	{"NEWEST: a dead remover's mark is spared without a look at the entry", "EXCLUSION",
 		with(removing, func(sc *scenario) { sc.crashes, sc.rejoin = 1, true }),
@@ -299,7 +299,7 @@ var mediumMutations = []mutated{
 		}}},
 }
 
-// slowMutations are found after millions of states, with -full.
+// slowMutations need -full to be found, after millions of states.
 var slowMutations = []mutated{
 	{"NEWEST: the entry is read before the remover is known to be dead", "EXCLUSION",
 		with(removing, func(sc *scenario) { sc.crashes, sc.rejoin = 1, true }),
@@ -311,8 +311,8 @@ var slowMutations = []mutated{
 		}}},
 }
 
-// Each rule that the protocol rests on is left out in turn, and the explorer
-// must see what comes of it.
+// TestMutations leaves out each rule that the protocol rests on, in turn. The explorer must find
+// a fault.
 func TestMutations(t *testing.T) { findAll(t, ofRun(mutations, mediumMutations, slowMutations)) }
 
 func findAll(t *testing.T, list []mutated) {

@@ -9,14 +9,13 @@ import (
 )
 
 var (
-	oneSeed = flag.Uint64("seed", 0, "walk the one random walk of this seed, and tell it")
-	walks   = flag.Int("walks", 0, "how many random walks to make; 0: as many as fit into a second, or into 5 with -quick")
+	oneSeed = flag.Uint64("seed", 0, "run only the random walk of this seed, and print its events")
+	walks   = flag.Int("walks", 0, "number of random walks; 0: as many as fit into a second, or into 5 with -quick")
 )
 
-// Five hosts with everything that may be asked of a lock and everything that
-// may go wrong are too many for a search; walks taken at random go deep
-// instead. Each ends in calm: nothing more is begun, nothing more goes wrong,
-// and by a fair schedule everybody must come to an end.
+// Five hosts with all requests and all faults have too many states for a search. Random walks go
+// deep instead. Each ends in calm: no request and no fault begins, and under a fair schedule
+// every host must finish.
 func TestRandom(t *testing.T) {
 	if *oneSeed != 0 {
 		wk := newWalk(*oneSeed)
@@ -55,7 +54,7 @@ func newWalk(seed uint64) *walk {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	sc := &scenario{
 		hosts: worldHosts, rounds: 2 + rng.IntN(6), permits: 1 + rng.IntN(3), modes: mixed, clocks: noClock, try: rng.IntN(2) == 0,
-		settles: int8(rng.IntN(4)), cancels: int8(rng.IntN(3)), changes: int8(rng.IntN(4)), heals: int8(rng.IntN(3)),
+		settles: int8(rng.IntN(4)), cancels: int8(rng.IntN(3)), changes: int8(rng.IntN(4)), rewrites: int8(rng.IntN(3)),
 		removes: int8(rng.IntN(4)), crashes: int8(rng.IntN(5)), rejoin: rng.IntN(4) > 0, unsure: rng.IntN(2) == 0,
 		corrupt: int8(rng.IntN(4)), fails: int8(rng.IntN(4)), resumes: int8(rng.IntN(6)),
 		blind: int8(rng.IntN(3)), abandon: true, joins: int8(rng.IntN(3)),
@@ -66,13 +65,13 @@ func newWalk(seed uint64) *walk {
 	return &walk{w: newWorld(sc), rng: rng}
 }
 
-// The most that a walk may take in calm: about ten times what was seen.
+// calmSteps bounds the calm part of a walk: about ten times the longest seen.
 const calmSteps = 20000
 
 func (wk *walk) run() {
 	hosts := wk.w.sc.hosts
 	for range 200 + wk.rng.IntN(1500) {
-		// Faults come seldom, or all of them would be over at once.
+		// Faults are rare. Otherwise all of them would happen at the beginning.
 		wk.w.calm = wk.rng.IntN(16) > 0
 		wk.step(wk.rng.IntN(hosts))
 		if wk.w.fault != "" {
@@ -89,12 +88,12 @@ func (wk *walk) run() {
 			moved = wk.step(i) || moved
 		}
 		if !moved || wk.steps > end {
-			wk.w.failf("PROGRESS: not everybody comes to an end")
+			wk.w.failf("PROGRESS: not every host finishes")
 		}
 	}
 }
 
-// step takes one of a host's moves, any with the same chance.
+// step takes one of a host's moves. All have the same chance.
 func (wk *walk) step(host int) bool {
 	var next *world
 	var n int

@@ -2,33 +2,32 @@ package bakery
 
 import "github.com/bakeryd/bakeryd/layout"
 
-// Remove removes the lock that is held exclusively. No two hosts may hold one
-// name by different directory entries, so:
+// Remove removes the lock that is held exclusively. No two hosts may hold one name by different
+// directory entries, so:
 //
-//	remover R (creation c)            anybody else (creation c)
+//	remover R (creation c)            any other host (creation c)
 //	write {held, d}, d > c
-//	read all; wait until nobody       claim {choosing, c}; look: d > c, so
-//	of creation c takes part          withdraw, and read the entry anew
+//	read all; wait until no host      claim {choosing, c}; look: d > c, so
+//	of creation c takes part          withdraw, and read the entry again
 //	clear the entry
 //	write {idle, e}, e >= d           entry gone: Superseded; start over
 //
-// Whoever claimed before the first write landed is seen by the read after it;
-// whoever claims later sees d (NEWEST). A creation above its own in the
-// slot of a remover that died is passed over once the entry, read after the
-// death, is still the same: a dead host clears nothing any more.
+// A host whose claim landed before the first write is seen by the read after that write. A host
+// that claims later sees d (NEWEST). A slot of a dead remover with a creation id above its own is
+// passed over once the entry, read after the death, is unchanged: a dead host clears no entry.
 //
-// The creation id that the cleared entry keeps is above every number drawn on
-// the lock, later ids are above it, and numbers begin at the creation id: so
-// tokens grow when the name is made anew, without a clock.
+// The cleared entry keeps a creation id above every number drawn on the lock. Later creation ids
+// are above it, and numbers begin at the creation id. Tokens therefore grow when the name is
+// created again, without a clock.
 //
-// It ends in Done: Removed, Cancelled (also if the entry is kept, or if an unreadable slot may hide a
-// number above all creation ids), or Busy if another remover was met.
+// It ends in Done: Removed; Cancelled, also if the entry is kept, or if an unreadable slot may
+// hide a number above all creation ids; or Busy if another remover was seen.
 func (m *Machine) Remove() Action {
 	m.expect("Remove", stepEntered)
 	if m.last >= layout.MaxCreation { // no creation is above it: no host made that entry
 		return m.unmark(m.cfg.Creation, Cancelled)
 	}
-	m.mine.Creation = m.last + 1
+	m.ownSlot.Creation = m.last + 1
 	return m.write(stepMark, phaseHeld)
 }
 
@@ -49,9 +48,9 @@ func (m *Machine) drain(fresh []Host) Action {
 	if m.last >= layout.MaxCreation { // an unreadable slot may hide a number above all creations
 		return m.unmark(m.cfg.Creation, Cancelled)
 	}
-	m.mine.Creation = m.last + 1
+	m.ownSlot.Creation = m.last + 1
 	m.step = stepClear
-	return Action{Kind: ClearDirectory, Slot: m.mine}
+	return Action{Kind: ClearDirectory, Slot: m.ownSlot}
 }
 
 // DirectoryCleared reports that the entry is cleared durably.
@@ -60,33 +59,32 @@ func (m *Machine) DirectoryCleared() Action {
 	return m.write(stepUnmark, phaseIdle)
 }
 
-// DirectoryKept reports that the entry is not cleared, and will not be: the
-// removal is taken back.
+// DirectoryKept reports that the entry is not cleared and will not be. The removal is undone.
 func (m *Machine) DirectoryKept() Action {
 	m.expect("DirectoryKept", stepClear)
 	return m.unmark(m.cfg.Creation, Cancelled)
 }
 
-// unmark takes a removal back.
+// unmark undoes a removal.
 func (m *Machine) unmark(creation uint64, o Outcome) Action {
-	m.mine.Creation = creation
+	m.ownSlot.Creation = creation
 	return m.withdraw(o)
 }
 
-// superseded goes on from a read of the slots or the host table while a newer
-// creation stands in a slot.
+// superseded continues after a read of the slots or the host table while a slot shows a newer
+// creation.
 func (m *Machine) superseded(fresh []Host) Action {
 	if fresh == nil {
 		m.unsure = true
 		return Action{Kind: ReadHosts}
 	}
-	// What is learned of the death while the entry is read comes too late.
+	// A death that becomes known during the read of the entry is too late.
 	m.metOver = m.peers[m.met-1].over
 	return Action{Kind: ReadDirectory}
 }
 
-// DirectoryRead reports the creation id of the lock's entry, read since the
-// action was given; 0 if the entry is no longer this lock's.
+// DirectoryRead reports the creation id of the lock's entry, read since the action was given; 0
+// if the entry is no longer this lock's.
 func (m *Machine) DirectoryRead(creation uint64) Action {
 	switch {
 	case m.step == stepReturn:
@@ -104,22 +102,22 @@ func (m *Machine) DirectoryRead(creation uint64) Action {
 	v, p := m.views[m.met-1], &m.peers[m.met-1]
 	switch {
 	case v.Readable && v.Slot.Creation <= m.cfg.Creation:
-		return m.claim() // the removal was taken back
+		return m.claim() // the removal was undone
 	case !v.Readable && m.met <= len(m.hosts) && m.hosts[m.met-1].Dead():
-		return m.claim() // the look asks for the entry again
+		return m.claim() // the look requests the entry again
 	case v.Readable && v.Slot.Incarnation == m.metOver:
 		p.spared = m.metOver
 		return m.claim()
 	case m.request.Try:
 		return m.done(Busy)
 	}
-	// A death told of while the hosts or the entry were read may have come too
-	// late, and is not told of again.
+	// A death that became known while the hosts or the entry were read may be too late, and is
+	// not reported again.
 	known := v.Readable && m.met <= len(m.hosts) && m.hosts[m.met-1].Readable && !m.hosts[m.met-1].Unsettled
 	return m.pollFor(m.met, 1, !known || p.over != m.metOver)
 }
 
-// cleared goes on after a look or a wait met an unreadable slot of a dead host.
+// cleared continues after a look or a wait found an unreadable slot of a dead host.
 func (m *Machine) cleared(creation uint64) Action {
 	m.met, m.lost = m.lost, 0
 	if creation != m.cfg.Creation && !m.cancel {

@@ -1,21 +1,21 @@
 package bakery
 
-// grant carries on after host i's machine was granted the lock: the driver
-// notes that for its successor before it tells anybody.
+// grant continues after host i's machine was granted the lock: the driver notes the grant for the
+// next driver before it notifies a client.
 func (w *world) grant(i int) {
 	if w.resumes == 0 && w.unnoted(i) {
 		w.note(i)
 	}
 }
 
-// unnoted tells whether the grant that host i stands at is to be noted yet.
+// unnoted reports whether the grant that host i stands at is not noted yet.
 func (w *world) unnoted(i int) bool {
 	ac := w.actors[i]
 	if ac.where == inside {
 		asked := !ac.resumed || w.sc.mutate != nil && w.sc.mutate.keepMode
 		return asked && ac.m.Mode() != ac.held
 	}
-	return !ac.noted || ac.where == trying // the note is of this ticket, or believed to be
+	return !ac.noted || ac.where == trying // the note has this ticket, or is believed to have it
 }
 
 func (w *world) note(i int) {
@@ -23,15 +23,15 @@ func (w *world) note(i int) {
 	w.enter(i)
 }
 
-// vacant tells whether host i resumed a hold whose client had let it go.
+// vacant reports whether host i resumed a hold that its client had released.
 func (w *world) vacant(i int) bool { return w.actors[i].noted && w.actors[i].where == resting }
 
-// freed tells whether an entry is one that was cleared, and not one that is
-// merely taken for the lock's still.
+// freed reports whether an entry was cleared, as opposed to an entry that is only mistaken for
+// the lock's current one.
 func (w *world) freed(e entry) bool { return e != w.dir && e.creation == w.areas[e.area] }
 
-// saw notes that a read of a write under way returned the new contents. Such a
-// write has landed.
+// saw records that a read of a write under way returned the new contents. Such a write has
+// landed.
 func (w *world) saw(area, j int, v View) {
 	s := w.slot(area, j)
 	if w.resumes > 0 && s.writing && v == s.next && v != s.now && (w.sc.mutate == nil || !w.sc.mutate.flicker) {
@@ -39,8 +39,8 @@ func (w *world) saw(area, j int, v View) {
 	}
 }
 
-// resumeMoves: the driver ends. A write under way has landed, or never will,
-// or has left garbage; another driver of the same incarnation takes over.
+// resumeMoves ends the driver. A write under way has landed, never will, or has left garbage.
+// Another driver of the same incarnation takes over.
 func (w *world) resumeMoves(i int, to visit) {
 	ac := w.actors[i]
 	if w.resumes == 0 || ac.act.Kind == 0 && ac.rounds == 0 {
@@ -80,7 +80,7 @@ func (w *world) resumeMoves(i int, to visit) {
 	}
 }
 
-// resume makes host i's new machine go on from what is on the disk.
+// resume continues host i's work with a new machine, from the contents of the disk.
 func (w *world) resume(i int, e entry) {
 	ac := w.actors[i]
 	ticket := ac.m.Token()
@@ -91,7 +91,7 @@ func (w *world) resume(i int, e entry) {
 		w.forget(i)
 		ac.noted = false
 	}
-	ac.entry, ac.act, ac.healing, ac.sampled, ac.resumed = e, Action{}, false, false, true
+	ac.entry, ac.act, ac.rewriting, ac.sampled, ac.resumed = e, Action{}, false, false, true
 	ac.table, ac.found, ac.mask = nil, 0, 0
 	ac.m = w.machine(i)
 	slot := own.Slot
@@ -107,7 +107,7 @@ func (w *world) resume(i int, e entry) {
 	}
 	a := resume(ac.m, slot, ac.noted)
 	if ac.m.step == stepLook || ac.m.step == stepWait || ac.m.step == stepNumber {
-		w.exit(i) // nobody, unless a note was lost
+		w.exit(i) // no client, unless a note was lost
 		ac.where, ac.noted = trying, false
 	}
 	w.took(i, a)

@@ -6,7 +6,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// resuming changes what Resume is told or does.
+// resuming returns a mutation that changes the arguments or the effect of Resume.
 func resuming(f func(m *Machine, slot Slot, entered bool) Action) *mutation {
 	return &mutation{resume: f}
 }
@@ -32,7 +32,7 @@ var resumeMutations = []mutated{
 				return a
 			}
 			m.last++
-			m.mine.Ticket = layout.MakeTicket(m.last, m.cfg.Host)
+			m.ownSlot.Ticket = layout.MakeTicket(m.last, m.cfg.Host)
 			return m.write(stepNumber, phaseWaiting)
 		})},
 	{"the doorway is left by entering", "EXCLUSION", restarting,
@@ -42,7 +42,7 @@ var resumeMutations = []mutated{
 			}
 			return m.enter()
 		})},
-	{"a claim is made anew, with a smaller ticket", "TOKENS", restarting,
+	{"a claim is made again, with a smaller ticket", "TOKENS", restarting,
 		resuming(func(m *Machine, slot Slot, entered bool) Action {
 			last := m.last
 			a := m.Resume(slot, entered)
@@ -91,5 +91,5 @@ var resumeMutations = []mutated{
 		})},
 }
 
-// Each rule of a driver's restart is left out in turn.
+// TestResumeMutations leaves out each rule of a driver's restart, in turn.
 func TestResumeMutations(t *testing.T) { findAll(t, resumeMutations) }

@@ -8,8 +8,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// resumed is a machine of host 2 that resumed, and what it came to; the own
-// slot and whoever else is to be there are shown before.
+// resumed returns a machine of host 2 after Resume, and the action that it came to. The own slot
+// and the slots of others are on the disk before.
 func resumed(own Slot, entered bool, change func(c *Config), others func(r *rig)) (*rig, Action) {
 	r := newRig(2, 3, change)
 	r.m.attached = false
@@ -38,7 +38,7 @@ func TestResume(t *testing.T) {
 	for name, c := range map[string]struct {
 		slot    Slot
 		entered bool
-		entry   uint64 // the directory's; 0: the machine's
+		entry   uint64 // the directory's creation id; 0: the machine's
 		others  func(r *rig)
 		want    Action
 		writes  int
@@ -77,7 +77,7 @@ func TestResume(t *testing.T) {
 			if a.Kind == Granted {
 				require.Equal(t, c.slot.Mode, r.m.Mode())
 				require.Equal(t, ticket, r.m.Token())
-				require.Equal(t, r.views[1].Slot, r.m.Mine())
+				require.Equal(t, r.views[1].Slot, r.m.OwnSlot())
 				a = r.run(r.m.Release())
 			}
 			if a.Kind != Done {
@@ -85,13 +85,13 @@ func TestResume(t *testing.T) {
 				require.Equal(t, Action{Kind: Done, Outcome: Cancelled}, r.run(r.m.Recheck()))
 			}
 			require.True(t, r.m.attached)
-			require.Equal(t, phaseIdle, r.m.Mine().Phase)
-			require.GreaterOrEqual(t, r.m.Mine().Ticket, c.slot.Ticket)
+			require.Equal(t, phaseIdle, r.m.OwnSlot().Phase)
+			require.GreaterOrEqual(t, r.m.OwnSlot().Ticket, c.slot.Ticket)
 			if a.Outcome == Removed {
-				require.EqualValues(t, 9, r.views[1].Slot.Creation, "goes on telling of the removal")
+				require.EqualValues(t, 9, r.views[1].Slot.Creation, "the slot still shows the removal")
 				return
 			}
-			require.EqualValues(t, 3, r.m.Mine().Creation)
+			require.EqualValues(t, 3, r.m.OwnSlot().Creation)
 			r.show(1, 60, phaseIdle, layout.Exclusive)
 			require.Equal(t, Granted, r.run(r.m.Acquire(Request{})).Kind)
 			require.Greater(t, r.m.Token(), c.slot.Ticket)
@@ -99,7 +99,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// The own slot was unreadable: what the note says is written.
+// The own slot was unreadable: the noted ticket is written.
 func TestResumeUnreadable(t *testing.T) {
 	r := newRig(2, 3, nil)
 	r.m.attached, r.views[1] = false, View{}
@@ -109,7 +109,7 @@ func TestResumeUnreadable(t *testing.T) {
 	require.Equal(t, View{Readable: true, Slot: noted}, r.views[1])
 }
 
-// A hold that was shared when its driver ended, and shows an upgrade.
+// A hold was shared when its driver ended, and its slot shows an upgrade.
 func TestResumeUpgrade(t *testing.T) {
 	r := newRig(2, 3, nil)
 	require.Equal(t, Granted, r.run(r.m.Acquire(Request{Mode: layout.Shared})).Kind)
@@ -119,14 +119,14 @@ func TestResumeUpgrade(t *testing.T) {
 
 	r, a := resumed(upgrade.Slot, true, nil, nil)
 	require.Equal(t, Granted, a.Kind)
-	require.Equal(t, layout.Exclusive, r.m.Mode(), "as the slot shows; nobody is told")
+	require.Equal(t, layout.Exclusive, r.m.Mode(), "as the slot shows; no client is notified")
 	require.Equal(t, Granted, r.run(r.m.Downgrade()).Kind)
 	require.Equal(t, layout.Shared, r.m.Mode())
 	require.Equal(t, phaseHeld, r.views[1].Slot.Phase)
 	require.Equal(t, upgrade.Slot.Ticket, r.m.Token())
 }
 
-// A ticket that attach only guessed stays a guess: see TestAttach.
+// A ticket that attach guessed stays a guess: see TestAttach.
 func TestResumeGuess(t *testing.T) {
 	guess := Slot{Incarnation: 102, Ticket: layout.MakeTicket(40+ownSpan, 2)}
 	high := func(r *rig) { r.show(1, 1<<30, phaseIdle, 0) }

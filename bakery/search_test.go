@@ -11,9 +11,9 @@ import (
 	"github.com/bakeryd/bakeryd/test/explore/states"
 )
 
-// search takes a scenario through every interleaving, the shortest first. At the end, from every
-// state one must be reachable in which everybody is done. That is absence of deadlock, and of any
-// corner from which only endless polling is left.
+// search takes a scenario through every interleaving, the shortest first. At the end a state in
+// which every host has finished must be reachable from every state. This shows that there is no
+// deadlock and no state from which only endless polling follows.
 type search struct {
 	*states.Graph
 	queue  states.Pile[node] // states that were not expanded yet
@@ -57,7 +57,7 @@ func explore(sc scenario) result {
 	}
 	if r.fault == "" {
 		if id, stuck := s.Stuck(); stuck {
-			r.fault, r.trace = "DEADLOCK: from here not everybody can finish", s.path(&sc, id)
+			r.fault, r.trace = "DEADLOCK: from here not every host can finish", s.path(&sc, id)
 		}
 	}
 	r.states, r.took = s.Len(), time.Since(start)
@@ -71,7 +71,7 @@ func (s *search) keyOf(w *world, host int) []byte {
 	return s.key.b
 }
 
-// shared has the parts of worlds that many of them have in common.
+// shared holds the parts that many worlds have in common.
 type shared struct {
 	actors   []*actor
 	actorIDs map[string]uint32 // by code
@@ -90,9 +90,10 @@ type node struct {
 	rest    rest
 }
 
-const mostHosts = 3 // in a search
+const mostHosts = 3 // maximum in a search
 
-// push adds a state to the queue, most of which is as it was in the state that it comes from, if any.
+// push adds a state to the queue. It shares most of its parts with the state that it comes from,
+// if any.
 func (s *search) push(w, from *world) {
 	n := s.node
 	n.rest = w.rest
@@ -112,7 +113,7 @@ func (s *search) push(w, from *world) {
 	s.queue.Add(n)
 }
 
-// take makes w the world of the state that is next.
+// take sets w to the world of the next state.
 func (s *search) take(w *world, id uint32) {
 	n := s.queue.Take(int(id))
 	s.node = n
@@ -168,7 +169,7 @@ func (s *search) tableID(hosts []Host) uint32 {
 	return id
 }
 
-// path replays the way to a state and tells it line by line.
+// path replays the way to a state and returns one line for each event.
 func (s *search) path(sc *scenario, id uint32) (lines []string) {
 	w := newWorld(sc)
 	w.telling = true
@@ -185,12 +186,12 @@ func (s *search) path(sc *scenario, id uint32) (lines []string) {
 	return lines
 }
 
-// line is one event of a trace; each host has a column.
+// line formats one event of a trace. Each host has a column.
 func line(host int, what string) string {
 	return fmt.Sprintf("%s host %d %s", strings.Repeat("                    ", host), host+1, what)
 }
 
-// String shows a slot in a trace.
+// String returns the slot as a trace shows it.
 func (v View) String() string {
 	if !v.Readable {
 		return "torn"

@@ -9,7 +9,7 @@ const (
 	phaseHeld     = layout.Held
 )
 
-// tally counts slots that stand before a host.
+// tally counts slots that stand ahead of a host.
 type tally struct{ exclusive, shared, blocked int }
 
 func (t *tally) add(mode layout.Mode) {
@@ -20,10 +20,10 @@ func (t *tally) add(mode layout.Mode) {
 	}
 }
 
-// admits tells whether a host may enter in a mode with t before it: EXCLUSION
-// and ORDER rest on this and on who is counted in t. Shared and exclusive
-// exclude each other whatever the number of permits: counting "fewer than k in
-// conflict" over both would let a reader in beside a writer.
+// admits reports whether a host may enter in a mode with t ahead of it. EXCLUSION and ORDER rest
+// on this and on the slots counted in t. Shared and exclusive exclude each other whatever the
+// number of permits. Counting "fewer than k in conflict" over both would let a reader enter next
+// to a writer.
 func (t tally) admits(mode layout.Mode, permits int) bool {
 	if t.blocked > 0 || t.exclusive > 0 && mode == layout.Shared {
 		return false
@@ -31,14 +31,14 @@ func (t tally) admits(mode layout.Mode, permits int) bool {
 	return mode == layout.Shared || t.shared == 0 && t.exclusive < permits
 }
 
-// survey is the sum of one read of all slots.
+// survey sums up one read of all slots.
 type survey struct {
-	highest uint64 // number in any other slot, idle and stale ones included
-	ahead   tally  // who stands before us
-	firm    tally  // of those, who is not merely choosing
+	highest uint64 // highest number in any other slot, including idle and stale slots
+	ahead   tally  // slots ahead of the own one
+	firm    tally  // the same, without those that are choosing
 	unsure  bool   // the host table must be read first
-	newer   int    // a host whose slot tells of a newer directory entry, or 0
-	lost    int    // a dead host whose unreadable slot may have told of one, or 0
+	newer   int    // a host whose slot shows a newer directory entry, or 0
+	lost    int    // a dead host whose unreadable slot may hide one, or 0
 
 	front       int // the slot directly ahead: the greatest ticket of those in conflict
 	frontTicket layout.Ticket
@@ -47,10 +47,10 @@ type survey struct {
 	doubt bool // a host record could not be read
 }
 
-// survey judges the views; fresh as for standing. In the doorway everybody
-// who is not idle stands before us; after it, who has a smaller ticket. That of
-// who is choosing is reserved only: the final one is not below it, so whoever
-// has reserved one above ours comes after us (RESERVED).
+// survey judges the views; fresh as for standing. In the doorway each slot that is not idle is
+// ahead; after it, each with a smaller ticket. The ticket of a choosing slot is only reserved and
+// its final ticket is not smaller. A host that has reserved a greater ticket than this one is
+// therefore behind (RESERVED).
 func (m *Machine) survey(fresh []Host, doorway bool) survey {
 	var s survey
 	for i, v := range m.views {
@@ -68,8 +68,8 @@ func (m *Machine) survey(fresh []Host, doorway bool) survey {
 				s.lost = i + 1
 			}
 		case active:
-			if doorway || v.Slot.Ticket < m.mine.Ticket {
-				s.count(i+1, v.Slot, m.mine.Mode)
+			if doorway || v.Slot.Ticket < m.ownSlot.Ticket {
+				s.count(i+1, v.Slot, m.ownSlot.Mode)
 			}
 		case blocked, unknown:
 			s.ahead.blocked++
@@ -87,7 +87,7 @@ func (m *Machine) survey(fresh []Host, doorway bool) survey {
 	return s
 }
 
-// count adds a slot that stands before one that wants the given mode.
+// count adds a slot ahead of one that requests the given mode.
 func (s *survey) count(host int, o Slot, mode layout.Mode) {
 	conflict := o.Mode == layout.Exclusive || mode == layout.Exclusive
 	s.ahead.add(o.Mode)
@@ -103,9 +103,9 @@ func (s *survey) count(host int, o Slot, mode layout.Mode) {
 	}
 }
 
-// hidden is the bound on what the unreadable slots of dead hosts may hide, all
-// others having been read. Such a slot no longer changes, unless a later
-// incarnation came, or went live that was joining, and died in its turn (TOKENS).
+// hidden returns the bound on the numbers that unreadable slots of dead hosts may hide, if all
+// other slots were readable. Such a slot changes only if a later incarnation joined, or a joining
+// one went live, and then died too (TOKENS).
 func (m *Machine) hidden(fresh []Host, highest uint64) uint64 {
 	bound := highest
 	for i := range m.views {
@@ -121,13 +121,13 @@ func (m *Machine) hidden(fresh []Host, highest uint64) uint64 {
 	return bound
 }
 
-// rank is how many stand ahead, at least 1.
+// rank returns the number of hosts ahead, at least 1.
 func (s *survey) rank() int {
 	return max(1, s.ahead.exclusive+s.ahead.shared+s.ahead.blocked)
 }
 
-// poll waits for the slot directly ahead; whoever it is must go before us.
-// With several permits anybody's going may let us in, so all are read.
+// poll waits for the slot directly ahead: in all cases it must go before this one. With several
+// permits any release may admit this host, so all slots are read.
 func (m *Machine) poll(s survey) Action {
 	host := s.front
 	switch {
@@ -144,16 +144,15 @@ func (m *Machine) poll(s survey) Action {
 	return a
 }
 
-// pollFor polls a host's slot. With doubt, everything is read again even if
-// that slot stays as it is: what is missing comes by no slot and no Over.
+// pollFor polls a host's slot. With doubt, all slots are read again even if that slot is
+// unchanged: neither a slot nor Over will supply the missing fact.
 func (m *Machine) pollFor(host, rank int, doubt bool) Action {
 	m.polling, m.doubt = Action{Kind: Poll, Host: host, Rank: rank}, doubt
 	return m.polling
 }
 
-// Others counts, from a read of the slots under a hold, who else takes part:
-// who asks for or holds the lock in either mode. What cannot be told counts:
-// as both modes, if the mode cannot be told either.
+// Others counts the other hosts that request or hold the lock, by mode, from a read of the slots
+// under a hold. An undecided slot counts, and in both modes if its mode is unknown.
 func (m *Machine) Others(views []View) (exclusive, shared int) {
 	m.expect("Others", stepEntered)
 	m.see(views)
@@ -178,13 +177,13 @@ func (m *Machine) Others(views []View) (exclusive, shared int) {
 	return exclusive, shared
 }
 
-// Forget gives back the memory of what was last read, of an idle machine that may not be used for long.
+// Forget frees the memory of the last reads. The machine must be idle.
 func (m *Machine) Forget() {
 	m.expect("Forget", stepIdle)
 	m.views, m.hosts = nil, nil
 }
 
-// see takes in a read of the slots of hosts 1..len(views).
+// see stores a read of the slots of hosts 1..len(views).
 func (m *Machine) see(views []View) {
 	m.grow(len(views))
 	m.views = append(m.views[:0], views...)

@@ -8,43 +8,42 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// A world is a disk and the hosts on it, between two events. The explorer
-// takes it through every order of events; each host in it runs the very code
-// that the daemon drives.
+// A world is a disk and the hosts on it, between two events. The explorer takes it through every
+// order of events. Each host in it runs the same code that the daemon drives.
 
 const worldHosts = 5
 
-// scenario says what the hosts of a world do.
+// scenario configures the hosts of a world.
 type scenario struct {
-	name    string
-	hosts   int
-	rounds  int
-	permits int
-	modes   []layout.Mode // what an attempt may ask for; each choice is explored
-	clocks  []uint64      // what a wall clock may offer; each choice is explored
-	try     bool          // attempts may also be made without waiting
-	settles int8          // holds that may be settled, a host
-	cancels int8          // cancels that may come, a host
-	changes int8          // upgrades and downgrades, a host
-	removes int8          // removals of the lock, in all
-	crashes int8          // hosts that may die, in all
-	rejoin  bool          // a dead host may come back
-	unsure  bool          // its record is not believed at first to be the only one
-	corrupt int8          // sectors that may go bad, in all
-	heals   int8          // rewrites of the own slot as it is, a host
-	resumes int8          // drivers that may end and be followed by another of the same incarnation, in all
-	fails   int8          // reads of a host record that may fail, in all
-	blind   int8          // host records that may go bad, for good, in all
-	abandon bool          // the host of such a record counts as gone once it has died
-	joins   int8          // claims that may be written over a host record, that of a living host too, in all
-	restive bool          // one claim follows another, so its record is never settled; only of a host that is known to be dead
-	whole   bool          // no slot is lost by a death
-	gap     uint64        // by which numbers are renumbered; 0: not at all
-	mutate  *mutation
-	want    string // the kind of fault looked for; empty: any
+	name     string
+	hosts    int
+	rounds   int
+	permits  int
+	modes    []layout.Mode // modes of an attempt; each is explored
+	clocks   []uint64      // numbers that a wall clock may offer; each is explored
+	try      bool          // attempts may also have Try set
+	settles  int8          // maximum of settled holds, per host
+	cancels  int8          // maximum of cancels, per host
+	changes  int8          // maximum of upgrades and downgrades, per host
+	removes  int8          // maximum of removals of the lock, in all
+	crashes  int8          // maximum of deaths, in all
+	rejoin   bool          // a dead host may come back
+	unsure   bool          // at first its record does not prove that it is the only incarnation
+	corrupt  int8          // maximum of sectors that go bad, in all
+	rewrites int8          // maximum of unchanged rewrites of the own slot, per host
+	resumes  int8          // maximum of drivers that end and are followed by another of the same incarnation, in all
+	fails    int8          // maximum of failed reads of a host record, in all
+	blind    int8          // maximum of host records that go bad permanently, in all
+	abandon  bool          // the host of such a record counts as gone once it has died
+	joins    int8          // maximum of claims written over a host record, also that of a living host, in all
+	restive  bool          // one claim follows another, so its record is never settled; only of a host that is known to be dead
+	whole    bool          // no death loses a slot
+	gap      uint64        // gap for renumbering; 0: no renumbering
+	mutate   *mutation
+	want     string // the fault to look for; empty: any
 }
 
-// records tells whether host records may change, or fail to be read.
+// records reports whether host records may change, or fail to be read.
 func (sc *scenario) records() bool {
 	return sc.crashes > 0 || sc.fails > 0 || sc.blind > 0 || sc.joins > 0
 }
@@ -60,7 +59,7 @@ type sector struct {
 // entry is the directory entry of the world's one name.
 type entry struct {
 	creation uint64 // 0: no such lock
-	area     int    // which slots it names
+	area     int    // index of its slots in world.disk
 }
 
 const (
@@ -69,36 +68,36 @@ const (
 	inside
 )
 
-// actor is one host. It changes in events of its host only, and in no other world: the worlds of a
-// search share the actors that are equal.
+// actor is one host. Only events of its host change it, and only in one world: the worlds of a
+// search share equal actors.
 type actor struct {
-	m       *Machine
-	act     Action
-	got     [worldHosts]View // the read under way
-	early   []View           // mutation: slots read before the claim; never changed in place
-	table   []Host           // host table that was read and not yet reported; never changed in place
-	mask    uint8            // which sectors of got are done
-	found   uint64           // directory entry that was read and not yet reported
-	sampled bool
-	entry   entry // by which it takes part
-	inc     uint64
-	rounds  int
-	crashed bool
-	healing bool // the own slot is being rewritten as it is
-	split   bool // mutation: the second half of a write is to come
-	noted   bool // as the driver keeps it for its successor: the slot's ticket was granted
-	resumed bool // granted by Resume
+	m         *Machine
+	act       Action
+	got       [worldHosts]View // result of the read under way
+	early     []View           // mutation: slots read before the claim; never changed in place
+	table     []Host           // host table that was read and not yet reported; never changed in place
+	mask      uint8            // sectors of got that are done
+	found     uint64           // directory entry that was read and not yet reported
+	sampled   bool
+	entry     entry // the entry that it takes part by
+	inc       uint64
+	rounds    int
+	crashed   bool
+	rewriting bool // the own slot is being rewritten unchanged
+	split     bool // mutation: the second half of a write is to come
+	noted     bool // the note for the next driver: the slot's ticket was granted
+	resumed   bool // granted by Resume
 
-	settles, cancels, changes, heals int8
+	settles, cancels, changes, rewrites int8
 
-	// What the checks need to remember.
+	// The fields below are for the checks.
 	where    uint8
 	held     layout.Mode
-	doored   bool // doorway done
+	doored   bool // its doorway is done
 	endedMax layout.Ticket
 
 	code code
-	id   uint32 // of those that the worlds of a search share
+	id   uint32 // identifies actors that the worlds of a search share
 }
 
 type world struct {
@@ -109,13 +108,13 @@ type world struct {
 	rest
 
 	fault   string
-	now     uint64 // what a sane wall clock offers; 0: there is none
-	telling bool   // moves are to be worded
-	calm    bool   // nothing goes wrong any more
+	now     uint64 // the number of a sane wall clock; 0: no clock
+	telling bool   // moves are formatted for a trace
+	calm    bool   // no more faults
 	spare   *spares
 }
 
-// rest is the rest of the state of a world.
+// rest holds the other state of a world.
 type rest struct {
 	before  [worldHosts]uint8 // whose doorway was done when the host's attempt began
 	dir     entry
@@ -126,14 +125,14 @@ type rest struct {
 
 	removes, crashes, corrupt, fails, blind, joins, resumes int8
 
-	// Slots that may yet become unreadable with nobody left who knows their
-	// ticket. Without a clock, tokens survive one such loss. Where hosts may
-	// die more than once, a slot that is unreadable for a moment may count as
-	// one too: there tokens are checked until a second span is granted.
+	// losses counts the slots that may still become unreadable when no host knows their ticket.
+	// Without a clock, tokens survive one such loss. Where hosts may die more than once, a slot
+	// that is unreadable for a moment may count as a loss too: there tokens are checked until a
+	// second span is granted.
 	losses, spans int8
 }
 
-// spares are worlds and actors for reuse: most moves lead to a world that was seen before.
+// spares holds worlds and actors for reuse: most moves lead to a world that was seen before.
 type spares struct {
 	worlds []*world
 	actors []*actor
@@ -154,10 +153,10 @@ func newWorld(sc *scenario) *world {
 	for i := range sc.hosts {
 		w.hosts = append(w.hosts, Host{Readable: true, Incarnation: uint64(i + 1)})
 		ac := &actor{inc: uint64(i + 1), rounds: sc.rounds, entry: w.dir,
-			settles: sc.settles, cancels: sc.cancels, changes: sc.changes, heals: sc.heals}
+			settles: sc.settles, cancels: sc.cancels, changes: sc.changes, rewrites: sc.rewrites}
 		w.actors[i] = ac
 		ac.m = w.machine(i)
-		// A first read of a virgin lock tells nothing.
+		// A first read of a blank lock returns no ticket.
 		ac.m.attached = true
 		ac.encode(sc)
 	}
@@ -169,7 +168,7 @@ func (w *world) machine(i int) *Machine {
 	m := New(Config{Host: i + 1, Incarnation: ac.inc, Creation: ac.entry.creation, Permits: w.sc.permits, Clock: w.now})
 	m.grow(w.sc.hosts)
 	if !w.sc.records() {
-		// A read of the host table would tell nothing.
+		// A read of the host table would return nothing new.
 		for h := range m.peers {
 			m.peers[h].live = uint64(h + 1)
 		}
@@ -210,7 +209,8 @@ func (w *world) clone(i int) *world {
 	return c
 }
 
-// newActor returns an actor to copy one to. All of it lies together: a search jumps from one to another.
+// newActor returns an actor to copy one to. Its parts are adjacent in memory, because a search
+// jumps from one to another.
 func newActor() *actor {
 	all := &struct {
 		actor
@@ -234,7 +234,7 @@ func (ac *actor) copy(from *actor) {
 	m.hosts = append(hosts[:0], from.m.hosts...)
 }
 
-// drop takes back a clone made for host i that nobody keeps.
+// drop recycles a clone that was made for host i and is not needed.
 func (w *world) drop(i int) {
 	w.spare.worlds = append(w.spare.worlds, w)
 	w.spare.actors = append(w.spare.actors, w.actors[i])
@@ -246,7 +246,7 @@ func (w *world) failf(format string, args ...any) {
 	}
 }
 
-// took carries on after host i's machine has given its next action.
+// took continues after host i's machine has returned its next action.
 func (w *world) took(i int, a Action) {
 	ac := w.actors[i]
 	ac.act = a
@@ -310,7 +310,7 @@ func (w *world) write(i int, s Slot) {
 	}
 }
 
-// begin notes whose doorway was done when host i began its own.
+// begin records whose doorway was done when host i began its own.
 func (w *world) begin(i int) {
 	ac := w.actors[i]
 	ac.where, ac.doored, ac.endedMax = trying, false, w.ended
@@ -322,7 +322,7 @@ func (w *world) begin(i int) {
 	}
 }
 
-// leave ends host i's hold; its attempt, when the write that says so begins.
+// leave ends host i's hold. Its attempt ends when the write that says so begins.
 func (w *world) leave(i int) {
 	ac := w.actors[i]
 	w.exit(i)
@@ -374,7 +374,7 @@ func (w *world) enter(i int) {
 		if w.sc.permits == 1 {
 			floor = w.granted
 		}
-		// Downgraded and upgraded again it is the same hold, of the same token.
+		// After a downgrade and an upgrade it is the same hold, with the same token.
 		if w.spans < 2 && (token < floor || token == floor && first) {
 			w.failf("TOKENS: host %d got %d after %d", i+1, token, floor)
 		}
@@ -383,7 +383,7 @@ func (w *world) enter(i int) {
 	w.before[i], ac.doored = 0, true
 }
 
-// exclusion checks whether host i may be inside with the others who are.
+// exclusion checks that host i may be inside together with the other holders.
 func (w *world) exclusion(i int) tally {
 	ac := w.actors[i]
 	var holders tally
@@ -393,14 +393,14 @@ func (w *world) exclusion(i int) tally {
 		}
 	}
 	if !holders.admits(ac.held, w.sc.permits) {
-		w.failf("EXCLUSION: host %d is inside, %v, beside %d exclusive and %d shared holders",
+		w.failf("EXCLUSION: host %d is inside, %v, with %d exclusive and %d shared holders",
 			i+1, ac.held, holders.exclusive, holders.shared)
 	}
 	return holders
 }
 
-// lookup finds the name's entry, or makes it anew, with other slots than the
-// last had: under lock 0, so in one event.
+// lookup finds the name's entry, or creates it again with other slots than the last one had. This
+// happens under lock 0, therefore in one event.
 func (w *world) lookup(i int) {
 	ac := w.actors[i]
 	if w.dir.creation == 0 {
@@ -410,5 +410,5 @@ func (w *world) lookup(i int) {
 	}
 	ac.entry = w.dir
 	ac.m = w.machine(i)
-	// The machine learns the slot that it finds there, as a daemon's would.
+	// The machine reads the slot that it finds there, as in the daemon.
 }

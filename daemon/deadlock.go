@@ -100,8 +100,8 @@ func (s *session) nestedUnder() *layout.Holder {
 // showNesting writes the own slot again if it waits for a client below a holder. It is the driver's
 // alone.
 func (lk *lock) showNesting() error {
-	if lk.m.Mine().Phase != layout.Waiting {
+	if lk.m.OwnSlot().Phase != layout.Waiting {
 		return nil
 	}
-	return lk.write(lk.m.Mine())
+	return lk.write(lk.m.OwnSlot())
 }

@@ -131,7 +131,7 @@ func (r *floorRequests) time(request func() error) (time.Duration, error) {
 // mend makes sure that a write which failed leaves no half of a slot behind: the others wait for one that they
 // cannot read.
 func (r *floorRequests) mend(failed error) error {
-	if err := r.lk.write(r.lk.m.Mine()); err != nil {
+	if err := r.lk.write(r.lk.m.OwnSlot()); err != nil {
 		return err
 	}
 	return failed

@@ -26,7 +26,7 @@ func (lk *lock) intact(v bakery.View) error {
 	if !certain || !v.Readable || v.Slot == own || !lk.m.Attached() {
 		return nil
 	}
-	mine := lk.m.Mine()
+	mine := lk.m.OwnSlot()
 	if mine.Phase != layout.Idle && !sameLine(v.Slot, mine) {
 		err := fmt.Errorf("%w: in lock %q it is %v by ticket %v, and was %v by %v", errOverwritten, lk.entry.Name,
 			v.Slot.Phase, v.Slot.Ticket, mine.Phase, mine.Ticket)

@@ -235,7 +235,7 @@ func (lk *lock) noteAhead(a bakery.Action) {
 	if b.untold && now.Sub(b.toldAt) >= noteEvery {
 		if w := lk.front(); w != nil {
 			e := w.req.event(events.Waiting)
-			e.Ticket, e.Ahead = lk.m.Mine().Ticket, []events.Peer{b.peer}
+			e.Ticket, e.Ahead = lk.m.OwnSlot().Ticket, []events.Peer{b.peer}
 			if a.Rank > 1 {
 				e.AheadCount = a.Rank
 			}
@@ -266,7 +266,7 @@ func (lk *lock) waitedFor(p events.Peer, v bakery.View, now time.Time) {
 // slots and in order: who chooses may be inside already. It is the driver's.
 func (lk *lock) aheadOnDisk() (all []events.Peer) {
 	hosts, _ := lk.d.mem.known()
-	own := lk.m.Mine()
+	own := lk.m.OwnSlot()
 	for i, v := range lk.area.views {
 		s, current := v.Slot, lk.m.Current(i+1)
 		switch {

@@ -175,7 +175,7 @@ func (lk *lock) rewrite() error {
 				lk.d.log.Warn("own slot is unreadable, rewriting it", "lock", lk.entry.Name, "host_id", lk.area.host)
 			}
 			written = now
-			if err = lk.area.write(lk.m.Mine(), lk.holder(lk.m.Mine().Phase)); err != nil {
+			if err = lk.area.write(lk.m.OwnSlot(), lk.holder(lk.m.OwnSlot().Phase)); err != nil {
 				return err
 			}
 			v, err = lk.area.readOne(lk.area.host)

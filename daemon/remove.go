@@ -258,7 +258,7 @@ func (lk *lock) mayClear(host int, unreadable error) (bool, error) {
 // left in its slot by removing the lock. The machine does not judge its own slot.
 func (lk *lock) stale() bool {
 	own := lk.area.own
-	return lk.area.known && own.Incarnation == lk.area.mine && own.Creation > lk.m.Mine().Creation
+	return lk.area.known && own.Incarnation == lk.area.mine && own.Creation > lk.m.OwnSlot().Creation
 }
 
 // clearEntry clears the directory entry, until that is durable. The driver

@@ -165,7 +165,7 @@ func (lk *lock) goOn() error {
 		}
 	}
 	if p.rewrite {
-		if err := lk.write(lk.m.Mine()); err != nil {
+		if err := lk.write(lk.m.OwnSlot()); err != nil {
 			return err
 		}
 	}

@@ -139,7 +139,7 @@ func (d *Daemon) refill(number int) {
 	}
 	d.drivers.Go(func() {
 		_ = lk.do(func() error {
-			if lk.m.Attached() && lk.m.Mine().Phase != layout.Idle {
+			if lk.m.Attached() && lk.m.OwnSlot().Phase != layout.Idle {
 				return nil // others may have passed by that: see intact
 			}
 			return lk.publish(func(*layout.Slot) {})

@@ -57,7 +57,7 @@ func (lk *lock) publish(change func(own *layout.Slot)) error {
 	}
 	before := lk.area.own
 	change(&lk.area.own)
-	err := lk.write(lk.m.Mine())
+	err := lk.write(lk.m.OwnSlot())
 	if err != nil {
 		lk.area.own = before
 	}

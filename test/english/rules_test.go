@@ -59,7 +59,6 @@ var rules = []rule{
 // unfinished lists patterns of files that are not checked yet. The list only shrinks.
 var unfinished = []string{
 	"README.md",
-	"bakery/*.go",
 	"bakery/PROTOCOL.md",
 	"blockdev/*.go",
 	"blockdev/probe/*.go",
