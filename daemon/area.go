@@ -100,7 +100,7 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 		return a.unreadable(host)
 	}
 	a.last = s
-	if !s.Virgin() {
+	if !s.Blank() {
 		a.written.add(host)
 	} else if host != a.host && a.written.has(host) {
 		return bakery.View{} // zeroed, or the read went elsewhere: taken for idle, it would let us pass its host

@@ -76,7 +76,7 @@ func TestMendingStarvesNobody(t *testing.T) {
 		b, _ := c.settledHost(2)
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		require.NoError(t, acquire(t, a, Request{Name: "y"}).Release())
-		rec := layout.HostRecord{ID: 3, Incarnation: 77, State: layout.StateLive, Sequence: 1, Highest: 5, Name: "db3"}
+		rec := layout.HostRecord{ID: 3, Incarnation: 77, State: layout.StateLive, Sequence: 1, ReadHorizon: 5, Name: "db3"}
 		c.Write(c.Geo.Host(3), func(buf []byte) error { return c.SB.Space().EncodeHost(buf, rec) })
 		c.put(layout.Slot{Lock: 1, Host: 3, Incarnation: 77, Creation: 1, Sequence: 1, Phase: layout.Held, Ticket: layout.MakeTicket(5, 3)})
 		c.Spoil(c.Geo.Entry(1))

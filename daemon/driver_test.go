@@ -79,7 +79,7 @@ func TestStatusOfALargerLockspace(t *testing.T) {
 			c.Write(c.SB.Geometry.Superblock(copy), func(buf []byte) error { return c.SB.Encode(buf, copy) })
 		}
 		c.Write(c.SB.Geometry.Host(6), func(buf []byte) error {
-			return c.SB.Space().EncodeHost(buf, layout.HostRecord{ID: 6, Incarnation: 1, State: layout.StateLive, Highest: 6})
+			return c.SB.Space().EncodeHost(buf, layout.HostRecord{ID: 6, Incarnation: 1, State: layout.StateLive, ReadHorizon: 6})
 		})
 		require.NotPanics(t, func() { _, _ = d.Status() })
 	})

@@ -251,7 +251,7 @@ func TestCostOfAGlance(t *testing.T) {
 	require.NoError(t, err)
 	sb, dev := result.Superblock, disk.Open()
 	for id := 1; id <= hosts; id++ {
-		lockspacetest.PutHost(t, dev, sb, layout.HostRecord{ID: id, Incarnation: uint64(id), State: layout.StateLive, Highest: hosts})
+		lockspacetest.PutHost(t, dev, sb, layout.HostRecord{ID: id, Incarnation: uint64(id), State: layout.StateLive, ReadHorizon: hosts})
 	}
 	for n := 1; n <= locks; n++ {
 		lockspacetest.PutEntry(t, dev, sb, layout.Entry{Lock: n, Name: fmt.Sprint("lock-", n), Permits: 1, Creation: uint64(n)})

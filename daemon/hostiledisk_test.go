@@ -265,7 +265,7 @@ func TestForgedRecords(t *testing.T) {
 				off = v.places()[dice.IntN(len(v.places()))]
 			case 1:
 				off = g.Host(id)
-				r := layout.HostRecord{ID: id, Incarnation: incarnation(), State: layout.HostState(1 + dice.IntN(3)), Sequence: dice.Uint64() >> dice.IntN(64), Highest: dice.IntN(5),
+				r := layout.HostRecord{ID: id, Incarnation: incarnation(), State: layout.HostState(1 + dice.IntN(3)), Sequence: dice.Uint64() >> dice.IntN(64), ReadHorizon: dice.IntN(5),
 					WatchdogArmed: true, WatchdogSeconds: uint16(dice.IntN(3)), PRKey: dice.Uint64(), Name: "\u202eevil"}
 				for range dice.IntN(layout.MaxVerdicts) {
 					r.Verdicts = append(r.Verdicts, layout.Verdict{Host: 1 + dice.IntN(4), Incarnation: incarnation(), Kind: layout.VerdictKind(dice.IntN(3))})
@@ -346,7 +346,7 @@ func TestOverwrittenSlot(t *testing.T) {
 			eventually(t, "shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 			over := forge(c, c.Slot(1, 1))
 			c.Write(c.Geo.Slot(1, 1), func(buf []byte) error {
-				if over.Virgin() {
+				if over.Blank() {
 					return nil
 				}
 				return c.SB.Space().EncodeSlot(buf, over)

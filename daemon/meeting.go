@@ -316,13 +316,13 @@ func (m *meeting) look(which int) (s layout.Slot, ok bool, err error) {
 	if err != nil { // it is being written
 		return s, false, nil
 	}
-	if s.Virgin() || s.Creation != lk.entry.Creation {
+	if s.Blank() || s.Creation != lk.entry.Creation {
 		s.Value = nil
 	}
 	seen := &m.seen[which]
 	highest, known := seen.highest[s.Incarnation]
 	switch {
-	case s.Virgin() && seen.current != 0:
+	case s.Blank() && seen.current != 0:
 		m.caught(which, "it was in use, and is virgin again")
 		return s, false, nil
 	case known && s.Incarnation != seen.current: // which of the two is the later one is not known

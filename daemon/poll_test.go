@@ -128,7 +128,7 @@ func TestLock_UnsettledHostAhead_PollsWithPauses(t *testing.T) {
 		const far = 70
 		c := newCluster(t, 80, 4)
 		c.lasting(time.Minute)
-		record := layout.HostRecord{ID: far, Incarnation: 20, State: layout.StateLive, Sequence: 7, Highest: far + 2}
+		record := layout.HostRecord{ID: far, Incarnation: 20, State: layout.StateLive, Sequence: 7, ReadHorizon: far + 2}
 		c.Write(c.Geo.Host(far), func(buf []byte) error { return c.SB.Space().EncodeHost(buf, record) })
 		dev := &slotReads{Device: c.Disk.Open(), off: c.Geo.Slot(1, far)}
 		d := c.host(1, through(dev))

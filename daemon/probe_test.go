@@ -38,7 +38,7 @@ func TestProbeLockspace(t *testing.T) {
 		require.Greater(t, slot.Sequence, uint64(measure.ProbeCount))
 		require.Equal(t, layout.StateLeft, c.HostRecord(2).State)
 		require.Equal(t, own.Incarnation, c.Slot(h.lk.entry.Lock, 1).Incarnation)
-		require.True(t, c.Slot(h.lk.entry.Lock, 3).Virgin(), "only its own slot is written")
+		require.True(t, c.Slot(h.lk.entry.Lock, 3).Blank(), "only its own slot is written")
 	})
 }
 

@@ -120,7 +120,7 @@ func BenchmarkTableRead(b *testing.B) {
 				require.NoError(b, dev.Write(buf, g.Superblock(copy)))
 			}
 			for id := 2; id <= c.joined; id++ {
-				require.NoError(b, sb.Space().EncodeHost(buf, layout.HostRecord{ID: id, State: layout.StateLive, Incarnation: uint64(id), Sequence: 1, Highest: min(c.formatted, c.joined+2), Name: "db"}))
+				require.NoError(b, sb.Space().EncodeHost(buf, layout.HostRecord{ID: id, State: layout.StateLive, Incarnation: uint64(id), Sequence: 1, ReadHorizon: min(c.formatted, c.joined+2), Name: "db"}))
 				require.NoError(b, dev.Write(buf, g.Host(id)))
 			}
 			dir := b.TempDir()

@@ -182,7 +182,7 @@ func TestRepairRefusesWhileOthersAreUp(t *testing.T) {
 		require.ErrorIs(t, err, check.ErrNotRepaired)
 		require.ErrorContains(t, err, "host 1 (db1) may be up")
 		require.Equal(t, before, lockspacetest.Contents(t, c.Disk)[c.Geo.Entry(1):c.Geo.Slot(0, 1)])
-		require.True(t, c.Slot(1, 2).Virgin())
+		require.True(t, c.Slot(1, 2).Blank())
 	})
 }
 
@@ -190,7 +190,7 @@ func TestRepairRefusesWhileOthersAreUp(t *testing.T) {
 func TestRepairWaitsForTheDead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
-		c.PutHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 4})
+		c.PutHost(layout.HostRecord{ID: 1, State: layout.StateLive, ReadHorizon: 4})
 		c.Spoil(c.Geo.Entry(1))
 		_, err := c.repair(c.host(2), 1)
 		require.NoError(t, err)
@@ -238,7 +238,7 @@ func TestRepairer_GoneHostsIntentUnreadable_FreesPlace(t *testing.T) {
 	} {
 		runInBubble(t, name, func(t *testing.T) {
 			c := newCluster(t, 4, 4)
-			c.PutHost(layout.HostRecord{ID: 1, State: layout.StateLeft, Highest: 4})
+			c.PutHost(layout.HostRecord{ID: 1, State: layout.StateLeft, ReadHorizon: 4})
 			c.Spoil(c.Geo.Entry(1))
 			spoil(c)
 			_, err := c.repair(c.host(2), 1)
@@ -252,7 +252,7 @@ func TestRepairer_GoneHostsIntentUnreadable_FreesPlace(t *testing.T) {
 func TestRepairer_HostDiedWhileJoining_FreesPlace(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
-		c.PutHost(layout.HostRecord{ID: 3, State: layout.StateJoining, Highest: 4})
+		c.PutHost(layout.HostRecord{ID: 3, State: layout.StateJoining, ReadHorizon: 4})
 		c.Spoil(c.Geo.Entry(1))
 		_, err := c.repair(c.host(2), 1)
 		require.NoError(t, err)
@@ -350,7 +350,7 @@ func TestRestoreHeedsIntents(t *testing.T) {
 		a := c.host(1)
 		h := acquire(t, a, Request{Name: "x"})
 		c.Now = 5
-		c.PutHost(layout.HostRecord{ID: 3, State: layout.StateLeft, Highest: 4})
+		c.PutHost(layout.HostRecord{ID: 3, State: layout.StateLeft, ReadHorizon: 4})
 		c.Intend(3, layout.Entry{Lock: 1, Creation: h.Token().Number() + 9})
 		c.Spoil(c.Geo.Entry(1))
 		require.ErrorIs(t, a.mendEntry(t.Context(), h.lk), check.ErrNotRepaired)

@@ -154,7 +154,7 @@ func (d *Daemon) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err 
 			d.mem.heldUp(layout.Complaint{Host: i + 1, Lock: e.Lock}, false)
 		}
 		switch {
-		case bad[i] != nil || s.Virgin() || s.Host == d.mem.id() || s.Creation != e.Creation || void:
+		case bad[i] != nil || s.Blank() || s.Host == d.mem.id() || s.Creation != e.Creation || void:
 		case s.Phase == layout.Held:
 			asked = append(asked, Asked{Host: s.Host, HostName: hosts[s.Host-1].Name, Token: s.Ticket})
 		case s.Phase == layout.Choosing:

@@ -78,7 +78,7 @@ func TestRequestOfALockThatNobodyHas(t *testing.T) {
 		d := c.host(1)
 		_, err := d.Request(t.Context(), "x", "")
 		require.ErrorIs(t, err, api.ErrNoLock)
-		require.True(t, c.Entry(1).Virgin(), "it is not created")
+		require.True(t, c.Entry(1).Blank(), "it is not created")
 		_, err = d.Request(t.Context(), "a\nb", "")
 		require.ErrorIs(t, err, api.ErrInvalid)
 		_, err = d.Request(t.Context(), "x", string(bytes.Repeat([]byte("x"), 55)))

@@ -58,7 +58,7 @@ func (d *Daemon) scrub() (all bool) {
 		if d.stopping() {
 			break
 		}
-		if !e.Virgin() {
+		if !e.Blank() {
 			d.scrubOne(e, false)
 		}
 	}
@@ -111,7 +111,7 @@ func (d *Daemon) scrubNumber(lock int) {
 		lk.lookAtBlocking()
 		return
 	}
-	if e, err := d.dir.read(lock); err == nil && !e.Virgin() {
+	if e, err := d.dir.read(lock); err == nil && !e.Blank() {
 		d.scrubOne(e, true)
 	}
 }
@@ -129,7 +129,7 @@ func (d *Daemon) refill(number int) {
 	if lk == nil {
 		e := lockspace.DirectoryEntry
 		if number != lockspace.DirectoryLock {
-			if e, err = d.dir.read(number); err != nil || e.Virgin() {
+			if e, err = d.dir.read(number); err != nil || e.Blank() {
 				return
 			}
 		}

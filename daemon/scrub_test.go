@@ -231,7 +231,7 @@ func TestHostileComplaints(t *testing.T) {
 		_, n := dev.since(0)
 		const rounds = 100
 		for i := range rounds {
-			r := layout.HostRecord{ID: 5, Incarnation: 77, State: layout.StateLive, Sequence: uint64(i), Highest: 5}
+			r := layout.HostRecord{ID: 5, Incarnation: 77, State: layout.StateLive, Sequence: uint64(i), ReadHorizon: 5}
 			for k := range layout.MaxComplaints {
 				r.Complaints = append(r.Complaints, layout.Complaint{Host: k % 2, Lock: (8*i+k)%64 + 1})
 			}

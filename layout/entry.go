@@ -2,8 +2,8 @@ package layout
 
 import "fmt"
 
-// Entry is a lock's place in the directory: a lock in use, a free one, or one never used (virgin). It is
-// written under the internal lock 0, by any host.
+// Entry is a lock's place in the directory: a lock in use, a free place, or one that was never
+// used (blank). Any host that holds the internal lock 0 may write it.
 //
 //	 bytes  | field
 //	--------|---------------------------------------------------------------------
@@ -12,14 +12,14 @@ import "fmt"
 //	 44- 45 | permits; 0 in a free entry
 //	 46- 47 | length of the name; 0 in a free entry
 //	 48- 55 | creation, 1 to 2^44
-//	 56-183 | name, UTF-8, zeroes behind it
+//	 56-183 | name, UTF-8, then zeroes
 //	184-511 | reserved, zero
 type Entry struct {
 	Lock    int
 	Name    string // 1 to MaxLockName bytes; empty in a free entry
 	Permits int    // 1 to MaxHosts; 0 in a free entry
-	// Creation only grows, over removals too: by it a slot left in a removed lock is told from one in the
-	// lock that has its place now.
+	// Creation only grows, also over removals. It distinguishes a slot left by a removed lock
+	// from a slot of the lock that has the place now.
 	Creation uint64
 }
 
@@ -34,11 +34,11 @@ const (
 
 const _ = uint(entryEnd-184) + uint(184-entryEnd) // entryEnd is 184
 
-// Free says whether the entry names no lock: its lock was removed, or there never was one.
+// Free reports whether the entry names no lock: its lock was removed, or it was never used.
 func (e Entry) Free() bool { return e.Name == "" }
 
-// Virgin says whether the entry was never used: whether the record on disk is all zeroes.
-func (e Entry) Virgin() bool { return e.Creation == 0 }
+// Blank reports whether the entry was never used: the record on disk is all zeroes.
+func (e Entry) Blank() bool { return e.Creation == 0 }
 
 func (e *Entry) check(g Geometry) error {
 	if err := within("lock", e.Lock, 1, g.Locks); err != nil {
@@ -87,7 +87,7 @@ func (s Space) encodeEntry(buf []byte, e *Entry) error {
 	return nil
 }
 
-// DecodeEntry reads the directory entry of a lock. All zeroes are a virgin entry.
+// DecodeEntry decodes the directory entry of a lock. All zeroes are a blank entry.
 func (s Space) DecodeEntry(buf []byte, lock int) (Entry, error) {
 	address := s.Geometry.Entry(lock)
 	e, err := s.decodeEntry(buf, lock, address)

@@ -15,16 +15,17 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// fuzzSector feeds a decoder with bytes as they come, and again under a good header and checksum, which a
-// fuzzer would never find by itself. What is accepted must be whole, at its place, and encode to the same.
-// Without an address the sector is a superblock, which lies at byte 0 and brings its own uuid.
+// fuzzSector feeds a decoder with arbitrary bytes, and again under a valid header and checksum,
+// which a fuzzer would not find. An accepted record must be complete, at its place, and encode to
+// the same bytes. Without an address the sector is a superblock, which lies at byte 0 and has its
+// own uuid.
 func fuzzSector(f *testing.F, magic string, address func() uint64, s sector) {
 	for _, golden := range sectors() {
 		f.Add(encoded(f, golden))
 	}
 	f.Add(make([]byte, 512))
 	f.Add([]byte{})
-	check := func(t *testing.T, buf []byte, virgin bool) {
+	check := func(t *testing.T, buf []byte, blank bool) {
 		found, err := s.decode(buf)
 		if err != nil {
 			require.Zero(t, found)
@@ -32,7 +33,7 @@ func fuzzSector(f *testing.F, magic string, address func() uint64, s sector) {
 		}
 		require.GreaterOrEqual(t, len(buf), 512)
 		record := buf[:512]
-		if virgin && bytes.Equal(record, make([]byte, 512)) {
+		if blank && bytes.Equal(record, make([]byte, 512)) {
 			return
 		}
 		require.Equal(t, magic, string(record[:4]))
@@ -66,7 +67,7 @@ func fuzzSector(f *testing.F, magic string, address func() uint64, s sector) {
 	})
 }
 
-// requireSound tells what others rely on in any record that was accepted.
+// requireSound checks the properties of an accepted record that other packages rely on.
 func requireSound(t *testing.T, found any) {
 	t.Helper()
 	g := testSpace.Geometry
@@ -82,7 +83,7 @@ func requireSound(t *testing.T, found any) {
 	case layout.HostRecord:
 		require.Equal(t, 3, r.ID)
 		require.NotZero(t, r.Incarnation)
-		require.LessOrEqual(t, r.Highest, g.Hosts)
+		require.LessOrEqual(t, r.ReadHorizon, g.Hosts)
 		requireText(t, r.Name, layout.MaxName)
 		require.LessOrEqual(t, len(r.Verdicts), layout.MaxVerdicts)
 		for _, v := range r.Verdicts {
@@ -128,7 +129,7 @@ func requireSound(t *testing.T, found any) {
 	}
 }
 
-// requireTicket: whatever can be read can be made.
+// requireTicket checks that a decoded ticket can be made by MakeTicket and Grant.
 func requireTicket(t *testing.T, ticket layout.Ticket) {
 	t.Helper()
 	if ticket != 0 {
@@ -137,7 +138,7 @@ func requireTicket(t *testing.T, ticket layout.Ticket) {
 	}
 }
 
-// requireText: what a disk says may be shown on a terminal.
+// requireText checks that a text from a disk can be shown on a terminal.
 func requireText(t *testing.T, text string, most int) {
 	t.Helper()
 	require.LessOrEqual(t, len(text), most)
@@ -145,7 +146,7 @@ func requireText(t *testing.T, text string, most int) {
 	require.False(t, strings.ContainsFunc(text, unicode.IsControl), "%q", text)
 }
 
-// requireTime: every time has a text form.
+// requireTime checks that the time has a text form.
 func requireTime(t *testing.T, at time.Time) {
 	t.Helper()
 	_, err := at.MarshalJSON()
@@ -157,7 +158,8 @@ func FuzzSuperblock(f *testing.F) {
 	fuzzSector(f, "BKSB", nil, superblockSector("", testSuperblock, 0))
 }
 
-// FuzzMark is what formatting leaves at byte 0 until it is done: the superblock of before, encoded as the copy.
+// FuzzMark decodes the mark that formatting keeps at byte 0 until it is done: the earlier
+// superblock, encoded as the copy.
 func FuzzMark(f *testing.F) {
 	f.Add(encoded(f, superblockSector("", testSuperblock, 1)))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -180,7 +182,7 @@ func FuzzMark(f *testing.F) {
 	})
 }
 
-// FuzzIntent is what stands in the value of a slot of lock 0.
+// FuzzIntent decodes the value of a slot of lock 0.
 func FuzzIntent(f *testing.F) {
 	f.Add(layout.Intent{Lock: 7, Name: "x", Permits: 1, Creation: 1}.Value())
 	f.Add(layout.Intent{Lock: 1000, Creation: layout.MaxCreation}.Value())
@@ -196,7 +198,7 @@ func FuzzIntent(f *testing.F) {
 	})
 }
 
-// FuzzTexts: the text forms of the journal, the API and the command line.
+// FuzzTexts decodes the text forms of the journal, the API and the command line.
 func FuzzTexts(f *testing.F) {
 	for _, seed := range []string{"3676650270761156864", "0", "-1", "+5", "09", "9223372036854775807", "fence", "held", "shared", "joining", testUUID.String(), "nightly\x1b[31m"} {
 		f.Add(seed)

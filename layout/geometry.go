@@ -14,20 +14,20 @@ const (
 	MaxLocks = 65536
 )
 
-// Geometry says how a lockspace is laid out; all addresses follow from it.
+// Geometry is the layout of a lockspace. All addresses follow from it.
 //
 //	superblock | copy | host records 1..Hosts | directory entries 1..Locks |
 //	slots: lock 0: host 1..Hosts | lock 1: host 1..Hosts | ... | lock Locks: host 1..Hosts
 //
-// Lock 0 is internal: it guards the directory and has no entry. The slots of one lock lie side by side, so
-// that one read takes them all.
+// Lock 0 is internal: it guards the directory and has no entry. The slots of one lock are
+// contiguous, so that one read covers them all.
 //
-// The methods that give an address panic on a number outside the geometry: such an address is another
-// record's, and a write to it would destroy a slot that its owner relies on.
+// The methods that return an address panic on a number outside the geometry. Such an address
+// belongs to another record, and a write to it would destroy a slot that its owner relies on.
 type Geometry struct {
 	Stride int // bytes from one record to the next: the physical block size of the device
 	Hosts  int // host ids are 1..Hosts
-	Locks  int // locks are 1..Locks, and 0 the internal one
+	Locks  int // locks are 1..Locks; 0 is the internal lock
 }
 
 // Validate returns an ErrField naming the first member that is out of bounds.
@@ -73,13 +73,14 @@ func (g Geometry) Size() int64 {
 
 func (g Geometry) at(record int64) int64 { return record * int64(g.Stride) }
 
-// Space encodes and decodes the records of one lockspace. Every record carries the lockspace's uuid, so
-// that a sector left by an earlier format of the device, or written late by one of its hosts, is told apart.
+// Space encodes and decodes the records of one lockspace. Every record carries the lockspace's
+// uuid. It distinguishes a sector that an earlier format of the device left, or that a host of it
+// wrote late.
 //
-// To encode takes a buffer of at least RecordSize bytes, by rights one stride, and fills all of it; what
-// cannot be written is an ErrField or ErrShort, and then the buffer is unchanged. To decode takes a buffer
-// that begins with the record; the numbers given say which record is meant, and panic as the methods of
-// [Geometry] do.
+// Encoding requires a buffer of at least RecordSize bytes, normally one stride, and fills all of
+// it. An invalid record is an ErrField or ErrShort, and the buffer is then unchanged. Decoding
+// requires a buffer that begins with the record. Its numbers say which record is expected, and
+// panic as the methods of [Geometry] do.
 type Space struct {
 	UUID     UUID
 	Geometry Geometry

@@ -19,7 +19,7 @@ import (
 // A golden sector that changes is a new format version.
 var update = flag.Bool("update", false, "rewrite the golden sectors in testdata")
 
-// dump shows a sector in lines of 16 bytes, as testdata and FORMAT.md do.
+// dump formats a sector in lines of 16 bytes, as testdata and FORMAT.md do.
 func dump(buf []byte) string {
 	var out strings.Builder
 	for at := 0; at < len(buf); at += 16 {
@@ -63,7 +63,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// The example in FORMAT.md is the golden slot, its lines of zeroes left out.
+// The example in FORMAT.md is the golden slot without its lines of zeroes.
 func TestFormatExample(t *testing.T) {
 	text, err := os.ReadFile("FORMAT.md")
 	require.NoError(t, err)
@@ -77,8 +77,8 @@ func TestFormatExample(t *testing.T) {
 	require.Contains(t, string(text), fmt.Sprintf("`0x%08x`", foreignCRC(golden(t, "slot-held"))))
 }
 
-// What follows is a reader written from FORMAT.md alone: it uses nothing of the package, only the offsets
-// that the document gives.
+// The reader below is written from FORMAT.md alone. It uses nothing of the package, only the
+// offsets that the document gives.
 
 func foreignLE(b []byte) (v uint64) {
 	for i := len(b) - 1; i >= 0; i-- {

@@ -41,15 +41,15 @@ var noChecksum [headerReserved2 - headerChecksum]byte
 
 var le = binary.LittleEndian
 
-// checksum does not touch the record: a reader may share it.
+// checksum does not modify the record: other readers may share it.
 func checksum(record []byte) uint32 {
-	castagnoli := crc32.MakeTable(crc32.Castagnoli) // made when it is first asked for: not every program reads records
+	castagnoli := crc32.MakeTable(crc32.Castagnoli) // made on first use: not every program reads records
 	sum := crc32.Update(0, castagnoli, record[:headerChecksum])
 	sum = crc32.Update(sum, castagnoli, noChecksum[:])
 	return crc32.Update(sum, castagnoli, record[headerReserved2:RecordSize])
 }
 
-// seal writes the header of a record whose body is complete, the checksum last.
+// seal writes the header of a record whose body is complete, with the checksum last.
 func seal(record []byte, magic string, id UUID, address int64) {
 	copy(record[headerMagic:headerVersion], magic)
 	le.PutUint16(record[headerVersion:], Version)
@@ -58,7 +58,7 @@ func seal(record []byte, magic string, id UUID, address int64) {
 	le.PutUint32(record[headerChecksum:], checksum(record))
 }
 
-// unseal checks that the record is whole and of the wanted type; whose it is, is checked by isOf.
+// unseal checks that the record is intact and has the expected type. isOf checks its identity.
 func unseal(record []byte, magic string) error {
 	if found := record[headerMagic:headerVersion]; string(found) != magic {
 		return fmt.Errorf("magic %q, want %q: %w", found, magic, ErrMagic)
@@ -86,7 +86,7 @@ func isAt(record []byte, address int64) error {
 	return nil
 }
 
-// isNumber compares a lock or host number inside a record with the one that its place implies.
+// isNumber compares a lock or host number in a record with the number that its place implies.
 func isNumber(field string, found, want int) error {
 	if found != want {
 		return fmt.Errorf("%s %d, want %d: %w", field, found, want, ErrIdentity)
@@ -101,8 +101,8 @@ func checkSize(buf []byte) error {
 	return nil
 }
 
-// checkReserved refuses what nobody could have written: to decode and then to encode is the identity. end
-// is where the fields of the record end.
+// checkReserved returns an error if a reserved byte is not zero, so that decoding and then
+// encoding is the identity. end is where the fields of the record end.
 func checkReserved(record []byte, end int) error {
 	if err := checkZero(record, headerReserved1, headerChecksum); err != nil {
 		return err
@@ -135,7 +135,7 @@ func isZero(b []byte) bool {
 	return true
 }
 
-// checkUUID keeps a space that was never filled in from writing records that any other such space accepts.
+// checkUUID prevents a zero Space from writing records that every other zero Space accepts.
 func checkUUID(id UUID) error {
 	if id.IsZero() {
 		return fmt.Errorf("uuid %v, want one that is not zero: %w", id, ErrField)
@@ -143,10 +143,10 @@ func checkUUID(id UUID) error {
 	return nil
 }
 
-// maxMicros is the end of the year 9999, behind which a time has no text form.
+// maxMicros is the end of the year 9999. Later times have no text form.
 const maxMicros = 253402300799_999999
 
-// Times are microseconds since 1970, and 0 is no time at all.
+// micros returns microseconds since 1970. 0 is no time.
 func micros(t time.Time) uint64 {
 	if t.IsZero() {
 		return 0

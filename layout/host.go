@@ -2,18 +2,18 @@ package layout
 
 import "fmt"
 
-// MaxVerdicts is how many verdicts a host record has room for.
+// MaxVerdicts is the maximum number of verdicts in a host record.
 const MaxVerdicts = 16
 
-// HostState is how far a host has come.
+// HostState is the stage of a host's membership.
 type HostState uint8
 
 // The states of a host.
 const (
-	StateVirgin  HostState = iota // never joined: the state of an all-zero record, never written
-	StateJoining                  // claims its id
+	StateBlank   HostState = iota // never joined: the record is all zeroes
+	StateJoining                  // is claiming its id
 	StateLive                     // holds its id by a lease
-	StateLeft                     // has let go of everything
+	StateLeft                     // has released everything
 )
 
 var hostStateNames = []string{"virgin", "joining", "live", "left"}
@@ -34,19 +34,19 @@ func (s *HostState) UnmarshalText(text []byte) error {
 	return err
 }
 
-// VerdictKind is what a verdict says of the incarnation that it names.
+// VerdictKind is the claim that a verdict makes about an incarnation.
 type VerdictKind uint8
 
 // The kinds of verdicts.
 const (
 	VerdictDead      VerdictKind = iota // it is dead
-	VerdictWish                         // it is asked to leave; nobody acts on that but itself
+	VerdictWish                         // it is asked to leave; only the host itself acts on that
 	VerdictForgotten                    // it is dead, and its host id may be given to another machine
 )
 
 var verdictKindNames = []string{"dead", "wish", "forgotten"}
 
-// Dead says whether a verdict of this kind declares a host dead.
+// Dead reports whether a verdict of this kind declares a host dead.
 func (k VerdictKind) Dead() bool { return k == VerdictDead || k == VerdictForgotten }
 
 func (k VerdictKind) String() string { return enumString("verdict", verdictKindNames, uint8(k)) }
@@ -65,25 +65,26 @@ func (k *VerdictKind) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Verdict is what one host has to say of an incarnation of another.
+// Verdict is published by one host about an incarnation of another.
 type Verdict struct {
 	Host        int
 	Incarnation uint64
 	Kind        VerdictKind
 }
 
-// MaxComplaints is how many complaints a host record has room for.
+// MaxComplaints is the maximum number of complaints in a host record.
 const MaxComplaints = 8
 
-// Complaint names a record that holds somebody up, for it cannot be read: the slot of a host in a lock, or the
-// directory entry of a lock, and then Host is 0. Who may write that record is asked by it to look at it.
+// Complaint names an unreadable record that blocks the complaining host: the slot of a host in a
+// lock, or, if Host is 0, the directory entry of a lock. It requests that a host that may write
+// the record repairs it.
 type Complaint struct {
 	Host int
 	Lock int
 }
 
-// HostRecord is what a host publishes of itself, of the deaths that it has observed, and of what it is held up by. It is
-// written by its host only.
+// HostRecord is published by a host: its own state, the deaths that it has observed, and the
+// records that block it. Only its host writes it.
 //
 //	 bytes  | field
 //	--------|---------------------------------------------------------------------
@@ -92,7 +93,7 @@ type Complaint struct {
 //	 42     | state: 1 joining, 2 live, 3 left
 //	 43     | watchdog armed: 0 or 1
 //	 44- 45 | watchdog time-out in seconds
-//	 46- 47 | highest
+//	 46- 47 | highest (the read horizon)
 //	 48- 55 | incarnation, not zero
 //	 56- 63 | sequence
 //	 64- 79 | machine id
@@ -102,26 +103,26 @@ type Complaint struct {
 //	106-107 | length of the name
 //	108-109 | number of complaints
 //	110-111 | reserved, zero
-//	112-175 | name, UTF-8, zeroes behind it
-//	176-431 | 16 verdicts, zeroes behind those in use, each:
+//	112-175 | name, UTF-8, then zeroes
+//	176-431 | 16 verdicts, zeroes after those in use, each:
 //	        |    0- 1 host id
 //	        |    2    kind: 0 dead, 1 wish, 2 forgotten
 //	        |    3- 7 reserved, zero
 //	        |    8-15 incarnation, not zero
-//	432-495 | 8 complaints, zeroes behind those in use, each:
-//	        |    0- 1 host id, whose slot cannot be read; 0: it is the directory entry of the lock
+//	432-495 | 8 complaints, zeroes after those in use, each:
+//	        |    0- 1 host id of the unreadable slot; 0: the directory entry of the lock
 //	        |    2- 3 reserved, zero
 //	        |    4- 7 lock
 //	496-511 | reserved, zero
 type HostRecord struct {
 	ID              int
-	Incarnation     uint64 // of one join; random, never zero, never used again
+	Incarnation     uint64 // random, of one join; never zero, never reused
 	State           HostState
 	Sequence        uint64 // grows with every renewal
 	Name            string // at most MaxName bytes, may be empty
 	MachineID       [16]byte
 	BootID          [16]byte
-	Highest         int // the largest host id whose record was found not to be virgin; 0 if not known yet
+	ReadHorizon     int // highest host id whose slots the host reads; 0 if not known yet
 	WatchdogArmed   bool
 	WatchdogSeconds uint16
 	PRKey           uint64
@@ -134,7 +135,7 @@ const (
 	hostState           = 42
 	hostWatchdogArmed   = 43
 	hostWatchdogSeconds = 44
-	hostHighest         = 46
+	hostReadHorizon     = 46
 	hostIncarnation     = 48
 	hostSequence        = 56
 	hostMachineID       = 64
@@ -163,8 +164,8 @@ const (
 
 const _ = uint(hostEnd-496) + uint(496-hostEnd) // hostEnd is 496
 
-// Virgin says whether the host id was never used: whether the record on disk is all zeroes.
-func (r HostRecord) Virgin() bool { return r.State == StateVirgin }
+// Blank reports whether the host id was never used: the record on disk is all zeroes.
+func (r HostRecord) Blank() bool { return r.State == StateBlank }
 
 func (r *HostRecord) check(g Geometry) error {
 	if err := within("host", r.ID, 1, g.Hosts); err != nil {
@@ -176,7 +177,7 @@ func (r *HostRecord) check(g Geometry) error {
 	if err := checkIncarnation(r.Incarnation); err != nil {
 		return err
 	}
-	if err := within("highest host", r.Highest, 0, g.Hosts); err != nil {
+	if err := within("highest host", r.ReadHorizon, 0, g.Hosts); err != nil {
 		return err
 	}
 	if err := checkText("host name", r.Name, 0, MaxName); err != nil {
@@ -208,7 +209,7 @@ func (r *HostRecord) check(g Geometry) error {
 	return nil
 }
 
-// check: lock 0 has slots, but no entry.
+// check returns an error if a number is out of range. Lock 0 has slots, but no entry.
 func (c Complaint) check(g Geometry) error {
 	if err := within("host", c.Host, 0, g.Hosts); err != nil {
 		return err
@@ -220,7 +221,7 @@ func (c Complaint) check(g Geometry) error {
 	return within("lock", c.Lock, first, g.Locks)
 }
 
-// checkIncarnation: no host has incarnation 0, so that a record never written matches none.
+// checkIncarnation rejects 0: a blank record must not match any incarnation.
 func checkIncarnation(incarnation uint64) error {
 	if incarnation == 0 {
 		return fmt.Errorf("incarnation 0, want another: %w", ErrField)
@@ -253,7 +254,7 @@ func (s Space) encodeHost(buf []byte, r *HostRecord) error {
 		buf[hostWatchdogArmed] = 1
 	}
 	le.PutUint16(buf[hostWatchdogSeconds:], r.WatchdogSeconds)
-	le.PutUint16(buf[hostHighest:], uint16(r.Highest))
+	le.PutUint16(buf[hostReadHorizon:], uint16(r.ReadHorizon))
 	le.PutUint64(buf[hostIncarnation:], r.Incarnation)
 	le.PutUint64(buf[hostSequence:], r.Sequence)
 	copy(buf[hostMachineID:hostBootID], r.MachineID[:])
@@ -278,7 +279,7 @@ func (s Space) encodeHost(buf []byte, r *HostRecord) error {
 	return nil
 }
 
-// DecodeHost reads the record of a host. All zeroes are a virgin record.
+// DecodeHost decodes the record of a host. All zeroes are a blank record.
 func (s Space) DecodeHost(buf []byte, id int) (HostRecord, error) {
 	address := s.Geometry.Host(id)
 	r, err := s.decodeHost(buf, id, address)
@@ -318,7 +319,7 @@ func (s Space) decodeHost(buf []byte, id int, address int64) (r HostRecord, err 
 	}
 	r.WatchdogArmed = buf[hostWatchdogArmed] == 1
 	r.WatchdogSeconds = le.Uint16(buf[hostWatchdogSeconds:])
-	r.Highest = int(le.Uint16(buf[hostHighest:]))
+	r.ReadHorizon = int(le.Uint16(buf[hostReadHorizon:]))
 	r.Incarnation = le.Uint64(buf[hostIncarnation:])
 	r.Sequence = le.Uint64(buf[hostSequence:])
 	r.MachineID = [16]byte(buf[hostMachineID:hostBootID])

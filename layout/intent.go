@@ -2,9 +2,10 @@ package layout
 
 import "fmt"
 
-// Intent is what a host is about to write into the directory. It stands as the value of its own slot in the
-// internal lock from before that write until after it: should the host die in between, the write may land at any
-// time, and whoever comes next must neither put another entry there nor the same name elsewhere.
+// Intent is the entry that a host is about to write into the directory. It is the value of the
+// host's slot in the internal lock, from before that write until after it. If the host dies in
+// between, the write may land at any time. Until it is cleared, no host may write another entry
+// there or create the same name elsewhere.
 //
 //	 bytes | field
 //	-------|--------------------
@@ -23,7 +24,7 @@ const (
 	intentName       = 16
 )
 
-const _ = uint(MaxValue - intentName - MaxLockName) // it fits into a value
+const _ = uint(MaxValue - intentName - MaxLockName) // an intent fits into a value
 
 // Value returns the intent as the value of a slot.
 func (i Intent) Value() []byte {
@@ -36,7 +37,7 @@ func (i Intent) Value() []byte {
 	return v
 }
 
-// DecodeIntent reads what Value returned. It returns ErrShort or ErrField.
+// DecodeIntent decodes the result of Value. It returns ErrShort or ErrField.
 func (s Space) DecodeIntent(value []byte) (Intent, error) {
 	if len(value) < intentName || len(value) != intentName+int(le.Uint16(value[intentNameLength:])) {
 		return Intent{}, fmt.Errorf("intent of %d bytes: %w", len(value), ErrShort)

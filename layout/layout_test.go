@@ -31,16 +31,16 @@ var (
 func testHost() layout.HostRecord {
 	return layout.HostRecord{
 		ID: 3, Incarnation: 0x1122334455667788, State: layout.StateLive, Sequence: 41, Name: "node-3.example",
-		MachineID: [16]byte{0xa0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
-		BootID:    [16]byte{0xb0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
-		Highest:   17, WatchdogArmed: true, WatchdogSeconds: 60, PRKey: 0xfeedc0de00000003,
+		MachineID:   [16]byte{0xa0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+		BootID:      [16]byte{0xb0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+		ReadHorizon: 17, WatchdogArmed: true, WatchdogSeconds: 60, PRKey: 0xfeedc0de00000003,
 		Verdicts: []layout.Verdict{{Host: 5, Incarnation: 0x99}, {Host: 20, Incarnation: 1<<64 - 1}},
 	}
 }
 
 func verdictsOfEachKind() layout.HostRecord {
 	return layout.HostRecord{
-		ID: 7, Incarnation: 2, State: layout.StateLive, Sequence: 9, Highest: 20,
+		ID: 7, Incarnation: 2, State: layout.StateLive, Sequence: 9, ReadHorizon: 20,
 		Verdicts: []layout.Verdict{
 			{Host: 1, Incarnation: 0x11, Kind: layout.VerdictDead},
 			{Host: 2, Incarnation: 0x22, Kind: layout.VerdictWish},
@@ -51,7 +51,7 @@ func verdictsOfEachKind() layout.HostRecord {
 
 func complainingHost() layout.HostRecord {
 	return layout.HostRecord{
-		ID: 2, Incarnation: 3, State: layout.StateLive, Sequence: 8, Highest: 20, Name: "db2",
+		ID: 2, Incarnation: 3, State: layout.StateLive, Sequence: 8, ReadHorizon: 20, Name: "db2",
 		Complaints: []layout.Complaint{{Host: 20, Lock: 0}, {Host: 0, Lock: 1000}, {Host: 5, Lock: 7}},
 	}
 }
@@ -77,7 +77,7 @@ func requestingSlot() layout.Slot {
 	}
 }
 
-// sector is one record of the test lockspace, with how it is decoded and encoded at its place.
+// sector is one record of the test lockspace, with its decoder and encoder.
 type sector struct {
 	name   string
 	record any
@@ -109,7 +109,7 @@ func superblockSector(name string, sb layout.Superblock, which int) sector {
 		func(buf []byte, sb any) error { return sb.(layout.Superblock).Encode(buf, which) }}
 }
 
-// sectors are the golden ones: one of each type and state that looks different on disk.
+// sectors returns the golden sectors: one of each type and state that looks different on disk.
 func sectors() []sector {
 	idle := layout.Slot{Lock: 0, Host: 20, Incarnation: 1, Ticket: layout.MakeTicket(1, 20)}
 	return []sector{
@@ -133,7 +133,7 @@ func encoded(t require.TestingT, s sector) []byte {
 	return buf
 }
 
-// reseal gives a sector that was tampered with a good checksum again.
+// reseal makes the checksum of a modified sector valid again.
 func reseal(buf []byte) []byte {
 	binary.LittleEndian.PutUint32(buf[8:], 0)
 	binary.LittleEndian.PutUint32(buf[8:], crc32.Checksum(buf[:512], crc32.MakeTable(crc32.Castagnoli)))
@@ -274,7 +274,7 @@ func TestMovedSectorIsRefused(t *testing.T) {
 	}
 }
 
-// The numbers inside are checked even where the address is right.
+// The numbers inside are checked even if the address is right.
 func TestOtherNumberIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		s  sector
@@ -305,31 +305,31 @@ func TestOtherLockspaceIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, layout.ErrIdentity)
 }
 
-func TestVirgin(t *testing.T) {
+func TestBlank(t *testing.T) {
 	zero := make([]byte, layout.RecordSize)
 	host, err := testSpace.DecodeHost(zero, 3)
 	require.NoError(t, err)
-	require.True(t, host.Virgin())
+	require.True(t, host.Blank())
 	require.Equal(t, layout.HostRecord{ID: 3}, host)
 	entry, err := testSpace.DecodeEntry(zero, 7)
 	require.NoError(t, err)
-	require.True(t, entry.Virgin() && entry.Free())
+	require.True(t, entry.Blank() && entry.Free())
 	require.Equal(t, layout.Entry{Lock: 7}, entry)
 	slot, err := testSpace.DecodeSlot(zero, 0, 3)
 	require.NoError(t, err)
-	require.True(t, slot.Virgin())
+	require.True(t, slot.Blank())
 	require.Equal(t, layout.Slot{Host: 3}, slot)
 	_, err = layout.DecodeSuperblock(zero, 0)
-	require.ErrorIs(t, err, layout.ErrVirgin)
+	require.ErrorIs(t, err, layout.ErrBlank)
 
-	require.False(t, testHost().Virgin())
-	require.False(t, testSlot().Virgin())
-	require.False(t, testEntry().Free() || testEntry().Virgin())
+	require.False(t, testHost().Blank())
+	require.False(t, testSlot().Blank())
+	require.False(t, testEntry().Free() || testEntry().Blank())
 	removed := layout.Entry{Lock: 7, Creation: 10}
 	require.True(t, removed.Free())
-	require.False(t, removed.Virgin())
+	require.False(t, removed.Blank())
 
-	// Nobody writes a virgin record: it would wipe out the ticket that tokens go on from.
+	// No host writes a blank record: it would erase the ticket that tokens continue from.
 	buf := bytes.Repeat([]byte{0xa5}, layout.RecordSize)
 	require.ErrorIs(t, testSpace.EncodeHost(buf, host), layout.ErrField)
 	require.ErrorIs(t, testSpace.EncodeEntry(buf, entry), layout.ErrField)
@@ -400,7 +400,7 @@ func BenchmarkDecodeSlot(b *testing.B) {
 		name string
 		buf  []byte
 	}{
-		{"virgin", make([]byte, 512)},
+		{"blank", make([]byte, 512)},
 		{"waiting", encoded(b, slotSector("", waiting))},
 		{"held-with-value", encoded(b, slotSector("", testSlot()))},
 	} {

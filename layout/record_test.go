@@ -12,7 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// limit is one value of one field: at a bound or just inside it, or (want not empty) just outside.
+// limit is one value of one field: at a bound, just inside it, or (want not empty) just outside.
 type limit[R any] struct {
 	name string
 	set  func(*R)
@@ -41,7 +41,7 @@ func checkLimits[R any](t *testing.T, base func() R, of func(string, R) sector, 
 	}
 }
 
-// raw is a field value that only a foreign writer could have put under a good checksum.
+// raw is a field value that only a foreign writer could have written with a valid checksum.
 type raw struct {
 	name  string
 	at    int
@@ -108,7 +108,7 @@ func TestSuperblockLimits(t *testing.T) {
 			{"policy", 52, []byte{3}, "policy 3"},
 			{"reserved", 53, []byte{1}, "reserved bytes 53 to 53"},
 			{"name length", 54, u16(65), "lockspace name of 65 bytes"},
-			{"name shorter", 54, u16(3), "zeroes behind it"},
+			{"name shorter", 54, u16(3), "zeroes after it"},
 			{"lease", 56, u64(999_999), "lease 999.999ms"},
 			{"lease large", 56, u64(3_600_000_001), "lease 3600000001 us"},
 			{"lease overflow", 56, u64(math.MaxUint64), "lease"},
@@ -117,7 +117,7 @@ func TestSuperblockLimits(t *testing.T) {
 			{"name control", 72, []byte{7}, "control"},
 		})
 	}
-	// The stride of a superblock is bounded by its own check, that of a copy by its address as well.
+	// The superblock's own check bounds its stride; the address bounds the copy's stride as well.
 	checkRaw(t, superblockSector("", testSuperblock, 0), []raw{
 		{"stride", 40, u32(4095), "stride 4095"},
 		{"stride large", 40, u32(math.MaxUint32), "stride"},
@@ -131,13 +131,13 @@ func TestSuperblockLimits(t *testing.T) {
 func TestHostLimits(t *testing.T) {
 	type host = layout.HostRecord
 	checkLimits(t, testHost, hostSector, []limit[host]{
-		{"highest none", func(r *host) { r.Highest = 0 }, ""},
-		{"highest below", func(r *host) { r.Highest = -1 }, "highest host -1, want 0 to 20"},
-		{"highest at", func(r *host) { r.Highest = 20 }, ""},
-		{"highest above", func(r *host) { r.Highest = 21 }, "highest host 21"},
+		{"highest none", func(r *host) { r.ReadHorizon = 0 }, ""},
+		{"highest below", func(r *host) { r.ReadHorizon = -1 }, "highest host -1, want 0 to 20"},
+		{"highest at", func(r *host) { r.ReadHorizon = 20 }, ""},
+		{"highest above", func(r *host) { r.ReadHorizon = 21 }, "highest host 21"},
 		{"incarnation zero", func(r *host) { r.Incarnation = 0 }, "incarnation 0"},
 		{"incarnation max", func(r *host) { r.Incarnation = math.MaxUint64 }, ""},
-		{"state virgin", func(r *host) { r.State = layout.StateVirgin }, "host state 0, want 1 to 3"},
+		{"state blank", func(r *host) { r.State = layout.StateBlank }, "host state 0, want 1 to 3"},
 		{"state joining", func(r *host) { r.State = layout.StateJoining }, ""},
 		{"state left", func(r *host) { r.State = layout.StateLeft }, ""},
 		{"state above", func(r *host) { r.State = 4 }, "host state 4"},
@@ -183,7 +183,7 @@ func TestHostLimits(t *testing.T) {
 		{"count smaller", 104, u16(1), "reserved bytes 192 to 431"},
 		{"count larger", 104, u16(3), "verdict 3: host 0"},
 		{"name length", 106, u16(65), "host name of 65 bytes"},
-		{"name shorter", 106, u16(1), "zeroes behind it"},
+		{"name shorter", 106, u16(1), "zeroes after it"},
 		{"name longer", 106, u16(20), "control"},
 		{"reserved", 110, []byte{1}, "reserved bytes 110 to 111"},
 		{"reserved last", 496, []byte{1}, "reserved bytes 496 to 511"},
@@ -251,7 +251,7 @@ func TestEntryLimits(t *testing.T) {
 		{"permits", 44, u16(2001), "permits 2001"},
 		{"free with permits", 46, append(u16(0), append(u64(9), make([]byte, 128)...)...), "permits of a free entry"},
 		{"name length", 46, u16(129), "lock name of 129 bytes"},
-		{"name shorter", 46, u16(1), "zeroes behind it"},
+		{"name shorter", 46, u16(1), "zeroes after it"},
 		{"creation", 48, u64(0), "creation 0"},
 		{"name not UTF-8", 56, []byte{0xff}, "UTF-8"},
 	})
@@ -339,10 +339,10 @@ func TestSlotLimits(t *testing.T) {
 		{"since", 88, u64(1 << 63), "since"},
 		{"pid", 96, u32(1 << 31), "process id 2147483648"},
 		{"command length", 100, u16(81), "command of 81 bytes"},
-		{"command shorter", 100, u16(3), "zeroes behind it"},
+		{"command shorter", 100, u16(3), "zeroes after it"},
 		{"command control", 104, []byte{9}, "control"},
 		{"value length", 102, u16(257), "value of 257 bytes"},
-		{"value shorter", 102, u16(3), "zeroes behind it"},
+		{"value shorter", 102, u16(3), "zeroes after it"},
 	})
 	checkRaw(t, slotSector("", requestingSlot()), []raw{
 		{"request ticket", 440, u64(21 << 8), "request ticket 5376 is of host 21"},
@@ -351,8 +351,8 @@ func TestSlotLimits(t *testing.T) {
 		{"request without a ticket", 440, u64(0), "request without a ticket"},
 		{"request since", 448, u64(1 << 63), "request since"},
 		{"message length", 456, u16(55), "request message of 55 bytes"},
-		{"message shorter", 456, u16(3), "zeroes behind it"},
-		{"message longer", 511, []byte{1}, "zeroes behind it"},
+		{"message shorter", 456, u16(3), "zeroes after it"},
+		{"message longer", 511, []byte{1}, "zeroes after it"},
 		{"message control", 458, []byte{9}, "control"},
 	})
 }
@@ -433,8 +433,8 @@ func TestFindSuperblock(t *testing.T) {
 	}{
 		{"no bytes", func([]byte) {}, 0, layout.ErrShort},
 		{"few bytes", func([]byte) {}, 511, layout.ErrShort},
-		{"zeroes", func([]byte) {}, layout.HeadSize, layout.ErrVirgin},
-		{"one sector of zeroes", func(head []byte) { head[512] = 1 }, 512, layout.ErrVirgin},
+		{"zeroes", func([]byte) {}, layout.HeadSize, layout.ErrBlank},
+		{"one sector of zeroes", func(head []byte) { head[512] = 1 }, 512, layout.ErrBlank},
 		{"zeroes, then a file system", func(head []byte) { head[1080] = 0x53 }, layout.HeadSize, layout.ErrMagic},
 		{"partition table", func(head []byte) { head[510], head[511] = 0x55, 0xaa }, layout.HeadSize, layout.ErrMagic},
 		{"both damaged", func(head []byte) {

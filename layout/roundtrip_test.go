@@ -74,7 +74,7 @@ func TestRoundTrip(t *testing.T) {
 		record := layout.HostRecord{
 			ID: host, Incarnation: word("incarnation") | 1, Sequence: word("sequence"), Name: drawText(t, 0, 64, "host name"),
 			State: layout.HostState(rapid.IntRange(1, 3).Draw(t, "state")), MachineID: id("machine"), BootID: id("boot"),
-			Highest: rapid.IntRange(0, g.Hosts).Draw(t, "highest"), WatchdogArmed: rapid.Bool().Draw(t, "armed"),
+			ReadHorizon: rapid.IntRange(0, g.Hosts).Draw(t, "highest"), WatchdogArmed: rapid.Bool().Draw(t, "armed"),
 			WatchdogSeconds: rapid.Uint16().Draw(t, "seconds"), PRKey: word("key"),
 		}
 		for range rapid.IntRange(0, 16).Draw(t, "verdicts") {

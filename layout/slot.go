@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// MaxCommand is how much of a holder's command a slot keeps, in bytes.
+	// MaxCommand is the length of a holder's command in a slot, in bytes.
 	MaxCommand = 80
 
 	// MaxValue is the longest value of a lock, in bytes.
@@ -20,15 +20,15 @@ const (
 	MaxRequest = 54
 )
 
-// Phase is how far a host is on its way through the bakery.
+// Phase is the step of the lock protocol that a host has reached.
 type Phase uint8
 
 // The phases of a slot.
 const (
-	Idle     Phase = iota // wants nothing; the ticket is its last one
-	Choosing              // draws a number, or has entered by the fast path
+	Idle     Phase = iota // does not take part; the ticket is its last one
+	Choosing              // is drawing a number, or has entered by the fast path
 	Waiting               // has drawn its number
-	Held                  // is inside; ordered as Waiting is
+	Held                  // holds the lock; ordered as Waiting is
 )
 
 var phaseNames = []string{"idle", "choosing", "waiting", "held"}
@@ -47,7 +47,7 @@ func (p *Phase) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Mode is how a lock is wanted or held.
+// Mode is the mode of a request or hold.
 type Mode uint8
 
 // The modes of a lock.
@@ -72,23 +72,23 @@ func (m *Mode) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Holder says for people who holds the lock; the protocol does not look at it.
+// Holder describes the holder of the lock for people. The protocol does not use it.
 type Holder struct {
-	PID     int       // 0 if unknown
+	PID     int       // as TruncateCommand returns it
 	Since   time.Time // UTC; microseconds are kept; the zero time if unknown
 	Command string    // as TruncateCommand returns it
 }
 
-// Request says that somebody at the slot's host wants the lock, to those who hold it; the protocol does not look at
-// it. The zero Request is none.
+// Request notifies the holders that a client of the slot's host wants the lock. The protocol does
+// not use it. The zero Request is none.
 type Request struct {
-	Ticket  Ticket    // every hold whose ticket is at or below it is asked
+	Ticket  Ticket    // every hold with this ticket or a smaller one is asked
 	At      time.Time // UTC; microseconds are kept; the zero time if unknown
-	Message string    // as ValidateRequest wants it; may be empty
+	Message string    // as ValidateRequest accepts it; may be empty
 }
 
-// Slot is the word of one host on one lock: Lamport's choosing[i] and number[i], in a sector that only host
-// i writes.
+// Slot is the record of one host in one lock: Lamport's choosing[i] and number[i], in a sector
+// that only host i writes.
 //
 //	 bytes  | field
 //	--------|---------------------------------------------------------------------
@@ -106,16 +106,16 @@ type Request struct {
 //	 96- 99 | holder: process id, 0 if unknown
 //	100-101 | holder: length of the command
 //	102-103 | length of the value
-//	104-183 | holder: command, UTF-8, zeroes behind it
-//	184-439 | value, any bytes, zeroes behind it
+//	104-183 | holder: command, UTF-8, then zeroes
+//	184-439 | value, any bytes, then zeroes
 //	440-447 | request: ticket, its grant bits zero; 0 if there is none, and then all up to the end is zero
 //	448-455 | request: since when, in microseconds since 1970, 0 if unknown
 //	456-457 | request: length of the message
-//	458-511 | request: message, UTF-8, zeroes behind it
+//	458-511 | request: message, UTF-8, then zeroes
 type Slot struct {
 	Lock, Host  int
-	Incarnation uint64 // of the host, when it wrote the slot; void once the host has another
-	Creation    uint64 // of the lock; that of the directory's entry, or above it if the lock was removed
+	Incarnation uint64 // of the host when it wrote the slot; void once the host has another
+	Creation    uint64 // of the lock: as in the directory's entry, or above it after a removal
 	Sequence    uint64 // grows with every write of the slot
 	Phase       Phase
 	Mode        Mode
@@ -123,7 +123,7 @@ type Slot struct {
 	Holder      Holder
 	Value       []byte // at most MaxValue bytes; nil and empty are the same
 	ValueToken  Ticket
-	Request     Request // of the lock by this Creation; later writes of the slot carry it on
+	Request     Request // for the lock with this Creation; later writes of the slot repeat it
 }
 
 const (
@@ -157,20 +157,22 @@ const (
 // ValidateValue checks the value of a lock.
 func ValidateValue(value []byte) error { return within("bytes of value", len(value), 0, MaxValue) }
 
-// ValueOf says whether the slot has a value, or the word that it was cleared, of the lock with that creation id. Numbers
-// begin above the creation id, and later creation ids above all numbers: so the token tells. A slot above it is of a
-// removal that has not come about.
+// ValueOf reports whether the slot has a value, or the fact that it was cleared, of the lock with
+// that creation id. The token decides: numbers begin above the creation id, and later creation
+// ids are above all numbers. A slot with a greater creation id belongs to a removal that did not
+// take effect.
 func (r Slot) ValueOf(creation uint64) bool {
 	return r.ValueToken != 0 && r.ValueToken.Number() > creation && r.Creation >= creation
 }
 
-// Virgin says whether the slot was never used: whether the record on disk is all zeroes.
-func (r Slot) Virgin() bool { return r.Incarnation == 0 }
+// Blank reports whether the slot was never used: the record on disk is all zeroes.
+func (r Slot) Blank() bool { return r.Incarnation == 0 }
 
-// TruncateCommand makes a command line fit for [Holder]: at most MaxCommand bytes, cut between two
-// characters, with '?' for every control character and every byte that is not UTF-8.
+// TruncateCommand makes a command line fit for [Holder]: at most MaxCommand bytes, cut between
+// two characters, with '?' for every control character and every byte that is not UTF-8.
 func TruncateCommand(command string) string {
-	// A character shrinks from three bytes to one at most, so what is cut off here would be cut off below.
+	// A character shrinks from at most three bytes to one, so the bytes cut off here would be cut
+	// off below.
 	command = command[:min(len(command), 4*MaxCommand)]
 	command = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || unicode.IsControl(r) {
@@ -292,14 +294,15 @@ func (s Space) encodeSlot(buf []byte, r *Slot) error {
 	return nil
 }
 
-// DecodeSlot reads the slot of a host in a lock. All zeroes are a virgin slot. Nothing is allocated unless
-// there is a command, a value or a message; the value is the caller's own.
+// DecodeSlot decodes the slot of a host in a lock. All zeroes are a blank slot. It allocates
+// memory only for a command, a value or a message. The caller owns the value.
 func (s Space) DecodeSlot(buf []byte, lock, host int) (Slot, error) {
 	return s.RedecodeSlot(Slot{}, buf, lock, host)
 }
 
-// RedecodeSlot is DecodeSlot for who reads often: texts that are as they are in before are not made anew, and the memory
-// of its value is used again. So before is not to be used any more.
+// RedecodeSlot is DecodeSlot with fewer allocations, for frequent reads. It shares unchanged
+// texts with before and reuses the memory of its value. The caller must not use before
+// afterwards.
 func (s Space) RedecodeSlot(before Slot, buf []byte, lock, host int) (Slot, error) {
 	address := s.Geometry.Slot(lock, host)
 	r, err := s.decodeSlot(before, buf, lock, host, address)

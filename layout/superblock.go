@@ -11,20 +11,20 @@ const (
 	MinLease = time.Second
 	MaxLease = time.Hour
 
-	// HeadSize is how much of the beginning of a device FindSuperblock needs to find a copy at any stride.
+	// HeadSize is the number of bytes that FindSuperblock needs to find a copy at any stride.
 	HeadSize = 128 << 10
 )
 
 const _ = uint(HeadSize - MaxStride - RecordSize)
 
-// Policy says what it takes for a silent host to be treated as dead.
+// Policy is the condition for treating a silent host as dead.
 type Policy uint8
 
 // The policies.
 const (
-	PolicyLease  Policy = iota // its lease has run out
-	PolicyFence                // and a fence agent has confirmed that it is cut off
-	PolicyManual               // an operator has said so
+	PolicyLease  Policy = iota // its lease has expired
+	PolicyFence                // its lease has expired, and a fence agent has confirmed that it is cut off
+	PolicyManual               // an operator has confirmed it
 )
 
 var policyNames = []string{"lease", "fence", "manual"}
@@ -49,7 +49,8 @@ func (p *Policy) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Superblock is what all hosts of a lockspace must agree on. Only formatting writes it.
+// Superblock holds the parameters that all hosts of a lockspace must agree on. Only formatting
+// writes it.
 //
 //	 bytes  | field
 //	--------|---------------------------------------------------------------------
@@ -62,7 +63,7 @@ func (p *Policy) UnmarshalText(text []byte) error {
 //	 54- 55 | length of the name
 //	 56- 63 | lease in microseconds
 //	 64- 71 | time of formatting, in microseconds since 1970, 0 if unknown
-//	 72-135 | name, UTF-8, zeroes behind it
+//	 72-135 | name, UTF-8, then zeroes
 //	136-511 | reserved, zero
 type Superblock struct {
 	UUID      UUID
@@ -88,7 +89,7 @@ const (
 
 const _ = uint(superblockEnd-136) + uint(136-superblockEnd) // superblockEnd is 136
 
-// Space returns what encodes and decodes the lockspace's other records.
+// Space returns the encoder and decoder of the lockspace's other records.
 func (sb Superblock) Space() Space { return Space{UUID: sb.UUID, Geometry: sb.Geometry} }
 
 func (sb *Superblock) check() error {
@@ -110,8 +111,8 @@ func (sb *Superblock) check() error {
 	return ValidateLockspaceName(sb.Name)
 }
 
-// Encode writes the superblock (copy 0) or its copy (copy 1) into buf, and zeroes into the rest of buf. On
-// an error, ErrShort or ErrField, buf is unchanged.
+// Encode writes the superblock (copy 0) or its copy (copy 1) into buf, and zeroes into the rest
+// of buf. On an error, ErrShort or ErrField, buf is unchanged.
 func (sb Superblock) Encode(buf []byte, copy int) error {
 	mustBeWithin("superblock copy", copy, 0, 1)
 	if err := sb.encode(buf, copy); err != nil {
@@ -140,8 +141,9 @@ func (sb *Superblock) encode(buf []byte, which int) error {
 	return nil
 }
 
-// DecodeSuperblock reads the superblock (copy 0) or its copy (copy 1). A copy's address is the stride that
-// the copy itself records; that it was read from there is for the caller to check, as FindSuperblock does.
+// DecodeSuperblock decodes the superblock (copy 0) or its copy (copy 1). A copy's address is the
+// stride that the copy itself records. The caller checks that the copy was read from there, as
+// FindSuperblock does.
 func DecodeSuperblock(buf []byte, copy int) (Superblock, error) {
 	mustBeWithin("superblock copy", copy, 0, 1)
 	sb, err := decodeSuperblock(buf, copy)
@@ -157,7 +159,7 @@ func decodeSuperblock(buf []byte, which int) (sb Superblock, err error) {
 	}
 	buf = buf[:RecordSize]
 	if isZero(buf) {
-		return sb, fmt.Errorf("all zeroes: %w", ErrVirgin)
+		return sb, fmt.Errorf("all zeroes: %w", ErrBlank)
 	}
 	if err := unseal(buf, magicSuperblock); err != nil {
 		return sb, err
@@ -201,18 +203,19 @@ func superblockWhere(copy int) string {
 	return "copy of the superblock"
 }
 
-// FindSuperblock looks for a superblock in the first bytes of a device, at least RecordSize and ideally
-// HeadSize of them: first at byte 0, and where that is no good for its copy at every stride there is. It
+// FindSuperblock searches the first bytes of a device, at least RecordSize and ideally HeadSize
+// of them, for a superblock: first at byte 0, then for the copy at every possible stride. It
 // returns which of the two it found, 0 or 1.
 //
-// Without either the error tells what is there: ErrVirgin if head holds nothing but zeroes, else what is
-// wrong at byte 0. Zeroes there with something behind them are ErrMagic: many file systems begin so.
+// If there is neither, the error is ErrBlank if head is all zeroes, otherwise the error at byte
+// 0. Zeroes at byte 0 with other data after them are ErrMagic: many file systems begin like that.
 func FindSuperblock(head []byte) (sb Superblock, copyUsed int, err error) {
 	sb, err = DecodeSuperblock(head, 0)
 	if err == nil || errors.Is(err, ErrShort) {
 		return sb, 0, err
 	}
-	// A superblock of a later version is not damage to be repaired from a copy, which could be an older one.
+	// A superblock of a later version is not damage. A copy must not replace it, because it may
+	// be older.
 	if errors.Is(err, ErrVersion) && le.Uint32(head[headerChecksum:]) == checksum(head) {
 		return sb, 0, err
 	}
@@ -223,7 +226,8 @@ func FindSuperblock(head []byte) (sb Superblock, copyUsed int, err error) {
 			continue
 		}
 		if found != 0 {
-			// An earlier format left its copy behind; which of the two is current only byte 0 could tell.
+			// An earlier format left its copy. Only byte 0 could show which of the two is
+			// current.
 			return Superblock{}, 0, fmt.Errorf("copies of two superblocks at bytes %d and %d (%v and %v): %w",
 				found, stride, sb.UUID, other.UUID, err)
 		}
@@ -232,8 +236,8 @@ func FindSuperblock(head []byte) (sb Superblock, copyUsed int, err error) {
 	switch {
 	case found != 0:
 		return sb, 1, nil
-	case errors.Is(err, ErrVirgin) && !isZero(head):
-		return sb, 0, fmt.Errorf("superblock at byte 0: zeroes, but the device holds something behind them: %w", ErrMagic)
+	case errors.Is(err, ErrBlank) && !isZero(head):
+		return sb, 0, fmt.Errorf("superblock at byte 0: zeroes, but other data follows on the device: %w", ErrMagic)
 	}
 	return sb, 0, err
 }

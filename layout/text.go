@@ -16,20 +16,20 @@ const (
 	MaxName = 64
 )
 
-// ValidateLockName returns an ErrField unless name may name a lock: 1 to MaxLockName bytes of UTF-8 without
-// control characters.
+// ValidateLockName returns an ErrField unless name is valid for a lock: 1 to MaxLockName bytes of
+// UTF-8 without control characters.
 func ValidateLockName(name string) error { return checkText("lock name", name, 1, MaxLockName) }
 
-// ValidateLockspaceName returns an ErrField unless name may name a lockspace: at most MaxName bytes of
-// UTF-8 without control characters.
+// ValidateLockspaceName returns an ErrField unless name is valid for a lockspace: at most MaxName
+// bytes of UTF-8 without control characters.
 func ValidateLockspaceName(name string) error { return checkText("lockspace name", name, 0, MaxName) }
 
-// ValidateHostName returns an ErrField unless name may be published by a host: at most MaxName bytes of UTF-8
-// without control characters.
+// ValidateHostName returns an ErrField unless name is valid for a host: at most MaxName bytes of
+// UTF-8 without control characters.
 func ValidateHostName(name string) error { return checkText("host name", name, 0, MaxName) }
 
-// ValidateRequest returns an ErrField unless message may go with a request: at most MaxRequest bytes of UTF-8 without
-// control characters.
+// ValidateRequest returns an ErrField unless message is valid in a request: at most MaxRequest
+// bytes of UTF-8 without control characters.
 func ValidateRequest(message string) error {
 	return checkText("request message", message, 0, MaxRequest)
 }
@@ -49,13 +49,13 @@ func checkText(field, text string, low, high int) error {
 	return nil
 }
 
-// decodeText takes the first length bytes of a fixed area; the rest of it must be zero.
+// decodeText returns the first length bytes of a fixed area. The rest of it must be zero.
 func decodeText(field string, area []byte, length uint16) (string, error) {
 	found, err := decodeBytes(field, area, length)
 	return string(found), err
 }
 
-// redecodeText is decodeText, and makes no text anew that is as it was before.
+// redecodeText is decodeText, but returns before if the text is unchanged.
 func redecodeText(before, field string, area []byte, length uint16) (string, error) {
 	found, err := decodeBytes(field, area, length)
 	if err == nil && string(found) == before {
@@ -69,7 +69,7 @@ func decodeBytes(field string, area []byte, length uint16) ([]byte, error) {
 		return nil, fmt.Errorf("%s of %d bytes, want at most %d: %w", field, length, len(area), ErrField)
 	}
 	if !isZero(area[length:]) {
-		return nil, fmt.Errorf("%s of %d bytes, want zeroes behind it: %w", field, length, ErrField)
+		return nil, fmt.Errorf("%s of %d bytes, want zeroes after it: %w", field, length, ErrField)
 	}
 	return area[:length], nil
 }

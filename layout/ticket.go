@@ -10,26 +10,26 @@ const (
 	GrantBits = 8
 	HostBits  = 11
 
-	// MaxGrants is how many tokens one ticket stands for.
+	// MaxGrants is the number of tokens of one ticket.
 	MaxGrants = 1 << GrantBits
 
 	// MaxNumber is the largest number of a ticket. Numbers never wrap: one that would exceed it is refused.
 	MaxNumber = 1<<44 - 1
 
-	// MaxCreation is the largest creation id of a lock. A lock's numbers begin above its own; one that was removed
-	// leaves a creation above all numbers that were drawn on it.
+	// MaxCreation is the largest creation id of a lock. The numbers of a lock begin above its
+	// creation id. A removal leaves a creation id above all numbers that were drawn on the lock.
 	MaxCreation = MaxNumber + 1
 )
 
 const numberShift = HostBits + GrantBits
 
-// Ticket is Lamport's pair of a number and the host that drew it, in one 63-bit word: the number in the upper
-// 44 bits, the host in the next 11. To compare tickets is to compare the pairs. No two hosts ever write the
-// same ticket. Zero is no ticket.
+// Ticket is Lamport's pair of a number and the host that drew it, in one 63-bit word: the number
+// in the upper 44 bits, the host in the next 11. Comparing tickets compares the pairs. No two
+// hosts ever write the same ticket. Zero is no ticket.
 //
-// Fencing tokens are tickets too. One hold may serve several local grants, each with a token of its own: the
-// lowest 8 bits count them. They are 0 in the ticket of a slot, so all tokens of a hold lie between its ticket
-// and the next larger one that any host can draw.
+// Fencing tokens are tickets too. One hold may serve several local grants, each with its own
+// token: the lowest 8 bits count them. They are 0 in the ticket of a slot. All tokens of a hold
+// are therefore between its ticket and the next larger ticket that any host can draw.
 type Ticket uint64
 
 // The largest token fits into 63 bits, so it is safe in a signed word as well.
@@ -38,7 +38,8 @@ const _ = int64(MaxNumber<<numberShift | (1<<numberShift - 1))
 // Every host id fits.
 const _ = uint(1<<HostBits - 1 - MaxHosts)
 
-// MakeTicket panics if number exceeds MaxNumber or host is not within 1..MaxHosts.
+// MakeTicket returns a ticket. It panics if number exceeds MaxNumber or host is not within
+// 1..MaxHosts.
 func MakeTicket(number uint64, host int) Ticket {
 	if number > MaxNumber {
 		panic(fmt.Sprintf("layout: ticket number %d, want at most %d", number, uint64(MaxNumber)))
@@ -47,8 +48,8 @@ func MakeTicket(number uint64, host int) Ticket {
 	return Ticket(number<<numberShift | uint64(host)<<GrantBits)
 }
 
-// Grant returns the token of the k-th local grant under a slot's ticket, the first being the 0th: that is the
-// ticket itself. It panics if k is not within 0..MaxGrants-1.
+// Grant returns the token of the k-th local grant under a slot's ticket. The first grant is the
+// 0th; its token is the ticket itself. Grant panics if k is not within 0..MaxGrants-1.
 func (t Ticket) Grant(k int) Ticket {
 	mustBeWithin("grant of a ticket", k, 0, MaxGrants-1)
 	return t + Ticket(k)
@@ -60,17 +61,18 @@ func (t Ticket) Number() uint64 { return uint64(t) >> numberShift }
 // Host returns the id of the host that drew the ticket, 0 for no ticket.
 func (t Ticket) Host() int { return int(t >> GrantBits & (1<<HostBits - 1)) }
 
-// grant returns which of the ticket's grants a token is of.
+// grant returns the index of a token's grant under its ticket.
 func (t Ticket) grant() int { return int(t & (MaxGrants - 1)) }
 
 // String returns the word in decimal.
 func (t Ticket) String() string { return strconv.FormatUint(uint64(t), 10) }
 
-// MarshalText returns the word in decimal. So JSON shows a string: many readers of JSON keep no more than 53
-// bits of a number.
+// MarshalText returns the word in decimal. JSON therefore shows a string: many JSON readers keep
+// only 53 bits of a number.
 func (t Ticket) MarshalText() ([]byte, error) { return strconv.AppendUint(nil, uint64(t), 10), nil }
 
-// UnmarshalText reads what MarshalText wrote, and refuses what MakeTicket and Grant cannot make.
+// UnmarshalText parses the result of MarshalText, and refuses words that MakeTicket and Grant
+// cannot make.
 func (t *Ticket) UnmarshalText(text []byte) error {
 	word, err := strconv.ParseUint(string(text), 10, 64)
 	if err != nil {
@@ -83,7 +85,8 @@ func (t *Ticket) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// checkCreation: a record of a greater one is nobody's, and would have every later lock begin where no numbers are left.
+// checkCreation refuses a greater creation id: every later lock would begin where no numbers are
+// left.
 func checkCreation(creation uint64) error {
 	if creation > MaxCreation {
 		return fmt.Errorf("creation %d, want at most %d: %w", creation, uint64(MaxCreation), ErrField)

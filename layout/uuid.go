@@ -6,12 +6,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// UUID tells one format of one device from every other.
+// UUID distinguishes one format of one device from every other.
 type UUID [16]byte
 
-// ParseUUID reads the canonical form, 36 characters with hyphens.
+// ParseUUID parses the canonical form, 36 characters with hyphens.
 func ParseUUID(text string) (UUID, error) {
-	// The library takes other forms too; what is pasted into a file or a flag should have one.
+	// The library accepts other forms too. Files and flags should have only one form.
 	id, err := uuid.Parse(text)
 	if err != nil || len(text) != 36 {
 		return UUID{}, fmt.Errorf("uuid %q, want the form 01234567-89ab-cdef-0123-456789abcdef: %w", text, ErrField)
@@ -22,7 +22,7 @@ func ParseUUID(text string) (UUID, error) {
 // String returns the canonical form.
 func (u UUID) String() string { return uuid.UUID(u).String() }
 
-// IsZero says whether u is no uuid at all.
+// IsZero reports whether u is no uuid.
 func (u UUID) IsZero() bool { return u == UUID{} }
 
 // MarshalText returns the canonical form.

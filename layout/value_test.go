@@ -17,11 +17,11 @@ func TestValueOf(t *testing.T) {
 	}{
 		"of the entry":          {layout.Slot{Creation: 50, ValueToken: token}, 50, true},
 		"a removal under way":   {layout.Slot{Creation: 102, ValueToken: token}, 50, true},
-		"made anew since":       {layout.Slot{Creation: 50, ValueToken: token}, 99, false},
-		"removed, and anew":     {layout.Slot{Creation: 102, ValueToken: token}, 103, false},
+		"created again since":   {layout.Slot{Creation: 50, ValueToken: token}, 99, false},
+		"removed, then created": {layout.Slot{Creation: 102, ValueToken: token}, 103, false},
 		"numbers begin above":   {layout.Slot{Creation: 100, ValueToken: token}, 100, false},
 		"never set":             {layout.Slot{Creation: 50}, 50, false},
-		"a virgin slot":         {layout.Slot{}, 0, false},
+		"a blank slot":          {layout.Slot{}, 0, false},
 		"cleared is a word too": {layout.Slot{Creation: 50, ValueToken: token, Value: nil}, 50, true},
 	} {
 		require.Equal(t, test.want, test.slot.ValueOf(test.creation), what)

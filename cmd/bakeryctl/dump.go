@@ -138,7 +138,7 @@ func dumpJSON(w io.Writer, r lockspace.Record) error {
 	case r.HostRecord != nil:
 		h := r.HostRecord
 		host := dumpedHost{State: h.State, Name: h.Name, Incarnation: h.Incarnation, Sequence: h.Sequence,
-			Highest: h.Highest, MachineID: fmt.Sprintf("%x", h.MachineID), BootID: fmt.Sprintf("%x", h.BootID),
+			Highest: h.ReadHorizon, MachineID: fmt.Sprintf("%x", h.MachineID), BootID: fmt.Sprintf("%x", h.BootID),
 			WatchdogArmed: h.WatchdogArmed, WatchdogSeconds: int(h.WatchdogSeconds), PRKey: h.PRKey,
 			Verdicts: []report.Verdict{}}
 		for _, v := range h.Verdicts {
@@ -194,7 +194,7 @@ func dumpFields(r lockspace.Record) string {
 
 func dumpHost(b *strings.Builder, h *layout.HostRecord) {
 	fmt.Fprintf(b, "%v name %s incarnation %016x sequence %d highest %d machine %x boot %x",
-		h.State, text.Printable(h.Name), h.Incarnation, h.Sequence, h.Highest, h.MachineID, h.BootID)
+		h.State, text.Printable(h.Name), h.Incarnation, h.Sequence, h.ReadHorizon, h.MachineID, h.BootID)
 	if h.WatchdogArmed {
 		fmt.Fprintf(b, " watchdog %ds", h.WatchdogSeconds)
 	}

@@ -101,7 +101,7 @@ func TestCheckIsInterrupted(t *testing.T) {
 	})
 	for id := 1; id <= 2; id++ {
 		put(sb.Geometry.Host(id), func(p []byte) error {
-			return sb.Space().EncodeHost(p, layout.HostRecord{ID: id, State: layout.StateLive, Incarnation: 7, Sequence: 1, Highest: 2})
+			return sb.Space().EncodeHost(p, layout.HostRecord{ID: id, State: layout.StateLive, Incarnation: 7, Sequence: 1, ReadHorizon: 2})
 		})
 		put(sb.Geometry.Slot(1, id), func(p []byte) error {
 			return sb.Space().EncodeSlot(p, layout.Slot{Lock: 1, Host: id, Incarnation: 7, Creation: 1, Phase: layout.Held, Ticket: layout.MakeTicket(1000, id)})

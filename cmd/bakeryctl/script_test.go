@@ -203,9 +203,9 @@ func cmdPopulate(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, "FILE")
 	d := openDisk(ts, args[0])
 	defer d.dev.Close()
-	must(ts, d.host(layout.HostRecord{ID: 1, State: layout.StateLive, Sequence: 8123, Name: "db1", Highest: 4, WatchdogArmed: true, WatchdogSeconds: 10}))
-	must(ts, d.host(layout.HostRecord{ID: 2, State: layout.StateLeft, Sequence: 17, Name: "db2", Highest: 4}))
-	must(ts, d.host(layout.HostRecord{ID: 3, State: layout.StateLive, Sequence: 99, Name: "d\u202eb 3", Highest: 4}))
+	must(ts, d.host(layout.HostRecord{ID: 1, State: layout.StateLive, Sequence: 8123, Name: "db1", ReadHorizon: 4, WatchdogArmed: true, WatchdogSeconds: 10}))
+	must(ts, d.host(layout.HostRecord{ID: 2, State: layout.StateLeft, Sequence: 17, Name: "db2", ReadHorizon: 4}))
+	must(ts, d.host(layout.HostRecord{ID: 3, State: layout.StateLive, Sequence: 99, Name: "d\u202eb 3", ReadHorizon: 4}))
 	for i, name := range []string{"nightly-backup", "srv/mail/spool", "two words", `a "quoted" one`, "bidi\u202eflip", "zero\u200bwidth"} {
 		d.entry(layout.Entry{Lock: i + 1, Name: name, Permits: 1 + i/5*3})
 	}
@@ -224,7 +224,7 @@ func cmdRenew(ts *testscript.TestScript, neg bool, args []string) {
 	d := openDisk(ts, args[0])
 	id, err := strconv.Atoi(args[1])
 	must(ts, err)
-	r := layout.HostRecord{ID: id, State: layout.StateLive, Name: "db" + args[1], Highest: id}
+	r := layout.HostRecord{ID: id, State: layout.StateLive, Name: "db" + args[1], ReadHorizon: id}
 	must(ts, d.host(r))
 	stop, done := make(chan struct{}), make(chan error, 1)
 	go func() {

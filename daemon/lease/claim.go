@@ -21,7 +21,7 @@ func (m *Machine) claim(r Record) {
 	m.spent = append(m.spent, m.own.Incarnation)
 	m.acked, m.clean, m.stands = r.Sequence, true, -1
 	m.inherit(r)
-	m.trodden = m.trodden || r.State == layout.StateLeft && r.Highest >= m.id
+	m.trodden = m.trodden || r.State == layout.StateLeft && r.ReadHorizon >= m.id
 	m.phase, m.looked = claiming, m.readAt
 	m.raise(m.id)
 	m.write(layout.StateJoining, r.Sequence+1)

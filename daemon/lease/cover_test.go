@@ -19,7 +19,7 @@ func joiners(n int, slow bool) *world {
 	w := newWorld(3*n, cfgs...)
 	if slow {
 		w.disk[0] = past(layout.StateLeft, 9)
-		w.disk[0].Highest = 3 * n
+		w.disk[0].ReadHorizon = 3 * n
 	}
 	w.stalled = 1 << itemOf(n-1, doStart) // the last one starts at any time
 	return w
@@ -88,7 +88,7 @@ func TestCoverMutations(t *testing.T) {
 // it goes live.
 func TestCoverDeadJoiner(t *testing.T) {
 	r := newRig(t, Config{ID: 4})
-	r.set(1, layout.StateJoining, 2, 7, 1).Highest = 1
+	r.set(1, layout.StateJoining, 2, 7, 1).ReadHorizon = 1
 	r.start()
 	begin := r.now
 	r.read(0)
@@ -140,7 +140,7 @@ func TestCoverSilent(t *testing.T) {
 		for _, watchdog := range []uint16{0, 60} {
 			r := newRig(t, Config{ID: 4, Policy: policy})
 			rec := r.set(1, layout.StateLive, 2, 7, 1)
-			rec.Highest, rec.WatchdogArmed, rec.WatchdogSeconds = 3, watchdog > 0, watchdog
+			rec.ReadHorizon, rec.WatchdogArmed, rec.WatchdogSeconds = 3, watchdog > 0, watchdog
 			r.start()
 			begin, within := r.now, times.Dead()+time.Duration(watchdog)*time.Second
 			r.read(0)

@@ -313,9 +313,9 @@ func TestVerdictsShared(t *testing.T) {
 		for i := range r.table {
 			r.table[i].ID = i + 1
 		}
-		r.set(3-id, layout.StateLive, 9, 9, 1).Highest = 40
+		r.set(3-id, layout.StateLive, 9, 9, 1).ReadHorizon = 40
 		for i := range dead {
-			r.set(5+i, layout.StateLive, 7, 7, 1).Highest = 40
+			r.set(5+i, layout.StateLive, 7, 7, 1).ReadHorizon = 40
 		}
 		r.start()
 		r.read(0)

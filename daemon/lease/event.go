@@ -61,7 +61,7 @@ func (m *Machine) Written(now time.Duration) []Action {
 	}
 	m.clean = m.clean && !(m.leased() && max(now, m.now) >= m.Deadline())
 	m.begin(now)
-	m.acked, m.shown, m.wrote = m.own.Sequence, m.own.Highest, m.now
+	m.acked, m.shown, m.wrote = m.own.Sequence, m.own.ReadHorizon, m.now
 	switch m.phase {
 	case claiming:
 		m.claimed()
@@ -212,9 +212,9 @@ func (m *Machine) write(state layout.HostState, sequence uint64) {
 	if m.writing { // ONE-WRITE
 		panic("lease: a write of the own record is under way")
 	}
-	m.own.State, m.own.Sequence, m.own.Highest = state, sequence, m.proven
+	m.own.State, m.own.Sequence, m.own.ReadHorizon = state, sequence, m.proven
 	if state == layout.StateLeft && !(m.held && m.ready) {
-		m.own.Highest = 0 // it took no tickets, and nobody may conclude that it could: see covered
+		m.own.ReadHorizon = 0 // it took no tickets, and nobody may conclude that it could: see covered
 	}
 	m.own.Complaints = nil
 	if state == layout.StateLive {

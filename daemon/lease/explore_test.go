@@ -281,7 +281,7 @@ func (w *world) keyReach(b []byte, n *node) []byte {
 	b = w.keyTime(b, m.sweptAt, m.t.Lease+m.t.Renew(), true)
 	b = w.keyTime(b, m.newsUntil, 0, m.phase == live)
 	b = w.keyTime(b, m.readAt, m.t.Renew(), m.phase == live)
-	return append(b, keyBits(m.company(m.id-1, false)), byte(m.own.Highest))
+	return append(b, keyBits(m.company(m.id-1, false)), byte(m.own.ReadHorizon))
 }
 
 // keyRecord adds a record. Its sequence counts only by how far it lies behind what its host wrote last.
@@ -296,7 +296,7 @@ func (w *world) keyRecord(b []byte, r layout.HostRecord) []byte {
 			sequence = min(own.Sequence-r.Sequence, 15)
 		}
 	}
-	b = append(b, byte(r.State), byte(sequence), byte(r.Highest))
+	b = append(b, byte(r.State), byte(sequence), byte(r.ReadHorizon))
 	for _, v := range r.Verdicts {
 		b = append(b, byte(v.Host), byte(v.Incarnation), byte(v.Kind), 0xfd)
 	}

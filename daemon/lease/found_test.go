@@ -35,7 +35,7 @@ func TestFoundUnreadable(t *testing.T) {
 	table[9].Err = nil
 	x.join()
 	require.True(t, x.m.Ready())
-	require.Equal(t, 3, table[0].Highest)
+	require.Equal(t, 3, table[0].ReadHorizon)
 	require.GreaterOrEqual(t, x.m.Highest(), 10, "it reads that record all the same")
 	// X renews; the write fails, and may land yet.
 	var late layout.HostRecord
@@ -124,13 +124,13 @@ func TestFoundUnreadableFar(t *testing.T) {
 // TestRaiseAfterFailedWrite: what is raised is published at once, also if the first write of it fails.
 func TestRaiseAfterFailedWrite(t *testing.T) {
 	r := wideLive(t, 3, 40)
-	r.set(1, layout.StateLive, 2, 7, 1).Highest = 5
+	r.set(1, layout.StateLive, 2, 7, 1).ReadHorizon = 5
 	r.renewals(1, 1)
 	if has[Write](r) {
 		r.write(0)
 	}
 	begin := r.now
-	r.table[0].Highest = 30
+	r.table[0].ReadHorizon = 30
 	r.now += time.Millisecond
 	r.out = r.m.Refresh(r.now)
 	r.read(0)

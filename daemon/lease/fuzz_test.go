@@ -43,7 +43,7 @@ func (l *liar) record(id int) Record {
 		return Record{HostRecord: l.own}
 	}
 	r := layout.HostRecord{ID: id, State: layout.HostState(1 + kind/8%3), Incarnation: max(l.word(), 1), Sequence: l.word(),
-		MachineID: machineID(byte(1 + kind/64%2)), BootID: machineID(byte(1 + kind/128)), Highest: l.next() % (liarHosts + 1)}
+		MachineID: machineID(byte(1 + kind/64%2)), BootID: machineID(byte(1 + kind/128)), ReadHorizon: l.next() % (liarHosts + 1)}
 	if kind&32 != 0 {
 		r.WatchdogArmed, r.WatchdogSeconds = true, uint16(l.next()*257)
 	}

@@ -93,7 +93,7 @@ func (m *Machine) observe(records []Record) {
 	for i, r := range records {
 		// No record becomes virgin again but by a format, which has another uuid: its sector was zeroed. To believe it would
 		// void at once what its host holds, which writes it anew. (The own one ends the lease: see disowned.)
-		if h := m.hosts[i]; r.Err == nil && r.Virgin() && i+1 != m.id && h.Incarnation != 0 && !h.Gone {
+		if h := m.hosts[i]; r.Err == nil && r.Blank() && i+1 != m.id && h.Incarnation != 0 && !h.Gone {
 			records[i].Err = ErrZeroed
 		}
 	}
@@ -180,7 +180,7 @@ func (h *Host) settle() {
 // its record stood still for L + margin: whoever was overwritten by it has found out by then.
 func (m *Machine) see(h *Host, r Record) {
 	switch {
-	case r.Virgin():
+	case r.Blank():
 		h.Gone, h.Settled = true, true
 		if h.Incarnation != 0 { // zeroed after its end: the verdict on it stays, for who has yet to hear of that (ErrZeroed)
 			h.Read = m.readAt
@@ -202,7 +202,7 @@ func (m *Machine) see(h *Host, r Record) {
 		h.Since = m.readAt
 	}
 	h.Incarnation, h.State, h.Sequence = r.Incarnation, r.State, r.Sequence
-	h.Name, h.Highest, h.PRKey, h.Read = r.Name, r.Highest, r.PRKey, m.readAt
+	h.Name, h.Highest, h.PRKey, h.Read = r.Name, r.ReadHorizon, r.PRKey, m.readAt
 	h.Watchdog = 0
 	if r.WatchdogArmed && m.mutation != noWatchdog {
 		h.Watchdog = time.Duration(r.WatchdogSeconds) * time.Second
@@ -255,16 +255,16 @@ func (m *Machine) covered(records []Record) bool {
 			if !m.passes(h) {
 				return false
 			}
-		case r.Virgin():
+		case r.Blank():
 		case m.mutation == hidden:
-			if !h.Gone && r.Highest < m.id {
+			if !h.Gone && r.ReadHorizon < m.id {
 				return false
 			}
 		case r.State == layout.StateJoining && m.mutation == coverSoon:
 		case r.State == layout.StateJoining && !h.Settled:
 			return false
 		case r.State == layout.StateJoining && m.foundBy(h):
-		case r.Highest < m.id && !(h.Settled && (h.Gone || h.State == layout.StateLive && m.still(h))):
+		case r.ReadHorizon < m.id && !(h.Settled && (h.Gone || h.State == layout.StateLive && m.still(h))):
 			return false
 		}
 	}

@@ -158,7 +158,7 @@ func TestCoverHidden(t *testing.T) {
 			play(1, doSample, doDeliver, doLand, doAck)
 			require.True(t, w.nodes[1].m.Over())
 		} else {
-			w.disk[0].Highest = 6 // as if it had found more since
+			w.disk[0].ReadHorizon = 6 // as if it had found more since
 		}
 		play(2, doStart)
 		play(2, append(look, doLand, doAck)...)

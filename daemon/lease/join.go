@@ -25,7 +25,7 @@ func (m *Machine) look(records []Record) {
 	}
 	m.blind = -1
 	switch {
-	case r.Virgin(), m.known(r):
+	case r.Blank(), m.known(r):
 		m.claim(r)
 	case r.State == layout.StateLeft:
 		if m.mutation != shortLeft {
@@ -157,7 +157,7 @@ func (m *Machine) choose(records []Record) int {
 			return i + 1
 		case r.State == layout.StateLeft && same:
 			own = cmp.Or(own, i+1)
-		case r.Virgin():
+		case r.Blank():
 			virgin = cmp.Or(virgin, i+1)
 		case r.State == layout.StateLeft:
 			left = cmp.Or(left, i+1)

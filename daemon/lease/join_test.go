@@ -38,14 +38,14 @@ func TestJoinFree(t *testing.T) {
 		left  uint64 // known to have left
 		wait  time.Duration
 	}{
-		{"virgin", layout.StateVirgin, 0, times.ShortWait()},
+		{"virgin", layout.StateBlank, 0, times.ShortWait()},
 		{"left", layout.StateLeft, 0, times.LongWait()},
 		{"left, known", layout.StateLeft, 7, times.ShortWait()},
 		{"left, another is known", layout.StateLeft, 8, times.LongWait()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, Config{ID: 2, Left: []uint64{5, c.left, 6}})
-			if c.state != layout.StateVirgin {
+			if c.state != layout.StateBlank {
 				r.set(2, c.state, 1, 7, 40)
 			}
 			before := r.table[1].Sequence

@@ -19,7 +19,7 @@ func TestLeave(t *testing.T) {
 		rec := r.write(times.Budget())
 		require.Equal(t, layout.StateLeft, rec.State)
 		require.EqualValues(t, 101, rec.Incarnation)
-		require.Equal(t, 3, rec.Highest)
+		require.Equal(t, 3, rec.ReadHorizon)
 		require.Equal(t, Left{Incarnation: 101}, want[Left](r))
 		require.True(t, r.m.Over())
 	})
@@ -31,12 +31,12 @@ func TestLeave(t *testing.T) {
 	})
 	t.Run("not ready: it proves no coverage", func(t *testing.T) {
 		r := newRig(t, Config{ID: 4})
-		r.set(1, layout.StateLive, 2, 7, 1).Highest = 2
+		r.set(1, layout.StateLive, 2, 7, 1).ReadHorizon = 2
 		r.start()
 		r.read(0)
 		r.join()
 		r.leave()
-		require.Zero(t, r.write(0).Highest)
+		require.Zero(t, r.write(0).ReadHorizon)
 	})
 	t.Run("waits for the write under way", func(t *testing.T) {
 		r := live1(t)
@@ -118,7 +118,7 @@ func TestLeaveWhileJoining(t *testing.T) {
 		r.read(0)
 		rec := r.write(0)
 		require.Equal(t, layout.StateLeft, rec.State)
-		require.Zero(t, rec.Highest)
+		require.Zero(t, rec.ReadHorizon)
 		require.Equal(t, Left{}, want[Left](r), "whom it overwrote may be live")
 	})
 	t.Run("while live is being written", func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestLeaveWhileJoining(t *testing.T) {
 		r.read(0)
 		rec := r.write(0)
 		require.EqualValues(t, 3, rec.Sequence)
-		require.Zero(t, rec.Highest)
+		require.Zero(t, rec.ReadHorizon)
 		require.Equal(t, Left{}, want[Left](r))
 	})
 	t.Run("another has the id", func(t *testing.T) {

@@ -247,7 +247,7 @@ func (w *world) keyMortal(b []byte, n *node) []byte {
 			continue
 		}
 		b = append(b, keyBits(h.Gone, h.Forgotten, h.Settled, h.Readable, h.Overdue(t)), byte(min(h.steps, 2)), byte(h.turns))
-		b = w.keyRecord(b, layout.HostRecord{Incarnation: h.Incarnation, Sequence: h.Sequence, State: h.State, Highest: h.Highest})
+		b = w.keyRecord(b, layout.HostRecord{Incarnation: h.Incarnation, Sequence: h.Sequence, State: h.State, ReadHorizon: h.Highest})
 		b = w.keyTime(b, h.Since, ago, true)
 		b = w.keyTime(b, h.base, t.Lease, true)
 		b = append(b, byte(h.Watchdog/unit))

@@ -75,11 +75,11 @@ func (m *Machine) find(records []Record) {
 			unread = i + 1
 		case r.Err != nil:
 			top = i + 1
-		case r.Virgin():
+		case r.Blank():
 		default:
 			top = i + 1
 			if m.phase == live && r.State == layout.StateLive && m.mutation != unheeded {
-				m.cover(r.Highest)
+				m.cover(r.ReadHorizon)
 			}
 		}
 	}

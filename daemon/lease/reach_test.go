@@ -70,7 +70,7 @@ func TestReach(t *testing.T) {
 	t.Run("not the lowest", func(t *testing.T) {
 		r := wideRig(t, 3, 2000)
 		r.table = wideLive(t, 3, 2000).table
-		r.set(1, layout.StateLive, 2, 7, 1).Highest = 5
+		r.set(1, layout.StateLive, 2, 7, 1).ReadHorizon = 5
 		r.table[2] = Record{}
 		r.start()
 		r.read(0)
@@ -119,7 +119,7 @@ func TestReachUnread(t *testing.T) {
 	r := wideLive(t, 1, 40)
 	before := r.m.Host(30)
 	far := r.set(30, layout.StateLive, 2, 7, 1)
-	far.Highest = 38
+	far.ReadHorizon = 38
 	far.Verdicts = []layout.Verdict{{Host: 1, Incarnation: 101}}
 	require.Equal(t, []int{3, 3, 3}, r.renewals(3))
 	require.Equal(t, before, r.m.Host(30))
@@ -127,7 +127,7 @@ func TestReachUnread(t *testing.T) {
 	far.Verdicts = nil
 	require.Equal(t, []int{3, 3, 40}, r.renewals(3, 30))
 	require.Equal(t, 38, r.m.Highest(), "as far as that has found")
-	require.Equal(t, 38, want[Write](r).Record.Highest, "published by the renewal that the read is for")
+	require.Equal(t, 38, want[Write](r).Record.ReadHorizon, "published by the renewal that the read is for")
 	seen := r.m.Host(30)
 	require.EqualValues(t, 7, seen.Incarnation)
 	require.GreaterOrEqual(t, seen.Since, seen.Read, "it stands since it was first read")
@@ -137,13 +137,13 @@ func TestReachUnread(t *testing.T) {
 // TestReachHeeds: what a host that lives has found others cover too, no further; what the dead found is of no use.
 func TestReachHeeds(t *testing.T) {
 	r := wideLive(t, 3, 40)
-	r.set(1, layout.StateLeft, 2, 7, 1).Highest = 20
+	r.set(1, layout.StateLeft, 2, 7, 1).ReadHorizon = 20
 	r.renewals(1)
 	require.Equal(t, 5, r.m.Highest())
-	r.set(1, layout.StateLive, 2, 8, 1).Highest = 30
+	r.set(1, layout.StateLive, 2, 8, 1).ReadHorizon = 30
 	r.renewals(1, 1)
 	require.Equal(t, 30, r.m.Highest())
-	require.Equal(t, 30, want[Write](r).Record.Highest, "at once")
+	require.Equal(t, 30, want[Write](r).Record.ReadHorizon, "at once")
 	r.renewals(12, 1)
 	require.Equal(t, 30, r.m.Highest())
 }
@@ -153,7 +153,7 @@ func TestReachUnheard(t *testing.T) {
 	for _, mu := range []mutation{sound, unheard} {
 		r := wideRig(t, 30, 40)
 		r.m.mutation = mu
-		r.set(1, layout.StateLive, 2, 7, 1).Highest = 3
+		r.set(1, layout.StateLive, 2, 7, 1).ReadHorizon = 3
 		r.start()
 		r.read(0)
 		r.join()
@@ -167,7 +167,7 @@ func TestReachUnheard(t *testing.T) {
 			continue
 		}
 		require.ErrorIs(t, err, ErrNotLive)
-		r.table[0].Highest = 30
+		r.table[0].ReadHorizon = 30
 		r.renewals(1, 1)
 		require.True(t, r.m.Ready())
 		_, err = r.m.Evict(r.now, 1, 7, false)

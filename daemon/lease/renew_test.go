@@ -182,7 +182,7 @@ func TestReady(t *testing.T) {
 	t.Run("polls until covered, and renews", func(t *testing.T) {
 		r := newRig(t, Config{ID: 4})
 		other := r.set(1, layout.StateLive, 2, 7, 1)
-		other.Highest = 3
+		other.ReadHorizon = 3
 		r.start()
 		r.read(0)
 		r.join()
@@ -201,7 +201,7 @@ func TestReady(t *testing.T) {
 			}
 		}
 		require.True(t, renewed)
-		other.Highest = 4
+		other.ReadHorizon = 4
 		r.tick()
 		r.read(0)
 		want[Ready](r)
@@ -216,14 +216,14 @@ func TestReady(t *testing.T) {
 		{"joining may hide another", func(r *rig) { r.set(1, layout.StateJoining, 2, 7, 1) }, false},
 		{"unreadable", func(r *rig) { r.table[0].Err = errSim }, false},
 		{"left and covering", func(r *rig) { r.set(1, layout.StateLeft, 2, 7, 1) }, true},
-		{"left, may hide another", func(r *rig) { r.set(1, layout.StateLeft, 2, 7, 1).Highest = 2 }, false},
+		{"left, may hide another", func(r *rig) { r.set(1, layout.StateLeft, 2, 7, 1).ReadHorizon = 2 }, false},
 		{"id used before", func(r *rig) {
-			r.set(1, layout.StateLive, 2, 7, 1).Highest = 2
+			r.set(1, layout.StateLive, 2, 7, 1).ReadHorizon = 2
 			r.set(4, layout.StateLeft, 2, 6, 1)
 		}, true},
 		{"id used before, by none that was ready", func(r *rig) {
-			r.set(1, layout.StateLive, 2, 7, 1).Highest = 2
-			r.set(4, layout.StateLeft, 2, 6, 1).Highest = 0
+			r.set(1, layout.StateLive, 2, 7, 1).ReadHorizon = 2
+			r.set(4, layout.StateLeft, 2, 6, 1).ReadHorizon = 0
 		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -245,13 +245,13 @@ func TestHighest(t *testing.T) {
 	r.m.hosts = make([]Host, 9)
 	r.start()
 	r.read(0)
-	require.Equal(t, 3, want[Write](r).Record.Highest)
+	require.Equal(t, 3, want[Write](r).Record.ReadHorizon)
 	r.write(0)
 	r.tick()
 	r.set(4, layout.StateJoining, 2, 7, 1)
 	r.read(0)
 	require.Equal(t, 6, r.m.Highest())
-	require.Equal(t, 6, want[Write](r).Record.Highest)
+	require.Equal(t, 6, want[Write](r).Record.ReadHorizon)
 	r.write(0)
 	r.tick()
 	r.table[5].Err = errSim // may be anybody's, or nobody's (FOUND)
@@ -262,5 +262,5 @@ func TestHighest(t *testing.T) {
 	r.out = r.m.Refresh(r.now)
 	r.read(0)
 	require.Equal(t, 8, r.m.Highest())
-	require.Equal(t, 8, want[Write](r).Record.Highest, "at once: somebody may be waiting for it")
+	require.Equal(t, 8, want[Write](r).Record.ReadHorizon, "at once: somebody may be waiting for it")
 }

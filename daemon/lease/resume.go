@@ -63,10 +63,10 @@ func (m *Machine) resume(t Term, r Record, records []Record) {
 	if !own.WatchdogArmed {
 		own.WatchdogArmed, own.WatchdogSeconds = r.WatchdogArmed, r.WatchdogSeconds
 	}
-	own.Highest = r.Highest
+	own.ReadHorizon = r.ReadHorizon
 	m.own, m.acked, m.stands = own, r.Sequence, m.now
 	m.spent = append(m.spent, r.Incarnation)
-	m.highest, m.proven, m.shown = max(m.highest, r.Highest), max(m.proven, r.Highest), r.Highest
+	m.highest, m.proven, m.shown = max(m.highest, r.ReadHorizon), max(m.proven, r.ReadHorizon), r.ReadHorizon
 	m.inherit(r)
 	m.unpublished = len(m.verdicts) > 0 || own.PRKey != r.PRKey ||
 		own.WatchdogArmed != r.WatchdogArmed || own.WatchdogSeconds != r.WatchdogSeconds

@@ -70,7 +70,7 @@ func TestResume(t *testing.T) {
 		require.True(t, rec.WatchdogArmed)
 		require.Equal(t, []layout.Verdict{{Host: 3, Incarnation: 7}}, rec.Verdicts)
 		want[Renewed](s)
-		require.GreaterOrEqual(t, rec.Highest, 3)
+		require.GreaterOrEqual(t, rec.ReadHorizon, 3)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestResumeReady(t *testing.T) {
 		r := live1(t)
 		term, _ := r.m.Term()
 		term.Ready = ready
-		r.set(3, layout.StateLive, 3, 7, 1).Highest = 0
+		r.set(3, layout.StateLive, 3, 7, 1).ReadHorizon = 0
 		s := r.successor(t, term, 1)
 		s.start()
 		s.read(0)
@@ -157,10 +157,10 @@ func TestResumeReady(t *testing.T) {
 		if !ready { // else it reads at once, to publish what it has found
 			s.tick()
 		}
-		s.table[2].Highest = 4
+		s.table[2].ReadHorizon = 4
 		s.read(0)
 		require.True(t, s.m.Ready())
-		require.Equal(t, 4, want[Write](s).Record.Highest)
+		require.Equal(t, 4, want[Write](s).Record.ReadHorizon)
 	}
 }
 

@@ -46,7 +46,7 @@ func newRig(t *testing.T, cfg Config) *rig {
 func (r *rig) set(id int, state layout.HostState, machine byte, incarnation, sequence uint64) *Record {
 	rec := &r.table[id-1]
 	*rec = Record{HostRecord: layout.HostRecord{
-		ID: id, State: state, MachineID: machineID(machine), Incarnation: incarnation, Sequence: sequence, Name: "other", Highest: 4,
+		ID: id, State: state, MachineID: machineID(machine), Incarnation: incarnation, Sequence: sequence, Name: "other", ReadHorizon: 4,
 	}}
 	return rec
 }

@@ -66,7 +66,7 @@ func ReadHostTable(dev blockdev.Device, space layout.Space) (rows []HostRow, err
 			row.Raw = string(sector)
 			row.Record, row.Err = space.DecodeHost(sector, row.ID)
 		}
-		if row.Err != nil || !row.Record.Virgin() {
+		if row.Err != nil || !row.Record.Blank() {
 			rows = append(rows, row)
 		}
 		return nil

@@ -42,7 +42,7 @@ func Inspect(dev blockdev.Device) (*Snapshot, error) {
 	top := Walker{Dev: dev, Space: sb.Space(), Visit: func(r Record) error {
 		highest = max(highest, r.Host)
 		if r.HostRecord != nil {
-			highest = max(highest, r.HostRecord.Highest)
+			highest = max(highest, r.HostRecord.ReadHorizon)
 		}
 		return nil
 	}}
@@ -119,7 +119,7 @@ func (s *Snapshot) Again(dev blockdev.Device, locks []int, highest int, hosts bo
 func (s *Snapshot) Highest() int {
 	n := 1
 	for _, h := range s.Hosts {
-		n = max(n, h.ID, h.Highest)
+		n = max(n, h.ID, h.ReadHorizon)
 	}
 	return n
 }

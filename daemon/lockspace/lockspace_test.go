@@ -16,7 +16,7 @@ func TestFindLockspace(t *testing.T) {
 	disk := blockdev.NewMemory(1<<20, 512, 4096)
 	_, _, err := FindLockspace(disk.Open())
 	require.ErrorIs(t, err, ErrNoLockspace)
-	require.ErrorIs(t, err, layout.ErrVirgin)
+	require.ErrorIs(t, err, layout.ErrBlank)
 	require.ErrorContains(t, err, "no lockspace on memory: ")
 
 	want := lockspacetest.Blank(t, disk)

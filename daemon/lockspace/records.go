@@ -106,7 +106,7 @@ func (w Walker) Hosts() error {
 			host, r.Err = w.Space.DecodeHost(sector, r.Host)
 		}
 		if r.Err == nil {
-			if host.Virgin() {
+			if host.Blank() {
 				return nil
 			}
 			r.HostRecord = &host
@@ -131,7 +131,7 @@ func (w Walker) EntriesOf(first, count int) error {
 			entry, r.Err = w.Space.DecodeEntry(sector, r.Lock)
 		}
 		if r.Err == nil {
-			if entry.Virgin() {
+			if entry.Blank() {
 				return nil
 			}
 			r.Entry = &entry
@@ -154,7 +154,7 @@ func (w Walker) Slots(lock, count int) error {
 			slot, r.Err = w.Space.DecodeSlot(sector, lock, r.Host)
 		}
 		if r.Err == nil {
-			if slot.Virgin() {
+			if slot.Blank() {
 				return nil
 			}
 			r.Slot = &slot

@@ -47,7 +47,7 @@ func hostReport(s *lockspace.Snapshot, h layout.HostRecord, unreadable bool, sai
 	w := said[lockspace.Life{Host: h.ID, Incarnation: h.Incarnation}]
 	r := Host{
 		ID: h.ID, Name: h.Name, State: h.State, Health: HealthLive, Dead: w.Dead, Forgotten: w.Forgotten, Unreadable: unreadable,
-		Incarnation: h.Incarnation, Sequence: h.Sequence, Highest: h.Highest,
+		Incarnation: h.Incarnation, Sequence: h.Sequence, Highest: h.ReadHorizon,
 		MachineID: hex.EncodeToString(h.MachineID[:]), BootID: hex.EncodeToString(h.BootID[:]),
 		WatchdogArmed: h.WatchdogArmed, WatchdogSeconds: int(h.WatchdogSeconds), PRKey: h.PRKey,
 		Verdicts: []Verdict{},
@@ -105,7 +105,7 @@ func (k *Knowledge) remembered(r lockspace.Record) (layout.HostRecord, bool) {
 	}
 	h := k.Hosts[r.Host-1]
 	return layout.HostRecord{
-		ID: r.Host, Name: h.Name, Incarnation: h.Incarnation, State: h.State, Sequence: h.Sequence, Highest: h.Highest,
+		ID: r.Host, Name: h.Name, Incarnation: h.Incarnation, State: h.State, Sequence: h.Sequence, ReadHorizon: h.Highest,
 		PRKey: h.PRKey, WatchdogArmed: h.Watchdog > 0, WatchdogSeconds: uint16(h.Watchdog / time.Second),
 	}, true
 }

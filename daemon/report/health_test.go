@@ -23,7 +23,7 @@ func healths(r *Report) map[int]Health {
 
 func TestHealthOnTheDevice(t *testing.T) {
 	disk, sb := lockspacetest.Example(t)
-	lockspacetest.PutHost(t, disk.Open(), sb, layout.HostRecord{ID: 6, Incarnation: 6, State: layout.StateLive, Highest: 6,
+	lockspacetest.PutHost(t, disk.Open(), sb, layout.HostRecord{ID: 6, Incarnation: 6, State: layout.StateLive, ReadHorizon: 6,
 		Verdicts: []layout.Verdict{{Host: 3, Incarnation: 1<<60 + 3, Kind: layout.VerdictForgotten}, {Host: 1, Incarnation: 77},
 			{Host: 5, Incarnation: 1<<60 + 5}, {Host: 4, Incarnation: 1<<60 + 4, Kind: layout.VerdictWish}}})
 	s, err := lockspace.Inspect(disk.OpenReadOnly())

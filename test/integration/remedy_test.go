@@ -175,7 +175,7 @@ func (s *damagedSpace) prepare(row *advised) {
 		s.owner.leave()
 	case ownerJoining:
 		s.write(s.geo.Host(2), func(sp layout.Space, buf []byte) error {
-			return sp.EncodeHost(buf, layout.HostRecord{ID: 2, Name: "joiner", State: layout.StateJoining, Incarnation: 77, Sequence: 1, Highest: 2})
+			return sp.EncodeHost(buf, layout.HostRecord{ID: 2, Name: "joiner", State: layout.StateJoining, Incarnation: 77, Sequence: 1, ReadHorizon: 2})
 		})
 	}
 }

@@ -100,10 +100,10 @@ func NewFilled(t testing.TB) *Lockspace {
 	t.Helper()
 	c := New(t, 5, 6, time.Now())
 	c.Now = bakery.ClockNumber(time.Now(), time.Now())
-	c.PutHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 4})
-	c.PutHost(layout.HostRecord{ID: 2, State: layout.StateLive, Highest: 4, Verdicts: []layout.Verdict{{Host: 4, Incarnation: 104}}})
-	c.PutHost(layout.HostRecord{ID: 3, State: layout.StateLeft, Highest: 3})
-	c.PutHost(layout.HostRecord{ID: 4, State: layout.StateLive, Highest: 1}) // dead
+	c.PutHost(layout.HostRecord{ID: 1, State: layout.StateLive, ReadHorizon: 4})
+	c.PutHost(layout.HostRecord{ID: 2, State: layout.StateLive, ReadHorizon: 4, Verdicts: []layout.Verdict{{Host: 4, Incarnation: 104}}})
+	c.PutHost(layout.HostRecord{ID: 3, State: layout.StateLeft, ReadHorizon: 3})
+	c.PutHost(layout.HostRecord{ID: 4, State: layout.StateLive, ReadHorizon: 1}) // dead
 	c.WriteEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: c.Now})
 	c.WriteEntry(layout.Entry{Lock: 2, Creation: c.Now + 50}) // removed
 	c.WriteEntry(layout.Entry{Lock: 3, Name: "y", Permits: 2, Creation: c.Now + 60})

@@ -99,7 +99,7 @@ func Example(t *testing.T) (*blockdev.Memory, layout.Superblock) {
 	PutSuperblocks(t, dev, sb)
 	host := func(id int, state layout.HostState, verdicts ...layout.Verdict) {
 		PutHost(t, dev, sb, layout.HostRecord{ID: id, Incarnation: 1<<60 + uint64(id), State: state, Sequence: 1 << 59,
-			Name: []string{"", "db1", "db2", "db3", "db4", "db5"}[id], Highest: 5, Verdicts: verdicts})
+			Name: []string{"", "db1", "db2", "db3", "db4", "db5"}[id], ReadHorizon: 5, Verdicts: verdicts})
 	}
 	host(1, layout.StateLive, layout.Verdict{Host: 4, Incarnation: 1<<60 + 4},
 		layout.Verdict{Host: 2, Incarnation: 1<<60 + 2, Kind: layout.VerdictWish})

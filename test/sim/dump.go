@@ -18,9 +18,9 @@ func (w *world) dump() {
 		switch {
 		case err != nil:
 			line("host %d: %v", id, err)
-		case r.State != layout.StateVirgin:
+		case r.State != layout.StateBlank:
 			line("host %d: %v %016x, name %s, sequence %d, highest %d, watchdog %d s, verdicts %v", id, r.State, r.Incarnation, r.Name,
-				r.Sequence, r.Highest, r.WatchdogSeconds, r.Verdicts)
+				r.Sequence, r.ReadHorizon, r.WatchdogSeconds, r.Verdicts)
 		}
 	}
 	for lock := 0; lock <= g.Locks; lock++ {

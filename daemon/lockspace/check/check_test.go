@@ -64,7 +64,7 @@ func TestCheckClean(t *testing.T) {
 func TestCheckFarJoiner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t)
-		c.PutHost(layout.HostRecord{ID: 5, State: layout.StateLive, Highest: 5})
+		c.PutHost(layout.HostRecord{ID: 5, State: layout.StateLive, ReadHorizon: 5})
 		c.renew(1, 5)
 		require.Empty(t, c.check())
 	})
@@ -122,7 +122,7 @@ func TestCheckFindings(t *testing.T) {
 		},
 			SeverityError, "record of host 1", "damaged record", "make sure that host 1 is off, then bakeryctl check --repair", 0},
 		"slot damaged, of a joiner": {func(c *checked) {
-			c.PutHost(layout.HostRecord{ID: 5, State: layout.StateJoining, Highest: 5})
+			c.PutHost(layout.HostRecord{ID: 5, State: layout.StateJoining, ReadHorizon: 5})
 			lockspacetest.Damage(c.T, c.Disk.Open(), c.Geo.Slot(1, 5))
 		}, SeverityWarning, "slot of host 5 in lock 1", "not such a record", "nothing needed: host 5 is joining and rewrites it, or", 0},
 		"slot and host damaged": {func(c *checked) {
@@ -142,13 +142,13 @@ func TestCheckFindings(t *testing.T) {
 		"slot damaged, of the internal lock, up": {func(c *checked) { lockspacetest.Damage(c.T, c.Disk.Open(), c.Geo.Slot(0, 1)) },
 			SeverityError, "slot of host 1 in lock 0", "damaged record", "nothing needed: host 1 rewrites it", 0},
 		"highest": {func(c *checked) {
-			c.PutHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 3})
+			c.PutHost(layout.HostRecord{ID: 1, State: layout.StateLive, ReadHorizon: 3})
 			c.renew(1)
 		}, SeverityError, "record of host 1", "covers hosts up to 3, and host 4 takes locks", "restart", 0},
 		"one incarnation twice": {func(c *checked) { c.PutHost(layout.HostRecord{ID: 5, State: layout.StateLeft, Incarnation: 103}) },
 			SeverityError, "record of host 5", "incarnation of host 3", "restart", 0},
 		"verdict on nobody": {func(c *checked) {
-			c.PutHost(layout.HostRecord{ID: 3, State: layout.StateLeft, Highest: 3, Verdicts: []layout.Verdict{{Host: 5, Incarnation: 9}}})
+			c.PutHost(layout.HostRecord{ID: 3, State: layout.StateLeft, ReadHorizon: 3, Verdicts: []layout.Verdict{{Host: 5, Incarnation: 9}}})
 		}, SeverityWarning, "record of host 3", "host 5, which never joined", "nothing", 0},
 		"two of one name": {func(c *checked) { c.WriteEntry(layout.Entry{Lock: 4, Name: "x", Permits: 1, Creation: c.Now + 99}) },
 			SeverityError, "directory entry of lock 4", "name x, as the entry of lock 1", "dump", 0},
@@ -237,7 +237,7 @@ func TestCheckFindings(t *testing.T) {
 func TestCheckBelievesTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t)
-		c.PutHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 2})
+		c.PutHost(layout.HostRecord{ID: 1, State: layout.StateLive, ReadHorizon: 2})
 		c.PutSlot(layout.Slot{Lock: 1, Host: 2, Phase: layout.Held, Creation: c.Now, Ticket: layout.MakeTicket(c.Now+2, 2)})
 		c.PutSlot(layout.Slot{Lock: 2, Host: 2, Phase: layout.Waiting, Creation: c.Now + 30, Ticket: layout.MakeTicket(c.Now+50, 2)})
 		c.renew(2)

@@ -29,7 +29,7 @@ func crammed(t testing.TB) (layout.Superblock, []byte) {
 	}
 	for id := 1; id <= 3; id++ {
 		put(0, s.EncodeHost(disk[g.Host(id):][:512], layout.HostRecord{ID: id, Incarnation: uint64(100 + id), State: layout.HostState(id), Sequence: 5, Name: "db",
-			Highest: 3, Verdicts: []layout.Verdict{{Host: id%3 + 1, Incarnation: 7, Kind: layout.VerdictKind(id - 1)}}, Complaints: []layout.Complaint{{Host: 1, Lock: 2}}}))
+			ReadHorizon: 3, Verdicts: []layout.Verdict{{Host: id%3 + 1, Incarnation: 7, Kind: layout.VerdictKind(id - 1)}}, Complaints: []layout.Complaint{{Host: 1, Lock: 2}}}))
 		for lock := range 4 {
 			put(0, s.EncodeSlot(disk[g.Slot(lock, id):][:512], layout.Slot{Lock: lock, Host: id, Incarnation: uint64(100 + id), Creation: uint64(lock + 1), Sequence: 1,
 				Phase: layout.Phase((lock + id) % 4), Mode: layout.Mode(id % 2), Ticket: layout.MakeTicket(now+uint64(id), id), Holder: layout.Holder{PID: 1, Command: "sh"},

@@ -25,7 +25,7 @@ func TestRepairRefusesWithoutIntents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := lockspacetest.New(t, 4, 4, time.Now())
 			c.Now = 5
-			c.PutHost(layout.HostRecord{ID: 1, State: layout.StateLive, Highest: 4})
+			c.PutHost(layout.HostRecord{ID: 1, State: layout.StateLive, ReadHorizon: 4})
 			c.Intend(3, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
 			c.Spoil(c.Geo.Entry(1))
 			spoil(c)

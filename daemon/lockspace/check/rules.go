@@ -188,8 +188,8 @@ func (p *picture) highestTaker() (host, lock int) {
 // hostRules are about one host record that can be read.
 func (p *picture) hostRules(h layout.HostRecord) (all []suspicion) {
 	r := lockspace.Record{Kind: lockspace.KindHost, Host: h.ID, Offset: p.ex.space.Geometry.Host(h.ID)}
-	if top, lock := p.highestTaker(); h.State == layout.StateLive && h.Highest < top && !p.over(h.ID, h.Incarnation) {
-		s := suspect(SeverityError, r, "highest", fmt.Sprintf("it covers hosts up to %d, and host %d takes locks: it may not see what that holds", h.Highest, top),
+	if top, lock := p.highestTaker(); h.State == layout.StateLive && h.ReadHorizon < top && !p.over(h.ID, h.Incarnation) {
+		s := suspect(SeverityError, r, "highest", fmt.Sprintf("it covers hosts up to %d, and host %d takes locks: it may not see what that holds", h.ReadHorizon, top),
 			fmt.Sprintf("restart bakeryd on host %d", h.ID))
 		s.alive, s.state, s.locks = []int{h.ID}, fmt.Sprint(top), []int{lock}
 		all = append(all, s)

@@ -40,7 +40,7 @@ func oldLockspace(t testing.TB, disk *blockdev.Memory, hosts ...layout.HostRecor
 }
 
 func liveHost(id int, name string) layout.HostRecord {
-	return layout.HostRecord{ID: id, Incarnation: 0xabc0 + uint64(id), State: layout.StateLive, Sequence: 5, Name: name, Highest: id}
+	return layout.HostRecord{ID: id, Incarnation: 0xabc0 + uint64(id), State: layout.StateLive, Sequence: 5, Name: name, ReadHorizon: id}
 }
 
 // renewer is a host of a lockspace, as far as formatting sees one.

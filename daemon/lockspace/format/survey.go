@@ -107,7 +107,7 @@ func (f *formatter) surveyRemains(ctx context.Context) (occupant, error) {
 			uuid := layout.UUID(sector[24:40]) // there in every format version
 			row := lockspace.HostRow{ID: i + 1, Raw: string(sector)}
 			row.Record, err = layout.Space{UUID: uuid, Geometry: space.Geometry}.DecodeHost(sector, row.ID)
-			if err == nil && !row.Record.Virgin() {
+			if err == nil && !row.Record.Blank() {
 				space.UUID = uuid
 				rows = append(rows, row)
 			}
@@ -120,7 +120,7 @@ func (f *formatter) surveyRemains(ctx context.Context) (occupant, error) {
 			// How many hosts it had is not known; more than these may join, but not many while it is watched.
 			top := rows[len(rows)-1].ID
 			for _, r := range rows {
-				top = max(top, r.Record.Highest)
+				top = max(top, r.Record.ReadHorizon)
 			}
 			space.Geometry.Hosts = min(count, top+64)
 			what := fmt.Sprintf("the remains of lockspace %v, whose superblock is lost%s", space.UUID, describeRows(rows))

@@ -23,7 +23,7 @@ func (s *space) simulate(first, last int) (*simulatedHosts, error) {
 	c := &simulatedHosts{space: s, stop: make(chan struct{})}
 	for id := first; id <= last; id++ {
 		c.records = append(c.records, layout.HostRecord{ID: id, Incarnation: 0xc0ffee<<16 + uint64(id), State: layout.StateLive,
-			Sequence: 1, Name: "elsewhere", Highest: s.sb.Geometry.Hosts})
+			Sequence: 1, Name: "elsewhere", ReadHorizon: s.sb.Geometry.Hosts})
 	}
 	if err := c.renew(); err != nil {
 		return nil, err
