@@ -39,7 +39,8 @@ func benchmarkDisk(b *testing.B, d *Disk) {
 	}
 }
 
-// BenchmarkLedger is all that a Disk adds to a system call, but for checking its arguments.
+// BenchmarkLedger measures all that a Disk adds to a system call, except the check of its
+// arguments.
 func BenchmarkLedger(b *testing.B) {
 	l := newLedger()
 	b.ReportAllocs()

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pageSize is the smallest page of any machine. Direct IO never asks for a larger alignment in memory.
+// pageSize is the smallest page of any machine. Direct IO never requires a larger alignment in
+// memory.
 const pageSize = 4096
 
 const (
@@ -16,11 +17,11 @@ const (
 	slabSize = 1 << 18 // small buffers are cut from mappings of this size
 )
 
-// scratch lends this package the buffers that it needs itself.
+// scratch provides buffers to this package.
 var scratch Pool
 
-// Alloc returns n bytes of zeroes that begin at a page, as direct IO needs them. They are never given back to
-// the system: for buffers that come and go there is [Pool]. It panics if there is no memory, as make does.
+// Alloc returns n bytes of zeroes that begin at a page, as direct IO requires. They are never
+// freed; use [Pool] for temporary buffers. It panics if there is no memory, as make does.
 func Alloc(n int) []byte {
 	if n <= 0 {
 		panic(fmt.Sprintf("blockdev: buffer of %d bytes", n))
@@ -32,13 +33,14 @@ func Alloc(n int) []byte {
 	return p[:n:n]
 }
 
-// Pool lends out buffers that begin at a page. It never lends one to two borrowers, keeps all the memory it
-// ever had, and, once it has enough, allocates nothing. The zero Pool is ready to use, concurrently too.
+// Pool lends buffers that begin at a page. It never lends one to two borrowers and never frees
+// memory. Once it has enough, it allocates nothing. The zero Pool is ready for use, also
+// concurrently.
 type Pool struct {
-	mu   sync.Mutex        // guards all below, and the lent flag of every buffer
+	mu   sync.Mutex        // guards the fields below and the lent flag of every buffer
 	free [64][]*buffer     // by class: buffers of 1<<class bytes
 	all  map[*byte]*buffer // by first byte
-	size [64]int           // by class: how many there are, lent or free
+	size [64]int           // by class: number of buffers, lent or free
 }
 
 type buffer struct {
@@ -47,8 +49,8 @@ type buffer struct {
 	lent  bool
 }
 
-// Get lends a buffer of length n. It holds whatever its last borrower left there: it is for a read to fill
-// or for an encoder that sets every byte. Give it back with Put.
+// Get lends a buffer of length n, with arbitrary contents: a read or an encoder must set every
+// byte. Return it with Put.
 func (p *Pool) Get(n int) []byte {
 	if n <= 0 {
 		panic(fmt.Sprintf("blockdev: buffer of %d bytes", n))
@@ -66,8 +68,8 @@ func (p *Pool) Get(n int) []byte {
 	return b.bytes[:n]
 }
 
-// Put takes back a buffer of Get, or any part of one that begins where it begins. The borrower must not touch
-// it any more. It panics if the buffer is not of this pool, or is not lent.
+// Put takes back a buffer from Get, or any part that begins where it begins. The borrower must
+// not use it afterwards. Put panics if the buffer is not of this pool, or is not lent.
 func (p *Pool) Put(b []byte) {
 	if cap(b) == 0 {
 		panic("blockdev: put of an empty buffer")
@@ -82,7 +84,8 @@ func (p *Pool) Put(b []byte) {
 	p.free[known.class] = append(p.free[known.class], known)
 }
 
-// grow adds buffers to a class. It makes room for giving all of them back, so that Put never allocates.
+// grow adds buffers to a class. It reserves the space to take all of them back, so that Put never
+// allocates.
 func (p *Pool) grow(class int) {
 	length := 1 << class
 	slab := Alloc(max(length, slabSize))

@@ -77,7 +77,7 @@ func TestPoolAllocatesNothing(t *testing.T) {
 	lend()
 	require.Zero(t, testing.AllocsPerRun(100, lend))
 
-	// Giving back more than were ever free at once does not either.
+	// Returning more than were ever free at the same time does not allocate either.
 	many := make([][]byte, 1000)
 	for i := range many {
 		many[i] = pool.Get(512)

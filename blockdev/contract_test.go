@@ -44,7 +44,8 @@ func loopStorage(t testing.TB, sector int) storage {
 	}}
 }
 
-// twoLoopsStorage is two hosts on one disk: every other handle is on another loop device on the same file.
+// twoLoopsStorage gives two hosts one disk: every other handle is on another loop device on the
+// same file.
 func twoLoopsStorage(t testing.TB) storage {
 	file := backingFile(t)
 	paths := []string{loop(t, file, 512), loop(t, file, 512)}
@@ -101,7 +102,7 @@ func contractInfo(t *testing.T, s storage) {
 	require.True(t, s.open(t, true).Info().ReadOnly)
 }
 
-// What one host wrote, another reads at once.
+// A read sees a write of another host immediately.
 func contractTwoHosts(t *testing.T, s storage) {
 	a, b := s.open(t, false), s.open(t, false)
 	block := a.Info().LogicalBlock
@@ -200,7 +201,7 @@ func contractZero(t *testing.T, s storage) {
 	require.Equal(t, int64(testSize), dev.Info().Size)
 }
 
-// Any sequence of requests by two hosts leaves what a slice of bytes would hold.
+// Any sequence of requests by two hosts has the same result as on a slice of bytes.
 func contractModel(t *testing.T, s storage) {
 	hosts := []Device{s.open(t, false), s.open(t, false)}
 	block := hosts[0].Info().LogicalBlock
@@ -231,7 +232,7 @@ func contractModel(t *testing.T, s storage) {
 	})
 }
 
-// Hosts that write blocks of their own do not disturb each other, and closing waits for them.
+// Hosts that write different blocks do not disturb each other, and closing waits for them.
 func contractConcurrency(t *testing.T, s storage) {
 	const hosts, rounds = 4, 25
 	devs := make([]Device, hosts)

@@ -7,15 +7,16 @@ import (
 	"path/filepath"
 )
 
-// Create makes a sparse file of size bytes, readable and writable by its owner only, to be used as a device.
-// The fill function, unless nil, writes its first contents.
+// Create makes a sparse file of size bytes, readable and writable only by its owner, for use as a
+// device. The fill function, unless nil, writes its first contents.
 //
-// The file appears at path only when it is complete and durable, so no other host or process ever sees it
-// half made, and of several processes that create it at once one succeeds. On failure nothing is left at path;
-// a process that is killed leaves a file ".NAME.*" beside it.
+// The file appears at path only when it is complete and durable. No other host or process sees it
+// half made, and only one of several processes that create it at the same time succeeds. After a
+// failure there is nothing at path. A process that is killed leaves a file ".NAME.*" in the same
+// directory.
 //
-// It returns os.ErrExist (as errors.Is sees it) if path exists, ErrNoDirectIO, ErrAlignment if the size is not
-// a multiple of the block, ErrTooSmall, the error of fill, or wraps an errno.
+// It returns os.ErrExist (for errors.Is) if path exists, ErrNoDirectIO, ErrAlignment if the size
+// is not a multiple of the block, ErrTooSmall, the error of fill, or wraps an errno.
 func Create(path string, size int64, fill func(Device) error) error {
 	if err := create(path, size, fill); err != nil {
 		return fmt.Errorf("create %s: %w", path, err)
@@ -27,13 +28,13 @@ func create(path string, size int64, fill func(Device) error) error {
 	if size <= 0 {
 		return fmt.Errorf("%w: %d bytes", ErrTooSmall, size)
 	}
-	// The link decides; this only spares the work.
+	// The link below decides; this check only saves work.
 	if _, err := os.Lstat(path); err == nil {
 		return os.ErrExist
 	}
 	dir, base := filepath.Split(path)
 	if dir == "" {
-		dir = "." // CreateTemp would take the system's directory for temporary files
+		dir = "." // CreateTemp would use the system's directory for temporary files
 	}
 	f, err := os.CreateTemp(dir, "."+base+".*")
 	if err != nil {
@@ -45,10 +46,10 @@ func create(path string, size int64, fill func(Device) error) error {
 	return syncDir(dir)
 }
 
-// makeFile makes of an empty temporary file one that is complete, and gives it the name path for its own.
+// makeFile completes an empty temporary file and gives it the name path.
 func makeFile(f *os.File, path string, size int64, fill func(Device) error) error {
 	defer os.Remove(f.Name())
-	defer f.Close() // synced if all went well
+	defer f.Close() // after success it is synced
 	if err := f.Truncate(size); err != nil {
 		return cause(err)
 	}
@@ -58,11 +59,11 @@ func makeFile(f *os.File, path string, size int64, fill func(Device) error) erro
 	if err := f.Sync(); err != nil {
 		return cause(err)
 	}
-	// Unlike rename, link never replaces what another process has put there meanwhile.
+	// Unlike rename, link never replaces a file that another process has created at path.
 	return cause(os.Link(f.Name(), path))
 }
 
-// fillFile fills the file at temp, which will be at path.
+// fillFile fills the file at temp, whose errors name path.
 func fillFile(temp, path string, size int64, fill func(Device) error) (err error) {
 	dev, err := open(temp, path, Options{})
 	if err != nil {
@@ -88,7 +89,7 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// cause strips from an error of package os the path, which names a temporary file.
+// cause returns the error inside one of package os, without the path of the temporary file.
 func cause(err error) error {
 	var pathErr *os.PathError
 	var linkErr *os.LinkError

@@ -84,7 +84,7 @@ func TestCreateExisting(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "precious", string(got))
 
-	// It appears while this one is being filled.
+	// It appears while Create fills its own file.
 	path := filepath.Join(dir, "late")
 	err = Create(path, testSize, func(Device) error { return os.WriteFile(path, []byte("precious"), 0o600) })
 	require.ErrorIs(t, err, os.ErrExist)
@@ -97,7 +97,7 @@ func TestCreateInWorkingDirectory(t *testing.T) {
 	require.FileExists(t, filepath.Join(dir, "image"))
 }
 
-// Of many at once one succeeds, and nobody sees a file that is not complete.
+// Of several concurrent calls one succeeds, and no process sees an incomplete file.
 func TestCreateAtOnce(t *testing.T) {
 	path := filepath.Join(diskDir(t), "image")
 	const creators = 8

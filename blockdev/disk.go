@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say how to open a device.
+// Options configure Open.
 type Options struct {
-	// ReadOnly opens for reading only; Write and Zero then return ErrReadOnly.
+	// ReadOnly opens for reading only. Write and Zero then return ErrReadOnly.
 	ReadOnly bool
 
-	// Exclusive refuses a device that is mounted, belongs to a volume or RAID, or that another process on
-	// this host holds exclusively, and keeps a block device from all these until it is closed. A regular
-	// file is refused while a loop device on it is so held; nothing keeps it from that later.
+	// Exclusive refuses a device that is mounted, belongs to a volume or RAID, or that another
+	// process on this host holds exclusively. Until it is closed, a block device cannot be used
+	// like that by others. A regular file is refused while a loop device on it is held
+	// exclusively; later nothing prevents that.
 	Exclusive bool
 }
 
@@ -33,9 +34,9 @@ var (
 
 // Open opens the block device or regular file at path, following symbolic links.
 //
-// Every Read and Write is one pread or pwrite, past the page cache (O_DIRECT) and durable when it returns
-// (O_DSYNC: forced unit access where the device has it, else a flush of its cache). The kernel splits those
-// above the device's own limit, max_sectors_kb in sysfs.
+// Every Read and Write is one pread or pwrite, without the page cache (O_DIRECT) and durable when
+// it returns (O_DSYNC: forced unit access if the device has it, otherwise a flush of its cache).
+// The kernel splits requests above the device's own limit, max_sectors_kb in sysfs.
 //
 // It returns ErrNotDevice, ErrBusy, ErrReadOnly, ErrNoDirectIO, ErrTooSmall, or wraps an errno.
 func Open(path string, opts Options) (*Disk, error) {
@@ -46,10 +47,10 @@ func Open(path string, opts Options) (*Disk, error) {
 	return d, nil
 }
 
-// open opens path and calls it name in errors.
+// open opens path and uses name in errors.
 func open(path, name string, opts Options) (*Disk, error) {
 	var st unix.Stat_t
-	// Looked at before it is opened: opening a FIFO blocks, opening a watchdog arms it.
+	// Checked before opening: opening a FIFO blocks, and opening a watchdog arms it.
 	if err := unix.Stat(path, &st); err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func open(path, name string, opts Options) (*Disk, error) {
 	}
 	d := &Disk{fd: fd, info: Info{Path: name, ReadOnly: opts.ReadOnly}, ledger: newLedger()}
 	if err := d.inspect(opts); err != nil {
-		_ = unix.Close(fd) // nothing was written: the first error is the one to tell
+		_ = unix.Close(fd) // nothing was written: the earlier error is returned
 		return nil, err
 	}
 	return d, nil
@@ -92,7 +93,7 @@ func openDirect(path string, mode uint32, opts Options) (int, error) {
 	}
 }
 
-// inspect checks what was opened and fills in its geometry.
+// inspect checks the opened file and sets its geometry.
 func (d *Disk) inspect(opts Options) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(d.fd, &st); err != nil {
@@ -174,17 +175,17 @@ func (d *Disk) pwrite(p []byte, off int64) error {
 	return nil
 }
 
-// explain makes an error of a request that ended with err, or short with got bytes of want.
+// explain returns the error of a request that ended with err, or short with got bytes of want.
 func (d *Disk) explain(op Op, got, want, off int64, err error) error {
 	switch {
 	case errors.Is(err, unix.EINVAL):
-		// The request was aligned to what the kernel said it wants, so the device wants more than that.
+		// The request was aligned as the kernel demands, so the device demands more than that.
 		err = fmt.Errorf("%w: %w", ErrAlignment, err)
 	case err != nil:
 	case op == OpWrite:
 		err = fmt.Errorf("only %d written: %w", got, io.ErrShortWrite)
 	default:
-		// Asked only now: the end of a device that has not shrunk was checked without a system call.
+		// Checked only now: this costs a system call that successful requests do not need.
 		end, seekErr := unix.Seek(d.fd, 0, io.SeekEnd)
 		if seekErr == nil && off+got < end {
 			err = fmt.Errorf("only %d read: %w", got, unix.EIO)
@@ -195,7 +196,7 @@ func (d *Disk) explain(op Op, got, want, off int64, err error) error {
 	return requestError(op, want, off, d.info.Path, err)
 }
 
-// Stats says how the device did since it was opened.
+// Stats returns statistics since the device was opened.
 func (d *Disk) Stats() Stats { return d.ledger.stats() }
 
 // Close implements Device.

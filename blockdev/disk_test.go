@@ -113,7 +113,7 @@ func TestGeometryOfFile(t *testing.T) {
 	require.GreaterOrEqual(t, info.PhysicalBlock, 4096)
 	require.Zero(t, info.Major)
 
-	// Where the kernel does not say, trying it out comes to the same.
+	// If the kernel does not report the block, probing gives the same result.
 	block, err := probeBlock(d.fd)
 	require.NoError(t, err)
 	require.Equal(t, info.LogicalBlock, block)
@@ -123,7 +123,7 @@ func TestGeometryOfFile(t *testing.T) {
 	require.Equal(t, int64(testSize), mustOpen(t, path, Options{}).Info().Size)
 }
 
-// Exclusive is refused by, and refuses, whoever holds the device so; opening it plainly is not.
+// Exclusive conflicts with another exclusive holder of the device, but not with a plain open.
 func TestExclusive(t *testing.T) {
 	file := backingFile(t)
 	dev := loop(t, file, 512)
@@ -172,7 +172,7 @@ func TestShrunkFile(t *testing.T) {
 	require.Equal(t, uint64(2), d.Stats().Read.Errors)
 }
 
-// What the kernel says is in the error, after what was being done to what.
+// An error contains the request, then the kernel's error.
 func TestErrno(t *testing.T) {
 	path := backingFile(t)
 	d := mustOpen(t, path, Options{})
@@ -190,7 +190,7 @@ func TestErrno(t *testing.T) {
 	require.Equal(t, uint64(2), d.Stats().Write.Errors)
 }
 
-// An alignment that only the kernel knows to be wrong is explained too.
+// An alignment that only the kernel rejects is explained too.
 func TestKernelRefusesAlignment(t *testing.T) {
 	d := mustOpen(t, loop(t, backingFile(t), 4096), Options{})
 	d.info.LogicalBlock = 512

@@ -6,49 +6,49 @@ import (
 	"time"
 )
 
-// Fault says which requests go wrong, and how. What is left zero does not happen.
+// Fault selects requests and defines how they fail. A zero field has no effect.
 //
-// A request waits first (Delay, Jitter, Hang), then goes to the place that Shift says, and there Crash, Late,
-// Err, Flicker or Returns happens: the first of them that is set.
+// A request first waits (Delay, Jitter, Hang), then moves to the place that Shift gives. Then the
+// first of Crash, Late, Err, Flicker and Returns that is set takes effect.
 type Fault struct {
 	Op       Op      // OpAny: every kind
-	From, To int64   // requests that touch [From,To); To 0 is the end of the device
-	After    int     // so many of them pass untouched first
-	Times    int     // then so many are hit; 0 is all
-	Chance   float64 // and of these each with this probability; 0 is 1
+	From, To int64   // requests that overlap [From,To); To 0 is the end of the device
+	After    int     // number of matching requests that pass first
+	Times    int     // number of requests that are hit then; 0 is all
+	Chance   float64 // probability with which each of these is hit; 0 is 1
 
-	Delay  time.Duration // it waits as long,
-	Jitter time.Duration // a random time up to this longer,
-	Hang   bool          // and until it is released
+	Delay  time.Duration // the request waits for Delay,
+	Jitter time.Duration // then for a random time up to Jitter,
+	Hang   bool          // then until it is released
 
-	Shift int64 // it goes to the wrong place, so many bytes further on
+	Shift int64 // the request goes to a wrong place, this number of bytes further on
 
-	Crash bool  // the host crashes: this request and all after it return ErrCrashed, until Restart
-	Late  bool  // a write is acknowledged, or returns Err, and lands only when Land is called
-	Err   error // it fails with this, as a rule an errno
-	// Landed is how many bytes of a write that fails or crashes have reached the disk by then, even part of
-	// a block; All of them is -1. Of a zeroing only whole blocks do.
+	Crash bool  // the host crashes: this request and all later ones return ErrCrashed, until Restart
+	Late  bool  // a write is acknowledged, or returns Err, and lands when Land is called
+	Err   error // the request fails with this error, usually an errno
+	// Landed is the number of bytes of a failing or crashing write that reach the disk, which may
+	// end inside a block; All is the whole write. Of a zeroing only whole blocks land.
 	Landed int
 
-	// Flicker makes a write show so many other states before it lands: each of its blocks is the old one, the
-	// new one, part new and part old, or garbage, in any order. Each state lasts for Delay. It is how a disk
-	// may look to those who read it while it is being written, and no worse.
+	// Flicker is the number of other states that a write shows before it lands. In each state,
+	// every block is old, new, part new and part old, or garbage, in any order. Each state lasts
+	// for Delay. This is the worst that a disk may show to hosts that read it during a write.
 	Flicker int
 
-	Returns Contents // what a read returns instead of what is there
+	Returns Contents // the result of a read
 }
 
-// All is the Fault.Landed of a write that fails and has nevertheless wholly landed.
+// All is the Fault.Landed of a write that fails although all of it has landed.
 const All = -1
 
-// Contents is what a faulty read returns, in those of its blocks that the Fault is about.
+// Contents is the result of a faulty read, in the blocks that overlap the range of the Fault.
 type Contents uint8
 
-// What a faulty read can return.
+// The results of a faulty read.
 const (
-	Right   Contents = iota // what is on the disk
-	Stale                   // what was there when the fault was injected
-	Mixed                   // each block as it is, as it was, or part of each, but never all of them as they are
+	Right   Contents = iota // the contents of the disk
+	Stale                   // the contents when the fault was injected
+	Mixed                   // each block new, old, or part of each, but never all of them new
 	Garbage                 // random bytes
 )
 
@@ -59,7 +59,7 @@ type Injection struct {
 	faulty  *Faulty
 	id      uint64
 	before  []byte        // contents from the block of From on, when injected; for Stale and Mixed
-	base    int64         // where before begins
+	base    int64         // offset of before
 	hit     chan struct{} // closed by the first request that is hit
 	release chan struct{} // closed by Release
 
@@ -69,17 +69,19 @@ type Injection struct {
 	released bool
 }
 
-// Fired returns how many requests were hit so far.
+// Fired returns the number of requests that were hit so far.
 func (i *Injection) Fired() int {
 	i.faulty.mu.Lock()
 	defer i.faulty.mu.Unlock()
 	return i.fired
 }
 
-// Hit is closed as soon as a request was hit. One that hangs is then hanging.
+// Hit returns a channel that is closed when a request has been hit. With Hang set, that request
+// hangs then.
 func (i *Injection) Hit() <-chan struct{} { return i.hit }
 
-// Release lets the requests go on that hang, and ends the fault. It may be called any number of times.
+// Release continues the requests that hang, and ends the fault. It may be called any number of
+// times.
 func (i *Injection) Release() {
 	i.faulty.mu.Lock()
 	defer i.faulty.mu.Unlock()
@@ -90,12 +92,12 @@ func (i *Injection) Release() {
 	}
 }
 
-// matches says whether a request is one that this fault is about.
+// matches reports whether the fault applies to a request.
 func (i *Injection) matches(r request) bool {
 	return (i.Op == OpAny || i.Op == r.op) && r.off < i.To && i.From < r.off+r.n
 }
 
-// spent says whether the fault has hit as often as it should.
+// spent reports whether the fault has hit Times requests.
 func (i *Injection) spent() bool { return i.Times > 0 && i.fired >= i.Times }
 
 // take decides whether a matching request is hit, and counts it.
@@ -115,12 +117,12 @@ func (i *Injection) take() bool {
 	return true
 }
 
-// random returns the dice of one request, so that what it throws depends on no other rule or goroutine.
+// random returns the random source of one request, which depends on no other rule or goroutine.
 func (i *Injection) random(nth, purpose uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(i.faulty.seed^i.id<<32, nth<<8|purpose))
 }
 
-// remember reads what is now where the fault will be.
+// remember reads the present contents of the fault's range.
 func (i *Injection) remember() {
 	block := int64(i.faulty.info.LogicalBlock)
 	i.base = i.From - i.From%block
@@ -136,7 +138,7 @@ func (i *Injection) remember() {
 	}
 }
 
-// corrupt changes what a read of off got, in the blocks that touch the range of the fault.
+// corrupt changes the result of a read at off, in the blocks that overlap the range of the fault.
 func (i *Injection) corrupt(dice *rand.Rand, p []byte, off int64) {
 	block := i.faulty.info.LogicalBlock
 	begin, end := i.base, i.base+int64(len(i.before))
@@ -151,7 +153,7 @@ func (i *Injection) corrupt(dice *rand.Rand, p []byte, off int64) {
 	case Garbage:
 		fill(dice, now)
 	case Mixed:
-		// One block at least is not as it is.
+		// At least one block differs from the disk.
 		spoilt := dice.IntN(len(now)/block) * block
 		for at := 0; at < len(now); at += block {
 			kind := dice.IntN(3)
@@ -169,7 +171,7 @@ func (i *Injection) corrupt(dice *rand.Rand, p []byte, off int64) {
 	}
 }
 
-// flicker makes one of the states through which a write of p over old goes.
+// flicker fills state with one of the states that a write of p over old may show.
 func flicker(dice *rand.Rand, state, old, p []byte, block int) {
 	copy(state, p)
 	for at := 0; at < len(p); at += block {

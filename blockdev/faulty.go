@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// ErrCrashed is returned by a Faulty, from a Fault with Crash until Restart.
+// ErrCrashed is returned by a Faulty after a Fault with Crash, until Restart.
 var ErrCrashed = errors.New("host has crashed")
 
-// Faulty is a device as one host sees it when things go wrong between it and the disk. Without faults it is the
-// device it stands before.
+// Faulty is a device as one host sees it when faults occur between the host and the disk. Without
+// faults it behaves like the device that it wraps.
 //
-// What is random follows from the seed: the nth request that a fault is about always meets the same fate.
+// Random choices follow from the seed: the nth request that matches a fault always has the same
+// result.
 type Faulty struct {
 	dev    Device
 	info   Info
@@ -23,10 +24,10 @@ type Faulty struct {
 	seed   uint64
 	sleep  func(time.Duration)
 
-	mu      sync.Mutex   // guards all below, and the counts of every Injection
-	rules   []*Injection // the newest last
+	mu      sync.Mutex   // guards the fields below, and the counts of every Injection
+	rules   []*Injection // oldest first
 	nextID  uint64
-	late    []request // in the order they were made
+	late    []request // oldest first
 	crashed bool
 }
 
@@ -35,13 +36,13 @@ var (
 	_ Zeroer = (*Faulty)(nil)
 )
 
-// FaultyOptions are the seed of what is random, and how to wait.
+// FaultyOptions configure NewFaulty: the seed of random choices, and the way to wait.
 type FaultyOptions struct {
 	Seed  uint64
-	Sleep func(time.Duration) // nil is time.Sleep; a test with a clock of its own has its own
+	Sleep func(time.Duration) // nil is time.Sleep; a test with its own clock sets another
 }
 
-// request is what a Device is asked for. The bytes of an OpZero are nil.
+// request is a call of a Device method. The bytes of an OpZero are nil.
 type request struct {
 	op    Op
 	n     int64
@@ -49,8 +50,8 @@ type request struct {
 	bytes []byte
 }
 
-// NewFaulty returns a device that passes everything on to dev, which it then owns, but for the faults that are
-// injected into it.
+// NewFaulty returns a device that wraps and owns dev. It passes on every request that no injected
+// fault hits.
 func NewFaulty(dev Device, opts FaultyOptions) *Faulty {
 	f := &Faulty{dev: dev, info: dev.Info(), ledger: newLedger(), seed: opts.Seed, sleep: opts.Sleep}
 	if f.sleep == nil {
@@ -59,8 +60,8 @@ func NewFaulty(dev Device, opts FaultyOptions) *Faulty {
 	return f
 }
 
-// Inject adds a fault. Of several that are about one request the newest hits it. It panics if the fault makes no
-// sense, or if it is to show old contents (Stale, Mixed) and these cannot be read.
+// Inject adds a fault. If several faults match a request, the newest hits it. It panics if the
+// fault is inconsistent, or if it needs old contents (Stale, Mixed) and these cannot be read.
 func (f *Faulty) Inject(fault Fault) *Injection {
 	if fault.To == 0 {
 		fault.To = f.info.Size
@@ -80,13 +81,13 @@ func (f *Faulty) Inject(fault Fault) *Injection {
 	return i
 }
 
-// Hang makes the requests that a fault is about hang until release is called.
+// Hang makes the requests that match a fault hang until release is called.
 func (f *Faulty) Hang(fault Fault) (release func()) {
 	fault.Hang = true
 	return f.Inject(fault).Release
 }
 
-// Heal releases and removes every fault. Writes that are late stay so, and a crashed host stays crashed.
+// Heal releases and removes every fault. Late writes stay late, and a crashed host stays crashed.
 func (f *Faulty) Heal() {
 	f.mu.Lock()
 	rules := slices.Clone(f.rules)
@@ -96,9 +97,9 @@ func (f *Faulty) Heal() {
 	}
 }
 
-// Land makes the writes land that are late, in the order in which they were made, and returns how many did.
-// One that fails is lost, and those after it stay late. A crash does not keep them from landing: they were in the
-// fabric already.
+// Land makes the late writes land, in the order in which they were made, and returns their
+// number. One that fails is lost, and those after it stay late. A crash does not stop them: they
+// were in the fabric already.
 func (f *Faulty) Land() (int, error) {
 	f.mu.Lock()
 	late := f.late
@@ -117,7 +118,7 @@ func (f *Faulty) Land() (int, error) {
 	return len(late), nil
 }
 
-// Crash makes the host crash now: requests that hang fail when released, later ones at once.
+// Crash makes the host crash now: hanging requests fail when released, later ones immediately.
 func (f *Faulty) Crash() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,7 +135,7 @@ func (f *Faulty) Restart() {
 // Info implements Device.
 func (f *Faulty) Info() Info { return f.info }
 
-// Stats says how the device did, faults included.
+// Stats returns statistics of the device, faults included.
 func (f *Faulty) Stats() Stats { return f.ledger.stats() }
 
 // Read implements Device.
@@ -169,7 +170,7 @@ func (f *Faulty) Close() error {
 	return f.dev.Close()
 }
 
-// account has the ledger see a request.
+// account counts a request in the ledger.
 func (f *Faulty) account(r request) error {
 	id, ok := f.ledger.begin(r.op)
 	if !ok {
@@ -184,7 +185,7 @@ func (f *Faulty) fail(r request, err error) error {
 	return requestError(r.op, r.n, r.off, f.info.Path, err)
 }
 
-// do serves a request, or what a fault makes of it.
+// do serves a request, with the effect of a fault.
 func (f *Faulty) do(r request) error {
 	i, nth, crashed := f.match(r)
 	if crashed {
@@ -221,7 +222,7 @@ func (f *Faulty) do(r request) error {
 	return err
 }
 
-// match finds the fault that hits a request, if any, and the number by which it counts there.
+// match returns the fault that hits a request, nil if none, and the index of the request there.
 func (f *Faulty) match(r request) (hit *Injection, nth int, crashed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -230,7 +231,7 @@ func (f *Faulty) match(r request) (hit *Injection, nth int, crashed bool) {
 	}
 	for _, i := range slices.Backward(f.rules) {
 		if i.matches(r) && !i.spent() && i.take() {
-			if i.fired == i.Times && !i.Hang { // one that hangs stays for Heal to release
+			if i.fired == i.Times && !i.Hang { // a hanging request is released by Heal
 				f.remove(i)
 			}
 			return i, i.passed, false
@@ -239,7 +240,7 @@ func (f *Faulty) match(r request) (hit *Injection, nth int, crashed bool) {
 	return nil, 0, false
 }
 
-// remove takes a rule out. The caller holds f.mu.
+// remove removes a rule. The caller holds f.mu.
 func (f *Faulty) remove(i *Injection) {
 	f.rules = slices.DeleteFunc(f.rules, func(other *Injection) bool { return other == i })
 }
@@ -250,7 +251,7 @@ func (f *Faulty) isCrashed() bool {
 	return f.crashed
 }
 
-// wait holds a request up for as long as the fault says.
+// wait blocks a request for the time of the fault.
 func (i *Injection) wait(dice *rand.Rand) {
 	d := i.Delay
 	if i.Jitter > 0 {
@@ -264,7 +265,7 @@ func (i *Injection) wait(dice *rand.Rand) {
 	}
 }
 
-// pass hands a request on to the device.
+// pass sends a request to the device.
 func (f *Faulty) pass(r request) error {
 	switch r.op {
 	case OpRead:
@@ -276,7 +277,7 @@ func (f *Faulty) pass(r request) error {
 	}
 }
 
-// keep has a write wait for Land.
+// keep delays a write until Land.
 func (f *Faulty) keep(r request) {
 	kept := scratch.Get(len(r.bytes))
 	copy(kept, r.bytes)
@@ -286,7 +287,7 @@ func (f *Faulty) keep(r request) {
 	f.late = append(f.late, r)
 }
 
-// land makes the first bytes of a write or zeroing that fails with cause reach the disk.
+// land writes the first bytes of a write or zeroing that fails with cause.
 func (f *Faulty) land(r request, landed int, cause error) error {
 	block := int64(f.info.LogicalBlock)
 	n := min(int64(landed), r.n)
@@ -318,7 +319,7 @@ func (f *Faulty) tear(r request, n int64) error {
 	return f.dev.Write(torn, r.off)
 }
 
-// flicker writes, but by way of other states.
+// flicker writes, after showing other states.
 func (f *Faulty) flicker(i *Injection, dice *rand.Rand, r request) error {
 	old, state := scratch.Get(int(r.n)), scratch.Get(int(r.n))
 	defer scratch.Put(old)

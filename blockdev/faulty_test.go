@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// faulty returns a host with faults to be, another on the same disk without, and what their first 16 blocks hold.
+// faulty returns a device for faults, another one on the same disk without faults, and the
+// contents of their first 16 blocks.
 func faulty(t *testing.T) (f *Faulty, other Device, old []byte) {
 	mem := NewMemory(1<<20, 512, 4096)
 	other = mem.Open()
@@ -134,7 +135,7 @@ func TestLateWrite(t *testing.T) {
 	require.ErrorIs(t, f.Write(p, 512), unix.ETIMEDOUT)
 	require.Equal(t, old, mustRead(t, other, 0, len(old)))
 
-	clear(p) // the caller has his buffer back
+	clear(p) // the caller owns its buffer again
 	require.NoError(t, f.Write(p, 0))
 	f.Crash()
 	n, err := f.Land()
@@ -310,7 +311,7 @@ func TestFlicker(t *testing.T) {
 	require.Equal(t, p, mustRead(t, other, 0, len(old)))
 }
 
-// With a chance, the same requests meet the same fate in every run.
+// With a chance, the same requests have the same results in every run.
 func TestChanceFollowsSeed(t *testing.T) {
 	trial := func(seed uint64) (fates []bool) {
 		f := NewFaulty(NewMemory(1<<20, 512, 512).Open(), FaultyOptions{Seed: seed})
@@ -348,7 +349,7 @@ func TestInjectPanicsAtNonsense(t *testing.T) {
 	}
 }
 
-// Faults stand before real devices just as well.
+// Faults work with real devices too.
 func TestFaultyOnLoop(t *testing.T) {
 	f := NewFaulty(mustOpen(t, loop(t, backingFile(t), 4096), Options{}), FaultyOptions{})
 	old := random(1, 8192)

@@ -12,14 +12,15 @@ import (
 const (
 	minBlock = 512
 
-	// A file tells nothing of the disk beneath it. Nearly all disks today write 4096 bytes as a whole.
+	// A file does not show the disk below it. Nearly all disks today write 4096 bytes as a unit.
 	minFilePhysical = 4096
 
-	// Beyond this, st_blksize is the transfer size a network filesystem prefers, not a block.
+	// Above this, st_blksize is the transfer size that a network filesystem prefers, not a block.
 	maxFilePhysical = 64 << 10
 )
 
-// checkKind refuses what is neither a block device nor a regular file, by its name.
+// checkKind returns an error that names the kind of a file that is neither a block device nor a
+// regular file.
 func checkKind(mode uint32) error {
 	var what string
 	switch mode & unix.S_IFMT {
@@ -43,7 +44,7 @@ func noDirectIO(why string) error {
 	return fmt.Errorf("%w: %s; use a block device, or a file on ext4 or xfs", ErrNoDirectIO, why)
 }
 
-// inspectBlock fills in the geometry of a block device.
+// inspectBlock sets the geometry of a block device.
 func (i *Info) inspectBlock(fd int, st *unix.Stat_t) error {
 	logical, err := unix.IoctlGetUint32(fd, unix.BLKSSZGET)
 	if err != nil {
@@ -61,7 +62,7 @@ func (i *Info) inspectBlock(fd int, st *unix.Stat_t) error {
 	if readOnly != 0 && !i.ReadOnly {
 		return ErrReadOnly
 	}
-	// The same number as of BLKGETSIZE64, which would need unsafe on 32-bit machines.
+	// The result equals that of BLKGETSIZE64, which would need unsafe on 32-bit machines.
 	size, err := unix.Seek(fd, 0, io.SeekEnd)
 	if err != nil {
 		return fmt.Errorf("read size: %w", err)
@@ -73,18 +74,18 @@ func (i *Info) inspectBlock(fd int, st *unix.Stat_t) error {
 	return nil
 }
 
-// inspectFile fills in the geometry of a regular file.
+// inspectFile sets the geometry of a regular file.
 //
-// The logical block is what the kernel says direct IO to this file must be aligned to (statx, Linux 6.1 and
-// later), else the least that a read of the file's beginning works with. The physical block is the filesystem's
-// block, but at least 4096.
+// The logical block is the alignment that the kernel reports for direct IO to this file (statx,
+// Linux 6.1 and later), otherwise the smallest with which the file's beginning can be read. The
+// physical block is the filesystem's block, but at least 4096.
 func (i *Info) inspectFile(fd int, st *unix.Stat_t) error {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
 		return fmt.Errorf("read filesystem type: %w", err)
 	}
 	if int64(fs.Type) == unix.TMPFS_MAGIC || int64(fs.Type) == unix.RAMFS_MAGIC {
-		// Since Linux 6.6 tmpfs takes O_DIRECT, and ignores it.
+		// Since Linux 6.6 tmpfs accepts O_DIRECT, and ignores it.
 		return noDirectIO("it keeps its files in memory")
 	}
 	i.Regular = true
@@ -100,7 +101,7 @@ func (i *Info) inspectFile(fd int, st *unix.Stat_t) error {
 	return nil
 }
 
-// fileBlock is what direct IO to an open file must be aligned to.
+// fileBlock returns the alignment that direct IO to an open file requires.
 func fileBlock(fd int) (int, error) {
 	var stx unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &stx)
@@ -113,21 +114,21 @@ func fileBlock(fd int) (int, error) {
 	return probeBlock(fd)
 }
 
-// probeBlock finds the smallest block in which the beginning of a file can be read.
+// probeBlock returns the smallest block in which the beginning of a file can be read.
 func probeBlock(fd int) (int, error) {
 	p := scratch.Get(minFilePhysical)
 	defer scratch.Put(p)
 	for block := minBlock; block <= minFilePhysical; block *= 2 {
 		_, err := unix.Pread(fd, p[:block], 0)
 		if err != unix.EINVAL {
-			return block, nil // any other failure is for the reader of that sector to meet
+			return block, nil // a later read of that sector reports any other failure
 		}
 	}
 	return 0, noDirectIO("it refuses direct reads")
 }
 
-// checkLoops refuses a file that a loop device, itself mounted or otherwise exclusively held, stands on.
-// A loop device that this process cannot open is passed over.
+// checkLoops refuses a file below a loop device that is mounted or otherwise held exclusively. It
+// ignores a loop device that this process cannot open.
 func checkLoops(file *unix.Stat_t) error {
 	names, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
@@ -143,7 +144,7 @@ func checkLoops(file *unix.Stat_t) error {
 	return nil
 }
 
-// loopHeldOn says whether a loop device stands on file and is exclusively held.
+// loopHeldOn reports whether a loop device on file is held exclusively.
 func loopHeldOn(dev string, file *unix.Stat_t) bool {
 	f, err := os.OpenFile(dev, os.O_RDONLY, 0)
 	if err != nil {

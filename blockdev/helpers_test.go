@@ -20,7 +20,7 @@ const (
 	waitTick  = time.Millisecond
 )
 
-// unavailable skips a test for want of something, which in CI is a failure.
+// unavailable skips a test because a tool or right is missing; in CI that is a failure.
 func unavailable(t testing.TB, why string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -48,7 +48,7 @@ func run(t testing.TB, name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// diskDir is a temporary directory on a filesystem with direct IO.
+// diskDir returns a temporary directory on a filesystem with direct IO.
 func diskDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -60,7 +60,7 @@ func diskDir(t testing.TB) string {
 	return dir
 }
 
-// backingFile makes a file to be used as a device or to put loop devices on.
+// backingFile creates a file for use as a device or below loop devices.
 func backingFile(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(diskDir(t), "image")
@@ -83,7 +83,7 @@ func loop(t testing.TB, file string, sector int, args ...string) string {
 	return dev
 }
 
-// mount mounts what fits the arguments on a new directory.
+// mount mounts a filesystem on a new directory.
 func mount(t testing.TB, args ...string) string {
 	t.Helper()
 	needRoot(t, "mount", "umount")

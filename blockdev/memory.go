@@ -5,16 +5,18 @@ import (
 	"sync"
 )
 
-// Memory is a disk in memory that any number of hosts can have open. A request happens at one moment: a read
-// returns all of an overlapping write or nothing of it. For less orderly disks put a [Faulty] before it.
+// Memory is a disk in memory that any number of hosts can open. Requests are atomic: a read
+// returns all of an overlapping write or nothing of it. Wrap it in a [Faulty] for less orderly
+// disks.
 type Memory struct {
 	info  Info
 	mu    sync.RWMutex // guards bytes
 	bytes []byte
 }
 
-// NewMemory returns a disk of zeroes. It panics if the block sizes are not powers of two from 512 up, the
-// physical block is smaller than the logical, or the size is not a positive multiple of the physical.
+// NewMemory returns a disk of zeroes. It panics if the block sizes are not powers of two from 512
+// up, the physical block is smaller than the logical one, or the size is not a positive multiple
+// of the physical one.
 func NewMemory(size int64, logical, physical int) *Memory {
 	for _, block := range []int{logical, physical} {
 		if block < minBlock || block&(block-1) != 0 {
@@ -30,7 +32,7 @@ func NewMemory(size int64, logical, physical int) *Memory {
 	}
 }
 
-// Open opens the disk once more, for another host.
+// Open opens the disk for one more host.
 func (m *Memory) Open() Device { return m.open(false) }
 
 // OpenReadOnly opens the disk for reading only.
@@ -87,7 +89,7 @@ func (h *memoryHandle) Zero(off, n int64) error {
 	})
 }
 
-// do has the ledger see what is done.
+// do runs action and counts it in the ledger.
 func (h *memoryHandle) do(op Op, n, off int64, action func(*Memory)) error {
 	id, ok := h.ledger.begin(op)
 	if !ok {
@@ -98,7 +100,7 @@ func (h *memoryHandle) do(op Op, n, off int64, action func(*Memory)) error {
 	return nil
 }
 
-// Stats says how the device did since it was opened.
+// Stats returns statistics since the device was opened.
 func (h *memoryHandle) Stats() Stats { return h.ledger.stats() }
 
 func (h *memoryHandle) Close() error {

@@ -7,24 +7,25 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Stats is how a device did since it was opened.
+// Stats holds statistics of a device since it was opened.
 type Stats struct {
 	Read, Write, Zero Latency
 
 	InFlight int           // requests under way
-	Oldest   time.Duration // how long the oldest of them has been: a hung device shows here
-	OldestOp Op            // what it is
+	Oldest   time.Duration // age of the oldest of them: it shows a hung device
+	OldestOp Op            // the kind of the oldest
 }
 
-// Latency is how long the requests of one kind took, those that failed included. Requests that were refused
-// for their alignment or range, or on a closed or read-only device, never became IO and are not in it.
+// Latency is the duration of the requests of one kind, including those that failed. Requests that
+// were refused for their alignment or range, or on a closed or read-only device, are not counted.
 type Latency struct {
 	Count, Errors  uint64
 	P50, P99, P999 time.Duration // to two significant figures
 	Max, Last, Sum time.Duration
 }
 
-// StatsOf returns the Stats of a device that keeps them, as all of this package do, else none.
+// StatsOf returns the Stats of a device that keeps them, as all in this package do, otherwise
+// zero Stats.
 func StatsOf(dev Device) Stats {
 	if d, ok := dev.(interface{ Stats() Stats }); ok {
 		return d.Stats()
@@ -33,20 +34,20 @@ func StatsOf(dev Device) Stats {
 }
 
 const (
-	shortest = 100 * time.Nanosecond // told apart from none
-	longest  = time.Hour             // anything longer counts as that in the quantiles
+	shortest = 100 * time.Nanosecond // distinguishable from 0
+	longest  = time.Hour             // upper bound in the quantiles
 )
 
-// ledger counts the requests of one device in and out. It is what Close waits on and Stats reads.
+// ledger tracks the requests of one device. Close waits on it and Stats reads it.
 type ledger struct {
-	epoch time.Time // times below count from here: a Duration costs half a clock reading less than a Time
+	epoch time.Time // start of the times below: a Duration costs half a clock reading less than a Time
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	idle    sync.Cond  // no call is under way
 	closed  bool
 	calls   []call // by id; a free id has OpAny
 	free    []int  // ids
-	tallies [opCount]tally
+	tallies [opCount]opStats
 }
 
 // call is a request under way.
@@ -55,8 +56,8 @@ type call struct {
 	begun time.Duration
 }
 
-// tally sums up the requests of one kind.
-type tally struct {
+// opStats sums up the requests of one kind.
+type opStats struct {
 	times  *hdrhistogram.Histogram // nil before the first
 	errors uint64
 	max    time.Duration
@@ -70,7 +71,7 @@ func newLedger() *ledger {
 	return l
 }
 
-// begin notes a request and returns its id, or false if the device is closed.
+// begin records a request and returns its id, or false if the device is closed.
 func (l *ledger) begin(op Op) (id int, ok bool) {
 	now := time.Since(l.epoch)
 	l.mu.Lock()
@@ -88,7 +89,7 @@ func (l *ledger) begin(op Op) (id int, ok bool) {
 	return id, true
 }
 
-// end notes that a request has come back.
+// end records that a request has returned.
 func (l *ledger) end(id int, err error) {
 	now := time.Since(l.epoch)
 	l.mu.Lock()
@@ -102,7 +103,8 @@ func (l *ledger) end(id int, err error) {
 	}
 }
 
-// close refuses further requests and waits for those under way. It returns false if it was called before.
+// close refuses further requests and waits for those under way. It returns false if it was called
+// before.
 func (l *ledger) close() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,11 +137,11 @@ func (l *ledger) stats() Stats {
 	return s
 }
 
-func (t *tally) add(d time.Duration, err error) {
+func (t *opStats) add(d time.Duration, err error) {
 	if t.times == nil {
 		t.times = hdrhistogram.New(int64(shortest), int64(longest), 2)
 	}
-	// The value is within what the histogram was made for: no error.
+	// The value is within the histogram's bounds: no error.
 	_ = t.times.RecordValue(int64(min(d, longest)))
 	if err != nil {
 		t.errors++
@@ -147,11 +149,11 @@ func (t *tally) add(d time.Duration, err error) {
 	t.max, t.last, t.sum = max(t.max, d), d, t.sum+d
 }
 
-func (t *tally) latency() Latency {
+func (t *opStats) latency() Latency {
 	if t.times == nil {
 		return Latency{}
 	}
-	// A quantile is the upper end of its bucket, which may lie above what was ever seen.
+	// A quantile is the upper end of its bucket, which may be above the maximum.
 	quantile := func(q float64) time.Duration { return min(t.max, time.Duration(t.times.ValueAtQuantile(q))) }
 	return Latency{
 		Count:  uint64(t.times.TotalCount()),

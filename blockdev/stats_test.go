@@ -35,7 +35,7 @@ func TestLatency(t *testing.T) {
 	})
 }
 
-// A request that does not come back is seen while it is out.
+// A request that does not return shows in Stats.
 func TestOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLedger()

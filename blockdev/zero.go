@@ -8,18 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chunk is how much Zero and AllZero ask of a device at once where they must move every byte.
+// chunk is the size of one request of Zero and AllZero if they transfer every byte.
 const chunk = 1 << 20
 
-// Zeroer is a Device that has a better way than Write to make zeroes.
+// Zeroer is a Device that can write zeroes more efficiently than by Write.
 type Zeroer interface {
-	// Zero makes the n bytes at off zeroes and returns when that is durable. It returns the errors of
-	// Device.Write; after one, any part of the range may be zero.
+	// Zero sets the n bytes at off to zero and returns when that is durable. It returns the
+	// errors of Device.Write. After one, any part of the range may be zero.
 	Zero(off, n int64) error
 }
 
-// Zero makes n bytes at off of a device zeroes and returns when that is durable, in the best way the device has.
-// It returns the errors of Device.Write; after one, any part of the range may be zero.
+// Zero sets n bytes at off of a device to zero and returns when that is durable, in the most
+// efficient way that the device has. It returns the errors of Device.Write. After one, any part
+// of the range may be zero.
 func Zero(dev Device, off, n int64) error {
 	if z, ok := dev.(Zeroer); ok {
 		return z.Zero(off, n)
@@ -31,9 +32,10 @@ func Zero(dev Device, off, n int64) error {
 	return writeZeroes(dev.Write, off, n)
 }
 
-// AllZero says whether the n bytes at off of a device are all zero, and if not, where the first is that is not.
-// (That is -1 if they are, or are not known.) The progress function, unless nil, is told after every read how
-// many bytes have been looked at. AllZero returns the errors of Device.Read.
+// AllZero reports whether the n bytes at off of a device are all zero, and returns the offset of
+// the first that is not, or -1 if they are or are not known. The progress function, unless nil,
+// is called after every read with the number of bytes checked. AllZero returns the errors of
+// Device.Read.
 func AllZero(dev Device, off, n int64, progress func(done int64)) (zero bool, firstNonZero int64, err error) {
 	p, zeroes := scratch.Get(chunk), scratch.Get(chunk)
 	defer scratch.Put(p)
@@ -56,7 +58,8 @@ func AllZero(dev Device, off, n int64, progress func(done int64)) (zero bool, fi
 	return true, -1, nil
 }
 
-// Zero implements Zeroer: it makes a hole in a file, and has a block device write zeroes by itself.
+// Zero implements Zeroer. It punches a hole in a file, and lets a block device write zeroes
+// itself.
 func (d *Disk) Zero(off, n int64) error {
 	if err := d.info.checkRange(OpZero, n, off); err != nil {
 		return err
@@ -74,7 +77,7 @@ func (d *Disk) Zero(off, n int64) error {
 }
 
 func (d *Disk) zero(off, n int64) error {
-	// On a block device this is what BLKZEROOUT does: the blocks stay allocated and so can be written later.
+	// On a block device this is BLKZEROOUT: the blocks stay allocated and can be written later.
 	mode := uint32(unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE)
 	if d.info.Regular {
 		mode = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE

@@ -57,7 +57,7 @@ func TestZeroByWriting(t *testing.T) {
 	require.ErrorIs(t, Zero(dev, 0, testSize+512), ErrRange)
 }
 
-// So is a disk whose filesystem or driver makes no zeroes.
+// A disk whose filesystem or driver makes no zeroes is written.
 func TestDiskZeroFallback(t *testing.T) {
 	d := mustOpen(t, backingFile(t), Options{})
 	require.NoError(t, d.Write(random(1, testSize), 0))
@@ -67,7 +67,7 @@ func TestDiskZeroFallback(t *testing.T) {
 	require.True(t, zero)
 }
 
-// Zeroing a file gives its space back.
+// Zeroing a file frees its space.
 func TestZeroMakesHole(t *testing.T) {
 	path := backingFile(t)
 	d := mustOpen(t, path, Options{})

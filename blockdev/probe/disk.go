@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Kind is what a block device is.
+// Kind is the type of a block device.
 type Kind string
 
-// The kinds of block device that are told apart.
+// The kinds of block device that probe distinguishes.
 const (
 	KindDisk      Kind = "disk"
 	KindNVMe      Kind = "nvme"
@@ -27,26 +27,26 @@ const (
 	KindNetwork   Kind = "network block device"
 )
 
-// Disk is what sysfs tells of a block device. What it does not tell is the zero value.
+// Disk holds the facts in sysfs about a block device. A missing fact is the zero value.
 type Disk struct {
 	Name       string   `json:"name"` // the kernel's: sda, dm-3, nvme0n1
 	Kind       Kind     `json:"kind"`
 	Whole      string   `json:"whole,omitempty"` // of a partition: the disk that it is on
 	Model      string   `json:"model,omitempty"`
 	State      string   `json:"state,omitempty"`      // of a SCSI or NVMe device: "running" or "live" if it is well
-	Rotational *bool    `json:"rotational,omitempty"` // nil: not told, as in what follows
+	Rotational *bool    `json:"rotational,omitempty"` // nil: unknown, as in the fields below
 	WriteCache string   `json:"write_cache,omitempty"`
 	FUA        *bool    `json:"fua,omitempty"`
 	Loop       *Loop    `json:"loop,omitempty"`
 	Mapper     *Mapper  `json:"mapper,omitempty"`
 	Session    *Session `json:"session,omitempty"`
-	Below      []Disk   `json:"below,omitempty"` // what it is made of
+	Below      []Disk   `json:"below,omitempty"` // the devices that it consists of
 }
 
-// Loop is what a loop device stands on.
+// Loop describes a loop device.
 type Loop struct {
 	File     string `json:"file"`
-	DirectIO bool   `json:"direct_io"` // it goes past this host's page cache
+	DirectIO bool   `json:"direct_io"` // it bypasses this host's page cache
 }
 
 // Mapper is a device-mapper device.
@@ -55,7 +55,8 @@ type Mapper struct {
 	UUID string `json:"uuid"`
 }
 
-// Disk describes the block device with a number. It returns fs.ErrNotExist, as errors.Is sees it, if sysfs knows none.
+// Disk describes the block device with a number. It returns fs.ErrNotExist (for errors.Is) if
+// sysfs has none.
 func (s Sys) Disk(major, minor uint32) (Disk, error) {
 	dir, err := filepath.EvalSymlinks(filepath.Join(s.Root, "dev/block", fmt.Sprintf("%d:%d", major, minor)))
 	if err != nil {
@@ -64,10 +65,10 @@ func (s Sys) Disk(major, minor uint32) (Disk, error) {
 	return s.describe(dir, 0), nil
 }
 
-// maxDepth bounds how far down a stack of devices is looked; the kernel allows no deeper ones.
+// maxDepth bounds the search down a stack of devices. The kernel allows no deeper stacks.
 const maxDepth = 16
 
-// describe reads the directory of a block device, symbolic links resolved.
+// describe reads the directory of a block device. Symbolic links in dir must be resolved.
 func (s Sys) describe(dir string, depth int) Disk {
 	d := Disk{Name: filepath.Base(dir)}
 	whole := dir // a partition has no queue of its own
@@ -96,7 +97,7 @@ func (s Sys) describe(dir string, depth int) Disk {
 }
 
 func (s Sys) below(dir string, depth int) (disks []Disk) {
-	slaves, _ := os.ReadDir(filepath.Join(dir, "slaves")) // sorted; what cannot be read is not there
+	slaves, _ := os.ReadDir(filepath.Join(dir, "slaves")) // sorted; an unreadable directory counts as empty
 	for _, slave := range slaves {
 		if path, err := filepath.EvalSymlinks(filepath.Join(dir, "slaves", slave.Name())); err == nil {
 			disks = append(disks, s.describe(path, depth+1))
@@ -130,7 +131,7 @@ func kindOf(dir, whole string) Kind {
 	return KindDisk
 }
 
-// all visits a device and everything below it.
+// all calls visit for a device and everything below it.
 func (d *Disk) all(visit func(*Disk)) {
 	visit(d)
 	for i := range d.Below {
@@ -148,7 +149,7 @@ func (d *Disk) find(kind Kind) (found *Disk) {
 	return found
 }
 
-// text is the contents of an attribute, empty if there is none.
+// text returns the contents of an attribute, "" if there is none.
 func text(elem ...string) string {
 	b, err := os.ReadFile(filepath.Join(elem...))
 	if err != nil {
@@ -162,7 +163,7 @@ func exists(elem ...string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// flag is an attribute that is 0 or 1, nil if there is none.
+// flag returns an attribute that is 0 or 1, nil if there is none.
 func flag(elem ...string) *bool {
 	switch text(elem...) {
 	case "0":
@@ -174,7 +175,7 @@ func flag(elem ...string) *bool {
 	return nil
 }
 
-// number is an attribute that is a whole number.
+// number returns an attribute that is a whole number.
 func number(elem ...string) (n int, ok bool) {
 	n, err := strconv.Atoi(text(elem...))
 	return n, err == nil

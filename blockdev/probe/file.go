@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is what a regular file is kept in.
+// File describes the storage of a regular file.
 type File struct {
 	Filesystem string `json:"filesystem"`
-	Disk       *Disk  `json:"disk,omitempty"` // beneath the filesystem; nil: not one disk, or not known
+	Disk       *Disk  `json:"disk,omitempty"` // below the filesystem; nil: several disks, or unknown
 }
 
 type filesystem struct {
@@ -31,17 +31,17 @@ var filesystems = map[int64]filesystem{
 	unix.TMPFS_MAGIC:           {"tmpfs", Unfit, "it is kept in memory"},
 	unix.RAMFS_MAGIC:           {"ramfs", Unfit, "it is kept in memory"},
 	unix.OVERLAYFS_SUPER_MAGIC: {"overlay", Warning, "it is in a container's own layer, which nobody else sees and which goes with the container"},
-	unix.NFS_SUPER_MAGIC:       {"nfs", Warning, "whether a write is durable, and seen by others at once, is up to the server and its export options"},
-	unix.FUSE_SUPER_MAGIC:      {"fuse", Warning, "whether a write is durable, and seen by others at once, is up to the program that serves it"},
+	unix.NFS_SUPER_MAGIC:       {"nfs", Warning, "whether a write is durable and immediately visible to others is up to the server and its export options"},
+	unix.FUSE_SUPER_MAGIC:      {"fuse", Warning, "whether a write is durable and immediately visible to others is up to the program that serves it"},
 	unix.V9FS_MAGIC:            {"9p", Warning, "the host beneath may cache what is written directly"},
-	0xff534d42:                 {"cifs", Warning, "whether a write is durable, and seen by others at once, is up to the server"},
-	0xfe534d42:                 {"smb", Warning, "whether a write is durable, and seen by others at once, is up to the server"},
+	0xff534d42:                 {"cifs", Warning, "whether a write is durable and immediately visible to others is up to the server"},
+	0xfe534d42:                 {"smb", Warning, "whether a write is durable and immediately visible to others is up to the server"},
 	0x00c36400:                 {"ceph", Warning, "its client caches unless all hosts open it at once"},
 	0x7461636f:                 {"ocfs2", Warning, "its own fencing and locks decide when a write returns"},
 	0x01161970:                 {"gfs2", Warning, "its own fencing and locks decide when a write returns"},
 }
 
-// File describes what the regular file at path is kept in, and what that means. It wraps an errno.
+// File describes the storage of the regular file at path, and rates it. It wraps an errno.
 func (s Sys) File(path string) (File, Finding, error) {
 	var st unix.Stat_t
 	var fs unix.Statfs_t
@@ -51,7 +51,7 @@ func (s Sys) File(path string) (File, Finding, error) {
 	if err := unix.Statfs(path, &fs); err != nil {
 		return File{}, Finding{}, fmt.Errorf("read filesystem of %s: %w", path, err)
 	}
-	// The magic numbers are of 32 bits, whatever the sign of the field.
+	// The magic numbers have 32 bits, whatever the sign of the field.
 	known, ok := filesystems[int64(uint32(fs.Type))]
 	if !ok {
 		known = filesystem{fmt.Sprintf("filesystem %#x", uint32(fs.Type)), Unknown, "what it does with direct writes is not known here"}

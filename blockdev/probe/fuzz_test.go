@@ -2,7 +2,7 @@ package probe
 
 import "testing"
 
-// FuzzQueueing: what dmsetup says of a device.
+// FuzzQueueing parses arbitrary output of dmsetup.
 func FuzzQueueing(f *testing.F) {
 	f.Add("0 2097152 multipath 1 queue_if_no_path 0 1 1 service-time 0 1 2 8:16 1 1\n")
 	f.Add("0 1 multipath 99999999999999999999 queue_if_no_path")

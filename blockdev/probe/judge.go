@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Findings says what a disk means for hosts whose lease lasts for as long. Programs are run that tell what sysfs does
-// not, where they are installed.
+// Findings rates a disk for hosts with the given lease. If programs with facts that sysfs does
+// not have are installed, it runs them.
 func (s Sys) Findings(ctx context.Context, d *Disk, lease time.Duration) []Finding {
 	found := []Finding{d.kind()}
 	found = append(found, d.medium(), d.cache())
@@ -23,7 +23,7 @@ func (s Sys) Findings(ctx context.Context, d *Disk, lease time.Duration) []Findi
 	return found
 }
 
-// kind says what the device is, and whether others can reach it.
+// kind rates the kind of the device, and whether other hosts can reach it.
 func (d *Disk) kind() Finding {
 	f := Finding{ID: "kind", Verdict: OK, Detail: d.title()}
 	switch {
@@ -42,7 +42,7 @@ func (d *Disk) kind() Finding {
 		f.Detail += ": hosts that assemble it each for themselves do not agree on which member is current"
 	case d.Kind == KindMapper:
 		f.Verdict, f.Remedy = Warning, "make sure that every host maps the same blocks, without a cache, snapshot or thin pool between"
-		f.Detail += ": what device mapper does in between, every host does by itself"
+		f.Detail += ": each host runs device mapper on its own"
 	case d.Kind == KindNetwork:
 		f.Verdict, f.Remedy = Warning, "switch its client-side write-back cache off (rbd cache = false)"
 		f.Detail += ": its client on this host may cache"
@@ -52,7 +52,7 @@ func (d *Disk) kind() Finding {
 	return f
 }
 
-// title names a device in words.
+// title describes a device in words.
 func (d *Disk) title() string {
 	named := func(what string) string {
 		if d.Model != "" {
@@ -82,7 +82,7 @@ func (d *Disk) medium() Finding {
 	f := Finding{ID: "medium", Verdict: OK}
 	switch {
 	case d.Rotational == nil:
-		f.Verdict, f.Detail = Unknown, "sysfs does not tell whether it rotates"
+		f.Verdict, f.Detail = Unknown, "sysfs does not show whether it rotates"
 	case *d.Rotational:
 		f.Detail = "it rotates, or says so: a write waits for the platter"
 	default:
@@ -91,24 +91,25 @@ func (d *Disk) medium() Finding {
 	return f
 }
 
-// cache says what a durable write costs. All writes are made durable (O_DSYNC), whatever the cache.
+// cache rates the cost of a durable write. All writes are made durable (O_DSYNC), whatever the
+// cache.
 func (d *Disk) cache() Finding {
 	f := Finding{ID: "write-cache", Verdict: OK}
 	switch {
 	case d.WriteCache == "write through":
-		f.Detail = "write through: a write is durable without more"
+		f.Detail = "write through: every write is durable when it returns"
 	case d.WriteCache == "write back" && d.FUA != nil && *d.FUA:
 		f.Detail = "write back, with forced unit access: a durable write is one request"
 	case d.WriteCache == "write back":
 		f.Detail = "write back, without forced unit access: every durable write waits for a flush of the whole cache"
 	default:
-		f.Verdict, f.Detail = Unknown, "sysfs does not tell of a write cache"
+		f.Verdict, f.Detail = Unknown, "sysfs does not show whether there is a write cache"
 		f.Remedy = "make sure that a write which was acknowledged survives a loss of power"
 	}
 	return f
 }
 
-// paths counts the ways to a multipath device.
+// paths rates the number of paths to a multipath device.
 func (d *Disk) paths() Finding {
 	f := Finding{ID: "paths", Verdict: OK}
 	running := 0
@@ -131,10 +132,10 @@ func (d *Disk) paths() Finding {
 	return f
 }
 
-// pollingInterval is multipathd's own default for how often paths are checked.
+// pollingInterval is multipathd's default interval between checks of a path.
 const pollingInterval = 5 * time.Second
 
-// queueing says what happens to requests when no path is left.
+// queueing rates the handling of requests when no path is left.
 func (s Sys) queueing(ctx context.Context, d *Disk, lease time.Duration) Finding {
 	f := Finding{ID: "multipath-queueing"}
 	retries := max(1, int(lease/2/pollingInterval))
@@ -155,14 +156,15 @@ func (s Sys) queueing(ctx context.Context, d *Disk, lease time.Duration) Finding
 	case queues:
 		f.Verdict, f.Remedy = Warning, limit
 		f.Detail = "when no path is left requests are queued (queue_if_no_path), without end unless multipathd ends it: " +
-			"a host that hangs so beyond its lease cannot join anew before they return, which is worse than an error"
+			"a host that hangs beyond its lease cannot rejoin before they return, which is worse than an error"
 	default:
-		f.Verdict, f.Detail = OK, "when no path is left requests fail at once"
+		f.Verdict, f.Detail = OK, "when no path is left requests fail immediately"
 	}
 	return f
 }
 
-// parseQueueing finds out of a device-mapper table "START LENGTH multipath N FEATURE..." whether it queues.
+// parseQueueing reports whether a device-mapper table "START LENGTH multipath N FEATURE..."
+// queues.
 func parseQueueing(table string) (queues, known bool) {
 	for line := range strings.Lines(table) {
 		fields := strings.Fields(line)
@@ -181,9 +183,9 @@ func parseQueueing(table string) (queues, known bool) {
 	return queues, known
 }
 
-// sessions compares how long requests hang on a lost connection with the lease. ok is false if there is none.
-// Where other paths are left, they are to be tried well within a lease; where none is, a request may wait for its own
-// path's return, but must not outlast the lease.
+// sessions compares the time that requests hang on a lost connection with the lease. ok is false
+// if there is no connection. If other paths exist, they must be tried well within a lease. If
+// none exists, a request may wait for its own path to return, but must not outlast the lease.
 func (d *Disk) sessions(lease time.Duration) (f Finding, ok bool) {
 	var worst *Session
 	d.all(func(x *Disk) {

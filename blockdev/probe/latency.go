@@ -8,8 +8,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Latency is how long something took each time. Quantiles are exact to two significant figures, the maximum is exact.
-// As JSON it is in microseconds.
+// Latency sums up durations. Quantiles are exact to two significant figures, the maximum is
+// exact. In JSON it is in microseconds.
 type Latency struct {
 	Count                     int
 	P50, P90, P99, P999, Most time.Duration
@@ -40,25 +40,25 @@ type latencyJSON struct {
 	Max   int64 `json:"max_us"`
 }
 
-// Stopwatch sums up how long something took each time. The zero value is ready; one goroutine uses it.
+// Stopwatch collects durations. The zero value is ready for use by one goroutine.
 type Stopwatch struct {
 	times *hdrhistogram.Histogram
 	most  time.Duration
 }
 
-// longest bounds what the quantiles tell apart.
+// longest is the upper bound of the quantiles.
 const longest = time.Hour
 
-// Add adds one time.
+// Add adds one duration.
 func (s *Stopwatch) Add(d time.Duration) {
 	if s.times == nil {
 		s.times = hdrhistogram.New(int64(time.Microsecond), int64(longest), 2)
 	}
 	s.most = max(s.most, d)
-	_ = s.times.RecordValue(int64(min(max(d, time.Microsecond), longest))) // within its bounds
+	_ = s.times.RecordValue(int64(min(max(d, time.Microsecond), longest))) // no error: the value is within bounds
 }
 
-// Latency returns the sum of what was added.
+// Latency returns the summary of the added durations.
 func (s *Stopwatch) Latency() Latency {
 	if s.times == nil {
 		return Latency{}
@@ -67,15 +67,16 @@ func (s *Stopwatch) Latency() Latency {
 	return Latency{Count: int(s.times.TotalCount()), P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Most: s.most}
 }
 
-// Effort says how often to do something that is measured: for as long as For if that is set, else Count times but for
-// no longer than Limit, once at least.
+// Effort bounds the repetitions of a measurement. If For is set, it lasts that long. Otherwise it
+// runs Count times, at least once, but stops after Limit.
 type Effort struct {
 	Count int
 	Limit time.Duration
 	For   time.Duration
 }
 
-// Repeat does f as often as the effort says, or until it fails or ctx is done, whose cause it then returns.
+// Repeat calls f repeatedly, until the effort is made, f fails or ctx is done. It then returns
+// that error or cause.
 func (e Effort) Repeat(ctx context.Context, f func() error) error {
 	limit, begun := e.Limit, time.Now()
 	if e.For > 0 {

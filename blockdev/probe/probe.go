@@ -1,8 +1,8 @@
-// Package probe finds out what a disk is, and how fast, before anybody relies on it: from sysfs what lies between this
-// host and the medium, by requests how long they take. It knows what that means for writes that must be durable
-// and must not hang. It never knows records, and opens no device.
+// Package probe examines a disk before it is used. From sysfs it finds the layers between this
+// host and the medium, by requests it measures latency. It rates both for writes that must be
+// durable and must not hang. It never knows records, and opens no device.
 //
-// Begin reading at [Sys.Disk]; judge.go makes findings of what it returns, latency.go measures.
+// Begin with [Sys.Disk]. judge.go rates its results, latency.go measures.
 package probe
 
 import (
@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Verdict is how good something is.
+// Verdict rates a finding.
 type Verdict string
 
-// The verdicts, the worst last but for Unknown, which says that it could not be found out.
+// The verdicts, the worst last. Unknown means that the fact could not be found.
 const (
 	OK      Verdict = "ok"
 	Warning Verdict = "warning"
@@ -22,27 +22,27 @@ const (
 	Unknown Verdict = "unknown"
 )
 
-// Finding is one thing that was found out.
+// Finding is one rated fact.
 type Finding struct {
-	ID      string  `json:"id"` // for programs; stays what it is
+	ID      string  `json:"id"` // for programs; never changes
 	Verdict Verdict `json:"verdict"`
-	Detail  string  `json:"detail"` // what was found, and why that matters
-	Remedy  string  `json:"remedy"` // what to do about it; empty if nothing has to be done
+	Detail  string  `json:"detail"` // the fact, and why it matters
+	Remedy  string  `json:"remedy"` // an instruction; empty if none is needed
 }
 
-// Sys is where to look.
+// Sys is the system that is examined.
 type Sys struct {
 	Root string // where sysfs is mounted
 
-	// Run runs a program and returns what it printed. It returns exec.ErrNotFound, as errors.Is sees it, if there is
-	// no such program.
+	// Run runs a program and returns its output. It returns exec.ErrNotFound (for errors.Is) if
+	// there is no such program.
 	Run func(ctx context.Context, name string, args ...string) ([]byte, error)
 }
 
 // New returns the Sys of this system.
 func New() Sys { return Sys{Root: "/sys", Run: run} }
 
-// runLimit bounds how long a program may take that only reads.
+// runLimit bounds the run time of a program that only reads.
 const runLimit = 10 * time.Second
 
 func run(ctx context.Context, name string, args ...string) ([]byte, error) {

@@ -16,7 +16,8 @@ import (
 
 const lease = 30 * time.Second
 
-// tree makes a sysfs of an archive: its files, and the symbolic links that the file LINKS lists, from -> to.
+// tree makes a sysfs of an archive: its files, and the symbolic links in its file LINKS, from ->
+// to.
 func tree(t *testing.T, name string) Sys {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", name+".txtar"))
@@ -149,7 +150,7 @@ func TestNVMe(t *testing.T) {
 	f := findings(t, s, d, lease)
 	require.Equal(t, "NVMe namespace nvme0n1 (Samsung SSD 970)", f["kind"].Detail)
 	require.Equal(t, "it does not rotate", f["medium"].Detail)
-	require.Equal(t, "write through: a write is durable without more", f["write-cache"].Detail)
+	require.Equal(t, "write through: every write is durable when it returns", f["write-cache"].Detail)
 
 	fabric := disk(t, s, 259, 1)
 	require.Equal(t, "nvme2", fabric.Session.Name, "the one that holds requests longest")
@@ -159,7 +160,7 @@ func TestNVMe(t *testing.T) {
 	require.Contains(t, f["session-timeout"].Remedy, "fast_io_fail_tmo")
 	require.Equal(t, Unknown, f["write-cache"].Verdict)
 
-	// Without end.
+	// Requests never fail.
 	require.NoError(t, os.WriteFile(filepath.Join(s.Root, "devices/virtual/nvme-fabrics/ctl/nvme2/ctrl_loss_tmo"), []byte("off\n"), 0o600))
 	fabric = disk(t, s, 259, 1)
 	require.Equal(t, -1, fabric.Session.HoldsSec)

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// Session is a connection through which a device is reached. While it is down, requests wait in the kernel for it
-// to come back: as long as it hangs, nobody can tell whether a write has landed.
+// Session is a connection to a device. While it is down, requests wait in the kernel until it
+// returns. While they wait, it is unknown whether a write has landed.
 type Session struct {
-	Transport string `json:"transport"` // iscsi, or nvme-tcp, nvme-rdma, nvme-fc
+	Transport string `json:"transport"` // iscsi, nvme-tcp, nvme-rdma or nvme-fc
 	Name      string `json:"name"`      // the kernel's
 	Target    string `json:"target,omitempty"`
-	HoldsSec  int    `json:"holds_sec"` // requests fail after as many seconds; -1: never
-	Setting   string `json:"setting"`   // what sets that
+	HoldsSec  int    `json:"holds_sec"` // requests fail after this number of seconds; -1: never
+	Setting   string `json:"setting"`   // the name of that setting
 }
 
-// holds is for how long requests wait; forever tells that it is without end.
+// holds returns the time that requests wait. forever is true if it has no end.
 func (s *Session) holds() (wait time.Duration, forever bool) {
 	return time.Duration(s.HoldsSec) * time.Second, s.HoldsSec < 0
 }
 
-// isSessionName says whether a directory is a session's: session7.
+// isSessionName reports whether a directory name is that of a session: session7.
 func isSessionName(name string) bool {
 	number, found := strings.CutPrefix(name, "session")
 	return found && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// session finds the connection of a disk whose directory is dir, nil if sysfs shows none.
+// session returns the connection of the disk with directory dir, nil if sysfs shows none.
 func (s Sys) session(dir string) *Session {
 	for up := dir; len(up) > 1 && strings.HasPrefix(up, "/"); up = filepath.Dir(up) {
 		name := filepath.Base(up)
@@ -43,8 +43,9 @@ func (s Sys) session(dir string) *Session {
 	return nvmeSession(dir)
 }
 
-// nvmeSession is that of an NVMe namespace over a fabric. Where the kernel has several paths to one, they are below
-// the subsystem, each with times of its own: what counts is the one that holds requests longest.
+// nvmeSession returns the connection of an NVMe namespace over a fabric. Several paths to one
+// namespace are below the subsystem, each with its own times. The path that holds requests
+// longest counts.
 func nvmeSession(dir string) (longest *Session) {
 	controllers := []string{filepath.Join(dir, "device")}
 	if more, err := filepath.Glob(filepath.Join(dir, "device", "nvme[0-9]*")); err == nil {

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// Watchdog is what sysfs tells of a watchdog. It is never opened: that would arm it.
+// Watchdog holds the facts in sysfs about a watchdog. It is never opened: that would arm it.
 type Watchdog struct {
 	Name       string `json:"name"` // /dev/NAME
 	Identity   string `json:"identity"`
-	State      string `json:"state"` // active: somebody has it open
+	State      string `json:"state"` // active: a program has it open
 	TimeoutSec int    `json:"timeout_sec"`
-	MaxSec     int    `json:"max_timeout_sec"` // 0: not told
-	NoWayOut   bool   `json:"nowayout"`        // it cannot be disarmed again
+	MaxSec     int    `json:"max_timeout_sec"` // 0: unknown
+	NoWayOut   bool   `json:"nowayout"`        // it cannot be disarmed
 }
 
-// Watchdogs returns those of this host, by name.
+// Watchdogs returns the watchdogs of this host, by name.
 func (s Sys) Watchdogs() []Watchdog {
 	dirs, err := filepath.Glob(filepath.Join(s.Root, "class/watchdog/watchdog[0-9]*"))
 	if err != nil {
-		panic("probe: " + err.Error()) // the pattern is wrong
+		panic("probe: " + err.Error()) // the pattern is invalid
 	}
 	dogs := []Watchdog{}
 	for _, dir := range dirs {
@@ -38,7 +38,7 @@ func (s Sys) Watchdogs() []Watchdog {
 	return dogs
 }
 
-// JudgeWatchdogs says whether one of them can be asked for a time-out.
+// JudgeWatchdogs rates whether a watchdog supports the time-out.
 func JudgeWatchdogs(dogs []Watchdog, want time.Duration) Finding {
 	f := Finding{ID: "watchdog", Verdict: OK}
 	if len(dogs) == 0 {
