@@ -320,7 +320,7 @@ func (mb *member) mayGrant() (bool, <-chan struct{}) {
 func (mb *member) highest() int {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	return mb.m.Highest()
+	return mb.m.ReadHorizon()
 }
 
 // leaseLeft is how long the lease still runs, and what will be closed when

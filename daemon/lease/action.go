@@ -6,64 +6,68 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Action is what the machine wants done, or tells. Every event returns its actions in the order in which they
-// are to be carried out; telling comes before writing.
+// Action is a request to the driver or a notification. Every event returns its actions in the
+// order in which they are to be carried out. Notifications come before writes.
 type Action interface{ action() }
 
-// ReadTable asks for one read of the records of hosts 1..Hosts, begun after the event that returned this action:
-// [Machine.TableRead] or [Machine.ReadFailed]. There is never more than one under way.
+// ReadTable requests one read of the records of hosts 1..Hosts, begun after the event that
+// returned this action. It ends in [Machine.TableRead] or [Machine.ReadFailed]. At most one is
+// under way.
 type ReadTable struct{ Hosts int }
 
-// Write asks for a durable write of the own record, begun after the event that returned this action:
-// [Machine.Written] or [Machine.WriteFailed], either only when that write has returned. There is never more
-// than one under way.
+// Write requests a durable write of the own record, begun after the event that returned this
+// action. It ends in [Machine.Written] or [Machine.WriteFailed], either only when that write has
+// returned. At most one is under way.
 type Write struct{ Record layout.HostRecord }
 
-// Wait asks for a [Machine.Tick] at a time; it replaces the one before. Each event but the last returns one,
-// unless only an IO is waited for.
+// Wait requests a [Machine.Tick] at a time. It replaces the previous one. Each event but the last
+// returns one, unless the machine waits only for IO.
 type Wait struct{ Until time.Duration }
 
-// Delayed tells that joining will take until a time, and why.
+// Delayed reports that joining will take until a time, and why.
 type Delayed struct {
 	Reason error
 	Until  time.Duration
 }
 
-// Joined tells that the host is live, and until when its lease runs. It may not take tickets yet: see [Ready].
+// Joined reports that the host is live, and the end of its lease. It may not take tickets yet:
+// see [Ready].
 type Joined struct {
 	ID          int
 	Incarnation uint64
 	Deadline    time.Duration
-	Resumed     bool // it goes on with the incarnation of [Config.Resume]
+	Resumed     bool // it continues the incarnation of [Config.Resume]
 }
 
-// Ready tells that every other host's reads cover this one: from now on it may take tickets.
+// Ready reports that every other host's reads cover this one: from now on it may take tickets.
 type Ready struct{}
 
-// Renewed tells that the lease runs longer.
+// Renewed reports the new end of the lease.
 type Renewed struct{ Deadline time.Duration }
 
-// Lost tells that the lease is over, and is the machine's last word. A write may still be under way:
-// [Machine.Writing].
+// Lost reports that the lease is over. It is the machine's last action. A write may still be
+// under way: [Machine.Writing].
 type Lost struct {
 	Reason error
-	// Incarnation is the one that is over, if it ended cleanly, or 0. It is kept and given back as that of [Left].
+	// Incarnation is the one that ended, if it ended cleanly, else 0. Keep it and pass it like
+	// that of [Left].
 	Incarnation uint64
 }
 
-// Refused tells that the host cannot join, and is the machine's last word.
+// Refused reports that the host cannot join. It is the machine's last action.
 type Refused struct{ Reason error }
 
-// Left tells that the host has left, and is the machine's last word.
+// Left reports that the host has left. It is the machine's last action.
 type Left struct {
-	// Incarnation is the one that has left in good time, or 0 if its record may be overwritten by a write
-	// still under way, or does not say that it left. Kept across restarts and given back as [Config.Left],
-	// it spares the next join of this machine the long claim.
+	// Incarnation is the one that left in time. It is 0 if a write still under way may overwrite
+	// its record, or if its record does not say left. Kept across restarts and passed as
+	// [Config.Left], it spares the next join of this machine the long claim.
 	Incarnation uint64
 }
 
-// Declared tells once that an incarnation of another host is dead, and once that it is forgotten: by a verdict of
-// this host that is durable by now, or by one that was read. What it wrote is void, if [Host.Void] says so.
+// Declared reports once that an incarnation of another host is dead, and once that it is
+// forgotten. The verdict is durable if it is this host's, or else was read. Writes of the
+// incarnation are void if [Host.Void] says so.
 type Declared struct {
 	Host        int
 	Incarnation uint64
@@ -72,8 +76,9 @@ type Declared struct {
 	By          int                // the host that declared it
 }
 
-// Fence asks to cut a silent host off from the device, for which it is this host's turn: [Machine.Fenced] when that
-// was confirmed, [Machine.FenceFailed] when not. At Until the turn is over, and no attempt may be under way.
+// Fence requests that a silent host is cut off from the device, in a window of this host. Report
+// [Machine.Fenced] when that was confirmed, [Machine.FenceFailed] when not. The window ends at
+// Until; no attempt may be under way then.
 type Fence struct {
 	Host        int
 	Incarnation uint64
@@ -82,22 +87,23 @@ type Fence struct {
 	Until       time.Duration
 }
 
-// Wished tells that a wish of [Machine.Evict] is published: the host still renews, and was asked to leave. It is told
-// once for every such word.
+// Wished reports that a wish of [Machine.Evict] is published: the host still renews, and is asked
+// to leave. It is reported once for every such wish.
 type Wished struct {
 	Host        int
 	Incarnation uint64
 	Name        string
 }
 
-// Asked tells once that this host is asked to leave: it is to stop its holders, then to call [Machine.Leave].
+// Asked reports once that this host is asked to leave. The driver stops its holders, then calls
+// [Machine.Leave].
 type Asked struct {
 	By   int
 	Name string
 }
 
-// Complained tells what others are held up by, and this host is to look at: its own slots, and entries of the lock
-// directory that cannot be read. It is told no more often than every [Times.Renew].
+// Complained reports unreadable records that block other hosts and that this host may repair: its
+// own slots, and entries of the lock directory. It comes at most once every [Times.Renew].
 type Complained struct{ Of []layout.Complaint }
 
 func (ReadTable) action()  {}

@@ -7,7 +7,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// claim writes joining over a record that was found free by the last read.
+// claim writes joining over a record that the last read showed as free.
 func (m *Machine) claim(r Record) {
 	if !m.within(m.readAt) {
 		m.startOver(m.now)
@@ -27,7 +27,7 @@ func (m *Machine) claim(r Record) {
 	m.write(layout.StateJoining, r.Sequence+1)
 }
 
-// claimed waits after joining was written.
+// claimed starts the wait after joining was written.
 func (m *Machine) claimed() {
 	if !m.within(m.looked) {
 		m.startOver(m.now)
@@ -45,11 +45,11 @@ func (m *Machine) claimed() {
 	m.timer = m.now + wait
 }
 
-// confirm looks whether the claim still stands, and if so writes live (SINGLE: of all who found the id free, only
-// the last whose joining landed sees its own).
+// confirm checks that the claim still stands, and then writes live (SINGLE: of all hosts that
+// found the id free, only the one whose joining landed last sees its own).
 func (m *Machine) confirm(records []Record) {
 	r := records[m.id-1]
-	if r.Err != nil { // a write of another may be under way, or the record was damaged
+	if r.Err != nil { // a write of another host may be under way, or the record was damaged
 		m.unreadable(r.Err)
 		return
 	}
@@ -69,10 +69,10 @@ func (m *Machine) confirm(records []Record) {
 	}
 }
 
-// giveWay ends a claim that another has overwritten.
+// giveWay ends a claim that another host has overwritten.
 func (m *Machine) giveWay(r Record) {
 	switch {
-	case m.mine(r): // a write of an earlier attempt has landed late
+	case m.ownIncarnation(r): // a write of an earlier attempt has landed late
 		m.wrote = m.now
 		m.startOver(m.now)
 	case m.cfg.ID == 0:
@@ -82,7 +82,7 @@ func (m *Machine) giveWay(r Record) {
 	}
 }
 
-// enter makes the host live: its record says so, and was written in time (BUDGET).
+// enter makes the host live: its record says live, and was written in time (BUDGET).
 func (m *Machine) enter() {
 	if !m.within(m.looked) {
 		m.startOver(m.now)
@@ -90,20 +90,20 @@ func (m *Machine) enter() {
 	}
 	m.phase, m.held = live, true
 	m.begun()
-	m.tell(Joined{ID: m.id, Incarnation: m.own.Incarnation, Deadline: m.Deadline()})
+	m.emit(Joined{ID: m.id, Incarnation: m.own.Incarnation, Deadline: m.Deadline()})
 	switch {
 	case m.ready:
-		m.tell(Ready{})
+		m.emit(Ready{})
 	case m.far():
 		m.delay(ErrFar, m.now+m.t.Lease+m.t.Renew())
 	}
-	if m.company(m.highest, true) {
-		m.expect()
+	if m.company(m.readHorizon, true) {
+		m.expectJoiners()
 	}
 	m.timer = m.now + m.t.Poll()
 }
 
-// begun starts a term of the lease, with the acknowledgement of a write (T0-FIRST).
+// begun starts a term of the lease after the acknowledgement of a write (T0-FIRST).
 func (m *Machine) begun() {
 	m.t0 = m.term0
 	if m.mutation == lateT0 {
@@ -111,7 +111,7 @@ func (m *Machine) begun() {
 	}
 }
 
-// within says whether a step of the claim that follows a read is still within its budget.
+// within reports whether the claim's step that follows a read is within its budget.
 func (m *Machine) within(readAt time.Duration) bool {
 	budget := m.t.ClaimBudget()
 	if m.long {
@@ -120,12 +120,12 @@ func (m *Machine) within(readAt time.Duration) bool {
 	return m.now-readAt <= budget || m.mutation == noBudget
 }
 
-// startOver makes the claim again, the long way, with another incarnation: a write of this one may have landed on
-// top of a record that was not looked at.
+// startOver repeats the claim, the long way, with another incarnation: a write of the present one
+// may have landed on a record that was not checked.
 //
-// If a long claim fails, the next one waits until other hosts have seen its record settled (QUIET). On a device that is
-// too slow for claims they otherwise see one incarnation after another, none of them settled, and wait for the slots of
-// this id for ever.
+// If a long claim fails, the next one waits until other hosts have seen its record settled
+// (QUIET). On a device that is too slow for claims they would otherwise see one incarnation after
+// another, none of them settled, and wait for the slots of this id forever.
 func (m *Machine) startOver(at time.Duration) {
 	if m.long && m.wrote >= 0 && m.mutation != noBackoff {
 		if at = max(at, m.wrote+m.restless(m.hosts[m.id-1])); at > m.now {
@@ -136,10 +136,10 @@ func (m *Machine) startOver(at time.Duration) {
 	m.phase, m.timer, m.watch, m.blind = looking, at, -1, -1
 }
 
-// restless returns for how long a joining record stands still until every other host that lives has seen it settled:
-// each sees it first within Alive, and again within Alive after it is settled.
+// restless returns how long a joining record must stand still until every other live host has
+// seen it settled. Each sees it first within Alive, and again within Alive after it is settled.
 func (m *Machine) restless(h Host) time.Duration {
-	dog := h.dog
+	dog := h.maxWatchdog
 	if s := m.cfg.Self; s.WatchdogArmed {
 		dog = max(dog, time.Duration(s.WatchdogSeconds)*time.Second)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-var moreStalls = flag.Int("lease.stalls", 0, "explore with so many more stalls")
+var moreStalls = flag.Int("lease.stalls", 0, "explore with this number of additional stalls")
 
 // The hosts of the explorer: a and b of two machines, and a copy of a's.
 var (
@@ -20,7 +20,7 @@ var (
 	hostCopy = Config{ID: 1, Self: layout.HostRecord{Name: "c", MachineID: machineID(1), BootID: machineID(3)}}
 )
 
-// past is a record of a host that was there before.
+// past returns a record of an earlier host.
 func past(state layout.HostState, machine byte) layout.HostRecord {
 	return layout.HostRecord{ID: 1, Incarnation: 900, State: state, Sequence: 7, Name: "z", MachineID: machineID(machine), BootID: machineID(9)}
 }
@@ -29,7 +29,7 @@ type scenario struct {
 	hosts  []Config
 	disk   layout.HostRecord
 	ghost  []layout.HostRecord
-	known  bool // that the record's host left in good time
+	known  bool // this machine knows that the record's host ended cleanly
 	stalls int
 	medium bool // not explored by every run
 }
@@ -53,15 +53,15 @@ const claimHorizon = 250 * unit
 
 // Those that are not medium have fewer than 80,000 states.
 var scenarios = map[string]scenario{
-	"virgin":          {hosts: []Config{hostA, hostB}, stalls: 1},
+	"blank":           {hosts: []Config{hostA, hostB}, stalls: 1},
 	"left, known":     {hosts: []Config{hostA, hostB}, disk: past(layout.StateLeft, 1), known: true, stalls: 1},
 	"left":            {hosts: []Config{hostA, hostB}, disk: past(layout.StateLeft, 1), stalls: 1},
 	"copied":          {hosts: []Config{hostA, hostCopy}, stalls: 1, medium: true},
 	"copied, dead":    {hosts: []Config{hostA, hostCopy}, disk: past(layout.StateLive, 1), stalls: 1, medium: true},
 	"copied, joining": {hosts: []Config{hostA, hostCopy}, disk: past(layout.StateJoining, 1), stalls: 1, medium: true},
 
-	// A write of a host that is no more lands at any time: a left one for the second time, as it does when the
-	// path to the device failed before it was acknowledged and it was sent again.
+	// The write of a dead host lands at any time. A left record lands a second time if the path
+	// to the device failed before the acknowledgement and the write was sent again.
 	"left, lands twice":   {hosts: []Config{hostA, hostB}, disk: past(layout.StateLeft, 3), ghost: []layout.HostRecord{past(layout.StateLeft, 3)}, stalls: 1, medium: true},
 	"joining, lands late": {hosts: []Config{hostA, hostB}, ghost: []layout.HostRecord{past(layout.StateJoining, 2)}},
 	"live, lands late":    {hosts: []Config{hostA, hostB}, ghost: []layout.HostRecord{past(layout.StateLive, 2)}},
@@ -105,10 +105,10 @@ func TestClaimMutations(t *testing.T) {
 		stalls   int
 		broken   string
 	}{
-		{"budgets not measured", noBudget, "virgin", 1, "SINGLE"},
-		{"no wait before the look", noWait, "virgin", 0, "SINGLE"},
-		{"t0 taken after the write", lateT0, "virgin", 1, "T0-FIRST"},
-		{"expiry revived", revive, "virgin", 2, "FINAL"},
+		{"budgets not measured", noBudget, "blank", 1, "SINGLE"},
+		{"no wait before the look", noWait, "blank", 0, "SINGLE"},
+		{"t0 taken after the write", lateT0, "blank", 1, "T0-FIRST"},
+		{"expiry revived", revive, "blank", 2, "FINAL"},
 		{"short claim of any that left", shortLeft, "left, lands twice", 0, "SINGLE"},
 		{"a reboot is proof of death", rebooted, "joining, lands late", 0, "SINGLE"},
 		{"a reboot is proof of death, of a copy", rebooted, "copied", 1, "SINGLE"},
@@ -130,15 +130,15 @@ func TestClaimMutations(t *testing.T) {
 	}
 }
 
-// TestClaimHides shows why VOID asks for more than another incarnation in the record: a claim that was slow, and
-// will give way or wait, hides a live host's record.
+// TestClaimHides shows why VOID needs more than another incarnation in the record: a slow claim,
+// which will give way or wait, hides a live host's record.
 func TestClaimHides(t *testing.T) {
-	s := scenarios["virgin"]
+	s := scenarios["blank"]
 	s.stalls = 1
 	require.True(t, explore(s.world(), claimHorizon).hidden)
 }
 
-// TestClaimSucceeds: without delays one of two joiners goes live, at once or the long way.
+// TestClaimSucceeds: without delays one of two joiners goes live, by the short or the long claim.
 func TestClaimSucceeds(t *testing.T) {
 	for name, s := range scenarios {
 		t.Run(name, func(t *testing.T) {

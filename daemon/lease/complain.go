@@ -7,8 +7,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// A record that cannot be read holds others up until whoever may write it does so again. Nobody looks for that on his
-// own: who is held up complains in his host record, which all read anyway.
+// An unreadable record blocks other hosts until a host that may write it writes it again. No host
+// searches for that by itself. The blocked host publishes a complaint in its host record, which
+// all hosts read anyway.
 //
 //	host A                        host B                        A's slot in lock 7
 //	                                                            damaged
@@ -18,23 +19,26 @@ import (
 //	rewrites it                                                 idle
 //	                              enters
 //
-// A complaint counts once for each write of the record that makes it: one that a dead host has left is heeded once.
+// A complaint counts once for each write of the record that contains it. One that a dead host has
+// left behind is therefore handled once.
 
-// roomForComplaints is how many complaints are kept: own ones that wait for their turn in the record, and heard ones
-// that are yet to be told. What finds no room is made again, for it holds somebody up.
+// roomForComplaints bounds the complaints kept: own ones that wait for room in the record, and
+// received ones that were not reported yet. A complaint without room is repeated, because its
+// host stays blocked.
 const roomForComplaints = 64
 
-// complaint is what somebody on this host is held up by.
+// complaint is an unreadable record that blocks a client of this host.
 type complaint struct {
 	layout.Complaint
-	since, last time.Duration // when it was first made, and last
+	since, last time.Duration // time of the first and of the last HeldUp
 	due         bool          // it is to be published
-	shown       bool          // it was, since it is due
+	shown       bool          // it was published since it is due
 }
 
-// HeldUp says that somebody on this host is held up by a record that cannot be read, and which others are to look at.
-// It is to be said over and over for as long as that is so. What may be a write under way is published only when it
-// was said for a little while; what is certain not to be one, at once. Most often nothing is to be done.
+// HeldUp reports that an unreadable record blocks a client of this host, so that other hosts
+// repair it. The driver repeats the call while that is so. If a write may be under way, the
+// complaint is published after it was repeated for [Times.Retry]; if that is certain not to be,
+// immediately. Most calls return no action.
 func (m *Machine) HeldUp(now time.Duration, by layout.Complaint, certain bool) []Action {
 	now = max(now, m.now)
 	if m.phase != live || by.Host == m.id {
@@ -53,9 +57,9 @@ func (m *Machine) HeldUp(now time.Duration, by layout.Complaint, certain bool) [
 	return m.end()
 }
 
-// complaint returns the one that stands, or a new one; nil if there is no room.
+// complaint returns the complaint about a record, added if it is new; nil if there is no room.
 func (m *Machine) complaint(by layout.Complaint, now time.Duration) *complaint {
-	m.complaints = slices.DeleteFunc(m.complaints, func(c complaint) bool { return m.past(c, now) })
+	m.complaints = slices.DeleteFunc(m.complaints, func(c complaint) bool { return m.expired(c, now) })
 	i := slices.IndexFunc(m.complaints, func(c complaint) bool { return c.Complaint == by })
 	if i < 0 {
 		if len(m.complaints) == roomForComplaints {
@@ -67,9 +71,9 @@ func (m *Machine) complaint(by layout.Complaint, now time.Duration) *complaint {
 	return &m.complaints[i]
 }
 
-// past says whether a complaint is to be withdrawn, for it was not made again. One that was published stays until all
-// have read it, though who made it may not wait any more.
-func (m *Machine) past(c complaint, now time.Duration) bool {
+// expired reports whether a complaint ends because it was not repeated. A published one stays
+// until all hosts have read it, even if the blocked client has given up.
+func (m *Machine) expired(c complaint, now time.Duration) bool {
 	stay := m.t.Renew()
 	if c.due {
 		stay = 2 * m.t.Alive()
@@ -77,7 +81,7 @@ func (m *Machine) past(c complaint, now time.Duration) bool {
 	return now > c.last+stay
 }
 
-// complainAt returns when the lease is to be renewed early for a complaint that was not published yet.
+// complainAt returns when to renew the lease early for a complaint that was not published yet.
 func (m *Machine) complainAt() time.Duration {
 	if slices.ContainsFunc(m.complaints, func(c complaint) bool { return c.due && !c.shown }) {
 		return m.writeAt + m.t.Watch()
@@ -85,21 +89,22 @@ func (m *Machine) complainAt() time.Duration {
 	return never
 }
 
-// complain returns what a write of the own record is to say: what was not said yet, then the rest by turns.
-func (m *Machine) complain() (all []layout.Complaint) {
-	var said, rest []complaint
+// nextComplaints returns the complaints of the next write of the own record: first those that
+// were not published yet, then the others in rotation.
+func (m *Machine) nextComplaints() (all []layout.Complaint) {
+	var chosen, rest []complaint
 	slices.SortStableFunc(m.complaints, func(a, b complaint) int { return order(a.shown, b.shown) })
 	for _, c := range m.complaints {
 		switch {
-		case m.past(c, m.now):
-		case c.due && len(said) < layout.MaxComplaints:
+		case m.expired(c, m.now):
+		case c.due && len(chosen) < layout.MaxComplaints:
 			c.shown = true
-			said, all = append(said, c), append(all, c.Complaint)
+			chosen, all = append(chosen, c), append(all, c.Complaint)
 		default:
 			rest = append(rest, c)
 		}
 	}
-	m.complaints = append(rest, said...)
+	m.complaints = append(rest, chosen...)
 	return all
 }
 
@@ -113,29 +118,30 @@ func order(a, b bool) int {
 	return 1
 }
 
-// unsaid notes that the write which was to publish the complaints has failed.
-func (m *Machine) unsaid() {
+// complaintsFailed marks the complaints as not published, after the write with them has failed.
+func (m *Machine) complaintsFailed() {
 	for i := range m.complaints {
 		m.complaints[i].shown = false
 	}
 }
 
-// overhear takes in the complaints of another host's record that was written since the last read.
-func (m *Machine) overhear(r Record) {
+// receiveComplaints stores the complaints in a record of another host that was written since the
+// last read.
+func (m *Machine) receiveComplaints(r Record) {
 	if r.State != layout.StateLive {
 		return
 	}
 	for _, c := range r.Complaints {
-		if (c.Host == m.id || c.Host == 0) && len(m.heeded) < roomForComplaints && !slices.Contains(m.heeded, c) {
-			m.heeded = append(m.heeded, c)
+		if (c.Host == m.id || c.Host == 0) && len(m.received) < roomForComplaints && !slices.Contains(m.received, c) {
+			m.received = append(m.received, c)
 		}
 	}
 }
 
-// heed tells of what others complain, no more often than they renew.
-func (m *Machine) heed() {
-	if len(m.heeded) > 0 && m.now >= m.heedAt {
-		m.tell(Complained{Of: m.heeded})
-		m.heeded, m.heedAt = nil, m.now+m.t.Renew()
+// reportComplaints reports the complaints of other hosts, at most once every [Times.Renew].
+func (m *Machine) reportComplaints() {
+	if len(m.received) > 0 && m.now >= m.reportAt {
+		m.emit(Complained{Of: m.received})
+		m.received, m.reportAt = nil, m.now+m.t.Renew()
 	}
 }

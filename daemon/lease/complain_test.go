@@ -9,7 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// heldUp says that the host is held up, and drives it until it waits again.
+// heldUp calls HeldUp, and runs the machine until it waits again.
 func (r *rig) heldUp(by layout.Complaint, certain bool) {
 	r.t.Helper()
 	r.out = r.m.HeldUp(r.now, by, certain)
@@ -31,7 +31,7 @@ func (r *rig) quiet() {
 	}
 }
 
-// wait goes on to a time, with all IO returning at once, and returns what was complained of meanwhile.
+// wait runs until a time, with all IO returning immediately, and returns the reported complaints.
 func (r *rig) wait(until time.Duration) (heard []layout.Complaint) {
 	r.t.Helper()
 	for {
@@ -60,7 +60,8 @@ func (r *rig) wait(until time.Duration) (heard []layout.Complaint) {
 
 var bySlot = layout.Complaint{Host: 3, Lock: 7}
 
-// TestHeldUp: what holds up for a little while is published by an early renewal, and stays for as long as it is said.
+// TestHeldUp: a complaint that lasts for Retry is published by an early renewal, and stays while
+// it is repeated.
 func TestHeldUp(t *testing.T) {
 	r := live1(t)
 	r.now += times.Renew() / 2
@@ -75,7 +76,7 @@ func TestHeldUp(t *testing.T) {
 	require.Equal(t, []layout.Complaint{bySlot}, r.table[0].Complaints)
 	require.Equal(t, sequence+1, r.table[0].Sequence)
 
-	for end := r.now + times.Lease; r.now < end; { // it costs no more renewals than there are anyway
+	for end := r.now + times.Lease; r.now < end; { // it causes no additional renewals
 		r.heldUp(bySlot, false)
 		r.wait(r.now + times.Watch())
 		require.Equal(t, []layout.Complaint{bySlot}, r.table[0].Complaints)
@@ -90,7 +91,7 @@ func TestHeldUp(t *testing.T) {
 	require.Empty(t, r.m.complaints)
 }
 
-// TestHeldUpForAMoment: what was said once, and again much later, was two writes under way.
+// TestHeldUpForAMoment: two complaints far apart are two writes under way.
 func TestHeldUpForAMoment(t *testing.T) {
 	r := live1(t)
 	for range 5 {
@@ -100,7 +101,8 @@ func TestHeldUpForAMoment(t *testing.T) {
 	}
 }
 
-// TestHeldUpForCertain is published at once, but not sooner after a write than a pace allows.
+// TestHeldUpForCertain: a certain complaint is published immediately, but at least Watch after
+// the last write.
 func TestHeldUpForCertain(t *testing.T) {
 	r := live1(t)
 	r.now += times.Watch()
@@ -115,7 +117,7 @@ func TestHeldUpForCertain(t *testing.T) {
 	require.Equal(t, []layout.Complaint{other, bySlot}, r.table[0].Complaints)
 }
 
-// TestHeldUpWriteFails: it is said again.
+// TestHeldUpWriteFails: the complaint is published again.
 func TestHeldUpWriteFails(t *testing.T) {
 	r := live1(t)
 	r.now += times.Watch()
@@ -128,7 +130,7 @@ func TestHeldUpWriteFails(t *testing.T) {
 	require.Equal(t, r.m.own.Sequence, r.table[0].Sequence)
 }
 
-// TestHeldUpInVain: not of the own slots, and not before the host is live or after.
+// TestHeldUpInVain: complaints about own slots, and of a host that is not live, have no effect.
 func TestHeldUpInVain(t *testing.T) {
 	r := newRig(t, Config{ID: 1})
 	require.Nil(t, r.m.HeldUp(r.now, bySlot, true))
@@ -143,7 +145,8 @@ func TestHeldUpInVain(t *testing.T) {
 	require.Nil(t, r.m.HeldUp(r.now, bySlot, true))
 }
 
-// TestManyComplaints: each has its turn in the record, new ones first, and no more are kept than there is room for.
+// TestManyComplaints: all get into the record in rotation, new ones first, up to
+// roomForComplaints.
 func TestManyComplaints(t *testing.T) {
 	r := live1(t)
 	r.now += times.Watch()
@@ -179,7 +182,7 @@ func TestManyComplaints(t *testing.T) {
 	require.Len(t, r.m.complaints, roomForComplaints)
 }
 
-// TestLeftWithoutComplaints: who has left is held up by nothing.
+// TestLeftWithoutComplaints: a host that has left publishes no complaints.
 func TestLeftWithoutComplaints(t *testing.T) {
 	r := live1(t)
 	r.now += times.Watch()
@@ -197,8 +200,8 @@ func TestLeftWithoutComplaints(t *testing.T) {
 	require.Empty(t, r.table[0].Complaints)
 }
 
-// TestComplained: a host is told of what concerns it, once for every write of the record that says so, and no more often
-// than each renewal.
+// TestComplained: complaints about a host's own records are reported once for every write of the
+// record with them, at most once a renewal.
 func TestComplained(t *testing.T) {
 	r := live1(t)
 	mine, entry := layout.Complaint{Host: 1, Lock: 7}, layout.Complaint{Lock: 3}
@@ -210,7 +213,7 @@ func TestComplained(t *testing.T) {
 	first := r.now
 	require.Equal(t, []layout.Complaint{mine, entry}, r.wait(first+times.Renew()))
 	told := 0
-	for end := r.now + times.Lease; r.now < end; { // one that writes as fast as it can
+	for end := r.now + times.Lease; r.now < end; { // a host that writes as fast as it can
 		rec.Sequence++
 		r.out = r.m.Refresh(r.now)
 		told += len(r.wait(r.now+times.Renew()/20)) / 2
@@ -218,7 +221,8 @@ func TestComplained(t *testing.T) {
 	require.InDelta(t, int(times.Lease/times.Renew()), told, 1)
 }
 
-// TestComplainedSoon: what was heard right after something else is told as soon as the pace allows, without another read.
+// TestComplainedSoon: a complaint that came right after another is reported when the pace allows,
+// without another read.
 func TestComplainedSoon(t *testing.T) {
 	r := live1(t)
 	rec := r.set(2, layout.StateLive, 2, 7, 1)
@@ -233,7 +237,7 @@ func TestComplainedSoon(t *testing.T) {
 	require.Equal(t, rec.Complaints, r.wait(at+times.Renew()))
 }
 
-// TestComplainedBound: hosts that complain of everything are heard so far and no further.
+// TestComplainedBound: no more than roomForComplaints are kept.
 func TestComplainedBound(t *testing.T) {
 	r := live1(t)
 	for lock := 0; lock < 20*layout.MaxComplaints; lock += layout.MaxComplaints {
@@ -241,14 +245,14 @@ func TestComplainedBound(t *testing.T) {
 		for i := range layout.MaxComplaints {
 			rec.Complaints = append(rec.Complaints, layout.Complaint{Host: 1, Lock: lock + i})
 		}
-		r.m.heedAt = r.now + time.Hour
+		r.m.reportAt = r.now + time.Hour
 		r.out = r.m.Refresh(r.now)
 		r.quiet()
 	}
-	require.Len(t, r.m.heeded, roomForComplaints)
+	require.Len(t, r.m.received, roomForComplaints)
 }
 
-// TestNotLiveComplains: only who is live is held up.
+// TestNotLiveComplains: complaints of a host that is not live do not count.
 func TestNotLiveComplains(t *testing.T) {
 	for _, state := range []layout.HostState{layout.StateJoining, layout.StateLeft} {
 		r := live1(t)
@@ -257,8 +261,9 @@ func TestNotLiveComplains(t *testing.T) {
 	}
 }
 
-// TestSimulationComplaints: without trouble whom a complaint is about is told within two renewals and a little, whoever
-// else complains of whatever, and nobody writes more than a complaint needs.
+// TestSimulationComplaints: without trouble a complaint is reported to its host within two
+// renewals and Alive, whatever other hosts complain about, and no host writes more than its
+// complaints need.
 func TestSimulationComplaints(t *testing.T) {
 	for seed := range uint64(100) {
 		s := newSim(seed + 1)

@@ -9,8 +9,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// joiners are hosts with ids so far apart that the headroom of none covers the next.
-// If the first is slow, its id was left by another, so that it takes the long claim.
+// joiners returns hosts with ids so far apart that the headroom of none covers the next. If the
+// first is slow, another host has left its id, so that it takes the long claim.
 func joiners(n int, slow bool) *world {
 	var cfgs []Config
 	for i := range n {
@@ -27,8 +27,8 @@ func joiners(n int, slow bool) *world {
 
 const coverHorizon = 120 * unit
 
-// TestCover explores hosts that join with different ids: COVERED, RAISED. The records of one read are sampled
-// upwards by some hosts and downwards by others.
+// TestCover explores hosts that join with different ids: COVERED, RAISED. Some hosts sample the
+// records of one read upwards and others downwards.
 func TestCover(t *testing.T) {
 	quickly := *quick || *deep
 	for _, c := range []struct {
@@ -67,8 +67,8 @@ func TestCover(t *testing.T) {
 	}
 }
 
-// TestCoverMutations: highest found by a read made before the own record was written covers too little, as does one
-// found by a read of less than all; and a joiner may be about to go live by a look that came before.
+// TestCoverMutations: a read horizon from a read before the own record was written covers too
+// little, as does one from a partial read. A joiner may be about to go live by an earlier look.
 func TestCoverMutations(t *testing.T) {
 	slow := map[mutation]bool{coverSoon: true}
 	if *quick || *deep {
@@ -84,8 +84,8 @@ func TestCoverMutations(t *testing.T) {
 	}
 }
 
-// TestCoverDeadJoiner: a joiner that stands still is waited for no longer than until it is known to look again before
-// it goes live.
+// TestCoverDeadJoiner: a joiner that stands still is waited for only until it is known to look
+// again before it goes live.
 func TestCoverDeadJoiner(t *testing.T) {
 	r := newRig(t, Config{ID: 4})
 	r.set(1, layout.StateJoining, 2, 7, 1).ReadHorizon = 1
@@ -101,8 +101,9 @@ func TestCoverDeadJoiner(t *testing.T) {
 	require.Less(t, r.now, begin+times.Dead()+2*times.Poll())
 }
 
-// TestCoverSucceeds: without delays all are covered in the end, by those too whose reads do not reach them: unless
-// nobody looks for hosts beyond, or what one has found is of no use to the others.
+// TestCoverSucceeds: without delays all hosts are covered in the end, also by hosts whose reads
+// do not reach them. It fails if no host searches beyond its read horizon, or if horizons are not
+// adopted.
 func TestCoverSucceeds(t *testing.T) {
 	for _, c := range []struct {
 		mutation mutation
@@ -133,8 +134,9 @@ func TestCoverSucceeds(t *testing.T) {
 	}
 }
 
-// TestCoverSilent: a live host that stands still takes no tickets any more when its lease is over, whatever the policy
-// makes of its holders: who joins alone could not have it evicted either before it is ready.
+// TestCoverSilent: a live host that stands still takes no more tickets when its lease is over,
+// whatever the policy says about its holders. A host that joins alone could not evict it before
+// it is ready.
 func TestCoverSilent(t *testing.T) {
 	for _, policy := range []layout.Policy{layout.PolicyFence, layout.PolicyManual} {
 		for _, watchdog := range []uint16{0, 60} {

@@ -10,15 +10,16 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestDamage_RuleLeftOut_IsNoticed runs each rule of records that stay unreadable, and runs it again left out.
+// TestDamage_RuleLeftOut_IsNoticed tests each rule about records that stay unreadable, with and
+// without the rule.
 func TestDamage_RuleLeftOut_IsNoticed(t *testing.T) {
 	blind := times.Blind() + times.MaxWatchdog()
-	// with returns host 1, live beside host 2, whose record has been seen.
+	// with returns host 1, live together with host 2, whose record has been seen.
 	with := func(t *testing.T, mutation mutation) (*rig, *Record) {
 		r := live1(t)
 		r.m.mutation = mutation
 		other := r.set(2, layout.StateLive, 2, 20, 1)
-		r.m.highest = 2
+		r.m.readHorizon = 2
 		r.run(r.now + times.Alive())
 		require.Equal(t, uint64(20), r.m.Host(2).Incarnation)
 		return r, other
@@ -78,7 +79,7 @@ func TestDamage_RuleLeftOut_IsNoticed(t *testing.T) {
 			require.True(t, r.m.Host(2).Settled)
 			return !r.m.Host(2).Over(21)
 		}},
-		{"COVERED: a joiner waits until who hides behind a record is over", coverDamaged, func(t *testing.T, mutation mutation) bool {
+		{"COVERED: a joiner waits until a host hidden by a record is over", coverDamaged, func(t *testing.T, mutation mutation) bool {
 			r := newRig(t, Config{ID: 1})
 			r.m.mutation = mutation
 			r.damage(3)
@@ -172,7 +173,7 @@ func TestDamage_RuleLeftOut_IsNoticed(t *testing.T) {
 	}
 }
 
-// TestJoin_OperatorAllows_AbandonedIDIsTaken: whatever the policy, and whichever machine had it.
+// TestJoin_OperatorAllows_AbandonedIDIsTaken: under any policy, and whichever machine had it.
 func TestJoin_OperatorAllows_AbandonedIDIsTaken(t *testing.T) {
 	r := newRig(t, Config{ID: 2, Reclaim: true, Policy: layout.PolicyManual})
 	r.table[1].Err = errSim

@@ -10,28 +10,29 @@ import (
 // never is later than any time.
 const never = time.Duration(1 << 62)
 
-// word is what is to be published of an incarnation after a fresh read: because it is fenced, or an operator said so.
-type word struct {
+// statement is a verdict to publish after a fresh read: after a fence, or on an operator's
+// command.
+type statement struct {
 	layout.Verdict
-	since    time.Duration // the read must have been asked for then or later
+	since    time.Duration // only a read requested then or later is fresh
 	operator bool
 }
 
-// suspect says whether time may prove an incarnation dead. One that is joining it may not: its claim may take any
-// time, and it goes live at its end (JOINERS).
+// suspect reports whether time may prove an incarnation dead. Time proves nothing about a joining
+// one: its claim may take any time, and it goes live at its end (JOINERS).
 func (m *Machine) suspect(id int) bool {
 	h := &m.hosts[id-1]
 	return id != m.id && (h.State == layout.StateLive || h.State == layout.StateJoining && m.mutation == judgeJoining) &&
 		!h.Gone && !m.sentenced(id, h.Incarnation)
 }
 
-// due returns when the table must be read for a verdict or a turn of fencing.
+// due returns when the table must be read for a verdict or a fencing window.
 func (m *Machine) due() time.Duration {
 	if m.unpublished || m.raised() {
 		return 0
 	}
 	next := never
-	if slices.ContainsFunc(m.words, func(w word) bool { return m.readAt < w.since || !m.unclear(w) }) {
+	if slices.ContainsFunc(m.statements, func(w statement) bool { return m.readAt < w.since || !m.unclear(w) }) {
 		next = m.roomAt()
 	}
 	if m.cfg.Policy == layout.PolicyManual {
@@ -53,8 +54,9 @@ func (m *Machine) due() time.Duration {
 	return next
 }
 
-// damagedAt returns when the table is to be read because a record is unreadable: often, until its id is abandoned, so
-// that no owner repairs it unseen, and one that meets its owner's writes does not meet all of them.
+// damagedAt returns when to read the table because a record is unreadable. Reads are frequent
+// until the id is abandoned, for two reasons: the owner's repair must not go unseen, and one
+// owner's writes cannot overlap all of them.
 func (m *Machine) damagedAt() time.Duration {
 	for i, h := range m.found() {
 		if i+1 != m.id && h.Damaged != 0 && !h.Abandoned {
@@ -64,11 +66,12 @@ func (m *Machine) damagedAt() time.Duration {
 	return never
 }
 
-// judge decides, by a read of the table that shows that this host is undisputed, what to publish of others.
+// judge decides, by a read of the table that shows no foreign claim on this host's id, which
+// verdicts to publish on others.
 //
-// A record that was first seen at Since, and was the same in a read asked for at Read, was not renewed between them.
-// Whatever write its host has had acknowledged was submitted before Since, so its lease ended before Since + L, or it
-// was acknowledged too late to count (FINAL).
+// A record that was first seen at Since, and was the same in a read requested at Read, was not
+// renewed between them. Any acknowledged write of its host was submitted before Since, so its
+// lease ended before Since + L, or it was acknowledged too late to count (FINAL).
 //
 //	host j                  this host                   record of j
 //	renews: submits at t0
@@ -81,8 +84,8 @@ func (m *Machine) damagedAt() time.Duration {
 //	                        j's slots as void
 //	(a renewal lands)                                   x.8: revives nothing
 //
-// An incarnation whose record is unreadable may have renewed its lease unseen before the damage, but not much later
-// (OWN-READABLE):
+// An incarnation whose record is unreadable may have renewed its lease unseen before the damage,
+// but not much later (OWN-READABLE):
 //
 //	host j                  this host                   record of j
 //	asks for a read                                     x.7
@@ -102,12 +105,12 @@ func (m *Machine) judge() {
 	if !m.heard() {
 		return
 	}
-	m.speak()
+	m.publishStatements()
 	var dead []int
 	for i := range m.found() {
 		h := &m.hosts[i]
 		if m.suspect(i+1) && (h.Looked >= h.DeadAt(m.t) || m.mutation == judgeEarly && h.Read-h.Since >= m.t.Lease/2 ||
-			m.mutation == judgeDamaged && h.Looked-h.Since >= m.t.Dead()+h.dog) {
+			m.mutation == judgeDamaged && h.Looked-h.Since >= m.t.Dead()+h.maxWatchdog) {
 			dead = append(dead, i+1)
 		}
 	}
@@ -116,7 +119,7 @@ func (m *Machine) judge() {
 	}
 	e := m.electorate()
 	for i := range dead {
-		// Of more than a record has room for, each that lives begins with others.
+		// If there are more than a record has room for, each live host begins with others.
 		id := dead[(i+int(e.rank)*len(dead)/int(e.n))%len(dead)]
 		switch m.cfg.Policy {
 		case layout.PolicyLease:
@@ -127,10 +130,10 @@ func (m *Machine) judge() {
 	}
 }
 
-// speak publishes the words that still apply.
-func (m *Machine) speak() {
-	var rest []word
-	for _, w := range m.words {
+// publishStatements publishes the statements that still apply.
+func (m *Machine) publishStatements() {
+	var rest []statement
+	for _, w := range m.statements {
 		h := m.hosts[w.Host-1]
 		over := h.Incarnation != w.Incarnation || h.State == layout.StateLeft ||
 			h.Gone && (h.Forgotten || w.Kind != layout.VerdictForgotten)
@@ -145,27 +148,28 @@ func (m *Machine) speak() {
 		case m.readAt < w.since || m.unclear(w) || !m.publish(v):
 			rest = append(rest, w)
 		case slices.ContainsFunc(m.verdicts, func(x verdict) bool { return x.Verdict == v && x.durable >= 0 && v.Kind == layout.VerdictWish }):
-			m.tell(Wished{Host: v.Host, Incarnation: v.Incarnation, Name: h.Name}) // again, for it was said again
+			m.emit(Wished{Host: v.Host, Incarnation: v.Incarnation, Name: h.Name}) // repeated, because the operator repeated the command
 		}
 	}
-	m.words = rest
+	m.statements = rest
 }
 
-// unclear reports whether a host of which an operator speaks may be silent or not: one unreadable read may have met a
-// renewal, and an owner repairs its record by its next renewal.
-func (m *Machine) unclear(w word) bool {
+// unclear reports whether it is not known yet if a host named by an operator is silent. One
+// unreadable read may have overlapped a renewal, and an owner repairs its record by its next
+// renewal.
+func (m *Machine) unclear(w statement) bool {
 	h := m.hosts[w.Host-1]
 	return w.operator && !h.Readable && h.damagedFor() <= m.t.Alive() && m.mutation != evictTorn
 }
 
-// say has a word spoken after a fresh read.
-func (m *Machine) say(v layout.Verdict, operator bool) {
-	w := word{v, m.now, operator}
-	for i := range m.words {
-		if m.words[i].Verdict == v {
-			m.words[i] = w
+// state queues a verdict for publication after a fresh read.
+func (m *Machine) state(v layout.Verdict, operator bool) {
+	w := statement{v, m.now, operator}
+	for i := range m.statements {
+		if m.statements[i].Verdict == v {
+			m.statements[i] = w
 			return
 		}
 	}
-	m.words = append(m.words, w)
+	m.statements = append(m.statements, w)
 }

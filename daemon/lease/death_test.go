@@ -9,8 +9,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// liveUnder returns a rig whose machine is live as host 1 under a policy, with host 3 live as incarnation 7, which was
-// seen first at the time returned.
+// liveUnder returns a rig whose machine is live as host 1 under a policy, with host 3 live as
+// incarnation 7. It also returns when that was first seen.
 func liveUnder(t *testing.T, policy layout.Policy) (*rig, *Record, time.Duration) {
 	t.Helper()
 	r := newRig(t, Config{ID: 1, Policy: policy})
@@ -22,7 +22,8 @@ func liveUnder(t *testing.T, policy layout.Policy) (*rig, *Record, time.Duration
 	return r, rec, r.now
 }
 
-// until lets the machine do what it asks for, without delay, up to and including a time, and returns what it told.
+// until runs the machine without delays up to and including a time, and returns its
+// notifications.
 func (r *rig) until(end time.Duration) (told []Action) {
 	r.t.Helper()
 	for {
@@ -63,8 +64,8 @@ func declared(told []Action) (all []Declared) {
 	return all
 }
 
-// TestDeath: a host that stands still is declared dead when its lease, margin and watchdog are over, no later, and
-// acted upon when the verdict is durable.
+// TestDeath: a host that stands still is declared dead exactly when its lease, margin and
+// watchdog are over, and treated as dead when the verdict is durable.
 func TestDeath(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -103,7 +104,7 @@ func TestDeath(t *testing.T) {
 	}
 }
 
-// TestDeathNot: what does not prove a death.
+// TestDeathNot: these facts do not prove a death.
 func TestDeathNot(t *testing.T) {
 	later := 3 * times.Dead()
 	t.Run("renewed meanwhile", func(t *testing.T) {
@@ -135,7 +136,7 @@ func TestDeathNot(t *testing.T) {
 		r.out = r.m.Refresh(r.now)
 		r.read(time.Second)
 		none[Write](r)
-		r.read(0) // asked for after it was due
+		r.read(0) // requested after it was due
 		want[Write](r)
 	})
 	t.Run("before this host is live", func(t *testing.T) {
@@ -155,7 +156,8 @@ func TestDeathNot(t *testing.T) {
 	})
 }
 
-// TestDeathLost: the end of the lease, or its own verdict, comes before what it has to say of others.
+// TestDeathLost: the end of the lease, or a verdict on this host, comes before its verdicts on
+// others.
 func TestDeathLost(t *testing.T) {
 	t.Run("acknowledged too late", func(t *testing.T) {
 		r, _, since := liveUnder(t, layout.PolicyLease)
@@ -191,7 +193,7 @@ func TestDeathLost(t *testing.T) {
 	})
 }
 
-// TestDeathHeard: a verdict that is read counts, and is told once with its author.
+// TestDeathHeard: a verdict that is read counts, and is reported once with its author.
 func TestDeathHeard(t *testing.T) {
 	r, _, _ := liveUnder(t, layout.PolicyManual)
 	r.set(4, layout.StateLive, 4, 9, 1).Verdicts = []layout.Verdict{{Host: 3, Incarnation: 7}, {Host: 3, Incarnation: 6}}
@@ -228,7 +230,8 @@ func TestVerdictDropped(t *testing.T) {
 	}
 }
 
-// TestVerdictInherited: whoever takes an id over goes on publishing the verdicts of its record that still stand.
+// TestVerdictInherited: a host that takes an id continues to publish the verdicts in its record
+// that still apply.
 func TestVerdictInherited(t *testing.T) {
 	r := newRig(t, Config{ID: 1})
 	r.set(3, layout.StateLive, 3, 7, 1)
@@ -241,7 +244,7 @@ func TestVerdictInherited(t *testing.T) {
 	require.True(t, r.m.Host(3).Gone)
 }
 
-// TestVerdictsFull: one more than there is room for waits until all have read the oldest.
+// TestVerdictsFull: one verdict too many waits until all hosts have read the oldest.
 func TestVerdictsFull(t *testing.T) {
 	full := func(t *testing.T, policy layout.Policy, kind layout.VerdictKind) (*rig, time.Duration) {
 		r, _, _ := liveUnder(t, policy)
@@ -293,7 +296,7 @@ func TestVerdictsFull(t *testing.T) {
 		require.True(t, named(r, 3))
 		require.False(t, named(r, 12))
 	})
-	t.Run("an operator is told", func(t *testing.T) {
+	t.Run("an operator gets an error", func(t *testing.T) {
 		r, published := full(t, layout.PolicyManual, layout.VerdictDead)
 		r.until(published + 3*times.Dead())
 		var err error
@@ -302,7 +305,8 @@ func TestVerdictsFull(t *testing.T) {
 	})
 }
 
-// TestVerdictsShared: more deaths at once than one record has room for are told at once by those who live, each its part.
+// TestVerdictsShared: if one record has too little room for all deaths, the live hosts publish a
+// part each.
 func TestVerdictsShared(t *testing.T) {
 	const dead = 2*layout.MaxVerdicts - 4
 	told := make(map[int]bool)

@@ -18,21 +18,21 @@ func (m *Machine) Start(now time.Duration) []Action {
 	return m.end()
 }
 
-// TableRead reports the read that was asked for, of as many records: record i is that of host i+1. Each may have been
-// read at any time since the asking. They are lent for the call.
+// TableRead reports the requested read: record i is that of host i+1. Each may have been read at
+// any time since the request. The machine does not keep records.
 func (m *Machine) TableRead(now time.Duration, records []Record) []Action {
 	m.returned(&m.reading, "TableRead")
 	if len(records) != m.extent {
 		panic(fmt.Sprintf("lease: %d host records, want %d", len(records), m.extent))
 	}
 	m.begin(now)
-	if m.phase == over { // by that: it has said its last word
+	if m.phase == over { // begin ended the machine
 		return m.end()
 	}
 	m.observe(records)
 	switch m.phase {
 	case looking:
-		if !m.goOn(records) {
+		if !m.resumeTerm(records) {
 			m.look(records)
 		}
 	case claiming:
@@ -45,7 +45,7 @@ func (m *Machine) TableRead(now time.Duration, records []Record) []Action {
 	return m.end()
 }
 
-// ReadFailed reports that the read that was asked for returned nothing.
+// ReadFailed reports that the requested read returned no records.
 func (m *Machine) ReadFailed(now time.Duration) []Action {
 	m.returned(&m.reading, "ReadFailed")
 	m.begin(now)
@@ -75,11 +75,11 @@ func (m *Machine) Written(now time.Duration) []Action {
 	return m.end()
 }
 
-// WriteFailed reports that the last [Write] returned, but may not be durable. It may land yet.
+// WriteFailed reports that the last [Write] returned, but may not be durable. It may still land.
 func (m *Machine) WriteFailed(now time.Duration) []Action {
 	m.returned(&m.writing, "WriteFailed")
 	m.clean = false
-	m.unsaid()
+	m.complaintsFailed()
 	m.begin(now)
 	m.timer, m.wrote = m.now+m.t.Retry(), m.now
 	if m.phase == claiming || m.phase == entering {
@@ -88,13 +88,14 @@ func (m *Machine) WriteFailed(now time.Duration) []Action {
 	return m.end()
 }
 
-// Tick reports that time passed.
+// Tick reports that time has passed.
 func (m *Machine) Tick(now time.Duration) []Action {
 	m.begin(now)
 	return m.end()
 }
 
-// Refresh asks for a read of the host table begun after this event, for [Machine.Hosts] to be newer than a slot.
+// Refresh requests a read of the host table begun after this event, for [Machine.Hosts] to be
+// newer than a slot.
 func (m *Machine) Refresh(now time.Duration) []Action {
 	m.begin(now)
 	if m.phase == live {
@@ -103,7 +104,8 @@ func (m *Machine) Refresh(now time.Duration) []Action {
 	return m.end()
 }
 
-// Lose ends the lease, or the attempt to join, for a reason that the machine cannot see: the superblock is another.
+// Lose ends the lease, or the attempt to join, for a reason that the machine cannot see: the
+// superblock has changed.
 func (m *Machine) Lose(now time.Duration, reason error) []Action {
 	m.begin(now)
 	switch m.phase {
@@ -117,7 +119,7 @@ func (m *Machine) Lose(now time.Duration, reason error) []Action {
 	return m.end()
 }
 
-// returned notes that the IO under way has returned.
+// returned records that the IO under way has returned.
 func (m *Machine) returned(underWay *bool, event string) {
 	if !*underWay {
 		panic("lease: " + event + " of what was not asked for")
@@ -125,7 +127,8 @@ func (m *Machine) returned(underWay *bool, event string) {
 	*underWay = false
 }
 
-// begin opens an event. Drivers may stamp events a little out of order; time never runs back here.
+// begin starts an event. Drivers may stamp events slightly out of order; the machine's time never
+// decreases.
 func (m *Machine) begin(now time.Duration) {
 	m.now = max(m.now, now)
 	m.out = nil
@@ -138,7 +141,7 @@ func (m *Machine) begin(now time.Duration) {
 	}
 }
 
-// end closes an event: what is due is asked for, then the next wake-up.
+// end finishes an event: it requests the IO that is due, then the next wake-up.
 func (m *Machine) end() []Action {
 	switch m.phase {
 	case looking, claiming:
@@ -151,12 +154,12 @@ func (m *Machine) end() []Action {
 		m.stepLeaving()
 	}
 	if until, ok := m.wake(); ok {
-		m.tell(Wait{Until: until})
+		m.emit(Wait{Until: until})
 	}
 	return m.out
 }
 
-// wake returns when the machine must be told the time.
+// wake returns when the machine needs a Tick.
 func (m *Machine) wake() (time.Duration, bool) {
 	quiet := !m.reading && !m.writing
 	switch m.phase {
@@ -167,8 +170,8 @@ func (m *Machine) wake() (time.Duration, bool) {
 		if quiet && m.room() {
 			next = min(next, m.nextRead())
 		}
-		if len(m.heeded) > 0 {
-			next = min(next, m.heedAt)
+		if len(m.received) > 0 {
+			next = min(next, m.reportAt)
 		}
 		return next, true
 	case leaving:
@@ -180,17 +183,17 @@ func (m *Machine) wake() (time.Duration, bool) {
 	return 0, false
 }
 
-func (m *Machine) tell(a Action) { m.out = append(m.out, a) }
+func (m *Machine) emit(a Action) { m.out = append(m.out, a) }
 
-// finish says the machine's last word.
+// finish emits the machine's last action.
 func (m *Machine) finish(a Action) {
 	m.phase = over
-	m.tell(a)
+	m.emit(a)
 }
 
-// lose ends the lease. The incarnation is named if nobody else can have been live where its record still stands: see
-// "Ended cleanly" in the package comment; and only if all deadlines that its holders were told have passed, in case
-// that this process ends before they do.
+// lose ends the lease. Lost names the incarnation if no other host can have been live while its
+// record still stands: see "Ended cleanly" in the package comment. All deadlines that its holders
+// know must have passed, because this process may end before them.
 func (m *Machine) lose(reason error) {
 	lost := Lost{Reason: reason}
 	expired := errors.Is(reason, ErrExpired) && !m.takenOver
@@ -204,34 +207,34 @@ func (m *Machine) read() {
 	m.extent = m.reach()
 	m.reading, m.readAt, m.again = true, m.now, false
 	m.floor = m.acked
-	m.tell(ReadTable{Hosts: m.extent})
+	m.emit(ReadTable{Hosts: m.extent})
 }
 
-// write publishes the own record in a state.
+// write requests a write of the own record in a state.
 func (m *Machine) write(state layout.HostState, sequence uint64) {
 	if m.writing { // ONE-WRITE
 		panic("lease: a write of the own record is under way")
 	}
 	m.own.State, m.own.Sequence, m.own.ReadHorizon = state, sequence, m.proven
 	if state == layout.StateLeft && !(m.held && m.ready) {
-		m.own.ReadHorizon = 0 // it took no tickets, and nobody may conclude that it could: see covered
+		m.own.ReadHorizon = 0 // it took no tickets, and no host may conclude that it could: see covered
 	}
 	m.own.Complaints = nil
 	if state == layout.StateLive {
-		m.own.Complaints = m.complain()
+		m.own.Complaints = m.nextComplaints()
 	}
 	m.own.Verdicts = nil
 	for _, v := range m.verdicts {
 		m.own.Verdicts = append(m.own.Verdicts, v.Verdict)
 	}
 	m.writing, m.writeAt, m.term0 = true, m.now, m.now
-	m.tell(Write{Record: m.own})
+	m.emit(Write{Record: m.own})
 }
 
-// ID returns the host id, or 0 while none is chosen.
+// ID returns the host id, or 0 if none was chosen yet.
 func (m *Machine) ID() int { return m.id }
 
-// Incarnation returns the one of this join, or 0 before the host is live.
+// Incarnation returns that of this join, or 0 before the host is live.
 func (m *Machine) Incarnation() uint64 {
 	if !m.held {
 		return 0
@@ -239,18 +242,18 @@ func (m *Machine) Incarnation() uint64 {
 	return m.own.Incarnation
 }
 
-// Live says whether the lease runs at a time: whether holders may go on.
+// Live reports whether the lease runs at a time: whether holders may continue.
 func (m *Machine) Live(now time.Duration) bool { return m.leased() && max(now, m.now) < m.Deadline() }
 
-// MayWrite says whether anything may be granted or a slot be written at a time.
+// MayWrite reports whether locks may be granted and slots written at a time.
 func (m *Machine) MayWrite(now time.Duration) bool {
 	return m.phase == live && max(now, m.now)+m.t.Budget() < m.Deadline()
 }
 
-// Ready says whether tickets may be taken, as far as others' reads are concerned.
+// Ready reports whether tickets may be taken: other hosts' reads cover this one.
 func (m *Machine) Ready() bool { return m.phase == live && m.ready }
 
-// Deadline returns the end of the lease, or 0 if there was none.
+// Deadline returns the end of the lease, or 0 if there was no lease.
 func (m *Machine) Deadline() time.Duration {
 	if !m.held {
 		return 0
@@ -258,18 +261,18 @@ func (m *Machine) Deadline() time.Duration {
 	return m.t0 + m.t.Lease
 }
 
-// WarnAt returns when holders are to be told to stop, if the lease was not renewed by then.
+// WarnAt returns when holders must be notified to stop, if the lease was not renewed by then.
 func (m *Machine) WarnAt() time.Duration { return m.Deadline() - m.t.Grace() }
 
-// Writing says whether a write of the own record is under way. While it is, nobody may join with this id on this
-// machine, even when the machine is over.
+// Writing reports whether a write of the own record is under way. Until it returns, no process
+// may join with this id on this machine, even when the machine is over.
 func (m *Machine) Writing() bool { return m.writing }
 
-// Over says whether the machine has said its last word: [Lost], [Refused] or [Left].
+// Over reports whether the machine has returned its last action: [Lost], [Refused] or [Left].
 func (m *Machine) Over() bool { return m.phase == over }
 
-// leased says whether there is a lease that was not lost yet.
+// leased reports whether there is a lease that was not lost yet.
 func (m *Machine) leased() bool { return m.held && (m.phase == live || m.phase == leaving) }
 
-// room says whether enough is left of the lease to write (LAST-CALL).
+// room reports whether the rest of the lease is long enough to write (LAST-CALL).
 func (m *Machine) room() bool { return m.now+m.t.Budget() < m.Deadline() }

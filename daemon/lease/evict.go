@@ -8,34 +8,37 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Why [Machine.Evict] does nothing; compare with errors.Is.
+// The errors of [Machine.Evict]; compare with errors.Is.
 var (
 	// ErrNoHost is returned when no host has the id.
 	ErrNoHost = errors.New("no host has this id: choose one of those that have joined")
-	// ErrChanged is returned when the id shows another incarnation than the one that was judged.
-	ErrChanged = errors.New("the host has started anew since: look at it again")
+	// ErrChanged is returned when the id shows another incarnation than the one in the call.
+	ErrChanged = errors.New("the host has restarted since: look at it again")
 	// ErrHasLeft is returned when the host has left.
-	ErrHasLeft = errors.New("the host has left: nothing needs to be done, its locks are free")
-	// ErrSelf is returned when a host is to forget itself.
+	ErrHasLeft = errors.New("the host has left: its locks are free")
+	// ErrSelf is returned when a host is asked to forget itself.
 	ErrSelf = errors.New("a host cannot forget itself: stop it, or ask another host to")
 	// ErrJoining is returned when the host has not finished joining.
 	ErrJoining = errors.New("the host is joining: it holds nothing; let it finish, or start it again on its machine")
-	// ErrDead is returned when the host is known to be dead, and forgotten if that was asked for.
-	ErrDead = errors.New("the host is declared dead already: nothing needs to be done, its locks are free")
+	// ErrDead is returned when the host is known to be dead, and also forgotten if that was
+	// requested.
+	ErrDead = errors.New("the host is already declared dead: its locks are free")
 	// ErrNotLive is returned when this host is not live, or not all hosts read its record yet.
 	ErrNotLive = errors.New("this host is not live: ask another one, or wait until it has joined")
-	// ErrNoRecord is returned when the host record cannot be read and never was, so that no incarnation can be named.
+	// ErrNoRecord is returned when the host record is unreadable and always was, so that no
+	// incarnation can be named.
 	ErrNoRecord = errors.New("its host record cannot be read, and this host has not read it before: run bakeryctl check --repair on the device")
 	// ErrNoRoom is returned when the own record has no room for another verdict.
 	ErrNoRoom = errors.New("this host publishes as many verdicts as it has room for: ask another host")
 )
 
-// Evict is an operator's word on a host, of which this incarnation was shown. One that is silent is declared dead,
-// whatever the policy, and with forget its id may be given to another machine; see [Declared]. One that still renews
-// is asked to leave; see [Wished]. Either is published after a fresh read, which decides.
+// Evict handles an operator's command about an incarnation of a host. A silent host is declared
+// dead, whatever the policy; with forget its id may be given to another machine; see [Declared].
+// A host that still renews is asked to leave; see [Wished]. A fresh read decides which, and then
+// it is published.
 //
-// A host that is joining is refused: no time proves that its claim will not go live after all (JOINERS), and
-// it holds nothing.
+// A joining host is refused: no time proves that its claim will not go live (JOINERS), and it
+// holds no lock.
 func (m *Machine) Evict(now time.Duration, host int, incarnation uint64, forget bool) ([]Action, error) {
 	m.begin(now)
 	if err := m.evict(host, incarnation, forget); err != nil {
@@ -77,14 +80,14 @@ func (m *Machine) evict(host int, incarnation uint64, forget bool) error {
 	if forget {
 		v.Kind = layout.VerdictForgotten
 	}
-	m.say(v, true)
+	m.state(v, true)
 	return nil
 }
 
-// askSelf asks this host itself to leave.
+// askSelf asks this host to leave.
 func (m *Machine) askSelf() {
 	if !m.asked {
 		m.asked = true
-		m.tell(Asked{By: m.id, Name: m.own.Name})
+		m.emit(Asked{By: m.id, Name: m.own.Name})
 	}
 }

@@ -15,7 +15,7 @@ func (r *rig) evict(host int, incarnation uint64, forget bool) error {
 	return err
 }
 
-// TestEvictSilent: an operator's word is enough, under every policy, once the host is silent.
+// TestEvictSilent: an operator's command suffices, under every policy, once the host is silent.
 func TestEvictSilent(t *testing.T) {
 	for _, policy := range []layout.Policy{layout.PolicyLease, layout.PolicyFence, layout.PolicyManual} {
 		for forget, kind := range map[bool]layout.VerdictKind{false: layout.VerdictDead, true: layout.VerdictForgotten} {
@@ -34,7 +34,8 @@ func TestEvictSilent(t *testing.T) {
 	}
 }
 
-// TestEvictWish: one that renews is asked to leave, and nobody acts on that; when it dies the wish becomes a verdict.
+// TestEvictWish: a host that renews is asked to leave, which no other host acts on. When it dies
+// the wish becomes a verdict.
 func TestEvictWish(t *testing.T) {
 	r, rec, _ := liveUnder(t, layout.PolicyLease)
 	rec.Sequence++
@@ -106,7 +107,8 @@ func TestEvictRefused(t *testing.T) {
 	require.ErrorIs(t, r.evict(3, 8, false), ErrNotLive)
 }
 
-// TestAsked: a host that is asked to leave is told once, and goes on until its driver has it leave.
+// TestAsked: a host that is asked to leave is notified once, and continues until its driver calls
+// Leave.
 func TestAsked(t *testing.T) {
 	wish := layout.Verdict{Host: 1, Incarnation: 101, Kind: layout.VerdictWish}
 	r, rec, _ := liveUnder(t, layout.PolicyLease)
@@ -162,7 +164,7 @@ func TestForgotten(t *testing.T) {
 	})
 }
 
-// TestOwnDead: ids that this machine left dead are the last resort, when they are dead by then.
+// TestOwnDead: ids that this machine left dead are chosen last, once they are dead.
 func TestOwnDead(t *testing.T) {
 	r := newRig(t, Config{})
 	used := r.set(1, layout.StateLive, 1, 5, 1)
@@ -214,8 +216,8 @@ func TestClaimUnderVerdict(t *testing.T) {
 	none[Write](r)
 }
 
-// TestEvictAgain: a wish that stands is told again when it is said again, and is no obstacle to a verdict, however full
-// the record is.
+// TestEvictAgain: a standing wish is reported again when the command is repeated, and does not
+// prevent a verdict, even if the record is full.
 func TestEvictAgain(t *testing.T) {
 	r, rec, _ := liveUnder(t, layout.PolicyManual)
 	for range 2 {

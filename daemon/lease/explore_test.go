@@ -12,8 +12,8 @@ import (
 
 func init() { debug.SetGCPercent(400) } // a search makes much garbage, and keeps little
 
-// explorer searches every run of a world up to a horizon. All that is not stalled happens in no time, in every
-// order; what is stalled (a process, a read, a write) takes any time. Time goes in units.
+// explorer searches every run of a world up to a horizon. Everything that is not stalled takes no
+// time, in every order. A stalled process, read or write takes any time. Time advances in units.
 type explorer struct {
 	seed     maphash.Seed
 	seen     map[uint64]struct{}
@@ -22,9 +22,9 @@ type explorer struct {
 	later    map[time.Duration][]*world
 	wentLive bool     // some host did
 	hidden   bool     // a live host's record showed another incarnation
-	found    string   // the invariant that was broken
+	found    string   // the broken invariant
 	at       *world   // where
-	ends     []*world // of calm worlds: where nothing can go wrong any more
+	ends     []*world // of calm worlds: states in which no fault is possible any more
 }
 
 func explore(w *world, horizon time.Duration) *explorer {
@@ -36,7 +36,7 @@ func explore(w *world, horizon time.Duration) *explorer {
 			e.now = e.now[:len(e.now)-1]
 			e.expand(w)
 			if w.trace != nil { // not the caller's
-				w.moved = nil // whose machine others share by now
+				w.moved = nil // other worlds share its machine now
 				w.drop()
 			}
 			continue
@@ -56,7 +56,7 @@ func explore(w *world, horizon time.Duration) *explorer {
 	return e
 }
 
-// add adds a world to a list, unless it was seen before or nothing can go wrong in it any more.
+// add adds a world to a list, unless it was seen before or no fault is possible in it any more.
 func (e *explorer) add(w *world, list *[]*world) {
 	if e.found != "" {
 		return
@@ -139,8 +139,8 @@ func (e *explorer) expand(w *world) {
 	}
 }
 
-// nextMoment returns the next time at which it makes a difference what happens: a wake-up, the end of a budget or
-// of a lease, and the unit after each.
+// nextMoment returns the next time that makes a difference: a wake-up, the end of a budget or of
+// a lease, and the unit after each.
 func (w *world) nextMoment() (time.Duration, bool) {
 	next := never
 	at := func(t time.Duration) {
@@ -179,8 +179,8 @@ func (w *world) nextMoment() (time.Duration, bool) {
 	return next, next != never
 }
 
-// settled says whether nothing can go wrong any more: all who share an id but one are over, with nothing of
-// theirs under way, and who has an id alone takes tickets.
+// settled reports whether no fault is possible any more: of the hosts with one id all but one are
+// over, with no IO under way, and each host that is alone with its id takes tickets.
 func (w *world) settled() bool {
 	if len(w.ghost) > 0 {
 		return false
@@ -202,12 +202,12 @@ func (w *world) settled() bool {
 	return up == 0 || up == 1 && !w.apart()
 }
 
-// apart says whether the hosts were given ids of their own.
+// apart reports whether the hosts were given different ids.
 func (w *world) apart() bool {
 	return len(w.nodes) < 2 || w.nodes[0].m.cfg.ID != w.nodes[1].m.cfg.ID
 }
 
-// key is all of a world that its future depends on, with times relative to now.
+// key appends everything that the world's future depends on, with times relative to now.
 func (w *world) key(b []byte) []byte {
 	b = append(b, byte(w.stalls), byte(len(w.ghost)))
 	b = binary.LittleEndian.AppendUint32(b, w.stalled)
@@ -234,7 +234,7 @@ func (w *world) keyNode(b []byte, n *node) []byte {
 		return b
 	}
 	b = append(b, keyBits(n.started, n.reading, n.writing, n.landed, m.long, m.held, m.ready),
-		byte(m.phase), byte(n.sampled), byte(len(m.spent)), byte(m.id), byte(m.highest))
+		byte(m.phase), byte(n.sampled), byte(len(m.spent)), byte(m.id), byte(m.readHorizon))
 	b = w.keyReach(b, n)
 	if m.held {
 		b = append(b, byte(m.own.Sequence-m.acked), byte(m.own.Sequence-m.floor))
@@ -269,22 +269,22 @@ func (w *world) keyNode(b []byte, n *node) []byte {
 	return b
 }
 
-// keyReach adds what makes a difference where reads cover less than all.
+// keyReach appends what makes a difference where reads are partial.
 func (w *world) keyReach(b []byte, n *node) []byte {
 	m := n.m
 	if n.reading {
 		b = append(b, byte(n.extent))
 	}
-	if m.phase == looking || m.highest == m.cfg.Hosts {
+	if m.phase == looking || m.readHorizon == m.cfg.Hosts {
 		return b
 	}
 	b = w.keyTime(b, m.sweptAt, m.t.Lease+m.t.Renew(), true)
-	b = w.keyTime(b, m.newsUntil, 0, m.phase == live)
+	b = w.keyTime(b, m.joinersUntil, 0, m.phase == live)
 	b = w.keyTime(b, m.readAt, m.t.Renew(), m.phase == live)
 	return append(b, keyBits(m.company(m.id-1, false)), byte(m.own.ReadHorizon))
 }
 
-// keyRecord adds a record. Its sequence counts only by how far it lies behind what its host wrote last.
+// keyRecord appends a record. Its sequence counts relative to the last write of its host.
 func (w *world) keyRecord(b []byte, r layout.HostRecord) []byte {
 	b = binary.LittleEndian.AppendUint16(b, uint16(r.Incarnation))
 	sequence := uint64(0)
@@ -303,7 +303,7 @@ func (w *world) keyRecord(b []byte, r layout.HostRecord) []byte {
 	return b
 }
 
-// keyTime adds a time if it counts. What is longer ago than that is all one.
+// keyTime appends a time if it counts. Times longer ago than that are equal.
 func (w *world) keyTime(b []byte, t, ago time.Duration, counts bool) []byte {
 	if !counts {
 		return append(b, 0xff, 0x7f)

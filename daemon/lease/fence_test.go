@@ -20,7 +20,7 @@ func fences(told []Action) (all []Fence) {
 
 func (r *rig) fenced(host int, incarnation uint64) { r.out = r.m.Fenced(r.now, host, incarnation) }
 
-// renewing lets a host of the table renew until a time, beside the machine.
+// renewing lets a host of the table renew until a time, while the machine runs.
 func (r *rig) renewing(id int, end time.Duration) (told []Action) {
 	for r.now < end {
 		r.table[id-1].Sequence++
@@ -53,7 +53,7 @@ func TestFence(t *testing.T) {
 	require.Empty(t, fences(r.until(r.now+3*times.FenceWindow())))
 }
 
-// TestFenceTurns: those who live take turns, by id.
+// TestFenceTurns: live hosts have windows in turn, by id.
 func TestFenceTurns(t *testing.T) {
 	r, _, since := liveUnder(t, layout.PolicyFence)
 	r.set(2, layout.StateLive, 2, 8, 1)
@@ -65,13 +65,13 @@ func TestFenceTurns(t *testing.T) {
 	require.Empty(t, fences(r.renewing(2, due+2*window-1)), "the next one is host 2's")
 	require.Len(t, fences(r.renewing(2, due+2*window)), 1, "unanswered or not")
 
-	// Host 2 falls silent: no vote, no turn, and in the end fenced too.
+	// Host 2 falls silent: it has no more windows, and in the end it is fenced too.
 	told := fences(r.until(due + 3*window))
 	require.Len(t, told, 1)
 	require.Equal(t, 3, told[0].Host)
 }
 
-// TestFenceTurnLate: what is left of a window after its margin has begun is not used.
+// TestFenceTurnLate: the rest of a window after its margin has begun is not used.
 func TestFenceTurnLate(t *testing.T) {
 	r, _, since := liveUnder(t, layout.PolicyFence)
 	due := since + times.Dead()
@@ -88,14 +88,15 @@ func TestFenceTurnLate(t *testing.T) {
 		require.Equal(t, c.at, r.m.turnAt(h, r.m.electorate()))
 	}
 	r.set(2, layout.StateLive, 2, 8, 1)
-	r.m.hosts[1] = Host{State: layout.StateLive} // two, this one the first
+	r.m.hosts[1] = Host{State: layout.StateLive} // two electors, this one the first
 	r.m.now = due + times.FenceWindow()
 	require.Equal(t, due+2*times.FenceWindow(), r.m.turnAt(h, r.m.electorate()))
 	r.m.id = 2
 	require.Equal(t, due+times.FenceWindow(), r.m.turnAt(h, r.m.electorate()))
 }
 
-// TestFenceDropped: a suspicion ends with a renewal or another's verdict, but who is fenced is dead.
+// TestFenceDropped: a suspicion ends with a renewal or another host's verdict, but a fenced host
+// is dead.
 func TestFenceDropped(t *testing.T) {
 	t.Run("renews", func(t *testing.T) {
 		r, rec, since := liveUnder(t, layout.PolicyFence)
@@ -116,7 +117,7 @@ func TestFenceDropped(t *testing.T) {
 		r.until(r.now)
 		require.Empty(t, r.table[0].Verdicts)
 	})
-	t.Run("has started anew", func(t *testing.T) {
+	t.Run("has restarted", func(t *testing.T) {
 		r, rec, since := liveUnder(t, layout.PolicyFence)
 		require.Len(t, fences(r.until(since+times.Dead())), 1)
 		rec.Incarnation = 8
@@ -128,14 +129,14 @@ func TestFenceDropped(t *testing.T) {
 		r, _, _ := liveUnder(t, layout.PolicyFence)
 		r.fenced(0, 7)
 		r.fenced(5, 7)
-		require.Empty(t, r.m.words)
+		require.Empty(t, r.m.statements)
 		r.tickAt(r.m.Deadline())
 		r.fenced(3, 7)
 		require.Empty(t, r.out)
 	})
 }
 
-// TestFenceFreshRead: the verdict follows a read that was asked for after the fencing (OWN).
+// TestFenceFreshRead: the verdict follows a read requested after the fencing (OWN).
 func TestFenceFreshRead(t *testing.T) {
 	r, _, since := liveUnder(t, layout.PolicyFence)
 	r.until(since + times.Dead())

@@ -10,7 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// sharing is a host on a table that others use as well.
+// sharing returns a host on a table that other hosts use too.
 func sharing(t *testing.T, id int, machine byte, first uint64, now time.Duration, table []Record) *rig {
 	r := wideRig(t, id, len(table))
 	r.m.cfg.Self.MachineID = machineID(machine)
@@ -20,14 +20,14 @@ func sharing(t *testing.T, id int, machine byte, first uint64, now time.Duration
 	return r
 }
 
-// TestFoundUnreadable: what could not be read when a host joined is not published as found. Its late write would else
-// tell that it covers who does not.
+// TestFoundUnreadable: a record that was unreadable when a host joined is not published as found.
+// Otherwise the host's late write would claim to cover a host that it does not.
 func TestFoundUnreadable(t *testing.T) {
 	table := make([]Record, 20)
 	for i := range table {
 		table[i].ID = i + 1
 	}
-	// X joins as host 1. While it looks, record 10 (virgin) cannot be read for a moment.
+	// X joins as host 1. While it looks, record 10 (blank) cannot be read for a moment.
 	x := sharing(t, 1, 1, 100, time.Hour, table)
 	table[9].Err = errors.New("EIO")
 	x.start()
@@ -36,8 +36,8 @@ func TestFoundUnreadable(t *testing.T) {
 	x.join()
 	require.True(t, x.m.Ready())
 	require.Equal(t, 3, table[0].ReadHorizon)
-	require.GreaterOrEqual(t, x.m.Highest(), 10, "it reads that record all the same")
-	// X renews; the write fails, and may land yet.
+	require.GreaterOrEqual(t, x.m.ReadHorizon(), 10, "it reads that record all the same")
+	// X renews; the write fails, and may still land.
 	var late layout.HostRecord
 	for {
 		if _, ok := got[ReadTable](x); ok {
@@ -68,14 +68,14 @@ func TestFoundUnreadable(t *testing.T) {
 			y.tick()
 		}
 	}
-	require.Equal(t, 3, y.m.Highest())
+	require.Equal(t, 3, y.m.ReadHorizon())
 	y.renewals(2)
 	if has[Write](y) {
 		y.write(0)
 	}
 	// now X's write lands, just after a renewal of Y
 	table[0] = Record{HostRecord: late}
-	// Z joins at 11 (virgin) within Y's renewal interval.
+	// Z joins at 11 (blank) within Y's renewal interval.
 	z := sharing(t, 11, 2, 300, y.now, table)
 	z.start()
 	for i := 0; i < 6 && !z.m.Ready(); i++ {
@@ -88,15 +88,15 @@ func TestFoundUnreadable(t *testing.T) {
 			z.tick()
 		}
 	}
-	if z.m.Ready() && y.m.Ready() && y.m.Live(z.now) && y.m.Highest() < 11 {
+	if z.m.Ready() && y.m.Ready() && y.m.Live(z.now) && y.m.ReadHorizon() < 11 {
 		t.Fatal("COVERED is broken: host 1 takes tickets and reads 1..3, host 11 takes tickets")
 	}
 }
 
 func has[A Action](r *rig) bool { _, ok := got[A](r); return ok }
 
-// TestFoundUnreadableFar: one unreadable moment of a virgin record far away, in one sweep of one host, does not make other hosts read
-// everything.
+// TestFoundUnreadableFar: one unreadable moment of a blank record far away, in one sweep of one
+// host, does not make other hosts read everything.
 func TestFoundUnreadableFar(t *testing.T) {
 	r := wideLive(t, 1, 2000)
 	r.renewals(5)
@@ -118,10 +118,11 @@ func TestFoundUnreadableFar(t *testing.T) {
 	o.join()
 	o.renewals(2, 1)
 	require.Equal(t, layout.StateLive, r.table[1].State)
-	require.LessOrEqual(t, o.m.Highest(), 4, "all records above 2 are virgin, and readable")
+	require.LessOrEqual(t, o.m.ReadHorizon(), 4, "all records above 2 are blank, and readable")
 }
 
-// TestRaiseAfterFailedWrite: what is raised is published at once, also if the first write of it fails.
+// TestRaiseAfterFailedWrite: a raised horizon is published immediately, also if its first write
+// fails.
 func TestRaiseAfterFailedWrite(t *testing.T) {
 	r := wideLive(t, 3, 40)
 	r.set(1, layout.StateLive, 2, 7, 1).ReadHorizon = 5

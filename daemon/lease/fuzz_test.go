@@ -9,11 +9,12 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// liar is a host table that says what the fuzzer likes: any record that package layout would accept.
+// liar is a host table whose contents the fuzzer chooses: any record that package layout would
+// accept.
 type liar struct {
 	m     *Machine
 	input []byte
-	own   layout.HostRecord // as the machine last asked for it to be written
+	own   layout.HostRecord // as the machine last wrote it
 	now   time.Duration
 }
 
@@ -57,9 +58,10 @@ func (l *liar) record(id int) Record {
 	return Record{HostRecord: r}
 }
 
-// FuzzHostTable: whatever the host table says, in any order and at any time, the machine neither panics nor writes what
-// cannot be written; its lease never runs for longer than from the moment before a write that was acknowledged; and a
-// foreign record in its own place, or a verdict on it, ends the lease at once, and for good.
+// FuzzHostTable checks that with any host table, in any order and at any time, the machine
+// neither panics nor writes a record that cannot be encoded. Its lease never runs longer than
+// from the moment before an acknowledged write. A foreign record in its own place, or a verdict
+// on it, ends the lease immediately and finally.
 func FuzzHostTable(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz"))
@@ -119,7 +121,7 @@ func FuzzHostTable(f *testing.F) {
 						for i, r := range records {
 							for _, v := range r.Verdicts {
 								if i+1 != l.m.ID() && r.Err == nil && v.Kind.Dead() && v.Host == l.m.ID() && v.Incarnation == l.m.Incarnation() && r.State == layout.StateLive && l.m.Live(l.now) {
-									require.Fail(t, "it goes on with a verdict on it", "%+v", r)
+									require.Fail(t, "it continues under a verdict", "%+v", r)
 								}
 							}
 						}
@@ -151,7 +153,7 @@ func FuzzHostTable(f *testing.F) {
 			if l.m.MayWrite(l.now) {
 				require.Less(t, l.now, provenT0+times.Lease)
 			}
-			require.LessOrEqual(t, l.m.Highest(), liarHosts)
+			require.LessOrEqual(t, l.m.ReadHorizon(), liarHosts)
 			l.m.Hosts()
 		}
 	})

@@ -8,58 +8,60 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// ErrZeroed is the error of a record that was there, and reads as if it had never been written.
+// ErrZeroed is the error of a record that was written before, and is all zeroes now.
 var ErrZeroed = errors.New("the record is all zeroes, and was not before")
 
-// Host is what is known of a host from its record and from the verdicts of others.
+// Host combines the record of a host and the verdicts of others on it.
 type Host struct {
-	Readable    bool             // by the last read that covered it; if not, the rest is of an earlier one
+	Readable    bool             // in the last read that covered it; if not, the other fields are older
 	Incarnation uint64           // 0 for a record never written
-	State       layout.HostState // virgin also if it was never readable
+	State       layout.HostState // blank also if it was never readable
 	Sequence    uint64
 	Name        string
-	Highest     int
+	ReadHorizon int
 	PRKey       uint64
-	Watchdog    time.Duration // by how much it may outlive its lease until its watchdog has stopped it; 0: not armed
-	Gone        bool          // the incarnation left, or is declared dead; or there never was one
-	Forgotten   bool          // it is declared dead, and its id free for another machine
+	Watchdog    time.Duration // how long after its lease its watchdog may take to stop it; 0: not armed
+	Gone        bool          // the incarnation left or is declared dead, or there never was one
+	Forgotten   bool          // it is declared dead, and its id is free for another machine
 	Settled     bool          // every other incarnation of this id is over
-	Read        time.Duration // when the last read of it was asked for: it was begun then or later
-	Since       time.Duration // since when its incarnation, state and sequence stand as they do, as far as seen
+	Read        time.Duration // time of the request for the last successful read, which began then or later
+	Since       time.Duration // first time at which its present incarnation, state and sequence were seen
 
-	// Ended are incarnations of this id that are known to be over, whatever the record shows now: the last few.
+	// Ended lists the last incarnations of this id that are known to be over, whatever the record
+	// shows now.
 	Ended []uint64
-	// Abandoned says that the record was unreadable in every read for so long that no incarnation of this id is live:
-	// an owner would have written it, or lost its lease (ABANDONED). It speaks of a slot only if Looked is after the read
-	// of that slot.
+	// Abandoned reports that the record was unreadable in every read for so long that no
+	// incarnation of this id is live: an owner would have written it, or lost its lease
+	// (ABANDONED). It applies to a slot only if Looked is after the read of that slot.
 	Abandoned bool
-	Looked    time.Duration // when the last read that covered it was asked for, readable or not
-	Damaged   time.Duration // if not Readable: since when every read has found it so
+	Looked    time.Duration // time of the request for the last read that covered it, readable or not
+	Damaged   time.Duration // if not Readable: time from which on every read found it unreadable
 
-	earlier []uint64 // incarnations that were live, are not known to be over, and whose record another has overwritten
+	earlier []uint64 // live incarnations that were overwritten by another and are not known to be over
 
-	base  time.Duration // when the read was asked for that the steps are counted from
-	steps int           // how often it renewed since
-	dog   time.Duration // the greatest Watchdog seen of this id, of whatever incarnation
-	turns int64         // how many windows for fencing it have passed or were told
+	base        time.Duration // time of the request for the read from which steps are counted
+	steps       int           // number of renewals since
+	maxWatchdog time.Duration // greatest Watchdog of any incarnation of this id
+	turns       int64         // number of fencing windows that have passed or were reported
 }
 
-// DeadAt returns when the host is dead if it stays silent: its lease, and what its watchdog takes, have run out since
-// its record was first seen as it stands. If the record is damaged, its host may have renewed its lease just before.
+// DeadAt returns when the host is dead if it stays silent: its lease and its watchdog's time have
+// run out since its record was first seen in its present state. If the record is damaged, its
+// host may have renewed its lease just before.
 func (h Host) DeadAt(t Times) time.Duration {
 	if !h.Readable {
-		return h.Damaged + t.Blind() + h.dog
+		return h.Damaged + t.Blind() + h.maxWatchdog
 	}
 	return h.Since + t.Dead() + h.Watchdog
 }
 
-// Overdue reports whether a live host is silent, or its record unreadable, for longer than that of any host that keeps
-// its lease without trouble.
+// Overdue reports whether a live host has been silent, or its record unreadable, for longer than
+// any host that keeps its lease without trouble.
 func (h Host) Overdue(t Times) bool {
 	return h.State == layout.StateLive && !h.Gone && (h.Read-h.Since > t.Alive() || h.damagedFor() > t.Alive())
 }
 
-// damagedFor returns for how long every read has found the record unreadable.
+// damagedFor returns the time over which every read has found the record unreadable.
 func (h Host) damagedFor() time.Duration {
 	if h.Readable {
 		return 0
@@ -67,8 +69,8 @@ func (h Host) damagedFor() time.Duration {
 	return h.Looked - h.Damaged
 }
 
-// Void says whether what an incarnation wrote counts for nothing any more (VOID). It speaks of a slot only if Read
-// is after the read of that slot.
+// Void reports whether writes of an incarnation no longer count (VOID). It applies to a slot only
+// if Read is after the read of that slot.
 func (h Host) Void(incarnation uint64) bool {
 	if incarnation == h.Incarnation {
 		return h.Gone
@@ -76,23 +78,26 @@ func (h Host) Void(incarnation uint64) bool {
 	return h.Settled
 }
 
-// Over reports whether an incarnation of this id is known to be over. It stays so, whatever is read later.
+// Over reports whether an incarnation of this id is known to be over. Later reads do not change
+// that.
 func (h Host) Over(incarnation uint64) bool {
 	return incarnation == h.Incarnation && h.Gone || slices.Contains(h.Ended, incarnation)
 }
 
-// Hosts returns what is known of hosts 1..Highest, in order, from the reads that returned so far. Those beyond were
-// virgin when they were last read.
+// Hosts returns hosts 1..ReadHorizon, in order, according to the reads that returned so far.
+// Records beyond were blank when they were last read.
 func (m *Machine) Hosts() []Host { return append([]Host(nil), m.found()...) }
 
-// Host returns what is known of a host.
+// Host returns one host.
 func (m *Machine) Host(id int) Host { return m.hosts[id-1] }
 
-// observe takes in a read of the table. Of records that it did not cover nothing is concluded.
+// observe applies a read of the table. It concludes nothing about records that the read did not
+// cover.
 func (m *Machine) observe(records []Record) {
 	for i, r := range records {
-		// No record becomes virgin again but by a format, which has another uuid: its sector was zeroed. To believe it would
-		// void at once what its host holds, which writes it anew. (The own one ends the lease: see disowned.)
+		// A record becomes blank again only by a format, which has another uuid. Here its sector
+		// was zeroed. Treating the host as gone would void its locks immediately, although it
+		// will rewrite the record. (If it is the own record, the lease ends: see disowned.)
 		if h := m.hosts[i]; r.Err == nil && r.Blank() && i+1 != m.id && h.Incarnation != 0 && !h.Gone {
 			records[i].Err = ErrZeroed
 		}
@@ -105,13 +110,13 @@ func (m *Machine) observe(records []Record) {
 			written := r.Incarnation != h.Incarnation || r.Sequence != h.Sequence
 			m.see(h, r)
 			if written && i+1 != m.id {
-				m.overhear(r)
+				m.receiveComplaints(r)
 			}
 		}
 	}
 	for i, r := range records {
-		if r.Err == nil && !(i+1 == m.id && r.Incarnation == m.own.Incarnation) { // the own ones count when durable
-			m.hear(i+1, r)
+		if r.Err == nil && !(i+1 == m.id && r.Incarnation == m.own.Incarnation) { // own verdicts count when they are durable
+			m.applyVerdicts(i+1, r)
 		}
 	}
 	if m.mutation == assumed {
@@ -121,8 +126,9 @@ func (m *Machine) observe(records []Record) {
 	}
 }
 
-// damage takes in whether a record is unreadable. Only an unbroken span of such reads counts: one read may have met a
-// write, and between two that lie far apart the owner may have repaired it and renewed its lease.
+// damage records whether a record is unreadable. Only an unbroken span of such reads counts. One
+// read may have overlapped a write. Between two that lie far apart the owner may have repaired it
+// and renewed its lease.
 func (m *Machine) damage(h *Host, unreadable bool) {
 	if unreadable && (h.Readable || h.Damaged == 0 || m.readAt-h.Looked > m.t.Alive() && m.mutation != sparse) {
 		h.Damaged = m.now
@@ -134,8 +140,9 @@ func (m *Machine) damage(h *Host, unreadable bool) {
 	h.Abandoned = h.damagedFor() >= m.abandonedAfter(h)
 }
 
-// abandonedAfter returns for how long a record must be unreadable until its id is abandoned. What is known of the id's
-// watchdog is no bound: another incarnation may have taken the id before the record was damaged.
+// abandonedAfter returns how long a record must be unreadable until its id is abandoned. The
+// known watchdog of the id is no bound: another incarnation may have taken the id before the
+// damage.
 func (m *Machine) abandonedAfter(h *Host) time.Duration {
 	switch m.mutation {
 	case abandonedEarly:
@@ -143,16 +150,16 @@ func (m *Machine) abandonedAfter(h *Host) time.Duration {
 	case noWatchdog:
 		return m.t.Blind()
 	}
-	return m.t.Blind() + max(m.t.MaxWatchdog(), h.dog)
+	return m.t.Blind() + max(m.t.MaxWatchdog(), h.maxWatchdog)
 }
 
-// end notes that an incarnation is over.
+// end records that an incarnation is over.
 func (h *Host) end(incarnation uint64) { h.Ended = remember(h.Ended, incarnation) }
 
-// remembered is how many incarnations of an id are remembered.
+// remembered bounds the incarnations kept for one id.
 const remembered = 8
 
-// remember returns a list with one more incarnation, without changing the list: the callers of Hosts have it too.
+// remember returns a copy of list with one more incarnation. Callers of Hosts share the old list.
 func remember(list []uint64, incarnation uint64) []uint64 {
 	if incarnation == 0 || slices.Contains(list, incarnation) {
 		return list
@@ -160,8 +167,9 @@ func remember(list []uint64, incarnation uint64) []uint64 {
 	return append(slices.Clone(list[max(0, len(list)+1-remembered):]), incarnation)
 }
 
-// settle notes that every other incarnation of the id is over. Those that were live stay so. One that was not live may
-// go live yet, if a late write of its claim lands again: it is void only as far as slots were read before (VOID).
+// settle records that every other incarnation of the id is over. Those that were live stay over.
+// One that was not live may still go live if a late write of its claim lands again: it is void
+// only for slots that were read before (VOID).
 func (h *Host) settle() {
 	h.Settled = true
 	for _, x := range h.earlier {
@@ -172,17 +180,18 @@ func (h *Host) settle() {
 	h.earlier = nil
 }
 
-// see takes in one record.
+// see applies one record.
 //
-// An incarnation is settled when it is seen to renew twice within a lease: the second of these writes was made with
-// the first acknowledged under a lease that ran, and whoever else might have the id needs longer than that to
-// take it. One renewal is not enough: it may have hung and landed late, on top of a successor. Or when
-// its record stood still for L + margin: whoever was overwritten by it has found out by then.
+// An incarnation is settled when it is seen to renew twice within a lease. The second of these
+// writes was made with the first acknowledged under a running lease, and any other host needs
+// longer than that to take the id. One renewal is not enough: it may have hung and landed late,
+// over the record of a next owner. An incarnation is also settled when its record stood still for
+// L + margin: by then each incarnation that it overwrote has noticed.
 func (m *Machine) see(h *Host, r Record) {
 	switch {
 	case r.Blank():
 		h.Gone, h.Settled = true, true
-		if h.Incarnation != 0 { // zeroed after its end: the verdict on it stays, for who has yet to hear of that (ErrZeroed)
+		if h.Incarnation != 0 { // zeroed after its end: its verdict stays, for hosts that have not read it yet (ErrZeroed)
 			h.Read = m.readAt
 			return
 		}
@@ -195,28 +204,28 @@ func (m *Machine) see(h *Host, r Record) {
 	case r.Sequence != h.Sequence || r.State != h.State:
 		m.stepped(h, r)
 		h.Since, h.turns = m.now, 0
-	case m.readAt-h.Since >= m.t.Dead()+h.dog:
+	case m.readAt-h.Since >= m.t.Dead()+h.maxWatchdog:
 		h.settle()
 	}
 	if m.mutation == sinceAsked && h.Since == m.now {
 		h.Since = m.readAt
 	}
 	h.Incarnation, h.State, h.Sequence = r.Incarnation, r.State, r.Sequence
-	h.Name, h.Highest, h.PRKey, h.Read = r.Name, r.ReadHorizon, r.PRKey, m.readAt
+	h.Name, h.ReadHorizon, h.PRKey, h.Read = r.Name, r.ReadHorizon, r.PRKey, m.readAt
 	h.Watchdog = 0
 	if r.WatchdogArmed && m.mutation != noWatchdog {
 		h.Watchdog = time.Duration(r.WatchdogSeconds) * time.Second
 	}
-	h.dog = max(h.dog, h.Watchdog)
+	h.maxWatchdog = max(h.maxWatchdog, h.Watchdog)
 	if r.State == layout.StateLeft || h.Gone {
 		h.Gone = true
 		h.end(h.Incarnation)
 	}
 }
 
-// stepped takes in that an incarnation wrote its record again.
+// stepped applies a further write of the same incarnation.
 func (m *Machine) stepped(h *Host, r Record) {
-	late := m.now-h.Since >= m.t.Lease // its lease was over: perhaps a write that hung
+	late := m.now-h.Since >= m.t.Lease // its lease was over: this may be a write that hung
 	switch {
 	case late || r.Sequence < h.Sequence:
 		h.Settled, h.base, h.steps = false, m.readAt, 0
@@ -232,20 +241,24 @@ func (m *Machine) stepped(h *Host, r Record) {
 	}
 }
 
-// covered says whether every other host's reads cover this one (COVERED). Each of two joiners has written its
-// record before this read began, so one of them sees the other. Who has an id beyond what was read covers this one by
-// having that. But a record may hide a live host that it has overwritten:
+// covered reports whether every other host's reads cover this one (COVERED). Each of two joiners
+// has written its record before this read began, so one of them sees the other. A host with an id
+// beyond this read covers this one because of its higher id. But a record may hide a live host
+// that it has overwritten:
 //
-//   - One that says joining hides whoever was there before, until it is settled or says more.
-//   - One that says live or left, by a host that was live, hides only who came after it and found at least as much
-//     as it shows: no record becomes virgin again. So it is believed if it covers this host, and if it does not,
-//     when it is settled.
-//   - One that says left and shows no highest is by a host that was perhaps never live: it counts as joining.
+//   - A joining record hides an earlier host until it is settled or its state changes.
+//   - A live or left record, by a host that was live, hides only hosts that came later and found at
+//     least the read horizon that it shows: no record becomes blank again. It is believed if it covers
+//     this host; otherwise it must be settled.
+//   - A left record without a read horizon is by a host that was perhaps never live: it counts as
+//     joining.
 //
-// One that is unreadable hides whoever has the id, until no lease of it runs any more: see passes.
+// An unreadable record hides any host with its id, until no lease of that host runs any more: see
+// passes.
 //
-// One that says live and stands still until its lease is over need not cover this host, whatever the policy makes of its
-// holders: it takes no tickets any more (FINAL), and whom it had overwritten is over too.
+// A live record that stands still until its lease is over need not cover this host, whatever the
+// policy says about its holders. Its host takes no more tickets (FINAL), and those that it
+// overwrote are over too.
 func (m *Machine) covered(records []Record) bool {
 	for i, r := range records {
 		h := m.hosts[i]
@@ -271,20 +284,22 @@ func (m *Machine) covered(records []Record) bool {
 	return true
 }
 
-// still says whether a host was seen to stand still for as long as a lease can run.
-func (m *Machine) still(h Host) bool { return h.Read-h.Since >= m.t.Dead()+h.dog }
+// still reports whether a host was seen to stand still for as long as a lease can run.
+func (m *Machine) still(h Host) bool { return h.Read-h.Since >= m.t.Dead()+h.maxWatchdog }
 
-// passes reports whether an unreadable record hides no host that takes tickets and does not cover this one. None that was
-// live has a lease (OWN-READABLE). One that joins later must read its own record first. That read is over within a
-// budget, so that it began when the own record stood already.
+// passes reports whether an unreadable record hides no host that takes tickets without covering
+// this one. No host that was live has a lease (OWN-READABLE). One that joins later must first
+// read its own record. That read ends within a budget, so it began when the own record already
+// stood.
 func (m *Machine) passes(h Host) bool {
 	found := m.stands >= 0 && m.readAt-m.stands >= m.t.Unseen() || m.mutation == foundAlways
 	return m.mutation == coverDamaged || found && h.damagedFor() >= m.t.Blind()
 }
 
-// foundBy says whether a joiner whose record stands still finds this host before it goes live, if it ever does: it
-// looks once more for that, less than a budget before. Its look was not yet over when this read began, or came later;
-// by then the own record had stood for longer than that.
+// foundBy reports whether a joiner whose record stands still will find this host before it goes
+// live, if it ever does. It looks once more, less than a budget before it goes live. That look
+// had not ended when this read began, or comes later. By then the own record had stood for longer
+// than a budget.
 func (m *Machine) foundBy(h Host) bool {
 	still := h.Read-h.Since >= m.t.Dead()
 	return still && m.stands >= 0 && m.readAt-m.stands >= m.t.Unseen()

@@ -23,10 +23,10 @@ func (r *rig) look(after time.Duration) Host {
 	return r.m.Host(3)
 }
 
-// TestHosts: what proves that an incarnation is over (VOID).
+// TestHosts: these facts prove that an incarnation is over (VOID).
 func TestHosts(t *testing.T) {
 	second := time.Second
-	t.Run("virgin", func(t *testing.T) {
+	t.Run("blank", func(t *testing.T) {
 		r := live1(t)
 		h := r.look(second)
 		require.True(t, h.Readable)
@@ -115,8 +115,9 @@ func TestHosts(t *testing.T) {
 	})
 }
 
-// TestCoverHidden is the run that a joiner must not be fooled by: host a is live with id 1 and covers 1..3; b, who
-// read the id free when a did and was slow, overwrites it and then leaves; c joins with id 4, before a's next look.
+// TestCoverHidden runs a trap for a joiner. Host a is live with id 1 and covers 1..3. Host b read
+// the id free when a did and was slow; it overwrites a's record and then leaves. Host c joins
+// with id 4, before a's next look.
 func TestCoverHidden(t *testing.T) {
 	for _, c := range []struct {
 		mutation mutation

@@ -32,7 +32,7 @@ func (m *Machine) look(records []Record) {
 			m.long = true
 		}
 		m.claim(r)
-	case m.mine(r), m.hosts[m.id-1].Forgotten:
+	case m.ownIncarnation(r), m.hosts[m.id-1].Forgotten:
 		m.long = true
 		m.claim(r)
 	default:
@@ -40,15 +40,15 @@ func (m *Machine) look(records []Record) {
 	}
 }
 
-// taken judges an id whose record says joining or live (KEEP-OUT).
+// taken handles an id whose record says joining or live (KEEP-OUT).
 func (m *Machine) taken(r Record) {
 	same := r.MachineID == m.cfg.Self.MachineID
 	if m.watch < 0 {
 		m.watch = m.now
 	}
 	h := m.hosts[m.id-1]
-	stood, dead := m.readAt-h.Since, m.t.Dead()+h.dog
-	if r.State == layout.StateJoining { // so that others see that it stood still: see startOver
+	stood, dead := m.readAt-h.Since, m.t.Dead()+h.maxWatchdog
+	if r.State == layout.StateJoining { // so that other hosts see it settled: see startOver
 		dead = m.restless(h)
 	}
 	switch {
@@ -76,8 +76,9 @@ func (m *Machine) taken(r Record) {
 	}
 }
 
-// unreadable waits until the owner of the record repairs it, which it does by its next renewal. A machine that may have
-// the id claims the record if it is abandoned, the long way: so SINGLE holds even if a host is live behind it.
+// unreadable waits until the owner of the record repairs it, which it does by its next renewal.
+// If the id is abandoned, a machine that may have it claims it the long way. SINGLE then holds
+// even if a host is live behind the record.
 func (m *Machine) unreadable(reason error) {
 	if m.blind < 0 {
 		m.blind = m.now
@@ -103,15 +104,16 @@ func (m *Machine) unreadable(reason error) {
 	}
 }
 
-// mayReclaim reports whether this machine may take the id from an abandoned record, once (KEEP-OUT). That it had the id
-// before is no proof that no other machine had it later: under the policies fence and manual the holders of that one
-// may outlive its lease, and only an operator can tell.
+// mayReclaim reports whether this machine may take the id from an abandoned record, once
+// (KEEP-OUT). That it had the id before does not prove that no other machine had it later. Under
+// the policies fence and manual the holders of that machine may outlive its lease, and only an
+// operator can decide.
 //
 //	machine a               machine b               operator        record of 5
 //	host 5, leaves                                                  left
 //	                        host 5: live                            b
 //	                        (cut off; its holder
-//	                        goes on: manual)
+//	                        continues: manual)
 //	                                                                damaged
 //	starts as host 5:
 //	abandoned, had it:
@@ -125,26 +127,27 @@ func (m *Machine) refuse(r Record, reason error) {
 	m.finish(Refused{Reason: &Conflict{ID: m.id, Name: r.Name, Reason: reason}})
 }
 
-// another gives an id up for another one.
+// another abandons the present id for another one.
 func (m *Machine) another() {
 	m.tried[m.id-1] = true
 	m.id, m.long, m.watch, m.blind, m.trodden, m.spent, m.wrote, m.rewrote = 0, false, -1, -1, false, nil, -1, false
 	m.phase, m.timer = looking, m.now
 }
 
-// known says whether a record shows an incarnation of this machine that has ended cleanly: nobody who may still be
-// live has had the id since.
+// known reports whether a record shows an incarnation of this machine that has ended cleanly. No
+// host that may still be live has had the id since.
 func (m *Machine) known(r Record) bool {
 	return (r.State == layout.StateLeft || r.State == layout.StateLive) && slices.Contains(m.cfg.Left, r.Incarnation)
 }
 
-// choose returns the id to claim, of each kind the lowest: one where this machine ended cleanly, for that takes the
-// short claim; one that it left otherwise; one never used; one that another machine left; one that was forgotten. A
-// dead host's id is not free, for a write of it still under way would land in the slots of its successor: so that of
-// another machine is never taken, and one of this machine only where there is no other. The last choice is one that this
-// machine had and whose record cannot be read. 0 if there is none.
+// choose returns the id to claim, of each kind the lowest, or 0 if there is none. The order is:
+// an id where this machine ended cleanly, because it needs only the short claim; one that it left
+// otherwise; a blank one; one that another machine left; a forgotten one; a dead one of this
+// machine; an unreadable one that this machine had. A dead host's id is not free, because a write
+// of it still under way would land in the slots of its successor. That of another machine is
+// therefore never chosen.
 func (m *Machine) choose(records []Record) int {
-	var own, virgin, left, forgotten, dead, damaged int
+	var own, blank, left, forgotten, dead, damaged int
 	for i, r := range records {
 		same := r.MachineID == m.cfg.Self.MachineID
 		switch {
@@ -158,7 +161,7 @@ func (m *Machine) choose(records []Record) int {
 		case r.State == layout.StateLeft && same:
 			own = cmp.Or(own, i+1)
 		case r.Blank():
-			virgin = cmp.Or(virgin, i+1)
+			blank = cmp.Or(blank, i+1)
 		case r.State == layout.StateLeft:
 			left = cmp.Or(left, i+1)
 		case m.hosts[i].Forgotten:
@@ -167,11 +170,11 @@ func (m *Machine) choose(records []Record) int {
 			dead = cmp.Or(dead, i+1)
 		}
 	}
-	return cmp.Or(own, virgin, left, forgotten, dead, damaged)
+	return cmp.Or(own, blank, left, forgotten, dead, damaged)
 }
 
-// mine says whether a record was written by this machine.
-func (m *Machine) mine(r Record) bool {
+// ownIncarnation reports whether this machine wrote a record in this or an earlier attempt.
+func (m *Machine) ownIncarnation(r Record) bool {
 	for _, x := range m.spent {
 		if r.Incarnation == x {
 			return true
@@ -180,10 +183,10 @@ func (m *Machine) mine(r Record) bool {
 	return false
 }
 
-// delay tells once that joining takes long.
+// delay reports once that joining takes long.
 func (m *Machine) delay(reason error, until time.Duration) {
 	if !m.delayed {
 		m.delayed = true
-		m.tell(Delayed{Reason: reason, Until: until})
+		m.emit(Delayed{Reason: reason, Until: until})
 	}
 }

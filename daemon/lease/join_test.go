@@ -30,7 +30,7 @@ func TestNewChecks(t *testing.T) {
 	require.ErrorIs(t, err, ErrTimes)
 }
 
-// TestJoinFree: which free records are claimed the short way, and that sequences go on.
+// TestJoinFree: which free records are claimed the short way; sequences continue.
 func TestJoinFree(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -38,7 +38,7 @@ func TestJoinFree(t *testing.T) {
 		left  uint64 // known to have left
 		wait  time.Duration
 	}{
-		{"virgin", layout.StateBlank, 0, times.ShortWait()},
+		{"blank", layout.StateBlank, 0, times.ShortWait()},
 		{"left", layout.StateLeft, 0, times.LongWait()},
 		{"left, known", layout.StateLeft, 7, times.ShortWait()},
 		{"left, another is known", layout.StateLeft, 8, times.LongWait()},
@@ -65,7 +65,7 @@ func TestJoinFree(t *testing.T) {
 	}
 }
 
-// TestJoinTaken: whose id is refused, and after what time.
+// TestJoinTaken: which ids are refused, and after what time.
 func TestJoinTaken(t *testing.T) {
 	t.Run("changing", func(t *testing.T) {
 		for _, machine := range []byte{1, 2} { // also a copy of this machine's id
@@ -114,7 +114,7 @@ func TestJoinDead(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*Record)
-		dead   time.Duration // how long it must have stood still
+		dead   time.Duration // time for which it must have stood still
 		wait   time.Duration
 	}{
 		{"live", func(*Record) {}, times.Dead(), times.ShortWait()},
@@ -191,9 +191,9 @@ func TestJoinAuto(t *testing.T) {
 		set  func(*rig)
 		want int
 	}{
-		{"lowest virgin", func(r *rig) { r.set(1, layout.StateLive, 2, 7, 1) }, 2},
+		{"lowest blank", func(r *rig) { r.set(1, layout.StateLive, 2, 7, 1) }, 2},
 		{"left by this machine", func(r *rig) { r.set(3, layout.StateLeft, 1, 7, 1) }, 3},
-		{"virgin before left", func(r *rig) { r.set(1, layout.StateLeft, 2, 7, 1) }, 2},
+		{"blank before left", func(r *rig) { r.set(1, layout.StateLeft, 2, 7, 1) }, 2},
 		{"left by another", func(r *rig) {
 			r.set(1, layout.StateLive, 2, 7, 1)
 			r.set(2, layout.StateLive, 1, 7, 1) // dead or not: never

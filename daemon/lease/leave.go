@@ -6,9 +6,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Leave ends the membership, and is to be called when everything is released. A live host writes left; one that
-// still joins does so only where its own record stands, for nobody guards it. It ends with [Left], at the latest
-// when the lease ends, or after a lease's grace if there is none.
+// Leave ends the membership. Call it when everything is released. A live host writes left. A
+// joining one does so only where its own record stands, because that record is not protected. It
+// ends with [Left], at the latest when the lease ends, or after a lease's grace if there is none.
 func (m *Machine) Leave(now time.Duration) []Action {
 	m.begin(now)
 	switch m.phase {
@@ -41,7 +41,7 @@ func (m *Machine) stepLeaving() {
 	}
 }
 
-// lastMoment returns when leaving is given up.
+// lastMoment returns when leaving ends without success.
 func (m *Machine) lastMoment() time.Duration {
 	if m.held {
 		return m.Deadline()
@@ -49,7 +49,7 @@ func (m *Machine) lastMoment() time.Duration {
 	return m.giveUp
 }
 
-// checkOut takes in a read while leaving: a record that is not the own is let alone.
+// checkOut handles a read while leaving. A record that is not the own stays unchanged.
 func (m *Machine) checkOut(records []Record) {
 	r := records[m.id-1]
 	switch {
@@ -59,7 +59,7 @@ func (m *Machine) checkOut(records []Record) {
 		}
 	case r.Err != nil:
 		m.timer = m.now + m.t.Retry()
-	case !m.mine(r):
+	case !m.ownIncarnation(r):
 		m.finish(Left{})
 	default:
 		m.own.Incarnation = r.Incarnation
@@ -67,11 +67,12 @@ func (m *Machine) checkOut(records []Record) {
 	}
 }
 
-// checkedOut takes in an acknowledgement while leaving.
+// checkedOut handles an acknowledgement while leaving.
 //
-// Its successor may take the short claim only if left cannot have landed on top of a live host's record. So this
-// host must have been live, for only then is over whom its own claim overwrote; no write of it that failed may be
-// about to land; and left must have returned sooner than anybody who saw it before could go live by the long claim.
+// The next incarnation may take the short claim only if left cannot have landed over a live
+// host's record. Three conditions ensure that. This host must have been live: only then is each
+// host over that its own claim overwrote. No failed write of it may still land. And left must
+// have returned before a host that saw it earlier could go live by the long claim.
 func (m *Machine) checkedOut() {
 	if m.own.State != layout.StateLeft {
 		return

@@ -8,24 +8,25 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// mortal is what the explorer lets happen to hosts beyond delays. A crash takes the process away: its write under way
-// has landed or never will, and its holders stay up until the deadline that they were told.
+// mortal configures what may happen to hosts in addition to delays. A crash ends the process: its
+// write under way has landed or never will, and its holders stay up until the deadline that they
+// know.
 type mortal struct {
-	deaths  bool          // hosts watch one another: more of what they know makes a difference
-	whole   bool          // the records of a read are sampled all at once
+	deaths  bool          // hosts watch one another: more of their state makes a difference
+	whole   bool          // the records of a read are sampled at one moment
 	spared  uint32        // items that are never stalled
 	mayDie  int           // a bit for each node that may crash, or whose writes may fail
-	crashes int           // how many still may
-	by      time.Duration // until when they may; if 0, always
-	rejoins int           // how often a node that lost its lease joins again
-	fails   int           // how many writes may still fail, to land later or not
-	evicts  int           // how many hosts may still be evicted, by the last node
+	crashes int           // number of crashes left
+	by      time.Duration // end of the time in which they may happen; 0: no end
+	rejoins int           // number of times that a node which lost its lease may join again
+	fails   int           // number of writes that may still fail, to land later or not
+	evicts  int           // number of evictions left, by the last node
 
 	ended  [][]uint64 // by node: the incarnations that ended cleanly
-	broken string     // the rule that was seen to be broken
+	broken string     // the broken rule
 }
 
-// mishaps returns what may happen to a node at any time.
+// mishaps returns the faults that may happen to a node at any time.
 func (w *world) mishaps(i int) (moves []move) {
 	n := &w.nodes[i]
 	if w.crashes > 0 && (w.by == 0 || w.now <= w.by) && w.mayDie>>i&1 == 1 && !n.down && n.m.Live(w.now) {
@@ -59,7 +60,7 @@ func (w *world) doMortal(n *node, mv move) {
 		if mv == doResumeOld {
 			term = n.terms[0]
 		}
-		term.Clean = n.terms[1].Clean // kept whenever it changes
+		term.Clean = n.terms[1].Clean // stored whenever it changes
 		n.holds = append(slices.Clone(n.holds), w.holdOf(n))
 		n.down = false
 		w.again(n, func(cfg *Config) { cfg.Resume = &term })
@@ -85,12 +86,12 @@ func (w *world) doMortal(n *node, mv move) {
 	}
 }
 
-// again gives a node a new machine, which starts at once.
+// again gives a node a new machine, which starts immediately.
 func (w *world) again(n *node, change func(*Config)) {
 	cfg, mu := *n.cfg, n.m.mutation
 	change(&cfg)
 	n.life++
-	n.reading, n.view, n.sampled = false, nil, 0 // a read that hangs stays the old one's
+	n.reading, n.view, n.sampled = false, nil, 0 // a hanging read belongs to the old machine
 	w.stalled &^= 1 << itemOf(n.id-1, doSample)
 	n.m = mustNew(cfg)
 	n.m.mutation = mu
@@ -98,7 +99,7 @@ func (w *world) again(n *node, change func(*Config)) {
 	w.carry(n, n.m.Start(w.now))
 }
 
-// keep keeps what a driver keeps of the lease.
+// keep stores what a driver stores of the lease.
 func (n *node) keep() {
 	if term, ok := n.m.Term(); ok {
 		if n.terms[0].Incarnation != term.Incarnation {
@@ -108,7 +109,7 @@ func (n *node) keep() {
 	}
 }
 
-// told takes in what a machine tells.
+// told handles a notification of a machine.
 func (w *world) told(n *node, a Action) {
 	switch a := a.(type) {
 	case Joined:
@@ -141,7 +142,7 @@ func (w *world) holdOf(n *node) hold {
 	return hold{n.m.ID(), n.m.Incarnation(), n.joined, until}
 }
 
-// living returns who may hold anything now.
+// living returns the hosts that may have holders now.
 func (w *world) living() (all []hold) {
 	for i := range w.nodes {
 		n := &w.nodes[i]
@@ -159,7 +160,7 @@ func (w *world) living() (all []hold) {
 	return all
 }
 
-// wrongDeath returns which rule about the death of others is broken, or "".
+// wrongDeath returns the broken rule about the death of other hosts, or "".
 func (w *world) wrongDeath() string {
 	if !w.deaths || w.broken != "" {
 		return w.broken
@@ -193,7 +194,8 @@ func (w *world) wrongDeath() string {
 	return ""
 }
 
-// published says whether the disk shows a verdict on an incarnation, or that none is needed any more.
+// published reports whether the disk shows a verdict on an incarnation, or none is needed any
+// more.
 func (w *world) published(id int, incarnation uint64) bool {
 	if r := w.disk[id-1]; r.Incarnation != incarnation || r.State == layout.StateLeft {
 		return true
@@ -205,7 +207,7 @@ func (w *world) published(id int, incarnation uint64) bool {
 	})
 }
 
-// keyMortal adds what makes a difference where hosts watch one another.
+// keyMortal appends what makes a difference where hosts watch one another.
 func (w *world) keyMortal(b []byte, n *node) []byte {
 	if !w.deaths {
 		return b
@@ -237,7 +239,7 @@ func (w *world) keyMortal(b []byte, n *node) []byte {
 	for _, v := range m.verdicts {
 		b = append(b, byte(v.Host), byte(v.Incarnation), byte(v.Kind), keyBits(v.durable >= 0), 0xfc)
 	}
-	for _, x := range m.words {
+	for _, x := range m.statements {
 		b = append(b, byte(x.Host), byte(x.Incarnation), byte(x.Kind), 0xfb)
 	}
 	for _, id := range w.ids {
@@ -247,7 +249,7 @@ func (w *world) keyMortal(b []byte, n *node) []byte {
 			continue
 		}
 		b = append(b, keyBits(h.Gone, h.Forgotten, h.Settled, h.Readable, h.Overdue(t)), byte(min(h.steps, 2)), byte(h.turns))
-		b = w.keyRecord(b, layout.HostRecord{Incarnation: h.Incarnation, Sequence: h.Sequence, State: h.State, ReadHorizon: h.Highest})
+		b = w.keyRecord(b, layout.HostRecord{Incarnation: h.Incarnation, Sequence: h.Sequence, State: h.State, ReadHorizon: h.ReadHorizon})
 		b = w.keyTime(b, h.Since, ago, true)
 		b = w.keyTime(b, h.base, t.Lease, true)
 		b = append(b, byte(h.Watchdog/unit))

@@ -11,17 +11,17 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// lives is a world in which hosts watch one another: the first is the one that troubles befall, with id 1, the others
-// observe it. All but those of late are live when the exploration begins.
+// lives configures a world in which hosts watch one another. Faults befall the first, with id 1;
+// the others observe it. All but the late ones are live when the exploration begins.
 type lives struct {
 	hosts    int
-	late     int // so many of the last begin at any time
+	late     int // number of hosts at the end that begin at any time
 	watchdog uint16
 	policy   layout.Policy
 	copied   bool // the last host has the first one's machine id and host id
-	apart    int  // how far their ids are from one another; 0: one
+	apart    int  // distance between their ids; 0: one
 	stalls   int
-	stalled  uint32 // only these items are; 0: any
+	stalled  uint32 // only these items are stalled; 0: any
 	medium   bool   // not explored by every run
 	mortal
 }
@@ -51,7 +51,7 @@ func (l lives) world(mu mutation) *world {
 	if l.stalled != 0 {
 		w.spared = ^l.stalled
 	}
-	w.by = w.now + exploreTimes.Renew() + unit // later crashes are the same again
+	w.by = w.now + exploreTimes.Renew() + unit // later crashes are equivalent
 	w.stalls, w.trace = l.stalls+*moreStalls, nil
 	return w
 }
@@ -75,8 +75,8 @@ func (w *world) calmly(hosts int) {
 	}
 }
 
-// deathHorizon is long enough for a host that falls silent in the first moments, or comes back at the last moment of its
-// lease, to be declared dead and its id to be claimed.
+// deathHorizon is long enough to declare a host dead and to claim its id, if it falls silent in
+// the first moments or returns at the last moment of its lease.
 const deathHorizon = 150 * unit
 
 // Those that are not medium have fewer than 80,000 states.
@@ -90,7 +90,7 @@ var deathWorlds = map[string]lives{
 	"evicted":                             {hosts: 3, mortal: mortal{evicts: 1, whole: true}},
 	"fenced":                              {hosts: 2, policy: layout.PolicyFence, watchdog: 3, stalls: 1, medium: true},
 
-	// Hosts that are beyond what the others read until they are found.
+	// Hosts beyond the read horizon of the others until they are found.
 	"far, joins at any time": {hosts: 2, late: 1, apart: 3, mortal: mortal{whole: true}},
 	"far, crashes":           {hosts: 2, late: 1, apart: 3, mortal: mortal{crashes: 1, mayDie: 2, whole: true}},
 	"far, evicts":            {hosts: 2, late: 1, apart: 3, mortal: mortal{evicts: 1, whole: true}},
@@ -98,7 +98,7 @@ var deathWorlds = map[string]lives{
 	"near one crashes":       {hosts: 2, apart: 3, mortal: mortal{crashes: 1, mayDie: 1, whole: true}},
 }
 
-// What some worlds stall of the first two hosts: the one's process, the other's reads.
+// The stalled items of the first two hosts: the process of one, the reads of the other.
 const (
 	holder   = 1 << 0
 	observer = 2 << items
@@ -111,8 +111,8 @@ var deepWorlds = map[string]lives{
 	"lost after a failed write":      {hosts: 2, late: 1, copied: true, stalls: 1, stalled: 2, mortal: mortal{rejoins: 1, fails: 1, mayDie: 1}},
 	"two observers, host paused":     {hosts: 3, stalls: 1, stalled: holder},
 	"crashed, observer reads slowly": {hosts: 2, stalls: 1, stalled: observer, mortal: mortal{crashes: 1, mayDie: 1}},
-	"far, joins beside a crashed":    {hosts: 2, late: 1, apart: 3, mortal: mortal{crashes: 1, mayDie: 1, whole: true}},
-	"far, joins beside a paused":     {hosts: 2, late: 1, apart: 3, stalls: 1, stalled: holder, mortal: mortal{whole: true}},
+	"far, joins next to a crashed":   {hosts: 2, late: 1, apart: 3, mortal: mortal{crashes: 1, mayDie: 1, whole: true}},
+	"far, joins next to a paused":    {hosts: 2, late: 1, apart: 3, stalls: 1, stalled: holder, mortal: mortal{whole: true}},
 }
 
 var (
@@ -159,7 +159,7 @@ func TestMortalityMutations(t *testing.T) {
 		{"acted on before it is durable", actEarly, "paused or slow", 1, 0, "PUBLISHED"},
 		{"watchdog not waited for", noWatchdog, "watchdog", 1, 0, "VERDICT"},
 		{"a wish taken for a verdict", wishKills, "evicted", 0, 0, "VOID"},
-		{"a resumed lease counted anew", resumeLate, "crashed", 0, 0, "T0-FIRST"},
+		{"a resumed lease counted again", resumeLate, "crashed", 0, 0, "T0-FIRST"},
 		{"ended cleanly whatever was written", nameUnclean, "lost, id wanted by a copy", 1, 0, "SINGLE"},
 		{"what was not read taken for unchanged", assumed, "far, joins at any time", 0, 0, "VOID"},
 		{"spoken before all listen", unheard, "far, evicts", 0, 0, "HEARD"},
@@ -180,8 +180,8 @@ func TestMortalityMutations(t *testing.T) {
 	}
 }
 
-// TestMortalityJoiner: a claim goes live whenever its process gets to it, so that stillness proves nothing of it
-// (JOINERS).
+// TestMortalityJoiner: a claim goes live whenever its process continues, so that standing still
+// proves nothing about it (JOINERS).
 func TestMortalityJoiner(t *testing.T) {
 	for mu, broken := range map[mutation]string{sound: "", judgeJoining: "VERDICT"} {
 		w := newWorld(2, Config{ID: 2, Self: layout.HostRecord{MachineID: machineID(2)}}, Config{ID: 1})
@@ -196,7 +196,7 @@ func TestMortalityJoiner(t *testing.T) {
 	}
 }
 
-// TestMortalityBlind: a verdict is heeded by one that resumes, and by one that is about to go live.
+// TestMortalityBlind: hosts that resume, or are about to go live, obey a verdict.
 func TestMortalityBlind(t *testing.T) {
 	for _, mu := range []mutation{sound, resumeBlind} {
 		r := live1(t)

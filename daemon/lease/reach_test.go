@@ -11,7 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// wideRig has a lockspace of so many hosts.
+// wideRig returns a rig in a lockspace of the given number of hosts.
 func wideRig(t *testing.T, id, hosts int) *rig {
 	t.Helper()
 	r := newRig(t, Config{})
@@ -24,23 +24,24 @@ func wideRig(t *testing.T, id, hosts int) *rig {
 	return r
 }
 
-// wideLive is live there.
+// wideLive returns a wideRig that is live.
 func wideLive(t *testing.T, id, hosts int) *rig {
 	t.Helper()
 	r := wideRig(t, id, hosts)
 	r.start()
-	require.Equal(t, hosts, want[ReadTable](r).Hosts, "to see who is there")
+	require.Equal(t, hosts, want[ReadTable](r).Hosts, "to find the hosts")
 	r.read(0)
 	r.write(0)
 	r.tick()
-	require.Equal(t, hosts, want[ReadTable](r).Hosts, "to cover who has come before")
+	require.Equal(t, hosts, want[ReadTable](r).Hosts, "to cover earlier hosts")
 	r.read(0)
 	r.write(0)
 	want[Joined](r)
 	return r
 }
 
-// renewals lets some hosts renew, and returns how many records each of so many reads of this one covered.
+// renewals lets some hosts renew, and returns the number of records that each of n reads of this
+// one covered.
 func (r *rig) renewals(n int, others ...int) (reads []int) {
 	r.t.Helper()
 	for len(reads) < n {
@@ -61,7 +62,8 @@ func (r *rig) renewals(n int, others ...int) (reads []int) {
 	return reads
 }
 
-// TestReach: a host reads as far as hosts exist, and the lowest of those that live the whole table once a lease.
+// TestReach: a host reads up to the last host, and the live host with the lowest id the whole
+// table once a lease.
 func TestReach(t *testing.T) {
 	t.Run("lowest", func(t *testing.T) {
 		r := wideLive(t, 1, 2000)
@@ -114,7 +116,8 @@ func count(all []int, x int) (n int) {
 	return n
 }
 
-// TestReachUnread: nothing is concluded of a record that a read did not cover, and nothing that it says is heard.
+// TestReachUnread: nothing is concluded about a record that a read did not cover, and its
+// verdicts are not read.
 func TestReachUnread(t *testing.T) {
 	r := wideLive(t, 1, 40)
 	before := r.m.Host(30)
@@ -126,7 +129,7 @@ func TestReachUnread(t *testing.T) {
 	require.Len(t, r.m.Hosts(), 3)
 	far.Verdicts = nil
 	require.Equal(t, []int{3, 3, 40}, r.renewals(3, 30))
-	require.Equal(t, 38, r.m.Highest(), "as far as that has found")
+	require.Equal(t, 38, r.m.ReadHorizon(), "as far as that has found")
 	require.Equal(t, 38, want[Write](r).Record.ReadHorizon, "published by the renewal that the read is for")
 	seen := r.m.Host(30)
 	require.EqualValues(t, 7, seen.Incarnation)
@@ -134,21 +137,21 @@ func TestReachUnread(t *testing.T) {
 	require.Len(t, r.m.Hosts(), 38)
 }
 
-// TestReachHeeds: what a host that lives has found others cover too, no further; what the dead found is of no use.
-func TestReachHeeds(t *testing.T) {
+// TestReachAdopts: hosts adopt the read horizon of a live host, but not of a dead one.
+func TestReachAdopts(t *testing.T) {
 	r := wideLive(t, 3, 40)
 	r.set(1, layout.StateLeft, 2, 7, 1).ReadHorizon = 20
 	r.renewals(1)
-	require.Equal(t, 5, r.m.Highest())
+	require.Equal(t, 5, r.m.ReadHorizon())
 	r.set(1, layout.StateLive, 2, 8, 1).ReadHorizon = 30
 	r.renewals(1, 1)
-	require.Equal(t, 30, r.m.Highest())
+	require.Equal(t, 30, r.m.ReadHorizon())
 	require.Equal(t, 30, want[Write](r).Record.ReadHorizon, "at once")
 	r.renewals(12, 1)
-	require.Equal(t, 30, r.m.Highest())
+	require.Equal(t, 30, r.m.ReadHorizon())
 }
 
-// TestReachUnheard: nobody says anything of others before all who live read its record (HEARD).
+// TestReachUnheard: no host publishes verdicts before all live hosts read its record (HEARD).
 func TestReachUnheard(t *testing.T) {
 	for _, mu := range []mutation{sound, unheard} {
 		r := wideRig(t, 30, 40)
@@ -175,8 +178,8 @@ func TestReachUnheard(t *testing.T) {
 	}
 }
 
-// joinTimes returns how long it takes until the last of some hosts is ready, who are given the ids from 1 on. They join
-// one after the other, or all at once, without trouble.
+// joinTimes returns how long it takes until the last of some hosts, with ids from 1 on, is ready.
+// They join one after the other, or at the same time, without trouble.
 func joinTimes(hosts, of int, atOnce bool) (took time.Duration, records int) {
 	s := newSim(1)
 	s.rng = rand.New(rand.NewPCG(7, 7))
@@ -208,7 +211,7 @@ func joinTimes(hosts, of int, atOnce bool) (took time.Duration, records int) {
 			}
 		}
 		if ready == hosts {
-			return s.now, s.hosts[0].m.Highest()
+			return s.now, s.hosts[0].m.ReadHorizon()
 		}
 		if ready == next {
 			begin()
@@ -217,7 +220,8 @@ func joinTimes(hosts, of int, atOnce bool) (took time.Duration, records int) {
 	}
 }
 
-// TestJoinTimes: hosts that join one after the other need not each wait for the others to renew.
+// TestJoinTimes: of hosts that join one after the other, not each has to wait for renewals of the
+// others.
 func TestJoinTimes(t *testing.T) {
 	for _, c := range []struct {
 		hosts  int

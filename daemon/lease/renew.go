@@ -6,10 +6,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// stepLive reads the table when a renewal, a verdict or a complaint is due, when the host waits to be covered, or when
-// asked to.
+// stepLive reads the table when a renewal, a verdict or a complaint is due, when the host waits
+// to be covered, or after Refresh.
 func (m *Machine) stepLive() {
-	m.heed()
+	m.reportComplaints()
 	if m.reading || !m.room() {
 		return
 	}
@@ -18,21 +18,23 @@ func (m *Machine) stepLive() {
 	}
 }
 
-// nextRead returns when the table is to be read next. timer holds it back after a failure, and paces the polling.
+// nextRead returns when to read the table next. timer delays it after a failure, and paces the
+// polling.
 func (m *Machine) nextRead() time.Duration {
 	if !m.ready {
 		return m.timer
 	}
-	return max(m.timer, min(m.renewAt(), m.due(), m.complainAt(), m.newsAt(), m.damagedAt()))
+	return max(m.timer, min(m.renewAt(), m.due(), m.complainAt(), m.joinersAt(), m.damagedAt()))
 }
 
 func (m *Machine) renewAt() time.Duration { return m.t0 + m.t.Renew() }
 
 // keep checks a read of the table, and renews the lease if that is due (OWN).
 //
-// A renewal repairs an own record that is unreadable: the sector was damaged, or it hides the write of a claim, which
-// then finds this renewal when it looks. That renewal counts only when a later read shows that the record can be read
-// (OWN-READABLE): otherwise other hosts, for which it is unreadable too, could not conclude that this one is dead.
+// A renewal repairs an unreadable own record. Either the sector was damaged, or it hides the
+// write of a claim, which then finds this renewal when it looks. That renewal counts only when a
+// later read shows the record (OWN-READABLE). Otherwise other hosts, for which it is unreadable
+// too, could not conclude that this one is dead.
 //
 //	host j                          others                      record of j
 //	                                                            damaged
@@ -54,9 +56,9 @@ func (m *Machine) keep(records []Record) {
 	}
 	if !m.ready && m.covered(records) {
 		m.ready = true
-		m.tell(Ready{})
+		m.emit(Ready{})
 	}
-	m.heed()
+	m.reportComplaints()
 	m.timer = m.now
 	if !m.ready {
 		m.timer = m.now + m.t.Poll()
@@ -74,11 +76,12 @@ func (m *Machine) keep(records []Record) {
 	}
 }
 
-// disowned returns why, by a read of the table, the lease is over: ErrForeign, ErrVerdict or nil.
+// disowned returns the reason for which a read of the table ends the lease: ErrForeign,
+// ErrVerdict or nil.
 func (m *Machine) disowned(records []Record) error {
 	own := records[m.id-1]
 	if own.Err == nil {
-		// A write that failed may have come about or not, and one may be under way.
+		// A failed write may have landed or not, and one may be under way.
 		if own.Incarnation != m.own.Incarnation || own.Sequence < m.floor || own.Sequence > m.own.Sequence {
 			return ErrForeign
 		}
@@ -89,7 +92,7 @@ func (m *Machine) disowned(records []Record) error {
 	return nil
 }
 
-// renewed starts the next term of the lease, unless the own record is still to be seen.
+// renewed starts the next term of the lease, unless the own record must be seen first.
 func (m *Machine) renewed() {
 	if m.unseen {
 		m.timer = m.now + m.t.Retry()
@@ -102,5 +105,5 @@ func (m *Machine) renewed() {
 		m.timer = m.now + m.t.Poll()
 	}
 	m.published()
-	m.tell(Renewed{Deadline: m.Deadline()})
+	m.emit(Renewed{Deadline: m.Deadline()})
 }

@@ -22,7 +22,7 @@ func TestRenew(t *testing.T) {
 	require.Equal(t, asked+times.Lease-times.Grace(), r.m.WarnAt())
 }
 
-// TestRenewDisowned: a foreign own record or a verdict ends the lease at once (OWN).
+// TestRenewDisowned: a foreign own record or a verdict ends the lease immediately (OWN).
 func TestRenewDisowned(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -30,7 +30,7 @@ func TestRenewDisowned(t *testing.T) {
 		want   error
 	}{
 		{"foreign", func(r *rig) { r.set(1, layout.StateJoining, 2, 7, 9) }, ErrForeign},
-		{"virgin", func(r *rig) { r.table[0] = Record{} }, ErrForeign},
+		{"blank", func(r *rig) { r.table[0] = Record{} }, ErrForeign},
 		{"rolled back", func(r *rig) { r.table[0].Sequence-- }, ErrForeign},
 		{"ahead", func(r *rig) { r.table[0].Sequence++ }, ErrForeign},
 		{"verdict", func(r *rig) {
@@ -67,8 +67,8 @@ func TestRenewDisowned(t *testing.T) {
 	})
 }
 
-// TestRenewMends: the renewal writes an unreadable own record anew.
-func TestRenewMends(t *testing.T) {
+// TestRenewRepairs: the renewal rewrites an unreadable own record.
+func TestRenewRepairs(t *testing.T) {
 	r := live1(t)
 	r.tick()
 	r.table[0].Err = errSim
@@ -89,12 +89,12 @@ func TestRenewErrors(t *testing.T) {
 	r.tick()
 	r.read(0)
 	want[Write](r)
-	r.out = r.m.WriteFailed(r.now) // it did not come about
+	r.out = r.m.WriteFailed(r.now) // it did not land
 	require.Equal(t, r.now+times.Retry(), want[Wait](r).Until)
 	r.tick()
 	r.read(0)
 	require.EqualValues(t, 4, r.land().Sequence)
-	r.out = r.m.WriteFailed(r.now) // it did
+	r.out = r.m.WriteFailed(r.now) // it did land
 	r.tick()
 	r.read(0)
 	require.EqualValues(t, 5, r.write(0).Sequence)
@@ -237,8 +237,8 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestHighest: it is raised before it is published, and has headroom (RAISED).
-func TestHighest(t *testing.T) {
+// TestReadHorizon: the read horizon is raised before it is published, and has headroom (RAISED).
+func TestReadHorizon(t *testing.T) {
 	r := newRig(t, Config{ID: 1})
 	r.m.cfg.Hosts = 9
 	r.table = append(r.table, make([]Record, 5)...)
@@ -250,17 +250,17 @@ func TestHighest(t *testing.T) {
 	r.tick()
 	r.set(4, layout.StateJoining, 2, 7, 1)
 	r.read(0)
-	require.Equal(t, 6, r.m.Highest())
+	require.Equal(t, 6, r.m.ReadHorizon())
 	require.Equal(t, 6, want[Write](r).Record.ReadHorizon)
 	r.write(0)
 	r.tick()
-	r.table[5].Err = errSim // may be anybody's, or nobody's (FOUND)
+	r.table[5].Err = errSim // perhaps blank, perhaps a host's (FOUND)
 	r.read(0)
-	require.Equal(t, 6, r.m.Highest())
+	require.Equal(t, 6, r.m.ReadHorizon())
 	r.table[5].Err = nil
 	r.set(6, layout.StateJoining, 2, 7, 1)
 	r.out = r.m.Refresh(r.now)
 	r.read(0)
-	require.Equal(t, 8, r.m.Highest())
+	require.Equal(t, 8, r.m.ReadHorizon())
 	require.Equal(t, 8, want[Write](r).Record.ReadHorizon, "at once: somebody may be waiting for it")
 }

@@ -7,18 +7,18 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Term is what a driver keeps of a lease outside of its process, so that its successor can go on with it on the same
-// boot. It may be of any earlier acknowledgement, but is to be kept anew when Clean becomes false, and is void once
-// [Lost] or [Left] was told.
+// Term is the part of a lease that a driver keeps outside of its process, so that the next
+// process can continue it on the same boot. It may be of any earlier acknowledgement. The driver
+// must store it again when Clean becomes false. It is void once [Lost] or [Left] was returned.
 type Term struct {
 	ID          int
 	Incarnation uint64
-	T0          time.Duration // the lease runs from then
+	T0          time.Duration // start of the lease
 	Ready       bool          // tickets may be taken
 	Clean       bool          // no write of the record has failed, or is under way
 }
 
-// Term returns the lease as it stands, if it runs.
+// Term returns the present lease, and whether it runs.
 func (m *Machine) Term() (Term, bool) {
 	if !m.leased() {
 		return Term{}, false
@@ -26,10 +26,11 @@ func (m *Machine) Term() (Term, bool) {
 	return Term{ID: m.id, Incarnation: m.own.Incarnation, T0: m.t0, Ready: m.ready, Clean: m.clean && !m.writing}, true
 }
 
-// goOn goes on with the incarnation of [Config.Resume], if its record and its lease still stand (RESUMED). It says
-// whether the read is dealt with by that. What cannot be gone on with is no reason to take its id sooner than anybody
-// else of this machine may: its lease may have been renewed after the Term was kept.
-func (m *Machine) goOn(records []Record) bool {
+// resumeTerm continues the incarnation of [Config.Resume], if its record and its lease still
+// stand (RESUMED). It reports whether it has handled the read. If the lease cannot be continued,
+// its id is not free earlier than for any other process of this machine: the lease may have been
+// renewed after the Term was stored.
+func (m *Machine) resumeTerm(records []Record) bool {
 	if m.term == nil {
 		return false
 	}
@@ -51,7 +52,7 @@ func (m *Machine) goOn(records []Record) bool {
 	return true
 }
 
-// resume is live as the predecessor was.
+// resume makes the machine live, as the previous process was.
 func (m *Machine) resume(t Term, r Record, records []Record) {
 	m.id, m.t0, m.phase, m.held, m.clean, m.takenOver = t.ID, t.T0, live, true, t.Clean, true
 	if m.mutation == resumeLate {
@@ -66,30 +67,31 @@ func (m *Machine) resume(t Term, r Record, records []Record) {
 	own.ReadHorizon = r.ReadHorizon
 	m.own, m.acked, m.stands = own, r.Sequence, m.now
 	m.spent = append(m.spent, r.Incarnation)
-	m.highest, m.proven, m.shown = max(m.highest, r.ReadHorizon), max(m.proven, r.ReadHorizon), r.ReadHorizon
+	m.readHorizon, m.proven, m.shown = max(m.readHorizon, r.ReadHorizon), max(m.proven, r.ReadHorizon), r.ReadHorizon
 	m.inherit(r)
 	m.unpublished = len(m.verdicts) > 0 || own.PRKey != r.PRKey ||
 		own.WatchdogArmed != r.WatchdogArmed || own.WatchdogSeconds != r.WatchdogSeconds
 	m.ready = t.Ready || m.covered(records)
-	m.tell(Joined{ID: m.id, Incarnation: m.own.Incarnation, Deadline: m.Deadline(), Resumed: true})
+	m.emit(Joined{ID: m.id, Incarnation: m.own.Incarnation, Deadline: m.Deadline(), Resumed: true})
 	m.timer = m.now
 	if m.ready {
-		m.tell(Ready{})
+		m.emit(Ready{})
 	} else {
 		m.timer = m.now + m.t.Poll()
 	}
-	for i, r := range records { // wishes: so far they were not for this host
+	for i, r := range records { // wishes for this host, which had no id before
 		if r.Err == nil && i+1 != m.id {
-			m.hear(i+1, r)
+			m.applyVerdicts(i+1, r)
 		}
 	}
 }
 
-// leap is by how much the sequence grows when a lease is gone on with. Writes of a predecessor that failed may land yet,
-// and no two records of an incarnation may be the same: who reads seldom would take the second for the first, and its
-// host for one that stood still. Nobody writes more than once a millisecond.
+// leap returns the growth of the sequence when a lease is resumed. Failed writes of the previous
+// process may still land, and no two records of an incarnation may be the same. A host that reads
+// rarely would mistake the second for the first, and its host for one that stood still. No host
+// writes more than once a millisecond.
 //
-//	host j                        its successor           observer            record of j
+//	host j                        its next process        observer            record of j
 //	writes x.9: fails                                                         x.8
 //	(ends)                        writes x.9                                  x.9
 //	                                                      reads x.9: Since

@@ -9,7 +9,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// successor returns a rig whose machine is to go on with a term, over the table of another rig, at its time.
+// successor returns a rig whose machine resumes a term, over the table of another rig, at its
+// time.
 func (r *rig) successor(t *testing.T, term Term, id int) *rig {
 	t.Helper()
 	s := newRig(t, Config{ID: id, Resume: &term})
@@ -37,7 +38,8 @@ func TestTerm(t *testing.T) {
 	require.False(t, ok)
 }
 
-// TestResume: within the lease the same incarnation goes on, at once and with the lease that it had (RESUMED).
+// TestResume: within the lease the same incarnation continues, immediately and with the lease
+// that it had (RESUMED).
 func TestResume(t *testing.T) {
 	for _, id := range []int{0, 1, 2} {
 		r := live1(t)
@@ -74,7 +76,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestResumeNot: what cannot be gone on with is joined anew, no sooner than without a term (KEEP-OUT).
+// TestResumeNot: if a term cannot be resumed the host joins, no sooner than without a term
+// (KEEP-OUT).
 func TestResumeNot(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -112,7 +115,7 @@ func TestResumeNot(t *testing.T) {
 			require.EqualValues(t, 201, s.m.Incarnation())
 		})
 	}
-	t.Run("a wish is told", func(t *testing.T) {
+	t.Run("a wish is reported", func(t *testing.T) {
 		r := live1(t)
 		term, _ := r.m.Term()
 		r.set(3, layout.StateLive, 3, 7, 1).Verdicts = []layout.Verdict{{Host: 1, Incarnation: 101, Kind: layout.VerdictWish}}
@@ -124,7 +127,7 @@ func TestResumeNot(t *testing.T) {
 	})
 }
 
-// TestResumeErrors: reads are tried again while the lease lasts.
+// TestResumeErrors: failed reads are retried while the lease lasts.
 func TestResumeErrors(t *testing.T) {
 	r := live1(t)
 	term, _ := r.m.Term()
@@ -141,7 +144,7 @@ func TestResumeErrors(t *testing.T) {
 	require.True(t, want[Joined](s).Resumed)
 }
 
-// TestResumeReady: a term that was not ready waits to be covered, as ever.
+// TestResumeReady: if the term was not ready, the host waits to be covered.
 func TestResumeReady(t *testing.T) {
 	for _, ready := range []bool{false, true} {
 		r := live1(t)
@@ -154,7 +157,7 @@ func TestResumeReady(t *testing.T) {
 		require.Equal(t, ready, s.m.Ready())
 		_, told := got[Ready](s)
 		require.Equal(t, ready, told)
-		if !ready { // else it reads at once, to publish what it has found
+		if !ready { // otherwise it reads immediately, to publish its read horizon
 			s.tick()
 		}
 		s.table[2].ReadHorizon = 4
@@ -223,7 +226,7 @@ func TestLostCleanly(t *testing.T) {
 			early.start()
 			early.read(0)
 			early.tickAt(early.m.Deadline())
-			require.Zero(t, want[Lost](early).Incarnation, "holders may have been told a later deadline")
+			require.Zero(t, want[Lost](early).Incarnation, "holders may know a later deadline")
 			s.tick()
 			s.read(0)
 			s.write(0)
@@ -233,7 +236,7 @@ func TestLostCleanly(t *testing.T) {
 	})
 }
 
-// TestResumePublishes: what the new process knows better is published at once.
+// TestResumePublishes: changed fields of the new process are published immediately.
 func TestResumePublishes(t *testing.T) {
 	r := live1(t)
 	term, _ := r.m.Term()
@@ -255,8 +258,9 @@ func TestResumePublishes(t *testing.T) {
 	require.Equal(t, term.T0+times.Renew(), want[Wait](s).Until)
 }
 
-// TestResumeAfterFailedWrite: a predecessor's write that failed and lands late is not taken for one of the successor's:
-// a host that renews would seem to have stood still since.
+// TestResumeAfterFailedWrite: a failed write of the previous process that lands late is not
+// mistaken for a write of the next one. Otherwise a host that renews would seem to have stood
+// still since.
 func TestResumeAfterFailedWrite(t *testing.T) {
 	r := live1(t)
 	r.tick()
@@ -288,7 +292,7 @@ func TestResumeAfterFailedWrite(t *testing.T) {
 	require.Greater(t, o.m.Host(1).Since, since, "it has written since")
 }
 
-// TestResumeWishes: whom the predecessor asked to leave may not have read that yet.
+// TestResumeWishes: a host that the previous process asked to leave may not have read that yet.
 func TestResumeWishes(t *testing.T) {
 	r, rec, _ := liveUnder(t, layout.PolicyManual)
 	rec.Sequence++

@@ -17,7 +17,7 @@ type rig struct {
 	now   time.Duration
 	table []Record
 	out   []Action
-	bad   map[int]error // by host id: why the record stays unreadable, whatever is written
+	bad   map[int]error // by host id: the error of a record that stays unreadable, whatever is written
 }
 
 var (
@@ -42,7 +42,7 @@ func newRig(t *testing.T, cfg Config) *rig {
 	return r
 }
 
-// set puts a record into the table.
+// set writes a record into the table.
 func (r *rig) set(id int, state layout.HostState, machine byte, incarnation, sequence uint64) *Record {
 	rec := &r.table[id-1]
 	*rec = Record{HostRecord: layout.HostRecord{
@@ -51,7 +51,7 @@ func (r *rig) set(id int, state layout.HostState, machine byte, incarnation, seq
 	return rec
 }
 
-// got returns the first action of a kind that the last event gave.
+// got returns the first action of a kind that the last event returned.
 func got[A Action](r *rig) (A, bool) {
 	for _, a := range r.out {
 		if a, ok := a.(A); ok {
@@ -77,7 +77,7 @@ func none[A Action](r *rig) {
 
 func (r *rig) start() { r.out = r.m.Start(r.now) }
 
-// tick goes to the next wake-up.
+// tick advances to the next wake-up.
 func (r *rig) tick() {
 	r.t.Helper()
 	r.now = max(r.now, want[Wait](r).Until)
@@ -86,7 +86,7 @@ func (r *rig) tick() {
 
 func (r *rig) tickAt(now time.Duration) { r.now = now; r.out = r.m.Tick(now) }
 
-// read returns the read that was asked for, after a time.
+// read completes the requested read, after a time.
 func (r *rig) read(took time.Duration) {
 	r.t.Helper()
 	hosts := want[ReadTable](r).Hosts
@@ -94,10 +94,10 @@ func (r *rig) read(took time.Duration) {
 	r.deliver(hosts)
 }
 
-// deliver returns a read of so many records.
+// deliver completes a read with the given number of records.
 func (r *rig) deliver(hosts int) { r.out = r.m.TableRead(r.now, r.table[:hosts]) }
 
-// write lands the write that was asked for, and returns it after a time.
+// write completes the requested write after a time, and returns its record.
 func (r *rig) write(took time.Duration) layout.HostRecord {
 	r.t.Helper()
 	rec := r.land()
@@ -114,7 +114,8 @@ func (r *rig) land() layout.HostRecord {
 
 func (r *rig) ack(took time.Duration) { r.now += took; r.out = r.m.Written(r.now) }
 
-// join goes on from a read that found the id free until the host is live, and returns the claim's wait.
+// join continues from a read that found the id free until the host is live, and returns the
+// claim's wait.
 func (r *rig) join() time.Duration {
 	r.t.Helper()
 	require.Equal(r.t, layout.StateJoining, r.write(time.Millisecond).State)
@@ -143,7 +144,7 @@ func (r *rig) damage(id int) {
 	r.bad = map[int]error{id: errSim}
 }
 
-// run does what the machine asks for, without delay, until a time.
+// run carries out the machine's actions, without delay, until a time.
 func (r *rig) run(until time.Duration) {
 	r.t.Helper()
 	for {

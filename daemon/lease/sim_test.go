@@ -17,23 +17,23 @@ import (
 
 var (
 	simSeed = flag.Uint64("lease.seed", 0, "repeat the simulation with this seed alone")
-	simRuns = flag.Int("lease.runs", 100, "simulate so many runs")
+	simRuns = flag.Int("lease.runs", 100, "number of simulated runs")
 )
 
 var errSim = errors.New("simulated error")
 
-// simHost is one machine that joins, crashes, reboots, leaves and joins again. An IO that was under way when it
-// crashed comes about or not, at any time.
+// simHost is one machine that joins, crashes, reboots, leaves and joins again. An IO that was
+// under way when it crashed lands or not, at any time.
 type simHost struct {
 	name    string
 	machine byte
 	boots   byte
 	left    []uint64 // by id, as kept in its state files
 	m       *Machine
-	life    int // events of earlier lives are void
+	life    int // events of earlier lives are ignored
 	paused  time.Duration
 	wake    time.Duration
-	joined  time.Duration // when it was last told that it is live
+	joined  time.Duration // time of the last Joined
 	ended   map[uint64]bool
 
 	onComplained func(Complained)
@@ -45,13 +45,13 @@ type simEvent struct {
 	what func()
 }
 
-// sim is a seeded run of some machines on one host table, by continuous time.
+// sim is a seeded run of some machines on one host table, in continuous time.
 type sim struct {
 	rng     *rand.Rand
 	now     time.Duration
 	times   Times
 	disk    []layout.HostRecord
-	torn    []int // how many writes are landing on a record
+	torn    []int // number of writes that are landing on a record
 	events  []simEvent
 	hosts   []*simHost
 	calm    bool
@@ -68,7 +68,8 @@ func (s *sim) after(d time.Duration, what func()) {
 	s.events = append(s.events, simEvent{s.now + d, what})
 }
 
-// delay returns what an IO or a pause takes: mostly little, sometimes about as much as matters, or far more.
+// delay returns the duration of an IO or a pause: usually short, sometimes near a limit, rarely
+// much longer.
 func (s *sim) delay() time.Duration {
 	t := s.times
 	if s.calm || s.rng.IntN(8) > 0 {
@@ -104,7 +105,7 @@ func (s *sim) start(h *simHost, mu mutation) {
 	s.carry(h, h.m.Start(s.now))
 }
 
-// deliver calls a machine of one life when its process runs, unless it has crashed since.
+// deliver calls a machine when its process runs, unless that has crashed since.
 func (s *sim) deliver(h *simHost, life int, event func() []Action) {
 	var try func()
 	try = func() {
@@ -225,7 +226,7 @@ func (s *sim) trouble(h *simHost) {
 	case 2:
 		s.crash(h)
 		h.boots += byte(s.rng.IntN(2))
-		h.term = nil // what is under way may land at any time
+		h.term = nil // the write under way may land at any time
 		s.start(h, h.m.mutation)
 	case 4:
 		s.crash(h)
@@ -261,7 +262,7 @@ func (s *sim) check() string {
 			if o.m.Live(s.now) && o.m.ID() == m.ID() {
 				return "SINGLE"
 			}
-			if o.m.Ready() && m.Ready() && o.m.Live(s.now) && (o.m.Highest() < m.ID() || m.Highest() < o.m.ID()) {
+			if o.m.Ready() && m.Ready() && o.m.Live(s.now) && (o.m.ReadHorizon() < m.ID() || m.ReadHorizon() < o.m.ID()) {
 				return "COVERED"
 			}
 		}
@@ -287,7 +288,7 @@ func (s *sim) run(leases int) {
 	}
 }
 
-// next is the event that comes next.
+// next returns the index of the next event.
 func (s *sim) next() (next int) {
 	for i, e := range s.events {
 		if e.at < s.events[next].at {
@@ -317,7 +318,8 @@ func newSim(seed uint64) *sim {
 	return s
 }
 
-// wild sets a run full of trouble off: three hosts on one id or choosing, some of them with copied machine ids.
+// wild starts a run full of trouble: three hosts on one id or choosing, some with copied machine
+// ids.
 func (s *sim) wild(mu mutation) {
 	if s.rng.IntN(3) > 0 {
 		s.fixed = 1
@@ -358,11 +360,12 @@ func TestSimulation(t *testing.T) {
 		}
 	}
 	require.Positive(t, joined)
-	t.Logf("%d runs of 20 leases from seed %d: %d joins, %d renewals, %d resumed, %d deaths told, %d fenced, %d asked to leave",
+	t.Logf("%d runs of 20 leases from seed %d: %d joins, %d renewals, %d resumed, %d deaths reported, %d fenced, %d asked to leave",
 		runs, first, joined, renewed, counts[0], counts[1], counts[2], counts[3])
 }
 
-// TestSimulationCalm: without trouble all who choose join and take tickets, of those given one id exactly one.
+// TestSimulationCalm: without trouble all hosts that choose an id join and take tickets, of those
+// given one id exactly one.
 func TestSimulationCalm(t *testing.T) {
 	for seed := range uint64(100) {
 		s := newSim(seed + 1)

@@ -12,25 +12,25 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// mortalHost is what a simulated host has outside of its process.
+// mortalHost is the state of a simulated host outside of its process.
 type mortalHost struct {
-	term    *Term        // as kept last
+	term    *Term        // as stored last
 	down    bool         // there is no process
-	resume  *Term        // what the next machine is to go on with
+	resume  *Term        // the term that the next machine resumes
 	holds   []hold       // holders of earlier lives
-	pending []func(bool) // writes of this life, to be settled if they have not landed
+	pending []func(bool) // writes of this life, to be decided if they have not landed
 }
 
 type mortalSim struct {
 	policy   layout.Policy
-	doomed   map[uint64]bool // evicted, and silent perhaps: a person's word
+	doomed   map[uint64]bool // evicted, and perhaps silent: by an operator's command
 	resumed  int
 	declared int
 	fenced   int
 	asked    int
 }
 
-// keep keeps the term, now and then, and at once when it is no longer clean.
+// keep stores the term, at random times, and immediately when it is no longer clean.
 func (h *simHost) keep(s *sim) {
 	term, ok := h.m.Term()
 	if ok && (h.term == nil || h.term.Incarnation != term.Incarnation || !term.Clean || s.rng.IntN(2) == 0) {
@@ -38,7 +38,8 @@ func (h *simHost) keep(s *sim) {
 	}
 }
 
-// pend returns what makes a write land, or not, once: when its time comes, or when its process is gone.
+// pend returns a function that makes a write land, or not, once: at its time, or when its process
+// ends.
 func (s *sim) pend(h *simHost, land func(bool)) func(bool) {
 	done := false
 	settle := func(lands bool) {
@@ -59,8 +60,8 @@ func (s *sim) crash(h *simHost) {
 	}
 }
 
-// restart starts a new process on the same boot, some time after the old one and its write under way have ended. Writes
-// that failed before may land at any time.
+// restart starts a new process on the same boot, after the old one and its write under way have
+// ended. Writes that failed before may land at any time.
 func (s *sim) restart(h *simHost) {
 	if h.m.Writing() {
 		h.pending[len(h.pending)-1](s.rng.IntN(2) == 0)
@@ -74,7 +75,7 @@ func (s *sim) restart(h *simHost) {
 	})
 }
 
-// leave has a host leave, with all released that it or those whom it goes on for held.
+// leave makes a host leave. Everything that it or its previous processes held is released.
 func (s *sim) leave(h *simHost) []Action {
 	if h.m.Live(s.now) {
 		h.holds = slices.DeleteFunc(h.holds, func(x hold) bool { return x.incarnation == h.m.own.Incarnation })
@@ -82,7 +83,7 @@ func (s *sim) leave(h *simHost) []Action {
 	return h.m.Leave(s.now)
 }
 
-// evict has a host evict another one, which may well be up.
+// evict makes a host evict another one, which may be up.
 func (s *sim) evict(h *simHost) {
 	if h.m.Over() || s.now < h.paused {
 		return
@@ -97,7 +98,7 @@ func (s *sim) evict(h *simHost) {
 	s.carry(h, actions)
 }
 
-// told takes in what a machine tells.
+// told handles a notification of a machine.
 func (s *sim) told(h *simHost, a Action) {
 	life := h.life
 	switch a := a.(type) {
@@ -112,7 +113,7 @@ func (s *sim) told(h *simHost, a Action) {
 		}
 	case Declared:
 		s.declared++
-		s.note(h, "is told that %d.%d is %v", a.Host, a.Incarnation, a.Verdict)
+		s.note(h, "learns that %d.%d is %v", a.Host, a.Incarnation, a.Verdict)
 	case Asked:
 		s.asked++
 		s.after(0, func() {
@@ -136,7 +137,7 @@ func (s *sim) told(h *simHost, a Action) {
 	}
 }
 
-// living returns whose holders may be up.
+// living returns the hosts whose holders may be up.
 func (s *sim) living() (all []hold) {
 	for _, h := range s.hosts {
 		if h.m.Live(s.now) && h.m.phase == live {
@@ -151,7 +152,7 @@ func (s *sim) living() (all []hold) {
 	return all
 }
 
-// checkHolds returns which rule is broken by what hosts conclude about those whose holders may be up.
+// checkHolds returns the rule that conclusions about hosts with holders break, or "".
 func (s *sim) checkHolds() string {
 	if s.broken != "" {
 		return s.broken
@@ -177,7 +178,8 @@ func (s *sim) checkHolds() string {
 	return ""
 }
 
-// TestSimulationDeaths: every host that is gone for good is declared dead for all that live, in time.
+// TestSimulationDeaths: every host that is gone for good is declared dead for all live hosts, in
+// time.
 func TestSimulationDeaths(t *testing.T) {
 	for seed := range uint64(60) {
 		s := newSim(seed + 1)
@@ -211,7 +213,7 @@ func TestSimulationDeaths(t *testing.T) {
 			}
 			return ""
 		}
-		// Whoever did not declare it itself reads that by its next renewal.
+		// A host that did not declare it itself reads that by its next renewal.
 		for leases := 4; leases < 60 && (leases < 6 || unknown(0) != ""); leases++ {
 			s.run(leases)
 			require.Empty(t, s.broken)

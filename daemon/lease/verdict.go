@@ -10,27 +10,28 @@ import (
 // verdict is one that this host publishes.
 type verdict struct {
 	layout.Verdict
-	durable time.Duration // since when it is; -1: not yet
+	durable time.Duration // time since which it is durable; -1: not yet
 }
 
-// hear takes in the verdicts in a record of another host (or of who had this host's id before).
-func (m *Machine) hear(by int, r Record) {
+// applyVerdicts applies the verdicts in a record of another host, or of an earlier host with this
+// id.
+func (m *Machine) applyVerdicts(by int, r Record) {
 	for _, v := range r.Verdicts {
 		switch {
 		case v.Host > len(m.hosts):
 		case v.Kind.Dead():
-			m.learn(v, by)
+			m.declareDead(v, by)
 		case m.mutation == wishKills:
-			m.learn(v, by)
+			m.declareDead(v, by)
 		case v.Host == m.id && v.Incarnation == m.own.Incarnation && m.phase == live && !m.asked:
 			m.asked = true
-			m.tell(Asked{By: by, Name: r.Name})
+			m.emit(Asked{By: by, Name: r.Name})
 		}
 	}
 }
 
-// learn notes that an incarnation is dead, by a verdict that is published.
-func (m *Machine) learn(v layout.Verdict, by int) {
+// declareDead marks an incarnation as dead, by a published verdict.
+func (m *Machine) declareDead(v layout.Verdict, by int) {
 	h := &m.hosts[v.Host-1]
 	h.end(v.Incarnation)
 	forgotten := v.Kind == layout.VerdictForgotten
@@ -39,12 +40,12 @@ func (m *Machine) learn(v layout.Verdict, by int) {
 	}
 	h.Gone, h.Forgotten = true, forgotten
 	if v.Host != m.id {
-		m.tell(Declared{Host: v.Host, Incarnation: v.Incarnation, Name: h.Name, Verdict: v.Kind, By: by})
+		m.emit(Declared{Host: v.Host, Incarnation: v.Incarnation, Name: h.Name, Verdict: v.Kind, By: by})
 	}
 }
 
-// publish puts a verdict into the own record, or makes one that is there a stronger one. It says whether there was
-// room for it. Nobody may act on it before it is durable (PUBLISHED).
+// publish puts a verdict into the own record, or strengthens one that is there. It reports
+// whether there was room for it. No host may act on it before it is durable (PUBLISHED).
 func (m *Machine) publish(v layout.Verdict) bool {
 	next := verdict{v, -1}
 	i := slices.IndexFunc(m.verdicts, func(x verdict) bool { return x.Host == v.Host && x.Incarnation == v.Incarnation })
@@ -63,7 +64,7 @@ func (m *Machine) publish(v layout.Verdict) bool {
 	m.verdicts[i] = next
 	m.unpublished = true
 	if m.mutation == actEarly {
-		m.learn(v, m.id)
+		m.declareDead(v, m.id)
 	}
 	return true
 }
@@ -72,19 +73,19 @@ func strength(k layout.VerdictKind) int {
 	return slices.Index([]layout.VerdictKind{layout.VerdictWish, layout.VerdictDead, layout.VerdictForgotten}, k)
 }
 
-// sentenced says whether a death is in the own record, durable or not.
+// sentenced reports whether the own record, durable or not, declares an incarnation dead.
 func (m *Machine) sentenced(id int, incarnation uint64) bool {
 	return slices.ContainsFunc(m.verdicts, func(v verdict) bool {
 		return v.Host == id && v.Incarnation == incarnation && v.Kind.Dead()
 	})
 }
 
-// named says whether anything is said of an incarnation in the own record, durable or not.
+// named reports whether the own record, durable or not, has a verdict on an incarnation.
 func (m *Machine) named(id int, incarnation uint64) bool {
 	return slices.ContainsFunc(m.verdicts, func(v verdict) bool { return v.Host == id && v.Incarnation == incarnation })
 }
 
-// published acts on the verdicts of the own record, now that it is durable.
+// published applies the verdicts of the own record, now that it is durable.
 func (m *Machine) published() {
 	m.unpublished = false
 	for i := range m.verdicts {
@@ -96,15 +97,14 @@ func (m *Machine) published() {
 		h := m.hosts[v.Host-1]
 		switch {
 		case v.Kind.Dead():
-			m.learn(v.Verdict, m.id)
+			m.declareDead(v.Verdict, m.id)
 		case first && h.Incarnation == v.Incarnation:
-			m.tell(Wished{Host: v.Host, Incarnation: v.Incarnation, Name: h.Name})
+			m.emit(Wished{Host: v.Host, Incarnation: v.Incarnation, Name: h.Name})
 		}
 	}
 }
 
-// drop leaves the verdicts out of which the records that they speak of show, by the last read, that they are heeded:
-// another incarnation, or left.
+// drop removes each verdict whose host, by the last read, shows another incarnation or left.
 func (m *Machine) drop() {
 	m.verdicts = slices.DeleteFunc(m.verdicts, func(v verdict) bool {
 		h := m.hosts[v.Host-1]
@@ -112,7 +112,7 @@ func (m *Machine) drop() {
 	})
 }
 
-// roomAt returns when there will be room for another verdict, as far as time alone makes it.
+// roomAt returns when there will be room for another verdict, unless one is dropped earlier.
 func (m *Machine) roomAt() time.Duration {
 	if len(m.verdicts) < layout.MaxVerdicts {
 		return 0
@@ -123,7 +123,8 @@ func (m *Machine) roomAt() time.Duration {
 	return never
 }
 
-// oldest returns which verdict is the first to be replaceable, or -1. What only an operator could say anew is kept.
+// oldest returns the index of the verdict that is replaceable first, or -1. Verdicts that only an
+// operator could repeat are kept.
 func (m *Machine) oldest() int {
 	oldest := -1
 	for i, v := range m.verdicts {
@@ -135,12 +136,12 @@ func (m *Machine) oldest() int {
 	return oldest
 }
 
-// replaceable returns when a verdict may make room for another: every host that was live when it became durable has
-// read it by then or is over, and those that came later time the dead host themselves.
+// replaceable returns when another verdict may replace this one. Every host that was live when it
+// became durable has read it by then or is over, and later ones time the dead host themselves.
 func (m *Machine) replaceable(v verdict) time.Duration { return v.durable + m.t.Dead() }
 
-// inherit goes on publishing the verdicts that still stand in the record that is claimed, or gone on with. Wishes are
-// those of one incarnation: whom they are for may not have read them yet.
+// inherit continues to publish the verdicts in the record that is claimed or resumed. Wishes are
+// kept only when resuming, because they belong to one incarnation and may not have been read yet.
 func (m *Machine) inherit(r Record) {
 	m.verdicts = nil
 	for _, v := range r.Verdicts {

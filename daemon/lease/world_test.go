@@ -9,23 +9,24 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// unit is the step of time of the explorer: c, the finest budget. d is three of them, and all times of the lease
-// are whole units.
+// unit is the step of time of the explorer: c, the finest budget. d is three units, and all times
+// of the lease are whole units.
 const unit = 100 * time.Millisecond
 
 var exploreTimes = Times{Lease: 60 * unit}
 
-// node is a host of a world: a machine, and its IO under way. Each record of a read is sampled at some moment
-// between the asking and the return; a write lands at some moment, perhaps when its machine is long over.
+// node is a host of a world: a machine, and its IO under way. Each record of a read is sampled at
+// some moment between the request and the return. A write lands at some moment, possibly after
+// its machine has ended.
 type node struct {
 	m       *Machine
 	id      int
 	started bool
-	wake    time.Duration // 0: not asked for
+	wake    time.Duration // 0: not requested
 
 	reading bool
-	extent  int // how many records the read under way covers
-	sampled int // of its ids, how many were read already
+	extent  int // number of records in the read under way
+	sampled int // number of its ids that were already sampled
 	view    []Record
 
 	writing   bool
@@ -33,18 +34,18 @@ type node struct {
 	record    layout.HostRecord
 	submitted time.Duration
 
-	proven time.Duration // when the last write that was acknowledged had been asked for
+	proven time.Duration // time of the request for the last acknowledged write
 	ended  uint64        // an incarnation whose lease was seen to end
 
 	cfg    *Config
-	life   int           // how many machines it had before
+	life   int           // number of earlier machines
 	down   bool          // its process is gone
-	joined time.Duration // when it was last told that it is live
-	terms  [2]Term       // what was kept first and last
+	joined time.Duration // time of the last Joined
+	terms  [2]Term       // the first and the last stored term
 	holds  []hold        // holders of earlier machines that may still be up
 }
 
-// hold says until when the holders of an incarnation may be up.
+// hold is the time until which the holders of an incarnation may be up.
 type hold struct {
 	id          int
 	incarnation uint64
@@ -52,23 +53,23 @@ type hold struct {
 	until       time.Duration
 }
 
-// world is some hosts and the host table on a disk that they share.
+// world is a number of hosts and the host table on a disk that they share.
 type world struct {
 	now   time.Duration
 	disk  []layout.HostRecord
 	nodes []node
-	ghost []layout.HostRecord // writes of the dead that may land once more, each once
+	ghost []layout.HostRecord // writes of dead hosts that may land once more
 
-	ids     []int  // the host ids that a read samples one by one; the other records stay virgin
+	ids     []int  // the host ids that a read samples one by one; the other records stay blank
 	stalled uint32 // a bit for each item that may take any time
-	stalls  int    // how many items may still be stalled
-	order   int    // in which order a node samples: node n downwards if bit n is set
-	calm    bool   // explored until somebody is live
+	stalls  int    // number of items that may still be stalled
+	order   int    // sampling order: node n downwards if bit n is set
+	calm    bool   // explored until a host is live
 	trace   *step
 	spare   *spares
-	moved   *Machine // that of this world alone
+	moved   *Machine // the machine that no other world shares
 
-	mortal // what may happen to hosts beyond that; see mortal_test.go
+	mortal // further faults; see mortal_test.go
 }
 
 type step struct {
@@ -161,7 +162,7 @@ type spares struct {
 	machines []*Machine
 }
 
-// clone returns a copy in which a node may move, if one is given; the others' machines are shared.
+// clone returns a copy in which the given nodes may move; the machines of the others are shared.
 func (w *world) clone(moving ...int) *world {
 	c := take(&w.spare.worlds)
 	disk, nodes := c.disk, c.nodes
@@ -189,14 +190,14 @@ func take[T any](from *[]*T) *T {
 }
 
 func copyTo(c, m *Machine) *Machine {
-	spent, tried, hosts, verdicts, words := c.spent, c.tried, c.hosts, c.verdicts, c.words
+	spent, tried, hosts, verdicts, words := c.spent, c.tried, c.hosts, c.verdicts, c.statements
 	*c = *m
 	c.spent, c.tried, c.hosts = append(spent[:0], m.spent...), append(tried[:0], m.tried...), append(hosts[:0], m.hosts...)
-	c.verdicts, c.words = append(verdicts[:0], m.verdicts...), append(words[:0], m.words...)
+	c.verdicts, c.statements = append(verdicts[:0], m.verdicts...), append(words[:0], m.statements...)
 	return c
 }
 
-// drop takes back a clone that nobody keeps, with the machine that moved.
+// drop recycles a clone that is not needed, with the machine that moved.
 func (w *world) drop() {
 	if w.moved != nil {
 		w.spare.machines = append(w.spare.machines, w.moved)
@@ -204,7 +205,7 @@ func (w *world) drop() {
 	w.spare.worlds = append(w.spare.worlds, w)
 }
 
-// enabled returns what may happen to a node, apart from stalls.
+// enabled returns the moves of a node, apart from stalls.
 func (w *world) enabled(i int) []move {
 	n := &w.nodes[i]
 	var moves []move
@@ -275,7 +276,7 @@ func (w *world) do(i int, mv move) {
 	n.keep()
 }
 
-// sampleAt returns which record a node's read samples as its kth.
+// sampleAt returns the record that a node's read samples as its kth.
 func (w *world) sampleAt(i, k int) int {
 	if w.order>>i&1 == 1 {
 		k = w.toSample(&w.nodes[i]) - 1 - k
@@ -283,7 +284,7 @@ func (w *world) sampleAt(i, k int) int {
 	return w.ids[k] - 1
 }
 
-// toSample is how many of the ids a node's read covers.
+// toSample returns the number of ids that a node's read covers.
 func (w *world) toSample(n *node) (k int) {
 	for _, id := range w.ids {
 		if id <= n.extent {
@@ -293,7 +294,8 @@ func (w *world) toSample(n *node) (k int) {
 	return k
 }
 
-// checkReach sees whether a live host reads the records of all who may hold or say anything (HEARD).
+// checkReach checks that a live host reads the records of all hosts that may hold locks or
+// publish verdicts (HEARD).
 func (w *world) checkReach(n *node) {
 	for i := range w.nodes {
 		o := &w.nodes[i]
@@ -304,7 +306,7 @@ func (w *world) checkReach(n *node) {
 	}
 }
 
-// carry starts what a machine asks for.
+// carry starts the actions of a machine.
 func (w *world) carry(n *node, actions []Action) {
 	n.wake = 0
 	for _, a := range actions {
@@ -328,7 +330,7 @@ func (w *world) carry(n *node, actions []Action) {
 	}
 }
 
-// wrong returns the name of the invariant that is broken, or "".
+// wrong returns the name of the broken invariant, or "".
 func (w *world) wrong() string {
 	for i := range w.nodes {
 		n := &w.nodes[i]
@@ -353,7 +355,7 @@ func (w *world) wrong() string {
 		if n.m.Ready() && n.m.Live(w.now) {
 			for j := range i {
 				o := &w.nodes[j]
-				if o.m.Ready() && o.m.Live(w.now) && (o.m.Highest() < n.m.ID() || n.m.Highest() < o.m.ID()) {
+				if o.m.Ready() && o.m.Live(w.now) && (o.m.ReadHorizon() < n.m.ID() || n.m.ReadHorizon() < o.m.ID()) {
 					return "COVERED"
 				}
 			}

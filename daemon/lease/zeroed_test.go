@@ -9,7 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestVerdictOnAZeroedRecordStays: that the record reads as never written shows no other incarnation.
+// TestVerdictOnAZeroedRecordStays: a blank record does not show another incarnation.
 func TestVerdictOnAZeroedRecordStays(t *testing.T) {
 	r, rec, since := liveUnder(t, layout.PolicyLease)
 	*rec = Record{}
@@ -19,7 +19,7 @@ func TestVerdictOnAZeroedRecordStays(t *testing.T) {
 	r.until(r.now)
 	require.True(t, r.m.Host(3).Gone)
 	require.Len(t, r.table[0].Verdicts, 1)
-	*rec = Record{} // as a read has it
+	*rec = Record{} // the contents of a zeroed sector
 	for end := r.now + 2*times.Renew(); r.now < end; {
 		r.until(r.now + times.Renew()/2)
 		*rec = Record{}
@@ -27,8 +27,8 @@ func TestVerdictOnAZeroedRecordStays(t *testing.T) {
 	require.Len(t, r.table[0].Verdicts, 1, "the verdict stays until the record shows another incarnation or left")
 }
 
-// TestVerdictOnAZeroedRecordIsHeardByAll: host 2 reads the table a moment before host 1's verdict is durable, and next a moment after host 1's
-// next renewal.
+// TestVerdictOnAZeroedRecordIsHeardByAll: host 2 reads the table a moment before host 1's verdict
+// is durable, and next a moment after host 1's next renewal.
 func TestVerdictOnAZeroedRecordIsHeardByAll(t *testing.T) {
 	r, rec, since := liveUnder(t, layout.PolicyLease)
 	q := newRig(t, Config{ID: 2})

@@ -105,7 +105,7 @@ func (k *Knowledge) remembered(r lockspace.Record) (layout.HostRecord, bool) {
 	}
 	h := k.Hosts[r.Host-1]
 	return layout.HostRecord{
-		ID: r.Host, Name: h.Name, Incarnation: h.Incarnation, State: h.State, Sequence: h.Sequence, ReadHorizon: h.Highest,
+		ID: r.Host, Name: h.Name, Incarnation: h.Incarnation, State: h.State, Sequence: h.Sequence, ReadHorizon: h.ReadHorizon,
 		PRKey: h.PRKey, WatchdogArmed: h.Watchdog > 0, WatchdogSeconds: uint16(h.Watchdog / time.Second),
 	}, true
 }

@@ -52,8 +52,8 @@ var faults = []fault{
 `},
 	}},
 	{"highest", "reads of slots cover the hosts up to the own id", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY", false, []patch{
-		{"daemon/lease/reach.go", `func (m *Machine) Highest() int { return m.highest }
-`, `func (m *Machine) Highest() int { return m.id }
+		{"daemon/lease/reach.go", `func (m *Machine) ReadHorizon() int { return m.readHorizon }
+`, `func (m *Machine) ReadHorizon() int { return m.id }
 `},
 	}},
 	{"claim", "the short claim does not measure how long its steps take", "SINGLE|WRITER|EXCLUSION|VERDICT|DEADLINE", false, []patch{
