@@ -124,7 +124,7 @@ func (lk *lock) linger(pause time.Duration, wanted func() bool) (again bool, err
 // after the slots. It reports whether the slots should be looked at again.
 func (lk *lock) learn() bool {
 	hosts, _ := lk.d.mem.known()
-	news := standing.Learn(lk.m, lk.area.host, hosts, lk.d.sb.Policy, lk.area.views, lk.readAt, lk.judgedAt)
+	news := standing.EvaluateHostTable(lk.m, lk.area.host, hosts, lk.d.sb.Policy, lk.area.views, lk.readAt, lk.judgedAt)
 	for _, o := range news.Over {
 		lk.countGone(hosts[o.Host-1], lk.area.views[o.Host-1], o.Incarnation)
 		lk.m.Over(o.Host, o.Incarnation)

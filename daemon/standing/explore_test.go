@@ -15,8 +15,8 @@ import (
 
 func init() { debug.SetGCPercent(200) } // a search makes much garbage, and keeps little
 
-// search takes a scenario through every order of what may happen, the shortest first. At the end, from every state one
-// must be reachable in which every host that is up is done.
+// search takes a scenario through every order of events, the shortest first. At the end a state
+// in which every host that is up is done must be reachable from every state.
 type search struct {
 	*states.Graph
 	keyer keyer
@@ -72,7 +72,7 @@ func (s *search) key(w *world) []byte {
 	return s.keyer.b
 }
 
-// path tells how a state was reached, each host in its column, and one way on from there.
+// path describes the way to a state, each host in its column, and one way on from there.
 func (s *search) path(sc *scenario, id uint32, after int) (lines []string) {
 	w := newWorld(sc)
 	move := func(ok func(c *world) bool) {
@@ -100,14 +100,14 @@ func (s *search) path(sc *scenario, id uint32, after int) (lines []string) {
 	return lines
 }
 
-var limit = flag.Int("limit", 20_000_000, "stop after so many states")
+var limit = flag.Int("limit", 20_000_000, "stop after this number of states")
 
 var (
 	quick = flag.Bool("quick", false, "explore all quick scenarios, not only the small ones")
 	full  = flag.Bool("full", false, "explore all quick and all large scenarios, for minutes")
 )
 
-// small are the scenarios of every run; medium ones are quick ones, too.
+// small scenarios run in every test run; medium ones are also quick ones.
 var small = []scenario{
 	{name: "calm", rounds: [both]int{1, 1}},
 	{name: "crash", rounds: [both]int{1, 1}, crashes: 1},

@@ -11,25 +11,27 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Both machines keep what they know private, and neither has a need to copy itself. So they are copied and hashed here
-// by reflection: every field counts, unless it is named below. A field that is new counts too.
+// Both machines have private fields, and no code to copy them. They are copied and hashed here by
+// reflection: every field counts, including new ones, unless it is named below.
 
-// unkeyed are fields that the future does not depend on, or that keyMachines adds in another form.
+// unkeyed lists fields that the future does not depend on, or that keyMachines adds in another
+// form.
 var unkeyed = map[string]bool{
 	"lease.Machine.cfg": true, "lease.Machine.t": true, "lease.Machine.mutation": true, // never change
 	"lease.Machine.now": true, "lease.Machine.out": true,
-	"lease.Machine.sweptAt": true, "lease.Machine.newsUntil": true, // all reads cover all records
+	"lease.Machine.sweptAt": true, "lease.Machine.joinersUntil": true, // all reads cover all records
 	"lease.Machine.readAt": true, "lease.Machine.writeAt": true, "lease.Machine.looked": true,
 	"lease.Machine.watch": true, "lease.Machine.acked": true, "lease.Machine.floor": true,
-	"lease.Machine.delayed": true, "lease.Machine.heedAt": true,
+	"lease.Machine.delayed": true, "lease.Machine.reportAt": true,
 	"lease.Host.base": true, "lease.Host.steps": true, "lease.Host.Name": true,
 	"bakery.Machine.cfg": true, "bakery.Machine.views": true, "bakery.Machine.hosts": true, "bakery.Machine.polling": true,
 }
 
-// spans are durations that are no moments.
-var spans = map[string]bool{"lease.Host.Watchdog": true, "lease.Host.dog": true}
+// spans lists durations that are not moments.
+var spans = map[string]bool{"lease.Host.Watchdog": true, "lease.Host.maxWatchdog": true}
 
-// keyer adds values to a key: moments relative to now, sequences relative to the last one of their incarnation.
+// keyer appends values to a key: moments relative to now, sequences relative to the last one of
+// their incarnation.
 type keyer struct {
 	now  time.Duration
 	last [64]uint64 // by incarnation
@@ -49,7 +51,8 @@ var (
 	appendView   = appenderOf(reflect.TypeFor[bakery.View](), "")
 )
 
-// appenderOf returns what adds a value of a type. field is the field's name with its type's.
+// appenderOf returns the function that appends a value of a type. field is the field's name with
+// its type's.
 func appenderOf(t reflect.Type, field string) appender {
 	size := t.Size()
 	switch {
@@ -118,8 +121,8 @@ func structAppender(t reflect.Type) appender {
 	}
 }
 
-// moment adds a time, rounded up to ticks: machines are told of ticks only. What is longer ago than anything that a
-// machine waits for is all one; 0 and -1 mean never.
+// moment appends a time, rounded up to ticks: machines only get ticks. Times longer ago than any
+// wait of a machine are equal; 0 and -1 mean never.
 func (k *keyer) moment(t time.Duration) {
 	switch {
 	case t <= 0:
@@ -136,7 +139,7 @@ func (k *keyer) sequence(incarnation, sequence uint64) {
 	k.b = append(k.b, byte(min(k.last[incarnation%64]-sequence, 15)))
 }
 
-// knows takes a sequence into account for relative ones.
+// knows registers a sequence for relative ones.
 func (k *keyer) knows(r layout.HostRecord) {
 	l := &k.last[r.Incarnation%64]
 	*l = max(*l, r.Sequence)
@@ -182,7 +185,7 @@ var (
 
 const phaseLooking = 1 // lease.looking
 
-// keyLease adds a lease's machine.
+// keyLease appends a lease's machine.
 func (k *keyer) keyLease(m *lease.Machine, reading bool) {
 	appendLease(k, unsafe.Pointer(m))
 	own := leaseOwn(m)
@@ -201,15 +204,15 @@ func (k *keyer) keyLease(m *lease.Machine, reading bool) {
 	}
 	k.sequence(own.Incarnation, *leaseAcked(m))
 	for i := range *leaseHosts(m) {
-		if h := &(*leaseHosts(m))[i]; !h.Settled { // else nothing more is counted
+		if h := &(*leaseHosts(m))[i]; !h.Settled { // otherwise no more renewals are counted
 			k.moment(*hostBase(h))
 			k.b = append(k.b, byte(min(*hostSteps(h), 2)))
 		}
 	}
 }
 
-// A copier copies what slices a value has. Those of a machine itself go into the ones of an old machine: nobody else has
-// these, but a record's are everywhere that the record is.
+// A copier copies the slices in a value. The slices of a machine are copied into those of an old
+// machine, because no other value shares them. A record's slices are shared with all its copies.
 type copier func(p, old unsafe.Pointer)
 
 var (

@@ -11,20 +11,20 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// visit is given a world after a move of a host.
+// visit is called with a world after a move of a host.
 type visit func(c *world, host int, what string)
 
 // mover makes every move of a world.
 type mover struct {
 	*world
 	to      visit
-	urgent  bool   // something is due that is not stalled: time does not pass
+	urgent  bool   // an item that is not stalled is due: time does not pass
 	offered uint32 // items whose stall was visited
 }
 
 var errBad = errors.New("the sector is unreadable")
 
-// expand visits what may happen next.
+// expand visits every next state.
 func (w *world) expand(to visit) {
 	m := &mover{world: w, to: to}
 	for i := range w.hosts {
@@ -38,7 +38,7 @@ func (w *world) expand(to visit) {
 		if w.stalled>>bit&1 == 1 {
 			c := w.clone()
 			c.stalled &^= 1 << bit
-			to(c, bit/items, "goes on: "+itemNames[bit%items])
+			to(c, bit/items, "continues:  "+itemNames[bit%items])
 		}
 	}
 	if !m.urgent {
@@ -46,8 +46,8 @@ func (w *world) expand(to visit) {
 	}
 }
 
-// timePasses lets the leases run on at the next tick, at once unless something of them is stalled there: what is not
-// stalled takes no time.
+// timePasses runs the leases at the next tick, immediately unless an item of them is stalled
+// there: items that are not stalled take no time.
 func (m *mover) timePasses() {
 	pass := func(stalled uint32) *world {
 		c := m.clone(0, 1)
@@ -86,13 +86,13 @@ func (m *mover) due(i, item int, what string, do func(c *world, h *host)) {
 	m.stall(i, item)
 }
 
-// mayStall tells whether an item may be stalled now.
+// mayStall reports whether an item may be stalled now.
 func (m *mover) mayStall(i, item int) bool {
 	mask := uint32(1) << (i*items + item)
 	return m.stalls > 0 && m.stalled&mask == 0 && m.offered&mask == 0 && (m.sc.items == 0 || m.sc.items&uint(mask) != 0)
 }
 
-// stall stalls an item instead of what it is due for.
+// stall stalls an item that is due.
 func (m *mover) stall(i, item int) {
 	if m.mayStall(i, item) {
 		mask := uint32(1) << (i*items + item)
@@ -107,7 +107,7 @@ func (m *mover) stall(i, item int) {
 var itemNames = []string{"process", "read of the host table", "return of the host table", "write of the host record",
 	"return of that write", "read of the slots", "write of the slot"}
 
-// may makes a move that may as well come later.
+// may makes a move that may also come later.
 func (m *mover) may(i int, what string, do func(c *world, h *host)) {
 	c := m.clone(i)
 	do(c, &c.hosts[i])
@@ -116,7 +116,7 @@ func (m *mover) may(i int, what string, do func(c *world, h *host)) {
 
 func (m *mover) paused(i int) bool { return m.isStalled(i, itemProcess) }
 
-// leaseMoves let the lease and its IO run on, until something that is stalled.
+// leaseMoves runs the lease and its IO, up to a stalled item.
 func (m *mover) leaseMoves(i int) {
 	if m.leaseStep(i) == nil {
 		return
@@ -200,7 +200,7 @@ func (w *world) tableRead(i int) {
 	})
 }
 
-// lockMoves are those of the lock and its IO.
+// lockMoves visits the moves of the lock and its IO.
 func (m *mover) lockMoves(i int) {
 	h := &m.hosts[i]
 	if s := &m.slots[i]; s.writing {
@@ -262,7 +262,7 @@ func (m *mover) readMoves(i int) {
 	}
 }
 
-// would tells what a host's move would do, without making it.
+// would returns the result of a host's move, without making it.
 func (m *mover) would(i int, do func(c *world) bool) bool {
 	c := m.clone(i)
 	defer c.drop(false)
@@ -292,13 +292,13 @@ func (m *mover) pollMoves(i int) {
 		}
 		if what := fmt.Sprintf("polls slot %d: %s", j+1, show(v)); h.polls < 2 {
 			m.due(i, itemReadSlot, what, poll)
-		} else { // a write that stalls lets every poll see something else
+		} else { // a stalled write lets every poll return another result
 			m.may(i, what, poll)
 		}
 	}
 }
 
-// learn tells a host's lock what its lease has learned, and whether it is to look again.
+// learn applies a host's lease to its lock, and reports whether the lock must read again.
 func (w *world) learn(i int) bool {
 	h := &w.hosts[i]
 	known := h.known()
@@ -312,7 +312,7 @@ func (w *world) learn(i int) bool {
 	return news.Again
 }
 
-// holdMoves are those of a host whose lock machine was granted the lock.
+// holdMoves visits the moves of a host whose lock machine was granted the lock.
 func (m *mover) holdMoves(i int) {
 	h := &m.hosts[i]
 	switch {
@@ -337,8 +337,9 @@ func (m *mover) holdMoves(i int) {
 	}
 }
 
-// enter tells a client that it holds the lock, and until when. Where the process stood still after its last look at the
-// lease, that may be over: then the client holds nothing, and what it shows to a storage is a token of the past.
+// enter notifies a client that it holds the lock, with the deadline. If the process was stalled
+// after its last check of the lease, the deadline may have passed. Then the client holds nothing,
+// and its token is one of the past.
 func (w *world) enter(i int) {
 	h := &w.hosts[i]
 	token, holds := h.bm.Token(), h.lm.Deadline() > w.now
@@ -355,7 +356,7 @@ func (w *world) enter(i int) {
 	h.rounds--
 }
 
-// mishaps are what may befall the hosts and the disk.
+// mishaps visits the faults of hosts and disk.
 func (m *mover) mishaps(i int) {
 	h := &m.hosts[i]
 	if m.damage > 0 && !m.bad[i] && (m.sc.of == 0 || m.sc.of>>i&1 == 1) {
@@ -389,7 +390,7 @@ func (m *mover) mishaps(i int) {
 	}
 }
 
-// crashMoves end a process. A write of it that was under way has landed or never will.
+// crashMoves ends a process. Its write under way has landed or never will.
 func (m *mover) crashMoves(i int) {
 	h, s := &m.hosts[i], m.slots[i]
 	slots := []bakery.View{s.now}

@@ -13,7 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestMutations shows that the explorer notices each rule of the glue that is left out.
+// TestMutations shows that the explorer notices when a rule of the glue is left out.
 func TestMutations(t *testing.T) {
 	only := func(host int, item ...int) (bits uint) {
 		for _, it := range item {
@@ -44,7 +44,7 @@ func TestMutations(t *testing.T) {
 		{"VOID: the host table is read before the slots", scenario{stalls: 2, items: only(0, itemReadTable) | only(1, itemReadTable), rejoins: 1},
 			func(g *glue) { g.oldTable = true }, "EXCLUSION", *full},
 		{"a grant is noted after its holder was told", scenario{crashes: 1, resumes: 1}, func(g *glue) { g.lateNote = true }, "EXCLUSION", *full},
-		{"a record that is unreadable tells of no end, and is not abandoned", scenario{crashes: 1, record: 1, of: 1}, func(g *glue) {
+		{"a record that is unreadable shows no end, and is not abandoned", scenario{crashes: 1, record: 1, of: 1}, func(g *glue) {
 			forget := func(known []lease.Host) []lease.Host {
 				out := append([]lease.Host(nil), known...)
 				for i := range out {
@@ -57,8 +57,8 @@ func TestMutations(t *testing.T) {
 			g.hosts = func(known []lease.Host, since time.Duration) []bakery.Host {
 				return standing.Hosts(forget(known), layout.PolicyFence, since)
 			}
-			g.learn = func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) standing.News {
-				return standing.Learn(m, own, forget(known), layout.PolicyFence, views, slotsRead, judged)
+			g.learn = func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) standing.HostTableChanges {
+				return standing.EvaluateHostTable(m, own, forget(known), layout.PolicyFence, views, slotsRead, judged)
 			}
 		}, "DEADLOCK", *quick || *full},
 	} {

@@ -1,6 +1,7 @@
-// Package standing defines what the host table means for the lock protocol: which incarnations a slot's writer may
-// be taken for over, and when a host may write a slot or grant a lock. It is pure: it joins daemon/lease to bakery,
-// and never knows IO, a clock or goroutines. The daemon calls it, and its tests explore both machines with it.
+// Package standing defines the meaning of the host table for the lock protocol: whether the
+// incarnation that wrote a slot is over, and when a host may write a slot or grant a lock. It is
+// pure: it joins daemon/lease to bakery, and never knows IO, a clock or goroutines. The daemon
+// calls it, and its tests explore both machines with it.
 package standing
 
 import (
@@ -11,8 +12,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Hosts returns the host table as the lock protocol reads it. A record counts as readable only if its read was
-// asked for at since or later: after the slots that it is used to judge (VOID).
+// Hosts returns the host table for the lock protocol. A record counts as readable only if its
+// read was requested at since or later: after the slots that it is used to judge (VOID).
 func Hosts(known []lease.Host, policy layout.Policy, since time.Duration) []bakery.Host {
 	out, read := make([]bakery.Host, len(known)), TableRead(known)
 	for i, h := range known {
@@ -25,7 +26,8 @@ func Hosts(known []lease.Host, policy layout.Policy, since time.Duration) []bake
 	return out
 }
 
-// TableRead returns when the last read of the host table was asked for that showed a readable record.
+// TableRead returns when the last read of the host table that showed a readable record was
+// requested.
 func TableRead(known []lease.Host) time.Duration {
 	var at time.Duration
 	for _, h := range known {
@@ -34,9 +36,9 @@ func TableRead(known []lease.Host) time.Duration {
 	return at
 }
 
-// presented returns a host as the lock protocol is to see it. With policy lease an abandoned host is as one that has
-// left. Each read covers all hosts that an earlier one covered, so that an abandoned host's record was unreadable in
-// the read of the table that was asked for at read, or in a later one.
+// presented returns a host for the lock protocol. With policy lease an abandoned host counts as
+// one that has left. Each read covers all hosts that an earlier one covered, so an abandoned
+// host's record was unreadable in the read of the table requested at read, or in a later one.
 func presented(h lease.Host, policy layout.Policy, read time.Duration) lease.Host {
 	if h.Abandoned && policy == layout.PolicyLease {
 		h.Readable, h.Gone, h.Settled, h.State, h.Read = true, true, true, layout.StateLeft, read
@@ -44,16 +46,17 @@ func presented(h lease.Host, policy layout.Policy, read time.Duration) lease.Hos
 	return h
 }
 
-// over reports whether a host's incarnation is over, for a slot whose read was asked for at slotsRead.
+// over reports whether a host's incarnation is over, for a slot whose read was requested at
+// slotsRead.
 func over(h lease.Host, incarnation uint64, slotsRead time.Duration) bool {
-	// That this very incarnation is gone stays true, whenever its record was read.
+	// An incarnation that is gone stays gone, whenever its record was read.
 	return incarnation != 0 && (h.Over(incarnation) || h.Read > slotsRead && h.Void(incarnation))
 }
 
-// News is what a host table tells a machine that waits for a lock.
-type News struct {
-	Over  []Ended // to be told by [bakery.Machine.Over], in this order
-	Again bool    // the slots are to be read again
+// HostTableChanges is the effect of a host table on a machine that waits for a lock.
+type HostTableChanges struct {
+	Over  []Ended // to report by [bakery.Machine.Over], in this order
+	Again bool    // the slots must be read again
 }
 
 // Ended is an incarnation of a host that is over.
@@ -62,10 +65,11 @@ type Ended struct {
 	Incarnation uint64
 }
 
-// Learn returns what a host table tells the machine of host own that has read the slots as views, in a read asked
-// for at slotsRead, and was last told Again by a table that was asked for at judged ([TableRead]).
-func Learn(m *bakery.Machine, own int, known []lease.Host, policy layout.Policy, views []bakery.View, slotsRead, judged time.Duration) News {
-	var n News
+// EvaluateHostTable returns the effect of a host table on the machine of host own. The machine
+// has read the slots as views, in a read requested at slotsRead. judged is the time of the table
+// that last set Again ([TableRead]).
+func EvaluateHostTable(m *bakery.Machine, own int, known []lease.Host, policy layout.Policy, views []bakery.View, slotsRead, judged time.Duration) HostTableChanges {
+	var n HostTableChanges
 	read := TableRead(known)
 	for i := range min(len(views), len(known)) {
 		id, v, h := i+1, views[i], presented(known[i], policy, read)
@@ -80,7 +84,7 @@ func Learn(m *bakery.Machine, own int, known []lease.Host, policy layout.Policy,
 		if active && writer != current && over(h, writer, slotsRead) {
 			n.Over = append(n.Over, Ended{id, writer})
 		}
-		// What an earlier table did not show may be shown by this one.
+		// This table may show what an earlier one did not.
 		unclear := !v.Readable || active && writer != current
 		n.Again = n.Again || unclear && h.Read > max(slotsRead, judged)
 	}
@@ -91,5 +95,6 @@ func Learn(m *bakery.Machine, own int, known []lease.Host, policy layout.Policy,
 // MayWrite reports whether a host may write a slot now (LAST-CALL).
 func MayWrite(m *lease.Machine, now time.Duration) bool { return m.MayWrite(now) }
 
-// MayGrant reports whether a host may grant a lock now: not if its holder would have to stop immediately.
+// MayGrant reports whether a host may grant a lock now: not if its holder would have to stop
+// immediately.
 func MayGrant(m *lease.Machine, now time.Duration) bool { return m.MayWrite(now) && now < m.WarnAt() }

@@ -11,7 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-const at = time.Second // when the slots were read
+const at = time.Second // time of the read of the slots
 
 func host(change func(h *lease.Host)) lease.Host {
 	h := lease.Host{Readable: true, Incarnation: 101, State: layout.StateLive, Settled: true, Read: at + 1}
@@ -47,7 +47,7 @@ func TestHosts_JoiningHost_IsDeadOnceSettled(t *testing.T) {
 	}
 }
 
-// polling is the machine of host 2 after it met what host 1 shows.
+// polling returns the machine of host 2 after it saw host 1's slot.
 func polling(t *testing.T, v bakery.View, known lease.Host) *bakery.Machine {
 	t.Helper()
 	m := bakery.New(bakery.Config{Host: 2, Incarnation: 102, Permits: 1})
@@ -79,40 +79,40 @@ func TestLearn_WaitingMachine_IsToldWhatIsOver(t *testing.T) {
 		view        bakery.View
 		before, now lease.Host
 		policy      layout.Policy
-		want        News
+		want        HostTableChanges
 	}{
-		"live": {held, live, live, 0, News{}},
-		"gone": {held, live, host(func(h *lease.Host) { h.Gone = true }), 0, News{over, true}},
+		"live": {held, live, live, 0, HostTableChanges{}},
+		"gone": {held, live, host(func(h *lease.Host) { h.Gone = true }), 0, HostTableChanges{over, true}},
 		"gone, the record unreadable from the start": {held, unreadable,
-			host(func(h *lease.Host) { h.Readable, h.Gone, h.Read = false, true, at/2 }), 0, News{over, true}},
+			host(func(h *lease.Host) { h.Readable, h.Gone, h.Read = false, true, at/2 }), 0, HostTableChanges{over, true}},
 		"ended, the record unreadable from the start": {held, unreadable,
-			host(func(h *lease.Host) { h.Readable, h.Incarnation, h.Ended, h.Read = false, 107, []uint64{101}, at/2 }), 0, News{over, true}},
+			host(func(h *lease.Host) { h.Readable, h.Incarnation, h.Ended, h.Read = false, 107, []uint64{101}, at/2 }), 0, HostTableChanges{over, true}},
 		"ended, and another one joining": {held, live,
 			host(func(h *lease.Host) {
 				h.Incarnation, h.State, h.Settled, h.Ended = 107, layout.StateJoining, false, []uint64{101}
-			}), 0, News{over, true}},
+			}), 0, HostTableChanges{over, true}},
 		"another one joining": {held, live,
-			host(func(h *lease.Host) { h.Incarnation, h.State, h.Settled = 107, layout.StateJoining, false }), 0, News{}},
-		"another one settled": {held, live, host(func(h *lease.Host) { h.Incarnation = 107 }), 0, News{over, true}},
+			host(func(h *lease.Host) { h.Incarnation, h.State, h.Settled = 107, layout.StateJoining, false }), 0, HostTableChanges{}},
+		"another one settled": {held, live, host(func(h *lease.Host) { h.Incarnation = 107 }), 0, HostTableChanges{over, true}},
 		"another one settled, read before the slots": {held, live,
-			host(func(h *lease.Host) { h.Incarnation, h.Read = 107, at }), 0, News{}},
+			host(func(h *lease.Host) { h.Incarnation, h.Read = 107, at }), 0, HostTableChanges{}},
 		"abandoned": {held, live,
-			host(func(h *lease.Host) { h.Readable, h.Abandoned, h.Read = false, true, at/2 }), 0, News{over, true}},
+			host(func(h *lease.Host) { h.Readable, h.Abandoned, h.Read = false, true, at/2 }), 0, HostTableChanges{over, true}},
 		"abandoned, policy manual": {held, live,
-			host(func(h *lease.Host) { h.Readable, h.Abandoned, h.Read = false, true, at/2 }), layout.PolicyManual, News{}},
-		"unreadable slot": {bakery.View{}, live, live, 0, News{Again: true}},
+			host(func(h *lease.Host) { h.Readable, h.Abandoned, h.Read = false, true, at/2 }), layout.PolicyManual, HostTableChanges{}},
+		"unreadable slot": {bakery.View{}, live, live, 0, HostTableChanges{Again: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := polling(t, c.view, c.before)
 			own := host(func(h *lease.Host) { h.Incarnation, h.Read = 102, at+2 })
 			views := []bakery.View{c.view, {Readable: true}}
-			news := Learn(m, 2, []lease.Host{c.now, own}, c.policy, views, at, 0)
+			news := EvaluateHostTable(m, 2, []lease.Host{c.now, own}, c.policy, views, at, 0)
 			require.Equal(t, c.want, news)
 			for _, o := range news.Over {
 				m.Over(o.Host, o.Incarnation)
 			}
 			if c.view.Readable {
-				require.Zero(t, Learn(m, 2, []lease.Host{c.now, own}, c.policy, views, at, at+2), "told once")
+				require.Zero(t, EvaluateHostTable(m, 2, []lease.Host{c.now, own}, c.policy, views, at, at+2), "told once")
 			}
 		})
 	}

@@ -13,26 +13,27 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// A world is two hosts that share a disk of two host records and two slots of one exclusive lock. Each host runs the
-// lease's machine, the lock's machine and the functions of this package, as the daemon does. Time is coarse: what is
-// not stalled happens in no time, in every order; what is stalled takes any number of ticks.
+// A world is two hosts that share a disk with two host records and two slots of one exclusive
+// lock. Each host runs the machine of the lease, the machine of the lock and the functions of
+// this package, as the daemon does. Time is coarse: items that are not stalled take no time, in
+// every order; stalled ones take any number of ticks.
 const (
 	both    = 2
 	tick    = 10 * time.Second
-	longAgo = 10 // ticks: no machine waits for longer
+	longAgo = 10 // ticks: longer than any wait of a machine
 	origin  = 1000 * tick
 )
 
 var times = lease.Times{Lease: 6 * tick}
 
-// glue is what joins the machines of a host. A mutation replaces some of it.
+// glue connects the machines of a host. A mutation replaces some of it.
 type glue struct {
 	hosts    func(known []lease.Host, since time.Duration) []bakery.Host
-	learn    func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) standing.News
+	learn    func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) standing.HostTableChanges
 	mayWrite func(m *lease.Machine, now time.Duration) bool
 	mayGrant func(m *lease.Machine, now time.Duration) bool
 
-	judgesAgain bool // a poll takes the host table by which slots were judged for a newer one
+	judgesAgain bool // a poll uses the host table that already judged the slots
 	oldTable    bool // the host table is not read again after the slots
 	lateNote    bool // a grant is noted after its holder was notified
 }
@@ -42,28 +43,29 @@ func sound() glue {
 		hosts: func(known []lease.Host, since time.Duration) []bakery.Host {
 			return standing.Hosts(known, layout.PolicyLease, since)
 		},
-		learn: func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) standing.News {
-			return standing.Learn(m, own, known, layout.PolicyLease, views, slotsRead, judged)
+		learn: func(m *bakery.Machine, own int, known []lease.Host, views []bakery.View, slotsRead, judged time.Duration) standing.HostTableChanges {
+			return standing.EvaluateHostTable(m, own, known, layout.PolicyLease, views, slotsRead, judged)
 		},
 		mayWrite: standing.MayWrite,
 		mayGrant: standing.MayGrant,
 	}
 }
 
-// scenario says what happens to the hosts of a world. Troubles befall the first host, but stalls and damage.
+// scenario configures the hosts of a world. Faults befall the first host, except stalls and
+// damage.
 type scenario struct {
 	name    string
 	rounds  [both]int
-	stalls  int  // items that may take any time, in all
-	items   uint // which may: a bit for each item of both hosts; 0: all
-	crashes int  // processes that end at any time
-	rejoins int  // hosts whose lease or process is over that join again
-	resumes int  // processes that are followed by one that has their state file
-	torn    int  // slots that a crash may leave unreadable
-	record  int  // host records that become unreadable at any time, and stay so
-	of      uint // a bit for each host whose record may; 0: both
+	stalls  int  // number of stalls, in all
+	items   uint // items that may stall: a bit for each item of both hosts; 0: all
+	crashes int  // number of processes that end at any time
+	rejoins int  // number of rejoins of hosts whose lease or process is over
+	resumes int  // number of processes that are followed by one with their state file
+	torn    int  // number of slots that a crash may leave unreadable
+	record  int  // number of host records that become unreadable at any time, for good
+	of      uint // hosts whose record may: a bit for each; 0: both
 	glue    func(*glue)
-	want    string // the kind of fault that the mutation is to cause
+	want    string // the kind of fault that the mutation must cause
 }
 
 // sector is a slot on the disk: a read that overlaps a write returns the old contents, the new ones, or garbage.
@@ -85,31 +87,31 @@ type host struct {
 	made int  // incarnations so far
 	down bool // its process is gone
 
-	wake    time.Duration // 0: not asked for
+	wake    time.Duration // 0: not requested
 	reading bool
 	sampled bool
-	asked   time.Duration // when the read was asked for
+	asked   time.Duration // time of the request for the read
 	view    [both]lease.Record
-	read    [both]time.Duration // when the last read of a record was asked for that showed it
+	read    [both]time.Duration // time of the request for the last read of a record that showed it
 	writing bool
 	landed  bool
 	record  layout.HostRecord
-	terms   [2]lease.Term // what the state file had first, and has now
+	terms   [2]lease.Term // first and present contents of the state file
 	left    uint64        // an incarnation that ended cleanly
 
 	bm        *bakery.Machine // nil: not live
 	rounds    int
 	act       bakery.Action
-	begun     bool // its IO is
+	begun     bool // its IO has begun
 	slotsAt   time.Duration
 	hostsAt   time.Duration
 	judgedAt  time.Duration
 	views     [both]bakery.View
-	polls     uint8         // in this tick
-	note      layout.Ticket // of the state file
-	inside    bool          // a holder was told of the lock, and has not let it go
+	polls     uint8         // number in this tick
+	note      layout.Ticket // contents of the state file
+	inside    bool          // a holder was notified, and has not released the lock
 	token     layout.Ticket
-	until     time.Duration // the latest deadline that a holder of a lease that is over was told
+	until     time.Duration // latest deadline that a holder of a lease that is over knows
 	unclaimed bool          // resumed without a holder: the client may be gone
 }
 
@@ -122,7 +124,7 @@ type world struct {
 	sc      *scenario
 	g       *glue
 	now     time.Duration
-	micro   time.Duration // what was asked for in this tick
+	micro   time.Duration // number of requests in this tick
 	records [both]layout.HostRecord
 	bad     [both]bool // the record stays unreadable
 	slots   [both]sector
@@ -133,12 +135,13 @@ type world struct {
 
 	granted layout.Ticket
 	fault   string
-	making  *int // counts the incarnations of the host that moves
+	making  *int // number of incarnations of the host that moves
 	spare   *spares
-	own     [both]machines // those that no other world has
+	own     [both]machines // those that no other world shares
 }
 
-// Items of a host that may be stalled. The others run without a pause: the lease's part in one move.
+// Items of a host that may be stalled. The others run without a pause: the lease's part in one
+// move.
 const (
 	itemProcess     = iota
 	itemReadTable   // before the records are read
@@ -170,7 +173,7 @@ func newWorld(sc *scenario) *world {
 			w.calmly()
 		}
 	}
-	for until := w.now + (longAgo+4)*tick; w.now < until; { // until it is all one when they joined
+	for until := w.now + (longAgo+4)*tick; w.now < until; { // until the time of joining makes no difference
 		w.calmly()
 	}
 	for i := range w.hosts {
@@ -180,7 +183,7 @@ func newWorld(sc *scenario) *world {
 	return w
 }
 
-// calmly makes the first move that is due, or lets time pass.
+// calmly makes the first move that is due, or advances time.
 func (w *world) calmly() {
 	before, moved := *w, false
 	before.expand(func(c *world, _ int, _ string) {
@@ -197,7 +200,7 @@ type spares struct {
 	locks  []*bakery.Machine
 }
 
-// clone returns a copy in which some hosts may move; the others' machines are shared.
+// clone returns a copy in which some hosts may move; the machines of the others are shared.
 func (w *world) clone(moving ...int) *world {
 	c := take(&w.spare.worlds)
 	*c = *w
@@ -228,7 +231,8 @@ func take[T any](from *[]*T) *T {
 	return v
 }
 
-// drop takes back a clone that nobody keeps, with the machines that moved, or without them if others share them by now.
+// drop recycles a clone that is not needed, with the machines that moved unless other worlds
+// share them.
 func (w *world) drop(shared bool) {
 	for _, own := range w.own {
 		if own.lm != nil && !shared {
@@ -253,7 +257,7 @@ func (w *world) failf(format string, args ...any) {
 	}
 }
 
-// join starts a machine of the lease.
+// join starts a lease's machine.
 func (w *world) join(i int, resume *lease.Term) {
 	h := &w.hosts[i]
 	making := w.making
@@ -273,7 +277,7 @@ func (w *world) join(i int, resume *lease.Term) {
 	w.tell(i, lm.Start)
 }
 
-// tell gives an event to a host's lease, and carries out what it wants.
+// tell gives an event to a host's lease, and carries out its actions.
 func (w *world) tell(i int, event func(now time.Duration) []lease.Action) {
 	h := &w.hosts[i]
 	*w.making = 20*i + h.made
@@ -308,7 +312,7 @@ func (w *world) tell(i int, event func(now time.Duration) []lease.Action) {
 	}
 }
 
-// joined starts the lock's machine of a host that is live.
+// joined starts the lock's machine of a live host.
 func (w *world) joined(i int, resumed bool) {
 	h := &w.hosts[i]
 	h.bm = bakery.New(bakery.Config{Host: i + 1, Incarnation: h.lm.Incarnation(), Creation: 1, Permits: 1})
@@ -338,7 +342,7 @@ func (w *world) joined(i int, resumed bool) {
 	w.took(i, h.bm.Resume(slot, entered))
 }
 
-// ended is the end of a host's part in the lock. Its holder may be up until the deadline that it was told.
+// ended ends a host's part in the lock. Its holder may be up until the deadline that it knows.
 func (w *world) ended(i int) {
 	h := &w.hosts[i]
 	if h.inside {
@@ -347,7 +351,7 @@ func (w *world) ended(i int) {
 	h.bm, h.act, h.begun, h.unclaimed = nil, bakery.Action{}, false, false
 }
 
-// may tells until when a holder of the host may be up; 0: there is none.
+// may returns until when a holder of the host may be up; 0: there is none.
 func (h *host) may() time.Duration {
 	if !h.inside {
 		return 0
@@ -358,7 +362,7 @@ func (h *host) may() time.Duration {
 	return h.until
 }
 
-// took carries on after a host's lock machine has given its next action.
+// took continues after a host's lock machine has returned its next action.
 func (w *world) took(i int, a bakery.Action) {
 	h := &w.hosts[i]
 	h.act, h.begun = a, false
@@ -378,7 +382,7 @@ func (w *world) took(i int, a bakery.Action) {
 	}
 }
 
-// goOn begins the IO that a host's lock machine wants, if its lease allows that.
+// goOn begins the IO of a host's lock machine, if its lease allows that.
 func (w *world) goOn(i int) {
 	h := &w.hosts[i]
 	if h.begun || h.act.Kind != bakery.Write && h.act.Kind != bakery.Read || !w.g.mayWrite(h.lm, w.now) {
@@ -396,7 +400,7 @@ func (w *world) goOn(i int) {
 	s.next, s.writing = bakery.View{Slot: h.act.Slot, Readable: true}, true
 }
 
-// known returns what a host knows of the hosts, with the moments at which reads were asked for.
+// known returns a host's view of the hosts, with the times at which reads were requested.
 func (h *host) known() []lease.Host {
 	known := h.lm.Hosts()
 	for j := range known {
@@ -405,7 +409,7 @@ func (h *host) known() []lease.Host {
 	return known
 }
 
-// final tells whether every host that is up has done what there was to do.
+// final reports whether every host that is up has finished.
 func (w *world) final() bool {
 	for i := range w.hosts {
 		h := &w.hosts[i]
@@ -429,7 +433,7 @@ func (w *world) advance() {
 	}
 }
 
-// key is all of a world that its future depends on.
+// key appends everything that the world's future depends on.
 func (w *world) key(k *keyer) {
 	*k = keyer{now: w.now, b: k.b[:0]}
 	for i := range w.hosts {
@@ -492,7 +496,7 @@ func (k *keyer) keyBakery(h *host) {
 			appendView(k, unsafe.Pointer(&h.views[j]))
 		}
 	}
-	// Of the moments at which reads were asked for, only their order counts.
+	// Of the times at which reads were requested, only the order counts.
 	asked := h.asked
 	if !h.reading {
 		asked = 0

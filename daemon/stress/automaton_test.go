@@ -8,10 +8,9 @@ import (
 	"strings"
 )
 
-// automaton is one worker as the explorer knows it: its local states, each
-// found by running the visitor once, and what events make of them. So the
-// explorer need not copy a machine, whose insides are none of this package's
-// business.
+// automaton is one worker in the explorer: its local states, each found by running the visitor
+// once, and the transitions by events. The explorer therefore need not copy a machine, whose
+// fields are private to another package.
 type automaton struct {
 	plan   plan
 	self   int
@@ -29,8 +28,8 @@ type local struct {
 	event  event
 }
 
-// event is what a worker learns: its write has landed, what it read, or that
-// it is to leave.
+// event is an input of a worker: its write has landed, the result of a read, or the end of its
+// hold.
 type event struct {
 	kind  kind
 	words [most]small
@@ -41,7 +40,7 @@ type transition struct {
 	event event
 }
 
-// agent is a visitor and what is left for it to do.
+// agent is a visitor and the visits that it has left.
 type agent struct {
 	v       *visitor
 	act     action
@@ -65,7 +64,7 @@ func (a *automaton) begin() *agent {
 	return g
 }
 
-// after is the state that an event leads to.
+// after returns the state that an event leads to.
 func (a *automaton) after(from int32, e event) int32 {
 	at := transition{from, e}
 	if id, known := a.next[at]; known {
@@ -84,7 +83,7 @@ func (a *automaton) after(from int32, e event) int32 {
 	return id
 }
 
-// replay takes an agent to a state.
+// replay returns an agent in the given state.
 func (a *automaton) replay(id int32) *agent {
 	var events []event
 	for ; a.locals[id].parent >= 0; id = a.locals[id].parent {
@@ -118,7 +117,7 @@ func (g *agent) local(parent int32, e event) local {
 	return local{act: g.act, era: g.v.gate.era, atGate: g.v.gate.at, parent: parent, event: e}
 }
 
-// went takes the next action; after a visit the next one begins at once.
+// went takes the next action. After a visit the next one begins immediately.
 func (g *agent) went(act action) {
 	g.act = act
 	if act.kind != done || g.retired {
@@ -136,8 +135,8 @@ func (g *agent) went(act action) {
 	g.went(g.v.retire())
 }
 
-// key is all of an agent that can still matter. What the machine read matters
-// while it polls; the register it polls is in the action.
+// key returns everything of an agent that can still matter. The words that the machine read
+// matter while it polls. The action names the polled register.
 func (g *agent) key() string {
 	var b strings.Builder
 	fmt.Fprint(&b, g.act, g.visits, g.retired, g.v.gate, uint64(g.v.shown))

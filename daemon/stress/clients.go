@@ -8,8 +8,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
-// Clients is a lock of bakeryd, or of several that share a lockspace: the
-// workers are clients of one after the other in turn.
+// Clients is a lock of one or several bakeryds that share a lockspace. The workers are
+// distributed over their sockets.
 type Clients struct {
 	Sockets []string // at least one
 	Name    string   // of the lock

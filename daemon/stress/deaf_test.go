@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDetects has the workers pass over who is choosing: there a run must not
-// pass. It is a data race on purpose, which a race detector would report.
+// TestDetects makes the workers ignore others that are choosing: such a run must fail. It is a
+// data race on purpose, which a race detector would report.
 func TestDetects(t *testing.T) {
 	for _, maxTicket := range []uint64{0, 1000} {
 		r, err := Run(t.Context(), Config{Workers: 4, Iterations: 10000, distort: deaf}, Memory{MaxTicket: maxTicket})

@@ -13,8 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
-// Device is a lock of the lockspace on a device, which every worker joins as a
-// host of its own.
+// Device is a lock of the lockspace on a device. Every worker joins it as a separate host.
 type Device struct {
 	Path   string
 	Name   string       // of the lock
@@ -22,11 +21,12 @@ type Device struct {
 }
 
 const (
-	// joiners is how many hosts join at a time: fewer wait longer, since each has to be seen by all that are there
-	// before it is ready; more get in each other's way as they choose their ids.
+	// joiners is the number of hosts that join at a time. Fewer take longer, because each must be
+	// seen by all earlier ones before it is ready. More collide as they choose their ids.
 	joiners = 8
 
-	// leaveWithin bounds how long leaving may take. Who takes longer is left for dead by the other hosts.
+	// leaveWithin bounds the time for leaving. The other hosts will declare a host dead that
+	// takes longer.
 	leaveWithin = 10 * time.Second
 )
 
@@ -60,13 +60,13 @@ func (b Device) open(ctx context.Context, r *run) ([]access, error) {
 	}
 	for i, err := range errs {
 		if err == nil {
-			_ = all[i].close() // the first error is the one to tell
+			_ = all[i].close() // the earlier error is returned
 		}
 	}
 	return nil, failed
 }
 
-// daemonAccess is what access by a host of one's own and by bakeryd share.
+// daemonAccess is the common part of host and guest.
 type daemonAccess struct {
 	run    *run
 	ctx    context.Context
@@ -84,7 +84,7 @@ func (a *daemonAccess) granted(g grant) grant {
 	return g
 }
 
-// onWaiting is told of one wait.
+// onWaiting returns a callback that reports one wait.
 func (a *daemonAccess) onWaiting() func(ahead, queued int) {
 	t := a.run.trace
 	if t == nil {
@@ -99,7 +99,7 @@ func (a *daemonAccess) onWaiting() func(ahead, queued int) {
 	}
 }
 
-// host takes the lock as a host of its own.
+// host takes the lock as a separate host.
 type host struct {
 	daemonAccess
 	d *daemon.Daemon

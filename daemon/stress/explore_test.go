@@ -1,6 +1,6 @@
 //go:build !race
 
-// One goroutine explores: there is nothing for a race detector.
+// One goroutine explores: a race detector would find nothing.
 
 package stress
 
@@ -22,21 +22,21 @@ var full = flag.Bool("full", false, "also explore what takes minutes")
 
 const most = 3 // workers
 
-// plan is a run to be taken through every order of reads and writes of single
-// registers: the workers are the visitors that [Memory] drives.
+// plan is a run that is taken through every order of reads and writes of single registers. The
+// workers are the visitors that [Memory] drives.
 type plan struct {
 	name    string
 	workers int
 	visits  int    // of each
 	bound   uint64 // of numbers; 0: none
-	limit   uint64 // tests of the reserve; 0: what Memory makes of the bound
-	sorted  bool   // registers are read in their order, as Memory does; else in any
-	rude    bool   // tests: who has finished goes without regard to the gate
+	limit   uint64 // tests of the reserve; 0: as Memory derives it from the bound
+	sorted  bool   // registers are read in their order, as in Memory; else in any order
+	rude    bool   // tests: a worker that has finished leaves without regard to the gate
 	distort func(v *visitor, w word) word
-	want    string // the kind of fault looked for; empty: any
+	want    string // the kind of fault to look for; empty: any
 }
 
-// closing is the number that closes an era.
+// closing returns the number that closes an era.
 func (p plan) closing() uint64 {
 	if p.limit == 0 && p.bound > 0 {
 		return p.bound - reserve(p.workers)
@@ -44,17 +44,17 @@ func (p plan) closing() uint64 {
 	return p.limit
 }
 
-// state is one of the run. Registers are packed, and what a worker knows is a
-// number: that of a local state of its automaton.
+// state is one state of the run. Registers are packed. A worker's knowledge is the index of a
+// local state of its automaton.
 type state struct {
 	registers [most]small
 	locals    [most]int32
-	read      [most]uint8 // which registers of the look under way have been read
+	read      [most]uint8 // registers that the look under way has read
 	got       [most][most]small
-	doored    uint8       // whose doorway is done, and who waits
-	before    [most]uint8 // who of those was there first, and is not inside yet
-	closed    uint8       // how many eras are closed
-	looked    [most]uint8 // how many were when a worker began to look at the gate
+	doored    uint8       // workers whose doorway is done, and that wait
+	before    [most]uint8 // of those, the ones that were first and are not inside yet
+	closed    uint8       // number of closed eras
+	looked    [most]uint8 // the same when a worker began to look at the gate
 }
 
 // small is a word with a number below 2^8.
@@ -69,13 +69,13 @@ func (s small) word(host int) word {
 	return word(s & 0xff)
 }
 
-// explorer has the states found so far, and the graph of moves.
+// explorer holds the states found so far, and the graph of moves.
 type explorer struct {
 	plan    plan
 	workers [most]*automaton
 	ids     map[state]uint32
 	states  []state
-	first   []int // of each state: where its edges begin
+	first   []int // by state: index of its first edge
 	edges   []uint32
 	highest uint64
 	fault   string
@@ -114,7 +114,7 @@ func (x *explorer) failf(format string, args ...any) {
 	}
 }
 
-// moves adds what can happen next: one access of one worker to one register.
+// moves adds the next states: one access of one worker to one register.
 func (x *explorer) moves(s state) {
 	for i := range x.plan.workers {
 		switch a := x.act(s, i); a.kind {
@@ -164,7 +164,7 @@ func (x *explorer) look(s state, i int) {
 	}
 }
 
-// step has worker i learn of an event, and checks what comes of it.
+// step gives worker i an event, and checks the result.
 func (x *explorer) step(c state, i int, e event) {
 	c.locals[i] = x.workers[i].after(c.locals[i], e)
 	if e.kind != enter && x.act(c, i).kind == enter {
@@ -175,14 +175,14 @@ func (x *explorer) step(c state, i int, e event) {
 			c.before[j] &^= 1 << i
 		}
 		if c.before[i] != 0 {
-			x.failf("ORDER: worker %d passes who was there first", i+1)
+			x.failf("ORDER: worker %d passes one that was there first", i+1)
 		}
 		c.doored &^= 1 << i
 	}
 	x.add(c)
 }
 
-// wrote notes what a word in a register means for the order, and its number.
+// wrote records the effect of a word in a register on the order, and its number.
 func (x *explorer) wrote(c *state, i int, w word) {
 	x.highest = max(x.highest, w.number())
 	if b := x.plan.bound; b > 0 && w.number() >= b {
@@ -204,7 +204,7 @@ func (x *explorer) wrote(c *state, i int, w word) {
 	}
 }
 
-// checkProgress finds states from which not everybody can come to the end.
+// checkProgress finds states from which not every worker can finish.
 func (x *explorer) checkProgress() {
 	finishes := make([]bool, len(x.states))
 	for id, s := range x.states {
@@ -231,8 +231,8 @@ func (x *explorer) checkProgress() {
 	}
 }
 
-// TestExplore takes the visitors through every order of accesses. "Each" drains
-// after every number; "some" lets an era have several.
+// TestExplore takes the visitors through every order of accesses. "Each" drains after every
+// number; "some" lets an era have several.
 func TestExplore(t *testing.T) {
 	plans := []plan{
 		{name: "unbounded", workers: 2, visits: 3},
@@ -241,7 +241,7 @@ func TestExplore(t *testing.T) {
 		{name: "each", workers: 3, visits: 1, bound: LeastMaxTicket(3), sorted: true},
 	}
 	if *full {
-		// What is kept holds no pointers.
+		// The kept states hold no pointers.
 		defer debug.SetGCPercent(debug.SetGCPercent(25))
 		plans = append(plans,
 			plan{name: "unbounded", workers: 3, visits: 1},
@@ -265,7 +265,7 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// TestMutations leaves out or turns round one rule at a time.
+// TestMutations leaves out or reverses one rule at a time.
 func TestMutations(t *testing.T) {
 	same := func(v *visitor) word { return word(v.gate.era % eras << eraShift) }
 	tests := []plan{
@@ -277,19 +277,19 @@ func TestMutations(t *testing.T) {
 			}
 			return w
 		}, want: "BOUND"},
-		{name: "nobody waits for who is behind", distort: func(v *visitor, w word) word {
+		{name: "no worker waits for one that is behind", distort: func(v *visitor, w word) word {
 			if v.gate.at && v.behind(w) {
 				return goneWord
 			}
 			return w
 		}, want: "BOUND"},
-		{name: "who is ahead taken for behind", distort: func(v *visitor, w word) word {
+		{name: "a worker ahead is taken for one behind", distort: func(v *visitor, w word) word {
 			if v.gate.at && v.ahead(w) {
 				return word((v.gate.era + eras - 1) % eras << eraShift)
 			}
 			return w
 		}, want: "DEADLOCK"},
-		{name: "who is ahead does not close the era", distort: func(v *visitor, w word) word {
+		{name: "a worker ahead does not close the era", distort: func(v *visitor, w word) word {
 			if v.gate.at && v.ahead(w) {
 				return same(v)
 			}
@@ -301,7 +301,7 @@ func TestMutations(t *testing.T) {
 			}
 			return w
 		}, want: "DRAIN"},
-		{name: "who has finished takes its number along", rude: true, want: "DRAIN"},
+		{name: "a finished worker keeps its number", rude: true, want: "DRAIN"},
 	}
 	for _, p := range tests {
 		t.Run(p.name, func(t *testing.T) {
@@ -313,8 +313,7 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// deaf passes over who is choosing: the very thing that makes a bakery safe
-// is left out.
+// deaf ignores workers that are choosing, which the bakery's safety rests on.
 func deaf(v *visitor, w word) word {
 	if !v.gate.at && w.phase() == layout.Choosing {
 		return w - word(layout.Choosing)

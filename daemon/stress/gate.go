@@ -1,31 +1,30 @@
 package stress
 
-// gate keeps numbers below a bound by the drain rule: once a number reaches
-// the limit, no worker that comes enters the doorway until all numbers are back
-// to zero.
+// gate keeps numbers below a bound by the drain rule: once a number reaches the limit, no
+// arriving worker enters the doorway until all numbers are back to zero.
 //
-// Time is divided into eras, in each of which numbers begin at zero. A worker
-// shows its era beside its number, in the register that only it writes, and
-// before each doorway reads all registers. An era is closed by a number of the
-// limit or above; who finds that, or somebody in the next era, goes there too,
-// putting its number back to zero, and waits until nobody is behind.
+// Time is divided into eras, in each of which numbers begin at zero. A worker shows its era
+// together with its number, in the register that only it writes, and before each doorway reads
+// all registers. A number of the limit or above closes an era. A worker that finds such a number,
+// or a worker in the next era, goes to that era too. It resets its number to zero, and waits
+// until no worker is behind.
 //
 //   - BOUND: numbers stay below the bound.
 //   - DRAIN: no doorway is entered after a look that began when the era was
 //     closed.
 //
-// PROTOCOL.md, "Bounded numbers", has the proofs; explore_test.go takes this
-// code through every interleaving.
+// PROTOCOL.md, "Bounded numbers", has the proofs; explore_test.go takes this code through every
+// interleaving.
 type gate struct {
-	limit   uint64 // the number that closes an era; 0: there is no gate
+	limit   uint64 // the number that closes an era; 0: no gate
 	era     uint64 // the registers show it modulo 3
 	at      bool   // neither in the doorway nor beyond it
-	leaving bool   // to go for good
+	leaving bool   // after this visit there is no other
 }
 
-// reserve is by how much numbers may pass the limit. Who has drawn one above it
-// closes the era for itself: so it does that in one doorway only, with two
-// numbers, that of the claim and that of the ticket.
+// reserve returns how far numbers may pass the limit. A worker that has drawn one above it has
+// closed the era for itself. It can do that in one doorway only, with two numbers: that of the
+// claim and that of the ticket.
 func reserve(workers int) uint64 { return 2 * uint64(workers) }
 
 // LeastMaxTicket returns the smallest bound for a number of workers.
@@ -36,7 +35,7 @@ func (g *gate) arrive() action {
 	return action{kind: look}
 }
 
-// judge decides at the gate, by what all registers show.
+// judge decides at the gate, according to all registers.
 func (v *visitor) judge(words []word) action {
 	g := &v.gate
 	closed := false
@@ -50,7 +49,7 @@ func (v *visitor) judge(words []word) action {
 		}
 	}
 	switch {
-	case closed: // also for who leaves: its number may be all that tells of it
+	case closed: // also if it leaves: only its number may show that
 		g.era++
 		v.renew()
 		return v.show(word(g.era % eras << eraShift))
@@ -61,8 +60,7 @@ func (v *visitor) judge(words []word) action {
 	return v.acquire()
 }
 
-// behind tells whether a worker is still in the era before: its number is not
-// back to zero.
+// behind reports whether a worker is still in the era before: its number is not back to zero.
 func (v *visitor) behind(w word) bool {
 	return !w.gone() && (w.era()+1)%eras == v.gate.era%eras
 }

@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 )
 
-// Memory is a lock whose slots are registers in the memory of this process.
-// Nothing but reads and writes of them decides who enters.
+// Memory is a lock whose slots are registers in the memory of this process. Only reads and writes
+// of them decide which worker enters.
 type Memory struct {
-	// MaxTicket bounds the numbers of tickets: all stay below it. 0: they are not bounded.
+	// MaxTicket is an exclusive bound of ticket numbers. 0: no bound.
 	MaxTicket uint64
 }
 
@@ -36,21 +36,21 @@ func (b Memory) open(ctx context.Context, r *run) ([]access, error) {
 	return all, nil
 }
 
-// shelf has the registers of all workers.
+// shelf holds the registers of all workers.
 type shelf struct {
 	registers []register
 	stopped   atomic.Bool
 }
 
-// register is a word that one worker writes and all read. The rest only spares
-// those who wait for it to change from looking all the time: it is rung after
-// the word was written, and whoever is rung for reads the word.
+// register is a word that one worker writes and all read. The other fields only spare waiting
+// workers from reading it all the time. The bell rings after the word was written, and each woken
+// worker reads the word.
 type register struct {
 	word     atomic.Uint64
 	watchers atomic.Int32
 	mu       sync.Mutex
 	rung     sync.Cond
-	_        [64]byte // so that neighbours are in different cache lines
+	_        [64]byte // keeps neighbours in different cache lines
 }
 
 func (r *register) write(w word) {
@@ -66,8 +66,8 @@ func (r *register) ring() {
 	r.rung.Broadcast()
 }
 
-// await waits until the register shows another word than was, and returns it.
-// After a stop it returns at once.
+// await waits until the register shows another word than was, and returns it. After a stop it
+// returns immediately.
 func (s *shelf) await(of int, was word) word {
 	r := &s.registers[of]
 	if w := word(r.word.Load()); w != was {
@@ -90,7 +90,7 @@ func (s *shelf) stop() {
 	}
 }
 
-// customer carries out what a visitor asks for.
+// customer carries out a visitor's actions.
 type customer struct {
 	shelf *shelf
 	ctx   context.Context
@@ -121,7 +121,7 @@ func (c *customer) close() error {
 
 func (c *customer) highest() uint64 { return c.v.highest }
 
-// drive goes on until the visitor is inside, or done.
+// drive continues until the visitor is inside, or done.
 func (c *customer) drive(a action) kind {
 	for {
 		if c.trace != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMemory has the sections ordered by nothing but the lock: the race
-// detector, where it is on, judges whether that is enough.
+// TestMemory orders the sections only by the lock. The race detector, if enabled, judges whether
+// that suffices.
 func TestMemory(t *testing.T) {
 	for _, maxTicket := range []uint64{0, LeastMaxTicket(8), 300} {
 		r, err := Run(t.Context(), Config{Workers: 8, Iterations: 2000, blind: true}, Memory{MaxTicket: maxTicket})
@@ -59,7 +59,7 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// until ends a context by the first line that has a text in it.
+// until ends a context at the first line that contains a text.
 type until struct {
 	text   string
 	cancel context.CancelCauseFunc
@@ -76,8 +76,7 @@ func (u *until) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestInterrupted ends a run while its workers wait: in the line, at the gate,
-// and inside.
+// TestInterrupted ends a run while its workers wait: in the queue, at the gate, and inside.
 func TestInterrupted(t *testing.T) {
 	for _, text := range []string{") waits for worker", "waits at the gate", "enters"} {
 		t.Run(text, func(t *testing.T) {
@@ -92,7 +91,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestDebug follows what is told of a run.
+// TestDebug follows the debug output of a run.
 func TestDebug(t *testing.T) {
 	var told strings.Builder
 	r, err := Run(t.Context(), Config{Workers: 3, Iterations: 20, Hold: time.Millisecond, Debug: &told}, Memory{MaxTicket: 20})

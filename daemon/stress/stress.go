@@ -1,13 +1,11 @@
-// Package stress has workers take a lock over and over, each time to raise a
-// counter that nothing else guards, and tells whether it came out right. The
-// lock is in memory, on a device, or bakeryd's. It knows nothing of flags, nor
-// of how a result is shown.
+// Package stress makes workers take a lock repeatedly, each time to raise a counter that only the
+// lock guards, and checks the result. The lock is in memory, on a device, or bakeryd's. The
+// package knows no flags, and not how a result is shown.
 //
-// In memory it is the bakery in a nutshell: every worker is a host of its own
-// and drives the machine of package bakery, the same that the daemon drives on
-// a disk, over an array of slots. Begin with visitor.go; memory.go carries out
-// what it asks for. gate.go bounds the numbers of tickets, which nothing but
-// this package does. device.go and clients.go go through the daemon.
+// In memory it is the bakery in its smallest form. Every worker is a host and drives the machine
+// of package bakery, the same that the daemon drives on a disk, over an array of slots. Begin
+// with visitor.go; memory.go carries out its actions. gate.go bounds the numbers of tickets,
+// which only this package does. device.go and clients.go use the daemon.
 package stress
 
 import (
@@ -23,68 +21,68 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// ErrInvalid is returned when what was asked for cannot be run.
+// ErrInvalid is returned when the configuration cannot be run.
 var ErrInvalid = errors.New("invalid run")
 
 const (
 	maxIterations = 1 << 40
 
-	// yieldEvery is of how many sections one lets others run in its midst: a lock that does not keep them out would
-	// often go unnoticed without, least of all on one processor.
+	// yieldEvery is the interval of sections that yield in the middle. Without that, a broken
+	// lock would often go unnoticed, especially on one processor.
 	yieldEvery = 16
 )
 
-// Config is what the workers are to do.
+// Config configures a run.
 type Config struct {
 	Workers    int           // 1 to layout.MaxHosts
 	Iterations int           // critical sections of each worker, at least 1
-	Hold       time.Duration // for how long each section is held, beyond what it takes
-	Debug      io.Writer     // is told who waits for whom; nil: nobody is
+	Hold       time.Duration // additional duration of each section
+	Debug      io.Writer     // receives a line for each wait; nil: none
 
 	distort func(v *visitor, w word) word // tests: that of visitors in memory
-	blind   bool                          // tests: nothing but the lock under test orders the sections
+	blind   bool                          // tests: only the lock under test orders the sections
 }
 
-// Result is how a run came out.
+// Result is the outcome of a run.
 type Result struct {
 	Workers    int
 	Iterations int    // of each worker
-	Expected   uint64 // what the counter is to show
-	Observed   uint64 // what it shows
+	Expected   uint64 // counter value that is correct
+	Observed   uint64 // counter value at the end
 	MaxTicket  uint64 // the largest number of a ticket
-	Drains     uint64 // how often the numbers began at zero again
+	Drains     uint64 // number of times that the numbers began at zero again
 	Overlaps   uint64 // sections begun while another worker was inside
 	Disordered uint64 // grants whose token was not greater than the one before; with bounded numbers, of an earlier era
 	Elapsed    time.Duration
 }
 
-// Passed tells whether the lock did what it promises.
+// Passed reports whether the lock kept its promises.
 func (r *Result) Passed() bool {
 	return r.Observed == r.Expected && r.Overlaps == 0 && r.Disordered == 0
 }
 
-// Backend is where the lock is: [Memory], [Device] or [Clients].
+// Backend is the kind of lock: [Memory], [Device] or [Clients].
 type Backend interface {
-	// open gives every worker its access to the lock. Who waits gives up when ctx ends.
+	// open gives every worker its access to the lock. A waiting worker gives up when ctx ends.
 	open(ctx context.Context, r *run) ([]access, error)
 }
 
-// access is one worker's way to the lock.
+// access is one worker's access to the lock.
 type access interface {
-	lock() (grant, error) // the cause of ctx's end, if that came first
-	unlock() error        // also tells if the lock was lost meanwhile
+	lock() (grant, error) // returns the cause of ctx's end, if that came first
+	unlock() error        // returns an error also if the lock was lost
 	close() error         // after the last unlock
-	highest() uint64      // the largest number that it drew, or that it knows of
+	highest() uint64      // the largest number that it drew or saw
 }
 
-// grant is a hold, to be compared with the one before.
+// grant is a hold, to be compared with the previous one.
 type grant struct {
 	ticket  layout.Ticket
-	era     uint64 // counts the drains
-	bounded bool   // numbers are: then their order is worth nothing while they are drained
+	era     uint64 // number of drains
+	bounded bool   // numbers are bounded: their order has no meaning while they are drained
 }
 
-// after tells whether g may follow h.
+// after reports whether g may follow h.
 func (g grant) after(h grant) bool {
 	if g.bounded {
 		return g.era >= h.era
@@ -95,20 +93,19 @@ func (g grant) after(h grant) bool {
 // run is a run under way.
 type run struct {
 	cfg   Config
-	trace *trace // nil: nobody is told
+	trace *trace // nil: no trace
 
 	inside   atomic.Int32
 	overlaps atomic.Uint64
 
-	// Guarded by nothing but the lock under test.
+	// Guarded only by the lock under test.
 	counter    uint64
 	last       grant
 	disordered uint64
 }
 
-// Run has the workers do their work. It returns ErrInvalid, the cause of ctx's
-// end, or what a device or daemon refused; beside the last two what came out
-// until then, if work had begun.
+// Run runs the workers. It returns ErrInvalid, the cause of ctx's end, or the error of a device
+// or daemon. With the last two it also returns the result up to then, if work had begun.
 func Run(ctx context.Context, cfg Config, b Backend) (*Result, error) {
 	if cfg.Workers < 1 || cfg.Workers > layout.MaxHosts {
 		return nil, fmt.Errorf("%w: %d workers, want 1 to %d", ErrInvalid, cfg.Workers, layout.MaxHosts)
@@ -131,7 +128,7 @@ func Run(ctx context.Context, cfg Config, b Backend) (*Result, error) {
 	for i, a := range all {
 		workers.Go(func() {
 			if err := r.work(ctx, i+1, a); err != nil {
-				cancel(err) // the first error is the one to tell
+				cancel(err) // the first error is the cause
 			}
 		})
 	}
@@ -147,7 +144,7 @@ func Run(ctx context.Context, cfg Config, b Backend) (*Result, error) {
 	return res, context.Cause(ctx)
 }
 
-// work is what one worker does.
+// work is the loop of one worker.
 func (r *run) work(ctx context.Context, worker int, a access) (err error) {
 	defer func() { err = errors.Join(err, a.close()) }()
 	for range r.cfg.Iterations {
@@ -163,7 +160,7 @@ func (r *run) work(ctx context.Context, worker int, a access) (err error) {
 	return nil
 }
 
-// section raises the counter, in two steps that others must not come between.
+// section raises the counter, in two steps that no other worker must come between.
 func (r *run) section(ctx context.Context, worker int, g grant) {
 	if !r.cfg.blind && r.inside.Add(1) != 1 {
 		r.overlaps.Add(1)

@@ -8,13 +8,13 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// trace tells people what the workers do, line by line.
+// trace prints the steps of the workers, line by line.
 type trace struct {
 	out io.Writer
 
-	mu     sync.Mutex // guards what follows, and out
-	inside int        // the worker who is inside, or 0
-	holds  grant      // by what
+	mu     sync.Mutex // guards the fields below, and out
+	inside int        // the worker that is inside, or 0
+	holds  grant      // its grant
 }
 
 func (t *trace) say(worker int, format string, args ...any) {
@@ -41,7 +41,7 @@ func (t *trace) leaves(worker int) {
 	t.inside = 0
 }
 
-// waits tells what a daemon tells of a wait: how many are ahead, not who.
+// waits prints a wait in a daemon, which reports only the number of clients ahead.
 func (t *trace) waits(worker, ahead int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,7 +52,7 @@ func (t *trace) waits(worker, ahead int) {
 	t.line(worker, "waits: %d ahead, worker %d (ticket %d) is inside", ahead, t.inside, t.holds.ticket.Number())
 }
 
-// tell says what a worker in memory is about to do.
+// tell prints the next step of a worker in memory.
 func (c *customer) tell(a action) {
 	v, self := c.v, c.v.self+1
 	switch a.kind {

@@ -7,9 +7,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// visitor is one worker's way through the bakery: the gate (gate.go), if
-// numbers are bounded, and behind it the machine that the daemon drives on a
-// disk. Like that it is pure: events in, actions out.
+// visitor is one worker's way through the bakery: the gate (gate.go), if numbers are bounded, and
+// then the machine that the daemon drives on a disk. It is pure like that machine: events in,
+// actions out.
 type visitor struct {
 	self    int // its register, from 0; the machine's host id is one more
 	m       *bakery.Machine
@@ -17,24 +17,24 @@ type visitor struct {
 	views   []bakery.View
 	hosts   []bakery.Host
 	gate    gate
-	shown   word   // what the own register shows, once a write under way has landed
+	shown   word   // contents of the own register, once a write under way has landed
 	highest uint64 // number drawn so far
 
-	distort func(v *visitor, w word) word // tests: what a register is taken to show; nil: what it does
+	distort func(v *visitor, w word) word // tests: replaces the word read from a register; nil: no change
 }
 
-// kind says what an action asks for.
+// kind is the operation that an action requests.
 type kind uint8
 
 const (
-	write kind = iota + 1 // put the word into the own register: wrote
-	look                  // read all registers, in any order: saw
-	poll                  // wait until the register of is not was any more: changed
-	enter                 // inside: leave when done, or settle
+	write kind = iota + 1 // write the word to the own register; then wrote
+	look                  // read all registers, in any order; then saw
+	poll                  // wait until register of differs from was; then changed
+	enter                 // inside; then leave, or settle first
 	done                  // the visit is over
 )
 
-// action is what the worker has to do next.
+// action is the worker's next operation.
 type action struct {
 	kind kind
 	word word // write
@@ -42,8 +42,8 @@ type action struct {
 	was  word // poll
 }
 
-// newVisitor returns worker self's of so many. limit is the number that
-// closes the gate; 0: there is none.
+// newVisitor returns the visitor of worker self. limit is the number that closes the gate; 0: no
+// gate.
 func newVisitor(self, workers int, limit uint64) *visitor {
 	v := &visitor{self: self, views: make([]bakery.View, workers), hosts: make([]bakery.Host, workers), gate: gate{limit: limit}}
 	for i := range v.hosts {
@@ -53,13 +53,13 @@ func newVisitor(self, workers int, limit uint64) *visitor {
 	return v
 }
 
-// renew makes a machine that knows of no number. It has no clock, so it draws
+// renew replaces the machine by one that has seen no number. It has no clock, so it draws
 // Lamport's numbers, the first being 1.
 func (v *visitor) renew() {
 	v.m = bakery.New(bakery.Config{Host: v.self + 1, Incarnation: uint64(v.self + 1), Permits: 1})
 }
 
-// begin begins a visit. It ends inside, or done if it was cancelled.
+// begin begins a visit. The visit ends inside, or with done if it was cancelled.
 func (v *visitor) begin() action {
 	if v.gate.limit > 0 {
 		return v.gate.arrive()
@@ -67,7 +67,7 @@ func (v *visitor) begin() action {
 	return v.acquire()
 }
 
-// retire ends the last visit: what the others count on is left to them.
+// retire ends the last visit, and leaves the words that the others rely on.
 func (v *visitor) retire() action {
 	if v.gate.limit == 0 {
 		return action{kind: done}
@@ -80,7 +80,7 @@ func (v *visitor) acquire() action {
 	return v.do(v.m.Acquire(bakery.Request{Mode: layout.Exclusive}))
 }
 
-// leave ends the hold, settle shows it.
+// leave ends the hold, settle publishes it.
 func (v *visitor) leave() action  { return v.do(v.m.Release()) }
 func (v *visitor) settle() action { return v.do(v.m.Settle()) }
 
@@ -117,7 +117,7 @@ func (v *visitor) saw(words []word) action {
 	return v.do(v.m.SlotsRead(v.views))
 }
 
-// changed reports what the polled register shows now.
+// changed reports the new word of the polled register.
 func (v *visitor) changed(of int, w word) action {
 	v.words[of] = w
 	if !v.gate.at {
@@ -130,7 +130,7 @@ func (v *visitor) changed(of int, w word) action {
 	return action{kind: look}
 }
 
-// read is what a register is taken to show.
+// read returns the word that a register is taken to show.
 func (v *visitor) read(w word) word {
 	if v.distort == nil {
 		return w
@@ -138,8 +138,8 @@ func (v *visitor) read(w word) word {
 	return v.distort(v, w)
 }
 
-// do turns the machine's action into one on registers. The workers live as
-// long as the run, so the host table can be answered for at once.
+// do translates the machine's action into one on registers. The workers live as long as the run,
+// so the host table is answered immediately.
 func (v *visitor) do(a bakery.Action) action {
 	switch a.Kind {
 	case bakery.Write:

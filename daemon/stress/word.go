@@ -5,8 +5,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// word is a slot in memory: all that a worker shows, in one register that only
-// it writes. The ticket leaves its lowest 8 bits free; of these
+// word is a slot in memory: everything that a worker shows, in one register that only it writes.
+// The ticket leaves its lowest 8 bits free. Their meaning is:
 //
 //	bits 0-1  phase
 //	bit  2    mode
@@ -18,8 +18,8 @@ const (
 	eraShift  = 4
 	spareBits = layout.MaxGrants - 1
 
-	eras = 3 // told apart: behind, the same, ahead
-	gone = 3 // instead of an era: the worker takes no more part
+	eras = 3 // distinguishes behind, the same, ahead
+	gone = 3 // instead of an era: the worker has left
 )
 
 const goneWord = word(gone << eraShift)
@@ -34,8 +34,8 @@ func (w word) number() uint64        { return w.ticket().Number() }
 func (w word) era() uint64           { return uint64(w >> eraShift & 3) }
 func (w word) gone() bool            { return w.era() == gone }
 
-// view is the word as the protocol's machine reads it. Every worker has one
-// incarnation, of its own number.
+// view returns the word as a View of the protocol's machine. The incarnation of a worker is its
+// number.
 func (w word) view(host int) bakery.View {
 	return bakery.View{Readable: true, Slot: bakery.Slot{
 		Incarnation: uint64(host),

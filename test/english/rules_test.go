@@ -79,8 +79,6 @@ var unfinished = []string{
 	"daemon/page/files/model.js",
 	"daemon/page/files/page.html",
 	"daemon/page/files/words.js",
-	"daemon/standing/*.go",
-	"daemon/stress/*.go",
 	"daemon/tally/*.go",
 	"daemon/timeline/*.go",
 	"daemon/timeline/page/model.js",
