@@ -12,31 +12,32 @@ import (
 //
 //	0..1  length, 8
 //	2     bit 0: registrations can be kept through a loss of power (PTPL_C)
-//	3     bit 7: the types are told; bit 0: registrations are kept so now (PTPL_A)
+//	3     bit 7: the types are reported; bit 0: registrations are kept so now (PTPL_A)
 //	4     bit 7: Write Exclusive - All Registrants
 const (
 	inReportCapabilities = 0x02
 	capabilitiesLen      = 8
 )
 
-// Capabilities is what a device says of its persistent reservations.
+// Capabilities describes the persistent reservations of a device.
 type Capabilities struct {
-	Reported       bool `json:"reported"`        // it told what follows; older targets do not
+	Reported       bool `json:"reported"`        // the device reports the fields below; older targets do not
 	AllRegistrants bool `json:"all_registrants"` // it has the type of reservation that fencing needs
 	CanPersist     bool `json:"can_persist"`     // it can keep registrations through a loss of power
 	Persists       bool `json:"persists"`        // and does so now
-	Keys           int  `json:"keys"`            // that are registered
+	Keys           int  `json:"keys"`            // number of registered keys
 }
 
-// ReadCapabilities asks the device at path what persistent reservations it has. It opens the device for reading only
-// and changes nothing. It returns ErrUnsupported if the device has none or, as NVMe's, does not tell this way, or
-// wraps an errno or what the device said.
+// ReadCapabilities reads the capabilities of the device at path. It opens the device for reading
+// only and changes nothing. It returns ErrUnsupported if the device has no persistent
+// reservations, or, like NVMe, does not report them this way. Otherwise it wraps an errno or the
+// device's error.
 func ReadCapabilities(ctx context.Context, path string) (Capabilities, error) {
 	type result struct {
 		c   Capabilities
 		err error
 	}
-	answer := make(chan result, 1) // a device that hangs may answer after ctx's end
+	answer := make(chan result, 1) // a hanging device may answer after ctx has ended
 	go func() {
 		c, err := readCapabilities(ctx, path)
 		answer <- result{c, err}
@@ -68,7 +69,7 @@ func readCapabilities(ctx context.Context, path string) (Capabilities, error) {
 	return scsi{dev: sgDevice{fd}}.capabilities(ctx)
 }
 
-// capabilities asks for the keys first: that is what every target with reservations knows.
+// capabilities reads the keys first, which every target with reservations supports.
 func (s scsi) capabilities(ctx context.Context) (c Capabilities, err error) {
 	var keys, said []byte
 	err = retry(ctx, func() (err error) {
@@ -98,7 +99,7 @@ func (s scsi) capabilities(ctx context.Context) (c Capabilities, err error) {
 	return c, nil
 }
 
-// report returns the answer to REPORT CAPABILITIES, whole.
+// report returns the complete answer to REPORT CAPABILITIES.
 func (s scsi) report() ([]byte, error) {
 	cdb := make([]byte, cdbLen)
 	cdb[0], cdb[1] = opPersistentReserveIn, inReportCapabilities

@@ -31,7 +31,8 @@ func prWorld(t *testing.T, kind string) fencetest.World {
 	}
 }
 
-// execWorld has a disk that is a directory, and a fence command that puts a file there for each host.
+// execWorld returns a disk that is a directory, and a fence command that creates a file there for
+// each host.
 func execWorld(t *testing.T) fencetest.World {
 	dir := t.TempDir()
 	put := func(name string) func() {

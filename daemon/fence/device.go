@@ -9,37 +9,39 @@ import (
 	"time"
 )
 
-// What a command on a device ended with, if not well. Everything else that a transport returns is final.
+// The errors of a command on a device that are not final. All other errors are final.
 var (
 	errConflict = errors.New("reservation conflict")
 	errRefused  = errors.New("refused") // this device, or this way to it, does not know the command or a part of it
 	errAgain    = errors.New("the device was not ready")
 )
 
-// transport sends the commands that change reservations. Each method returns errConflict, errRefused or errAgain, or
-// wraps an errno or what the device said.
+// transport sends the commands that change reservations. Each method returns errConflict,
+// errRefused or errAgain, or wraps an errno or the device's error.
 type transport interface {
-	// register replaces the own key old by new. With ignore, whatever key there was or none; without it, errConflict
-	// if old is not what is registered. new 0 unregisters.
+	// register replaces the own key old by new. With ignore it replaces any key or none. Without
+	// ignore it returns errConflict if old is not the registered key. new 0 unregisters.
 	register(old, new uint64, ignore bool) error
 
-	// reserve takes a reservation of type WriteExclusiveAllRegistrants, or finds itself its holder. Some targets
-	// answer errConflict for another registrant's reservation although all are its holders.
+	// reserve acquires a reservation of type WriteExclusiveAllRegistrants, or joins the present
+	// one. Some targets answer errConflict for another registrant's reservation although all are
+	// its holders.
 	reserve(key uint64) error
 
-	// preempt removes all registrations of target, with abort also what they have under way. It returns errConflict
-	// if target is not registered, or own is not.
+	// preempt removes all registrations of target, and with abort also its writes under way. It
+	// returns errConflict if target or own is not registered.
 	preempt(own, target uint64, abort bool) error
 
 	String() string
 }
 
-// reader tells the state of a device. It returns errRefused or errAgain, or wraps an errno or what the device said.
+// reader reads the state of a device. It returns errRefused or errAgain, or wraps an errno or the
+// device's error.
 type reader interface {
 	state() (State, error)
 }
 
-// handle is a device, opened.
+// handle is an open device.
 type handle struct {
 	transports []transport // in the order in which to try them
 	readers    []reader
@@ -55,24 +57,25 @@ type device struct {
 	open opener
 	log  *slog.Logger
 
-	busy chan struct{} // holds one element while a session is open; guards way and warned
+	busy chan struct{} // holds one element while a session is open; guards way and warn
 	way  string        // the transport that has worked, "": none yet
-	warn bool          // it was told that the device does not abort
+	warn bool          // the operator was warned that the device does not abort
 }
 
 func newDevice(path string, open opener, log *slog.Logger) *device {
 	return &device{path: path, open: open, log: log, busy: make(chan struct{}, 1)}
 }
 
-// session is a device while it is open, which is no longer than the task wants: a path that has come to mean another
-// disk shows by the own key, which is not registered there.
+// session is a device while it is open, which is only as long as the task needs. If a path names
+// another disk meanwhile, the own key shows that: it is not registered there.
 type session struct {
 	*device
 	*handle
 }
 
-// do opens the device and does f. It returns when ctx ends; a command that the kernel holds then goes on by itself,
-// nothing is sent after it, and the device is free for the next session when it returns.
+// do opens the device and calls f. It returns when ctx ends. A command in the kernel then
+// continues in the background, no command is sent after it, and the next session begins when it
+// has returned.
 func (d *device) do(ctx context.Context, f func(context.Context, *session) error) error {
 	select {
 	case d.busy <- struct{}{}:
@@ -99,8 +102,8 @@ func (d *device) do(ctx context.Context, f func(context.Context, *session) error
 	}
 }
 
-// command does f with the transport that worked on this device before; the first time, or if that does not know the
-// command, with the first that does.
+// command calls f with the transport that worked on this device before. The first time, or if
+// that one does not know the command, it uses the first transport that does.
 func (s *session) command(ctx context.Context, f func(transport) error) error {
 	order := slices.Clone(s.transports)
 	slices.SortStableFunc(order, func(a, b transport) int {
@@ -120,8 +123,9 @@ func (s *session) command(ctx context.Context, f func(transport) error) error {
 			return err
 		}
 		errs = append(errs, fmt.Errorf("by %s: %w", t, err))
-		// Kernels before 6.4 tell a refusal as they tell a device that is not ready. Of the transport that has
-		// worked before that is to be believed, of one that is tried because that one refuses it is not.
+		// Kernels before 6.4 report a refusal like a device that is not ready. It is a real
+		// answer from a transport that has worked before, but not from one that is tried because
+		// that one refused.
 		if !errors.Is(err, errRefused) && (s.way != "" && len(errs) == 1 || !errors.Is(err, errAgain)) {
 			return errs[len(errs)-1]
 		}
@@ -143,8 +147,8 @@ func join(errs []error) error {
 	return fmt.Errorf("%w; %w", errs[0], join(errs[1:]))
 }
 
-// retry does f until it says something else than errAgain. Unit attentions, of which a device may have one for each
-// thing that happened to it, are over with the answer that tells them.
+// retry repeats f while it returns errAgain. A device may have one unit attention for each event
+// that happened to it. Each ends with the answer that reports it.
 func retry(ctx context.Context, f func() error) error {
 	const attempts = 10
 	for i := range attempts {
@@ -173,12 +177,12 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// unsupported adds what an operator can do about it.
+// unsupported adds advice for the operator.
 func unsupported(err error) error {
 	return fmt.Errorf("%w: %w; give a whole SCSI or NVMe disk or a multipath device whose target has them, or use the exec agent or another recovery policy", ErrUnsupported, err)
 }
 
-// look reads the state, if there is a way to; known tells whether there is.
+// look reads the state. known reports whether there is a way to read it.
 func (s *session) look(ctx context.Context) (state State, known bool, err error) {
 	for _, r := range s.readers {
 		err := retry(ctx, func() (err error) {
@@ -205,12 +209,12 @@ func (s *session) register(ctx context.Context, key uint64, resumed bool) error 
 	}
 	err = s.inForce(ctx, key)
 	if err != nil && !resumed && !errors.Is(err, ErrFenced) {
-		_ = s.unregister(ctx, key) // nothing was written under this key yet; the first error is the one to tell
+		_ = s.unregister(ctx, key) // nothing was written under this key yet; the earlier error is returned
 	}
 	return err
 }
 
-// registerKey registers the own key, or finds it registered.
+// registerKey registers the own key, unless it is registered.
 func (s *session) registerKey(ctx context.Context, key uint64, registered bool) error {
 	old, ignore := uint64(0), true
 	if registered {
@@ -218,7 +222,8 @@ func (s *session) registerKey(ctx context.Context, key uint64, registered bool) 
 	}
 	err := s.command(ctx, func(t transport) error { return t.register(old, key, ignore) })
 	if errors.Is(err, errConflict) && !registered {
-		// NVMe registers or replaces, and Linux chooses between them by whether there is an old key.
+		// NVMe registers or replaces, and Linux chooses between them by whether there is an old
+		// key.
 		err = s.command(ctx, func(t transport) error { return t.register(key, key, true) })
 	}
 	switch {
@@ -241,9 +246,10 @@ func (s *session) unregister(ctx context.Context, key uint64) error {
 	return err
 }
 
-// inForce makes sure that the reservation is in force and the own key registered, as far as that can be read.
+// inForce ensures that the reservation is in force and the own key registered, as far as that can
+// be read.
 func (s *session) inForce(ctx context.Context, own uint64) error {
-	for range 3 { // a reservation that ends between two steps, by its last registrant's leave, is taken anew
+	for range 3 { // if the last registrant leaves between two steps, the reservation ends and is acquired again
 		state, known, err := s.look(ctx)
 		switch {
 		case err != nil:
@@ -260,28 +266,29 @@ func (s *session) inForce(ctx context.Context, own uint64) error {
 		case errors.Is(err, errRefused):
 			return unsupported(err)
 		case errors.Is(err, errConflict) && known:
-			// Another host was faster, or the own key was removed: the next look tells.
+			// Another host was faster, or the own key was removed: the next look decides.
 		case errors.Is(err, errConflict):
 			if err := s.registerKey(ctx, own, true); err != nil {
 				return err
 			}
-			return fmt.Errorf("%w: in a way that cannot be read", ErrReserved)
+			return fmt.Errorf("%w: the reservation cannot be read", ErrReserved)
 		case err != nil:
 			return err
 		case !known:
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: the reservation does not last", ErrUnconfirmed)
+	return fmt.Errorf("%w: the reservation ended repeatedly", ErrUnconfirmed)
 }
 
 func reservedBy(s State) error {
-	return fmt.Errorf("%w: %s, want %s; whatever reserved it uses it too, or has left it behind: have that release it, or clear it (sg_persist --clear)",
+	return fmt.Errorf("%w: %s, want %s; another program uses the device, or has left its reservation behind: release it there, or clear it (sg_persist --clear)",
 		ErrReserved, s.Type, WriteExclusiveAllRegistrants)
 }
 
-// fence removes the key of a target. In this order: the reservation, without which an unregistered host may write;
-// the key; and then a look, for a device that says yes and does nothing.
+// fence removes the key of a target. It first ensures the reservation, without which an
+// unregistered host may write. It removes the key, and then reads it, in case the device confirms
+// without removing it.
 func (s *session) fence(ctx context.Context, own, target uint64, drain time.Duration) error {
 	if err := s.inForce(ctx, own); err != nil {
 		return err
@@ -293,7 +300,7 @@ func (s *session) fence(ctx context.Context, own, target uint64, drain time.Dura
 	for {
 		if !aborted {
 			if err := pause(ctx, drain); err != nil {
-				return fmt.Errorf("%w: writes that the device had begun were not waited for: %w", ErrUnconfirmed, err)
+				return fmt.Errorf("%w: interrupted while waiting for writes that the device had begun: %w", ErrUnconfirmed, err)
 			}
 		}
 		state, known, err := s.look(ctx)
@@ -307,7 +314,8 @@ func (s *session) fence(ctx context.Context, own, target uint64, drain time.Dura
 		case state.registered(own) && state.ours():
 			return nil
 		}
-		// Some targets drop the reservation with the registration of who made it: the target could write again.
+		// Some targets drop the reservation with the registration of its creator: the target
+		// could write again.
 		if err := s.inForce(ctx, own); err != nil {
 			return err
 		}
@@ -315,8 +323,8 @@ func (s *session) fence(ctx context.Context, own, target uint64, drain time.Dura
 	}
 }
 
-// cut removes the registrations of a key; aborted tells whether nothing of it is under way any more. It is no error
-// that there is none.
+// cut removes the registrations of a key. aborted reports whether no writes under it are under
+// way any more. It is no error if there are none.
 func (s *session) cut(ctx context.Context, own, target uint64) (aborted bool, err error) {
 	state, known, err := s.look(ctx)
 	switch {
@@ -332,7 +340,7 @@ func (s *session) cut(ctx context.Context, own, target uint64) (aborted bool, er
 	if errors.Is(err, errRefused) {
 		if !s.warn {
 			s.warn = true
-			s.log.Warn("device does not abort what a fenced host has under way, waiting for that each time", "device", s.path, "err", err)
+			s.log.Warn("device cannot abort writes of a fenced host, waiting for them each time", "device", s.path, "err", err)
 		}
 		err = s.command(ctx, func(t transport) error { return t.preempt(own, target, false) })
 	}
@@ -345,7 +353,8 @@ func (s *session) cut(ctx context.Context, own, target uint64) (aborted bool, er
 	return aborted, err
 }
 
-// conflicted tells why a preempt ended in a conflict: nil if the target was not registered any more.
+// conflicted returns why a preempt ended in a conflict: nil if the target was no longer
+// registered.
 func (s *session) conflicted(ctx context.Context, own, target uint64) error {
 	state, known, err := s.look(ctx)
 	switch {

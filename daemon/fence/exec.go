@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// execAgent fences by an external command, told as fence-agents are: by lines on its standard input.
+// execAgent fences by an external command. Like fence-agents, it reads its input as lines on
+// stdin.
 type execAgent struct {
 	command string
 }
@@ -28,18 +29,18 @@ func newExec(cfg Config) (*execAgent, error) {
 	return &execAgent{command: cfg.Command}, nil
 }
 
-// Register implements Agent. There is nothing to do.
+// Register implements Agent. It has no effect.
 func (a *execAgent) Register(ctx context.Context) error { return ctx.Err() }
 
-// Unregister implements Agent. There is nothing to do.
+// Unregister implements Agent. It has no effect.
 func (a *execAgent) Unregister(ctx context.Context) error { return ctx.Err() }
 
 // String implements Agent. The command line may hold a password.
 func (a *execAgent) String() string { return "exec" }
 
-// ValidName checks a host name that a fence command is to be given: ASCII letters, digits, '.', '_', ':' and '-', not
-// at the beginning. A name is chosen by its host; made of these it is one line, one word, no option, and no shell
-// code, wherever a script puts it. It returns ErrTarget.
+// ValidName checks a host name for a fence command: ASCII letters, digits, '.', '_', ':' and '-',
+// not at the beginning. A host chooses its own name. Such a name is one line, one word, no
+// option, and no shell code, wherever a script puts it. ValidName returns ErrTarget.
 func ValidName(name string) error {
 	if name == "" {
 		return fmt.Errorf("%w: it has no name", ErrTarget)
@@ -56,18 +57,20 @@ func ValidName(name string) error {
 }
 
 const (
-	outputKept  = 4 << 10 // bytes of the command's output, its last
-	outputLines = 5       // told in an error, of 200 bytes at most
+	outputKept  = 4 << 10 // bytes kept from the end of the command's output
+	outputLines = 5       // lines in an error, of 200 bytes at most
 
-	// outputWait is how long the output of what left the process group is waited for after the command ended.
+	// outputWait bounds the wait for output of processes outside the group after the command
+	// ended.
 	outputWait = time.Second
 
-	// killWait is how long a killed command is waited for; in the middle of IO on a hung device it does not die.
+	// killWait bounds the wait for a killed command. During IO on a hung device a process does
+	// not die.
 	killWait = 2 * outputWait
 )
 
-// Fence implements Agent. The command has confirmed by exit 0 and before ctx's end; whatever it left running in its
-// process group is killed.
+// Fence implements Agent. Exit status 0 before ctx ends confirms the fencing. Processes that the
+// command left in its process group are killed.
 func (a *execAgent) Fence(ctx context.Context, t Target) error {
 	if err := ValidName(t.Name); err != nil {
 		return err
@@ -105,15 +108,16 @@ func (a *execAgent) result(t Target, state *os.ProcessState, err error, out *tai
 	case err != nil:
 		return fmt.Errorf("fence %s: %w: command killed: %w%s", t, ErrUnconfirmed, err, out)
 	case state == nil:
-		return fmt.Errorf("fence %s: %w: how the command ended is not known%s", t, ErrUnconfirmed, out)
+		return fmt.Errorf("fence %s: %w: the result of the command is unknown%s", t, ErrUnconfirmed, out)
 	case !state.Success():
 		return fmt.Errorf("fence %s: %w: command ended with %s%s", t, ErrUnconfirmed, state, out)
 	}
 	return nil
 }
 
-// waitGroup waits for the end of a command that leads a process group, and kills the group then, or when ctx ends, of
-// which it returns the error. The group is killed before its leader is reaped: until then its number is nobody else's.
+// waitGroup waits for the end of a command that leads a process group, then kills the group. If
+// ctx ends first, it kills the group and returns ctx's error. It reaps the leader last, because
+// until then no other process can have its number.
 func waitGroup(ctx context.Context, cmd *exec.Cmd) error {
 	ended := make(chan struct{})
 	go func() {
@@ -128,13 +132,13 @@ func waitGroup(ctx context.Context, cmd *exec.Cmd) error {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // nobody is left in it, or all are killed
+	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // the group is empty, or all are killed
 	<-ended
-	_ = cmd.Wait() // its error is in the process state, or is that a stray process keeps the output open
+	_ = cmd.Wait() // the error is in the process state, or is that a stray process keeps the output open
 	return err
 }
 
-// environment is the own one, without what is between this process and systemd, and the target.
+// environment returns the own environment without systemd's variables, and with the target.
 func environment(t Target) []string {
 	own := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		for _, name := range []string{"NOTIFY_SOCKET=", "WATCHDOG_", "LISTEN_", "BAKERY_FENCE_"} {
@@ -151,15 +155,15 @@ func environment(t Target) []string {
 		fmt.Sprintf("BAKERY_FENCE_INCARNATION=%016x", t.Incarnation))
 }
 
-// input is what fence-agents read, and what they pass over as unknown.
+// input returns the lines that fence-agents read, and others that they ignore as unknown.
 func input(t Target) string {
 	return fmt.Sprintf("action=off\nplug=%[1]s\nnodename=%[1]s\nport=%[1]s\nhost_id=%[2]d\nincarnation=%016[3]x\n",
 		t.Name, t.Host, t.Incarnation)
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of the written text.
 type tail struct {
-	mu   sync.Mutex // guards kept: after outputWait the command's output may still be copied
+	mu   sync.Mutex // guards kept: the command's output may still be copied after outputWait
 	kept []byte
 	max  int
 }
@@ -174,7 +178,7 @@ func (w *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is the last lines, in one and fit for a log.
+// String returns the last lines, as one line that is fit for a log.
 func (w *tail) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -68,7 +68,7 @@ func TestExecOutputIsBounded(t *testing.T) {
 	require.Equal(t, ": 3456789ABC", w.String())
 }
 
-// A command that hangs is killed with all that it started, as soon as nobody waits for it any more.
+// A hanging command is killed with all processes that it started when ctx ends.
 func TestExecHangs(t *testing.T) {
 	t.Chdir(t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -84,13 +84,13 @@ func TestExecHangs(t *testing.T) {
 	requireGone(t, child)
 }
 
-// What a command that has ended left running does not hold anything up, and is ended too.
+// A background process of the command does not block Fence, and is ended too.
 func TestExecLeavesChildren(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, execAgentOf(t, `sleep 1000 & echo $! >child`).Fence(t.Context(), db3))
 	requireGone(t, pidIn(t, "child"))
 
-	// One that left the group holds the output open, and is waited for only a while.
+	// A process outside the group keeps the output open. Fence waits for it for outputWait only.
 	require.NoError(t, execAgentOf(t, `setsid sh -c 'echo $$ >stray.new; mv stray.new stray; exec sleep 1000' & while ! test -e stray; do :; done`).Fence(t.Context(), db3))
 	stray := pidIn(t, "stray")
 	require.NoError(t, unix.Kill(stray, unix.SIGKILL))

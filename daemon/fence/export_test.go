@@ -12,7 +12,7 @@ type Testing struct {
 	Agents   [2]Agent
 	Keys     [2]uint64
 	CanWrite func(host int) bool
-	Break    func() (mend func())
+	Break    func() (repair func())
 	Hang     func() (release func())
 }
 

@@ -52,15 +52,17 @@ const (
 	prIgnoreKey       = 1
 	prWriteExclAllReg = 5
 
-	// What the calls return, above 0, by linux/pr.h; kernels before 6.4 return the SCSI result or NVMe status.
+	// Positive results of the calls, by linux/pr.h. Kernels before 6.4 return the SCSI result or
+	// NVMe status.
 	prIOError  = 0x2
 	prConflict = 0x18
 )
 
-// kernel is the transport of Linux's own calls, which reach SCSI and NVMe disks and every path of a multipath device.
+// kernel is the transport of Linux's own calls, which reach SCSI and NVMe disks and every path of
+// a multipath device.
 type kernel struct {
 	fd        int
-	namespace uint32 // of an NVMe device, 0: another
+	namespace uint32 // of an NVMe device; 0: another device
 }
 
 var (
@@ -138,7 +140,7 @@ func fromLinux(kind uint32) Type {
 	return Type(0xff)
 }
 
-// outcome sorts what a call returned: an errno, or what the device said.
+// outcome classifies the result of a call: an errno, or the device's answer.
 func (k kernel) outcome(call string, n int, err error) error {
 	switch {
 	case err != nil:
@@ -150,13 +152,13 @@ func (k kernel) outcome(call string, n int, err error) error {
 	case k.namespace != 0 && n != prIOError && (n&nvmeStatus == nvmeInvalidOpcode || n&nvmeStatus == nvmeInvalidField):
 		return fmt.Errorf("%w: %s: NVMe status %#x", errRefused, call, n)
 	case n == prIOError, n&0xff == statusCheckCondition, n >= 1<<16:
-		// A unit attention and whatever else it may be; or no path to the device for now.
+		// A unit attention or another condition; or there is temporarily no path to the device.
 		return fmt.Errorf("%w: %s: device status %#x", errAgain, call, n)
 	}
 	return fmt.Errorf("%s: device status %#x", call, n)
 }
 
-// NVMe's own commands, for what the kernel has no call for.
+// NVMe's own commands, where the kernel has no call.
 type nvmeCommand struct { // struct nvme_passthru_cmd
 	opcode, flags uint8
 	_             uint16
@@ -203,7 +205,7 @@ func namespaceOf(fd int) uint32 {
 	return uint32(n)
 }
 
-// unregister removes the own registration, which key must be.
+// unregister removes the own registration, whose key must be key.
 func (v nvme) unregister(key uint64) error {
 	const unregister = 1
 	data := make([]byte, 16)
@@ -217,7 +219,7 @@ func (v nvme) state() (State, error) {
 		return State{}, fmt.Errorf("%w: not an NVMe device", errRefused)
 	}
 	for room := 8 << 10; ; {
-		extended := uint32(1) // host identifiers of 16 bytes, which a device has that is not told otherwise
+		extended := uint32(1) // host identifiers of 16 bytes, a device's default
 		buf := make([]byte, room)
 		report := nvmeCommand{opcode: nvmeReport, cdw10: uint32(room/4 - 1), cdw11: extended}
 		err := v.command(report, buf)

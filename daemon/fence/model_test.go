@@ -8,31 +8,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lun is a small model of a logical unit's persistent reservations, by SPC-4. Every nexus of it is one host's path.
+// lun is a small model of a logical unit's persistent reservations, by SPC-4. Each nexus is one
+// host's path to it.
 type lun struct {
-	mu         sync.Mutex // guards all below
+	mu         sync.Mutex // guards the fields below
 	registered []*nexus   // in the order of registration
 	held       bool
 	kind       byte
-	holder     *nexus // who made the reservation; under all-registrants each registrant holds it
+	holder     *nexus // creator of the reservation; under all-registrants each registrant holds it
 	generation uint32
 	persist    bool // registrations outlive a loss of power
 
-	// What this target lacks or does wrong.
+	// Features that this target lacks or implements wrongly.
 	none         bool // no persistent reservations at all
 	noReport     bool // REPORT CAPABILITIES is an invalid field
 	noPersist    bool // persist through power loss is an invalid field, as in tgt
 	noAbort      bool // PREEMPT AND ABORT is an invalid field, as in tgt
-	nvme         bool // RESERVE of another registrant conflicts, and registering is not replacing, as in Linux's NVMe target
-	dropsHolder  bool // the reservation goes with the registration of who made it
-	ignorePrempt bool // PREEMPT says yes and does nothing
+	nvme         bool // RESERVE of another registrant conflicts, and registering does not replace, as in Linux's NVMe target
+	dropsHolder  bool // the reservation ends with the registration of its creator
+	ignorePrempt bool // PREEMPT succeeds without any effect
 }
 
 // nexus is the path of one initiator to a lun: a scsiDevice.
 type nexus struct {
 	lun        *lun
 	key        uint64
-	attentions []uint16 // unit attentions that wait to be told
+	attentions []uint16 // pending unit attentions
 	tasks      int      // writes under way
 	descriptor bool     // sense data is in descriptor format
 	before     func(cdb []byte)
@@ -209,7 +210,7 @@ func (n *nexus) preempt(kind byte, target uint64, abort bool) scsiResult {
 
 func (l *lun) allRegistrants() bool { return l.kind == 7 || l.kind == 8 }
 
-// remove takes a registration away; unless by itself it is told why.
+// remove removes a registration. The nexus gets a unit attention unless it removed it itself.
 func (l *lun) remove(n, by *nexus, why uint16) {
 	l.registered = slices.DeleteFunc(l.registered, func(r *nexus) bool { return r == n })
 	n.key = 0
@@ -221,7 +222,7 @@ func (l *lun) remove(n, by *nexus, why uint16) {
 	}
 }
 
-// powerLoss is what a loss of the target's power leaves.
+// powerLoss loses the state that does not survive a loss of the target's power.
 func (l *lun) powerLoss() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -230,7 +231,7 @@ func (l *lun) powerLoss() {
 	}
 }
 
-// mayWrite tells whether a write that the nexus began now would be taken.
+// mayWrite reports whether a write that the nexus began now would be accepted.
 func (n *nexus) mayWrite() bool {
 	n.lun.mu.Lock()
 	defer n.lun.mu.Unlock()
@@ -250,7 +251,8 @@ func (n *nexus) underWay() int {
 	return n.tasks
 }
 
-// linux is the kernel's transport on the model: its own errors, and keys that are to outlive a loss of power.
+// linux is the kernel's transport on the model: its own errors, and keys that must survive a loss
+// of power.
 type linux struct{ scsi }
 
 func overLinux(n *nexus) linux { return linux{scsi{dev: n, persist: true}} }
@@ -288,7 +290,7 @@ func (k linux) say(err error) error {
 	return err
 }
 
-// blind is a reader that the kernel lacks.
+// blind is a reader that the kernel does not have.
 type blind struct{}
 
 func (blind) state() (State, error) { return kernelLacks() }

@@ -11,7 +11,7 @@ import (
 // openDevice is the opener of real devices.
 func openDevice(path string) (*handle, error) {
 	var st unix.Stat_t
-	// Looked at before it is opened: opening a FIFO blocks, opening a watchdog arms it.
+	// Checked before opening: opening a FIFO blocks, and opening a watchdog arms it.
 	if err := unix.Stat(path, &st); err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
@@ -22,7 +22,7 @@ func openDevice(path string) (*handle, error) {
 	if exists(sys + "partition") {
 		return nil, unsupported(errors.New("it is a partition, and a reservation covers the whole disk"))
 	}
-	// For writing, though nothing is written: the kernel lets who may write reserve.
+	// Opened for writing, although nothing is written: the kernel allows reservations only then.
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
@@ -34,14 +34,16 @@ func openDevice(path string) (*handle, error) {
 		readers:    []reader{k, nvme(k), sg},
 		close:      func() { _ = unix.Close(fd) }, // nothing was written
 	}
-	// By SG_IO a multipath device sends a command on one of its paths, and a key is to be registered on all.
+	// SG_IO sends a command on one path of a multipath device, but a key must be registered on
+	// all.
 	if k.namespace == 0 && !multipath(sys) {
 		h.transports = append(h.transports, sg)
 	}
 	return h, nil
 }
 
-// multipath tells whether the device whose sysfs directory is dir has more than one below it, or one that has.
+// multipath reports whether the device whose sysfs directory is dir has more than one device
+// below it, or one that has.
 func multipath(dir string) bool {
 	below, err := os.ReadDir(dir + "slaves")
 	switch {

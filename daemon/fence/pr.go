@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// prAgent fences by persistent reservations: every host registers a key of its own on every device, all of them hold
-// one reservation (Write Exclusive - All Registrants), and whose key is removed writes no more.
+// prAgent fences by persistent reservations. Every host registers its key on every device, and
+// all of them hold one reservation (Write Exclusive - All Registrants). A host whose key is
+// removed can no longer write.
 type prAgent struct {
 	key     uint64
 	resumed bool
@@ -88,7 +89,7 @@ func (a *prAgent) String() string {
 	return "pr on " + strings.Join(paths, ", ")
 }
 
-// each does f on all devices at the same time; all must do. The errors of all that did not are returned.
+// each calls f on all devices at the same time. It returns the errors of all devices that failed.
 func (a *prAgent) each(ctx context.Context, what string, f func(context.Context, *session) error) error {
 	results := make(chan error, len(a.devices))
 	for _, d := range a.devices {
@@ -109,7 +110,7 @@ func (a *prAgent) each(ctx context.Context, what string, f func(context.Context,
 	return join(errs)
 }
 
-// State is what a device tells of its persistent reservation.
+// State is the persistent reservation of a device.
 type State struct {
 	Keys []uint64 // registered, once per path
 	Held bool     // a reservation is held
@@ -118,13 +119,14 @@ type State struct {
 
 func (s State) registered(key uint64) bool { return slices.Contains(s.Keys, key) }
 
-// ours tells whether the reservation is in force by which unregistered hosts cannot write.
+// ours reports whether the reservation that prevents writes of unregistered hosts is in force.
 func (s State) ours() bool { return s.Held && s.Type == WriteExclusiveAllRegistrants }
 
 // Type is the type of a reservation, numbered as in SCSI.
 type Type uint8
 
-// WriteExclusiveAllRegistrants lets every registered host write, and hold the reservation, and nobody else.
+// WriteExclusiveAllRegistrants lets only registered hosts write. Each of them holds the
+// reservation.
 const WriteExclusiveAllRegistrants Type = 7
 
 var typeNames = map[Type]string{
@@ -133,7 +135,7 @@ var typeNames = map[Type]string{
 	7: "Write Exclusive - All Registrants", 8: "Exclusive Access - All Registrants",
 }
 
-// linuxTypes are the types as linux/pr.h and NVMe number them, by their number there.
+// linuxTypes has the types by their number in linux/pr.h and NVMe.
 var linuxTypes = []Type{0, 1, 3, 5, 6, 7, 8}
 
 func (t Type) String() string {
@@ -143,15 +145,15 @@ func (t Type) String() string {
 	return fmt.Sprintf("type %d", uint8(t))
 }
 
-// ReadState reads who is registered on the device at path and how it is reserved. It changes nothing.
-// It returns ErrUnsupported, or wraps an errno or what the device said.
+// ReadState reads the registrations and the reservation of the device at path. It changes
+// nothing. It returns ErrUnsupported, or wraps an errno or the device's error.
 func ReadState(ctx context.Context, path string) (State, error) {
 	d := newDevice(path, openDevice, slog.New(slog.DiscardHandler))
-	answer := make(chan State, 1) // a device that hung may answer after ctx's end
+	answer := make(chan State, 1) // a hanging device may answer after ctx has ended
 	err := d.do(ctx, func(ctx context.Context, s *session) error {
 		state, known, err := s.look(ctx)
 		if err == nil && !known {
-			return unsupported(errors.New("who is registered cannot be read"))
+			return unsupported(errors.New("registrations cannot be read"))
 		}
 		answer <- state
 		return err

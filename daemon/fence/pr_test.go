@@ -22,7 +22,7 @@ var (
 	targetB = Target{Host: 2, Name: "b", Key: keyB}
 )
 
-// host makes the agent of a host that sees the model as /dev/sda, by the transports that kind says.
+// host returns the agent of a host that sees the model as /dev/sda, by the transports of kind.
 func host(t *testing.T, n *nexus, kind string, cfg Config) *prAgent {
 	t.Helper()
 	cfg.Devices = []string{"/dev/sda"}
@@ -67,7 +67,7 @@ func TestCommands(t *testing.T) {
 	}, sent)
 }
 
-// recorder notes the commands that change something.
+// recorder records the commands that change state.
 type recorder struct {
 	scsiDevice
 	sent *[]string
@@ -115,13 +115,14 @@ func TestUnsupported(t *testing.T) {
 func TestTargetsRefused(t *testing.T) {
 	a, _, na, nb := pair(t, &lun{}, "SG_IO")
 	na.before = func(cdb []byte) { t.Errorf("command %x was sent", cdb) }
-	// Key 0 would remove everybody else.
+	// Key 0 would remove every other host.
 	require.ErrorIs(t, a.Fence(t.Context(), Target{Host: 2}), ErrTarget)
 	require.ErrorIs(t, a.Fence(t.Context(), targetA), ErrTarget)
 	require.True(t, na.mayWrite() && nb.mayWrite())
 }
 
-// A host that was fenced finds out by whatever it does, whatever it can read; only a new incarnation comes back.
+// Any call of a fenced host returns ErrFenced, whatever it can read. Only a new incarnation can
+// register.
 func TestFencedFindsOut(t *testing.T) {
 	for _, kind := range Kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -150,7 +151,7 @@ func TestResumed(t *testing.T) {
 	}
 }
 
-// A host that comes back has its old key replaced, which nobody took away.
+// A host that rejoins replaces its old key, which is still registered.
 func TestNewIncarnation(t *testing.T) {
 	for _, kind := range Kinds {
 		l := lunOf(kind)
@@ -162,7 +163,7 @@ func TestNewIncarnation(t *testing.T) {
 	}
 }
 
-// A process that only fences, and then leaves, finds the ways by itself.
+// A process that only fences, and then leaves, finds the transports itself.
 func TestWaysFoundLate(t *testing.T) {
 	_, _, na, nb := pair(t, lunOf("like tgt"), "like tgt")
 	a := host(t, na, "like tgt", Config{Key: keyA})
@@ -172,11 +173,11 @@ func TestWaysFoundLate(t *testing.T) {
 	require.Empty(t, na.lun.registered)
 }
 
-// Whose registration the reservation goes with does not matter.
+// It does not matter whose registration the reservation ends with.
 func TestFenceHolder(t *testing.T) {
 	for _, kind := range Kinds {
 		if kind == "IOC_PR, nothing to read with" {
-			continue // cannot see it, and no kernel drops it
+			continue // cannot see that, and no kernel drops it
 		}
 		l := lunOf(kind)
 		l.dropsHolder = true
@@ -251,7 +252,7 @@ func TestPowerLoss(t *testing.T) {
 	require.False(t, nb.mayWrite())
 }
 
-// A reservation that somebody released is taken anew before anything is confirmed.
+// A reservation that another program released is acquired again before a fencing is confirmed.
 func TestReservationGone(t *testing.T) {
 	for _, kind := range []string{"SG_IO", "IOC_PR, nothing to read with"} {
 		l := &lun{}
@@ -342,7 +343,8 @@ func TestHungDevice(t *testing.T) {
 	defer cancel()
 	require.ErrorContains(t, a.Fence(ctx, targetB), "still under way")
 
-	// The command that hung comes back; nothing was sent after it, and the next attempt does all of it.
+	// The command that hung returns. Nothing was sent after it, and the next attempt repeats all
+	// of it.
 	na.before = nil
 	close(release)
 	require.NoError(t, a.Fence(t.Context(), targetB))
@@ -420,7 +422,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// What a way in reserve failed of is told, not that the first one is not there.
+// The error is that of the transport that failed, not that the first one does not exist.
 func TestNotPermitted(t *testing.T) {
 	n := &nexus{lun: &lun{noPersist: true}}
 	a, err := newPR(Config{Key: keyA, Devices: []string{"/dev/sda"}}, func(string) (*handle, error) {

@@ -53,8 +53,9 @@ var (
 
 // scsiDevice carries SCSI commands.
 type scsiDevice interface {
-	// send sends a command with data to the device (out) or from it, and returns how the device ended it and how
-	// many bytes of data were moved. It returns errRefused or errAgain, or wraps an errno, if it could not be carried.
+	// send sends a command with data to the device (out) or from it. It returns the device's
+	// result and the number of bytes of data that were moved. It returns errRefused or errAgain,
+	// or wraps an errno, if the command could not be sent.
 	send(cdb, data []byte, out bool) (scsiResult, error)
 }
 
@@ -64,8 +65,9 @@ type scsiResult struct {
 	moved  int
 }
 
-// scsi is the transport of PERSISTENT RESERVE commands. It asks for nothing that targets may lack: no keys kept
-// through the target's loss of power, which Linux's own interface insists on.
+// scsi is the transport of PERSISTENT RESERVE commands. It uses no optional features. In
+// particular it does not require keys that survive the target's loss of power, as Linux's own
+// interface does.
 type scsi struct {
 	dev     scsiDevice
 	persist bool // set by tests: as Linux does
@@ -115,8 +117,8 @@ func (s scsi) out(action byte, t Type, key, actionKey uint64) error {
 	return result.err()
 }
 
-// state implements reader. The keys are read after the reservation: a key that is missing then was missing, or was
-// removed, under it.
+// state implements reader. The keys are read after the reservation: a key that is missing then
+// was missing, or was removed, under it.
 func (s scsi) state() (State, error) {
 	var state State
 	held, err := s.in(inReadReservation, 256)
@@ -139,7 +141,7 @@ func (s scsi) state() (State, error) {
 	return state, nil
 }
 
-// in returns what follows the head of the answer, all of it.
+// in returns the complete answer after its head.
 func (s scsi) in(action byte, room int) ([]byte, error) {
 	for {
 		cdb := make([]byte, cdbLen)
@@ -153,7 +155,7 @@ func (s scsi) in(action byte, room int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		result.moved = min(result.moved, room) // a target that sends more than it was asked for has it cut off
+		result.moved = min(result.moved, room) // excess bytes of a target are cut off
 		if result.moved < 8 {
 			return nil, fmt.Errorf("persistent reserve in: %d bytes, want 8 or more", result.moved)
 		}
@@ -186,7 +188,7 @@ func (r scsiResult) err() error {
 	return fmt.Errorf("SCSI status %02x", r.status)
 }
 
-// sense is why a device did not carry a command out.
+// sense is the reason for which a device did not carry out a command.
 type sense struct {
 	key  byte
 	code uint16 // additional sense code and its qualifier

@@ -17,7 +17,7 @@ func TestSense(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		sense []byte
-		want  error // nil: none of the sorts
+		want  error // nil: none of these errors
 		text  string
 	}{
 		{"unit attention", fixed(6, 0x2a05), errAgain, "registrations preempted"},
@@ -47,7 +47,7 @@ func TestSense(t *testing.T) {
 	require.ErrorContains(t, scsiResult{status: 0x30}.err(), "status 30")
 }
 
-// answer is a scsiDevice that answers one thing.
+// answer is a scsiDevice with one fixed answer.
 type answer struct {
 	data  []byte
 	moved int
@@ -116,7 +116,7 @@ func TestOutcome(t *testing.T) {
 	require.ErrorContains(t, disk.outcome("x", 0x40, nil), "device status 0x40")
 }
 
-// The numbers of the calls, as linux/pr.h and linux/nvme_ioctl.h have them on x86-64.
+// The numbers of the calls in linux/pr.h and linux/nvme_ioctl.h on x86-64.
 func TestCallNumbers(t *testing.T) {
 	require.Equal(t, []uint32{0x401870c8, 0x401070c9, 0x401870cb, 0x401870cc, 0xc01070ce, 0x801070cf, 0x4e40, 0xc0484e43},
 		[]uint32{ioctlRegister, ioctlReserve, ioctlPreempt, ioctlPreemptAbort, ioctlReadKeys, ioctlReadReservation, ioctlNVMeID, ioctlNVMeCommand})
@@ -184,7 +184,7 @@ func requireUnsupported(t *testing.T, path string) {
 	require.ErrorIs(t, err, ErrUnsupported)
 }
 
-// attachLoop makes a loop device until the test ends.
+// attachLoop attaches a loop device until the test ends.
 func attachLoop(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk")
@@ -197,7 +197,7 @@ func attachLoop(t *testing.T) string {
 		t.Skip("SKIP: no loop devices here: ", err)
 	}
 	defer control.Close()
-	for range 20 { // others take loop devices too
+	for range 20 { // other processes take loop devices too
 		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 		require.NoError(t, err)
 		name := fmt.Sprintf("/dev/loop%d", n)

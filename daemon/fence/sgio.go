@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ioctlSGIO and what follows are from Linux's scsi/sg.h.
+// ioctlSGIO and the constants below are from Linux's scsi/sg.h.
 const (
 	ioctlSGIO = 0x2285
 
 	sgToDevice   = -2
 	sgFromDevice = -3
 
-	// sgTimeout is when the kernel gives a command up, and aborts it, in milliseconds: its own time for disks.
+	// sgTimeout is the time after which the kernel aborts a command, in milliseconds: its default
+	// for disks.
 	sgTimeout = 30_000
 
 	senseLen = 96
@@ -47,7 +48,7 @@ type sgHeader struct {
 	info         uint32
 }
 
-// 64 bytes where a pointer has 4; 88 where it has 8, two gaps included.
+// 64 bytes with pointers of 4 bytes; 88 with pointers of 8, including two gaps.
 var _ [64 + 6*(unsafe.Sizeof(uintptr(0))-4)]byte = [unsafe.Sizeof(sgHeader{})]byte{}
 
 // sgDevice sends SCSI commands by SG_IO.
@@ -72,7 +73,8 @@ func (d sgDevice) send(cdb, data []byte, out bool) (scsiResult, error) {
 	if err != nil {
 		return scsiResult{}, errnoError("SG_IO", err)
 	}
-	// A driver status tells only that there is sense data; and the kernel adds a host status to some device statuses.
+	// A driver status only says that there is sense data, and the kernel adds a host status to
+	// some device statuses.
 	if h.hostStatus != 0 && h.status == statusGood {
 		return scsiResult{}, fmt.Errorf("%w: host status %02x", errAgain, h.hostStatus)
 	}
@@ -84,8 +86,8 @@ func (d sgDevice) send(cdb, data []byte, out bool) (scsiResult, error) {
 	}, nil
 }
 
-// ioctl returns what the system call does. The kernel's reservation calls use a number above 0 for what the device
-// said.
+// ioctl returns the result of the system call. The kernel's reservation calls return a positive
+// number for a device's error.
 func ioctl(fd int, request uintptr, arg unsafe.Pointer) (int, error) {
 	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(arg))
 	if errno != 0 {
@@ -94,7 +96,7 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) (int, error) {
 	return int(n), nil
 }
 
-// errnoError sorts what the kernel says of a command that it did not get through.
+// errnoError classifies the kernel's error for a command that it could not send.
 func errnoError(call string, err error) error {
 	switch err {
 	case unix.EOPNOTSUPP, unix.ENOTTY, unix.EINVAL, unix.ENOSYS, unix.EREMOTEIO:
@@ -104,7 +106,7 @@ func errnoError(call string, err error) error {
 	case unix.EINTR, unix.EAGAIN, unix.EBUSY, unix.EIO, unix.ENOLINK:
 		return fmt.Errorf("%w: %s: %w", errAgain, call, err)
 	case unix.EPERM, unix.EACCES:
-		return fmt.Errorf("%s: %w (it wants CAP_SYS_RAWIO and CAP_SYS_ADMIN)", call, err)
+		return fmt.Errorf("%s: %w (it requires CAP_SYS_RAWIO and CAP_SYS_ADMIN)", call, err)
 	}
 	return fmt.Errorf("%s: %w", call, err)
 }

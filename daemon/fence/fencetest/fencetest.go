@@ -1,6 +1,7 @@
-// Package fencetest has a fence agent for tests, and the contract that every agent keeps.
+// Package fencetest has a fence agent for tests, and the contract test of agents.
 //
-// It knows what daemon/fence promises of an Agent. It never knows how an agent does it. Begin reading at Contract.
+// It knows the promises of an Agent in daemon/fence. It never knows their implementation. Begin
+// with Contract.
 package fencetest
 
 import (
@@ -12,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Fabric is a disk in memory, to which hosts have access until they are fenced.
+// Fabric is a disk in memory that hosts can write until they are fenced.
 type Fabric struct {
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	fenced  map[int]uint64
 	calls   []fence.Target
 	err     error
-	release chan struct{} // Fence waits for it, if there is one
+	release chan struct{} // Fence waits for it, if not nil
 }
 
 // Agent returns the agent of a host.
@@ -33,7 +34,7 @@ func (f *Fabric) Fail(err error) {
 	f.err = err
 }
 
-// Hang makes every Fence wait until the function returned is called, or its ctx ends.
+// Hang makes every Fence wait until the returned function is called, or its ctx ends.
 func (f *Fabric) Hang() (release func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -47,14 +48,14 @@ func (f *Fabric) Hang() (release func()) {
 	})
 }
 
-// Calls are the targets of every Fence so far.
+// Calls returns the targets of every Fence so far.
 func (f *Fabric) Calls() []fence.Target {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]fence.Target(nil), f.calls...)
 }
 
-// CanWrite tells whether the incarnation of a host has not been fenced.
+// CanWrite reports whether the incarnation of a host has not been fenced.
 func (f *Fabric) CanWrite(host int, incarnation uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,17 +106,17 @@ func (a agent) Unregister(ctx context.Context) error { return ctx.Err() }
 
 func (a agent) String() string { return "fake" }
 
-// World is one kind of agent on one disk, made anew for each test of the contract.
+// World is one kind of agent on one disk, made for one test of the contract.
 type World struct {
 	Agents   [2]fence.Agent // of hosts that are not registered yet
 	Targets  [2]fence.Target
-	Bad      fence.Target            // one that the agents cannot fence
+	Bad      fence.Target            // a target that the agents cannot fence
 	CanWrite func(host int) bool     // 0 or 1
-	Break    func() (mend func())    // no attempt to fence is confirmed until it is mended
-	Hang     func() (release func()) // no attempt comes to its end
+	Break    func() (repair func())  // no attempt is confirmed until repair is called
+	Hang     func() (release func()) // no attempt ends until release is called
 }
 
-// Contract tests what fence.Agent promises. in runs each test, as synctest.Test does.
+// Contract tests the promises of fence.Agent. in runs each test, as synctest.Test does.
 func Contract(t *testing.T, in func(*testing.T, func(*testing.T)), world func(*testing.T) World) {
 	t.Helper()
 	run := func(name string, test func(*testing.T)) {
@@ -144,9 +145,9 @@ func Contract(t *testing.T, in func(*testing.T, func(*testing.T)), world func(*t
 	})
 	run("not confirmed", func(t *testing.T) {
 		w := joined(t)
-		mend := w.Break()
+		repair := w.Break()
 		require.Error(t, w.Agents[0].Fence(t.Context(), w.Targets[1]))
-		mend()
+		repair()
 		require.NoError(t, w.Agents[0].Fence(t.Context(), w.Targets[1]))
 		require.False(t, w.CanWrite(1))
 	})
