@@ -1,12 +1,13 @@
-// Package access decides who may do what. It knows users, groups, actions and names of locks; it never knows a
-// connection, a file or a clock: who asks is found out by package daemon (caller.go), which also reads the policy file.
-// Begin with Decide; the policy file is in policy.go, its patterns are in pattern.go.
+// Package access decides which callers may do what. It knows users, groups, actions and names of
+// locks. It never knows a connection, a file or a clock: package daemon identifies callers
+// (caller.go), and reads the policy file. Begin with Decide. The policy file is in policy.go, its
+// patterns are in pattern.go.
 //
 // # Invariants
 //
-//   - ONLY THE KERNEL SAYS WHO ASKS: nothing that a client sends is part of a Caller.
-//   - NOTHING BY DEFAULT: with a policy, who is not named in it may look, and nothing else.
-//   - NO ONE IS NOBODY: users that have no number here all look the same, so that none of them is given anything.
+//   - KERNEL-IDENTITY: a Caller comes from the kernel. It contains nothing that a client has sent.
+//   - NOTHING BY DEFAULT: with a policy, a user that it does not name may look, and nothing else.
+//   - UNMAPPED-USERS: users that have no number here all look the same, so none of them is granted anything.
 package access
 
 import (
@@ -17,35 +18,35 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
-// Action is what somebody wants to do.
+// Action is an operation that needs permission.
 type Action uint8
 
-// The actions. The zero value is none, and nobody may do it.
+// The actions. The zero value is none, and no user may do it.
 const (
 	Look    Action = iota + 1 // at hosts, locks, values and events
-	Lock                      // take the lock, or wait for it; it is created on first use
+	Lock                      // take the lock, or wait for it; the first use creates it
 	Create                    // create the lock
-	Request                   // ask those who hold the lock for it
-	Change                    // the mode or the value, under a hold; whose that is its session says
+	Request                   // ask the holders to release the lock
+	Change                    // change the mode or the value, under a hold; its session identifies the owner
 	Remove                    // remove the lock
-	Evict                     // have a host declared dead, or leave
-	Meet                      // write to the disk to see whether another host sees it
+	Evict                     // declare a host dead, or ask it to leave
+	Meet                      // write to the disk to check whether another host sees it
 	Floor                     // keep the device busy to measure it
 )
 
-// actions have a name, what they are for people, and what comes before the lock that they are about.
+// actions has for each Action its name, its text for people, and the preposition before a lock.
 var actions = map[Action]struct{ name, text, of string }{
 	Look: {"look", "look", " at "}, Lock: {"lock", "lock", " "}, Create: {"create", "create", " "}, Request: {"request", "request", " "},
 	Change: {"change", "change the hold", " of "}, Remove: {"remove", "remove", " "}, Evict: {"evict", "evict a host", " with "},
 	Meet: {"meet", "check the disk with another host", " by "}, Floor: {"floor", "measure the device", " by "},
 }
 
-// Actions are all of them, in the order above.
+// Actions returns all of them, in the order above.
 func Actions() []Action {
 	return []Action{Look, Lock, Create, Request, Change, Remove, Evict, Meet, Floor}
 }
 
-// String is the name of the action, as logs and metrics have it.
+// String returns the name of the action, as in logs and metrics.
 func (a Action) String() string {
 	if a, ok := actions[a]; ok {
 		return a.name
@@ -53,26 +54,26 @@ func (a Action) String() string {
 	return "action " + strconv.Itoa(int(a))
 }
 
-// Caller is who asks, as the kernel has it of the moment when the connection was made.
+// Caller is the client's user, according to the kernel when the connection was made.
 type Caller struct {
-	UID, GID int // -1: not known
+	UID, GID int // -1: unknown
 	Groups   []int
-	PID      int // 0: not known here; for people
+	PID      int // 0: unknown here; for people
 }
 
-// Refusal is why somebody may not do something.
+// Refusal is the reason for which a caller may not do something.
 type Refusal struct {
 	Caller Caller
-	User   string // the caller's name, for people; empty: not known
+	User   string // the caller's name, for people; empty: unknown
 	Action Action
-	Lock   string // empty: it is about none
+	Lock   string // empty: not about a lock
 	Reason string
 	Remedy string
 
-	allowable bool // by a line of the policy, which is the remedy
+	allowable bool // a line of the policy, which is the remedy, could allow it
 }
 
-// Hint is what to do about it.
+// Hint returns an instruction for the user or operator.
 func (r *Refusal) Hint() string {
 	if !r.allowable {
 		return r.Remedy
@@ -81,7 +82,7 @@ func (r *Refusal) Hint() string {
 	if user == "" {
 		user = strconv.Itoa(r.Caller.UID)
 	}
-	return fmt.Sprintf("the line \"allow user %s %s\" there would, and then systemctl reload bakeryd", user, Escape(r.Lock))
+	return fmt.Sprintf("add the line \"allow user %s %s\" to it, then run systemctl reload bakeryd", user, Escape(r.Lock))
 }
 
 func (r *Refusal) Error() string {
@@ -95,32 +96,33 @@ func (r *Refusal) Error() string {
 func (r *Refusal) who() string {
 	switch {
 	case r.Caller.UID < 0:
-		return "a user who is not known"
+		return "an unknown user"
 	case r.User != "":
 		return fmt.Sprintf("user %s (uid %d)", r.User, r.Caller.UID)
 	}
 	return fmt.Sprintf("uid %d", r.Caller.UID)
 }
 
-// Unwrap makes errors.Is find api.ErrForbidden.
+// Unwrap returns api.ErrForbidden.
 func (r *Refusal) Unwrap() error { return api.ErrForbidden }
 
-// Rules are what there is to decide by.
+// Rules hold the facts that decisions depend on.
 type Rules struct {
 	Owner  int     // bakeryd's own user
-	Policy *Policy // nil: there is none
+	Policy *Policy // nil: none
 
-	// NobodyUID and NobodyGID are what the kernel shows of users and groups that have no number in bakeryd's user
-	// namespace; -1: all have one.
+	// NobodyUID and NobodyGID are the kernel's numbers for users and groups that are not mapped
+	// into bakeryd's user namespace; -1: all are mapped.
 	NobodyUID, NobodyGID int
 }
 
-// Privileged tells whether a caller may do everything: root and bakeryd's own user.
+// Privileged reports whether a caller may do everything: root and bakeryd's own user.
 func (r Rules) Privileged(c Caller) bool {
 	return c.UID == 0 || c.UID >= 0 && c.UID == r.Owner && c.UID != r.NobodyUID
 }
 
-// Decide is nil, or the *Refusal that says why not. That the hold of a Change is the caller's own is left to who has it.
+// Decide returns nil, or a *Refusal with the reason. For Change, the caller of Decide checks that
+// the hold is the client's.
 func (r Rules) Decide(c Caller, a Action, lock string) error {
 	if r.Privileged(c) || a == Look {
 		return nil
@@ -128,7 +130,7 @@ func (r Rules) Decide(c Caller, a Action, lock string) error {
 	no := &Refusal{Caller: c, Action: a, Lock: lock}
 	switch {
 	case c.UID < 0:
-		no.Reason, no.Remedy = "its connection does not say who it is", "connect anew"
+		no.Reason, no.Remedy = "its connection shows no user", "connect again"
 	case a == Change:
 		return nil
 	case a == Lock || a == Create || a == Request:
@@ -137,22 +139,22 @@ func (r Rules) Decide(c Caller, a Action, lock string) error {
 		}
 		r.explain(no)
 	default:
-		no.Reason, no.Remedy = "that is for root and the user of bakeryd", "run it as root"
+		no.Reason, no.Remedy = "only root and the user of bakeryd may", "run it as root"
 	}
 	return no
 }
 
-// explain says what is missing in the policy.
+// explain sets the reason and remedy of a refusal by the policy.
 func (r Rules) explain(no *Refusal) {
 	if no.Caller.UID == r.NobodyUID {
-		no.Reason = fmt.Sprintf("uid %d stands for all users that have none where bakeryd runs", no.Caller.UID)
+		no.Reason = fmt.Sprintf("uid %d stands for all users outside of bakeryd's user namespace", no.Caller.UID)
 		no.Remedy = "run it as a user that is mapped into bakeryd's user namespace"
 		return
 	}
 	no.Reason, no.allowable = "no line of "+r.Policy.path+" allows it", true
 }
 
-// allows tells whether the policy lets a caller have a lock.
+// allows reports whether the policy grants a lock to a caller.
 func (r Rules) allows(c Caller, lock string) bool {
 	if c.UID != r.NobodyUID && matches(r.Policy.users[c.UID], lock) {
 		return true

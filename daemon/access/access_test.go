@@ -21,7 +21,7 @@ var (
 
 func rules(p *Policy) Rules { return Rules{Owner: owner, Policy: p, NobodyUID: -1, NobodyGID: -1} }
 
-// TestWhoMayDoWhat is the table of packaging/docs/permissions.md.
+// TestWhoMayDoWhat checks the table of packaging/docs/permissions.md.
 func TestWhoMayDoWhat(t *testing.T) {
 	policy := parse(t, "allow user alice backup-*\nallow group ops web db/*\n")
 	for _, c := range []struct {
@@ -70,8 +70,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 }
 
-// TestNobody: where bakeryd runs in a user namespace, all users that are not mapped into it look the same, and bakeryd
-// itself may be one of them.
+// TestNobody: if bakeryd runs in a user namespace, all users that are not mapped into it look the
+// same. bakeryd's own user may be one of them.
 func TestNobody(t *testing.T) {
 	p := parse(t, "allow user nobody *\nallow group nogroup *\nallow group ops *\n")
 	stranger := Caller{UID: 65534, GID: 65534, Groups: []int{65534}}
@@ -79,7 +79,7 @@ func TestNobody(t *testing.T) {
 	require.False(t, mapped.Privileged(stranger))
 	var no *Refusal
 	require.ErrorAs(t, mapped.Decide(stranger, Lock, "x"), &no)
-	require.Equal(t, "uid 65534 stands for all users that have none where bakeryd runs", no.Reason)
+	require.Equal(t, "uid 65534 stands for all users outside of bakeryd's user namespace", no.Reason)
 	stranger.Groups = append(stranger.Groups, 50)
 	require.NoError(t, mapped.Decide(stranger, Lock, "x"), "the group is mapped")
 
@@ -94,13 +94,13 @@ func TestWhatARefusalSays(t *testing.T) {
 	var no *Refusal
 	require.ErrorAs(t, r.Decide(bob, Lock, "nightly *"), &no)
 	require.EqualError(t, no, `uid 1001 may not lock "nightly *": no line of policy allows it`)
-	require.Equal(t, `the line "allow user 1001 nightly\ \*" there would, and then systemctl reload bakeryd`, no.Hint())
+	require.Equal(t, `add the line "allow user 1001 nightly\ \*" to it, then run systemctl reload bakeryd`, no.Hint())
 	no.User = "bob"
-	require.Equal(t, `the line "allow user bob nightly\ \*" there would, and then systemctl reload bakeryd`, no.Hint())
+	require.Equal(t, `add the line "allow user bob nightly\ \*" to it, then run systemctl reload bakeryd`, no.Hint())
 	require.EqualError(t, no, `user bob (uid 1001) may not lock "nightly *": no line of policy allows it`)
-	require.EqualError(t, r.Decide(alice, Evict, ""), "uid 1000 may not evict a host: that is for root and the user of bakeryd")
-	require.EqualError(t, r.Decide(alice, Remove, "backup-1"), `uid 1000 may not remove "backup-1": that is for root and the user of bakeryd`)
-	require.EqualError(t, r.Decide(lost, Lock, "x"), `a user who is not known may not lock "x": its connection does not say who it is`)
+	require.EqualError(t, r.Decide(alice, Evict, ""), "uid 1000 may not evict a host: only root and the user of bakeryd may")
+	require.EqualError(t, r.Decide(alice, Remove, "backup-1"), `uid 1000 may not remove "backup-1": only root and the user of bakeryd may`)
+	require.EqualError(t, r.Decide(lost, Lock, "x"), `an unknown user may not lock "x": its connection shows no user`)
 	require.False(t, errors.Is(errors.New("x"), api.ErrForbidden))
 	for _, a := range Actions() {
 		require.NotContains(t, a.String(), " ")

@@ -9,14 +9,14 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// A pattern is matched against a whole name, character by character as they stand: case matters, and so does how an
-// accent is written. * is any number of any characters, / among them, and ? is any one character. \ takes away the
-// meaning of the character behind it, which has to have one.
+// A pattern is matched against a whole name, character by character as encoded. Case matters, and
+// so does the encoding of an accent. * is any number of any characters, including /, and ? is any
+// one character. \ makes the next character literal; there must be one.
 
-// pattern is what a pattern's text says, a rune for each character of it.
+// pattern is a parsed pattern, with one rune for each character.
 type pattern []rune
 
-// What stands for characters; no character is negative.
+// Runes with a special meaning. No character is negative.
 const (
 	many rune = -1 - iota
 	one
@@ -24,10 +24,10 @@ const (
 
 const special = `*?[\#"' `
 
-// parsePattern returns what is wrong with a text, if anything.
+// parsePattern parses a pattern.
 func parsePattern(text string) (pattern, error) {
 	var p pattern
-	least := 0 // bytes that it matches
+	least := 0 // minimum of bytes that it matches
 	for rest := text; rest != ""; {
 		r, size := utf8.DecodeRuneInString(rest)
 		rest = rest[size:]
@@ -60,9 +60,9 @@ func parsePattern(text string) (pattern, error) {
 	return p, nil
 }
 
-// match takes time in proportion to the product of both lengths at most.
+// match takes time in proportion to at most the product of both lengths.
 func (p pattern) match(name string) bool {
-	star, from := -1, 0 // the last * that was met, and where what follows it was tried
+	star, from := -1, 0 // the last *, and where its rest was tried
 	for i, at := 0, 0; ; {
 		switch r, size := utf8.DecodeRuneInString(name[at:]); {
 		case i < len(p) && p[i] == many:
@@ -74,7 +74,7 @@ func (p pattern) match(name string) bool {
 			i, at = i+1, at+size
 		case star < 0 || size == 0:
 			return false
-		default: // the * takes one more
+		default: // the * matches one more character
 			_, size := utf8.DecodeRuneInString(name[from:])
 			from += size
 			i, at = star+1, from
@@ -91,7 +91,7 @@ func matches(patterns []pattern, name string) bool {
 	return false
 }
 
-// Escape is the pattern that matches a lock's name and no other.
+// Escape returns the pattern that matches only this name.
 func Escape(name string) string {
 	var b strings.Builder
 	for _, r := range name {

@@ -9,40 +9,41 @@ import (
 	"unicode/utf8"
 )
 
-// A policy file has lines of words, with blanks or tabs between them:
+// A policy file has lines of words, separated by blanks or tabs:
 //
 //	allow user NAME|UID PATTERN...
 //	allow group NAME|GID PATTERN...
 //
-// What is after a # that begins a word is a comment. Each line adds to the others; nothing takes anything away.
+// A # that begins a word starts a comment. Each line adds permissions; none removes any.
 
-// MaxSize is how long a policy file may be, in bytes: what is longer is none.
+// MaxSize is the maximum size of a policy file, in bytes. A larger one is invalid.
 const MaxSize = 1 << 20
 
 // ErrPolicy is returned when a policy file cannot be used.
 var ErrPolicy = errors.New("policy file")
 
-// Policy says who may take which locks.
+// Policy has the locks that users and groups may take.
 type Policy struct {
 	path          string
-	users, groups map[int][]pattern // by their numbers
+	users, groups map[int][]pattern // by number
 
-	// Unknown are the users and groups that are not known here, so that their lines allow nothing: why, and where.
-	// That is no error: bakeryd has to start on a host where a user was removed, too.
+	// Unknown lists the users and groups that do not exist here, with the place and the reason.
+	// Their lines grant nothing. That is no error: bakeryd must also start on a host where a user
+	// was removed.
 	Unknown []string
-	Lines   int // that allow something to somebody
+	Lines   int // number of lines that grant something
 }
 
-// Nothing is the policy of a file that is empty.
+// Nothing returns the policy of an empty file.
 func Nothing(path string) *Policy { return &Policy{path: path} }
 
-// Names finds the numbers of users and groups.
+// Names looks up the numbers of users and groups.
 type Names struct {
 	User, Group func(name string) (id int, err error)
 }
 
-// Parse reads a policy file; path is for messages. The first line that is wrong is an ErrPolicy, which says where it is,
-// what is wrong, and what would be right.
+// Parse parses a policy file; path is for messages. The first invalid line is an ErrPolicy with
+// its place, its fault and the valid form.
 func Parse(path string, text []byte, names Names) (*Policy, error) {
 	if len(text) > MaxSize {
 		return nil, fmt.Errorf("%w %s: more than %d bytes: allow groups rather than users, and patterns rather than names",
@@ -79,7 +80,7 @@ func (p *Policy) add(line string, n int, names Names) error {
 	var all map[int][]pattern
 	switch {
 	case len(words) < 2:
-		return fmt.Errorf("%q allows nothing to nobody: %s", words[0], wanted)
+		return fmt.Errorf("%q grants nothing: %s", words[0], wanted)
 	case words[1] == "user":
 		find, all = names.User, p.users
 	case words[1] == "group":
@@ -91,7 +92,7 @@ func (p *Policy) add(line string, n int, names Names) error {
 	case 2:
 		return fmt.Errorf("%q without a name: %s", strings.Join(words, " "), wanted)
 	case 3:
-		return fmt.Errorf("%q allows nothing: name the locks behind it, or * for all", shorten(strings.Join(words, " ")))
+		return fmt.Errorf("%q grants nothing: name the locks after it, or * for all", shorten(strings.Join(words, " ")))
 	}
 	var patterns []pattern
 	for _, w := range words[3:] {
@@ -114,10 +115,10 @@ func (p *Policy) add(line string, n int, names Names) error {
 	return nil
 }
 
-// errNumber is returned for a number that is none of a user or group.
+// errNumber is returned for a number that no user or group can have.
 var errNumber = errors.New("want a name, or a number up to 4294967294")
 
-// number is the number of a user or group, which may be given instead of the name.
+// number returns the number of a user or group, given by name or number.
 func number(word, kind string, find func(string) (int, error)) (int, error) {
 	if strings.ContainsAny(word, "*?") {
 		return 0, fmt.Errorf("%q: there are no patterns for a %s: %w; the group bakery has all who may use the socket", shorten(word), kind, errNumber)
@@ -132,7 +133,7 @@ func number(word, kind string, find func(string) (int, error)) (int, error) {
 	return int(id), nil
 }
 
-// split is a line's words, as they are written.
+// split returns a line's words, as they are written.
 func split(line string) (words []string) {
 	blank := func(b byte) bool { return b == ' ' || b == '\t' }
 	for at := 0; at < len(line); {
@@ -146,7 +147,7 @@ func split(line string) (words []string) {
 		begin := at
 		for ; at < len(line) && !blank(line[at]); at++ {
 			if line[at] == '\\' && at+1 < len(line) {
-				at++ // with what is behind it, a blank too
+				at++ // together with the next character, even a blank
 			}
 		}
 		words = append(words, line[begin:at])
@@ -154,7 +155,7 @@ func split(line string) (words []string) {
 	return words
 }
 
-// shorten is a text for a message.
+// shorten returns a text for a message.
 func shorten(text string) string {
 	const most = 80
 	if len(text) <= most {

@@ -14,7 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// here are the users and groups of the tests.
+// here has the users and groups of the tests.
 var here = Names{
 	User: func(name string) (int, error) {
 		if id, ok := map[string]int{"root": 0, "alice": 1000, "bob": 1001, `CORP\carol`: 2000, "nobody": 65534}[name]; ok {
@@ -43,12 +43,12 @@ func TestParseErrors(t *testing.T) {
 		"permit user alice x":                                `policy file policy:1: "permit": ` + want,
 		"\n# all\n\nAllow user alice x":                      `policy file policy:4: "Allow": ` + want,
 		"deny user alice x":                                  `policy:1: "deny": ` + want,
-		"allow":                                              `policy:1: "allow" allows nothing to nobody: ` + want,
+		"allow":                                              `policy:1: "allow" grants nothing: ` + want,
 		"allow alice x":                                      `policy:1: "alice": ` + want,
 		"allow user":                                         `policy:1: "allow user" without a name: ` + want,
 		"allow user # alice x":                               `policy:1: "allow user" without a name: ` + want,
-		"allow user alice":                                   `policy:1: "allow user alice" allows nothing: name the locks behind it, or * for all`,
-		"allow group ops # *":                                `policy:1: "allow group ops" allows nothing`,
+		"allow user alice":                                   `policy:1: "allow user alice" grants nothing: name the locks after it, or * for all`,
+		"allow group ops # *":                                `policy:1: "allow group ops" grants nothing`,
 		"allow user alice job-[a-z]":                         `policy:1: "job-[a-z]": there are no sets of characters: write \[ for the character [, ? for any`,
 		`allow user alice "nightly backup"`:                  `policy:1: "\"nightly": " does not quote: write \ before a blank, and \" for the character`,
 		`allow user alice 'x'`:                               `policy:1: "'x'": ' does not quote`,
@@ -73,7 +73,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// TestUnknownNames: a user that was removed does not keep bakeryd from starting, and is not forgotten either.
+// TestUnknownNames: bakeryd starts although a user was removed, and reports that user.
 func TestUnknownNames(t *testing.T) {
 	p := parse(t, "allow user alice a\nallow user alcie b\nallow group opps *\n")
 	require.Equal(t, 1, p.Lines)
@@ -96,7 +96,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestExample: the example that is handed out is what the guide shows, and works.
+// TestExample: the packaged example is the one in packaging/docs/permissions.md, and is valid.
 func TestExample(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/policy.example")
 	require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestPatterns(t *testing.T) {
 		{"*?", []string{"x", "日本"}, []string{""}},
 		{`a\*`, []string{"a*"}, []string{"a", "ab", `a\*`}},
 		{`\?\[\\\#\"\'\ `, []string{`?[\#"' `}, []string{"x"}},
-		{"é", []string{"é"}, []string{"e\u0301", "É"}}, // as they stand
+		{"é", []string{"é"}, []string{"e\u0301", "É"}}, // as encoded
 		{"a]", []string{"a]"}, []string{"a"}},
 		{"\ufffd", []string{"\ufffd"}, []string{"x"}},
 	} {
@@ -140,7 +140,7 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// plainMatch is match as one would say it.
+// plainMatch is the specification of match.
 func plainMatch(p pattern, name []rune) bool {
 	switch {
 	case len(p) == 0:
@@ -151,7 +151,7 @@ func plainMatch(p pattern, name []rune) bool {
 	return len(name) > 0 && (p[0] == one || p[0] == name[0]) && plainMatch(p[1:], name[1:])
 }
 
-// TestMatchExhaustively compares it with that, for all short patterns and names.
+// TestMatchExhaustively compares match with plainMatch, for all short patterns and names.
 func TestMatchExhaustively(t *testing.T) {
 	var words func(letters string, n int) []string
 	words = func(letters string, n int) []string {
@@ -180,7 +180,7 @@ func TestMatchExhaustively(t *testing.T) {
 	require.Greater(t, compared, 50_000)
 }
 
-// TestHugePolicy: one as long as it may be, of patterns that take long, is still answered.
+// TestHugePolicy: Decide answers with a policy of maximum size and slow patterns.
 func TestHugePolicy(t *testing.T) {
 	line := "allow user alice" + strings.Repeat(" *a*a*a*b", 100) + "\n"
 	p := parse(t, strings.Repeat(line, MaxSize/len(line)))
@@ -190,7 +190,8 @@ func TestHugePolicy(t *testing.T) {
 	require.NoError(t, r.Decide(Caller{UID: 1000, GID: 1000}, Lock, name[3:]+"aaab"))
 }
 
-// FuzzParse: a policy is read or refused in one line; who is not in it gets nothing, and Escape is exact.
+// FuzzParse checks that a policy is parsed or refused in one line, grants nothing to unnamed
+// users, and that Escape is exact.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"allow user alice a* b\n", "allow group ops *", "# x\r\nallow user 5 \\ \\#", "allow user alice [", "allow user x \\", "allow\tuser\t1 ?*?"} {
 		f.Add([]byte(seed), "a b")

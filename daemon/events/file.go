@@ -14,33 +14,33 @@ import (
 )
 
 const (
-	// maxFile is how large a file becomes before it is put aside, in bytes. One that was put aside is kept.
+	// maxFile is the size in bytes at which a file is rotated. One rotated file is kept.
 	maxFile = 16 << 20
 
-	// maxLine bounds a line that is read, in bytes; those written are far below it.
+	// maxLine bounds a line that is read, in bytes. Written lines are much shorter.
 	maxLine = 64 << 10
 
-	// maxTail is how far from the end the last event of a file is looked for.
+	// maxTail bounds the search for the last event, from the end of a file.
 	maxTail = 4 * maxLine
 
-	// maxSeq is what no clock shows: a line of a greater Seq would hide all that come after it.
+	// maxSeq is above any clock. A line with a greater Seq would hide all later lines.
 	maxSeq = 1 << 60
 
-	aside = ".1" // the suffix of the file before
+	aside = ".1" // the suffix of the rotated file
 )
 
 // errTaken is returned when another process keeps its events in the file.
 var errTaken = errors.New("another process writes it")
 
-// file is the one that events are appended to, a line each.
+// file is the file that events are appended to, one line each.
 type file struct {
 	f    *os.File
 	size int64
-	last uint64 // Seq of the last event in it, or in the one before
+	last uint64 // Seq of the last event in it, or in the rotated file
 }
 
-// openFile opens a file to append to, behind its last whole line: what follows
-// that is of a writer that was killed, or of a power cut.
+// openFile opens a file and truncates it after its last whole line. The rest is from a writer
+// that was killed, or from a power failure.
 func openFile(path string) (*file, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -85,7 +85,7 @@ func (o *file) takeOver() error {
 	return nil
 }
 
-// readTail reads the end of a file, and tells where that begins.
+// readTail returns the end of a file, and its offset.
 func readTail(f *os.File) (tail []byte, at int64, err error) {
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -125,7 +125,7 @@ func lastSeq(lines []byte) (last uint64) {
 	return last
 }
 
-// seqOf reads the Seq of a line, which is the first that stands there.
+// seqOf returns the Seq of a line, which must be its first field.
 func seqOf(line []byte) (uint64, bool) {
 	digits, ok := bytes.CutPrefix(line, []byte(`{"seq":"`))
 	if !ok || line[len(line)-1] != '}' {
@@ -139,7 +139,7 @@ func seqOf(line []byte) (uint64, bool) {
 	return seq, err == nil && seq <= maxSeq
 }
 
-// stillAt tells whether path names the file yet: somebody may have removed it.
+// stillAt reports whether path still names the file, which another process may have removed.
 func (o *file) stillAt(path string) bool {
 	open, err := o.f.Stat()
 	if err != nil {
@@ -149,7 +149,7 @@ func (o *file) stillAt(path string) bool {
 	return err == nil && os.SameFile(open, there)
 }
 
-// openToRead does not wait for whatever else is at that path.
+// openToRead opens a file without blocking on a FIFO or device at that path.
 func openToRead(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 }
@@ -160,16 +160,15 @@ type Encoder struct{ json *json.Encoder }
 // NewEncoder returns an encoder that writes to w.
 func NewEncoder(w io.Writer) Encoder {
 	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false) // && and > are what commands are made of
+	enc.SetEscapeHTML(false) // commands often contain && and >
 	return Encoder{enc}
 }
 
-// Encode writes an event and a newline at once. It returns an error of the writer.
+// Encode writes an event and a newline in one write. It returns the writer's error.
 func (o Encoder) Encode(e *Event) error { return o.json.Encode(e) }
 
-// scan hands over the events of a file that come after a Seq, in order. A line
-// that cannot be read becomes a gap; one that is not complete yet, at the end,
-// does not count.
+// scan calls fn with the events of a file above a Seq, in order. An unreadable line becomes a
+// gap. An incomplete line at the end is ignored.
 func scan(r io.Reader, since uint64, fn func(Event) error) error {
 	in := bufio.NewReaderSize(r, maxLine)
 	damaged := false
@@ -177,7 +176,7 @@ func scan(r io.Reader, since uint64, fn func(Event) error) error {
 		line, err := in.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
 			damaged = true
-			continue // its end is one more that is damaged
+			continue // its rest is one more damaged line
 		}
 		if errors.Is(err, io.EOF) {
 			return nil

@@ -21,8 +21,8 @@ var journalLines = []string{
 	`{"seq":"9` + "\n}", "{\"seq\":\"", "\n",
 }
 
-// FuzzScan: of a file of which nothing is believed come events in order, above the Seq that was asked for, which can be
-// written and read again; and none twice.
+// FuzzScan checks that any file yields events in order, above the given Seq, that can be written
+// and read again, none of them twice.
 func FuzzScan(f *testing.F) {
 	for _, text := range journalLines {
 		f.Add([]byte(text), uint64(4))
@@ -44,7 +44,8 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// FuzzContinue: whatever a file holds, a log that is kept there goes on behind it, and what it adds is read back.
+// FuzzContinue checks that a log continues after any file contents, and that its events can be
+// read.
 func FuzzContinue(f *testing.F) { // 2000x
 	for _, text := range journalLines {
 		f.Add([]byte(text))

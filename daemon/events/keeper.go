@@ -10,30 +10,31 @@ import (
 )
 
 const (
-	batchPause = 20 * time.Millisecond // gathers what comes at once: a grant does not wake a processor
-	batchSize  = 256                   // events written at once
-	syncEvery  = time.Second           // what a power cut may take
+	batchPause = 20 * time.Millisecond // collects simultaneous events, so that a grant does not wake a processor
+	batchSize  = 256                   // maximum of events in one write
+	syncEvery  = time.Second           // maximum age of events that a power failure may lose
 	retryPause = time.Second           // after an error of the file
 	warnEvery  = time.Minute
 )
 
-// keeper writes the events of a log to its file. What the disk is too slow for
-// is left out, and a gap says so.
+// keeper writes the events of a log to its file. If the disk is too slow it leaves events out,
+// and writes a gap.
 type keeper struct {
 	log    *Log
 	logger *slog.Logger
 	wake   chan struct{}
-	limit  int64                                   // maxFile, but in tests
-	write  func(f *os.File, p []byte) (int, error) // tests have slow disks
+	limit  int64                                   // maxFile, except in tests
+	write  func(f *os.File, p []byte) (int, error) // replaced by tests, to simulate slow disks
 
-	// Held while files are put aside, or opened to be read: who reads gets each event once.
+	// Held during rotation and while files are opened for reading, so that a reader gets each
+	// event once.
 	opening sync.Mutex
 
-	// The goroutine's alone.
+	// Owned by the goroutine.
 	file     *file // nil: to be opened
 	path     string
-	n        uint64 // the next event to be written
-	kept     uint64 // Seq of the last one that was
+	n        uint64 // number of the next event to write
+	kept     uint64 // Seq of the last written event
 	batch    []Event
 	buf      bytes.Buffer
 	retryAt  time.Time // zero: no error
@@ -80,7 +81,7 @@ func (k *keeper) run() {
 	}
 }
 
-// due is when there is something to do though nothing happens.
+// due returns when to act without a new event.
 func (k *keeper) due() time.Time {
 	if !k.retryAt.IsZero() {
 		return k.retryAt
@@ -88,7 +89,7 @@ func (k *keeper) due() time.Time {
 	return k.syncAt
 }
 
-// flush writes all that there is.
+// flush writes all events that were added.
 func (k *keeper) flush() {
 	if err := k.open(k.log.where()); err != nil {
 		k.fail(err)
@@ -120,9 +121,9 @@ func (k *keeper) open(path string) error {
 		return err
 	}
 	switch {
-	case path != k.path: // it may be of an earlier run
+	case path != k.path: // the file may be of an earlier run
 		k.log.raise(f.last)
-	case f.last > k.kept: // some of a write that failed
+	case f.last > k.kept: // a failed write has landed in part
 		if n, lost := k.log.after(f.last); !lost {
 			k.n = n
 		}
@@ -164,7 +165,7 @@ func (k *keeper) append(batch []Event, missed uint64) error {
 	return err
 }
 
-// rotate puts the file aside, in place of the one before, and begins another.
+// rotate renames the file, replacing the one rotated before, and creates another.
 func (k *keeper) rotate() error {
 	k.end()
 	k.opening.Lock()
@@ -180,8 +181,7 @@ func (k *keeper) rotate() error {
 	return nil
 }
 
-// sync makes what was written outlast the loss of power, and notices that
-// somebody has removed the file.
+// sync makes written events durable, and detects that another process has removed the file.
 func (k *keeper) sync() {
 	k.syncAt = time.Time{}
 	if k.file == nil {
@@ -194,14 +194,14 @@ func (k *keeper) sync() {
 	}
 }
 
-// end closes the file; an error of it would be of no use to anybody.
+// end closes the file. Its error could not be reported.
 func (k *keeper) end() {
 	_ = k.file.f.Sync()
 	k.file.f.Close()
 	k.file, k.syncAt = nil, time.Time{}
 }
 
-// fail has the file opened anew, later.
+// fail closes the file, to be opened again later.
 func (k *keeper) fail(err error) {
 	if k.file != nil {
 		k.file.f.Close()

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRestartGoesOn: whatever ended the one before, and whatever its clock was.
+// TestRestartGoesOn: a log continues after any end of the previous one, whatever its clock was.
 func TestRestartGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(text string) string{
@@ -74,7 +74,7 @@ func TestFilesArePutAside(t *testing.T) {
 	const n = 200
 	stop, wrong := make(chan struct{}), make(chan error, 1)
 	var reading sync.WaitGroup
-	reading.Go(func() { // who reads meanwhile gets each event once
+	reading.Go(func() { // a concurrent reader gets each event once
 		for last := uint64(0); ; last = 0 {
 			err := l.Read(Query{}, func(es []Event) error {
 				for _, e := range es {
@@ -122,7 +122,7 @@ func TestFilesArePutAside(t *testing.T) {
 	require.Greater(t, again.Add(Event{Kind: Enter}), es[len(es)-1].Seq)
 }
 
-// TestSlowDisk: nobody who adds waits for it, and what it has no time for is told.
+// TestSlowDisk: Add does not wait for the disk, and a gap stands for the events left out.
 func TestSlowDisk(t *testing.T) {
 	t.Parallel()
 	hang, entered := make(chan struct{}), make(chan struct{}, 1)
@@ -148,7 +148,7 @@ func TestSlowDisk(t *testing.T) {
 	requireOrder(t, es)
 }
 
-// TestFailingDisk: the events go on in memory, and in the file when it can be written again.
+// TestFailingDisk: events are kept in memory, and in the file when it is writable again.
 func TestFailingDisk(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -204,7 +204,7 @@ func TestFileThatIsTakenOrOdd(t *testing.T) {
 	require.ErrorContains(t, ReadFile(path+".none", Query{}, nil), "read the journal "+path+".none: no such file")
 }
 
-// TestFileRemoved: by somebody who cleans up.
+// TestFileRemoved: another program removes the file.
 func TestFileRemoved(t *testing.T) {
 	t.Parallel()
 	l, path := kept(t)

@@ -8,28 +8,28 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
-// ringSize is how many events are kept in memory: what the disk may be behind.
+// ringSize is the number of events kept in memory: the most that the disk may be behind.
 const ringSize = 4096
 
-// closePatience bounds what the end waits for a disk that hangs.
-const closePatience = time.Second
+// closeTimeout bounds the wait for a hanging disk in Close.
+const closeTimeout = time.Second
 
-// maxReason bounds what an event says of an error, in bytes.
+// maxReason bounds the text of an error in an event, in bytes.
 const maxReason = 512
 
-// Log is the journal of one host. It is safe for concurrent use, and nobody
-// who adds to it ever waits for a disk or a reader. A nil Log keeps nothing.
+// Log is the journal of one host. It is safe for concurrent use, and Add never waits for a disk
+// or a reader. A nil Log keeps nothing.
 type Log struct {
 	keeper keeper
 	clock  clock.Clock
 
-	mu       sync.Mutex // guards the rest; nothing is waited for under it
+	mu       sync.Mutex // guards the fields below; held only briefly
 	ring     []Event    // event n is at n % ringSize
-	end      uint64     // events so far: the number of the next one
+	end      uint64     // number of the next event
 	last     uint64     // the highest Seq
-	gone     uint64     // the Seq up to which the ring has lost events; 0: none
+	gone     uint64     // highest Seq that the ring has lost; 0: none
 	self     Self
-	path     string // where to keep it; empty: not known yet
+	path     string // path of the file; empty: not known yet
 	wakes    map[chan struct{}]struct{}
 	running  bool
 	closed   bool
@@ -44,15 +44,15 @@ func New(c clock.Clock, logger *slog.Logger) *Log {
 	return l
 }
 
-// Keep says who adds from now on, and which file the events are kept in; it
-// returns at once. A file that is there is continued.
+// Keep sets the host that adds events, and the file that keeps them. It returns immediately. An
+// existing file is continued.
 func (l *Log) Keep(path string, self Self) {
 	if l == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range l.ring { // of before it was known
+	for i := range l.ring { // events added before Keep
 		if e := &l.ring[i]; e.Host == 0 {
 			e.Host, e.HostName = self.Host, self.Name
 		}
@@ -66,7 +66,7 @@ func (l *Log) Keep(path string, self Self) {
 	wake(l.keeper.wake)
 }
 
-// Add adds an event, of now, and returns its number; 0 if nothing is kept.
+// Add adds an event with the present time, and returns its number; 0 if nothing is kept.
 func (l *Log) Add(e Event) uint64 {
 	if l == nil {
 		return 0
@@ -79,7 +79,7 @@ func (l *Log) Add(e Event) uint64 {
 	if l.closed {
 		return 0
 	}
-	// Under the mutex, so that the order of the events is that of their times.
+	// Under the mutex, so that events are in the order of their times.
 	e.At = time.UnixMicro(time.Now().UnixMicro()).UTC()
 	e.UptimeMS = l.clock.Now().Milliseconds()
 	e.Seq = max(l.last+1, uint64(e.At.UnixMicro()))
@@ -110,8 +110,8 @@ func wake(c chan struct{}) {
 	}
 }
 
-// take copies the events from number n on, as many as buf has room for. missed
-// is how many the ring had lost by then, next the number to go on with.
+// take copies the events from number n on, up to the length of buf. missed is the number of
+// events that the ring has lost, next the number to continue with.
 func (l *Log) take(n uint64, buf []Event) (got []Event, next, missed uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,8 +125,8 @@ func (l *Log) take(n uint64, buf []Event) (got []Event, next, missed uint64) {
 	return got, n, missed
 }
 
-// after returns the number of the first event above a Seq, and whether the
-// ring has lost any of those.
+// after returns the number of the first event above a Seq, and whether the ring has lost any of
+// those.
 func (l *Log) after(seq uint64) (n uint64, lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,8 +141,8 @@ func (l *Log) after(seq uint64) (n uint64, lost bool) {
 	return low, seq < l.gone
 }
 
-// raise has what is in the ring follow a Seq that a file was found to have:
-// the clock is behind that of an earlier run.
+// raise renumbers the ring above the Seq found in a file: the clock is behind that of an earlier
+// run.
 func (l *Log) raise(seq uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,14 +168,14 @@ func (l *Log) raise(seq uint64) {
 	}
 }
 
-// where is the file that is to be kept.
+// where returns the path of the file.
 func (l *Log) where() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.path
 }
 
-// subscribe has a channel, which takes one, woken by every event.
+// subscribe sends to c, which must have room for one, after every event.
 func (l *Log) subscribe(c chan struct{}) (unsubscribe func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,8 +187,8 @@ func (l *Log) subscribe(c chan struct{}) (unsubscribe func()) {
 	}
 }
 
-// Close takes no more events and ends every [Log.Follow]. It returns when what
-// there is was kept, or the disk takes too long for that.
+// Close refuses further events and ends every [Log.Follow]. It returns when all events are
+// written, or after closeTimeout.
 func (l *Log) Close() {
 	if l == nil {
 		return
@@ -203,7 +203,7 @@ func (l *Log) Close() {
 	if !running {
 		return
 	}
-	t := time.NewTimer(closePatience)
+	t := time.NewTimer(closeTimeout)
 	defer t.Stop()
 	select {
 	case <-l.finished:

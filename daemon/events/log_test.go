@@ -205,7 +205,7 @@ func TestFollow(t *testing.T) {
 	require.Empty(t, l.wakes)
 }
 
-// TestFollowSlowly: who is slower than memory lasts is given the rest from the file.
+// TestFollowSlowly: a reader that is slower than the ring gets the rest from the file.
 func TestFollowSlowly(t *testing.T) {
 	t.Parallel()
 	l, path := kept(t)
@@ -291,7 +291,7 @@ func TestReadFileOfAnotherKind(t *testing.T) {
 	require.NoError(t, ReadFile(path, Query{}, func([]Event) error { return nil }))
 }
 
-// TestLineOfNoClock: a line with a Seq that no clock shows is damage, and does not hide what is added.
+// TestLineOfNoClock: a line with a Seq above any clock is damage, and does not hide added events.
 func TestLineOfNoClock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.events")
 	line := `{"seq":"18446744073709551615","at":"2026-11-21T03:12:00Z","uptime_ms":1,"kind":"exit"}` + "\n"

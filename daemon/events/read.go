@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// ErrClosed is returned when a log that is followed was closed.
+// ErrClosed is returned by Follow when the log was closed.
 var ErrClosed = errors.New("the journal is closed")
 
-// Query says which events are wanted. The zero value is all.
+// Query selects events. The zero value selects all.
 type Query struct {
-	Since uint64    // those above this Seq
-	Lock  string    // those of this lock, and those of hosts, which concern them all; empty: of all locks
-	From  time.Time // not before; zero: whenever
-	Until time.Time // before; zero: whenever
+	Since uint64    // events above this Seq
+	Lock  string    // events of this lock, and of hosts, which concern all locks; empty: of all locks
+	From  time.Time // events at this time or later; zero: no limit
+	Until time.Time // events before this time; zero: no limit
 }
 
 func (q *Query) wants(e *Event) bool {
@@ -27,8 +27,8 @@ func (q *Query) wants(e *Event) bool {
 		(q.From.IsZero() || !e.At.Before(q.From)) && (q.Until.IsZero() || e.At.Before(q.Until))
 }
 
-// reader hands events over, in order, some at a time. What it hands over is
-// good until the next time.
+// reader passes events to a function, in order and in batches. A batch is valid until the next
+// one.
 type reader struct {
 	q    Query
 	fn   func([]Event) error
@@ -61,8 +61,8 @@ func (r *reader) flush() error {
 	return err
 }
 
-// Read hands over what is wanted of all that is kept, in order. It returns the
-// first error of fn, or of the files, whose events are then missing.
+// Read calls fn with the selected events, in order. It returns the first error of fn, or of the
+// files, whose events are then missing.
 func (l *Log) Read(q Query, fn func([]Event) error) error {
 	if l == nil {
 		return nil
@@ -70,8 +70,8 @@ func (l *Log) Read(q Query, fn func([]Event) error) error {
 	return l.read(newReader(q, fn), true)
 }
 
-// read hands over what there is after r.last: that of the files, if it is told
-// to or they have what memory no longer has, then that of memory.
+// read passes on the events after r.last. With files, or if memory has lost some of them, it
+// reads the files first, then memory.
 func (l *Log) read(r *reader, files bool) error {
 	for {
 		n, lost := l.after(r.last)
@@ -82,7 +82,7 @@ func (l *Log) read(r *reader, files bool) error {
 			}
 			files = false
 			if n, lost = l.after(r.last); lost && r.last == before {
-				if err := r.see(Event{Seq: r.last, At: time.Now().UTC(), Kind: Gap, Reason: "events that are in no file are forgotten"}); err != nil {
+				if err := r.see(Event{Seq: r.last, At: time.Now().UTC(), Kind: Gap, Reason: "events that were in no file are lost"}); err != nil {
 					return err
 				}
 				break
@@ -106,7 +106,7 @@ func (l *Log) read(r *reader, files bool) error {
 	}
 }
 
-// readFiles reads the file that was put aside, then the one in use.
+// readFiles reads the rotated file, then the one in use.
 func (l *Log) readFiles(r *reader) error {
 	path := l.where()
 	if path == "" {
@@ -121,7 +121,7 @@ func (l *Log) readFiles(r *reader) error {
 	return r.scanFiles(files)
 }
 
-// openFiles opens what there is of a journal, in order.
+// openFiles opens the existing files of a journal, in order.
 func openFiles(path string) (files []*os.File, err error) {
 	for _, p := range []string{path + aside, path} {
 		f, err := openToRead(p)
@@ -146,7 +146,7 @@ func closeAll(files []*os.File) {
 func (r *reader) scanFiles(files []*os.File) error {
 	defer closeAll(files)
 	for _, f := range files {
-		var failed error // of fn, as it is
+		var failed error // error of fn, returned unchanged
 		err := scan(f, r.last, func(e Event) error {
 			failed = r.see(e)
 			return failed
@@ -161,7 +161,7 @@ func (r *reader) scanFiles(files []*os.File) error {
 	return nil
 }
 
-// bare takes the path off an error that is about to get it.
+// bare returns an error without the path, which the caller adds.
 func bare(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) && err == error(pe) {
@@ -170,12 +170,11 @@ func bare(err error) error {
 	return err
 }
 
-// ErrNotJournal is returned when a file is to be read that no log was kept in.
+// ErrNotJournal is returned when a file is not a log's.
 var ErrNotJournal = errors.New("not a journal of events")
 
-// ReadFile hands over what is wanted of a file that a log was kept in, and of
-// the one that was put aside before it. It returns ErrNotJournal, an error of
-// the file, or the first of fn.
+// ReadFile calls fn with the selected events of a log's file, and of the file rotated before it.
+// It returns ErrNotJournal, an error of the file, or the first of fn.
 func ReadFile(path string, q Query, fn func([]Event) error) error {
 	if err := isJournal(path); err != nil {
 		return fmt.Errorf("read the journal %s: %w", path, bare(err))
@@ -191,10 +190,10 @@ func ReadFile(path string, q Query, fn func([]Event) error) error {
 	return r.flush()
 }
 
-// Follow hands over what is wanted of all that is kept, then of what comes,
-// until ctx is done or the log closed. Who is slow holds nobody up: what is no
-// longer in memory by then is read from the file. It returns the first error
-// of fn, one of the files, ErrClosed, or the cause of ctx's end.
+// Follow calls fn with the selected events of all that are kept, then with new ones, until ctx is
+// done or the log closed. A slow reader blocks nothing: events that memory has lost are read from
+// the file. It returns the first error of fn, one of the files, ErrClosed, or the cause of ctx's
+// end.
 func (l *Log) Follow(ctx context.Context, q Query, fn func([]Event) error) error {
 	if l == nil {
 		return ErrClosed
@@ -203,7 +202,7 @@ func (l *Log) Follow(ctx context.Context, q Query, fn func([]Event) error) error
 	defer l.subscribe(woken)()
 	r := newReader(q, fn)
 	for files := true; ; files = false {
-		closed := l.isClosed() // then this is the last that there is
+		closed := l.isClosed() // then this batch is the last
 		if err := l.read(r, files); err != nil {
 			return err
 		}
@@ -228,8 +227,8 @@ func (l *Log) isClosed() bool {
 	}
 }
 
-// isJournal tells a journal, which may be empty or damaged, from another file
-// by its beginning.
+// isJournal returns an error if the beginning of a file is not that of a journal, which may be
+// empty or damaged.
 func isJournal(path string) error {
 	f, err := openToRead(path)
 	if err != nil {

@@ -12,7 +12,8 @@ type descriptor int
 
 func openCard(path string) (card, error) {
 	for {
-		// A child that inherited it could keep it open, and so armed, past the end of this process.
+		// A child that inherited it could keep it open, and therefore armed, after the end of
+		// this process.
 		fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 		if err != unix.EINTR {
 			return descriptor(fd), err
@@ -59,7 +60,7 @@ func (d descriptor) write(b byte) error {
 
 func (d descriptor) close() error { return unix.Close(int(d)) }
 
-// notKnown tells whether a driver, or the kernel, does not know a request.
+// notKnown reports whether a driver, or the kernel, does not know a request.
 func notKnown(err error) bool {
 	return errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL)
 }

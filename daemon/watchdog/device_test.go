@@ -15,7 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/watchdog/watchdogtest"
 )
 
-// The lab runs this in a virtual machine, which a mistake resets.
+// The lab runs this in a virtual machine, because a mistake resets it.
 var device = flag.String("watchdog", "", "a watchdog of the kernel, to be armed and disarmed")
 
 var timeout = flag.Duration("watchdog-timeout", 2*time.Second, "time-out that the watchdog is fed within")
@@ -31,8 +31,8 @@ func TestDevice(t *testing.T) {
 	})
 }
 
-// TestFeed feeds it for three time-outs, says so, and goes on until it is killed. Before, it disarms it in the way
-// that leaves magic behind, as systemd does.
+// TestFeed feeds the watchdog for three time-outs, prints that, and continues until it is killed.
+// Before that it disarms it in the way that leaves magic behind, as systemd does.
 func TestFeed(t *testing.T) {
 	fd, err := unix.Open(*device, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func TestFeed(t *testing.T) {
 	}
 }
 
-// TestNoWayOut wants a driver that does not let itself be stopped.
+// TestNoWayOut needs a driver that cannot be disarmed.
 func TestNoWayOut(t *testing.T) {
 	w, err := watchdog.Open(*device, 2*time.Second)
 	require.NoError(t, err)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Driver is a watchdog as the kernel would show it; what becomes of the host is in its fields.
+// Driver is a watchdog as the kernel shows it. Its fields show the effect on the host.
 type Driver struct {
 	KnowsMagic, SetsTimeout, KeepsAlive bool
 	NoWayOut, NoStop                    bool

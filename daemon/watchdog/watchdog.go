@@ -1,11 +1,12 @@
-// Package watchdog arms, feeds and disarms the hardware watchdog of a host: a timer, outside of the programs
-// that it watches over, that resets the host when it was not fed for its time-out.
+// Package watchdog arms, feeds and disarms the hardware watchdog of a host. That is a timer
+// outside of the watched programs, which resets the host when it was not fed for its time-out.
 //
-// It knows the Linux watchdog API, and that opening a watchdog arms it: so none is ever opened just to look
-// at it. It never knows when to feed, nor why not to: that is its user's to decide, and there is no timer here.
+// It knows the Linux watchdog API, and that opening a watchdog arms it. It therefore never opens
+// one only to read its properties. It never knows when to feed: the caller decides that, and
+// there is no timer here.
 //
-// Begin reading at [Device]; [Open] makes the real one. Package watchdogtest has one in memory, and the
-// contract that both keep.
+// Begin with [Device]; [Open] returns the real one. Package watchdogtest has one in memory, and
+// the contract that both keep.
 package watchdog
 
 import (
@@ -17,40 +18,40 @@ import (
 	"time"
 )
 
-// Device is a watchdog that is armed: the host is reset if Feed is not called for Timeout. All methods may be
-// called concurrently.
+// Device is an armed watchdog: the host is reset if Feed is not called for Timeout. All methods
+// may be called concurrently.
 type Device interface {
-	// Timeout is how long the host lives on without being fed. It is what the driver made of what it was asked
-	// for: it may be more, or less.
+	// Timeout returns how long the host runs without Feed. The driver may have made it longer or
+	// shorter than requested.
 	Timeout() time.Duration
 
-	// Feed starts the time-out anew. It returns ErrClosed, or wraps what the system said: then the host will be
-	// reset, unless a later Feed comes through in time.
+	// Feed restarts the time-out. It returns ErrClosed, or wraps the system's error. After an
+	// error the host will be reset unless a later Feed succeeds in time.
 	Feed() error
 
-	// Disarm ends it: the host lives on unfed. It returns ErrClosed; or ErrStillArmed, if the host will be reset
-	// all the same. Whatever it returns, the device is closed.
+	// Disarm stops the watchdog: the host runs without Feed. It returns ErrClosed, or
+	// ErrStillArmed if the host will be reset nevertheless. In all cases the device is closed.
 	Disarm() error
 
-	// Leave closes the device and leaves it armed: the host is reset after Timeout, unless the watchdog is
-	// opened again before, which feeds it. It returns ErrClosed.
+	// Leave closes the device and leaves it armed: the host is reset after Timeout, unless the
+	// watchdog is opened again before, which feeds it. It returns ErrClosed.
 	Leave() error
 }
 
 var (
-	// ErrClosed is returned when a watchdog is used that was disarmed or left.
+	// ErrClosed is returned when a watchdog is used after Disarm or Leave.
 	ErrClosed = errors.New("watchdog is closed")
 
-	// ErrBusy is returned when a watchdog is to be opened that a program has open.
+	// ErrBusy is returned when another program has the watchdog open.
 	ErrBusy = errors.New("watchdog is in use")
 
-	// ErrNotWatchdog is returned when what is to be opened is no watchdog, or is not there.
+	// ErrNotWatchdog is returned when the path is not a watchdog, or does not exist.
 	ErrNotWatchdog = errors.New("not a watchdog")
 
-	// ErrUnfit is returned when a watchdog lacks what makes it worth arming.
-	ErrUnfit = errors.New("watchdog cannot be relied on")
+	// ErrUnfit is returned when a watchdog lacks a property that makes it reliable.
+	ErrUnfit = errors.New("watchdog is not reliable")
 
-	// ErrTimeout is returned when a watchdog does not take a time-out, or does not tell which it has.
+	// ErrTimeout is returned when a watchdog does not accept a time-out, or does not report it.
 	ErrTimeout = errors.New("time-out refused by the watchdog")
 
 	// ErrStillArmed is returned when a watchdog could not be disarmed: the host will be reset.
@@ -63,40 +64,41 @@ type Watchdog struct {
 	driver  string
 	timeout time.Duration
 
-	mu     sync.Mutex // guards what follows, and keeps a Feed from a descriptor that is closed
+	mu     sync.Mutex // guards the fields below, and keeps a Feed from a closed descriptor
 	card   card
 	closed bool
 }
 
 var _ Device = (*Watchdog)(nil)
 
-// card is what the kernel offers of an open watchdog. Its errors are bare errno.
+// card is the kernel's interface to an open watchdog. Its errors are bare errno.
 type card interface {
 	support() (support, error)
 	setTimeout(seconds int) error
 	timeout() (seconds int, err error)
 	keepAlive() error
-	stopAndStart() error // ENOTTY, EOPNOTSUPP or EINVAL: the driver knows no such thing
-	write(b byte) error  // of magic, the next close disarms; of another, it does not
+	stopAndStart() error // ENOTTY, EOPNOTSUPP or EINVAL: not supported by the driver
+	write(b byte) error  // after magic the next close disarms; after another byte it does not
 	close() error
 }
 
-// magic is the byte that lets the watchdog be stopped by the close that follows.
+// magic is the byte that makes the following close stop the watchdog.
 const magic = 'V'
 
-// support is what a driver says of itself.
+// support holds the properties that a driver reports.
 type support struct {
 	driver     string
-	magicClose bool // closed without magic, as by the end of the process, it stays armed
+	magicClose bool // it stays armed if closed without magic, as at the end of the process
 	setTimeout bool
 	keepAlive  bool
 }
 
-// Open arms the watchdog at path, to reset the host when it was not fed for want, rounded up to whole seconds.
-// The driver has the last word on that: see [Watchdog.Timeout]. One that was left armed is taken on and fed.
+// Open arms the watchdog at path, to reset the host when it was not fed for want, rounded up to
+// whole seconds. The driver may choose another time-out: see [Watchdog.Timeout]. A watchdog that
+// was left armed is taken over and fed.
 //
-// It returns ErrNotWatchdog, ErrBusy, ErrUnfit, ErrTimeout, or wraps what the system said. After any error the
-// watchdog is disarmed, unless the error is ErrStillArmed as well.
+// It returns ErrNotWatchdog, ErrBusy, ErrUnfit, ErrTimeout, or wraps the system's error. After
+// any error the watchdog is disarmed, unless the error is also ErrStillArmed.
 func Open(path string, want time.Duration) (*Watchdog, error) {
 	return open(path, want, openCard)
 }
@@ -116,7 +118,7 @@ func open(path string, want time.Duration, openCard func(path string) (card, err
 	w := &Watchdog{path: path, card: card}
 	if err := w.setUp(int(seconds)); err != nil {
 		err = fmt.Errorf("arm watchdog %s: %w", path, err)
-		if errors.Is(err, ErrNotWatchdog) { // the magic byte would be just a byte
+		if errors.Is(err, ErrNotWatchdog) { // in another file the magic byte would be data
 			return nil, errors.Join(err, card.close())
 		}
 		return nil, errors.Join(err, w.Disarm())
@@ -124,36 +126,37 @@ func open(path string, want time.Duration, openCard func(path string) (card, err
 	return w, nil
 }
 
-// setUp makes an open watchdog what was asked for.
+// setUp configures an open watchdog.
 func (w *Watchdog) setUp(seconds int) error {
 	s, err := w.card.support()
 	if err != nil {
 		return explainSupport(err)
 	}
 	w.driver = s.driver
-	// Until it is set the time-out is the driver's own; what an error says should have it.
+	// Until it is set the driver's own time-out applies. An error must name that one.
 	if n, err := w.card.timeout(); err == nil {
 		w.timeout = time.Duration(n) * time.Second
 	}
 	if !s.magicClose {
-		return fmt.Errorf("driver %q lets the host live on when the program that feeds it is killed: %w: use another watchdog, such as softdog", s.driver, ErrUnfit)
+		return fmt.Errorf("driver %q does not reset the host when the program that feeds it is killed: %w: use another watchdog, such as softdog", s.driver, ErrUnfit)
 	}
 	if !s.keepAlive {
 		return fmt.Errorf("driver %q cannot be fed by WDIOC_KEEPALIVE: %w: use another watchdog, such as softdog", s.driver, ErrUnfit)
 	}
-	if s.setTimeout { // else it has the one that it has
+	if s.setTimeout { // otherwise the time-out cannot be changed
 		if err := w.card.setTimeout(seconds); err != nil {
 			return fmt.Errorf("set time-out of %d s: %w (driver %q, which has %v): %w: choose a time-out that the driver takes", seconds, ErrTimeout, s.driver, w.timeout, err)
 		}
 	}
 	n, err := w.card.timeout()
 	if err != nil || n <= 0 {
-		return fmt.Errorf("read the time-out that driver %q has made of %d s: %w: it says %d s (%v): use another watchdog, such as softdog", s.driver, seconds, ErrTimeout, n, err)
+		return fmt.Errorf("read time-out from driver %q after setting %d s: %w: found %d s (%v): use another watchdog, such as softdog", s.driver, seconds, ErrTimeout, n, err)
 	}
 	w.timeout = time.Duration(n) * time.Second
-	// Programs that stop a watchdog before they close it with magic (systemd does) leave the magic behind.
+	// A program that stops a watchdog before it closes it with magic (systemd does) leaves the
+	// magic behind.
 	if err := w.card.write(0); err != nil {
-		return fmt.Errorf("take back the magic of an earlier program: %w", err)
+		return fmt.Errorf("remove the magic of an earlier program: %w", err)
 	}
 	if err := w.card.keepAlive(); err != nil {
 		return fmt.Errorf("feed it: %w", err)
@@ -161,13 +164,13 @@ func (w *Watchdog) setUp(seconds int) error {
 	return nil
 }
 
-// Timeout is the time-out that the driver has.
+// Timeout returns the driver's time-out.
 func (w *Watchdog) Timeout() time.Duration { return w.timeout }
 
-// Driver is what the driver calls itself.
+// Driver returns the driver's name for itself.
 func (w *Watchdog) Driver() string { return w.driver }
 
-// Feed starts the time-out anew.
+// Feed restarts the time-out.
 func (w *Watchdog) Feed() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -180,7 +183,7 @@ func (w *Watchdog) Feed() error {
 	return nil
 }
 
-// Disarm lets the host live on unfed.
+// Disarm stops the watchdog.
 func (w *Watchdog) Disarm() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,9 +191,10 @@ func (w *Watchdog) Disarm() error {
 		return fmt.Errorf("disarm watchdog %s: %w", w.path, ErrClosed)
 	}
 	w.closed = true
-	// Closing does not tell whether it stopped the watchdog, but stopping it does. It is started again at once, for
-	// some drivers arm it once more if it is closed without magic, and others, if closed with magic while it is
-	// stopped, remember that until the next close: of a program that is killed, perhaps.
+	// Closing does not report whether it stopped the watchdog, but stopping does. The watchdog is
+	// started again immediately, because of two kinds of drivers. Some arm it again if it is
+	// closed without magic. Others, if closed with magic while stopped, keep the magic until the
+	// next close, which may be that of a killed program.
 	stopped := w.card.stopAndStart()
 	written := w.card.write(magic)
 	closed := w.card.close()
@@ -217,7 +221,7 @@ func (w *Watchdog) Leave() error {
 	return nil
 }
 
-// looksRight looks before a file is opened: opening a FIFO blocks, opening a tape winds it.
+// looksRight checks a file before it is opened: opening a FIFO blocks, opening a tape winds it.
 func looksRight(path string) error {
 	info, err := os.Stat(path)
 	switch {

@@ -61,8 +61,8 @@ func TestWhatFailsToOpenIsDisarmed(t *testing.T) {
 	}{
 		"no such time-out": {func(*watchdog.Driver) {}, 1001 * time.Second, watchdog.ErrTimeout,
 			`arm watchdog /dev/null: set time-out of 1001 s: time-out refused by the watchdog (driver "card", which has 1m0s)`},
-		"time-out unknown":   {func(d *watchdog.Driver) { d.TimeoutErr = unix.EOPNOTSUPP }, time.Second, watchdog.ErrTimeout, "read the time-out"},
-		"time-out of zero":   {func(d *watchdog.Driver) { d.SetsTimeout, d.Seconds = false, 0 }, time.Second, watchdog.ErrTimeout, "it says 0 s"},
+		"time-out unknown":   {func(d *watchdog.Driver) { d.TimeoutErr = unix.EOPNOTSUPP }, time.Second, watchdog.ErrTimeout, "read time-out"},
+		"time-out of zero":   {func(d *watchdog.Driver) { d.SetsTimeout, d.Seconds = false, 0 }, time.Second, watchdog.ErrTimeout, "found 0 s"},
 		"no magic close":     {func(d *watchdog.Driver) { d.KnowsMagic = false }, time.Second, watchdog.ErrUnfit, "is killed"},
 		"no keep-alive":      {func(d *watchdog.Driver) { d.KeepsAlive = false }, time.Second, watchdog.ErrUnfit, "WDIOC_KEEPALIVE"},
 		"support unreadable": {func(d *watchdog.Driver) { d.SupportErr = io }, time.Second, io, "what its driver can do"},
@@ -134,7 +134,7 @@ func TestMagicLeftBehindIsTakenBack(t *testing.T) {
 	require.True(t, d.Armed)
 }
 
-// What is no watchdog is not opened, if its kind tells, and not written to.
+// A file that is not a watchdog is not written to, and not opened if its type shows that.
 func TestNotAWatchdog(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo") // opening it would block

@@ -139,7 +139,7 @@ func TestAccess_RealUsers_GetWhatThePolicyAllows(t *testing.T) {
 	may(games, "backup-1")
 	r := mayNot(games, "lock", "web", "lock", "web", "--", "true")
 	require.Contains(t, r.stderr, fmt.Sprintf("bakeryctl: lock \"web\": user games (uid %d) may not lock \"web\": no line of %s allows it\n", games.uid, path))
-	require.Contains(t, r.stderr, `hint: the line "allow user games web" there would, and then systemctl reload bakeryd`)
+	require.Contains(t, r.stderr, `hint: add the line "allow user games web" to it, then run systemctl reload bakeryd`)
 	may(member, "web")
 	may(member, "db/1")
 	mayNot(member, "lock", "backup-1", "lock", "-n", "-E", "5", "backup-1", "--", "true")
@@ -288,7 +288,7 @@ func TestWithoutAPolicy(t *testing.T) {
 	for _, args := range [][]string{{"rm", "x"}, {"evict", "1", "--yes"}, {"bench", "--duration", "100ms"}} {
 		r, _ := games.ctl(h, args...)
 		require.Equal(t, 77, r.code, "%q: %s", args, r.stderr)
-		require.Contains(t, r.stderr, "that is for root and the user of bakeryd\nhint: run it as root\n")
+		require.Contains(t, r.stderr, "only root and the user of bakeryd may\nhint: run it as root\n")
 	}
 	require.NotContains(t, h.ctl("locks").stdout, "bench", "no lock is created that the user could not remove")
 	require.Zero(t, h.ctl("rm", "x").code)

@@ -11,8 +11,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 )
 
-// Contract tests what every Device promises. The watchdog that open opens is not open, and can be disarmed; it
-// is disarmed when Contract returns, if all went well.
+// Contract tests the promises of every Device. The watchdog that open opens must be closed, and
+// must support Disarm. It is disarmed when Contract succeeds.
 func Contract(t *testing.T, open func(want time.Duration) (watchdog.Device, error)) {
 	const want = 30 * time.Second
 	arm := func(t *testing.T) watchdog.Device {

@@ -1,9 +1,9 @@
-// Package watchdogtest has a watchdog in memory, and the contract of package watchdog's Device, which it keeps as
-// the real one does.
+// Package watchdogtest has a watchdog in memory, and the contract test of package watchdog's
+// Device. The fake and the real one keep that contract.
 //
-// It knows what a driver would do and notes when the host would be reset. It resets nothing.
+// It simulates a driver and records when the host would be reset. It resets nothing.
 //
-// Begin reading at [Hardware]; [Contract] is the suite.
+// Begin with [Hardware]; [Contract] is the suite.
 package watchdogtest
 
 import (
@@ -19,16 +19,16 @@ import (
 // ErrReset is returned when a watchdog is used after it has reset its host.
 var ErrReset = errors.New("the host was reset")
 
-// Hardware is the watchdog of a host. What it does follows from the clock at the time it is looked at: it needs
+// Hardware is the watchdog of a host. Its state follows from the clock when it is read: it needs
 // no goroutine.
 type Hardware struct {
 	clock func() time.Duration
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	noWayOut bool
-	deaf     error // what Feed returns
+	deaf     error // error of every Feed
 	maximum  time.Duration
-	open     *device // nil: nobody has it open
+	open     *device // nil: not open
 	armed    bool
 	timeout  time.Duration
 	fed      time.Duration // last time
@@ -40,28 +40,28 @@ type Hardware struct {
 // New returns a watchdog that is not armed, on a host with the given clock.
 func New(clock func() time.Duration) *Hardware { return &Hardware{clock: clock, maximum: 1<<63 - 1} }
 
-// NoWayOut makes it one that cannot be disarmed.
+// NoWayOut makes it impossible to disarm.
 func (h *Hardware) NoWayOut() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noWayOut = true
 }
 
-// Limit is the longest time-out that its driver takes; longer ones are rounded down to it.
+// Limit sets the longest time-out of its driver. Longer ones are rounded down to it.
 func (h *Hardware) Limit(maximum time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.maximum = maximum
 }
 
-// Deafen makes every Feed return err and do nothing, from now on; nil ends it.
+// Deafen makes every Feed return err without effect; nil ends that.
 func (h *Hardware) Deafen(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.deaf = err
 }
 
-// Armed tells whether the host would be reset if nobody fed it.
+// Armed reports whether the host would be reset without Feed.
 func (h *Hardware) Armed() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,14 +69,14 @@ func (h *Hardware) Armed() bool {
 	return h.armed
 }
 
-// Feeds returns the times at which it was fed, the opening included.
+// Feeds returns the times at which it was fed, including the opening.
 func (h *Hardware) Feeds() []time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.feeds)
 }
 
-// Reset returns when it has reset the host, and whether it has.
+// Reset reports whether it has reset the host, and when.
 func (h *Hardware) Reset() (at time.Duration, reset bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,7 +84,7 @@ func (h *Hardware) Reset() (at time.Duration, reset bool) {
 	return h.resetAt, h.reset
 }
 
-// Open is what [watchdog.Open] is for the kernel's.
+// Open replaces [watchdog.Open].
 func (h *Hardware) Open(path string, want time.Duration) (watchdog.Device, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,7 +104,7 @@ func (h *Hardware) Open(path string, want time.Duration) (watchdog.Device, error
 	return h.open, nil
 }
 
-// elapse notes what has happened up to now.
+// elapse updates the state to the present time.
 func (h *Hardware) elapse() {
 	if due := h.fed + h.timeout; h.armed && h.clock() >= due {
 		h.armed, h.reset, h.resetAt = false, true, due

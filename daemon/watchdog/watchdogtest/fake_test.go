@@ -16,7 +16,7 @@ func TestContract(t *testing.T) {
 	require.False(t, h.Armed())
 }
 
-// rig is a watchdog that was armed for 10 s at 100 s.
+// rig returns a watchdog that was armed for 10 s at 100 s.
 func rig(t *testing.T) (h *Hardware, d watchdog.Device, now *time.Duration) {
 	now = new(time.Duration)
 	*now = 100 * time.Second
