@@ -58,7 +58,7 @@ func TestTimelineTellsViolations(t *testing.T) {
 	code, stdout, errs := ctl(t, "/nonexistent", "timeline", in, "-o", "-")
 	require.Equal(t, exitConflict, code)
 	require.Contains(t, stdout, timeline.PageMark)
-	require.Equal(t, "bakeryctl: violation: two holders: db1 (token 524544) and db2 (token 1049088) had x at once for 1s, at 2026-03-01 03:12:02.000 UTC\n", errs)
+	require.Equal(t, "bakeryctl: violation: two holders: db1 (token 524544) and db2 (token 1049088) held x at the same time for 1s, at 2026-03-01 03:12:02.000 UTC\n", errs)
 	code, _, errs = ctl(t, "/nonexistent", "timeline", in, "-o", "-", "--lock", "y")
 	require.Equal(t, []any{0, ""}, []any{code, errs}, "not of what is not shown")
 	code, _, errs = ctl(t, "/nonexistent", "timeline", in, "-o", "-", "--since", "2026-03-01T04:00:00Z")

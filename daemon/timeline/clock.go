@@ -10,55 +10,55 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 )
 
-// The hosts' wall clocks say when something was. They may be wrong, and jump; a
-// hand-over takes less than clocks differ. So every clock may have been off by
-// an amount that is not known, but bounded by what must have come before what:
+// The hosts' wall clocks date the events. They may be wrong and may jump, and a hand-over takes
+// less time than clocks differ. Each clock may have been off by an unknown amount. It is bounded
+// by events that must be in this order:
 //
 //	the end of a hold        before the next grant, by the tokens
 //	a claim, a number        before another host sees it ahead
 //	a host's joining         before another host sees it live
 //	a verdict                before another host reads it
 //
-// A clock is that of one boot of one machine from one step to the next, and of
-// a window of time, since clocks drift. What cannot be true by any amounts is no
-// matter of clocks.
+// A clock here is that of one boot of one machine, from one step to the next, in a window of
+// time, because clocks drift. A contradiction that no amounts resolve is not due to clocks.
 const (
-	stepAt = 20 * 1000 // us that a clock may move against the uptime from one event to the next, and not have been stepped
+	stepAt = 20 * 1000 // us that a clock may move against the uptime between two events without a step
 	drift  = 500e-6    // of two clocks against each other: more than NTP slews
 
-	// noticed bounds how much later an event may be noted than it could be seen elsewhere: a write had landed, and its
-	// answer came only when a device that hung, or a host that stood still, went on. It is two leases of the usual length.
+	// noticed bounds how much later an event may be recorded than others could see it. A write
+	// had landed, and its answer came only when a hung device or a stalled host continued. It is
+	// two leases of the usual length.
 	noticed = 60 * 1000 * 1000
 
-	maxSteps = 200 // of a clock that is believed to go beside the uptime
+	maxSteps = 200 // of a clock that is corrected by the uptime
 	maxNodes = 160
 	minSpan  = 60 * 1000 * 1000
 	fineSlip = 1000 // us, between two clocks
 )
 
-// clock is one as far as it goes evenly.
+// clock is a clock between two steps.
 type clock struct {
-	boot      string // empty: not known
-	low, high int64  // what it is ahead of the uptime, in us
+	boot      string // empty: unknown
+	low, high int64  // bounds of its lead over the uptime, in us
 	records   []*record
-	first     int // of its nodes
+	first     int // index of its first node
 }
 
-// clocks are all there are, and what is known of how far they are apart.
+// clocks holds all clocks, and the bounds of their differences.
 type clocks struct {
 	all     []*clock
 	nodes   int
-	weight  []int     // events, by node
-	atLeast [][]int64 // by two nodes: what has to be added to the second more than to the first
-	offset  []int64   // that is added
-	slip    int64     // what two clocks may differ by within a window
+	weight  []int     // number of events, by node
+	atLeast [][]int64 // by two nodes: minimum by which the second's offset exceeds the first's
+	offset  []int64   // added to the times of a node
+	slip    int64     // maximum difference of two clocks within a window
 	notes   []string
 
-	excused []excuse // what would be a violation if the clocks were right
+	excused []excuse // pairs that would be a violation if the clocks were right
 	failed  map[[2]*record]bool
 }
 
-// excuse is a pair of events that come in the wrong order by the clocks as they are.
+// excuse is a pair of events that is in the wrong order by the uncorrected clocks.
 type excuse struct {
 	before, after int // ids of hosts
 	by            int64
@@ -66,7 +66,7 @@ type excuse struct {
 
 const unknown = math.MinInt64 / 4
 
-// readClocks tells which events are of one clock.
+// readClocks assigns events to clocks.
 func readClocks(j *journals, one bool) *clocks {
 	c := &clocks{failed: map[[2]*record]bool{}}
 	if one {
@@ -80,7 +80,7 @@ func readClocks(j *journals, one bool) *clocks {
 	return c
 }
 
-// run is what one host noted by one clock.
+// run is the events of one host by one clock.
 type run struct {
 	boot    string
 	low     int64
@@ -88,13 +88,13 @@ type run struct {
 	records []*record
 }
 
-// readHost splits what a host noted where its clock was stepped, or it was booted.
+// readHost splits the events of a host where its clock was stepped, or the host booted.
 func (c *clocks) readHost(id int, j *journals) {
 	all := j.of[id]
 	hasUptime := slices.ContainsFunc(all, func(r *record) bool { return r.UptimeMS != 0 })
 	runs := splitRuns(all, hasUptime)
 	if len(runs) > maxSteps {
-		c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped %d times, or has nothing to do with its uptime: it is taken as it is",
+		c.notes = append(c.notes, fmt.Sprintf("the clock of %s was stepped %d times, or is unrelated to its uptime: its times are not corrected",
 			printable(j.names[id]), len(runs)-1))
 		runs = splitRuns(all, false)
 	}
@@ -123,7 +123,7 @@ func splitRuns(all []*record, uptime bool) (runs []*run) {
 		if cur == nil || base < cur.low-stepAt || base > cur.high+stepAt || boot != "" && cur.boot != "" && boot != cur.boot {
 			was := ""
 			if cur != nil && uptime && r.UptimeMS >= cur.records[len(cur.records)-1].UptimeMS {
-				was = cur.boot // until it says otherwise
+				was = cur.boot // until an event names another one
 			}
 			cur = &run{boot: was, low: base, high: base}
 			runs = append(runs, cur)
@@ -144,7 +144,8 @@ func splitRuns(all []*record, uptime bool) (runs []*run) {
 	return runs
 }
 
-// addRun adds it to the clock of the same boot, of another host on the same machine, if there is one.
+// addRun adds a run to the clock of the same boot of another host on the same machine, if there
+// is one.
 func (c *clocks) addRun(r *run) {
 	for _, k := range c.all {
 		if r.boot != "" && k.boot == r.boot && r.low <= k.high+stepAt && r.high >= k.low-stepAt {
@@ -156,7 +157,7 @@ func (c *clocks) addRun(r *run) {
 	c.all = append(c.all, &clock{boot: r.boot, low: r.low, high: r.high, records: r.records})
 }
 
-// makeNodes cuts the clocks into windows.
+// makeNodes divides the clocks into windows.
 func (c *clocks) makeNodes(j *journals) {
 	span := Moment(0)
 	for _, k := range c.all {
@@ -189,19 +190,19 @@ func (c *clocks) makeNodes(j *journals) {
 		for i := 1; i < len(k.records); i++ {
 			a, b := k.records[i-1], k.records[i]
 			if a.node != b.node {
-				c.add(a.node, b.node, int64(a.raw-b.raw)) // stays in order
+				c.add(a.node, b.node, int64(a.raw-b.raw)) // windows stay in order
 			}
-			for n := a.node; n < b.node; n++ { // and drifts
+			for n := a.node; n < b.node; n++ { // and drift
 				c.add(n, n+1, -c.slip)
 				c.add(n+1, n, -c.slip)
 			}
 		}
 	}
-	for _, id := range j.ids { // what one host noted stays in order, and apart
+	for _, id := range j.ids { // events of one host stay in order, and as far apart as they were
 		all := j.of[id]
 		for i := 1; i < len(all); i++ {
 			a, b := all[i-1], all[i]
-			apart := b.UptimeMS // since it was booted
+			apart := b.UptimeMS // since it booted
 			if b.UptimeMS >= a.UptimeMS {
 				apart -= a.UptimeMS
 			}
@@ -212,7 +213,8 @@ func (c *clocks) makeNodes(j *journals) {
 	}
 }
 
-// add learns that node b needs more than node a, by this at least; false if that cannot be.
+// add requires that node b's offset exceeds node a's by at least this. It returns false if that
+// is impossible.
 func (c *clocks) add(a, b int, by int64) bool {
 	if by <= c.atLeast[a][b] {
 		return true
@@ -233,8 +235,8 @@ func (c *clocks) add(a, b int, by int64) bool {
 	return true
 }
 
-// require learns that an event came before another, or no more than slack
-// after it. Clocks that drift may be off by a little more than can be.
+// require states that an event came before another, or at most slack after it. Clocks that drift
+// may violate it slightly.
 func (c *clocks) require(a, b *record, slack int64) bool {
 	by := int64(a.raw-b.raw) - slack
 	if c.same(a, b) {
@@ -249,7 +251,7 @@ func (c *clocks) require(a, b *record, slack int64) bool {
 	return c.add(a.node, b.node, -c.atLeast[b.node][a.node])
 }
 
-// possible tells whether something at some time after an event can have come before another.
+// possible reports whether a time after an event can be before another event.
 func (c *clocks) possible(a *record, after int64, b *record) bool {
 	by := int64(a.raw-b.raw) + after
 	if c.same(a, b) {
@@ -258,7 +260,7 @@ func (c *clocks) possible(a *record, after int64, b *record) bool {
 	return c.atLeast[b.node][a.node] == unknown || by+c.atLeast[b.node][a.node] <= c.slip
 }
 
-// same tells whether two events are of one clock.
+// same reports whether two events have one clock.
 func (c *clocks) same(a, b *record) bool { return c.clockOf(a.node) == c.clockOf(b.node) }
 
 func (c *clocks) clockOf(node int) *clock {
@@ -269,7 +271,7 @@ func (c *clocks) clockOf(node int) *clock {
 	return c.all[i]
 }
 
-// solve chooses what is added to each clock: as little as the order allows.
+// solve chooses the offset of each clock: as small as the order allows.
 func (c *clocks) solve() {
 	up, down := make([]int64, c.nodes), make([]int64, c.nodes)
 	for i := range c.nodes {
@@ -286,7 +288,7 @@ func (c *clocks) solve() {
 	}
 }
 
-// centre has most of the events keep their times.
+// centre shifts the offsets so that most events keep their times.
 func (c *clocks) centre(offsets []int64) {
 	order := make([]int, len(offsets))
 	total := 0
@@ -320,7 +322,7 @@ func signed(us int64) string {
 	return fmt.Sprintf("%+.3f s", (time.Duration(us) * time.Microsecond).Seconds())
 }
 
-// selfJoined tells whether a host says of itself that it is live.
+// selfJoined reports whether a host records that it is live itself.
 func (r *record) selfJoined() bool {
 	return r.Kind == events.Joined && r.Lock == "" && (r.ByHost == 0 || r.ByHost == r.Host)
 }

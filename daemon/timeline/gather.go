@@ -13,27 +13,27 @@ import (
 // record is one event of one journal.
 type record struct {
 	*events.Event
-	keeper int    // id of the host that kept it
+	keeper int    // id of the host that recorded it
 	raw    Moment // by its clock
-	at     Moment // by all clocks put right
-	node   int    // of the clock (clock.go)
+	at     Moment // by the corrected clocks
+	node   int    // window of its clock (clock.go)
 }
 
-// journals are the records of all sources.
+// journals holds the records of all sources.
 type journals struct {
-	records []*record         // those of one keeper together, in the order in which it noted them
+	records []*record         // by keeper, in the order in which it recorded them
 	names   map[int]string    // of hosts, by id
-	seen    map[int]bool      // hosts that anything is said of
-	keepers map[int]bool      // those whose journal is there
+	seen    map[int]bool      // hosts that any event mentions
+	keepers map[int]bool      // hosts whose journal was given
 	of      map[int][]*record // by keeper
 	ids     []int             // of keepers, in order
 	notes   []string
 }
 
-// What is beyond is no time of an event, and would leave nothing to see of the others.
+// Times outside of these bounds are invalid, and would make the others invisible.
 var earliest, latest = time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// gather finds out who kept which event, and leaves out what is there twice.
+// gather determines the keeper of each event, and drops duplicates.
 func gather(sources []Source) *journals {
 	j := &journals{names: map[int]string{}, seen: map[int]bool{}, keepers: map[int]bool{}, of: map[int][]*record{}}
 	for _, s := range sources {
@@ -92,7 +92,7 @@ func (j *journals) name(id int, name string) {
 	}
 }
 
-// keeperOf returns the host that kept the events, 0 if several did.
+// keeperOf returns the host that recorded the events, 0 if several did.
 func keeperOf(all []events.Event) (id int) {
 	for i := range all {
 		e := &all[i]
@@ -107,7 +107,7 @@ func keeperOf(all []events.Event) (id int) {
 	if id != 0 {
 		return id
 	}
-	for i := range all { // only what one host says of others
+	for i := range all { // only statements of one host about others
 		e := &all[i]
 		if k := cmp.Or(e.ByHost, e.Host); e.Kind != events.Dead && k != 0 {
 			return k
@@ -116,13 +116,13 @@ func keeperOf(all []events.Event) (id int) {
 	return 0
 }
 
-// lasted is a time of milliseconds, within bounds.
+// lasted converts milliseconds, within bounds.
 func lasted(ms int64) Moment {
 	return Moment(min(max(0, ms), latest.Sub(earliest).Milliseconds())) * 1000
 }
 
-// teller is who tells of an event where the journals of several hosts were
-// mixed. Who is declared dead may be so by another host: that one tells as well.
+// teller returns the host that recorded an event, if the journals of several hosts are mixed. A
+// death is recorded by another host as well, which counts here too.
 func teller(e *events.Event) int {
 	if e.Lock != "" || e.ByHost == 0 {
 		return e.Host

@@ -11,14 +11,14 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Attempt is what came of one request for a lock. Moments that are not known
-// are Never; Ended always is one, if by a guess that End names.
+// Attempt is the history of one request for a lock. Unknown moments are Never. Ended is always
+// set; End shows whether it is a guess.
 type Attempt struct {
 	Host, Lock  int // indexes
 	Incarnation uint64
 	PID         int
 	Command     string
-	Shared      bool // as it was asked for, and granted
+	Shared      bool // as requested, and as granted
 	Token       layout.Ticket
 	Ticket      layout.Ticket
 
@@ -26,35 +26,35 @@ type Attempt struct {
 
 	End     End
 	Reason  string
-	Behind  string // whom it waited for last
+	Behind  string // the last one it waited for
 	Modes   []ModeChange
 	Marks   []Mark // lost, kill, orphan, resumed, wanted
 	Lost    Moment // when the hold was lost
 	Verdict Moment // when its host was declared dead
 
-	sure            Moment // until when a hold is certain to have lasted
-	doubted         bool   // there may have been an end that the journal does not have
-	known           Moment // when the journal first tells of the hold, where it has no grant; else Never
-	waking          bool   // its end was noted just before the host noticed that its lease is over: it may have stood still
-	vague           []span // when its mode is not known
+	sure            Moment // the hold lasted at least until then
+	doubted         bool   // the journal may lack an end
+	known           Moment // first event about the hold if its grant is missing; else Never
+	waking          bool   // it ended just before the host noticed the end of its lease: the host may have been stalled
+	vague           []span // times at which its mode is unknown
 	permits         int
 	key             attemptKey
 	entered, exited *record
 }
 
-// ModeChange is a holder's going from exclusive to shared, or back.
+// ModeChange is a holder's change from exclusive to shared, or back.
 type ModeChange struct {
 	At     Moment
 	Shared bool
 }
 
-// span is a time.
+// span is a range of time.
 type span struct{ from, till Moment }
 
 // End is how an attempt ended.
 type End string
 
-// The ends of attempts. The last four are guessed: the journals have no end.
+// The ends of attempts. The last four are guesses: the journals have no end.
 const (
 	Released  End = "released"
 	TimedOut  End = "timeout"
@@ -62,13 +62,13 @@ const (
 	WasBusy   End = "busy"
 	Refused   End = "refused"
 
-	Condemned End = "dead"   // its host was declared dead
-	Unseen    End = "unseen" // at some time before its host began anew, or another entered
-	Open      End = "open"   // as far as the journals go it lasts
+	DeclaredDead End = "dead"   // its host was declared dead
+	Unseen    End = "unseen" // at some time before its host restarted, or another host entered
+	Open      End = "open"   // it lasts until the end of the journals
 	HostLost  End = "lost"   // the lease of its host was lost
 )
 
-// held tells whether the lock was had.
+// held reports whether the lock was held.
 func (a *Attempt) held() bool { return a.Entered != Never }
 
 func (a *Attempt) begin() Moment {
@@ -80,28 +80,29 @@ func (a *Attempt) begin() Moment {
 	return a.Ended
 }
 
-// historian follows the events of one host after the other.
+// historian processes the events of one host after the other.
 type historian struct {
 	*Timeline
 	hostAt map[int]int // index by id
 	lockAt map[string]int
-	open   map[attemptKey]int // of the host whose events are read
-	ofPID  map[attemptKey]int // the latest of each process
-	last   Moment             // of that host
-	ended  []int              // of that host: holds, as they ended; the latest
-	over   map[attemptKey]int // of that host: holds that ended, by token
-	end    Moment             // of all
+	open   map[attemptKey]int // of the present host
+	ofPID  map[attemptKey]int // by process: its latest
+	last   Moment             // of the present host: latest event
+	ended  []int              // of the present host: the latest holds in the order of their ends
+	over   map[attemptKey]int // of the present host: ended holds, by token
+	end    Moment             // latest event of all
 }
 
-// attemptKey tells the attempts of a host apart: by the request while it waits, by the token when it has the lock.
+// attemptKey identifies an attempt of a host: by the request while it waits, by the token when it
+// holds the lock.
 type attemptKey struct {
 	lock    int
 	request uint64
 	token   layout.Ticket
-	pid     int // where there is neither
+	pid     int // without a request and a token
 }
 
-// history makes attempts and changes of the events, by the times that they have now.
+// history derives attempts and changes from the events, by their present times.
 func history(j *journals) *Timeline {
 	h := &historian{Timeline: &Timeline{}, hostAt: map[int]int{}, lockAt: map[string]int{}, end: Never}
 	ids := slices.Sorted(maps.Keys(j.seen))
@@ -143,7 +144,7 @@ func (h *historian) lock(name string) int {
 	return i
 }
 
-// find returns whose event it is, if that one's attempt is open.
+// find returns the attempt of an event, if it is open.
 func (h *historian) find(r *record) *Attempt {
 	lock := h.lock(r.Lock)
 	if i, ok := h.open[attemptKey{lock: lock, token: r.Token}]; ok && r.Token != 0 && r.Kind != events.Enter {
@@ -155,7 +156,7 @@ func (h *historian) find(r *record) *Attempt {
 	if r.Request != 0 || r.PID == 0 {
 		return nil
 	}
-	i, ok := h.ofPID[attemptKey{lock: lock, pid: r.PID}] // of a request before a restart; the journal may have missed the grant
+	i, ok := h.ofPID[attemptKey{lock: lock, pid: r.PID}] // the request was before a restart, or the journal lacks the grant
 	if !ok {
 		return nil
 	}
@@ -166,7 +167,7 @@ func (h *historian) find(r *record) *Attempt {
 	return a
 }
 
-// attempt returns whose event it is. It begins one where none is known.
+// attempt returns the attempt of an event. It begins one if there is none.
 func (h *historian) attempt(r *record) *Attempt {
 	if a := h.find(r); a != nil {
 		return a
@@ -187,7 +188,7 @@ func (h *historian) attempt(r *record) *Attempt {
 	return &h.Attempts[len(h.Attempts)-1]
 }
 
-// ends are the kinds of events that end an attempt.
+// ends has the kinds of events that end an attempt.
 var ends = map[events.Kind]End{events.Exit: Released, events.Timeout: TimedOut, events.Cancel: Cancelled,
 	events.Busy: WasBusy, events.Refused: Refused}
 
@@ -205,17 +206,17 @@ func (h *historian) lockEvent(r *record) {
 		events.Orphan, events.Kill, events.Lost:
 	default:
 		if _, ok := ends[r.Kind]; !ok {
-			return // of a bakeryd that knows more
+			return // a kind of a later bakeryd
 		}
 	}
 	if r.Token == 0 && (r.Kind == events.Kill || r.Kind == events.Orphan || r.Kind == events.Lost) && h.find(r) == nil {
-		l := &h.Locks[h.lock(r.Lock)] // of a hold that is over, or is not known
+		l := &h.Locks[h.lock(r.Lock)] // the hold is over, or unknown
 		l.Marks = append(l.Marks, Mark{At: r.at, Kind: r.Kind, Host: h.hostAt[r.keeper], Text: r.Reason})
 		return
 	}
 	if i, ok := h.over[attemptKey{lock: h.lock(r.Lock), token: r.Token}]; ok && r.Token != 0 && h.find(r) == nil &&
 		(r.Kind == events.Kill || r.Kind == events.Orphan || r.Kind == events.Lost) {
-		h.Attempts[i].mark(r, h.hostAt[r.keeper]) // what it has left running
+		h.Attempts[i].mark(r, h.hostAt[r.keeper]) // processes that it has left running
 		return
 	}
 	a := h.attempt(r)
@@ -256,7 +257,7 @@ func (h *historian) lockEvent(r *record) {
 	}
 }
 
-// told takes what any event says of who asks.
+// told stores the fields that any event has about the client.
 func (a *Attempt) told(r *record) {
 	a.PID, a.Command = cmp.Or(r.PID, a.PID), cmp.Or(r.Command, a.Command)
 	a.Incarnation, a.permits = cmp.Or(r.Incarnation, a.Incarnation), max(a.permits, r.Permits)
@@ -275,8 +276,8 @@ func (a *Attempt) told(r *record) {
 	}
 }
 
-// modeTold notices that the mode of a hold is another one than it was, though
-// no event has said so: it was noted as bakeryd was killed, or by one that did not note it.
+// modeTold detects that the mode of a hold has changed without an event: bakeryd was killed
+// before it recorded the change, or is too old to record it.
 func (a *Attempt) modeTold(r *record) {
 	shared, now := a.sharedNow(), r.Mode == "shared"
 	if r.Mode == "" || r.Kind == events.ModeSet || shared == now {
@@ -286,7 +287,7 @@ func (a *Attempt) modeTold(r *record) {
 	a.vague = append(a.vague, span{a.sure, r.at})
 }
 
-// sharedNow tells the mode after all that is known.
+// sharedNow returns the latest known mode.
 func (a *Attempt) sharedNow() bool {
 	if n := len(a.Modes); n > 0 {
 		return a.Modes[n-1].Shared
@@ -307,15 +308,15 @@ func (h *historian) enter(a *Attempt, r *record) {
 	h.open[a.key] = i
 }
 
-// knownHeld is told that the lock is had: where the journal does not say since
-// when, it began later than it does.
+// knownHeld records that the lock is held. If the journal lacks the grant, the hold began before
+// this event.
 func (h *historian) knownHeld(a *Attempt, r *record) {
 	if a.held() {
 		a.sure = r.at
 		return
 	}
 	h.enter(a, r)
-	a.Entered, a.known = a.Entered-lasted(r.HeldMS), r.at // at most: once resumed, that counts from the request on
+	a.Entered, a.known = a.Entered-lasted(r.HeldMS), r.at // at most: after a resumption, this counts from the request
 	if r.Kind == events.ModeSet {
 		a.Shared = r.Mode != "shared"
 	}
@@ -325,7 +326,7 @@ func (a *Attempt) mark(r *record, host int) {
 	a.Marks = append(a.Marks, Mark{At: r.at, Kind: r.Kind, Host: host, Text: r.Reason})
 }
 
-// behind says for whom an attempt waits.
+// behind describes the last holder or waiter ahead of an attempt.
 func behind(e *events.Event) string {
 	p := &e.Ahead[len(e.Ahead)-1]
 	who := cmp.Or(p.HostName, fmt.Sprintf("host %d", p.Host))

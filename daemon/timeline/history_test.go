@@ -9,10 +9,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestEnds: how attempts end, and how it is guessed where no event says so.
+// TestEnds checks the ends of attempts, recorded and guessed.
 func TestEnds(t *testing.T) {
 	t.Parallel()
-	request := func(h *witness, at float64, n uint64) {
+	request := func(h *keeper, at float64, n uint64) {
 		h.note(at, events.Event{Kind: events.Request, Lock: "x", Request: n, PID: int(n)})
 	}
 	dead := events.Event{Kind: events.Dead, Host: 1, HostName: "db1", Incarnation: 1001, ByHost: 2}
@@ -39,14 +39,14 @@ func TestEnds(t *testing.T) {
 			w.host(1).enter(1, 1)
 			w.host(1).note(3, events.Event{Kind: events.Request, Lock: "y", Request: 2})
 			w.host(2).note(9, dead)
-		}, Condemned, 9, 3},
+		}, DeclaredDead, 9, 3},
 		{"its command was stopped after the verdict", func(w *world) {
 			w.onOneMachine(1, 2)
 			w.host(1).enter(1, 1)
 			w.host(2).note(9, dead)
 			w.host(1).note(12, events.Event{Kind: events.Kill, Lock: "x", PID: 11})
-		}, Condemned, 12, 12},
-		{"its host began anew", func(w *world) {
+		}, DeclaredDead, 12, 12},
+		{"its host restarted", func(w *world) {
 			w.host(1).enter(1, 1)
 			w.host(1).note(9, events.Event{Kind: events.Joined, Boot: "b"})
 		}, Unseen, 9, 1},
@@ -88,7 +88,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestMixedJournals: of one stream, as `bakeryctl events --file A --file B --json` makes, the same comes as of two.
+// TestMixedJournals: one stream of two journals, as `bakeryctl events --file A --file B --json`
+// prints, has the result of two sources.
 func TestMixedJournals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -22,7 +22,7 @@ func (h *historian) hostEvent(r *record) {
 		return
 	}
 	switch r.Kind {
-	case events.Joined, events.Lost, events.Left: // what it held and waited for is over
+	case events.Joined, events.Lost, events.Left: // its holds and waits are over
 		for _, i := range h.ended {
 			a := &h.Attempts[i]
 			a.waking = a.waking || r.Kind == events.Lost && r.at-a.Ended <= wakes
@@ -34,7 +34,7 @@ func (h *historian) hostEvent(r *record) {
 				if a.Lost == Never {
 					a.Lost = r.at
 				}
-				continue // what becomes of the holder is yet to come
+				continue // later events end the hold
 			}
 			h.unsure(i)
 			a.End, a.Ended = Unseen, r.at
@@ -45,21 +45,21 @@ func (h *historian) hostEvent(r *record) {
 		if r.Kind != events.Lost {
 			clear(h.open)
 		}
-	case events.Resumed, events.Gap: // there may have been an end that the journal does not have
+	case events.Resumed, events.Gap: // the journal may lack an end
 		for _, i := range h.open {
 			h.unsure(i)
 		}
 	}
 }
 
-// wakes is how long a host that stood still, and runs again, may go on before it notices that its lease is over, in
-// us; maxWaking bounds how many holds can end in that time.
+// wakes bounds how long a stalled host may run again before it notices that its lease is over, in
+// us. maxWaking bounds the number of holds that can end in that time.
 const (
 	wakes     = 1000 * 1000
 	maxWaking = 1000
 )
 
-// unsure bounds how long an attempt is certain to have lasted by the last event of its host.
+// unsure sets the time that an attempt lasted at least, to the last event of its host.
 func (h *historian) unsure(i int) {
 	a := &h.Attempts[i]
 	if a.held() && !a.doubted {
@@ -67,10 +67,10 @@ func (h *historian) unsure(i int) {
 	}
 }
 
-// sayAlike is within which time hosts mean the same if they say that another is silent.
+// sayAlike is the maximum distance of reports by several hosts about one silence.
 const sayAlike = 10 * 1000 * 1000
 
-// mergeChanges leaves one of what several hosts say of another, the first.
+// mergeChanges keeps the first of several hosts' reports about the same change of a host.
 func (h *historian) mergeChanges() {
 	type key struct {
 		kind        events.Kind
@@ -90,7 +90,7 @@ func (h *historian) mergeChanges() {
 				if ok && !again && c.Incarnation != 0 {
 					first := &all[at]
 					first.Others++
-					if c.By < 0 && first.By >= 0 { // its own word is the better one
+					if c.By < 0 && first.By >= 0 { // the host's own report is better
 						first.By, first.Reason = c.By, c.Reason
 					}
 					continue
@@ -104,8 +104,8 @@ func (h *historian) mergeChanges() {
 	}
 }
 
-// guessEnds ends what no event has ended: by the verdict on its host, where
-// that began anew, or where another has the lock.
+// guessEnds ends attempts without an end: by the verdict on the host, where the host restarted,
+// or where another host holds the lock.
 func (h *historian) guessEnds() {
 	next := h.nextGrants()
 	for i := range h.Attempts {
@@ -134,12 +134,12 @@ func (h *historian) guessEnds() {
 			until, end = a.Ended, Unseen
 		}
 		if a.Verdict != Never && a.Verdict <= until {
-			until, end = a.Verdict, Condemned
+			until, end = a.Verdict, DeclaredDead
 		}
 		if at := next[i]; at != Never && at < until {
 			until, end = at, Unseen
 			if a.Verdict != Never {
-				end = Condemned
+				end = DeclaredDead
 			}
 		}
 		a.End, a.Ended = end, max(until, a.begin())
@@ -149,7 +149,7 @@ func (h *historian) guessEnds() {
 	}
 }
 
-// nextGrants tells when the lock of each exclusive hold was granted next, by the tokens.
+// nextGrants returns for each exclusive hold when the lock was granted next, by the tokens.
 func (h *historian) nextGrants() []Moment {
 	next := make([]Moment, len(h.Attempts))
 	byLock := make([][]int, len(h.Locks))
@@ -161,7 +161,7 @@ func (h *historian) nextGrants() []Moment {
 	}
 	for _, all := range byLock {
 		slices.SortFunc(all, func(x, y int) int { return cmp.Compare(h.Attempts[x].Token, h.Attempts[y].Token) })
-		exclusive := Never // the next one that is, going down
+		exclusive := Never // the next exclusive grant, downwards
 		for k := len(all) - 1; k >= 0; k-- {
 			a := &h.Attempts[all[k]]
 			next[all[k]] = exclusive

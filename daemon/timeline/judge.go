@@ -11,37 +11,37 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Finding is something that must not be, or may be.
+// Finding is a violation, or a possible one.
 type Finding struct {
 	Kind     FindingKind
-	Proven   bool // no clock explains it
+	Proven   bool // no clocks explain it
 	At       Moment
 	Until    Moment
 	Lock     int
-	Attempts []int // that it is about
+	Attempts []int // the attempts in it
 	Text     string
 }
 
-// FindingKind is what must not be.
+// FindingKind is a kind of finding.
 type FindingKind string
 
-// What must not be. The last two are no violations by themselves.
+// The kinds of findings. The last two are not violations by themselves.
 const (
-	TwoHolders FindingKind = "two holders" // more than may be, at once
+	TwoHolders FindingKind = "two holders" // more holders than allowed, at one time
 	TokenBack  FindingKind = "token back"  // a grant has a smaller token than one before it
 	TokenTwice FindingKind = "token twice"
 	Late       FindingKind = "late"  // a hold outlasted the verdict on its host, or its lease
-	Doubt      FindingKind = "doubt" // clocks, or two holders: the journals do not tell
+	Doubt      FindingKind = "doubt" // wrong clocks, or two holders: the journals do not decide
 )
 
-// farOff is by how much clocks seldom disagree, in us: where nothing but one direction of hand-overs
-// says that they do, it may be otherwise.
+// farOff is a difference of clocks that is rare, in us. If only hand-overs in one direction
+// indicate such a difference, it may have another cause.
 const farOff = 1000 * 1000
 
-// maxFindings bounds how many are kept.
+// maxFindings bounds the number of kept findings.
 const maxFindings = 2000
 
-// phase is a time for which a hold was of one mode.
+// phase is the time during which a hold had one mode.
 type phase struct {
 	attempt    int
 	shared     bool
@@ -49,7 +49,7 @@ type phase struct {
 	from, till Moment
 }
 
-// judge looks for what must not be.
+// judge searches for violations.
 func (t *Timeline) judge(c *clocks) {
 	t.findLeased()
 	for lock, holds := range t.holdsByLock() {
@@ -74,7 +74,7 @@ func (t *Timeline) judge(c *clocks) {
 	})
 }
 
-// found adds a finding, unless there are too many for anybody.
+// found adds a finding, up to maxFindings.
 func (t *Timeline) found(f Finding) {
 	if len(t.Findings) >= maxFindings {
 		t.more++
@@ -83,7 +83,7 @@ func (t *Timeline) found(f Finding) {
 	t.Findings = append(t.Findings, f)
 }
 
-// phases are the holds, by time, until their leases were over for all that is known.
+// phases returns the phases of holds, by time, until their leases may have ended.
 func (t *Timeline) phases(holds []int) (all []phase) {
 	for _, i := range holds {
 		a := &t.Attempts[i]
@@ -91,12 +91,12 @@ func (t *Timeline) phases(holds []int) (all []phase) {
 		var add func(p phase)
 		add = func(p phase) {
 			for _, v := range a.vague {
-				if p.from >= v.from && p.from < v.till && !p.shared { // in one of two modes: what both forbid is found
+				if p.from >= v.from && p.from < v.till && !p.shared { // in one of two modes: it violates only where both do
 					add(phase{attempt: i, shared: true, from: p.from, till: min(v.till, p.till)})
 					p.from = min(v.till, p.till)
 				}
 			}
-			if p.from < a.known { // at most since then: the grant is missing
+			if p.from < a.known { // since then at the latest: the grant is missing
 				if a.entered.Kind == events.Resumed {
 					p.from = min(a.known, p.till)
 				} else if early := (phase{p.attempt, p.shared, true, p.from, min(a.known, p.till)}); early.till > early.from {
@@ -131,29 +131,29 @@ func (t *Timeline) phases(holds []int) (all []phase) {
 	return all
 }
 
-// standing is until when a hold stood for others.
+// standing is the time until which a hold excluded others.
 type standing struct {
 	proven   Moment // for certain
-	possible Moment // for all that is known: then its host was dead, or had lost its lease
+	possible Moment // at the latest: then its host was dead, or had lost its lease
 }
 
-// stands tells until when a hold stood. A host that stood still, or was cut
-// off, notes what it had when it runs again, or gives up: by then others may have
-// it, and do so rightly, for they had declared it dead. What runs on there until it notices is no second holder,
-// but late (judgeLate).
+// stands returns until when a hold excluded others. A stalled or cut-off host records its hold
+// when it runs again, or when it gives up. Other hosts may rightly hold the lock by then, because
+// they had declared it dead. Until the host notices, its command is no second holder, but late
+// (judgeLate).
 func (t *Timeline) stands(a *Attempt) standing {
 	s := standing{proven: a.sure, possible: a.sure}
 	switch {
 	case a.Verdict != Never:
 		end := a.Verdict
-		// A host that has other locks granted for a while after the verdict does not only wake up.
+		// A host that grants other locks for longer than wakes after the verdict was not stalled.
 		if first, last := t.grants(a, a.Verdict, a.sure); last != Never && last-first >= wakes {
 			end = last
 		}
 		if s.proven = min(a.sure, end); a.Entered <= end {
-			s.possible = s.proven // else it was granted after the verdict, by what the host noted: who knows
+			s.possible = s.proven // otherwise, by the host's records, it was granted after the verdict
 		}
-	case a.Lost != Never || a.waking: // and who has declared it dead is not known
+	case a.Lost != Never || a.waking: // a verdict on it is not known
 		if a.Lost != Never {
 			s.possible = min(a.sure, a.Lost)
 		}
@@ -163,8 +163,8 @@ func (t *Timeline) stands(a *Attempt) standing {
 	return s
 }
 
-// grants are the first and the last moment in a time at which the host of a hold did
-// what takes a lease, in that incarnation.
+// grants returns the first and last moment in a time at which the host of a hold acted under a
+// lease, in that incarnation.
 func (t *Timeline) grants(a *Attempt, after, until Moment) (first, last Moment) {
 	all := t.leased[life{a.Host, a.Incarnation}]
 	from, _ := slices.BinarySearch(all, after+1)
@@ -181,7 +181,8 @@ type life struct {
 	of   uint64
 }
 
-// findLeased collects when hosts did what takes a lease: drew tickets, had locks granted and changed their modes.
+// findLeased collects the moments at which hosts acted under a lease: drew tickets, granted locks
+// or changed modes.
 func (t *Timeline) findLeased() {
 	t.leased = map[life][]Moment{}
 	for i := range t.Attempts {
@@ -208,7 +209,7 @@ func (t *Timeline) findLeased() {
 	}
 }
 
-// judgeOverlaps goes through the holds by time, with those that last.
+// judgeOverlaps goes through the holds by time, with those that still last.
 func (t *Timeline) judgeOverlaps(c *clocks, lock int, all []phase) {
 	permits := t.Locks[lock].Permits
 	var inside []phase
@@ -235,7 +236,7 @@ func (t *Timeline) judgeOverlaps(c *clocks, lock int, all []phase) {
 	}
 }
 
-// overlap judges holds that are inside together, by the clocks as they were put right.
+// overlap judges holds that coincide by the corrected clocks.
 func (t *Timeline) overlap(c *clocks, lock int, all []phase) {
 	if len(t.Findings) >= maxFindings {
 		t.more++
@@ -259,7 +260,7 @@ func (t *Timeline) overlap(c *clocks, lock int, all []phase) {
 	if !f.Proven && int64(f.Until-f.At) <= c.slip {
 		return
 	}
-	for i := len(t.Findings) - 1; i >= 0 && t.Findings[i].Lock == lock; i-- { // the same holds, in another of their modes, or later
+	for i := len(t.Findings) - 1; i >= 0 && t.Findings[i].Lock == lock; i-- { // the same holds, in another mode, or later
 		if old := &t.Findings[i]; (old.Kind == f.Kind || old.Proven) && sameHolds(old.Attempts, f.Attempts) {
 			return
 		}
@@ -277,20 +278,20 @@ func (t *Timeline) overlapText(f *Finding) string {
 	for _, i := range f.Attempts {
 		who = append(who, t.holder(i))
 	}
-	text := fmt.Sprintf("%s had %s at once for %s", strings.Join(who, " and "), printable(t.Locks[f.Lock].Name), length(int64(f.Until-f.At)))
+	text := fmt.Sprintf("%s held %s at the same time for %s", strings.Join(who, " and "), printable(t.Locks[f.Lock].Name), length(int64(f.Until-f.At)))
 	if p := t.Locks[f.Lock].Permits; p > 1 {
 		text += fmt.Sprintf(" (%d may)", p)
 	}
 	for _, i := range f.Attempts {
 		switch a := &t.Attempts[i]; {
 		case a.Verdict != Never:
-			text += fmt.Sprintf("; %s had been declared dead: what runs on there only tokens, fencing or a watchdog keep off", t.hostName(a.Host))
+			text += fmt.Sprintf("; %s had been declared dead: only tokens, fencing or a watchdog stop writes of commands that still run there", t.hostName(a.Host))
 		case a.Lost != Never:
 			text += fmt.Sprintf("; %s had lost its lease", t.hostName(a.Host))
 		}
 	}
 	if !f.Proven {
-		text += "; or their clocks disagree by more than the journals show, or one of them had stood still: the journals do not tell"
+		text += "; or their clocks disagree by more than the journals show, or one of them was stalled: the journals do not decide"
 	}
 	return text
 }
@@ -302,7 +303,8 @@ func (t *Timeline) holder(i int) string {
 	return fmt.Sprintf("%s (token %s)", t.hostName(a.Host), a.Token)
 }
 
-// apart tells whether one of two phases can have ended before the other began, whatever the clocks were.
+// apart reports whether one of two phases can have ended before the other began, with any
+// possible clocks.
 func (t *Timeline) apart(c *clocks, p, q *phase) bool {
 	a, b := &t.Attempts[p.attempt], &t.Attempts[q.attempt]
 	if c.failed[[2]*record{a.exited, b.entered}] || c.failed[[2]*record{b.exited, a.entered}] {
@@ -314,7 +316,7 @@ func (t *Timeline) apart(c *clocks, p, q *phase) bool {
 	return before(a, p, b, q) || before(b, q, a, p)
 }
 
-// judgeTokens looks for tokens that go back in time, and for such as two have.
+// judgeTokens searches for tokens that decrease over time, or that two holds have.
 func (t *Timeline) judgeTokens(c *clocks, lock int, holds []int) {
 	byToken := map[layout.Ticket]int{}
 	var granted []int
@@ -336,7 +338,7 @@ func (t *Timeline) judgeTokens(c *clocks, lock int, holds []int) {
 		t.judgeTokensOfMany(c, lock, granted)
 		return
 	}
-	greatest, writer := -1, -1 // of those before: of all, of those that had it alone
+	greatest, writer := -1, -1 // among earlier holds: the greatest of all, and of exclusive ones
 	for _, i := range granted {
 		a, over := &t.Attempts[i], greatest
 		if a.Shared {
@@ -354,9 +356,9 @@ func (t *Timeline) judgeTokens(c *clocks, lock int, holds []int) {
 	}
 }
 
-// judgeTokensOfMany: with several permits a token is greater than those of the
-// exclusive holds that had ended when its ticket was drawn, maybe for another
-// client of the host, who handed the lock on.
+// judgeTokensOfMany handles several permits. A token is greater than those of the exclusive holds
+// that had ended when its ticket was drawn. That may have been for an earlier client of the host,
+// which handed the lock over.
 func (t *Timeline) judgeTokensOfMany(c *clocks, lock int, granted []int) {
 	drawn := map[layout.Ticket]Moment{}
 	ticket := func(a *Attempt) layout.Ticket { return a.Token &^ (layout.MaxGrants - 1) }
@@ -390,7 +392,8 @@ func (t *Timeline) judgeTokensOfMany(c *clocks, lock int, granted []int) {
 	}
 }
 
-// drawnForOthers finds tickets that were drawn for a client of the host that gave up, and served the next one.
+// drawnForOthers finds tickets that were drawn for a client of the host that gave up, and used
+// for the next one.
 func (t *Timeline) drawnForOthers(lock int, granted []int, drawn map[layout.Ticket]Moment, ticket func(*Attempt) layout.Ticket) {
 	type gaveUp struct{ from, till Moment }
 	byHost := map[int][]gaveUp{}
@@ -407,19 +410,19 @@ func (t *Timeline) drawnForOthers(lock int, granted []int, drawn map[layout.Tick
 		at := drawn[ticket(a)]
 		all := byHost[a.Host]
 		k, _ := slices.BinarySearchFunc(all, a.Entered+1, func(g gaveUp, at Moment) int { return cmp.Compare(g.till, at) })
-		for k--; k >= 0 && all[k].till >= at; k-- { // each may have had the ticket of the one before
+		for k--; k >= 0 && all[k].till >= at; k-- { // each may have used the ticket of the previous one
 			at = min(at, all[k].from)
 		}
 		drawn[ticket(a)] = at
 	}
 }
 
-// tokenBack: the clocks were put right by the tokens, so where they still go back no clock explains it. Where both
-// are inside at once that was found already.
+// tokenBack adds a finding for a token that decreases. The clocks were corrected by the tokens,
+// so clocks do not explain it. Where both hold at the same time there is a finding already.
 func (t *Timeline) tokenBack(c *clocks, lock, before, i int) {
 	b, a := &t.Attempts[before], &t.Attempts[i]
 	if max(b.Entered, b.known) > a.Entered {
-		return // the grant of the one or the other is missing: who was the first is not known
+		return // one of the grants is missing: their order is unknown
 	}
 	if !c.same(b.entered, a.entered) && c.possible(a.entered, 0, b.entered) && t.Locks[lock].Permits == 1 {
 		return
@@ -430,15 +433,16 @@ func (t *Timeline) tokenBack(c *clocks, lock, before, i int) {
 		}
 	}
 	f := Finding{Kind: TokenBack, Proven: true, At: a.Entered, Until: a.Ended, Lock: lock, Attempts: []int{before, i},
-		Text: fmt.Sprintf("%s was granted %s with token %s, after %s had it", t.hostName(a.Host), printable(t.Locks[lock].Name), a.Token, t.holder(before))}
+		Text: fmt.Sprintf("%s was granted %s with token %s, after %s held it", t.hostName(a.Host), printable(t.Locks[lock].Name), a.Token, t.holder(before))}
 	if a.Verdict != Never && a.Entered > a.Verdict || a.Lost != Never && a.Lost-a.Entered <= wakes {
 		f.Kind, f.Proven = Doubt, false
-		f.Text += "; or its host had stood still between the grant and the note of it: the journals do not tell"
+		f.Text += "; or its host was stalled between the grant and the record of it: the journals do not decide"
 	}
 	t.found(f)
 }
 
-// meanwhile are those who had a lock of one permit, in conflict with a hold that was over by then.
+// meanwhile returns the holds of a lock with one permit that conflict with a hold that was over
+// by then.
 func (t *Timeline) meanwhile(holds []int, late int, over Moment) (others []int) {
 	a := &t.Attempts[late]
 	for _, i := range holds {
@@ -452,8 +456,8 @@ func (t *Timeline) meanwhile(holds []int, late int, over Moment) (others []int) 
 	return others
 }
 
-// judgeLate looks for holds that outlasted the verdict on their host, or its lease while others had the lock, and for hand-overs that nothing but
-// far too wrong clocks explains.
+// judgeLate searches for holds that outlasted the verdict on their host, or its lease while
+// others held the lock. It also searches for hand-overs that only very wrong clocks explain.
 func (t *Timeline) judgeLate(c *clocks) {
 	holds := t.holdsByLock()
 	for i := range t.Attempts {
@@ -470,12 +474,12 @@ func (t *Timeline) judgeLate(c *clocks) {
 		}
 		others := t.meanwhile(holds[a.Lock], i, over)
 		if a.Verdict == Never && len(others) == 0 {
-			continue // it takes a moment to stop
+			continue // stopping takes a moment
 		}
-		text := fmt.Sprintf("by its journal %s had %s yet %s after %s: if it ran on, what it wrote by then only tokens, fencing or a watchdog kept off",
+		text := fmt.Sprintf("by its journal %s still held %s %s after %s: if its command ran on, only tokens, fencing or a watchdog stopped its writes",
 			t.holder(i), printable(t.Locks[a.Lock].Name), length(int64(a.sure-over)), why)
 		if len(others) > 0 {
-			text += fmt.Sprintf("; meanwhile %s had it", t.holder(others[0]))
+			text += fmt.Sprintf("; meanwhile %s held it", t.holder(others[0]))
 			if n := len(others) - 1; n > 0 {
 				text += fmt.Sprintf(", and %d after that", n)
 			}
@@ -493,13 +497,13 @@ func (t *Timeline) judgeLate(c *clocks) {
 	}
 	for _, o := range t.tokenOrder() {
 		by := int64(o.before.raw - o.after.raw)
-		// More would do as well: nothing bounds it from the other side.
+		// There may be more of a difference: it has no bound in the other direction.
 		if by <= farOff || c.same(o.before, o.after) || c.atLeast[o.after.node][o.before.node] != unknown {
 			continue
 		}
 		a, b := entered[o.before], entered[o.after]
 		t.found(Finding{Kind: Doubt, At: t.Attempts[b].Entered, Until: t.Attempts[b].Ended, Lock: t.Attempts[b].Lock, Attempts: []int{a, b},
-			Text: fmt.Sprintf("by the clocks %s was granted %s %s before %s had let go of it; their tokens are in order, so their clocks disagree by that or more, or both had it at once: the journals do not tell",
+			Text: fmt.Sprintf("by the clocks %s was granted %s %s before %s released it; their tokens are in order, so their clocks disagree by that or more, or both held it at the same time: the journals do not decide",
 				t.holder(b), printable(t.Locks[t.Attempts[b].Lock].Name), time.Duration(by)*time.Microsecond, t.holder(a))})
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestFindings: what is a violation, what is none, and what the journals do not tell.
+// TestFindings checks violations, correct histories, and those that the journals do not decide.
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	dead1 := events.Event{Kind: events.Dead, Host: 1, HostName: "db1", Incarnation: 1001, ByHost: 2}
@@ -29,7 +29,7 @@ func TestFindings(t *testing.T) {
 			w.onOneMachine(1, 2)
 			w.host(1).hold(0, 10, 1)
 			w.host(2).hold(5, 20, 2)
-		}, []string{"two holders!"}, "db1 (token 524544) and db2 (token 1049088) had x at once for 5ms"},
+		}, []string{"two holders!"}, "db1 (token 524544) and db2 (token 1049088) held x at the same time for 5ms"},
 		{"two at once, by a hundredth of a millisecond, by one clock", func(w *world) {
 			w.onOneMachine(1, 2)
 			w.host(1).hold(0, 10, 1)
@@ -40,7 +40,7 @@ func TestFindings(t *testing.T) {
 			w.host(1).hold(10, 100, 2)
 			w.host(2).hold(50, 150, 3)
 			w.host(1).hold(151, 160, 4)
-		}, []string{"two holders!"}, "db1 (token 1048832) and db2 (token 1573376) had x at once for 50ms"},
+		}, []string{"two holders!"}, "db1 (token 1048832) and db2 (token 1573376) held x at the same time for 50ms"},
 		{"the same where they do not: less than a second is a matter of clocks", func(w *world) {
 			w.host(1).hold(10, 100, 2)
 			w.host(2).hold(50, 150, 3)
@@ -48,7 +48,7 @@ func TestFindings(t *testing.T) {
 		{"the same where they do not, by far: who knows", func(w *world) {
 			w.host(1).hold(0, 100_000, 2)
 			w.host(2).hold(50_000, 150_000, 3)
-		}, []string{"doubt"}, "their clocks disagree by that or more, or both had it at once: the journals do not tell"},
+		}, []string{"doubt"}, "their clocks disagree by that or more, or both held it at the same time: the journals do not decide"},
 		{"the same, and each has seen the other's ticket", func(w *world) {
 			ahead := func(number uint64, host int) func(*events.Event) {
 				return func(e *events.Event) {
@@ -63,12 +63,12 @@ func TestFindings(t *testing.T) {
 			w.host(2).hold(50_000, 150_000, 3)
 			w.host(1).enter(101_000, 4, choose)
 			w.host(1).enter(102_000, 4, ahead(3, 2))
-		}, nil, ""}, // db1's look is later than it had to be: its clock may be late
+		}, nil, ""}, // db1's look is later than necessary: its clock may be late
 		{"a token goes back", func(w *world) {
 			w.onOneMachine(1, 2)
 			w.host(1).hold(0, 10, 5)
 			w.host(2).hold(11, 20, 4)
-		}, []string{"token back!"}, "db2 was granted x with token 2097664, after db1 (token 2621696) had it"},
+		}, []string{"token back!"}, "db2 was granted x with token 2097664, after db1 (token 2621696) held it"},
 		{"a token goes back, at one host", func(w *world) {
 			w.host(1).hold(0, 10, 5)
 			w.host(1).hold(11, 20, 4)
@@ -93,7 +93,7 @@ func TestFindings(t *testing.T) {
 			w.host(2).hold(5, 20, 3, shared)
 			w.host(1).hold(12, 13, 2, shared)
 		}, nil, ""},
-		{"a reader beside a writer", func(w *world) {
+		{"a reader next to a writer", func(w *world) {
 			w.onOneMachine(1, 2)
 			w.host(1).hold(0, 10, 1, shared)
 			w.host(2).hold(5, 20, 2)
@@ -135,21 +135,21 @@ func TestFindings(t *testing.T) {
 			w.host(1).exit(9, 1, shared)
 			w.host(2).hold(10, 11, 4)
 		}, nil, ""},
-		{"alone, beside one that shares", func(w *world) {
+		{"exclusive, next to a shared hold", func(w *world) {
 			w.onOneMachine(1, 2)
 			w.host(1).enter(0, 1, shared)
 			w.host(2).hold(1, 5, 2, shared)
 			w.host(1).enter(3, 1, func(e *events.Event) { e.Kind = events.ModeSet })
 			w.host(1).exit(6, 1)
 		}, []string{"two holders!"}, "for 2ms"},
-		{"held on after the verdict, and another had it", func(w *world) {
+		{"held after the verdict, and another host held it", func(w *world) {
 			w.onOneMachine(1, 2)
 			w.host(1).enter(0, 1)
 			w.host(2).note(50_000, events.Event{Kind: events.Dead, Host: 1, HostName: "db1", Incarnation: 1001, ByHost: 2})
 			w.host(2).hold(50_001, 60_000, 2)
 			w.host(1).note(70_000, events.Event{Kind: events.Lost})
 			w.host(1).exit(70_001, 1)
-		}, []string{"late"}, "20.001s after it had been declared dead: if it ran on, what it wrote by then only tokens, fencing or a watchdog kept off; meanwhile db2 (token 1049088) had it"},
+		}, []string{"late"}, "20.001s after it had been declared dead: if its command ran on, only tokens, fencing or a watchdog stopped its writes; meanwhile db2 (token 1049088) held it"},
 		{"stood still, was declared dead, and noted what it had before it noticed", func(w *world) {
 			w.onOneMachine(1, 2)
 			w.host(1).enter(0, 1)
@@ -158,14 +158,14 @@ func TestFindings(t *testing.T) {
 			w.host(2).hold(60_001, 60_002, 3)
 			w.host(1).exit(70_000, 1)
 			w.host(1).note(70_015, events.Event{Kind: events.Lost})
-		}, []string{"late"}, "meanwhile db2 (token 1049088) had it, and 1 after that"},
+		}, []string{"late"}, "meanwhile db2 (token 1049088) held it, and 1 after that"},
 		{"stood still, and whoever declared it dead has left no journal", func(w *world) {
 			w.onOneMachine(1, 2)
 			w.host(1).enter(0, 1)
 			w.host(2).hold(50_001, 60_000, 2)
 			w.host(1).exit(70_000, 1)
 			w.host(1).note(70_015, events.Event{Kind: events.Lost})
-		}, []string{"doubt"}, "one of them had stood still"},
+		}, []string{"doubt"}, "one of them was stalled"},
 		{"the same, and before it stood still another had the lock", func(w *world) {
 			w.onOneMachine(1, 2)
 			w.host(1).enter(0, 1)
@@ -206,7 +206,7 @@ func TestFindings(t *testing.T) {
 			w.host(2).hold(50_001, 60_000, 2)
 			w.host(1).hold(55_000, 56_000, 1)
 			w.host(1).note(56_001, events.Event{Kind: events.Lost})
-		}, []string{"doubt", "late"}, "had x at once for 1s"},
+		}, []string{"doubt", "late"}, "held x at the same time for 1s"},
 		{"shared meanwhile, and the event that says so was not yet written as bakeryd was killed", func(w *world) {
 			w.onOneMachine(1, 2)
 			w.host(1).enter(0, 1)
@@ -245,7 +245,7 @@ func TestFindings(t *testing.T) {
 			w.host(1).note(100, events.Event{Kind: events.Resumed, Lock: "x", Mode: "exclusive", PID: 11, Token: layout.MakeTicket(1, 1), HeldMS: 100})
 			w.host(1).exit(120, 1, func(e *events.Event) { e.Request, e.HeldMS = 0, 120 })
 		}, nil, ""},
-		{"resumed, and another has it beside", func(w *world) {
+		{"resumed, and another host holds it", func(w *world) {
 			w.onOneMachine(1, 2)
 			w.host(1).note(100, events.Event{Kind: events.Resumed, Lock: "x", Mode: "exclusive", PID: 11, Token: layout.MakeTicket(2, 1), HeldMS: 100})
 			w.host(2).hold(110, 115, 3)
@@ -272,12 +272,12 @@ func TestFindings(t *testing.T) {
 			w.host(1).note(9, events.Event{Kind: events.Timeout, Lock: "x", Request: 50})
 			w.host(1).hold(11, 20, 1, permits2, func(e *events.Event) { e.Request = 51 })
 		}, nil, ""},
-		{"held on after the verdict, and nobody had it", func(w *world) {
+		{"held after the verdict, and no other host held it", func(w *world) {
 			w.onOneMachine(1, 2)
 			w.host(1).enter(0, 1)
 			w.host(2).note(50_000, events.Event{Kind: events.Dead, Host: 1, HostName: "db1", Incarnation: 1001, ByHost: 2})
 			w.host(1).exit(70_001, 1)
-		}, []string{"late"}, "had x yet 20.001s after it had been declared dead"},
+		}, []string{"late"}, "still held x 20.001s after it had been declared dead"},
 		{"died with the lock", func(w *world) {
 			w.onOneMachine(1, 2)
 			w.host(1).enter(0, 1)
@@ -288,7 +288,7 @@ func TestFindings(t *testing.T) {
 			w.onOneMachine(1, 2)
 			w.host(1).enter(0, 1)
 			w.host(1).note(5, events.Event{Kind: events.Gap, Missed: 3})
-			w.host(2).hold(2, 3, 2) // after the last that is known of db1's
+			w.host(2).hold(2, 3, 2) // after the last known event of db1's
 			w.host(1).hold(6, 7, 3)
 		}, nil, ""},
 	} {
@@ -305,7 +305,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestOneClock: of a simulation nothing is excused.
+// TestOneClock: with one clock, as in a simulation, no pair is excused.
 func TestOneClock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -315,7 +315,8 @@ func TestOneClock(t *testing.T) {
 	require.Equal(t, []string{"two holders!"}, w.build(Options{OneClock: true}).foundKinds())
 }
 
-// TestClocksArePutRight: by the tokens, as little as they ask for, and the page says so.
+// TestClocksArePutRight: clocks are corrected by the tokens, as little as necessary, and the page
+// reports that.
 func TestClocksArePutRight(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -343,7 +344,8 @@ func TestClocksArePutRight(t *testing.T) {
 	require.InDelta(t, -4e6, tl.Clocks[i].Added, 3000)
 }
 
-// TestClockThatIsStepped: no step of a host's clock makes a violation, or a hold of hours.
+// TestClockThatIsStepped: a step of a host's clock causes neither a violation nor a hold of
+// hours.
 func TestClockThatIsStepped(t *testing.T) {
 	t.Parallel()
 	for _, by := range []time.Duration{time.Hour, -time.Hour} {
@@ -368,7 +370,7 @@ func TestClockThatIsStepped(t *testing.T) {
 	}
 }
 
-// TestClocksThatDrift: over days they do so by more than hand-overs leave room for.
+// TestClocksThatDrift: over days clocks drift by more than the time between hand-overs.
 func TestClocksThatDrift(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -381,7 +383,7 @@ func TestClocksThatDrift(t *testing.T) {
 		b.hold(at+20e3+1, at+60e3-1, n+1)
 	}
 	require.Empty(t, w.build(Options{}).Findings)
-	a.hold(49*3600e3, 49*3600e3+100e3, n+2) // what is too much is found all the same
+	a.hold(49*3600e3, 49*3600e3+100e3, n+2) // an excessive difference is found nevertheless
 	b.hold(49*3600e3+20e3, 49*3600e3+60e3, n+3)
 	a.hold(49*3600e3+101e3, 49*3600e3+102e3, n+4)
 	b.hold(49*3600e3+103e3, 49*3600e3+104e3, n+5)

@@ -10,10 +10,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// order says that an event came before another.
+// order states that an event came before another.
 type order struct{ before, after *record }
 
-// align puts the clocks right by what must have come before what.
+// align corrects the clocks by events that must be in order.
 func (c *clocks) align(t *Timeline) {
 	var agreed, excess []order
 	for _, o := range t.tokenOrder() {
@@ -25,9 +25,10 @@ func (c *clocks) align(t *Timeline) {
 	}
 	c.learn(agreed, 0, true)
 	if len(c.all) > 1 {
-		c.learn(c.sightings(), noticed, false) // after the tokens, which are the surer ones: what does not fit them was noted late
+		c.learn(c.sightings(), noticed, false) // after the tokens, which are more reliable: contradicting events were recorded late
 	}
-	// Those that ask least of the clocks first: what a broken lock asks in excess is refused then.
+	// Orders that need the least correction come first, so that excessive ones of a broken lock
+	// are refused later.
 	slices.SortStableFunc(excess, func(a, b order) int {
 		return cmp.Compare(a.before.raw-a.after.raw, b.before.raw-b.after.raw)
 	})
@@ -46,8 +47,8 @@ func (c *clocks) align(t *Timeline) {
 	}
 }
 
-// learn learns what comes before what. Of all that two clocks are asked for
-// the most says the rest as well, if it can be.
+// learn applies orders. For two clocks, the order that needs the greatest correction implies the
+// others, if it is possible.
 func (c *clocks) learn(all []order, slack int64, mustBe bool) {
 	most := map[[2]int]int64{}
 	for _, o := range all {
@@ -68,8 +69,8 @@ func (c *clocks) learn(all []order, slack int64, mustBe bool) {
 	}
 }
 
-// tokenOrder is the order of holds in conflict that their tokens show: each
-// ended before the next was granted. Of several permits tokens show none.
+// tokenOrder returns the order of conflicting holds by their tokens: each ended before the next
+// was granted. With several permits tokens show no order.
 func (t *Timeline) tokenOrder() (all []order) {
 	for _, holds := range t.holdsByLock() {
 		if len(holds) == 0 || t.Locks[t.Attempts[holds[0]].Lock].Permits > 1 {
@@ -80,7 +81,7 @@ func (t *Timeline) tokenOrder() (all []order) {
 			return cmp.Or(cmp.Compare(a.Token, b.Token), cmp.Compare(a.Entered, b.Entered))
 		})
 		var writer *Attempt
-		var readers []*Attempt // since
+		var readers []*Attempt // since the last exclusive hold
 		for _, i := range holds {
 			a := &t.Attempts[i]
 			if writer != nil && writer.Token != a.Token {
@@ -101,8 +102,8 @@ func (t *Timeline) tokenOrder() (all []order) {
 	return all
 }
 
-// orderOf is what two holds one after the other show. A hold that was lost may
-// have gone on: only that it began before the other is sure.
+// orderOf returns what two successive holds show. A lost hold may have continued: it is only
+// certain that it began before the other.
 func orderOf(a, b *Attempt) []order {
 	if a.entered == nil || b.entered == nil {
 		return nil
@@ -117,7 +118,7 @@ func orderOf(a, b *Attempt) []order {
 	return nil
 }
 
-// holdsByLock are the attempts that had each lock.
+// holdsByLock returns the attempts that held each lock.
 func (t *Timeline) holdsByLock() [][]int {
 	holds := make([][]int, len(t.Locks))
 	for i := range t.Attempts {
@@ -128,7 +129,7 @@ func (t *Timeline) holdsByLock() [][]int {
 	return holds
 }
 
-// sightings are what one host saw of another.
+// sightings returns the orders in which one host saw another.
 func (c *clocks) sightings() (all []order) {
 	type ticket struct {
 		lock   string
@@ -177,15 +178,15 @@ func (c *clocks) sightings() (all []order) {
 	return all
 }
 
-// Clock is what was found out of the clock of one host.
+// Clock describes the clock of one host.
 type Clock struct {
 	Host    int   // index
-	Added   int64 // us that its times are shown later, or earlier, than it said, at the most
-	Excused int   // hand-overs of it that come in the wrong order by the clocks alone
-	By      int64 // us, the most of these
+	Added   int64 // maximum correction of its times, in us; positive: later
+	Excused int   // number of its hand-overs that are in the wrong order by the uncorrected clocks
+	By      int64 // us, the maximum of these
 }
 
-// report tells of each clock that does not go with the others.
+// report describes each clock that disagrees with the others.
 func (c *clocks) report(t *Timeline) (all []Clock) {
 	added := map[int]int64{} // by id
 	for _, k := range c.all {
@@ -210,13 +211,13 @@ func (c *clocks) report(t *Timeline) (all []Clock) {
 		}
 	}
 	if len(c.excused) > 0 {
-		c.notes = append(c.notes, fmt.Sprintf("the clocks of the hosts disagree by at least %s: by them alone, tokens would go back or two hosts have one lock at once, in %d hand-overs. "+
-			"The order of the tokens tells by how much; times are shown as it puts them right", length(worst), len(c.excused)))
+		c.notes = append(c.notes, fmt.Sprintf("the clocks of the hosts disagree by at least %s: by the clocks alone, tokens would go back or two hosts hold one lock at the same time, in %d hand-overs. "+
+			"Times are corrected by the order of the tokens", length(worst), len(c.excused)))
 	}
 	return all
 }
 
-// length is a time for people.
+// length formats a duration for people.
 func length(us int64) string {
 	d := time.Duration(us) * time.Microsecond
 	switch {

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// The parts of the page. Everything that comes of a journal is in its data, of
-// which the script makes text, never markup.
+// The parts of the page. Texts from journals are in its data only. The script inserts them as
+// text, never as markup.
 var (
 	//go:embed page/page.html
 	pageHTML string
@@ -32,18 +32,18 @@ var (
 	tableJS string
 )
 
-// PageMark is how every page begins: by it one that may be written over is known.
+// PageMark begins every page. Only files that begin with it may be overwritten.
 const PageMark = "<!doctype html><!-- bakery timeline -->"
 
 const (
-	maxLanes      = 8 // of one host in one lock; what is beyond is drawn over the last
+	maxLanes      = 8 // of one host in one lock; further attempts overlap in the last lane
 	maxTrackLanes = 6
 )
 
 // Write writes the page.
 func (t *Timeline) Write(w io.Writer) error {
 	script := "'use strict';\n(() => {\n" + modelJS + drawJS + rowsJS + inputJS + tableJS + "})();\n"
-	data, err := json.Marshal(t.pageData()) // <, > and & are escaped: no text can end the element it stands in
+	data, err := json.Marshal(t.pageData()) // <, > and & are escaped: no text can end its element
 	if err != nil {
 		return err
 	}
@@ -60,13 +60,13 @@ func (t *Timeline) Write(w io.Writer) error {
 	return out.Flush()
 }
 
-// digest names an element's text in a policy.
+// digest returns the hash of an element's text for the policy.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// pageData is what the script draws. Times are microseconds since From.
+// pageData is the input of the script. Times are microseconds since From.
 type pageData struct {
 	Title    string        `json:"title"`
 	Note     string        `json:"note,omitempty"`
@@ -113,7 +113,7 @@ type pageClock struct {
 	By      int64 `json:"by"`
 }
 
-// texts numbers the texts that stand in many attempts.
+// texts numbers texts that many attempts share.
 type texts struct {
 	all []string
 	at  map[string]int
@@ -157,7 +157,7 @@ func (t *Timeline) pageData() *pageData {
 	return p
 }
 
-// since is a moment of the page, nil for none.
+// since returns a moment relative to From, nil for Never.
 func (t *Timeline) since(m Moment) any {
 	if m == Never {
 		return nil
@@ -215,8 +215,8 @@ func (t *Timeline) pageAttempt(a *Attempt, x *texts, lane, track int) []any {
 	return append(row, extra)
 }
 
-// laneOut finds for each attempt where there is room to draw it: in the row of
-// its host, and its hold in the track of its lock.
+// laneOut assigns lanes to each attempt: in the row of its host, and, for a hold, in the track of
+// its lock.
 func (t *Timeline) laneOut(p *pageData) (lanes, tracks []int) {
 	lanes, tracks = make([]int, len(t.Attempts)), make([]int, len(t.Attempts))
 	rows := map[[2]int]*stack{}
@@ -257,7 +257,7 @@ func (t *Timeline) laneOut(p *pageData) (lanes, tracks []int) {
 	return lanes, tracks
 }
 
-// stack is what is drawn side by side.
+// stack assigns lanes to overlapping items.
 type stack struct {
 	until []Moment
 	most  int

@@ -18,7 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 )
 
-// written returns the page of a world, and what its script would draw.
+// written returns the page of a world, and the data for its script.
 func (w *world) written(o Options) (page string, data pageData) {
 	w.t.Helper()
 	var out bytes.Buffer
@@ -31,7 +31,7 @@ func (w *world) written(o Options) (page string, data pageData) {
 	return page, data
 }
 
-// TestPageIsOneFile: it asks nobody for anything, and its policy lets it not.
+// TestPageIsOneFile: the page requests nothing else, and its policy prevents that.
 func TestPageIsOneFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -50,7 +50,8 @@ func TestPageIsOneFile(t *testing.T) {
 	require.NotContains(t, script, "innerHTML")
 }
 
-// TestHostileNames: no text of a journal ends the element it stands in, or reaches a reader's terminal.
+// TestHostileNames: no text of a journal ends its element, or reaches a reader's terminal
+// unescaped.
 func TestHostileNames(t *testing.T) {
 	t.Parallel()
 	for _, evil := range []string{"</script><script>alert(1)</script>", "<!--<script>", "\x1b]0;x\a", "\u202e\u2028", "{{data}}", "{{script}}", "\xff\xfe", `"}]}`} {
@@ -80,7 +81,7 @@ func (w *world) plain() (string, pageData) {
 	return w.written(Options{})
 }
 
-// TestLanes: what is at one time stands side by side, as far as there is room.
+// TestLanes: simultaneous attempts have different lanes, up to the maximum.
 func TestLanes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -97,7 +98,8 @@ func TestLanes(t *testing.T) {
 	require.Zero(t, data.Attempts[12][lane], "where the first has gone")
 }
 
-// TestCrop: holds that last through are whole, findings go with what they are about.
+// TestCrop: holds that extend beyond the range stay complete, and findings stay with their
+// attempts.
 func TestCrop(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -121,7 +123,7 @@ func TestCrop(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoEvents)
 }
 
-// TestKeptJournal: of a file as a bakeryd keeps it, with the one before, and of what it prints.
+// TestKeptJournal: a file of bakeryd with the rotated one, and output of `bakeryctl events`.
 func TestKeptJournal(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "db1.events")
@@ -153,7 +155,7 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// FuzzBuild: whatever the lines say, there is a page or an error, and the page's elements end where they should.
+// FuzzBuild: any lines yield a page or an error, and the page's elements end where they should.
 func FuzzBuild(f *testing.F) {
 	w := newWorld(&testing.T{})
 	w.host(1).hold(0, 10, 1)

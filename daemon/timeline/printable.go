@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// printable returns a text as it can be shown: characters that are invisible,
-// or change what surrounds them, are escaped.
+// printable escapes characters that are invisible, or that change the display of other text.
 func printable(text string) string {
 	odd := func(r rune) bool { return !strconv.IsPrint(r) || r == '\uFFFD' }
 	if !strings.ContainsFunc(text, odd) {

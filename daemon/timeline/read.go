@@ -17,19 +17,19 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// maxLine bounds a line that is read, in bytes; those written are far below it.
+// maxLine bounds a line that is read, in bytes. Written lines are much shorter.
 const maxLine = 1 << 20
 
-// ErrNotJournal is returned when a file is to be read that has no events.
+// ErrNotJournal is returned when a file has no events.
 var ErrNotJournal = errors.New("no journal of events")
 
-// ReadFile reads the events of a host: a file of its bakeryd, with the one that
-// was put aside before, or what `bakeryctl events --json` has printed. It
-// returns ErrNotJournal, with the line that shows it, or an error of the file.
+// ReadFile reads the events of a host: a file of its bakeryd together with the rotated one, or
+// the output of `bakeryctl events --json`. It returns ErrNotJournal with the line that shows it,
+// or an error of the file.
 func ReadFile(path string) (Source, error) {
 	s := Source{Name: path}
 	for _, p := range []string{path + ".1", path} {
-		f, err := os.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0) // does not wait for whatever else is there
+		f, err := os.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0) // does not block on a FIFO or device
 		if errors.Is(err, os.ErrNotExist) && p != path {
 			continue
 		}
@@ -46,9 +46,9 @@ func ReadFile(path string) (Source, error) {
 	return s, nil
 }
 
-// Read reads the events of a host, a line each. Lines that are damaged, as the
-// last one is of a bakeryd that was killed, are counted; where there is nothing
-// else it returns ErrNotJournal. An empty journal is one.
+// Read reads the events of a host, one on each line. It counts damaged lines, such as the last
+// one of a killed bakeryd. If there are only damaged lines it returns ErrNotJournal. An empty
+// journal is valid.
 func Read(r io.Reader, name string) (Source, error) {
 	s := Source{Name: name}
 	in := bufio.NewReaderSize(r, 64<<10)
@@ -79,7 +79,7 @@ func Read(r io.Reader, name string) (Source, error) {
 	return s, nil
 }
 
-// readLine reads a line; of one that is too long the beginning.
+// readLine reads a line, or the beginning of one that is too long.
 func readLine(in *bufio.Reader) (line []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -92,7 +92,7 @@ func readLine(in *bufio.Reader) (line []byte, err error) {
 	}
 }
 
-// bare takes the path off an error that is about to get it.
+// bare returns an error without the path, which the caller adds.
 func bare(err error) error {
 	var pe *os.PathError
 	if errors.As(err, &pe) {
@@ -101,7 +101,7 @@ func bare(err error) error {
 	return err
 }
 
-// Lockspace is that of a journal, if its name is still that of a bakeryd's file: UUID-ID.events.
+// Lockspace returns the lockspace in the file's name, if that is a bakeryd's: UUID-ID.events.
 func (s *Source) Lockspace() string {
 	const uuidLen = 36
 	name := strings.TrimSuffix(filepath.Base(s.Name), ".1")

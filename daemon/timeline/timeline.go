@@ -1,12 +1,12 @@
-// Package timeline makes one page of the event journals of several hosts: who
-// had which lock when, who waited for whom, who died, and whether two ever had
-// one lock at once. It knows what events mean, and nothing of disks, leases or
-// terminals; the page needs no network and no other file.
+// Package timeline makes one page of the event journals of several hosts: the holders and waiters
+// of each lock, the deaths of hosts, and whether two hosts ever held one lock at the same time.
+// It knows the meaning of events, and nothing about disks, leases or terminals. The page needs no
+// network and no other file.
 //
-// Begin with [Build]. The events become attempts to have a lock and changes of
-// hosts (history.go); clock.go finds out how far the hosts' clocks are apart,
-// by the order that the tokens show; judge.go looks for what must not be. read.go
-// reads journals, page.go writes the page, whose drawing is in page/.
+// Begin with [Build]. history.go turns events into attempts to take a lock and changes of hosts.
+// clock.go determines the differences of the hosts' clocks, by the order that the tokens show.
+// judge.go searches for violations. read.go reads journals. page.go writes the page, whose script
+// is in page/.
 package timeline
 
 import (
@@ -19,29 +19,29 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 )
 
-// Source is the journal of one host, or some of it.
+// Source is the journal of one host, or a part of it.
 type Source struct {
-	Name     string // of the file, or what else people know it by
-	Host     int    // id of the host that kept it; 0: as its events say
-	HostName string // where the events have none
+	Name     string // of the file, or another name for people
+	Host     int    // id of the host that recorded it; 0: according to its events
+	HostName string // if the events have none
 	Events   []events.Event
-	Damaged  int // lines that could not be read
+	Damaged  int // number of unreadable lines
 }
 
-// Options say what of it is shown.
+// Options select and label the contents of the page.
 type Options struct {
 	Title string   // of the page; empty: of the hosts
-	Note  string   // stands above all: why the page was made, the seed of a simulation
+	Note  string   // shown above everything: the reason for the page, the seed of a simulation
 	Locks []string // only these; empty: all
 
-	From, Until time.Time // what has not ended before From and has begun before Until; zero: all
+	From, Until time.Time // only items that have not ended before From and have begun before Until; zero: all
 
-	// OneClock tells that the times of all sources are of one clock, as in a
-	// simulation: then nothing is excused by clocks that disagree, and no uptime looked at.
+	// OneClock states that the times of all sources are of one clock, as in a simulation. Then
+	// clocks excuse nothing, and uptimes are not used.
 	OneClock bool
 }
 
-// ErrNoEvents is returned when there is nothing to show.
+// ErrNoEvents is returned when the sources have no events.
 var ErrNoEvents = errors.New("no events")
 
 // Write writes the page of the sources. It returns ErrNoEvents or an error of w.
@@ -53,57 +53,57 @@ func Write(w io.Writer, sources []Source, o Options) error {
 	return t.Write(w)
 }
 
-// Timeline is what the journals say when they are put together.
+// Timeline is the combination of the journals.
 type Timeline struct {
 	Hosts    []Host
 	Locks    []Lock
 	Attempts []Attempt // by time
 	Findings []Finding // the worst first
 	Clocks   []Clock
-	Notes    []string // what is missing or was left out
+	Notes    []string // about missing or dropped data
 
 	options Options
-	more    int    // findings that are not kept
-	from    Moment // of what is shown
+	more    int    // number of findings that were not kept
+	from    Moment // beginning of the shown range
 	until   Moment
-	leased  map[life][]Moment // when each did what takes a lease (judge.go)
+	leased  map[life][]Moment // when each acted under a lease (judge.go)
 }
 
-// Moment is a time in microseconds since 1970, by the clocks as they were put right. Never is none.
+// Moment is a time in microseconds since 1970, by the corrected clocks. Never is none.
 type Moment int64
 
-// Never is the moment of what has not come about.
+// Never is the moment of an event that did not happen.
 const Never Moment = -1 << 62
 
-// Time is the moment as people have it.
+// Time converts a moment.
 func (m Moment) Time() time.Time { return time.UnixMicro(int64(m)).UTC() }
 
-// Host is one that there are events of.
+// Host is a host with events.
 type Host struct {
 	ID      int
 	Name    string
-	Journal bool // its own journal is there; else only others speak of it
+	Journal bool // its own journal is there; otherwise only other hosts report about it
 	Changes []Change
 }
 
-// Change is what became of a host.
+// Change is a change of a host's state.
 type Change struct {
 	At          Moment
 	Kind        events.Kind // joined, resumed, lost, left, at_risk, seen, asked, fenced, dead, gap
-	By          int         // index of the host who says so; -1: the host itself
+	By          int         // index of the host that reports it; -1: the host itself
 	Incarnation uint64
 	Reason      string
-	Others      int // hosts that say so as well
+	Others      int // number of other hosts that also report it
 }
 
-// Lock is one that there are events of.
+// Lock is a lock with events.
 type Lock struct {
 	Name    string
 	Permits int
-	Marks   []Mark // of nobody's attempt: removed, wanted
+	Marks   []Mark // without an attempt: removed, wanted
 }
 
-// Mark is what happened at a moment.
+// Mark is an event at a moment.
 type Mark struct {
 	At   Moment
 	Kind events.Kind
@@ -111,15 +111,15 @@ type Mark struct {
 	Text string
 }
 
-// Build puts journals together. It returns ErrNoEvents.
+// Build combines journals. It returns ErrNoEvents.
 func Build(sources []Source, o Options) (*Timeline, error) {
 	j := gather(sources)
 	if len(j.records) == 0 {
 		return nil, ErrNoEvents
 	}
 	c := readClocks(j, o.OneClock)
-	c.align(history(j)) // by the order of what it tells
-	t := history(j)     // anew, by times that go together
+	c.align(history(j)) // by the order in it
+	t := history(j)     // again, by the corrected times
 	t.options = o
 	t.Clocks, t.Notes = c.report(t), append(j.notes, c.notes...)
 	t.judge(c)
@@ -130,7 +130,7 @@ func Build(sources []Source, o Options) (*Timeline, error) {
 	return t, nil
 }
 
-// Violations are the findings that no clock explains.
+// Violations returns the findings that no clocks explain.
 func (t *Timeline) Violations() (all []Finding) {
 	for _, f := range t.Findings {
 		if f.Proven {
@@ -140,7 +140,7 @@ func (t *Timeline) Violations() (all []Finding) {
 	return all
 }
 
-// crop leaves what was asked for. Findings are of the whole: they stay if what they are about does.
+// crop keeps the selected part. Findings are about the whole: they stay if their attempts do.
 func (t *Timeline) crop() {
 	o := &t.options
 	from, until := t.span()
@@ -181,7 +181,7 @@ func (t *Timeline) crop() {
 	t.from, t.until = from, until
 }
 
-// span is from the first moment to the last.
+// span returns the first and the last moment.
 func (t *Timeline) span() (from, until Moment) {
 	from, until = -Never, Never
 	see := func(at Moment) {

@@ -10,14 +10,14 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// world is some hosts that write journals, by clocks of their own.
+// world is a number of hosts that write journals, each by its own clock.
 type world struct {
 	t     *testing.T
-	hosts map[int]*witness
+	hosts map[int]*keeper
 }
 
-// witness is one host: true times in milliseconds become those of its clock.
-type witness struct {
+// keeper is one host: true times in milliseconds become those of its clock.
+type keeper struct {
 	id      int
 	boot    string
 	offset  time.Duration // of its clock
@@ -28,13 +28,13 @@ type witness struct {
 
 var dawn = time.Date(2026, 3, 1, 3, 12, 0, 0, time.UTC)
 
-func newWorld(t *testing.T) *world { return &world{t, map[int]*witness{}} }
+func newWorld(t *testing.T) *world { return &world{t, map[int]*keeper{}} }
 
-// host has a machine, and clock, of its own.
-func (w *world) host(id int) *witness {
+// host returns a host with its own machine and clock.
+func (w *world) host(id int) *keeper {
 	h, ok := w.hosts[id]
 	if !ok {
-		h = &witness{id: id, boot: string(rune('a' + id)), uptime: time.Duration(id) * time.Hour, seq: uint64(id) << 40}
+		h = &keeper{id: id, boot: string(rune('a' + id)), uptime: time.Duration(id) * time.Hour, seq: uint64(id) << 40}
 		w.hosts[id] = h
 		h.note(-1000, events.Event{Kind: events.Joined, Boot: h.boot})
 	}
@@ -44,12 +44,12 @@ func (w *world) host(id int) *witness {
 // onOneMachine gives hosts one clock.
 func (w *world) onOneMachine(ids ...int) {
 	for _, id := range ids {
-		w.hosts[id] = &witness{id: id, boot: "same", uptime: time.Hour, seq: uint64(id) << 40}
+		w.hosts[id] = &keeper{id: id, boot: "same", uptime: time.Hour, seq: uint64(id) << 40}
 		w.hosts[id].note(-1000, events.Event{Kind: events.Joined, Boot: "same"})
 	}
 }
 
-func (h *witness) note(ms float64, e events.Event) {
+func (h *keeper) note(ms float64, e events.Event) {
 	true_ := time.Duration(ms * float64(time.Millisecond))
 	h.seq++
 	e.Seq, e.At, e.UptimeMS = h.seq, dawn.Add(true_+h.offset), (h.uptime + true_).Milliseconds()
@@ -59,7 +59,7 @@ func (h *witness) note(ms float64, e events.Event) {
 	h.journal = append(h.journal, e)
 }
 
-func (h *witness) enter(ms float64, number uint64, more ...func(*events.Event)) layout.Ticket {
+func (h *keeper) enter(ms float64, number uint64, more ...func(*events.Event)) layout.Ticket {
 	token := layout.MakeTicket(number, h.id)
 	e := events.Event{Kind: events.Enter, Lock: "x", Mode: "exclusive", Token: token, Request: number, PID: h.id * 11}
 	for _, f := range more {
@@ -69,7 +69,7 @@ func (h *witness) enter(ms float64, number uint64, more ...func(*events.Event)) 
 	return token
 }
 
-func (h *witness) exit(ms float64, number uint64, more ...func(*events.Event)) {
+func (h *keeper) exit(ms float64, number uint64, more ...func(*events.Event)) {
 	e := events.Event{Kind: events.Exit, Lock: "x", Mode: "exclusive", Token: layout.MakeTicket(number, h.id), Request: number, PID: h.id * 11}
 	for _, f := range more {
 		f(&e)
@@ -77,8 +77,8 @@ func (h *witness) exit(ms float64, number uint64, more ...func(*events.Event)) {
 	h.note(ms, e)
 }
 
-// hold is one that begins and ends.
-func (h *witness) hold(from, till float64, number uint64, more ...func(*events.Event)) {
+// hold records a hold that begins and ends.
+func (h *keeper) hold(from, till float64, number uint64, more ...func(*events.Event)) {
 	h.enter(from, number, more...)
 	h.exit(till, number, more...)
 }
@@ -102,7 +102,7 @@ func (w *world) build(o Options) *Timeline {
 	return tl
 }
 
-// found are the kinds of the findings, those that are proven with a mark of exclamation.
+// foundKinds returns the kinds of the findings; proven ones end in an exclamation mark.
 func (t *Timeline) foundKinds() (kinds []string) {
 	for _, f := range t.Findings {
 		kind := string(f.Kind)
@@ -123,5 +123,5 @@ func (t *Timeline) holds() (all []*Attempt) {
 	return all
 }
 
-// ms is a moment in the milliseconds of the world.
+// ms returns a moment in the milliseconds of the world.
 func ms(m Moment) float64 { return float64(int64(m)-dawn.UnixMicro()) / 1000 }

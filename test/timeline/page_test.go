@@ -188,7 +188,7 @@ func doctored(t *testing.T, paths []string) {
 	b.Key("v")
 	shot := b.Shot("violation-light")
 	require.Greater(t, browser.Eval[int](b, `timeline.hits().filter((h) => h.finding).length`), 0)
-	require.Contains(t, browser.Eval[string](b, `document.getElementById('details').textContent`), "had nightly-backup at once for ")
+	require.Contains(t, browser.Eval[string](b, `document.getElementById('details').textContent`), "held nightly-backup at the same time for ")
 	require.Greater(t, reds(t, shot), 3000, "glaringly")
 	b.Media("dark", 1280, 800)
 	require.Greater(t, reds(t, b.Shot("violation-dark")), 3000)

@@ -1,4 +1,4 @@
-// Colours, and how the parts of a line are drawn.
+// Colours, and drawing of the parts of a row.
 const plot = $('plot'), rowsBox = $('rows'), overview = $('overview');
 const pen = plot.getContext('2d'), pen2 = overview.getContext('2d');
 const LIGHT = ['#3b6fd4', '#0f8a7e', '#8a56c9', '#b0741a', '#5d7a1f', '#c2558f', '#2b8fb8', '#6b6f7d'];
@@ -21,7 +21,7 @@ function hostColour(i) {
   return `hsl(${(200 + i * 47.5) % 300 + 20} ${theme.dark ? '65% 66%' : '55% 42%'})`; // none of them red
 }
 
-// hatch is a pattern of slanting lines.
+// hatch returns a pattern of slanting lines.
 function hatch(colour, back, step = 6) {
   const key = colour + back + step;
   if (theme.hatch[key]) return theme.hatch[key];
@@ -48,7 +48,7 @@ function box(p, x, y, w, h, r) {
   p.roundRect(x, y, w, h, Math.min(r, w / 2, h / 2));
 }
 
-// label writes a text into a box if there is room, shortened.
+// label writes a text into a box, shortened, if there is room.
 function label(p, words, x, y, w, colour) {
   if (w < 22) return;
   p.fillStyle = colour;
@@ -65,7 +65,7 @@ function label(p, words, x, y, w, colour) {
   p.fillText(s, x, y);
 }
 
-// badge is a letter that stands for what happened at a moment.
+// badge draws the letter of an event.
 function badge(p, x, y, letter, grave) {
   const colours = { good: theme.good, bad: theme.bad, warn: theme.risk, plain: theme.soft };
   p.fillStyle = colours[grave];
@@ -82,7 +82,7 @@ function badge(p, x, y, letter, grave) {
   p.font = theme.font;
 }
 
-// hold draws what was held, over as much as was; shared is hatched, what is not certain pale.
+// hold draws a hold: hatched while shared, pale while uncertain.
 function hold(p, a, x1, x2, y, h, xOf) {
   const colour = hostColour(a[HOST]), extra = a[EXTRA], w = Math.max(x2 - x1, 1.5);
   const sure = extra.s === undefined ? x2 : Math.max(x1 + 1.5, Math.min(x2, xOf(extra.s)));
@@ -118,7 +118,7 @@ function hold(p, a, x1, x2, y, h, xOf) {
     p.fillRect(sure, y, x2 - sure, h);
     p.globalAlpha = 1;
   }
-  for (const late of [extra.l, extra.v]) { // held on though lost
+  for (const late of [extra.l, extra.v]) { // held after the loss
     const from = late === undefined ? sure : Math.max(x1, xOf(late));
     if (from < sure) {
       p.fillStyle = hatch(theme.bad, '', 6);
@@ -136,7 +136,7 @@ function hold(p, a, x1, x2, y, h, xOf) {
   }
 }
 
-// wait draws a wait: thin, and how it ended.
+// wait draws a wait and its end, thinner than a hold.
 function wait(p, a, x1, x2, y, h, xOf) {
   const colour = hostColour(a[HOST]), mid = y + h / 2;
   p.globalAlpha = 0.5;

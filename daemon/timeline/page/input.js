@@ -21,7 +21,7 @@ function later(f, name = f.name) {
   timers.set(name, setTimeout(f, 120));
 }
 
-// The last that was drawn is on top; marks are before what they stand on.
+// The last one drawn is on top; marks come before the item that they are on.
 function hitAt(x, y) {
   if (x < gutter || y < AXIS) return null;
   let best = null;
@@ -115,7 +115,7 @@ function tipOf(h) {
   return lines;
 }
 
-// markText says what a mark means.
+// markText explains a mark.
 function markText(m) {
   const what = kindOf(m.kind)[2];
   if (m.change) {
@@ -140,7 +140,7 @@ function click(e) {
   select(h?.a ?? null);
 }
 
-// select chooses an attempt, and shows it; with go it is brought into view.
+// select selects an attempt and shows its details. With go it scrolls there.
 function select(a, go = false) {
   view.selected = a;
   showDetails(a);

@@ -1,4 +1,4 @@
-// What is drawn: the data of the page, indexed by rows, and the view of it.
+// The data of the page, indexed by rows, and the view of it.
 const $ = (id) => document.getElementById(id);
 const data = JSON.parse($('data').textContent);
 const HOST = 0, LOCK = 1, ASKED = 2, CHOOSING = 3, NUMBERED = 4, ENTERED = 5, ENDED = 6, END = 7, SHARED = 8, TOKEN = 9,
@@ -7,25 +7,25 @@ const attempts = data.attempts;
 const begin = (a) => a[ASKED] ?? a[CHOOSING] ?? a[NUMBERED] ?? a[ENTERED] ?? a[ENDED];
 const held = (a) => a[ENTERED] !== null;
 const text = (n) => data.strings[n];
-const endings = { released: 'released', timeout: 'timed out', cancel: 'gave up', busy: 'would not wait', refused: 'refused',
-  dead: 'ended by the verdict on its host', unseen: 'its end is not in the journals', open: 'lasts, as far as the journals go', lost: 'its host lost the lease' };
+const endings = { released: 'released', timeout: 'timed out', cancel: 'gave up', busy: 'did not wait', refused: 'refused',
+  dead: 'ended by the verdict on its host', unseen: 'its end is not in the journals', open: 'lasts until the end of the journals', lost: 'its host lost the lease' };
 
-// Marks of hosts: a letter, how grave it is, and what it means.
+// Marks of hosts: letter, severity, meaning.
 const changes = {
-  joined: ['J', 'good', 'joined'], resumed: ['R', 'good', 'went on after a restart of bakeryd'], seen: ['S', 'good', 'renews its lease again'],
+  joined: ['J', 'good', 'joined'], resumed: ['R', 'good', 'continued after a restart of bakeryd'], seen: ['S', 'good', 'renews its lease again'],
   left: ['L', 'plain', 'left'], at_risk: ['!', 'warn', 'does not renew its lease'], asked: ['E', 'warn', 'was asked to leave (evict)'],
   fenced: ['F', 'bad', 'was fenced'], dead: ['D', 'bad', 'was declared dead'], lost: ['X', 'bad', 'lost its lease'], gap: ['?', 'warn', 'events are missing here'],
-  kill: ['K', 'bad', 'the command was sent a signal'], orphan: ['O', 'warn', 'its client is gone, the command keeps the lock'],
+  kill: ['K', 'bad', 'the command was sent a signal'], orphan: ['O', 'warn', 'its client disconnected, the command keeps the lock'],
   wanted: ['W', 'plain', 'was asked for the lock'], removed: ['Z', 'plain', 'the lock was removed'],
 };
 const kindOf = (kind) => changes[kind] ?? ['·', 'plain', kind.replaceAll('_', ' ')];
 
-// view is what is seen: microseconds since data.from, lines from the top, filters.
+// view is the visible part: microseconds since data.from, rows from the top, filters.
 const margin = Math.max(data.span * 0.022, 50);
 const whole = { from: -margin, till: data.span + margin };
 const view = { ...whole, top: 0, relative: false, filter: '', hidden: new Set(), selected: null, hover: null, table: false, page: 0, finding: -1 };
 
-// index keeps what is drawn in one line, by time, so that what is in view is found at once.
+// index sorts the items of a row by time, so that a search finds the visible ones.
 function index(list, from, till) {
   list.sort((x, y) => from(x) - from(y));
   let end = -Infinity;
@@ -66,7 +66,7 @@ data.hosts.forEach((h, i) => {
   h.deaths = h.changes.filter((c) => c[1] === 'dead').map((c) => c[0]);
 });
 
-// spansOf is the state that a host was in, from one change to the next.
+// spansOf returns the states of a host, from one change to the next.
 function spansOf(h) {
   const spans = [];
   let state = 'unknown', since = -Infinity;
@@ -83,15 +83,15 @@ function spansOf(h) {
   return spans;
 }
 
-// Locks in which something is wrong come first, then by name.
+// Locks with findings come first, then by name.
 const lockOrder = [...data.locks].sort((x, y) => y.proven - x.proven || y.findings.list.length - x.findings.list.length || x.name.localeCompare(y.name, 'en', { numeric: true }));
-const shut = new Set(); // locks of which the track alone is shown
+const shut = new Set(); // locks that show only their track
 if (data.locks.reduce((n, l) => n + l.hosts.length, 0) > 120) for (const l of data.locks) if (!l.findings.list.length) shut.add(l.index);
 
 const matches = (l) => !view.filter || l.name.toLowerCase().includes(view.filter.toLowerCase());
 const shown = (a) => !view.hidden.has(a[HOST]) && matches(data.locks[a[LOCK]]);
 
-// Times, for people.
+// Times as text.
 const pad = (n, width = 2) => String(n).padStart(width, '0');
 function utc(t, digits = 3) {
   const us = data.from + Math.round(t), d = new Date(Math.floor(us / 1000)), fraction = pad(((us % 1e6) + 1e6) % 1e6, 6).slice(0, digits);
@@ -112,7 +112,7 @@ const count = (n, one, more) => `${n.toLocaleString('en')} ${n === 1 ? one : mor
 const who = (a) => [a[PID] ? `pid ${a[PID]}` : '', text(a[COMMAND])].filter(Boolean).join(' ');
 const ahead = (a) => (held(a) ? a[ENTERED] : a[ENDED]) - begin(a);
 
-// describe is an attempt in a sentence.
+// describe returns a sentence about an attempt.
 function describe(a) {
   const lock = data.locks[a[LOCK]].name, mode = a[SHARED] ? ' shared' : '';
   if (held(a)) return `${hostName(a[HOST])} held ${lock}${mode} for ${a[EXTRA].s === undefined ? '' : 'at most '}${lasting(a[ENDED] - a[ENTERED])}`;

@@ -1,6 +1,6 @@
-// The rows: hosts first, then each lock, a track of who had it and a row for each host.
+// The rows: hosts first, then for each lock a track of its holders and a row for each host.
 const AXIS = 30, PAD = 5;
-let TRACK_H = 20, LANE_H = 15, HOST_H = 20; // more where there is room
+let TRACK_H = 20, LANE_H = 15, HOST_H = 20; // increased if there is room
 let rows = [], total = 0, width = 0, height = 0, gutter = 170, hits = [], scale = 1;
 
 function layRows() {
@@ -99,7 +99,7 @@ function background(r) {
   if (r.type === 'lock') pen.fillRect(0, y, width, 1);
 }
 
-// sideOf writes what a row is of.
+// sideOf writes the label of a row.
 function sideOf(r) {
   const y = r.y - view.top, mid = r.type === 'lock' ? y + PAD + TRACK_H / 2 : y + r.h / 2;
   if (r.type === 'space') return;
@@ -158,7 +158,7 @@ function axis(marks) {
   label(pen, view.relative ? 'since the beginning' : 'UTC', 10, 15, gutter - 14, theme.faint);
 }
 
-// hostRow shows how a host was, and what became of it.
+// hostRow draws the states and changes of a host.
 function hostRow(r) {
   const mid = r.y - view.top + r.h / 2;
   for (const s of r.host.spans) {
@@ -173,7 +173,7 @@ function hostRow(r) {
   badges(r.host.changes.map((c) => ({ at: c[0], kind: c[1], change: c, host: r.host })), mid);
 }
 
-// badges draws letters; those that would cover each other become one of how many there are, as grave as the gravest.
+// badges draws letters. Overlapping ones are merged into their number, with the highest severity.
 function badges(list, mid) {
   const grades = ['plain', 'good', 'warn', 'bad'];
   let group = [];
@@ -193,12 +193,12 @@ function badges(list, mid) {
   flush();
 }
 
-// trackOf shows who had the lock when.
+// trackOf draws the holders of the lock.
 function trackOf(r) {
   const last = [], top = r.y - view.top + PAD;
   for (const a of within(r.lock.holds, view.from, view.till)) {
     const x1 = xOf(a[ENTERED]), x2 = Math.max(xOf(a[ENDED]), x1 + 1.5), y = top + a[TRACK] * TRACK_H + 1;
-    if (x2 < (last[a[TRACK]] ?? -1) + 0.5 && x2 - x1 < 3) continue; // it would cover what is there
+    if (x2 < (last[a[TRACK]] ?? -1) + 0.5 && x2 - x1 < 3) continue; // it would cover the previous one
     last[a[TRACK]] = x2;
     pen.globalAlpha = view.hidden.has(a[HOST]) ? 0.18 : 1;
     hold(pen, a, Math.max(x1, gutter - 9), Math.min(x2, width + 9), y, TRACK_H - 2, xOf);
@@ -212,7 +212,7 @@ function trackOf(r) {
 
 const ink = (a) => (a[EXTRA].s !== undefined && xOf(a[EXTRA].s) - Math.max(gutter, xOf(a[ENTERED])) < 30 ? theme.ink : theme.dark ? '#0d1116' : '#fff');
 
-// attemptsOf shows the waits and holds of one host in one lock.
+// attemptsOf draws the waits and holds of one host in one lock.
 function attemptsOf(r) {
   const ix = r.lock.rows.get(r.host.index), last = [];
   for (const t of r.host.deaths) {
@@ -243,7 +243,7 @@ function attemptsOf(r) {
   }
 }
 
-// handovers draws how a lock went from host to host, while there are not too many to see.
+// handovers draws the hand-overs between hosts, unless there are too many to see.
 function handovers(seen) {
   const rowOf = new Map(seen.filter((r) => r.type === 'lockhost').map((r) => [r.lock.index + ' ' + r.host.index, r]));
   for (const r of seen) {
@@ -267,7 +267,7 @@ function handovers(seen) {
   }
 }
 
-// findingsOf marks what must not be, over all rows of the lock.
+// findingsOf marks findings, over all rows of the lock.
 function findingsOf(r) {
   let bottom = r.y + r.h, tagged = -Infinity;
   for (const o of rows) if (o.type === 'lockhost' && o.lock === r.lock) bottom = o.y + o.h;
@@ -298,7 +298,7 @@ function findingsOf(r) {
   }
 }
 
-// outline shows what is pointed at, and what was chosen.
+// outline marks the item under the pointer and the selected one.
 function outline() {
   for (const [a, w] of [[view.hover, 1.5], [view.selected, 2.5]]) {
     if (!a) continue;
@@ -313,7 +313,7 @@ function outline() {
   }
 }
 
-// paintOverview shows the whole, and where the view is in it.
+// paintOverview draws the whole time, and the position of the view in it.
 function paintOverview() {
   const w = overview.clientWidth, h = 40, wide = w - gutter, span = whole.till - whole.from;
   const at = (t) => gutter + ((t - whole.from) / span) * wide;
@@ -356,7 +356,7 @@ function paintOverview() {
   label(pen2, 'load', 10, h / 2, gutter - 16, theme.faint);
 }
 
-// loadOf counts how many attempts there are at each point of the overview.
+// loadOf counts the attempts at each point of the overview.
 function loadOf(n, span) {
   const change = new Int32Array(n + 2);
   for (const a of attempts) {

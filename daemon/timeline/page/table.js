@@ -1,4 +1,4 @@
-// What stands beside the picture: facts, findings, details, legend, table; and the beginning.
+// The parts next to the picture: facts, findings, details, legend, table; and the start of the script.
 const graver = (f) => (f.proven ? 'bad' : f.kind === 'doubt' ? 'doubt' : 'late');
 
 function showFacts() {
@@ -31,7 +31,7 @@ function showFacts() {
 
 function showHosts() {
   $('hosts').replaceChildren(...data.hosts.map((h) => {
-    const chip = make('button', { className: 'host', title: `host ${h.id}${h.journal ? '' : ', of which there is no journal'}` }, make('i'), make('span', { textContent: h.name }));
+    const chip = make('button', { className: 'host', title: `host ${h.id}${h.journal ? '' : ', without a journal'}` }, make('i'), make('span', { textContent: h.name }));
     chip.setAttribute('aria-pressed', String(!view.hidden.has(h.index)));
     chip.firstChild.style.background = hostColour(h.index);
     chip.onclick = () => {
@@ -70,7 +70,7 @@ function showDetails(a) {
   $('details').replaceChildren(make('h2', { textContent: describe(a) }), ...a.findings.map((f) => make('p', { className: f.proven ? 'bad' : '', textContent: f.text })), pairs(list));
 }
 
-// summary is what one looks for first.
+// summary shows the longest waits and holds, and deaths.
 function summary() {
   const parts = [], list = attempts.filter(shown);
   const top = (name, of, length) => {
@@ -84,7 +84,7 @@ function summary() {
     make('b', { textContent: utc(c[0]) }), make('span', { textContent: markText({ change: c, kind: c[1], host: h }) }))));
   top('Waited longest', list.slice(), ahead);
   top('Held longest', list.filter(held), (a) => a[ENDED] - a[ENTERED]);
-  parts.push(make('p', { textContent: 'Point at what you want to know more of. A click, or N and P, keeps it here; Escape brings this back.' }));
+  parts.push(make('p', { textContent: 'Point at an item to see its details. A click, or N and P, keeps them here; Escape returns to this summary.' }));
   return parts;
 }
 
@@ -105,12 +105,12 @@ function showLegend() {
   };
   const like = (more) => Object.assign([0, 0, 0, null, 0, 0, 0, 'released', 0, '', 0, 0, 0, 0, 0, 0, {}], more), at = (t) => t;
   const lines = [
-    [(p) => hold(p, like({}), 2, 56, 3, 16, at), 'a hold, in its host’s colour; above, the track of the lock shows who had it'],
+    [(p) => hold(p, like({}), 2, 56, 3, 16, at), 'a hold, in its host’s colour; above, the track of the lock shows all holders'],
     [(p) => hold(p, like({ [SHARED]: 1 }), 2, 56, 3, 16, at), 'a shared hold'],
-    [(p) => hold(p, like({ [END]: 'dead', [EXTRA]: { s: 22 } }), 2, 56, 3, 16, at), 'pale: its end is not in the journals, but a verdict, or the next holder'],
-    [(p) => hold(p, like({ [ENDED]: 56, [EXTRA]: { l: 30 } }), 2, 56, 3, 16, at), 'held on after the lease was lost, or the host declared dead'],
+    [(p) => hold(p, like({ [END]: 'dead', [EXTRA]: { s: 22 } }), 2, 56, 3, 16, at), 'pale: its end is not in the journals, only a verdict or the next holder'],
+    [(p) => hold(p, like({ [ENDED]: 56, [EXTRA]: { l: 30 } }), 2, 56, 3, 16, at), 'held after the lease was lost, or the host declared dead'],
     [(p) => { wait(p, like({ [NUMBERED]: 16, [ENTERED]: 40 }), 2, 40, 5, 11, at); hold(p, like({}), 40, 56, 5, 11, at); }, 'a wait; the dot is the number that was drawn'],
-    [(p) => wait(p, like({ [ENTERED]: null, [END]: 'timeout' }), 2, 46, 5, 11, at), 'a wait in vain: timed out, gave up, refused'],
+    [(p) => wait(p, like({ [ENTERED]: null, [END]: 'timeout' }), 2, 46, 5, 11, at), 'a wait without a grant: timed out, gave up, refused'],
     [(p) => { p.fillStyle = theme.live; p.fillRect(2, 9, 20, 5); p.fillStyle = theme.risk; p.fillRect(22, 9, 18, 5); p.fillStyle = theme.bad; p.fillRect(40, 10, 16, 2); }, 'a host: live, at risk, dead or without a lease'],
     [(p) => { p.fillStyle = hatch(theme.bad, '', 9); p.fillRect(14, 2, 30, 18); p.strokeStyle = theme.bad; p.lineWidth = 2.5; p.strokeRect(14, 2, 30, 18); }, 'a violation: too many holders, or a token that went back'],
     [(p) => { p.fillStyle = hatch(theme.risk, '', 9); p.fillRect(14, 2, 30, 18); p.strokeStyle = theme.risk; p.strokeRect(14, 2, 30, 18); }, 'late, or in doubt: the text says which'],
@@ -136,7 +136,7 @@ function toggleTable() {
   if (view.table) showTable();
 }
 
-// showTable lists what is in view, as text.
+// showTable lists the visible items as text.
 function showTable() {
   const size = 200, list = [];
   for (const a of attempts) if (shown(a) && begin(a) <= view.till && a[ENDED] >= view.from) list.push({ at: begin(a), a });
@@ -146,9 +146,9 @@ function showTable() {
   const pages = Math.max(1, Math.ceil(list.length / size));
   view.page = Math.min(view.page, pages - 1);
   const turn = (by, name) => make('button', { textContent: name, disabled: view.page + by < 0 || view.page + by >= pages, onclick: () => { view.page += by; showTable(); } });
-  const head = make('tr', {}, ...[view.relative ? 'Since the beginning' : 'UTC', 'Lock', 'Host', 'What', 'Waited', 'Held', 'Token', 'Who', 'Behind, why'].map((t) => make('th', { scope: 'col', textContent: t })));
+  const head = make('tr', {}, ...[view.relative ? 'Since the beginning' : 'UTC', 'Lock', 'Host', 'Event', 'Waited', 'Held', 'Token', 'Client', 'Behind, reason'].map((t) => make('th', { scope: 'col', textContent: t })));
   const body = list.slice(view.page * size, view.page * size + size).map(tableRow);
-  $('table').replaceChildren(make('table', {}, make('caption', {}, `${count(list.length, 'row')} in view, filtered as the picture is; page ${view.page + 1} of ${pages}  `, turn(-1, 'Previous'), ' ', turn(1, 'Next')),
+  $('table').replaceChildren(make('table', {}, make('caption', {}, `${count(list.length, 'row')} in view, filtered like the picture; page ${view.page + 1} of ${pages}  `, turn(-1, 'Previous'), ' ', turn(1, 'Next')),
     make('thead', {}, head), make('tbody', {}, ...body)));
 }
 
@@ -196,5 +196,5 @@ resize();
 const first = data.findings.findIndex((f) => f.proven);
 if (first >= 0) view.finding = first - 1;
 
-// For whoever looks at the page by a program.
+// For programs that inspect the page.
 globalThis.timeline = { data, view, look, rows: () => rows, hits: () => hits, whereIs: (a) => hits.find((h) => h.a === a), describe };
