@@ -1,6 +1,6 @@
-// Package cgroup makes a control group (version 2) for a command, and kills all that is in it,
-// whatever the processes closed, became or forked. It knows cgroups(7) and where they are mounted;
-// it never knows locks or why a command is to stop. Start with Parents and Make.
+// Package cgroup creates a control group (version 2) for a command, and kills all processes in
+// it, whatever they closed, executed or forked. It knows cgroups(7) and where they are mounted.
+// It never knows locks or why a command must stop. Begin with Parents and Make.
 package cgroup
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// ErrNone is returned when a process is in no group of version 2 that this process can see. A
-// hybrid hierarchy has one, mounted on /sys/fs/cgroup/unified as a rule.
+// ErrNone is returned when a process is in no visible group of version 2. A hybrid hierarchy has
+// one, usually mounted on /sys/fs/cgroup/unified.
 var ErrNone = errors.New("no cgroup of version 2")
 
 // Group is a control group of a command. A nil Group has no members.
@@ -28,8 +28,8 @@ type Group struct {
 	Dir string
 }
 
-// Parents returns the directories that show the group of version 2 in which a process is: the group
-// of a command goes below one of them, so that the view of the unit or session stays whole.
+// Parents returns the directories that show the version 2 group of a process. The group of a
+// command is made below one of them, so that it stays in the tree of its unit or session.
 func Parents(pid int) ([]string, error) {
 	groups, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {
@@ -44,16 +44,16 @@ func Parents(pid int) ([]string, error) {
 
 const prefix = "bakeryctl-"
 
-// Wrapper is the process whose command gets a group, as its own pid namespace numbers it.
+// Wrapper is a process whose command gets a group, by its number in its own pid namespace.
 type Wrapper struct {
 	process.ID
 	Namespace uint64 // inode number of the pid namespace
-	Session   string // the first digits of that of its request to bakeryd; empty: it has none
+	Session   string // first digits of the id in its request to bakeryd; empty: none
 }
 
-// WrapperOf returns the process that has a number in this pid namespace now, whatever namespace it
-// is in itself, as the one that runs a command under a session. It may have others meanwhile, or
-// execute another program that has them.
+// WrapperOf returns the process that has a number in this pid namespace now, in whatever
+// namespace it is, as the one that runs a command under a session. It may run others at the same
+// time, or execute another program that does.
 func WrapperOf(pid int, session string) (w Wrapper, err error) {
 	const digits = 8
 	w.Session = session[:min(digits, len(session))]
@@ -63,7 +63,7 @@ func WrapperOf(pid int, session string) (w Wrapper, err error) {
 	return w, err
 }
 
-// Name returns the name of the group of the command that the wrapper runs.
+// Name returns the name of the group for the wrapper's command.
 func (w Wrapper) Name() string {
 	name := fmt.Sprintf("%s%d-%d-%d", prefix, w.PID, w.Started, w.Namespace)
 	if w.Session != "" {
@@ -76,7 +76,7 @@ func (w Wrapper) Name() string {
 func Named(name string) (w Wrapper, ok bool) {
 	numbers, found := strings.CutPrefix(name, prefix)
 	if !found {
-		return Wrapper{}, false // the scan below takes longer
+		return Wrapper{}, false // the scan below rejects other text
 	}
 	if f := strings.SplitN(numbers, "-", 4); len(f) == 4 {
 		w.Session = f[3]
@@ -85,8 +85,8 @@ func Named(name string) (w Wrapper, ok bool) {
 	return w, err == nil && w.Name() == name
 }
 
-// Make makes the group of a wrapper's command below one of the directories. One that exists is not
-// an error.
+// Make creates the group of a wrapper's command below one of the directories. An existing group
+// is no error.
 func Make(parents []string, wrapper Wrapper) (*Group, error) {
 	err := error(ErrNone)
 	for _, parent := range parents {
@@ -101,8 +101,8 @@ func Make(parents []string, wrapper Wrapper) (*Group, error) {
 	return nil, err
 }
 
-// Find returns the group that another process has made for a wrapper below one of the directories;
-// nil: none.
+// Find returns the group that another process has created for a wrapper below one of the
+// directories; nil: none.
 func Find(parents []string, wrapper Wrapper) *Group {
 	for _, parent := range parents {
 		if g := (&Group{Dir: filepath.Join(parent, wrapper.Name())}); g.Exists() {
@@ -112,8 +112,8 @@ func Find(parents []string, wrapper Wrapper) *Group {
 	return nil
 }
 
-// Prune removes the empty groups of wrappers of this pid namespace that have ended. A group of a
-// wrapper that lives is left alone: it may be about to start its command there.
+// Prune removes the empty groups of wrappers of this pid namespace that have ended. It keeps the
+// group of a running wrapper, which may be about to start its command there.
 func Prune(parent string) {
 	_, here, err := process.Innermost(os.Getpid())
 	if err != nil {
@@ -137,12 +137,12 @@ func (g *Group) Add(pid int) error {
 	return g.write("cgroup.procs", strconv.Itoa(pid))
 }
 
-// AllowKill lets a user kill all that is in the group, which may run as other users. It may do
-// nothing else with the group.
+// AllowKill allows a user to kill all processes in the group, which may run as other users. It
+// allows no other use of the group.
 func (g *Group) AllowKill(uid int) error {
 	err := os.Chown(filepath.Join(g.Dir, killFile), uid, -1)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // a Linux before 5.14
+		return nil // Linux before 5.14
 	}
 	return err
 }
@@ -154,14 +154,14 @@ func (g *Group) Remove() {
 	}
 }
 
-// Exists reports whether the group is there.
+// Exists reports whether the group exists.
 func (g *Group) Exists() bool {
 	_, err := os.Stat(g.Dir)
 	return err == nil
 }
 
 // CheckKill returns an error if this process may not kill the group: cgroups may be mounted
-// read-only here, or the group may be another user's.
+// read-only here, or another user may own the group.
 func (g *Group) CheckKill() error {
 	err := unix.Access(filepath.Join(g.Dir, killFile), unix.W_OK)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -170,8 +170,8 @@ func (g *Group) CheckKill() error {
 	return err
 }
 
-// CheckMake returns an error if this process may not make the group. Then it may not kill it either
-// if another process makes it, as where cgroups are mounted read-only here.
+// CheckMake returns an error if this process may not create the group. If another process creates
+// it, this one may then not be able to kill it, for example where cgroups are mounted read-only.
 func (g *Group) CheckMake() error {
 	if err := unix.Access(filepath.Dir(g.Dir), unix.W_OK); err != nil {
 		return fmt.Errorf("no cgroup may be made in %s: %w", filepath.Dir(g.Dir), err)
@@ -179,11 +179,12 @@ func (g *Group) CheckMake() error {
 	return nil
 }
 
-// Populated reports whether a process is in the group or below. A group that cannot be read is
-// gone.
+// Populated reports whether a process is in the group or below it. An unreadable group counts as
+// removed.
 func (g *Group) Populated() bool { return g != nil && populated(g.Dir) }
 
-// Members returns the processes in the group and below that have a number in this pid namespace.
+// Members returns the processes in the group and below it that have a number in this pid
+// namespace.
 func (g *Group) Members() []process.ID {
 	if g == nil {
 		return nil
@@ -194,12 +195,12 @@ func (g *Group) Members() []process.ID {
 			found = append(found, id)
 		}
 	}
-	// A number that went to a stranger between the two reads is not in the group any more.
+	// A number that another process took between the two reads is no longer in the group.
 	still := g.pids()
 	return slices.DeleteFunc(found, func(id process.ID) bool { return !slices.Contains(still, id.PID) })
 }
 
-// Kill sends SIGKILL to every process in the group and below, including those that are being
+// Kill sends SIGKILL to every process in the group and below it, including those that are being
 // forked.
 func (g *Group) Kill() error {
 	if g == nil {
@@ -212,12 +213,12 @@ func (g *Group) Kill() error {
 	return err
 }
 
-// killFile is the control file that kills a group. A test has it missing, as it is in a Linux
-// before 5.14.
+// killFile is the control file that kills a group. Linux before 5.14 does not have it; a test
+// simulates that.
 var killFile = "cgroup.kill"
 
-// write writes a control file. It does not ask for the file to be made: the kernel refuses that
-// with EACCES, and the caller is to learn that there is no such file.
+// write writes a control file. It opens the file without O_CREATE, because the kernel refuses
+// that with EACCES, which would hide that there is no such file.
 func (g *Group) write(file, text string) error {
 	f, err := os.OpenFile(filepath.Join(g.Dir, file), os.O_WRONLY, 0)
 	if err != nil {
@@ -227,11 +228,11 @@ func (g *Group) write(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// freezeAndKill is for a Linux before 5.14: a frozen process does not fork, but dies. Where a group
-// cannot be frozen (before 5.2), the caller repeats it until the group is empty.
+// freezeAndKill replaces killFile on Linux before 5.14. A frozen process does not fork, but dies.
+// If a group cannot be frozen (before 5.2), the caller repeats it until the group is empty.
 func (g *Group) freezeAndKill() error {
 	var errs []error
-	if err := g.write("cgroup.freeze", "1"); !errors.Is(err, fs.ErrNotExist) { // the group itself may be gone
+	if err := g.write("cgroup.freeze", "1"); !errors.Is(err, fs.ErrNotExist) { // the group may be removed
 		errs = append(errs, err)
 	}
 	for _, id := range g.Members() {
@@ -242,12 +243,12 @@ func (g *Group) freezeAndKill() error {
 	return errors.Join(errs...)
 }
 
-// pids returns the numbers of the processes in the group and below.
+// pids returns the numbers of the processes in the group and below it.
 func (g *Group) pids() []int {
 	var found []int
 	_ = filepath.WalkDir(g.Dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
-			return nil // it has just been removed, or is of no interest
+			return nil // it was just removed, or is of no interest
 		}
 		text, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
 		for line := range strings.Lines(string(text)) {
@@ -267,7 +268,7 @@ func populated(dir string) bool {
 
 func remove(dir string) {
 	if unix.Rmdir(dir) == nil || populated(dir) {
-		return // as a rule nothing is below, and the kernel refuses if a process is in it
+		return // usually nothing is below, and the kernel refuses if a process is in it
 	}
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {
@@ -278,8 +279,8 @@ func remove(dir string) {
 	_ = unix.Rmdir(dir)
 }
 
-// parents finds the directories of the version 2 group in groups, as in /proc/PID/cgroup, by the
-// mounts, as in /proc/PID/mountinfo.
+// parents returns the directories of the version 2 group in groups, in the format of
+// /proc/PID/cgroup, according to mounts, in the format of /proc/PID/mountinfo.
 func parents(mounts, groups string) ([]string, error) {
 	group, found := "", false
 	for line := range strings.Lines(groups) {
@@ -297,7 +298,7 @@ func parents(mounts, groups string) ([]string, error) {
 		if !strings.HasPrefix(what, "cgroup2 ") || len(f) < 5 {
 			continue
 		}
-		// A mount may show a part of the hierarchy only.
+		// A mount may show only a part of the hierarchy.
 		root, dir := unescapeMount(f[3]), unescapeMount(f[4])
 		if below, err := filepath.Rel(root, group); err == nil && filepath.IsLocal(below) {
 			dirs = append(dirs, filepath.Join(dir, below))
@@ -309,7 +310,7 @@ func parents(mounts, groups string) ([]string, error) {
 	return dirs, nil
 }
 
-// unescapeMount undoes what the kernel does to blanks and backslashes.
+// unescapeMount reverts the kernel's escaping of blanks and backslashes.
 func unescapeMount(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

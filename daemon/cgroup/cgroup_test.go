@@ -60,7 +60,8 @@ func TestName(t *testing.T) {
 	}
 }
 
-// TestName_TwoSessionsOfOneProcess_Differ: the end of one does not kill the command of the other.
+// TestName_TwoSessionsOfOneProcess_Differ: the end of one session does not kill the command of
+// the other.
 func TestName_TwoSessionsOfOneProcess_Differ(t *testing.T) {
 	one, err := WrapperOf(os.Getpid(), "0123456789abcdef")
 	require.NoError(t, err)
@@ -69,7 +70,7 @@ func TestName_TwoSessionsOfOneProcess_Differ(t *testing.T) {
 	require.NotEqual(t, one.Name(), other.Name())
 }
 
-// soon bounds what a test waits for.
+// soon bounds the wait of a test for a condition.
 const soon = 2 * time.Minute
 
 func self(t *testing.T) Wrapper {
@@ -117,7 +118,7 @@ func TestPrune_EndedWrapper_RemovesItsGroup(t *testing.T) {
 	}
 	Prune(parent)
 	require.NoDirExists(t, filepath.Join(parent, gone.Name()))
-	// A number of another pid namespace says nothing here.
+	// Numbers of another pid namespace have no meaning here.
 	require.DirExists(t, filepath.Join(parent, other.Name()))
 	remove(filepath.Join(parent, other.Name()))
 }

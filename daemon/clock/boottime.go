@@ -38,7 +38,7 @@ func (t timer) Set(at time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("set timer: %w", err)
 	}
-	// A moment of zero would turn the timer off.
+	// A time of zero would disarm the timer.
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(at, 1)))}
 	var setErr error
 	err = raw.Control(func(fd uintptr) { setErr = unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME, &spec, nil) })

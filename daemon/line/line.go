@@ -1,12 +1,10 @@
-// Package line is how bakeryd and its clients write and read the lines that go
-// over a link, each one JSON object. It knows JSON and bounds; it never knows
-// what is said.
+// Package line writes and reads the lines that bakeryd and its clients exchange, each one JSON
+// object. It knows JSON and size limits. It never knows the meaning of a line.
 //
-// encoding/json decides what a line means. What is here is for the few lines
-// between a lock and its grant, for which it takes too long: [AppendString]
-// writes what it writes, and [Members] reads objects of the plainest form, as
-// which bakeryd and its own client write them. Whatever is not of that form is
-// left to encoding/json. Begin with [Reader].
+// encoding/json defines that meaning. This package is a faster way for the few lines between a
+// lock request and its grant. [AppendString] has the output of encoding/json. [Members] reads
+// objects of the simplest form, which bakeryd and its own client write. The caller uses
+// encoding/json for all others. Begin with [Reader].
 package line
 
 import (
@@ -20,30 +18,28 @@ import (
 // ErrTooLong is returned for a line of more bytes than are allowed.
 var ErrTooLong = errors.New("line is too long")
 
-// firstSize is what a reader takes until a line needs more: most that have one
-// are idle.
+// firstSize is the initial buffer of a reader. Most readers are idle and need no more.
 const firstSize = 1024
 
-// Reader reads lines. It keeps no more memory than the present line takes.
+// Reader reads lines. It uses only as much memory as the present line.
 type Reader struct {
 	src   io.Reader
 	limit int
 	buf   []byte
-	begin int // of what was read and not returned yet
+	begin int // bounds of the bytes read but not returned yet
 	end   int
 }
 
-// NewReader returns a reader of lines of at most limit bytes, their ends
-// included. The first bytes are those of head, which it copies.
+// NewReader returns a reader of lines of at most limit bytes, including their ends. The first
+// bytes are those of head, which it copies.
 func NewReader(src io.Reader, head []byte, limit int) *Reader {
 	r := &Reader{src: src, limit: limit, buf: make([]byte, max(firstSize, len(head)))}
 	r.end = copy(r.buf, head)
 	return r
 }
 
-// Next returns the next line without its end; it is good until the next call.
-// It returns ErrTooLong, or an error of the source: io.ErrUnexpectedEOF if that
-// has ended within a line.
+// Next returns the next line without its end. The line is valid until the next call. Next returns
+// ErrTooLong, or an error of the source: io.ErrUnexpectedEOF if that has ended within a line.
 func (r *Reader) Next() ([]byte, error) {
 	seen := 0
 	for {
@@ -71,8 +67,7 @@ func (r *Reader) Next() ([]byte, error) {
 	}
 }
 
-// makeRoom has room behind what is yet to be returned, which is less than the
-// limit.
+// makeRoom makes room after the bytes that were not returned yet, which are fewer than the limit.
 func (r *Reader) makeRoom() {
 	rest := r.buf[r.begin:r.end]
 	switch {
@@ -87,8 +82,8 @@ func (r *Reader) makeRoom() {
 	r.begin, r.end = 0, len(rest)
 }
 
-// Rest returns what was read and not returned yet; it is good until the next
-// call of Next.
+// Rest returns the bytes that were read but not returned yet. They are valid until the next call
+// of Next.
 func (r *Reader) Rest() []byte { return r.buf[r.begin:r.end] }
 
 // AppendString appends a string as [json.Marshal] writes it.
@@ -96,7 +91,7 @@ func AppendString(to []byte, s string) []byte {
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&':
-			quoted, _ := json.Marshal(s) // a string is no error
+			quoted, _ := json.Marshal(s) // strings have no error
 			return append(to, quoted...)
 		}
 	}

@@ -42,7 +42,7 @@ func TestReaderKeepsNoMemoryForALineThatIsOver(t *testing.T) {
 	require.Len(t, r.buf, firstSize)
 }
 
-// TestReaderIsBounded: whoever sends does not decide how much memory is used.
+// TestReaderIsBounded: the sender does not control how much memory is used.
 func TestReaderIsBounded(t *testing.T) {
 	const limit = 5 * firstSize
 	for _, length := range []int{limit - 1, limit, limit + 1, 100 * limit} {
@@ -95,7 +95,7 @@ func TestInt(t *testing.T) {
 	}
 }
 
-// FuzzMembers: what is plain means what encoding/json says.
+// FuzzMembers checks that a plain object has the meaning that encoding/json gives it.
 func FuzzMembers(f *testing.F) {
 	for _, seed := range []string{`{"a":1,"b":"x","c":true}`, `{"a":-0}`, `{"a":"x","a":false}`, `{"a":000}`, `{"a":"` + "\x7f" + `"}`, `{"":""}`} {
 		f.Add([]byte(seed))
@@ -130,7 +130,7 @@ func FuzzMembers(f *testing.F) {
 	})
 }
 
-// FuzzAppendString: it is what encoding/json writes.
+// FuzzAppendString checks that the output is that of encoding/json.
 func FuzzAppendString(f *testing.F) {
 	for _, seed := range []string{"", "plain text", `a"b\c`, "<a&b>", "ä\x00\n\x7f", "\xff\xfe", "\u2028"} {
 		f.Add(seed)

@@ -2,17 +2,16 @@ package line
 
 import "bytes"
 
-// Members calls member with the name and the value of each member of a plain
-// object, in their order. It is false, which says nothing of the object, where
-// that is not plain, or member is false:
+// Members calls member with the name and the value of each member of a plain object, in their
+// order. It returns false if the object is not plain, which implies nothing else about it, or if
+// member returns false. A plain object has this form:
 //
 //	object  one, with at least one member, and no white space
 //	names   strings
 //	values  strings, whole numbers of at most 18 digits, true and false
 //	strings of ASCII without control characters, \ and "
 //
-// A value is as it stands there: a string has its quotes. Both are good until
-// the line is changed.
+// A value is passed unparsed: a string has its quotes. Both are valid until the line is changed.
 func Members(object []byte, member func(name, value []byte) bool) bool {
 	rest, ok := after(object, '{')
 	for ok {
@@ -41,7 +40,7 @@ func after(b []byte, c byte) ([]byte, bool) {
 	return b[1:], true
 }
 
-// text takes a string, of which it returns what is between the quotes.
+// text parses a string, and returns its contents without the quotes.
 func text(b []byte) (s, rest []byte, ok bool) {
 	if b, ok = after(b, '"'); !ok {
 		return nil, nil, false
@@ -57,7 +56,7 @@ func text(b []byte) (s, rest []byte, ok bool) {
 	return nil, nil, false
 }
 
-// scalar takes a value.
+// scalar parses a value.
 func scalar(b []byte) (value, rest []byte, ok bool) {
 	n := 0
 	switch {
@@ -76,7 +75,7 @@ func scalar(b []byte) (value, rest []byte, ok bool) {
 	return b[:n], b[n:], n > 0
 }
 
-// number is how long the whole number is that stands first, 0 if none does.
+// number returns the length of the whole number at the beginning, 0 if there is none.
 func number(b []byte) int {
 	n := 0
 	if b[0] == '-' {
@@ -92,7 +91,7 @@ func number(b []byte) int {
 	return n + digits
 }
 
-// Text sets a string from a value, if it is one.
+// Text sets a string from a value, and reports whether the value is a string.
 func Text(value []byte, into *string) bool {
 	s, _, ok := text(value)
 	if ok {
@@ -101,13 +100,13 @@ func Text(value []byte, into *string) bool {
 	return ok
 }
 
-// Bytes returns what is between the quotes of a value, if it is a string.
+// Bytes returns the contents of a string value without the quotes, and whether it is one.
 func Bytes(value []byte) ([]byte, bool) {
 	s, _, ok := text(value)
 	return s, ok
 }
 
-// Int sets a number from a value, if it is one that fits.
+// Int sets a number from a value, and reports whether the value is one that fits.
 func Int[T int | int64 | uint64](value []byte, into *T) bool {
 	n := number(value)
 	if n == 0 || n != len(value) {
@@ -129,7 +128,7 @@ func Int[T int | int64 | uint64](value []byte, into *T) bool {
 	return true
 }
 
-// Bool sets a truth value from a value, if it is one.
+// Bool sets a bool from a value, and reports whether the value is one.
 func Bool(value []byte, into *bool) bool {
 	switch string(value) {
 	case "true":

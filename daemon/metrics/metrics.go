@@ -1,8 +1,9 @@
-// Package metrics shows to Prometheus what a bakeryd counts (package tally) and how it stands ([daemon.Vitals]). It asks
-// the device for nothing, so a device that hangs does not hold up who looks, and how much it shows is bounded whatever
-// clients name their locks. Only the command bakeryd has it: the package daemon does without the library.
+// Package metrics exports to Prometheus the counts of a bakeryd (package tally) and its state
+// ([daemon.Vitals]). It does no IO on the device, so a hanging device does not block a scrape.
+// The number of series is bounded, whatever names clients give their locks. Only the command
+// bakeryd imports it: package daemon does not need the library.
 //
-// Begin with [Handler]; what there is to see is in described.go.
+// Begin with [Handler]. described.go lists the metrics.
 package metrics
 
 import (
@@ -17,13 +18,13 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
-// Source is what is shown: a [daemon.Service].
+// Source is the exported bakeryd: a [daemon.Service].
 type Source interface {
 	Vitals() daemon.Vitals
 	Tally() *tally.Tally
 }
 
-// Handler serves the metrics of a bakeryd of some version, and those of its process.
+// Handler serves the metrics of a bakeryd of the given version, and those of its process.
 func Handler(version string, s Source) http.Handler {
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(&collector{s: s, version: version},
@@ -31,7 +32,7 @@ func Handler(version string, s Source) http.Handler {
 	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4})
 }
 
-// collector reads its source whenever somebody looks.
+// collector reads its source at each scrape.
 type collector struct {
 	s       Source
 	version string

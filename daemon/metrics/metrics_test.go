@@ -21,7 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
-// fake is a bakeryd as somebody says that it is.
+// fake is a bakeryd with given state.
 type fake struct {
 	vitals daemon.Vitals
 	tally  tally.Tally
@@ -30,7 +30,7 @@ type fake struct {
 func (f *fake) Vitals() daemon.Vitals { return f.vitals }
 func (f *fake) Tally() *tally.Tally   { return &f.tally }
 
-// scrape returns the families that are shown, which must be as Prometheus reads them.
+// scrape returns the exported families, which must be valid for Prometheus.
 func (f *fake) scrape(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -43,7 +43,7 @@ func (f *fake) scrape(t *testing.T) map[string]*dto.MetricFamily {
 	return families
 }
 
-// value returns that of the one metric with these labels.
+// value returns the value of the only metric with these labels.
 func value(t *testing.T, families map[string]*dto.MetricFamily, name string, labels ...string) float64 {
 	t.Helper()
 	require.Contains(t, families, name)
@@ -153,7 +153,7 @@ func TestOfATerm(t *testing.T) {
 	}
 }
 
-// TestBounded: what is shown does not grow with the locks, of whatever names.
+// TestBounded: the number of series does not grow with the number of locks.
 func TestBounded(t *testing.T) {
 	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{}}}
 	random := rand.New(rand.NewPCG(3, 4))
@@ -190,7 +190,8 @@ func TestAnyBytes(t *testing.T) {
 	require.Equal(t, 1.0, value(t, f.scrape(t), "bakery_lockspace_info", "device", "/dev/\ufffd\n"))
 }
 
-// TestDescribed: a pedantic registry refuses what is not described; nothing is described in vain either.
+// TestDescribed: a pedantic registry refuses metrics without a description; every description has
+// a metric.
 func TestDescribed(t *testing.T) {
 	f := &fake{vitals: daemon.Vitals{State: daemon.StateLive, Term: &daemon.TermVitals{Hosts: map[report.Health]int{report.HealthLive: 1}}}}
 	f.tally.Refused.Know("busy")

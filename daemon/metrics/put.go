@@ -12,7 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
-// put sends metrics to whoever collects them.
+// put sends metrics to a collector's channel.
 type put struct{ out chan<- prometheus.Metric }
 
 func (p put) gauge(d *prometheus.Desc, v float64, labels ...string) {
@@ -23,7 +23,7 @@ func (p put) counter(d *prometheus.Desc, v float64, labels ...string) {
 	p.value(d, prometheus.CounterValue, v, labels)
 }
 
-// value takes labels of any bytes, as a path may have.
+// value accepts labels of any bytes, which a path may have.
 func (p put) value(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels []string) {
 	for i := range labels {
 		labels[i] = strings.ToValidUTF8(labels[i], "\uFFFD")
@@ -35,7 +35,7 @@ func (p put) count(d *prometheus.Desc, n interface{ Load() uint64 }, labels ...s
 	p.counter(d, float64(n.Load()), labels...)
 }
 
-// scale is the ends of the buckets that are shown, as powers of two of a nanosecond.
+// scale is the range of exported bucket bounds, as powers of two of a nanosecond.
 type scale struct{ first, last int }
 
 var (
@@ -53,7 +53,7 @@ func (p put) histogram(d *prometheus.Desc, h *tally.Histogram, s scale, labels .
 	return t
 }
 
-// counted shows what has been counted since bakeryd began.
+// counted exports the counts since bakeryd began.
 func (p put) counted(t *tally.Tally) {
 	for code, n := range t.Refused.All() {
 		p.counter(refused, float64(n), code)
@@ -79,7 +79,7 @@ func (p put) counted(t *tally.Tally) {
 	for kind := range tally.Kind(tally.Kinds) {
 		io := &t.IO[kind]
 		p.requests(&io.Reads, "read", kind)
-		if kind != tally.Report { // which only reads
+		if kind != tally.Report { // a report only reads
 			p.requests(&io.Writes, "write", kind)
 		}
 	}
@@ -90,7 +90,7 @@ func (p put) requests(r *tally.Requests, op string, kind tally.Kind) {
 	p.count(ioErrors, &r.Errors, op, kind.String())
 }
 
-// term shows how a host stands that has joined.
+// term exports the state of a host that has joined.
 func (p put) term(v *daemon.TermVitals) {
 	p.gauge(lockspaceInfo, 1, v.Lockspace, v.UUID.String(), v.Device, strconv.Itoa(v.HostID), v.HostName)
 	p.gauge(leaseSeconds, v.Lease.Seconds())
@@ -103,7 +103,8 @@ func (p put) term(v *daemon.TermVitals) {
 	p.gauge(ioOldest, v.IO.Oldest.Seconds())
 }
 
-// locks shows who holds and waits, and what has been counted of locks: one without a place of its own counts as "".
+// locks exports the holders and waiters, and the counts of locks. Locks without a place count as
+// "".
 func (p put) locks(t *tally.Tally, now []daemon.LockVitals) {
 	all := t.Locks.All()
 	var sum daemon.LockVitals

@@ -1,8 +1,10 @@
-// Package page is the status page of bakeryd: a few files that a browser loads once, and a script in them that asks bakeryd
-// for what it shows. It knows neither locks nor hosts, nor who may see them: what the page asks for is served by package daemon.
+// Package page is the status page of bakeryd: a few files that a browser loads once. Their script
+// requests the data from bakeryd. The package knows neither locks nor hosts, nor which users may
+// see them: package daemon serves the data.
 //
-// Begin with [Handler]. In files, page.js has the loop that asks and draws; model.js is what an answer means, judge.js
-// whether all is well, dom.js the only way of a text into the page. hosts.js, locks.js, latency.js and events.js are its parts.
+// Begin with [Handler]. In files, page.js has the loop that requests and draws. model.js
+// interprets an answer, judge.js finds faults, and dom.js is the only code that inserts text.
+// hosts.js, locks.js, latency.js and events.js draw the sections.
 package page
 
 import (
@@ -17,34 +19,34 @@ import (
 	"time"
 )
 
-// Below is where the files of the page are; the page itself is "/".
+// Below is the path of the page's files. The page itself is "/".
 const Below = "/page/"
 
-// policy lets the page load what comes from where it comes from itself, and nothing else.
+// policy lets the page load only resources of its own origin.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 //go:embed files
 var files embed.FS
 
-// kinds are told, not guessed: the tables of a system may say anything.
+// kinds sets the content types, because the tables of a system are unreliable.
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// file is one as it is served.
+// file is a served file.
 type file struct {
 	kind, tag string
 	text      []byte
 }
 
-// Handler serves "/" and what is Below. A browser keeps the files, and asks each time whether they are still the same:
-// a bakeryd that was updated is not looked at by the script of its predecessor.
+// Handler serves "/" and the files Below. A browser caches the files and revalidates them each
+// time, so that the script of an earlier bakeryd is not used with a later one.
 func Handler() http.Handler {
 	served := map[string]file{}
 	all, err := fs.ReadDir(files, "files")
 	if err != nil {
-		panic(err) // they are in this program
+		panic(err) // the files are embedded
 	}
 	for _, f := range all {
 		text, err := files.ReadFile("files/" + f.Name())
@@ -66,7 +68,7 @@ func Handler() http.Handler {
 			http.Error(w, "the page has no such file", http.StatusNotFound)
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, fmt.Sprintf("this is only to be looked at: want GET, not %s", r.Method), http.StatusMethodNotAllowed)
+			http.Error(w, fmt.Sprintf("read-only: want GET, not %s", r.Method), http.StatusMethodNotAllowed)
 		default:
 			w.Header().Set("Content-Type", f.kind)
 			w.Header().Set("Cache-Control", "no-cache")
@@ -76,7 +78,7 @@ func Handler() http.Handler {
 	})
 }
 
-// Guard sets the headers that keep an answer from being used by any other page than this one.
+// Guard sets the headers that prevent other pages from using an answer.
 func Guard(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")

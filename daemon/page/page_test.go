@@ -57,7 +57,8 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestNothingFromElsewhere: the policy says so, and the files keep to it. What a text becomes is in dom.js alone.
+// TestNothingFromElsewhere: the policy and the files allow only the own origin. Only dom.js
+// inserts text.
 func TestNothingFromElsewhere(t *testing.T) {
 	all, err := fs.ReadDir(files, "files")
 	require.NoError(t, err)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzStat: a process cannot pass for another one by the name that it gives itself.
+// FuzzStat checks that a process cannot imitate another one by the name that it gives itself.
 func FuzzStat(f *testing.F) {
 	f.Add("sh", 7, 1, 1, uint64(99))
 	f.Add(") R 1 1 1 (", 7, 1, 1, uint64(99))

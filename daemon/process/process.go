@@ -1,6 +1,5 @@
-// Package process tells processes from one another by more than their number,
-// which another one may have next, and signals them. It knows proc(5) and
-// pidfds; it never knows why a process is to be stopped. Begin with ID.
+// Package process identifies processes by more than their number, which is reused, and signals
+// them. It knows proc(5) and pidfds. It never knows why a process must stop. Begin with ID.
 package process
 
 import (
@@ -16,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ID stands for one process from its start to its end.
+// ID identifies one process from its start to its end.
 type ID struct {
 	PID     int
 	Started uint64 // in clock ticks since boot, as in proc(5)
 }
 
-// Stat is a process as /proc/PID/stat shows it.
+// Stat is the state of a process in /proc/PID/stat.
 type Stat struct {
 	ID
 	Parent  int
@@ -30,23 +29,22 @@ type Stat struct {
 	Threads int
 }
 
-// Ended says whether only an exit status is left. A process whose first thread
-// alone has ended shows the same state as one that has ended.
+// Ended reports whether only an exit status is left. A process with an ended first thread and
+// other threads shows the same state.
 func (s Stat) Ended() bool { return (s.State == 'Z' || s.State == 'X') && s.Threads <= 1 }
 
-// Of returns the process that has a number now. It returns an error for which
-// Gone is true where there is none.
+// Of returns the process that has a number now. If there is none, Gone is true for the error.
 func Of(pid int) (ID, error) {
 	s, err := Read(pid)
 	return s.ID, err
 }
 
-// Gone says whether an error means that there is no such process.
+// Gone reports whether an error means that there is no such process.
 func Gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, os.ErrProcessDone)
 }
 
-// Read reads how a process is.
+// Read returns the state of a process.
 func Read(pid int) (Stat, error) {
 	path := "/proc/" + strconv.Itoa(pid) + "/stat"
 	text, err := os.ReadFile(path)
@@ -61,7 +59,7 @@ func Read(pid int) (Stat, error) {
 }
 
 func parse(text string) (Stat, error) {
-	// The name is what the process likes it to be, parentheses and line ends included.
+	// The process chooses its name, which may contain parentheses and line ends.
 	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
 	if open < 0 || end < open {
 		return Stat{}, fmt.Errorf("%q has no name in parentheses", text)
@@ -83,8 +81,8 @@ func parse(text string) (Stat, error) {
 	return s, nil
 }
 
-// Alive says whether the process has not ended. One that cannot be looked at
-// is taken to be alive as long as some process has its number.
+// Alive reports whether the process has not ended. If it cannot be read, it counts as alive as
+// long as a process has its number.
 func (id ID) Alive() bool {
 	if id.PID <= 0 {
 		return false
@@ -100,7 +98,7 @@ func (id ID) Alive() bool {
 	}
 }
 
-// RunsAs reports whether all user ids of the process that has this number are one user's.
+// RunsAs reports whether all user ids of the process that has this number are those of one user.
 func (id ID) RunsAs(uid int) (bool, error) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(id.PID) + "/status")
 	if err != nil {
@@ -114,9 +112,8 @@ func (id ID) RunsAs(uid int) (bool, error) {
 	return false, fmt.Errorf("process %d has no user ids", id.PID)
 }
 
-// Signal sends signals to the process, one after the other, and to no other
-// one that has its number now. It returns an error for which Gone is true if
-// the process has ended.
+// Signal sends signals to the process, one after the other, and never to another process that has
+// its number now. If the process has ended, Gone is true for the error.
 func (id ID) Signal(signals ...syscall.Signal) error {
 	if id.PID <= 0 {
 		return fmt.Errorf("signal process %d: %w", id.PID, os.ErrProcessDone)
@@ -126,7 +123,7 @@ func (id ID) Signal(signals ...syscall.Signal) error {
 		return fmt.Errorf("find process %d: %w", id.PID, err)
 	}
 	defer func() { _ = handle.Release() }()
-	// Only now that the handle stands for one process its start says something.
+	// The start time is read only now that the handle refers to one process.
 	now, err := Of(id.PID)
 	if err != nil {
 		return fmt.Errorf("signal process %d: %w", id.PID, err)
@@ -142,8 +139,8 @@ func (id ID) Signal(signals ...syscall.Signal) error {
 	return nil
 }
 
-// CheckProc returns an error if /proc is of another pid namespace: it has
-// other processes under our numbers.
+// CheckProc returns an error if /proc belongs to another pid namespace: it has other processes
+// under our numbers.
 func CheckProc() error {
 	self, err := os.Readlink("/proc/self")
 	if err != nil {
@@ -155,15 +152,15 @@ func CheckProc() error {
 	return nil
 }
 
-// Innermost returns the number of a process in its own pid namespace, and the inode number of that
-// namespace.
+// Innermost returns the number of a process in its own pid namespace, and the inode number of
+// that namespace.
 func Innermost(pid int) (inner int, namespace uint64, err error) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	status, err := os.ReadFile(dir + "/status")
 	if err != nil {
 		return 0, 0, err
 	}
-	inner = pid // before Linux 4.1 there is no line of that name
+	inner = pid // Linux before 4.1 has no such line
 	for line := range strings.Lines(string(status)) {
 		if numbers, found := strings.CutPrefix(line, "NSpid:"); found {
 			f := strings.Fields(numbers)
@@ -179,8 +176,8 @@ func Innermost(pid int) (inner int, namespace uint64, err error) {
 	return inner, namespace, err
 }
 
-// List returns the numbers of all processes. It was read bit by bit: it may
-// never have been true at once.
+// List returns the numbers of all processes. It is no snapshot: processes may start and end
+// during the read.
 func List() ([]int, error) { return numbers("/proc") }
 
 // Threads returns the numbers of a process's threads.

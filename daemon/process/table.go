@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Table returns all processes, read one after the other: the whole may never have been true at
-// once. Those that /proc hides from this process (hidepid) are left out.
+// Table returns all processes. It is no snapshot: processes may start and end during the read. It
+// leaves out processes that /proc hides from this process (hidepid).
 func Table() ([]Stat, error) {
 	if err := CheckProc(); err != nil {
 		return nil, err
@@ -20,7 +20,7 @@ func Table() ([]Stat, error) {
 	for _, pid := range pids {
 		p, err := Read(pid)
 		switch {
-		case Gone(err), errors.Is(err, fs.ErrPermission): // one that cannot be read could not be signalled either
+		case Gone(err), errors.Is(err, fs.ErrPermission): // an unreadable process cannot be signalled either
 		case err != nil:
 			return nil, err
 		default:
@@ -30,9 +30,9 @@ func Table() ([]Stat, error) {
 	return table, nil
 }
 
-// Descendants returns the processes of the table that descend from one of the roots, parents before
-// their children, without the roots. A process for which skip is true is left out, with all that
-// descend from it.
+// Descendants returns the processes of the table that descend from one of the roots, parents
+// before their children, without the roots. It leaves out a process for which skip is true, with
+// its descendants.
 func Descendants(table []Stat, roots []int, skip func(Stat) bool) []Stat {
 	children := make(map[int][]Stat)
 	for _, p := range table {
@@ -41,7 +41,7 @@ func Descendants(table []Stat, roots []int, skip func(Stat) bool) []Stat {
 		}
 	}
 	var found []Stat
-	seen := map[int]bool{} // a table that was never true at once may have a circle
+	seen := map[int]bool{} // a table that is no snapshot may have a cycle
 	visit := func(pid int) {
 		if !seen[pid] {
 			seen[pid] = true

@@ -8,8 +8,9 @@ import (
 // MaxPause is the longest pause of a lock, in leases.
 const MaxPause = 64
 
-// Quarantine has the locks whose IO has ended a lease of this host. Such a lock is not used for a pause, so that one bad
-// sector does not end every lease, and with it the holds of all other locks. It is safe for concurrent use.
+// Quarantine holds the locks whose IO has ended a lease of this host. Such a lock is not used for
+// a pause, so that one bad sector does not end every lease, and with it the holds of all other
+// locks. It is safe for concurrent use.
 type Quarantine struct {
 	mu    sync.Mutex // guards locks
 	locks map[int]pause
@@ -17,12 +18,12 @@ type Quarantine struct {
 
 type pause struct {
 	length time.Duration
-	until  time.Duration // 0: it has not begun
+	until  time.Duration // 0: the pause has not begun
 	why    error
 }
 
-// Add notes at a time that IO of a lock has ended a lease. The pause is one lease, or twice the one before if that ended
-// less than MaxPause leases ago, up to MaxPause leases. It begins with Start.
+// Add records that IO of a lock has ended a lease. The pause is one lease, or twice the previous
+// pause if that ended less than MaxPause leases ago, up to MaxPause leases. It begins with Start.
 func (q *Quarantine) Add(now time.Duration, lock int, lease time.Duration, why error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -40,7 +41,8 @@ func (q *Quarantine) Add(now time.Duration, lock int, lease time.Duration, why e
 	q.locks[lock] = pause{length: length, why: why}
 }
 
-// Start begins the pauses that have not begun: the host has a lease again, or stays away for them.
+// Start begins the pauses that have not begun: the host has a lease again, or waits for them to
+// end.
 func (q *Quarantine) Start(now time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -52,7 +54,7 @@ func (q *Quarantine) Start(now time.Duration) {
 	}
 }
 
-// Locks returns those that are not to be used at a time.
+// Locks returns the locks that must not be used at a time.
 func (q *Quarantine) Locks(now time.Duration) (locks []int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -64,7 +66,7 @@ func (q *Quarantine) Locks(now time.Duration) (locks []int) {
 	return locks
 }
 
-// Of returns for how long a lock is not to be used, and why; 0 if it may be.
+// Of returns the rest of a lock's pause and its reason; 0 if the lock may be used.
 func (q *Quarantine) Of(now time.Duration, lock int) (left time.Duration, why error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

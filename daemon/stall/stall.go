@@ -1,7 +1,8 @@
-// Package stall finds the IO of locks that keeps other hosts waiting for too long, and keeps a lock apart whose IO has
-// cost this host its lease. It knows rules and times, and never knows a device, a clock or a lease.
+// Package stall finds the IO of locks that blocks other hosts for too long, and suspends locks
+// whose IO has ended a lease of this host. It knows rules and times, and never knows a device, a
+// clock or a lease.
 //
-// Begin with [Watch]; [Quarantine] is what follows from it.
+// Begin with [Watch]; [Quarantine] holds the suspended locks.
 package stall
 
 import (
@@ -11,20 +12,21 @@ import (
 
 // IO is a request to the device, or a series of requests that is repeated until one succeeds.
 type IO struct {
-	Lock   int           // whose slots or entry it is for
+	Lock   int           // the lock whose slots or entry it is for
 	Name   string        // of the lock
 	Offset int64         // of its first byte
-	Since  time.Duration // when it began: of a series, when the first request did
+	Since  time.Duration // its beginning; for a series, that of the first request
 }
 
-// Watch has the IO under way that other hosts may have to wait for. It is safe for concurrent use.
+// Watch tracks the IO under way that other hosts may have to wait for. It is safe for concurrent
+// use.
 type Watch struct {
-	mu   sync.Mutex // guards all below
+	mu   sync.Mutex // guards the fields below
 	last uint64
 	ios  map[uint64]IO
 }
 
-// Begin notes an IO, and returns a number for End, which is never 0.
+// Begin records an IO, and returns a number for End, which is never 0.
 func (w *Watch) Begin(io IO) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,7 +38,7 @@ func (w *Watch) Begin(io IO) uint64 {
 	return w.last
 }
 
-// End notes that an IO is over; 0 is none.
+// End records that an IO is over; 0 is none.
 func (w *Watch) End(number uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A histogram has eight buckets to each power of two, so that a quantile is right to an eighth. The first takes all up to
-// 1.024 µs, the last all above 19 hours.
+// A histogram has eight buckets for each power of two, so that a quantile is exact to an eighth.
+// The first ends at 1.024 µs, the last has everything above 19 hours.
 const (
 	perOctave = 1 << octaveBits
 	firstBits = 10 // the first bucket ends at 2^10 ns
@@ -37,7 +37,7 @@ func bucketOf(d time.Duration) int {
 	return 1 + (octave-firstBits)*perOctave + int(n>>(octave-octaveBits))&(perOctave-1)
 }
 
-// endOf returns the greatest duration of a bucket but the last.
+// endOf returns the greatest duration of a bucket other than the last.
 func endOf(bucket int) time.Duration {
 	if bucket == 0 {
 		return 1 << firstBits
@@ -46,7 +46,7 @@ func endOf(bucket int) time.Duration {
 	return time.Duration(perOctave+part+1) << (octave - octaveBits)
 }
 
-// Add counts a duration; a negative one as none.
+// Add counts a duration. A negative one counts as 0.
 func (h *Histogram) Add(d time.Duration) {
 	d = max(d, 0)
 	h.counts[bucketOf(d)].Add(1)
@@ -59,16 +59,16 @@ func (h *Histogram) Add(d time.Duration) {
 	}
 }
 
-// Times is what a histogram has counted.
+// Times is a copy of the counts of a histogram.
 type Times struct {
 	Count uint64
-	Sum   time.Duration // it may be without a duration that is being counted, or with one that is not yet in Count
+	Sum   time.Duration // may lack a duration that is being counted, or include one that is not in Count yet
 	Max   time.Duration
 
 	counts [buckets]uint64
 }
 
-// Times returns what was counted so far.
+// Times returns the present counts.
 func (h *Histogram) Times() *Times {
 	t := &Times{Sum: time.Duration(h.sum.Load()), Max: time.Duration(h.max.Load())}
 	for i := range h.counts {
@@ -78,7 +78,7 @@ func (h *Histogram) Times() *Times {
 	return t
 }
 
-// AtMost returns how many are not longer than 2^n ns, for n of 10 to 46.
+// AtMost returns the number of durations not longer than 2^n ns, for n of 10 to 46.
 func (t *Times) AtMost(n int) (count uint64) {
 	for i := range 1 + (n-firstBits)*perOctave {
 		count += t.counts[i]
@@ -86,7 +86,8 @@ func (t *Times) AtMost(n int) (count uint64) {
 	return count
 }
 
-// Quantile returns below what a part of all durations lies, by at most an eighth too much; 0 if there are none.
+// Quantile returns an upper bound of a part of all durations, at most an eighth too high; 0 if
+// there are none.
 func (t *Times) Quantile(part float64) time.Duration {
 	want, count := part*float64(t.Count), uint64(0)
 	for i := range buckets - 1 {

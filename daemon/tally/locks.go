@@ -6,48 +6,50 @@ import (
 	"time"
 )
 
-// Names of locks are the clients' choice, and there can be 65,536 at once. So only some have counts of their own: those
-// that come first, until they were not used for a while and another one wants the place. Counts only grow, or begin anew
-// with those of a lock that has its place again, as after a restart: what reads them has to cope with that anyway.
+// Clients choose the names of locks, and there can be 65,536 at a time. Therefore only MaxLocks
+// have their own counts. A lock keeps its place until it was idle for idleLock and another lock
+// requests it. Counts of a lock only grow, or restart at 0 when it gets a place again. Readers
+// must handle that anyway, because a restart of bakeryd does the same.
 const (
-	// MaxLocks is how many locks have counts of their own.
+	// MaxLocks is the number of locks with their own counts.
 	MaxLocks = 100
 
-	// idleLock is after how long without use a lock has to give its place to another one.
+	// idleLock is the time without use after which a lock may lose its place.
 	idleLock = time.Hour
 
-	// askAgain is how often a lock without a place asks for one.
+	// askAgain is the interval at which a lock without a place requests one.
 	askAgain = time.Minute
 )
 
-// LockCounts is what is counted of a lock, or of all those together that have no place.
+// LockCounts holds the counts of a lock, or of all locks without a place.
 type LockCounts struct {
 	Grants   atomic.Uint64
 	Handoffs atomic.Uint64
 	Waited   atomic.Int64 // ns, for all grants
 	Held     atomic.Int64 // ns, in all holds that are over
 
-	used atomic.Int64 // when last, in ns since the epoch of the Locks
+	used atomic.Int64 // last use, in ns since the epoch of the Locks
 	gone atomic.Bool  // it has lost its place
 }
 
-// Locks has what is counted of each lock. The zero value is ready for use.
+// Locks holds the counts of each lock. The zero value is ready for use.
 type Locks struct {
 	rest LockCounts
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	byName map[string]*LockCounts
 	epoch  time.Time
 }
 
-// Place is what one part of a lock remembers of where it counts. It belongs to whoever uses it: one goroutine at a time.
+// Place caches the counts of a lock for one of its users. Only one goroutine at a time may use
+// it.
 type Place struct {
-	counts *LockCounts // nil: it never asked
+	counts *LockCounts // nil: not requested yet
 	epoch  time.Time
 	asked  time.Time
 }
 
-// Of returns the counts of a lock that is used now.
+// Of returns the counts of a lock that is in use now.
 func (p *Place) Of(ls *Locks, name string, now time.Time) *LockCounts {
 	if p.counts == nil || p.counts.gone.Load() || p.counts == &ls.rest && now.Sub(p.asked) >= askAgain {
 		p.counts, p.epoch = ls.place(name, now)
@@ -75,7 +77,8 @@ func (ls *Locks) place(name string, now time.Time) (counts *LockCounts, epoch ti
 	return c, ls.epoch
 }
 
-// makeRoom takes the place of the lock that was not used for longest, if that was before a time. It is called with mu held.
+// makeRoom takes the place of the lock with the oldest use, if that was before a time. Callers
+// hold mu.
 func (ls *Locks) makeRoom(before int64) bool {
 	name := ""
 	for n, c := range ls.byName {

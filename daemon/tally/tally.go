@@ -1,8 +1,9 @@
-// Package tally counts what a bakeryd does, and how long that takes, from its start to its end: over all terms of
-// membership. To count is a few atomic additions, and no allocation: it is done on the way to every grant and around every
-// request to the device. It knows nothing of how the counts are shown; package metrics shows them to Prometheus.
+// Package tally counts the operations of a bakeryd and their durations, from its start to its
+// end, over all terms of membership. Counting is a few atomic additions without an allocation,
+// because it happens on every grant and every request to the device. It does not know how the
+// counts are shown; package metrics exports them to Prometheus.
 //
-// Begin with [Tally]. Times are in histogram.go, what is counted of each lock in locks.go.
+// Begin with [Tally]. Durations are in histogram.go, the counts of each lock in locks.go.
 package tally
 
 import (
@@ -12,42 +13,42 @@ import (
 	"time"
 )
 
-// Tally is all that is counted. The zero value is ready for use, by any number of goroutines.
+// Tally holds all counts. The zero value is ready for use, by any number of goroutines.
 type Tally struct {
 	// Of the lease.
 	Joins           atomic.Uint64 // times that the host became live
-	Resumed         atomic.Uint64 // of these: it went on with the incarnation of the bakeryd before
+	Resumed         atomic.Uint64 // the part of Joins that resumed the incarnation of the previous bakeryd
 	LeasesLost      atomic.Uint64
-	Renewals        Histogram     // from the begin of the read that each one takes until its write was durable
-	RenewalFailures atomic.Uint64 // reads of the host table and writes of the own record that failed
+	Renewals        Histogram     // from the start of the read to the end of the write
+	RenewalFailures atomic.Uint64 // failed reads of the host table and writes of the own record
 
 	// Of other hosts.
 	DeathsDeclared  atomic.Uint64 // hosts that this one declared dead
 	DeathsLearned   atomic.Uint64 // hosts that another one declared dead
 	Fenced          atomic.Uint64 // hosts that this one cut off
 	FencingFailures atomic.Uint64
-	Recoveries      atomic.Uint64 // times that what a dead host had of a lock stood in the way of this one no more
+	Recoveries      atomic.Uint64 // number of times that a dead host's part in a lock stopped blocking this one
 	Evictions       atomic.Uint64 // by operators of this host
 
-	// Of locks. Those that bakeryd has for itself are in none of these.
+	// Of locks, except bakeryd's internal ones.
 	Waits    Histogram     // for each grant, from the request
 	Holds    Histogram     // for each hold that is over
-	Handoffs atomic.Uint64 // grants that came from another client of this host, not by the disk
+	Handoffs atomic.Uint64 // grants handed over from another client of this host, without the disk
 	Locks    Locks
 
-	Refused Codes // what clients were refused
+	Refused Codes // errors returned to clients
 
 	IO [Kinds]IO
 }
 
-// Kind is what a request to the device is for.
+// Kind is the purpose of a request to the device.
 type Kind int
 
 // The kinds of requests.
 const (
 	Lease  Kind = iota // the host table, and the own record
 	Lock               // slots and directory
-	Report             // the whole lockspace, for who looks at it
+	Report             // the whole lockspace, for display
 	Kinds  = iota
 )
 
@@ -55,16 +56,16 @@ var kindNames = [Kinds]string{"lease", "lock", "report"}
 
 func (k Kind) String() string { return kindNames[k] }
 
-// IO is how requests of one kind did.
+// IO holds the counts of one kind of requests.
 type IO struct{ Reads, Writes Requests }
 
-// Requests are reads or writes.
+// Requests holds the counts of reads or writes.
 type Requests struct {
-	Times  Histogram // those that failed included
+	Times  Histogram // including failed ones
 	Errors atomic.Uint64
 }
 
-// Add counts one request that took so long.
+// Add counts one request and its duration.
 func (r *Requests) Add(took time.Duration, err error) {
 	r.Times.Add(took)
 	if err != nil {
@@ -72,13 +73,13 @@ func (r *Requests) Add(took time.Duration, err error) {
 	}
 }
 
-// Codes counts by the code of an error, of which there are few.
+// Codes counts errors by code. There are few codes.
 type Codes struct {
 	mu sync.Mutex // guards n
 	n  map[string]uint64
 }
 
-// Know has codes be there before the first of each is counted.
+// Know creates codes with a count of 0.
 func (c *Codes) Know(codes ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +88,7 @@ func (c *Codes) Know(codes ...string) {
 	}
 }
 
-// Add counts one more.
+// Add counts one error.
 func (c *Codes) Add(code string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,7 +102,7 @@ func (c *Codes) add(code string, n uint64) {
 	c.n[code] += n
 }
 
-// All returns how many there were of each.
+// All returns the counts by code.
 func (c *Codes) All() map[string]uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

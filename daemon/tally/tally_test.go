@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBuckets: every duration lies in the bucket that ends first of those that do not end before it.
+// TestBuckets: every duration is in the first bucket that does not end before it.
 func TestBuckets(t *testing.T) {
 	for b := range buckets - 1 {
 		end := endOf(b)
@@ -47,7 +47,7 @@ func TestHistogram(t *testing.T) {
 	require.Equal(t, 100*time.Hour, h.Times().Quantile(1))
 }
 
-// TestQuantiles are right to an eighth, whatever was counted.
+// TestQuantiles: quantiles are exact to an eighth, with any counts.
 func TestQuantiles(t *testing.T) {
 	var h Histogram
 	var all []time.Duration
@@ -106,7 +106,8 @@ func TestCodesAreKnownBeforeTheFirst(t *testing.T) {
 	require.Equal(t, map[string]uint64{"busy": 1, "full": 0}, c.All())
 }
 
-// TestPlaces: who came first has a place, until it is not used for long and somebody else wants it.
+// TestPlaces: early locks have places, until they are idle for long and another lock requests
+// one.
 func TestPlaces(t *testing.T) {
 	var ls Locks
 	now := time.Now()
@@ -132,7 +133,8 @@ func TestPlaces(t *testing.T) {
 	require.Equal(t, uint64(1), ls.All()["late"].Grants.Load())
 	require.Equal(t, uint64(1), ls.All()[""].Grants.Load(), "it only grows")
 
-	// lock-1 is back, has no place now, and gets that of lock-2 as soon as it has been idle for long.
+	// lock-1 is in use again without a place, and gets that of lock-2 once that has been idle for
+	// long.
 	first[1].Of(&ls, "lock-1", now).Grants.Add(1)
 	require.Equal(t, uint64(2), ls.All()[""].Grants.Load())
 	now = now.Add(2 * time.Second)
@@ -140,10 +142,10 @@ func TestPlaces(t *testing.T) {
 	require.Equal(t, uint64(3), ls.All()[""].Grants.Load(), "it does not ask at every use")
 	now = now.Add(askAgain)
 	first[1].Of(&ls, "lock-1", now).Grants.Add(1)
-	require.Equal(t, uint64(1), ls.All()["lock-1"].Grants.Load(), "with counts that begin anew")
+	require.Equal(t, uint64(1), ls.All()["lock-1"].Grants.Load(), "with counts that begin again")
 	require.NotContains(t, ls.All(), "lock-2")
 
-	// Another part in the same lock, as of the next term, counts in the same place.
+	// Another user of the same lock, as of the next term, counts in the same place.
 	var again Place
 	require.Same(t, ls.All()["late"], again.Of(&ls, "late", now))
 }
@@ -163,7 +165,7 @@ func TestCountingDoesNotAllocate(t *testing.T) {
 	}))
 }
 
-// BenchmarkGrant is what is counted of one grant and its end.
+// BenchmarkGrant does the counting of one grant and its end.
 func BenchmarkGrant(b *testing.B) {
 	var all Tally
 	var p Place
@@ -179,7 +181,7 @@ func BenchmarkGrant(b *testing.B) {
 	}
 }
 
-// BenchmarkRequest is what is counted of a request to the device, with the time that is read for it.
+// BenchmarkRequest does the counting of a request to the device, including the clock reading.
 func BenchmarkRequest(b *testing.B) {
 	var io IO
 	b.ReportAllocs()

@@ -63,9 +63,9 @@ const (
 	Refused   End = "refused"
 
 	DeclaredDead End = "dead"   // its host was declared dead
-	Unseen    End = "unseen" // at some time before its host restarted, or another host entered
-	Open      End = "open"   // it lasts until the end of the journals
-	HostLost  End = "lost"   // the lease of its host was lost
+	Unseen       End = "unseen" // at some time before its host restarted, or another host entered
+	Open         End = "open"   // it lasts until the end of the journals
+	HostLost     End = "lost"   // the lease of its host was lost
 )
 
 // held reports whether the lock was held.

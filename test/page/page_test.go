@@ -111,7 +111,7 @@ func held(t *testing.T, c *browser.Cluster, b *browser.Tab) {
 
 	b.Key("/")
 	b.Do(chromedp.SendKeys(chromedp.CSS("#locksearch"), "shared-nothing"))
-	says(b, "#nolocks", "No lock is so.")
+	says(b, "#nolocks", "No lock matches.")
 	b.Key(kb.Escape)
 	b.Do(chromedp.SendKeys(chromedp.CSS("#locksearch"), "db2 BACKUP"))
 	b.Until(`document.querySelectorAll('#locklist > li').length === 1 && document.getElementById('free').hidden`)

@@ -57,7 +57,7 @@ func troubles(t *testing.T, real string) {
 		{"policy manual", func(o object) {
 			set("report.hosts.2", object{"health": "silent", "silent_ms": 300 * second})(o)
 			set("report.lockspace", object{"policy": "manual"})(o)
-		}, "bad", `db3 (3) is silent: no renewal for 5 min, and it is not declared dead by time`, "Its locks wait for you", ""},
+		}, "bad", `db3 (3) is silent: no renewal for 5 min, and it is not declared dead automatically`, "Its locks are blocked until you evict it", ""},
 		{"fencing", func(o object) {
 			set("report.hosts.2", object{"health": "silent", "silent_ms": 37 * second, "dead_in_ms": 0})(o)
 			set("report.lockspace", object{"policy": "fence"})(o)
@@ -67,11 +67,11 @@ func troubles(t *testing.T, real string) {
 		{"left", set("report.hosts.2", object{"health": "left"}), "good", "All well", "", ""},
 		{"lease late", set("report.this_host", object{"lease_left_ms": 17 * second}), "warn", `The lease of this host runs out in \d+ s: it has not been renewed for \d+ s`, `Commands under its locks are asked to stop in \d+ s`, ""},
 		{"lease ends", set("report.this_host", object{"lease_left_ms": 8 * second}), "bad", `The lease of this host runs out in \d+ s`, `asked to stop in \d+ s|are being stopped`, ""},
-		{"lease lost", set("report.this_host", object{"lease_left_ms": -1, "state": "lost"}), "bad", "This host has lost its lease", "joins anew by itself", ""},
+		{"lease lost", set("report.this_host", object{"lease_left_ms": -1, "state": "lost"}), "bad", "This host has lost its lease", "rejoins automatically", ""},
 		{"hanging", func(o object) {
 			o["error"] = object{"code": "device", "message": "reading the lockspace takes longer than 3s: IO to /dev/mapper/locks hangs; this host has 12.0 s left of its lease"}
 			set("read", object{"ago_ms": 9 * second})(o)
-		}, "bad", "IO to /dev/mapper/locks hangs", `What is shown of the disk is \d+ s old`, ""},
+		}, "bad", "IO to /dev/mapper/locks hangs", `The data shown from the disk is \d+ s old`, ""},
 		{"one request", set("report.this_host", object{"io": object{"oldest_ms": 7 * second}}), "bad", "A request to the device has not returned for 7 s", "dmesg", ""},
 		{"damage", set("report", object{"damaged": []object{{"what": "slot of host 2 in lock 1", "kind": "slot", "lock": 1, "host": 2, "offset": 4096, "error": "checksum differs"}}}),
 			"bad", "Damaged: slot of host 2 in lock 1: checksum differs", "bakeryctl check /dev/mapper/locks", ""},
@@ -79,7 +79,7 @@ func troubles(t *testing.T, real string) {
 		{"orphan", func(o object) {
 			in(o, "report.locks.0")["holders"].([]object)[0]["orphan"] = true
 			in(o, "report.locks.0")["holders"].([]object)[0]["processes"] = []int{77, 78}
-		}, "good", "All well", "", "kept by what is left of /usr/local/bin/work --on 1: its bakeryctl is goneIt is let go when processes 77, 78 end."},
+		}, "good", "All well", "", "kept by remaining processes of /usr/local/bin/work --on 1: its bakeryctl has endedIt is released when processes 77, 78 end."},
 		{"asked to leave", set("report.hosts.1", object{"asked_to_leave": true}), "warn", `db2 (2) was asked to leave, and still renews`, "It stops its holders", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,11 +1,11 @@
-// The only way into the document: elements are made here, and what bakeryd, the disk or a client says becomes text, never markup.
+// The only code that creates elements. Data of bakeryd, the disk or a client becomes text, never markup.
 
-// What does not show, or changes how its neighbours show, is written out.
+// printable escapes characters that are invisible, or that change the display of others.
 const odd = /[\p{C}\p{Zl}\p{Zp}\p{DI}]|(?! )\p{Zs}/gu;
 
 export const printable = (s) => String(s ?? '').replace(odd, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
 
-// make makes an element with classes, and what is in it: texts are made printable.
+// make creates an element with classes and contents. It makes texts printable.
 export function make(tag, classes, ...inside) {
   const e = document.createElement(tag);
   if (classes) e.className = classes;
@@ -13,7 +13,7 @@ export function make(tag, classes, ...inside) {
   return e;
 }
 
-// say sets a text unless it is there: what somebody has selected stays so.
+// say sets a text unless it is unchanged, so that a selection in it stays.
 export function say(e, words) {
   const s = printable(words);
   const only = e.firstChild;
@@ -24,7 +24,7 @@ export function say(e, words) {
   }
 }
 
-// Attributes, and whether something is there, likewise.
+// The same for attributes and visibility.
 export function mark(e, name, value) {
   const v = printable(value);
   if (e.getAttribute(name) !== v) e.setAttribute(name, v);
@@ -34,7 +34,7 @@ export function show(e, on) {
   if (e.hidden === on) e.hidden = !on;
 }
 
-// tell sets a text that may be missing.
+// tell sets a text, and hides the element if the text is empty.
 export function tell(e, words) {
   show(e, !!words);
   say(e, words || '');
@@ -42,10 +42,10 @@ export function tell(e, words) {
 
 export const $ = (id) => document.getElementById(id);
 
-const lists = new WeakMap(); // an element: its rows by key
+const lists = new WeakMap(); // by element: its rows by key
 
-// keyed has an element show a row for each item: one that was there stays the same node, and moves only if its order does.
-// begin makes a row, {node, update}; update gets the item, and what else is known.
+// keyed shows a row for each item in an element. An item keeps its node, which moves only if the order changes.
+// begin creates a row, {node, update}; update gets the item and the further arguments.
 export function keyed(parent, items, keyOf, begin, ...known) {
   let rows = lists.get(parent);
   if (!rows) lists.set(parent, (rows = new Map()));

@@ -1,16 +1,16 @@
-// The last events of this host, as they come: a stream of lines, which is opened again whenever it ends.
+// The last events of this host: a stream of lines, which is reopened whenever it ends.
 import { $, keyed, make, mark, say, show, tell } from './dom.js';
 import { clock, lasting } from './words.js';
 
 const most = 100;
-let all = []; // the newest first
+let all = []; // newest first
 let ending = null; // ends the stream
 let dirty = false;
 
 const grave = { dead: 'bad', lost: 'bad', kill: 'bad', fenced: 'bad', at_risk: 'warn', refused: 'warn', timeout: 'warn', orphan: 'warn', gap: 'warn', asked: 'warn',
   enter: 'good', joined: 'good', seen: 'good', resumed: 'good' };
 
-// follow reads events as long as it can, then returns; what it had it does not ask for again.
+// follow reads events until the stream ends. It requests only events after the last one.
 export async function follow(touched) {
   ending?.abort();
   const own = (ending = new AbortController());
@@ -24,12 +24,12 @@ export async function follow(touched) {
       if (done) return;
       const lines = (rest + value).split('\n');
       rest = lines.pop();
-      if (rest.length > 1 << 20) return; // no line is
+      if (rest.length > 1 << 20) return; // no valid line is so long
       lines.forEach(take);
       if (dirty) touched();
     }
   } catch {
-    // It is gone, or the page is not looked at: whoever called asks again.
+    // bakeryd is gone, or the page is hidden: the caller retries.
   } finally {
     own.abort();
   }
@@ -60,7 +60,7 @@ export function drawEvents() {
   keyed($('eventlist'), all, (e) => e.seq, eventRow);
 }
 
-// eventRow never changes: what has happened has.
+// eventRow creates a row that never changes.
 function eventRow(e) {
   const kind = make('span', 'chip', String(e.kind).replace('_', ' '));
   mark(kind, 'data-level', grave[e.kind] ?? 'note');
@@ -72,7 +72,7 @@ function eventRow(e) {
   return { node };
 }
 
-const seen = new Set(['joined', 'left', 'at_risk', 'seen']); // whoever looks sees that
+const seen = new Set(['joined', 'left', 'at_risk', 'seen']); // reported by every host
 
 function wordsOf(e) {
   const parts = [];

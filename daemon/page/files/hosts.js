@@ -1,4 +1,4 @@
-// The lease of this host, and the hosts with theirs.
+// The lease of this host, and the hosts with their leases.
 import { $, keyed, make, mark, say, show, tell } from './dom.js';
 import { wordsOf } from './model.js';
 import { hostName, lasting, many, until, whole } from './words.js';
@@ -17,7 +17,7 @@ export function beginHosts(redraw) {
   };
 }
 
-// meter is a bar of what is left, with its words for who does not see it.
+// meter is a bar of the remaining time, with a text for screen readers.
 function meter(label) {
   const fill = make('i'), node = make('div', 'meter', fill);
   node.setAttribute('role', 'meter');
@@ -44,7 +44,7 @@ const lease = (() => {
   return { node: make('div', '', make('p', 'leaseline', left, of), box, facts), left, of, bar, facts };
 })();
 
-// drawLease: the bar runs down, and a renewal fills it. The mark is where commands are asked to stop.
+// drawLease draws a bar that shrinks until a renewal. The mark is where commands are asked to stop.
 export function drawLease(m, now) {
   if (!lease.node.parentNode) $('lease').append(lease.node);
   const left = Math.max(0, m.left(now)), L = m.lease, own = m.report.hosts.find((h) => h.id === m.self.id);
@@ -84,7 +84,7 @@ function hostRow() {
   return { node, update };
 }
 
-// stateOf is how a host is, and how much is left of what it has.
+// stateOf returns the state of a host, and the rest of its lease or of the time until it is dead.
 function stateOf(m, h, now) {
   const silent = m.silent(h, now), dead = m.deadIn(h, now);
   if (h.health === 'silent') {
@@ -94,7 +94,7 @@ function stateOf(m, h, now) {
   }
   if (h.health === 'dead') return { word: h.forgotten ? 'forgotten' : 'dead', level: h.forgotten ? 'note' : 'warn', when: 'its locks are free' };
   if (h.health === 'left') return { word: 'left', level: 'note', when: '' };
-  if (h.health === 'joining') return { word: 'joining', level: 'warn', when: 'holds nothing yet' };
+  if (h.health === 'joining') return { word: 'joining', level: 'warn', when: 'holds no locks yet' };
   if (h.health !== 'live') return { word: h.health, level: 'note', when: '' };
   const left = h.id === m.self?.id ? m.left(now) : silent === undefined ? undefined : m.lease - silent;
   if (left === undefined) return { word: 'live', level: 'good', when: '' };
@@ -110,9 +110,9 @@ function badgesOf(m, h) {
   return all;
 }
 
-const sayings = { dead: 'declared dead by', forgotten: 'declared dead, and its id free, by', wish: 'asked to leave by' };
+const sayings = { dead: 'declared dead by', forgotten: 'declared dead, with its id released, by', wish: 'asked to leave by' };
 
-// verdictsOn tells who says so.
+// verdictsOn describes the verdicts on a host.
 function verdictsOn(m, h) {
   const all = m.verdicts.get(`${h.id} ${h.incarnation}`) ?? [];
   if (!all.length || h.health === 'left') return '';

@@ -1,16 +1,16 @@
-// How long the device takes: the section is there where bakeryd tells it.
+// Latency of the device. The section is shown if bakeryd reports it.
 import { $, keyed, make, mark, say, show } from './dom.js';
 import { many, short } from './words.js';
 
-const most = 150; // samples are kept of each
-const kept = new Map(); // a kind: the p99 of each answer
+const most = 150; // samples kept of each kind
+const kept = new Map(); // by kind: the p99 of each answer
 const width = 110, height = 24;
 
 const kinds = [['Read', (t) => t.io?.read], ['Write', (t) => t.io?.write], ['Renewal', (t) => t.renewals]];
 
 const known = (m) => kinds.map(([name, of]) => ({ name, of: of(m.self ?? {}) })).filter((k) => typeof k.of?.p99_us === 'number' && k.of.count !== 0);
 
-// sampleLatency keeps what an answer says.
+// sampleLatency stores the latencies of an answer.
 export function sampleLatency(m) {
   for (const k of known(m)) {
     const all = kept.get(k.name) ?? [];
@@ -47,7 +47,7 @@ function latencyRow(k) {
   };
 }
 
-// points are a line of the samples, the newest at the right; its foot is 0.
+// points returns a line of the samples, the newest at the right; its base is 0.
 function points(all) {
   const top = Math.max(...all, 1) * 1.15;
   return all.map((v, i) => `${(width - (all.length - 1 - i) * (width / (most - 1))).toFixed(1)},${(height - 1 - (v / top) * (height - 3)).toFixed(1)}`).join(' ');

@@ -1,11 +1,11 @@
-// The locks: who holds each, since when and by which command, and who waits for it.
+// The locks: holders with their time and command, and waiters.
 import { $, keyed, make, mark, say, show, tell } from './dom.js';
 import { wordsOf } from './model.js';
 import { hostName, many, whole } from './words.js';
 
-const batch = 60, perLine = 4; // free ones are short
+const batch = 60, perLine = 4; // free locks are short
 let shown = batch, which = 'all';
-const asked = { m: null, key: '', found: [] }; // the last search: it is made once an answer
+const asked = { m: null, key: '', found: [] }; // the last search: made once for each answer
 
 export function beginLocks(redraw) {
   const again = () => {
@@ -46,7 +46,7 @@ export function drawLocks(m) {
   show($('free'), free.length > 0);
   const more = found.length - busy.length - free.length;
   tell($('morelocks'), more > 0 ? `${many(more, 'more lock')}: search, or show some` : '');
-  tell($('nolocks'), found.length ? '' : all ? 'No lock is so.' : 'There is no lock yet: the first is made when it is first taken.');
+  tell($('nolocks'), found.length ? '' : all ? 'No lock matches.' : 'There are no locks yet. A lock is created when it is first taken.');
 }
 
 function lockRow() {
@@ -93,9 +93,9 @@ function stateOf(m, l) {
   return { word: 'free', level: 'note' };
 }
 
-const deepest = 12; // so many holders, or of a queue, are shown
+const deepest = 12; // maximum of holders, and of waiters, that are shown
 
-// queueOf are those who wait: hosts in their order, and the clients of this host where it stands, or behind it.
+// queueOf returns the waiters: hosts in order, with the clients of this host at its place, or after the hosts.
 function queueOf(m, l) {
   const all = l.queue.map((q) => ({ ...q, key: `h${q.host}`, number: q.place }));
   const local = (l.local ?? []).map((c) => ({ ...c, key: `c${c.place} ${c.pid}`, client: true }));

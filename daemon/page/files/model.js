@@ -1,8 +1,8 @@
-// What an answer means: which hosts and locks come first, and what is true by now of what was so when it was given.
+// The interpretation of an answer: order of hosts and locks, and times since the answer was given.
 
 const ranks = { silent: 0, joining: 2, live: 3, dead: 4, left: 5 };
 
-// Model is an answer of bakeryd, and when it came.
+// Model is an answer of bakeryd and its time of arrival.
 export class Model {
   constructor(answer, got) {
     this.answer = answer;
@@ -12,7 +12,7 @@ export class Model {
     if (!this.report) return;
     this.lease = this.report.lockspace.lease_ms;
     this.self = this.report.this_host;
-    this.ahead = Date.parse(answer.at) - Date.now(); // of the clock here
+    this.ahead = Date.parse(answer.at) - Date.now(); // of the browser's clock
     this.hosts = [...this.report.hosts].sort((a, b) => this.hostRank(a) - this.hostRank(b) || a.id - b.id);
     this.locks = this.report.locks.map((l, i) => ({ ...l, rank: lockRank(l), at: i })).sort((a, b) => a.rank - b.rank || a.at - b.at);
     this.words = new Map();
@@ -20,7 +20,7 @@ export class Model {
     this.tally = this.count();
   }
 
-  // waits is how many wait for a lock: hosts, but of this one its clients.
+  // waits returns the number of waiters: hosts, and instead of this host its clients.
   waits(l) {
     const local = l.local?.length ?? 0;
     return local + l.queue.filter((q) => !local || q.host !== this.self?.id).length;
@@ -45,7 +45,7 @@ export class Model {
     return t;
   }
 
-  // left is for how long the lease of this host still runs, at a moment of performance.now.
+  // left returns the rest of this host's lease, at a time of performance.now.
   left(now) {
     return this.self.lease_left_ms - (now - this.got);
   }
@@ -54,7 +54,7 @@ export class Model {
     return now - this.got;
   }
 
-  // silent is for how long nothing was seen of a host; undefined if nobody watches.
+  // silent returns the time since the last renewal of a host; undefined if it is not watched.
   silent(h, now) {
     return h.silent_ms === undefined ? undefined : h.silent_ms + this.age(now);
   }
@@ -63,7 +63,7 @@ export class Model {
     return h.dead_in_ms === undefined ? undefined : h.dead_in_ms - this.age(now);
   }
 
-  // held is for how long, by the clock of bakeryd: this one's may be wrong.
+  // held returns the age of a hold, by the clock of bakeryd: the browser's may be wrong.
   held(since) {
     const t = Date.parse(since);
     return Number.isNaN(t) ? undefined : Math.max(0, Date.now() + this.ahead - t);
@@ -73,7 +73,7 @@ export class Model {
     return this.answer.read.ago_ms + this.age(now);
   }
 
-  // says tells whether a lock has to do with some words.
+  // says reports whether a lock matches search words.
   says(l, words) {
     let text = this.words.get(l.lock);
     if (text === undefined) {
@@ -94,7 +94,7 @@ export class Model {
   }
 }
 
-// lockRank: those that are stuck come first, then those that are waited for, then those that are held.
+// lockRank orders locks: stuck ones first, then those with waiters, then held ones.
 function lockRank(l) {
   if (l.stuck) return 0;
   if (l.holders.some((h) => h.orphan)) return 1;
@@ -102,7 +102,7 @@ function lockRank(l) {
   return l.holders.length ? 3 : 4;
 }
 
-// verdictsOf are who says what of an incarnation, by that.
+// verdictsOf returns the verdicts by incarnation.
 function verdictsOf(hosts) {
   const all = new Map();
   for (const h of hosts) {

@@ -1,4 +1,4 @@
-// The page: it asks bakeryd, and draws what that says. While nobody looks it does neither.
+// The page: it polls bakeryd, and draws the answers. It pauses while it is hidden.
 import { $, keyed, make, mark, say, show, tell } from './dom.js';
 import { drawEvents, follow, unfollow } from './events.js';
 import { beginHosts, drawHosts, drawLease } from './hosts.js';
@@ -8,11 +8,11 @@ import { beginLocks, drawLocks } from './locks.js';
 import { Model } from './model.js';
 import { bytes, lasting, many, whole } from './words.js';
 
-const patience = 30_000, soon = 8000; // ms: bakeryd says itself when its device hangs, by then
-let model = null; // of the last answer that had a report
+const patience = 30_000, soon = 8000; // ms: by then bakeryd reports a hanging device itself
+let model = null; // of the last answer with a report
 let now = null; // the last answer
-let lost = null; // since when there is none
-let asked = 0; // when, if there is no answer yet
+let lost = null; // time since which there is none
+let asked = 0; // time of a request without an answer yet
 
 const every = () => Math.min(2000, Math.max(500, (model?.lease ?? 12_000) / 6));
 
@@ -62,7 +62,7 @@ function draw() {
   if (model) {
     drawFacts();
     drawLease(model, at);
-    drawHosts(model, away ? model.got : at); // nobody knows how they are by now
+    drawHosts(model, away ? model.got : at); // their present state is unknown
     drawLatency(model);
     drawLocks(model);
   }
@@ -77,7 +77,7 @@ function drawFacts() {
   say($('facts'), facts.join(' · '));
 }
 
-// drawLink tells how old is what is shown.
+// drawLink shows the age of the data.
 function drawLink(at) {
   let level = 'good', words = '';
   if (lost) {
@@ -95,7 +95,7 @@ function drawLink(at) {
     words = `${now.error ? 'the disk does not answer' : 'live'} · disk read ${whole(age)} ago`;
     const read = now.answer.read;
     mark($('link'), 'title', `read of the disk for this page: ${bytes(read.bytes)} in ${lasting(read.took_ms)}; ` +
-      `all of it every ${lasting(read.every_ms)}, what is held or waited for every 2 s`);
+      `all of it every ${lasting(read.every_ms)}, locks with holders or waiters every 2 s`);
   }
   mark($('link'), 'data-level', level);
   say($('linktext'), words);
@@ -117,7 +117,7 @@ function drawVerdict(at) {
   mark($('icon'), 'href', icon);
   const name = model?.report.lockspace.name || 'bakeryd', grave = troubles.filter((t) => t.level !== 'note').length;
   say(document.querySelector('title'), level === 'good' ? `All well · ${name}` : level === 'note' ? name : `${many(grave, 'trouble')} · ${name}`);
-  // Told aloud when something begins or ends, not as its seconds pass.
+  // Announced when a fault begins or ends, not when its seconds change.
   const keys = troubles.map((t) => t.key).join('\n');
   if ((now || lost) && keys !== told) {
     told = keys;
@@ -140,7 +140,7 @@ function troubleRow() {
 function summary(m) {
   const t = m.tally, free = m.locks.filter((l) => l.rank === 4).length;
   const parts = [`${many(t.live, 'host')} live`, `${many(t.held, 'lock')} held`,
-    t.waits ? `${t.waits.toLocaleString('en')} waiting` : 'nobody waits', `${many(free, 'lock')} free`];
+    t.waits ? `${t.waits.toLocaleString('en')} waiting` : 'no waiters', `${many(free, 'lock')} free`];
   return parts.join(' · ');
 }
 
@@ -151,5 +151,5 @@ forever(ask, every);
 forever(() => follow(draw), () => 1500);
 setInterval(() => document.hidden || draw(), 500);
 
-// For whoever looks at the page by a program.
+// For programs that inspect the page.
 globalThis.statusPage = { take: (answer) => take(answer, performance.now()), model: () => model };

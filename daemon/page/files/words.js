@@ -1,8 +1,8 @@
-// How numbers are told to people.
+// Numbers as text.
 
 export const many = (n, one, more = one + 's') => `${n.toLocaleString('en')} ${n === 1 ? one : more}`;
 
-// lasting is a duration of so many milliseconds, in as few words as tell it.
+// lasting formats a duration in milliseconds, briefly.
 export function lasting(ms) {
   const s = Math.max(0, ms) / 1000;
   if (s < 10) return `${Math.floor(s * 10) / 10} s`;
@@ -12,11 +12,11 @@ export function lasting(ms) {
   return `${Math.floor(s / 86400)} days`;
 }
 
-// whole is one in whole seconds; until rounds up, for it is not over before.
+// whole formats a duration in whole seconds; until rounds up, because the time is not over before.
 export const whole = (ms) => (ms < 120_000 ? `${Math.max(0, Math.floor(ms / 1000))} s` : lasting(ms));
 export const until = (ms) => whole(ms + 999);
 
-// short is a latency of so many microseconds.
+// short formats a latency in microseconds.
 export function short(us) {
   if (us < 1000) return `${Math.round(us)} µs`;
   if (us < 1e6) return `${Number((us / 1000).toPrecision(3))} ms`;
@@ -30,7 +30,7 @@ export function bytes(n) {
 
 const two = (n) => String(n).padStart(2, '0');
 
-// clock is a time of day, where the reader is.
+// clock formats a time of day in the reader's time zone.
 export function clock(at) {
   const t = new Date(at);
   return Number.isNaN(t.getTime()) ? '' : `${two(t.getHours())}:${two(t.getMinutes())}:${two(t.getSeconds())}`;
