@@ -47,7 +47,7 @@ func (m *Machine) attach() Action {
 			own = v
 		}
 	}
-	healing := m.attachOnly
+	attachOnly := m.attachOnly
 	m.attachOnly = false
 	if !m.attached {
 		ticket := own.Slot.Ticket
@@ -63,7 +63,7 @@ func (m *Machine) attach() Action {
 		m.ownSlot.Ticket, m.attached = ticket, true
 	}
 	switch {
-	case !healing:
+	case !attachOnly:
 		return m.claim()
 	case own.Readable && (own.Slot.Phase == phaseIdle || own.Slot.Incarnation != m.cfg.Incarnation):
 		return m.done(Attached)

@@ -63,7 +63,7 @@ func (r *rig) run(a Action) Action {
 	}
 }
 
-func TestCost(t *testing.T) {
+func TestMachine_Steps_CostFewRequests(t *testing.T) {
 	r := newRig(2, 3, nil)
 	require.Equal(t, Granted, r.run(r.m.Acquire(Request{})).Kind)
 	require.Equal(t, [2]int{1, 1}, [2]int{r.writes, r.reads}, "writes and reads to enter where nobody else is")
@@ -256,9 +256,9 @@ func TestAttach(t *testing.T) {
 	require.Zero(t, r.writes)
 }
 
-// TestHidden checks that the span of a dead host's unreadable slot is granted once, and again
-// only after a later incarnation joined, drew numbers and lost them.
-func TestHidden(t *testing.T) {
+// TestMachine_HiddenNumbers_AreGrantedOnce checks that the span of a dead host's unreadable slot
+// is granted once, and again only after a later incarnation joined, drew numbers and lost them.
+func TestMachine_HiddenNumbers_AreGrantedOnce(t *testing.T) {
 	r := newRig(2, 3, nil)
 	draw := func() uint64 {
 		require.Equal(t, Granted, r.run(r.m.Acquire(Request{})).Kind)
@@ -388,7 +388,7 @@ func TestWrongEvents(t *testing.T) {
 }
 
 // With several permits a change of mode would let a reader enter next to a writer.
-func TestModesOfPermits(t *testing.T) {
+func TestMachine_SeveralPermits_KeepTheMode(t *testing.T) {
 	for _, mode := range []layout.Mode{layout.Exclusive, layout.Shared} {
 		r := newRig(1, 2, func(c *Config) { c.Permits = 2 })
 		r.run(r.m.Acquire(Request{Mode: mode}))

@@ -77,7 +77,8 @@ var (
 	// ErrClosed is returned when a device is used after Close was called.
 	ErrClosed = errors.New("device is closed")
 
-	// ErrNoDirectIO is returned when a file's filesystem cannot write it past the page cache to a disk.
+	// ErrNoDirectIO is returned when a file's filesystem cannot write it past the page cache to a
+	// disk.
 	ErrNoDirectIO = errors.New("no direct IO on this filesystem")
 
 	// ErrBusy is returned when a device is mounted, part of another device, or held exclusively.

@@ -285,7 +285,8 @@ func TestMixedRead(t *testing.T) {
 	require.Equal(t, trial(), trial(), "the seed repeats it")
 }
 
-// While a write flickers, a reader sees blocks that are old, new, torn and garbage, and in the end it is new.
+// While a write flickers, a reader sees blocks that are old, new, torn and garbage, and in the
+// end it is new.
 func TestFlicker(t *testing.T) {
 	f, other, old := faulty(t)
 	p := random(2, len(old))

@@ -21,7 +21,7 @@ func TestIntentRoundTrip(t *testing.T) {
 	}
 }
 
-func TestIntentThatIsNone(t *testing.T) {
+func TestDecodeIntent_Malformed_IsRefused(t *testing.T) {
 	s := Space{UUID: UUID{1}, Geometry: Geometry{Stride: 512, Hosts: 8, Locks: 4}}
 	good := Intent{Lock: 1, Name: "x", Permits: 1, Creation: 1}.Value()
 	for _, value := range [][]byte{nil, good[:len(good)-1], append(good[:len(good):len(good)], 0), good[:15]} {

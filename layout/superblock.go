@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// MinLease and MaxLease bound the lease of a lockspace, which is a whole number of microseconds.
+	// MinLease and MaxLease bound the lease of a lockspace, which is a whole number of
+	// microseconds.
 	MinLease = time.Second
 	MaxLease = time.Hour
 

@@ -80,7 +80,7 @@ func TestTruncateCommand(t *testing.T) {
 	})
 }
 
-func TestNames(t *testing.T) {
+func TestEnums_TextForms_RoundTrip(t *testing.T) {
 	type named interface {
 		String() string
 		encoding.TextMarshaler

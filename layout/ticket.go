@@ -13,7 +13,8 @@ const (
 	// MaxGrants is the number of tokens of one ticket.
 	MaxGrants = 1 << GrantBits
 
-	// MaxNumber is the largest number of a ticket. Numbers never wrap: one that would exceed it is refused.
+	// MaxNumber is the largest number of a ticket. Numbers never wrap: one that would exceed it
+	// is refused.
 	MaxNumber = 1<<44 - 1
 
 	// MaxCreation is the largest creation id of a lock. The numbers of a lock begin above its

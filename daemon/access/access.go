@@ -7,7 +7,8 @@
 //
 //   - KERNEL-IDENTITY: a Caller comes from the kernel. It contains nothing that a client has sent.
 //   - NOTHING BY DEFAULT: with a policy, a user that it does not name may look, and nothing else.
-//   - UNMAPPED-USERS: users that have no number here all look the same, so none of them is granted anything.
+//   - UNMAPPED-USERS: users that have no number here all look the same, so none of them is
+//     granted anything.
 package access
 
 import (

@@ -25,7 +25,8 @@ var (
 	// end the lease.
 	ErrFenced = errors.New("the key of this host is no longer registered: it was fenced, or the device lost its registrations")
 
-	// ErrUnsupported is returned when a device, or the way to it, has no usable persistent reservations.
+	// ErrUnsupported is returned when a device, or the way to it, has no usable persistent
+	// reservations.
 	ErrUnsupported = errors.New("no usable persistent reservations")
 
 	// ErrReserved is returned when another program has reserved the device.

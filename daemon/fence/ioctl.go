@@ -6,7 +6,8 @@ import (
 	"unsafe"
 )
 
-// The structures and calls of linux/pr.h. IOC_PR_READ_KEYS and IOC_PR_READ_RESERVATION came with Linux 7.0.
+// The structures and calls of linux/pr.h. IOC_PR_READ_KEYS and IOC_PR_READ_RESERVATION came with
+// Linux 7.0.
 type (
 	prReservation struct { // struct pr_reservation
 		key         uint64
@@ -265,9 +266,9 @@ func (v nvme) command(c nvmeCommand, data []byte) error {
 	return fmt.Errorf("NVMe status %#x", n)
 }
 
-// parseReport reads a Reservation Status data structure (little-endian): the type at byte 4, the number of
-// registered controllers at 5..6; then, from byte 24, or 64 if extended, 24 or 64 bytes each, with its key at 16, or
-// 8 if extended. all is false if the buffer was too small.
+// parseReport reads a Reservation Status data structure (little-endian): the type at byte 4, the
+// number of registered controllers at 5..6; then, from byte 24, or 64 if extended, 24 or 64 bytes
+// each, with its key at 16, or 8 if extended. all is false if the buffer was too small.
 func parseReport(buf []byte, extended bool) (state State, all bool) {
 	head, size, key := 24, 24, 16
 	if extended {

@@ -315,7 +315,8 @@ func TestUnderWay(t *testing.T) {
 	})
 }
 
-// Two hosts with one path (a cloned initiator name, or guests that share one) replace each other's key.
+// Two hosts with one path (a cloned initiator name, or guests that share one) replace each
+// other's key.
 func TestSharedPath(t *testing.T) {
 	n := &nexus{lun: &lun{}}
 	a, b := host(t, n, "", Config{Key: keyA}), host(t, n, "", Config{Key: keyB})

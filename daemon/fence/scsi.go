@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// Byte ranges of the SCSI commands, parameter lists and answers used here, by SPC-4. All numbers are big-endian.
+// Byte ranges of the SCSI commands, parameter lists and answers used here, by SPC-4. All numbers
+// are big-endian.
 //
 //	PERSISTENT RESERVE OUT                 READ KEYS                 READ RESERVATION
 //	    0     5f                               0..3   generation         0..3   generation

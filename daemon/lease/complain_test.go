@@ -91,8 +91,8 @@ func TestHeldUp(t *testing.T) {
 	require.Empty(t, r.m.complaints)
 }
 
-// TestHeldUpForAMoment: two complaints far apart are two writes under way.
-func TestHeldUpForAMoment(t *testing.T) {
+// TestHeldUp_NotRepeated_IsNotPublished: two complaints far apart are two writes under way.
+func TestHeldUp_NotRepeated_IsNotPublished(t *testing.T) {
 	r := live1(t)
 	for range 5 {
 		r.heldUp(bySlot, false)
@@ -101,9 +101,9 @@ func TestHeldUpForAMoment(t *testing.T) {
 	}
 }
 
-// TestHeldUpForCertain: a certain complaint is published immediately, but at least Watch after
-// the last write.
-func TestHeldUpForCertain(t *testing.T) {
+// TestHeldUp_Certain_IsPublishedImmediately: a certain complaint is published immediately, but at
+// least Watch after the last write.
+func TestHeldUp_Certain_IsPublishedImmediately(t *testing.T) {
 	r := live1(t)
 	r.now += times.Watch()
 	r.heldUp(bySlot, true)
@@ -130,8 +130,9 @@ func TestHeldUpWriteFails(t *testing.T) {
 	require.Equal(t, r.m.own.Sequence, r.table[0].Sequence)
 }
 
-// TestHeldUpInVain: complaints about own slots, and of a host that is not live, have no effect.
-func TestHeldUpInVain(t *testing.T) {
+// TestHeldUp_OwnSlotOrNotLive_HasNoEffect: complaints about own slots, and of a host that is not
+// live, have no effect.
+func TestHeldUp_OwnSlotOrNotLive_HasNoEffect(t *testing.T) {
 	r := newRig(t, Config{ID: 1})
 	require.Nil(t, r.m.HeldUp(r.now, bySlot, true))
 	r.start()
@@ -252,8 +253,8 @@ func TestComplainedBound(t *testing.T) {
 	require.Len(t, r.m.received, roomForComplaints)
 }
 
-// TestNotLiveComplains: complaints of a host that is not live do not count.
-func TestNotLiveComplains(t *testing.T) {
+// TestComplained_SenderNotLive_IsIgnored: complaints of a host that is not live do not count.
+func TestComplained_SenderNotLive_IsIgnored(t *testing.T) {
 	for _, state := range []layout.HostState{layout.StateJoining, layout.StateLeft} {
 		r := live1(t)
 		r.set(2, state, 2, 7, 1).Complaints = []layout.Complaint{{Host: 1, Lock: 7}}

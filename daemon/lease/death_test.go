@@ -104,8 +104,8 @@ func TestDeath(t *testing.T) {
 	}
 }
 
-// TestDeathNot: these facts do not prove a death.
-func TestDeathNot(t *testing.T) {
+// TestDeath_NoProof_NoVerdict: these facts do not prove a death.
+func TestDeath_NoProof_NoVerdict(t *testing.T) {
 	later := 3 * times.Dead()
 	t.Run("renewed meanwhile", func(t *testing.T) {
 		r, rec, since := liveUnder(t, layout.PolicyLease)
@@ -287,7 +287,7 @@ func TestVerdictsFull(t *testing.T) {
 		require.True(t, r.m.Host(10).Gone, "it is remembered")
 		require.Len(t, r.table[0].Verdicts, layout.MaxVerdicts)
 	})
-	t.Run("one that is heeded makes room", func(t *testing.T) {
+	t.Run("one that was obeyed makes room", func(t *testing.T) {
 		r, published := full(t, layout.PolicyLease, layout.VerdictForgotten)
 		r.until(published + 3*times.Dead())
 		require.False(t, named(r, 3))

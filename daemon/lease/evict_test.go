@@ -107,9 +107,9 @@ func TestEvictRefused(t *testing.T) {
 	require.ErrorIs(t, r.evict(3, 8, false), ErrNotLive)
 }
 
-// TestAsked: a host that is asked to leave is notified once, and continues until its driver calls
-// Leave.
-func TestAsked(t *testing.T) {
+// TestEvict_AskedHost_IsNotifiedOnce: a host that is asked to leave is notified once, and
+// continues until its driver calls Leave.
+func TestEvict_AskedHost_IsNotifiedOnce(t *testing.T) {
 	wish := layout.Verdict{Host: 1, Incarnation: 101, Kind: layout.VerdictWish}
 	r, rec, _ := liveUnder(t, layout.PolicyLease)
 	rec.Verdicts = []layout.Verdict{{Host: 1, Incarnation: 100, Kind: layout.VerdictWish}}
@@ -164,8 +164,8 @@ func TestForgotten(t *testing.T) {
 	})
 }
 
-// TestOwnDead: ids that this machine left dead are chosen last, once they are dead.
-func TestOwnDead(t *testing.T) {
+// TestChoose_OwnDeadID_IsLast: ids that this machine left dead are chosen last, once they are dead.
+func TestChoose_OwnDeadID_IsLast(t *testing.T) {
 	r := newRig(t, Config{})
 	used := r.set(1, layout.StateLive, 1, 5, 1)
 	r.set(2, layout.StateLive, 2, 6, 1)

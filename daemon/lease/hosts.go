@@ -247,9 +247,9 @@ func (m *Machine) stepped(h *Host, r Record) {
 // that it has overwritten:
 //
 //   - A joining record hides an earlier host until it is settled or its state changes.
-//   - A live or left record, by a host that was live, hides only hosts that came later and found at
-//     least the read horizon that it shows: no record becomes blank again. It is believed if it covers
-//     this host; otherwise it must be settled.
+//   - A live or left record, by a host that was live, hides only hosts that came later and found
+//     at least the read horizon that it shows: no record becomes blank again. It is believed if
+//     it covers this host; otherwise it must be settled.
 //   - A left record without a read horizon is by a host that was perhaps never live: it counts as
 //     joining.
 //

@@ -23,7 +23,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-func TestNewChecks(t *testing.T) {
+func TestNew_InvalidConfig_IsRefused(t *testing.T) {
 	_, err := New(Config{Hosts: 4, ID: 5, Times: times})
 	require.ErrorContains(t, err, "host id 5, want from 1 to 4")
 	_, err = New(Config{Hosts: 4, ID: 1})
@@ -242,7 +242,8 @@ func TestJoinAuto(t *testing.T) {
 	})
 }
 
-// TestClaimBudget: a step over its budget starts the claim over, the long way, with another incarnation (BUDGET).
+// TestClaimBudget: a step over its budget starts the claim over, the long way, with another
+// incarnation (BUDGET).
 func TestClaimBudget(t *testing.T) {
 	slow := times.ClaimBudget() + 1
 	over := func(t *testing.T, r *rig) {

@@ -11,9 +11,11 @@
 //
 // Begin with [Machine.Start] and [Machine.TableRead] in event.go. The other files are:
 //
-//   - own id: join.go (choice), claim.go (claim), leave.go, resume.go (a new process continues a lease)
+//   - own id: join.go (choice), claim.go (claim), leave.go, resume.go (a new process continues a
+//     lease)
 //   - own lease: renew.go
-//   - other hosts: reach.go (which are read), hosts.go (their state), death.go (detection of deaths)
+//   - other hosts: reach.go (which are read), hosts.go (their state), death.go (detection of
+//     deaths)
 //   - statements about them: verdict.go, fence.go, evict.go; requests to them: complain.go
 //
 // # Short and long claim
@@ -41,12 +43,12 @@
 // Which records may have overwritten a live host's?
 //
 //   - Blank: none was overwritten.
-//   - Left: possible. Its write may have been seen while still under way and taken for free, and may
-//     have landed again, or finally, after that. The exception is an incarnation that this machine itself
-//     saw finished in time ([Config.Left]); see below.
+//   - Left: possible. Its write may have been seen while still under way and taken for free, and
+//     may have landed again, or finally, after that. The exception is an incarnation that this
+//     machine itself saw finished in time ([Config.Left]); see below.
 //   - Joining: possible. No time proves that its author cannot continue.
-//   - Live, standing still for L + margin (+ watchdog): not any more. Each host that it overwrote is over
-//     too.
+//   - Live, standing still for L + margin (+ watchdog): not any more. Each host that it overwrote
+//     is over too.
 //
 // # Ended cleanly
 //
@@ -77,48 +79,56 @@
 //
 // # Invariants
 //
-//   - SINGLE: two hosts with one id are never both live, whatever IO takes and whichever host pauses.
-//   - KEEP-OUT: the id of a host that has not left is taken only by its own machine, and only when it is dead:
-//     its record stood still for L + margin (+ watchdog), a verdict on it was read, or this machine saw it end cleanly.
-//     A reboot, which another boot id shows, is no proof: the machine ids may be copies of one another. Any machine may
-//     take, the long way, an id that an operator has forgotten. An abandoned id is taken by a machine that had it, under
+//   - SINGLE: two hosts with one id are never both live, whatever IO takes and whichever host
+//     pauses.
+//   - KEEP-OUT: the id of a host that has not left is taken only by its own machine, and only
+//     when it is dead: its record stood still for L + margin (+ watchdog), a verdict on it was
+//     read, or this machine saw it end cleanly. A reboot, which another boot id shows, is no
+//     proof: the machine ids may be copies of one another. Any machine may take, the long way, an
+//     id that an operator has forgotten. An abandoned id is taken by a machine that had it, under
 //     policy lease, or by an operator's command.
 //   - BUDGET: a claim's writes count only if they return within the budget of the claim.
 //   - ONE-WRITE: the own record is never written while a write of it is under way.
 //   - T0-FIRST: the lease runs from before its write was submitted.
 //   - FINAL: a lease that ended stays ended, whatever is acknowledged later.
 //   - LAST-CALL: no write begins once less than d is left of the lease.
-//   - OWN: a lease is renewed only after a read that showed no foreign record in the own place and no verdict on
-//     the own incarnation.
-//   - COVERED: of two hosts that take tickets, each one's reads cover the other, even if one is hidden by a claim
-//     that has overwritten its record.
+//   - OWN: a lease is renewed only after a read that showed no foreign record in the own place
+//     and no verdict on the own incarnation.
+//   - COVERED: of two hosts that take tickets, each one's reads cover the other, even if one is
+//     hidden by a claim that has overwritten its record.
 //   - RAISED: reads cover a read horizon before it is published.
-//   - FOUND: a published read horizon is at most headroom above an id whose record was read and is not blank.
-//     Later joiners therefore find as much. Reads also cover a record that could not be read, which may be blank: that
-//     is not published.
-//   - UNREAD: nothing is concluded about a record that a read did not cover: not that it stands still, nor that it is
-//     blank.
+//   - FOUND: a published read horizon is at most headroom above an id whose record was read and
+//     is not blank. Later joiners therefore find as much. Reads also cover a record that could
+//     not be read, which may be blank: that is not published.
+//   - UNREAD: nothing is concluded about a record that a read did not cover: not that it stands
+//     still, nor that it is blank.
 //   - HEARD: a host publishes verdicts only once all live hosts read its record with every renewal.
-//   - DEAD: a verdict by timing is published only on a live record that stood still from a read that had returned
-//     to one begun L + margin (+ watchdog) later: its lease is over, and no later write revives it (FINAL).
-//   - JOINERS: no time proves a joiner dead, because its claim may continue whenever its process does. It does not go
-//     live under a verdict that it can read.
-//   - PUBLISHED: a host acts on a death that it found only once its verdict is durable, within its own lease. The
-//     verdict stands until the record of that host shows another incarnation or left, or until all hosts that were live
-//     have read it and the room is needed.
+//   - DEAD: a verdict by timing is published only on a live record that stood still from a read
+//     that had returned to one begun L + margin (+ watchdog) later: its lease is over, and no
+//     later write revives it (FINAL).
+//   - JOINERS: no time proves a joiner dead, because its claim may continue whenever its process
+//     does. It does not go live under a verdict that it can read.
+//   - PUBLISHED: a host acts on a death that it found only once its verdict is durable, within
+//     its own lease. The verdict stands until the record of that host shows another incarnation
+//     or left, or until all hosts that were live have read it and the room is needed.
 //   - WISH: a host that still renews is only asked to leave, and only that host acts on it.
-//   - RESUMED: an incarnation continues in a new process only on a live record of it, with no verdict, within the lease
-//     that the old process is known to have had. The driver ensures that the old process and its write have ended.
-//   - OWN-READABLE: a term counts only if the own record was readable in the read before its write, or in one after it.
-//     It begins within a budget of the read before. An owner whose record stays unreadable therefore loses its lease.
-//   - ABANDONED: no host is live behind a record that was unreadable in every read for budget + L + margin + the longest
-//     watchdog. By OWN-READABLE its last term began within a budget of the damage. Reads more than Alive apart are no
-//     such span, because the owner may have repaired the record between them.
-//   - QUIET: a long claim that failed is repeated only when every other host has seen its record settled. Otherwise a
-//     device that is too slow for claims shows one incarnation after another, and all wait for the slots of that id.
-//   - VOID: an incarnation of a host is taken for over only by left or a verdict that names it, or when another
-//     incarnation of the same id is settled: seen to keep its lease, or to stand still for L + margin. A record that
-//     only shows another incarnation proves nothing: a claim may have overwritten a live host's.
+//   - RESUMED: an incarnation continues in a new process only on a live record of it, with no
+//     verdict, within the lease that the old process is known to have had. The driver ensures
+//     that the old process and its write have ended.
+//   - OWN-READABLE: a term counts only if the own record was readable in the read before its
+//     write, or in one after it. It begins within a budget of the read before. An owner whose
+//     record stays unreadable therefore loses its lease.
+//   - ABANDONED: no host is live behind a record that was unreadable in every read for the sum of
+//     budget, L, margin and the longest watchdog. By OWN-READABLE its last term began within a
+//     budget of the damage. Reads more than Alive apart are no such span, because the owner may
+//     have repaired the record between them.
+//   - QUIET: a long claim that failed is repeated only when every other host has seen its record
+//     settled. Otherwise a device that is too slow for claims shows one incarnation after
+//     another, and all wait for the slots of that id.
+//   - VOID: an incarnation of a host is taken for over only by left or a verdict that names it,
+//     or when another incarnation of the same id is settled: seen to keep its lease, or to stand
+//     still for L + margin. A record that only shows another incarnation proves nothing: a claim
+//     may have overwritten a live host's.
 package lease
 
 import (
@@ -147,7 +157,8 @@ var (
 	ErrVerdict = errors.New("another host declared this one dead")
 	// ErrSlowClaim is the reason of [Delayed] when the claim must be made the long way.
 	ErrSlowClaim = errors.New("the host id is claimed the long way")
-	// ErrSlowDevice is the reason of [Delayed] when the claim failed because an IO took too long or failed.
+	// ErrSlowDevice is the reason of [Delayed] when the claim failed because an IO took too long
+	// or failed.
 	ErrSlowDevice = errors.New("the device was too slow for the claim of the host id")
 	// ErrFar is the reason of [Delayed] when the host id is above the read horizon of other
 	// hosts.

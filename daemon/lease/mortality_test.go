@@ -120,7 +120,8 @@ var (
 	deep  = flag.Bool("lease.deep", false, "explore all quick scenarios and what takes long, minutes and gigabytes")
 )
 
-// TestMortality explores what hosts conclude about one another: DEAD, PUBLISHED, RESUMED, VOID, SINGLE.
+// TestMortality explores what hosts conclude about one another: DEAD, PUBLISHED, RESUMED, VOID,
+// SINGLE.
 func TestMortality(t *testing.T) {
 	worlds := maps.Clone(deathWorlds)
 	if *deep {

@@ -52,8 +52,8 @@ func (m *Machine) cover(highest int) {
 // that.
 func (m *Machine) raised() bool { return m.proven > m.shown }
 
-// expectJoiners makes reads of the table more frequent until the time between two renewals has passed.
-// Where one host joins others may follow, and wait until this one covers them.
+// expectJoiners makes reads of the table more frequent until the time between two renewals has
+// passed. Where one host joins others may follow, and wait until this one covers them.
 func (m *Machine) expectJoiners() {
 	if m.phase == live {
 		m.joinersUntil = m.now + m.t.Alive()

@@ -76,9 +76,9 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestResumeNot: if a term cannot be resumed the host joins, no sooner than without a term
-// (KEEP-OUT).
-func TestResumeNot(t *testing.T) {
+// TestResume_TermNotStanding_Joins: if a term cannot be resumed the host joins, no sooner than
+// without a term (KEEP-OUT).
+func TestResume_TermNotStanding_Joins(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*rig, *Term)

@@ -267,7 +267,7 @@ func (s *sim) check() string {
 			}
 		}
 		for _, o := range s.hosts {
-			if s.doomed[m.own.Incarnation] {
+			if s.evicted[m.own.Incarnation] {
 				break
 			}
 			// A slot of this incarnation was written since it joined.
@@ -310,7 +310,7 @@ func newSim(seed uint64) *sim {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := &sim{rng: rng, times: Times{Lease: 8 * time.Second}}
 	ids := []int{4, 12}[seed/12%2] // the last host is given the last of them
-	s.policy, s.doomed = layout.Policy(seed%4%3), make(map[uint64]bool)
+	s.policy, s.evicted = layout.Policy(seed%4%3), make(map[uint64]bool)
 	s.disk, s.torn = make([]layout.HostRecord, ids), make([]int, ids)
 	for i := range 4 {
 		s.hosts = append(s.hosts, &simHost{name: string(rune('a' + i)), machine: byte(i + 1), ended: make(map[uint64]bool)})
@@ -338,7 +338,8 @@ func (s *sim) wild(mu mutation) {
 	}
 }
 
-// TestSimulation runs hosts through pauses, crashes, reboots, IO errors, torn reads and writes that land late.
+// TestSimulation runs hosts through pauses, crashes, reboots, IO errors, torn reads and writes
+// that land late.
 func TestSimulation(t *testing.T) {
 	first, runs := uint64(time.Now().UnixNano()), *simRuns
 	if *simSeed != 0 {

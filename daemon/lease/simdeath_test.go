@@ -23,7 +23,7 @@ type mortalHost struct {
 
 type mortalSim struct {
 	policy   layout.Policy
-	doomed   map[uint64]bool // evicted, and perhaps silent: by an operator's command
+	evicted  map[uint64]bool // evicted, and perhaps silent: by an operator's command
 	resumed  int
 	declared int
 	fenced   int
@@ -93,7 +93,7 @@ func (s *sim) evict(h *simHost) {
 	actions, err := h.m.Evict(s.now, id, incarnation, s.rng.IntN(2) == 0)
 	s.note(h, "evicts %d.%d: %v", id, incarnation, err)
 	if err == nil && id != h.m.ID() {
-		s.doomed[incarnation] = true
+		s.evicted[incarnation] = true
 	}
 	s.carry(h, actions)
 }
@@ -163,13 +163,13 @@ func (s *sim) checkHolds() string {
 				return "SINGLE"
 			}
 			seen := o.m.Host(l.id)
-			if !s.doomed[l.incarnation] && o.m.ID() != l.id && seen.Read > l.joined && seen.Void(l.incarnation) {
+			if !s.evicted[l.incarnation] && o.m.ID() != l.id && seen.Read > l.joined && seen.Void(l.incarnation) {
 				return "VOID"
 			}
 		}
 		for _, r := range s.disk {
 			for _, v := range r.Verdicts {
-				if v.Kind.Dead() && v.Host == l.id && v.Incarnation == l.incarnation && !s.doomed[v.Incarnation] {
+				if v.Kind.Dead() && v.Host == l.id && v.Incarnation == l.incarnation && !s.evicted[v.Incarnation] {
 					return "VERDICT"
 				}
 			}

@@ -69,7 +69,7 @@ func polling(t *testing.T, v bakery.View, known lease.Host) *bakery.Machine {
 	return m
 }
 
-func TestLearn_WaitingMachine_IsToldWhatIsOver(t *testing.T) {
+func TestEvaluateHostTable_WaitingMachine_LearnsEndedIncarnations(t *testing.T) {
 	t.Parallel()
 	held := bakery.View{Readable: true, Slot: bakery.Slot{Incarnation: 101, Phase: layout.Held, Ticket: layout.MakeTicket(5, 1)}}
 	live := host(func(h *lease.Host) {})

@@ -68,7 +68,8 @@ type scenario struct {
 	want    string // the kind of fault that the mutation must cause
 }
 
-// sector is a slot on the disk: a read that overlaps a write returns the old contents, the new ones, or garbage.
+// sector is a slot on the disk: a read that overlaps a write returns the old contents, the new
+// ones, or garbage.
 type sector struct {
 	now, next bakery.View
 	writing   bool

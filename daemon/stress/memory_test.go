@@ -29,7 +29,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-func TestMemoryWithoutCompany(t *testing.T) {
+func TestMemory_OneWorker_DrainsAfterEachSection(t *testing.T) {
 	r, err := Run(t.Context(), Config{Workers: 1, Iterations: 100}, Memory{MaxTicket: LeastMaxTicket(1)})
 	require.NoError(t, err)
 	require.True(t, r.Passed(), "%+v", r)

@@ -16,7 +16,8 @@ var begun = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const uptime = 24 * time.Hour
 
-// Clock is a host's clock in a bubble. Clocks of a bubble that have the same rate show the same time.
+// Clock is a host's clock in a bubble. Clocks of a bubble that have the same rate show the same
+// time.
 type Clock struct {
 	Rate float64 // 0: 1; a clock is fast above 1, and slow below
 }
