@@ -87,8 +87,8 @@ func (f *Faulty) Hang(fault Fault) (release func()) {
 	return f.Inject(fault).Release
 }
 
-// Heal releases and removes every fault. Late writes stay late, and a crashed host stays crashed.
-func (f *Faulty) Heal() {
+// RemoveFaults releases and removes every fault. Late writes stay late, and a crashed host stays crashed.
+func (f *Faulty) RemoveFaults() {
 	f.mu.Lock()
 	rules := slices.Clone(f.rules)
 	f.mu.Unlock()
@@ -231,7 +231,7 @@ func (f *Faulty) match(r request) (hit *Injection, nth int, crashed bool) {
 	}
 	for _, i := range slices.Backward(f.rules) {
 		if i.matches(r) && !i.spent() && i.take() {
-			if i.fired == i.Times && !i.Hang { // a hanging request is released by Heal
+			if i.fired == i.Times && !i.Hang { // a hanging request is released by RemoveFaults
 				f.remove(i)
 			}
 			return i, i.passed, false

@@ -75,7 +75,7 @@ func TestNewestFaultHits(t *testing.T) {
 	f.Inject(Fault{Times: 1, Err: unix.ETIMEDOUT})
 	require.ErrorIs(t, f.Read(Alloc(512), 0), unix.ETIMEDOUT)
 	require.ErrorIs(t, f.Read(Alloc(512), 0), unix.EIO)
-	f.Heal()
+	f.RemoveFaults()
 	require.NoError(t, f.Read(Alloc(512), 0))
 }
 
@@ -117,7 +117,7 @@ func TestCrash(t *testing.T) {
 	want := append(bytes.Clone(p[:100]), old[100:]...)
 	require.Equal(t, want, mustRead(t, other, 0, len(old)))
 
-	f.Heal()
+	f.RemoveFaults()
 	require.ErrorIs(t, f.Read(Alloc(512), 0), ErrCrashed)
 	f.Restart()
 	require.Equal(t, want, mustRead(t, f, 0, len(old)))
@@ -183,7 +183,7 @@ func TestCrashFailsWhatHangs(t *testing.T) {
 	go func() { written <- f.Write(random(2, 512), 0) }()
 	<-injected.Hit()
 	f.Crash()
-	f.Heal()
+	f.RemoveFaults()
 	require.ErrorIs(t, <-written, ErrCrashed)
 	require.Equal(t, old[:512], mustRead(t, other, 0, 512))
 }

@@ -27,7 +27,7 @@ func TestCheckOfALiveLockspace(t *testing.T) {
 		for id := 1; id <= 3; id++ {
 			f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
 			d := c.host(id, through(f))
-			t.Cleanup(f.Heal)
+			t.Cleanup(f.RemoveFaults)
 			f.Inject(blockdev.Fault{Op: blockdev.OpWrite, Flicker: 3, Delay: 200 * time.Microsecond})
 			for worker := range 3 {
 				wg.Go(func() {

@@ -152,12 +152,12 @@ func TestRemoveWhatIsBeingMended(t *testing.T) {
 		require.NoError(t, h.Release())
 		if err := ended(t, removed); errors.Is(err, api.ErrUnavailable) {
 			t.Log(err)
-			f.Heal()
+			f.RemoveFaults()
 			return
 		}
 		t.Log(c.directory())
 		ho := acquire(t, other, Request{Name: "x"})
-		f.Heal()
+		f.RemoveFaults()
 		_, _, err := a.Create(t.Context(), "z", 1)
 		t.Log(err, c.directory())
 		require.NoError(t, r.Close(t.Context()))
@@ -293,7 +293,7 @@ func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
 		_, err := b.intents(b.dev)
 		require.ErrorIs(t, err, api.ErrDamaged)
 		eventually(t, "it is asked to rewrite it", func() bool { return held.Fired() > 0 })
-		f.Heal()
+		f.RemoveFaults()
 		eventually(t, "it has rewritten it", func() bool { _, err := b.intents(b.dev); return err == nil })
 	})
 }

@@ -15,7 +15,7 @@ func (c *cluster) faultyHost(id int) (*Daemon, *blockdev.Faulty) {
 	c.t.Helper()
 	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 	d := c.host(id, through(f))
-	c.t.Cleanup(f.Heal)
+	c.t.Cleanup(f.RemoveFaults)
 	return d, f
 }
 

@@ -162,7 +162,7 @@ func TestExclusionOnABadDisk(t *testing.T) {
 		for id := 1; id <= 3; id++ {
 			f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
 			d := c.host(id, through(f))
-			t.Cleanup(f.Heal)
+			t.Cleanup(f.RemoveFaults)
 			for _, fault := range []blockdev.Fault{
 				{Op: blockdev.OpWrite, Chance: 0.3, Flicker: 3, Delay: 100 * time.Microsecond},
 				{Op: blockdev.OpRead, Chance: 0.02, Returns: blockdev.Garbage},

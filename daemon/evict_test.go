@@ -69,7 +69,7 @@ func (c *cluster) fencing(fabric *fencetest.Fabric) (a *Daemon) {
 	a = c.host(1, agent)
 	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 	b := c.host(2, agent, through(f))
-	c.t.Cleanup(f.Heal)
+	c.t.Cleanup(f.RemoveFaults)
 	a.fencing.mu.Lock()
 	a.fencing.agent = fabric.Agent(1, a.mem.incarnation())
 	a.fencing.mu.Unlock()

@@ -153,7 +153,7 @@ func TestFloorKeepsTheLease(t *testing.T) {
 			time.Sleep(wait)
 		}})
 		d = c.host(1, through(disk))
-		t.Cleanup(disk.Heal)
+		t.Cleanup(disk.RemoveFaults)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Delay: mark})
 		reads := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: 5 * time.Millisecond})

@@ -96,7 +96,7 @@ func TestSubmitIsDecidedThoughIOHangs(t *testing.T) {
 			var wg sync.WaitGroup
 			wg.Go(func() { d.submit(ctx, Request{Name: "x"}, func(h *Hold, err error) { done <- result{h, err} }) })
 			defer wg.Wait()
-			defer f.Heal()
+			defer f.RemoveFaults()
 			<-hung.Hit()
 			want := errors.New("no patience")
 			if ends == "context" {

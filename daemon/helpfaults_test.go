@@ -99,7 +99,7 @@ func TestLostWhileAReleaseHangs(t *testing.T) {
 		<-d.Lost()
 		eventually(t, "nothing is held, so the watchdog is fed", func() bool { return d.safe(c.clock.Now()) })
 		all.Release()
-		f.Heal()
+		f.RemoveFaults()
 		require.NoError(t, d.giveUp(timeout(t, generous)))
 	})
 }

@@ -40,7 +40,7 @@ func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 	f.Hang(blockdev.Fault{}) // the lease is lost
 	<-d.mem.lost
 	eventually(t, "nobody holds, so the host is not to be reset", func() bool { return d.safe(clock.Boottime.Now()) })
-	f.Heal()
+	f.RemoveFaults()
 }
 
 // TestLinkModeWhileNotListening: a change of mode while the client does not read is never told.

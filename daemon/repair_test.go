@@ -78,7 +78,7 @@ func TestRepairFromIntent(t *testing.T) {
 			require.Contains(t, done, "restoring lock x with 3 permits")
 			e := c.Entry(1)
 			require.Equal(t, layout.Entry{Lock: 1, Name: "x", Permits: 3, Creation: e.Creation}, e)
-			f.Heal()
+			f.RemoveFaults()
 			require.NoError(t, acquire(t, c.host(4), Request{Name: "x", Permits: 3}).Release())
 		})
 	}

@@ -216,8 +216,8 @@ func TestSlotThatStaysBad(t *testing.T) {
 		eventually(t, "and again", func() bool { return c.Slot(1, 1).Sequence >= began+2 })
 		require.GreaterOrEqual(t, time.Since(from), a.times().Renew())
 		none(t, next)
-		disk.Heal()
-		other.Heal()
+		disk.RemoveFaults()
+		other.RemoveFaults()
 		require.NoError(t, got(t, next).Release())
 	})
 }
@@ -261,7 +261,7 @@ func TestHangingIOIsReported(t *testing.T) {
 		said := &lines{}
 		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 		d := c.host(1, through(f), func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
-		t.Cleanup(f.Heal)
+		t.Cleanup(f.RemoveFaults)
 		for what, fault := range map[string]blockdev.Fault{
 			"reading the host table":  {Op: blockdev.OpRead},
 			"writing the host record": {Op: blockdev.OpWrite},

@@ -186,7 +186,7 @@ func (c *cluster) runOnOne(id int) (*running, *blockdev.Faulty) {
 			return notClosed{disk}, sb, copyUsed, err
 		}
 	})
-	c.t.Cleanup(disk.Heal)
+	c.t.Cleanup(disk.RemoveFaults)
 	return r, disk
 }
 

@@ -145,6 +145,6 @@ func TestStatusWhenTheLeaseIsLost(t *testing.T) {
 		within(t, "the lease to be lost", func() { <-d.Lost() })
 		_, err := d.Status()
 		require.ErrorContains(t, err, "IO to memory hangs; this host has lost its lease: ")
-		f.Heal()
+		f.RemoveFaults()
 	})
 }

@@ -253,7 +253,7 @@ func TestValueNeverGoesBack(t *testing.T) {
 		for id := 1; id <= 3; id++ {
 			f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{Seed: uint64(id)})
 			d := c.host(id, through(f))
-			t.Cleanup(f.Heal)
+			t.Cleanup(f.RemoveFaults)
 			f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 4),
 				Chance: 0.3, Flicker: 2, Delay: 100 * time.Microsecond})
 			f.Inject(blockdev.Fault{Op: blockdev.OpRead, Delay: 100 * time.Microsecond})

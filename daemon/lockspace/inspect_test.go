@@ -31,7 +31,7 @@ func TestInspectDamage(t *testing.T) {
 		"slot of host 2 in lock 1", "slot of host 3 in lock 1"}, what)
 	require.ErrorIs(t, s.Damaged[4].Err, unix.EIO)
 
-	f.Heal()
+	f.RemoveFaults()
 	lockspacetest.Damage(t, dev, 0) // undo
 	lockspacetest.Damage(t, dev, g.Superblock(1))
 	s, err = Inspect(f)

@@ -48,7 +48,7 @@ func TestFindLockspaceWithoutAPath(t *testing.T) {
 	require.ErrorIs(t, err, unix.EIO)
 	require.NotErrorIs(t, err, ErrNoLockspace)
 	require.ErrorContains(t, err, "read superblock")
-	f.Heal()
+	f.RemoveFaults()
 	f.Inject(blockdev.Fault{To: 512, Err: unix.EIO})
 	_, copyUsed, err := FindLockspace(f)
 	require.NoError(t, err)

@@ -64,7 +64,7 @@ func (j *journals) add(s *Source) {
 		r := &record{Event: e, keeper: only, raw: Moment(e.At.UnixMicro())}
 		r.at = r.raw
 		if only == 0 {
-			r.keeper = teller(e)
+			r.keeper = recorder(e)
 		}
 		if e.At.Before(earliest) || e.At.After(latest) || r.keeper == 0 {
 			odd++
@@ -121,9 +121,9 @@ func lasted(ms int64) Moment {
 	return Moment(min(max(0, ms), latest.Sub(earliest).Milliseconds())) * 1000
 }
 
-// teller returns the host that recorded an event, if the journals of several hosts are mixed. A
+// recorder returns the host that recorded an event, if the journals of several hosts are mixed. A
 // death is recorded by another host as well, which counts here too.
-func teller(e *events.Event) int {
+func recorder(e *events.Event) int {
 	if e.Lock != "" || e.ByHost == 0 {
 		return e.Host
 	}

@@ -220,7 +220,7 @@ func (h *historian) lockEvent(r *record) {
 		return
 	}
 	a := h.attempt(r)
-	a.told(r)
+	a.setClient(r)
 	switch r.Kind {
 	case events.Request:
 		a.Asked = r.at
@@ -257,8 +257,8 @@ func (h *historian) lockEvent(r *record) {
 	}
 }
 
-// told stores the fields that any event has about the client.
-func (a *Attempt) told(r *record) {
+// setClient stores the fields that any event has about the client.
+func (a *Attempt) setClient(r *record) {
 	a.PID, a.Command = cmp.Or(r.PID, a.PID), cmp.Or(r.Command, a.Command)
 	a.Incarnation, a.permits = cmp.Or(r.Incarnation, a.Incarnation), max(a.permits, r.Permits)
 	if !a.held() {
@@ -271,14 +271,14 @@ func (a *Attempt) told(r *record) {
 		a.Asked = r.at - lasted(r.WaitedMS)
 	}
 	if a.held() {
-		a.modeTold(r)
+		a.observeMode(r)
 		a.sure, a.doubted = r.at, false
 	}
 }
 
-// modeTold detects that the mode of a hold has changed without an event: bakeryd was killed
+// observeMode detects that the mode of a hold has changed without an event: bakeryd was killed
 // before it recorded the change, or is too old to record it.
-func (a *Attempt) modeTold(r *record) {
+func (a *Attempt) observeMode(r *record) {
 	shared, now := a.sharedNow(), r.Mode == "shared"
 	if r.Mode == "" || r.Kind == events.ModeSet || shared == now {
 		return

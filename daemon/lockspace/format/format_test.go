@@ -278,7 +278,7 @@ func TestFormatReportsIO(t *testing.T) {
 	_, err := FormatDevice(t.Context(), f, formatOptions(""))
 	require.ErrorIs(t, err, unix.EIO)
 	require.ErrorContains(t, err, "format memory: write superblock")
-	f.Heal()
+	f.RemoveFaults()
 	f.Inject(blockdev.Fault{Op: blockdev.OpRead, Err: unix.EIO})
 	_, err = FormatDevice(t.Context(), f, formatOptions(""))
 	require.ErrorIs(t, err, unix.EIO)
