@@ -23,7 +23,7 @@ var (
 	// ErrPermits is returned when a request names other permits than the lock has.
 	ErrPermits = errors.New("the lock has other permits")
 	// ErrFree is returned when a lock is requested of its holders, and has none.
-	ErrFree = errors.New("nobody holds the lock")
+	ErrFree = errors.New("the lock has no holder")
 	// ErrNoLock is returned when no lock has that name.
 	ErrNoLock = errors.New("no such lock")
 	// ErrUnavailable is returned when this host is not, or no longer, in the lockspace.
@@ -60,7 +60,7 @@ const (
 	CodeTimeout     = "timeout"     // the lock was not granted in time
 	CodeFull        = "full"        // the lock directory is full
 	CodePermits     = "permits"     // the lock has another number of permits
-	CodeFree        = "free"        // nobody holds the lock
+	CodeFree        = "free"        // the lock has no holder
 	CodeMissing     = "missing"     // no lock has that name
 	CodeUnavailable = "unavailable" // not joined, lease lost, shutting down, too many clients
 	CodeUnconfirmed = "unconfirmed" // the grant was not confirmed in time, and the lock passed on
@@ -128,7 +128,7 @@ var table = []row{
 	{ErrTimeout, CodeTimeout, ""},
 	{ErrFull, CodeFull, "remove a lock that is not used any more, or format with more --locks"},
 	{ErrPermits, CodePermits, "all who use a lock must agree on its permits"},
-	{ErrFree, CodeFree, "it can be had at once"},
+	{ErrFree, CodeFree, "acquire it: it is free"},
 	{ErrNoLock, CodeMissing, "bakeryctl locks lists them"},
 	{ErrJoining, CodeUnavailable, "try again: it takes a moment, and after a crash or on a slow device more than a lease; its log says how long"},
 	{ErrOverload, CodeUnavailable, "end clients, or raise LimitNOFILE= of bakeryd's unit (ulimit -n)"},

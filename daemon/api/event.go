@@ -17,7 +17,7 @@ const (
 	Granted   = "granted"   // the lock is held
 	Confirmed = "confirmed" // the confirmation of a grant has arrived
 	Renewed   = "renewed"   // the lease lasts longer
-	Requested = "requested" // somebody asks the holder for the lock
+	Requested = "requested" // the holder is asked to release the lock
 	Mode      = "mode"      // the mode of the hold has changed
 	Released  = "released"  // the hold was released
 	Kept      = "kept"      // a request that was given up got the lock all the same
