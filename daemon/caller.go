@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"unsafe"
 
@@ -15,6 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/peer"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -33,7 +31,7 @@ type callerKey struct{}
 func (s *Server) arrived(ctx context.Context, conn net.Conn) context.Context {
 	c := &caller{srv: s, who: access.Caller{UID: -1, GID: -1}, groups: func() []int { return nil }}
 	if conn, ok := conn.(*net.UnixConn); ok {
-		_ = control(conn, func(fd int) {
+		_ = peer.Control(conn, func(fd int) {
 			if cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
 				c.who = access.Caller{UID: int(cred.Uid), GID: int(cred.Gid), PID: int(cred.Pid)}
 			}
@@ -125,7 +123,7 @@ func (c *caller) notOwn(err error, a access.Action) error {
 
 // peerGroups are the supplementary groups of who has connected. Kernels before 4.13 do not tell.
 func peerGroups(conn *net.UnixConn) (groups []int) {
-	_ = control(conn, func(fd int) {
+	_ = peer.Control(conn, func(fd int) {
 		ids := make([]uint32, 64)
 		for range 2 {
 			size := uint32(len(ids) * 4)
@@ -144,24 +142,4 @@ func peerGroups(conn *net.UnixConn) (groups []int) {
 		}
 	})
 	return groups
-}
-
-// accessRules are those without a policy.
-func accessRules() access.Rules {
-	return access.Rules{Owner: os.Geteuid(),
-		NobodyUID: nobody("/proc/self/uid_map", "/proc/sys/kernel/overflowuid"), NobodyGID: nobody("/proc/self/gid_map", "/proc/sys/kernel/overflowgid")}
-}
-
-// nobody is the number that the kernel shows of all that have none in this user namespace; -1: all have one.
-func nobody(mapping, overflow string) int {
-	text, err := os.ReadFile(mapping)
-	if err != nil || strings.Join(strings.Fields(string(text)), " ") == "0 0 4294967295" {
-		return -1 // without user namespaces there is no such file
-	}
-	if text, err = os.ReadFile(overflow); err == nil {
-		if id, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
-			return id
-		}
-	}
-	return 65534
 }

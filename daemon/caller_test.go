@@ -25,6 +25,8 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/fdlimit"
+	"github.com/bakeryd/bakeryd/daemon/liveness"
 )
 
 // kept is a log.
@@ -363,10 +365,10 @@ func TestNobody(t *testing.T) {
 	}
 	whole, part := write("whole", "         0          0 4294967295\n"), write("part", "0 100000 65536\n")
 	overflow := write("overflow", "65533\n")
-	require.Equal(t, -1, nobody(whole, overflow))
-	require.Equal(t, 65533, nobody(part, overflow))
-	require.Equal(t, 65534, nobody(part, filepath.Join(dir, "none")))
-	require.Equal(t, -1, nobody(filepath.Join(dir, "none"), overflow), "without user namespaces all users have a number")
+	require.Equal(t, -1, access.Unmapped(whole, overflow))
+	require.Equal(t, 65533, access.Unmapped(part, overflow))
+	require.Equal(t, 65534, access.Unmapped(part, filepath.Join(dir, "none")))
+	require.Equal(t, -1, access.Unmapped(filepath.Join(dir, "none"), overflow), "without user namespaces all users have a number")
 }
 
 // TestWitnessIsItsUsers: who may use the socket is not to keep another user's lock by opening its FIFO.
@@ -378,15 +380,15 @@ func TestWitnessIsItsUsers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.ModeNamedPipe|0o600, info.Mode())
 	require.EqualValues(t, stranger, info.Sys().(*syscall.Stat_t).Uid)
-	successor, err := openWitness(granted.Witness, unknownUser)
+	successor, err := liveness.Open(granted.Witness, fdlimit.UnknownUser)
 	require.NoError(t, err)
-	successor.leave()
+	successor.Leave()
 	l.unlock(granted.Token)
 	l.until("released")
 	require.NoFileExists(t, granted.Witness)
 
 	require.NoError(t, unix.Mkfifo(granted.Witness, 0o600))
 	require.NoError(t, os.Lchown(granted.Witness, stranger, hers))
-	_, err = openWitness(granted.Witness, unknownUser)
+	_, err = liveness.Open(granted.Witness, fdlimit.UnknownUser)
 	require.ErrorContains(t, err, fmt.Sprintf("a file of user %d, want 0", stranger), "root has not made that one")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/daemon/process/processtest"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -68,7 +69,7 @@ func TestRestart_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 			f, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
 			require.NoError(t, err)
 			m.kill()
-			stub := holder(t, untilKilled, f)
+			stub := processtest.Start(t, processtest.UntilKilled, f)
 			require.NoError(t, f.Close())
 			m.rise()
 			next := m.link(`{"lock":{"name":"x"}}`)
@@ -95,7 +96,7 @@ func TestLink_UnconfirmedGrantOfAClientThatEnds_IsPassedOn(t *testing.T) {
 	g := client.until("granted")
 	f, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
 	require.NoError(t, err)
-	holder(t, untilKilled, f)
+	processtest.Start(t, processtest.UntilKilled, f)
 	require.NoError(t, f.Close())
 	client.leave()
 	s.link(`{"lock":{"name":"x"}}`).until("granted")

@@ -17,6 +17,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/liveness"
+	"github.com/bakeryd/bakeryd/daemon/peer"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -79,7 +81,7 @@ func (s *session) contain(conn *net.UnixConn) error {
 	if group == nil {
 		return fmt.Errorf("%w: %w", api.ErrUncontained, cmp.Or(weak, errNoGroup))
 	}
-	member, uid := peerOf(conn)
+	member, uid := peer.Of(conn)
 	if member.PID == 0 {
 		return fmt.Errorf("%w: %w", api.ErrUncontained, errHidden)
 	}
@@ -110,7 +112,7 @@ func (s *session) contain(conn *net.UnixConn) error {
 		s.mu.Unlock()
 		return fmt.Errorf("%w: %w", api.ErrUncontained, err)
 	}
-	if hungUp(conn) || !member.Alive() {
+	if peer.HungUp(conn) || !member.Alive() {
 		// Its number may have been another's by then, which is not to be killed.
 		s.mu.Lock()
 		s.group, s.weak = nil, errors.New("the process that was to be contained has ended")
@@ -159,7 +161,7 @@ func (s *session) remains() bool {
 }
 
 // witnessed reports whether a process has the FIFO of the session open.
-func (s *session) witnessed() bool { return s.fifo != nil && s.fifo.alive() }
+func (s *session) witnessed() bool { return s.fifo != nil && s.fifo.Alive() }
 
 // contained returns the cgroup of the command, nil if there is none, and the processes of it that
 // were found before.
@@ -233,7 +235,7 @@ func (s *session) left(client bool) ([]process.ID, error) {
 	found = append(slices.Clone(found), group.Members()...)
 	var errs []error
 	if s.witnessed() {
-		holders, err := holdersOf(s.fifo.path)
+		holders, err := liveness.Writers(s.fifo.Path)
 		found, errs = append(found, holders...), append(errs, err)
 	}
 	table, err := process.Table()

@@ -38,6 +38,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
+	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -126,7 +127,7 @@ type Daemon struct {
 	stalls *stall.Watch // the IO of locks that other hosts may wait for
 
 	inspecting inspecting
-	warn       limiter // of the guard
+	warn       warn.Limiter // of the guard
 
 	meeting atomic.Bool // it takes part in a meeting with another host
 

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 )
 
 // TestClientsBeyondTheLimit: as many connections are served as there are descriptors for; the others are told why not, and
@@ -22,10 +23,10 @@ func TestClientsBeyondTheLimit(t *testing.T) {
 	c := realCluster(t, 4, 4)
 	d := c.host(1)
 	s := &served{t: t, d: d, srv: NewServer(d.log, func() (*Daemon, error) { return d, nil }, nil), path: filepath.Join(t.TempDir(), "s")}
-	s.srv.descriptors = newDescriptors(3, func(int) bool { return true })
+	s.srv.descriptors = fdlimit.NewBudget(3, func(int) bool { return true })
 	ln, err := Listen(s.path)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.Zero(t, s.srv.descriptors.used, "all were given back") })
+	t.Cleanup(func() { require.Zero(t, s.srv.descriptors.InUse(), "all were given back") })
 	serving(t, s.srv, s.srv.Serve, ln)
 	const link = "GET /v1/link HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: bakery-link/1\r\n\r\n"
 	for round := range 3 {
@@ -42,7 +43,7 @@ func TestClientsBeyondTheLimit(t *testing.T) {
 			}
 			inside = append(inside, conn)
 		}
-		for range 2 * refusing {
+		for range 2 * fdlimit.Refusing {
 			conn := s.dial()
 			_, _ = io.WriteString(conn, link)
 			answer, err := io.ReadAll(conn)
@@ -57,18 +58,8 @@ func TestClientsBeyondTheLimit(t *testing.T) {
 		for _, conn := range inside {
 			require.NoError(t, conn.Close())
 		}
-		eventually(t, "they are given back", func() bool {
-			s.srv.descriptors.mu.Lock()
-			defer s.srv.descriptors.mu.Unlock()
-			return s.srv.descriptors.used == 0
-		})
+		eventually(t, "they are given back", func() bool { return s.srv.descriptors.InUse() == 0 })
 	}
-}
-
-// TestLimits: this process has enough, or no test here would pass.
-func TestLimits(t *testing.T) {
-	require.NoError(t, CheckLimits())
-	require.GreaterOrEqual(t, openFiles(), leastDescriptors)
 }
 
 // slowDisk counts how many requests are under way, all of which wait.

@@ -322,7 +322,7 @@ func (lk *lock) persist(message string, at int64, try func() error) error {
 			return nil
 		}
 		series.failed(err)
-		if lk.warn.allow() {
+		if lk.warn.Allow() {
 			lk.d.log.Warn(message, "lock", lk.entry.Name, "err", err)
 		}
 		if lk.helped {

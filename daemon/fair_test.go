@@ -9,35 +9,6 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
-func isRoot(uid int) bool { return uid == 0 }
-
-func TestDescriptors_OneUser_LeavesTheRest(t *testing.T) {
-	d := newDescriptors(40, isRoot)
-	for range 10 {
-		require.NoError(t, d.take(1000))
-	}
-	require.ErrorContains(t, d.take(1000), "user 1000 has the 10 file descriptors that one user may have")
-	require.NoError(t, d.take(1001))
-	d.give(1000)
-	require.NoError(t, d.take(1000))
-}
-
-func TestDescriptors_ManyUsers_LeaveAReserve(t *testing.T) {
-	d := newDescriptors(40, isRoot)
-	for uid := range 35 {
-		require.NoError(t, d.take(1000+uid))
-	}
-	require.ErrorContains(t, d.take(2000), "all 35 file descriptors that are for users other than root")
-	for range 5 {
-		require.NoError(t, d.take(0))
-	}
-	require.ErrorContains(t, d.take(0), "all 40 file descriptors")
-	for uid := range 35 {
-		d.give(1000 + uid)
-	}
-	require.Equal(t, map[int]int{0: 5}, d.byUser)
-}
-
 func TestSessions_OneUser_LeavesTheRest(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		d := newCluster(t, 8, 4).host(1)

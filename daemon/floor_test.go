@@ -17,6 +17,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/process/processtest"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -236,7 +237,7 @@ func TestFloorIsForRoot(t *testing.T) {
 	require.NoError(t, os.Chmod(s.path, 0o666))
 	const nobody = 65534
 	done := make(chan struct{})
-	onOwnThread(func() {
+	processtest.OnOwnThread(func() {
 		defer close(done)
 		// Of this thread alone. Nobody need not be let into the directories above.
 		if !assertNoError(t, unix.Unshare(unix.CLONE_FS)) || !assertNoError(t, unix.Chdir(dir)) {

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -133,7 +134,7 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 	}
 	for _, t := range targets {
 		left, err := t.signal(why, hard, t.killed, signals...)
-		if ss.d.warn.allow() { // in the background: a log that blocks must not keep the others alive
+		if ss.d.warn.Allow() { // in the background: a log that blocks must not keep the others alive
 			attrs := []any{"reason", why, "lock", t.req.Name, "signal", signals[0].String(),
 				"processes", max(t.killed, len(left)), "containment", t.containment}
 			if err = errors.Join(t.err, err); err != nil {
@@ -151,7 +152,7 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 func (s *session) signal(why string, hard bool, killed int, signals ...syscall.Signal) ([]process.ID, error) {
 	left, err := s.left(hard)
 	s.chase(left)
-	err = errors.Join(err, stopHolders(left, signals...))
+	err = errors.Join(err, liveness.Signal(left, signals...))
 	s.noteKill(why, signals[0], max(killed, len(left)))
 	return left, err
 }
@@ -186,7 +187,7 @@ func (k *killing) overdue(deadline, now time.Duration) bool {
 // stopCommand kills what a session has left running, and returns when it is gone.
 func (s *session) stopCommand(ctx context.Context) error {
 	if s.fifo != nil {
-		s.fifo.watch()
+		s.fifo.Watch()
 	}
 	begun := time.Now()
 	for pause := killPause; s.remains(); pause = min(2*pause, time.Second) {
@@ -203,13 +204,13 @@ func (s *session) stopCommand(ctx context.Context) error {
 		case <-ctx.Done():
 			t.Stop()
 			if s.fifo != nil {
-				s.fifo.leave() // by the file the next bakeryd finds what is left
+				s.fifo.Leave() // by the file the next bakeryd finds what is left
 			}
 			return fmt.Errorf("stop the command under %q: %w", s.req.Name, context.Cause(ctx))
 		}
 	}
 	if s.fifo != nil {
-		_ = s.fifo.close() // a file that cannot be removed is pruned at the next start
+		_ = s.fifo.Remove() // a file that cannot be removed is pruned at the next start
 	}
 	group, _ := s.contained()
 	group.Remove()

@@ -13,8 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
+	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/process"
+	"github.com/bakeryd/bakeryd/daemon/process/processtest"
 )
 
 // A bakeryd that was stopped sends the first SIGKILL long after the end of the lease.
@@ -30,9 +33,9 @@ func TestKilling_FirstSignalLongAfterTheLease_IsNotOverdue(t *testing.T) {
 // TestStopCommandInterrupted: a successor finds who is left by the witness.
 func TestStopCommandInterrupted(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
-	w, err := newWitness(t.TempDir(), "x", os.Geteuid())
+	w, err := liveness.Make(t.TempDir(), "x", os.Geteuid())
 	require.NoError(t, err)
-	command, err := os.OpenFile(w.path, os.O_WRONLY, 0) // the test itself, which is never killed
+	command, err := os.OpenFile(w.Path, os.O_WRONLY, 0) // the test itself, which is never killed
 	require.NoError(t, err)
 	s := newSessions(d).make("")
 	s.fifo = w
@@ -40,18 +43,18 @@ func TestStopCommandInterrupted(t *testing.T) {
 	defer cancel()
 	require.ErrorIs(t, s.stopCommand(ctx), context.DeadlineExceeded)
 
-	s.fifo, err = openWitness(w.path, unknownUser)
+	s.fifo, err = liveness.Open(w.Path, fdlimit.UnknownUser)
 	require.NoError(t, err)
 	require.True(t, s.witnessed())
 	time.AfterFunc(2*killPause, func() { command.Close() })
 	require.NoError(t, s.stopCommand(t.Context()))
-	require.NoFileExists(t, w.path)
+	require.NoFileExists(t, w.Path)
 }
 
 // TestSession_NumberOfAnEndedProcessReused_SparesTheStranger: and what the stranger has started.
 func TestSession_NumberOfAnEndedProcessReused_SparesTheStranger(t *testing.T) {
 	s := newSessions(realCluster(t, 8, 4).host(1)).make("")
-	stranger := holder(t, `sleep 1000 & echo $!; wait`, nil)
+	stranger := processtest.Start(t, `sleep 1000 & echo $!; wait`, nil)
 	killChildren(t, stranger)
 	s.chase([]process.ID{{PID: stranger.PID, Started: stranger.Started - 1}})
 	left, err := s.left(true)
@@ -63,9 +66,12 @@ func TestSession_NumberOfAnEndedProcessReused_SparesTheStranger(t *testing.T) {
 // shown.
 func TestSession_StatusOfAnOrphan_DoesNotKeepItsLock(t *testing.T) {
 	s := newSessions(realCluster(t, 8, 4).host(1)).make("")
-	s.fifo, s.orphan = aWitness(t), true
-	f := writer(t, s.fifo)
-	command := holder(t, `sleep 1000 3>&- & echo $!; wait`, f)
+	w, err := liveness.Make(t.TempDir(), "w.fifo", os.Geteuid())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.Remove()) })
+	s.fifo, s.orphan = w, true
+	f := processtest.OpenFIFO(t, s.fifo.Path)
+	command := processtest.Start(t, `sleep 1000 3>&- & echo $!; wait`, f)
 	killChildren(t, command)
 	require.NoError(t, f.Close())
 	// A process that a parallel test forks has all descriptors until it executes its program.
@@ -74,8 +80,9 @@ func TestSession_StatusOfAnOrphan_DoesNotKeepItsLock(t *testing.T) {
 		return len(pids) == 2
 	})
 	require.NoError(t, command.Signal(syscall.SIGKILL))
-	s.fifo.watch()
-	requireGone(t, s.fifo)
+	s.fifo.Watch()
+	within(t, "the FIFO is gone", func() { <-w.Gone() })
+	require.False(t, w.Alive())
 	require.False(t, s.running())
 }
 
@@ -140,7 +147,7 @@ func contained(t *testing.T, session string) (process.ID, *cgroup.Group) {
 	g, err := cgroup.Make(parents, self)
 	require.NoError(t, err)
 	t.Cleanup(g.Remove)
-	command := holder(t, untilKilled, nil)
+	command := processtest.Start(t, processtest.UntilKilled, nil)
 	require.NoError(t, g.Add(command.PID))
 	return command, g
 }
@@ -189,18 +196,18 @@ func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	id := func(n int) string { return fmt.Sprintf("%032x", n) }
 	p := &predecessor{term: handover.Term{UUID: d.sb.UUID, HostID: 1}}
-	stuck, err := newWitness(d.ids.RuntimeDir, witnessName(d.sb.UUID, 1, id(1)), os.Geteuid())
+	stuck, err := liveness.Make(d.ids.RuntimeDir, liveness.Name(d.sb.UUID, 1, id(1)), os.Geteuid())
 	require.NoError(t, err)
-	writer(t, stuck) // the test itself, which is never killed
-	stuck.leave()
+	processtest.OpenFIFO(t, stuck.Path) // the test itself, which is never killed
+	stuck.Leave()
 	p.sessions = append(p.sessions, handover.Session{ID: id(1), State: handover.Granted, Witness: true})
 
-	w, err := newWitness(d.ids.RuntimeDir, witnessName(d.sb.UUID, 1, id(2)), os.Geteuid())
+	w, err := liveness.Make(d.ids.RuntimeDir, liveness.Name(d.sb.UUID, 1, id(2)), os.Geteuid())
 	require.NoError(t, err)
-	f := writer(t, w)
-	commands := []process.ID{holder(t, untilKilled, f), holder(t, untilKilled, nil)}
+	f := processtest.OpenFIFO(t, w.Path)
+	commands := []process.ID{processtest.Start(t, processtest.UntilKilled, f), processtest.Start(t, processtest.UntilKilled, nil)}
 	require.NoError(t, f.Close())
-	w.leave()
+	w.Leave()
 	p.sessions = append(p.sessions, handover.Session{ID: id(2), State: handover.Granted, Witness: true})
 
 	parents, err := cgroup.Parents(os.Getpid())

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/liveness"
 )
 
 // joinAgain is how often, and after what, a host without an id of its own
@@ -221,14 +223,14 @@ func (d *Daemon) stopStrays(ctx context.Context, host int, restored []handover.S
 		defer d.sessions.mu.Unlock()
 		return d.sessions.byID[id] != nil
 	}
-	strays, err := pruneWitnesses(d.ids.RuntimeDir, d.sb.UUID, host, known)
+	strays, err := liveness.Prune(d.ids.RuntimeDir, d.sb.UUID, host, known)
 	if err != nil {
 		d.log.Warn("removing witnesses that are left over failed", "err", err)
 	}
 	for _, path := range strays {
 		d.log.Warn("a command has outlived its lock, stopping it", "witness", path)
 		s := d.sessions.make("")
-		if s.fifo, err = openWitness(path, unknownUser); err == nil {
+		if s.fifo, err = liveness.Open(path, fdlimit.UnknownUser); err == nil {
 			err = s.stopCommand(ctx)
 		}
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/line"
+	"github.com/bakeryd/bakeryd/daemon/peer"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -84,7 +85,7 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request) {
 	l, err := newLink(callerOf(r), conn, early)
 	if err != nil || !s.links.add(l) {
 		conn.Close()
-		s.descriptors.giveBack(conn)
+		s.descriptors.GiveFor(conn)
 		return
 	}
 	go l.serve() // what HTTP has taken for the connection is given back meanwhile
@@ -96,7 +97,7 @@ func newLink(by *caller, conn *net.UnixConn, early []byte) (*link, error) {
 		return nil, err
 	}
 	l := &link{srv: by.srv, by: by, conn: conn, raw: raw, in: line.NewReader(conn, early, maxBody)}
-	if l.id, l.uid = peerOf(conn); l.uid < 0 {
+	if l.id, l.uid = peer.Of(conn); l.uid < 0 {
 		return nil, net.ErrClosed
 	}
 	l.write = func(fd uintptr) bool {
@@ -110,9 +111,9 @@ func (l *link) peer() (process.ID, int) { return l.id, l.uid }
 
 func (l *link) caller() *caller { return l.by }
 
-func (l *link) gone() bool { return hungUp(l.conn) }
+func (l *link) gone() bool { return peer.HungUp(l.conn) }
 
-func (l *link) listening() bool { return listening(l.conn) }
+func (l *link) listening() bool { return peer.Listening(l.conn) }
 
 func (l *link) follower() *follower { return &follower{link: l} }
 
@@ -174,7 +175,7 @@ func (l *link) idles() {
 // end ends whatever the link holds.
 func (l *link) end() {
 	l.hangUp()
-	l.srv.descriptors.giveBack(l.conn)
+	l.srv.descriptors.GiveFor(l.conn)
 	l.srv.links.remove(l)
 	if f := l.unbind(); f != nil {
 		f.session.leave(f)

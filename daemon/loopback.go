@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 )
 
 // What can be had by an address rather than by the socket: the calls that only look. Who may connect to the socket is up to
@@ -47,7 +48,7 @@ func ListenLoopback(address string) (net.Listener, error) {
 
 // ServeLooks serves the calls that only look until Shutdown.
 func (s *Server) ServeLooks(ln net.Listener) error {
-	return serveBy(s.looking, newDoorkeeper(ln, s, s.lookers))
+	return serveBy(s.looking, fdlimit.NewListener(ln, s.log, s.tally, s.lookers))
 }
 
 // onlyLooks keeps all but the calls that look from h.

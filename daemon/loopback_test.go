@@ -14,6 +14,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 )
 
 // TestLoopbackOnly: no other machine is ever listened to.
@@ -111,29 +112,6 @@ func TestAnAddressIsForLookingOnly(t *testing.T) {
 	})
 }
 
-// TestLookersLeaveTheRest: whoever comes by an address takes a part of the descriptors that are for clients, and no more.
-func TestLookersLeaveTheRest(t *testing.T) {
-	const root = 0
-	clients := newDescriptors(40, func(uid int) bool { return uid == root })
-	looking := clients.forLooking()
-	for range 10 {
-		require.NoError(t, looking.take(unknownUser))
-	}
-	require.Error(t, looking.take(unknownUser))
-	for range 30 {
-		require.NoError(t, clients.take(root))
-	}
-	require.Error(t, clients.take(root))
-	looking.give(unknownUser)
-	require.NoError(t, clients.take(root))
-	require.Error(t, looking.take(unknownUser), "the others have it now")
-	for range 6 {
-		clients.give(root)
-	}
-	require.NoError(t, looking.take(unknownUser), "beyond what is for root")
-	require.Equal(t, mostLooking, newDescriptors(500_000, nil).forLooking().limit)
-}
-
 // TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage: half of the connections are for others.
 func TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -154,7 +132,7 @@ func TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage(t *testing.T) {
 		}
 		for n := range 100 {
 			want := http.StatusOK
-			if n >= mostLooking/2 {
+			if n >= fdlimit.MaxReaders/2 {
 				want = http.StatusServiceUnavailable
 			}
 			require.Equal(t, want, get("/v1/events?follow=1"), "follower %d", n)

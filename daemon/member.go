@@ -20,6 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/standing"
 	"github.com/bakeryd/bakeryd/daemon/tally"
+	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -43,8 +44,8 @@ type member struct {
 	silent  map[int]uint64            // incarnations that were reported silent, by host id
 	noted   []notedHost               // what the journal knows of the hosts, by host id - 1; nil: nothing yet
 	noting  sync.Mutex                // guards silent, noted and zeroed
-	zeroed  limiter                   // of records that were lost
-	waits   limiter                   // of renewals that wait for locks; owned by the write under way
+	zeroed  warn.Limiter              // of records that were lost
+	waits   warn.Limiter              // of renewals that wait for locks; owned by the write under way
 	begun   atomic.Int64              // when a read of the table was last begun, or wanted
 	alarm   clock.Alarm               // rings when the machine is to be told the time
 	renewed func(lease.Term)          // told of every term of the lease, so that it can be kept; nil: nobody

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 // PolicyFile is the file that says who may take which locks, as it was when it was read last.
@@ -80,12 +81,12 @@ func readPolicy(path string) ([]byte, error) {
 	// Not to wait for the other end of a FIFO.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, bare(err)
+		return nil, text.WithoutPath(err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, bare(err)
+		return nil, text.WithoutPath(err)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("not a file: give --policy-file the path of one")
@@ -95,22 +96,22 @@ func readPolicy(path string) ([]byte, error) {
 	}
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return nil, bare(err)
+		return nil, text.WithoutPath(err)
 	}
 	for _, dir := range []string{filepath.Dir(path), filepath.Dir(target)} {
 		info, err := os.Stat(dir)
 		if err != nil {
-			return nil, bare(err)
+			return nil, text.WithoutPath(err)
 		}
 		if err := guarded("its directory "+dir+" ", info); err != nil {
 			return nil, err
 		}
 	}
-	text, err := io.ReadAll(io.LimitReader(f, access.MaxSize+1))
+	policy, err := io.ReadAll(io.LimitReader(f, access.MaxSize+1))
 	if err != nil {
-		return nil, bare(err)
+		return nil, text.WithoutPath(err)
 	}
-	return text, nil
+	return policy, nil
 }
 
 // guarded tells whether only root and bakeryd's own user can write to a file.

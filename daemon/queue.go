@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/tally"
+	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -38,7 +39,7 @@ type lock struct {
 	readAt   time.Duration   // when the last read of all slots was begun; the driver's alone
 	judgedAt time.Duration   // by which host table they were last judged; the driver's alone
 	news     <-chan struct{} // closed when there is more to learn of the hosts; the driver's alone
-	warn     limiter         // the driver's alone
+	warn     warn.Limiter    // the driver's alone
 	polls    int             // so far; the driver's alone
 	lookout  lookout         // for requests; the driver's alone
 	tenure   *tenure         // of the hold on the disk, nil while there is none; the driver's alone
@@ -64,20 +65,6 @@ type lock struct {
 	place tally.Place // where it is counted; guarded by mu
 
 	past *past // set before the driver starts: what the bakeryd before this one left
-}
-
-// warnEvery is how often a warning is repeated.
-const warnEvery = 10 * time.Second
-
-// limiter lets a repeating warning through now and then.
-type limiter struct{ last time.Time }
-
-func (l *limiter) allow() bool {
-	if time.Since(l.last) < warnEvery {
-		return false
-	}
-	l.last = time.Now()
-	return true
 }
 
 // waiter is a client in the queue.

@@ -164,7 +164,7 @@ func (lk *lock) completeRemoval() error {
 		_, err := lk.protocol(lk.m.Release(), func() bool { return true })
 		return err
 	}
-	if lk.warn.allow() {
+	if lk.warn.Allow() {
 		lk.d.log.Warn("completing the removal of a lock, which a host that is dead had begun", "lock", lk.entry.Name, "number", lk.entry.Lock)
 	}
 	began := time.Now()

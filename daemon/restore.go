@@ -16,6 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
@@ -89,7 +90,7 @@ func (d *Daemon) disown(ctx context.Context, host int) {
 // disownForgotten does so where there are commands, and no state: at once, for from the end of that lease others may have
 // what they run under, and it may take longer to join.
 func (d *Daemon) disownForgotten(ctx context.Context, ids *hostid.Identity) {
-	for _, host := range witnessHosts(ids.RuntimeDir, d.sb.UUID) {
+	for _, host := range liveness.Hosts(ids.RuntimeDir, d.sb.UUID) {
 		_, err := os.Stat(handover.Path(ids.RuntimeDir, d.sb.UUID, host))
 		if d.cfg.HostID != 0 && host != d.cfg.HostID || !errors.Is(err, os.ErrNotExist) || ids.Claim(host) != nil {
 			continue // another bakeryd's, that runs
@@ -329,7 +330,7 @@ func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
 	}
 	if r.Witness && r.State != handover.Released {
 		var err error
-		if s.fifo, err = openWitness(filepath.Join(ss.d.ids.RuntimeDir, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id)), r.PeerUID); err != nil {
+		if s.fifo, err = liveness.Open(filepath.Join(ss.d.ids.RuntimeDir, liveness.Name(ss.d.sb.UUID, ss.d.mem.id(), s.id)), r.PeerUID); err != nil {
 			ss.d.log.Warn("the witness of a hold cannot be used", "lock", r.Name, "err", err)
 		}
 	}
@@ -361,7 +362,7 @@ func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
 			ss.d.log.Error("the disk does not show a hold that was kept, stopping its command", "lock", r.Name, "token", r.Token)
 			ss.tasks.Go(func() { s.stopCommand(ctx) })
 		} else if s.fifo != nil {
-			_ = s.fifo.close() // of a lock that is another one now: who waited asks anew
+			_ = s.fifo.Remove() // of a lock that is another one now: who waited asks anew
 		}
 		s.unkeep()
 	}
@@ -478,7 +479,7 @@ func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
 			s.regroup(r)
 		}
 		if r.Witness {
-			s.fifo, _ = openWitness(filepath.Join(d.ids.RuntimeDir, witnessName(p.term.UUID, p.term.HostID, r.ID)), r.PeerUID)
+			s.fifo, _ = liveness.Open(filepath.Join(d.ids.RuntimeDir, liveness.Name(p.term.UUID, p.term.HostID, r.ID)), r.PeerUID)
 		}
 		if s.remains() {
 			d.log.Warn("stopping a command of the bakeryd before: its lease is over", "lock", r.Name, "pid", r.PID, "command", r.Command)

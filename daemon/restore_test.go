@@ -74,7 +74,7 @@ func (m *mortal) kill() {
 			f.link.mu.Lock() // the goroutine that sends the grant reads the path
 		}
 		if s.fifo != nil {
-			s.fifo.path += ".dead"
+			s.fifo.Path += ".dead"
 		}
 		if f != nil {
 			f.link.mu.Unlock()

@@ -9,9 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,12 +17,12 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
 const (
-	socketGroup = "bakery"
-	maxBody     = 16 << 10 // bytes of a request
+	maxBody = 16 << 10 // bytes of a request
 
 	// A client may take so long over its request, over the answer to one that is answered at once, and over the next one.
 	requestPatience = 10 * time.Second
@@ -64,7 +62,7 @@ type Server struct {
 	confirmWithin func(lease time.Duration) time.Duration // how long a client may take to confirm a grant
 
 	looking   *http.Server // read-only, for clients known by an address alone (loopback.go)
-	lookers   *descriptors
+	lookers   *fdlimit.Budget
 	followers chan struct{} // has one for each client that follows events by an address
 	tally     *tally.Tally  // what is refused is counted there
 	metrics   http.Handler  // nil: none
@@ -75,7 +73,7 @@ type Server struct {
 	policy   *PolicyFile  // nil: none
 	refusals refusals
 
-	descriptors *descriptors // that clients may use
+	descriptors *fdlimit.Budget // that clients may use
 }
 
 type connKey struct{}
@@ -84,18 +82,18 @@ type connKey struct{}
 // change. While there is none, everybody is refused as unavailable who wants
 // more than the journal, which may be nil.
 func NewServer(log *slog.Logger, joined func() (*Daemon, error), journal *events.Log) *Server {
-	s := &Server{joined: joined, log: log, events: journal, descriptors: clientDescriptors(), idleLink: idleLink,
+	s := &Server{joined: joined, log: log, events: journal, descriptors: fdlimit.Clients(), idleLink: idleLink,
 		confirmWithin: confirmWithin}
-	s.rules, s.refusals.log = accessRules(), log
+	s.rules, s.refusals.log = access.WithoutPolicy(), log
 	s.Measure(new(tally.Tally), nil)
 	mux := http.NewServeMux()
 	s.register(mux) // calls.go
-	s.http = s.serverOf(fromBrowsers(ownName, mux), func() *descriptors { return s.descriptors })
+	s.http = s.serverOf(fromBrowsers(ownName, mux), func() *fdlimit.Budget { return s.descriptors })
 	looks := http.NewServeMux()
 	s.looks(looks)
-	s.lookers = s.descriptors.forLooking()
-	s.followers = make(chan struct{}, max(1, s.lookers.limit/2))
-	s.looking = s.serverOf(fromBrowsers(localName, onlyLooks(looks)), func() *descriptors { return s.lookers })
+	s.lookers = s.descriptors.ForReaders()
+	s.followers = make(chan struct{}, max(1, s.lookers.Limit/2))
+	s.looking = s.serverOf(fromBrowsers(localName, onlyLooks(looks)), func() *fdlimit.Budget { return s.lookers })
 	return s
 }
 
@@ -105,7 +103,7 @@ func (s *Server) Measure(t *tally.Tally, metrics http.Handler) {
 	knowCodes(t)
 }
 
-func (s *Server) serverOf(h http.Handler, of func() *descriptors) *http.Server {
+func (s *Server) serverOf(h http.Handler, of func() *fdlimit.Budget) *http.Server {
 	return &http.Server{
 		Handler:           hurried(s.counting(h)),
 		ReadHeaderTimeout: requestPatience,
@@ -113,7 +111,7 @@ func (s *Server) serverOf(h http.Handler, of func() *descriptors) *http.Server {
 		MaxHeaderBytes:    maxBody,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		ConnContext:       s.arrived,
-		ConnState:         func(c net.Conn, state http.ConnState) { of().count(c, state) },
+		ConnState:         func(c net.Conn, state http.ConnState) { of().ConnState(c, state) },
 	}
 }
 
@@ -138,13 +136,10 @@ func Listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	if g, err := user.LookupGroup(socketGroup); err == nil {
-		if gid, err := strconv.Atoi(g.Gid); err == nil {
-			err = os.Chown(path, -1, gid)
-			if err != nil && !errors.Is(err, os.ErrPermission) {
-				ln.Close()
-				return nil, fmt.Errorf("give the socket to group %s: %w", socketGroup, err)
-			}
+	if gid := access.SocketGID(); gid >= 0 {
+		if err := os.Chown(path, -1, gid); err != nil && !errors.Is(err, os.ErrPermission) {
+			ln.Close()
+			return nil, fmt.Errorf("give the socket to group %s: %w", access.SocketGroup, err)
 		}
 	}
 	if err := os.Chmod(path, 0o660); err != nil {
@@ -156,7 +151,7 @@ func Listen(path string) (net.Listener, error) {
 
 // Serve serves until Shutdown.
 func (s *Server) Serve(ln net.Listener) error {
-	return serveBy(s.http, newDoorkeeper(ln, s, s.descriptors))
+	return serveBy(s.http, fdlimit.NewListener(ln, s.log, s.tally, s.descriptors))
 }
 
 func serveBy(srv *http.Server, ln net.Listener) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
+	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 )
 
@@ -312,7 +313,7 @@ func (f *feeder) safe() bool {
 func (f *feeder) run() {
 	t := time.NewTicker(min(f.dev.Timeout()/5, time.Second))
 	defer t.Stop()
-	var warn limiter
+	var warn warn.Limiter
 	for {
 		select {
 		case <-t.C:
@@ -320,13 +321,13 @@ func (f *feeder) run() {
 			return
 		}
 		if !f.safe() {
-			if warn.allow() {
+			if warn.Allow() {
 				f.s.log.Error("not feeding the watchdog: the lease is over and processes of its holders are left",
 					"resets_within", f.dev.Timeout())
 			}
 			continue
 		}
-		if err := f.dev.Feed(); err != nil && warn.allow() {
+		if err := f.dev.Feed(); err != nil && warn.Allow() {
 			f.s.log.Error("feeding the watchdog failed", "err", err)
 		}
 	}

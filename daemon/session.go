@@ -10,6 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -21,10 +22,10 @@ type session struct {
 	id     string
 	req    Request
 	since  time.Time
-	peer   process.ID // who connected
-	uid    int        // and as which user
-	fifo   *witness   // of the command; nil: none was asked for
-	alone  bool       // the lock is the client's alone, and ends with it
+	peer   process.ID     // who connected
+	uid    int            // and as which user
+	fifo   *liveness.FIFO // of the command; nil: none was asked for
+	alone  bool           // the lock is the client's alone, and ends with it
 	cancel context.CancelCauseFunc
 	lk     *lock         // where it waits, or holds
 	places chan place    // takes the last one
@@ -307,9 +308,9 @@ func (s *session) outlive(stay int) {
 		s.all.d.log.Info("holder is gone, its command keeps the lock", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
 	}
 	if s.fifo != nil {
-		s.fifo.watch()
+		s.fifo.Watch()
 		select {
-		case <-s.fifo.gone():
+		case <-s.fifo.Gone():
 		case <-s.all.d.ended:
 			return
 		}
@@ -366,7 +367,7 @@ func (s *session) release(stay int, why string) {
 func (s *session) end() {
 	s.limit(0)
 	if s.fifo != nil {
-		_ = s.fifo.close() // a file that cannot be removed is pruned at the next start
+		_ = s.fifo.Remove() // a file that cannot be removed is pruned at the next start
 	}
 	group, _ := s.contained()
 	group.Remove()

@@ -14,6 +14,8 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/liveness"
+	"github.com/bakeryd/bakeryd/daemon/process/processtest"
 )
 
 // session returns what bakeryd knows of a client, nil if nothing.
@@ -100,7 +102,7 @@ func TestTooManySessions(t *testing.T) {
 	s := m.ask(1, `, "witness": true`)
 	require.Equal(t, http.StatusServiceUnavailable, s.r.StatusCode)
 	s.leave()
-	require.NoFileExists(t, m.dir+"/"+witnessName(c.SB.UUID, 1, s.id))
+	require.NoFileExists(t, m.dir+"/"+liveness.Name(c.SB.UUID, 1, s.id))
 	ss.mu.Lock()
 	clear(ss.byID)
 	ss.mu.Unlock()
@@ -125,7 +127,7 @@ func TestWitnessOpenedAnew(t *testing.T) {
 	eventually(t, "the hold is an orphan", func() bool { return s.isOrphan() })
 	holder.again(m, g.Token.String()).granted()
 	require.NoError(t, first.Close())
-	<-s.fifo.gone()
+	<-s.fifo.Gone()
 	second := command()
 	holder.leave()
 	eventually(t, "the hold is an orphan", s.isOrphan)
@@ -184,7 +186,7 @@ func dialAs(t *testing.T, uid uintptr, path string) (conn *net.UnixConn) {
 func dialAsMember(t *testing.T, uid, gid uintptr, groups []uint32, path string) (conn *net.UnixConn) {
 	t.Helper()
 	dialed := make(chan error, 1)
-	onOwnThread(func() {
+	processtest.OnOwnThread(func() {
 		const same = ^uintptr(0)
 		if _, _, no := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0); no != 0 {
 			dialed <- no

@@ -11,7 +11,9 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -74,7 +76,7 @@ func (ss *sessions) admit(s *session) (bool, error) {
 	if ss.byID[s.id] != nil {
 		return false, nil
 	}
-	privileged := clientDescriptors().own(s.uid)
+	privileged := fdlimit.Clients().Privileged(s.uid)
 	switch n := len(ss.byID); {
 	case n >= maxSessions, !privileged && n >= maxSessions-maxSessions/8:
 		return false, fmt.Errorf("%w: %d clients hold locks or wait for them, which is the limit", api.ErrOverload, n)
@@ -179,7 +181,7 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 	}
 	if body.Witness {
 		var err error
-		if s.fifo, err = newWitness(ss.d.ids.RuntimeDir, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id), s.uid); err != nil {
+		if s.fifo, err = liveness.Make(ss.d.ids.RuntimeDir, liveness.Name(ss.d.sb.UUID, ss.d.mem.id(), s.id), s.uid); err != nil {
 			if !errors.Is(err, api.ErrOverload) {
 				err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 			}

@@ -146,7 +146,7 @@ func (mb *member) awaitLocks() bool {
 		return true
 	}
 	mb.returned(&mb.writing) // nothing is under way that the lease's own IO could be blamed for
-	if mb.waits.allow() {
+	if mb.waits.Allow() {
 		mb.io.Go(func() { // a log that blocks must not hold up the lease
 			mb.log.Warn("IO of a lock hangs, the renewal waits for it", "number", ios[0].Lock, "lock", ios[0].Name, "offset", ios[0].Offset)
 		})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/process/processtest"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -79,7 +80,7 @@ func TestStatusShowsOrphans(t *testing.T) {
 	require.Equal(t, "granted", g.Kind)
 	w, err := os.OpenFile(g.Witness, os.O_WRONLY, 0)
 	require.NoError(t, err)
-	command := holder(t, untilKilled, w)
+	command := processtest.Start(t, processtest.UntilKilled, w)
 	require.NoError(t, w.Close())
 	require.False(t, lockNamed(t, s.d, "x").Holders[0].Orphan)
 

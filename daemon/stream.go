@@ -9,6 +9,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/peer"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/layout"
@@ -45,13 +46,13 @@ type stream struct {
 	tally *tally.Tally // of what is refused
 }
 
-func (st *stream) listening() bool { return listening(st.conn) }
+func (st *stream) listening() bool { return peer.Listening(st.conn) }
 
-func (st *stream) peer() (id process.ID, uid int) { return peerOf(st.conn) }
+func (st *stream) peer() (id process.ID, uid int) { return peer.Of(st.conn) }
 
 func (st *stream) caller() *caller { return st.by }
 
-func (st *stream) gone() bool { return hungUp(st.conn) }
+func (st *stream) gone() bool { return peer.HungUp(st.conn) }
 
 func (st *stream) send(e api.Event) error {
 	if !st.sent {
@@ -214,7 +215,7 @@ func (s *session) granted(mode layout.Mode, token layout.Ticket, change uint64) 
 	e := api.Event{Kind: api.Granted, Name: s.req.Name, Mode: mode, Token: token, HostID: d.HostID(), Change: change,
 		GraceMS: d.times().Grace().Milliseconds()}
 	if s.fifo != nil {
-		e.Witness = s.fifo.path
+		e.Witness = s.fifo.Path
 	}
 	return e
 }

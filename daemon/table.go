@@ -9,6 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -52,7 +53,7 @@ func (mb *member) complainOfZeroes(host int) {
 	}
 	mb.noting.Lock()
 	defer mb.noting.Unlock()
-	if mb.zeroed.allow() {
+	if mb.zeroed.Allow() {
 		mb.log.Warn("a host record is all zeroes, waiting until its host writes it anew: start bakeryd there if it does not run",
 			"host_id", host, "err", lease.ErrZeroed)
 	}
@@ -200,7 +201,7 @@ func (mb *member) writeRecord(r layout.HostRecord) {
 // failed reports an IO that did, now and then, and notes why.
 func (mb *member) failed(message string, err error) {
 	mb.tally.RenewalFailures.Add(1)
-	if before := mb.trouble.Swap(&ioTrouble{err: err, at: time.Now()}); before != nil && before.at.Add(warnEvery).After(time.Now()) {
+	if before := mb.trouble.Swap(&ioTrouble{err: err, at: time.Now()}); before != nil && before.at.Add(warn.Every).After(time.Now()) {
 		mb.trouble.Store(&ioTrouble{err: err, at: before.at})
 		return
 	}

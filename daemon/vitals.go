@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
@@ -54,8 +55,8 @@ type LockVitals struct {
 
 // Vitals returns how the host stands.
 func (s *Service) Vitals() Vitals {
-	c := clientDescriptors()
-	v := Vitals{State: StateJoining, Descriptors: c.inUse(), MostClients: c.limit}
+	c := fdlimit.Clients()
+	v := Vitals{State: StateJoining, Descriptors: c.InUse(), MostClients: c.Limit}
 	if d, err := s.Joined(); err == nil {
 		v.State, v.Term = d.state(), d.vitals()
 	}
@@ -131,11 +132,4 @@ func (ss *sessions) count() int {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	return len(ss.byID)
-}
-
-// InUse is how many clients have.
-func (d *descriptors) inUse() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.used
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/metrics"
@@ -68,7 +69,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	signal.Notify(hangups, unix.SIGHUP)
 	defer signal.Stop(hangups)
 
-	if err := daemon.CheckLimits(); err != nil {
+	if err := fdlimit.CheckLimits(); err != nil {
 		return err
 	}
 	systemd, err := newSystemd(log, &o.daemon)
@@ -193,7 +194,7 @@ func exitCode(err error) int {
 		return exitLost
 	case errors.Is(err, api.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, errSocket), errors.Is(err, daemon.ErrLimits), errors.Is(err, daemon.ErrWatchdog), errors.Is(err, daemon.ErrFenceAgent), errors.Is(err, api.ErrUnavailable), errors.Is(err, hostid.ErrTaken), errors.Is(err, lease.ErrInUse),
+	case errors.Is(err, errSocket), errors.Is(err, fdlimit.ErrLimits), errors.Is(err, daemon.ErrWatchdog), errors.Is(err, daemon.ErrFenceAgent), errors.Is(err, api.ErrUnavailable), errors.Is(err, hostid.ErrTaken), errors.Is(err, lease.ErrInUse),
 		errors.Is(err, lease.ErrNotLeft), errors.Is(err, lease.ErrFull):
 		return exitUnavailable
 	}

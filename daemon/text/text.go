@@ -2,7 +2,9 @@
 package text
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 )
@@ -46,4 +48,13 @@ func PrintableLine(text string) string {
 		return strconv.Quote(text)
 	}
 	return text
+}
+
+// WithoutPath returns the cause of an error of a file operation, for a message that names the path already.
+func WithoutPath(err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) && err == error(pe) {
+		return pe.Err
+	}
+	return err
 }

@@ -1,10 +1,12 @@
-package daemon
+// Package liveness has the FIFOs by which bakeryd knows whether a command, or a process that it left running, lives. They
+// inherit its write end, which the kernel closes with the last of them. The FIFO outlives bakeryd, and the next process
+// opens it again. The package knows files and processes, and nothing of locks.
+package liveness
 
 import (
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,32 +18,31 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/access"
+	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 const (
-	pipeSize   = 64 << 10 // what a pipe holds if nobody changed it
+	pipeSize   = 64 << 10 // default capacity of a pipe
 	drainEvery = 10 * time.Millisecond
 )
 
-// witness is a FIFO by which bakeryd knows whether a command, or what it has
-// left running, lives: they inherit a write end of it, which the kernel closes
-// with the last of them. It outlives bakeryd, whose successor opens it again.
-//
-// Nobody is to write into it. What is written nevertheless is read away, so
-// that no writer is held up; while no bakeryd runs, one may get SIGPIPE.
-type witness struct {
-	path string
-	uid  int      // whose it is; unknownUser: that is not known
+// FIFO is the FIFO of one session. Nothing should be written into it. FIFO discards what is written, so that no writer
+// blocks; while no bakeryd runs, a writer may get SIGPIPE.
+type FIFO struct {
+	Path string
+	uid  int      // whose it is; UnknownUser: that is not known
 	file *os.File // the read end
 	raw  rawControl
 
 	watching atomic.Bool
 	none     chan struct{} // closed at a moment without a writer
-	ended    chan struct{} // closed when nobody reads any more
-	once     sync.Once     // of watch
-	left     sync.Once     // of leave
+	ended    chan struct{} // closed when run returns
+	once     sync.Once     // of Watch
+	left     sync.Once     // of Leave
 }
 
 // rawControl is what is needed of syscall.RawConn.
@@ -50,33 +51,24 @@ type rawControl interface {
 	Read(f func(fd uintptr) bool) error
 }
 
-// witnessName is the name of the FIFO of a session. It has the lockspace and
-// the host id in it: several bakeryd may share a runtime directory.
-func witnessName(uuid layout.UUID, host int, session string) string {
+// Name returns the file name of the FIFO of a session. It contains the lockspace and the host id, because several
+// bakeryds may share a runtime directory.
+func Name(uuid layout.UUID, host int, session string) string {
 	return fmt.Sprintf("%s-%d-%s.fifo", uuid, host, session)
 }
 
-// bakeryGroup is the gid of the group that may use the socket, -1 if there is
-// none. It is looked up once: where groups are kept elsewhere it may take long.
-var bakeryGroup = sync.OnceValue(func() int {
-	if g, err := user.LookupGroup(socketGroup); err == nil {
-		if gid, err := strconv.Atoi(g.Gid); err == nil {
-			return gid
-		}
-	}
-	return -1
-})
-
-// newWitness makes a FIFO, which a user may open for writing: nobody else is to
-// keep the lock by it. A bakeryd that is not root cannot give it to that user
-// alone, but to all who may use the socket.
-func newWitness(dir, name string, uid int) (*witness, error) {
+// Make makes a FIFO that one user may open for writing, so that no other user keeps the lock by it. A bakeryd that is not
+// root cannot give it to that user alone: it gives it to the group of the socket. Make returns api.ErrOverload if the
+// user has no descriptor left, and the errors of mkfifo(3), open(2) and chown(2).
+func Make(dir, name string, uid int) (*FIFO, error) {
 	path := filepath.Join(dir, name)
-	fail := func(err error) (*witness, error) { return nil, fmt.Errorf("make witness %s: %w", path, bare(err)) }
-	if err := clientDescriptors().take(uid); err != nil {
+	fail := func(err error) (*FIFO, error) {
+		return nil, fmt.Errorf("make witness %s: %w", path, text.WithoutPath(err))
+	}
+	if err := fdlimit.Clients().Take(uid); err != nil {
 		return fail(err)
 	}
-	defer clientDescriptors().give(uid) // attachWitness has its own
+	defer fdlimit.Clients().Give(uid) // attachWitness has its own
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		return fail(err)
 	}
@@ -86,7 +78,7 @@ func newWitness(dir, name string, uid int) (*witness, error) {
 	}
 	if err != nil {
 		if w != nil {
-			w.leave()
+			w.Leave()
 		}
 		return fail(errors.Join(err, os.Remove(path)))
 	}
@@ -104,26 +96,25 @@ func giveTo(uid int, f *os.File) error {
 	if err := f.Chown(uid, os.Getegid()); err == nil {
 		return nil
 	}
-	if gid := bakeryGroup(); gid >= 0 {
+	if gid := access.SocketGID(); gid >= 0 {
 		if err := f.Chown(-1, gid); err != nil && !errors.Is(err, os.ErrPermission) {
-			return fmt.Errorf("give it to group %s: %w", socketGroup, err)
+			return fmt.Errorf("give it to group %s: %w", access.SocketGroup, err)
 		}
 	}
 	return f.Chmod(0o620) // whatever the umask
 }
 
-// openWitness opens a predecessor's FIFO again. It refuses whatever else is at
-// that path.
-func openWitness(path string, uid int) (*witness, error) {
+// Open opens a FIFO of the previous process. It refuses a file of another kind or owner.
+func Open(path string, uid int) (*FIFO, error) {
 	w, err := attachWitness(path, uid)
 	if err != nil {
-		return nil, fmt.Errorf("open witness %s: %w", path, bare(err))
+		return nil, fmt.Errorf("open witness %s: %w", path, text.WithoutPath(err))
 	}
 	return w, nil
 }
 
-func attachWitness(path string, uid int) (*witness, error) {
-	// To open something else might do things; what is there is looked at first.
+func attachWitness(path string, uid int) (*FIFO, error) {
+	// Opening a file of another kind might have effects.
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
@@ -148,8 +139,8 @@ func attachWitness(path string, uid int) (*witness, error) {
 		f.Close()
 		return nil, err
 	}
-	clientDescriptors().must(uid)
-	w := &witness{path: path, uid: uid, file: f, raw: raw, none: make(chan struct{}), ended: make(chan struct{})}
+	fdlimit.Clients().MustTake(uid)
+	w := &FIFO{Path: path, uid: uid, file: f, raw: raw, none: make(chan struct{}), ended: make(chan struct{})}
 	go w.run()
 	return w, nil
 }
@@ -161,27 +152,17 @@ func givenAway(info os.FileInfo) bool {
 	return ok && info.Mode().Type() == os.ModeNamedPipe && os.Geteuid() == 0 && int(st.Gid) == os.Getegid()
 }
 
-// bare takes the path off an error that is about to get it.
-func bare(err error) error {
-	var pe *os.PathError
-	if errors.As(err, &pe) && err == error(pe) {
-		return pe.Err
-	}
-	return err
-}
-
-// writers is what a look at the read end shows.
+// writers is the result of one look at the read end.
 type writers int
 
 const (
 	noWriter writers = iota
 	someWriter
-	somebodyWrote // or some writer, who has yet to be looked for
+	dataRead // a writer may still exist, or not
 )
 
-// look tells whether the FIFO has a writer. In Linux a read of an empty FIFO
-// returns 0 if it has none, and else EAGAIN. If there is something to read
-// POLLHUP tells; but it is never set before the first writer has come.
+// look reports whether the FIFO has a writer. On Linux a read of an empty FIFO returns 0 if it has none, otherwise EAGAIN.
+// If there is data, POLLHUP decides; it is not set before the first writer.
 func look(fd int, buf []byte) writers {
 	p := []unix.PollFd{{Fd: int32(fd)}}
 	if n, err := unix.Poll(p, 0); err == nil && n > 0 && p[0].Revents&unix.POLLHUP != 0 {
@@ -192,17 +173,17 @@ func look(fd int, buf []byte) writers {
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
-			return someWriter // EAGAIN; there is no other, and none that would prove the writer gone
+			return someWriter // EAGAIN; no other error proves that the writer is gone
 		case n == 0:
 			return noWriter
 		default:
-			return somebodyWrote
+			return dataRead
 		}
 	}
 }
 
 // run reads until the witness is closed, or gone.
-func (w *witness) run() {
+func (w *FIFO) run() {
 	defer close(w.ended)
 	buf := make([]byte, 512)
 	for {
@@ -210,7 +191,7 @@ func (w *witness) run() {
 		err := w.raw.Read(func(fd uintptr) bool {
 			seen = look(int(fd), buf)
 			// If not done, it is called again when somebody wrote, or the last writer has gone.
-			return seen == somebodyWrote || seen == noWriter && w.watching.Load()
+			return seen == dataRead || seen == noWriter && w.watching.Load()
 		})
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded): // by watch: look again
@@ -228,28 +209,28 @@ func (w *witness) run() {
 	}
 }
 
-// watch begins to wait for a moment without a writer: now or later. Before the
+// Watch begins to wait for a moment without a writer: now or later. Before the
 // command can have opened the FIFO there is none, so it is called when the
 // client's connection has closed, or at a restart. It may be called again.
-func (w *witness) watch() {
+func (w *FIFO) Watch() {
 	w.once.Do(func() {
 		w.watching.Store(true)
 		_ = w.file.SetReadDeadline(time.Unix(1, 0)) // wakes run
 	})
 }
 
-// gone is closed at the first moment since watch at which it is seen that
+// Gone is closed at the first moment since watch at which it is seen that
 // there is no writer. If one comes in the very moment in which the last one
 // goes, it may be a later one; it is never one with a writer.
-func (w *witness) gone() <-chan struct{} { return w.none }
+func (w *FIFO) Gone() <-chan struct{} { return w.none }
 
-// alive tells whether there is a writer now.
-func (w *witness) alive() bool {
+// Alive tells whether there is a writer now.
+func (w *FIFO) Alive() bool {
 	seen := noWriter
 	_ = w.raw.Control(func(fd uintptr) {
 		buf := make([]byte, 4096)
 		for range 2 * pipeSize / len(buf) { // then somebody is filling it up meanwhile
-			if seen = look(int(fd), buf); seen != somebodyWrote {
+			if seen = look(int(fd), buf); seen != dataRead {
 				return
 			}
 		}
@@ -257,29 +238,29 @@ func (w *witness) alive() bool {
 	return seen != noWriter
 }
 
-// close ends the witness and removes it: when it is gone, for holdersOf cannot
+// Remove ends the witness and removes it: when it is gone, for holdersOf cannot
 // find by it any more who has it open. It may be called again.
-func (w *witness) close() error {
-	err := os.Remove(w.path)
-	w.leave()
+func (w *FIFO) Remove() error {
+	err := os.Remove(w.Path)
+	w.Leave()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove witness: %w", err)
 	}
 	return nil
 }
 
-// leave leaves the witness to a successor. From then on nobody is seen here,
+// Leave leaves the witness to a successor. From then on nobody is seen here,
 // so alive says no.
-func (w *witness) leave() {
+func (w *FIFO) Leave() {
 	w.left.Do(func() {
 		w.file.Close()
-		clientDescriptors().give(w.uid)
+		fdlimit.Clients().Give(w.uid)
 	})
 	<-w.ended
 }
 
-// witnessHosts returns the host ids of a lockspace under which there are witnesses.
-func witnessHosts(dir string, uuid layout.UUID) (hosts []int) {
+// Hosts returns the host ids of a lockspace under which there are witnesses.
+func Hosts(dir string, uuid layout.UUID) (hosts []int) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil // which says more where it is to be used
@@ -295,10 +276,10 @@ func witnessHosts(dir string, uuid layout.UUID) (hosts []int) {
 	return hosts
 }
 
-// pruneWitnesses removes the FIFOs of a lockspace and host id, whose lock file
+// Prune removes the FIFOs of a lockspace and host id, whose lock file
 // the caller has, that belong to no session. It returns, and leaves where they
 // are, those that have a writer: of a command that has outlived its hold.
-func pruneWitnesses(dir string, uuid layout.UUID, host int, belongs func(session string) bool) (strays []string, err error) {
+func Prune(dir string, uuid layout.UUID, host int, belongs func(session string) bool) (strays []string, err error) {
 	prefix := fmt.Sprintf("%s-%d-", uuid, host)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -312,16 +293,16 @@ func pruneWitnesses(dir string, uuid layout.UUID, host int, belongs func(session
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		w, err := openWitness(path, unknownUser)
+		w, err := Open(path, fdlimit.UnknownUser)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 		case err != nil:
 			errs = append(errs, err)
-		case w.alive():
-			w.leave()
+		case w.Alive():
+			w.Leave()
 			strays = append(strays, path)
 		default:
-			errs = append(errs, w.close())
+			errs = append(errs, w.Remove())
 		}
 	}
 	return strays, errors.Join(errs...)

@@ -1,4 +1,4 @@
-package daemon
+package liveness
 
 import (
 	"errors"
@@ -15,42 +15,35 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/daemon/fdlimit"
+	"github.com/bakeryd/bakeryd/daemon/process/processtest"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-func aWitness(t *testing.T) *witness {
+func aWitness(t *testing.T) *FIFO {
 	t.Helper()
-	w, err := newWitness(t.TempDir(), "w.fifo", os.Geteuid())
+	w, err := Make(t.TempDir(), "w.fifo", os.Geteuid())
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, w.close()) })
+	t.Cleanup(func() { require.NoError(t, w.Remove()) })
 	return w
 }
 
-// writer opens a witness as bakeryctl does.
-func writer(t *testing.T, w *witness) *os.File {
-	t.Helper()
-	f, err := os.OpenFile(w.path, os.O_WRONLY|unix.O_NONBLOCK, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
-func requireGone(t *testing.T, w *witness) {
+func requireGone(t *testing.T, w *FIFO) {
 	t.Helper()
 	select {
-	case <-w.gone():
+	case <-w.Gone():
 	case <-time.After(30 * time.Second):
 		require.Fail(t, "the witness is not gone")
 	}
-	require.False(t, w.alive())
+	require.False(t, w.Alive())
 }
 
 // requireStays looks again after everything that could have been noticed was.
-func requireStays(t *testing.T, w *witness) {
+func requireStays(t *testing.T, w *FIFO) {
 	t.Helper()
-	require.True(t, w.alive())
+	require.True(t, w.Alive())
 	select {
-	case <-w.gone():
+	case <-w.Gone():
 		require.Fail(t, "the witness is gone while it has a writer")
 	case <-time.After(20 * time.Millisecond):
 	}
@@ -114,28 +107,28 @@ func TestWitnessIsMadeForItsUser(t *testing.T) {
 	old := unix.Umask(0o007)
 	defer unix.Umask(old)
 	w := aWitness(t)
-	info, err := os.Lstat(w.path)
+	info, err := os.Lstat(w.Path)
 	require.NoError(t, err)
 	require.Equal(t, os.ModeNamedPipe|0o600, info.Mode())
 	uid, mode := os.Geteuid()+1, os.ModeNamedPipe|0o620
 	if os.Geteuid() == 0 {
 		mode = os.ModeNamedPipe | 0o600
 	}
-	w, err = newWitness(t.TempDir(), "w.fifo", uid)
+	w, err = Make(t.TempDir(), "w.fifo", uid)
 	require.NoError(t, err)
-	defer w.leave()
-	info, err = os.Lstat(w.path)
+	defer w.Leave()
+	info, err = os.Lstat(w.Path)
 	require.NoError(t, err)
 	require.Equal(t, mode, info.Mode())
 }
 
 func TestWitnessSeesItsLastWriterGo(t *testing.T) {
 	w := aWitness(t)
-	require.False(t, w.alive(), "nobody has come")
-	first, second := writer(t, w), writer(t, w)
-	require.True(t, w.alive())
-	w.watch()
-	w.watch()
+	require.False(t, w.Alive(), "nobody has come")
+	first, second := processtest.OpenFIFO(t, w.Path), processtest.OpenFIFO(t, w.Path)
+	require.True(t, w.Alive())
+	w.Watch()
+	w.Watch()
 	requireStays(t, w)
 	first.Close()
 	requireStays(t, w)
@@ -146,11 +139,11 @@ func TestWitnessSeesItsLastWriterGo(t *testing.T) {
 // Before watch it does not matter that writers come and go.
 func TestWitnessIsWatchedOnlyWhenTold(t *testing.T) {
 	w := aWitness(t)
-	writer(t, w).Close()
-	require.False(t, w.alive())
-	f := writer(t, w)
+	processtest.OpenFIFO(t, w.Path).Close()
+	require.False(t, w.Alive())
+	f := processtest.OpenFIFO(t, w.Path)
 	requireStays(t, w)
-	w.watch()
+	w.Watch()
 	requireStays(t, w)
 	f.Close()
 	requireGone(t, w)
@@ -158,52 +151,52 @@ func TestWitnessIsWatchedOnlyWhenTold(t *testing.T) {
 
 func TestWitnessWithoutWriterIsGoneAtOnce(t *testing.T) {
 	fresh := aWitness(t)
-	fresh.watch()
+	fresh.Watch()
 	requireGone(t, fresh)
 
 	left := aWitness(t)
-	writer(t, left).Close()
-	left.watch()
+	processtest.OpenFIFO(t, left.Path).Close()
+	left.Watch()
 	requireGone(t, left)
-	f := writer(t, left)
-	require.True(t, left.alive(), "who comes later is seen, though it is gone")
+	f := processtest.OpenFIFO(t, left.Path)
+	require.True(t, left.Alive(), "who comes later is seen, though it is gone")
 	f.Close()
 }
 
 func TestWitnessOutlivesBakeryd(t *testing.T) {
-	w, err := newWitness(t.TempDir(), "w.fifo", os.Geteuid())
+	w, err := Make(t.TempDir(), "w.fifo", os.Geteuid())
 	require.NoError(t, err)
-	f := writer(t, w)
-	w.leave()
-	w, err = openWitness(w.path, unknownUser)
+	f := processtest.OpenFIFO(t, w.Path)
+	w.Leave()
+	w, err = Open(w.Path, fdlimit.UnknownUser)
 	require.NoError(t, err)
-	require.True(t, w.alive())
-	w.watch()
+	require.True(t, w.Alive())
+	w.Watch()
 	requireStays(t, w)
-	w.leave()
+	w.Leave()
 
 	f.Close() // while nobody looks
-	w, err = openWitness(w.path, unknownUser)
+	w, err = Open(w.Path, fdlimit.UnknownUser)
 	require.NoError(t, err)
-	require.False(t, w.alive())
-	w.watch()
+	require.False(t, w.Alive())
+	w.Watch()
 	requireGone(t, w)
-	require.NoError(t, w.close())
-	require.NoFileExists(t, w.path)
-	require.NoError(t, w.close())
-	require.False(t, w.alive())
+	require.NoError(t, w.Remove())
+	require.NoFileExists(t, w.Path)
+	require.NoError(t, w.Remove())
+	require.False(t, w.Alive())
 }
 
 // What a command that is killed leaves running keeps the witness.
 func TestWitnessOfProcesses(t *testing.T) {
 	w := aWitness(t)
-	f := writer(t, w)
+	f := processtest.OpenFIFO(t, w.Path)
 	cmd := exec.Command("sh", "-c", `sleep 1000 >/dev/null 2>&1 & echo $!`)
 	cmd.ExtraFiles = []*os.File{f}
 	out, err := cmd.Output()
 	require.NoError(t, err)
 	f.Close()
-	w.watch()
+	w.Watch()
 	requireStays(t, w)
 	var pid int
 	_, err = fmt.Sscan(string(out), &pid)
@@ -215,9 +208,9 @@ func TestWitnessOfProcesses(t *testing.T) {
 func TestWhoWritesIntoAWitnessIsNotHeldUp(t *testing.T) {
 	for _, watched := range []bool{false, true} {
 		w := aWitness(t)
-		f := writer(t, w)
+		f := processtest.OpenFIFO(t, w.Path)
 		if watched {
-			w.watch()
+			w.Watch()
 		}
 		block := make([]byte, 10<<10)
 		// More than a pipe holds: os.File waits where there is no room.
@@ -229,8 +222,8 @@ func TestWhoWritesIntoAWitnessIsNotHeldUp(t *testing.T) {
 		_, err := f.Write(block)
 		require.NoError(t, err)
 		f.Close()
-		require.False(t, w.alive(), "whatever is still to be read")
-		w.watch()
+		require.False(t, w.Alive(), "whatever is still to be read")
+		w.Watch()
 		requireGone(t, w)
 	}
 }
@@ -239,7 +232,7 @@ func TestWhoWritesIntoAWitnessIsNotHeldUp(t *testing.T) {
 // once and then pauses.
 func TestEndlessWriterIsReadSlowly(t *testing.T) {
 	w := aWitness(t)
-	f := writer(t, w)
+	f := processtest.OpenFIFO(t, w.Path)
 	raw, err := f.SyscallConn()
 	require.NoError(t, err)
 	block, begun, written := make([]byte, pipeSize), time.Now(), 0
@@ -255,14 +248,14 @@ func TestEndlessWriterIsReadSlowly(t *testing.T) {
 
 func TestWitnessClosedWhileItIsUsed(t *testing.T) {
 	for range 50 {
-		w, err := newWitness(t.TempDir(), "w.fifo", os.Geteuid())
+		w, err := Make(t.TempDir(), "w.fifo", os.Geteuid())
 		require.NoError(t, err)
-		f := writer(t, w)
+		f := processtest.OpenFIFO(t, w.Path)
 		var users sync.WaitGroup
-		users.Go(w.watch)
-		users.Go(func() { w.alive() })
+		users.Go(w.Watch)
+		users.Go(func() { w.Alive() })
 		users.Go(func() { f.Close() })
-		require.NoError(t, w.close())
+		require.NoError(t, w.Remove())
 		users.Wait()
 	}
 }
@@ -272,12 +265,12 @@ func TestWitnessClosedWhileItIsUsed(t *testing.T) {
 func TestWitnessOfManyWriters(t *testing.T) {
 	for range 20 {
 		w := aWitness(t)
-		keep := writer(t, w)
+		keep := processtest.OpenFIFO(t, w.Path)
 		var users sync.WaitGroup
 		for range 4 {
 			users.Go(func() {
 				for range 50 {
-					f, err := os.OpenFile(w.path, os.O_WRONLY|unix.O_NONBLOCK, 0)
+					f, err := os.OpenFile(w.Path, os.O_WRONLY|unix.O_NONBLOCK, 0)
 					if err != nil {
 						t.Error(err)
 						return
@@ -287,7 +280,7 @@ func TestWitnessOfManyWriters(t *testing.T) {
 				}
 			})
 		}
-		w.watch()
+		w.Watch()
 		users.Wait()
 		requireStays(t, w)
 		keep.Close()
@@ -305,14 +298,14 @@ func TestOnlyAFIFOOfOurOwnIsAWitness(t *testing.T) {
 	for name, want := range map[string]string{
 		"file": "a file of type ----------, want p", "link": "a file of type L", "dir": "a file of type d", "none": "no such file",
 	} {
-		_, err := openWitness(at(name), unknownUser)
+		_, err := Open(at(name), fdlimit.UnknownUser)
 		require.ErrorContains(t, err, "open witness "+at(name)+": ")
 		require.ErrorContains(t, err, want)
 	}
-	_, err := newWitness(dir, "fifo", os.Geteuid())
+	_, err := Make(dir, "fifo", os.Geteuid())
 	require.ErrorContains(t, err, "make witness "+at("fifo")+": file exists")
 	require.FileExists(t, at("link"), "what was there before stays")
-	_, err = newWitness(at("none"), "fifo", os.Geteuid())
+	_, err = Make(at("none"), "fifo", os.Geteuid())
 	require.ErrorIs(t, err, os.ErrNotExist)
 
 	t.Run("of another user", func(t *testing.T) {
@@ -320,7 +313,7 @@ func TestOnlyAFIFOOfOurOwnIsAWitness(t *testing.T) {
 			t.Skip("only root gives a file away")
 		}
 		require.NoError(t, os.Lchown(at("fifo"), 1, 1))
-		_, err := openWitness(at("fifo"), unknownUser)
+		_, err := Open(at("fifo"), fdlimit.UnknownUser)
 		require.ErrorContains(t, err, "a file of user 1, want 0")
 	})
 }
@@ -329,43 +322,43 @@ func TestWitnessesOfNoSessionArePruned(t *testing.T) {
 	dir, uuid := t.TempDir(), layout.UUID{1}
 	session := func(n int) string { return strings.Repeat(fmt.Sprint(n), 32) }
 	make := func(name string) string {
-		w, err := newWitness(dir, name, os.Geteuid())
+		w, err := Make(dir, name, os.Geteuid())
 		require.NoError(t, err)
-		w.leave()
-		return w.path
+		w.Leave()
+		return w.Path
 	}
 	kept := []string{
-		make(witnessName(uuid, 3, session(1))),
-		make(witnessName(uuid, 4, session(2))),
-		make(witnessName(uuid, 33, session(2))),
-		make(witnessName(layout.UUID{2}, 3, session(2))),
-		make(witnessName(uuid, 3, "x")),
+		make(Name(uuid, 3, session(1))),
+		make(Name(uuid, 4, session(2))),
+		make(Name(uuid, 33, session(2))),
+		make(Name(layout.UUID{2}, 3, session(2))),
+		make(Name(uuid, 3, "x")),
 		make("other"),
 	}
-	idle := make(witnessName(uuid, 3, session(2)))
-	w, err := newWitness(dir, witnessName(uuid, 3, session(4)), os.Geteuid())
+	idle := make(Name(uuid, 3, session(2)))
+	w, err := Make(dir, Name(uuid, 3, session(4)), os.Geteuid())
 	require.NoError(t, err)
-	f := writer(t, w)
-	w.leave()
-	odd := filepath.Join(dir, witnessName(uuid, 3, session(5)))
+	f := processtest.OpenFIFO(t, w.Path)
+	w.Leave()
+	odd := filepath.Join(dir, Name(uuid, 3, session(5)))
 	require.NoError(t, os.WriteFile(odd, nil, 0o600))
 
 	belongs := func(s string) bool { return s == session(1) }
-	strays, err := pruneWitnesses(dir, uuid, 3, belongs)
+	strays, err := Prune(dir, uuid, 3, belongs)
 	require.ErrorContains(t, err, odd)
 	require.NoError(t, os.Remove(odd))
-	require.Equal(t, []string{w.path}, strays)
-	for _, path := range append(kept, w.path) {
+	require.Equal(t, []string{w.Path}, strays)
+	for _, path := range append(kept, w.Path) {
 		require.FileExists(t, path)
 	}
 	require.NoFileExists(t, idle)
 
 	f.Close()
-	strays, err = pruneWitnesses(dir, uuid, 3, belongs)
+	strays, err = Prune(dir, uuid, 3, belongs)
 	require.NoError(t, err)
 	require.Empty(t, strays)
-	require.NoFileExists(t, w.path)
-	_, err = pruneWitnesses(filepath.Join(dir, "none"), uuid, 3, belongs)
+	require.NoFileExists(t, w.Path)
+	_, err = Prune(filepath.Join(dir, "none"), uuid, 3, belongs)
 	require.ErrorContains(t, err, "look for witnesses")
 }
 
@@ -374,11 +367,11 @@ func BenchmarkWitness(b *testing.B) {
 	dir := b.TempDir()
 	b.ReportAllocs()
 	for b.Loop() {
-		w, err := newWitness(dir, "w.fifo", os.Geteuid())
+		w, err := Make(dir, "w.fifo", os.Geteuid())
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := w.close(); err != nil {
+		if err := w.Remove(); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -387,11 +380,11 @@ func BenchmarkWitness(b *testing.B) {
 // TestWitnessHosts: whose commands are left is told by names alone.
 func TestWitnessHosts(t *testing.T) {
 	dir, uuid := t.TempDir(), layout.UUID{1}
-	require.Empty(t, witnessHosts(dir, uuid))
-	for _, name := range []string{witnessName(uuid, 3, strings.Repeat("a", 32)), witnessName(uuid, 3, strings.Repeat("b", 32)), witnessName(uuid, 12, "x"),
-		witnessName(layout.UUID{2}, 4, "x"), uuid.String() + "-5.state", uuid.String() + "-x-y.fifo", uuid.String() + "-2001-y.fifo", uuid.String() + "-0-y.fifo"} {
+	require.Empty(t, Hosts(dir, uuid))
+	for _, name := range []string{Name(uuid, 3, strings.Repeat("a", 32)), Name(uuid, 3, strings.Repeat("b", 32)), Name(uuid, 12, "x"),
+		Name(layout.UUID{2}, 4, "x"), uuid.String() + "-5.state", uuid.String() + "-x-y.fifo", uuid.String() + "-2001-y.fifo", uuid.String() + "-0-y.fifo"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
-	require.ElementsMatch(t, []int{3, 12}, witnessHosts(dir, uuid))
-	require.Empty(t, witnessHosts("/nowhere", uuid))
+	require.ElementsMatch(t, []int{3, 12}, Hosts(dir, uuid))
+	require.Empty(t, Hosts("/nowhere", uuid))
 }

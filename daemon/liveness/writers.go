@@ -1,4 +1,4 @@
-package daemon
+package liveness
 
 import (
 	"errors"
@@ -14,12 +14,12 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// holdersOf returns the processes that have a file open for writing: what is
+// Writers returns the processes that have a file open for writing: what is
 // alive of a command, if the file is its witness. This process and the first
 // one, who keeps descriptors for others, are left out. Processes may come and
 // go meanwhile, and without root those of other users are not seen: whoever
 // must be sure repeats it until the witness is gone.
-func holdersOf(path string) ([]process.ID, error) {
+func Writers(path string) ([]process.ID, error) {
 	fail := func(err error) ([]process.ID, error) { return nil, fmt.Errorf("find who has %s open: %w", path, err) }
 	if err := process.CheckProc(); err != nil {
 		return fail(err)
@@ -99,8 +99,8 @@ func (s *holderScan) isWriter(link string) bool {
 	return unix.Stat(link, &st) == nil && st.Dev == s.file.Dev && st.Ino == s.file.Ino
 }
 
-// stopHolders signals all of them that have not ended meanwhile.
-func stopHolders(holders []process.ID, signals ...syscall.Signal) error {
+// Signal signals all of them that have not ended meanwhile.
+func Signal(holders []process.ID, signals ...syscall.Signal) error {
 	var errs []error
 	for _, h := range holders {
 		if err := h.Signal(signals...); err != nil && !process.Gone(err) {

@@ -1,0 +1,27 @@
+package access
+
+import (
+	"os"
+	"strconv"
+	"strings"
+)
+
+// WithoutPolicy returns the rules of this process without a policy.
+func WithoutPolicy() Rules {
+	return Rules{Owner: os.Geteuid(),
+		NobodyUID: Unmapped("/proc/self/uid_map", "/proc/sys/kernel/overflowuid"), NobodyGID: Unmapped("/proc/self/gid_map", "/proc/sys/kernel/overflowgid")}
+}
+
+// Unmapped is the number that the kernel shows of all that have none in this user namespace; -1: all have one.
+func Unmapped(mapping, overflow string) int {
+	text, err := os.ReadFile(mapping)
+	if err != nil || strings.Join(strings.Fields(string(text)), " ") == "0 0 4294967295" {
+		return -1 // without user namespaces there is no such file
+	}
+	if text, err = os.ReadFile(overflow); err == nil {
+		if id, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			return id
+		}
+	}
+	return 65534
+}
