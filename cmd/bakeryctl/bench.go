@@ -2,22 +2,14 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/daemon"
-	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/bench"
-	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/bench"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
 )
 
 const benchLong = `Measure how fast locks are here, beside the floor: the same raw requests on the same device with nothing in between.
@@ -52,25 +44,10 @@ const benchExample = `  bakeryctl bench
   bakeryctl bench --only handover --duration 10s
   bakeryctl bench --json | jq '.uncontended.p50_us, .floor.p50_us'`
 
-const (
-	leastBench = 10 * time.Millisecond
-	mostBench  = time.Hour
-
-	// removeWithin bounds how long it may take to remove the lock.
-	removeWithin = 10 * time.Second
-)
-
-// benchOptions are what the command line says.
-type benchOptions struct {
-	device   string // empty: ask bakeryd
-	duration time.Duration
-	only     []string
-	json     bool
-}
-
 func newBench(a *app) *cobra.Command {
-	o := benchOptions{duration: 2 * time.Second}
-	duration := waitFlag{limit: o.duration}
+	o := bench.Options{Duration: 2 * time.Second}
+	duration := cli.WaitFlag{Limit: o.Duration}
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "bench",
 		Short:   "Measure how fast locks are here, beside what the device allows",
@@ -78,209 +55,45 @@ func newBench(a *app) *cobra.Command {
 		Example: benchExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.duration = duration.limit
-			if err := o.check(cmd.Flags().Changed); err != nil {
-				return &failure{code: exitUsage, err: err, hint: "see bakeryctl bench --help"}
+			o.Duration = duration.Limit
+			if err := o.Check(cmd.Flags().Changed); err != nil {
+				return cli.Usage("bench", "%w", err)
 			}
-			return a.bench(cmd.Context(), o)
+			return a.bench(cmd.Context(), o, asJSON)
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.device, "device", "", "measure on the lockspace at `PATH`, without bakeryd")
+	f.StringVar(&o.Device, "device", "", "measure on the lockspace at `PATH`, without bakeryd")
 	f.Var(&duration, "duration", "for how long each measurement runs, as `TIME`: seconds, or 300ms")
-	f.StringSliceVar(&o.only, "only", nil, "no others than `NAME`, as handover,wrapper; may be given again")
-	f.BoolVar(&o.json, "json", false, "show it as JSON")
+	f.StringSliceVar(&o.Only, "only", nil, "no others than `NAME`, as handover,wrapper; may be given again")
+	f.BoolVar(&asJSON, "json", false, "show it as JSON")
 	return cmd
 }
 
-func (o *benchOptions) check(given func(flag string) bool) error {
-	names := make([]string, len(bench.Names))
-	for i, n := range bench.Names {
-		names[i] = string(n)
-	}
-	unknown := func(name string) bool { return !slices.Contains(names, name) }
-	switch {
-	case given("device") && o.device == "":
-		return errors.New("--device is empty, want the path of a lockspace")
-	case given("device") && given("socket"):
-		return errors.New("--device and --socket exclude each other: with --device no bakeryd is asked")
-	case o.duration < leastBench || o.duration > mostBench:
-		return fmt.Errorf("--duration %v, want %v to %v", o.duration, leastBench, mostBench)
-	case given("only") && len(o.only) == 0:
-		return fmt.Errorf("--only is empty, want some of %s", strings.Join(names, ", "))
-	case slices.ContainsFunc(o.only, unknown):
-		return fmt.Errorf("--only %q, want some of %s", o.only[slices.IndexFunc(o.only, unknown)], strings.Join(names, ", "))
-	}
-	return nil
-}
-
-// wants tells whether one of these is to be measured.
-func (o *benchOptions) wants(names ...bench.Name) bool {
-	return o.only == nil || slices.ContainsFunc(names, func(n bench.Name) bool { return slices.Contains(o.only, string(n)) })
-}
-
 // bench measures, and shows what came out.
-func (a *app) bench(ctx context.Context, o benchOptions) (err error) {
-	signals := openInbox(inheritedSignals())
-	defer func() { signals.close(err) }()
-	ctx, listen := signals.interrupts(ctx)
+func (a *app) bench(ctx context.Context, o bench.Options, asJSON bool) (err error) {
+	inbox := signals.Open(signals.Inherited())
+	defer func() { inbox.Close(err) }()
+	ctx, listen := inbox.Interrupts(ctx)
 	defer listen()
-	p := a.progress()
-	own := *a
-	own.stderr = p.log(a.stderr)
-	b := &benching{app: &own, console: a.stderr, o: o, socket: a.socket, why: map[bench.Name]string{}}
-	p.begin("joining the lockspace", 0)
-	b.begun = func(name bench.Name, lasts time.Duration) { p.begin("measuring "+string(name), lasts) }
-	report, err := b.run(ctx)
-	p.stop()
-	err = errors.Join(a.benchFailure(ctx, o, err), b.end())
+	o.Socket, o.Stderr = a.socket, a.stderr
+	report, err := bench.Run(ctx, o)
 	if err != nil {
 		return err
 	}
-	if o.json {
-		return writeJSON(a.stdout, report)
+	if asJSON {
+		return render.WriteJSON(a.stdout, report)
 	}
-	return showBench(a.stdout, report)
+	return bench.Show(a.stdout, report)
 }
 
-// benching is a bench under way, and what it has to leave as it was.
-type benching struct {
-	*app
-	o      benchOptions
-	socket string
-	lock   string // empty: it was not made
-	child  *benchChild
-	inside []*daemon.Daemon
-	why    map[bench.Name]string // what cannot be measured
-	begun  func(bench.Name, time.Duration)
-
-	console io.Writer // of the child, which writes by itself
-}
-
-func (b *benching) run(ctx context.Context) (*benchReport, error) {
-	if b.o.device != "" {
-		if err := b.startChild(ctx); err != nil {
-			return nil, err
-		}
+// newBenchHost is the child's command, for nobody else to use.
+func newBenchHost(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: bench.HostCommand + " DEVICE", Hidden: true, Args: oneDevice,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return bench.Serve(cmd.Context(), args[0], a.socket, a.stdin, a.stdout, a.stderr)
+		},
 	}
-	asked := *b.app
-	asked.socket = b.socket
-	before, err := asked.status(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	if b.o.wants(bench.InProcess, bench.HandOver, bench.HandOff) {
-		if err := b.join(ctx, before.Lockspace.Device); err != nil {
-			return nil, err
-		}
-	}
-	if err := b.create(ctx); err != nil {
-		return nil, err
-	}
-	cfg := bench.Config{Bakeryd: bench.Served(b.socket, b.lock), Duration: b.o.duration, Why: b.why, Begun: b.begun}
-	for _, name := range b.o.only {
-		cfg.Only = append(cfg.Only, bench.Name(name))
-	}
-	for _, d := range b.inside {
-		cfg.Inside = append(cfg.Inside, bench.Joined(d, b.lock))
-	}
-	if b.o.wants(bench.Wrapper) {
-		flock, err := os.CreateTemp("", "bakeryctl-bench")
-		if err != nil {
-			return nil, err
-		}
-		defer os.Remove(flock.Name())
-		defer flock.Close()
-		cfg.Commands = b.commands(flock.Name())
-	}
-	result, err := bench.Run(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return newBenchReport(before, result), nil
-}
-
-// create makes the lock.
-func (b *benching) create(ctx context.Context) error {
-	var random [4]byte
-	_, _ = rand.Read(random[:]) // never fails
-	name := fmt.Sprintf("bakeryctl-bench-%d-%x", os.Getpid(), random)
-	// Who may not remove the lock is not to make it: it would stay.
-	if err := removeBy(b.socket, name); err != nil {
-		return err
-	}
-	b.lock = name // it may be made though the answer does not come
-	_, _, err := client.New(b.socket).Create(ctx, name, 1)
-	return err
-}
-
-// commands are what the wrapper is compared by; nil if there is none.
-func (b *benching) commands(flocked string) *bench.Commands {
-	alone, err := exec.LookPath("true")
-	if err != nil {
-		b.why[bench.Wrapper] = "there is no true(1): " + err.Error()
-		return nil
-	}
-	self, err := os.Executable()
-	if err != nil {
-		b.why[bench.Wrapper] = "it is not known which program this is: " + err.Error()
-		return nil
-	}
-	c := &bench.Commands{
-		Locked: bench.Command{Path: self, Args: []string{os.Args[0], "--socket", b.socket, "lock", b.lock, "--", alone}},
-		True:   bench.Command{Path: alone, Args: []string{"true"}},
-	}
-	if flock, err := exec.LookPath("flock"); err != nil {
-		c.NoFlock = "there is no flock(1); install util-linux"
-	} else {
-		c.Flock = bench.Command{Path: flock, Args: []string{"flock", flocked, alone}}
-	}
-	return c
-}
-
-// end leaves all as it was: first the lock, while there is a host to remove it.
-func (b *benching) end() error {
-	errs := []error{b.remove()}
-	left := make([]error, len(b.inside))
-	all := make(chan struct{})
-	for i, d := range b.inside {
-		go func() {
-			left[i] = leave(d)
-			all <- struct{}{}
-		}()
-	}
-	for range b.inside {
-		<-all
-	}
-	errs = append(errs, left...)
-	if b.child != nil {
-		errs = append(errs, b.child.end())
-	}
-	if err := errors.Join(errs...); err != nil {
-		return &failure{code: exitUnavailable, err: err}
-	}
-	return nil
-}
-
-// remove removes the lock, by bakeryd or, if that fails, by a host in this process.
-func (b *benching) remove() error {
-	if b.lock == "" {
-		return nil
-	}
-	err := removeBy(b.socket, b.lock)
-	for _, d := range b.inside {
-		if err == nil {
-			break
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
-		if e := d.Remove(ctx, b.lock, false); e == nil || errors.Is(e, api.ErrNoLock) {
-			err = nil
-		}
-		cancel()
-	}
-	if err != nil {
-		return fmt.Errorf("the lock was not removed, bakeryctl rm %s does that: %w", b.lock, err)
-	}
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
@@ -17,7 +18,13 @@ import (
 // cgroupParent returns the directory in which commands started by this test get their groups.
 func cgroupParent(t *testing.T) string {
 	t.Helper()
-	g, err := makeGroup("")
+	self, err := cgroup.WrapperOf(os.Getpid(), "")
+	require.NoError(t, err)
+	var g *cgroup.Group
+	parents, err := cgroup.Parents(os.Getpid())
+	if err == nil {
+		g, err = cgroup.Make(parents, self)
+	}
 	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("no cgroup of version 2 can be made here, and CI skips nothing: ", err)
@@ -85,7 +92,7 @@ func TestCommandRunsWithoutACgroup(t *testing.T) {
 	eventually(t, "the command to show its group", func() bool { return read(t, dir, "group") != "" })
 	require.NotContains(t, read(t, dir, "group"), "bakeryctl-")
 	close(running)
-	p.exits(exitLost)
+	p.exits(cli.ExitLost)
 	for name, pid := range members {
 		require.False(t, alive(pid), "%s runs on", name)
 	}

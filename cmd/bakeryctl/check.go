@@ -4,13 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"os/signal"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
@@ -61,9 +63,9 @@ Exit codes:
 
 // check verifies, repairs if it is asked to, and then verifies again.
 func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error {
-	p := a.progress()
-	defer p.stop()
-	o := check.Options{Progress: p.sayer(a.stderr), Counter: p.counter()}
+	p := render.StartProgress(a.stderr)
+	defer p.Stop()
+	o := check.Options{Progress: p.Sayer(a.stderr), Counter: p.Counter()}
 	c, err := checkDevice(ctx, path, o)
 	if err != nil {
 		return err
@@ -72,26 +74,26 @@ func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error
 	if repair && hasRepairs(c) {
 		repaired, err = daemon.Repair(ctx, path, c, daemon.RepairOptions{
 			Progress: o.Progress,
-			Config:   daemon.Config{Logger: slog.New(slog.NewTextHandler(p.log(a.stderr), &slog.HandlerOptions{Level: slog.LevelWarn}))},
+			Config:   daemon.Config{Logger: ondevice.Logger(p.Log(a.stderr))},
 		})
 		if ctx.Err() != nil {
-			return &failure{code: exitSignal + int(syscall.SIGINT), err: err}
+			return &cli.Failure{Code: cli.ExitSignal + int(syscall.SIGINT), Err: err}
 		}
 		if err != nil {
-			return &failure{code: exitNoDevice, err: fmt.Errorf("repair the lockspace on %s: %w", path, err), hint: deviceHint(err)}
+			return &cli.Failure{Code: cli.ExitNoDevice, Err: fmt.Errorf("repair the lockspace on %s: %w", path, err), Hint: ondevice.Hint(err)}
 		}
 		if c, err = checkDevice(ctx, path, o); err != nil {
 			return err
 		}
 	}
-	p.stop()
+	p.Stop()
 	if asJSON {
 		err = writeCheckJSON(a.stdout, c, repaired)
 	} else {
 		err = showCheck(a.stdout, c, repaired, a.paint())
 	}
 	if err == nil && c.Count(check.SeverityError) > 0 {
-		err = &failure{code: exitConflict}
+		err = &cli.Failure{Code: cli.ExitConflict}
 	}
 	return err
 }
@@ -106,9 +108,9 @@ func checkDevice(ctx context.Context, path string, o check.Options) (*check.Resu
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, &failure{code: exitSignal + int(syscall.SIGINT)}
+		return nil, &cli.Failure{Code: cli.ExitSignal + int(syscall.SIGINT)}
 	}
-	return nil, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
+	return nil, ondevice.Failure(err)
 }
 
 func hasRepairs(c *check.Result) bool {
@@ -121,7 +123,7 @@ func hasRepairs(c *check.Result) bool {
 }
 
 // showCheck writes what was repaired, the findings, the worst first, and a line that sums them up.
-func showCheck(w io.Writer, c *check.Result, repaired []daemon.Repaired, p paint) error {
+func showCheck(w io.Writer, c *check.Result, repaired []daemon.Repaired, p render.Paint) error {
 	var b strings.Builder
 	for _, r := range repaired {
 		switch {
@@ -136,7 +138,7 @@ func showCheck(w io.Writer, c *check.Result, repaired []daemon.Repaired, p paint
 	for _, severity := range []check.Severity{check.SeverityError, check.SeverityWarning, check.SeverityNote} {
 		for _, f := range c.Findings {
 			if f.Severity == severity {
-				fmt.Fprintf(&b, "%s: %s at byte %d: %s\n  %s\n", p.of(severityLevel(f.Severity), string(f.Severity)), f.What, f.Offset, f.Problem, f.Mend)
+				fmt.Fprintf(&b, "%s: %s at byte %d: %s\n  %s\n", p.Of(severityLevel(f.Severity), string(f.Severity)), f.What, f.Offset, f.Problem, f.Mend)
 			}
 		}
 	}
@@ -145,27 +147,27 @@ func showCheck(w io.Writer, c *check.Result, repaired []daemon.Repaired, p paint
 	return err
 }
 
-func severityLevel(s check.Severity) level {
+func severityLevel(s check.Severity) render.Level {
 	switch s {
 	case check.SeverityError:
-		return bad
+		return render.Bad
 	case check.SeverityWarning:
-		return warn
+		return render.Warn
 	}
-	return soft
+	return render.Soft
 }
 
 func checkSummary(c *check.Result) string {
 	var parts []string
 	for _, s := range []check.Severity{check.SeverityError, check.SeverityWarning, check.SeverityNote} {
 		if n := c.Count(s); n > 0 {
-			parts = append(parts, count(n, string(s)))
+			parts = append(parts, render.Count(n, string(s)))
 		}
 	}
 	if len(parts) == 0 {
 		parts = []string{"clean"}
 	}
-	return fmt.Sprintf("%s: %s, %s, %s", strings.Join(parts, ", "), count(c.Hosts, "host"), count(c.Locks, "lock"), count(c.Records, "record"))
+	return fmt.Sprintf("%s: %s, %s, %s", strings.Join(parts, ", "), render.Count(c.Hosts, "host"), render.Count(c.Locks, "lock"), render.Count(c.Records, "record"))
 }
 
 func writeCheckJSON(w io.Writer, c *check.Result, repaired []daemon.Repaired) error {
@@ -183,7 +185,7 @@ func writeCheckJSON(w io.Writer, c *check.Result, repaired []daemon.Repaired) er
 		}
 		repairs = append(repairs, j)
 	}
-	return writeJSON(w, struct {
+	return render.WriteJSON(w, struct {
 		Device   string          `json:"device"`
 		UUID     layout.UUID     `json:"uuid"`
 		Name     string          `json:"name"`

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/daemon"
 )
 
@@ -26,7 +27,7 @@ func (a *app) completeLock(cmd *cobra.Command, args []string, begun string) ([]c
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.patience)
 	defer cancel()
 	var list daemon.LockList
-	if err := ask(ctx, a.socket, http.MethodGet, "/v1/locks", nil, &list); err != nil {
+	if err := call.Ask(ctx, a.socket, http.MethodGet, "/v1/locks", nil, &list); err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var names []cobra.Completion

@@ -10,12 +10,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call/calltest"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 )
 
 // TestCompletion: names come from bakeryd, where a name belongs and nowhere else.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
-	s := serveEvents(t, 200, `{"locks": [{"name": "nightly-backup"}, {"name": "night watch"}, {"name": "deploy"}, {"name": "ö"}]}`)
+	s := calltest.Serve(t, 200, `{"locks": [{"name": "nightly-backup"}, {"name": "night watch"}, {"name": "deploy"}, {"name": "ö"}]}`)
 	const noFiles, files = ":4", ":0"
 	for line, want := range map[string][]string{
 		"lock |n":                      {"nightly-backup", "night watch", noFiles},
@@ -35,8 +38,8 @@ func TestCompletion(t *testing.T) {
 		"--socket|/nonesuch|locks|--j": {"--json\tshow it as JSON", noFiles},
 	} {
 		args := strings.Split(strings.ReplaceAll(line, " ", ""), "|")
-		code, out := complete(t, soon, s.socket, args...)
-		require.Equal(t, exitOK, code, line)
+		code, out := complete(t, soon, s.Socket, args...)
+		require.Equal(t, cli.ExitOK, code, line)
 		require.Equal(t, strings.Join(want, "\n")+"\n", out, line)
 	}
 }
@@ -49,10 +52,10 @@ func TestCompletionDoesNotWait(t *testing.T) {
 	require.NoError(t, err)
 	defer ln.Close()
 	code, out := complete(t, completionPatience, mute, "lock", "")
-	require.Equal(t, exitOK, code)
+	require.Equal(t, cli.ExitOK, code)
 	require.Equal(t, ":4\n", out)
 	code, out = complete(t, soon, filepath.Join(t.TempDir(), "none"), "lock", "")
-	require.Equal(t, exitOK, code)
+	require.Equal(t, cli.ExitOK, code)
 	require.Equal(t, ":4\n", out)
 }
 

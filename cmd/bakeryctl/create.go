@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/layout"
@@ -42,7 +42,7 @@ Exit codes:
 		Args: oneLock("create"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if permits < 1 || permits > layout.MaxHosts {
-				return callUsage("create", "--permits %d, want 1 to the number of hosts of the lockspace", permits)
+				return cli.Usage("create", "--permits %d, want 1 to the number of hosts of the lockspace", permits)
 			}
 			return a.create(cmd.Context(), args[0], permits, asJSON)
 		},
@@ -55,10 +55,10 @@ Exit codes:
 func (a *app) create(ctx context.Context, name string, permits int, asJSON bool) error {
 	lock, created, err := client.New(a.socket).Create(ctx, name, permits)
 	if err != nil {
-		return a.callFailure(err)
+		return call.Failure(err)
 	}
 	if asJSON {
-		return writeJSON(a.stdout, struct {
+		return render.WriteJSON(a.stdout, struct {
 			client.LockInfo
 			Created bool `json:"created"`
 		}{lock, created})
@@ -67,48 +67,19 @@ func (a *app) create(ctx context.Context, name string, permits int, asJSON bool)
 	if created {
 		what = "created %s, %s\n"
 	}
-	_, err = fmt.Fprintf(a.stdout, what, text.Printable(lock.Name), count(lock.Permits, "permit"))
+	_, err = fmt.Fprintf(a.stdout, what, text.Printable(lock.Name), render.Count(lock.Permits, "permit"))
 	return err
-}
-
-func callUsage(command, format string, args ...any) *failure {
-	return &failure{code: exitUsage, err: fmt.Errorf(format, args...), hint: "see bakeryctl " + command + " --help"}
 }
 
 // oneLock wants a lock's name for an argument, and nothing else.
 func oneLock(command string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return callUsage(command, "%s wants one NAME, not %d", command, len(args))
+			return cli.Usage(command, "%s wants one NAME, not %d", command, len(args))
 		}
 		if err := layout.ValidateLockName(args[0]); err != nil {
-			return callUsage(command, "%w", err)
+			return cli.Usage(command, "%w", err)
 		}
 		return nil
 	}
-}
-
-// callFailure gives an error of a call of bakeryd's an exit code.
-func (a *app) callFailure(err error) *failure {
-	f := &failure{code: exitUnavailable, err: err}
-	var refusal *client.Error
-	switch {
-	case errors.As(err, &refusal):
-		f.hint = refusal.Hint
-		switch refusal.Code {
-		case api.CodeInvalid:
-			f.code = exitUsage
-		case api.CodeDevice, api.CodeFull:
-			f.code = exitNoDevice
-		case api.CodeForbidden:
-			f.code = exitForbidden
-		case api.CodeBusy, api.CodeTimeout, api.CodeMissing:
-			f.code = exitConflict
-		}
-	case errors.Is(err, syscall.EACCES):
-		f.hint = hintClosed
-	case errors.Is(err, client.ErrUnreachable):
-		f.hint = hintDown
-	}
-	return f
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
@@ -73,7 +74,7 @@ func TestCommandIsStoppedInTimeWithoutBakeryd(t *testing.T) {
 			eventually(t, "SIGTERM", func() bool { return read(t, dir, "log") != "" })
 			require.True(t, alive(p.cmd.Process.Pid) && alive(members["stubborn"]), "killed together with SIGTERM")
 			eventually(t, "those who heed SIGTERM to end", func() bool { return !alive(members["child"]) && !alive(members["orphan"]) })
-			p.exits(exitLost)
+			p.exits(cli.ExitLost)
 			require.Equal(t, "TERM\n", read(t, dir, "log"))
 			require.Empty(t, in(t, dir), "run on")
 			lines := strings.Split(p.told(), "\n")
@@ -138,7 +139,7 @@ func TestRenewalAfterTheWarningChangesNothing(t *testing.T) {
 	p.expect("TERM")
 	close(asked)
 	require.True(t, b.Held(), "released while the command runs")
-	p.exits(exitLost)
+	p.exits(cli.ExitLost)
 	require.False(t, alive(pid), "the command runs")
 	require.Contains(t, p.told(), "was not renewed\n")
 	require.Contains(t, p.told(), "did not stop in time\n")
@@ -158,7 +159,7 @@ func TestSuspendedWrapperStopsTheCommandAtOnce(t *testing.T) {
 	b.Kill()
 	leaseEnds(t, lease)
 	p.signal(syscall.SIGCONT)
-	p.exits(exitLost)
+	p.exits(cli.ExitLost)
 	require.False(t, alive(pid), "the command runs")
 	require.Contains(t, p.told(), "the lease ended without a renewal\n")
 }
@@ -185,5 +186,5 @@ func TestCleaningUpIsNotInterrupted(t *testing.T) {
 	p.expect("ready")
 	close(running)
 	require.Equal(t, "clean", p.line())
-	p.exits(exitLost)
+	p.exits(cli.ExitLost)
 }

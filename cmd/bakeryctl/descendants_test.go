@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
@@ -128,7 +129,7 @@ func TestLostLockStopsDescendants(t *testing.T) {
 				eventually(t, "a process to be stopped", func() bool { return state(pid) == "T" })
 			}
 			close(running)
-			p.exits(exitLost)
+			p.exits(cli.ExitLost)
 			for name, pid := range members {
 				require.False(t, alive(pid), "%s runs on", name)
 			}
@@ -169,7 +170,7 @@ func TestLostLockSparesOlderChildren(t *testing.T) {
 	p.start()
 	members := pids(t, dir, "older", "command")
 	close(running)
-	p.exits(exitLost)
+	p.exits(cli.ExitLost)
 	require.False(t, alive(members["command"]))
 	require.True(t, alive(members["older"]))
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 )
 
 func TestDeviceLockExcludes(t *testing.T) {
@@ -74,7 +76,7 @@ func TestDeviceNotUsable(t *testing.T) {
 	}
 	for _, test := range tests {
 		p := begin(t, append(append([]string{"lock"}, test.args...), "x", "--", "echo", "ran")...)
-		require.Equal(t, exitNoDevice, p.wait(), test.args)
+		require.Equal(t, cli.ExitNoDevice, p.wait(), test.args)
 		message, hint, _ := strings.Cut(p.told(), "\nhint: ")
 		if !strings.HasPrefix(message, "bakeryctl: ") || strings.TrimSuffix(hint, "\n") != test.hint {
 			t.Errorf("%v: standard error %q, want the hint %q", test.args, p.told(), test.hint)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/daemon/text"
@@ -35,7 +36,7 @@ With --json each record is an object on a line of its own.`,
 				show = dumpJSON
 			}
 			if err := dump(a.stdout, args[0], show); err != nil {
-				return &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
+				return ondevice.Failure(err)
 			}
 			return nil
 		},

@@ -15,6 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -69,7 +72,7 @@ give the files of several with --file.`,
 
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(args, cmd.Flags().Changed("limit"), time.Now()); err != nil {
-				return &failure{code: exitUsage, err: err, hint: "see bakeryctl events --help"}
+				return cli.Usage("events", "%w", err)
 			}
 			if len(o.files) > 0 {
 				return a.eventsOfFiles(&o)
@@ -98,16 +101,16 @@ func (o *eventsOptions) check(args []string, limited bool, now time.Time) (err e
 		}
 	}
 	if o.since != "" {
-		if o.query.From, err = parseMoment(o.since, now); err != nil {
+		if o.query.From, err = cli.ParseMoment(o.since, now); err != nil {
 			return fmt.Errorf("--since %w", err)
 		}
 	}
 	if o.until != "" {
-		if o.query.Until, err = parseMoment(o.until, now); err != nil {
+		if o.query.Until, err = cli.ParseMoment(o.until, now); err != nil {
 			return fmt.Errorf("--until %w", err)
 		}
 		if !o.query.Until.After(o.query.From) {
-			return fmt.Errorf("--until %s is not after --since %s", eventTime(o.query.Until), eventTime(o.query.From))
+			return fmt.Errorf("--until %s is not after --since %s", show.EventTime(o.query.Until), show.EventTime(o.query.From))
 		}
 	}
 	switch {
@@ -145,12 +148,12 @@ func (o *eventsOptions) call() string {
 
 // eventsOfDaemon shows what bakeryd has, as it comes.
 func (a *app) eventsOfDaemon(ctx context.Context, o *eventsOptions) error {
-	resp, err := answerOf(ctx, a.socket, http.MethodGet, o.call(), nil)
+	resp, err := call.Answer(ctx, a.socket, http.MethodGet, o.call(), nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	show := newEventTable(a.stdout, a.paint())
+	show := show.NewEventTable(a.stdout, a.paint())
 	in := bufio.NewReader(resp.Body)
 	for {
 		line, err := in.ReadBytes('\n')
@@ -158,19 +161,19 @@ func (a *app) eventsOfDaemon(ctx context.Context, o *eventsOptions) error {
 		case errors.Is(err, io.EOF) && len(line) == 0 && !o.follow:
 			return nil
 		case errors.Is(err, io.EOF) && len(line) == 0:
-			return &failure{code: exitUnavailable, err: fmt.Errorf("bakeryd at %s has ended", a.socket),
-				hint: "when it is started again, bakeryctl events --since shows what was missed"}
+			return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("bakeryd at %s has ended", a.socket),
+				Hint: "when it is started again, bakeryctl events --since shows what was missed"}
 		case err != nil:
-			return unreachable(a.socket, fmt.Errorf("read its events: %w", err))
+			return call.Unreachable(a.socket, fmt.Errorf("read its events: %w", err))
 		}
 		if o.json {
 			_, err = a.stdout.Write(line)
 		} else {
 			var e events.Event
 			if err := json.Unmarshal(line, &e); err != nil {
-				return unreachable(a.socket, fmt.Errorf("read its events: %w", err))
+				return call.Unreachable(a.socket, fmt.Errorf("read its events: %w", err))
 			}
-			err = show.row(&e)
+			err = show.Row(&e)
 		}
 		if err != nil {
 			return err
@@ -187,20 +190,20 @@ func (a *app) eventsOfFiles(o *eventsOptions) error {
 			return nil
 		})
 		if err != nil {
-			return &failure{code: exitNoDevice, err: err, hint: "bakeryd keeps them in its --state-dir, as LOCKSPACE-ID.events"}
+			return &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: "bakeryd keeps them in its --state-dir, as LOCKSPACE-ID.events"}
 		}
 	}
 	slices.SortStableFunc(all, func(a, b events.Event) int { return a.At.Compare(b.At) })
 	if o.limit > 0 {
 		all = all[max(0, len(all)-o.limit):]
 	}
-	show, enc := newEventTable(a.stdout, a.paint()), events.NewEncoder(a.stdout)
+	show, enc := show.NewEventTable(a.stdout, a.paint()), events.NewEncoder(a.stdout)
 	for i := range all {
 		var err error
 		if o.json {
 			err = enc.Encode(&all[i])
 		} else {
-			err = show.row(&all[i])
+			err = show.Row(&all[i])
 		}
 		if err != nil {
 			return err
@@ -208,5 +211,3 @@ func (a *app) eventsOfFiles(o *eventsOptions) error {
 	}
 	return nil
 }
-
-func eventTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05.000") }

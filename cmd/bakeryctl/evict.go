@@ -7,15 +7,17 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
 	"github.com/bakeryd/bakeryd/daemon/report"
-	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
 // evictPatience is how long bakeryd may take to publish a verdict, and a little more than it takes at most.
@@ -49,7 +51,7 @@ Exit codes:
   bakeryctl evict 3 --forget`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return evictUsage("evict wants one HOST, not %d", len(args))
+				return cli.Usage("evict", "evict wants one HOST, not %d", len(args))
 			}
 			return nil
 		},
@@ -63,24 +65,20 @@ Exit codes:
 
 type evictOptions struct{ yes, forget bool }
 
-func evictUsage(format string, args ...any) *failure {
-	return &failure{code: exitUsage, err: fmt.Errorf(format, args...), hint: "see bakeryctl evict --help"}
-}
-
 // evict shows a host, asks, and has it evicted. What is said before that goes to standard error: it is no result.
 func (a *app) evict(ctx context.Context, name string, o evictOptions) error {
-	report, err := statusOfDaemon(ctx, a.socket)
+	status, err := show.Ask(ctx, a.socket)
 	if err != nil {
 		return err
 	}
-	h, err := findHost(report, name)
+	h, err := show.FindHost(status, name)
 	if err == nil {
-		err = evictable(report, h, o)
+		err = evictable(status, h, o)
 	}
 	if err != nil {
 		return err
 	}
-	if err := writeTable(a.stderr, func(w io.Writer) { describeEviction(w, report, h, o) }); err != nil {
+	if err := render.WriteTable(a.stderr, func(w io.Writer) { describeEviction(w, status, h, o) }); err != nil {
 		return err
 	}
 	if !o.yes {
@@ -91,51 +89,12 @@ func (a *app) evict(ctx context.Context, name string, o evictOptions) error {
 	return a.sendEviction(ctx, h, o)
 }
 
-// findHost finds a host by its id or name. Of several with one name it is the one that has not left, if there is
-// but one.
-func findHost(r *report.Report, name string) (*report.Host, error) {
-	if id, err := strconv.Atoi(name); err == nil {
-		if h := hostByID(r.Hosts, id); h != nil {
-			return h, nil
-		}
-		for _, d := range r.Damaged {
-			if d.Kind == lockspace.KindHost && d.Host == id {
-				return nil, &failure{code: exitUsage, err: fmt.Errorf("the record of host %d cannot be read, and this host never read it: %s", id, d.Error),
-					hint: fmt.Sprintf("bakeryctl check --repair writes it, unless bakeryd runs on host %d", id)}
-			}
-		}
-	}
-	var all, present []*report.Host
-	for i := range r.Hosts {
-		if h := &r.Hosts[i]; h.Name == name {
-			all = append(all, h)
-			if health(*h) != report.HealthLeft {
-				present = append(present, h)
-			}
-		}
-	}
-	if len(present) > 0 {
-		all = present
-	}
-	switch len(all) {
-	case 0:
-		return nil, &failure{code: exitUsage, err: fmt.Errorf("no host %s has joined", text.Printable(name)), hint: "bakeryctl hosts shows those that have"}
-	case 1:
-		return all[0], nil
-	}
-	var ids []string
-	for _, h := range all {
-		ids = append(ids, strconv.Itoa(h.ID))
-	}
-	return nil, &failure{code: exitUsage, err: fmt.Errorf("%s is the name of hosts %s", text.Printable(name), strings.Join(ids, ", ")), hint: "give the id"}
-}
-
 // evictable says why there is nothing to be evicted.
 func evictable(r *report.Report, h *report.Host, o evictOptions) error {
 	no := func(what, hint string) error {
-		return &failure{code: exitUsage, err: fmt.Errorf("%s %s", hostLabel(h), what), hint: hint}
+		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("%s %s", show.HostLabel(h), what), Hint: hint}
 	}
-	switch health(*h) {
+	switch show.Health(*h) {
 	case report.HealthLeft:
 		return no("has left: its locks are free, there is nothing to evict", "")
 	case report.HealthJoining:
@@ -158,33 +117,26 @@ func isThisHost(r *report.Report, h *report.Host) bool {
 	return r.ThisHost != nil && r.ThisHost.ID == h.ID
 }
 
-func hostLabel(h *report.Host) string {
-	if h.Name == "" {
-		return fmt.Sprintf("host %d", h.ID)
-	}
-	return fmt.Sprintf("host %d (%s)", h.ID, text.Printable(h.Name))
-}
-
 // describeEviction shows what is known of a host, and what its eviction would do.
 func describeEviction(w io.Writer, r *report.Report, h *report.Host, o evictOptions) {
 	var holds, waits []string
 	for _, l := range r.Locks {
 		for _, x := range l.Holders {
-			if x.Host == h.ID && (len(holds) == 0 || holds[len(holds)-1] != lockName(l)) {
-				holds = append(holds, lockName(l))
+			if x.Host == h.ID && (len(holds) == 0 || holds[len(holds)-1] != show.LockName(l)) {
+				holds = append(holds, show.LockName(l))
 			}
 		}
 		for _, q := range l.Queue {
 			if q.Host == h.ID {
-				waits = append(waits, lockName(l))
+				waits = append(waits, show.LockName(l))
 			}
 		}
 	}
-	fmt.Fprintf(w, "%s\n", hostLabel(h))
-	fmt.Fprintf(w, "  state\t%s\n", hostState(*h))
-	fmt.Fprintf(w, "  seen\t%s\n", seen(*h, r.Lockspace.Policy))
+	fmt.Fprintf(w, "%s\n", show.HostLabel(h))
+	fmt.Fprintf(w, "  state\t%s\n", show.HostState(*h))
+	fmt.Fprintf(w, "  seen\t%s\n", show.Seen(*h, r.Lockspace.Policy))
 	fmt.Fprintf(w, "  incarnation\t%016x\n", h.Incarnation)
-	fmt.Fprintf(w, "  watchdog\t%s\n", watchdog(*h))
+	fmt.Fprintf(w, "  watchdog\t%s\n", show.Watchdog(*h))
 	fmt.Fprintf(w, "  holds\t%s\n", listed(holds))
 	fmt.Fprintf(w, "  waits for\t%s\n", listed(waits))
 	fmt.Fprintf(w, "%s\n", consequence(r, h, o))
@@ -210,7 +162,7 @@ const (
 )
 
 func consequence(r *report.Report, h *report.Host, o evictOptions) string {
-	switch kind := health(*h); {
+	switch kind := show.Health(*h); {
 	case isThisHost(r, h):
 		return "It is this host: its bakeryd stops the holders of its locks, then leaves and ends."
 	case kind == report.HealthDead:
@@ -226,10 +178,10 @@ func consequence(r *report.Report, h *report.Host, o evictOptions) string {
 // confirm asks. Before the answer is acted on it is looked whether it was given to what is still the case.
 func (a *app) confirm(ctx context.Context, h *report.Host) error {
 	in, ok := a.stdin.(*os.File)
-	if !ok || !isTerminal(in) {
-		return &failure{code: exitUsage, err: fmt.Errorf("%s is not evicted: there is no terminal to ask at", hostLabel(h)), hint: "--yes evicts it without asking"}
+	if !ok || !term.Is(in) {
+		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("%s is not evicted: there is no terminal to ask at", show.HostLabel(h)), Hint: "--yes evicts it without asking"}
 	}
-	fmt.Fprintf(a.stderr, "Evict %s? [y/N] ", hostLabel(h))
+	fmt.Fprintf(a.stderr, "Evict %s? [y/N] ", show.HostLabel(h))
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	if err != nil {
 		fmt.Fprintln(a.stderr)
@@ -237,15 +189,15 @@ func (a *app) confirm(ctx context.Context, h *report.Host) error {
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
 	default:
-		return &failure{code: exitConflict, err: fmt.Errorf("%s is not evicted", hostLabel(h))}
+		return &cli.Failure{Code: cli.ExitConflict, Err: fmt.Errorf("%s is not evicted", show.HostLabel(h))}
 	}
-	report, err := statusOfDaemon(ctx, a.socket)
+	status, err := show.Ask(ctx, a.socket)
 	if err != nil {
 		return err
 	}
-	now := hostByID(report.Hosts, h.ID)
-	if now == nil || now.Incarnation != h.Incarnation || health(*now) != health(*h) {
-		return &failure{code: exitUnavailable, err: fmt.Errorf("%s is not evicted: it has changed since it was shown", hostLabel(h)), hint: "look at it again"}
+	now := show.HostByID(status.Hosts, h.ID)
+	if now == nil || now.Incarnation != h.Incarnation || show.Health(*now) != show.Health(*h) {
+		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("%s is not evicted: it has changed since it was shown", show.HostLabel(h)), Hint: "look at it again"}
 	}
 	return nil
 }
@@ -260,16 +212,16 @@ func (a *app) sendEviction(ctx context.Context, h *report.Host, o evictOptions) 
 		Forget      bool   `json:"forget"`
 	}{h.ID, h.Incarnation, o.forget}
 	var answer struct{ Outcome string }
-	if err := ask(ctx, a.socket, http.MethodPost, "/v1/evict", request, &answer); err != nil {
+	if err := call.Ask(ctx, a.socket, http.MethodPost, "/v1/evict", request, &answer); err != nil {
 		return err
 	}
 	switch {
 	case answer.Outcome != "dead":
-		fmt.Fprintf(a.stdout, "%s asked to leave; bakeryctl hosts shows when it has\n", hostLabel(h))
+		fmt.Fprintf(a.stdout, "%s asked to leave; bakeryctl hosts shows when it has\n", show.HostLabel(h))
 	case o.forget:
-		fmt.Fprintf(a.stdout, "%s declared dead, its id is free for other machines\n", hostLabel(h))
+		fmt.Fprintf(a.stdout, "%s declared dead, its id is free for other machines\n", show.HostLabel(h))
 	default:
-		fmt.Fprintf(a.stdout, "%s declared dead\n", hostLabel(h))
+		fmt.Fprintf(a.stdout, "%s declared dead\n", show.HostLabel(h))
 	}
 	return nil
 }

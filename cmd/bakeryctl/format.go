@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/daemon/text"
@@ -66,8 +67,7 @@ the lease of the old hosts has run out.`,
 // oneDevice is for commands that take a device and nothing else.
 func oneDevice(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return &failure{code: exitUsage, err: fmt.Errorf("%s wants one DEVICE, not %d", cmd.Name(), len(args)),
-			hint: "see " + cmd.CommandPath() + " --help"}
+		return cli.Usage(cmd.Name(), "%s wants one DEVICE, not %d", cmd.Name(), len(args))
 	}
 	return nil
 }
@@ -85,10 +85,10 @@ func parseStride(text string) (int, error) {
 }
 
 func (a *app) format(ctx context.Context, path string, o format.Options, asJSON bool) error {
-	p := a.progress()
-	o.Progress, o.Counter = p.sayer(a.stderr), p.counter()
+	p := render.StartProgress(a.stderr)
+	o.Progress, o.Counter = p.Sayer(a.stderr), p.Counter()
 	result, err := format.Format(ctx, path, o)
-	p.stop()
+	p.Stop()
 	if err != nil {
 		return formatFailure(err)
 	}
@@ -103,7 +103,7 @@ func (a *app) format(ctx context.Context, path string, o format.Options, asJSON 
 	if result.Created {
 		verb = "made"
 	}
-	w := newTable(a.stdout)
+	w := render.NewTable(a.stdout)
 	fmt.Fprintf(w, "%s %s\n", verb, text.Printable(result.Path))
 	fmt.Fprintf(w, "  uuid\t%v\n  name\t%s\n", sb.UUID, text.Printable(sb.Name))
 	fmt.Fprintf(w, "  hosts\t%d\n  locks\t%d\n", sb.Geometry.Hosts, sb.Geometry.Locks)
@@ -114,7 +114,7 @@ func (a *app) format(ctx context.Context, path string, o format.Options, asJSON 
 
 func writeFormatJSON(w io.Writer, r *format.Result) error {
 	sb := r.Superblock
-	return writeJSON(w, struct {
+	return render.WriteJSON(w, struct {
 		Device    string        `json:"device"`
 		Created   bool          `json:"created"`
 		UUID      layout.UUID   `json:"uuid"`
@@ -131,53 +131,25 @@ func writeFormatJSON(w io.Writer, r *format.Result) error {
 		sb.Geometry.Stride, int64(r.Size), sb.Formatted, append([]string{}, r.Warnings...)})
 }
 
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-// formatFailure finds the exit code and the remedy for an error of daemon.Format.
+// formatFailure finds the exit code and the remedy for an error of format.Format.
 func formatFailure(err error) error {
 	var option *format.OptionError
-	f := &failure{code: exitNoDevice, err: err}
+	f := &cli.Failure{Code: cli.ExitNoDevice, Err: err}
 	switch {
 	case errors.As(err, &option):
-		f.code = exitUsage
-		f.err = fmt.Errorf("--%w", option)
-		f.hint = "see bakeryctl format --help"
+		f.Code = cli.ExitUsage
+		f.Err = fmt.Errorf("--%w", option)
+		f.Hint = "see bakeryctl format --help"
 	case errors.Is(err, context.Canceled):
-		f.code = exitSignal + int(syscall.SIGINT)
+		f.Code = cli.ExitSignal + int(syscall.SIGINT)
 	case errors.Is(err, format.ErrHostAlive):
-		f.hint = "stop bakeryd on that host, then format; --force makes its hosts lose their locks and waits until they have"
+		f.Hint = "stop bakeryd on that host, then format; --force makes its hosts lose their locks and waits until they have"
 	case errors.Is(err, format.ErrForeignVersion):
-		f.hint = "use the bakeryctl of that version; or, if all its hosts are stopped, zero the beginning of the device"
+		f.Hint = "use the bakeryctl of that version; or, if all its hosts are stopped, zero the beginning of the device"
 	case errors.Is(err, format.ErrOccupied):
-		f.hint = "--force destroys it"
+		f.Hint = "--force destroys it"
 	default:
-		f.hint = deviceHint(err)
+		f.Hint = ondevice.Hint(err)
 	}
 	return f
-}
-
-// deviceHint is the remedy for an error that any command may meet on a device.
-func deviceHint(err error) string {
-	switch {
-	case errors.Is(err, lockspace.ErrInterrupted):
-		return "bakeryctl format --force completes it"
-	case errors.Is(err, layout.ErrVersion):
-		return "it was formatted by another version of bakeryd: use the bakeryctl of that version"
-	case errors.Is(err, lockspace.ErrNoLockspace):
-		return "bakeryctl format makes one; is it the right device?"
-	case errors.Is(err, lockspace.ErrStride):
-		return "--stride auto fits every device; a lockspace cannot move to a device with larger blocks"
-	case errors.Is(err, lockspace.ErrDeviceSize), errors.Is(err, blockdev.ErrTooSmall):
-		return "use a larger device, or format for fewer --hosts or --locks"
-	case errors.Is(err, blockdev.ErrBusy):
-		return "see who uses it: lsblk, findmnt; --force does not help"
-	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		return "it takes root, or membership in the group of the device"
-	}
-	return ""
 }

@@ -3,16 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/blockdev"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -55,23 +53,8 @@ func TestFormatInterrupted(t *testing.T) {
 
 	stderr = &cancelOn{text: "\x00"}
 	code = run(t.Context(), []string{"status", "--device", path}, &app{stdout: &stdout, stderr: stderr})
-	require.Equal(t, exitNoDevice, code)
+	require.Equal(t, cli.ExitNoDevice, code)
 	require.Empty(t, stdout.String())
 	require.Contains(t, stderr.String(), `formatting was interrupted over lockspace "prod"`)
 	require.Contains(t, stderr.String(), "\nhint: bakeryctl format --force completes it\n")
-}
-
-func TestAge(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		-time.Second: "0s", 0: "0s", 59 * time.Second: "59s", 130 * time.Second: "2m10s",
-		time.Hour + 5*time.Minute: "1h05m", 47 * time.Hour: "47h00m", 50 * time.Hour: "2d02h",
-	} {
-		require.Equal(t, want, age(d))
-	}
-}
-
-// TestVersionHint: nobody is told to format what a newer bakeryd made.
-func TestVersionHint(t *testing.T) {
-	err := fmt.Errorf("%w on /dev/sdb: superblock at byte 0: %w", lockspace.ErrNoLockspace, layout.ErrVersion)
-	require.Contains(t, deviceHint(err), "another version")
 }

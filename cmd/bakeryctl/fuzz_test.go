@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/report"
@@ -43,7 +46,7 @@ func FuzzEventLine(f *testing.F) { // 8000x
 			return
 		}
 		var out bytes.Buffer
-		if err := newEventTable(&out, false).row(&e); err != nil {
+		if err := show.NewEventTable(&out, false).Row(&e); err != nil {
 			t.Fatal(err)
 		}
 		harmless(t, out.String())
@@ -113,7 +116,7 @@ func FuzzRecords(f *testing.F) { // 5000x
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := showReport(&out, report.Of(snapshot), time.Now(), false); err != nil {
+		if err := show.Show(&out, report.Of(snapshot), time.Now(), false); err != nil {
 			t.Fatal(err)
 		}
 		harmless(t, out.String())
@@ -127,15 +130,15 @@ func FuzzArguments(f *testing.F) { // 20000x
 	}
 	now := time.Date(2026, 11, 21, 3, 12, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, text string) {
-		if at, err := parseMoment(text, now); err == nil {
+		if at, err := cli.ParseMoment(text, now); err == nil {
 			if _, durationErr := time.ParseDuration(text); durationErr == nil && at.After(now) {
 				t.Fatalf("%q is %v", text, at)
 			}
 		}
-		if wait, err := parseWait(text); err == nil && (wait < 0 || wait > maxWait) {
+		if wait, err := cli.ParseWait(text); err == nil && (wait < 0 || wait > cli.MaxWait) {
 			t.Fatalf("%q is %v", text, wait)
 		}
-		if r, err := parseReaction(text); err == nil && (r.signal < 0 || r.signal > lastSignal || r.signal != 0 && r.script != "") {
+		if r, err := parseReaction(text); err == nil && (r.Signal < 0 || r.Signal > signals.Last || r.Signal != 0 && r.Script != "") {
 			t.Fatalf("%q is %+v", text, r)
 		}
 		_, _ = parseStride(text) // what it may be is checked by the format

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/test/standstill"
@@ -34,7 +35,7 @@ const asItself = "bakeryctl.under-test"
 
 func init() {
 	if at := os.Getenv(stopAt); at != "" {
-		reached = func(step string) {
+		supervise.Reached = func(step string) {
 			if step != at {
 				return
 			}
@@ -48,10 +49,10 @@ func init() {
 	switch filepath.Base(os.Args[0]) {
 	case asItself:
 		main()
-	case asStub:
-		os.Exit(runStub(os.Args[1:]))
-	case asGuardian:
-		os.Exit(runGuardian(os.Args[1:]))
+	case supervise.AsStub:
+		os.Exit(supervise.RunStub(os.Args[1:]))
+	case supervise.AsGuardian:
+		os.Exit(supervise.RunGuardian(os.Args[1:]))
 	case asCounter:
 		countInterrupts(len(os.Args) > 1)
 	}
@@ -134,7 +135,7 @@ func (p *wrapper) start() {
 		// It leads a session of its own, so its commands go with it. If a process has its number after it was
 		// reaped, the kernel gave it away, which it does only when the group is empty.
 		pid := p.cmd.Process.Pid
-		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); !isClosed(p.ended) || err != nil {
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); !supervise.IsClosed(p.ended) || err != nil {
 			_ = syscall.Kill(-pid, syscall.SIGKILL)
 		}
 		<-p.ended

@@ -2,17 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"syscall"
-	"time"
 
-	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/hold"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 	"github.com/bakeryd/bakeryd/daemon/client"
-	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -64,13 +62,8 @@ const holdExample = `  # The service web runs on the one host that holds the loc
   # By hand, until Ctrl-C.
   bakeryctl hold maintenance`
 
-// holdOptions are what the command line says.
-type holdOptions struct {
-	takeOptions
-}
-
 func newHold(a *app) *cobra.Command {
-	var o holdOptions
+	var o takeOptions
 	cmd := &cobra.Command{
 		Use:     "hold [flags] NAME",
 		Short:   "Hold a lock for systemd units",
@@ -79,10 +72,10 @@ func newHold(a *app) *cobra.Command {
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
-				return misuse(cmd, "no lock given")
+				return cli.Usage(cmd.Name(), "no lock given")
 			case len(args) > 1:
-				return &failure{code: exitUsage, err: fmt.Errorf("hold takes one lock and no command, not %q as well", args[1]),
-					hint: "bakeryctl lock runs a command under a lock"}
+				return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("hold takes one lock and no command, not %q as well", args[1]),
+					Hint: "bakeryctl lock runs a command under a lock"}
 			}
 			return nil
 		},
@@ -94,9 +87,9 @@ func newHold(a *app) *cobra.Command {
 			if err := o.settle(cmd); err != nil {
 				return err
 			}
-			o.name = args[0]
-			if err := layout.ValidateLockName(o.name); err != nil {
-				return misuse(cmd, "%w", err)
+			o.Name = args[0]
+			if err := layout.ValidateLockName(o.Name); err != nil {
+				return cli.Usage(cmd.Name(), "%w", err)
 			}
 			return a.hold(cmd.Context(), o)
 		},
@@ -107,108 +100,12 @@ func newHold(a *app) *cobra.Command {
 }
 
 // hold holds the lock until a signal comes or it is about to be lost.
-func (a *app) hold(ctx context.Context, o holdOptions) (err error) {
-	signals := openInbox(inheritedSignals())
-	defer func() { signals.close(err) }()
-	h := holder{name: o.name, signals: signals, systemd: newSystemd(a.stderr), voice: voice{out: a.stderr}}
-	defer h.waitSaid()
-	defer h.systemd.close()
-	beats, err := h.systemd.beats()
-	if err != nil {
-		return err
-	}
-	defer beats.Stop()
-	h.systemd.tell(notice{status: "waiting for " + o.name})
-	h.grant, err = a.acquire(ctx, lockOptions{
-		takeOptions: o.takeOptions, close: true, argv: []string{"bakeryctl", "hold", o.name},
-	}, client.NewSession(), signals, func(ahead, _ int) {
-		h.systemd.tell(notice{status: fmt.Sprintf("waiting for %s: %d ahead", o.name, ahead)})
+func (a *app) hold(ctx context.Context, o takeOptions) (err error) {
+	inbox := signals.Open(signals.Inherited())
+	defer func() { inbox.Close(err) }()
+	o.Close, o.Argv = true, []string{"bakeryctl", "hold", o.Name}
+	o.Session, o.Socket, o.Stderr = client.NewSession(), a.socket, a.stderr
+	return hold.Run(o.Name, inbox, a.stderr, func(onWaiting func(ahead, queued int)) (*supervise.Grant, error) {
+		return o.Acquire(ctx, inbox, onWaiting)
 	})
-	if err != nil {
-		return err
-	}
-	if isClosed(h.grant.Warned()) {
-		why := h.why()
-		_ = h.grant.release() // there may be nothing left to release
-		return &failure{code: exitLost, err: fmt.Errorf("not holding %q: %w", o.name, why)}
-	}
-	h.systemd.tell(notice{state: sd.SdNotifyReady, status: fmt.Sprintf("holding %s, token %v", o.name, h.grant.Token())})
-	return h.run(beats.C)
-}
-
-// holder holds a lock for the units that are bound to its own.
-type holder struct {
-	name    string
-	grant   *grant
-	signals *inbox
-	systemd *systemd
-	voice
-}
-
-// run returns when the lock is let go.
-func (h *holder) run(beats <-chan time.Time) error {
-	for {
-		select {
-		case got := <-h.signals.signals:
-			if !ends(got) || isClosed(h.grant.Warned()) {
-				continue // the loss comes first
-			}
-			h.systemd.tell(notice{state: sd.SdNotifyStopping, status: "letting go of " + h.name})
-			if err := h.grant.release(); err != nil {
-				return &failure{code: exitUnavailable, err: fmt.Errorf("release %q: %w", h.name, err)}
-			}
-			return nil
-		case <-h.grant.Warned():
-			h.lose()
-			_ = h.grant.release() // it is told already that the lock is lost
-			return &failure{code: exitLost}
-		case <-h.grant.silent:
-			h.say("bakeryd is gone; %q is held until %s unless it comes back", h.name, h.grant.Deadline().Format(time.TimeOnly))
-		case <-beats:
-			h.systemd.tell(notice{beat: true})
-		}
-	}
-}
-
-// lose has systemd stop the units bound to this one, and keeps the lock from the others for as long as they may
-// take. systemd does that at STOPPING=1, not only when this process has ended. By then the lock must not be free: a
-// device that recovers just now would let it be given to the next, beside units that are still stopping.
-//
-// A lease that is renewed after all changes nothing: what was told to stop does stop.
-func (h *holder) lose() {
-	rest := min(time.Until(h.grant.Deadline()), h.grant.Grace())
-	end := clock.Boottime.Now() + rest
-	h.say("lost %q: %v", h.name, h.why())
-	if !h.systemd.listens {
-		return
-	}
-	h.systemd.tell(notice{state: sd.SdNotifyStopping, status: fmt.Sprintf("lost %s: %v", h.name, h.why()),
-		extend: max(rest, 0) + 2*sayWithin})
-	for rest > 0 {
-		select {
-		case got := <-h.signals.signals:
-			if ends(got) {
-				return
-			}
-		case <-time.After(min(rest, lookAgain)):
-		}
-		rest = end - clock.Boottime.Now()
-	}
-}
-
-// why says why the lock is lost.
-func (h *holder) why() error {
-	if err := h.grant.Err(); err != nil {
-		return err
-	}
-	return errors.New("its lease is about to end without a renewal")
-}
-
-// ends says whether a signal asks for the end of the hold. The others are for commands.
-func ends(s os.Signal) bool {
-	switch s {
-	case syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM:
-		return true
-	}
-	return false
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
@@ -98,8 +99,8 @@ func TestHoldTellsSystemd(t *testing.T) {
 			p.signal(s)
 			m.until("STOPPING=1")
 			switch code := p.wait(); {
-			case code == exitUnavailable && standstill.Expected(): // it stood still for as long as it waits for the release
-			case code != exitOK:
+			case code == cli.ExitUnavailable && standstill.Expected(): // it stood still for as long as it waits for the release
+			case code != cli.ExitOK:
 				t.Errorf("exit code %d", code)
 			default:
 				p.printed(t, "", "")
@@ -131,8 +132,8 @@ func TestHoldKeepsALostLockWhileUnitsStop(t *testing.T) {
 		t.Error("the lock is free while units are being stopped")
 	}
 	p.signal(syscall.SIGTERM)
-	if code := p.wait(); code != exitLost {
-		t.Errorf("exit code %d, want %d", code, exitLost)
+	if code := p.wait(); code != cli.ExitLost {
+		t.Errorf("exit code %d, want %d", code, cli.ExitLost)
 	}
 	p.printed(t, "", "bakeryctl: lost \"x\": lock lost: host 3 was evicted\n")
 	b.AwaitRelease()
@@ -167,8 +168,8 @@ func TestHoldEndsWhenLost(t *testing.T) {
 			close(ready)
 			m.until("STOPPING=1")
 			told := time.Now()
-			if code := p.wait(); code != exitLost {
-				t.Errorf("exit code %d, want %d", code, exitLost)
+			if code := p.wait(); code != cli.ExitLost {
+				t.Errorf("exit code %d, want %d", code, cli.ExitLost)
 			}
 			b.AwaitRelease()
 			if took := time.Since(begun); took < grace-10*time.Millisecond {
@@ -189,8 +190,8 @@ func TestHoldWithoutSystemdEndsAtOnceWhenLost(t *testing.T) {
 		x.Lose("host 3 was evicted")
 	})
 	p := begin(t, "hold", "--socket", b.Socket, "x")
-	if code := p.wait(); code != exitLost {
-		t.Errorf("exit code %d, want %d", code, exitLost)
+	if code := p.wait(); code != cli.ExitLost {
+		t.Errorf("exit code %d, want %d", code, cli.ExitLost)
 	}
 	// It may hear of the loss before it has begun to hold.
 	if got := p.told(); got != "bakeryctl: lost \"x\": lock lost: host 3 was evicted\n" &&
@@ -227,8 +228,8 @@ func TestHoldFeedsTheWatchdogWhileItHolds(t *testing.T) {
 	m.until("STOPPING=1")
 	m.told = nil
 	p.signal(syscall.SIGTERM)
-	if code := p.wait(); code != exitLost {
-		t.Errorf("exit code %d, want %d", code, exitLost)
+	if code := p.wait(); code != cli.ExitLost {
+		t.Errorf("exit code %d, want %d", code, cli.ExitLost)
 	}
 	if err := m.conn.SetReadDeadline(time.Now()); err != nil {
 		t.Fatal(err)
@@ -262,8 +263,8 @@ func TestHoldThoughSystemdStandsStill(t *testing.T) {
 		x.Lose("evicted")
 	})
 	p := m.begin(b, nil)
-	if code := p.wait(); code != exitLost {
-		t.Errorf("exit code %d, want %d", code, exitLost)
+	if code := p.wait(); code != cli.ExitLost {
+		t.Errorf("exit code %d, want %d", code, cli.ExitLost)
 	}
 	b.AwaitRelease()
 }
@@ -280,7 +281,7 @@ func TestHoldThoughSystemdCannotBeTold(t *testing.T) {
 	within(t, held, "the request")
 	eventually(t, "the message", func() bool { return p.told() != "" })
 	p.signal(syscall.SIGTERM)
-	if code := p.wait(); code != exitSignal+int(syscall.SIGTERM) && code != exitOK { // it may not have heard of the grant yet
+	if code := p.wait(); code != cli.ExitSignal+int(syscall.SIGTERM) && code != cli.ExitOK { // it may not have heard of the grant yet
 		t.Errorf("exit code %d", code)
 	}
 	p.printed(t, "", "bakeryctl: tell systemd: dial unixgram "+none.socket+": connect: no such file or directory\n")
@@ -342,7 +343,7 @@ func TestHoldAsksForWhatTheFlagsSay(t *testing.T) {
 		x.Refuse("busy", "no", "")
 	})
 	p := begin(t, "hold", "--socket", b.Socket, "-s", "-w", "1.5", "-E", "0", "--", "-x y")
-	if code := p.wait(); code != exitOK {
+	if code := p.wait(); code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 	p.printed(t, "", "")
@@ -367,7 +368,7 @@ func TestHoldAtATerminal(t *testing.T) {
 	close(first)
 	x.await("2 ahead" + clear)
 	x.press("\x03")
-	if code := x.wait(); code != exitOK {
+	if code := x.wait(); code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 	b.AwaitRelease()

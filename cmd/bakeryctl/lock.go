@@ -2,16 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -99,15 +97,10 @@ const lockExample = `  # One of the hosts that run this every night makes the ba
 // lockOptions are what the command line says.
 type lockOptions struct {
 	takeOptions
-	close     bool
 	verbose   bool
 	contained bool   // a command that cannot be contained does not run
 	onLost    string // for a shell; empty: nothing
-	request   reaction
-	value     []byte // to set when it is granted; nil: leave it as it is
-	device    string // empty: ask bakeryd
-	create    bool
-	argv      []string
+	request   supervise.Reaction
 }
 
 func newLock(a *app) *cobra.Command {
@@ -128,11 +121,11 @@ func newLock(a *app) *cobra.Command {
 			if err := o.settle(cmd); err != nil {
 				return err
 			}
-			if cmd.Flags().Changed("device") && o.device == "" {
-				return usageError("--device is empty")
+			if cmd.Flags().Changed("device") && o.Device == "" {
+				return cli.Usage("lock", "--device is empty")
 			}
 			if cmd.Flags().Changed("value") {
-				o.value = []byte(value)
+				o.Value = []byte(value)
 			}
 			if err := o.parseArgs(args); err != nil {
 				return err
@@ -148,180 +141,71 @@ func newLock(a *app) *cobra.Command {
 	f.SetInterspersed(false)
 	f.SortFlags = false
 	o.addFlags(cmd)
-	f.BoolVarP(&o.close, "close", "o", false, "do not let COMMAND inherit the lock: what it leaves running does not hold it")
+	f.BoolVarP(&o.Close, "close", "o", false, "do not let COMMAND inherit the lock: what it leaves running does not hold it")
 	f.BoolVar(&o.contained, "require-containment", false, "do not run COMMAND if it cannot get a cgroup of its own")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "say when the lock is granted, and how COMMAND is contained")
 	f.StringVar(&o.onLost, "on-lost", "", "when COMMAND is told to stop, also run `CMD` by the shell, once")
 	f.StringVar(&onRequest, "on-request", "", "when somebody asks for the lock, send COMMAND a signal or run a command: `SIGNAL|CMD`")
 	f.StringVar(&value, "value", "", "set the value of the lock to `TEXT` before COMMAND begins; not if it is shared")
-	f.StringVar(&o.device, "device", "", "take it on the lockspace at `PATH`, without bakeryd")
-	f.BoolVar(&o.create, "create", false, "make the lockspace of --device if the file does not exist")
+	f.StringVar(&o.Device, "device", "", "take it on the lockspace at `PATH`, without bakeryd")
+	f.BoolVar(&o.Create, "create", false, "make the lockspace of --device if the file does not exist")
 	return cmd
-}
-
-func usageError(format string, args ...any) *failure {
-	return &failure{code: exitUsage, err: fmt.Errorf(format, args...), hint: "see bakeryctl lock --help"}
 }
 
 // parseArgs checks what needs neither disk nor bakeryd.
 func (o *lockOptions) parseArgs(args []string) error {
 	if len(args) == 0 {
-		return usageError("no lock given")
+		return cli.Usage("lock", "no lock given")
 	}
-	o.name, o.argv = args[0], args[1:]
-	if err := layout.ValidateLockName(o.name); err != nil {
-		return usageError("%w", err)
+	o.Name, o.Argv = args[0], args[1:]
+	if err := layout.ValidateLockName(o.Name); err != nil {
+		return cli.Usage("lock", "%w", err)
 	}
 	switch {
-	case len(o.argv) > 0 && o.argv[0] == "--":
-		o.argv = o.argv[1:]
-	case len(o.argv) > 0 && strings.HasPrefix(o.argv[0], "-"):
-		return &failure{code: exitUsage, err: fmt.Errorf("%s comes after the lock's name", o.argv[0]),
-			hint: "flags go before NAME, and -- before a command that begins with a dash"}
+	case len(o.Argv) > 0 && o.Argv[0] == "--":
+		o.Argv = o.Argv[1:]
+	case len(o.Argv) > 0 && strings.HasPrefix(o.Argv[0], "-"):
+		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("%s comes after the lock's name", o.Argv[0]),
+			Hint: "flags go before NAME, and -- before a command that begins with a dash"}
 	}
-	if len(o.argv) == 0 {
-		return usageError("no command given to run under %q", o.name)
+	if len(o.Argv) == 0 {
+		return cli.Usage("lock", "no command given to run under %q", o.Name)
 	}
-	if o.value != nil && o.mode == layout.Shared {
-		return usageError("--value is set by who holds the lock alone, not with --shared")
+	if o.Value != nil && o.Mode == layout.Shared {
+		return cli.Usage("lock", "--value is set by who holds the lock alone, not with --shared")
 	}
-	if len(o.value) > layout.MaxValue {
-		return usageError("--value has %d bytes, want at most %d", len(o.value), layout.MaxValue)
+	if len(o.Value) > layout.MaxValue {
+		return cli.Usage("lock", "--value has %d bytes, want at most %d", len(o.Value), layout.MaxValue)
 	}
-	if o.create && o.device == "" {
-		return usageError("--create makes the lockspace of --device, which is not given")
+	if o.Create && o.Device == "" {
+		return cli.Usage("lock", "--create makes the lockspace of --device, which is not given")
 	}
 	return nil
 }
 
-// held is a lock held, by bakeryd for us or by this process itself.
-type held interface {
-	Token() layout.Ticket
-	Deadline() time.Time
-	StopAt() time.Duration // on CLOCK_BOOTTIME
-	Grace() time.Duration
-	Warned() <-chan struct{}
-	Lost() <-chan struct{}
-	Err() error
-}
-
-// grant is a held lock and what running a command under it takes.
-type grant struct {
-	held
-	hostID  int
-	inherit func() (client.Descriptor, error) // of what the command holds the lock by; nil: it cannot, or must not
-	silent  <-chan struct{}                   // gets one when bakeryd has been gone for two seconds; nil: there is none
-	wanted  <-chan client.Request             // gets what others ask for the lock by; nil: nothing
-	weak    string                            // why bakeryd cannot contain the command; empty: it can, or there is none
-	there   func() bool                       // reports whether bakeryd takes over what is left running; nil: it never does
-	session string                            // by which bakeryd knows the hold; empty: it is this process's own
-	socket  string                            // of that bakeryd
-	bound   bool                              // the lock ends with this process, so the command must as well
-	release func() error
-}
-
 // lock runs the command under the lock.
 func (a *app) lock(ctx context.Context, o lockOptions) (err error) {
-	path, err := findCommand(o.argv[0])
+	path, err := supervise.FindCommand(o.Argv[0])
 	if err != nil {
 		return err
 	}
-	l := launch{path: path, argv: o.argv, lock: o.name, signals: inheritedSignals(), contained: o.contained, verbose: o.verbose,
-		onLost: o.onLost, onRequest: o.request, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr}
-	if o.device == "" {
-		l.session, l.socket = client.NewSession(), a.socket
+	l := supervise.Launch{Path: path, Argv: o.Argv, Lock: o.Name, Signals: signals.Inherited(), Contained: o.contained, Verbose: o.verbose,
+		OnLost: o.onLost, OnRequest: o.request, RequestText: requestText, Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr}
+	if o.Device == "" {
+		l.Session, l.Socket = client.NewSession(), a.socket
 	}
-	signals := openInbox(l.signals)
-	defer func() { signals.close(err) }()
-	p := prepareCommand(l, signals, o.device == "" && !o.nonblock)
-	g, err := a.acquire(ctx, o, l.session, signals, func(ahead, queued int) { p.sessionKnown() })
+	o.Session, o.Socket, o.Stderr, o.Requests = l.Session, a.socket, a.stderr, !o.request.None()
+	inbox := signals.Open(l.Signals)
+	defer func() { inbox.Close(err) }()
+	p := supervise.Prepare(l, inbox, o.Device == "" && !o.NonBlock)
+	g, err := o.Acquire(ctx, inbox, func(ahead, queued int) { p.SessionKnown() })
 	if err != nil {
-		p.abandon()
+		p.Abandon()
 		return err
 	}
-	code, err := runUnder(g, signals, l, p)
+	code, err := supervise.Run(g, inbox, l, p)
 	if err == nil && code != 0 {
-		err = &failure{code: code}
+		err = &cli.Failure{Code: code}
 	}
 	return err
-}
-
-// acquire waits for the lock, or for a signal that ends the wait. onWaiting is called with the
-// place in the queue, as the line at a terminal is.
-func (a *app) acquire(ctx context.Context, o lockOptions, session string, signals *inbox, onWaiting func(ahead, queued int)) (*grant, error) {
-	ctx, listen := signals.interrupts(ctx)
-	line := startWaitLine(a.stderr, o.name)
-	take := func(ctx context.Context, o lockOptions, onWaiting func(ahead, queued int)) (*grant, error) {
-		return a.askBakeryd(ctx, o, session, onWaiting, line.warn)
-	}
-	if o.device != "" {
-		take = a.joinAndTake
-	}
-	g, err := take(ctx, o, func(ahead, queued int) {
-		line.update(ahead, queued)
-		onWaiting(ahead, queued)
-	})
-	line.stop()
-	listen()
-	var by interruption
-	if !errors.As(context.Cause(ctx), &by) {
-		return g, err
-	}
-	if g != nil {
-		_ = g.release() // the signal came with the grant; nothing ran
-	}
-	return nil, &failure{code: exitSignal + int(by.signal)}
-}
-
-// askBakeryd takes the lock from bakeryd.
-func (a *app) askBakeryd(ctx context.Context, o lockOptions, session string, onWaiting func(ahead, queued int), warn func(string)) (*grant, error) {
-	h, err := client.New(a.socket).Lock(ctx, o.name, client.Options{
-		Mode: o.mode, NonBlock: o.nonblock, Timeout: o.timeout, Session: session, Confirm: true,
-		PID: os.Getpid(), Command: strings.Join(o.argv, " "), Witness: !o.close, OnWaiting: onWaiting,
-		OnWarning: warn, Requests: !o.request.none(),
-	})
-	if err != nil {
-		return nil, a.refused(err, o)
-	}
-	if o.value != nil {
-		if err := h.SetValue(ctx, o.value); err != nil {
-			_ = h.Unlock() // the first error is the one to tell
-			return nil, a.ofHold(err)
-		}
-	}
-	g := &grant{held: h, hostID: h.HostID(), silent: h.Silent(), wanted: h.Requests(), weak: h.Uncontainable(), session: h.Session(), socket: a.socket, release: h.Unlock}
-	if !o.close {
-		g.inherit, g.there = h.Inherit, h.Connected
-	}
-	return g, nil
-}
-
-// refused gives bakeryd's refusal an exit code.
-func (a *app) refused(err error, o lockOptions) *failure {
-	if errors.Is(err, client.ErrBusy) || errors.Is(err, client.ErrTimeout) {
-		return &failure{code: o.conflict} // silent, as flock(1) is
-	}
-	f := &failure{code: exitUnavailable, err: err}
-	var refusal *client.Error
-	if errors.As(err, &refusal) {
-		f.hint = refusal.Hint
-		switch refusal.Code {
-		case api.CodeInvalid:
-			f.code = exitUsage
-		case api.CodeDevice, api.CodeFull:
-			f.code = exitNoDevice
-		case api.CodeForbidden:
-			f.code = exitForbidden
-		case api.CodeLost:
-			f.code = exitLost
-		}
-		return f
-	}
-	switch {
-	case errors.Is(err, syscall.EACCES):
-		f.hint = hintClosed
-	case errors.Is(err, client.ErrUnreachable):
-		f.hint = "is bakeryd running? See systemctl status bakeryd; --socket names another socket"
-	}
-	return f
 }

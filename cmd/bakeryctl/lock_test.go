@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -114,7 +115,7 @@ func TestLockFindsMistakesBeforeItAsks(t *testing.T) {
 func TestLockUnreachable(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none")
 	p := begin(t, "lock", "--socket", socket, "x", "--", "true")
-	p.exits(exitUnavailable)
+	p.exits(cli.ExitUnavailable)
 	p.printed(t, "", "bakeryctl: lock \"x\": bakeryd is unreachable: dial unix "+socket+": connect: no such file or directory\n"+
 		"hint: is bakeryd running? See systemctl status bakeryd; --socket names another socket\n")
 }
@@ -211,7 +212,7 @@ func TestLock_WarnedWhileItWaits_PrintsTheWarning(t *testing.T) {
 		p := begin(t, slices.Concat(args[:1], []string{"--socket", b.Socket}, args[1:])...)
 		eventually(t, "the warning", func() bool { return p.told() != "" })
 		p.signal(syscall.SIGTERM)
-		p.exits(exitSignal + int(syscall.SIGTERM))
+		p.exits(cli.ExitSignal + int(syscall.SIGTERM))
 		p.printed(t, "", `bakeryctl: warning: "process 5 holds \"x\":\nit waits"`+"\n")
 	}
 }

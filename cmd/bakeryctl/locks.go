@@ -2,14 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
@@ -46,24 +48,20 @@ and without bakeryd.`,
 // listLocks reads the device, or asks bakeryd if none is given.
 func (a *app) listLocks(ctx context.Context, device string) (*daemon.LockList, error) {
 	if device == "" {
-		ctx, cancel := context.WithTimeout(ctx, statusPatience)
+		ctx, cancel := context.WithTimeout(ctx, call.Patience)
 		defer cancel()
 		list := new(daemon.LockList)
-		err := ask(ctx, a.socket, http.MethodGet, "/v1/locks", nil, list)
-		var f *failure
-		if errors.As(err, &f) && f.hint == hintDown {
-			f.hint += ", or use --device"
-		}
-		return list, err
+		err := call.Ask(ctx, a.socket, http.MethodGet, "/v1/locks", nil, list)
+		return list, call.OrDevice(err)
 	}
-	dev, err := blockdev.Open(device, blockdev.Options{ReadOnly: true})
+	dev, err := ondevice.Open(device)
 	if err != nil {
-		return nil, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
+		return nil, err
 	}
 	defer dev.Close()
 	list, err := daemon.ListLocks(dev)
 	if err != nil {
-		return nil, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
+		return nil, ondevice.Failure(err)
 	}
 	return list, nil
 }
@@ -72,12 +70,12 @@ func (a *app) listLocks(ctx context.Context, device string) (*daemon.LockList, e
 func (a *app) showLocks(list *daemon.LockList, asJSON bool) error {
 	show := func() error {
 		if asJSON {
-			return writeJSON(a.stdout, list)
+			return render.WriteJSON(a.stdout, list)
 		}
 		if len(list.Locks) == 0 {
 			return nil
 		}
-		return writeTable(a.stdout, func(w io.Writer) {
+		return render.WriteTable(a.stdout, func(w io.Writer) {
 			fmt.Fprintf(w, "NAME\tNUMBER\tPERMITS\n")
 			for _, l := range list.Locks {
 				fmt.Fprintf(w, "%s\t%d\t%d\n", text.Printable(l.Name), l.Lock, l.Permits)
@@ -87,6 +85,6 @@ func (a *app) showLocks(list *daemon.LockList, asJSON bool) error {
 	if err := show(); err != nil || list.Damaged == "" {
 		return err
 	}
-	return &failure{code: exitNoDevice, err: fmt.Errorf("the list may not be complete: %s", list.Damaged),
-		hint: "bakeryctl check names the damaged record and what to do about it"}
+	return &cli.Failure{Code: cli.ExitNoDevice, Err: fmt.Errorf("the list may not be complete: %s", list.Damaged),
+		Hint: "bakeryctl check names the damaged record and what to do about it"}
 }

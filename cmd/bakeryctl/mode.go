@@ -1,10 +1,11 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -37,7 +38,7 @@ Exit codes:
   bakeryctl lock catalogue -- sh -c './build && bakeryctl mode shared && ./verify'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return &failure{code: exitUsage, err: fmt.Errorf("%d modes given, want one: shared or exclusive", len(args)), hint: "see bakeryctl mode --help"}
+				return cli.Usage("mode", "%d modes given, want one: shared or exclusive", len(args))
 			}
 			return nil
 		},
@@ -46,7 +47,7 @@ Exit codes:
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var mode layout.Mode
 			if err := mode.UnmarshalText([]byte(args[0])); err != nil {
-				return &failure{code: exitUsage, err: fmt.Errorf("mode %q, want shared or exclusive", args[0]), hint: "see bakeryctl mode --help"}
+				return cli.Usage("mode", "mode %q, want shared or exclusive", args[0])
 			}
 			access, ctx, cancel, err := a.inside(cmd.Context())
 			if err != nil {
@@ -54,10 +55,10 @@ Exit codes:
 			}
 			defer cancel()
 			if err := access.SetMode(ctx, mode); err != nil {
-				return a.ofHold(err)
+				return call.HoldFailure(err)
 			}
 			if asJSON {
-				return writeJSON(a.stdout, map[string]any{"mode": mode})
+				return render.WriteJSON(a.stdout, map[string]any{"mode": mode})
 			}
 			return nil
 		},

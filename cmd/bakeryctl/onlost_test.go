@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
@@ -50,7 +51,7 @@ func TestOnLost(t *testing.T) {
 				"sh", "-c", "exec 2>/dev/null; cd "+dir+"; echo $$ >command; "+test.command)
 			pids(t, dir, "command")
 			close(running)
-			p.exits(exitLost)
+			p.exits(cli.ExitLost)
 			require.Equal(t, test.stdout, p.content(p.stdout))
 			// The two write at the same time.
 			if got := p.told(); len(got) != len(test.stderr) || !strings.HasPrefix(got, told) && !strings.HasSuffix(got, told) {
@@ -75,7 +76,7 @@ func TestOnLostDoesNotDelayTheRelease(t *testing.T) {
 	for _, pid := range in(t, dir) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	p.exits(exitLost)
+	p.exits(cli.ExitLost)
 }
 
 func TestOnLostDoesNotRunOtherwise(t *testing.T) {
@@ -109,7 +110,7 @@ func TestOnLostRunsOnceAtTheWarning(t *testing.T) {
 	// The command is to be asked, then the script has to run, and then both are killed, a deadline later.
 	p := begin(t, "lock", "--socket", b.Socket, "--on-lost", `echo "lost $BAKERY_DEADLINE_MS" >>`+log, "x", "--",
 		"sh", "-c", "exec 2>/dev/null; trap 'echo TERM >>"+log+"' TERM; while :; do sleep 0.01; done")
-	p.exits(exitLost)
+	p.exits(cli.ExitLost)
 	text, err := os.ReadFile(log)
 	require.NoError(t, err)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")

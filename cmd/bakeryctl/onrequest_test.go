@@ -3,70 +3,14 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 )
-
-func TestParseReaction(t *testing.T) {
-	for _, c := range []struct {
-		what string
-		want reaction
-		err  string // empty: none
-	}{
-		{"", reaction{}, ""},
-		{"  ", reaction{}, ""},
-		{"TERM", reaction{signal: syscall.SIGTERM}, ""},
-		{"SIGUSR1", reaction{signal: syscall.SIGUSR1}, ""},
-		{"HUP ", reaction{signal: syscall.SIGHUP}, ""},
-		{"KILL", reaction{signal: syscall.SIGKILL}, ""},
-		{"1", reaction{signal: syscall.SIGHUP}, ""},
-		{"64", reaction{signal: 64}, ""},
-		{"./hook", reaction{script: "./hook"}, ""},
-		{"hook", reaction{script: "hook"}, ""},
-		{"/usr/bin/TERM", reaction{script: "/usr/bin/TERM"}, ""},
-		{"kill -TERM 1", reaction{script: "kill -TERM 1"}, ""},
-		{"exec SIGFOO", reaction{script: "exec SIGFOO"}, ""},
-		{"sigma.sh", reaction{script: "sigma.sh"}, ""},
-		{"0", reaction{}, "no such signal, want 1 to 64"},
-		{"65", reaction{}, "no such signal, want 1 to 64"},
-		{"SIGFOO", reaction{}, "--on-request SIGFOO: no such signal"},
-		{"sigfoo", reaction{}, "no such signal"},
-		{"TREM", reaction{}, "no such signal"},
-		{"SIG", reaction{}, "no such signal"},
-		{"SIGSIGTERM", reaction{}, "no such signal"},
-		{"SIG15", reaction{}, "no such signal"},
-		{"RTMIN+3", reaction{}, "no such signal"},
-		{"term", reaction{}, "--on-request term: a signal, or a command?"},
-		{"SigTerm", reaction{}, "a signal, or a command?"},
-		{"-9", reaction{}, "begins with a dash"},
-		{"-TERM", reaction{}, "begins with a dash"},
-		{"-x y", reaction{}, "begins with a dash"},
-	} {
-		got, err := parseReaction(c.what)
-		if c.err == "" {
-			if err != nil || got != c.want {
-				t.Errorf("%q: %+v, %v, want %+v", c.what, got, err, c.want)
-			}
-			continue
-		}
-		if err == nil || !strings.Contains(err.Error(), c.err) || err.(*failure).code != exitUsage || err.(*failure).hint == "" {
-			t.Errorf("%q: %+v, %v, want %q", c.what, got, err, c.err)
-		}
-	}
-}
-
-func TestOnRequestUnclear(t *testing.T) {
-	b := serve(t, holding)
-	p := begin(t, "lock", "--socket", b.Socket, "--on-request", "SIGFOO", "x", "--", "echo", "ran")
-	p.exits(exitUsage)
-	p.printed(t, "", "bakeryctl: --on-request SIGFOO: no such signal\n"+
-		"hint: kill -l lists them, those without a name are given by number; a command of that name by its path\n")
-	require.Zero(t, b.Requests(), "asked for the lock")
-}
 
 // asking is a bakeryd that passes requests on to the holder.
 func asking(t *testing.T) (b *fakeBakeryd, ask func(host int, name, message string)) {
@@ -195,6 +139,6 @@ func TestOnRequestIsStoppedWhenTheLockIsLost(t *testing.T) {
 		"sh", "-c", "exec sleep 1000")
 	p.expect("on")
 	close(lose)
-	p.exits(exitLost)
+	p.exits(cli.ExitLost)
 	eventually(t, "what was killed to be gone", func() bool { return len(in(t, dir)) == 0 })
 }

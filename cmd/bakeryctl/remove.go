@@ -6,6 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
@@ -13,7 +16,7 @@ import (
 func newRemove(a *app) *cobra.Command {
 	var (
 		o      client.RemoveOptions
-		wait   waitFlag
+		wait   cli.WaitFlag
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -44,8 +47,8 @@ Exit codes:
 		ValidArgsFunction: a.completeLock,
 
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Timeout = wait.limit
-			if cmd.Flags().Changed("timeout") && wait.limit == 0 {
+			o.Timeout = wait.Limit
+			if cmd.Flags().Changed("timeout") && wait.Limit == 0 {
 				o.NonBlock = true // as with lock
 			}
 			return a.remove(cmd.Context(), args[0], o, asJSON)
@@ -60,14 +63,14 @@ Exit codes:
 
 func (a *app) remove(ctx context.Context, name string, o client.RemoveOptions, asJSON bool) error {
 	if err := client.New(a.socket).Remove(ctx, name, o); err != nil {
-		f := a.callFailure(err)
-		if f.code == exitConflict && f.hint == "" {
-			f.hint = "bakeryctl status shows who holds it"
+		f := call.Failure(err)
+		if f.Code == cli.ExitConflict && f.Hint == "" {
+			f.Hint = "bakeryctl status shows who holds it"
 		}
 		return f
 	}
 	if asJSON {
-		return writeJSON(a.stdout, struct {
+		return render.WriteJSON(a.stdout, struct {
 			Name string `json:"name"`
 		}{name})
 	}

@@ -8,6 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
@@ -49,8 +53,7 @@ Exit codes:
   bakeryctl request leader --json | jq -r '.asked[].host_name'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return &failure{code: exitUsage, err: fmt.Errorf("request wants one NAME, not %d", len(args)),
-					hint: "see bakeryctl request --help"}
+				return cli.Usage("request", "request wants one NAME, not %d", len(args))
 			}
 			return nil
 		},
@@ -59,7 +62,7 @@ Exit codes:
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, err := range []error{layout.ValidateLockName(args[0]), layout.ValidateRequest(message)} {
 				if err != nil {
-					return &failure{code: exitUsage, err: err, hint: "see bakeryctl request --help"}
+					return cli.Usage("request", "%w", err)
 				}
 			}
 			answer, err := a.request(cmd.Context(), args[0], message)
@@ -67,10 +70,10 @@ Exit codes:
 				return err
 			}
 			if asJSON {
-				return writeJSON(a.stdout, answer)
+				return render.WriteJSON(a.stdout, answer)
 			}
 			for _, who := range answer.Asked {
-				if _, err := fmt.Fprintf(a.stdout, "asked %s, token %v\n", hostLabel(&report.Host{ID: who.Host, Name: who.HostName}), who.Token); err != nil {
+				if _, err := fmt.Fprintf(a.stdout, "asked %s, token %v\n", show.HostLabel(&report.Host{ID: who.Host, Name: who.HostName}), who.Token); err != nil {
 					return err
 				}
 			}
@@ -90,6 +93,6 @@ func (a *app) request(ctx context.Context, name, message string) (answer asked, 
 		Name    string `json:"name"`
 		Message string `json:"message"`
 	}{name, message}
-	err = ask(ctx, a.socket, http.MethodPost, "/v1/request", body, &answer)
+	err = call.Ask(ctx, a.socket, http.MethodPost, "/v1/request", body, &answer)
 	return answer, err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
@@ -16,7 +17,7 @@ const defaultSocket = client.DefaultSocket
 func run(ctx context.Context, args []string, a *app) int {
 	root := newRoot(a, args)
 	root.SetArgs(args)
-	return a.report(root.ExecuteContext(ctx))
+	return cli.Report(a.stderr, root.ExecuteContext(ctx))
 }
 
 // commands are what bakeryctl can do, by name, in the order of their use.
@@ -68,7 +69,7 @@ this user may not do that.`,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return &failure{code: exitUsage, err: fmt.Errorf("no command given"), hint: "see bakeryctl --help"}
+			return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("no command given"), Hint: "see bakeryctl --help"}
 		},
 	}
 	root.SetIn(a.stdin)
@@ -76,9 +77,9 @@ this user may not do that.`,
 	root.SetErr(a.stderr)
 	root.SetVersionTemplate("bakeryctl {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &failure{code: exitUsage, err: err, hint: "see " + cmd.CommandPath() + " --help"}
+		return &cli.Failure{Code: cli.ExitUsage, Err: err, Hint: "see " + cmd.CommandPath() + " --help"}
 	})
-	root.PersistentFlags().StringVar(&a.socket, "socket", envOr("BAKERY_SOCKET", defaultSocket),
+	root.PersistentFlags().StringVar(&a.socket, "socket", cli.EnvOr("BAKERY_SOCKET", defaultSocket),
 		"`PATH` of bakeryd's socket; also from BAKERY_SOCKET")
 	for _, c := range commands {
 		if len(args) > 0 && args[0] == c.name {

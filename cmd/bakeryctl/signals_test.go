@@ -13,6 +13,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 )
 
 // echoing prints the names of the signals it gets, and ends when its standard input does.
@@ -23,7 +27,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	b := serve(t, holding)
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", echoing)
 	p.expect("ready")
-	for _, s := range forwarded {
+	for _, s := range signals.Forwarded {
 		p.signal(s)
 		p.expect(strings.TrimPrefix(signalName(s), "SIG"))
 	}
@@ -61,7 +65,7 @@ func TestSignalWhileWaitingLeavesTheQueue(t *testing.T) {
 			within(t, waiting, "the request")
 			p.signal(syscall.SIGUSR1) // meant for a command that does not run yet
 			p.signal(s)
-			p.exits(exitSignal + int(s))
+			p.exits(cli.ExitSignal + int(s))
 			p.printed(t, "", "")
 			b.AwaitRelease()
 		})
@@ -156,11 +160,11 @@ func TestErrorThatNobodyReadsCanBeInterrupted(t *testing.T) {
 	within(t, refused, "the refusal to be read")
 	eventually(t, "it to end", func() bool {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails once it has
-		return isClosed(p.ended)
+		return supervise.IsClosed(p.ended)
 	})
 	// The first signal may have come while it still listened to signals that end the wait.
 	status := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if status.Signal() != syscall.SIGTERM && status.ExitStatus() != exitSignal+int(syscall.SIGTERM) {
+	if status.Signal() != syscall.SIGTERM && status.ExitStatus() != cli.ExitSignal+int(syscall.SIGTERM) {
 		t.Errorf("ended by %v", p.cmd.ProcessState)
 	}
 }

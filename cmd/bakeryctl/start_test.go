@@ -11,23 +11,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
-
-func TestMayStart(t *testing.T) {
-	const until = 5 * time.Second
-	for now, want := range map[time.Duration]bool{0: true, until - 1: true, until: false, until + 1: false} {
-		if got := mayStart(now, until); got != want {
-			t.Errorf("mayStart(%v, %v) = %v", now, until, got)
-		}
-	}
-	if mayStart(time.Second, 0) {
-		t.Error("may start under a hold that is lost")
-	}
-}
 
 // stoppedIn returns the process of a wrapper, itself or its stub, that has stopped.
 func stoppedIn(t *testing.T, p *wrapper) (pid int) {
@@ -75,71 +64,14 @@ func TestStart_StoppedAtAnyStep_DoesNotBeginLate(t *testing.T) {
 				eventually(t, "the stub to be killed", func() bool { return state(pid) != "T" })
 			}
 			_ = syscall.Kill(pid, syscall.SIGCONT) // the wrapper may have killed its stub
-			if code := p.wait(); code != exitLost {
-				t.Errorf("exit code %d, want %d; standard error %q", code, exitLost, p.told())
+			if code := p.wait(); code != cli.ExitLost {
+				t.Errorf("exit code %d, want %d; standard error %q", code, cli.ExitLost, p.told())
 			}
 			if _, err := os.Stat(ran); err == nil && step != "ordered" {
 				t.Error("the command ran")
 			}
 			b.AwaitRelease()
 		})
-	}
-}
-
-// stubPair returns a wrapper's side of a stub, and the stub's end of its socket.
-func stubPair(t *testing.T) (*starter, channel) {
-	t.Helper()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ends [2]channel
-	for i := range ends {
-		if ends[i], err = channelOf(os.NewFile(uintptr(pair[i]), "stub")); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = ends[i].Close() })
-	}
-	return &starter{stub: ends[0]}, ends[1]
-}
-
-// TestStarter_AnswerToAnEarlierOrder_IsSkipped: a stub that stood still answers its order to
-// contain itself too late.
-func TestStarter_AnswerToAnEarlierOrder_IsSkipped(t *testing.T) {
-	s, stub := stubPair(t)
-	for _, answer := range []stubAnswer{{}, {Weak: "no"}, {Late: true}} {
-		if err := stub.send(answer, -1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := s.answer(); err != nil || !got.Late {
-		t.Errorf("answer %+v, %v", got, err)
-	}
-}
-
-// lasting is a hold that is not lost.
-type lasting struct{ held }
-
-func (lasting) StopAt() time.Duration   { return 1 << 62 }
-func (lasting) Warned() <-chan struct{} { return nil }
-func (lasting) Lost() <-chan struct{}   { return nil }
-
-// TestStarter_ToldToStopAsTheCommandBegins_HasBegun: what runs is to be stopped as a command, with
-// all that it has started.
-func TestStarter_ToldToStopAsTheCommandBegins_HasBegun(t *testing.T) {
-	for begun, want := range map[bool]error{true: nil, false: errTooLate} {
-		s, stub := stubPair(t)
-		if begun { // the end of file is there, and the wrapper comes to read it too late
-			if err := stub.CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := s.stub.SetReadDeadline(time.Unix(1, 0)); err != nil { // as hurry does
-			t.Fatal(err)
-		}
-		if err := s.begin(&grant{held: lasting{}}, nil); !errors.Is(err, want) {
-			t.Errorf("begun %v: %v, want %v", begun, err, want)
-		}
 	}
 }
 
@@ -189,8 +121,8 @@ func TestStart_WitnessWithoutReaderUntilTheLeaseEnds_ExitsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = syscall.Kill(pid, syscall.SIGCONT)
-	if code := p.wait(); code != exitLost {
-		t.Errorf("exit code %d, want %d; standard error %q", code, exitLost, p.told())
+	if code := p.wait(); code != cli.ExitLost {
+		t.Errorf("exit code %d, want %d; standard error %q", code, cli.ExitLost, p.told())
 	}
 }
 
@@ -209,7 +141,7 @@ func TestStart_StoppedWhileTheLeaseIsRenewed_Begins(t *testing.T) {
 			pid := stoppedIn(t, p)
 			leaseEnds(t, lease*3/2) // as the stub knows it, and so long ago that it knows that it stood still
 			_ = syscall.Kill(pid, syscall.SIGCONT)
-			if code := p.wait(); code == exitLost && standstill.Expected() {
+			if code := p.wait(); code == cli.ExitLost && standstill.Expected() {
 				return // it stood still again, for longer than it may ask bakeryd how things are
 			}
 			p.exits(0)
@@ -267,7 +199,7 @@ func TestStart_StubKilledWhileWaiting_IsReplaced(t *testing.T) {
 		}
 		for _, q := range table {
 			text, _ := os.ReadFile("/proc/" + strconv.Itoa(q.PID) + "/cmdline")
-			if q.Parent == p.cmd.Process.Pid && strings.HasPrefix(string(text), asStub+"\x00") {
+			if q.Parent == p.cmd.Process.Pid && strings.HasPrefix(string(text), supervise.AsStub+"\x00") {
 				stub = q.PID
 			}
 		}

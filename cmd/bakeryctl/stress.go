@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -13,6 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/stress"
 	"github.com/bakeryd/bakeryd/layout"
@@ -76,7 +79,7 @@ type stressOptions struct {
 func newStress(a *app) *cobra.Command {
 	var (
 		o      stressOptions
-		hold   waitFlag
+		hold   cli.WaitFlag
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -87,12 +90,12 @@ func newStress(a *app) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := cmd.Flags().Changed
-			o.hold = hold.limit
+			o.hold = hold.Limit
 			if o.debug && !given("hold") {
 				o.hold = debugHold
 			}
 			if err := o.check(given); err != nil {
-				return &failure{code: exitUsage, err: err, hint: "see bakeryctl stress --help"}
+				return cli.Usage("stress", "%w", err)
 			}
 			return a.stress(cmd.Context(), o, asJSON)
 		},
@@ -105,7 +108,7 @@ func newStress(a *app) *cobra.Command {
 	f.Uint64Var(&o.maxTicket, "max-ticket", 0, "keep all numbers below `N`, at most 65536; in memory only")
 	f.Var(&hold, "hold", "stay inside for `TIME`: seconds, or 5ms; with --debug 1ms unless given (default 0)")
 	f.StringVar(&o.name, "name", "bakeryctl-stress", "`NAME` of the lock on a lockspace")
-	f.StringArrayVar(&o.sockets, "socket", []string{envOr("BAKERY_SOCKET", defaultSocket)},
+	f.StringArrayVar(&o.sockets, "socket", []string{cli.EnvOr("BAKERY_SOCKET", defaultSocket)},
 		"`PATH` of a bakeryd's socket; also from BAKERY_SOCKET; may be given several times")
 	f.BoolVar(&o.debug, "debug", false, "tell on standard error what each worker does and for whom it waits")
 	f.BoolVar(&asJSON, "json", false, "show the result as JSON")
@@ -148,7 +151,7 @@ func (a *app) stress(ctx context.Context, o stressOptions, asJSON bool) error {
 		shown.Passed = r.Passed() && err == nil
 		show := shown.show
 		if asJSON {
-			show = func(w io.Writer) error { return writeJSON(w, shown) }
+			show = func(w io.Writer) error { return render.WriteJSON(w, shown) }
 		}
 		if err := show(a.stdout); err != nil {
 			return err
@@ -156,11 +159,11 @@ func (a *app) stress(ctx context.Context, o stressOptions, asJSON bool) error {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return &failure{code: exitConflict, err: errors.New("interrupted")}
+		return &cli.Failure{Code: cli.ExitConflict, Err: errors.New("interrupted")}
 	case err != nil:
 		return a.stressFailure(o, err)
 	case !r.Passed():
-		return &failure{code: exitConflict}
+		return &cli.Failure{Code: cli.ExitConflict}
 	}
 	return nil
 }
@@ -172,18 +175,17 @@ func (a *app) stressBackend(ctx context.Context, o stressOptions) (stress.Backen
 	case "daemon":
 		return stress.Clients{Sockets: o.sockets, Name: o.name}, nil
 	}
-	logger := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return stress.Device{Path: o.backend, Name: o.name, Logger: logger}, createLockspace(ctx, o.backend)
+	return stress.Device{Path: o.backend, Name: o.name, Logger: ondevice.Logger(a.stderr)}, ondevice.Create(ctx, o.backend)
 }
 
 func (a *app) stressFailure(o stressOptions, err error) error {
 	switch {
 	case errors.Is(err, stress.ErrInvalid), errors.Is(err, api.ErrInvalid):
-		return &failure{code: exitUsage, err: err, hint: "see bakeryctl stress --help"}
+		return cli.Usage("stress", "%w", err)
 	case o.backend == "daemon":
-		return a.refused(err, lockOptions{takeOptions: takeOptions{conflict: exitConflict}})
+		return call.Refused(err, cli.ExitConflict)
 	}
-	return &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
+	return ondevice.Failure(err)
 }
 
 // stressReport is what is shown of a run.
@@ -211,7 +213,7 @@ func newStressReport(o stressOptions, r *stress.Result) stressReport {
 }
 
 func (r stressReport) show(out io.Writer) error {
-	return writeTable(out, func(w io.Writer) {
+	return render.WriteTable(out, func(w io.Writer) {
 		fmt.Fprintf(w, "Workers:\t%d\n", r.Workers)
 		fmt.Fprintf(w, "Iterations:\t%d\n", r.Iterations)
 		fmt.Fprintf(w, "Expected:\t%d\n", r.Expected)

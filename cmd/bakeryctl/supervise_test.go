@@ -1,17 +1,15 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
@@ -86,8 +84,8 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 				eventually(t, "the command to be in state "+test.state, func() bool { return state(pid) == test.state })
 			}
 			close(running)
-			if code := p.wait(); code != exitLost {
-				t.Errorf("exit code %d, want %d", code, exitLost)
+			if code := p.wait(); code != cli.ExitLost {
+				t.Errorf("exit code %d, want %d", code, cli.ExitLost)
 			}
 			if alive(pid) {
 				t.Error("the command runs on")
@@ -119,8 +117,8 @@ func TestLostLockStopsTheCommandThoughNobodyListens(t *testing.T) {
 	pid := p.pid()
 	_, _ = r.Close(), w.Close() // from here on, writing to standard error fails and raises SIGPIPE
 	close(running)
-	if code := p.wait(); code != exitLost || alive(pid) {
-		t.Errorf("exit code %d, want %d; command runs: %v", code, exitLost, alive(pid))
+	if code := p.wait(); code != cli.ExitLost || alive(pid) {
+		t.Errorf("exit code %d, want %d; command runs: %v", code, cli.ExitLost, alive(pid))
 	}
 }
 
@@ -143,42 +141,8 @@ func TestLostLockStopsTheCommandThoughStandardErrorIsFull(t *testing.T) {
 	p.follow()
 	pid := p.pid()
 	close(running)
-	if code := p.wait(); code != exitLost || alive(pid) {
-		t.Errorf("exit code %d, want %d; command runs: %v", code, exitLost, alive(pid))
-	}
-}
-
-// lostHold is a hold that is lost, with its deadline yet to come.
-type lostHold struct{}
-
-func (lostHold) Token() layout.Ticket      { return token }
-func (lostHold) Deadline() time.Time       { return time.Now().Add(time.Hour) }
-func (lostHold) StopAt() time.Duration     { return 0 }
-func (lostHold) Grace() time.Duration      { return time.Second }
-func (lostHold) Err() error                { return errors.New("evicted") }
-func (h lostHold) Warned() <-chan struct{} { return h.Lost() }
-func (lostHold) Lost() <-chan struct{} {
-	lost := make(chan struct{})
-	close(lost)
-	return lost
-}
-
-func TestLossCountsThoughTheCommandEnded(t *testing.T) {
-	for range 50 { // which of the two is seen first is up to chance
-		ended := make(chan struct{})
-		close(ended)
-		var told bytes.Buffer
-		done := exec.Command("true")
-		if err := done.Run(); err != nil {
-			t.Fatal(err)
-		}
-		s := supervisor{grant: &grant{held: lostHold{}}, command: &command{cmd: done, since: ticksNow(), ended: ended},
-			launch: launch{lock: "x"}, voice: voice{out: &told}}
-		code := s.run(&inbox{})
-		s.waitSaid()
-		if code != exitLost || !strings.HasSuffix(told.String(), ": evicted\n") {
-			t.Fatalf("exit code %d, want %d; told %q", code, exitLost, &told)
-		}
+	if code := p.wait(); code != cli.ExitLost || alive(pid) {
+		t.Errorf("exit code %d, want %d; command runs: %v", code, cli.ExitLost, alive(pid))
 	}
 }
 
@@ -265,8 +229,8 @@ func TestSupervisor_CommandLeavesProcessesWhileBakerydIsGone_StopsThem(t *testin
 	pid := p.pid()
 	b.Kill()
 	p.write("")
-	if code := p.wait(); code != exitLost || alive(pid) {
-		t.Errorf("exit code %d, want %d; descendant runs: %v; standard error %q", code, exitLost, alive(pid), p.told())
+	if code := p.wait(); code != cli.ExitLost || alive(pid) {
+		t.Errorf("exit code %d, want %d; descendant runs: %v; standard error %q", code, cli.ExitLost, alive(pid), p.told())
 	}
 }
 
@@ -298,10 +262,10 @@ func TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds(t *testi
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ran; exec sleep 1000")
 	p.expect("ran")
 	p.signal(syscall.SIGSTOP)
-	leaseEnds(t, lease+2*remainWithin)
+	leaseEnds(t, lease+2*supervise.RemainWithin)
 	p.signal(syscall.SIGCONT)
-	if code := p.wait(); code != exitLost {
-		t.Errorf("exit code %d, want %d", code, exitLost)
+	if code := p.wait(); code != cli.ExitLost {
+		t.Errorf("exit code %d, want %d", code, cli.ExitLost)
 	}
 	if strings.Contains(p.told(), "did not end by SIGKILL") {
 		t.Errorf("standard error %q", p.told())

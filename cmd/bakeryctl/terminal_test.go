@@ -17,6 +17,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/acquire"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
 )
 
 // terminal is a pseudo terminal with a process that leads its session.
@@ -210,7 +213,7 @@ func TestWaitLine_BackgroundAndToStop_IsNotWritten(t *testing.T) {
 	x := onTerminalBy(t, []string{"bash", "-c", `set -m; stty tostop; (exec -a "$0" "$@") & wait`, asItself},
 		"lock", "--socket", b.Socket, "x", "--", "sh", "-c", `echo >"$0"`, ran)
 	pid := <-waiting
-	time.Sleep(2 * waitSilent) // by then the line would have been written
+	time.Sleep(2 * acquire.WaitSilent) // by then the line would have been written
 	require.NotEqual(t, "T", state(pid), "the wrapper is stopped")
 	close(release)
 	eventually(t, "the command to run", func() bool { _, err := os.Stat(ran); return err == nil })
@@ -260,7 +263,7 @@ func TestNoWaitLineForShortWaits(t *testing.T) {
 		began := time.Now()
 		x := onTerminal(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
 		x.await("ran\r\n")
-		slow = time.Since(began) >= waitSilent
+		slow = time.Since(began) >= acquire.WaitSilent
 		require.True(t, slow || x.shown() == "ran\r\n", "%q", x.shown())
 	}
 }
@@ -298,11 +301,11 @@ func TestWaitLine_WarningToAStoppedTerminal_DelaysNothing(t *testing.T) {
 	x.await("2 ahead")
 	slave := openSlave(t, x.master)
 	x.press(ctrlS)
-	eventually(t, "the terminal to stand still", func() bool { return !writable(slave) })
+	eventually(t, "the terminal to stand still", func() bool { return !term.Writable(slave) })
 	close(stopped)
 	eventually(t, "the command to run", func() bool { _, err := os.Stat(ran); return err == nil })
 	x.press(ctrlQ)
-	eventually(t, "the terminal to continue", func() bool { return writable(slave) })
+	eventually(t, "the terminal to continue", func() bool { return term.Writable(slave) })
 	_ = slave.Close()
 	x.press("\n")
 	x.exits(0)

@@ -11,6 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon/text"
 	"github.com/bakeryd/bakeryd/daemon/timeline"
 )
@@ -53,7 +56,7 @@ are. A file that is there is written over only if it is such a page.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(args, time.Now()); err != nil {
-				return &failure{code: exitUsage, err: err, hint: "see bakeryctl timeline --help"}
+				return cli.Usage("timeline", "%w", err)
 			}
 			return a.timeline(&o, args)
 		},
@@ -75,16 +78,16 @@ func (o *timelineOptions) check(args []string, now time.Time) (err error) {
 		return errors.New("no -o PATH given: where is the page to go?")
 	}
 	if o.since != "" {
-		if o.page.From, err = parseMoment(o.since, now); err != nil {
+		if o.page.From, err = cli.ParseMoment(o.since, now); err != nil {
 			return fmt.Errorf("--since %w", err)
 		}
 	}
 	if o.until != "" {
-		if o.page.Until, err = parseMoment(o.until, now); err != nil {
+		if o.page.Until, err = cli.ParseMoment(o.until, now); err != nil {
 			return fmt.Errorf("--until %w", err)
 		}
 		if !o.page.Until.After(o.page.From) {
-			return fmt.Errorf("--until %s is not after --since %s", eventTime(o.page.Until), eventTime(o.page.From))
+			return fmt.Errorf("--until %s is not after --since %s", show.EventTime(o.page.Until), show.EventTime(o.page.From))
 		}
 	}
 	if o.output != "-" && !o.force {
@@ -117,18 +120,18 @@ func (a *app) timeline(o *timelineOptions, paths []string) error {
 	}
 	t, err := timeline.Build(sources, o.page)
 	if errors.Is(err, timeline.ErrNoEvents) {
-		return &failure{code: exitNoDevice, err: fmt.Errorf("no events in %s", strings.Join(paths, ", ")),
-			hint: "give the journals of other hosts too, or more time by --since and --until"}
+		return &cli.Failure{Code: cli.ExitNoDevice, Err: fmt.Errorf("no events in %s", strings.Join(paths, ", ")),
+			Hint: "give the journals of other hosts too, or more time by --since and --until"}
 	}
 	if err != nil {
 		return err
 	}
 	if err := a.writePage(t, o.output); err != nil {
-		return &failure{code: exitNoDevice, err: err}
+		return &cli.Failure{Code: cli.ExitNoDevice, Err: err}
 	}
 	for _, s := range sources {
 		if s.Damaged > 0 {
-			fmt.Fprintf(a.stderr, "bakeryctl: %s: %s could not be read, and left out\n", text.Printable(s.Name), count(s.Damaged, "line"))
+			fmt.Fprintf(a.stderr, "bakeryctl: %s: %s could not be read, and left out\n", text.Printable(s.Name), render.Count(s.Damaged, "line"))
 		}
 	}
 	found := t.Violations()
@@ -140,7 +143,7 @@ func (a *app) timeline(o *timelineOptions, paths []string) error {
 		fmt.Fprintf(a.stderr, "bakeryctl: violation: %s: %s, at %s\n", f.Kind, f.Text, f.At.Time().Format("2006-01-02 15:04:05.000 UTC"))
 	}
 	if len(found) > 0 {
-		return &failure{code: exitConflict}
+		return &cli.Failure{Code: cli.ExitConflict}
 	}
 	return nil
 }
@@ -161,11 +164,11 @@ func (a *app) readSources(paths []string) (all []timeline.Source, err error) {
 			if errors.As(err, &pe) {
 				err = fmt.Errorf("read %s: %w", path, pe.Err)
 			}
-			return nil, &failure{code: exitNoDevice, err: err, hint: hint}
+			return nil, &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: hint}
 		}
 		if u := s.Lockspace(); u != "" {
 			if space != "" && u != space {
-				return nil, &failure{code: exitUsage, err: fmt.Errorf("%s and %s are of two lockspaces", of, path), hint: "make a page of each"}
+				return nil, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("%s and %s are of two lockspaces", of, path), Hint: "make a page of each"}
 			}
 			space, of = u, path
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/daemon/timeline"
 )
 
@@ -56,13 +57,13 @@ func TestTimelineTellsViolations(t *testing.T) {
 	t.Parallel()
 	in := written(t, "all.json", twoHolders)
 	code, stdout, errs := ctl(t, "/nonexistent", "timeline", in, "-o", "-")
-	require.Equal(t, exitConflict, code)
+	require.Equal(t, cli.ExitConflict, code)
 	require.Contains(t, stdout, timeline.PageMark)
 	require.Equal(t, "bakeryctl: violation: two holders: db1 (token 524544) and db2 (token 1049088) held x at the same time for 1s, at 2026-03-01 03:12:02.000 UTC\n", errs)
 	code, _, errs = ctl(t, "/nonexistent", "timeline", in, "-o", "-", "--lock", "y")
 	require.Equal(t, []any{0, ""}, []any{code, errs}, "not of what is not shown")
 	code, _, errs = ctl(t, "/nonexistent", "timeline", in, "-o", "-", "--since", "2026-03-01T04:00:00Z")
-	require.Equal(t, exitNoDevice, code)
+	require.Equal(t, cli.ExitNoDevice, code)
 	require.Contains(t, errs, "bakeryctl: no events in "+in)
 }
 
@@ -76,17 +77,17 @@ func TestTimelineErrors(t *testing.T) {
 		code  int
 		error string
 	}{
-		{[]string{good}, exitUsage, "no -o PATH given"},
-		{[]string{"-o", out}, exitUsage, "requires at least 1 arg(s)"},
-		{[]string{good, "-o", good}, exitUsage, good + " is there and no page of bakeryctl timeline; --force writes over it"},
-		{[]string{good, "-o", out, "--since", "soon"}, exitUsage, `--since "soon" is no time`},
-		{[]string{good, "-o", out, "--since", "1h", "--until", "2h"}, exitUsage, "is not after --since"},
-		{[]string{good, "/nonexistent", "-o", out}, exitNoDevice, "read /nonexistent: no such file or directory\nhint: bakeryd keeps events in its --state-dir"},
-		{[]string{good, bad, "-o", out}, exitNoDevice, bad + `: no journal of events: line 1 is "root:x:0:0"`},
-		{[]string{written(t, "empty", ""), "-o", out}, exitNoDevice, "no events in "},
-		{[]string{t.TempDir(), "-o", out}, exitNoDevice, "is a directory"},
-		{[]string{a, b, "-o", out}, exitUsage, "are of two lockspaces"},
-		{[]string{good, "-o", "/nonexistent/p.html"}, exitNoDevice, "write /nonexistent/p.html: "},
+		{[]string{good}, cli.ExitUsage, "no -o PATH given"},
+		{[]string{"-o", out}, cli.ExitUsage, "requires at least 1 arg(s)"},
+		{[]string{good, "-o", good}, cli.ExitUsage, good + " is there and no page of bakeryctl timeline; --force writes over it"},
+		{[]string{good, "-o", out, "--since", "soon"}, cli.ExitUsage, `--since "soon" is no time`},
+		{[]string{good, "-o", out, "--since", "1h", "--until", "2h"}, cli.ExitUsage, "is not after --since"},
+		{[]string{good, "/nonexistent", "-o", out}, cli.ExitNoDevice, "read /nonexistent: no such file or directory\nhint: bakeryd keeps events in its --state-dir"},
+		{[]string{good, bad, "-o", out}, cli.ExitNoDevice, bad + `: no journal of events: line 1 is "root:x:0:0"`},
+		{[]string{written(t, "empty", ""), "-o", out}, cli.ExitNoDevice, "no events in "},
+		{[]string{t.TempDir(), "-o", out}, cli.ExitNoDevice, "is a directory"},
+		{[]string{a, b, "-o", out}, cli.ExitUsage, "are of two lockspaces"},
+		{[]string{good, "-o", "/nonexistent/p.html"}, cli.ExitNoDevice, "write /nonexistent/p.html: "},
 	} {
 		code, stdout, errs := ctl(t, "/nonexistent", append([]string{"timeline"}, c.args...)...)
 		require.Equal(t, []any{c.code, ""}, []any{code, stdout}, "%q: %s", c.args, errs)

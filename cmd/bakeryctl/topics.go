@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 )
 
 // meanings are the exit codes, as they are told where none of them is left out.
@@ -12,15 +14,15 @@ var meanings = []struct {
 	code    int
 	meaning string
 }{
-	{exitOK, "it was done"},
-	{exitConflict, "no: the lock was not free in time (lock, hold; -E sets another), or what the command's own list says"},
-	{exitUsage, "the command line is wrong"},
-	{exitNoDevice, "the device or its lockspace is not usable"},
-	{exitUnavailable, "bakeryd is unreachable, or refuses"},
-	{exitLost, "the lock was lost, or about to be, while it was needed"},
-	{exitForbidden, "bakeryd does not let this user do that"},
-	{exitNotExec, "the command to run is not executable"},
-	{exitNotFound, "the command to run was not found"},
+	{cli.ExitOK, "it was done"},
+	{cli.ExitConflict, "no: the lock was not free in time (lock, hold; -E sets another), or what the command's own list says"},
+	{cli.ExitUsage, "the command line is wrong"},
+	{cli.ExitNoDevice, "the device or its lockspace is not usable"},
+	{cli.ExitUnavailable, "bakeryd is unreachable, or refuses"},
+	{cli.ExitLost, "the lock was lost, or about to be, while it was needed"},
+	{cli.ExitForbidden, "bakeryd does not let this user do that"},
+	{cli.ExitNotExec, "the command to run is not executable"},
+	{cli.ExitNotFound, "the command to run was not found"},
 }
 
 // newExitCodes makes a topic of the help.
@@ -30,7 +32,7 @@ func newExitCodes(*app) *cobra.Command {
 	for _, m := range meanings {
 		fmt.Fprintf(&text, "  %-5d  %s\n", m.code, m.meaning)
 	}
-	fmt.Fprintf(&text, "  %d+N  signal N ended it, or the command that it ran\n", exitSignal)
+	fmt.Fprintf(&text, "  %d+N  signal N ended it, or the command that it ran\n", cli.ExitSignal)
 	text.WriteString("  N      bakeryctl lock: the command's own exit code")
 	return &cobra.Command{Use: "exit-codes", Short: "What bakeryctl exits with", Long: text.String()}
 }

@@ -11,7 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
 	"github.com/bakeryd/bakeryd/daemon"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/client"
@@ -31,15 +35,11 @@ sets or clears it.`,
 		Example: `  bakeryctl lock --value "$(hostname):5432" leader -- ./serve
   bakeryctl value get leader`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return valueUsage("", "no command given, want get or set")
+			return cli.Usage("value", "no command given, want get or set")
 		},
 	}
 	cmd.AddCommand(newValueGet(a), newValueSet(a))
 	return cmd
-}
-
-func valueUsage(of, format string, args ...any) *failure {
-	return &failure{code: exitUsage, err: fmt.Errorf(format, args...), hint: "see bakeryctl value" + of + " --help"}
 }
 
 func newValueGet(a *app) *cobra.Command {
@@ -66,10 +66,10 @@ Exit codes:
   bakeryctl value get leader --device /dev/mapper/locks`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return valueUsage(" get", "%d locks given, want one", len(args))
+				return cli.Usage("value get", "%d locks given, want one", len(args))
 			}
 			if err := layout.ValidateLockName(args[0]); err != nil {
-				return valueUsage(" get", "%w", err)
+				return cli.Usage("value get", "%w", err)
 			}
 			return nil
 		},
@@ -85,18 +85,18 @@ Exit codes:
 				return err
 			}
 			if asJSON {
-				if err := writeJSON(a.stdout, v); err != nil {
+				if err := render.WriteJSON(a.stdout, v); err != nil {
 					return err
 				}
 			}
 			if len(v.Value) == 0 {
-				return &failure{code: exitConflict}
+				return &cli.Failure{Code: cli.ExitConflict}
 			}
 			if asJSON {
 				return nil
 			}
 			text := string(v.Value)
-			if isTerminal(a.stdout) {
+			if term.Is(a.stdout) {
 				text = showable(text) + "\n"
 			}
 			_, err = io.WriteString(a.stdout, text)
@@ -121,10 +121,10 @@ func showable(text string) string {
 func (a *app) valueOfDaemon(ctx context.Context, name string) (daemon.Value, error) {
 	v, err := client.New(a.socket).Value(ctx, name)
 	if err != nil {
-		err = a.ofHold(err)
-		var f *failure
-		if errors.As(err, &f) && f.code == exitUnavailable && f.hint != "" {
-			f.hint += "; or use --device"
+		err = call.HoldFailure(err)
+		var f *cli.Failure
+		if errors.As(err, &f) && f.Code == cli.ExitUnavailable && f.Hint != "" {
+			f.Hint += "; or use --device"
 		}
 		return daemon.Value{}, err
 	}
@@ -132,21 +132,21 @@ func (a *app) valueOfDaemon(ctx context.Context, name string) (daemon.Value, err
 }
 
 func valueOfDevice(path, name string) (daemon.Value, error) {
-	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
+	dev, err := ondevice.Open(path)
 	if err != nil {
-		return daemon.Value{}, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
+		return daemon.Value{}, err
 	}
 	defer dev.Close()
 	snapshot, err := lockspace.Inspect(dev)
 	if err != nil {
-		return daemon.Value{}, &failure{code: exitNoDevice, err: err, hint: deviceHint(err)}
+		return daemon.Value{}, ondevice.Failure(err)
 	}
 	v, err := daemon.SnapshotValue(snapshot, name)
 	switch {
 	case errors.Is(err, api.ErrNoLock):
-		return v, &failure{code: exitConflict, err: err, hint: "bakeryctl status --device " + path + " lists the locks"}
+		return v, &cli.Failure{Code: cli.ExitConflict, Err: err, Hint: "bakeryctl status --device " + path + " lists the locks"}
 	case err != nil:
-		return v, &failure{code: exitNoDevice, err: err, hint: "bakeryctl dump " + path + " shows what cannot be read"}
+		return v, &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: "bakeryctl dump " + path + " shows what cannot be read"}
 	}
 	return v, nil
 }
@@ -171,7 +171,7 @@ Exit codes:
   bakeryctl lock leader -- bakeryctl value set ''`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return valueUsage(" set", "%d values given, want one; quote what has spaces", len(args))
+				return cli.Usage("value set", "%d values given, want one; quote what has spaces", len(args))
 			}
 			return nil
 		},
@@ -180,10 +180,10 @@ Exit codes:
 			if args[0] == "-" {
 				var err error
 				if value, err = io.ReadAll(io.LimitReader(a.stdin, layout.MaxValue+1)); err != nil {
-					return &failure{code: exitUsage, err: fmt.Errorf("read the value from standard input: %w", err)}
+					return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("read the value from standard input: %w", err)}
 				}
 			}
-			if err := checkValue(value, " set"); err != nil {
+			if err := checkValue(value); err != nil {
 				return err
 			}
 			access, ctx, cancel, err := a.inside(cmd.Context())
@@ -191,15 +191,15 @@ Exit codes:
 				return err
 			}
 			defer cancel()
-			return a.ofHold(access.SetValue(ctx, value))
+			return call.HoldFailure(access.SetValue(ctx, value))
 		},
 	}
 }
 
 // checkValue refuses what does not fit. Of standard input no more is read than tells that.
-func checkValue(value []byte, of string) error {
+func checkValue(value []byte) error {
 	if len(value) > layout.MaxValue {
-		return valueUsage(of, "a value of more than %d bytes", layout.MaxValue)
+		return cli.Usage("value set", "a value of more than %d bytes", layout.MaxValue)
 	}
 	return nil
 }

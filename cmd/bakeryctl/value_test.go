@@ -3,12 +3,9 @@ package main
 import (
 	"encoding/json"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/bakeryd/bakeryd/layout"
 )
 
 func TestShowable(t *testing.T) {
@@ -32,36 +29,4 @@ func TestValueAtATerminal(t *testing.T) {
 	})
 	x := onTerminal(t, "--socket", b.Socket, "value", "get", "x")
 	x.await(`"\x1b[2J"` + "\r\n")
-}
-
-// someHold is a hold of which only the token matters.
-type someHold struct{ held }
-
-func (someHold) Token() layout.Ticket { return token }
-
-// TestEnvironmentOfTheCommand: what reaches the hold is of the innermost lock.
-func TestEnvironmentOfTheCommand(t *testing.T) {
-	t.Setenv(envSession, "of the one around")
-	t.Chdir("/")
-	l := launch{lock: "x"}
-	h := &grant{held: someHold{}, hostID: 7}
-	find := func(env []string, name string) (value string, n int) {
-		for _, v := range env {
-			if rest, ok := strings.CutPrefix(v, name+"="); ok {
-				value, n = rest, n+1
-			}
-		}
-		return value, n
-	}
-	if v, n := find(l.environment(h), envSession); n != 0 {
-		t.Errorf("session %q of another hold", v)
-	}
-	h.session, h.socket = "of this", "run/sock"
-	env := l.environment(h)
-	if v, n := find(env, envSession); v != "of this" || n != 1 {
-		t.Errorf("session %q, %d times", v, n)
-	}
-	if v, _ := find(env, envSocket); v != "/run/sock" {
-		t.Errorf("socket %q, for a command that goes elsewhere", v)
-	}
 }

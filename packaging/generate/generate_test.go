@@ -171,7 +171,7 @@ func constants(t *testing.T, file string) (codes []int) {
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 	require.NoError(t, err)
 	ast.Inspect(parsed, func(n ast.Node) bool {
-		if v, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(v.Names[0].Name, "exit") && len(v.Values) == 1 {
+		if v, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(strings.ToLower(v.Names[0].Name), "exit") && len(v.Values) == 1 {
 			if lit, ok := v.Values[0].(*ast.BasicLit); ok && lit.Kind == token.INT {
 				code, err := strconv.Atoi(lit.Value)
 				require.NoError(t, err)
@@ -186,7 +186,7 @@ func constants(t *testing.T, file string) (codes []int) {
 
 // TestExitStatus: the pages list exactly the exit codes of the programs.
 func TestExitStatus(t *testing.T) {
-	for name, source := range map[string]string{"man/bakeryd.8": "../../cmd/bakeryd/run.go", "man/bakeryctl.8": "../../cmd/bakeryctl/exit.go"} {
+	for name, source := range map[string]string{"man/bakeryd.8": "../../cmd/bakeryd/run.go", "man/bakeryctl.8": "../../cmd/bakeryctl/internal/cli/exit.go"} {
 		var listed []int
 		for _, m := range regexp.MustCompile(`(?m)^ +(\d+)(?:\+N)?  +\S`).FindAllStringSubmatch(sectionsOf(rendered(t, name))["EXIT STATUS"], -1) {
 			code, err := strconv.Atoi(m[1])
@@ -204,7 +204,7 @@ func TestExitStatus(t *testing.T) {
 func TestExitCodesOfCommands(t *testing.T) {
 	p, err := askPrograms(bin)
 	require.NoError(t, err)
-	have := constants(t, "../../cmd/bakeryctl/exit.go")
+	have := constants(t, "../../cmd/bakeryctl/internal/cli/exit.go")
 	checked := 0
 	for _, c := range leaves(p.bakeryctl) {
 		for _, line := range c.exits {

@@ -1,0 +1,137 @@
+package acquire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/ondevice"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+)
+
+// maxWanted is how many requests for the lock are kept that were not reacted to yet.
+const maxWanted = 16
+
+// joinAndTake takes the lock without bakeryd: this process joins the lockspace as a host of its own.
+func (o Request) joinAndTake(ctx context.Context, onWaiting func(ahead, queued int)) (*supervise.Grant, error) {
+	if o.Create {
+		if err := ondevice.Create(ctx, o.Device); err != nil {
+			return nil, &cli.Failure{Code: cli.ExitNoDevice, Err: err}
+		}
+	}
+	wanted := make(chan client.Request, maxWanted)
+	d := daemon.New(daemon.Config{
+		Device: o.Device,
+		Logger: ondevice.Logger(o.Stderr),
+	})
+	if err := d.Join(ctx); err != nil {
+		return nil, o.joinFailure(err)
+	}
+	h, err := o.takeFrom(ctx, d, onWaiting, wanted)
+	if err != nil {
+		_ = ondevice.Leave(d) // the first error is the one to tell
+		return nil, o.joinFailure(err)
+	}
+	if o.Value != nil {
+		if err := h.SetValue(ctx, o.Value); err != nil {
+			_ = h.Release()
+			_ = ondevice.Leave(d) // the first error is the one to tell
+			return nil, o.joinFailure(err)
+		}
+	}
+	held := warnBefore(h)
+	return &supervise.Grant{
+		Held: held, HostID: d.HostID(), Bound: true, Wanted: wanted,
+		Release: func() error {
+			held.stop()
+			return errors.Join(h.Release(), ondevice.Leave(d))
+		},
+	}, nil
+}
+
+// ownHold is a hold of this process's own, with a warning.
+type ownHold struct {
+	*daemon.Hold
+	warned, over chan struct{}
+	watch        sync.WaitGroup
+}
+
+func warnBefore(h *daemon.Hold) *ownHold {
+	o := &ownHold{Hold: h, warned: make(chan struct{}), over: make(chan struct{})}
+	o.watch.Go(func() {
+		for {
+			left := time.Until(h.Deadline()) - h.Grace()
+			if left <= 0 {
+				close(o.warned)
+				return
+			}
+			select {
+			case <-o.over:
+				return
+			case <-h.Lost():
+				close(o.warned)
+				return
+			case <-time.After(min(left, supervise.LookAgain)):
+			}
+		}
+	})
+	return o
+}
+
+// Warned is closed when the holder is to stop.
+func (o *ownHold) Warned() <-chan struct{} { return o.warned }
+
+func (o *ownHold) stop() {
+	close(o.over)
+	o.watch.Wait()
+}
+
+func (o Request) takeFrom(ctx context.Context, d *daemon.Daemon, onWaiting func(ahead, queued int), wanted chan<- client.Request) (*daemon.Hold, error) {
+	if o.Timeout > 0 && !o.NonBlock {
+		var cancel context.CancelFunc
+		// The time to join does not count: it says nothing about the lock.
+		ctx, cancel = context.WithTimeoutCause(ctx, o.Timeout, api.ErrTimeout)
+		defer cancel()
+	}
+	req := daemon.Request{
+		Name: o.Name, Mode: o.Mode, Try: o.NonBlock,
+		PID: os.Getpid(), Command: strings.Join(o.Argv, " "), OnWaiting: onWaiting,
+	}
+	if o.Requests {
+		req.OnRequest = func(r daemon.Requested) {
+			select {
+			case wanted <- client.Request(r):
+			default: // so many have asked already
+			}
+		}
+	}
+	return d.Acquire(ctx, req)
+}
+
+func (o Request) joinFailure(err error) *cli.Failure {
+	if errors.Is(err, api.ErrBusy) || errors.Is(err, api.ErrTimeout) {
+		return &cli.Failure{Code: o.Conflict} // silent, as flock(1) is
+	}
+	f := &cli.Failure{Code: cli.ExitNoDevice, Err: fmt.Errorf("lock %q on %s: %w", o.Name, o.Device, err)}
+	switch {
+	case errors.Is(err, api.ErrInvalid):
+		f.Code = cli.ExitUsage
+	case errors.Is(err, lockspace.ErrNoLockspace):
+		f.Hint = "bakeryctl format " + o.Device + " makes it one, and destroys what is on it"
+	case errors.Is(err, api.ErrFull):
+		f.Hint = "remove a lock that is not used any more (bakeryctl rm, by a bakeryd), or format with more --locks"
+	case errors.Is(err, fs.ErrNotExist) && !o.Create:
+		f.Hint = "--create makes a lockspace in a file that does not exist"
+	}
+	return f
+}

@@ -1,0 +1,74 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/daemon/bench"
+)
+
+// measured is a result as a disk might give it.
+func measured(t *testing.T) *Report {
+	t.Helper()
+	var r Report
+	require.NoError(t, json.Unmarshal([]byte(`{"device": "/dev/mapper/locks", "lockspace": "prod", "stride": 4096, "hosts": 16, "highest": 5,
+		"handover": {"count": 790, "p50_us": 432, "p99_us": 1200, "p999_us": 12345, "floor_p50_us": 306, "ratio": 1.412, "between": "A and B", "hold_us": 2000},
+		"handoff": {"per_second": 21400, "in_process_per_second": 61000, "clients": 8},
+		"wrapper": {"p50_us": 4100, "true_p50_us": 1100, "flock_p50_us": 2000, "over_flock_us": 2100, "count": 300},
+		"skipped": [{"name": "in_process", "reason": "no id"}]}`), &r))
+	return &r
+}
+
+func TestShowBench(t *testing.T) {
+	var out bytes.Buffer
+	r := measured(t)
+	require.NoError(t, Show(&out, r))
+	require.Equal(t, `lockspace prod on /dev/mapper/locks
+  records 4096 bytes apart, a read covers 5 slots of 16
+
+local hand-off  8 clients: 21400 a second by bakeryd, 61000 in process
+hand-over       A and B, each holds it for 2.00 ms
+wrapper         bakeryctl lock NAME -- true: 4.10 ms
+                2.10 ms more than flock FILE true, 2.00 ms; true alone: 1.10 ms
+
+skipped in_process: no id
+`, out.String())
+}
+
+// samples runs a bench whose times are given, in microseconds: those of the floor, and of the lock.
+func TestShowHistogram(t *testing.T) {
+	var floor, lock bench.Times
+	for i := range 1000 {
+		floor.Add(time.Duration(200+i%100) * time.Microsecond)
+		lock.Add(time.Duration(300+i%200) * time.Microsecond)
+	}
+	lock.Add(time.Second)
+	var out bytes.Buffer
+	require.NoError(t, showHistogram(&out, &bench.Result{
+		Floor: &bench.Floor{Times: &floor}, Uncontended: &bench.Lock{Times: &lock},
+	}))
+	lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")[1:]
+	require.Regexp(t, `^ +floor +uncontended, by bakeryd$`, lines[0])
+	require.LessOrEqual(t, len(lines), barRows+2)
+	require.Regexp(t, `^ +longer  `, lines[len(lines)-1])
+	longest := 0
+	for _, line := range lines {
+		require.LessOrEqual(t, len(line), 80)
+		longest = max(longest, strings.Count(line, "#"))
+	}
+	require.GreaterOrEqual(t, longest, barWidth)
+	require.NotContains(t, lines[1], "  0.1%", "the floor begins the scale")
+
+	// All the same: one row is enough, and nothing is divided by zero.
+	var same bench.Times
+	same.Add(250 * time.Microsecond)
+	out.Reset()
+	require.NoError(t, showHistogram(&out, &bench.Result{Floor: &bench.Floor{Times: &same}, InProcess: &bench.Lock{Times: &same}}))
+	require.Contains(t, out.String(), "100.0% ######################")
+	require.Contains(t, out.String(), "uncontended, in process")
+}

@@ -1,0 +1,75 @@
+// Package cli knows what the command lines of bakeryctl have in common: exit codes, errors with a
+// hint, and values of flags. It imports nothing of the project.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// The exit codes, as in sysexits(3) and flock(1).
+const (
+	ExitOK          = 0
+	ExitConflict    = 1  // the lock was not acquired in time; -E sets another
+	ExitUsage       = 64 // the command line is wrong
+	ExitNoDevice    = 66 // the device or lockspace is not usable
+	ExitUnavailable = 69 // bakeryd is unreachable, or refuses
+	ExitLost        = 75 // the lock was lost while the command ran
+	ExitForbidden   = 77 // bakeryd does not let this user do that
+	ExitNotExec     = 126
+	ExitNotFound    = 127
+	ExitSignal      = 128 // + n: signal n killed the command
+)
+
+// Failure is an error with the exit code and the remedy that go with it.
+type Failure struct {
+	Code int
+	Err  error  // nil: nothing to say
+	Hint string // empty: none
+}
+
+func (f *Failure) Error() string {
+	if f.Err == nil {
+		return fmt.Sprintf("exit code %d", f.Code)
+	}
+	return f.Err.Error()
+}
+
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Usage returns the error of a wrong command line of the command of bakeryctl.
+func Usage(command, format string, args ...any) *Failure {
+	return &Failure{Code: ExitUsage, Err: fmt.Errorf(format, args...), Hint: "see bakeryctl " + command + " --help"}
+}
+
+// Silent reports whether the exit code alone tells of err, or err is nil.
+func Silent(err error) bool {
+	var f *Failure
+	return err == nil || errors.As(err, &f) && f.Err == nil
+}
+
+// Report writes err to stderr and returns the exit code.
+func Report(stderr io.Writer, err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	f := &Failure{Code: ExitUsage, Err: err}
+	errors.As(err, &f)
+	if f.Err != nil {
+		fmt.Fprintf(stderr, "bakeryctl: %v\n", f.Err)
+		if f.Hint != "" {
+			fmt.Fprintf(stderr, "hint: %s\n", f.Hint)
+		}
+	}
+	return f.Code
+}
+
+// EnvOr returns the value of an environment variable, or otherwise if that is empty.
+func EnvOr(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}

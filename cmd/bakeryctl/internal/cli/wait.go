@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// MaxWait is far beyond any wait that is meant, and far from overflow.
+const MaxWait = 100 * 365 * 24 * time.Hour
+
+// WaitFlag is a flag of seconds, as flock(1) takes them, or of a Go duration.
+type WaitFlag struct {
+	Limit time.Duration
+}
+
+// Type implements pflag.Value.
+func (w *WaitFlag) Type() string { return "time" }
+
+// String implements pflag.Value; empty is no limit.
+func (w *WaitFlag) String() string {
+	if w.Limit == 0 {
+		return ""
+	}
+	return w.Limit.String()
+}
+
+// Set implements pflag.Value.
+func (w *WaitFlag) Set(text string) error {
+	limit, err := ParseWait(text)
+	if err != nil {
+		return err
+	}
+	w.Limit = limit
+	return nil
+}
+
+// ParseWait reads seconds or a Go duration.
+func ParseWait(text string) (time.Duration, error) {
+	limit, err := time.ParseDuration(text)
+	if seconds, floatErr := strconv.ParseFloat(text, 64); floatErr == nil {
+		// What is too long, or not a number, is refused below.
+		err = nil
+		limit = -1
+		if seconds <= MaxWait.Seconds() {
+			limit = time.Duration(math.Ceil(seconds * float64(time.Second)))
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("want seconds, as 1.5, or a duration, as 300ms or 5m")
+	}
+	if limit < 0 || limit > MaxWait {
+		return 0, fmt.Errorf("want 0 to %.0f seconds", MaxWait.Seconds())
+	}
+	return limit, nil
+}

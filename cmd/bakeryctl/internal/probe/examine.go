@@ -1,0 +1,247 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/blockdev/probe"
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/fence"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
+	"github.com/bakeryd/bakeryd/daemon/text"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// Report is what bakeryctl probe --json shows.
+type Report struct {
+	Device        string               `json:"device"`
+	Fit           bool                 `json:"fit"`
+	Findings      []probe.Finding      `json:"findings"`
+	Size          int64                `json:"size"`
+	LogicalBlock  int                  `json:"logical_block"`
+	PhysicalBlock int                  `json:"physical_block"`
+	Stride        int                  `json:"stride"` // that format would take, 0: none
+	Contents      string               `json:"contents"`
+	Lockspace     *spaceReport         `json:"lockspace"`
+	Disk          *probe.Disk          `json:"disk"`
+	File          *probe.File          `json:"file"`
+	Reservations  *fence.Capabilities  `json:"reservations"`
+	Watchdogs     []probe.Watchdog     `json:"watchdogs"`
+	Measured      *measure.Measurement `json:"measured"`
+	Meetings      []*daemon.MeetReport `json:"meetings"`
+
+	opened bool // direct IO works
+	space  *layout.Superblock
+}
+
+// spaceReport is what is shown of the lockspace on a device.
+type spaceReport struct {
+	UUID    layout.UUID   `json:"uuid"`
+	Name    string        `json:"name"`
+	Stride  int           `json:"stride"`
+	Hosts   int           `json:"hosts"`
+	Locks   int           `json:"locks"`
+	LeaseMS int64         `json:"lease_ms"`
+	Policy  layout.Policy `json:"policy"`
+}
+
+// capabilitiesPatience is how long a device may take to tell of its reservations.
+const capabilitiesPatience = 10 * time.Second
+
+func (r *Report) add(id string, v probe.Verdict, detail, remedy string) {
+	r.Findings = append(r.Findings, probe.Finding{ID: id, Verdict: v, Detail: detail, Remedy: remedy})
+}
+
+// currentLease is that of the lockspace on the device, 0 if there is none.
+func (r *Report) currentLease() time.Duration {
+	if r.space == nil {
+		return 0
+	}
+	return r.space.Lease
+}
+
+// judgedLease is the one to judge by.
+func (r *Report) judgedLease() time.Duration {
+	if r.space == nil {
+		return lockspace.DefaultLease
+	}
+	return r.space.Lease
+}
+
+func (r *Report) conclude() {
+	r.Fit = !slices.ContainsFunc(r.Findings, func(f probe.Finding) bool { return f.Verdict == probe.Unfit })
+}
+
+// examine finds out all that can be found out without writing.
+func examine(ctx context.Context, sys probe.Sys, path string) (*Report, error) {
+	r := &Report{Device: path, Findings: []probe.Finding{}, Meetings: []*daemon.MeetReport{}, Watchdogs: sys.Watchdogs()}
+	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
+	if errors.Is(err, blockdev.ErrNoDirectIO) {
+		r.add("direct-io", probe.Unfit, err.Error(), "use a block device")
+		return r, r.addFile(sys, path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer dev.Close()
+	r.opened = true
+	r.addBlocks(dev)
+	occupied, err := format.Occupied(ctx, dev)
+	if err != nil {
+		return nil, err
+	}
+	r.space = occupied.Lockspace
+	r.addRoom(occupied, dev.Info())
+	info := dev.Info()
+	if info.Regular {
+		err = r.addFile(sys, path)
+	} else {
+		r.addDisk(ctx, sys, info)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.addContents(occupied, info)
+	r.Findings = append(r.Findings, probe.JudgeWatchdogs(r.Watchdogs, lease.Times{Lease: r.judgedLease()}.Watchdog()))
+	return r, nil
+}
+
+func (r *Report) addBlocks(dev blockdev.Device) {
+	info := dev.Info()
+	r.Size, r.LogicalBlock, r.PhysicalBlock = info.Size, info.LogicalBlock, info.PhysicalBlock
+	if err := dev.Read(blockdev.Alloc(info.LogicalBlock), 0); err != nil {
+		r.add("direct-io", probe.Unfit, err.Error(), "dmesg tells what is wrong with the device")
+	} else {
+		r.add("direct-io", probe.OK, fmt.Sprintf("%d bytes were read past the page cache", info.LogicalBlock), "")
+	}
+}
+
+func (r *Report) addRoom(o format.Occupancy, info blockdev.Info) {
+	r.Stride = o.FormatGets
+	blocks := fmt.Sprintf("logical %d, physical %d", info.LogicalBlock, info.PhysicalBlock)
+	if r.Stride == 0 {
+		r.add("blocks", probe.Unfit, fmt.Sprintf("%s: records cannot lie as far apart, %d bytes is the most", blocks, layout.MaxStride), "use a device with smaller blocks")
+		return
+	}
+	r.add("blocks", probe.OK, fmt.Sprintf("%s: format places records %d bytes apart", blocks, r.Stride), "")
+	size := text.Bytes(info.Size).String() + ": " + o.Fits
+	switch {
+	case r.space != nil:
+		r.add("size", probe.OK, text.Bytes(info.Size).String(), "")
+	case !o.Room:
+		r.add("size", probe.Unfit, size, "use a larger device")
+	default:
+		r.add("size", probe.OK, size, "")
+	}
+}
+
+func (r *Report) addFile(sys probe.Sys, path string) error {
+	file, finding, err := sys.File(path)
+	if err != nil {
+		return err
+	}
+	r.File = &file
+	r.Findings = append(r.Findings, finding)
+	return nil
+}
+
+func (r *Report) addDisk(ctx context.Context, sys probe.Sys, info blockdev.Info) {
+	disk, err := sys.Disk(info.Major, info.Minor)
+	if err != nil {
+		r.add("kind", probe.Unknown, err.Error(), "mount sysfs on /sys")
+		return
+	}
+	r.Disk = &disk
+	r.Findings = append(r.Findings, sys.Findings(ctx, &disk, r.judgedLease())...)
+	r.addReservations(ctx, info.Path)
+}
+
+// addReservations says whether other hosts can be cut off from the device.
+func (r *Report) addReservations(ctx context.Context, path string) {
+	const id = "reservations"
+	wanted := r.space != nil && r.space.Policy == layout.PolicyFence
+	switch r.Disk.Kind {
+	case probe.KindNVMe:
+		r.add(id, probe.Unknown, "NVMe does not tell by SCSI commands whether hosts can be fenced", "nvme id-ns -H shows it as rescap")
+		return
+	case probe.KindPartition:
+		r.add(id, unless(wanted, probe.OK), "a partition has none of its own: hosts cannot be fenced by it", ifWanted(wanted))
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, capabilitiesPatience)
+	defer cancel()
+	c, err := fence.ReadCapabilities(ctx, path)
+	switch {
+	case errors.Is(err, fence.ErrUnsupported):
+		r.add(id, unless(wanted, probe.OK), "none: hosts cannot be fenced by it (bakeryd --fence pr)", ifWanted(wanted))
+		return
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		r.add(id, probe.Unknown, err.Error(), "ask as root")
+		return
+	case err != nil:
+		r.add(id, probe.Unknown, err.Error(), "sg_persist --in --report-capabilities says more")
+		return
+	}
+	r.Reservations = &c
+	text := fmt.Sprintf("SCSI persistent reservations, %d keys registered", c.Keys)
+	switch {
+	case !c.Reported:
+		r.add(id, probe.OK, text+"; of which types the device does not tell", "")
+	case !c.AllRegistrants:
+		r.add(id, unless(wanted, probe.OK), text+", but none of type Write Exclusive - All Registrants: hosts cannot be fenced by it", ifWanted(wanted))
+	case !c.CanPersist:
+		r.add(id, probe.OK, text+", which the device forgets when it loses power", "")
+	default:
+		r.add(id, probe.OK, text+", which can be kept through a loss of power (PTPL)", "")
+	}
+}
+
+// unless is a warning if something is wanted that is not there.
+func unless(wanted bool, v probe.Verdict) probe.Verdict {
+	if wanted {
+		return probe.Warning
+	}
+	return v
+}
+
+func ifWanted(wanted bool) string {
+	if wanted {
+		return "the lockspace has policy fence: use bakeryd --fence exec, or format with another --policy"
+	}
+	return ""
+}
+
+// addContents says what is on the device.
+func (r *Report) addContents(o format.Occupancy, info blockdev.Info) {
+	r.Contents = o.What
+	sb := o.Lockspace
+	switch {
+	case o.What == "":
+		r.add("contents", probe.OK, "nothing is on it: bakeryctl format takes it", "")
+		return
+	case sb == nil:
+		r.add("contents", probe.Warning, "it holds "+o.What, "is it the right device? bakeryctl format --force destroys what it holds")
+		return
+	}
+	g := sb.Geometry
+	r.Lockspace = &spaceReport{UUID: sb.UUID, Name: sb.Name, Stride: g.Stride, Hosts: g.Hosts, Locks: g.Locks, LeaseMS: sb.Lease.Milliseconds(), Policy: sb.Policy}
+	text := fmt.Sprintf("%s, %d hosts, %d locks, lease %v, policy %v", o.What, g.Hosts, g.Locks, sb.Lease, sb.Policy)
+	switch {
+	case g.Stride < info.PhysicalBlock && !info.Regular:
+		r.add("contents", probe.Unfit, fmt.Sprintf("%s; records lie %d bytes apart, less than a physical block: a write of one host may damage what its neighbours wrote", text, g.Stride),
+			"bakeryctl format --force, when no host uses it")
+	case o.CopyUsed != 0:
+		r.add("contents", probe.Warning, text+"; the superblock is damaged, its copy is in use", "bakeryctl check --repair writes it again")
+	default:
+		r.add("contents", probe.OK, text, "")
+	}
+}

@@ -1,0 +1,80 @@
+package probe
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/bakeryd/bakeryd/blockdev/probe"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
+	"github.com/bakeryd/bakeryd/daemon/text"
+)
+
+// Show writes a report for people.
+func Show(out io.Writer, r *Report, p render.Paint) error {
+	count := map[probe.Verdict]int{}
+	for _, f := range r.Findings {
+		count[f.Verdict]++
+	}
+	verdict, of := "fit", render.Good
+	if !r.Fit {
+		verdict, of = "unfit", render.Bad
+	}
+	for _, c := range []struct {
+		n         int
+		one, many string
+	}{{count[probe.Warning], "warning", "warnings"}, {count[probe.Unknown], "unknown", "unknown"}} {
+		switch {
+		case c.n == 1:
+			verdict += ", 1 " + c.one
+		case c.n > 1:
+			verdict += fmt.Sprintf(", %d %s", c.n, c.many)
+		}
+	}
+	if _, err := fmt.Fprintf(out, "%s: %s\n\n", text.Printable(r.Device), p.Of(of, verdict)); err != nil {
+		return err
+	}
+	err := render.WriteTable(out, func(w io.Writer) {
+		for _, f := range r.Findings {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", p.Cell(verdictLevel(f.Verdict), string(f.Verdict)), f.ID, text.PrintableLine(f.Detail))
+			if f.Remedy != "" {
+				fmt.Fprintf(w, "%s\t\t-> %s\n", p.Cell(render.Plain, ""), text.PrintableLine(f.Remedy))
+			}
+		}
+	})
+	if err != nil || r.Measured == nil {
+		return err
+	}
+	return showMeasured(out, r.Measured)
+}
+
+func verdictLevel(v probe.Verdict) render.Level {
+	switch v {
+	case probe.OK:
+		return render.Good
+	case probe.Unfit:
+		return render.Bad
+	}
+	return render.Warn
+}
+
+func showMeasured(out io.Writer, m *measure.Measurement) error {
+	if _, err := fmt.Fprintln(out); err != nil {
+		return err
+	}
+	err := render.WriteTable(out, func(w io.Writer) {
+		fmt.Fprint(w, "REQUEST\tCOUNT\tP50\tP90\tP99\tP99.9\tMAX\n")
+		for _, row := range []struct {
+			what string
+			l    probe.Latency
+		}{{"durable write", m.Write}, {"read", m.Read}, {fmt.Sprintf("read of %d slots", m.Many), m.ReadMany}} {
+			l := row.l
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", row.what, l.Count, render.Millis(l.P50), render.Millis(l.P90), render.Millis(l.P99), render.Millis(l.P999), render.Millis(l.Most))
+		}
+	})
+	if err == nil && m.Lockspace {
+		_, err = fmt.Fprintf(out, "\nwritten: this host's slot of the lock %q, which stays\n", daemon.ProbeLock)
+	}
+	return err
+}

@@ -1,0 +1,167 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/bakeryd/bakeryd/blockdev/probe"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/text"
+)
+
+const (
+	meetRounds = 200
+	meetWait   = time.Minute // for the other host to come
+)
+
+// checkWith has two hosts check that each sees what the other one writes.
+func (r *Report) checkWith(ctx context.Context, o Options) error {
+	p := render.StartProgress(o.Stderr)
+	defer p.Stop()
+	p.Begin("checking with "+text.Printable(o.With), 0)
+	self, err := show.Ask(ctx, o.Socket)
+	if err == nil {
+		err = r.servedBy(self, o.Socket)
+	}
+	if err != nil {
+		return err
+	}
+	if isSocket(o.With) {
+		return r.meetSocket(ctx, o, self.ThisHost.ID)
+	}
+	return r.meetHost(ctx, o, self, p.Sayer(o.Stderr))
+}
+
+// servedBy refuses a bakeryd that is in another lockspace than the one on the device.
+func (r *Report) servedBy(s *report.Report, socket string) error {
+	if s.ThisHost == nil {
+		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("bakeryd at %s does not say which host it is", socket)}
+	}
+	if r.space == nil || s.Lockspace.UUID != r.space.UUID {
+		return cli.Usage("probe", "bakeryd at %s serves the lockspace on %s, which is not on %s", socket, s.Lockspace.Device, r.Device)
+	}
+	return nil
+}
+
+// meetSocket has two bakeryds of this machine meet, and hears both.
+func (r *Report) meetSocket(ctx context.Context, o Options, id int) error {
+	other, err := show.Ask(ctx, o.With)
+	if err == nil {
+		err = r.servedBy(other, o.With)
+	}
+	if err != nil {
+		return err
+	}
+	if other.ThisHost.ID == id {
+		return cli.Usage("probe", "--with %s is host %d, as is the bakeryd at %s: want another one", o.With, id, o.Socket)
+	}
+	var (
+		both   [2]daemon.MeetReport
+		wg     sync.WaitGroup
+		wait   = meetWait / 3 // both are there
+		socket = [2]string{o.Socket, o.With}
+		peer   = [2]int{other.ThisHost.ID, id}
+	)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for i := range both {
+		wg.Go(func() {
+			if err := askToMeet(ctx, socket[i], peer[i], wait, &both[i]); err != nil {
+				cancel(err) // the other one need not wait
+			}
+		})
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	r.addMeetings(&both)
+	return nil
+}
+
+// addMeetings says what the two hosts have found, knowing both: of two that have not met, who has seen whom.
+func (r *Report) addMeetings(both *[2]daemon.MeetReport) {
+	for i := range both {
+		me, you := &both[i], &both[1-i]
+		r.Meetings = append(r.Meetings, me)
+		f := meetingFinding(me)
+		switch {
+		case me.Outcome == daemon.MeetAbsent && me.PeerNonce == you.Nonce:
+			// It saw the other one, which has not answered: that one says why.
+			f.Verdict, f.Detail, f.Remedy = probe.OK, fmt.Sprintf("host %d sees what host %d writes", me.Host, me.Peer), ""
+		case me.Outcome == daemon.MeetAbsent:
+			f.Verdict, f.Detail = probe.Unfit, fmt.Sprintf("host %d does not see what host %d writes", me.Host, me.Peer)
+		}
+		r.Findings = append(r.Findings, f)
+	}
+}
+
+// meetHost has this host's bakeryd meet another, where somebody has to do the same.
+func (r *Report) meetHost(ctx context.Context, o Options, self *report.Report, say func(string)) error {
+	h, err := show.FindHost(self, o.With)
+	if err != nil {
+		return err
+	}
+	if h.ID == self.ThisHost.ID {
+		return cli.Usage("probe", "host %s is this host: want another one", o.With)
+	}
+	say(fmt.Sprintf("waiting up to %v for %s; run there: bakeryctl probe DEVICE --with %d", meetWait, show.HostLabel(h), self.ThisHost.ID))
+	met := new(daemon.MeetReport)
+	if err := askToMeet(ctx, o.Socket, h.ID, meetWait, met); err != nil {
+		return err
+	}
+	switch met.Outcome {
+	case daemon.MeetAbsent:
+		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("%s was not met: nothing that it writes for it was seen for %v", show.HostLabel(h), meetWait),
+			Hint: "run bakeryctl probe DEVICE --with " + strconv.Itoa(self.ThisHost.ID) + " there at the same time; if that was done, one of the two does not see what the other writes"}
+	case daemon.MeetEnded:
+		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("the check with %s has come to no end: %s", show.HostLabel(h), met.Detail), Hint: "begin again on both"}
+	}
+	r.Meetings = append(r.Meetings, met)
+	r.Findings = append(r.Findings, meetingFinding(met))
+	return nil
+}
+
+func askToMeet(ctx context.Context, socket string, host int, wait time.Duration, answer *daemon.MeetReport) error {
+	request := struct {
+		Host      int   `json:"host"`
+		Rounds    int   `json:"rounds"`
+		TimeoutMS int64 `json:"timeout_ms"`
+	}{host, meetRounds, wait.Milliseconds()}
+	return call.Ask(ctx, socket, http.MethodPost, "/v1/meet", request, answer)
+}
+
+// meetingFinding says what one host found of another's writes.
+func meetingFinding(m *daemon.MeetReport) probe.Finding {
+	f := probe.Finding{ID: "meeting", Verdict: probe.Unfit,
+		Remedy: "switch off every cache between these hosts and the disk (qemu: cache=none; RBD: rbd cache = false)"}
+	who := fmt.Sprintf("host %d (%s)", m.Host, text.Printable(m.Device))
+	switch m.Outcome {
+	case daemon.MeetFresh:
+		f.Verdict, f.Remedy = probe.OK, ""
+		f.Detail = fmt.Sprintf("%s saw every write of host %d at once: %d rounds in %.1f s, round trip %s, p99 %s",
+			who, m.Peer, m.Rounds, float64(m.ElapsedMS)/1000, render.Millis(m.RoundTrip.P50), render.Millis(m.RoundTrip.P99))
+	case daemon.MeetStale:
+		f.Detail = fmt.Sprintf("%s was shown old contents %d times in %d rounds; %s", who, m.Stale, m.Rounds, m.Detail)
+	case daemon.MeetEnded:
+		f.Verdict, f.Remedy = probe.Unknown, "see what the other host says, or begin again"
+		f.Detail = fmt.Sprintf("%s: %s, after %d rounds", who, m.Detail, m.Rounds)
+	default:
+		f.Detail = fmt.Sprintf("%s: %s, after %d rounds", who, m.Detail, m.Rounds)
+		f.Remedy = "if the bakeryd of that host was not stopped: " + f.Remedy
+	}
+	return f
+}
+
+// isSocket tells a path from a host's id or name.
+func isSocket(with string) bool { return strings.Contains(with, "/") }

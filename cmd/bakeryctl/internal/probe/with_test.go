@@ -1,0 +1,120 @@
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/blockdev/probe"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+var probedUUID = layout.UUID{1, 2, 3}
+
+// serveMeeting is a bakeryd that has met another one, with this report.
+func serveMeeting(t *testing.T, dir string, met daemon.MeetReport) (socket string) {
+	t.Helper()
+	socket = filepath.Join(dir, fmt.Sprint(met.Host))
+	listener, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
+		hosts := []report.Host{{ID: 1, Name: "db1", Health: report.HealthLive}, {ID: 2, Name: "db2", Health: report.HealthLive}}
+		_ = json.NewEncoder(w).Encode(report.Report{Lockspace: report.Lockspace{UUID: probedUUID}, Hosts: hosts,
+			ThisHost: &report.ThisHost{ID: met.Host}})
+	})
+	mux.HandleFunc("POST /v1/meet", func(w http.ResponseWriter, r *http.Request) {
+		var asked struct{ Host, Rounds int }
+		if json.NewDecoder(r.Body).Decode(&asked) != nil || asked.Host != met.Peer || asked.Rounds != meetRounds {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(met)
+	})
+	server := &http.Server{Handler: mux}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		require.NoError(t, server.Close())
+		<-done
+	})
+	return socket
+}
+
+func TestProbeWithSocket(t *testing.T) {
+	const nonce1, nonce2, older = 11, 22, 5
+	for _, c := range []struct {
+		name string
+		a, b daemon.MeetReport
+		want [2]probe.Verdict
+		says string
+	}{
+		{"fresh", daemon.MeetReport{Outcome: daemon.MeetFresh, Rounds: 200}, daemon.MeetReport{Outcome: daemon.MeetFresh, Rounds: 200},
+			[2]probe.Verdict{probe.OK, probe.OK}, "host 2 (\"\") saw every write of host 1 at once: 200 rounds"},
+		{"stale", daemon.MeetReport{Outcome: daemon.MeetFresh}, daemon.MeetReport{Outcome: daemon.MeetStale, Stale: 3, Detail: "slot x is old"},
+			[2]probe.Verdict{probe.OK, probe.Unfit}, "was shown old contents 3 times in 0 rounds; slot x is old"},
+		{"one is blind", daemon.MeetReport{Outcome: daemon.MeetAbsent, PeerNonce: nonce2}, daemon.MeetReport{Outcome: daemon.MeetAbsent, PeerNonce: older},
+			[2]probe.Verdict{probe.OK, probe.Unfit}, "host 2 does not see what host 1 writes"},
+		{"both are blind", daemon.MeetReport{Outcome: daemon.MeetAbsent}, daemon.MeetReport{Outcome: daemon.MeetAbsent},
+			[2]probe.Verdict{probe.Unfit, probe.Unfit}, "host 2 does not see what host 1 writes"},
+		{"one goes blind", daemon.MeetReport{Outcome: daemon.MeetEnded, Detail: "host 2 has given up"}, daemon.MeetReport{Outcome: daemon.MeetStalled, Detail: "nothing new was seen"},
+			[2]probe.Verdict{probe.Unknown, probe.Unfit}, "nothing new was seen, after 0 rounds"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("", "bk") // short: it is for sockets
+			require.NoError(t, err)
+			t.Cleanup(func() { os.RemoveAll(dir) })
+			c.a.Host, c.a.Peer, c.a.Nonce = 1, 2, nonce1
+			c.b.Host, c.b.Peer, c.b.Nonce = 2, 1, nonce2
+			o := Options{Socket: serveMeeting(t, dir, c.a), With: "db2", Stderr: io.Discard}
+			r := &Report{Device: "/dev/locks", space: &layout.Superblock{UUID: probedUUID}}
+			o.With = serveMeeting(t, dir, c.b)
+			require.NoError(t, r.checkWith(t.Context(), o))
+			require.Len(t, r.Findings, 2)
+			require.Equal(t, c.want, [2]probe.Verdict{r.Findings[0].Verdict, r.Findings[1].Verdict})
+			require.Contains(t, r.Findings[1].Detail, c.says)
+			r.conclude()
+			require.Equal(t, c.want == [2]probe.Verdict{probe.OK, probe.OK}, r.Fit)
+		})
+	}
+}
+
+func TestProbeWithHost(t *testing.T) {
+	for _, c := range []struct {
+		report daemon.MeetReport
+		code   int
+		says   string
+	}{
+		{daemon.MeetReport{Outcome: daemon.MeetAbsent}, cli.ExitUnavailable, "host 2 (db2) was not met"},
+		{daemon.MeetReport{Outcome: daemon.MeetEnded, Detail: "host 2 has begun anew"}, cli.ExitUnavailable, "host 2 has begun anew"},
+		{daemon.MeetReport{Outcome: daemon.MeetFresh}, cli.ExitOK, ""},
+	} {
+		dir, err := os.MkdirTemp("", "bk")
+		require.NoError(t, err)
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		c.report.Host, c.report.Peer = 1, 2
+		o := Options{Socket: serveMeeting(t, dir, c.report), With: "db2", Stderr: io.Discard}
+		r := &Report{Device: "/dev/locks", space: &layout.Superblock{UUID: probedUUID}}
+		err = r.checkWith(t.Context(), o)
+		if c.code == cli.ExitOK {
+			require.NoError(t, err)
+			require.Len(t, r.Findings, 1)
+			continue
+		}
+		var f *cli.Failure
+		require.ErrorAs(t, err, &f)
+		require.Equal(t, c.code, f.Code)
+		require.Contains(t, f.Error(), c.says)
+		require.NotEmpty(t, f.Hint)
+	}
+}

@@ -1,0 +1,38 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// WriteTable writes lines of cells, aligned, without the spaces that empty cells leave at the end,
+// and coloured where they are marked so.
+func WriteTable(out io.Writer, fill func(w io.Writer)) error {
+	var text bytes.Buffer
+	w := NewTable(&text)
+	fill(w)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(text.String()) {
+		if _, err := fmt.Fprintln(out, paintLine(strings.TrimRight(line, " \n"))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NewTable aligns the cells of lines; Flush writes them to w.
+func NewTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+
+// WriteJSON writes v for programs: indented, and with no letter escaped that need not be.
+func WriteJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

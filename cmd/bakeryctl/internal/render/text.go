@@ -1,0 +1,84 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/charmbracelet/x/ansi"
+)
+
+// Width is how many columns of a terminal a text takes.
+func Width(text string) int { return ansi.StringWidthWc(text) }
+
+// cut shortens a text to so many columns, and shows that it did.
+func cut(text string, wide int, g Glyphs) string {
+	if Width(text) <= wide {
+		return text
+	}
+	if wide < Width(g.more) {
+		return ""
+	}
+	return prefix(text, wide-Width(g.more)) + g.more
+}
+
+// prefix is as much of a text as there is room for.
+func prefix(text string, room int) string {
+	for i, r := range text {
+		if room -= Width(string(r)); room < 0 {
+			return text[:i]
+		}
+	}
+	return text
+}
+
+// Safe writes out what would not show as one or two columns of its own, or would change how its
+// neighbours show: control and format characters, invalid bytes, what is laid over others in heaps,
+// and blanks that are not the space.
+func Safe(text string) string {
+	if !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return text
+	}
+	var b strings.Builder
+	marks := 2 // that lie on what was before: nothing yet
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRuneInString(text[i:])
+		combines := unicode.In(r, unicode.Mn, unicode.Mc)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, text[i])
+			marks = 0
+		case r == '\n' || r == '\t':
+			b.WriteByte(' ')
+			marks = 2
+		case !unicode.IsPrint(r) || hidden(r) || combines && marks >= 2:
+			fmt.Fprintf(&b, `\u{%x}`, r)
+			marks = 0
+		default:
+			if combines {
+				marks++
+			} else {
+				marks = 0
+			}
+			b.WriteRune(r)
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// hidden are letters and marks that do not show, or change the width of what they are on.
+func hidden(r rune) bool {
+	return unicode.In(r, unicode.Me, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) ||
+		r >= 0x1100 && r <= 0x11FF || r >= 0xA960 && r <= 0xA97F || r >= 0xD7B0 && r <= 0xD7FF || // parts of Hangul, which terminals join or not
+		r >= 0x1F1E6 && r <= 0x1F1FF || r >= 0x1F3FB && r <= 0x1F3FF // flags by halves, shades of skin
+}
+
+// Count writes a number of things whose plural ends in s.
+func Count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}

@@ -1,0 +1,153 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/text"
+)
+
+// EventTable shows events as they come, a line each. Its columns grow with what is in them.
+type EventTable struct {
+	out                  io.Writer
+	lockWidth, hostWidth int
+	paint                render.Paint
+}
+
+// KindWidth is that of the longest kind.
+const KindWidth = len("choosing")
+
+// NewEventTable returns a table that is written to out.
+func NewEventTable(out io.Writer, p render.Paint) *EventTable {
+	return &EventTable{out: out, lockWidth: 8, hostWidth: 4, paint: p}
+}
+
+// Row writes the line of an event.
+func (t *EventTable) Row(e *events.Event) error {
+	lock := "-" // of a host
+	if e.Lock != "" {
+		lock = text.Printable(e.Lock)
+	}
+	host := EventHost(e.Host, e.HostName)
+	t.lockWidth = max(t.lockWidth, utf8.RuneCountInString(lock))
+	t.hostWidth = max(t.hostWidth, utf8.RuneCountInString(host))
+	kind := t.paint.Of(EventLevel(e.Kind), fmt.Sprintf("%-*s", KindWidth, EventKind(e)))
+	line := fmt.Sprintf("%s  %-*s  %s  %-*s  %s", EventTime(e.At), t.lockWidth, lock, kind, t.hostWidth, host,
+		strings.Join(EventDetails(e), "  "))
+	_, err := fmt.Fprintln(t.out, strings.TrimRight(line, " "))
+	return err
+}
+
+// EventKind is the kind of an event in words.
+func EventKind(e *events.Event) string {
+	return strings.ReplaceAll(text.Printable(string(e.Kind)), "_", " ")
+}
+
+// EventLevel is how bad it is what has happened.
+func EventLevel(k events.Kind) render.Level {
+	switch k {
+	case events.Dead, events.Lost, events.Kill, events.Remains, events.Fenced:
+		return render.Bad
+	case events.AtRisk, events.Refused, events.Timeout, events.Orphan, events.Gap, events.Asked:
+		return render.Warn
+	case events.Enter, events.Joined, events.Seen, events.Resumed:
+		return render.Good
+	}
+	return render.Plain
+}
+
+// EventHost names a host of an event.
+func EventHost(id int, name string) string {
+	switch {
+	case name != "":
+		return text.Printable(name)
+	case id != 0:
+		return fmt.Sprintf("host %d", id)
+	}
+	return "-"
+}
+
+// EventDetails are the cells behind the host, of which none need be there.
+func EventDetails(e *events.Event) (cells []string) {
+	if text := clientText(e.PID, e.Command); text != "" {
+		cells = append(cells, text)
+	}
+	if e.Mode == "shared" || e.Kind == events.ModeSet {
+		cells = append(cells, text.Printable(e.Mode))
+	}
+	if e.Token != 0 {
+		cells = append(cells, "token "+e.Token.String())
+	} else if e.Ticket != 0 {
+		cells = append(cells, "ticket "+e.Ticket.String())
+	}
+	if e.HeldMS > 0 || e.Kind == events.Exit {
+		cells = append(cells, "held "+render.Span(e.HeldMS))
+	}
+	if text := waited(e); text != "" {
+		cells = append(cells, text)
+	}
+	if e.ByHost != 0 {
+		cells = append(cells, "by "+EventHost(e.ByHost, e.ByHostName))
+	}
+	if e.Missed > 0 {
+		cells = append(cells, fmt.Sprintf("%d events are missing", e.Missed))
+	}
+	if e.Reason != "" {
+		cells = append(cells, text.PrintableLine(e.Reason))
+	}
+	return cells
+}
+
+func clientText(pid int, command string) string {
+	var words []string
+	if pid != 0 {
+		words = append(words, fmt.Sprintf("pid %d", pid))
+	}
+	if command != "" {
+		words = append(words, text.PrintableLine(command))
+	}
+	return strings.Join(words, " ")
+}
+
+// waited says for how long, and behind whom.
+func waited(e *events.Event) string {
+	var words []string
+	if e.WaitedMS > 0 {
+		words = append(words, "waited "+render.Span(e.WaitedMS))
+	}
+	for i, p := range e.Ahead {
+		word := "behind "
+		if i > 0 {
+			word = ", "
+		}
+		words = append(words, word+aheadText(e, &p))
+	}
+	text := strings.ReplaceAll(strings.Join(words, " "), " , ", ", ")
+	if e.AheadCount > len(e.Ahead) {
+		text += fmt.Sprintf(" (%d ahead in all)", e.AheadCount)
+	}
+	return strings.TrimSpace(text)
+}
+
+// aheadText names a host, or a client of the same host.
+func aheadText(e *events.Event, p *events.Peer) string {
+	who, phase := clientText(p.PID, p.Command), text.PrintableLine(p.Phase)
+	if p.Host == e.Host {
+		if who == "" {
+			who = "another"
+		}
+		return fmt.Sprintf("%s (%s here)", who, phase)
+	}
+	if who != "" {
+		phase += " by " + who
+	}
+	return fmt.Sprintf("%s (%s)", EventHost(p.Host, p.HostName), phase)
+}
+
+// EventTime writes a time in this machine's time zone, to the millisecond.
+func EventTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05.000") }

@@ -1,0 +1,41 @@
+package supervise
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/bakeryd/bakeryd/daemon/client/clienttest"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// someHold is a hold of which only the token matters.
+type someHold struct{ Held }
+
+func (someHold) Token() layout.Ticket { return clienttest.Token }
+
+// TestEnvironmentOfTheCommand: what reaches the hold is of the innermost lock.
+func TestEnvironmentOfTheCommand(t *testing.T) {
+	t.Setenv(EnvSession, "of the one around")
+	t.Chdir("/")
+	l := Launch{Lock: "x"}
+	h := &Grant{Held: someHold{}, HostID: 7}
+	find := func(env []string, name string) (value string, n int) {
+		for _, v := range env {
+			if rest, ok := strings.CutPrefix(v, name+"="); ok {
+				value, n = rest, n+1
+			}
+		}
+		return value, n
+	}
+	if v, n := find(l.environment(h), EnvSession); n != 0 {
+		t.Errorf("session %q of another hold", v)
+	}
+	h.Session, h.Socket = "of this", "run/sock"
+	env := l.environment(h)
+	if v, n := find(env, EnvSession); v != "of this" || n != 1 {
+		t.Errorf("session %q, %d times", v, n)
+	}
+	if v, _ := find(env, envSocket); v != "/run/sock" {
+		t.Errorf("socket %q, for a command that goes elsewhere", v)
+	}
+}

@@ -1,0 +1,263 @@
+package supervise
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
+	"github.com/bakeryd/bakeryd/daemon/cgroup"
+	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/clock"
+)
+
+// starter is the wrapper's side of its stub (stub.go).
+type starter struct {
+	cmd   *exec.Cmd
+	stub  channel
+	group *cgroup.Group // the stub is in it; nil: it is in the wrapper's own
+	weak  error         // why the command is not contained; nil: it is
+	guard *guardian     // of the group; nil: none
+	since uint64        // in clock ticks; older children of this process came with the exec that started it
+	ended chan struct{} // closed when the stub, or what it became, has ended and been waited for
+}
+
+// startStub starts a stub that is to become the command, in a cgroup of its own if this process may
+// make one.
+func startStub(l Launch, bound bool) (*starter, error) {
+	if err := adoptOrphans(); err != nil {
+		return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: err}
+	}
+	s := &starter{since: ticksNow(), ended: make(chan struct{})}
+	s.group, s.weak = makeGroup(l.Session)
+	err := s.start(l, bound)
+	if err != nil && s.group != nil {
+		// The error does not say whether the group was the reason.
+		s.group.Remove()
+		s.group, s.weak = nil, fmt.Errorf("start a process in %s: %w", s.group.Dir, err)
+		err = s.start(l, bound)
+	}
+	if err != nil {
+		return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("start the process that becomes the command: %w", err)}
+	}
+	if bound && s.group != nil {
+		if s.guard, err = startGuardian(s.group); err != nil {
+			s.weak = fmt.Errorf("start the guardian of the cgroup: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// makeGroup makes the cgroup of the command below that of this process.
+func makeGroup(session string) (*cgroup.Group, error) {
+	self, err := cgroup.WrapperOf(os.Getpid(), session)
+	if err != nil {
+		return nil, err
+	}
+	parents, err := cgroup.Parents(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	for _, parent := range parents {
+		cgroup.Prune(parent)
+	}
+	return cgroup.Make(parents, self)
+}
+
+func (s *starter) start(l Launch, bound bool) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	theirs, err := client.Inheritable(pair[1]) // not one that the caller has opened for the command
+	_ = unix.Close(pair[1])
+	if err != nil {
+		_ = unix.Close(pair[0])
+		return err
+	}
+	defer func() { _ = theirs.Close() }()
+	if s.stub, err = channelOf(os.NewFile(uintptr(pair[0]), "stub")); err != nil {
+		return err
+	}
+	s.cmd = &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{AsStub, strconv.Itoa(int(theirs)), l.Signals.String(), l.Path}, l.Argv...),
+		Env: surroundings(), Stdin: l.Stdin, Stdout: l.Stdout, Stderr: l.Stderr, SysProcAttr: &syscall.SysProcAttr{}}
+	if bound {
+		s.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
+	if s.group != nil {
+		dir, err := s.group.Open()
+		if err != nil {
+			return errors.Join(err, s.stub.Close())
+		}
+		defer func() { _ = dir.Close() }()
+		s.cmd.SysProcAttr.UseCgroupFD, s.cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	}
+	if err := signals.StartWith(l.Signals.Blocked, s.cmd); err != nil {
+		return errors.Join(err, s.stub.Close())
+	}
+	go func() {
+		_ = s.cmd.Wait() // what it returns is in cmd.ProcessState as well
+		close(s.ended)
+	}()
+	return nil
+}
+
+// abandon ends a stub whose lock was not granted, or that could not become the command.
+func (s *starter) abandon() {
+	_ = s.stub.Close()
+	_ = s.cmd.Process.Kill() // it may be stopped
+	_ = s.group.Kill()       // it may have become the command just now
+	<-s.ended
+	s.guard.dismiss()
+	s.group.Remove()
+}
+
+// contain has bakeryd contain the stub, if this process could not.
+func (s *starter) contain(session, socket string) {
+	if s.weak == nil || session == "" {
+		return
+	}
+	var answer stubAnswer
+	err := s.stub.send(stubOrder{Contain: session, Socket: socket}, -1)
+	if err == nil {
+		_ = s.stub.SetReadDeadline(time.Now().Add(2 * containWithin)) // fails only once closed
+		_, err = s.stub.receive(&answer)
+		_ = s.stub.SetReadDeadline(time.Time{})
+	}
+	switch {
+	case err != nil:
+		s.weak = errors.Join(s.weak, err)
+	case answer.Weak != "":
+		s.weak = errors.New(answer.Weak)
+	default:
+		s.weak = nil
+		if self, err := cgroup.WrapperOf(os.Getpid(), session); err == nil {
+			parents, _ := cgroup.Parents(os.Getpid())
+			s.group = cgroup.Find(parents, self)
+		}
+	}
+}
+
+// Reached is called at each step between grant and execve. Tests stop the process there.
+var Reached = func(step string) {}
+
+// errTooLate is returned when the command must not begin any more.
+var errTooLate = errors.New("its lease is about to end without a renewal")
+
+// begin has the stub become the command, which has begun when it returns nil. It does not wait for
+// a stub that stands still beyond the moment from which the command would be told to stop.
+func (s *starter) begin(g *Grant, env []string) error {
+	order, witness := stubOrder{Env: env}, -1
+	if g.Inherit != nil {
+		d, err := g.Inherit()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = d.Close() }() // by then the stub has its own
+		witness = int(d)
+	}
+	for {
+		if err := awaitTime(g); err != nil {
+			return err
+		}
+		Reached("ordering")
+		order.Until = g.StopAt()
+		if err := s.stub.send(order, witness); s.hasEnded(err) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("order the stub to begin: %w", err)
+		}
+		Reached("ordered")
+		stop := make(chan struct{})
+		go s.hurry(g, stop)
+		answer, err := s.answer()
+		close(stop)
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded) && s.begun():
+			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return errTooLate
+		case s.hasEnded(err):
+			return nil
+		case err != nil:
+			return fmt.Errorf("order the stub to begin: %w", err)
+		case !answer.Late:
+			return execError{answer.Errno}
+		}
+	}
+}
+
+// answer reads the stub's answer to an order to begin. The answer to an earlier order, to contain
+// itself, may have come too late for contain.
+func (s *starter) answer() (stubAnswer, error) {
+	for {
+		var answer stubAnswer
+		if _, err := s.stub.receive(&answer); err != nil || answer.Late || answer.Errno != 0 {
+			return answer, err
+		}
+	}
+}
+
+// begun reports whether the stub has become the command: its end of the socket is closed, and there
+// is no answer. It does not mind the deadline of reads.
+func (s *starter) begun() (is bool) {
+	raw, err := s.stub.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		is = err == nil && n == 0
+	})
+	return is
+}
+
+// hasEnded reports whether an error of the stub's socket is that a signal, of the terminal say, has
+// ended the stub: it counts as the command, which would have got that signal.
+func (s *starter) hasEnded(err error) bool {
+	if !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+		return false
+	}
+	<-s.ended
+	return true
+}
+
+// execError is why execve has failed.
+type execError struct{ error }
+
+// hurry ends the wait for the stub's answer when the holder is to stop.
+func (s *starter) hurry(g *Grant, stop <-chan struct{}) {
+	select {
+	case <-stop:
+	case <-g.Warned():
+		_ = s.stub.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// awaitTime returns nil while the command may begin. A process that stood still asks bakeryd
+// whether the lease was renewed; that may take as long as catchUp.
+func awaitTime(g *Grant) error {
+	for give := time.Now().Add(SayWithin); ; {
+		switch {
+		case IsClosed(g.Warned()) || IsClosed(g.Lost()) || time.Now().After(give):
+			if err := g.Err(); err != nil {
+				return err
+			}
+			return errTooLate
+		case mayStart(clock.Boottime.Now(), g.StopAt()):
+			return nil
+		}
+		select {
+		case <-g.Warned():
+		case <-time.After(briefly):
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package supervise
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
+	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/clock"
+)
+
+// The exec stub is this program once more, started while the lock is waited for. It waits in the process group and cgroup
+// in which the command is to run, and becomes the command when the wrapper reports that the lock is granted. The stub's
+// last act before execve(2) is to compare CLOCK_BOOTTIME with the moment from which the command would be told to stop. So
+// no command begins late, whatever was stopped between the grant and execve, and for how long.
+//
+//	wrapper                             stub
+//	stubOrder{Contain}           -->    asks bakeryd to move it into the command's cgroup
+//	                             <--    stubAnswer{}, or {Weak: why it could not}
+//	stubOrder{Until, Env}, FIFO  -->    mayStart? execve
+//	                             <--    end of file: the command runs
+//	                                    stubAnswer{Late}: it waits for the next order
+//	                                    stubAnswer{Errno}: execve failed, and it ends
+
+// AsStub is the name by which this program is a stub. Its arguments are the descriptor of its
+// socket, the signals that the command inherits, the path to execute, and the command's own
+// arguments, its name first.
+const AsStub = "bakeryctl-exec"
+
+// stubOrder is what the wrapper sends: Contain and Socket, or Until and Env.
+type stubOrder struct {
+	Contain string        `json:"contain,omitempty"`  // session into whose cgroup the stub is to move
+	Socket  string        `json:"socket,omitempty"`   // of bakeryd
+	Until   time.Duration `json:"until_ns,omitempty"` // on CLOCK_BOOTTIME: the command must not begin from then on
+	Env     []string      `json:"env,omitempty"`      // NAME=VALUE, besides the stub's own environment
+}
+
+// stubAnswer is what the stub sends, unless it has become the command.
+type stubAnswer struct {
+	Weak  string        `json:"weak,omitempty"`
+	Late  bool          `json:"late,omitempty"`
+	Errno syscall.Errno `json:"errno,omitempty"`
+}
+
+// mayStart reports whether a command may begin now: before the moment from which it would be told
+// to stop. Both are on CLOCK_BOOTTIME.
+func mayStart(now, until time.Duration) bool { return now < until }
+
+// containWithin bounds how long bakeryd may take to move a process into a cgroup.
+const containWithin = time.Second
+
+// RunStub is the stub's main function. It returns the exit code of a stub that has not become the
+// command.
+func RunStub(args []string) int {
+	if len(args) < 4 {
+		return cli.ExitUsage
+	}
+	fd, err := strconv.Atoi(args[0])
+	if err != nil {
+		return cli.ExitUsage
+	}
+	inherited, err := signals.ParseState(args[1])
+	if err != nil {
+		return cli.ExitUsage
+	}
+	inherited.Restore()
+	wrapper, err := channelOf(os.NewFile(uintptr(fd), "wrapper"))
+	if err != nil {
+		return cli.ExitUsage
+	}
+	for {
+		var order stubOrder
+		witness, err := wrapper.receive(&order)
+		if err != nil {
+			return cli.ExitLost // the wrapper has ended, or did not get the lock
+		}
+		var answer stubAnswer
+		if order.Contain != "" {
+			answer = contain(order)
+		} else {
+			Reached("received")
+			answer = become(args[2], args[3:], inherited.Blocked, order, witness)
+		}
+		if err := wrapper.send(answer, -1); err != nil || answer.Errno != 0 {
+			return cli.ExitNotExec
+		}
+	}
+}
+
+// contain has bakeryd move this process into the cgroup of the command.
+func contain(o stubOrder) stubAnswer {
+	ctx, cancel := context.WithTimeout(context.Background(), containWithin)
+	defer cancel()
+	if err := client.New(o.Socket).Contain(ctx, o.Contain); err != nil {
+		return stubAnswer{Weak: err.Error()}
+	}
+	return stubAnswer{}
+}
+
+// become executes the command. It returns only if execve has failed, or the order comes too late.
+func become(path string, argv []string, blocked signals.Set, o stubOrder, witness int) stubAnswer {
+	if witness >= 0 {
+		inherited, err := client.Inheritable(witness)
+		_ = unix.Close(witness)
+		if err != nil {
+			return stubAnswer{Errno: errnoOf(err)}
+		}
+		defer func() { _ = inherited.Close() }()
+	}
+	for _, v := range o.Env {
+		name, value, _ := strings.Cut(v, "=")
+		_ = os.Setenv(name, value) // fails for names that the wrapper does not use
+	}
+	env := os.Environ()
+	shell := append([]string{"/bin/sh", path}, argv[1:]...)
+	runtime.LockOSThread() // whose mask the command gets
+	defer runtime.UnlockOSThread()
+	if before, err := signals.SetMask(&blocked); err == nil {
+		defer func() { _, _ = signals.SetMask(&before) }()
+	}
+	if !mayStart(clock.Boottime.Now(), o.Until) {
+		return stubAnswer{Late: true}
+	}
+	Reached("checked")
+	err := syscall.Exec(path, argv, env)
+	if errors.Is(err, syscall.ENOEXEC) {
+		// A script without #!, which execvp(3) gives to the shell.
+		if !mayStart(clock.Boottime.Now(), o.Until) {
+			return stubAnswer{Late: true}
+		}
+		err = syscall.Exec(shell[0], shell, env)
+	}
+	return stubAnswer{Errno: errnoOf(err)}
+}
+
+func errnoOf(err error) syscall.Errno {
+	var no syscall.Errno
+	if !errors.As(err, &no) {
+		return syscall.EIO
+	}
+	return no
+}
+
+// channel is one end of the socket pair between a wrapper and its stub. A message is one JSON
+// object, at most maxMessage bytes, and may bring a descriptor.
+type channel struct{ *net.UnixConn }
+
+const maxMessage = 64 << 10
+
+// channelOf makes a channel of a socket, which it closes.
+func channelOf(file *os.File) (channel, error) {
+	defer func() { _ = file.Close() }() // the connection has a duplicate
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return channel{}, err
+	}
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		_ = conn.Close()
+		return channel{}, errors.New("not a Unix socket")
+	}
+	return channel{c}, nil
+}
+
+// send sends a message, with a descriptor unless fd is negative.
+func (c channel) send(message any, fd int) error {
+	text, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	var rights []byte
+	if fd >= 0 {
+		rights = unix.UnixRights(fd)
+	}
+	_, _, err = c.WriteMsgUnix(text, rights, nil)
+	return err
+}
+
+// receive blocks until a message comes, and returns the descriptor that came with it, or -1.
+func (c channel) receive(message any) (fd int, err error) {
+	text, rights := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4))
+	n, m, _, _, err := c.ReadMsgUnix(text, rights)
+	if err != nil {
+		return -1, err
+	}
+	if n == 0 {
+		return -1, io.EOF
+	}
+	fd = -1
+	if controls, err := unix.ParseSocketControlMessage(rights[:m]); err == nil && len(controls) == 1 {
+		if fds, err := unix.ParseUnixRights(&controls[0]); err == nil && len(fds) == 1 {
+			fd = fds[0]
+		}
+	}
+	return fd, json.Unmarshal(text[:n], message)
+}

@@ -1,0 +1,81 @@
+package supervise
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMayStart(t *testing.T) {
+	const until = 5 * time.Second
+	for now, want := range map[time.Duration]bool{0: true, until - 1: true, until: false, until + 1: false} {
+		if got := mayStart(now, until); got != want {
+			t.Errorf("mayStart(%v, %v) = %v", now, until, got)
+		}
+	}
+	if mayStart(time.Second, 0) {
+		t.Error("may start under a hold that is lost")
+	}
+}
+
+// stubPair returns a wrapper's side of a stub, and the stub's end of its socket.
+func stubPair(t *testing.T) (*starter, channel) {
+	t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]channel
+	for i := range ends {
+		if ends[i], err = channelOf(os.NewFile(uintptr(pair[i]), "stub")); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = ends[i].Close() })
+	}
+	return &starter{stub: ends[0]}, ends[1]
+}
+
+// TestStarter_AnswerToAnEarlierOrder_IsSkipped: a stub that stood still answers its order to
+// contain itself too late.
+func TestStarter_AnswerToAnEarlierOrder_IsSkipped(t *testing.T) {
+	s, stub := stubPair(t)
+	for _, answer := range []stubAnswer{{}, {Weak: "no"}, {Late: true}} {
+		if err := stub.send(answer, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := s.answer(); err != nil || !got.Late {
+		t.Errorf("answer %+v, %v", got, err)
+	}
+}
+
+// lasting is a hold that is not lost.
+type lasting struct{ Held }
+
+func (lasting) StopAt() time.Duration { return 1 << 62 }
+
+func (lasting) Warned() <-chan struct{} { return nil }
+
+func (lasting) Lost() <-chan struct{} { return nil }
+
+// TestStarter_ToldToStopAsTheCommandBegins_HasBegun: what runs is to be stopped as a command, with
+// all that it has started.
+func TestStarter_ToldToStopAsTheCommandBegins_HasBegun(t *testing.T) {
+	for begun, want := range map[bool]error{true: nil, false: errTooLate} {
+		s, stub := stubPair(t)
+		if begun { // the end of file is there, and the wrapper comes to read it too late
+			if err := stub.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.stub.SetReadDeadline(time.Unix(1, 0)); err != nil { // as hurry does
+			t.Fatal(err)
+		}
+		if err := s.begin(&Grant{Held: lasting{}}, nil); !errors.Is(err, want) {
+			t.Errorf("begun %v: %v, want %v", begun, err, want)
+		}
+	}
+}

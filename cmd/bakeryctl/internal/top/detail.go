@@ -1,0 +1,218 @@
+package top
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/text"
+)
+
+const helpText = `
+up, down, page up, page down   select a host or a lock; or k, j, g, G
+tab      hosts, or locks       enter    all that is known of it; esc: back
+/        only what some words are about: locks, hosts, commands; esc: all
+s        sort locks            p        pause: nothing is asked
+?        this                  q        quit; or ctrl-c
+
+LEASE    what is left of a host's lease, which each renewal fills, six times
+         in its course; of a silent host, until it is declared dead
+live     it renews its lease                 left     it has left
+silent   it has not done so for a while      joining  about to be live
+dead     declared dead: its locks are free
+held     by one alone; 2/3: two of three     shared   by so many who share it
+stuck    it does not move, and why           orphan   its bakeryctl is gone,
+entering somebody draws a number                      its command goes on
+WAIT     how many wait: hosts, and of this host its clients
+
+Of locks that are in use is shown what was read at most 2 s ago, of the
+others in turn: all who look, here or by the status page, share that.`
+
+func helpLines() (all []render.Line) {
+	for text := range strings.SplitSeq(helpText, "\n") {
+		var l render.Line
+		l.Add(render.Plain, "  "+text)
+		all = append(all, l)
+	}
+	return all
+}
+
+// sheet is a list of facts.
+type sheet struct {
+	lines []render.Line
+	g     render.Glyphs
+}
+
+func (s *sheet) title(of render.Level, text string) {
+	var l render.Line
+	l.Add(render.Plain, "  ")
+	l.Add(of, text)
+	s.lines = append(s.lines, nil, l)
+}
+
+func (s *sheet) fact(name string, of render.Level, text string) {
+	if text == "" {
+		return
+	}
+	var l render.Line
+	l.Add(render.Plain, "  ")
+	l.Cell(render.Soft, name, 12, s.g)
+	l.Add(of, text)
+	s.lines = append(s.lines, l)
+}
+
+// row is a line of cells below a title; the last one is as wide as it is.
+func (s *sheet) row(of render.Level, first string, cells ...string) {
+	var l render.Line
+	l.Add(render.Plain, "    ")
+	l.Cell(of, first, 14, s.g)
+	for i, c := range cells {
+		if i == len(cells)-1 {
+			l.Add(render.Plain, c)
+		} else {
+			l.Cell(render.Plain, c, []int{20, 9, 7, 10}[min(i, 3)], s.g)
+		}
+	}
+	s.lines = append(s.lines, l)
+}
+
+// details are those of the selected row.
+func (s *screen) details() []render.Line {
+	m, d := s.m, &sheet{g: s.g}
+	at, there := m.place()
+	switch {
+	case !there:
+		d.title(render.Plain, "it is gone")
+	case m.at.lock:
+		s.lockDetails(d, m.answer.report.Locks[m.locks[at-len(m.hosts)]])
+	default:
+		s.hostDetails(d, m.aged(m.answer.report.Hosts[m.hosts[at]]))
+	}
+	return d.lines
+}
+
+func (s *screen) lockDetails(d *sheet, l report.Lock) {
+	m := s.m
+	of, state := s.lockState(l)
+	d.title(render.Head, "lock "+show.LockName(l))
+	d.fact("state", of, state)
+	d.fact("stuck", render.Bad, l.Stuck)
+	d.fact("permits", render.Plain, strconv.Itoa(l.Permits))
+	d.fact("number", render.Plain, fmt.Sprintf("%d, creation %d", l.Lock, l.Creation))
+	if len(l.Holders) > 0 {
+		d.title(render.Head, "held by")
+	}
+	for _, h := range l.Holders {
+		since, pid := "", ""
+		if !h.Since.IsZero() {
+			since = render.Age(m.held(h.Since))
+		}
+		if h.PID != 0 {
+			pid = fmt.Sprint("pid ", h.PID)
+		}
+		word, of := "held", render.Good
+		if h.Orphan {
+			word, of, pid = "held, orphan", render.Warn, "left: "+strings.Trim(fmt.Sprint(h.Processes[:min(4, len(h.Processes))]), "[]")
+		}
+		d.row(of, word, show.HostTitle(h.Host, h.HostName), h.Mode.String(), since, pid)
+		if h.Command != "" {
+			d.row(render.Plain, "", text.PrintableLine(h.Command))
+		}
+		d.row(render.Plain, "", "token "+h.Token.String())
+	}
+	if len(l.Queue) > 0 {
+		d.title(render.Head, "hosts that wait, in this order")
+	}
+	for _, q := range l.Queue {
+		d.row(render.Warn, fmt.Sprintf("%d. %v", q.Place, q.Phase), show.HostTitle(q.Host, q.HostName), q.Mode.String(), "ticket "+q.Ticket.String())
+	}
+	if len(l.Local) > 0 {
+		d.title(render.Head, "clients of this host that wait, in this order")
+	}
+	for _, c := range l.Local {
+		since := ""
+		if !c.Since.IsZero() {
+			since = render.Age(m.held(c.Since))
+		}
+		d.row(render.Warn, fmt.Sprintf("%d.", c.Place), "pid "+strconv.Itoa(c.PID), c.Mode.String(), since, text.PrintableLine(c.Command))
+	}
+	s.eventsOf(d, func(e events.Event) bool { return e.Lock == l.Name && l.Lock != 0 })
+}
+
+func (s *screen) hostDetails(d *sheet, h report.Host) {
+	m, r := s.m, s.m.answer.report
+	d.title(render.Head, "host "+show.HostTitle(h.ID, h.Name))
+	state := show.HostState(h)
+	if m.own(h.ID) {
+		state += ", this host"
+	}
+	d.fact("state", show.HostLevel(h), state)
+	if h.SilentMS != nil {
+		d.fact("seen", render.Plain, show.Seen(h, r.Lockspace.Policy))
+	}
+	d.fact("renewals", render.Plain, fmt.Sprint(h.Sequence))
+	d.fact("watchdog", render.Plain, show.Watchdog(h))
+	d.fact("incarnation", render.Plain, fmt.Sprintf("%016x", h.Incarnation))
+	d.fact("machine", render.Plain, h.MachineID)
+	d.fact("boot", render.Plain, h.BootID)
+	if h.PRKey != 0 {
+		d.fact("pr key", render.Plain, fmt.Sprintf("%016x", h.PRKey))
+	}
+	d.fact("says", render.Plain, show.Verdicts(h, r.Hosts))
+	for _, other := range r.Hosts {
+		for _, v := range other.Verdicts {
+			if v.Host == h.ID && v.Incarnation == h.Incarnation {
+				d.fact("said of it", render.Warn, fmt.Sprintf("%v, by %s", v.Kind, show.HostTitle(other.ID, other.Name)))
+			}
+		}
+	}
+	has, wants := 0, 0
+	for _, l := range r.Locks {
+		for _, x := range l.Holders {
+			if x.Host == h.ID {
+				if has++; has == 1 {
+					d.title(render.Head, "it holds")
+				}
+				since := ""
+				if !x.Since.IsZero() {
+					since = render.Age(m.held(x.Since))
+				}
+				d.row(render.Good, x.Mode.String(), show.LockName(l), since, text.PrintableLine(x.Command))
+			}
+		}
+	}
+	for _, l := range r.Locks {
+		if i := slices.IndexFunc(l.Queue, func(q report.Queued) bool { return q.Host == h.ID }); i >= 0 {
+			if wants++; wants == 1 {
+				d.title(render.Head, "it waits for")
+			}
+			d.row(render.Warn, fmt.Sprintf("place %d", l.Queue[i].Place), show.LockName(l))
+		}
+	}
+	s.eventsOf(d, func(e events.Event) bool { return e.Lock == "" && e.Host == h.ID })
+}
+
+// eventsOf are the events that are still known of something.
+func (s *screen) eventsOf(d *sheet, about func(events.Event) bool) {
+	told := false
+	for _, e := range s.m.events {
+		if !about(e) {
+			continue
+		}
+		if !told {
+			d.title(render.Head, "last events")
+			told = true
+		}
+		var l render.Line
+		l.Add(render.Soft, "    "+e.At.Local().Format(time.TimeOnly)+"  ")
+		l.Cell(show.EventLevel(e.Kind), show.EventKind(&e), show.KindWidth, s.g)
+		l.Add(render.Plain, eventWords(e))
+		d.lines = append(d.lines, l)
+	}
+}

@@ -1,0 +1,47 @@
+package top
+
+import (
+	"strings"
+	"time"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show/showtest"
+	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/report"
+)
+
+// noon is when all that top is told in tests happens.
+var noon = showtest.Noon
+
+func anAnswer(r *report.Report) *answer {
+	return &answer{at: noon, report: r, read: daemon.GlanceRead{AgoMS: 400, TookMS: 3},
+		speeds: []speed{{what: "read", p50: 210 * time.Microsecond, p99: 1200 * time.Microsecond}, {what: "write", p50: 1900 * time.Microsecond, p99: 14 * time.Millisecond, errors: 1}}}
+}
+
+// aModel has been told all of that.
+func aModel(width, height int) model {
+	m := model{source: "/run/bakery/bakeryd.sock", width: width, height: height, now: noon}
+	m = m.told(anAnswer(showtest.Report()), nil, noon)
+	for i, e := range []events.Event{
+		{Kind: events.Joined, Host: 1, HostName: "db1"},
+		{Kind: events.Enter, Lock: "nightly-backup", Host: 1, HostName: "db1", PID: 7001, Command: "/usr/local/bin/backup --all", Token: 5},
+		{Kind: events.Timeout, Lock: "catalogue", Host: 1, HostName: "db1", PID: 900, WaitedMS: 3000, Ahead: []events.Peer{{Host: 3, HostName: "db3", Phase: "held"}}},
+		{Kind: events.AtRisk, Host: 3, HostName: "db3", ByHost: 1, ByHostName: "db1", Reason: "silent for 5s"},
+	} {
+		e.Seq, e.At = uint64(i+1), noon.Add(time.Duration(i-4)*time.Second)
+		m = m.happened(e)
+	}
+	return m
+}
+
+// press gives a model keys by their names; "/web" would be a slash and three letters.
+func press(m model, keys ...string) model {
+	for _, k := range keys {
+		text := k
+		if len(k) > 1 && !strings.ContainsAny(k, "é日") {
+			text = ""
+		}
+		m, _ = m.key(k, text)
+	}
+	return m
+}

@@ -1,0 +1,449 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/report"
+)
+
+// model is all that top knows and shows. It changes by what it is told only: it has no clock, no
+// terminal and no socket.
+type model struct {
+	source        string         // what is read
+	events        []events.Event // the newest first
+	unseen        []events.Event // that came during a pause, the oldest first
+	eventsFailed  error          // why there are none for now
+	width, height int            // of the screen; no height: as many lines as there are
+	now           time.Time
+
+	answer *answer // the last one with a report; nil: none yet
+	got    time.Time
+	away   *answer   // bakeryd answers, but has nothing to show; nil: it has
+	failed error     // there is no answer, for this reason,
+	since  time.Time // since then
+	speed  map[string][]time.Duration
+
+	hosts []int // of the report, in the order in which they are shown
+	locks []int
+
+	order   order
+	filter  string
+	typing  bool // the filter
+	paused  bool
+	help    bool
+	at      rowID // the row that is selected; none of it need be there
+	opened  bool  // its details are shown
+	scroll  int   // of the help, or of details
+	chooses bool  // somebody has moved the selection
+}
+
+// rowID names a row whatever its place.
+type rowID struct {
+	lock bool
+	id   int
+}
+
+// order is how locks are sorted.
+type order int
+
+const (
+	byNeed order = iota // those that do not move first, then those that are waited for, then those that are held
+	byName
+	byWaits
+	byAge // of the oldest hold
+	orders
+)
+
+func (o order) String() string {
+	return [...]string{"by need", "by name", "by number of waiters", "longest held first"}[o]
+}
+
+// samplesKept is how many latencies are kept for a sparkline.
+const samplesKept = 60
+
+// effect is what the outside is to do after a key.
+type effect int
+
+const (
+	effectNone effect = iota
+	effectQuit
+	effectSuspend
+	effectRead // at once
+)
+
+// told takes what was read, or why nothing was.
+func (m model) told(a *answer, err error, now time.Time) model {
+	if m.paused {
+		return m
+	}
+	m.now = now
+	if err != nil {
+		if m.failed == nil {
+			m.since = now
+		}
+		m.failed = err
+		return m
+	}
+	if a.report == nil {
+		if m.failed == nil && m.away == nil {
+			m.since = now
+		}
+		m.failed, m.away = nil, a
+		return m
+	}
+	m.failed, m.away = nil, nil
+	m.answer, m.got = a, now
+	m.sample(a)
+	return m.arrange()
+}
+
+// sample keeps what the sparklines show.
+func (m *model) sample(a *answer) {
+	kept := make(map[string][]time.Duration)
+	add := func(what string, d time.Duration) {
+		all := append(slices.Clone(m.speed[what]), d)
+		kept[what] = all[max(0, len(all)-samplesKept):]
+	}
+	for _, s := range a.speeds {
+		add(s.what, s.p99)
+	}
+	add("", time.Duration(a.read.TookMS)*time.Millisecond)
+	m.speed = kept
+}
+
+// happened takes an event.
+func (m model) happened(e events.Event) model {
+	if m.paused {
+		m.unseen = append(slices.Clone(m.unseen[max(0, len(m.unseen)-eventsKept):]), e)
+		return m
+	}
+	m.events = append([]events.Event{e}, m.events[:min(len(m.events), eventsKept-1)]...) // the newest first
+	return m
+}
+
+// tick has time go on.
+func (m model) tick(now time.Time) model {
+	if !m.paused {
+		m.now = now
+	}
+	return m
+}
+
+// key takes a key by its name, and what it writes.
+func (m model) key(name, text string) (model, effect) {
+	switch name {
+	case "ctrl+c":
+		return m, effectQuit
+	case "ctrl+z":
+		return m, effectSuspend
+	}
+	if m.typing {
+		return m.write(name, text), effectNone
+	}
+	if m.help || m.opened {
+		switch name {
+		case "esc", "enter", "?", "backspace", "left":
+			m.help, m.opened, m.scroll = false, false, 0
+			return m, effectNone
+		case "up", "k", "down", "j", "pgup", "pgdown", "home", "g", "end", "G":
+			m.scroll = max(0, m.scroll+m.step(name)) // the view ends it where there is no more
+			return m, effectNone
+		}
+	}
+	switch name {
+	case "q":
+		return m, effectQuit
+	case "?":
+		m.help, m.scroll = true, 0
+	case "/":
+		m.typing, m.opened, m.help = true, false, false
+	case "esc":
+		m.filter = ""
+		m = m.arrange()
+	case "s":
+		m.order = (m.order + 1) % orders
+		m = m.arrange()
+	case "p", "space":
+		m.paused = !m.paused
+		if !m.paused {
+			for _, e := range m.unseen {
+				m = m.happened(e)
+			}
+			m.unseen = nil
+			return m, effectRead
+		}
+	case "enter", "right":
+		if _, there := m.place(); there {
+			m.opened, m.scroll = true, 0
+		}
+	case "tab", "shift+tab":
+		m.chooses = true
+		to := m.hosts
+		if !m.at.lock {
+			to = m.locks
+		}
+		if len(to) > 0 {
+			m.at = m.keyOf(!m.at.lock, to[0])
+		}
+	case "up", "k", "down", "j", "pgup", "pgdown", "home", "g", "end", "G":
+		m.chooses = true
+		m = m.move(m.step(name))
+	}
+	return m, effectNone
+}
+
+// write takes a key for the filter.
+func (m model) write(name, text string) model {
+	switch name {
+	case "enter", "tab", "down", "up":
+		m.typing = false
+		return m
+	case "esc":
+		m.typing, m.filter = false, ""
+	case "backspace":
+		_, n := utf8.DecodeLastRuneInString(m.filter)
+		m.filter = m.filter[:len(m.filter)-n]
+	case "ctrl+u", "ctrl+w":
+		m.filter = ""
+	default:
+		text = strings.Map(func(r rune) rune {
+			if unicode.IsControl(r) || r == utf8.RuneError {
+				return -1
+			}
+			return r
+		}, text)
+		if len(m.filter)+len(text) <= 128 {
+			m.filter += text
+		}
+	}
+	return m.arrange()
+}
+
+// step is how far a key goes.
+func (m model) step(name string) int {
+	const all = 1 << 30
+	page := max(1, m.height/2)
+	return map[string]int{"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -page, "pgdown": page, "home": -all, "g": -all, "end": all, "G": all}[name]
+}
+
+// move moves the selection over all that is shown: first hosts, then locks.
+func (m model) move(by int) model {
+	all := len(m.hosts) + len(m.locks)
+	if all == 0 {
+		return m
+	}
+	at, there := m.place()
+	if there {
+		at += by
+	}
+	at = min(max(0, at), all-1)
+	if at < len(m.hosts) {
+		m.at = m.keyOf(false, m.hosts[at])
+	} else {
+		m.at = m.keyOf(true, m.locks[at-len(m.hosts)])
+	}
+	return m
+}
+
+// place is where the selected row is, among hosts and locks.
+func (m model) place() (at int, there bool) {
+	rows, before := m.hosts, 0
+	if m.at.lock {
+		rows, before = m.locks, len(m.hosts)
+	}
+	i := slices.IndexFunc(rows, func(i int) bool { return m.keyOf(m.at.lock, i) == m.at })
+	return before + max(0, i), i >= 0
+}
+
+func (m model) keyOf(lock bool, i int) rowID {
+	if lock {
+		return rowID{true, m.answer.report.Locks[i].Lock}
+	}
+	return rowID{false, m.answer.report.Hosts[i].ID}
+}
+
+// arrange finds what is shown, in its order. What was selected stays so, as long as it is there.
+func (m model) arrange() model {
+	m.hosts, m.locks = nil, nil
+	if m.answer == nil {
+		return m
+	}
+	r, words := m.answer.report, strings.Fields(strings.ToLower(m.filter))
+	m.hosts = m.findHosts(words)
+	for i, l := range r.Locks {
+		if matches(words, lockWords(l)...) {
+			m.locks = append(m.locks, i)
+		}
+	}
+	slices.SortStableFunc(m.locks, func(a, b int) int { return m.compare(r.Locks[a], r.Locks[b]) })
+	if _, there := m.place(); !there || !m.chooses {
+		switch {
+		case len(m.locks) > 0:
+			m.at = m.keyOf(true, m.locks[0])
+		case len(m.hosts) > 0:
+			m.at = m.keyOf(false, m.hosts[0])
+		}
+		if !there {
+			m.opened = false
+		}
+	}
+	return m
+}
+
+// findHosts returns the hosts that some words are about, those first that need somebody's eye.
+func (m model) findHosts(words []string) (found []int) {
+	all := m.answer.report.Hosts
+	for i, h := range all {
+		if matches(words, fmt.Sprint(h.ID), h.Name, show.HostState(h)) {
+			found = append(found, i)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b int) int {
+		return cmp.Or(cmp.Compare(m.hostRank(all[a]), m.hostRank(all[b])), cmp.Compare(all[a].ID, all[b].ID))
+	})
+	return found
+}
+
+func (m model) compare(a, b report.Lock) int {
+	name := cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Lock, b.Lock))
+	need := cmp.Compare(lockRank(a), lockRank(b))
+	switch m.order {
+	case byName:
+		return name
+	case byWaits:
+		return cmp.Or(cmp.Compare(m.waits(b), m.waits(a)), need, name)
+	case byAge:
+		free := func(l report.Lock) int { return 1 - min(1, len(l.Holders)) }
+		return cmp.Or(cmp.Compare(free(a), free(b)), oldest(a).Compare(oldest(b)), need, name)
+	}
+	return cmp.Or(need, name)
+}
+
+// matches tells whether each of the words is in one of the texts.
+func matches(words []string, texts ...string) bool {
+	if len(words) == 0 {
+		return true
+	}
+	all := strings.ToLower(strings.Join(texts, " "))
+	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(all, w) })
+}
+
+// lockWords are those by which a lock is found.
+func lockWords(l report.Lock) []string {
+	words := []string{show.LockName(l), l.Name, l.Stuck}
+	for _, h := range l.Holders {
+		words = append(words, h.HostName, h.Command, fmt.Sprint("pid ", h.PID))
+	}
+	for _, q := range l.Queue {
+		words = append(words, q.HostName)
+	}
+	for _, c := range l.Local {
+		words = append(words, c.Command, fmt.Sprint("pid ", c.PID))
+	}
+	return words
+}
+
+// lockRank is how much a lock needs somebody's eye.
+func lockRank(l report.Lock) int {
+	switch {
+	case l.Stuck != "":
+		return 0
+	case slices.ContainsFunc(l.Holders, func(h report.Holder) bool { return h.Orphan }):
+		return 1
+	case len(l.Queue)+len(l.Local) > 0:
+		return 2
+	case len(l.Holders) > 0:
+		return 3
+	}
+	return 4
+}
+
+func (m model) hostRank(h report.Host) int {
+	switch state := show.Health(h); {
+	case state == report.HealthSilent:
+		return 0
+	case h.Unreadable, h.AskedToLeave, state == report.HealthDead && !h.Forgotten:
+		return 1
+	case m.own(h.ID):
+		return 2
+	case state == report.HealthJoining:
+		return 3
+	case state == report.HealthLive:
+		return 4
+	}
+	return 5
+}
+
+// own tells whether a host is the one whose bakeryd is asked.
+func (m model) own(id int) bool {
+	self := m.answer.report.ThisHost
+	return self != nil && self.ID == id
+}
+
+// waits is how many wait for a lock: hosts, but of this one its clients.
+func (m model) waits(l report.Lock) int {
+	n := len(l.Local)
+	for _, q := range l.Queue {
+		if len(l.Local) == 0 || !m.own(q.Host) {
+			n++
+		}
+	}
+	return n
+}
+
+// oldest is since when a lock is held; zero: it is not, or nobody knows.
+func oldest(l report.Lock) (since time.Time) {
+	for _, h := range l.Holders {
+		if since.IsZero() || !h.Since.IsZero() && h.Since.Before(since) {
+			since = h.Since
+		}
+	}
+	return since
+}
+
+// passed is how long ago the report came.
+func (m model) passed() time.Duration { return max(0, m.now.Sub(m.got)) }
+
+// stale tells whether there is no more to be known than that report.
+func (m model) stale() bool { return m.failed != nil || m.away != nil }
+
+// known is for how long after the report it is known that all is so: other hosts may have renewed since.
+func (m model) known() time.Duration {
+	if m.stale() {
+		return 0
+	}
+	return m.passed()
+}
+
+// lease is that of the lockspace; left what is left of this host's.
+func (m model) lease() time.Duration {
+	return time.Duration(m.answer.report.Lockspace.LeaseMS) * time.Millisecond
+}
+
+func (m model) left() time.Duration {
+	return max(0, time.Duration(m.answer.report.ThisHost.LeaseLeftMS)*time.Millisecond-m.passed())
+}
+
+// held is for how long, by the clock of bakeryd.
+func (m model) held(since time.Time) time.Duration {
+	return m.answer.at.Add(m.known()).Sub(since)
+}
+
+// aged is a host as it is by now, as far as is known.
+func (m model) aged(h report.Host) report.Host {
+	if h.SilentMS != nil {
+		h.SilentMS = new(*h.SilentMS + m.known().Milliseconds())
+	}
+	if h.DeadInMS != nil {
+		h.DeadInMS = new(max(0, *h.DeadInMS-m.known().Milliseconds()))
+	}
+	return h
+}

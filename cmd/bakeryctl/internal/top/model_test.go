@@ -1,0 +1,202 @@
+package top
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call/calltest"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show/showtest"
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/report"
+)
+
+// lockNames are those that are shown, in their order.
+func lockNames(m model) (names []string) {
+	for _, i := range m.locks {
+		names = append(names, m.answer.report.Locks[i].Name)
+	}
+	return names
+}
+
+func TestTopSorts(t *testing.T) {
+	m := aModel(80, 24)
+	require.Equal(t, []string{"deploy", "nightly-backup", "reboot", "catalogue"}, lockNames(m), "by need")
+	m = press(m, "s")
+	require.Equal(t, []string{"catalogue", "deploy", "nightly-backup", "reboot"}, lockNames(m), "by name")
+	m = press(m, "s")
+	require.Equal(t, []string{"nightly-backup", "deploy", "reboot", "catalogue"}, lockNames(m), "by waiters")
+	m = press(m, "s")
+	require.Equal(t, []string{"nightly-backup", "deploy", "reboot", "catalogue"}, lockNames(m), "by age")
+	require.Equal(t, byNeed, press(m, "s").order)
+}
+
+func TestTopKeepsWhatIsSelected(t *testing.T) {
+	m := press(aModel(80, 24), "down", "down")
+	require.Equal(t, rowID{true, 4}, m.at)
+	require.Equal(t, rowID{true, 4}, press(m, "s").at, "in another order")
+	r := showtest.Report()
+	r.Locks = append([]report.Lock{{Name: "aaa", Lock: 9, Stuck: "x"}}, r.Locks...)
+	require.Equal(t, rowID{true, 4}, m.told(anAnswer(r), nil, noon).at, "with one more above it")
+	r = showtest.Report()
+	r.Locks = r.Locks[:2]
+	require.Equal(t, rowID{true, 2}, m.told(anAnswer(r), nil, noon).at, "it is gone: the first is")
+	require.Equal(t, rowID{false, 3}, press(m, "tab").at)
+	require.Equal(t, rowID{true, 2}, press(m, "tab", "tab").at)
+	require.Equal(t, rowID{false, 3}, press(m, "home").at, "hosts come first")
+	require.Equal(t, rowID{true, 1}, press(m, "home", "end", "down").at)
+	fresh := aModel(80, 24).told(anAnswer(r), nil, noon)
+	require.Equal(t, rowID{true, 2}, fresh.at, "nobody has chosen: the first lock, whichever that is")
+	require.Equal(t, rowID{}, press(model{}, "down", "enter", "tab", "end").at, "nothing is there")
+}
+
+func TestTopFilters(t *testing.T) {
+	find := func(words ...string) []string {
+		return lockNames(press(aModel(80, 24), append([]string{"/"}, words...)...))
+	}
+	require.Equal(t, []string{"nightly-backup"}, find("B", "x", "backspace", "A"), "capitals do not count")
+	require.Equal(t, []string{"nightly-backup"}, find("7", "0", "0", "1"), "by pid")
+	m := press(aModel(80, 24), "/", "q", "enter")
+	require.Equal(t, "q", m.filter)
+	require.False(t, m.typing)
+	require.Equal(t, "", press(m, "esc").filter)
+	require.Equal(t, "", press(m, "/", "esc").filter)
+	m, then := press(m, "/").key("q", "q")
+	require.Equal(t, effectNone, then, "a letter of the filter")
+	m, _ = m.key("", "\x1b[2J\nx")
+	require.Equal(t, "qq[2Jx", m.filter, "nothing that controls a terminal")
+	_, then = m.key("ctrl+c", "")
+	require.Equal(t, effectQuit, then)
+}
+
+func TestTopPauses(t *testing.T) {
+	m := press(aModel(80, 24), "p")
+	before := m.view(false, render.Fine)
+	m = m.tick(noon.Add(time.Minute)).told(nil, errors.New("gone"), noon.Add(time.Minute))
+	m = m.happened(events.Event{Seq: 9, Kind: events.Dead, Host: 3})
+	require.Equal(t, before, m.view(false, render.Fine))
+	m, then := m.key("p", "p")
+	require.Equal(t, effectRead, then)
+	require.Equal(t, events.Dead, m.events[0].Kind, "what happened meanwhile")
+}
+
+func TestTopSaysSinceWhenThereIsNoAnswer(t *testing.T) {
+	m := aModel(120, 24)
+	m = m.told(nil, errors.New("refused"), noon.Add(time.Second)).told(nil, errors.New("no such file"), noon.Add(7*time.Second))
+	require.Equal(t, noon.Add(time.Second), m.since)
+	found := m.judge()
+	require.Len(t, found, 1, "what was so before need not be so now")
+	require.Equal(t, "no answer for 6.0 s, since 12:00:01: no such file", found[0].what)
+	require.Contains(t, found[0].todo, "its lease ends in 20 s")
+	require.Equal(t, int64(21_000), *m.aged(m.answer.report.Hosts[2]).SilentMS, "nobody knows whether it has renewed since")
+	m = m.told(&answer{trouble: "joining"}, nil, noon.Add(9*time.Second))
+	require.Equal(t, noon.Add(time.Second), m.since, "there is still nothing to show")
+	m = m.told(anAnswer(showtest.Report()), nil, noon.Add(12*time.Second))
+	require.False(t, m.stale())
+	require.NotContains(t, m.view(false, render.Fine), "no answer")
+}
+
+func TestTopRestartIsNoTrouble(t *testing.T) {
+	m := aModel(80, 24).told(nil, errors.New("refused"), noon.Add(time.Second))
+	require.Equal(t, render.Warn, m.judge()[0].level)
+	require.Equal(t, render.Bad, m.tick(noon.Add(10 * time.Second)).judge()[0].level)
+}
+
+func TestJudge(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*answer)
+		level  render.Level
+		what   string
+	}{
+		"lost":       {func(a *answer) { a.report.ThisHost.State = "lost" }, render.Bad, "this host has lost its lease"},
+		"late":       {func(a *answer) { a.report.ThisHost.LeaseLeftMS = 12_000 }, render.Warn, "the lease of this host ends in 12 s, it was last renewed 18 s ago"},
+		"very late":  {func(a *answer) { a.report.ThisHost.LeaseLeftMS = 6_000 }, render.Bad, "the lease of this host ends in 6.0 s"},
+		"leaving":    {func(a *answer) { a.report.ThisHost.State = "leaving" }, render.Warn, "this host is leaving"},
+		"dead":       {func(a *answer) { a.report.Hosts[1].Health = report.HealthDead }, render.Warn, "db2 (2) is dead: its locks are free"},
+		"unreadable": {func(a *answer) { a.report.Hosts[1].Unreadable = true }, render.Bad, "the record of db2 (2) cannot be read"},
+		"asked":      {func(a *answer) { a.report.Hosts[1].AskedToLeave = true }, render.Warn, "db2 (2) was asked to leave"},
+		"orphan":     {func(a *answer) { a.report.Locks[3].Holders[0].Orphan = true }, render.Soft, "lock reboot is kept by what is left"},
+		"damaged":    {func(a *answer) { a.report.Damaged = []report.Damage{{What: "slot", Error: "checksum"}} }, render.Bad, "damaged: slot: checksum"},
+		"warning":    {func(a *answer) { a.report.Lockspace.Warnings = []string{"stride"} }, render.Warn, "stride"},
+		"old":        {func(a *answer) { a.trouble = "the device hangs" }, render.Bad, "the device hangs"},
+		"hanging":    {func(a *answer) { a.oldest = 2 * time.Second }, render.Warn, "has not returned for 2.0 s"},
+		"silent":     {func(*answer) {}, render.Bad, "db3 (3) is silent for 21 s, dead in 15 s"},
+		"stuck":      {func(*answer) {}, render.Bad, "lock deploy is stuck: held by host 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := anAnswer(showtest.Report())
+			c.change(a)
+			found := model{now: noon}.told(a, nil, noon).judge()
+			for _, f := range found {
+				if f.level == c.level && strings.Contains(f.what, c.what) {
+					return
+				}
+			}
+			t.Fatalf("not told: %v", found)
+		})
+	}
+	r := showtest.Report()
+	r.Hosts, r.Locks = r.Hosts[:2], r.Locks[2:]
+	require.Empty(t, model{now: noon}.told(anAnswer(r), nil, noon).judge(), "all is well")
+}
+
+func TestParseTopAnswer(t *testing.T) {
+	a, err := parseAnswer([]byte(`{"at":"2026-11-21T12:00:00Z","read":{"ago_ms":5},"report":{"lockspace":{"lease_ms":1},"this_host":{"id":1,
+		"io":{"read":{"p50_us":200,"p99_us":900,"max_us":5000,"count":7,"errors":2},"write":{"p50_us":0,"count":0},"oldest_ms":1500},"renewals":{"p50_us":3000,"count":1}}}}`))
+	require.NoError(t, err)
+	require.Equal(t, []speed{{"read", 200 * time.Microsecond, 900 * time.Microsecond, 5 * time.Millisecond, 7, 2}, {what: "renewal", p50: 3 * time.Millisecond, count: 1}}, a.speeds,
+		"nothing was written yet")
+	require.Equal(t, 1500*time.Millisecond, a.oldest)
+	a, err = parseAnswer([]byte(`{"report":{"this_host":{"id":1,"io":null}}}`))
+	require.NoError(t, err, "of a bakeryd that tells none")
+	require.Empty(t, a.speeds)
+	a, err = parseAnswer([]byte(`{"error":{"message":"joining","hint":"wait"}}`))
+	require.NoError(t, err)
+	require.Equal(t, "joining", a.trouble)
+	for _, text := range []string{`{}`, `[]`, `{"report":7}`, ``} {
+		_, err := parseAnswer([]byte(text))
+		require.Error(t, err, text)
+	}
+}
+
+func TestDeviceIsWatched(t *testing.T) {
+	s := &deviceSource{}
+	look := func(at time.Duration, sequence uint64) report.Host {
+		r := &report.Report{Lockspace: report.Lockspace{LeaseMS: 30_000}, Hosts: []report.Host{{ID: 1, Health: report.HealthLive, Sequence: sequence}}}
+		s.watch(r, noon.Add(at))
+		return r.Hosts[0]
+	}
+	require.Nil(t, look(0, 1).SilentMS, "nobody knows yet")
+	h := look(10*time.Second, 1)
+	require.Equal(t, int64(10_000), *h.SilentMS)
+	require.Equal(t, report.HealthLive, h.Health)
+	require.Equal(t, report.HealthSilent, look(16*time.Second, 1).Health)
+	h = look(17*time.Second, 2)
+	require.Equal(t, report.HealthLive, h.Health)
+	require.Zero(t, *h.SilentMS)
+}
+
+func TestTopFollowsEventsOfABakerydThatComesBack(t *testing.T) {
+	t.Parallel()
+	first := calltest.Serve(t, 200, `{"seq":"5","at":"2026-11-21T12:00:00Z","kind":"joined","host":1}`+"\n")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var got []events.Event
+	var gone []error
+	socketSource{first.Socket}.follow(ctx, func(e events.Event) { got = append(got, e) }, func(err error) {
+		if gone = append(gone, err); len(gone) == 4 { // twice there, twice gone
+			cancel()
+		}
+	})
+	require.Len(t, got, 1, "what was had is not shown again")
+	require.NoError(t, gone[0])
+	require.Error(t, gone[1])
+	require.NoError(t, gone[2])
+	require.Equal(t, "GET /v1/events?follow=1&limit=200", <-first.Asked)
+	require.Equal(t, "GET /v1/events?follow=1&limit=200&since=5", <-first.Asked)
+}

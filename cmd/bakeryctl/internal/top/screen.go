@@ -1,0 +1,210 @@
+// Package top shows hosts, locks and what happens, live, in a terminal or once. The model
+// (model.go) changes by what it is told and by keys, and has no clock, terminal or socket; view.go
+// makes lines of it; a Source reads for it. It imports package daemon for the types of a report
+// only, and call, cli, render, report and term of bakeryctl.
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
+	"github.com/bakeryd/bakeryd/daemon/events"
+)
+
+const (
+	tickEvery = 250 * time.Millisecond // in which what runs down is seen to
+	onceWide  = 120                    // columns where nothing says how many there are
+)
+
+const hintOnce = "bakeryctl top --once prints it once; for programs there is bakeryctl status --json"
+
+// Once writes one view to out, with all hosts and locks.
+func Once(ctx context.Context, source Source, out io.Writer, p render.Paint) error {
+	answer, err := source.read(ctx)
+	if err != nil {
+		return err
+	}
+	if answer.report == nil {
+		return &cli.Failure{Code: cli.ExitUnavailable, Err: errors.New(answer.trouble), Hint: answer.hint}
+	}
+	m := model{source: source.name(), width: onceColumns(out)}.told(answer, nil, time.Now())
+	_, err = fmt.Fprintln(out, m.view(p, render.GlyphsFor(os.Getenv)))
+	return err
+}
+
+// onceColumns is how wide out is, or is to be taken for.
+func onceColumns(out io.Writer) int {
+	wide := onceWide
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		wide = n
+	}
+	return term.Columns(out, wide)
+}
+
+// Terminal is where top is shown.
+type Terminal struct {
+	In    io.Reader
+	Out   io.Writer
+	Paint render.Paint
+	Every time.Duration // it is read
+}
+
+// Run shows what source has on the terminal, until a key ends it.
+func Run(ctx context.Context, source Source, t Terminal) error {
+	for _, end := range []struct {
+		what string
+		file any
+	}{{"output", t.Out}, {"input", t.In}} {
+		if f, ok := end.file.(*os.File); !ok || !term.Is(f) {
+			return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("top wants a terminal, and standard %s is none", end.what),
+				Hint: hintOnce}
+		}
+	}
+	if os.Getenv("TERM") == "dumb" {
+		return &cli.Failure{Code: cli.ExitUsage, Err: errors.New("top wants a terminal that can move its cursor, and TERM is dumb"), Hint: hintOnce}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	profile := colorprofile.Ascii
+	if t.Paint {
+		profile = colorprofile.ANSI
+	}
+	screen := &live{ctx: ctx, source: source, every: t.Every, paint: t.Paint, glyphs: render.GlyphsFor(os.Getenv),
+		model: model{source: source.name(), now: time.Now()}}
+	program := tea.NewProgram(screen, tea.WithContext(ctx), tea.WithInput(t.In), tea.WithOutput(t.Out), tea.WithColorProfile(profile))
+	var follower sync.WaitGroup
+	follower.Go(func() {
+		source.follow(ctx, func(e events.Event) { program.Send(e) }, func(err error) { program.Send(eventsGone{err}) })
+	})
+	_, err := program.Run()
+	cancel()
+	follower.Wait()
+	switch {
+	case errors.Is(err, tea.ErrInterrupted):
+		return &cli.Failure{Code: cli.ExitSignal + int(unix.SIGINT)}
+	case err != nil:
+		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("show it on the terminal: %w", err)}
+	}
+	return nil
+}
+
+// What happens to a live, beside keys and events.
+type (
+	readDone struct {
+		answer *answer
+		err    error
+		at     time.Time
+		took   time.Duration
+	}
+	eventsGone struct{ err error } // events
+	ticked     time.Time
+	readAgain  int // it is time to read: the so manyth read
+)
+
+// live has a model shown, and reads for it. bubbletea calls it from one goroutine.
+type live struct {
+	ctx     context.Context
+	source  Source
+	every   time.Duration
+	paint   render.Paint
+	glyphs  render.Glyphs
+	model   model
+	reading bool
+	reads   int
+}
+
+// Init implements tea.Model.
+func (s *live) Init() tea.Cmd { return tea.Batch(s.read(), tick()) }
+
+func tick() tea.Cmd { return tea.Tick(tickEvery, func(t time.Time) tea.Msg { return ticked(t) }) }
+
+// read reads beside the screen: a device that hangs holds up nobody who wants to quit. There is one read at a time.
+func (s *live) read() tea.Cmd {
+	if s.reading {
+		return nil
+	}
+	s.reading = true
+	s.reads++
+	return func() tea.Msg {
+		begun := time.Now()
+		answer, err := s.source.read(s.ctx)
+		now := time.Now()
+		return readDone{answer, err, now, now.Sub(begun)}
+	}
+}
+
+// again has it read once more, unless that has been done meanwhile.
+func (s *live) again(after time.Duration) tea.Cmd {
+	n := s.reads
+	return tea.Tick(after, func(time.Time) tea.Msg { return readAgain(n) })
+}
+
+// Update implements tea.Model.
+func (s *live) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		s.model.width, s.model.height = msg.Width, msg.Height
+	case tea.KeyPressMsg:
+		var then effect
+		s.model, then = s.model.key(msg.String(), msg.Text)
+		switch then {
+		case effectQuit:
+			return s, tea.Quit
+		case effectSuspend:
+			return s, tea.Suspend
+		case effectRead:
+			return s, s.read()
+		}
+	case tea.PasteMsg:
+		if s.model.typing {
+			s.model, _ = s.model.key("", msg.Content)
+		}
+	case ticked:
+		s.model = s.model.tick(time.Time(msg))
+		return s, tick()
+	case readDone:
+		s.reading = false
+		s.model = s.model.told(msg.answer, msg.err, msg.at)
+		pause := s.every
+		if _, alone := s.source.(*deviceSource); alone {
+			pause = max(pause, deviceShare*msg.took)
+		}
+		return s, s.again(pause)
+	case readAgain:
+		if int(msg) != s.reads {
+			return s, nil
+		}
+		if s.model.paused {
+			return s, s.again(s.every)
+		}
+		return s, s.read()
+	case eventsGone:
+		s.model.eventsFailed = msg.err
+	case events.Event:
+		s.model = s.model.happened(msg)
+	}
+	return s, nil
+}
+
+// View implements tea.Model.
+func (s *live) View() tea.View {
+	m := s.model
+	if m.width <= 0 || m.height <= 0 { // a terminal that does not say
+		m.width, m.height = 80, 24
+	}
+	v := tea.NewView(m.view(s.paint, s.glyphs))
+	v.AltScreen = true
+	return v
+}

@@ -1,0 +1,179 @@
+package top
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/text"
+)
+
+// What top shows above its tables: whether all is well, the lease, how many there are of what, and the device.
+
+func (s *screen) title() {
+	m, l := s.m, s.line()
+	l.Add(render.Head, "bakeryctl top")
+	if m.answer != nil {
+		space := m.answer.report.Lockspace
+		l.Addf(render.Plain, "  %s on %s", text.Printable(cmp.Or(space.Name, space.UUID.String())), text.PrintableLine(space.Device))
+	} else {
+		l.Addf(render.Plain, "  %s", text.PrintableLine(m.source))
+	}
+	at := m.now.Local().Format(time.TimeOnly)
+	switch {
+	case m.stale() && m.answer != nil:
+		l.Right(render.Warn, "as of "+m.got.Local().Format(time.TimeOnly), s.wide)
+		return
+	case m.paused:
+		l.Right(render.Warn, "paused at "+at, s.wide)
+		return
+	}
+	l.Right(render.Soft, at, s.wide)
+}
+
+// summary says whether all is well, or what is not, in so many lines at most.
+func (s *screen) summary(most int) {
+	m := s.m
+	found := m.judge()
+	if len(found) == 0 {
+		l := s.line()
+		switch {
+		case m.answer == nil:
+			l.Add(render.Warn, "asking "+m.source)
+		case m.answer.report.ThisHost == nil:
+			l.Add(render.Plain, "read from the device: whether a host is alive, a bakeryd knows")
+		default:
+			l.Add(render.Good, "all is well")
+		}
+		return
+	}
+	words := map[render.Level]string{render.Bad: "bad   ", render.Warn: "warn  ", render.Soft: "note  "}
+	for i, t := range found[:min(most, len(found))] {
+		l := s.line()
+		l.Add(t.level, words[t.level])
+		if i == most-1 && len(found) > most {
+			l.Addf(render.Soft, "  (%d more)", len(found)-most)
+		}
+		l.Add(render.Plain, "  "+t.what)
+		if t.todo != "" {
+			l.Add(render.Soft, " "+s.g.Dot+" "+t.todo)
+		}
+	}
+}
+
+// state is this host's lease, the numbers of hosts and locks, and how long the device takes.
+func (s *screen) state() {
+	m := s.m
+	if m.answer == nil {
+		return
+	}
+	r := m.answer.report
+	if self := r.ThisHost; self != nil {
+		l, left, lease := s.line(), m.left(), m.lease()
+		of := render.Good
+		if self.State == "lost" || left < lease/3 {
+			of = render.Bad
+		} else if left < lease*6/10 || self.State != "live" {
+			of = render.Warn
+		}
+		l.Add(render.Soft, "lease   ")
+		l.Bar(of, float64(left)/float64(max(1, lease)), s.barWidth(), s.g)
+		l.Addf(of, "  %s", render.Seconds(left.Milliseconds()))
+		l.Addf(render.Plain, " of %v left, this host is %s, %s", lease, show.HostTitle(self.ID, self.Name), self.State)
+	}
+	s.tally()
+	s.latency()
+}
+
+func (s *screen) barWidth() int {
+	switch {
+	case s.wide >= 110 || s.wide <= 0:
+		return 20
+	case s.wide >= 60:
+		return 10
+	}
+	return 5
+}
+
+func (s *screen) tally() {
+	m, l := s.m, s.line()
+	of := map[report.Health]int{}
+	for _, h := range m.answer.report.Hosts {
+		of[show.Health(h)]++
+	}
+	l.Add(render.Soft, "hosts   ")
+	part := func(n int, level render.Level, what string) {
+		if n > 0 {
+			if len(*l) > 1 && (*l)[len(*l)-1].Text != " "+s.g.Dot+" locks " {
+				l.Add(render.Plain, ", ")
+			}
+			l.Addf(level, "%d %s", n, what)
+		}
+	}
+	part(of[report.HealthLive], render.Good, "live")
+	part(of[report.HealthJoining], render.Warn, "joining")
+	part(of[report.HealthSilent], render.Bad, "silent")
+	part(of[report.HealthDead], render.Bad, "dead")
+	part(of[report.HealthLeft], render.Soft, "left")
+	if len(m.answer.report.Hosts) == 0 {
+		l.Add(render.Plain, "none ever joined")
+	}
+	held, wanted, stuck, free := 0, 0, 0, 0
+	for _, k := range m.answer.report.Locks {
+		held += min(1, len(k.Holders))
+		wanted += min(1, m.waits(k))
+		stuck += min(1, len(k.Stuck))
+		free += lockRank(k) / 4
+	}
+	l.Add(render.Soft, " "+s.g.Dot+" locks ")
+	part(stuck, render.Bad, "stuck")
+	part(held, render.Good, "held")
+	part(wanted, render.Warn, "waited for")
+	part(free, render.Soft, "free")
+	if len(m.answer.report.Locks) == 0 {
+		l.Add(render.Plain, "none yet")
+	}
+}
+
+// latency is how long the device takes: what bakeryd tells of its requests, and the reading of what is shown.
+func (s *screen) latency() {
+	m, l := s.m, s.line()
+	l.Add(render.Soft, "device  ")
+	for _, v := range m.answer.speeds {
+		l.Addf(render.Plain, "%s %s, p99 %s ", v.what, render.Short(v.p50), render.Short(v.p99))
+		if s.wide >= 110 || s.wide <= 0 {
+			l.Add(render.Soft, s.spark(m.speed[v.what], 10)+" ")
+		}
+		if v.errors > 0 {
+			l.Add(render.Bad, render.Count(int(min(v.errors, 1<<30)), "error")+" ")
+		}
+		l.Add(render.Soft, s.g.Dot+" ")
+	}
+	read := m.answer.read
+	age := m.passed() + time.Duration(read.AgoMS)*time.Millisecond
+	l.Addf(render.Plain, "this was read %s ago in %s ", render.Seconds(age.Milliseconds()), render.Short(time.Duration(read.TookMS)*time.Millisecond))
+	if len(m.answer.speeds) == 0 {
+		l.Add(render.Soft, s.spark(m.speed[""], 20))
+	}
+}
+
+// spark draws the last of some times.
+func (s *screen) spark(all []time.Duration, most int) string {
+	all = all[max(0, len(all)-most):]
+	if len(all) < 2 {
+		return ""
+	}
+	// What is as always is half as high as there is room for, so that what is not stands out.
+	usual := slices.Sorted(slices.Values(all))[len(all)/2]
+	top := max(float64(slices.Max(all)), 2*float64(usual), 1)
+	var b strings.Builder
+	for _, d := range all {
+		part := max(0, float64(d)) / top
+		b.WriteString(s.g.Spark[min(len(s.g.Spark)-1, int(part*float64(len(s.g.Spark))))])
+	}
+	return b.String()
+}

@@ -1,0 +1,185 @@
+package top
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+)
+
+// screen puts the lines of a view together. Only what is seen is made.
+type screen struct {
+	m     model
+	g     render.Glyphs
+	wide  int // columns; 0: as many as it takes
+	lines []render.Line
+}
+
+// line begins a line.
+func (s *screen) line() *render.Line {
+	s.lines = append(s.lines, nil)
+	return &s.lines[len(s.lines)-1]
+}
+
+// view is what the screen shows: at most as many lines as it has, none wider than it is.
+func (m model) view(p render.Paint, g render.Glyphs) string {
+	s := &screen{m: m, g: g, wide: m.width}
+	high := m.height
+	if high <= 0 {
+		s.all()
+		high = len(s.lines)
+	} else {
+		s.fill(high)
+	}
+	text := make([]string, min(high, len(s.lines)))
+	for i := range text {
+		text[i] = s.lines[i].Render(s.wide, p, g)
+	}
+	return strings.Join(text, "\n")
+}
+
+// all is the view without an end, which nobody can move in.
+func (s *screen) all() {
+	s.title()
+	s.summary(1 << 20)
+	s.state()
+	if s.m.answer != nil {
+		s.line()
+		s.hostTable(len(s.m.hosts)+1, false)
+		s.line()
+		s.lockTable(len(s.m.locks)+1, false)
+	}
+	if len(s.m.events) > 0 {
+		s.line()
+		s.eventTable(len(s.m.events) + 1)
+	}
+}
+
+// fill is the view of a screen so high. What matters most is left when there is little room.
+func (s *screen) fill(high int) {
+	m := s.m
+	if high >= 2 {
+		s.title()
+	}
+	told := 1
+	if high >= 20 {
+		told = min(4, high/8)
+	}
+	s.summary(told)
+	if high >= 8 && !m.help {
+		s.state()
+	}
+	foot := 0
+	if high >= 4 || m.typing {
+		foot = 1
+	}
+	room := max(0, high-len(s.lines)-foot)
+	switch {
+	case m.help:
+		s.window(helpLines(), room)
+	case m.opened && m.answer != nil:
+		s.window(s.details(), room)
+	case m.answer != nil:
+		s.tables(room)
+	}
+	if foot == 0 {
+		return
+	}
+	for len(s.lines) < high-foot {
+		s.line()
+	}
+	s.lines = s.lines[:high-foot]
+	s.footer()
+}
+
+// tables share a room between hosts, locks and events.
+func (s *screen) tables(room int) {
+	m := s.m
+	gap := 0
+	if room >= 16 {
+		gap = 1
+	}
+	events := 0
+	if room >= 10 && (len(m.events) > 0 || m.eventsFailed != nil) {
+		events = min(len(m.events)+1, max(3, room/4))
+	}
+	hosts := 0
+	if room >= 6 {
+		hosts = min(len(m.hosts)+1, max(3, (room-events)/3))
+	} else if !m.at.lock && len(m.hosts) > 0 { // one of them is selected
+		hosts = room
+	}
+	gaps := gap // above, and between the tables
+	for _, n := range []int{hosts, events} {
+		if n > 0 {
+			gaps += gap
+		}
+	}
+	locks := room - hosts - events - gaps
+	if lack := len(m.locks) + 1 - locks; lack > 0 && events > 4 {
+		give := min(lack, events-4)
+		locks, events = locks+give, events-give
+	}
+	// Who needs less leaves it to the others.
+	if spare := locks - max(1, len(m.locks)) - 1; spare > 0 {
+		more := min(spare, len(m.hosts)+1-hosts)
+		if hosts > 0 && more > 0 {
+			hosts, locks, spare = hosts+more, locks-more, spare-more
+		}
+		if events > 0 {
+			more := min(spare, len(m.events)+1-events)
+			events, locks = events+more, locks-more
+		}
+	}
+	if gap > 0 {
+		s.line()
+	}
+	if hosts > 0 {
+		s.hostTable(hosts, true)
+		if gap > 0 {
+			s.line()
+		}
+	}
+	used := s.lockTable(locks, true)
+	if events > 0 {
+		for ; used < locks; used++ {
+			s.line()
+		}
+		if gap > 0 {
+			s.line()
+		}
+		s.eventTable(events)
+	}
+}
+
+// footer is what can be done.
+func (s *screen) footer() {
+	m, l := s.m, s.line()
+	if m.typing {
+		l.Add(render.Head, "/ ")
+		l.Add(render.Plain, m.filter+"_")
+		l.Add(render.Soft, "   enter keeps it, esc ends it")
+		return
+	}
+	if m.filter != "" {
+		l.Add(render.Warn, "only "+strconv.Quote(m.filter))
+		l.Add(render.Soft, " (esc: all)  ")
+	}
+	keys := [][2]string{{"q", "quit"}, {"?", "help"}, {"enter", "details"}, {"/", "filter"}, {"s", "sort"}, {"p", "pause"}, {"tab", "hosts, locks"}}
+	if m.paused {
+		keys[5][1] = "go on"
+	}
+	if m.help || m.opened {
+		keys = [][2]string{{"q", "quit"}, {"esc", "back"}, {"up, down", "scroll"}}
+	}
+	for _, k := range keys {
+		l.Add(render.Head, k[0])
+		l.Add(render.Soft, " "+k[1]+"  ")
+	}
+}
+
+// window shows lines from where it was scrolled to.
+func (s *screen) window(lines []render.Line, room int) {
+	from := min(s.m.scroll, max(0, len(lines)-room))
+	s.lines = append(s.lines, lines[from:min(len(lines), from+max(0, room))]...)
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show/showtest"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
+	"github.com/bakeryd/bakeryd/daemon/report"
+)
+
+func TestPaintedTablesAreThePlainOnes(t *testing.T) {
+	r := showtest.Report()
+	r.Damaged = []report.Damage{{What: "slot of host 2 in lock 3", Offset: 4096, Error: "checksum"}}
+	r.Lockspace.Warnings = []string{"the superblock is damaged, its copy is in use"}
+	for name, show := range map[string]func(out *bytes.Buffer, p render.Paint) error{
+		"status": func(out *bytes.Buffer, p render.Paint) error { return show.Show(out, r, showtest.Noon, p) },
+		"hosts": func(out *bytes.Buffer, p render.Paint) error {
+			return render.WriteTable(out, func(w io.Writer) { show.HostTable(w, r, p) })
+		},
+		"check": func(out *bytes.Buffer, p render.Paint) error {
+			return showCheck(out, &check.Result{Findings: []check.Finding{{Severity: check.SeverityError, What: "x"}, {Severity: check.SeverityNote, What: "y"}}}, nil, p)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var bare, painted bytes.Buffer
+			require.NoError(t, show(&bare, false))
+			require.NoError(t, show(&painted, true))
+			require.NotContains(t, bare.String(), "\x1b")
+			require.Contains(t, painted.String(), "\x1b[31m")
+			require.Equal(t, bare.String(), ansi.Strip(painted.String()))
+			for line := range strings.Lines(painted.String()) {
+				require.Equal(t, strings.Count(line, "\x1b["), 2*strings.Count(line, "\x1b[0m"), "each colour ends in its line: %q", line)
+			}
+		})
+	}
+}
+
+func TestStatusColours(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, show.Show(&out, showtest.Report(), showtest.Noon, true))
+	for _, want := range []string{"\x1b[1mHOST  NAME", "\x1b[32mlive\x1b[0m", "\x1b[31msilent\x1b[0m", "\x1b[32mheld\x1b[0m", "deploy          \x1b[31mheld\x1b[0m", "\x1b[33m1. waiting\x1b[0m", "\x1b[2mfree\x1b[0m",
+		"\x1b[31mwarning: 1 lock stuck, see below\x1b[0m"} {
+		require.Contains(t, out.String(), want)
+	}
+}

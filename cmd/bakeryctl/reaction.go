@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
+	"github.com/bakeryd/bakeryd/daemon/client"
+	"github.com/bakeryd/bakeryd/daemon/report"
+	"github.com/bakeryd/bakeryd/daemon/text"
+)
+
+const (
+	capitals       = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	smallLetters   = "abcdefghijklmnopqrstuvwxyz"
+	numbersAndSuch = "0123456789+-" // RTMIN+3 has them
+)
+
+// isOneWord says whether a text could be the name or the number of a signal.
+func isOneWord(text string) bool {
+	return text != "" && strings.Trim(text, capitals+smallLetters+numbersAndSuch) == ""
+}
+
+// isShouted says whether a word is written as signals are.
+func isShouted(word string) bool {
+	return strings.Trim(word, capitals+numbersAndSuch) == "" && strings.Trim(word[:1], capitals) == ""
+}
+
+// parseReaction tells a signal from a command. What might have been meant as either is refused: to run a command
+// named SIGFOO, or to take the signal for one, would show only when the lock is asked for.
+func parseReaction(what string) (supervise.Reaction, error) {
+	refuse := func(why, hint string) (supervise.Reaction, error) {
+		return supervise.Reaction{}, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("--on-request %s: %s", text.Printable(what), why), Hint: hint}
+	}
+	what = strings.TrimSpace(what)
+	switch {
+	case strings.HasPrefix(what, "-"):
+		return refuse("begins with a dash", "a signal is given as TERM, SIGTERM or 15")
+	case !isOneWord(what):
+		return supervise.Reaction{Script: what}, nil
+	}
+	if n, err := strconv.Atoi(what); err == nil {
+		if n < 1 || n > signals.Last {
+			return refuse(fmt.Sprintf("no such signal, want 1 to %d", signals.Last), "kill -l lists the signals")
+		}
+		return supervise.Reaction{Signal: syscall.Signal(n)}, nil
+	}
+	bare, prefixed := strings.CutPrefix(strings.ToUpper(what), "SIG")
+	signal := unix.SignalNum("SIG" + bare)
+	switch {
+	case signal != 0 && isShouted(what):
+		return supervise.Reaction{Signal: signal}, nil
+	case signal != 0:
+		return refuse("a signal, or a command?", fmt.Sprintf("the signal is %s; a command of that name can be given by its path", bare))
+	case isShouted(what) || prefixed:
+		return refuse("no such signal", "kill -l lists them, those without a name are given by number; a command of that name by its path")
+	}
+	return supervise.Reaction{Script: what}, nil
+}
+
+func requestText(r client.Request) string {
+	asked := show.HostLabel(&report.Host{ID: r.Host, Name: r.HostName}) + " asks for it"
+	if r.Message != "" {
+		asked += ": " + text.PrintableLine(r.Message)
+	}
+	return asked
+}
