@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
+	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -148,13 +148,13 @@ func (o *eventsOptions) call() string {
 
 // eventsOfDaemon shows what bakeryd has, as it comes.
 func (a *app) eventsOfDaemon(ctx context.Context, o *eventsOptions) error {
-	resp, err := call.Answer(ctx, a.socket, http.MethodGet, o.call(), nil)
+	stream, err := client.New(a.socket).Open(ctx, o.call())
 	if err != nil {
-		return err
+		return call.Failure(err)
 	}
-	defer resp.Body.Close()
+	defer stream.Close()
 	show := show.NewEventTable(a.stdout, a.paint())
-	in := bufio.NewReader(resp.Body)
+	in := bufio.NewReader(stream)
 	for {
 		line, err := in.ReadBytes('\n')
 		switch {
@@ -164,14 +164,14 @@ func (a *app) eventsOfDaemon(ctx context.Context, o *eventsOptions) error {
 			return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("bakeryd at %s has ended", a.socket),
 				Hint: "when it is started again, bakeryctl events --since shows what was missed"}
 		case err != nil:
-			return call.Unreachable(a.socket, fmt.Errorf("read its events: %w", err))
+			return call.Unreachable(fmt.Errorf("read its events: %w", err))
 		}
 		if o.json {
 			_, err = a.stdout.Write(line)
 		} else {
 			var e events.Event
 			if err := json.Unmarshal(line, &e); err != nil {
-				return call.Unreachable(a.socket, fmt.Errorf("read its events: %w", err))
+				return call.Unreachable(fmt.Errorf("read its events: %w", err))
 			}
 			err = show.Row(&e)
 		}

@@ -48,8 +48,6 @@ and without bakeryd.`,
 // listLocks reads the device, or asks bakeryd if none is given.
 func (a *app) listLocks(ctx context.Context, device string) (*daemon.LockList, error) {
 	if device == "" {
-		ctx, cancel := context.WithTimeout(ctx, call.Patience)
-		defer cancel()
 		list := new(daemon.LockList)
 		err := call.Ask(ctx, a.socket, http.MethodGet, "/v1/locks", nil, list)
 		return list, call.OrDevice(err)

@@ -55,7 +55,7 @@ Exit codes:
 			}
 			defer cancel()
 			if err := access.SetMode(ctx, mode); err != nil {
-				return call.HoldFailure(err)
+				return call.Failure(err)
 			}
 			if asJSON {
 				return render.WriteJSON(a.stdout, map[string]any{"mode": mode})

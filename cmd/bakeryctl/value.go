@@ -121,12 +121,7 @@ func showable(text string) string {
 func (a *app) valueOfDaemon(ctx context.Context, name string) (daemon.Value, error) {
 	v, err := client.New(a.socket).Value(ctx, name)
 	if err != nil {
-		err = call.HoldFailure(err)
-		var f *cli.Failure
-		if errors.As(err, &f) && f.Code == cli.ExitUnavailable && f.Hint != "" {
-			f.Hint += "; or use --device"
-		}
-		return daemon.Value{}, err
+		return daemon.Value{}, call.OrDevice(call.Failure(err))
 	}
 	return daemon.Value{Name: name, Value: v.Value, Token: v.Token, Host: v.Host, HostName: v.HostName}, nil
 }
@@ -191,7 +186,10 @@ Exit codes:
 				return err
 			}
 			defer cancel()
-			return call.HoldFailure(access.SetValue(ctx, value))
+			if err := access.SetValue(ctx, value); err != nil {
+				return call.Failure(err)
+			}
+			return nil
 		},
 	}
 }

@@ -83,7 +83,7 @@ func (a *Access) callUntilAnswered(ctx context.Context, path string, body, answe
 func (a *Access) once(ctx context.Context, path string, body, answer any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("%w: no answer within %v", ErrUnreachable, answerTimeout))
 	defer cancel()
-	return a.client.call(ctx, http.MethodPost, path, body, answer)
+	return a.client.Call(ctx, http.MethodPost, path, body, answer)
 }
 
 // Session returns the id by which bakeryd knows the hold. Together with the token it gives Access.
@@ -165,7 +165,7 @@ func (c *Client) Value(ctx context.Context, name string) (Value, error) {
 		Host     int           `json:"host"`
 		HostName string        `json:"host_name"`
 	}
-	err := c.call(ctx, http.MethodGet, "/v1/value?name="+url.QueryEscape(name), nil, &answer)
+	err := c.Call(ctx, http.MethodGet, "/v1/value?name="+url.QueryEscape(name), nil, &answer)
 	if err == nil && answer.Name != name {
 		err = fmt.Errorf("%w: the value of %q, asked for that of %q", ErrProtocol, answer.Name, name)
 	}

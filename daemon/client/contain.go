@@ -12,7 +12,7 @@ import (
 // it), ErrUnreachable, ErrProtocol, or the cause of ctx's end.
 func (c *Client) Contain(ctx context.Context, session string) error {
 	var answer struct{}
-	return c.call(ctx, http.MethodPost, "/v1/contain", struct {
+	return c.Call(ctx, http.MethodPost, "/v1/contain", struct {
 		Session string `json:"session"`
 	}{session}, &answer)
 }

@@ -27,7 +27,7 @@ func (c *Client) Floor(ctx context.Context, name string, rounds int) ([]FloorRou
 		Slots  int          `json:"slots"`
 		Rounds []FloorRound `json:"rounds"`
 	}
-	err := c.call(ctx, http.MethodPost, "/v1/floor", body, &answer)
+	err := c.Call(ctx, http.MethodPost, "/v1/floor", body, &answer)
 	if err == nil && len(answer.Rounds) != rounds {
 		err = fmt.Errorf("%w: %d rounds", ErrProtocol, len(answer.Rounds))
 	}

@@ -87,7 +87,7 @@ func (c *Client) Locks(ctx context.Context) ([]LockInfo, error) {
 		Locks   []LockInfo `json:"locks"`
 		Damaged string     `json:"damaged"`
 	}
-	if err := c.call(ctx, http.MethodGet, "/v1/locks", nil, &answer); err != nil {
+	if err := c.Call(ctx, http.MethodGet, "/v1/locks", nil, &answer); err != nil {
 		return nil, fmt.Errorf("list the locks: %w", err)
 	}
 	if answer.Damaged != "" {

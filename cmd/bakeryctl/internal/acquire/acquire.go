@@ -79,7 +79,7 @@ func (o Request) askBakeryd(ctx context.Context, onWaiting func(ahead, queued in
 	if o.Value != nil {
 		if err := h.SetValue(ctx, o.Value); err != nil {
 			_ = h.Unlock() // the first error is the one to tell
-			return nil, call.HoldFailure(err)
+			return nil, call.Failure(err)
 		}
 	}
 	g := &supervise.Grant{Held: h, HostID: h.HostID(), Silent: h.Silent(), Wanted: h.Requests(), Weak: h.Uncontainable(), Session: h.Session(), Socket: o.Socket, Release: h.Unlock}

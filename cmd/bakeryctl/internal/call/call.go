@@ -1,121 +1,71 @@
-// Package call makes calls of bakeryd for which package client has no function, and gives the
-// errors of bakeryd an exit code and a hint. It knows HTTP and the socket, not what is asked. It
-// imports cli of bakeryctl and the client.
+// Package call makes calls of bakeryd for which package client has no method, and gives the errors
+// of all calls an exit code and a hint. It imports cli of bakeryctl, the client and its errors.
 package call
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/url"
 	"syscall"
-	"time"
 
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
-// Patience is how long bakeryd may take to read the lockspace.
-const Patience = 30 * time.Second
-
-// The hints of a bakeryd that cannot be asked.
+// Hints for a bakeryd that does not answer.
 const (
-	hintDown   = "is bakeryd running? systemctl status bakeryd"
-	hintClosed = "the socket is for root, bakeryd's own user and its group, which is bakery as a rule"
+	hintDown   = "is bakeryd running? See systemctl status bakeryd; --socket names another socket"
+	hintClosed = "the socket is for root, bakeryd's own user and its group, which is bakery by default"
+	orDevice   = "; or use --device"
 )
 
-// Ask makes a call of bakeryd's and reads its answer.
-func Ask(ctx context.Context, socket, method, call string, body, answer any) error {
-	resp, err := Answer(ctx, socket, method, call, body)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
-		return Unreachable(socket, fmt.Errorf("read its answer: %w", err))
+// Ask makes a call of the bakeryd at socket. Its errors are *cli.Failure.
+func Ask(ctx context.Context, socket, method, path string, body, answer any) error {
+	if err := client.New(socket).Call(ctx, method, path, body, answer); err != nil {
+		return Failure(err)
 	}
 	return nil
 }
 
-// Unreachable returns the error of a bakeryd that gave no answer.
-func Unreachable(socket string, err error) error {
-	hint := hintDown
-	if errors.Is(err, syscall.EACCES) {
-		hint = hintClosed
-	}
-	return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("ask bakeryd at %s: %w", socket, err), Hint: hint}
+// Unreachable returns the failure of a bakeryd whose answer ended early or cannot be read.
+func Unreachable(err error) *cli.Failure {
+	return Failure(fmt.Errorf("%w: %w", client.ErrUnreachable, err))
 }
 
-// OrDevice adds to the hint of an error that a command which has --device can do without bakeryd,
-// if that does not run.
+// Failure gives an error of the client its exit code and hint.
+func Failure(err error) *cli.Failure {
+	f := &cli.Failure{Code: cli.ExitUnavailable, Err: err}
+	var refusal *client.Error
+	switch {
+	case errors.As(err, &refusal):
+		f.Code, f.Hint = refusal.ExitCode(), refusal.Hint
+	case errors.Is(err, client.ErrLost):
+		f.Code = cli.ExitLost
+	case errors.Is(err, client.ErrTimeout):
+		f.Code = cli.ExitConflict
+	case errors.Is(err, syscall.EACCES):
+		f.Hint = hintClosed
+	case errors.Is(err, client.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
+		f.Hint = hintDown
+	}
+	return f
+}
+
+// Refused gives the error of a request for a lock its exit code, which is conflict, without a
+// message, if the lock was not free in time.
+func Refused(err error, conflict int) *cli.Failure {
+	if errors.Is(err, client.ErrBusy) || errors.Is(err, client.ErrTimeout) {
+		return &cli.Failure{Code: conflict} // silent, as flock(1) is
+	}
+	return Failure(err)
+}
+
+// OrDevice adds to the hint of a bakeryd that does not answer that the command can read the device
+// itself.
 func OrDevice(err error) error {
 	var f *cli.Failure
 	if errors.As(err, &f) && f.Hint == hintDown {
-		f.Hint += ", or use --device"
+		f.Hint += orDevice
 	}
 	return err
-}
-
-// Answer makes a call of bakeryd's and returns its answer, to be read and closed, unless that is a
-// refusal.
-func Answer(ctx context.Context, socket, method, call string, body any) (*http.Response, error) {
-	unix := &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
-	}}
-	var text bytes.Buffer
-	if body != nil {
-		if err := json.NewEncoder(&text).Encode(body); err != nil {
-			return nil, Unreachable(socket, err)
-		}
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://bakeryd"+call, &text)
-	if err != nil {
-		return nil, Unreachable(socket, err)
-	}
-	resp, err := unix.Do(req)
-	if err != nil {
-		var urlErr *url.Error // its text repeats a URL that means nothing to anybody
-		if errors.As(err, &urlErr) {
-			err = urlErr.Err
-		}
-		return nil, Unreachable(socket, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		defer resp.Body.Close()
-		return nil, refusal(resp)
-	}
-	return resp, nil
-}
-
-// refusal makes an error of an answer that is no report.
-func refusal(resp *http.Response) error {
-	var said struct {
-		Error struct{ Code, Message, Hint string }
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	if err != nil || json.Unmarshal(body, &said) != nil || said.Error.Message == "" {
-		said.Error.Message = "bakeryd answered " + resp.Status
-	}
-	f := &cli.Failure{Code: cli.ExitUnavailable, Err: errors.New(said.Error.Message), Hint: said.Error.Hint}
-	switch said.Error.Code {
-	case "device":
-		f.Code = cli.ExitNoDevice
-		if f.Hint == "" {
-			f.Hint = "dmesg and the log of bakeryd tell what is wrong with the device"
-		}
-	case "free", "missing":
-		f.Code = cli.ExitConflict
-	case "invalid":
-		f.Code = cli.ExitUsage
-	case "forbidden":
-		f.Code = cli.ExitForbidden
-	}
-	return f
 }

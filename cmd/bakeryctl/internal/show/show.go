@@ -14,8 +14,6 @@ import (
 
 // Ask asks the bakeryd at socket for a report.
 func Ask(ctx context.Context, socket string) (*report.Report, error) {
-	ctx, cancel := context.WithTimeout(ctx, call.Patience)
-	defer cancel()
 	report := new(report.Report)
 	if err := call.Ask(ctx, socket, http.MethodGet, "/v1/status", nil, report); err != nil {
 		return nil, err

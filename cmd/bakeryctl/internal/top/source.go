@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call"
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/show"
 	"github.com/bakeryd/bakeryd/daemon"
+	"github.com/bakeryd/bakeryd/daemon/client"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
@@ -73,7 +74,7 @@ func (s socketSource) read(ctx context.Context) (*answer, error) {
 	}
 	a, err := parseAnswer(body)
 	if err != nil {
-		return nil, call.Unreachable(s.socket, fmt.Errorf("read its answer: %w", err))
+		return nil, call.Unreachable(fmt.Errorf("read its answer: %w", err))
 	}
 	return a, nil
 }
@@ -147,18 +148,18 @@ func (s socketSource) followOnce(ctx context.Context, last *uint64, each func(ev
 	if *last > 0 {
 		q.Set("since", strconv.FormatUint(*last, 10))
 	}
-	resp, err := call.Answer(ctx, s.socket, http.MethodGet, "/v1/events?"+q.Encode(), nil)
+	stream, err := client.New(s.socket).Open(ctx, "/v1/events?"+q.Encode())
 	if err != nil {
-		return err
+		return call.Failure(err)
 	}
-	defer resp.Body.Close()
+	defer stream.Close()
 	begun()
-	lines := bufio.NewScanner(resp.Body)
+	lines := bufio.NewScanner(stream)
 	lines.Buffer(nil, lineAtMost)
 	for lines.Scan() {
 		var e events.Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return call.Unreachable(s.socket, fmt.Errorf("read its events: %w", err))
+			return call.Unreachable(fmt.Errorf("read its events: %w", err))
 		}
 		if e.Seq > *last {
 			*last = e.Seq
@@ -166,9 +167,9 @@ func (s socketSource) followOnce(ctx context.Context, last *uint64, each func(ev
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return call.Unreachable(s.socket, fmt.Errorf("read its events: %w", err))
+		return call.Unreachable(fmt.Errorf("read its events: %w", err))
 	}
-	return call.Unreachable(s.socket, io.EOF)
+	return call.Unreachable(io.EOF)
 }
 
 // deviceSource reads the disk, and watches by itself who renews: nobody else tells it. One goroutine uses it.

@@ -40,7 +40,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 func TestTopViews(t *testing.T) {
-	unreachable := call.Unreachable("/run/bakery/bakeryd.sock", errors.New("connection refused"))
+	unreachable := call.Unreachable(errors.New("connection refused"))
 	gone := func(m model) model {
 		return m.told(nil, unreachable, noon.Add(2*time.Second)).tick(noon.Add(40 * time.Second))
 	}

@@ -1,0 +1,74 @@
+package call
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/call/calltest"
+	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/client"
+)
+
+func TestFailure_EveryCode_HasTheExitCodeOfTheManual(t *testing.T) {
+	want := map[string]int{
+		api.CodeInvalid: cli.ExitUsage, api.CodeForbidden: cli.ExitForbidden, api.CodeBusy: cli.ExitConflict, api.CodeTimeout: cli.ExitConflict,
+		api.CodeFull: cli.ExitNoDevice, api.CodePermits: cli.ExitUnavailable, api.CodeFree: cli.ExitConflict, api.CodeMissing: cli.ExitConflict,
+		api.CodeUnavailable: cli.ExitUnavailable, api.CodeUnconfirmed: cli.ExitUnavailable, api.CodeLost: cli.ExitLost,
+		api.CodeMeeting: cli.ExitUnavailable, api.CodeUpgrade: cli.ExitConflict, api.CodeDevice: cli.ExitNoDevice,
+	}
+	require.Len(t, want, len(api.Codes()))
+	for _, code := range api.Codes() {
+		f := Failure(fmt.Errorf("lock %q: %w", "x", &api.Error{Code: code, Message: "no", Hint: "wait"}))
+		require.Equal(t, want[code], f.Code, code)
+		require.Equal(t, "wait", f.Hint)
+		require.EqualError(t, f, `lock "x": no`)
+	}
+}
+
+func TestFailure_NoAnswer_HasAHint(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		code int
+		hint string
+	}{
+		{fmt.Errorf("%w: %w", client.ErrUnreachable, syscall.ENOENT), cli.ExitUnavailable, hintDown},
+		{fmt.Errorf("%w: %w", client.ErrUnreachable, syscall.EACCES), cli.ExitUnavailable, hintClosed},
+		{client.ErrProtocol, cli.ExitUnavailable, ""},
+		{client.ErrLost, cli.ExitLost, ""},
+		{client.ErrTimeout, cli.ExitConflict, ""},
+	} {
+		f := Failure(test.err)
+		require.Equal(t, test.code, f.Code, test.err)
+		require.Equal(t, test.hint, f.Hint, test.err)
+	}
+}
+
+func TestRefused_Conflict_IsSilent(t *testing.T) {
+	for _, err := range []error{client.ErrTimeout, &api.Error{Code: api.CodeBusy, Message: "held"}} {
+		f := Refused(err, 42)
+		require.Equal(t, 42, f.Code)
+		require.True(t, cli.Silent(f))
+	}
+	require.Equal(t, cli.ExitLost, Refused(client.ErrLost, 42).Code)
+}
+
+func TestAsk_NoBakeryd_IsUnreachable(t *testing.T) {
+	err := OrDevice(Ask(t.Context(), t.TempDir()+"/none", "GET", "/v1/locks", nil, nil))
+	require.ErrorIs(t, err, client.ErrUnreachable)
+	var f *cli.Failure
+	require.True(t, errors.As(err, &f))
+	require.Equal(t, hintDown+orDevice, f.Hint)
+}
+
+func TestAsk_Answer_IsDecoded(t *testing.T) {
+	s := calltest.Serve(t, 200, `{"a":7}`)
+	var answer struct{ A int }
+	require.NoError(t, Ask(t.Context(), s.Socket, "POST", "/v1/x", map[string]int{"b": 1}, &answer))
+	require.Equal(t, 7, answer.A)
+	require.Equal(t, "POST /v1/x", <-s.Asked)
+}
