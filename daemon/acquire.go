@@ -13,57 +13,61 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Request is what a client wants.
+// Request describes the lock that a client requests.
 type Request struct {
-	Name    string
-	Mode    layout.Mode
-	Try     bool   // ErrBusy rather than wait
-	Permits int    // 1 to the number of hosts: what a new lock gets, and an old one must have; 0: 1, and any
-	PID     int    // for people: who holds the lock
-	Command string // for people: what for
+	Name string
+	Mode layout.Mode
+	Try  bool // return ErrBusy instead of waiting
+	// permits of a new lock, and required of an existing one, 1 to the number of hosts; 0: 1 for a
+	// new lock, any for an existing one
+	Permits int
+	PID     int    // for display: the holder
+	Command string // for display: its purpose
 
-	// OnWaiting, unless nil, is told how many stand before the client, and how many of this host wait.
-	// It must not block.
+	// OnWaiting, unless nil, is called with the number of clients before this one, and the number
+	// of this host's waiting clients. It must not block.
 	OnWaiting func(ahead, queued int)
 
-	// OnRequest, unless nil, is told while the lock is held that somebody wants it (request.go): of every request
-	// once, after a restart of bakeryd at least once. It must not block.
+	// OnRequest, unless nil, is called while the lock is held and another client requests it
+	// (request.go): once per request, after a restart of bakeryd at least once. It must not block.
 	OnRequest func(Requested)
 
-	// Gone, unless nil, tells that the client has gone away though nobody has said so yet: a hold or a place
-	// that it leaves behind does not make a lock busy. It must not block.
+	// Gone, unless nil, reports whether the client has gone away, even if that was not reported
+	// yet. Its hold or its place in the queue does not make a lock busy. It must not block.
 	Gone func() bool
 
-	session *session // nil: it does not outlive bakeryd
-	asked   uint64   // number of its event; 0: none, or not known
-	remove  bool     // instead of a hold: the lock is to be removed when it is had
+	session *session // nil if it does not outlive bakeryd
+	asked   uint64   // number of its event; 0 if there is none, or it is not known
+	remove  bool     // remove the lock when it is acquired, instead of holding it
 }
 
 func (r *Request) gone() bool { return r.Gone != nil && r.Gone() }
 
 func (r *Request) absent() bool { return r.session != nil && r.session.absent() }
 
-// Hold is a lock held. It ends by Release, or when the lease is lost.
+// Hold is one hold of a lock. It ends by Release, or when the lease is lost.
 type Hold struct {
-	lk       *lock
-	req      Request
-	token    layout.Ticket
-	since    time.Time
-	released chan struct{} // closed when the disk, or the next client, has the lock
-	changes  uint64        // of the mode so far; guarded as changed is
-	changed  chan struct{} // closed when the mode, req.Mode, changes; guarded by lk.mu as that is; nil: nobody has asked
-	noted    bool          // that it is lost; under the lock's mu
-	joined   bool          // beside a client's, by this host itself (mend.go): of no interest to people
-	helps    bool          // the releaser's goroutine may do the IO
+	lk    *lock
+	req   Request
+	token layout.Ticket
+	since time.Time
+	// closed when the lock is free on the disk, or granted to the next client
+	released chan struct{}
+	changes  uint64 // number of changes of the mode; guarded by lk.mu
+	// closed when req.Mode changes; nil if nothing waits for it; guarded by lk.mu
+	changed chan struct{}
+	noted   bool // its loss was reported as an event; guarded by lk.mu
+	joined  bool // taken by this host itself next to a client's hold (mend.go); not shown
+	helps   bool // the releaser's goroutine may do the IO
 }
 
-// Token is the fencing token of this grant.
+// Token returns the fencing token of this grant.
 func (h *Hold) Token() layout.Ticket { return h.token }
 
-// Lost is closed when the lease was lost, and the lock with it.
+// Lost returns a channel that is closed when the lease, and with it the lock, is lost.
 func (h *Hold) Lost() <-chan struct{} { return h.lk.d.mem.lost }
 
-// Err says why the lock was lost; nil while it is not.
+// Err returns the reason why the lock was lost, nil if it was not.
 func (h *Hold) Err() error {
 	select {
 	case <-h.Lost():
@@ -73,13 +77,14 @@ func (h *Hold) Err() error {
 	}
 }
 
-// Deadline is when the lock is lost if the lease is not renewed before.
+// Deadline returns the time at which the lock is lost unless the lease is renewed.
 func (h *Hold) Deadline() time.Time {
 	left, _ := h.lk.d.mem.leaseLeft()
 	return time.Now().Add(left)
 }
 
-// StopAt is when, on CLOCK_BOOTTIME, the holder is to stop if the lease is not renewed before.
+// StopAt returns the time on CLOCK_BOOTTIME at which the holder must begin to stop unless the lease
+// is renewed. It returns 0 if the lease is lost.
 func (h *Hold) StopAt() time.Duration {
 	m := h.lk.d.mem.moments()
 	if m.lost {
@@ -88,16 +93,15 @@ func (h *Hold) StopAt() time.Duration {
 	return m.warn
 }
 
-// Grace is how long before the deadline the holder is to stop.
+// Grace returns the time between StopAt and the deadline.
 func (h *Hold) Grace() time.Duration { return h.lk.d.times().Grace() }
 
-// Release ends the hold and returns when that is durable, or the next client
-// has the lock, or the lease is lost. It may be called again. Who acquired the
-// lock by a context that does not end does the IO, and waits for a device that
-// hangs.
+// Release ends the hold. It blocks until the release is durable, the next client has the lock, or
+// the lease is lost. It may be called more than once. If the lock was acquired with a context that
+// has no end, the caller's goroutine does the IO and blocks while the device hangs.
 func (h *Hold) Release() error { return h.release("") }
 
-// release notes why, unless the holder has simply let go.
+// release ends the hold. why is the reason for the event, empty if the holder released it.
 func (h *Hold) release(why string) error {
 	if h.goes(why) {
 		if h.helps {
@@ -114,7 +118,7 @@ func (h *Hold) release(why string) error {
 	}
 }
 
-// goes moves the hold to those that were let go; false if it was there.
+// goes moves the hold to lk.leaving. It returns false if it was there already.
 func (h *Hold) goes(why string) bool {
 	lk := h.lk
 	lk.mu.Lock()
@@ -134,11 +138,10 @@ func (h *Hold) goes(why string) bool {
 	return true
 }
 
-// Acquire takes a lock, waiting for it until ctx is done. It returns
-// ErrInvalid, ErrBusy, ErrFull, ErrPermits, ErrUnavailable, ErrDamaged, or the
-// cause of ctx's end. With a context that does not end the IO is done by the
-// caller's own goroutine where that is possible: it is faster, and does not
-// return while the device hangs.
+// Acquire takes a lock and waits for it until ctx is done. It returns ErrInvalid, ErrBusy, ErrFull,
+// ErrPermits, ErrUnavailable, ErrDamaged, or the cause of ctx's end. With a context that has no
+// end, the caller's own goroutine does the IO where possible. That is faster, but blocks while the
+// device hangs.
 func (d *Daemon) Acquire(ctx context.Context, req Request) (h *Hold, err error) {
 	if err := d.validate(&req); err != nil {
 		return nil, err
@@ -150,7 +153,7 @@ func (d *Daemon) Acquire(ctx context.Context, req Request) (h *Hold, err error) 
 	}
 	defer func() { d.noteRefused(&req, lk, began, err) }()
 	for try := 0; ; try++ {
-		if try > 1 { // the directory may be of two minds
+		if try > 1 { // reads of the directory may disagree
 			select {
 			case <-time.After(d.retry()):
 			case <-ctx.Done():
@@ -187,7 +190,7 @@ func (d *Daemon) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *loc
 	return h, lk, err
 }
 
-// find is lock for a client, who does not wait for a device that hangs.
+// find calls lock for a client, which does not wait for a device that hangs.
 func (d *Daemon) find(ctx context.Context, req Request) (*lock, error) {
 	if lk := d.inUse(req); lk != nil {
 		return lk, nil
@@ -195,8 +198,7 @@ func (d *Daemon) find(ctx context.Context, req Request) (*lock, error) {
 	return patiently(ctx, d, func() (*lock, error) { return d.lock(ctx, req) })
 }
 
-// InUse returns a lock that is ready, or nil: then it may have to be looked for
-// on the disk.
+// inUse returns the lock if it is attached, or nil: then it may have to be read from the disk.
 func (d *Daemon) inUse(req Request) *lock {
 	e, ok := d.dir.remembered(req.Name)
 	if !ok || agree(e, req.Permits) != nil {
@@ -210,9 +212,8 @@ func (d *Daemon) inUse(req Request) *lock {
 	return nil
 }
 
-// patiently does something for a client, who does not wait for a device that
-// hangs. What the client leaves behind ends with its IO, for which closing the
-// device waits.
+// patiently calls f for a client, which does not wait for a device that hangs. If the client stops
+// waiting, f ends with its IO. Closing the device waits for that.
 func patiently[T any](ctx context.Context, d *Daemon, f func() (T, error)) (T, error) {
 	type found struct {
 		v   T
@@ -227,7 +228,7 @@ func patiently[T any](ctx context.Context, d *Daemon, f func() (T, error)) (T, e
 	select {
 	case f := <-out:
 		if f.err != nil && d.stopping() {
-			return nothing, errStopped // the device may be closed
+			return nothing, errStopped // the device may be closed already
 		}
 		return f.v, f.err
 	case <-d.stop:
@@ -256,7 +257,7 @@ func (d *Daemon) validate(req *Request) error {
 	return nil
 }
 
-// await waits for a client's turn.
+// await blocks until the client is served or refused, or ctx ends.
 func (lk *lock) await(ctx context.Context, w *waiter) (*Hold, error) {
 	var err error
 	select {
@@ -270,10 +271,10 @@ func (lk *lock) await(ctx context.Context, w *waiter) (*Hold, error) {
 	if lk.withdraw(w) {
 		return nil, err
 	}
-	// Served in the very moment: the hold is given back.
+	// The client was served at this moment: release the hold.
 	r := <-w.result
 	if r.hold != nil {
-		_ = r.hold.release("it came too late")
+		_ = r.hold.release("the client was gone when the lock was granted")
 	}
 	return nil, err
 }

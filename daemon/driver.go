@@ -11,16 +11,15 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// errSuperseded is returned when the lock's directory entry is no longer the
-// one that was looked up.
+// errSuperseded is returned when the lock's directory entry is not the one that was looked up.
 var errSuperseded = errors.New("the directory entry is another one")
 
-// errStopped ends a driver whose daemon closes.
+// errStopped ends the driver of a daemon that is closing.
 var errStopped = fmt.Errorf("%w: shutting down", api.ErrUnavailable)
 
-// drive serves the queue until the lock is superseded, the lease lost or the
-// daemon stopped. Only who has the role, which it begins with and never gives
-// back when it ends, writes this host's slot.
+// drive serves the queue until the lock is superseded, the lease is lost or the daemon stops. Only
+// the goroutine that holds role writes this host's slot. drive is called with role held and does
+// not release it when it returns.
 func (lk *lock) drive() {
 	defer close(lk.done)
 	err := lk.goOn()
@@ -51,8 +50,8 @@ func (lk *lock) drive() {
 	lk.shut(err)
 }
 
-// shrink gives back what a lock has no use for while it is idle: with many
-// hosts and many locks that is most of the memory there is.
+// shrink frees the buffers of an idle lock. With many hosts and many locks they are most of the
+// memory in use.
 func (lk *lock) shrink() {
 	lk.mu.Lock()
 	due := lk.spare
@@ -64,19 +63,20 @@ func (lk *lock) shrink() {
 	}
 }
 
-// attempt is how far the lock is being taken on the disk.
+// attempt is the progress of taking the lock on the disk.
 type attempt struct {
-	on     bool
-	mode   layout.Mode // of the client for whom it was begun; its like may have the lock as well
+	on bool
+	// of the client that it was begun for; other clients of this mode may be served, too
+	mode   layout.Mode
 	try    bool
-	before uint64        // clients that came before the claim
-	action bakery.Action // to be carried out next
+	before uint64        // number of clients that had arrived before the claim
+	action bakery.Action // to execute next
 	began  time.Time
 }
 
-// attempt takes the lock on the disk for the client in front.
+// attempt begins to take the lock on the disk for the client in front.
 func (lk *lock) attempt(w *waiter) error {
-	lk.learn() // an attempt that does not wait learns of no death on the way
+	lk.learn() // applies deaths now: an attempt that does not wait reads no host table
 	lk.mu.Lock()
 	before := lk.arrived
 	lk.mu.Unlock()
@@ -93,7 +93,7 @@ func (lk *lock) attempt(w *waiter) error {
 	return lk.pursue()
 }
 
-// pursue carries an attempt on to its end.
+// pursue continues an attempt until it ends.
 func (lk *lock) pursue() error {
 	t := &lk.trying
 	for t.action.Kind != bakery.Granted && t.action.Kind != bakery.Done {
@@ -114,24 +114,24 @@ func (lk *lock) pursue() error {
 	return lk.concluded(a, before, false)
 }
 
-// tryWanted tells whether the client in front wants what is being attempted.
+// tryWanted reports whether the client in front has the mode and the Try of the current attempt.
 func (lk *lock) tryWanted() bool {
 	f := lk.front()
 	return f != nil && f.req.Mode == lk.trying.mode && f.req.Try == lk.trying.try
 }
 
-// concluded carries on from where an attempt has ended.
+// concluded handles the end of an attempt. used is set if the ticket may have served grants before.
 func (lk *lock) concluded(a bakery.Action, before uint64, used bool) error {
 	switch {
 	case a.Kind == bakery.Granted && lk.doomed:
 		var err error
-		if lk.doomed, err = lk.condemned(); err != nil { // that host may be back since
+		if lk.doomed, err = lk.condemned(); err != nil { // the dead host may have returned since
 			return err
 		}
 		if lk.doomed {
 			return lk.completeRemoval()
 		}
-		creation, err := lk.creation() // it may have cleared the entry before it came back
+		creation, err := lk.creation() // it may have cleared the entry before it returned
 		if err != nil {
 			return err
 		}
@@ -151,7 +151,7 @@ func (lk *lock) concluded(a bakery.Action, before uint64, used bool) error {
 	case bakery.Busy:
 		lk.noteBusy()
 		lk.refuse(api.ErrBusy, func(x *waiter) bool { return x.req.Try })
-	case bakery.Superseded, bakery.Removed: // the latter by the bakeryd before this one
+	case bakery.Superseded, bakery.Removed: // Removed: by the previous bakeryd of this host
 		return errSuperseded
 	case bakery.Exhausted:
 		lk.refuse(lk.exhausted(), everybody)
@@ -163,8 +163,8 @@ func (lk *lock) exhausted() error {
 	return fmt.Errorf("%w: the numbers of lock %q are used up; use another name", api.ErrDamaged, lk.entry.Name)
 }
 
-// protocol carries out what the machine asks for, until it has ended or
-// entered. Once nobody wants what was asked for, it gives up.
+// protocol executes the machine's actions until it has ended or entered. It cancels once wanted
+// returns false.
 func (lk *lock) protocol(a bakery.Action, wanted func() bool) (bakery.Action, error) {
 	began := time.Now()
 	for {
@@ -181,7 +181,7 @@ func (lk *lock) protocol(a bakery.Action, wanted func() bool) (bakery.Action, er
 	}
 }
 
-// step carries out one action and reports it.
+// step executes one action and reports the result to the machine.
 func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
 	switch a.Kind {
 	case bakery.Write:
@@ -209,10 +209,12 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 		if err != nil {
 			return a, err
 		}
-		lk.judgedAt = read // so that it is not news to a poll, which would read all again without a pause
+		// so that the next poll does not take it for news and read all slots again without a pause
+		lk.judgedAt = read
 		return lk.m.HostsRead(hosts), nil
 	case bakery.ReadDirectory:
-		// The intents first: one that is gone by then was carried out before the entry is read, or never is.
+		// Read the intents first. An intent that is gone by then was carried out before the entry
+		// is read, or will never be.
 		doomed, err := lk.condemned()
 		if err != nil {
 			return a, err
@@ -235,15 +237,15 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 	panic(fmt.Sprintf("daemon: action %d of lock %q", a.Kind, lk.entry.Name))
 }
 
-// write writes the own slot until that is durable. A slot is only ever
-// written by this goroutine, so never while a write of it is under way.
+// write writes the own slot and retries until that is durable. Called by the driver only, so no two
+// writes of the slot are in flight at a time.
 func (lk *lock) write(s bakery.Slot) error {
 	return lk.persist("writing a slot failed, retrying", lk.area.slotAt(lk.area.host), func() error {
 		return lk.area.write(s, lk.holder(s.Phase))
 	})
 }
 
-// holder is what the slot tells people of who holds the lock.
+// holder returns what the slot shows about the holder, for display only.
 func (lk *lock) holder(p layout.Phase) layout.Holder {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
@@ -263,7 +265,8 @@ func (lk *lock) readAll() (views []bakery.View, err error) {
 	return views, err
 }
 
-// creation is that of the lock's directory entry now, 0 if it is another's.
+// creation returns the creation id of the lock's directory entry now, 0 if the entry is another
+// lock's.
 func (lk *lock) creation() (creation uint64, err error) {
 	if lk.entry == lockspace.DirectoryEntry {
 		return lockspace.DirectoryCreation, nil
@@ -280,7 +283,8 @@ func (lk *lock) creation() (creation uint64, err error) {
 		if stopping = err != nil && lk.d.stopping(); stopping {
 			return nil
 		}
-		// Torn by who died clearing it, perhaps: nobody is let in, the removal is completed, and writes it anew.
+		// A host that died while it cleared the entry may have torn it. No client is admitted then:
+		// the removal is completed, which rewrites the entry.
 		if tries++; lk.doomed && tries >= slotTries && (lockspace.IsBadSector(err) || undecodable(err)) {
 			creation = lk.entry.Creation
 			return nil
@@ -288,14 +292,13 @@ func (lk *lock) creation() (creation uint64, err error) {
 		return err
 	})
 	if stopping {
-		err = errStopped // nobody is inside, and a host that has left takes no part
+		err = errStopped // there is no local holder, and a host that has left takes no part
 	}
 	return creation, err
 }
 
-// persist tries until it succeeds or the lease is lost. Nothing is begun that
-// the lease has no time for. A client's goroutine tries once. at is the first
-// byte of the IO.
+// persist calls try until it succeeds or the lease is lost. It starts no IO for which the lease has
+// no time left. In a client's goroutine it tries once. at is the offset of the IO.
 func (lk *lock) persist(message string, at int64, try func() error) error {
 	series := lk.dev.series(at)
 	defer series.end()
@@ -305,7 +308,7 @@ func (lk *lock) persist(message string, at int64, try func() error) error {
 			return api.ErrLeaseLost
 		default:
 		}
-		if ok, changed := lk.d.mem.mayWrite(); !ok { // about to end, or to be renewed
+		if ok, changed := lk.d.mem.mayWrite(); !ok { // the lease is about to end, unless renewed
 			if lk.helped {
 				return errLeft
 			}
@@ -334,10 +337,10 @@ func (lk *lock) persist(message string, at int64, try func() error) error {
 	}
 }
 
-// retry is how long to wait after an IO that failed.
+// retry returns the pause after a failed IO.
 func (d *Daemon) retry() time.Duration { return d.times().Retry() }
 
-// pause waits; false if the lease was lost meanwhile.
+// pause waits for d. It returns false if the lease was lost meanwhile.
 func (lk *lock) pause(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -10,39 +10,40 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// tenure is one hold of the lock on the disk, which may serve several local
-// clients: readers together, writers one after the other.
+// tenure is one hold of the lock on the disk. It serves one or more local clients: readers
+// together, writers one after the other.
 type tenure struct {
 	lk     *lock
 	mode   layout.Mode
-	before uint64 // clients that came before the claim
-	grants int    // made so far; each gets the next token of the ticket
-	row    int    // since it was last seen that nobody else wants the lock
-	closed bool   // somebody else wants it: no more grants
-	used   bool   // made by a predecessor: nobody knows how many there were, so no more
+	before uint64 // number of clients that had arrived before the claim
+	grants int    // number of grants so far; each gets the next token of the ticket
+	row    int    // grants since another host was last seen not to request the lock
+	closed bool   // another host requests the lock, so no more grants are made
+	// begun by a previous bakeryd: the number of its grants is not known, so no more are made
+	used bool
 
-	unsettled bool           // a grant is not shown on the disk yet
-	settleAt  time.Time      // when it is to be
-	ending    *bakery.Action // what is left to be done to let go; nil: it is kept
+	unsettled bool           // a grant is not yet shown on the disk
+	settleAt  time.Time      // when it must be shown
+	ending    *bakery.Action // next action of the release; nil while the lock is kept
 
-	remover *waiter // it is the turn of this one, who is to remove the lock
+	remover *waiter // the client in front, if it is to remove the lock
 }
 
-// hold begins to serve local clients from a ticket that was granted. No more
-// are served from a ticket that is used.
+// hold begins to serve local clients from a granted ticket. If the ticket is used, no more clients
+// are granted it.
 func (lk *lock) hold(before uint64, used bool) {
 	lk.lookout = lookout{next: time.Now().Add(lookForRequests(lk.d.sb.Lease))}
 	lk.tenure = &tenure{lk: lk, mode: lk.m.Mode(), before: before, closed: used, used: used}
 	lk.tenure.settleSoon()
 }
 
-// settleSoon has the hold shown on the disk, if it lasts.
+// settleSoon schedules the write that shows the hold on the disk, if it lasts for settleAfter.
 func (t *tenure) settleSoon() {
 	t.unsettled, t.settleAt = true, time.Now().Add(settleAfter)
 	t.lk.settling.Reset(settleAfter)
 }
 
-// occupy does what there is to do under the hold on the disk, and rests then.
+// occupy serves the clients of the hold on the disk, executes what is due, and rests.
 func (lk *lock) occupy() error {
 	t := lk.tenure
 	if err := t.serve(); err != nil || lk.tenure != t {
@@ -60,8 +61,7 @@ func (lk *lock) occupy() error {
 	return lk.rest()
 }
 
-// serve grants the lock to the clients whose turn it is. The tenure ends when
-// nobody of them is left.
+// serve grants the lock to the clients that are next. It ends the tenure when none of them is left.
 func (t *tenure) serve() error {
 	lk := t.lk
 	for t.ending == nil {
@@ -75,7 +75,7 @@ func (t *tenure) serve() error {
 		}
 		if t.remover != nil {
 			if lk.helped {
-				t.remover = nil // who is in front may be another one when the driver looks
+				t.remover = nil // the driver may find another client in front
 				return errLeft
 			}
 			over, err := t.remove()
@@ -85,12 +85,13 @@ func (t *tenure) serve() error {
 			}
 			continue
 		}
-		// Not if the last one has let go since next looked: it wakes the driver, and the client in front has its turn.
+		// This does not end the tenure if the last holder has released since next looked at the
+		// queue. That release wakes the driver, and the client in front is served.
 		if held == 0 && !t.waitsForClient() {
 			t.ending = new(lk.m.Release())
 			break
 		}
-		lk.passedOn() // who shared the lock with those who stay
+		lk.passedOn() // those that shared the lock with the remaining holders
 		lk.refuseTries()
 		lk.tell(0)
 		return nil
@@ -98,7 +99,7 @@ func (t *tenure) serve() error {
 	return t.end()
 }
 
-// end lets go of the lock on the disk.
+// end releases the lock on the disk.
 func (t *tenure) end() error {
 	lk := t.lk
 	for t.ending.Kind != bakery.Done {
@@ -116,8 +117,8 @@ func (t *tenure) end() error {
 	return nil
 }
 
-// next grants the lock to the client in front if it may have it from this ticket
-// beside so many that hold it.
+// next grants the lock to the client in front if this ticket permits it while held clients hold the
+// lock.
 func (t *tenure) next(held int) (bool, error) {
 	lk := t.lk
 	w := lk.front()
@@ -127,13 +128,13 @@ func (t *tenure) next(held int) (bool, error) {
 	if held > 0 && t.mode != layout.Shared {
 		return false, nil
 	}
-	// A reader that came after the claim may have come after a writer, whom it
-	// must not overtake; a writer may, but only so often in a row.
-	// Who removes the lock lets go first all who wait elsewhere.
+	// A reader that came after the claim may have come after a writer of another host, which it
+	// must not overtake. A writer may overtake it, but at most Handoff times in a row. A client
+	// that removes the lock first lets all other hosts' clients go first.
 	late := t.mode == layout.Shared && w.nth > t.before || w.req.remove
 	if t.grants > 0 && (late || t.row >= lk.d.cfg.Handoff) {
 		if lk.helped {
-			return false, errLeft // it is for another client than the one whose goroutine this is
+			return false, errLeft // for another client than the one that this goroutine serves
 		}
 		wanted, err := t.elsewhere()
 		if err != nil || wanted {
@@ -150,7 +151,7 @@ func (t *tenure) next(held int) (bool, error) {
 		if lk.helped {
 			return false, errLeft
 		}
-		select { // until renewed, or lost
+		select { // until the lease is renewed or lost
 		case <-changed:
 			return true, nil
 		case <-lk.d.mem.lost:
@@ -161,20 +162,19 @@ func (t *tenure) next(held int) (bool, error) {
 		t.grants++
 		t.row++
 		t.settleSoon()
-		lk.passedOn() // from the one before
+		lk.passedOn() // the holder before
 	}
 	return true, nil
 }
 
-// waitsForClient tells whether the ticket is kept for a client that is yet to
-// come back after a restart of bakeryd: it waits no longer than for that.
+// waitsForClient reports whether the ticket is kept for a client that has not yet returned after a
+// restart of bakeryd. It is kept no longer than such clients may take.
 func (t *tenure) waitsForClient() bool {
 	w := t.lk.front()
 	return t.grants == 0 && !t.closed && w != nil && w.req.absent() && w.req.Mode == t.mode
 }
 
-// elsewhere tells whether another host wants the lock in a way that ours
-// stands in the way of.
+// elsewhere reports whether another host requests the lock in a conflicting mode.
 func (t *tenure) elsewhere() (bool, error) {
 	views, err := t.lk.readAll()
 	if err != nil {
@@ -185,15 +185,15 @@ func (t *tenure) elsewhere() (bool, error) {
 	return exclusive > 0 || shared > 0 && t.mode == layout.Exclusive, nil
 }
 
-// holders counts the clients inside.
+// holders returns the number of local clients that hold the lock.
 func (lk *lock) holders() int {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	return len(lk.holds)
 }
 
-// passedOn lets go who released, if the lock still has somebody inside. Who
-// came last may have released as well: then the disk has to have it first.
+// passedOn unblocks the clients that have released if another local client still holds the lock. If
+// none does, the last one may have released as well, and the release on the disk must come first.
 func (lk *lock) passedOn() {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
@@ -202,7 +202,7 @@ func (lk *lock) passedOn() {
 	}
 }
 
-// letGo tells those who released that others can have the lock.
+// letGo unblocks all clients that have released.
 func (lk *lock) letGo() {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
@@ -219,11 +219,12 @@ func (lk *lock) freed() {
 	lk.leaving = nil
 }
 
-// refuseTries ends the wait of those who would not wait.
+// refuseTries refuses the clients that do not wait, if a local hold blocks them.
 func (lk *lock) refuseTries() {
 	tries := func(w *waiter) bool { return w.req.Try }
 	lk.mu.Lock()
-	blocked := slices.ContainsFunc(lk.queue, tries) && lk.blocked(layout.Exclusive) // which asks the system
+	// blocked makes system calls
+	blocked := slices.ContainsFunc(lk.queue, tries) && lk.blocked(layout.Exclusive)
 	lk.mu.Unlock()
 	if blocked {
 		lk.refuse(api.ErrBusy, tries)

@@ -14,57 +14,73 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// lock is this host's part in one lock: its slot on the disk, driven by one
-// goroutine at a time (driver.go), and the local clients, first in, first out.
+// lock is this host's part in one lock: its slot on the disk, and the local clients, served first
+// in, first out. One goroutine at a time drives it (driver.go).
 type lock struct {
 	d     *Daemon
 	entry layout.Entry
-	wake  chan struct{} // something below changed
-	dev   lockDevice    // for IO that other hosts may have to wait for
+	wake  chan struct{} // receives when a field below has changed
+	dev   lockDevice    // for IO that other hosts may wait for
 
 	quarantined bool // attached only to repair the own slot; guarded by d.mu
 
 	done  chan struct{} // closed when the driver has ended
-	tasks chan task     // to be done by the driver, the next time that it waits (task.go)
+	tasks chan task     // for the driver, when it waits next (task.go)
 
-	role   role  // who has it is the driver; its own goroutine whenever nobody else is (help.go)
-	helped bool  // the driver is a client's goroutine; the driver's alone
-	failed error // what a client's goroutine has ended the lock by; the driver's alone
+	role   role  // held by the driver: its own goroutine, or a client's (help.go)
+	helped bool  // the driver is a client's goroutine; owned by the driver
+	failed error // error by which a client's goroutine ended the lock; owned by the driver
 
-	m        *bakery.Machine // the driver's alone
-	area     *area           // the driver's alone
-	trying   attempt         // to take the lock on the disk; the driver's alone
-	timer    *time.Timer     // of the poll; the driver's alone
-	settling *time.Timer     // wakes the driver when the hold on the disk is to be shown there
-	readAt   time.Duration   // when the last read of all slots was begun; the driver's alone
-	judgedAt time.Duration   // by which host table they were last judged; the driver's alone
-	news     <-chan struct{} // closed when there is more to learn of the hosts; the driver's alone
-	warn     warn.Limiter    // the driver's alone
-	polls    int             // so far; the driver's alone
-	lookout  lookout         // for requests; the driver's alone
-	tenure   *tenure         // of the hold on the disk, nil while there is none; the driver's alone
-	before   ahead           // who was last seen directly ahead on the disk; the driver's alone
-	intends  bool            // an intent in the own slot is of this process; the driver's alone
-	doomed   bool            // a host that is dead may yet clear the entry (condemned); the driver's alone
+	m        *bakery.Machine // owned by the driver
+	area     *area           // owned by the driver
+	trying   attempt         // to take the lock on the disk; owned by the driver
+	timer    *time.Timer     // of the poll; owned by the driver
+	settling *time.Timer     // wakes the driver when the hold must be written to the disk
+	readAt   time.Duration   // when the last read of all slots began; owned by the driver
+	// time of the host table by which they were last judged; owned by the driver
+	judgedAt time.Duration
+	news     <-chan struct{} // closed when there is a newer host table; owned by the driver
+	warn     limiter         // owned by the driver
+	polls    int             // number of polls; owned by the driver
+	lookout  lookout         // for requests; owned by the driver
+	tenure   *tenure         // the hold on the disk, nil if none; owned by the driver
+	before   ahead           // slot last seen directly ahead on the disk; owned by the driver
+	intends  bool            // the intent in the own slot is of this process; owned by the driver
+	// a dead host may still clear the entry (condemned); owned by the driver
+	doomed bool
 
 	retell atomic.Bool // a client in the queue may not know its place
 
 	mu       sync.Mutex // guards the rest
 	queue    []*waiter
-	told     told // what the clients in the queue know
-	tellsAll bool // a timer runs after which all of them are told
+	told     told // what the clients in the queue were notified of
+	tellsAll bool // a timer runs that notifies all of them
 	holds    []*Hold
-	leaving  []*Hold // let go by their clients, not yet by the driver
-	arrived  uint64  // waiters so far
-	used     bool    // since its memory was given back
-	closed   error   // set: nobody is served any more
-	scrub    bool    // the own slot is to be looked at
-	spare    bool    // memory of it may be given back that it has had no use for since
-	after    after   // the host that a client of this host waited for last
+	leaving  []*Hold // released by their clients, not yet by the driver
+	arrived  uint64  // number of waiters that have arrived
+	used     bool    // since its memory was freed
+	closed   error   // error for all clients, nil while they are served
+	scrub    bool    // the own slot must be read and checked
+	spare    bool    // memory that it has not used since may be freed
+	after    after   // host that a client of this host waited for last
 
 	place tally.Place // where it is counted; guarded by mu
 
-	past *past // set before the driver starts: what the bakeryd before this one left
+	past *past // left by the previous bakeryd; nil if none; set before the driver starts
+}
+
+// warnEvery is the interval at which a warning is repeated.
+const warnEvery = 10 * time.Second
+
+// limiter limits a repeating warning to one per warnEvery.
+type limiter struct{ last time.Time }
+
+func (l *limiter) allow() bool {
+	if time.Since(l.last) < warnEvery {
+		return false
+	}
+	l.last = time.Now()
+	return true
 }
 
 // waiter is a client in the queue.
@@ -73,8 +89,9 @@ type waiter struct {
 	nth   uint64
 	since time.Time
 
-	result  chan result  // takes one
-	decided func(result) // instead of result; is called once, by any goroutine, and must not block
+	result chan result // takes one
+	// called once instead of sending to result, by any goroutine; must not block
+	decided func(result)
 }
 
 type result struct {
@@ -82,11 +99,11 @@ type result struct {
 	err  error
 }
 
-// newWaiter makes a client that is told by a channel what came of its request.
+// newWaiter returns a client that receives the outcome by a channel.
 func newWaiter(req Request) *waiter { return &waiter{req: req, result: make(chan result, 1)} }
 
-// decide tells the client, who is not in the queue any more. It is called
-// without mu: the client may go on to use the lock.
+// decide reports the outcome to the client, which has left the queue. It is called without mu: the
+// client may use the lock immediately.
 func (w *waiter) decide(r result) {
 	if w.decided != nil {
 		w.decided(r)
@@ -95,7 +112,7 @@ func (w *waiter) decide(r result) {
 	w.result <- r
 }
 
-// enqueue adds a client to the queue, or tells at once why it cannot wait.
+// enqueue adds a client to the queue, or returns immediately why it cannot wait.
 func (lk *lock) enqueue(req Request) (*waiter, error) {
 	w := newWaiter(req)
 	if err := lk.admit(w); err != nil {
@@ -105,7 +122,7 @@ func (lk *lock) enqueue(req Request) (*waiter, error) {
 	return w, nil
 }
 
-// admit adds a client to the queue without waking the driver.
+// admit adds a client to the queue. It does not wake the driver.
 func (lk *lock) admit(w *waiter) error {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
@@ -130,20 +147,20 @@ func (lk *lock) admit(w *waiter) error {
 	return nil
 }
 
-// waited reports whether a client is in the queue and still there.
+// waited reports whether a client is in the queue that has not gone away.
 func (lk *lock) waited() bool {
 	return slices.ContainsFunc(lk.queue, func(w *waiter) bool { return !w.req.gone() })
 }
 
-// blocked tells whether a local hold, whose holder is still there, stands in
-// the way.
+// blocked reports whether a local hold conflicts with mode and its holder has not gone away.
 func (lk *lock) blocked(mode layout.Mode) bool {
 	return slices.ContainsFunc(lk.holds, func(h *Hold) bool {
 		return !h.req.gone() && (mode == layout.Exclusive || h.req.Mode == layout.Exclusive)
 	})
 }
 
-// withdraw takes a client out of the queue; false if it was served already.
+// withdraw removes a client from the queue. It returns false if the client was served or refused
+// already.
 func (lk *lock) withdraw(w *waiter) bool {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
@@ -164,7 +181,7 @@ func (lk *lock) signal() {
 	}
 }
 
-// front is who is to be served next, or nil.
+// front returns the next waiter, or nil.
 func (lk *lock) front() *waiter {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
@@ -174,7 +191,7 @@ func (lk *lock) front() *waiter {
 	return lk.queue[0]
 }
 
-// refuse ends the wait of those for whom it is meant.
+// refuse ends the wait of the clients for which whom returns true, with err.
 func (lk *lock) refuse(err error, whom func(*waiter) bool) {
 	var refused []*waiter
 	lk.mu.Lock()
@@ -193,7 +210,7 @@ func (lk *lock) refuse(err error, whom func(*waiter) bool) {
 
 func everybody(*waiter) bool { return true }
 
-// shut ends everybody's wait and lets nobody in any more.
+// shut ends the wait of all clients and admits no more.
 func (lk *lock) shut(err error) {
 	lk.mu.Lock()
 	if lk.closed == nil {
@@ -211,7 +228,7 @@ func (lk *lock) isShut() bool {
 	return lk.closed != nil
 }
 
-// grant gives the hold to the client in front, if that still is w.
+// grant gives the hold to w, if it is still in front.
 func (lk *lock) grant(w *waiter, token layout.Ticket) bool {
 	h := lk.enter(w, token)
 	if h == nil {
@@ -238,26 +255,25 @@ func (lk *lock) enter(w *waiter, token layout.Ticket) *Hold {
 	return h
 }
 
-// told is what the clients in a queue know of their places. Who goes or comes
-// changes it.
+// told is what the clients in a queue were notified of. It changes with every client that comes or
+// goes.
 type told struct {
 	ahead, queued int
-	last          uint64    // arrival of the last one
+	last          uint64    // arrival number of the last one
 	far           time.Time // when all were notified
 }
 
 const (
-	// nearest is how many clients at the head of the queue are notified of every change of their
-	// places.
+	// nearest is the number of clients at the head of the queue that are notified of every change.
 	nearest = 16
 
-	// tellFar is how often all of them are.
+	// tellFar is the interval at which all other clients are notified.
 	tellFar = time.Second
 )
 
-// tell notifies clients in the queue how many are before them, if that has changed, or one has come
-// back that may not know. The work does not grow with the queue: new clients and those at its head
-// are notified immediately, all others once a second.
+// tell notifies clients in the queue of their places if these have changed, or if a client has
+// returned that may not know its place. The work does not grow with the queue: it notifies new
+// clients and the first nearest immediately, all others every tellFar.
 func (lk *lock) tell(ahead int) {
 	again := lk.retell.Swap(false)
 	lk.mu.Lock()
@@ -292,7 +308,7 @@ func (lk *lock) tell(ahead int) {
 	}
 }
 
-// tell is called with mu held.
+// tell notifies the client. Called with mu held.
 func (w *waiter) tell(lk *lock, ahead, queued int) {
 	if s := w.req.session; s != nil {
 		s.keep(handover.Waiting, 0, lk)
