@@ -12,32 +12,33 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// area is the slots of one lock as one host reads and writes them. One
-// goroutine uses it.
+// area reads and writes the slots of one lock for one host. It is used by one goroutine.
 type area struct {
 	dev   blockdev.Device
 	space layout.Space
 	lock  int
 	host  int
 	mine  uint64 // this host's incarnation
-	made  uint64 // creation of the lock's entry
+	made  uint64 // creation id of the lock's entry
 
-	own     layout.Slot // as last written, or found
-	known   bool        // own has been read once
-	failed  bool        // the last write of it has, so it may or may not be on the disk
-	part    atomic.Bool // the slot on the disk may show that this incarnation takes part in the lock, or cannot be read
-	views   []bakery.View
-	written hostSet       // whose slots have been seen written: they do not become virgin again
+	own    layout.Slot // as last written, or found
+	known  bool        // own was read once
+	failed bool        // the last write of own failed, so it may or may not be on the disk
+	// the slot on the disk may show that this incarnation takes part in the lock, or is unreadable
+	part  atomic.Bool
+	views []bakery.View
+	// hosts with slots that were seen written: these cannot become blank again
+	written hostSet
 	latency time.Duration // of the last read
 
-	seen []caption   // of the slots as last read, by host id - 1; those of the end may be missing
-	last layout.Slot // of the last one decoded: what its memory is good for
+	seen []caption   // of the slots as last read, at host id - 1; the last ones may be missing
+	last layout.Slot // slot decoded last; the next decode reuses its memory
 }
 
 // slotAt returns the first byte of a host's slot.
 func (a *area) slotAt(host int) int64 { return a.space.Geometry.Slot(a.lock, host) }
 
-// caption is what a slot tells people, which the protocol does not know of.
+// caption is the part of a slot that is for display, and unknown to the protocol.
 type caption struct {
 	holder  layout.Holder
 	request string
@@ -47,8 +48,7 @@ func newArea(dev blockdev.Device, space layout.Space, lock, host int) *area {
 	return &area{dev: dev, space: space, lock: lock, host: host}
 }
 
-// read reads the slots of hosts 1..n in one request. The result is good until
-// the next call.
+// read reads the slots of hosts 1..n in one request. The result is valid until the next call.
 func (a *area) read(n int) ([]bakery.View, error) {
 	n = max(n, a.host)
 	stride := a.space.Geometry.Stride
@@ -103,7 +103,9 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 	if !s.Blank() {
 		a.written.add(host)
 	} else if host != a.host && a.written.has(host) {
-		return bakery.View{} // zeroed, or the read went elsewhere: taken for idle, it would let us pass its host
+		// zeroed, or read from the wrong place: if it counted as idle, this host could enter while
+		// that one is inside
+		return bakery.View{}
 	}
 	if now := (caption{s.Holder, s.Request.Message}); now != before {
 		a.keep(host, now)
@@ -115,15 +117,15 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 		a.own, a.known = s, true
 		a.part.Store(s.Incarnation == a.mine && a.takesPart(s))
 		a.own.Value = bytes.Clone(s.Value)
-		// What an earlier incarnation intended has come about or never will: it
-		// had nothing under way any more when its id was taken on.
+		// An intent of an earlier incarnation has been carried out or never will be: its writes had
+		// all ended when this incarnation took on its id.
 		if a.lock == lockspace.DirectoryLock && s.Incarnation != a.mine {
 			a.own.Value, a.own.ValueToken = nil, 0
 		}
 		if s.Creation < a.made {
 			a.own.Request = layout.Request{}
 		}
-		// That of a lock which had this place before is nobody's any more.
+		// A value of a lock that had this place before is obsolete.
 		if a.lock != lockspace.DirectoryLock && !s.ValueOf(a.made) {
 			a.own.Value, a.own.ValueToken = nil, 0
 		}
@@ -131,7 +133,8 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 	return bakery.View{Readable: true, Slot: protocolSlot(s)}
 }
 
-// unreadable is the view of a slot that cannot be read. Others wait for the own one, whatever it is to show.
+// unreadable returns the view of an unreadable slot. Other hosts wait for the own one whatever it
+// should show.
 func (a *area) unreadable(host int) bakery.View {
 	if host == a.host {
 		a.part.Store(true)
@@ -139,7 +142,7 @@ func (a *area) unreadable(host int) bakery.View {
 	return bakery.View{}
 }
 
-// hostSet has hosts, by id.
+// hostSet is a set of host ids.
 type hostSet []uint64
 
 func (s hostSet) has(id int) bool { return id>>6 < len(s) && s[id>>6]>>(id&63)&1 != 0 }
@@ -151,7 +154,7 @@ func (s *hostSet) add(id int) {
 	(*s)[id>>6] |= 1 << (id & 63)
 }
 
-// caption is that of a host's slot as it was last read.
+// caption returns the caption of a host's slot as last read.
 func (a *area) caption(host int) caption {
 	if host > len(a.seen) {
 		return caption{}
@@ -166,15 +169,15 @@ func (a *area) keep(host int, w caption) {
 	a.seen[host-1] = w
 }
 
-// forget gives back the memory of what was read.
+// forget frees the memory of what was read.
 func (a *area) forget() { a.views, a.seen, a.last = nil, nil, layout.Slot{} }
 
 func protocolSlot(s layout.Slot) bakery.Slot {
 	return bakery.Slot{Incarnation: s.Incarnation, Creation: s.Creation, Ticket: s.Ticket, Phase: s.Phase, Mode: s.Mode}
 }
 
-// write writes the own slot durably, in one request; what the protocol does
-// not know of, the value and the request, stays.
+// write writes the own slot durably, in one request. It keeps the value and the request, which the
+// protocol does not know.
 func (a *area) write(s bakery.Slot, who layout.Holder) error {
 	next := a.own
 	next.Lock, next.Host = a.lock, a.host
@@ -197,5 +200,6 @@ func (a *area) write(s bakery.Slot, who layout.Holder) error {
 	return nil
 }
 
-// takesPart reports whether others wait for the host of a slot of this incarnation: it is not idle, or shows a removal.
+// takesPart reports whether other hosts wait for the host of slot s of this incarnation: the slot
+// is not idle, or shows a removal.
 func (a *area) takesPart(s layout.Slot) bool { return s.Phase != layout.Idle || s.Creation > a.made }

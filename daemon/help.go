@@ -6,15 +6,14 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 )
 
-// The driver of a lock is whoever has its role. That is its own goroutine,
-// except where a client's can do at once what it has just asked for: the way
-// from one goroutine to another and back takes longer than the device has to
-// spare. A client's goroutine takes the role only while the driver rests, and
-// for no longer than the reads and writes of its own acquire or release last.
-// What takes waiting, or goes wrong, is left to the driver's own goroutine.
+// The driver of a lock is the goroutine that holds its role. That is the driver's own goroutine, or
+// a client's that executes its own request inline: switching goroutines takes longer than a fast
+// device does. A client's goroutine takes the role only while the driver rests. It keeps it only
+// for the reads and writes of its own acquire or release. It leaves waiting and failed IO to the
+// driver's own goroutine.
 
-// role is that of a lock's driver: a mutex, but for that who waits for it waits
-// on a channel, and who has it may be waiting for a disk.
+// role is the driver mutex of a lock. A goroutine that waits for it blocks on a channel, because
+// its holder may be waiting for a disk.
 type role chan struct{}
 
 func newRole() role { return make(role, 1) }
@@ -31,12 +30,11 @@ func (r role) TryLock() bool {
 	}
 }
 
-// errLeft is returned when the driver is to do the rest.
+// errLeft is returned when the driver must do the rest.
 var errLeft = errors.New("left to the driver")
 
-// help has the caller's goroutine drive the lock, if its driver rests: for w,
-// who has just come to the queue, or, if that is nil, for a client that has let
-// go. It returns late if the device hangs.
+// help drives the lock in the caller's goroutine if the driver rests. w is the caller, which has
+// just been queued; nil if the caller has just released. help blocks while the device hangs.
 func (lk *lock) help(w *waiter) {
 	if !lk.role.TryLock() {
 		lk.signal()
@@ -70,7 +68,7 @@ func (lk *lock) assist(w *waiter) error {
 	return lk.tenure.serve()
 }
 
-// unfinished tells whether there is more for the driver to do than to rest.
+// unfinished reports whether the driver has more to do than to rest.
 func (lk *lock) unfinished() bool {
 	if lk.tenure != nil {
 		return lk.listening()
@@ -78,13 +76,14 @@ func (lk *lock) unfinished() bool {
 	return lk.trying.on || lk.front() != nil || lk.d.stopping()
 }
 
-// rest gives the role away until there is something to do.
+// rest gives up the role until there is something to do. Called with role held; returns with it
+// held.
 func (lk *lock) rest() (err error) {
 	look, stop := lk.nextLook()
 	defer stop()
 	ending := lk.d.stop
 	if lk.tenure != nil {
-		ending = nil // who is inside first lets go
+		ending = nil // local holders must release first
 	}
 	lk.role.Unlock()
 	select {
@@ -92,7 +91,7 @@ func (lk *lock) rest() (err error) {
 		lk.role.Lock()
 	case <-look:
 		lk.role.Lock()
-		if lk.tenure != nil { // else it was let go meanwhile
+		if lk.tenure != nil { // else it was released meanwhile
 			lk.look()
 		}
 	case t := <-lk.tasks:
@@ -103,7 +102,8 @@ func (lk *lock) rest() (err error) {
 		err = api.ErrLeaseLost
 	case <-ending:
 		lk.role.Lock()
-		if lk.tenure == nil && !lk.trying.on { // else it was taken, or begun to be, in the very moment
+		// else it was acquired, or an attempt began, at this moment
+		if lk.tenure == nil && !lk.trying.on {
 			err = errStopped
 		}
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// A write of the directory that is under way when its host dies may land at
-// any time, on top of what others wrote there since. So an intent goes before
-// each: see [layout.Intent]. It is read and written under the internal lock.
+// A write of the directory that is in flight when its host dies may land at any time, over what
+// other hosts have written there since. Therefore an intent precedes each write: see
+// [layout.Intent]. Intents are read and written under the directory's lock.
 
-// intend makes an intent durable: from here on everybody knows what may come.
+// intend makes an intent durable. From here on the other hosts know which write may land.
 func (lk *lock) intend(e layout.Entry) error {
 	return lk.do(func() error {
 		lk.area.own.Value, lk.intends = layout.Intent(e).Value(), true
@@ -25,7 +25,7 @@ func (lk *lock) intend(e layout.Entry) error {
 	})
 }
 
-// intended takes the intent back; the release makes that durable.
+// intended removes the intent. The release makes that durable.
 func (lk *lock) intended() error {
 	return lk.do(func() error {
 		lk.area.own.Value, lk.intends = nil, false
@@ -33,10 +33,9 @@ func (lk *lock) intended() error {
 	})
 }
 
-// ownIntent is one that this incarnation was not able to carry out: a write of
-// it that failed may yet land. One to clear an entry counts for nothing if it
-// is of a process before this one: nothing of that is under way any more, and
-// its removal was taken back (restore.go), unless it was through.
+// ownIntent returns an intent that this incarnation did not carry out: a failed write of the entry
+// may still land. An intent of an earlier process to clear an entry does not count: that process
+// has no write in flight, and its removal was taken back (restore.go) unless it was complete.
 func (lk *lock) ownIntent() (i layout.Intent, found bool, err error) {
 	err = lk.do(func() error {
 		own := &lk.area.own
@@ -54,8 +53,8 @@ func (lk *lock) ownIntent() (i layout.Intent, found bool, err error) {
 	return i, found, err
 }
 
-// carryOut writes what this host was about to write and could not: before it
-// intends anything else, for there is room for one intent only.
+// carryOut writes the entry that this host intended and did not write. This must precede the next
+// intent, because a slot has room for one.
 func (d *Daemon) carryOut(guard *lock) error {
 	i, found, err := guard.ownIntent()
 	if err != nil || !found {
@@ -67,8 +66,8 @@ func (d *Daemon) carryOut(guard *lock) error {
 	return guard.intended()
 }
 
-// keepIntents takes back what a bakeryd before this one left intended here, and
-// what this one does: the others go by it until it is gone from the slot.
+// keepIntents removes the intents that earlier bakeryds of this host or this one left. Other hosts
+// respect an intent while the slot shows it.
 func (d *Daemon) keepIntents() {
 	for {
 		again := d.stayed
@@ -87,7 +86,7 @@ func (d *Daemon) keepIntents() {
 	}
 }
 
-// takeBackIntent tells whether there is none any more.
+// takeBackIntent carries out an intent that was left. It reports whether none is left.
 func (d *Daemon) takeBackIntent() bool {
 	_, found, err := d.intentOf(d.dev, d.mem.id())
 	if err == nil && !found {
@@ -95,7 +94,7 @@ func (d *Daemon) takeBackIntent() bool {
 	}
 	err = d.guarded(context.Background(), "take back an intent", d.carryOut)
 	if err != nil && !errors.Is(err, api.ErrUnavailable) && !errors.Is(err, api.ErrStuck) {
-		d.log.Warn("taking back what was about to be written into the directory failed, retrying", "err", err)
+		d.log.Warn("carrying out a directory intent failed, retrying", "err", err)
 	}
 	return err == nil
 }
@@ -116,8 +115,8 @@ func (d *Daemon) intentOf(dev blockdev.Device, host int) (i layout.Intent, found
 	return i, err == nil, err
 }
 
-// intents returns those of the other hosts. Where one cannot be read its host may be about to write anything, so that
-// nothing can be created, unless that host is gone: see [member.gone].
+// intents returns the intents of the other hosts. A host with an unreadable intent may be about to
+// write any entry, so no lock can be created unless that host is gone: see [member.gone].
 func (d *Daemon) intents(dev blockdev.Device) ([]layout.Intent, error) {
 	g := d.sb.Geometry
 	n := max(d.mem.highest(), d.mem.id())
@@ -144,7 +143,7 @@ func (d *Daemon) intents(dev blockdev.Device) ([]layout.Intent, error) {
 	}
 }
 
-// readIntents says of the hosts whose intents cannot be read why.
+// readIntents returns in bad, by host id, why an intent cannot be read.
 func (d *Daemon) readIntents(dev blockdev.Device, buf []byte) (found []layout.Intent, bad map[int]error, err error) {
 	g, space := d.sb.Geometry, d.sb.Space()
 	errs, err := lockspace.ReadRecords(dev, buf, g.Slot(lockspace.DirectoryLock, 1), g.Stride)
@@ -179,7 +178,8 @@ func (d *Daemon) readIntents(dev blockdev.Device, buf []byte) (found []layout.In
 	return found, bad, nil
 }
 
-// stayLost tells whether all of these intents were unreadable the last time too, after many tries, and their hosts gone.
+// stayLost reports whether all these intents were unreadable the last time, too, after slotTries
+// reads, and their hosts gone.
 func (d *Daemon) stayLost(bad map[int]error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -191,7 +191,8 @@ func (d *Daemon) stayLost(bad map[int]error) bool {
 	return true
 }
 
-// lostIntents returns an error if one of the hosts whose intents cannot be read may yet write into the directory.
+// lostIntents returns an error if a host with an unreadable intent may still write into the
+// directory.
 func (d *Daemon) lostIntents(bad map[int]error) (err error) {
 	defer func() {
 		d.mu.Lock()
@@ -206,23 +207,23 @@ func (d *Daemon) lostIntents(bad map[int]error) (err error) {
 			return err
 		}
 		if !gone {
-			return fmt.Errorf("%w: what host %d was about to write into the directory cannot be read (start bakeryd there, which rewrites it): %w",
+			return fmt.Errorf("%w: host %d has an unreadable directory intent; no lock can be created until bakeryd is started there: %w",
 				api.ErrDamaged, host, unreadable)
 		}
 	}
 	return nil
 }
 
-// gone reports whether a host is gone whose intent could not be read before the call. It counts as having none then:
-// that it died with a write of the directory under way, the intent of which has been lost since, is assumed not to
-// happen (bakery/PROTOCOL.md).
+// gone reports whether the host of an intent that was unreadable before the call is gone. It then
+// counts as having no intent. This assumes that a host does not die with a write of the directory
+// in flight whose intent is lost afterwards (bakery/PROTOCOL.md).
 func (mb *member) gone(host int, unreadable error) (bool, error) {
 	hosts, _, err := mb.readHosts()
 	if err != nil || host > len(hosts) || !hosts[host-1].Dead() {
 		return false, err
 	}
 	known, _ := mb.known()
-	mb.log.Warn("slot of a host that is gone is unreadable, going on as if it intended nothing",
+	mb.log.Warn("slot of a host that is gone is unreadable; continuing as if it had no intent",
 		"lock", "the directory's", "host_id", host, "host", known[host-1].Name, "err", unreadable)
 	return true, nil
 }

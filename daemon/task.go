@@ -9,16 +9,16 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// task is something that only a lock's driver may do, for somebody else. It is
-// done the next time that the driver waits: for a client, for a turn, or for
-// the end of a hold. The machine has no write under way then.
+// task is a function that must run in a lock's driver, for another goroutine. The driver runs it
+// when it waits next: for a client, for other hosts, or for the end of a hold. The machine has no
+// write in flight then.
 type task struct {
 	f    func() error
-	done chan error // takes one
+	done chan error // has room for one
 }
 
-// run does the task. What it returns ends the driver: that the lock or the
-// lease is lost. Any other error is the task's own.
+// run runs the task. It returns an error only if that ends the driver: the lock was superseded or
+// the lease lost. All other errors concern the task alone.
 func (t task) run() error {
 	err := t.f()
 	t.done <- err
@@ -28,7 +28,7 @@ func (t task) run() error {
 	return nil
 }
 
-// do has the driver of a lock do something, and waits for that.
+// do runs f in the lock's driver and waits for it.
 func (lk *lock) do(f func() error) error {
 	t := task{f: f, done: make(chan error, 1)}
 	select {
@@ -43,8 +43,8 @@ func (lk *lock) do(f func() error) error {
 	}
 }
 
-// publish rewrites the own slot as the protocol has it, with what change does
-// to the fields that the protocol does not know of. It is the driver's alone.
+// publish rewrites the own slot as the protocol has it, after change has set fields that the
+// protocol does not know. Called by the driver.
 func (lk *lock) publish(change func(own *layout.Slot)) error {
 	if !lk.m.Attached() {
 		a, err := lk.protocol(lk.m.Attach(), always)

@@ -135,8 +135,8 @@ var faults = []fault{
 	}},
 	{"intent", "hosts wait for an unreadable intent of a host that has left or died", "PROGRESS", true, []patch{
 		{"daemon/intent.go", `		if !gone {
-			return fmt.Errorf("%w: what host`, `		if gone || !gone {
-			return fmt.Errorf("%w: what host`},
+			return fmt.Errorf("%w: host %d has`, `		if gone || !gone {
+			return fmt.Errorf("%w: host %d has`},
 	}},
 	{"stuck", "the lease continues while IO of a lock hangs", "PROGRESS", true, []patch{
 		{"daemon/stalled.go", `	io, ok := mb.stalls.Oldest()
