@@ -11,27 +11,27 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// MaxFloorRounds is how many rounds one call of Floor does at most: nobody gets the lock meanwhile.
+// MaxFloorRounds is the limit of rounds in one call of Floor: no client gets the lock meanwhile.
 const MaxFloorRounds = 1000
 
-// Floor is what the device takes for the requests of one who finds a lock free, and lets it go again.
+// Floor is the time that the device takes for the IO of acquiring a free lock and releasing it.
 type Floor struct {
-	Slots  int          `json:"slots"` // that are read at once
+	Slots  int          `json:"slots"` // number of slots that are read at once
 	Rounds []FloorRound `json:"rounds"`
 }
 
-// FloorRound is the three requests of one round.
+// FloorRound is the duration of the three IOs of one round.
 type FloorRound struct {
 	Claim   time.Duration `json:"claim_ns"` // the first write of the own slot
 	Look    time.Duration `json:"look_ns"`  // the read of all slots
 	Release time.Duration `json:"release_ns"`
 }
 
-// Whole is how long the round took.
+// Whole returns the duration of the round.
 func (r FloorRound) Whole() time.Duration { return r.Claim + r.Look + r.Release }
 
-// Floor has the driver of a lock, which must exist, issue these requests with nothing in between: what is written is
-// the own slot as it is, so that nobody sees more of it than of a slot that is rewritten. It returns ErrInvalid,
+// Floor has the driver of an existing lock issue these IOs with nothing in between. They write the
+// own slot as it is, so other hosts see no more than a rewritten slot. Floor returns ErrInvalid,
 // ErrNoLock, ErrUnavailable, ErrDamaged, errors of IO, or the cause of ctx's end.
 func (d *Daemon) Floor(ctx context.Context, name string, rounds int) (*Floor, error) {
 	if err := d.validate(&Request{Name: name}); err != nil {
@@ -57,9 +57,9 @@ func (d *Daemon) Floor(ctx context.Context, name string, rounds int) (*Floor, er
 	})
 }
 
-// floor is Floor as the lock's driver does it.
+// floor measures the rounds of Floor. Called by the lock's driver.
 func (lk *lock) floor(ctx context.Context, rounds int, f *Floor) error {
-	// As the protocol has it; this write is the device's warming up as well.
+	// The first write shows the slot as the protocol has it, and warms up the device.
 	if err := lk.publish(func(*layout.Slot) {}); err != nil {
 		return err
 	}
@@ -82,13 +82,13 @@ func (lk *lock) floor(ctx context.Context, rounds int, f *Floor) error {
 	return nil
 }
 
-// floorRequests are those of one round, ready to be issued.
+// floorRequests are the encoded IOs of one round.
 type floorRequests struct {
 	lk                    *lock
 	claim, release, slots []byte
 }
 
-// round issues them; whole is false if the lease had no time for all of them.
+// round issues the IOs. whole is false if the lease had no time for all of them.
 func (r *floorRequests) round() (t FloorRound, whole bool, err error) {
 	lk := r.lk
 	own := lk.area.own
@@ -128,8 +128,8 @@ func (r *floorRequests) time(request func() error) (time.Duration, error) {
 	return time.Since(begun), err
 }
 
-// mend makes sure that a write which failed leaves no half of a slot behind: the others wait for one that they
-// cannot read.
+// mend rewrites the own slot after a failed write. The write may have torn the slot, and other
+// hosts wait for an unreadable slot. It returns failed, or its own error.
 func (r *floorRequests) mend(failed error) error {
 	if err := r.lk.write(r.lk.m.OwnSlot()); err != nil {
 		return err
@@ -137,7 +137,8 @@ func (r *floorRequests) mend(failed error) error {
 	return failed
 }
 
-// awaitLease waits until a slot may be written. It returns ErrLeaseLost.
+// awaitLease blocks until a slot may be written. It returns ErrLeaseLost if the lease is lost
+// first.
 func (lk *lock) awaitLease() error {
 	for {
 		ok, changed := lk.d.mem.mayWrite()
@@ -165,7 +166,8 @@ type floorRequest struct {
 
 func (f *floorRequest) lockName() string { return f.Name }
 
-// floor is for root and the user of bakeryd: it keeps the device busy to no other end.
+// floor handles POST /v1/floor. It is for root and bakeryd's own user, because it does nothing but
+// load the device.
 func (s *Server) floor(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	var body floorRequest
 	err := decode(r, &body)

@@ -9,18 +9,20 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// errOverwritten is returned when an own slot can be read, and shows what this host has not written. A sector that was
-// damaged is written anew, for nobody takes it for idle. This one may have let others pass:
+// errOverwritten is returned when an own slot is readable and shows what this host did not write. A
+// damaged sector is only rewritten, because no host takes it for idle. This slot may have let other
+// hosts in:
 //
 //	holder H (ticket 5, held)     its sector               B
-//	.                             zeroed, or an older one
-//	.                             virgin                   claims, looks: nobody is there; enters
+//	.                             zeroed, or an older slot
+//	.                             blank                    claims, looks: no host is there; enters
 //	looks at its own slot: lost
-var errOverwritten = errors.New("a slot of this host was overwritten: look for another bakeryd with its host id, for whoever else writes to the device, " +
-	"and for storage that has lost or undone a write")
+var errOverwritten = errors.New("a slot of this host was overwritten: look for another bakeryd with this host id, another program that writes to the device, " +
+	"or storage that lost or undid a write")
 
-// intact looks at what a read of the own slot has shown, with no write of it under way. What others may have passed ends
-// the lease, and so every hold, before anybody is let in by it; all else is written anew.
+// intact checks a read of the own slot, with no write of it in flight. If the slot may have let
+// other hosts in, the lease and with it every hold ends, before this host admits a client by that
+// read. In all other cases intact rewrites the slot.
 func (lk *lock) intact(v bakery.View) error {
 	own, certain := lk.area.shows()
 	if !certain || !v.Readable || v.Slot == own || !lk.m.Attached() {
@@ -33,21 +35,22 @@ func (lk *lock) intact(v bakery.View) error {
 		lk.d.mem.loseFor(err)
 		return api.ErrLeaseLost
 	}
-	lk.d.log.Warn("own slot shows what this host has not written, rewriting it", "lock", lk.entry.Name, "host_id", lk.area.host,
+	lk.d.log.Warn("own slot was overwritten, rewriting it", "lock", lk.entry.Name, "host_id", lk.area.host,
 		"phase", v.Slot.Phase, "ticket", v.Slot.Ticket)
 	return lk.write(mine)
 }
 
-// sameLine tells whether whoever saw the one slot stood behind it exactly as behind the other: it may be an own write of
-// before that landed late.
+// sameLine reports whether a host that saw a waited for this one exactly as if it saw b. Then a may
+// be an earlier own write that landed late.
 func sameLine(a, b bakery.Slot) bool {
-	if a.Phase >= layout.Waiting && b.Phase >= layout.Waiting { // which are ordered alike
+	if a.Phase >= layout.Waiting && b.Phase >= layout.Waiting { // these are ordered alike
 		a.Phase = b.Phase
 	}
 	return a == b
 }
 
-// shows is what the own slot was last found or written to be; not certain if it is not known, or a write of it has failed.
+// shows returns the own slot as last read or written. certain is false if it is not known, or its
+// last write failed.
 func (a *area) shows() (s bakery.Slot, certain bool) {
 	return protocolSlot(a.own), a.known && !a.failed
 }

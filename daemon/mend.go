@@ -13,15 +13,16 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// A directory entry that cannot be read is restored by a host that knows for certain what it was: one that holds the
-// lock. Nobody enters by an entry older than one that any slot tells of (NEWEST), so as the lock was granted its
-// entry was the newest; and nobody removes a lock that another host holds.
+// An unreadable directory entry is restored by a host that knows it for certain: one that holds the
+// lock. No host enters by an entry older than one that any slot shows (NEWEST), so the entry was
+// the newest when the lock was granted. No other host removes a lock that this one holds.
 //
-// The lock is held while the directory's lock is asked for, as in a removal; to make a lock takes the latter alone. So
-// nobody waits for one who waits for him.
+// This host acquires the directory's lock while it holds the lock, as in a removal. Creating a lock
+// takes the directory's lock alone. Therefore two hosts never wait for each other.
 
-// mendEntries begins to restore those of the damaged entries that this host has used the locks of, unless that is under
-// way, or was begun a moment ago. It is not waited for: the own slots of those locks may have to be looked at meanwhile.
+// mendEntries begins to restore the damaged entries of locks that this host has used, unless that
+// is already running or began less than a renewal interval ago. It does not wait, because the own
+// slots of those locks may have to be checked meanwhile.
 func (d *Daemon) mendEntries(damaged []int) {
 	damaged = slices.DeleteFunc(slices.Clone(damaged), func(number int) bool { return d.knownEntry(number) == nil })
 	if len(damaged) == 0 || !d.mending.CompareAndSwap(false, true) {
@@ -29,19 +30,21 @@ func (d *Daemon) mendEntries(damaged []int) {
 	}
 	d.drivers.Go(func() {
 		defer d.mending.Store(false)
-		again := time.After(d.times().Renew()) // as often as others are heeded
-		// Whoever is held up asks again. To find out what a removal was about to write takes a fifth of the lease.
+		again := time.After(d.times().Renew()) // as often as complaints of other hosts are handled
+		// A blocked host complains again. Reading what a removal intended to write takes a fifth of
+		// the lease.
 		ctx, cancel := context.WithTimeout(context.Background(), d.sb.Lease/2)
 		defer cancel()
-		for _, i := range rand.Perm(len(damaged)) { // one that takes all the time is not always the first
+		// so that an entry that takes all the time is not always the first
+		for _, i := range rand.Perm(len(damaged)) {
 			number := damaged[i]
 			lk := d.knownEntry(number)
 			if lk == nil {
 				continue
 			}
-			// Superseded: it was written anew, as a removal was completed.
+			// Superseded: completing a removal has rewritten it.
 			if err := d.mendEntry(ctx, lk); err != nil && !errors.Is(err, errSuperseded) && !d.stopping() {
-				d.log.Warn("restoring a damaged directory entry failed, retrying when somebody needs it", "lock", lk.entry.Name, "err", err)
+				d.log.Warn("restoring a damaged directory entry failed, retrying when a host needs it", "lock", lk.entry.Name, "err", err)
 			}
 		}
 		select {
@@ -65,9 +68,9 @@ func (d *Daemon) mendEntry(ctx context.Context, lk *lock) error {
 		if err != nil {
 			return err
 		}
-		// A removal that was begun may yet come about.
+		// A removal that was begun may still be completed.
 		if i := slices.IndexFunc(intents, func(i layout.Intent) bool { return i.Lock == lk.entry.Lock && layout.Entry(i) != lk.entry }); i >= 0 {
-			return fmt.Errorf("%w: another host was about to write creation %d there", check.ErrNotRepaired, intents[i].Creation)
+			return fmt.Errorf("%w: another host intends to write creation %d there", check.ErrNotRepaired, intents[i].Creation)
 		}
 		d.log.Warn("directory entry is damaged, restoring it", "lock", lk.entry.Name, "number", lk.entry.Lock)
 		if err := d.restoreEntry(guard, lk.entry); err != nil {
@@ -79,7 +82,7 @@ func (d *Daemon) mendEntry(ctx context.Context, lk *lock) error {
 	return errors.Join(err, h.Release())
 }
 
-// join takes part in a hold of this host, whoever has it, or takes the lock.
+// join takes part in a local client's hold if there is one, else it acquires the lock.
 func (lk *lock) join(ctx context.Context) (*Hold, error) {
 	req := Request{Name: lk.entry.Name, Mode: layout.Exclusive, PID: os.Getpid(), Command: "restore the lock's directory entry"}
 	lk.mu.Lock()

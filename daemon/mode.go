@@ -13,15 +13,14 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// SetMode changes how the lock is held; the token stays. To share it lets
-// readers in, those of this host too, but none before a writer that came
-// earlier. To have it alone is granted at once, if no other host takes part in
-// the lock and no other client of this one holds it, or refused with
-// ErrUpgrade: it is never waited for, so two who want it do not wait for each
-// other. The mode that it has is no error.
+// SetMode changes the mode of the hold; the token stays. A change to shared admits readers, also of
+// this host, but no reader before a writer that came earlier. A change to exclusive is granted
+// immediately if no other host takes part in the lock and no other local client holds it. Otherwise
+// it is refused with ErrUpgrade: it never waits, so two holders that request it do not wait for
+// each other. The current mode is no error.
 //
-// It returns ErrUpgrade, ErrInvalid (a lock of several permits), ErrLost,
-// ErrLeaseLost, or the cause of ctx's end: then the change may come about yet.
+// It returns ErrUpgrade, ErrInvalid (a lock of several permits), ErrLost, ErrLeaseLost, or the
+// cause of ctx's end. In the last case the mode may still change.
 func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {
 	if mode > layout.Shared {
 		return fmt.Errorf("%w: %v", api.ErrInvalid, mode)
@@ -29,14 +28,14 @@ func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {
 	return h.change(ctx, func(t *tenure) error { return t.setMode(h, mode) })
 }
 
-// Mode is how the lock is held.
+// Mode returns the mode in which the lock is held.
 func (h *Hold) Mode() layout.Mode {
 	mode, _, _ := h.modeNow()
 	return mode
 }
 
-// modeNow also returns how often the mode has changed, and what is closed when
-// it has again.
+// modeNow also returns the number of changes of the mode, and a channel that is closed at the next
+// one.
 func (h *Hold) modeNow() (mode layout.Mode, changes uint64, changed <-chan struct{}) {
 	h.lk.mu.Lock()
 	defer h.lk.mu.Unlock()
@@ -46,15 +45,15 @@ func (h *Hold) modeNow() (mode layout.Mode, changes uint64, changed <-chan struc
 	return h.req.Mode, h.changes, h.changed
 }
 
-// modeAndChanges is modeNow for one who is told of changes (session.setMode).
+// modeAndChanges returns the same for a caller that is notified of changes (session.setMode).
 func (h *Hold) modeAndChanges() (layout.Mode, uint64) {
 	h.lk.mu.Lock()
 	defer h.lk.mu.Unlock()
 	return h.req.Mode, h.changes
 }
 
-// change has the driver do something under a hold, for a client, who does not
-// wait for a device that hangs.
+// change has the driver call f under the hold, for a client, which does not wait for a device that
+// hangs.
 func (h *Hold) change(ctx context.Context, f func(*tenure) error) error {
 	lk := h.lk
 	out := make(chan error, 1)
@@ -79,14 +78,15 @@ func (h *Hold) change(ctx context.Context, f func(*tenure) error) error {
 		return nil
 	case lost != nil:
 		return lost
-	case errors.Is(err, api.ErrUnavailable), errors.Is(err, errSuperseded): // the driver has ended, and every hold with it
+	case errors.Is(err, api.ErrUnavailable), errors.Is(err, errSuperseded):
+		// The driver has ended, and every hold with it.
 		return fmt.Errorf("%w: %v", api.ErrLost, err)
 	}
 	return err
 }
 
 func (h *Hold) letGo() error {
-	return fmt.Errorf("%w: lock %q was let go", api.ErrLost, h.lk.entry.Name)
+	return fmt.Errorf("%w: lock %q was released", api.ErrLost, h.lk.entry.Name)
 }
 
 func (t *tenure) setMode(h *Hold, mode layout.Mode) error {
@@ -94,7 +94,7 @@ func (t *tenure) setMode(h *Hold, mode layout.Mode) error {
 	switch {
 	case h.Mode() == mode:
 		return nil
-	case lk.entry.Permits > 1: // the machine would leave the mode as it is: bakery/PROTOCOL.md says why
+	case lk.entry.Permits > 1: // the machine would leave the mode as it is; see bakery/PROTOCOL.md
 		return fmt.Errorf("%w: lock %q has %d permits: its mode can be changed by release and a new request only",
 			api.ErrInvalid, lk.entry.Name, lk.entry.Permits)
 	case mode == layout.Shared:
@@ -103,8 +103,8 @@ func (t *tenure) setMode(h *Hold, mode layout.Mode) error {
 	return t.upgrade(h)
 }
 
-// downgrade notes the mode before the disk shows it: a successor that took a
-// shared hold for an exclusive one would have it beside other readers.
+// downgrade records the mode before the disk shows it. A next process that took a shared hold for
+// an exclusive one would hold it together with other readers.
 func (t *tenure) downgrade(h *Hold) error {
 	lk := t.lk
 	if !lk.note(h, layout.Shared) {
@@ -113,18 +113,18 @@ func (t *tenure) downgrade(h *Hold) error {
 	if _, err := lk.protocol(lk.m.Downgrade(), always); err != nil {
 		return err
 	}
-	// Who closed it wanted it while it was shared, and was gone when it became exclusive.
+	// The hosts that closed it waited for a shared hold, and had gone when it became exclusive.
 	t.mode, t.closed = layout.Shared, t.used
 	return nil
 }
 
-// upgrade notes the mode when the disk has it, for the same reason.
+// upgrade records the mode after the disk shows it, for the same reason.
 func (t *tenure) upgrade(h *Hold) error {
 	lk := t.lk
 	if others := lk.holders() - 1; others > 0 {
 		return fmt.Errorf("%w: %d other clients of this host hold lock %q", api.ErrUpgrade, others, lk.entry.Name)
 	}
-	lk.learn() // of who died since the slots were read: it is asked for once only
+	lk.learn() // apply deaths since the slots were read: the machine reads them once only
 	if _, err := lk.protocol(lk.m.Upgrade(), always); err != nil {
 		return err
 	}
@@ -132,7 +132,8 @@ func (t *tenure) upgrade(h *Hold) error {
 		return fmt.Errorf("%w: another host holds lock %q or waits for it", api.ErrUpgrade, lk.entry.Name)
 	}
 	t.settleSoon() // the slot shows a claim
-	// Readers elsewhere may have come and gone with greater tokens: the next client needs a ticket of its own.
+	// Readers of other hosts may have come and gone with greater tokens, so the next client needs a
+	// ticket of its own.
 	t.closed = true
 	if !lk.note(h, layout.Exclusive) {
 		return h.letGo()
@@ -142,8 +143,8 @@ func (t *tenure) upgrade(h *Hold) error {
 
 func always() bool { return true }
 
-// note sets the mode of a hold, for the journal and everybody else; false if
-// it was let go meanwhile, which the journal has then.
+// note sets the mode of a hold, in the handover file, too. It returns false if the hold was
+// released meanwhile.
 func (lk *lock) note(h *Hold, mode layout.Mode) bool {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
@@ -164,13 +165,13 @@ func (lk *lock) note(h *Hold, mode layout.Mode) bool {
 	return true
 }
 
-// holdCall names the hold that a call is about.
+// holdCall names the hold that an API call concerns.
 type holdCall struct {
 	Session string        `json:"session"`
 	Token   layout.Ticket `json:"token"`
 }
 
-// hold finds it, for its own user or root.
+// hold returns that hold if the caller is its user or root.
 func (c holdCall) hold(d *Daemon, r *http.Request) (*Hold, error) {
 	if c.Token == 0 {
 		return nil, fmt.Errorf("%w: no token given, want that of the hold", api.ErrInvalid)
@@ -180,8 +181,8 @@ func (c holdCall) hold(d *Daemon, r *http.Request) (*Hold, error) {
 	return h, by.notOwn(err, access.Change)
 }
 
-// refuseHold answers a call about a hold with an error. A lost one is over,
-// whatever becomes of the host.
+// refuseHold answers a call about a hold with an error. A lost hold is over, even if the host joins
+// again.
 func refuseHold(w http.ResponseWriter, err error) {
 	if errors.Is(err, api.ErrLeaseLost) {
 		err = fmt.Errorf("%w: %v", api.ErrLost, err)
@@ -198,9 +199,10 @@ type modeRequest struct {
 
 // modeAnswer is the answer to POST /v1/mode.
 type modeAnswer struct {
-	Mode   layout.Mode   `json:"mode"`
-	Token  layout.Ticket `json:"token"`
-	Change uint64        `json:"change,omitzero"` // number of the change: of two, the higher is the later; 0: not known
+	Mode  layout.Mode   `json:"mode"`
+	Token layout.Ticket `json:"token"`
+	// number of the change: the higher of two is the later; 0 if not known
+	Change uint64 `json:"change,omitzero"`
 }
 
 func (s *Server) mode(d *Daemon, w http.ResponseWriter, r *http.Request) {
