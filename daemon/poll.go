@@ -11,30 +11,30 @@ import (
 )
 
 const (
-	minPoll = 50 * time.Microsecond  // below it a wait is a spin
-	maxPoll = 5 * time.Millisecond   // of the first in line
-	maxRank = 250 * time.Millisecond // of anybody
+	minPoll = 50 * time.Microsecond  // a shorter wait spins
+	maxPoll = 5 * time.Millisecond   // for the next in line
+	maxRank = 250 * time.Millisecond // for all others
 )
 
-// pollPause is how long to wait before the next look at a slot. It follows
-// the device's latency and grows with the time waited so far, of which it
-// adds about one percent: a short wait ends soon after the release, a long
-// one costs the device little. Those further back wait in proportion.
+// pollPause returns the wait before the next read of a slot. It follows the device's latency and
+// grows with the time waited so far, of which it adds about one percent. Therefore a short wait
+// ends soon after the release, and a long one costs the device little. Hosts further back wait in
+// proportion to their rank.
 func pollPause(waited, latency time.Duration, rank int) time.Duration {
 	p := max(minPoll, latency, min(waited/64, maxPoll))
 	return min(p*time.Duration(rank), max(maxRank, p))
 }
 
 const (
-	nextRead  = 32 << 10  // bytes: to read so many takes less than to read one sector and then all
-	cheapRead = 128 << 10 // bytes: to read so many takes little longer than one sector does
-	rankPolls = 4         // and if it is more, the rank is looked at in every so many polls
+	// bytes: one read of this size takes less time than a read of one sector and then one of all
+	nextRead  = 32 << 10
+	cheapRead = 128 << 10 // bytes: a read of this size takes little longer than one of a sector
+	rankPolls = 4         // beyond cheapRead, every rankPolls-th poll determines the rank
 )
 
-// readsAll tells whether to read all slots rather than the one directly ahead.
-// Who is next enters by that read, without another one. For who is further back
-// that slot stays as it is while those before it go, and the pace of the polls
-// with it.
+// readsAll reports whether to read all slots instead of the one directly ahead. The next host in
+// line enters by that very read. For a host further back, the slot ahead stays unchanged while
+// those before it go, so its rank and its polling rate would not change either.
 func readsAll(rank, polls, bytes int) bool {
 	if rank <= 1 {
 		return bytes <= nextRead
@@ -42,16 +42,16 @@ func readsAll(rank, polls, bytes int) bool {
 	return bytes <= cheapRead || polls%rankPolls == 0
 }
 
-// alreadyOver is what a spin leaves of a wait: at the next one at the latest,
-// what came meanwhile is noticed.
+// alreadyOver is the timer channel of a wait that was a spin. Events that came during the spin are
+// noticed at the next wait at the latest.
 var alreadyOver = func() <-chan time.Time {
 	c := make(chan time.Time)
 	close(c)
 	return c
 }()
 
-// poll waits a little, then looks at the slot that the machine waits for. A
-// client that goes, or a host that ends, wakes it early.
+// poll waits, then reads the slot that the machine waits for. A client that leaves, or a host that
+// ends, wakes it early.
 func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
 	lk.tell(a.Rank)
 	lk.noteAhead(a)
@@ -82,8 +82,7 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 	return lk.m.Polled(v), nil
 }
 
-// linger waits for as long as pause; again tells that something came that is
-// reason to look at once.
+// linger waits for pause. again reports whether an event requires an immediate read.
 func (lk *lock) linger(pause time.Duration, wanted func() bool) (again bool, err error) {
 	var over <-chan time.Time
 	if lk.d.clock.Spin(pause) {
@@ -108,7 +107,7 @@ func (lk *lock) linger(pause time.Duration, wanted func() bool) (again bool, err
 				return false, err
 			}
 			continue
-		case <-lk.news: // also of what came while the device was read
+		case <-lk.news: // also closed while the device was read
 			_, lk.news = lk.d.mem.leaseLeft()
 			if lk.learn() {
 				return true, nil
@@ -120,8 +119,8 @@ func (lk *lock) linger(pause time.Duration, wanted func() bool) (again bool, err
 	}
 }
 
-// learn tells the machine which incarnations are over by a host table read
-// after the slots. It reports whether the slots should be looked at again.
+// learn applies the host table: it reports to the machine which incarnations are over, by a table
+// read after the slots. It reports whether to read the slots again.
 func (lk *lock) learn() bool {
 	hosts, _ := lk.d.mem.known()
 	news := standing.EvaluateHostTable(lk.m, lk.area.host, hosts, lk.d.sb.Policy, lk.area.views, lk.readAt, lk.judgedAt)
@@ -135,7 +134,7 @@ func (lk *lock) learn() bool {
 	return news.Again
 }
 
-// takeScrub tells whether the own slot is to be looked at, once.
+// takeScrub reports whether the own slot must be checked, and clears that request.
 func (lk *lock) takeScrub() bool {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
@@ -144,8 +143,8 @@ func (lk *lock) takeScrub() bool {
 	return due
 }
 
-// heal looks at the own slot while nothing is wanted of the lock, and
-// rewrites it if it has gone bad: nobody else may, and all others wait for it.
+// heal checks the own slot while no client waits for the lock, and rewrites it if it is unreadable.
+// Only this host may rewrite it, and all others wait for it.
 func (lk *lock) heal() error {
 	if !lk.m.Attached() {
 		_, err := lk.protocol(lk.m.Attach(), func() bool { return true })
@@ -157,17 +156,18 @@ func (lk *lock) heal() error {
 // errTooLate is returned if the lease has no time for a write.
 var errTooLate = errors.New("the lease has no time for a write")
 
-// rewrite writes the own slot as it is, if it cannot be read, until it can: others wait for an unreadable slot, so it
-// counts as IO that does not succeed. It is rewritten no more often than hosts renew. A rewrite that failed may have
-// landed: it is repeated until one succeeds.
+// rewrite writes the own slot as it is, if it is unreadable, until it is readable. Other hosts wait
+// for an unreadable slot, so this counts as IO that does not succeed. It writes at most once per
+// renewal interval. A failed rewrite may have landed, so it is repeated until one succeeds.
 func (lk *lock) rewrite() error {
 	var v bakery.View
 	written := time.Duration(-1)
-	err := lk.persist("the own slot cannot be read after it was written, retrying", lk.area.slotAt(lk.area.host), func() (err error) {
+	err := lk.persist("own slot is unreadable after a write, retrying", lk.area.slotAt(lk.area.host), func() (err error) {
 		if v, err = lk.area.readOne(lk.area.host); err != nil || v.Readable && !lk.area.failed {
 			return err
 		}
-		if ok, _ := lk.d.mem.mayWrite(); !ok { // the read may have taken until the end of the lease (LAST-CALL)
+		// the read may have taken until the end of the lease (LAST-CALL)
+		if ok, _ := lk.d.mem.mayWrite(); !ok {
 			return errTooLate
 		}
 		if now := lk.d.clock.Now(); written < 0 || lk.area.failed || now-written >= lk.d.times().Renew() {

@@ -14,20 +14,19 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Removal: the remover waits for the lock like any other client. When it is its
-// turn the driver does not grant a hold, but has the machine remove the lock
-// (bakery/remove.go), and ends. The entry is cleared under the internal lock,
-// with an intent before it; a host that dies in between may have cleared the
-// entry or not, or clear it at any time. So who comes upon its mark does not go
-// on with the lock before the removal is completed.
+// Removal: the remover waits for the lock like any other client. When it is next, the driver grants
+// no hold, but has the machine remove the lock (bakery/remove.go), and ends. The entry is cleared
+// under the directory's lock, after an intent. A host that dies during that may or may not have
+// cleared the entry, or its write may land at any time. Therefore a host that meets its mark
+// completes the removal before it uses the lock.
 
-// errIntended is returned when an entry cannot be cleared, for it may be written again.
-var errIntended = fmt.Errorf("%w: a host that could not write its entry may yet do so", api.ErrUnavailable)
+// errIntended is returned when an entry cannot be cleared because a host may still write it again.
+var errIntended = fmt.Errorf("%w: a host that failed to write the entry may still write it", api.ErrUnavailable)
 
-// Remove removes a lock, when it is its turn to hold it; at once or not at all
-// with try. Whoever waits for the lock then, or asks for it later, makes it
-// anew. It returns ErrNoLock, ErrBusy, ErrInvalid, ErrUnavailable, ErrDamaged,
-// or the cause of ctx's end; by then the removal may be past stopping.
+// Remove removes a lock when it is next in the queue; with try immediately or not at all. Clients
+// that wait for the lock then, or request it later, create it again. It returns ErrNoLock, ErrBusy,
+// ErrInvalid, ErrUnavailable, ErrDamaged, or the cause of ctx's end. In the last case the removal
+// may still be completed.
 func (d *Daemon) Remove(ctx context.Context, name string, try bool) (err error) {
 	req := Request{Name: name, Mode: layout.Exclusive, Try: try, remove: true, Command: "remove the lock"}
 	if err := d.validate(&req); err != nil {
@@ -71,10 +70,9 @@ func (d *Daemon) removeOnce(ctx context.Context, req Request) error {
 	return err
 }
 
-// removable returns the entry of a lock that can be removed. While a dead host
-// may yet write the entry as it is, a cleared one could come back. That is told
-// before anybody has to wait, and looked at again when it is cleared: who
-// restores an entry that has become unreadable intends it too.
+// removable returns the entry of a lock that can be removed. While a dead host may still write the
+// entry, a cleared entry could come back. removable reports that before any client has to wait.
+// clear checks it again, because a host that restores an unreadable entry intends it, too.
 func (d *Daemon) removable(ctx context.Context, name string) (e layout.Entry, err error) {
 	err = d.guarded(ctx, "remove a lock", func(guard *lock) error {
 		if err := d.carryOut(guard); err != nil {
@@ -97,7 +95,7 @@ func (d *Daemon) removable(ctx context.Context, name string) (e layout.Entry, er
 		}
 		for _, i := range intents {
 			if layout.Entry(i) == e {
-				return fmt.Errorf("%w: a host that died while it created lock %q may yet write its entry; start bakeryd there, then remove it",
+				return fmt.Errorf("%w: a host that died while it created lock %q may still write its entry; start bakeryd there, then remove it",
 					api.ErrUnavailable, name)
 			}
 		}
@@ -106,7 +104,7 @@ func (d *Daemon) removable(ctx context.Context, name string) (e layout.Entry, er
 	return e, err
 }
 
-// awaitRemoval waits until a lock was removed.
+// awaitRemoval blocks until the lock is removed.
 func (lk *lock) awaitRemoval(ctx context.Context, w *waiter) error {
 	var err error
 	select {
@@ -123,12 +121,12 @@ func (lk *lock) awaitRemoval(ctx context.Context, w *waiter) error {
 	return (<-w.result).err
 }
 
-// tryDrain is how long who would not wait waits for those who came in the very
-// moment to notice.
+// tryDrain is how long a removal with try waits for hosts that claimed the lock at the same moment
+// to see the mark and withdraw.
 const tryDrain = time.Second
 
-// remove removes the lock for the client whose turn it is. The hold is over
-// then, unless the client is refused before anything was begun.
+// remove removes the lock for the client in front. over reports that the hold has ended. It has not
+// if the client was refused before anything was written.
 func (t *tenure) remove() (over bool, err error) {
 	lk, w := t.lk, t.remover
 	t.remover = nil
@@ -156,16 +154,15 @@ func (t *tenure) remove() (over bool, err error) {
 	return true, nil
 }
 
-// completeRemoval removes the lock, which nobody is let into any more: a host
-// that died in the midst of removing it may yet clear its entry. Whoever waits
-// makes it anew.
+// completeRemoval removes a lock whose entry a dead host may still clear. No client is granted it
+// any more. Clients that wait create it again.
 func (lk *lock) completeRemoval() error {
-	if lk.m.Mode() != layout.Exclusive { // two who share it would be in each other's way
+	if lk.m.Mode() != layout.Exclusive { // two shared holders would wait for each other
 		_, err := lk.protocol(lk.m.Release(), func() bool { return true })
 		return err
 	}
-	if lk.warn.Allow() {
-		lk.d.log.Warn("completing the removal of a lock, which a host that is dead had begun", "lock", lk.entry.Name, "number", lk.entry.Lock)
+	if lk.warn.allow() {
+		lk.d.log.Warn("completing the removal of a lock that a dead host began", "lock", lk.entry.Name, "number", lk.entry.Lock)
 	}
 	began := time.Now()
 	a, err := lk.removal(func() bool {
@@ -177,7 +174,7 @@ func (lk *lock) completeRemoval() error {
 		return err
 	case a.Outcome != bakery.Removed:
 		lk.refuse(api.ErrBusy, func(w *waiter) bool { return w.req.Try })
-		if !lk.pause(lk.d.retry()) { // the entry may have to be written by somebody else first
+		if !lk.pause(lk.d.retry()) { // another host may have to write the entry first
 			return api.ErrLeaseLost
 		}
 		return nil
@@ -188,29 +185,30 @@ func (lk *lock) completeRemoval() error {
 	return errSuperseded
 }
 
-// removal has the machine remove the lock, which nobody of this host is inside
-// of any more. After it the machine does not hold.
+// removal has the machine remove the lock, which no local client holds. After it the machine does
+// not hold the lock.
 func (lk *lock) removal(wanted func() bool) (bakery.Action, error) {
-	lk.letGo() // who was inside before: the remover has it now
+	lk.letGo() // the holders before: the remover has the lock now
 	a, err := lk.protocol(lk.m.Remove(), wanted)
 	switch {
 	case err != nil:
 	case a.Outcome == bakery.Removed:
 		lk.d.note(events.Event{Kind: events.Removed, Lock: lk.entry.Name})
 		lk.d.log.Info("lock removed", "lock", lk.entry.Name, "number", lk.entry.Lock)
-	case a.Outcome == bakery.Busy && !lk.pause(rand.N(lk.d.retry())): // two removers who gave way are not to meet again
+	// two removers that gave way must not collide again
+	case a.Outcome == bakery.Busy && !lk.pause(rand.N(lk.d.retry())):
 		err = api.ErrLeaseLost
 	}
 	return a, err
 }
 
-// condemned tells whether a host that shows a removal, or whose slot may hide
-// one, has made it known that it clears the entry. If it is dead the write may
-// land at any time. Such an intent comes after the mark, and goes before it. One
-// that stays unreadable may be such a one: to remove the lock is always safe.
+// condemned reports whether a host that shows a removal, or whose slot may hide one, intends to
+// clear the entry. If it is dead, that write may land at any time. Such an intent is written after
+// the mark and removed before it. An intent that stays unreadable may be such a one: removing the
+// lock is always safe.
 func (lk *lock) condemned() (found bool, err error) {
 	if lk.entry == lockspace.DirectoryEntry {
-		return false, nil // which nobody removes
+		return false, nil // which is never removed
 	}
 	for n, v := range lk.area.views {
 		if n+1 == lk.area.host || v.Readable && v.Slot.Creation <= lk.entry.Creation {
@@ -239,8 +237,8 @@ func (lk *lock) condemned() (found bool, err error) {
 	return found, nil
 }
 
-// mayClear reports whether a host whose intent is unreadable may be about to clear the entry. Of one that is gone
-// nothing is under way (see [member.gone]); but it may have left half of the entry.
+// mayClear reports whether a host with an unreadable intent may be about to clear the entry. A host
+// that is gone has no write in flight (see [member.gone]), but it may have torn the entry.
 func (lk *lock) mayClear(host int, unreadable error) (bool, error) {
 	gone, err := lk.d.mem.gone(host, unreadable)
 	if err != nil || !gone {
@@ -254,15 +252,15 @@ func (lk *lock) mayClear(host int, unreadable error) (bool, error) {
 	return !whole, err
 }
 
-// stale tells whether the entry is older than what this very incarnation has
-// left in its slot by removing the lock. The machine does not judge its own slot.
+// stale reports whether the entry is older than what this incarnation left in its own slot by a
+// removal. The machine does not judge its own slot.
 func (lk *lock) stale() bool {
 	own := lk.area.own
 	return lk.area.known && own.Incarnation == lk.area.mine && own.Creation > lk.m.OwnSlot().Creation
 }
 
-// clearEntry clears the directory entry, until that is durable. The driver
-// goes on with what others have for it to do.
+// clearEntry clears the directory entry and retries until that is durable. Meanwhile it runs the
+// driver's tasks.
 func (lk *lock) clearEntry(creation uint64) error {
 	done := make(chan error, 1)
 	lk.d.drivers.Go(func() { done <- lk.clear(creation) })
@@ -280,7 +278,7 @@ func (lk *lock) clearEntry(creation uint64) error {
 	}
 }
 
-// clear makes an entry a free one, under the internal lock.
+// clear makes the entry a free one, under the directory's lock.
 func (lk *lock) clear(creation uint64) error {
 	d, e := lk.d, lk.entry
 	failing := lk.dev.series(d.sb.Geometry.Entry(e.Lock))
@@ -290,11 +288,12 @@ func (lk *lock) clear(creation uint64) error {
 			if err := d.carryOut(guard); err != nil {
 				return err
 			}
-			// One that cannot be read is this lock's: its remover holds it.
+			// An unreadable entry is this lock's: its remover holds the lock.
 			if now, err := d.dir.on(guard.dev).read(e.Lock); err == nil && now != e {
-				return nil // cleared already, by the host that died removing it
+				return nil // cleared already, by the host that died during the removal
 			}
-			// Who restored it while this host waited for the lock may yet write it.
+			// A host that restored the entry while this host waited for the lock may still write
+			// it.
 			intents, err := d.intents(guard.dev)
 			if err != nil {
 				return err
@@ -311,8 +310,9 @@ func (lk *lock) clear(creation uint64) error {
 			return err
 		case d.stopping():
 			return errStopped
-		case !errors.Is(err, api.ErrDamaged) && !errors.Is(err, api.ErrUnavailable): // of the device
-			failing.begin() // the time that the try waited for other hosts does not count
+		case !errors.Is(err, api.ErrDamaged) && !errors.Is(err, api.ErrUnavailable):
+			// An error of the device. The time that the try waited for other hosts does not count.
+			failing.begin()
 			failing.failed(err)
 		}
 		d.log.Warn("clearing a directory entry failed, retrying", "lock", e.Name, "number", e.Lock, "err", err)

@@ -14,43 +14,44 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Requests: somebody wants a lock that others hold, and tells them so by the
-// disk. The host that is asked to writes a request into its own slot of the
-// lock, where the hosts that hold it look now and then, as long as one of
-// their clients wants to know. Nobody has to do anything about it.
+// Requests: a client wants a lock that others hold and notifies the holders through the disk. Its
+// host writes a request into its own slot of the lock. The hosts that hold the lock read the slots
+// every lookForRequests, while one of their clients listens. No holder has to react.
 //
-// A request names the highest ticket of the holders, and is for every hold by
-// that or a lower one: so it means nothing to those that come later, and stays
-// where it is until the next takes its place.
+// A request names the highest ticket of the holders and addresses every hold of that ticket or a
+// lower one. Therefore it means nothing to later holds, and stays in the slot until the next
+// request replaces it.
 
-// Requested tells a holder that its lock is wanted.
+// Requested notifies a holder that another client requests its lock.
 type Requested struct {
-	Host     int    // where it is wanted
-	HostName string // empty if it is not known
-	Message  string // at most layout.MaxRequest bytes of text without control characters; may be empty
+	Host     int    // of the requesting client
+	HostName string // empty if not known
+	// at most layout.MaxRequest bytes of text without control characters; may be empty
+	Message string
 }
 
-// Asked is a holder of a lock that was asked for it.
+// Asked is a holder that was sent a request.
 type Asked struct {
-	Host     int           `json:"host"`
-	HostName string        `json:"host_name"`
-	Token    layout.Ticket `json:"token"` // of a client of this host; of others the ticket that their tokens are of
+	Host     int    `json:"host"`
+	HostName string `json:"host_name"`
+	// of a client of this host; for another host, the ticket that its clients' tokens belong to
+	Token layout.Ticket `json:"token"`
 }
 
-// maxUnread is how many requests are kept for a client that has yet to read them.
+// maxUnread is the number of requests kept for a client that did not read them yet.
 const maxUnread = 4
 
-// unsettledFor is how long a slot is read again that may be about to show a
-// hold: it does when the hold has lasted a while.
+// unsettledFor is how long a slot that may be about to show a hold is read again. A hold is shown
+// after settleAfter.
 const unsettledFor = 10 * settleAfter
 
-// lookForRequests is how often a holder's host looks for them.
+// lookForRequests returns the interval at which a holder's host reads the slots for requests.
 func lookForRequests(lease time.Duration) time.Duration { return min(time.Second, lease/6) }
 
-// Request asks those who hold a lock for it. The message is for them: at most
-// layout.MaxRequest bytes of UTF-8 without control characters. It returns whom
-// it has asked when that is durable: one of another host hears of it within a
-// second or a sixth of the lease, if it wants to know.
+// Request asks the holders of a lock for it. The message is shown to them: at most
+// layout.MaxRequest bytes of UTF-8 without control characters. It returns the holders once the
+// request is durable. A holder of another host that listens is notified within a second or a sixth
+// of the lease.
 //
 // It returns ErrInvalid, ErrNoLock, ErrFree, ErrUnavailable, ErrDamaged, an
 // error of the device, or the cause of ctx's end.
@@ -91,10 +92,10 @@ func (d *Daemon) request(ctx context.Context, name, message string) ([]Asked, er
 	}
 }
 
-// lastMoment is before the last time that a request can have: one of then is no host's.
+// lastMoment is the last time after which a request is not dated later than the one before.
 var lastMoment = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// ask writes a request into the own slot, whatever that shows.
+// ask writes a request into the own slot, in whatever phase that is.
 func (lk *lock) ask(asked []Asked, message string) error {
 	var ticket layout.Ticket
 	for _, a := range asked {
@@ -103,23 +104,24 @@ func (lk *lock) ask(asked []Asked, message string) error {
 	err := lk.do(func() error {
 		err := lk.publish(func(own *layout.Slot) {
 			at := time.Now().UTC().Truncate(time.Microsecond)
-			if before := own.Request.At; !at.After(before) && before.Before(lastMoment) { // by its time it is told from the one before
+			// the time distinguishes a request from the one before
+			if before := own.Request.At; !at.After(before) && before.Before(lastMoment) {
 				at = before.Add(time.Microsecond)
 			}
 			own.Request = layout.Request{Ticket: ticket, At: at, Message: message}
 		})
-		lk.lookout.next = time.Now() // clients of this host hear of it at once
+		lk.lookout.next = time.Now() // notify clients of this host immediately
 		return err
 	})
 	if err == nil {
 		lk.d.note(events.Event{Kind: events.Wanted, Lock: lk.entry.Name, Token: ticket, ByHost: lk.d.mem.id(), ByHostName: lk.d.mem.ids.Name, Reason: message})
-		lk.d.log.Info("asked for a lock", "lock", lk.entry.Name, "token", ticket, "holders", len(asked), "message", message)
+		lk.d.log.Info("lock requested", "lock", lk.entry.Name, "token", ticket, "holders", len(asked), "message", message)
 	}
 	return err
 }
 
-// holding returns who holds a lock: other hosts by what their slots show, the
-// clients of this one.
+// holding returns the holders of a lock: other hosts as their slots show it, and the clients of
+// this host.
 func (d *Daemon) holding(ctx context.Context, e layout.Entry) ([]Asked, error) {
 	for give := time.Now().Add(unsettledFor); ; {
 		asked, unsettled, err := d.holdingNow(e)
@@ -132,15 +134,15 @@ func (d *Daemon) holding(ctx context.Context, e layout.Entry) ([]Asked, error) {
 	}
 }
 
-// holdingNow judges one read of the slots. It is unsettled while somebody may
-// be inside who does not show it yet: by the fast path as choosing, by a turn
-// that has just come as waiting. A slot that is being written cannot be read.
+// holdingNow evaluates one read of the slots. It is unsettled while a host may be inside that does
+// not show it yet: as choosing after the fast path, or as waiting when it has just been admitted. A
+// slot may also be unreadable because it is being written.
 func (d *Daemon) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err error) {
 	slots, bad, err := d.readSlots(d.dev, e.Lock)
 	if err != nil {
 		return nil, false, err
 	}
-	current, _, err := d.mem.readHosts() // after the slots, of which it tells those that are void
+	current, _, err := d.mem.readHosts() // after the slots, to determine which are void
 	if err != nil {
 		return nil, false, err
 	}
@@ -174,14 +176,13 @@ func (d *Daemon) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err 
 	return asked, unreadable || choosing || waiting && len(asked) == 0, nil
 }
 
-// lookout looks for requests during one hold of the lock on the disk.
+// lookout is the state of reading requests during one hold of the lock on the disk.
 type lookout struct {
 	next  time.Time
-	heard map[int]layout.Request // by host: the last one that clients were told of
+	heard map[int]layout.Request // by host: the last one that clients were notified of
 }
 
-// nextLook is when the slots are to be looked at for requests: never, if
-// nobody wants to know.
+// nextLook returns a timer for the next read of requests; due is nil if no client listens.
 func (lk *lock) nextLook() (due <-chan time.Time, stop func()) {
 	if !lk.listening() {
 		return nil, func() {}
@@ -190,15 +191,15 @@ func (lk *lock) nextLook() (due <-chan time.Time, stop func()) {
 	return t.C, func() { t.Stop() }
 }
 
-// look tells the clients inside of the requests that their ticket has not
-// heard of. A host that is dead by now has asked all the same. Whoever is let
-// in afterwards by the same ticket is not told again what its predecessor was.
+// look notifies the local holders of requests that are new to their ticket. Requests of hosts that
+// have died since count, too. A holder that is granted the same ticket later does not get the
+// requests that the holder before it got.
 func (lk *lock) look() {
 	lk.lookout.next = time.Now().Add(lookForRequests(lk.d.sb.Lease))
 	slots, bad, err := lk.d.readSlots(lk.dev, lk.entry.Lock)
 	if err != nil {
-		if lk.warn.Allow() {
-			lk.d.log.Warn("looking for requests failed, retrying", "lock", lk.entry.Name, "err", err)
+		if lk.warn.allow() {
+			lk.d.log.Warn("reading requests failed, retrying", "lock", lk.entry.Name, "err", err)
 		}
 		return
 	}
@@ -217,17 +218,17 @@ func (lk *lock) look() {
 				lk.lookout.heard = map[int]layout.Request{}
 			}
 			lk.lookout.heard[s.Host] = r
-			if s.Host != lk.d.mem.id() { // else it was noted as it was asked
+			if s.Host != lk.d.mem.id() { // else it was recorded when it was made
 				lk.d.note(events.Event{Kind: events.Wanted, Lock: lk.entry.Name, Token: lk.m.Token(),
 					ByHost: told.Host, ByHostName: told.HostName, Reason: told.Message})
 			}
-			lk.d.log.Info("lock wanted, its holder is told", "lock", lk.entry.Name, "token", lk.m.Token(),
+			lk.d.log.Info("lock requested, notifying its holder", "lock", lk.entry.Name, "token", lk.m.Token(),
 				"by_host_id", told.Host, "by_host_name", told.HostName, "message", told.Message)
 		}
 	}
 }
 
-// listening tells whether a client inside wants to know of requests.
+// listening reports whether a local holder wants to receive requests.
 func (lk *lock) listening() bool {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
@@ -238,8 +239,7 @@ func (r *Request) listening() bool {
 	return r.OnRequest != nil && (r.session == nil || r.session.listening())
 }
 
-// requested tells every client inside that wants to know; false if none does
-// any more.
+// requested notifies every local holder that listens. It returns false if none does.
 func (lk *lock) requested(r Requested) (told bool) {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
@@ -252,26 +252,26 @@ func (lk *lock) requested(r Requested) (told bool) {
 	return told
 }
 
-// listening tells whether the client wants to know of requests, and is there.
+// listening reports whether the client is connected and wants to receive requests.
 func (s *session) listening() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listens && s.follower != nil
 }
 
-// listen notes whether a client that has come back wants to know of requests.
-// The journal does not keep that.
+// listen records whether a client that has returned wants to receive requests. The handover file
+// does not keep that.
 func (s *session) listen(want bool) {
 	s.mu.Lock()
 	s.listens = want
 	s.mu.Unlock()
 	if s.decided() && s.hold != nil {
-		s.hold.lk.signal() // the driver is to look
+		s.hold.lk.signal() // for the driver to read requests
 	}
 }
 
-// requested keeps a request for the client, in place of the oldest if it reads
-// none. It does not block.
+// requested keeps a request for the client. It replaces the oldest one if the client reads none. It
+// does not block.
 func (s *session) requested(r Requested) {
 	for {
 		select {
@@ -299,12 +299,12 @@ type requestRequest struct {
 
 func (r *requestRequest) lockName() string { return r.Name }
 
-// requestAnswer tells who was asked.
+// requestAnswer lists the holders that were sent the request.
 type requestAnswer struct {
 	Asked []Asked `json:"asked"`
 }
 
-// askPatience is how long a request may take to be written.
+// askPatience limits how long a request may take to be written.
 const askPatience = 30 * time.Second
 
 func (s *Server) request(d *Daemon, w http.ResponseWriter, r *http.Request) {

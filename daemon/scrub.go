@@ -11,15 +11,17 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// A slot that cannot be read is in everybody's way, and only its owner may write it; a directory entry, only who knows
-// it. An idle host does not read its own slots for that: who is held up complains in its host record (package lease,
-// complain.go), and whom it concerns looks there. What this host holds or waits for it looks at by itself, now and
-// then, and at all of its slots once, a while after it has joined: they may have gone bad while nobody was there.
+// An unreadable slot blocks all hosts, and only its owner may rewrite it; a directory entry, only a
+// host that knows it. An idle host does not read its own slots for that. Instead a blocked host
+// complains in its host record (package lease, complain.go), and the host concerned checks that
+// slot. A host checks what it holds or waits for by itself, every half lease. It checks all of its
+// slots once, half a lease after it has joined, because they may have become unreadable while it
+// was away.
 
-// scanInstead is how many directory entries are read one by one, rather than all of the directory.
+// scanInstead is the number of directory entries above which the whole directory is read instead.
 const scanInstead = 32
 
-// keepSlots looks at own slots and directory entries when there is a reason to.
+// keepSlots checks own slots and directory entries when there is a reason to.
 func (d *Daemon) keepSlots() {
 	first := time.NewTimer(d.sb.Lease / 2)
 	defer first.Stop()
@@ -45,9 +47,9 @@ func (d *Daemon) keepSlots() {
 	}
 }
 
-// scrub looks at the own slot in every lock, and has it rewritten if it has gone bad. Slots of removed locks count too. It
-// tells whether that was all: what a bakeryd before this one has left where the entry is damaged is let go once somebody
-// has restored that.
+// scrub checks the own slot in every lock, also in removed ones, and has it rewritten if it is
+// unreadable. It reports whether that was all. Where the entry is damaged, a slot that an earlier
+// bakeryd of this host left is released once a host has restored the entry.
 func (d *Daemon) scrub() (all bool) {
 	s, err := d.dir.scan()
 	if err != nil {
@@ -68,7 +70,7 @@ func (d *Daemon) scrub() (all bool) {
 	return len(left) == 0
 }
 
-// leftIn tells whether this host takes part in a lock that it does not know of.
+// leftIn reports whether this host takes part in a lock that is not in d.locks.
 func (d *Daemon) leftIn(lock int) bool {
 	d.mu.Lock()
 	known := d.locks[lock] != nil
@@ -84,7 +86,8 @@ func (d *Daemon) ownSlotIn(dev blockdev.Device, lock int) (bakery.View, error) {
 	return newArea(dev, d.sb.Space(), lock, d.mem.id()).readOne(d.mem.id())
 }
 
-// heed looks at what others cannot read. What they say costs a read or two for each complaint, and no more.
+// heed checks the records that other hosts complain of. Each complaint costs a read or two, and no
+// more.
 func (d *Daemon) heed(complaints []layout.Complaint) {
 	var entries []int
 	for _, c := range complaints {
@@ -102,7 +105,7 @@ func (d *Daemon) heed(complaints []layout.Complaint) {
 	d.mendEntries(d.damagedAmong(entries))
 }
 
-// scrubNumber looks at the own slot in a lock of which only the number is known.
+// scrubNumber checks the own slot in a lock of which only the number is known.
 func (d *Daemon) scrubNumber(lock int) {
 	d.mu.Lock()
 	lk := d.locks[lock]
@@ -116,8 +119,9 @@ func (d *Daemon) scrubNumber(lock int) {
 	}
 }
 
-// refill writes the own slot if it is all zeroes where nothing is wanted of the lock. Somebody is held up by it, so it was
-// seen written: it was zeroed since, and does not count as idle for who knows that (area.view).
+// refill writes the own slot if it is all zeroes while no client uses the lock. Another host
+// complained of it, so it was seen written and was zeroed since. A host that knows that does not
+// take it for idle (area.view).
 func (d *Daemon) refill(number int) {
 	v, err := d.ownSlotIn(d.awaited(number, ""), number)
 	if err != nil || !v.Readable || v.Slot != (bakery.Slot{}) {
@@ -140,16 +144,17 @@ func (d *Daemon) refill(number int) {
 	d.drivers.Go(func() {
 		_ = lk.do(func() error {
 			if lk.m.Attached() && lk.m.OwnSlot().Phase != layout.Idle {
-				return nil // others may have passed by that: see intact
+				return nil // other hosts may have entered by that: see intact
 			}
 			return lk.publish(func(*layout.Slot) {})
 		})
 	})
 }
 
-// scrubOne has the driver of a lock look at the own slot; a lock that is not in use gets one only if the slot is bad.
-// blocking says that the slot blocks another host. Only then a lock in quarantine is looked at, and a read that fails or
-// hangs counts as stuck: that host would wait for the whole pause.
+// scrubOne has the driver of a lock check the own slot. A lock that is not in use gets a driver
+// only if the slot is bad. blocking says that the slot blocks another host. Only then it checks a
+// lock in quarantine, and a read that fails or hangs counts as stuck: that host would wait for the
+// whole pause.
 func (d *Daemon) scrubOne(e layout.Entry, blocking bool) {
 	dev := d.dev
 	if blocking {
@@ -165,7 +170,7 @@ func (d *Daemon) scrubOne(e layout.Entry, blocking bool) {
 		if err != nil && !blocking || v.Readable && (v.Slot.Incarnation != d.mem.incarnation() || v.Slot.Phase == layout.Idle) {
 			return
 		}
-		if e.Lock != lockspace.DirectoryLock { // it may have been removed since
+		if e.Lock != lockspace.DirectoryLock { // the lock may have been removed since
 			if e, err = d.dir.read(e.Lock); err != nil {
 				return
 			}
@@ -181,13 +186,14 @@ func (d *Daemon) scrubOne(e layout.Entry, blocking bool) {
 	}
 }
 
-// lookAtBlocking has the driver look at the own slot, for which another host waits until it was read.
+// lookAtBlocking has the driver check the own slot. Until it was read, it counts as blocking
+// another host.
 func (lk *lock) lookAtBlocking() {
 	lk.area.part.Store(true)
 	lk.lookAtOwn()
 }
 
-// lookAtOwn has the driver look at the own slot.
+// lookAtOwn has the driver check the own slot.
 func (lk *lock) lookAtOwn() {
 	lk.mu.Lock()
 	lk.scrub = true
@@ -195,8 +201,9 @@ func (lk *lock) lookAtOwn() {
 	lk.mu.Unlock()
 }
 
-// lookAtBusy looks at the own slots and the entries of the locks that this host holds or waits for. Who holds a lock
-// is the last who is certain to know its entry. The others give back memory.
+// lookAtBusy checks the own slots and the entries of the locks that this host holds or waits for. A
+// host that holds a lock is the last that knows its entry for certain. The memory of idle locks is
+// freed.
 func (d *Daemon) lookAtBusy() {
 	var busy []*lock
 	d.mu.Lock()
@@ -221,7 +228,7 @@ func (d *Daemon) lookAtBusy() {
 	d.mendEntries(d.damagedAmong(entries))
 }
 
-// damagedAmong returns those of some locks whose entries this host may know and cannot read.
+// damagedAmong returns the numbers of the locks with unreadable entries that this host may know.
 func (d *Daemon) damagedAmong(numbers []int) (damaged []int) {
 	if len(numbers) > scanInstead {
 		s, err := d.dir.scan()
@@ -241,7 +248,8 @@ func (d *Daemon) damagedAmong(numbers []int) (damaged []int) {
 	return damaged
 }
 
-// knownEntry returns the lock of a number that this host has used, and whose entry it knows for that; else nil.
+// knownEntry returns the lock of a number if this host has used it and therefore knows its entry;
+// else nil.
 func (d *Daemon) knownEntry(number int) *lock {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -251,7 +259,8 @@ func (d *Daemon) knownEntry(number int) *lock {
 	return nil
 }
 
-// complain tells the owner of a slot that somebody here is held up by it; of host 0, the owners of all.
+// complain requests repair of a slot that blocks this host, in its host record; of all unreadable
+// slots if host is 0.
 func (lk *lock) complain(host int) {
 	for i, v := range lk.area.views {
 		if !v.Readable && i+1 != lk.area.host && (host == 0 || host == i+1) {
@@ -260,8 +269,9 @@ func (lk *lock) complain(host int) {
 	}
 }
 
-// complainOfEntries tells whoever knows these entries that somebody here is held up by them; certain if nobody can be
-// writing them. Of very many it names others each time. Whoever knows them may be this host.
+// complainOfEntries requests repair of these entries from the hosts that know them, this one
+// included. certain means that no host can be writing them. If there are very many, each call names
+// others.
 func (d *Daemon) complainOfEntries(numbers []int, certain bool) {
 	if len(numbers) == 0 {
 		return

@@ -201,7 +201,7 @@ func (c *client) removes(s subject) error {
 	}
 	// A host that died while it created the lock may still write its entry: the error names this
 	// limit.
-	if errors.Is(err, api.ErrNoLock) || err != nil && strings.Contains(err.Error(), "may yet write its entry") {
+	if errors.Is(err, api.ErrNoLock) || err != nil && strings.Contains(err.Error(), "may still write its entry") {
 		return nil
 	}
 	if st := c.w.standing; err == nil { // the lock is gone, so all waits to remove it end
