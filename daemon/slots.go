@@ -11,12 +11,11 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// slotTries is how often a slot is read that may be being written.
+// slotTries is how often an unreadable slot is read, because it may be being written.
 const slotTries = 10
 
-// readSlots reads the slots of a lock beside its driver, for what else they
-// tell than the protocol needs. The slot of host i is slots[i-1], or bad[i-1]
-// says why it cannot be read.
+// readSlots reads the slots of a lock outside its driver, for the fields that the protocol does not
+// need. The slot of host i is slots[i-1]; bad[i-1] is the error if it is unreadable.
 func (d *Daemon) readSlots(dev blockdev.Device, lock int) (slots []layout.Slot, bad []error, err error) {
 	g, n := d.sb.Geometry, max(d.mem.highest(), d.mem.id())
 	buf := lockspace.Pool.Get(n * g.Stride)
@@ -33,9 +32,9 @@ func (d *Daemon) readSlots(dev blockdev.Device, lock int) (slots []layout.Slot, 
 	return slots, bad, nil
 }
 
-// readAllSlots reads every slot of a lock, if need be again for a while: one
-// that cannot be read may be being written. Each is as it was at some time
-// since the call. It returns ErrUnreadable, naming the host.
+// readAllSlots reads every slot of a lock, and unreadable ones up to slotTries times, because they
+// may be being written. Each slot is as it was at some time since the call. It returns
+// ErrUnreadable, naming the host.
 func (d *Daemon) readAllSlots(ctx context.Context, lock int) ([]layout.Slot, error) {
 	var whole []layout.Slot
 	missing := map[int]error{}

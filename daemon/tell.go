@@ -8,19 +8,18 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/handover"
 )
 
-// Who has a lock by a link, or waits for one, is told by one goroutine for all
-// of a daemon what comes between the answers: renewals and the end of the
-// lease, places, requests and changes of mode. It does no IO on the device, and
-// waits for nobody who does.
+// One goroutine per daemon notifies all clients that hold a lock or wait for one by a link. It
+// sends what comes between the answers: renewals and the end of the lease, places, requests and
+// changes of mode. It does no IO on the device and waits for no goroutine that does.
 
-// tellPause gathers what there is to tell but the end of the lease. Most of
-// those who wait have the lock by then, and never hear of their place.
+// tellPause is the time for which notifications except the end of the lease are gathered. Most
+// waiting clients have the lock by then and are never sent their place.
 const tellPause = 20 * time.Millisecond
 
-// telling is which sessions there is something to tell of.
+// telling is the list of sessions with something to notify of.
 type telling struct {
-	once sync.Once     // begins it
-	wake chan struct{} // takes one
+	once sync.Once     // starts the goroutine
+	wake chan struct{} // has room for one
 
 	mu  sync.Mutex // guards due
 	due []*session
@@ -28,10 +27,10 @@ type telling struct {
 
 func newTelling() telling { return telling{wake: make(chan struct{}, 1)} }
 
-// linked tells whether the client follows by a link. It is called with mu held.
+// linked reports whether the client follows by a link. Called with mu held.
 func (s *session) linked() bool { return s.follower != nil && s.follower.link != nil }
 
-// tellSoon has the client told how things are. It is called with mu held.
+// tellSoon schedules a notification of the client. Called with mu held.
 func (s *session) tellSoon() {
 	if s.stale {
 		return
@@ -47,7 +46,7 @@ func (s *session) tellSoon() {
 	}
 }
 
-// tellLinks has those told who follow by links, from now on.
+// tellLinks starts the goroutine that notifies the clients that follow by links.
 func (ss *sessions) tellLinks() {
 	ss.telling.once.Do(func() { ss.tasks.Go(ss.tell) })
 }
@@ -68,7 +67,7 @@ func (ss *sessions) tell() {
 			m = mem.moments()
 			ss.tellHolders(func(l *link, f *follower) {
 				l.tellRenewal(f, ss.d.clock.Now(), m.deadline)
-				l.tellNews(f, f.session) // if it did not listen as that came
+				l.tellNews(f, f.session) // in case its client did not listen when that came
 			})
 		case <-drained:
 			drained = nil
@@ -81,7 +80,7 @@ func (ss *sessions) tell() {
 					told = append(told, f.session)
 				}
 			})
-			for _, s := range told { // a log may block
+			for _, s := range told { // writing to a log may block
 				ss.d.log.Warn("lock lost", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID, "err", s.hold.Err())
 			}
 		case <-ss.d.ended:
@@ -90,7 +89,7 @@ func (ss *sessions) tell() {
 	}
 }
 
-// tellHolders tells all who hold by a link.
+// tellHolders calls say for all clients that hold a lock by a link.
 func (ss *sessions) tellHolders(say func(*link, *follower)) {
 	held, _ := ss.holding()
 	for _, s := range held {
@@ -100,7 +99,7 @@ func (ss *sessions) tellHolders(say func(*link, *follower)) {
 	}
 }
 
-// linkFollower returns who follows, if it does so by a link.
+// linkFollower returns the follower if it follows by a link, else nil.
 func (s *session) linkFollower() *follower {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +120,8 @@ func (ss *sessions) tellDue() {
 	}
 }
 
-// tellNow tells the client of its place, or of what has happened to its hold.
-// The journal has the place before: a client that knows of it comes back to it.
+// tellNow notifies the client of its place, or of what happened to its hold. The handover file has
+// the place first: a client that knows of its place can return to it.
 func (s *session) tellNow() {
 	s.mu.Lock()
 	s.stale = false
@@ -158,13 +157,13 @@ func (s *session) tellNow() {
 	case !decided:
 	case s.hold != nil && !f.link.tellNews(f, s):
 		s.mu.Lock()
-		s.tellSoon() // it is just being told of the grant
+		s.tellSoon() // the grant is just being sent
 		s.mu.Unlock()
 	}
 }
 
-// Each of these does nothing where the link is not f's any more, or where it
-// was not told of the grant yet: that tells how things are by then.
+// Each of these does nothing if the link is not f's any more, or before the grant was sent: the
+// grant shows the state by then.
 
 func (l *link) tellPlace(f *follower, p place, lease time.Duration) {
 	l.mu.Lock()
@@ -183,7 +182,7 @@ func (l *link) warn(f *follower, warning string) {
 	}
 }
 
-// tellNews is false if the grant is yet to be told.
+// tellNews sends changes of mode and requests. It returns false if the grant was not sent yet.
 func (l *link) tellNews(f *follower, s *session) bool {
 	mode, changes := s.hold.modeAndChanges()
 	l.mu.Lock()
@@ -230,8 +229,8 @@ func (l *link) tellDrained(f *follower, d *Daemon) {
 	}
 }
 
-// tellLost also sees to it that who does not go by the time that other hosts
-// may have the lock anyway is not waited for any longer (serveLost).
+// tellLost also sets a deadline for the client to leave. It is the time after which other hosts may
+// have the lock (serveLost).
 func (l *link) tellLost(f *follower) bool {
 	h, d := f.session.hold, f.session.all.d
 	deadline := d.mem.moments().deadline
@@ -242,6 +241,7 @@ func (l *link) tellLost(f *follower) bool {
 	}
 	e := api.Event{Kind: api.Lost, Message: h.Err().Error()}.Until(d.clock.Now(), deadline)
 	l.put(&e)
-	_ = l.conn.SetReadDeadline(time.Now().Add(max(0, deadline+d.times().Margin()-d.clock.Now()))) // fails only once closed
+	// fails only once closed
+	_ = l.conn.SetReadDeadline(time.Now().Add(max(0, deadline+d.times().Margin()-d.clock.Now())))
 	return true
 }

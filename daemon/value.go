@@ -14,30 +14,30 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Value is what a lock's holder left for others to read. It survives its
-// writer: layout/FORMAT.md says which of the slots' values it is.
+// Value is what a holder of a lock left for others to read. It survives its writer:
+// layout/FORMAT.md defines which of the slots' values it is.
 type Value struct {
-	Name     string        `json:"name"`
-	Value    []byte        `json:"value"`     // nil: there is none
-	Token    layout.Ticket `json:"token"`     // under which it was written, or cleared; 0: never
-	Host     int           `json:"host"`      // who did that; 0: nobody
-	HostName string        `json:"host_name"` // of who has that id now; empty if unknown
+	Name  string `json:"name"`
+	Value []byte `json:"value"` // nil if none
+	// token under which it was written or cleared; 0 if never
+	Token    layout.Ticket `json:"token"`
+	Host     int           `json:"host"`      // host that did that; 0 if none
+	HostName string        `json:"host_name"` // of the host that has that id now; empty if unknown
 }
 
-// SetValue sets the value of the lock, of at most layout.MaxValue bytes; an
-// empty one clears it. It is durable when SetValue returns. Only who has the
-// lock alone may set it.
+// SetValue sets the value of the lock, of at most layout.MaxValue bytes; an empty one clears it. It
+// returns once the value is durable. Only an exclusive holder may set it.
 //
-// It returns ErrInvalid, ErrLost, ErrLeaseLost, or the cause of ctx's end: then
-// the value may be set yet.
+// It returns ErrInvalid, ErrLost, ErrLeaseLost, or the cause of ctx's end. In the last case the
+// value may still be set.
 func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 	if err := layout.ValidateValue(value); err != nil {
 		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
-	if h.lk.entry.Lock == lockspace.DirectoryLock { // there values are intents
-		return fmt.Errorf("%w: the internal lock has no value", api.ErrInvalid)
+	if h.lk.entry.Lock == lockspace.DirectoryLock { // whose values are intents
+		return fmt.Errorf("%w: the directory's lock has no value", api.ErrInvalid)
 	}
-	value = bytes.Clone(value) // the caller may go before the driver is through
+	value = bytes.Clone(value) // the caller may return before the driver is done
 	return h.change(ctx, func(t *tenure) error {
 		if t.mode != layout.Exclusive {
 			return fmt.Errorf("%w: lock %q is held shared, and its value is set by exclusive holders", api.ErrInvalid, t.lk.entry.Name)
@@ -46,8 +46,8 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 	})
 }
 
-// Value reads the value of a lock from the disk. It begins after the call, so
-// it returns what was set before that, or later.
+// Value reads the value of a lock from the disk. The read begins after the call, so it returns what
+// was set before the call, or later.
 //
 // It returns ErrInvalid, ErrNoLock, ErrUnreadable if a slot that may have a
 // later value stays unreadable, ErrDamaged, ErrUnavailable, or the cause of
@@ -57,12 +57,12 @@ func (d *Daemon) Value(ctx context.Context, name string) (Value, error) {
 		return Value{}, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // what is left behind ends with the read under way
+	defer cancel() // a read that is left behind ends with its IO
 	return patiently(ctx, d, func() (Value, error) { return d.readValue(ctx, name) })
 }
 
-// readValue reads the slots between two looks at the entry: what is found of
-// it before may be removed by then.
+// readValue reads the slots between two reads of the entry, because the lock may be removed
+// meanwhile.
 func (d *Daemon) readValue(ctx context.Context, name string) (Value, error) {
 	for {
 		e, err := d.lookupNow(ctx, name)
@@ -91,7 +91,7 @@ func (d *Daemon) readValue(ctx context.Context, name string) (Value, error) {
 	}
 }
 
-// latestValue is the one of the highest token.
+// latestValue returns the value with the highest token.
 func latestValue(e layout.Entry, slots []layout.Slot) Value {
 	v := Value{Name: e.Name}
 	for _, s := range slots {
@@ -102,7 +102,7 @@ func latestValue(e layout.Entry, slots []layout.Slot) Value {
 	return v
 }
 
-// HostName is for people; a record that cannot be read has none.
+// hostName returns the name of a host, for display; empty if its record is unreadable.
 func (d *Daemon) hostName(id int) string {
 	if id == 0 {
 		return ""
@@ -123,8 +123,8 @@ func (d *Daemon) hostRecord(id int) (layout.HostRecord, error) {
 	return d.sb.Space().DecodeHost(buf, id)
 }
 
-// SnapshotValue returns the value of a lock as the snapshot has it. It returns ErrInvalid,
-// ErrNoLock, or ErrUnreadable if a record that may have it is damaged.
+// SnapshotValue returns the value of a lock in the snapshot. It returns ErrInvalid, ErrNoLock, or
+// ErrUnreadable if a record that may have it is damaged.
 func SnapshotValue(s *lockspace.Snapshot, name string) (Value, error) {
 	if err := layout.ValidateLockName(name); err != nil {
 		return Value{}, fmt.Errorf("%w: %w", api.ErrInvalid, err)
