@@ -12,10 +12,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Create makes a lock for so many exclusive holders at once (0: one). One that
-// is there already, with as many, is left as it is: created is false then. It
-// returns ErrInvalid, ErrPermits, ErrFull, ErrUnavailable, ErrDamaged, or the
-// cause of ctx's end; by then nothing has changed, or the lock is being made.
+// Create creates a lock with the given number of permits (0: one). created is false if the lock
+// exists with as many permits; it is left as it is. Create returns ErrInvalid, ErrPermits, ErrFull,
+// ErrUnavailable, ErrDamaged, or the cause of ctx's end. In the last case the lock may still be
+// created.
 func (d *Daemon) Create(ctx context.Context, name string, permits int) (e layout.Entry, created bool, err error) {
 	permits = cmp.Or(permits, 1)
 	if err := d.validate(&Request{Name: name, Permits: permits}); err != nil {
@@ -26,7 +26,7 @@ func (d *Daemon) Create(ctx context.Context, name string, permits int) (e layout
 		created bool
 	}
 	m, err := patiently(ctx, d, func() (m made, err error) {
-		s, err := d.dir.scan() // what is remembered may have been removed
+		s, err := d.dir.scan() // the entry in memory may have been removed
 		if err != nil {
 			return m, err
 		}
@@ -42,7 +42,7 @@ func (d *Daemon) Create(ctx context.Context, name string, permits int) (e layout
 	return m.e, m.created, err
 }
 
-// agree tells whether a lock has the permits that are asked for; 0: any.
+// agree returns ErrPermits if a lock does not have the requested permits; 0 requests any.
 func agree(e layout.Entry, permits int) error {
 	if permits == 0 || permits == e.Permits {
 		return nil
@@ -50,8 +50,8 @@ func agree(e layout.Entry, permits int) error {
 	return fmt.Errorf("%w: lock %q has %d, asked for %d", api.ErrPermits, e.Name, e.Permits, permits)
 }
 
-// guarded does something under the lock that guards the directory. It must
-// not wait for any other lock: those who remove one wait for this one.
+// guarded calls f while this host holds the directory's lock. f must not wait for any other lock,
+// because a host that removes a lock waits for this one.
 func (d *Daemon) guarded(ctx context.Context, what string, f func(guard *lock) error) error {
 	guard, err := d.attach(lockspace.DirectoryEntry)
 	if err != nil {
@@ -71,15 +71,14 @@ func (d *Daemon) guarded(ctx context.Context, what string, f func(guard *lock) e
 	}
 	if err != nil {
 		select {
-		case d.stayed <- struct{}{}: // an intent, perhaps
+		case d.stayed <- struct{}{}: // an intent may have stayed
 		default:
 		}
 	}
 	return err
 }
 
-// create makes a lock, unless somebody else is faster. Permits that are not
-// given are one.
+// create creates a lock unless another host has just done so. Permits 0 means one.
 func (d *Daemon) create(ctx context.Context, name string, permits int) (e layout.Entry, created bool, err error) {
 	err = d.guarded(ctx, "create a lock", func(guard *lock) error {
 		e, created, err = d.createGuarded(guard, name, permits)
@@ -95,17 +94,17 @@ func (d *Daemon) createGuarded(guard *lock, name string, permits int) (e layout.
 	if err := d.carryOut(guard); err != nil {
 		return e, false, err
 	}
-	// Before the entries: an intent that is gone was carried out by then, or never is.
+	// Before the entries: an intent that is gone was carried out by then, or will never be.
 	intents, failed := d.intents(guard.dev)
 	s, err := d.dir.on(guard.dev).scan()
 	if err != nil {
 		return e, false, err
 	}
 	if e, ok := s.find(name); ok {
-		return e, false, nil // somebody was faster
+		return e, false, nil // another host was faster
 	}
-	// The name may be in what cannot be read; made anew elsewhere, two hosts
-	// could hold it at once. Nobody is writing the entry now: it is damaged.
+	// The name may be in an unreadable entry. If it were created elsewhere, two hosts could hold it
+	// at the same time. No host is writing the entry now, so it is damaged.
 	if s.damaged != nil {
 		d.complainOfEntries(s.bad, true)
 		return e, false, fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.damaged)
@@ -117,7 +116,7 @@ func (d *Daemon) createGuarded(guard *lock, name string, permits int) (e layout.
 		Name: name, Permits: max(permits, 1), Creation: d.clockNumber(),
 	})
 	if err == nil {
-		err = agree(e, permits) // it may be what a dead host was about to make
+		err = agree(e, permits) // the entry may be the one that a dead host intended
 	}
 	if err != nil {
 		return e, false, err
@@ -130,8 +129,8 @@ func (d *Daemon) createGuarded(guard *lock, name string, permits int) (e layout.
 	return e, true, nil
 }
 
-// put writes an entry, with an intent before it. If the write fails the intent
-// stays, for the write may yet land.
+// put writes an entry, after an intent. If the write fails the intent stays, because the write may
+// still land.
 func (d *Daemon) put(guard *lock, e layout.Entry) error {
 	if err := guard.intend(e); err != nil {
 		return err
@@ -142,8 +141,8 @@ func (d *Daemon) put(guard *lock, e layout.Entry) error {
 	return guard.intended()
 }
 
-// place returns the entry to write for a new lock: the very one that a dead
-// host may still write for the same name, or one that nobody else writes.
+// place returns the entry to write for a new lock: the one that a dead host may still write for the
+// same name, or one that no other host writes.
 func (d *Daemon) place(dev blockdev.Device, s *scan, intents []layout.Intent, e layout.Entry) (layout.Entry, error) {
 	at := make(map[int]layout.Entry, len(s.entries))
 	for _, o := range s.entries {
@@ -154,13 +153,13 @@ func (d *Daemon) place(dev blockdev.Device, s *scan, intents []layout.Intent, e 
 	for _, i := range intents {
 		taken[i.Lock] = true
 		e.Creation = above(e.Creation, i.Creation)
-		// One that landed late itself has no write behind it. Its place may have been given to another
-		// lock by then: that one stays.
+		// No write follows an intent that itself landed late. Its place may have been given to
+		// another lock by then; that lock stays.
 		if o := at[i.Lock]; i.Name != e.Name || !o.Free() || o.Creation >= i.Creation {
 			continue
 		}
 		if !name.Free() && name != layout.Entry(i) {
-			return e, fmt.Errorf("%w: two hosts that are dead were about to create lock %q, as numbers %d and %d; start bakeryd on one of them",
+			return e, fmt.Errorf("%w: two dead hosts were about to create lock %q, as numbers %d and %d; start bakeryd on one of them",
 				api.ErrUnavailable, e.Name, name.Lock, i.Lock)
 		}
 		name = layout.Entry(i)
@@ -177,8 +176,8 @@ func (d *Daemon) place(dev blockdev.Device, s *scan, intents []layout.Intent, e 
 	if e.Lock == 0 {
 		return e, fmt.Errorf("%w: all %d entries are taken, no room for lock %q", api.ErrFull, d.sb.Geometry.Locks, e.Name)
 	}
-	// A slot may tell of a creation that the entry no longer does: two removed it, and the write of the
-	// earlier one, who died, landed last.
+	// A slot may show a creation id that the entry does not show any more: two hosts removed it,
+	// the first one died, and its write landed last.
 	views, err := newArea(dev, d.sb.Space(), e.Lock, d.mem.id()).read(d.mem.highest())
 	if err != nil {
 		return e, err
@@ -186,21 +185,22 @@ func (d *Daemon) place(dev blockdev.Device, s *scan, intents []layout.Intent, e 
 	for _, v := range views {
 		e.Creation = above(e.Creation, v.Slot.Creation)
 	}
-	if e.Creation >= layout.MaxNumber { // an intent that nobody could read would keep everybody from making locks
-		return e, fmt.Errorf("%w: no numbers are left for lock %q: a record has one that no clock can have shown; only bakeryctl format helps",
+	// an intent that no host can decode would keep all hosts from creating locks
+	if e.Creation >= layout.MaxNumber {
+		return e, fmt.Errorf("%w: no numbers are left for lock %q: a record has a number beyond any clock; run bakeryctl format",
 			api.ErrDamaged, e.Name)
 	}
 	return e, nil
 }
 
-// above is the least creation, from the one given on, that is above another.
+// above returns the least creation id that is at least creation and above other.
 func above(creation, other uint64) uint64 { return max(creation, other+1) }
 
 // entryTries is how often the write of an entry is tried.
 const entryTries = 10
 
-// WriteEntry writes an entry. A write that failed may have left half of it,
-// beside which nobody could make a lock any more: so it is repeated.
+// writeEntry writes an entry. It retries a failed write, because that may have torn the entry, and
+// no lock can be created while an entry is unreadable.
 func (d *Daemon) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
 	buf := lockspace.Pool.Get(d.sb.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
@@ -209,7 +209,7 @@ func (d *Daemon) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
 	}
 	for range entryTries {
 		if ok, _ := d.mem.mayWrite(); !ok {
-			return fmt.Errorf("write the directory entry of lock %d: %w: the lease is running out", e.Lock, api.ErrUnavailable)
+			return fmt.Errorf("write the directory entry of lock %d: %w: the lease is about to end", e.Lock, api.ErrUnavailable)
 		}
 		if err = dev.Write(buf, d.sb.Geometry.Entry(e.Lock)); err == nil {
 			return nil

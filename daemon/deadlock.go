@@ -9,25 +9,25 @@ import (
 )
 
 // Deadlocks are reported, not prevented. A client that waits for one lock below a process that
-// holds another is found by the parents of its process. Its host writes that holder into its own
-// waiting slot, so that every host can find a cycle of waits across hosts. That is for people: the
-// protocol does not look at it.
+// holds another is found by its process's ancestors. Its host writes that holder into its own
+// waiting slot, so that every host can find a cycle of waits across hosts. This is for display: the
+// protocol ignores it.
 
-// nestAfter is how long a client waits before its parents are looked at.
+// nestAfter is how long a client waits before its ancestors are examined.
 const nestAfter = time.Second
 
-// maxAncestors bounds how many parents are looked at.
+// maxAncestors limits the number of ancestors examined.
 const maxAncestors = 64
 
-// watchNesting looks, once a client has waited for nestAfter, whether it waits below a holder of
-// this host. It is called with mu held.
+// watchNesting schedules a check after nestAfter whether the client waits below a holder of this
+// host. Called with mu held.
 func (s *session) watchNesting() {
 	if s.nesting == nil {
 		s.nesting = time.AfterFunc(nestAfter, s.findNesting)
 	}
 }
 
-// findNesting determines below which holder the client waits, and has the host show it.
+// findNesting determines below which holder the client waits, and shows it in the slot.
 func (s *session) findNesting() {
 	outer := s.all.outer(s)
 	if outer == nil || s.decided() {
@@ -37,7 +37,7 @@ func (s *session) findNesting() {
 	s.under = &layout.Holder{PID: outer.req.PID, Since: outer.hold.since.UTC().Truncate(time.Microsecond), Command: outer.req.Command}
 	lk, self := s.lk, outer.lk == s.lk
 	if self {
-		s.warning = fmt.Sprintf("process %d, an ancestor of this one, holds %q, and this one waits until it ends: end this one, and take %[2]q once",
+		s.warning = fmt.Sprintf("process %d, an ancestor of this one, holds %q, so this one waits until that one ends: end this one, and acquire %[2]q once",
 			outer.peer.PID, s.req.Name)
 	}
 	if s.linked() {
@@ -46,12 +46,12 @@ func (s *session) findNesting() {
 	s.mu.Unlock()
 	s.all.d.log.Warn("client waits below a holder", "lock", s.req.Name, "pid", s.req.PID, "holds", outer.req.Name, "holder_pid", outer.req.PID)
 	if !self {
-		_ = lk.do(lk.showNesting) // for people: if it fails, the slot does not show it
+		_ = lk.do(lk.showNesting) // for display only: if it fails, the slot does not show it
 	}
 }
 
-// outer returns the session of this host that holds a lock and below whose client another client
-// runs, or nil. If there are several it is one of the same lock, else the nearest.
+// outer returns the session of this host that holds a lock and whose client is an ancestor of s's
+// client, or nil. Of several it returns one of the same lock, else the nearest.
 func (ss *sessions) outer(s *session) (nearest *session) {
 	held, _ := ss.holding()
 	same := func(h *session) bool { return h != nil && h.req.Name == s.req.Name }
@@ -76,8 +76,8 @@ func (ss *sessions) outer(s *session) (nearest *session) {
 	return nearest
 }
 
-// nesting is what the own slot says of a holder below which a client in the queue waits; the zero
-// Holder if there is none. It is called with mu held.
+// nesting returns a holder below which a client in the queue waits, for the own slot; the zero
+// Holder if none. Called with mu held.
 func (lk *lock) nesting(p layout.Phase) layout.Holder {
 	if p == layout.Waiting {
 		for _, w := range lk.queue {
@@ -97,8 +97,7 @@ func (s *session) nestedUnder() *layout.Holder {
 	return s.under
 }
 
-// showNesting writes the own slot again if it waits for a client below a holder. It is the driver's
-// alone.
+// showNesting rewrites the own slot if it is waiting. Called by the driver.
 func (lk *lock) showNesting() error {
 	if lk.m.OwnSlot().Phase != layout.Waiting {
 		return nil

@@ -18,15 +18,15 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// directory finds locks by their names. What it remembers may be old: a slot
-// that tells of a newer entry has it read anew.
+// directory finds locks by name. The entries that it remembers may be old. If a slot shows a newer
+// one, the entry is read again.
 type directory struct {
 	dev   blockdev.Device
 	space layout.Space
 	*rememberedEntries
 }
 
-// rememberedEntries has entries by the names of their locks.
+// rememberedEntries are entries by the names of their locks.
 type rememberedEntries struct {
 	mu      sync.Mutex // guards entries
 	entries map[string]layout.Entry
@@ -36,16 +36,16 @@ func newDirectory(dev blockdev.Device, space layout.Space) *directory {
 	return &directory{dev: dev, space: space, rememberedEntries: &rememberedEntries{entries: map[string]layout.Entry{}}}
 }
 
-// on returns the same directory, read by way of another device.
+// on returns the same directory, read through another device.
 func (dir *directory) on(dev blockdev.Device) *directory {
 	return &directory{dev: dev, space: dir.space, rememberedEntries: dir.rememberedEntries}
 }
 
 // scan is one read of the whole directory.
 type scan struct {
-	entries []layout.Entry // the readable ones, free ones included
-	damaged error          // of the first unreadable one
-	bad     []int          // the locks of all of these
+	entries []layout.Entry // readable ones, including free ones
+	damaged error          // error of the first unreadable one
+	bad     []int          // lock numbers of all unreadable ones
 }
 
 func (dir *directory) scan() (*scan, error) {
@@ -74,8 +74,7 @@ func (dir *directory) scan() (*scan, error) {
 	return s, nil
 }
 
-// find looks a name up in this very scan. What the directory remembers may be
-// of another one, begun before.
+// find finds a name in this scan. The directory may remember another scan that began earlier.
 func (s *scan) find(name string) (layout.Entry, bool) {
 	i := slices.IndexFunc(s.entries, func(e layout.Entry) bool { return e.Name == name })
 	if i < 0 {
@@ -84,13 +83,13 @@ func (s *scan) find(name string) (layout.Entry, bool) {
 	return s.entries[i], true
 }
 
-// remember replaces what is known of the entries by a scan. An entry that the scan could not read stays known: the driver of
-// its lock finds out by the slots whether it is still there.
+// remember replaces the remembered entries by those of a scan. It keeps an entry that the scan
+// could not read: the driver of its lock determines from the slots whether it still exists.
 func (dir *directory) remember(s *scan) {
 	dir.mu.Lock()
 	defer dir.mu.Unlock()
 	maps.DeleteFunc(dir.entries, func(_ string, e layout.Entry) bool { return !slices.Contains(s.bad, e.Lock) })
-	for _, e := range slices.Backward(s.entries) { // the first counts, as in find
+	for _, e := range slices.Backward(s.entries) { // the first one counts, as in find
 		if !e.Free() {
 			dir.entries[e.Name] = e
 		}
@@ -128,7 +127,7 @@ func (dir *directory) forget(e layout.Entry) {
 	}
 }
 
-// lookup finds a name's entry, in memory or on the disk.
+// lookup finds the entry of a name, in memory or on the disk.
 func (dir *directory) lookup(name string) (layout.Entry, error) {
 	if e, ok := dir.remembered(name); ok {
 		return e, nil
@@ -143,8 +142,8 @@ func (dir *directory) lookup(name string) (layout.Entry, error) {
 	return layout.Entry{}, api.ErrNoLock
 }
 
-// lookupNow finds a name's entry as the disk has it now. It is looked for again
-// for a while beside what cannot be read, which may be being written.
+// lookupNow finds the entry of a name as it is on the disk now. It reads again up to slotTries
+// times if an entry is unreadable, because that may be being written.
 func (d *Daemon) lookupNow(ctx context.Context, name string) (e layout.Entry, err error) {
 	for try := range slotTries {
 		if e, err = d.lookupOnce(name, try == slotTries-1); !errors.Is(err, api.ErrDamaged) {
@@ -157,7 +156,8 @@ func (d *Daemon) lookupNow(ctx context.Context, name string) (e layout.Entry, er
 	return e, err
 }
 
-// lookupOnce says of what cannot be read whether it is certain by now that nobody is writing it.
+// lookupOnce finds the entry with one read. certain means that no host can be writing an entry that
+// is unreadable now.
 func (d *Daemon) lookupOnce(name string, certain bool) (layout.Entry, error) {
 	if e, ok := d.dir.remembered(name); ok {
 		if now, err := d.dir.read(e.Lock); err == nil && now == e {
@@ -179,10 +179,10 @@ func (d *Daemon) lookupOnce(name string, certain bool) (layout.Entry, error) {
 	return e, fmt.Errorf("%w: %q", api.ErrNoLock, name)
 }
 
-// lock returns this host's part in a lock, which is created on first use.
+// lock returns this host's part in a lock. It creates the lock on first use.
 func (d *Daemon) lock(ctx context.Context, req Request) (*lock, error) {
 	if e, ok := d.dir.remembered(req.Name); ok && agree(e, req.Permits) != nil {
-		d.dir.forget(e) // it may have been removed, and made with others
+		d.dir.forget(e) // it may have been removed and created with other permits
 	}
 	e, err := d.dir.lookup(req.Name)
 	if errors.Is(err, api.ErrNoLock) {
@@ -201,11 +201,12 @@ func (d *Daemon) lock(ctx context.Context, req Request) (*lock, error) {
 	return lk, err
 }
 
-// attach returns the driver of a directory entry's lock, a new one if need be,
-// or errSuperseded if the entry is older than one that is in use.
+// attach returns the driver of an entry's lock and starts one if needed. It returns errSuperseded
+// if the entry is older than the one in use.
 func (d *Daemon) attach(e layout.Entry) (*lock, error) { return d.attachTo(e, false) }
 
-// attachTo also returns the driver of a lock in quarantine, if that is to repair the own slot.
+// attachTo also returns the driver of a lock in quarantine, if repair is set: it repairs the own
+// slot.
 func (d *Daemon) attachTo(e layout.Entry, repair bool) (*lock, error) {
 	for {
 		lk, err := d.attachOnce(e, repair)
@@ -215,7 +216,7 @@ func (d *Daemon) attachTo(e layout.Entry, repair bool) (*lock, error) {
 		if lk.entry.Creation > e.Creation {
 			return nil, errSuperseded
 		}
-		// Another entry had its slots until now. Two must not write one slot.
+		// Another entry used these slots until now. Two drivers must not write one slot.
 		lk.shut(errSuperseded)
 		<-lk.done
 	}
@@ -248,37 +249,37 @@ func (d *Daemon) attachOnce(e layout.Entry, repair bool) (*lock, error) {
 	return lk, nil
 }
 
-// newLock returns this host's part in a lock that nobody drives yet.
+// newLock returns this host's part in a lock that has no driver yet.
 func (d *Daemon) newLock(e layout.Entry) *lock {
 	id := d.mem.id()
 	lk := &lock{
 		d: d, entry: e, wake: make(chan struct{}, 1), tasks: make(chan task), done: make(chan struct{}),
 		m: bakery.New(bakery.Config{
 			Host: id, Incarnation: d.mem.incarnation(), Creation: e.Creation,
-			Permits: max(e.Permits, 1), // a removed lock, whose slot is to be healed, has none
+			Permits: max(e.Permits, 1), // a removed lock has none; its slot is attached for repair
 			Clock:   d.clockNumber(),
 		}),
 		area: newArea(d.dev, d.sb.Space(), e.Lock, id),
 		role: newRole(),
 	}
 	lk.area.mine, lk.area.made = d.mem.incarnation(), e.Creation
-	lk.area.part.Store(d.mem.resumed) // the bakeryd before this one may have left the slot in any state
+	lk.area.part.Store(d.mem.resumed) // the previous bakeryd may have left the slot in any state
 	lk.dev = lockDevice{Device: d.dev, watch: d.stalls, clock: d.clock, lock: e.Lock, name: e.Name, part: &lk.area.part}
 	lk.area.dev = lk.dev
 	lk.settling = time.AfterFunc(math.MaxInt64, lk.signal)
 	lk.timer = time.NewTimer(math.MaxInt64)
-	lk.role.Lock() // the driver's from the beginning
+	lk.role.Lock() // held by the driver from its start
 	_, lk.news = d.mem.leaseLeft()
 	return lk
 }
 
-// start has a lock driven. It is called with mu held.
+// start starts the driver of a lock. Called with mu held.
 func (d *Daemon) start(lk *lock) {
 	d.locks[lk.entry.Lock] = lk
 	d.drivers.Go(lk.drive)
 }
 
-// drop forgets a driver that ends.
+// drop removes a driver that ends.
 func (d *Daemon) drop(lk *lock) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

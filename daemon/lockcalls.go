@@ -17,35 +17,35 @@ import (
 // createRequest is the body of POST /v1/create.
 type createRequest struct {
 	Name    string `json:"name"`
-	Permits int    `json:"permits"` // exclusive holders at most; 0: 1
+	Permits int    `json:"permits"` // limit of exclusive holders; 0: 1
 }
 
 func (c *createRequest) lockName() string { return c.Name }
 
-// createAnswer tells what there is now.
+// createAnswer describes the lock.
 type createAnswer struct {
 	LockEntry
-	Created bool `json:"created"` // false: it was there already
+	Created bool `json:"created"` // false if it existed already
 }
 
 // removeRequest is the body of POST /v1/remove.
 type removeRequest struct {
 	Name      string `json:"name"`
-	TimeoutMS int64  `json:"timeout_ms"` // 0: none
-	NonBlock  bool   `json:"nonblock"`   // refused as busy rather than wait
+	TimeoutMS int64  `json:"timeout_ms"` // 0 if none
+	NonBlock  bool   `json:"nonblock"`   // refuse as busy instead of waiting
 }
 
 func (r *removeRequest) lockName() string { return r.Name }
 
-// removeAnswer tells what is gone.
+// removeAnswer names the removed lock.
 type removeAnswer struct {
 	Name string `json:"name"`
 }
 
-// LockList is what the directory alone tells of the locks.
+// LockList is the list of locks in the directory.
 type LockList struct {
 	Locks   []LockEntry `json:"locks"`             // by name
-	Damaged string      `json:"damaged,omitempty"` // why the list may not be complete
+	Damaged string      `json:"damaged,omitempty"` // why the list may be incomplete
 }
 
 // LockEntry is a lock in the directory.
@@ -60,14 +60,14 @@ func lockEntry(e layout.Entry) LockEntry {
 	return LockEntry{Name: e.Name, Lock: e.Lock, Permits: e.Permits, Creation: e.Creation}
 }
 
-// Locks lists the locks. It returns ErrUnavailable, the errors of the device,
-// or the cause of ctx's end.
+// Locks returns the locks of the directory. It returns ErrUnavailable, the errors of the device, or
+// the cause of ctx's end.
 func (d *Daemon) Locks(ctx context.Context) (*LockList, error) {
 	return patiently(ctx, d, func() (*LockList, error) { return d.dir.list() })
 }
 
-// ListLocks lists the locks of a lockspace without joining it. It returns the
-// errors of FindLockspace and those of the device.
+// ListLocks returns the locks of a lockspace without joining it. It returns the errors of
+// FindLockspace and those of the device.
 func ListLocks(dev blockdev.Device) (*LockList, error) {
 	sb, _, err := lockspace.FindLockspace(dev)
 	if err != nil {
@@ -141,8 +141,8 @@ func (s *Server) locks(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, list)
 }
 
-// failCall refuses a call that is answered at once. A lock that is not free is
-// no success here, as it is where that comes in a stream.
+// failCall answers a call that is not a stream with an error. Here a busy lock is an error status;
+// in a stream it is not.
 func failCall(w http.ResponseWriter, err error) {
 	e := api.ErrorOf(err)
 	status := e.Status()

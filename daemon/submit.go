@@ -10,10 +10,9 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 )
 
-// submit is Acquire for one who does not stand by: decided is called once, by
-// any goroutine, and must not block. The caller's goroutine does what IO it
-// takes if the lock is free: submit returns late if the device hangs then, but
-// ctx's end and that of the lease are told by others in time.
+// submit is Acquire for a caller that does not wait. decided is called once, by any goroutine, and
+// must not block. If the lock is free, the caller's goroutine does the IO: submit then blocks while
+// the device hangs, but other goroutines report the end of ctx or of the lease in time.
 func (d *Daemon) submit(ctx context.Context, req Request, decided func(*Hold, error)) {
 	if err := d.validate(&req); err != nil {
 		decided(nil, err)
@@ -47,7 +46,7 @@ func (d *Daemon) submit(ctx context.Context, req Request, decided func(*Hold, er
 		w.decide(result{err: err})
 		return
 	}
-	// Either may have ended before the client was in the queue.
+	// The context or the lease may have ended before the client was in the queue.
 	if ctx.Err() != nil {
 		lk.giveUp(ctx, w)
 	}
@@ -59,20 +58,20 @@ func (d *Daemon) submit(ctx context.Context, req Request, decided func(*Hold, er
 	}
 }
 
-// acquireApart is submit where it may have to wait for the directory.
+// acquireApart is submit for a request that may have to wait for the directory.
 func (d *Daemon) acquireApart(ctx context.Context, req Request, decided func(*Hold, error)) {
 	d.sessions.tasks.Go(func() { decided(d.Acquire(ctx, req)) })
 }
 
-// giveUp takes a client out of the queue when its context has ended.
+// giveUp removes a client whose context has ended from the queue.
 func (lk *lock) giveUp(ctx context.Context, w *waiter) {
 	if lk.withdraw(w) {
 		w.decide(result{err: context.Cause(ctx)})
 	}
 }
 
-// refuseLost tells those who wait that the lease is lost: the driver may be
-// waiting for a device that hangs.
+// refuseLost reports the loss of the lease to all waiters: the driver may be waiting for a device
+// that hangs.
 func (lk *lock) refuseLost() {
 	lk.refuse(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost), everybody)
 }
