@@ -16,17 +16,17 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 )
 
-// joinAgain is how often, and after what, a host without an id of its own
-// tries another one when a process of the same machine was faster.
+// A host without a configured id retries with another one, joinTries times and after joinAgain,
+// when a process of the same machine has just taken the id.
 const (
 	joinTries = 20
 	joinAgain = 50 * time.Millisecond
 )
 
-// Join opens the device and joins the lockspace on it, or goes on where a
-// predecessor stood. It returns when locks can be taken, or ErrNoLockspace,
-// ErrTaken, the reasons of package lease, the errors of [OpenLockspace], or
-// the cause of ctx's end. After an error the daemon is closed.
+// Join opens the device and joins the lockspace on it, or continues the term of a previous process.
+// It returns when locks can be acquired. It returns ErrNoLockspace, ErrTaken, the reasons of
+// package lease, the errors of [OpenLockspace], or the cause of ctx's end. After an error the
+// daemon is closed.
 func (d *Daemon) Join(ctx context.Context) error {
 	dev, sb, copyUsed, err := d.cfg.open(d.cfg.Device, false)
 	if err != nil {
@@ -96,7 +96,7 @@ func (d *Daemon) joinOnce(ctx context.Context) (err error) {
 	}
 	if err = d.enter(ctx, p); err == nil {
 		err = d.takeOver(ctx, p)
-		if err != nil { // others must think that this host may hold what it held
+		if err != nil { // other hosts must assume that this host may still hold its locks
 			d.mem.loseFor(err)
 		}
 	}
@@ -109,15 +109,16 @@ func (d *Daemon) joinOnce(ctx context.Context) (err error) {
 	return err
 }
 
-// interrupted tells whether the join was ended with a predecessor's holds at
-// stake: all is left as it stands, for a successor; the process must end.
+// interrupted reports whether the join was cancelled while a previous process's holds are pending.
+// Then all state is left for the next process, and this process must end.
 func (d *Daemon) interrupted(ctx context.Context) bool {
 	return ctx.Err() != nil && d.left.Load() != nil
 }
 
-// enter makes the host live, as whom it was before if p can be gone on with.
+// enter makes the host live, as the same incarnation if p can be continued.
 func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
-	if p != nil && d.clock.Now() >= p.expires(d.times()) { // its lease is over, and so must be its commands
+	// its lease is over, so its commands must be stopped
+	if p != nil && d.clock.Now() >= p.expires(d.times()) {
 		if err := d.abandon(ctx, p); err != nil {
 			return err
 		}
@@ -143,7 +144,7 @@ func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
 	if d.mem, err = newMember(d, self, p); err != nil {
 		return err
 	}
-	mem, ss := d.mem, d.sessions // the next attempt to join has others
+	mem, ss := d.mem, d.sessions // the next attempt to join replaces these fields
 	d.tasks.Go(func() { d.guard(mem, ss) })
 	d.tasks.Go(func() { d.noteLost(mem) })
 	d.mem.start()
@@ -161,18 +162,18 @@ func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
 	}
 }
 
-// takeOver deals with what a predecessor left, before any client is served: it is
-// restored, or stopped if its incarnation could not be gone on with. From here
-// on it is kept what a successor needs.
+// takeOver handles the holds that a previous process left, before any client is served. It restores
+// them, or stops their commands if the incarnation could not be continued. From here on, state is
+// kept for the next process.
 func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
 	switch {
 	case !d.cfg.Keep:
 		return nil
 	case p != nil && d.mem.resumed:
 		d.sessions.journal = p.journal
-		d.log.Info("going on where the bakeryd before stood", "sessions", len(p.sessions))
+		d.log.Info("resuming the state of the previous bakeryd", "sessions", len(p.sessions))
 		d.keepTerms()
-		// First: what the journal does not tell of is let go as it is restored.
+		// First, because restore releases what the handover file does not list.
 		if err := d.stopStrays(ctx, d.mem.id(), p.sessions); err != nil {
 			return err
 		}
@@ -187,7 +188,7 @@ func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
 		}
 		j, err := handover.Create(d.ids.RuntimeDir, d.sb.UUID, d.mem.id())
 		if err != nil {
-			d.log.Warn("nothing is kept for a restart: after one, all locks of this host are lost", "err", err)
+			d.log.Warn("keeping no state for a restart: after one, all locks of this host are lost", "err", err)
 			break
 		}
 		d.sessions.journal = j
@@ -200,9 +201,9 @@ func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
 	return nil
 }
 
-// keepTerms keeps every term of the lease in the journal.
+// keepTerms writes every term of the lease into the handover file.
 func (d *Daemon) keepTerms() {
-	j, boot := d.sessions.journal, hostid.BootID() // as who reads it has it
+	j, boot := d.sessions.journal, hostid.BootID() // as a reader of the file has it
 	d.mem.keepTerms(func(t lease.Term) {
 		err := j.SetTerm(handover.Term{UUID: d.sb.UUID, Boot: handover.BootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: d.fencing.key})
 		if err != nil {
@@ -211,9 +212,9 @@ func (d *Daemon) keepTerms() {
 	})
 }
 
-// stopStrays removes the witnesses of holds that nobody knows any more, and
-// stops what is left of their commands: their journal was lost. Those that are
-// yet to be restored are known too. The lock file of the host id is to be held.
+// stopStrays removes the liveness FIFOs of unknown holds and stops the commands that still have
+// them open: their handover file was lost. Sessions in restored are known, too. Called with the
+// lock file of the host id held.
 func (d *Daemon) stopStrays(ctx context.Context, host int, restored []handover.Session) error {
 	known := func(id string) bool {
 		if slices.ContainsFunc(restored, func(r handover.Session) bool { return r.ID == id }) {
@@ -225,7 +226,7 @@ func (d *Daemon) stopStrays(ctx context.Context, host int, restored []handover.S
 	}
 	strays, err := liveness.Prune(d.ids.RuntimeDir, d.sb.UUID, host, known)
 	if err != nil {
-		d.log.Warn("removing witnesses that are left over failed", "err", err)
+		d.log.Warn("removing liveness FIFOs of unknown holds failed", "err", err)
 	}
 	for _, path := range strays {
 		d.log.Warn("a command has outlived its lock, stopping it", "witness", path)
@@ -240,7 +241,7 @@ func (d *Daemon) stopStrays(ctx context.Context, host int, restored []handover.S
 	return nil
 }
 
-// stopping tells whether Close was called.
+// stopping reports whether Close was called.
 func (d *Daemon) stopping() bool {
 	select {
 	case <-d.stop:

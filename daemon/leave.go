@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// Close lets nobody in any more, waits until every hold was released, and
-// leaves the lockspace. If holds are left when ctx is done it returns the
-// cause of that, and does not leave: others must go on thinking that this
-// host holds its locks. It may then be called again.
+// Close admits no more clients, waits until every hold is released, and leaves the lockspace. If
+// holds remain when ctx is done, it returns the cause and does not leave: other hosts must continue
+// to assume that this host holds its locks. It may then be called again.
 func (d *Daemon) Close(ctx context.Context) error {
 	d.mu.Lock()
 	if !d.closing {
@@ -35,7 +34,7 @@ func (d *Daemon) Close(ctx context.Context) error {
 			return fmt.Errorf("lock %q is still held: %w", lk.entry.Name, context.Cause(ctx))
 		}
 	}
-	// A lock whose lease was lost meanwhile is done before its holder is.
+	// If its lease was lost meanwhile, a lock is done before its holder is.
 	if err := d.sessions.unheld(ctx); err != nil {
 		return err
 	}
@@ -50,26 +49,26 @@ func (d *Daemon) Close(ctx context.Context) error {
 	select {
 	case err := <-left:
 		return err
-	case <-ctx.Done(): // IO that hangs; the lock file stays taken until it returns
+	case <-ctx.Done(): // IO hangs; the lock file stays taken until it returns
 		return fmt.Errorf("leave the lockspace: %w", context.Cause(ctx))
 	}
 }
 
-// StopTimeout is how long holders are given to stop when the host leaves. A
-// wrapper kills a command that does not when the lease it last heard of is
-// over, at most a lease from now; then its end has to come through.
+// StopTimeout returns how long holders may take to stop when the host leaves. A wrapper kills its
+// command when the last lease that it was sent is over, at most a lease from now. Then the end of
+// the command must be reported.
 func (d *Daemon) StopTimeout() time.Duration {
 	return d.sb.Lease + d.times().Grace()
 }
 
-// drain tells every holder that its lock is about to go, as if it were lost,
-// and why: the host cannot leave before they have stopped.
+// drain notifies every holder that its lock is about to be released, as if it were lost, and why.
+// The host cannot leave before all have stopped.
 func (d *Daemon) drain(why string) {
 	d.drainedFor = why
 	close(d.drained)
 }
 
-// close gives back what the daemon has open, once no IO is under way.
+// close frees the daemon's resources once no IO is in flight.
 func (d *Daemon) close() error {
 	d.endOnce.Do(func() { close(d.ended) })
 	d.sessions.tasks.Wait()
@@ -77,16 +76,16 @@ func (d *Daemon) close() error {
 	err := d.dev.Close() // waits for all IO
 	if j := d.sessions.journal; j != nil {
 		if discarded := j.Discard(); discarded != nil {
-			d.log.Warn("removing the state that was kept for a restart failed", "err", discarded)
+			d.log.Warn("removing the state for a restart failed", "err", discarded)
 		}
 	}
 	d.ids.Release()
 	return err
 }
 
-// HandOver leaves all as it stands for a successor, if there is anything to
-// leave and it is known to one. The process must end then. What is just about
-// to end is waited for.
+// HandOver leaves all holds for the next process, if there are any and the handover file has them
+// all. The process must end after it. HandOver waits up to handOverPause for sessions that are
+// about to end.
 func (d *Daemon) HandOver() bool {
 	if j := d.sessions.journal; j == nil || !j.Intact() {
 		return false
@@ -107,11 +106,11 @@ func (d *Daemon) HandOver() bool {
 	}
 }
 
-// handOverPause is how long is waited for clients that are gone.
+// handOverPause limits the wait for clients that have gone away.
 const handOverPause = time.Second
 
-// giveUp ends a daemon whose lease was lost: when all holders are gone, and no
-// IO is under way by which it could still write.
+// giveUp closes a daemon whose lease was lost, once all holders have stopped and no IO is in flight
+// that could still write.
 func (d *Daemon) giveUp(ctx context.Context) error {
 	if err := d.sessions.unheld(ctx); err != nil {
 		return err

@@ -22,28 +22,28 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Restart: a bakeryd that is started again within the lease goes on with the
-// incarnation of the one before, by the journal that it left. Holds and places
-// are restored before any client is served; then their clients come back.
+// Restart: a bakeryd that is restarted within the lease continues the incarnation of the previous
+// one, from the handover file that it left. It restores holds and places in queues before it serves
+// any client. Then their clients reconnect.
 
-// minReturn is the least that the clients of those who waited get to come back.
+// minReturn is the minimum time for waiting clients to reconnect.
 const minReturn = 2 * time.Second
 
-// errAbsent ends the wait of a client that did not come back after a restart.
-var errAbsent = fmt.Errorf("%w: it did not come back after a restart", api.ErrLost)
+// errAbsent ends the wait of a client that did not reconnect after a restart.
+var errAbsent = fmt.Errorf("%w: its client did not come back after a restart", api.ErrLost)
 
-// predecessor is a bakeryd of this boot that has ended without leaving.
+// predecessor is a bakeryd of this boot that has ended without leaving the lockspace.
 type predecessor struct {
-	mu       sync.Mutex // of abandon
+	mu       sync.Mutex // serializes abandon
 	stopped  bool       // abandon is done
 	journal  *handover.File
 	term     handover.Term
 	sessions []handover.Session
-	ended    time.Duration          // it had by then
-	heir     atomic.Pointer[member] // goes on with its lease; nil: nobody, or not yet
+	ended    time.Duration          // time by which it had ended
+	heir     atomic.Pointer[member] // continues its lease; nil if none, or not yet
 }
 
-// expires is when its lease ends, or that of who goes on with it.
+// expires returns when its lease ends, or the lease of the process that continues it.
 func (p *predecessor) expires(t lease.Times) time.Duration {
 	if heir := p.heir.Load(); heir != nil {
 		return heir.moments().deadline
@@ -51,9 +51,9 @@ func (p *predecessor) expires(t lease.Times) time.Duration {
 	return p.term.T0 + t.Lease
 }
 
-// findPredecessor looks for a journal to go on with, and takes the lock file
-// of its host id: by that the predecessor has ended, and has no write under
-// way any more. It waits a little for one that is about to end.
+// findPredecessor looks for a handover file to continue from, and takes the lock file of its host
+// id. With that lock file, the previous process has ended and has no write in flight. It waits for
+// a process that is about to end, as long as awaitEnd does.
 func (d *Daemon) findPredecessor(ctx context.Context, ids *hostid.Identity) *predecessor {
 	for _, path := range handover.Find(ids.RuntimeDir, d.sb.UUID) {
 		of, err := handover.OwnerOf(path)
@@ -61,7 +61,8 @@ func (d *Daemon) findPredecessor(ctx context.Context, ids *hostid.Identity) *pre
 			continue
 		}
 		if err := d.awaitEnd(ctx, ids, of.Host); err != nil {
-			continue // in use, by a bakeryd of another lockspace's socket perhaps
+			// in use, possibly by a bakeryd with another socket
+			continue
 		}
 		j, term, sessions, err := handover.Resume(ids.RuntimeDir, d.sb.UUID, of.Host, d.clock.Now())
 		if err == nil {
@@ -72,49 +73,50 @@ func (d *Daemon) findPredecessor(ctx context.Context, ids *hostid.Identity) *pre
 		if err == nil {
 			return &predecessor{journal: j, term: term, sessions: sessions, ended: d.clock.Now()}
 		}
-		d.log.Warn("the state of the bakeryd before cannot be used, joining anew", "err", err)
+		d.log.Warn("the state of the previous bakeryd is unusable, joining as a new incarnation", "err", err)
 		d.disown(ctx, of.Host)
 	}
 	d.disownForgotten(ctx, ids)
 	return nil
 }
 
-// disown stops what a bakeryd before has left running under a host id, whose lock file is held: nobody knows what it holds.
+// disown stops the commands that a previous bakeryd left under a host id: it is not known which
+// locks they hold. Called with the id's lock file held.
 func (d *Daemon) disown(ctx context.Context, host int) {
 	if err := d.stopStrays(ctx, host, nil); err != nil {
-		d.log.Warn("stopping the commands of the bakeryd before failed", "err", err)
+		d.log.Warn("stopping the commands of the previous bakeryd failed", "err", err)
 	}
 	d.ids.Release()
 }
 
-// disownForgotten does so where there are commands, and no state: at once, for from the end of that lease others may have
-// what they run under, and it may take longer to join.
+// disownForgotten does that for ids that have commands and no handover file. It does so
+// immediately: other hosts may have their locks when that lease ends, and joining may take longer.
 func (d *Daemon) disownForgotten(ctx context.Context, ids *hostid.Identity) {
 	for _, host := range liveness.Hosts(ids.RuntimeDir, d.sb.UUID) {
 		_, err := os.Stat(handover.Path(ids.RuntimeDir, d.sb.UUID, host))
 		if d.cfg.HostID != 0 && host != d.cfg.HostID || !errors.Is(err, os.ErrNotExist) || ids.Claim(host) != nil {
-			continue // another bakeryd's, that runs
+			continue // of another running bakeryd
 		}
-		d.log.Warn("commands of a bakeryd before are left, and no state of it", "host_id", host)
+		d.log.Warn("a previous bakeryd left commands and no state, stopping them", "host_id", host)
 		d.disown(ctx, host)
 	}
 }
 
-// fits tells whether what a journal speaks of is there at all.
+// fits returns an error if a handover file names a host id or a lock that does not exist.
 func fits(g layout.Geometry, term handover.Term, sessions []handover.Session) error {
 	if term.HostID > g.Hosts {
-		return fmt.Errorf("it is of host id %d, and there are %d", term.HostID, g.Hosts)
+		return fmt.Errorf("it is of host id %d, want 1 to %d", term.HostID, g.Hosts)
 	}
 	for _, s := range sessions {
 		if s.Lock > g.Locks {
-			return fmt.Errorf("it has session %s in lock %d, and there are %d", s.ID, s.Lock, g.Locks)
+			return fmt.Errorf("it has session %s in lock %d, want 1 to %d", s.ID, s.Lock, g.Locks)
 		}
 	}
 	return nil
 }
 
-// awaitEnd takes the lock file of a host id, which another process may still
-// have. Where no id was given that may as well be one that goes on.
+// awaitEnd takes the lock file of a host id, which another process may still hold. If no id is
+// configured, that may be a process that continues to run.
 func (d *Daemon) awaitEnd(ctx context.Context, ids *hostid.Identity, host int) error {
 	give := time.Now().Add(4 * joinAgain)
 	if d.cfg.HostID != 0 {
@@ -133,15 +135,15 @@ func (d *Daemon) awaitEnd(ctx context.Context, ids *hostid.Identity, host int) e
 	}
 }
 
-// past is what a predecessor left of one lock.
+// past is what the previous process left of one lock.
 type past struct {
 	slot    bakery.Slot
-	entered bool // the slot's ticket was granted to somebody
-	shared  bool // and is noted as held by who shares it
-	rewrite bool // the slot cannot be read: what it has to show is known from the grants
+	entered bool // the slot's ticket was granted to a client
+	shared  bool // and a shared hold was recorded for it
+	rewrite bool // the slot is unreadable: its contents are known from the grants
 }
 
-// goOn carries on from where the predecessor stood in this lock.
+// goOn continues from the state in which the previous process left the lock.
 func (lk *lock) goOn() error {
 	p := lk.past
 	if p == nil {
@@ -154,11 +156,11 @@ func (lk *lock) goOn() error {
 		if err != nil || !v.Readable || v.Slot.Incarnation != lk.area.mine || v.Slot.Phase == layout.Idle {
 			return err
 		}
-		p = &past{slot: v.Slot} // left by a predecessor, who could not be told by the entry
+		p = &past{slot: v.Slot} // left by a previous process that could not read the entry
 	}
 	lk.past = nil
 	a := lk.m.Resume(p.slot, p.entered)
-	// A change of mode was under way. Others may be inside who share the lock.
+	// A change of mode was in progress. Other hosts may hold the lock shared.
 	if a.Kind == bakery.Granted && p.shared && lk.m.Mode() == layout.Exclusive {
 		var err error
 		if a, err = lk.protocol(lk.m.Downgrade(), always); err != nil {
@@ -177,13 +179,12 @@ func (lk *lock) goOn() error {
 	if err != nil {
 		return err
 	}
-	// A hold that the slot shows has granted, whatever the journal says.
+	// A slot that shows a hold has granted it, whatever the handover file says.
 	return lk.concluded(a, 0, p.entered || p.slot.Phase == layout.Held)
 }
 
-// ownSlot reads the own slot. One that cannot be read is an error for the first
-// slotTries: what it has is lost when it is written anew, so it is not taken
-// for lost because of a fault that passes.
+// ownSlot reads the own slot. An unreadable slot is an error for the first slotTries: a rewrite
+// destroys its contents, so a passing fault must not count as a loss.
 func (lk *lock) ownSlot(tries *int) (bakery.View, error) {
 	v, err := lk.area.readOne(lk.area.host)
 	if *tries++; err == nil && !v.Readable && *tries < slotTries {
@@ -192,8 +193,8 @@ func (lk *lock) ownSlot(tries *int) (bakery.View, error) {
 	return v, err
 }
 
-// restore gives every lock of the predecessor's back to its clients. Slots
-// that nobody wants any more are let go.
+// restore returns every lock of the previous process to its clients. It releases slots that no
+// client wants any more.
 func (d *Daemon) restore(p *predecessor) error {
 	p.heir.Store(d.mem)
 	byLock := map[int][]handover.Session{}
@@ -209,7 +210,8 @@ func (d *Daemon) restore(p *predecessor) error {
 			entries[r.Lock] = layout.Entry{Lock: r.Lock, Name: r.Name, Creation: r.Creation, Permits: max(r.LockPermits, r.Permits, 1)}
 		}
 	}
-	// By then they have stopped who were told of the latest end of the lease, which the journal may not have had yet.
+	// By then all clients have stopped that were told the latest deadline, which the handover file
+	// may not have had yet.
 	until := p.ended + d.times().Dead()
 	for _, e := range entries {
 		if e.Free() && e.Lock != lockspace.DirectoryLock && len(byLock[e.Lock]) == 0 {
@@ -222,11 +224,10 @@ func (d *Daemon) restore(p *predecessor) error {
 	return nil
 }
 
-// scanEntries returns all entries that can be read, free ones and that of the
-// internal lock too.
+// scanEntries returns all readable entries, including free ones and that of the directory's lock.
 func (d *Daemon) scanEntries() (map[int]layout.Entry, error) {
 	entries := map[int]layout.Entry{lockspace.DirectoryLock: lockspace.DirectoryEntry}
-	part := new(atomic.Bool) // the bakeryd before this one may have left any slot in use
+	part := new(atomic.Bool) // the previous bakeryd may have left any slot in use
 	part.Store(true)
 	dev := lockDevice{Device: d.dev, watch: d.stalls, clock: d.clock, lock: lockspace.DirectoryLock, part: part}
 	err := d.untilLost("reading the lock directory failed, retrying", dev.series(d.sb.Geometry.Entry(1)), func() error {
@@ -242,7 +243,7 @@ func (d *Daemon) scanEntries() (map[int]layout.Entry, error) {
 	return entries, err
 }
 
-// untilLost tries until it succeeds or the lease is lost.
+// untilLost calls try until it succeeds or the lease is lost.
 func (d *Daemon) untilLost(message string, s series, try func() error) error {
 	defer s.end()
 	for {
@@ -261,8 +262,7 @@ func (d *Daemon) untilLost(message string, s series, try func() error) error {
 	}
 }
 
-// restoreLock starts a lock where the predecessor has left it, if it has left
-// anything of it.
+// restoreLock starts a lock in the state in which the previous process left it, if it left any.
 func (d *Daemon) restoreLock(e layout.Entry, records []handover.Session, until time.Duration) error {
 	lk := d.newLock(e)
 	var v bakery.View
@@ -289,9 +289,9 @@ func (d *Daemon) restoreLock(e layout.Entry, records []handover.Session, until t
 	return nil
 }
 
-// judge says where the own slot stands; nil: nowhere. Whether its ticket was
-// granted only the journal tells: by the fast path a holder shows choosing.
-// Who was removing the lock had no more holders by that ticket.
+// judge returns the state of the own slot, nil if it is not in use. Only the handover file shows
+// whether its ticket was granted: after the fast path a holder's slot shows choosing. A process
+// that was removing the lock had no more holders by that ticket.
 func (lk *lock) judge(v bakery.View, incarnation uint64, records []handover.Session) *past {
 	if v.Readable {
 		removal := v.Slot.Creation > lk.entry.Creation
@@ -313,11 +313,11 @@ func (lk *lock) judge(v bakery.View, incarnation uint64, records []handover.Sess
 			}}
 		}
 	}
-	return nil // healed like any other
+	return nil // repaired like any other
 }
 
-// restore makes a session of a record, in the queue or with its hold. A hold
-// that the slot does not show is over.
+// restore creates the session of a record, in the queue or with its hold. A hold that the slot does
+// not show is over.
 func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
 	s := ss.make(r.ID)
 	s.since, s.nth, s.kept, s.limbo, s.lk = r.Since, r.Nth, true, true, lk
@@ -330,13 +330,13 @@ func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
 	}
 	if r.Witness && r.State != handover.Released {
 		var err error
-		if s.fifo, err = liveness.Open(filepath.Join(ss.d.ids.RuntimeDir, liveness.Name(ss.d.sb.UUID, ss.d.mem.id(), s.id)), r.PeerUID); err != nil {
-			ss.d.log.Warn("the witness of a hold cannot be used", "lock", r.Name, "err", err)
+		if s.fifo, err = openWitness(filepath.Join(ss.d.ids.RuntimeDir, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id)), r.PeerUID); err != nil {
+			ss.d.log.Warn("opening the liveness FIFO of a hold failed", "lock", r.Name, "err", err)
 		}
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	s.cancel = cancel
-	lk.mu.Lock() // those restored before may be about to go
+	lk.mu.Lock() // sessions restored before may already be ending
 	defer lk.mu.Unlock()
 	lk.arrived = max(lk.arrived, r.Nth)
 	same := r.Creation == lk.entry.Creation
@@ -355,14 +355,15 @@ func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
 		close(s.done)
 		ss.add(s)
 		ss.tasks.Go(func() { s.awaitReturn(until) })
-	case ok: // let go, but the disk did not have it
+	case ok: // released, but not on the disk
 		lk.leaving = append(lk.leaving, &Hold{lk: lk, req: s.req, token: r.Token, released: make(chan struct{})})
 	default:
 		if r.State == handover.Granted {
-			ss.d.log.Error("the disk does not show a hold that was kept, stopping its command", "lock", r.Name, "token", r.Token)
+			ss.d.log.Error("the disk does not show a recorded hold, stopping its command", "lock", r.Name, "token", r.Token)
 			ss.tasks.Go(func() { s.stopCommand(ctx) })
 		} else if s.fifo != nil {
-			_ = s.fifo.Remove() // of a lock that is another one now: who waited asks anew
+			// of another lock by now: the waiting client requests it again
+			_ = s.fifo.close()
 		}
 		s.unkeep()
 	}
@@ -374,8 +375,7 @@ func (ss *sessions) add(s *session) {
 	ss.put(s)
 }
 
-// waitOn goes on waiting, in the old place, for as long as the client may come
-// back.
+// waitOn continues to wait in the old place, as long as the client may reconnect.
 func (s *session) waitOn(ctx context.Context, w *waiter) {
 	d := s.all.d
 	s.all.tasks.Go(func() {
@@ -398,13 +398,13 @@ func (s *session) waitOn(ctx context.Context, w *waiter) {
 	s.finish(h, err)
 }
 
-// awaitReturn waits until the client of a restored hold has come back. One
-// that is gone has let go by that, unless its command lives; so has one that
-// is not back when the lease is over that it was told of, and what it can be
-// expected to have stopped by then. One that is stopped itself has stopped
-// nothing: then a command that does not hold the lock is killed before.
+// awaitReturn waits until the client of a restored hold has reconnected. A client that is gone has
+// released the hold, unless its command runs. A client that is not back when the lease that it was
+// told of is over counts as gone, too: it must have stopped its command by then. A client that is
+// stopped itself has stopped nothing: then a command that does not hold the lock is killed before
+// the release.
 func (s *session) awaitReturn(until time.Duration) {
-	const stay = 0 // nobody has come yet
+	const stay = 0 // no client has connected yet
 	for s.poll(context.Background()) && s.absent() {
 		if !s.clientGone() && s.all.d.clock.Now() < until {
 			continue
@@ -422,7 +422,7 @@ func (s *session) awaitReturn(until time.Duration) {
 	}
 }
 
-// poll waits a little; false: no use any more.
+// poll waits 20 ms. It returns false if the wait is over.
 func (s *session) poll(ctx context.Context) bool {
 	t := time.NewTimer(20 * time.Millisecond)
 	defer t.Stop()
@@ -435,17 +435,18 @@ func (s *session) poll(ctx context.Context) bool {
 	return false
 }
 
-// mind stops the commands of a predecessor when its lease ends, unless it is
-// gone on with before.
+// mind stops the commands of a previous process when its lease ends, unless its lease is continued
+// before.
 func (d *Daemon) mind(ctx context.Context, p *predecessor) {
 	alarm, err := d.clock.NewAlarm()
 	if err != nil {
-		d.log.Error("no timer: commands of the bakeryd before are stopped when the host has joined", "err", err)
+		d.log.Error("no timer, commands of the previous bakeryd are stopped only after the host has joined", "err", err)
 		return
 	}
 	defer alarm.Close()
 	defer context.AfterFunc(ctx, alarm.Close)()
-	for at := p.expires(d.times()); d.clock.Now() < at; at = p.expires(d.times()) { // it moves, once there is an heir
+	// the deadline moves once the lease is continued
+	for at := p.expires(d.times()); d.clock.Now() < at; at = p.expires(d.times()) {
 		if alarm.Set(at) != nil || alarm.Wait() != nil {
 			return
 		}
@@ -457,13 +458,12 @@ func (d *Daemon) mind(ctx context.Context, p *predecessor) {
 	case err == nil:
 		d.left.CompareAndSwap(p, nil)
 	case ctx.Err() == nil:
-		d.log.Error("stopping the commands of the bakeryd before failed", "err", err)
+		d.log.Error("stopping the commands of the previous bakeryd failed", "err", err)
 	}
 }
 
-// abandon ends what a predecessor left when it cannot be gone on with: its
-// commands are stopped, and it returns when they are gone. From the end of its
-// lease others may have its locks.
+// abandon stops the commands of a previous process that cannot be continued, and blocks until they
+// have ended. From the end of its lease, other hosts may have its locks.
 func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -475,21 +475,22 @@ func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
 		s := d.sessions.make(r.ID)
 		s.req.Name, s.req.PID = r.Name, r.PID
 		s.peer = process.ID{PID: r.Peer, Started: r.PeerStarted}
-		if r.State == handover.Granted { // else its group has a process that waits to become the command
+		// else its cgroup has a process that waits to become the command
+		if r.State == handover.Granted {
 			s.regroup(r)
 		}
 		if r.Witness {
 			s.fifo, _ = liveness.Open(filepath.Join(d.ids.RuntimeDir, liveness.Name(p.term.UUID, p.term.HostID, r.ID)), r.PeerUID)
 		}
 		if s.remains() {
-			d.log.Warn("stopping a command of the bakeryd before: its lease is over", "lock", r.Name, "pid", r.PID, "command", r.Command)
+			d.log.Warn("stopping a command of the previous bakeryd, its lease is over", "lock", r.Name, "pid", r.PID, "command", r.Command)
 		}
 		left = append(left, s)
 	}
-	// All are stopped at the same time: one may not end.
+	// All are stopped at the same time, because one may not end.
 	table, _ := process.Table() // stopCommand reads it again, and reports errors
 	for _, s := range left {
-		_, _ = s.killGroup(table) // tried again
+		_, _ = s.killGroup(table) // stopCommand retries it
 	}
 	errs := make([]error, len(left))
 	var all sync.WaitGroup

@@ -19,24 +19,23 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 )
 
-// Service keeps a host in a lockspace: it joins, joins anew by itself when the
-// lease was lost, and feeds the watchdog. Every term of membership is a Daemon
-// of its own.
+// Service keeps a host in a lockspace: it joins, joins again when the lease was lost, and feeds the
+// watchdog. Every term of membership has its own Daemon.
 type Service struct {
 	cfg      Config
 	log      *slog.Logger
 	onJoined func(*Daemon)
-	chooses  bool // its host id, whenever it joins
+	chooses  bool // the host id is chosen at every join
 
 	mu       sync.Mutex // guards the rest
 	d        *Daemon
-	trouble  error // why the last attempt to join anew failed
+	trouble  error // why the last attempt to join again failed
 	draining chan struct{}
 	drained  bool
 }
 
-// NewService returns a service that is yet to be run. onJoined, unless nil, is
-// told of every term that begins.
+// NewService returns a service that does not run yet. onJoined, unless nil, is called with every
+// term that begins.
 func NewService(cfg Config, onJoined func(*Daemon)) *Service {
 	s := &Service{cfg: cfg, log: cfg.Logger, onJoined: onJoined, chooses: cfg.HostID == 0, draining: make(chan struct{})}
 	if s.log == nil {
@@ -56,22 +55,20 @@ func NewService(cfg Config, onJoined func(*Daemon)) *Service {
 	return s
 }
 
-// Events is the journal of what happens, in this term and all others. It is
-// closed when Run returns.
+// Events returns the event journal of all terms. It is closed when Run returns.
 func (s *Service) Events() *events.Log { return s.cfg.Events }
 
-// Tally is what is counted, in this term and all others.
+// Tally returns the counters of all terms.
 func (s *Service) Tally() *tally.Tally { return s.cfg.Tally }
 
-// Current returns the daemon of the term in force, or the one that is joining;
-// nil before Run.
+// Current returns the daemon of the current term, or the one that is joining; nil before Run.
 func (s *Service) Current() *Daemon {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.d
 }
 
-// Joined returns the daemon of the term in force, or why there is none.
+// Joined returns the daemon of the current term, or why there is none.
 func (s *Service) Joined() (*Daemon, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,19 +76,19 @@ func (s *Service) Joined() (*Daemon, error) {
 	case s.d != nil && s.d.hasJoined():
 		return s.d, nil
 	case s.trouble != nil:
-		return nil, fmt.Errorf("%w: joining fails, and is tried again every %v: %w", api.ErrUnavailable, rejoinPause, s.trouble)
+		return nil, fmt.Errorf("%w: joining fails and is retried every %v: %w", api.ErrUnavailable, rejoinPause, s.trouble)
 	}
 	return nil, api.ErrJoining
 }
 
-// setTrouble notes why joining anew failed; nil: it did not.
+// setTrouble records why joining again failed; nil if it did not.
 func (s *Service) setTrouble(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.trouble = err
 }
 
-// Drain has the holders stop and the host leave; Run returns then.
+// Drain makes the holders stop and the host leave. Run returns then.
 func (s *Service) Drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,16 +98,17 @@ func (s *Service) Drain() {
 	}
 }
 
-// Run joins and serves until ctx is done, or Drain or an operator asks for
-// more. When ctx is done with locks held or waited for, it leaves everything as
-// it stands, for the process to end and a successor to go on within the lease;
-// with nothing held it leaves the lockspace.
+// Run joins and serves until ctx is done, Drain is called, or an operator asks this host to leave.
+// If locks are held or waited for when ctx is done, it leaves all state for the next process, which
+// must continue within the lease; this process must end. If nothing is held it leaves the
+// lockspace.
 //
-// It returns an error of the first Join, ErrHandedOver, ErrLeaseLost if holders were
-// left behind, or ErrEvicted.
+// It returns an error of the first Join, ErrHandedOver, ErrLeaseLost if holders did not stop, or
+// ErrEvicted.
 func (s *Service) Run(ctx context.Context) error {
 	dog := &feeder{s: s, ctx: ctx}
-	defer s.cfg.Events.Close() // after all else: it may wait a little
+	// last: it may wait for the journal's writers
+	defer s.cfg.Events.Close()
 	defer dog.stop()
 	s.cfg.arm = dog.arm
 	for again := false; ; again = true {
@@ -142,7 +140,7 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 		s.setTrouble(err)
 		s.keepID(s.cfg.HostID, err)
-		s.log.Warn("joining anew failed, retrying", "err", err)
+		s.log.Warn("joining again failed, retrying", "err", err)
 		if s.whileAlive(func() error { return s.pause(ctx) }) == nil {
 			continue
 		}
@@ -151,8 +149,8 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// keepID has a host that chooses its id join again by the one that it lost to IO of a lock. Else each such loss would use
-// up an id: a dead one is not free for other machines.
+// keepID makes a host that chooses its id join again with the id that it lost to IO of a lock.
+// Otherwise each such loss would use up an id: a dead one is not free for other machines.
 func (s *Service) keepID(id int, lost error) {
 	if !s.chooses {
 		return
@@ -162,7 +160,7 @@ func (s *Service) keepID(id int, lost error) {
 	}
 }
 
-// join is ended by Drain too.
+// join joins until ctx is done or Drain is called.
 func (s *Service) join(ctx context.Context, d *Daemon) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -176,7 +174,7 @@ func (s *Service) join(ctx context.Context, d *Daemon) error {
 	return d.Join(ctx)
 }
 
-// pause waits before the next attempt to join anew. It returns an error if there is to be none.
+// pause waits before the next attempt to join again. It returns an error if there must be none.
 func (s *Service) pause(ctx context.Context) error {
 	select {
 	case <-time.After(rejoinPause):
@@ -187,10 +185,10 @@ func (s *Service) pause(ctx context.Context) error {
 	return errStopped
 }
 
-// rejoinPause is how long to wait after an attempt to join anew that failed.
+// rejoinPause is the pause after a failed attempt to join again.
 const rejoinPause = 5 * time.Second
 
-// errRejoin says that the term is over and the host free to join anew.
+// errRejoin is returned when the term is over and the host may join again.
 var errRejoin = errors.New("the term is over")
 
 func (s *Service) isDrained() bool {
@@ -211,12 +209,13 @@ func (s *Service) serve(ctx context.Context, d *Daemon) error {
 			s.log.Info("leaving the lockspace")
 			return s.leave(d, "bakeryd is shutting down")
 		case d.leaseLeft() > 0:
-			s.log.Info("stopping with locks held or waited for: started again within the lease, bakeryd goes on with them",
+			s.log.Info("stopping with locks held or waited for; bakeryd resumes them if restarted within the lease",
 				"lease_left", d.leaseLeft().Round(time.Millisecond))
 			return ErrHandedOver
 		}
-		// This process stood still until after the end of the lease: no successor can go on.
-		s.log.Warn("stopping after the end of the lease: what is left of the holders is killed")
+		// This process did not run until after the end of the lease, so no other process can
+		// continue it.
+		s.log.Warn("stopping after the end of the lease, killing the commands that are left")
 	case <-s.draining:
 		held, _ := d.sessions.holding()
 		s.log.Info("stopping the holders and leaving the lockspace", "holders", len(held))
@@ -228,7 +227,7 @@ func (s *Service) serve(ctx context.Context, d *Daemon) error {
 		}
 		return fmt.Errorf("%w, by way of host %d (%s)", ErrEvicted, by.By, by.Name)
 	case <-d.Lost():
-		s.log.Info("joining anew when all holders are gone and no IO is under way")
+		s.log.Info("waiting for all holders and all IO to end, then joining again")
 	}
 	if err := s.end(ctx, d, "their lease is over", d.giveUp); err != nil {
 		if why := d.Err(); why != nil {
@@ -239,8 +238,9 @@ func (s *Service) serve(ctx context.Context, d *Daemon) error {
 	return errRejoin
 }
 
-// end calls a function that ends a term. If that fails and commands still run, end kills them and calls it once more, for a
-// grace: the guard cannot have killed them if this process stood still until now.
+// end calls a function that ends a term. If that fails and commands still run, end kills them and
+// calls it again, with a grace's time. The guard cannot have killed them if this process did not
+// run until now.
 func (s *Service) end(ctx context.Context, d *Daemon, why string, end func(context.Context) error) error {
 	err := s.whileAlive(func() error { return end(ctx) })
 	if err != nil && d.sessions.stopCommands(why, false, anySession, syscall.SIGKILL) {
@@ -251,9 +251,9 @@ func (s *Service) end(ctx context.Context, d *Daemon, why string, end func(conte
 	return err
 }
 
-// leave stops the holders first, then leaves: the other way round somebody
-// else could have a lock that a command still runs under. If one does not stop
-// in time, to the others this host is one that crashed.
+// leave stops the holders first, then leaves. In the other order another host could have a lock
+// while a command still runs under it. If a holder does not stop in time, the other hosts treat
+// this host as crashed.
 func (s *Service) leave(d *Daemon, why string) error {
 	d.drain(why)
 	ctx, cancel := context.WithTimeout(context.Background(), d.StopTimeout())
@@ -261,20 +261,19 @@ func (s *Service) leave(d *Daemon, why string) error {
 	return s.end(ctx, d, why, d.Close)
 }
 
-// feeder arms the watchdog before the first join, and feeds it only while
-// nothing runs that ought not to.
+// feeder arms the watchdog before the first join, and feeds it only while safe returns true.
 type feeder struct {
 	s     *Service
 	ctx   context.Context // of Run
 	dev   watchdog.Device
 	ended chan struct{}
 	fed   sync.WaitGroup
-	clean bool // nothing is held: it can be disarmed
+	clean bool // nothing is held: the watchdog can be disarmed
 }
 
-// arm arms the watchdog, once the lease is known from which its time-out
-// derives, and returns what the driver made of that; 0: there is none. To open
-// it is to feed it, so what a predecessor left beyond its lease is to end before.
+// arm arms the watchdog with a time-out derived from the lease, and returns the driver's time-out;
+// 0 if there is no watchdog. Opening it feeds it, so commands that a previous process left beyond
+// its lease must end first.
 func (f *feeder) arm(t lease.Times) (time.Duration, error) {
 	if f.s.cfg.Watchdog == "" {
 		return 0, nil
@@ -300,16 +299,16 @@ func (f *feeder) arm(t lease.Times) (time.Duration, error) {
 	return f.dev.Timeout(), nil
 }
 
-// errUnsafe is returned when nothing could be joined beside what was left running.
-var errUnsafe = errors.New("processes are left whose locks are lost")
+// errUnsafe is returned when joining ended before all commands of lost locks did.
+var errUnsafe = errors.New("processes of lost locks are still running")
 
-// safe tells whether the host may go on without a reset.
+// safe reports whether the host may continue without a reset.
 func (f *feeder) safe() bool {
 	d := f.s.Current()
 	return d == nil || d.safe(d.clock.Now())
 }
 
-// run feeds. A host that is not safe is reset, unless it becomes so in time.
+// run feeds the watchdog. A host that is not safe is reset, unless it becomes safe in time.
 func (f *feeder) run() {
 	t := time.NewTicker(min(f.dev.Timeout()/5, time.Second))
 	defer t.Stop()
@@ -321,8 +320,8 @@ func (f *feeder) run() {
 			return
 		}
 		if !f.safe() {
-			if warn.Allow() {
-				f.s.log.Error("not feeding the watchdog: the lease is over and processes of its holders are left",
+			if warn.allow() {
+				f.s.log.Error("not feeding the watchdog: the lease is over and processes of its holders still run",
 					"resets_within", f.dev.Timeout())
 			}
 			continue
@@ -333,8 +332,7 @@ func (f *feeder) run() {
 	}
 }
 
-// stop disarms the watchdog if nothing is held, else leaves it to the
-// successor that goes on with what is.
+// stop disarms the watchdog if nothing is held. Otherwise it leaves it armed for the next process.
 func (f *feeder) stop() {
 	if f.dev == nil {
 		return

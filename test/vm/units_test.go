@@ -232,7 +232,7 @@ func bakerydRestarts(t *testing.T, a, b *unitHost) {
 	a.again(pid, restarts)
 	require.Equal(t, held, a.undisturbed(), "after SIGKILL")
 	require.Equal(t, "inactive", b.show("web.service", "ActiveState"))
-	require.Contains(t, a.journal("bakeryd"), "going on where the bakeryd before stood")
+	require.Contains(t, a.journal("bakeryd"), "resuming the state of the previous bakeryd")
 }
 
 // bakerydStands: systemd's watchdog finds a paused bakeryd, and restarts it within the lease.
