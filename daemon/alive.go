@@ -4,12 +4,12 @@ import (
 	"time"
 )
 
-// Alive: whoever watches over this process is told for as long as it does its work, and by who does it: the loop that
-// drives the lease, which joins as well as renews. Where there is no lease to drive, it is the loop of Service that is to
-// join anew. A device that fails or hangs keeps neither from turning: that ends the lease, and nothing would be won if it
-// ended the process.
+// Alive: the supervisor of this process is notified by the goroutine that does its work, for as
+// long as it does. That is the loop that drives the lease, which joins as well as renews. If no
+// lease is driven, it is Service's loop that joins again. A failing or hung device must not stop
+// either loop: it ends the lease, and restarting the process would not help.
 
-// aliveEvery is how often the service tells so where no lease is driven.
+// aliveEvery is how often the service calls Alive while no lease is driven.
 const aliveEvery = time.Second
 
 // turn begins a turn of the loop that drives the lease.
@@ -19,7 +19,7 @@ func (mb *member) turn() {
 	mb.mu.Unlock()
 }
 
-// nextTurn is when the loop is to turn at the latest. It is called with mu held.
+// nextTurn returns when the loop must turn at the latest. Called with mu held.
 func (mb *member) nextTurn(at time.Duration) time.Duration {
 	if mb.alive == nil {
 		return at
@@ -27,20 +27,21 @@ func (mb *member) nextTurn(at time.Duration) time.Duration {
 	return min(at, mb.turned+mb.aliveEvery)
 }
 
-// turnDone tells that the loop has turned.
+// turnDone reports that the loop has turned.
 func (mb *member) turnDone() {
 	if mb.alive != nil {
 		mb.alive()
 	}
 }
 
-// drives tells whether a lease is driven, and by its loop that the service is alive.
+// drives reports whether a lease is driven. Its loop then reports that the service is alive.
 func (d *Daemon) drives() bool {
 	mb := d.driving.Load()
 	return mb != nil && !mb.isOver()
 }
 
-// whileAlive does what may take long, and tells meanwhile that the service is alive where no lease is driven.
+// whileAlive calls do, which may take long. Meanwhile it reports that the service is alive while no
+// lease is driven.
 func (s *Service) whileAlive(do func() error) error {
 	if s.cfg.Alive == nil {
 		return do()

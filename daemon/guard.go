@@ -11,14 +11,14 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// guard stops commands whose lock is about to be lost, as far as nobody else
-// does: SIGTERM a grace before the end of the lease to those whose wrapper is
-// gone, SIGKILL at its end to all that are left. It waits for no IO on the
-// device. It ends with the daemon: until then there may be somebody to stop.
+// guard stops the commands of locks that are about to be lost if no other process does. It sends
+// SIGTERM a grace before the end of the lease to commands whose wrapper is gone, and SIGKILL at its
+// end to all that remain. It waits for no IO on the device. It ends with the daemon, because there
+// may be commands to stop until then.
 func (d *Daemon) guard(mem *member, ss *sessions) {
 	alarm, err := d.clock.NewAlarm()
 	if err != nil {
-		d.log.Error("no timer: commands of lost locks are stopped by their wrappers alone", "err", err)
+		d.log.Error("no timer, commands of lost locks are stopped only by their wrappers", "err", err)
 		return
 	}
 	rings := make(chan struct{}, 1)
@@ -31,10 +31,11 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 		}
 	}()
 	defer alarm.Close()
-	var warned, gone time.Duration // the deadline of which orphans were warned; when they are to be gone
+	// deadline for which orphans were sent SIGTERM; time at which they are killed
+	var warned, gone time.Duration
 	pause, drained, leaving := killPause, d.drained, false
 	var killing killing
-	set := time.Duration(-1) // for when the alarm is
+	set := time.Duration(-1) // time for which the alarm is set
 	for {
 		m := mem.moments()
 		if leaving {
@@ -42,7 +43,7 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 		}
 		next := m.warn
 		switch now := d.clock.Now(); {
-		case m.deadline == 0 && mem.isOver(): // never was live
+		case m.deadline == 0 && mem.isOver(): // was never live
 			return
 		case m.deadline == 0: // is not live yet
 			next = now + time.Hour
@@ -76,7 +77,8 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 		case <-rings:
 			set = -1
 		case <-m.changed:
-		case <-drained: // the host is to leave: its orphans have nobody else who stops them
+		// the host must leave: no other process stops its orphans
+		case <-drained:
 			drained, leaving, gone = nil, true, d.clock.Now()+d.sb.Lease
 		case <-d.ended:
 			return
@@ -84,7 +86,7 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 	}
 }
 
-// isOver tells whether the lease, or the attempt to join, has ended.
+// isOver reports whether the lease, or the attempt to join, has ended.
 func (mb *member) isOver() bool {
 	select {
 	case <-mb.over:
@@ -94,24 +96,24 @@ func (mb *member) isOver() bool {
 	}
 }
 
-// killPause is the first pause between two looks for who is left.
+// killPause is the first pause between two checks for remaining processes.
 const killPause = 20 * time.Millisecond
 
 func anySession(*session) bool { return true }
 
-// isOrphan tells whether the client is gone and the command lives.
+// isOrphan reports whether the client is gone and its command runs.
 func (s *session) isOrphan() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.orphan || s.limbo
 }
 
-// stopCommands signals the commands of holds, and tells whether there were any.
-// The clients themselves are spared at first, unless it is to be hard.
+// stopCommands signals the commands of holds, and reports whether there were any. It signals the
+// clients themselves only if hard is set.
 func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) bool, signals ...syscall.Signal) (found bool) {
 	type target struct {
 		*session
-		containment string // before the cgroup is killed, and removed
+		containment string // before the cgroup is killed and removed
 		killed      int
 		err         error
 	}
@@ -124,7 +126,8 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 		}
 		t := target{session: s, containment: s.containment()}
 		if signals[0] == syscall.SIGKILL {
-			// All cgroups first: the search for other processes reads all of /proc for each session.
+			// All cgroups first: the search for other processes reads all of /proc for each
+			// session.
 			if table == nil {
 				table, _ = process.Table() // left reads it again, and reports errors
 			}
@@ -134,7 +137,7 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 	}
 	for _, t := range targets {
 		left, err := t.signal(why, hard, t.killed, signals...)
-		if ss.d.warn.Allow() { // in the background: a log that blocks must not keep the others alive
+		if ss.d.warn.allow() { // in the background: a log that blocks must not delay the kill
 			attrs := []any{"reason", why, "lock", t.req.Name, "signal", signals[0].String(),
 				"processes", max(t.killed, len(left)), "containment", t.containment}
 			if err = errors.Join(t.err, err); err != nil {
@@ -146,9 +149,9 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 	return len(targets) > 0
 }
 
-// signal signals what is left of the session's command, and returns what it has found. The client
-// is spared unless it is to be hard: it may be about to start the command, or ends by itself and
-// reports why. killed is the number of processes that were killed with the cgroup just before.
+// signal signals what remains of the session's command, and returns the processes found. It spares
+// the client unless hard is set: the client may be about to start the command, or ends by itself
+// and reports why. killed is the number of processes that were killed with the cgroup just before.
 func (s *session) signal(why string, hard bool, killed int, signals ...syscall.Signal) ([]process.ID, error) {
 	left, err := s.left(hard)
 	s.chase(left)
@@ -157,7 +160,7 @@ func (s *session) signal(why string, hard bool, killed int, signals ...syscall.S
 	return left, err
 }
 
-// kill sends SIGKILL to what is left of the session's command, and returns what it has found
+// kill sends SIGKILL to what remains of the session's command, and returns the processes found
 // outside of the cgroup.
 func (s *session) kill(why string) ([]process.ID, error) {
 	table, _ := process.Table() // left reads it again, and reports errors
@@ -166,17 +169,18 @@ func (s *session) kill(why string) ([]process.ID, error) {
 	return left, errors.Join(err, failed)
 }
 
-// outlived is why a command is stopped whose lock is not held any more.
+// outlived is the reason for stopping a command whose lock is not held any more.
 const outlived = "it has outlived its lock"
 
-// remainWithin is how long a process may take to end by SIGKILL before it is reported.
+// remainWithin is how long a process may take to end after SIGKILL before it is reported.
 const remainWithin = time.Second
 
-// killing is the time since which the commands of a lease are sent SIGKILL, on boottime. It is not
-// the end of the lease: this process may not have run then.
+// killing records since when the commands of a lease have been sent SIGKILL, on boottime. That is
+// not the end of the lease: this process may not have run then.
 type killing struct{ deadline, since time.Duration }
 
-// overdue reports whether what was to end by SIGKILL is late. It is called when the signal was sent.
+// overdue reports whether processes take longer than remainWithin to end. Called after SIGKILL was
+// sent.
 func (k *killing) overdue(deadline, now time.Duration) bool {
 	if k.deadline != deadline {
 		*k = killing{deadline: deadline, since: now}
@@ -184,7 +188,7 @@ func (k *killing) overdue(deadline, now time.Duration) bool {
 	return now > k.since+remainWithin
 }
 
-// stopCommand kills what a session has left running, and returns when it is gone.
+// stopCommand kills what a session has left running, and blocks until it has ended.
 func (s *session) stopCommand(ctx context.Context) error {
 	if s.fifo != nil {
 		s.fifo.Watch()
@@ -204,13 +208,13 @@ func (s *session) stopCommand(ctx context.Context) error {
 		case <-ctx.Done():
 			t.Stop()
 			if s.fifo != nil {
-				s.fifo.Leave() // by the file the next bakeryd finds what is left
+				s.fifo.leave() // the next bakeryd finds the command by the FIFO
 			}
 			return fmt.Errorf("stop the command under %q: %w", s.req.Name, context.Cause(ctx))
 		}
 	}
 	if s.fifo != nil {
-		_ = s.fifo.Remove() // a file that cannot be removed is pruned at the next start
+		_ = s.fifo.close() // the next start prunes a file that cannot be removed
 	}
 	group, _ := s.contained()
 	group.Remove()

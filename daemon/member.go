@@ -24,8 +24,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// member drives the lease on the device. Its IO runs in goroutines of its
-// own, so that no IO holds up the timer by which the lease expires.
+// member drives the lease on the device. Its IO runs in separate goroutines, so that no IO delays
+// the timer by which the lease expires.
 type member struct {
 	dev   blockdev.Device
 	sb    layout.Superblock
@@ -33,53 +33,56 @@ type member struct {
 	log   *slog.Logger
 	ids   *hostid.Identity
 	clock clock.Clock
-	notes *events.Log // nil: none
+	notes *events.Log // nil if none
 	tally *tally.Tally
 
 	stalls     *stall.Watch
 	quarantine *stall.Quarantine
 
 	fencing *fencing
-	trouble atomic.Pointer[ioTrouble] // of the last IO of the lease; nil: it went well
+	trouble atomic.Pointer[ioTrouble] // of the last IO of the lease; nil if that succeeded
 	silent  map[int]uint64            // incarnations that were reported silent, by host id
-	noted   []notedHost               // what the journal knows of the hosts, by host id - 1; nil: nothing yet
-	noting  sync.Mutex                // guards silent, noted and zeroed
-	zeroed  warn.Limiter              // of records that were lost
-	waits   warn.Limiter              // of renewals that wait for locks; owned by the write under way
-	begun   atomic.Int64              // when a read of the table was last begun, or wanted
-	alarm   clock.Alarm               // rings when the machine is to be told the time
-	renewed func(lease.Term)          // told of every term of the lease, so that it can be kept; nil: nobody
-	keeping sync.Mutex                // has them told in order
+	// state of the hosts in the event journal, by host id - 1; nil if none yet
+	noted  []notedHost
+	noting sync.Mutex // guards silent, noted and zeroed
+	zeroed limiter    // for warnings about lost records
+	// for warnings about renewals that wait for locks; owned by the write in flight
+	waits   limiter
+	begun   atomic.Int64     // when a read of the table last began or was requested
+	alarm   clock.Alarm      // rings when the machine needs the time
+	renewed func(lease.Term) // called with every term of the lease to keep it; nil if none
+	keeping sync.Mutex       // keeps the calls of renewed in order
 
-	alive      func() // told of every turn of the loop; nil: nobody
+	alive      func() // called at every turn of the loop; nil if none
 	aliveEvery time.Duration
 
-	mu          sync.Mutex // guards what follows, up to hosts
+	mu          sync.Mutex // guards the fields up to records
 	m           *lease.Machine
 	changed     chan struct{} // closed and replaced after every event
 	reason      error
 	cut         time.Duration // holds end then at the latest, whatever the lease says
-	resumed     bool          // it goes on where a predecessor stood
+	resumed     bool          // continues the term of a previous process
 	turned      time.Duration // when the loop began its last turn
 	reading     underWay
 	writing     underWay
-	suspect     stall.IO                // of a lock, which is nearly stuck
-	suspectedAt time.Duration           // when it was first seen to be
+	suspect     stall.IO                // IO of a lock that is nearly stuck
+	suspectedAt time.Duration           // when suspect was first seen
 	buried      map[int]uint64          // incarnations whose death was counted, by host id
-	readBegan   time.Duration           // the last read of the table,
-	renewing    time.Duration           // and that which the write under way follows
-	wished      map[layout.Verdict]bool // hosts that this one has asked to leave, of kind 0
-	hosts       []lease.Host            // snapshot after the last event; nil if none was asked for yet
-	records     []lease.Record          // of the read of the table that is under way
+	readBegan   time.Duration           // when the last read of the table began
+	renewing    time.Duration           // when the read began that the write in flight follows
+	wished      map[layout.Verdict]bool // hosts that this one has asked to leave, with kind 0
+	hosts       []lease.Host            // snapshot after the last event; nil if not requested yet
+	records     []lease.Record          // of the read of the table in flight
 
-	asked chan lease.Asked // an operator wants this host to leave; takes one
+	asked chan lease.Asked // an operator asks this host to leave; has room for one
 
-	complaints chan []layout.Complaint // of other hosts; takes one, for they are made again
-	renewals   chan struct{}           // the lease was renewed; takes one
+	// of other hosts; has room for one, because they are repeated
+	complaints chan []layout.Complaint
+	renewals   chan struct{} // the lease was renewed; has room for one
 
-	ready chan struct{} // closed: tickets may be taken
-	lost  chan struct{} // closed: the lease is over, for good
-	over  chan struct{} // closed: the machine has said its last word
+	ready chan struct{} // closed when tickets may be taken
+	lost  chan struct{} // closed when the lease is over
+	over  chan struct{} // closed when the machine has ended
 	io    sync.WaitGroup
 }
 
@@ -118,15 +121,16 @@ func (mb *member) start() {
 			mb.loseForStall()
 			mb.turnDone()
 			for _, what := range hangs {
-				mb.io.Go(func() { mb.log.Error("IO hangs", "device", mb.dev.Info().Path, "what", what) }) // it may block
+				// logging may block
+				mb.io.Go(func() { mb.log.Error("IO hangs", "device", mb.dev.Info().Path, "what", what) })
 			}
 		}
 	})
 	mb.event(mb.m.Start)
 }
 
-// event gives the machine an event and carries out what it wants. Logging
-// comes last, so that a log that blocks does not hold up the lease.
+// event passes an event to the machine and executes its actions. It logs last, so that a log that
+// blocks does not delay the lease.
 func (mb *member) event(f func(now time.Duration) []lease.Action) {
 	mb.mu.Lock()
 	actions := f(mb.clock.Now())
@@ -137,8 +141,8 @@ func (mb *member) event(f func(now time.Duration) []lease.Action) {
 	}
 }
 
-// heldUp complains of what holds somebody up. Those who wait say so at every
-// poll, of which few change anything.
+// heldUp records a complaint about a record that blocks this host. Waiters call it at every poll;
+// few calls change anything.
 func (mb *member) heldUp(by layout.Complaint, certain bool) {
 	mb.mu.Lock()
 	actions := mb.m.HeldUp(mb.clock.Now(), by, certain)
@@ -179,7 +183,7 @@ func (mb *member) report(a lease.Action) {
 
 func hexID(incarnation uint64) string { return fmt.Sprintf("%016x", incarnation) }
 
-// keepTerm has the lease's present term kept.
+// keepTerm passes the current term of the lease to renewed.
 func (mb *member) keepTerm() {
 	mb.keeping.Lock()
 	defer mb.keeping.Unlock()
@@ -192,7 +196,7 @@ func (mb *member) keepTerm() {
 	}
 }
 
-// keepTerms sets who is told of every term, and tells of the present one.
+// keepTerms sets the function that keeps every term, and calls it with the current one.
 func (mb *member) keepTerms(keep func(lease.Term)) {
 	mb.mu.Lock()
 	mb.renewed = keep
@@ -200,7 +204,7 @@ func (mb *member) keepTerms(keep func(lease.Term)) {
 	mb.keepTerm()
 }
 
-// carryOut is called with mu held. Reads and writes report back on their own.
+// carryOut executes actions. Called with mu held. Reads and writes report their results by events.
 func (mb *member) carryOut(actions []lease.Action) {
 	wake, alarm := time.Duration(math.MaxInt64), false
 	for _, a := range actions {
@@ -212,14 +216,14 @@ func (mb *member) carryOut(actions []lease.Action) {
 			mb.io.Go(func() { mb.readTable(a.Hosts) })
 		case lease.Write:
 			mb.begins(&mb.writing)
-			mb.renewing = mb.readBegan // of the read that has just returned: no other one has begun since
+			mb.renewing = mb.readBegan // of the read that has just returned: none has begun since
 			alarm = true
 			mb.io.Go(func() { mb.writeRecord(a.Record) })
 		case lease.Wait:
 			wake, alarm = a.Until, true
 		case lease.Joined:
 			mb.resumed = a.Resumed
-			mb.io.Go(func() { mb.ids.KeepHad(a.ID) }) // as for KeepLeft
+			mb.io.Go(func() { mb.ids.KeepHad(a.ID) }) // in a goroutine, as keepLeft
 			mb.noteJoined(a)
 		case lease.Ready:
 			close(mb.ready)
@@ -261,8 +265,8 @@ func (mb *member) carryOut(actions []lease.Action) {
 	mb.changed = make(chan struct{})
 }
 
-// KeepLeft keeps which incarnation has ended. Where that is kept may hang as
-// the lockspace's device does, and holders are to be told without delay.
+// keepLeft records that the incarnation has ended. That file system may hang as the lockspace's
+// device does, and holders must be notified without delay.
 func (mb *member) keepLeft(incarnation uint64) {
 	id := mb.m.ID()
 	mb.io.Go(func() { mb.ids.KeepLeft(id, incarnation) })
@@ -274,7 +278,7 @@ func (mb *member) end(reason error, lost bool) {
 		mb.reason = reason
 	}
 	if errors.Is(reason, lease.ErrVerdict) {
-		mb.cut = mb.clock.Now() // others may have the locks already
+		mb.cut = mb.clock.Now() // other hosts may have the locks already
 	}
 	if lost {
 		close(mb.lost)
@@ -300,16 +304,16 @@ func (mb *member) err() error {
 	return mb.reason
 }
 
-// mayWrite tells whether a slot may be written or a lock granted now, and what
-// will be closed when that may have changed.
+// mayWrite reports whether a slot may be written or a lock granted now. The channel is closed when
+// that may have changed.
 func (mb *member) mayWrite() (bool, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	return standing.MayWrite(mb.m, mb.clock.Now()), mb.changed
 }
 
-// mayGrant tells whether a lock may be granted now: not if its holder would
-// have to stop at once.
+// mayGrant reports whether a lock may be granted now. It may not if its holder would have to stop
+// immediately.
 func (mb *member) mayGrant() (bool, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
@@ -317,24 +321,24 @@ func (mb *member) mayGrant() (bool, <-chan struct{}) {
 	return standing.MayGrant(mb.m, now), mb.changed
 }
 
-// highest is how many hosts a read of slots that begins now must cover.
+// highest returns the number of hosts that a read of slots must cover if it begins now.
 func (mb *member) highest() int {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	return mb.m.ReadHorizon()
 }
 
-// leaseLeft is how long the lease still runs, and what will be closed when
-// that may have changed.
+// leaseLeft returns how long the lease still runs. The channel is closed when that may have
+// changed.
 func (mb *member) leaseLeft() (time.Duration, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	return mb.m.Deadline() - mb.clock.Now(), mb.changed
 }
 
-// known is what reads of the host table have told, of those hosts that reads
-// cover. All locks that wait ask for it after every event, of up to thousands
-// of hosts: they share it, and it is not to be changed.
+// known returns the state of the hosts that reads cover, by the last read of the host table. All
+// waiting locks call it after every event, for up to thousands of hosts. Therefore they share the
+// result, which must not be changed.
 func (mb *member) known() ([]lease.Host, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
@@ -344,11 +348,11 @@ func (mb *member) known() ([]lease.Host, <-chan struct{}) {
 	return mb.hosts, mb.changed
 }
 
-// moments are those of the lease that its holders have to be told of.
+// moments are the times of the lease that its holders are notified of.
 type moments struct {
-	warn, deadline time.Duration // deadline 0: it was never live
+	warn, deadline time.Duration // deadline is 0 if it was never live
 	lost           bool
-	changed        <-chan struct{} // closed when they may have changed
+	changed        <-chan struct{} // closed when these may have changed
 }
 
 func (mb *member) moments() moments {
@@ -363,25 +367,26 @@ func (mb *member) moments() moments {
 	return m
 }
 
-// live tells whether the lease runs at a time.
+// live reports whether the lease runs at the time now.
 func (mb *member) live(now time.Duration) bool {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	return mb.m.Live(now)
 }
 
-// watch asks for a read of the host table if the last one is not new: who
-// waits for another host wants to know soon that it is dead.
+// watch requests a read of the host table if the last one is older than every. A host that waits
+// for another one must notice its death soon.
 func (mb *member) watch(every time.Duration) {
 	now, last := mb.clock.Now(), mb.begun.Load()
-	// One of all the locks that wait asks, also while a read takes longer than that: every event wakes them all.
+	// Every event wakes all waiting locks. One of them makes the request, even if a read takes
+	// longer than every.
 	if now-time.Duration(last) >= every && mb.begun.CompareAndSwap(last, int64(now)) {
 		mb.event(mb.m.Refresh)
 	}
 }
 
-// readHosts returns the host table as the protocol wants it, by a read begun
-// after the call, and when that read was asked for.
+// readHosts returns the host table for the protocol, from a read that began after the call, and the
+// time of that read.
 func (mb *member) readHosts() ([]bakery.Host, time.Duration, error) {
 	asked := mb.clock.Now()
 	mb.event(mb.m.Refresh)
@@ -408,8 +413,7 @@ func (mb *member) loseFor(reason error) {
 	})
 }
 
-// leave gives up the membership and waits until that is on the disk, or the
-// lease is over.
+// leave gives up the membership. It blocks until that is on the disk, or the lease is over.
 func (mb *member) leave() {
 	mb.event(func(now time.Duration) []lease.Action {
 		if mb.m.Over() {

@@ -6,20 +6,20 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 )
 
-// underWay is IO of the lease on the device. That it hangs is found out by the lease's own alarm: a timer for each
-// would wake the process once more for every renewal, even one that was stopped in time.
+// underWay is IO of the lease on the device. The lease's own alarm detects that it hangs. A timer
+// for each IO would wake the process once more per renewal, even if it were stopped in time.
 type underWay struct {
 	what     string
-	since    time.Duration // 0: none is under way
-	reported bool          // that it hangs
+	since    time.Duration // 0 if none is in flight
+	reported bool          // the hang was reported
 }
 
 func (mb *member) times() lease.Times { return lease.Times{Lease: mb.sb.Lease} }
 
-// begins notes IO that is about to begin. It is called with mu held.
+// begins records IO that is about to begin. Called with mu held.
 func (mb *member) begins(u *underWay) { u.since, u.reported = mb.clock.Now(), false }
 
-// returned notes that IO has returned, before the lease learns of it.
+// returned records that IO has returned, before the lease machine gets its result.
 func (mb *member) returned(u *underWay) {
 	mb.mu.Lock()
 	was := *u
@@ -27,19 +27,20 @@ func (mb *member) returned(u *underWay) {
 	mb.mu.Unlock()
 	if was.reported {
 		took := (mb.clock.Now() - was.since).Round(time.Millisecond)
-		mb.io.Go(func() { // a log that blocks must not hold up the lease
+		mb.io.Go(func() { // a log that blocks must not delay the lease
 			mb.log.Warn("IO that hung has returned", "device", mb.dev.Info().Path, "what", was.what, "took", took)
 		})
 	}
 }
 
-// overdueAt is from when on it takes far longer than a lease has time for; false if that need not be found out.
+// overdueAt returns the time from which the IO takes far longer than a lease permits; false if that
+// need not be detected.
 func (mb *member) overdueAt(u *underWay) (time.Duration, bool) {
 	return u.since + 2*mb.times().Budget(), u.since != 0 && !u.reported
 }
 
-// ring sets the alarm for when the lease is to be told the time, or for IO that may hang by then, its own
-// or that of a lock. It is called with mu held.
+// ring sets the alarm for the time at which the machine needs the time, or at which IO of the lease
+// or of a lock may hang. Called with mu held.
 func (mb *member) ring(at time.Duration) {
 	for _, u := range []*underWay{&mb.reading, &mb.writing} {
 		if overdue, ok := mb.overdueAt(u); ok {
@@ -52,7 +53,7 @@ func (mb *member) ring(at time.Duration) {
 	_ = mb.alarm.Set(mb.nextTurn(at)) // fails only once closed
 }
 
-// hanging returns what IO is found to hang.
+// hanging returns the IO that hangs and was not reported yet.
 func (mb *member) hanging() (hangs []string) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()

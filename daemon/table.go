@@ -13,11 +13,11 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// errReplaced is returned when the device no longer holds the lockspace that was joined.
+// errReplaced is returned when the device does not hold the lockspace that was joined any more.
 var errReplaced = errors.New("the lockspace on the device is another one, or gone")
 
-// readTable reads the superblocks and the records of the first hosts, which lie
-// together: in one request, unless they are many.
+// readTable reads the superblocks and the adjacent records of the first hosts, in one request
+// unless they are many.
 func (mb *member) readTable(hosts int) {
 	mb.begun.Store(int64(mb.clock.Now()))
 	records := mb.room(hosts)
@@ -27,13 +27,13 @@ func (mb *member) readTable(hosts int) {
 	case errors.Is(err, errReplaced):
 		mb.event(func(now time.Duration) []lease.Action { return mb.m.Lose(now, err) })
 	case err != nil:
-		mb.event(mb.m.ReadFailed) // first: a log may block
+		mb.event(mb.m.ReadFailed) // before logging, which may block
 		mb.failed("reading the host table failed, retrying", err)
 	default:
 		zeroed := 0
 		mb.event(func(now time.Duration) []lease.Action {
 			actions := mb.m.TableRead(now, records)
-			zeroed = firstZeroed(records) // they are the next read's as soon as that has begun
+			zeroed = firstZeroed(records) // before the next read reuses them
 			return actions
 		})
 		mb.complainOfZeroes(zeroed)
@@ -41,30 +41,30 @@ func (mb *member) readTable(hosts int) {
 	}
 }
 
-// firstZeroed returns the first host whose record was lost, 0 if there is none.
+// firstZeroed returns the first host whose record was lost, 0 if none.
 func firstZeroed(records []lease.Record) int {
 	return 1 + slices.IndexFunc(records, func(r lease.Record) bool { return r.Err == lease.ErrZeroed })
 }
 
-// complainOfZeroes tells who is to write a record anew that was lost.
+// complainOfZeroes logs which host must rewrite its lost record.
 func (mb *member) complainOfZeroes(host int) {
 	if host == 0 {
 		return
 	}
 	mb.noting.Lock()
 	defer mb.noting.Unlock()
-	if mb.zeroed.Allow() {
-		mb.log.Warn("a host record is all zeroes, waiting until its host writes it anew: start bakeryd there if it does not run",
+	if mb.zeroed.allow() {
+		mb.log.Warn("a host record is all zeroes, waiting until its host rewrites it: start bakeryd there if it does not run",
 			"host_id", host, "err", lease.ErrZeroed)
 	}
 }
 
-// keptRoom is for how many records a member keeps the memory from one read to
-// the next.
+// keptRoom is the number of records up to which a member keeps the buffer from one read to the
+// next.
 const keptRoom = 64
 
-// room returns room for some records. There is one read at a time, and the
-// machine keeps none of them.
+// room returns a buffer for records. There is one read at a time, and the machine does not keep the
+// buffer.
 func (mb *member) room(hosts int) []lease.Record {
 	if cap(mb.records) >= hosts {
 		return mb.records[:hosts]
@@ -76,8 +76,8 @@ func (mb *member) room(hosts int) []lease.Record {
 	return records
 }
 
-// readRows reads the superblocks, and the records of hosts 1 to as many as
-// there is room for. It returns errReplaced, or why nothing could be read.
+// readRows reads the superblocks and fills records, from host 1 on. It returns errReplaced, or why
+// nothing could be read.
 func (mb *member) readRows(records []lease.Record) error {
 	g, checked := mb.space.Geometry, false
 	const before = 2 // superblocks
@@ -115,7 +115,7 @@ func (mb *member) readRows(records []lease.Record) error {
 	return nil
 }
 
-// noteSilence reports who has fallen silent, and who is back.
+// noteSilence reports hosts that have fallen silent, and those that renew again.
 func (mb *member) noteSilence() {
 	mb.noting.Lock()
 	defer mb.noting.Unlock()
@@ -139,14 +139,14 @@ func (mb *member) noteSilence() {
 	}
 }
 
-// sameLockspace tells whether the superblocks in head are still those of the
-// lockspace that was joined. Format wipes or replaces both.
+// sameLockspace returns errReplaced unless a superblock in head is that of the lockspace that was
+// joined. Format wipes or replaces both.
 func (mb *member) sameLockspace(head []byte, errs []error) error {
 	var found error
 	for copy := range 2 {
 		at := int(mb.space.Geometry.Superblock(copy))
 		if errs[at/mb.space.Geometry.Stride] != nil {
-			return nil // unreadable: cannot tell; the lease runs out if nothing else can be read
+			return nil // unreadable, so not known: the lease runs out if nothing else can be read
 		}
 		sb, err := layout.DecodeSuperblock(head[at:at+mb.space.Geometry.Stride], copy)
 		switch {
@@ -161,9 +161,8 @@ func (mb *member) sameLockspace(head []byte, errs []error) error {
 	return found
 }
 
-// writeRecord writes the own record. The first write of an id takes the lock
-// file that keeps other processes of this machine from it, and registers the
-// key by which this host can be fenced.
+// writeRecord writes the own record. The first write of an id takes the lock file that excludes
+// other processes of this machine, and registers the key by which this host can be fenced.
 func (mb *member) writeRecord(r layout.HostRecord) {
 	err := mb.ids.Claim(r.ID)
 	if err == nil {
@@ -181,7 +180,7 @@ func (mb *member) writeRecord(r layout.HostRecord) {
 		mb.event(mb.m.WriteFailed)
 		return
 	}
-	mb.keepTerm() // with a write under way
+	mb.keepTerm() // with the write in flight
 	r.PRKey = mb.fencing.key
 	buf := lockspace.Pool.Get(mb.space.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
@@ -190,7 +189,7 @@ func (mb *member) writeRecord(r layout.HostRecord) {
 	}
 	mb.returned(&mb.writing)
 	if err != nil {
-		mb.event(mb.m.WriteFailed) // first: a log may block
+		mb.event(mb.m.WriteFailed) // before logging, which may block
 		mb.failed("writing the host record failed, retrying", err)
 		return
 	}
@@ -198,7 +197,7 @@ func (mb *member) writeRecord(r layout.HostRecord) {
 	mb.event(mb.m.Written)
 }
 
-// failed reports an IO that did, now and then, and notes why.
+// failed records a failed IO, and logs it at most once per warnEvery.
 func (mb *member) failed(message string, err error) {
 	mb.tally.RenewalFailures.Add(1)
 	if before := mb.trouble.Swap(&ioTrouble{err: err, at: time.Now()}); before != nil && before.at.Add(warn.Every).After(time.Now()) {
@@ -206,13 +205,14 @@ func (mb *member) failed(message string, err error) {
 		return
 	}
 	attrs := []any{"err", err}
-	if left := mb.moments().deadline - mb.clock.Now(); left > 0 { // else it is yet to begin, or over
+	// else the lease has not begun, or is over
+	if left := mb.moments().deadline - mb.clock.Now(); left > 0 {
 		attrs = append(attrs, "lease_left", left.Round(time.Millisecond))
 	}
 	mb.log.Warn(message, attrs...)
 }
 
-// ioTrouble is why the lease is not renewed.
+// ioTrouble is the reason why the lease is not renewed.
 type ioTrouble struct {
 	err error
 	at  time.Time // of the last report
