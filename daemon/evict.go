@@ -12,30 +12,31 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// evictRequest is the body of POST /v1/evict: an operator's word that a host
-// is dead, or is to leave.
+// evictRequest is the body of POST /v1/evict: an operator states that a host is dead, or requests
+// that it leaves.
 type evictRequest struct {
 	Host        int    `json:"host"`
 	Incarnation uint64 `json:"incarnation,string"` // the one that the operator was shown
-	Forget      bool   `json:"forget"`             // let another machine have the id
+	Forget      bool   `json:"forget"`             // release the id for another machine
 }
 
-// evictAnswer tells what came of it.
+// evictAnswer is the outcome of an eviction.
 type evictAnswer struct {
-	Outcome string `json:"outcome"` // dead: its locks are free; asked: it still renews, and is to leave
+	// dead: its locks are free; asked: it still renews and was asked to leave
+	Outcome string `json:"outcome"`
 }
 
-// Evict publishes that a host is dead. One that still renews is asked to leave
-// instead, which evicted tells: nobody acts on that before it has left. It
-// returns when that is durable, or the reasons of package lease.
+// Evict publishes that a host is dead. If the host still renews, it is asked to leave instead and
+// dead is false: no host acts on that before it has left. Evict returns when that is durable, or
+// the reasons of package lease.
 func (d *Daemon) Evict(ctx context.Context, host int, incarnation uint64, forget bool) (dead bool, err error) {
 	err = d.mem.evict(host, incarnation, forget)
 	if err != nil {
-		return false, err // says whom and what for
+		return false, err // names the host and the reason
 	}
 	d.cfg.Tally.Evictions.Add(1)
 	if host == d.mem.id() {
-		return false, nil // it leaves as soon as its holders have stopped
+		return false, nil // this host leaves once its holders have stopped
 	}
 	for {
 		known, changed := d.mem.known()
@@ -56,7 +57,7 @@ func (d *Daemon) Evict(ctx context.Context, host int, incarnation uint64, forget
 	}
 }
 
-// evictPatience is how long a verdict may take to be written.
+// evictPatience limits how long a verdict may take to be written.
 const evictPatience = 30 * time.Second
 
 func (s *Server) evict(d *Daemon, w http.ResponseWriter, r *http.Request) {
@@ -87,7 +88,7 @@ func (s *Server) evict(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, answer)
 }
 
-// isEvictRefusal tells an eviction that makes no sense from one that failed.
+// isEvictRefusal reports whether an eviction was refused as invalid, and did not fail.
 func isEvictRefusal(err error) bool {
 	for _, e := range []error{lease.ErrNoHost, lease.ErrChanged, lease.ErrHasLeft, lease.ErrSelf, lease.ErrJoining, lease.ErrDead,
 		lease.ErrNotLive, lease.ErrNoRoom} {

@@ -12,8 +12,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
-// Two hosts meet on the disk to find out whether each sees what the other writes, at once. Each has two slots for it,
-// x and y, its own ones in two locks made for the two hosts. In round n:
+// Two hosts run a coherence check on the disk: does each immediately see what the other writes?
+// Each uses two slots, x and y, its own ones in two locks created for the two hosts. In round n:
 //
 //	host A                          host B
 //	---------------------------     --------------------------------------
@@ -25,31 +25,32 @@ import (
 //	sees y = n <-------------------- writes y = n
 //	reads x of B: must show n
 //
-// No clock has a part in that: an older x is a stale read, whatever the time. So is any slot that goes back to a
-// sequence below one that was seen of the same incarnation. What a cache of host B would serve for x it has
-// from the round before; dwell is for caches that forget.
+// The check uses no clock: an older x is a stale read at any time. So is a slot with a lower
+// sequence than one read before of the same incarnation. A cache of host B holds x of the round
+// before; dwell is for caches that expire.
 
-// MeetOptions say whom to meet.
+// MeetOptions are the options of a coherence check.
 type MeetOptions struct {
-	Host    int           // the other one's id
-	Rounds  int           // the lesser one of the two hosts' counts
-	Timeout time.Duration // for how long to wait for the other one to come
+	Host    int           // id of the other host
+	Rounds  int           // the lower one of the two hosts' counts applies
+	Timeout time.Duration // how long to wait for the other host
 }
 
-// MeetOutcome is how a meeting has ended.
+// MeetOutcome is the outcome of a coherence check.
 type MeetOutcome string
 
-// How a meeting can end.
+// The outcomes of a coherence check.
 const (
-	MeetFresh   MeetOutcome = "fresh"   // every read showed what had been written before it
-	MeetStale   MeetOutcome = "stale"   // one did not
-	MeetAbsent  MeetOutcome = "absent"  // the other host was not met in time
-	MeetStalled MeetOutcome = "stalled" // it was met, but nothing more was seen of it
-	MeetEnded   MeetOutcome = "ended"   // the other host gave up, or began anew
+	MeetFresh  MeetOutcome = "fresh"  // every read showed what had been written before it
+	MeetStale  MeetOutcome = "stale"  // a read did not
+	MeetAbsent MeetOutcome = "absent" // the other host did not take part in time
+	// the other host took part, then nothing more was seen of it
+	MeetStalled MeetOutcome = "stalled"
+	MeetEnded   MeetOutcome = "ended" // the other host gave up, or started again
 )
 
-// MeetReport is what a host has seen of another one, the answer to POST /v1/meet. The nonces tell who has seen whom:
-// each host draws one for the meeting.
+// MeetReport is what a host has seen of another one, the answer to POST /v1/meet. Each host draws a
+// nonce for the check; the nonces show which host has seen which.
 type MeetReport struct {
 	Host      int           `json:"host"`
 	HostName  string        `json:"host_name"`
@@ -59,11 +60,11 @@ type MeetReport struct {
 	Rounds    int           `json:"rounds"` // completed
 	ElapsedMS int64         `json:"elapsed_ms"`
 	RoundTrip probe.Latency `json:"round_trip"`
-	Stale     int           `json:"stale"`  // reads
+	Stale     int           `json:"stale"`  // number of stale reads
 	Detail    string        `json:"detail"` // of the first stale read, or of the end
 	Nonce     uint64        `json:"nonce,string"`
-	PeerNonce uint64        `json:"peer_nonce,string"` // as seen last; 0: none
-	Locks     []string      `json:"locks"`             // whose slots were written; they stay
+	PeerNonce uint64        `json:"peer_nonce,string"` // as last seen; 0 if none
+	Locks     []string      `json:"locks"`             // whose slots were written; these locks stay
 }
 
 const (
@@ -85,9 +86,9 @@ func (o MeetOptions) validate(d *Daemon) error {
 	return nil
 }
 
-// Meet takes part in a meeting with another host, whose bakeryd must do the same at the same time. The two locks are
-// created on first use and stay; the values are cleared. It returns ErrInvalid, ErrMeeting, the errors of Acquire,
-// those of reading, or the cause of ctx's end.
+// Meet takes part in a coherence check with another host, whose bakeryd must do the same at the
+// same time. It creates the two locks on first use, and they stay. It clears the values. It returns
+// ErrInvalid, ErrMeeting, the errors of Acquire and of reading, or the cause of ctx's end.
 func (d *Daemon) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	if err := o.validate(d); err != nil {
 		return nil, err
@@ -100,7 +101,7 @@ func (d *Daemon) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 		err error
 	}
 	out := make(chan result, 1)
-	go func() { // what is left behind ends with its IO, for which closing the device waits
+	go func() { // a check that is left behind ends with its IO; closing the device waits for that
 		r, err := d.meet(ctx, o)
 		d.meeting.Store(false) // before Meet returns: the caller may call it again
 		out <- result{r, err}
@@ -115,7 +116,7 @@ func (d *Daemon) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	}
 }
 
-// meetLocks names the locks of two hosts.
+// meetLocks returns the names of the two hosts' locks.
 func meetLocks(a, b int) [2]string {
 	pair := fmt.Sprintf("probe %d-%d ", min(a, b), max(a, b))
 	return [2]string{pair + "a", pair + "b"}
@@ -149,7 +150,7 @@ func (d *Daemon) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	default:
 		r.Outcome = MeetFresh
 	}
-	d.log.Info("met another host on the disk", "met_host_id", o.Host, "outcome", r.Outcome, "rounds", r.Rounds, "stale", r.Stale)
+	d.log.Info("coherence check with another host ended", "met_host_id", o.Host, "outcome", r.Outcome, "rounds", r.Rounds, "stale", r.Stale)
 	return r, nil
 }
 

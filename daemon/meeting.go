@@ -14,15 +14,16 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// word is what a host says to another in a slot's value, with value token 0: it is nobody's value.
+// word is a message to another host, in a slot's value with value token 0, which marks it as no
+// lock's value.
 //
 //	bytes  | field
 //	-------|----------------------------------------------------------------------
 //	 0 - 3 | magic "BKMT"
 //	 4 - 7 | round, 0 before the first
-//	 8 -15 | nonce: this meeting, as the writer calls it
-//	16 -23 | echo: the nonce of the other host that was read last, 0 for none
-//	24 -27 | rounds that the writer wants
+//	 8 -15 | nonce: identifies this check, drawn by the writer
+//	16 -23 | echo: the other host's nonce as last read, 0 if none
+//	24 -27 | rounds that the writer requests
 type word struct {
 	round, rounds int
 	nonce, echo   uint64
@@ -57,7 +58,7 @@ func decodeWord(b []byte) (w word, ok bool) {
 	}, true
 }
 
-// meetEnd says why a meeting came to no good end.
+// meetEnd is the error of a check that ended early.
 type meetEnd struct {
 	outcome MeetOutcome
 	why     string
@@ -73,25 +74,26 @@ const (
 
 var slotNames = [2]string{"x", "y"}
 
-// meeting is one host's part in a meeting. One goroutine uses it.
+// meeting is one host's part in a coherence check. It is used by one goroutine.
 type meeting struct {
 	ctx    context.Context
 	d      *Daemon
 	o      MeetOptions
 	locks  [2]*lock
 	nonce  uint64
-	theirs uint64 // the other host's nonce, once seen
+	theirs uint64 // the other host's nonce, 0 if not seen yet
 	rounds int
 
-	seen   [2]seenSlot   // the other host's
-	done   int           // rounds
-	trip   time.Duration // the last of trips
+	seen   [2]seenSlot   // of the other host
+	done   int           // completed rounds
+	trip   time.Duration // the last one of trips
 	trips  probe.Stopwatch
 	stale  int
 	detail string // of the first stale read
 }
 
-// seenSlot is what was read of a slot so far: the highest sequence of every incarnation, and which came last.
+// seenSlot is what was read of a slot so far: the highest sequence by incarnation, and the last
+// incarnation.
 type seenSlot struct {
 	highest map[uint64]uint64
 	current uint64
@@ -108,7 +110,7 @@ func (m *meeting) run() (err error) {
 	return m.follow()
 }
 
-// lead speaks first, and knows at the end that it was heard.
+// lead publishes each round first. At its end the other host has read the last round.
 func (m *meeting) lead() error {
 	for n := 1; n <= m.rounds; n++ {
 		begun := time.Now()
@@ -124,7 +126,8 @@ func (m *meeting) lead() error {
 	return nil
 }
 
-// follow speaks when it is spoken to, and waits at the end until it was heard.
+// follow publishes each round after it has read it. At its end it waits until the other host has
+// read the last round.
 func (m *meeting) follow() error {
 	var begun time.Time
 	for n := 1; n <= m.rounds; n++ {
@@ -143,12 +146,13 @@ func (m *meeting) follow() error {
 	return m.bye()
 }
 
-// maxDwell bounds how long a host thinks before it reads x.
+// maxDwell limits the pause before a read of x.
 const maxDwell = 2 * time.Second
 
-// dwell lets some time pass between y and x in every fourth round, up to half of what a round takes. Where reads come
-// from a cache that forgets after a time, rounds run in step with it: x and y would both be forgotten, and read anew,
-// at the same moment of every round. After this, x is remembered for longer than y, past the other host's next write.
+// dwell pauses between y and x in every fourth round, for up to half of a round. If reads come from
+// a cache that expires, rounds synchronize with it: x and y both expire and are read again at the
+// same time of every round. After the pause, x stays cached for longer than y, past the other
+// host's next write.
 func (m *meeting) dwell(n int) error {
 	if n%4 != 0 {
 		return nil
@@ -156,7 +160,7 @@ func (m *meeting) dwell(n int) error {
 	return m.pause(rand.N(max(1, min(m.trip/2, maxDwell))))
 }
 
-// tripped takes down how long an answer took, if nobody dwelt over it.
+// tripped records how long an answer took, in rounds without a dwell.
 func (m *meeting) tripped(n int, took time.Duration) {
 	if n%4 >= 2 {
 		m.trip = took
@@ -164,7 +168,7 @@ func (m *meeting) tripped(n int, took time.Duration) {
 	}
 }
 
-// say writes a round to both own slots, one after the other. A value that is somebody's stays.
+// say writes a round to both own slots, one after the other. It does not overwrite a lock's value.
 func (m *meeting) say(n int) error {
 	value := word{round: n, rounds: m.rounds, nonce: m.nonce, echo: m.theirs}.encode()
 	for _, lk := range m.locks {
@@ -177,7 +181,7 @@ func (m *meeting) say(n int) error {
 			})
 		})
 		if err == nil && taken {
-			err = fmt.Errorf("%w: lock %q has a value, and is to be used by probes alone", api.ErrInvalid, lk.entry.Name)
+			err = fmt.Errorf("%w: lock %q has a value; only probes may use it", api.ErrInvalid, lk.entry.Name)
 		}
 		if err != nil {
 			return err
@@ -186,7 +190,8 @@ func (m *meeting) say(n int) error {
 	return nil
 }
 
-// clear takes back what was said. It is done even if the caller has gone; if the lease is over it need not be.
+// clear removes the words from the own slots, even if the caller has gone. If the lease is over
+// that is not needed.
 func (m *meeting) clear() error {
 	for _, lk := range m.locks {
 		err := lk.do(func() error {
@@ -202,7 +207,8 @@ func (m *meeting) clear() error {
 	return nil
 }
 
-// greet returns when the other host has seen this one. What an earlier meeting left echoes another nonce.
+// greet returns when the other host has seen this one. A word that an earlier check left echoes
+// another nonce.
 func (m *meeting) greet() error {
 	if err := m.say(0); err != nil {
 		return err
@@ -222,10 +228,11 @@ func (m *meeting) greet() error {
 	})
 }
 
-// patience is for how long nothing new may be seen of a host that was met. Its own writes may wait for a renewal.
+// patience returns how long no progress of the other host is accepted. Its writes may wait for a
+// renewal.
 func (m *meeting) patience() time.Duration { return max(10*time.Second, m.d.sb.Lease/2) }
 
-// hear waits for y of a round, then looks at x.
+// hear waits for y of round n, then checks x.
 func (m *meeting) hear(n int) error {
 	err := m.watch(MeetStalled, m.patience(), func(w word, is bool) (bool, error) {
 		if !is || w.nonce != m.theirs {
@@ -242,7 +249,7 @@ func (m *meeting) hear(n int) error {
 	return m.checkX(n)
 }
 
-// bye waits until the other host has taken back what it said: it has heard the last word.
+// bye waits until the other host has removed its words: it has read the last one.
 func (m *meeting) bye() error {
 	return m.watch(MeetStalled, m.patience(), func(w word, is bool) (bool, error) {
 		return !is || w.nonce != m.theirs, nil
@@ -251,12 +258,12 @@ func (m *meeting) bye() error {
 
 func (m *meeting) gone(anew bool) error {
 	if anew {
-		return meetEnd{MeetEnded, fmt.Sprintf("host %d has begun anew", m.o.Host)}
+		return meetEnd{MeetEnded, fmt.Sprintf("host %d has started again", m.o.Host)}
 	}
 	return meetEnd{MeetEnded, fmt.Sprintf("host %d has given up", m.o.Host)}
 }
 
-// watch reads y of the other host until f, which is told of each, says that it is enough.
+// watch reads y of the other host until f, called with each word, returns true or an error.
 func (m *meeting) watch(otherwise MeetOutcome, patience time.Duration, f func(w word, is bool) (bool, error)) error {
 	begun := time.Now()
 	for {
@@ -300,8 +307,8 @@ func (m *meeting) pause(d time.Duration) error {
 	}
 }
 
-// look reads a slot of the other host. ok is false if it was torn, is another lock's, or is older than one that was
-// read before, which is counted.
+// look reads a slot of the other host. ok is false if the slot was torn, is of another creation, or
+// is stale, which is counted.
 func (m *meeting) look(which int) (s layout.Slot, ok bool, err error) {
 	lk, space := m.locks[which], m.d.sb.Space()
 	buf := lockspace.Pool.Get(space.Geometry.Stride)
@@ -323,7 +330,7 @@ func (m *meeting) look(which int) (s layout.Slot, ok bool, err error) {
 	highest, known := seen.highest[s.Incarnation]
 	switch {
 	case s.Blank() && seen.current != 0:
-		m.caught(which, "it was in use, and is virgin again")
+		m.caught(which, "it was in use, and is blank again")
 		return s, false, nil
 	case known && s.Incarnation != seen.current: // which of the two is the later one is not known
 		m.caught(which, "incarnation %016x was there before, and again after another one", s.Incarnation)
@@ -346,12 +353,12 @@ func (m *meeting) caught(which int, format string, args ...any) {
 	}
 }
 
-// unsettled is for how long x of another meeting than y is taken for one that has begun since.
+// unsettled is how long x of another check than y is taken for a new check of the other host.
 const unsettled = 2 * time.Second
 
-// checkX reads x after y of a round was seen.
+// checkX reads x after y of round n was seen.
 func (m *meeting) checkX(n int) error {
-	odd := false // it was of another meeting
+	odd := false // a read showed x of another check
 	for begun := time.Now(); ; {
 		before := m.stale
 		s, ok, err := m.look(slotX)
@@ -367,13 +374,13 @@ func (m *meeting) checkX(n int) error {
 			m.caught(slotX, "it shows round %d although %d was acknowledged before the read began", w.round, n)
 			return nil
 		case ours, ok && late:
-			m.caught(slotX, "it shows what was there before this meeting")
+			m.caught(slotX, "it shows a value from before this check")
 			return nil
 		case late:
 			return meetEnd{MeetStalled, fmt.Sprintf("slot x of host %d cannot be read", m.o.Host)}
 		}
 		odd = odd || ok
-		// Torn, or of another meeting: if the other host has begun one, y will show it.
+		// Torn, or of another check: if the other host has started one, y shows that.
 		y, ok, err := m.look(slotY)
 		if err != nil {
 			return err

@@ -16,38 +16,37 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// FenceConfig says how this host fences others, in a lockspace whose recovery
-// policy is to fence.
+// FenceConfig is how this host fences others, if the lockspace's recovery policy is fence.
 type FenceConfig struct {
 	Agent   string   // "pr", "exec", or empty: pr
-	Command string   // of exec
-	Devices []string // pr: devices beside that of the lockspace
+	Command string   // command of the exec agent
+	Devices []string // for pr: devices in addition to that of the lockspace
 }
 
-// fencing is this host's means to cut others off, and what they need to cut
-// this one off. Without a policy that fences it does nothing.
+// fencing cuts other hosts off, and registers the key by which they can cut this host off. Without
+// the policy fence it does nothing.
 type fencing struct {
 	cfg     FenceConfig
 	device  string
 	log     *slog.Logger
 	policy  layout.Policy
 	resumed bool
-	first   uint64 // the incarnation that the key is made of, 0: taken
+	first   uint64 // incarnation that the key is made of; 0 once used
 
 	mu    sync.Mutex // guards agent and of
 	agent fence.Agent
-	of    int // the host id that is registered
+	of    int // registered host id
 
-	key uint64 // as published; set before the first write that has it
+	key uint64 // as published; set before the first write that contains it
 }
 
-// registerWithin bounds what the devices may take to register a key.
+// registerWithin limits the time that the devices may take to register a key.
 const registerWithin = 30 * time.Second
 
 func newFencing(d *Daemon, p *predecessor) *fencing {
 	f := &fencing{cfg: d.cfg.Fence, device: d.cfg.Device, log: d.log, policy: d.sb.Policy, first: newIncarnation()}
 	if f.policy != layout.PolicyFence && (f.cfg.Command != "" || len(f.cfg.Devices) > 0) {
-		f.log.Warn("the fence agent is not used: it is not what the lockspace was formatted for", "policy", f.policy)
+		f.log.Warn("fence agent ignored: the lockspace has another recovery policy", "policy", f.policy)
 	}
 	if p != nil && f.policy == layout.PolicyFence {
 		f.resumed, f.key = true, p.term.PRKey
@@ -65,23 +64,23 @@ func newIncarnation() uint64 {
 	}
 }
 
-// incarnation returns the next number for this host. The first is known
-// before: its key can be registered while nobody waits for the claim.
+// incarnation returns a new incarnation for this host. The first one is drawn earlier, so that its
+// key is registered before the claim begins.
 func (f *fencing) incarnation() uint64 {
 	n := f.first
 	f.first = newIncarnation()
 	return n
 }
 
-// prepare registers the key of a host whose id is known.
+// prepare registers the key if the host id is known.
 func (f *fencing) prepare(id int) error {
 	if id == 0 && !f.resumed {
-		return nil // known with the first write
+		return nil // registered with the first write
 	}
 	return f.register(id, f.first)
 }
 
-// register makes this host one that can be fenced, once for each id.
+// register registers the key by which this host can be fenced, once per id.
 func (f *fencing) register(id int, incarnation uint64) error {
 	if f.policy != layout.PolicyFence {
 		return nil
@@ -115,7 +114,7 @@ func (f *fencing) register(id int, incarnation uint64) error {
 	return nil
 }
 
-// leave gives the registration back, after the last write.
+// leave removes the registration, after the last write.
 func (f *fencing) leave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,7 +133,7 @@ func (f *fencing) unregister() {
 	f.agent = nil
 }
 
-// fence cuts a silent host off, and lets the lease know whether it is.
+// fence cuts a silent host off, and reports the result to the lease machine.
 func (mb *member) fence(a lease.Fence) {
 	f := mb.fencing
 	f.mu.Lock()
@@ -145,7 +144,7 @@ func (mb *member) fence(a lease.Fence) {
 	log.Warn("host is silent, fencing it")
 	ctx, cancel := context.WithTimeout(context.Background(), a.Until-mb.clock.Now())
 	defer cancel()
-	go func() { // once this host is over nobody waits for it but those who wait for its IO
+	go func() { // once this host's term is over, only the end of its IO is waited for
 		select {
 		case <-mb.over:
 			cancel()
@@ -157,9 +156,10 @@ func (mb *member) fence(a lease.Fence) {
 		mb.tally.FencingFailures.Add(1)
 	}
 	if errors.Is(err, fence.ErrFenced) {
-		// Somebody fenced this host, or the device forgot its registrations, as of all others: then nobody could fence
-		// anybody any more. Only another incarnation may register again: under the old key this host may be cut off.
-		log.Error("fencing failed: this host is registered no more, giving up its lease to register anew", "err", err)
+		// Another host fenced this one, or the device lost all registrations. In the second case no
+		// host could fence any other any more. Only a new incarnation may register: a host may have
+		// cut off the old key.
+		log.Error("fencing failed: this host is not registered any more, giving up its lease to register again", "err", err)
 		mb.loseFor(err)
 		return
 	}
@@ -174,17 +174,18 @@ func (mb *member) fence(a lease.Fence) {
 	mb.event(func(now time.Duration) []lease.Action { return mb.m.Fenced(now, a.Host, a.Incarnation) })
 }
 
-// hasAsked tells whether this host has asked another one to leave.
+// hasAsked reports whether this host has asked another one to leave.
 func (mb *member) hasAsked(host int, incarnation uint64) bool {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	return mb.wished[layout.Verdict{Host: host, Incarnation: incarnation}]
 }
 
-// evict gives the lease an operator's word.
+// evict passes an operator's request to the lease machine.
 func (mb *member) evict(host int, incarnation uint64, forget bool) (err error) {
 	mb.event(func(now time.Duration) (actions []lease.Action) {
-		delete(mb.wished, layout.Verdict{Host: host, Incarnation: incarnation}) // what came of an earlier word tells nothing
+		// the outcome of an earlier request does not count
+		delete(mb.wished, layout.Verdict{Host: host, Incarnation: incarnation})
 		actions, err = mb.m.Evict(now, host, incarnation, forget)
 		return actions
 	})

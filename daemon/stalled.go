@@ -15,27 +15,30 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// A lease says that a host goes on, not that its locks do. If only the sectors of one lock hang, the others would wait for
-// a host that never gives way. So IO of a lock that others may wait for ends the lease when it has taken lease.Times.Stuck,
-// and keeps it from being renewed long before: as a renewal that hangs would. b is its beginning:
+// A lease says that a host is live, not that its locks make progress. If only the sectors of one
+// lock hang, other hosts would wait for a host that never leaves. Therefore IO of a lock that other
+// hosts may wait for ends the lease after lease.Times.Stuck. Long before that, it delays the
+// renewals, as a hanging renewal would. b is when the IO begins:
 //
 //	b            the IO begins
 //	b + L/6      the last renewal is written, at the latest; later ones wait for the IO
-//	b + 5/6 L    the lease is lost: holders are told to stop, if they were not told by then that it runs out
+//	b + 5/6 L    the lease is lost: holders are told to stop, unless they were already
 //	b + 7/6 L    the last term is over, at the latest: holders are killed
-//	b + 41/30 L  others have seen the host record stand still for L + margin, and go on
+//	b + 41/30 L  other hosts have seen the host record unchanged for L + margin, and continue
 //
-// A renewal that hangs from b on takes 6/5 L. To hold back a renewal is to write it slowly, which the lease bears.
+// A renewal that hangs from b on takes 6/5 L. Delaying a renewal is a slow write of it, which the
+// lease tolerates.
 //
-// An own slot that stays unreadable after it was written counts as IO that does not succeed. As others wait for it while
-// this host is live, the host joins again only to leave, and then stays away during the pause of that lock, unless the
-// slot can be read.
+// An own slot that stays unreadable after it was written counts as IO that does not succeed. Other
+// hosts wait for it while this host is live. Therefore the host joins again only to leave, and then
+// stays away during the pause of that lock, unless the slot becomes readable.
 //
-// IO that others do not wait for does not count: reads while the own slot is certain to be idle, and those for the scrub,
-// the status, values and inspections, which have no part in a driver's work. The host table is read by the lease itself.
+// IO that other hosts do not wait for does not count: reads while the own slot is certainly idle,
+// and those for the scrub, the status, values and inspections, which are not part of a driver's
+// work. The lease itself reads the host table.
 
-// lockDevice is the device as the driver of a lock uses it, and what is done under the lock that guards the directory:
-// the watch has the IO that other hosts may wait for.
+// lockDevice is the device for the driver of a lock, and for work under the directory's lock. watch
+// records the IO that other hosts may wait for.
 type lockDevice struct {
 	blockdev.Device
 	watch *stall.Watch
@@ -63,8 +66,8 @@ func (d lockDevice) Write(p []byte, off int64) error {
 	return d.Device.Write(p, off)
 }
 
-// series is IO that is repeated until it succeeds. To the watch it is one IO from the first failure on, which began when
-// the first try did.
+// series is IO that is retried until it succeeds. From the first failure on, watch has it as one IO
+// that began with the first try.
 type series struct {
 	dev    lockDevice
 	at     int64
@@ -74,15 +77,15 @@ type series struct {
 
 func (d lockDevice) series(at int64) series { return series{dev: d, at: at} }
 
-// begin notes the first try.
+// begin records the first try.
 func (s *series) begin() {
 	if s.began == 0 {
 		s.began = s.dev.clock.Now()
 	}
 }
 
-// failed notes a try that has failed. A record that is damaged is the same to all hosts: to leave it to another one would
-// not help.
+// failed records a failed try. A damaged record does not count: it is damaged for all hosts, so
+// leaving would not help.
 func (s *series) failed(err error) {
 	if s.number == 0 && s.dev.part.Load() && !undecodable(err) {
 		s.number = s.dev.watch.Begin(s.dev.io(s.at, s.began))
@@ -91,8 +94,9 @@ func (s *series) failed(err error) {
 
 func (s *series) end() { s.dev.watch.End(s.number) }
 
-// stuckAt returns when IO of a lock ends the lease, or is to be suspected; false if none is under way, or the lease has
-// trouble of its own: its own end is near then, and no lock is to blame. It is called with mu held.
+// stuckAt returns when IO of a lock ends the lease, or becomes suspect. It returns false if none is
+// in flight, or if IO of the lease itself fails or hangs: then the lease ends soon anyway, and no
+// lock is the cause. Called with mu held.
 func (mb *member) stuckAt() (time.Duration, bool) {
 	hangs := func(u *underWay) bool { return u.since != 0 && u.reported }
 	if mb.trouble.Load() != nil || slices.ContainsFunc([]*underWay{&mb.reading, &mb.writing}, hangs) {
@@ -105,8 +109,9 @@ func (mb *member) stuckAt() (time.Duration, bool) {
 	return max(io.Since+mb.times().Stuck(), mb.suspectedAt+mb.times().Retry()), ok
 }
 
-// suspectStall notes IO of a lock that is nearly stuck. It ends the lease only if it is still under way a retry's pause
-// later: after a pause of the whole process, IO that returned long ago may not have been noted as over yet.
+// suspectStall records IO of a lock that is nearly stuck. It ends the lease only if it is still in
+// flight a retry's pause later. After a pause of the whole process, IO that returned long ago may
+// not have been recorded as over yet.
 func (mb *member) suspectStall() {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
@@ -116,8 +121,9 @@ func (mb *member) suspectStall() {
 	}
 }
 
-// loseForStall ends the lease if IO of a lock has kept others waiting for too long. Every lock whose IO was as good as
-// stuck is put into quarantine: it would end one of the next leases.
+// loseForStall ends the lease if IO of a lock has blocked other hosts for too long. It puts every
+// lock with IO older than a renewal interval into quarantine, because it would end one of the next
+// leases.
 func (mb *member) loseForStall() {
 	now := mb.clock.Now()
 	mb.mu.Lock()
@@ -128,7 +134,8 @@ func (mb *member) loseForStall() {
 		return
 	}
 	oldest, ok := mb.stalls.Oldest()
-	if !ok || oldest != suspect || now < oldest.Since+mb.times().Stuck() { // it has returned meanwhile
+	// it has returned meanwhile
+	if !ok || oldest != suspect || now < oldest.Since+mb.times().Stuck() {
 		return
 	}
 	for _, io := range mb.stalls.Before(now - mb.times().Renew()) {
@@ -137,17 +144,17 @@ func (mb *member) loseForStall() {
 	mb.loseFor(mb.stuck(oldest, now))
 }
 
-// awaitLocks blocks until the IO of locks is over that has taken longer than a renewal's interval by now; false if the
-// lease has no time for a write then.
+// awaitLocks blocks until IO of locks that is older than a renewal interval has returned. It
+// returns false if the lease has no time for a write then.
 func (mb *member) awaitLocks() bool {
 	before := mb.clock.Now() - mb.times().Renew()
 	ios := mb.stalls.Before(before)
 	if len(ios) == 0 {
 		return true
 	}
-	mb.returned(&mb.writing) // nothing is under way that the lease's own IO could be blamed for
-	if mb.waits.Allow() {
-		mb.io.Go(func() { // a log that blocks must not hold up the lease
+	mb.returned(&mb.writing) // no IO of the lease is in flight that could be reported as hanging
+	if mb.waits.allow() {
+		mb.io.Go(func() { // a log that blocks must not delay the lease
 			mb.log.Warn("IO of a lock hangs, the renewal waits for it", "number", ios[0].Lock, "lock", ios[0].Name, "offset", ios[0].Offset)
 		})
 	}
@@ -164,7 +171,7 @@ func (mb *member) awaitLocks() bool {
 	return standing.MayWrite(mb.m, mb.clock.Now())
 }
 
-// stuck says what was stuck.
+// stuck returns the error that describes the stuck IO.
 func (mb *member) stuck(io stall.IO, now time.Duration) error {
 	of := fmt.Sprintf("lock %q", io.Name)
 	switch {
@@ -177,17 +184,18 @@ func (mb *member) stuck(io stall.IO, now time.Duration) error {
 		api.ErrStuck, mb.id(), of, io.Offset, mb.dev.Info().Path, (now - io.Since).Round(time.Millisecond))
 }
 
-// quarantined returns why a lock is not to be used by this host for now; nil if it is.
+// quarantined returns the reason why this host does not use a lock for now, nil if it does.
 func (d *Daemon) quarantined(lock int) error {
 	left, why := d.cfg.quarantine.Of(d.clock.Now(), lock)
 	if why == nil {
 		return nil
 	}
-	return fmt.Errorf("not used by this host for another %v, which it lost its lease by: %w", left.Round(time.Second), why)
+	return fmt.Errorf("not used by this host for another %v, because it made the lease end: %w", left.Round(time.Second), why)
 }
 
-// stayAway returns why the host is not to be live for now: its slot in a lock that is in quarantine cannot be read. All
-// other hosts would wait for that slot. Once the host has left, the slot counts as idle.
+// stayAway returns the reason why the host must not be live for now: its slot in a lock in
+// quarantine is unreadable. All other hosts would wait for that slot. Once this host has left, the
+// slot counts as idle.
 func (d *Daemon) stayAway(host int) error {
 	now := d.clock.Now()
 	for _, lock := range d.cfg.quarantine.Locks(now) {
@@ -197,18 +205,18 @@ func (d *Daemon) stayAway(host int) error {
 		}
 		d.cfg.quarantine.Start(now)
 		left, why := d.cfg.quarantine.Of(now, lock)
-		return fmt.Errorf("this host stays away for another %v, for its slot still cannot be read: %w", left.Round(time.Second), why)
+		return fmt.Errorf("this host stays away for another %v: its slot is still unreadable: %w", left.Round(time.Second), why)
 	}
 	return nil
 }
 
-// hasLeft reports whether the record of a host id says that its last incarnation left.
+// hasLeft reports whether the record of a host id shows that its last incarnation left.
 func (d *Daemon) hasLeft(host int) bool {
 	r, err := d.hostRecord(host)
 	return err == nil && r.State == layout.StateLeft
 }
 
-// awaited returns the device for IO of a lock that another host waits for; name may be empty.
+// awaited returns the device for IO of a lock that another host waits for. name may be empty.
 func (d *Daemon) awaited(lock int, name string) blockdev.Device {
 	part := new(atomic.Bool)
 	part.Store(true)
