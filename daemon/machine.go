@@ -8,16 +8,17 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 )
 
-// Machine is what a daemon takes from the machine that it runs on, its disk
-// and Clock apart. What is left out is that of the real one.
+// Machine is what a daemon takes from the machine that it runs on, except its disk and Clock.
+// Fields that are not set default to those of the real machine.
 type Machine struct {
-	Wall      func() time.Time // of people: it may be wrong by any amount, and be set at any time
+	Wall      func() time.Time // wall clock: may be wrong by any amount, and be set at any time
 	MachineID [16]byte
 	BootID    [16]byte
-	Watchdog  func(path string, want time.Duration) (watchdog.Device, error) // opens one, which arms it
+	// opens and thereby arms a watchdog
+	Watchdog func(path string, want time.Duration) (watchdog.Device, error)
 }
 
-// In returns a Config for another machine than this one: a simulated one, say.
+// In returns a Config for another machine than this one, such as a simulated one.
 func (c Config) In(m Machine) Config {
 	c.machine = m
 	return c
@@ -43,7 +44,7 @@ func (m Machine) complete() Machine {
 	return m
 }
 
-// clockNumber is what the wall clock has to say to the numbers of tickets.
+// clockNumber returns the number of the wall clock for tickets.
 func (d *Daemon) clockNumber() uint64 {
 	return bakery.ClockNumber(d.cfg.machine.Wall(), d.sb.Formatted)
 }

@@ -18,35 +18,35 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// What the event journal is told of locks and their clients; of hosts, by
-// notehosts.go. Nothing here does IO or waits for any: it is called on the way
-// to a grant.
+// Events of locks and their clients; those of hosts are in notehosts.go. These functions do no IO
+// and wait for none, because they are called on the way to a grant.
 
 const (
-	// noteEvery bounds how often a wait is noted again because another host is directly ahead.
+	// noteEvery is the minimum interval of events that report another host directly ahead of a
+	// wait.
 	noteEvery = 100 * time.Millisecond
 
-	// maxAhead is how many of those ahead a ticket's event names.
+	// maxAhead is the number of slots ahead that a ticket's event lists.
 	maxAhead = 16
 
-	// unreadable is the phase of a slot that cannot be read: it is waited for as if it were ahead.
+	// unreadable is the phase of an unreadable slot: hosts wait for it as if it were ahead.
 	unreadable = "unreadable"
 )
 
-// note adds an event, if a journal is kept, and returns its number.
+// note adds an event, if there is a journal, and returns its number.
 func (d *Daemon) note(e events.Event) uint64 { return d.cfg.Events.Add(e) }
 
-// notes tells whether anybody wants to know what happens to the lock.
+// notes reports whether the lock's events are recorded.
 func (lk *lock) notes() bool {
 	return lk.d.cfg.Events != nil && lk.entry.Lock != lockspace.DirectoryLock
 }
 
-// event is what all events of a request say.
+// event returns an event with the fields that all events of a request have.
 func (r *Request) event(kind events.Kind) events.Event {
 	return events.Event{Kind: kind, Lock: r.Name, Request: r.asked, PID: r.PID, Command: r.Command, Mode: r.Mode.String()}
 }
 
-// ahead is who was last seen directly ahead on the disk.
+// ahead is the slot last seen directly ahead on the disk.
 type ahead struct {
 	host   int
 	slot   bakery.View
@@ -55,14 +55,14 @@ type ahead struct {
 	toldAt time.Time
 }
 
-// after is whom clients of this host waited for, and until when at least.
+// after is the holder that clients of this host last waited for, and a time until which they did.
 type after struct {
 	peer events.Peer
 	mode layout.Mode
 	at   time.Time
 }
 
-// of returns whom a client waited for last that has waited since then, if anybody.
+// of returns the holder that a client waiting since then waited for last, nil if none.
 func (a *after) of(since time.Time, mode layout.Mode) []events.Peer {
 	if !a.at.After(since) || mode == layout.Shared && a.mode == layout.Shared {
 		return nil
@@ -70,14 +70,14 @@ func (a *after) of(since time.Time, mode layout.Mode) []events.Peer {
 	return []events.Peer{a.peer}
 }
 
-// local is a client of this host as others see it.
+// local describes a client of this host.
 func (lk *lock) local(req *Request, p layout.Phase) events.Peer {
 	return events.Peer{Host: lk.area.host, HostName: lk.d.ids.Name, Phase: p.String(), Mode: req.Mode.String(),
 		PID: req.PID, Command: req.Command, Request: req.asked}
 }
 
-// noteQueued notes that a client has others of this host before it. It is
-// called with mu held, the client being the last in the queue.
+// noteQueued records that local clients are before a new one. Called with mu held, when the client
+// is the last in the queue.
 func (lk *lock) noteQueued(w *waiter) {
 	if !lk.notes() {
 		return
@@ -96,8 +96,7 @@ func (lk *lock) noteQueued(w *waiter) {
 	lk.d.note(e)
 }
 
-// inTheWay returns a local hold that keeps a client out, or nil. It is called
-// with mu held.
+// inTheWay returns a local hold that conflicts with mode, or nil. Called with mu held.
 func (lk *lock) inTheWay(mode layout.Mode) *Hold {
 	i := slices.IndexFunc(lk.holds, func(h *Hold) bool { return mode == layout.Exclusive || h.req.Mode == layout.Exclusive })
 	if i < 0 {
@@ -106,7 +105,7 @@ func (lk *lock) inTheWay(mode layout.Mode) *Hold {
 	return lk.holds[i]
 }
 
-// noteEnter is called with mu held.
+// noteEnter records a grant. Called with mu held.
 func (lk *lock) noteEnter(h *Hold, w *waiter) {
 	if !lk.notes() {
 		return
@@ -117,7 +116,7 @@ func (lk *lock) noteEnter(h *Hold, w *waiter) {
 	lk.d.note(e)
 }
 
-// severalPermits is how many the lock has, 0 for one.
+// severalPermits returns the lock's permits, 0 for one.
 func (lk *lock) severalPermits() int {
 	if lk.entry.Permits > 1 {
 		return lk.entry.Permits
@@ -125,8 +124,8 @@ func (lk *lock) severalPermits() int {
 	return 0
 }
 
-// noteMode notes that a hold goes on in another mode: to share it before the
-// disk shows that, to have it alone after. It is called with mu held.
+// noteMode records that a hold has another mode: shared before the disk shows that, exclusive
+// after. Called with mu held.
 func (lk *lock) noteMode(h *Hold) {
 	if !lk.notes() || h.joined {
 		return
@@ -136,7 +135,7 @@ func (lk *lock) noteMode(h *Hold) {
 	lk.d.note(e)
 }
 
-// noteExit is called with mu held.
+// noteExit records a release. Called with mu held.
 func (lk *lock) noteExit(h *Hold, why string, now time.Time) {
 	if !lk.notes() || h.joined {
 		return
@@ -150,8 +149,8 @@ func (lk *lock) noteExit(h *Hold, why string, now time.Time) {
 	lk.after = after{peer: lk.local(&h.req, layout.Held), mode: h.req.Mode, at: now}
 }
 
-// noteRefused notes how a request has ended that was not granted. lk is nil if
-// the lock was not found.
+// noteRefused records the end of a request that was not granted. lk is nil if the lock was not
+// found.
 func (d *Daemon) noteRefused(req *Request, lk *lock, since time.Time, err error) {
 	if err == nil || d.cfg.Events == nil {
 		return
@@ -182,14 +181,14 @@ func (d *Daemon) noteRefused(req *Request, lk *lock, since time.Time, err error)
 	d.note(e)
 }
 
-// noteSlot notes what the own slot shows from now on.
+// noteSlot records what the own slot shows from now on.
 func (lk *lock) noteSlot(s bakery.Slot) {
 	if s.Phase != layout.Choosing && s.Phase != layout.Waiting || !lk.notes() || lk.m.Holding() {
 		return
 	}
 	w := lk.front()
 	if w == nil {
-		return // it has gone meanwhile
+		return // the client has gone meanwhile
 	}
 	if s.Phase == layout.Choosing {
 		lk.before = ahead{}
@@ -204,19 +203,20 @@ func (lk *lock) noteSlot(s bakery.Slot) {
 		next := e.Ahead[n-1]
 		lk.before = ahead{host: next.Host, slot: lk.area.views[next.Host-1], peer: next, toldAt: time.Now()}
 		if n > maxAhead {
-			e.AheadCount, e.Ahead = n, slices.Delete(e.Ahead, 1, n-maxAhead+1) // who holds it, and the nearest
+			// the holder, and the nearest
+			e.AheadCount, e.Ahead = n, slices.Delete(e.Ahead, 1, n-maxAhead+1)
 		}
 	}
 	lk.d.note(e)
 }
 
-// noteAhead notes for whom the host waits, if that is another one than before.
+// noteAhead records for which slot the host waits, if it has changed.
 func (lk *lock) noteAhead(a bakery.Action) {
 	if !lk.notes() || lk.m.Holding() {
 		return
 	}
 	b, now, host := &lk.before, time.Now(), a.Host
-	if host == 0 { // all are waited for
+	if host == 0 { // waits for all
 		host = b.host
 		if now.Sub(b.toldAt) >= noteEvery {
 			if all := lk.aheadOnDisk(); len(all) > 0 {
@@ -246,7 +246,7 @@ func (lk *lock) noteAhead(a bakery.Action) {
 	lk.waitedFor(b.peer, b.slot, now)
 }
 
-// noteBusy has those who would not wait be told for whom they would have.
+// noteBusy records which slot blocks the clients that do not wait.
 func (lk *lock) noteBusy() {
 	if !lk.notes() {
 		return
@@ -259,11 +259,11 @@ func (lk *lock) noteBusy() {
 func (lk *lock) waitedFor(p events.Peer, v bakery.View, now time.Time) {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
-	lk.after = after{peer: p, mode: v.Slot.Mode, at: now} // who cannot be read counts as exclusive
+	lk.after = after{peer: p, mode: v.Slot.Mode, at: now} // an unreadable slot counts as exclusive
 }
 
-// aheadOnDisk returns who stands before this host, by the last read of the
-// slots and in order: who chooses may be inside already. It is the driver's.
+// aheadOnDisk returns the hosts ahead of this one, by the last read of the slots and in order.
+// Choosing hosts come first, because they may be inside already. Called by the driver.
 func (lk *lock) aheadOnDisk() (all []events.Peer) {
 	hosts, _ := lk.d.mem.known()
 	own := lk.m.OwnSlot()
@@ -289,7 +289,7 @@ func (lk *lock) aheadOnDisk() (all []events.Peer) {
 	return all
 }
 
-// onDisk is a host as its slot was last read.
+// onDisk describes a host by its slot as last read.
 func (lk *lock) onDisk(host int, name string) events.Peer {
 	v := lk.area.views[host-1]
 	p := events.Peer{Host: host, HostName: name, Phase: unreadable}
@@ -304,8 +304,8 @@ func (lk *lock) onDisk(host int, name string) events.Peer {
 	return p
 }
 
-// noteLost waits for the end of the lease and notes every hold that is lost,
-// also where the driver and the client hang by then.
+// noteLost waits for the end of the lease and records every lost hold, even if the driver and the
+// client hang then.
 func (d *Daemon) noteLost(mem *member) {
 	select {
 	case <-mem.lost:
@@ -324,8 +324,7 @@ func (d *Daemon) noteLost(mem *member) {
 	}
 }
 
-// noteLost notes the holds of a lock that are lost, each once: whoever is the
-// first to notice.
+// noteLost records the lost holds of a lock, each once.
 func (lk *lock) noteLost() {
 	if !lk.notes() {
 		return
@@ -337,7 +336,7 @@ func (lk *lock) noteLost() {
 	}
 }
 
-// noteLostHold is called with mu held.
+// noteLostHold records the loss of a hold. Called with mu held.
 func (lk *lock) noteLostHold(h *Hold) {
 	if h.noted || h.joined {
 		return
@@ -355,7 +354,7 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// noteKill notes, once, that what runs under a lock was sent a signal.
+// noteKill records, once per signal, that processes under a lock were sent a signal.
 func (s *session) noteKill(why string, signal syscall.Signal, processes int) {
 	if processes == 0 {
 		return
@@ -375,7 +374,7 @@ func (s *session) noteKill(why string, signal syscall.Signal, processes int) {
 	s.all.d.note(e)
 }
 
-// event is what all events of the session's request say.
+// event returns an event with the fields that all events of the session's request have.
 func (s *session) event(kind events.Kind) events.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -391,11 +390,11 @@ func countOf(n int, one, more string) string {
 
 func (s *session) noteOrphan() {
 	e := s.event(events.Orphan)
-	e.Token, e.Reason = s.hold.token, "its client is gone, what it has left running keeps the lock"
+	e.Token, e.Reason = s.hold.token, "its client is gone, its running processes keep the lock"
 	s.all.d.note(e)
 }
 
-// noteResumed notes that a restart has kept a hold, or without a token a place.
+// noteResumed records that a restart kept a hold, or without a token a place in the queue.
 func (s *session) noteResumed(lk *lock, token layout.Ticket) {
 	e := s.req.event(events.Resumed)
 	e.Token, e.Permits = token, lk.severalPermits()

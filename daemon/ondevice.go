@@ -8,9 +8,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// On returns a Config whose lockspace is on what open returns rather than at
-// Device: on a disk in memory, say. Every term of membership opens it anew,
-// and closes it.
+// On returns a Config whose lockspace is on the device that open returns instead of Device, such as
+// a disk in memory. Every term of membership opens and closes it.
 func (c Config) On(open func() (blockdev.Device, error)) Config {
 	c.open = func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
 		dev, err := open()

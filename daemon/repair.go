@@ -17,27 +17,29 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// RepairOptions say how to repair. The zero value is of use.
+// RepairOptions are the options of a repair. The zero value is usable.
 type RepairOptions struct {
-	Progress func(message string) // is told what is about to be done; may be nil
-	Config   Config               // of the host that is joined to mend the directory; Device is not used
+	Progress func(message string) // is called with what is about to be done; nil if none
+	// of the host that joins to repair the directory; Device is not used
+	Config Config
 }
 
-// joinPatience is how many leases it may take to join, to wait for the end of dead hosts, and to repair.
+// joinPatience is the number of leases that joining, waiting for the end of dead hosts, and
+// repairing may take.
 const joinPatience = 8
 
-// Repaired is what came of one finding.
+// Repaired is the outcome of one finding.
 type Repaired struct {
 	What   string
 	Offset int64
-	Done   string // in words; empty: nothing was changed
+	Done   string // what was done, empty if nothing was changed
 	Err    error  // why nothing was changed
 }
 
 // Repair repairs the findings of Check that have Repair set: the superblock or its copy, host
-// records, and directory entries that cannot be read. It joins the lockspace under the id of such a
-// record, and for entries as one more host. It reads everything again before it writes. The results
-// say what was not repaired; an error ends the repair.
+// records, and unreadable directory entries. It joins the lockspace under the id of such a record,
+// and for entries as an additional host. It reads every record again before it writes. The results
+// show what was not repaired; an error ends the repair.
 func Repair(ctx context.Context, path string, c *check.Result, o RepairOptions) (done []Repaired, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -51,7 +53,7 @@ func Repair(ctx context.Context, path string, c *check.Result, o RepairOptions) 
 		case !f.Repair:
 		case f.Kind == lockspace.KindEntry:
 			entries = append(entries, f)
-		case f.Kind == lockspace.KindHost: // these come before entries, which wait for all hosts
+		case f.Kind == lockspace.KindHost: // before entries, which wait for all hosts
 			done = append(done, repairHost(ctx, path, f, c.Superblock, o))
 		default:
 			r := Repaired{What: f.What, Offset: f.Offset}
@@ -72,7 +74,7 @@ func Repair(ctx context.Context, path string, c *check.Result, o RepairOptions) 
 }
 
 func repairSuperblock(path string, kind lockspace.RecordKind, progress func(string)) error {
-	// Nobody formats the device on this machine while it is open so; hosts do not open it so.
+	// This open excludes formatting on this machine, but no running host.
 	dev, err := blockdev.Open(path, blockdev.Options{Exclusive: true})
 	if err != nil {
 		return err
@@ -80,7 +82,7 @@ func repairSuperblock(path string, kind lockspace.RecordKind, progress func(stri
 	return errors.Join(check.RewriteSuperblock(dev, kind, progress), dev.Close())
 }
 
-// repairEntries joins the lockspace and mends its directory.
+// repairEntries joins the lockspace and repairs its directory.
 func repairEntries(ctx context.Context, path string, entries []check.Finding, o RepairOptions) (done []Repaired, err error) {
 	o.Config.Device, o.Config.repair = path, true
 	d := New(o.Config)
@@ -104,11 +106,12 @@ func repairEntries(ctx context.Context, path string, entries []check.Finding, o 
 	return done, nil
 }
 
-// repairer mends the directory as a host of the lockspace.
+// repairer repairs the directory as a host of the lockspace.
 type repairer struct {
 	d        *Daemon
 	progress func(string)
-	before   []layout.Slot // this host's in the internal lock, as an incarnation before left it
+	// this host's slots in the directory's lock, as an earlier incarnation left them
+	before []layout.Slot
 }
 
 func newRepairer(d *Daemon, progress func(string)) (*repairer, error) {
@@ -119,7 +122,7 @@ func newRepairer(d *Daemon, progress func(string)) (*repairer, error) {
 	return &repairer{d: d, progress: progress, before: before}, nil
 }
 
-// ask has the hosts that are up restore what they know, and gives them the time for that.
+// ask requests that live hosts restore the entries that they know, and waits up to a lease.
 func (r *repairer) ask(ctx context.Context, entries []check.Finding) error {
 	var damaged []int
 	for _, f := range entries {
@@ -139,17 +142,18 @@ func (r *repairer) ask(ctx context.Context, entries []check.Finding) error {
 	return nil
 }
 
-// entry mends a directory entry that cannot be read.
+// entry repairs an unreadable directory entry. done is empty if it was readable again.
 func (r *repairer) entry(ctx context.Context, number int) (done string, err error) {
 	if ok, err := r.d.dir.readable(number); ok || err != nil {
-		return "", err // a host that was asked has restored it
+		return "", err // another host has restored it
 	}
 	plan, err := check.FindRemedy(r.d.dev, r.d.sb, number, r.d.mem.id(), r.before, nil)
 	if err != nil {
 		return "", err
 	}
 	if plan.Err == nil && plan.Entry.Free() {
-		if err := r.d.awaitAlone(ctx, r.progress); err != nil { // before the directory is locked: it may take a lease
+		// before acquiring the directory's lock: it may take a lease
+		if err := r.d.awaitAlone(ctx, r.progress); err != nil {
 			if ok, _ := r.d.dir.readable(number); ok {
 				return "", nil // restored meanwhile
 			}
@@ -163,7 +167,8 @@ func (r *repairer) entry(ctx context.Context, number int) (done string, err erro
 	return done, err
 }
 
-// guarded does it under the lock that guards the directory: nobody writes an entry now but who is dead.
+// guarded repairs the entry under the directory's lock: now only dead hosts may have a write of it
+// in flight.
 func (r *repairer) guarded(guard *lock, number int) (done string, err error) {
 	d := r.d
 	if ok, err := d.dir.on(guard.dev).readable(number); ok || err != nil {
@@ -189,7 +194,7 @@ func (r *repairer) guarded(guard *lock, number int) (done string, err error) {
 	return plan.What, nil
 }
 
-// readable tells whether an entry can be read after all.
+// readable reports whether an entry is readable within check.Rounds reads.
 func (dir *directory) readable(lock int) (bool, error) {
 	for range check.Rounds {
 		_, err := dir.read(lock)
@@ -204,7 +209,7 @@ func (dir *directory) readable(lock int) (bool, error) {
 	return false, nil
 }
 
-// undecodable tells what is wrong with a record from what is wrong with a device.
+// undecodable reports whether the error is that of a damaged record, not of a device.
 func undecodable(err error) bool {
 	for _, of := range []error{layout.ErrMagic, layout.ErrVersion, layout.ErrChecksum, layout.ErrIdentity, layout.ErrField} {
 		if errors.Is(err, of) {
@@ -214,12 +219,13 @@ func undecodable(err error) bool {
 	return false
 }
 
-// restoreEntry writes an entry in place of one that cannot be read, under the directory's lock.
+// restoreEntry writes an entry over an unreadable one, under the directory's lock.
 func (d *Daemon) restoreEntry(guard *lock, e layout.Entry) error {
 	if err := d.carryOut(guard); err != nil {
 		return err
 	}
-	if ok, err := d.dir.on(guard.dev).readable(e.Lock); ok || err != nil { // it was what this host was about to write
+	// this host's own intent has restored it
+	if ok, err := d.dir.on(guard.dev).readable(e.Lock); ok || err != nil {
 		return err
 	}
 	if err := d.put(guard, e); err != nil {
@@ -231,9 +237,9 @@ func (d *Daemon) restoreEntry(guard *lock, e layout.Entry) error {
 	return nil
 }
 
-// mark leaves a slot in a lock's place that tells of the creation of the entry to come.
+// mark writes a slot in the entry's place that shows the creation id of the new entry.
 func (d *Daemon) mark(e layout.Entry) error {
-	e.Permits = 1 // as a machine wants it
+	e.Permits = 1 // the machine requires one
 	lk, err := d.attach(e)
 	if err != nil {
 		return err
@@ -241,7 +247,7 @@ func (d *Daemon) mark(e layout.Entry) error {
 	return lk.do(func() error { return lk.publish(func(*layout.Slot) {}) })
 }
 
-// others returns which other hosts may be up, by a read of the host table made now.
+// others returns the other hosts that may be up, by a read of the host table that begins now.
 func (d *Daemon) others() (up []string, err error) {
 	hosts, _, err := d.mem.readHosts()
 	if err != nil {
@@ -249,7 +255,7 @@ func (d *Daemon) others() (up []string, err error) {
 	}
 	known, _ := d.mem.known()
 	for i, h := range hosts {
-		// A joiner has read no entry, and earlier incarnations are over once it is settled.
+		// A joiner has read no entry, and its earlier incarnations are over once it is settled.
 		switch over := h.Readable && !h.Unsettled && (h.Gone || known[i].State == layout.StateJoining); {
 		case over || i+1 == d.mem.id():
 		case !h.Readable:
@@ -261,8 +267,8 @@ func (d *Daemon) others() (up []string, err error) {
 	return up, nil
 }
 
-// awaitAlone waits until every other host is known to be dead or has left, for as long as that is told by time. Who
-// renews meanwhile is up.
+// awaitAlone waits until every other host is known to be dead or to have left, at most as long as
+// that takes. A host that renews meanwhile is up.
 func (d *Daemon) awaitAlone(ctx context.Context, progress func(string)) error {
 	hosts, _ := d.mem.known()
 	before := slices.Clone(hosts)
@@ -287,7 +293,7 @@ func (d *Daemon) awaitAlone(ctx context.Context, progress func(string)) error {
 		}
 		if !told {
 			told = true
-			progress(fmt.Sprintf("waiting up to %v until it is known that nobody is up: %s", longest.Round(time.Second), up[0]))
+			progress(fmt.Sprintf("waiting up to %v to make sure that no other host is up: %s", longest.Round(time.Second), up[0]))
 		}
 		if err := retry.Pause(ctx, d.retry()); err != nil {
 			return err

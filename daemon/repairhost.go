@@ -12,12 +12,12 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// A host record that its own host does not rewrite is written by a join under its id, which ends
-// with the record saying left. The join waits first until no incarnation of that host can be live
-// (lease: ABANDONED), and then claims the id the long way: a host that is live after all ends the
-// claim by its next renewal.
+// A host record that its own host does not rewrite is rewritten by a join under its id, after which
+// the record says left. The join waits first until no incarnation of that host can be live
+// (ABANDONED in package lease). Then it claims the id by the long claim: a host that is live after
+// all ends the claim by its next renewal.
 
-// repairHost writes the record of a host by joining under its id, unless its own host writes it
+// repairHost rewrites the record of a host by joining under its id, unless its own host rewrites it
 // first.
 func repairHost(ctx context.Context, path string, f check.Finding, sb layout.Superblock, o RepairOptions) Repaired {
 	r := Repaired{What: f.What, Offset: f.Offset}
@@ -29,7 +29,7 @@ func repairHost(ctx context.Context, path string, f check.Finding, sb layout.Sup
 	if sb.Policy != layout.PolicyLease {
 		o.Progress(fmt.Sprintf("%s: policy %v: host %d must be off, interrupt this if it is not", f.What, sb.Policy, f.Host))
 	}
-	o.Progress(fmt.Sprintf("%s: waiting up to %v whether host %d writes it, then joining as host %d, which takes about %v",
+	o.Progress(fmt.Sprintf("%s: waiting up to %v for host %d to write it, then joining as host %d, which takes about %v",
 		f.What, silent.Round(time.Second/10), f.Host, f.Host, (t.LongWait() + t.Lease).Round(time.Second/10)))
 	o.Config.Device, o.Config.HostID, o.Config.reclaim = path, f.Host, true
 	d := New(o.Config)
@@ -38,9 +38,9 @@ func repairHost(ctx context.Context, path string, f check.Finding, sb layout.Sup
 	case err == nil:
 		err = d.settleAndLeave(ctx)
 	case errors.Is(err, lease.ErrInUse), errors.Is(err, lease.ErrNotLeft):
-		return r // its host has written it
+		return r // its own host has written it
 	case errors.Is(err, hostid.ErrTaken):
-		err = fmt.Errorf("%w: bakeryd of host %d runs on this machine, and writes the record when it renews its lease: %w", check.ErrNotRepaired, f.Host, err)
+		err = fmt.Errorf("%w: bakeryd of host %d runs on this machine and writes the record when it renews its lease: %w", check.ErrNotRepaired, f.Host, err)
 	}
 	if r.Err = err; err == nil {
 		r.Done = fmt.Sprintf("written as host %d, which has left", f.Host)
@@ -66,7 +66,7 @@ func (d *Daemon) settleAndLeave(ctx context.Context) error {
 	return d.closeSoon(ctx)
 }
 
-// closeSoon leaves the lockspace, also if ctx is done.
+// closeSoon leaves the lockspace, even if ctx is done.
 func (d *Daemon) closeSoon(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*d.times().Grace())
 	defer cancel()

@@ -12,48 +12,48 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// The states of a host as its own bakeryd sees them.
+// The states of a host as seen by its own bakeryd.
 const (
 	StateJoining = "joining"
 	StateLive    = "live"
 	StateLeaving = "leaving"
-	StateLost    = "lost" // its lease; holders may yet have to stop
+	StateLost    = "lost" // the lease; holders may still have to stop
 )
 
-// Vitals are how a host stands at the moment, by what its bakeryd knows without asking the device.
+// Vitals are the gauges of a host, by what its bakeryd knows without reading the device.
 type Vitals struct {
 	State       string
-	Descriptors int // that clients have
-	MostClients int // descriptors that there are for them
+	Descriptors int // in use by clients
+	MostClients int // limit for clients
 
-	Term *TermVitals // nil while it is joining
+	Term *TermVitals // nil while joining
 }
 
-// TermVitals are of a host in a lockspace.
+// TermVitals are the gauges of a host in a lockspace.
 type TermVitals struct {
 	HostID    int
 	HostName  string
-	Lockspace string // its name; empty: it has none
+	Lockspace string // name; empty if none
 	UUID      layout.UUID
 	Device    string
 
-	Lease     time.Duration // as it was formatted
-	LeaseLeft time.Duration // 0: it is over
+	Lease     time.Duration // as formatted
+	LeaseLeft time.Duration // 0 if over
 	Hosts     map[report.Health]int
 	Sessions  int
 	IO        blockdev.Stats
-	Locks     []LockVitals // those that somebody holds or waits for, by name
+	Locks     []LockVitals // held or waited for, by name
 }
 
-// LockVitals are of the clients that a lock has on this host.
+// LockVitals are the gauges of a lock's clients on this host.
 type LockVitals struct {
 	Name    string
 	Holding int
 	Waiting int
-	Longest time.Duration // for which one of them waits
+	Longest time.Duration // wait of the waiting clients
 }
 
-// Vitals returns how the host stands.
+// Vitals returns the current gauges.
 func (s *Service) Vitals() Vitals {
 	c := fdlimit.Clients()
 	v := Vitals{State: StateJoining, Descriptors: c.InUse(), MostClients: c.Limit}
@@ -72,7 +72,8 @@ func (d *Daemon) vitals() *TermVitals {
 	}
 }
 
-// countHealth counts the hosts that ever joined. Of itself a host has its record as it was before it was live.
+// countHealth counts the hosts that ever joined. A host's own record in the table is the one from
+// before it was live.
 func countHealth(hosts []lease.Host, self int, t lease.Times) map[report.Health]int {
 	n := map[report.Health]int{report.HealthLive: 0, report.HealthJoining: 0, report.HealthLeft: 0, report.HealthSilent: 0, report.HealthDead: 0}
 	for i, h := range hosts {
@@ -127,9 +128,16 @@ func (lk *lock) vitals(now time.Time) LockVitals {
 	return v
 }
 
-// count is how many sessions there are.
+// count returns the number of sessions.
 func (ss *sessions) count() int {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	return len(ss.byID)
+}
+
+// inUse returns the number of descriptors that clients use.
+func (d *descriptors) inUse() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.used
 }
