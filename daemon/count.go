@@ -9,20 +9,21 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// What is counted (package tally) of locks and hosts. Requests to the device are by timed.go, what is refused by refused.go.
+// Counters (package tally) of locks and hosts. timed.go counts requests to the device, refused.go
+// refusals.
 
-// counts tells whether a lock is one of clients: bakeryd has one for itself.
+// counts reports whether a lock belongs to clients. The directory's lock is bakeryd's own.
 func (lk *lock) counts() bool { return lk.entry.Lock != lockspace.DirectoryLock }
 
-// countQueued has the lock counted by its name, if there is room for that, as soon as somebody wants it. It is called with
-// mu held.
+// countQueued begins to count the lock by its name when a client first requests it, if there is
+// room for the name. Called with mu held.
 func (lk *lock) countQueued(w *waiter) {
 	if lk.counts() {
 		lk.place.Of(&lk.d.cfg.Tally.Locks, lk.entry.Name, w.since)
 	}
 }
 
-// countEnter is called with mu held.
+// countEnter counts a grant. Called with mu held.
 func (lk *lock) countEnter(h *Hold, w *waiter) {
 	if !lk.counts() {
 		return
@@ -32,14 +33,14 @@ func (lk *lock) countEnter(h *Hold, w *waiter) {
 	c := lk.place.Of(&t.Locks, lk.entry.Name, h.since)
 	c.Grants.Add(1)
 	c.Waited.Add(int64(waited))
-	// Whose ticket has had a grant before passes on what another client had.
+	// After the first grant of a ticket, each further one is a handoff from another local client.
 	if lk.tenure != nil && lk.tenure.grants > 0 {
 		t.Handoffs.Add(1)
 		c.Handoffs.Add(1)
 	}
 }
 
-// countExit is called with mu held.
+// countExit counts a release. Called with mu held.
 func (lk *lock) countExit(h *Hold, now time.Time) {
 	if !lk.counts() || h.joined {
 		return
@@ -49,14 +50,15 @@ func (lk *lock) countExit(h *Hold, now time.Time) {
 	lk.place.Of(&t.Locks, lk.entry.Name, now).Held.Add(int64(held))
 }
 
-// countGone counts that a host is over which stood before this one by its slot as it was last read.
+// countGone counts a recovery if a host that is over took part in the lock by its slot as last
+// read.
 func (lk *lock) countGone(h lease.Host, v bakery.View, incarnation uint64) {
 	if h.State != layout.StateLeft && (!v.Readable || v.Slot.Phase != layout.Idle && v.Slot.Incarnation == incarnation) {
 		lk.d.cfg.Tally.Recoveries.Add(1)
 	}
 }
 
-// count counts what the lease tells. Renewals are where their time is known.
+// count counts the actions of the lease. carryOut counts renewals, because it knows their duration.
 func (mb *member) count(a lease.Action) {
 	switch a := a.(type) {
 	case lease.Joined:
@@ -68,7 +70,7 @@ func (mb *member) count(a lease.Action) {
 		mb.tally.LeasesLost.Add(1)
 	case lease.Declared:
 		switch {
-		case !mb.live(mb.clock.Now()): // it reads for the first time what may be long past
+		case !mb.live(mb.clock.Now()): // the first read may report deaths of long ago
 		case !mb.firstWord(a):
 		case a.By == mb.id():
 			mb.tally.DeathsDeclared.Add(1)
@@ -78,7 +80,8 @@ func (mb *member) count(a lease.Action) {
 	}
 }
 
-// firstWord tells whether that a host is dead is said for the first time. It may be said again that its id is free.
+// firstWord reports whether this is the first report of the death. A second one may say that the id
+// is free.
 func (mb *member) firstWord(a lease.Declared) bool {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()

@@ -10,14 +10,13 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// notedHost is how a host was last seen, for what has changed since.
+// notedHost is the last recorded state of a host.
 type notedHost struct {
 	incarnation uint64
 	state       layout.HostState
 }
 
-// noteJoined begins the host's part of the journal, before anybody is served.
-// It is called with mu held.
+// noteJoined begins the host's journal, before any client is served. Called with mu held.
 func (mb *member) noteJoined(a lease.Joined) {
 	mb.notes.Keep(mb.ids.EventsFile(a.ID), events.Self{Host: a.ID, Name: mb.ids.Name, Incarnation: a.Incarnation})
 	kind := events.Joined
@@ -31,7 +30,7 @@ func (mb *member) noteJoined(a lease.Joined) {
 	mb.notes.Add(e)
 }
 
-// note tells the journal what else the lease tells.
+// note records the other actions of the lease.
 func (mb *member) note(a lease.Action) {
 	if mb.notes == nil {
 		return
@@ -61,7 +60,7 @@ func (mb *member) note(a lease.Action) {
 	}
 }
 
-// noteOf notes what this host says of another.
+// noteOf records an event about another host.
 func (mb *member) noteOf(e events.Event) {
 	if mb.notes == nil {
 		return
@@ -78,9 +77,8 @@ func (mb *member) noteFenced(a lease.Fence) {
 	mb.noteOf(events.Event{Kind: events.Fenced, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation})
 }
 
-// noteHosts notes which hosts have come and gone since the last read of the
-// host table. The first one tells how things are, not what has happened. It is
-// called with noting held.
+// noteHosts records which hosts have joined and left since the last read of the host table. The
+// first call records nothing, because it has no earlier state. Called with noting held.
 func (mb *member) noteHosts(hosts []lease.Host) {
 	if mb.notes == nil {
 		return
@@ -106,11 +104,11 @@ func (mb *member) noteHosts(hosts []lease.Host) {
 	}
 }
 
-// noteAtRisk notes that this host's lease is about to end, unless that is over
-// already or the host about to leave.
+// noteAtRisk records that this host's lease is about to end, unless it is over already or the host
+// is leaving.
 func (d *Daemon) noteAtRisk(m moments, leaving bool) {
 	if !m.lost && !leaving {
 		left := max(0, m.deadline-d.clock.Now()).Round(time.Millisecond)
-		d.note(events.Event{Kind: events.AtRisk, Reason: "its lease is not renewed, and ends in " + left.String()})
+		d.note(events.Event{Kind: events.AtRisk, Reason: "its lease is not renewed and ends in " + left.String()})
 	}
 }

@@ -2,15 +2,15 @@ package daemon
 
 import "sync"
 
-// tasks are goroutines that can be waited for while others still begin, which a sync.WaitGroup does not allow: clients
-// ask while bakeryd leaves.
+// tasks is a group of goroutines that can be waited for while new ones start, which a
+// sync.WaitGroup does not permit: clients send requests while bakeryd leaves.
 type tasks struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // somebody waits: closed when there is none
+	idle chan struct{} // closed when no goroutine is left; nil if nothing waits
 }
 
-// Go runs f on a goroutine.
+// Go runs f in a goroutine.
 func (t *tasks) Go(f func()) {
 	t.mu.Lock()
 	t.n++
@@ -30,7 +30,7 @@ func (t *tasks) done() {
 	}
 }
 
-// Wait returns once there is none. It knows nothing of those that begin later.
+// Wait blocks until no goroutine is left. It does not cover those that start later.
 func (t *tasks) Wait() {
 	t.mu.Lock()
 	if t.n == 0 {

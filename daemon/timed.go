@@ -7,7 +7,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
-// timed counts the requests to a device, and what they take there: not what they wait for their turn.
+// timed meters the requests to a device, without the time that they wait for their turn.
 type timed struct {
 	blockdev.Device
 	io *tally.IO
@@ -27,7 +27,7 @@ func (t timed) Write(p []byte, off int64) error {
 	return err
 }
 
-// use sets the devices that all is read from and written to by a device that was opened.
+// use sets the devices for each purpose, all on dev.
 func (d *Daemon) use(dev blockdev.Device) {
 	kind := func(k tally.Kind) blockdev.Device { return timed{dev, &d.cfg.Tally.IO[k]} }
 	turns := inTurns(kind(tally.Lock))

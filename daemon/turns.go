@@ -2,13 +2,14 @@ package daemon
 
 import "github.com/bakeryd/bakeryd/blockdev"
 
-// maxUnderWay is how many requests of locks may be under way on the device at once. Each of them keeps a thread, of which a
-// process may have only so many: on a device that hangs, every lock that somebody waits for would take one more. Disks
-// have no use for that many either.
+// maxUnderWay is the limit of concurrent requests of locks to the device. Each request occupies a
+// thread, and the number of threads of a process is limited. On a hung device, every lock that a
+// client waits for would occupy one more. No disk needs more requests either.
 const maxUnderWay = 256
 
-// takingTurns is a device on which only so many requests are under way at once. Whoever waits for his turn does so as for a
-// slow device: what came of that, the lease judges. The lease itself goes straight to the device, and waits for nobody.
+// takingTurns is a device that limits concurrent requests to maxUnderWay. A request that waits for
+// its turn is like one on a slow device: the lease handles it. The lease itself uses the device
+// without a limit, so it does not wait.
 type takingTurns struct {
 	blockdev.Device
 	turns chan struct{}
