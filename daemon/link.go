@@ -22,40 +22,40 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// linkProtocol is what GET /v1/link is upgraded to.
+// linkProtocol is the protocol that GET /v1/link is upgraded to.
 const (
 	linkProtocol = "bakery-link/1"
 	linkPath     = "/v1/link"
 )
 
-// link is a connection by which a client takes one lock after the other. What
-// ends with the connection of a stream ends with that of a link too; but a hold
-// can also be let go by a line, and the next lock be asked for.
+// link is a connection by which a client takes locks one after the other. It ends with its
+// connection, as a stream does. In addition the client can release its hold by a line and then
+// request the next lock.
 //
-// One goroutine reads, asks for what it reads and lets go, and may wait for the
-// device over that. So all that must come in time is written by others: what
-// became of a request by whoever decides on it, all else by tell.go. Nobody ever
-// waits for a client that does not read.
+// One goroutine reads lines, requests locks and releases them, and may block on the device for
+// that. Therefore other goroutines write the lines that must be sent in time: the outcome of a
+// request by the goroutine that decides it, all others by tell.go. No goroutine ever waits for a
+// client that does not read.
 type link struct {
 	srv  *Server
 	conn *net.UnixConn
 	raw  syscall.RawConn
 	in   *line.Reader
-	id   process.ID // who has connected
-	uid  int        // as which user
-	by   *caller    // and with which groups
+	id   process.ID // process that connected
+	uid  int        // its user
+	by   *caller    // with its groups
 
-	// mu guards the rest, and who writes. It is taken with a session's held; nothing
-	// but the lease's and the journal's is taken with it held.
+	// mu guards the fields below, and writing. It is acquired with a session's mu held. With it
+	// held, only mu of the lease and of the handover file are acquired.
 	mu      sync.Mutex
-	f       *follower     // in the one session that there is at a time; nil: none
-	granted bool          // it was told of the grant
-	confirm *time.Timer   // passes on a grant that is not confirmed; nil: it is, or need not be
-	told    time.Duration // the deadline that it was told
-	changes uint64        // of the mode, that it was told of
+	f       *follower     // in the current session; nil if none
+	granted bool          // the grant was sent
+	confirm *time.Timer   // passes on an unconfirmed grant; nil if it is confirmed or need not be
+	told    time.Duration // the deadline that was sent
+	changes uint64        // number of changes of the mode that were sent
 
-	out    []byte                // what is written by write
-	write  func(fd uintptr) bool // sets the rest
+	out    []byte                // written by write
+	write  func(fd uintptr) bool // sets sent and failed
 	sent   int
 	failed error
 }
@@ -80,7 +80,7 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusInternalServerError, api.ErrorOf(err))
 		return
 	}
-	// From here on its descriptor is the link's to give back.
+	// From here on the link must give its descriptor back.
 	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
 	l, err := newLink(callerOf(r), conn, early)
 	if err != nil || !s.links.add(l) {
@@ -88,7 +88,7 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request) {
 		s.descriptors.GiveFor(conn)
 		return
 	}
-	go l.serve() // what HTTP has taken for the connection is given back meanwhile
+	go l.serve() // in a goroutine, so that HTTP frees its state of the connection
 }
 
 func newLink(by *caller, conn *net.UnixConn, early []byte) (*link, error) {
@@ -102,7 +102,7 @@ func newLink(by *caller, conn *net.UnixConn, early []byte) (*link, error) {
 	}
 	l.write = func(fd uintptr) bool {
 		l.sent, l.failed = unix.Write(int(fd), l.out)
-		return true // also if the buffer is full
+		return true // even if the buffer is full
 	}
 	return l, nil
 }
@@ -117,11 +117,10 @@ func (l *link) listening() bool { return peer.Listening(l.conn) }
 
 func (l *link) follower() *follower { return &follower{link: l} }
 
-// hangUp ends the link, and with it what it holds.
+// hangUp ends the link, and with it its hold.
 func (l *link) hangUp() { _ = l.conn.Close() }
 
-// bind makes a session the one of the link. It is called with the session's mu
-// held.
+// bind makes a session the current one of the link. Called with the session's mu held.
 func (l *link) bind(s *session, f *follower) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +128,7 @@ func (l *link) bind(s *session, f *follower) {
 	l.f, l.granted = f, false
 }
 
-// unbind returns whom it was bound to.
+// unbind removes the current session and returns its follower, nil if none.
 func (l *link) unbind() *follower {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +138,7 @@ func (l *link) unbind() *follower {
 	return f
 }
 
-// idleLink is how long a link may be open without a lock. Our own client closes it sooner.
+// idleLink is how long a link may be open without a lock. Package client closes it sooner.
 const idleLink = time.Minute
 
 const linkAccepted = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + linkProtocol + "\r\n\r\n"
@@ -167,12 +166,12 @@ func (l *link) serve() {
 	}
 }
 
-// idles ends the link if no lock is asked for soon.
+// idles ends the link if no lock is requested within idleLink.
 func (l *link) idles() {
 	_ = l.conn.SetReadDeadline(time.Now().Add(l.srv.idleLink)) // fails only once closed
 }
 
-// end ends whatever the link holds.
+// end ends the link and its session's connection.
 func (l *link) end() {
 	l.hangUp()
 	l.srv.descriptors.GiveFor(l.conn)
@@ -182,7 +181,7 @@ func (l *link) end() {
 	}
 }
 
-// answer does what a line says. It is false if the link is to end.
+// answer executes a line. It returns false if the link must end.
 func (l *link) answer(text []byte) (goOn bool) {
 	var r linkRequest
 	err := r.parse(text)
@@ -198,7 +197,7 @@ func (l *link) answer(text []byte) (goOn bool) {
 	return err == nil || l.refuse(err)
 }
 
-// lock asks for a lock. What becomes of that is told by decided.
+// lock requests a lock. decided sends the outcome.
 func (l *link) lock(body lockRequest) error {
 	if l.bound() != nil {
 		return fmt.Errorf("%w: a link takes one lock at a time", api.ErrInvalid)
@@ -233,7 +232,7 @@ func (l *link) bound() *follower {
 	return l.f
 }
 
-// unlock lets a hold go, and returns when that is durable.
+// unlock releases a hold. It returns when that is durable.
 func (l *link) unlock(token layout.Ticket) error {
 	l.mu.Lock()
 	f := l.f
@@ -247,7 +246,7 @@ func (l *link) unlock(token layout.Ticket) error {
 	l.mu.Unlock()
 	e := api.Event{Kind: api.Released}
 	if f.session.leave(f) {
-		e.Kind = api.Kept // by what the client has left running
+		e.Kind = api.Kept // by processes that the client has left
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,8 +254,8 @@ func (l *link) unlock(token layout.Ticket) error {
 	return nil
 }
 
-// refuse tells why a line cannot be done. It is false where the client could
-// take that for the answer to another one.
+// refuse sends why a line was refused. It returns false if the client could take that for the
+// answer to another line.
 func (l *link) refuse(err error) (goOn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -264,7 +263,7 @@ func (l *link) refuse(err error) (goOn bool) {
 	return l.f == nil
 }
 
-// decided tells the client what became of its request.
+// decided sends the outcome of a request to the client.
 func (l *link) decided(s *session, f *follower) {
 	if s.err != nil {
 		l.mu.Lock()
@@ -284,7 +283,7 @@ func (l *link) decided(s *session, f *follower) {
 		return
 	}
 	m, now := d.mem.moments(), d.clock.Now()
-	if m.lost || now >= m.deadline { // this process stood still since the grant
+	if m.lost || now >= m.deadline { // this process did not run since the grant
 		l.f = nil
 		l.putRefusal(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost))
 		s.all.tasks.Go(func() { s.leave(f) })
@@ -303,11 +302,11 @@ func (l *link) decided(s *session, f *follower) {
 	}
 }
 
-// confirmWithin is how long a client may take to confirm a grant: one that does not run is not to
-// hold a lock.
+// confirmWithin returns how long a client may take to confirm a grant. A client that does not run
+// must not hold a lock.
 func confirmWithin(lease time.Duration) time.Duration { return min(2*time.Second, lease/6) }
 
-// confirmed takes the confirmation of a grant.
+// confirmed handles the confirmation of a grant.
 func (l *link) confirmed(token layout.Ticket) error {
 	over := fmt.Errorf("%w: the link holds no lock by token %v", api.ErrLost, token)
 	f := l.bound()
@@ -330,7 +329,7 @@ func (l *link) confirmed(token layout.Ticket) error {
 	return nil
 }
 
-// stopConfirm is called with mu held.
+// stopConfirm stops the timer. Called with mu held.
 func (l *link) stopConfirm() {
 	if l.confirm != nil {
 		l.confirm.Stop()
@@ -338,7 +337,7 @@ func (l *link) stopConfirm() {
 	}
 }
 
-// passOn gives a lock to the next client: this one has not confirmed the grant.
+// passOn releases the lock for the next client, because this one did not confirm the grant.
 func (l *link) passOn(f *follower) {
 	l.mu.Lock()
 	if l.f != f || l.confirm == nil {
@@ -354,7 +353,7 @@ func (l *link) passOn(f *follower) {
 	s.abandon(f, "its client did not run when it was granted")
 }
 
-// putRefusal is called with mu held, as put and flush are.
+// putRefusal sends a refusal. Called with mu held, as are put and flush.
 func (l *link) putRefusal(err error) {
 	e := api.ErrorOf(err)
 	l.srv.tally.Refused.Add(e.Code)
@@ -366,8 +365,8 @@ func (l *link) put(e *api.Event) {
 	l.flush()
 }
 
-// flush writes what is to be written at once, or ends the link: who leaves so
-// much unread asks for more than it hears of.
+// flush writes out immediately, or ends the link: a client that leaves a full buffer unread sends
+// more than it reads.
 func (l *link) flush() {
 	for {
 		err := l.raw.Write(l.write)
@@ -381,7 +380,7 @@ func (l *link) flush() {
 	}
 }
 
-// parse reads a line.
+// parse parses a line.
 func (r *linkRequest) parse(text []byte) error {
 	if r.parsePlain(text) {
 		return nil
@@ -402,8 +401,7 @@ func (r *linkRequest) parse(text []byte) error {
 	return nil
 }
 
-// parsePlain reads a line as our own client writes it, and is false for all
-// others, whatever they are.
+// parsePlain parses a line as package client writes it. It returns false for all others.
 func (r *linkRequest) parsePlain(text []byte) bool {
 	if body, ok := bytes.CutPrefix(text, []byte(`{"lock":`)); ok && bytes.HasSuffix(body, []byte("}")) {
 		r.Lock = new(lockRequest)
@@ -464,7 +462,7 @@ type links struct {
 	closed bool
 }
 
-// add is false once they are closed.
+// add adds a link. It returns false once the links are closed.
 func (ls *links) add(l *link) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

@@ -358,7 +358,7 @@ func TestNotesOfARestart(t *testing.T) {
 	require.Equal(t, []any{11, g.Token}, []any{kill.PID, kill.Token})
 	if strings.HasPrefix(kill.Reason, "SIGTERM") { // else the process of the test stood still for that long
 		exit := second.lock(events.Exit)
-		require.Equal(t, "what its client had left running has ended", exit.Reason)
+		require.Equal(t, "the processes that its client left have ended", exit.Reason)
 	}
 
 	all := second.all(events.Query{})

@@ -15,19 +15,19 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// session is what one client asked for and has: its place in a queue, then its
-// hold. It outlives its connection, and by the journal bakeryd itself.
+// session is the request of one client: its place in a queue, then its hold. It outlives its
+// connection and, by the handover file, bakeryd itself.
 type session struct {
 	all    *sessions
 	id     string
 	req    Request
 	since  time.Time
-	peer   process.ID     // who connected
-	uid    int            // and as which user
-	fifo   *liveness.FIFO // of the command; nil: none was asked for
-	alone  bool           // the lock is the client's alone, and ends with it
+	peer   process.ID // process that connected
+	uid    int        // its user
+	fifo   *witness   // liveness FIFO of the command; nil if none was requested
+	alone  bool       // the lock is held by the client alone, and ends with it
 	cancel context.CancelCauseFunc
-	lk     *lock         // where it waits, or holds
+	lk     *lock         // in which it waits or holds
 	places chan place    // takes the last one
 	done   chan struct{} // closed when hold and err are set
 	hold   *Hold
@@ -35,49 +35,51 @@ type session struct {
 
 	requests chan Requested // takes the last ones
 
-	// mu guards the rest, and req.Mode once the lock is held.
-	mu          sync.Mutex
-	follower    *follower      // the connection that streams to the client; nil if none
-	group       *cgroup.Group  // of the command, whether or not it is there; nil: it has none, for weak
-	weak        error          // why the command has no cgroup; nil: not known
-	chased      []process.ID   // of the command, that were found to be stopped
-	remained    bool           // it was noted that some of these are left
-	stopped     syscall.Signal // the last one noted that the command was sent
-	nth         uint64         // arrival, once it was queued
-	kept        bool           // the journal has it
-	unconfirmed bool           // it was granted, and nothing runs under it before its client confirms that
-	limbo       bool           // restored, and no client has come back for it yet
-	orphan      bool           // the client is gone, the command lives
-	stays       int            // how often a client has come to follow
-	listens     bool           // the client wants to hear of requests
-	over        bool           // given up or let go: no client can come back to it any more
-	letGo       bool           // the lock is not held by it any more, even if the disk still shows it
-	place       *place         // the last one told; nil: none
-	timeout     *time.Timer
-	wanted      context.Context // ends with the client's interest; nil: the lock was asked for
-	unkept      *lock           // where it waits, not yet in the journal; nil if there is nothing to keep
-	nesting     *time.Timer     // finds under; nil: it has not waited for so long
-	under       *layout.Holder  // below which the client waits; nil: none, or not known
-	warning     string          // not yet sent to the client
-	stale       bool            // its link has not been sent all that has changed (tell.go)
+	// mu guards the fields below, and req.Mode once the lock is held.
+	mu       sync.Mutex
+	follower *follower      // the connection that streams to the client; nil if none
+	group    *cgroup.Group  // of the command, even before it runs; nil if none, see weak
+	weak     error          // why the command has no cgroup; nil if not known
+	chased   []process.ID   // processes of the command that were found to be stopped
+	remained bool           // an event reported that some of these remain
+	stopped  syscall.Signal // last signal to the command that an event reported
+	nth      uint64         // arrival number, once queued
+	kept     bool           // recorded in the handover file
+	// granted, but no command may run before the client confirms the grant
+	unconfirmed bool
+	limbo       bool // restored, and its client has not reconnected yet
+	orphan      bool // the client is gone, its command runs
+	stays       int  // number of connections that have followed it
+	listens     bool // the client wants to receive requests
+	over        bool // given up or released: no client can reconnect to it
+	// the lock is not held by it any more, even if the disk still shows it
+	letGo   bool
+	place   *place // the last one sent; nil if none
+	timeout *time.Timer
+	wanted  context.Context // ends with the client's interest; nil once the lock was requested
+	// lock in which it waits, not yet in the handover file; nil if there is nothing to record
+	unkept  *lock
+	nesting *time.Timer    // finds under; nil before nestAfter
+	under   *layout.Holder // holder below which the client waits; nil if none or not known
+	warning string         // not yet sent to the client
+	stale   bool           // its link was not sent all changes yet (tell.go)
 }
 
-// place is how far a client is from its turn.
+// place is a client's place in the queue.
 type place struct{ ahead, queued int }
 
-// follower is one connection's interest in a session: that of a stream or of
-// a link.
+// follower is the connection, a stream or a link, that follows a session.
 type follower struct {
 	from     asker
-	st       *stream       // nil if it is not that of a stream
+	st       *stream       // nil for a link
 	replaced chan struct{} // closed when another one follows
 	link     *link
-	session  *session // of a link
-	late     bool     // the session was decided when it began to follow
-	confirms bool     // the client is to confirm the grant
+	session  *session // set for a link
+	late     bool     // the session was decided before it began to follow
+	confirms bool     // the client must confirm the grant
 }
 
-// asker is the connection of one who asks for a lock.
+// asker is the connection of a client that requests a lock.
 type asker interface {
 	peer() (process.ID, int)
 	caller() *caller
@@ -89,7 +91,7 @@ func (st *stream) follower() *follower { return &follower{st: st, replaced: make
 
 func (f *follower) gone() bool { return f.from.gone() }
 
-// replace ends the interest of a connection: its client goes on by another one.
+// replace ends the connection's part: its client continues on another one.
 func (f *follower) replace() {
 	if f.link != nil {
 		f.link.hangUp()
@@ -98,8 +100,8 @@ func (f *follower) replace() {
 	close(f.replaced)
 }
 
-// start asks for the lock, if nobody has yet. The lock may be granted, and let
-// go by others, before it returns, and it may wait for the device.
+// start requests the lock, unless that was done. Before it returns, the lock may be granted and
+// released by other goroutines. It may block on the device.
 func (s *session) start() {
 	s.mu.Lock()
 	ctx := s.wanted
@@ -110,7 +112,7 @@ func (s *session) start() {
 	}
 }
 
-// finish sets how the request has ended.
+// finish sets the outcome of the request.
 func (s *session) finish(h *Hold, err error) {
 	s.hold, s.err = h, err
 	if err != nil {
@@ -127,12 +129,12 @@ func (s *session) finish(h *Hold, err error) {
 	}
 }
 
-// follow makes a connection the one that the session is streamed to. It
-// returns nil if that comes too late:
+// follow makes a connection the one that follows the session. It returns nil if the session is over
+// already:
 //
-//	the old connection breaks        the client comes back
-//	leave: nobody follows
-//	                                 a session that holds: follow
+//	the old connection breaks        the client reconnects
+//	leave: no follower
+//	                                 the session holds: follow
 //	release                          granted, and not held
 func (s *session) follow(c asker, confirms bool) *follower {
 	f := c.follower()
@@ -156,19 +158,19 @@ func (s *session) follow(c asker, confirms bool) *follower {
 	s.follower, s.limbo, s.orphan = f, false, false
 	s.stays++
 	if s.place != nil {
-		s.tell(*s.place) // who follows now has not heard of it
+		s.tell(*s.place) // the new follower was not sent it
 	}
 	return f
 }
 
-// holding tells whether the client holds a lock, lost or not.
+// holding reports whether the client holds a lock, lost or not.
 func (s *session) holding() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.decided() && s.hold != nil && !s.letGo
 }
 
-// setMode follows the hold.
+// setMode sets the mode to that of the hold.
 func (s *session) setMode(mode layout.Mode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,14 +186,14 @@ func (s *session) mode() layout.Mode {
 	return s.req.Mode
 }
 
-// queued notes the place among the local clients.
+// queued records the place among the local clients.
 func (s *session) queued(lk *lock, nth uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lk, s.nth = lk, nth
 }
 
-// limit bounds the wait from now on, if it is not over; 0: it does not.
+// limit limits the wait from now on, if it is not over; 0 removes the limit.
 func (s *session) limit(timeout time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,8 +206,8 @@ func (s *session) limit(timeout time.Duration) {
 	}
 }
 
-// gone reports whether the client has ended, and its command too, even if its connection has not
-// been seen to close. A session that waits has no command: what is in its cgroup waits to become one.
+// gone reports whether the client and its command have ended, even if its connection was not seen
+// to close. A waiting session has no command: the processes in its cgroup wait to become one.
 func (s *session) gone() bool {
 	s.mu.Lock()
 	f, limbo := s.follower, s.limbo
@@ -216,21 +218,20 @@ func (s *session) gone() bool {
 	return f == nil && !limbo || f != nil && f.gone() || limbo && s.clientGone()
 }
 
-// clientGone tells whether the process is gone that has connected. One of
-// another pid namespace is not known, and may be alive.
+// clientGone reports whether the process that connected has ended. A process of another pid
+// namespace is not known, and may be alive.
 func (s *session) clientGone() bool { return s.peer.PID != 0 && !s.peer.Alive() }
 
-// absent tells whether the client, after a restart of bakeryd, is yet to come
-// back: it keeps its place, but is not let in.
+// absent reports whether the client has not reconnected yet after a restart of bakeryd. It keeps
+// its place, but is not granted the lock.
 func (s *session) absent() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.limbo
 }
 
-// leave ends a connection's interest. A client that waits has given up by
-// that; one that holds has released, unless its command lives on, which is
-// returned.
+// leave ends a connection's part. A waiting client gives up by that. A holder releases, unless its
+// command still runs; then kept is true.
 func (s *session) leave(f *follower) (kept bool) {
 	s.mu.Lock()
 	if s.follower != f {
@@ -254,12 +255,12 @@ func (s *session) leave(f *follower) (kept bool) {
 	return true
 }
 
-// abandon releases a hold that its client has not confirmed: nothing runs under it.
+// abandon releases a hold that its client has not confirmed. No command runs under it.
 func (s *session) abandon(f *follower, why string) {
 	s.mu.Lock()
 	if s.follower != f {
 		s.mu.Unlock()
-		return // the client has come back by another connection
+		return // the client has reconnected
 	}
 	s.follower = nil
 	stay := s.stays
@@ -267,7 +268,7 @@ func (s *session) abandon(f *follower, why string) {
 	s.release(stay, why)
 }
 
-// giveUp ends the wait of a client that is absent.
+// giveUp ends the wait of an absent client.
 func (s *session) giveUp(why error) {
 	s.mu.Lock()
 	back := s.follower != nil
@@ -278,7 +279,7 @@ func (s *session) giveUp(why error) {
 	}
 }
 
-// decided tells whether hold and err are set.
+// decided reports whether hold and err are set.
 func (s *session) decided() bool {
 	select {
 	case <-s.done:
@@ -288,8 +289,8 @@ func (s *session) decided() bool {
 	}
 }
 
-// outlive keeps the hold of a client that is gone for as long as its command lives. A hold that was
-// not confirmed has no command: what is there waits to become one, perhaps for ever, and is killed.
+// outlive keeps the hold of a client that is gone while its command runs. An unconfirmed hold has
+// no command. Its processes wait to become one, possibly forever, and are killed.
 func (s *session) outlive(stay int) {
 	s.mu.Lock()
 	if s.stays != stay {
@@ -315,16 +316,16 @@ func (s *session) outlive(stay int) {
 			return
 		}
 	}
-	for s.running() { // a process that joined the command later
+	for s.running() { // a process may have joined the command later
 		if !s.poll(context.Background()) {
 			return
 		}
 	}
-	s.release(stay, "what its client had left running has ended")
+	s.release(stay, "the processes that its client left have ended")
 }
 
-// killAndRelease releases the lock when all of the command has been killed, unless a client has come
-// back by then.
+// killAndRelease kills the command and then releases the lock, unless a client has reconnected by
+// then.
 func (s *session) killAndRelease(stay int, why string) {
 	s.mu.Lock()
 	back := s.stays != stay
@@ -334,7 +335,7 @@ func (s *session) killAndRelease(stay int, why string) {
 		return
 	}
 	for s.remains() {
-		_, _ = s.kill(why) // tried again
+		_, _ = s.kill(why) // retried
 		if !s.poll(context.Background()) {
 			return
 		}
@@ -342,11 +343,11 @@ func (s *session) killAndRelease(stay int, why string) {
 	s.release(stay, why)
 }
 
-// release gives the lock back, unless a client has come back to it since it was seen that nothing is
-// left of a stay. Whether that client is gone again does not matter, for it may have left a command:
+// release releases the lock, unless a client has reconnected since the end of stay was seen. It
+// does not matter whether that client is gone again, because it may have left a command:
 //
 //	stay 1: the client is gone, its command ends
-//	                                 stay 2: the client comes back, runs another, and is gone
+//	                                 stay 2: a client reconnects, runs another command, and is gone
 //	stay 1: release                  that command runs without the lock
 func (s *session) release(stay int, why string) {
 	s.mu.Lock()
@@ -356,25 +357,25 @@ func (s *session) release(stay int, why string) {
 	if back {
 		return
 	}
-	s.all.hasChanged() // the release may have to wait for the device
+	s.all.hasChanged() // before the release, which may block on the device
 	if err := s.hold.release(why); err != nil && !errors.Is(err, api.ErrLeaseLost) {
 		s.all.d.log.Warn("releasing a lock failed", "lock", s.req.Name, "err", err)
 	}
 	s.end()
 }
 
-// end forgets the session.
+// end removes the session.
 func (s *session) end() {
 	s.limit(0)
 	if s.fifo != nil {
-		_ = s.fifo.Remove() // a file that cannot be removed is pruned at the next start
+		_ = s.fifo.close() // the next start prunes a file that cannot be removed
 	}
 	group, _ := s.contained()
 	group.Remove()
 	s.all.remove(s)
 }
 
-// record is what the journal keeps.
+// record returns the session's record for the handover file.
 func (s *session) record(state handover.State, token layout.Ticket, lk *lock) handover.Session {
 	return handover.Session{
 		ID: s.id, Nth: s.nth, State: state, Name: s.req.Name, Lock: lk.entry.Lock, Creation: lk.entry.Creation,
@@ -384,7 +385,7 @@ func (s *session) record(state handover.State, token layout.Ticket, lk *lock) ha
 	}
 }
 
-// cgroupDir is called with mu held.
+// cgroupDir returns the directory of the session's cgroup. Called with mu held.
 func (s *session) cgroupDir() string {
 	if s.group == nil {
 		return ""
@@ -392,24 +393,25 @@ func (s *session) cgroupDir() string {
 	return s.group.Dir
 }
 
-// keep puts the session into the journal. Before a grant is told to anybody it
-// has to be there: a successor that did not know of it would give the ticket
-// to somebody else. If that fails there is no journal any more.
+// keep writes the session into the handover file. A grant must be there before any client is sent
+// it: a next process that did not know of it would give the ticket to another client. If the write
+// fails, the handover file is given up.
 func (s *session) keep(state handover.State, token layout.Ticket, lk *lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.all.journal == nil || state == handover.Waiting && (s.kept || s.req.Try) { // who does not wait asks anew
+	// a client that does not wait requests it again
+	if s.all.journal == nil || state == handover.Waiting && (s.kept || s.req.Try) {
 		return
 	}
 	if state == handover.Waiting && s.linked() {
-		s.unkept = lk // before its place is told, which most do not wait long enough for
+		s.unkept = lk // written before its place is sent; most clients do not wait that long
 		s.tellSoon()
 		return
 	}
 	s.put(state, token, lk)
 }
 
-// keepGrant puts a new grant into the journal.
+// keepGrant writes a new grant into the handover file.
 func (s *session) keepGrant(token layout.Ticket, lk *lock) {
 	s.mu.Lock()
 	s.unconfirmed = s.follower != nil && s.follower.confirms
@@ -417,8 +419,8 @@ func (s *session) keepGrant(token layout.Ticket, lk *lock) {
 	s.keep(handover.Granted, token, lk)
 }
 
-// confirmed notes that a command may begin, which a successor has to know before the client does.
-// It is called with mu held.
+// confirmed records that a command may begin. The next process must know that before the client
+// does. Called with mu held.
 func (s *session) confirmed() {
 	if !s.unconfirmed {
 		return
@@ -429,7 +431,7 @@ func (s *session) confirmed() {
 	}
 }
 
-// put is called with mu held.
+// put writes the record. Called with mu held.
 func (s *session) put(state handover.State, token layout.Ticket, lk *lock) {
 	s.kept, s.unkept = true, nil
 	if err := s.all.journal.Put(s.record(state, token, lk)); err != nil {
@@ -437,8 +439,8 @@ func (s *session) put(state handover.State, token layout.Ticket, lk *lock) {
 	}
 }
 
-// unkeep takes the session out of the journal: nobody holds by its ticket any
-// more, or the slot says so itself.
+// unkeep removes the session from the handover file, once no client holds by its ticket, or the
+// slot shows the state itself.
 func (s *session) unkeep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -451,7 +453,7 @@ func (s *session) unkeep() {
 	}
 }
 
-// waiting is told how far the client is. It does not block.
+// waiting records the client's place and schedules its notification. It does not block.
 func (s *session) waiting(ahead, queued int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -462,14 +464,14 @@ func (s *session) waiting(ahead, queued int) {
 	s.tell(*s.place)
 }
 
-// tell has the client told of its place. It is called with mu held.
+// tell notifies the client of its place. Called with mu held.
 func (s *session) tell(p place) {
 	if s.linked() {
 		s.tellSoon()
 		return
 	}
 	select {
-	case <-s.places: // out of date
+	case <-s.places: // replaced by the new one
 	default:
 	}
 	select {
@@ -478,8 +480,8 @@ func (s *session) tell(p place) {
 	}
 }
 
-// holds tells whether the session was granted the lock by a token. One that is
-// restored holds before its driver has looked at the disk.
+// holds reports whether the session was granted the lock with token. A restored session holds
+// before its driver has read the disk.
 func (s *session) holds(token layout.Ticket) bool {
 	return s.decided() && s.hold != nil && s.hold.token == token
 }

@@ -17,35 +17,36 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// maxSessions is how many there can be at once: less than the journal can keep.
+// maxSessions limits the sessions: fewer than the handover file can record.
 const maxSessions = handover.Cells / 2
 
 // sessions are the clients of one daemon.
 type sessions struct {
 	d       *Daemon
-	journal *handover.File // nil: nothing is kept
+	journal *handover.File // nil if no state is kept
 	tasks   tasks
 
 	mu      sync.Mutex
 	byID    map[string]*session
-	byUser  map[int]int   // how many of these each user has
-	changed chan struct{} // closed and replaced when a session has ended, or its hold
+	byUser  map[int]int   // number of sessions by user
+	changed chan struct{} // closed and replaced when a session or its hold has ended
 
-	telling telling // those who follow by a link
+	telling telling // the clients that follow by a link
 }
 
 func newSessions(d *Daemon) *sessions {
 	return &sessions{d: d, byID: map[string]*session{}, byUser: map[int]int{}, changed: make(chan struct{}), telling: newTelling()}
 }
 
-// open returns the session that a request is of, a new one if need be, which
-// is yet to be started, and the connection's part in it.
+// open returns the session of a request and the connection's part in it. It creates the session if
+// needed; that one is not started yet.
 func (ss *sessions) open(body lockRequest, c asker) (*session, *follower, error) {
 	for {
 		if s, f, err := ss.reopen(body, c); s != nil || err != nil {
 			return s, f, c.caller().notOwn(err, access.Lock)
 		}
-		// Who comes back to what it has is not asked again: a new policy takes nothing away.
+		// Access is not checked again for what a client already has: a new policy takes nothing
+		// away.
 		if err := c.caller().may(access.Lock, body.Name); err != nil {
 			return nil, nil, err
 		}
@@ -68,8 +69,8 @@ func (ss *sessions) open(body lockRequest, c asker) (*session, *follower, error)
 	}
 }
 
-// admit notes a new session; false if the client has asked twice at once, or
-// there are too many.
+// admit adds a new session. It returns false if the client has sent the request twice at the same
+// time, or if there are too many.
 func (ss *sessions) admit(s *session) (bool, error) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -88,13 +89,13 @@ func (ss *sessions) admit(s *session) (bool, error) {
 	return true, nil
 }
 
-// put adds a session. It is called with mu held.
+// put adds a session. Called with mu held.
 func (ss *sessions) put(s *session) {
 	ss.byID[s.id] = s
 	ss.byUser[s.uid]++
 }
 
-// reopen returns the session that a client comes back to, nil if it is new.
+// reopen returns the session to which a client reconnects, nil if it is new.
 func (ss *sessions) reopen(body lockRequest, c asker) (*session, *follower, error) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -102,7 +103,8 @@ func (ss *sessions) reopen(body lockRequest, c asker) (*session, *follower, erro
 		if _, uid := c.peer(); uid != s.uid && uid != 0 {
 			return nil, nil, &anothers{session: s.id, lock: s.req.Name}
 		}
-		// A token says which hold is meant: its mode may have changed since the client heard of it.
+		// A token identifies the hold: its mode may have changed since the client was notified of
+		// it.
 		if mode := s.mode(); s.req.Name != body.Name || mode != body.Mode && body.Token == 0 {
 			return nil, nil, fmt.Errorf("%w: session %s is of lock %q, %v", api.ErrInvalid, s.id, s.req.Name, mode)
 		}
@@ -116,7 +118,7 @@ func (ss *sessions) reopen(body lockRequest, c asker) (*session, *follower, erro
 			s.listen(body.Requests)
 			return s, f, nil
 		case body.Token != 0:
-			return nil, nil, fmt.Errorf("%w: %q was let go by session %s", api.ErrLost, body.Name, s.id)
+			return nil, nil, fmt.Errorf("%w: %q was released by session %s", api.ErrLost, body.Name, s.id)
 		}
 		return nil, nil, fmt.Errorf("%w: session %s is about to end", api.ErrUnavailable, s.id)
 	}
@@ -126,8 +128,8 @@ func (ss *sessions) reopen(body lockRequest, c asker) (*session, *follower, erro
 	return nil, nil, nil
 }
 
-// holder returns the hold that a session has by a token, for one who may do
-// something with it: its own user, or root; else it returns anothers.
+// holder returns the hold of a session with a token if uid is its user or root; else it returns
+// anothers.
 func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*Hold, error) {
 	s, err := ss.of(id, uid)
 	if err != nil {
@@ -139,7 +141,7 @@ func (ss *sessions) holder(id string, token layout.Ticket, uid int) (*Hold, erro
 	return s.hold, nil
 }
 
-// of returns a session for its own user, or root; else it returns anothers.
+// of returns a session if uid is its user or root; else it returns anothers.
 func (ss *sessions) of(id string, uid int) (*session, error) {
 	if err := handover.CheckSessionID(id); err != nil {
 		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
@@ -156,7 +158,7 @@ func (ss *sessions) of(id string, uid int) (*session, error) {
 	return s, nil
 }
 
-// begin makes a session of a request.
+// begin creates the session of a request.
 func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 	s := ss.make(body.Session)
 	if s.peer, s.uid = c.peer(); s.uid < 0 {
@@ -176,7 +178,7 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 		s.id = hex.EncodeToString(b[:])
 	}
 	s.alone = !body.Witness
-	if body.Witness || body.Confirm { // a command is to run
+	if body.Witness || body.Confirm { // a command will run
 		s.findGroup()
 	}
 	if body.Witness {
@@ -208,20 +210,20 @@ func (ss *sessions) remove(s *session) {
 	}
 }
 
-// hasChanged tells those who wait for holds to end that one has.
+// hasChanged notifies those that wait for the end of holds.
 func (ss *sessions) hasChanged() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.change()
 }
 
-// change is called with mu held.
+// change closes and replaces changed. Called with mu held.
 func (ss *sessions) change() {
 	close(ss.changed)
 	ss.changed = make(chan struct{})
 }
 
-// list returns the sessions, and what will be closed when one has ended.
+// list returns the sessions, and a channel that is closed when one has ended.
 func (ss *sessions) list() ([]*session, <-chan struct{}) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -244,14 +246,14 @@ func (ss *sessions) holding() ([]*session, <-chan struct{}) {
 	return held, changed
 }
 
-// empty tells whether nobody holds a lock or waits for one.
+// empty reports whether no client holds a lock or waits for one.
 func (ss *sessions) empty() bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	return len(ss.byID) == 0
 }
 
-// unheld waits until nobody holds a lock any more.
+// unheld blocks until no client holds a lock.
 func (ss *sessions) unheld(ctx context.Context) error {
 	for {
 		held, changed := ss.holding()
