@@ -18,21 +18,23 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// The status page asks all the time, in every window, on every host; a report reads all slots of all locks. So the pages
-// of a host share what was read, and pay for it by the size of the lockspace. What the host knows by itself, its lease,
-// the renewals of others and its clients, is as of the moment in every answer.
+// The status page asks continuously, in every window, on every host, and a report reads all slots
+// of all locks. Therefore the pages of a host share what was read, at an interval that depends on
+// the size of the lockspace. What the host knows without reading, its lease, the renewals of other
+// hosts and its clients, is current in every answer.
 const (
-	glanceEvery = 2 * time.Second // the locks that are held or wanted are read at most so often
-	glanceHot   = 1 << 20         // bytes are read of them each time, and of the host table
-	glanceRate  = 2 << 20         // bytes a second are read of all the rest
-	glanceShare = 10              // a part of the time at most is the device read at all
+	// minimum interval of reading the locks that are held or waited for
+	glanceEvery = 2 * time.Second
+	glanceHot   = 1 << 20 // bytes read of these each time, and of the host table
+	glanceRate  = 2 << 20 // bytes a second read of all others
+	glanceShare = 10      // the device is read at most 1/glanceShare of the time
 
-	glancePatience = time.Second     // a page waits for what is being read
-	glanceFirst    = 5 * time.Second // and for the first that is
+	glancePatience = time.Second     // how long a page waits for a read
+	glanceFirst    = 5 * time.Second // how long it waits for the first one
 )
 
-// Glance is the answer of GET /page/status. Without a report there is an error; with one, it says why the report's part
-// that was read is old.
+// Glance is the answer to GET /page/status. Without a report it has an error. With a report, the
+// error says why what was read is old.
 type Glance struct {
 	At     time.Time      `json:"at"`
 	Report *report.Report `json:"report,omitempty"`
@@ -40,21 +42,21 @@ type Glance struct {
 	Error  *api.Error     `json:"error,omitempty"`
 }
 
-// GlanceRead says what stands behind a Glance.
+// GlanceRead describes the reads behind a Glance.
 type GlanceRead struct {
 	AgoMS   int64 `json:"ago_ms"`
 	TookMS  int64 `json:"took_ms"`
 	Bytes   int64 `json:"bytes"`
-	EveryMS int64 `json:"every_ms"` // all of the lockspace is read so often
+	EveryMS int64 `json:"every_ms"` // interval at which the whole lockspace is read
 }
 
-// glances has what the pages of a server share.
+// glances is the state that the pages of a server share.
 type glances struct {
 	mu  sync.Mutex // guards now
 	now *glance
 }
 
-// of returns what is known by a daemon, of which there is a new one for each term of membership.
+// of returns the state for a daemon. There is a new daemon for each term of membership.
 func (g *glances) of(d *Daemon) *glance {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -70,18 +72,18 @@ type glance struct {
 
 	mu      sync.Mutex // guards the rest
 	reading chan struct{}
-	kept    *lockspace.Snapshot // nil: none yet
+	kept    *lockspace.Snapshot // nil if none yet
 	err     error               // of the last read
 	tried   time.Duration       // when that ended
-	read    time.Duration       // when kept was read last, in part
-	all     time.Duration       // and as a whole,
-	pause   time.Duration       // which it is again after so long
-	took    time.Duration       // by the last read, of so many
+	read    time.Duration       // when kept was last read, in part
+	all     time.Duration       // when it was last read as a whole
+	pause   time.Duration       // after which it is read again as a whole
+	took    time.Duration       // duration of the last read
 	bytes   int64
-	turn    int // where the hot locks go on that were too many
+	turn    int // index at which the next read of hot locks begins if there are too many
 }
 
-// answer tells a page all that there is to tell.
+// answer returns the current answer for a page.
 func (g *glance) answer() Glance {
 	g.refresh()
 	g.mu.Lock()
@@ -105,7 +107,8 @@ func (a Glance) because(e *api.Error) Glance {
 	return a
 }
 
-// refresh has what is due read, and waits a little for that; longer for the first that there is.
+// refresh starts a read if one is due, and waits for it up to glancePatience, for the first one up
+// to glanceFirst.
 func (g *glance) refresh() {
 	g.mu.Lock()
 	began := g.d.clock.Now()
@@ -133,7 +136,7 @@ func (g *glance) refresh() {
 	}
 }
 
-// run ends with its inspection, which a device that hangs does not hold up.
+// run ends with its inspection, which a hung device does not block.
 func (g *glance) run(whole bool, read func(blockdev.Device) (*lockspace.Snapshot, error), began time.Duration) {
 	var n atomic.Int64
 	s, err := g.d.inspectBy(func(dev blockdev.Device) (*lockspace.Snapshot, error) { return read(counted{dev, &n}) })
@@ -150,7 +153,8 @@ func (g *glance) run(whole bool, read func(blockdev.Device) (*lockspace.Snapshot
 	}
 }
 
-// again returns a read of the locks of a snapshot that are held or wanted, as many as there is time for.
+// again returns a function that reads the locks of a snapshot that are held or waited for, up to
+// glanceHot bytes.
 func (g *glance) again(s *lockspace.Snapshot) func(blockdev.Device) (*lockspace.Snapshot, error) {
 	hot := map[int]bool{}
 	for _, slot := range s.Slots {
@@ -191,8 +195,8 @@ func (c counted) Read(p []byte, off int64) error {
 	return c.Device.Read(p, off)
 }
 
-// glance serves GET /page/status. That there is no report is no failure of HTTP: a browser would complain of that in
-// its console, where nobody looks who looks at the page.
+// glance serves GET /page/status. A missing report is no HTTP error: a browser would report that
+// only in its console, which a user of the page does not see.
 func (s *Server) glance(w http.ResponseWriter, r *http.Request) {
 	a := Glance{At: time.Now().UTC()}
 	if d, err := s.joined(); err != nil {
@@ -215,9 +219,10 @@ func writeGlance(w http.ResponseWriter, accepts string, a Glance) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Vary", "Accept-Encoding")
-	if len(text) > 16<<10 && strings.Contains(accepts, "gzip") { // it may go through ssh
+	// the connection may be an ssh tunnel
+	if len(text) > 16<<10 && strings.Contains(accepts, "gzip") {
 		w.Header().Set("Content-Encoding", "gzip")
-		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // which is a level
+		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // BestSpeed is a valid level
 		_, _ = z.Write(text)
 		_ = z.Close()
 		return

@@ -22,16 +22,18 @@ import (
 )
 
 const (
-	maxBody = 16 << 10 // bytes of a request
+	socketGroup = "bakery"
+	maxBody     = 16 << 10 // of a request, in bytes
 
-	// A client may take so long over its request, over the answer to one that is answered at once, and over the next one.
+	// Limits for a client: to send its request, to read an answer that is not a stream, and to send
+	// the next request.
 	requestPatience = 10 * time.Second
 	answerPatience  = 30 * time.Second
 	idlePatience    = 2 * time.Minute
 )
 
-// Server serves a daemon's locks over HTTP on a Unix socket. A lock is held as
-// long as the connection is open that asked for it, in whatever process.
+// Server serves a daemon's locks over HTTP on a Unix socket. A lock is held as long as the
+// connection that requested it is open, in any process.
 //
 //	POST /v1/lock     a lockRequest; answers with a stream of lines (stream.go)
 //	GET  /v1/link     upgrades to lines both ways, for one lock after the other (link.go)
@@ -48,39 +50,41 @@ const (
 //	POST /v1/floor    a floorRequest; answers with a Floor (floor.go)
 //	GET  /            the status page (package page); it asks for /page/status, a Glance (glance.go)
 //	GET  /v1/events   lines of events.Event, also while the host joins (eventstream.go)
-//	GET  /metrics     what Measure was given
+//	GET  /metrics     the handler given to Measure
 //
-// Errors are {"error": {"code", "message", "hint"}}. Who may make which call is in calls.go and package access.
+// Errors are {"error": {"code", "message", "hint"}}. calls.go and package access define which caller
+// may make which call.
 type Server struct {
-	joined func() (*Daemon, error) // the daemon of the term in force, or why there is none
+	joined func() (*Daemon, error) // returns the daemon of the current term, or why there is none
 	log    *slog.Logger
-	events *events.Log // nil: none
+	events *events.Log // nil if none
 	http   *http.Server
 	links  links
 
-	idleLink      time.Duration                           // how long a link may be open without a lock
-	confirmWithin func(lease time.Duration) time.Duration // how long a client may take to confirm a grant
+	// how long a link may be open without a lock
+	idleLink time.Duration
+	// how long a client may take to confirm a grant
+	confirmWithin func(lease time.Duration) time.Duration
 
-	looking   *http.Server // read-only, for clients known by an address alone (loopback.go)
-	lookers   *fdlimit.Budget
-	followers chan struct{} // has one for each client that follows events by an address
-	tally     *tally.Tally  // what is refused is counted there
-	metrics   http.Handler  // nil: none
+	looking   *http.Server // read-only, for clients known only by an address (loopback.go)
+	lookers   *descriptors
+	followers chan struct{} // has one entry for each client that follows events by an address
+	tally     *tally.Tally  // counts refusals
+	metrics   http.Handler  // nil if none
 
 	glances glances // of the status page
 
 	rules    access.Rules // without the policy
-	policy   *PolicyFile  // nil: none
+	policy   *PolicyFile  // nil if none
 	refusals refusals
 
-	descriptors *fdlimit.Budget // that clients may use
+	descriptors *descriptors // for clients
 }
 
 type connKey struct{}
 
-// NewServer returns a server for the daemon that joined returns, which may
-// change. While there is none, everybody is refused as unavailable who wants
-// more than the journal, which may be nil.
+// NewServer returns a server for the daemon that joined returns, which may change. While there is
+// none, all requests except those for the journal are refused as unavailable. journal may be nil.
 func NewServer(log *slog.Logger, joined func() (*Daemon, error), journal *events.Log) *Server {
 	s := &Server{joined: joined, log: log, events: journal, descriptors: fdlimit.Clients(), idleLink: idleLink,
 		confirmWithin: confirmWithin}
@@ -97,7 +101,8 @@ func NewServer(log *slog.Logger, joined func() (*Daemon, error), journal *events
 	return s
 }
 
-// Measure has what is refused counted in t, and metrics served as /metrics; nil: they are not. It is called before Serve.
+// Measure sets the counters of refusals, and the handler of /metrics, nil if not served. It is
+// called before Serve.
 func (s *Server) Measure(t *tally.Tally, metrics http.Handler) {
 	s.tally, s.metrics = t, metrics
 	knowCodes(t)
@@ -115,21 +120,21 @@ func (s *Server) serverOf(h http.Handler, of func() *fdlimit.Budget) *http.Serve
 	}
 }
 
-// Listen makes the Unix socket at path, which the group bakery, where there is
-// one, may use. A socket that nobody serves any more is replaced.
+// Listen creates the Unix socket at path. The group bakery, if it exists, may use it. Listen
+// replaces a socket that no process serves.
 func Listen(path string) (net.Listener, error) {
 	if c, err := net.Dial("unix", path); err == nil {
 		c.Close()
 		return nil, fmt.Errorf("listen on %s: another bakeryd serves this socket; give this one --socket", path)
 	} else if info, e := os.Lstat(path); e == nil && info.Mode().Type() == os.ModeSocket && errors.Is(err, unix.ECONNREFUSED) {
 		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("remove the socket that is left over: %w", err)
+			return nil, fmt.Errorf("remove the old socket: %w", err)
 		}
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("make the directory of the socket: %w", err)
+		return nil, fmt.Errorf("create the directory of the socket: %w", err)
 	}
-	// Nobody gets in between bind and chmod.
+	// No other user gets access between bind and chmod.
 	old := unix.Umask(0o177)
 	ln, err := net.Listen("unix", path)
 	unix.Umask(old)
@@ -162,17 +167,18 @@ func serveBy(srv *http.Server, ln net.Listener) error {
 	return err
 }
 
-// Shutdown ends the server, and with it every connection.
+// Shutdown ends the server and every connection.
 func (s *Server) Shutdown() error {
 	s.links.close()
 	defer s.FlushRefusals()
 	return errors.Join(s.http.Close(), s.looking.Close())
 }
 
-// Obey has the server go by a policy. It is called before Serve.
+// Obey sets the access policy. It is called before Serve.
 func (s *Server) Obey(p *PolicyFile) { s.policy = p }
 
-// FlushRefusals logs the refusals that are yet to be logged; for one who does not call Shutdown.
+// FlushRefusals logs the refusals that were not logged yet, for a caller that does not call
+// Shutdown.
 func (s *Server) FlushRefusals() { s.refusals.flush() }
 
 func (s *Server) whenJoined(h func(*Daemon, http.ResponseWriter, *http.Request)) http.HandlerFunc {
@@ -212,17 +218,20 @@ func writeError(w http.ResponseWriter, status int, e *api.Error) {
 	_ = json.NewEncoder(w).Encode(map[string]*api.Error{"error": e})
 }
 
-// hurry bounds what is written to a client from now on: one that does not read must not keep for ever what it is to be
-// sent. After that its connection is of no use. 0: there is no bound.
+// hurry limits the time for writing to a client from now on; 0 removes the limit. A client that
+// does not read must not keep its answer in memory forever. After the deadline its connection is
+// unusable.
 func hurry(w http.ResponseWriter, patience time.Duration) {
 	var by time.Time
 	if patience > 0 {
 		by = time.Now().Add(patience)
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(by) // what has none does not hang
+	// a writer without deadlines does not hang
+	_ = http.NewResponseController(w).SetWriteDeadline(by)
 }
 
-// hurried has the end of every answer written in time too, which net/http does behind the handler. A link is no answer.
+// hurried also limits the end of every answer, which net/http writes after the handler. A link has
+// no such end.
 func hurried(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == linkPath {
@@ -235,12 +244,12 @@ func hurried(h http.Handler) http.Handler {
 	})
 }
 
-// decode reads a request's body; it must be one JSON object without members
-// that nobody knows, and ask for what its sender may do.
+// decode reads a request's body. It must be one JSON object without unknown members, and ask only
+// for what the caller may do.
 func decode(r *http.Request, into any) (err error) {
 	if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
 		_ = conn.SetReadDeadline(time.Now().Add(requestPatience))
-		// net/http reads what is left of a body that was refused, and is not to wait for that any longer.
+		// net/http reads the rest of a refused body, and must not wait for it any longer.
 		defer func() {
 			if err == nil {
 				_ = conn.SetReadDeadline(time.Time{})

@@ -12,9 +12,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Status reads the disk, and adds what only this host knows: its lease, which
-// hosts it has not seen renew, and who holds and waits inside it. It returns
-// an error if the device hangs.
+// Status reads the disk and adds what only this host knows: its lease, the hosts that it has not
+// seen renew, and its local holders and waiters. It returns an error if the device hangs.
 func (d *Daemon) Status() (*report.Report, error) {
 	snapshot, err := d.inspect()
 	if err != nil {
@@ -23,7 +22,7 @@ func (d *Daemon) Status() (*report.Report, error) {
 	return d.tell(snapshot), nil
 }
 
-// tell adds to what was read what this host knows now.
+// tell adds what this host knows now to a snapshot.
 func (d *Daemon) tell(snapshot *lockspace.Snapshot) *report.Report {
 	hosts, _ := d.mem.known()
 	r := report.By(snapshot, &report.Knowledge{Now: d.clock.Now(), Times: d.times(), Hosts: hosts})
@@ -72,12 +71,11 @@ func (d *Daemon) state() string {
 	return StateLive
 }
 
-// addHolds shows the clients of this host that hold the lock. The disk shows
-// the host as choosing or waiting until a hold has lasted a while, and then
-// the first client only.
+// addHolds adds the local clients that hold the lock. The disk shows the host as choosing or
+// waiting until a hold has lasted for settleAfter, and then only the first client.
 func addHolds(l *report.Lock, self *report.ThisHost, holds []*Hold) {
 	ticket, settled := l.Takes(self.ID)
-	holds = slices.DeleteFunc(holds, func(h *Hold) bool { // of a later ticket than the disk was read with
+	holds = slices.DeleteFunc(holds, func(h *Hold) bool { // of a later ticket than the snapshot
 		return h.joined || layout.MakeTicket(h.token.Number(), self.ID) != ticket
 	})
 	if len(holds) == 0 {
@@ -102,8 +100,8 @@ func addHolds(l *report.Lock, self *report.ThisHost, holds []*Hold) {
 	slices.SortFunc(l.Holders, func(a, b report.Holder) int { return cmp.Compare(a.Token, b.Token) })
 }
 
-// leftOver tells whether the client of a hold is gone while its command lives,
-// and which processes are left of that.
+// leftOver reports whether the client of a hold is gone while its command runs, and the processes
+// of that command.
 func (h *Hold) leftOver() (pids []int, orphan bool) {
 	s := h.req.session
 	if s == nil {
@@ -115,7 +113,7 @@ func (h *Hold) leftOver() (pids []int, orphan bool) {
 	if !orphan {
 		return nil, false
 	}
-	found, _ := s.left(false) // they may be gone by now, or another user's
+	found, _ := s.left(false) // they may have ended by now, or be another user's
 	for _, p := range found {
 		pids = append(pids, p.PID)
 	}
@@ -123,7 +121,7 @@ func (h *Hold) leftOver() (pids []int, orphan bool) {
 	return pids, true
 }
 
-// inside returns the clients that hold the lock.
+// inside returns the local holds of the lock.
 func (lk *lock) inside() []*Hold {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()

@@ -15,25 +15,30 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// lockRequest is the body of POST /v1/lock, and what a link has under lock.
+// lockRequest is the body of POST /v1/lock, and the lock member of a link's line.
 type lockRequest struct {
-	Name      string        `json:"name"`
-	Mode      layout.Mode   `json:"mode"`       // exclusive if not given
-	NonBlock  bool          `json:"nonblock"`   // refused as busy rather than wait
-	TimeoutMS int64         `json:"timeout_ms"` // 0: none
-	Permits   int           `json:"permits"`    // 0: what the lock has
-	PID       int           `json:"pid"`        // 0: the peer's
-	Command   string        `json:"command"`
-	Session   string        `json:"session"` // 32 hex digits of the client's choice, to come back to; empty: none
-	Token     layout.Ticket `json:"token"`   // come back to the hold with this token, or be refused; 0: ask for the lock
-	Witness   bool          `json:"witness"` // make a FIFO that the command holds the lock by
+	Name      string      `json:"name"`
+	Mode      layout.Mode `json:"mode"`       // exclusive if not given
+	NonBlock  bool        `json:"nonblock"`   // refuse as busy instead of waiting
+	TimeoutMS int64       `json:"timeout_ms"` // 0 if none
+	Permits   int         `json:"permits"`    // 0: the lock's
+	PID       int         `json:"pid"`        // 0: the peer's
+	Command   string      `json:"command"`
+	// 32 hex digits chosen by the client, to reconnect to; empty if none
+	Session string `json:"session"`
+	// reconnect to the hold with this token, or be refused; 0 requests the lock
+	Token   layout.Ticket `json:"token"`
+	Witness bool          `json:"witness"` // create a FIFO that the command holds the lock by
 
-	Confirm  bool `json:"confirm"`  // on a link: pass the lock on if the client does not confirm the grant in time
-	Requests bool `json:"requests"` // tell the holder that others want the lock; a client that comes back says so again
+	// on a link: pass the lock on if the client does not confirm the grant in time
+	Confirm bool `json:"confirm"`
+	// notify the holder of requests for the lock; repeated when the client reconnects
+	Requests bool `json:"requests"`
 }
 
-// tellPatience is how long a client may take to be told of its lock. Nearly all is told only if it reads; one that does
-// not hear of its grant does not get it, and none holds up the end of a lease.
+// tellPatience limits the time for sending an event to a client. Nearly all events are sent only if
+// the client reads. A client that cannot be sent its grant does not get it, and no client delays
+// the end of a lease.
 const tellPatience = 5 * time.Second
 
 // stream is the answer to one client.
@@ -41,9 +46,9 @@ type stream struct {
 	w    http.ResponseWriter
 	conn *net.UnixConn
 	by   *caller
-	sent bool // something was, so the status is out
+	sent bool // something was sent, so the status is out
 
-	tally *tally.Tally // of what is refused
+	tally *tally.Tally // counts refusals
 }
 
 func (st *stream) listening() bool { return peer.Listening(st.conn) }
@@ -64,11 +69,11 @@ func (st *stream) send(e api.Event) error {
 	if err == nil {
 		err = http.NewResponseController(st.w).Flush()
 	}
-	hurry(st.w, 0) // the next one may come any time later
+	hurry(st.w, 0) // the next event may come at any time
 	return err
 }
 
-// fail tells the client why it does not get the lock.
+// fail sends the client why it does not get the lock.
 func (st *stream) fail(err error) {
 	e := api.ErrorOf(err)
 	if status := e.Status(); !st.sent && status != http.StatusOK {
@@ -121,7 +126,7 @@ func (s *Server) lock(d *Daemon, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer ses.leave(f)
-	d.sessions.tasks.Go(ses.start) // who serves the client does not wait for the device
+	d.sessions.tasks.Go(ses.start) // the serving goroutine does not wait for the device
 	if !s.awaitTurn(r.Context(), ses, f) {
 		return
 	}
@@ -132,8 +137,8 @@ func (s *Server) lock(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	s.serveHold(r.Context(), ses, f)
 }
 
-// awaitTurn tells the client how far it is, until the request is decided.
-// False: the client is gone, or has come back by another connection.
+// awaitTurn sends the client its place, until the request is decided. It returns false if the
+// client is gone, or has reconnected.
 func (s *Server) awaitTurn(ctx context.Context, ses *session, f *follower) bool {
 	last, whole := place{-1, -1}, ses.all.d.sb.Lease.Milliseconds()
 	for {
@@ -153,7 +158,7 @@ func (s *Server) awaitTurn(ctx context.Context, ses *session, f *follower) bool 
 	}
 }
 
-// serveHold keeps the client informed until it is gone, or the lease over.
+// serveHold sends events to the client until it is gone, or the lease is over.
 func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 	d, h, st := ses.all.d, ses.hold, f.st
 	token := h.Token()
@@ -166,7 +171,7 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 		}
 	}
 	m := d.mem.moments()
-	if d.clock.Now() >= m.deadline { // this process stood still since the grant
+	if d.clock.Now() >= m.deadline { // this process did not run since the grant
 		st.fail(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost))
 		return
 	}
@@ -192,11 +197,11 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 		case <-changed:
 			tellMode()
 		case <-m.changed:
-			// A client that sent more than its request is not seen to close.
+			// The end of a client that sent more than its request is not noticed otherwise.
 			if st.gone() {
 				return
 			}
-			tellMode() // if it did not listen as that changed
+			tellMode() // in case the client did not listen when that changed
 			before := m.deadline
 			m = d.mem.moments()
 			if m.deadline == before {
@@ -209,7 +214,7 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 	}
 }
 
-// granted is the event that tells of the hold.
+// granted returns the event of the grant.
 func (s *session) granted(mode layout.Mode, token layout.Ticket, change uint64) api.Event {
 	d := s.all.d
 	e := api.Event{Kind: api.Granted, Name: s.req.Name, Mode: mode, Token: token, HostID: d.HostID(), Change: change,
@@ -220,9 +225,9 @@ func (s *session) granted(mode layout.Mode, token layout.Ticket, change uint64) 
 	return e
 }
 
-// serveLost tells the client, and waits until it is gone: only then the host
-// joins anew, and gives the lock to the next. Who does not go by the time that
-// other hosts may have it anyway is not waited for any longer.
+// serveLost notifies the client of the loss and waits until it is gone. Only then the host joins
+// again and gives the lock to the next client. It does not wait beyond the time at which other
+// hosts may have the lock.
 func (s *Server) serveLost(ctx context.Context, ses *session, f *follower) {
 	d, h := ses.all.d, ses.hold
 	deadline := d.mem.moments().deadline
