@@ -17,18 +17,18 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// maxLast bounds the limit of a request for events: so many are in memory at once.
+// maxLast limits the limit of a request for events, because these are in memory at once.
 const maxLast = 10_000
 
-// eventsPatience is how long a client may leave events unread before it is let go.
+// eventsPatience is how long a client may leave events unread before its connection ends.
 const eventsPatience = time.Minute
 
-// eventsRequest is the query of GET /v1/events. The answer is a line of JSON
-// for each event, oldest first.
+// eventsRequest is the query of GET /v1/events. The answer has one line of JSON per event, oldest
+// first.
 type eventsRequest struct {
 	events.Query      // name, since, from, until
-	follow       bool // 1: the stream goes on with what comes
-	limit        int  // the last so many of what there is; 0: all
+	follow       bool // 1: the stream continues with new events
+	limit        int  // only the last limit events; 0: all
 }
 
 func parseEventsRequest(q url.Values) (r eventsRequest, err error) {
@@ -78,10 +78,10 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		case s.followers <- struct{}{}:
 			defer func() { <-s.followers }()
 		default:
-			w.Header().Set("Connection", "close") // the connection is of use to others
+			w.Header().Set("Connection", "close") // free the connection for other clients
 			writeError(w, http.StatusServiceUnavailable, &api.Error{Code: "unavailable",
 				Message: fmt.Sprintf("%d clients follow the events by this address, which is the limit", cap(s.followers)),
-				Hint:    "end some of them, or ask the Unix socket"})
+				Hint:    "end some of them, or use the Unix socket"})
 			return
 		}
 	}
@@ -110,13 +110,13 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	_ = out.write([]events.Event{{At: time.Now().UTC(), Kind: events.Gap, Reason: err.Error()}})
 }
 
-// lastEvents sends the last of what there is, and has q go on behind that.
+// lastEvents sends the last existing events, and sets q to continue after them.
 func (s *Server) lastEvents(out *eventWriter, q *eventsRequest) error {
 	var last []events.Event
 	err := s.events.Read(q.Query, func(es []events.Event) error {
 		q.Since = max(q.Since, es[len(es)-1].Seq)
 		last = append(last, es...)
-		if over := len(last) - q.limit; over > q.limit { // now and then
+		if over := len(last) - q.limit; over > q.limit { // deletes in batches
 			last = slices.Delete(last, 0, over)
 		}
 		return nil
@@ -127,16 +127,16 @@ func (s *Server) lastEvents(out *eventWriter, q *eventsRequest) error {
 	return out.write(last[max(0, len(last)-q.limit):])
 }
 
-// eventWriter writes events as lines. A client that does not read them holds
-// up nobody but the one who serves it, and him not for ever.
+// eventWriter writes events as lines. A client that does not read blocks only the goroutine that
+// serves it, for at most eventsPatience.
 type eventWriter struct {
 	w      http.ResponseWriter
 	buf    bytes.Buffer
-	sent   bool // something was
+	sent   bool // something was sent
 	failed bool // the client is gone, or does not read
 }
 
-// start sends what comes before the first event, so that the client knows that it is served.
+// start flushes the header, so that the client knows that it is served.
 func (o *eventWriter) start() error {
 	o.sent = true
 	return o.done(http.NewResponseController(o.w).Flush())
@@ -155,12 +155,13 @@ func (o *eventWriter) write(es []events.Event) error {
 	}
 	o.sent = true
 	c := http.NewResponseController(o.w)
-	_ = c.SetWriteDeadline(time.Now().Add(eventsPatience)) // what has none does not hang
+	// a writer without deadlines does not hang
+	_ = c.SetWriteDeadline(time.Now().Add(eventsPatience))
 	_, err := o.w.Write(o.buf.Bytes())
 	if err == nil {
 		err = c.Flush()
 	}
-	_ = c.SetWriteDeadline(time.Time{}) // the end of the answer may come any time later
+	_ = c.SetWriteDeadline(time.Time{}) // the end of the answer may come at any time
 	return o.done(err)
 }
 

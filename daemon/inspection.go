@@ -12,35 +12,34 @@ import (
 )
 
 const (
-	// minPatience is for how long an IO is waited for at least before the device counts as one that hangs.
+	// minPatience is the minimum wait for an IO before the device counts as hanging.
 	minPatience = 3 * time.Second
-	// maxPatience is for how long a whole report is waited for: less than those wait who ask for it.
+	// maxPatience limits the wait for a whole report: less than the timeout of its requesters.
 	maxPatience = 20 * time.Second
 )
 
-// inspection is a read of the whole lockspace for those who asked for a
-// report. It goes on when nobody waits for it any more; what it leaves behind
-// ends with its IO, for which closing the device waits.
+// inspection is a read of the whole lockspace for reports. It continues even if no caller waits for
+// it any more, and ends with its IO. Closing the device waits for that.
 type inspection struct {
 	d        *Daemon
 	read     func(blockdev.Device) (*lockspace.Snapshot, error)
-	returned atomic.Int64  // when an IO of it returned last
-	done     chan struct{} // closed when the rest is set
+	returned atomic.Int64  // when its last IO returned
+	done     chan struct{} // closed when the fields below are set
 	snapshot *lockspace.Snapshot
 	err      error
 }
 
-// inspecting is the inspection under way, one a daemon at most: whoever asks
-// again and again must not fill the kernel with requests to a device that hangs.
+// inspecting holds the inspection in progress, at most one per daemon. Repeated requests must not
+// fill the kernel with IO to a device that hangs.
 type inspecting struct {
 	mu  sync.Mutex  // guards now
-	now *inspection // nil: none
+	now *inspection // nil if none
 }
 
 // inspect reads the lockspace, unless the device hangs.
 func (d *Daemon) inspect() (*lockspace.Snapshot, error) { return d.inspectBy(lockspace.Inspect) }
 
-// inspectBy has a lockspace read in the way that is given.
+// inspectBy reads a lockspace by the given function.
 func (d *Daemon) inspectBy(read func(blockdev.Device) (*lockspace.Snapshot, error)) (*lockspace.Snapshot, error) {
 	give := d.clock.Now() + maxPatience
 	for {
@@ -48,14 +47,13 @@ func (d *Daemon) inspectBy(read func(blockdev.Device) (*lockspace.Snapshot, erro
 		if err := in.await(give); err != nil {
 			return nil, err
 		}
-		if own { // another's may have begun before what the caller wants to see
+		if own { // another caller's may have begun before the change that this caller wants to see
 			return in.snapshot, in.err
 		}
 	}
 }
 
-// beginInspection returns the inspection that is under way, or one of the
-// caller's own if there was none.
+// beginInspection returns the inspection in progress, or starts one; own reports the latter.
 func beginInspection(d *Daemon, read func(blockdev.Device) (*lockspace.Snapshot, error)) (in *inspection, own bool) {
 	d.inspecting.mu.Lock()
 	defer d.inspecting.mu.Unlock()
@@ -77,7 +75,7 @@ func (in *inspection) run() {
 	close(in.done)
 }
 
-// await waits for the end of an inspection for as long as its IO returns.
+// await waits for the end of an inspection as long as its IO returns.
 func (in *inspection) await(give time.Duration) error {
 	patience := min(max(minPatience, in.d.times().Budget()), maxPatience)
 	for {
@@ -98,8 +96,8 @@ func (in *inspection) await(give time.Duration) error {
 	}
 }
 
-// hangs is the error of a report that takes too long. It says how the lease
-// stands, for that is what its reader wants to know most.
+// hangs returns the error of a report that takes too long. It includes the state of the lease,
+// which matters most to its reader.
 func (d *Daemon) hangs(after time.Duration, why string) error {
 	lease := "this host has lost its lease"
 	switch left := d.leaseLeft(); {
@@ -111,7 +109,7 @@ func (d *Daemon) hangs(after time.Duration, why string) error {
 	return fmt.Errorf("reading the lockspace takes longer than %v: "+why+"; %s", after, d.dev.Info().Path, lease)
 }
 
-// watched notes when a read has returned.
+// watched records when a read has returned.
 type watched struct {
 	blockdev.Device
 	clock    clock.Clock
