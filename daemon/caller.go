@@ -16,18 +16,19 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// caller is who is at the other end of a connection. Whatever a request says of its sender is for people: only what the
-// kernel noted as the connection was made counts. Who was handed an open connection acts as the one who made it.
+// caller is the process at the other end of a connection. A request's own statements about its
+// sender are for display. Only what the kernel recorded when the connection was made counts. A
+// process that was handed an open connection acts as the one that made it.
 type caller struct {
 	srv    *Server
-	who    access.Caller  // but for the groups
-	groups func() []int   // supplementary ones
-	action *access.Action // of the request that is being answered; nil on a link
+	who    access.Caller  // without the groups
+	groups func() []int   // supplementary groups
+	action *access.Action // of the current request; nil on a link
 }
 
 type callerKey struct{}
 
-// arrived notes who has made a connection, for all that comes by it.
+// arrived records the peer of a connection, for all its requests.
 func (s *Server) arrived(ctx context.Context, conn net.Conn) context.Context {
 	c := &caller{srv: s, who: access.Caller{UID: -1, GID: -1}, groups: func() []int { return nil }}
 	if conn, ok := conn.(*net.UnixConn); ok {
@@ -41,13 +42,13 @@ func (s *Server) arrived(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(context.WithValue(ctx, connKey{}, conn), callerKey{}, c)
 }
 
-// callerOf is who makes a request. One that did not come by a connection of the socket is nobody's.
+// callerOf returns the caller of a request, nil if it did not come by the socket.
 func callerOf(r *http.Request) *caller {
 	c, _ := r.Context().Value(callerKey{}).(*caller)
 	return c
 }
 
-// as answers a call as one action: what its handler asks for is allowed, or not, as that (decode).
+// as answers a call as one action: decode checks the access of its body for that action.
 func (s *Server) as(action access.Action, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		by := caller{srv: s, who: access.Caller{UID: -1, GID: -1}}
@@ -59,17 +60,18 @@ func (s *Server) as(action access.Action, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// aboutLock is a request's body that names the lock which it is about.
+// aboutLock is a request body that names a lock.
 type aboutLock interface{ lockName() string }
 
-// permit tells whether the sender of a request may have what its body asks for. It returns ErrInvalid or ErrForbidden.
+// permit returns nil if the caller of a request may have what its body asks for, else ErrInvalid or
+// ErrForbidden.
 func permit(r *http.Request, body any) error {
 	c := callerOf(r)
 	if c == nil || c.action == nil {
 		return fmt.Errorf("%w: no action is known of this call", api.ErrForbidden)
 	}
 	if *c.action == access.Lock {
-		return nil // who only comes back is known where sessions are opened
+		return nil // sessions.open checks it, where a returning client is known
 	}
 	name := ""
 	if b, ok := body.(aboutLock); ok {
@@ -78,7 +80,7 @@ func permit(r *http.Request, body any) error {
 	return c.may(*c.action, name)
 }
 
-// may is nil if the caller may do that, else ErrInvalid, or a refusal that was noted.
+// may returns nil if the caller may do the action, else ErrInvalid or a refusal, which is recorded.
 func (c *caller) may(a access.Action, lock string) error {
 	rules := c.srv.rules
 	if c.srv.policy != nil {
@@ -103,25 +105,25 @@ func (c *caller) may(a access.Action, lock string) error {
 	return err
 }
 
-// anothers is returned when a session is asked for that another user has opened.
+// anothers is returned for a session that another user has opened.
 type anothers struct{ session, lock string }
 
 func (a *anothers) Error() string { return fmt.Sprintf("session %s is another user's", a.session) }
 
-// notOwn makes a refusal of an error that is anothers, and leaves all other ones.
+// notOwn converts an anothers error into a refusal. It returns all other errors unchanged.
 func (c *caller) notOwn(err error, a access.Action) error {
 	theirs, ok := err.(*anothers)
 	if !ok {
 		return err
 	}
 	no := &access.Refusal{Caller: c.who, Action: a, Lock: theirs.lock, Reason: theirs.Error(),
-		Remedy: "only the user who asked for the lock, and root, can come back to it"}
+		Remedy: "only the user who asked for the lock, and root, can use its session"}
 	c.srv.refusals.note(no)
-	no.Lock = "" // whose it is does not tell what it is of
+	no.Lock = "" // the owner's name must not show the lock
 	return no
 }
 
-// peerGroups are the supplementary groups of who has connected. Kernels before 4.13 do not tell.
+// peerGroups returns the supplementary groups of the peer. Kernels before 4.13 do not report them.
 func peerGroups(conn *net.UnixConn) (groups []int) {
 	_ = peer.Control(conn, func(fd int) {
 		ids := make([]uint32, 64)
@@ -142,4 +144,25 @@ func peerGroups(conn *net.UnixConn) (groups []int) {
 		}
 	})
 	return groups
+}
+
+// accessRules returns the rules without a policy.
+func accessRules() access.Rules {
+	return access.Rules{Owner: os.Geteuid(),
+		NobodyUID: nobody("/proc/self/uid_map", "/proc/sys/kernel/overflowuid"), NobodyGID: nobody("/proc/self/gid_map", "/proc/sys/kernel/overflowgid")}
+}
+
+// nobody returns the id that the kernel shows for ids without a mapping in this user namespace; -1
+// if all are mapped.
+func nobody(mapping, overflow string) int {
+	text, err := os.ReadFile(mapping)
+	if err != nil || strings.Join(strings.Fields(string(text)), " ") == "0 0 4294967295" {
+		return -1 // without user namespaces there is no such file
+	}
+	if text, err = os.ReadFile(overflow); err == nil {
+		if id, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			return id
+		}
+	}
+	return 65534
 }

@@ -6,19 +6,19 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/access"
 )
 
-// call is one that the socket answers, and what it is to make it.
+// call is a call of the socket, and the action that it counts as.
 type call struct {
 	pattern string
 	action  access.Action
 	answer  http.HandlerFunc
 }
 
-// calls are all that do more than look, and what of the looks is not for everywhere.
+// calls returns the calls that do more than read, and those that are served only on the socket.
 func (s *Server) calls() []call {
 	return []call{
 		{"POST /v1/lock", access.Lock, s.whenJoined(s.lock)},
-		{"POST /v1/contain", access.Change, s.whenJoined(s.contain)}, // the session says whose
-		{"GET " + linkPath, access.Lock, s.link},                     // each line of it
+		{"POST /v1/contain", access.Change, s.whenJoined(s.contain)}, // of a session
+		{"GET " + linkPath, access.Lock, s.link},                     // checked for each line
 		{"POST /v1/create", access.Create, s.whenJoined(s.create)},
 		{"POST /v1/remove", access.Remove, s.whenJoined(s.remove)},
 		{"POST /v1/evict", access.Evict, s.whenJoined(s.evict)},
@@ -31,7 +31,7 @@ func (s *Server) calls() []call {
 	}
 }
 
-// register is the one place where calls become such: what is not in calls or looks there is not.
+// register registers all calls. No call exists that is neither in calls nor in looks.
 func (s *Server) register(mux *http.ServeMux) {
 	for _, c := range s.calls() {
 		mux.HandleFunc(c.pattern, s.as(c.action, c.answer))

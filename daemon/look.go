@@ -8,7 +8,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/page"
 )
 
-// looks registers the calls that only look: they change nothing, on the disk or on this host.
+// looks registers the calls that only read. They change nothing on the disk or on this host.
 func (s *Server) looks(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/status", s.whenJoined(s.status))
 	mux.HandleFunc("GET /v1/locks", s.whenJoined(s.locks))

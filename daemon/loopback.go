@@ -10,54 +10,56 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 )
 
-// What can be had by an address rather than by the socket: the calls that only look. Who may connect to the socket is up to
-// its permissions; an address of this machine is there for all its users, and one of a network for everybody. So there is
-// nothing of the latter kind, and nothing but by asking for it.
+// An address serves only the calls that read. Its permissions control which users may connect to
+// the socket. All users of this machine can connect to a loopback address, and every host to an
+// address of a network. Therefore bakeryd serves only loopback addresses, and only if configured.
 
-// ErrNotLoopback is returned for an address that is not one of this machine alone.
+// ErrNotLoopback is returned for an address that is not only of this machine.
 var ErrNotLoopback = errors.New("not a loopback address")
 
-// CheckLoopback returns ErrNotLoopback unless the address, with a port, is localhost or a loopback address.
+// CheckLoopback returns ErrNotLoopback unless the address, with a port, is localhost or a loopback
+// address.
 func CheckLoopback(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	switch ip := net.ParseIP(host); {
 	case err != nil || port == "":
 		return fmt.Errorf("%w: %q, want ADDRESS:PORT, as 127.0.0.1:9415", ErrNotLoopback, address)
 	case host != "localhost" && (ip == nil || !ip.IsLoopback()):
-		return fmt.Errorf("%w: %q, want 127.0.0.1, [::1] or localhost; for others put a reverse proxy in front of that, which asks who they are",
+		return fmt.Errorf("%w: %q, want 127.0.0.1, [::1] or localhost; for other hosts use a reverse proxy that authenticates them",
 			ErrNotLoopback, address)
 	}
 	return nil
 }
 
-// ListenLoopback listens on an address of this machine alone, for [Server.ServeLooks].
+// ListenLoopback listens on a loopback address, for [Server.ServeLooks].
 func ListenLoopback(address string) (net.Listener, error) {
 	if err := CheckLoopback(address); err != nil {
 		return nil, err
 	}
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, err // says all
+		return nil, err // names the address and the reason
 	}
-	if at, ok := ln.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() { // by what the system takes localhost for
+	// localhost may resolve to another address
+	if at, ok := ln.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
 		ln.Close()
-		return nil, fmt.Errorf("%w: %q is %v here, say 127.0.0.1", ErrNotLoopback, address, ln.Addr())
+		return nil, fmt.Errorf("%w: %q is %v here, use 127.0.0.1", ErrNotLoopback, address, ln.Addr())
 	}
 	return ln, nil
 }
 
-// ServeLooks serves the calls that only look until Shutdown.
+// ServeLooks serves the calls that only read, until Shutdown.
 func (s *Server) ServeLooks(ln net.Listener) error {
 	return serveBy(s.looking, fdlimit.NewListener(ln, s.log, s.tally, s.lookers))
 }
 
-// onlyLooks keeps all but the calls that look from h.
+// onlyLooks passes only calls that read to h.
 func onlyLooks(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			writeError(w, http.StatusForbidden, &api.Error{Code: "forbidden",
-				Message: fmt.Sprintf("this address is for looking only: it does not serve %s %s", r.Method, r.URL.Path),
-				Hint:    "the Unix socket does"})
+				Message: fmt.Sprintf("this address is read-only: it does not serve %s %s", r.Method, r.URL.Path),
+				Hint:    "use the Unix socket"})
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -76,8 +76,8 @@ func TestAnAddressIsForLookingOnly(t *testing.T) {
 			{"GET", "/v1/status", address, "", nil, 200, `"this_host"`},
 			{"GET", "/v1/locks", "localhost:9415", "", nil, 200, `"locks"`},
 			{"GET", "/page/status", "localhost", "", []string{"Sec-Fetch-Site", "same-origin"}, 200, `"report"`},
-			{"POST", "/v1/lock", address, `{"name":"x"}`, nil, 403, "this address is for looking only: it does not serve POST /v1/lock"},
-			{"POST", "/v1/create", address, `{"name":"x"}`, nil, 403, "the Unix socket does"},
+			{"POST", "/v1/lock", address, `{"name":"x"}`, nil, 403, "this address is read-only: it does not serve POST /v1/lock"},
+			{"POST", "/v1/create", address, `{"name":"x"}`, nil, 403, "use the Unix socket"},
 			{"POST", "/v1/remove", address, `{"name":"x"}`, nil, 403, "forbidden"},
 			{"POST", "/v1/evict", address, `{"host":1}`, nil, 403, "forbidden"},
 			{"POST", "/v1/value", address, `{}`, nil, 403, "forbidden"},
@@ -85,12 +85,12 @@ func TestAnAddressIsForLookingOnly(t *testing.T) {
 			{"GET", "/v1/value?name=x", address, "", nil, 404, "no such call"},
 			{"GET", "/v1/link", address, "", []string{"Upgrade", linkProtocol}, 404, "no such call"},
 			{"GET", "/metrics", address, "", nil, 404, "no such call"},          // this server has none
-			{"GET", "/v1/status", "intranet:9415", "", nil, 403, "this is not"}, // whoever answers for that in the network
+			{"GET", "/v1/status", "intranet:9415", "", nil, 403, "unknown host name"}, // whoever answers for that in the network
 			{"GET", "/v1/status", "LOCALHOST.:9415", "", nil, 200, `"this_host"`},
 			{"GET", "/v1/status", address, "{}", nil, 400, "a GET with a body"},
-			{"GET", "/v1/status", "evil.example:9415", "", nil, 403, "this is not"},
-			{"GET", "/v1/status", "evil.example", "", []string{"Origin", "http://evil.example"}, 403, "this is not"},
-			{"POST", "/v1/create", address, `{"name":"x"}`, []string{"Origin", "http://evil.example"}, 403, "a browser may only look"},
+			{"GET", "/v1/status", "evil.example:9415", "", nil, 403, "unknown host name"},
+			{"GET", "/v1/status", "evil.example", "", []string{"Origin", "http://evil.example"}, 403, "unknown host name"},
+			{"POST", "/v1/create", address, `{"name":"x"}`, []string{"Origin", "http://evil.example"}, 403, "a browser may only read"},
 		} {
 			r, err := http.NewRequest(test.method, "http://"+address+test.path, strings.NewReader(test.body))
 			require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
-// PolicyFile is the file that says who may take which locks, as it was when it was read last.
+// PolicyFile is the access policy as last read from its file.
 type PolicyFile struct {
 	path    string
 	log     *slog.Logger
@@ -35,23 +35,24 @@ func OpenPolicy(path string, log *slog.Logger) (*PolicyFile, error) {
 	return p, nil
 }
 
-// NoPolicy is in force where the file cannot be read at the start: it allows nothing, until Reload finds better. A bakeryd
-// that ended over it would leave what runs under its locks to itself, and to others the locks.
+// NoPolicy returns a policy that allows nothing, until Reload reads a valid file. It is used if the
+// file is invalid at start-up: if bakeryd ended, commands under its locks would run on while other
+// hosts take the locks.
 func NoPolicy(path string, log *slog.Logger) *PolicyFile {
 	p := &PolicyFile{path: path, log: log}
 	p.current.Store(access.Nothing(path))
 	return p
 }
 
-// Reload reads the file again. One that cannot be used is logged, and what was read before stays in force. What is held
-// or waited for by then stays so, whatever the file says.
+// Reload reads the file again. If it is invalid, Reload logs that and the previous policy stays in
+// force. Holds and waits continue whatever the file says.
 func (p *PolicyFile) Reload() {
 	if err := p.read(); err != nil {
-		p.log.Error("reading the policy anew failed, the one before stays in force", "err", err)
+		p.log.Error("reloading the policy failed, the previous one stays in force", "err", err)
 	}
 }
 
-// maxUnknown is of how many unknown users and groups the log hears one by one.
+// maxUnknown limits the unknown users and groups that are logged one by one.
 const maxUnknown = 20
 
 func (p *PolicyFile) read() error {
@@ -68,17 +69,17 @@ func (p *PolicyFile) read() error {
 			p.log.Warn("more lines of the policy allow nothing", "lines", len(policy.Unknown)-i)
 			break
 		}
-		p.log.Warn("a line of the policy allows nothing until the policy is read anew: make the user or group, or give its number", "line", who)
+		p.log.Warn("a line of the policy allows nothing until the policy is reloaded: create the user or group, or give its number", "line", who)
 	}
 	p.current.Store(policy)
 	p.log.Info("policy in force", "path", p.path, "lines", policy.Lines)
 	return nil
 }
 
-// readPolicy reads a file that nobody but root and bakeryd's own user can change, or put another one in the place of.
-// Symbolic links are followed.
+// readPolicy reads a file that only root and bakeryd's own user can change or replace. It follows
+// symbolic links.
 func readPolicy(path string) ([]byte, error) {
-	// Not to wait for the other end of a FIFO.
+	// O_NONBLOCK: do not wait for the other end of a FIFO.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, text.WithoutPath(err)
@@ -114,18 +115,18 @@ func readPolicy(path string) ([]byte, error) {
 	return policy, nil
 }
 
-// guarded tells whether only root and bakeryd's own user can write to a file.
+// guarded returns an error unless only root and bakeryd's own user can write to a file.
 func guarded(what string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return fmt.Errorf("%sdoes not say whose it is", what)
+		return fmt.Errorf("%shas no known owner", what)
 	}
 	return guardedBy(what, int(stat.Uid), info.Mode())
 }
 
 func guardedBy(what string, uid int, mode fs.FileMode) error {
 	if uid != 0 && uid != os.Geteuid() {
-		return fmt.Errorf("%sbelongs to uid %d, who could write to it: chown root", what, uid)
+		return fmt.Errorf("%sbelongs to uid %d, which could write to it: chown root", what, uid)
 	}
 	if mode.Perm()&0o022 != 0 {
 		return fmt.Errorf("%shas mode %04o, so others can write to it: chmod go-w", what, mode.Perm())
@@ -149,7 +150,7 @@ func findGroup(name string) (int, error) {
 	return strconv.Atoi(g.Gid)
 }
 
-// unprefixed says what is wrong with a name that is told already.
+// unprefixed returns the error without the name, which the caller adds.
 func unprefixed(err error) error {
 	var u user.UnknownUserError
 	var g user.UnknownGroupError
