@@ -23,18 +23,19 @@ import (
 )
 
 // Containment: the command of a session gets a cgroup below that of its wrapper, which both find by
-// the same name. The wrapper makes it if it may, and starts the command in it; if not, bakeryd
-// makes it and moves in the process that is about to become the command. By it bakeryd stops all of
-// a command, also if the wrapper is gone, whatever the processes closed, became or forked. Without
-// it there are those that have the session's FIFO open, and their descendants.
+// the same name. The wrapper creates it if it may, and starts the command in it. If not, bakeryd
+// creates it and moves the process that is about to become the command into it. With it bakeryd
+// stops all processes of a command, even if the wrapper is gone, whatever they closed, became or
+// forked. Without it bakeryd finds only the processes that have the session's FIFO open, and their
+// descendants.
 
-// errNoGroup is why a command is not contained that bakeryd does not stop.
+// errNoGroup is the reason why a command that bakeryd does not stop is not contained.
 var errNoGroup = errors.New("it has no part in the lock, as with --close")
 
-// errHidden is why the command of a client in another pid namespace is not contained.
+// errHidden is the reason why the command of a client in another pid namespace is not contained.
 var errHidden = errors.New("bakeryd cannot see the client's process: it is in another pid namespace")
 
-// findGroup determines where the cgroup of the session's command is, or is to be made.
+// findGroup determines the cgroup of the session's command, which may not exist yet.
 func (s *session) findGroup() {
 	if s.peer.PID == 0 {
 		s.weak = errHidden
@@ -63,16 +64,16 @@ func (s *session) findGroup() {
 	s.group = &cgroup.Group{Dir: dir}
 }
 
-// regroup restores what a predecessor kept of the command's cgroup.
+// regroup restores the recorded cgroup of the command.
 func (s *session) regroup(r handover.Session) {
 	if r.Cgroup != "" {
 		s.group = &cgroup.Group{Dir: r.Cgroup}
 	}
 }
 
-// contain moves a process into the session's cgroup. The kernel reports the process by the number
-// that it had when it connected, which may be a stranger's by now, so it has to be one of the user
-// that has connected. It has to be in the cgroup of the client, so that it does not escape its
+// contain moves a process into the session's cgroup. The kernel reports the process by the pid that
+// it had when it connected, which may be another process's by now. Therefore it must be a process
+// of the user that connected. It must be in the client's cgroup, so that it does not escape its
 // limits.
 func (s *session) contain(conn *net.UnixConn) error {
 	s.mu.Lock()
@@ -100,7 +101,7 @@ func (s *session) contain(conn *net.UnixConn) error {
 	cgroup.Prune(parent)
 	g, err := cgroup.Make([]string{parent}, w)
 	if err == nil {
-		// The wrapper stops the command if there is no bakeryd, also one that has become another
+		// If there is no bakeryd, the wrapper stops the command, even one that has become another
 		// user.
 		err = errors.Join(g.AllowKill(s.uid), g.Add(member.PID))
 	}
@@ -112,8 +113,8 @@ func (s *session) contain(conn *net.UnixConn) error {
 		s.mu.Unlock()
 		return fmt.Errorf("%w: %w", api.ErrUncontained, err)
 	}
-	if peer.HungUp(conn) || !member.Alive() {
-		// Its number may have been another's by then, which is not to be killed.
+	if hungUp(conn) || !member.Alive() {
+		// Its pid may be another process's by now, which must not be killed.
 		s.mu.Lock()
 		s.group, s.weak = nil, errors.New("the process that was to be contained has ended")
 		s.mu.Unlock()
@@ -146,12 +147,13 @@ func (s *Server) contain(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, struct{}{})
 }
 
-// running reports whether the command of the session lives, or what it has left running: while it
-// does, the lock is held. With --close it is not: the lock is the wrapper's alone. Once that is lost
-// the session stays until the command has been killed: the guard looks at those that hold a lock.
+// running reports whether the command of the session or processes that it left are running. While
+// they are, the lock is held. With --close the lock is the wrapper's alone, so they do not count.
+// Once the lock is lost, the session stays until they have been killed, because the guard looks at
+// sessions that hold a lock.
 func (s *session) running() bool { return (!s.alone || s.lost()) && s.remains() }
 
-// lost reports whether the lock was granted, and its lease has been lost since.
+// lost reports whether the lock was granted and its lease is lost.
 func (s *session) lost() bool { return s.decided() && s.hold != nil && s.hold.Err() != nil }
 
 // remains reports whether there is a process to stop when the lock is lost.
@@ -163,16 +165,16 @@ func (s *session) remains() bool {
 // witnessed reports whether a process has the FIFO of the session open.
 func (s *session) witnessed() bool { return s.fifo != nil && s.fifo.Alive() }
 
-// contained returns the cgroup of the command, nil if there is none, and the processes of it that
-// were found before.
+// contained returns the cgroup of the command, nil if none, and its processes that were found
+// before.
 func (s *session) contained() (*cgroup.Group, []process.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.group, s.chased
 }
 
-// containment describes how sure it is that all of a command is stopped. It is empty if there may
-// be no command.
+// containment describes how certain it is that all of a command is stopped. It is empty if there
+// may be no command.
 func (s *session) containment() string {
 	s.mu.Lock()
 	group, weak := s.group, s.weak
@@ -198,8 +200,8 @@ func checkKill(group *cgroup.Group) error {
 	return nil
 }
 
-// uncontainable describes why bakeryd cannot find or kill a cgroup of the command, wherever it is
-// made; empty: it can.
+// uncontainable returns the reason why bakeryd cannot find or kill the cgroup of the command,
+// wherever that is created; empty if it can.
 func (s *session) uncontainable() string {
 	s.mu.Lock()
 	group, err := s.group, s.weak
@@ -207,7 +209,7 @@ func (s *session) uncontainable() string {
 	if group != nil && group.Exists() {
 		err = checkKill(group)
 	} else if group != nil {
-		err = group.CheckMake() // the wrapper may be about to
+		err = group.CheckMake() // the wrapper may be about to create it
 	}
 	if err != nil {
 		return err.Error()
@@ -215,9 +217,8 @@ func (s *session) uncontainable() string {
 	return ""
 }
 
-// killGroup kills all in the cgroup of the command, and returns the number of processes that were
-// there. Those that descend from them may have been moved elsewhere, and are chased: they are
-// orphans from now on.
+// killGroup kills all processes in the command's cgroup, and returns their number. Descendants may
+// have been moved elsewhere. They are chased, because their parents end now.
 func (s *session) killGroup(table []process.Stat) (int, error) {
 	group, chased := s.contained()
 	members := group.Members()
@@ -227,9 +228,9 @@ func (s *session) killGroup(table []process.Stat) (int, error) {
 	return len(members), group.Kill()
 }
 
-// left returns what lives of the session's command: the processes that have its FIFO open, those in
-// its cgroup, the descendants of these, and those that were any of that when it was last signalled.
-// The client is left out, unless it is to be included.
+// left returns the running processes of the session's command: those that have its FIFO open, those
+// in its cgroup, their descendants, and those found when it was last signalled. It includes the
+// client only if client is set.
 func (s *session) left(client bool) ([]process.ID, error) {
 	group, found := s.contained()
 	found = append(slices.Clone(found), group.Members()...)
@@ -245,7 +246,7 @@ func (s *session) left(client bool) ([]process.ID, error) {
 	}), errors.Join(errs...)
 }
 
-// spares reports whether a process is none of the command's, with what it has started.
+// spares reports whether a process, and what it has started, is never part of the command.
 func (s *session) spares(id process.ID) bool {
 	return id == s.peer || id.PID == os.Getpid() || id.PID == 1
 }
@@ -254,7 +255,7 @@ func (s *session) spares(id process.ID) bool {
 func (s *session) withDescendants(found []process.ID, table []process.Stat) []process.ID {
 	var roots []int
 	for _, p := range table {
-		// The number of one that has ended may be a stranger's.
+		// The pid of one that has ended may be another process's.
 		if slices.Contains(found, p.ID) && !s.spares(p.ID) {
 			roots = append(roots, p.PID)
 		}
@@ -266,16 +267,16 @@ func (s *session) withDescendants(found []process.ID, table []process.Stat) []pr
 	return slices.Compact(found)
 }
 
-// chase has the lock held until processes of the command have ended that are about to be signalled:
-// their descendants may not be found by anything else once their parents have ended.
+// chase keeps the lock held until the given processes have ended. They are about to be signalled,
+// and their descendants may not be found otherwise once they have ended.
 func (s *session) chase(left []process.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.chased = slices.DeleteFunc(slices.Clone(left), func(id process.ID) bool { return id == s.peer })
 }
 
-// noteRemains notes, once, that processes of a command are left although they were sent SIGKILL, or
-// that bakeryd does not see them.
+// noteRemains reports, once, that processes of a command remain after SIGKILL, or that bakeryd does
+// not see them.
 func (s *session) noteRemains(left []process.ID) {
 	s.mu.Lock()
 	noted := s.remained
@@ -291,13 +292,13 @@ func (s *session) noteRemains(left []process.ID) {
 	e := s.event(events.Remains)
 	e.Reason = fmt.Sprintf("%s did not end by SIGKILL: pid %s", countOf(len(left), "process", "processes"), strings.Join(pids, ", "))
 	if len(left) == 0 {
-		e.Reason = "processes have the FIFO of the lock open that bakeryd does not see"
+		e.Reason = "processes that bakeryd does not see have the FIFO of the lock open"
 	}
 	s.all.d.note(e)
 	go s.all.d.log.Error("processes of a command that lost its lock are left", "lock", s.req.Name, "pids", pids, "containment", s.containment())
 }
 
-// noteRemains does so for all holds, whose lease is over.
+// noteRemains reports that for all holds. Their lease is over.
 func (ss *sessions) noteRemains() {
 	held, _ := ss.holding()
 	for _, s := range held {

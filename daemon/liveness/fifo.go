@@ -26,49 +26,64 @@ import (
 )
 
 const (
-	pipeSize   = 64 << 10 // default capacity of a pipe
+	pipeSize   = 64 << 10 // capacity of a pipe by default
 	drainEvery = 10 * time.Millisecond
 )
 
-// FIFO is the FIFO of one session. Nothing should be written into it. FIFO discards what is written, so that no writer
-// blocks; while no bakeryd runs, a writer may get SIGPIPE.
-type FIFO struct {
-	Path string
-	uid  int      // whose it is; UnknownUser: that is not known
+// witness is a FIFO by which bakeryd knows whether a command or processes that it left are running.
+// They inherit a write end, which the kernel closes with the last of them. The FIFO outlives
+// bakeryd; the next bakeryd opens it again.
+//
+// No process should write into it. bakeryd discards what is written, so that no writer blocks.
+// While no bakeryd runs, a writer may get SIGPIPE.
+type witness struct {
+	path string
+	uid  int      // its user; unknownUser if not known
 	file *os.File // the read end
 	raw  rawControl
 
 	watching atomic.Bool
-	none     chan struct{} // closed at a moment without a writer
-	ended    chan struct{} // closed when run returns
-	once     sync.Once     // of Watch
-	left     sync.Once     // of Leave
+	none     chan struct{} // closed when there was no writer
+	ended    chan struct{} // closed when run has ended
+	once     sync.Once     // for watch
+	left     sync.Once     // for leave
 }
 
-// rawControl is what is needed of syscall.RawConn.
+// rawControl is the part of syscall.RawConn that witness uses.
 type rawControl interface {
 	Control(f func(fd uintptr)) error
 	Read(f func(fd uintptr) bool) error
 }
 
-// Name returns the file name of the FIFO of a session. It contains the lockspace and the host id, because several
-// bakeryds may share a runtime directory.
-func Name(uuid layout.UUID, host int, session string) string {
+// witnessName returns the name of a session's FIFO. It includes the lockspace and the host id,
+// because several bakeryds may share a runtime directory.
+func witnessName(uuid layout.UUID, host int, session string) string {
 	return fmt.Sprintf("%s-%d-%s.fifo", uuid, host, session)
 }
 
-// Make makes a FIFO that one user may open for writing, so that no other user keeps the lock by it. A bakeryd that is not
-// root cannot give it to that user alone: it gives it to the group of the socket. Make returns api.ErrOverload if the
-// user has no descriptor left, and the errors of mkfifo(3), open(2) and chown(2).
-func Make(dir, name string, uid int) (*FIFO, error) {
-	path := filepath.Join(dir, name)
-	fail := func(err error) (*FIFO, error) {
-		return nil, fmt.Errorf("make witness %s: %w", path, text.WithoutPath(err))
+// bakeryGroup returns the gid of the group that may use the socket, -1 if none. It is looked up
+// once, because a remote group database may be slow.
+var bakeryGroup = sync.OnceValue(func() int {
+	if g, err := user.LookupGroup(socketGroup); err == nil {
+		if gid, err := strconv.Atoi(g.Gid); err == nil {
+			return gid
+		}
 	}
-	if err := fdlimit.Clients().Take(uid); err != nil {
+	return -1
+})
+
+// newWitness creates a FIFO that only one user may open for writing, so that no other user can keep
+// the lock. A bakeryd that is not root cannot give it to that user alone, but to all that may use
+// the socket.
+func newWitness(dir, name string, uid int) (*witness, error) {
+	path := filepath.Join(dir, name)
+	fail := func(err error) (*witness, error) {
+		return nil, fmt.Errorf("create liveness FIFO %s: %w", path, bare(err))
+	}
+	if err := clientDescriptors().take(uid); err != nil {
 		return fail(err)
 	}
-	defer fdlimit.Clients().Give(uid) // attachWitness has its own
+	defer clientDescriptors().give(uid) // attachWitness takes its own
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		return fail(err)
 	}
@@ -89,10 +104,11 @@ func giveTo(uid int, f *os.File) error {
 	if uid == os.Geteuid() {
 		return nil
 	}
-	if err := f.Chmod(0o600); err != nil { // whatever the umask; before it is another's, whose mode it takes CAP_FOWNER to set
+	// whatever the umask; before the chown, after which chmod needs CAP_FOWNER
+	if err := f.Chmod(0o600); err != nil {
 		return err
 	}
-	// The group stays this process's: by it a successor knows the FIFO.
+	// The group stays this process's: the next process recognizes the FIFO by it.
 	if err := f.Chown(uid, os.Getegid()); err == nil {
 		return nil
 	}
@@ -104,17 +120,17 @@ func giveTo(uid int, f *os.File) error {
 	return f.Chmod(0o620) // whatever the umask
 }
 
-// Open opens a FIFO of the previous process. It refuses a file of another kind or owner.
-func Open(path string, uid int) (*FIFO, error) {
+// openWitness opens the FIFO of a previous process. It refuses any other file at that path.
+func openWitness(path string, uid int) (*witness, error) {
 	w, err := attachWitness(path, uid)
 	if err != nil {
-		return nil, fmt.Errorf("open witness %s: %w", path, text.WithoutPath(err))
+		return nil, fmt.Errorf("open liveness FIFO %s: %w", path, bare(err))
 	}
 	return w, nil
 }
 
-func attachWitness(path string, uid int) (*FIFO, error) {
-	// Opening a file of another kind might have effects.
+func attachWitness(path string, uid int) (*witness, error) {
+	// Opening another kind of file may have effects, so check it first.
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
@@ -145,24 +161,34 @@ func attachWitness(path string, uid int) (*FIFO, error) {
 	return w, nil
 }
 
-// givenAway tells whether a file can be a FIFO that root has made for a client: only root gives files of its group to
-// other users.
+// givenAway reports whether a file can be a FIFO that root has created for a client: only root
+// gives files of its group to other users.
 func givenAway(info os.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && info.Mode().Type() == os.ModeNamedPipe && os.Geteuid() == 0 && int(st.Gid) == os.Getegid()
 }
 
-// writers is the result of one look at the read end.
+// bare removes the path from an error, because the caller adds it.
+func bare(err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) && err == error(pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// writers is the result of a check of the read end.
 type writers int
 
 const (
 	noWriter writers = iota
 	someWriter
-	dataRead // a writer may still exist, or not
+	somebodyWrote // a process wrote; a writer may still exist
 )
 
-// look reports whether the FIFO has a writer. On Linux a read of an empty FIFO returns 0 if it has none, otherwise EAGAIN.
-// If there is data, POLLHUP decides; it is not set before the first writer.
+// look reports whether the FIFO has a writer. On Linux a read of an empty FIFO returns 0 if it has
+// none, else EAGAIN. If there is data, POLLHUP shows that there is no writer. But POLLHUP is never
+// set before the first writer has opened the FIFO.
 func look(fd int, buf []byte) writers {
 	p := []unix.PollFd{{Fd: int32(fd)}}
 	if n, err := unix.Poll(p, 0); err == nil && n > 0 && p[0].Revents&unix.POLLHUP != 0 {
@@ -173,7 +199,8 @@ func look(fd int, buf []byte) writers {
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
-			return someWriter // EAGAIN; no other error proves that the writer is gone
+			// EAGAIN; no other error is possible, and none would prove that there is no writer
+			return someWriter
 		case n == 0:
 			return noWriter
 		default:
@@ -182,19 +209,20 @@ func look(fd int, buf []byte) writers {
 	}
 }
 
-// run reads until the witness is closed, or gone.
-func (w *FIFO) run() {
+// run reads until the witness is closed, or has no writer after watch.
+func (w *witness) run() {
 	defer close(w.ended)
 	buf := make([]byte, 512)
 	for {
 		var seen writers
 		err := w.raw.Read(func(fd uintptr) bool {
 			seen = look(int(fd), buf)
-			// If not done, it is called again when somebody wrote, or the last writer has gone.
-			return seen == dataRead || seen == noWriter && w.watching.Load()
+			// If this returns false, it is called again after a write, or when the last writer has
+			// gone.
+			return seen == somebodyWrote || seen == noWriter && w.watching.Load()
 		})
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded): // by watch: look again
+		case errors.Is(err, os.ErrDeadlineExceeded): // woken by watch: check again
 			_ = w.file.SetReadDeadline(time.Time{})
 		case err != nil:
 			return // closed
@@ -202,35 +230,36 @@ func (w *FIFO) run() {
 			close(w.none)
 			return
 		default:
-			// All that a pipe usually holds goes at once, but who writes without end keeps no processor busy.
+			// One read takes all that a pipe usually holds. The pause limits the load of an endless
+			// writer.
 			buf = slices.Grow(buf, pipeSize)[:pipeSize]
 			time.Sleep(drainEvery)
 		}
 	}
 }
 
-// Watch begins to wait for a moment without a writer: now or later. Before the
-// command can have opened the FIFO there is none, so it is called when the
-// client's connection has closed, or at a restart. It may be called again.
-func (w *FIFO) Watch() {
+// watch begins to wait for a time without a writer, now or later. Before the command can have
+// opened the FIFO there is none. Therefore watch is called when the client's connection has closed,
+// or at a restart. It may be called again.
+func (w *witness) watch() {
 	w.once.Do(func() {
 		w.watching.Store(true)
 		_ = w.file.SetReadDeadline(time.Unix(1, 0)) // wakes run
 	})
 }
 
-// Gone is closed at the first moment since watch at which it is seen that
-// there is no writer. If one comes in the very moment in which the last one
-// goes, it may be a later one; it is never one with a writer.
-func (w *FIFO) Gone() <-chan struct{} { return w.none }
+// gone returns a channel that is closed when no writer is seen for the first time since watch. If a
+// writer comes just as the last one goes, that may be a later time. It is never a time with a
+// writer.
+func (w *witness) gone() <-chan struct{} { return w.none }
 
-// Alive tells whether there is a writer now.
-func (w *FIFO) Alive() bool {
+// alive reports whether there is a writer now.
+func (w *witness) alive() bool {
 	seen := noWriter
 	_ = w.raw.Control(func(fd uintptr) {
 		buf := make([]byte, 4096)
-		for range 2 * pipeSize / len(buf) { // then somebody is filling it up meanwhile
-			if seen = look(int(fd), buf); seen != dataRead {
+		for range 2 * pipeSize / len(buf) { // more means that a process keeps writing
+			if seen = look(int(fd), buf); seen != somebodyWrote {
 				return
 			}
 		}
@@ -238,20 +267,19 @@ func (w *FIFO) Alive() bool {
 	return seen != noWriter
 }
 
-// Remove ends the witness and removes it: when it is gone, for holdersOf cannot
-// find by it any more who has it open. It may be called again.
-func (w *FIFO) Remove() error {
-	err := os.Remove(w.Path)
-	w.Leave()
+// close removes the FIFO and stops watching it. It is called when no writer is left, because
+// holdersOf needs the file to find the processes that have it open. It may be called again.
+func (w *witness) close() error {
+	err := os.Remove(w.path)
+	w.leave()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove witness: %w", err)
+		return fmt.Errorf("remove liveness FIFO: %w", err)
 	}
 	return nil
 }
 
-// Leave leaves the witness to a successor. From then on nobody is seen here,
-// so alive says no.
-func (w *FIFO) Leave() {
+// leave leaves the FIFO to the next process. From then on alive returns false.
+func (w *witness) leave() {
 	w.left.Do(func() {
 		w.file.Close()
 		fdlimit.Clients().Give(w.uid)
@@ -259,11 +287,11 @@ func (w *FIFO) Leave() {
 	<-w.ended
 }
 
-// Hosts returns the host ids of a lockspace under which there are witnesses.
-func Hosts(dir string, uuid layout.UUID) (hosts []int) {
+// witnessHosts returns the host ids of a lockspace for which there are FIFOs.
+func witnessHosts(dir string, uuid layout.UUID) (hosts []int) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // which says more where it is to be used
+		return nil // the later use of the directory reports more
 	}
 	for _, e := range entries {
 		rest, isOurs := strings.CutPrefix(e.Name(), uuid.String()+"-")
@@ -276,14 +304,14 @@ func Hosts(dir string, uuid layout.UUID) (hosts []int) {
 	return hosts
 }
 
-// Prune removes the FIFOs of a lockspace and host id, whose lock file
-// the caller has, that belong to no session. It returns, and leaves where they
-// are, those that have a writer: of a command that has outlived its hold.
-func Prune(dir string, uuid layout.UUID, host int, belongs func(session string) bool) (strays []string, err error) {
+// pruneWitnesses removes the FIFOs of a lockspace and host id that belong to no session. It
+// returns, and does not remove, those that have a writer: a command that has outlived its hold.
+// Called with the id's lock file held.
+func pruneWitnesses(dir string, uuid layout.UUID, host int, belongs func(session string) bool) (strays []string, err error) {
 	prefix := fmt.Sprintf("%s-%d-", uuid, host)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("look for witnesses: %w", err)
+		return nil, fmt.Errorf("list liveness FIFOs: %w", err)
 	}
 	var errs []error
 	for _, e := range entries {

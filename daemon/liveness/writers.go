@@ -14,13 +14,15 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// Writers returns the processes that have a file open for writing: what is
-// alive of a command, if the file is its witness. This process and the first
-// one, who keeps descriptors for others, are left out. Processes may come and
-// go meanwhile, and without root those of other users are not seen: whoever
-// must be sure repeats it until the witness is gone.
-func Writers(path string) ([]process.ID, error) {
-	fail := func(err error) ([]process.ID, error) { return nil, fmt.Errorf("find who has %s open: %w", path, err) }
+// holdersOf returns the processes that have a file open for writing. If it is a session's FIFO,
+// these are the running processes of its command. It leaves out this process, and process 1, which
+// keeps descriptors for others. Processes may come and go during the scan, and without root those
+// of other users are not seen. A caller that must be certain repeats it until the FIFO has no
+// writer.
+func holdersOf(path string) ([]process.ID, error) {
+	fail := func(err error) ([]process.ID, error) {
+		return nil, fmt.Errorf("find the processes that have %s open: %w", path, err)
+	}
 	if err := process.CheckProc(); err != nil {
 		return fail(err)
 	}
@@ -34,13 +36,13 @@ func Writers(path string) ([]process.ID, error) {
 	}
 	found := s.among(pids, func(pid int) bool { return s.has("/proc/" + strconv.Itoa(pid)) })
 	if len(found) == 0 {
-		// A process whose first thread has ended shows descriptors in its other threads only.
+		// A process whose first thread has ended shows descriptors only in its other threads.
 		found = s.among(pids, s.hasInThread)
 	}
 	return found, nil
 }
 
-// holderScan looks for who has a file open.
+// holderScan looks for processes that have a file open.
 type holderScan struct {
 	name string // last element of the file's path
 	file unix.Stat_t
@@ -48,8 +50,8 @@ type holderScan struct {
 
 func (s *holderScan) among(pids []int, has func(pid int) bool) (found []process.ID) {
 	for _, pid := range pids {
-		// The identity comes first: a number that changes hands between the two is not found, rather
-		// than found as the wrong process.
+		// The identity comes first: if the pid is reused between the two, the process is not found,
+		// instead of found as the wrong one.
 		id, err := process.Of(pid)
 		if err == nil && pid != os.Getpid() && pid != 1 && has(pid) {
 			found = append(found, id)
@@ -68,7 +70,7 @@ func (s *holderScan) hasInThread(pid int) bool {
 	return false
 }
 
-// has looks through the descriptors of one process or thread, as far as it may.
+// has checks the descriptors of one process or thread, as far as permitted.
 func (s *holderScan) has(proc string) bool {
 	dir, err := os.Open(proc + "/fd")
 	if err != nil {
@@ -84,23 +86,23 @@ func (s *holderScan) has(proc string) bool {
 	return false
 }
 
-// isWriter asks for the inode only where the name fits: on a network file
-// system that hangs it would not return, and that may be just why processes
-// are to be stopped.
+// isWriter reads the inode only if the name matches. On a network file system that hangs it would
+// block, and that may be the reason why processes are to be stopped.
 func (s *holderScan) isWriter(link string) bool {
 	target, err := os.Readlink(link)
 	if err != nil || filepath.Base(strings.TrimSuffix(target, " (deleted)")) != s.name {
 		return false
 	}
 	var st unix.Stat_t
-	if unix.Lstat(link, &st) != nil || st.Mode&unix.S_IWUSR == 0 { // the mode of the link is that of the descriptor
+	// the mode of the link is that of the descriptor
+	if unix.Lstat(link, &st) != nil || st.Mode&unix.S_IWUSR == 0 {
 		return false
 	}
 	return unix.Stat(link, &st) == nil && st.Dev == s.file.Dev && st.Ino == s.file.Ino
 }
 
-// Signal signals all of them that have not ended meanwhile.
-func Signal(holders []process.ID, signals ...syscall.Signal) error {
+// stopHolders signals all holders that have not ended.
+func stopHolders(holders []process.ID, signals ...syscall.Signal) error {
 	var errs []error
 	for _, h := range holders {
 		if err := h.Signal(signals...); err != nil && !process.Gone(err) {
