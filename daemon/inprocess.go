@@ -13,13 +13,15 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// InProcess is a client in the process of the daemon: test/sim has no sockets. It has root's rights and
-// a session, as clients of the socket have: what it asks for outlives the daemon.
+// InProcess is a client in the process of the daemon: test/sim has no sockets. It has root's rights
+// and a session, as a client of the socket has. Therefore its request outlives the daemon.
 type InProcess struct {
-	Session string          // id, 32 hex digits
-	Token   layout.Ticket   // of the hold that the client returns to; 0: it asks for the lock, or returns to its place
-	Dead    bool            // a later daemon finds that the client's process has ended
-	Killed  <-chan struct{} // closed when the daemon counts as killed
+	Session string // id, 32 hex digits
+	// of the hold that the client returns to; 0 requests the lock, or returns to a place in the
+	// queue
+	Token  layout.Ticket
+	Dead   bool            // a later daemon finds that the client's process has ended
+	Killed <-chan struct{} // closed when the daemon counts as killed
 }
 
 // SessionHold is a hold of an in-process client.
@@ -30,8 +32,8 @@ type SessionHold struct {
 	client   *inProcess
 }
 
-// AcquireInProcess blocks until the client has the lock. It returns ErrUnavailable when the daemon counts
-// as killed, and leaves the session as it is then.
+// AcquireInProcess blocks until the client has the lock. If the daemon counts as killed, it returns
+// ErrUnavailable and leaves the session as it is.
 func (d *Daemon) AcquireInProcess(ctx context.Context, req Request, by InProcess) (*SessionHold, error) {
 	c := &inProcess{as: &caller{srv: &Server{}, who: access.Caller{}}}
 	if by.Dead {
@@ -61,19 +63,19 @@ func (d *Daemon) AcquireInProcess(ctx context.Context, req Request, by InProcess
 	return nil, err
 }
 
-// HangUp ends the client's connection, and by that its hold.
+// HangUp ends the client's connection, and with it the hold.
 func (h *SessionHold) HangUp() {
 	h.client.left.Store(true)
 	h.session.leave(h.follower)
 }
 
-// Drained is closed when the holder is to stop because the daemon leaves.
+// Drained returns a channel that is closed when the holder must stop because the daemon leaves.
 func (h *SessionHold) Drained() <-chan struct{} { return h.session.all.d.drained }
 
-// inProcess is the asker.
+// inProcess is the asker of an InProcess client.
 type inProcess struct {
 	as   *caller
-	pid  int // 0: none
+	pid  int // 0 if none
 	left atomic.Bool
 }
 

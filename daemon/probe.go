@@ -15,8 +15,9 @@ import (
 // ProbeLock is the lock whose slot a probe writes.
 const ProbeLock = "probe"
 
-// ProbeLockspace joins the lockspace that cfg names and measures it by the own slot of the lock ProbeLock, which
-// is created and stays. It returns the errors of [Daemon.Join] and Acquire, those of IO, or the cause of ctx's end.
+// ProbeLockspace joins the lockspace of cfg and measures it by writing the own slot of the lock
+// ProbeLock. It creates the lock, which stays. It returns the errors of [Daemon.Join] and Acquire,
+// those of IO, or the cause of ctx's end.
 func ProbeLockspace(ctx context.Context, cfg Config, o measure.Options) (_ *measure.Measurement, err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -48,10 +49,11 @@ func (d *Daemon) measureSlot(ctx context.Context, o measure.Options) (*measure.M
 	return m, nil
 }
 
-// slotPatch is the own slot of a lock. It is rewritten as it is: its sequence tells one write from the next.
+// slotPatch is the own slot of a lock. It is rewritten as it is; the sequence distinguishes the
+// writes.
 type slotPatch struct {
 	lk   *lock
-	last layout.Slot // as written last
+	last layout.Slot // as last written
 	buf  []byte
 	many []byte
 }
@@ -82,7 +84,8 @@ func (s *slotPatch) Read() (time.Duration, error) {
 	return took, err
 }
 
-// shows tells whether a sector is the slot as it was written last, or later: it may have been found bad and rewritten.
+// shows reports whether a sector is the slot as last written, or later: it may have been repaired
+// since.
 func (s *slotPatch) shows(sector []byte) bool {
 	found, err := s.space().DecodeSlot(sector, s.lk.entry.Lock, s.lk.area.host)
 	return err == nil && found.Incarnation == s.last.Incarnation && found.Sequence >= s.last.Sequence

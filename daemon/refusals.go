@@ -11,36 +11,38 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/access"
 )
 
-// Every refusal is counted, and is in the log: one by one, as long as there are few of a user within a minute; the
-// others of that minute together at its end. So nobody fills the log by asking again and again.
+// Every refusal is counted and logged. The first refusalsLogged of a user within refusalsSpan are
+// logged one by one, the others of that span together at its end. Therefore a user that repeats a
+// request does not fill the log.
 
 const (
 	refusalsSpan   = time.Minute
-	refusalsLogged = 10  // of one user in this span, one by one
-	refusedUsers   = 256 // that are told apart; the others of a span are taken together
+	refusalsLogged = 10 // of one user in this span, one by one
+	// number of users with separate counts; all others of a span are counted together
+	refusedUsers = 256
 )
 
-// refusals are those of a server.
+// refusals are the refusals of a server.
 type refusals struct {
 	log *slog.Logger
 
 	mu     sync.Mutex // guards the rest
 	total  map[access.Action]uint64
 	users  map[int]*refused // by uid
-	others *refused         // nil: none
+	others *refused         // nil if none
 }
 
-// refused is what one user was refused in the current span.
+// refused is the record of one user's refusals in the current span.
 type refused struct {
 	user     string
 	since    time.Time
 	logged   int
 	unlogged int
 	last     access.Refusal // of the unlogged ones
-	timer    *time.Timer    // tells of these; nil: there are none
+	timer    *time.Timer    // logs these; nil if none
 }
 
-// Refusals is how often somebody was refused what they may not do, by the name of the action; all of them are there.
+// Refusals returns the number of refusals of every action, by its name.
 func (s *Server) Refusals() map[string]uint64 {
 	rs := &s.refusals
 	rs.mu.Lock()
@@ -52,7 +54,7 @@ func (s *Server) Refusals() map[string]uint64 {
 	return total
 }
 
-// note counts a refusal, logs it if it is time to, and finds the user's name.
+// note counts a refusal, logs it if it is due, and sets the user's name.
 func (rs *refusals) note(no *access.Refusal) {
 	rs.mu.Lock()
 	if rs.total == nil {
@@ -62,7 +64,7 @@ func (rs *refusals) note(no *access.Refusal) {
 	of, begun := rs.of(no.Caller.UID)
 	rs.mu.Unlock()
 	if begun {
-		// Where users are kept elsewhere it may take long.
+		// A remote user database may be slow, so mu is not held.
 		name := userName(no.Caller.UID)
 		rs.mu.Lock()
 		of.user = name
@@ -82,11 +84,11 @@ func (rs *refusals) note(no *access.Refusal) {
 	}
 	rs.mu.Unlock()
 	if log {
-		rs.warn("refused what a user may not do", no)
+		rs.warn("access refused", no)
 	}
 }
 
-// of is what a user was refused lately; begun: that is nothing yet. It is called with mu held.
+// of returns the record of a user; begun reports that it is new. Called with mu held.
 func (rs *refusals) of(uid int) (of *refused, begun bool) {
 	over := func(of *refused) bool { return of.timer == nil && time.Since(of.since) >= refusalsSpan }
 	if of = rs.users[uid]; of != nil {
@@ -109,7 +111,7 @@ func (rs *refusals) of(uid int) (of *refused, begun bool) {
 	return rs.others, false
 }
 
-// tell logs what was not logged one by one.
+// tell logs the refusals that were not logged one by one.
 func (rs *refusals) tell(of *refused) {
 	rs.mu.Lock()
 	if of.timer == nil {
@@ -120,10 +122,10 @@ func (rs *refusals) tell(of *refused) {
 	n, last := of.unlogged, of.last
 	of.since, of.logged, of.unlogged, of.timer = time.Now(), 0, 0, nil
 	rs.mu.Unlock()
-	rs.warn("refused what a user may not do, again and again; this is the last", &last, "times", n)
+	rs.warn("access refused repeatedly, this is the last refusal", &last, "times", n)
 }
 
-// flush logs at once what was to be logged later.
+// flush logs immediately what was to be logged later.
 func (rs *refusals) flush() {
 	rs.mu.Lock()
 	all := []*refused{}
@@ -150,7 +152,7 @@ func (rs *refusals) warn(message string, no *access.Refusal, more ...any) {
 	rs.log.Warn(message, append(append(attrs, "reason", no.Reason), more...)...)
 }
 
-// userName is for people; empty if there is none.
+// userName returns a user's name, for display; empty if none.
 func userName(uid int) string {
 	if uid < 0 {
 		return ""

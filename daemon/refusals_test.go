@@ -30,7 +30,7 @@ func TestALoopDoesNotFillTheLog(t *testing.T) {
 			rs.note(refusedTo(60001, 7))
 		}
 		require.Equal(t, refusalsLogged, strings.Count(log.String(), "\n"))
-		require.Contains(t, log.String(), "level=WARN msg=\"refused what a user may not do\" uid=60001 gid=5 pid=7 action=lock lock=x reason=\"no line\"")
+		require.Contains(t, log.String(), "level=WARN msg=\"access refused\" uid=60001 gid=5 pid=7 action=lock lock=x reason=\"no line\"")
 		rs.note(refusedTo(60002, 8)) // another user is not lost among these
 		require.Contains(t, log.String(), "uid=60002 gid=5 pid=8")
 		time.Sleep(refusalsSpan - time.Second)

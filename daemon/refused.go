@@ -7,11 +7,11 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/tally"
 )
 
-// refusedAs is where writeError leaves the code of what it says, for counting. It is set when the header has been written
-// and goes to no client.
+// refusedAs is the header in which writeError leaves its code for the count. It is set after the
+// header has been written, so no client receives it.
 const refusedAs = "Refused-As"
 
-// counting counts what is refused by h, but for the lines of streams and links, which count their own.
+// counting counts the refusals by h, except the lines of streams and links, which count their own.
 func (s *Server) counting(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)
@@ -21,7 +21,8 @@ func (s *Server) counting(h http.Handler) http.Handler {
 	})
 }
 
-// knowCodes has all codes counted from the beginning: who looks for what changes has to see the first of each.
+// knowCodes begins to count all codes at 0, so that a monitor of changes sees the first refusal of
+// each.
 func knowCodes(t *tally.Tally) {
 	for _, code := range api.Codes() {
 		t.Refused.Know(code)

@@ -128,7 +128,7 @@ func TestAccess_RealUsers_GetWhatThePolicyAllows(t *testing.T) {
 		require.Empty(t, r.stdout)
 		require.Contains(t, r.stderr, fmt.Sprintf("(uid %d) may not ", u.uid))
 		require.Contains(t, r.stderr, "\nhint: ")
-		logged := fmt.Sprintf(`level=WARN msg="refused what a user may not do" uid=%d gid=%d pid=%d action=%s`, u.uid, u.gid, pid, action)
+		logged := fmt.Sprintf(`level=WARN msg="access refused" uid=%d gid=%d pid=%d action=%s`, u.uid, u.gid, pid, action)
 		eventually(t, logged, func() bool { return strings.Contains(h.said(), logged) })
 		if lock != "" {
 			require.Contains(t, h.said(), "lock="+lock)
