@@ -113,7 +113,7 @@ func (s *session) contain(conn *net.UnixConn) error {
 		s.mu.Unlock()
 		return fmt.Errorf("%w: %w", api.ErrUncontained, err)
 	}
-	if hungUp(conn) || !member.Alive() {
+	if peer.HungUp(conn) || !member.Alive() {
 		// Its pid may be another process's by now, which must not be killed.
 		s.mu.Lock()
 		s.group, s.weak = nil, errors.New("the process that was to be contained has ended")

@@ -137,7 +137,7 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 	}
 	for _, t := range targets {
 		left, err := t.signal(why, hard, t.killed, signals...)
-		if ss.d.warn.allow() { // in the background: a log that blocks must not delay the kill
+		if ss.d.warn.Allow() { // in the background: a log that blocks must not delay the kill
 			attrs := []any{"reason", why, "lock", t.req.Name, "signal", signals[0].String(),
 				"processes", max(t.killed, len(left)), "containment", t.containment}
 			if err = errors.Join(t.err, err); err != nil {
@@ -208,13 +208,13 @@ func (s *session) stopCommand(ctx context.Context) error {
 		case <-ctx.Done():
 			t.Stop()
 			if s.fifo != nil {
-				s.fifo.leave() // the next bakeryd finds the command by the FIFO
+				s.fifo.Leave() // the next bakeryd finds the command by the FIFO
 			}
 			return fmt.Errorf("stop the command under %q: %w", s.req.Name, context.Cause(ctx))
 		}
 	}
 	if s.fifo != nil {
-		_ = s.fifo.close() // the next start prunes a file that cannot be removed
+		_ = s.fifo.Remove() // the next start prunes a file that cannot be removed
 	}
 	group, _ := s.contained()
 	group.Remove()

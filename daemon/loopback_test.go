@@ -84,7 +84,7 @@ func TestAnAddressIsForLookingOnly(t *testing.T) {
 			{"PUT", "/", address, "", nil, 403, "forbidden"},
 			{"GET", "/v1/value?name=x", address, "", nil, 404, "no such call"},
 			{"GET", "/v1/link", address, "", []string{"Upgrade", linkProtocol}, 404, "no such call"},
-			{"GET", "/metrics", address, "", nil, 404, "no such call"},          // this server has none
+			{"GET", "/metrics", address, "", nil, 404, "no such call"},                // this server has none
 			{"GET", "/v1/status", "intranet:9415", "", nil, 403, "unknown host name"}, // whoever answers for that in the network
 			{"GET", "/v1/status", "LOCALHOST.:9415", "", nil, 200, `"this_host"`},
 			{"GET", "/v1/status", address, "{}", nil, 400, "a GET with a body"},

@@ -44,10 +44,10 @@ type member struct {
 	silent  map[int]uint64            // incarnations that were reported silent, by host id
 	// state of the hosts in the event journal, by host id - 1; nil if none yet
 	noted  []notedHost
-	noting sync.Mutex // guards silent, noted and zeroed
-	zeroed limiter    // for warnings about lost records
+	noting sync.Mutex   // guards silent, noted and zeroed
+	zeroed warn.Limiter // for warnings about lost records
 	// for warnings about renewals that wait for locks; owned by the write in flight
-	waits   limiter
+	waits   warn.Limiter
 	begun   atomic.Int64     // when a read of the table last began or was requested
 	alarm   clock.Alarm      // rings when the machine needs the time
 	renewed func(lease.Term) // called with every term of the lease to keep it; nil if none

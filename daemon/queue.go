@@ -40,7 +40,7 @@ type lock struct {
 	// time of the host table by which they were last judged; owned by the driver
 	judgedAt time.Duration
 	news     <-chan struct{} // closed when there is a newer host table; owned by the driver
-	warn     limiter         // owned by the driver
+	warn     warn.Limiter    // owned by the driver
 	polls    int             // number of polls; owned by the driver
 	lookout  lookout         // for requests; owned by the driver
 	tenure   *tenure         // the hold on the disk, nil if none; owned by the driver
@@ -67,20 +67,6 @@ type lock struct {
 	place tally.Place // where it is counted; guarded by mu
 
 	past *past // left by the previous bakeryd; nil if none; set before the driver starts
-}
-
-// warnEvery is the interval at which a warning is repeated.
-const warnEvery = 10 * time.Second
-
-// limiter limits a repeating warning to one per warnEvery.
-type limiter struct{ last time.Time }
-
-func (l *limiter) allow() bool {
-	if time.Since(l.last) < warnEvery {
-		return false
-	}
-	l.last = time.Now()
-	return true
 }
 
 // waiter is a client in the queue.

@@ -161,7 +161,7 @@ func (lk *lock) completeRemoval() error {
 		_, err := lk.protocol(lk.m.Release(), func() bool { return true })
 		return err
 	}
-	if lk.warn.allow() {
+	if lk.warn.Allow() {
 		lk.d.log.Warn("completing the removal of a lock that a dead host began", "lock", lk.entry.Name, "number", lk.entry.Lock)
 	}
 	began := time.Now()

@@ -198,7 +198,7 @@ func (lk *lock) look() {
 	lk.lookout.next = time.Now().Add(lookForRequests(lk.d.sb.Lease))
 	slots, bad, err := lk.d.readSlots(lk.dev, lk.entry.Lock)
 	if err != nil {
-		if lk.warn.allow() {
+		if lk.warn.Allow() {
 			lk.d.log.Warn("reading requests failed, retrying", "lock", lk.entry.Name, "err", err)
 		}
 		return

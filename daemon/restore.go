@@ -330,7 +330,7 @@ func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
 	}
 	if r.Witness && r.State != handover.Released {
 		var err error
-		if s.fifo, err = openWitness(filepath.Join(ss.d.ids.RuntimeDir, witnessName(ss.d.sb.UUID, ss.d.mem.id(), s.id)), r.PeerUID); err != nil {
+		if s.fifo, err = liveness.Open(filepath.Join(ss.d.ids.RuntimeDir, liveness.Name(ss.d.sb.UUID, ss.d.mem.id(), s.id)), r.PeerUID); err != nil {
 			ss.d.log.Warn("opening the liveness FIFO of a hold failed", "lock", r.Name, "err", err)
 		}
 	}
@@ -363,7 +363,7 @@ func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
 			ss.tasks.Go(func() { s.stopCommand(ctx) })
 		} else if s.fifo != nil {
 			// of another lock by now: the waiting client requests it again
-			_ = s.fifo.close()
+			_ = s.fifo.Remove()
 		}
 		s.unkeep()
 	}

@@ -22,8 +22,7 @@ import (
 )
 
 const (
-	socketGroup = "bakery"
-	maxBody     = 16 << 10 // of a request, in bytes
+	maxBody = 16 << 10 // of a request, in bytes
 
 	// Limits for a client: to send its request, to read an answer that is not a stream, and to send
 	// the next request.
@@ -67,7 +66,7 @@ type Server struct {
 	confirmWithin func(lease time.Duration) time.Duration
 
 	looking   *http.Server // read-only, for clients known only by an address (loopback.go)
-	lookers   *descriptors
+	lookers   *fdlimit.Budget
 	followers chan struct{} // has one entry for each client that follows events by an address
 	tally     *tally.Tally  // counts refusals
 	metrics   http.Handler  // nil if none
@@ -78,7 +77,7 @@ type Server struct {
 	policy   *PolicyFile  // nil if none
 	refusals refusals
 
-	descriptors *descriptors // for clients
+	descriptors *fdlimit.Budget // for clients
 }
 
 type connKey struct{}

@@ -320,7 +320,7 @@ func (f *feeder) run() {
 			return
 		}
 		if !f.safe() {
-			if warn.allow() {
+			if warn.Allow() {
 				f.s.log.Error("not feeding the watchdog: the lease is over and processes of its holders still run",
 					"resets_within", f.dev.Timeout())
 			}

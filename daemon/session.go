@@ -22,10 +22,10 @@ type session struct {
 	id     string
 	req    Request
 	since  time.Time
-	peer   process.ID // process that connected
-	uid    int        // its user
-	fifo   *witness   // liveness FIFO of the command; nil if none was requested
-	alone  bool       // the lock is held by the client alone, and ends with it
+	peer   process.ID     // process that connected
+	uid    int            // its user
+	fifo   *liveness.FIFO // liveness FIFO of the command; nil if none was requested
+	alone  bool           // the lock is held by the client alone, and ends with it
 	cancel context.CancelCauseFunc
 	lk     *lock         // in which it waits or holds
 	places chan place    // takes the last one
@@ -368,7 +368,7 @@ func (s *session) release(stay int, why string) {
 func (s *session) end() {
 	s.limit(0)
 	if s.fifo != nil {
-		_ = s.fifo.close() // the next start prunes a file that cannot be removed
+		_ = s.fifo.Remove() // the next start prunes a file that cannot be removed
 	}
 	group, _ := s.contained()
 	group.Remove()

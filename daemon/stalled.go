@@ -153,7 +153,7 @@ func (mb *member) awaitLocks() bool {
 		return true
 	}
 	mb.returned(&mb.writing) // no IO of the lease is in flight that could be reported as hanging
-	if mb.waits.allow() {
+	if mb.waits.Allow() {
 		mb.io.Go(func() { // a log that blocks must not delay the lease
 			mb.log.Warn("IO of a lock hangs, the renewal waits for it", "number", ios[0].Lock, "lock", ios[0].Name, "offset", ios[0].Offset)
 		})

@@ -53,7 +53,7 @@ func (mb *member) complainOfZeroes(host int) {
 	}
 	mb.noting.Lock()
 	defer mb.noting.Unlock()
-	if mb.zeroed.allow() {
+	if mb.zeroed.Allow() {
 		mb.log.Warn("a host record is all zeroes, waiting until its host rewrites it: start bakeryd there if it does not run",
 			"host_id", host, "err", lease.ErrZeroed)
 	}

@@ -134,10 +134,3 @@ func (ss *sessions) count() int {
 	defer ss.mu.Unlock()
 	return len(ss.byID)
 }
-
-// inUse returns the number of descriptors that clients use.
-func (d *descriptors) inUse() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.used
-}

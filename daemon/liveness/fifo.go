@@ -30,64 +30,51 @@ const (
 	drainEvery = 10 * time.Millisecond
 )
 
-// witness is a FIFO by which bakeryd knows whether a command or processes that it left are running.
-// They inherit a write end, which the kernel closes with the last of them. The FIFO outlives
-// bakeryd; the next bakeryd opens it again.
+// FIFO is the FIFO of one session.
 //
 // No process should write into it. bakeryd discards what is written, so that no writer blocks.
 // While no bakeryd runs, a writer may get SIGPIPE.
-type witness struct {
-	path string
-	uid  int      // its user; unknownUser if not known
+type FIFO struct {
+	Path string
+	uid  int      // its user; fdlimit.UnknownUser if not known
 	file *os.File // the read end
 	raw  rawControl
 
 	watching atomic.Bool
 	none     chan struct{} // closed when there was no writer
 	ended    chan struct{} // closed when run has ended
-	once     sync.Once     // for watch
-	left     sync.Once     // for leave
+	once     sync.Once     // for Watch
+	left     sync.Once     // for Leave
 }
 
-// rawControl is the part of syscall.RawConn that witness uses.
+// rawControl is the part of syscall.RawConn that FIFO uses.
 type rawControl interface {
 	Control(f func(fd uintptr)) error
 	Read(f func(fd uintptr) bool) error
 }
 
-// witnessName returns the name of a session's FIFO. It includes the lockspace and the host id,
+// Name returns the name of a session's FIFO. It includes the lockspace and the host id,
 // because several bakeryds may share a runtime directory.
-func witnessName(uuid layout.UUID, host int, session string) string {
+func Name(uuid layout.UUID, host int, session string) string {
 	return fmt.Sprintf("%s-%d-%s.fifo", uuid, host, session)
 }
 
-// bakeryGroup returns the gid of the group that may use the socket, -1 if none. It is looked up
-// once, because a remote group database may be slow.
-var bakeryGroup = sync.OnceValue(func() int {
-	if g, err := user.LookupGroup(socketGroup); err == nil {
-		if gid, err := strconv.Atoi(g.Gid); err == nil {
-			return gid
-		}
-	}
-	return -1
-})
-
-// newWitness creates a FIFO that only one user may open for writing, so that no other user can keep
+// Make creates a FIFO that only one user may open for writing, so that no other user can keep
 // the lock. A bakeryd that is not root cannot give it to that user alone, but to all that may use
 // the socket.
-func newWitness(dir, name string, uid int) (*witness, error) {
+func Make(dir, name string, uid int) (*FIFO, error) {
 	path := filepath.Join(dir, name)
-	fail := func(err error) (*witness, error) {
-		return nil, fmt.Errorf("create liveness FIFO %s: %w", path, bare(err))
+	fail := func(err error) (*FIFO, error) {
+		return nil, fmt.Errorf("create liveness FIFO %s: %w", path, text.WithoutPath(err))
 	}
-	if err := clientDescriptors().take(uid); err != nil {
+	if err := fdlimit.Clients().Take(uid); err != nil {
 		return fail(err)
 	}
-	defer clientDescriptors().give(uid) // attachWitness takes its own
+	defer fdlimit.Clients().Give(uid) // attach takes its own
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		return fail(err)
 	}
-	w, err := attachWitness(path, uid)
+	w, err := attach(path, uid)
 	if err == nil {
 		err = giveTo(uid, w.file)
 	}
@@ -120,16 +107,16 @@ func giveTo(uid int, f *os.File) error {
 	return f.Chmod(0o620) // whatever the umask
 }
 
-// openWitness opens the FIFO of a previous process. It refuses any other file at that path.
-func openWitness(path string, uid int) (*witness, error) {
-	w, err := attachWitness(path, uid)
+// Open opens the FIFO of a previous process. It refuses any other file at that path.
+func Open(path string, uid int) (*FIFO, error) {
+	w, err := attach(path, uid)
 	if err != nil {
-		return nil, fmt.Errorf("open liveness FIFO %s: %w", path, bare(err))
+		return nil, fmt.Errorf("open liveness FIFO %s: %w", path, text.WithoutPath(err))
 	}
 	return w, nil
 }
 
-func attachWitness(path string, uid int) (*witness, error) {
+func attach(path string, uid int) (*FIFO, error) {
 	// Opening another kind of file may have effects, so check it first.
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -168,22 +155,13 @@ func givenAway(info os.FileInfo) bool {
 	return ok && info.Mode().Type() == os.ModeNamedPipe && os.Geteuid() == 0 && int(st.Gid) == os.Getegid()
 }
 
-// bare removes the path from an error, because the caller adds it.
-func bare(err error) error {
-	var pe *os.PathError
-	if errors.As(err, &pe) && err == error(pe) {
-		return pe.Err
-	}
-	return err
-}
-
 // writers is the result of a check of the read end.
 type writers int
 
 const (
 	noWriter writers = iota
 	someWriter
-	somebodyWrote // a process wrote; a writer may still exist
+	dataRead // a process wrote; a writer may still exist
 )
 
 // look reports whether the FIFO has a writer. On Linux a read of an empty FIFO returns 0 if it has
@@ -209,8 +187,8 @@ func look(fd int, buf []byte) writers {
 	}
 }
 
-// run reads until the witness is closed, or has no writer after watch.
-func (w *witness) run() {
+// run reads until the FIFO is closed, or has no writer after Watch.
+func (w *FIFO) run() {
 	defer close(w.ended)
 	buf := make([]byte, 512)
 	for {
@@ -219,10 +197,10 @@ func (w *witness) run() {
 			seen = look(int(fd), buf)
 			// If this returns false, it is called again after a write, or when the last writer has
 			// gone.
-			return seen == somebodyWrote || seen == noWriter && w.watching.Load()
+			return seen == dataRead || seen == noWriter && w.watching.Load()
 		})
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded): // woken by watch: check again
+		case errors.Is(err, os.ErrDeadlineExceeded): // woken by Watch: check again
 			_ = w.file.SetReadDeadline(time.Time{})
 		case err != nil:
 			return // closed
@@ -238,28 +216,28 @@ func (w *witness) run() {
 	}
 }
 
-// watch begins to wait for a time without a writer, now or later. Before the command can have
-// opened the FIFO there is none. Therefore watch is called when the client's connection has closed,
+// Watch begins to wait for a time without a writer, now or later. Before the command can have
+// opened the FIFO there is none. Therefore Watch is called when the client's connection has closed,
 // or at a restart. It may be called again.
-func (w *witness) watch() {
+func (w *FIFO) Watch() {
 	w.once.Do(func() {
 		w.watching.Store(true)
 		_ = w.file.SetReadDeadline(time.Unix(1, 0)) // wakes run
 	})
 }
 
-// gone returns a channel that is closed when no writer is seen for the first time since watch. If a
+// Gone returns a channel that is closed when no writer is seen for the first time since Watch. If a
 // writer comes just as the last one goes, that may be a later time. It is never a time with a
 // writer.
-func (w *witness) gone() <-chan struct{} { return w.none }
+func (w *FIFO) Gone() <-chan struct{} { return w.none }
 
-// alive reports whether there is a writer now.
-func (w *witness) alive() bool {
+// Alive reports whether there is a writer now.
+func (w *FIFO) Alive() bool {
 	seen := noWriter
 	_ = w.raw.Control(func(fd uintptr) {
 		buf := make([]byte, 4096)
 		for range 2 * pipeSize / len(buf) { // more means that a process keeps writing
-			if seen = look(int(fd), buf); seen != somebodyWrote {
+			if seen = look(int(fd), buf); seen != dataRead {
 				return
 			}
 		}
@@ -267,19 +245,19 @@ func (w *witness) alive() bool {
 	return seen != noWriter
 }
 
-// close removes the FIFO and stops watching it. It is called when no writer is left, because
-// holdersOf needs the file to find the processes that have it open. It may be called again.
-func (w *witness) close() error {
-	err := os.Remove(w.path)
-	w.leave()
+// Remove removes the FIFO and stops watching it. It is called when no writer is left, because
+// Writers needs the file to find the processes that have it open. It may be called again.
+func (w *FIFO) Remove() error {
+	err := os.Remove(w.Path)
+	w.Leave()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove liveness FIFO: %w", err)
 	}
 	return nil
 }
 
-// leave leaves the FIFO to the next process. From then on alive returns false.
-func (w *witness) leave() {
+// Leave leaves the FIFO to the next process. From then on Alive returns false.
+func (w *FIFO) Leave() {
 	w.left.Do(func() {
 		w.file.Close()
 		fdlimit.Clients().Give(w.uid)
@@ -287,8 +265,8 @@ func (w *witness) leave() {
 	<-w.ended
 }
 
-// witnessHosts returns the host ids of a lockspace for which there are FIFOs.
-func witnessHosts(dir string, uuid layout.UUID) (hosts []int) {
+// Hosts returns the host ids of a lockspace for which there are FIFOs.
+func Hosts(dir string, uuid layout.UUID) (hosts []int) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil // the later use of the directory reports more
@@ -304,10 +282,10 @@ func witnessHosts(dir string, uuid layout.UUID) (hosts []int) {
 	return hosts
 }
 
-// pruneWitnesses removes the FIFOs of a lockspace and host id that belong to no session. It
+// Prune removes the FIFOs of a lockspace and host id that belong to no session. It
 // returns, and does not remove, those that have a writer: a command that has outlived its hold.
 // Called with the id's lock file held.
-func pruneWitnesses(dir string, uuid layout.UUID, host int, belongs func(session string) bool) (strays []string, err error) {
+func Prune(dir string, uuid layout.UUID, host int, belongs func(session string) bool) (strays []string, err error) {
 	prefix := fmt.Sprintf("%s-%d-", uuid, host)
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -49,7 +49,7 @@ func requireStays(t *testing.T, w *FIFO) {
 	}
 }
 
-// What the kernel does, on which look depends.
+// The kernel behaves as look expects.
 func TestFIFOs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, unix.Mkfifo(path, 0o600))
@@ -124,7 +124,7 @@ func TestWitnessIsMadeForItsUser(t *testing.T) {
 
 func TestWitnessSeesItsLastWriterGo(t *testing.T) {
 	w := aWitness(t)
-	require.False(t, w.Alive(), "nobody has come")
+	require.False(t, w.Alive(), "no writer has come")
 	first, second := processtest.OpenFIFO(t, w.Path), processtest.OpenFIFO(t, w.Path)
 	require.True(t, w.Alive())
 	w.Watch()
@@ -159,7 +159,7 @@ func TestWitnessWithoutWriterIsGoneAtOnce(t *testing.T) {
 	left.Watch()
 	requireGone(t, left)
 	f := processtest.OpenFIFO(t, left.Path)
-	require.True(t, left.Alive(), "who comes later is seen, though it is gone")
+	require.True(t, left.Alive(), "a later writer is seen, though the FIFO is gone")
 	f.Close()
 }
 
@@ -175,7 +175,7 @@ func TestWitnessOutlivesBakeryd(t *testing.T) {
 	requireStays(t, w)
 	w.Leave()
 
-	f.Close() // while nobody looks
+	f.Close() // while nothing looks
 	w, err = Open(w.Path, fdlimit.UnknownUser)
 	require.NoError(t, err)
 	require.False(t, w.Alive())
@@ -187,7 +187,7 @@ func TestWitnessOutlivesBakeryd(t *testing.T) {
 	require.False(t, w.Alive())
 }
 
-// What a command that is killed leaves running keeps the witness.
+// The processes that a killed command leaves keep the FIFO.
 func TestWitnessOfProcesses(t *testing.T) {
 	w := aWitness(t)
 	f := processtest.OpenFIFO(t, w.Path)
@@ -228,7 +228,7 @@ func TestWhoWritesIntoAWitnessIsNotHeldUp(t *testing.T) {
 	}
 }
 
-// Who writes without end keeps no processor busy: the witness reads so much at
+// A writer without end keeps no processor busy: the FIFO reads so much at
 // once and then pauses.
 func TestEndlessWriterIsReadSlowly(t *testing.T) {
 	w := aWitness(t)
@@ -298,12 +298,12 @@ func TestOnlyAFIFOOfOurOwnIsAWitness(t *testing.T) {
 	for name, want := range map[string]string{
 		"file": "a file of type ----------, want p", "link": "a file of type L", "dir": "a file of type d", "none": "no such file",
 	} {
-		_, err := openWitness(at(name), unknownUser)
-		require.ErrorContains(t, err, "open liveness FIFO "+at(name)+": ")
+		_, err := Open(at(name), fdlimit.UnknownUser)
+		require.ErrorContains(t, err, "open witness "+at(name)+": ")
 		require.ErrorContains(t, err, want)
 	}
-	_, err := newWitness(dir, "fifo", os.Geteuid())
-	require.ErrorContains(t, err, "create liveness FIFO "+at("fifo")+": file exists")
+	_, err := Make(dir, "fifo", os.Geteuid())
+	require.ErrorContains(t, err, "make witness "+at("fifo")+": file exists")
 	require.FileExists(t, at("link"), "what was there before stays")
 	_, err = Make(at("none"), "fifo", os.Geteuid())
 	require.ErrorIs(t, err, os.ErrNotExist)
@@ -357,9 +357,9 @@ func TestWitnessesOfNoSessionArePruned(t *testing.T) {
 	strays, err = Prune(dir, uuid, 3, belongs)
 	require.NoError(t, err)
 	require.Empty(t, strays)
-	require.NoFileExists(t, w.path)
-	_, err = pruneWitnesses(filepath.Join(dir, "none"), uuid, 3, belongs)
-	require.ErrorContains(t, err, "list liveness FIFOs")
+	require.NoFileExists(t, w.Path)
+	_, err = Prune(filepath.Join(dir, "none"), uuid, 3, belongs)
+	require.ErrorContains(t, err, "look for witnesses")
 }
 
 // One grant with a witness costs one of these.

@@ -14,12 +14,12 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// holdersOf returns the processes that have a file open for writing. If it is a session's FIFO,
+// Writers returns the processes that have a file open for writing. If it is a session's FIFO,
 // these are the running processes of its command. It leaves out this process, and process 1, which
 // keeps descriptors for others. Processes may come and go during the scan, and without root those
 // of other users are not seen. A caller that must be certain repeats it until the FIFO has no
 // writer.
-func holdersOf(path string) ([]process.ID, error) {
+func Writers(path string) ([]process.ID, error) {
 	fail := func(err error) ([]process.ID, error) {
 		return nil, fmt.Errorf("find the processes that have %s open: %w", path, err)
 	}
@@ -101,8 +101,8 @@ func (s *holderScan) isWriter(link string) bool {
 	return unix.Stat(link, &st) == nil && st.Dev == s.file.Dev && st.Ino == s.file.Ino
 }
 
-// stopHolders signals all holders that have not ended.
-func stopHolders(holders []process.ID, signals ...syscall.Signal) error {
+// Signal signals all holders that have not ended.
+func Signal(holders []process.ID, signals ...syscall.Signal) error {
 	var errs []error
 	for _, h := range holders {
 		if err := h.Signal(signals...); err != nil && !process.Gone(err) {

@@ -28,7 +28,7 @@ func TestHoldersAreWhoHasTheWitnessOpen(t *testing.T) {
 	a, b := processtest.Start(t, processtest.UntilKilled, f), processtest.Start(t, processtest.UntilKilled, f)
 	processtest.Start(t, processtest.UntilKilled, processtest.OpenFIFO(t, other.Path))
 	processtest.Start(t, processtest.UntilKilled, nil)
-	// Who has it open for reading only, or only its name, is no holder.
+	// A process that has it open for reading only, or has only its name, is no writer.
 	processtest.Start(t, `exec 3>&- 4<>"$1" 3<"$1" 4<&-; `+processtest.UntilKilled, nil, w.Path)
 	decoy := filepath.Join(t.TempDir(), filepath.Base(w.Path))
 	processtest.Start(t, `exec 3>"$1"; `+processtest.UntilKilled, nil, decoy)
@@ -41,7 +41,7 @@ func TestHoldersAreWhoHasTheWitnessOpen(t *testing.T) {
 	require.NoError(t, Signal(holders(t, w.Path), unix.SIGKILL))
 	requireGone(t, w)
 	require.Empty(t, holders(t, w.Path))
-	require.NoError(t, Signal([]process.ID{a, b}, unix.SIGKILL), "who has ended is no error")
+	require.NoError(t, Signal([]process.ID{a, b}, unix.SIGKILL), "a process that has ended is no error")
 }
 
 func TestHolderKeepsItsMatchWhenTheNameIsGone(t *testing.T) {

@@ -95,9 +95,9 @@ func TestProbeWithHost(t *testing.T) {
 		code   int
 		says   string
 	}{
-		{daemon.MeetReport{Outcome: daemon.MeetAbsent}, exitUnavailable, "host 2 (db2) was not met"},
-		{daemon.MeetReport{Outcome: daemon.MeetEnded, Detail: "host 2 has started again"}, exitUnavailable, "host 2 has started again"},
-		{daemon.MeetReport{Outcome: daemon.MeetFresh}, exitOK, ""},
+		{daemon.MeetReport{Outcome: daemon.MeetAbsent}, cli.ExitUnavailable, "host 2 (db2) was not met"},
+		{daemon.MeetReport{Outcome: daemon.MeetEnded, Detail: "host 2 has started again"}, cli.ExitUnavailable, "host 2 has started again"},
+		{daemon.MeetReport{Outcome: daemon.MeetFresh}, cli.ExitOK, ""},
 	} {
 		dir, err := os.MkdirTemp("", "bk")
 		require.NoError(t, err)
