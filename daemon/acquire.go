@@ -65,7 +65,7 @@ type Hold struct {
 func (h *Hold) Token() layout.Ticket { return h.token }
 
 // Lost returns a channel that is closed when the lease, and with it the lock, is lost.
-func (h *Hold) Lost() <-chan struct{} { return h.lk.d.mem.lost }
+func (h *Hold) Lost() <-chan struct{} { return h.lk.d.mem.Lost() }
 
 // Err returns the reason why the lock was lost, nil if it was not.
 func (h *Hold) Err() error {
@@ -79,18 +79,18 @@ func (h *Hold) Err() error {
 
 // Deadline returns the time at which the lock is lost unless the lease is renewed.
 func (h *Hold) Deadline() time.Time {
-	left, _ := h.lk.d.mem.leaseLeft()
+	left, _ := h.lk.d.mem.LeaseLeft()
 	return time.Now().Add(left)
 }
 
 // StopAt returns the time on CLOCK_BOOTTIME at which the holder must begin to stop unless the lease
 // is renewed. It returns 0 if the lease is lost.
 func (h *Hold) StopAt() time.Duration {
-	m := h.lk.d.mem.moments()
-	if m.lost {
+	m := h.lk.d.mem.Moments()
+	if m.Lost {
 		return 0
 	}
-	return m.warn
+	return m.Warn
 }
 
 // Grace returns the time between StopAt and the deadline.
@@ -235,7 +235,7 @@ func patiently[T any](ctx context.Context, d *Daemon, f func() (T, error)) (T, e
 		return nothing, errStopped
 	case <-ctx.Done():
 		return nothing, context.Cause(ctx)
-	case <-d.mem.lost:
+	case <-d.mem.Lost():
 		return nothing, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 }
@@ -265,7 +265,7 @@ func (lk *lock) await(ctx context.Context, w *waiter) (*Hold, error) {
 		return r.hold, r.err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-	case <-lk.d.mem.lost: // the driver may wait for IO that hangs
+	case <-lk.d.mem.Lost(): // the driver may wait for IO that hangs
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 	if lk.withdraw(w) {

@@ -12,32 +12,10 @@ import (
 // aliveEvery is how often the service calls Alive while no lease is driven.
 const aliveEvery = time.Second
 
-// turn begins a turn of the loop that drives the lease.
-func (mb *member) turn() {
-	mb.mu.Lock()
-	mb.turned = mb.clock.Now()
-	mb.mu.Unlock()
-}
-
-// nextTurn returns when the loop must turn at the latest. Called with mu held.
-func (mb *member) nextTurn(at time.Duration) time.Duration {
-	if mb.alive == nil {
-		return at
-	}
-	return min(at, mb.turned+mb.aliveEvery)
-}
-
-// turnDone reports that the loop has turned.
-func (mb *member) turnDone() {
-	if mb.alive != nil {
-		mb.alive()
-	}
-}
-
 // drives reports whether a lease is driven. Its loop then reports that the service is alive.
 func (d *Daemon) drives() bool {
 	mb := d.driving.Load()
-	return mb != nil && !mb.isOver()
+	return mb != nil && !mb.IsOver()
 }
 
 // whileAlive calls do, which may take long. Meanwhile it reports that the service is alive while no

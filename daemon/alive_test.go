@@ -47,12 +47,7 @@ func TestAlive(t *testing.T) {
 		holder, _ := r.ask(1, "").granted()
 		told.come(t, 20, "while it holds")
 		release := r.disk.Hang(blockdev.Fault{})
-		require.Eventually(t, func() bool {
-			r.d.mem.mu.Lock()
-			defer r.d.mem.mu.Unlock()
-			return r.d.mem.reading.since != 0 || r.d.mem.writing.since != 0
-		},
-			generous, time.Millisecond, "a renewal hangs")
+		eventually(t, "a renewal hangs", func() bool { return blockdev.StatsOf(r.d.opened).Oldest > 100*time.Millisecond })
 		told.come(t, 5, "while the device hangs")
 		holder.until("lost")
 		told.come(t, 5, "with the lease lost and a holder left")
@@ -70,11 +65,11 @@ func TestAliveByRenewals(t *testing.T) {
 		c.lasting(3 * time.Second)
 		told := make(beats)
 		r := c.run(1, told.config(time.Hour))
-		before := r.d.mem.moments().deadline
+		before := r.d.mem.Moments().Deadline
 		for range 3 {
 			told.come(t, 1, "by renewals")
-			require.Eventually(t, func() bool { return r.d.mem.moments().deadline > before }, generous, time.Millisecond)
-			before = r.d.mem.moments().deadline
+			require.Eventually(t, func() bool { return r.d.mem.Moments().Deadline > before }, generous, time.Millisecond)
+			before = r.d.mem.Moments().Deadline
 		}
 	})
 }
@@ -97,7 +92,7 @@ func TestAliveWhereJoiningFails(t *testing.T) {
 			}
 		})
 		fails <- true
-		r.d.mem.loseFor(gone)
+		r.d.mem.LoseFor(gone)
 		require.Eventually(t, func() bool {
 			_, err := r.svc.Joined()
 			return err != nil && errors.Is(err, gone)

@@ -116,7 +116,7 @@ func FuzzAPI(f *testing.F) { // 8000x
 	}
 	f.Add(uint8(4), "", []byte(nil))
 	f.Add(uint8(5), "x=y", []byte(nil))
-	incarnation := d.mem.incarnation()
+	incarnation := d.mem.Incarnation()
 	f.Fuzz(func(t *testing.T, call uint8, query string, body []byte) {
 		method, path, _ := strings.Cut(apiCalls[int(call)%len(apiCalls)], " ")
 		if strings.Contains(string(body), `"timeout_ms"`) && strings.HasSuffix(path, "meet") {
@@ -152,8 +152,8 @@ func FuzzAPI(f *testing.F) { // 8000x
 				require.NotEqual(t, http.StatusInternalServerError, answer.StatusCode, context)
 			}
 		}
-		require.True(t, d.mem.live(0), context)
-		if incarnation == d.mem.incarnation() && !d.sessions.empty() {
+		require.True(t, d.mem.Live(0), context)
+		if incarnation == d.mem.Incarnation() && !d.sessions.empty() {
 			eventuallyFuzzed(t, "nothing of the client is left", d.sessions.empty)
 		}
 	})

@@ -56,10 +56,10 @@ func endOfProcess(d *Daemon) {
 	if !d.stopping() {
 		close(d.stop)
 	}
-	d.mem.loseFor(errors.New("the process has ended"))
-	<-d.mem.over
+	d.mem.LoseFor(errors.New("the process has ended"))
+	<-d.mem.Over()
 	d.endOnce.Do(func() { close(d.ended) })
-	d.mem.io.Wait()
+	d.mem.Wait()
 	d.drivers.Wait()
 	d.tasks.Wait()
 	d.sessions.tasks.Wait()

@@ -57,37 +57,3 @@ func (lk *lock) countGone(h lease.Host, v bakery.View, incarnation uint64) {
 		lk.d.cfg.Tally.Recoveries.Add(1)
 	}
 }
-
-// count counts the actions of the lease. carryOut counts renewals, because it knows their duration.
-func (mb *member) count(a lease.Action) {
-	switch a := a.(type) {
-	case lease.Joined:
-		mb.tally.Joins.Add(1)
-		if a.Resumed {
-			mb.tally.Resumed.Add(1)
-		}
-	case lease.Lost:
-		mb.tally.LeasesLost.Add(1)
-	case lease.Declared:
-		switch {
-		case !mb.live(mb.clock.Now()): // the first read may report deaths of long ago
-		case !mb.firstWord(a):
-		case a.By == mb.id():
-			mb.tally.DeathsDeclared.Add(1)
-		default:
-			mb.tally.DeathsLearned.Add(1)
-		}
-	}
-}
-
-// firstWord reports whether this is the first report of the death. A second one may say that the id
-// is free.
-func (mb *member) firstWord(a lease.Declared) bool {
-	mb.mu.Lock()
-	defer mb.mu.Unlock()
-	if mb.buried[a.Host] == a.Incarnation {
-		return false
-	}
-	mb.buried[a.Host] = a.Incarnation
-	return true
-}

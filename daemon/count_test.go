@@ -126,7 +126,7 @@ func TestDeathsAreCounted(t *testing.T) {
 		late := c.host(4)
 		require.Zero(t, late.cfg.Tally.DeathsLearned.Load(), "it was long past")
 		require.Equal(t, 1, late.vitals().Hosts[report.HealthDead])
-		hosts, _ := d.mem.known()
+		hosts, _ := d.mem.Known()
 		_, err := d.Evict(t.Context(), 1, hosts[0].Incarnation, true)
 		require.NoError(t, err)
 		require.Equal(t, uint64(1), counts.Evictions.Load())

@@ -178,7 +178,7 @@ func (d *Daemon) place(dev blockdev.Device, s *scan, intents []layout.Intent, e 
 	}
 	// A slot may show a creation id that the entry does not show any more: two hosts removed it,
 	// the first one died, and its write landed last.
-	views, err := newArea(dev, d.sb.Space(), e.Lock, d.mem.id()).read(d.mem.highest())
+	views, err := newArea(dev, d.sb.Space(), e.Lock, d.mem.ID()).read(d.mem.Highest())
 	if err != nil {
 		return e, err
 	}
@@ -208,7 +208,7 @@ func (d *Daemon) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
 		return err
 	}
 	for range entryTries {
-		if ok, _ := d.mem.mayWrite(); !ok {
+		if ok, _ := d.mem.MayWrite(); !ok {
 			return fmt.Errorf("write the directory entry of lock %d: %w: the lease is about to end", e.Lock, api.ErrUnavailable)
 		}
 		if err = dev.Write(buf, d.sb.Geometry.Entry(e.Lock)); err == nil {
@@ -217,7 +217,7 @@ func (d *Daemon) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
 		d.log.Warn("writing a directory entry failed, retrying", "number", e.Lock, "lock", e.Name, "err", err)
 		select {
 		case <-time.After(d.retry()):
-		case <-d.mem.lost:
+		case <-d.mem.Lost():
 		}
 	}
 	return fmt.Errorf("write the directory entry of lock %d: %w", e.Lock, err)

@@ -34,6 +34,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/stall"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/daemon/warn"
@@ -44,8 +45,6 @@ import (
 var (
 	// ErrWatchdog is returned when the watchdog cannot be armed.
 	ErrWatchdog = errors.New("the watchdog cannot be used")
-	// ErrFenceAgent is returned when other hosts could not fence this host.
-	ErrFenceAgent = errors.New("the fence agent cannot be used")
 	// ErrHandedOver is returned when the holds were left for the next process to continue.
 	ErrHandedOver = errors.New("left to the next process")
 	// ErrEvicted is returned when the host left because an operator evicted it.
@@ -64,7 +63,7 @@ type Config struct {
 	// device that resets this host if the command of a lost lock cannot be stopped; empty: none.
 	// Used by Service
 	Watchdog string
-	Fence    FenceConfig // how to cut off dead hosts, if the lockspace's policy requires it
+	Fence    membership.FenceConfig // how to cut off dead hosts, if the lockspace's policy requires it
 	// keep in RuntimeDir the state that the next process needs to continue within the lease
 	Keep bool
 	// receives the events; nil: none in a Daemon, a Service creates one
@@ -109,10 +108,10 @@ type Daemon struct {
 
 	// Set by Join, in this order.
 	ids     *hostid.Identity
-	fencing *fencing
-	mem     *member
+	fencing *membership.Fencing
+	mem     *membership.Member
 	// mem once its loop runs, for callers that must not wait for Join
-	driving  atomic.Pointer[member]
+	driving  atomic.Pointer[membership.Member]
 	sessions *sessions
 	left     atomic.Pointer[predecessor] // process that may have left commands; nil if none
 
@@ -179,9 +178,9 @@ func (d *Daemon) hasJoined() bool {
 	}
 }
 
-// leaseLeft returns how long the lease still runs.
+// LeaseLeft returns how long the lease still runs.
 func (d *Daemon) leaseLeft() time.Duration {
-	left, _ := d.mem.leaseLeft()
+	left, _ := d.mem.LeaseLeft()
 	return left
 }
 
@@ -196,7 +195,7 @@ func (d *Daemon) safe(now time.Duration) bool {
 	if p := d.left.Load(); p != nil && now >= p.expires(d.times()) {
 		return false
 	}
-	if !d.hasJoined() || d.mem.live(now) {
+	if !d.hasJoined() || d.mem.Live(now) {
 		return true
 	}
 	held, _ := d.sessions.holding()
@@ -204,11 +203,11 @@ func (d *Daemon) safe(now time.Duration) bool {
 }
 
 // HostID returns the id under which the host has joined.
-func (d *Daemon) HostID() int { return d.mem.id() }
+func (d *Daemon) HostID() int { return d.mem.ID() }
 
 // Lost returns a channel that is closed when the lease is lost. Every hold is over then, and its
 // holder must stop immediately.
-func (d *Daemon) Lost() <-chan struct{} { return d.mem.lost }
+func (d *Daemon) Lost() <-chan struct{} { return d.mem.Lost() }
 
 // Err returns why the lease was lost, nil if it was not.
-func (d *Daemon) Err() error { return d.mem.err() }
+func (d *Daemon) Err() error { return d.mem.Err() }

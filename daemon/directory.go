@@ -226,7 +226,7 @@ func (d *Daemon) attachOnce(e layout.Entry, repair bool) (*lock, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	select {
-	case <-d.mem.lost:
+	case <-d.mem.Lost():
 		return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	default:
 	}
@@ -251,25 +251,25 @@ func (d *Daemon) attachOnce(e layout.Entry, repair bool) (*lock, error) {
 
 // newLock returns this host's part in a lock that has no driver yet.
 func (d *Daemon) newLock(e layout.Entry) *lock {
-	id := d.mem.id()
+	id := d.mem.ID()
 	lk := &lock{
 		d: d, entry: e, wake: make(chan struct{}, 1), tasks: make(chan task), done: make(chan struct{}),
 		m: bakery.New(bakery.Config{
-			Host: id, Incarnation: d.mem.incarnation(), Creation: e.Creation,
+			Host: id, Incarnation: d.mem.Incarnation(), Creation: e.Creation,
 			Permits: max(e.Permits, 1), // a removed lock has none; its slot is attached for repair
 			Clock:   d.clockNumber(),
 		}),
 		area: newArea(d.dev, d.sb.Space(), e.Lock, id),
 		role: newRole(),
 	}
-	lk.area.mine, lk.area.made = d.mem.incarnation(), e.Creation
-	lk.area.part.Store(d.mem.resumed) // the previous bakeryd may have left the slot in any state
+	lk.area.mine, lk.area.made = d.mem.Incarnation(), e.Creation
+	lk.area.part.Store(d.mem.Resumed()) // the previous bakeryd may have left the slot in any state
 	lk.dev = lockDevice{Device: d.dev, watch: d.stalls, clock: d.clock, lock: e.Lock, name: e.Name, part: &lk.area.part}
 	lk.area.dev = lk.dev
 	lk.settling = time.AfterFunc(math.MaxInt64, lk.signal)
 	lk.timer = time.NewTimer(math.MaxInt64)
 	lk.role.Lock() // held by the driver from its start
-	_, lk.news = d.mem.leaseLeft()
+	_, lk.news = d.mem.LeaseLeft()
 	return lk
 }
 

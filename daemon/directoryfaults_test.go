@@ -316,7 +316,7 @@ func TestLock_RecordOfDeadHolderUnreadable_NextHostEnters(t *testing.T) {
 		acquire(t, m.d, Request{Name: "x"})
 		m.dies(a)
 		c.Spoil(c.Geo.Host(1))
-		eventually(t, "the damage is seen", func() bool { known, _ := a.mem.known(); return !known[0].Readable })
+		eventually(t, "the damage is seen", func() bool { known, _ := a.mem.Known(); return !known[0].Readable })
 		require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
 	})
 }
@@ -333,7 +333,7 @@ func TestLock_JoinerDiedWithUnreadableSlot_NextHostEnters(t *testing.T) {
 		r := c.HostRecord(2)
 		r.Incarnation, r.Sequence, r.State = r.Incarnation+1, r.Sequence+1, layout.StateJoining
 		c.Write(c.Geo.Host(2), func(buf []byte) error { return c.SB.Space().EncodeHost(buf, r) })
-		eventually(t, "the claim is seen", func() bool { known, _ := a.mem.known(); return known[1].Incarnation == r.Incarnation })
+		eventually(t, "the claim is seen", func() bool { known, _ := a.mem.Known(); return known[1].Incarnation == r.Incarnation })
 		require.NoError(t, got(t, start(t, a, Request{Name: "x"})).Release())
 		require.Equal(t, r, c.HostRecord(2))
 	})

@@ -205,7 +205,7 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 	case bakery.Poll:
 		return lk.poll(a, began, wanted)
 	case bakery.ReadHosts:
-		hosts, read, err := lk.d.mem.readHosts()
+		hosts, read, err := lk.d.mem.ReadHosts()
 		if err != nil {
 			return a, err
 		}
@@ -259,7 +259,7 @@ func (lk *lock) holder(p layout.Phase) layout.Holder {
 func (lk *lock) readAll() (views []bakery.View, err error) {
 	err = lk.persist("reading slots failed, retrying", lk.area.slotAt(1), func() error {
 		lk.readAt = lk.d.clock.Now()
-		views, err = lk.area.read(lk.d.mem.highest())
+		views, err = lk.area.read(lk.d.mem.Highest())
 		return err
 	})
 	return views, err
@@ -304,18 +304,18 @@ func (lk *lock) persist(message string, at int64, try func() error) error {
 	defer series.end()
 	for {
 		select {
-		case <-lk.d.mem.lost:
+		case <-lk.d.mem.Lost():
 			return api.ErrLeaseLost
 		default:
 		}
-		if ok, changed := lk.d.mem.mayWrite(); !ok { // the lease is about to end, unless renewed
+		if ok, changed := lk.d.mem.MayWrite(); !ok { // the lease is about to end, unless renewed
 			if lk.helped {
 				return errLeft
 			}
 			select {
 			case <-changed:
 				continue
-			case <-lk.d.mem.lost:
+			case <-lk.d.mem.Lost():
 				return api.ErrLeaseLost
 			}
 		}
@@ -347,7 +347,7 @@ func (lk *lock) pause(d time.Duration) bool {
 	select {
 	case <-t.C:
 		return true
-	case <-lk.d.mem.lost:
+	case <-lk.d.mem.Lost():
 		return false
 	}
 }

@@ -30,26 +30,26 @@ type evictAnswer struct {
 // dead is false: no host acts on that before it has left. Evict returns when that is durable, or
 // the reasons of package lease.
 func (d *Daemon) Evict(ctx context.Context, host int, incarnation uint64, forget bool) (dead bool, err error) {
-	err = d.mem.evict(host, incarnation, forget)
+	err = d.mem.Evict(host, incarnation, forget)
 	if err != nil {
 		return false, err // names the host and the reason
 	}
 	d.cfg.Tally.Evictions.Add(1)
-	if host == d.mem.id() {
+	if host == d.mem.ID() {
 		return false, nil // this host leaves once its holders have stopped
 	}
 	for {
-		known, changed := d.mem.known()
+		known, changed := d.mem.Known()
 		h := known[host-1]
 		switch {
 		case h.Incarnation != incarnation || h.State == layout.StateLeft || h.Gone && (h.Forgotten || !forget):
 			return true, nil
-		case d.mem.hasAsked(host, incarnation):
+		case d.mem.HasAsked(host, incarnation):
 			return false, nil
 		}
 		select {
 		case <-changed:
-		case <-d.mem.over:
+		case <-d.mem.Over():
 			return false, fmt.Errorf("evict host %d: %w: %w", host, api.ErrUnavailable, api.ErrLeaseLost)
 		case <-ctx.Done():
 			return false, fmt.Errorf("evict host %d: %w", host, context.Cause(ctx))

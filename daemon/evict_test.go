@@ -11,6 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/fence"
 	"github.com/bakeryd/bakeryd/daemon/fence/fencetest"
+	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -25,11 +26,11 @@ func TestEvictSelf(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		within(t, "the eviction", func() {
-			dead, err := d.Evict(t.Context(), 1, d.mem.incarnation(), false)
+			dead, err := d.Evict(t.Context(), 1, d.mem.Incarnation(), false)
 			require.NoError(t, err)
 			require.False(t, dead)
 		})
-		require.Equal(t, 1, (<-d.mem.asked).By)
+		require.Equal(t, 1, (<-d.mem.Asked()).By)
 	})
 }
 
@@ -39,9 +40,9 @@ func TestEvictAgain(t *testing.T) {
 		c.Under(layout.PolicyManual)
 		a := c.host(1)
 		b, f := c.faultyHost(2)
-		victim := b.mem.incarnation()
+		victim := b.mem.Incarnation()
 		require.Eventually(t, func() bool {
-			known, _ := a.mem.known()
+			known, _ := a.mem.Known()
 			return known[1].Incarnation == victim && known[1].State == layout.StateLive
 		}, generous, time.Millisecond)
 		evict := func() (dead bool) {
@@ -57,7 +58,7 @@ func TestEvictAgain(t *testing.T) {
 		f.Inject(blockdev.Fault{Err: unix.EIO})
 		<-b.Lost()
 		require.True(t, evict(), "it is silent")
-		known, _ := a.mem.known()
+		known, _ := a.mem.Known()
 		require.True(t, known[1].Gone)
 	})
 }
@@ -65,14 +66,12 @@ func TestEvictAgain(t *testing.T) {
 // fencing returns a host that fences another one, which has lost its device, by a fabric.
 func (c *cluster) fencing(fabric *fencetest.Fabric) (a *Daemon) {
 	c.Under(layout.PolicyFence)
-	agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "false"} }
+	agent := func(cfg *Config) { cfg.Fence = membership.FenceConfig{Agent: "exec", Command: "false"} }
 	a = c.host(1, agent)
 	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 	b := c.host(2, agent, through(f))
 	c.t.Cleanup(f.RemoveFaults)
-	a.fencing.mu.Lock()
-	a.fencing.agent = fabric.Agent(1, a.mem.incarnation())
-	a.fencing.mu.Unlock()
+	a.fencing.UseAgent(fabric.Agent(1, a.mem.Incarnation()))
 	f.Inject(blockdev.Fault{Err: unix.EIO})
 	<-b.Lost()
 	return a

@@ -64,7 +64,7 @@ func (lk *lock) floor(ctx context.Context, rounds int, f *Floor) error {
 		return err
 	}
 	g := lk.d.sb.Geometry
-	f.Slots = max(lk.d.mem.highest(), lk.area.host)
+	f.Slots = max(lk.d.mem.Highest(), lk.area.host)
 	r := floorRequests{lk: lk, claim: lockspace.Pool.Get(g.Stride), release: lockspace.Pool.Get(g.Stride), slots: lockspace.Pool.Get(f.Slots * g.Stride)}
 	defer func() { lockspace.Pool.Put(r.claim); lockspace.Pool.Put(r.release); lockspace.Pool.Put(r.slots) }()
 	for len(f.Rounds) < rounds {
@@ -112,7 +112,7 @@ func (r *floorRequests) round() (t FloorRound, whole bool, err error) {
 	if t.Look, err = r.time(func() error { return lk.area.dev.Read(r.slots, all) }); err != nil {
 		return t, false, err
 	}
-	if ok, _ := lk.d.mem.mayWrite(); !ok {
+	if ok, _ := lk.d.mem.MayWrite(); !ok {
 		return t, false, nil
 	}
 	if t.Release, err = r.time(func() error { return lk.area.dev.Write(r.release, mine) }); err != nil {
@@ -141,9 +141,9 @@ func (r *floorRequests) mend(failed error) error {
 // first.
 func (lk *lock) awaitLease() error {
 	for {
-		ok, changed := lk.d.mem.mayWrite()
+		ok, changed := lk.d.mem.MayWrite()
 		select {
-		case <-lk.d.mem.lost:
+		case <-lk.d.mem.Lost():
 			return api.ErrLeaseLost
 		default:
 		}
@@ -152,7 +152,7 @@ func (lk *lock) awaitLease() error {
 		}
 		select {
 		case <-changed:
-		case <-lk.d.mem.lost:
+		case <-lk.d.mem.Lost():
 			return api.ErrLeaseLost
 		}
 	}

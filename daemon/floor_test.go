@@ -40,7 +40,7 @@ func TestFloor(t *testing.T) {
 		f, err := d.Floor(t.Context(), "x", 50)
 		require.NoError(t, err)
 		require.Len(t, f.Rounds, 50)
-		require.Equal(t, d.mem.highest(), f.Slots, "as many as a lock reads")
+		require.Equal(t, d.mem.Highest(), f.Slots, "as many as a lock reads")
 		require.Equal(t, 50, reads.Fired())
 		require.Equal(t, 101, writes.Fired(), "one beforehand, and two in each round")
 		for _, r := range f.Rounds {
@@ -208,7 +208,7 @@ func TestFloorAPI(t *testing.T) {
 	status, f, _ := s.floor(`{"name": "x", "rounds": 7}`)
 	require.Equal(t, http.StatusOK, status)
 	require.Len(t, f.Rounds, 7)
-	require.Equal(t, s.d.mem.highest(), f.Slots)
+	require.Equal(t, s.d.mem.Highest(), f.Slots)
 	require.Positive(t, f.Rounds[6].Whole())
 	for _, bad := range []struct {
 		body, code, message string

@@ -171,7 +171,7 @@ func (g *glance) again(s *lockspace.Snapshot) func(blockdev.Device) (*lockspace.
 			locks = append(locks, number)
 		}
 	}
-	geometry, highest := s.Superblock.Geometry, max(s.Highest(), g.d.mem.highest())
+	geometry, highest := s.Superblock.Geometry, max(s.Highest(), g.d.mem.Highest())
 	room := glanceHot
 	hosts := geometry.Hosts*geometry.Stride <= room/2
 	if hosts {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/liveness"
+	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
@@ -15,7 +16,7 @@ import (
 // SIGTERM a grace before the end of the lease to commands whose wrapper is gone, and SIGKILL at its
 // end to all that remain. It waits for no IO on the device. It ends with the daemon, because there
 // may be commands to stop until then.
-func (d *Daemon) guard(mem *member, ss *sessions) {
+func (d *Daemon) guard(mem *membership.Member, ss *sessions) {
 	alarm, err := d.clock.NewAlarm()
 	if err != nil {
 		d.log.Error("no timer, commands of lost locks are stopped only by their wrappers", "err", err)
@@ -37,19 +38,19 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 	var killing killing
 	set := time.Duration(-1) // time for which the alarm is set
 	for {
-		m := mem.moments()
+		m := mem.Moments()
 		if leaving {
-			m.warn, m.deadline = 0, min(m.deadline, gone)
+			m.Warn, m.Deadline = 0, min(m.Deadline, gone)
 		}
-		next := m.warn
+		next := m.Warn
 		switch now := d.clock.Now(); {
-		case m.deadline == 0 && mem.isOver(): // was never live
+		case m.Deadline == 0 && mem.IsOver(): // was never live
 			return
-		case m.deadline == 0: // is not live yet
+		case m.Deadline == 0: // is not live yet
 			next = now + time.Hour
-		case now >= m.deadline:
+		case now >= m.Deadline:
 			if ss.stopCommands("their lease is over", pause >= time.Second, anySession, syscall.SIGKILL) {
-				if killing.overdue(m.deadline, now) {
+				if killing.overdue(m.Deadline, now) {
 					ss.noteRemains()
 				}
 				pause = min(2*pause, time.Second)
@@ -57,9 +58,9 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 				pause = killPause
 			}
 			next = now + pause
-		case m.lost || now >= m.warn:
-			if warned != m.deadline {
-				warned = m.deadline
+		case m.Lost || now >= m.Warn:
+			if warned != m.Deadline {
+				warned = m.Deadline
 				d.noteAtRisk(m, leaving)
 				why := "their lease is about to end"
 				if leaving {
@@ -67,7 +68,7 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 				}
 				ss.stopCommands(why, false, (*session).isOrphan, syscall.SIGTERM, syscall.SIGCONT)
 			}
-			next = m.deadline
+			next = m.Deadline
 		}
 		if next != set { // most events of the lease change nothing
 			_ = alarm.Set(next) // fails only once closed
@@ -76,23 +77,13 @@ func (d *Daemon) guard(mem *member, ss *sessions) {
 		select {
 		case <-rings:
 			set = -1
-		case <-m.changed:
+		case <-m.Changed:
 		// the host must leave: no other process stops its orphans
 		case <-drained:
 			drained, leaving, gone = nil, true, d.clock.Now()+d.sb.Lease
 		case <-d.ended:
 			return
 		}
-	}
-}
-
-// isOver reports whether the lease, or the attempt to join, has ended.
-func (mb *member) isOver() bool {
-	select {
-	case <-mb.over:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -97,7 +97,7 @@ func (lk *lock) rest() (err error) {
 	case t := <-lk.tasks:
 		lk.role.Lock()
 		err = t.run()
-	case <-lk.d.mem.lost:
+	case <-lk.d.mem.Lost():
 		lk.role.Lock()
 		err = api.ErrLeaseLost
 	case <-ending:

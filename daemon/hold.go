@@ -147,14 +147,14 @@ func (t *tenure) next(held int) (bool, error) {
 		t.remover = w
 		return false, nil
 	}
-	if ok, changed := lk.d.mem.mayGrant(); !ok {
+	if ok, changed := lk.d.mem.MayGrant(); !ok {
 		if lk.helped {
 			return false, errLeft
 		}
 		select { // until the lease is renewed or lost
 		case <-changed:
 			return true, nil
-		case <-lk.d.mem.lost:
+		case <-lk.d.mem.Lost():
 			return false, api.ErrLeaseLost
 		}
 	}

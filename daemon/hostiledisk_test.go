@@ -249,7 +249,7 @@ func TestForgedRecords(t *testing.T) {
 			known := []uint64{1, 1<<64 - 1}
 			for _, r := range v.hosts {
 				if d := r.svc.Current(); d != nil && d.hasJoined() {
-					known = append(known, d.mem.incarnation())
+					known = append(known, d.mem.Incarnation())
 				}
 			}
 			return known[dice.IntN(len(known))]

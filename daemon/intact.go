@@ -32,7 +32,7 @@ func (lk *lock) intact(v bakery.View) error {
 	if mine.Phase != layout.Idle && !sameLine(v.Slot, mine) {
 		err := fmt.Errorf("%w: in lock %q it is %v by ticket %v, and was %v by %v", errOverwritten, lk.entry.Name,
 			v.Slot.Phase, v.Slot.Ticket, mine.Phase, mine.Ticket)
-		lk.d.mem.loseFor(err)
+		lk.d.mem.LoseFor(err)
 		return api.ErrLeaseLost
 	}
 	lk.d.log.Warn("own slot was overwritten, rewriting it", "lock", lk.entry.Name, "host_id", lk.area.host,

@@ -80,7 +80,7 @@ func (d *Daemon) keepIntents() {
 		case <-retry:
 		case <-d.stop:
 			return
-		case <-d.mem.lost:
+		case <-d.mem.Lost():
 			return
 		}
 	}
@@ -88,7 +88,7 @@ func (d *Daemon) keepIntents() {
 
 // takeBackIntent carries out an intent that was left. It reports whether none is left.
 func (d *Daemon) takeBackIntent() bool {
-	_, found, err := d.intentOf(d.dev, d.mem.id())
+	_, found, err := d.intentOf(d.dev, d.mem.ID())
 	if err == nil && !found {
 		return true
 	}
@@ -119,7 +119,7 @@ func (d *Daemon) intentOf(dev blockdev.Device, host int) (i layout.Intent, found
 // write any entry, so no lock can be created unless that host is gone: see [member.gone].
 func (d *Daemon) intents(dev blockdev.Device) ([]layout.Intent, error) {
 	g := d.sb.Geometry
-	n := max(d.mem.highest(), d.mem.id())
+	n := max(d.mem.Highest(), d.mem.ID())
 	buf := lockspace.Pool.Get(n * g.Stride)
 	defer lockspace.Pool.Put(buf)
 	for try := 1; ; try++ {
@@ -130,14 +130,14 @@ func (d *Daemon) intents(dev blockdev.Device) ([]layout.Intent, error) {
 			}
 		}
 		for host := range bad {
-			d.mem.heldUp(layout.Complaint{Host: host, Lock: lockspace.DirectoryLock}, false)
+			d.mem.HeldUp(layout.Complaint{Host: host, Lock: lockspace.DirectoryLock}, false)
 		}
 		if try == slotTries {
 			return nil, err
 		}
 		select {
 		case <-time.After(d.retry()):
-		case <-d.mem.lost:
+		case <-d.mem.Lost():
 			return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 		}
 	}
@@ -153,7 +153,7 @@ func (d *Daemon) readIntents(dev blockdev.Device, buf []byte) (found []layout.In
 	bad = map[int]error{}
 	for i := range errs {
 		host := i + 1
-		if host == d.mem.id() {
+		if host == d.mem.ID() {
 			continue
 		}
 		var s layout.Slot
@@ -202,7 +202,7 @@ func (d *Daemon) lostIntents(bad map[int]error) (err error) {
 		}
 	}()
 	for host, unreadable := range bad {
-		gone, err := d.mem.gone(host, unreadable)
+		gone, err := d.mem.Gone(host, unreadable)
 		if err != nil {
 			return err
 		}
@@ -212,18 +212,4 @@ func (d *Daemon) lostIntents(bad map[int]error) (err error) {
 		}
 	}
 	return nil
-}
-
-// gone reports whether the host of an intent that was unreadable before the call is gone. It then
-// counts as having no intent. This assumes that a host does not die with a write of the directory
-// in flight whose intent is lost afterwards (bakery/PROTOCOL.md).
-func (mb *member) gone(host int, unreadable error) (bool, error) {
-	hosts, _, err := mb.readHosts()
-	if err != nil || host > len(hosts) || !hosts[host-1].Dead() {
-		return false, err
-	}
-	known, _ := mb.known()
-	mb.log.Warn("slot of a host that is gone is unreadable; continuing as if it had no intent",
-		"lock", "the directory's", "host_id", host, "host", known[host-1].Name, "err", unreadable)
-	return true, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
+	"github.com/bakeryd/bakeryd/daemon/membership"
 )
 
 // A host without a configured id retries with another one, joinTries times and after joinAgain,
@@ -59,7 +60,7 @@ func (d *Daemon) Join(ctx context.Context) error {
 		}
 		return fmt.Errorf("join the lockspace on %s: %w", d.cfg.Device, err)
 	}
-	if err = d.stayAway(d.mem.id()); err != nil {
+	if err = d.stayAway(d.mem.ID()); err != nil {
 		if failed := d.settleAndLeave(ctx); failed != nil {
 			err = fmt.Errorf("%w; leaving failed: %w", err, failed)
 		}
@@ -97,12 +98,12 @@ func (d *Daemon) joinOnce(ctx context.Context) (err error) {
 	if err = d.enter(ctx, p); err == nil {
 		err = d.takeOver(ctx, p)
 		if err != nil { // other hosts must assume that this host may still hold its locks
-			d.mem.loseFor(err)
+			d.mem.LoseFor(err)
 		}
 	}
 	if err != nil && !d.interrupted(ctx) {
 		if d.mem != nil {
-			d.mem.io.Wait()
+			d.mem.Wait()
 		}
 		d.ids.Release()
 	}
@@ -136,27 +137,38 @@ func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
 		}
 		self.WatchdogArmed, self.WatchdogSeconds = timeout > 0, uint16(min(timeout/time.Second, math.MaxUint16))
 	}
-	d.fencing = newFencing(d, p)
-	if err := d.fencing.prepare(d.cfg.HostID); err != nil {
+	var resume *lease.Term
+	var key uint64
+	if p != nil {
+		resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean}
+		key = p.term.PRKey
+	}
+	d.fencing = membership.NewFencing(d.cfg.Fence, d.cfg.Device, d.sb.Policy, d.log, p != nil, key)
+	if err := d.fencing.Prepare(d.cfg.HostID); err != nil {
 		return err
 	}
 	var err error
-	if d.mem, err = newMember(d, self, p); err != nil {
+	d.mem, err = membership.New(membership.Config{
+		Dev: d.bare, SB: d.sb, Log: d.log, Identity: d.ids, Clock: d.clock, Fencing: d.fencing, Events: d.cfg.Events, Tally: d.cfg.Tally,
+		Stalls: d.stalls, Quarantine: d.cfg.quarantine, HostID: d.cfg.HostID, Self: self, Reclaim: d.cfg.reclaim, Resume: resume,
+		Alive: d.cfg.Alive, AliveEvery: d.cfg.AliveEvery,
+	})
+	if err != nil {
 		return err
 	}
 	mem, ss := d.mem, d.sessions // the next attempt to join replaces these fields
 	d.tasks.Go(func() { d.guard(mem, ss) })
 	d.tasks.Go(func() { d.noteLost(mem) })
-	d.mem.start()
+	d.mem.Start()
 	d.driving.Store(d.mem)
 	select {
-	case <-d.mem.ready:
+	case <-d.mem.Ready():
 		return nil
-	case <-d.mem.over:
-		return d.mem.err()
+	case <-d.mem.Over():
+		return d.mem.Err()
 	case <-ctx.Done():
 		if !d.interrupted(ctx) {
-			d.mem.leave()
+			d.mem.Leave()
 		}
 		return context.Cause(ctx)
 	}
@@ -169,12 +181,12 @@ func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
 	switch {
 	case !d.cfg.Keep:
 		return nil
-	case p != nil && d.mem.resumed:
+	case p != nil && d.mem.Resumed():
 		d.sessions.journal = p.journal
 		d.log.Info("resuming the state of the previous bakeryd", "sessions", len(p.sessions))
 		d.keepTerms()
 		// First, because restore releases what the handover file does not list.
-		if err := d.stopStrays(ctx, d.mem.id(), p.sessions); err != nil {
+		if err := d.stopStrays(ctx, d.mem.ID(), p.sessions); err != nil {
 			return err
 		}
 		if err := d.restore(p); err != nil {
@@ -186,7 +198,7 @@ func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
 				return err
 			}
 		}
-		j, err := handover.Create(d.ids.RuntimeDir, d.sb.UUID, d.mem.id())
+		j, err := handover.Create(d.ids.RuntimeDir, d.sb.UUID, d.mem.ID())
 		if err != nil {
 			d.log.Warn("keeping no state for a restart: after one, all locks of this host are lost", "err", err)
 			break
@@ -194,18 +206,18 @@ func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
 		d.sessions.journal = j
 		d.keepTerms()
 	}
-	if err := d.stopStrays(ctx, d.mem.id(), nil); err != nil {
+	if err := d.stopStrays(ctx, d.mem.ID(), nil); err != nil {
 		return err
 	}
 	d.left.Store(nil)
 	return nil
 }
 
-// keepTerms writes every term of the lease into the handover file.
+// KeepTerms writes every term of the lease into the handover file.
 func (d *Daemon) keepTerms() {
 	j, boot := d.sessions.journal, hostid.BootID() // as a reader of the file has it
-	d.mem.keepTerms(func(t lease.Term) {
-		err := j.SetTerm(handover.Term{UUID: d.sb.UUID, Boot: handover.BootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: d.fencing.key})
+	d.mem.KeepTerms(func(t lease.Term) {
+		err := j.SetTerm(handover.Term{UUID: d.sb.UUID, Boot: handover.BootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: d.fencing.Key()})
 		if err != nil {
 			d.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
 		}

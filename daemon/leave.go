@@ -41,9 +41,9 @@ func (d *Daemon) Close(ctx context.Context) error {
 	left := make(chan error, 1)
 	go func() {
 		d.drivers.Wait()
-		d.mem.leave()
-		d.mem.io.Wait()
-		d.fencing.leave()
+		d.mem.Leave()
+		d.mem.Wait()
+		d.fencing.Leave()
 		left <- d.close()
 	}()
 	select {
@@ -118,7 +118,7 @@ func (d *Daemon) giveUp(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() {
 		d.drivers.Wait()
-		d.mem.io.Wait()
+		d.mem.Wait()
 		done <- d.close()
 	}()
 	select {

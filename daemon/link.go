@@ -282,18 +282,18 @@ func (l *link) decided(s *session, f *follower) {
 	if l.f != f {
 		return
 	}
-	m, now := d.mem.moments(), d.clock.Now()
-	if m.lost || now >= m.deadline { // this process did not run since the grant
+	m, now := d.mem.Moments(), d.clock.Now()
+	if m.Lost || now >= m.Deadline { // this process did not run since the grant
 		l.f = nil
 		l.putRefusal(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost))
 		s.all.tasks.Go(func() { s.leave(f) })
 		return
 	}
-	l.granted, l.told, l.changes = true, m.deadline, changes
+	l.granted, l.told, l.changes = true, m.Deadline, changes
 	if f.confirms {
 		l.confirm = time.AfterFunc(l.srv.confirmWithin(d.sb.Lease), func() { l.passOn(f) })
 	}
-	e := s.granted(mode, token, changes).Until(now, m.deadline)
+	e := s.granted(mode, token, changes).Until(now, m.Deadline)
 	l.put(&e)
 	select {
 	case <-d.drained:
@@ -324,7 +324,7 @@ func (l *link) confirmed(token layout.Ticket) error {
 	}
 	l.stopConfirm()
 	s.confirmed()
-	e := api.Event{Kind: api.Confirmed, Message: weak}.Until(s.all.d.clock.Now(), s.all.d.mem.moments().deadline)
+	e := api.Event{Kind: api.Confirmed, Message: weak}.Until(s.all.d.clock.Now(), s.all.d.mem.Moments().Deadline)
 	l.put(&e)
 	return nil
 }

@@ -348,7 +348,7 @@ func TestLinkThatIsLostAndStays(t *testing.T) {
 	stays, goes := s.link(`{"lock":{"name":"x"}}`), s.link(`{"lock":{"name":"y"}}`)
 	stays.until("granted")
 	g := goes.until("granted")
-	d.mem.loseFor(unix.EIO) // with much of the lease left, in which one goes
+	d.mem.LoseFor(unix.EIO) // with much of the lease left, in which one goes
 	stays.until("lost")
 	goes.until("lost")
 	goes.unlock(g.Token)

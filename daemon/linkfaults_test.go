@@ -38,7 +38,7 @@ func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 	a.unlock(tok)
 	a.leave()                // as client.Unlock does after a while
 	f.Hang(blockdev.Fault{}) // the lease is lost
-	<-d.mem.lost
+	<-d.mem.Lost()
 	eventually(t, "nobody holds, so the host is not to be reset", func() bool { return d.safe(clock.Boottime.Now()) })
 	f.RemoveFaults()
 }

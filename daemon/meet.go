@@ -76,7 +76,7 @@ func (o MeetOptions) validate(d *Daemon) error {
 	switch hosts := d.sb.Geometry.Hosts; {
 	case o.Host < 1 || o.Host > hosts:
 		return fmt.Errorf("%w: host %d, want 1 to %d", api.ErrInvalid, o.Host, hosts)
-	case o.Host == d.mem.id():
+	case o.Host == d.mem.ID():
 		return fmt.Errorf("%w: host %d is this host, want another one", api.ErrInvalid, o.Host)
 	case o.Rounds < 1 || o.Rounds > maxRounds:
 		return fmt.Errorf("%w: rounds %d, want 1 to %d", api.ErrInvalid, o.Rounds, maxRounds)
@@ -111,7 +111,7 @@ func (d *Daemon) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 		return r.r, r.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	case <-d.mem.lost:
+	case <-d.mem.Lost():
 		return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 }
@@ -124,7 +124,7 @@ func meetLocks(a, b int) [2]string {
 
 func (d *Daemon) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	m := &meeting{ctx: ctx, d: d, o: o, nonce: lockspace.Nonce(), rounds: o.Rounds}
-	names := meetLocks(d.mem.id(), o.Host)
+	names := meetLocks(d.mem.ID(), o.Host)
 	for i, name := range names {
 		lk, err := d.find(ctx, Request{Name: name})
 		if err != nil {
@@ -135,7 +135,7 @@ func (d *Daemon) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	begun := time.Now()
 	err := m.run()
 	r := &MeetReport{
-		Host: d.mem.id(), HostName: d.mem.ids.Name, Peer: o.Host, Device: d.dev.Info().Path, Locks: names[:],
+		Host: d.mem.ID(), HostName: d.ids.Name, Peer: o.Host, Device: d.dev.Info().Path, Locks: names[:],
 		Rounds: m.done, ElapsedMS: time.Since(begun).Milliseconds(), RoundTrip: m.trips.Latency(),
 		Stale: m.stale, Detail: m.detail, Nonce: m.nonce, PeerNonce: m.theirs,
 	}

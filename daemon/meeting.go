@@ -104,7 +104,7 @@ func (m *meeting) run() (err error) {
 	if err := m.greet(); err != nil {
 		return err
 	}
-	if m.d.mem.id() < m.o.Host {
+	if m.d.mem.ID() < m.o.Host {
 		return m.lead()
 	}
 	return m.follow()
@@ -302,7 +302,7 @@ func (m *meeting) pause(d time.Duration) error {
 		return nil
 	case <-m.ctx.Done():
 		return context.Cause(m.ctx)
-	case <-m.d.mem.lost:
+	case <-m.d.mem.Lost():
 		return fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 }

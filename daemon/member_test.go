@@ -28,7 +28,7 @@ func TestLossWhileTheStateDirHangs(t *testing.T) {
 		})
 		f.Inject(blockdev.Fault{Op: blockdev.OpRead, Err: unix.EIO})
 		within(t, "the end of the lease", func() { <-d.Lost() })
-		within(t, "whoever asks for it", func() { require.True(t, d.mem.moments().lost) })
+		within(t, "whoever asks for it", func() { require.True(t, d.mem.Moments().Lost) })
 	})
 }
 
@@ -37,20 +37,16 @@ func TestLossWhileTheStateDirHangs(t *testing.T) {
 func TestWatchOnce(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
-		begun := d.mem.begun.Load()
 		time.Sleep(time.Millisecond)
 		release := f.Hang(blockdev.Fault{Op: blockdev.OpRead})
 		defer release()
-		d.mem.event(d.mem.m.Refresh)
 		const every = 50 * time.Millisecond
-		require.Eventually(t, func() bool {
-			at := d.mem.begun.Load()
-			return at > begun && d.clock.Now() >= time.Duration(at)+every
-		}, generous, time.Millisecond)
+		d.mem.Watch(0)
+		time.Sleep(every)
 		events := 0
 		for began := time.Now(); time.Since(began) < every/2; time.Sleep(100 * time.Microsecond) {
-			_, changed := d.mem.known()
-			d.mem.watch(every)
+			_, changed := d.mem.Known()
+			d.mem.Watch(every)
 			select {
 			case <-changed:
 				events++

@@ -50,7 +50,7 @@ func (d *Daemon) mendEntries(damaged []int) {
 		select {
 		case <-again:
 		case <-d.stop:
-		case <-d.mem.lost:
+		case <-d.mem.Lost():
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -229,7 +230,7 @@ func (lk *lock) noteAhead(a bakery.Action) {
 	}
 	if v := lk.area.views[host-1]; host != b.host || v != b.slot {
 		b.host, b.slot, b.untold = host, v, true
-		hosts, _ := lk.d.mem.known()
+		hosts, _ := lk.d.mem.Known()
 		b.peer = lk.onDisk(host, hosts[host-1].Name)
 	}
 	if b.untold && now.Sub(b.toldAt) >= noteEvery {
@@ -265,7 +266,7 @@ func (lk *lock) waitedFor(p events.Peer, v bakery.View, now time.Time) {
 // aheadOnDisk returns the hosts ahead of this one, by the last read of the slots and in order.
 // Choosing hosts come first, because they may be inside already. Called by the driver.
 func (lk *lock) aheadOnDisk() (all []events.Peer) {
-	hosts, _ := lk.d.mem.known()
+	hosts, _ := lk.d.mem.Known()
 	own := lk.m.OwnSlot()
 	for i, v := range lk.area.views {
 		s, current := v.Slot, lk.m.Current(i+1)
@@ -306,9 +307,9 @@ func (lk *lock) onDisk(host int, name string) events.Peer {
 
 // noteLost waits for the end of the lease and records every lost hold, even if the driver and the
 // client hang then.
-func (d *Daemon) noteLost(mem *member) {
+func (d *Daemon) noteLost(mem *membership.Member) {
 	select {
-	case <-mem.lost:
+	case <-mem.Lost():
 	case <-d.ended:
 		return
 	}
@@ -343,7 +344,7 @@ func (lk *lock) noteLostHold(h *Hold) {
 	}
 	h.noted = true
 	e := h.req.event(events.Lost)
-	e.Token, e.HeldMS, e.Reason = h.token, time.Since(h.since).Milliseconds(), reasonOf(lk.d.mem.err())
+	e.Token, e.HeldMS, e.Reason = h.token, time.Since(h.since).Milliseconds(), reasonOf(lk.d.mem.Err())
 	lk.d.note(e)
 }
 
@@ -404,4 +405,13 @@ func (s *session) noteResumed(lk *lock, token layout.Ticket) {
 		e.WaitedMS = since
 	}
 	s.all.d.note(e)
+}
+
+// noteAtRisk records that this host's lease is about to end, unless it is over already or the host
+// is leaving.
+func (d *Daemon) noteAtRisk(m membership.Moments, leaving bool) {
+	if !m.Lost && !leaving {
+		left := max(0, m.Deadline-d.clock.Now()).Round(time.Millisecond)
+		d.note(events.Event{Kind: events.AtRisk, Reason: "its lease is not renewed and ends in " + left.String()})
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/clock"
 	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -117,7 +118,7 @@ func TestNotesOfAContendedLock(t *testing.T) {
 		es := na.of("x")
 		require.Equal(t, []events.Kind{events.Request, events.Choosing, events.Enter, events.Exit}, kinds(es))
 		for _, e := range es {
-			require.Equal(t, []any{1, "db1", a.mem.incarnation(), 11, "backup", "exclusive"},
+			require.Equal(t, []any{1, "db1", a.mem.Incarnation(), 11, "backup", "exclusive"},
 				[]any{e.Host, e.HostName, e.Incarnation, e.PID, e.Command, e.Mode})
 		}
 		require.Equal(t, h.Token(), es[1].Ticket)
@@ -271,8 +272,8 @@ func TestNotesOfALostLease(t *testing.T) {
 
 		h2 := got(t, next)
 		risk, dead, enter := nb.host(events.AtRisk, 1), nb.host(events.Dead, 1), nb.lock(events.Enter)
-		require.Equal(t, []any{"db1", a.mem.incarnation(), 2, "db2"}, []any{risk.HostName, risk.Incarnation, risk.ByHost, risk.ByHostName})
-		require.Equal(t, []any{"db1", a.mem.incarnation(), 2, "db2"}, []any{dead.HostName, dead.Incarnation, dead.ByHost, dead.ByHostName})
+		require.Equal(t, []any{"db1", a.mem.Incarnation(), 2, "db2"}, []any{risk.HostName, risk.Incarnation, risk.ByHost, risk.ByHostName})
+		require.Equal(t, []any{"db1", a.mem.Incarnation(), 2, "db2"}, []any{dead.HostName, dead.Incarnation, dead.ByHost, dead.ByHostName})
 		require.Less(t, risk.Seq, dead.Seq)
 		require.Less(t, dead.Seq, enter.Seq)
 		require.Equal(t, []any{1, 11}, []any{enter.Ahead[0].Host, enter.Ahead[0].PID})
@@ -298,7 +299,7 @@ func TestNotesOfAnEviction(t *testing.T) {
 		a := c.host(1, na.in)
 		b := c.host(2, nb.in)
 		na.host(events.Joined, 2)
-		dead, err := a.Evict(t.Context(), 2, b.mem.incarnation(), false)
+		dead, err := a.Evict(t.Context(), 2, b.mem.Incarnation(), false)
 		require.NoError(t, err)
 		require.False(t, dead)
 		require.Equal(t, 1, na.host(events.Asked, 2).ByHost)
@@ -310,7 +311,7 @@ func TestNotesOfFencing(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.Under(layout.PolicyFence)
 		n := newNotebook(t)
-		agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "true"} }
+		agent := func(cfg *Config) { cfg.Fence = membership.FenceConfig{Agent: "exec", Command: "true"} }
 		c.host(1, agent, n.in)
 		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 		c.host(2, agent, through(f))
@@ -337,7 +338,7 @@ func TestNotesOfARestart(t *testing.T) {
 	m.rise()
 	resumed := second.lock(events.Resumed)
 	require.Equal(t, []any{11, g.Token}, []any{resumed.PID, resumed.Token})
-	require.Equal(t, m.d.mem.incarnation(), second.host(events.Resumed, 1).Incarnation)
+	require.Equal(t, m.d.mem.Incarnation(), second.host(events.Resumed, 1).Incarnation)
 	waiter.again(m, "")
 	holder.again(m, g.Token.String()).granted()
 

@@ -56,7 +56,7 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 	lk.tell(a.Rank)
 	lk.noteAhead(a)
 	lk.complain(a.Host)
-	lk.d.mem.watch(lk.d.times().Watch())
+	lk.d.mem.Watch(lk.d.times().Watch())
 	if again, err := lk.linger(pollPause(time.Since(began), lk.area.latency, a.Rank), wanted); err != nil {
 		return a, err
 	} else if again {
@@ -68,7 +68,7 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 		}
 	}
 	lk.polls++
-	if a.Host == 0 || a.Enters && readsAll(a.Rank, lk.polls, lk.d.mem.highest()*lk.d.sb.Geometry.Stride) {
+	if a.Host == 0 || a.Enters && readsAll(a.Rank, lk.polls, lk.d.mem.Highest()*lk.d.sb.Geometry.Stride) {
 		return lk.m.Recheck(), nil
 	}
 	var v bakery.View
@@ -94,7 +94,7 @@ func (lk *lock) linger(pause time.Duration, wanted func() bool) (again bool, err
 	}
 	for {
 		select {
-		case <-lk.d.mem.lost:
+		case <-lk.d.mem.Lost():
 			return false, api.ErrLeaseLost
 		case <-lk.wake:
 			if !wanted() {
@@ -108,7 +108,7 @@ func (lk *lock) linger(pause time.Duration, wanted func() bool) (again bool, err
 			}
 			continue
 		case <-lk.news: // also closed while the device was read
-			_, lk.news = lk.d.mem.leaseLeft()
+			_, lk.news = lk.d.mem.LeaseLeft()
 			if lk.learn() {
 				return true, nil
 			}
@@ -122,7 +122,7 @@ func (lk *lock) linger(pause time.Duration, wanted func() bool) (again bool, err
 // learn applies the host table: it reports to the machine which incarnations are over, by a table
 // read after the slots. It reports whether to read the slots again.
 func (lk *lock) learn() bool {
-	hosts, _ := lk.d.mem.known()
+	hosts, _ := lk.d.mem.Known()
 	news := standing.EvaluateHostTable(lk.m, lk.area.host, hosts, lk.d.sb.Policy, lk.area.views, lk.readAt, lk.judgedAt)
 	for _, o := range news.Over {
 		lk.countGone(hosts[o.Host-1], lk.area.views[o.Host-1], o.Incarnation)
@@ -167,7 +167,7 @@ func (lk *lock) rewrite() error {
 			return err
 		}
 		// the read may have taken until the end of the lease (LAST-CALL)
-		if ok, _ := lk.d.mem.mayWrite(); !ok {
+		if ok, _ := lk.d.mem.MayWrite(); !ok {
 			return errTooLate
 		}
 		if now := lk.d.clock.Now(); written < 0 || lk.area.failed || now-written >= lk.d.times().Renew() {

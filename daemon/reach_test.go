@@ -85,12 +85,12 @@ func TestFarHostJoins(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 2000, 4)
 		one, two := c.host(1), c.host(2)
-		require.LessOrEqual(t, two.mem.highest(), 5)
+		require.LessOrEqual(t, two.mem.Highest(), 5)
 		begun := time.Now()
 		far := c.host(1500)
 		t.Logf("joined after %v", time.Since(begun).Round(time.Millisecond))
 		for _, d := range []*Daemon{one, two} {
-			require.GreaterOrEqual(t, d.mem.highest(), 1500)
+			require.GreaterOrEqual(t, d.mem.Highest(), 1500)
 		}
 		h := acquire(t, far, Request{Name: "x"})
 		for _, d := range []*Daemon{one, two} {
@@ -130,7 +130,7 @@ func BenchmarkTableRead(b *testing.B) {
 			defer func() { require.NoError(b, d.Close(context.Background())) }()
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, _, err := d.mem.readHosts(); err != nil {
+				if _, _, err := d.mem.ReadHosts(); err != nil {
 					b.Fatal(err)
 				}
 			}

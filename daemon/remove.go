@@ -112,7 +112,7 @@ func (lk *lock) awaitRemoval(ctx context.Context, w *waiter) error {
 		return r.err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-	case <-lk.d.mem.lost:
+	case <-lk.d.mem.Lost():
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 	if lk.withdraw(w) {
@@ -219,7 +219,7 @@ func (lk *lock) condemned() (found bool, err error) {
 		err := lk.persist("reading an intent failed, retrying", lk.d.sb.Geometry.Slot(lockspace.DirectoryLock, n+1), func() error {
 			i, ok, err := lk.d.intentOf(lk.dev, n+1)
 			if unreadable = err; lockspace.IsBadSector(err) || undecodable(err) {
-				lk.d.mem.heldUp(layout.Complaint{Host: n + 1, Lock: lockspace.DirectoryLock}, false)
+				lk.d.mem.HeldUp(layout.Complaint{Host: n + 1, Lock: lockspace.DirectoryLock}, false)
 			}
 			if tries++; err != nil && tries < slotTries || err != nil && !lockspace.IsBadSector(err) && !undecodable(err) {
 				return err
@@ -240,7 +240,7 @@ func (lk *lock) condemned() (found bool, err error) {
 // mayClear reports whether a host with an unreadable intent may be about to clear the entry. A host
 // that is gone has no write in flight (see [member.gone]), but it may have torn the entry.
 func (lk *lock) mayClear(host int, unreadable error) (bool, error) {
-	gone, err := lk.d.mem.gone(host, unreadable)
+	gone, err := lk.d.mem.Gone(host, unreadable)
 	if err != nil || !gone {
 		return true, err
 	}
@@ -272,7 +272,7 @@ func (lk *lock) clearEntry(creation uint64) error {
 			if err := t.run(); err != nil {
 				return err
 			}
-		case <-lk.d.mem.lost:
+		case <-lk.d.mem.Lost():
 			return api.ErrLeaseLost
 		}
 	}
@@ -318,7 +318,7 @@ func (lk *lock) clear(creation uint64) error {
 		d.log.Warn("clearing a directory entry failed, retrying", "lock", e.Name, "number", e.Lock, "err", err)
 		select {
 		case <-time.After(d.retry()):
-		case <-d.mem.lost:
+		case <-d.mem.Lost():
 			return api.ErrLeaseLost
 		}
 	}

@@ -35,14 +35,14 @@ func (d death) String() string {
 
 // end waits until one who was killed does nothing any more.
 func (m *mortal) end() {
-	<-m.d.mem.over
-	m.d.mem.io.Wait()
+	<-m.d.mem.Over()
+	m.d.mem.Wait()
 }
 
 // dies kills a host, has another one declare it dead, and waits until it is.
 func (m *mortal) dies(by *Daemon) {
 	m.c.t.Helper()
-	incarnation := m.d.mem.incarnation()
+	incarnation := m.d.mem.Incarnation()
 	m.kill()
 	require.Eventually(m.c.t, func() bool {
 		dead, err := by.Evict(m.c.t.Context(), m.id, incarnation, false)
@@ -87,11 +87,11 @@ func (d death) test(t *testing.T) {
 	defer cancel()
 	go func() { _ = m.d.Remove(ctx, "x", false) }()
 	within(t, "the crash", func() { <-crash.Hit() })
-	incarnation := m.d.mem.incarnation()
+	incarnation := m.d.mem.Incarnation()
 	m.kill()
 	if d.back {
 		m.rise()
-		require.Equal(t, incarnation, m.d.mem.incarnation())
+		require.Equal(t, incarnation, m.d.mem.Incarnation())
 	} else {
 		require.Eventually(t, func() bool { // not to wait for a whole lease
 			dead, err := knows.Evict(t.Context(), 1, incarnation, false)
@@ -200,9 +200,9 @@ func TestRestartOfARemover(t *testing.T) {
 				require.NoError(t, h.Release())
 			}
 			within(t, "the crash", func() { <-crash.Hit() })
-			incarnation := m.d.mem.incarnation()
+			incarnation := m.d.mem.Incarnation()
 			m.restart()
-			require.Equal(t, incarnation, m.d.mem.incarnation())
+			require.Equal(t, incarnation, m.d.mem.Incarnation())
 			waiter.again(m, "")
 			require.Greater(t, waiter.until("granted").Token, holders[1].token)
 			require.Equal(t, 1, c.named("x"))

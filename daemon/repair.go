@@ -115,7 +115,7 @@ type repairer struct {
 }
 
 func newRepairer(d *Daemon, progress func(string)) (*repairer, error) {
-	before, err := check.Intents(d.dev, d.sb, d.mem.id())
+	before, err := check.Intents(d.dev, d.sb, d.mem.ID())
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (r *repairer) entry(ctx context.Context, number int) (done string, err erro
 	if ok, err := r.d.dir.readable(number); ok || err != nil {
 		return "", err // another host has restored it
 	}
-	plan, err := check.FindRemedy(r.d.dev, r.d.sb, number, r.d.mem.id(), r.before, nil)
+	plan, err := check.FindRemedy(r.d.dev, r.d.sb, number, r.d.mem.ID(), r.before, nil)
 	if err != nil {
 		return "", err
 	}
@@ -174,7 +174,7 @@ func (r *repairer) guarded(guard *lock, number int) (done string, err error) {
 	if ok, err := d.dir.on(guard.dev).readable(number); ok || err != nil {
 		return "", err
 	}
-	plan, err := check.FindRemedy(guard.dev, d.sb, number, d.mem.id(), r.before, d.others)
+	plan, err := check.FindRemedy(guard.dev, d.sb, number, d.mem.ID(), r.before, d.others)
 	if err != nil {
 		return "", err
 	}
@@ -249,15 +249,15 @@ func (d *Daemon) mark(e layout.Entry) error {
 
 // others returns the other hosts that may be up, by a read of the host table that begins now.
 func (d *Daemon) others() (up []string, err error) {
-	hosts, _, err := d.mem.readHosts()
+	hosts, _, err := d.mem.ReadHosts()
 	if err != nil {
 		return nil, err
 	}
-	known, _ := d.mem.known()
+	known, _ := d.mem.Known()
 	for i, h := range hosts {
 		// A joiner has read no entry, and its earlier incarnations are over once it is settled.
 		switch over := h.Readable && !h.Unsettled && (h.Gone || known[i].State == layout.StateJoining); {
-		case over || i+1 == d.mem.id():
+		case over || i+1 == d.mem.ID():
 		case !h.Readable:
 			up = append(up, fmt.Sprintf("host %d, whose record cannot be read,", i+1))
 		default:
@@ -270,7 +270,7 @@ func (d *Daemon) others() (up []string, err error) {
 // awaitAlone waits until every other host is known to be dead or to have left, at most as long as
 // that takes. A host that renews meanwhile is up.
 func (d *Daemon) awaitAlone(ctx context.Context, progress func(string)) error {
-	hosts, _ := d.mem.known()
+	hosts, _ := d.mem.Known()
 	before := slices.Clone(hosts)
 	longest := d.times().Dead() + d.times().Alive()
 	for _, h := range before {
@@ -282,9 +282,9 @@ func (d *Daemon) awaitAlone(ctx context.Context, progress func(string)) error {
 		if err != nil || len(up) == 0 {
 			return err
 		}
-		now, _ := d.mem.known()
+		now, _ := d.mem.Known()
 		for i, h := range now {
-			if i+1 != d.mem.id() && !h.Gone && h.Incarnation != 0 && (i >= len(before) || h.Incarnation != before[i].Incarnation || h.Sequence != before[i].Sequence) {
+			if i+1 != d.mem.ID() && !h.Gone && h.Incarnation != 0 && (i >= len(before) || h.Incarnation != before[i].Incarnation || h.Sequence != before[i].Sequence) {
 				return check.RefuseUp(text.HostName(i+1, h.Name))
 			}
 		}

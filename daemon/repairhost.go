@@ -51,14 +51,14 @@ func repairHost(ctx context.Context, path string, f check.Finding, sb layout.Sup
 // settleAndLeave leaves once no other incarnation of this host's id can be live.
 func (d *Daemon) settleAndLeave(ctx context.Context) error {
 	for {
-		known, changed := d.mem.known()
-		if known[d.mem.id()-1].Settled {
+		known, changed := d.mem.Known()
+		if known[d.mem.ID()-1].Settled {
 			break
 		}
 		select {
 		case <-changed:
-		case <-d.mem.lost:
-			return errors.Join(d.mem.err(), d.closeSoon(ctx))
+		case <-d.mem.Lost():
+			return errors.Join(d.mem.Err(), d.closeSoon(ctx))
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), d.closeSoon(ctx))
 		}

@@ -30,7 +30,7 @@ func TestRepairHost_OwnerUp_ChangesNothing(t *testing.T) {
 			require.NoError(t, r.Err)
 			require.Empty(t, r.Done)
 			require.Equal(t, policy == layout.PolicyManual, len(said) == 2, "%q", said)
-			require.Equal(t, d.mem.incarnation(), c.HostRecord(1).Incarnation)
+			require.Equal(t, d.mem.Incarnation(), c.HostRecord(1).Incarnation)
 			require.NoError(t, h.Err())
 			require.NoError(t, h.Release())
 		})

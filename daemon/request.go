@@ -114,7 +114,7 @@ func (lk *lock) ask(asked []Asked, message string) error {
 		return err
 	})
 	if err == nil {
-		lk.d.note(events.Event{Kind: events.Wanted, Lock: lk.entry.Name, Token: ticket, ByHost: lk.d.mem.id(), ByHostName: lk.d.mem.ids.Name, Reason: message})
+		lk.d.note(events.Event{Kind: events.Wanted, Lock: lk.entry.Name, Token: ticket, ByHost: lk.d.mem.ID(), ByHostName: lk.d.ids.Name, Reason: message})
 		lk.d.log.Info("lock requested", "lock", lk.entry.Name, "token", ticket, "holders", len(asked), "message", message)
 	}
 	return err
@@ -142,21 +142,21 @@ func (d *Daemon) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err 
 	if err != nil {
 		return nil, false, err
 	}
-	current, _, err := d.mem.readHosts() // after the slots, to determine which are void
+	current, _, err := d.mem.ReadHosts() // after the slots, to determine which are void
 	if err != nil {
 		return nil, false, err
 	}
-	hosts, _ := d.mem.known()
+	hosts, _ := d.mem.Known()
 	choosing, waiting, unreadable := false, false, false
 	for i, s := range slots {
 		unreadable = unreadable || bad[i] != nil
 		h := current[i]
 		void := h.Readable && (h.Gone || h.Incarnation != s.Incarnation)
 		if bad[i] != nil {
-			d.mem.heldUp(layout.Complaint{Host: i + 1, Lock: e.Lock}, false)
+			d.mem.HeldUp(layout.Complaint{Host: i + 1, Lock: e.Lock}, false)
 		}
 		switch {
-		case bad[i] != nil || s.Blank() || s.Host == d.mem.id() || s.Creation != e.Creation || void:
+		case bad[i] != nil || s.Blank() || s.Host == d.mem.ID() || s.Creation != e.Creation || void:
 		case s.Phase == layout.Held:
 			asked = append(asked, Asked{Host: s.Host, HostName: hosts[s.Host-1].Name, Token: s.Ticket})
 		case s.Phase == layout.Choosing:
@@ -170,7 +170,7 @@ func (d *Daemon) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err 
 	d.mu.Unlock()
 	if lk != nil && lk.entry == e {
 		for _, h := range lk.inside() {
-			asked = append(asked, Asked{Host: d.mem.id(), HostName: d.mem.ids.Name, Token: h.token})
+			asked = append(asked, Asked{Host: d.mem.ID(), HostName: d.ids.Name, Token: h.token})
 		}
 	}
 	return asked, unreadable || choosing || waiting && len(asked) == 0, nil
@@ -203,7 +203,7 @@ func (lk *lock) look() {
 		}
 		return
 	}
-	hosts, _ := lk.d.mem.known()
+	hosts, _ := lk.d.mem.Known()
 	for i, s := range slots {
 		r := s.Request
 		if bad[i] != nil || r.Ticket == 0 || r.Ticket < lk.m.Token() || s.Creation < lk.entry.Creation || lk.lookout.heard[s.Host] == r {
@@ -218,7 +218,7 @@ func (lk *lock) look() {
 				lk.lookout.heard = map[int]layout.Request{}
 			}
 			lk.lookout.heard[s.Host] = r
-			if s.Host != lk.d.mem.id() { // else it was recorded when it was made
+			if s.Host != lk.d.mem.ID() { // else it was recorded when it was made
 				lk.d.note(events.Event{Kind: events.Wanted, Lock: lk.entry.Name, Token: lk.m.Token(),
 					ByHost: told.Host, ByHostName: told.HostName, Reason: told.Message})
 			}

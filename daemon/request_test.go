@@ -183,7 +183,7 @@ func TestRequestCountsHoldersOnly(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		own, e := c.Slot(1, 1), c.Entry(1)
-		held := layout.Slot{Host: 2, Incarnation: b.mem.incarnation(), Creation: e.Creation, Phase: layout.Held,
+		held := layout.Slot{Host: 2, Incarnation: b.mem.Incarnation(), Creation: e.Creation, Phase: layout.Held,
 			Ticket: layout.MakeTicket(own.Ticket.Number()+1, 2)}
 		for name, change := range map[string]func(*layout.Slot){
 			"void":             func(s *layout.Slot) { s.Incarnation++ },
@@ -363,7 +363,7 @@ func TestRequestWithAClockSetBack(t *testing.T) {
 		h := acquire(t, a, l.request("x", layout.Exclusive))
 		r := layout.Request{Ticket: layout.MakeTicket(h.Token().Number(), 1), Message: "same",
 			At: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)}
-		c.put(layout.Slot{Host: 2, Incarnation: b.mem.incarnation(), Creation: c.Entry(1).Creation, Request: r})
+		c.put(layout.Slot{Host: 2, Incarnation: b.mem.Incarnation(), Creation: c.Entry(1).Creation, Request: r})
 		l.hears(t, Requested{Host: 2, HostName: "db2", Message: "same"})
 		asks(t, b, "x", "same")
 		l.hears(t, Requested{Host: 2, HostName: "db2", Message: "same"})

@@ -18,6 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -39,14 +40,14 @@ type predecessor struct {
 	journal  *handover.File
 	term     handover.Term
 	sessions []handover.Session
-	ended    time.Duration          // time by which it had ended
-	heir     atomic.Pointer[member] // continues its lease; nil if none, or not yet
+	ended    time.Duration                     // time by which it had ended
+	heir     atomic.Pointer[membership.Member] // continues its lease; nil if none, or not yet
 }
 
 // expires returns when its lease ends, or the lease of the process that continues it.
 func (p *predecessor) expires(t lease.Times) time.Duration {
 	if heir := p.heir.Load(); heir != nil {
-		return heir.moments().deadline
+		return heir.Moments().Deadline
 	}
 	return p.term.T0 + t.Lease
 }
@@ -256,7 +257,7 @@ func (d *Daemon) untilLost(message string, s series, try func() error) error {
 		d.log.Warn(message, "err", err)
 		select {
 		case <-time.After(d.retry()):
-		case <-d.mem.lost:
+		case <-d.mem.Lost():
 			return api.ErrLeaseLost
 		}
 	}
@@ -274,7 +275,7 @@ func (d *Daemon) restoreLock(e layout.Entry, records []handover.Session, until t
 	if err != nil {
 		return err
 	}
-	p := lk.judge(v, d.mem.incarnation(), records)
+	p := lk.judge(v, d.mem.Incarnation(), records)
 	if p == nil && len(records) == 0 {
 		return nil
 	}
@@ -330,7 +331,7 @@ func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
 	}
 	if r.Witness && r.State != handover.Released {
 		var err error
-		if s.fifo, err = liveness.Open(filepath.Join(ss.d.ids.RuntimeDir, liveness.Name(ss.d.sb.UUID, ss.d.mem.id(), s.id)), r.PeerUID); err != nil {
+		if s.fifo, err = liveness.Open(filepath.Join(ss.d.ids.RuntimeDir, liveness.Name(ss.d.sb.UUID, ss.d.mem.ID(), s.id)), r.PeerUID); err != nil {
 			ss.d.log.Warn("opening the liveness FIFO of a hold failed", "lock", r.Name, "err", err)
 		}
 	}

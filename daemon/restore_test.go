@@ -83,9 +83,9 @@ func (m *mortal) kill() {
 	require.NoError(m.c.t, d.ids.Abandon(m.c.t.TempDir()))
 	close(d.stop)
 	m.c.t.Cleanup(func() {
-		<-d.mem.over
+		<-d.mem.Over()
 		close(d.ended)
-		d.mem.io.Wait()
+		d.mem.Wait()
 		d.drivers.Wait()
 		d.tasks.Wait()
 	})
@@ -106,7 +106,7 @@ func TestKilledGivesUpItsLockFile(t *testing.T) {
 		m.kill()
 		require.NoError(t, killed.Claim(1)) // as for a write of its record
 		m.rise()
-		require.True(t, m.d.mem.resumed)
+		require.True(t, m.d.mem.Resumed())
 	})
 }
 
@@ -176,9 +176,9 @@ func TestRestartKeepsHoldsAndPlaces(t *testing.T) {
 				assertNoError(t, h.Release())
 			}
 		}()
-		incarnation := m.d.mem.incarnation()
+		incarnation := m.d.mem.Incarnation()
 		m.restart()
-		require.Equal(t, incarnation, m.d.mem.incarnation(), "the incarnation goes on")
+		require.Equal(t, incarnation, m.d.mem.Incarnation(), "the incarnation goes on")
 
 		second.again(m, "") // the later one is back first, and keeps its place
 		first.again(m, "")
@@ -264,13 +264,13 @@ func TestRestartTooLateJoinsAnew(t *testing.T) {
 		m := c.mortal(1)
 		holder := m.ask(1, "")
 		token := holder.until("granted").Token
-		incarnation := m.d.mem.incarnation()
-		deadline := m.d.mem.moments().deadline
+		incarnation := m.d.mem.Incarnation()
+		deadline := m.d.mem.Moments().Deadline
 		m.kill()
 		<-m.d.Lost()
 		m.rise()
-		require.NotEqual(t, incarnation, m.d.mem.incarnation())
-		require.Greater(t, m.d.mem.moments().deadline, deadline)
+		require.NotEqual(t, incarnation, m.d.mem.Incarnation())
+		require.Greater(t, m.d.mem.Moments().Deadline, deadline)
 		holder.again(m, token.String())
 		require.Equal(t, http.StatusGone, holder.r.StatusCode)
 		holder.again(m, "")
@@ -299,7 +299,7 @@ func TestRestartThatTakesLong(t *testing.T) {
 	// The own slots of all locks are read, one after the other. None is stuck.
 	m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(0, 1), To: c.Geo.Slot(4, 2),
 		Delay: (c.SB.Lease + minReturn + c.SB.Lease/10) / 5, Times: 5})
-	require.True(t, m.d.mem.resumed)
+	require.True(t, m.d.mem.Resumed())
 	waiter.again(m, "")
 	holder.again(m, g.Token.String()).granted()
 	require.True(t, m.d.sessions.journal.Intact())
@@ -374,7 +374,7 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 	s.keep(handover.Granted, g.Token, s.hold.lk)
 	inGroup(nil) // the bakeryd that is killed stops nothing any more
 	m.restart()
-	require.True(t, m.d.mem.resumed)
+	require.True(t, m.d.mem.Resumed())
 	next := m.link(`{"lock":{"name":"x"}}`)
 	next.until("waiting")
 	require.True(t, command.Alive())
@@ -417,6 +417,6 @@ func TestStateOfAnotherGeometry(t *testing.T) {
 		require.NoError(t, file.Put(sessions[0]))
 		file.Close()
 		m.rise()
-		require.NotEqual(t, term.Incarnation, m.d.mem.incarnation(), "it has joined anew")
+		require.NotEqual(t, term.Incarnation, m.d.mem.Incarnation(), "it has joined anew")
 	})
 }

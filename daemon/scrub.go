@@ -32,16 +32,16 @@ func (d *Daemon) keepSlots() {
 			if !d.scrub() {
 				first.Reset(d.sb.Lease / 2)
 			}
-		case all := <-d.mem.complaints:
+		case all := <-d.mem.Complaints():
 			d.heed(all)
-		case <-d.mem.renewals:
+		case <-d.mem.Renewals():
 			if now := d.clock.Now(); now-looked >= d.sb.Lease/2 {
 				looked = now
 				d.lookAtBusy()
 			}
 		case <-d.stop:
 			return
-		case <-d.mem.lost:
+		case <-d.mem.Lost():
 			return
 		}
 	}
@@ -79,11 +79,11 @@ func (d *Daemon) leftIn(lock int) bool {
 		return false
 	}
 	v, err := d.ownSlotIn(d.dev, lock)
-	return err == nil && v.Readable && v.Slot.Incarnation == d.mem.incarnation() && v.Slot.Phase != layout.Idle
+	return err == nil && v.Readable && v.Slot.Incarnation == d.mem.Incarnation() && v.Slot.Phase != layout.Idle
 }
 
 func (d *Daemon) ownSlotIn(dev blockdev.Device, lock int) (bakery.View, error) {
-	return newArea(dev, d.sb.Space(), lock, d.mem.id()).readOne(d.mem.id())
+	return newArea(dev, d.sb.Space(), lock, d.mem.ID()).readOne(d.mem.ID())
 }
 
 // heed checks the records that other hosts complain of. Each complaint costs a read or two, and no
@@ -167,7 +167,7 @@ func (d *Daemon) scrubOne(e layout.Entry, blocking bool) {
 	d.mu.Unlock()
 	if lk == nil {
 		v, err := d.ownSlotIn(dev, e.Lock)
-		if err != nil && !blocking || v.Readable && (v.Slot.Incarnation != d.mem.incarnation() || v.Slot.Phase == layout.Idle) {
+		if err != nil && !blocking || v.Readable && (v.Slot.Incarnation != d.mem.Incarnation() || v.Slot.Phase == layout.Idle) {
 			return
 		}
 		if e.Lock != lockspace.DirectoryLock { // the lock may have been removed since
@@ -264,7 +264,7 @@ func (d *Daemon) knownEntry(number int) *lock {
 func (lk *lock) complain(host int) {
 	for i, v := range lk.area.views {
 		if !v.Readable && i+1 != lk.area.host && (host == 0 || host == i+1) {
-			lk.d.mem.heldUp(layout.Complaint{Host: i + 1, Lock: lk.entry.Lock}, false)
+			lk.d.mem.HeldUp(layout.Complaint{Host: i + 1, Lock: lk.entry.Lock}, false)
 		}
 	}
 }
@@ -281,6 +281,6 @@ func (d *Daemon) complainOfEntries(numbers []int, certain bool) {
 	}
 	first := rand.IntN(len(numbers))
 	for i := range min(len(numbers), 4*layout.MaxComplaints) {
-		d.mem.heldUp(layout.Complaint{Lock: numbers[(first+i)%len(numbers)]}, certain)
+		d.mem.HeldUp(layout.Complaint{Lock: numbers[(first+i)%len(numbers)]}, certain)
 	}
 }

@@ -220,7 +220,7 @@ func (s *Service) serve(ctx context.Context, d *Daemon) error {
 		held, _ := d.sessions.holding()
 		s.log.Info("stopping the holders and leaving the lockspace", "holders", len(held))
 		return s.leave(d, "bakeryd is shutting down")
-	case by := <-d.mem.asked:
+	case by := <-d.mem.Asked():
 		s.log.Warn("asked to leave by an operator, stopping the holders", "by_host_id", by.By, "by_host_name", by.Name)
 		if err := s.leave(d, fmt.Sprintf("an operator asked this host to leave, by way of host %d (%s)", by.By, by.Name)); err != nil {
 			return err

@@ -128,7 +128,7 @@ func TestHangThenRejoin(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lasting(6 * time.Second) // else its watchdog bites on a machine that has no time for the test
 		r := c.run(1)
-		first := r.d.mem.incarnation()
+		first := r.d.mem.Incarnation()
 		holder, token := r.ask(1, "").granted()
 		release := r.disk.Hang(blockdev.Fault{})
 		require.NotEmpty(t, holder.until("lost").Message)
@@ -143,7 +143,7 @@ func TestHangThenRejoin(t *testing.T) {
 		}
 		release()
 		again := r.term()
-		require.NotEqual(t, first, again.mem.incarnation())
+		require.NotEqual(t, first, again.mem.Incarnation())
 		next := r.ask(2, "")
 		require.Greater(t, next.until("granted").Token, token)
 		next.leave()
@@ -173,7 +173,7 @@ func TestWatchdogBitesIfACommandStays(t *testing.T) {
 	command, release := r.strand()
 	eventually(t, "the reset", func() bool { return wasReset(r) })
 	at, _ := r.dog.Reset()
-	deadline := r.d.mem.moments().deadline
+	deadline := r.d.mem.Moments().Deadline
 	require.Greater(t, at, deadline)
 	feeds := r.dog.Feeds()
 	require.Less(t, feeds[len(feeds)-1], deadline+r.d.times().Watchdog()/2, "fed for the last time before the end of the lease")
@@ -182,7 +182,7 @@ func TestWatchdogBitesIfACommandStays(t *testing.T) {
 	r.stop()
 	within(t, "the end of a service whose machine would have been reset", func() { <-r.ended })
 	r.ended = nil
-	r.d.mem.io.Wait() // which logs what has returned
+	r.d.mem.Wait() // which logs what has returned
 }
 
 // TestWatchdogIsPublishedAndDisarmed: others wait for it, from the first record on.
@@ -208,7 +208,7 @@ func TestTermWithAHolderIsHandedOver(t *testing.T) {
 		r.d.sessions.journal.Close()
 		term, kept, err := handover.Read(r.d.sessions.journal.Path, c.clock.Now())
 		require.NoError(t, err)
-		require.Equal(t, r.d.mem.incarnation(), term.Incarnation)
+		require.Equal(t, r.d.mem.Incarnation(), term.Incarnation)
 		require.Len(t, kept, 1)
 		require.Equal(t, layout.StateLive, c.HostRecord(1).State)
 		holder.leave()
@@ -288,7 +288,7 @@ func TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd(t *testing.T) {
 func TestTerm_StandsStillBeyondTheLease_CommandsAreKilledBeforeTheEnd(t *testing.T) {
 	whileGuardStandsStill(t, func(t *testing.T, r *running) {
 		time.Sleep(3 * r.d.sb.Lease) // of virtual time
-		require.Greater(t, r.d.clock.Now(), r.d.mem.moments().deadline, "the lease is over")
+		require.Greater(t, r.d.clock.Now(), r.d.mem.Moments().Deadline, "the lease is over")
 		r.ends(api.ErrLeaseLost)
 	})
 }
@@ -317,7 +317,7 @@ func TestDeadHostsLockIsInherited(t *testing.T) {
 		holder, token := m.ask(1, "").granted()
 		other := c.host(2)
 		m.kill()
-		dies := m.d.mem.moments().deadline
+		dies := m.d.mem.Moments().Deadline
 		h := acquire(t, other, Request{Name: "x"})
 		require.Greater(t, h.Token(), token)
 		require.Greater(t, c.clock.Now(), dies, "not before the holder's own deadline")
@@ -384,7 +384,7 @@ func TestWatchdogIsNotFedAtTheEnd(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	r := c.run(1)
 	command, release := r.strand()
-	over := r.d.mem.moments().deadline + r.d.times().Watchdog()/2
+	over := r.d.mem.Moments().Deadline + r.d.times().Watchdog()/2
 	eventually(t, "the end of the lease", func() bool { return clock.Boottime.Now() >= over })
 	r.ends(api.ErrLeaseLost)
 	feeds := r.dog.Feeds()
@@ -425,7 +425,7 @@ func TestRejoinWaitsForWhoIsAboutToStop(t *testing.T) {
 		holder.until("lost")
 		fault.Release()
 		r.term()
-		require.Greater(t, c.clock.Now(), first.mem.moments().deadline+first.times().Margin())
+		require.Greater(t, c.clock.Now(), first.mem.Moments().Deadline+first.times().Margin())
 		holder.leave()
 	})
 }

@@ -183,7 +183,7 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 	}
 	if body.Witness {
 		var err error
-		if s.fifo, err = liveness.Make(ss.d.ids.RuntimeDir, liveness.Name(ss.d.sb.UUID, ss.d.mem.id(), s.id), s.uid); err != nil {
+		if s.fifo, err = liveness.Make(ss.d.ids.RuntimeDir, liveness.Name(ss.d.sb.UUID, ss.d.mem.ID(), s.id), s.uid); err != nil {
 			if !errors.Is(err, api.ErrOverload) {
 				err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 			}

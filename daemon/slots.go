@@ -17,7 +17,7 @@ const slotTries = 10
 // readSlots reads the slots of a lock outside its driver, for the fields that the protocol does not
 // need. The slot of host i is slots[i-1]; bad[i-1] is the error if it is unreadable.
 func (d *Daemon) readSlots(dev blockdev.Device, lock int) (slots []layout.Slot, bad []error, err error) {
-	g, n := d.sb.Geometry, max(d.mem.highest(), d.mem.id())
+	g, n := d.sb.Geometry, max(d.mem.Highest(), d.mem.ID())
 	buf := lockspace.Pool.Get(n * g.Stride)
 	defer lockspace.Pool.Put(buf)
 	if bad, err = lockspace.ReadRecords(dev, buf, g.Slot(lock, 1), g.Stride); err != nil {
@@ -56,7 +56,7 @@ func (d *Daemon) readAllSlots(ctx context.Context, lock int) ([]layout.Slot, err
 			return whole, nil
 		}
 		for i := range missing {
-			d.mem.heldUp(layout.Complaint{Host: i + 1, Lock: lock}, false)
+			d.mem.HeldUp(layout.Complaint{Host: i + 1, Lock: lock}, false)
 		}
 		if try == slotTries {
 			for i, err := range missing {

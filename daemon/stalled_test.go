@@ -65,7 +65,7 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 			holder.leave()
 			if fault.Hang {
 				c.renewedTimes(other, oneLease)
-				require.Equal(t, first.mem.incarnation(), c.HostRecord(1).Incarnation, "joined again beside IO that hangs")
+				require.Equal(t, first.mem.Incarnation(), c.HostRecord(1).Incarnation, "joined again beside IO that hangs")
 				select {
 				case <-r.joined:
 					t.Fatal("joined again beside IO that hangs")
@@ -75,7 +75,7 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 			bad.Release()
 			again := r.term()
 			before := c.Slot(1, 1)
-			require.NotEqual(t, first.mem.incarnation(), again.mem.incarnation())
+			require.NotEqual(t, first.mem.Incarnation(), again.mem.Incarnation())
 			_, err := again.Acquire(t.Context(), Request{Name: "x"})
 			require.ErrorIs(t, err, api.ErrStuck)
 			require.ErrorContains(t, err, "not used by this host for another")
@@ -524,18 +524,5 @@ func TestService_ChosenIDLostToAStuckLock_IsJoinedAgain(t *testing.T) {
 		require.ErrorIs(t, r.d.Err(), api.ErrStuck)
 		bad.Release()
 		require.Equal(t, id, r.term().HostID())
-	})
-}
-
-// TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock: IO that returned during the pause is still noted as under way.
-func TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock(t *testing.T) {
-	inCluster(t, func(t *testing.T, c *cluster) {
-		c.lasting(10 * time.Minute)
-		d := c.host(1)
-		number := d.stalls.Begin(stall.IO{Lock: 1, Name: "x", Since: c.clock.Now() - d.times().Stuck() - time.Second})
-		d.mem.suspectStall()
-		d.mem.loseForStall()
-		require.NoError(t, d.Err())
-		d.stalls.End(number)
 	})
 }

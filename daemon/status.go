@@ -24,11 +24,11 @@ func (d *Daemon) Status() (*report.Report, error) {
 
 // tell adds what this host knows now to a snapshot.
 func (d *Daemon) tell(snapshot *lockspace.Snapshot) *report.Report {
-	hosts, _ := d.mem.known()
+	hosts, _ := d.mem.Known()
 	r := report.By(snapshot, &report.Knowledge{Now: d.clock.Now(), Times: d.times(), Hosts: hosts})
-	left, _ := d.mem.leaseLeft()
+	left, _ := d.mem.LeaseLeft()
 	r.ThisHost = &report.ThisHost{
-		ID: d.mem.id(), Name: d.mem.ids.Name, Incarnation: d.mem.incarnation(), State: d.state(), LeaseLeftMS: left.Milliseconds(),
+		ID: d.mem.ID(), Name: d.ids.Name, Incarnation: d.mem.Incarnation(), State: d.state(), LeaseLeftMS: left.Milliseconds(),
 		IO: ioReport(blockdev.StatsOf(d.opened)), Renewals: renewalsReport(d.cfg.Tally),
 	}
 	for i := range r.Locks {
@@ -61,7 +61,7 @@ func (d *Daemon) state() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	select {
-	case <-d.mem.lost:
+	case <-d.mem.Lost():
 		return StateLost
 	default:
 	}

@@ -170,12 +170,12 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 			told = now
 		}
 	}
-	m := d.mem.moments()
-	if d.clock.Now() >= m.deadline { // this process did not run since the grant
+	m := d.mem.Moments()
+	if d.clock.Now() >= m.Deadline { // this process did not run since the grant
 		st.fail(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost))
 		return
 	}
-	_ = st.send(ses.granted(mode, token, told).Until(d.clock.Now(), m.deadline))
+	_ = st.send(ses.granted(mode, token, told).Until(d.clock.Now(), m.Deadline))
 	s.log.Debug("lock granted", "lock", ses.req.Name, "token", token, "pid", ses.req.PID)
 	draining := d.drained
 	for {
@@ -196,19 +196,19 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 			}
 		case <-changed:
 			tellMode()
-		case <-m.changed:
+		case <-m.Changed:
 			// The end of a client that sent more than its request is not noticed otherwise.
 			if st.gone() {
 				return
 			}
 			tellMode() // in case the client did not listen when that changed
-			before := m.deadline
-			m = d.mem.moments()
-			if m.deadline == before {
+			before := m.Deadline
+			m = d.mem.Moments()
+			if m.Deadline == before {
 				continue
 			}
 			if st.listening() {
-				_ = st.send(api.Event{Kind: api.Renewed}.Until(d.clock.Now(), m.deadline))
+				_ = st.send(api.Event{Kind: api.Renewed}.Until(d.clock.Now(), m.Deadline))
 			}
 		}
 	}
@@ -230,7 +230,7 @@ func (s *session) granted(mode layout.Mode, token layout.Ticket, change uint64) 
 // hosts may have the lock.
 func (s *Server) serveLost(ctx context.Context, ses *session, f *follower) {
 	d, h := ses.all.d, ses.hold
-	deadline := d.mem.moments().deadline
+	deadline := d.mem.Moments().Deadline
 	_ = f.st.send(api.Event{Kind: api.Lost, Message: h.Err().Error()}.Until(d.clock.Now(), deadline))
 	s.log.Warn("lock lost", "lock", ses.req.Name, "token", h.Token(), "pid", ses.req.PID, "err", h.Err())
 	t := time.NewTimer(max(0, deadline+d.times().Margin()-d.clock.Now()))

@@ -51,7 +51,7 @@ func (d *Daemon) submit(ctx context.Context, req Request, decided func(*Hold, er
 		lk.giveUp(ctx, w)
 	}
 	select {
-	case <-d.mem.lost:
+	case <-d.mem.Lost():
 		lk.refuseLost()
 	default:
 		lk.help(w)

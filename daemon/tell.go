@@ -52,9 +52,9 @@ func (ss *sessions) tellLinks() {
 }
 
 func (ss *sessions) tell() {
-	mem, drained, lost := ss.d.mem, ss.d.drained, ss.d.mem.lost
+	mem, drained, lost := ss.d.mem, ss.d.drained, ss.d.mem.Lost()
 	var due <-chan time.Time
-	for m := mem.moments(); ; {
+	for m := mem.Moments(); ; {
 		select {
 		case <-ss.telling.wake:
 			if due == nil {
@@ -63,10 +63,10 @@ func (ss *sessions) tell() {
 		case <-due:
 			due = nil
 			ss.tellDue()
-		case <-m.changed:
-			m = mem.moments()
+		case <-m.Changed:
+			m = mem.Moments()
 			ss.tellHolders(func(l *link, f *follower) {
-				l.tellRenewal(f, ss.d.clock.Now(), m.deadline)
+				l.tellRenewal(f, ss.d.clock.Now(), m.Deadline)
 				l.tellNews(f, f.session) // in case its client did not listen when that came
 			})
 		case <-drained:
@@ -233,7 +233,7 @@ func (l *link) tellDrained(f *follower, d *Daemon) {
 // have the lock (serveLost).
 func (l *link) tellLost(f *follower) bool {
 	h, d := f.session.hold, f.session.all.d
-	deadline := d.mem.moments().deadline
+	deadline := d.mem.Moments().Deadline
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f != f || !l.granted {

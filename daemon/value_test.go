@@ -104,9 +104,9 @@ func TestValueSurvivesItsWriter(t *testing.T) {
 		require.NoError(t, a.Close(t.Context()))
 		require.Equal(t, "from a", string(valueOf(t, b).Value))
 		again := c.host(1)
-		require.NotEqual(t, c.Slot(1, 1).Incarnation, again.mem.incarnation())
+		require.NotEqual(t, c.Slot(1, 1).Incarnation, again.mem.Incarnation())
 		require.NoError(t, acquire(t, again, Request{Name: "x"}).Release())
-		require.Equal(t, again.mem.incarnation(), c.Slot(1, 1).Incarnation)
+		require.Equal(t, again.mem.Incarnation(), c.Slot(1, 1).Incarnation)
 		require.Equal(t, Value{Name: "x", Value: []byte("from a"), Token: token, Host: 1, HostName: "db1"}, valueOf(t, b))
 	})
 }

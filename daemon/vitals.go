@@ -64,11 +64,11 @@ func (s *Service) Vitals() Vitals {
 }
 
 func (d *Daemon) vitals() *TermVitals {
-	hosts, _ := d.mem.known()
+	hosts, _ := d.mem.Known()
 	return &TermVitals{
-		HostID: d.mem.id(), HostName: d.mem.ids.Name, Lockspace: d.sb.Name, UUID: d.sb.UUID, Device: d.cfg.Device,
-		Lease: d.sb.Lease, LeaseLeft: max(0, d.mem.moments().deadline-d.clock.Now()),
-		Hosts: countHealth(hosts, d.mem.id(), d.times()), Sessions: d.sessions.count(), IO: blockdev.StatsOf(d.opened), Locks: d.lockVitals(),
+		HostID: d.mem.ID(), HostName: d.ids.Name, Lockspace: d.sb.Name, UUID: d.sb.UUID, Device: d.cfg.Device,
+		Lease: d.sb.Lease, LeaseLeft: max(0, d.mem.Moments().Deadline-d.clock.Now()),
+		Hosts: countHealth(hosts, d.mem.ID(), d.times()), Sessions: d.sessions.count(), IO: blockdev.StatsOf(d.opened), Locks: d.lockVitals(),
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/metrics"
 )
 
@@ -194,7 +195,7 @@ func exitCode(err error) int {
 		return exitLost
 	case errors.Is(err, api.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, errSocket), errors.Is(err, fdlimit.ErrLimits), errors.Is(err, daemon.ErrWatchdog), errors.Is(err, daemon.ErrFenceAgent), errors.Is(err, api.ErrUnavailable), errors.Is(err, hostid.ErrTaken), errors.Is(err, lease.ErrInUse),
+	case errors.Is(err, errSocket), errors.Is(err, fdlimit.ErrLimits), errors.Is(err, daemon.ErrWatchdog), errors.Is(err, membership.ErrFenceAgent), errors.Is(err, api.ErrUnavailable), errors.Is(err, hostid.ErrTaken), errors.Is(err, lease.ErrInUse),
 		errors.Is(err, lease.ErrNotLeft), errors.Is(err, lease.ErrFull):
 		return exitUnavailable
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/daemon/lockspace/format"
+	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/report"
 	"github.com/bakeryd/bakeryd/layout"
 	"github.com/bakeryd/bakeryd/test/standstill"
@@ -247,7 +248,7 @@ func TestExitCodes(t *testing.T) {
 	for err, code := range map[error]int{
 		api.ErrInvalid: exitUsage, lockspace.ErrNoLockspace: exitNoDevice, lockspace.ErrStride: exitNoDevice,
 		hostid.ErrTaken: exitUnavailable, lease.ErrInUse: exitUnavailable, errSocket: exitUnavailable,
-		daemon.ErrWatchdog: exitUnavailable, daemon.ErrFenceAgent: exitUnavailable,
+		daemon.ErrWatchdog: exitUnavailable, membership.ErrFenceAgent: exitUnavailable,
 		api.ErrLeaseLost: exitLost, context.DeadlineExceeded: exitLost,
 	} {
 		require.Equal(t, code, exitCode(fmt.Errorf("it went wrong: %w", err)), "%v", err)

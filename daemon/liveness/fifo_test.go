@@ -299,11 +299,11 @@ func TestOnlyAFIFOOfOurOwnIsAWitness(t *testing.T) {
 		"file": "a file of type ----------, want p", "link": "a file of type L", "dir": "a file of type d", "none": "no such file",
 	} {
 		_, err := Open(at(name), fdlimit.UnknownUser)
-		require.ErrorContains(t, err, "open witness "+at(name)+": ")
+		require.ErrorContains(t, err, "open liveness FIFO "+at(name)+": ")
 		require.ErrorContains(t, err, want)
 	}
 	_, err := Make(dir, "fifo", os.Geteuid())
-	require.ErrorContains(t, err, "make witness "+at("fifo")+": file exists")
+	require.ErrorContains(t, err, "create liveness FIFO "+at("fifo")+": file exists")
 	require.FileExists(t, at("link"), "what was there before stays")
 	_, err = Make(at("none"), "fifo", os.Geteuid())
 	require.ErrorIs(t, err, os.ErrNotExist)
@@ -359,7 +359,7 @@ func TestWitnessesOfNoSessionArePruned(t *testing.T) {
 	require.Empty(t, strays)
 	require.NoFileExists(t, w.Path)
 	_, err = Prune(filepath.Join(dir, "none"), uuid, 3, belongs)
-	require.ErrorContains(t, err, "look for witnesses")
+	require.ErrorContains(t, err, "list liveness FIFOs")
 }
 
 // One grant with a witness costs one of these.

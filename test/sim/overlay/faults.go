@@ -139,13 +139,13 @@ var faults = []fault{
 			return fmt.Errorf("%w: host %d has`},
 	}},
 	{"stuck", "the lease continues while IO of a lock hangs", "PROGRESS", true, []patch{
-		{"daemon/stalled.go", `	io, ok := mb.stalls.Oldest()
+		{"daemon/membership/stuck.go", `	io, ok := mb.stalls.Oldest()
 	if io != mb.suspect {
 `, `	io, ok := mb.stalls.Oldest()
 	ok = false
 	if io != mb.suspect {
 `},
-		{"daemon/stalled.go", `	if len(ios) == 0 {
+		{"daemon/membership/stuck.go", `	if len(ios) == 0 {
 		return true
 `, `	if len(ios) >= 0 {
 		return true

@@ -1,8 +1,7 @@
-package daemon
+package membership
 
 import (
 	"encoding/hex"
-	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
@@ -17,7 +16,7 @@ type notedHost struct {
 }
 
 // noteJoined begins the host's journal, before any client is served. Called with mu held.
-func (mb *member) noteJoined(a lease.Joined) {
+func (mb *Member) noteJoined(a lease.Joined) {
 	mb.notes.Keep(mb.ids.EventsFile(a.ID), events.Self{Host: a.ID, Name: mb.ids.Name, Incarnation: a.Incarnation})
 	kind := events.Joined
 	if a.Resumed {
@@ -31,19 +30,22 @@ func (mb *member) noteJoined(a lease.Joined) {
 }
 
 // note records the other actions of the lease.
-func (mb *member) note(a lease.Action) {
+func (mb *Member) note(a lease.Action) {
 	if mb.notes == nil {
 		return
 	}
 	switch a := a.(type) {
 	case lease.Lost:
-		reason := reasonOf(a.Reason)
+		reason := ""
+		if a.Reason != nil {
+			reason = a.Reason.Error()
+		}
 		if io := mb.trouble.Load(); io != nil {
 			reason += ": " + io.err.Error()
 		}
 		mb.notes.Add(events.Event{Kind: events.Lost, Reason: reason})
 	case lease.Left:
-		if mb.moments().deadline != 0 { // it was live
+		if mb.Moments().Deadline != 0 { // it was live
 			mb.notes.Add(events.Event{Kind: events.Left})
 		}
 	case lease.Asked:
@@ -51,7 +53,7 @@ func (mb *member) note(a lease.Action) {
 	case lease.Wished:
 		mb.noteOf(events.Event{Kind: events.Asked, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation})
 	case lease.Declared:
-		hosts, _ := mb.known()
+		hosts, _ := mb.Known()
 		e := events.Event{Kind: events.Dead, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation, ByHost: a.By, ByHostName: hosts[a.By-1].Name}
 		if a.Verdict == layout.VerdictForgotten {
 			e.Reason = "forgotten: another machine may have its id"
@@ -61,29 +63,29 @@ func (mb *member) note(a lease.Action) {
 }
 
 // noteOf records an event about another host.
-func (mb *member) noteOf(e events.Event) {
+func (mb *Member) noteOf(e events.Event) {
 	if mb.notes == nil {
 		return
 	}
-	e.ByHost, e.ByHostName = mb.id(), mb.ids.Name
+	e.ByHost, e.ByHostName = mb.ID(), mb.ids.Name
 	mb.notes.Add(e)
 }
 
-func (mb *member) noteOther(kind events.Kind, id int, h *lease.Host, reason string) {
+func (mb *Member) noteOther(kind events.Kind, id int, h *lease.Host, reason string) {
 	mb.noteOf(events.Event{Kind: kind, Host: id, HostName: h.Name, Incarnation: h.Incarnation, Reason: reason})
 }
 
-func (mb *member) noteFenced(a lease.Fence) {
+func (mb *Member) noteFenced(a lease.Fence) {
 	mb.noteOf(events.Event{Kind: events.Fenced, Host: a.Host, HostName: a.Name, Incarnation: a.Incarnation})
 }
 
 // noteHosts records which hosts have joined and left since the last read of the host table. The
 // first call records nothing, because it has no earlier state. Called with noting held.
-func (mb *member) noteHosts(hosts []lease.Host) {
+func (mb *Member) noteHosts(hosts []lease.Host) {
 	if mb.notes == nil {
 		return
 	}
-	first, self := mb.noted == nil, mb.id()
+	first, self := mb.noted == nil, mb.ID()
 	if more := len(hosts) - len(mb.noted); more > 0 {
 		mb.noted = append(mb.noted, make([]notedHost, more)...)
 	}
@@ -101,14 +103,5 @@ func (mb *member) noteHosts(hosts []lease.Host) {
 				mb.noteOther(events.Left, i+1, h, "")
 			}
 		}
-	}
-}
-
-// noteAtRisk records that this host's lease is about to end, unless it is over already or the host
-// is leaving.
-func (d *Daemon) noteAtRisk(m moments, leaving bool) {
-	if !m.lost && !leaving {
-		left := max(0, m.deadline-d.clock.Now()).Round(time.Millisecond)
-		d.note(events.Event{Kind: events.AtRisk, Reason: "its lease is not renewed and ends in " + left.String()})
 	}
 }

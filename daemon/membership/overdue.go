@@ -1,4 +1,4 @@
-package daemon
+package membership
 
 import (
 	"time"
@@ -14,13 +14,13 @@ type underWay struct {
 	reported bool          // the hang was reported
 }
 
-func (mb *member) times() lease.Times { return lease.Times{Lease: mb.sb.Lease} }
+func (mb *Member) times() lease.Times { return lease.Times{Lease: mb.sb.Lease} }
 
 // begins records IO that is about to begin. Called with mu held.
-func (mb *member) begins(u *underWay) { u.since, u.reported = mb.clock.Now(), false }
+func (mb *Member) begins(u *underWay) { u.since, u.reported = mb.clock.Now(), false }
 
 // returned records that IO has returned, before the lease machine gets its result.
-func (mb *member) returned(u *underWay) {
+func (mb *Member) returned(u *underWay) {
 	mb.mu.Lock()
 	was := *u
 	u.since = 0
@@ -35,13 +35,13 @@ func (mb *member) returned(u *underWay) {
 
 // overdueAt returns the time from which the IO takes far longer than a lease permits; false if that
 // need not be detected.
-func (mb *member) overdueAt(u *underWay) (time.Duration, bool) {
+func (mb *Member) overdueAt(u *underWay) (time.Duration, bool) {
 	return u.since + 2*mb.times().Budget(), u.since != 0 && !u.reported
 }
 
 // ring sets the alarm for the time at which the machine needs the time, or at which IO of the lease
 // or of a lock may hang. Called with mu held.
-func (mb *member) ring(at time.Duration) {
+func (mb *Member) ring(at time.Duration) {
 	for _, u := range []*underWay{&mb.reading, &mb.writing} {
 		if overdue, ok := mb.overdueAt(u); ok {
 			at = min(at, overdue)
@@ -54,7 +54,7 @@ func (mb *member) ring(at time.Duration) {
 }
 
 // hanging returns the IO that hangs and was not reported yet.
-func (mb *member) hanging() (hangs []string) {
+func (mb *Member) hanging() (hangs []string) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	for _, u := range []*underWay{&mb.reading, &mb.writing} {

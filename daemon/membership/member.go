@@ -1,4 +1,7 @@
-package daemon
+// Package membership drives the lease of one host: it reads the host table and writes the host record at the times that the
+// pure machine of package lease names, registers and uses fencing keys, and says when tickets may be taken, slots written
+// and locks granted. It knows nothing of locks, except that their IO may be stuck.
+package membership
 
 import (
 	"cmp"
@@ -24,9 +27,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// member drives the lease on the device. Its IO runs in separate goroutines, so that no IO delays
+// Member drives the lease on the device. Its IO runs in separate goroutines, so that no IO delays
 // the timer by which the lease expires.
-type member struct {
+type Member struct {
 	dev   blockdev.Device
 	sb    layout.Superblock
 	space layout.Space
@@ -39,7 +42,7 @@ type member struct {
 	stalls     *stall.Watch
 	quarantine *stall.Quarantine
 
-	fencing *fencing
+	fencing *Fencing
 	trouble atomic.Pointer[ioTrouble] // of the last IO of the lease; nil if that succeeded
 	silent  map[int]uint64            // incarnations that were reported silent, by host id
 	// state of the hosts in the event journal, by host id - 1; nil if none yet
@@ -86,32 +89,54 @@ type member struct {
 	io    sync.WaitGroup
 }
 
-func newMember(d *Daemon, self layout.HostRecord, p *predecessor) (*member, error) {
-	sb := d.sb
-	mb := &member{dev: d.bare, sb: sb, space: sb.Space(), log: d.log, ids: d.ids, notes: d.cfg.Events, tally: d.cfg.Tally, fencing: d.fencing,
-		stalls: d.stalls, quarantine: d.cfg.quarantine,
-		alive: d.cfg.Alive, aliveEvery: d.cfg.AliveEvery, turned: d.clock.Now(), clock: d.clock,
+// Config is what a member needs.
+type Config struct {
+	Dev      blockdev.Device
+	SB       layout.Superblock
+	Log      *slog.Logger
+	Identity *hostid.Identity
+	Clock    clock.Clock
+	Fencing  *Fencing
+
+	Events *events.Log // nil: none
+	Tally  *tally.Tally
+
+	Stalls     *stall.Watch      // IO of locks that other hosts may wait for
+	Quarantine *stall.Quarantine // locks with IO by which the lease ended
+
+	HostID  int               // 0: any free one
+	Self    layout.HostRecord // what the host publishes of itself
+	Reclaim bool              // take an id whose last incarnation has not left
+	Resume  *lease.Term       // of the previous process; nil: none
+
+	Alive      func() // called at every turn of the loop; nil: none
+	AliveEvery time.Duration
+}
+
+// New returns a member that has not begun to join. It returns the errors of [lease.New] and of making a timer.
+func New(cfg Config) (*Member, error) {
+	sb := cfg.SB
+	mb := &Member{dev: cfg.Dev, sb: sb, space: sb.Space(), log: cfg.Log, ids: cfg.Identity, notes: cfg.Events, tally: cfg.Tally, fencing: cfg.Fencing,
+		stalls: cfg.Stalls, quarantine: cfg.Quarantine,
+		alive: cfg.Alive, aliveEvery: cfg.AliveEvery, turned: cfg.Clock.Now(), clock: cfg.Clock,
 		changed: make(chan struct{}), cut: math.MaxInt64, wished: map[layout.Verdict]bool{}, silent: map[int]uint64{}, buried: map[int]uint64{}, asked: make(chan lease.Asked, 1),
 		reading: underWay{what: "reading the host table"}, writing: underWay{what: "writing the host record"},
 		complaints: make(chan []layout.Complaint, 1), renewals: make(chan struct{}, 1),
 		ready: make(chan struct{}), lost: make(chan struct{}), over: make(chan struct{})}
-	cfg := lease.Config{
-		ID: d.cfg.HostID, Hosts: sb.Geometry.Hosts, Times: lease.Times{Lease: sb.Lease}, Policy: sb.Policy,
-		Self: self, Incarnation: d.fencing.incarnation, Left: d.ids.Left(), Had: d.ids.Had(), Reclaim: d.cfg.reclaim,
-	}
-	if p != nil {
-		cfg.Resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean}
-	}
 	var err error
-	if mb.m, err = lease.New(cfg); err != nil {
+	mb.m, err = lease.New(lease.Config{
+		ID: cfg.HostID, Hosts: sb.Geometry.Hosts, Times: lease.Times{Lease: sb.Lease}, Policy: sb.Policy,
+		Self: cfg.Self, Incarnation: cfg.Fencing.incarnation, Left: mb.ids.Left(), Had: mb.ids.Had(), Reclaim: cfg.Reclaim, Resume: cfg.Resume,
+	})
+	if err != nil {
 		return nil, err
 	}
-	mb.alarm, err = d.clock.NewAlarm()
+	mb.alarm, err = cfg.Clock.NewAlarm()
 	return mb, err
 }
 
-// start begins to join.
-func (mb *member) start() {
+// Start begins to join.
+func (mb *Member) Start() {
 	mb.io.Go(func() {
 		for mb.alarm.Wait() == nil {
 			mb.turn()
@@ -131,7 +156,7 @@ func (mb *member) start() {
 
 // event passes an event to the machine and executes its actions. It logs last, so that a log that
 // blocks does not delay the lease.
-func (mb *member) event(f func(now time.Duration) []lease.Action) {
+func (mb *Member) event(f func(now time.Duration) []lease.Action) {
 	mb.mu.Lock()
 	actions := f(mb.clock.Now())
 	mb.carryOut(actions)
@@ -141,9 +166,9 @@ func (mb *member) event(f func(now time.Duration) []lease.Action) {
 	}
 }
 
-// heldUp records a complaint about a record that blocks this host. Waiters call it at every poll;
+// HeldUp records a complaint about a record that blocks this host. Waiters call it at every poll;
 // few calls change anything.
-func (mb *member) heldUp(by layout.Complaint, certain bool) {
+func (mb *Member) HeldUp(by layout.Complaint, certain bool) {
 	mb.mu.Lock()
 	actions := mb.m.HeldUp(mb.clock.Now(), by, certain)
 	if len(actions) > 0 {
@@ -155,7 +180,7 @@ func (mb *member) heldUp(by layout.Complaint, certain bool) {
 	}
 }
 
-func (mb *member) report(a lease.Action) {
+func (mb *Member) report(a lease.Action) {
 	mb.note(a)
 	mb.count(a)
 	switch a := a.(type) {
@@ -184,7 +209,7 @@ func (mb *member) report(a lease.Action) {
 func hexID(incarnation uint64) string { return fmt.Sprintf("%016x", incarnation) }
 
 // keepTerm passes the current term of the lease to renewed.
-func (mb *member) keepTerm() {
+func (mb *Member) keepTerm() {
 	mb.keeping.Lock()
 	defer mb.keeping.Unlock()
 	mb.mu.Lock()
@@ -196,8 +221,8 @@ func (mb *member) keepTerm() {
 	}
 }
 
-// keepTerms sets the function that keeps every term, and calls it with the current one.
-func (mb *member) keepTerms(keep func(lease.Term)) {
+// KeepTerms sets the function that keeps every term, and calls it with the current one.
+func (mb *Member) KeepTerms(keep func(lease.Term)) {
 	mb.mu.Lock()
 	mb.renewed = keep
 	mb.mu.Unlock()
@@ -205,7 +230,7 @@ func (mb *member) keepTerms(keep func(lease.Term)) {
 }
 
 // carryOut executes actions. Called with mu held. Reads and writes report their results by events.
-func (mb *member) carryOut(actions []lease.Action) {
+func (mb *Member) carryOut(actions []lease.Action) {
 	wake, alarm := time.Duration(math.MaxInt64), false
 	for _, a := range actions {
 		switch a := a.(type) {
@@ -267,12 +292,12 @@ func (mb *member) carryOut(actions []lease.Action) {
 
 // keepLeft records that the incarnation has ended. That file system may hang as the lockspace's
 // device does, and holders must be notified without delay.
-func (mb *member) keepLeft(incarnation uint64) {
+func (mb *Member) keepLeft(incarnation uint64) {
 	id := mb.m.ID()
 	mb.io.Go(func() { mb.ids.KeepLeft(id, incarnation) })
 }
 
-func (mb *member) end(reason error, lost bool) {
+func (mb *Member) end(reason error, lost bool) {
 	mb.alarm.Close()
 	if reason != nil && mb.reason == nil {
 		mb.reason = reason
@@ -286,60 +311,60 @@ func (mb *member) end(reason error, lost bool) {
 	close(mb.over)
 }
 
-func (mb *member) id() int {
+func (mb *Member) ID() int {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	return mb.m.ID()
 }
 
-func (mb *member) incarnation() uint64 {
+func (mb *Member) Incarnation() uint64 {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	return mb.m.Incarnation()
 }
 
-func (mb *member) err() error {
+func (mb *Member) Err() error {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	return mb.reason
 }
 
-// mayWrite reports whether a slot may be written or a lock granted now. The channel is closed when
+// MayWrite reports whether a slot may be written or a lock granted now. The channel is closed when
 // that may have changed.
-func (mb *member) mayWrite() (bool, <-chan struct{}) {
+func (mb *Member) MayWrite() (bool, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	return standing.MayWrite(mb.m, mb.clock.Now()), mb.changed
 }
 
-// mayGrant reports whether a lock may be granted now. It may not if its holder would have to stop
+// MayGrant reports whether a lock may be granted now. It may not if its holder would have to stop
 // immediately.
-func (mb *member) mayGrant() (bool, <-chan struct{}) {
+func (mb *Member) MayGrant() (bool, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	now := mb.clock.Now()
 	return standing.MayGrant(mb.m, now), mb.changed
 }
 
-// highest returns the number of hosts that a read of slots must cover if it begins now.
-func (mb *member) highest() int {
+// Highest returns the number of hosts that a read of slots must cover if it begins now.
+func (mb *Member) Highest() int {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	return mb.m.ReadHorizon()
 }
 
-// leaseLeft returns how long the lease still runs. The channel is closed when that may have
+// LeaseLeft returns how long the lease still runs. The channel is closed when that may have
 // changed.
-func (mb *member) leaseLeft() (time.Duration, <-chan struct{}) {
+func (mb *Member) LeaseLeft() (time.Duration, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	return mb.m.Deadline() - mb.clock.Now(), mb.changed
 }
 
-// known returns the state of the hosts that reads cover, by the last read of the host table. All
+// Known returns the state of the hosts that reads cover, by the last read of the host table. All
 // waiting locks call it after every event, for up to thousands of hosts. Therefore they share the
 // result, which must not be changed.
-func (mb *member) known() ([]lease.Host, <-chan struct{}) {
+func (mb *Member) Known() ([]lease.Host, <-chan struct{}) {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	if mb.hosts == nil {
@@ -348,35 +373,35 @@ func (mb *member) known() ([]lease.Host, <-chan struct{}) {
 	return mb.hosts, mb.changed
 }
 
-// moments are the times of the lease that its holders are notified of.
-type moments struct {
-	warn, deadline time.Duration // deadline is 0 if it was never live
-	lost           bool
-	changed        <-chan struct{} // closed when these may have changed
+// Moments are the times of the lease that its holders are notified of.
+type Moments struct {
+	Warn, Deadline time.Duration // deadline is 0 if it was never live
+	Lost           bool
+	Changed        <-chan struct{} // closed when these may have changed
 }
 
-func (mb *member) moments() moments {
+func (mb *Member) Moments() Moments {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
-	m := moments{warn: mb.m.WarnAt(), deadline: min(mb.m.Deadline(), mb.cut), changed: mb.changed}
+	m := Moments{Warn: mb.m.WarnAt(), Deadline: min(mb.m.Deadline(), mb.cut), Changed: mb.changed}
 	select {
 	case <-mb.lost:
-		m.lost = true
+		m.Lost = true
 	default:
 	}
 	return m
 }
 
-// live reports whether the lease runs at the time now.
-func (mb *member) live(now time.Duration) bool {
+// Live reports whether the lease runs at the time now.
+func (mb *Member) Live(now time.Duration) bool {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	return mb.m.Live(now)
 }
 
-// watch requests a read of the host table if the last one is older than every. A host that waits
+// Watch requests a read of the host table if the last one is older than every. A host that waits
 // for another one must notice its death soon.
-func (mb *member) watch(every time.Duration) {
+func (mb *Member) Watch(every time.Duration) {
 	now, last := mb.clock.Now(), mb.begun.Load()
 	// Every event wakes all waiting locks. One of them makes the request, even if a read takes
 	// longer than every.
@@ -385,13 +410,13 @@ func (mb *member) watch(every time.Duration) {
 	}
 }
 
-// readHosts returns the host table for the protocol, from a read that began after the call, and the
+// ReadHosts returns the host table for the protocol, from a read that began after the call, and the
 // time of that read.
-func (mb *member) readHosts() ([]bakery.Host, time.Duration, error) {
+func (mb *Member) ReadHosts() ([]bakery.Host, time.Duration, error) {
 	asked := mb.clock.Now()
 	mb.event(mb.m.Refresh)
 	for {
-		hosts, changed := mb.known()
+		hosts, changed := mb.Known()
 		if read := standing.TableRead(hosts); read >= asked {
 			return standing.Hosts(hosts, mb.sb.Policy, asked), read, nil
 		}
@@ -403,8 +428,8 @@ func (mb *member) readHosts() ([]bakery.Host, time.Duration, error) {
 	}
 }
 
-// loseFor ends the lease for a reason that the machine cannot see.
-func (mb *member) loseFor(reason error) {
+// LoseFor ends the lease for a reason that the machine cannot see.
+func (mb *Member) LoseFor(reason error) {
 	mb.event(func(now time.Duration) []lease.Action {
 		if mb.m.Over() {
 			return nil
@@ -413,8 +438,8 @@ func (mb *member) loseFor(reason error) {
 	})
 }
 
-// leave gives up the membership. It blocks until that is on the disk, or the lease is over.
-func (mb *member) leave() {
+// Leave gives up the membership. It blocks until that is on the disk, or the lease is over.
+func (mb *Member) Leave() {
 	mb.event(func(now time.Duration) []lease.Action {
 		if mb.m.Over() {
 			return nil
@@ -423,3 +448,51 @@ func (mb *member) leave() {
 	})
 	<-mb.over
 }
+
+// IsOver reports whether the lease, or the attempt to join, has ended.
+func (mb *Member) IsOver() bool {
+	select {
+	case <-mb.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// Gone reports whether the host of an intent that was unreadable before the call is gone. It then
+// counts as having no intent. This assumes that a host does not die with a write of the directory
+// in flight whose intent is lost afterwards (bakery/PROTOCOL.md).
+func (mb *Member) Gone(host int, unreadable error) (bool, error) {
+	hosts, _, err := mb.ReadHosts()
+	if err != nil || host > len(hosts) || !hosts[host-1].Dead() {
+		return false, err
+	}
+	known, _ := mb.Known()
+	mb.log.Warn("slot of a host that is gone is unreadable; continuing as if it had no intent",
+		"lock", "the directory's", "host_id", host, "host", known[host-1].Name, "err", unreadable)
+	return true, nil
+}
+
+// Ready is closed when tickets may be taken.
+func (mb *Member) Ready() <-chan struct{} { return mb.ready }
+
+// Lost is closed when the lease is over.
+func (mb *Member) Lost() <-chan struct{} { return mb.lost }
+
+// Over is closed when the machine has ended: no event changes anything any more.
+func (mb *Member) Over() <-chan struct{} { return mb.over }
+
+// Wait blocks until all IO has returned. It is called after Over is closed.
+func (mb *Member) Wait() { mb.io.Wait() }
+
+// Resumed reports whether the term of the previous process continues. It is set before Ready is closed.
+func (mb *Member) Resumed() bool { return mb.resumed }
+
+// Asked receives the request of an operator that this host leave.
+func (mb *Member) Asked() <-chan lease.Asked { return mb.asked }
+
+// Complaints receives the complaints of other hosts about records of this one.
+func (mb *Member) Complaints() <-chan []layout.Complaint { return mb.complaints }
+
+// Renewals receives a value after a renewal.
+func (mb *Member) Renewals() <-chan struct{} { return mb.renewals }

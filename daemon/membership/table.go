@@ -1,4 +1,4 @@
-package daemon
+package membership
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ var errReplaced = errors.New("the lockspace on the device is another one, or gon
 
 // readTable reads the superblocks and the adjacent records of the first hosts, in one request
 // unless they are many.
-func (mb *member) readTable(hosts int) {
+func (mb *Member) readTable(hosts int) {
 	mb.begun.Store(int64(mb.clock.Now()))
 	records := mb.room(hosts)
 	err := mb.readRows(records)
@@ -47,7 +47,7 @@ func firstZeroed(records []lease.Record) int {
 }
 
 // complainOfZeroes logs which host must rewrite its lost record.
-func (mb *member) complainOfZeroes(host int) {
+func (mb *Member) complainOfZeroes(host int) {
 	if host == 0 {
 		return
 	}
@@ -65,7 +65,7 @@ const keptRoom = 64
 
 // room returns a buffer for records. There is one read at a time, and the machine does not keep the
 // buffer.
-func (mb *member) room(hosts int) []lease.Record {
+func (mb *Member) room(hosts int) []lease.Record {
 	if cap(mb.records) >= hosts {
 		return mb.records[:hosts]
 	}
@@ -78,7 +78,7 @@ func (mb *member) room(hosts int) []lease.Record {
 
 // readRows reads the superblocks and fills records, from host 1 on. It returns errReplaced, or why
 // nothing could be read.
-func (mb *member) readRows(records []lease.Record) error {
+func (mb *Member) readRows(records []lease.Record) error {
 	g, checked := mb.space.Geometry, false
 	const before = 2 // superblocks
 	total := before + len(records)
@@ -116,15 +116,15 @@ func (mb *member) readRows(records []lease.Record) error {
 }
 
 // noteSilence reports hosts that have fallen silent, and those that renew again.
-func (mb *member) noteSilence() {
+func (mb *Member) noteSilence() {
 	mb.noting.Lock()
 	defer mb.noting.Unlock()
-	hosts, _ := mb.known()
+	hosts, _ := mb.Known()
 	mb.noteHosts(hosts)
 	t := lease.Times{Lease: mb.sb.Lease}
 	for i := range hosts {
 		h := &hosts[i]
-		switch was, is := mb.silent[i+1] == h.Incarnation && h.Incarnation != 0, i+1 != mb.id() && h.Overdue(t); {
+		switch was, is := mb.silent[i+1] == h.Incarnation && h.Incarnation != 0, i+1 != mb.ID() && h.Overdue(t); {
 		case is && !was:
 			mb.silent[i+1] = h.Incarnation
 			mb.noteOther(events.AtRisk, i+1, h, "silent for "+(h.Read-h.Since).Round(time.Millisecond).String())
@@ -141,7 +141,7 @@ func (mb *member) noteSilence() {
 
 // sameLockspace returns errReplaced unless a superblock in head is that of the lockspace that was
 // joined. Format wipes or replaces both.
-func (mb *member) sameLockspace(head []byte, errs []error) error {
+func (mb *Member) sameLockspace(head []byte, errs []error) error {
 	var found error
 	for copy := range 2 {
 		at := int(mb.space.Geometry.Superblock(copy))
@@ -163,7 +163,7 @@ func (mb *member) sameLockspace(head []byte, errs []error) error {
 
 // writeRecord writes the own record. The first write of an id takes the lock file that excludes
 // other processes of this machine, and registers the key by which this host can be fenced.
-func (mb *member) writeRecord(r layout.HostRecord) {
+func (mb *Member) writeRecord(r layout.HostRecord) {
 	err := mb.ids.Claim(r.ID)
 	if err == nil {
 		err = mb.fencing.register(r.ID, r.Incarnation)
@@ -198,7 +198,7 @@ func (mb *member) writeRecord(r layout.HostRecord) {
 }
 
 // failed records a failed IO, and logs it at most once per warnEvery.
-func (mb *member) failed(message string, err error) {
+func (mb *Member) failed(message string, err error) {
 	mb.tally.RenewalFailures.Add(1)
 	if before := mb.trouble.Swap(&ioTrouble{err: err, at: time.Now()}); before != nil && before.at.Add(warn.Every).After(time.Now()) {
 		mb.trouble.Store(&ioTrouble{err: err, at: before.at})
@@ -206,7 +206,7 @@ func (mb *member) failed(message string, err error) {
 	}
 	attrs := []any{"err", err}
 	// else the lease has not begun, or is over
-	if left := mb.moments().deadline - mb.clock.Now(); left > 0 {
+	if left := mb.Moments().Deadline - mb.clock.Now(); left > 0 {
 		attrs = append(attrs, "lease_left", left.Round(time.Millisecond))
 	}
 	mb.log.Warn(message, attrs...)

@@ -1,4 +1,4 @@
-package daemon
+package membership
 
 import (
 	"context"
@@ -16,6 +16,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
+// ErrFenceAgent is returned when other hosts could not fence this host.
+var ErrFenceAgent = errors.New("the fence agent cannot be used")
+
 // FenceConfig is how this host fences others, if the lockspace's recovery policy is fence.
 type FenceConfig struct {
 	Agent   string   // "pr", "exec", or empty: pr
@@ -23,9 +26,9 @@ type FenceConfig struct {
 	Devices []string // for pr: devices in addition to that of the lockspace
 }
 
-// fencing cuts other hosts off, and registers the key by which they can cut this host off. Without
+// Fencing cuts other hosts off, and registers the key by which they can cut this host off. Without
 // the policy fence it does nothing.
-type fencing struct {
+type Fencing struct {
 	cfg     FenceConfig
 	device  string
 	log     *slog.Logger
@@ -43,13 +46,15 @@ type fencing struct {
 // registerWithin limits the time that the devices may take to register a key.
 const registerWithin = 30 * time.Second
 
-func newFencing(d *Daemon, p *predecessor) *fencing {
-	f := &fencing{cfg: d.cfg.Fence, device: d.cfg.Device, log: d.log, policy: d.sb.Policy, first: newIncarnation()}
+// NewFencing returns the fencing of a host of a lockspace on a device. resumed is whether the host continues the term of
+// the previous process, whose key is key.
+func NewFencing(cfg FenceConfig, device string, policy layout.Policy, log *slog.Logger, resumed bool, key uint64) *Fencing {
+	f := &Fencing{cfg: cfg, device: device, log: log, policy: policy, first: newIncarnation()}
 	if f.policy != layout.PolicyFence && (f.cfg.Command != "" || len(f.cfg.Devices) > 0) {
 		f.log.Warn("fence agent ignored: the lockspace has another recovery policy", "policy", f.policy)
 	}
-	if p != nil && f.policy == layout.PolicyFence {
-		f.resumed, f.key = true, p.term.PRKey
+	if resumed && f.policy == layout.PolicyFence {
+		f.resumed, f.key = true, key
 	}
 	return f
 }
@@ -66,14 +71,14 @@ func newIncarnation() uint64 {
 
 // incarnation returns a new incarnation for this host. The first one is drawn earlier, so that its
 // key is registered before the claim begins.
-func (f *fencing) incarnation() uint64 {
+func (f *Fencing) incarnation() uint64 {
 	n := f.first
 	f.first = newIncarnation()
 	return n
 }
 
-// prepare registers the key if the host id is known.
-func (f *fencing) prepare(id int) error {
+// Prepare registers the key if the host id is known.
+func (f *Fencing) Prepare(id int) error {
 	if id == 0 && !f.resumed {
 		return nil // registered with the first write
 	}
@@ -81,7 +86,7 @@ func (f *fencing) prepare(id int) error {
 }
 
 // register registers the key by which this host can be fenced, once per id.
-func (f *fencing) register(id int, incarnation uint64) error {
+func (f *Fencing) register(id int, incarnation uint64) error {
 	if f.policy != layout.PolicyFence {
 		return nil
 	}
@@ -114,14 +119,14 @@ func (f *fencing) register(id int, incarnation uint64) error {
 	return nil
 }
 
-// leave removes the registration, after the last write.
-func (f *fencing) leave() {
+// Leave removes the registration, after the last write.
+func (f *Fencing) Leave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unregister()
 }
 
-func (f *fencing) unregister() {
+func (f *Fencing) unregister() {
 	if f.agent == nil {
 		return
 	}
@@ -134,7 +139,7 @@ func (f *fencing) unregister() {
 }
 
 // fence cuts a silent host off, and reports the result to the lease machine.
-func (mb *member) fence(a lease.Fence) {
+func (mb *Member) fence(a lease.Fence) {
 	f := mb.fencing
 	f.mu.Lock()
 	agent := f.agent
@@ -160,7 +165,7 @@ func (mb *member) fence(a lease.Fence) {
 		// host could fence any other any more. Only a new incarnation may register: a host may have
 		// cut off the old key.
 		log.Error("fencing failed: this host is not registered any more, giving up its lease to register again", "err", err)
-		mb.loseFor(err)
+		mb.LoseFor(err)
 		return
 	}
 	if err != nil {
@@ -174,15 +179,15 @@ func (mb *member) fence(a lease.Fence) {
 	mb.event(func(now time.Duration) []lease.Action { return mb.m.Fenced(now, a.Host, a.Incarnation) })
 }
 
-// hasAsked reports whether this host has asked another one to leave.
-func (mb *member) hasAsked(host int, incarnation uint64) bool {
+// HasAsked reports whether this host has asked another one to leave.
+func (mb *Member) HasAsked(host int, incarnation uint64) bool {
 	mb.mu.Lock()
 	defer mb.mu.Unlock()
 	return mb.wished[layout.Verdict{Host: host, Incarnation: incarnation}]
 }
 
-// evict passes an operator's request to the lease machine.
-func (mb *member) evict(host int, incarnation uint64, forget bool) (err error) {
+// Evict passes an operator's request to the lease machine.
+func (mb *Member) Evict(host int, incarnation uint64, forget bool) (err error) {
 	mb.event(func(now time.Duration) (actions []lease.Action) {
 		// the outcome of an earlier request does not count
 		delete(mb.wished, layout.Verdict{Host: host, Incarnation: incarnation})
@@ -191,3 +196,13 @@ func (mb *member) evict(host int, incarnation uint64, forget bool) (err error) {
 	})
 	return err
 }
+
+// UseAgent replaces the fence agent, as tests do.
+func (f *Fencing) UseAgent(agent fence.Agent) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.agent = agent
+}
+
+// Key returns the key by which other hosts fence this one; 0 if they cannot.
+func (f *Fencing) Key() uint64 { return f.key }

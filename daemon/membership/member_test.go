@@ -1,0 +1,98 @@
+package membership
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/bakeryd/bakeryd/blockdev"
+	"github.com/bakeryd/bakeryd/daemon/clock/clocktest"
+	"github.com/bakeryd/bakeryd/daemon/hostid"
+	"github.com/bakeryd/bakeryd/daemon/lease"
+	"github.com/bakeryd/bakeryd/daemon/stall"
+	"github.com/bakeryd/bakeryd/daemon/tally"
+	"github.com/bakeryd/bakeryd/layout"
+	"github.com/bakeryd/bakeryd/test/lockspacetest"
+)
+
+// live returns a member that is live, in a lockspace with a lease of 10 minutes, and leaves at the end of the test.
+func live(t *testing.T, space *lockspacetest.Lockspace, dev blockdev.Device, change func(*Config)) *Member {
+	t.Helper()
+	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	ids, err := hostid.New(hostid.Options{Name: "db1", RuntimeDir: dir, StateDir: dir}, space.SB.UUID)
+	require.NoError(t, err)
+	cfg := Config{
+		Dev: dev, SB: space.SB, Log: log, Identity: ids, Clock: clocktest.Clock{}, Tally: new(tally.Tally),
+		Stalls: new(stall.Watch), Quarantine: new(stall.Quarantine), HostID: 1, Self: ids.Record(),
+		Fencing: NewFencing(FenceConfig{}, "memory", layout.PolicyLease, log, false, 0),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	mb, err := New(cfg)
+	require.NoError(t, err)
+	mb.Start()
+	<-mb.Ready()
+	t.Cleanup(func() {
+		mb.Leave()
+		<-mb.Over()
+		mb.Wait()
+		ids.Release()
+	})
+	return mb
+}
+
+func space(t *testing.T) *lockspacetest.Lockspace {
+	s := lockspacetest.New(t, 4, 4, time.Now())
+	s.SB.Lease = 10 * time.Minute
+	s.Format()
+	return s
+}
+
+func TestMember_Joins_MayWriteAndGrantUntilItsLeaseIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := space(t)
+		f := blockdev.NewFaulty(s.Disk.Open(), blockdev.FaultyOptions{})
+		mb := live(t, s, f, nil)
+		require.Equal(t, 1, mb.ID())
+		require.Equal(t, layout.StateLive, s.HostRecord(1).State)
+		ok, _ := mb.MayWrite()
+		require.True(t, ok)
+		ok, _ = mb.MayGrant()
+		require.True(t, ok)
+		f.Inject(blockdev.Fault{Err: unix.EIO})
+		<-mb.Lost()
+		require.ErrorIs(t, mb.Err(), lease.ErrExpired)
+		ok, _ = mb.MayWrite()
+		require.False(t, ok)
+		f.RemoveFaults()
+	})
+}
+
+func TestMember_LosesForAReason_SaysIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := space(t)
+		mb := live(t, s, s.Disk.Open(), nil)
+		mb.LoseFor(errors.New("the watchdog is gone"))
+		<-mb.Lost()
+		require.ErrorContains(t, mb.Err(), "the watchdog is gone")
+	})
+}
+
+// TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock: IO that returned during the pause is still recorded as in flight.
+func TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := space(t)
+		mb := live(t, s, s.Disk.Open(), nil)
+		number := mb.stalls.Begin(stall.IO{Lock: 1, Name: "x", Since: mb.clock.Now() - mb.times().Stuck() - time.Second})
+		mb.suspectStall()
+		mb.loseForStall()
+		require.NoError(t, mb.Err())
+		mb.stalls.End(number)
+	})
+}

@@ -1,0 +1,102 @@
+package membership
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/stall"
+	"github.com/bakeryd/bakeryd/daemon/standing"
+)
+
+// stuckAt returns when IO of a lock ends the lease, or becomes suspect. It returns false if none is
+// in flight, or if IO of the lease itself fails or hangs: then the lease ends soon anyway, and no
+// lock is the cause. Called with mu held.
+func (mb *Member) stuckAt() (time.Duration, bool) {
+	hangs := func(u *underWay) bool { return u.since != 0 && u.reported }
+	if mb.trouble.Load() != nil || slices.ContainsFunc([]*underWay{&mb.reading, &mb.writing}, hangs) {
+		return 0, false
+	}
+	io, ok := mb.stalls.Oldest()
+	if io != mb.suspect {
+		return io.Since + mb.times().Stuck() - mb.times().Retry(), ok
+	}
+	return max(io.Since+mb.times().Stuck(), mb.suspectedAt+mb.times().Retry()), ok
+}
+
+// suspectStall records IO of a lock that is nearly stuck. It ends the lease only if it is still in
+// flight a retry's pause later. After a pause of the whole process, IO that returned long ago may
+// not have been recorded as over yet.
+func (mb *Member) suspectStall() {
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	io, ok := mb.stalls.Oldest()
+	if now := mb.clock.Now(); ok && io != mb.suspect && now >= io.Since+mb.times().Stuck()-mb.times().Retry() {
+		mb.suspect, mb.suspectedAt = io, now
+	}
+}
+
+// loseForStall ends the lease if IO of a lock has blocked other hosts for too long. It puts every
+// lock with IO older than a renewal interval into quarantine, because it would end one of the next
+// leases.
+func (mb *Member) loseForStall() {
+	now := mb.clock.Now()
+	mb.mu.Lock()
+	at, ok := mb.stuckAt()
+	over, suspect := mb.m.Over(), mb.suspect
+	mb.mu.Unlock()
+	if !ok || over || now < at {
+		return
+	}
+	oldest, ok := mb.stalls.Oldest()
+	// it has returned meanwhile
+	if !ok || oldest != suspect || now < oldest.Since+mb.times().Stuck() {
+		return
+	}
+	for _, io := range mb.stalls.Before(now - mb.times().Renew()) {
+		mb.quarantine.Add(now, io.Lock, mb.sb.Lease, mb.stuck(io, now))
+	}
+	mb.LoseFor(mb.stuck(oldest, now))
+}
+
+// awaitLocks blocks until IO of locks that is older than a renewal interval has returned. It
+// returns false if the lease has no time for a write then.
+func (mb *Member) awaitLocks() bool {
+	before := mb.clock.Now() - mb.times().Renew()
+	ios := mb.stalls.Before(before)
+	if len(ios) == 0 {
+		return true
+	}
+	mb.returned(&mb.writing) // no IO of the lease is in flight that could be reported as hanging
+	if mb.waits.Allow() {
+		mb.io.Go(func() { // a log that blocks must not delay the lease
+			mb.log.Warn("IO of a lock hangs, the renewal waits for it", "number", ios[0].Lock, "lock", ios[0].Name, "offset", ios[0].Offset)
+		})
+	}
+	for len(mb.stalls.Before(before)) > 0 {
+		select {
+		case <-time.After(mb.times().Retry()):
+		case <-mb.over:
+			return false
+		}
+	}
+	mb.mu.Lock()
+	defer mb.mu.Unlock()
+	mb.begins(&mb.writing)
+	return standing.MayWrite(mb.m, mb.clock.Now())
+}
+
+// stuck returns the error that describes the stuck IO.
+func (mb *Member) stuck(io stall.IO, now time.Duration) error {
+	of := fmt.Sprintf("lock %q", io.Name)
+	switch {
+	case io.Lock == lockspace.DirectoryLock:
+		of = "the lock directory"
+	case io.Name == "":
+		of = fmt.Sprintf("lock number %d", io.Lock)
+	}
+	return fmt.Errorf("%w: host %d, %s: IO at byte %d of %s has not succeeded for %v; find the fault with dmesg and bakeryctl check",
+		api.ErrStuck, mb.ID(), of, io.Offset, mb.dev.Info().Path, (now - io.Since).Round(time.Millisecond))
+}
