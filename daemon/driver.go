@@ -66,7 +66,7 @@ func (lk *lock) shrink() {
 // attempt is the progress of taking the lock on the disk.
 type attempt struct {
 	on bool
-	// of the client that it was begun for; other clients of this mode may be served, too
+	// requested by the client in front; other clients of this mode may be served, too
 	mode   layout.Mode
 	try    bool
 	before uint64        // number of clients that had arrived before the claim

@@ -130,7 +130,7 @@ func (t *tenure) next(held int) (bool, error) {
 	}
 	// A reader that came after the claim may have come after a writer of another host, which it
 	// must not overtake. A writer may overtake it, but at most Handoff times in a row. A client
-	// that removes the lock first lets all other hosts' clients go first.
+	// that removes the lock lets all waiters of other hosts go first.
 	late := t.mode == layout.Shared && w.nth > t.before || w.req.remove
 	if t.grants > 0 && (late || t.row >= lk.d.cfg.Handoff) {
 		if lk.helped {

@@ -39,8 +39,8 @@ type lock struct {
 	readAt   time.Duration   // when the last read of all slots began; owned by the driver
 	// time of the host table by which they were last judged; owned by the driver
 	judgedAt time.Duration
-	news     <-chan struct{} // closed when there is a newer host table; owned by the driver
-	warn     warn.Limiter    // owned by the driver
+	news     <-chan struct{} // closed at the next event of the lease; owned by the driver
+	warn     limiter         // owned by the driver
 	polls    int             // number of polls; owned by the driver
 	lookout  lookout         // for requests; owned by the driver
 	tenure   *tenure         // the hold on the disk, nil if none; owned by the driver
@@ -177,7 +177,7 @@ func (lk *lock) front() *waiter {
 	return lk.queue[0]
 }
 
-// refuse ends the wait of the clients for which whom returns true, with err.
+// refuse ends the wait of the selected clients, with err.
 func (lk *lock) refuse(err error, whom func(*waiter) bool) {
 	var refused []*waiter
 	lk.mu.Lock()

@@ -92,7 +92,7 @@ func (d *Daemon) request(ctx context.Context, name, message string) ([]Asked, er
 	}
 }
 
-// lastMoment is the last time after which a request is not dated later than the one before.
+// lastMoment is just before the last time that a request can have. No host writes a later one.
 var lastMoment = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
 // ask writes a request into the own slot, in whatever phase that is.
