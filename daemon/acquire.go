@@ -57,7 +57,7 @@ type Hold struct {
 	// closed when req.Mode changes; nil if nothing waits for it; guarded by lk.mu
 	changed chan struct{}
 	noted   bool // its loss was reported as an event; guarded by lk.mu
-	joined  bool // taken by this host itself next to a client's hold (mend.go); not shown
+	joined  bool // taken by this host itself next to a client's hold (lock.join); not shown
 	helps   bool // the releaser's goroutine may do the IO
 }
 

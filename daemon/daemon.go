@@ -10,14 +10,15 @@
 //     queued in queue.go, in their own goroutines where that is faster (help.go, submit.go)
 //   - the directory: directory.go finds names, create.go creates locks, remove.go removes them
 //   - the API: server.go; stream.go and link.go serve clients of locks; session.go is a client that
-//     may reconnect, sessions.go all of them; mode.go and value.go change a hold, request.go asks a holder
+//     may reconnect, sessions.go all of them; mode.go and value.go change a hold, request.go asks a
+//     holder
 //   - restart: restore.go continues the holds of the previous process
 //   - the end of a lease: guard.go stops the commands that hold locks
 //   - reports: note.go writes events (package events), count.go counts (package tally), vitals.go
 //     has the gauges; glance.go serves the status page (package page); browser.go and loopback.go
 //     restrict callers
-//   - damage: repair.go repairs what package check finds, mend.go and scrub.go what a running daemon
-//     can; meet.go and probe.go test the disk, floor.go measures it
+//   - damage: repair.go repairs what package check finds, scrub.go what a running daemon can;
+//     meet.go and probe.go test the disk, floor.go measures it
 package daemon
 
 import (

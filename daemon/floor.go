@@ -128,9 +128,8 @@ func (r *floorRequests) time(request func() error) (time.Duration, error) {
 	return time.Since(begun), err
 }
 
-// mend rewrites the own slot after a failed write. The write may have torn the slot, and other
-// hosts wait for an unreadable slot. It returns failed, or its own error.
 func (r *floorRequests) mend(failed error) error {
+	// The failed write may have torn the slot, and other hosts wait for an unreadable slot.
 	if err := r.lk.write(r.lk.m.OwnSlot()); err != nil {
 		return err
 	}

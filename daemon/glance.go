@@ -20,8 +20,8 @@ import (
 
 // The status page asks continuously, in every window, on every host, and a report reads all slots
 // of all locks. Therefore the pages of a host share what was read, at an interval that depends on
-// the size of the lockspace. What the host knows without reading, its lease, the renewals of other
-// hosts and its clients, is current in every answer.
+// the size of the lockspace. The host knows its lease, the renewals of other hosts and its clients
+// without reading. These are current in every answer.
 const (
 	// minimum interval of reading the locks that are held or waited for
 	glanceEvery = 2 * time.Second

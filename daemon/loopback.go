@@ -10,8 +10,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 )
 
-// An address serves only the calls that read. Its permissions control which users may connect to
-// the socket. All users of this machine can connect to a loopback address, and every host to an
+// An address serves only the calls that read. The permissions of the socket control which users may
+// connect to it. All users of this machine can connect to a loopback address, and every host to an
 // address of a network. Therefore bakeryd serves only loopback addresses, and only if configured.
 
 // ErrNotLoopback is returned for an address that is not only of this machine.

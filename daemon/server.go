@@ -51,8 +51,8 @@ const (
 //	GET  /v1/events   lines of events.Event, also while the host joins (eventstream.go)
 //	GET  /metrics     the handler given to Measure
 //
-// Errors are {"error": {"code", "message", "hint"}}. calls.go and package access define which caller
-// may make which call.
+// Errors are {"error": {"code", "message", "hint"}}. calls.go and package access define which
+// caller may make which call.
 type Server struct {
 	joined func() (*Daemon, error) // returns the daemon of the current term, or why there is none
 	log    *slog.Logger

@@ -107,7 +107,7 @@ func (s *Service) Drain() {
 // ErrEvicted.
 func (s *Service) Run(ctx context.Context) error {
 	dog := &feeder{s: s, ctx: ctx}
-	// last: it may wait for the journal's writers
+	// last: it may take some time
 	defer s.cfg.Events.Close()
 	defer dog.stop()
 	s.cfg.arm = dog.arm

@@ -149,7 +149,7 @@ func (mb *Member) fence(a lease.Fence) {
 	log.Warn("host is silent, fencing it")
 	ctx, cancel := context.WithTimeout(context.Background(), a.Until-mb.clock.Now())
 	defer cancel()
-	go func() { // once this host's term is over, only the end of its IO is waited for
+	go func() { // ends the fencing with the term, the end of which waits for it
 		select {
 		case <-mb.over:
 			cancel()
