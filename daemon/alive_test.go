@@ -12,7 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// beats is who is told that a service is alive.
+// beats receives the calls of Alive.
 type beats chan struct{}
 
 func (b beats) config(every time.Duration) func(*Config) {
@@ -27,7 +27,7 @@ func (b beats) config(every time.Duration) func(*Config) {
 	}
 }
 
-// come waits until it was told so often from now on.
+// come waits for a number of further calls.
 func (b beats) come(t *testing.T, times int, when string) {
 	t.Helper()
 	for range times {
@@ -35,8 +35,8 @@ func (b beats) come(t *testing.T, times int, when string) {
 	}
 }
 
-// TestAlive: whoever watches is told while the host joins, holds, has a device that hangs, has lost its lease, waits for
-// the device, and joins anew.
+// TestAlive: Alive is called while the host joins, holds, has a hung device, has lost its lease,
+// waits for the device, and joins again.
 func TestAlive(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lasting(3 * time.Second)
@@ -55,11 +55,11 @@ func TestAlive(t *testing.T) {
 		told.come(t, 5, "while IO is under way still")
 		release()
 		r.term()
-		told.come(t, 5, "after it has joined anew")
+		told.come(t, 5, "after it has joined again")
 	})
 }
 
-// TestAliveByRenewals: no more is told than the loop does anyway, if that is often enough.
+// TestAliveByRenewals: the loop does not turn more often for Alive if renewals are frequent enough.
 func TestAliveByRenewals(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lasting(3 * time.Second)
@@ -74,7 +74,7 @@ func TestAliveByRenewals(t *testing.T) {
 	})
 }
 
-// TestAliveWhereJoiningFails: the service waits, and tries again.
+// TestAliveWhereJoiningFails: the service waits and retries.
 func TestAliveWhereJoiningFails(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		told := make(beats)
@@ -105,7 +105,7 @@ func TestAliveWhereJoiningFails(t *testing.T) {
 // stalling is a clock whose alarms do not ring while stalled is full.
 type stalling struct {
 	clock.Clock
-	stalled chan struct{} // takes one
+	stalled chan struct{} // has room for one
 }
 
 func (c stalling) NewAlarm() (clock.Alarm, error) {
@@ -125,7 +125,8 @@ func (a stallingAlarm) Wait() error {
 	return err
 }
 
-// TestNotAlive: no sign of life comes once the loop stands still, whatever else continues.
+// TestNotAlive: Alive is not called while the loop does not turn, even if everything else
+// continues.
 func TestNotAlive(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		told, stalled := make(beats), make(chan struct{}, 1)
@@ -133,16 +134,16 @@ func TestNotAlive(t *testing.T) {
 		c.run(1, told.config(every), func(cfg *Config) { cfg.Clock = stalling{cfg.Clock, stalled} })
 		told.come(t, 1, "by renewals")
 		stalled <- struct{}{}
-		select { // the turn that was under way
+		select { // the turn in progress
 		case <-told:
 		case <-time.After(20 * every):
 		}
 		select {
 		case <-told:
-			t.Fatal("it was told that a loop is alive that stands still")
+			t.Fatal("Alive was called while the loop does not turn")
 		case <-time.After(20 * every):
 		}
 		<-stalled
-		told.come(t, 1, "as the loop goes on, or that of the next term")
+		told.come(t, 1, "when the loop continues, or that of the next term")
 	})
 }

@@ -30,7 +30,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// fuzzedDaemon is a host on a disk in memory whose lease outlasts all that is done to it.
+// fuzzedDaemon is a host on a disk in memory with a lease that outlasts the fuzzing.
 func fuzzedDaemon(f *testing.F) (*Daemon, *Server) {
 	g := layout.Geometry{Stride: 512, Hosts: 4, Locks: 16}
 	sb := layout.Superblock{UUID: layout.UUID{1, 2, 3}, Geometry: g, Lease: layout.MaxLease, Formatted: time.Now().UTC().Truncate(time.Microsecond)}
@@ -69,7 +69,7 @@ func fuzzedDaemon(f *testing.F) (*Daemon, *Server) {
 	return d, NewServer(log, func() (*Daemon, error) { return d, nil }, journal)
 }
 
-// unixPair is two ends of a connection.
+// unixPair returns the two ends of a connection.
 func unixPair(t testing.TB) (a, b *net.UnixConn) {
 	path := filepath.Join(t.TempDir(), "s")
 	ln, err := net.Listen("unix", path)
@@ -86,9 +86,9 @@ func unixPair(t testing.TB) (a, b *net.UnixConn) {
 var apiCalls = []string{"POST /v1/lock", "GET /v1/link", "POST /v1/create", "POST /v1/remove", "GET /v1/locks", "GET /v1/status", "POST /v1/request",
 	"POST /v1/mode", "POST /v1/value", "GET /v1/value", "POST /v1/evict", "POST /v1/meet", "POST /v1/floor", "GET /v1/events"}
 
-// FuzzAPI: every call of the API with any body and query. A request never makes bakeryd fail: it is served, or refused with a
-// code and a reason, in JSON and text without control characters; a hold that is not the client's is never touched, and when
-// the client is gone nothing of it is left.
+// FuzzAPI: every call of the API with any body and query. No request makes bakeryd fail. It is
+// served, or refused with a code and a reason, in JSON and text without control characters. A hold
+// of another client is never changed. When the client is gone, nothing of it is left.
 func FuzzAPI(f *testing.F) { // 8000x
 	d, srv := fuzzedDaemon(f)
 	conn, _ := unixPair(f)
@@ -120,7 +120,8 @@ func FuzzAPI(f *testing.F) { // 8000x
 	f.Fuzz(func(t *testing.T, call uint8, query string, body []byte) {
 		method, path, _ := strings.Cut(apiCalls[int(call)%len(apiCalls)], " ")
 		if strings.Contains(string(body), `"timeout_ms"`) && strings.HasSuffix(path, "meet") {
-			body = bytes.ReplaceAll(body, []byte(`"timeout_ms"`), []byte(`"timeout_ms":1,"x"`)) // to wait for nobody takes long
+			// a request that waits takes too long
+			body = bytes.ReplaceAll(body, []byte(`"timeout_ms"`), []byte(`"timeout_ms":1,"x"`))
 		}
 		ctx, cancel := context.WithTimeout(srv.arrived(context.Background(), conn), 5*time.Millisecond)
 		defer cancel()
@@ -140,7 +141,7 @@ func FuzzAPI(f *testing.F) { // 8000x
 				}
 			}
 			if path == "/v1/mode" || path == "/v1/value" && method == "POST" {
-				require.Fail(t, "nobody has such a session", context)
+				require.Fail(t, "there is no such session", context)
 			}
 		default:
 			var refusal struct{ Error api.Error }
@@ -148,7 +149,7 @@ func FuzzAPI(f *testing.F) { // 8000x
 			require.NotEmpty(t, refusal.Error.Code, context)
 			require.NotEmpty(t, refusal.Error.Message, context)
 			require.False(t, strings.ContainsFunc(refusal.Error.Message+refusal.Error.Hint, unicode.IsControl), context)
-			if ctx.Err() == nil { // which breaks off what waits for the disk
+			if ctx.Err() == nil { // the end of ctx ends requests that wait for the disk
 				require.NotEqual(t, http.StatusInternalServerError, answer.StatusCode, context)
 			}
 		}
@@ -191,7 +192,8 @@ func FuzzEventsQuery(f *testing.F) { // 20000x
 	})
 }
 
-// FuzzStateFiles: the name of a state file says whose it is, in one way only; and what was kept of an id that was left.
+// FuzzStateFiles: the name of a state file identifies its owner in one way only. The record of an
+// id that was left is parsed, too.
 func FuzzStateFiles(f *testing.F) { // 6000x
 	uuid := layout.UUID{1, 2, 3}
 	f.Add(filepath.Base(handover.Path("", uuid, 12)), []byte("00000000000000ff\n"))
@@ -213,7 +215,7 @@ func FuzzStateFiles(f *testing.F) { // 6000x
 	})
 }
 
-// FuzzWord is what two hosts tell each other by the values of slots when they meet.
+// FuzzWord: the words that two hosts exchange in a coherence check.
 func FuzzWord(f *testing.F) {
 	f.Add(word{round: 1, nonce: 2, echo: 3, rounds: 4}.encode())
 	f.Add([]byte(wordMagic))

@@ -19,8 +19,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// benchmarkHosts are hosts of a lockspace in a file below BAKERY_TEST_DIR or the directory for temporary files, or, if
-// there is no direct IO there, in memory.
+// benchmarkHosts joins hosts to a lockspace in a file below BAKERY_TEST_DIR or the directory for
+// temporary files. Without direct IO there, it is in memory.
 func benchmarkHosts(b *testing.B, n int) []*Daemon {
 	b.Helper()
 	dir, err := os.MkdirTemp(os.Getenv("BAKERY_TEST_DIR"), "benchmark")
@@ -69,8 +69,8 @@ func formatMemory(b *testing.B, disk *blockdev.Memory) {
 
 const benchmarkLock = "benchmark"
 
-// BenchmarkAcquireRelease takes a lock that nobody else wants, of three hosts. The floor takes turns with it, so the ratio
-// means something on a busy machine as well; it is that of the medians.
+// BenchmarkAcquireRelease acquires a lock of three hosts without contention. It alternates with the
+// floor, so that the ratio of the medians is meaningful on a busy machine, too.
 func BenchmarkAcquireRelease(b *testing.B) {
 	d := benchmarkHosts(b, 3)[0]
 	h, err := d.Acquire(b.Context(), Request{Name: benchmarkLock})
@@ -119,7 +119,7 @@ func median(all []time.Duration) time.Duration {
 	return all[len(all)/2]
 }
 
-// BenchmarkHandoff has clients of one host pass a lock on that no other host wants.
+// BenchmarkHandoff passes a lock among the clients of one host, without contention by other hosts.
 func BenchmarkHandoff(b *testing.B) {
 	d := benchmarkHosts(b, 1)[0]
 	h, err := d.Acquire(b.Context(), Request{Name: benchmarkLock})

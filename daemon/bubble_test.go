@@ -21,8 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inBubble runs a test in virtual time, which passes only while all goroutines of the test are blocked, and
-// then without delay. A goroutine that is blocked by a socket, a FIFO or a process stops it.
+// inBubble runs a test in virtual time, which passes only while all goroutines of the test are
+// blocked, and then without delay. A goroutine that is blocked by a socket, a FIFO or a process
+// stops it.
 func inBubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
@@ -51,7 +52,8 @@ func runInCluster(t *testing.T, name string, f func(t *testing.T, c *cluster)) {
 	t.Run(name, func(t *testing.T) { inCluster(t, f) })
 }
 
-// endOfProcess ends what a daemon leaves to the end of its process: no goroutine may outlive a bubble.
+// endOfProcess ends what a daemon leaves running until its process ends: no goroutine may outlive a
+// bubble.
 func endOfProcess(d *Daemon) {
 	if !d.stopping() {
 		close(d.stop)
@@ -65,9 +67,9 @@ func endOfProcess(d *Daemon) {
 	d.sessions.tasks.Wait()
 }
 
-// serveInBubble returns a daemon that serves clients in a bubble. Requests and answers do not pass through
-// their sockets, because no goroutine may wait there; the daemon asks a socket who its client is, and whether
-// it is gone.
+// serveInBubble returns a daemon that serves clients in a bubble. Requests and answers do not pass
+// through their sockets, because no goroutine may wait there. The daemon asks a socket for its
+// peer, and whether that is gone.
 func serveInBubble(t *testing.T, current func() (*Daemon, error)) *served {
 	s := &served{t: t, srv: NewServer(slog.New(slog.NewTextHandler(t.Output(), nil)), current, nil), calls: new(calls)}
 	t.Cleanup(func() {
@@ -83,7 +85,7 @@ func serveInBubble(t *testing.T, current func() (*Daemon, error)) *served {
 	return s
 }
 
-// calls are those of a server in a bubble.
+// calls are the calls of a server in a bubble.
 type calls struct {
 	under sync.WaitGroup
 
@@ -139,13 +141,13 @@ func (c *inMemory) Close() error {
 	return err
 }
 
-// answer is what a call is answered: the client reads what the handler writes.
+// answer is the answer to a call: the client reads what the handler writes.
 type answer struct {
 	header http.Header
 	began  chan struct{} // closed when code is set
 	code   int
 
-	mu    sync.Mutex // guards the rest
+	mu    sync.Mutex // guards the fields below
 	more  *sync.Cond
 	text  bytes.Buffer
 	ended bool

@@ -29,7 +29,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 )
 
-// kept is a log.
+// kept keeps a log.
 type kept struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -47,18 +47,18 @@ func (k *kept) String() string {
 	return k.text.String()
 }
 
-// policed is a daemon that serves a socket by a policy, and what its log has.
+// policed is a daemon that serves a socket by a policy, with its log.
 type policed struct {
 	*served
 	file *PolicyFile
 	log  *kept
 }
 
-// police serves by a policy; an empty one lets root only take locks.
+// police serves by a policy. With an empty one only root may take locks.
 func police(t *testing.T, d *Daemon, policy string) *policed {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("SKIP: needs root, to be somebody else")
+		t.Skip("SKIP: needs root, to become another user")
 	}
 	log := new(kept)
 	logger := slog.New(slog.NewTextHandler(log, nil))
@@ -77,7 +77,7 @@ func police(t *testing.T, d *Daemon, policy string) *policed {
 	return p
 }
 
-// policyFile makes a policy file that only its owner can write to.
+// policyFile creates a policy file that only its owner can write to.
 func policyFile(t *testing.T, policy string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -88,7 +88,7 @@ func policyFile(t *testing.T, policy string) string {
 	return path
 }
 
-// by makes a call on a connection, its last one, and returns the status and the error.
+// by makes the last call on a connection, and returns the status and the error.
 func (p *policed) by(conn net.Conn, call, body string) (int, api.Error) {
 	p.t.Helper()
 	require.NoError(p.t, conn.SetDeadline(time.Now().Add(generous)))
@@ -96,7 +96,7 @@ func (p *policed) by(conn net.Conn, call, body string) (int, api.Error) {
 	require.NoError(p.t, err)
 	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	require.NoError(p.t, err)
-	defer conn.Close() // a lock that was granted ends with it
+	defer conn.Close() // ends a granted lock
 	var said struct {
 		Error api.Error
 		Event string
@@ -106,11 +106,12 @@ func (p *policed) by(conn net.Conn, call, body string) (int, api.Error) {
 }
 
 const (
-	stranger = 54321 // a user, and
-	hers     = 54322 // a group, which nobody has on any machine
+	stranger = 54321 // a user and
+	hers     = 54322 // a group that no machine has
 )
 
-// TestEveryCallSaysWhatItIs: there is no way to add a call without an action, nor to read a body past decode.
+// TestEveryCallSaysWhatItIs: no call can be added without an action, and no body is read without
+// decode.
 func TestEveryCallSaysWhatItIs(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
@@ -144,13 +145,13 @@ func TestEveryCallSaysWhatItIs(t *testing.T) {
 						}
 						return true
 					})
-					// The pages of looks have no method.
+					// The patterns of looks for pages have no method.
 					require.True(t, strings.HasPrefix(pattern, `"GET `) || f.Name.Name == "looks" && !strings.Contains(pattern, " "),
 						"%s, %s registers %s: what may change something is a call of calls.go", name, f.Name.Name, pattern)
 				case *ast.SelectorExpr:
 					if x, ok := n.X.(*ast.Ident); ok && x.Name == "r" && n.Sel.Name == "Body" {
 						bodies++
-						require.Equal(t, "decode", f.Name.Name, "%s reads a body past decode, which asks who may", name)
+						require.Equal(t, "decode", f.Name.Name, "%s reads a body without decode, which checks the access", name)
 					}
 				}
 				return true
@@ -168,7 +169,7 @@ func TestEveryCallSaysWhatItIs(t *testing.T) {
 	}
 }
 
-// TestEveryCallIsRefused to a user whom the policy does not name, before anything else is asked.
+// TestEveryCallIsRefused: a user that the policy does not name is refused, before all other checks.
 func TestEveryCallIsRefused(t *testing.T) {
 	p := police(t, realCluster(t, 8, 4).host(1), "")
 	require.NoError(t, acquire(t, p.d, Request{Name: "x"}).Release())
@@ -183,7 +184,7 @@ func TestEveryCallIsRefused(t *testing.T) {
 	}
 	for _, c := range p.srv.calls() {
 		switch c.action {
-		case access.Look, access.Change: // of somebody's own hold: TestModeOfAnotherUsersHold
+		case access.Look, access.Change: // of the user's own hold: TestModeOfAnotherUsersHold
 			continue
 		}
 		if c.pattern == "GET "+linkPath {
@@ -201,7 +202,7 @@ func TestEveryCallIsRefused(t *testing.T) {
 		require.Eventually(t, func() bool {
 			return strings.Contains(p.log.String(), fmt.Sprintf("uid=%d gid=%d pid=%d action=%v", stranger, hers, os.Getpid(), c.action))
 		}, generous, time.Millisecond, "the log: %s", p.log)
-		// Root's own is another matter.
+		// Root is not refused.
 		if c.action != access.Meet && c.action != access.Evict && c.action != access.Lock {
 			status, _ := p.by(p.dial(), c.pattern, body)
 			require.NotEqual(t, http.StatusForbidden, status, c.pattern)
@@ -209,12 +210,12 @@ func TestEveryCallIsRefused(t *testing.T) {
 	}
 	require.Equal(t, total, p.srv.Refusals())
 	status, _ := p.by(dialAsMember(t, stranger, hers, nil, p.path), "GET /v1/status", "")
-	require.Equal(t, http.StatusOK, status, "everybody may look")
+	require.Equal(t, http.StatusOK, status, "every user may read")
 	status, _ = p.by(dialAsMember(t, stranger, hers, nil, p.path), "GET /v1/value?name=none", "")
 	require.Equal(t, http.StatusNotFound, status)
 }
 
-// TestOnlyTheKernelSaysWho: what a body says of its sender is for people.
+// TestOnlyTheKernelSaysWho: a body's statements about its sender are for display.
 func TestOnlyTheKernelSaysWho(t *testing.T) {
 	p := police(t, realCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d a*\n", stranger))
 	dial := func() net.Conn { return dialAsMember(t, stranger, hers, nil, p.path) }
@@ -230,7 +231,7 @@ func TestOnlyTheKernelSaysWho(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 }
 
-// TestNamesAreWhatTheyAre: a lock's name is no pattern, and is not bent to fit one.
+// TestNamesAreWhatTheyAre: a lock's name is no pattern, and is not normalized to match one.
 func TestNamesAreWhatTheyAre(t *testing.T) {
 	p := police(t, realCluster(t, 8, 8).host(1), fmt.Sprintf("allow user %d job\nallow group %d db/*\n", stranger, hers))
 	for name, want := range map[string]int{
@@ -244,7 +245,8 @@ func TestNamesAreWhatTheyAre(t *testing.T) {
 	}
 }
 
-// TestGroupsOfACaller are those that it had as it connected, the supplementary ones too, as many as there are.
+// TestGroupsOfACaller: they are those at the time of the connection, including all supplementary
+// ones.
 func TestGroupsOfACaller(t *testing.T) {
 	p := police(t, realCluster(t, 8, 4).host(1), fmt.Sprintf("allow group %d x\n", hers))
 	many := []uint32{}
@@ -263,7 +265,8 @@ func TestGroupsOfACaller(t *testing.T) {
 	}
 }
 
-// TestLinkAsksWhoMay: a link is opened by everybody, and every lock asked for on it is looked at.
+// TestLinkAsksWhoMay: every user may open a link, and access is checked for every lock requested on
+// it.
 func TestLinkAsksWhoMay(t *testing.T) {
 	p := police(t, realCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d mine\n", stranger))
 	l := linkBy(t, dialAsMember(t, stranger, hers, nil, p.path), `{"lock":{"name":"theirs"}}`)
@@ -275,7 +278,8 @@ func TestLinkAsksWhoMay(t *testing.T) {
 	token := l.until("granted").Token
 	l.unlock(token)
 	l.until("released")
-	l.say(`{"lock":{"name":"theirs","nonblock":true}}`) // as our own client does not write it, too
+	// in a form that package client does not write
+	l.say(`{"lock":{"name":"theirs","nonblock":true}}`)
 	require.Equal(t, "forbidden", l.until("refused").Code)
 	l.say(`{ "lock": {"name": "theirs"} }`)
 	require.Equal(t, "forbidden", l.until("refused").Code)
@@ -284,7 +288,7 @@ func TestLinkAsksWhoMay(t *testing.T) {
 	require.False(t, found, "nothing is created by a refused lock")
 }
 
-// TestNewPolicyTakesNothingAway of what is held; whoever asks anew is asked who it is.
+// TestNewPolicyTakesNothingAway: holds stay; new requests are checked by the new policy.
 func TestNewPolicyTakesNothingAway(t *testing.T) {
 	p := police(t, realCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d x\n", stranger))
 	session := fmt.Sprintf("%032x", 7)
@@ -295,7 +299,7 @@ func TestNewPolicyTakesNothingAway(t *testing.T) {
 	p.file.Reload()
 
 	again := linkBy(t, dial(), fmt.Sprintf(`{"lock":{"name":"x","session":"%s","token":"%v"}}`, session, token))
-	require.Equal(t, token, again.until("granted").Token, "it comes back to what it holds")
+	require.Equal(t, token, again.until("granted").Token, "it reconnects to its hold")
 	status, e := p.by(dial(), "POST /v1/value", fmt.Sprintf(`{"session":"%s","token":"%v","value":"AAAA"}`, session, token))
 	require.Equal(t, http.StatusOK, status, "%v", e)
 	again.unlock(token)
@@ -306,7 +310,7 @@ func TestNewPolicyTakesNothingAway(t *testing.T) {
 	require.Equal(t, "forbidden", linked.until("refused").Code, "a session that is over is none")
 }
 
-// TestAnothersHoldIsForbidden, and its lock's name not told.
+// TestAnothersHoldIsForbidden: and the lock's name is not shown.
 func TestAnothersHoldIsForbidden(t *testing.T) {
 	p := police(t, realCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d *\n", stranger))
 	session := fmt.Sprintf("%032x", 9)
@@ -331,7 +335,7 @@ func TestAnothersHoldIsForbidden(t *testing.T) {
 	holder.until("released")
 }
 
-// TestNoConnectionIsNobody: a call that comes past the socket may only look.
+// TestNoConnectionIsNobody: a call that did not come by the socket may only read.
 func TestNoConnectionIsNobody(t *testing.T) {
 	p := police(t, realCluster(t, 8, 4).host(1), "allow group 0 *")
 	a, b := net.Pipe()
@@ -371,7 +375,7 @@ func TestNobody(t *testing.T) {
 	require.Equal(t, -1, access.Unmapped(filepath.Join(dir, "none"), overflow), "without user namespaces all users have a number")
 }
 
-// TestWitnessIsItsUsers: who may use the socket is not to keep another user's lock by opening its FIFO.
+// TestWitnessIsItsUsers: a user of the socket cannot keep another user's lock by opening its FIFO.
 func TestWitnessIsItsUsers(t *testing.T) {
 	p := police(t, realCluster(t, 8, 4).mortal(1).d, fmt.Sprintf("allow user %d x\n", stranger))
 	l := linkBy(t, dialAsMember(t, stranger, hers, nil, p.path), `{"lock":{"name":"x","witness":true}}`)
