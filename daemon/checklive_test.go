@@ -16,8 +16,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestCheckOfALiveLockspace: three hosts that take, share and make locks all the time, on a disk whose sectors are
-// torn while they are written.
+// TestCheckOfALiveLockspace: three hosts continuously take, share and create locks, on a disk whose
+// sectors are torn while they are written.
 func TestCheckOfALiveLockspace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 8, 16)
@@ -61,7 +61,8 @@ func TestCheckOfALiveLockspace(t *testing.T) {
 	})
 }
 
-// TestCheckDuringRemoval: at no step of a removal does anything look wrong, and nor while another host waits.
+// TestCheckDuringRemoval: check finds nothing at any step of a removal, even while another host
+// waits.
 func TestCheckDuringRemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)

@@ -32,7 +32,8 @@ func (d *spoiler) Write(p []byte, off int64) error {
 	return err
 }
 
-// TestDrainComplains: a healthy owner's slot is damaged while another host removes the lock: the remover complains of it.
+// TestDrainComplains: a live owner's slot is damaged while another host removes the lock. The
+// remover complains of it.
 func TestDrainComplains(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.WriteEntry(layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 1})
@@ -44,7 +45,7 @@ func TestDrainComplains(t *testing.T) {
 	})
 }
 
-// TestRequestComplains: an idle host's bad slot holds up every request for the lock.
+// TestRequestComplains: an idle host's bad slot blocks every request for the lock.
 func TestRequestComplains(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, _ := c.settledHost(1)
@@ -64,8 +65,9 @@ func TestRequestComplains(t *testing.T) {
 	})
 }
 
-// TestMendingStarvesNobody: two entries are damaged. The lock of the first is held by a host that is silent (policy manual), so it cannot be
-// restored. That of the second is free and known to A: it is restored for B.
+// TestMendingStarvesNobody: two entries are damaged. The lock of the first is held by a host that
+// is silent (policy manual), so it cannot be restored. That of the second is free and known to A:
+// it is restored for B.
 func TestMendingStarvesNobody(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.Under(layout.PolicyManual)
@@ -81,9 +83,9 @@ func TestMendingStarvesNobody(t *testing.T) {
 		c.put(layout.Slot{Lock: 1, Host: 3, Incarnation: 77, Creation: 1, Sequence: 1, Phase: layout.Held, Ticket: layout.MakeTicket(5, 3)})
 		c.Spoil(c.Geo.Entry(1))
 		c.Spoil(c.Geo.Entry(2))
-		// The entry of lock 1 blocks B first, as if a client had asked for that lock.
-		b.mem.HeldUp(layout.Complaint{Lock: 1}, true)
-		b.mem.HeldUp(layout.Complaint{Lock: 2}, true)
+		// The entry of lock 1 blocks B first, as if a client had requested that lock.
+		b.mem.heldUp(layout.Complaint{Lock: 1}, true)
+		b.mem.heldUp(layout.Complaint{Lock: 2}, true)
 		eventually(t, "y is restored", func() bool {
 			_, _, err := b.Create(t.Context(), "z", 1)
 			require.ErrorIs(t, err, api.ErrDamaged)
@@ -93,11 +95,11 @@ func TestMendingStarvesNobody(t *testing.T) {
 	})
 }
 
-// TestMendsForItself: nobody else knows the damaged entry, nor complains of it. What holds somebody of this host up it
-// restores itself.
+// TestMendsForItself: no other host knows the damaged entry or complains of it. This host restores
+// an entry that blocks one of its own clients.
 func TestMendsForItself(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		a, _ := c.settledHost(1) // looks at entries by itself no more
+		a, _ := c.settledHost(1) // has finished its own checks of entries
 		h := acquire(t, a, Request{Name: "x"})
 		before := h.lk.entry
 		require.NoError(t, h.Release())
@@ -119,8 +121,8 @@ func TestMendsForItself(t *testing.T) {
 	})
 }
 
-// TestMendsInTheEnd: what a dead remover has left of its entry is restored by who knows it, and needs it, though it has
-// tried once in vain.
+// TestMendsInTheEnd: an entry that a dead remover left is restored by a host that knows and needs
+// it, after one failed try.
 func TestMendsInTheEnd(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, _ := c.settledHost(1)
@@ -133,9 +135,9 @@ func TestMendsInTheEnd(t *testing.T) {
 		about := layout.Slot{Lock: lockspace.DirectoryLock, Host: 2, Incarnation: 77, Creation: lockspace.DirectoryCreation, Sequence: 1, Value: layout.Intent(intent).Value()}
 		c.Write(c.Geo.Slot(lockspace.DirectoryLock, 2), func(buf []byte) error { return c.SB.Space().EncodeSlot(buf, about) })
 		c.Spoil(c.Geo.Entry(1))
-		// It fails: the client that asks leaves before the host determines what the remover was about to write.
+		// This try fails: the client leaves before the host has determined the remover's intent.
 		require.Error(t, a.mendEntry(timeout(t, c.SB.Lease/10), a.knownEntry(1)))
-		eventually(t, "x can be had again", func() bool {
+		eventually(t, "x can be acquired again", func() bool {
 			h, err := a.Acquire(t.Context(), Request{Name: "x"})
 			if err != nil {
 				require.ErrorIs(t, err, api.ErrDamaged)

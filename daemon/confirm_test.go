@@ -18,8 +18,8 @@ func TestConfirmWithin(t *testing.T) {
 	require.Equal(t, time.Second, confirmWithin(6*time.Second))
 }
 
-// TestLink_UnconfirmedGrant_IsPassedOn: a client that does not run when its turn comes does not
-// keep the others waiting.
+// TestLink_UnconfirmedGrant_IsPassedOn: a client that does not run when it is granted the lock does
+// not block the others.
 func TestLink_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	stopped := s.link(`{"lock":{"name":"x","confirm":true,"witness":true}}`)
@@ -37,7 +37,7 @@ func TestLink_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 	again.until("granted")
 }
 
-// TestLink_ConfirmedGrant_Stays: beyond the bound.
+// TestLink_ConfirmedGrant_Stays: beyond the time for the confirmation.
 func TestLink_ConfirmedGrant_Stays(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
@@ -52,8 +52,8 @@ func TestLink_ConfirmedGrant_Stays(t *testing.T) {
 	holder.until("released")
 }
 
-// TestRestart_UnconfirmedGrant_IsPassedOn: a process that waits to become the command does not
-// keep the lock, even if it is stopped, as its client is. A confirmed command keeps it.
+// TestRestart_UnconfirmedGrant_IsPassedOn: a process that waits to become the command does not keep
+// the lock, even if it and its client are stopped. A confirmed command keeps it.
 func TestRestart_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 	t.Parallel()
 	for _, confirmed := range []bool{false, true} {
@@ -87,7 +87,7 @@ func TestRestart_UnconfirmedGrant_IsPassedOn(t *testing.T) {
 	}
 }
 
-// TestLink_UnconfirmedGrantOfAClientThatEnds_IsPassedOn: likewise while bakeryd lives.
+// TestLink_UnconfirmedGrantOfAClientThatEnds_IsPassedOn: the same while bakeryd runs.
 func TestLink_UnconfirmedGrantOfAClientThatEnds_IsPassedOn(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	c.lasting(time.Minute)
@@ -102,12 +102,13 @@ func TestLink_UnconfirmedGrantOfAClientThatEnds_IsPassedOn(t *testing.T) {
 	s.link(`{"lock":{"name":"x"}}`).until("granted")
 }
 
-// confirmInTime lets clients confirm their grants in time, however long the machine stands still.
+// confirmInTime gives clients unlimited time to confirm, so that a stall of the machine does not
+// matter.
 func (s *served) confirmInTime() {
 	s.srv.confirmWithin = func(time.Duration) time.Duration { return generous }
 }
 
-// bound returns the one follower that there is.
+// bound returns the only follower.
 func (l *testLink) bound(d *Daemon) *follower {
 	l.t.Helper()
 	held, _ := d.sessions.holding()

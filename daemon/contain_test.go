@@ -12,7 +12,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 )
 
-// TestContain_ProcessOfAnotherUser_IsRefused: the number of the process that has connected may be another's by now.
+// TestContain_ProcessOfAnotherUser_IsRefused: the pid of the process that connected may be another
+// process's by now.
 func TestContain_ProcessOfAnotherUser_IsRefused(t *testing.T) {
 	s := police(t, realCluster(t, 8, 4).host(1), fmt.Sprintf("allow user %d *\n", stranger))
 	const id = "00000000000000000000000000000007"
@@ -44,7 +45,8 @@ func TestSession_CgroupThatCannotBeKilled_IsWeak(t *testing.T) {
 	})
 }
 
-// TestSession_CgroupThatCannotBeMade_IsUncontainable: the wrapper of lock -n makes it after the grant.
+// TestSession_CgroupThatCannotBeMade_IsUncontainable: the wrapper of lock -n creates it after the
+// grant.
 func TestSession_CgroupThatCannotBeMade_IsUncontainable(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := newSessions(newCluster(t, 8, 4).host(1)).make("")
@@ -56,7 +58,8 @@ func TestSession_CgroupThatCannotBeMade_IsUncontainable(t *testing.T) {
 	})
 }
 
-// TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient: what is there waits to become the command.
+// TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient: those processes wait to become the
+// command.
 func TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := newSessions(newCluster(t, 8, 4).host(1)).make("")

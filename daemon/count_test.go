@@ -33,7 +33,8 @@ func TestGrantsAreCounted(t *testing.T) {
 		require.Eventually(t, func() bool {
 			all := d.vitals().Locks
 			v = all[0]
-			return v.Waiting == 1 && v.Longest > 0 // the request may have come after the clock was read
+			// the request may have come after the clock was read
+			return v.Waiting == 1 && v.Longest > 0
 		}, generous, time.Millisecond)
 		require.Equal(t, "x", v.Name)
 		require.Equal(t, 1, v.Holding)
@@ -58,7 +59,7 @@ func TestGrantsAreCounted(t *testing.T) {
 	})
 }
 
-// TestRequestsToTheDeviceAreCounted by what they are for.
+// TestRequestsToTheDeviceAreCounted: by their purpose.
 func TestRequestsToTheDeviceAreCounted(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
@@ -98,7 +99,7 @@ func TestRequestsToTheDeviceAreCounted(t *testing.T) {
 	})
 }
 
-// TestDeathsAreCounted, and that somebody went on without the dead.
+// TestDeathsAreCounted: and recoveries of locks of dead hosts.
 func TestDeathsAreCounted(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		dying, disk := c.faultyHost(1)
@@ -134,7 +135,7 @@ func TestDeathsAreCounted(t *testing.T) {
 	})
 }
 
-// TestVitalsOfAService: what can be said of it in every state, and what has been counted over all terms.
+// TestVitalsOfAService: the gauges in every state, and the counters of all terms.
 func TestVitalsOfAService(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lasting(6 * time.Second)
@@ -165,7 +166,7 @@ func TestVitalsOfAService(t *testing.T) {
 	})
 }
 
-// TestRefusalsAreCounted by their code, whatever way they went, and nobody else hears of that.
+// TestRefusalsAreCounted: by their code, on every way. The header of the code reaches no client.
 func TestRefusalsAreCounted(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
@@ -209,7 +210,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	require.Equal(t, 2+1+2+1, total)
 }
 
-// TestMetricsAreServed in every state, by whoever has them.
+// TestMetricsAreServed: in every state, if there is a handler.
 func TestMetricsAreServed(t *testing.T) {
 	t.Parallel()
 	s := serveCurrent(t, func() (*Daemon, error) { return nil, fmt.Errorf("%w: joining", api.ErrUnavailable) })

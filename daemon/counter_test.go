@@ -21,7 +21,7 @@ type progressTold struct {
 	bytes       bool
 }
 
-// heldToIt returns a Counter that holds what it is told to its word.
+// heldToIt returns a Counter that checks the announced amounts against the reported ones.
 func heldToIt(t *testing.T) (lockspace.Counter, map[string]progressTold) {
 	steps := map[string]progressTold{}
 	return func(step string, done, total int64, bytes bool) {
