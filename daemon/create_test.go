@@ -12,7 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// directory returns the entries as they stand on the disk.
+// directory returns the entries on the disk.
 func (c *cluster) directory() (entries []layout.Entry) {
 	c.t.Helper()
 	for lock := 1; lock <= c.Geo.Locks; lock++ {
@@ -62,7 +62,8 @@ func TestCreate(t *testing.T) {
 	})
 }
 
-// TestCreateKnowsOfARemoval: what another host has removed is made anew, though this one remembers it.
+// TestCreateKnowsOfARemoval: a lock that another host has removed is created again, even if this
+// one remembers it.
 func TestCreateKnowsOfARemoval(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
@@ -74,7 +75,7 @@ func TestCreateKnowsOfARemoval(t *testing.T) {
 	})
 }
 
-// TestFullDirectoryAndRemoval: room that a removal makes is room for another lock.
+// TestFullDirectoryAndRemoval: a removed lock makes room for another one.
 func TestFullDirectoryAndRemoval(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 8, 3)
@@ -93,7 +94,7 @@ func TestFullDirectoryAndRemoval(t *testing.T) {
 	})
 }
 
-// TestPlaceAmongIntents: what of those who died can still be written, and what cannot.
+// TestPlaceAmongIntents: which intents of dead hosts may still be written, and which cannot.
 func TestPlaceAmongIntents(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 8, 3)
@@ -130,7 +131,7 @@ func TestPlaceAmongIntents(t *testing.T) {
 		})
 		got, err := d.place(d.dev, &scan{entries: free}, []layout.Intent{{Lock: 1, Creation: 9}}, want)
 		require.NoError(t, err)
-		require.EqualValues(t, 21, got.Creation, "a slot tells of a removal that the entry does not")
+		require.EqualValues(t, 21, got.Creation, "a slot shows a removal that the entry does not")
 	})
 }
 

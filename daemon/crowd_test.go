@@ -13,7 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// footprint is what this process takes.
+// footprint is the memory and the goroutines of this process.
 type footprint struct {
 	goroutines int
 	memory     int64 // bytes of heap and stacks in use
@@ -26,8 +26,8 @@ func takes() footprint {
 	return footprint{runtime.NumGoroutine(), int64(m.HeapAlloc + m.StackInuse)}
 }
 
-// TestManyClientsOfOneLock: they are served in the order in which they came, by few tickets, and what bakeryd takes
-// for each of them is little and given back. It runs alone, for it counts goroutines.
+// TestManyClientsOfOneLock: they are served in their order of arrival, with few tickets. The
+// resources of each are small and freed. The test runs alone, because it counts goroutines.
 func TestManyClientsOfOneLock(t *testing.T) {
 	c := realClusterAlone(t, 8, 4)
 	c.lasting(time.Minute)
@@ -62,7 +62,7 @@ func TestManyClientsOfOneLock(t *testing.T) {
 		s.leave()
 	}
 	t.Logf("served in %v by %d tickets", time.Since(began).Round(time.Millisecond), len(tickets))
-	require.Len(t, tickets, 1+clients/layout.MaxGrants, "none is given up while somebody waits")
+	require.Len(t, tickets, 1+clients/layout.MaxGrants, "none is released while a client waits")
 	eventually(t, "they are forgotten", func() bool { return m.d.sessions.empty() && runtime.NumGoroutine() <= before.goroutines+8 })
 	queue = nil
 	eventually(t, "the memory is given back", func() bool {
@@ -71,14 +71,15 @@ func TestManyClientsOfOneLock(t *testing.T) {
 	})
 }
 
-// TestHandoffTimeAndAgain: however many clients a host has, one of another host waits for so many of them at most.
+// TestHandoffTimeAndAgain: a client of another host waits for a limited number of grants, however
+// many clients a host has.
 func TestHandoffTimeAndAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 8, 4)
 		a, b := c.host(1), c.host(2)
-		const handoff = 8 // if nothing else is said
+		const handoff = 8 // the default
 		require.Equal(t, handoff, a.cfg.Handoff)
-		var grants atomic.Int64 // of the many
+		var grants atomic.Int64 // to clients of the host with many
 		var wg sync.WaitGroup
 		done := make(chan struct{})
 		for range 4 * handoff {
@@ -118,11 +119,13 @@ func TestHandoffTimeAndAgain(t *testing.T) {
 		within(t, "letting the many in", wg.Wait)
 		t.Logf("%d grants to the many; at most %d while the other one waited", grants.Load(), most)
 		require.Positive(t, most)
-		require.LessOrEqual(t, most, int64(handoff+1)) // one may have been made, and not counted, before
+		// one may have been made, and not counted, before
+		require.LessOrEqual(t, most, int64(handoff+1))
 	})
 }
 
-// TestNobodyStarves: those who come again and again, and together are always there, do not keep out one who waits.
+// TestNobodyStarves: clients that request the lock repeatedly, so that one of them always waits, do
+// not keep out another one.
 func TestNobodyStarves(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ hosts, readers, writers int }{
@@ -148,7 +151,7 @@ func TestNobodyStarves(t *testing.T) {
 							inside[mode].Add(1)
 							time.Sleep(500 * time.Microsecond) // so that readers overlap
 							if w, r := inside[layout.Exclusive].Load(), inside[layout.Shared].Load(); w > 1 || w == 1 && r > 0 {
-								t.Errorf("%d writers beside %d readers", w, r)
+								t.Errorf("%d writers together with %d readers", w, r)
 							}
 							inside[mode].Add(-1)
 							if !assertNoError(t, h.Release()) {
@@ -174,7 +177,7 @@ func TestNobodyStarves(t *testing.T) {
 						run(d, layout.Exclusive)
 					}
 				}
-				within(t, "letting everybody in often enough", short.Wait) // nobody stops before
+				within(t, "admitting every client often enough", short.Wait) // no client stops before
 				close(done)
 				within(t, "the end", wg.Wait)
 			})

@@ -19,7 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
-// cluster is hosts in one process, on a disk in memory.
+// cluster is a number of hosts in one process, on a disk in memory.
 type cluster struct {
 	*lockspacetest.Lockspace
 	t     *testing.T
@@ -33,11 +33,11 @@ func newCluster(t *testing.T, hosts, locks int) *cluster {
 
 // realCluster returns a cluster in real time, for tests with sockets and processes.
 func realCluster(t *testing.T, hosts, locks int) *cluster {
-	t.Parallel() // much of a test is waiting
+	t.Parallel() // much of the test is waiting
 	return realClusterAlone(t, hosts, locks)
 }
 
-// realLease outlasts that other tests have the processors, and stalls that test/stall announces.
+// realLease outlasts the CPU use of other tests, and the stalls that test/stall announces.
 var realLease = standstill.Outlives(6 * time.Second)
 
 // realClusterAlone returns a cluster for a test that must not run in parallel with others.
@@ -51,12 +51,13 @@ func realClusterAlone(t *testing.T, hosts, locks int) *cluster {
 // real reports whether the cluster is not in a bubble: it has sockets then.
 func (c *cluster) real() bool { return c.clock == clock.Boottime }
 
-// clusterOf returns a cluster in a bubble, formatted at the given time. Of one in the future no clock is believed.
+// clusterOf returns a cluster in a bubble, formatted at the given time. If that is in the future,
+// ticket numbers ignore the clock.
 func clusterOf(t *testing.T, hosts, locks int, formatted time.Time) *cluster {
 	return &cluster{Lockspace: lockspacetest.New(t, hosts, locks, formatted), t: t, clock: clocktest.Clock{}}
 }
 
-// host joins one more host, and has it leave at the end of the test.
+// host joins another host, which leaves at the end of the test.
 func (c *cluster) host(id int, change ...func(*Config)) *Daemon {
 	c.t.Helper()
 	d := c.unjoined(id, change...)
@@ -97,7 +98,7 @@ func acquire(t *testing.T, d *Daemon, req Request) *Hold {
 	return h
 }
 
-// acquireFails asks for a lock that is refused.
+// acquireFails requests a lock and expects a refusal.
 func acquireFails(t *testing.T, d *Daemon, req Request, want error, why ...any) {
 	t.Helper()
 	_, err := d.Acquire(t.Context(), req)
@@ -110,7 +111,7 @@ func create(t *testing.T, d *Daemon, name string, permits int) {
 	require.NoError(t, err)
 }
 
-// timeout returns the context of a call that has a timeout of its own.
+// timeout returns a context that ends after a time.
 func timeout(t *testing.T, after time.Duration) context.Context {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), after, api.ErrTimeout)
 	t.Cleanup(cancel)

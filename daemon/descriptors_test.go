@@ -17,8 +17,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 )
 
-// TestClientsBeyondTheLimit: as many connections are served as there are descriptors for; the others are told why not, and
-// what a client gives back the next one gets, by whatever way it went.
+// TestClientsBeyondTheLimit: as many connections are served as there are descriptors; the others
+// get a refusal with the reason. A descriptor that is returned in any way serves the next client.
 func TestClientsBeyondTheLimit(t *testing.T) {
 	c := realCluster(t, 4, 4)
 	d := c.host(1)
@@ -48,7 +48,7 @@ func TestClientsBeyondTheLimit(t *testing.T) {
 			_, _ = io.WriteString(conn, link)
 			answer, err := io.ReadAll(conn)
 			if err != nil && len(answer) == 0 {
-				continue // closed before it had asked: there are so many
+				continue // closed before its request: too many
 			}
 			require.Contains(t, string(answer), "503 Service Unavailable")
 			require.Contains(t, string(answer), `"code":"unavailable"`)
@@ -62,7 +62,13 @@ func TestClientsBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// slowDisk counts how many requests are under way, all of which wait.
+// TestLimits: this process has enough, or no test here would pass.
+func TestLimits(t *testing.T) {
+	require.NoError(t, CheckLimits())
+	require.GreaterOrEqual(t, openFiles(), leastDescriptors)
+}
+
+// slowDisk counts the requests in flight, all of which wait.
 type slowDisk struct {
 	blockdev.Device
 	now, most atomic.Int32
@@ -78,7 +84,8 @@ func (d *slowDisk) Read(p []byte, off int64) error {
 	return d.Device.Read(p, off)
 }
 
-// TestRequestsTakeTurns: however many locks want to be read, a device that hangs keeps a bounded number of threads.
+// TestRequestsTakeTurns: a hung device occupies a bounded number of threads, however many locks are
+// read.
 func TestRequestsTakeTurns(t *testing.T) {
 	slow := &slowDisk{Device: blockdev.NewMemory(1<<20, 512, 512).Open(), release: make(chan struct{})}
 	dev := inTurns(slow)
@@ -96,7 +103,7 @@ func TestRequestsTakeTurns(t *testing.T) {
 	require.EqualValues(t, maxUnderWay, slow.most.Load())
 }
 
-// TestLeaseTakesNoTurn: the lease is renewed while the requests of locks use up all turns.
+// TestLeaseTakesNoTurn: the lease is renewed while requests of locks use up all turns.
 func TestLeaseTakesNoTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
@@ -114,7 +121,7 @@ func TestLeaseTakesNoTurn(t *testing.T) {
 	})
 }
 
-// TestBodyThatNeverEnds: who does not finish its request is let go.
+// TestBodyThatNeverEnds: the connection of a client that does not finish its request is closed.
 func TestBodyThatNeverEnds(t *testing.T) {
 	c := realCluster(t, 4, 4)
 	s := serveSocket(t, c.host(1))

@@ -16,8 +16,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestOldScanDoesNotHideALock: a lock is not made a second time because another client's scan of the directory,
-// begun before the lock was made, ends at the wrong moment.
+// TestOldScanDoesNotHideALock: a lock is not created twice if another client's scan of the
+// directory began before the creation and ends after it.
 func TestOldScanDoesNotHideALock(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 8, 64)
@@ -55,8 +55,8 @@ func TestOldScanDoesNotHideALock(t *testing.T) {
 	})
 }
 
-// TestStaleEntryDoesNotEndANewerOne: a client that looked a lock up before it was removed and made anew, and comes
-// only now, waits for nobody and shuts nobody out.
+// TestStaleEntryDoesNotEndANewerOne: a client looked a lock up before it was removed and created
+// again, and comes only now. It does not wait, and ends no other client's hold.
 func TestStaleEntryDoesNotEndANewerOne(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
@@ -76,7 +76,8 @@ func TestStaleEntryDoesNotEndANewerOne(t *testing.T) {
 	})
 }
 
-// TestBadSlotOfARemovedLock: the entry of a removed lock has no permits; its slots are healed all the same.
+// TestBadSlotOfARemovedLock: the entry of a removed lock has no permits. Its slots are repaired
+// nevertheless.
 func TestBadSlotOfARemovedLock(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
@@ -92,7 +93,7 @@ func TestBadSlotOfARemovedLock(t *testing.T) {
 	})
 }
 
-// acquireEntry makes locks until number want is among them.
+// acquireEntry creates locks until number want is among them.
 func acquireEntry(t *testing.T, c *cluster, d *Daemon, name string, want int) int {
 	t.Helper()
 	for i := range c.Geo.Locks {
@@ -106,7 +107,8 @@ func acquireEntry(t *testing.T, c *cluster, d *Daemon, name string, want int) in
 	return 0
 }
 
-// TestEntryBeingWrittenIsNotDamage: what cannot be read because another host is writing it is read again.
+// TestEntryBeingWrittenIsNotDamage: an entry that is unreadable because another host is writing it
+// is read again.
 func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		lk, err := a.attach(lockspace.DirectoryEntry)
@@ -127,8 +129,8 @@ func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
 	})
 }
 
-// TestEntryIsWrittenAgain: a write of the directory that failed half way is repeated; left as it is it would keep
-// everybody from making locks.
+// TestEntryIsWrittenAgain: a write of the directory that failed half way is repeated. Otherwise no
+// host could create locks.
 func TestEntryIsWrittenAgain(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, f := c.faultyHost(1)
@@ -139,7 +141,8 @@ func TestEntryIsWrittenAgain(t *testing.T) {
 	})
 }
 
-// TestDirectoryThatHangsKeepsNobody: who gives up, or whose lease is lost, does not wait for the directory.
+// TestDirectoryThatHangsKeepsNobody: a client that gives up, or whose lease is lost, does not wait
+// for the directory.
 func TestDirectoryThatHangsKeepsNobody(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
@@ -155,7 +158,7 @@ func TestDirectoryThatHangsKeepsNobody(t *testing.T) {
 	})
 }
 
-// counting counts what is asked of a device.
+// counting counts the requests to a device.
 type counting struct {
 	blockdev.Device
 	reads   atomic.Int64
@@ -172,7 +175,8 @@ func (d *counting) Read(p []byte, off int64) error {
 	}
 }
 
-// TestScanTakesLittleMemory: every client that asks for a new name scans the directory, and buffers are kept.
+// TestScanTakesLittleMemory: every client that requests a new name scans the directory, and buffers
+// are reused.
 func TestScanTakesLittleMemory(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 2, 8192)
@@ -183,8 +187,8 @@ func TestScanTakesLittleMemory(t *testing.T) {
 	})
 }
 
-// TestLateWriteOfADeadHost: what a host was about to write into the directory when it died may land at any time.
-// Until then nobody puts another lock there, nor the same name elsewhere.
+// TestLateWriteOfADeadHost: a directory entry that a host intended when it died may land at any
+// time. Until then no host puts another lock there, nor the same name elsewhere.
 func TestLateWriteOfADeadHost(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"x", "y"} {

@@ -46,7 +46,8 @@ func (h *hooked) Write(p []byte, off int64) error {
 	return h.Device.Write(p, off)
 }
 
-// TestRemoverIsBackBetweenTwoReads: the remover's late write lands, and it is back, after the entry was read.
+// TestRemoverIsBackBetweenTwoReads: the remover's late write lands, and the remover returns, after
+// the entry was read.
 func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"before the intent is read", "after the intent is read"} {
@@ -98,14 +99,16 @@ func TestRemoverIsBackBetweenTwoReads(t *testing.T) {
 	}
 }
 
-// TestCreatorIsBackBetweenTwoReads: a dead creator's write lands, and it is back, between the scan and the reading of the intents.
+// TestCreatorIsBackBetweenTwoReads: a dead creator's write lands, and the creator returns, between
+// the scan and the read of the intents.
 func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
 		dev := &hooked{Device: c.Disk.Open()}
 		b := c.host(2, through(dev))
 		third := c.host(3)
-		_, _, err := b.Create(t.Context(), "unlike", 1) // has lock 0's driver know its slot
+		// so that lock 0's driver knows its slot
+		_, _, err := b.Create(t.Context(), "unlike", 1)
 		require.NoError(t, err)
 		late := m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Late: true, Err: unix.EIO})
 		_, _, err = m.d.Create(t.Context(), "y", 1)
@@ -138,7 +141,8 @@ func TestCreatorIsBackBetweenTwoReads(t *testing.T) {
 	})
 }
 
-// TestRemoveWhatIsBeingMended: an entry is restored, or about to be, while a remover waits for the lock.
+// TestRemoveWhatIsBeingMended: an entry is restored, or about to be, while a remover waits for the
+// lock.
 func TestRemoveWhatIsBeingMended(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, f := c.faultyHost(1)
@@ -148,7 +152,8 @@ func TestRemoveWhatIsBeingMended(t *testing.T) {
 		require.Eventually(t, func() bool { return c.Slot(1, 2).Phase == layout.Waiting }, generous, time.Millisecond)
 		c.Spoil(c.Geo.Entry(1))
 		fault := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(1) + 512, Err: unix.EIO})
-		require.Eventually(t, func() bool { return fault.Fired() >= entryTries }, generous, time.Millisecond) // its scrub restores it
+		// its scrub restores it
+		require.Eventually(t, func() bool { return fault.Fired() >= entryTries }, generous, time.Millisecond)
 		require.NoError(t, h.Release())
 		if err := ended(t, removed); errors.Is(err, api.ErrUnavailable) {
 			t.Log(err)
@@ -167,7 +172,8 @@ func TestRemoveWhatIsBeingMended(t *testing.T) {
 	})
 }
 
-// TestRestartOfARemoverBesideADamagedEntry: a remover's bakeryd is started again while the entry cannot be read.
+// TestRestartOfARemoverBesideADamagedEntry: a remover's bakeryd is restarted while the entry is
+// unreadable.
 func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
@@ -187,7 +193,8 @@ func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
 	})
 }
 
-// TestPermitsOfALockRestoredBesideADamagedEntry: a semaphore's holder is restored beside a damaged entry.
+// TestPermitsOfALockRestoredBesideADamagedEntry: a semaphore's holder is restored while the entry
+// is damaged.
 func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
@@ -200,7 +207,7 @@ func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
 		c.Spoil(c.Geo.Entry(1))
 		m.rise()
 		s.again(m, token.String()).granted()
-		require.Error(t, m.session(s).hold.SetMode(t.Context(), layout.Shared), "beside an exclusive holder")
+		require.Error(t, m.session(s).hold.SetMode(t.Context(), layout.Shared), "together with an exclusive holder")
 		c.restored(1)
 		require.Equal(t, before, c.Entry(1))
 		require.NoError(t, h.Release())
@@ -208,7 +215,7 @@ func TestPermitsOfALockRestoredBesideADamagedEntry(t *testing.T) {
 	})
 }
 
-// TestMendedEntryKeepsPermits: the only one who knows it restores it.
+// TestMendedEntryKeepsPermits: the only host that knows the entry restores it.
 func TestMendedEntryKeepsPermits(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
@@ -226,7 +233,8 @@ func TestMendedEntryKeepsPermits(t *testing.T) {
 	})
 }
 
-// TestCloseBesideADamagedFreeEntry: the free entry of a removed lock that this host has used is damaged.
+// TestCloseBesideADamagedFreeEntry: the free entry of a removed lock that this host has used is
+// damaged.
 func TestCloseBesideADamagedFreeEntry(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
@@ -237,7 +245,8 @@ func TestCloseBesideADamagedFreeEntry(t *testing.T) {
 	})
 }
 
-// TestLock_SlotAndIntentOfGoneHostUnreadable_KeepsItsEntry: the lock is granted, not removed and made again.
+// TestLock_SlotAndIntentOfGoneHostUnreadable_KeepsItsEntry: the lock is granted, not removed and
+// created again.
 func TestLock_SlotAndIntentOfGoneHostUnreadable_KeepsItsEntry(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
@@ -281,7 +290,8 @@ func TestDirectory_IntentOfGoneHostUnreadable_CreatesAndRemoves(t *testing.T) {
 	}
 }
 
-// TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt: nothing is concluded from a host that is up.
+// TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt: nothing is concluded from a host that is
+// up.
 func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, f := c.faultyHost(1)
@@ -298,7 +308,8 @@ func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
 	})
 }
 
-// TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt: the next incarnation of the host makes it readable.
+// TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt: the next incarnation of the host makes it
+// readable.
 func TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
@@ -308,8 +319,8 @@ func TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt(t *testing.T) {
 	})
 }
 
-// TestLock_RecordOfDeadHolderUnreadable_NextHostEnters: the record goes bad once its host is declared dead, and only
-// then does another host ask for the lock.
+// TestLock_RecordOfDeadHolderUnreadable_NextHostEnters: the record becomes unreadable after its
+// host is declared dead. Only then another host requests the lock.
 func TestLock_RecordOfDeadHolderUnreadable_NextHostEnters(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a := c.mortal(1), c.host(2)
@@ -321,8 +332,8 @@ func TestLock_RecordOfDeadHolderUnreadable_NextHostEnters(t *testing.T) {
 	})
 }
 
-// TestLock_JoinerDiedWithUnreadableSlot_NextHostEnters: host 2 died once, lost its slot, came back, and died again before
-// it was live.
+// TestLock_JoinerDiedWithUnreadableSlot_NextHostEnters: host 2 died, its slot became unreadable, it
+// returned, and died again before it was live.
 func TestLock_JoinerDiedWithUnreadableSlot_NextHostEnters(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, m := c.host(1), c.mortal(2)
@@ -339,7 +350,7 @@ func TestLock_JoinerDiedWithUnreadableSlot_NextHostEnters(t *testing.T) {
 	})
 }
 
-// TestTornClearing: the remover dies while it clears the entry, half of which lands.
+// TestTornClearing: the remover dies while it clears the entry, and half of the write lands.
 func TestTornClearing(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, a, b := c.mortal(1), c.host(2), c.host(3)
@@ -353,7 +364,8 @@ func TestTornClearing(t *testing.T) {
 			eventually(t, "the entry is restored", func() (done bool) {
 				var err error
 				h, err = d.Acquire(timeout(t, generous), Request{Name: "x"})
-				if !errors.Is(err, api.ErrDamaged) { // what a client gets until the entry is restored
+				// a client gets this until the entry is restored
+				if !errors.Is(err, api.ErrDamaged) {
 					require.NoError(t, err)
 				}
 				return err == nil
@@ -363,7 +375,7 @@ func TestTornClearing(t *testing.T) {
 	})
 }
 
-// TestLivingCreatorTakesItsIntentBack: a creator that failed and lives keeps its intent.
+// TestLivingCreatorTakesItsIntentBack: a creator that failed and lives carries out its intent.
 func TestLivingCreatorTakesItsIntentBack(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, f := c.faultyHost(1)

@@ -10,7 +10,8 @@ import (
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
-// faultyHost joins a host whose way to the disk can be made to fail. All faults are healed before it leaves.
+// faultyHost joins a host whose device can be made to fail. All faults are removed before it
+// leaves.
 func (c *cluster) faultyHost(id int) (*Daemon, *blockdev.Faulty) {
 	c.t.Helper()
 	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
@@ -19,7 +20,8 @@ func (c *cluster) faultyHost(id int) (*Daemon, *blockdev.Faulty) {
 	return d, f
 }
 
-// slowly has each request of a host take a time, as on a real disk. Without it no time passes in a bubble while hosts contend.
+// slowly delays each request of a host, as a real disk does. Without that, no time passes in a
+// bubble while hosts contend.
 func (c *cluster) slowly() func(*Config) {
 	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 	f.Inject(blockdev.Fault{Delay: 100 * time.Microsecond})
@@ -35,7 +37,7 @@ func through(dev blockdev.Device) func(*Config) {
 	}
 }
 
-// restored waits until the entry of a lock can be read.
+// restored waits until the entry of a lock is readable.
 func (c *cluster) restored(lock int) {
 	c.t.Helper()
 	eventually(c.t, "the entry is restored", func() bool {
