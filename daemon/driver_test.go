@@ -19,8 +19,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestReleaseIsDurableWhenItReturns: a client that lets go right after its grant is not told that others can have
-// the lock before they can.
+// TestReleaseIsDurableWhenItReturns: a release right after the grant does not return before other
+// hosts can have the lock.
 func TestReleaseIsDurableWhenItReturns(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
@@ -33,7 +33,8 @@ func TestReleaseIsDurableWhenItReturns(t *testing.T) {
 	})
 }
 
-// TestLostLeaseEndsWaitsThoughIOHangs: the driver cannot tell its clients, for it waits for the device.
+// TestLostLeaseEndsWaitsThoughIOHangs: the driver cannot notify its clients, because it waits for
+// the device.
 func TestLostLeaseEndsWaitsThoughIOHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
@@ -46,7 +47,8 @@ func TestLostLeaseEndsWaitsThoughIOHangs(t *testing.T) {
 	})
 }
 
-// TestHealedSlotKeepsTokensGrowing: a slot that went bad may hide a ticket much newer than the lock.
+// TestHealedSlotKeepsTokensGrowing: a slot that became unreadable may hide a ticket much newer than
+// the lock.
 func TestHealedSlotKeepsTokensGrowing(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.SB.Formatted = time.Now().Add(-30 * 24 * time.Hour).UTC().Truncate(time.Microsecond)
@@ -68,7 +70,8 @@ func TestHealedSlotKeepsTokensGrowing(t *testing.T) {
 	})
 }
 
-// TestStatusOfALargerLockspace: the device may be formatted anew, for more hosts, under a daemon that runs.
+// TestStatusOfALargerLockspace: the device may be reformatted for more hosts under a running
+// daemon.
 func TestStatusOfALargerLockspace(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 2, 16)
@@ -92,8 +95,8 @@ func TestUnknownModeIsRefused(t *testing.T) {
 	})
 }
 
-// TestWaitingDoesNotSpin: the first in line reads its one slot now and then, and a daemon without clients next to
-// nothing.
+// TestWaitingDoesNotSpin: the next host in line polls one slot with pauses, and a daemon without
+// clients does almost no IO.
 func TestWaitingDoesNotSpin(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
@@ -103,7 +106,7 @@ func TestWaitingDoesNotSpin(t *testing.T) {
 		before := dev.reads.Load()
 		next := start(t, b, Request{Name: "x"})
 		const wait = 2 * time.Second
-		time.Sleep(wait) // what is measured is a span of time
+		time.Sleep(wait) // this long is measured
 		reads := dev.reads.Load() - before
 		t.Logf("first in line: %d reads in %v", reads, wait)
 		require.Less(t, reads, int64(1000))
@@ -117,7 +120,7 @@ func TestWaitingDoesNotSpin(t *testing.T) {
 	})
 }
 
-// TestCloseDuringAttempts: whoever comes while the daemon closes is served or told.
+// TestCloseDuringAttempts: a client that comes while the daemon closes is served or refused.
 func TestCloseDuringAttempts(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 8, 8)
@@ -147,13 +150,13 @@ func TestCloseDuringAttempts(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), generous)
 			require.NoError(t, d.Close(ctx))
 			cancel()
-			within(t, "telling everybody", wg.Wait)
+			within(t, "notifying every client", wg.Wait)
 		}
 	})
 }
 
-// TestExclusionOnABadDisk: slots that are torn while they are written, reads that fail or return garbage, and writes
-// that fail half way cost time and nothing else.
+// TestExclusionOnABadDisk: slots that are torn while they are written, reads that fail or return
+// garbage, and writes that fail half way only cost time.
 func TestExclusionOnABadDisk(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lasting(10 * time.Second)
@@ -193,11 +196,11 @@ func TestExclusionOnABadDisk(t *testing.T) {
 				})
 			}
 		}
-		within(t, "letting everybody in", wg.Wait)
+		within(t, "admitting every client", wg.Wait)
 	})
 }
 
-// TestHostileSlots: whatever sound sectors say, nobody panics.
+// TestHostileSlots: no valid sector with any contents makes bakeryd panic.
 func TestHostileSlots(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 8, 8)
@@ -208,7 +211,7 @@ func TestHostileSlots(t *testing.T) {
 			for _, creation := range []uint64{0, e.Creation, e.Creation + 1, layout.MaxCreation} {
 				for phase := layout.Idle; phase <= layout.Held; phase++ {
 					if ticket == 0 && phase != layout.Idle {
-						continue // nobody accepts it
+						continue // not a valid sector
 					}
 					s := layout.Slot{Lock: 1, Host: 2, Incarnation: 77, Creation: creation, Sequence: math.MaxUint64, Phase: phase, Ticket: ticket}
 					c.Write(c.Geo.Slot(1, 2), func(buf []byte) error { return c.SB.Space().EncodeSlot(buf, s) })
@@ -240,7 +243,7 @@ func TestHostileSlots(t *testing.T) {
 	})
 }
 
-// TestIdleLockGivesBackMemory: with many hosts and many locks, what was read is most of it.
+// TestIdleLockGivesBackMemory: with many hosts and many locks, slots as read take most of it.
 func TestIdleLockGivesBackMemory(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)

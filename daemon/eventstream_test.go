@@ -19,7 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 )
 
-// serveNotes serves a journal, and no host that has joined.
+// serveNotes serves a journal without a host that has joined.
 func serveNotes(t *testing.T) (*served, *notebook) {
 	n := newNotebook(t)
 	s := serveCurrent(t, func() (*Daemon, error) { return nil, errors.New("it is under way") })
@@ -27,7 +27,7 @@ func serveNotes(t *testing.T) (*served, *notebook) {
 	return s, n
 }
 
-// get asks for events and returns the connection and the answer.
+// get requests events, and returns the connection and the answer.
 func (s *served) get(query string) (net.Conn, *http.Response) {
 	s.t.Helper()
 	if s.calls != nil {
@@ -111,7 +111,7 @@ func TestAPIEventsRefusesWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// TestAPIFollowsEvents: after the last of those that there are, until the journal is closed.
+// TestAPIFollowsEvents: after the last existing event, until the journal is closed.
 func TestAPIFollowsEvents(t *testing.T) {
 	t.Parallel()
 	s, n := serveNotes(t)
@@ -128,14 +128,15 @@ func TestAPIFollowsEvents(t *testing.T) {
 	require.Equal(t, "last", next())
 	n.log.Add(events.Event{Kind: events.Enter, Lock: "new"})
 	require.Equal(t, "new", next())
-	leaver, nothing := s.get("follow=1&since=18446744073709551615") // is answered though there is nothing to tell
+	// is answered although there is no event
+	leaver, nothing := s.get("follow=1&since=18446744073709551615")
 	require.Equal(t, http.StatusOK, nothing.StatusCode)
 	require.NoError(t, leaver.Close())
 	n.log.Close()
 	require.Equal(t, io.EOF, dec.Decode(&events.Event{}))
 }
 
-// TestAPIEventsOfAService: from its first term on, and until it has left.
+// TestAPIEventsOfAService: from its first term until it has left.
 func TestAPIEventsOfAService(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 8, 4)

@@ -15,13 +15,13 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// lasting formats it for another lease.
+// lasting formats the cluster with another lease.
 func (c *cluster) lasting(lease time.Duration) {
 	c.SB.Lease = lease
 	c.Format()
 }
 
-// TestEvictSelf: who asks a host to evict itself is answered before it leaves.
+// TestEvictSelf: a client that asks a host to evict itself is answered before the host leaves.
 func TestEvictSelf(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
@@ -34,7 +34,7 @@ func TestEvictSelf(t *testing.T) {
 	})
 }
 
-// TestEvictAgain: what came of an earlier word is not taken for what comes of the next.
+// TestEvictAgain: the outcome of an earlier eviction is not taken for that of the next one.
 func TestEvictAgain(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.Under(layout.PolicyManual)
@@ -77,7 +77,7 @@ func (c *cluster) fencing(fabric *fencetest.Fabric) (a *Daemon) {
 	return a
 }
 
-// TestLeaveWhileFencing: a host that leaves does not wait for the end of its turn to fence another.
+// TestLeaveWhileFencing: a host that leaves does not wait for the end of its fencing.
 func TestLeaveWhileFencing(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		var fabric fencetest.Fabric
@@ -88,8 +88,9 @@ func TestLeaveWhileFencing(t *testing.T) {
 	})
 }
 
-// TestFencedItself: a host that is to fence another, and finds itself registered no more, gives up its lease: in its
-// next term it registers anew. Where the device forgot all registrations nobody would ever be fenced otherwise.
+// TestFencedItself: a host that must fence another one, and is not registered any more, gives up
+// its lease. In its next term it registers again. Otherwise, after a device lost all registrations,
+// no host could be fenced any more.
 func TestFencedItself(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		var fabric fencetest.Fabric

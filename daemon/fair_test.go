@@ -31,8 +31,8 @@ func TestSessions_OneUser_LeavesTheRest(t *testing.T) {
 	})
 }
 
-// TestQueue_Grant_TellsNoMoreThanTheNearest: what one grant takes does not grow with the number of
-// those that wait.
+// TestQueue_Grant_TellsNoMoreThanTheNearest: the work of one grant does not grow with the number of
+// waiters.
 func TestQueue_Grant_TellsNoMoreThanTheNearest(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		d := newCluster(t, 8, 4).host(1)
@@ -44,7 +44,7 @@ func TestQueue_Grant_TellsNoMoreThanTheNearest(t *testing.T) {
 			require.NoError(t, err)
 		}
 		lk.mu.Lock()
-		lk.told.far = time.Now().Add(time.Hour) // not yet
+		lk.told.far = time.Now().Add(time.Hour) // not due yet
 		lk.told.last = lk.queue[len(lk.queue)-1].nth
 		told = 0
 		lk.mu.Unlock()
@@ -55,14 +55,14 @@ func TestQueue_Grant_TellsNoMoreThanTheNearest(t *testing.T) {
 		lk.retell.Store(true)
 		lk.tell(2)
 		lk.mu.Lock()
-		require.Equal(t, nearest+1000, told, "all are told in the end")
+		require.Equal(t, nearest+1000, told, "all are notified in the end")
 		lk.mu.Unlock()
 		lk.refuse(errStopped, everybody)
 		require.NoError(t, h.Release())
 	})
 }
 
-// TestLink_Idle_IsClosed: its descriptor is of use to others.
+// TestLink_Idle_IsClosed: its descriptor is freed for other clients.
 func TestLink_Idle_IsClosed(t *testing.T) {
 	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	s.srv.idleLink = realLease / 2
@@ -75,7 +75,7 @@ func TestLink_Idle_IsClosed(t *testing.T) {
 	l.ended()
 }
 
-// TestLink_IdleAfterARefusal_IsClosed: what ends its wait is another goroutine than the one that reads.
+// TestLink_IdleAfterARefusal_IsClosed: another goroutine than the one that reads ends its wait.
 func TestLink_IdleAfterARefusal_IsClosed(t *testing.T) {
 	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	s.srv.idleLink = realLease / 2

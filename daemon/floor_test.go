@@ -21,13 +21,13 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// counted counts and delays the requests of a host of one kind that touch the slots of a lock.
+// counted counts and delays a host's requests of one kind that touch the slots of a lock.
 func (c *cluster) counted(f *blockdev.Faulty, op blockdev.Op, lock int) *blockdev.Injection {
 	return f.Inject(blockdev.Fault{Op: op, From: c.Geo.Slot(lock, 1), To: c.Geo.Slot(lock+1, 1),
 		Delay: 100 * time.Microsecond})
 }
 
-// TestFloor: it is as many requests as it says, and leaves the slot as it was.
+// TestFloor: it makes the documented number of requests, and leaves the slot as it was.
 func TestFloor(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(2)
@@ -60,7 +60,7 @@ func TestFloor(t *testing.T) {
 	})
 }
 
-// TestFloorUnderAHold: a lock that is held or waited for stays so, and has the value that it had.
+// TestFloorUnderAHold: a lock that is held or waited for stays so, and keeps its value.
 func TestFloorUnderAHold(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
@@ -83,7 +83,7 @@ func TestFloorUnderAHold(t *testing.T) {
 	})
 }
 
-// TestFloorLeavesNoHalfASlot: others wait for a slot that they cannot read.
+// TestFloorLeavesNoHalfASlot: other hosts wait for an unreadable slot.
 func TestFloorLeavesNoHalfASlot(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
@@ -91,7 +91,8 @@ func TestFloorLeavesNoHalfASlot(t *testing.T) {
 		require.NoError(t, h.Release())
 		for _, after := range []int{1, 2} { // the first write of the first round, and the second
 			torn := disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2),
-				After: after, Times: 1, Err: unix.EIO, Landed: 60}) // the checksum, but not the sequence
+				// the checksum, but not the sequence
+				After: after, Times: 1, Err: unix.EIO, Landed: 60})
 			_, err := d.Floor(t.Context(), "x", 5)
 			require.ErrorIs(t, err, unix.EIO)
 			require.Equal(t, 1, torn.Fired())
@@ -101,12 +102,12 @@ func TestFloorLeavesNoHalfASlot(t *testing.T) {
 		_, err := d.Floor(t.Context(), "x", 5)
 		require.ErrorIs(t, err, unix.EIO)
 		f, err := d.Floor(t.Context(), "x", 5)
-		require.NoError(t, err, "the lock's driver goes on")
+		require.NoError(t, err, "the lock's driver continues")
 		require.Len(t, f.Rounds, 5)
 	})
 }
 
-// TestFloorStarvesNoRenewal: rounds that last longer than the lease.
+// TestFloorStarvesNoRenewal: with rounds that last longer than the lease.
 func TestFloorStarvesNoRenewal(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
@@ -141,7 +142,8 @@ func TestFloorEnds(t *testing.T) {
 	})
 }
 
-// TestFloorKeepsTheLease: with too little left of it no write is begun, and at its end no more at all.
+// TestFloorKeepsTheLease: with too little of the lease left it begins no write, and after its end
+// none at all.
 func TestFloorKeepsTheLease(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		var d *Daemon
@@ -160,14 +162,15 @@ func TestFloorKeepsTheLease(t *testing.T) {
 		reads := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(2, 1), Delay: 5 * time.Millisecond})
 		go func() {
 			<-reads.Hit()
-			disk.Inject(blockdev.Fault{From: c.Geo.Host(1), To: c.Geo.Host(8), Hang: true}) // no renewal
+			// no renewal
+			disk.Inject(blockdev.Fault{From: c.Geo.Host(1), To: c.Geo.Host(8), Hang: true})
 		}()
 		within(t, "the end of the lease", func() {
 			_, err := d.Floor(t.Context(), "x", MaxFloorRounds)
 			require.ErrorIs(t, err, api.ErrLeaseLost)
 		})
 		require.Greater(t, reads.Fired(), 10)
-		require.LessOrEqual(t, late.Load(), int32(1), "but for one that the machine held up after it was decided on")
+		require.LessOrEqual(t, late.Load(), int32(1), "except one that the machine delayed after the decision")
 	})
 }
 
@@ -225,10 +228,10 @@ func TestFloorAPI(t *testing.T) {
 	}
 }
 
-// TestFloorIsForRoot: anybody else who may take locks is not to keep the device busy.
+// TestFloorIsForRoot: no other user that may take locks may load the device.
 func TestFloorIsForRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("SKIP: needs root, to be somebody else")
+		t.Skip("SKIP: needs root, to become another user")
 	}
 	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	require.NoError(t, acquire(t, s.d, Request{Name: "x"}).Release())
@@ -239,12 +242,12 @@ func TestFloorIsForRoot(t *testing.T) {
 	done := make(chan struct{})
 	processtest.OnOwnThread(func() {
 		defer close(done)
-		// Of this thread alone. Nobody need not be let into the directories above.
+		// For this thread only. The other user may have no access to the directories above.
 		if !assertNoError(t, unix.Unshare(unix.CLONE_FS)) || !assertNoError(t, unix.Chdir(dir)) {
 			return
 		}
 		if _, _, no := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); no != 0 {
-			t.Errorf("become nobody: %v", no)
+			t.Errorf("change the user: %v", no)
 			return
 		}
 		conn, err := net.Dial("unix", socket)
