@@ -24,7 +24,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
-// due has the next answer read the disk, all of it or what is held or wanted.
+// due makes the next answer read the disk, all of it or the locks that are held or waited for.
 func (g *glance) due(whole bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -46,7 +46,8 @@ func (a Glance) lock(t *testing.T, name string) report.Lock {
 	return report.Lock{}
 }
 
-// TestGlancesShareWhatIsRead: however many pages ask, the disk is read once in a while, and what this host knows is new.
+// TestGlancesShareWhatIsRead: the disk is read once per interval, however many pages ask. The
+// host's own state is current.
 func TestGlancesShareWhatIsRead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		d := newCluster(t, 8, 4).host(1)
@@ -85,7 +86,8 @@ func TestGlancesShareWhatIsRead(t *testing.T) {
 	})
 }
 
-// TestGlanceOfWhatIsHot: locks that are held or wanted, here or elsewhere, are read more often than all the others.
+// TestGlanceOfWhatIsHot: locks that are held or waited for, here or on other hosts, are read more
+// often than all others.
 func TestGlanceOfWhatIsHot(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, other := c.host(1), c.host(2)
@@ -119,7 +121,7 @@ func TestGlanceOfWhatIsHot(t *testing.T) {
 	})
 }
 
-// TestGlanceOfADeviceThatHangs: what is known is still told, and why it is old.
+// TestGlanceOfADeviceThatHangs: the answer has the last state, and why it is old.
 func TestGlanceOfADeviceThatHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
@@ -130,7 +132,7 @@ func TestGlanceOfADeviceThatHangs(t *testing.T) {
 		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Hang: true})
 		g.due(true)
 		var a Glance
-		within(t, "that it hangs to be told", func() {
+		within(t, "the report that it hangs", func() {
 			for a = g.answer(); a.Error == nil; a = g.answer() {
 				require.NotNil(t, a.Report)
 			}
@@ -206,7 +208,8 @@ func TestPageIsServed(t *testing.T) {
 	require.Len(t, b.Report.Hosts, len(a.Report.Hosts))
 }
 
-// TestBrowsersOnlyLook: who forwards the socket to a port does not lend it to every page that the browser shows.
+// TestBrowsersOnlyLook: a user that forwards the socket to a port does not expose it to every page
+// in the browser.
 func TestBrowsersOnlyLook(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
@@ -225,7 +228,7 @@ func TestBrowsersOnlyLook(t *testing.T) {
 		{"POST", "/v1/create", "localhost:8080", []string{"Origin", "null"}, 403},
 		{"GET", "/v1/status", "evil.example", nil, 403},
 		{"GET", "/v1/status", "localhost:8080", []string{"Sec-Fetch-Site", "cross-site"}, 403},
-		{"GET", "/", "localhost:8080", []string{"Sec-Fetch-Site", "cross-site"}, 403}, // as a picture, say
+		{"GET", "/", "localhost:8080", []string{"Sec-Fetch-Site", "cross-site"}, 403}, // such as a picture
 		{"GET", "/", "localhost:8080", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 200},
 		{"GET", "/", "localhost:8080", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}, 403},
 		{"GET", "/v1/status", "localhost:8080", []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 403},

@@ -30,12 +30,13 @@ func TestKilling_FirstSignalLongAfterTheLease_IsNotOverdue(t *testing.T) {
 	require.False(t, k.overdue(2*deadline, now+remainWithin+2), "of another lease")
 }
 
-// TestStopCommandInterrupted: a successor finds who is left by the witness.
+// TestStopCommandInterrupted: the next process finds the rest of the command by the FIFO.
 func TestStopCommandInterrupted(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	w, err := liveness.Make(t.TempDir(), "x", os.Geteuid())
 	require.NoError(t, err)
-	command, err := os.OpenFile(w.Path, os.O_WRONLY, 0) // the test itself, which is never killed
+	// the test itself, which is never killed
+	command, err := os.OpenFile(w.path, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	s := newSessions(d).make("")
 	s.fifo = w
@@ -51,7 +52,8 @@ func TestStopCommandInterrupted(t *testing.T) {
 	require.NoFileExists(t, w.Path)
 }
 
-// TestSession_NumberOfAnEndedProcessReused_SparesTheStranger: and what the stranger has started.
+// TestSession_NumberOfAnEndedProcessReused_SparesTheStranger: and the processes that the stranger
+// has started.
 func TestSession_NumberOfAnEndedProcessReused_SparesTheStranger(t *testing.T) {
 	s := newSessions(realCluster(t, 8, 4).host(1)).make("")
 	stranger := processtest.Start(t, `sleep 1000 & echo $!; wait`, nil)
@@ -62,8 +64,8 @@ func TestSession_NumberOfAnEndedProcessReused_SparesTheStranger(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// TestSession_StatusOfAnOrphan_DoesNotKeepItsLock: what does not hold the lock does not by being
-// shown.
+// TestSession_StatusOfAnOrphan_DoesNotKeepItsLock: a process that does not hold the lock does not
+// get to hold it by being shown.
 func TestSession_StatusOfAnOrphan_DoesNotKeepItsLock(t *testing.T) {
 	s := newSessions(realCluster(t, 8, 4).host(1)).make("")
 	w, err := liveness.Make(t.TempDir(), "w.fifo", os.Geteuid())
@@ -86,7 +88,7 @@ func TestSession_StatusOfAnOrphan_DoesNotKeepItsLock(t *testing.T) {
 	require.False(t, s.running())
 }
 
-// killChildren ends the children that a process has now, with the test.
+// killChildren kills the current children of a process at the end of the test.
 func killChildren(t *testing.T, of process.ID) {
 	t.Helper()
 	table, err := process.Table()
@@ -100,7 +102,8 @@ func killChildren(t *testing.T, of process.ID) {
 	})
 }
 
-// TestSession_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill: a setuid program may move itself, as su does with logind.
+// TestSession_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill: a setuid program may move itself, as su
+// does with logind.
 func TestSession_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill(t *testing.T) {
 	self, err := cgroup.WrapperOf(os.Getpid(), "")
 	require.NoError(t, err)
@@ -152,8 +155,8 @@ func contained(t *testing.T, session string) (process.ID, *cgroup.Group) {
 	return command, g
 }
 
-// TestSession_AloneAndLost_StaysUntilItsCommandHasEnded: the link of a stopped wrapper may end before
-// the command is killed.
+// TestSession_AloneAndLost_StaysUntilItsCommandHasEnded: the link of a stopped wrapper may end
+// before the command is killed.
 func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
 	d, disk := realCluster(t, 8, 4).faultyHost(1)
 	h, err := d.Acquire(t.Context(), Request{Name: "x"})
@@ -171,8 +174,8 @@ func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
 	require.False(t, s.holding())
 }
 
-// TestSession_StoppedTwiceTogether_NotesItOnce: by the guard, and because its client is gone. The race
-// detector finds what is not guarded.
+// TestSession_StoppedTwiceTogether_NotesItOnce: by the guard, and because its client is gone. The
+// race detector finds unguarded fields.
 func TestSession_StoppedTwiceTogether_NotesItOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := newSessions(newCluster(t, 8, 4).host(1)).make("")

@@ -15,14 +15,14 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// submitted submits a request, for whoever wants to wait for what comes of it.
+// submitted submits a request, and returns a channel with its outcome.
 func submitted(ctx context.Context, d *Daemon, req Request) <-chan result {
 	done := make(chan result, 2)
 	d.submit(ctx, req, func(h *Hold, err error) { done <- result{h, err} })
 	return done
 }
 
-// used is a host that has used a lock before, so that its driver rests.
+// used returns the lock of a host that has used it before, so that its driver rests.
 func used(t *testing.T, d *Daemon) *lock {
 	t.Helper()
 	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
@@ -31,12 +31,13 @@ func used(t *testing.T, d *Daemon) *lock {
 	return d.locks[1]
 }
 
-// TestHelpTakesAFreeLockAtOnce: by the caller's own goroutine, so it is decided when submit returns.
+// TestHelpTakesAFreeLockAtOnce: in the caller's own goroutine, so it is decided when submit
+// returns.
 func TestHelpTakesAFreeLockAtOnce(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
 		used(t, d)
-		eventually(t, "at once, unless the driver is just about to rest", func() bool {
+		eventually(t, "immediately, unless the driver is just about to rest", func() bool {
 			done := submitted(t.Context(), d, Request{Name: "x"})
 			var r result
 			helped := false
@@ -54,8 +55,8 @@ func TestHelpTakesAFreeLockAtOnce(t *testing.T) {
 	})
 }
 
-// TestHelpLeavesWhatFailsToTheDriver: a client's goroutine does not wait for a device that fails, and the driver goes
-// on from where it stood.
+// TestHelpLeavesWhatFailsToTheDriver: a client's goroutine does not wait for a device that fails,
+// and the driver continues from the same state.
 func TestHelpLeavesWhatFailsToTheDriver(t *testing.T) {
 	t.Parallel()
 	for _, op := range []blockdev.Op{blockdev.OpRead, blockdev.OpWrite} {
@@ -82,8 +83,8 @@ func TestHelpLeavesWhatFailsToTheDriver(t *testing.T) {
 	}
 }
 
-// TestSubmitIsDecidedThoughIOHangs: the goroutine that submitted stands still, and the client is told by others of the
-// end of its patience, of the lease.
+// TestSubmitIsDecidedThoughIOHangs: the goroutine that submitted blocks. Other goroutines report
+// the client's timeout and the end of the lease.
 func TestSubmitIsDecidedThoughIOHangs(t *testing.T) {
 	t.Parallel()
 	for _, ends := range []string{"context", "lease"} {
@@ -111,7 +112,7 @@ func TestSubmitIsDecidedThoughIOHangs(t *testing.T) {
 	}
 }
 
-// TestSubmitIsDecidedOnce: whatever ends it, and whoever is faster.
+// TestSubmitIsDecidedOnce: by any of the possible ends.
 func TestSubmitIsDecidedOnce(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
@@ -141,7 +142,8 @@ func TestSubmitIsDecidedOnce(t *testing.T) {
 	})
 }
 
-// TestHelpLeavesNobodyWaiting: clients that drive the lock themselves, and those that have it driven, on several hosts.
+// TestHelpLeavesNobodyWaiting: clients that drive the lock themselves, and clients that do not, on
+// several hosts.
 func TestHelpLeavesNobodyWaiting(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		counter := 0
@@ -164,7 +166,7 @@ func TestHelpLeavesNobodyWaiting(t *testing.T) {
 						if !assertNoError(t, r.err) {
 							return
 						}
-						counter++ // the race detector looks on
+						counter++ // checked by the race detector
 						if !assertNoError(t, r.hold.Release()) {
 							return
 						}
@@ -172,12 +174,13 @@ func TestHelpLeavesNobodyWaiting(t *testing.T) {
 				})
 			}
 		}
-		within(t, "everybody's rounds", wg.Wait)
+		within(t, "the rounds of all", wg.Wait)
 		require.Equal(t, hosts*clients*rounds, counter)
 	})
 }
 
-// TestCloseEndsAHelpedLock: the driver rests under a hold when the daemon closes, and a client's goroutine lets go.
+// TestCloseEndsAHelpedLock: the driver rests under a hold when the daemon closes, and a client's
+// goroutine releases.
 func TestCloseEndsAHelpedLock(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		state := t.TempDir()

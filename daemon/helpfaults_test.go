@@ -14,15 +14,15 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// settled waits until the disk shows the first host's hold, and so its driver rests.
+// settled waits until the disk shows the first host's hold, so that its driver rests.
 func settled(t *testing.T, c *cluster) {
 	t.Helper()
 	eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 }
 
-// TestRemoverWhoGaveUp: while the releaser's goroutine looks whether others want the lock (it is the remover's
-// turn), the remover gives up. The next local client is granted the lock, and then the driver goes on with the removal
-// of who has gone: the slot shows idle under the hold.
+// TestRemoverWhoGaveUp: while the releaser's goroutine checks whether other hosts wait (the remover
+// is next), the remover gives up. The next local client is granted the lock. The driver must not
+// continue the removal then: the slot would show idle under the hold.
 func TestRemoverWhoGaveUp(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
@@ -57,7 +57,7 @@ func TestRemoverWhoGaveUp(t *testing.T) {
 	})
 }
 
-// TestTimeoutThoughIOHangs: a client of the socket is told of the end of its patience.
+// TestTimeoutThoughIOHangs: a client of the socket is notified of its timeout.
 func TestTimeoutThoughIOHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
@@ -79,8 +79,8 @@ func TestTimeoutThoughIOHangs(t *testing.T) {
 	})
 }
 
-// TestLostWhileAReleaseHangs: a client has let go and gone, its release hangs, the lease ends. Nothing is held
-// any more, so the watchdog must go on being fed (safe).
+// TestLostWhileAReleaseHangs: a client has released and gone, its release hangs, and the lease
+// ends. Nothing is held any more, so the watchdog must still be fed (safe).
 func TestLostWhileAReleaseHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
@@ -104,8 +104,8 @@ func TestLostWhileAReleaseHangs(t *testing.T) {
 	})
 }
 
-// TestCloseLeavesNoClaim: a lock that nobody of this host wants any more does not stay claimed for as long as
-// another one is held here.
+// TestCloseLeavesNoClaim: a lock that no client of this host wants any more does not stay claimed
+// while another one is held here.
 func TestCloseLeavesNoClaim(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
@@ -123,13 +123,14 @@ func TestCloseLeavesNoClaim(t *testing.T) {
 		look.Release()
 		r := <-<-done
 		require.ErrorIs(t, r.err, api.ErrUnavailable)
-		require.NoError(t, got(t, start(t, other, Request{Name: "x"})).Release()) // no claim is in its way
+		// no claim blocks it
+		require.NoError(t, got(t, start(t, other, Request{Name: "x"})).Release())
 		require.NoError(t, kept.Release())
 		require.NoError(t, <-closed)
 	})
 }
 
-// TestSecondConnectionIsTold: a client that has come back by another connection is told its place.
+// TestSecondConnectionIsTold: a client that has reconnected is sent its place.
 func TestSecondConnectionIsTold(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)

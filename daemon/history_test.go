@@ -18,7 +18,7 @@ type contention struct {
 	clock, visits atomic.Int64
 }
 
-// contended fails the test at its end unless a lock may have granted the calls recorded until then.
+// contended fails the test at its end unless a correct lock may have granted the recorded calls.
 func contended(t *testing.T) *contention {
 	c := &contention{t: t, Recorder: history.New(1)}
 	t.Cleanup(func() {
@@ -80,7 +80,7 @@ func (v *visit) over() {
 	v.add(history.Call{Kind: history.Release, Mode: v.Mode(), Asked: now, Answered: now})
 }
 
-// visit enters and leaves. It stays for a moment, for others to come in by mistake.
+// visit enters and leaves. It stays for a moment, so that an erroneous grant overlaps.
 func (c *contention) visit(d *Daemon, name string) bool {
 	v := c.enter(d, Request{Name: name})
 	if v == nil {
