@@ -20,11 +20,12 @@ import (
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
-// Somebody writes to the device who is no host: a misdirected write, a host's own damaged memory, a person with dd. What is
-// only damaged is told from a record by its checksum, address and uuid: locks may stall, and are never held twice. A record
-// with a right checksum at its place is believed, as it must be; what that can do is told in TestForgedRecords.
+// A writer to the device that is no host: a misdirected write, a host's damaged memory, a person
+// with dd. Random damage is detected by a record's checksum, address and uuid: locks may stall, and
+// are never held twice. A record with a correct checksum at its place is believed, as it must be;
+// TestForgedRecords shows its possible effects.
 
-// victims are hosts that take locks all the time, and tell if two are inside together.
+// victims are hosts that take locks continuously, and detect two that are inside together.
 type victims struct {
 	c     *cluster
 	hosts []*running
@@ -91,7 +92,7 @@ func (v *victims) enter(i int, name string, h *Hold, strict bool) {
 		case <-other.Lost():
 		default:
 			if h.Err() == nil && strict {
-				v.c.t.Errorf("host %d holds %q by %v beside one who holds it by %v", i+1, name, h.Token(), other.Token())
+				v.c.t.Errorf("host %d holds %q by %v together with one that holds it by %v", i+1, name, h.Token(), other.Token())
 			}
 		}
 	}
@@ -129,8 +130,9 @@ func (v *victims) recover() {
 	within(v.c.t, "the end", v.wg.Wait)
 }
 
-// places are those of the records that are in use. The slots of a host that never joined are not: nobody mends them before
-// it does, and a damaged one in lock 0 keeps locks from being made and removed, as bakeryctl check says.
+// places returns the places of the records in use. Slots of a host that never joined are not among
+// them: no host rewrites them before it joins, and a damaged one in lock 0 blocks the creation and
+// removal of locks, as bakeryctl check reports.
 func (v *victims) places() (all []int64) {
 	g := v.c.SB.Geometry
 	for id := 1; id <= 3; id++ {
@@ -147,8 +149,9 @@ func (v *victims) places() (all []int64) {
 	return all
 }
 
-// TestVandal: bits flip, garbage lands at any byte, records are found where others belong or are of another lockspace.
-// Nothing is held twice, nothing panics, tokens grow; and when it ends every host has every lock again.
+// TestVandal: bits flip, garbage lands at any byte, records appear at other places or are of
+// another lockspace. Nothing is held twice, nothing panics, and tokens grow. When it ends, every
+// host gets every lock again.
 func TestVandal(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
@@ -162,7 +165,8 @@ func TestVandal(t *testing.T) {
 		for begin := time.Now(); time.Since(begin) < 2*time.Second; hits++ {
 			off := places[dice.IntN(len(places))]
 			if hits%16 == 0 {
-				off = c.Geo.Superblock(0) // one of the two at most: without both there is no lockspace
+				// one of the two at most: without both there is no lockspace
+				off = c.Geo.Superblock(0)
 			}
 			require.NoError(t, dev.Read(sector, off))
 			switch dice.IntN(5) {
@@ -186,19 +190,21 @@ func TestVandal(t *testing.T) {
 				copy(sector[24:40], "another lockspace")
 				lockspacetest.Forge(sector, off)
 			}
-			if sound(c.SB.Space(), sector, off) { // a flip that was flipped back, or a copy onto itself
+			// a flip that was flipped back, or a copy onto itself
+			if sound(c.SB.Space(), sector, off) {
 				continue
 			}
 			require.NoError(t, dev.Write(sector, off))
 			time.Sleep(time.Duration(dice.IntN(30)) * time.Millisecond)
 		}
-		require.NoError(t, check.RewriteSuperblock(dev, lockspace.KindSuperblock, func(string) {})) // as bakeryctl check --repair does
+		// as bakeryctl check --repair does
+		require.NoError(t, check.RewriteSuperblock(dev, lockspace.KindSuperblock, func(string) {}))
 		t.Logf("%d hits", hits)
 		v.recover()
 	})
 }
 
-// sound tells whether a sector is believed at a place.
+// sound reports whether a sector is valid at a place.
 func sound(s layout.Space, sector []byte, off int64) bool {
 	found := false
 	_ = lockspace.Walk(onlySector{sector, off, s.Geometry}, layout.Superblock{UUID: s.UUID, Geometry: s.Geometry, Lease: time.Second}, func(r lockspace.Record) error {
@@ -212,7 +218,7 @@ func sound(s layout.Space, sector []byte, off int64) bool {
 	return found || virgin
 }
 
-// onlySector is a device on which there is one sector.
+// onlySector is a device with one sector.
 type onlySector struct {
 	sector []byte
 	off    int64
@@ -232,10 +238,11 @@ func (d onlySector) Info() blockdev.Info {
 }
 func (d onlySector) Close() error { return nil }
 
-// TestForgedRecords: records with a right checksum at their place, of which nothing is true. They can do what a host could:
-// void a hold by a verdict or a zeroed slot, give a lock more permits, use up its numbers. Nobody who may write to the device
-// can be kept from that. But nothing panics, and no host is past mending: when they are gone, and every bakeryd was started
-// again, every host has every lock again.
+// TestForgedRecords: false records with a correct checksum at their place. They have the effects
+// that a host's records have: they void a hold by a verdict or a zeroed slot, give a lock more
+// permits, or use up its numbers. No writer to the device can be prevented from that. But nothing
+// panics, and all hosts recover: when the records are gone and every bakeryd is restarted, every
+// host gets every lock again.
 func TestForgedRecords(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
@@ -295,7 +302,7 @@ func TestForgedRecords(t *testing.T) {
 				require.NoError(t, s.EncodeSlot(buf, r))
 			}
 			require.NoError(t, dev.Write(buf, off))
-			for _, r := range v.hosts { // everything is looked at meanwhile
+			for _, r := range v.hosts { // all is read meanwhile
 				if d, err := r.svc.Joined(); err == nil && dice.IntN(8) == 0 {
 					_, _ = d.Status()
 					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
@@ -307,14 +314,15 @@ func TestForgedRecords(t *testing.T) {
 			time.Sleep(time.Duration(dice.IntN(20)) * time.Millisecond)
 		}
 		close(v.stop)
-		within(t, "the end of those who work", v.wg.Wait)
+		within(t, "the end of the workers", v.wg.Wait)
 		for _, r := range v.hosts {
 			r.stop()
 			within(t, "the end of a service", func() { <-r.ended })
 			r.ended = nil
 		}
 		clear(buf)
-		forged := append(v.places(), g.Host(4), g.Slot(0, 4), g.Slot(1, 4), g.Slot(2, 4)) // also those of a host that never was
+		// also those of a host that never was
+		forged := append(v.places(), g.Host(4), g.Slot(0, 4), g.Slot(1, 4), g.Slot(2, 4))
 		for _, off := range forged {
 			require.NoError(t, dev.Write(buf, off))
 		}
@@ -326,7 +334,8 @@ func TestForgedRecords(t *testing.T) {
 	})
 }
 
-// TestOverwrittenSlot: an own slot that shows what its host has not written ends the lease if others may have passed by that.
+// TestOverwrittenSlot: an own slot that shows what its host did not write ends the lease if other
+// hosts may have entered by that.
 func TestOverwrittenSlot(t *testing.T) {
 	t.Parallel()
 	for name, forge := range map[string]func(c *cluster, own layout.Slot) layout.Slot{
@@ -358,7 +367,7 @@ func TestOverwrittenSlot(t *testing.T) {
 	}
 }
 
-// TestOverwrittenSlotOfOneWhoWaits: whoever had read it as idle may be inside.
+// TestOverwrittenSlotOfOneWhoWaits: a host that read it as idle may be inside.
 func TestOverwrittenSlotOfOneWhoWaits(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
@@ -373,8 +382,8 @@ func TestOverwrittenSlotOfOneWhoWaits(t *testing.T) {
 	})
 }
 
-// TestZeroedSlotOfAHolder: who has seen a slot written does not take it for idle when it reads as zeroes, as it does
-// where a read went elsewhere.
+// TestZeroedSlotOfAHolder: a host that has seen a slot written does not take it for idle when it
+// reads as zeroes, as after a read of the wrong place.
 func TestZeroedSlotOfAHolder(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
@@ -382,12 +391,12 @@ func TestZeroedSlotOfAHolder(t *testing.T) {
 		acquireFails(t, b, Request{Name: "x", Try: true}, api.ErrBusy)
 		c.Write(c.Geo.Slot(1, 1), func([]byte) error { return nil })
 		next := got(t, start(t, b, Request{Name: "x"}))
-		require.ErrorIs(t, h.Err(), api.ErrLeaseLost, "the holder had to know first")
+		require.ErrorIs(t, h.Err(), api.ErrLeaseLost, "the holder must notice first")
 		require.NoError(t, next.Release())
 	})
 }
 
-// TestIdleSlotThatWasForged: its owner rewrites it as soon as it looks there.
+// TestIdleSlotThatWasForged: its owner rewrites it at its next read.
 func TestIdleSlotThatWasForged(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, _ := c.settledHost(1)
@@ -403,7 +412,8 @@ func TestIdleSlotThatWasForged(t *testing.T) {
 	})
 }
 
-// TestZeroedHostRecord: nobody takes a host that was there for one that never was. Its own bakeryd joins anew.
+// TestZeroedHostRecord: no host takes a host that has joined for one that never did. Its own
+// bakeryd joins again.
 func TestZeroedHostRecord(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		r, b := c.run(1), c.host(2)
@@ -423,7 +433,7 @@ func TestZeroedHostRecord(t *testing.T) {
 	})
 }
 
-// TestHeldWithoutATicket: nobody asks a holder for a lock by a ticket that there is not.
+// TestHeldWithoutATicket: no host sends a request to a holder with ticket 0.
 func TestHeldWithoutATicket(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, _ := c.host(1), c.host(2)
@@ -441,7 +451,8 @@ func TestHeldWithoutATicket(t *testing.T) {
 	})
 }
 
-// TestRequestAfterTheLastTime: an own slot with a request of the end of time takes another one.
+// TestRequestAfterTheLastTime: an own slot with a request at the last possible time takes another
+// one.
 func TestRequestAfterTheLastTime(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		b := c.host(2)

@@ -62,8 +62,7 @@ func lockOnce(b *testing.B, c *client.Client) {
 	}
 }
 
-// BenchmarkLink is what is not IO of an acquire and release through bakeryd,
-// its client included.
+// BenchmarkLink measures an acquire and release through bakeryd without IO, including its client.
 func BenchmarkLink(b *testing.B) {
 	c := client.New(benchServer(b))
 	defer c.Close()
@@ -74,7 +73,7 @@ func BenchmarkLink(b *testing.B) {
 	}
 }
 
-// BenchmarkLinkHandoff is a lock that 16 clients hand on.
+// BenchmarkLinkHandoff passes a lock among 16 clients.
 func BenchmarkLinkHandoff(b *testing.B) {
 	socket := benchServer(b)
 	lockOnce(b, client.New(socket))

@@ -23,7 +23,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// testLink is a client that speaks in lines.
+// testLink is a client that sends and receives lines.
 type testLink struct {
 	t    *testing.T
 	conn *net.UnixConn
@@ -32,7 +32,7 @@ type testLink struct {
 
 const openTestLink = "GET /v1/link HTTP/1.1\r\nHost: bakery\r\nConnection: Upgrade\r\nUpgrade: bakery-link/1\r\n\r\n"
 
-// link opens one, and says some lines with that.
+// link opens a link, and sends some lines.
 func (s *served) link(lines ...string) *testLink {
 	s.t.Helper()
 	return linkBy(s.t, s.dial().(*net.UnixConn), lines...)
@@ -68,7 +68,7 @@ func (l *testLink) next() (e api.Event) {
 	return e
 }
 
-// until returns the next event of a kind, before which there are but those that tell how things are.
+// until returns the next event of a kind. It skips events of renewals and places.
 func (l *testLink) until(kind string) api.Event {
 	l.t.Helper()
 	for {
@@ -123,7 +123,7 @@ func TestLinkTakesOneLockAfterTheOther(t *testing.T) {
 	l.until("released")
 	require.True(t, d.sessions.empty())
 
-	// In one breath.
+	// In one write.
 	l.say(`{"lock": {"name": "y", "mode": "shared"}}`)
 	g := l.until("granted")
 	require.Equal(t, layout.Shared, g.Mode)
@@ -235,7 +235,7 @@ func TestLinkEndsAsItsConnectionDoes(t *testing.T) {
 	}
 }
 
-// unread lets go, and asks for much of which it reads nothing.
+// unread releases, and requests much that it does not read.
 func (l *testLink) unread() {
 	for l.conn.SetWriteDeadline(time.Now().Add(generous)) == nil {
 		if _, err := io.WriteString(l.conn, strings.Repeat("{}\n", 1000)); err != nil {
@@ -244,7 +244,7 @@ func (l *testLink) unread() {
 	}
 }
 
-// TestLinkThatDoesNotRead holds nobody up, and ends when it is too much.
+// TestLinkThatDoesNotRead: it blocks no other client, and ends when its buffer is full.
 func TestLinkThatDoesNotRead(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
@@ -290,10 +290,11 @@ func TestHostileLines(t *testing.T) {
 	}
 }
 
-// TestLinkOfAHostThatHasNotJoined is refused lock by lock: it outlives the terms of the host.
+// TestLinkOfAHostThatHasNotJoined: each lock is refused, and the link outlives the terms of the
+// host.
 func TestLinkOfAHostThatHasNotJoined(t *testing.T) {
 	host := realCluster(t, 8, 4).host(1)
-	var d *Daemon // nil: it has yet to join
+	var d *Daemon // nil while it has not joined
 	var mu sync.Mutex
 	s := serveCurrent(t, func() (*Daemon, error) {
 		mu.Lock()
@@ -315,7 +316,8 @@ func TestLinkOfAHostThatHasNotJoined(t *testing.T) {
 	l.leave()
 }
 
-// TestLinkIsToldInTimeThoughTheDeviceHangs: also if the goroutine that reads it waits for the device.
+// TestLinkIsToldInTimeThoughTheDeviceHangs: even if the goroutine that reads it waits for the
+// device.
 func TestLinkIsToldInTimeThoughTheDeviceHangs(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	d, f := c.faultyHost(1)
@@ -332,7 +334,7 @@ func TestLinkIsToldInTimeThoughTheDeviceHangs(t *testing.T) {
 	late := s.link(`{"lock":{"name":"y","timeout_ms":50}}`)
 	require.Equal(t, "timeout", late.until("refused").Code)
 	stuck := s.link(`{"lock":{"name":"y"}}`)
-	all := f.Hang(blockdev.Fault{}) // the lease is lost by that
+	all := f.Hang(blockdev.Fault{}) // which ends the lease
 	require.NotEmpty(t, holder.until("lost").Message)
 	require.Equal(t, "unavailable", stuck.until("refused").Code)
 	release()
@@ -340,7 +342,8 @@ func TestLinkIsToldInTimeThoughTheDeviceHangs(t *testing.T) {
 	holder.leave()
 }
 
-// TestLinkThatIsLostAndStays is not waited for any longer than others wait for the host.
+// TestLinkThatIsLostAndStays: the host does not wait for it longer than other hosts wait for the
+// host.
 func TestLinkThatIsLostAndStays(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	d := c.host(1)
@@ -368,7 +371,7 @@ func TestLinkComesBackAfterARestart(t *testing.T) {
 	holder := m.linkAs(1, "")
 	token := holder.until("granted").Token
 	first := m.linkAs(2, "")
-	first.until("waiting") // the journal has it by then
+	first.until("waiting") // the handover file has it by then
 	second := m.linkAs(3, "")
 	second.until("waiting")
 	m.restart()
@@ -384,7 +387,7 @@ func TestLinkComesBackAfterARestart(t *testing.T) {
 	last := m.session(&testSession{id: fmt.Sprintf("%032x", 3)})
 	g := second.until("granted")
 
-	// By a link beside the one that it has, which ends.
+	// By another link, while the first one ends.
 	again := m.linkAs(3, `,"token":"`+g.Token.String()+`"`)
 	require.Equal(t, g.Token, again.until("granted").Token)
 	second.ended()
@@ -396,7 +399,7 @@ func TestLinkComesBackAfterARestart(t *testing.T) {
 	require.Empty(t, kept)
 }
 
-// TestLinkOfAnotherUser: a session's id can be read off the name of its witness.
+// TestLinkOfAnotherUser: the name of its FIFO shows a session's id.
 func TestLinkOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("SKIP: to be two users takes root")
@@ -410,7 +413,8 @@ func TestLinkOfAnotherUser(t *testing.T) {
 	holder.until("released")
 }
 
-// TestLinkLeavesAHoldToItsCommand: a link can go on, and the lock is held as long as the command lives.
+// TestLinkLeavesAHoldToItsCommand: the link can be used again, and the lock is held while the
+// command runs.
 func TestLinkLeavesAHoldToItsCommand(t *testing.T) {
 	m := realCluster(t, 8, 4).mortal(1)
 	l := m.linkAs(1, `,"witness":true`)
@@ -428,7 +432,7 @@ func TestLinkLeavesAHoldToItsCommand(t *testing.T) {
 	l.until("released")
 }
 
-// TestShutdownEndsLinks, also of those that hold nothing.
+// TestShutdownEndsLinks: also those that hold nothing.
 func TestShutdownEndsLinks(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)
@@ -440,7 +444,7 @@ func TestShutdownEndsLinks(t *testing.T) {
 	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 }
 
-// TestLinksThatVanish: whenever clients go, the lock is free at last, and nothing of them stays.
+// TestLinksThatVanish: the lock becomes free and nothing of a client stays, whenever it goes.
 func TestLinksThatVanish(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	a, b := c.host(1), c.host(2)

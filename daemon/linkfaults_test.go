@@ -11,8 +11,9 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
-// TestLinkReaderHangsForAnotherClient: the goroutine that reads a link hangs in the device for the next client's sake, after its own was granted the lock:
-// that this one unlocks and goes is not seen, and the host counts as not safe: the watchdog resets it.
+// TestLinkReaderHangsForAnotherClient: the goroutine that reads a link hangs in the device for the
+// next client, after its own was granted the lock. The host counts as safe once that client has
+// released and gone. Otherwise the watchdog would reset it.
 func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	d, f := c.faultyHost(1)
@@ -36,14 +37,15 @@ func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 	release()
 	tok := a.until("granted").Token
 	a.unlock(tok)
-	a.leave()                // as client.Unlock does after a while
+	a.leave()                // as client.Unlock does after its timeout
 	f.Hang(blockdev.Fault{}) // the lease is lost
-	<-d.mem.Lost()
-	eventually(t, "nobody holds, so the host is not to be reset", func() bool { return d.safe(clock.Boottime.Now()) })
+	<-d.mem.lost
+	eventually(t, "nothing is held, so the host must not be reset", func() bool { return d.safe(clock.Boottime.Now()) })
 	f.RemoveFaults()
 }
 
-// TestLinkModeWhileNotListening: a change of mode while the client does not read is never told.
+// TestLinkModeWhileNotListening: a change of mode while the client does not read is sent
+// later.
 func TestLinkModeWhileNotListening(t *testing.T) {
 	m := realCluster(t, 8, 4).mortal(1)
 	l := m.linkAs(1, "")
@@ -55,7 +57,8 @@ func TestLinkModeWhileNotListening(t *testing.T) {
 	l.until("mode")
 }
 
-// TestLinkClockSetBack: who comes back after a restart, when the wall clock was set back, is never told of its place.
+// TestLinkClockSetBack: a client that reconnects after a restart is sent its place, even if the
+// wall clock was set back.
 func TestLinkClockSetBack(t *testing.T) {
 	m := realCluster(t, 8, 4).mortal(1)
 	holder := m.linkAs(1, "")
@@ -64,14 +67,16 @@ func TestLinkClockSetBack(t *testing.T) {
 	waiter.until("waiting")
 	m.restart()
 	s := m.session(&testSession{id: fmt.Sprintf("%032x", 2)})
-	s.since = time.Now().Round(0).Add(time.Hour) // the clock was set back by an hour meanwhile
+	// the clock was set back by an hour meanwhile
+	s.since = time.Now().Round(0).Add(time.Hour)
 	holder = m.linkAs(1, `,"token":"`+token.String()+`"`)
 	holder.until("granted")
 	waiter = m.linkAs(2, "")
 	waiter.until("waiting")
 }
 
-// TestHungUpLinkIsGone: a link that bakeryd itself has hung up does not count as gone while its reader is in the device.
+// TestHungUpLinkIsGone: a link that bakeryd has closed counts as gone even while its reader is in
+// the device.
 func TestHungUpLinkIsGone(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	s := serveSocket(t, d)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzLinkRequest: a line that is read by hand says what encoding/json reads in it.
+// FuzzLinkRequest: a line that parsePlain reads has the same meaning to encoding/json.
 func FuzzLinkRequest(f *testing.F) {
 	for _, seed := range []string{
 		`{"lock":{"name":"x"}}`, `{"unlock":"3676650270761156864"}`, `{"unlock":"1"}`, `{"lock":{"name":"x","mode":"shared","nonblock":true}}`,
