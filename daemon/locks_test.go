@@ -14,10 +14,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// generous bounds each wait of a test: it is over only if something never happens.
+// generous limits each wait of a test. It ends only if something never happens.
 const generous = 3 * time.Minute
 
-// asking asks for a lock in the background.
+// asking requests a lock in the background.
 func asking(ctx context.Context, d *Daemon, req Request) chan result {
 	out := make(chan result, 1)
 	go func() {
@@ -27,7 +27,7 @@ func asking(ctx context.Context, d *Daemon, req Request) chan result {
 	return out
 }
 
-// start asks for a lock in the background, and returns when it waits or is answered.
+// start requests a lock in the background, and returns when it waits or is answered.
 func start(t *testing.T, d *Daemon, req Request) <-chan result {
 	t.Helper()
 	return startUntil(t.Context(), t, d, req)
@@ -80,7 +80,8 @@ func TestFirstComeFirstServed(t *testing.T) {
 		third := start(t, e, Request{Name: "x"})
 		fourth := start(t, a, Request{Name: "x"})
 		none(t, second, third, fourth)
-		for _, next := range []<-chan result{fourth, second, third} { // the first passes it on at home
+		// the first passes it on locally
+		for _, next := range []<-chan result{fourth, second, third} {
 			last := h.Token()
 			require.NoError(t, h.Release())
 			h = got(t, next)
@@ -118,7 +119,7 @@ func TestTryDoesNotWait(t *testing.T) {
 	})
 }
 
-// TestTriesAtOnce: a job that all hosts try to run at one time runs on one.
+// TestTriesAtOnce: a job that all hosts try to run at the same time runs on one.
 func TestTriesAtOnce(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		hosts := []*Daemon{c.host(1), c.host(2), c.host(3)}
@@ -153,14 +154,15 @@ func TestGivingUp(t *testing.T) {
 			_, err := d.Acquire(ctx, Request{Name: "x"})
 			require.ErrorIs(t, err, api.ErrTimeout)
 		}
-		next := start(t, b, Request{Name: "x"}) // who gave up does not stand in the way
+		// a client that gave up does not block others
+		next := start(t, b, Request{Name: "x"})
 		require.NoError(t, h.Release())
 		require.NoError(t, got(t, next).Release())
 	})
 }
 
-// TestHandoff: a host with many clients passes the lock on among them, but
-// only so often while another host waits.
+// TestHandoff: a host with many clients passes the lock on among them, but a limited number of
+// times while another host waits.
 func TestHandoff(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(1, func(cfg *Config) { cfg.Handoff = 3 }), c.host(2)
@@ -189,7 +191,7 @@ func TestHandoff(t *testing.T) {
 					row++
 				}
 			case <-time.After(generous):
-				t.Fatal("nobody served")
+				t.Fatal("no client served")
 			}
 			if len(local) == 0 {
 				require.NoError(t, h.Release())
@@ -245,8 +247,8 @@ func TestReformatLosesTheLease(t *testing.T) {
 	})
 }
 
-// TestOwnerHealsItsSlot: a bad sector holds the others up until its owner,
-// who may do nothing on the lock at all, has rewritten it.
+// TestOwnerHealsItsSlot: a bad sector blocks the others until its owner, which may not use the
+// lock, has rewritten it.
 func TestOwnerHealsItsSlot(t *testing.T) {
 	t.Parallel()
 	for name, used := range map[string]bool{"in use": true, "not in use": false} {

@@ -17,7 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 )
 
-// TestLoopbackOnly: no other machine is ever listened to.
+// TestLoopbackOnly: bakeryd listens on no address that other machines reach.
 func TestLoopbackOnly(t *testing.T) {
 	for address, hint := range map[string]string{
 		"127.0.0.1:0":       "",
@@ -55,8 +55,8 @@ func TestLoopbackOnly(t *testing.T) {
 	require.ErrorContains(t, err, "address already in use")
 }
 
-// TestAnAddressIsForLookingOnly: who has no more than that gets nothing that changes anything, and browsers not even what
-// they may see if they were led here by a name that is not this machine's.
+// TestAnAddressIsForLookingOnly: clients of an address cannot change anything. Browsers cannot even
+// read if they came by a name that is not this machine's.
 func TestAnAddressIsForLookingOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		d := newCluster(t, 8, 4).host(1)
@@ -85,7 +85,7 @@ func TestAnAddressIsForLookingOnly(t *testing.T) {
 			{"GET", "/v1/value?name=x", address, "", nil, 404, "no such call"},
 			{"GET", "/v1/link", address, "", []string{"Upgrade", linkProtocol}, 404, "no such call"},
 			{"GET", "/metrics", address, "", nil, 404, "no such call"},                // this server has none
-			{"GET", "/v1/status", "intranet:9415", "", nil, 403, "unknown host name"}, // whoever answers for that in the network
+			{"GET", "/v1/status", "intranet:9415", "", nil, 403, "unknown host name"}, // some name in the network
 			{"GET", "/v1/status", "LOCALHOST.:9415", "", nil, 200, `"this_host"`},
 			{"GET", "/v1/status", address, "{}", nil, 400, "a GET with a body"},
 			{"GET", "/v1/status", "evil.example:9415", "", nil, 403, "unknown host name"},
@@ -112,7 +112,31 @@ func TestAnAddressIsForLookingOnly(t *testing.T) {
 	})
 }
 
-// TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage: half of the connections are for others.
+// TestLookersLeaveTheRest: clients of an address use only a part of the descriptors for clients.
+func TestLookersLeaveTheRest(t *testing.T) {
+	const root = 0
+	clients := newDescriptors(40, func(uid int) bool { return uid == root })
+	looking := clients.forLooking()
+	for range 10 {
+		require.NoError(t, looking.take(unknownUser))
+	}
+	require.Error(t, looking.take(unknownUser))
+	for range 30 {
+		require.NoError(t, clients.take(root))
+	}
+	require.Error(t, clients.take(root))
+	looking.give(unknownUser)
+	require.NoError(t, clients.take(root))
+	require.Error(t, looking.take(unknownUser), "the others have it now")
+	for range 6 {
+		clients.give(root)
+	}
+	require.NoError(t, looking.take(unknownUser), "beyond what is for root")
+	require.Equal(t, mostLooking, newDescriptors(500_000, nil).forLooking().limit)
+}
+
+// TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage: half of the connections are for other
+// requests.
 func TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := serveSocket(t, newCluster(t, 8, 4).host(1))
@@ -141,7 +165,8 @@ func TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage(t *testing.T) {
 	})
 }
 
-// TestBodiesThatNeverCome: a request that announces a body is answered at once, and keeps nobody from the metrics.
+// TestBodiesThatNeverCome: a request that announces a body is answered immediately, and does not
+// block the metrics.
 func TestBodiesThatNeverCome(t *testing.T) {
 	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	ln, err := ListenLoopback("127.0.0.1:0")

@@ -19,7 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// meetBoth has two hosts meet, and returns what each has to say.
+// meetBoth has two hosts run a coherence check, and returns both reports.
 func meetBoth(t *testing.T, a, b *Daemon, rounds int, wait time.Duration) (ofA, ofB *MeetReport) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -36,7 +36,7 @@ func meetBoth(t *testing.T, a, b *Daemon, rounds int, wait time.Duration) (ofA, 
 	return ofA, ofB
 }
 
-// lockNumber is that of a lock as a host knows it.
+// lockNumber returns the number of a lock as a host knows it.
 func lockNumber(t *testing.T, d *Daemon, name string) int {
 	t.Helper()
 	lk, err := d.find(t.Context(), Request{Name: name})
@@ -47,7 +47,7 @@ func lockNumber(t *testing.T, d *Daemon, name string) int {
 func TestMeetFresh(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b := c.host(2), c.host(5)
-		for range 2 { // what the first meeting leaves does not disturb the next
+		for range 2 { // the remains of the first check do not disturb the next
 			ofA, ofB := meetBoth(t, a, b, 50, generous)
 			for _, r := range []*MeetReport{ofA, ofB} {
 				require.Equal(t, MeetFresh, r.Outcome, "%+v", r)
@@ -56,7 +56,7 @@ func TestMeetFresh(t *testing.T) {
 				require.Equal(t, []string{"probe 2-5 a", "probe 2-5 b"}, r.Locks)
 				require.Positive(t, r.RoundTrip.P99)
 			}
-			require.Equal(t, 25, ofA.RoundTrip.Count, "of the rounds in which nobody dwells")
+			require.Equal(t, 25, ofA.RoundTrip.Count, "of the rounds without a dwell")
 			require.Equal(t, 25, ofB.RoundTrip.Count)
 			require.Equal(t, ofA.Nonce, ofB.PeerNonce)
 			require.Equal(t, ofB.Nonce, ofA.PeerNonce)
@@ -88,7 +88,8 @@ func TestMeetTakesTheLesserCount(t *testing.T) {
 	})
 }
 
-// cached is a device whose reads of single sectors are served from a cache, each until it is as old as a time.
+// cached is a device whose reads of single sectors come from a cache, in which each expires after a
+// time.
 type cached struct {
 	blockdev.Device
 	on    atomic.Bool
@@ -122,7 +123,7 @@ func (c *cached) Read(p []byte, off int64) error {
 	return nil
 }
 
-// TestMeetFindsACache: a host that reads sectors as they were a while ago is found out, and it is that host which says so.
+// TestMeetFindsACache: a host that reads old sectors is detected, and that host reports it.
 func TestMeetFindsACache(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		dev := &cached{Device: c.Disk.Open(), lasts: 20 * time.Millisecond}
@@ -133,11 +134,12 @@ func TestMeetFindsACache(t *testing.T) {
 		require.Equal(t, MeetStale, ofB.Outcome)
 		require.Positive(t, ofB.Stale)
 		require.Contains(t, ofB.Detail, "slot x of host 1: it shows")
-		require.Equal(t, 100, ofB.Rounds, "it goes on counting")
+		require.Equal(t, 100, ofB.Rounds, "it continues to count")
 	})
 }
 
-// staleOnce serves one slot of another host as it was, once, after so many reads of it.
+// staleOnce returns one slot of another host in an older state, once, after a number of reads of
+// it.
 func staleOnce(t *testing.T, c *cluster, which int, after int) (ofA, ofB *MeetReport) {
 	t.Helper()
 	a := c.host(1)
@@ -161,7 +163,7 @@ func TestMeetFindsOneStaleRead(t *testing.T) {
 	}
 }
 
-// TestMeetFindsBlindness: one that never sees the other is not taken for one that has met it.
+// TestMeetFindsBlindness: a host that never sees the other does not report a check.
 func TestMeetFindsBlindness(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
@@ -189,7 +191,7 @@ func TestMeetAlone(t *testing.T) {
 	})
 }
 
-// TestMeetGivenUp: one whose caller goes takes back what it said, and the other one is told.
+// TestMeetGivenUp: a host whose caller leaves removes its words, and the other host notices.
 func TestMeetGivenUp(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -217,7 +219,7 @@ func TestMeetGivenUp(t *testing.T) {
 	})
 }
 
-// TestMeetKeepsValues: a lock that people use is left alone.
+// TestMeetKeepsValues: it does not touch a lock that clients use.
 func TestMeetKeepsValues(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
@@ -266,7 +268,7 @@ func TestMeetByAPI(t *testing.T) {
 	require.Contains(t, text, `"p99_us"`)
 	wg.Wait()
 
-	// One meeting at a time.
+	// One check at a time.
 	ctx, cancel := context.WithCancel(t.Context())
 	wg.Go(func() {
 		_, err := a.d.Meet(ctx, MeetOptions{Host: 3, Rounds: 1, Timeout: generous})

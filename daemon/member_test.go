@@ -15,7 +15,8 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 )
 
-// TestLossWhileTheStateDirHangs: the system's own disk may hang as the lockspace's does. That holds up no holder's end.
+// TestLossWhileTheStateDirHangs: the system's own disk may hang as the lockspace's does. That
+// delays the end of no holder.
 func TestLossWhileTheStateDirHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
@@ -28,12 +29,12 @@ func TestLossWhileTheStateDirHangs(t *testing.T) {
 		})
 		f.Inject(blockdev.Fault{Op: blockdev.OpRead, Err: unix.EIO})
 		within(t, "the end of the lease", func() { <-d.Lost() })
-		within(t, "whoever asks for it", func() { require.True(t, d.mem.Moments().Lost) })
+		within(t, "by any request", func() { require.True(t, d.mem.moments().lost) })
 	})
 }
 
-// TestWatchOnce: however many locks wait, one of them has the host table read, also while a read of it hangs: every
-// event wakes them all.
+// TestWatchOnce: every event wakes all waiting locks. One of them requests a read of the host
+// table, even while a read hangs.
 func TestWatchOnce(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
@@ -57,7 +58,7 @@ func TestWatchOnce(t *testing.T) {
 	})
 }
 
-// TestFailedClaimTellsOfNoLease: a host that is joining has none that could run out.
+// TestFailedClaimTellsOfNoLease: a joining host has no lease that could run out.
 func TestFailedClaimTellsOfNoLease(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
