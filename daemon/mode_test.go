@@ -18,7 +18,7 @@ import (
 
 var reader = Request{Name: "x", Mode: layout.Shared}
 
-// eventually waits until something is so.
+// eventually waits until so returns true.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	within(t, what, func() {
@@ -63,8 +63,9 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 	})
 }
 
-// TestTokenAfterAnUpgrade: readers elsewhere may have come and gone with greater tokens than the ticket of a hold that
-// became exclusive, so the next client of its host needs another one (TOKENS).
+// TestTokenAfterAnUpgrade: readers of other hosts may have come and gone with greater tokens than
+// the ticket of a hold that became exclusive. Therefore the next client of its host needs another
+// ticket (TOKENS).
 func TestTokenAfterAnUpgrade(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, reader)
@@ -118,7 +119,7 @@ func TestUpgradeIsRefusedWhereOthersTakePart(t *testing.T) {
 	}
 }
 
-// TestModeOfALockOfSeveralPermits: the machine would leave it as it is.
+// TestModeOfALockOfSeveralPermits: the machine would not change it.
 func TestModeOfALockOfSeveralPermits(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
@@ -135,7 +136,7 @@ func TestModeOfALockOfSeveralPermits(t *testing.T) {
 	})
 }
 
-// TestTwoUpgradersAtOnce: neither waits for the other, and who gives way lets the other have it.
+// TestTwoUpgradersAtOnce: neither waits for the other, and when one gives way the other succeeds.
 func TestTwoUpgradersAtOnce(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		hosts, calls := []*Daemon{c.host(1), c.host(2), c.host(3)}, contended(t)
@@ -149,13 +150,14 @@ func TestTwoUpgradersAtOnce(t *testing.T) {
 			for i, v := range visits {
 				wg.Go(func() {
 					err := v.change(t.Context(), layout.Exclusive)
-					for i == 0 && errors.Is(err, api.ErrUpgrade) { // it tries on, the others give way
+					// it retries, the others give way
+					for i == 0 && errors.Is(err, api.ErrUpgrade) {
 						err = v.change(t.Context(), layout.Exclusive)
 					}
 					switch {
 					case err == nil:
 						won.Add(1)
-						time.Sleep(time.Millisecond) // for the others to get it wrong
+						time.Sleep(time.Millisecond) // so that an erroneous grant overlaps
 					case !errors.Is(err, api.ErrUpgrade):
 						t.Error(err)
 					}
@@ -196,7 +198,8 @@ func TestDowngradeKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// TestReadersAfterAWriterGaveUp: whom a writer of another host kept out may come in when it is known to be gone.
+// TestReadersAfterAWriterGaveUp: readers that a writer of another host kept out may enter when it
+// is known to be gone.
 func TestReadersAfterAWriterGaveUp(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, reader)
@@ -216,12 +219,13 @@ func TestReadersAfterAWriterGaveUp(t *testing.T) {
 	})
 }
 
-// TestChangesOfModeUnderContention: whatever comes together, writers are alone.
+// TestChangesOfModeUnderContention: writers are alone under any combination of changes.
 func TestChangesOfModeUnderContention(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		var wg sync.WaitGroup
 		calls := contended(t)
-		stay := func() { time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond) } // for the others to get it wrong
+		// so that an erroneous grant overlaps
+		stay := func() { time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond) }
 		for id := 1; id <= 3; id++ {
 			d := c.host(id)
 			for range 3 {
@@ -234,7 +238,7 @@ func TestChangesOfModeUnderContention(t *testing.T) {
 						}
 						stay()
 						if rand.IntN(4) == 0 {
-							// As a client that goes in the midst of a change.
+							// As a client that leaves during a change.
 							v.over()
 							go func() { _ = v.Release() }()
 							_ = v.SetMode(t.Context(), layout.Shared-mode)
@@ -257,7 +261,7 @@ func TestChangesOfModeUnderContention(t *testing.T) {
 				})
 			}
 		}
-		within(t, "letting everybody in", wg.Wait)
+		within(t, "admitting every client", wg.Wait)
 	})
 }
 
@@ -266,7 +270,7 @@ func TestModeOfALostHold(t *testing.T) {
 		d, disk := c.faultyHost(1)
 		h := acquire(t, d, reader)
 		release := disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2)})
-		require.ErrorIs(t, h.SetMode(timeout(t, 50*time.Millisecond), layout.Exclusive), api.ErrTimeout, "nobody waits for a device that hangs")
+		require.ErrorIs(t, h.SetMode(timeout(t, 50*time.Millisecond), layout.Exclusive), api.ErrTimeout, "no client waits for a hung device")
 		defer disk.Hang(blockdev.Fault{Op: blockdev.OpWrite})()
 		within(t, "hearing of the loss", func() {
 			require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), api.ErrLeaseLost)

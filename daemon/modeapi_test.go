@@ -15,7 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// change calls the API about a hold and returns the status and the answer.
+// change makes an API call about a hold, and returns the status and the answer.
 func (s *served) change(path, body string) (int, map[string]any) {
 	s.t.Helper()
 	status, text := s.call("POST "+path, body)
@@ -62,7 +62,7 @@ func TestAPIMode(t *testing.T) {
 		require.Equal(t, http.StatusGone, status)
 		require.Equal(t, "lost", answer["code"])
 		first.leave()
-		eventually(t, "it is let go", func() bool {
+		eventually(t, "it is released", func() bool {
 			status, _ = m.change("/v1/mode", first.call(token, `"mode": "shared"`))
 			return status == http.StatusGone
 		})
@@ -85,7 +85,7 @@ func TestModeOfAnotherUsersHold(t *testing.T) {
 	holder.leave()
 }
 
-// TestRestartKeepsTheMode: and who has not heard of it yet is told.
+// TestRestartKeepsTheMode: and a client that was not notified of it yet is.
 func TestRestartKeepsTheMode(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
@@ -98,7 +98,7 @@ func TestRestartKeepsTheMode(t *testing.T) {
 		}
 		change("shared")
 		m.restart()
-		holder.again(m, token.String()) // as it was asked for
+		holder.again(m, token.String()) // with the mode of the request
 		require.Equal(t, layout.Shared, holder.until("granted").Mode)
 		require.NoError(t, acquire(t, other, Request{Name: "x", Mode: layout.Shared, Try: true}).Release())
 		eventually(t, "an upgrade", func() bool {
@@ -115,7 +115,8 @@ func TestRestartKeepsTheMode(t *testing.T) {
 	})
 }
 
-// TestRestartInTheMidstOfAnUpgrade: the disk shows an exclusive hold, and it is none: a reader is inside.
+// TestRestartInTheMidstOfAnUpgrade: the disk shows an exclusive hold, which is none: a reader is
+// inside.
 func TestRestartInTheMidstOfAnUpgrade(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
@@ -146,7 +147,7 @@ func TestRestartInTheMidstOfAnUpgrade(t *testing.T) {
 	})
 }
 
-// TestRestartInTheMidstOfADowngrade: it is gone on with.
+// TestRestartInTheMidstOfADowngrade: the next process completes it.
 func TestRestartInTheMidstOfADowngrade(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)

@@ -29,12 +29,13 @@ type notebook struct {
 
 func newNotebook(t *testing.T) *notebook {
 	l := events.New(clock.Boottime, slog.New(slog.NewTextHandler(t.Output(), nil)))
-	t.TempDir() // all of them are removed when the first one is: not while a file is kept in one
+	// all of these are removed together with the first one: not while a file is kept in one
+	t.TempDir()
 	t.Cleanup(l.Close)
 	return &notebook{t, l}
 }
 
-// in has a host keep its events there.
+// in makes a host keep its events there.
 func (n *notebook) in(cfg *Config) { cfg.Events = n.log }
 
 func (n *notebook) all(q events.Query) (got []events.Event) {
@@ -46,7 +47,7 @@ func (n *notebook) all(q events.Query) (got []events.Event) {
 	return got
 }
 
-// of returns the events of a lock, and none of hosts.
+// of returns the events of a lock, without those of hosts.
 func (n *notebook) of(lock string) (got []events.Event) {
 	n.t.Helper()
 	for _, e := range n.all(events.Query{Lock: lock}) {
@@ -64,7 +65,7 @@ func kinds(es []events.Event) (kinds []events.Kind) {
 	return kinds
 }
 
-// until waits for an event that is like that.
+// until waits for an event for which is returns true.
 func (n *notebook) until(what string, is func(e *events.Event) bool) (found events.Event) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), generous)
@@ -99,7 +100,7 @@ func (c *cluster) shown(host int) {
 	require.Eventually(c.t, func() bool { return c.Slot(1, host).Phase == layout.Held }, generous, time.Millisecond)
 }
 
-// TestNotesOfAContendedLock: who had it, who waited for whom.
+// TestNotesOfAContendedLock: which client held it, and which waited for which.
 func TestNotesOfAContendedLock(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		na, nb := newNotebook(t), newNotebook(t)
@@ -123,7 +124,7 @@ func TestNotesOfAContendedLock(t *testing.T) {
 		}
 		require.Equal(t, h.Token(), es[1].Ticket)
 		require.Equal(t, h.Token(), es[2].Token)
-		require.Empty(t, es[2].Ahead, "nobody was before it")
+		require.Empty(t, es[2].Ahead, "no client was before it")
 		require.Equal(t, h.Token(), es[3].Token)
 		require.GreaterOrEqual(t, es[3].HeldMS, int64(settleAfter/time.Millisecond))
 		require.Equal(t, es[0].Seq, es[3].Request)
@@ -136,18 +137,18 @@ func TestNotesOfAContendedLock(t *testing.T) {
 		require.Greater(t, es[2].Ticket, es[1].Ticket)
 		require.Equal(t, []events.Peer{{Host: 2, HostName: "db2", Phase: "waiting", Mode: "exclusive", PID: 22, Command: "restore", Request: es[0].Seq}}, es[4].Ahead)
 		require.Equal(t, es[2].Ticket, es[5].Token)
-		require.Equal(t, []events.Peer{holder}, es[5].Ahead, "whom it came after")
+		require.Equal(t, []events.Peer{holder}, es[5].Ahead, "the holder before it")
 		require.Equal(t, []any{22, es[0].Seq}, []any{es[5].PID, es[5].Request})
 		require.Equal(t, []any{33, es[3].Seq, h3.Token()}, []any{es[7].PID, es[7].Request, es[7].Token})
 		require.Equal(t, 22, es[7].Ahead[0].PID, "it was handed on")
 		for _, e := range na.all(events.Query{}) {
 			require.Contains(t, []string{"", "x"}, e.Lock)
-			require.NotEqual(t, "create a lock", e.Command, "the internal lock is nobody's business")
+			require.NotEqual(t, "create a lock", e.Command, "the directory's lock is not recorded")
 		}
 	})
 }
 
-// TestNotesOfChangesOfMode: the mode of a hold, all along, by its token.
+// TestNotesOfChangesOfMode: the mode of a hold at any time, by its token.
 func TestNotesOfChangesOfMode(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		n := newNotebook(t)
@@ -166,7 +167,7 @@ func TestNotesOfChangesOfMode(t *testing.T) {
 	})
 }
 
-// TestNotesOfPermits: by them one can tell several holders from too many.
+// TestNotesOfPermits: they distinguish several holders from too many.
 func TestNotesOfPermits(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		n := newNotebook(t)
@@ -176,7 +177,7 @@ func TestNotesOfPermits(t *testing.T) {
 	})
 }
 
-// TestNotesOfAChangeAhead: who waits learns whom for, whenever that is another one.
+// TestNotesOfAChangeAhead: every change of the holder that a client waits for is recorded.
 func TestNotesOfAChangeAhead(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		n := newNotebook(t)
@@ -248,7 +249,8 @@ func TestNotesOfWhoIsNotServed(t *testing.T) {
 	})
 }
 
-// TestNotesOfALostLease: as the host sees it that loses, and as the one does that goes on.
+// TestNotesOfALostLease: in the journals of the host that loses it, and of the host that gets the
+// lock.
 func TestNotesOfALostLease(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		na, nb := newNotebook(t), newNotebook(t)
@@ -323,7 +325,7 @@ func TestNotesOfFencing(t *testing.T) {
 	})
 }
 
-// TestNotesOfARestart: the journal goes on, and tells what was kept.
+// TestNotesOfARestart: the journal continues, and records what was kept.
 func TestNotesOfARestart(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	first, second := newNotebook(t), newNotebook(t)
@@ -357,13 +359,14 @@ func TestNotesOfARestart(t *testing.T) {
 	kill := second.lock(events.Kill)
 	require.Regexp(t, `^(SIGTERM to 1 process: their lease is about to end|SIGKILL to 1 process: their lease is over)$`, kill.Reason)
 	require.Equal(t, []any{11, g.Token}, []any{kill.PID, kill.Token})
-	if strings.HasPrefix(kill.Reason, "SIGTERM") { // else the process of the test stood still for that long
+	// else the process of the test stood still for that long
+	if strings.HasPrefix(kill.Reason, "SIGTERM") {
 		exit := second.lock(events.Exit)
 		require.Equal(t, "the processes that its client left have ended", exit.Reason)
 	}
 
 	all := second.all(events.Query{})
-	require.Equal(t, events.Joined, all[0].Kind, "the first one told is of the bakeryd before")
+	require.Equal(t, events.Joined, all[0].Kind, "the first event is that of the previous bakeryd")
 	for i := 1; i < len(all); i++ {
 		require.Greater(t, all[i].Seq, all[i-1].Seq)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
-// TestOnAnotherDevice: what is opened is joined, and is closed again if it holds no lockspace.
+// TestOnAnotherDevice: the opened device is joined, and is closed again if it holds no lockspace.
 func TestOnAnotherDevice(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 2)

@@ -24,12 +24,12 @@ func TestPolicyFileThatIsRefused(t *testing.T) {
 		spoil   func(path string) error
 		message string
 	}{
-		"the group can write":          {func(path string) error { return os.Chmod(path, 0o664) }, "policy: has mode 0664, so others can write to it: chmod go-w"},
-		"all can write":                {func(path string) error { return os.Chmod(path, 0o602) }, "policy: has mode 0602"},
-		"the directory is everybody's": {func(path string) error { return os.Chmod(filepath.Dir(path), 0o1777) }, "policy: its directory "},
-		"a directory":                  {func(path string) error { return os.Rename(path, path+"2") }, "no such file"},
-		"a wrong line":                 {func(path string) error { return os.WriteFile(path, []byte("\nallow root *\n"), 0o644) }, `policy:2: "root": want allow user`},
-		"too long":                     {func(path string) error { return os.Truncate(path, access.MaxSize+1) }, "more than 1048576 bytes"},
+		"the group can write":                  {func(path string) error { return os.Chmod(path, 0o664) }, "policy: has mode 0664, so others can write to it: chmod go-w"},
+		"all can write":                        {func(path string) error { return os.Chmod(path, 0o602) }, "policy: has mode 0602"},
+		"all users can write to the directory": {func(path string) error { return os.Chmod(filepath.Dir(path), 0o1777) }, "policy: its directory "},
+		"a directory":                          {func(path string) error { return os.Rename(path, path+"2") }, "no such file"},
+		"a wrong line":                         {func(path string) error { return os.WriteFile(path, []byte("\nallow root *\n"), 0o644) }, `policy:2: "root": want allow user`},
+		"too long":                             {func(path string) error { return os.Truncate(path, access.MaxSize+1) }, "more than 1048576 bytes"},
 		"a FIFO": {func(path string) error {
 			if err := os.Remove(path); err != nil {
 				return err
@@ -67,7 +67,8 @@ func TestPolicyFileOfAnotherUser(t *testing.T) {
 	require.ErrorContains(t, err, "belongs to uid 54321")
 }
 
-// TestPolicyFileBySymlink: it may be one, in a directory that is not everybody's, to a file in another such.
+// TestPolicyFileBySymlink: the path may be a link to another file, if only root can write to both
+// directories.
 func TestPolicyFileBySymlink(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	target := policyFile(t, "allow user 5 *\n")
@@ -90,7 +91,7 @@ func TestPolicyFileBySymlink(t *testing.T) {
 	require.ErrorContains(t, err, "too many levels of symbolic links")
 }
 
-// TestReload: a file that is wrong changes nothing, and is one line in the log.
+// TestReload: an invalid file changes nothing, and is one line in the log.
 func TestReload(t *testing.T) {
 	log := new(kept)
 	path := policyFile(t, "allow user 5 a\n")
@@ -122,7 +123,7 @@ func TestReload(t *testing.T) {
 	require.Contains(t, log.String(), "lines=480")
 }
 
-// TestReloadUnderWay: who asks meanwhile gets one policy or the other.
+// TestReloadUnderWay: a request during a reload gets one policy or the other.
 func TestReloadUnderWay(t *testing.T) {
 	path := policyFile(t, "allow user 5 a b\n")
 	p, err := OpenPolicy(path, slog.New(slog.DiscardHandler))
