@@ -15,16 +15,16 @@ import (
 )
 
 func TestReadsAll(t *testing.T) {
-	require.True(t, readsAll(1, 1, nextRead), "who is next saves a read by that")
+	require.True(t, readsAll(1, 1, nextRead), "the next host saves a read by that")
 	require.False(t, readsAll(1, rankPolls, nextRead+1), "or looks at the one slot")
 	require.True(t, readsAll(2, 1, cheapRead), "a small read costs as much as one slot")
 	require.False(t, readsAll(2, 1, cheapRead+1))
-	require.True(t, readsAll(2, rankPolls, cheapRead+1), "but now and then all are read")
+	require.True(t, readsAll(2, rankPolls, cheapRead+1), "but every rankPolls-th poll reads all")
 }
 
-// TestRankFallsWhileTheOneAheadWaits: who stands further back learns that those in front have gone though the slot
-// directly ahead stays as it is. Without that it went on polling at the pace of its first place, and with many hosts
-// the lock stood idle most of the time.
+// TestRankFallsWhileTheOneAheadWaits: a host further back notices that hosts in front have gone,
+// although the slot directly ahead stays unchanged. Otherwise it would poll at the rate of its
+// first rank, and with many hosts the lock would be idle most of the time.
 func TestRankFallsWhileTheOneAheadWaits(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		first := acquire(t, c.host(1), Request{Name: "x"})
@@ -70,7 +70,7 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 		t.Run(fmt.Sprintf("%d others ahead", behind), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, 8, 4)
-				c.lasting(time.Minute) // nothing else is read or written meanwhile
+				c.lasting(time.Minute) // no other IO happens meanwhile
 				h := acquire(t, c.host(1), Request{Name: "x", Command: "make the backup"})
 				eventually(t, "settled", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 				var queue []<-chan result
@@ -106,7 +106,7 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// slotReads counts the reads of one slot alone.
+// slotReads counts the reads of exactly one slot.
 type slotReads struct {
 	blockdev.Device
 	off int64
@@ -120,9 +120,10 @@ func (d *slotReads) Read(p []byte, off int64) error {
 	return d.Device.Read(p, off)
 }
 
-// TestLock_UnsettledHostAhead_PollsWithPauses: the host table by which a slot was judged is no news to the poll that
-// follows. It ended each pause, and slots and host table were read as fast as the device allows until the host was
-// settled. The slot is far from the own one, so that a poll after a pause reads it alone.
+// TestLock_UnsettledHostAhead_PollsWithPauses: the host table by which a slot was judged is no news
+// to the next poll. It once ended each pause, and slots and host table were read as fast as the
+// device permits until the host was settled. The slot is far from the own one, so that a poll after
+// a pause reads it alone.
 func TestLock_UnsettledHostAhead_PollsWithPauses(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const far = 70

@@ -10,7 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// probeSpace probes the lockspace of a cluster.
+// probe probes the lockspace of a cluster.
 func (c *cluster) probe(others ...blockdev.Device) (*measure.Measurement, error) {
 	return ProbeLockspace(c.t.Context(), c.unjoined(0).cfg, measure.Options{Others: others})
 }
@@ -19,7 +19,7 @@ func TestProbeLockspace(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
 		d := c.host(1)
-		h := acquire(t, d, Request{Name: ProbeLock}) // who uses the lock is not disturbed
+		h := acquire(t, d, Request{Name: ProbeLock}) // a holder of the lock is not disturbed
 		own := c.Slot(h.lk.entry.Lock, 1)
 		stale := blockdev.NewFaulty(c.Disk.OpenReadOnly(), blockdev.FaultyOptions{})
 		at := c.Geo.Slot(h.lk.entry.Lock, 2)

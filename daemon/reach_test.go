@@ -18,7 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// tableReads counts what one host reads of the host table.
+// tableReads counts one host's reads of the host table.
 type tableReads struct {
 	blockdev.Device
 	table int64 // where it ends
@@ -36,15 +36,15 @@ func (d *tableReads) Read(p []byte, off int64) error {
 	return d.Device.Read(p, off)
 }
 
-// since returns the requests after the first so many.
+// since returns the requests after the first n.
 func (d *tableReads) since(n int) []int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return append([]int(nil), d.bytes[n:]...)
 }
 
-// TestReadsOfTheTable: how many hosts the lockspace was formatted for makes no difference to what hosts read to keep
-// their leases, but to the lowest of them, once a lease.
+// TestReadsOfTheTable: the number of hosts that the lockspace was formatted for does not change the
+// reads that keep a lease. Only the lowest host reads the whole table, once a lease.
 func TestReadsOfTheTable(t *testing.T) {
 	t.Parallel()
 	for _, hosts := range []int{3, 2000} {
@@ -73,14 +73,15 @@ func TestReadsOfTheTable(t *testing.T) {
 					}
 				}
 				t.Logf("host %d: %d of %d reads were of the whole table", i+1, whole, len(reads[i].since(joined[i])))
-				// On a busy machine the lower ones do now and then.
+				// On a busy machine the lower hosts sometimes do.
 				require.LessOrEqual(t, whole, 2*leases, "host 3 reads it only if the lower ones seem silent")
 			}
 		})
 	}
 }
 
-// TestFarHostJoins: a host with an id beyond what the others read is found within a lease or so, and excludes them.
+// TestFarHostJoins: a host with an id beyond the reads of the others is found within about a lease,
+// and excludes them.
 func TestFarHostJoins(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 2000, 4)
@@ -107,7 +108,7 @@ func TestFarHostJoins(t *testing.T) {
 	})
 }
 
-// BenchmarkTableRead is what a read of the host table takes, as one is made for every renewal.
+// BenchmarkTableRead measures a read of the host table, which is made for every renewal.
 func BenchmarkTableRead(b *testing.B) {
 	for _, c := range []struct{ joined, formatted int }{{3, 3}, {3, 2000}, {64, 2000}} {
 		b.Run(fmt.Sprintf("%d of %d", c.joined, c.formatted), func(b *testing.B) {

@@ -14,7 +14,8 @@ import (
 
 func TestRequestAfterRestartKeepsTheTicket(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.SB.Formatted = c.SB.Formatted.Add(time.Hour) // no clock
+		// makes hosts ignore the clock
+		c.SB.Formatted = c.SB.Formatted.Add(time.Hour)
 		c.Format()
 		m := c.mortal(1)
 		other := c.host(2)
@@ -25,7 +26,7 @@ func TestRequestAfterRestartKeepsTheTicket(t *testing.T) {
 		holder.again(m, token.String()).granted()
 		holder.leave()
 		eventually(t, "idle", func() bool { return c.Slot(1, 1).Phase == layout.Idle })
-		m.kill() // the waiter has not come back yet
+		m.kill() // the waiter has not reconnected yet
 		m.rise()
 		before := c.Slot(1, 1)
 		require.Equal(t, token, before.Ticket)
@@ -68,8 +69,8 @@ func TestModeOfAnOrphan(t *testing.T) {
 	}
 }
 
-// TestRequest_AndRemovalOfTheLock_HolderIsTold: this host removes a lock of two permits. The mark of
-// the removal erases a request.
+// TestRequest_AndRemovalOfTheLock_HolderIsTold: this host removes a lock of two permits. The mark
+// of the removal overwrites a request.
 func TestRequest_AndRemovalOfTheLock_HolderIsTold(t *testing.T) {
 	for name, removesFirst := range map[string]bool{"while removing": true, "then removal": false} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
@@ -96,7 +97,8 @@ func TestRequest_AndRemovalOfTheLock_HolderIsTold(t *testing.T) {
 	}
 }
 
-// TestValueOutlivesAReadErrorAtFirstUse: a read error that passes, at the first use of the lock by this incarnation.
+// TestValueOutlivesAReadErrorAtFirstUse: a passing read error at the first use of the lock by this
+// incarnation.
 func TestValueOutlivesAReadErrorAtFirstUse(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
@@ -110,7 +112,7 @@ func TestValueOutlivesAReadErrorAtFirstUse(t *testing.T) {
 	})
 }
 
-// TestValueOutlivesAReadErrorAtRestart: one read error that passes, at a restart: the value is gone.
+// TestValueOutlivesAReadErrorAtRestart: one passing read error at a restart.
 func TestValueOutlivesAReadErrorAtRestart(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
@@ -125,7 +127,8 @@ func TestValueOutlivesAReadErrorAtRestart(t *testing.T) {
 	})
 }
 
-// TestReadErrorAtRestartLeavesNothingHeld: let go, killed before the disk has it, one read error that passes: nobody else gets the lock.
+// TestReadErrorAtRestartLeavesNothingHeld: bakeryd is killed before a release is on the disk, and
+// its restart meets one passing read error. The next host still gets the lock.
 func TestReadErrorAtRestartLeavesNothingHeld(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
@@ -135,7 +138,7 @@ func TestReadErrorAtRestartLeavesNothingHeld(t *testing.T) {
 		m.disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO})
 		s := m.session(holder)
 		holder.leave()
-		eventually(t, "let go", func() bool { return s.hold.lk.holders() == 0 })
+		eventually(t, "released", func() bool { return s.hold.lk.holders() == 0 })
 		m.kill()
 		m.rise(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO, After: 1, Times: 1})
 		require.NoError(t, got(t, start(t, other, Request{Name: "x"})).Release())

@@ -22,7 +22,8 @@ func newRefusals() (*refusals, *kept) {
 	return &refusals{log: slog.New(slog.NewTextHandler(log, nil))}, log
 }
 
-// TestALoopDoesNotFillTheLog: who asks again and again is one line a minute, in which nothing is left out.
+// TestALoopDoesNotFillTheLog: a client that repeats a request makes one line a minute, which has
+// all refusals.
 func TestALoopDoesNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs, log := newRefusals()
@@ -31,7 +32,8 @@ func TestALoopDoesNotFillTheLog(t *testing.T) {
 		}
 		require.Equal(t, refusalsLogged, strings.Count(log.String(), "\n"))
 		require.Contains(t, log.String(), "level=WARN msg=\"access refused\" uid=60001 gid=5 pid=7 action=lock lock=x reason=\"no line\"")
-		rs.note(refusedTo(60002, 8)) // another user is not lost among these
+		// another user is not lost among these
+		rs.note(refusedTo(60002, 8))
 		require.Contains(t, log.String(), "uid=60002 gid=5 pid=8")
 		time.Sleep(refusalsSpan - time.Second)
 		synctest.Wait()
@@ -45,12 +47,12 @@ func TestALoopDoesNotFillTheLog(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, refusalsLogged+2, strings.Count(log.String(), "\n"), "no more has come")
 		rs.note(refusedTo(60001, 10))
-		require.Contains(t, log.String(), "pid=10 ", "after a while they are told one by one again")
+		require.Contains(t, log.String(), "pid=10 ", "after the span they are logged one by one again")
 		require.EqualValues(t, 1003, rs.total[access.Lock])
 	})
 }
 
-// TestManyUsersDoNotFillTheLog, nor the memory: a user namespace has as many as it likes.
+// TestManyUsersDoNotFillTheLog: nor the memory. A user namespace has any number of users.
 func TestManyUsersDoNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs, log := newRefusals()
@@ -60,7 +62,7 @@ func TestManyUsersDoNotFillTheLog(t *testing.T) {
 		}
 		require.Len(t, rs.users, refusedUsers)
 		require.Equal(t, refusedUsers+refusalsLogged, strings.Count(log.String(), "\n"))
-		rs.flush() // as bakeryd ends
+		rs.flush() // as at the end of bakeryd
 		require.Contains(t, log.String(), fmt.Sprintf("times=%d", users-refusedUsers-refusalsLogged))
 		rs.flush()
 		require.Equal(t, refusedUsers+refusalsLogged+1, strings.Count(log.String(), "\n"))
@@ -71,7 +73,7 @@ func TestManyUsersDoNotFillTheLog(t *testing.T) {
 	})
 }
 
-// TestRefusalNamesTheUser where it has a name.
+// TestRefusalNamesTheUser: if the user has a name.
 func TestRefusalNamesTheUser(t *testing.T) {
 	rs, log := newRefusals()
 	no := refusedTo(0, 7)
