@@ -15,7 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// removing starts a removal and returns what comes of it.
+// removing starts a removal, and returns a channel with its outcome.
 func removing(t *testing.T, d *Daemon, name string, try bool) <-chan error {
 	t.Helper()
 	out := make(chan error, 1)
@@ -45,7 +45,7 @@ func TestRemoveFree(t *testing.T) {
 	})
 }
 
-// TestTokensGrowOverRemoval: without a clock, and in whatever place the lock is made anew.
+// TestTokensGrowOverRemoval: without a clock, and wherever the lock is created again.
 func TestTokensGrowOverRemoval(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := clusterOf(t, 8, 4, time.Now().Add(time.Hour))
@@ -89,7 +89,7 @@ func TestRemoveWaitsForTheHolder(t *testing.T) {
 	}
 }
 
-// TestTwoRemovers: one removes the lock, and the other one learns that there is none.
+// TestTwoRemovers: one removes the lock, and the other one gets ErrNoLock.
 func TestTwoRemovers(t *testing.T) {
 	t.Parallel()
 	for _, permits := range []int{1, 3} {
@@ -115,7 +115,7 @@ func TestTwoRemovers(t *testing.T) {
 	}
 }
 
-// TestRemoveSemaphore: the remover waits for all who are inside, and nobody comes in meanwhile.
+// TestRemoveSemaphore: the remover waits for all holders, and none enters meanwhile.
 func TestRemoveSemaphore(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b, remover := c.host(1), c.host(2), c.host(3)
@@ -131,12 +131,13 @@ func TestRemoveSemaphore(t *testing.T) {
 		require.NoError(t, one.Release())
 		require.NoError(t, ended(t, removed))
 		h := got(t, next)
-		require.Equal(t, 1, h.lk.entry.Permits, "it is made anew as any lock is on first use")
+		require.Equal(t, 1, h.lk.entry.Permits, "it is created again, as any lock is on first use")
 		require.NoError(t, h.Release())
 	})
 }
 
-// TestRemoveGivenUp: who waits behind a remover who has begun is served by the lock as it was.
+// TestRemoveGivenUp: a client that waits behind a removal that has begun is granted the lock as it
+// was.
 func TestRemoveGivenUp(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, remover := c.host(1), c.host(2)
@@ -159,8 +160,8 @@ func TestRemoveGivenUp(t *testing.T) {
 	})
 }
 
-// TestStaleEntryAfterOwnRemoval: the host that removed a lock is not led back into it by what it remembers of it. Only
-// its own slot tells of that removal.
+// TestStaleEntryAfterOwnRemoval: the host that removed a lock does not use its remembered entry.
+// Only its own slot shows that removal.
 func TestStaleEntryAfterOwnRemoval(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		require.NoError(t, acquire(t, b, Request{Name: "y"}).Release())
@@ -178,7 +179,8 @@ func TestStaleEntryAfterOwnRemoval(t *testing.T) {
 	})
 }
 
-// TestEntryThatCannotBeCleared: a write that fails is tried again, and meanwhile other locks can be made.
+// TestEntryThatCannotBeCleared: a failed write is retried, and other locks can be created
+// meanwhile.
 func TestEntryThatCannotBeCleared(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, f := c.faultyHost(1)
@@ -205,8 +207,8 @@ func oneConn(c net.Conn) func(context.Context, string, string) (net.Conn, error)
 	return func(context.Context, string, string) (net.Conn, error) { return c, nil }
 }
 
-// TestRemoveLetsOthersGoFirst: who waits on another host is not passed by a removal that came later, and holds the
-// lock as it was.
+// TestRemoveLetsOthersGoFirst: a client on another host is served before a removal that came later,
+// and holds the lock as it was.
 func TestRemoveLetsOthersGoFirst(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})

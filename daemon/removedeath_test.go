@@ -16,30 +16,30 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// removalWrites is how many writes the removal of a free lock takes: two to look for intents, one to take the lock,
-// the mark, four to clear the entry (the internal lock, the intent, the entry, the release), and one to take the mark
-// away.
+// removalWrites is the number of writes of the removal of a free lock: two to read intents, one to
+// acquire the lock, the mark, four to clear the entry (the directory's lock, the intent, the entry,
+// the release), and one to remove the mark.
 const removalWrites = 9
 
 // death is how a remover ends.
 type death struct {
 	after int  // writes of directory and slots that land
-	late  bool // the next one lands after others have gone on; else never
-	whole bool // or it landed, and the remover did not hear of it
-	back  bool // its bakeryd is started again at once, and goes on with its incarnation
+	late  bool // the next one lands after the other hosts have continued; else never
+	whole bool // or it landed, and the remover got no answer
+	back  bool // its bakeryd is restarted immediately, and continues its incarnation
 }
 
 func (d death) String() string {
 	return fmt.Sprintf("after=%d,late=%v,whole=%v,back=%v", d.after, d.late, d.whole, d.back)
 }
 
-// end waits until one who was killed does nothing any more.
+// end waits until a killed host does nothing any more.
 func (m *mortal) end() {
 	<-m.d.mem.Over()
 	m.d.mem.Wait()
 }
 
-// dies kills a host, has another one declare it dead, and waits until it is.
+// dies kills a host, and waits until another one has declared it dead.
 func (m *mortal) dies(by *Daemon) {
 	m.c.t.Helper()
 	incarnation := m.d.mem.Incarnation()
@@ -51,9 +51,9 @@ func (m *mortal) dies(by *Daemon) {
 	m.end()
 }
 
-// TestRemoverDies takes a remover's host, or bakeryd alone, down between any two of its writes, and has others use the
-// name then: there are never two areas for it, nor two holders, and tokens grow. What was about to be written may land
-// in the midst of that.
+// TestRemoverDies ends a remover's host, or only its bakeryd, between any two of its writes, while
+// other hosts use the name. There are never two areas for the name, nor two holders, and tokens
+// grow. The next write may land at any time.
 func TestRemoverDies(t *testing.T) {
 	for after := range removalWrites {
 		deaths := []death{{}, {late: true}, {back: true}}
@@ -68,7 +68,7 @@ func TestRemoverDies(t *testing.T) {
 }
 
 func (d death) test(t *testing.T) {
-	c := clusterOf(t, 8, 4, time.Now().Add(time.Hour)) // clocks are of no help
+	c := clusterOf(t, 8, 4, time.Now().Add(time.Hour)) // hosts ignore the clock
 	m, knows, other := c.mortal(1), c.host(2), c.host(3)
 	in, others := contended(t), contended(t)
 	in.visit(knows, "x")
@@ -93,7 +93,7 @@ func (d death) test(t *testing.T) {
 		m.rise()
 		require.Equal(t, incarnation, m.d.mem.Incarnation())
 	} else {
-		require.Eventually(t, func() bool { // not to wait for a whole lease
+		require.Eventually(t, func() bool { // does not wait for a whole lease
 			dead, err := knows.Evict(t.Context(), 1, incarnation, false)
 			return dead && err == nil
 		}, generous, 50*time.Millisecond)
@@ -110,10 +110,10 @@ func (d death) test(t *testing.T) {
 					h := acquire(t, user, Request{Name: "x"}) // it lands under a hold
 					_, err := m.disk.Land()
 					assertNoError(t, err)
-					time.Sleep(10 * time.Millisecond) // for somebody who is let in by it
+					time.Sleep(10 * time.Millisecond) // for an erroneous grant by it
 					_, err = other.Acquire(t.Context(), Request{Name: "x", Try: true})
 					if !errors.Is(err, api.ErrBusy) {
-						t.Errorf("beside a holder: %v", err)
+						t.Errorf("together with a holder: %v", err)
 					}
 					assertNoError(t, h.Release())
 				}
@@ -132,7 +132,7 @@ func (d death) test(t *testing.T) {
 	in.visit(m.d, "x")
 	require.NoError(t, ended(t, removing(t, other, "x", false)))
 	require.Zero(t, c.named("x"))
-	// Nothing is intended any more by a host that is back: every place can be used.
+	// A host that has returned intends nothing any more: every place can be used.
 	for lock := 1; lock < c.Geo.Locks; lock++ {
 		name := fmt.Sprint("new", lock)
 		require.Eventually(t, func() bool {
@@ -143,8 +143,8 @@ func (d death) test(t *testing.T) {
 	others.visit(m.d, "new3")
 }
 
-// TestRemoveWhatMayComeBack: a lock whose creator died while writing its entry is not removed before that can no longer
-// land; nor is it made with other permits than it may come back with.
+// TestRemoveWhatMayComeBack: a lock whose creator died while it wrote the entry is not removed
+// while that write may land. It is not created with other permits, either.
 func TestRemoveWhatMayComeBack(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, other := c.mortal(1), c.host(2)
@@ -171,11 +171,12 @@ func TestRemoveWhatMayComeBack(t *testing.T) {
 	})
 }
 
-// TestRestartOfARemover: who waits behind a remover gets the lock after a restart of bakeryd, the old one or a new one.
+// TestRestartOfARemover: a client that waits behind a remover gets the lock after a restart of
+// bakeryd, either the old lock or a new one.
 func TestRestartOfARemover(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		entry   bool // the write of the entry is what the end comes in; else one of the own slot
+		entry   bool // the end comes during the write of the entry; else of the own slot
 		after   int
 		removed bool
 	}{

@@ -15,7 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
-// TestRepairSuperblockUnderHosts: a host whose superblock is damaged and written anew goes on.
+// TestRepairSuperblockUnderHosts: a host continues when its superblock is damaged and rewritten.
 func TestRepairSuperblockUnderHosts(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(1)
@@ -23,7 +23,7 @@ func TestRepairSuperblockUnderHosts(t *testing.T) {
 		for i := range 20 {
 			copy := i % 2
 			c.Spoil(c.Geo.Superblock(copy))
-			time.Sleep(20 * time.Millisecond) // so that some renewals meet it so
+			time.Sleep(20 * time.Millisecond) // so that some renewals read it so
 			require.NoError(t, check.RewriteSuperblock(c.Disk.Open(), []lockspace.RecordKind{lockspace.KindSuperblock, lockspace.KindCopy}[copy], func(string) {}))
 		}
 		require.NoError(t, h.Err())
@@ -39,7 +39,7 @@ func (c *cluster) check() []check.Finding {
 	return done.Findings
 }
 
-// repair mends a lock's entry by a host that has joined for that.
+// repair repairs a lock's entry by a host that has joined for that.
 func (c *cluster) repair(d *Daemon, number int) (string, error) {
 	c.t.Helper()
 	r, err := newRepairer(d, func(message string) { c.t.Log(message) })
@@ -47,7 +47,7 @@ func (c *cluster) repair(d *Daemon, number int) (string, error) {
 	return r.entry(c.t.Context(), number)
 }
 
-// tornEntry has a host fail in the midst of writing the entry of a lock.
+// tornEntry makes a host fail during a write of the entry of a lock.
 func (c *cluster) tornEntry(d *Daemon, f *blockdev.Faulty, name string) {
 	c.t.Helper()
 	torn := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Err: unix.EIO, Landed: 50})
@@ -56,8 +56,8 @@ func (c *cluster) tornEntry(d *Daemon, f *blockdev.Faulty, name string) {
 	require.Positive(c.t, torn.Fired())
 }
 
-// TestRepairFromIntent: what a host was about to write is known, also when it is gone, and also to a repairer that
-// gets its id.
+// TestRepairFromIntent: the intent of a host is known, also when the host is gone, and also to a
+// repairer that gets its id.
 func TestRepairFromIntent(t *testing.T) {
 	t.Parallel()
 	for name, id := range map[string]int{"others up": 3, "own id": 1} {
@@ -72,7 +72,8 @@ func TestRepairFromIntent(t *testing.T) {
 			found := c.check()
 			require.NotEmpty(t, found)
 			require.Contains(t, found[0].Mend, "restoring lock x with 3 permits")
-			repairer := c.host(id, func(cfg *Config) { cfg.repair = true }) // any other host of this id takes the intent back
+			// any other host of this id takes the intent back
+			repairer := c.host(id, func(cfg *Config) { cfg.repair = true })
 			done, err := c.repair(repairer, 1)
 			require.NoError(t, err)
 			require.Contains(t, done, "restoring lock x with 3 permits")
@@ -84,8 +85,8 @@ func TestRepairFromIntent(t *testing.T) {
 	}
 }
 
-// TestRepairFrees: an entry that nobody knows becomes a free one. Tokens go on growing, and nothing is touched
-// but what the repairer owns.
+// TestRepairFrees: an entry that no host knows becomes a free one. Tokens continue to grow, and
+// only the repairer's own records are written.
 func TestRepairFrees(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
@@ -104,7 +105,7 @@ func TestRepairFrees(t *testing.T) {
 		require.True(t, e.Free())
 		require.Greater(t, e.Creation, old.Creation)
 		require.Greater(t, e.Creation, last.Number())
-		require.Equal(t, e.Creation, c.Slot(1, 2).Creation, "the slot tells of it")
+		require.Equal(t, e.Creation, c.Slot(1, 2).Creation, "the slot shows it")
 		require.Equal(t, layout.Idle, c.Slot(1, 2).Phase)
 		require.Empty(t, c.Slot(0, 2).Value, "nothing is intended any more")
 		require.NoError(t, d.Close(t.Context()))
@@ -123,7 +124,7 @@ func TestRepairFrees(t *testing.T) {
 	})
 }
 
-// TestRepairFreesOnlyOnce: who is late finds the entry readable.
+// TestRepairFreesOnlyOnce: a later repairer finds the entry readable.
 func TestRepairFreesOnlyOnce(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d := c.host(2)
@@ -136,12 +137,12 @@ func TestRepairFreesOnlyOnce(t *testing.T) {
 	})
 }
 
-// TestOldEntryAfterRepair: one who still goes by the old entry meets the slot of the repairer, and looks the name up
-// again:
+// TestOldEntryAfterRepair: a host that uses the old entry meets the slot of the repairer, and looks
+// the name up again:
 //
 //	A (remembers x at 1)              repairer
 //	                                  leaves its slot at 1; frees 1
-//	                                  (others make y at 1, x at 2)
+//	                                  (others create y at 1, x at 2)
 //	claims x at 1, by the old entry:
 //	sees a newer creation; starts over
 func TestOldEntryAfterRepair(t *testing.T) {
@@ -186,7 +187,7 @@ func TestRepairRefusesWhileOthersAreUp(t *testing.T) {
 	})
 }
 
-// TestRepairWaitsForTheDead: one that is silent is up until time tells.
+// TestRepairWaitsForTheDead: a silent host counts as up until its time is over.
 func TestRepairWaitsForTheDead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
@@ -198,8 +199,8 @@ func TestRepairWaitsForTheDead(t *testing.T) {
 	})
 }
 
-// TestRepairDoesNotBelieveAnOldIntent: one of a dead host that slots know better, or that names a lock that is
-// elsewhere by now, is not what was there.
+// TestRepairDoesNotBelieveAnOldIntent: an intent of a dead host is obsolete if slots are newer, or
+// if its lock is elsewhere by now.
 func TestRepairDoesNotBelieveAnOldIntent(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(c *cluster){
@@ -226,8 +227,8 @@ func TestRepairDoesNotBelieveAnOldIntent(t *testing.T) {
 	}
 }
 
-// TestRepairer_GoneHostsIntentUnreadable_FreesPlace: the intent of a host that is gone counts for nothing if it cannot
-// be read, as for hosts that create locks.
+// TestRepairer_GoneHostsIntentUnreadable_FreesPlace: an unreadable intent of a host that is gone
+// does not count, as for hosts that create locks.
 func TestRepairer_GoneHostsIntentUnreadable_FreesPlace(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(c *cluster){
@@ -248,7 +249,8 @@ func TestRepairer_GoneHostsIntentUnreadable_FreesPlace(t *testing.T) {
 	}
 }
 
-// TestRepairer_HostDiedWhileJoining_FreesPlace waits until the joiner is settled: no incarnation before it is up then.
+// TestRepairer_HostDiedWhileJoining_FreesPlace waits until the joiner is settled: then no earlier
+// incarnation is up.
 func TestRepairer_HostDiedWhileJoining_FreesPlace(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
@@ -261,9 +263,9 @@ func TestRepairer_HostDiedWhileJoining_FreesPlace(t *testing.T) {
 	})
 }
 
-// TestHolderRestoresEntry: a host that holds, shares, waits for or has used a lock knows its entry, and restores it: by
-// itself as long as it holds or waits, else when somebody is held up. Who waits by it goes on waiting, and nobody enters
-// beside the holder.
+// TestHolderRestoresEntry: a host that holds, shares, waits for or has used a lock knows its entry,
+// and restores it. It does so by itself while it holds or waits, else when a host is blocked.
+// Waiters by the entry continue to wait, and no host enters while the holder is inside.
 func TestHolderRestoresEntry(t *testing.T) {
 	t.Parallel()
 	for name, held := range map[string]func(t *testing.T, a *Daemon) *Hold{
@@ -315,7 +317,8 @@ func TestRepairer_EntryRestoredByAHost_IsLeftAlone(t *testing.T) {
 	})
 }
 
-// TestDirectory_ScanWhileAnEntryIsDamaged_LockStaysKnown: a host that has used the lock continues to use it.
+// TestDirectory_ScanWhileAnEntryIsDamaged_LockStaysKnown: a host that has used the lock continues
+// to use it.
 func TestDirectory_ScanWhileAnEntryIsDamaged_LockStaysKnown(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		for _, e := range []layout.Entry{{Lock: 1, Creation: 5, Name: "x", Permits: 1}, {Lock: 2, Creation: 6, Name: "y", Permits: 1}} {
@@ -336,14 +339,14 @@ func TestDirectory_ScanWhileAnEntryIsDamaged_LockStaysKnown(t *testing.T) {
 	})
 }
 
-// asksFor has a host ask for lock x, in vain or not.
+// asksFor makes a host request lock x, with any outcome.
 func asksFor(t *testing.T, d *Daemon) {
 	if h, err := d.Acquire(timeout(t, time.Second), Request{Name: "x"}); err == nil {
 		assert.NoError(t, h.Release())
 	}
 }
 
-// TestRestoreHeedsIntents: an entry that a host was about to remove when it died is not restored beside that.
+// TestRestoreHeedsIntents: an entry that a host intended to remove when it died is not restored.
 func TestRestoreHeedsIntents(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)

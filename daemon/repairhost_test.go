@@ -11,7 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// repairHost repairs the record of a host, from a machine of its own.
+// repairHost repairs the record of a host, from another machine.
 func (c *cluster) repairHost(id int) (r Repaired, said []string) {
 	f := check.Finding{What: lockspace.Record{Kind: lockspace.KindHost, Host: id}.What(), Kind: lockspace.KindHost, Host: id, Offset: c.Geo.Host(id)}
 	o := RepairOptions{Progress: func(message string) { said = append(said, message) }, Config: c.unjoined(id).cfg}
