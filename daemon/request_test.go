@@ -15,7 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// listener is a client that wants to know of requests.
+// listener is a client that receives requests.
 type listener chan Requested
 
 func (l listener) request(name string, mode layout.Mode) Request {
@@ -29,14 +29,14 @@ func (l listener) hears(t *testing.T, want Requested) {
 	require.Equal(t, want, received(t, "the request", l))
 }
 
-// nothing waits for as long as a request takes that is not to come.
+// nothing waits as long as an unwanted request would take.
 func nothing(t *testing.T, ls ...listener) {
 	t.Helper()
 	time.Sleep(3 * lookForRequests(2*time.Second))
 	for _, l := range ls {
 		select {
 		case r := <-l:
-			t.Fatalf("told of %+v", r)
+			t.Fatalf("notified of %+v", r)
 		default:
 		}
 	}
@@ -96,7 +96,7 @@ func TestRequestToTheOwnHost(t *testing.T) {
 		one, two := newListener(), newListener()
 		h1 := acquire(t, a, one.request("x", layout.Shared))
 		h2 := acquire(t, a, two.request("x", layout.Shared))
-		h3 := acquire(t, a, Request{Name: "x", Mode: layout.Shared}) // does not want to know
+		h3 := acquire(t, a, Request{Name: "x", Mode: layout.Shared}) // receives no requests
 		asked := asks(t, a, "x", "")
 		require.Len(t, asked, 3)
 		require.Equal(t, Asked{Host: 1, HostName: "db1", Token: h1.Token()}, asked[0])
@@ -110,7 +110,7 @@ func TestRequestToTheOwnHost(t *testing.T) {
 	})
 }
 
-// TestRequestToAllHolders: of a semaphore and of a shared lock everybody is asked.
+// TestRequestToAllHolders: all holders of a semaphore or a shared lock get the request.
 func TestRequestToAllHolders(t *testing.T) {
 	t.Parallel()
 	for name, req := range map[string]Request{
@@ -126,7 +126,8 @@ func TestRequestToAllHolders(t *testing.T) {
 				return r
 			}
 			h1, h2 := acquire(t, a, with(one)), acquire(t, b, with(two))
-			waiting := start(t, e, Request{Name: "x", OnRequest: func(r Requested) { third <- r }}) // behind both
+			// behind both
+			waiting := start(t, e, Request{Name: "x", OnRequest: func(r Requested) { third <- r }})
 			require.ElementsMatch(t, []Asked{{1, "db1", h1.Token()}, {2, "db2", h2.Token()}}, asks(t, e, "x", "now"))
 			for _, l := range []listener{one, two} {
 				l.hears(t, Requested{Host: 3, HostName: "db3", Message: "now"})
@@ -141,7 +142,7 @@ func TestRequestToAllHolders(t *testing.T) {
 	}
 }
 
-// TestRequestByOneWhoWaits: its slot goes on as the protocol has it, and so does its place.
+// TestRequestByOneWhoWaits: its slot continues in the protocol, and it keeps its place.
 func TestRequestByOneWhoWaits(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, b, e := c.host(1), c.host(2), c.host(3)
@@ -160,7 +161,7 @@ func TestRequestByOneWhoWaits(t *testing.T) {
 		require.Greater(t, after.Sequence, before.Sequence)
 		after.Request, after.Sequence = before.Request, before.Sequence
 		require.Equal(t, before, after)
-		for r := (Requested{}); r.Message != "turn 2"; { // a newer one may have taken the place of one unread
+		for r := (Requested{}); r.Message != "turn 2"; { // a newer one may have replaced one unread
 			r = received(t, "the request", l)
 		}
 		require.NoError(t, h.Release())
@@ -208,7 +209,8 @@ func TestRequestCountsHoldersOnly(t *testing.T) {
 	})
 }
 
-// TestRequestsThatDoNotCount: what other slots say is not heard unless it is of this lock and this hold.
+// TestRequestsThatDoNotCount: requests in other slots count only if they are of this lock and this
+// hold.
 func TestRequestsThatDoNotCount(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a := c.host(1)
@@ -227,20 +229,21 @@ func TestRequestsThatDoNotCount(t *testing.T) {
 		c.put(removed)
 		nothing(t, l)
 
-		older.Request = r // by an incarnation that is over, all the same
+		older.Request = r // by an incarnation that is over, which does not matter
 		c.put(older)
 		l.hears(t, Requested{Host: 3, Message: "not for you"})
-		c.Spoil(c.Geo.Slot(1, 2)) // nobody's business
+		c.Spoil(c.Geo.Slot(1, 2)) // an unreadable slot
 		older.Request.At = time.Unix(2, 0)
 		c.put(older)
 		l.hears(t, Requested{Host: 3, Message: "not for you"})
 		nothing(t, l)
-		c.put(removed) // can be read again
+		c.put(removed) // is readable again
 		require.NoError(t, h.Release())
 	})
 }
 
-// TestRequestIsOfOneCreation: a lock made anew does not begin with requests for the old one.
+// TestRequestIsOfOneCreation: a lock that is created again does not begin with requests for the old
+// one.
 func TestRequestIsOfOneCreation(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		h := acquire(t, a, Request{Name: "x"})
@@ -298,8 +301,8 @@ func TestAPIRequest(t *testing.T) {
 	})
 }
 
-// TestRequestAcrossARestart: it reaches a holder whose bakeryd was not there, once the client is back; one that was
-// heard before may be heard once more.
+// TestRequestAcrossARestart: it reaches a holder whose bakeryd did not run, once the client has
+// reconnected. A request that was received before may be received again.
 func TestRequestAcrossARestart(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, b := c.mortal(1), c.host(2)
@@ -314,7 +317,8 @@ func TestRequestAcrossARestart(t *testing.T) {
 	})
 }
 
-// TestNobodyListens: a client that does not want to know is not told, and its host does not look.
+// TestNobodyListens: a client that does not listen receives no requests, and its host does not read
+// them.
 func TestNobodyListens(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		s, b := serveSocket(t, c.host(1)), c.host(2)
@@ -356,7 +360,7 @@ func TestRequestWhileTheDeviceHangs(t *testing.T) {
 	})
 }
 
-// TestRequestWithAClockSetBack: a newer request has a later time all the same.
+// TestRequestWithAClockSetBack: a newer request has a later time nevertheless.
 func TestRequestWithAClockSetBack(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		l := newListener()

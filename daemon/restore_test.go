@@ -23,7 +23,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// mortal is a host whose bakeryd can be killed and started again.
+// mortal is a host whose bakeryd can be killed and restarted.
 type mortal struct {
 	*served
 	c     *cluster
@@ -32,7 +32,7 @@ type mortal struct {
 	disk  *blockdev.Faulty
 	lives int
 
-	configure func(*Config) // nil: nothing
+	configure func(*Config) // nil if none
 }
 
 func (c *cluster) mortal(id int) *mortal {
@@ -59,8 +59,8 @@ func (m *mortal) rise(faults ...blockdev.Fault) {
 	m.served = serveSocket(m.c.t, d)
 }
 
-// kill ends bakeryd as SIGKILL does, as far as its disk and its files go. What
-// it still does until its lease is over is between it and itself.
+// kill ends bakeryd as SIGKILL does, as far as its disk and its files are concerned. The rest of
+// the old daemon runs until its lease is over, and affects only itself.
 func (m *mortal) kill() {
 	m.c.t.Helper()
 	d := m.d
@@ -98,19 +98,21 @@ func (m *mortal) restart() {
 	m.rise()
 }
 
-// TestKilledGivesUpItsLockFile: who was killed lingers on in these tests, and is not in the way of its successor.
+// TestKilledGivesUpItsLockFile: the goroutines of a killed daemon run on in these tests, and do not
+// block the next process.
 func TestKilledGivesUpItsLockFile(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		m := newCluster(t, 4, 2).mortal(1)
 		killed := m.d.ids
 		m.kill()
-		require.NoError(t, killed.Claim(1)) // as for a write of its record
+		// as for a write of its record
+		require.NoError(t, killed.Claim(1))
 		m.rise()
 		require.True(t, m.d.mem.Resumed())
 	})
 }
 
-// testSession is a client that can come back.
+// testSession is a client that can reconnect.
 type testSession struct {
 	t     *testing.T
 	id    string
@@ -124,7 +126,7 @@ func (m *mortal) ask(n int, extra string) *testSession {
 	return s.again(m, "")
 }
 
-// again asks bakeryd once more, by a connection of its own.
+// again sends the request again, on another connection.
 func (s *testSession) again(m *mortal, token string) *testSession {
 	s.t.Helper()
 	s.conn, s.r = m.post(s.body(cmp.Or(token, "0")))
@@ -178,9 +180,9 @@ func TestRestartKeepsHoldsAndPlaces(t *testing.T) {
 		}()
 		incarnation := m.d.mem.Incarnation()
 		m.restart()
-		require.Equal(t, incarnation, m.d.mem.Incarnation(), "the incarnation goes on")
+		require.Equal(t, incarnation, m.d.mem.incarnation(), "the incarnation continues")
 
-		second.again(m, "") // the later one is back first, and keeps its place
+		second.again(m, "") // the later one reconnects first, and keeps its place
 		first.again(m, "")
 		holder.again(m, token.String())
 		require.Equal(t, token, holder.until("granted").Token)
@@ -212,7 +214,7 @@ func TestRestartReleasesWhatNobodyComesBackFor(t *testing.T) {
 	})
 }
 
-// TestRestartKeepsAnOrphan: the command goes on though both bakeryd and the wrapper are gone.
+// TestRestartKeepsAnOrphan: the command runs on although both bakeryd and the wrapper are gone.
 func TestRestartKeepsAnOrphan(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
@@ -241,7 +243,7 @@ func TestRestartKeepsAnOrphan(t *testing.T) {
 	})
 }
 
-// TestWrapperGoneCommandLives: the connection alone does not end a hold that has a witness.
+// TestWrapperGoneCommandLives: the end of the connection does not end a hold with a FIFO.
 func TestWrapperGoneCommandLives(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
@@ -258,7 +260,7 @@ func TestWrapperGoneCommandLives(t *testing.T) {
 	waiter.until("granted")
 }
 
-// TestRestartTooLateJoinsAnew: from the end of the lease on others may have the lock.
+// TestRestartTooLateJoinsAnew: from the end of the lease, other hosts may have the lock.
 func TestRestartTooLateJoinsAnew(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
@@ -278,8 +280,8 @@ func TestRestartTooLateJoinsAnew(t *testing.T) {
 	})
 }
 
-// TestRestartThatTakesLong: what is held is not taken for lost though the lease is over that the predecessor had, and
-// who waits has time to come back.
+// TestRestartThatTakesLong: holds do not count as lost when the lease that the previous process had
+// is over. Waiting clients have time to reconnect.
 func TestRestartThatTakesLong(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
@@ -312,7 +314,7 @@ func TestRestartThatTakesLong(t *testing.T) {
 	waiter.leave()
 }
 
-// TestRestartOfManyWhoAreGone: they go while others are still being restored.
+// TestRestartOfManyWhoAreGone: they end while others are still being restored.
 func TestRestartOfManyWhoAreGone(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
@@ -338,7 +340,7 @@ func TestRestartOfManyWhoAreGone(t *testing.T) {
 	})
 }
 
-// TestRestartWithClientsUnknown: of another pid namespace, say. They may be alive.
+// TestRestartWithClientsUnknown: such as those of another pid namespace. They may be alive.
 func TestRestartWithClientsUnknown(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
@@ -372,7 +374,7 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 	}
 	inGroup(group)
 	s.keep(handover.Granted, g.Token, s.hold.lk)
-	inGroup(nil) // the bakeryd that is killed stops nothing any more
+	inGroup(nil) // the killed bakeryd stops nothing any more
 	m.restart()
 	require.True(t, m.d.mem.Resumed())
 	next := m.link(`{"lock":{"name":"x"}}`)
@@ -382,7 +384,7 @@ func TestRestart_AloneWhoseClientDoesNotComeBack_IsReleasedWhenItsCommandIsKille
 	require.False(t, command.Alive())
 }
 
-// TestRestartWithALockThatIsAnother: nobody gets it who has asked for the one before.
+// TestRestartWithALockThatIsAnother: a client that requested the old lock does not get the new one.
 func TestRestartWithALockThatIsAnother(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
@@ -398,7 +400,7 @@ func TestRestartWithALockThatIsAnother(t *testing.T) {
 	})
 }
 
-// TestStateOfAnotherGeometry: a state file that speaks of locks or hosts that there are none of is void, not believed.
+// TestStateOfAnotherGeometry: a state file with locks or hosts that do not exist is rejected.
 func TestStateOfAnotherGeometry(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		g := layout.Geometry{Stride: 512, Hosts: 4, Locks: 4}
@@ -417,6 +419,6 @@ func TestStateOfAnotherGeometry(t *testing.T) {
 		require.NoError(t, file.Put(sessions[0]))
 		file.Close()
 		m.rise()
-		require.NotEqual(t, term.Incarnation, m.d.mem.Incarnation(), "it has joined anew")
+		require.NotEqual(t, term.Incarnation, m.d.mem.incarnation(), "it has joined again")
 	})
 }

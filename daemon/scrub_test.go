@@ -19,7 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
-// tracing notes what is asked of a device.
+// tracing records the requests to a device.
 type tracing struct {
 	blockdev.Device
 	mu  sync.Mutex
@@ -48,14 +48,14 @@ func (d *tracing) Write(p []byte, off int64) error {
 	return d.Device.Write(p, off)
 }
 
-// since returns what was asked after the first n requests, and how many there are.
+// since returns the requests after the first n, and their number in total.
 func (d *tracing) since(n int) ([]traced, int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return append([]traced(nil), d.all[n:]...), len(d.all)
 }
 
-// settledHost joins a host and waits until it has looked at its slots as it does once, and has nothing left to do.
+// settledHost joins a host and waits until it has made its first check of its slots, and is idle.
 func (c *cluster) settledHost(id int, change ...func(*Config)) (*Daemon, *tracing) {
 	c.t.Helper()
 	dev := &tracing{Device: c.Disk.Open()}
@@ -75,7 +75,8 @@ func (c *cluster) settledHost(id int, change ...func(*Config)) (*Daemon, *tracin
 	return d, dev
 }
 
-// TestIdleHostIO: one read and one write for each renewal, and nothing else, however many locks this host has used.
+// TestIdleHostIO: one read and one write per renewal, and nothing else, however many locks this
+// host has used.
 func TestIdleHostIO(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 8, 64)
@@ -90,7 +91,7 @@ func TestIdleHostIO(t *testing.T) {
 		c.host(3) // a third joins and leaves meanwhile
 		sequence := func() uint64 { return c.HostRecord(1).Sequence }
 		began := sequence()
-		eventually(t, "nobody more is expected to join", func() bool { return sequence() > began+2 })
+		eventually(t, "no further host is expected to join", func() bool { return sequence() > began+2 })
 		_, n := dev.since(0)
 		began = sequence()
 		eventually(t, "five more", func() bool { return sequence() >= began+5 })
@@ -111,7 +112,8 @@ func TestIdleHostIO(t *testing.T) {
 	})
 }
 
-// TestSlotIsMendedForWhoIsHeldUp: the owner of a damaged slot, which is idle, looks there since another complains.
+// TestSlotIsMendedForWhoIsHeldUp: the owner of a damaged idle slot checks it when another host
+// complains.
 func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		before := c.host(1)
@@ -121,8 +123,8 @@ func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
 		b, _ := c.settledHost(2)
 		require.NoError(t, acquire(t, a, Request{Name: "used"}).Release())
 		require.NoError(t, acquire(t, b, Request{Name: "unlike"}).Release())
-		calm := func() { // what stands is heeded with every renewal
-			eventually(t, "nobody complains any more", func() bool {
+		calm := func() { // existing complaints are handled with every renewal
+			eventually(t, "no host complains any more", func() bool {
 				return len(c.HostRecord(1).Complaints)+len(c.HostRecord(2).Complaints) == 0
 			})
 		}
@@ -137,20 +139,20 @@ func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
 			t.Logf("%s: %v, a renewal is every %v", name, time.Since(began), a.times().Renew())
 			require.NotPanics(t, func() { c.Slot(e.Lock, 1) })
 		}
-		// That of the directory's lock.
+		// The slot in the directory's lock.
 		calm()
 		c.Spoil(c.Geo.Slot(lockspace.DirectoryLock, 1))
 		_, created, err := b.Create(t.Context(), "new", 1)
 		require.NoError(t, err)
 		require.True(t, created)
-		// That of the directory's lock, while it is held.
+		// The slot in the directory's lock, while it is held.
 		calm()
 		require.NoError(t, b.guarded(t.Context(), "test", func(*lock) error {
 			c.Spoil(c.Geo.Slot(lockspace.DirectoryLock, 1))
 			eventually(t, "the intents", func() bool { _, err := b.intents(b.dev); return err == nil })
 			return nil
 		}))
-		// One that may have a value.
+		// A slot that may have a value.
 		calm()
 		e, err := b.lookupNow(t.Context(), "unlike")
 		require.NoError(t, err)
@@ -160,7 +162,8 @@ func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
 	})
 }
 
-// TestEntryIsMendedForWhoIsHeldUp: who has used the lock, which nobody holds, restores its entry since another complains.
+// TestEntryIsMendedForWhoIsHeldUp: a host that has used a free lock restores its entry when another
+// host complains.
 func TestEntryIsMendedForWhoIsHeldUp(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, _ := c.settledHost(1)
@@ -177,7 +180,7 @@ func TestEntryIsMendedForWhoIsHeldUp(t *testing.T) {
 	})
 }
 
-// TestHeldLockIsLookedAt: what this host holds it looks at though nobody complains.
+// TestHeldLockIsLookedAt: a host checks the locks that it holds without a complaint.
 func TestHeldLockIsLookedAt(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, _ := c.settledHost(1)
@@ -198,7 +201,7 @@ func TestHeldLockIsLookedAt(t *testing.T) {
 	})
 }
 
-// TestSlotThatStaysBad: the owner rewrites it again and again, but no faster than hosts renew.
+// TestSlotThatStaysBad: the owner rewrites it repeatedly, at most once per renewal interval.
 func TestSlotThatStaysBad(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, disk := c.faultyHost(1)
@@ -222,7 +225,7 @@ func TestSlotThatStaysBad(t *testing.T) {
 	})
 }
 
-// TestHostileComplaints: whatever another host's record complains of costs a few reads, and nothing else.
+// TestHostileComplaints: a complaint of another host costs a few reads, and has no other effect.
 func TestHostileComplaints(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 8, 64)
@@ -236,8 +239,8 @@ func TestHostileComplaints(t *testing.T) {
 				r.Complaints = append(r.Complaints, layout.Complaint{Host: k % 2, Lock: (8*i+k)%64 + 1})
 			}
 			c.Write(c.Geo.Host(5), func(buf []byte) error { return c.SB.Space().EncodeHost(buf, r) })
-			d.mem.Watch(0)
-			time.Sleep(c.SB.Lease / rounds) // what is measured is a span of time
+			d.mem.event(d.mem.m.Refresh)
+			time.Sleep(c.SB.Lease / rounds) // this long is measured
 		}
 		all, _ := dev.since(n)
 		looks := 0
@@ -254,10 +257,10 @@ func TestHostileComplaints(t *testing.T) {
 	})
 }
 
-// TestHangingIOIsReported: of the lease, once while it hangs and once when it has returned.
+// TestHangingIOIsReported: IO of the lease, once while it hangs and once when it has returned.
 func TestHangingIOIsReported(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.lasting(6 * time.Second) // what hangs is found out long before it is over
+		c.lasting(6 * time.Second) // a hang is detected long before the lease is over
 		said := &lines{}
 		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 		d := c.host(1, through(f), func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
@@ -295,7 +298,7 @@ func TestHangingJoinIsReported(t *testing.T) {
 	})
 }
 
-// lines are what was logged.
+// lines are the logged lines.
 type lines struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -307,7 +310,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// count is how many lines have all of these.
+// count returns the number of lines with all of these parts.
 func (l *lines) count(parts ...string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -323,7 +326,7 @@ func (l *lines) count(parts ...string) (n int) {
 	return n
 }
 
-// TestIntentIsTakenBackLater: what an earlier bakeryd intended is tried again until it is taken back.
+// TestIntentIsTakenBackLater: taking back an earlier bakeryd's intent is retried until it succeeds.
 func TestIntentIsTakenBackLater(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)

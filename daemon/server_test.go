@@ -23,14 +23,15 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// served is a daemon that serves a socket, and the ways to speak to it.
+// served is a daemon that serves a socket, with functions to call it.
 type served struct {
 	t    *testing.T
 	d    *Daemon
 	srv  *Server
 	path string
 
-	calls *calls // of a server in a bubble; nil: path is that of its socket
+	// the calls of a server in a bubble; nil if path is its socket
+	calls *calls
 }
 
 func serveSocket(t *testing.T, d *Daemon) *served {
@@ -70,7 +71,8 @@ func (s *served) dial() net.Conn {
 	c, err := net.Dial("unix", s.path)
 	require.NoError(s.t, err)
 	require.NoError(s.t, c.SetReadDeadline(time.Now().Add(generous)))
-	s.t.Cleanup(func() { _ = c.Close() }) // kept until then: one that is collected lets its lock go
+	// kept until then: the garbage collector would close it, which releases its lock
+	s.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
@@ -146,7 +148,7 @@ func TestAPIHoldsAsLongAsTheConnection(t *testing.T) {
 	})
 }
 
-// transport leads every call to the socket, on a connection of its own.
+// transport returns a transport that makes every call on its own connection to the socket.
 func (s *served) transport() *http.Transport {
 	return &http.Transport{DisableKeepAlives: true,
 		DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", s.path) }}
@@ -221,8 +223,7 @@ func TestAPIRefusesBadRequests(t *testing.T) {
 	})
 }
 
-// TestAPINoticesAClientThatSaysTooMuch: what comes after the request must not
-// hide that the client has gone.
+// TestAPINoticesAClientThatSaysTooMuch: data after the request must not hide the end of the client.
 func TestAPINoticesAClientThatSaysTooMuch(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		s := serveSocket(t, newCluster(t, 8, 4).host(1))
@@ -270,7 +271,7 @@ func TestListen(t *testing.T) {
 	ln.(*net.UnixListener).SetUnlinkOnClose(false)
 	require.NoError(t, ln.Close())
 	ln, err = Listen(left)
-	require.NoError(t, err, "a socket that nobody serves is replaced")
+	require.NoError(t, err, "a socket that no process serves is replaced")
 	require.NoError(t, ln.Close())
 
 	file := filepath.Join(filepath.Dir(s.path), "file")
@@ -282,7 +283,7 @@ func TestListen(t *testing.T) {
 	require.Equal(t, "precious", string(content), "only a socket is ever removed")
 }
 
-// call makes a call that is answered at once: "METHOD /path".
+// call makes a call that is not a stream: "METHOD /path".
 func (s *served) call(call, body string) (status int, answer string) {
 	s.t.Helper()
 	method, path, _ := strings.Cut(call, " ")
