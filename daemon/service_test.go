@@ -27,7 +27,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
-// running is a service that runs, and its way to the disk.
+// running is a service that runs, with its device.
 type running struct {
 	*served
 	svc    *Service
@@ -123,10 +123,12 @@ func (r *running) ask(n int, extra string) *testSession {
 	return s
 }
 
-// TestHangThenRejoin: what hangs holds up neither the end of the lease nor, when it is over, a new beginning.
+// TestHangThenRejoin: hanging IO delays neither the end of the lease nor, after its return, the
+// next join.
 func TestHangThenRejoin(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.lasting(6 * time.Second) // else its watchdog bites on a machine that has no time for the test
+		// else the watchdog resets the host on a machine that has no time for the test
+		c.lasting(6 * time.Second)
 		r := c.run(1)
 		first := r.d.mem.Incarnation()
 		holder, token := r.ask(1, "").granted()
@@ -138,7 +140,7 @@ func TestHangThenRejoin(t *testing.T) {
 		holder.leave()
 		select {
 		case <-r.joined:
-			t.Fatal("joined anew beside IO that hangs")
+			t.Fatal("joined again while IO hangs")
 		case <-time.After(4 * settleAfter):
 		}
 		release()
@@ -153,7 +155,8 @@ func TestHangThenRejoin(t *testing.T) {
 
 func wasReset(r *running) bool { _, reset := r.dog.Reset(); return reset }
 
-// strand has a command outlive its lease: the test itself, which is never killed. The disk hangs until release.
+// strand makes a command outlive its lease: the test itself, which is never killed. The disk hangs
+// until release.
 func (r *running) strand() (command *os.File, release func()) {
 	r.t.Helper()
 	holder := r.ask(1, `, "witness": true`)
@@ -165,10 +168,10 @@ func (r *running) strand() (command *os.File, release func()) {
 	return command, release
 }
 
-// TestWatchdogBitesIfACommandStays: SIGKILL does not reach everybody.
+// TestWatchdogBitesIfACommandStays: a process may survive SIGKILL.
 func TestWatchdogBitesIfACommandStays(t *testing.T) {
 	c := realCluster(t, 8, 4)
-	// What is told of the commands is told in the background, and may be after the test.
+	// Messages about commands are logged in the background, possibly after the test.
 	r := c.run(1, func(cfg *Config) { cfg.Logger = slog.New(slog.DiscardHandler) })
 	command, release := r.strand()
 	eventually(t, "the reset", func() bool { return wasReset(r) })
@@ -182,10 +185,10 @@ func TestWatchdogBitesIfACommandStays(t *testing.T) {
 	r.stop()
 	within(t, "the end of a service whose machine would have been reset", func() { <-r.ended })
 	r.ended = nil
-	r.d.mem.Wait() // which logs what has returned
+	r.d.mem.io.Wait() // this logs returned IO
 }
 
-// TestWatchdogIsPublishedAndDisarmed: others wait for it, from the first record on.
+// TestWatchdogIsPublishedAndDisarmed: other hosts wait for it, from the first record on.
 func TestWatchdogIsPublishedAndDisarmed(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		r := c.run(1)
@@ -198,7 +201,7 @@ func TestWatchdogIsPublishedAndDisarmed(t *testing.T) {
 	})
 }
 
-// TestTermWithAHolderIsHandedOver: SIGTERM does not end what is held.
+// TestTermWithAHolderIsHandedOver: SIGTERM does not end a hold.
 func TestTermWithAHolderIsHandedOver(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		r := c.run(1)
@@ -238,7 +241,7 @@ func TestDrainWithAHolderLeaves(t *testing.T) {
 	})
 }
 
-// TestDrainDoesNotReleaseWhoDoesNotStop: to the others the host is one that crashed.
+// TestDrainDoesNotReleaseWhoDoesNotStop: to other hosts, this host has crashed.
 func TestDrainDoesNotReleaseWhoDoesNotStop(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		r := c.run(1)
@@ -252,8 +255,8 @@ func TestDrainDoesNotReleaseWhoDoesNotStop(t *testing.T) {
 	})
 }
 
-// whileGuardStandsStill runs end on a host whose guard stands still, and which holds a lock for a command. The command has ended
-// soon after.
+// whileGuardStandsStill runs end on a host whose guard is blocked, and which holds a lock for a
+// command. The command has ended soon after.
 func whileGuardStandsStill(t *testing.T, end func(t *testing.T, r *running)) {
 	command, group := contained(t, "1")
 	inBubble(t, func(t *testing.T) {
@@ -266,7 +269,7 @@ func whileGuardStandsStill(t *testing.T, end func(t *testing.T, r *running)) {
 		held[0].mu.Unlock()
 		stalled <- struct{}{}
 		end(t, r)
-		// In virtual time nothing would pass while the command ends.
+		// In virtual time, no time would pass while the command ends.
 		for end := clock.Boottime.Now() + generous; command.Alive(); runtime.Gosched() {
 			require.Less(t, clock.Boottime.Now(), end, "the command runs on")
 		}
@@ -276,7 +279,8 @@ func whileGuardStandsStill(t *testing.T, end func(t *testing.T, r *running)) {
 	})
 }
 
-// TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd: nobody else kills them later if their wrapper is stopped.
+// TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd: no other process kills them later if
+// their wrapper is stopped.
 func TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd(t *testing.T) {
 	whileGuardStandsStill(t, func(t *testing.T, r *running) {
 		r.svc.Drain()
@@ -284,7 +288,8 @@ func TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd(t *testing.T) {
 	})
 }
 
-// TestTerm_StandsStillBeyondTheLease_CommandsAreKilledBeforeTheEnd: no successor can go on with a lock whose lease is over.
+// TestTerm_StandsStillBeyondTheLease_CommandsAreKilledBeforeTheEnd: no next process can continue a
+// lock whose lease is over.
 func TestTerm_StandsStillBeyondTheLease_CommandsAreKilledBeforeTheEnd(t *testing.T) {
 	whileGuardStandsStill(t, func(t *testing.T, r *running) {
 		time.Sleep(3 * r.d.sb.Lease) // of virtual time
@@ -293,11 +298,13 @@ func TestTerm_StandsStillBeyondTheLease_CommandsAreKilledBeforeTheEnd(t *testing
 	})
 }
 
-// TestDrain_LeaseIsLostMeanwhile_NoEndBesideACommand: the end of a lease does not end the commands of its holders.
+// TestDrain_LeaseIsLostMeanwhile_NoEndBesideACommand: the end of a lease does not end the commands
+// of its holders.
 func TestDrain_LeaseIsLostMeanwhile_NoEndBesideACommand(t *testing.T) {
 	r := realCluster(t, 8, 4).run(1)
 	holder := r.ask(1, `, "witness": true`)
-	command, err := os.OpenFile(holder.until("granted").Witness, os.O_WRONLY, 0) // of this process, which bakeryd spares
+	// of this process, which bakeryd spares
+	command, err := os.OpenFile(holder.until("granted").Witness, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	defer command.Close()
 	r.svc.Drain()
@@ -310,7 +317,8 @@ func TestDrain_LeaseIsLostMeanwhile_NoEndBesideACommand(t *testing.T) {
 	require.True(t, r.dog.Armed())
 }
 
-// TestDeadHostsLockIsInherited: who crashed is declared dead, and its lock goes to the next.
+// TestDeadHostsLockIsInherited: a crashed host is declared dead, and its lock goes to the next
+// waiter.
 func TestDeadHostsLockIsInherited(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
@@ -328,7 +336,7 @@ func TestDeadHostsLockIsInherited(t *testing.T) {
 	})
 }
 
-// TestDrainStopsOrphans: their wrapper, which would, is gone.
+// TestDrainStopsOrphans: their wrapper, which would stop them, is gone.
 func TestDrainStopsOrphans(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	n := newNotebook(t)
@@ -357,13 +365,14 @@ func TestDrainStopsOrphans(t *testing.T) {
 	require.Equal(t, layout.StateLeft, c.HostRecord(1).State)
 }
 
-// TestWatchdogOfALateSuccessor: to open it would feed it, so what is left beyond its lease has to end before. Then it
-// is fed, however long joining takes.
+// TestWatchdogOfALateSuccessor: opening the watchdog feeds it, so commands beyond the lease must
+// end first. Then it is fed, however long joining takes.
 func TestWatchdogOfALateSuccessor(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
 	holder := m.ask(1, `, "witness": true`)
-	command, err := os.OpenFile(holder.until("granted").Witness, os.O_WRONLY, 0) // the test itself, which is never killed
+	// the test itself, which is never killed
+	command, err := os.OpenFile(holder.until("granted").Witness, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	m.kill()
 	<-m.d.Lost()
@@ -379,7 +388,7 @@ func TestWatchdogOfALateSuccessor(t *testing.T) {
 	require.False(t, wasReset(r))
 }
 
-// TestWatchdogIsNotFedAtTheEnd: processes are left that run on without a lease.
+// TestWatchdogIsNotFedAtTheEnd: if processes run on without a lease.
 func TestWatchdogIsNotFedAtTheEnd(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	r := c.run(1)
@@ -409,13 +418,14 @@ func TestTermBetweenTwoTermsDisarms(t *testing.T) {
 			}
 		})
 		r.disk.Inject(blockdev.Fault{Err: unix.EIO})
-		within(t, "the attempt to join anew", func() { <-refused })
+		within(t, "the attempt to join again", func() { <-refused })
 		r.ends(nil)
 		require.False(t, r.dog.Armed())
 	})
 }
 
-// TestRejoinWaitsForWhoIsAboutToStop: by joining anew the host would give others its locks at once.
+// TestRejoinWaitsForWhoIsAboutToStop: by joining again, the host would immediately give its locks
+// to other hosts.
 func TestRejoinWaitsForWhoIsAboutToStop(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		r := c.run(1)
@@ -430,7 +440,7 @@ func TestRejoinWaitsForWhoIsAboutToStop(t *testing.T) {
 	})
 }
 
-// TestTryAfterADeath: who only ever tries never waits, and so learns of no death by that.
+// TestTryAfterADeath: a client that only tries does not wait, and still gets a dead host's lock.
 func TestTryAfterADeath(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)

@@ -18,14 +18,15 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/process/processtest"
 )
 
-// session returns what bakeryd knows of a client, nil if nothing.
+// session returns the session of a client, nil if none.
 func (m *mortal) session(s *testSession) *session {
 	m.d.sessions.mu.Lock()
 	defer m.d.sessions.mu.Unlock()
 	return m.d.sessions.byID[s.id]
 }
 
-// TestSameSessionTwiceAtOnce: a client that asks twice has one session, and nobody else is held up by that.
+// TestSameSessionTwiceAtOnce: a client that sends a request twice has one session, which blocks no
+// other client.
 func TestSameSessionTwiceAtOnce(t *testing.T) {
 	s := serveSocket(t, realCluster(t, 8, 4).host(1))
 	within(t, "asking", func() {
@@ -51,7 +52,7 @@ func TestSameSessionTwiceAtOnce(t *testing.T) {
 	})
 }
 
-// TestBackWhileTheHoldIsLetGo: who comes back too late is not told of a grant that is none any more.
+// TestBackWhileTheHoldIsLetGo: a client that reconnects too late is not sent the ended grant.
 func TestBackWhileTheHoldIsLetGo(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
@@ -60,18 +61,19 @@ func TestBackWhileTheHoldIsLetGo(t *testing.T) {
 		eventually(t, "the hold is shown", func() bool { return c.Slot(1, 1).Phase.String() == "held" })
 		release := m.disk.Hang(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2)})
 		holder.leave()
-		eventually(t, "the hold is let go", func() bool { return h.lk.holders() <= 0 })
+		eventually(t, "the hold is released", func() bool { return h.lk.holders() <= 0 })
 		holder.again(m, token.String())
 		require.Equal(t, http.StatusGone, holder.r.StatusCode)
 		holder.leave()
 		holder.again(m, "")
-		require.Equal(t, http.StatusServiceUnavailable, holder.r.StatusCode, "nor by asking anew, yet")
+		require.Equal(t, http.StatusServiceUnavailable, holder.r.StatusCode, "nor by a new request, so far")
 		holder.leave()
 		release()
 	})
 }
 
-// TestJournalForgetsWhoGaveUp: it is of bounded size, and a successor must not wait for them.
+// TestJournalForgetsWhoGaveUp: the handover file has a limited size, and the next process must not
+// wait for such clients.
 func TestJournalForgetsWhoGaveUp(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m := c.mortal(1)
@@ -89,7 +91,7 @@ func TestJournalForgetsWhoGaveUp(t *testing.T) {
 	})
 }
 
-// TestTooManySessions: more than the journal can keep would make it void.
+// TestTooManySessions: more than the handover file can record would make it void.
 func TestTooManySessions(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
@@ -110,7 +112,8 @@ func TestTooManySessions(t *testing.T) {
 	s.leave()
 }
 
-// TestWitnessOpenedAnew: a command that came later than the last one that went keeps the lock as well.
+// TestWitnessOpenedAnew: a command that opens the FIFO after the last writer has gone keeps the
+// lock, too.
 func TestWitnessOpenedAnew(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
@@ -137,7 +140,8 @@ func TestWitnessOpenedAnew(t *testing.T) {
 	acquired.leave()
 }
 
-// Who saw that nothing was left of a client's stay does not release what the client has left since.
+// A release for an earlier stay does not release the hold of a command that the client has left
+// since.
 func TestSession_ClientBackAndGoneBeforeTheRelease_KeepsItsLock(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	m := c.mortal(1)
@@ -159,7 +163,7 @@ func TestSession_ClientBackAndGoneBeforeTheRelease_KeepsItsLock(t *testing.T) {
 	acquired.leave()
 }
 
-// TestSessionOfAnotherUser: its id can be read off the name of its witness.
+// TestSessionOfAnotherUser: the name of its FIFO shows a session's id.
 func TestSessionOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("SKIP: to be two users takes root")
@@ -171,7 +175,7 @@ func TestSessionOfAnotherUser(t *testing.T) {
 	conn := dialAs(t, 65534, m.path)
 	ask(t, conn, holder.body(token), "")
 	await(t, conn, "another user's")
-	holder.again(m, token) // root is who asked before
+	holder.again(m, token) // root made the request
 	holder.until("granted")
 	holder.leave()
 }
@@ -182,7 +186,7 @@ func dialAs(t *testing.T, uid uintptr, path string) (conn *net.UnixConn) {
 	return dialAsMember(t, uid, 0, []uint32{0}, path)
 }
 
-// dialAsMember connects as another user, who is in these groups.
+// dialAsMember connects as another user in these groups.
 func dialAsMember(t *testing.T, uid, gid uintptr, groups []uint32, path string) (conn *net.UnixConn) {
 	t.Helper()
 	dialed := make(chan error, 1)
@@ -200,7 +204,8 @@ func dialAsMember(t *testing.T, uid, gid uintptr, groups []uint32, path string) 
 			dialed <- no
 			return
 		}
-		// To the file system it is root yet: the directories above the socket are not everybody's.
+		// The file system still sees root: other users may not pass the directories above the
+		// socket.
 		_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, 0, 0, 0)
 		var err error
 		conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})

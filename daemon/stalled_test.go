@@ -20,7 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// renewedTimes waits until a host has renewed its lease so often.
+// renewedTimes waits until a host has renewed its lease a number of times.
 func (c *cluster) renewedTimes(d *Daemon, times uint64) {
 	c.t.Helper()
 	first := c.HostRecord(d.HostID()).Sequence
@@ -32,9 +32,9 @@ const (
 	twoLeases = 2 * oneLease
 )
 
-// TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn: the host records answer all the time. The other host gets the
-// lock, the host joins again only when no write of its earlier incarnation can land any more, and its other locks are not
-// lost again to the same sectors.
+// TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn: the host records are readable at all
+// times. The other host gets the lock. The host joins again only when no write of its earlier
+// incarnation can land any more. It does not lose its other locks again to the same sectors.
 func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 	for name, fault := range map[string]blockdev.Fault{
 		"write hangs": {Op: blockdev.OpWrite, Hang: true},
@@ -47,8 +47,9 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 			require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 			r := c.run(1)
 			first := r.d
-			require.NoError(t, acquire(t, first, Request{Name: "x"}).Release()) // its slot is known
-			holder := r.ask(1, "")                                              // of lock a
+			// so that its slot is known
+			require.NoError(t, acquire(t, first, Request{Name: "x"}).Release())
+			holder := r.ask(1, "") // of lock a
 			holder.until("granted")
 			fault.From, fault.To = c.Geo.Slot(1, 1), c.Geo.Slot(1, 2)
 			if fault.Op == blockdev.OpRead {
@@ -65,10 +66,10 @@ func TestDaemon_SectorsOfOneLockStuck_LeaseEndsAndOthersGoOn(t *testing.T) {
 			holder.leave()
 			if fault.Hang {
 				c.renewedTimes(other, oneLease)
-				require.Equal(t, first.mem.Incarnation(), c.HostRecord(1).Incarnation, "joined again beside IO that hangs")
+				require.Equal(t, first.mem.incarnation(), c.HostRecord(1).Incarnation, "joined again while IO hangs")
 				select {
 				case <-r.joined:
-					t.Fatal("joined again beside IO that hangs")
+					t.Fatal("joined again while IO hangs")
 				default:
 				}
 			}
@@ -100,8 +101,8 @@ type notClosed struct{ blockdev.Device }
 
 func (notClosed) Close() error { return nil }
 
-// TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn: its owner writes the slot, and no host can read it. Only
-// while that host is away others know that the slot stands for nothing.
+// TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn: its owner writes the slot, and no host
+// can read it. Only while that host is away other hosts may take the slot for idle.
 func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 	for name, writes := range map[string]bool{"writes succeed": true, "writes fail": false} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
@@ -146,14 +147,15 @@ func TestDaemon_SlotStaysUnreadable_HostStaysAwayAndOthersGoOn(t *testing.T) {
 	}
 }
 
-// TestDaemon_SectorStaysBad_PauseDoubles: in the directory, too, whose lock is granted every time.
+// TestDaemon_SectorStaysBad_PauseDoubles: also in the directory, whose lock is granted every time.
 func TestDaemon_SectorStaysBad_PauseDoubles(t *testing.T) {
 	for name, lock := range map[string]int{"slot": 1, "directory": lockspace.DirectoryLock} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			r, disk := c.runOnOne(1)
 			require.NoError(t, acquire(t, r.d, Request{Name: "x"}).Release())
 			use, fault := "x", blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Err: unix.EIO}
-			if lock == lockspace.DirectoryLock { // an entry whose write fails is given up, and ends no lease
+			// a failed write of an entry is given up, and ends no lease
+			if lock == lockspace.DirectoryLock {
 				use, fault = "new", blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Entry(4) + 512, Err: unix.EIO, Hang: true}
 			}
 			bad := disk.Inject(fault)
@@ -209,7 +211,8 @@ func TestDaemon_TwoLocksStuck_BothAreInQuarantine(t *testing.T) {
 	})
 }
 
-// TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn: the lease goes on with the new process, and its slot shows a holder.
+// TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn: the new process continues the lease, and its slot
+// shows a holder.
 func TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn(t *testing.T) {
 	for name, ofEntries := range map[string]bool{"slot": false, "directory": true} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
@@ -246,8 +249,8 @@ func TestDaemon_RestoreHangs_LeaseEndsAndOthersGoOn(t *testing.T) {
 	}
 }
 
-// TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers: this host cannot complete what a dead host began, and does not
-// keep the lock for that.
+// TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers: this host cannot complete a dead host's
+// removal, and does not keep the lock for that.
 func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		m, other := c.mortal(1), c.host(2)
@@ -258,7 +261,8 @@ func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
 		m.dies(other)
 		bad.Release()
 		disk := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
-		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 3), To: c.Geo.Slot(1, 4), Delay: 2 * time.Millisecond}) // so that the mark lasts
+		// so that the mark lasts
+		disk.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Slot(1, 3), To: c.Geo.Slot(1, 4), Delay: 2 * time.Millisecond})
 		d := c.host(3, through(disk), func(cfg *Config) {
 			cfg.quarantine = new(stall.Quarantine)
 			cfg.quarantine.Add(c.clock.Now(), lockspace.DirectoryLock, 64*c.SB.Lease, api.ErrStuck)
@@ -273,7 +277,7 @@ func TestDaemon_DirectoryInQuarantine_RemovalIsLeftToOthers(t *testing.T) {
 	})
 }
 
-// TestSeries_Failures_OneIOSinceTheFirstTry: of what a host may be to blame for.
+// TestSeries_Failures_OneIOSinceTheFirstTry: failures that other hosts may wait for.
 func TestSeries_Failures_OneIOSinceTheFirstTry(t *testing.T) {
 	watch, part := new(stall.Watch), new(atomic.Bool)
 	s := lockDevice{watch: watch, clock: clock.Boottime, part: part, lock: 3, name: "x"}.series(512)
@@ -295,7 +299,8 @@ func TestSeries_Failures_OneIOSinceTheFirstTry(t *testing.T) {
 	require.False(t, ok)
 }
 
-// TestDaemon_SlotWriteHangs_RenewalsWait: else the others would wait for another lease after the loss.
+// TestDaemon_SlotWriteHangs_RenewalsWait: otherwise other hosts would wait for another lease after
+// the loss.
 func TestDaemon_SlotWriteHangs_RenewalsWait(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
@@ -311,7 +316,7 @@ func TestDaemon_SlotWriteHangs_RenewalsWait(t *testing.T) {
 	})
 }
 
-// TestDaemon_DirectoryWriteHangs_OthersMakeLocks: while this host has the lock that guards the directory.
+// TestDaemon_DirectoryWriteHangs_OthersMakeLocks: while this host holds the directory's lock.
 func TestDaemon_DirectoryWriteHangs_OthersMakeLocks(t *testing.T) {
 	for name, op := range map[string]blockdev.Op{"write": blockdev.OpWrite, "read": blockdev.OpRead} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
@@ -320,7 +325,7 @@ func TestDaemon_DirectoryWriteHangs_OthersMakeLocks(t *testing.T) {
 			first := r.d
 			fault := blockdev.Fault{Op: op, From: c.Geo.Entry(1), To: c.Geo.Entry(4) + 512, Hang: true}
 			if op == blockdev.OpRead {
-				fault.After = 1 // the lookup, which holds nobody up
+				fault.After = 1 // the lookup, which blocks no host
 			}
 			bad := r.disk.Inject(fault)
 			go func() { _, _ = first.Acquire(t.Context(), Request{Name: "x"}) }()
@@ -354,7 +359,7 @@ func TestDaemon_EntryCannotBeCleared_LeaseEnds(t *testing.T) {
 	})
 }
 
-// TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn: it may hang for as long as it likes.
+// TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn: it may hang without a limit.
 func TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn(t *testing.T) {
 	runInCluster(t, "slot never used", func(t *testing.T, c *cluster) {
 		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
@@ -389,7 +394,8 @@ func TestDaemon_IOThatHoldsUpNoOtherHost_LeaseGoesOn(t *testing.T) {
 	})
 }
 
-// TestDaemon_SlowSectorsOfOneLock_LeaseGoesOn: every IO takes a third of the lease, which is below the limit.
+// TestDaemon_SlowSectorsOfOneLock_LeaseGoesOn: every IO takes a third of the lease, which is below
+// the limit.
 func TestDaemon_SlowSectorsOfOneLock_LeaseGoesOn(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
@@ -418,7 +424,8 @@ func TestDaemon_WholeDeviceHangs_NoLockIsBlamed(t *testing.T) {
 	}
 }
 
-// TestLock_RewriteReadHangsBeyondTheLease_WritesNothing: the slot may be a successor's by then (LAST-CALL).
+// TestLock_RewriteReadHangsBeyondTheLease_WritesNothing: the slot may be the next incarnation's by
+// then (LAST-CALL).
 func TestLock_RewriteReadHangsBeyondTheLease_WritesNothing(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		other := c.host(2)
@@ -433,12 +440,13 @@ func TestLock_RewriteReadHangsBeyondTheLease_WritesNothing(t *testing.T) {
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 		before := c.Slot(1, 1)
 		bad.Release()
-		r.term() // when no IO of the term before is under way any more
+		r.term() // when no IO of the term before is in flight any more
 		require.Equal(t, before, c.Slot(1, 1))
 	})
 }
 
-// TestLock_RewriteFailsOnce_IsRepeated: else it may land later, and no overwritten slot would be noticed until then.
+// TestLock_RewriteFailsOnce_IsRepeated: otherwise it may land later, and an overwritten slot would
+// not be detected until then.
 func TestLock_RewriteFailsOnce_IsRepeated(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
@@ -481,8 +489,8 @@ func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
 	}
 }
 
-// TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn: no host may declare the one that stays away dead, so it
-// leaves.
+// TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn: no host may declare the one that
+// stays away dead, so it leaves.
 func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.Under(layout.PolicyManual)
@@ -512,7 +520,7 @@ func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
 	})
 }
 
-// TestService_ChosenIDLostToAStuckLock_IsJoinedAgain: a dead id is free for no other machine.
+// TestService_ChosenIDLostToAStuckLock_IsJoinedAgain: no other machine can take a dead id.
 func TestService_ChosenIDLostToAStuckLock_IsJoinedAgain(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		r, disk := c.runOnOne(0)
@@ -524,5 +532,19 @@ func TestService_ChosenIDLostToAStuckLock_IsJoinedAgain(t *testing.T) {
 		require.ErrorIs(t, r.d.Err(), api.ErrStuck)
 		bad.Release()
 		require.Equal(t, id, r.term().HostID())
+	})
+}
+
+// TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock: IO that returned during the pause is still
+// recorded as in flight.
+func TestMember_AlarmAfterAPauseOfTheProcess_BlamesNoLock(t *testing.T) {
+	inCluster(t, func(t *testing.T, c *cluster) {
+		c.lasting(10 * time.Minute)
+		d := c.host(1)
+		number := d.stalls.Begin(stall.IO{Lock: 1, Name: "x", Since: c.clock.Now() - d.times().Stuck() - time.Second})
+		d.mem.suspectStall()
+		d.mem.loseForStall()
+		require.NoError(t, d.Err())
+		d.stalls.End(number)
 	})
 }

@@ -30,7 +30,7 @@ func lockNamed(t *testing.T, d *Daemon, name string) report.Lock {
 	return report.Lock{}
 }
 
-// TestStatusShowsEveryReader: the disk shows one of a host's only.
+// TestStatusShowsEveryReader: the disk shows only one reader of each host.
 func TestStatusShowsEveryReader(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, other := c.host(1), c.host(2)
@@ -56,7 +56,7 @@ func TestStatusShowsEveryReader(t *testing.T) {
 	})
 }
 
-// TestAddHoldsOfALaterTicket: what the disk was read with stays, if it has changed hands since.
+// TestAddHoldsOfALaterTicket: the snapshot of the disk stays if the lock has changed hands since.
 func TestAddHoldsOfALaterTicket(t *testing.T) {
 	self := &report.ThisHost{ID: 1}
 	first, later := layout.MakeTicket(10, 1), layout.MakeTicket(20, 1)
@@ -98,7 +98,7 @@ func TestStatusShowsOrphans(t *testing.T) {
 	require.Contains(t, l.Stuck, "(backup) lives")
 }
 
-// TestStatusOfADeviceThatHangs answers all who ask, by one request to the device.
+// TestStatusOfADeviceThatHangs: all callers are answered, by one request to the device.
 func TestStatusOfADeviceThatHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
@@ -138,7 +138,7 @@ func TestStatusOfADeviceThatHangs(t *testing.T) {
 	})
 }
 
-// TestStatusWhenTheLeaseIsLost says so.
+// TestStatusWhenTheLeaseIsLost: the error says so.
 func TestStatusWhenTheLeaseIsLost(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
