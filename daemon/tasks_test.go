@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTasksBeginWhileWaited: with a sync.WaitGroup that is a race, and may panic. Two wait at once.
+// TestTasksBeginWhileWaited: with a sync.WaitGroup that is a race, and may panic. Two goroutines
+// wait at once.
 func TestTasksBeginWhileWaited(t *testing.T) {
 	for range 1000 {
 		var (
@@ -34,7 +35,7 @@ func TestTasksBeginWhileWaited(t *testing.T) {
 	}
 }
 
-// TestTasksOfTasks are waited for too.
+// TestTasksOfTasks: these are waited for, too.
 func TestTasksOfTasks(t *testing.T) {
 	var ts tasks
 	ended, more := false, make(chan struct{})

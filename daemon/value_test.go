@@ -25,7 +25,7 @@ func valueOf(t *testing.T, d *Daemon) Value {
 	return v
 }
 
-// setValue holds the lock for as long as it takes to set its value.
+// setValue holds the lock while it sets its value.
 func setValue(t *testing.T, d *Daemon, value string) layout.Ticket {
 	t.Helper()
 	h := acquire(t, d, Request{Name: "x"})
@@ -61,7 +61,8 @@ func TestValueIsThatOfTheHighestToken(t *testing.T) {
 
 		third := setValue(t, b, "third")
 		require.Equal(t, "third", string(valueOf(t, a).Value))
-		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release()) // who sets none leaves it as it is
+		// a holder that sets no value leaves it as it is
+		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		require.Equal(t, "third", string(valueOf(t, a).Value))
 		require.Equal(t, third, valueOf(t, a).Token)
 		cleared := setValue(t, a, "")
@@ -97,7 +98,7 @@ func TestValueIsSetByWhoHoldsTheLockAlone(t *testing.T) {
 	})
 }
 
-// TestValueSurvivesItsWriter: and a new incarnation of it, which writes that slot anew.
+// TestValueSurvivesItsWriter: and its next incarnation, which rewrites that slot.
 func TestValueSurvivesItsWriter(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		token := setValue(t, a, "from a")
@@ -128,7 +129,8 @@ func TestValueSurvivesARestart(t *testing.T) {
 	})
 }
 
-// TestValueOfALockThatWasRemoved does not become that of the one made anew, in the same place or by the same name.
+// TestValueOfALockThatWasRemoved: it does not become that of a lock created later, in the same
+// place or by the same name.
 func TestValueOfALockThatWasRemoved(t *testing.T) {
 	t.Parallel()
 	for name, writer := range map[string]int{"of the own slot": 1, "of another host's": 2} {
@@ -154,7 +156,7 @@ func TestValueOfALockThatWasRemoved(t *testing.T) {
 	}
 }
 
-// TestValueOfARemovalThatDidNotComeAbout: the mark of it stands in the slot, whose value is the lock's nevertheless.
+// TestValueOfARemovalThatDidNotComeAbout: the slot has its mark, and its value is still the lock's.
 func TestValueOfARemovalThatDidNotComeAbout(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		setValue(t, a, "kept")
@@ -169,7 +171,7 @@ func TestValueOfARemovalThatDidNotComeAbout(t *testing.T) {
 	})
 }
 
-// TestValueOfANameThatMoved: what is remembered of the directory may be old.
+// TestValueOfANameThatMoved: the remembered directory may be old.
 func TestValueOfANameThatMoved(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
 		setValue(t, a, "old")
@@ -197,10 +199,10 @@ func TestValueOfSlotsThatCannotBeRead(t *testing.T) {
 
 		hang := disk.Hang(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2)})
 		_, err := b.Value(timeout(t, 20*time.Millisecond), "x")
-		require.ErrorIs(t, err, api.ErrTimeout, "nobody waits for a device that hangs")
+		require.ErrorIs(t, err, api.ErrTimeout, "no client waits for a hung device")
 		hang()
 
-		require.NoError(t, a.Close(t.Context())) // nobody rewrites it now
+		require.NoError(t, a.Close(t.Context())) // no host rewrites it now
 		c.Spoil(c.Geo.Slot(1, 1))
 		_, err = b.Value(t.Context(), "x")
 		require.ErrorIs(t, err, api.ErrUnreadable)
@@ -243,7 +245,8 @@ func TestValueOfASnapshot(t *testing.T) {
 	})
 }
 
-// TestValueNeverGoesBack: whoever reads while hosts write sees what was written by the time it asked, or later.
+// TestValueNeverGoesBack: a reader sees the value as of its call, or a later one, while hosts
+// write.
 func TestValueNeverGoesBack(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		var writers, readers sync.WaitGroup
@@ -339,7 +342,7 @@ func TestAPIValue(t *testing.T) {
 	holder.leave()
 }
 
-// TestClientChangesItsHold: the Go client and bakeryd agree, over a restart too.
+// TestClientChangesItsHold: the Go client and bakeryd agree, also after a restart.
 func TestClientChangesItsHold(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	d := c.host(1)
@@ -350,7 +353,8 @@ func TestClientChangesItsHold(t *testing.T) {
 	second, err := cl.Lock(t.Context(), "x", client.Options{Mode: layout.Shared})
 	require.NoError(t, err)
 	require.ErrorIs(t, h.SetMode(t.Context(), layout.Exclusive), client.ErrUpgrade)
-	_ = second.Unlock() // if this process stands still, not in time to know of the release
+	// if this process stalls, it may not get the answer to the release
+	_ = second.Unlock()
 	eventually(t, "an upgrade", func() bool { return h.SetMode(t.Context(), layout.Exclusive) == nil })
 	require.Equal(t, layout.Exclusive, h.Mode())
 	require.NoError(t, h.SetValue(t.Context(), []byte("v")))

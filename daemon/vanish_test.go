@@ -35,7 +35,7 @@ func ask(t *testing.T, conn net.Conn, body, more string) {
 	require.NoError(t, err)
 }
 
-// await reads an answer until a line contains what is looked for.
+// await reads an answer until a line contains what.
 func await(t *testing.T, conn net.Conn, what string) {
 	t.Helper()
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(generous)))
@@ -61,8 +61,8 @@ func TestListenKeepsAFile(t *testing.T) {
 	require.FileExists(t, path)
 }
 
-// TestClientGoneUnseenIsPassedOver: the server does not notice that a client goes which sent more than its request.
-// Others do not wait for it until the next renewal.
+// TestClientGoneUnseenIsPassedOver: the server does not notice the end of a client that sent more
+// than its request. Other clients do not wait for it until the next renewal.
 func TestClientGoneUnseenIsPassedOver(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	c.lasting(5 * time.Minute)
@@ -79,14 +79,15 @@ func TestClientGoneUnseenIsPassedOver(t *testing.T) {
 	require.NoError(t, got(t, next).Release())
 }
 
-// vanishing is the moment before a client vanishes: bakeryd may do any part of its work meanwhile.
+// vanishing waits for a moment before a client vanishes, in which bakeryd may do any part of its
+// work.
 func vanishing() {
 	for range rand.IntN(300) {
 		runtime.Gosched()
 	}
 }
 
-// TestClientsThatVanish: whenever clients go, the lock is free at last, and nothing of them stays.
+// TestClientsThatVanish: the lock becomes free and nothing of a client stays, whenever it goes.
 func TestClientsThatVanish(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	a, b := c.host(1), c.host(2)
@@ -139,7 +140,8 @@ func TestClientsThatVanish(t *testing.T) {
 	}
 }
 
-// TestGrantAfterTheEndIsNotTold: the process may stand still between a grant and telling the client of it.
+// TestGrantAfterTheEndIsNotTold: the process may stall between a grant and its message to the
+// client.
 func TestGrantAfterTheEndIsNotTold(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
@@ -155,7 +157,7 @@ func TestGrantAfterTheEndIsNotTold(t *testing.T) {
 	})
 }
 
-// TestHostileRequests: nothing that a client says makes more of it than an error.
+// TestHostileRequests: no request causes more than an error.
 func TestHostileRequests(t *testing.T) {
 	c := realCluster(t, 8, 4)
 	d := c.host(1)

@@ -9,12 +9,13 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestOverwrittenWaiterOfPermits: W waits for one of two permits, and its slot is zeroed. A lets go; C, who has never seen
-// W's slot, enters. W, who polls all slots, must see its own before it enters as a third.
+// TestOverwrittenWaiterOfPermits: W waits for one of two permits, and its slot is zeroed. A
+// releases; C, which has never seen W's slot, enters. W, which polls all slots, must see its own
+// before it enters as a third.
 func TestOverwrittenWaiterOfPermits(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 320, 4)
-		w := c.host(300) // so many slots are not read at every poll
+		w := c.host(300) // at this distance, slots are not all read at every poll
 		a, b, x := c.host(1), c.host(2), c.host(3)
 		two := Request{Name: "x", Permits: 2}
 		first, second := acquire(t, a, two), acquire(t, b, two)
@@ -28,7 +29,7 @@ func TestOverwrittenWaiterOfPermits(t *testing.T) {
 		c.Write(c.Geo.Slot(1, 300), func([]byte) error { return nil })
 		require.NoError(t, first.Release())
 		third, err := x.Acquire(t.Context(), two)
-		if err == nil { // W has not been faster
+		if err == nil { // W was not faster
 			within(t, "the end of its lease", func() { <-w.Lost() })
 			require.ErrorIs(t, (<-waits).err, api.ErrUnavailable)
 			require.NoError(t, third.Release())
@@ -37,7 +38,8 @@ func TestOverwrittenWaiterOfPermits(t *testing.T) {
 	})
 }
 
-// TestZeroedSlotOfOneWhoDoesNotUseTheLock: who has seen it written waits for it, so its owner writes it anew.
+// TestZeroedSlotOfOneWhoDoesNotUseTheLock: a host that has seen it written waits for it, so its
+// owner rewrites it.
 func TestZeroedSlotOfOneWhoDoesNotUseTheLock(t *testing.T) {
 	t.Parallel()
 	for name, attached := range map[string]bool{"not known": false, "attached": true} {

@@ -28,7 +28,16 @@ func aWitness(t *testing.T) *FIFO {
 	return w
 }
 
-func requireGone(t *testing.T, w *FIFO) {
+// writer opens a FIFO as bakeryctl does.
+func writer(t *testing.T, w *witness) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(w.path, os.O_WRONLY|unix.O_NONBLOCK, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func requireGone(t *testing.T, w *witness) {
 	t.Helper()
 	select {
 	case <-w.Gone():
@@ -38,8 +47,8 @@ func requireGone(t *testing.T, w *FIFO) {
 	require.False(t, w.Alive())
 }
 
-// requireStays looks again after everything that could have been noticed was.
-func requireStays(t *testing.T, w *FIFO) {
+// requireStays checks again after all pending events could have been noticed.
+func requireStays(t *testing.T, w *witness) {
 	t.Helper()
 	require.True(t, w.Alive())
 	select {
@@ -49,7 +58,7 @@ func requireStays(t *testing.T, w *FIFO) {
 	}
 }
 
-// The kernel behaves as look expects.
+// The behaviour of the kernel on which look depends.
 func TestFIFOs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, unix.Mkfifo(path, 0o600))
@@ -124,11 +133,11 @@ func TestWitnessIsMadeForItsUser(t *testing.T) {
 
 func TestWitnessSeesItsLastWriterGo(t *testing.T) {
 	w := aWitness(t)
-	require.False(t, w.Alive(), "no writer has come")
-	first, second := processtest.OpenFIFO(t, w.Path), processtest.OpenFIFO(t, w.Path)
-	require.True(t, w.Alive())
-	w.Watch()
-	w.Watch()
+	require.False(t, w.alive(), "no writer has come")
+	first, second := writer(t, w), writer(t, w)
+	require.True(t, w.alive())
+	w.watch()
+	w.watch()
 	requireStays(t, w)
 	first.Close()
 	requireStays(t, w)
@@ -158,8 +167,8 @@ func TestWitnessWithoutWriterIsGoneAtOnce(t *testing.T) {
 	processtest.OpenFIFO(t, left.Path).Close()
 	left.Watch()
 	requireGone(t, left)
-	f := processtest.OpenFIFO(t, left.Path)
-	require.True(t, left.Alive(), "a later writer is seen, though the FIFO is gone")
+	f := writer(t, left)
+	require.True(t, left.alive(), "a later writer is seen, although gone is closed")
 	f.Close()
 }
 
@@ -175,8 +184,8 @@ func TestWitnessOutlivesBakeryd(t *testing.T) {
 	requireStays(t, w)
 	w.Leave()
 
-	f.Close() // while nothing looks
-	w, err = Open(w.Path, fdlimit.UnknownUser)
+	f.Close() // while it is not watched
+	w, err = openWitness(w.path, unknownUser)
 	require.NoError(t, err)
 	require.False(t, w.Alive())
 	w.Watch()
@@ -187,7 +196,7 @@ func TestWitnessOutlivesBakeryd(t *testing.T) {
 	require.False(t, w.Alive())
 }
 
-// The processes that a killed command leaves keep the FIFO.
+// Processes that a killed command leaves keep the FIFO.
 func TestWitnessOfProcesses(t *testing.T) {
 	w := aWitness(t)
 	f := processtest.OpenFIFO(t, w.Path)
@@ -222,14 +231,14 @@ func TestWhoWritesIntoAWitnessIsNotHeldUp(t *testing.T) {
 		_, err := f.Write(block)
 		require.NoError(t, err)
 		f.Close()
-		require.False(t, w.Alive(), "whatever is still to be read")
-		w.Watch()
+		require.False(t, w.alive(), "data that is still to be read")
+		w.watch()
 		requireGone(t, w)
 	}
 }
 
-// A writer without end keeps no processor busy: the FIFO reads so much at
-// once and then pauses.
+// An endless writer uses little processor time: the witness reads a limited amount at once and then
+// pauses.
 func TestEndlessWriterIsReadSlowly(t *testing.T) {
 	w := aWitness(t)
 	f := processtest.OpenFIFO(t, w.Path)
@@ -260,8 +269,8 @@ func TestWitnessClosedWhileItIsUsed(t *testing.T) {
 	}
 }
 
-// Writers come and go while it is watched: it is gone at a moment without one,
-// and at the latest when the last has gone for good.
+// Writers come and go while it is watched: gone is closed at a time without one, at the latest when
+// the last has gone.
 func TestWitnessOfManyWriters(t *testing.T) {
 	for range 20 {
 		w := aWitness(t)
@@ -362,7 +371,7 @@ func TestWitnessesOfNoSessionArePruned(t *testing.T) {
 	require.ErrorContains(t, err, "list liveness FIFOs")
 }
 
-// One grant with a witness costs one of these.
+// One grant with a FIFO costs one of these.
 func BenchmarkWitness(b *testing.B) {
 	dir := b.TempDir()
 	b.ReportAllocs()
@@ -377,7 +386,7 @@ func BenchmarkWitness(b *testing.B) {
 	}
 }
 
-// TestWitnessHosts: whose commands are left is told by names alone.
+// TestWitnessHosts: the names of the files show under which ids commands are left.
 func TestWitnessHosts(t *testing.T) {
 	dir, uuid := t.TempDir(), layout.UUID{1}
 	require.Empty(t, Hosts(dir, uuid))
