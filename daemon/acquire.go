@@ -33,7 +33,7 @@ type Request struct {
 	OnRequest func(Requested)
 
 	// Gone, unless nil, reports whether the client has gone away, even if that was not reported
-	// yet. Its hold or its place in the queue does not make a lock busy. It must not block.
+	// yet. A hold or a place that it leaves behind does not make a lock busy. It must not block.
 	Gone func() bool
 
 	session *session // nil if it does not outlive bakeryd

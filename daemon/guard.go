@@ -12,11 +12,11 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// guard stops the commands of locks that are about to be lost if no other process does. It sends
-// SIGTERM a grace before the end of the lease to commands whose wrapper is gone, and SIGKILL at its
-// end to all that remain. It waits for no IO on the device. It ends with the daemon, because there
-// may be commands to stop until then.
-func (d *Daemon) guard(mem *membership.Member, ss *sessions) {
+// guard stops the commands of locks that are about to be lost if no other process does. A grace
+// before the end of the lease it sends SIGTERM to commands whose wrapper is gone. At the end it
+// sends SIGKILL to all that remain. It waits for no IO on the device. It ends with the daemon,
+// because there may be commands to stop until then.
+func (d *Daemon) guard(mem *member, ss *sessions) {
 	alarm, err := d.clock.NewAlarm()
 	if err != nil {
 		d.log.Error("no timer, commands of lost locks are stopped only by their wrappers", "err", err)

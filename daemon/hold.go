@@ -85,8 +85,8 @@ func (t *tenure) serve() error {
 			}
 			continue
 		}
-		// This does not end the tenure if the last holder has released since next looked at the
-		// queue. That release wakes the driver, and the client in front is served.
+		// The tenure does not end if the last holder has released since held was counted. That
+		// release wakes the driver, which then serves the client in front.
 		if held == 0 && !t.waitsForClient() {
 			t.ending = new(lk.m.Release())
 			break

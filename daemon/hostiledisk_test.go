@@ -382,7 +382,7 @@ func TestOverwrittenSlotOfOneWhoWaits(t *testing.T) {
 	})
 }
 
-// TestZeroedSlotOfAHolder: a host that has seen a slot written does not take it for idle when it
+// TestZeroedSlotOfAHolder: a host has seen a slot written. It does not take it for idle when it
 // reads as zeroes, as after a read of the wrong place.
 func TestZeroedSlotOfAHolder(t *testing.T) {
 	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {

@@ -21,8 +21,8 @@ var errOverwritten = errors.New("a slot of this host was overwritten: look for a
 	"or storage that lost or undid a write")
 
 // intact checks a read of the own slot, with no write of it in flight. If the slot may have let
-// other hosts in, the lease and with it every hold ends, before this host admits a client by that
-// read. In all other cases intact rewrites the slot.
+// other hosts in, the lease and every hold end, before this host admits a client by that read. In
+// all other cases intact rewrites the slot.
 func (lk *lock) intact(v bakery.View) error {
 	own, certain := lk.area.shows()
 	if !certain || !v.Readable || v.Slot == own || !lk.m.Attached() {

@@ -12,9 +12,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// A write of the directory that is in flight when its host dies may land at any time, over what
-// other hosts have written there since. Therefore an intent precedes each write: see
-// [layout.Intent]. Intents are read and written under the directory's lock.
+// When a host dies, its write of the directory in flight may land at any time, over what other
+// hosts have written there since. Therefore an intent precedes each write: see [layout.Intent].
+// Intents are read and written under the directory's lock.
 
 // intend makes an intent durable. From here on the other hosts know which write may land.
 func (lk *lock) intend(e layout.Entry) error {

@@ -17,8 +17,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/membership"
 )
 
-// A host without a configured id retries with another one, joinTries times and after joinAgain,
-// when a process of the same machine has just taken the id.
+// If a process of the same machine has just taken the id, a host without a configured id tries
+// another one. It tries joinTries times, with a pause of joinAgain.
 const (
 	joinTries = 20
 	joinAgain = 50 * time.Millisecond

@@ -20,9 +20,9 @@ import (
 // This host acquires the directory's lock while it holds the lock, as in a removal. Creating a lock
 // takes the directory's lock alone. Therefore two hosts never wait for each other.
 
-// mendEntries begins to restore the damaged entries of locks that this host has used, unless that
-// is already running or began less than a renewal interval ago. It does not wait, because the own
-// slots of those locks may have to be checked meanwhile.
+// mendEntries begins to restore the damaged entries of locks that this host has used. It does
+// nothing if it is running already, or began less than a renewal interval ago. It does not wait,
+// because the own slots of those locks may have to be checked meanwhile.
 func (d *Daemon) mendEntries(damaged []int) {
 	damaged = slices.DeleteFunc(slices.Clone(damaged), func(number int) bool { return d.knownEntry(number) == nil })
 	if len(damaged) == 0 || !d.mending.CompareAndSwap(false, true) {

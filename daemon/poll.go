@@ -34,7 +34,7 @@ const (
 
 // readsAll reports whether to read all slots instead of the one directly ahead. The next host in
 // line enters by that very read. For a host further back, the slot ahead stays unchanged while
-// those before it go, so its rank and its polling rate would not change either.
+// those before it go. Its rank and its polling rate would not change either.
 func readsAll(rank, polls, bytes int) bool {
 	if rank <= 1 {
 		return bytes <= nextRead

@@ -17,8 +17,8 @@ import (
 )
 
 // removalWrites is the number of writes of the removal of a free lock: two to read intents, one to
-// acquire the lock, the mark, four to clear the entry (the directory's lock, the intent, the entry,
-// the release), and one to remove the mark.
+// acquire the lock, the mark, four to clear the entry, and one to remove the mark. The four are the
+// directory's lock, the intent, the entry and the release.
 const removalWrites = 9
 
 // death is how a remover ends.

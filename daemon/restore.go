@@ -110,7 +110,7 @@ func fits(g layout.Geometry, term handover.Term, sessions []handover.Session) er
 	}
 	for _, s := range sessions {
 		if s.Lock > g.Locks {
-			return fmt.Errorf("it has session %s in lock %d, want 1 to %d", s.ID, s.Lock, g.Locks)
+			return fmt.Errorf("it has session %s in lock %d, want at most %d", s.ID, s.Lock, g.Locks)
 		}
 	}
 	return nil

@@ -406,7 +406,7 @@ func TestStateOfAnotherGeometry(t *testing.T) {
 		g := layout.Geometry{Stride: 512, Hosts: 4, Locks: 4}
 		require.NoError(t, fits(g, handover.Term{HostID: 4}, []handover.Session{{Lock: 4}, {Lock: 0}}))
 		require.ErrorContains(t, fits(g, handover.Term{HostID: 5}, nil), "host id 5, want 1 to 4")
-		require.ErrorContains(t, fits(g, handover.Term{HostID: 1}, []handover.Session{{ID: "x", Lock: 5}}), "lock 5, want 1 to 4")
+		require.ErrorContains(t, fits(g, handover.Term{HostID: 1}, []handover.Session{{ID: "x", Lock: 5}}), "lock 5, want at most 4")
 
 		c := newCluster(t, 4, 4)
 		m := c.mortal(1)

@@ -39,9 +39,9 @@ func (mb *Member) overdueAt(u *underWay) (time.Duration, bool) {
 	return u.since + 2*mb.times().Budget(), u.since != 0 && !u.reported
 }
 
-// ring sets the alarm for the time at which the machine needs the time, or at which IO of the lease
-// or of a lock may hang. Called with mu held.
-func (mb *Member) ring(at time.Duration) {
+// ring sets the alarm for when the machine needs the time, or when IO of the lease or of a lock may
+// hang. Called with mu held.
+func (mb *member) ring(at time.Duration) {
 	for _, u := range []*underWay{&mb.reading, &mb.writing} {
 		if overdue, ok := mb.overdueAt(u); ok {
 			at = min(at, overdue)
