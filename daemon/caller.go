@@ -145,24 +145,3 @@ func peerGroups(conn *net.UnixConn) (groups []int) {
 	})
 	return groups
 }
-
-// accessRules returns the rules without a policy.
-func accessRules() access.Rules {
-	return access.Rules{Owner: os.Geteuid(),
-		NobodyUID: nobody("/proc/self/uid_map", "/proc/sys/kernel/overflowuid"), NobodyGID: nobody("/proc/self/gid_map", "/proc/sys/kernel/overflowgid")}
-}
-
-// The result is the id that the kernel shows for ids without a mapping in this user namespace; -1
-// if all are mapped.
-func nobody(mapping, overflow string) int {
-	text, err := os.ReadFile(mapping)
-	if err != nil || strings.Join(strings.Fields(string(text)), " ") == "0 0 4294967295" {
-		return -1 // without user namespaces there is no such file
-	}
-	if text, err = os.ReadFile(overflow); err == nil {
-		if id, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
-			return id
-		}
-	}
-	return 65534
-}

@@ -84,8 +84,8 @@ func TestMendingStarvesNobody(t *testing.T) {
 		c.Spoil(c.Geo.Entry(1))
 		c.Spoil(c.Geo.Entry(2))
 		// The entry of lock 1 blocks B first, as if a client had requested that lock.
-		b.mem.heldUp(layout.Complaint{Lock: 1}, true)
-		b.mem.heldUp(layout.Complaint{Lock: 2}, true)
+		b.mem.HeldUp(layout.Complaint{Lock: 1}, true)
+		b.mem.HeldUp(layout.Complaint{Lock: 2}, true)
 		eventually(t, "y is restored", func() bool {
 			_, _, err := b.Create(t.Context(), "z", 1)
 			require.ErrorIs(t, err, api.ErrDamaged)

@@ -62,12 +62,6 @@ func TestClientsBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// TestLimits: this process has enough, or no test here would pass.
-func TestLimits(t *testing.T) {
-	require.NoError(t, CheckLimits())
-	require.GreaterOrEqual(t, openFiles(), leastDescriptors)
-}
-
 // slowDisk counts the requests in flight, all of which wait.
 type slowDisk struct {
 	blockdev.Device

@@ -16,7 +16,7 @@ import (
 // before the end of the lease it sends SIGTERM to commands whose wrapper is gone. At the end it
 // sends SIGKILL to all that remain. It waits for no IO on the device. It ends with the daemon,
 // because there may be commands to stop until then.
-func (d *Daemon) guard(mem *member, ss *sessions) {
+func (d *Daemon) guard(mem *membership.Member, ss *sessions) {
 	alarm, err := d.clock.NewAlarm()
 	if err != nil {
 		d.log.Error("no timer, commands of lost locks are stopped only by their wrappers", "err", err)

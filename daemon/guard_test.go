@@ -36,7 +36,7 @@ func TestStopCommandInterrupted(t *testing.T) {
 	w, err := liveness.Make(t.TempDir(), "x", os.Geteuid())
 	require.NoError(t, err)
 	// the test itself, which is never killed
-	command, err := os.OpenFile(w.path, os.O_WRONLY, 0)
+	command, err := os.OpenFile(w.Path, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	s := newSessions(d).make("")
 	s.fifo = w

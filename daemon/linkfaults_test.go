@@ -39,7 +39,7 @@ func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 	a.unlock(tok)
 	a.leave()                // as client.Unlock does after its timeout
 	f.Hang(blockdev.Fault{}) // the lease is lost
-	<-d.mem.lost
+	<-d.mem.Lost()
 	eventually(t, "nothing is held, so the host must not be reset", func() bool { return d.safe(clock.Boottime.Now()) })
 	f.RemoveFaults()
 }

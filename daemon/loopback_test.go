@@ -112,29 +112,6 @@ func TestAnAddressIsForLookingOnly(t *testing.T) {
 	})
 }
 
-// TestLookersLeaveTheRest: clients of an address use only a part of the descriptors for clients.
-func TestLookersLeaveTheRest(t *testing.T) {
-	const root = 0
-	clients := newDescriptors(40, func(uid int) bool { return uid == root })
-	looking := clients.forLooking()
-	for range 10 {
-		require.NoError(t, looking.take(unknownUser))
-	}
-	require.Error(t, looking.take(unknownUser))
-	for range 30 {
-		require.NoError(t, clients.take(root))
-	}
-	require.Error(t, clients.take(root))
-	looking.give(unknownUser)
-	require.NoError(t, clients.take(root))
-	require.Error(t, looking.take(unknownUser), "the others have it now")
-	for range 6 {
-		clients.give(root)
-	}
-	require.NoError(t, looking.take(unknownUser), "beyond what is for root")
-	require.Equal(t, mostLooking, newDescriptors(500_000, nil).forLooking().limit)
-}
-
 // TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage: half of the connections are for other
 // requests.
 func TestFollowers_ByAnAddress_LeaveRoomForTheStatusPage(t *testing.T) {

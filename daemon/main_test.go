@@ -19,20 +19,3 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
-
-// onOwnThread runs f on a thread that ends with it, whatever f changes on the thread. The first
-// thread never ends, and represents the process to others. If f would run there, it is kept busy
-// until f has run on another one.
-func onOwnThread(f func()) {
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() != os.Getpid() {
-			f()
-			return
-		}
-		done := make(chan struct{})
-		onOwnThread(func() { defer close(done); f() })
-		<-done
-		runtime.UnlockOSThread()
-	}()
-}

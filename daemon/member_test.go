@@ -29,7 +29,7 @@ func TestLossWhileTheStateDirHangs(t *testing.T) {
 		})
 		f.Inject(blockdev.Fault{Op: blockdev.OpRead, Err: unix.EIO})
 		within(t, "the end of the lease", func() { <-d.Lost() })
-		within(t, "by any request", func() { require.True(t, d.mem.moments().lost) })
+		within(t, "by any request", func() { require.True(t, d.mem.Moments().Lost) })
 	})
 }
 

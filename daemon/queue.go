@@ -40,7 +40,7 @@ type lock struct {
 	// time of the host table by which they were last judged; owned by the driver
 	judgedAt time.Duration
 	news     <-chan struct{} // closed at the next event of the lease; owned by the driver
-	warn     limiter         // owned by the driver
+	warn     warn.Limiter    // owned by the driver
 	polls    int             // number of polls; owned by the driver
 	lookout  lookout         // for requests; owned by the driver
 	tenure   *tenure         // the hold on the disk, nil if none; owned by the driver

@@ -180,7 +180,7 @@ func TestRestartKeepsHoldsAndPlaces(t *testing.T) {
 		}()
 		incarnation := m.d.mem.Incarnation()
 		m.restart()
-		require.Equal(t, incarnation, m.d.mem.incarnation(), "the incarnation continues")
+		require.Equal(t, incarnation, m.d.mem.Incarnation(), "the incarnation continues")
 
 		second.again(m, "") // the later one reconnects first, and keeps its place
 		first.again(m, "")
@@ -419,6 +419,6 @@ func TestStateOfAnotherGeometry(t *testing.T) {
 		require.NoError(t, file.Put(sessions[0]))
 		file.Close()
 		m.rise()
-		require.NotEqual(t, term.Incarnation, m.d.mem.incarnation(), "it has joined again")
+		require.NotEqual(t, term.Incarnation, m.d.mem.Incarnation(), "it has joined again")
 	})
 }

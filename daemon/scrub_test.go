@@ -239,7 +239,7 @@ func TestHostileComplaints(t *testing.T) {
 				r.Complaints = append(r.Complaints, layout.Complaint{Host: k % 2, Lock: (8*i+k)%64 + 1})
 			}
 			c.Write(c.Geo.Host(5), func(buf []byte) error { return c.SB.Space().EncodeHost(buf, r) })
-			d.mem.event(d.mem.m.Refresh)
+			d.mem.Watch(0)
 			time.Sleep(c.SB.Lease / rounds) // this long is measured
 		}
 		all, _ := dev.since(n)

@@ -185,7 +185,7 @@ func TestWatchdogBitesIfACommandStays(t *testing.T) {
 	r.stop()
 	within(t, "the end of a service whose machine would have been reset", func() { <-r.ended })
 	r.ended = nil
-	r.d.mem.io.Wait() // this logs returned IO
+	r.d.mem.Wait() // this logs returned IO
 }
 
 // TestWatchdogIsPublishedAndDisarmed: other hosts wait for it, from the first record on.

@@ -28,16 +28,7 @@ func aWitness(t *testing.T) *FIFO {
 	return w
 }
 
-// writer opens a FIFO as bakeryctl does.
-func writer(t *testing.T, w *witness) *os.File {
-	t.Helper()
-	f, err := os.OpenFile(w.path, os.O_WRONLY|unix.O_NONBLOCK, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
-func requireGone(t *testing.T, w *witness) {
+func requireGone(t *testing.T, w *FIFO) {
 	t.Helper()
 	select {
 	case <-w.Gone():
@@ -47,8 +38,8 @@ func requireGone(t *testing.T, w *witness) {
 	require.False(t, w.Alive())
 }
 
-// requireStays checks again after all pending events could have been noticed.
-func requireStays(t *testing.T, w *witness) {
+// requireStays looks again after everything that could have been noticed was.
+func requireStays(t *testing.T, w *FIFO) {
 	t.Helper()
 	require.True(t, w.Alive())
 	select {
@@ -58,7 +49,7 @@ func requireStays(t *testing.T, w *witness) {
 	}
 }
 
-// The behaviour of the kernel on which look depends.
+// The kernel behaves as look expects.
 func TestFIFOs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, unix.Mkfifo(path, 0o600))
@@ -133,11 +124,11 @@ func TestWitnessIsMadeForItsUser(t *testing.T) {
 
 func TestWitnessSeesItsLastWriterGo(t *testing.T) {
 	w := aWitness(t)
-	require.False(t, w.alive(), "no writer has come")
-	first, second := writer(t, w), writer(t, w)
-	require.True(t, w.alive())
-	w.watch()
-	w.watch()
+	require.False(t, w.Alive(), "no writer has come")
+	first, second := processtest.OpenFIFO(t, w.Path), processtest.OpenFIFO(t, w.Path)
+	require.True(t, w.Alive())
+	w.Watch()
+	w.Watch()
 	requireStays(t, w)
 	first.Close()
 	requireStays(t, w)
@@ -167,8 +158,8 @@ func TestWitnessWithoutWriterIsGoneAtOnce(t *testing.T) {
 	processtest.OpenFIFO(t, left.Path).Close()
 	left.Watch()
 	requireGone(t, left)
-	f := writer(t, left)
-	require.True(t, left.alive(), "a later writer is seen, although gone is closed")
+	f := processtest.OpenFIFO(t, left.Path)
+	require.True(t, left.Alive(), "a later writer is seen, though the FIFO is gone")
 	f.Close()
 }
 
@@ -184,8 +175,8 @@ func TestWitnessOutlivesBakeryd(t *testing.T) {
 	requireStays(t, w)
 	w.Leave()
 
-	f.Close() // while it is not watched
-	w, err = openWitness(w.path, unknownUser)
+	f.Close() // while nothing looks
+	w, err = Open(w.Path, fdlimit.UnknownUser)
 	require.NoError(t, err)
 	require.False(t, w.Alive())
 	w.Watch()
@@ -196,7 +187,7 @@ func TestWitnessOutlivesBakeryd(t *testing.T) {
 	require.False(t, w.Alive())
 }
 
-// Processes that a killed command leaves keep the FIFO.
+// The processes that a killed command leaves keep the FIFO.
 func TestWitnessOfProcesses(t *testing.T) {
 	w := aWitness(t)
 	f := processtest.OpenFIFO(t, w.Path)
@@ -231,14 +222,14 @@ func TestWhoWritesIntoAWitnessIsNotHeldUp(t *testing.T) {
 		_, err := f.Write(block)
 		require.NoError(t, err)
 		f.Close()
-		require.False(t, w.alive(), "data that is still to be read")
-		w.watch()
+		require.False(t, w.Alive(), "whatever is still to be read")
+		w.Watch()
 		requireGone(t, w)
 	}
 }
 
-// An endless writer uses little processor time: the witness reads a limited amount at once and then
-// pauses.
+// A writer without end keeps no processor busy: the FIFO reads so much at
+// once and then pauses.
 func TestEndlessWriterIsReadSlowly(t *testing.T) {
 	w := aWitness(t)
 	f := processtest.OpenFIFO(t, w.Path)
@@ -269,8 +260,8 @@ func TestWitnessClosedWhileItIsUsed(t *testing.T) {
 	}
 }
 
-// Writers come and go while it is watched: gone is closed at a time without one, at the latest when
-// the last has gone.
+// Writers come and go while it is watched: it is gone at a moment without one,
+// and at the latest when the last has gone for good.
 func TestWitnessOfManyWriters(t *testing.T) {
 	for range 20 {
 		w := aWitness(t)
@@ -371,7 +362,7 @@ func TestWitnessesOfNoSessionArePruned(t *testing.T) {
 	require.ErrorContains(t, err, "list liveness FIFOs")
 }
 
-// One grant with a FIFO costs one of these.
+// One grant with a witness costs one of these.
 func BenchmarkWitness(b *testing.B) {
 	dir := b.TempDir()
 	b.ReportAllocs()
@@ -386,7 +377,7 @@ func BenchmarkWitness(b *testing.B) {
 	}
 }
 
-// TestWitnessHosts: the names of the files show under which ids commands are left.
+// TestWitnessHosts: whose commands are left is told by names alone.
 func TestWitnessHosts(t *testing.T) {
 	dir, uuid := t.TempDir(), layout.UUID{1}
 	require.Empty(t, Hosts(dir, uuid))

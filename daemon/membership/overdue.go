@@ -41,7 +41,7 @@ func (mb *Member) overdueAt(u *underWay) (time.Duration, bool) {
 
 // ring sets the alarm for when the machine needs the time, or when IO of the lease or of a lock may
 // hang. Called with mu held.
-func (mb *member) ring(at time.Duration) {
+func (mb *Member) ring(at time.Duration) {
 	for _, u := range []*underWay{&mb.reading, &mb.writing} {
 		if overdue, ok := mb.overdueAt(u); ok {
 			at = min(at, overdue)
