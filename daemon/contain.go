@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/events"
@@ -121,30 +119,6 @@ func (s *session) contain(conn *net.UnixConn) error {
 		return fmt.Errorf("%w: process %d has ended", api.ErrInvalid, member.PID)
 	}
 	return nil
-}
-
-// containRequest is the body of POST /v1/contain.
-type containRequest struct {
-	Session string `json:"session"`
-}
-
-func (s *Server) contain(d *Daemon, w http.ResponseWriter, r *http.Request) {
-	var body containRequest
-	err := decode(r, &body)
-	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
-	if err == nil {
-		var of *session
-		by := callerOf(r)
-		if of, err = d.sessions.of(body.Session, by.who.UID); err == nil {
-			err = of.contain(conn)
-		}
-		err = by.notOwn(err, access.Change)
-	}
-	if err != nil {
-		failCall(w, err)
-		return
-	}
-	writeJSON(w, struct{}{})
 }
 
 // running reports whether the command of the session or processes that it left are running. While

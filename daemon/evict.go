@@ -4,21 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/layout"
 )
-
-// evictRequest is the body of POST /v1/evict: an operator states that a host is dead, or requests
-// that it leaves.
-type evictRequest struct {
-	Host        int    `json:"host"`
-	Incarnation uint64 `json:"incarnation,string"` // the one that the operator was shown
-	Forget      bool   `json:"forget"`             // release the id for another machine
-}
 
 // evictAnswer is the outcome of an eviction.
 type evictAnswer struct {
@@ -59,34 +50,6 @@ func (d *Daemon) Evict(ctx context.Context, host int, incarnation uint64, forget
 
 // evictPatience limits how long a verdict may take to be written.
 const evictPatience = 30 * time.Second
-
-func (s *Server) evict(d *Daemon, w http.ResponseWriter, r *http.Request) {
-	var body evictRequest
-	err := decode(r, &body)
-	if hosts := d.sb.Geometry.Hosts; err == nil && (body.Host < 1 || body.Host > hosts) {
-		err = fmt.Errorf("%w: host %d, want 1 to %d", api.ErrInvalid, body.Host, hosts)
-	}
-	dead := false
-	if err == nil {
-		ctx, cancel := context.WithTimeout(r.Context(), evictPatience)
-		defer cancel()
-		dead, err = d.Evict(ctx, body.Host, body.Incarnation, body.Forget)
-	}
-	if err != nil {
-		e := api.ErrorOf(err)
-		if isEvictRefusal(err) {
-			e.Code = "invalid"
-		}
-		writeError(w, e.Status(), e)
-		return
-	}
-	answer := evictAnswer{Outcome: "asked"}
-	if dead {
-		answer.Outcome = "dead"
-	}
-	d.log.Warn("host evicted by an operator", "evicted_host_id", body.Host, "outcome", answer.Outcome, "forget", body.Forget, "uid", callerOf(r).who.UID)
-	writeJSON(w, answer)
-}
 
 // isEvictRefusal reports whether an eviction was refused as invalid, and did not fail.
 func isEvictRefusal(err error) bool {

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -155,28 +154,4 @@ func (lk *lock) awaitLease() error {
 			return api.ErrLeaseLost
 		}
 	}
-}
-
-// floorRequest is the body of POST /v1/floor.
-type floorRequest struct {
-	Name   string `json:"name"`
-	Rounds int    `json:"rounds"`
-}
-
-func (f *floorRequest) lockName() string { return f.Name }
-
-// floor handles POST /v1/floor. It is for root and bakeryd's own user, because it does nothing but
-// load the device.
-func (s *Server) floor(d *Daemon, w http.ResponseWriter, r *http.Request) {
-	var body floorRequest
-	err := decode(r, &body)
-	var f *Floor
-	if err == nil {
-		f, err = d.Floor(r.Context(), body.Name, body.Rounds)
-	}
-	if err != nil {
-		failCall(w, err)
-		return
-	}
-	writeJSON(w, f)
 }

@@ -1,16 +1,12 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
-	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/lockspace"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -40,58 +36,6 @@ func (r *removeRequest) lockName() string { return r.Name }
 // removeAnswer names the removed lock.
 type removeAnswer struct {
 	Name string `json:"name"`
-}
-
-// LockList is the list of locks in the directory.
-type LockList struct {
-	Locks   []LockEntry `json:"locks"`             // by name
-	Damaged string      `json:"damaged,omitempty"` // why the list may be incomplete
-}
-
-// LockEntry is a lock in the directory.
-type LockEntry struct {
-	Name     string `json:"name"`
-	Lock     int    `json:"lock"`
-	Permits  int    `json:"permits"`
-	Creation uint64 `json:"creation,string"`
-}
-
-func lockEntry(e layout.Entry) LockEntry {
-	return LockEntry{Name: e.Name, Lock: e.Lock, Permits: e.Permits, Creation: e.Creation}
-}
-
-// Locks returns the locks of the directory. It returns ErrUnavailable, the errors of the device, or
-// the cause of ctx's end.
-func (d *Daemon) Locks(ctx context.Context) (*LockList, error) {
-	return patiently(ctx, d, func() (*LockList, error) { return d.dir.list() })
-}
-
-// ListLocks returns the locks of a lockspace without joining it. It returns the errors of
-// FindLockspace and those of the device.
-func ListLocks(dev blockdev.Device) (*LockList, error) {
-	sb, _, err := lockspace.FindLockspace(dev)
-	if err != nil {
-		return nil, err
-	}
-	return newDirectory(dev, sb.Space()).list()
-}
-
-func (dir *directory) list() (*LockList, error) {
-	s, err := dir.scan()
-	if err != nil {
-		return nil, err
-	}
-	list := &LockList{Locks: []LockEntry{}}
-	if s.damaged != nil {
-		list.Damaged = s.damaged.Error()
-	}
-	for _, e := range s.entries {
-		if !e.Free() {
-			list.Locks = append(list.Locks, lockEntry(e))
-		}
-	}
-	slices.SortFunc(list.Locks, func(a, b LockEntry) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Lock-b.Lock) })
-	return list, nil
 }
 
 func (s *Server) create(d *Daemon, w http.ResponseWriter, r *http.Request) {
@@ -150,4 +94,53 @@ func failCall(w http.ResponseWriter, err error) {
 		status = http.StatusConflict
 	}
 	writeError(w, status, e)
+}
+
+// floorRequest is the body of POST /v1/floor.
+type floorRequest struct {
+	Name   string `json:"name"`
+	Rounds int    `json:"rounds"`
+}
+
+func (f *floorRequest) lockName() string { return f.Name }
+
+// floor handles POST /v1/floor. It is for root and bakeryd's own user, because it does nothing but
+// load the device.
+func (s *Server) floor(d *Daemon, w http.ResponseWriter, r *http.Request) {
+	var body floorRequest
+	err := decode(r, &body)
+	var f *Floor
+	if err == nil {
+		f, err = d.Floor(r.Context(), body.Name, body.Rounds)
+	}
+	if err != nil {
+		failCall(w, err)
+		return
+	}
+	writeJSON(w, f)
+}
+
+// requestRequest is the body of POST /v1/request.
+type requestRequest struct {
+	Name    string `json:"name"`
+	Message string `json:"message"`
+}
+
+func (r *requestRequest) lockName() string { return r.Name }
+
+func (s *Server) request(d *Daemon, w http.ResponseWriter, r *http.Request) {
+	var body requestRequest
+	err := decode(r, &body)
+	var answer requestAnswer
+	if err == nil {
+		ctx, cancel := context.WithTimeout(r.Context(), askPatience)
+		defer cancel()
+		answer.Asked, err = d.Request(ctx, body.Name, body.Message)
+	}
+	if err != nil {
+		e := api.ErrorOf(err)
+		writeError(w, e.Status(), e)
+		return
+	}
+	writeJSON(w, answer)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev/probe"
@@ -152,27 +151,4 @@ func (d *Daemon) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	}
 	d.log.Info("coherence check with another host ended", "met_host_id", o.Host, "outcome", r.Outcome, "rounds", r.Rounds, "stale", r.Stale)
 	return r, nil
-}
-
-// meetRequest is the body of POST /v1/meet.
-type meetRequest struct {
-	Host      int   `json:"host"`
-	Rounds    int   `json:"rounds"`
-	TimeoutMS int64 `json:"timeout_ms"`
-}
-
-func (s *Server) meet(d *Daemon, w http.ResponseWriter, r *http.Request) {
-	var body meetRequest
-	err := decode(r, &body)
-	var report *MeetReport
-	if err == nil {
-		wait := time.Duration(min(body.TimeoutMS, maxTimeout.Milliseconds())) * time.Millisecond
-		report, err = d.Meet(r.Context(), MeetOptions{Host: body.Host, Rounds: body.Rounds, Timeout: wait})
-	}
-	if err != nil {
-		e := api.ErrorOf(err)
-		writeError(w, e.Status(), e)
-		return
-	}
-	writeJSON(w, report)
 }

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 
-	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/layout"
@@ -165,66 +163,10 @@ func (lk *lock) note(h *Hold, mode layout.Mode) bool {
 	return true
 }
 
-// holdCall names the hold that an API call concerns.
-type holdCall struct {
-	Session string        `json:"session"`
-	Token   layout.Ticket `json:"token"`
-}
-
-// hold returns that hold if the caller is its user or root.
-func (c holdCall) hold(d *Daemon, r *http.Request) (*Hold, error) {
-	if c.Token == 0 {
-		return nil, fmt.Errorf("%w: no token given, want that of the hold", api.ErrInvalid)
-	}
-	by := callerOf(r)
-	h, err := d.sessions.holder(c.Session, c.Token, by.who.UID)
-	return h, by.notOwn(err, access.Change)
-}
-
-// refuseHold answers a call about a hold with an error. A lost hold is over, even if the host joins
-// again.
-func refuseHold(w http.ResponseWriter, err error) {
-	if errors.Is(err, api.ErrLeaseLost) {
-		err = fmt.Errorf("%w: %v", api.ErrLost, err)
-	}
-	e := api.ErrorOf(err)
-	writeError(w, e.Status(), e)
-}
-
-// modeRequest is the body of POST /v1/mode.
-type modeRequest struct {
-	holdCall
-	Mode *layout.Mode `json:"mode"`
-}
-
 // modeAnswer is the answer to POST /v1/mode.
 type modeAnswer struct {
 	Mode  layout.Mode   `json:"mode"`
 	Token layout.Ticket `json:"token"`
 	// number of the change: the higher of two is the later; 0 if not known
 	Change uint64 `json:"change,omitzero"`
-}
-
-func (s *Server) mode(d *Daemon, w http.ResponseWriter, r *http.Request) {
-	var body modeRequest
-	err := decode(r, &body)
-	if err == nil && body.Mode == nil {
-		err = fmt.Errorf("%w: no mode given, want shared or exclusive", api.ErrInvalid)
-	}
-	var h *Hold
-	if err == nil {
-		h, err = body.hold(d, r)
-	}
-	if err == nil {
-		err = h.SetMode(r.Context(), *body.Mode)
-	}
-	if err != nil {
-		refuseHold(w, err)
-		return
-	}
-	answer := modeAnswer{Mode: *body.Mode, Token: h.Token()}
-	if mode, changes, _ := h.modeNow(); mode == answer.Mode { // else it was changed again meanwhile
-		answer.Change = changes
-	}
-	writeJSON(w, answer)
 }

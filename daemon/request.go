@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -291,14 +290,6 @@ func (s *session) requested(r Requested) {
 	}
 }
 
-// requestRequest is the body of POST /v1/request.
-type requestRequest struct {
-	Name    string `json:"name"`
-	Message string `json:"message"`
-}
-
-func (r *requestRequest) lockName() string { return r.Name }
-
 // requestAnswer lists the holders that were sent the request.
 type requestAnswer struct {
 	Asked []Asked `json:"asked"`
@@ -306,20 +297,3 @@ type requestAnswer struct {
 
 // askPatience limits how long a request may take to be written.
 const askPatience = 30 * time.Second
-
-func (s *Server) request(d *Daemon, w http.ResponseWriter, r *http.Request) {
-	var body requestRequest
-	err := decode(r, &body)
-	var answer requestAnswer
-	if err == nil {
-		ctx, cancel := context.WithTimeout(r.Context(), askPatience)
-		defer cancel()
-		answer.Asked, err = d.Request(ctx, body.Name, body.Message)
-	}
-	if err != nil {
-		e := api.ErrorOf(err)
-		writeError(w, e.Status(), e)
-		return
-	}
-	writeJSON(w, answer)
-}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
@@ -146,43 +145,4 @@ func SnapshotValue(s *lockspace.Snapshot, name string) (Value, error) {
 		}
 	}
 	return v, nil
-}
-
-// valueRequest is the body of POST /v1/value.
-type valueRequest struct {
-	holdCall
-	Value *[]byte `json:"value"`
-}
-
-func (s *Server) setValue(d *Daemon, w http.ResponseWriter, r *http.Request) {
-	var body valueRequest
-	err := decode(r, &body)
-	if err == nil && body.Value == nil {
-		err = fmt.Errorf("%w: no value given, want base64; an empty one clears it", api.ErrInvalid)
-	}
-	var h *Hold
-	if err == nil {
-		h, err = body.hold(d, r)
-	}
-	if err == nil {
-		err = h.SetValue(r.Context(), *body.Value)
-	}
-	if err != nil {
-		refuseHold(w, err)
-		return
-	}
-	writeJSON(w, map[string]any{"name": h.lk.entry.Name, "token": h.Token()})
-}
-
-func (s *Server) value(d *Daemon, w http.ResponseWriter, r *http.Request) {
-	v, err := d.Value(r.Context(), r.URL.Query().Get("name"))
-	if err != nil {
-		e := api.ErrorOf(err)
-		if errors.Is(err, api.ErrUnavailable) {
-			e.Hint = "try again; bakeryctl value get --device reads the disk without bakeryd"
-		}
-		writeError(w, e.Status(), e)
-		return
-	}
-	writeJSON(w, v)
 }
