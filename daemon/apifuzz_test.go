@@ -201,15 +201,15 @@ func FuzzStateFiles(f *testing.F) { // 6000x
 	f.Add("../"+uuid.String()+"-2000.state", []byte{0})
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, name string, left []byte) {
-		of, err := handover.OwnerOf(name)
+		of, err := handover.ParsePath(name)
 		if err == nil {
 			require.GreaterOrEqual(t, of.Host, 1)
 			require.LessOrEqual(t, of.Host, layout.MaxHosts)
 			require.Equal(t, filepath.Base(name), filepath.Base(handover.Path("", of.UUID, of.Host)))
 		}
 		ids := hostid.Identity{UUID: uuid, StateDir: dir}
-		require.NoError(t, os.WriteFile(ids.LeftFile("3"), left, 0o600))
-		for _, incarnation := range ids.Left() {
+		require.NoError(t, os.WriteFile(ids.LeftPath("3"), left, 0o600))
+		for _, incarnation := range ids.LeftIncarnations() {
 			require.Contains(t, strings.ToLower(string(left)), fmt.Sprintf("%x", incarnation))
 		}
 	})

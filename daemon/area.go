@@ -59,7 +59,7 @@ func (a *area) read(n int) ([]bakery.View, error) {
 	var errs []error
 	err := a.dev.Read(buf, off)
 	if err != nil {
-		if errs, err = lockspace.ReadApart(a.dev, buf, off, stride, err); err != nil {
+		if errs, err = lockspace.ReadOneByOne(a.dev, buf, off, stride, err); err != nil {
 			return nil, fmt.Errorf("read the slots of lock %d: %w", a.lock, err)
 		}
 	}

@@ -171,7 +171,7 @@ func (g *glance) again(s *lockspace.Snapshot) func(blockdev.Device) (*lockspace.
 			locks = append(locks, number)
 		}
 	}
-	geometry, highest := s.Superblock.Geometry, max(s.Highest(), g.d.mem.Highest())
+	geometry, highest := s.Superblock.Geometry, max(s.HighestHost(), g.d.mem.Highest())
 	room := glanceHot
 	hosts := geometry.Hosts*geometry.Stride <= room/2
 	if hosts {
@@ -181,7 +181,7 @@ func (g *glance) again(s *lockspace.Snapshot) func(blockdev.Device) (*lockspace.
 		g.turn = (g.turn + most) % len(locks)
 		locks = slices.Concat(locks[g.turn:], locks[:g.turn])[:most]
 	}
-	return func(dev blockdev.Device) (*lockspace.Snapshot, error) { return s.Again(dev, locks, highest, hosts) }
+	return func(dev blockdev.Device) (*lockspace.Snapshot, error) { return s.Reread(dev, locks, highest, hosts) }
 }
 
 // counted counts the bytes that are read.

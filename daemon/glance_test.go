@@ -270,7 +270,7 @@ func TestCostOfAGlance(t *testing.T) {
 	for l := range held {
 		hot = append(hot, l+1)
 	}
-	_, err = s.Again(counted{dev, &n}, hot, s.Highest(), true)
+	_, err = s.Reread(counted{dev, &n}, hot, s.HighestHost(), true)
 	require.NoError(t, err)
 	require.Equal(t, int64((held+1)*hosts*4096), n.Load())
 	require.InDelta(t, 0.69, float64(n.Load())/(1<<20), 0.01, "MiB for ten that are held")

@@ -105,7 +105,7 @@ func (d *Daemon) joinOnce(ctx context.Context) (err error) {
 		if d.mem != nil {
 			d.mem.Wait()
 		}
-		d.ids.Release()
+		d.ids.ReleaseLockFiles()
 	}
 	return err
 }
@@ -125,7 +125,7 @@ func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
 		}
 		p = nil
 	}
-	self := d.ids.Record()
+	self := d.ids.HostRecord()
 	if d.cfg.arm != nil {
 		timeout, err := d.cfg.arm(d.times())
 		if err != nil {

@@ -79,7 +79,7 @@ func (d *Daemon) close() error {
 			d.log.Warn("removing the state for a restart failed", "err", discarded)
 		}
 	}
-	d.ids.Release()
+	d.ids.ReleaseLockFiles()
 	return err
 }
 

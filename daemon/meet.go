@@ -93,7 +93,7 @@ func (d *Daemon) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 		return nil, err
 	}
 	if !d.meeting.CompareAndSwap(false, true) {
-		return nil, api.ErrMeeting
+		return nil, api.ErrCoherenceCheck
 	}
 	type result struct {
 		r   *MeetReport

@@ -278,7 +278,7 @@ func TestMeetByAPI(t *testing.T) {
 		for {
 			status, text := post(a, `{"host": 2, "rounds": 1, "timeout_ms": 1}`)
 			if status == http.StatusConflict {
-				require.Contains(t, text, `"meeting"`)
+				require.Contains(t, text, `"coherence_check"`)
 				return
 			}
 		}

@@ -20,7 +20,7 @@ import (
 func TestLossWhileTheStateDirHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
-		hangs := fmt.Sprintf("%s.%d", d.ids.LeftFile("1"), os.Getpid())
+		hangs := fmt.Sprintf("%s.%d", d.ids.LeftPath("1"), os.Getpid())
 		require.NoError(t, unix.Mkfifo(hangs, 0o600))
 		t.Cleanup(func() {
 			r, err := os.Open(hangs)

@@ -29,8 +29,8 @@ func TestProbeLockspace(t *testing.T) {
 		require.True(t, m.Lockspace)
 		require.Equal(t, measure.ProbeCount, m.Write.Count)
 		require.Equal(t, 4, m.Many, "there are no more hosts")
-		require.Equal(t, measure.Sight{Path: "memory", Writes: measure.SightCount}, m.Sights[0])
-		require.Equal(t, 1, m.Sights[1].Stale)
+		require.Equal(t, measure.PathResult{Path: "memory", Writes: measure.PathWrites}, m.Paths[0])
+		require.Equal(t, 1, m.Paths[1].Stale)
 
 		require.NoError(t, h.Release())
 		slot := c.Slot(h.lk.entry.Lock, 2)

@@ -115,7 +115,7 @@ type repairer struct {
 }
 
 func newRepairer(d *Daemon, progress func(string)) (*repairer, error) {
-	before, err := check.Intents(d.dev, d.sb, d.mem.ID())
+	before, err := check.ReadIntents(d.dev, d.sb, d.mem.ID())
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (r *repairer) entry(ctx context.Context, number int) (done string, err erro
 	if ok, err := r.d.dir.readable(number); ok || err != nil {
 		return "", err // another host has restored it
 	}
-	plan, err := check.FindRemedy(r.d.dev, r.d.sb, number, r.d.mem.ID(), r.before, nil)
+	plan, err := check.PlanEntryRepair(r.d.dev, r.d.sb, number, r.d.mem.ID(), r.before, nil)
 	if err != nil {
 		return "", err
 	}
@@ -174,7 +174,7 @@ func (r *repairer) guarded(guard *lock, number int) (done string, err error) {
 	if ok, err := d.dir.on(guard.dev).readable(number); ok || err != nil {
 		return "", err
 	}
-	plan, err := check.FindRemedy(guard.dev, d.sb, number, d.mem.ID(), r.before, d.others)
+	plan, err := check.PlanEntryRepair(guard.dev, d.sb, number, d.mem.ID(), r.before, d.others)
 	if err != nil {
 		return "", err
 	}
@@ -196,7 +196,7 @@ func (r *repairer) guarded(guard *lock, number int) (done string, err error) {
 
 // readable reports whether an entry is readable within check.Rounds reads.
 func (dir *directory) readable(lock int) (bool, error) {
-	for range check.Rounds {
+	for range check.ConfirmRounds {
 		_, err := dir.read(lock)
 		if err == nil {
 			return true, nil
@@ -204,7 +204,7 @@ func (dir *directory) readable(lock int) (bool, error) {
 		if !lockspace.IsBadSector(err) && !undecodable(err) {
 			return false, err
 		}
-		time.Sleep(check.Pause)
+		time.Sleep(check.ConfirmPause)
 	}
 	return false, nil
 }
@@ -285,11 +285,11 @@ func (d *Daemon) awaitAlone(ctx context.Context, progress func(string)) error {
 		now, _ := d.mem.Known()
 		for i, h := range now {
 			if i+1 != d.mem.ID() && !h.Gone && h.Incarnation != 0 && (i >= len(before) || h.Incarnation != before[i].Incarnation || h.Sequence != before[i].Sequence) {
-				return check.RefuseUp(text.HostName(i+1, h.Name))
+				return check.RefuseWhileUp(text.HostName(i+1, h.Name))
 			}
 		}
 		if time.Now().After(give) {
-			return check.RefuseUp(up[0])
+			return check.RefuseWhileUp(up[0])
 		}
 		if !told {
 			told = true

@@ -71,7 +71,7 @@ func TestRepairFromIntent(t *testing.T) {
 			}
 			found := c.check()
 			require.NotEmpty(t, found)
-			require.Contains(t, found[0].Mend, "restoring lock x with 3 permits")
+			require.Contains(t, found[0].Remedy, "restoring lock x with 3 permits")
 			// any other host of this id takes the intent back
 			repairer := c.host(id, func(cfg *Config) { cfg.repair = true })
 			done, err := c.repair(repairer, 1)

@@ -57,7 +57,7 @@ func (p *predecessor) expires(t lease.Times) time.Duration {
 // a process that is about to end, as long as awaitEnd does.
 func (d *Daemon) findPredecessor(ctx context.Context, ids *hostid.Identity) *predecessor {
 	for _, path := range handover.Find(ids.RuntimeDir, d.sb.UUID) {
-		of, err := handover.OwnerOf(path)
+		of, err := handover.ParsePath(path)
 		if err != nil || d.cfg.HostID != 0 && of.Host != d.cfg.HostID {
 			continue
 		}
@@ -74,7 +74,7 @@ func (d *Daemon) findPredecessor(ctx context.Context, ids *hostid.Identity) *pre
 		if err == nil {
 			return &predecessor{journal: j, term: term, sessions: sessions, ended: d.clock.Now()}
 		}
-		d.log.Warn("the state of the previous bakeryd is unusable, joining as a new incarnation", "err", err)
+		d.log.Warn("handover file not usable, joining as a new incarnation", "err", err)
 		d.disown(ctx, of.Host)
 	}
 	d.disownForgotten(ctx, ids)
@@ -87,7 +87,7 @@ func (d *Daemon) disown(ctx context.Context, host int) {
 	if err := d.stopStrays(ctx, host, nil); err != nil {
 		d.log.Warn("stopping the commands of the previous bakeryd failed", "err", err)
 	}
-	d.ids.Release()
+	d.ids.ReleaseLockFiles()
 }
 
 // disownForgotten does that for ids that have commands and no handover file. It does so
@@ -95,7 +95,7 @@ func (d *Daemon) disown(ctx context.Context, host int) {
 func (d *Daemon) disownForgotten(ctx context.Context, ids *hostid.Identity) {
 	for _, host := range liveness.Hosts(ids.RuntimeDir, d.sb.UUID) {
 		_, err := os.Stat(handover.Path(ids.RuntimeDir, d.sb.UUID, host))
-		if d.cfg.HostID != 0 && host != d.cfg.HostID || !errors.Is(err, os.ErrNotExist) || ids.Claim(host) != nil {
+		if d.cfg.HostID != 0 && host != d.cfg.HostID || !errors.Is(err, os.ErrNotExist) || ids.TakeLockFile(host) != nil {
 			continue // of another running bakeryd
 		}
 		d.log.Warn("a previous bakeryd left commands and no state, stopping them", "host_id", host)
@@ -124,7 +124,7 @@ func (d *Daemon) awaitEnd(ctx context.Context, ids *hostid.Identity, host int) e
 		give = time.Now().Add(d.times().Renew())
 	}
 	for {
-		err := ids.Claim(host)
+		err := ids.TakeLockFile(host)
 		if err == nil || !errors.Is(err, hostid.ErrTaken) || time.Now().After(give) {
 			return err
 		}

@@ -80,7 +80,7 @@ func (m *mortal) kill() {
 			f.link.mu.Unlock()
 		}
 	}
-	require.NoError(m.c.t, d.ids.Abandon(m.c.t.TempDir()))
+	require.NoError(m.c.t, d.ids.AbandonLockFiles(m.c.t.TempDir()))
 	close(d.stop)
 	m.c.t.Cleanup(func() {
 		<-d.mem.Over()
@@ -106,7 +106,7 @@ func TestKilledGivesUpItsLockFile(t *testing.T) {
 		killed := m.d.ids
 		m.kill()
 		// as for a write of its record
-		require.NoError(t, killed.Claim(1))
+		require.NoError(t, killed.TakeLockFile(1))
 		m.rise()
 		require.True(t, m.d.mem.Resumed())
 	})

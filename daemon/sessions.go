@@ -18,7 +18,7 @@ import (
 )
 
 // maxSessions limits the sessions: fewer than the handover file can record.
-const maxSessions = handover.Cells / 2
+const maxSessions = handover.MaxCells / 2
 
 // sessions are the clients of one daemon.
 type sessions struct {

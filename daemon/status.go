@@ -25,7 +25,7 @@ func (d *Daemon) Status() (*report.Report, error) {
 // tell adds what this host knows now to a snapshot.
 func (d *Daemon) tell(snapshot *lockspace.Snapshot) *report.Report {
 	hosts, _ := d.mem.Known()
-	r := report.By(snapshot, &report.Knowledge{Now: d.clock.Now(), Times: d.times(), Hosts: hosts})
+	r := report.Build(snapshot, &report.Knowledge{Now: d.clock.Now(), Times: d.times(), Hosts: hosts})
 	left, _ := d.mem.LeaseLeft()
 	r.ThisHost = &report.ThisHost{
 		ID: d.mem.ID(), Name: d.ids.Name, Incarnation: d.mem.Incarnation(), State: d.state(), LeaseLeftMS: left.Milliseconds(),
@@ -40,7 +40,7 @@ func (d *Daemon) tell(snapshot *lockspace.Snapshot) *report.Report {
 			addHolds(&r.Locks[i], r.ThisHost, lk.inside())
 		}
 	}
-	r.Explain()
+	r.ExplainStuck()
 	return r
 }
 
@@ -74,7 +74,7 @@ func (d *Daemon) state() string {
 // addHolds adds the local clients that hold the lock. The disk shows the host as choosing or
 // waiting until a hold has lasted for settleAfter, and then only the first client.
 func addHolds(l *report.Lock, self *report.ThisHost, holds []*Hold) {
-	ticket, settled := l.Takes(self.ID)
+	ticket, settled := l.TicketOf(self.ID)
 	holds = slices.DeleteFunc(holds, func(h *Hold) bool { // of a later ticket than the snapshot
 		return h.joined || layout.MakeTicket(h.token.Number(), self.ID) != ticket
 	})
@@ -89,7 +89,7 @@ func addHolds(l *report.Lock, self *report.ThisHost, holds []*Hold) {
 	for _, h := range holds {
 		r := report.Holder{
 			Host: self.ID, HostName: self.Name, PID: h.req.PID, Command: h.req.Command,
-			Since: h.since.UTC().Truncate(time.Microsecond), Mode: h.Mode(), Token: h.token, Phase: layout.Held, Settled: settled,
+			Since: h.since.UTC().Truncate(time.Microsecond), Mode: h.Mode(), Token: h.token, Phase: layout.Held, Published: settled,
 		}
 		r.Processes, r.Orphan = h.leftOver()
 		if s := h.req.session; s != nil {

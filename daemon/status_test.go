@@ -44,7 +44,7 @@ func TestStatusShowsEveryReader(t *testing.T) {
 		defer func() { require.NoError(t, elsewhere.Release()) }()
 		require.Eventually(t, func() bool {
 			l := lockNamed(t, d, "x")
-			return len(l.Holders) == 4 && len(l.Queue) == 0 && l.Holders[0].Settled
+			return len(l.Holders) == 4 && len(l.Queue) == 0 && l.Holders[0].Published
 		}, generous, time.Millisecond)
 		holders := lockNamed(t, d, "x").Holders
 		for i, token := range tokens {
@@ -66,7 +66,7 @@ func TestAddHoldsOfALaterTicket(t *testing.T) {
 	addHolds(&l, self, []*Hold{{lk: &lock{}, token: first.Grant(1), req: Request{PID: 7}}})
 	require.Len(t, l.Holders, 1)
 	require.Equal(t, 7, l.Holders[0].PID)
-	require.True(t, l.Holders[0].Settled)
+	require.True(t, l.Holders[0].Published)
 
 	free := report.Lock{}
 	addHolds(&free, self, []*Hold{{token: later}})

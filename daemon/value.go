@@ -131,7 +131,7 @@ func SnapshotValue(s *lockspace.Snapshot, name string) (Value, error) {
 	i := slices.IndexFunc(s.Entries, func(e layout.Entry) bool { return e.Name == name })
 	for _, r := range s.Damaged {
 		if i < 0 && r.Kind == lockspace.KindEntry || i >= 0 && r.Kind == lockspace.KindSlot && r.Lock == s.Entries[i].Lock {
-			return Value{}, fmt.Errorf("%w: value of lock %q: %s: %w", api.ErrUnreadable, name, r.What(), r.Err)
+			return Value{}, fmt.Errorf("%w: value of lock %q: %s: %w", api.ErrUnreadable, name, r.Describe(), r.Err)
 		}
 	}
 	if i < 0 {

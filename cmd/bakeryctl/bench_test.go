@@ -44,7 +44,7 @@ func (s *benchSpace) report() *report.Report {
 	defer dev.Close()
 	snapshot, err := lockspace.Inspect(dev)
 	require.NoError(s.t, err)
-	return report.Of(snapshot)
+	return report.FromSnapshot(snapshot)
 }
 
 // measuring waits until the lock of the bench was held once.

@@ -138,7 +138,7 @@ func showCheck(w io.Writer, c *check.Result, repaired []daemon.Repaired, p rende
 	for _, severity := range []check.Severity{check.SeverityError, check.SeverityWarning, check.SeverityNote} {
 		for _, f := range c.Findings {
 			if f.Severity == severity {
-				fmt.Fprintf(&b, "%s: %s at byte %d: %s\n  %s\n", p.Of(severityLevel(f.Severity), string(f.Severity)), f.What, f.Offset, f.Problem, f.Mend)
+				fmt.Fprintf(&b, "%s: %s at byte %d: %s\n  %s\n", p.Of(severityLevel(f.Severity), string(f.Severity)), f.What, f.Offset, f.Problem, f.Remedy)
 			}
 		}
 	}

@@ -80,7 +80,7 @@ type dumpedHost struct {
 	Name            string            `json:"name"`
 	Incarnation     uint64            `json:"incarnation,string"`
 	Sequence        uint64            `json:"sequence,string"`
-	Highest         int               `json:"highest"`
+	Highest         int               `json:"read_horizon"`
 	MachineID       string            `json:"machine_id"`
 	BootID          string            `json:"boot_id"`
 	WatchdogArmed   bool              `json:"watchdog_armed"`
@@ -167,7 +167,7 @@ func dumpJSON(w io.Writer, r lockspace.Record) error {
 
 // dumpText writes a line for a record: its byte, what it is, and its fields.
 func dumpText(w io.Writer, r lockspace.Record) error {
-	_, err := fmt.Fprintf(w, "%12d  %s: %s\n", r.Offset, r.What(), dumpFields(r))
+	_, err := fmt.Fprintf(w, "%12d  %s: %s\n", r.Offset, r.Describe(), dumpFields(r))
 	return err
 }
 
@@ -194,7 +194,7 @@ func dumpFields(r lockspace.Record) string {
 }
 
 func dumpHost(b *strings.Builder, h *layout.HostRecord) {
-	fmt.Fprintf(b, "%v name %s incarnation %016x sequence %d highest %d machine %x boot %x",
+	fmt.Fprintf(b, "%v name %s incarnation %016x sequence %d read horizon %d machine %x boot %x",
 		h.State, text.Printable(h.Name), h.Incarnation, h.Sequence, h.ReadHorizon, h.MachineID, h.BootID)
 	if h.WatchdogArmed {
 		fmt.Fprintf(b, " watchdog %ds", h.WatchdogSeconds)

@@ -91,8 +91,8 @@ func TestEvictWithoutAsking(t *testing.T) {
 			"bakeryctl: evict host 3: it has changed\n"},
 		{"refused", 503, `{"error": {"code": "unavailable", "message": "lost", "hint": "see the log"}}`, []string{"3"}, 69, evict3, "",
 			"bakeryctl: lost\nhint: see the log\n"},
-		{"device", 500, `{"error": {"code": "device", "message": "slow", "hint": "dmesg and the log of bakeryd tell what is wrong with the device"}}`, []string{"3"}, 66, evict3, "",
-			"bakeryctl: slow\nhint: dmesg and the log of bakeryd tell what is wrong with the device\n"},
+		{"device", 500, `{"error": {"code": "device", "message": "slow", "hint": "dmesg and the log of bakeryd show what is wrong with the device"}}`, []string{"3"}, 66, evict3, "",
+			"bakeryctl: slow\nhint: dmesg and the log of bakeryd show what is wrong with the device\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := operate(t, test.status, test.answer)

@@ -45,11 +45,11 @@ func TestFormatInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var stdout bytes.Buffer
-	stderr := &cancelOn{text: "waiting 1h12m0s for the hosts", cancel: cancel}
+	stderr := &cancelOn{text: "waiting 1h12m0s for the leases", cancel: cancel}
 	code := run(ctx, []string{"format", path, "--hosts", "3", "--locks", "4", "--force"}, &app{stdout: &stdout, stderr: stderr})
 	require.Equal(t, 130, code)
 	require.Empty(t, stdout.String())
-	require.Contains(t, stderr.String(), "what was on the device is gone, and it is not usable until it is formatted again with force")
+	require.Contains(t, stderr.String(), "the old contents are lost, and the device is not usable until it is formatted again with force")
 
 	stderr = &cancelOn{text: "\x00"}
 	code = run(t.Context(), []string{"status", "--device", path}, &app{stdout: &stdout, stderr: stderr})

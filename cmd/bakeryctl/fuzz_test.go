@@ -116,7 +116,7 @@ func FuzzRecords(f *testing.F) { // 5000x
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := show.Show(&out, report.Of(snapshot), time.Now(), false); err != nil {
+		if err := show.Show(&out, report.FromSnapshot(snapshot), time.Now(), false); err != nil {
 			t.Fatal(err)
 		}
 		harmless(t, out.String())

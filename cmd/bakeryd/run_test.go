@@ -112,7 +112,7 @@ func (r *running) snapshot() *report.Report {
 	defer dev.Close()
 	s, err := lockspace.Inspect(dev)
 	require.NoError(r.t, err)
-	return report.Of(s)
+	return report.FromSnapshot(s)
 }
 
 func TestCleanLeave(t *testing.T) {

@@ -1,5 +1,6 @@
-// Package api is what bakeryd and its clients agree on: the refusals with their codes, HTTP statuses and exit codes, and the
-// events. It imports nothing that serves or connects.
+// Package api has the contract between bakeryd and its clients: the refusals with their codes, HTTP
+// statuses and exit codes, and the events. It imports nothing that serves or connects. Start
+// reading at ErrorOf and Event.
 package api
 
 import (
@@ -8,11 +9,12 @@ import (
 	"net/http"
 )
 
-// The reasons why bakeryd refuses; compare with errors.Is. The table below says how each looks to a client.
+// The reasons of refusals, for errors.Is. The table below has the code and the hint of each.
 var (
-	// ErrInvalid is returned when a request cannot be carried out by anybody: a bad name, say.
+	// ErrInvalid is returned when a request is invalid for every client, as with a bad name.
 	ErrInvalid = errors.New("invalid request")
-	// ErrForbidden is returned when the user of the calling process may not do that.
+	// ErrForbidden is returned when the policy does not allow the request to the user of the
+	// calling process.
 	ErrForbidden = errors.New("not allowed")
 	// ErrBusy is returned when a lock is not free and the request was not to wait.
 	ErrBusy = errors.New("the lock is busy")
@@ -22,55 +24,58 @@ var (
 	ErrFull = errors.New("the lock directory is full")
 	// ErrPermits is returned when a request names other permits than the lock has.
 	ErrPermits = errors.New("the lock has other permits")
-	// ErrFree is returned when a lock is requested of its holders, and has none.
+	// ErrFree is returned when the holders of a lock are asked to release it and it has none.
 	ErrFree = errors.New("the lock has no holder")
-	// ErrNoLock is returned when no lock has that name.
+	// ErrNoLock is returned when no lock has the name.
 	ErrNoLock = errors.New("no such lock")
 	// ErrUnavailable is returned when this host is not, or no longer, in the lockspace.
 	ErrUnavailable = errors.New("not joined to the lockspace")
 	// ErrJoining is returned while this host is joining the lockspace.
 	ErrJoining = fmt.Errorf("%w: it is still joining", ErrUnavailable)
-	// ErrOverload is returned when clients have all descriptors, or sessions, that are for them.
+	// ErrOverload is returned when clients use all descriptors or sessions that bakeryd has for
+	// them.
 	ErrOverload = errors.New("too many clients")
-	// ErrStuck is returned when IO of a lock's sectors was stuck for so long that it ended the lease.
+	// ErrStuck is returned when IO of a lock's sectors took until the end of the lease.
 	ErrStuck = errors.New("IO of the lock did not end in time")
 	// ErrUncontained is returned when bakeryd cannot put a command into a cgroup.
 	ErrUncontained = errors.New("bakeryd cannot contain the command")
 	// ErrUnconfirmed is returned when a client did not confirm its grant in time.
 	ErrUnconfirmed = errors.New("the grant was not confirmed in time, and the lock passed on")
-	// ErrLost is returned when a hold is over that was not released.
+	// ErrLost is returned when a hold ended without a release.
 	ErrLost = errors.New("lock lost")
 	// ErrLeaseLost is returned when the lease was lost, and every hold with it.
 	ErrLeaseLost = errors.New("the lease was lost")
-	// ErrMeeting is returned when this host takes part in a check of coherence already.
-	ErrMeeting = errors.New("this host is meeting another one now")
-	// ErrUpgrade is returned when a shared hold cannot become an exclusive one, for others take part in the lock.
+	// ErrCoherenceCheck is returned when this host is already in a coherence check.
+	ErrCoherenceCheck = errors.New("this host is in another coherence check")
+	// ErrUpgrade is returned when a shared hold cannot become exclusive because others hold the
+	// lock or wait for it.
 	ErrUpgrade = errors.New("the lock is not held alone")
-	// ErrUnreadable is returned when a slot that may have the answer cannot be read.
+	// ErrUnreadable is returned when a slot that may have the requested value cannot be read.
 	ErrUnreadable = errors.New("a slot cannot be read")
-	// ErrDamaged is returned when a lock cannot be looked up or created for the damage on the disk.
+	// ErrDamaged is returned when a damaged directory entry prevents finding or creating a
+	// lock.
 	ErrDamaged = errors.New("the lock directory is damaged")
 )
 
 // The codes of an Error.
 const (
-	CodeInvalid     = "invalid"     // the request is wrong, the name for one
-	CodeForbidden   = "forbidden"   // the user may not do that
-	CodeBusy        = "busy"        // the lock was wanted at once, and is held
-	CodeTimeout     = "timeout"     // the lock was not granted in time
-	CodeFull        = "full"        // the lock directory is full
-	CodePermits     = "permits"     // the lock has another number of permits
-	CodeFree        = "free"        // the lock has no holder
-	CodeMissing     = "missing"     // no lock has that name
-	CodeUnavailable = "unavailable" // not joined, lease lost, shutting down, too many clients
-	CodeUnconfirmed = "unconfirmed" // the grant was not confirmed in time, and the lock passed on
-	CodeLost        = "lost"        // the hold that was to be changed or resumed is over
-	CodeMeeting     = "meeting"     // another check of coherence is under way
-	CodeUpgrade     = "upgrade"     // the hold cannot become an exclusive one
-	CodeDevice      = "device"      // the device fails, or something on it is damaged
+	CodeInvalid        = "invalid"         // the request is invalid, as with a bad name
+	CodeForbidden      = "forbidden"       // the policy does not allow it to the user
+	CodeBusy           = "busy"            // the lock is held, and the request does not wait
+	CodeTimeout        = "timeout"         // the lock was not granted in time
+	CodeFull           = "full"            // the lock directory is full
+	CodePermits        = "permits"         // the lock has another number of permits
+	CodeFree           = "free"            // the lock has no holder
+	CodeMissing        = "missing"         // no lock has the name
+	CodeUnavailable    = "unavailable"     // not joined, lease lost, shutting down, too many clients
+	CodeUnconfirmed    = "unconfirmed"     // the grant was not confirmed in time, and the lock passed on
+	CodeLost           = "lost"            // the hold to change or resume has ended
+	CodeCoherenceCheck = "coherence_check" // another coherence check is running
+	CodeUpgrade        = "upgrade"         // the hold cannot become exclusive
+	CodeDevice         = "device"          // the device fails, or something on it is damaged
 )
 
-// Exit codes of a command that bakeryd refuses, as in sysexits(3) and flock(1).
+// The exit codes of a command that bakeryd refuses, as in sysexits(3) and flock(1).
 const (
 	exitConflict    = 1
 	exitUsage       = 64
@@ -96,7 +101,7 @@ var codes = []struct {
 	{CodeUnavailable, http.StatusServiceUnavailable, exitUnavailable},
 	{CodeUnconfirmed, http.StatusConflict, exitUnavailable},
 	{CodeLost, http.StatusGone, exitLost},
-	{CodeMeeting, http.StatusConflict, exitUnavailable},
+	{CodeCoherenceCheck, http.StatusConflict, exitUnavailable},
 	{CodeUpgrade, http.StatusConflict, exitConflict},
 	{CodeDevice, http.StatusInternalServerError, exitNoDevice},
 }
@@ -112,7 +117,7 @@ func Codes() (all []string) {
 const (
 	hintLog    = "see the log of bakeryd"
 	hintRecord = "bakeryctl check names the damaged record and what to do about it"
-	hintDevice = "dmesg and the log of bakeryd tell what is wrong with the device"
+	hintDevice = "dmesg and the log of bakeryd show what is wrong with the device"
 )
 
 type row struct {
@@ -120,7 +125,7 @@ type row struct {
 	code, hint string
 }
 
-// table has the code and the hint of each error. The first row that an error is counts.
+// table has the code and the hint of each error. The first row that matches counts.
 var table = []row{
 	{ErrInvalid, CodeInvalid, ""},
 	{ErrForbidden, CodeForbidden, ""},
@@ -138,21 +143,21 @@ var table = []row{
 	{ErrUnconfirmed, CodeUnconfirmed, "ask again"},
 	{ErrLost, CodeLost, "the lock is not held any more: stop what needs it"},
 	{ErrLeaseLost, CodeUnavailable, hintLog},
-	{ErrMeeting, CodeMeeting, "try again when that is over"},
+	{ErrCoherenceCheck, CodeCoherenceCheck, "try again when that is over"},
 	{ErrUpgrade, CodeUpgrade, "release it and take it exclusively, or try again"},
 	{ErrUnreadable, CodeDevice, hintRecord},
 	{ErrDamaged, CodeDevice, hintRecord},
 }
 
-// Error is a refusal as clients read it.
+// Error is a refusal as sent to clients.
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"` // what to do about it, if anything
+	Hint    string `json:"hint,omitempty"` // instruction to the user
 }
 
-// ErrorOf returns the refusal that stands for an error. One that is in no row is the device's. An error with a method
-// Hint brings its own hint.
+// ErrorOf returns the refusal for an error. An error in no row of the table has CodeDevice. An
+// error with a method Hint has its own hint.
 func ErrorOf(err error) *Error {
 	e := &Error{Code: CodeDevice, Message: err.Error(), Hint: hintDevice}
 	for _, row := range table {
@@ -168,6 +173,7 @@ func ErrorOf(err error) *Error {
 	return e
 }
 
+// Error implements error.
 func (e *Error) Error() string {
 	if e.Message == "" {
 		return fmt.Sprintf("refused by bakeryd: %q", e.Code)
@@ -175,7 +181,7 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// Is makes errors.Is find the errors that a code stands for, if it is clear which.
+// Is reports whether the code stands for target alone, for errors.Is.
 func (e *Error) Is(target error) bool {
 	switch e.Code {
 	case CodeUnavailable, CodeDevice:
@@ -199,8 +205,8 @@ func (e *Error) Status() int {
 	return http.StatusInternalServerError
 }
 
-// ExitCode returns the exit code of a command that is refused so. Of a code that a newer bakeryd uses it returns that
-// of CodeUnavailable.
+// ExitCode returns the exit code of a command with this refusal. For an unknown code, as of a newer
+// bakeryd, it is that of CodeUnavailable.
 func (e *Error) ExitCode() int {
 	for _, row := range codes {
 		if row.code == e.Code {

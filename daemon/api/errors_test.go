@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestErrorOf_EveryRow_SurvivesTheWire: a client finds by errors.Is what the server meant, unless a code stands for several
-// states of bakeryd or of the device.
+// TestErrorOf_EveryRow_SurvivesTheWire: errors.Is finds the server's error on the client, unless
+// its code stands for several errors.
 func TestErrorOf_EveryRow_SurvivesTheWire(t *testing.T) {
 	for _, row := range table {
 		require.Contains(t, Codes(), row.code)

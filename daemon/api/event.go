@@ -10,41 +10,41 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// The kinds of event. A client skips those that it does not know: a newer bakeryd may send them.
+// The kinds of event. A client skips unknown kinds, which a newer bakeryd may send.
 const (
-	Waiting   = "waiting"   // how many are ahead, when the wait begins and when that changes
+	Waiting   = "waiting"   // number of waiters ahead: when the wait begins, and when it changes
 	Warning   = "warning"   // the client waits below a process that holds the lock
 	Granted   = "granted"   // the lock is held
-	Confirmed = "confirmed" // the confirmation of a grant has arrived
-	Renewed   = "renewed"   // the lease lasts longer
+	Confirmed = "confirmed" // the client's confirmation of a grant arrived
+	Renewed   = "renewed"   // the lease was renewed
 	Requested = "requested" // the holder is asked to release the lock
 	Mode      = "mode"      // the mode of the hold has changed
 	Released  = "released"  // the hold was released
-	Kept      = "kept"      // a request that was given up got the lock all the same
+	Kept      = "kept"      // a cancelled request was granted before the cancellation
 	Refused   = "refused"   // an Error
-	Lost      = "lost"      // the hold is over
+	Lost      = "lost"      // the hold ended without a release
 )
 
-// Event is one line of what bakeryd sends to a client that asked for a lock. The comments name the kinds that have a
-// field; Append writes only those.
+// Event is a line that bakeryd sends to a client that requested a lock. The comment of a field
+// names the kinds that have it; Append writes it for those only.
 type Event struct {
 	Kind    string        `json:"event"`
 	Ahead   int           `json:"ahead"`    // waiting
 	Queued  int           `json:"queued"`   // waiting
 	Name    string        `json:"name"`     // granted
 	Mode    layout.Mode   `json:"mode"`     // granted, mode
-	Change  uint64        `json:"change"`   // granted, mode: how often the mode has changed
+	Change  uint64        `json:"change"`   // granted, mode: number of changes of the mode
 	Token   layout.Ticket `json:"token"`    // granted
 	HostID  int           `json:"host_id"`  // granted
 	LeaseMS int64         `json:"lease_ms"` // granted, confirmed, renewed, lost: time until the lease ends; waiting: the whole lease
-	AtMS    int64         `json:"at_ms"`    // when that was so, on CLOCK_BOOTTIME, as it may be read late; 0: not known, and of lost no lease_ms
-	GraceMS int64         `json:"grace_ms"` // granted: how long before the end of the lease the holder is to stop
-	Witness string        `json:"witness"`  // granted: path of the FIFO that was asked for
+	AtMS    int64         `json:"at_ms"`    // time of lease_ms on CLOCK_BOOTTIME; 0 if not known, and then lost has no lease_ms
+	GraceMS int64         `json:"grace_ms"` // granted: time before the end of the lease at which the holder must stop
+	Witness string        `json:"witness"`  // granted: path of the requested liveness FIFO
 	Code    string        `json:"code"`     // refused
 	Message string        `json:"message"`  // refused, lost, requested, warning, confirmed
 	Hint    string        `json:"hint"`     // refused
 
-	Host     int    `json:"host"`      // requested: where the lock is wanted
+	Host     int    `json:"host"`      // requested: id of the host that wants the lock
 	HostName string `json:"host_name"` // requested
 }
 
@@ -55,15 +55,16 @@ func (e Event) Until(now, deadline time.Duration) Event {
 	return e
 }
 
-// Refusal returns the event that tells of an error.
+// Refusal returns the event for a refusal.
 func Refusal(err *Error) Event {
 	return Event{Kind: Refused, Code: err.Code, Message: err.Message, Hint: err.Hint}
 }
 
-// Err returns the error that a refusal tells.
+// Err returns the error of a refusal.
 func (e *Event) Err() *Error { return &Error{Code: e.Code, Message: e.Message, Hint: e.Hint} }
 
-// Append appends the event and the end of the line. It writes by hand: it is on the way to every grant.
+// Append appends the JSON of the event and a newline. It does not use encoding/json because it runs
+// at every grant.
 func (e *Event) Append(to []byte) []byte {
 	to = line.AppendString(append(to, `{"event":`...), e.Kind)
 	if e.Kind == Waiting {
@@ -101,7 +102,7 @@ func (e *Event) Append(to []byte) []byte {
 	return append(to, '}', '\n')
 }
 
-// DecodeEvent decodes a line. It looks at the kind first: the fields of a kind that is not known may have any type.
+// DecodeEvent decodes a line. known is false for an unknown kind, whose fields may have any type.
 func DecodeEvent(text []byte) (e Event, known bool, err error) {
 	if line.Members(text, e.set) && e.known() {
 		return e, true, nil
@@ -131,8 +132,8 @@ func (e *Event) known() bool {
 	return false
 }
 
-// set sets one member of a plain object. It is false for what those that tell of a grant do not have: encoding/json reads
-// that.
+// set sets a member that the events of a grant have. It returns false for any other member, and
+// encoding/json then decodes the line.
 func (e *Event) set(name, value []byte) bool {
 	switch string(name) {
 	case "event":
@@ -163,7 +164,7 @@ func (e *Event) set(name, value []byte) bool {
 	return false
 }
 
-// kindOf is a kind that is told often, empty for all others.
+// kindOf returns the kind for one of the frequent kinds, "" for others, without an allocation.
 func kindOf(text []byte) string {
 	switch string(text) {
 	case Granted:

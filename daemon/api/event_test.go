@@ -11,7 +11,7 @@ import (
 
 var kinds = []string{Waiting, Warning, Granted, Confirmed, Renewed, Requested, Mode, Released, Kept, Refused, Lost}
 
-// FuzzEvent appends events of all kinds: each is JSON, and is decoded as it was.
+// FuzzEvent appends events of all kinds. Each is JSON, and decodes to the same event.
 func FuzzEvent(f *testing.F) { // 20000x
 	f.Add(uint8(2), "db/ä <1>", 1, uint64(3), int64(-5), "\n\"")
 	f.Add(uint8(0), "", 0, uint64(0), int64(0), "")
@@ -45,13 +45,13 @@ func FuzzEvent(f *testing.F) { // 20000x
 		require.NoError(t, err)
 		require.True(t, known)
 		require.Equal(t, want, got, "%q", out)
-		if text == string([]rune(text)) && more == string([]rune(more)) { // what is no UTF-8 is replaced
+		if text == string([]rune(text)) && more == string([]rune(more)) { // invalid UTF-8 is replaced
 			require.Equal(t, e, got, "%q", out)
 		}
 	})
 }
 
-// FuzzDecodeEvent: an event that is read by hand is what encoding/json reads.
+// FuzzDecodeEvent: the fast decoder returns the same event as encoding/json.
 func FuzzDecodeEvent(f *testing.F) {
 	for _, seed := range []string{
 		`{"event":"granted","name":"x","mode":"exclusive","token":"3676650270761156864","host_id":1,"lease_ms":29870,"at_ms":8123456,"grace_ms":5000}`,

@@ -22,27 +22,26 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// A journal is cells of cellSize bytes. Cell 0 is the term, every other one a
-// session or free. A cell is
+// A handover file is a sequence of cells of cellSize bytes. Cell 0 is the term, every other cell is
+// a session or free. A cell is
 //
-//	bytes    what
+//	bytes    content
 //	0-3      CRC32C of bytes 4-2047, little-endian
 //	4-2047   one JSON object as encoding/json writes it, then zeroes
 //
-// and a free cell is all zeroes. Cells do not cross pages, so each is written
-// at once or not at all for whoever reads after the writer was killed.
+// and a free cell is all zeroes. Cells do not cross pages, so that a reader after the writer was
+// killed finds each of them either complete or not written.
 const (
-	cellSize      = 2048
-	cellText      = 4 // where the object begins
-	Cells         = 65536
-	journalFormat = 1
+	cellSize   = 2048
+	cellText   = 4     // offset of the object
+	MaxCells   = 65536 // the term and the sessions of a file
+	fileFormat = 1
 )
 
 const _ = uint(0 - 4096%cellSize) // cells do not cross pages
 
-// Term says under which incarnation a bakeryd goes on, and since when
-// its lease runs. New members must be omitted where they are zero: else the
-// successor takes what its older version wrote for damaged.
+// Term is the incarnation of a bakeryd and the start of its lease. New members must be omitted if
+// they are zero: otherwise a newer process takes the record of an older one for damaged.
 type Term struct {
 	UUID        layout.UUID   `json:"uuid"`
 	Boot        BootText      `json:"boot"`
@@ -50,38 +49,41 @@ type Term struct {
 	Incarnation uint64        `json:"incarnation"`
 	T0          time.Duration `json:"t0_ns"` // on CLOCK_BOOTTIME
 	Ready       bool          `json:"ready,omitzero"`
-	Clean       bool          `json:"clean,omitzero"` // no write of the host record has failed, or is under way
+	Clean       bool          `json:"clean,omitzero"` // whether no write of the host record failed or is in flight
 	PRKey       uint64        `json:"pr_key,omitzero"`
 }
 
 // BootText is a boot id; its text is 32 hexadecimal digits.
 type BootText [16]byte
 
+// MarshalText implements encoding.TextMarshaler.
 func (b BootText) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, b[:]), nil }
 
-func (b *BootText) UnmarshalText(text []byte) error { return unhex(b[:], text) }
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (b *BootText) UnmarshalText(text []byte) error { return decodeHex(b[:], text) }
 
-// State is where a session stands.
+// State is the state of a session.
 type State string
 
+// The states.
 const (
 	Waiting  State = "waiting"
 	Granted  State = "granted"
 	Released State = "released"
 )
 
-// Session is what a client asked for and what it was given. The rule
-// for new members is Term's.
+// Session is the request of a client and its grant. New members must be omitted if they are zero,
+// as in Term.
 type Session struct {
 	ID          string        `json:"id"` // 32 lower-case hexadecimal digits
 	Nth         uint64        `json:"nth"`
 	State       State         `json:"state"`
 	Name        string        `json:"name"`
-	Lock        int           `json:"lock,omitzero"` // with Creation: only once it is known
+	Lock        int           `json:"lock,omitzero"` // set with Creation, as soon as it is known
 	Creation    uint64        `json:"creation,omitzero"`
 	Mode        layout.Mode   `json:"mode"`
 	Permits     int           `json:"permits,omitzero"`
-	LockPermits int           `json:"lock_permits,omitzero"` // those that the lock has; Permits: asked for
+	LockPermits int           `json:"lock_permits,omitzero"` // permits of the lock; Permits are those of the request
 	PID         int           `json:"pid,omitzero"`
 	Command     string        `json:"command,omitzero"`
 	Peer        int           `json:"peer,omitzero"` // pid of the client
@@ -89,11 +91,11 @@ type Session struct {
 	PeerUID     int           `json:"peer_uid,omitzero"`
 	Token       layout.Ticket `json:"token,omitzero"` // of a grant
 	Since       time.Time     `json:"since,omitzero"`
-	Deadline    time.Duration `json:"deadline_ns,omitzero"` // until when it waits, on CLOCK_BOOTTIME; 0: for ever
+	Deadline    time.Duration `json:"deadline_ns,omitzero"` // end of the wait on CLOCK_BOOTTIME; 0 if unlimited
 	Witness     bool          `json:"witness,omitzero"`
 	Try         bool          `json:"try,omitzero"`
 	Cgroup      string        `json:"cgroup,omitzero"`      // directory of the command's cgroup
-	Unconfirmed bool          `json:"unconfirmed,omitzero"` // a grant under which nothing runs yet
+	Unconfirmed bool          `json:"unconfirmed,omitzero"` // whether no command runs under the grant yet
 }
 
 func (r *Term) check() error {
@@ -112,7 +114,7 @@ func (r *Term) check() error {
 	return nil
 }
 
-// check accepts what the journal of a host may hold.
+// check returns an error unless the session is valid in the handover file of a host.
 func (r *Session) check(host int) error {
 	if err := CheckSessionID(r.ID); err != nil {
 		return err
@@ -135,7 +137,7 @@ func (r *Session) check(host int) error {
 		return fmt.Errorf("peer %d, want 0 to %d", r.Peer, math.MaxInt32)
 	case r.Command != layout.TruncateCommand(r.Command):
 		return fmt.Errorf("command %q, want at most %d bytes without control characters", r.Command, layout.MaxCommand)
-	case r.Cgroup != "" && !r.isGroup():
+	case r.Cgroup != "" && !r.hasOwnCgroup():
 		return fmt.Errorf("cgroup %q, want that of the command of process %d", r.Cgroup, r.Peer)
 	case r.Deadline < 0:
 		return fmt.Errorf("deadline %v, want 0 or more", r.Deadline)
@@ -149,24 +151,24 @@ func (r *Session) check(host int) error {
 	return nil
 }
 
-// isGroup reports whether the cgroup is one that the client's command can have. All in it is killed
-// when the lock is lost.
-func (r *Session) isGroup() bool {
+// hasOwnCgroup reports whether the cgroup can be that of the client's command. All processes in it
+// are killed when the lock is lost.
+func (r *Session) hasOwnCgroup() bool {
 	w, ok := cgroup.Named(filepath.Base(r.Cgroup))
 	return ok && w.Started == r.PeerStarted && w.Session != "" && strings.HasPrefix(r.ID, w.Session) && CheckCgroup(r.Cgroup) == nil
 }
 
-// CheckSessionID accepts what can also be part of a file's name.
+// CheckSessionID returns an error unless id is a session id. A session id is valid in a file name.
 func CheckSessionID(id string) error {
 	var b [16]byte
-	if err := unhex(b[:], []byte(id)); err != nil {
+	if err := decodeHex(b[:], []byte(id)); err != nil {
 		return fmt.Errorf("session %.40q: %w", id, err)
 	}
 	return nil
 }
 
-// unhex takes lower-case digits only: a text has one form.
-func unhex(into, text []byte) error {
+// decodeHex decodes lower-case digits only, so that a value has one text.
+func decodeHex(into, text []byte) error {
 	if len(text) != hex.EncodedLen(len(into)) || bytes.ContainsAny(text, "ABCDEF") {
 		return fmt.Errorf("want %d lower-case hexadecimal digits", hex.EncodedLen(len(into)))
 	}
@@ -174,7 +176,7 @@ func unhex(into, text []byte) error {
 	return err
 }
 
-// termCell is what stands in cell 0.
+// termCell is the record in cell 0.
 type termCell struct {
 	Format int `json:"format"`
 	Term
@@ -189,7 +191,7 @@ func encodeCell(cell []byte, record any) error {
 	return sealCell(cell, text)
 }
 
-// sealCell writes a record's text into a cell. It may be there already.
+// sealCell completes a cell with the text of a record, which may be in the cell already.
 func sealCell(cell, text []byte) error {
 	if len(text) > cellSize-cellText {
 		return fmt.Errorf("record of %d bytes, want at most %d", len(text), cellSize-cellText)
@@ -199,13 +201,13 @@ func sealCell(cell, text []byte) error {
 	return nil
 }
 
-// cellCRC sums what follows the checksum.
+// cellCRC returns the checksum of a cell.
 func cellCRC(cell []byte) uint32 {
 	return crc32.Checksum(cell[cellText:], crc32.MakeTable(crc32.Castagnoli))
 }
 
-// append adds the record as encoding/json writes it, which takes longer than a
-// grant has time for. The record is one that was checked.
+// append appends the JSON of the record, as encoding/json writes it, but faster: it runs before
+// every grant. The record is valid by check.
 func (r *Session) append(to []byte) []byte {
 	to = line.AppendString(append(to, `{"id":`...), r.ID)
 	to = strconv.AppendUint(append(to, `,"nth":`...), r.Nth, 10)
@@ -245,8 +247,8 @@ func (r *Session) append(to []byte) []byte {
 	return append(to, '}')
 }
 
-// decodeCell reads a record. It accepts only what encodeCell makes of it:
-// members that nobody knows, given twice or spelled otherwise are damage.
+// decodeCell decodes a record. It accepts only the output of encodeCell: unknown members, duplicate
+// ones and other spellings are damage.
 func decodeCell(cell []byte, record any) error {
 	if sum := binary.LittleEndian.Uint32(cell); sum != cellCRC(cell) {
 		return errors.New("checksum does not match")
@@ -269,8 +271,8 @@ func isFree(cell []byte) bool {
 	return len(bytes.TrimLeft(cell, "\x00")) == 0
 }
 
-// journalContent is a journal as it was read.
-type journalContent struct {
+// content is the content of a handover file.
+type content struct {
 	term     Term
 	sessions []Session
 	cells    map[string]int
@@ -278,12 +280,12 @@ type journalContent struct {
 	end      int
 }
 
-// decodeJournal reads a whole journal, of which it believes nothing.
-func decodeJournal(r io.Reader, size int64, want Owner, now time.Duration) (*journalContent, error) {
-	if size < cellSize || size%cellSize != 0 || size > Cells*cellSize {
-		return nil, fmt.Errorf("%v, want 1 to %d cells of %d bytes", text.Bytes(size), Cells, cellSize)
+// decodeFile reads and validates a handover file.
+func decodeFile(r io.Reader, size int64, want Owner, now time.Duration) (*content, error) {
+	if size < cellSize || size%cellSize != 0 || size > MaxCells*cellSize {
+		return nil, fmt.Errorf("%v, want 1 to %d cells of %d bytes", text.Bytes(size), MaxCells, cellSize)
 	}
-	c := &journalContent{cells: make(map[string]int), end: int(size / cellSize)}
+	c := &content{cells: make(map[string]int), end: int(size / cellSize)}
 	cell := make([]byte, cellSize)
 	for i := range c.end {
 		if _, err := io.ReadFull(r, cell); err != nil {
@@ -296,7 +298,7 @@ func decodeJournal(r io.Reader, size int64, want Owner, now time.Duration) (*jou
 	return c, nil
 }
 
-func (c *journalContent) add(i int, cell []byte, want Owner, now time.Duration) error {
+func (c *content) add(i int, cell []byte, want Owner, now time.Duration) error {
 	if i == 0 {
 		var tc termCell
 		if err := decodeCell(cell, &tc); err != nil {
@@ -325,8 +327,8 @@ func (c *journalContent) add(i int, cell []byte, want Owner, now time.Duration) 
 }
 
 func (tc *termCell) checkAgainst(want Owner, now time.Duration) error {
-	if tc.Format != journalFormat {
-		return fmt.Errorf("format %d, want %d", tc.Format, journalFormat)
+	if tc.Format != fileFormat {
+		return fmt.Errorf("format %d, want %d", tc.Format, fileFormat)
 	}
 	if err := tc.check(); err != nil {
 		return err
@@ -344,12 +346,12 @@ func (tc *termCell) checkAgainst(want Owner, now time.Duration) error {
 	return nil
 }
 
-// maxCgroup is the longest path of a cgroup that is kept, in bytes as they stand in the state file:
-// what a record has room for.
+// maxCgroup is the length in bytes of the longest cgroup path that fits into a record, as escaped
+// in the file.
 const maxCgroup = 320
 
-// CheckCgroup returns an error for a path that the state file cannot keep. A user may give cgroups
-// any name, and a record that cannot be kept makes the state of all users void.
+// CheckCgroup returns an error for a path that a record cannot have. Users choose names of cgroups,
+// and an invalid record makes the handover file of all users void.
 func CheckCgroup(dir string) error {
 	switch n := len(line.AppendString(nil, dir)) - len(`""`); {
 	case !utf8.ValidString(dir):
@@ -362,7 +364,7 @@ func CheckCgroup(dir string) error {
 	return nil
 }
 
-// Ticket is the one that the session's token is a grant of; 0: it has none.
+// Ticket returns the ticket of the session's token, 0 if it has none.
 func (r Session) Ticket() layout.Ticket {
 	if r.Token == 0 {
 		return 0

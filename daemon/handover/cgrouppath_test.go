@@ -14,9 +14,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestJournal_AnyCgroupOfAUser_KeepsTheState: whatever a user calls cgroups, the state for a
-// restart stays whole.
-func TestJournal_AnyCgroupOfAUser_KeepsTheState(t *testing.T) {
+// TestFile_AnyCgroupOfAUser_KeepsTheState: no name of a cgroup makes the handover file
+// void.
+func TestFile_AnyCgroupOfAUser_KeepsTheState(t *testing.T) {
 	peer := cgroup.Wrapper{ID: process.ID{PID: math.MaxInt32, Started: math.MaxUint64}, Namespace: math.MaxUint32, Session: "ffffffff"}
 	for name, want := range map[string]bool{
 		"/user.slice":                         true,
@@ -39,9 +39,9 @@ func TestJournal_AnyCgroupOfAUser_KeepsTheState(t *testing.T) {
 		r := Session{ID: strings.Repeat("f", 32), Nth: math.MaxUint64, State: Granted, Name: strings.Repeat("&", layout.MaxLockName),
 			Lock: layout.MaxLocks, Creation: math.MaxUint64, Permits: layout.MaxHosts, LockPermits: layout.MaxHosts, PID: math.MaxInt32,
 			Command: strings.Repeat("<", layout.MaxCommand), Peer: peer.PID, PeerStarted: peer.Started, PeerUID: math.MaxUint32,
-			Token: layout.MakeTicket(1<<40, journalHost), Since: time.Now(), Deadline: math.MaxInt64, Witness: true, Try: true,
+			Token: layout.MakeTicket(1<<40, fileHost), Since: time.Now(), Deadline: math.MaxInt64, Witness: true, Try: true,
 			Cgroup: dir, Unconfirmed: true}
-		j := newJournal(t)
+		j := newFile(t)
 		require.NoError(t, j.Put(r), name)
 		_, sessions := read(t, j)
 		require.Equal(t, dir, sessions[0].Cgroup)

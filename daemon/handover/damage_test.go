@@ -38,7 +38,7 @@ func textOf(cell []byte) string { return string(bytes.TrimRight(cell[cellText:],
 func termOf(change func(*Term)) termCell {
 	term := aTerm()
 	change(&term)
-	return termCell{Format: journalFormat, Term: term}
+	return termCell{Format: fileFormat, Term: term}
 }
 
 func sessionOf(change func(*Session)) Session {
@@ -47,7 +47,7 @@ func sessionOf(change func(*Session)) Session {
 	return s
 }
 
-func TestDamagedJournalIsVoid(t *testing.T) {
+func TestDamagedFileIsVoid(t *testing.T) {
 	good, session := cellOf(t, termOf(func(*Term) {})), cellOf(t, aSession(1))
 	flipped := bytes.Clone(session)
 	flipped[1000] ^= 1
@@ -117,20 +117,20 @@ func TestDamagedJournalIsVoid(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			path := Path(t.TempDir(), journalUUID, journalHost)
+			path := Path(t.TempDir(), fileUUID, fileHost)
 			require.NoError(t, os.WriteFile(path, slices.Concat(test.cells...), 0o600))
 			term, sessions, err := Read(path, clock.Boottime.Now())
-			require.ErrorContains(t, err, "read journal "+path+": ")
+			require.ErrorContains(t, err, "read handover file "+path+": ")
 			require.ErrorContains(t, err, test.want)
 			require.Zero(t, term)
 			require.Empty(t, sessions)
-			_, _, _, err = Resume(filepath.Dir(path), journalUUID, journalHost, clock.Boottime.Now())
+			_, _, _, err = Resume(filepath.Dir(path), fileUUID, fileHost, clock.Boottime.Now())
 			require.ErrorContains(t, err, test.want)
 		})
 	}
 }
 
-func TestJournalIsAFileOfOurOwn(t *testing.T) {
+func TestFileIsAFileOfOurOwn(t *testing.T) {
 	good := cellOf(t, termOf(func(*Term) {}))
 	tests := []struct {
 		name string
@@ -151,19 +151,19 @@ func TestJournalIsAFileOfOurOwn(t *testing.T) {
 			}
 			return os.Chmod(path, 0o622)
 		}, "a file of mode 0622, want 0600"},
-		{"larger than any journal", func(path string) error {
+		{"larger than any handover file", func(path string) error {
 			if err := os.WriteFile(path, good, 0o600); err != nil {
 				return err
 			}
-			return os.Truncate(path, Cells*cellSize+cellSize)
+			return os.Truncate(path, MaxCells*cellSize+cellSize)
 		}, "want 1 to 65536 cells"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			path := Path(t.TempDir(), journalUUID, journalHost)
+			path := Path(t.TempDir(), fileUUID, fileHost)
 			require.NoError(t, test.put(path))
 			_, _, err := Read(path, clock.Boottime.Now())
-			require.ErrorContains(t, err, "read journal "+path)
+			require.ErrorContains(t, err, "read handover file "+path)
 			require.ErrorContains(t, err, test.want)
 		})
 	}
@@ -171,7 +171,7 @@ func TestJournalIsAFileOfOurOwn(t *testing.T) {
 		if os.Getuid() != 0 {
 			t.Skip("only root gives a file away")
 		}
-		path := Path(t.TempDir(), journalUUID, journalHost)
+		path := Path(t.TempDir(), fileUUID, fileHost)
 		require.NoError(t, os.WriteFile(path, good, 0o600))
 		require.NoError(t, os.Chown(path, 1, 1))
 		_, _, err := Read(path, clock.Boottime.Now())
@@ -181,27 +181,27 @@ func TestJournalIsAFileOfOurOwn(t *testing.T) {
 	require.ErrorContains(t, err, "name is not UUID-ID.state")
 }
 
-func FuzzReadJournal(f *testing.F) {
+func FuzzReadFile(f *testing.F) {
 	good, session := cellOf(f, termOf(func(*Term) {})), cellOf(f, aSession(1))
 	free := make([]byte, cellSize)
-	want := Owner{UUID: journalUUID, boot: hostid.BootID(), Host: journalHost}
+	want := Owner{UUID: fileUUID, boot: hostid.BootID(), Host: fileHost}
 	f.Add(textOf(good), textOf(session), []byte(nil))
 	f.Add(textOf(good), "", slices.Concat(free, session))
 	f.Add(textOf(good), `{"id":"x"}`, []byte("garbage"))
 	f.Add("{}", textOf(session), free)
-	// The checksums of two cells are right: else nothing comes further than them.
+	// Two cells have valid checksums: otherwise no input passes the checksums.
 	f.Fuzz(func(t *testing.T, term, session string, rest []byte) {
 		if len(term) > cellSize-cellText || len(session) > cellSize-cellText {
 			return
 		}
 		file := slices.Concat(seal(term), seal(session), rest)
-		c, err := decodeJournal(bytes.NewReader(file), int64(len(file)), want, 1<<40)
+		c, err := decodeFile(bytes.NewReader(file), int64(len(file)), want, 1<<40)
 		if err != nil {
 			return
 		}
-		// To decode and to encode is the identity.
+		// Encoding the decoded file returns the same bytes.
 		again := make([]byte, len(file))
-		require.NoError(t, encodeCell(again[:cellSize], termCell{Format: journalFormat, Term: c.term}))
+		require.NoError(t, encodeCell(again[:cellSize], termCell{Format: fileFormat, Term: c.term}))
 		for _, s := range c.sessions {
 			cell := c.cells[s.ID]
 			require.NoError(t, encodeCell(again[cell*cellSize:][:cellSize], s))

@@ -1,5 +1,6 @@
-// Package handover keeps in a file what the next bakeryd process needs to continue with the same incarnation: the term of the
-// lease and the sessions. It knows the file and nothing of clients and locks.
+// Package handover keeps the handover file, by which the next bakeryd process continues with the
+// same incarnation: the term of the lease and the sessions. It knows the file and nothing of
+// clients and locks. Start reading at File.
 package handover
 
 import (
@@ -20,52 +21,52 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// File keeps in a file what a successor of this bakeryd needs to go on with
-// the same incarnation: the term and the sessions. It need not survive a
-// reboot, which ends every hold, so nothing is synced.
+// File is the handover file of this process: the term and the sessions. A reboot ends every hold,
+// so that the file is not synced.
 //
-// A write that fails makes the journal void for good. A half-true journal is
-// worse than none: a lock that was granted would be taken for one that was
-// not. The write's error tells so, once; later writes do nothing.
+// A write that fails makes the file permanently void: with an incomplete file the next process
+// would take a granted lock for one that is not. The failed write returns an error, and later
+// writes do nothing.
 //
-// The lock file of the host id (identity.claim) guards the file against other
-// processes.
+// The lock file of the host id guards the file against other processes
+// (hostid.Identity.TakeLockFile).
 type File struct {
 	Path string
 
-	mu    sync.Mutex // guards the rest
-	file  *os.File   // nil: void or closed
+	mu    sync.Mutex // guards the fields below
+	file  *os.File   // nil if void or closed
 	void  bool
 	term  Term
-	cells map[string]int // of the sessions
-	free  []int          // below the end of the file
-	end   int            // cells in the file
+	cells map[string]int // cells of the sessions, by session id
+	free  []int          // free cells below end
+	end   int            // number of cells in the file
 	buf   [cellSize]byte
 }
 
-// Owner says whose journal a file is.
+// Owner identifies the host that a handover file belongs to.
 type Owner struct {
 	UUID layout.UUID
 	boot [16]byte
 	Host int
 }
 
+// Path returns the path of the handover file of a host id.
 func Path(dir string, uuid layout.UUID, host int) string {
 	return filepath.Join(dir, fmt.Sprintf("%s-%d.state", uuid, host))
 }
 
-// Find returns the journals of all host ids of a lockspace. They are
-// to be read before they are believed.
+// Find returns the paths of the handover files of all host ids of a lockspace. It does not validate
+// them.
 func Find(dir string, uuid layout.UUID) []string {
-	paths, _ := filepath.Glob(filepath.Join(hostid.GlobQuote(dir), uuid.String()+"-*.state"))
+	paths, _ := filepath.Glob(filepath.Join(hostid.EscapeGlob(dir), uuid.String()+"-*.state"))
 	return slices.DeleteFunc(paths, func(path string) bool {
-		_, err := OwnerOf(path)
+		_, err := ParsePath(path)
 		return err != nil
 	})
 }
 
-// OwnerOf reads from the name of a journal whose it is.
-func OwnerOf(path string) (Owner, error) {
+// ParsePath returns the owner in the name of a handover file.
+func ParsePath(path string) (Owner, error) {
 	const uuidLen = 36
 	name, ok := strings.CutSuffix(filepath.Base(path), ".state")
 	if !ok || len(name) < uuidLen+2 || name[uuidLen] != '-' {
@@ -85,24 +86,24 @@ func OwnerOf(path string) (Owner, error) {
 	return Owner{UUID: uuid, boot: hostid.BootID(), Host: host}, nil
 }
 
-// Create makes an empty journal in place of any that is there. It says
-// nothing, and reads as void, until it has a term.
+// Create creates an empty handover file and removes an existing one. The file reads as void until
+// SetTerm.
 func Create(dir string, uuid layout.UUID, host int) (*File, error) {
 	path := Path(dir, uuid, host)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("remove the old journal: %w", err)
+		return nil, fmt.Errorf("remove old handover file: %w", err)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("make the journal: %w", err)
+		return nil, fmt.Errorf("create handover file: %w", err)
 	}
 	return &File{Path: path, file: f, cells: make(map[string]int), end: 1}, nil
 }
 
-// Resume goes on with the journal of a predecessor, in place.
+// Resume opens the handover file of the previous process to continue it.
 func Resume(dir string, uuid layout.UUID, host int, now time.Duration) (*File, Term, []Session, error) {
 	path := Path(dir, uuid, host)
-	f, content, err := loadJournal(path, os.O_RDWR, now)
+	f, content, err := load(path, os.O_RDWR, now)
 	if err != nil {
 		return nil, Term{}, nil, err
 	}
@@ -110,11 +111,11 @@ func Resume(dir string, uuid layout.UUID, host int, now time.Duration) (*File, T
 	return j, content.term, content.sessions, nil
 }
 
-// Read reads what a predecessor kept, the sessions in the order of
-// their cells. A file that is damaged, or not of the lockspace and host id in
-// its name and of this boot, is void as a whole.
+// Read returns the records of the previous process, the sessions in the order of their cells. It
+// returns an error for a file that is damaged, of another boot, or of another lockspace or host id
+// than its name.
 func Read(path string, now time.Duration) (Term, []Session, error) {
-	f, content, err := loadJournal(path, os.O_RDONLY, now)
+	f, content, err := load(path, os.O_RDONLY, now)
 	if err != nil {
 		return Term{}, nil, err
 	}
@@ -122,26 +123,26 @@ func Read(path string, now time.Duration) (Term, []Session, error) {
 	return content.term, content.sessions, nil
 }
 
-func loadJournal(path string, flag int, now time.Duration) (*os.File, *journalContent, error) {
-	fail := func(err error) (*os.File, *journalContent, error) {
+func load(path string, flag int, now time.Duration) (*os.File, *content, error) {
+	fail := func(err error) (*os.File, *content, error) {
 		var pe *os.PathError
 		if errors.As(err, &pe) {
-			err = pe.Err // the path is named once
+			err = pe.Err // the message below has the path
 		}
-		return nil, nil, fmt.Errorf("read journal %s: %w", path, err)
+		return nil, nil, fmt.Errorf("read handover file %s: %w", path, err)
 	}
-	want, err := OwnerOf(path)
+	want, err := ParsePath(path)
 	if err != nil {
 		return fail(err)
 	}
 	if want.boot == [16]byte{} {
-		return fail(errors.New("the system does not tell its boot id"))
+		return fail(errors.New("the system has no boot id"))
 	}
 	f, err := os.OpenFile(path, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return fail(err)
 	}
-	content, err := checkedContent(f, want, now)
+	content, err := decodeOwn(f, want, now)
 	if err != nil {
 		f.Close()
 		return fail(err)
@@ -149,28 +150,29 @@ func loadJournal(path string, flag int, now time.Duration) (*os.File, *journalCo
 	return f, content, nil
 }
 
-func checkedContent(f *os.File, want Owner, now time.Duration) (*journalContent, error) {
-	size, err := ownFile(f, 0)
+func decodeOwn(f *os.File, want Owner, now time.Duration) (*content, error) {
+	size, err := checkFile(f, 0)
 	if err != nil {
 		return nil, err
 	}
-	return decodeJournal(f, size, want, now)
+	return decodeFile(f, size, want, now)
 }
 
-// ownFile accepts a file of a kind that only this user can have put there, and
-// returns its size.
-func ownFile(f *os.File, kind os.FileMode) (int64, error) {
+// checkFile returns the size of a file, or an error unless CheckOwner accepts it.
+func checkFile(f *os.File, kind os.FileMode) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err
 	}
-	if err := IsOwn(info, kind); err != nil {
+	if err := CheckOwner(info, kind); err != nil {
 		return 0, err
 	}
 	return info.Size(), nil
 }
 
-func IsOwn(info os.FileInfo, kind os.FileMode) error {
+// CheckOwner returns an error unless a file has the given type and only this user can have created
+// it.
+func CheckOwner(info os.FileInfo, kind os.FileMode) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok || info.Mode().Type() != kind:
@@ -183,8 +185,8 @@ func IsOwn(info os.FileInfo, kind os.FileMode) error {
 	return nil
 }
 
-// SetTerm keeps the term. A journal with sessions keeps its incarnation: they
-// are of that one.
+// SetTerm writes the term. The incarnation cannot change while the file has sessions, which belong
+// to it.
 func (j *File) SetTerm(t Term) error {
 	return j.write("term", func() error {
 		if err := t.check(); err != nil {
@@ -196,7 +198,7 @@ func (j *File) SetTerm(t Term) error {
 		if len(j.cells) > 0 && t.Incarnation != j.term.Incarnation {
 			return fmt.Errorf("incarnation %016x over %d sessions of %016x", t.Incarnation, len(j.cells), j.term.Incarnation)
 		}
-		if err := j.writeCell(0, termCell{Format: journalFormat, Term: t}); err != nil {
+		if err := j.writeCell(0, termCell{Format: fileFormat, Term: t}); err != nil {
 			return err
 		}
 		j.term = t
@@ -204,8 +206,8 @@ func (j *File) SetTerm(t Term) error {
 	})
 }
 
-// Put keeps a session as it now is. Who asked for what cannot be kept is to be
-// refused before: here it makes the journal void.
+// Put writes the current state of a session. An invalid session makes the file void: the caller
+// refuses such a request before.
 func (j *File) Put(s Session) error {
 	return j.write("session", func() error {
 		if j.term.HostID == 0 {
@@ -217,10 +219,10 @@ func (j *File) Put(s Session) error {
 		}
 		cell, known := j.cells[s.ID]
 		if !known {
-			cell = j.spare()
+			cell = j.freeCell()
 		}
-		if cell >= Cells {
-			return fmt.Errorf("more than %d sessions", Cells-1)
+		if cell >= MaxCells {
+			return fmt.Errorf("more than %d sessions", MaxCells-1)
 		}
 		if err := sealCell(j.buf[:], s.append(j.buf[cellText:cellText])); err != nil {
 			return err
@@ -237,15 +239,15 @@ func (j *File) Put(s Session) error {
 	})
 }
 
-// spare is the cell for one more session: the last free one, or behind the end.
-func (j *File) spare() int {
+// freeCell returns the cell for one more session: the last free one, or the one behind the end.
+func (j *File) freeCell() int {
 	if n := len(j.free); n > 0 {
 		return j.free[n-1]
 	}
 	return j.end
 }
 
-// Remove forgets a session; one that is not there is no error.
+// Remove removes a session. It returns nil if the file has no such session.
 func (j *File) Remove(id string) error {
 	return j.write("removal", func() error {
 		cell, ok := j.cells[id]
@@ -274,8 +276,7 @@ func (j *File) writeBuf(cell int) error {
 	return err
 }
 
-// write does nothing where the journal is void or closed, and makes it void
-// where the work fails.
+// write calls work, unless the file is void or closed. If that fails, the file becomes void.
 func (j *File) write(what string, work func() error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -286,50 +287,50 @@ func (j *File) write(what string, work func() error) error {
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("write %s into journal %s: %w", what, j.Path, err)
-	return errors.Join(err, j.drop())
+	err = fmt.Errorf("write %s to handover file %s: %w", what, j.Path, err)
+	return errors.Join(err, j.invalidate())
 }
 
-// drop makes the journal void: what cannot be removed is emptied.
-func (j *File) drop() error {
+// invalidate makes the file void: it removes the file, or truncates it if that fails.
+func (j *File) invalidate() error {
 	if j.void {
 		return nil
 	}
 	j.void = true
 	err := os.Remove(j.Path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && os.Truncate(j.Path, 0) != nil {
-		err = fmt.Errorf("remove it, lest a successor believes it: %w", err)
+		err = fmt.Errorf("remove the incomplete file, which the next process would use: %w", err)
 	} else {
 		err = nil
 	}
-	j.shut()
+	j.closeFile()
 	return err
 }
 
-func (j *File) shut() {
+func (j *File) closeFile() {
 	if j.file != nil {
 		j.file.Close()
 		j.file = nil
 	}
 }
 
-// Intact tells whether a successor can go on from here.
+// Intact reports whether the next process can continue from this file.
 func (j *File) Intact() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return !j.void && j.term.HostID != 0
 }
 
-// Close leaves the journal to a successor.
+// Close closes the file and leaves it to the next process.
 func (j *File) Close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.shut()
+	j.closeFile()
 }
 
-// Discard removes the journal, also after close: nothing can be resumed.
+// Discard removes the file, also after Close, so that no process can resume.
 func (j *File) Discard() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.drop()
+	return j.invalidate()
 }

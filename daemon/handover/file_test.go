@@ -19,26 +19,26 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-var journalUUID = layout.UUID{1, 2, 3}
+var fileUUID = layout.UUID{1, 2, 3}
 
-const journalHost = 7
+const fileHost = 7
 
 func aTerm() Term {
-	return Term{UUID: journalUUID, Boot: hostid.BootID(), HostID: journalHost, Incarnation: 0xfedcba9876543210, T0: 12345, Ready: true}
+	return Term{UUID: fileUUID, Boot: hostid.BootID(), HostID: fileHost, Incarnation: 0xfedcba9876543210, T0: 12345, Ready: true}
 }
 
 func aSession(n int) Session {
 	return Session{
 		ID: fmt.Sprintf("%032x", n), Nth: uint64(n), State: Granted, Name: "db/ä <1>", Lock: 3, Creation: 4,
 		Mode: layout.Shared, Permits: 2, PID: 99, Command: "sh -c 'x && y'", Peer: 98, PeerStarted: 97,
-		Token: layout.MakeTicket(1000, journalHost).Grant(2), Since: time.Unix(1e9, 5).UTC(), Deadline: 6, Witness: true, Try: true,
+		Token: layout.MakeTicket(1000, fileHost).Grant(2), Since: time.Unix(1e9, 5).UTC(), Deadline: 6, Witness: true, Try: true,
 	}
 }
 
-// newJournal returns a journal with a term.
-func newJournal(t testing.TB) *File {
+// newFile returns a handover file with a term.
+func newFile(t testing.TB) *File {
 	t.Helper()
-	j, err := Create(t.TempDir(), journalUUID, journalHost)
+	j, err := Create(t.TempDir(), fileUUID, fileHost)
 	require.NoError(t, err)
 	t.Cleanup(j.Close)
 	require.NoError(t, j.SetTerm(aTerm()))
@@ -52,8 +52,8 @@ func read(t testing.TB, j *File) (Term, []Session) {
 	return term, sessions
 }
 
-func TestJournalGivesBackWhatWasPut(t *testing.T) {
-	j := newJournal(t)
+func TestFileGivesBackWhatWasPut(t *testing.T) {
+	j := newFile(t)
 	require.NoError(t, j.Put(aSession(1)))
 	waiting := Session{ID: strings.Repeat("ab", 16), State: Waiting, Name: "x"}
 	require.NoError(t, j.Put(waiting))
@@ -85,8 +85,8 @@ func TestJournalGivesBackWhatWasPut(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode())
 }
 
-func TestJournalUsesFreedCellsAgain(t *testing.T) {
-	j := newJournal(t)
+func TestFileUsesFreedCellsAgain(t *testing.T) {
+	j := newFile(t)
 	for n := range 4 {
 		require.NoError(t, j.Put(aSession(n)))
 	}
@@ -103,8 +103,8 @@ func TestJournalUsesFreedCellsAgain(t *testing.T) {
 	require.Equal(t, []Session{aSession(0), aSession(5), aSession(4), aSession(3), aSession(6)}, sessions)
 }
 
-func TestSuccessorGoesOnInTheSameJournal(t *testing.T) {
-	j := newJournal(t)
+func TestSuccessorContinuesTheSameFile(t *testing.T) {
+	j := newFile(t)
 	for n := range 3 {
 		require.NoError(t, j.Put(aSession(n)))
 	}
@@ -112,7 +112,7 @@ func TestSuccessorGoesOnInTheSameJournal(t *testing.T) {
 	j.Close()
 	require.NoError(t, j.Put(aSession(9)), "closed: nothing is kept, and nothing is wrong")
 
-	next, term, sessions, err := Resume(filepath.Dir(j.Path), journalUUID, journalHost, clock.Boottime.Now())
+	next, term, sessions, err := Resume(filepath.Dir(j.Path), fileUUID, fileHost, clock.Boottime.Now())
 	require.NoError(t, err)
 	t.Cleanup(next.Close)
 	require.Equal(t, aTerm(), term)
@@ -126,8 +126,8 @@ func TestSuccessorGoesOnInTheSameJournal(t *testing.T) {
 	require.Equal(t, []Session{aSession(3), aSession(4), aSession(2), aSession(5)}, sessions)
 }
 
-func TestJournalIsWrittenByManyAtOnce(t *testing.T) {
-	j := newJournal(t)
+func TestFileIsWrittenByManyAtOnce(t *testing.T) {
+	j := newFile(t)
 	var writers sync.WaitGroup
 	for w := range 4 {
 		writers.Go(func() { scribble(t, j, w, 200) })
@@ -138,7 +138,7 @@ func TestJournalIsWrittenByManyAtOnce(t *testing.T) {
 	require.LessOrEqual(t, j.end, 5)
 }
 
-// scribble writes into a journal, as one of several.
+// scribble writes into a handover file, as one of several.
 func scribble(t *testing.T, j *File, writer, rounds int) {
 	for round := range rounds {
 		s := aSession(writer)
@@ -149,15 +149,15 @@ func scribble(t *testing.T, j *File, writer, rounds int) {
 	}
 }
 
-const journalDirEnv = "BAKERYD_TEST_JOURNAL"
+const fileDirEnv = "BAKERYD_TEST_HANDOVER"
 
-// The child of TestJournalOutlivesItsWriter; by itself it does nothing.
-func TestJournalWriterToBeKilled(t *testing.T) {
-	dir := os.Getenv(journalDirEnv)
+// The child of TestFileOutlivesItsWriter; by itself it does nothing.
+func TestFileWriterToBeKilled(t *testing.T) {
+	dir := os.Getenv(fileDirEnv)
 	if dir == "" {
 		return
 	}
-	j, err := Create(dir, journalUUID, journalHost)
+	j, err := Create(dir, fileUUID, fileHost)
 	require.NoError(t, err)
 	require.NoError(t, j.SetTerm(aTerm()))
 	require.NoError(t, j.Put(aSession(9)))
@@ -167,13 +167,13 @@ func TestJournalWriterToBeKilled(t *testing.T) {
 	select {}
 }
 
-func TestJournalOutlivesItsWriter(t *testing.T) {
+func TestFileOutlivesItsWriter(t *testing.T) {
 	for range 10 {
 		dir := t.TempDir()
-		child := exec.Command(os.Args[0], "-test.run=^TestJournalWriterToBeKilled$")
-		child.Env = append(os.Environ(), journalDirEnv+"="+dir)
+		child := exec.Command(os.Args[0], "-test.run=^TestFileWriterToBeKilled$")
+		child.Env = append(os.Environ(), fileDirEnv+"="+dir)
 		require.NoError(t, child.Start())
-		path := Path(dir, journalUUID, journalHost)
+		path := Path(dir, fileUUID, fileHost)
 		cells := func() int64 {
 			info, err := os.Stat(path)
 			if err != nil {
@@ -191,21 +191,21 @@ func TestJournalOutlivesItsWriter(t *testing.T) {
 }
 
 func TestLongestSessionFitsIntoItsCell(t *testing.T) {
-	j := newJournal(t)
+	j := newFile(t)
 	s := aSession(1)
 	s.ID = strings.Repeat("f", 32)
 	s.Name, s.Command = strings.Repeat("<", layout.MaxLockName), strings.Repeat("&", layout.MaxCommand)
 	s.Nth, s.PeerStarted, s.Creation = 1<<64-1, 1<<64-1, 1<<64-1
 	s.Lock, s.Permits, s.PID, s.Peer = layout.MaxLocks, layout.MaxHosts, 1<<31-1, 1<<31-1
 	s.State, s.Deadline = Released, 1<<63-1
-	s.Token = layout.MakeTicket(layout.MaxNumber, journalHost).Grant(layout.MaxGrants - 1)
+	s.Token = layout.MakeTicket(layout.MaxNumber, fileHost).Grant(layout.MaxGrants - 1)
 	s.Since = time.Date(9999, 12, 31, 23, 59, 59, 999999999, time.UTC)
 	require.NoError(t, j.Put(s))
 	_, sessions := read(t, j)
 	require.Equal(t, []Session{s}, sessions)
 }
 
-func TestJournalThatCannotBeWrittenIsVoidForGood(t *testing.T) {
+func TestFileThatCannotBeWrittenIsVoidForGood(t *testing.T) {
 	tests := map[string]struct {
 		fail func(*File) error
 		want string
@@ -213,9 +213,9 @@ func TestJournalThatCannotBeWrittenIsVoidForGood(t *testing.T) {
 		"the file cannot be written": {func(j *File) error {
 			j.file.Close()
 			return j.Put(aSession(2))
-		}, "write session into journal"},
+		}, "write session to handover file"},
 		"the file is full": {func(j *File) error {
-			j.end = Cells
+			j.end = MaxCells
 			return j.Put(aSession(2))
 		}, "more than 65535 sessions"},
 		"a bad session": {func(j *File) error {
@@ -223,7 +223,7 @@ func TestJournalThatCannotBeWrittenIsVoidForGood(t *testing.T) {
 			s.Name = ""
 			return j.Put(s)
 		}, "lock name of 0 bytes"},
-		"a bad term":      {func(j *File) error { return j.SetTerm(Term{}) }, "write term into journal"},
+		"a bad term":      {func(j *File) error { return j.SetTerm(Term{}) }, "write term to handover file"},
 		"another host id": {func(j *File) error { t := aTerm(); t.HostID++; return j.SetTerm(t) }, "of host id 8"},
 		"sessions of another incarnation": {func(j *File) error {
 			t := aTerm()
@@ -233,11 +233,11 @@ func TestJournalThatCannotBeWrittenIsVoidForGood(t *testing.T) {
 		"a removal": {func(j *File) error {
 			j.file.Close()
 			return j.Remove(aSession(1).ID)
-		}, "write removal into journal"},
+		}, "write removal to handover file"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			j := newJournal(t)
+			j := newFile(t)
 			require.NoError(t, j.Put(aSession(1)))
 			require.True(t, j.Intact())
 			err := test.fail(j)
@@ -254,22 +254,21 @@ func TestJournalThatCannotBeWrittenIsVoidForGood(t *testing.T) {
 	}
 }
 
-// The disk is full in the middle of a write: what a process's limit on the
-// size of files does as well, but to the whole process. So the file is one
-// that is always full.
-func TestJournalOnAFullDiskIsVoid(t *testing.T) {
+// The file is /dev/full, as if the disk became full. A limit on the size of files would affect the
+// whole process.
+func TestFileOnAFullDiskIsVoid(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
 	require.NoError(t, err)
-	j := newJournal(t)
+	j := newFile(t)
 	j.file.Close()
 	j.file = full
 	require.ErrorIs(t, j.Put(aSession(1)), unix.ENOSPC)
 	require.NoFileExists(t, j.Path)
 }
 
-func TestJournalWithoutATerm(t *testing.T) {
+func TestFileWithoutATerm(t *testing.T) {
 	dir := t.TempDir()
-	j, err := Create(dir, journalUUID, journalHost)
+	j, err := Create(dir, fileUUID, fileHost)
 	require.NoError(t, err)
 	require.False(t, j.Intact())
 	_, _, err = Read(j.Path, clock.Boottime.Now())
@@ -278,9 +277,9 @@ func TestJournalWithoutATerm(t *testing.T) {
 	require.NoFileExists(t, j.Path)
 }
 
-func TestDiscardedJournal(t *testing.T) {
+func TestDiscardedFile(t *testing.T) {
 	for _, closed := range []bool{false, true} {
-		j := newJournal(t)
+		j := newFile(t)
 		if closed {
 			j.Close()
 		}
@@ -290,15 +289,15 @@ func TestDiscardedJournal(t *testing.T) {
 		require.NoError(t, j.Put(aSession(1)))
 		_, _, err := Read(j.Path, clock.Boottime.Now())
 		require.ErrorIs(t, err, os.ErrNotExist)
-		require.ErrorContains(t, err, "read journal "+j.Path+": no such file")
+		require.ErrorContains(t, err, "read handover file "+j.Path+": no such file")
 	}
 }
 
 func TestNewJournalReplacesTheOld(t *testing.T) {
-	j := newJournal(t)
+	j := newFile(t)
 	require.NoError(t, j.Put(aSession(1)))
 	j.Close()
-	next, err := Create(filepath.Dir(j.Path), journalUUID, journalHost)
+	next, err := Create(filepath.Dir(j.Path), fileUUID, fileHost)
 	require.NoError(t, err)
 	t.Cleanup(next.Close)
 	require.NoError(t, next.SetTerm(aTerm()))
@@ -309,10 +308,10 @@ func TestNewJournalReplacesTheOld(t *testing.T) {
 func TestFindJournals(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "odd [*]? name")
 	require.NoError(t, os.Mkdir(dir, 0o700))
-	require.Empty(t, Find(dir, journalUUID))
+	require.Empty(t, Find(dir, fileUUID))
 	var want []string
 	for _, host := range []int{3, 12} {
-		j, err := Create(dir, journalUUID, host)
+		j, err := Create(dir, fileUUID, host)
 		require.NoError(t, err)
 		j.Close()
 		want = append(want, j.Path)
@@ -321,14 +320,14 @@ func TestFindJournals(t *testing.T) {
 	require.NoError(t, err)
 	other.Close()
 	for _, name := range []string{"x", "0", "03", "+3", "2001", "3-4"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, journalUUID.String()+"-"+name+".state"), nil, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, fileUUID.String()+"-"+name+".state"), nil, 0o600))
 	}
-	require.ElementsMatch(t, want, Find(dir, journalUUID))
+	require.ElementsMatch(t, want, Find(dir, fileUUID))
 }
 
 // One grant costs one of these.
 func BenchmarkJournalPut(b *testing.B) {
-	j := newJournal(b)
+	j := newFile(b)
 	s := aSession(1)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -339,7 +338,7 @@ func BenchmarkJournalPut(b *testing.B) {
 	}
 }
 
-// FuzzSessionRecord: what is written by hand is what encoding/json writes, and is read again.
+// FuzzSessionRecord: append writes the same as encoding/json, and it decodes to the same record.
 func FuzzSessionRecord(f *testing.F) {
 	f.Add(uint64(1), "db/ä <1>", 3, uint64(4), 2, 99, "sh -c 'x && y'", uint64(97), uint64(1), int64(1e18), true, uint8(2))
 	f.Add(uint64(0), "x", 0, uint64(0), 0, 0, "", uint64(0), uint64(0), int64(0), false, uint8(0))
@@ -355,9 +354,9 @@ func FuzzSessionRecord(f *testing.F) {
 			r.Since = time.Unix(0, since).UTC()
 		}
 		if r.State != Waiting {
-			r.Token = layout.MakeTicket(n%(1<<40)+1, journalHost)
+			r.Token = layout.MakeTicket(n%(1<<40)+1, fileHost)
 		}
-		if r.check(journalHost) != nil {
+		if r.check(fileHost) != nil {
 			return
 		}
 		var byHand, byJSON [cellSize]byte

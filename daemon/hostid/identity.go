@@ -1,5 +1,6 @@
-// Package hostid is one host's identity in a lockspace: its name, machine id and boot id, the lock files that keep two processes
-// of this machine from using one host id, and the files that outlive the process and the boot.
+// Package hostid has the identity of this host in a lockspace: its name, machine id and boot id,
+// the lock files that prevent two processes of this machine from using one host id, and the paths
+// of files that outlive the process and the boot.
 package hostid
 
 import (
@@ -20,24 +21,23 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// ErrTaken is returned when another process of this machine has the host id.
+// ErrTaken is returned when another process of this machine uses the host id.
 var ErrTaken = errors.New("another process on this machine has the host id")
 
-// Identity is what this host says of itself, and what it keeps of itself in
-// files, for one lockspace.
+// Identity is the identity of this host in one lockspace, and its files.
 type Identity struct {
 	UUID       layout.UUID
 	Name       string
 	machine    [16]byte
 	boot       [16]byte
-	RuntimeDir string // directory of lock files: gone after a reboot, as the locks are
-	StateDir   string // directory of what outlives a reboot
+	RuntimeDir string // directory of lock files, which a reboot removes
+	StateDir   string // directory of files that outlive a reboot
 
-	mu    sync.Mutex       // guards files
-	files map[int]*os.File // lock files held, by host id
+	mu    sync.Mutex
+	files map[int]*os.File // held lock files by host id, guarded by mu
 }
 
-// Options say who this host is, and where it keeps its files.
+// Options are the parts of an identity that the configuration sets.
 type Options struct {
 	Name       string // empty: the host name
 	MachineID  [16]byte
@@ -46,8 +46,8 @@ type Options struct {
 	StateDir   string // empty: /var/lib/bakery for root, else below XDG_STATE_HOME
 }
 
-// New returns the identity in a lockspace. It makes the directories. It returns ErrInvalid for a name that is
-// none, and the errors of making directories.
+// New returns the identity in a lockspace and creates its directories. It returns api.ErrInvalid
+// for an invalid name, and the errors of creating directories.
 func New(cfg Options, uuid layout.UUID) (*Identity, error) {
 	id := &Identity{files: map[int]*os.File{}, UUID: uuid, Name: cfg.Name, machine: cfg.MachineID, boot: cfg.BootID}
 	if id.Name == "" {
@@ -67,9 +67,9 @@ func New(cfg Options, uuid layout.UUID) (*Identity, error) {
 	return id, err
 }
 
-// privateDir makes the directory asked for; where none is, root's, and for
-// others one below what the environment or the system has for them. In a
-// directory of everybody's it has to be their own.
+// privateDir creates a directory and returns its path: asked if that is set, system for root, else
+// "bakery" below the directory of the variable env, or below one of the user in the directory for
+// temporary files. There it must belong to the user alone.
 func privateDir(asked, system, env string) (string, error) {
 	dir := asked
 	if dir == "" && os.Getuid() == 0 {
@@ -81,11 +81,11 @@ func privateDir(asked, system, env string) (string, error) {
 		dir = filepath.Join(base, "bakery")
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("make the directory for lock files: %w", err)
+		return "", fmt.Errorf("create directory for lock files: %w", err)
 	}
 	if shared {
 		for _, d := range []string{filepath.Dir(dir), dir} {
-			if err := ownDir(d); err != nil {
+			if err := checkOwnDir(d); err != nil {
 				return "", fmt.Errorf("%w; set %s to a directory of your own", err, env)
 			}
 		}
@@ -93,11 +93,12 @@ func privateDir(asked, system, env string) (string, error) {
 	return dir, nil
 }
 
-// ownDir returns an error unless a path is a directory of this user's, in which nobody else may write.
-func ownDir(path string) error {
+// checkOwnDir returns an error unless path is a directory of this user in which no other user may
+// write.
+func checkOwnDir(path string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
-		return fmt.Errorf("look at %s: %w", path, err)
+		return fmt.Errorf("stat %s: %w", path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Getuid() || st.Mode&0o022 != 0 {
 		return fmt.Errorf("%s is not a directory of user %d alone", path, os.Getuid())
@@ -105,14 +106,15 @@ func ownDir(path string) error {
 	return nil
 }
 
-func (id *Identity) Record() layout.HostRecord {
+// HostRecord returns a host record with the name and the ids of this host.
+func (id *Identity) HostRecord() layout.HostRecord {
 	return layout.HostRecord{Name: id.Name, MachineID: id.machine, BootID: id.boot}
 }
 
-// Claim takes the lock file of a host id of this lockspace. It is held until
-// the process ends, and so also while a write of it is stuck in the kernel:
-// a successor never writes past that one. It returns ErrTaken.
-func (id *Identity) Claim(host int) error {
+// TakeLockFile locks the lock file of a host id, until ReleaseLockFiles or the end of the process.
+// A process with a write that is stuck in the kernel does not end, so that no next process writes
+// before that write returns. It returns ErrTaken.
+func (id *Identity) TakeLockFile(host int) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.files[host] != nil {
@@ -122,7 +124,7 @@ func (id *Identity) Claim(host int) error {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
-			return fmt.Errorf("open the lock file of host id %d: %w", host, err)
+			return fmt.Errorf("open lock file of host id %d: %w", host, err)
 		}
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			f.Close()
@@ -132,7 +134,7 @@ func (id *Identity) Claim(host int) error {
 			return fmt.Errorf("lock %s: %w", path, err)
 		}
 		if !stillAt(f, path) {
-			f.Close() // its owner removed it meanwhile
+			f.Close() // its previous owner removed it
 			continue
 		}
 		id.files[host] = f
@@ -140,7 +142,7 @@ func (id *Identity) Claim(host int) error {
 	}
 }
 
-// stillAt tells whether path names the file that is open.
+// stillAt reports whether path names the open file.
 func stillAt(f *os.File, path string) bool {
 	open, err := f.Stat()
 	if err != nil {
@@ -150,20 +152,20 @@ func stillAt(f *os.File, path string) bool {
 	return err == nil && os.SameFile(open, there)
 }
 
-// Release gives the lock files back: when no write is under way any more.
-func (id *Identity) Release() {
+// ReleaseLockFiles removes and unlocks the lock files. The caller has no write in flight.
+func (id *Identity) ReleaseLockFiles() {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	for _, f := range id.files {
-		_ = os.Remove(f.Name()) // while it is locked, so it is nobody else's
+		_ = os.Remove(f.Name()) // before it is unlocked: no other process can have it
 		f.Close()
 	}
 	clear(id.files)
 }
 
-// Abandon gives the lock files to the next process, as the end of this one does, and holds files in another directory
-// instead: tests of a restart within one process need that.
-func (id *Identity) Abandon(dir string) error {
+// AbandonLockFiles leaves the lock files to the next process, as the end of this one does, and
+// holds files in dir instead. Tests that restart a host within one process use it.
+func (id *Identity) AbandonLockFiles(dir string) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	for host, f := range id.files {
@@ -176,14 +178,16 @@ func (id *Identity) Abandon(dir string) error {
 	return nil
 }
 
-// LeftFile keeps the incarnation that last left a host id of this lockspace in
-// good time: who knows it may take the id again without waiting for late writes.
-func (id *Identity) LeftFile(host string) string {
+// LeftPath returns the path of the file with the incarnation that last left a host id before its
+// lease ended. A host that knows this incarnation takes the id again without waiting for late
+// writes.
+func (id *Identity) LeftPath(host string) string {
 	return filepath.Join(id.StateDir, fmt.Sprintf("%s-%s.left", id.UUID, host))
 }
 
-func (id *Identity) Left() (incarnations []uint64) {
-	paths, _ := filepath.Glob(filepath.Join(GlobQuote(id.StateDir), fmt.Sprintf("%s-*.left", id.UUID)))
+// LeftIncarnations returns the incarnations that RecordLeft recorded.
+func (id *Identity) LeftIncarnations() (incarnations []uint64) {
+	paths, _ := filepath.Glob(filepath.Join(EscapeGlob(id.StateDir), fmt.Sprintf("%s-*.left", id.UUID)))
 	for _, path := range paths {
 		b, err := os.ReadFile(path)
 		if err != nil {
@@ -196,31 +200,32 @@ func (id *Identity) Left() (incarnations []uint64) {
 	return incarnations
 }
 
-// KeepLeft fails silently: without the file the next join takes longer.
-func (id *Identity) KeepLeft(host int, incarnation uint64) {
+// RecordLeft records the incarnation that has left a host id. It ignores errors: without the file
+// the next join takes longer.
+func (id *Identity) RecordLeft(host int, incarnation uint64) {
 	if incarnation == 0 {
 		return
 	}
-	path := id.LeftFile(strconv.Itoa(host))
+	path := id.LeftPath(strconv.Itoa(host))
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	err := os.WriteFile(tmp, fmt.Appendf(nil, "%016x\n", incarnation), 0o600)
 	if err == nil {
 		err = os.Rename(tmp, path)
 	}
 	if err != nil {
-		_ = os.Remove(tmp) // a full disk may have taken half of it
+		_ = os.Remove(tmp) // it may be incomplete, if the disk is full
 	}
 }
 
-// hadFile exists if this machine has joined this lockspace as a host: it may take the id again though its record cannot
-// be read.
-func (id *Identity) hadFile(host string) string {
+// joinedPath returns the path of the file that exists if this machine has joined as a host. With it
+// the machine may take the id again although its record cannot be read.
+func (id *Identity) joinedPath(host string) string {
 	return filepath.Join(id.StateDir, fmt.Sprintf("%s-%s.joined", id.UUID, host))
 }
 
-// Had returns the host ids that this machine had.
-func (id *Identity) Had() (hosts []int) {
-	paths, _ := filepath.Glob(filepath.Join(GlobQuote(id.StateDir), fmt.Sprintf("%s-*.joined", id.UUID)))
+// JoinedHosts returns the host ids as which this machine has joined.
+func (id *Identity) JoinedHosts() (hosts []int) {
+	paths, _ := filepath.Glob(filepath.Join(EscapeGlob(id.StateDir), fmt.Sprintf("%s-*.joined", id.UUID)))
 	for _, path := range paths {
 		host := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), id.UUID.String()+"-"), ".joined")
 		if n, err := strconv.Atoi(host); err == nil {
@@ -230,24 +235,26 @@ func (id *Identity) Had() (hosts []int) {
 	return hosts
 }
 
-// KeepHad ignores errors: without the file only an operator can have an unreadable record of this id taken.
-func (id *Identity) KeepHad(host int) {
-	if f, err := os.OpenFile(id.hadFile(strconv.Itoa(host)), os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+// RecordJoined records that this machine has joined as a host. It ignores errors: without the file
+// only an operator can clear an unreadable record of this id.
+func (id *Identity) RecordJoined(host int) {
+	if f, err := os.OpenFile(id.joinedPath(strconv.Itoa(host)), os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
 		f.Close()
 	}
 }
 
-// EventsFile keeps what has happened on a host id of this lockspace.
-func (id *Identity) EventsFile(host int) string {
+// EventsPath returns the path of the event journal of a host id.
+func (id *Identity) EventsPath(host int) string {
 	return filepath.Join(id.StateDir, fmt.Sprintf("%s-%d.events", id.UUID, host))
 }
 
-// MachineID and bootID are zero where the system has none.
-func MachineID() [16]byte { return idFile("/etc/machine-id") }
+// MachineID returns the id of this machine, zero if the system has none.
+func MachineID() [16]byte { return readID("/etc/machine-id") }
 
-func BootID() [16]byte { return idFile("/proc/sys/kernel/random/boot_id") }
+// BootID returns the id of this boot, zero if the system has none.
+func BootID() [16]byte { return readID("/proc/sys/kernel/random/boot_id") }
 
-func idFile(path string) (id [16]byte) {
+func readID(path string) (id [16]byte) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return id
@@ -259,6 +266,7 @@ func idFile(path string) (id [16]byte) {
 	return id
 }
 
-func GlobQuote(path string) string {
+// EscapeGlob returns a pattern for filepath.Glob that matches path only.
+func EscapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }

@@ -122,7 +122,7 @@ func attach(path string, uid int) (*FIFO, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := handover.IsOwn(info, os.ModeNamedPipe); err != nil && !givenAway(info) {
+	if err := handover.CheckOwner(info, os.ModeNamedPipe); err != nil && !givenAway(info) {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)

@@ -2,7 +2,7 @@ package lockspace
 
 import "time"
 
-// Size and lease of a lockspace that is formatted without options.
+// The size and the lease of a lockspace that is formatted without options.
 const (
 	DefaultHosts = 64
 	DefaultLocks = 256

@@ -7,12 +7,12 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// ScanChunk is how much scanRecords asks of a device at once.
+// ScanChunk is the size in bytes of one read of ScanRecords.
 const ScanChunk = 1 << 20
 
-// ScanRecords reads count records that lie in a row at off, and hands each of them over, or the reason why its
-// sector could not be read. The record is lent for the call. It returns the errors of the device as a whole, and
-// those of fn.
+// ScanRecords reads count consecutive records at off and calls fn with each of them, or with the
+// error of its sector. The record is valid during the call only. It returns the errors of the
+// device as a whole and those of fn.
 func ScanRecords(dev blockdev.Device, off int64, stride, count int, fn func(i int, record []byte, err error) error) error {
 	per := min(count, max(1, ScanChunk/stride))
 	if per <= 0 {
@@ -39,25 +39,25 @@ func ScanRecords(dev blockdev.Device, off int64, stride, count int, fn func(i in
 	return nil
 }
 
-// HostRow is a host record that is not virgin, as one who is not a host sees it.
+// HostRow is a host record that is not blank, as read by a process that did not join.
 type HostRow struct {
 	ID     int
-	Raw    string // the sector, to tell any change
+	Raw    string // the sector, to detect any change
 	Record layout.HostRecord
-	Err    error // why there is no record
+	Err    error // the reason why there is no Record
 }
 
-// InUse says whether a host may be behind the record.
+// InUse reports whether the record may be that of a running host.
 func (r HostRow) InUse() bool {
 	return r.Err != nil || r.Record.State == layout.StateJoining || r.Record.State == layout.StateLive
 }
 
-// ReadHostTable reads the rows of those hosts that ever were. Those that lie behind the end of the device, from
-// which the lockspace was copied perhaps, are left out.
+// ReadHostTable returns the rows of the hosts that ever joined. It omits rows behind the end of the
+// device: a lockspace that was copied to a smaller device has them.
 func ReadHostTable(dev blockdev.Device, space layout.Space) (rows []HostRow, err error) {
 	g, info := space.Geometry, dev.Info()
 	if g.Stride < info.LogicalBlock {
-		return nil, nil // no host could have used it here
+		return nil, nil // no host can use it on this device
 	}
 	count := min(g.Hosts, int((info.Size-g.Host(1))/int64(g.Stride)))
 	err = ScanRecords(dev, g.Host(1), g.Stride, count, func(i int, sector []byte, err error) error {
@@ -74,6 +74,7 @@ func ReadHostTable(dev blockdev.Device, space layout.Space) (rows []HostRow, err
 	return rows, err
 }
 
+// AnyInUse reports whether a row is in use.
 func AnyInUse(rows []HostRow) bool {
 	for _, r := range rows {
 		if r.InUse() {
@@ -83,7 +84,7 @@ func AnyInUse(rows []HostRow) bool {
 	return false
 }
 
-// changed returns the first row that is in use and differs from the one before.
+// ChangedRow returns the first row of after that is in use and differs from its row in before.
 func ChangedRow(before, after []HostRow) (row HostRow, ok bool) {
 	old := make(map[int]string, len(before))
 	for _, r := range before {
@@ -97,7 +98,8 @@ func ChangedRow(before, after []HostRow) (row HostRow, ok bool) {
 	return HostRow{}, false
 }
 
-// WatchdogTime is by how much longer than its lease a host of the table may need to stop its holders.
+// WatchdogTime returns the longest time that an armed watchdog of the table needs after the end of
+// the lease.
 func WatchdogTime(rows []HostRow) (longest time.Duration) {
 	for _, r := range rows {
 		if r.Err == nil && r.InUse() && r.Record.WatchdogArmed {

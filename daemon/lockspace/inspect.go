@@ -8,22 +8,24 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Snapshot is a lockspace as one who is not a member reads it: hosts and locks, without the slots of locks that
-// were removed or never made. It is not of one moment. Each host record was read after all slots, so that a slot
-// can be told to be void by it. What is virgin is left out.
+// Snapshot is a lockspace as read by a process that did not join: hosts and locks. It omits blank
+// records and the slots of locks that were removed or never made.
+//
+// The records are not of one moment. Host records are read after all slots, so that they show which
+// slots are void.
 type Snapshot struct {
 	Device     blockdev.Info
 	Superblock layout.Superblock
-	CopyUsed   int // 1 if the superblock at byte 0 is damaged
+	CopyUsed   int // index of the superblock in use: 1 if the one at byte 0 is damaged
 
 	Hosts   []layout.HostRecord // by id
-	Entries []layout.Entry      // by lock, free ones too
-	Slots   []layout.Slot       // by lock and host, those of the internal lock 0 too
-	Damaged []Record            // what could not be read or decoded, by offset
+	Entries []layout.Entry      // by lock, including free ones
+	Slots   []layout.Slot       // by lock and host, including those of the internal lock 0
+	Damaged []Record            // records that could not be read or decoded, by offset
 }
 
-// Inspect reads a lockspace without joining it; it never writes. It returns the errors of FindLockspace and those
-// of the device as a whole; what is wrong with a record is in the snapshot.
+// Inspect reads a lockspace without joining it; it never writes. It returns the errors of
+// FindLockspace and those of the device as a whole. Errors of single records are in the snapshot.
 func Inspect(dev blockdev.Device) (*Snapshot, error) {
 	sb, copyUsed, err := FindLockspace(dev)
 	if err != nil {
@@ -31,13 +33,13 @@ func Inspect(dev blockdev.Device) (*Snapshot, error) {
 	}
 	s := &Snapshot{Device: dev.Info(), Superblock: sb, CopyUsed: copyUsed}
 	w := Walker{Dev: dev, Space: sb.Space(), Visit: s.add}
-	if err := w.Superblocks(sb); err != nil {
+	if err := w.VisitSuperblocks(sb); err != nil {
 		return nil, err
 	}
-	if err := w.Entries(); err != nil {
+	if err := w.VisitEntries(); err != nil {
 		return nil, err
 	}
-	// As hosts do, read the slots of those hosts only that ever were.
+	// Read the slots of hosts that ever joined only, as hosts do.
 	highest := 0
 	top := Walker{Dev: dev, Space: sb.Space(), Visit: func(r Record) error {
 		highest = max(highest, r.Host)
@@ -46,15 +48,15 @@ func Inspect(dev blockdev.Device) (*Snapshot, error) {
 		}
 		return nil
 	}}
-	if err := top.Hosts(); err != nil {
+	if err := top.VisitHosts(); err != nil {
 		return nil, err
 	}
 	for _, lock := range s.UsedLocks() {
-		if err := w.Slots(lock, highest); err != nil {
+		if err := w.VisitSlots(lock, highest); err != nil {
 			return nil, err
 		}
 	}
-	if err := w.Hosts(); err != nil {
+	if err := w.VisitHosts(); err != nil {
 		return nil, err
 	}
 	slices.SortStableFunc(s.Damaged, func(a, b Record) int { return int(a.Offset - b.Offset) })
@@ -75,7 +77,8 @@ func (s *Snapshot) add(r Record) error {
 	return nil
 }
 
-// UsedLocks returns the internal lock, those with a name, and those whose entry may hide one.
+// UsedLocks returns the numbers of the internal lock, of locks with a name, and of locks with a
+// damaged entry.
 func (s *Snapshot) UsedLocks() []int {
 	locks := []int{0}
 	for _, e := range s.Entries {
@@ -92,31 +95,32 @@ func (s *Snapshot) UsedLocks() []int {
 	return locks
 }
 
-// Again returns the snapshot with the slots of some locks, and after that the host table if it is wanted, read anew.
-func (s *Snapshot) Again(dev blockdev.Device, locks []int, highest int, hosts bool) (*Snapshot, error) {
-	anew := *s
-	anew.Slots = slices.DeleteFunc(slices.Clone(s.Slots), func(x layout.Slot) bool { return slices.Contains(locks, x.Lock) })
-	anew.Damaged = slices.DeleteFunc(slices.Clone(s.Damaged), func(r Record) bool {
+// Reread returns the snapshot after it has read the slots of some locks again, up to those of host
+// highest. If hosts is set it then reads the host table again, too.
+func (s *Snapshot) Reread(dev blockdev.Device, locks []int, highest int, hosts bool) (*Snapshot, error) {
+	next := *s
+	next.Slots = slices.DeleteFunc(slices.Clone(s.Slots), func(x layout.Slot) bool { return slices.Contains(locks, x.Lock) })
+	next.Damaged = slices.DeleteFunc(slices.Clone(s.Damaged), func(r Record) bool {
 		return r.Kind == KindSlot && slices.Contains(locks, r.Lock) || hosts && r.Kind == KindHost
 	})
-	w := Walker{Dev: dev, Space: s.Superblock.Space(), Visit: anew.add}
+	w := Walker{Dev: dev, Space: s.Superblock.Space(), Visit: next.add}
 	for _, lock := range locks {
-		if err := w.Slots(lock, highest); err != nil {
+		if err := w.VisitSlots(lock, highest); err != nil {
 			return nil, err
 		}
 	}
 	if hosts {
-		anew.Hosts = nil
-		if err := w.Hosts(); err != nil {
+		next.Hosts = nil
+		if err := w.VisitHosts(); err != nil {
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(anew.Damaged, func(a, b Record) int { return cmp.Compare(a.Offset, b.Offset) })
-	return &anew, nil
+	slices.SortStableFunc(next.Damaged, func(a, b Record) int { return cmp.Compare(a.Offset, b.Offset) })
+	return &next, nil
 }
 
-// Highest is up to which id there are hosts.
-func (s *Snapshot) Highest() int {
+// HighestHost returns the highest host id that a host record has or covers.
+func (s *Snapshot) HighestHost() int {
 	n := 1
 	for _, h := range s.Hosts {
 		n = max(n, h.ID, h.ReadHorizon)

@@ -25,7 +25,7 @@ func TestInspectDamage(t *testing.T) {
 	require.Equal(t, 1, s.CopyUsed)
 	var what []string
 	for _, d := range s.Damaged {
-		what = append(what, d.What())
+		what = append(what, d.Describe())
 	}
 	require.Equal(t, []string{"superblock", "record of host 1", "directory entry of lock 2",
 		"slot of host 2 in lock 1", "slot of host 3 in lock 1"}, what)

@@ -1,5 +1,6 @@
-// Package lockspace finds and reads a lockspace on a device without joining it: superblock, host table, directory, slots.
-// It knows the format (package layout) and bad sectors, and never writes.
+// Package lockspace finds and reads a lockspace on a device without joining it: superblock, host
+// table, directory, slots. It knows the format (package layout) and bad sectors, and never writes.
+// Start reading at Inspect.
 package lockspace
 
 import (
@@ -16,22 +17,24 @@ var (
 	// ErrNoLockspace is returned when a device holds no lockspace that this program can use.
 	ErrNoLockspace = errors.New("no lockspace")
 
-	// ErrInterrupted is returned, beside ErrNoLockspace, when formatting was interrupted: the lockspace that was
-	// there is gone, and the new one is not there yet.
+	// ErrInterrupted is returned with ErrNoLockspace when formatting was interrupted: the old
+	// lockspace is gone, and the new one is not complete.
 	ErrInterrupted = errors.New("formatting was interrupted")
 
-	// ErrStride is returned when records a stride apart would share blocks of the device.
+	// ErrStride is returned when the stride is smaller than a block of the device, so that
+	// records share blocks.
 	ErrStride = errors.New("stride does not fit the device")
 
 	// ErrDeviceSize is returned when a device is too small for a lockspace.
 	ErrDeviceSize = errors.New("device is too small")
 )
 
-// OpenLockspace opens the device at path and finds the lockspace on it. copyUsed is 1 if the superblock at byte 0
-// is damaged and its copy had to be used, which is worth a warning: only [Repair] and formatting write it again.
+// OpenLockspace opens the device at path and finds the lockspace on it. copyUsed is 1 if the
+// superblock at byte 0 is damaged and its copy is in use. The caller should warn: only check
+// --repair and formatting rewrite the superblock.
 //
-// It returns ErrNoLockspace (beside it the errors of [layout.FindSuperblock] or ErrInterrupted), ErrStride,
-// ErrDeviceSize, or the errors of [blockdev.Open] and of reading.
+// It returns ErrNoLockspace (with the errors of [layout.FindSuperblock] or ErrInterrupted),
+// ErrStride, ErrDeviceSize, or the errors of [blockdev.Open] and of reading.
 func OpenLockspace(path string, readOnly bool) (dev blockdev.Device, sb layout.Superblock, copyUsed int, err error) {
 	disk, err := blockdev.Open(path, blockdev.Options{ReadOnly: readOnly})
 	if err != nil {
@@ -44,7 +47,7 @@ func OpenLockspace(path string, readOnly bool) (dev blockdev.Device, sb layout.S
 	return disk, sb, copyUsed, nil
 }
 
-// FindLockspace is OpenLockspace for a device that is open.
+// FindLockspace does what OpenLockspace does, on a device that is open.
 func FindLockspace(dev blockdev.Device) (sb layout.Superblock, copyUsed int, err error) {
 	info := dev.Info()
 	head, err := ReadHead(dev)
@@ -53,16 +56,16 @@ func FindLockspace(dev blockdev.Device) (sb layout.Superblock, copyUsed int, err
 	}
 	sb, copyUsed, err = layout.FindSuperblock(head)
 	if err != nil {
-		if old, ok := FindMark(head); ok {
+		if old, ok := FindFormatMark(head); ok {
 			return layout.Superblock{}, 0, fmt.Errorf("%w on %s: %w over lockspace %s",
 				ErrNoLockspace, info.Path, ErrInterrupted, DescribeSuperblock(old))
 		}
 		return layout.Superblock{}, 0, fmt.Errorf("%w on %s: %w", ErrNoLockspace, info.Path, err)
 	}
-	// A stride below the physical block is for formatting to refuse: moved to another disk, a lockspace must
-	// still be readable.
+	// Only formatting refuses a stride below the physical block: a lockspace that was moved to
+	// another disk must stay readable.
 	if sb.Geometry.Stride < info.LogicalBlock {
-		return layout.Superblock{}, 0, fmt.Errorf("lockspace on %s: %w: it has a stride of %d bytes, the device blocks of %d",
+		return layout.Superblock{}, 0, fmt.Errorf("lockspace on %s: %w: stride %d bytes, logical block %d bytes",
 			info.Path, ErrStride, sb.Geometry.Stride, info.LogicalBlock)
 	}
 	if need := sb.Geometry.Size(); info.Size < need {
@@ -72,9 +75,10 @@ func FindLockspace(dev blockdev.Device) (sb layout.Superblock, copyUsed int, err
 	return sb, copyUsed, nil
 }
 
-// ReadHead reads as much of the beginning of a device as can hold a superblock or its copy. A bad sector there
-// reads as bytes that are no record, so that it hides nothing but itself. Of a device of which nothing can be read, as
-// when no path to it is left, it returns the error: that is no device without a lockspace.
+// ReadHead returns the beginning of a device, as far as a superblock or its copy can lie there. A
+// bad sector reads as bytes 0xff, which are no record, so that it hides nothing but itself. If no
+// sector can be read, as when no path to the device is left, ReadHead returns the error: such a
+// device may hold a lockspace.
 func ReadHead(dev blockdev.Device) ([]byte, error) {
 	block := BlockSize(dev)
 	p := Pool.Get(int(min(layout.HeadSize, dev.Info().Size)))
@@ -100,10 +104,10 @@ func ReadHead(dev blockdev.Device) ([]byte, error) {
 	return bytes.Clone(p), nil
 }
 
-// BlockSize is the least that can be read or written of a device.
+// BlockSize returns the size of the smallest read or write of a device, in bytes.
 func BlockSize(dev blockdev.Device) int { return max(layout.RecordSize, dev.Info().LogicalBlock) }
 
-// DescribeSuperblock names a lockspace in a message.
+// DescribeSuperblock returns the name and uuid of a lockspace for a message.
 func DescribeSuperblock(sb layout.Superblock) string {
 	if sb.Name == "" {
 		return sb.UUID.String()
@@ -111,8 +115,9 @@ func DescribeSuperblock(sb layout.Superblock) string {
 	return fmt.Sprintf("%q (%v)", sb.Name, sb.UUID)
 }
 
-// FindMark returns the superblock of the lockspace that was being formatted over.
-func FindMark(head []byte) (old layout.Superblock, ok bool) {
+// FindFormatMark returns the superblock of the old lockspace if head begins with the mark of an
+// interrupted format.
+func FindFormatMark(head []byte) (old layout.Superblock, ok bool) {
 	old, err := layout.DecodeSuperblock(head, 1)
 	return old, err == nil
 }

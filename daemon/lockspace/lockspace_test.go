@@ -37,8 +37,8 @@ func TestFindLockspace(t *testing.T) {
 	require.ErrorIs(t, err, layout.ErrChecksum)
 }
 
-// TestFindLockspaceWithoutAPath: a device that cannot be read at all is not taken for one without a lockspace, which a
-// hint would have formatted.
+// TestFindLockspaceWithoutAPath: a device that cannot be read at all is not taken for one without a
+// lockspace, which a hint would have formatted.
 func TestFindLockspaceWithoutAPath(t *testing.T) {
 	disk := blockdev.NewMemory(1<<20, 512, 512)
 	lockspacetest.Blank(t, disk)
@@ -67,7 +67,7 @@ func TestFindLockspaceOnOtherDevice(t *testing.T) {
 	sb := lockspacetest.Blank(t, disk)
 	_, _, err := FindLockspace(copied(disk, blockdev.NewMemory(1<<20, 4096, 4096)))
 	require.ErrorIs(t, err, ErrStride)
-	require.ErrorContains(t, err, "it has a stride of 512 bytes, the device blocks of 4096")
+	require.ErrorContains(t, err, "stride 512 bytes, logical block 4096 bytes")
 	_, _, err = FindLockspace(copied(disk, blockdev.NewMemory(sb.Geometry.Size()-512, 512, 512)))
 	require.ErrorIs(t, err, ErrDeviceSize)
 	require.ErrorContains(t, err, "it needs 8192 bytes (8.0 KiB), the device has 7680 bytes (7.5 KiB)")

@@ -7,37 +7,40 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 )
 
-// Counter is told how far a long step is: so much of a total is done, in bytes if bytes says so, else in a measure of the step's
-// own. The total stays the same within a step. It is called often, from one goroutine at a time, and must not block. A nil
-// Counter counts nothing.
+// Counter receives the progress of a long step: done of total, in bytes if bytes is set, else in a
+// unit of the step. The total does not change within a step. A Counter is called often, by one
+// goroutine at a time, and must not block. A nil Counter is valid.
 type Counter func(step string, done, total int64, bytes bool)
 
-func (c Counter) Tell(step string, done, total int64, bytes bool) {
+// Report calls the counter, unless it is nil.
+func (c Counter) Report(step string, done, total int64, bytes bool) {
 	if c != nil {
 		c(step, min(done, total), total, bytes)
 	}
 }
 
-// Watched is read on behalf of somebody who may lose patience, and wants to know how far it is.
-type Watched struct {
+// ContextDevice is a device whose reads fail after the end of a context.
+type ContextDevice struct {
 	blockdev.Device
-	Ctx  context.Context
-	Each func(n int64) // bytes were read; nil: nobody counts
+	Ctx    context.Context
+	OnRead func(n int64) // called with the size of each read; nil if not needed
 }
 
-// Read implements blockdev.Device. It also returns the cause of the end of the context, which is no error of a sector.
-func (d Watched) Read(p []byte, off int64) error {
+// Read implements blockdev.Device. After the end of the context it returns its cause, which is no
+// error of a sector.
+func (d ContextDevice) Read(p []byte, off int64) error {
 	if d.Ctx.Err() != nil {
 		return context.Cause(d.Ctx)
 	}
 	err := d.Device.Read(p, off)
-	if d.Each != nil {
-		d.Each(int64(len(p)))
+	if d.OnRead != nil {
+		d.OnRead(int64(len(p)))
 	}
 	return err
 }
 
-// PollEvery is how often the host table is read by one who waits for a change of it.
-func PollEvery(lease, most time.Duration) time.Duration {
+// PollInterval returns the time between two reads of a host table by a caller that waits for a
+// change of it.
+func PollInterval(lease, most time.Duration) time.Duration {
 	return min(max(lease/60, 20*time.Millisecond), most)
 }

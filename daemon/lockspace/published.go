@@ -2,24 +2,24 @@ package lockspace
 
 import "github.com/bakeryd/bakeryd/layout"
 
-// Life names an incarnation of a host.
-type Life struct {
+// HostIncarnation identifies an incarnation of a host.
+type HostIncarnation struct {
 	Host        int
 	Incarnation uint64
 }
 
-// Verdicts are what hosts publish of an incarnation.
+// Verdicts are the kinds of verdict that hosts publish about one incarnation.
 type Verdicts struct{ Dead, Forgotten, Wish bool }
 
-// Published are the verdicts of all hosts.
-type Published map[Life]Verdicts
+// VerdictTable has the verdicts that any host publishes, by incarnation.
+type VerdictTable map[HostIncarnation]Verdicts
 
-// Published returns what the hosts of a snapshot publish.
-func (s *Snapshot) Published() Published {
-	all := make(Published)
+// PublishedVerdicts returns the verdicts that the hosts of a snapshot publish.
+func (s *Snapshot) PublishedVerdicts() VerdictTable {
+	all := make(VerdictTable)
 	for _, h := range s.Hosts {
 		for _, v := range h.Verdicts {
-			of := Life{v.Host, v.Incarnation}
+			of := HostIncarnation{v.Host, v.Incarnation}
 			w := all[of]
 			w.Dead = w.Dead || v.Kind.Dead()
 			w.Forgotten = w.Forgotten || v.Kind == layout.VerdictForgotten

@@ -7,10 +7,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// RecordKind is a type of record.
+// RecordKind is the type of a record.
 type RecordKind string
 
-// The types of record, in the order in which they lie on the disk.
+// The types of record, in their order on the disk.
 const (
 	KindSuperblock RecordKind = "superblock"
 	KindCopy       RecordKind = "copy"
@@ -19,24 +19,24 @@ const (
 	KindSlot       RecordKind = "slot"
 )
 
-// Record is a record as it stands on the disk, or what is wrong with it.
+// Record is a record of the disk, or the error of reading it.
 type Record struct {
 	Offset int64 // in bytes
 	Kind   RecordKind
-	Lock   int // of an entry or a slot
-	Host   int // of a host record or a slot
+	Lock   int // number of the lock of an entry or a slot
+	Host   int // id of the host of a host record or a slot
 
-	// One of these, or the reason why there is none.
-	Superblock *layout.Superblock
-	HostRecord *layout.HostRecord
-	Entry      *layout.Entry
-	Slot       *layout.Slot
-	Err        error
-	Decodes    bool // of a superblock: it is whole, and another than the one that hosts go by
+	// One of these is not nil.
+	Superblock     *layout.Superblock
+	HostRecord     *layout.HostRecord
+	Entry          *layout.Entry
+	Slot           *layout.Slot
+	Err            error
+	OtherLockspace bool // whether Err is of a valid superblock that differs from the one in use
 }
 
-// What names the record.
-func (r Record) What() string {
+// Describe returns the name of the record for a message.
+func (r Record) Describe() string {
 	switch r.Kind {
 	case KindCopy:
 		return "copy of the superblock"
@@ -50,35 +50,37 @@ func (r Record) What() string {
 	return string(r.Kind)
 }
 
-// Walk hands over every record of a lockspace that is not virgin, in the order in which they lie on the disk. It
-// returns the errors of the device as a whole, and those of visit.
+// Walk calls visit with every record of a lockspace that is not blank, in the order of the disk. It
+// returns the errors of the device as a whole and those of visit.
 func Walk(dev blockdev.Device, sb layout.Superblock, visit func(Record) error) error {
 	w := Walker{Dev: dev, Space: sb.Space(), Visit: visit}
-	if err := w.Superblocks(sb); err != nil {
+	if err := w.VisitSuperblocks(sb); err != nil {
 		return err
 	}
-	if err := w.Hosts(); err != nil {
+	if err := w.VisitHosts(); err != nil {
 		return err
 	}
-	if err := w.Entries(); err != nil {
+	if err := w.VisitEntries(); err != nil {
 		return err
 	}
 	for lock := range sb.Geometry.Locks + 1 {
-		if err := w.Slots(lock, sb.Geometry.Hosts); err != nil {
+		if err := w.VisitSlots(lock, sb.Geometry.Hosts); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Walker reads the parts of a lockspace, and leaves out what is virgin.
+// Walker reads the parts of a lockspace and calls Visit with every record that is not blank. Its
+// methods return the errors of the device as a whole and those of Visit.
 type Walker struct {
 	Dev   blockdev.Device
 	Space layout.Space
 	Visit func(Record) error
 }
 
-func (w Walker) Superblocks(want layout.Superblock) error {
+// VisitSuperblocks reads the superblock and its copy. One that differs from want has an error.
+func (w Walker) VisitSuperblocks(want layout.Superblock) error {
 	stride := w.Space.Geometry.Stride
 	return ScanRecords(w.Dev, 0, stride, 2, func(i int, sector []byte, err error) error {
 		r := Record{Offset: w.Space.Geometry.Superblock(i), Kind: []RecordKind{KindSuperblock, KindCopy}[i], Err: err}
@@ -87,8 +89,8 @@ func (w Walker) Superblocks(want layout.Superblock) error {
 			sb, r.Err = layout.DecodeSuperblock(sector, i)
 		}
 		if r.Err == nil && sb != want {
-			r.Decodes = true
-			r.Err = fmt.Errorf("it speaks of lockspace %s: %w", DescribeSuperblock(sb), layout.ErrIdentity)
+			r.OtherLockspace = true
+			r.Err = fmt.Errorf("it belongs to lockspace %s: %w", DescribeSuperblock(sb), layout.ErrIdentity)
 		}
 		if r.Err == nil {
 			r.Superblock = &sb
@@ -97,7 +99,8 @@ func (w Walker) Superblocks(want layout.Superblock) error {
 	})
 }
 
-func (w Walker) Hosts() error {
+// VisitHosts reads the host table.
+func (w Walker) VisitHosts() error {
 	g := w.Space.Geometry
 	err := ScanRecords(w.Dev, g.Host(1), g.Stride, g.Hosts, func(i int, sector []byte, err error) error {
 		r := Record{Offset: g.Host(i + 1), Kind: KindHost, Host: i + 1, Err: err}
@@ -119,10 +122,11 @@ func (w Walker) Hosts() error {
 	return nil
 }
 
-func (w Walker) Entries() error { return w.EntriesOf(1, w.Space.Geometry.Locks) }
+// VisitEntries reads the directory.
+func (w Walker) VisitEntries() error { return w.VisitEntryRange(1, w.Space.Geometry.Locks) }
 
-// EntriesOf reads those of count locks in a row.
-func (w Walker) EntriesOf(first, count int) error {
+// VisitEntryRange reads the directory entries of count locks from first on.
+func (w Walker) VisitEntryRange(first, count int) error {
 	g := w.Space.Geometry
 	err := ScanRecords(w.Dev, g.Entry(first), g.Stride, count, func(i int, sector []byte, err error) error {
 		r := Record{Offset: g.Entry(first + i), Kind: KindEntry, Lock: first + i, Err: err}
@@ -144,8 +148,8 @@ func (w Walker) EntriesOf(first, count int) error {
 	return nil
 }
 
-// Slots reads those of hosts 1..count in a lock.
-func (w Walker) Slots(lock, count int) error {
+// VisitSlots reads the slots of hosts 1..count in a lock.
+func (w Walker) VisitSlots(lock, count int) error {
 	g := w.Space.Geometry
 	err := ScanRecords(w.Dev, g.Slot(lock, 1), g.Stride, count, func(i int, sector []byte, err error) error {
 		r := Record{Offset: g.Slot(lock, i+1), Kind: KindSlot, Lock: lock, Host: i + 1, Err: err}

@@ -10,21 +10,21 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 )
 
-// Pool is where all buffers of this package come from and go back to.
+// Pool has the buffers of this package and the packages below it.
 var Pool blockdev.Pool
 
-// ReadRecords reads the records that lie in a row at off, in one request. If
-// that fails because of a bad sector, they are read one by one: errs, nil if
-// all could be read, tells which could not. err tells that none could.
+// ReadRecords fills buf with the consecutive records at off, in one read. If a bad sector makes
+// that fail, it reads the records one by one. errs has an element for each record, nil if it could
+// be read; err is set if none could be read.
 func ReadRecords(dev blockdev.Device, buf []byte, off int64, stride int) (errs []error, err error) {
 	if err = dev.Read(buf, off); err == nil {
 		return make([]error, len(buf)/stride), nil
 	}
-	return ReadApart(dev, buf, off, stride, err)
+	return ReadOneByOne(dev, buf, off, stride, err)
 }
 
-// ReadApart goes on after a read of records that has failed.
-func ReadApart(dev blockdev.Device, buf []byte, off int64, stride int, err error) ([]error, error) {
+// ReadOneByOne continues ReadRecords after its read of all records failed with err.
+func ReadOneByOne(dev blockdev.Device, buf []byte, off int64, stride int, err error) ([]error, error) {
 	n := len(buf) / stride
 	if !IsBadSector(err) || n == 1 {
 		return nil, err
@@ -45,7 +45,7 @@ func ReadApart(dev blockdev.Device, buf []byte, off int64, stride int, err error
 	return errs, nil
 }
 
-// IsBadSector tells an error of a part of the medium from one of the path to it.
+// IsBadSector reports whether err is an error of a part of the medium, not one of the path to it.
 func IsBadSector(err error) bool {
 	for _, no := range []unix.Errno{unix.EIO, unix.EBADMSG, unix.ENODATA, unix.EILSEQ, unix.EREMOTEIO} {
 		if errors.Is(err, no) {
@@ -55,9 +55,9 @@ func IsBadSector(err error) bool {
 	return false
 }
 
-// Nonce returns a random number that tells what one process has written from what others have.
+// Nonce returns a random number, by which a process recognizes what it wrote.
 func Nonce() uint64 {
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // which never fails
+	_, _ = rand.Read(b[:]) // never fails
 	return binary.LittleEndian.Uint64(b[:])
 }

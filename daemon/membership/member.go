@@ -126,7 +126,7 @@ func New(cfg Config) (*Member, error) {
 	var err error
 	mb.m, err = lease.New(lease.Config{
 		ID: cfg.HostID, Hosts: sb.Geometry.Hosts, Times: lease.Times{Lease: sb.Lease}, Policy: sb.Policy,
-		Self: cfg.Self, Incarnation: cfg.Fencing.incarnation, Left: mb.ids.Left(), Had: mb.ids.Had(), Reclaim: cfg.Reclaim, Resume: cfg.Resume,
+		Self: cfg.Self, Incarnation: cfg.Fencing.incarnation, Left: mb.ids.LeftIncarnations(), Had: mb.ids.JoinedHosts(), Reclaim: cfg.Reclaim, Resume: cfg.Resume,
 	})
 	if err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ func (mb *Member) carryOut(actions []lease.Action) {
 			wake, alarm = a.Until, true
 		case lease.Joined:
 			mb.resumed = a.Resumed
-			mb.io.Go(func() { mb.ids.KeepHad(a.ID) }) // in a goroutine, as keepLeft
+			mb.io.Go(func() { mb.ids.RecordJoined(a.ID) }) // in a goroutine, as keepLeft
 			mb.noteJoined(a)
 		case lease.Ready:
 			close(mb.ready)
@@ -294,7 +294,7 @@ func (mb *Member) carryOut(actions []lease.Action) {
 // device does, and holders must be notified without delay.
 func (mb *Member) keepLeft(incarnation uint64) {
 	id := mb.m.ID()
-	mb.io.Go(func() { mb.ids.KeepLeft(id, incarnation) })
+	mb.io.Go(func() { mb.ids.RecordLeft(id, incarnation) })
 }
 
 func (mb *Member) end(reason error, lost bool) {

@@ -28,7 +28,7 @@ func live(t *testing.T, space *lockspacetest.Lockspace, dev blockdev.Device, cha
 	require.NoError(t, err)
 	cfg := Config{
 		Dev: dev, SB: space.SB, Log: log, Identity: ids, Clock: clocktest.Clock{}, Tally: new(tally.Tally),
-		Stalls: new(stall.Watch), Quarantine: new(stall.Quarantine), HostID: 1, Self: ids.Record(),
+		Stalls: new(stall.Watch), Quarantine: new(stall.Quarantine), HostID: 1, Self: ids.HostRecord(),
 		Fencing: NewFencing(FenceConfig{}, "memory", layout.PolicyLease, log, false, 0),
 	}
 	if change != nil {
@@ -42,7 +42,7 @@ func live(t *testing.T, space *lockspacetest.Lockspace, dev blockdev.Device, cha
 		mb.Leave()
 		<-mb.Over()
 		mb.Wait()
-		ids.Release()
+		ids.ReleaseLockFiles()
 	})
 	return mb
 }

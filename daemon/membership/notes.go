@@ -17,7 +17,7 @@ type notedHost struct {
 
 // noteJoined begins the host's journal, before any client is served. Called with mu held.
 func (mb *Member) noteJoined(a lease.Joined) {
-	mb.notes.Keep(mb.ids.EventsFile(a.ID), events.Self{Host: a.ID, Name: mb.ids.Name, Incarnation: a.Incarnation})
+	mb.notes.Keep(mb.ids.EventsPath(a.ID), events.Self{Host: a.ID, Name: mb.ids.Name, Incarnation: a.Incarnation})
 	kind := events.Joined
 	if a.Resumed {
 		kind = events.Resumed

@@ -164,7 +164,7 @@ func (mb *Member) sameLockspace(head []byte, errs []error) error {
 // writeRecord writes the own record. The first write of an id takes the lock file that excludes
 // other processes of this machine. It also registers the key by which this host can be fenced.
 func (mb *Member) writeRecord(r layout.HostRecord) {
-	err := mb.ids.Claim(r.ID)
+	err := mb.ids.TakeLockFile(r.ID)
 	if err == nil {
 		err = mb.fencing.register(r.ID, r.Incarnation)
 	}

@@ -9,21 +9,21 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
-// edge is a wait of a client that holds another lock meanwhile.
+// edge is the wait of a client that holds another lock.
 type edge struct {
 	host      int
 	name      string // of the host
 	pid       int
-	under, in *Lock // it holds under, and waits for in
+	under, in *Lock // the held lock, and the lock it waits for
 }
 
 func (e edge) String() string {
 	return fmt.Sprintf("process %d of %s holds %q and waits for %q", e.pid, text.HostName(e.host, e.name), e.under.Name, e.in.Name)
 }
 
-// edges returns the waits below a hold that the report shows.
+// edges returns the waits of clients below a hold that the report shows.
 func (r *Report) edges() (all []edge) {
-	// A number of a process is that of its own pid namespace: the time makes it one hold.
+	// A process id is that of its own pid namespace. With the time of the hold it is unique.
 	holds := func(l *Lock, host, pid int, since time.Time) bool {
 		return slices.ContainsFunc(l.Holders, func(h Holder) bool {
 			return h.Host == host && h.PID == pid && h.Since.Equal(since)
@@ -56,7 +56,7 @@ func (r *Report) edges() (all []edge) {
 	return all
 }
 
-// deadlock describes a cycle of waits that a lock is part of; empty: there is none.
+// deadlock returns a description of a cycle of waits with the lock, "" if there is none.
 func (r *Report) deadlock(l *Lock, edges []edge) string {
 	var path []edge
 	var visit func(at *Lock) bool

@@ -9,45 +9,47 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Health is what is to be thought of a host.
+// Health is the health of a host.
 type Health string
 
-// The kinds of health. That a host is silent only a daemon can tell, who has watched it.
+// The kinds of health. Only a daemon that watches the hosts reports HealthSilent.
 const (
 	HealthLive    Health = "live"
 	HealthJoining Health = "joining"
 	HealthLeft    Health = "left"
-	HealthSilent  Health = "silent" // it has not renewed its lease for longer than any host that is well
+	HealthSilent  Health = "silent" // no renewal for longer than a live host needs
 	HealthDead    Health = "dead"   // declared dead: its locks are free
 )
 
-// Knowledge is what a daemon knows of the hosts that one read of the disk does not tell; nil: nothing.
+// Knowledge is what a daemon knows about the hosts from watching them. A nil Knowledge knows
+// nothing.
 type Knowledge struct {
 	Now   time.Duration
 	Times lease.Times
 	Hosts []lease.Host // 1..N
 }
 
-// verdicts returns what is published. A verdict that nobody publishes any more, but a daemon has read, still counts.
-func verdicts(s *lockspace.Snapshot, k *Knowledge) lockspace.Published {
-	all := s.Published()
+// verdicts returns the published verdicts, and those that a daemon read before their authors
+// withdrew them.
+func verdicts(s *lockspace.Snapshot, k *Knowledge) lockspace.VerdictTable {
+	all := s.PublishedVerdicts()
 	if k == nil {
 		return all
 	}
 	for i, h := range k.Hosts {
 		if h.Gone && h.Incarnation != 0 && h.State != layout.StateLeft {
-			of := lockspace.Life{Host: i + 1, Incarnation: h.Incarnation}
+			of := lockspace.HostIncarnation{Host: i + 1, Incarnation: h.Incarnation}
 			all[of] = lockspace.Verdicts{Dead: true, Forgotten: h.Forgotten || all[of].Forgotten, Wish: all[of].Wish}
 		}
 	}
 	return all
 }
 
-func hostReport(s *lockspace.Snapshot, h layout.HostRecord, unreadable bool, said lockspace.Published, k *Knowledge) Host {
-	w := said[lockspace.Life{Host: h.ID, Incarnation: h.Incarnation}]
+func hostReport(s *lockspace.Snapshot, h layout.HostRecord, unreadable bool, said lockspace.VerdictTable, k *Knowledge) Host {
+	w := said[lockspace.HostIncarnation{Host: h.ID, Incarnation: h.Incarnation}]
 	r := Host{
 		ID: h.ID, Name: h.Name, State: h.State, Health: HealthLive, Dead: w.Dead, Forgotten: w.Forgotten, Unreadable: unreadable,
-		Incarnation: h.Incarnation, Sequence: h.Sequence, Highest: h.ReadHorizon,
+		Incarnation: h.Incarnation, Sequence: h.Sequence, ReadHorizon: h.ReadHorizon,
 		MachineID: hex.EncodeToString(h.MachineID[:]), BootID: hex.EncodeToString(h.BootID[:]),
 		WatchdogArmed: h.WatchdogArmed, WatchdogSeconds: int(h.WatchdogSeconds), PRKey: h.PRKey,
 		Verdicts: []Verdict{},
@@ -64,19 +66,20 @@ func hostReport(s *lockspace.Snapshot, h layout.HostRecord, unreadable bool, sai
 		r.Health = HealthJoining
 	}
 	r.AskedToLeave = w.Wish && r.Health != HealthLeft && r.Health != HealthDead
-	r.watched(k, s.Superblock.Policy)
+	r.addSilence(k, s.Superblock.Policy)
 	return r
 }
 
-// watched adds for how long a host has not been seen to renew, and what comes of it.
-func (r *Host) watched(k *Knowledge, policy layout.Policy) {
-	h, ok := k.of(r.ID, r.Incarnation)
+// addSilence adds the time since the last renewal of a host, and the time until it is declared
+// dead.
+func (r *Host) addSilence(k *Knowledge, policy layout.Policy) {
+	h, ok := k.host(r.ID, r.Incarnation)
 	if !ok || h.Gone || r.Health == HealthLeft || r.Health == HealthDead {
 		return
 	}
 	since := h.Since
 	if r.Sequence > h.Sequence {
-		since = k.Now // a renewal that only this read has seen
+		since = k.Now // this read shows a renewal
 	}
 	r.SilentMS = new(max(0, k.Now-since).Milliseconds())
 	overdue := since == h.Since && h.Overdue(k.Times) || r.Unreadable && k.Now-since > k.Times.Alive()
@@ -84,21 +87,22 @@ func (r *Host) watched(k *Knowledge, policy layout.Policy) {
 		return
 	}
 	r.Health = HealthSilent
-	// What cannot be read is not judged by time.
+	// A host whose record is unreadable is not declared dead by time.
 	if policy != layout.PolicyManual && !r.Unreadable {
 		r.DeadInMS = new(max(0, h.DeadAt(k.Times)-k.Now).Milliseconds())
 	}
 }
 
-// of returns what is known of an incarnation. The device may have been formatted anew, for more hosts.
-func (k *Knowledge) of(id int, incarnation uint64) (lease.Host, bool) {
+// host returns what is known about an incarnation. The device may have been reformatted for more
+// hosts.
+func (k *Knowledge) host(id int, incarnation uint64) (lease.Host, bool) {
 	if k == nil || id > len(k.Hosts) || k.Hosts[id-1].Incarnation != incarnation {
 		return lease.Host{}, false
 	}
 	return k.Hosts[id-1], true
 }
 
-// remembered returns the record of a host as it was when it could be read.
+// remembered returns the record of a host as of its last successful read.
 func (k *Knowledge) remembered(r lockspace.Record) (layout.HostRecord, bool) {
 	if k == nil || r.Kind != lockspace.KindHost || r.Host > len(k.Hosts) || k.Hosts[r.Host-1].Incarnation == 0 {
 		return layout.HostRecord{}, false

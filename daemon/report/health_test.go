@@ -12,7 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
-// healths are what a report says of every host, by id.
+// healths returns the health of every host of a report, by id.
 func healths(r *Report) map[int]Health {
 	all := map[int]Health{}
 	for _, h := range r.Hosts {
@@ -28,7 +28,7 @@ func TestHealthOnTheDevice(t *testing.T) {
 			{Host: 5, Incarnation: 1<<60 + 5}, {Host: 4, Incarnation: 1<<60 + 4, Kind: layout.VerdictWish}}})
 	s, err := lockspace.Inspect(disk.OpenReadOnly())
 	require.NoError(t, err)
-	r := Of(s)
+	r := FromSnapshot(s)
 	require.Equal(t, map[int]Health{1: HealthLive, 2: HealthLive, 3: HealthDead, 4: HealthDead, 5: HealthLeft, 6: HealthLive}, healths(r))
 	for _, h := range r.Hosts {
 		require.Equal(t, h.ID == 2, h.AskedToLeave, h.ID)
@@ -38,8 +38,8 @@ func TestHealthOnTheDevice(t *testing.T) {
 	}
 }
 
-// watchedBy is what a daemon knows of the hosts of a lockspace, 100 s after its first read of them: each was seen to
-// renew so long before.
+// watchedBy returns what a daemon knows of the hosts of a lockspace 100 s after its first read.
+// Each was seen to renew the given time ago.
 func watchedBy(ages ...time.Duration) *Knowledge {
 	k := &Knowledge{Now: 100 * time.Second, Times: lease.Times{Lease: 30 * time.Second}}
 	for i, age := range ages {
@@ -60,7 +60,7 @@ func TestHealthAsWatched(t *testing.T) {
 		snapshot, err := lockspace.Inspect(disk.OpenReadOnly())
 		require.NoError(t, err)
 		snapshot.Superblock.Policy = policy
-		return By(snapshot, k)
+		return Build(snapshot, k)
 	}
 
 	k := watchedBy(2*s, 21*s, 50*s, 50*s, 50*s, 0)
@@ -90,14 +90,15 @@ func TestHealthAsWatched(t *testing.T) {
 	require.Nil(t, report(k, layout.PolicyLease).Hosts[1].SilentMS)
 }
 
-// TestHealthByAVerdictOfLongAgo: who published it may have given its room to another, or be gone.
+// TestHealthByAVerdictOfLongAgo: its author may have replaced the verdict by another, or have
+// ended.
 func TestHealthByAVerdictOfLongAgo(t *testing.T) {
 	disk, _ := lockspacetest.Example(t)
 	snapshot, err := lockspace.Inspect(disk.OpenReadOnly())
 	require.NoError(t, err)
 	k := watchedBy(0, 0, 0, 0, 0, 0)
 	k.Hosts[0].Gone, k.Hosts[0].Forgotten = true, true
-	r := By(snapshot, k)
+	r := Build(snapshot, k)
 	require.Equal(t, HealthDead, r.Hosts[0].Health)
 	require.True(t, r.Hosts[0].Forgotten)
 	require.Empty(t, r.Locks[1].Holders, "its locks are free")
@@ -110,7 +111,7 @@ func TestHealthOfAnUnreadableRecord(t *testing.T) {
 	require.NoError(t, err)
 	k := watchedBy(0, 50*time.Second, 0, 0, 0, 0)
 	k.Hosts[1].Readable, k.Hosts[1].Name, k.Hosts[1].Read = false, "db2", k.Hosts[1].Since
-	r := By(snapshot, k)
+	r := Build(snapshot, k)
 	require.Len(t, r.Hosts, 5)
 	h := r.Hosts[1]
 	require.Equal(t, 2, h.ID)
@@ -121,7 +122,7 @@ func TestHealthOfAnUnreadableRecord(t *testing.T) {
 	require.Equal(t, "db2", r.Locks[1].Queue[1].HostName)
 
 	k.Hosts[1].Gone = true // evicted
-	r = By(snapshot, k)
+	r = Build(snapshot, k)
 	require.Equal(t, HealthDead, r.Hosts[1].Health)
 	require.Len(t, r.Locks[1].Queue, 1, "its slot is void")
 }

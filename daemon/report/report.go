@@ -1,5 +1,6 @@
-// Package report says what a snapshot of a lockspace means: the hosts and their health, the locks with holders and queues, and
-// why a lock does not move. bakeryctl and the status page only draw it. It is the JSON of GET /v1/status.
+// Package report interprets a snapshot of a lockspace: the hosts and their health, the locks with
+// holders and queues, and the reason why a lock is stuck. bakeryctl and the status page display it.
+// It is the JSON of GET /v1/status. Start reading at Build.
 package report
 
 import (
@@ -12,17 +13,17 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Report is what `bakeryctl status` shows, and the answer of GET /v1/status. Ids, tickets and counters of 64 bits
-// are strings, for readers of JSON that keep 53. No list is ever null.
+// Report is the output of `bakeryctl status` and of GET /v1/status. Ids, tickets and counters of 64
+// bits are strings, for JSON readers with numbers of 53 bits. No list is null.
 type Report struct {
 	Lockspace Lockspace `json:"lockspace"`
-	ThisHost  *ThisHost `json:"this_host"` // nil if the report is not a daemon's
-	Hosts     []Host    `json:"hosts"`     // those that ever joined, by id
+	ThisHost  *ThisHost `json:"this_host"` // nil if no daemon made the report
+	Hosts     []Host    `json:"hosts"`     // hosts that ever joined, by id
 	Locks     []Lock    `json:"locks"`     // by name
 	Damaged   []Damage  `json:"damaged"`   // by offset
 }
 
-// Lockspace is what the hosts agree on.
+// Lockspace has the parameters of the lockspace.
 type Lockspace struct {
 	Name      string        `json:"name"`
 	UUID      layout.UUID   `json:"uuid"`
@@ -36,48 +37,48 @@ type Lockspace struct {
 	Warnings  []string      `json:"warnings"`
 }
 
-// ThisHost is what a daemon says of itself.
+// ThisHost is the state of the daemon that made the report.
 type ThisHost struct {
 	ID          int    `json:"id"`
 	Name        string `json:"name"`
 	Incarnation uint64 `json:"incarnation,string"`
 	State       string `json:"state"`
-	LeaseLeftMS int64  `json:"lease_left_ms"` // negative or 0: it is over
+	LeaseLeftMS int64  `json:"lease_left_ms"` // 0 or negative after the end of the lease
 
-	IO       *IO      `json:"io"`       // since it joined
-	Renewals *Latency `json:"renewals"` // of the lease, since bakeryd began
+	IO       *IO      `json:"io"`       // since the host joined
+	Renewals *Latency `json:"renewals"` // renewals of the lease since bakeryd started
 }
 
-// IO is how the device does.
+// IO has the latencies of the device.
 type IO struct {
 	Read     Latency `json:"read"`
 	Write    Latency `json:"write"`
-	InFlight int     `json:"in_flight"` // requests under way
-	OldestMS int64   `json:"oldest_ms"` // for how long the oldest of these has been
+	InFlight int     `json:"in_flight"` // requests in flight
+	OldestMS int64   `json:"oldest_ms"` // age of the oldest of them
 }
 
-// Latency is how long something took.
+// Latency is the distribution of the durations of an operation.
 type Latency struct {
 	Count  uint64 `json:"count"`
-	Errors uint64 `json:"errors"` // those of renewals are of single reads and writes: it is tried again
+	Errors uint64 `json:"errors"` // failed operations; for renewals, failed reads and writes, which are retried
 	P50US  int64  `json:"p50_us"`
 	P99US  int64  `json:"p99_us"`
 	MaxUS  int64  `json:"max_us"`
 }
 
-// Host is what a host publishes of itself.
+// Host is a host and its published state.
 type Host struct {
 	ID              int              `json:"id"`
 	Name            string           `json:"name"`
-	State           layout.HostState `json:"state"` // as it wrote it last, dead or not
+	State           layout.HostState `json:"state"` // as written last by the host, dead or not
 	Health          Health           `json:"health"`
-	Dead            bool             `json:"dead"`           // there is a verdict on this incarnation
-	Forgotten       bool             `json:"forgotten"`      // and another machine may have its id
-	AskedToLeave    bool             `json:"asked_to_leave"` // somebody wishes this incarnation to leave
-	Unreadable      bool             `json:"unreadable"`     // the record is damaged: this is what a daemon read before
+	Dead            bool             `json:"dead"`           // whether a verdict on this incarnation exists
+	Forgotten       bool             `json:"forgotten"`      // whether another machine may also take its id
+	AskedToLeave    bool             `json:"asked_to_leave"` // whether another host asks this incarnation to leave
+	Unreadable      bool             `json:"unreadable"`     // whether the record is damaged: the fields are from an earlier read
 	Incarnation     uint64           `json:"incarnation,string"`
 	Sequence        uint64           `json:"sequence,string"` // grows with every renewal
-	Highest         int              `json:"highest"`
+	ReadHorizon     int              `json:"read_horizon"`
 	MachineID       string           `json:"machine_id"`
 	BootID          string           `json:"boot_id"`
 	WatchdogArmed   bool             `json:"watchdog_armed"`
@@ -85,21 +86,23 @@ type Host struct {
 	PRKey           uint64           `json:"pr_key,string"`
 	Verdicts        []Verdict        `json:"verdicts"`
 
-	// SilentMS is how long a daemon has seen no renewal; nil if nobody was watching.
+	// SilentMS is the time since the last renewal that the daemon saw; nil if no daemon made
+	// the report.
 	SilentMS *int64 `json:"silent_ms,omitempty"`
-	// DeadInMS is when a silent host will be declared dead, or fenced, if it stays silent; nil if that takes a person.
+	// DeadInMS is the time until a silent host is declared dead or fenced; nil if only an
+	// operator can do that.
 	DeadInMS *int64 `json:"dead_in_ms,omitempty"`
 }
 
-// Verdict is what a host says of an incarnation of another.
+// Verdict is the verdict of a host on an incarnation of another.
 type Verdict struct {
 	Host        int                `json:"host"`
 	Incarnation uint64             `json:"incarnation,string"`
 	Kind        layout.VerdictKind `json:"kind"`
 }
 
-// Lock is a lock, who holds it and who waits for it. The internal lock, with number 0 and no name, is
-// reported only while it is wanted.
+// Lock is a lock with its holders and waiters. The internal lock, with number 0 and no name, is
+// reported only while it has any.
 type Lock struct {
 	Name     string   `json:"name"`
 	Lock     int      `json:"lock"`
@@ -108,29 +111,30 @@ type Lock struct {
 	Holders  []Holder `json:"holders"` // by token
 	Queue    []Queued `json:"queue"`   // in order
 	Local    []Local  `json:"local,omitempty"`
-	Stuck    string   `json:"stuck"` // why it does not move, for people; empty: it does, or need not
+	Stuck    string   `json:"stuck"` // reason why the lock is stuck, "" if it is not
 }
 
-// Holder is a host that holds a lock; of this host, each client that does.
+// Holder is a host that holds a lock. For this host there is one Holder for each client.
 type Holder struct {
-	Host     int           `json:"host"`
-	HostName string        `json:"host_name"`
-	PID      int           `json:"pid"` // 0 if unknown
-	Command  string        `json:"command"`
-	Since    time.Time     `json:"since,omitzero"`
-	Mode     layout.Mode   `json:"mode"`
-	Token    layout.Ticket `json:"token"`
-	Phase    layout.Phase  `json:"phase"`
-	Settled  bool          `json:"settled"` // the disk shows it; else only its own daemon knows
+	Host      int           `json:"host"`
+	HostName  string        `json:"host_name"`
+	PID       int           `json:"pid"` // 0 if unknown
+	Command   string        `json:"command"`
+	Since     time.Time     `json:"since,omitzero"`
+	Mode      layout.Mode   `json:"mode"`
+	Token     layout.Ticket `json:"token"`
+	Phase     layout.Phase  `json:"phase"`
+	Published bool          `json:"published"` // whether the disk shows the hold; otherwise only its daemon knows it
 
-	Containment string `json:"containment,omitempty"` // of this host: cgroup, or weak and why; empty: not known
+	// Set for this host only:
 
-	Orphan    bool  `json:"orphan"`              // of this host: the client is gone, its command lives
-	Processes []int `json:"processes,omitempty"` // of an orphan: what lives of its command
+	Containment string `json:"containment,omitempty"` // cgroup, or weak and the reason; "" if not known
+	Orphan      bool   `json:"orphan"`                // whether the client has ended and its command runs
+	Processes   []int  `json:"processes,omitempty"`   // running processes of the command of an orphan
 }
 
-// Queued is a host on its way to a lock. One that is choosing is drawing its number, or is already inside:
-// a short hold is not shown as held.
+// Queued is a host that waits for a lock. A host in phase choosing is drawing its number, or holds
+// the lock: a short hold is not published as held.
 type Queued struct {
 	Place    int           `json:"place"` // from 1
 	Host     int           `json:"host"`
@@ -138,42 +142,43 @@ type Queued struct {
 	Mode     layout.Mode   `json:"mode"`
 	Ticket   layout.Ticket `json:"ticket"`
 	Phase    layout.Phase  `json:"phase"`
-	Under    int           `json:"under,omitempty"` // process of that host below which a client waits, and which holds another lock; 0: not known
+	Under    int           `json:"under,omitempty"` // process above the client, which holds another lock; 0 if not known
 
-	UnderSince time.Time `json:"-"` // when that hold began
+	UnderSince time.Time `json:"-"` // start of that hold
 }
 
-// Local is a client that waits inside this host's daemon.
+// Local is a client that waits in the daemon of this host.
 type Local struct {
 	PID     int         `json:"pid"`
 	Command string      `json:"command"`
 	Mode    layout.Mode `json:"mode"`
 	Since   time.Time   `json:"since,omitzero"`
 	Place   int         `json:"place"`           // from 1
-	Under   int         `json:"under,omitempty"` // process below which it waits, and which holds a lock; 0: none
+	Under   int         `json:"under,omitempty"` // process above the client, which holds a lock; 0 if none
 
-	UnderSince time.Time `json:"-"` // when that hold began
+	UnderSince time.Time `json:"-"` // start of that hold
 }
 
 // Damage is a record that could not be read or decoded.
 type Damage struct {
 	What   string               `json:"what"`
 	Kind   lockspace.RecordKind `json:"kind"`
-	Lock   int                  `json:"lock"` // of an entry or a slot
-	Host   int                  `json:"host"` // of a host record or a slot
+	Lock   int                  `json:"lock"` // number of the lock of an entry or a slot
+	Host   int                  `json:"host"` // id of the host of a host record or a slot
 	Offset int64                `json:"offset"`
 	Error  string               `json:"error"`
 }
 
-// Of says what a snapshot means, as far as that shows on the disk.
-func Of(s *lockspace.Snapshot) *Report {
-	r := By(s, nil)
-	r.Explain()
+// FromSnapshot returns the report of a snapshot that no daemon watched.
+func FromSnapshot(s *lockspace.Snapshot) *Report {
+	r := Build(s, nil)
+	r.ExplainStuck()
 	return r
 }
 
-// By says what a snapshot means to one who may know more of the hosts.
-func By(s *lockspace.Snapshot, k *Knowledge) *Report {
+// Build returns the report of a snapshot, with the knowledge of a daemon if k is not nil. The
+// caller adds what the daemon knows of its clients, then calls ExplainStuck.
+func Build(s *lockspace.Snapshot, k *Knowledge) *Report {
 	r := &Report{
 		Lockspace: lockspaceReport(s),
 		Hosts:     []Host{},
@@ -185,7 +190,7 @@ func By(s *lockspace.Snapshot, k *Knowledge) *Report {
 		r.Hosts = append(r.Hosts, hostReport(s, h, false, said, k))
 	}
 	for _, d := range s.Damaged {
-		r.Damaged = append(r.Damaged, Damage{What: d.What(), Kind: d.Kind, Lock: d.Lock, Host: d.Host,
+		r.Damaged = append(r.Damaged, Damage{What: d.Describe(), Kind: d.Kind, Lock: d.Lock, Host: d.Host,
 			Offset: d.Offset, Error: d.Err.Error()})
 		if h, ok := k.remembered(d); ok {
 			r.Hosts = append(r.Hosts, hostReport(s, h, true, said, k))
@@ -223,14 +228,15 @@ func lockspaceReport(s *lockspace.Snapshot) Lockspace {
 	}
 	if physical := s.Device.PhysicalBlock; sb.Geometry.Stride < physical && !s.Device.Regular {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("stride %d is below the physical block size of %d: "+
-			"a write of one host may damage what its neighbours wrote", sb.Geometry.Stride, physical))
+			"a write of one host may damage the records of others", sb.Geometry.Stride, physical))
 	}
 	return r
 }
 
-// contending returns the slots that count, by lock: those that are not idle, and not void because their host has
-// begun anew, has left or is dead. A slot whose host record is unreadable counts.
-func contending(s *lockspace.Snapshot, said lockspace.Published) map[int][]layout.Slot {
+// contending returns the slots that hold or want a lock, by lock: those that are not idle and not
+// void. A slot is void if its incarnation was replaced, has left or is dead. A slot with an
+// unreadable host record is not void.
+func contending(s *lockspace.Snapshot, said lockspace.VerdictTable) map[int][]layout.Slot {
 	current := make(map[int]uint64)
 	for _, h := range s.Hosts {
 		if h.State != layout.StateLeft {
@@ -245,7 +251,7 @@ func contending(s *lockspace.Snapshot, said lockspace.Published) map[int][]layou
 	}
 	slots := make(map[int][]layout.Slot)
 	for _, slot := range s.Slots {
-		void := said[lockspace.Life{Host: slot.Host, Incarnation: slot.Incarnation}].Dead ||
+		void := said[lockspace.HostIncarnation{Host: slot.Host, Incarnation: slot.Incarnation}].Dead ||
 			!unknown[slot.Host] && current[slot.Host] != slot.Incarnation
 		if slot.Phase != layout.Idle && !void {
 			slots[slot.Lock] = append(slots[slot.Lock], slot)
@@ -254,7 +260,8 @@ func contending(s *lockspace.Snapshot, said lockspace.Published) map[int][]layou
 	return slots
 }
 
-// lockReport tells holders from those who wait. Whoever is choosing counts as ahead of all who have their number.
+// lockReport returns a lock with its holders and waiters. A host that is choosing is ahead of all
+// that have a number.
 func (r *Report) lockReport(e layout.Entry, slots []layout.Slot) Lock {
 	l := Lock{Name: e.Name, Lock: e.Lock, Permits: e.Permits, Creation: e.Creation,
 		Holders: []Holder{}, Queue: []Queued{}}
@@ -264,11 +271,11 @@ func (r *Report) lockReport(e layout.Entry, slots []layout.Slot) Lock {
 	for _, slot := range slots {
 		name := r.hostName(slot.Host)
 		switch {
-		case slot.Creation != e.Creation: // of a lock that had this place before, or, as of now, has it
+		case slot.Creation != e.Creation: // of an earlier lock in this place, or of a newer one
 		case slot.Phase == layout.Held:
 			l.Holders = append(l.Holders, Holder{Host: slot.Host, HostName: name,
 				PID: slot.Holder.PID, Command: slot.Holder.Command, Since: slot.Holder.Since,
-				Mode: slot.Mode, Token: slot.Ticket, Phase: slot.Phase, Settled: true})
+				Mode: slot.Mode, Token: slot.Ticket, Phase: slot.Phase, Published: true})
 		default:
 			l.Queue = append(l.Queue, Queued{Place: len(l.Queue) + 1, Host: slot.Host, HostName: name,
 				Mode: slot.Mode, Ticket: slot.Ticket, Phase: slot.Phase, Under: slot.Holder.PID, UnderSince: slot.Holder.Since})
@@ -284,7 +291,7 @@ func rank(p layout.Phase) int {
 	return 1
 }
 
-// host returns what is reported of a host, nil if nothing is.
+// host returns a host of the report, nil if the report does not have it.
 func (r *Report) host(id int) *Host {
 	if i := slices.IndexFunc(r.Hosts, func(h Host) bool { return h.ID == id }); i >= 0 {
 		return &r.Hosts[i]
@@ -299,9 +306,9 @@ func (r *Report) hostName(id int) string {
 	return ""
 }
 
-// Takes returns the ticket by which a host holds the lock or is on its way to
-// it, and whether the disk shows it as held; 0: neither.
-func (l *Lock) Takes(host int) (ticket layout.Ticket, settled bool) {
+// TicketOf returns the ticket by which a host holds the lock or waits for it, and whether the disk
+// shows the hold. The ticket is 0 if the host does neither.
+func (l *Lock) TicketOf(host int) (ticket layout.Ticket, published bool) {
 	for _, h := range l.Holders {
 		if h.Host == host {
 			return h.Token, true

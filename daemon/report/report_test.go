@@ -23,7 +23,7 @@ func TestReport(t *testing.T) {
 	require.Len(t, s.Slots, 8, "all but that of the removed lock")
 	require.Empty(t, s.Damaged)
 
-	r := Of(s)
+	r := FromSnapshot(s)
 	require.Equal(t, Lockspace{Name: "prod", UUID: sb.UUID, Device: "memory", Stride: 512, Hosts: 6, Locks: 8,
 		LeaseMS: 30000, Formatted: sb.Formatted, Warnings: []string{}}, r.Lockspace)
 	require.Nil(t, r.ThisHost)
@@ -38,14 +38,14 @@ func TestReport(t *testing.T) {
 		{Name: "backup", Lock: 3, Permits: 1, Creation: 9, Holders: []Holder{}, Queue: []Queued{}},
 		{Name: "queue", Lock: 1, Permits: 2, Creation: 7,
 			Holders: []Holder{{Host: 1, HostName: "db1", PID: 4711, Command: "rsync -a",
-				Since: time.Unix(1700000000, 0).UTC(), Token: layout.MakeTicket(100, 1), Phase: layout.Held, Settled: true}},
+				Since: time.Unix(1700000000, 0).UTC(), Token: layout.MakeTicket(100, 1), Phase: layout.Held, Published: true}},
 			Queue: []Queued{
 				{Place: 1, Host: 3, HostName: "db3", Mode: layout.Shared, Ticket: layout.MakeTicket(400, 3), Phase: layout.Choosing},
 				{Place: 2, Host: 2, HostName: "db2", Ticket: layout.MakeTicket(300, 2), Phase: layout.Waiting},
 			}},
 	}, r.Locks)
 
-	// Another may read it back, and 64 bits survive.
+	// The JSON can be decoded, and keeps 64 bits.
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"incarnation":"1152921504606846977","sequence":"576460752303423488"`)
@@ -61,7 +61,7 @@ func TestReportDirectoryLock(t *testing.T) {
 	lockspacetest.PutSlot(t, disk.Open(), sb, layout.Slot{Lock: 0, Host: 2, Incarnation: 1<<60 + 2, Phase: layout.Held, Ticket: layout.MakeTicket(5, 2)})
 	s, err := lockspace.Inspect(disk.Open())
 	require.NoError(t, err)
-	locks := Of(s).Locks
+	locks := FromSnapshot(s).Locks
 	require.Len(t, locks, 3)
 	require.Zero(t, locks[0].Lock)
 	require.Equal(t, 2, locks[0].Holders[0].Host)
@@ -76,7 +76,7 @@ func TestReport_DamagedRecords_AreListedAndBelieved(t *testing.T) {
 	report := func() *Report {
 		s, err := lockspace.Inspect(dev)
 		require.NoError(t, err)
-		return Of(s)
+		return FromSnapshot(s)
 	}
 	r := report()
 	require.Equal(t, []string{"the superblock is damaged, its copy is in use"}, r.Lockspace.Warnings)

@@ -10,8 +10,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Explain says of every lock why it does not move.
-func (r *Report) Explain() {
+// ExplainStuck sets Stuck of every lock.
+func (r *Report) ExplainStuck() {
 	edges := r.edges()
 	for i := range r.Locks {
 		l := &r.Locks[i]
@@ -21,8 +21,9 @@ func (r *Report) Explain() {
 	}
 }
 
-// stuck says in one sentence why a lock does not move, and what mends that. It is empty if the lock does, or nobody
-// waits for it; but that a holder is silent is always told. It knows what the report says, and nothing else.
+// stuck returns in one sentence the reason why a lock is stuck and the remedy. It returns "" if the
+// lock is not stuck or has no waiter, except that it always reports a silent holder. It uses the
+// report only.
 func (r *Report) stuck(l *Lock) string {
 	wanted := len(l.Queue)+len(l.Local) > 0
 	for _, h := range l.Holders {
@@ -44,7 +45,7 @@ func (r *Report) stuck(l *Lock) string {
 	return r.stuckSlot(l)
 }
 
-// leftOver names what lives of an orphan's command.
+// leftOver returns in words which processes of an orphan's command run.
 func (h *Holder) leftOver() string {
 	command := ""
 	if h.Command != "" {
@@ -60,7 +61,8 @@ func (h *Holder) leftOver() string {
 	}
 }
 
-// stuckQueue tells of a host ahead in the queue that somebody waits for who would be let in but for such hosts.
+// stuckQueue returns the reason if a healthy waiter is blocked only by hosts ahead in the queue
+// that are in trouble.
 func (r *Report) stuckQueue(l *Lock) string {
 	for i, waits := range l.Queue {
 		if r.trouble(waits.Host, "") != "" {
@@ -97,23 +99,24 @@ func (r *Report) stuckQueue(l *Lock) string {
 
 func conflict(a, b layout.Mode) bool { return a == layout.Exclusive || b == layout.Exclusive }
 
-// stuckSlot tells of a slot that cannot be read. All others wait for it, unless its host is over.
+// stuckSlot returns the reason if a slot cannot be read. All hosts wait for it, unless its host has
+// left or is dead.
 func (r *Report) stuckSlot(l *Lock) string {
 	for _, d := range r.Damaged {
-		if d.Kind != lockspace.KindSlot || d.Lock != l.Lock || r.over(d.Host) {
+		if d.Kind != lockspace.KindSlot || d.Lock != l.Lock || r.ended(d.Host) {
 			continue
 		}
 		slot := "the slot of " + text.HostName(d.Host, r.hostName(d.Host)) + " cannot be read"
 		if why := r.trouble(d.Host, "passed over"); why != "" {
 			return slot + why
 		}
-		return slot + ": its bakeryd rewrites it within " + spell(time.Duration(r.Lockspace.LeaseMS)*time.Millisecond)
+		return slot + ": its bakeryd rewrites it within " + formatDuration(time.Duration(r.Lockspace.LeaseMS)*time.Millisecond)
 	}
 	return ""
 }
 
-// over tells whether what a host wrote counts for nothing.
-func (r *Report) over(id int) bool {
+// ended reports whether the slots of a host are void.
+func (r *Report) ended(id int) bool {
 	h := r.host(id)
 	if h == nil {
 		return !r.unreadable(id) // it never joined
@@ -130,12 +133,12 @@ func (r *Report) silent(id int) bool {
 	return h != nil && h.Health == HealthSilent
 }
 
-// trouble says what is wrong with a host that others wait for, and how it ends; freed is what becomes of its place
-// when it is dead. It is empty if the host is well.
+// trouble returns in words what is wrong with a host that others wait for, and how that ends. It
+// returns "" if the host is healthy. freed is what happens to its place when it is declared dead.
 func (r *Report) trouble(id int, freed string) string {
 	evict := fmt.Sprintf("bakeryctl evict %d", id)
 	if r.unreadable(id) {
-		return ", whose record cannot be read: its next renewal mends that; if it is down: bakeryctl check --repair"
+		return ", whose record cannot be read: its next renewal repairs it; if it is down: bakeryctl check --repair"
 	}
 	if !r.silent(id) {
 		return ""
@@ -143,7 +146,7 @@ func (r *Report) trouble(id int, freed string) string {
 	h := r.host(id)
 	seen := ""
 	if h.SilentMS != nil {
-		seen = ", not seen for " + spell(time.Duration(*h.SilentMS)*time.Millisecond)
+		seen = ", not seen for " + formatDuration(time.Duration(*h.SilentMS)*time.Millisecond)
 	}
 	fence := r.Lockspace.Policy == layout.PolicyFence
 	switch {
@@ -157,12 +160,12 @@ func (r *Report) trouble(id int, freed string) string {
 	if fence {
 		freed = "to be fenced"
 	}
-	// Rounded up: it is not over before.
-	return fmt.Sprintf("%s, %s in %s", seen, freed, spell(time.Duration(*h.DeadInMS)*time.Millisecond+time.Second-1))
+	// Rounded up, so that the time is never too short.
+	return fmt.Sprintf("%s, %s in %s", seen, freed, formatDuration(time.Duration(*h.DeadInMS)*time.Millisecond+time.Second-1))
 }
 
-// spell writes a duration in whole seconds, or minutes where seconds say nothing any more.
-func spell(d time.Duration) string {
+// formatDuration returns a duration in whole seconds, from 10 minutes on in minutes.
+func formatDuration(d time.Duration) string {
 	if d < 10*time.Minute {
 		return fmt.Sprintf("%d s", d/time.Second)
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// stuckReport is of host 1, which is this one and well, and host 3, of which more is said in the test.
+// stuckReport returns a report with host 1, which is this host and healthy, and host 3, which the
+// test sets.
 func stuckReport(host3 Host, l Lock) *Report {
 	host3.ID, host3.Name = 3, "db3"
 	if host3.Health == "" {
@@ -31,7 +32,7 @@ func silentHost(silent, deadIn int64) Host {
 	return h
 }
 
-// in is a report with a policy and damage.
+// in returns the report with a policy and damage.
 func (r *Report) in(policy layout.Policy, damaged ...Damage) *Report {
 	r.Lockspace.Policy, r.Damaged = policy, damaged
 	return r
@@ -103,14 +104,14 @@ func TestStuck(t *testing.T) {
 		"slot of nobody":        {stuckReport(Host{}, queue(Lock{Lock: 4}, db1)).in(layout.PolicyLease, Damage{Kind: lockspace.KindSlot, Lock: 4, Host: 7}), ""},
 		"slot of other lock":    {stuckReport(Host{}, queue(Lock{Lock: 5}, db1)).in(layout.PolicyLease, slot), ""},
 		"slot, nobody waits":    {stuckReport(Host{}, Lock{Lock: 4}).in(layout.PolicyLease, slot), ""},
-		"record of a holder":    {stuckReport(Host{}, wanted(heldBy(3, "db3"))).in(layout.PolicyLease, record), "held by host 3 (db3), whose record cannot be read: its next renewal mends that; if it is down: bakeryctl check --repair"},
-		"record, not known":     {unnamed, "held by host 3, whose record cannot be read: its next renewal mends that; if it is down: bakeryctl check --repair"},
-		"record of the next":    {stuckReport(Host{}, queue(Lock{}, db3, db1)).in(layout.PolicyLease, record), "behind host 3 (db3) in the queue, whose record cannot be read: its next renewal mends that; if it is down: bakeryctl check --repair"},
+		"record of a holder":    {stuckReport(Host{}, wanted(heldBy(3, "db3"))).in(layout.PolicyLease, record), "held by host 3 (db3), whose record cannot be read: its next renewal repairs it; if it is down: bakeryctl check --repair"},
+		"record, not known":     {unnamed, "held by host 3, whose record cannot be read: its next renewal repairs it; if it is down: bakeryctl check --repair"},
+		"record of the next":    {stuckReport(Host{}, queue(Lock{}, db3, db1)).in(layout.PolicyLease, record), "behind host 3 (db3) in the queue, whose record cannot be read: its next renewal repairs it; if it is down: bakeryctl check --repair"},
 		"record, not wanted":    {stuckReport(Host{}, heldBy(3, "db3")).in(layout.PolicyLease, record), ""},
 		"record of a bystander": {stuckReport(Host{}, queue(heldBy(2, "db2"), db1)).in(layout.PolicyLease, record), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.report.Explain()
+			c.report.ExplainStuck()
 			require.Equal(t, c.want, c.report.Locks[0].Stuck)
 		})
 	}

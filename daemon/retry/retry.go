@@ -6,6 +6,7 @@ import (
 	"time"
 )
 
+// Pause blocks for d. It returns the error of ctx if that ends first.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

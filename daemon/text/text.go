@@ -1,4 +1,5 @@
-// Package text shows names and sizes to people: texts from the disk, which may contain anything, and numbers of bytes.
+// Package text formats names and sizes for messages: texts from the disk, which may contain any
+// byte, and numbers of bytes.
 package text
 
 import (
@@ -9,8 +10,9 @@ import (
 	"strings"
 )
 
-// Printable returns a text from the disk as it can be shown on a terminal: as it is, or quoted and escaped if it
-// is empty or contains spaces, quotes, or characters that are invisible or change what surrounds them.
+// Printable returns a text from the disk in a form that is safe on a terminal: unchanged, or quoted
+// and escaped if it is empty or contains spaces, quotes, invisible characters, or characters that
+// change the text around them.
 func Printable(text string) string {
 	odd := func(r rune) bool { return !strconv.IsPrint(r) || r == ' ' || r == '"' || r == '\\' || r == '\uFFFD' }
 	if text == "" || strings.ContainsFunc(text, odd) {
@@ -19,7 +21,7 @@ func Printable(text string) string {
 	return text
 }
 
-// HostName names a host in a message.
+// HostName returns the id and the name of a host for a message.
 func HostName(id int, name string) string {
 	if name == "" {
 		return fmt.Sprintf("host %d", id)
@@ -27,9 +29,10 @@ func HostName(id int, name string) string {
 	return fmt.Sprintf("host %d (%s)", id, Printable(name))
 }
 
-// Bytes is a number of bytes; its text is the exact number and, behind it, one that people grasp.
+// Bytes is a number of bytes.
 type Bytes int64
 
+// String returns the exact number, followed by a rounded one with a unit.
 func (b Bytes) String() string {
 	if b < 1024 {
 		return fmt.Sprintf("%d bytes", int64(b))
@@ -42,7 +45,7 @@ func (b Bytes) String() string {
 	return fmt.Sprintf("%d bytes (%.1f %s)", int64(b), value, units[unit])
 }
 
-// PrintableLine returns a command line as it is, or quoted if something in it would not show.
+// PrintableLine returns a command line, quoted if it has characters that are not printable.
 func PrintableLine(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		return strconv.Quote(text)

@@ -299,7 +299,7 @@ Flags:
       --now         do not (default false)
 
 Additional help topics:
-  x topic     What it is
+  x topic     Its meaning
 
 Signals: TERM ends it,
 at once.
@@ -316,7 +316,7 @@ Use "x [command] --help" for more information about a command.
 	require.Equal(t, []option{{"-w", "--wait", "TIME", "wait for TIME and more"}, {"", "--now", "", "do not (default false)"}}, c.flags)
 	require.Equal(t, []section{{"It says", []string{"more of it."}}, {"Signals", []string{"TERM ends it,", "at once."}}}, c.sections)
 	require.Equal(t, []string{"  0  when done", "  64  for a wrong command line; it is that"}, c.exits)
-	require.Equal(t, map[string]string{"topic": "What it is"}, c.topics)
+	require.Equal(t, map[string]string{"topic": "Its meaning"}, c.topics)
 
 	for text, message := range map[string]string{"Flags:\n  wait\n": "not a line of a list of flags", "Available Commands:\n  get\n": "not a line of a list of commands"} {
 		_, _, err := parseHelp(text)

@@ -26,7 +26,7 @@ func lockspacePage(markdown string, r release) (string, error) {
 		return "", err
 	}
 	m.section("Tools")
-	m.text("What is on a device, in words, and whether it is in order:")
+	m.text("These show the records of a device, and check them:")
 	m.block([]string{"bakeryctl dump /dev/mapper/locks", "bakeryctl dump /dev/mapper/locks --json | jq 'select(.error)'", "bakeryctl check /dev/mapper/locks"})
 	m.paragraph()
 	m.text("The superblock and its copy, where the stride is 4096 bytes:")

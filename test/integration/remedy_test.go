@@ -126,16 +126,16 @@ func adviceWorks(t *testing.T, row *advised) {
 	s.prepare(row)
 	s.spoil(row.record)
 	f, found := s.finding()
-	row.advice = cmp.Or(f.Mend, "no finding: host 2 has rewritten it")
+	row.advice = cmp.Or(f.Remedy, "no finding: host 2 has rewritten it")
 	row.users = s.users()
 	var done string
 	if found {
-		done = s.follow(f.Mend)
+		done = s.follow(f.Remedy)
 	}
 	done += s.works()
 	verdict := "clean"
 	if f, found = s.finding(); found {
-		verdict, _, _ = strings.Cut(f.Mend, ":")
+		verdict, _, _ = strings.Cut(f.Remedy, ":")
 		require.Equal(t, "nothing needed", verdict, "%+v", f)
 	}
 	row.result = done + "; check: " + verdict

@@ -127,12 +127,12 @@ func answer(hosts, locks, held, queued int, change ...func(object)) object {
 
 func host(id int) object {
 	return object{"id": id, "name": fmt.Sprint("db", id), "state": "live", "health": "live", "dead": false, "forgotten": false, "asked_to_leave": false, "unreadable": false,
-		"incarnation": fmt.Sprint(id), "sequence": "7", "highest": 3, "watchdog_armed": false, "watchdog_seconds": 0, "pr_key": "0", "verdicts": []object{}, "silent_ms": 1200}
+		"incarnation": fmt.Sprint(id), "sequence": "7", "read_horizon": 3, "watchdog_armed": false, "watchdog_seconds": 0, "pr_key": "0", "verdicts": []object{}, "silent_ms": 1200}
 }
 
 func holder(host, n int) object {
 	return object{"host": host, "host_name": fmt.Sprint("db", host), "pid": 4000 + n, "command": fmt.Sprint("/usr/local/bin/work --on ", n), "since": time.Now().Add(-3 * time.Minute).UTC(),
-		"mode": "exclusive", "token": fmt.Sprint(3676650270761156864 + n), "phase": "held", "settled": true, "orphan": false}
+		"mode": "exclusive", "token": fmt.Sprint(3676650270761156864 + n), "phase": "held", "published": true, "orphan": false}
 }
 
 // in returns a nested object, to change it; a number is an index in a list.

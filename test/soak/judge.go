@@ -26,7 +26,7 @@ import (
 //	c: enter ... beat                    write: a violation
 //	e:                        granted  enter
 //
-// # What is checked
+// # Checks
 //
 //   - EXCLUSION: no section writes a record before its deadline after a conflicting one was granted.
 //   - PERMITS: nor do as many exclusive sections as the lock has permits after one more was granted.

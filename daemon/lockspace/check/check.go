@@ -1,5 +1,6 @@
-// Package check verifies every record of a lockspace, without joining it, and decides how what is wrong can be repaired.
-// It writes nothing but a damaged superblock, when told to: package daemon repairs the rest as a host.
+// Package check verifies every record of a lockspace without joining it, and decides how a damaged
+// record is repaired. It writes only a damaged superblock, in RewriteSuperblock: package daemon
+// repairs the rest as a host. Start reading at Check.
 package check
 
 import (
@@ -17,40 +18,40 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Severity says how bad a finding is.
+// Severity is the severity of a finding.
 type Severity string
 
 // The severities.
 const (
-	SeverityError   Severity = "error"   // a record, or a rule of the protocol, is broken
-	SeverityWarning Severity = "warning" // nothing is broken, but somebody should know
-	SeverityNote    Severity = "note"    // worth a look, and as it should be
+	SeverityError   Severity = "error"   // a record or a rule of the protocol is broken
+	SeverityWarning Severity = "warning" // nothing is broken, but an operator should know
+	SeverityNote    Severity = "note"    // unusual but correct
 )
 
-// Finding is something that is wrong with a record, or with how records fit together.
+// Finding is a fault of a record, or a contradiction between records.
 type Finding struct {
 	Severity Severity             `json:"severity"`
-	What     string               `json:"what"` // the record in words
+	What     string               `json:"what"` // name of the record
 	Kind     lockspace.RecordKind `json:"kind"`
-	Lock     int                  `json:"lock"` // of an entry or a slot
-	Host     int                  `json:"host"` // of a host record or a slot
+	Lock     int                  `json:"lock"` // number of the lock of an entry or a slot
+	Host     int                  `json:"host"` // id of the host of a host record or a slot
 	Offset   int64                `json:"offset"`
 	Problem  string               `json:"problem"`
-	Mend     string               `json:"mend"`   // what to do about it
-	Repair   bool                 `json:"repair"` // Repair does
+	Remedy   string               `json:"remedy"` // instruction to the operator
+	Repair   bool                 `json:"repair"` // whether check --repair does it
 }
 
-// Result is what Check found.
+// Result is the result of Check.
 type Result struct {
 	Device     string
 	Superblock layout.Superblock
-	Hosts      int // that ever joined
-	Locks      int // that have a name
-	Records    int // that are not virgin
+	Hosts      int // number of hosts that ever joined
+	Locks      int // number of locks that have a name
+	Records    int // number of records that are not blank
 	Findings   []Finding
 }
 
-// Count counts the findings of a severity.
+// Count returns the number of findings of a severity.
 func (c *Result) Count(s Severity) (n int) {
 	for _, f := range c.Findings {
 		if f.Severity == s {
@@ -62,23 +63,28 @@ func (c *Result) Count(s Severity) (n int) {
 
 const (
 	// Rounds is how often what looks wrong is read again: hosts write while it is checked.
-	Rounds = 8
+	ConfirmRounds = 8
 	// Pause is the time between two of these.
-	Pause = 10 * time.Millisecond
-	// checkRenewals is how often a host must be seen to renew to be known to be up, by a table that it read meanwhile.
+	ConfirmPause = 10 * time.Millisecond
+	// checkRenewals is the number of renewals that show that a host is up and has read the
+	// current host table.
 	checkRenewals = 2
 )
 
-// Options say who is told of the progress. The zero value is of use.
+// Options are the options of Check. The zero value is valid.
 type Options struct {
-	Progress func(message string) // is told what takes long; may be nil
-	Counter  lockspace.Counter    // likewise, and how far it is
+	Progress func(message string) // called before steps that take long; nil if not needed
+	Counter  lockspace.Counter    // called during steps that take long; nil if not needed
 }
 
-// Check verifies every record of a lockspace, without joining it; it never writes. The lockspace may be in use: what
-// looks wrong counts only if it goes on to do so, and what could be the rest of a dead host only if that host is seen
-// to renew, for which it may take almost half a lease. It returns the errors of FindLockspace, those of the device as
-// a whole, and the cause of ctx's end.
+// Check verifies every record of a lockspace without joining it; it never writes.
+//
+// The lockspace may be in use. A contradiction is a finding only if repeated reads show it. If it
+// may be left over from a dead host it is a finding only if that host is seen to renew; Check waits
+// for that up to half a lease.
+//
+// It returns the errors of FindLockspace, those of the device as a whole, and the cause of ctx's
+// end.
 func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error) {
 	progress := o.Progress
 	sb, _, err := lockspace.FindLockspace(dev)
@@ -89,10 +95,10 @@ func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error)
 		progress = func(string) {}
 	}
 	var read int64
-	whole := false // it was read; some of it is read again
-	dev = lockspace.Watched{Device: dev, Ctx: ctx, Each: func(n int64) {
+	whole := false // the whole lockspace was read; from here on parts are read again
+	dev = lockspace.ContextDevice{Device: dev, Ctx: ctx, OnRead: func(n int64) {
 		if read += n; !whole {
-			o.Counter.Tell("reading", read, sb.Geometry.Size(), true)
+			o.Counter.Report("reading", read, sb.Geometry.Size(), true)
 		}
 	}}
 	ex := examiner{ctx: ctx, dev: dev, sb: sb, space: sb.Space(), progress: progress, counter: o.Counter}
@@ -100,7 +106,7 @@ func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error)
 	for i := range all {
 		all[i] = i
 	}
-	p, err := ex.look(all)
+	p, err := ex.readPicture(all)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +131,7 @@ func Check(ctx context.Context, dev blockdev.Device, o Options) (*Result, error)
 	return c, nil
 }
 
-// examiner reads a lockspace that others may be writing to.
+// examiner reads a lockspace that hosts may be writing to.
 type examiner struct {
 	ctx      context.Context
 	dev      blockdev.Device
@@ -135,50 +141,50 @@ type examiner struct {
 	counter  lockspace.Counter
 }
 
-// picture is what one pass over some of the locks has read. It is not of one moment, but in an order that keeps
-// what belongs together: an entry is on the disk before any slot tells of it, and a host record before any slot of
-// its host. So slots are read first, then entries, then the host table.
+// picture has the records of one pass over some of the locks. It is not of one moment. An entry is
+// on the disk before any slot refers to it, and a host record before any slot of its host.
+// Therefore slots are read first, then entries, then the host table.
 type picture struct {
-	ex      *examiner
-	locks   []int
-	super   []lockspace.Record // the superblock and its copy
-	slots   map[int][]layout.Slot
-	entries map[int]layout.Entry
-	hosts   map[int]layout.HostRecord
-	damaged []lockspace.Record
-	said    lockspace.Published
+	ex       *examiner
+	locks    []int
+	super    []lockspace.Record // the superblock and its copy
+	slots    map[int][]layout.Slot
+	entries  map[int]layout.Entry
+	hosts    map[int]layout.HostRecord
+	damaged  []lockspace.Record
+	verdicts lockspace.VerdictTable
 }
 
-// look reads the slots and entries of some locks, and all host records.
-func (ex *examiner) look(locks []int) (*picture, error) {
+// readPicture reads the superblocks, the slots and entries of some locks, and all host records.
+func (ex *examiner) readPicture(locks []int) (*picture, error) {
 	p := &picture{ex: ex, locks: locks, slots: map[int][]layout.Slot{}, entries: map[int]layout.Entry{}, hosts: map[int]layout.HostRecord{}}
 	w := lockspace.Walker{Dev: ex.dev, Space: ex.space, Visit: p.add}
-	if err := w.Superblocks(ex.sb); err != nil {
+	if err := w.VisitSuperblocks(ex.sb); err != nil {
 		return nil, fmt.Errorf("read superblock: %w", err)
 	}
 	for _, lock := range locks {
-		if err := w.Slots(lock, ex.sb.Geometry.Hosts); err != nil {
+		if err := w.VisitSlots(lock, ex.sb.Geometry.Hosts); err != nil {
 			return nil, err
 		}
 	}
-	for first := 0; first < len(locks); { // those that lie in a row in one request
+	for first := 0; first < len(locks); { // consecutive entries are read together
 		next := first + 1
 		for next < len(locks) && locks[next] == locks[next-1]+1 {
 			next++
 		}
 		from := max(1, locks[first])
 		if n := locks[next-1] - from + 1; n > 0 {
-			if err := w.EntriesOf(from, n); err != nil {
+			if err := w.VisitEntryRange(from, n); err != nil {
 				return nil, err
 			}
 		}
 		first = next
 	}
-	if err := w.Hosts(); err != nil {
+	if err := w.VisitHosts(); err != nil {
 		return nil, err
 	}
 	s := lockspace.Snapshot{Hosts: slices.Collect(maps.Values(p.hosts))}
-	p.said = s.Published()
+	p.verdicts = s.PublishedVerdicts()
 	return p, nil
 }
 
@@ -198,7 +204,7 @@ func (p *picture) add(r lockspace.Record) error {
 	return nil
 }
 
-// records counts what is not virgin.
+// records returns the number of records that are not blank.
 func (p *picture) records() int {
 	n := len(p.super) + len(p.damaged) + len(p.hosts) + len(p.entries)
 	for _, s := range p.slots {
@@ -207,7 +213,7 @@ func (p *picture) records() int {
 	return n
 }
 
-// damage returns the record of a kind that cannot be read, if it cannot.
+// damage returns a record and true if that record cannot be read.
 func (p *picture) damage(kind lockspace.RecordKind, lock, host int) (lockspace.Record, bool) {
 	i := slices.IndexFunc(p.damaged, func(r lockspace.Record) bool { return r.Kind == kind && r.Lock == lock && r.Host == host })
 	if i < 0 {
@@ -216,31 +222,31 @@ func (p *picture) damage(kind lockspace.RecordKind, lock, host int) (lockspace.R
 	return p.damaged[i], true
 }
 
-// suspicion is a finding that is still to be confirmed.
+// suspicion is a finding that is not confirmed yet.
 type suspicion struct {
 	Finding
 	rule  string
-	state string // of the records concerned: they must stay so
+	state string // state of the records concerned, which must not change
 	alive []int  // hosts that must be up
-	locks []int  // to be read again for it, beside its own
+	locks []int  // locks to read again, in addition to Lock
 }
 
-// sign is what stays the same of a suspicion while it is confirmed.
-type sign struct {
+// suspicionKey identifies a suspicion across passes.
+type suspicionKey struct {
 	offset      int64
 	rule, state string
 }
 
-func (s suspicion) sign() sign { return sign{s.Offset, s.rule, s.state} }
+func (s suspicion) key() suspicionKey { return suspicionKey{s.Offset, s.rule, s.state} }
 
-// confirm returns those suspicions that hold whenever they are looked at again.
+// confirm returns the suspicions that every one of ConfirmRounds passes shows.
 func (ex *examiner) confirm(found []suspicion) ([]suspicion, error) {
 	var err error
-	for round := 1; round < Rounds && len(found) > 0; round++ {
-		if err := retry.Pause(ex.ctx, Pause); err != nil {
+	for round := 1; round < ConfirmRounds && len(found) > 0; round++ {
+		if err := retry.Pause(ex.ctx, ConfirmPause); err != nil {
 			return nil, err
 		}
-		if found, err = ex.again(found); err != nil {
+		if found, err = ex.reconfirm(found); err != nil {
 			return nil, err
 		}
 	}
@@ -253,50 +259,50 @@ func (ex *examiner) confirm(found []suspicion) ([]suspicion, error) {
 	if len(ids) == 0 {
 		return found, nil
 	}
-	up, err := ex.watch(ids)
+	up, err := ex.watchRenewals(ids)
 	if err != nil {
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(s suspicion) bool {
 		return slices.ContainsFunc(s.alive, func(id int) bool { return !up[id] })
 	})
-	return ex.again(found)
+	return ex.reconfirm(found)
 }
 
-// again reads what suspicions are about, and returns those that it still shows.
-func (ex *examiner) again(found []suspicion) ([]suspicion, error) {
+// reconfirm reads the records of suspicions again and returns the suspicions that remain.
+func (ex *examiner) reconfirm(found []suspicion) ([]suspicion, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
 	concerned := map[int]bool{lockspace.DirectoryLock: true}
-	before := map[sign]bool{}
+	before := map[suspicionKey]bool{}
 	for _, s := range found {
-		before[s.sign()] = true
+		before[s.key()] = true
 		for _, lock := range append(s.locks, s.Lock) {
 			concerned[lock] = true
 		}
 	}
-	p, err := ex.look(slices.Sorted(maps.Keys(concerned)))
+	p, err := ex.readPicture(slices.Sorted(maps.Keys(concerned)))
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(p.suspicions(time.Now()), func(s suspicion) bool { return !before[s.sign()] }), nil
+	return slices.DeleteFunc(p.suspicions(time.Now()), func(s suspicion) bool { return !before[s.key()] }), nil
 }
 
-// watch returns which of the hosts are seen to renew.
-func (ex *examiner) watch(ids map[int]bool) (map[int]bool, error) {
+// watchRenewals returns the hosts that are seen to renew.
+func (ex *examiner) watchRenewals(ids map[int]bool) (map[int]bool, error) {
 	lease := ex.sb.Lease
-	patience := checkRenewals*(lease/6+lease/20) + lease/20
+	timeout := checkRenewals*(lease/6+lease/20) + lease/20
 	names := []string{}
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		names = append(names, fmt.Sprint(id))
 	}
-	ex.progress(fmt.Sprintf("watching up to %v whether these hosts renew their leases: %s", patience.Round(100*time.Millisecond), strings.Join(names, ", ")))
+	ex.progress(fmt.Sprintf("watching up to %v whether these hosts renew their leases: %s", timeout.Round(100*time.Millisecond), strings.Join(names, ", ")))
 	seen, up := map[int]layout.HostRecord{}, map[int]bool{}
 	begun := time.Now()
-	for deadline := begun.Add(patience); ; {
-		ex.counter.Tell("watching hosts", time.Since(begun).Milliseconds(), patience.Milliseconds(), false)
-		p, err := ex.look(nil)
+	for deadline := begun.Add(timeout); ; {
+		ex.counter.Report("watching hosts", time.Since(begun).Milliseconds(), timeout.Milliseconds(), false)
+		p, err := ex.readPicture(nil)
 		if err != nil {
 			return nil, err
 		}
@@ -314,7 +320,7 @@ func (ex *examiner) watch(ids map[int]bool) (map[int]bool, error) {
 		if len(up) == len(ids) || time.Now().After(deadline) {
 			return up, nil
 		}
-		if err := retry.Pause(ex.ctx, lockspace.PollEvery(lease, 250*time.Millisecond)); err != nil {
+		if err := retry.Pause(ex.ctx, lockspace.PollInterval(lease, 250*time.Millisecond)); err != nil {
 			return nil, err
 		}
 	}

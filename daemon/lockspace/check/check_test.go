@@ -60,7 +60,7 @@ func TestCheckClean(t *testing.T) {
 	})
 }
 
-// TestCheckFarJoiner: a host that the others do not cover yet takes no tickets, and all is well.
+// TestCheckFarJoiner: a host that the others do not cover yet takes no tickets, and is no finding.
 func TestCheckFarJoiner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t)
@@ -77,8 +77,8 @@ func TestCheckFindings(t *testing.T) {
 		severity Severity
 		what     string
 		problem  string
-		mend     string
-		others   int // findings beside it
+		remedy   string
+		others   int // number of other findings
 	}{
 		"superblock damaged": {func(c *checked) { lockspacetest.Damage(c.T, c.Disk.Open(), 0) },
 			SeverityError, "superblock", "damaged record", "from the copy", 0},
@@ -88,11 +88,11 @@ func TestCheckFindings(t *testing.T) {
 			other := c.SB
 			other.UUID[5]++
 			c.Write(c.Geo.Superblock(1), func(buf []byte) error { return other.Encode(buf, 1) })
-		}, SeverityError, "copy of the superblock", "speaks of lockspace", "nobody but you", 0},
+		}, SeverityError, "copy of the superblock", "belongs to lockspace", "only the operator", 0},
 		"host damaged": {func(c *checked) { lockspacetest.Damage(c.T, c.Disk.Open(), c.Geo.Host(1)) },
 			SeverityError, "record of host 1", "damaged record", "if not, bakeryctl check --repair writes it", 0},
 		"entry damaged": {func(c *checked) { lockspacetest.Damage(c.T, c.Disk.Open(), c.Geo.Entry(3)) },
-			SeverityError, "directory entry of lock 3", "damaged record", "bakeryctl check --repair has the running hosts restore it", 0},
+			SeverityError, "directory entry of lock 3", "damaged record", "bakeryctl check --repair asks the running hosts to restore it", 0},
 		"entry misplaced": {func(c *checked) {
 			e := layout.Entry{Lock: 3, Name: "z", Permits: 1, Creation: c.Now}
 			c.Write(c.Geo.Entry(4), func(buf []byte) error { return c.SB.Space().EncodeEntry(buf, e) })
@@ -147,7 +147,7 @@ func TestCheckFindings(t *testing.T) {
 		}, SeverityError, "record of host 1", "covers hosts up to 3, and host 4 takes locks", "restart", 0},
 		"one incarnation twice": {func(c *checked) { c.PutHost(layout.HostRecord{ID: 5, State: layout.StateLeft, Incarnation: 103}) },
 			SeverityError, "record of host 5", "incarnation of host 3", "restart", 0},
-		"verdict on nobody": {func(c *checked) {
+		"verdict on a host that never joined": {func(c *checked) {
 			c.PutHost(layout.HostRecord{ID: 3, State: layout.StateLeft, ReadHorizon: 3, Verdicts: []layout.Verdict{{Host: 5, Incarnation: 9}}})
 		}, SeverityWarning, "record of host 3", "host 5, which never joined", "nothing", 0},
 		"two of one name": {func(c *checked) { c.WriteEntry(layout.Entry{Lock: 4, Name: "x", Permits: 1, Creation: c.Now + 99}) },
@@ -167,7 +167,7 @@ func TestCheckFindings(t *testing.T) {
 		}, SeverityNote, "slot of host 3 in lock 1", "waiting, and its host has left", "nothing", 0},
 		"a ticket from before": {func(c *checked) {
 			c.PutSlot(layout.Slot{Lock: 3, Host: 1, Phase: layout.Waiting, Creation: c.Now + 60, Ticket: layout.MakeTicket(c.Now+60, 1)})
-		}, SeverityError, "slot of host 1 in lock 3", "before its lock was made", "restart", 0},
+		}, SeverityError, "slot of host 1 in lock 3", "before its lock was created", "restart", 0},
 		"internal lock of another creation": {func(c *checked) {
 			c.PutSlot(layout.Slot{Lock: 0, Host: 1, Creation: 2, Ticket: layout.MakeTicket(c.Now, 1)})
 		}, SeverityError, "slot of host 1 in lock 0", "creation 2, want 1", "restart", 0},
@@ -175,44 +175,44 @@ func TestCheckFindings(t *testing.T) {
 			c.PutSlot(layout.Slot{Lock: 3, Host: 1, Creation: c.Now + 60, Ticket: layout.MakeTicket(c.Now+70, 1), Value: []byte("v"), ValueToken: layout.MakeTicket(c.Now+71, 2)})
 		}, SeverityWarning, "slot of host 1 in lock 3", "above every ticket", "nothing", 0},
 		"entry lost": {func(c *checked) { c.Write(c.Geo.Entry(3), func(buf []byte) error { clear(buf); return nil }) },
-			SeverityError, "directory entry of lock 3", "its creation is 0, and the slot of host 1 tells of creation", "all hosts", 0},
+			SeverityError, "directory entry of lock 3", "its creation is 0, and the slot of host 1 has creation", "all hosts", 0},
 		"entry undone": {func(c *checked) { c.WriteEntry(layout.Entry{Lock: 3, Name: "y", Permits: 2, Creation: c.Now + 40}) },
 			SeverityError, "directory entry of lock 3", "was lost or undone", "all hosts", 0},
 		"removal undone": {func(c *checked) { c.WriteEntry(layout.Entry{Lock: 2, Name: "z", Permits: 2, Creation: c.Now}) },
 			SeverityError, "directory entry of lock 2", "was lost or undone", "all hosts", 0},
 		"remover gone": {func(c *checked) {
 			c.PutSlot(layout.Slot{Lock: 1, Host: 4, Phase: layout.Held, Creation: c.Now + 9, Ticket: layout.MakeTicket(c.Now+3, 4)})
-		}, SeverityNote, "slot of host 4 in lock 1", "host 4 began to remove lock x, and is gone", "nothing", 0},
+		}, SeverityNote, "slot of host 4 in lock 1", "host 4 began to remove lock x and ended", "nothing", 0},
 		"held by an earlier entry": {func(c *checked) {
 			c.PutSlot(layout.Slot{Lock: 3, Host: 1, Phase: layout.Held, Creation: c.Now + 30, Ticket: layout.MakeTicket(c.Now+50, 1)})
 			c.renew(1)
-		}, SeverityError, "slot of host 1 in lock 3", "that lock was removed", "stop what runs", 0},
+		}, SeverityError, "slot of host 1 in lock 3", "that lock was removed", "stop the commands", 0},
 		"held by a removed entry": {func(c *checked) {
 			c.PutSlot(layout.Slot{Lock: 2, Host: 2, Phase: layout.Waiting, Creation: c.Now + 30, Ticket: layout.MakeTicket(c.Now+50, 2)})
 			c.renew(2)
-		}, SeverityError, "slot of host 2 in lock 2", "that lock was removed", "stop what runs", 0},
+		}, SeverityError, "slot of host 2 in lock 2", "that lock was removed", "stop the commands", 0},
 		"two holders": {func(c *checked) {
 			c.PutSlot(layout.Slot{Lock: 1, Host: 2, Phase: layout.Held, Creation: c.Now, Ticket: layout.MakeTicket(c.Now+2, 2)})
 			c.renew(1, 2)
-		}, SeverityError, "slot of host 1 in lock 1", "lock x has 2 exclusive and 0 shared holders, and 1 permits", "stop all", 1},
-		"reader beside a writer": {func(c *checked) {
+		}, SeverityError, "slot of host 1 in lock 1", "lock x has 2 exclusive and 0 shared holders, and 1 permits", "stop the commands", 1},
+		"reader and a writer": {func(c *checked) {
 			c.PutSlot(layout.Slot{Lock: 3, Host: 2, Phase: layout.Held, Mode: layout.Shared, Creation: c.Now + 60, Ticket: layout.MakeTicket(c.Now+71, 2)})
 			c.renew(1, 2)
-		}, SeverityError, "slot of host 1 in lock 3", "1 exclusive and 1 shared", "stop all", 1},
+		}, SeverityError, "slot of host 1 in lock 3", "1 exclusive and 1 shared", "stop the commands", 1},
 		"intent that is none": {func(c *checked) {
 			c.PutSlot(layout.Slot{Lock: 0, Host: 1, Creation: 1, Ticket: layout.MakeTicket(c.Now, 1), Value: []byte("junk")})
-		}, SeverityError, "slot of host 1 in lock 0", "does not decode, so no lock can be made", "SIGINT", 0},
+		}, SeverityError, "slot of host 1 in lock 0", "does not decode, so no lock can be created", "SIGINT", 0},
 		"intent that is none, of a dead host": {func(c *checked) {
 			c.PutSlot(layout.Slot{Lock: 0, Host: 4, Creation: 1, Ticket: layout.MakeTicket(c.Now, 4), Value: []byte("junk")})
-		}, SeverityWarning, "slot of host 4 in lock 0", "does not decode", "nothing needed: host 4 is gone", 0},
+		}, SeverityWarning, "slot of host 4 in lock 0", "does not decode", "nothing needed: host 4 has ended", 0},
 		"intent of a dead host": {func(c *checked) {
 			c.Intend(4, layout.Entry{Lock: 4, Name: "z", Permits: 1, Creation: c.Now + 80})
-		}, SeverityWarning, "slot of host 4 in lock 0", "about to write entry 4, to make lock z", "host 4 has joined", 0},
+		}, SeverityWarning, "slot of host 4 in lock 0", "ended while it wrote entry 4, to create lock z", "host 4 has joined", 0},
 		"intent that has landed": {func(c *checked) {
 			c.Intend(4, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: c.Now})
-		}, SeverityNote, "slot of host 4 in lock 0", "had written entry 1", "nothing", 0},
+		}, SeverityNote, "slot of host 4 in lock 0", "ended after it wrote entry 1", "nothing", 0},
 		"intent that failed": {func(c *checked) { c.Intend(1, layout.Entry{Lock: 2, Creation: c.Now + 90}) },
-			SeverityWarning, "slot of host 1 in lock 0", "failed to write entry 2, to free its place", "before it makes", 0},
+			SeverityWarning, "slot of host 1 in lock 0", "failed to write entry 2, to free its place", "before it creates", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestCheckFindings(t *testing.T) {
 				require.Equal(t, test.severity, found[0].Severity, "%+v", found[0])
 				require.Equal(t, test.what, found[0].What)
 				require.Contains(t, found[0].Problem, test.problem)
-				require.Contains(t, found[0].Mend, test.mend)
+				require.Contains(t, found[0].Remedy, test.remedy)
 				if found[0].Kind != lockspace.KindSuperblock {
 					require.Positive(t, found[0].Offset)
 				}
@@ -232,8 +232,8 @@ func TestCheckFindings(t *testing.T) {
 	}
 }
 
-// TestCheckBelievesTheDead: what would be a fault of a host that is up is the rest of one that died, unless it is seen
-// to renew.
+// TestCheckBelievesTheDead: a contradiction that a dead host may have left is no finding unless the
+// host is seen to renew.
 func TestCheckBelievesTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t)
@@ -247,14 +247,14 @@ func TestCheckBelievesTheDead(t *testing.T) {
 	})
 }
 
-// TestCheckReadsAgain: a record that another host is writing, or a sector that is bad now and then, is no finding; one that
-// stays bad is.
+// TestCheckReadsAgain: a record that a host is writing, and a sector that fails once, are no
+// findings. A sector that always fails is one.
 func TestCheckReadsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t)
 		f := blockdev.NewFaulty(c.Disk.OpenReadOnly(), blockdev.FaultyOptions{Seed: 1})
 		for _, at := range []int64{c.Geo.Superblock(1), c.Geo.Host(1), c.Geo.Entry(1), c.Geo.Slot(1, 1)} {
-			f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: 1, Times: 1, Returns: blockdev.Garbage}) // not of the first look for a superblock
+			f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: at, To: at + 512, After: 1, Times: 1, Returns: blockdev.Garbage}) // not in the first read, which finds the superblock
 		}
 		f.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(3, 2), To: c.Geo.Slot(3, 2) + 512, Err: unix.EIO})
 		done, err := Check(t.Context(), f, Options{})
@@ -278,7 +278,7 @@ func TestCheckDeviceFails(t *testing.T) {
 	})
 }
 
-// TestCheckStride is of a lockspace that was copied to a disk with larger blocks.
+// TestCheckStride checks a lockspace that was copied to a disk with larger blocks.
 func TestCheckStride(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t)
@@ -292,7 +292,7 @@ func TestCheckStride(t *testing.T) {
 	})
 }
 
-// TestCheckHostile: whatever sound records say, it does not panic.
+// TestCheckHostile: no valid record makes Check panic.
 func TestCheckHostile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t)

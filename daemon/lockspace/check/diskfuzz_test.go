@@ -46,9 +46,9 @@ func crammed(t testing.TB) (layout.Superblock, []byte) {
 	return sb, disk
 }
 
-// FuzzDisk: a lockspace into which anything is written, at any byte, with or without a right checksum, or a record copied to
-// where another one belongs. Whoever reads all of it (status, dump, check, the directory, the values) neither fails nor says
-// anything that is not JSON, and a record that was changed without its checksum is found to be damaged.
+// FuzzDisk changes any byte of a lockspace, with or without a valid checksum, and copies records to
+// the places of others. All readers (status, dump, check, the directory, the values) must succeed
+// and write valid JSON. A record that was changed without its checksum must read as damaged.
 func FuzzDisk(f *testing.F) { // 6000x
 	sb, whole := crammed(f)
 	g := sb.Geometry
@@ -56,12 +56,13 @@ func FuzzDisk(f *testing.F) { // 6000x
 	f.Add([]byte{})
 	f.Add([]byte{0, 0, 0, 0, 1, 0xff})
 	f.Add([]byte{2, 1, 3, 1, 46, 9, 3, 0, 5, 2, 46, 0xff, 0xff, 0xff})
-	f.Add([]byte{2, 1, 43, 0, 1, 1, 9, 3, 2, 0, 1, 2, 0, 43, 0, 1, 8, 2, 3, 9, 0, 1}) // forged, copied, spoilt, brought back
+	f.Add([]byte{2, 1, 43, 0, 1, 1, 9, 3, 2, 0, 1, 2, 0, 43, 0, 1, 8, 2, 3, 9, 0, 1}) // forged, copied, damaged, restored
 	f.Fuzz(func(t *testing.T, program []byte) {
 		disk := blockdev.NewMemory(int64(len(whole)), 512, 512)
 		image := blockdev.Alloc(len(whole))
 		copy(image, whole)
-		// What a step of the program is: record, kind of change, place in it, how many bytes, and these.
+		// A step of the program is: record, kind of change, offset in the record, number of
+		// bytes, bytes.
 		next := func() int {
 			if len(program) == 0 {
 				return 0
@@ -75,7 +76,7 @@ func FuzzDisk(f *testing.F) { // 6000x
 			record  int
 			content string
 		}
-		forged := map[placed]bool{} // brought back to its place by way of another, it is whole again
+		forged := map[placed]bool{} // contents that are valid when they are copied back to their place
 		for len(program) > 0 {
 			r := next() % records
 			record := image[r*g.Stride:][:g.Stride]
@@ -108,13 +109,13 @@ func FuzzDisk(f *testing.F) { // 6000x
 		require.NoError(t, disk.Open().Write(image, 0))
 		dev := disk.OpenReadOnly()
 		found, _, err := lockspace.FindLockspace(dev)
-		lockspace.FindMark(image)
+		lockspace.FindFormatMark(image)
 		if err != nil {
 			return
 		}
 		damaged := map[int64]bool{}
 		require.NoError(t, lockspace.Walk(dev, found, func(r lockspace.Record) error {
-			require.NotEmpty(t, r.What())
+			require.NotEmpty(t, r.Describe())
 			damaged[r.Offset] = r.Err != nil
 			return nil
 		}))
@@ -123,13 +124,13 @@ func FuzzDisk(f *testing.F) { // 6000x
 				record := image[r*g.Stride:][:layout.RecordSize]
 				zero, same := bytes.Equal(record, make([]byte, layout.RecordSize)), bytes.Equal(record, whole[r*g.Stride:][:layout.RecordSize])
 				if is && !zero && !same && !forged[placed{r, string(record)}] {
-					require.True(t, damaged[int64(r*g.Stride)], "record %d was changed, and is believed", r)
+					require.True(t, damaged[int64(r*g.Stride)], "record %d was changed, and reads as valid", r)
 				}
 			}
 		}
 		snapshot, err := lockspace.Inspect(dev)
 		require.NoError(t, err)
-		shown, err := json.Marshal(report.Of(snapshot))
+		shown, err := json.Marshal(report.FromSnapshot(snapshot))
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(shown, new(report.Report)))
 		for _, e := range snapshot.Entries {
@@ -146,7 +147,7 @@ func FuzzDisk(f *testing.F) { // 6000x
 		require.NoError(t, err)
 		for _, s := range findings {
 			require.NotEmpty(t, s.Problem)
-			require.NotEmpty(t, s.Mend, "what mends it is said: %+v", s)
+			require.NotEmpty(t, s.Remedy, "the finding has a remedy: %+v", s)
 		}
 	})
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Suspicions returns what looks wrong in one pass, before it is confirmed.
+// Suspicions returns the findings of one pass, before they are confirmed.
 func Suspicions(dev blockdev.Device, sb layout.Superblock) (found []Finding, err error) {
 	ex := examiner{dev: dev, sb: sb, space: sb.Space(), progress: func(string) {}}
 	all := make([]int, sb.Geometry.Locks+1)
 	for i := range all {
 		all[i] = i
 	}
-	p, err := ex.look(all)
+	p, err := ex.readPicture(all)
 	if err != nil {
 		return nil, err
 	}

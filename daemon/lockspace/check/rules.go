@@ -14,14 +14,15 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// What mends a finding.
+// The beginnings of remedies.
 const (
-	mendNothing = "nothing needed"
-	mendRepair  = "bakeryctl check --repair "
-	mendAllStop = "stop bakeryd on all hosts, then start them again: what the directory says counts then"
+	remedyNone       = "nothing needed"
+	remedyRepair     = "bakeryctl check --repair "
+	remedyRestartAll = "stop bakeryd on all hosts, then start them again: they take the locks from the directory"
 )
 
-// farAhead is how far a number may lie before the clock: who drew it had a wrong clock, or this machine has.
+// farAhead is how far a number may be ahead of the clock. Beyond it, the clock of its author or of
+// this machine is wrong.
 const farAhead = 365 * 24 * time.Hour
 
 // suspicions returns what looks wrong in a picture.
@@ -42,11 +43,11 @@ func (p *picture) suspicions(now time.Time) (all []suspicion) {
 }
 
 func suspect(severity Severity, r lockspace.Record, rule, problem, mend string) suspicion {
-	return suspicion{rule: rule, Finding: Finding{Severity: severity, What: r.What(), Kind: r.Kind, Lock: r.Lock, Host: r.Host,
-		Offset: r.Offset, Problem: problem, Mend: mend}}
+	return suspicion{rule: rule, Finding: Finding{Severity: severity, What: r.Describe(), Kind: r.Kind, Lock: r.Lock, Host: r.Host,
+		Offset: r.Offset, Problem: problem, Remedy: mend}}
 }
 
-// superblockRules are about the superblock and its copy, and about the device below them.
+// superblockRules checks the superblock, its copy, and the block size of the device.
 func (p *picture) superblockRules() (all []suspicion) {
 	if len(p.super) != 2 {
 		return nil
@@ -61,52 +62,53 @@ func (p *picture) superblockRules() (all []suspicion) {
 		if r.Err == nil {
 			continue
 		}
-		s := suspect(SeverityError, r, "superblock", whatIsWrong(r), mendRepair+"writes it again from the copy, which is whole")
+		s := suspect(SeverityError, r, "superblock", problemText(r), remedyRepair+"writes it again from the copy, which is whole")
 		if i == 1 {
-			s.Mend = mendRepair + "writes it again from the superblock, which is whole"
+			s.Remedy = remedyRepair + "writes it again from the superblock, which is whole"
 		}
-		s.Repair = good == 1 && !r.Decodes
+		s.Repair = good == 1 && !r.OtherLockspace
 		if !s.Repair {
-			s.Mend = "bakeryctl dump shows both: hosts go by the one at byte 0; nobody but you can tell whether that is the right one"
+			s.Remedy = "compare both with bakeryctl dump: hosts use the one at byte 0; only the operator knows which is right"
 		}
 		all = append(all, s)
 	}
 	g, info := p.ex.sb.Geometry, p.ex.dev.Info()
 	if physical := info.PhysicalBlock; g.Stride < physical && !info.Regular {
 		all = append(all, suspect(SeverityWarning, p.super[0], "stride", fmt.Sprintf("stride %d is below the physical block size of %d: "+
-			"a write of one host may damage what its neighbours wrote", g.Stride, physical), "bakeryctl format, which takes the stride from the device"))
+			"a write of one host may damage the records of others", g.Stride, physical), "run bakeryctl format, which takes the stride from the device"))
 	}
 	return all
 }
 
-// whatIsWrong is the error of a record, which names the record itself once more.
-func whatIsWrong(r lockspace.Record) string {
+// problemText returns the error of a record without the name of the record, which the finding has.
+func problemText(r lockspace.Record) string {
 	text := r.Err.Error()
 	if _, rest, ok := strings.Cut(text, fmt.Sprintf(" at byte %d: ", r.Offset)); ok {
 		return rest
 	}
-	return strings.TrimPrefix(text, r.What()+": ")
+	return strings.TrimPrefix(text, r.Describe()+": ")
 }
 
-// damageRule is about a record that cannot be read or decoded.
+// damageRule returns the finding for a record that cannot be read or decoded.
 func (p *picture) damageRule(r lockspace.Record) suspicion {
-	s := suspect(SeverityError, r, "damaged", whatIsWrong(r), "")
+	s := suspect(SeverityError, r, "damaged", problemText(r), "")
 	switch r.Kind {
 	case lockspace.KindHost:
 		s.Repair = true
 		within := (lease.Times{Lease: p.ex.sb.Lease}.Alive() + time.Second/10).Truncate(time.Second / 10)
-		s.Mend = fmt.Sprintf("if bakeryd runs on host %d it writes the record within %v; if not, %s%swrites it",
-			r.Host, within, p.mustBeOff(r.Host), mendRepair)
+		s.Remedy = fmt.Sprintf("if bakeryd runs on host %d it writes the record within %v; if not, %s%swrites it",
+			r.Host, within, p.mustBeOff(r.Host), remedyRepair)
 	case lockspace.KindEntry:
 		s.Repair = true
-		s.Mend = p.remedy(r.Lock, p.maybeUp()).in()
+		s.Remedy = p.planEntryRepair(r.Lock, p.hostsMaybeUp()).adviceText()
 	case lockspace.KindSlot:
-		s.Severity, s.Mend = p.slotRemedy(r)
+		s.Severity, s.Remedy = p.slotRemedy(r)
 	}
 	return s
 }
 
-// mustBeOff is what an operator does before a host is taken for dead that no time proves dead.
+// mustBeOff returns the instruction to switch a host off, if the policy does not declare it dead by
+// time alone.
 func (p *picture) mustBeOff(host int) string {
 	if p.ex.sb.Policy == layout.PolicyLease {
 		return ""
@@ -114,7 +116,7 @@ func (p *picture) mustBeOff(host int) string {
 	return fmt.Sprintf("make sure that host %d is off, then ", host)
 }
 
-// slotRemedy says what to do about a slot that cannot be read.
+// slotRemedy returns the severity of a slot that cannot be read, and its remedy.
 func (p *picture) slotRemedy(r lockspace.Record) (Severity, string) {
 	h, known := p.hosts[r.Host]
 	_, hidden := p.damage(lockspace.KindHost, 0, r.Host)
@@ -122,24 +124,24 @@ func (p *picture) slotRemedy(r lockspace.Record) (Severity, string) {
 	_, lost := p.damage(lockspace.KindEntry, r.Lock, 0)
 	switch {
 	case hidden:
-		return SeverityError, fmt.Sprintf("see the record of host %d: once it can be read, the slot is rewritten or reads as idle", r.Host)
+		return SeverityError, fmt.Sprintf("repair the record of host %d first: then the slot is rewritten or reads as idle", r.Host)
 	case !known:
-		return SeverityWarning, fmt.Sprintf("%s: host %d never joined, and rewrites it if it does", mendNothing, r.Host)
+		return SeverityWarning, fmt.Sprintf("%s: host %d never joined, and rewrites it if it does", remedyNone, r.Host)
 	case p.gone(r.Host):
-		return SeverityWarning, fmt.Sprintf("%s: host %d is gone, and the slot reads as idle; its next bakeryd rewrites it", mendNothing, r.Host)
+		return SeverityWarning, fmt.Sprintf("%s: host %d is gone, and the slot reads as idle; its next bakeryd rewrites it", remedyNone, r.Host)
 	case r.Lock != lockspace.DirectoryLock && e.Free() && !lost:
-		return SeverityWarning, mendNothing + ": no lock is there; the next host that uses the place rewrites it"
+		return SeverityWarning, remedyNone + ": no lock is there; the next host that uses the place rewrites it"
 	case h.State == layout.StateJoining:
-		return SeverityWarning, fmt.Sprintf("%s: host %d is joining and rewrites it, or if it died meanwhile, it reads as idle", mendNothing, r.Host)
+		return SeverityWarning, fmt.Sprintf("%s: host %d is joining and rewrites it, or if it died meanwhile, it reads as idle", remedyNone, r.Host)
 	}
 	text := fmt.Sprintf("host %d rewrites it when another host needs it; %s", r.Host, p.ifDead(r.Host))
 	if p.ex.sb.Policy != layout.PolicyManual {
-		text = mendNothing + ": " + text
+		text = remedyNone + ": " + text
 	}
 	return SeverityError, text
 }
 
-// ifDead says what to do if a host is dead that no verdict names.
+// ifDead returns the remedy for the case that a host is dead and has no verdict.
 func (p *picture) ifDead(host int) string {
 	switch p.ex.sb.Policy {
 	case layout.PolicyManual:
@@ -150,30 +152,30 @@ func (p *picture) ifDead(host int) string {
 	return "if it is dead, another host declares it dead"
 }
 
-// over reports whether an incarnation is known to be over.
-func (p *picture) over(host int, incarnation uint64) bool {
+// ended reports whether an incarnation is known to have ended.
+func (p *picture) ended(host int, incarnation uint64) bool {
 	if _, hidden := p.damage(lockspace.KindHost, 0, host); hidden {
-		return p.said[lockspace.Life{Host: host, Incarnation: incarnation}].Dead
+		return p.verdicts[lockspace.HostIncarnation{Host: host, Incarnation: incarnation}].Dead
 	}
 	h, ok := p.hosts[host]
-	return !ok || h.Incarnation != incarnation || h.State == layout.StateLeft || p.said[lockspace.Life{Host: host, Incarnation: incarnation}].Dead
+	return !ok || h.Incarnation != incarnation || h.State == layout.StateLeft || p.verdicts[lockspace.HostIncarnation{Host: host, Incarnation: incarnation}].Dead
 }
 
 // gone reports whether a host's record can be read and shows that no incarnation of it is up.
 func (p *picture) gone(host int) bool {
 	_, hidden := p.damage(lockspace.KindHost, 0, host)
-	return !hidden && p.over(host, p.hosts[host].Incarnation)
+	return !hidden && p.ended(host, p.hosts[host].Incarnation)
 }
 
-// current tells whether a slot's incarnation is, by the host table, in the lockspace; whether it is up that does
-// not tell.
+// current reports whether the incarnation of a slot is in the lockspace by the host table. It may
+// be down.
 func (p *picture) current(s layout.Slot) bool {
 	_, known := p.hosts[s.Host]
-	return known && !p.over(s.Host, s.Incarnation)
+	return known && !p.ended(s.Host, s.Incarnation)
 }
 
-// highestTaker returns the highest host that has taken a ticket since it joined, and a lock of which. Who has not may
-// be waiting for the others to cover it.
+// highestTaker returns the highest host that took a ticket since it joined, and the lock of that
+// ticket. A host without a ticket may be waiting until the others cover it.
 func (p *picture) highestTaker() (host, lock int) {
 	for at, slots := range p.slots {
 		for _, s := range slots {
@@ -185,11 +187,11 @@ func (p *picture) highestTaker() (host, lock int) {
 	return host, lock
 }
 
-// hostRules are about one host record that can be read.
+// hostRules checks a host record that can be read.
 func (p *picture) hostRules(h layout.HostRecord) (all []suspicion) {
 	r := lockspace.Record{Kind: lockspace.KindHost, Host: h.ID, Offset: p.ex.space.Geometry.Host(h.ID)}
-	if top, lock := p.highestTaker(); h.State == layout.StateLive && h.ReadHorizon < top && !p.over(h.ID, h.Incarnation) {
-		s := suspect(SeverityError, r, "highest", fmt.Sprintf("it covers hosts up to %d, and host %d takes locks: it may not see what that holds", h.ReadHorizon, top),
+	if top, lock := p.highestTaker(); h.State == layout.StateLive && h.ReadHorizon < top && !p.ended(h.ID, h.Incarnation) {
+		s := suspect(SeverityError, r, "highest", fmt.Sprintf("it covers hosts up to %d, and host %d takes locks: host %d may not see them", h.ReadHorizon, top, h.ID),
 			fmt.Sprintf("restart bakeryd on host %d", h.ID))
 		s.alive, s.state, s.locks = []int{h.ID}, fmt.Sprint(top), []int{lock}
 		all = append(all, s)
@@ -204,7 +206,7 @@ func (p *picture) hostRules(h layout.HostRecord) (all []suspicion) {
 		_, known := p.hosts[v.Host]
 		_, hidden := p.damage(lockspace.KindHost, 0, v.Host)
 		if !known && !hidden {
-			s := suspect(SeverityWarning, r, "verdict", fmt.Sprintf("it has a verdict (%v) on host %d, which never joined", v.Kind, v.Host), mendNothing)
+			s := suspect(SeverityWarning, r, "verdict", fmt.Sprintf("it has a verdict (%v) on host %d, which never joined", v.Kind, v.Host), remedyNone)
 			s.state = fmt.Sprint(v)
 			all = append(all, s)
 		}
@@ -212,7 +214,7 @@ func (p *picture) hostRules(h layout.HostRecord) (all []suspicion) {
 	return all
 }
 
-// directoryRules are about the entries that can be read, together and each by itself.
+// directoryRules checks the entries that can be read, each alone and all together.
 func (p *picture) directoryRules(far uint64) (all []suspicion) {
 	first := map[string]int{}
 	for _, lock := range slices.Sorted(maps.Keys(p.entries)) {
@@ -220,14 +222,14 @@ func (p *picture) directoryRules(far uint64) (all []suspicion) {
 		r := lockspace.Record{Kind: lockspace.KindEntry, Lock: lock, Offset: p.ex.space.Geometry.Entry(lock)}
 		if e.Creation > far {
 			all = append(all, suspect(SeverityWarning, r, "ahead", fmt.Sprintf("creation %d is years ahead of the clock", e.Creation),
-				"nothing needed; see to the clocks of the hosts"))
+				remedyNone+"; correct the clocks of the hosts"))
 		}
 		if e.Free() {
 			continue
 		}
 		if hosts := p.ex.sb.Geometry.Hosts; e.Permits > hosts {
 			all = append(all, suspect(SeverityWarning, r, "permits", fmt.Sprintf("lock %s has %d permits, the lockspace has %d hosts", text.Printable(e.Name), e.Permits, hosts),
-				"nothing needed: they cannot all be used"))
+				remedyNone+": the lock has more permits than hosts can use"))
 		}
 		other, twice := first[e.Name]
 		if !twice {
@@ -235,14 +237,14 @@ func (p *picture) directoryRules(far uint64) (all []suspicion) {
 			continue
 		}
 		s := suspect(SeverityError, r, "name", fmt.Sprintf("it has the name %s, as the entry of lock %d has: two hosts could hold it at once", text.Printable(e.Name), other),
-			"stop all who use it; bakeryctl dump shows which of the two is in use")
+			"stop the commands that use it; bakeryctl dump shows which of the two is in use")
 		s.state, s.locks = fmt.Sprint(e, p.entries[other]), []int{other}
 		all = append(all, s)
 	}
 	return all
 }
 
-// lockRules are about the slots of one lock and its entry.
+// lockRules checks the slots of a lock and its entry.
 func (p *picture) lockRules(lock int, far uint64) (all []suspicion) {
 	e := p.entries[lock]
 	if lock == lockspace.DirectoryLock {
@@ -254,7 +256,7 @@ func (p *picture) lockRules(lock int, far uint64) (all []suspicion) {
 	for _, s := range p.slots[lock] {
 		all = append(all, p.slotRules(s, far)...)
 		if whole && s.ValueToken.Number() > top {
-			all = append(all, p.ofSlot(SeverityWarning, s, "value", fmt.Sprintf("its value has token %v, above every ticket of the lock: a ticket is lost", s.ValueToken), mendNothing))
+			all = append(all, p.ofSlot(SeverityWarning, s, "value", fmt.Sprintf("its value has token %v, above every ticket of the lock: a ticket is lost", s.ValueToken), remedyNone))
 		}
 		if !unknown {
 			all = append(all, p.entrySlotRules(e, s)...)
@@ -267,7 +269,7 @@ func (p *picture) lockRules(lock int, far uint64) (all []suspicion) {
 	return all
 }
 
-// tickets returns the highest number of a lock's tickets, and whether all slots could be read.
+// tickets returns the greatest ticket number of a lock, and whether all its slots could be read.
 func (p *picture) tickets(lock int) (top uint64, whole bool) {
 	for _, s := range p.slots[lock] {
 		top = max(top, s.Ticket.Number())
@@ -281,58 +283,62 @@ func (p *picture) ofSlot(severity Severity, s layout.Slot, rule, problem, mend s
 	return f
 }
 
-// isMark tells the mark of a removal from a hold: it has a creation above every number, a hold a number above the
-// creation by which it takes part.
-func isMark(s layout.Slot) bool { return s.Phase == layout.Held && s.Creation > s.Ticket.Number() }
+// isRemovalMark reports whether a slot is the mark of a removal. Its creation is above its ticket
+// number; that of a hold is below.
+func isRemovalMark(s layout.Slot) bool {
+	return s.Phase == layout.Held && s.Creation > s.Ticket.Number()
+}
 
-// slotRules are about one slot and its host.
+// slotRules checks a slot and its host.
 func (p *picture) slotRules(s layout.Slot, far uint64) (all []suspicion) {
-	again := fmt.Sprintf("restart bakeryd on host %d", s.Host)
+	restart := fmt.Sprintf("restart bakeryd on host %d", s.Host)
 	h, known := p.hosts[s.Host]
 	if _, hidden := p.damage(lockspace.KindHost, 0, s.Host); !known && !hidden {
-		all = append(all, p.ofSlot(SeverityError, s, "stranger", fmt.Sprintf("host %d wrote it, whose record says that it never joined: that record was lost", s.Host),
+		all = append(all, p.ofSlot(SeverityError, s, "stranger", fmt.Sprintf("host %d wrote it, but its record shows that it never joined: that record was lost", s.Host),
 			fmt.Sprintf("start bakeryd on host %d", s.Host)))
 	}
 	if known && s.Phase != layout.Idle && h.Incarnation == s.Incarnation && h.State == layout.StateLeft {
-		all = append(all, p.ofSlot(SeverityNote, s, "left", fmt.Sprintf("it is %v, and its host has left: it reads as idle", s.Phase), mendNothing))
+		all = append(all, p.ofSlot(SeverityNote, s, "left", fmt.Sprintf("it is %v, and its host has left: it reads as idle", s.Phase), remedyNone))
 	}
 	if s.Ticket.Number() > far || s.Creation > far {
 		all = append(all, p.ofSlot(SeverityWarning, s, "ahead", fmt.Sprintf("number %d or creation %d is years ahead of the clock", s.Ticket.Number(), s.Creation),
-			"nothing needed; see to the clocks of the hosts"))
+			remedyNone+"; correct the clocks of the hosts"))
 	}
 	if s.Lock == lockspace.DirectoryLock && s.Creation != lockspace.DirectoryCreation {
-		all = append(all, p.ofSlot(SeverityError, s, "internal", fmt.Sprintf("creation %d, want %d in the internal lock", s.Creation, lockspace.DirectoryCreation), again))
+		all = append(all, p.ofSlot(SeverityError, s, "internal", fmt.Sprintf("creation %d, want %d in the internal lock", s.Creation, lockspace.DirectoryCreation), restart))
 	}
 	return all
 }
 
-// entrySlotRules are about a slot beside the entry of its lock, which was read after it.
+// entrySlotRules checks a slot against the entry of its lock, which was read after the slot.
 func (p *picture) entrySlotRules(e layout.Entry, s layout.Slot) (all []suspicion) {
 	switch {
 	case s.Phase == layout.Idle:
-	case isMark(s):
-		if s.Lock != lockspace.DirectoryLock && s.Creation > e.Creation && !e.Free() && p.over(s.Host, s.Incarnation) {
-			all = append(all, p.ofSlot(SeverityNote, s, "mark", fmt.Sprintf("host %d began to remove lock %s, and is gone: the lock stays", s.Host, text.Printable(e.Name)), mendNothing))
+	case isRemovalMark(s):
+		if s.Lock != lockspace.DirectoryLock && s.Creation > e.Creation && !e.Free() && p.ended(s.Host, s.Incarnation) {
+			all = append(all, p.ofSlot(SeverityNote, s, "mark", fmt.Sprintf("host %d began to remove lock %s and ended: the lock stays", s.Host, text.Printable(e.Name)), remedyNone))
 		}
-	case s.Creation == e.Creation && s.Ticket != 0 && s.Ticket.Number() <= s.Creation && !p.over(s.Host, s.Incarnation):
-		all = append(all, p.ofSlot(SeverityError, s, "early", fmt.Sprintf("number %d was drawn before its lock was made at %d", s.Ticket.Number(), s.Creation),
+	case s.Creation == e.Creation && s.Ticket != 0 && s.Ticket.Number() <= s.Creation && !p.ended(s.Host, s.Incarnation):
+		all = append(all, p.ofSlot(SeverityError, s, "early", fmt.Sprintf("number %d was drawn before its lock was created at %d", s.Ticket.Number(), s.Creation),
 			fmt.Sprintf("restart bakeryd on host %d", s.Host)))
 	case (s.Creation < e.Creation || s.Creation == e.Creation && e.Free() && s.Lock != lockspace.DirectoryLock) && s.Phase != layout.Choosing && p.current(s):
-		// Who is choosing finds out by its look. Whoever has a number was to be waited for by the removal.
+		// A host that is choosing detects the removal when it reads the slots. The removal
+		// should have waited for a host that had a number.
 		f := p.ofSlot(SeverityError, s, "removed", fmt.Sprintf("it is %v by creation %d, and that lock was removed (%d)", s.Phase, s.Creation, e.Creation),
-			fmt.Sprintf("stop what runs under it on host %d, and restart bakeryd there", s.Host))
+			fmt.Sprintf("stop the commands that hold it on host %d, and restart bakeryd there", s.Host))
 		f.alive = []int{s.Host}
 		all = append(all, f)
 	}
 	return all
 }
 
-// lostEntry finds slots that tell of a newer entry than there is. A mark does so lawfully; any other slot gets the
-// creation of an entry that was on the disk before, and an entry's creation only grows.
+// lostEntry checks that no slot refers to a newer entry than the one on the disk. Only the mark of
+// a removal may. Any other slot has the creation of an entry that was on the disk before, and the
+// creation of an entry only grows.
 func (p *picture) lostEntry(e layout.Entry, lock int) []suspicion {
 	var newest layout.Slot
 	for _, s := range p.slots[lock] {
-		if s.Creation > max(e.Creation, newest.Creation) && (!isMark(s) || e.Free()) {
+		if s.Creation > max(e.Creation, newest.Creation) && (!isRemovalMark(s) || e.Free()) {
 			newest = s
 		}
 	}
@@ -340,14 +346,14 @@ func (p *picture) lostEntry(e layout.Entry, lock int) []suspicion {
 		return nil
 	}
 	s := suspect(SeverityError, lockspace.Record{Kind: lockspace.KindEntry, Lock: lock, Offset: p.ex.space.Geometry.Entry(lock)}, "lost",
-		fmt.Sprintf("its creation is %d, and the slot of host %d tells of creation %d: a write of the directory was lost or undone", e.Creation, newest.Host, newest.Creation),
-		mendAllStop)
+		fmt.Sprintf("its creation is %d, and the slot of host %d has creation %d: a write of the directory was lost or undone", e.Creation, newest.Host, newest.Creation),
+		remedyRestartAll)
 	s.state = fmt.Sprint(e, newest.Creation)
 	return []suspicion{s}
 }
 
-// exclusionRule looks whether hosts hold a lock together that exclude each other. Only settled holds show, and only
-// of hosts that are up is it known that they hold what their slots say.
+// exclusionRule checks that a lock has no holders that exclude each other. It sees published holds
+// only, and counts a holder only if its host is up.
 func (p *picture) exclusionRule(e layout.Entry, lock int) (all []suspicion) {
 	var holders []layout.Slot
 	exclusive := 0
@@ -365,32 +371,32 @@ func (p *picture) exclusionRule(e layout.Entry, lock int) (all []suspicion) {
 	}
 	for _, s := range holders {
 		f := p.ofSlot(SeverityError, s, "exclusion", fmt.Sprintf("lock %s has %d exclusive and %d shared holders, and %d permits", text.Printable(e.Name), exclusive, shared, e.Permits),
-			"stop all who hold it: what they wrote may be damaged")
-		f.alive = idsOf(holders)
+			"stop the commands that hold it: the data they wrote may be damaged")
+		f.alive = hostIDs(holders)
 		all = append(all, f)
 	}
 	return all
 }
 
-func idsOf(slots []layout.Slot) (ids []int) {
+func hostIDs(slots []layout.Slot) (ids []int) {
 	for _, s := range slots {
 		ids = append(ids, s.Host)
 	}
 	return ids
 }
 
-// intentRemedy says what to do about an intent that does not decode.
+// intentRemedy returns the finding for an intent that does not decode.
 func (p *picture) intentRemedy(s layout.Slot, err error) suspicion {
-	if p.over(s.Host, s.Incarnation) {
-		return p.ofSlot(SeverityWarning, s, "intent", fmt.Sprintf("what host %d was about to write into the directory does not decode: %v", s.Host, err),
-			fmt.Sprintf("%s: host %d is gone, and its intent counts for nothing", mendNothing, s.Host))
+	if p.ended(s.Host, s.Incarnation) {
+		return p.ofSlot(SeverityWarning, s, "intent", fmt.Sprintf("the directory intent of host %d does not decode: %v", s.Host, err),
+			fmt.Sprintf("%s: host %d has ended, and its intent is void", remedyNone, s.Host))
 	}
 	return p.ofSlot(SeverityError, s, "intent",
-		fmt.Sprintf("what host %d is about to write into the directory does not decode, so no lock can be made: %v", s.Host, err),
+		fmt.Sprintf("the directory intent of host %d does not decode, so no lock can be created: %v", s.Host, err),
 		fmt.Sprintf("stop bakeryd on host %d by SIGINT and start it again; %s", s.Host, p.ifDead(s.Host)))
 }
 
-// intentRules are about what hosts were about to write into the directory.
+// intentRules checks the intents of hosts to write directory entries.
 func (p *picture) intentRules() (all []suspicion) {
 	for _, s := range p.slots[lockspace.DirectoryLock] {
 		if len(s.Value) == 0 {
@@ -401,24 +407,24 @@ func (p *picture) intentRules() (all []suspicion) {
 			all = append(all, p.intentRemedy(s, err))
 			continue
 		}
-		what := fmt.Sprintf("make lock %s", text.Printable(i.Name))
+		what := fmt.Sprintf("create lock %s", text.Printable(i.Name))
 		if i.Name == "" {
 			what = "free its place"
 		}
 		landed := p.entries[i.Lock] == layout.Entry(i)
 		f := p.ofSlot(SeverityWarning, s, "intended", "", "")
 		f.locks = []int{i.Lock}
-		switch over := p.over(s.Host, s.Incarnation); {
-		case !slices.Contains(p.locks, i.Lock): // the entry is read when this is looked at again
+		switch over := p.ended(s.Host, s.Incarnation); {
+		case !slices.Contains(p.locks, i.Lock): // reconfirm reads the entry
 		case over && landed:
-			f.Severity, f.Mend = SeverityNote, mendNothing
-			f.Problem = fmt.Sprintf("host %d ended as it had written entry %d, to %s", s.Host, i.Lock, what)
+			f.Severity, f.Remedy = SeverityNote, remedyNone
+			f.Problem = fmt.Sprintf("host %d ended after it wrote entry %d, to %s", s.Host, i.Lock, what)
 		case over:
-			f.Problem = fmt.Sprintf("host %d ended as it was about to write entry %d, to %s, and may have left a write that lands late: no other lock is put there", s.Host, i.Lock, what)
-			f.Mend = fmt.Sprintf("nothing needed; the place is free again when host %d has joined and made a lock", s.Host)
+			f.Problem = fmt.Sprintf("host %d ended while it wrote entry %d, to %s; its write may land late: no other lock is created there", s.Host, i.Lock, what)
+			f.Remedy = fmt.Sprintf("%s; the place becomes free when host %d has joined and created a lock", remedyNone, s.Host)
 		case s.Phase == layout.Idle:
 			f.Problem = fmt.Sprintf("host %d failed to write entry %d, to %s", s.Host, i.Lock, what)
-			f.Mend = fmt.Sprintf("nothing needed: host %d writes it before it makes a lock", s.Host)
+			f.Remedy = fmt.Sprintf("%s: host %d writes it before it creates a lock", remedyNone, s.Host)
 		default:
 			continue
 		}

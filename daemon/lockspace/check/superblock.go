@@ -10,12 +10,13 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// RewriteSuperblock writes the superblock, or its copy, from the other one.
+// RewriteSuperblock writes the superblock or its copy, whichever kind names, from the other one. It
+// returns ErrNotRepaired if formatting has begun, or if both are valid and differ.
 //
-// Hosts may be running. They look at both with each renewal, and go on if either of them is that of their
-// lockspace: the good one is not touched, and the other one is half written at worst, which is no worse than
-// damaged. Formatting is told by its mark, which is the first that it writes; should it begin between the look and
-// this write, it zeroes what was written, or writes over it, or finds out when it reads back what it wrote.
+// Hosts may be running. They read both at each renewal and continue if either is that of their
+// lockspace. The valid one is not written, and a half-written other one is no worse than a damaged
+// one. Formatting writes its mark first. If it begins between the check for the mark and this
+// write, it zeroes or overwrites this write, or fails when it verifies its own.
 func RewriteSuperblock(dev blockdev.Device, kind lockspace.RecordKind, progress func(string)) error {
 	sb, copyUsed, err := lockspace.FindLockspace(dev)
 	if err != nil {
@@ -27,20 +28,20 @@ func RewriteSuperblock(dev blockdev.Device, kind lockspace.RecordKind, progress 
 	}
 	g := sb.Geometry
 	if copyUsed != good && bad == 0 {
-		return nil // whole by now
+		return nil // already valid
 	}
 	head, err := lockspace.ReadHead(dev)
 	if err != nil {
 		return err
 	}
-	if _, formatting := lockspace.FindMark(head); formatting {
-		return fmt.Errorf("%w: %w; bakeryctl format --force completes it", ErrNotRepaired, lockspace.ErrInterrupted)
+	if _, formatting := lockspace.FindFormatMark(head); formatting {
+		return fmt.Errorf("%w: %w; run bakeryctl format --force to complete it", ErrNotRepaired, lockspace.ErrInterrupted)
 	}
 	at := g.Superblock(bad)
 	found, err := layout.DecodeSuperblock(head[at:], bad)
 	switch {
 	case err == nil && found == sb:
-		return nil // whole by now
+		return nil // already valid
 	case err == nil:
 		return fmt.Errorf("%w: the superblock is of lockspace %s, the copy of %s", ErrNotRepaired, lockspace.DescribeSuperblock(sb), lockspace.DescribeSuperblock(found))
 	}
@@ -50,11 +51,11 @@ func RewriteSuperblock(dev blockdev.Device, kind lockspace.RecordKind, progress 
 		return err
 	}
 	from := []string{"the superblock at byte 0", fmt.Sprintf("its copy at byte %d", g.Superblock(1))}[good]
-	progress(fmt.Sprintf("%s at byte %d: writing it again from %s", lockspace.Record{Kind: kind}.What(), at, from))
+	progress(fmt.Sprintf("%s at byte %d: writing it again from %s", lockspace.Record{Kind: kind}.Describe(), at, from))
 	return writeBack(dev, buf, at)
 }
 
-// writeBack writes a record and sees whether it is there.
+// writeBack writes a record and verifies it.
 func writeBack(dev blockdev.Device, buf []byte, at int64) error {
 	if err := dev.Write(buf, at); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 
 func quiet(string) {}
 
-// TestRepairSuperblock: what was damaged is as it was, and nothing else is touched.
+// TestRepairSuperblock: the damaged sector is as it was, and no other sector is written.
 func TestRepairSuperblock(t *testing.T) {
 	for _, kind := range []lockspace.RecordKind{lockspace.KindSuperblock, lockspace.KindCopy} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -37,7 +37,8 @@ func TestRepairSuperblock(t *testing.T) {
 	}
 }
 
-// TestRepairSuperblockRefuses: what is whole is not overwritten by the other, nor what formatting has begun.
+// TestRepairSuperblockRefuses: a valid superblock and one that formatting has begun are not
+// overwritten.
 func TestRepairSuperblockRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t)

@@ -13,41 +13,43 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// formatter makes a lockspace on a device that may hold another, in an order that leaves, wherever it is
-// interrupted, the old lockspace whole, or no lockspace, or the new one whole:
+// formatter creates a lockspace on a device that may hold another. Its order of steps leaves, after
+// any interruption, the complete old lockspace, no lockspace, or the complete new one:
 //
 //	step                                    | found by a reader after it
 //	----------------------------------------|----------------------------------------------
 //	1 over a lockspace: mark at byte 0      | the old one, by its copy
-//	2 zeroes over the copy                  | none; byte 0 says what was there
+//	2 zeroes over the copy                  | none; byte 0 names the old one
 //	3 wait for the old hosts                | none
 //	4 zeroes over the area, upwards, except | none
 //	  for the mark                          |
 //	5 the new copy                          | the new one, by its copy
 //	6 the new superblock, over the mark     | the new one
 //
-// Each is durable before the next begins. The mark is the old superblock encoded as its copy is: at byte 0 that
-// is nobody's superblock, since a copy is good only at its own address, but it keeps the lease and the geometry
-// of the hosts that may still be about. Formatting that finds the mark waits for them all over again, as long
-// as a host record is left that shows one. Without a lockspace there is no mark, and zeroes begin at byte 0.
+// Each step is durable before the next begins. The mark is the old superblock in the encoding of
+// its copy. At byte 0 it is not valid, since a copy is valid only at its own address, but it keeps
+// the lease and the geometry of hosts that may still run. Formatting that finds the mark repeats
+// the whole wait if a host record still shows a host. Without an old lockspace there is no mark,
+// and zeroing begins at byte 0.
 //
-// Step 3 is what keeps a holder in the old lockspace and one in the new apart. A host reads the superblocks
-// whenever it renews, and gives up once both are gone. One that had read them before may yet write its renewal,
-// and so hold on for another lease from then. So the wait is the one after which a host is dead for every
-// observer: its record has stood still for lease + margin, and its watchdog's time. A host that was about to
-// join has its record in the table before it last reads the superblocks.
+// Step 3 prevents a holder in the old lockspace at the same time as one in the new. A host reads
+// the superblocks at each renewal and gives up when both are gone. A host that read them before may
+// still write that renewal, and then holds its locks for another lease. Therefore the wait is the
+// time after which every observer declares a host dead: lease + margin without a change of its
+// record, and the time of its watchdog. A host that is joining writes its record before it reads
+// the superblocks for the last time.
 type formatter struct {
 	dev  blockdev.Device
 	o    Options
-	area int64 // what the new lockspace needs to be zeroes: from byte 0
+	area int64 // bytes from byte 0 that must be zeroes for the new lockspace
 }
 
 const (
-	// eraseChunk is how much is read or zeroed between two looks at the context.
+	// eraseChunk is the number of bytes read or zeroed between two checks of the context.
 	eraseChunk = 64 << 20
 
-	// tellEvery is how often a long step tells how far it is.
-	tellEvery = 5 * time.Second
+	// progressInterval is the time between two progress messages of a long step.
+	progressInterval = 5 * time.Second
 )
 
 func (f *formatter) run(ctx context.Context, stride int) (*Result, error) {
@@ -61,7 +63,8 @@ func (f *formatter) run(ctx context.Context, stride int) (*Result, error) {
 	if err := f.erase(ctx, found); err != nil {
 		return nil, err
 	}
-	sb := f.o.superblock(stride) // of now: clocks behind it are not trusted, and the wait may have been long
+	// Formatted is the time after the wait: hosts do not trust clocks behind it.
+	sb := f.o.superblock(stride)
 	if err := writeSuperblocks(f.dev, sb); err != nil {
 		return nil, fmt.Errorf("%w; the device is not usable until it is formatted again", err)
 	}
@@ -73,7 +76,7 @@ func (f *formatter) run(ctx context.Context, stride int) (*Result, error) {
 	return result, nil
 }
 
-// erase makes the area zeroes, apart from the mark, once nobody relies on what was there.
+// erase zeroes the area except for the mark, after no host can hold a lock of the old lockspace.
 func (f *formatter) erase(ctx context.Context, found occupant) error {
 	if found.kind == deviceVacant {
 		return nil
@@ -89,17 +92,18 @@ func (f *formatter) erase(ctx context.Context, found occupant) error {
 		}
 		from = int64(lockspace.BlockSize(f.dev))
 	}
-	err := f.letGo(ctx, found)
+	err := f.waitForHosts(ctx, found)
 	if err == nil {
 		err = f.zero(ctx, from)
 	}
 	if err != nil {
-		return fmt.Errorf("%w; what was on the device is gone, and it is not usable until it is formatted again with force", err)
+		return fmt.Errorf("%w; the old contents are lost, and the device is not usable until it is formatted again with force", err)
 	}
 	return nil
 }
 
-// wipe makes the old lockspace unfindable: steps 1 and 2.
+// wipe writes the mark and zeroes the copies, so that no reader finds the old lockspace: steps 1
+// and 2.
 func (f *formatter) wipe(found occupant) error {
 	block := lockspace.BlockSize(f.dev)
 	p := lockspace.Pool.Get(block)
@@ -129,16 +133,17 @@ func (f *formatter) wipe(found occupant) error {
 	return nil
 }
 
-// letGo waits until no host of the old lockspace can hold anything: step 3.
-func (f *formatter) letGo(ctx context.Context, found occupant) error {
+// waitForHosts blocks until no host of the old lockspace can hold a lock: step 3.
+func (f *formatter) waitForHosts(ctx context.Context, found occupant) error {
 	if found.kind == deviceForeign {
 		return nil
 	}
-	lease, whose := found.old.Lease, ""
+	lease, assumed := found.old.Lease, ""
 	if found.kind == deviceRemains {
-		lease, whose = layout.MaxLease, "; their lease is not known, this is the longest there is"
+		lease, assumed = layout.MaxLease, "; the lease is not known, so the longest one is assumed"
 	}
-	rows, err := lockspace.ReadHostTable(f.dev, found.old.Space()) // anew: a host may have joined since the survey
+	// A host may have joined since the survey.
+	rows, err := lockspace.ReadHostTable(f.dev, found.old.Space())
 	if err != nil {
 		return fmt.Errorf("read host table: %w", err)
 	}
@@ -149,11 +154,11 @@ func (f *formatter) letGo(ctx context.Context, found occupant) error {
 		return nil
 	}
 	wait := lease + lease/5 + lockspace.WatchdogTime(rows)
-	f.o.tell("waiting %v for the hosts of the old lockspace to let go%s", wait, whose)
+	f.o.report("waiting %v for the leases of the old lockspace to end%s", wait, assumed)
 	still := time.Now()
 	for limit := still.Add(3 * wait); time.Since(still) < wait; {
-		f.o.Counter.Tell("waiting for the hosts of the old lockspace", time.Since(still).Milliseconds(), wait.Milliseconds(), false)
-		if err := retry.Pause(ctx, lockspace.PollEvery(lease, 5*time.Second)); err != nil {
+		f.o.Counter.Report("waiting for the leases of the old lockspace", time.Since(still).Milliseconds(), wait.Milliseconds(), false)
+		if err := retry.Pause(ctx, lockspace.PollInterval(lease, 5*time.Second)); err != nil {
 			return err
 		}
 		now, err := lockspace.ReadHostTable(f.dev, found.old.Space())
@@ -165,18 +170,19 @@ func (f *formatter) letGo(ctx context.Context, found occupant) error {
 		}
 		if row, ok := lockspace.ChangedRow(rows, now); ok {
 			if time.Now().After(limit) {
-				return fmt.Errorf("%w: %s goes on renewing although its lockspace was wiped",
+				return fmt.Errorf("%w: %s still renews its lease although its lockspace was wiped",
 					ErrHostAlive, text.HostName(row.ID, row.Record.Name))
 			}
 			rows, still = now, time.Now()
 			wait = max(wait, lease+lease/5+lockspace.WatchdogTime(rows))
-			f.o.tell("%s has renewed once more, waiting %v", text.HostName(row.ID, row.Record.Name), wait)
+			f.o.report("%s renewed its lease, waiting %v", text.HostName(row.ID, row.Record.Name), wait)
 		}
 	}
 	return nil
 }
 
-// readable leaves out what is not a host record: of remains it is not known where the host table ends.
+// readableRows returns the rows that are host records. The end of the host table of remains is not
+// known.
 func readableRows(rows []lockspace.HostRow) (good []lockspace.HostRow) {
 	for _, r := range rows {
 		if r.Err == nil {
@@ -186,7 +192,7 @@ func readableRows(rows []lockspace.HostRow) (good []lockspace.HostRow) {
 	return good
 }
 
-// zero makes the area zeroes, from an offset upwards: step 4.
+// zero zeroes the area from an offset upwards: step 4.
 func (f *formatter) zero(ctx context.Context, from int64) error {
 	told := time.Now()
 	for off := from; off < f.area; {
@@ -198,16 +204,16 @@ func (f *formatter) zero(ctx context.Context, from int64) error {
 			return err
 		}
 		off += n
-		f.o.Counter.Tell("zeroing", off, f.area, true)
-		if f.o.Counter == nil && off < f.area && time.Since(told) >= tellEvery {
+		f.o.Counter.Report("zeroing", off, f.area, true)
+		if f.o.Counter == nil && off < f.area && time.Since(told) >= progressInterval {
 			told = time.Now()
-			f.o.tell("%d%% zeroed", off*100/f.area)
+			f.o.report("%d%% zeroed", off*100/f.area)
 		}
 	}
 	return nil
 }
 
-// allZero looks whether the area is zeroes.
+// allZero reports whether the area is zeroes; at is the first byte that is not.
 func (f *formatter) allZero(ctx context.Context) (zero bool, at int64, err error) {
 	told := time.Now()
 	for off := int64(0); off < f.area; off += eraseChunk {
@@ -215,14 +221,14 @@ func (f *formatter) allZero(ctx context.Context) (zero bool, at int64, err error
 			return false, -1, err
 		}
 		zero, at, err := blockdev.AllZero(f.dev, off, min(eraseChunk, f.area-off), func(done int64) {
-			f.o.Counter.Tell("looking for data", off+done, f.area, true)
+			f.o.Counter.Report("looking for data", off+done, f.area, true)
 		})
 		if err != nil || !zero {
 			return false, at, err
 		}
-		if f.o.Counter == nil && time.Since(told) >= tellEvery {
+		if f.o.Counter == nil && time.Since(told) >= progressInterval {
 			told = time.Now()
-			f.o.tell("%d%% looked at", min(100, (off+eraseChunk)*100/f.area))
+			f.o.report("%d%% read", min(100, (off+eraseChunk)*100/f.area))
 		}
 	}
 	return true, -1, nil

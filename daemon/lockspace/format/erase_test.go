@@ -34,7 +34,7 @@ func TestFormatWithForceWaitsForOldHosts(t *testing.T) {
 				require.WithinDuration(t, now, result.Superblock.Formatted, time.Millisecond)
 				<-r.done
 				require.Greater(t, now, r.deadline(), "both lockspaces had a live host")
-				require.Contains(t, told[0], "waiting 1.2s for the hosts of the old lockspace to let go")
+				require.Contains(t, told[0], "waiting 1.2s for the leases of the old lockspace to end")
 				require.Equal(t, "new", requireOneLockspace(t, disk, nil, old))
 			})
 		})
@@ -87,13 +87,13 @@ func TestFormatGivesUpOnHostThatDoesNotLetGo(t *testing.T) {
 		_, err := FormatDevice(t.Context(), disk.Open(), o)
 		r.stop()
 		require.ErrorIs(t, err, ErrHostAlive)
-		require.ErrorContains(t, err, "host 3 (db3) goes on renewing")
+		require.ErrorContains(t, err, "host 3 (db3) still renews its lease")
 		require.ErrorContains(t, err, "formatted again with force")
 		require.Empty(t, requireOneLockspace(t, disk, nil, old))
 	})
 }
 
-// TestFormatInterruptedWaitBeginsAgain: an interrupted wait is not taken for one that was kept.
+// TestFormatInterruptedWaitBeginsAgain: after an interruption the wait is repeated in full.
 func TestFormatInterruptedWaitBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := blockdev.NewMemory(1<<20, 512, 4096)
@@ -112,7 +112,7 @@ func TestFormatInterruptedWaitBeginsAgain(t *testing.T) {
 		o.Force = false
 		_, err = FormatDevice(t.Context(), disk.Open(), o)
 		require.ErrorIs(t, err, ErrOccupied)
-		require.ErrorContains(t, err, `interrupted formatting has left of lockspace "old"`)
+		require.ErrorContains(t, err, `the rest of an interrupted format over lockspace "old"`)
 		require.ErrorContains(t, err, "host 2 (db2)")
 
 		o.Force = true
@@ -130,7 +130,8 @@ func TestFormatInterruptedWaitBeginsAgain(t *testing.T) {
 	})
 }
 
-// TestFormatOverRemains: with neither superblock the lease is not known, so it is taken to be the longest.
+// TestFormatOverRemains: without both superblocks the lease is not known, and the longest one is
+// assumed.
 func TestFormatOverRemains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := blockdev.NewMemory(1<<20, 512, 4096)
@@ -152,10 +153,10 @@ func TestFormatOverRemains(t *testing.T) {
 	})
 }
 
-// diskBefore is what was on a device before it is formatted over.
+// diskBefore is the contents of a device before it is formatted.
 type diskBefore struct {
 	name         string
-	leaseUnknown bool // perhaps, once a write was torn
+	leaseUnknown bool // whether a torn write may hide the lease
 	prepare      func(t *testing.T, disk *blockdev.Memory) layout.Superblock
 }
 
@@ -189,7 +190,7 @@ var disksBefore = []diskBefore{
 	}},
 }
 
-// oldHostsInUse says whether a record on the disk still shows a host of the old lockspace.
+// oldHostsInUse reports whether a record on the disk still shows a host of the old lockspace.
 func oldHostsInUse(t *testing.T, disk *blockdev.Memory, old layout.Superblock) bool {
 	if old.Geometry.Stride == 0 {
 		return false
@@ -229,7 +230,7 @@ func interruptedFormat(t *testing.T, before diskBefore, stride int, format func(
 	return err == nil
 }
 
-// TestFormatCrash crashes the host at every write of a format, with the write landed in part or whole.
+// TestFormatCrash crashes the host at every write of a format. The write lands in part or whole.
 func TestFormatCrash(t *testing.T) {
 	t.Parallel()
 	for _, before := range disksBefore {

@@ -1,5 +1,6 @@
-// Package format makes a lockspace on a device, and says what is on a device that holds none. It destroys what it finds only
-// if it is told to, and only after no host of an old lockspace can hold a lock there.
+// Package format creates a lockspace on a device, and reports what else a device holds. It destroys
+// contents only with Options.Force, and only after no host of an old lockspace can hold a lock.
+// Start reading at Format and formatter.
 package format
 
 import (
@@ -20,55 +21,57 @@ import (
 )
 
 var (
-	// ErrOccupied is returned when a device holds something, and was to be formatted without force.
+	// ErrOccupied is returned when a device is not empty and force is not set.
 	ErrOccupied = errors.New("device is not empty")
 
-	// ErrHostAlive is returned, beside ErrOccupied, when a host was seen to use the lockspace on the device;
-	// with force, when it goes on although the lockspace was wiped.
+	// ErrHostAlive is returned when a host is seen to use the lockspace on the device: with
+	// ErrOccupied, or, with force, if it still renews after the lockspace was wiped.
 	ErrHostAlive = errors.New("lockspace is in use")
 
-	// ErrForeignVersion is returned when a device holds a lockspace of another format version. Nothing can be
-	// known of its hosts, so force does not help.
+	// ErrForeignVersion is returned when a device holds a lockspace of another format version.
+	// Its hosts are not known, so force does not help.
 	ErrForeignVersion = errors.New("lockspace of another format version")
 
-	// ErrVerify is returned when a device does not return what was written.
+	// ErrVerify is returned when a read does not return the bytes just written.
 	ErrVerify = errors.New("device does not return what was written")
 )
 
-// Options say what lockspace to make. Hosts, Locks and Lease have no usable zero value.
+// Options describe the lockspace to create. The zero values of Hosts, Locks and Lease are not
+// valid.
 type Options struct {
-	Name   string // for people; may be empty
+	Name   string // may be empty
 	Hosts  int
 	Locks  int
 	Lease  time.Duration
 	Policy layout.Policy
-	Stride int  // bytes from one record to the next; 0 is the device's physical block
-	Force  bool // destroy what the device holds
+	Stride int  // bytes from one record to the next; 0 for the physical block of the device
+	Force  bool // whether to destroy the contents of the device
 
-	Now      func() time.Time     // for the time of formatting; nil is time.Now
-	Progress func(message string) // is told what takes long; may be nil
-	Counter  lockspace.Counter    // how far that is; if it is not nil Progress is told no percentages
+	Now      func() time.Time     // source of the time of formatting; nil for time.Now
+	Progress func(message string) // called for steps that take long; nil if not needed
+	Counter  lockspace.Counter    // progress of these steps; if nil, Progress has percentages
 }
 
-// OptionError says that an option has a value that cannot be.
+// OptionError is returned when an option has an invalid value.
 type OptionError struct {
 	Option string // "hosts", "locks", "lease", "name", "policy" or "stride"
 	Value  string
 	Want   string
 }
 
+// Error implements error.
 func (e *OptionError) Error() string { return fmt.Sprintf("%s %s: want %s", e.Option, e.Value, e.Want) }
 
-// Result is what was made.
+// Result describes the lockspace that was created.
 type Result struct {
 	Path       string
-	Created    bool // the file did not exist before
+	Created    bool // whether Format created the file
 	Superblock layout.Superblock
 	Size       text.Bytes // of the lockspace
 	Warnings   []string
 }
 
-// Validate returns an [OptionError] unless the options make a lockspace on some device.
+// Validate returns an [OptionError] if an option is invalid for every device.
 func (o Options) Validate() error {
 	within := func(option string, value, low, high int) error {
 		if value < low || value > high {
@@ -113,19 +116,20 @@ func (o Options) superblock(stride int) layout.Superblock {
 	}
 }
 
-func (o Options) tell(format string, args ...any) {
+func (o Options) report(format string, args ...any) {
 	if o.Progress != nil {
 		o.Progress(fmt.Sprintf(format, args...))
 	}
 }
 
-// Format makes a lockspace on the device at path. A path outside /dev that does not exist becomes a sparse file,
-// which appears complete or not at all.
+// Format creates a lockspace on the device at path. A path outside /dev that does not exist becomes
+// a sparse file, which appears complete or not at all.
 //
-// It returns an OptionError before anything is opened; ErrStride or ErrDeviceSize if the device does not fit;
-// ErrOccupied or ErrForeignVersion if it holds something; ErrHostAlive, ErrVerify, the errors of
-// [blockdev.Open], [blockdev.Create] and of IO, or that of the context. Until something had to be destroyed the
-// device is as it was; after that it holds no lockspace unless Format succeeds, and the error says so.
+// It returns an OptionError before it opens the device; ErrStride or ErrDeviceSize if the device
+// does not fit; ErrOccupied or ErrForeignVersion if it is not empty; ErrHostAlive, ErrVerify, the
+// errors of [blockdev.Open], [blockdev.Create] and of IO, or that of the context. If Format fails
+// before it destroys contents the device is unchanged. If it fails later the device holds no
+// lockspace, and the error says so.
 func Format(ctx context.Context, path string, o Options) (*Result, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -152,13 +156,15 @@ func underDev(path string) bool {
 	return err == nil && strings.HasPrefix(abs, "/dev/")
 }
 
-// errOtherStride tells formatNew that the file's filesystem has larger blocks than it took for granted.
+// errOtherStride is the stride that the filesystem of a new file needs, if formatNew assumed
+// another.
 type errOtherStride int
 
 func (e errOtherStride) Error() string { return fmt.Sprintf("the stride is %d", int(e)) }
 
-// formatNew makes a file. How large it must be follows from the blocks of its filesystem, which only an open file
-// tells.
+// formatNew creates a file with a lockspace. The size depends on the block size of the filesystem,
+// which is known only for an open file. Therefore it assumes a stride and tries again if that was
+// wrong.
 func formatNew(ctx context.Context, path string, o Options) (*Result, error) {
 	stride := o.Stride
 	if stride == 0 {
@@ -166,7 +172,7 @@ func formatNew(ctx context.Context, path string, o Options) (*Result, error) {
 	}
 	for {
 		result := &Result{Path: path, Created: true}
-		const block = 4096 // a file is a multiple of it, whatever the stride
+		const block = 4096 // the size of the file is a multiple of it
 		size := (o.geometry(stride).Size() + block - 1) / block * block
 		err := blockdev.Create(path, size, func(dev blockdev.Device) error {
 			fitting, err := chooseStride(dev.Info(), o.Stride)
@@ -181,7 +187,7 @@ func formatNew(ctx context.Context, path string, o Options) (*Result, error) {
 			}
 			result.Superblock = o.superblock(stride)
 			result.Size = text.Bytes(result.Superblock.Geometry.Size())
-			if err := settleBlocks(dev, result.Superblock.Geometry); err != nil {
+			if err := allocateBlocks(dev, result.Superblock.Geometry); err != nil {
 				return err
 			}
 			return writeSuperblocks(dev, result.Superblock)
@@ -197,10 +203,10 @@ func formatNew(ctx context.Context, path string, o Options) (*Result, error) {
 	}
 }
 
-// settleBlocks writes the zeroes of a new file out where every host writes:
-// up to the slots of the first locks. The first write into a hole waits for
-// the filesystem's journal, and a claim that waits long starts over the long way.
-func settleBlocks(dev blockdev.Device, g layout.Geometry) error {
+// allocateBlocks writes zeroes where every host writes: up to the slots of the first locks. The
+// first write into a hole waits for the journal of the filesystem, and a claim that takes too long
+// starts again.
+func allocateBlocks(dev blockdev.Device, g layout.Geometry) error {
 	const piece, most = 1 << 20, 8 << 20
 	end := min(g.Slot(min(2, g.Locks), 1), most)
 	buf := lockspace.Pool.Get(piece)
@@ -234,8 +240,8 @@ func FormatDevice(ctx context.Context, dev blockdev.Device, o Options) (*Result,
 	return result, nil
 }
 
-// chooseStride returns the stride for a device, where asked 0 is for the device to say. A regular file hides the
-// disk beneath it, so one asked for need not be as large as its physical block.
+// chooseStride returns the stride for a device. If asked is 0 it is the physical block. A regular
+// file hides its disk, so that a stride asked for may be smaller than the physical block.
 func chooseStride(info blockdev.Info, asked int) (int, error) {
 	switch {
 	case asked == 0 && info.PhysicalBlock > layout.MaxStride:
@@ -248,13 +254,13 @@ func chooseStride(info blockdev.Info, asked int) (int, error) {
 			lockspace.ErrStride, asked, info.LogicalBlock)
 	case asked < info.PhysicalBlock && !info.Regular:
 		return 0, fmt.Errorf("%w: stride %d is below its physical block size of %d, "+
-			"so a write of one host could damage what its neighbours wrote",
+			"so a write of one host could damage the records of others",
 			lockspace.ErrStride, asked, info.PhysicalBlock)
 	}
 	return asked, nil
 }
 
-// fitting says with how many hosts or locks a lockspace would fit into size bytes.
+// fitting returns in words with how many hosts and locks a lockspace fits into size bytes.
 func fitting(g layout.Geometry, size int64) string {
 	largest := func(limit int, with func(n int) layout.Geometry) int {
 		low, high := 0, limit

@@ -193,7 +193,7 @@ func TestFormatOverData(t *testing.T) {
 	p := blockdev.Alloc(512)
 	p[7] = 9
 	require.NoError(t, dev.Write(p, 100<<10)) // behind the lockspace, where the copy of another could be
-	require.NoError(t, dev.Write(p, 512<<10)) // behind all that formatting is about
+	require.NoError(t, dev.Write(p, 512<<10)) // behind the area that formatting reads
 	_, err := FormatDevice(t.Context(), disk.Open(), formatOptions(""))
 	require.ErrorIs(t, err, ErrOccupied)
 	require.ErrorContains(t, err, "unknown data, the first byte that is not zero at 102407")

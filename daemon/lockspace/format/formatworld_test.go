@@ -43,13 +43,13 @@ func liveHost(id int, name string) layout.HostRecord {
 	return layout.HostRecord{ID: id, Incarnation: 0xabc0 + uint64(id), State: layout.StateLive, Sequence: 5, Name: name, ReadHorizon: id}
 }
 
-// renewer is a host of a lockspace, as far as formatting sees one.
+// renewer is a host of a lockspace that only renews its lease.
 type renewer struct {
 	stall     time.Duration // between reading the superblocks and the one renewal that is written later
-	heedless  bool          // goes on although the lockspace is gone
+	heedless  bool          // whether it continues although the lockspace is gone
 	mu        sync.Mutex
-	lostAt    time.Time     // when its lease ends that it renewed last
-	done      chan struct{} // closed when it has given up
+	lostAt    time.Time     // end of its lease
+	done      chan struct{} // closed when it gives up
 	cancelled chan struct{}
 }
 
@@ -93,7 +93,7 @@ func (r *renewer) stop() {
 	<-r.done
 }
 
-// member says whether a superblock of the lockspace is left, as a host looks for it.
+// member reports whether a superblock of the lockspace is left, as a host does.
 func (r *renewer) member(dev blockdev.Device, sb layout.Superblock) bool {
 	p := blockdev.Alloc(2 * sb.Geometry.Stride)
 	if dev.Read(p, 0) != nil {
@@ -108,8 +108,8 @@ func (r *renewer) member(dev blockdev.Device, sb layout.Superblock) bool {
 	return false
 }
 
-// requireOneLockspace checks that a disk holds the old lockspace whole, or none, or the new one whole. It returns
-// which.
+// requireOneLockspace checks that a disk holds the complete old lockspace, none, or the complete
+// new one, and returns which.
 func requireOneLockspace(t testing.TB, disk *blockdev.Memory, before []byte, old layout.Superblock) (name string) {
 	t.Helper()
 	now := lockspacetest.Contents(t, disk)
@@ -155,7 +155,8 @@ func (c *cancelAt) Write(p []byte, off int64) error {
 	return c.Device.Write(p, off)
 }
 
-// crashAt is a device whose host crashes at its nth write or zeroing, of which so many bytes land.
+// crashAt is a device whose host crashes at its nth write or zeroing. landed bytes of that reach
+// the disk.
 type crashAt struct {
 	*blockdev.Faulty
 	left, landed int

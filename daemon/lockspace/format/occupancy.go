@@ -9,28 +9,28 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Occupancy is what is on a device.
+// Occupancy describes the contents of a device and the lockspace that would fit on it.
 type Occupancy struct {
-	What       string             // in words; empty: nothing
-	Lockspace  *layout.Superblock // nil: there is no usable one
-	CopyUsed   int                // 1 if its superblock at byte 0 is damaged
-	FormatGets int                // the stride that format would take, 0: the device has none that fits
-	Fits       string             // what would fit on it
-	Room       bool               // whether anything would
+	What      string             // contents in words, "" if the device is empty
+	Lockspace *layout.Superblock // nil if there is no usable one
+	CopyUsed  int                // 1 if the superblock at byte 0 is damaged
+	Stride    int                // stride that format would choose, 0 if none fits the device
+	Fits      string             // size of the lockspace that would fit, in words
+	HasRoom   bool               // whether any lockspace fits
 }
 
-// Occupied finds out what is on a device, as formatting it does, and what could be. It only reads. It returns the
-// errors of reading, ErrForeignVersion, or the cause of ctx's end.
-func Occupied(ctx context.Context, dev blockdev.Device) (Occupancy, error) {
+// ReadOccupancy returns the contents of a device, as formatting finds them. It never writes. It
+// returns the errors of reading, ErrForeignVersion, or the cause of ctx's end.
+func ReadOccupancy(ctx context.Context, dev blockdev.Device) (Occupancy, error) {
 	o := Occupancy{}
 	info := dev.Info()
 	if stride, err := chooseStride(info, 0); err == nil {
-		o.FormatGets = stride
+		o.Stride = stride
 		g := layout.Geometry{Stride: stride, Hosts: lockspace.DefaultHosts, Locks: lockspace.DefaultLocks}
-		o.Room, o.Fits = true, fmt.Sprintf("a lockspace of %d hosts and %d locks fits", g.Hosts, g.Locks)
+		o.HasRoom, o.Fits = true, fmt.Sprintf("a lockspace of %d hosts and %d locks fits", g.Hosts, g.Locks)
 		if g.Size() > info.Size {
 			o.Fits = fitting(g, info.Size)
-			o.Room = layout.Geometry{Stride: stride, Hosts: 1, Locks: 1}.Size() <= info.Size
+			o.HasRoom = layout.Geometry{Stride: stride, Hosts: 1, Locks: 1}.Size() <= info.Size
 		}
 	}
 	if sb, copyUsed, err := lockspace.FindLockspace(dev); err == nil {
@@ -38,7 +38,7 @@ func Occupied(ctx context.Context, dev blockdev.Device) (Occupancy, error) {
 		o.What = "lockspace " + lockspace.DescribeSuperblock(sb)
 		return o, nil
 	}
-	found, err := newSurveyor(dev).survey(ctx)
+	found, err := surveyorOf(dev).survey(ctx)
 	if err != nil {
 		return o, err
 	}
@@ -48,8 +48,9 @@ func Occupied(ctx context.Context, dev blockdev.Device) (Occupancy, error) {
 	return o, nil
 }
 
-// newSurveyor looks at as much of a device as a lockspace that is formatted without more would take.
-func newSurveyor(dev blockdev.Device) *formatter {
+// surveyorOf returns a formatter that surveys as much of a device as a lockspace of the default
+// size needs.
+func surveyorOf(dev blockdev.Device) *formatter {
 	info := dev.Info()
 	area := info.Size
 	if stride, err := chooseStride(info, 0); err == nil {

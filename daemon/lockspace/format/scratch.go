@@ -15,33 +15,33 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// A probe that writes on a device where nothing is writes to the first block alone, and leaves it zeroes again. What a
-// probe that was killed leaves there is told apart from everything else:
+// A probe of an empty device writes to the first block only, and zeroes it at the end. The format
+// of that block identifies what a killed probe leaves:
 //
 //	bytes  | field
 //	-------|----------------------------------------------------------------------
 //	 0 - 7 | magic "BKPROBE\0"
 //	 8 -15 | random number of the probe
-//	16 -23 | how many times it has written, the number of this write
-//	24 - . | text for people who find it; zeroes up to the end of the block
+//	16 -23 | number of this write of the probe, from 1
+//	24 - . | explanation in words; zeroes up to the end of the block
 //
-// It is the block that can best be spared: if the device is formatted from another host meanwhile, formatting refuses
-// what it finds there, or at worst the superblock is damaged whose copy stays good. The probe looks at the block after
-// every write and gives way to whoever else writes it.
+// Writes to the first block do the least harm. If another host formats the device meanwhile, that
+// format refuses the block, or at worst the probe damages the superblock, and its copy stays valid.
+// The probe reads the block after every write and stops if another program wrote it.
 const (
-	scratchMagic = "BKPROBE\x00"
-	scratchNonce = 8
-	scratchCount = 16
-	scratchText  = 24
-	scratchSaid  = "bakeryctl probe --write wrote this over zeroes; if no probe is running, it may be zeroed"
+	scratchMagic   = "BKPROBE\x00"
+	scratchNonce   = 8
+	scratchCount   = 16
+	scratchText    = 24
+	scratchMessage = "bakeryctl probe --write wrote this over zeroes; if no probe is running, it may be zeroed"
 )
 
-// ErrProbed is returned when another probe writes on the device.
+// ErrProbed is returned when another probe is writing on the device.
 var ErrProbed = errors.New("another probe is writing there")
 
 func isScratch(head []byte) bool { return bytes.HasPrefix(head, []byte(scratchMagic)) }
 
-// surveyScratch looks whether there is anything beside a scratch block.
+// surveyScratch finds out whether a device holds anything but a scratch block.
 func (f *formatter) surveyScratch(ctx context.Context) (occupant, error) {
 	o := occupant{kind: deviceForeign, what: "the block of a bakeryctl probe --write that is running or was killed"}
 	block := int64(max(f.dev.Info().PhysicalBlock, lockspace.BlockSize(f.dev)))
@@ -66,7 +66,7 @@ func (f *formatter) surveyScratch(ctx context.Context) (occupant, error) {
 	return o, nil
 }
 
-// scratch is a Patch on a device where nothing is.
+// scratch is a Patch on an empty device.
 type scratch struct {
 	dev         blockdev.Device
 	buf, back   []byte // of one physical block
@@ -76,13 +76,13 @@ type scratch struct {
 	manyAddress int64
 }
 
-// scratchStill is how long a scratch block must stand still to be one that was left behind.
+// scratchStill is how long a scratch block must not change to count as left by a killed probe.
 const scratchStill = time.Second
 
-// openScratch takes the first block of a device for a probe, if nothing is on it. It returns ErrOccupied, ErrProbed,
-// ErrForeignVersion, the errors of reading, or the cause of ctx's end; nothing was written then.
+// openScratch prepares a probe of the first block of an empty device. It never writes. It returns
+// ErrOccupied, ErrProbed, ErrForeignVersion, the errors of reading, or the cause of ctx's end.
 func openScratch(ctx context.Context, dev blockdev.Device) (*scratch, error) {
-	f := newSurveyor(dev)
+	f := surveyorOf(dev)
 	found, err := f.survey(ctx)
 	if err != nil {
 		return nil, err
@@ -104,11 +104,11 @@ func openScratch(ctx context.Context, dev blockdev.Device) (*scratch, error) {
 	}
 	copy(s.buf, scratchMagic)
 	binary.LittleEndian.PutUint64(s.buf[scratchNonce:], s.nonce)
-	copy(s.buf[scratchText:], scratchSaid)
+	copy(s.buf[scratchText:], scratchMessage)
 	return s, nil
 }
 
-// waitStill makes sure that nobody writes the scratch block that was found.
+// waitStill returns ErrProbed if the scratch block changes within scratchStill.
 func (s *scratch) waitStill(ctx context.Context) error {
 	if err := s.dev.Read(s.buf, 0); err != nil {
 		return err
@@ -166,33 +166,34 @@ func (s *scratch) SeenBy(other blockdev.Device) (bool, error) {
 	return bytes.Equal(s.back, s.buf), nil
 }
 
-// Close implements patch: it leaves zeroes, as before, unless somebody else has written there.
+// Close implements measure.Patch. It zeroes the block, unless another program has written it.
 func (s *scratch) Close() error {
 	if s.count == 0 {
 		return nil
 	}
 	if _, err := s.Read(); err != nil {
-		return fmt.Errorf("look at the block before it is zeroed again: %w", err)
+		return fmt.Errorf("read the block before zeroing it: %w", err)
 	}
 	clear(s.buf)
 	if err := s.dev.Write(s.buf, 0); err != nil {
-		return fmt.Errorf("zero the block again: %w", err)
+		return fmt.Errorf("zero the block: %w", err)
 	}
 	if _, err := s.Read(); err != nil {
-		return fmt.Errorf("look whether the block is zeroed again: %w", err)
+		return fmt.Errorf("verify the zeroed block: %w", err)
 	}
 	return nil
 }
 
-// ProbeVacant measures a device on which nothing is, by its first block, and leaves that zeroes as before. It returns
-// ErrOccupied, ErrProbed, ErrForeignVersion, ErrDisturbed, errors of IO, or the cause of ctx's end.
+// ProbeVacant measures an empty device by its first block, and zeroes that block at the end. It
+// returns ErrOccupied, ErrProbed, ErrForeignVersion, ErrDisturbed, errors of IO, or the cause of
+// ctx's end.
 func ProbeVacant(ctx context.Context, dev blockdev.Device, o measure.Options) (*measure.Measurement, error) {
 	s, err := openScratch(ctx, dev)
 	if err != nil {
 		return nil, fmt.Errorf("probe %s: %w", dev.Info().Path, err)
 	}
 	m, err := measure.Run(ctx, s, o)
-	if !errors.Is(err, measure.ErrDisturbed) { // else it is not the probe's own any more
+	if !errors.Is(err, measure.ErrDisturbed) { // otherwise another program owns the block
 		err = errors.Join(err, s.Close())
 	}
 	if err != nil {

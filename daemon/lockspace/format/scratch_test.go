@@ -26,13 +26,13 @@ func TestProbeVacant(t *testing.T) {
 		require.Equal(t, measure.ProbeCount, m.Write.Count)
 		require.Equal(t, measure.ProbeCount, m.Read.Count)
 		require.Equal(t, measure.ManySlots, m.Many)
-		require.Equal(t, []measure.Sight{{Path: "memory", Writes: measure.SightCount}}, m.Sights)
+		require.Equal(t, []measure.PathResult{{Path: "memory", Writes: measure.PathWrites}}, m.Paths)
 		require.False(t, m.Lockspace)
 		require.Equal(t, make([]byte, vacantSize), lockspacetest.Contents(t, disk), "as it was before")
 	}
 }
 
-// TestProbeVacantIsStopped: what was begun is cleared away.
+// TestProbeVacantIsStopped: a probe that is stopped zeroes its block.
 func TestProbeVacantIsStopped(t *testing.T) {
 	disk := blockdev.NewMemory(vacantSize, 512, 4096)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -63,7 +63,7 @@ func TestProbeVacantRefuses(t *testing.T) {
 	require.Equal(t, before, lockspacetest.Contents(t, disk))
 }
 
-// killedProbe leaves on a disk what a probe does that is killed after some writes.
+// killedProbe writes on a disk what a probe leaves that is killed after some writes.
 func killedProbe(t *testing.T, disk *blockdev.Memory) {
 	t.Helper()
 	faulty := blockdev.NewFaulty(disk.Open(), blockdev.FaultyOptions{})
@@ -78,7 +78,7 @@ func TestProbeKilled(t *testing.T) {
 	disk := blockdev.NewMemory(vacantSize, 512, 4096)
 	killedProbe(t, disk)
 
-	o, err := Occupied(t.Context(), disk.OpenReadOnly())
+	o, err := ReadOccupancy(t.Context(), disk.OpenReadOnly())
 	require.NoError(t, err)
 	require.Contains(t, o.What, "bakeryctl probe --write")
 	left := lockspacetest.Contents(t, disk)
@@ -100,7 +100,7 @@ func TestProbeKilled(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestProbeKilledBesideData: a block that a probe has left does not hide what lies behind it.
+// TestProbeKilledBesideData: a block that a probe left does not hide data behind it.
 func TestProbeKilledBesideData(t *testing.T) {
 	disk := blockdev.NewMemory(vacantSize, 512, 4096)
 	killedProbe(t, disk)
@@ -142,7 +142,8 @@ func TestProbeGivesWayToAnother(t *testing.T) {
 	require.Equal(t, make([]byte, vacantSize), lockspacetest.Contents(t, disk))
 }
 
-// TestProbeDisturbed: a block that somebody else writes, as format does, is not touched again.
+// TestProbeDisturbed: a probe does not write a block again that another program, such as format,
+// has written.
 func TestProbeDisturbed(t *testing.T) {
 	disk := blockdev.NewMemory(vacantSize, 512, 512)
 	other := bytes.Repeat([]byte{7}, 512)
@@ -165,16 +166,17 @@ func TestProbeSeesStaleWays(t *testing.T) {
 		never := blockdev.NewMemory(vacantSize, 512, 512).OpenReadOnly()
 		m, err := ProbeVacant(t.Context(), disk.Open(), measure.Options{Others: []blockdev.Device{late, never, disk.OpenReadOnly()}})
 		require.NoError(t, err)
-		require.Equal(t, measure.SightCount, m.Sights[0].Writes)
-		require.Equal(t, 1, m.Sights[0].Stale, "read again and again until it is seen")
-		require.False(t, m.Sights[0].Never)
-		require.Equal(t, measure.Sight{Path: "memory", Writes: 1, Stale: 1, Never: true}, m.Sights[1])
-		require.Zero(t, m.Sights[2].Stale)
+		require.Equal(t, measure.PathWrites, m.Paths[0].Writes)
+		require.Equal(t, 1, m.Paths[0].Stale, "read again and again until it is seen")
+		require.False(t, m.Paths[0].Never)
+		require.Equal(t, measure.PathResult{Path: "memory", Writes: 1, Stale: 1, Never: true}, m.Paths[1])
+		require.Zero(t, m.Paths[2].Stale)
 		require.Equal(t, make([]byte, vacantSize), lockspacetest.Contents(t, disk))
 	})
 }
 
-// TestProbeStandsStill_WayIsLate: a probe that stood still between two reads has not looked in vain for so long.
+// TestProbeStandsStill_WayIsLate: a probe that was frozen between two reads counts its reads, not
+// the time.
 func TestProbeStandsStill_WayIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := blockdev.NewMemory(vacantSize, 512, 512)
@@ -182,7 +184,7 @@ func TestProbeStandsStill_WayIsLate(t *testing.T) {
 		late.Inject(blockdev.Fault{Op: blockdev.OpRead, From: 0, To: 512, After: 7, Times: 3, Returns: blockdev.Stale, Delay: time.Minute})
 		m, err := ProbeVacant(t.Context(), disk.Open(), measure.Options{Others: []blockdev.Device{late}})
 		require.NoError(t, err)
-		require.Equal(t, 1, m.Sights[0].Stale)
-		require.False(t, m.Sights[0].Never)
+		require.Equal(t, 1, m.Paths[0].Stale)
+		require.False(t, m.Paths[0].Never)
 	})
 }

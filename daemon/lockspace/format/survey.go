@@ -17,28 +17,28 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// occupantKind is what formatting found on a device.
+// occupantKind is the kind of contents of a device.
 type occupantKind int
 
 const (
 	deviceVacant      occupantKind = iota // zeroes
-	deviceLockspace                       // a lockspace, whole
-	deviceInterrupted                     // one that was being formatted over: its superblock is our mark
-	deviceRemains                         // host records whose superblock is lost
+	deviceLockspace                       // a complete lockspace
+	deviceInterrupted                     // the mark of an interrupted format
+	deviceRemains                         // host records without a superblock
 	deviceForeign                         // anything else
 )
 
-// occupant is what formatting would destroy.
+// occupant is the contents of a device that formatting would destroy.
 type occupant struct {
 	kind occupantKind
-	old  layout.Superblock // of a lockspace, also an interrupted one; of remains only what makes a Space
+	old  layout.Superblock // of a lockspace or the mark; of remains only uuid and geometry
 	rows []lockspace.HostRow
 	what string // in words
 
-	scratch bool // a foreign one: a probe's scratch block, and nothing else
+	scratch bool // whether a foreign occupant is the scratch block of a probe and nothing else
 }
 
-// survey finds out what is on the device.
+// survey returns what is on the device.
 func (f *formatter) survey(ctx context.Context) (occupant, error) {
 	head, err := lockspace.ReadHead(f.dev)
 	if err != nil {
@@ -48,7 +48,7 @@ func (f *formatter) survey(ctx context.Context) (occupant, error) {
 	if headErr == nil {
 		return f.surveyLockspace(deviceLockspace, old)
 	}
-	if old, ok := lockspace.FindMark(head); ok {
+	if old, ok := lockspace.FindFormatMark(head); ok {
 		return f.surveyLockspace(deviceInterrupted, old)
 	}
 	if errors.Is(headErr, layout.ErrVersion) {
@@ -67,7 +67,7 @@ func (f *formatter) survey(ctx context.Context) (occupant, error) {
 			return found, err
 		}
 	}
-	// Also of a device that is zero here: a RAID keeps its metadata at the end.
+	// A device that is zero here may have a signature, too: RAID metadata lies at the end.
 	if signature := probeSignature(ctx, f.dev.Info()); signature != "" {
 		return occupant{kind: deviceForeign, what: signature}, nil
 	}
@@ -84,12 +84,12 @@ func (f *formatter) surveyLockspace(kind occupantKind, old layout.Superblock) (o
 	}
 	o := occupant{kind: kind, old: old, rows: rows, what: "lockspace " + lockspace.DescribeSuperblock(old) + describeRows(rows)}
 	if kind == deviceInterrupted {
-		o.what = "what interrupted formatting has left of " + o.what
+		o.what = "the rest of an interrupted format over " + o.what
 	}
 	return o, nil
 }
 
-// surveyRemains looks for host records at every stride there is.
+// surveyRemains looks for host records at every possible stride.
 func (f *formatter) surveyRemains(ctx context.Context) (occupant, error) {
 	info := f.dev.Info()
 	for stride := max(layout.MinStride, info.LogicalBlock); stride <= layout.MaxStride; stride *= 2 {
@@ -104,7 +104,7 @@ func (f *formatter) surveyRemains(ctx context.Context) (occupant, error) {
 			if err != nil {
 				return nil
 			}
-			uuid := layout.UUID(sector[24:40]) // there in every format version
+			uuid := layout.UUID(sector[24:40]) // at this offset in every format version
 			row := lockspace.HostRow{ID: i + 1, Raw: string(sector)}
 			row.Record, err = layout.Space{UUID: uuid, Geometry: space.Geometry}.DecodeHost(sector, row.ID)
 			if err == nil && !row.Record.Blank() {
@@ -117,7 +117,8 @@ func (f *formatter) surveyRemains(ctx context.Context) (occupant, error) {
 			return occupant{}, fmt.Errorf("look for host records: %w", err)
 		}
 		if len(rows) > 0 {
-			// How many hosts it had is not known; more than these may join, but not many while it is watched.
+			// The number of hosts is not known. 64 more are watched, for hosts that
+			// join meanwhile.
 			top := rows[len(rows)-1].ID
 			for _, r := range rows {
 				top = max(top, r.Record.ReadHorizon)
@@ -131,7 +132,7 @@ func (f *formatter) surveyRemains(ctx context.Context) (occupant, error) {
 	return occupant{}, nil
 }
 
-// describeRows says which hosts a lockspace has, those that have left apart.
+// describeRows returns in words which hosts of a lockspace have joined and not left.
 func describeRows(rows []lockspace.HostRow) string {
 	var names []string
 	for _, r := range rows {
@@ -152,16 +153,17 @@ func describeRows(rows []lockspace.HostRow) string {
 	return ", joined by " + strings.Join(names, ", ")
 }
 
-// refuse returns why the device is not formatted. Hosts that seem joined may be long dead: that one is alive shows
-// by its renewing, every sixth of the lease.
+// refuse returns the reason why the device is not formatted. A host that shows as joined may be
+// dead. Therefore refuse watches whether one renews, which a live host does every sixth of the
+// lease.
 func (f *formatter) refuse(ctx context.Context, found occupant) error {
 	if found.kind != deviceLockspace || !lockspace.AnyInUse(found.rows) {
 		return fmt.Errorf("%w: it holds %s", ErrOccupied, found.what)
 	}
 	lease := found.old.Lease
 	watch := lease/6 + lease/20 + lease/20
-	f.o.tell("watching %v whether a host uses the lockspace", watch.Round(100*time.Millisecond))
-	every := lockspace.PollEvery(lease, 250*time.Millisecond)
+	f.o.report("watching %v whether a host uses the lockspace", watch.Round(100*time.Millisecond))
+	every := lockspace.PollInterval(lease, 250*time.Millisecond)
 	for watched := time.Duration(0); ; {
 		began := time.Now()
 		rows, err := lockspace.ReadHostTable(f.dev, found.old.Space())
@@ -178,11 +180,12 @@ func (f *formatter) refuse(ctx context.Context, found occupant) error {
 		if err := retry.Pause(ctx, every); err != nil {
 			return err
 		}
-		watched += min(time.Since(began), 2*every+lease/20) // the hosts may have stood still with this machine
+		watched += min(time.Since(began), 2*every+lease/20) // this machine may have been frozen
 	}
 }
 
-// probeSignature asks blkid(8), where there is one, what else is on a device; empty is nothing that it knows.
+// probeSignature returns in words what blkid(8) finds on a device. It returns "" if blkid finds
+// nothing or is missing.
 func probeSignature(ctx context.Context, info blockdev.Info) string {
 	if !info.Regular && info.Major == 0 {
 		return "" // not a device of this system
@@ -192,7 +195,7 @@ func probeSignature(ctx context.Context, info blockdev.Info) string {
 	out, err := exec.CommandContext(ctx, "blkid", "-p", "-o", "export", "--", info.Path).Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 8 {
-		return "several things at once, as blkid sees it"
+		return "several signatures at once, by blkid"
 	}
 	found := make(map[string]string)
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {

@@ -1,5 +1,6 @@
-// Package measure writes and reads a block of a disk: how long requests take, and whether other ways to the disk show what was
-// written. The block is a Patch of the caller.
+// Package measure writes and reads a block of a disk. It measures how long requests take, and
+// checks that other paths to the disk show the writes. The block is a Patch, which the caller
+// supplies. Start reading at Run.
 package measure
 
 import (
@@ -16,64 +17,65 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
-// ManySlots is how many slots are read at once, as a host does that takes a lock among as many.
+// ManySlots is the number of slots in one read, as of a lock that 64 hosts use.
 const ManySlots = 64
 
 const (
-	ProbeCount = 1000             // of each request, where the time is not given,
-	probeLimit = 15 * time.Second // in so much time at most
+	ProbeCount = 1000             // requests of each kind, if Options.For is 0
+	probeLimit = 15 * time.Second // their time limit
 
-	SightCount = 200                   // writes after which another way to the disk is read
-	sightLimit = 5 * time.Second       // in so much time at most
-	sightAgain = 100                   // reads in search of one that is not seen at once,
-	sightPause = 20 * time.Millisecond // so far apart
+	PathWrites = 200                   // writes that are read by another path
+	pathLimit  = 5 * time.Second       // their time limit
+	staleReads = 100                   // reads of one write that the other path does not show
+	stalePause = 20 * time.Millisecond // pause between these reads
 )
 
-// Options say how a device is to be measured.
+// Options are the options of a measurement.
 type Options struct {
-	For    time.Duration     // how long to write and read; 0: a thousand times each
-	Others []blockdev.Device // further ways to the same disk, by which every write must be seen at once
+	For    time.Duration     // duration; 0 for ProbeCount requests of each kind
+	Others []blockdev.Device // other paths to the disk, which must show every write
 
-	Counter lockspace.Counter // is told how far it is; may be nil
+	Counter lockspace.Counter // progress of the measurement; nil if not needed
 }
 
-// Measurement is how a device did.
+// Measurement is the result of Run.
 type Measurement struct {
-	Lockspace bool          `json:"lockspace"` // its own slot of the lock "probe" was written, else an unused block
-	Write     probe.Latency `json:"write"`     // of one block, durable
-	Read      probe.Latency `json:"read"`      // of one block
+	Lockspace bool          `json:"lockspace"` // whether Patch was a slot of the lock "probe", not an unused block
+	Write     probe.Latency `json:"write"`     // durable writes of one block
+	Read      probe.Latency `json:"read"`      // reads of one block
 	ReadMany  probe.Latency `json:"read_slots"`
-	Many      int           `json:"slots"` // that were read at once
-	Sights    []Sight       `json:"paths"`
+	Many      int           `json:"slots"` // blocks in one of these reads
+	Paths     []PathResult  `json:"paths"`
 }
 
-// Sight is how the writes by one way to a disk looked by another.
-type Sight struct {
+// PathResult is the result of reading the writes of one path to a disk by another path.
+type PathResult struct {
 	Path   string `json:"path"`
 	Writes int    `json:"writes"`
-	Stale  int    `json:"stale"` // that were not seen by the first read after them
-	Never  bool   `json:"never"` // the last of these not at all
+	Stale  int    `json:"stale"` // writes that the first read after them did not show
+	Never  bool   `json:"never"` // whether no read showed the last of these
 }
 
-// ErrDisturbed is returned when something else than what a probe wrote last was read back.
-var ErrDisturbed = errors.New("what was written is not what is read back")
+// ErrDisturbed is returned when a read does not return the last write of a probe.
+var ErrDisturbed = errors.New("a read did not return the last write")
 
 // Patch is a block of a device that a probe may write. One goroutine uses it.
 type Patch interface {
-	// Write writes something new durably, and returns how long that took.
+	// Write durably writes new contents and returns how long that took.
 	Write() (time.Duration, error)
-	// Read reads it back. It returns ErrDisturbed if it is not what was written last.
+	// Read reads the block. It returns ErrDisturbed if it is not what Write wrote last.
 	Read() (time.Duration, error)
-	// ReadMany reads Many blocks in a row.
+	// ReadMany reads Many consecutive blocks.
 	ReadMany() (time.Duration, error)
+	// Many returns the number of blocks of ReadMany.
 	Many() int
-	// SeenBy tells whether another device shows what was written last.
+	// SeenBy reports whether another device shows the last write.
 	SeenBy(other blockdev.Device) (bool, error)
-	// Close leaves the device as it was found.
+	// Close restores the device to its state before the first Write.
 	Close() error
 }
 
-// Run writes and reads a patch, then looks whether it is seen by other ways.
+// Run writes and reads a patch, then checks that other paths show its writes.
 func Run(ctx context.Context, p Patch, o Options) (*Measurement, error) {
 	var write, read, many probe.Stopwatch
 	effort := probe.Effort{Count: ProbeCount, Limit: probeLimit, For: o.For}
@@ -86,7 +88,7 @@ func Run(ctx context.Context, p Patch, o Options) (*Measurement, error) {
 		if n++; o.For == 0 {
 			done = max(done, int64(n))
 		}
-		o.Counter.Tell("writing and reading", done, ProbeCount, false)
+		o.Counter.Report("writing and reading", done, ProbeCount, false)
 		for _, step := range []struct {
 			do    func() (time.Duration, error)
 			times *probe.Stopwatch
@@ -102,23 +104,23 @@ func Run(ctx context.Context, p Patch, o Options) (*Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Measurement{Write: write.Latency(), Read: read.Latency(), ReadMany: many.Latency(), Many: p.Many(), Sights: []Sight{}}
+	m := &Measurement{Write: write.Latency(), Read: read.Latency(), ReadMany: many.Latency(), Many: p.Many(), Paths: []PathResult{}}
 	for _, other := range o.Others {
-		s, err := sight(ctx, p, other, o.Counter)
+		s, err := measurePath(ctx, p, other, o.Counter)
 		if err != nil {
 			return nil, err
 		}
-		m.Sights = append(m.Sights, s)
+		m.Paths = append(m.Paths, s)
 	}
 	return m, nil
 }
 
-// sight writes a patch, and after every write reads it by another way. What that way had read before is what a cache
-// on it would return again.
-func sight(ctx context.Context, p Patch, other blockdev.Device, counter lockspace.Counter) (Sight, error) {
-	s := Sight{Path: other.Info().Path}
-	errBlind := errors.New("not seen")
-	err := probe.Effort{Count: SightCount, Limit: sightLimit}.Repeat(ctx, func() error {
+// measurePath writes a patch, and after every write reads it by another path. A cache on that path
+// would return the contents of its last read.
+func measurePath(ctx context.Context, p Patch, other blockdev.Device, counter lockspace.Counter) (PathResult, error) {
+	s := PathResult{Path: other.Info().Path}
+	errNotSeen := errors.New("not seen")
+	err := probe.Effort{Count: PathWrites, Limit: pathLimit}.Repeat(ctx, func() error {
 		if _, err := p.Write(); err != nil {
 			return err
 		}
@@ -127,17 +129,17 @@ func sight(ctx context.Context, p Patch, other blockdev.Device, counter lockspac
 			return err
 		}
 		s.Writes++
-		counter.Tell("looking by "+text.Printable(s.Path), int64(s.Writes), SightCount, false)
+		counter.Report("reading by "+text.Printable(s.Path), int64(s.Writes), PathWrites, false)
 		if seen {
 			return nil
 		}
 		s.Stale++
-		for n := 0; !seen; n++ { // counted, not timed: a probe that stands still has not looked
-			if n == sightAgain {
+		for n := 0; !seen; n++ { // counted, not timed: a frozen probe does not read
+			if n == staleReads {
 				s.Never = true
-				return errBlind
+				return errNotSeen
 			}
-			if err := retry.Pause(ctx, sightPause); err != nil {
+			if err := retry.Pause(ctx, stalePause); err != nil {
 				return err
 			}
 			if seen, err = p.SeenBy(other); err != nil {
@@ -146,13 +148,14 @@ func sight(ctx context.Context, p Patch, other blockdev.Device, counter lockspac
 		}
 		return nil
 	})
-	if errors.Is(err, errBlind) {
+	if errors.Is(err, errNotSeen) {
 		err = nil
 	}
 	return s, err
 }
 
-// JudgeLatency says what a measurement means for a lease; 0: there is no lockspace yet.
+// JudgeLatency returns the finding of a measurement about the current lease, which is 0 if there is
+// no lockspace.
 func (m *Measurement) JudgeLatency(current time.Duration) probe.Finding {
 	f := probe.Finding{ID: "lease", Verdict: probe.OK}
 	least, choose, ok := lease.Suggest(m.Write.P999, m.Write.Most, lockspace.DefaultLease)
@@ -160,19 +163,19 @@ func (m *Measurement) JudgeLatency(current time.Duration) probe.Finding {
 	switch {
 	case !ok:
 		f.Verdict, f.Remedy = probe.Unfit, "find out why the device hangs"
-		f.Detail += fmt.Sprintf(", and none may take longer than a twentieth of the lease, which is %v at most", lease.MaxLease)
+		f.Detail += fmt.Sprintf(", and none may take longer than a twentieth of the lease, which is at most %v", lease.MaxLease)
 	case current == 0:
-		f.Detail += fmt.Sprintf(": a lease of %v is long enough, %v the one to choose", least, choose)
+		f.Detail += fmt.Sprintf(": the lease must be at least %v; %v is recommended", least, choose)
 		f.Remedy = formatLease(choose)
 	case current < least:
 		f.Verdict = probe.Warning
-		f.Detail += fmt.Sprintf(", more than the lease of %v has room for (a twentieth, with some to spare): it takes one of %v", current, choose)
+		f.Detail += fmt.Sprintf(", too long for the lease of %v (a twentieth of it, with a margin): choose a lease of %v", current, choose)
 		f.Remedy = formatLease(choose)
 		if current < m.Write.Most {
 			f.Verdict = probe.Unfit
 		}
 	default:
-		f.Detail += fmt.Sprintf(": the lease of %v is long enough, %v would be too", current, least)
+		f.Detail += fmt.Sprintf(": the lease of %v is long enough; the minimum is %v", current, least)
 	}
 	return f
 }

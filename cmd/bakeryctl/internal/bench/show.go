@@ -30,7 +30,7 @@ func newReport(s *report.Report, r *bench.Result) *Report {
 	b := &Report{Device: l.Device, Lockspace: cmp.Or(l.Name, l.UUID.String()), Stride: l.Stride, Hosts: l.Hosts,
 		Highest: r.Slots, At: time.Now().Truncate(time.Second), Result: r}
 	for _, h := range s.Hosts { // what was read, unless nothing was
-		b.Highest = max(b.Highest, h.Highest)
+		b.Highest = max(b.Highest, h.ReadHorizon)
 	}
 	return b
 }

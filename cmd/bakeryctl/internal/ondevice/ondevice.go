@@ -42,7 +42,7 @@ func Status(path string) (*report.Report, error) {
 	if err != nil {
 		return nil, Failure(err)
 	}
-	return report.Of(snapshot), nil
+	return report.FromSnapshot(snapshot), nil
 }
 
 // Failure returns the error of a device that is not usable.

@@ -95,7 +95,7 @@ func examine(ctx context.Context, sys probe.Sys, path string) (*Report, error) {
 	defer dev.Close()
 	r.opened = true
 	r.addBlocks(dev)
-	occupied, err := format.Occupied(ctx, dev)
+	occupied, err := format.ReadOccupancy(ctx, dev)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (r *Report) addBlocks(dev blockdev.Device) {
 }
 
 func (r *Report) addRoom(o format.Occupancy, info blockdev.Info) {
-	r.Stride = o.FormatGets
+	r.Stride = o.Stride
 	blocks := fmt.Sprintf("logical %d, physical %d", info.LogicalBlock, info.PhysicalBlock)
 	if r.Stride == 0 {
 		r.add("blocks", probe.Unfit, fmt.Sprintf("%s: records cannot lie as far apart, %d bytes is the most", blocks, layout.MaxStride), "use a device with smaller blocks")
@@ -137,7 +137,7 @@ func (r *Report) addRoom(o format.Occupancy, info blockdev.Info) {
 	switch {
 	case r.space != nil:
 		r.add("size", probe.OK, text.Bytes(info.Size).String(), "")
-	case !o.Room:
+	case !o.HasRoom:
 		r.add("size", probe.Unfit, size, "use a larger device")
 	default:
 		r.add("size", probe.OK, size, "")

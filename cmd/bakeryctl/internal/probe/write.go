@@ -44,7 +44,7 @@ func (r *Report) addWrites(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	r.Findings = append(r.Findings, r.Measured.JudgeLatency(r.currentLease()))
-	for i, s := range r.Measured.Sights {
+	for i, s := range r.Measured.Paths {
 		r.Findings = append(r.Findings, sightFinding(s, i == 0))
 	}
 	return nil
@@ -81,7 +81,7 @@ func (r *Report) sameDisk(other blockdev.Device) error {
 }
 
 // sightFinding says what it means how writes looked by another way to the disk; own: by another opening of the device.
-func sightFinding(s measure.Sight, own bool) probe.Finding {
+func sightFinding(s measure.PathResult, own bool) probe.Finding {
 	f := probe.Finding{ID: "visibility", Verdict: probe.OK}
 	way := "by " + text.Printable(s.Path)
 	if own {

@@ -16,7 +16,7 @@ var Noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.Local)
 func Report() *report.Report {
 	holder := func(host int, ago time.Duration, command string) report.Holder {
 		return report.Holder{Host: host, HostName: fmt.Sprint("db", host), PID: 7000 + host, Command: command, Since: Noon.Add(-ago),
-			Mode: layout.Exclusive, Token: layout.MakeTicket(uint64(1000+host), host), Phase: layout.Held, Settled: true}
+			Mode: layout.Exclusive, Token: layout.MakeTicket(uint64(1000+host), host), Phase: layout.Held, Published: true}
 	}
 	return &report.Report{
 		Lockspace: report.Lockspace{Name: "prod", Device: "/dev/mapper/locks", Hosts: 16, Locks: 256, LeaseMS: 30_000, Warnings: []string{}},

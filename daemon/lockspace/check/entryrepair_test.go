@@ -10,7 +10,8 @@ import (
 	"github.com/bakeryd/bakeryd/test/lockspacetest"
 )
 
-// TestRepairRefusesWithoutIntents: what a host that is up intends may be newer than the intent that can be read.
+// TestRepairRefusesWithoutIntents: an unreadable intent of a host that is up may be newer than the
+// readable ones.
 func TestRepairRefusesWithoutIntents(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(c *lockspacetest.Lockspace){
@@ -29,7 +30,7 @@ func TestRepairRefusesWithoutIntents(t *testing.T) {
 			c.Intend(3, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 5})
 			c.Spoil(c.Geo.Entry(1))
 			spoil(c)
-			r, err := FindRemedy(c.Disk.Open(), c.SB, 1, 2, nil, nil)
+			r, err := PlanEntryRepair(c.Disk.Open(), c.SB, 1, 2, nil, nil)
 			require.NoError(t, err)
 			require.ErrorIs(t, r.Err, ErrNotRepaired)
 		})
