@@ -65,7 +65,7 @@ Exit codes:
 func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error {
 	p := render.StartProgress(a.stderr)
 	defer p.Stop()
-	o := check.Options{Progress: p.Sayer(a.stderr), Counter: p.Counter()}
+	o := check.Options{Progress: p.MessagePrinter(a.stderr), Counter: p.Counter()}
 	c, err := checkDevice(ctx, path, o)
 	if err != nil {
 		return err

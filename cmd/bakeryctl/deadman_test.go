@@ -86,7 +86,7 @@ func TestCommandIsStoppedInTimeWithoutBakeryd(t *testing.T) {
 				lines = lines[1:]
 			}
 			if len(lines) != 3 || !strings.HasPrefix(lines[0], "bakeryctl: stopping the command under \"x\": the lease ends in ") ||
-				lines[1] != "bakeryctl: killed what was left of the command under \"x\": it did not stop in time" {
+				lines[1] != "bakeryctl: killed the remaining processes of the command under \"x\": they did not stop in time" {
 				t.Errorf("standard error %q", p.told())
 			}
 		})

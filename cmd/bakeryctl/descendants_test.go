@@ -97,7 +97,7 @@ func TestLostLockStopsDescendants(t *testing.T) {
 	t.Parallel()
 	const (
 		stopping = "bakeryctl: stopping the command under \"x\": lock lost: host 3 was evicted\n"
-		killed   = "bakeryctl: killed what was left of the command under \"x\": it did not stop in time\n"
+		killed   = "bakeryctl: killed the remaining processes of the command under \"x\": they did not stop in time\n"
 	)
 	tests := []struct {
 		name    string

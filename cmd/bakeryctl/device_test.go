@@ -68,9 +68,9 @@ func TestDeviceNotUsable(t *testing.T) {
 		args []string
 		hint string
 	}{
-		{[]string{"--device", precious, "--create"}, "bakeryctl format " + precious + " makes it one, and destroys what is on it"},
-		{[]string{"--device", blank, "--create"}, "bakeryctl format " + blank + " makes it one, and destroys what is on it"},
-		{[]string{"--device", missing}, "--create makes a lockspace in a file that does not exist"},
+		{[]string{"--device", precious, "--create"}, "to create a lockspace, run bakeryctl format " + precious + "; it destroys the contents"},
+		{[]string{"--device", blank, "--create"}, "to create a lockspace, run bakeryctl format " + blank + "; it destroys the contents"},
+		{[]string{"--device", missing}, "use --create to create a lockspace in a new file"},
 		{[]string{"--device", filepath.Join(missing, "in"), "--create"}, ""},
 		{[]string{"--device", dir, "--create"}, ""},
 	}

@@ -102,12 +102,12 @@ func (o *eventsOptions) check(args []string, limited bool, now time.Time) (err e
 	}
 	if o.since != "" {
 		if o.query.From, err = cli.ParseMoment(o.since, now); err != nil {
-			return fmt.Errorf("--since %w", err)
+			return fmt.Errorf("--since: %w", err)
 		}
 	}
 	if o.until != "" {
 		if o.query.Until, err = cli.ParseMoment(o.until, now); err != nil {
-			return fmt.Errorf("--until %w", err)
+			return fmt.Errorf("--until: %w", err)
 		}
 		if !o.query.Until.After(o.query.From) {
 			return fmt.Errorf("--until %s is not after --since %s", show.EventTime(o.query.Until), show.EventTime(o.query.From))

@@ -68,8 +68,8 @@ func TestEventsCommandErrors(t *testing.T) {
 	}{
 		{[]string{"a", "b"}, "accepts at most 1 arg(s), received 2"},
 		{[]string{"a\nb"}, "lock name"},
-		{[]string{"--since", "soon"}, `--since "soon" is no time: want 03:12, 2h, 2006-01-02`},
-		{[]string{"--until", "soon"}, `--until "soon" is no time`},
+		{[]string{"--since", "soon"}, `--since: invalid time "soon": want 03:12, 2h, 2006-01-02`},
+		{[]string{"--until", "soon"}, `--until: invalid time "soon"`},
 		{[]string{"--since", "1h", "--until", "2h"}, "is not after --since"},
 		{[]string{"--limit", "0"}, "--limit 0, want 1 or more"},
 		{[]string{"-f", "--until", "2h"}, "--follow has no end"},

@@ -86,7 +86,7 @@ func parseStride(text string) (int, error) {
 
 func (a *app) format(ctx context.Context, path string, o format.Options, asJSON bool) error {
 	p := render.StartProgress(a.stderr)
-	o.Progress, o.Counter = p.Sayer(a.stderr), p.Counter()
+	o.Progress, o.Counter = p.MessagePrinter(a.stderr), p.Counter()
 	result, err := format.Format(ctx, path, o)
 	p.Stop()
 	if err != nil {
@@ -139,7 +139,7 @@ func formatFailure(err error) error {
 	case errors.As(err, &option):
 		f.Code = cli.ExitUsage
 		f.Err = fmt.Errorf("--%w", option)
-		f.Hint = "see bakeryctl format --help"
+		f.Hint = "run bakeryctl format --help"
 	case errors.Is(err, context.Canceled):
 		f.Code = cli.ExitSignal + int(syscall.SIGINT)
 	case errors.Is(err, format.ErrHostAlive):

@@ -56,5 +56,5 @@ func TestFormatInterrupted(t *testing.T) {
 	require.Equal(t, cli.ExitNoDevice, code)
 	require.Empty(t, stdout.String())
 	require.Contains(t, stderr.String(), `formatting was interrupted over lockspace "prod"`)
-	require.Contains(t, stderr.String(), "\nhint: bakeryctl format --force completes it\n")
+	require.Contains(t, stderr.String(), "\nhint: run bakeryctl format --force to complete it\n")
 }

@@ -287,7 +287,7 @@ func TestHoldThoughSystemdCannotBeTold(t *testing.T) {
 	if code := p.wait(); code != cli.ExitSignal+int(syscall.SIGTERM) && code != cli.ExitOK { // it may not have heard of the grant yet
 		t.Errorf("exit code %d", code)
 	}
-	p.printed(t, "", "bakeryctl: tell systemd: dial unixgram "+none.socket+": connect: no such file or directory\n")
+	p.printed(t, "", "bakeryctl: notify systemd: dial unixgram "+none.socket+": connect: no such file or directory\n")
 }
 
 func TestHoldExitCodes(t *testing.T) {
@@ -296,7 +296,7 @@ func TestHoldExitCodes(t *testing.T) {
 		return func(x *exchange) { x.Refuse(code, "no", "maybe") }
 	}
 	const no = "bakeryctl: lock \"x\": no\nhint: maybe\n"
-	const see = "\nhint: see bakeryctl hold --help\n"
+	const see = "\nhint: run bakeryctl hold --help\n"
 	unasked := func(*exchange) { t.Error("asked for a lock") }
 	tests := []struct {
 		name   string
@@ -320,8 +320,8 @@ func TestHoldExitCodes(t *testing.T) {
 			"bakeryctl: lock name \"a\\nb\", want no control characters, found U+000A at byte 1: value not allowed" + see},
 		{"both modes", unasked, []string{"-s", "-x", "x"}, "", 64, "bakeryctl: --shared and --exclusive exclude each other" + see},
 		{"exit code", unasked, []string{"-E", "-1", "x"}, "", 64, "bakeryctl: --conflict-exit-code -1, want 0 to 255" + see},
-		{"watchdog", unasked, []string{"x"}, "WATCHDOG_USEC=soon", 64, "bakeryctl: watchdog of systemd: error converting WATCHDOG_USEC: " +
-			"strconv.Atoi: parsing \"soon\": invalid syntax\nhint: WATCHDOG_USEC is set by systemd, from WatchdogSec= of the unit\n"},
+		{"watchdog", unasked, []string{"x"}, "WATCHDOG_USEC=soon", 64, "bakeryctl: read the watchdog timeout of systemd: error converting WATCHDOG_USEC: " +
+			"strconv.Atoi: parsing \"soon\": invalid syntax\nhint: do not set WATCHDOG_USEC; systemd sets it from WatchdogSec= of the unit\n"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -73,7 +73,7 @@ func TestLockFindsMistakesBeforeItAsks(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
 	require.NoError(t, os.WriteFile(plain, []byte("#!/bin/sh\n"), 0o644))
-	const see = "\nhint: see bakeryctl lock --help\n"
+	const see = "\nhint: run bakeryctl lock --help\n"
 	tests := []struct {
 		args   []string
 		code   int

@@ -19,7 +19,7 @@ func TestOnLost(t *testing.T) {
 	t.Parallel()
 	const (
 		told   = "bakeryctl: stopping the command under \"x\": lock lost: host 3 was evicted\n"
-		killed = "bakeryctl: killed what was left of the command under \"x\": it did not stop in time\n"
+		killed = "bakeryctl: killed the remaining processes of the command under \"x\": they did not stop in time\n"
 	)
 	for _, test := range []struct {
 		name, script string

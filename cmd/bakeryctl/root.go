@@ -69,7 +69,7 @@ this user may not do that.`,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("no command given"), Hint: "see bakeryctl --help"}
+			return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("no command given"), Hint: "run bakeryctl --help"}
 		},
 	}
 	root.SetIn(a.stdin)
@@ -77,7 +77,7 @@ this user may not do that.`,
 	root.SetErr(a.stderr)
 	root.SetVersionTemplate("bakeryctl {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &cli.Failure{Code: cli.ExitUsage, Err: err, Hint: "see " + cmd.CommandPath() + " --help"}
+		return &cli.Failure{Code: cli.ExitUsage, Err: err, Hint: "run " + cmd.CommandPath() + " --help"}
 	})
 	root.PersistentFlags().StringVar(&a.socket, "socket", cli.EnvOr("BAKERY_SOCKET", defaultSocket),
 		"`PATH` of bakeryd's socket; also from BAKERY_SOCKET")

@@ -43,7 +43,7 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 	t.Parallel()
 	const (
 		told   = "bakeryctl: stopping the command under \"x\": lock lost: "
-		killed = "bakeryctl: killed what was left of the command under \"x\": it did not stop in time\n"
+		killed = "bakeryctl: killed the remaining processes of the command under \"x\": they did not stop in time\n"
 	)
 	lost := func(x *exchange) {
 		x.Send(`{"event":"lost","message":"host 3 was evicted"}`)

@@ -79,12 +79,12 @@ func (o *timelineOptions) check(args []string, now time.Time) (err error) {
 	}
 	if o.since != "" {
 		if o.page.From, err = cli.ParseMoment(o.since, now); err != nil {
-			return fmt.Errorf("--since %w", err)
+			return fmt.Errorf("--since: %w", err)
 		}
 	}
 	if o.until != "" {
 		if o.page.Until, err = cli.ParseMoment(o.until, now); err != nil {
-			return fmt.Errorf("--until %w", err)
+			return fmt.Errorf("--until: %w", err)
 		}
 		if !o.page.Until.After(o.page.From) {
 			return fmt.Errorf("--until %s is not after --since %s", show.EventTime(o.page.Until), show.EventTime(o.page.From))

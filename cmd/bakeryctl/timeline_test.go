@@ -80,7 +80,7 @@ func TestTimelineErrors(t *testing.T) {
 		{[]string{good}, cli.ExitUsage, "no -o PATH given"},
 		{[]string{"-o", out}, cli.ExitUsage, "requires at least 1 arg(s)"},
 		{[]string{good, "-o", good}, cli.ExitUsage, good + " is there and no page of bakeryctl timeline; --force writes over it"},
-		{[]string{good, "-o", out, "--since", "soon"}, cli.ExitUsage, `--since "soon" is no time`},
+		{[]string{good, "-o", out, "--since", "soon"}, cli.ExitUsage, `--since: invalid time "soon"`},
 		{[]string{good, "-o", out, "--since", "1h", "--until", "2h"}, cli.ExitUsage, "is not after --since"},
 		{[]string{good, "/nonexistent", "-o", out}, cli.ExitNoDevice, "read /nonexistent: no such file or directory\nhint: bakeryd keeps events in its --state-dir"},
 		{[]string{good, bad, "-o", out}, cli.ExitNoDevice, bad + `: no journal of events: line 1 is "root:x:0:0"`},

@@ -60,13 +60,7 @@ var rules = []rule{
 var unfinished = []string{
 	"cmd/bakeryctl/*.go",
 	"cmd/bakeryctl/internal/top/*.go",
-	"cmd/bakeryctl/internal/supervise/*.go",
 	"cmd/bakeryctl/internal/show/*.go",
-	"cmd/bakeryctl/internal/render/*.go",
 	"cmd/bakeryctl/internal/probe/*.go",
-	"cmd/bakeryctl/internal/ondevice/*.go",
-	"cmd/bakeryctl/internal/hold/*.go",
-	"cmd/bakeryctl/internal/cli/*.go",
 	"cmd/bakeryctl/internal/bench/*.go",
-	"cmd/bakeryctl/internal/acquire/*.go",
 }

@@ -1,7 +1,7 @@
-// Package acquire takes a lock for the commands lock and hold: from bakeryd, or on a device as a
-// host of its own, for which it imports package daemon. While it waits it shows the place in the
-// queue at a terminal. It knows nothing of what is done under the lock: it returns a
-// supervise.Grant.
+// Package acquire acquires a lock for the commands lock and hold: from bakeryd, or on a device as a
+// host of its own. For the latter it imports package daemon. During the wait it shows the position
+// in the queue on a terminal. It returns a supervise.Grant and knows nothing of what runs under the
+// lock.
 package acquire
 
 import (
@@ -20,26 +20,26 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Request says which lock is wanted, how, and of whom.
+// Request says which lock to acquire, how, and from which bakeryd or device.
 type Request struct {
 	Name     string
 	Mode     layout.Mode
 	NonBlock bool
 	Timeout  time.Duration // 0: none
-	Conflict int           // the exit code if it is not granted
-	Value    []byte        // to set when it is granted; nil: leave it as it is
-	Argv     []string      // of the command, to be told to others
+	Conflict int           // exit code if the lock is not granted
+	Value    []byte        // new value of the lock once granted; nil: unchanged
+	Argv     []string      // of the command, shown to other users
 	Close    bool          // the command does not inherit the lock
-	Requests bool          // what others ask for the lock by is wanted
+	Requests bool          // deliver requests of other clients for the lock
 	Socket   string        // of bakeryd
 	Session  string        // of the request to bakeryd
-	Device   string        // to take it on, without bakeryd; empty: ask bakeryd
-	Create   bool          // make the lockspace on device, if there is none
-	Stderr   io.Writer     // gets the line at a terminal, and warnings
+	Device   string        // lockspace to join without bakeryd; empty: ask bakeryd
+	Create   bool          // create the lockspace on Device if it does not exist
+	Stderr   io.Writer     // receives the wait line and warnings
 }
 
-// Acquire blocks until the lock is granted, or a signal ends the wait. onWaiting is called with the
-// place in the queue, as the line at a terminal is.
+// Acquire blocks until the lock is granted or a signal ends the wait. It calls onWaiting and
+// updates the wait line with the position in the queue.
 func (o Request) Acquire(ctx context.Context, inbox *signals.Inbox, onWaiting func(ahead, queued int)) (*supervise.Grant, error) {
 	ctx, listen := inbox.Interrupts(ctx)
 	line := startWaitLine(o.Stderr, o.Name)
@@ -61,12 +61,12 @@ func (o Request) Acquire(ctx context.Context, inbox *signals.Inbox, onWaiting fu
 		return g, err
 	}
 	if g != nil {
-		_ = g.Release() // the signal came with the grant; nothing ran
+		_ = g.Release() // the signal arrived together with the grant; no command was started
 	}
 	return nil, &cli.Failure{Code: cli.ExitSignal + int(by.Signal)}
 }
 
-// askBakeryd takes the lock from bakeryd.
+// askBakeryd acquires the lock from bakeryd.
 func (o Request) askBakeryd(ctx context.Context, onWaiting func(ahead, queued int), warn func(string)) (*supervise.Grant, error) {
 	h, err := client.New(o.Socket).Lock(ctx, o.Name, client.Options{
 		Mode: o.Mode, NonBlock: o.NonBlock, Timeout: o.Timeout, Session: o.Session, Confirm: true,
@@ -78,7 +78,7 @@ func (o Request) askBakeryd(ctx context.Context, onWaiting func(ahead, queued in
 	}
 	if o.Value != nil {
 		if err := h.SetValue(ctx, o.Value); err != nil {
-			_ = h.Unlock() // the first error is the one to tell
+			_ = h.Unlock() // the first error is reported
 			return nil, call.Failure(err)
 		}
 	}

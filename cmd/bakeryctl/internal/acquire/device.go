@@ -19,10 +19,10 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
-// maxWanted is how many requests for the lock are kept that were not reacted to yet.
+// maxWanted is the number of requests for the lock that are queued for the holder's reaction.
 const maxWanted = 16
 
-// joinAndTake takes the lock without bakeryd: this process joins the lockspace as a host of its own.
+// joinAndTake acquires the lock without bakeryd: this process joins the lockspace as a host.
 func (o Request) joinAndTake(ctx context.Context, onWaiting func(ahead, queued int)) (*supervise.Grant, error) {
 	if o.Create {
 		if err := ondevice.Create(ctx, o.Device); err != nil {
@@ -39,13 +39,13 @@ func (o Request) joinAndTake(ctx context.Context, onWaiting func(ahead, queued i
 	}
 	h, err := o.takeFrom(ctx, d, onWaiting, wanted)
 	if err != nil {
-		_ = ondevice.Leave(d) // the first error is the one to tell
+		_ = ondevice.Leave(d) // the first error is reported
 		return nil, o.joinFailure(err)
 	}
 	if o.Value != nil {
 		if err := h.SetValue(ctx, o.Value); err != nil {
 			_ = h.Release()
-			_ = ondevice.Leave(d) // the first error is the one to tell
+			_ = ondevice.Leave(d) // the first error is reported
 			return nil, o.joinFailure(err)
 		}
 	}
@@ -59,7 +59,7 @@ func (o Request) joinAndTake(ctx context.Context, onWaiting func(ahead, queued i
 	}, nil
 }
 
-// ownHold is a hold of this process's own, with a warning.
+// ownHold is a hold of a host in this process, with a warning.
 type ownHold struct {
 	*daemon.Hold
 	warned, over chan struct{}
@@ -81,14 +81,14 @@ func warnBefore(h *daemon.Hold) *ownHold {
 			case <-h.Lost():
 				close(o.warned)
 				return
-			case <-time.After(min(left, supervise.LookAgain)):
+			case <-time.After(min(left, supervise.RecheckInterval)):
 			}
 		}
 	})
 	return o
 }
 
-// Warned is closed when the holder is to stop.
+// Warned returns a channel that is closed when the holder must stop.
 func (o *ownHold) Warned() <-chan struct{} { return o.warned }
 
 func (o *ownHold) stop() {
@@ -99,7 +99,7 @@ func (o *ownHold) stop() {
 func (o Request) takeFrom(ctx context.Context, d *daemon.Daemon, onWaiting func(ahead, queued int), wanted chan<- client.Request) (*daemon.Hold, error) {
 	if o.Timeout > 0 && !o.NonBlock {
 		var cancel context.CancelFunc
-		// The time to join does not count: it says nothing about the lock.
+		// The time to join does not count against the timeout.
 		ctx, cancel = context.WithTimeoutCause(ctx, o.Timeout, api.ErrTimeout)
 		defer cancel()
 	}
@@ -111,7 +111,7 @@ func (o Request) takeFrom(ctx context.Context, d *daemon.Daemon, onWaiting func(
 		req.OnRequest = func(r daemon.Requested) {
 			select {
 			case wanted <- client.Request(r):
-			default: // so many have asked already
+			default: // the queue is full
 			}
 		}
 	}
@@ -127,11 +127,11 @@ func (o Request) joinFailure(err error) *cli.Failure {
 	case errors.Is(err, api.ErrInvalid):
 		f.Code = cli.ExitUsage
 	case errors.Is(err, lockspace.ErrNoLockspace):
-		f.Hint = "bakeryctl format " + o.Device + " makes it one, and destroys what is on it"
+		f.Hint = "to create a lockspace, run bakeryctl format " + o.Device + "; it destroys the contents"
 	case errors.Is(err, api.ErrFull):
-		f.Hint = "remove a lock that is not used any more (bakeryctl rm, by a bakeryd), or format with more --locks"
+		f.Hint = "remove an unused lock with bakeryctl rm, by a bakeryd, or format with more --locks"
 	case errors.Is(err, fs.ErrNotExist) && !o.Create:
-		f.Hint = "--create makes a lockspace in a file that does not exist"
+		f.Hint = "use --create to create a lockspace in a new file"
 	}
 	return f
 }

@@ -10,38 +10,38 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
-// waitLine shows at a terminal what a wait is for, after WaitSilent, and writes warnings wherever
-// out leads. It writes from a goroutine of its own: a terminal that stands still must not delay the
-// reading of the grant, from which the lease counts.
+// waitLine shows on a terminal what this process waits for, after WaitSilent, and writes warnings
+// to any out. It writes from its own goroutine: a stopped terminal must not delay the reading of
+// the grant, because the lease counts from there.
 type waitLine struct {
 	out      io.Writer
 	name     string
-	places   chan int    // the latest number of those ahead; takes one
-	warnings chan string // takes one
+	places   chan int    // the latest number of waiters ahead; capacity 1
+	warnings chan string // capacity 1
 	done     chan struct{}
 	writer   sync.WaitGroup
 }
 
-// WaitSilent is how long a wait is before it is shown.
+// WaitSilent is the time before a wait is shown.
 const WaitSilent = time.Second
 
-// startWaitLine returns a line that shows nothing but warnings unless out is a terminal.
+// startWaitLine returns a running waitLine. It shows only warnings unless out is a terminal.
 func startWaitLine(out io.Writer, name string) *waitLine {
 	l := &waitLine{out: out, name: name, places: make(chan int, 1), warnings: make(chan string, 1), done: make(chan struct{})}
 	l.writer.Go(l.write)
 	return l
 }
 
-// update may be called from one goroutine.
+// update sets the number of waiters ahead. It must be called from one goroutine.
 func (l *waitLine) update(ahead, _ int) {
 	select {
-	case <-l.places: // nobody has read it yet
+	case <-l.places: // not read yet
 	default:
 	}
 	l.places <- ahead
 }
 
-// warn writes a warning, unless the one before is not written yet. It does not block.
+// warn writes a warning. It drops the warning if another one is pending, and does not block.
 func (l *waitLine) warn(message string) {
 	select {
 	case l.warnings <- message:
@@ -49,7 +49,7 @@ func (l *waitLine) warn(message string) {
 	}
 }
 
-// stop removes the line. It does not wait for a terminal that stands still.
+// stop removes the line. It waits at most clearWithin for a stopped terminal.
 func (l *waitLine) stop() {
 	close(l.done)
 	removed := make(chan struct{})
@@ -63,7 +63,7 @@ func (l *waitLine) stop() {
 	}
 }
 
-// clearWithin bounds the wait for a terminal: others wait for the lock that was granted.
+// clearWithin bounds the wait for a terminal, because other clients wait for the granted lock.
 const clearWithin = 20 * time.Millisecond
 
 func (l *waitLine) write() {
@@ -86,13 +86,13 @@ func (l *waitLine) write() {
 			if !term.Writable(l.out) {
 				continue
 			}
-			// The name is cut so that the line fits where it can be overwritten.
+			// The line must fit into one row to be overwritten, so the name is cut.
 			shown = fmt.Sprintf("bakeryctl: waiting for %.40q: %d ahead", l.name, ahead)
 			fmt.Fprint(l.out, clear+shown)
 		case warning := <-l.warnings:
 			for !term.Writable(l.out) {
 				if l.isOver(WaitSilent) {
-					return // the line stays, as it does where it cannot be cleared
+					return // the line cannot be cleared and stays
 				}
 			}
 			fmt.Fprintf(l.out, "%sbakeryctl: warning: %s\n%s", clear, text.PrintableLine(warning), shown)
@@ -100,7 +100,7 @@ func (l *waitLine) write() {
 	}
 }
 
-// isOver blocks until the wait is over or a time has passed, and reports whether the wait is over.
+// isOver blocks until the wait ends or limit has passed, and reports whether the wait ended.
 func (l *waitLine) isOver(limit time.Duration) bool {
 	select {
 	case <-l.done:

@@ -12,21 +12,21 @@ import (
 // The exit codes, as in sysexits(3) and flock(1).
 const (
 	ExitOK          = 0
-	ExitConflict    = 1  // the lock was not acquired in time; -E sets another
+	ExitConflict    = 1  // the lock was not acquired in time; -E sets another code
 	ExitUsage       = 64 // the command line is wrong
 	ExitNoDevice    = 66 // the device or lockspace is not usable
 	ExitUnavailable = 69 // bakeryd is unreachable, or refuses
 	ExitLost        = 75 // the lock was lost while the command ran
-	ExitForbidden   = 77 // bakeryd does not let this user do that
+	ExitForbidden   = 77 // the access policy does not allow it
 	ExitNotExec     = 126
 	ExitNotFound    = 127
 	ExitSignal      = 128 // + n: signal n killed the command
 )
 
-// Failure is an error with the exit code and the remedy that go with it.
+// Failure is an error with its exit code and hint.
 type Failure struct {
 	Code int
-	Err  error  // nil: nothing to say
+	Err  error  // nil: print nothing
 	Hint string // empty: none
 }
 
@@ -39,12 +39,12 @@ func (f *Failure) Error() string {
 
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Usage returns the error of a wrong command line of the command of bakeryctl.
+// Usage returns the error for an invalid command line of a bakeryctl command.
 func Usage(command, format string, args ...any) *Failure {
-	return &Failure{Code: ExitUsage, Err: fmt.Errorf(format, args...), Hint: "see bakeryctl " + command + " --help"}
+	return &Failure{Code: ExitUsage, Err: fmt.Errorf(format, args...), Hint: "run bakeryctl " + command + " --help"}
 }
 
-// Silent reports whether the exit code alone tells of err, or err is nil.
+// Silent reports whether Report prints nothing for err.
 func Silent(err error) bool {
 	var f *Failure
 	return err == nil || errors.As(err, &f) && f.Err == nil
@@ -66,7 +66,7 @@ func Report(stderr io.Writer, err error) int {
 	return f.Code
 }
 
-// EnvOr returns the value of an environment variable, or otherwise if that is empty.
+// EnvOr returns the value of an environment variable, or otherwise if it is empty.
 func EnvOr(name, otherwise string) string {
 	if v := os.Getenv(name); v != "" {
 		return v

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// ParseMoment reads a point in time in the past: 03:12 or 03:12:30, the last time that the clock
-// showed that; 2h, so long ago; a date, with or without a time of the day; or RFC 3339. All but the
-// last are in now's time zone.
+// ParseMoment parses a time in the past: 03:12 or 03:12:30, the latest such time of day; 2h, that
+// long before now; a date, with or without a time of day; or RFC 3339. All but RFC 3339 are in
+// now's time zone.
 func ParseMoment(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		if d < 0 {
-			return time.Time{}, fmt.Errorf("%q is in the future", text)
+			return time.Time{}, fmt.Errorf("time %q is in the future", text)
 		}
 		return now.Add(-d), nil
 	}
@@ -32,5 +32,5 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%q is no time: want 03:12, 2h, 2006-01-02, \"2006-01-02 03:12\" or 2006-01-02T03:12:00Z", text)
+	return time.Time{}, fmt.Errorf("invalid time %q: want 03:12, 2h, 2006-01-02, \"2006-01-02 03:12\" or 2006-01-02T03:12:00Z", text)
 }

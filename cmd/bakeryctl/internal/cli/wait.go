@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// MaxWait is far beyond any wait that is meant, and far from overflow.
+// MaxWait is the longest wait that a flag accepts. It is far from the overflow of a time.Duration.
 const MaxWait = 100 * 365 * 24 * time.Hour
 
-// WaitFlag is a flag of seconds, as flock(1) takes them, or of a Go duration.
+// WaitFlag is a flag value: seconds, as in flock(1), or a Go duration.
 type WaitFlag struct {
 	Limit time.Duration
 }
@@ -18,7 +18,7 @@ type WaitFlag struct {
 // Type implements pflag.Value.
 func (w *WaitFlag) Type() string { return "time" }
 
-// String implements pflag.Value; empty is no limit.
+// String implements pflag.Value. It returns "" if there is no limit.
 func (w *WaitFlag) String() string {
 	if w.Limit == 0 {
 		return ""
@@ -36,11 +36,11 @@ func (w *WaitFlag) Set(text string) error {
 	return nil
 }
 
-// ParseWait reads seconds or a Go duration.
+// ParseWait parses a number of seconds or a Go duration.
 func ParseWait(text string) (time.Duration, error) {
 	limit, err := time.ParseDuration(text)
 	if seconds, floatErr := strconv.ParseFloat(text, 64); floatErr == nil {
-		// What is too long, or not a number, is refused below.
+		// Values that are too long, or not a number, are refused below.
 		err = nil
 		limit = -1
 		if seconds <= MaxWait.Seconds() {
@@ -48,7 +48,7 @@ func ParseWait(text string) (time.Duration, error) {
 		}
 	}
 	if err != nil {
-		return 0, fmt.Errorf("want seconds, as 1.5, or a duration, as 300ms or 5m")
+		return 0, fmt.Errorf("want seconds, such as 1.5, or a duration, such as 300ms or 5m")
 	}
 	if limit < 0 || limit > MaxWait {
 		return 0, fmt.Errorf("want 0 to %.0f seconds", MaxWait.Seconds())

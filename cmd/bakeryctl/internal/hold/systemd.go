@@ -15,24 +15,24 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 )
 
-// systemd is told of a hold by sd_notify(3), from a goroutine of its own: the hold goes on, and ends, whether or not
-// systemd takes anything in. It is nobody without NOTIFY_SOCKET.
+// systemd sends sd_notify(3) messages from its own goroutine, so a blocked systemd does not delay
+// the hold or its end. Without NOTIFY_SOCKET it sends nothing.
 type systemd struct {
-	listens bool
+	enabled bool
 	stderr  io.Writer
-	pending chan notice // what is yet to be told; takes one
+	pending chan notice // the notice not sent yet; capacity 1
 	writer  sync.WaitGroup
 }
 
-// notice is what systemd is told at once.
+// notice is the content of one message to systemd.
 type notice struct {
-	state  string        // READY=1 or STOPPING=1; empty: as before
-	status string        // for people; empty: as before
-	extend time.Duration // it may take so long to stop, whatever the unit says; 0: what the unit says
-	beat   bool          // for its watchdog
+	state  string        // READY=1 or STOPPING=1; empty: unchanged
+	status string        // text for the operator; empty: unchanged
+	extend time.Duration // new stop timeout; 0: that of the unit
+	beat   bool          // keep-alive for the watchdog of systemd
 }
 
-// then is what to tell if next is to be told before this was.
+// then returns n merged with next, which replaces it before it was sent.
 func (n notice) then(next notice) notice {
 	return notice{state: cmp.Or(next.state, n.state), status: cmp.Or(next.status, n.status),
 		extend: cmp.Or(next.extend, n.extend), beat: n.beat || next.beat}
@@ -56,16 +56,16 @@ func (n notice) String() string {
 }
 
 func newSystemd(stderr io.Writer) *systemd {
-	s := &systemd{listens: os.Getenv("NOTIFY_SOCKET") != "", stderr: stderr, pending: make(chan notice, 1)}
-	if s.listens {
+	s := &systemd{enabled: os.Getenv("NOTIFY_SOCKET") != "", stderr: stderr, pending: make(chan notice, 1)}
+	if s.enabled {
 		s.writer.Go(s.write)
 	}
 	return s
 }
 
-// tell may be called from one goroutine.
-func (s *systemd) tell(n notice) {
-	if !s.listens {
+// notify queues a notice. It must be called from one goroutine.
+func (s *systemd) notify(n notice) {
+	if !s.enabled {
 		return
 	}
 	select {
@@ -77,16 +77,16 @@ func (s *systemd) tell(n notice) {
 }
 
 func (s *systemd) write() {
-	told := false
+	reported := false
 	for n := range s.pending {
-		if _, err := sd.SdNotify(false, n.String()); err != nil && !told {
-			told = true // once says it
-			fmt.Fprintf(s.stderr, "bakeryctl: tell systemd: %v\n", err)
+		if _, err := sd.SdNotify(false, n.String()); err != nil && !reported {
+			reported = true
+			fmt.Fprintf(s.stderr, "bakeryctl: notify systemd: %v\n", err)
 		}
 	}
 }
 
-// close waits until all was told.
+// close blocks until all notices are sent, supervise.MessageTimeout at most.
 func (s *systemd) close() {
 	close(s.pending)
 	written := make(chan struct{})
@@ -96,21 +96,21 @@ func (s *systemd) close() {
 	}()
 	select {
 	case <-written:
-	case <-time.After(supervise.SayWithin):
+	case <-time.After(supervise.MessageTimeout):
 	}
 }
 
-// beats returns a ticker for systemd's watchdog, which stands still if there is none.
+// beats returns a ticker for keep-alives to systemd. Without a watchdog it never ticks.
 func (s *systemd) beats() (*time.Ticker, error) {
 	timeout, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
-		return nil, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("watchdog of systemd: %w", err),
-			Hint: "WATCHDOG_USEC is set by systemd, from WatchdogSec= of the unit"}
+		return nil, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("read the watchdog timeout of systemd: %w", err),
+			Hint: "do not set WATCHDOG_USEC; systemd sets it from WatchdogSec= of the unit"}
 	}
-	if timeout == 0 || !s.listens {
+	if timeout == 0 || !s.enabled {
 		t := time.NewTicker(time.Hour)
 		t.Stop()
 		return t, nil
 	}
-	return time.NewTicker(max(timeout/3, time.Millisecond)), nil // one may be late
+	return time.NewTicker(max(timeout/3, time.Millisecond)), nil // tolerates a late keep-alive
 }

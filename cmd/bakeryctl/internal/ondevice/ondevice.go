@@ -1,6 +1,6 @@
-// Package ondevice is for commands that use a device without bakeryd: it reads what is there, makes
-// a lockspace, leaves one that this process has joined, and gives errors of a device an exit code
-// and a hint. It imports package daemon, which does that work, and cli of bakeryctl.
+// Package ondevice serves commands that use a device without bakeryd. It reads a lockspace, creates
+// one, leaves one that this process has joined, and gives device errors an exit code and a hint. It
+// imports package daemon and package cli of bakeryctl.
 package ondevice
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Open opens a device to be read.
+// Open opens a device for reading.
 func Open(path string) (blockdev.Device, error) {
 	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
 	if err != nil {
@@ -45,50 +45,49 @@ func Status(path string) (*report.Report, error) {
 	return report.FromSnapshot(snapshot), nil
 }
 
-// Failure returns the error of a device that is not usable.
+// Failure returns err with the exit code of an unusable device and a hint.
 func Failure(err error) *cli.Failure {
 	return &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: Hint(err)}
 }
 
-// Hint returns the remedy for an error that any command may meet on a device.
+// Hint returns the hint for a device error of any command, or "".
 func Hint(err error) string {
 	switch {
 	case errors.Is(err, lockspace.ErrInterrupted):
-		return "bakeryctl format --force completes it"
+		return "run bakeryctl format --force to complete it"
 	case errors.Is(err, layout.ErrVersion):
-		return "it was formatted by another version of bakeryd: use the bakeryctl of that version"
+		return "use the bakeryctl of the version that formatted it"
 	case errors.Is(err, lockspace.ErrNoLockspace):
-		return "bakeryctl format makes one; is it the right device?"
+		return "check the device name; to create a lockspace, run bakeryctl format"
 	case errors.Is(err, lockspace.ErrStride):
-		return "--stride auto fits every device; a lockspace cannot move to a device with larger blocks"
+		return "use --stride auto when formatting; a lockspace cannot move to a device with larger blocks"
 	case errors.Is(err, lockspace.ErrDeviceSize), errors.Is(err, blockdev.ErrTooSmall):
 		return "use a larger device, or format for fewer --hosts or --locks"
 	case errors.Is(err, blockdev.ErrBusy):
-		return "see who uses it: lsblk, findmnt; --force does not help"
+		return "run lsblk or findmnt to find its user; --force does not help"
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		return "it takes root, or membership in the group of the device"
+		return "run it as root or as a member of the device's group"
 	}
 	return ""
 }
 
-// LeaveWithin bounds how long leaving the lockspace may take. Whoever takes longer is left for dead
-// by the other hosts.
+// LeaveWithin is the timeout for leaving a lockspace. A host that takes longer is declared dead by
+// the other hosts.
 const LeaveWithin = 10 * time.Second
 
-// Logger returns where a host in this process writes its warnings.
+// Logger returns a logger that writes the warnings of a host in this process to w.
 func Logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// Leave leaves the lockspace that d has joined.
+// Leave leaves the lockspace that d has joined, within LeaveWithin.
 func Leave(d *daemon.Daemon) error {
 	ctx, cancel := context.WithTimeout(context.Background(), LeaveWithin)
 	defer cancel()
 	return d.Close(ctx)
 }
 
-// Create makes a lockspace in a file of that path if there is none, and never touches one that
-// exists.
+// Create creates a lockspace in a new file at path. It does nothing if the path exists.
 func Create(ctx context.Context, path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -97,7 +96,7 @@ func Create(ctx context.Context, path string) error {
 		Hosts: lockspace.DefaultHosts, Locks: lockspace.DefaultLocks, Lease: lockspace.DefaultLease, Policy: layout.PolicyLease,
 	})
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, format.ErrOccupied) {
-		return nil // another one was faster; joining tells whether it is a lockspace
+		return nil // another process created it; joining checks whether it is a lockspace
 	}
 	return err
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// TestVersionHint: nobody is told to format what a newer bakeryd made.
-func TestVersionHint(t *testing.T) {
+// The hint must not recommend format for a lockspace of a newer version.
+func TestHint_OtherVersion_DoesNotRecommendFormat(t *testing.T) {
 	err := fmt.Errorf("%w on /dev/sdb: superblock at byte 0: %w", lockspace.ErrNoLockspace, layout.ErrVersion)
-	require.Contains(t, Hint(err), "another version")
+	require.Contains(t, Hint(err), "the version that formatted it")
 }

@@ -39,7 +39,7 @@ func (r *Report) checkWith(ctx context.Context, o Options) error {
 	if isSocket(o.With) {
 		return r.meetSocket(ctx, o, self.ThisHost.ID)
 	}
-	return r.meetHost(ctx, o, self, p.Sayer(o.Stderr))
+	return r.meetHost(ctx, o, self, p.MessagePrinter(o.Stderr))
 }
 
 // servedBy refuses a bakeryd that is in another lockspace than the one on the device.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Age says how long ago something was, to two places.
+// Age formats an elapsed time with its two largest units: 59s, 2m10s, 2d02h.
 func Age(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -20,7 +20,7 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// Seconds writes a span of milliseconds for a sentence: 2.1 s, 21 s, 2m10s.
+// Seconds formats milliseconds for a sentence: 2.1 s, 21 s, 2m10s.
 func Seconds(ms int64) string {
 	switch d := time.Duration(ms) * time.Millisecond; {
 	case d < 10*time.Second:
@@ -32,7 +32,7 @@ func Seconds(ms int64) string {
 	}
 }
 
-// Span writes a time in milliseconds for a table: 12ms, 2.1s, 2m10s.
+// Span formats milliseconds for a table: 12ms, 2.1s, 2m10s.
 func Span(ms int64) string {
 	switch d := time.Duration(ms) * time.Millisecond; {
 	case d < time.Second:
@@ -44,7 +44,7 @@ func Span(ms int64) string {
 	}
 }
 
-// Short writes a latency in a few letters: 210 us, 1.2 ms, 14 ms, 2.1 s.
+// Short formats a latency in a few characters: 210 us, 1.2 ms, 14 ms, 2.1 s.
 func Short(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:
@@ -57,7 +57,7 @@ func Short(d time.Duration) string {
 	return Seconds(d.Milliseconds())
 }
 
-// Micros writes a latency in microseconds with three digits: 999 us, 8.28 ms, 34.9 ms.
+// Micros formats a latency in microseconds with three digits: 999 us, 8.28 ms, 34.9 ms.
 func Micros(us int64) string {
 	switch ms := float64(us) / 1000; {
 	case us > -1000 && us < 1000:

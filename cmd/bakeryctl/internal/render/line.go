@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Glyphs are what is drawn with, besides words.
+// Glyphs are the characters that drawings consist of.
 type Glyphs struct {
 	full, empty, more, Mark, Dot string
 	Spark                        []string // from low to high
-	ascii                        bool     // nothing else is shown
+	ascii                        bool     // other characters are shown as ?
 }
 
 var (
@@ -18,8 +18,8 @@ var (
 	Simple = Glyphs{full: "#", empty: ".", more: "~", Mark: ">", Dot: "-", Spark: []string{"_", ".", "-", "=", "#"}, ascii: true}
 )
 
-// GlyphsFor returns those that a terminal shows, by its environment: as setlocale(3) finds the
-// encoding.
+// GlyphsFor returns the glyphs that a terminal can show. It determines the encoding from the
+// environment as setlocale(3) does.
 func GlyphsFor(env func(string) string) Glyphs {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := strings.ToLower(env(name)); v != "" {
@@ -32,7 +32,7 @@ func GlyphsFor(env func(string) string) Glyphs {
 	return Simple
 }
 
-// Line is a line of the screen, of texts that each have a colour.
+// Line is a screen line: pieces of text with a level each.
 type Line []piece
 
 type piece struct {
@@ -40,20 +40,19 @@ type piece struct {
 	Text  string
 }
 
-// Add adds a text. Whatever it is, it moves no cursor and is as wide as it is taken for: what does
-// not show, or not by itself, is written out.
+// Add appends text, escaped by Safe, so it moves no cursor and its width is known.
 func (l *Line) Add(of Level, text string) { *l = append(*l, piece{of, Safe(text)}) }
 
-// Addf is Add of a format.
+// Addf appends formatted text.
 func (l *Line) Addf(of Level, format string, args ...any) { l.Add(of, fmt.Sprintf(format, args...)) }
 
-// Cell adds a text in a column of some width, cut or filled up, and the gap behind it.
+// Cell appends text cut or padded to a column width, and the gap after it.
 func (l *Line) Cell(of Level, text string, wide int, g Glyphs) {
 	text = cut(Safe(text), wide, g)
 	*l = append(*l, piece{of, text}, piece{Plain, strings.Repeat(" ", max(0, wide-Width(text))+2)})
 }
 
-// Right puts a text at the right end of a line that is so wide, if there is room for it.
+// Right puts text at the right end of a line of that width, if it fits.
 func (l *Line) Right(of Level, text string, wide int) {
 	text = Safe(text)
 	if gap := wide - l.width() - Width(text); gap > 0 {
@@ -68,7 +67,7 @@ func (l Line) width() (n int) {
 	return n
 }
 
-// Render makes text of a line, no wider than asked for; 0: as wide as it is.
+// Render returns the line as text, cut to a number of columns; 0 means no limit.
 func (l Line) Render(wide int, p Paint, g Glyphs) string {
 	var b strings.Builder
 	l = l.trim()
@@ -82,7 +81,7 @@ func (l Line) Render(wide int, p Paint, g Glyphs) string {
 			text = prefix(text, room)
 			room -= Width(text)
 		}
-		if text != s.Text { // here it ends
+		if text != s.Text { // cut here
 			b.WriteString(p.Of(s.level, text+g.more))
 			break
 		}
@@ -99,7 +98,7 @@ func (l Line) Render(wide int, p Paint, g Glyphs) string {
 	return b.String()
 }
 
-// trim leaves out the blanks at the end.
+// trim removes trailing blanks.
 func (l Line) trim() Line {
 	l = slices.Clone(l)
 	for n := len(l); n > 0; n-- {
@@ -110,7 +109,7 @@ func (l Line) trim() Line {
 	return nil
 }
 
-// Bar shows a part of a whole.
+// Bar appends a bar that shows part, 0 to 1.
 func (l *Line) Bar(of Level, part float64, wide int, g Glyphs) {
 	n := int(min(1, max(0, part))*float64(wide) + 0.5)
 	if part > 0 && n == 0 {

@@ -1,6 +1,5 @@
-// Package render knows how texts become what people and programs read: colours, tables, durations,
-// lines that fit a terminal, a line of progress, JSON. It knows nothing of locks and hosts, and
-// imports only package term of the project.
+// Package render formats output: colours, tables, durations, lines that fit a terminal, a progress
+// line, JSON. It knows nothing of locks and hosts. It imports only package term of the project.
 package render
 
 import (
@@ -11,7 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/term"
 )
 
-// Colour says when what people read is coloured: the flag --color.
+// Colour is the value of the flag --color: when text output is coloured.
 type Colour string
 
 const (
@@ -39,7 +38,7 @@ func (c *Colour) Set(text string) error {
 	return fmt.Errorf("want auto, always or never")
 }
 
-// On reports whether what goes to out is coloured.
+// On reports whether output to out is coloured.
 func (c Colour) On(out io.Writer, env func(string) string) bool {
 	switch c {
 	case colourAlways:
@@ -50,24 +49,24 @@ func (c Colour) On(out io.Writer, env func(string) string) bool {
 	return env("NO_COLOR") == "" && env("TERM") != "dumb" && term.Is(out)
 }
 
-// Level is what a colour says. None says what the words do not say too.
+// Level is the meaning of a colour. A colour adds nothing that the words do not say.
 type Level int
 
 const (
 	Plain Level = iota
 	Good        // as it should be: live, held
-	Warn        // somebody should know, or waits
+	Warn        // needs attention, or waits
 	Bad         // dead, lost, stuck, damaged
-	Soft        // of no account
+	Soft        // unimportant
 	Head        // a heading
 )
 
-// codes are the parameters of SGR; they leave it to the terminal which green it is.
+// codes are SGR parameters. The terminal chooses the shade.
 var codes = [...]string{Good: "32", Warn: "33", Bad: "31", Soft: "2", Head: "1"}
 
 const unpaint = "\x1b[0m"
 
-// Paint colours text, or leaves it as it is.
+// Paint adds colours to text if it is true.
 type Paint bool
 
 // Of returns text in the colour of l.
@@ -78,16 +77,16 @@ func (p Paint) Of(l Level, text string) string {
 	return "\x1b[" + codes[l] + "m" + text + unpaint
 }
 
-// Marks stand for colours while a table is being aligned: each takes the place of one letter there. They are of a private
-// area of Unicode, which nothing that is printed has: Printable writes it out.
+// Marks stand for colours while a table is being aligned. Each is one column wide there. They are
+// from a private area of Unicode, which output never contains: text.Printable and Safe escape it.
 const (
-	markFirst = '\uE000' // + level: what follows is of it
-	markEnd   = '\uE0FF' // it ends
-	markHead  = '\uE0FE' // at the end of a line: all of it is a heading
+	markFirst = '\uE000' // + level: text of that level follows
+	markEnd   = '\uE0FF' // end of that text
+	markHead  = '\uE0FE' // at the end of a line: the whole line is a heading
 )
 
-// Cell marks a cell of a table. If one of a column is marked all are to be, that of the heading
-// too: marks are as wide as text until WriteTable takes them out.
+// Cell marks a table cell with its colour. If one cell of a column is marked, all must be, the
+// heading included: a mark counts as one column until WriteTable removes it.
 func (p Paint) Cell(l Level, text string) string {
 	if !p {
 		return text
@@ -95,7 +94,7 @@ func (p Paint) Cell(l Level, text string) string {
 	return string(markFirst+rune(l)) + text + string(markEnd)
 }
 
-// Heading is the end of a line of headings.
+// Heading returns the end of a heading line.
 func (p Paint) Heading() string {
 	if !p {
 		return "\n"
@@ -103,7 +102,7 @@ func (p Paint) Heading() string {
 	return string(markHead) + "\n"
 }
 
-// paintLine makes colours of the marks in a line.
+// paintLine replaces the marks in a line by colour codes.
 func paintLine(line string) string {
 	if !strings.ContainsFunc(line, isMark) {
 		return line

@@ -7,12 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestColourIsOn(t *testing.T) {
+func TestColour_On(t *testing.T) {
 	none := func(string) string { return "" }
 	var out bytes.Buffer // no terminal
 	require.False(t, colourAuto.On(&out, none))
 	require.False(t, Colour("").On(&out, none))
-	require.True(t, colourAlways.On(&out, func(string) string { return "1" }), "whatever NO_COLOR says")
+	require.True(t, colourAlways.On(&out, func(string) string { return "1" }), "NO_COLOR does not override always")
 	require.False(t, colourNever.On(&out, none))
 	var c Colour
 	require.ErrorContains(t, c.Set("yes"), "want auto, always or never")

@@ -12,13 +12,12 @@ import (
 )
 
 const (
-	progressAfter = time.Second // what is over by then shows nothing
+	progressAfter = time.Second // shorter work shows no line
 	progressEvery = 150 * time.Millisecond
 )
 
-// Progress is a line on a terminal that says how far long work is. Nil does nothing: there is no
-// terminal. It writes from a goroutine of its own, so that a terminal that stands still holds up no
-// work.
+// Progress is a terminal line that shows the progress of long work. It writes from its own
+// goroutine, so a stopped terminal does not block the work. A nil Progress does nothing.
 type Progress struct {
 	out    io.Writer
 	writer sync.WaitGroup
@@ -32,17 +31,17 @@ type Progress struct {
 	shown  bool
 }
 
-// work is a step, and how far it is.
+// work is a step and its progress.
 type work struct {
 	name        string
-	done, total int64 // total 0: nobody knows
+	done, total int64 // total 0: unknown
 	bytes       bool
 	begun       time.Time
-	lasts       time.Duration // by this it is measured, if it is not 0
+	lasts       time.Duration // if not 0, progress is the time spent of this
 }
 
-// StartProgress returns a line on stderr, if that is a terminal that can show one, and nil
-// otherwise. Stop removes it.
+// StartProgress returns a progress line on stderr, or nil if stderr is no suitable terminal. Stop
+// removes the line.
 func StartProgress(stderr io.Writer) *Progress {
 	if !term.Is(stderr) || os.Getenv("TERM") == "dumb" {
 		return nil
@@ -68,7 +67,7 @@ func newProgress(out io.Writer, every *time.Ticker, from time.Time) *Progress {
 	return p
 }
 
-// Counter is what the work tells of a step, and how far it is; nil: it need not.
+// Counter returns a function that records the step and its progress. It returns nil if p is nil.
 func (p *Progress) Counter() func(step string, done, total int64, bytes bool) {
 	if p == nil {
 		return nil
@@ -83,7 +82,7 @@ func (p *Progress) Counter() func(step string, done, total int64, bytes bool) {
 	}
 }
 
-// Begin tells of a step that takes so long; 0: nobody knows.
+// Begin starts a step that is expected to take lasts; 0 means unknown.
 func (p *Progress) Begin(step string, lasts time.Duration) {
 	if p == nil {
 		return
@@ -93,8 +92,8 @@ func (p *Progress) Begin(step string, lasts time.Duration) {
 	p.step = work{name: step, begun: time.Now(), lasts: lasts}
 }
 
-// Sayer returns what writes a message to standard error, a line of its own.
-func (p *Progress) Sayer(stderr io.Writer) func(message string) {
+// MessagePrinter returns a function that prints a message to stderr on a line of its own.
+func (p *Progress) MessagePrinter(stderr io.Writer) func(message string) {
 	return func(message string) {
 		if p != nil {
 			p.screen.Lock()
@@ -105,7 +104,7 @@ func (p *Progress) Sayer(stderr io.Writer) func(message string) {
 	}
 }
 
-// Write implements io.Writer, for a log beside the line.
+// Write implements io.Writer for log output that shares the terminal with the progress line.
 func (p *Progress) Write(text []byte) (int, error) {
 	p.screen.Lock()
 	defer p.screen.Unlock()
@@ -113,7 +112,7 @@ func (p *Progress) Write(text []byte) (int, error) {
 	return p.out.Write(text)
 }
 
-// Log is where a log may write to.
+// Log returns the writer for log output while p is active.
 func (p *Progress) Log(stderr io.Writer) io.Writer {
 	if p == nil {
 		return stderr
@@ -121,7 +120,7 @@ func (p *Progress) Log(stderr io.Writer) io.Writer {
 	return p
 }
 
-// Stop removes the line for good. It may be called again.
+// Stop removes the line permanently. It may be called again.
 func (p *Progress) Stop() {
 	if p == nil {
 		return
@@ -153,7 +152,7 @@ func (p *Progress) draw(now time.Time) {
 	_, _ = io.WriteString(p.out, "\r\x1b[K"+step.text(now, term.Columns(p.out, 80)-1))
 }
 
-// text is the line, no wider than asked for.
+// text returns the line, cut to a number of columns.
 func (w work) text(now time.Time, wide int) string {
 	var b strings.Builder
 	spent := max(0, now.Sub(w.begun))
@@ -179,7 +178,7 @@ func (w work) text(now time.Time, wide int) string {
 	return cut(b.String(), wide, Simple)
 }
 
-// size is a number of bytes as people grasp it.
+// size formats a number of bytes with a binary unit.
 func size(n int64) string {
 	value := float64(n)
 	for _, unit := range []string{"bytes", "KiB", "MiB", "GiB"} {

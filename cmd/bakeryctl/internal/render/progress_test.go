@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// begun is when the work of these tests begins.
+// begun is the start time of the work in these tests.
 var begun = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func TestProgressText(t *testing.T) {
@@ -31,9 +31,9 @@ func TestProgressText(t *testing.T) {
 	require.NotContains(t, work{name: "opening \x1b[2J"}.text(begun, 79), "\x1b")
 }
 
-func TestProgressIsErased(t *testing.T) {
+func TestProgress_MessageOrStop_ErasesLine(t *testing.T) {
 	var out bytes.Buffer
-	never := time.NewTicker(time.Hour) // it is drawn by hand
+	never := time.NewTicker(time.Hour) // the test calls draw itself
 	p := newProgress(&out, never, begun)
 	p.draw(begun)
 	require.Empty(t, out.String(), "there is no work yet")
@@ -41,7 +41,7 @@ func TestProgressIsErased(t *testing.T) {
 	p.draw(begun)
 	require.True(t, strings.HasPrefix(out.String(), "\r\x1b[Kbakeryctl: zeroing 50%"), "%q", out.String())
 	out.Reset()
-	p.Sayer(&out)("a message")
+	p.MessagePrinter(&out)("a message")
 	require.Equal(t, "\r\x1b[Ka message\n", out.String())
 	out.Reset()
 	p.draw(begun)
@@ -51,13 +51,13 @@ func TestProgressIsErased(t *testing.T) {
 	require.Equal(t, "\r\x1b[K", out.String())
 }
 
-func TestNoProgressWithoutATerminal(t *testing.T) {
+func TestStartProgress_NoTerminal_ReturnsNil(t *testing.T) {
 	var out bytes.Buffer
 	p := StartProgress(&out)
 	require.Nil(t, p)
-	require.Nil(t, p.Counter(), "format tells percentages by itself then, as lines")
+	require.Nil(t, p.Counter(), "format then prints percentages itself, as lines")
 	p.Begin("x", time.Second)
-	p.Sayer(&out)("as ever")
+	p.MessagePrinter(&out)("a message")
 	p.Stop()
-	require.Equal(t, "as ever\n", out.String())
+	require.Equal(t, "a message\n", out.String())
 }

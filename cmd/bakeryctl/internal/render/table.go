@@ -9,8 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// WriteTable writes lines of cells, aligned, without the spaces that empty cells leave at the end,
-// and coloured where they are marked so.
+// WriteTable writes lines of aligned cells. It removes trailing spaces and replaces colour marks.
 func WriteTable(out io.Writer, fill func(w io.Writer)) error {
 	var text bytes.Buffer
 	w := NewTable(&text)
@@ -26,10 +25,10 @@ func WriteTable(out io.Writer, fill func(w io.Writer)) error {
 	return nil
 }
 
-// NewTable aligns the cells of lines; Flush writes them to w.
+// NewTable returns a writer that aligns the cells of lines. Its Flush writes them to w.
 func NewTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
-// WriteJSON writes v for programs: indented, and with no letter escaped that need not be.
+// WriteJSON writes v as indented JSON, without HTML escapes.
 func WriteJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)

@@ -9,10 +9,10 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// Width is how many columns of a terminal a text takes.
+// Width returns the number of terminal columns of text.
 func Width(text string) int { return ansi.StringWidthWc(text) }
 
-// cut shortens a text to so many columns, and shows that it did.
+// cut shortens text to a number of columns and marks the cut with g.more.
 func cut(text string, wide int, g Glyphs) string {
 	if Width(text) <= wide {
 		return text
@@ -23,7 +23,7 @@ func cut(text string, wide int, g Glyphs) string {
 	return prefix(text, wide-Width(g.more)) + g.more
 }
 
-// prefix is as much of a text as there is room for.
+// prefix returns the longest prefix of text that fits into room columns.
 func prefix(text string, room int) string {
 	for i, r := range text {
 		if room -= Width(string(r)); room < 0 {
@@ -33,15 +33,15 @@ func prefix(text string, room int) string {
 	return text
 }
 
-// Safe writes out what would not show as one or two columns of its own, or would change how its
-// neighbours show: control and format characters, invalid bytes, what is laid over others in heaps,
-// and blanks that are not the space.
+// Safe escapes every character that is not one or two columns of its own, or that changes how its
+// neighbours look: control and format characters, invalid bytes, third and further combining marks,
+// and blanks other than the space.
 func Safe(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return text
 	}
 	var b strings.Builder
-	marks := 2 // that lie on what was before: nothing yet
+	marks := 2 // combining marks on the last character; at the start there is no character
 	for i := 0; i < len(text); {
 		r, n := utf8.DecodeRuneInString(text[i:])
 		combines := unicode.In(r, unicode.Mn, unicode.Mc)
@@ -68,14 +68,14 @@ func Safe(text string) string {
 	return b.String()
 }
 
-// hidden are letters and marks that do not show, or change the width of what they are on.
+// hidden reports whether r is invisible or changes the width of its neighbour.
 func hidden(r rune) bool {
 	return unicode.In(r, unicode.Me, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) ||
-		r >= 0x1100 && r <= 0x11FF || r >= 0xA960 && r <= 0xA97F || r >= 0xD7B0 && r <= 0xD7FF || // parts of Hangul, which terminals join or not
-		r >= 0x1F1E6 && r <= 0x1F1FF || r >= 0x1F3FB && r <= 0x1F3FF // flags by halves, shades of skin
+		r >= 0x1100 && r <= 0x11FF || r >= 0xA960 && r <= 0xA97F || r >= 0xD7B0 && r <= 0xD7FF || // parts of Hangul: terminals differ in joining them
+		r >= 0x1F1E6 && r <= 0x1F1FF || r >= 0x1F3FB && r <= 0x1F3FF // halves of flags, skin tones
 }
 
-// Count writes a number of things whose plural ends in s.
+// Count formats a number and a noun whose plural ends in s.
 func Count(n int, what string) string {
 	if n != 1 {
 		what += "s"

@@ -1,6 +1,7 @@
-// Package signals knows the signals that bakeryctl gets: how it inherited their dispositions and
-// the mask, which a command is to inherit in turn, whether a process or the terminal sent one, and
-// how to receive them without losing any. It imports only package cli of the project.
+// Package signals handles the signals that bakeryctl receives. It determines the dispositions and
+// the mask that bakeryctl inherited and passes to a command, and whether a process or the terminal
+// sent a signal. It receives signals without losing any. It imports only package cli of the
+// project.
 package signals
 
 import (
@@ -14,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Last is the greatest number that a signal has on Linux.
+// Last is the highest signal number on Linux.
 const Last = 64
 
 // Set is a set of signals: bit n-1 is signal n.
@@ -22,7 +23,7 @@ type Set uint64
 
 func (s Set) has(n syscall.Signal) bool { return s&(1<<(n-1)) != 0 }
 
-// started is what entry (source_amd64.s) has found when the process was executed.
+// started holds what entry (source_amd64.s) found when the process was executed.
 var started struct {
 	known   uint64 // 1: entry has run
 	mask    Set    // signals that are blocked
@@ -53,7 +54,7 @@ func rtSigaction(n syscall.Signal, to, was *sigaction) error {
 
 const sigIgnore = 1 // SIG_IGN
 
-// State is what a command inherits of signals.
+// State is the signal state that a command inherits.
 type State struct {
 	ignored, Blocked Set
 }
@@ -62,15 +63,15 @@ func (s State) String() string {
 	return fmt.Sprintf("%x,%x", uint64(s.ignored), uint64(s.Blocked))
 }
 
-// ParseState reads what String wrote.
+// ParseState parses the result of String.
 func ParseState(text string) (s State, err error) {
 	_, err = fmt.Sscanf(text, "%x,%x", (*uint64)(&s.ignored), (*uint64)(&s.Blocked))
 	return s, err
 }
 
-// Inherited returns the state in which this process was started. If bakeryctl was linked
-// without entry, that is what the Go runtime kept: whether SIGHUP and SIGINT are ignored, the
-// signals that it has no handler for, and most of the mask.
+// Inherited returns the state in which this process was started. If bakeryctl was linked without
+// entry, it returns what the Go runtime kept: whether SIGHUP and SIGINT are ignored, the signals
+// that the runtime has no handler for, and most of the mask.
 func Inherited() (s State) {
 	if started.known == 1 {
 		for i, action := range started.actions {
@@ -90,8 +91,8 @@ func Inherited() (s State) {
 	return s
 }
 
-// ignore has this process ignore what it inherited as ignored, and so all that it starts. SIGCHLD
-// is left out: without it no child could be waited for.
+// ignore makes this process and its children ignore the signals that were inherited as ignored.
+// SIGCHLD is excepted: if it is ignored, no child can be waited for.
 func (s State) ignore() {
 	for n := syscall.Signal(1); n <= Last; n++ {
 		if s.ignored.has(n) && n != syscall.SIGCHLD {
@@ -100,26 +101,25 @@ func (s State) ignore() {
 	}
 }
 
-// Restore gives this process, which is about to execute another program, the dispositions that the
-// program is to have. The Go runtime keeps those that it needs until then: the kernel resets
-// handlers at execve.
+// Restore sets the dispositions of the program that this process is about to execute. The
+// dispositions that the Go runtime needs stay until then: the kernel resets handlers at execve.
 func (s State) Restore() {
 	for n := syscall.Signal(1); n <= Last; n++ {
 		var action sigaction
 		switch n {
 		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGURG, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGSYS, syscall.SIGABRT:
 			if !s.ignored.has(n) {
-				continue // the runtime's own
+				continue // used by the runtime
 			}
 		}
 		if s.ignored.has(n) {
 			action.handler = sigIgnore
 		}
-		_ = action.set(n) // refused for two that the C library keeps
+		_ = action.set(n) // fails for the two signals that the C library reserves
 	}
 }
 
-// SetMask sets the mask of the calling thread, and returns the one before; nil: it changes nothing.
+// SetMask sets the mask of the calling thread unless to is nil. It returns the previous mask.
 func SetMask(to *Set) (before Set, err error) {
 	var was unix.Sigset_t
 	var set *unix.Sigset_t
@@ -131,7 +131,8 @@ func SetMask(to *Set) (before Set, err error) {
 	return Set(was.Val[0]), err
 }
 
-// StartWith starts a command with a mask of its own: what is forked inherits that of the thread.
+// StartWith starts a command with the given signal mask: a child inherits the mask of the thread
+// that forks it.
 func StartWith(mask Set, cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

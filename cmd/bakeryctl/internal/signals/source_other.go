@@ -4,9 +4,10 @@ package signals
 
 import "syscall"
 
-// Other architectures have no assembler code of ours: a signal of the terminal is forwarded as well.
+// Other architectures have no handler in assembler: a signal from the terminal is forwarded, too.
 
 func noteSources(State, ...syscall.Signal) {}
 
-// SentToUs reports whether a process may have sent a signal that os/signal has delivered: always.
+// SentToUs reports whether a process may have sent a signal that os/signal has delivered. It always
+// returns true.
 func SentToUs(syscall.Signal) bool { return true }

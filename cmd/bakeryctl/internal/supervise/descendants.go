@@ -17,38 +17,39 @@ import (
 // clockTick is the unit of start times in proc(5), the same on every architecture that Go runs on.
 const clockTick = time.Second / 100
 
-// adoptOrphans makes this process the parent of every descendant whose own parent ends, in place of init.
-// So whoever descends from the command can be found for as long as we run, also what made itself a daemon.
+// adoptOrphans makes this process, instead of init, the parent of every descendant whose own parent
+// ends. This process can therefore find all descendants of the command while it runs, daemons
+// included.
 func adoptOrphans() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("adopt what the command leaves running: %w", err)
+		return fmt.Errorf("adopt the processes that the command leaves: %w", err)
 	}
 	return nil
 }
 
-// ticksNow is what proc(5) would show as the start time of a process that starts now.
+// ticksNow returns the start time that proc(5) would show for a process started now.
 func ticksNow() uint64 { return uint64(clock.Boottime.Now() / clockTick) }
 
-// isIn compares what does not change in a process's life.
+// isIn reports whether p is in list, by its ID: other fields change during the life of a process.
 func isIn(p process.Stat, list []process.Stat) bool {
 	return slices.ContainsFunc(list, func(q process.Stat) bool { return p.ID == q.ID })
 }
 
-// descendants returns this process's own, parents before their children. Children that started
-// before since are left out, with all that descend from them.
+// descendants returns the descendants of this process, parents before their children. It leaves out
+// children that started before since, and their descendants.
 func descendants(table []process.Stat, since uint64) []process.Stat {
 	self := unix.Getpid()
 	return process.Descendants(table, []int{self}, func(p process.Stat) bool { return p.Parent == self && p.Started < since })
 }
 
-// childless says whether this process has no child, not even one that ended. As orphans become our children
-// in the moment they are orphaned, nothing descends from us then.
+// childless reports whether this process has no child, not even a zombie. Orphans become its
+// children immediately, so a childless process has no descendants.
 func childless() bool {
 	return errors.Is(unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil), unix.ECHILD)
 }
 
-// survey returns what is alive of the command and its descendants, and reaps those that we have adopted. What
-// --on-lost has started is among them only if all are wanted.
+// survey returns the live processes of the command and its descendants, and reaps adopted zombies.
+// It includes the processes of --on-lost only if all is true.
 func (c *command) survey(all bool) ([]process.Stat, error) {
 	table, err := process.Table()
 	if err != nil {
@@ -69,27 +70,30 @@ func (c *command) survey(all bool) ([]process.Stat, error) {
 	}), nil
 }
 
-// is says whether p is the command itself. Once that was waited for, its number may be another's.
+// is reports whether p is the command itself. After the command was waited for, its PID may be
+// reused.
 func (c *command) is(p process.Stat) bool { return p.PID == c.cmd.Process.Pid && !IsClosed(c.ended) }
 
-// terminate asks the command and what is left of its descendants to end: a parent before its children, lest it
-// goes on with what it wanted to do after them. Who is stopped has to go on to end.
+// terminate sends SIGTERM to the command and its remaining descendants, a parent before its
+// children, so that the parent does not continue with its next step when they end. It adds SIGCONT,
+// because a stopped process cannot end.
 //
-// Everybody is asked once only, for they may start others to clean up: these are those that are not older.
+// Each process is asked only once, because it may start others to clean up. Processes that started
+// after askedAt are therefore not asked.
 func (c *command) terminate(left []process.Stat) {
 	ask := func(p process.Stat) {
 		c.asked = append(c.asked, p)
-		_ = p.Signal(syscall.SIGTERM, syscall.SIGCONT) // who has ended need not be asked
+		_ = p.Signal(syscall.SIGTERM, syscall.SIGCONT) // fails if the process has ended
 	}
 	if c.askedAt != 0 {
-		for _, p := range left { // it was started while the table was read
+		for _, p := range left { // started while the table was read
 			if p.Started < c.askedAt && !c.is(p) && !isIn(p, c.asked) {
 				ask(p)
 			}
 		}
 		return
 	}
-	members := c.cgroup.Members() // before any is asked, and cleans up
+	members := c.cgroup.Members() // before any process is asked and starts others to clean up
 	c.askedAt = ticksNow()
 	c.signal(syscall.SIGTERM)
 	c.signal(syscall.SIGCONT)
@@ -105,8 +109,8 @@ func (c *command) terminate(left []process.Stat) {
 	}
 }
 
-// kill kills the command, what is left of its descendants, and the script of --on-lost. It returns
-// why one could not be killed.
+// kill kills the command, its remaining descendants and the script of --on-lost. It returns an
+// error if a process could not be killed.
 func (c *command) kill(left []process.Stat) error {
 	err := c.cgroup.Kill()
 	c.signal(syscall.SIGKILL)

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// By these a command reaches the hold that it runs under.
+// A command reaches the hold that it runs under by these environment variables.
 const (
 	EnvSession = "BAKERY_SESSION"
 	EnvToken   = "BAKERY_TOKEN"
 	envSocket  = "BAKERY_SOCKET"
 )
 
-// surroundings is the environment that the command gets, but for what it is told of its lock: that of another lock
-// around this one means nothing to it.
+// surroundings returns this process's environment without the session of a lock that encloses the
+// command's own lock.
 func surroundings() []string {
 	var env []string
 	for _, v := range os.Environ() {
@@ -26,22 +26,23 @@ func surroundings() []string {
 	return env
 }
 
-// reach is what the command needs to reach its hold; nothing if that is not bakeryd's.
+// reach returns the variables by which a command reaches its hold, or nil if bakeryd does not hold
+// it.
 func (g *Grant) reach() []string {
 	if g.Session == "" {
 		return nil
 	}
 	socket := g.Socket
 	if abs, err := filepath.Abs(socket); err == nil {
-		socket = abs // the command may go elsewhere
+		socket = abs // the command may change its directory
 	}
 	return []string{EnvSession + "=" + g.Session, envSocket + "=" + socket}
 }
 
-// additions are what the command's environment has beyond that of this process.
+// additions returns the variables that the command's environment adds to surroundings.
 func (l Launch) additions(g *Grant) []string {
 	return append([]string{"BAKERY_LOCK=" + l.Lock, EnvToken + "=" + g.Token().String(), "BAKERY_HOST_ID=" + strconv.Itoa(g.HostID)}, g.reach()...)
 }
 
-// environment is what the scripts of --on-lost and --on-request get.
+// environment returns the environment of the scripts of --on-lost and --on-request.
 func (l Launch) environment(g *Grant) []string { return append(surroundings(), l.additions(g)...) }

@@ -8,13 +8,13 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// someHold is a hold of which only the token matters.
+// someHold is a hold with a token only.
 type someHold struct{ Held }
 
 func (someHold) Token() layout.Ticket { return clienttest.Token }
 
-// TestEnvironmentOfTheCommand: what reaches the hold is of the innermost lock.
-func TestEnvironmentOfTheCommand(t *testing.T) {
+// The session and socket are those of the innermost lock.
+func TestLaunch_EnclosedByAnotherLock_GetsOwnSession(t *testing.T) {
 	t.Setenv(EnvSession, "of the one around")
 	t.Chdir("/")
 	l := Launch{Lock: "x"}
@@ -28,7 +28,7 @@ func TestEnvironmentOfTheCommand(t *testing.T) {
 		return value, n
 	}
 	if v, n := find(l.environment(h), EnvSession); n != 0 {
-		t.Errorf("session %q of another hold", v)
+		t.Errorf("session %q, want none: it belongs to another hold", v)
 	}
 	h.Session, h.Socket = "of this", "run/sock"
 	env := l.environment(h)
@@ -36,6 +36,6 @@ func TestEnvironmentOfTheCommand(t *testing.T) {
 		t.Errorf("session %q, %d times", v, n)
 	}
 	if v, _ := find(env, envSocket); v != "/run/sock" {
-		t.Errorf("socket %q, for a command that goes elsewhere", v)
+		t.Errorf("socket %q, want an absolute path", v)
 	}
 }

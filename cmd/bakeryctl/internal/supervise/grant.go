@@ -7,7 +7,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Held is a lock held, by bakeryd for us or by this process itself.
+// Held is a hold of bakeryd or of a host in this process.
 type Held interface {
 	Token() layout.Ticket
 	Deadline() time.Time
@@ -18,17 +18,17 @@ type Held interface {
 	Err() error
 }
 
-// Grant is a held lock and what running a command under it takes.
+// Grant is a held lock with all that running a command under it requires.
 type Grant struct {
 	Held
 	HostID  int
-	Inherit func() (client.Descriptor, error) // of what the command holds the lock by; nil: it cannot, or must not
-	Silent  <-chan struct{}                   // gets one when bakeryd has been gone for two seconds; nil: there is none
-	Wanted  <-chan client.Request             // gets what others ask for the lock by; nil: nothing
-	Weak    string                            // why bakeryd cannot contain the command; empty: it can, or there is none
-	There   func() bool                       // reports whether bakeryd takes over what is left running; nil: it never does
-	Session string                            // by which bakeryd knows the hold; empty: it is this process's own
+	Inherit func() (client.Descriptor, error) // returns the descriptor by which the command holds the lock; nil: it does not inherit the lock
+	Silent  <-chan struct{}                   // receives when bakeryd has been gone for two seconds; nil: no bakeryd
+	Wanted  <-chan client.Request             // receives the requests of other clients for the lock; nil: none
+	Weak    string                            // why bakeryd cannot contain the command; empty: it can, or no bakeryd
+	There   func() bool                       // reports whether bakeryd is connected and takes over remaining processes; nil: it never does
+	Session string                            // of the hold at bakeryd; empty: this process is the host
 	Socket  string                            // of that bakeryd
-	Bound   bool                              // the lock ends with this process, so the command must as well
+	Bound   bool                              // the lock ends with this process, so the command must, too
 	Release func() error
 }

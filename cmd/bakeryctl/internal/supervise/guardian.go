@@ -13,19 +13,18 @@ import (
 )
 
 // A wrapper that is a host itself (--device) has no bakeryd that stops the command if the wrapper
-// is killed. The signal that the kernel sends then (PR_SET_PDEATHSIG) reaches only the command
-// itself, and not even that if it has changed its user. So the cgroup of such a command has a
-// guardian: this program once more, in a session of its own, which kills all in the cgroup when the
-// pipe from the wrapper ends.
+// is killed. The parent-death signal (PR_SET_PDEATHSIG) reaches only the command itself, and is
+// lost if the command has changed its user. Therefore the cgroup of such a command has a guardian:
+// this program again, in its own session. It kills all processes in the cgroup when the pipe from
+// the wrapper is closed.
 
-// AsGuardian is the name by which this program is a guardian. Its argument is the directory of the
-// cgroup.
+// AsGuardian is the argv[0] of a guardian. Its argument is the directory of the cgroup.
 const AsGuardian = "bakeryctl-guard"
 
-// guardian is the wrapper's side. A nil guardian is none.
+// guardian is the wrapper's side. A nil guardian means there is none.
 type guardian struct {
 	cmd  *exec.Cmd
-	pipe *os.File // the guardian kills at its end, unless dismissed
+	pipe *os.File // at end of file the guardian kills, unless dismissed
 }
 
 // startGuardian starts the guardian of a cgroup.
@@ -46,13 +45,13 @@ func startGuardian(g *cgroup.Group) (*guardian, error) {
 // is reports whether p is the guardian.
 func (g *guardian) is(p process.Stat) bool { return g != nil && p.PID == g.cmd.Process.Pid }
 
-// dismiss ends the guardian: the command has ended, and what it has left running does not hold the
+// dismiss ends the guardian. The command has ended, and the processes that it left do not hold the
 // lock.
 func (g *guardian) dismiss() {
 	if g == nil {
 		return
 	}
-	_, _ = g.pipe.Write([]byte{0}) // it is gone if that fails
+	_, _ = g.pipe.Write([]byte{0}) // fails if the guardian has ended
 	_ = g.pipe.Close()
 	_ = g.cmd.Wait()
 }
@@ -66,8 +65,8 @@ func RunGuardian(args []string) int {
 		return cli.ExitOK
 	}
 	g := &cgroup.Group{Dir: args[0]}
-	for pause := briefly; g.Populated(); pause = min(2*pause, LookAgain) {
-		_ = g.Kill() // tried again
+	for pause := briefly; g.Populated(); pause = min(2*pause, RecheckInterval) {
+		_ = g.Kill() // retried
 		time.Sleep(pause)
 	}
 	g.Remove()

@@ -14,8 +14,8 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 )
 
-// FindCommand finds what exec would run, as execvp(3) does, so that a mistyped command is not found
-// out after an hour's wait for the lock.
+// FindCommand returns the path that execvp(3) would execute. A mistyped command is thus detected
+// before the wait for the lock.
 func FindCommand(name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, commandFailure(name, checkExecutable(name))
@@ -55,11 +55,11 @@ func checkExecutable(path string) error {
 	return unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
 }
 
-// commandFailure returns the failure to run a command, or nil.
+// commandFailure returns the failure of running a command, or nil if err is nil.
 func commandFailure(name string, err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
-		err = pathErr.Err // the name is told anyway
+		err = pathErr.Err // the message below has the name
 	}
 	switch {
 	case err == nil:

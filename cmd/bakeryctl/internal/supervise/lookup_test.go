@@ -27,7 +27,7 @@ func TestFindCommand(t *testing.T) {
 		code             int
 	}{
 		{both, "tool", top + "/b/tool", 0},
-		{both, "both", top + "/b/both", 0}, // what cannot be run is passed over
+		{both, "both", top + "/b/both", 0}, // a file that is not executable is skipped
 		{both, "plain", "", cli.ExitNotExec},
 		{both, "dir", "", cli.ExitNotExec},
 		{both, "none", "", cli.ExitNotFound},

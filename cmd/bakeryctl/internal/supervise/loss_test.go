@@ -14,7 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// lostHold is a hold that is lost, with its deadline yet to come.
+// lostHold is a lost hold whose deadline is in the future.
 type lostHold struct{}
 
 func (lostHold) Token() layout.Ticket { return clienttest.Token }
@@ -35,21 +35,21 @@ func (lostHold) Lost() <-chan struct{} {
 	return lost
 }
 
-func TestLossCountsThoughTheCommandEnded(t *testing.T) {
-	for range 50 { // which of the two is seen first is up to chance
+func TestSupervisor_LossAfterTheCommandEnded_ReturnsExitLost(t *testing.T) {
+	for range 50 { // select picks one of the two at random
 		ended := make(chan struct{})
 		close(ended)
-		var told bytes.Buffer
+		var output bytes.Buffer
 		done := exec.Command("true")
 		if err := done.Run(); err != nil {
 			t.Fatal(err)
 		}
 		s := supervisor{grant: &Grant{Held: lostHold{}}, command: &command{cmd: done, since: ticksNow(), ended: ended},
-			launch: Launch{Lock: "x"}, Voice: Voice{Out: &told}}
+			launch: Launch{Lock: "x"}, Messages: Messages{Out: &output}}
 		code := s.run(&signals.Inbox{})
-		s.WaitSaid()
-		if code != cli.ExitLost || !strings.HasSuffix(told.String(), ": evicted\n") {
-			t.Fatalf("exit code %d, want %d; told %q", code, cli.ExitLost, &told)
+		s.Flush()
+		if code != cli.ExitLost || !strings.HasSuffix(output.String(), ": evicted\n") {
+			t.Fatalf("exit code %d, want %d; output %q", code, cli.ExitLost, &output)
 		}
 	}
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
 
-// script is the command of --on-lost or --on-request, once it runs. It is a process group of its own, by which it is
-// told from what the command under the lock has started. Nothing ever waits for it while that has yet to be stopped.
-// A nil script is none.
+// script is a running script of --on-lost or --on-request. Its own process group distinguishes it
+// from the processes of the command under the lock. Nothing waits for a script while the command
+// still has to be stopped. A nil script means there is none.
 type script struct {
 	pid   atomic.Int64  // 0: not started yet
 	ended chan struct{} // closed when it has ended and been waited for
 }
 
-// startOnLost has a shell run the script that is for a lock about to be lost.
+// startOnLost starts the --on-lost script in a shell, or returns nil if there is none.
 func startOnLost(l Launch, env []string, deadline time.Duration, failed func(error)) *script {
 	if l.OnLost == "" {
 		return nil
@@ -32,8 +32,8 @@ func startOnLost(l Launch, env []string, deadline time.Duration, failed func(err
 	return l.startScript(l.OnLost, env, failed)
 }
 
-// startScript has a shell run a script. Not even its start is waited for: it may take as long as the disk does that
-// the shell is on. If it fails, failed is called.
+// startScript starts a script in a shell. It does not wait for the start, because a slow disk with
+// the shell on it can delay that. It calls failed if the start fails.
 func (l Launch) startScript(text string, env []string, failed func(error)) *script {
 	cmd := exec.Command("/bin/sh", "-c", text)
 	cmd.Env = env
@@ -47,18 +47,18 @@ func (l Launch) startScript(text string, env []string, failed func(error)) *scri
 			return
 		}
 		o.pid.Store(int64(cmd.Process.Pid))
-		_ = cmd.Wait() // how it ended is its own affair
+		_ = cmd.Wait() // the exit code of a script is ignored
 	}()
 	return o
 }
 
-// is says whether p is the shell. Once that was waited for, its number may be another's.
+// is reports whether p is the shell. After the shell was waited for, its PID may be reused.
 func (o *script) is(p process.Stat) bool {
 	return o != nil && int64(p.PID) == o.pid.Load() && !IsClosed(o.ended)
 }
 
-// among returns which processes of the table are the script's. If it makes daemons of them they are not known
-// as its own.
+// among returns the processes of table that belong to the script. It misses those that became
+// daemons.
 func (o *script) among(table []process.Stat) []process.Stat {
 	if o == nil || o.pid.Load() == 0 {
 		return nil
@@ -73,14 +73,15 @@ func (o *script) among(table []process.Stat) []process.Stat {
 	return found
 }
 
-// kill kills the script's process group, unless the shell has ended: then the group may be another's.
+// kill kills the script's process group unless the shell has ended: then the group id may be
+// reused.
 func (o *script) kill() {
 	if o != nil {
 		o.signal(unix.SIGKILL)
 	}
 }
 
-// signal signals the process group, and says whether there is one yet.
+// signal signals the process group, and reports whether the script has started.
 func (o *script) signal(s unix.Signal) bool {
 	group := int(o.pid.Load())
 	if group > 0 && !IsClosed(o.ended) {
@@ -89,7 +90,7 @@ func (o *script) signal(s unix.Signal) bool {
 	return group > 0
 }
 
-// finish waits until the script has ended, and kills it at the deadline.
+// finish blocks until the script has ended, and kills it at the deadline.
 func (o *script) finish(deadline time.Duration) {
 	if o == nil {
 		return
@@ -98,12 +99,12 @@ func (o *script) finish(deadline time.Duration) {
 		select {
 		case <-o.ended:
 			return
-		case <-time.After(min(left, LookAgain)):
+		case <-time.After(min(left, RecheckInterval)):
 		}
 	}
 	o.kill()
 	select {
 	case <-o.ended:
-	case <-time.After(LookAgain): // it is stuck in the kernel
+	case <-time.After(RecheckInterval): // it is stuck in the kernel
 	}
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/client"
 )
 
-// Reaction is what --on-request asks for: a signal, a script for the shell, or nothing.
+// Reaction is the value of --on-request: a signal, a shell script, or nothing.
 type Reaction struct {
 	Signal syscall.Signal // 0: none
 	Script string
 }
 
-// None reports whether nothing is to be done.
+// None reports whether r is no reaction.
 func (r Reaction) None() bool { return r == Reaction{} }
 
-// requests is where requests come from that can be reacted to now: scripts run one at a time.
+// requests returns the channel of requests, or nil while a script runs: scripts run one at a time.
 func (s *supervisor) requests() <-chan client.Request {
 	if s.launch.OnRequest.None() || s.command.onRequest.running() != nil {
 		return nil
@@ -29,11 +29,11 @@ func (s *supervisor) requests() <-chan client.Request {
 	return s.grant.Wanted
 }
 
-// react does what --on-request says.
+// react sends the signal or starts the script of --on-request.
 func (s *supervisor) react(r client.Request) {
 	l := s.launch
 	if sig := l.OnRequest.Signal; sig != 0 {
-		s.Say("sending %s to the command under %q: %s", signalText(sig), l.Lock, l.RequestText(r))
+		s.Printf("sending %s to the command under %q: %s", signalText(sig), l.Lock, l.RequestText(r))
 		s.command.signal(sig)
 		return
 	}
@@ -53,7 +53,7 @@ func signalText(s syscall.Signal) string {
 	return fmt.Sprintf("signal %d", int(s))
 }
 
-// running is closed when the script has ended; nil: none runs.
+// running returns a channel that is closed when the script has ended, or nil if none runs.
 func (o *script) running() <-chan struct{} {
 	if o == nil || IsClosed(o.ended) {
 		return nil
@@ -61,20 +61,20 @@ func (o *script) running() <-chan struct{} {
 	return o.ended
 }
 
-// stop has the script end: what it does for the command is of no use any more. It is asked to by SIGTERM, and killed
-// if that takes long.
+// stop ends the script, because its command has ended. It sends SIGTERM, and SIGKILL after
+// stopWithin.
 func (o *script) stop() {
 	if o == nil {
 		return
 	}
 	asked := false
-	for give := time.Now().Add(stopWithin); time.Now().Before(give); {
+	for giveUp := time.Now().Add(stopWithin); time.Now().Before(giveUp); {
 		if !asked {
 			asked = o.signal(unix.SIGTERM) && o.signal(unix.SIGCONT)
 		}
 		pause := briefly
 		if asked {
-			pause = time.Until(give)
+			pause = time.Until(giveUp)
 		}
 		select {
 		case <-o.ended:
@@ -85,9 +85,9 @@ func (o *script) stop() {
 	o.kill()
 	select {
 	case <-o.ended:
-	case <-time.After(LookAgain): // it is stuck in the kernel
+	case <-time.After(RecheckInterval): // it is stuck in the kernel
 	}
 }
 
-// stopWithin is how long a script of --on-request gets to end when the command has.
+// stopWithin is the time that a script of --on-request has to end after its command.
 const stopWithin = time.Second

@@ -9,20 +9,20 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
 )
 
-// Preparation is what is done for a command while its lock is waited for: once it is granted,
-// others wait.
+// Preparation is the work for a command that is done during the wait for its lock. After the grant,
+// other clients wait.
 type Preparation struct {
-	work     sync.WaitGroup
-	known    chan struct{}  // closed when bakeryd knows the session
-	over     chan struct{}  // closed when the lock is not waited for any more
-	told     sync.Once      // closes known
-	children chan os.Signal // gets SIGCHLD
-	starter  *starter       // set by work; nil: none
+	work      sync.WaitGroup
+	known     chan struct{}  // closed when bakeryd knows the session
+	over      chan struct{}  // closed when the wait ends without a grant
+	onceKnown sync.Once      // closes known
+	children  chan os.Signal // receives SIGCHLD
+	starter   *starter       // set by work; nil: none
 }
 
-// Prepare begins to prepare. If early is false, the stub is started after the grant: for a
-// request that does not wait, which is refused more often than granted, and for a command that is
-// bound to the thread that starts it.
+// Prepare starts the preparation. If early is false, the stub starts after the grant. This suits a
+// non-blocking request, which is usually refused, and a command whose life is bound to the thread
+// that starts it.
 func Prepare(l Launch, inbox *signals.Inbox, early bool) *Preparation {
 	p := &Preparation{known: make(chan struct{}), over: make(chan struct{}), children: make(chan os.Signal, 1)}
 	p.work.Go(func() {
@@ -47,11 +47,11 @@ func Prepare(l Launch, inbox *signals.Inbox, early bool) *Preparation {
 	return p
 }
 
-// SessionKnown is called when bakeryd has answered for the first time.
-func (p *Preparation) SessionKnown() { p.told.Do(func() { close(p.known) }) }
+// SessionKnown reports to the preparation that bakeryd has answered for the first time.
+func (p *Preparation) SessionKnown() { p.onceKnown.Do(func() { close(p.known) }) }
 
-// use returns the stub when the lock was granted. One that has ended by then, by a signal to the
-// process group, is replaced.
+// use returns the stub after the grant. It replaces a stub that has ended, such as by a signal to
+// the process group.
 func (p *Preparation) use(l Launch, bound bool) (*starter, error) {
 	p.SessionKnown()
 	p.work.Wait()
@@ -65,7 +65,7 @@ func (p *Preparation) use(l Launch, bound bool) (*starter, error) {
 	return s, err
 }
 
-// Abandon ends the stub of a lock that was not granted.
+// Abandon ends the preparation of a lock that was not granted.
 func (p *Preparation) Abandon() {
 	close(p.over)
 	p.work.Wait()

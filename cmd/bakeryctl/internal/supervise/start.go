@@ -23,15 +23,15 @@ import (
 type starter struct {
 	cmd   *exec.Cmd
 	stub  channel
-	group *cgroup.Group // the stub is in it; nil: it is in the wrapper's own
-	weak  error         // why the command is not contained; nil: it is
-	guard *guardian     // of the group; nil: none
-	since uint64        // in clock ticks; older children of this process came with the exec that started it
-	ended chan struct{} // closed when the stub, or what it became, has ended and been waited for
+	group *cgroup.Group // of the stub; nil: the stub is in the wrapper's cgroup
+	weak  error         // why the command is not contained; nil if contained
+	guard *guardian     // of the group; nil if none
+	since uint64        // in clock ticks; older children belong to the program that executed bakeryctl
+	ended chan struct{} // closed when the stub or command has ended and been waited for
 }
 
-// startStub starts a stub that is to become the command, in a cgroup of its own if this process may
-// make one.
+// startStub starts a stub that will become the command, in its own cgroup if this process may
+// create one.
 func startStub(l Launch, bound bool) (*starter, error) {
 	if err := adoptOrphans(); err != nil {
 		return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: err}
@@ -40,13 +40,13 @@ func startStub(l Launch, bound bool) (*starter, error) {
 	s.group, s.weak = makeGroup(l.Session)
 	err := s.start(l, bound)
 	if err != nil && s.group != nil {
-		// The error does not say whether the group was the reason.
+		// The cgroup may be the reason: try without it.
 		s.group.Remove()
 		s.group, s.weak = nil, fmt.Errorf("start a process in %s: %w", s.group.Dir, err)
 		err = s.start(l, bound)
 	}
 	if err != nil {
-		return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("start the process that becomes the command: %w", err)}
+		return nil, &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("start the exec stub: %w", err)}
 	}
 	if bound && s.group != nil {
 		if s.guard, err = startGuardian(s.group); err != nil {
@@ -56,7 +56,7 @@ func startStub(l Launch, bound bool) (*starter, error) {
 	return s, nil
 }
 
-// makeGroup makes the cgroup of the command below that of this process.
+// makeGroup creates the cgroup of the command below that of this process.
 func makeGroup(session string) (*cgroup.Group, error) {
 	self, err := cgroup.WrapperOf(os.Getpid(), session)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *starter) start(l Launch, bound bool) error {
 	if err != nil {
 		return err
 	}
-	theirs, err := client.Inheritable(pair[1]) // not one that the caller has opened for the command
+	theirs, err := client.Inheritable(pair[1]) // avoids descriptors that the caller opened for the command
 	_ = unix.Close(pair[1])
 	if err != nil {
 		_ = unix.Close(pair[0])
@@ -104,7 +104,7 @@ func (s *starter) start(l Launch, bound bool) error {
 		return errors.Join(err, s.stub.Close())
 	}
 	go func() {
-		_ = s.cmd.Wait() // what it returns is in cmd.ProcessState as well
+		_ = s.cmd.Wait() // cmd.ProcessState has the result
 		close(s.ended)
 	}()
 	return nil
@@ -113,14 +113,14 @@ func (s *starter) start(l Launch, bound bool) error {
 // abandon ends a stub whose lock was not granted, or that could not become the command.
 func (s *starter) abandon() {
 	_ = s.stub.Close()
-	_ = s.cmd.Process.Kill() // it may be stopped
-	_ = s.group.Kill()       // it may have become the command just now
+	_ = s.cmd.Process.Kill() // it may be stopped, or not read
+	_ = s.group.Kill()       // it may have become the command in the meantime
 	<-s.ended
 	s.guard.dismiss()
 	s.group.Remove()
 }
 
-// contain has bakeryd contain the stub, if this process could not.
+// contain makes bakeryd contain the stub if this process could not.
 func (s *starter) contain(session, socket string) {
 	if s.weak == nil || session == "" {
 		return
@@ -128,7 +128,7 @@ func (s *starter) contain(session, socket string) {
 	var answer stubAnswer
 	err := s.stub.send(stubOrder{Contain: session, Socket: socket}, -1)
 	if err == nil {
-		_ = s.stub.SetReadDeadline(time.Now().Add(2 * containWithin)) // fails only once closed
+		_ = s.stub.SetReadDeadline(time.Now().Add(2 * containWithin)) // fails only after Close
 		_, err = s.stub.receive(&answer)
 		_ = s.stub.SetReadDeadline(time.Time{})
 	}
@@ -149,11 +149,11 @@ func (s *starter) contain(session, socket string) {
 // Reached is called at each step between grant and execve. Tests stop the process there.
 var Reached = func(step string) {}
 
-// errTooLate is returned when the command must not begin any more.
+// errTooLate is returned when the command must not start any more.
 var errTooLate = errors.New("its lease is about to end without a renewal")
 
-// begin has the stub become the command, which has begun when it returns nil. It does not wait for
-// a stub that stands still beyond the moment from which the command would be told to stop.
+// begin makes the stub become the command; the command has started when begin returns nil. begin
+// waits for a blocked stub only until the holder must stop.
 func (s *starter) begin(g *Grant, env []string) error {
 	order, witness := stubOrder{Env: env}, -1
 	if g.Inherit != nil {
@@ -161,7 +161,7 @@ func (s *starter) begin(g *Grant, env []string) error {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = d.Close() }() // by then the stub has its own
+		defer func() { _ = d.Close() }() // the stub has its own copy by then
 		witness = int(d)
 	}
 	for {
@@ -173,11 +173,11 @@ func (s *starter) begin(g *Grant, env []string) error {
 		if err := s.stub.send(order, witness); s.hasEnded(err) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("order the stub to begin: %w", err)
+			return fmt.Errorf("order the stub to start the command: %w", err)
 		}
 		Reached("ordered")
 		stop := make(chan struct{})
-		go s.hurry(g, stop)
+		go s.expireRead(g, stop)
 		answer, err := s.answer()
 		close(stop)
 		switch {
@@ -188,15 +188,15 @@ func (s *starter) begin(g *Grant, env []string) error {
 		case s.hasEnded(err):
 			return nil
 		case err != nil:
-			return fmt.Errorf("order the stub to begin: %w", err)
+			return fmt.Errorf("order the stub to start the command: %w", err)
 		case !answer.Late:
 			return execError{answer.Errno}
 		}
 	}
 }
 
-// answer reads the stub's answer to an order to begin. The answer to an earlier order, to contain
-// itself, may have come too late for contain.
+// answer reads the stub's answer to an order to begin. It skips a late answer to an earlier order
+// to contain itself.
 func (s *starter) answer() (stubAnswer, error) {
 	for {
 		var answer stubAnswer
@@ -206,8 +206,8 @@ func (s *starter) answer() (stubAnswer, error) {
 	}
 }
 
-// begun reports whether the stub has become the command: its end of the socket is closed, and there
-// is no answer. It does not mind the deadline of reads.
+// begun reports whether the stub has become the command: its end of the socket is closed, and no
+// answer is pending. The read deadline does not affect it.
 func (s *starter) begun() (is bool) {
 	raw, err := s.stub.SyscallConn()
 	if err != nil {
@@ -220,8 +220,8 @@ func (s *starter) begun() (is bool) {
 	return is
 }
 
-// hasEnded reports whether an error of the stub's socket is that a signal, of the terminal say, has
-// ended the stub: it counts as the command, which would have got that signal.
+// hasEnded reports whether err means that the stub was ended, for example by a signal of the
+// terminal. The stub then counts as the command, which would have received the signal.
 func (s *starter) hasEnded(err error) bool {
 	if !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		return false
@@ -230,11 +230,11 @@ func (s *starter) hasEnded(err error) bool {
 	return true
 }
 
-// execError is why execve has failed.
+// execError is the error of execve.
 type execError struct{ error }
 
-// hurry ends the wait for the stub's answer when the holder is to stop.
-func (s *starter) hurry(g *Grant, stop <-chan struct{}) {
+// expireRead ends the wait for the stub's answer when the holder must stop.
+func (s *starter) expireRead(g *Grant, stop <-chan struct{}) {
 	select {
 	case <-stop:
 	case <-g.Warned():
@@ -242,12 +242,12 @@ func (s *starter) hurry(g *Grant, stop <-chan struct{}) {
 	}
 }
 
-// awaitTime returns nil while the command may begin. A process that stood still asks bakeryd
-// whether the lease was renewed; that may take as long as catchUp.
+// awaitTime blocks until the command may start, or returns why it must not. A process that was
+// stopped asks bakeryd whether the lease was renewed, which takes up to MessageTimeout.
 func awaitTime(g *Grant) error {
-	for give := time.Now().Add(SayWithin); ; {
+	for giveUp := time.Now().Add(MessageTimeout); ; {
 		switch {
-		case IsClosed(g.Warned()) || IsClosed(g.Lost()) || time.Now().After(give):
+		case IsClosed(g.Warned()) || IsClosed(g.Lost()) || time.Now().After(giveUp):
 			if err := g.Err(); err != nil {
 				return err
 			}

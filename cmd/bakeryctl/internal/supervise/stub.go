@@ -21,48 +21,48 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/clock"
 )
 
-// The exec stub is this program once more, started while the lock is waited for. It waits in the process group and cgroup
-// in which the command is to run, and becomes the command when the wrapper reports that the lock is granted. The stub's
-// last act before execve(2) is to compare CLOCK_BOOTTIME with the moment from which the command would be told to stop. So
-// no command begins late, whatever was stopped between the grant and execve, and for how long.
+// The exec stub is this program again, started during the wait for the lock. It waits in the
+// process group and cgroup in which the command will run, and becomes the command when the wrapper
+// reports the grant. The stub's last act before execve(2) is to compare CLOCK_BOOTTIME with the
+// time from which the command would be told to stop. Therefore no command starts late, even if
+// processes were stopped between the grant and execve.
 //
 //	wrapper                             stub
-//	stubOrder{Contain}           -->    asks bakeryd to move it into the command's cgroup
-//	                             <--    stubAnswer{}, or {Weak: why it could not}
+//	stubOrder{Contain}           -->    asks bakeryd to move it into the cgroup
+//	                             <--    stubAnswer{}, or {Weak: why not}
 //	stubOrder{Until, Env}, FIFO  -->    mayStart? execve
 //	                             <--    end of file: the command runs
 //	                                    stubAnswer{Late}: it waits for the next order
 //	                                    stubAnswer{Errno}: execve failed, and it ends
 
-// AsStub is the name by which this program is a stub. Its arguments are the descriptor of its
-// socket, the signals that the command inherits, the path to execute, and the command's own
-// arguments, its name first.
+// AsStub is the argv[0] of a stub. Its arguments are the descriptor of its socket, the signals that
+// the command inherits, the path to execute, and the argv of the command.
 const AsStub = "bakeryctl-exec"
 
-// stubOrder is what the wrapper sends: Contain and Socket, or Until and Env.
+// stubOrder is a message of the wrapper: Contain and Socket, or Until and Env.
 type stubOrder struct {
-	Contain string        `json:"contain,omitempty"`  // session into whose cgroup the stub is to move
+	Contain string        `json:"contain,omitempty"`  // session whose cgroup the stub moves to
 	Socket  string        `json:"socket,omitempty"`   // of bakeryd
-	Until   time.Duration `json:"until_ns,omitempty"` // on CLOCK_BOOTTIME: the command must not begin from then on
-	Env     []string      `json:"env,omitempty"`      // NAME=VALUE, besides the stub's own environment
+	Until   time.Duration `json:"until_ns,omitempty"` // on CLOCK_BOOTTIME: the command must start earlier
+	Env     []string      `json:"env,omitempty"`      // NAME=VALUE, in addition to the stub's environment
 }
 
-// stubAnswer is what the stub sends, unless it has become the command.
+// stubAnswer is an answer of the stub. A stub that has become the command sends none.
 type stubAnswer struct {
 	Weak  string        `json:"weak,omitempty"`
 	Late  bool          `json:"late,omitempty"`
 	Errno syscall.Errno `json:"errno,omitempty"`
 }
 
-// mayStart reports whether a command may begin now: before the moment from which it would be told
-// to stop. Both are on CLOCK_BOOTTIME.
+// mayStart reports whether a command may start now: before the time from which it would be told to
+// stop. Both times are on CLOCK_BOOTTIME.
 func mayStart(now, until time.Duration) bool { return now < until }
 
-// containWithin bounds how long bakeryd may take to move a process into a cgroup.
+// containWithin is the timeout for bakeryd to move a process into a cgroup.
 const containWithin = time.Second
 
-// RunStub is the stub's main function. It returns the exit code of a stub that has not become the
-// command.
+// RunStub is the main function of the stub. It returns the exit code of a stub that did not become
+// the command.
 func RunStub(args []string) int {
 	if len(args) < 4 {
 		return cli.ExitUsage
@@ -84,7 +84,7 @@ func RunStub(args []string) int {
 		var order stubOrder
 		witness, err := wrapper.receive(&order)
 		if err != nil {
-			return cli.ExitLost // the wrapper has ended, or did not get the lock
+			return cli.ExitLost // the wrapper has ended, or the lock was not granted
 		}
 		var answer stubAnswer
 		if order.Contain != "" {
@@ -99,7 +99,7 @@ func RunStub(args []string) int {
 	}
 }
 
-// contain has bakeryd move this process into the cgroup of the command.
+// contain makes bakeryd move this process into the cgroup of the command.
 func contain(o stubOrder) stubAnswer {
 	ctx, cancel := context.WithTimeout(context.Background(), containWithin)
 	defer cancel()
@@ -109,7 +109,7 @@ func contain(o stubOrder) stubAnswer {
 	return stubAnswer{}
 }
 
-// become executes the command. It returns only if execve has failed, or the order comes too late.
+// become executes the command. It returns only if execve fails or the order is too late.
 func become(path string, argv []string, blocked signals.Set, o stubOrder, witness int) stubAnswer {
 	if witness >= 0 {
 		inherited, err := client.Inheritable(witness)
@@ -121,11 +121,11 @@ func become(path string, argv []string, blocked signals.Set, o stubOrder, witnes
 	}
 	for _, v := range o.Env {
 		name, value, _ := strings.Cut(v, "=")
-		_ = os.Setenv(name, value) // fails for names that the wrapper does not use
+		_ = os.Setenv(name, value) // fails only for names that the wrapper never uses
 	}
 	env := os.Environ()
 	shell := append([]string{"/bin/sh", path}, argv[1:]...)
-	runtime.LockOSThread() // whose mask the command gets
+	runtime.LockOSThread() // the command inherits the mask of this thread
 	defer runtime.UnlockOSThread()
 	if before, err := signals.SetMask(&blocked); err == nil {
 		defer func() { _, _ = signals.SetMask(&before) }()
@@ -136,7 +136,7 @@ func become(path string, argv []string, blocked signals.Set, o stubOrder, witnes
 	Reached("checked")
 	err := syscall.Exec(path, argv, env)
 	if errors.Is(err, syscall.ENOEXEC) {
-		// A script without #!, which execvp(3) gives to the shell.
+		// execvp(3) runs a script without #! in the shell.
 		if !mayStart(clock.Boottime.Now(), o.Until) {
 			return stubAnswer{Late: true}
 		}
@@ -154,14 +154,14 @@ func errnoOf(err error) syscall.Errno {
 }
 
 // channel is one end of the socket pair between a wrapper and its stub. A message is one JSON
-// object, at most maxMessage bytes, and may bring a descriptor.
+// object of at most maxMessage bytes and may carry a descriptor.
 type channel struct{ *net.UnixConn }
 
 const maxMessage = 64 << 10
 
-// channelOf makes a channel of a socket, which it closes.
+// channelOf returns a channel on a socket, and closes file.
 func channelOf(file *os.File) (channel, error) {
-	defer func() { _ = file.Close() }() // the connection has a duplicate
+	defer func() { _ = file.Close() }() // the connection uses a duplicate
 	conn, err := net.FileConn(file)
 	if err != nil {
 		return channel{}, err
@@ -188,7 +188,7 @@ func (c channel) send(message any, fd int) error {
 	return err
 }
 
-// receive blocks until a message comes, and returns the descriptor that came with it, or -1.
+// receive blocks until a message arrives. It returns the descriptor that came with it, or -1.
 func (c channel) receive(message any) (fd int, err error) {
 	text, rights := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4))
 	n, m, _, _, err := c.ReadMsgUnix(text, rights)

@@ -17,7 +17,7 @@ func TestMayStart(t *testing.T) {
 		}
 	}
 	if mayStart(time.Second, 0) {
-		t.Error("may start under a hold that is lost")
+		t.Error("mayStart under a lost hold: true, want false")
 	}
 }
 
@@ -38,8 +38,7 @@ func stubPair(t *testing.T) (*starter, channel) {
 	return &starter{stub: ends[0]}, ends[1]
 }
 
-// TestStarter_AnswerToAnEarlierOrder_IsSkipped: a stub that stood still answers its order to
-// contain itself too late.
+// A stub that was stopped answers its order to contain itself too late.
 func TestStarter_AnswerToAnEarlierOrder_IsSkipped(t *testing.T) {
 	s, stub := stubPair(t)
 	for _, answer := range []stubAnswer{{}, {Weak: "no"}, {Late: true}} {
@@ -52,7 +51,7 @@ func TestStarter_AnswerToAnEarlierOrder_IsSkipped(t *testing.T) {
 	}
 }
 
-// lasting is a hold that is not lost.
+// lasting is a hold that is never lost.
 type lasting struct{ Held }
 
 func (lasting) StopAt() time.Duration { return 1 << 62 }
@@ -61,17 +60,16 @@ func (lasting) Warned() <-chan struct{} { return nil }
 
 func (lasting) Lost() <-chan struct{} { return nil }
 
-// TestStarter_ToldToStopAsTheCommandBegins_HasBegun: what runs is to be stopped as a command, with
-// all that it has started.
-func TestStarter_ToldToStopAsTheCommandBegins_HasBegun(t *testing.T) {
+// The running command must then be stopped as a command, with all its descendants.
+func TestStarter_MustStopAsTheCommandStarts_HasStarted(t *testing.T) {
 	for begun, want := range map[bool]error{true: nil, false: errTooLate} {
 		s, stub := stubPair(t)
-		if begun { // the end of file is there, and the wrapper comes to read it too late
+		if begun { // the end of file is there, and the wrapper reads it too late
 			if err := stub.CloseWrite(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.stub.SetReadDeadline(time.Unix(1, 0)); err != nil { // as hurry does
+		if err := s.stub.SetReadDeadline(time.Unix(1, 0)); err != nil { // as expireRead does
 			t.Fatal(err)
 		}
 		if err := s.begin(&Grant{Held: lasting{}}, nil); !errors.Is(err, want) {

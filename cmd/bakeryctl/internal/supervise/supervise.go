@@ -1,10 +1,10 @@
-// Package supervise runs a command under a lock: it prepares the command while the lock is waited
-// for, begins it before the lease ends or not at all, forwards signals to it, and stops it with all
-// its descendants when the lock is about to be lost. It knows processes, cgroups and signals. It
-// knows no flags, and nothing of how a lock is taken: the caller hands it a Grant. It imports cli,
-// signals and term of bakeryctl, and never package daemon.
+// Package supervise runs a command under a lock. It prepares the command during the wait for the
+// lock and starts it before the lease ends, or not at all. It forwards signals, and stops the
+// command with all its descendants when the lock is about to be lost. It handles processes, cgroups
+// and signals. It knows no flags and does not acquire locks: the caller passes a Grant. It imports
+// cli, signals and term of bakeryctl, and never package daemon.
 //
-// Run (supervise.go) is where to begin; stub.go explains how the command begins.
+// Start reading at Run (supervise.go); stub.go explains how the command starts.
 package supervise
 
 import (
@@ -29,75 +29,76 @@ import (
 )
 
 const (
-	// LookAgain is how often a deadline that is awaited is looked at: it moves while the machine
-	// sleeps, and timers do not.
-	LookAgain = time.Second
+	// RecheckInterval is the interval of checking a deadline. A deadline moves while the machine sleeps,
+	// and timers do not.
+	RecheckInterval = time.Second
 
-	// briefly is the pause before what ends just now is looked for again.
+	// briefly is the pause before checking again for a change that is about to happen.
 	briefly = 2 * time.Millisecond
 )
 
-// Launch says what to run.
+// Launch describes the command.
 type Launch struct {
 	Path           string
 	Argv           []string
 	Lock           string
-	Session        string // of the request to bakeryd; empty: there is no bakeryd
+	Session        string // of the request to bakeryd; empty: no bakeryd
 	Socket         string // of bakeryd
 	Signals        signals.State
-	Contained      bool // it must be
+	Contained      bool // refuse to run it otherwise
 	Verbose        bool
-	OnLost         string // for a shell; empty: nothing
+	OnLost         string // shell script; empty: none
 	OnRequest      Reaction
-	RequestText    func(client.Request) string // says who asks for the lock
+	RequestText    func(client.Request) string // describes a request and its sender
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
 
-// Run runs the command under the lock, releases the lock, and returns the exit code. An error says
-// why the command was not run.
+// Run runs the command under the lock, releases the lock, and returns the exit code. It returns an
+// error if the command did not run.
 func Run(g *Grant, inbox *signals.Inbox, l Launch, p *Preparation) (int, error) {
 	if g.Bound {
-		// Parent death is that of the thread which started the command, so that must not end before us.
+		// The parent-death signal follows the thread that started the command, so this thread must
+		// live as long as the process.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
-	v := Voice{Out: l.Stderr}
+	v := Messages{Out: l.Stderr}
 	c, err := start(g, l, p, &v)
 	if err != nil {
-		_ = g.Release() // there may be nothing left to release
+		_ = g.Release() // fails if the lock is lost already
 		return 0, err
 	}
-	s := supervisor{grant: g, command: c, launch: l, children: p.children, Voice: v}
+	s := supervisor{grant: g, command: c, launch: l, children: p.children, Messages: v}
 	code := s.run(inbox)
 	c.onRequest.stop()
 	c.guard.dismiss()
 	if err := g.Release(); err != nil && code != cli.ExitLost {
-		s.Say("release %q: %v", l.Lock, err)
+		s.Printf("release %q: %v", l.Lock, err)
 	}
-	c.cgroup.Remove() // after the release, which others may wait for
+	c.cgroup.Remove() // after the release, because other clients may wait for that
 	c.onLost.finish(s.deadline)
-	s.WaitSaid()
+	s.Flush()
 	return code, nil
 }
 
 // command is the command that runs under the lock.
 type command struct {
 	cmd    *exec.Cmd
-	cgroup *cgroup.Group // nil: this process has made none
-	onLost *script       // nil: none yet
-	guard  *guardian     // of the cgroup; nil: none
-	since  uint64        // in clock ticks; children of ours that are older came with the exec that started us
+	cgroup *cgroup.Group // nil if this process created none
+	onLost *script       // nil if none yet
+	guard  *guardian     // of the cgroup; nil if none
+	since  uint64        // in clock ticks; older children belong to the program that executed bakeryctl
 	ended  chan struct{} // closed when it has ended and been waited for
 
-	onRequest *script // the last one that ran, or runs; nil: none yet
+	onRequest *script // the last one, running or ended; nil if none yet
 
-	askedAt uint64         // when it was asked to end, in clock ticks; 0: not yet
-	asked   []process.Stat // who was asked besides
+	askedAt uint64         // time of SIGTERM to the command, in clock ticks; 0: not yet
+	asked   []process.Stat // other processes that were sent SIGTERM
 }
 
-// start has the stub become the command.
-func start(g *Grant, l Launch, p *Preparation, v *Voice) (*command, error) {
+// start makes the stub become the command.
+func start(g *Grant, l Launch, p *Preparation, v *Messages) (*command, error) {
 	notRun := func(err error) error {
 		return &cli.Failure{Code: cli.ExitLost, Err: fmt.Errorf("not running %s under %q: %w", l.Argv[0], l.Lock, err)}
 	}
@@ -115,7 +116,7 @@ func start(g *Grant, l Launch, p *Preparation, v *Voice) (*command, error) {
 			Hint: hintContain}
 	}
 	if l.Verbose {
-		v.Say("%q granted, token %v; %s", l.Lock, g.Token(), containment(s.weak))
+		v.Printf("%q granted, token %v; %s", l.Lock, g.Token(), containment(s.weak))
 	}
 	switch err := s.begin(g, l.additions(g)); {
 	case err == nil:
@@ -134,10 +135,10 @@ func start(g *Grant, l Launch, p *Preparation, v *Voice) (*command, error) {
 	}
 }
 
-const hintContain = "run bakeryd as root, in the pid namespace of bakeryctl or one above that, where cgroups of version 2 are mounted; with --device, run bakeryctl as root"
+const hintContain = "run bakeryd as root, with cgroups of version 2, in the pid namespace of bakeryctl or a parent of it; with --device, run bakeryctl as root"
 
-// containment describes how sure it is that all of a command is stopped; why is nil if it is in a
-// cgroup.
+// containment describes how reliably all processes of a command can be stopped; why is nil if the
+// command is in a cgroup.
 func containment(why error) string {
 	if why == nil {
 		return "contained in a cgroup"
@@ -145,10 +146,10 @@ func containment(why error) string {
 	return fmt.Sprintf("weak containment: %v", why)
 }
 
-// signal does nothing once the command has ended.
+// signal signals the command. It does nothing after the command has ended.
 func (c *command) signal(s os.Signal) { _ = c.cmd.Process.Signal(s) }
 
-// exitCode is to be called when the command has ended.
+// exitCode returns the exit code of a command that has ended.
 func (c *command) exitCode() int {
 	if status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return cli.ExitSignal + int(status.Signal())
@@ -156,17 +157,19 @@ func (c *command) exitCode() int {
 	return c.cmd.ProcessState.ExitCode()
 }
 
-// supervisor passes signals on to the command, and stops it and its descendants when its lock is about to be lost.
+// supervisor forwards signals to the command, and stops it and its descendants when its lock is
+// about to be lost.
 type supervisor struct {
 	grant    *Grant
 	command  *command
 	launch   Launch
-	children <-chan os.Signal // gets SIGCHLD
-	deadline time.Duration    // of who is to stop, on boottime
-	Voice
+	children <-chan os.Signal // receives SIGCHLD
+	deadline time.Duration    // of stop, on CLOCK_BOOTTIME
+	Messages
 }
 
-// run returns the exit code, when the command has ended. Its descendants may live on, unless the lock is lost.
+// run blocks until the command has ended, and returns its exit code. Descendants may live on unless
+// the lock is lost.
 func (s *supervisor) run(inbox *signals.Inbox) int {
 	var sweep <-chan time.Time
 	for {
@@ -175,37 +178,37 @@ func (s *supervisor) run(inbox *signals.Inbox) int {
 			if !s.isOver() && s.handOver(inbox) {
 				return s.command.exitCode()
 			}
-			s.Say("lost %q before the command had ended: %s", s.launch.Lock, s.why())
+			s.Printf("lost %q before the command had ended: %s", s.launch.Lock, s.why())
 			s.stop(inbox)
 			return cli.ExitLost
 		case got := <-inbox.C:
 			s.relay(got)
 		case <-s.grant.Warned():
-			s.Say("stopping the command under %q: %s", s.launch.Lock, s.why())
+			s.Printf("stopping the command under %q: %s", s.launch.Lock, s.why())
 			s.stop(inbox)
 			return cli.ExitLost
 		case <-s.grant.Silent:
-			s.Say("bakeryd is gone; %q is held until %s unless it comes back",
+			s.Printf("bakeryd is gone; %q is held until %s unless it comes back",
 				s.launch.Lock, s.grant.Deadline().Format(time.TimeOnly))
 		case r := <-s.requests():
 			s.react(r)
 		case <-s.command.onRequest.running():
-			// Now there may be another request to react to.
+			// requests returns the channel of requests again.
 		case <-s.children:
-			// Orphans that end would stay in the process table for as long as the command runs.
+			// Zombies of adopted processes would fill the process table while the command runs.
 			if sweep == nil {
-				sweep = time.After(LookAgain)
+				sweep = time.After(RecheckInterval)
 			}
 		case <-sweep:
 			sweep = nil
-			_, _ = s.command.survey(true) // if it fails, it is tried again when the next orphan ends
+			_, _ = s.command.survey(true) // an error is ignored: the next SIGCHLD retries
 		}
 	}
 }
 
-// handOver leaves what the command has left running to bakeryd, which holds the lock until that has
-// ended. If bakeryd does not run it is waited for. handOver returns false if the lock is lost, or
-// about to be, and bakeryd has not come back by then.
+// handOver leaves the remaining processes of the command to bakeryd, which holds the lock until
+// they have ended. It waits for a bakeryd that does not run. It returns false if the lock is lost,
+// or about to be, before bakeryd is back.
 func (s *supervisor) handOver(inbox *signals.Inbox) bool {
 	for s.grant.There != nil && !s.grant.There() {
 		left, err := s.command.survey(false)
@@ -225,10 +228,10 @@ func (s *supervisor) handOver(inbox *signals.Inbox) bool {
 	return true
 }
 
-// awaitBakeryd is how often a bakeryd that does not run is looked for.
+// awaitBakeryd is the interval of checking whether bakeryd is back.
 const awaitBakeryd = 100 * time.Millisecond
 
-// why says why the command is stopped.
+// why returns why the command is stopped.
 func (s *supervisor) why() string {
 	if err := s.grant.Err(); err != nil {
 		return err.Error()
@@ -237,12 +240,13 @@ func (s *supervisor) why() string {
 	return fmt.Sprintf("the lease ends in %v and was not renewed", max(0, left).Round(10*time.Millisecond))
 }
 
-// isOver says whether the command was to stop, or is not known not to have been. We may both have stood still
-// beyond the end of the lease, and bakeryd killed the command before we look: then it shows in a moment.
+// isOver reports whether the command had to stop. If this process and the command were stopped
+// beyond the end of the lease, and bakeryd has killed the command, the loss becomes known only
+// after a moment: isOver waits for that, MessageTimeout at most.
 func (s *supervisor) isOver() bool {
-	for give := time.Now().Add(SayWithin); ; {
+	for giveUp := time.Now().Add(MessageTimeout); ; {
 		over := IsClosed(s.grant.Warned()) || IsClosed(s.grant.Lost())
-		if over || time.Until(s.grant.Deadline()) > 0 || time.Now().After(give) {
+		if over || time.Until(s.grant.Deadline()) > 0 || time.Now().After(giveUp) {
 			return over
 		}
 		select {
@@ -260,8 +264,8 @@ func (s *supervisor) relay(got os.Signal) {
 }
 
 // stop ends the command and all its descendants, by SIGTERM and from the deadline on by SIGKILL,
-// and returns when none is left. A deadline that moves after all changes nothing: what was told to
-// stop does stop.
+// and blocks until none is left. A deadline that moves later changes nothing: a command that was
+// sent SIGTERM is stopped.
 func (s *supervisor) stop(inbox *signals.Inbox) {
 	var (
 		c      = s.command
@@ -276,15 +280,16 @@ func (s *supervisor) stop(inbox *signals.Inbox) {
 		left, err := c.survey(rest <= 0)
 		if err != nil && blind == nil && c.cgroup == nil {
 			blind = err
-			s.Say("only the command itself can be stopped, not what it has started: %v", err)
+			s.Printf("only the command itself can be stopped, not its descendants: %v", err)
 		}
 		if rest > 0 {
 			c.terminate(left)
 		}
 		s.runOnLost()
 		if err == nil && len(left) == 0 && !c.cgroup.Populated() {
-			// A process that is orphaned or forks while the table is read may not be found in it, hence twice.
-			// This is for those who have children that are not the command's; the others are soon childless.
+			// One reading of the table can miss a process that forks or is orphaned meanwhile,
+			// hence two readings. This matters if bakeryctl has children of another program;
+			// otherwise it is childless soon.
 			if none {
 				break
 			}
@@ -294,51 +299,52 @@ func (s *supervisor) stop(inbox *signals.Inbox) {
 		}
 		none = false
 		if rest > 0 {
-			s.await(inbox, min(rest, LookAgain), &ended, s.children)
+			s.await(inbox, min(rest, RecheckInterval), &ended, s.children)
 			continue
 		}
 		pause := killed.round(left, c.kill(left))
 		if killed.remained() {
-			s.Say("%s of the command under %q did not end by SIGKILL: %s; another host may have the lock",
+			s.Printf("%s of the command under %q did not end by SIGKILL: %s; another host may have the lock",
 				processes(len(left)), s.launch.Lock, killed.remnants())
 		}
 		s.await(inbox, pause, &ended, nil)
 	}
 	if killed.rounds > 0 {
-		s.Say("killed what was left of the command under %q: it did not stop in time", s.launch.Lock)
+		s.Printf("killed the remaining processes of the command under %q: they did not stop in time", s.launch.Lock)
 	}
 }
 
-// killing is what SIGKILL has come to.
+// killing is the progress of SIGKILL.
 type killing struct {
 	rounds   int
-	begun    time.Duration  // of the first round, on boottime
-	left     []process.Stat // what the last round found
-	err      error          // why it could not be killed, if that is known
+	begun    time.Duration  // of the first round, on CLOCK_BOOTTIME
+	left     []process.Stat // found by the last round
+	err      error          // why a process could not be killed; nil if unknown
 	pause    time.Duration
 	reported bool
 }
 
-// RemainWithin is how long a process may take to end by SIGKILL before it is reported.
+// RemainWithin is the time that a process has to end by SIGKILL before it is reported.
 const RemainWithin = time.Second
 
-// round notes what a round of SIGKILL has found, and returns the pause before the next.
+// round records what a round of SIGKILL found, and returns the pause before the next round.
 func (k *killing) round(left []process.Stat, err error) time.Duration {
 	if k.rounds++; k.rounds == 1 {
 		k.begun = clock.Boottime.Now()
 	}
-	// A process that was sent SIGKILL forks no more, so new ones are children of those that were
-	// not there before.
+	// A process that was sent SIGKILL does not fork, so new processes are children of those that
+	// the last round did not find.
 	if k.pause == 0 || slices.ContainsFunc(left, func(p process.Stat) bool { return !isIn(p, k.left) }) {
 		k.pause = briefly
 	} else {
-		k.pause = min(2*k.pause, LookAgain)
+		k.pause = min(2*k.pause, RecheckInterval)
 	}
 	k.left, k.err = left, err
 	return k.pause
 }
 
-// remained reports, once, that processes are left RemainWithin after the first round.
+// remained reports whether processes are left RemainWithin after the first round. It returns true
+// only once.
 func (k *killing) remained() bool {
 	if k.reported || clock.Boottime.Now()-k.begun < RemainWithin {
 		return false
@@ -354,7 +360,7 @@ func (k *killing) remnants() string {
 	}
 	text := "pid " + strings.Join(pids, ", ")
 	if len(pids) == 0 {
-		text = "they are in its cgroup, and not visible here"
+		text = "they are in its cgroup and not visible in this pid namespace"
 	}
 	if k.err != nil {
 		text += fmt.Sprintf(" (%v)", k.err)
@@ -372,7 +378,7 @@ func processes(n int) string {
 	return fmt.Sprintf("%d processes", n)
 }
 
-// runOnLost runs what is to be run once when the lock is lost.
+// runOnLost starts the script of --on-lost unless it was started.
 func (s *supervisor) runOnLost() {
 	l, c := s.launch, s.command
 	if c.onLost == nil {
@@ -382,7 +388,7 @@ func (s *supervisor) runOnLost() {
 	}
 }
 
-// await passes signals on until there is reason to look again what is left of the command.
+// await forwards signals until the processes of the command must be checked again.
 func (s *supervisor) await(inbox *signals.Inbox, limit time.Duration, ended *chan struct{}, children <-chan os.Signal) {
 	timeout := time.After(limit)
 	for {
@@ -395,7 +401,7 @@ func (s *supervisor) await(inbox *signals.Inbox, limit time.Duration, ended *cha
 		case got := <-inbox.C:
 			s.relay(got)
 		case <-children:
-			// What ends together is looked for once.
+			// Processes that end together cause one check.
 			children, timeout = nil, time.After(min(limit, briefly))
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Writable reports whether a write to out neither waits for a terminal that stands still (Ctrl-S)
-// nor stops this process.
+// Writable reports whether a write to out neither blocks on a stopped terminal (Ctrl-S) nor stops
+// this process.
 func Writable(out io.Writer) bool {
 	if StopsWriter(out) {
 		return false
@@ -24,8 +24,8 @@ func Writable(out io.Writer) bool {
 	return free
 }
 
-// StopsWriter reports whether out is a terminal that stops a process of the background which writes
-// to it (stty tostop), and this is one.
+// StopsWriter reports whether a write to out would stop this process: out is a terminal with tostop
+// set (stty), and this process is in the background.
 func StopsWriter(out io.Writer) (stops bool) {
 	ofTerminal(out, func(fd int) {
 		settings, err := unix.IoctlGetTermios(fd, unix.TCGETS)
@@ -60,7 +60,8 @@ func ofTerminal(out io.Writer, f func(fd int)) (is bool) {
 	return err == nil && is
 }
 
-// Columns returns how wide the terminal out is, and otherwise if out is none, or does not know.
+// Columns returns the width of the terminal out. It returns otherwise if out is no terminal or its
+// width is unknown.
 func Columns(out io.Writer, otherwise int) int {
 	if f, ok := out.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
