@@ -121,10 +121,10 @@ func TestLive(t *testing.T) {
 	x.press("Home")
 	require.NoError(t, c.Up[1].Process.Signal(syscall.SIGTERM))
 	require.NoError(t, c.Up[1].Wait())
-	x.shows("no answer for", "since ", "as of ", "no more of them come for now")
+	x.shows("no answer for", "since ", "as of ", "no new events at the moment")
 	c.Start(1)
 	x.until("it is back", func(s string) bool {
-		return !strings.Contains(s, "no answer") && !strings.Contains(s, "no more of them") && regexp.MustCompile(`nightly-backup +held +db1`).MatchString(s)
+		return !strings.Contains(s, "no answer") && !strings.Contains(s, "no new events") && regexp.MustCompile(`nightly-backup +held +db1`).MatchString(s)
 	})
 	x.press("q")
 	require.NotContains(t, x.shows("it ended with 0"), "HOSTS", "the terminal is restored")

@@ -27,10 +27,10 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
 )
 
-// longestDir is how long the path of a directory may be in which a socket is to be: that of a socket is limited.
+// longestDir is the maximum length of the directory of a socket: the path of a socket is limited.
 const longestDir = 64
 
-// removeBy has bakeryd remove a lock; one that is not there is.
+// removeBy makes bakeryd remove a lock. A missing lock is no error.
 func removeBy(socket, lock string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
 	defer cancel()
@@ -41,8 +41,8 @@ func removeBy(socket, lock string) error {
 	return err
 }
 
-// join joins the lockspace as hosts in this process: one beside a bakeryd that others use, two beside a child. Where that
-// cannot be, it is noted what cannot be measured.
+// join joins the lockspace as hosts in this process: one next to the bakeryd in use, two next to a
+// child. If that fails, it records what cannot be measured.
 func (b *benching) join(ctx context.Context, device string) error {
 	n := 1
 	if b.child != nil {
@@ -72,21 +72,21 @@ func (b *benching) join(ctx context.Context, device string) error {
 	return nil
 }
 
-// whyNotJoined says why this process is no host, and what would make it one.
+// whyNotJoined returns why this process could not join, and the remedy.
 func whyNotJoined(err error) string {
 	remedy := ""
 	switch {
 	case errors.Is(err, lease.ErrFull):
 		remedy = "; stop a host, or format for more --hosts"
 	case errors.Is(err, fs.ErrNotExist):
-		remedy = "; run it where bakeryd sees its device"
+		remedy = "; run it where the device of bakeryd is visible"
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		remedy = "; run it as root, or as the user of bakeryd"
 	}
-	return "it takes a host in this process: " + err.Error() + remedy
+	return "this process could not join as a host: " + err.Error() + remedy
 }
 
-// failure finds the exit code and the remedy for an error of a bench.
+// failure returns the error of a bench with its exit code and hint.
 func failure(ctx context.Context, err error) error {
 	var (
 		by      signals.Interruption
@@ -109,26 +109,26 @@ func failure(ctx context.Context, err error) error {
 // child is a process that serves as bakeryd does.
 type child struct {
 	cmd   *exec.Cmd
-	stdin io.Closer // it ends with that, and so with this process
+	stdin io.Closer // the child ends when this is closed, thus with this process
 	dir   string    // of its socket
 	ended chan struct{}
 }
 
-// childWord is what the child says once it serves, or cannot.
-type childWord struct {
+// childStatus is the message of the child when it serves, or cannot.
+type childStatus struct {
 	Serves bool   `json:"serves"`
 	Code   int    `json:"code"`
 	Error  string `json:"error"`
 	Hint   string `json:"hint"`
 }
 
-// startChild has a child serve the lockspace at --device, and waits until it does.
+// startChild starts a child that serves the lockspace at --device, and blocks until it does.
 func (b *benching) startChild(ctx context.Context) error {
 	dev, _, _, err := lockspace.OpenLockspace(b.o.Device, true)
 	if err != nil {
 		f := ondevice.Failure(err)
 		if errors.Is(err, fs.ErrNotExist) {
-			f.Hint = "bakeryctl format " + b.o.Device + " makes a lockspace there"
+			f.Hint = "to create a lockspace, run bakeryctl format " + b.o.Device
 		}
 		return f
 	}
@@ -151,17 +151,17 @@ func (b *benching) startChild(ctx context.Context) error {
 	b.child, b.socket = c, filepath.Join(dir, "sock")
 	c.cmd.Args = []string{os.Args[0], "--socket", b.socket, HostCommand, b.o.Device}
 	c.cmd.Stderr = b.o.Stderr
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a terminal's ^C is not for it
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C must not reach it
 	stdin, err := c.cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
 	c.stdin = stdin
-	words, w, err := os.Pipe()
+	status, w, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer words.Close()
+	defer status.Close()
 	c.cmd.Stdout = w
 	err = c.cmd.Start()
 	_ = w.Close()
@@ -172,25 +172,25 @@ func (b *benching) startChild(ctx context.Context) error {
 		_ = c.cmd.Wait()
 		close(c.ended)
 	}()
-	defer context.AfterFunc(ctx, func() { _ = words.SetReadDeadline(time.Unix(1, 0)) })()
-	var word childWord
-	line, err := bufio.NewReader(words).ReadBytes('\n')
+	defer context.AfterFunc(ctx, func() { _ = status.SetReadDeadline(time.Unix(1, 0)) })()
+	var s childStatus
+	line, err := bufio.NewReader(status).ReadBytes('\n')
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err == nil:
-		err = json.Unmarshal(line, &word)
+		err = json.Unmarshal(line, &s)
 	}
 	switch {
 	case err != nil:
-		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("the child that was to serve %s ended: %w", b.o.Device, err)}
-	case !word.Serves:
-		return &cli.Failure{Code: word.Code, Err: errors.New(word.Error), Hint: word.Hint}
+		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("serve %s in a child process: %w", b.o.Device, err)}
+	case !s.Serves:
+		return &cli.Failure{Code: s.Code, Err: errors.New(s.Error), Hint: s.Hint}
 	}
 	return nil
 }
 
-// end has the child leave the lockspace and end.
+// end makes the child leave the lockspace and end.
 func (c *child) end() error {
 	defer os.RemoveAll(c.dir)
 	if c.cmd.Process == nil {
@@ -199,23 +199,23 @@ func (c *child) end() error {
 	_ = c.stdin.Close()
 	select {
 	case <-c.ended:
-		return nil // what it had to say it has said
+		return nil // the child has reported its own errors
 	case <-time.After(ondevice.LeaveWithin):
 		_ = c.cmd.Process.Kill()
 		<-c.ended
-		return fmt.Errorf("the child that served %s did not leave within %v, and is dead to other hosts", c.cmd.Args[len(c.cmd.Args)-1], ondevice.LeaveWithin)
+		return fmt.Errorf("leave the lockspace on %s: the child did not leave within %v and will be declared dead by other hosts", c.cmd.Args[len(c.cmd.Args)-1], ondevice.LeaveWithin)
 	}
 }
 
-// HostCommand is the hidden command by which bakeryctl is the child of a bench.
+// HostCommand is the hidden command of the child of a bench.
 const HostCommand = "bench-host"
 
-// Serve serves the lockspace on device at socket as bakeryd does, until stdin ends. It tells the
-// parent on stdout that it serves, or why it cannot.
+// Serve serves the lockspace on device at socket as bakeryd does, until stdin ends. It reports to
+// the parent on stdout that it serves, or why it cannot.
 func Serve(ctx context.Context, device, socket string, stdin io.Reader, stdout, stderr io.Writer) error {
-	tell := func(w childWord) { _ = json.NewEncoder(stdout).Encode(w) }
-	// Of a later term nobody reads that it serves.
-	err := serveLockspace(ctx, device, socket, stdin, ondevice.Logger(stderr), func() { tell(childWord{Serves: true}) })
+	report := func(w childStatus) { _ = json.NewEncoder(stdout).Encode(w) }
+	// The parent reads only the first report.
+	err := serveLockspace(ctx, device, socket, stdin, ondevice.Logger(stderr), func() { report(childStatus{Serves: true}) })
 	if err == nil {
 		return nil
 	}
@@ -223,8 +223,8 @@ func Serve(ctx context.Context, device, socket string, stdin io.Reader, stdout, 
 	if errors.Is(err, lease.ErrFull) {
 		f.Code, f.Hint = cli.ExitUnavailable, "stop a host, or format for more --hosts"
 	}
-	// If it served before nobody reads this, who asked for the child sees to its own errors.
-	tell(childWord{Code: f.Code, Error: err.Error(), Hint: f.Hint})
+	// The parent ignores this report if the child served before: it sees its own errors.
+	report(childStatus{Code: f.Code, Error: err.Error(), Hint: f.Hint})
 	return f
 }
 

@@ -1,6 +1,7 @@
-// Package bench measures how fast locks are here, and shows it: it sees to the hosts, the lock and
-// the commands that package daemon/bench measures, and leaves all as it was. A child process of it
-// serves a lockspace as bakeryd does, for which it imports package daemon. It knows no flags.
+// Package bench measures the speed of locks on this machine and prints it. It provides the hosts,
+// the lock and the commands that package daemon/bench measures, and removes them at the end. A
+// child process serves a lockspace as bakeryd does, for which it imports package daemon. It knows
+// no flags.
 package bench
 
 import (
@@ -30,20 +31,20 @@ const (
 	leastBench = 10 * time.Millisecond
 	mostBench  = time.Hour
 
-	// removeWithin bounds how long it may take to remove the lock.
+	// removeWithin is the timeout for removing the lock.
 	removeWithin = 10 * time.Second
 )
 
-// Options say what to measure, and where.
+// Options select what to measure, and where.
 type Options struct {
 	Device   string // empty: ask bakeryd
 	Socket   string // of bakeryd
 	Duration time.Duration
 	Only     []string
-	Stderr   io.Writer // gets the line of progress, and warnings
+	Stderr   io.Writer // receives the progress line and warnings
 }
 
-// Check returns what is wrong with the options, of which some were given as flags.
+// Check returns an error if the options are invalid. given reports whether a flag was given.
 func (o *Options) Check(given func(flag string) bool) error {
 	names := make([]string, len(bench.Names))
 	for i, n := range bench.Names {
@@ -65,12 +66,12 @@ func (o *Options) Check(given func(flag string) bool) error {
 	return nil
 }
 
-// wants tells whether one of these is to be measured.
+// wants reports whether one of these is selected.
 func (o *Options) wants(names ...bench.Name) bool {
 	return o.Only == nil || slices.ContainsFunc(names, func(n bench.Name) bool { return slices.Contains(o.Only, string(n)) })
 }
 
-// Run measures, and leaves all as it was.
+// Run measures, and removes the lock, hosts and child that it created.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	p := render.StartProgress(o.Stderr)
 	b := &benching{o: o, stderr: p.Log(o.Stderr), socket: o.Socket, why: map[bench.Name]string{}}
@@ -84,15 +85,15 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// benching is a bench under way, and what it has to leave as it was.
+// benching is a running bench with all that it must remove at the end.
 type benching struct {
 	o      Options
-	stderr io.Writer // beside the line of progress; the child writes to that of o
+	stderr io.Writer // shares the terminal with the progress line; the child writes to o.Stderr
 	socket string
-	lock   string // empty: it was not made
+	lock   string // empty: not created
 	child  *child
 	inside []*daemon.Daemon
-	why    map[bench.Name]string // what cannot be measured
+	why    map[bench.Name]string // why something cannot be measured
 	begun  func(bench.Name, time.Duration)
 }
 
@@ -137,30 +138,30 @@ func (b *benching) run(ctx context.Context) (*Report, error) {
 	return newReport(before, result), nil
 }
 
-// create makes the lock.
+// create creates the lock.
 func (b *benching) create(ctx context.Context) error {
 	var random [4]byte
 	_, _ = rand.Read(random[:]) // never fails
 	name := fmt.Sprintf("bakeryctl-bench-%d-%x", os.Getpid(), random)
-	// Who may not remove the lock is not to make it: it would stay.
+	// A user without permission to remove the lock must not create it, because it would remain.
 	if err := removeBy(b.socket, name); err != nil {
 		return err
 	}
-	b.lock = name // it may be made though the answer does not come
+	b.lock = name // it may be created even if the answer is lost
 	_, _, err := client.New(b.socket).Create(ctx, name, 1)
 	return err
 }
 
-// commands are what the wrapper is compared by; nil if there is none.
+// commands returns the commands that the wrapper is compared with, or nil if it cannot be measured.
 func (b *benching) commands(flocked string) *bench.Commands {
 	alone, err := exec.LookPath("true")
 	if err != nil {
-		b.why[bench.Wrapper] = "there is no true(1): " + err.Error()
+		b.why[bench.Wrapper] = "find true(1): " + err.Error()
 		return nil
 	}
 	self, err := os.Executable()
 	if err != nil {
-		b.why[bench.Wrapper] = "it is not known which program this is: " + err.Error()
+		b.why[bench.Wrapper] = "find the path of bakeryctl: " + err.Error()
 		return nil
 	}
 	c := &bench.Commands{
@@ -168,14 +169,14 @@ func (b *benching) commands(flocked string) *bench.Commands {
 		True:   bench.Command{Path: alone, Args: []string{"true"}},
 	}
 	if flock, err := exec.LookPath("flock"); err != nil {
-		c.NoFlock = "there is no flock(1); install util-linux"
+		c.NoFlock = "flock(1) not found; install util-linux"
 	} else {
 		c.Flock = bench.Command{Path: flock, Args: []string{"flock", flocked, alone}}
 	}
 	return c
 }
 
-// end leaves all as it was: first the lock, while there is a host to remove it.
+// end removes the lock, and then the hosts, because a host must remove the lock.
 func (b *benching) end() error {
 	errs := []error{b.remove()}
 	left := make([]error, len(b.inside))
@@ -199,7 +200,7 @@ func (b *benching) end() error {
 	return nil
 }
 
-// remove removes the lock, by bakeryd or, if that fails, by a host in this process.
+// remove removes the lock by bakeryd or, if that fails, by a host in this process.
 func (b *benching) remove() error {
 	if b.lock == "" {
 		return nil
@@ -216,7 +217,7 @@ func (b *benching) remove() error {
 		cancel()
 	}
 	if err != nil {
-		return fmt.Errorf("the lock was not removed, bakeryctl rm %s does that: %w", b.lock, err)
+		return fmt.Errorf("remove the lock %s, which remains: %w", b.lock, err)
 	}
 	return nil
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
-// Report is what is shown of a bench.
+// Report is the output of a bench.
 type Report struct {
 	Device    string    `json:"device"`
 	Lockspace string    `json:"lockspace"` // its name, or uuid
 	Stride    int       `json:"stride"`
-	Hosts     int       `json:"hosts"`   // that it was formatted for
-	Highest   int       `json:"highest"` // id of a host that a read of slots covers
+	Hosts     int       `json:"hosts"`   // that the lockspace was formatted for
+	Highest   int       `json:"highest"` // highest host id that a read of slots covers
 	At        time.Time `json:"at"`
 	*bench.Result
 }
@@ -29,13 +29,13 @@ func newReport(s *report.Report, r *bench.Result) *Report {
 	l := s.Lockspace
 	b := &Report{Device: l.Device, Lockspace: cmp.Or(l.Name, l.UUID.String()), Stride: l.Stride, Hosts: l.Hosts,
 		Highest: r.Slots, At: time.Now().Truncate(time.Second), Result: r}
-	for _, h := range s.Hosts { // what was read, unless nothing was
+	for _, h := range s.Hosts { // the read horizon, if nothing was read
 		b.Highest = max(b.Highest, h.ReadHorizon)
 	}
 	return b
 }
 
-// Show writes a report for people.
+// Show writes a report as text.
 func Show(out io.Writer, r *Report) error {
 	_, err := fmt.Fprintf(out, "lockspace %s on %s\n  records %d bytes apart, a read covers %s of %d\n\n",
 		text.Printable(r.Lockspace), text.Printable(r.Device), r.Stride, render.Count(r.Highest, "slot"), r.Hosts)
@@ -59,7 +59,7 @@ func Show(out io.Writer, r *Report) error {
 	return err
 }
 
-// showLatencies shows what has a floor.
+// showLatencies writes the measurements that have a floor.
 func showLatencies(w io.Writer, r *bench.Result) {
 	if r.Floor == nil {
 		return
@@ -86,7 +86,7 @@ func showLatencies(w io.Writer, r *bench.Result) {
 	fmt.Fprintln(w)
 }
 
-// showOthers shows what has none.
+// showOthers writes the measurements without a floor.
 func showOthers(w io.Writer, r *bench.Result) {
 	if h := r.HandOff; h != nil {
 		fmt.Fprintf(w, "local hand-off\t%d clients: %d a second by bakeryd", h.Clients, h.PerSecond)
@@ -108,12 +108,12 @@ func showOthers(w io.Writer, r *bench.Result) {
 }
 
 const (
-	barRows  = 16 // at most, beside the last one
+	barRows  = 16 // maximum, without the last one
 	barWidth = 22
-	leastBar = 1.03 // times as long as the one before
+	leastBar = 1.03 // minimum ratio of two bounds
 )
 
-// showHistogram draws the floor and the lock side by side, each in percent of its own.
+// showHistogram draws the distributions of the floor and the lock next to each other, in percent.
 func showHistogram(out io.Writer, r *bench.Result) error {
 	lock, what := r.Uncontended, "uncontended, by bakeryd"
 	if lock == nil {
@@ -141,7 +141,7 @@ func showHistogram(out io.Writer, r *bench.Result) error {
 	return nil
 }
 
-// barBounds divides what nearly all times are within: each bound is the same number of times the one before.
+// barBounds returns bounds that cover nearly all times, with a constant ratio.
 func barBounds(a, b *bench.Times) []time.Duration {
 	low, high := min(a.At(0.5), b.At(0.5)), max(a.At(99), b.At(99))
 	step := max(leastBar, math.Pow(float64(high)/float64(low), 1/float64(barRows-1)))
@@ -167,7 +167,7 @@ func share(counts []int64, i int) float64 {
 	return float64(counts[i]) / float64(max(1, all))
 }
 
-// bar is a share and its bar; the longest bar stands for most.
+// bar formats a share and its bar; the longest bar stands for most.
 func bar(counts []int64, i int, most float64) string {
 	if counts[i] == 0 {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/bench"
 )
 
-// measured is a result as a disk might give it.
+// measured returns an example result.
 func measured(t *testing.T) *Report {
 	t.Helper()
 	var r Report
@@ -40,7 +40,7 @@ skipped in_process: no id
 `, out.String())
 }
 
-// samples runs a bench whose times are given, in microseconds: those of the floor, and of the lock.
+// The floor and the lock have different times.
 func TestShowHistogram(t *testing.T) {
 	var floor, lock bench.Times
 	for i := range 1000 {
@@ -62,9 +62,9 @@ func TestShowHistogram(t *testing.T) {
 		longest = max(longest, strings.Count(line, "#"))
 	}
 	require.GreaterOrEqual(t, longest, barWidth)
-	require.NotContains(t, lines[1], "  0.1%", "the floor begins the scale")
+	require.NotContains(t, lines[1], "  0.1%", "the scale starts at the floor")
 
-	// All the same: one row is enough, and nothing is divided by zero.
+	// Equal times need one row, and nothing is divided by zero.
 	var same bench.Times
 	same.Add(250 * time.Microsecond)
 	out.Reset()

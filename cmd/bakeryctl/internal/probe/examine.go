@@ -21,7 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Report is what bakeryctl probe --json shows.
+// Report is the output of bakeryctl probe --json.
 type Report struct {
 	Device        string               `json:"device"`
 	Fit           bool                 `json:"fit"`
@@ -29,7 +29,7 @@ type Report struct {
 	Size          int64                `json:"size"`
 	LogicalBlock  int                  `json:"logical_block"`
 	PhysicalBlock int                  `json:"physical_block"`
-	Stride        int                  `json:"stride"` // that format would take, 0: none
+	Stride        int                  `json:"stride"` // that format would use; 0: none
 	Contents      string               `json:"contents"`
 	Lockspace     *spaceReport         `json:"lockspace"`
 	Disk          *probe.Disk          `json:"disk"`
@@ -43,7 +43,7 @@ type Report struct {
 	space  *layout.Superblock
 }
 
-// spaceReport is what is shown of the lockspace on a device.
+// spaceReport describes the lockspace on a device.
 type spaceReport struct {
 	UUID    layout.UUID   `json:"uuid"`
 	Name    string        `json:"name"`
@@ -54,14 +54,14 @@ type spaceReport struct {
 	Policy  layout.Policy `json:"policy"`
 }
 
-// capabilitiesPatience is how long a device may take to tell of its reservations.
-const capabilitiesPatience = 10 * time.Second
+// capabilitiesTimeout is the timeout for reading the reservation capabilities of a device.
+const capabilitiesTimeout = 10 * time.Second
 
 func (r *Report) add(id string, v probe.Verdict, detail, remedy string) {
 	r.Findings = append(r.Findings, probe.Finding{ID: id, Verdict: v, Detail: detail, Remedy: remedy})
 }
 
-// currentLease is that of the lockspace on the device, 0 if there is none.
+// currentLease returns the lease of the lockspace on the device, or 0 if there is none.
 func (r *Report) currentLease() time.Duration {
 	if r.space == nil {
 		return 0
@@ -69,7 +69,7 @@ func (r *Report) currentLease() time.Duration {
 	return r.space.Lease
 }
 
-// judgedLease is the one to judge by.
+// judgedLease returns the lease that findings are relative to.
 func (r *Report) judgedLease() time.Duration {
 	if r.space == nil {
 		return lockspace.DefaultLease
@@ -81,7 +81,7 @@ func (r *Report) conclude() {
 	r.Fit = !slices.ContainsFunc(r.Findings, func(f probe.Finding) bool { return f.Verdict == probe.Unfit })
 }
 
-// examine finds out all that can be found out without writing.
+// examine collects all findings that do not require a write.
 func examine(ctx context.Context, sys probe.Sys, path string) (*Report, error) {
 	r := &Report{Device: path, Findings: []probe.Finding{}, Meetings: []*daemon.MeetReport{}, Watchdogs: sys.Watchdogs()}
 	dev, err := blockdev.Open(path, blockdev.Options{ReadOnly: true})
@@ -119,7 +119,7 @@ func (r *Report) addBlocks(dev blockdev.Device) {
 	info := dev.Info()
 	r.Size, r.LogicalBlock, r.PhysicalBlock = info.Size, info.LogicalBlock, info.PhysicalBlock
 	if err := dev.Read(blockdev.Alloc(info.LogicalBlock), 0); err != nil {
-		r.add("direct-io", probe.Unfit, err.Error(), "dmesg tells what is wrong with the device")
+		r.add("direct-io", probe.Unfit, err.Error(), "run dmesg to see what is wrong with the device")
 	} else {
 		r.add("direct-io", probe.OK, fmt.Sprintf("%d bytes were read past the page cache", info.LogicalBlock), "")
 	}
@@ -129,7 +129,7 @@ func (r *Report) addRoom(o format.Occupancy, info blockdev.Info) {
 	r.Stride = o.Stride
 	blocks := fmt.Sprintf("logical %d, physical %d", info.LogicalBlock, info.PhysicalBlock)
 	if r.Stride == 0 {
-		r.add("blocks", probe.Unfit, fmt.Sprintf("%s: records cannot lie as far apart, %d bytes is the most", blocks, layout.MaxStride), "use a device with smaller blocks")
+		r.add("blocks", probe.Unfit, fmt.Sprintf("%s: records of this size are not supported, the maximum is %d bytes", blocks, layout.MaxStride), "use a device with smaller blocks")
 		return
 	}
 	r.add("blocks", probe.OK, fmt.Sprintf("%s: format places records %d bytes apart", blocks, r.Stride), "")
@@ -165,19 +165,19 @@ func (r *Report) addDisk(ctx context.Context, sys probe.Sys, info blockdev.Info)
 	r.addReservations(ctx, info.Path)
 }
 
-// addReservations says whether other hosts can be cut off from the device.
+// addReservations adds whether other hosts can be fenced on the device.
 func (r *Report) addReservations(ctx context.Context, path string) {
 	const id = "reservations"
 	wanted := r.space != nil && r.space.Policy == layout.PolicyFence
 	switch r.Disk.Kind {
 	case probe.KindNVMe:
-		r.add(id, probe.Unknown, "NVMe does not tell by SCSI commands whether hosts can be fenced", "nvme id-ns -H shows it as rescap")
+		r.add(id, probe.Unknown, "SCSI commands do not show whether hosts can be fenced on NVMe", "run nvme id-ns -H and read rescap")
 		return
 	case probe.KindPartition:
-		r.add(id, unless(wanted, probe.OK), "a partition has none of its own: hosts cannot be fenced by it", ifWanted(wanted))
+		r.add(id, unless(wanted, probe.OK), "a partition has no reservations: hosts cannot be fenced by it", ifWanted(wanted))
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, capabilitiesPatience)
+	ctx, cancel := context.WithTimeout(ctx, capabilitiesTimeout)
 	defer cancel()
 	c, err := fence.ReadCapabilities(ctx, path)
 	switch {
@@ -185,27 +185,27 @@ func (r *Report) addReservations(ctx context.Context, path string) {
 		r.add(id, unless(wanted, probe.OK), "none: hosts cannot be fenced by it (bakeryd --fence pr)", ifWanted(wanted))
 		return
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		r.add(id, probe.Unknown, err.Error(), "ask as root")
+		r.add(id, probe.Unknown, err.Error(), "run it as root")
 		return
 	case err != nil:
-		r.add(id, probe.Unknown, err.Error(), "sg_persist --in --report-capabilities says more")
+		r.add(id, probe.Unknown, err.Error(), "run sg_persist --in --report-capabilities")
 		return
 	}
 	r.Reservations = &c
 	text := fmt.Sprintf("SCSI persistent reservations, %d keys registered", c.Keys)
 	switch {
 	case !c.Reported:
-		r.add(id, probe.OK, text+"; of which types the device does not tell", "")
+		r.add(id, probe.OK, text+"; the device does not report their types", "")
 	case !c.AllRegistrants:
 		r.add(id, unless(wanted, probe.OK), text+", but none of type Write Exclusive - All Registrants: hosts cannot be fenced by it", ifWanted(wanted))
 	case !c.CanPersist:
-		r.add(id, probe.OK, text+", which the device forgets when it loses power", "")
+		r.add(id, probe.OK, text+", lost when the device loses power", "")
 	default:
-		r.add(id, probe.OK, text+", which can be kept through a loss of power (PTPL)", "")
+		r.add(id, probe.OK, text+", can survive a loss of power (PTPL)", "")
 	}
 }
 
-// unless is a warning if something is wanted that is not there.
+// unless returns Warning if a missing feature is wanted, and v otherwise.
 func unless(wanted bool, v probe.Verdict) probe.Verdict {
 	if wanted {
 		return probe.Warning
@@ -220,16 +220,16 @@ func ifWanted(wanted bool) string {
 	return ""
 }
 
-// addContents says what is on the device.
+// addContents adds what the device contains.
 func (r *Report) addContents(o format.Occupancy, info blockdev.Info) {
 	r.Contents = o.What
 	sb := o.Lockspace
 	switch {
 	case o.What == "":
-		r.add("contents", probe.OK, "nothing is on it: bakeryctl format takes it", "")
+		r.add("contents", probe.OK, "empty: bakeryctl format accepts it", "")
 		return
 	case sb == nil:
-		r.add("contents", probe.Warning, "it holds "+o.What, "is it the right device? bakeryctl format --force destroys what it holds")
+		r.add("contents", probe.Warning, "it holds "+o.What, "check the device name; bakeryctl format --force destroys the contents")
 		return
 	}
 	g := sb.Geometry
@@ -237,10 +237,10 @@ func (r *Report) addContents(o format.Occupancy, info blockdev.Info) {
 	text := fmt.Sprintf("%s, %d hosts, %d locks, lease %v, policy %v", o.What, g.Hosts, g.Locks, sb.Lease, sb.Policy)
 	switch {
 	case g.Stride < info.PhysicalBlock && !info.Regular:
-		r.add("contents", probe.Unfit, fmt.Sprintf("%s; records lie %d bytes apart, less than a physical block: a write of one host may damage what its neighbours wrote", text, g.Stride),
-			"bakeryctl format --force, when no host uses it")
+		r.add("contents", probe.Unfit, fmt.Sprintf("%s; records are %d bytes apart, less than a physical block: a write may damage the records of other hosts", text, g.Stride),
+			"stop all hosts and run bakeryctl format --force")
 	case o.CopyUsed != 0:
-		r.add("contents", probe.Warning, text+"; the superblock is damaged, its copy is in use", "bakeryctl check --repair writes it again")
+		r.add("contents", probe.Warning, text+"; the superblock is damaged, its copy is in use", "run bakeryctl check --repair")
 	default:
 		r.add("contents", probe.OK, text, "")
 	}

@@ -1,7 +1,7 @@
-// Package probe finds out whether a device is fit to hold locks: it puts together what package
-// blockdev/probe finds, what a lockspace on the device asks for, what a measurement by package
-// daemon shows, and whether two hosts see each other's writes; and it shows that. It knows no
-// flags.
+// Package probe determines whether a device is suitable for locks. It combines the findings of
+// package blockdev/probe, the requirements of a lockspace on the device, a measurement by package
+// daemon, and a check that two hosts see each other's writes. It also prints the result. It knows
+// no flags.
 package probe
 
 import (
@@ -20,17 +20,17 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/lockspace/measure"
 )
 
-// Options say what to find out beside what can be read.
+// Options select what to check in addition to what can be read.
 type Options struct {
-	Write  bool          // measure, by writing too
+	Write  bool          // measure reads and writes
 	Length time.Duration // of the measurement; 0: a number of requests
-	Paths  []string      // others to the same disk
-	With   string        // the socket, id or name of another host to check with; empty: none
-	Socket string        // of bakeryd, for with
-	Stderr io.Writer     // gets the line of progress, and what is to be done on the other host
+	Paths  []string      // other paths to the same disk
+	With   string        // socket, id or name of another host for the coherence check; empty: none
+	Socket string        // of bakeryd, for With
+	Stderr io.Writer     // receives the progress line and instructions for the other host
 }
 
-// Run finds out whether the device at path is fit. An error says why that could not be found out.
+// Run checks whether the device at path is suitable. It returns an error if it could not check.
 func Run(ctx context.Context, path string, o Options) (*Report, error) {
 	r, err := examine(ctx, probe.New(), path)
 	if err == nil && o.Write && r.opened {
@@ -46,7 +46,7 @@ func Run(ctx context.Context, path string, o Options) (*Report, error) {
 	return r, nil
 }
 
-// failure finds the exit code and the remedy for an error.
+// failure returns err with its exit code and hint.
 func failure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return &cli.Failure{Code: cli.ExitSignal + int(syscall.SIGINT)}
@@ -58,13 +58,13 @@ func failure(ctx context.Context, err error) error {
 	f = ondevice.Failure(err)
 	switch {
 	case errors.Is(err, measure.ErrDisturbed), errors.Is(err, format.ErrProbed):
-		f.Hint = "find out who else writes to the device, from any host; if nobody does, it does not return what was written"
+		f.Hint = "find and stop other writers of the device, on all hosts; if there are none, the device does not return what was written"
 	case errors.Is(err, format.ErrOccupied):
-		f.Hint = "--write wants a lockspace, or a device on which nothing is; without --write nothing is written"
+		f.Hint = "use --write only on a lockspace or an empty device; without --write nothing is written"
 	case errors.Is(err, api.ErrFull):
-		f.Hint = "the lock that a probe writes has no room; format with more --locks"
+		f.Hint = "remove an unused lock, or format with more --locks: a probe needs a lock"
 	case errors.Is(err, blockdev.ErrReadOnly):
-		f.Hint = "without --write nothing is written"
+		f.Hint = "omit --write: nothing is written then"
 	}
 	return f
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
-// Show writes a report for people.
+// Show writes a report as text.
 func Show(out io.Writer, r *Report, p render.Paint) error {
 	count := map[probe.Verdict]int{}
 	for _, f := range r.Findings {
@@ -74,7 +74,7 @@ func showMeasured(out io.Writer, m *measure.Measurement) error {
 		}
 	})
 	if err == nil && m.Lockspace {
-		_, err = fmt.Fprintf(out, "\nwritten: this host's slot of the lock %q, which stays\n", daemon.ProbeLock)
+		_, err = fmt.Fprintf(out, "\nwritten: this host's slot of the lock %q, which remains\n", daemon.ProbeLock)
 	}
 	return err
 }

@@ -21,10 +21,10 @@ import (
 
 const (
 	meetRounds = 200
-	meetWait   = time.Minute // for the other host to come
+	meetWait   = time.Minute // for the other host to start the check
 )
 
-// checkWith has two hosts check that each sees what the other one writes.
+// checkWith runs the coherence check: each of two hosts must see the writes of the other.
 func (r *Report) checkWith(ctx context.Context, o Options) error {
 	p := render.StartProgress(o.Stderr)
 	defer p.Stop()
@@ -42,7 +42,7 @@ func (r *Report) checkWith(ctx context.Context, o Options) error {
 	return r.meetHost(ctx, o, self, p.MessagePrinter(o.Stderr))
 }
 
-// servedBy refuses a bakeryd that is in another lockspace than the one on the device.
+// servedBy returns an error if a bakeryd serves another lockspace than the one on the device.
 func (r *Report) servedBy(s *report.Report, socket string) error {
 	if s.ThisHost == nil {
 		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("bakeryd at %s does not say which host it is", socket)}
@@ -53,7 +53,7 @@ func (r *Report) servedBy(s *report.Report, socket string) error {
 	return nil
 }
 
-// meetSocket has two bakeryds of this machine meet, and hears both.
+// meetSocket runs the coherence check between two bakeryds of this machine, and reads both results.
 func (r *Report) meetSocket(ctx context.Context, o Options, id int) error {
 	other, err := show.Ask(ctx, o.With)
 	if err == nil {
@@ -63,12 +63,12 @@ func (r *Report) meetSocket(ctx context.Context, o Options, id int) error {
 		return err
 	}
 	if other.ThisHost.ID == id {
-		return cli.Usage("probe", "--with %s is host %d, as is the bakeryd at %s: want another one", o.With, id, o.Socket)
+		return cli.Usage("probe", "--with %s is host %d, as is the bakeryd at %s: use another host", o.With, id, o.Socket)
 	}
 	var (
 		both   [2]daemon.MeetReport
 		wg     sync.WaitGroup
-		wait   = meetWait / 3 // both are there
+		wait   = meetWait / 3 // both run already
 		socket = [2]string{o.Socket, o.With}
 		peer   = [2]int{other.ThisHost.ID, id}
 	)
@@ -77,7 +77,7 @@ func (r *Report) meetSocket(ctx context.Context, o Options, id int) error {
 	for i := range both {
 		wg.Go(func() {
 			if err := askToMeet(ctx, socket[i], peer[i], wait, &both[i]); err != nil {
-				cancel(err) // the other one need not wait
+				cancel(err) // ends the other one's wait
 			}
 		})
 	}
@@ -89,7 +89,8 @@ func (r *Report) meetSocket(ctx context.Context, o Options, id int) error {
 	return nil
 }
 
-// addMeetings says what the two hosts have found, knowing both: of two that have not met, who has seen whom.
+// addMeetings adds the findings of both hosts. If the check did not start, both results together
+// show which host does not see the other.
 func (r *Report) addMeetings(both *[2]daemon.MeetReport) {
 	for i := range both {
 		me, you := &both[i], &both[1-i]
@@ -97,7 +98,7 @@ func (r *Report) addMeetings(both *[2]daemon.MeetReport) {
 		f := meetingFinding(me)
 		switch {
 		case me.Outcome == daemon.MeetAbsent && me.PeerNonce == you.Nonce:
-			// It saw the other one, which has not answered: that one says why.
+			// This host saw the other one, whose own finding says why it did not answer.
 			f.Verdict, f.Detail, f.Remedy = probe.OK, fmt.Sprintf("host %d sees what host %d writes", me.Host, me.Peer), ""
 		case me.Outcome == daemon.MeetAbsent:
 			f.Verdict, f.Detail = probe.Unfit, fmt.Sprintf("host %d does not see what host %d writes", me.Host, me.Peer)
@@ -106,14 +107,14 @@ func (r *Report) addMeetings(both *[2]daemon.MeetReport) {
 	}
 }
 
-// meetHost has this host's bakeryd meet another, where somebody has to do the same.
+// meetHost runs the coherence check with another host, where the operator must run the same.
 func (r *Report) meetHost(ctx context.Context, o Options, self *report.Report, say func(string)) error {
 	h, err := show.FindHost(self, o.With)
 	if err != nil {
 		return err
 	}
 	if h.ID == self.ThisHost.ID {
-		return cli.Usage("probe", "host %s is this host: want another one", o.With)
+		return cli.Usage("probe", "host %s is this host: use another host", o.With)
 	}
 	say(fmt.Sprintf("waiting up to %v for %s; run there: bakeryctl probe DEVICE --with %d", meetWait, show.HostLabel(h), self.ThisHost.ID))
 	met := new(daemon.MeetReport)
@@ -122,10 +123,10 @@ func (r *Report) meetHost(ctx context.Context, o Options, self *report.Report, s
 	}
 	switch met.Outcome {
 	case daemon.MeetAbsent:
-		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("%s was not met: nothing that it writes for it was seen for %v", show.HostLabel(h), meetWait),
-			Hint: "run bakeryctl probe DEVICE --with " + strconv.Itoa(self.ThisHost.ID) + " there at the same time; if that was done, one of the two does not see what the other writes"}
+		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("check with %s: nothing that it wrote for the check was seen within %v", show.HostLabel(h), meetWait),
+			Hint: "run bakeryctl probe DEVICE --with " + strconv.Itoa(self.ThisHost.ID) + " there at the same time; if you did, one of the two hosts does not see the writes of the other"}
 	case daemon.MeetEnded:
-		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("the check with %s has come to no end: %s", show.HostLabel(h), met.Detail), Hint: "begin again on both"}
+		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("check with %s: not completed: %s", show.HostLabel(h), met.Detail), Hint: "run it again on both hosts"}
 	}
 	r.Meetings = append(r.Meetings, met)
 	r.Findings = append(r.Findings, meetingFinding(met))
@@ -141,27 +142,27 @@ func askToMeet(ctx context.Context, socket string, host int, wait time.Duration,
 	return call.Ask(ctx, socket, http.MethodPost, "/v1/meet", request, answer)
 }
 
-// meetingFinding says what one host found of another's writes.
+// meetingFinding returns the finding of one host about the writes of another.
 func meetingFinding(m *daemon.MeetReport) probe.Finding {
 	f := probe.Finding{ID: "meeting", Verdict: probe.Unfit,
 		Remedy: "switch off every cache between these hosts and the disk (qemu: cache=none; RBD: rbd cache = false)"}
-	who := fmt.Sprintf("host %d (%s)", m.Host, text.Printable(m.Device))
+	host := fmt.Sprintf("host %d (%s)", m.Host, text.Printable(m.Device))
 	switch m.Outcome {
 	case daemon.MeetFresh:
 		f.Verdict, f.Remedy = probe.OK, ""
-		f.Detail = fmt.Sprintf("%s saw every write of host %d at once: %d rounds in %.1f s, round trip %s, p99 %s",
-			who, m.Peer, m.Rounds, float64(m.ElapsedMS)/1000, render.Millis(m.RoundTrip.P50), render.Millis(m.RoundTrip.P99))
+		f.Detail = fmt.Sprintf("%s saw every write of host %d immediately: %d rounds in %.1f s, round trip %s, p99 %s",
+			host, m.Peer, m.Rounds, float64(m.ElapsedMS)/1000, render.Millis(m.RoundTrip.P50), render.Millis(m.RoundTrip.P99))
 	case daemon.MeetStale:
-		f.Detail = fmt.Sprintf("%s was shown old contents %d times in %d rounds; %s", who, m.Stale, m.Rounds, m.Detail)
+		f.Detail = fmt.Sprintf("%s read old contents %d times in %d rounds; %s", host, m.Stale, m.Rounds, m.Detail)
 	case daemon.MeetEnded:
-		f.Verdict, f.Remedy = probe.Unknown, "see what the other host says, or begin again"
-		f.Detail = fmt.Sprintf("%s: %s, after %d rounds", who, m.Detail, m.Rounds)
+		f.Verdict, f.Remedy = probe.Unknown, "see the finding of the other host, or run it again"
+		f.Detail = fmt.Sprintf("%s: %s, after %d rounds", host, m.Detail, m.Rounds)
 	default:
-		f.Detail = fmt.Sprintf("%s: %s, after %d rounds", who, m.Detail, m.Rounds)
+		f.Detail = fmt.Sprintf("%s: %s, after %d rounds", host, m.Detail, m.Rounds)
 		f.Remedy = "if the bakeryd of that host was not stopped: " + f.Remedy
 	}
 	return f
 }
 
-// isSocket tells a path from a host's id or name.
+// isSocket reports whether with is a path and not the id or name of a host.
 func isSocket(with string) bool { return strings.Contains(with, "/") }

@@ -21,7 +21,7 @@ import (
 
 var probedUUID = layout.UUID{1, 2, 3}
 
-// serveMeeting is a bakeryd that has met another one, with this report.
+// serveMeeting serves a bakeryd that returns the report met for a coherence check.
 func serveMeeting(t *testing.T, dir string, met daemon.MeetReport) (socket string) {
 	t.Helper()
 	socket = filepath.Join(dir, fmt.Sprint(met.Host))
@@ -60,18 +60,18 @@ func TestProbeWithSocket(t *testing.T) {
 		says string
 	}{
 		{"fresh", daemon.MeetReport{Outcome: daemon.MeetFresh, Rounds: 200}, daemon.MeetReport{Outcome: daemon.MeetFresh, Rounds: 200},
-			[2]probe.Verdict{probe.OK, probe.OK}, "host 2 (\"\") saw every write of host 1 at once: 200 rounds"},
+			[2]probe.Verdict{probe.OK, probe.OK}, "host 2 (\"\") saw every write of host 1 immediately: 200 rounds"},
 		{"stale", daemon.MeetReport{Outcome: daemon.MeetFresh}, daemon.MeetReport{Outcome: daemon.MeetStale, Stale: 3, Detail: "slot x is old"},
-			[2]probe.Verdict{probe.OK, probe.Unfit}, "was shown old contents 3 times in 0 rounds; slot x is old"},
-		{"one is blind", daemon.MeetReport{Outcome: daemon.MeetAbsent, PeerNonce: nonce2}, daemon.MeetReport{Outcome: daemon.MeetAbsent, PeerNonce: older},
+			[2]probe.Verdict{probe.OK, probe.Unfit}, "read old contents 3 times in 0 rounds; slot x is old"},
+		{"one host does not see the other", daemon.MeetReport{Outcome: daemon.MeetAbsent, PeerNonce: nonce2}, daemon.MeetReport{Outcome: daemon.MeetAbsent, PeerNonce: older},
 			[2]probe.Verdict{probe.OK, probe.Unfit}, "host 2 does not see what host 1 writes"},
-		{"both are blind", daemon.MeetReport{Outcome: daemon.MeetAbsent}, daemon.MeetReport{Outcome: daemon.MeetAbsent},
+		{"neither host sees the other", daemon.MeetReport{Outcome: daemon.MeetAbsent}, daemon.MeetReport{Outcome: daemon.MeetAbsent},
 			[2]probe.Verdict{probe.Unfit, probe.Unfit}, "host 2 does not see what host 1 writes"},
-		{"one goes blind", daemon.MeetReport{Outcome: daemon.MeetEnded, Detail: "host 2 has given up"}, daemon.MeetReport{Outcome: daemon.MeetStalled, Detail: "nothing new was seen"},
+		{"one host stops seeing the other", daemon.MeetReport{Outcome: daemon.MeetEnded, Detail: "host 2 has given up"}, daemon.MeetReport{Outcome: daemon.MeetStalled, Detail: "nothing new was seen"},
 			[2]probe.Verdict{probe.Unknown, probe.Unfit}, "nothing new was seen, after 0 rounds"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir, err := os.MkdirTemp("", "bk") // short: it is for sockets
+			dir, err := os.MkdirTemp("", "bk") // short, because the path of a socket is limited
 			require.NoError(t, err)
 			t.Cleanup(func() { os.RemoveAll(dir) })
 			c.a.Host, c.a.Peer, c.a.Nonce = 1, 2, nonce1
@@ -95,7 +95,7 @@ func TestProbeWithHost(t *testing.T) {
 		code   int
 		says   string
 	}{
-		{daemon.MeetReport{Outcome: daemon.MeetAbsent}, cli.ExitUnavailable, "host 2 (db2) was not met"},
+		{daemon.MeetReport{Outcome: daemon.MeetAbsent}, cli.ExitUnavailable, "check with host 2 (db2): nothing that it wrote"},
 		{daemon.MeetReport{Outcome: daemon.MeetEnded, Detail: "host 2 has started again"}, cli.ExitUnavailable, "host 2 has started again"},
 		{daemon.MeetReport{Outcome: daemon.MeetFresh}, cli.ExitOK, ""},
 	} {

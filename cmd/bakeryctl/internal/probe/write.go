@@ -17,7 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
-// addWrites measures the device, and adds what that means.
+// addWrites measures the device and adds the findings.
 func (r *Report) addWrites(ctx context.Context, o Options) (err error) {
 	p := render.StartProgress(o.Stderr)
 	defer p.Stop()
@@ -59,7 +59,7 @@ func measureVacant(ctx context.Context, path string, o measure.Options) (*measur
 	return m, errors.Join(err, dev.Close())
 }
 
-// sameDisk refuses another path that plainly leads to another disk.
+// sameDisk returns an error if another path evidently leads to another disk.
 func (r *Report) sameDisk(other blockdev.Device) error {
 	no := func(why string) error {
 		return cli.Usage("probe", "%s is another disk than %s: %s", other.Info().Path, r.Device, why)
@@ -80,23 +80,24 @@ func (r *Report) sameDisk(other blockdev.Device) error {
 	return nil
 }
 
-// sightFinding says what it means how writes looked by another way to the disk; own: by another opening of the device.
+// sightFinding returns the finding about the visibility of writes by another path, or, if own is
+// true, by a second opening of the device.
 func sightFinding(s measure.PathResult, own bool) probe.Finding {
 	f := probe.Finding{ID: "visibility", Verdict: probe.OK}
-	way := "by " + text.Printable(s.Path)
+	way := "through " + text.Printable(s.Path)
 	if own {
-		way = "by a second opening of the device"
+		way = "through a second opening of the device"
 	}
 	switch {
 	case s.Never:
 		f.Verdict = probe.Unfit
-		f.Detail = fmt.Sprintf("a write is not seen %s, not even later", way)
-		f.Remedy = "is it the same disk? Then switch the cache off that is on this path"
+		f.Detail = fmt.Sprintf("a write is not visible %s, even later", way)
+		f.Remedy = "check that it is the same disk; if so, switch off the cache on this path"
 	case s.Stale > 0:
-		f.Verdict, f.Remedy = probe.Unfit, "switch the cache off that is on this path"
-		f.Detail = fmt.Sprintf("%d of %d writes were not seen at once %s", s.Stale, s.Writes, way)
+		f.Verdict, f.Remedy = probe.Unfit, "switch off the cache on this path"
+		f.Detail = fmt.Sprintf("%d of %d writes were not visible immediately %s", s.Stale, s.Writes, way)
 	default:
-		f.Detail = fmt.Sprintf("each of %d writes was seen at once %s", s.Writes, way)
+		f.Detail = fmt.Sprintf("each of %d writes was visible immediately %s", s.Writes, way)
 	}
 	return f
 }

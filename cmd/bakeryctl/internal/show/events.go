@@ -12,24 +12,24 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
-// EventTable shows events as they come, a line each. Its columns grow with what is in them.
+// EventTable writes one line per event as it arrives. Its columns grow with their contents.
 type EventTable struct {
 	out                  io.Writer
 	lockWidth, hostWidth int
 	paint                render.Paint
 }
 
-// KindWidth is that of the longest kind.
+// KindWidth is the width of the longest kind.
 const KindWidth = len("choosing")
 
-// NewEventTable returns a table that is written to out.
+// NewEventTable returns a table that writes to out.
 func NewEventTable(out io.Writer, p render.Paint) *EventTable {
 	return &EventTable{out: out, lockWidth: 8, hostWidth: 4, paint: p}
 }
 
 // Row writes the line of an event.
 func (t *EventTable) Row(e *events.Event) error {
-	lock := "-" // of a host
+	lock := "-" // an event of a host
 	if e.Lock != "" {
 		lock = text.Printable(e.Lock)
 	}
@@ -43,12 +43,12 @@ func (t *EventTable) Row(e *events.Event) error {
 	return err
 }
 
-// EventKind is the kind of an event in words.
+// EventKind returns the kind of an event in words.
 func EventKind(e *events.Event) string {
 	return strings.ReplaceAll(text.Printable(string(e.Kind)), "_", " ")
 }
 
-// EventLevel is how bad it is what has happened.
+// EventLevel returns the severity of an event kind.
 func EventLevel(k events.Kind) render.Level {
 	switch k {
 	case events.Dead, events.Lost, events.Kill, events.Remains, events.Fenced:
@@ -61,7 +61,7 @@ func EventLevel(k events.Kind) render.Level {
 	return render.Plain
 }
 
-// EventHost names a host of an event.
+// EventHost returns the name of a host of an event, or "-" if there is none.
 func EventHost(id int, name string) string {
 	switch {
 	case name != "":
@@ -72,7 +72,7 @@ func EventHost(id int, name string) string {
 	return "-"
 }
 
-// EventDetails are the cells behind the host, of which none need be there.
+// EventDetails returns the non-empty cells that follow the host.
 func EventDetails(e *events.Event) (cells []string) {
 	if text := clientText(e.PID, e.Command); text != "" {
 		cells = append(cells, text)
@@ -114,7 +114,7 @@ func clientText(pid int, command string) string {
 	return strings.Join(words, " ")
 }
 
-// waited says for how long, and behind whom.
+// waited returns how long a client waited and for which holders and waiters.
 func waited(e *events.Event) string {
 	var words []string
 	if e.WaitedMS > 0 {
@@ -134,20 +134,20 @@ func waited(e *events.Event) string {
 	return strings.TrimSpace(text)
 }
 
-// aheadText names a host, or a client of the same host.
+// aheadText describes a host, or a client of the same host, that was ahead.
 func aheadText(e *events.Event, p *events.Peer) string {
-	who, phase := clientText(p.PID, p.Command), text.PrintableLine(p.Phase)
+	client, phase := clientText(p.PID, p.Command), text.PrintableLine(p.Phase)
 	if p.Host == e.Host {
-		if who == "" {
-			who = "another"
+		if client == "" {
+			client = "another"
 		}
-		return fmt.Sprintf("%s (%s here)", who, phase)
+		return fmt.Sprintf("%s (%s here)", client, phase)
 	}
-	if who != "" {
-		phase += " by " + who
+	if client != "" {
+		phase += " by " + client
 	}
 	return fmt.Sprintf("%s (%s)", EventHost(p.Host, p.HostName), phase)
 }
 
-// EventTime writes a time in this machine's time zone, to the millisecond.
+// EventTime formats a time in the local time zone, to the millisecond.
 func EventTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05.000") }

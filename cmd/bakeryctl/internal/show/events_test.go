@@ -12,7 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// at is 03:12:07.123 of some day, where the test runs.
+// at is the time of the test events, in the local time zone.
 var at = time.Date(2026, 3, 1, 3, 12, 7, 123456000, time.Local)
 
 func shownEvents(t *testing.T, es ...events.Event) string {
@@ -72,8 +72,8 @@ backup    kill      db1   pid 4711 /usr/bin/backup  token 524288256  SIGKILL to 
 	))
 }
 
-// TestEventTableGrows: a line that was shown stays as it was.
-func TestEventTableGrows(t *testing.T) {
+// Lines printed earlier keep their column widths.
+func TestEventTable_LongName_WidensLaterLines(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, `
 x         enter     db1   pid 1
@@ -84,8 +84,8 @@ nightly-backup  enter     a-long-host-name  pid 1
 		events.Event{Kind: events.Enter, Lock: "two words", HostName: "db1", PID: 1}))
 }
 
-// TestEventsNeverReachTheTerminal: neither a file nor what serves the socket is trusted with it.
-func TestEventsNeverReachTheTerminal(t *testing.T) {
+// Events from a file or a socket are untrusted.
+func TestEventTable_ControlCharacters_AreEscaped(t *testing.T) {
 	t.Parallel()
 	evil := "\x1b]0;x\a\u202e\n"
 	out := shownEvents(t, events.Event{Kind: events.Kind(evil), Lock: evil, HostName: evil, Command: evil, Reason: evil, ByHost: 1, ByHostName: evil,

@@ -15,14 +15,14 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// HostTable writes a line for each host that ever joined.
+// HostTable writes one line for each host that ever joined.
 func HostTable(w io.Writer, r *report.Report, p render.Paint) {
 	if len(r.Hosts) == 0 {
 		fmt.Fprintf(w, "no host ever joined\n")
 		return
 	}
 	if r.ThisHost == nil {
-		fmt.Fprintf(w, "read from the device; whether a host is alive does not show there\n\n")
+		fmt.Fprintf(w, "read from the device, which does not show whether a host is alive\n\n")
 	}
 	fmt.Fprintf(w, "ID\tNAME\t%s\tSEEN\tWATCHDOG", p.Cell(render.Plain, "STATE"))
 	if slices.ContainsFunc(r.Hosts, func(h report.Host) bool { return len(h.Verdicts) > 0 }) {
@@ -38,7 +38,8 @@ func HostTable(w io.Writer, r *report.Report, p render.Paint) {
 	}
 }
 
-// Health is that of a report, also of one by a bakeryd that did not tell it yet.
+// Health returns the health of a host. It also handles the reports of an older bakeryd, which have
+// no health.
 func Health(h report.Host) report.Health {
 	switch {
 	case h.Health != "":
@@ -49,7 +50,7 @@ func Health(h report.Host) report.Health {
 	return report.Health(h.State.String())
 }
 
-// HostState is a host's health and what else there is to know of it.
+// HostState returns a host's health and its other conditions.
 func HostState(h report.Host) string {
 	state := string(Health(h))
 	if h.Forgotten && h.Dead {
@@ -64,7 +65,7 @@ func HostState(h report.Host) string {
 	return state
 }
 
-// HostLevel is how bad it is what HostState says.
+// HostLevel returns the severity of HostState.
 func HostLevel(h report.Host) render.Level {
 	switch state := Health(h); {
 	case state == report.HealthSilent, h.Unreadable, state == report.HealthDead && !h.Forgotten:
@@ -77,7 +78,7 @@ func HostLevel(h report.Host) render.Level {
 	return render.Soft
 }
 
-// Seen says when a host was last seen to renew, and what comes of it if it is not seen again.
+// Seen returns when a host last renewed, and what happens if it does not renew again.
 func Seen(h report.Host, policy layout.Policy) string {
 	switch {
 	case h.SilentMS == nil:
@@ -88,7 +89,7 @@ func Seen(h report.Host, policy layout.Policy) string {
 	return "renewed " + render.Seconds(*h.SilentMS) + " ago"
 }
 
-// outlook says what becomes of a silent host, in a part of a sentence.
+// outlook returns what happens to a silent host next, as the end of a sentence.
 func outlook(h report.Host, policy layout.Policy) string {
 	switch fence := policy == layout.PolicyFence; {
 	case h.DeadInMS == nil:
@@ -103,7 +104,7 @@ func outlook(h report.Host, policy layout.Policy) string {
 	return ", dead in " + render.Seconds(*h.DeadInMS)
 }
 
-// Watchdog says within how many seconds the watchdog of a host resets it.
+// Watchdog returns the timeout of a host's watchdog, or "-".
 func Watchdog(h report.Host) string {
 	if !h.WatchdogArmed {
 		return "-"
@@ -111,8 +112,8 @@ func Watchdog(h report.Host) string {
 	return fmt.Sprintf("armed %d s", h.WatchdogSeconds)
 }
 
-// Verdicts are what a host publishes of others. An incarnation is named if it is not the one that
-// the table shows.
+// Verdicts returns the verdicts that a host publishes. It names an incarnation if the table shows
+// another one.
 func Verdicts(h report.Host, hosts []report.Host) string {
 	var all []string
 	for _, v := range h.Verdicts {
@@ -125,7 +126,7 @@ func Verdicts(h report.Host, hosts []report.Host) string {
 	return strings.Join(all, ", ")
 }
 
-// HostByID returns the host with that id, nil if there is none.
+// HostByID returns the host with that id, or nil.
 func HostByID(hosts []report.Host, id int) *report.Host {
 	for i := range hosts {
 		if hosts[i].ID == id {
@@ -135,8 +136,8 @@ func HostByID(hosts []report.Host, id int) *report.Host {
 	return nil
 }
 
-// FindHost finds a host by its id or name. Of several with one name it is the one that has not
-// left, if there is but one.
+// FindHost returns the host with an id or name. If several hosts have the name, it returns the only
+// one that has not left, or an error.
 func FindHost(r *report.Report, name string) (*report.Host, error) {
 	if id, err := strconv.Atoi(name); err == nil {
 		if h := HostByID(r.Hosts, id); h != nil {
@@ -145,7 +146,7 @@ func FindHost(r *report.Report, name string) (*report.Host, error) {
 		for _, d := range r.Damaged {
 			if d.Kind == lockspace.KindHost && d.Host == id {
 				return nil, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("the record of host %d cannot be read, and this host never read it: %s", id, d.Error),
-					Hint: fmt.Sprintf("bakeryctl check --repair writes it, unless bakeryd runs on host %d", id)}
+					Hint: fmt.Sprintf("if no bakeryd runs on host %d, run bakeryctl check --repair", id)}
 			}
 		}
 	}
@@ -163,7 +164,7 @@ func FindHost(r *report.Report, name string) (*report.Host, error) {
 	}
 	switch len(all) {
 	case 0:
-		return nil, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("no host %s has joined", text.Printable(name)), Hint: "bakeryctl hosts shows those that have"}
+		return nil, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("no host %s has joined", text.Printable(name)), Hint: "run bakeryctl hosts to list the hosts"}
 	case 1:
 		return all[0], nil
 	}
@@ -171,10 +172,10 @@ func FindHost(r *report.Report, name string) (*report.Host, error) {
 	for _, h := range all {
 		ids = append(ids, strconv.Itoa(h.ID))
 	}
-	return nil, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("%s is the name of hosts %s", text.Printable(name), strings.Join(ids, ", ")), Hint: "give the id"}
+	return nil, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("the name %s is ambiguous: hosts %s have it", text.Printable(name), strings.Join(ids, ", ")), Hint: "use the id"}
 }
 
-// HostLabel names a host in a sentence: host 3 (db3).
+// HostLabel formats a host for a sentence: host 3 (db3).
 func HostLabel(h *report.Host) string {
 	if h.Name == "" {
 		return fmt.Sprintf("host %d", h.ID)
@@ -182,7 +183,7 @@ func HostLabel(h *report.Host) string {
 	return fmt.Sprintf("host %d (%s)", h.ID, text.Printable(h.Name))
 }
 
-// HostTitle names a host as the status page does: db3 (3).
+// HostTitle formats a host as the status page does: db3 (3).
 func HostTitle(id int, name string) string {
 	if name == "" {
 		return fmt.Sprintf("host %d", id)
@@ -190,7 +191,7 @@ func HostTitle(id int, name string) string {
 	return fmt.Sprintf("%s (%d)", text.Printable(name), id)
 }
 
-// hostText names a host in a column: 3 db3.
+// hostText formats a host for a column: 3 db3.
 func hostText(id int, name string) string {
 	if name == "" {
 		return strconv.Itoa(id)

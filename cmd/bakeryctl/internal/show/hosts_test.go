@@ -46,7 +46,7 @@ func TestHostState(t *testing.T) {
 		"live, asked to leave":   {Health: report.HealthLive, AskedToLeave: true},
 		"dead, forgotten":        {Health: report.HealthDead, Dead: true, Forgotten: true},
 		"silent, unreadable":     {Health: report.HealthSilent, Unreadable: true},
-		"dead":                   {State: layout.StateLive, Dead: true}, // by a bakeryd that tells no health
+		"dead":                   {State: layout.StateLive, Dead: true}, // by a bakeryd that reports no health
 		"joining":                {State: layout.StateJoining},
 		"left":                   {State: layout.StateLeft, Health: report.HealthLeft},
 		"silent, asked to leave": {Health: report.HealthSilent, AskedToLeave: true},

@@ -1,7 +1,7 @@
-// Package show knows how a report of bakeryd and its events read: the state of a host, the name
-// of a lock, the tables of status, hosts and events. It asks for a report, judges nothing, and
-// never touches a disk: it imports package daemon for the types of a report only, and call, cli and
-// render of bakeryctl.
+// Package show formats a report of bakeryd and its events: the state of a host, the name of a lock,
+// the tables of status, hosts and events. It requests a report, judges nothing and never touches a
+// disk. It imports packages below daemon only for their types, and call, cli and render of
+// bakeryctl.
 package show
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
-// Ask asks the bakeryd at socket for a report.
+// Ask requests a report from the bakeryd at socket.
 func Ask(ctx context.Context, socket string) (*report.Report, error) {
 	report := new(report.Report)
 	if err := call.Ask(ctx, socket, http.MethodGet, "/v1/status", nil, report); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Show writes a report for people: first what needs their attention, and one line for each host and
-// for each who holds or waits.
+// Show writes a report as text: problems first, then one line for each host and for each holder and
+// waiter.
 func Show(out io.Writer, r *report.Report, now time.Time, p render.Paint) error {
 	return render.WriteTable(out, func(w io.Writer) {
 		showLockspace(w, r, p)
@@ -52,7 +52,7 @@ func showLockspace(w io.Writer, r *report.Report, p render.Paint) {
 		joined(r.Hosts), render.Count(l.Hosts, "host"), named(r.Locks), render.Count(l.Locks, "lock"),
 		time.Duration(l.LeaseMS)*time.Millisecond, l.Policy)
 	if r.ThisHost == nil {
-		fmt.Fprintf(w, "  read from the device; whether a host is alive does not show there\n")
+		fmt.Fprintf(w, "  read from the device, which does not show whether a host is alive\n")
 		return
 	}
 	left := time.Duration(r.ThisHost.LeaseLeftMS) * time.Millisecond
@@ -125,7 +125,7 @@ func showLocks(w io.Writer, locks []report.Lock, now time.Time, p render.Paint) 
 		return
 	}
 	fmt.Fprintf(w, "\nLOCK\t%s\tHOST\tMODE\tSINCE\tPID\tCOMMAND%s", p.Cell(render.Plain, "STATE"), p.Heading())
-	// Those that are held or wanted come first.
+	// Locks in use come first.
 	locks = slices.Clone(locks)
 	slices.SortStableFunc(locks, func(a, b report.Lock) int { return cmp.Compare(freeness(a), freeness(b)) })
 	for _, l := range locks {
@@ -139,12 +139,12 @@ func showLocks(w io.Writer, locks []report.Lock, now time.Time, p render.Paint) 
 		}
 		for _, row := range rows {
 			fmt.Fprintf(w, "%s\t%s\n", name, row)
-			name = "" // once is enough
+			name = "" // only in the first row
 		}
 	}
 }
 
-// LockName names a lock, also the one of the directory.
+// LockName returns the printable name of a lock, or "(directory)" for lock 0.
 func LockName(l report.Lock) string {
 	if l.Lock == 0 {
 		return "(directory)"
@@ -161,7 +161,7 @@ func stuckLocks(locks []report.Lock) (stuck []report.Lock) {
 	return stuck
 }
 
-// showStuck says which locks do not move, and why.
+// showStuck lists the stuck locks with the reason.
 func showStuck(w io.Writer, locks []report.Lock, p render.Paint) {
 	stuck := stuckLocks(locks)
 	if len(stuck) == 0 {
@@ -180,7 +180,7 @@ func freeness(l report.Lock) int {
 	return 1
 }
 
-// lockRows are the cells from STATE on, a row for each who holds the lock or waits for it.
+// lockRows returns the cells from STATE on: one row for each holder and waiter.
 func lockRows(l report.Lock, now time.Time, p render.Paint) (rows []string) {
 	row := func(of render.Level, state, host string, mode layout.Mode, since time.Time, pid int, command string) {
 		cells := []string{p.Cell(of, state), host, mode.String(), "", "", ""}
@@ -199,7 +199,7 @@ func lockRows(l report.Lock, now time.Time, p render.Paint) (rows []string) {
 		of, state, pid := render.Good, "held", h.PID
 		if h.Orphan {
 			of, state = render.Warn, "held, orphan"
-			if pid = 0; len(h.Processes) > 0 { // that of its client means nothing any more
+			if pid = 0; len(h.Processes) > 0 { // the PID of its client is stale
 				pid = h.Processes[0]
 			}
 		}

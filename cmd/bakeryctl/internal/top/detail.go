@@ -16,23 +16,23 @@ import (
 
 const helpText = `
 up, down, page up, page down   select a host or a lock; or k, j, g, G
-tab      hosts, or locks       enter    all that is known of it; esc: back
-/        only what some words are about: locks, hosts, commands; esc: all
-s        sort locks            p        pause: nothing is asked
-?        this                  q        quit; or ctrl-c
+tab      hosts or locks        enter    details of the selected row; esc: back
+/        filter: names of locks and hosts, commands, pids; esc: show all
+s        sort locks            p        pause
+?        help                  q        quit; or ctrl-c
 
-LEASE    what is left of a host's lease, which each renewal fills, six times
-         in its course; of a silent host, until it is declared dead
-live     it renews its lease                 left     it has left
-silent   it has not done so for a while      joining  about to be live
+LEASE    time left of a host's lease; it is renewed six times per lease.
+         For a silent host: the time until it is declared dead
+live     renews its lease                    left     has left
+silent   has not renewed as expected         joining  not live yet
 dead     declared dead: its locks are free
-held     by one alone; 2/3: two of three     shared   by so many who share it
-stuck    it does not move, and why           orphan   its bakeryctl is gone,
-entering somebody draws a number                      its command goes on
-WAIT     how many wait: hosts, and of this host its clients
+held     exclusively; 2/3: two of three      shared   number of shared holders
+stuck    blocked; the reason is shown        orphan   its bakeryctl has ended,
+entering a host draws a number                        its command runs
+WAIT     number of waiters: clients of this host, and other hosts
 
-Of locks that are in use is shown what was read at most 2 s ago, of the
-others in turn: all who look, here or by the status page, share that.`
+Locks in use are at most 2 s old, other locks are read in turn. All viewers,
+here and on the status page, share these reads.`
 
 func helpLines() (all []render.Line) {
 	for text := range strings.SplitSeq(helpText, "\n") {
@@ -43,7 +43,7 @@ func helpLines() (all []render.Line) {
 	return all
 }
 
-// sheet is a list of facts.
+// sheet collects lines of facts.
 type sheet struct {
 	lines []render.Line
 	g     render.Glyphs
@@ -67,7 +67,7 @@ func (s *sheet) fact(name string, of render.Level, text string) {
 	s.lines = append(s.lines, l)
 }
 
-// row is a line of cells below a title; the last one is as wide as it is.
+// row adds a line of cells below a title; the last cell has no fixed width.
 func (s *sheet) row(of render.Level, first string, cells ...string) {
 	var l render.Line
 	l.Add(render.Plain, "    ")
@@ -82,13 +82,13 @@ func (s *sheet) row(of render.Level, first string, cells ...string) {
 	s.lines = append(s.lines, l)
 }
 
-// details are those of the selected row.
+// details returns the details of the selected row.
 func (s *screen) details() []render.Line {
 	m, d := s.m, &sheet{g: s.g}
 	at, there := m.place()
 	switch {
 	case !there:
-		d.title(render.Plain, "it is gone")
+		d.title(render.Plain, "it does not exist any more")
 	case m.at.lock:
 		s.lockDetails(d, m.answer.report.Locks[m.locks[at-len(m.hosts)]])
 	default:
@@ -127,13 +127,13 @@ func (s *screen) lockDetails(d *sheet, l report.Lock) {
 		d.row(render.Plain, "", "token "+h.Token.String())
 	}
 	if len(l.Queue) > 0 {
-		d.title(render.Head, "hosts that wait, in this order")
+		d.title(render.Head, "waiting hosts, in order")
 	}
 	for _, q := range l.Queue {
 		d.row(render.Warn, fmt.Sprintf("%d. %v", q.Place, q.Phase), show.HostTitle(q.Host, q.HostName), q.Mode.String(), "ticket "+q.Ticket.String())
 	}
 	if len(l.Local) > 0 {
-		d.title(render.Head, "clients of this host that wait, in this order")
+		d.title(render.Head, "waiting clients of this host, in order")
 	}
 	for _, c := range l.Local {
 		since := ""
@@ -164,11 +164,11 @@ func (s *screen) hostDetails(d *sheet, h report.Host) {
 	if h.PRKey != 0 {
 		d.fact("pr key", render.Plain, fmt.Sprintf("%016x", h.PRKey))
 	}
-	d.fact("says", render.Plain, show.Verdicts(h, r.Hosts))
+	d.fact("verdicts", render.Plain, show.Verdicts(h, r.Hosts))
 	for _, other := range r.Hosts {
 		for _, v := range other.Verdicts {
 			if v.Host == h.ID && v.Incarnation == h.Incarnation {
-				d.fact("said of it", render.Warn, fmt.Sprintf("%v, by %s", v.Kind, show.HostTitle(other.ID, other.Name)))
+				d.fact("verdict", render.Warn, fmt.Sprintf("%v, by %s", v.Kind, show.HostTitle(other.ID, other.Name)))
 			}
 		}
 	}
@@ -198,16 +198,16 @@ func (s *screen) hostDetails(d *sheet, h report.Host) {
 	s.eventsOf(d, func(e events.Event) bool { return e.Lock == "" && e.Host == h.ID })
 }
 
-// eventsOf are the events that are still known of something.
+// eventsOf adds the known events about something.
 func (s *screen) eventsOf(d *sheet, about func(events.Event) bool) {
-	told := false
+	titled := false
 	for _, e := range s.m.events {
 		if !about(e) {
 			continue
 		}
-		if !told {
+		if !titled {
 			d.title(render.Head, "last events")
-			told = true
+			titled = true
 		}
 		var l render.Line
 		l.Add(render.Soft, "    "+e.At.Local().Format(time.TimeOnly)+"  ")

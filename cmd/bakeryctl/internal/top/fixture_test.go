@@ -10,7 +10,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
-// noon is when all that top is told in tests happens.
+// noon is the time of the test data.
 var noon = showtest.Noon
 
 func anAnswer(r *report.Report) *answer {
@@ -18,10 +18,10 @@ func anAnswer(r *report.Report) *answer {
 		speeds: []speed{{what: "read", p50: 210 * time.Microsecond, p99: 1200 * time.Microsecond}, {what: "write", p50: 1900 * time.Microsecond, p99: 14 * time.Millisecond, errors: 1}}}
 }
 
-// aModel has been told all of that.
+// aModel returns a model with that answer and some events.
 func aModel(width, height int) model {
 	m := model{source: "/run/bakery/bakeryd.sock", width: width, height: height, now: noon}
-	m = m.told(anAnswer(showtest.Report()), nil, noon)
+	m = m.update(anAnswer(showtest.Report()), nil, noon)
 	for i, e := range []events.Event{
 		{Kind: events.Joined, Host: 1, HostName: "db1"},
 		{Kind: events.Enter, Lock: "nightly-backup", Host: 1, HostName: "db1", PID: 7001, Command: "/usr/local/bin/backup --all", Token: 5},
@@ -29,12 +29,12 @@ func aModel(width, height int) model {
 		{Kind: events.AtRisk, Host: 3, HostName: "db3", ByHost: 1, ByHostName: "db1", Reason: "silent for 5s"},
 	} {
 		e.Seq, e.At = uint64(i+1), noon.Add(time.Duration(i-4)*time.Second)
-		m = m.happened(e)
+		m = m.addEvent(e)
 	}
 	return m
 }
 
-// press gives a model keys by their names; "/web" would be a slash and three letters.
+// press sends keys to a model by their names; a name of several ASCII letters is a special key.
 func press(m model, keys ...string) model {
 	for _, k := range keys {
 		text := k

@@ -16,16 +16,16 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// trouble is something that is not well, and what to do about it.
+// trouble is a problem and its remedy.
 type trouble struct {
 	level      render.Level // bad, warn or soft
 	what, todo string
 }
 
-// sameAtMost is how many troubles of one kind are told one by one.
+// sameAtMost is the number of troubles of one kind that are listed individually.
 const sameAtMost = 5
 
-// judge returns what is not well, the worst first: what the status page says too.
+// judge returns the problems, the worst first. The status page shows the same ones.
 func (m model) judge() []trouble {
 	j := &judgement{m: m}
 	j.reach()
@@ -50,7 +50,7 @@ func (j *judgement) add(l render.Level, what, todo string) {
 	j.found = append(j.found, trouble{l, what, todo})
 }
 
-// reach is whether there is anything to show, and since when not.
+// reach adds that bakeryd does not answer, or has no report.
 func (j *judgement) reach() {
 	m := j.m
 	switch {
@@ -59,15 +59,15 @@ func (j *judgement) reach() {
 		var todo string
 		if m.answer != nil && m.answer.report.ThisHost != nil {
 			if left := m.left(); left > 0 {
-				todo = "its lease ends in " + render.Seconds(left.Milliseconds()) + ": started before then, bakeryd keeps every lock; "
+				todo = "its lease ends in " + render.Seconds(left.Milliseconds()) + ": if bakeryd starts before that, it keeps every lock; "
 			} else {
 				todo = "its lease is over by now, unless it still runs; "
 			}
 			if m.now.Sub(m.since) < 5*time.Second && m.left() > m.lease()/2 {
-				l = render.Warn // a restart is no trouble
+				l = render.Warn // it may be a restart
 			}
 		}
-		todo += "asked again all the time"
+		todo += "retrying"
 		if f, ok := m.failed.(*cli.Failure); ok && f.Hint != "" {
 			todo = f.Hint + "; " + todo
 		}
@@ -77,7 +77,7 @@ func (j *judgement) reach() {
 	}
 }
 
-// reason is why bakeryd cannot be asked, without the socket's path, which is the longest part of it.
+// reason returns why bakeryd does not answer, without the socket's path, which is long.
 func reason(err error) string {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Err != nil {
@@ -86,23 +86,23 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// device is whether the disk can be read.
+// device adds that the disk cannot be read, or a request hangs.
 func (j *judgement) device() {
 	m := j.m
 	if m.answer.trouble != "" {
 		age := m.passed().Milliseconds() + m.answer.read.AgoMS
-		j.add(render.Bad, m.answer.trouble, "what is shown of the disk is "+render.Seconds(age)+" old; "+m.answer.hint)
+		j.add(render.Bad, m.answer.trouble, "the data shown from the disk is "+render.Seconds(age)+" old; "+m.answer.hint)
 	}
 	if lease := m.lease(); m.answer.oldest > max(time.Second, lease/20) {
 		l := render.Warn
 		if m.answer.oldest > lease/6 {
 			l = render.Bad
 		}
-		j.add(l, "a request to the device has not returned for "+render.Seconds(m.answer.oldest.Milliseconds()), "it hangs, or is overloaded: dmesg, multipath -ll, iostat -x 1")
+		j.add(l, "a request to the device has not returned for "+render.Seconds(m.answer.oldest.Milliseconds()), "it hangs or is overloaded: run dmesg, multipath -ll, iostat -x 1")
 	}
 }
 
-// self is this host's lease.
+// self adds that the lease of this host is lost or at risk.
 func (j *judgement) self() {
 	m := j.m
 	self := m.answer.report.ThisHost
@@ -112,14 +112,14 @@ func (j *judgement) self() {
 	left, lease := m.left(), m.lease()
 	switch {
 	case self.State == "lost" || left <= 0:
-		j.add(render.Bad, "this host has lost its lease: what it held is over", "it joins anew by itself once its commands are gone and the device answers; the log of bakeryd says why")
+		j.add(render.Bad, "this host has lost its lease and its locks", "it rejoins automatically when its commands have ended and the device answers; see the log of bakeryd")
 	case left < lease*6/10:
 		l := render.Warn
 		if left < lease/3 {
 			l = render.Bad
 		}
 		j.add(l, "the lease of this host ends in "+render.Seconds(left.Milliseconds())+", it was last renewed "+render.Seconds((lease-left).Milliseconds())+" ago",
-			"is the device slow or gone? dmesg, multipath -ll")
+			"check the device: dmesg, multipath -ll")
 	}
 	if self.State == "leaving" {
 		j.add(render.Warn, "this host is leaving the lockspace", "")
@@ -129,12 +129,12 @@ func (j *judgement) self() {
 func (j *judgement) hosts() {
 	m := j.m
 	policy := m.answer.report.Lockspace.Policy
-	told := map[report.Health]int{}
+	counts := map[report.Health]int{}
 	for _, i := range m.findHosts(nil) {
 		h := m.aged(m.answer.report.Hosts[i])
 		name, state := show.HostTitle(h.ID, h.Name), show.Health(h)
 		if state == report.HealthSilent || state == report.HealthDead && !h.Forgotten {
-			if told[state]++; told[state] > sameAtMost {
+			if counts[state]++; counts[state] > sameAtMost {
 				continue
 			}
 		}
@@ -142,18 +142,18 @@ func (j *judgement) hosts() {
 		case state == report.HealthSilent:
 			j.add(render.Bad, name+" is "+show.Seen(h, policy), silentRemedy(h, m.answer.report.ThisHost != nil, policy))
 		case h.Unreadable:
-			j.add(render.Bad, "the record of "+name+" cannot be read", "its next renewal writes it again; if it is down: bakeryctl check --repair "+m.answer.report.Lockspace.Device)
+			j.add(render.Bad, "the record of "+name+" cannot be read", "its next renewal repairs that; if the host is down, run bakeryctl check --repair "+m.answer.report.Lockspace.Device)
 		case state == report.HealthDead && !h.Forgotten:
-			j.add(render.Warn, name+" is dead: its locks are free", fmt.Sprintf("start it again; if it is gone for good: bakeryctl evict %d --forget", h.ID))
+			j.add(render.Warn, name+" is dead: its locks are free", fmt.Sprintf("start it again; if it will not return, run bakeryctl evict %d --forget", h.ID))
 		}
 		if h.AskedToLeave {
-			j.add(render.Warn, name+" was asked to leave, and still renews", "it stops its holders and leaves; nobody acts on it before")
+			j.add(render.Warn, name+" was asked to leave, and still renews", "it stops its holders and leaves; until then its locks stay held")
 		}
 	}
-	if n := told[report.HealthSilent] - sameAtMost; n > 0 {
-		j.add(render.Bad, render.Count(n, "more host")+" silent", "if they are many, look at the storage first")
+	if n := counts[report.HealthSilent] - sameAtMost; n > 0 {
+		j.add(render.Bad, render.Count(n, "more host")+" silent", "if many hosts are silent, check the storage first")
 	}
-	if n := told[report.HealthDead] - sameAtMost; n > 0 {
+	if n := counts[report.HealthDead] - sameAtMost; n > 0 {
 		j.add(render.Warn, render.Count(n, "more host")+" dead", "")
 	}
 }
@@ -162,13 +162,13 @@ func silentRemedy(h report.Host, watched bool, policy layout.Policy) string {
 	evict := fmt.Sprintf("bakeryctl evict %d", h.ID)
 	switch {
 	case !watched:
-		return "whether it is declared dead a bakeryd tells"
+		return "run top against a bakeryd to see whether it is declared dead"
 	case h.DeadInMS == nil && policy == layout.PolicyManual:
-		return "its locks wait for you; once it is off for certain: " + evict
+		return "its locks are blocked until you evict it; if you are certain that it is off: " + evict
 	case h.DeadInMS == nil:
-		return "it is not judged by time; once it is off for certain: " + evict
+		return "it is not declared dead by time; if you are certain that it is off: " + evict
 	}
-	return "at once, if it is off for certain: " + evict
+	return "if you are certain that it is off: " + evict
 }
 
 func (j *judgement) locks() {
@@ -191,9 +191,9 @@ func (j *judgement) locks() {
 				for k := range words {
 					words[k] = strconv.Itoa(pids[k])
 				}
-				todo = "it is let go when these end: " + strings.Join(words, ", ")
+				todo = "it is released when these processes end: " + strings.Join(words, ", ")
 			}
-			j.add(render.Soft, "lock "+show.LockName(l)+" is kept by what is left of a command: its bakeryctl is gone", todo)
+			j.add(render.Soft, "lock "+show.LockName(l)+" is kept by remaining processes of a command: its bakeryctl has ended", todo)
 		}
 	}
 	if stuck > sameAtMost {
@@ -204,10 +204,10 @@ func (j *judgement) locks() {
 func (j *judgement) disk() {
 	r := j.m.answer.report
 	for _, d := range r.Damaged[:min(sameAtMost, len(r.Damaged))] {
-		j.add(render.Bad, "damaged: "+d.What+": "+d.Error, "what to do: bakeryctl check "+r.Lockspace.Device)
+		j.add(render.Bad, "damaged: "+d.What+": "+d.Error, "run bakeryctl check "+r.Lockspace.Device)
 	}
 	if n := len(r.Damaged) - sameAtMost; n > 0 {
-		j.add(render.Bad, render.Count(n, "more record")+" damaged", "bakeryctl check "+r.Lockspace.Device+" lists them")
+		j.add(render.Bad, render.Count(n, "more record")+" damaged", "run bakeryctl check "+r.Lockspace.Device+" to list them")
 	}
 	for _, w := range r.Lockspace.Warnings {
 		j.add(render.Warn, w, "")

@@ -14,51 +14,51 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
-// model is all that top knows and shows. It changes by what it is told only: it has no clock, no
-// terminal and no socket.
+// model is the state of top. It changes only by its methods: it has no clock, no terminal and no
+// socket.
 type model struct {
-	source        string         // what is read
-	events        []events.Event // the newest first
-	unseen        []events.Event // that came during a pause, the oldest first
-	eventsFailed  error          // why there are none for now
-	width, height int            // of the screen; no height: as many lines as there are
+	source        string         // the socket or device
+	events        []events.Event // newest first
+	unseen        []events.Event // received during a pause, oldest first
+	eventsFailed  error          // why no events arrive; nil if they do
+	width, height int            // of the screen; height 0: no limit
 	now           time.Time
 
-	answer *answer // the last one with a report; nil: none yet
+	answer *answer // the last one with a report; nil if none yet
 	got    time.Time
-	away   *answer   // bakeryd answers, but has nothing to show; nil: it has
-	failed error     // there is no answer, for this reason,
-	since  time.Time // since then
+	away   *answer   // an answer of bakeryd without a report; nil if it has one
+	failed error     // why there is no answer; nil if there is one
+	since  time.Time // start of failed or away
 	speed  map[string][]time.Duration
 
-	hosts []int // of the report, in the order in which they are shown
+	hosts []int // indices into the report, in display order
 	locks []int
 
 	order   order
 	filter  string
-	typing  bool // the filter
+	typing  bool // the filter is being edited
 	paused  bool
 	help    bool
-	at      rowID // the row that is selected; none of it need be there
-	opened  bool  // its details are shown
-	scroll  int   // of the help, or of details
-	chooses bool  // somebody has moved the selection
+	at      rowID // the selected row, which may not exist
+	opened  bool  // the details of that row are shown
+	scroll  int   // of the help or the details
+	chooses bool  // the operator has moved the selection
 }
 
-// rowID names a row whatever its place.
+// rowID identifies a row independent of its position.
 type rowID struct {
 	lock bool
 	id   int
 }
 
-// order is how locks are sorted.
+// order is the sort order of locks.
 type order int
 
 const (
-	byNeed order = iota // those that do not move first, then those that are waited for, then those that are held
+	byNeed order = iota // stuck locks first, then orphans, locks with waiters, held and free locks
 	byName
 	byWaits
-	byAge // of the oldest hold
+	byAge // by the age of the oldest hold
 	orders
 )
 
@@ -66,21 +66,21 @@ func (o order) String() string {
 	return [...]string{"by need", "by name", "by number of waiters", "longest held first"}[o]
 }
 
-// samplesKept is how many latencies are kept for a sparkline.
+// samplesKept is the number of latencies that a sparkline keeps.
 const samplesKept = 60
 
-// effect is what the outside is to do after a key.
+// effect is the action that the caller of key performs.
 type effect int
 
 const (
 	effectNone effect = iota
 	effectQuit
 	effectSuspend
-	effectRead // at once
+	effectRead // immediately
 )
 
-// told takes what was read, or why nothing was.
-func (m model) told(a *answer, err error, now time.Time) model {
+// update applies the result of a read: an answer, or the error.
+func (m model) update(a *answer, err error, now time.Time) model {
 	if m.paused {
 		return m
 	}
@@ -105,7 +105,7 @@ func (m model) told(a *answer, err error, now time.Time) model {
 	return m.arrange()
 }
 
-// sample keeps what the sparklines show.
+// sample records the latencies of the sparklines.
 func (m *model) sample(a *answer) {
 	kept := make(map[string][]time.Duration)
 	add := func(what string, d time.Duration) {
@@ -119,17 +119,17 @@ func (m *model) sample(a *answer) {
 	m.speed = kept
 }
 
-// happened takes an event.
-func (m model) happened(e events.Event) model {
+// addEvent adds an event.
+func (m model) addEvent(e events.Event) model {
 	if m.paused {
 		m.unseen = append(slices.Clone(m.unseen[max(0, len(m.unseen)-eventsKept):]), e)
 		return m
 	}
-	m.events = append([]events.Event{e}, m.events[:min(len(m.events), eventsKept-1)]...) // the newest first
+	m.events = append([]events.Event{e}, m.events[:min(len(m.events), eventsKept-1)]...)
 	return m
 }
 
-// tick has time go on.
+// tick sets the time.
 func (m model) tick(now time.Time) model {
 	if !m.paused {
 		m.now = now
@@ -137,7 +137,7 @@ func (m model) tick(now time.Time) model {
 	return m
 }
 
-// key takes a key by its name, and what it writes.
+// key handles a key with its name and text.
 func (m model) key(name, text string) (model, effect) {
 	switch name {
 	case "ctrl+c":
@@ -154,7 +154,7 @@ func (m model) key(name, text string) (model, effect) {
 			m.help, m.opened, m.scroll = false, false, 0
 			return m, effectNone
 		case "up", "k", "down", "j", "pgup", "pgdown", "home", "g", "end", "G":
-			m.scroll = max(0, m.scroll+m.step(name)) // the view ends it where there is no more
+			m.scroll = max(0, m.scroll+m.step(name)) // window limits it to the number of lines
 			return m, effectNone
 		}
 	}
@@ -175,7 +175,7 @@ func (m model) key(name, text string) (model, effect) {
 		m.paused = !m.paused
 		if !m.paused {
 			for _, e := range m.unseen {
-				m = m.happened(e)
+				m = m.addEvent(e)
 			}
 			m.unseen = nil
 			return m, effectRead
@@ -200,7 +200,7 @@ func (m model) key(name, text string) (model, effect) {
 	return m, effectNone
 }
 
-// write takes a key for the filter.
+// write handles a key while the filter is being edited.
 func (m model) write(name, text string) model {
 	switch name {
 	case "enter", "tab", "down", "up":
@@ -227,14 +227,14 @@ func (m model) write(name, text string) model {
 	return m.arrange()
 }
 
-// step is how far a key goes.
+// step returns the number of rows that a key moves.
 func (m model) step(name string) int {
 	const all = 1 << 30
 	page := max(1, m.height/2)
 	return map[string]int{"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -page, "pgdown": page, "home": -all, "g": -all, "end": all, "G": all}[name]
 }
 
-// move moves the selection over all that is shown: first hosts, then locks.
+// move moves the selection over all rows: first hosts, then locks.
 func (m model) move(by int) model {
 	all := len(m.hosts) + len(m.locks)
 	if all == 0 {
@@ -253,7 +253,7 @@ func (m model) move(by int) model {
 	return m
 }
 
-// place is where the selected row is, among hosts and locks.
+// place returns the position of the selected row among hosts and locks, and whether it exists.
 func (m model) place() (at int, there bool) {
 	rows, before := m.hosts, 0
 	if m.at.lock {
@@ -270,7 +270,7 @@ func (m model) keyOf(lock bool, i int) rowID {
 	return rowID{false, m.answer.report.Hosts[i].ID}
 }
 
-// arrange finds what is shown, in its order. What was selected stays so, as long as it is there.
+// arrange filters and sorts the rows. It keeps the selection while that row exists.
 func (m model) arrange() model {
 	m.hosts, m.locks = nil, nil
 	if m.answer == nil {
@@ -298,7 +298,7 @@ func (m model) arrange() model {
 	return m
 }
 
-// findHosts returns the hosts that some words are about, those first that need somebody's eye.
+// findHosts returns the hosts that match the words; hosts that need attention come first.
 func (m model) findHosts(words []string) (found []int) {
 	all := m.answer.report.Hosts
 	for i, h := range all {
@@ -327,7 +327,7 @@ func (m model) compare(a, b report.Lock) int {
 	return cmp.Or(need, name)
 }
 
-// matches tells whether each of the words is in one of the texts.
+// matches reports whether each word is in one of the texts.
 func matches(words []string, texts ...string) bool {
 	if len(words) == 0 {
 		return true
@@ -336,7 +336,7 @@ func matches(words []string, texts ...string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(all, w) })
 }
 
-// lockWords are those by which a lock is found.
+// lockWords returns the texts that the filter compares with.
 func lockWords(l report.Lock) []string {
 	words := []string{show.LockName(l), l.Name, l.Stuck}
 	for _, h := range l.Holders {
@@ -351,7 +351,7 @@ func lockWords(l report.Lock) []string {
 	return words
 }
 
-// lockRank is how much a lock needs somebody's eye.
+// lockRank returns the sort rank of a lock; 0 needs attention most.
 func lockRank(l report.Lock) int {
 	switch {
 	case l.Stuck != "":
@@ -382,13 +382,13 @@ func (m model) hostRank(h report.Host) int {
 	return 5
 }
 
-// own tells whether a host is the one whose bakeryd is asked.
+// own reports whether a host is the one whose bakeryd is asked.
 func (m model) own(id int) bool {
 	self := m.answer.report.ThisHost
 	return self != nil && self.ID == id
 }
 
-// waits is how many wait for a lock: hosts, but of this one its clients.
+// waits returns the number of waiters of a lock: clients of this host, and other hosts.
 func (m model) waits(l report.Lock) int {
 	n := len(l.Local)
 	for _, q := range l.Queue {
@@ -399,7 +399,8 @@ func (m model) waits(l report.Lock) int {
 	return n
 }
 
-// oldest is since when a lock is held; zero: it is not, or nobody knows.
+// oldest returns the start of the oldest hold of a lock, or zero if it is free or the start is
+// unknown.
 func oldest(l report.Lock) (since time.Time) {
 	for _, h := range l.Holders {
 		if since.IsZero() || !h.Since.IsZero() && h.Since.Before(since) {
@@ -409,13 +410,14 @@ func oldest(l report.Lock) (since time.Time) {
 	return since
 }
 
-// passed is how long ago the report came.
+// passed returns the age of the report.
 func (m model) passed() time.Duration { return max(0, m.now.Sub(m.got)) }
 
-// stale tells whether there is no more to be known than that report.
+// stale reports whether bakeryd no longer gives a report.
 func (m model) stale() bool { return m.failed != nil || m.away != nil }
 
-// known is for how long after the report it is known that all is so: other hosts may have renewed since.
+// known returns how much of the time since the report counts for silence: none if stale, because
+// other hosts may have renewed since.
 func (m model) known() time.Duration {
 	if m.stale() {
 		return 0
@@ -423,7 +425,7 @@ func (m model) known() time.Duration {
 	return m.passed()
 }
 
-// lease is that of the lockspace; left what is left of this host's.
+// lease returns the lease of the lockspace.
 func (m model) lease() time.Duration {
 	return time.Duration(m.answer.report.Lockspace.LeaseMS) * time.Millisecond
 }
@@ -432,12 +434,12 @@ func (m model) left() time.Duration {
 	return max(0, time.Duration(m.answer.report.ThisHost.LeaseLeftMS)*time.Millisecond-m.passed())
 }
 
-// held is for how long, by the clock of bakeryd.
+// held returns how long a lock has been held, by the clock of bakeryd.
 func (m model) held(since time.Time) time.Duration {
 	return m.answer.at.Add(m.known()).Sub(since)
 }
 
-// aged is a host as it is by now, as far as is known.
+// aged returns h with its times advanced by known.
 func (m model) aged(h report.Host) report.Host {
 	if h.SilentMS != nil {
 		h.SilentMS = new(*h.SilentMS + m.known().Milliseconds())

@@ -16,7 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
-// lockNames are those that are shown, in their order.
+// lockNames returns the names of the locks in display order.
 func lockNames(m model) (names []string) {
 	for _, i := range m.locks {
 		names = append(names, m.answer.report.Locks[i].Name)
@@ -24,7 +24,7 @@ func lockNames(m model) (names []string) {
 	return names
 }
 
-func TestTopSorts(t *testing.T) {
+func TestModel_KeyS_ChangesTheOrder(t *testing.T) {
 	m := aModel(80, 24)
 	require.Equal(t, []string{"deploy", "nightly-backup", "reboot", "catalogue"}, lockNames(m), "by need")
 	m = press(m, "s")
@@ -36,26 +36,26 @@ func TestTopSorts(t *testing.T) {
 	require.Equal(t, byNeed, press(m, "s").order)
 }
 
-func TestTopKeepsWhatIsSelected(t *testing.T) {
+func TestModel_Changes_KeepTheSelection(t *testing.T) {
 	m := press(aModel(80, 24), "down", "down")
 	require.Equal(t, rowID{true, 4}, m.at)
 	require.Equal(t, rowID{true, 4}, press(m, "s").at, "in another order")
 	r := showtest.Report()
 	r.Locks = append([]report.Lock{{Name: "aaa", Lock: 9, Stuck: "x"}}, r.Locks...)
-	require.Equal(t, rowID{true, 4}, m.told(anAnswer(r), nil, noon).at, "with one more above it")
+	require.Equal(t, rowID{true, 4}, m.update(anAnswer(r), nil, noon).at, "with one more above it")
 	r = showtest.Report()
 	r.Locks = r.Locks[:2]
-	require.Equal(t, rowID{true, 2}, m.told(anAnswer(r), nil, noon).at, "it is gone: the first is")
+	require.Equal(t, rowID{true, 2}, m.update(anAnswer(r), nil, noon).at, "the selected row is gone: the first row is selected")
 	require.Equal(t, rowID{false, 3}, press(m, "tab").at)
 	require.Equal(t, rowID{true, 2}, press(m, "tab", "tab").at)
 	require.Equal(t, rowID{false, 3}, press(m, "home").at, "hosts come first")
 	require.Equal(t, rowID{true, 1}, press(m, "home", "end", "down").at)
-	fresh := aModel(80, 24).told(anAnswer(r), nil, noon)
-	require.Equal(t, rowID{true, 2}, fresh.at, "nobody has chosen: the first lock, whichever that is")
+	fresh := aModel(80, 24).update(anAnswer(r), nil, noon)
+	require.Equal(t, rowID{true, 2}, fresh.at, "no key was pressed: the first lock is selected")
 	require.Equal(t, rowID{}, press(model{}, "down", "enter", "tab", "end").at, "nothing is there")
 }
 
-func TestTopFilters(t *testing.T) {
+func TestModel_Filter_MatchesWords(t *testing.T) {
 	find := func(words ...string) []string {
 		return lockNames(press(aModel(80, 24), append([]string{"/"}, words...)...))
 	}
@@ -74,35 +74,35 @@ func TestTopFilters(t *testing.T) {
 	require.Equal(t, effectQuit, then)
 }
 
-func TestTopPauses(t *testing.T) {
+func TestModel_Paused_ShowsNothingNew(t *testing.T) {
 	m := press(aModel(80, 24), "p")
 	before := m.view(false, render.Fine)
-	m = m.tick(noon.Add(time.Minute)).told(nil, errors.New("gone"), noon.Add(time.Minute))
-	m = m.happened(events.Event{Seq: 9, Kind: events.Dead, Host: 3})
+	m = m.tick(noon.Add(time.Minute)).update(nil, errors.New("gone"), noon.Add(time.Minute))
+	m = m.addEvent(events.Event{Seq: 9, Kind: events.Dead, Host: 3})
 	require.Equal(t, before, m.view(false, render.Fine))
 	m, then := m.key("p", "p")
 	require.Equal(t, effectRead, then)
-	require.Equal(t, events.Dead, m.events[0].Kind, "what happened meanwhile")
+	require.Equal(t, events.Dead, m.events[0].Kind, "the event during the pause")
 }
 
-func TestTopSaysSinceWhenThereIsNoAnswer(t *testing.T) {
+func TestModel_NoAnswer_ShowsSinceWhen(t *testing.T) {
 	m := aModel(120, 24)
-	m = m.told(nil, errors.New("refused"), noon.Add(time.Second)).told(nil, errors.New("no such file"), noon.Add(7*time.Second))
+	m = m.update(nil, errors.New("refused"), noon.Add(time.Second)).update(nil, errors.New("no such file"), noon.Add(7*time.Second))
 	require.Equal(t, noon.Add(time.Second), m.since)
 	found := m.judge()
-	require.Len(t, found, 1, "what was so before need not be so now")
+	require.Len(t, found, 1, "earlier troubles may be over")
 	require.Equal(t, "no answer for 6.0 s, since 12:00:01: no such file", found[0].what)
 	require.Contains(t, found[0].todo, "its lease ends in 20 s")
-	require.Equal(t, int64(21_000), *m.aged(m.answer.report.Hosts[2]).SilentMS, "nobody knows whether it has renewed since")
-	m = m.told(&answer{trouble: "joining"}, nil, noon.Add(9*time.Second))
+	require.Equal(t, int64(21_000), *m.aged(m.answer.report.Hosts[2]).SilentMS, "it may have renewed since")
+	m = m.update(&answer{trouble: "joining"}, nil, noon.Add(9*time.Second))
 	require.Equal(t, noon.Add(time.Second), m.since, "there is still nothing to show")
-	m = m.told(anAnswer(showtest.Report()), nil, noon.Add(12*time.Second))
+	m = m.update(anAnswer(showtest.Report()), nil, noon.Add(12*time.Second))
 	require.False(t, m.stale())
 	require.NotContains(t, m.view(false, render.Fine), "no answer")
 }
 
-func TestTopRestartIsNoTrouble(t *testing.T) {
-	m := aModel(80, 24).told(nil, errors.New("refused"), noon.Add(time.Second))
+func TestJudge_ShortOutage_IsAWarning(t *testing.T) {
+	m := aModel(80, 24).update(nil, errors.New("refused"), noon.Add(time.Second))
 	require.Equal(t, render.Warn, m.judge()[0].level)
 	require.Equal(t, render.Bad, m.tick(noon.Add(10 * time.Second)).judge()[0].level)
 }
@@ -113,7 +113,7 @@ func TestJudge(t *testing.T) {
 		level  render.Level
 		what   string
 	}{
-		"lost":       {func(a *answer) { a.report.ThisHost.State = "lost" }, render.Bad, "this host has lost its lease"},
+		"lost":       {func(a *answer) { a.report.ThisHost.State = "lost" }, render.Bad, "this host has lost its lease and its locks"},
 		"late":       {func(a *answer) { a.report.ThisHost.LeaseLeftMS = 12_000 }, render.Warn, "the lease of this host ends in 12 s, it was last renewed 18 s ago"},
 		"very late":  {func(a *answer) { a.report.ThisHost.LeaseLeftMS = 6_000 }, render.Bad, "the lease of this host ends in 6.0 s"},
 		"leaving":    {func(a *answer) { a.report.ThisHost.State = "leaving" }, render.Warn, "this host is leaving"},
@@ -131,18 +131,18 @@ func TestJudge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := anAnswer(showtest.Report())
 			c.change(a)
-			found := model{now: noon}.told(a, nil, noon).judge()
+			found := model{now: noon}.update(a, nil, noon).judge()
 			for _, f := range found {
 				if f.level == c.level && strings.Contains(f.what, c.what) {
 					return
 				}
 			}
-			t.Fatalf("not told: %v", found)
+			t.Fatalf("trouble not found in %v", found)
 		})
 	}
 	r := showtest.Report()
 	r.Hosts, r.Locks = r.Hosts[:2], r.Locks[2:]
-	require.Empty(t, model{now: noon}.told(anAnswer(r), nil, noon).judge(), "all is well")
+	require.Empty(t, model{now: noon}.update(anAnswer(r), nil, noon).judge(), "all is well")
 }
 
 func TestParseTopAnswer(t *testing.T) {
@@ -150,10 +150,10 @@ func TestParseTopAnswer(t *testing.T) {
 		"io":{"read":{"p50_us":200,"p99_us":900,"max_us":5000,"count":7,"errors":2},"write":{"p50_us":0,"count":0},"oldest_ms":1500},"renewals":{"p50_us":3000,"count":1}}}}`))
 	require.NoError(t, err)
 	require.Equal(t, []speed{{"read", 200 * time.Microsecond, 900 * time.Microsecond, 5 * time.Millisecond, 7, 2}, {what: "renewal", p50: 3 * time.Millisecond, count: 1}}, a.speeds,
-		"nothing was written yet")
+		"no writes yet")
 	require.Equal(t, 1500*time.Millisecond, a.oldest)
 	a, err = parseAnswer([]byte(`{"report":{"this_host":{"id":1,"io":null}}}`))
-	require.NoError(t, err, "of a bakeryd that tells none")
+	require.NoError(t, err, "a bakeryd that reports no latencies")
 	require.Empty(t, a.speeds)
 	a, err = parseAnswer([]byte(`{"error":{"message":"joining","hint":"wait"}}`))
 	require.NoError(t, err)
@@ -164,14 +164,14 @@ func TestParseTopAnswer(t *testing.T) {
 	}
 }
 
-func TestDeviceIsWatched(t *testing.T) {
+func TestDeviceSource_NoRenewal_IsSilent(t *testing.T) {
 	s := &deviceSource{}
 	look := func(at time.Duration, sequence uint64) report.Host {
 		r := &report.Report{Lockspace: report.Lockspace{LeaseMS: 30_000}, Hosts: []report.Host{{ID: 1, Health: report.HealthLive, Sequence: sequence}}}
 		s.watch(r, noon.Add(at))
 		return r.Hosts[0]
 	}
-	require.Nil(t, look(0, 1).SilentMS, "nobody knows yet")
+	require.Nil(t, look(0, 1).SilentMS, "not known after one read")
 	h := look(10*time.Second, 1)
 	require.Equal(t, int64(10_000), *h.SilentMS)
 	require.Equal(t, report.HealthLive, h.Health)
@@ -181,7 +181,7 @@ func TestDeviceIsWatched(t *testing.T) {
 	require.Zero(t, *h.SilentMS)
 }
 
-func TestTopFollowsEventsOfABakerydThatComesBack(t *testing.T) {
+func TestSocketSource_BakerydRestarts_FollowsEvents(t *testing.T) {
 	t.Parallel()
 	first := calltest.Serve(t, 200, `{"seq":"5","at":"2026-11-21T12:00:00Z","kind":"joined","host":1}`+"\n")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -189,11 +189,11 @@ func TestTopFollowsEventsOfABakerydThatComesBack(t *testing.T) {
 	var got []events.Event
 	var gone []error
 	socketSource{first.Socket}.follow(ctx, func(e events.Event) { got = append(got, e) }, func(err error) {
-		if gone = append(gone, err); len(gone) == 4 { // twice there, twice gone
+		if gone = append(gone, err); len(gone) == 4 { // each stream starts and ends
 			cancel()
 		}
 	})
-	require.Len(t, got, 1, "what was had is not shown again")
+	require.Len(t, got, 1, "no event is shown twice")
 	require.NoError(t, gone[0])
 	require.Error(t, gone[1])
 	require.NoError(t, gone[2])

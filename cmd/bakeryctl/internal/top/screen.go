@@ -1,7 +1,7 @@
-// Package top shows hosts, locks and what happens, live, in a terminal or once. The model
-// (model.go) changes by what it is told and by keys, and has no clock, terminal or socket; view.go
-// makes lines of it; a Source reads for it. It imports package daemon for the types of a report
-// only, and call, cli, render, report and term of bakeryctl.
+// Package top shows hosts, locks and events, live in a terminal or once. The model (model.go)
+// changes by answers, events and keys, and has no clock, terminal or socket; view.go formats it; a
+// Source reads for it. It imports packages below daemon only for their types, and call, cli,
+// render, show and term of bakeryctl.
 package top
 
 import (
@@ -25,13 +25,13 @@ import (
 )
 
 const (
-	tickEvery = 250 * time.Millisecond // in which what runs down is seen to
-	onceWide  = 120                    // columns where nothing says how many there are
+	tickEvery = 250 * time.Millisecond // so that countdowns move
+	onceWide  = 120                    // columns if the width is unknown
 )
 
-const hintOnce = "bakeryctl top --once prints it once; for programs there is bakeryctl status --json"
+const hintOnce = "run bakeryctl top --once to print it once, or bakeryctl status --json for programs"
 
-// Once writes one view to out, with all hosts and locks.
+// Once writes one complete view to out.
 func Once(ctx context.Context, source Source, out io.Writer, p render.Paint) error {
 	answer, err := source.read(ctx)
 	if err != nil {
@@ -40,12 +40,12 @@ func Once(ctx context.Context, source Source, out io.Writer, p render.Paint) err
 	if answer.report == nil {
 		return &cli.Failure{Code: cli.ExitUnavailable, Err: errors.New(answer.trouble), Hint: answer.hint}
 	}
-	m := model{source: source.name(), width: onceColumns(out)}.told(answer, nil, time.Now())
+	m := model{source: source.name(), width: onceColumns(out)}.update(answer, nil, time.Now())
 	_, err = fmt.Fprintln(out, m.view(p, render.GlyphsFor(os.Getenv)))
 	return err
 }
 
-// onceColumns is how wide out is, or is to be taken for.
+// onceColumns returns the width of out, or COLUMNS, or onceWide.
 func onceColumns(out io.Writer) int {
 	wide := onceWide
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
@@ -54,27 +54,27 @@ func onceColumns(out io.Writer) int {
 	return term.Columns(out, wide)
 }
 
-// Terminal is where top is shown.
+// Terminal is the terminal that top uses.
 type Terminal struct {
 	In    io.Reader
 	Out   io.Writer
 	Paint render.Paint
-	Every time.Duration // it is read
+	Every time.Duration // interval of reads
 }
 
-// Run shows what source has on the terminal, until a key ends it.
+// Run shows source on the terminal until a key ends it.
 func Run(ctx context.Context, source Source, t Terminal) error {
 	for _, end := range []struct {
 		what string
 		file any
 	}{{"output", t.Out}, {"input", t.In}} {
 		if f, ok := end.file.(*os.File); !ok || !term.Is(f) {
-			return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("top wants a terminal, and standard %s is none", end.what),
+			return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("standard %s is not a terminal", end.what),
 				Hint: hintOnce}
 		}
 	}
 	if os.Getenv("TERM") == "dumb" {
-		return &cli.Failure{Code: cli.ExitUsage, Err: errors.New("top wants a terminal that can move its cursor, and TERM is dumb"), Hint: hintOnce}
+		return &cli.Failure{Code: cli.ExitUsage, Err: errors.New("TERM is dumb: top requires a terminal that can move its cursor"), Hint: hintOnce}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	profile := colorprofile.Ascii
@@ -95,12 +95,12 @@ func Run(ctx context.Context, source Source, t Terminal) error {
 	case errors.Is(err, tea.ErrInterrupted):
 		return &cli.Failure{Code: cli.ExitSignal + int(unix.SIGINT)}
 	case err != nil:
-		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("show it on the terminal: %w", err)}
+		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("draw on the terminal: %w", err)}
 	}
 	return nil
 }
 
-// What happens to a live, beside keys and events.
+// Messages of a live, in addition to keys and events.
 type (
 	readDone struct {
 		answer *answer
@@ -108,12 +108,12 @@ type (
 		at     time.Time
 		took   time.Duration
 	}
-	eventsGone struct{ err error } // events
+	eventsGone struct{ err error } // no events arrive; nil: they do again
 	ticked     time.Time
-	readAgain  int // it is time to read: the so manyth read
+	readAgain  int // read again, unless a later read than this number was started
 )
 
-// live has a model shown, and reads for it. bubbletea calls it from one goroutine.
+// live shows a model and reads for it. bubbletea calls it from one goroutine.
 type live struct {
 	ctx     context.Context
 	source  Source
@@ -130,7 +130,8 @@ func (s *live) Init() tea.Cmd { return tea.Batch(s.read(), tick()) }
 
 func tick() tea.Cmd { return tea.Tick(tickEvery, func(t time.Time) tea.Msg { return ticked(t) }) }
 
-// read reads beside the screen: a device that hangs holds up nobody who wants to quit. There is one read at a time.
+// read reads in the background, so that keys work while a device hangs. There is one read at a
+// time.
 func (s *live) read() tea.Cmd {
 	if s.reading {
 		return nil
@@ -145,7 +146,7 @@ func (s *live) read() tea.Cmd {
 	}
 }
 
-// again has it read once more, unless that has been done meanwhile.
+// again reads again after a time, unless another read was started in between.
 func (s *live) again(after time.Duration) tea.Cmd {
 	n := s.reads
 	return tea.Tick(after, func(time.Time) tea.Msg { return readAgain(n) })
@@ -176,7 +177,7 @@ func (s *live) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return s, tick()
 	case readDone:
 		s.reading = false
-		s.model = s.model.told(msg.answer, msg.err, msg.at)
+		s.model = s.model.update(msg.answer, msg.err, msg.at)
 		pause := s.every
 		if _, alone := s.source.(*deviceSource); alone {
 			pause = max(pause, deviceShare*msg.took)
@@ -193,7 +194,7 @@ func (s *live) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case eventsGone:
 		s.model.eventsFailed = msg.err
 	case events.Event:
-		s.model = s.model.happened(msg)
+		s.model = s.model.addEvent(msg)
 	}
 	return s, nil
 }
@@ -201,7 +202,7 @@ func (s *live) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 // View implements tea.Model.
 func (s *live) View() tea.View {
 	m := s.model
-	if m.width <= 0 || m.height <= 0 { // a terminal that does not say
+	if m.width <= 0 || m.height <= 0 { // unknown
 		m.width, m.height = 80, 24
 	}
 	v := tea.NewView(m.view(s.paint, s.glyphs))

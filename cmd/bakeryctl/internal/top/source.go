@@ -21,52 +21,53 @@ import (
 )
 
 const (
-	patience    = 10 * time.Second // for one answer
-	retryAfter  = time.Second      // between two attempts at the events
-	deviceShare = 10               // a part of the time at most is a device read that nobody else reads for us
-	eventsKept  = 200              // are kept
-	lineAtMost  = 1 << 20          // bytes of a line; no event is as long
+	answerTimeout = 10 * time.Second // for one answer
+	retryAfter    = time.Second      // between two event streams
+	deviceShare   = 10               // a device is read for at most this fraction of the time
+	eventsKept    = 200              // events that are kept
+	lineAtMost    = 1 << 20          // maximum bytes of an event line
 )
 
-// answer is what was read once.
+// answer is the result of one read.
 type answer struct {
 	at      time.Time // by the clock of bakeryd
 	report  *report.Report
-	trouble string // why report is old, or missing; empty: it is neither
+	trouble string // why report is old or missing; empty if it is current
 	hint    string
 	read    daemon.GlanceRead
 	speeds  []speed
-	oldest  time.Duration // a request to the device is under way for so long
+	oldest  time.Duration // age of the oldest pending request to the device
 }
 
-// speed is how long something takes that bakeryd does on the device.
+// speed is the latency of one kind of device request of bakeryd.
 type speed struct {
 	what           string
 	p50, p99, most time.Duration
 	count, errors  uint64
 }
 
-// Source is where top reads.
+// Source is the data source of top.
 type Source interface {
-	// name says what is read, for people.
+	// name returns the socket or device, for display.
 	name() string
-	// read returns what is there now. Where it errs there is nothing.
+	// read returns the current data. An error means there is none.
 	read(ctx context.Context) (*answer, error)
-	// follow hands over events as they come, until ctx is done; gone says why there are none for now, nil that there are again.
+	// follow calls each for every event until ctx is done. It calls gone with the reason when no
+	// events arrive, and with nil when they do again.
 	follow(ctx context.Context, each func(events.Event), gone func(error))
 }
 
-// socketSource asks bakeryd. It asks for what the status page asks for, which all who look share: a report of its own would
-// have the whole lockspace read each time.
+// socketSource asks bakeryd for the data of the status page, which all viewers share. A report for
+// each viewer would read the whole lockspace each time.
 type socketSource struct{ socket string }
 
-// Bakeryd returns what asks the bakeryd at socket.
+// Bakeryd returns the source that asks the bakeryd at socket.
 func Bakeryd(socket string) Source { return socketSource{socket} }
 
 func (s socketSource) name() string { return s.socket }
 
 func (s socketSource) read(ctx context.Context) (*answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	var body json.RawMessage
 	if err := call.Ask(ctx, s.socket, http.MethodGet, "/page/status", nil, &body); err != nil {
@@ -79,7 +80,7 @@ func (s socketSource) read(ctx context.Context) (*answer, error) {
 	return a, nil
 }
 
-// parseAnswer reads a Glance, and what a bakeryd may tell beside it of how long its device takes.
+// parseAnswer parses a Glance, and the latencies of the device if bakeryd reports them.
 func parseAnswer(body []byte) (*answer, error) {
 	var g daemon.Glance
 	if err := json.Unmarshal(body, &g); err != nil {
@@ -90,7 +91,7 @@ func parseAnswer(body []byte) (*answer, error) {
 		a.trouble, a.hint = g.Error.Message, g.Error.Hint
 	}
 	if a.report == nil && a.trouble == "" {
-		return nil, errors.New("it tells nothing")
+		return nil, errors.New("it has neither a report nor an error")
 	}
 	type latency struct {
 		P50    *int64 `json:"p50_us"`
@@ -99,7 +100,7 @@ func parseAnswer(body []byte) (*answer, error) {
 		Count  uint64 `json:"count"`
 		Errors uint64 `json:"errors"`
 	}
-	var beside struct {
+	var extra struct {
 		Report struct {
 			ThisHost struct {
 				IO struct {
@@ -110,17 +111,17 @@ func parseAnswer(body []byte) (*answer, error) {
 			} `json:"this_host"`
 		} `json:"report"`
 	}
-	if json.Unmarshal(body, &beside) != nil {
-		return a, nil // it tells something else
+	if json.Unmarshal(body, &extra) != nil {
+		return a, nil // latencies of another form are ignored
 	}
-	self := beside.Report.ThisHost
+	self := extra.Report.ThisHost
 	a.oldest = time.Duration(self.IO.OldestMS) * time.Millisecond
 	us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 	for _, s := range []struct {
 		what string
 		of   latency
 	}{{"read", self.IO.Read}, {"write", self.IO.Write}, {"renewal", self.Renewals}} {
-		if s.of.P50 != nil && s.of.Count > 0 { // else there is nothing to tell of it yet
+		if s.of.P50 != nil && s.of.Count > 0 { // otherwise there was none yet
 			a.speeds = append(a.speeds, speed{s.what, us(*s.of.P50), us(s.of.P99), us(s.of.Max), s.of.Count, s.of.Errors})
 		}
 	}
@@ -142,8 +143,8 @@ func (s socketSource) follow(ctx context.Context, each func(events.Event), gone 
 	}
 }
 
-// followOnce reads one stream of events to its end. What was had before is not asked for again.
-func (s socketSource) followOnce(ctx context.Context, last *uint64, each func(events.Event), begun func()) error {
+// followOnce reads one stream of events to its end. It requests only events after last.
+func (s socketSource) followOnce(ctx context.Context, last *uint64, each func(events.Event), started func()) error {
 	q := url.Values{"follow": {"1"}, "limit": {strconv.Itoa(eventsKept)}}
 	if *last > 0 {
 		q.Set("since", strconv.FormatUint(*last, 10))
@@ -153,7 +154,7 @@ func (s socketSource) followOnce(ctx context.Context, last *uint64, each func(ev
 		return call.Failure(err)
 	}
 	defer stream.Close()
-	begun()
+	started()
 	lines := bufio.NewScanner(stream)
 	lines.Buffer(nil, lineAtMost)
 	for lines.Scan() {
@@ -172,7 +173,7 @@ func (s socketSource) followOnce(ctx context.Context, last *uint64, each func(ev
 	return call.Unreachable(io.EOF)
 }
 
-// deviceSource reads the disk, and watches by itself who renews: nobody else tells it. One goroutine uses it.
+// deviceSource reads the disk, and determines by itself which hosts renew. One goroutine uses it.
 type deviceSource struct {
 	path  string
 	scan  func(path string) (*report.Report, error)
@@ -180,12 +181,12 @@ type deviceSource struct {
 	first time.Time        // the first read
 }
 
-// Device returns what reads the disk at path, by scan.
+// Device returns the source that reads the disk at path with scan.
 func Device(path string, scan func(path string) (*report.Report, error)) Source {
 	return &deviceSource{path: path, scan: scan}
 }
 
-// sighting is a host record as it was when it was another than before.
+// sighting is a host record when it last changed.
 type sighting struct {
 	incarnation, sequence uint64
 	at                    time.Time
@@ -207,7 +208,7 @@ func (s *deviceSource) read(ctx context.Context) (*answer, error) {
 	return &answer{at: now, report: report, read: daemon.GlanceRead{TookMS: now.Sub(begun).Milliseconds()}}, nil
 }
 
-// watch adds to a report for how long hosts have not been seen to renew.
+// watch adds to a report how long hosts have not renewed.
 func (s *deviceSource) watch(r *report.Report, now time.Time) {
 	if s.seen == nil {
 		s.seen, s.first = map[int]sighting{}, now
@@ -223,7 +224,7 @@ func (s *deviceSource) watch(r *report.Report, now time.Time) {
 			continue
 		}
 		silent := now.Sub(was.at)
-		if !known && now.Equal(s.first) { // when it renewed last is not known yet
+		if !known && now.Equal(s.first) { // the time of its last renewal is not known yet
 			continue
 		}
 		h.SilentMS = new(silent.Milliseconds())

@@ -12,7 +12,8 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/text"
 )
 
-// What top shows above its tables: whether all is well, the lease, how many there are of what, and the device.
+// The lines above the tables: the summary, the lease, the numbers of hosts and locks, and the
+// device.
 
 func (s *screen) title() {
 	m, l := s.m, s.line()
@@ -35,7 +36,7 @@ func (s *screen) title() {
 	l.Right(render.Soft, at, s.wide)
 }
 
-// summary says whether all is well, or what is not, in so many lines at most.
+// summary adds the problems, in at most most lines, or that all is well.
 func (s *screen) summary(most int) {
 	m := s.m
 	found := m.judge()
@@ -45,7 +46,7 @@ func (s *screen) summary(most int) {
 		case m.answer == nil:
 			l.Add(render.Warn, "asking "+m.source)
 		case m.answer.report.ThisHost == nil:
-			l.Add(render.Plain, "read from the device: whether a host is alive, a bakeryd knows")
+			l.Add(render.Plain, "read from the device, which does not show whether a host is alive")
 		default:
 			l.Add(render.Good, "all is well")
 		}
@@ -65,7 +66,7 @@ func (s *screen) summary(most int) {
 	}
 }
 
-// state is this host's lease, the numbers of hosts and locks, and how long the device takes.
+// state adds this host's lease, the numbers of hosts and locks, and the latency of the device.
 func (s *screen) state() {
 	m := s.m
 	if m.answer == nil {
@@ -139,7 +140,7 @@ func (s *screen) tally() {
 	}
 }
 
-// latency is how long the device takes: what bakeryd tells of its requests, and the reading of what is shown.
+// latency adds the latencies of the device that bakeryd reports, and those of the read shown.
 func (s *screen) latency() {
 	m, l := s.m, s.line()
 	l.Add(render.Soft, "device  ")
@@ -155,19 +156,19 @@ func (s *screen) latency() {
 	}
 	read := m.answer.read
 	age := m.passed() + time.Duration(read.AgoMS)*time.Millisecond
-	l.Addf(render.Plain, "this was read %s ago in %s ", render.Seconds(age.Milliseconds()), render.Short(time.Duration(read.TookMS)*time.Millisecond))
+	l.Addf(render.Plain, "read %s ago in %s ", render.Seconds(age.Milliseconds()), render.Short(time.Duration(read.TookMS)*time.Millisecond))
 	if len(m.answer.speeds) == 0 {
 		l.Add(render.Soft, s.spark(m.speed[""], 20))
 	}
 }
 
-// spark draws the last of some times.
+// spark draws the most recent times.
 func (s *screen) spark(all []time.Duration, most int) string {
 	all = all[max(0, len(all)-most):]
 	if len(all) < 2 {
 		return ""
 	}
-	// What is as always is half as high as there is room for, so that what is not stands out.
+	// The usual time has half the height, so that outliers are visible.
 	usual := slices.Sorted(slices.Values(all))[len(all)/2]
 	top := max(float64(slices.Max(all)), 2*float64(usual), 1)
 	var b strings.Builder

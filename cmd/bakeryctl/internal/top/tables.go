@@ -14,16 +14,16 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// The tables of top: hosts, locks and events, as many rows of each as there is room for.
+// The tables of top: hosts, locks and events, with as many rows as fit.
 
-// rows returns which rows of a table are seen, so that the selected one is among them.
+// rows returns the range of visible rows, which includes the selected one.
 func rows(all, room, selected int) (from, to int) {
 	room = max(0, room)
 	from = min(max(0, selected-room/2), max(0, all-room))
 	return from, min(all, from+room)
 }
 
-// selected is where in a table the selected row is, -1 if it is not there.
+// selected returns the position of the selected row in a table, or -1.
 func (s *screen) selected(lock bool, table []int) int {
 	if s.m.at.lock != lock {
 		return -1
@@ -31,7 +31,7 @@ func (s *screen) selected(lock bool, table []int) int {
 	return slices.IndexFunc(table, func(i int) bool { return s.m.keyOf(lock, i) == s.m.at })
 }
 
-// marker begins a row.
+// marker adds the selection marker of a row.
 func (s *screen) marker(l *render.Line, here bool) {
 	if here {
 		l.Add(render.Head, s.g.Mark+" ")
@@ -40,7 +40,7 @@ func (s *screen) marker(l *render.Line, here bool) {
 	}
 }
 
-// widest is how wide a column of names is: as wide as those that are seen, within bounds.
+// widest returns the width of a column of names, within bounds.
 func widest(least, most int, names []string) int {
 	wide := least
 	for _, n := range names {
@@ -49,7 +49,7 @@ func widest(least, most int, names []string) int {
 	return max(1, min(wide, most))
 }
 
-// nth of a width, or a width of its own where there is no end.
+// part returns a fraction of the width, or free if the width has no limit.
 func (s *screen) part(of, free int) int {
 	if s.wide <= 0 {
 		return free
@@ -57,7 +57,7 @@ func (s *screen) part(of, free int) int {
 	return max(6, s.wide/of)
 }
 
-// hostTable shows the hosts in a room with the heading, and returns how many lines that took.
+// hostTable adds the hosts and a heading, at most room lines, and returns the number of lines.
 func (s *screen) hostTable(room int, moves bool) int {
 	m := s.m
 	if room <= 0 {
@@ -90,7 +90,7 @@ func (s *screen) hostTable(room int, moves bool) int {
 	return to - from + 1
 }
 
-// heading names a table, and how many rows it has.
+// heading returns the title of a table with the number of rows.
 func (s *screen) heading(what string, found, all, from, to int) string {
 	text := fmt.Sprintf("%s %d", what, found)
 	if found != all {
@@ -102,7 +102,7 @@ func (s *screen) heading(what string, found, all, from, to int) string {
 	return text
 }
 
-// hostLease is what is left of a host's lease, or until it is dead, as a bar.
+// hostLease adds a bar of the remaining lease of a host, or of the time until it is declared dead.
 func (s *screen) hostLease(l *render.Line, h report.Host) {
 	m, wide := s.m, s.barWidth()
 	part := -1.0
@@ -110,11 +110,11 @@ func (s *screen) hostLease(l *render.Line, h report.Host) {
 	lease := m.lease()
 	switch state := show.Health(h); {
 	case state == report.HealthSilent && h.DeadInMS != nil:
-		dog := time.Duration(0)
+		watchdog := time.Duration(0)
 		if h.WatchdogArmed {
-			dog = time.Duration(h.WatchdogSeconds) * time.Second
+			watchdog = time.Duration(h.WatchdogSeconds) * time.Second
 		}
-		part = float64(*h.DeadInMS) / float64(max(1, (lease*6/5+dog).Milliseconds()))
+		part = float64(*h.DeadInMS) / float64(max(1, (lease*6/5+watchdog).Milliseconds()))
 	case state == report.HealthSilent:
 		part = 0
 	case state == report.HealthLive:
@@ -167,7 +167,7 @@ func (s *screen) hostNotes(l *render.Line, h report.Host) {
 	l.Add(of, strings.Join(notes, ", "))
 }
 
-// lockState is the state of a lock in a word or two.
+// lockState returns the state of a lock in one or two words.
 func (s *screen) lockState(l report.Lock) (render.Level, string) {
 	n := len(l.Holders)
 	switch {
@@ -187,7 +187,7 @@ func (s *screen) lockState(l report.Lock) (render.Level, string) {
 	return render.Soft, "free"
 }
 
-// lockTable shows the locks, likewise.
+// lockTable adds the locks and a heading, at most room lines, and returns the number of lines.
 func (s *screen) lockTable(room int, moves bool) int {
 	m := s.m
 	if room <= 0 {
@@ -246,13 +246,13 @@ func (s *screen) lockTable(room int, moves bool) int {
 	}
 	n := to - from + 1
 	if len(all) == 0 && room > 1 {
-		s.line().Add(render.Soft, "  none yet: a lock is made when it is first taken")
+		s.line().Add(render.Soft, "  none yet: a lock is created on first use")
 		n++
 	}
 	return n
 }
 
-// heldBy names who holds a lock.
+// heldBy returns the names of the hosts that hold a lock.
 func (s *screen) heldBy(l report.Lock) string {
 	var names []string
 	for _, h := range l.Holders {
@@ -270,16 +270,16 @@ func (s *screen) heldBy(l report.Lock) string {
 	return strings.Join(names, ", ")
 }
 
-// EventTable shows the last events of the host, the newest first.
+// eventTable adds the last events of the host, newest first.
 func (s *screen) eventTable(room int) {
 	m := s.m
 	if room <= 0 {
 		return
 	}
 	l := s.line()
-	l.Add(render.Head, "  EVENTS of this host, the newest first")
+	l.Add(render.Head, "  EVENTS of this host, newest first")
 	if m.eventsFailed != nil {
-		l.Add(render.Warn, "  no more of them come for now")
+		l.Add(render.Warn, "  no new events at the moment")
 	}
 	shown := m.events[:min(len(m.events), room-1)]
 	names := []string{}
@@ -296,13 +296,14 @@ func (s *screen) eventTable(room int) {
 	}
 }
 
-// eventWords are what else there is to say of an event, but for its numbers: these are in bakeryctl events.
+// eventWords returns the details of an event without its ticket and token, which bakeryctl events
+// shows.
 func eventWords(e events.Event) string {
 	e.Token, e.Ticket = 0, 0
 	return strings.Join(show.EventDetails(&e), "  ")
 }
 
-// eventOf is what an event is about: a lock, or a host.
+// eventOf returns the lock or host of an event.
 func eventOf(e events.Event) string {
 	if e.Lock != "" {
 		return text.Printable(e.Lock)

@@ -7,21 +7,21 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 )
 
-// screen puts the lines of a view together. Only what is seen is made.
+// screen collects the lines of a view. It creates only visible rows.
 type screen struct {
 	m     model
 	g     render.Glyphs
-	wide  int // columns; 0: as many as it takes
+	wide  int // columns; 0: no limit
 	lines []render.Line
 }
 
-// line begins a line.
+// line appends an empty line.
 func (s *screen) line() *render.Line {
 	s.lines = append(s.lines, nil)
 	return &s.lines[len(s.lines)-1]
 }
 
-// view is what the screen shows: at most as many lines as it has, none wider than it is.
+// view returns the screen of the model, at most height lines of at most width columns.
 func (m model) view(p render.Paint, g render.Glyphs) string {
 	s := &screen{m: m, g: g, wide: m.width}
 	high := m.height
@@ -38,7 +38,7 @@ func (m model) view(p render.Paint, g render.Glyphs) string {
 	return strings.Join(text, "\n")
 }
 
-// all is the view without an end, which nobody can move in.
+// all adds the whole view, without a limit of lines, for --once.
 func (s *screen) all() {
 	s.title()
 	s.summary(1 << 20)
@@ -55,17 +55,18 @@ func (s *screen) all() {
 	}
 }
 
-// fill is the view of a screen so high. What matters most is left when there is little room.
+// fill adds the view of a screen of high lines. If there is little room, the most important lines
+// remain.
 func (s *screen) fill(high int) {
 	m := s.m
 	if high >= 2 {
 		s.title()
 	}
-	told := 1
+	troubles := 1
 	if high >= 20 {
-		told = min(4, high/8)
+		troubles = min(4, high/8)
 	}
-	s.summary(told)
+	s.summary(troubles)
 	if high >= 8 && !m.help {
 		s.state()
 	}
@@ -92,7 +93,7 @@ func (s *screen) fill(high int) {
 	s.footer()
 }
 
-// tables share a room between hosts, locks and events.
+// tables divides the room between hosts, locks and events.
 func (s *screen) tables(room int) {
 	m := s.m
 	gap := 0
@@ -106,10 +107,10 @@ func (s *screen) tables(room int) {
 	hosts := 0
 	if room >= 6 {
 		hosts = min(len(m.hosts)+1, max(3, (room-events)/3))
-	} else if !m.at.lock && len(m.hosts) > 0 { // one of them is selected
+	} else if !m.at.lock && len(m.hosts) > 0 { // a host is selected
 		hosts = room
 	}
-	gaps := gap // above, and between the tables
+	gaps := gap // above and between the tables
 	for _, n := range []int{hosts, events} {
 		if n > 0 {
 			gaps += gap
@@ -120,7 +121,7 @@ func (s *screen) tables(room int) {
 		give := min(lack, events-4)
 		locks, events = locks+give, events-give
 	}
-	// Who needs less leaves it to the others.
+	// A table that needs less leaves room to the others.
 	if spare := locks - max(1, len(m.locks)) - 1; spare > 0 {
 		more := min(spare, len(m.hosts)+1-hosts)
 		if hosts > 0 && more > 0 {
@@ -152,13 +153,13 @@ func (s *screen) tables(room int) {
 	}
 }
 
-// footer is what can be done.
+// footer adds the line of keys.
 func (s *screen) footer() {
 	m, l := s.m, s.line()
 	if m.typing {
 		l.Add(render.Head, "/ ")
 		l.Add(render.Plain, m.filter+"_")
-		l.Add(render.Soft, "   enter keeps it, esc ends it")
+		l.Add(render.Soft, "   enter: apply, esc: cancel")
 		return
 	}
 	if m.filter != "" {
@@ -167,7 +168,7 @@ func (s *screen) footer() {
 	}
 	keys := [][2]string{{"q", "quit"}, {"?", "help"}, {"enter", "details"}, {"/", "filter"}, {"s", "sort"}, {"p", "pause"}, {"tab", "hosts, locks"}}
 	if m.paused {
-		keys[5][1] = "go on"
+		keys[5][1] = "resume"
 	}
 	if m.help || m.opened {
 		keys = [][2]string{{"q", "quit"}, {"esc", "back"}, {"up, down", "scroll"}}
@@ -178,7 +179,7 @@ func (s *screen) footer() {
 	}
 }
 
-// window shows lines from where it was scrolled to.
+// window adds the lines from the scroll position on.
 func (s *screen) window(lines []render.Line, room int) {
 	from := min(s.m.scroll, max(0, len(lines)-room))
 	s.lines = append(s.lines, lines[from:min(len(lines), from+max(0, room))]...)

@@ -24,7 +24,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-var writeGolden = flag.Bool("golden", false, "write the views that tests of top compare with anew")
+var writeGolden = flag.Bool("golden", false, "rewrite the golden views of top")
 
 // golden compares a view with the one in testdata.
 func golden(t *testing.T, name, got string) {
@@ -36,13 +36,13 @@ func golden(t *testing.T, name, got string) {
 	}
 	want, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, string(want), got+"\n", "go test -run TestTopViews -golden writes it anew")
+	require.Equal(t, string(want), got+"\n", "go test -run TestTopViews -golden rewrites it")
 }
 
 func TestTopViews(t *testing.T) {
 	unreachable := call.Unreachable(errors.New("connection refused"))
 	gone := func(m model) model {
-		return m.told(nil, unreachable, noon.Add(2*time.Second)).tick(noon.Add(40 * time.Second))
+		return m.update(nil, unreachable, noon.Add(2*time.Second)).tick(noon.Add(40 * time.Second))
 	}
 	for name, m := range map[string]model{
 		"80x24":        aModel(80, 24),
@@ -52,12 +52,12 @@ func TestTopViews(t *testing.T) {
 		"all":          func() model { m := aModel(0, 0); return m }(),
 		"gone":         gone(aModel(100, 24)),
 		"gone-at-once": gone(model{source: "/run/bakery/bakeryd.sock", width: 80, height: 12, now: noon}),
-		"joining": model{width: 100, height: 12, now: noon, source: "/s"}.told(&answer{trouble: "bakeryd is joining the lockspace",
+		"joining": model{width: 100, height: 12, now: noon, source: "/s"}.update(&answer{trouble: "bakeryd is joining the lockspace",
 			hint: "try again"}, nil, noon).tick(noon.Add(3 * time.Second)),
 		"lost": func() model {
 			r := showtest.Report()
 			r.ThisHost.State, r.ThisHost.LeaseLeftMS = "lost", -5
-			return model{width: 100, height: 20, now: noon}.told(anAnswer(r), nil, noon)
+			return model{width: 100, height: 20, now: noon}.update(anAnswer(r), nil, noon)
 		}(),
 		"lock":     press(aModel(100, 40), "down", "up", "enter"),
 		"host":     press(aModel(100, 40), "home", "enter"),
@@ -68,23 +68,23 @@ func TestTopViews(t *testing.T) {
 		"well": func() model {
 			r := showtest.Report()
 			r.Hosts, r.Locks = r.Hosts[:2], nil
-			return model{width: 80, height: 24, now: noon}.told(anAnswer(r), nil, noon)
+			return model{width: 80, height: 24, now: noon}.update(anAnswer(r), nil, noon)
 		}(),
 		"device": func() model {
 			r := showtest.Report()
 			r.ThisHost = nil
-			return model{width: 80, height: 24, now: noon, source: "/dev/mapper/locks"}.told(&answer{at: noon, report: r}, nil, noon)
+			return model{width: 80, height: 24, now: noon, source: "/dev/mapper/locks"}.update(&answer{at: noon, report: r}, nil, noon)
 		}(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			view := m.view(false, render.Fine)
 			golden(t, name, view)
-			require.Equal(t, view, ansi.Strip(m.view(true, render.Fine)), "colours change no letter")
+			require.Equal(t, view, ansi.Strip(m.view(true, render.Fine)), "colours change no text")
 		})
 	}
 }
 
-func TestColoursSayWhatWordsSay(t *testing.T) {
+func TestView_Colours_MatchTheWords(t *testing.T) {
 	view := aModel(120, 40).view(true, render.Fine)
 	for _, want := range []string{"\x1b[31mbad ", "\x1b[31msilent\x1b[0m", "\x1b[32mlive\x1b[0m", "\x1b[31mstuck\x1b[0m", "\x1b[32mheld\x1b[0m", "\x1b[33mtimeout"} {
 		require.Contains(t, view, want)
@@ -92,7 +92,7 @@ func TestColoursSayWhatWordsSay(t *testing.T) {
 	require.NotContains(t, aModel(120, 40).view(false, render.Fine), "\x1b")
 }
 
-func TestViewInPlainLetters(t *testing.T) {
+func TestView_SimpleGlyphs_IsASCII(t *testing.T) {
 	m := aModel(120, 40)
 	m.answer.report.Locks[0].Name = "日本"
 	for _, r := range m.arrange().view(false, render.Simple) {
@@ -100,7 +100,7 @@ func TestViewInPlainLetters(t *testing.T) {
 	}
 }
 
-// nasty are parts of names that somebody may have thought of.
+// nasty are hostile parts of names.
 var nasty = []string{"\x1b[2J", "\x1b]0;title\x07", "\u202e", "\u2066", "日本語", "é", "e\u0301\u0301\u0301\u0301", "\r", "\n", "\t", "\x00", "\u009b31m", "\x9b31m", "\xff",
 	"\u200b", "\u200d", "👨\u200d👩\u200d👧", "❤\ufe0f", "1\ufe0f\u20e3", "🇩🇪", "👍🏽", "\u3164", "\u115f", "가", "\u1100\u1161", "\u00ad", "\u2028", "\ue000", "\ue0fe", "ﷺ", "𒐫", "נ", "a", " ", "web-1", "\"", "\\", "…", "█"}
 
@@ -147,23 +147,23 @@ func nastyModel(r *rand.Rand) model {
 		made.Damaged = append(made.Damaged, report.Damage{What: text(), Error: text()})
 	}
 	a := &answer{at: noon, report: made, trouble: text(), hint: text(), oldest: time.Duration(r.Int64()), speeds: []speed{{what: text(), p99: time.Duration(r.Int64()), errors: r.Uint64()}}}
-	m := model{source: text(), now: noon}.told(a, nil, noon)
+	m := model{source: text(), now: noon}.update(a, nil, noon)
 	if r.IntN(2) == 0 {
-		m = m.told(a, nil, noon)
+		m = m.update(a, nil, noon)
 	}
 	for range r.IntN(40) {
-		m = m.happened(events.Event{Kind: events.Kind(text()), Lock: text(), HostName: text(), Command: text(), Reason: text(), At: noon, WaitedMS: r.Int64(), Mode: "shared"})
+		m = m.addEvent(events.Event{Kind: events.Kind(text()), Lock: text(), HostName: text(), Command: text(), Reason: text(), At: noon, WaitedMS: r.Int64(), Mode: "shared"})
 	}
 	switch r.IntN(5) {
 	case 0:
-		m = m.told(nil, errors.New(text()), noon.Add(time.Duration(r.Int64N(1e12))))
+		m = m.update(nil, errors.New(text()), noon.Add(time.Duration(r.Int64N(1e12))))
 	case 1:
-		m = m.told(&answer{trouble: text() + "x", hint: text()}, nil, noon)
+		m = m.update(&answer{trouble: text() + "x", hint: text()}, nil, noon)
 	}
 	return m
 }
 
-func TestNoViewSpoilsTheScreen(t *testing.T) {
+func TestView_HostileNames_KeepTheScreenIntact(t *testing.T) {
 	t.Parallel()
 	keys := []string{"up", "down", "pgup", "pgdown", "home", "end", "enter", "esc", "tab", "/", "s", "p", "?", "a", "日", "backspace", "ctrl+u", "q", "space", "x"}
 	seed := uint64(time.Now().UnixNano())
@@ -195,12 +195,12 @@ func TestNoViewSpoilsTheScreen(t *testing.T) {
 	}
 }
 
-func TestOnlyRowsThatAreSeenAreMade(t *testing.T) {
+func TestView_ManyLocks_CreatesVisibleRowsOnly(t *testing.T) {
 	r := showtest.Report()
 	for i := range 60_000 {
 		r.Locks = append(r.Locks, report.Lock{Name: fmt.Sprintf("lock-%05d", i), Lock: 100 + i, Permits: 1})
 	}
-	m := model{width: 80, height: 24, now: noon}.told(anAnswer(r), nil, noon)
+	m := model{width: 80, height: 24, now: noon}.update(anAnswer(r), nil, noon)
 	few, many := testing.AllocsPerRun(20, func() { _ = aModel(80, 24).view(false, render.Fine) }), testing.AllocsPerRun(20, func() { _ = m.view(false, render.Fine) })
 	require.Less(t, many, 3*few)
 	m = press(m, "end")
@@ -209,13 +209,13 @@ func TestOnlyRowsThatAreSeenAreMade(t *testing.T) {
 	require.Contains(t, m.view(false, render.Fine), "▸ lock-59986")
 }
 
-func TestLocksComeBeforeEvents(t *testing.T) {
+func TestView_LittleRoom_PrefersLocksToEvents(t *testing.T) {
 	r := showtest.Report()
 	r.Locks = append(r.Locks, report.Lock{Name: "web", Lock: 5, Permits: 1}, report.Lock{Name: "zone", Lock: 6, Permits: 1})
 	for high := 18; high <= 60; high++ {
-		m := model{width: 112, height: high, now: noon}.told(anAnswer(r), nil, noon)
+		m := model{width: 112, height: high, now: noon}.update(anAnswer(r), nil, noon)
 		for range 100 {
-			m = m.happened(events.Event{Kind: events.Enter, Lock: "a-lock", At: noon})
+			m = m.addEvent(events.Event{Kind: events.Enter, Lock: "a-lock", At: noon})
 		}
 		lines := strings.Split(m.view(false, render.Fine), "\n")
 		require.Len(t, lines, high)

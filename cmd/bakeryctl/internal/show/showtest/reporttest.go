@@ -1,4 +1,4 @@
-// Package showtest has a report for tests of what shows one.
+// Package showtest provides a report for tests of code that formats reports.
 package showtest
 
 import (
@@ -9,10 +9,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Noon is when the report was made.
+// Noon is the time of the report.
 var Noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.Local)
 
-// Report returns a report of three hosts, of which one is silent, and of some locks.
+// Report returns a report of three hosts, one of them silent, and of four locks.
 func Report() *report.Report {
 	holder := func(host int, ago time.Duration, command string) report.Holder {
 		return report.Holder{Host: host, HostName: fmt.Sprint("db", host), PID: 7000 + host, Command: command, Since: Noon.Add(-ago),
