@@ -12,31 +12,32 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/signals"
 )
 
-const benchLong = `Measure how fast locks are here, beside the floor: the same raw requests on the same device with nothing in between.
-What is compared takes turns in one run, so that a disk that becomes slower meanwhile does so for both.
+const benchLong = `Measure the speed of locks on this machine, next to the floor: the same raw requests on the same device, without
+bakeryd. Compared measurements take turns within one run, so that a change of the disk's speed affects both.
 
-  floor        write the own slot, read the slots of the hosts that exist, write the own slot
-  uncontended  have a lock that nobody else wants and let it go, through bakeryd
+  floor        write the own slot, read the slots of the existing hosts, write the own slot
+  uncontended  acquire and release a lock that no other client wants, through bakeryd
   in_process   the same by a host in this process, without a socket
-  handover     from a host's beginning to let go until another one has the lock, which has waited for it; its floor
+  handover     time from the start of a release on one host until a waiting host has the lock; its floor
                is one write and two reads
-  handoff      how often in a second the lock passes between 8 clients of one host, while no other host wants it:
-               through bakeryd, and in this process
-  wrapper      bakeryctl lock NAME -- true from its start to its end, beside flock FILE true, and true alone
+  handoff      number of times per second that the lock passes between 8 clients of one host, while no other host
+               wants it: through bakeryd, and in this process
+  wrapper      run time of bakeryctl lock NAME -- true, next to flock FILE true, and true alone
 
-The bakeryd that runs is asked, and this process joins as one more host for in_process and handover, if it may open
-the device and there is an id for it. With --device no bakeryd is needed: a child process serves as one for the time,
-and this process joins twice. What cannot be measured is left out, and why is told.
+The running bakeryd is used. For in_process and handover this process joins as one more host, if it may open
+the device and a host id is free. --device requires no bakeryd: a child process serves the lockspace during the
+measurement, and this process joins twice. Measurements that are impossible are skipped, with the reason.
 
-All is done with a lock of its own, bakeryctl-bench-PID-RANDOM, which is removed at the end, also when interrupted.
-Who is killed leaves it: bakeryctl rm. The floor is measured for root and the user of bakeryd only.
+The measurement creates its own lock, bakeryctl-bench-PID-RANDOM, and removes it at the end, even if interrupted.
+If bakeryctl is killed the lock remains: remove it with bakeryctl rm. Only root and the user of bakeryd can measure
+the floor.
 
 Exit codes:
   0      measured
   64     the command line is wrong
   66     the device or its lockspace is not usable, or the lock directory is full
   69     bakeryd is unreachable, or refuses
-  77     this user may not: it is for root and the user of bakeryd
+  77     permission denied: only for root and the user of bakeryd
   128+N  signal N ended it`
 
 const benchExample = `  bakeryctl bench
@@ -50,7 +51,7 @@ func newBench(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "bench",
-		Short:   "Measure how fast locks are here, beside what the device allows",
+		Short:   "Measure the speed of locks, and what the device allows",
 		Long:    benchLong,
 		Example: benchExample,
 		Args:    cobra.NoArgs,
@@ -65,13 +66,13 @@ func newBench(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.Device, "device", "", "measure on the lockspace at `PATH`, without bakeryd")
-	f.Var(&duration, "duration", "for how long each measurement runs, as `TIME`: seconds, or 300ms")
-	f.StringSliceVar(&o.Only, "only", nil, "no others than `NAME`, as handover,wrapper; may be given again")
-	f.BoolVar(&asJSON, "json", false, "show it as JSON")
+	f.Var(&duration, "duration", "run each measurement for `TIME`: seconds, or 300ms")
+	f.StringSliceVar(&o.Only, "only", nil, "measure only `NAME`, such as handover,wrapper; may be repeated")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-// bench measures, and shows what came out.
+// bench measures and prints the result.
 func (a *app) bench(ctx context.Context, o bench.Options, asJSON bool) (err error) {
 	inbox := signals.Open(signals.Inherited())
 	defer func() { inbox.Close(err) }()
@@ -88,7 +89,7 @@ func (a *app) bench(ctx context.Context, o bench.Options, asJSON bool) (err erro
 	return bench.Show(a.stdout, report)
 }
 
-// newBenchHost is the child's command, for nobody else to use.
+// newBenchHost returns the hidden command of the child process.
 func newBenchHost(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: bench.HostCommand + " DEVICE", Hidden: true, Args: oneDevice,

@@ -23,22 +23,22 @@ func newCheck(a *app) *cobra.Command {
 	var repair, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check DEVICE",
-		Short: "Verify every record of a lockspace, and repair what can be",
-		Long: `Verify every record of a lockspace, and how the records fit together. Nothing is
-written, and the lockspace may be in use: what looks wrong is read again before
-it is told, and if it could be what a dead host left, it is watched for almost half
-a lease whether that host is up.
+		Short: "Verify every record of a lockspace, and repair damage",
+		Long: `Verify every record of a lockspace, and their consistency. check writes nothing, and
+the lockspace may be in use: suspicious records are read again before they are
+reported. If a dead host could have left such a record, check watches for almost half
+a lease whether that host is running.
 
-Each finding says what to do about it. --repair does it for these records:
-  - the superblock or its copy: it is written again from the other one.
+Each finding says what to do about it. --repair does so for these records:
+  - the superblock or its copy: it is rewritten from the other one.
   - the record of a host, if no bakeryd rewrites it: bakeryctl waits until that host
-    cannot be up, joins under its id and leaves; the record then says left. Under
-    the policies fence and manual the host must be off: --repair is your word for it.
+    cannot be running, joins with its id and leaves; the record then says left. With
+    the policies fence and manual, --repair confirms that the host is off.
   - an entry of the directory: a bakeryd that has used the lock is asked to restore
-    it. If a host was writing the entry as it ended, that write is completed. Else,
-    if no other host is up, the place is made free, and the lock's name is lost.
-For entries bakeryctl joins the lockspace as a host of its own. Slots are written by
-their own hosts only.
+    it. If a host died while writing the entry, that write is completed. Otherwise,
+    if no other host is running, the entry is freed and the name of the lock is lost.
+For entries bakeryctl joins the lockspace as a host. Only the host that owns a slot
+writes it.
 
 Exit codes:
   0   no errors, or all were repaired; there may be warnings and notes
@@ -55,13 +55,13 @@ Exit codes:
 			return a.check(ctx, args[0], repair, asJSON)
 		},
 	}
-	cmd.Flags().BoolVar(&repair, "repair", false, "repair what can be repaired")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "show it as JSON")
+	cmd.Flags().BoolVar(&repair, "repair", false, "repair damaged records")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	a.colourFlag(cmd)
 	return cmd
 }
 
-// check verifies, repairs if it is asked to, and then verifies again.
+// check verifies the lockspace. If repair is true, it repairs and verifies again.
 func (a *app) check(ctx context.Context, path string, repair, asJSON bool) error {
 	p := render.StartProgress(a.stderr)
 	defer p.Stop()
@@ -122,7 +122,7 @@ func hasRepairs(c *check.Result) bool {
 	return false
 }
 
-// showCheck writes what was repaired, the findings, the worst first, and a line that sums them up.
+// showCheck writes the repairs, the findings, the worst first, and a summary.
 func showCheck(w io.Writer, c *check.Result, repaired []daemon.Repaired, p render.Paint) error {
 	var b strings.Builder
 	for _, r := range repaired {
@@ -130,7 +130,7 @@ func showCheck(w io.Writer, c *check.Result, repaired []daemon.Repaired, p rende
 		case r.Err != nil:
 			fmt.Fprintf(&b, "%s at byte %d: %v\n", r.What, r.Offset, r.Err)
 		case r.Done == "":
-			fmt.Fprintf(&b, "%s at byte %d: can be read by now\n", r.What, r.Offset)
+			fmt.Fprintf(&b, "%s at byte %d: readable now\n", r.What, r.Offset)
 		default:
 			fmt.Fprintf(&b, "%s at byte %d: repaired: %s\n", r.What, r.Offset, r.Done)
 		}

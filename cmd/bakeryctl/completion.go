@@ -12,11 +12,11 @@ import (
 	"github.com/bakeryd/bakeryd/daemon"
 )
 
-// completionPatience is how long somebody who has pressed the tab key waits for bakeryd: it may be joining, or be gone.
-const completionPatience = 300 * time.Millisecond
+// completionTimeout is the timeout of bakeryd for a completion.
+const completionTimeout = 300 * time.Millisecond
 
-// completeLock completes the name of a lock, which is the first argument, from those that there are. Nothing is said where
-// bakeryd cannot be asked. What follows the name in bakeryctl lock is a command, left to the shell.
+// completeLock completes the first argument with the names of existing locks. It reports no error if
+// bakeryd does not answer. The shell completes the command of bakeryctl lock.
 func (a *app) completeLock(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		if cmd.Name() == "lock" {
@@ -24,7 +24,7 @@ func (a *app) completeLock(cmd *cobra.Command, args []string, begun string) ([]c
 		}
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), a.patience)
+	ctx, cancel := context.WithTimeout(cmd.Context(), a.completionTimeout)
 	defer cancel()
 	var list daemon.LockList
 	if err := call.Ask(ctx, a.socket, http.MethodGet, "/v1/locks", nil, &list); err != nil {
@@ -32,7 +32,7 @@ func (a *app) completeLock(cmd *cobra.Command, args []string, begun string) ([]c
 	}
 	var names []cobra.Completion
 	for _, l := range list.Locks {
-		if strings.HasPrefix(l.Name, begun) && !strings.ContainsRune(l.Name, '\t') { // behind a tab is a description
+		if strings.HasPrefix(l.Name, begun) && !strings.ContainsRune(l.Name, '\t') { // a tab starts a description
 			names = append(names, l.Name)
 		}
 	}

@@ -33,9 +33,9 @@ func TestCompletion(t *testing.T) {
 		"value|get|d":                  {"deploy", noFiles},
 		"mode |":                       {"shared", "exclusive", noFiles},
 		"loc":                          {"lock\tRun a command under a lock", "locks\tList the locks of the lockspace", noFiles},
-		"lock |--cr":                   {"--create\tmake the lockspace of --device if the file does not exist", noFiles},
+		"lock |--cr":                   {"--create\tcreate the lockspace of --device if the file does not exist", noFiles},
 		"--socket|/nonesuch|lock|":     {noFiles},
-		"--socket|/nonesuch|locks|--j": {"--json\tshow it as JSON", noFiles},
+		"--socket|/nonesuch|locks|--j": {"--json\tprint JSON", noFiles},
 	} {
 		args := strings.Split(strings.ReplaceAll(line, " ", ""), "|")
 		code, out := complete(t, soon, s.Socket, args...)
@@ -51,7 +51,7 @@ func TestCompletionDoesNotWait(t *testing.T) {
 	ln, err := net.Listen("unix", mute) // connects, and nobody ever reads
 	require.NoError(t, err)
 	defer ln.Close()
-	code, out := complete(t, completionPatience, mute, "lock", "")
+	code, out := complete(t, completionTimeout, mute, "lock", "")
 	require.Equal(t, cli.ExitOK, code)
 	require.Equal(t, ":4\n", out)
 	code, out = complete(t, soon, filepath.Join(t.TempDir(), "none"), "lock", "")
@@ -60,10 +60,10 @@ func TestCompletionDoesNotWait(t *testing.T) {
 }
 
 // complete is what the shell does for the last word.
-func complete(t *testing.T, patience time.Duration, socket string, words ...string) (code int, stdout string) {
+func complete(t *testing.T, timeout time.Duration, socket string, words ...string) (code int, stdout string) {
 	t.Helper()
 	var out bytes.Buffer
 	code = run(t.Context(), append([]string{"--socket", socket, "__complete"}, words...),
-		&app{stdin: strings.NewReader(""), stdout: &out, stderr: io.Discard, patience: patience})
+		&app{stdin: strings.NewReader(""), stdout: &out, stderr: io.Discard, completionTimeout: timeout})
 	return code, out.String()
 }

@@ -20,20 +20,20 @@ func newCreate(a *app) *cobra.Command {
 		Use:   "create [flags] NAME",
 		Short: "Create a lock that several hosts may hold at once",
 		Long: `Create the lock NAME, which up to --permits hosts may hold at once: a semaphore.
-A lock with one permit need not be created: that happens on first use.
+A lock with one permit need not be created: it is created on first use.
 
-A lock that is there already with as many permits is left as it is. To give a
-lock other permits, remove it (bakeryctl rm) and create it anew.
+If a lock of that name has the same permits, nothing changes. To give a lock
+other permits, remove it (bakeryctl rm) and create it again.
 
-A permit is a host's: its own commands still hold the lock one after the other.
+A permit belongs to a host: its own commands hold the lock one after the other.
 Shared holders (bakeryctl lock --shared) exclude all others, whatever the permits.
 
 Exit codes:
-  0   the lock is there
+  0   the lock exists
   64  the command line is wrong: the name, or the number of permits
   66  the device is not usable, or the lock directory is full
   69  bakeryd is unreachable, or refuses: the lock has other permits
-  77  this user may not have a lock of that name`,
+  77  permission denied: this user may not use a lock of that name`,
 		Example: `  # At most two hosts reboot at once.
   bakeryctl create reboot --permits 2
   bakeryctl lock reboot -- /usr/local/bin/reboot-and-wait
@@ -47,8 +47,8 @@ Exit codes:
 			return a.create(cmd.Context(), args[0], permits, asJSON)
 		},
 	}
-	cmd.Flags().IntVar(&permits, "permits", 1, "let `N` hosts hold it at once")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "show what came of it as JSON")
+	cmd.Flags().IntVar(&permits, "permits", 1, "allow `N` hosts to hold it at once")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
 }
 
@@ -71,11 +71,11 @@ func (a *app) create(ctx context.Context, name string, permits int, asJSON bool)
 	return err
 }
 
-// oneLock wants a lock's name for an argument, and nothing else.
+// oneLock accepts exactly one argument, the name of a lock.
 func oneLock(command string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return cli.Usage(command, "%s wants one NAME, not %d", command, len(args))
+			return cli.Usage(command, "%s takes one NAME, not %d", command, len(args))
 		}
 		if err := layout.ValidateLockName(args[0]); err != nil {
 			return cli.Usage(command, "%w", err)

@@ -21,12 +21,12 @@ func newDump(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "dump DEVICE",
-		Short: "Show every record on a device as it stands there",
-		Long: `Show every record on a device as it stands there, in the order of the disk, with
-its place in bytes. Records that were never written are left out; what cannot be
-decoded is shown with the reason. Nothing is written.
+		Short: "Show every record on a device as it is stored",
+		Long: `Show every record on a device as it is stored, in the order of the disk, with
+its offset in bytes. Records that were never written are omitted; a record that
+cannot be decoded is shown with the reason. dump writes nothing to the device.
 
-With --json each record is an object on a line of its own.`,
+With --json each record is one JSON object per line.`,
 		Example: `  bakeryctl dump /dev/mapper/locks
   bakeryctl dump /dev/mapper/locks --json | jq 'select(.error)'`,
 		Args: oneDevice,
@@ -41,7 +41,7 @@ With --json each record is an object on a line of its own.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "show one JSON object a line")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
 	return cmd
 }
 
@@ -54,7 +54,7 @@ func dump(w io.Writer, path string, show func(io.Writer, lockspace.Record) error
 	return lockspace.Walk(dev, sb, func(r lockspace.Record) error { return show(w, r) })
 }
 
-// dumped is a record in JSON. Numbers of 64 bits are strings, for readers that keep 53.
+// dumped is a record in JSON. 64-bit numbers are strings, because many readers keep only 53 bits.
 type dumped struct {
 	Offset int64  `json:"offset"`
 	Kind   string `json:"kind"`
@@ -90,7 +90,7 @@ type dumpedHost struct {
 	CannotRead      []dumpedComplaint `json:"cannot_read,omitempty"`
 }
 
-// dumpedComplaint is what a host is held up by: the slot of a host in a lock, or without a host the lock's entry.
+// dumpedComplaint is an unreadable record that blocks a host: a slot or, if Host is 0, the entry of a lock.
 type dumpedComplaint struct {
 	Host int `json:"host,omitempty"`
 	Lock int `json:"lock"`
@@ -165,7 +165,7 @@ func dumpJSON(w io.Writer, r lockspace.Record) error {
 	return e.Encode(d)
 }
 
-// dumpText writes a line for a record: its byte, what it is, and its fields.
+// dumpText writes one line for a record: its offset, kind and fields.
 func dumpText(w io.Writer, r lockspace.Record) error {
 	_, err := fmt.Fprintf(w, "%12d  %s: %s\n", r.Offset, r.Describe(), dumpFields(r))
 	return err

@@ -22,10 +22,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// followLimit is how much of the past comes before what is followed, if nothing else is asked for.
+// followLimit is the default number of past events with --follow.
 const followLimit = 10
 
-// eventsOptions say which events are shown, and from where.
+// eventsOptions select the events and their source.
 type eventsOptions struct {
 	follow, json bool
 	since, until string
@@ -40,28 +40,28 @@ func newEvents(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events [NAME]",
 		Short: "Show who had a lock and when, who waited for whom, and why",
-		Long: `Show what has happened on this host: who asked for a lock, waited for whom, had
-it and let it go; and which hosts came, fell silent and died. With NAME it is that
-lock's events, and those of hosts, which concern all locks.
+		Long: `Show what happened on this host: clients that requested, waited for, acquired and
+released locks; and hosts that joined, became silent and died. With NAME only the
+events of that lock are shown, and those of hosts, which concern all locks.
 
-request   a client asked for the lock          waiting   and waits, behind whom
-choosing  the host announced it on the disk    ticket    and drew a number, behind whom
-enter     it has the lock, by the token        exit      it let go
-timeout   it was not granted in time           cancel    the client gave up, or is gone
-mode      it goes on shared, or exclusive      busy      it would not wait
-refused   it cannot be had                     removed   the lock is gone
-orphan    the client is gone, its command      kill      the command was sent a signal
-          keeps the lock                       remains   and processes did not end by SIGKILL
-wanted    "by" asked the holder for it         lost      the lock, or the host's lease
+request   a client requested the lock          waiting   it waits, behind whom
+choosing  the host announced it on the disk    ticket    it drew a number, behind whom
+enter     it acquired the lock, with its token exit      it released the lock
+timeout   it was not granted in time           cancel    the client gave up or ended
+mode      its mode is now shared or exclusive  busy      it did not want to wait
+refused   the request was refused              removed   the lock was removed
+orphan    the client has ended, its command    kill      the command was sent a signal
+          keeps the lock                       remains   processes survived SIGKILL
+wanted    "by" requested it from the holder    lost      the lock or the lease was lost
 resumed   kept through a restart of bakeryd    gap       events are missing here
 
-joined, at risk (it does not renew its lease), seen (it does again), asked (to leave),
-fenced, dead and left are of hosts; "by" is who says so.
+joined, at risk (it does not renew its lease), seen (it renews again), asked (to leave),
+fenced, dead and left are events of hosts; "by" is the host that reports it.
 
 bakeryd keeps the events of its own host, in memory and in a file of its state
-directory that outlives restarts and reboots: /var/lib/bakery/LOCKSPACE-ID.events,
-up to 32 MiB with the one before. To see a lock from all sides ask every host, or
-give the files of several with --file.`,
+directory that survives restarts and reboots: /var/lib/bakery/LOCKSPACE-ID.events,
+up to 32 MiB including its predecessor. For the events of several hosts, ask each
+host, or give their files with --file.`,
 		Example: `  bakeryctl events nightly-backup
   bakeryctl events --since 03:00 --until 03:30 nightly-backup
   bakeryctl events --follow
@@ -82,17 +82,17 @@ give the files of several with --file.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what happens from now on")
-	f.BoolVar(&o.json, "json", false, "show them as JSON, a line each")
-	f.StringVar(&o.since, "since", "", "not before `TIME`: 03:12 (the last one), 2h (ago), a date, or RFC 3339")
-	f.StringVar(&o.until, "until", "", "before `TIME`")
-	f.IntVar(&o.limit, "limit", 0, "the last `N` only (default: all, or 10 with --follow alone)")
-	f.StringArrayVar(&o.files, "file", nil, "read the events that were kept in `PATH`, without bakeryd; may be repeated")
+	f.BoolVarP(&o.follow, "follow", "f", false, "also show new events as they happen")
+	f.BoolVar(&o.json, "json", false, "print one JSON object per line")
+	f.StringVar(&o.since, "since", "", "only events from `TIME` on: 03:12 (the latest), 2h (ago), a date, or RFC 3339")
+	f.StringVar(&o.until, "until", "", "only events before `TIME`")
+	f.IntVar(&o.limit, "limit", 0, "only the last `N` events (default: all, or 10 with --follow alone)")
+	f.StringArrayVar(&o.files, "file", nil, "read the events in the file `PATH`, without bakeryd; may be repeated")
 	a.colourFlag(cmd)
 	return cmd
 }
 
-// check completes the options.
+// check validates and completes the options.
 func (o *eventsOptions) check(args []string, limited bool, now time.Time) (err error) {
 	if len(args) > 0 {
 		o.query.Lock = args[0]
@@ -117,16 +117,16 @@ func (o *eventsOptions) check(args []string, limited bool, now time.Time) (err e
 	case limited && o.limit < 1:
 		return fmt.Errorf("--limit %d, want 1 or more", o.limit)
 	case o.follow && o.until != "":
-		return errors.New("--follow has no end, --until gives one")
+		return errors.New("--follow and --until exclude each other")
 	case o.follow && len(o.files) > 0:
-		return errors.New("--follow asks bakeryd, --file does not")
+		return errors.New("--follow and --file exclude each other")
 	case o.follow && o.since == "" && !limited:
 		o.limit = followLimit
 	}
 	return nil
 }
 
-// call is the request for the events.
+// call returns the path and query of the request for the events.
 func (o *eventsOptions) call() string {
 	q := url.Values{}
 	if o.query.Lock != "" {
@@ -146,7 +146,7 @@ func (o *eventsOptions) call() string {
 	return "/v1/events?" + q.Encode()
 }
 
-// eventsOfDaemon shows what bakeryd has, as it comes.
+// eventsOfDaemon prints the events of bakeryd as they arrive.
 func (a *app) eventsOfDaemon(ctx context.Context, o *eventsOptions) error {
 	stream, err := client.New(a.socket).Open(ctx, o.call())
 	if err != nil {
@@ -161,8 +161,8 @@ func (a *app) eventsOfDaemon(ctx context.Context, o *eventsOptions) error {
 		case errors.Is(err, io.EOF) && len(line) == 0 && !o.follow:
 			return nil
 		case errors.Is(err, io.EOF) && len(line) == 0:
-			return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("bakeryd at %s has ended", a.socket),
-				Hint: "when it is started again, bakeryctl events --since shows what was missed"}
+			return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("follow the events of bakeryd at %s: bakeryd has ended", a.socket),
+				Hint: "after a restart, run bakeryctl events --since to see the missed events"}
 		case err != nil:
 			return call.Unreachable(fmt.Errorf("read its events: %w", err))
 		}
@@ -181,7 +181,7 @@ func (a *app) eventsOfDaemon(ctx context.Context, o *eventsOptions) error {
 	}
 }
 
-// eventsOfFiles shows what several hosts kept, by time.
+// eventsOfFiles prints the events in the files of several hosts, by time.
 func (a *app) eventsOfFiles(o *eventsOptions) error {
 	var all []events.Event
 	for _, path := range o.files {
@@ -190,7 +190,7 @@ func (a *app) eventsOfFiles(o *eventsOptions) error {
 			return nil
 		})
 		if err != nil {
-			return &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: "bakeryd keeps them in its --state-dir, as LOCKSPACE-ID.events"}
+			return &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: "give files of bakeryd's --state-dir: LOCKSPACE-ID.events"}
 		}
 	}
 	slices.SortStableFunc(all, func(a, b events.Event) int { return a.At.Compare(b.At) })

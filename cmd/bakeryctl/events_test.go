@@ -48,7 +48,7 @@ func TestEventsCommand(t *testing.T) {
 
 	code, _, errs = ctl(t, s.Socket, "events", "-f")
 	require.Equal(t, cli.ExitUnavailable, code)
-	require.Equal(t, "bakeryctl: bakeryd at "+s.Socket+" has ended\nhint: when it is started again, bakeryctl events --since shows what was missed\n", errs)
+	require.Equal(t, "bakeryctl: follow the events of bakeryd at "+s.Socket+": bakeryd has ended\nhint: after a restart, run bakeryctl events --since to see the missed events\n", errs)
 	require.Equal(t, "GET /v1/events?follow=1&limit=10", <-s.Asked)
 
 	before := time.Now().Add(-2 * time.Hour)
@@ -72,8 +72,8 @@ func TestEventsCommandErrors(t *testing.T) {
 		{[]string{"--until", "soon"}, `--until: invalid time "soon"`},
 		{[]string{"--since", "1h", "--until", "2h"}, "is not after --since"},
 		{[]string{"--limit", "0"}, "--limit 0, want 1 or more"},
-		{[]string{"-f", "--until", "2h"}, "--follow has no end"},
-		{[]string{"-f", "--file", "x"}, "--follow asks bakeryd"},
+		{[]string{"-f", "--until", "2h"}, "--follow and --until exclude each other"},
+		{[]string{"-f", "--file", "x"}, "--follow and --file exclude each other"},
 		{[]string{"--colour"}, "unknown flag: --colour"},
 	} {
 		code, out, errs := ctl(t, "/nonexistent", append([]string{"events"}, c.args...)...)
@@ -134,5 +134,5 @@ func TestEventsOfFiles(t *testing.T) {
 	require.NoError(t, os.Remove(paths[1]))
 	code, out, errs := ctl(t, "/nonexistent", "events", "--file", paths[1])
 	require.Equal(t, []any{cli.ExitNoDevice, ""}, []any{code, out})
-	require.Equal(t, "bakeryctl: read the journal "+paths[1]+": no such file or directory\nhint: bakeryd keeps them in its --state-dir, as LOCKSPACE-ID.events\n", errs)
+	require.Equal(t, "bakeryctl: read the journal "+paths[1]+": no such file or directory\nhint: give files of bakeryd's --state-dir: LOCKSPACE-ID.events\n", errs)
 }

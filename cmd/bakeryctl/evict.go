@@ -20,38 +20,37 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
-// evictPatience is how long bakeryd may take to publish a verdict, and a little more than it takes at most.
-const evictPatience = 40 * time.Second
+// evictTimeout is the timeout for bakeryd to publish a verdict, slightly more than the maximum.
+const evictTimeout = 40 * time.Second
 
 func newEvict(a *app) *cobra.Command {
 	var o evictOptions
 	cmd := &cobra.Command{
 		Use:   "evict HOST",
-		Short: "Declare a silent host dead, or ask one that lives to leave",
-		Long: `Declare a silent host dead, or ask one that lives to leave. HOST is an id or a
-name, as bakeryctl hosts shows them. What is known of the host is shown first,
-and what will happen.
+		Short: "Declare a silent host dead, or ask a live host to leave",
+		Long: `Declare a silent host dead, or ask a live host to leave. HOST is an id or a
+name, as in bakeryctl hosts. evict first shows the host, and what will happen.
 
 A host that still renews its lease is asked to leave: its bakeryd stops the
-holders of its locks, and nobody else is let in before it has left.
+holders of its locks, and no other host acquires them before it has left.
 
-A silent host is declared dead at once, whatever the policy of the lockspace:
-its locks go to the next in line. Make sure that it is powered off or cut off
-from the disk. If it only hangs, it may still write.
+A silent host is declared dead immediately, whatever the policy of the lockspace:
+its locks pass to the next waiters. Make sure that the host is powered off or cut
+off from the disk. If it only hangs, it may still write.
 
 Exit codes:
   0   the host is declared dead, or asked to leave
   1   the question was answered with no: nothing was done
-  64  the command line is wrong, or nothing is to be evicted there
+  64  the command line is wrong, or the host cannot be evicted
   66  the device or its lockspace is not usable
   69  bakeryd is unreachable, or refuses
-  77  this user may not: it is for root and the user of bakeryd`,
+  77  permission denied: only for root and the user of bakeryd`,
 		Example: `  bakeryctl evict 3
   bakeryctl evict db3 --yes
   bakeryctl evict 3 --forget`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return cli.Usage("evict", "evict wants one HOST, not %d", len(args))
+				return cli.Usage("evict", "evict takes one HOST, not %d", len(args))
 			}
 			return nil
 		},
@@ -59,13 +58,13 @@ Exit codes:
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
-	cmd.Flags().BoolVar(&o.forget, "forget", false, "also let other machines have the id of a dead host")
+	cmd.Flags().BoolVar(&o.forget, "forget", false, "also free the id of a dead host for other machines")
 	return cmd
 }
 
 type evictOptions struct{ yes, forget bool }
 
-// evict shows a host, asks, and has it evicted. What is said before that goes to standard error: it is no result.
+// evict shows a host, asks for confirmation, and evicts it. All but the result goes to standard error.
 func (a *app) evict(ctx context.Context, name string, o evictOptions) error {
 	status, err := show.Ask(ctx, a.socket)
 	if err != nil {
@@ -89,7 +88,7 @@ func (a *app) evict(ctx context.Context, name string, o evictOptions) error {
 	return a.sendEviction(ctx, h, o)
 }
 
-// evictable says why there is nothing to be evicted.
+// evictable returns an error if the host cannot be evicted.
 func evictable(r *report.Report, h *report.Host, o evictOptions) error {
 	no := func(what, hint string) error {
 		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("%s %s", show.HostLabel(h), what), Hint: hint}
@@ -104,11 +103,11 @@ func evictable(r *report.Report, h *report.Host, o evictOptions) error {
 			return no("is declared dead and forgotten already: its locks are free", "")
 		}
 		if !o.forget {
-			return no("is declared dead already: its locks are free", "--forget lets other machines have its id")
+			return no("is declared dead already: its locks are free", "use --forget to free its id for other machines")
 		}
 	}
 	if o.forget && isThisHost(r, h) {
-		return no("is this host, which cannot forget itself", "stop its bakeryd, or ask another host to")
+		return no("is this host, which cannot forget itself", "stop its bakeryd, or evict it from another host")
 	}
 	return nil
 }
@@ -117,7 +116,7 @@ func isThisHost(r *report.Report, h *report.Host) bool {
 	return r.ThisHost != nil && r.ThisHost.ID == h.ID
 }
 
-// describeEviction shows what is known of a host, and what its eviction would do.
+// describeEviction writes the state of a host, and the effect of its eviction.
 func describeEviction(w io.Writer, r *report.Report, h *report.Host, o evictOptions) {
 	var holds, waits []string
 	for _, l := range r.Locks {
@@ -142,7 +141,7 @@ func describeEviction(w io.Writer, r *report.Report, h *report.Host, o evictOpti
 	fmt.Fprintf(w, "%s\n", consequence(r, h, o))
 }
 
-// listed names locks, but not so many that the rest scrolls away.
+// listed joins the names of at most 10 locks.
 func listed(names []string) string {
 	const most = 10
 	switch n := len(names); {
@@ -156,8 +155,8 @@ func listed(names []string) string {
 
 const (
 	cutOff   = "Make sure that it is powered off or cut off from the disk: if it only hangs, it may still write."
-	askText  = "It still renews its lease, so it is asked to leave: its bakeryd stops the holders of its locks,\nand nobody else is let in before it has left."
-	deadText = "It is declared dead at once: its locks go to the next in line NOW.\n" + cutOff
+	askText  = "It still renews its lease, so it is asked to leave: its bakeryd stops the holders of its locks,\nand no other host acquires them before it has left."
+	deadText = "It is declared dead immediately: its locks pass to the next waiters NOW.\n" + cutOff
 	idText   = "Its id becomes free for other machines."
 )
 
@@ -175,11 +174,11 @@ func consequence(r *report.Report, h *report.Host, o evictOptions) string {
 	return deadText
 }
 
-// confirm asks. Before the answer is acted on it is looked whether it was given to what is still the case.
+// confirm asks for confirmation, and then checks that the host has not changed in the meantime.
 func (a *app) confirm(ctx context.Context, h *report.Host) error {
 	in, ok := a.stdin.(*os.File)
 	if !ok || !term.Is(in) {
-		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("%s is not evicted: there is no terminal to ask at", show.HostLabel(h)), Hint: "--yes evicts it without asking"}
+		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("%s is not evicted: standard input is not a terminal", show.HostLabel(h)), Hint: "use --yes to evict it without a question"}
 	}
 	fmt.Fprintf(a.stderr, "Evict %s? [y/N] ", show.HostLabel(h))
 	answer, err := bufio.NewReader(in).ReadString('\n')
@@ -197,14 +196,14 @@ func (a *app) confirm(ctx context.Context, h *report.Host) error {
 	}
 	now := show.HostByID(status.Hosts, h.ID)
 	if now == nil || now.Incarnation != h.Incarnation || show.Health(*now) != show.Health(*h) {
-		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("%s is not evicted: it has changed since it was shown", show.HostLabel(h)), Hint: "look at it again"}
+		return &cli.Failure{Code: cli.ExitUnavailable, Err: fmt.Errorf("%s is not evicted: it has changed since it was shown", show.HostLabel(h)), Hint: "run the command again"}
 	}
 	return nil
 }
 
-// sendEviction has bakeryd publish it, and tells what came of it.
+// sendEviction makes bakeryd publish the eviction, and prints the outcome.
 func (a *app) sendEviction(ctx context.Context, h *report.Host, o evictOptions) error {
-	ctx, cancel := context.WithTimeout(ctx, evictPatience)
+	ctx, cancel := context.WithTimeout(ctx, evictTimeout)
 	defer cancel()
 	request := struct {
 		Host        int    `json:"host"`

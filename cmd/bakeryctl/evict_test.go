@@ -123,9 +123,9 @@ func TestEvictAsks(t *testing.T) {
 		{"no", "n\r", silentHost3, 1, "", "bakeryctl: host 3 (db3) is not evicted\r\n"},
 		{"nothing", "\r", silentHost3, 1, "", "bakeryctl: host 3 (db3) is not evicted\r\n"},
 		{"end", "\x04", silentHost3, 1, "", "bakeryctl: host 3 (db3) is not evicted\r\n"},
-		{"too late", "y\r", live, 69, "", "bakeryctl: host 3 (db3) is not evicted: it has changed since it was shown\r\nhint: look at it again\r\n"},
+		{"too late", "y\r", live, 69, "", "bakeryctl: host 3 (db3) is not evicted: it has changed since it was shown\r\nhint: run the command again\r\n"},
 		{"another", "y\r", strings.Replace(silentHost3, "18446744073709551615", "5", 1), 69, "",
-			"bakeryctl: host 3 (db3) is not evicted: it has changed since it was shown\r\nhint: look at it again\r\n"},
+			"bakeryctl: host 3 (db3) is not evicted: it has changed since it was shown\r\nhint: run the command again\r\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := operate(t, 200, `{"outcome": "dead"}`)

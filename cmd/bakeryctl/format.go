@@ -27,13 +27,14 @@ func newFormat(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "format DEVICE",
-		Short: "Make a lockspace on a device",
-		Long: `Make a lockspace on a block device, or in a file, which is made if it does not exist.
+		Short: "Create a lockspace on a device",
+		Long: `Create a lockspace on a block device, or in a file, which is created if it does not
+exist.
 
-All hosts that join the lockspace follow what is set here. What the device holds
-is shown and kept, unless --force is given. With --force over a lockspace whose
-hosts seem joined, the old lockspace is wiped first, and the new one made when
-the lease of the old hosts has run out.`,
+The settings below apply to all hosts of the lockspace. If the device holds data,
+format shows it and stops, unless --force is given. With --force over a lockspace
+whose hosts may be joined, the old lockspace is erased first. The new one is
+created when the lease of the old hosts has ended.`,
 		Example: `  bakeryctl format /dev/mapper/locks --hosts 16 --name prod
   bakeryctl format ./test.img --hosts 3 --locks 16 --lease 5s
   bakeryctl format /dev/mapper/locks --policy fence --force`,
@@ -53,21 +54,21 @@ the lease of the old hosts has run out.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntVar(&o.Hosts, "hosts", lockspace.DefaultHosts, "`N`umber of hosts that can join, 1 to 2000")
-	flags.IntVar(&o.Locks, "locks", lockspace.DefaultLocks, "`N`umber of locks there can be, 1 to 65536")
-	flags.DurationVar(&o.Lease, "lease", lockspace.DefaultLease, "`TIME` for which a host may go on without reaching the device, 1s to 1h")
-	flags.StringVar(&o.Name, "name", "", "`NAME` of the lockspace, for people")
+	flags.IntVar(&o.Hosts, "hosts", lockspace.DefaultHosts, "maximum `N`umber of hosts, 1 to 2000")
+	flags.IntVar(&o.Locks, "locks", lockspace.DefaultLocks, "maximum `N`umber of locks, 1 to 65536")
+	flags.DurationVar(&o.Lease, "lease", lockspace.DefaultLease, "`TIME` that a host may continue without reaching the device, 1s to 1h")
+	flags.StringVar(&o.Name, "name", "", "`NAME` of the lockspace, for display")
 	flags.StringVar(&stride, "stride", "auto", "`BYTES` from one record to the next; auto is the physical block size")
 	flags.StringVar(&policy, "policy", "lease", "when a silent host counts as dead: `lease|fence|manual`")
 	flags.BoolVar(&o.Force, "force", false, "destroy what the device holds")
-	flags.BoolVar(&asJSON, "json", false, "show the result as JSON")
+	flags.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
 }
 
-// oneDevice is for commands that take a device and nothing else.
+// oneDevice accepts exactly one argument, a device.
 func oneDevice(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return cli.Usage(cmd.Name(), "%s wants one DEVICE, not %d", cmd.Name(), len(args))
+		return cli.Usage(cmd.Name(), "%s takes one DEVICE, not %d", cmd.Name(), len(args))
 	}
 	return nil
 }
@@ -101,7 +102,7 @@ func (a *app) format(ctx context.Context, path string, o format.Options, asJSON 
 	sb := result.Superblock
 	verb := "formatted"
 	if result.Created {
-		verb = "made"
+		verb = "created"
 	}
 	w := render.NewTable(a.stdout)
 	fmt.Fprintf(w, "%s %s\n", verb, text.Printable(result.Path))
@@ -131,7 +132,7 @@ func writeFormatJSON(w io.Writer, r *format.Result) error {
 		sb.Geometry.Stride, int64(r.Size), sb.Formatted, append([]string{}, r.Warnings...)})
 }
 
-// formatFailure finds the exit code and the remedy for an error of format.Format.
+// formatFailure returns an error of format.Format with its exit code and hint.
 func formatFailure(err error) error {
 	var option *format.OptionError
 	f := &cli.Failure{Code: cli.ExitNoDevice, Err: err}
@@ -143,11 +144,11 @@ func formatFailure(err error) error {
 	case errors.Is(err, context.Canceled):
 		f.Code = cli.ExitSignal + int(syscall.SIGINT)
 	case errors.Is(err, format.ErrHostAlive):
-		f.Hint = "stop bakeryd on that host, then format; --force makes its hosts lose their locks and waits until they have"
+		f.Hint = "stop bakeryd on that host, then format; with --force the hosts lose their locks, and format waits for that"
 	case errors.Is(err, format.ErrForeignVersion):
 		f.Hint = "use the bakeryctl of that version; or, if all its hosts are stopped, zero the beginning of the device"
 	case errors.Is(err, format.ErrOccupied):
-		f.Hint = "--force destroys it"
+		f.Hint = "use --force to destroy the contents"
 	default:
 		f.Hint = ondevice.Hint(err)
 	}

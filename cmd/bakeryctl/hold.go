@@ -14,40 +14,40 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-const holdLong = `Hold the lock NAME without a command, until a signal ends it. It is meant for systemd units: one of this runs
-under Type=notify, and those that need the lock say BindsTo= and After= it. To run a command under a lock, and for
-locks in scripts, use bakeryctl lock, which also keeps the lock for what a killed bakeryctl leaves running.
+const holdLong = `Hold the lock NAME without a command, until a signal ends it. hold is meant for systemd units: one unit runs
+it with Type=notify, and the units that need the lock have BindsTo= and After= that unit. To run a command under a
+lock, and for scripts, use bakeryctl lock, which also keeps the lock for remaining processes if bakeryctl is killed.
 
-systemd is told by sd_notify(3):
+hold notifies systemd by sd_notify(3):
   while it waits     the status "waiting for NAME: 2 ahead"
   when it holds      ready, and the status "holding NAME, token 3676650270761156864"
-  when it lets go    stopping. What systemd stops by itself, it has stopped the units bound to this one before
-  before it is lost  stopping, so that systemd stops the units bound to this one. The lock is held on for
+  when it releases   stopping. systemctl stop first stops the units that are bound to this one
+  before it is lost  stopping, so that systemd stops the units bound to this one. The lock is kept for
                      a sixth of the lease (5 s of 30 s), or until the lease ends if that is sooner; then
-                     bakeryctl exits with 75. Nobody else has the lock before that
-  while it holds     its watchdog, if WatchdogSec= is set
+                     bakeryctl exits with 75. No other host has the lock before that
+  while it holds     keep-alives for the watchdog, if WatchdogSec= is set
 
-So a unit that must never run beside another host's wants a TimeoutStopSec= below a sixth of the lease, and
-SendSIGKILL=yes, which is systemd's default. Let systemctl stop this unit, not kill: the lock goes at once if this
-process is killed. A restart of bakeryd within the lease is not noticed, so say After=bakeryd.service, not BindsTo=; nor
-Wants=, which would start a bakeryd again that was stopped.
+If a unit must never run at the same time on two hosts, set its TimeoutStopSec= below a sixth of the lease, and
+SendSIGKILL=yes, the default of systemd. Stop this unit with systemctl, not with kill: the lock is released
+immediately if this process is killed. A restart of bakeryd within the lease is not noticed, so use
+After=bakeryd.service, not BindsTo=. Do not use Wants=, which would start a stopped bakeryd again.
 
-The wait may take any time: with Type=notify say TimeoutStartSec=infinity, or -w here for a limit.
+The wait may take any time: with Type=notify set TimeoutStartSec=infinity, or limit it with -w.
 
-Without NOTIFY_SOCKET nobody is told but by the exit, which then comes at once when the lock is about to be lost.
-Nothing is printed but errors, and at a terminal what is waited for.
+Without NOTIFY_SOCKET nothing is notified, and hold exits immediately when the lock is about to be lost.
+hold prints only errors and, on a terminal, the position in the queue.
 
 Exit codes:
   0    it held the lock, and was ended by SIGTERM, SIGINT, SIGHUP or SIGQUIT
-  1    the lock was not granted at once (-n) or in time (-w); -E sets another
+  1    the lock was not granted immediately (-n) or in time (-w); -E sets another code
   64   the command line is wrong
   66   the device or its lockspace is not usable
   69   bakeryd is unreachable, or refuses
   75   the lock was lost, or about to be
-  77   this user may not take the lock
+  77   permission denied: this user may not use the lock
   128+N  signal N ended the wait for the lock`
 
-const holdExample = `  # The service web runs on the one host that holds the lock web, and on the next one if that fails. With
+const holdExample = `  # The service web runs on the host that holds the lock web, and on the next host if that one fails. With
   #   [Unit]     BindsTo=bakery-lock@web.service
   #              After=bakery-lock@web.service
   #   [Service]  TimeoutStopSec=4
@@ -59,7 +59,7 @@ const holdExample = `  # The service web runs on the one host that holds the loc
   # In a unit of your own, of Type=notify, TimeoutStartSec=infinity and Restart=always:
   ExecStart=/usr/bin/bakeryctl hold --shared catalogue
 
-  # By hand, until Ctrl-C.
+  # Manually, until Ctrl-C.
   bakeryctl hold maintenance`
 
 func newHold(a *app) *cobra.Command {
@@ -74,8 +74,8 @@ func newHold(a *app) *cobra.Command {
 			case len(args) == 0:
 				return cli.Usage(cmd.Name(), "no lock given")
 			case len(args) > 1:
-				return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("hold takes one lock and no command, not %q as well", args[1]),
-					Hint: "bakeryctl lock runs a command under a lock"}
+				return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("unexpected argument %q: hold takes one lock and no command", args[1]),
+					Hint: "to run a command under a lock, use bakeryctl lock"}
 			}
 			return nil
 		},
@@ -84,7 +84,7 @@ func newHold(a *app) *cobra.Command {
 		ValidArgsFunction:     a.completeLock,
 
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.settle(cmd); err != nil {
+			if err := o.resolve(cmd); err != nil {
 				return err
 			}
 			o.Name = args[0]
@@ -99,7 +99,7 @@ func newHold(a *app) *cobra.Command {
 	return cmd
 }
 
-// hold holds the lock until a signal comes or it is about to be lost.
+// hold holds the lock until a signal arrives or the lock is about to be lost.
 func (a *app) hold(ctx context.Context, o takeOptions) (err error) {
 	inbox := signals.Open(signals.Inherited())
 	defer func() { inbox.Close(err) }()

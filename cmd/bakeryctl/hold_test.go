@@ -314,8 +314,8 @@ func TestHoldExitCodes(t *testing.T) {
 		{"lease over", func(x *exchange) { x.Grant(0); <-x.Gone }, []string{"x"}, "", 75,
 			"bakeryctl: not holding \"x\": lock lost: the lease ended without a renewal\n"},
 		{"no name", unasked, nil, "", 64, "bakeryctl: no lock given" + see},
-		{"a command", unasked, []string{"x", "true"}, "", 64, "bakeryctl: hold takes one lock and no command, not \"true\" as well\n" +
-			"hint: bakeryctl lock runs a command under a lock\n"},
+		{"a command", unasked, []string{"x", "true"}, "", 64, "bakeryctl: unexpected argument \"true\": hold takes one lock and no command\n" +
+			"hint: to run a command under a lock, use bakeryctl lock\n"},
 		{"a bad name", unasked, []string{"a\nb"}, "", 64,
 			"bakeryctl: lock name \"a\\nb\", want no control characters, found U+000A at byte 1: value not allowed" + see},
 		{"both modes", unasked, []string{"-s", "-x", "x"}, "", 64, "bakeryctl: --shared and --exclusive exclude each other" + see},

@@ -16,21 +16,21 @@ func newHosts(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hosts",
 		Short: "Show the hosts of the lockspace and which of them are silent",
-		Long: `Show the hosts of the lockspace, how they are, and when they were last seen to
-renew their lease.
+		Long: `Show the hosts of the lockspace, their state, and when they last renewed their
+lease.
 
-live     it renews its lease
-silent   it has not done so for a while; unless it does, it is declared dead, and
-         its locks go to those who wait
-dead     it is declared dead: its locks are free
-left     it has left the lockspace
-joining  it is about to be live; it holds nothing
+live     renews its lease
+silent   has not renewed as expected; if it does not renew, it is declared dead
+         and its locks pass to the waiters
+dead     was declared dead: its locks are free
+left     has left the lockspace
+joining  not live yet; it holds nothing
 
-VERDICTS are what a host publishes of others: dead, wish (asked to leave), or
-forgotten (dead, and its id free), and the id. It does so until they are back.
+VERDICTS are what a host publishes about others: dead, wish (asked to leave), or
+forgotten (dead, and its id free), and the id. It does so until they return.
 
-Without --device bakeryd is asked. With it the device is read, without joining
-and without bakeryd; whether a host is silent does not show there.`,
+Without --device bakeryd is asked. With --device the device is read, without
+joining and without bakeryd; this does not show whether a host is silent.`,
 		Example: `  bakeryctl hosts
   bakeryctl hosts --json | jq '.hosts[] | select(.health == "silent")'
   bakeryctl hosts --device /dev/mapper/locks`,
@@ -50,7 +50,7 @@ and without bakeryd; whether a host is silent does not show there.`,
 		},
 	}
 	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "show it as JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	a.colourFlag(cmd)
 	return cmd
 }

@@ -19,15 +19,15 @@ const lockLong = `Run COMMAND while holding the lock NAME, as flock(1) does for 
 The lock is released when COMMAND and every process that it leaves behind have ended, even if bakeryctl is killed.
 COMMAND finds the lock's name in BAKERY_LOCK, its fencing token in BAKERY_TOKEN and the id of this host in
 BAKERY_HOST_ID. By BAKERY_SESSION and BAKERY_SOCKET it reaches its hold: bakeryctl mode and bakeryctl value set use
-them. A storage or service that refuses tokens smaller than one it has seen is safe even from a holder that was
-suspended.
+them. A storage or service that refuses tokens smaller than one it has seen is protected even from a holder that
+was suspended.
 
-COMMAND runs in a cgroup of its own (version 2) below that of bakeryctl. bakeryctl makes it if it may, or else
-bakeryd does, if it runs as root and sees the process. Every process in it keeps the lock, and is killed when the
-lock is lost, whatever it closed, became or forked. If no cgroup can be made, containment is weak: a process keeps
-the lock while it has a descriptor open that COMMAND inherits, and if bakeryctl is gone, bakeryd finds only such
-processes and their descendants. -v prints which it is, bakeryctl status shows "held, weak", and with
---require-containment COMMAND does not start then.
+COMMAND runs in its own cgroup (version 2) below that of bakeryctl. bakeryctl creates it if permitted; otherwise
+bakeryd does, if it runs as root and sees the process. Every process in the cgroup keeps the lock and is killed when
+the lock is lost, whatever it closed, executed or forked. If no cgroup can be created, containment is weak: a process
+keeps the lock while it has a descriptor open that COMMAND inherits, and if bakeryctl has ended, bakeryd finds only
+such processes and their descendants. -v prints the containment, bakeryctl status shows "held, weak", and with
+--require-containment COMMAND then does not start.
 
 COMMAND never starts late: its process compares CLOCK_BOOTTIME with the end of the lease right before execve(2). If
 bakeryctl is stopped when it is granted the lock, and does not confirm that within 2 s, or a sixth of the lease if
@@ -36,44 +36,45 @@ that is less, the lock passes to the next client, and bakeryctl waits again, las
 If the host's lease is about to end without having been renewed, COMMAND and every process that descends from it
 get SIGTERM a sixth of the lease before its end, and SIGKILL at its end; if the lock is lost before that, SIGTERM
 immediately. Once COMMAND has been sent SIGTERM it is killed at the deadline, even if the lease is renewed in the
-meantime. --on-lost runs CMD as well, with BAKERY_DEADLINE_MS, the milliseconds left until SIGKILL, which ends CMD
-too. bakeryctl exits when none of them is left, and reports the processes that do not end by SIGKILL.
+meantime. --on-lost also runs CMD, with BAKERY_DEADLINE_MS, the milliseconds left until SIGKILL, which ends CMD,
+too. bakeryctl exits when none of them is left, and reports processes that SIGKILL does not end.
 
 COMMAND starts with the signal dispositions and the signal mask of bakeryctl. bakeryctl forwards SIGHUP, SIGINT,
 SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT and the real-time signals to COMMAND if a process sent them. Ctrl-C of
 a terminal reaches COMMAND once, from the terminal. A terminal that is stopped by Ctrl-S, or that stops writers of
 the background (stty tostop), delays what bakeryctl prints, but not COMMAND.
 
-When somebody asks for the lock with bakeryctl request, here or on another host, COMMAND goes on as before, unless
---on-request says what to do. With a signal, TERM, SIGUSR1 or 10, COMMAND gets that signal: the process itself, and
-nothing that it has started. Anything else is a command for the shell, run for every request, one after the other, with
-BAKERY_REQUEST_HOST, the id of the host that asks, BAKERY_REQUEST_HOST_NAME and BAKERY_REQUEST_MESSAGE besides the
-above. It does not hold the lock, and is stopped when COMMAND has ended. A request comes within a second or so.
+If a user requests the lock with bakeryctl request, on any host, COMMAND continues, unless --on-request is given.
+With a signal, such as TERM, SIGUSR1 or 10, COMMAND gets that signal: only the process itself, not its children. Any
+other value is a shell command. It runs once for every request, one after the other, with the variables above and
+BAKERY_REQUEST_HOST, the id of the requesting host, BAKERY_REQUEST_HOST_NAME and BAKERY_REQUEST_MESSAGE. It does not
+hold the lock, and is stopped when COMMAND has ended. A request arrives within about a second.
 
-If bakeryd dies or is restarted, COMMAND runs on, and a waiting bakeryctl keeps its place in the queue, provided
-that bakeryd is back before the lease ends. bakeryctl does not need it to stop COMMAND in time. If bakeryctl is
-killed as well, COMMAND keeps the lock, and the bakeryd that comes back stops it at the end of a lease. With --close
-none of that holds for COMMAND and what it leaves running: the lock is bakeryctl's alone.
+If bakeryd dies or is restarted, COMMAND continues, and a waiting bakeryctl keeps its place in the queue, provided
+that bakeryd is back before the lease ends. bakeryctl stops COMMAND in time without bakeryd. If bakeryctl is killed,
+too, COMMAND keeps the lock, and the next bakeryd stops it at the end of a lease. With --close none of this applies to
+COMMAND and its remaining processes: only bakeryctl holds the lock.
 
-With --device bakeryctl is a host of the lockspace itself while it runs. Then the lock ends with bakeryctl: if
-bakeryctl is killed, all in the cgroup of COMMAND is killed too (without a cgroup COMMAND's own process), and what
-COMMAND leaves running does not hold the lock.
+With --device bakeryctl itself is a host of the lockspace while it runs, and the lock ends with bakeryctl. If
+bakeryctl is killed, all processes in the cgroup of COMMAND are killed, too (without a cgroup only COMMAND's own
+process). Processes that COMMAND leaves running do not hold the lock.
 
-A lock inside itself waits without end: bakeryctl prints a warning if an ancestor of it holds the lock.
+A command that requests the lock it runs under waits forever: bakeryctl prints a warning if an ancestor of it holds
+the lock.
 
 Exit codes:
   N    COMMAND's own exit code
-  1    the lock was not granted at once (-n) or in time (-w); -E sets another
+  1    the lock was not granted immediately (-n) or in time (-w); -E sets another code
   64   the command line is wrong
   66   the device or its lockspace is not usable
   69   bakeryd is unreachable, or refuses
-  75   the lock was lost, or about to be, and COMMAND was stopped or not begun
-  77   this user may not take the lock: bakeryd --policy-file says who may
+  75   the lock was lost, or about to be, and COMMAND was stopped or not started
+  77   permission denied by the policy of bakeryd (--policy-file)
   126  COMMAND is not executable
   127  COMMAND was not found
   128+N  signal N killed COMMAND, or ended the wait for the lock`
 
-const lockExample = `  # One of the hosts that run this every night makes the backup; the others skip it.
+const lockExample = `  # Every host runs this nightly; one host makes the backup, the others skip it.
   0 3 * * *  root  bakeryctl lock -n -E 0 nightly-backup -- /usr/local/bin/backup
 
   # Wait for five minutes at most.
@@ -82,24 +83,24 @@ const lockExample = `  # One of the hosts that run this every night makes the ba
   # Any number of readers, but no writer among them.
   bakeryctl lock --shared catalogue -- sh -c 'report < /srv/catalogue'
 
-  # Lead, and let everybody know where: bakeryctl value get leader
+  # Publish the address of the leader; bakeryctl value get leader prints it.
   bakeryctl lock --value "$(hostname):5432" leader -- ./serve
 
-  # Somebody is to know when the service was stopped because its lock could not be kept.
+  # Log when the service is stopped because its lock is about to be lost.
   bakeryctl lock --on-lost 'logger -p crit "no lock: stopping"' service -- /usr/local/bin/service
 
-  # A backup that can be interrupted by whoever needs the lock: bakeryctl request nightly-backup
+  # A backup that stops when another user runs bakeryctl request nightly-backup.
   bakeryctl lock --on-request TERM nightly-backup -- /usr/local/bin/backup
 
-  # Without bakeryd, on a file: try it out in two terminals.
+  # Without bakeryd, on a file: try it in two terminals.
   bakeryctl lock --device ./demo.img --create demo -- sh -c 'echo token $BAKERY_TOKEN; sleep 10'`
 
-// lockOptions are what the command line says.
+// lockOptions are the options of the command line.
 type lockOptions struct {
 	takeOptions
 	verbose   bool
-	contained bool   // a command that cannot be contained does not run
-	onLost    string // for a shell; empty: nothing
+	contained bool   // do not run a command that cannot be contained
+	onLost    string // shell script; empty: none
 	request   supervise.Reaction
 }
 
@@ -118,7 +119,7 @@ func newLock(a *app) *cobra.Command {
 		ValidArgsFunction:     a.completeLock,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.settle(cmd); err != nil {
+			if err := o.resolve(cmd); err != nil {
 				return err
 			}
 			if cmd.Flags().Changed("device") && o.Device == "" {
@@ -141,18 +142,18 @@ func newLock(a *app) *cobra.Command {
 	f.SetInterspersed(false)
 	f.SortFlags = false
 	o.addFlags(cmd)
-	f.BoolVarP(&o.Close, "close", "o", false, "do not let COMMAND inherit the lock: what it leaves running does not hold it")
-	f.BoolVar(&o.contained, "require-containment", false, "do not run COMMAND if it cannot get a cgroup of its own")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "say when the lock is granted, and how COMMAND is contained")
-	f.StringVar(&o.onLost, "on-lost", "", "when COMMAND is told to stop, also run `CMD` by the shell, once")
-	f.StringVar(&onRequest, "on-request", "", "when somebody asks for the lock, send COMMAND a signal or run a command: `SIGNAL|CMD`")
-	f.StringVar(&value, "value", "", "set the value of the lock to `TEXT` before COMMAND begins; not if it is shared")
-	f.StringVar(&o.Device, "device", "", "take it on the lockspace at `PATH`, without bakeryd")
-	f.BoolVar(&o.Create, "create", false, "make the lockspace of --device if the file does not exist")
+	f.BoolVarP(&o.Close, "close", "o", false, "do not let COMMAND inherit the lock: its remaining processes do not hold it")
+	f.BoolVar(&o.contained, "require-containment", false, "do not run COMMAND if it cannot get its own cgroup")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "print when the lock is granted, and how COMMAND is contained")
+	f.StringVar(&o.onLost, "on-lost", "", "when COMMAND is sent SIGTERM because of a loss, also run `CMD` in a shell")
+	f.StringVar(&onRequest, "on-request", "", "on a request for the lock, send COMMAND a signal or run a command: `SIGNAL|CMD`")
+	f.StringVar(&value, "value", "", "set the value of the lock to `TEXT` before COMMAND starts; not with --shared")
+	f.StringVar(&o.Device, "device", "", "use the lockspace at `PATH`, without bakeryd")
+	f.BoolVar(&o.Create, "create", false, "create the lockspace of --device if the file does not exist")
 	return cmd
 }
 
-// parseArgs checks what needs neither disk nor bakeryd.
+// parseArgs parses the arguments, and checks what requires neither disk nor bakeryd.
 func (o *lockOptions) parseArgs(args []string) error {
 	if len(args) == 0 {
 		return cli.Usage("lock", "no lock given")
@@ -165,20 +166,20 @@ func (o *lockOptions) parseArgs(args []string) error {
 	case len(o.Argv) > 0 && o.Argv[0] == "--":
 		o.Argv = o.Argv[1:]
 	case len(o.Argv) > 0 && strings.HasPrefix(o.Argv[0], "-"):
-		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("%s comes after the lock's name", o.Argv[0]),
-			Hint: "flags go before NAME, and -- before a command that begins with a dash"}
+		return &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("flag %s after the name of the lock", o.Argv[0]),
+			Hint: "put flags before NAME, and -- before a command that starts with a dash"}
 	}
 	if len(o.Argv) == 0 {
 		return cli.Usage("lock", "no command given to run under %q", o.Name)
 	}
 	if o.Value != nil && o.Mode == layout.Shared {
-		return cli.Usage("lock", "--value is set by who holds the lock alone, not with --shared")
+		return cli.Usage("lock", "--value and --shared exclude each other")
 	}
 	if len(o.Value) > layout.MaxValue {
 		return cli.Usage("lock", "--value has %d bytes, want at most %d", len(o.Value), layout.MaxValue)
 	}
 	if o.Create && o.Device == "" {
-		return cli.Usage("lock", "--create makes the lockspace of --device, which is not given")
+		return cli.Usage("lock", "--create requires --device")
 	}
 	return nil
 }

@@ -82,8 +82,8 @@ func TestLockFindsMistakesBeforeItAsks(t *testing.T) {
 		{nil, 64, "bakeryctl: no lock given" + see},
 		{[]string{"x"}, 64, "bakeryctl: no command given to run under \"x\"" + see},
 		{[]string{"x", "--"}, 64, "bakeryctl: no command given to run under \"x\"" + see},
-		{[]string{"x", "-n", "--", "true"}, 64, "bakeryctl: -n comes after the lock's name\n" +
-			"hint: flags go before NAME, and -- before a command that begins with a dash\n"},
+		{[]string{"x", "-n", "--", "true"}, 64, "bakeryctl: flag -n after the name of the lock\n" +
+			"hint: put flags before NAME, and -- before a command that starts with a dash\n"},
 		{[]string{"", "true"}, 64, "bakeryctl: lock name of 0 bytes, want 1 to 128: value not allowed" + see},
 		{[]string{strings.Repeat("n", 129), "true"}, 64, "bakeryctl: lock name of 129 bytes, want 1 to 128: value not allowed" + see},
 		{[]string{"a\xffb", "true"}, 64, `bakeryctl: lock name "a\xffb", want UTF-8: value not allowed` + see},
@@ -94,7 +94,7 @@ func TestLockFindsMistakesBeforeItAsks(t *testing.T) {
 		{[]string{"-w", "-1", "x", "true"}, 64, "bakeryctl: invalid argument \"-1\" for \"-w, --timeout\" flag: " +
 			"want 0 to 3153600000 seconds" + see},
 		{[]string{"-q", "x", "true"}, 64, "bakeryctl: unknown shorthand flag: 'q' in -q" + see},
-		{[]string{"--create", "x", "true"}, 64, "bakeryctl: --create makes the lockspace of --device, which is not given" + see},
+		{[]string{"--create", "x", "true"}, 64, "bakeryctl: --create requires --device" + see},
 		{[]string{"--device", "", "x", "true"}, 64, "bakeryctl: --device is empty" + see},
 		{[]string{"x", "no-such-command"}, 127, "bakeryctl: no-such-command: command not found\n"},
 		{[]string{"x", "/no/such"}, 127, "bakeryctl: /no/such: command not found\n"},

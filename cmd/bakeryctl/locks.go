@@ -22,12 +22,12 @@ func newLocks(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "locks",
 		Short: "List the locks of the lockspace",
-		Long: `List the locks that there are, from the lock directory alone: their names, their
-numbers, which are their places on the disk, and how many hosts may hold each at
-once. Who holds them shows in bakeryctl status.
+		Long: `List the locks in the lock directory: their names, their numbers, which are their
+places on the disk, and their permits, the number of hosts that may hold each at
+once. bakeryctl status shows the holders.
 
-Without --device bakeryd is asked. With it the device is read, without joining
-and without bakeryd.`,
+Without --device bakeryd is asked. With --device the device is read, without
+joining and without bakeryd.`,
 		Example: `  bakeryctl locks
   bakeryctl locks --json | jq -r '.locks[] | select(.permits > 1).name'
   bakeryctl locks --device /dev/mapper/locks`,
@@ -41,11 +41,11 @@ and without bakeryd.`,
 		},
 	}
 	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "show it as JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-// listLocks reads the device, or asks bakeryd if none is given.
+// listLocks reads the device, or asks bakeryd if device is empty.
 func (a *app) listLocks(ctx context.Context, device string) (*daemon.LockList, error) {
 	if device == "" {
 		list := new(daemon.LockList)
@@ -64,7 +64,7 @@ func (a *app) listLocks(ctx context.Context, device string) (*daemon.LockList, e
 	return list, nil
 }
 
-// showLocks lists what can be read, and fails if that is not all.
+// showLocks prints the readable locks, and returns an error if the list may be incomplete.
 func (a *app) showLocks(list *daemon.LockList, asJSON bool) error {
 	show := func() error {
 		if asJSON {
@@ -83,6 +83,6 @@ func (a *app) showLocks(list *daemon.LockList, asJSON bool) error {
 	if err := show(); err != nil || list.Damaged == "" {
 		return err
 	}
-	return &cli.Failure{Code: cli.ExitNoDevice, Err: fmt.Errorf("the list may not be complete: %s", list.Damaged),
-		Hint: "bakeryctl check names the damaged record and what to do about it"}
+	return &cli.Failure{Code: cli.ExitNoDevice, Err: fmt.Errorf("list all locks: the list may be incomplete: %s", list.Damaged),
+		Hint: "run bakeryctl check to find the damaged record and its remedy"}
 }

@@ -13,32 +13,33 @@ func newMode(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "mode shared|exclusive",
-		Short: "Change how the lock is held that this command runs under",
-		Long: `Change how the lock is held that this command runs under: by all who hold it together, or alone.
+		Short: "Change the mode of the lock that this command runs under",
+		Long: `Change the mode of the lock that this command runs under: shared with other holders, or exclusive.
 
-It is for the command of bakeryctl lock, and finds its lock by BAKERY_SESSION, BAKERY_TOKEN and BAKERY_SOCKET. The
+mode is for the command of bakeryctl lock. It finds the lock by BAKERY_SESSION, BAKERY_TOKEN and BAKERY_SOCKET. The
 token stays the same.
 
-To share it lets others in that want to share it, but none that came after one who wants it alone. To have it alone is
-granted at once, or refused: if another host holds it or waits for it, or another client of this host holds it. It is
-never waited for: two who share a lock and both wait to have it alone would wait for ever. Who is refused has it shared
-as before, and can try again, or let it go and take it exclusively. A lock of several permits cannot change its mode.
+shared lets in other clients that want to share the lock, except those that requested it after an exclusive waiter.
+exclusive is granted or refused immediately. It is refused if another host holds the lock or waits for it, or another
+client of this host holds it. It never waits: two shared holders that both wait to hold the lock exclusively would wait
+forever. If it is refused, the lock stays shared. The command can try again, or release the lock and acquire it
+exclusively. A lock with several permits cannot change its mode.
 
 Exit codes:
-  0    it is held in that mode, or was already
-  1    it is held by others too
-  64   the command line is wrong, or this is not run under a lock of bakeryd
+  0    the lock is held in that mode
+  1    other clients hold it, too, or wait for it
+  64   the command line is wrong, or this does not run under a lock of bakeryd
   69   bakeryd is unreachable
   75   the lock is not held any more
-  77   the hold is another user's`,
-		Example: `  # Look for something to do among other readers, and do it alone.
+  77   permission denied: the lock is held by another user`,
+		Example: `  # Look for work among other readers, and do it alone.
   bakeryctl lock -s queue -- sh -c 'grep -q todo jobs && bakeryctl mode exclusive && ./run jobs'
 
   # Prepare alone, then let the readers in.
   bakeryctl lock catalogue -- sh -c './build && bakeryctl mode shared && ./verify'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return cli.Usage("mode", "%d modes given, want one: shared or exclusive", len(args))
+				return cli.Usage("mode", "mode takes one argument, shared or exclusive, not %d", len(args))
 			}
 			return nil
 		},
@@ -47,7 +48,7 @@ Exit codes:
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var mode layout.Mode
 			if err := mode.UnmarshalText([]byte(args[0])); err != nil {
-				return cli.Usage("mode", "mode %q, want shared or exclusive", args[0])
+				return cli.Usage("mode", "invalid mode %q, want shared or exclusive", args[0])
 			}
 			access, ctx, cancel, err := a.inside(cmd.Context())
 			if err != nil {
@@ -63,6 +64,6 @@ Exit codes:
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "show the mode as JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the mode as JSON")
 	return cmd
 }

@@ -12,29 +12,29 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/render"
 )
 
-const probeLong = `Find out whether a device is fit to hold locks. Every finding has a verdict: ok, warning, unfit, or unknown, which
-says that it could not be found out here; and what to do about it.
+const probeLong = `Check whether a device is suitable for locks. Every finding has a verdict: ok, warning, unfit, or unknown if it could
+not be determined here; and what to do about it.
 
-Without more nothing is written, nor opened for writing. What a device means for hosts that hang or die is told
-relative to the lease of the lockspace that is on it, or to one of 30 s.
+By default probe does not write to the device, nor open it for writing. It judges the effect of the device on hosts that
+hang or die relative to the lease of the lockspace on it, or to a lease of 30 s.
 
-With --write durable writes and reads are timed, it is looked whether a second opening of the device, and every
---path, shows each write at once, and a lease is suggested. It takes a lockspace, which bakeryctl joins as a host of
-its own for the time, to write its own slot of the lock "probe"; that lock stays. Or it takes a device on which nothing
-is: the first block is written and, at the end, is zeroes again. Anything else is refused. A probe that is killed may
-leave that block written; format says so then, and the next probe --write clears it.
+--write measures durable writes and reads, checks that a second opening of the device, and every --path, sees each
+write immediately, and suggests a lease. On a lockspace, bakeryctl joins as a host during the measurement and writes
+its own slot of the lock "probe", which remains. On an empty device, it writes the first block and finally zeroes it.
+Other devices are refused. If probe is killed the block may remain; format reports it, and the next probe --write
+clears it.
 
-With --with two hosts check through the disk alone that each sees what the other writes, at once: what a write-back
-cache on a host would break. SOCKET (with a slash in it) is that of another bakeryd on this machine. HOST is the id or
-name of another host, where the same is to be run for this one within a minute. Two locks are made for it, and stay.
+--with checks that two hosts see each other's writes to the disk immediately, which a write-back cache on a
+host would break. SOCKET (a path with a slash) belongs to another bakeryd on this machine. HOST is the id or name of
+another host, on which you run the same for this host within a minute. The check creates two locks, which remain.
 
 Exit codes:
   0   fit, maybe with warnings
   1   unfit
   64  the command line is wrong
-  66  the device cannot be opened, or not be written without harm
-  69  bakeryd cannot be reached, or the other host was not met
-  77  --with is for root and the user of bakeryd`
+  66  the device cannot be opened, or not be written without damage
+  69  bakeryd is unreachable, or the other host did not run the check
+  77  permission denied: --with is only for root and the user of bakeryd`
 
 const probeExample = `  bakeryctl probe /dev/mapper/locks
   bakeryctl probe /dev/mapper/locks --write
@@ -47,7 +47,7 @@ func newProbe(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "probe DEVICE",
-		Short:   "Find out whether a device is fit to hold locks",
+		Short:   "Check whether a device is suitable for locks",
 		Long:    probeLong,
 		Example: probeExample,
 		Args:    oneDevice,
@@ -62,11 +62,11 @@ func newProbe(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.BoolVar(&o.Write, "write", false, "write too: on a lockspace, or where nothing is")
-	flags.DurationVar(&o.Length, "for", 0, "with --write, measure for this `TIME` rather than a thousand requests of each kind")
-	flags.StringArrayVar(&o.Paths, "path", nil, "with --write, another `PATH` to the same disk; may be given again")
-	flags.StringVar(&o.With, "with", "", "check with another host, by `SOCKET|HOST`, that each sees the other's writes")
-	flags.BoolVar(&asJSON, "json", false, "show it as JSON")
+	flags.BoolVar(&o.Write, "write", false, "also write: on a lockspace or an empty device")
+	flags.DurationVar(&o.Length, "for", 0, "with --write, measure for this `TIME` instead of 1000 requests of each kind")
+	flags.StringArrayVar(&o.Paths, "path", nil, "with --write, another `PATH` to the same disk; may be repeated")
+	flags.StringVar(&o.With, "with", "", "check with another host, `SOCKET|HOST`, that both see each other's writes")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	a.colourFlag(cmd)
 	return cmd
 }
@@ -76,9 +76,9 @@ func validateProbe(cmd *cobra.Command, o probe.Options) error {
 	case changed("for") && o.Length <= 0:
 		return cli.Usage("probe", "--for %v: want more than 0", o.Length)
 	case changed("for") && !o.Write:
-		return cli.Usage("probe", "--for is for --write, which is not given")
+		return cli.Usage("probe", "--for requires --write")
 	case changed("path") && !o.Write:
-		return cli.Usage("probe", "--path is for --write, which is not given")
+		return cli.Usage("probe", "--path requires --write")
 	case changed("with") && o.With == "":
 		return cli.Usage("probe", "--with is empty")
 	}
@@ -97,7 +97,7 @@ func (a *app) probe(ctx context.Context, path string, o probe.Options, asJSON bo
 		err = probe.Show(a.stdout, r, a.paint())
 	}
 	if err == nil && !r.Fit {
-		err = &cli.Failure{Code: cli.ExitConflict} // what it shows says why
+		err = &cli.Failure{Code: cli.ExitConflict} // the output says why
 	}
 	return err
 }

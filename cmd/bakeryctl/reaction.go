@@ -23,18 +23,18 @@ const (
 	numbersAndSuch = "0123456789+-" // RTMIN+3 has them
 )
 
-// isOneWord says whether a text could be the name or the number of a signal.
+// isOneWord reports whether text could be the name or number of a signal.
 func isOneWord(text string) bool {
 	return text != "" && strings.Trim(text, capitals+smallLetters+numbersAndSuch) == ""
 }
 
-// isShouted says whether a word is written as signals are.
+// isShouted reports whether a word is in capitals, as signal names are.
 func isShouted(word string) bool {
 	return strings.Trim(word, capitals+numbersAndSuch) == "" && strings.Trim(word[:1], capitals) == ""
 }
 
-// parseReaction tells a signal from a command. What might have been meant as either is refused: to run a command
-// named SIGFOO, or to take the signal for one, would show only when the lock is asked for.
+// parseReaction parses --on-request as a signal or a command. It refuses an ambiguous value, because a
+// mistake would show only at the first request for the lock.
 func parseReaction(what string) (supervise.Reaction, error) {
 	refuse := func(why, hint string) (supervise.Reaction, error) {
 		return supervise.Reaction{}, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("--on-request %s: %s", text.Printable(what), why), Hint: hint}
@@ -42,13 +42,13 @@ func parseReaction(what string) (supervise.Reaction, error) {
 	what = strings.TrimSpace(what)
 	switch {
 	case strings.HasPrefix(what, "-"):
-		return refuse("begins with a dash", "a signal is given as TERM, SIGTERM or 15")
+		return refuse("starts with a dash", "write a signal as TERM, SIGTERM or 15")
 	case !isOneWord(what):
 		return supervise.Reaction{Script: what}, nil
 	}
 	if n, err := strconv.Atoi(what); err == nil {
 		if n < 1 || n > signals.Last {
-			return refuse(fmt.Sprintf("no such signal, want 1 to %d", signals.Last), "kill -l lists the signals")
+			return refuse(fmt.Sprintf("no such signal, want 1 to %d", signals.Last), "run kill -l to list the signals")
 		}
 		return supervise.Reaction{Signal: syscall.Signal(n)}, nil
 	}
@@ -58,9 +58,9 @@ func parseReaction(what string) (supervise.Reaction, error) {
 	case signal != 0 && isShouted(what):
 		return supervise.Reaction{Signal: signal}, nil
 	case signal != 0:
-		return refuse("a signal, or a command?", fmt.Sprintf("the signal is %s; a command of that name can be given by its path", bare))
+		return refuse("ambiguous: signal or command", fmt.Sprintf("for the signal use %s, for a command its path", bare))
 	case isShouted(what) || prefixed:
-		return refuse("no such signal", "kill -l lists them, those without a name are given by number; a command of that name by its path")
+		return refuse("no such signal", "run kill -l to list the signals, or use a number; for a command use its path")
 	}
 	return supervise.Reaction{Script: what}, nil
 }

@@ -40,11 +40,11 @@ func TestParseReaction(t *testing.T) {
 		{"SIGSIGTERM", supervise.Reaction{}, "no such signal"},
 		{"SIG15", supervise.Reaction{}, "no such signal"},
 		{"RTMIN+3", supervise.Reaction{}, "no such signal"},
-		{"term", supervise.Reaction{}, "--on-request term: a signal, or a command?"},
-		{"SigTerm", supervise.Reaction{}, "a signal, or a command?"},
-		{"-9", supervise.Reaction{}, "begins with a dash"},
-		{"-TERM", supervise.Reaction{}, "begins with a dash"},
-		{"-x y", supervise.Reaction{}, "begins with a dash"},
+		{"term", supervise.Reaction{}, "--on-request term: ambiguous: signal or command"},
+		{"SigTerm", supervise.Reaction{}, "ambiguous: signal or command"},
+		{"-9", supervise.Reaction{}, "starts with a dash"},
+		{"-TERM", supervise.Reaction{}, "starts with a dash"},
+		{"-x y", supervise.Reaction{}, "starts with a dash"},
 	} {
 		got, err := parseReaction(c.what)
 		if c.err == "" {
@@ -64,6 +64,6 @@ func TestOnRequestUnclear(t *testing.T) {
 	p := begin(t, "lock", "--socket", b.Socket, "--on-request", "SIGFOO", "x", "--", "echo", "ran")
 	p.exits(cli.ExitUsage)
 	p.printed(t, "", "bakeryctl: --on-request SIGFOO: no such signal\n"+
-		"hint: kill -l lists them, those without a name are given by number; a command of that name by its path\n")
+		"hint: run kill -l to list the signals, or use a number; for a command use its path\n")
 	require.Zero(t, b.Requests(), "asked for the lock")
 }

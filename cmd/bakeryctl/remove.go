@@ -21,25 +21,25 @@ func newRemove(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "rm [flags] NAME",
-		Short: "Remove a lock that is not used any more",
-		Long: `Remove the lock NAME, and with it its permits and its value, so that its place
-in the lock directory can be used for another one.
+		Short: "Remove an unused lock",
+		Long: `Remove the lock NAME with its permits and its value, so that its place in the lock
+directory becomes free.
 
-It is removed when nobody holds it: bakeryctl rm waits in the queue as bakeryctl
-lock does, unless -n or -w is given. That stops nobody from using the lock by
-name: whoever waits for it then, or asks for it later, makes it anew, with one
-permit. Tokens go on growing.
+The lock is removed when it has no holder: bakeryctl rm waits in the queue as
+bakeryctl lock does, unless -n or -w is given. Removal does not forbid the name: a
+client that waits for the lock, or requests it later, creates it again, with one
+permit. Tokens continue to increase.
 
-If this host dies in the midst of it, the next one that uses the lock completes
-the removal, and makes the lock anew.
+If this host dies during the removal, the next host that uses the lock completes
+the removal and creates the lock again.
 
 Exit codes:
   0   the lock is removed
-  1   there is no such lock, or it was not free at once (-n) or in time (-w)
+  1   there is no such lock, or it was not free immediately (-n) or in time (-w)
   64  the command line is wrong
   66  the device or its lockspace is not usable
   69  bakeryd is unreachable, or refuses
-  77  this user may not: it is for root and the user of bakeryd`,
+  77  permission denied: only for root and the user of bakeryd`,
 		Example: `  bakeryctl rm old-batch
   bakeryctl rm -n old-batch
   bakeryctl rm -w 30s reboot && bakeryctl create reboot --permits 3`,
@@ -55,9 +55,9 @@ Exit codes:
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().BoolVarP(&o.NonBlock, "nonblock", "n", false, "give up at once if it is not free")
-	cmd.Flags().VarP(&wait, "timeout", "w", "give up after `TIME`: seconds, as 1.5, or 300ms, 5m, 1h30m")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "show what was removed as JSON")
+	cmd.Flags().BoolVarP(&o.NonBlock, "nonblock", "n", false, "give up immediately if it is not free")
+	cmd.Flags().VarP(&wait, "timeout", "w", "give up after `TIME`: seconds, such as 1.5, or 300ms, 5m, 1h30m")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
 }
 
@@ -65,7 +65,7 @@ func (a *app) remove(ctx context.Context, name string, o client.RemoveOptions, a
 	if err := client.New(a.socket).Remove(ctx, name, o); err != nil {
 		f := call.Failure(err)
 		if f.Code == cli.ExitConflict && f.Hint == "" {
-			f.Hint = "bakeryctl status shows who holds it"
+			f.Hint = "run bakeryctl status to see its holders"
 		}
 		return f
 	}

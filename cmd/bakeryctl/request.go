@@ -17,10 +17,10 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// requestPatience is how long bakeryd may take to find out who holds the lock and to ask.
-const requestPatience = 40 * time.Second
+// requestTimeout is the timeout for bakeryd to find the holders of the lock and to ask them.
+const requestTimeout = 40 * time.Second
 
-// asked is bakeryd's answer to a request.
+// asked is the answer of bakeryd to a request.
 type asked struct {
 	Asked []daemon.Asked `json:"asked"`
 }
@@ -30,30 +30,30 @@ func newRequest(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "request [flags] NAME",
-		Short: "Ask those who hold a lock for it",
-		Long: `Ask those who hold the lock NAME for it, on whatever host they are, by way of
-the disk. What they do about it is up to them: bakeryctl lock --on-request sends
-their command a signal, or runs another one; without it nothing happens. They hear
-of it within a second or so. Nobody who gets the lock later is asked.
+		Short: "Ask the holders of a lock to give it up",
+		Long: `Ask the holders of the lock NAME, on any host, to give it up. The request goes
+through the disk and arrives within about a second. The holders decide what to do:
+bakeryctl lock --on-request sends their command a signal, or runs another command;
+without it nothing happens. Clients that acquire the lock later are not asked.
 
-This does not take the lock, and does not wait for it: for that use bakeryctl lock,
-before or after.
+request does not acquire the lock and does not wait for it. For that, run bakeryctl
+lock, before or after.
 
 Exit codes:
-  0   they are asked
-  1   nobody holds the lock, or there is no such lock
+  0   the holders are asked
+  1   the lock has no holder, or there is no such lock
   64  the command line is wrong
   66  the device or its lockspace is not usable
   69  bakeryd is unreachable, or refuses
-  77  this user may not have the lock either`,
-		Example: `  # Who runs the backup under  bakeryctl lock --on-request TERM nightly-backup  is to stop.
+  77  permission denied: this user may not use the lock`,
+		Example: `  # Stop the backup that runs under  bakeryctl lock --on-request TERM nightly-backup.
   bakeryctl request nightly-backup --message 'need the bandwidth'
   bakeryctl lock nightly-backup -- /usr/local/bin/restore
 
   bakeryctl request leader --json | jq -r '.asked[].host_name'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return cli.Usage("request", "request wants one NAME, not %d", len(args))
+				return cli.Usage("request", "request takes one NAME, not %d", len(args))
 			}
 			return nil
 		},
@@ -72,22 +72,22 @@ Exit codes:
 			if asJSON {
 				return render.WriteJSON(a.stdout, answer)
 			}
-			for _, who := range answer.Asked {
-				if _, err := fmt.Fprintf(a.stdout, "asked %s, token %v\n", show.HostLabel(&report.Host{ID: who.Host, Name: who.HostName}), who.Token); err != nil {
+			for _, holder := range answer.Asked {
+				if _, err := fmt.Fprintf(a.stdout, "asked %s, token %v\n", show.HostLabel(&report.Host{ID: holder.Host, Name: holder.HostName}), holder.Token); err != nil {
 					return err
 				}
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&message, "message", "m", "", fmt.Sprintf("tell them `TEXT`, at most %d bytes", layout.MaxRequest))
-	cmd.Flags().BoolVar(&asJSON, "json", false, "show it as JSON")
+	cmd.Flags().StringVarP(&message, "message", "m", "", fmt.Sprintf("send `TEXT` to the holders, at most %d bytes", layout.MaxRequest))
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-// request asks bakeryd to ask the holders.
+// request makes bakeryd ask the holders.
 func (a *app) request(ctx context.Context, name, message string) (answer asked, err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestPatience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	body := struct {
 		Name    string `json:"name"`

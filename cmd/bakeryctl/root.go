@@ -13,14 +13,14 @@ import (
 
 const defaultSocket = client.DefaultSocket
 
-// run carries out one command line and returns the exit code.
+// run executes a command line and returns the exit code.
 func run(ctx context.Context, args []string, a *app) int {
 	root := newRoot(a, args)
 	root.SetArgs(args)
 	return cli.Report(a.stderr, root.ExecuteContext(ctx))
 }
 
-// commands are what bakeryctl can do, by name, in the order of their use.
+// commands are the commands of bakeryctl, in the order of their use.
 var commands = []struct {
 	name string
 	make func(*app) *cobra.Command
@@ -50,17 +50,17 @@ var commands = []struct {
 	{"environment", newEnvironment},
 }
 
-// newRoot makes the command that args are for, with those below it that may be meant: where the first of args is the
-// name of one, no other. To make all of them takes longer than some take to run.
+// newRoot returns the root command. If the first argument names a command, only that one is created: creating
+// all commands takes longer than running some of them.
 func newRoot(a *app, args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "bakeryctl",
 		Short: "Locks for hosts that share nothing but a disk",
 		Long: `Locks for hosts that share nothing but a disk.
 
-Exit codes, but for those that the help of a command adds: 0 done; 1 no, as a lock that is not free; 64 the command line
-is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unreachable, or refuses; 75 the lock was lost; 77
-this user may not do that.`,
+Common exit codes; the help of a command may add others: 0 done; 1 no, such as a lock that is not free; 64 the command
+line is wrong; 66 the device or its lockspace is not usable; 69 bakeryd is unreachable, or refuses; 75 the lock was lost;
+77 permission denied.`,
 		Example: `  bakeryctl format /dev/mapper/locks --hosts 16
   bakeryctl lock nightly-backup -- /usr/local/bin/backup
   bakeryctl status`,
@@ -93,7 +93,7 @@ this user may not do that.`,
 	return root
 }
 
-// release is the version that packages say; empty: that of the module.
+// release is the version of a package build; empty: the version of the module.
 var release string
 
 func version() string {

@@ -18,16 +18,17 @@ func newStatus(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the hosts of the lockspace, the locks, who holds them and who waits",
-		Long: `Show the hosts of the lockspace, the locks, who holds them and who waits.
+		Short: "Show the hosts of the lockspace, the locks, their holders and waiters",
+		Long: `Show the hosts of the lockspace, the locks, their holders and waiters.
 
-Without --device bakeryd is asked. With it the device is read, without joining
-and without bakeryd; whether a host is alive does not show there.
+Without --device bakeryd is asked. With --device the device is read, without joining
+and without bakeryd; this does not show whether a host is alive.
 
-STATE is "held, weak" if bakeryd cannot stop all processes of a command of this host:
-it has no cgroup. The field containment of --json states why. STATE is "held, orphan"
-if the bakeryctl of a lock is gone and its command, or what that left running, keeps the
-lock. PID is then the first of these processes, and otherwise bakeryctl.`,
+STATE is "held, weak" if bakeryd cannot stop all processes of a command of this host,
+because it has no cgroup. The field containment of --json states the reason. STATE is
+"held, orphan" if the bakeryctl of a lock has ended and its command, or processes that
+the command left, keep the lock. PID is then the first of these processes, and otherwise
+bakeryctl.`,
 		Example: `  bakeryctl status
   bakeryctl status --json | jq '.locks[] | select(.holders != [])'
   bakeryctl status --device /dev/mapper/locks`,
@@ -44,12 +45,12 @@ lock. PID is then the first of these processes, and otherwise bakeryctl.`,
 		},
 	}
 	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "show it as JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	a.colourFlag(cmd)
 	return cmd
 }
 
-// status reads the device, or asks bakeryd if none is given.
+// status reads the device, or asks bakeryd if device is empty.
 func (a *app) status(ctx context.Context, device string) (*report.Report, error) {
 	if device != "" {
 		return ondevice.Status(device)

@@ -21,38 +21,38 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-const stressLong = `Have workers take a lock over and over. Under it each raises a counter that nothing else guards, so that two
-at once lose a count; then tell whether it shows what it should. The lock is
+const stressLong = `Make workers acquire a lock repeatedly. Under the lock each worker increments a counter that has no other protection,
+so two workers inside at once lose a count. At the end stress compares the counter with the expected value. The lock is
 
-  memory   in the memory of this process: every worker runs the very protocol that bakeryd runs on a disk, as a
-           host of its own, on slots that are words. With --debug it shows how the bakery works, step by step.
-  PATH     on a lockspace: every worker joins as a host of its own, so there must be ids for them. A file that
-           does not exist is made one, and stays; nothing else is ever made one. The path needs a slash.
-  daemon   of bakeryd: the workers are its clients. With several --socket they are spread over them.
+  memory   in the memory of this process: every worker runs the same protocol as bakeryd on a disk, as a host of
+           its own, with machine words as slots. With --debug it shows every step of the bakery algorithm.
+  PATH     on a lockspace: every worker joins as a host, so enough host ids must be free. A lockspace is created
+           only in a file that does not exist; the file remains. The path must contain a slash.
+  daemon   of bakeryd: the workers are its clients. Several --socket share the workers.
 
-Iterations are those of each worker. Max ticket is the largest number that was drawn. In memory it is Lamport's
-own, counted from 1; on a disk it starts at the clock.
+Iterations are those of each worker. Max ticket is the largest number drawn. In memory it is Lamport's
+number, counted from 1; on a disk it starts at the clock.
 
-With --max-ticket N all numbers stay below N. When they come near it, no worker begins to choose until all the
-others have put their numbers back to zero; then they begin at 1 again. bakeryd never does that: its numbers last
-beyond the year 2110, and starting over would take the fencing tokens back.
+With --max-ticket N all numbers stay below N. When they approach N, no worker starts to choose until all
+others have reset their numbers to zero; then numbers start at 1 again. bakeryd never does this: its numbers last
+beyond the year 2110, and a restart would decrease the fencing tokens.
 
 Exit codes:
   0    passed
-  1    the counter is not what it should be, two workers were inside at once, tokens went back, or interrupted:
-       what came out until then is shown
+  1    the counter is wrong, two workers were inside at once, tokens decreased, or stress was interrupted:
+       the results until then are printed
   64   the command line is wrong
   66   the device or its lockspace is not usable
   69   bakeryd is unreachable, or refuses
-  77   this user may not take the lock`
+  77   permission denied: this user may not use the lock`
 
-const stressExample = `  # See how it works: who waits for whom.
+const stressExample = `  # Show each step: which worker waits for which.
   bakeryctl stress --debug --workers 3 --iterations 5
 
-  # Sixteen million critical sections, in numbers of 16 bits.
+  # Sixteen million critical sections, with 16-bit numbers.
   bakeryctl stress --workers 16 --iterations 1000000 --max-ticket 65536
 
-  # Four hosts on a file, or on a device that is formatted.
+  # Four hosts on a file, or on a formatted device.
   bakeryctl stress --backend ./demo.img --workers 4 --iterations 50
 
   # Twenty clients of two daemons.
@@ -61,11 +61,11 @@ const stressExample = `  # See how it works: who waits for whom.
 const (
 	maxMaxTicket = 1 << 16
 
-	// debugHold is how long sections last with --debug, so that there is somebody to wait for.
+	// debugHold is the length of critical sections with --debug, so that workers wait for each other.
 	debugHold = time.Millisecond
 )
 
-// stressOptions are what the command line says.
+// stressOptions are the options of the command line.
 type stressOptions struct {
 	backend             string
 	workers, iterations int
@@ -84,7 +84,7 @@ func newStress(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:     "stress",
-		Short:   "Take a lock over and over, and see that nobody is inside with another",
+		Short:   "Acquire a lock repeatedly, and verify mutual exclusion",
 		Long:    stressLong,
 		Example: stressExample,
 		Args:    cobra.NoArgs,
@@ -103,15 +103,15 @@ func newStress(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.backend, "backend", "memory", "where the lock is: memory, daemon, or the `PATH` of a lockspace")
-	f.IntVar(&o.workers, "workers", 4, "have `N` workers take it")
-	f.IntVar(&o.iterations, "iterations", 1000, "have each of them do it `N` times")
+	f.IntVar(&o.workers, "workers", 4, "use `N` workers")
+	f.IntVar(&o.iterations, "iterations", 1000, "acquire the lock `N` times per worker")
 	f.Uint64Var(&o.maxTicket, "max-ticket", 0, "keep all numbers below `N`, at most 65536; in memory only")
 	f.Var(&hold, "hold", "stay inside for `TIME`: seconds, or 5ms; with --debug 1ms unless given (default 0)")
 	f.StringVar(&o.name, "name", "bakeryctl-stress", "`NAME` of the lock on a lockspace")
 	f.StringArrayVar(&o.sockets, "socket", []string{cli.EnvOr("BAKERY_SOCKET", defaultSocket)},
-		"`PATH` of a bakeryd's socket; also from BAKERY_SOCKET; may be given several times")
-	f.BoolVar(&o.debug, "debug", false, "tell on standard error what each worker does and for whom it waits")
-	f.BoolVar(&asJSON, "json", false, "show the result as JSON")
+		"`PATH` of a bakeryd's socket; also from BAKERY_SOCKET; may be repeated")
+	f.BoolVar(&o.debug, "debug", false, "print each step of the workers on standard error")
+	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return cmd
 }
 
@@ -119,24 +119,24 @@ func (o *stressOptions) check(given func(flag string) bool) error {
 	inMemory, byDaemon := o.backend == "memory", o.backend == "daemon"
 	switch {
 	case !inMemory && !byDaemon && !strings.Contains(o.backend, "/"):
-		return fmt.Errorf("--backend %q, want memory, daemon, or a path with a slash, as ./%s", o.backend, o.backend)
+		return fmt.Errorf("--backend %q, want memory, daemon, or a path with a slash, such as ./%s", o.backend, o.backend)
 	case given("max-ticket") && !inMemory:
-		return errors.New("--max-ticket is for --backend memory: on a lockspace numbers never start over, for tokens must grow")
+		return errors.New("--max-ticket requires --backend memory: on a lockspace numbers must not restart, because tokens must increase")
 	case given("max-ticket") && (o.maxTicket < stress.LeastMaxTicket(o.workers) || o.maxTicket > maxMaxTicket):
 		return fmt.Errorf("--max-ticket %d, want %d to %d for %d workers", o.maxTicket, stress.LeastMaxTicket(o.workers), maxMaxTicket, o.workers)
 	case given("socket") && !byDaemon:
-		return errors.New("--socket is for --backend daemon")
+		return errors.New("--socket requires --backend daemon")
 	case given("name") && inMemory:
-		return errors.New("--name is for a lock on a lockspace, not for --backend memory")
+		return errors.New("--name and --backend memory exclude each other")
 	}
 	return layout.ValidateLockName(o.name)
 }
 
-// stress runs the workers and shows what came out.
+// stress runs the workers and prints the result.
 func (a *app) stress(ctx context.Context, o stressOptions, asJSON bool) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second one ends this at once
+	context.AfterFunc(ctx, stop) // a second signal ends this process
 	cfg := stress.Config{Workers: o.workers, Iterations: o.iterations, Hold: o.hold}
 	if o.debug {
 		cfg.Debug = a.stderr
@@ -188,7 +188,7 @@ func (a *app) stressFailure(o stressOptions, err error) error {
 	return ondevice.Failure(err)
 }
 
-// stressReport is what is shown of a run.
+// stressReport is the output of a run.
 type stressReport struct {
 	Backend    string `json:"backend"`
 	Workers    int    `json:"workers"`

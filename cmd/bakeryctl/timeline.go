@@ -18,7 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/timeline"
 )
 
-// timelineOptions say what the page shows, and where it goes.
+// timelineOptions select the contents of the page, and its file.
 type timelineOptions struct {
 	output       string
 	since, until string
@@ -30,25 +30,26 @@ func newTimeline(a *app) *cobra.Command {
 	var o timelineOptions
 	cmd := &cobra.Command{
 		Use:   "timeline EVENTS... -o PAGE.html",
-		Short: "Draw the journals of several hosts as one page: who had which lock when",
-		Long: `Draw what several hosts' journals say as one HTML page: over time, and for each
-lock, who had it and by which token, who waited for how long and behind whom, who
-died and who broke in. The page needs no network and no other file.
+		Short: "Draw the journals of several hosts as one page: locks and holders over time",
+		Long: `Draw the journals of several hosts as one HTML page. Over time, and for each lock, it
+shows the holders with their tokens, how long clients waited and behind whom, and which
+hosts died or were declared dead. The page needs no network and no other file.
 
 EVENTS are the files that bakeryd keeps, /var/lib/bakery/LOCKSPACE-ID.events of each
-host (the part that was put aside is read with it), or what "bakeryctl events --json"
-printed; - is standard input. Give all hosts' that there are: where one is missing,
-the page shows of that host what the others saw.
+host (the rotated part is read with it), or the output of "bakeryctl events --json";
+- is standard input. Give the files of all hosts: if one is missing, the page shows only
+what the other hosts saw of that host.
 
-Two that had one lock at once and tokens that go back are marked, and told on
-standard error: then the exit code is 1, after the page was written. Clocks need not
-agree: where the order of the tokens shows that they do not, times are put right by
-it, and the page says by how much. What clocks alone may explain is no violation, but
-where nothing else bounds them the page says that the journals do not tell (doubt). Nor
-is what a host notes that stood still and was declared dead meanwhile (late).
+Two holders of one lock at the same time, and decreasing tokens, are violations: they are
+marked, and printed on standard error. The exit code is then 1, after the page was
+written. Clocks need not agree: if the order of the tokens shows that they do not, the page
+corrects the times and says by how much. An overlap that clocks alone may explain is no
+violation; if nothing else bounds the clocks, the page says that the journals do not
+decide (doubt). Entries of a host that was stopped and declared dead meanwhile are no
+violations either (late).
 
-The page is written at once or not at all, and readable by its owner alone, as journals
-are. A file that is there is written over only if it is such a page.`,
+The page is written atomically, and readable only by its owner, as journals are. An
+existing file is replaced only if it is such a page.`,
 		Example: `  bakeryctl timeline /var/lib/bakery/*.events -o night.html
   scp db1:/var/lib/bakery/*-1.events db2:/var/lib/bakery/*-2.events . && bakeryctl timeline *.events -o night.html
   bakeryctl timeline db*.events --since 03:00 --until 03:30 --lock nightly-backup -o night.html
@@ -64,18 +65,18 @@ are. A file that is there is written over only if it is such a page.`,
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVarP(&o.output, "output", "o", "", "write the page to `PATH`; - is standard output")
-	f.StringArrayVar(&o.page.Locks, "lock", nil, "only the lock `NAME`, and hosts; may be repeated")
-	f.StringVar(&o.since, "since", "", "what lasted until `TIME`, or was later: 03:12 (the last one), 2h (ago), a date, or RFC 3339")
-	f.StringVar(&o.until, "until", "", "what had begun by `TIME`")
-	f.StringVar(&o.page.Title, "title", "", "`TEXT` at the head of the page (default: the hosts)")
-	f.BoolVar(&o.force, "force", false, "write over any file that is there")
+	f.StringArrayVar(&o.page.Locks, "lock", nil, "show only the lock `NAME`, and hosts; may be repeated")
+	f.StringVar(&o.since, "since", "", "omit what ended before `TIME`: 03:12 (the latest), 2h (ago), a date, or RFC 3339")
+	f.StringVar(&o.until, "until", "", "omit what began after `TIME`")
+	f.StringVar(&o.page.Title, "title", "", "title `TEXT` of the page (default: the hosts)")
+	f.BoolVar(&o.force, "force", false, "replace any existing file")
 	return cmd
 }
 
-// check completes the options.
+// check validates and completes the options.
 func (o *timelineOptions) check(args []string, now time.Time) (err error) {
 	if o.output == "" {
-		return errors.New("no -o PATH given: where is the page to go?")
+		return errors.New("no -o PATH given")
 	}
 	if o.since != "" {
 		if o.page.From, err = cli.ParseMoment(o.since, now); err != nil {
@@ -96,7 +97,7 @@ func (o *timelineOptions) check(args []string, now time.Time) (err error) {
 	return nil
 }
 
-// mayReplace accepts a path where nothing is, or a page: no journal is lost by a slip.
+// mayReplace returns an error if path exists and is no page, so that no journal is overwritten by mistake.
 func mayReplace(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -108,7 +109,7 @@ func mayReplace(path string) error {
 	defer f.Close()
 	head := make([]byte, len(timeline.PageMark))
 	if _, err := io.ReadFull(f, head); err != nil || string(head) != timeline.PageMark {
-		return fmt.Errorf("%s is there and no page of bakeryctl timeline; --force writes over it", text.Printable(path))
+		return fmt.Errorf("write %s: it exists and is no page of bakeryctl timeline; use --force to replace it", text.Printable(path))
 	}
 	return nil
 }
@@ -121,7 +122,7 @@ func (a *app) timeline(o *timelineOptions, paths []string) error {
 	t, err := timeline.Build(sources, o.page)
 	if errors.Is(err, timeline.ErrNoEvents) {
 		return &cli.Failure{Code: cli.ExitNoDevice, Err: fmt.Errorf("no events in %s", strings.Join(paths, ", ")),
-			Hint: "give the journals of other hosts too, or more time by --since and --until"}
+			Hint: "add the journals of other hosts, or widen --since and --until"}
 	}
 	if err != nil {
 		return err
@@ -131,13 +132,13 @@ func (a *app) timeline(o *timelineOptions, paths []string) error {
 	}
 	for _, s := range sources {
 		if s.Damaged > 0 {
-			fmt.Fprintf(a.stderr, "bakeryctl: %s: %s could not be read, and left out\n", text.Printable(s.Name), render.Count(s.Damaged, "line"))
+			fmt.Fprintf(a.stderr, "bakeryctl: %s: skipped %s that could not be read\n", text.Printable(s.Name), render.Count(s.Damaged, "line"))
 		}
 	}
 	found := t.Violations()
 	for i, f := range found {
 		if i == 20 {
-			fmt.Fprintf(a.stderr, "bakeryctl: and %d violations more\n", len(found)-i)
+			fmt.Fprintf(a.stderr, "bakeryctl: and %d more violations\n", len(found)-i)
 			break
 		}
 		fmt.Fprintf(a.stderr, "bakeryctl: violation: %s: %s, at %s\n", f.Kind, f.Text, f.At.Time().Format("2006-01-02 15:04:05.000 UTC"))
@@ -148,9 +149,9 @@ func (a *app) timeline(o *timelineOptions, paths []string) error {
 	return nil
 }
 
-// readSources reads the journals. All are of one lockspace.
+// readSources reads the journals, which must belong to one lockspace.
 func (a *app) readSources(paths []string) (all []timeline.Source, err error) {
-	const hint = "bakeryd keeps events in its --state-dir, as LOCKSPACE-ID.events; bakeryctl events --json prints them"
+	const hint = "give files of bakeryd's --state-dir, LOCKSPACE-ID.events, or the output of bakeryctl events --json"
 	space, of := "", ""
 	for _, path := range paths {
 		var s timeline.Source
@@ -168,7 +169,7 @@ func (a *app) readSources(paths []string) (all []timeline.Source, err error) {
 		}
 		if u := s.Lockspace(); u != "" {
 			if space != "" && u != space {
-				return nil, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("%s and %s are of two lockspaces", of, path), Hint: "make a page of each"}
+				return nil, &cli.Failure{Code: cli.ExitUsage, Err: fmt.Errorf("%s and %s belong to different lockspaces", of, path), Hint: "create a page for each lockspace"}
 			}
 			space, of = u, path
 		}
@@ -177,7 +178,7 @@ func (a *app) readSources(paths []string) (all []timeline.Source, err error) {
 	return all, nil
 }
 
-// writePage writes at once or not at all, where it is not to standard output.
+// writePage writes the page atomically, except to standard output.
 func (a *app) writePage(t *timeline.Timeline, path string) (err error) {
 	if path == "-" {
 		return t.Write(a.stdout)

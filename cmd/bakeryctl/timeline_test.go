@@ -79,14 +79,14 @@ func TestTimelineErrors(t *testing.T) {
 	}{
 		{[]string{good}, cli.ExitUsage, "no -o PATH given"},
 		{[]string{"-o", out}, cli.ExitUsage, "requires at least 1 arg(s)"},
-		{[]string{good, "-o", good}, cli.ExitUsage, good + " is there and no page of bakeryctl timeline; --force writes over it"},
+		{[]string{good, "-o", good}, cli.ExitUsage, "write " + good + ": it exists and is no page of bakeryctl timeline; use --force to replace it"},
 		{[]string{good, "-o", out, "--since", "soon"}, cli.ExitUsage, `--since: invalid time "soon"`},
 		{[]string{good, "-o", out, "--since", "1h", "--until", "2h"}, cli.ExitUsage, "is not after --since"},
-		{[]string{good, "/nonexistent", "-o", out}, cli.ExitNoDevice, "read /nonexistent: no such file or directory\nhint: bakeryd keeps events in its --state-dir"},
+		{[]string{good, "/nonexistent", "-o", out}, cli.ExitNoDevice, "read /nonexistent: no such file or directory\nhint: give files of bakeryd's --state-dir"},
 		{[]string{good, bad, "-o", out}, cli.ExitNoDevice, bad + `: no journal of events: line 1 is "root:x:0:0"`},
 		{[]string{written(t, "empty", ""), "-o", out}, cli.ExitNoDevice, "no events in "},
 		{[]string{t.TempDir(), "-o", out}, cli.ExitNoDevice, "is a directory"},
-		{[]string{a, b, "-o", out}, cli.ExitUsage, "are of two lockspaces"},
+		{[]string{a, b, "-o", out}, cli.ExitUsage, "belong to different lockspaces"},
 		{[]string{good, "-o", "/nonexistent/p.html"}, cli.ExitNoDevice, "write /nonexistent/p.html: "},
 	} {
 		code, stdout, errs := ctl(t, "/nonexistent", append([]string{"timeline"}, c.args...)...)
@@ -95,6 +95,6 @@ func TestTimelineErrors(t *testing.T) {
 		require.NoFileExists(t, out)
 	}
 	code, _, errs := ctl(t, "/nonexistent", "timeline", cut, "-o", out)
-	require.Equal(t, []any{0, "bakeryctl: " + cut + ": 1 line could not be read, and left out\n"}, []any{code, errs})
+	require.Equal(t, []any{0, "bakeryctl: " + cut + ": skipped 1 line that could not be read\n"}, []any{code, errs})
 	require.FileExists(t, out)
 }

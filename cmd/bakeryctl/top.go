@@ -12,10 +12,10 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/top"
 )
 
-// The interval is from leastTop to mostTop.
+// The minimum and maximum of --interval.
 const leastTop, mostTop = 100 * time.Millisecond, time.Hour
 
-// topOptions are what the command line says.
+// topOptions are the options of the command line.
 type topOptions struct {
 	device   string // empty: ask bakeryd
 	interval time.Duration
@@ -27,19 +27,19 @@ func newTop(a *app) *cobra.Command {
 	interval := cli.WaitFlag{Limit: o.interval}
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Watch hosts, locks and what happens, live, in a terminal",
-		Long: `Watch the hosts of the lockspace and their leases, the locks, who holds them and who waits, how long the device takes, and
-the last events of this host. First it says whether all is well, or what is not and what to do about it.
+		Short: "Watch hosts, locks and events, live, in a terminal",
+		Long: `Watch the hosts of the lockspace and their leases, the locks with their holders and waiters, the latency of the device, and
+the last events of this host. The first lines say that all is well, or what is wrong and what to do about it.
 
 Keys:  q, ctrl-c  quit             up, down, page up, page down, home, end  select
-       enter      details of it    tab  hosts, or locks
-       /          only what some words are about: names of locks and hosts, commands, "pid 7314"
+       enter      details          tab  hosts or locks
+       /          filter: names of locks and hosts, commands, "pid 7314"
        s          sort locks by need, by name, by number of waiters, by age
        p          pause            ?    help
 
-bakeryd is asked, for what the status page asks for: however many look, the disk is read no more often than for one. When
-bakeryd is gone that is said, with what was known last, until it is back. With --device the device is read, without joining
-and without bakeryd, a tenth of the time at most; that a host is silent shows there after a while, and there are no events.`,
+top asks bakeryd for the data of the status page: any number of viewers cause no more reads of the disk than one. While
+bakeryd does not answer, top says so and shows the last known data. With --device the device is read, without joining and
+without bakeryd, for at most a tenth of the time; a silent host shows after half a lease, and there are no events.`,
 		Example: `  bakeryctl top
   bakeryctl top --interval 5s
   bakeryctl top --device /dev/mapper/locks
@@ -63,8 +63,8 @@ and without bakeryd, a tenth of the time at most; that a host is silent shows th
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.device, "device", "", "read this `PATH` instead of asking bakeryd")
-	f.Var(&interval, "interval", "ask every `TIME`: seconds, as 0.5, or 300ms")
-	f.BoolVar(&o.once, "once", false, "print it once, with all hosts and locks, and end")
+	f.Var(&interval, "interval", "ask every `TIME`: seconds, such as 0.5, or 300ms")
+	f.BoolVar(&o.once, "once", false, "print all hosts and locks once, and exit")
 	a.colourFlag(cmd)
 	return cmd
 }
@@ -76,7 +76,7 @@ func (o *topOptions) check(given func(flag string) bool) error {
 	case o.interval < leastTop || o.interval > mostTop:
 		return fmt.Errorf("--interval %v, want %v to %v", o.interval, leastTop, mostTop)
 	case o.once && given("interval"):
-		return errors.New("--once is once: it has no --interval")
+		return errors.New("--once and --interval exclude each other")
 	}
 	return nil
 }

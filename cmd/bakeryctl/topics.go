@@ -9,42 +9,42 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 )
 
-// meanings are the exit codes, as they are told where none of them is left out.
+// meanings are all exit codes.
 var meanings = []struct {
 	code    int
 	meaning string
 }{
-	{cli.ExitOK, "it was done"},
-	{cli.ExitConflict, "no: the lock was not free in time (lock, hold; -E sets another), or what the command's own list says"},
+	{cli.ExitOK, "done"},
+	{cli.ExitConflict, "no: the lock was not free in time (lock, hold; -E sets another code), or as in the help of the command"},
 	{cli.ExitUsage, "the command line is wrong"},
 	{cli.ExitNoDevice, "the device or its lockspace is not usable"},
 	{cli.ExitUnavailable, "bakeryd is unreachable, or refuses"},
-	{cli.ExitLost, "the lock was lost, or about to be, while it was needed"},
-	{cli.ExitForbidden, "bakeryd does not let this user do that"},
+	{cli.ExitLost, "the lock was lost, or about to be"},
+	{cli.ExitForbidden, "permission denied by bakeryd"},
 	{cli.ExitNotExec, "the command to run is not executable"},
 	{cli.ExitNotFound, "the command to run was not found"},
 }
 
-// newExitCodes makes a topic of the help.
+// newExitCodes returns the help topic exit-codes.
 func newExitCodes(*app) *cobra.Command {
 	var text strings.Builder
-	text.WriteString("What bakeryctl exits with, as in sysexits(3) and flock(1). The help of each command has a list of its own.\n\nExit codes:\n")
+	text.WriteString("The exit codes of bakeryctl, as in sysexits(3) and flock(1). The help of each command has its own list.\n\nExit codes:\n")
 	for _, m := range meanings {
 		fmt.Fprintf(&text, "  %-5d  %s\n", m.code, m.meaning)
 	}
 	fmt.Fprintf(&text, "  %d+N  signal N ended it, or the command that it ran\n", cli.ExitSignal)
 	text.WriteString("  N      bakeryctl lock: the command's own exit code")
-	return &cobra.Command{Use: "exit-codes", Short: "What bakeryctl exits with", Long: text.String()}
+	return &cobra.Command{Use: "exit-codes", Short: "The exit codes of bakeryctl", Long: text.String()}
 }
 
-const environmentLong = `The environment that bakeryctl looks at, and what the commands find in theirs that it runs.
+const environmentLong = `The environment variables that bakeryctl reads, and those that it sets for commands.
 
 Environment:
-  BAKERY_SOCKET             path of bakeryd's socket, where --socket is not given. Also set for the command of
-                            bakeryctl lock, to that which has its lock
+  BAKERY_SOCKET             path of bakeryd's socket, unless --socket is given. Also set for the command of
+                            bakeryctl lock, to the socket of the bakeryd that holds its lock
   NOTIFY_SOCKET             bakeryctl hold: where systemd listens (sd_notify(3))
-  PATH                      bakeryctl lock: where its command is looked for
-  XDG_STATE_HOME            with --device, and not as root: in bakery below it is what is kept of each lockspace
+  PATH                      bakeryctl lock: directories to search for the command
+  XDG_STATE_HOME            with --device, unless root: bakeryctl keeps the state of each lockspace in bakery below it
 
 Set for the command of bakeryctl lock:
   BAKERY_LOCK               the lock's name
@@ -52,13 +52,13 @@ Set for the command of bakeryctl lock:
   BAKERY_HOST_ID            the id of this host
   BAKERY_SESSION            the hold, for bakeryctl mode and bakeryctl value set; not with --device
 
-Set besides for the commands of --on-lost and --on-request:
+Also set for the commands of --on-lost and --on-request:
   BAKERY_DEADLINE_MS        --on-lost: milliseconds until SIGKILL
-  BAKERY_REQUEST_HOST       --on-request: the id of the host that asks
+  BAKERY_REQUEST_HOST       --on-request: the id of the requesting host
   BAKERY_REQUEST_HOST_NAME  its name
-  BAKERY_REQUEST_MESSAGE    what it says`
+  BAKERY_REQUEST_MESSAGE    its message`
 
-// newEnvironment makes a topic of the help.
+// newEnvironment returns the help topic environment.
 func newEnvironment(*app) *cobra.Command {
 	return &cobra.Command{Use: "environment", Short: "The variables that bakeryctl reads and sets", Long: environmentLong}
 }

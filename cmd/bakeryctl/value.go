@@ -29,9 +29,9 @@ func newValue(a *app) *cobra.Command {
 		Short: "Read the value of a lock, or set it under the lock",
 		Long: `Read the value of a lock, or set it under the lock.
 
-A lock has a value of up to 256 bytes, which whoever holds it exclusively may set and everybody may read: the address of
-the one that leads, say. It is on the disk, so it outlives the hold and the host that has set it, until another holder
-sets or clears it.`,
+A lock has a value of up to 256 bytes, such as the address of a leader. An exclusive holder may set it, and every user
+may read it. It is stored on the disk, so it outlives the hold and the host that set it, until another holder sets or
+clears it.`,
 		Example: `  bakeryctl lock --value "$(hostname):5432" leader -- ./serve
   bakeryctl value get leader`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,17 +48,17 @@ func newValueGet(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get NAME",
 		Short: "Print the value of a lock",
-		Long: `Print the value of a lock: the one that was set last, whether its writer lives or holds the lock now or not.
+		Long: `Print the last value of a lock, whether or not its writer is alive or holds the lock.
 
-The bytes are printed as they are, with nothing added. At a terminal a newline follows, and what would not show is
-quoted. With --json the value is in base64, and there is who has set it, under which token.
+The bytes are printed unchanged. On a terminal a newline follows, and values with unprintable characters are quoted.
+With --json the value is in base64, with the host that set it and its token.
 
-Without --device bakeryd is asked. With it the device is read, without joining and without bakeryd.
+Without --device bakeryd is asked. With --device the device is read, without joining and without bakeryd.
 
 Exit codes:
-  1    the lock has no value (without --json nothing is said), or there is no such lock
+  1    the lock has no value (without --json nothing is printed), or there is no such lock
   64   the command line is wrong
-  66   the device cannot be read, or a record that may have the value
+  66   the device, or a record that may have the value, cannot be read
   69   bakeryd is unreachable`,
 		Example: `  bakeryctl value get leader
   psql -h "$(bakeryctl value get leader)"
@@ -66,7 +66,7 @@ Exit codes:
   bakeryctl value get leader --device /dev/mapper/locks`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return cli.Usage("value get", "%d locks given, want one", len(args))
+				return cli.Usage("value get", "value get takes one NAME, not %d", len(args))
 			}
 			if err := layout.ValidateLockName(args[0]); err != nil {
 				return cli.Usage("value get", "%w", err)
@@ -104,11 +104,11 @@ Exit codes:
 		},
 	}
 	cmd.Flags().StringVar(&device, "device", "", "read this `PATH` instead of asking bakeryd")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "show it as JSON")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-// showable quotes what a terminal would not show, or take for an order.
+// showable quotes text with unprintable or control characters.
 func showable(text string) string {
 	strange := func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }
 	text = strings.TrimSuffix(text, "\n")
@@ -139,9 +139,9 @@ func valueOfDevice(path, name string) (daemon.Value, error) {
 	v, err := daemon.SnapshotValue(snapshot, name)
 	switch {
 	case errors.Is(err, api.ErrNoLock):
-		return v, &cli.Failure{Code: cli.ExitConflict, Err: err, Hint: "bakeryctl status --device " + path + " lists the locks"}
+		return v, &cli.Failure{Code: cli.ExitConflict, Err: err, Hint: "run bakeryctl status --device " + path + " to list the locks"}
 	case err != nil:
-		return v, &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: "bakeryctl dump " + path + " shows what cannot be read"}
+		return v, &cli.Failure{Code: cli.ExitNoDevice, Err: err, Hint: "run bakeryctl dump " + path + " to find the unreadable record"}
 	}
 	return v, nil
 }
@@ -150,23 +150,23 @@ func newValueSet(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "set TEXT|-",
 		Short: "Set the value of the lock that this command runs under",
-		Long: `Set the value of the lock that this command runs under, to TEXT or, with -, to what is read from standard input: up
-to 256 bytes. An empty one clears it. It is on the disk when the command ends.
+		Long: `Set the value of the lock that this command runs under to TEXT or, with -, to standard input: up to 256 bytes. An
+empty value clears it. The value is on the disk when value set exits.
 
-It is for the command of bakeryctl lock, and finds its lock by BAKERY_SESSION, BAKERY_TOKEN and BAKERY_SOCKET. The lock
-must be held exclusively.
+value set is for the command of bakeryctl lock. It finds the lock by BAKERY_SESSION, BAKERY_TOKEN and BAKERY_SOCKET.
+The lock must be held exclusively.
 
 Exit codes:
-  64   the command line is wrong, this is not run under a lock of bakeryd, or the lock is shared
+  64   the command line is wrong, this does not run under a lock of bakeryd, or the lock is shared
   69   bakeryd is unreachable
   75   the lock is not held any more
-  77   the hold is another user's`,
+  77   permission denied: the lock is held by another user`,
 		Example: `  bakeryctl lock leader -- sh -c './start && bakeryctl value set "$(hostname):5432" && ./serve'
   bakeryctl lock journal -- sh -c 'tail -1 log | bakeryctl value set -'
   bakeryctl lock leader -- bakeryctl value set ''`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return cli.Usage("value set", "%d values given, want one; quote what has spaces", len(args))
+				return cli.Usage("value set", "value set takes one TEXT, not %d; quote a text with spaces", len(args))
 			}
 			return nil
 		},
@@ -194,10 +194,10 @@ Exit codes:
 	}
 }
 
-// checkValue refuses what does not fit. Of standard input no more is read than tells that.
+// checkValue returns an error if the value is too long. Standard input is read only one byte beyond the limit.
 func checkValue(value []byte) error {
 	if len(value) > layout.MaxValue {
-		return cli.Usage("value set", "a value of more than %d bytes", layout.MaxValue)
+		return cli.Usage("value set", "the value has more than %d bytes", layout.MaxValue)
 	}
 	return nil
 }

@@ -58,5 +58,5 @@ var rules = []rule{
 
 // unfinished lists patterns of files that are not checked yet. The list only shrinks.
 var unfinished = []string{
-	"cmd/bakeryctl/*.go",
+	"cmd/bakeryctl/*_test.go",
 }

@@ -62,12 +62,12 @@ func TestLive(t *testing.T) {
 
 	// Keys.
 	x.press("?")
-	x.shows("which each renewal fills", "share that", "esc back")
+	x.shows("it is renewed six times per lease", "share these reads", "esc back")
 	x.back()
 	x.press("/", "deplo")
 	x.shows("LOCKS 1 of 6", "/ deplo_")
 	x.press("Enter", "Enter")
-	x.shows("lock deploy", "held by", "db3 (3)", "./deploy.sh web", "hosts that wait, in this order", "1. waiting")
+	x.shows("lock deploy", "held by", "db3 (3)", "./deploy.sh web", "waiting hosts, in order", "1. waiting")
 	x.back()
 	x.shows("LOCKS 1 of 6")
 	x.press("Escape")

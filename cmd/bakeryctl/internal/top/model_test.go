@@ -120,7 +120,7 @@ func TestJudge(t *testing.T) {
 		"dead":       {func(a *answer) { a.report.Hosts[1].Health = report.HealthDead }, render.Warn, "db2 (2) is dead: its locks are free"},
 		"unreadable": {func(a *answer) { a.report.Hosts[1].Unreadable = true }, render.Bad, "the record of db2 (2) cannot be read"},
 		"asked":      {func(a *answer) { a.report.Hosts[1].AskedToLeave = true }, render.Warn, "db2 (2) was asked to leave"},
-		"orphan":     {func(a *answer) { a.report.Locks[3].Holders[0].Orphan = true }, render.Soft, "lock reboot is kept by what is left"},
+		"orphan":     {func(a *answer) { a.report.Locks[3].Holders[0].Orphan = true }, render.Soft, "lock reboot is kept by remaining processes"},
 		"damaged":    {func(a *answer) { a.report.Damaged = []report.Damage{{What: "slot", Error: "checksum"}} }, render.Bad, "damaged: slot: checksum"},
 		"warning":    {func(a *answer) { a.report.Lockspace.Warnings = []string{"stride"} }, render.Warn, "stride"},
 		"old":        {func(a *answer) { a.trouble = "the device hangs" }, render.Bad, "the device hangs"},
