@@ -1,0 +1,191 @@
+// Package structure checks which packages may import which, and how far the files of a package depend on each other.
+package structure
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/bakeryd/bakeryd/"
+
+// pkg is a package as go list knows it.
+type pkg struct {
+	ImportPath string
+	Dir        string
+	GoFiles    []string
+	Imports    []string
+	Export     string
+}
+
+// short returns the path of a package as the table has it.
+func short(path string) string { return strings.Replace(path, "cmd/bakeryctl/internal/", "ctl/", 1) }
+
+// list returns the packages of the module without those below test/, and the file of export data of each dependency.
+func list(t *testing.T) (own []pkg, exports map[string]string) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-export", "-json=ImportPath,Dir,GoFiles,Imports,Export", "./...")
+	cmd.Dir, cmd.Stderr = filepath.Join("..", ".."), os.Stderr
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	exports = map[string]string{}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		err := dec.Decode(&p)
+		if err == io.EOF {
+			return own, exports
+		}
+		require.NoError(t, err)
+		exports[p.ImportPath] = p.Export
+		if path, ok := strings.CutPrefix(p.ImportPath, module); ok && path != "test" && !strings.HasPrefix(path, "test/") {
+			p.ImportPath = short(path)
+			own = append(own, p)
+		}
+	}
+}
+
+// TestImports compares the imports of every package with the table. A package imports only packages above it.
+func TestImports(t *testing.T) {
+	own, _ := list(t)
+	above := map[string]bool{}
+	for _, row := range imports {
+		i := slices.IndexFunc(own, func(p pkg) bool { return p.ImportPath == row.path })
+		if i < 0 {
+			t.Errorf("%s: no such package: remove its row", row.path)
+			continue
+		}
+		var found []string
+		for _, path := range own[i].Imports {
+			if path, ok := strings.CutPrefix(path, module); ok {
+				found = append(found, short(path))
+			}
+		}
+		slices.Sort(found)
+		if want := strings.Fields(row.imports); !slices.Equal(found, want) {
+			t.Errorf("%s imports\n\t%s\nthe table has\n\t%s", row.path, strings.Join(found, " "), row.imports)
+		}
+		for _, path := range found {
+			if !above[path] {
+				t.Errorf("%s imports %s, which is not above it in the table", row.path, path)
+			}
+		}
+		above[row.path] = true
+	}
+	for _, p := range own {
+		if !above[p.ImportPath] {
+			t.Errorf("%s has no row", p.ImportPath)
+		}
+	}
+}
+
+// TestFiles compares the largest circle of files in each package that has one with the table: of these files each depends on
+// each other, directly or not.
+func TestFiles(t *testing.T) {
+	own, exports := list(t)
+	found := map[string]int{}
+	for _, p := range own {
+		if n := largestCircle(dependencies(t, p, exports)); n > maxCircle {
+			found[p.ImportPath] = n
+		}
+	}
+	for path, n := range found {
+		if limit := circles[path]; n > limit {
+			t.Errorf("%s: %d files depend on each other in a circle, want %d at most", path, n, max(limit, maxCircle))
+		}
+	}
+	for path, limit := range circles {
+		if found[path] < limit {
+			t.Errorf("%s: %d files depend on each other in a circle, the table allows %d: lower it", path, found[path], limit)
+		}
+	}
+}
+
+// dependencies returns which file of a package uses something that is declared in which other file.
+func dependencies(t *testing.T, p pkg, exports map[string]string) map[string]map[string]bool {
+	t.Helper()
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, name := range p.GoFiles {
+		f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		files = append(files, f)
+	}
+	lookup := func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+	conf := types.Config{Importer: importer.ForCompiler(fset, "gc", lookup)}
+	checked, err := conf.Check(p.ImportPath, fset, files, info)
+	require.NoError(t, err, p.ImportPath)
+	uses := map[string]map[string]bool{}
+	for id, object := range info.Uses {
+		from, to := fset.Position(id.Pos()).Filename, fset.Position(object.Pos()).Filename
+		if object.Pkg() != checked || from == to {
+			continue
+		}
+		if uses[from] == nil {
+			uses[from] = map[string]bool{}
+		}
+		uses[from][to] = true
+	}
+	return uses
+}
+
+// largestCircle returns the size of the largest strongly connected component, by Tarjan's algorithm.
+func largestCircle(uses map[string]map[string]bool) (largest int) {
+	index, low, open := map[string]int{}, map[string]int{}, map[string]bool{}
+	var stack []string
+	var visit func(v string)
+	visit = func(v string) {
+		index[v] = len(index) + 1
+		low[v] = index[v]
+		stack, open[v] = append(stack, v), true
+		for w := range uses[v] {
+			if index[w] == 0 {
+				visit(w)
+				low[v] = min(low[v], low[w])
+			} else if open[w] {
+				low[v] = min(low[v], index[w])
+			}
+		}
+		if low[v] < index[v] {
+			return
+		}
+		i := slices.Index(stack, v)
+		largest = max(largest, len(stack)-i)
+		for _, w := range stack[i:] {
+			open[w] = false
+		}
+		stack = stack[:i]
+	}
+	for _, v := range slices.Sorted(maps.Keys(uses)) {
+		if index[v] == 0 {
+			visit(v)
+		}
+	}
+	return largest
+}
+
+func TestLargestCircle(t *testing.T) {
+	to := func(names ...string) map[string]bool {
+		set := map[string]bool{}
+		for _, n := range names {
+			set[n] = true
+		}
+		return set
+	}
+	require.Equal(t, 0, largestCircle(nil))
+	require.Equal(t, 1, largestCircle(map[string]map[string]bool{"a": to("b", "c"), "b": to("c")}))
+	require.Equal(t, 3, largestCircle(map[string]map[string]bool{"a": to("b"), "b": to("c"), "c": to("a", "d"), "d": to("e"), "e": to("d")}))
+}

@@ -1,0 +1,99 @@
+package structure
+
+// maxCircle is the highest number of files of a package that may depend on each other in a circle, unless circles has
+// another one.
+const maxCircle = 13
+
+// circles has the packages whose files are to be sorted. The numbers only shrink.
+var circles = map[string]int{
+	"daemon":        61,
+	"cmd/bakeryctl": 25, // the commands are methods of one type
+}
+
+// imports has what each package imports of the module, from the foundations up: a package imports only packages above it.
+var imports = []struct{ path, imports string }{
+	// The foundations: the format, the protocol, the disk.
+	{"layout", ""},
+	{"bakery", "layout"},
+	{"blockdev", ""},
+	{"blockdev/probe", ""},
+
+	// What the rest is written with. Each knows one thing, and no lockspace.
+	{"daemon/text", ""},
+	{"daemon/line", ""},
+	{"daemon/retry", ""},
+	{"daemon/warn", ""},
+	{"daemon/clock", ""},
+	{"daemon/stall", ""},
+	{"daemon/process", ""},
+	{"daemon/cgroup", "daemon/process"},
+	{"daemon/peer", "daemon/process"},
+	{"daemon/tally", ""},
+	{"daemon/page", ""},
+
+	// What bakeryd and its clients agree on, and the Go client.
+	{"daemon/api", "daemon/line layout"},
+	{"daemon/access", "daemon/api layout"},
+	{"daemon/client", "daemon/api daemon/clock daemon/line layout"},
+
+	// The lockspace, with no host joined.
+	{"daemon/lease", "layout"},
+	{"daemon/lockspace", "blockdev daemon/text layout"},
+	{"daemon/lockspace/measure", "blockdev blockdev/probe daemon/lease daemon/lockspace daemon/retry daemon/text"},
+	{"daemon/lockspace/format", "blockdev daemon/lockspace daemon/lockspace/measure daemon/retry daemon/text layout"},
+	{"daemon/lockspace/check", "bakery blockdev daemon/lease daemon/lockspace daemon/lockspace/format daemon/retry daemon/text layout"},
+	{"daemon/report", "daemon/lease daemon/lockspace daemon/text layout"},
+
+	// The event journal and its pages.
+	{"daemon/events", "daemon/clock layout"},
+	{"daemon/timeline", "daemon/events layout"},
+
+	// One host's place in a lockspace.
+	{"daemon/hostid", "daemon/api layout"},
+	{"daemon/fence", ""},
+	{"daemon/watchdog", ""},
+	{"daemon/standing", "bakery daemon/lease layout"},
+	{"daemon/membership", "bakery blockdev daemon/api daemon/clock daemon/events daemon/fence daemon/hostid daemon/lease daemon/lockspace daemon/stall daemon/standing daemon/tally daemon/warn layout"},
+
+	// One host's clients.
+	{"daemon/fdlimit", "daemon/access daemon/api daemon/peer daemon/tally daemon/warn"},
+	{"daemon/handover", "daemon/cgroup daemon/hostid daemon/line daemon/text layout"},
+	{"daemon/liveness", "daemon/access daemon/fdlimit daemon/handover daemon/process daemon/text layout"},
+
+	// The locks of a joined host, its service and its server: to be split.
+	{"daemon", "bakery blockdev blockdev/probe daemon/access daemon/api daemon/cgroup daemon/clock daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/line daemon/liveness daemon/lockspace daemon/lockspace/check daemon/lockspace/format daemon/lockspace/measure daemon/membership daemon/page daemon/peer daemon/process daemon/report daemon/retry daemon/stall daemon/standing daemon/tally daemon/text daemon/warn daemon/watchdog layout"},
+
+	// What uses a host.
+	{"daemon/metrics", "daemon daemon/tally"},
+	{"daemon/bench", "daemon daemon/client layout"},
+	{"daemon/stress", "bakery daemon daemon/client daemon/lockspace layout"},
+
+	// The programs. ctl/ is cmd/bakeryctl/internal/.
+	{"ctl/cli", ""},
+	{"ctl/term", ""},
+	{"ctl/signals", "ctl/cli"},
+	{"ctl/render", "ctl/term"},
+	{"ctl/call", "ctl/cli daemon/client"},
+	{"ctl/ondevice", "blockdev ctl/cli daemon daemon/lockspace daemon/lockspace/format daemon/report layout"},
+	{"ctl/show", "ctl/call ctl/cli ctl/render daemon/events daemon/lockspace daemon/report daemon/text layout"},
+	{"ctl/supervise", "ctl/cli ctl/signals ctl/term daemon/cgroup daemon/client daemon/clock daemon/process layout"},
+	{"ctl/hold", "ctl/cli ctl/signals ctl/supervise daemon/clock"},
+	{"ctl/acquire", "ctl/call ctl/cli ctl/ondevice ctl/signals ctl/supervise ctl/term daemon daemon/api daemon/client daemon/lockspace daemon/text layout"},
+	{"ctl/probe", "blockdev blockdev/probe ctl/call ctl/cli ctl/ondevice ctl/render ctl/show daemon daemon/api daemon/fence daemon/lease daemon/lockspace daemon/lockspace/format daemon/lockspace/measure daemon/report daemon/text layout"},
+	{"ctl/bench", "ctl/call ctl/cli ctl/ondevice ctl/render ctl/show ctl/signals daemon daemon/api daemon/bench daemon/client daemon/lease daemon/lockspace daemon/report daemon/text"},
+	{"ctl/top", "ctl/call ctl/cli ctl/render ctl/show ctl/term daemon daemon/client daemon/events daemon/report daemon/text layout"},
+	{"cmd/bakeryctl", "ctl/acquire ctl/bench ctl/call ctl/cli ctl/hold ctl/ondevice ctl/probe ctl/render ctl/show ctl/signals ctl/supervise ctl/term ctl/top daemon daemon/api daemon/client daemon/events daemon/lockspace daemon/lockspace/check daemon/lockspace/format daemon/report daemon/stress daemon/text daemon/timeline layout"},
+	{"cmd/bakeryd", "daemon daemon/api daemon/fdlimit daemon/hostid daemon/lease daemon/membership daemon/metrics"},
+
+	// For tests.
+	{"daemon/clock/clocktest", "daemon/clock"},
+	{"daemon/client/clienttest", "daemon/clock layout"},
+	{"daemon/fence/fencetest", "daemon/fence"},
+	{"daemon/process/processtest", "daemon/process"},
+	{"daemon/watchdog/watchdogtest", "daemon/watchdog"},
+	{"ctl/call/calltest", ""},
+	{"ctl/show/showtest", "daemon/report layout"},
+	{"packaging/docs", ""},
+	{"packaging/generate", ""},
+	{"packaging/grafana", ""},
+}
