@@ -43,7 +43,7 @@ type Request struct {
 
 func (r *Request) gone() bool { return r.Gone != nil && r.Gone() }
 
-func (r *Request) absent() bool { return r.session != nil && r.session.absent() }
+func (r *Request) absent() bool { return r.session != nil && r.session.detached() }
 
 // Hold is one hold of a lock. It ends by Release, or when the lease is lost.
 type Hold struct {
@@ -103,9 +103,9 @@ func (h *Hold) Release() error { return h.release("") }
 
 // release ends the hold. why is the reason for the event, empty if the holder released it.
 func (h *Hold) release(why string) error {
-	if h.goes(why) {
+	if h.moveToReleasing(why) {
 		if h.helps {
-			h.lk.help(nil)
+			h.lk.runInline(nil)
 		} else {
 			h.lk.signal()
 		}
@@ -118,8 +118,8 @@ func (h *Hold) release(why string) error {
 	}
 }
 
-// goes moves the hold to lk.leaving. It returns false if it was there already.
-func (h *Hold) goes(why string) bool {
+// moveToReleasing moves the hold to lk.leaving. It returns false if it was there already.
+func (h *Hold) moveToReleasing(why string) bool {
 	lk := h.lk
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
@@ -176,7 +176,7 @@ func (d *Daemon) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *loc
 	if err = lk.admit(w); err == nil {
 		helps := ctx.Done() == nil
 		if helps {
-			lk.help(w)
+			lk.runInline(w)
 		} else {
 			lk.signal()
 		}
@@ -195,7 +195,7 @@ func (d *Daemon) find(ctx context.Context, req Request) (*lock, error) {
 	if lk := d.inUse(req); lk != nil {
 		return lk, nil
 	}
-	return patiently(ctx, d, func() (*lock, error) { return d.lock(ctx, req) })
+	return runDetached(ctx, d, func() (*lock, error) { return d.lock(ctx, req) })
 }
 
 // inUse returns the lock if it is attached, or nil: then it may have to be read from the disk.
@@ -212,9 +212,9 @@ func (d *Daemon) inUse(req Request) *lock {
 	return nil
 }
 
-// patiently calls f for a client, which does not wait for a device that hangs. If the client stops
+// runDetached calls f for a client, which does not wait for a device that hangs. If the client stops
 // waiting, f ends with its IO. Closing the device waits for that.
-func patiently[T any](ctx context.Context, d *Daemon, f func() (T, error)) (T, error) {
+func runDetached[T any](ctx context.Context, d *Daemon, f func() (T, error)) (T, error) {
 	type found struct {
 		v   T
 		err error

@@ -97,7 +97,7 @@ func TestCheckDuringRemoval(t *testing.T) {
 						action = h.lk.m.DirectoryCleared()
 						continue
 					}
-					if action, err = h.lk.step(action, time.Now(), forever); err != nil {
+					if action, err = h.lk.execute(action, time.Now(), forever); err != nil {
 						return err
 					}
 				}

@@ -136,7 +136,7 @@ func TestMendsInTheEnd(t *testing.T) {
 		c.Write(c.Geo.Slot(lockspace.DirectoryLock, 2), func(buf []byte) error { return c.SB.Space().EncodeSlot(buf, about) })
 		c.Spoil(c.Geo.Entry(1))
 		// This try fails: the client leaves before the host has determined the remover's intent.
-		require.Error(t, a.mendEntry(timeout(t, c.SB.Lease/10), a.knownEntry(1)))
+		require.Error(t, a.restoreKnownEntry(timeout(t, c.SB.Lease/10), a.knownEntry(1)))
 		eventually(t, "x can be acquired again", func() bool {
 			h, err := a.Acquire(t.Context(), Request{Name: "x"})
 			if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Counters (package tally) of locks and hosts. timed.go counts requests to the device, refused.go
+// Counters (package tally) of locks and hosts. metered.go counts requests to the device, refused.go
 // refusals.
 
 // counts reports whether a lock belongs to clients. The directory's lock is bakeryd's own.
@@ -34,7 +34,7 @@ func (lk *lock) countEnter(h *Hold, w *waiter) {
 	c.Grants.Add(1)
 	c.Waited.Add(int64(waited))
 	// After the first grant of a ticket, each further one is a handoff from another local client.
-	if lk.tenure != nil && lk.tenure.grants > 0 {
+	if lk.acquisition != nil && lk.acquisition.grants > 0 {
 		t.Handoffs.Add(1)
 		c.Handoffs.Add(1)
 	}

@@ -25,7 +25,7 @@ func (d *Daemon) Create(ctx context.Context, name string, permits int) (e layout
 		e       layout.Entry
 		created bool
 	}
-	m, err := patiently(ctx, d, func() (m made, err error) {
+	m, err := runDetached(ctx, d, func() (m made, err error) {
 		s, err := d.dir.scan() // the entry in memory may have been removed
 		if err != nil {
 			return m, err
@@ -178,7 +178,7 @@ func (d *Daemon) place(dev blockdev.Device, s *scan, intents []layout.Intent, e 
 	}
 	// A slot may show a creation id that the entry does not show any more: two hosts removed it,
 	// the first one died, and its write landed last.
-	views, err := newArea(dev, d.sb.Space(), e.Lock, d.mem.ID()).read(d.mem.Highest())
+	views, err := newSlotStore(dev, d.sb.Space(), e.Lock, d.mem.ID()).read(d.mem.Highest())
 	if err != nil {
 		return e, err
 	}

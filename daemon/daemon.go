@@ -5,9 +5,9 @@
 // Start reading with [Service] in service.go, which has one [Daemon] for each term of membership.
 // The files by topic:
 //
-//   - membership: join.go and leave.go; member.go drives the lease, recovery.go declares hosts dead
-//   - a lock: acquire.go; driver.go drives its protocol on the sectors of area.go, for the clients
-//     queued in queue.go, in their own goroutines where that is faster (help.go, submit.go)
+//   - membership: join.go and leave.go; package membership drives the lease
+//   - a lock: acquire.go; driver.go drives its protocol on the sectors of slotstore.go, for the
+//     clients queued in queue.go, in their own goroutines where that is faster (inline.go, submit.go)
 //   - the directory: directory.go finds names, create.go creates locks, remove.go removes them
 //   - the API: server.go; stream.go and link.go serve clients of locks; session.go is a client that
 //     may reconnect, sessions.go all of them; mode.go and value.go change a hold, request.go asks a
@@ -15,10 +15,10 @@
 //   - restart: restore.go continues the holds of the previous process
 //   - the end of a lease: guard.go stops the commands that hold locks
 //   - reports: note.go writes events (package events), count.go counts (package tally), vitals.go
-//     has the gauges; glance.go serves the status page (package page); browser.go and loopback.go
+//     has the gauges; statuscache.go serves the status page (package page); browser.go and loopback.go
 //     restrict callers
 //   - damage: repair.go repairs what package check finds, scrub.go what a running daemon can;
-//     meet.go and probe.go test the disk, floor.go measures it
+//     coherence.go and probe.go test the disk, floor.go measures it
 package daemon
 
 import (
@@ -114,7 +114,7 @@ type Daemon struct {
 	// mem once its loop runs, for callers that must not wait for Join
 	driving  atomic.Pointer[membership.Member]
 	sessions *sessions
-	left     atomic.Pointer[predecessor] // process that may have left commands; nil if none
+	left     atomic.Pointer[previousProcess] // process that may have left commands; nil if none
 
 	mu    sync.Mutex    // guards locks, lost and closing
 	locks map[int]*lock // by lock number; 0 guards the directory

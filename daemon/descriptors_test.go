@@ -82,7 +82,7 @@ func (d *slowDisk) Read(p []byte, off int64) error {
 // read.
 func TestRequestsTakeTurns(t *testing.T) {
 	slow := &slowDisk{Device: blockdev.NewMemory(1<<20, 512, 512).Open(), release: make(chan struct{})}
-	dev := inTurns(slow)
+	dev := limitDevice(slow)
 	var wg sync.WaitGroup
 	for range 4 * maxUnderWay {
 		wg.Go(func() {
@@ -102,7 +102,7 @@ func TestLeaseTakesNoTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
 		d := c.host(1)
-		turns := d.dev.(*takingTurns).turns
+		turns := d.dev.(*limitedDevice).turns
 		for range maxUnderWay {
 			turns <- struct{}{}
 		}

@@ -259,17 +259,17 @@ func (d *Daemon) newLock(e layout.Entry) *lock {
 			Permits: max(e.Permits, 1), // a removed lock has none; its slot is attached for repair
 			Clock:   d.clockNumber(),
 		}),
-		area: newArea(d.dev, d.sb.Space(), e.Lock, id),
-		role: newRole(),
+		slots:  newSlotStore(d.dev, d.sb.Space(), e.Lock, id),
+		driver: newDriverMutex(),
 	}
-	lk.area.mine, lk.area.made = d.mem.Incarnation(), e.Creation
-	lk.area.part.Store(d.mem.Resumed()) // the previous bakeryd may have left the slot in any state
-	lk.dev = lockDevice{Device: d.dev, watch: d.stalls, clock: d.clock, lock: e.Lock, name: e.Name, part: &lk.area.part}
-	lk.area.dev = lk.dev
-	lk.settling = time.AfterFunc(math.MaxInt64, lk.signal)
+	lk.slots.mine, lk.slots.made = d.mem.Incarnation(), e.Creation
+	lk.slots.part.Store(d.mem.Resumed()) // the previous bakeryd may have left the slot in any state
+	lk.dev = lockDevice{Device: d.dev, watch: d.stalls, clock: d.clock, lock: e.Lock, name: e.Name, part: &lk.slots.part}
+	lk.slots.dev = lk.dev
+	lk.publishTimer = time.AfterFunc(math.MaxInt64, lk.signal)
 	lk.timer = time.NewTimer(math.MaxInt64)
-	lk.role.Lock() // held by the driver from its start
-	_, lk.news = d.mem.LeaseLeft()
+	lk.driver.Lock() // held by the driver from its start
+	_, lk.hostTableChanged = d.mem.LeaseLeft()
 	return lk
 }
 

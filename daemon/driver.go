@@ -18,8 +18,8 @@ var errSuperseded = errors.New("the directory entry is another one")
 var errStopped = fmt.Errorf("%w: shutting down", api.ErrUnavailable)
 
 // drive serves the queue until the lock is superseded, the lease is lost or the daemon stops. Only
-// the goroutine that holds role writes this host's slot. drive is called with role held and does
-// not release it when it returns.
+// the goroutine that holds the driver mutex writes this host's slot. drive is called with it held,
+// and does not release it when it returns.
 func (lk *lock) drive() {
 	defer close(lk.done)
 	err := lk.goOn()
@@ -27,21 +27,21 @@ func (lk *lock) drive() {
 		w := lk.front()
 		switch {
 		case lk.trying.on:
-			err = lk.pursue()
-		case lk.tenure != nil:
-			err = lk.occupy()
+			err = lk.continueAcquire()
+		case lk.acquisition != nil:
+			err = lk.serveHold()
 		case lk.isShut():
 			err = errSuperseded
 		case w != nil && !w.req.absent():
-			err = lk.attempt(w)
+			err = lk.acquireOnDisk(w)
 		case lk.takeScrub():
 			err = lk.heal()
 		default:
-			lk.shrink()
-			err = lk.rest()
+			lk.freeMemory()
+			err = lk.idle()
 		}
 	}
-	lk.settling.Stop()
+	lk.publishTimer.Stop()
 	if errors.Is(err, api.ErrLeaseLost) {
 		lk.noteLost()
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
@@ -50,21 +50,21 @@ func (lk *lock) drive() {
 	lk.shut(err)
 }
 
-// shrink frees the buffers of an idle lock. With many hosts and many locks they are most of the
+// freeMemory frees the buffers of an idle lock. With many hosts and many locks they are most of the
 // memory in use.
-func (lk *lock) shrink() {
+func (lk *lock) freeMemory() {
 	lk.mu.Lock()
 	due := lk.spare
 	lk.spare, lk.used = false, lk.used && !due
 	lk.mu.Unlock()
 	if due {
 		lk.m.Forget()
-		lk.area.forget()
+		lk.slots.forget()
 	}
 }
 
-// attempt is the progress of taking the lock on the disk.
-type attempt struct {
+// tryState is the progress of taking the lock on the disk.
+type tryState struct {
 	on bool
 	// requested by the client in front; other clients of this mode may be served, too
 	mode   layout.Mode
@@ -74,44 +74,44 @@ type attempt struct {
 	began  time.Time
 }
 
-// attempt begins to take the lock on the disk for the client in front.
-func (lk *lock) attempt(w *waiter) error {
-	lk.learn() // applies deaths now: an attempt that does not wait reads no host table
+// acquireOnDisk begins to take the lock on the disk for the client in front.
+func (lk *lock) acquireOnDisk(w *waiter) error {
+	lk.applyHostTable() // applies deaths now: an attempt that does not wait reads no host table
 	lk.mu.Lock()
 	before := lk.arrived
 	lk.mu.Unlock()
 	mode := w.req.Mode
-	if lk.doomed {
+	if lk.removalPending {
 		mode = layout.Exclusive // to remove it
 	}
 	now := time.Now()
-	lk.trying = attempt{on: true, mode: w.req.Mode, try: w.req.Try, before: before, began: now, action: lk.m.Acquire(bakery.Request{
+	lk.trying = tryState{on: true, mode: w.req.Mode, try: w.req.Try, before: before, began: now, action: lk.m.Acquire(bakery.Request{
 		Mode:  mode,
 		Clock: lk.d.clockNumber(),
 		Try:   w.req.Try,
 	})}
-	return lk.pursue()
+	return lk.continueAcquire()
 }
 
-// pursue continues an attempt until it ends.
-func (lk *lock) pursue() error {
+// continueAcquire continues an attempt until it ends.
+func (lk *lock) continueAcquire() error {
 	t := &lk.trying
 	for t.action.Kind != bakery.Granted && t.action.Kind != bakery.Done {
-		if lk.helped && t.action.Kind != bakery.Write && t.action.Kind != bakery.Read {
+		if lk.inline && t.action.Kind != bakery.Write && t.action.Kind != bakery.Read {
 			return errLeft
 		}
 		if !lk.tryWanted() {
 			lk.m.Cancel()
 		}
-		a, err := lk.step(t.action, t.began, lk.tryWanted)
+		a, err := lk.execute(t.action, t.began, lk.tryWanted)
 		if err != nil {
 			return err
 		}
 		t.action = a
 	}
 	a, before := t.action, t.before
-	lk.trying = attempt{}
-	return lk.concluded(a, before, false)
+	lk.trying = tryState{}
+	return lk.finishAcquire(a, before, false)
 }
 
 // tryWanted reports whether the client in front has the mode and the Try of the current attempt.
@@ -120,15 +120,15 @@ func (lk *lock) tryWanted() bool {
 	return f != nil && f.req.Mode == lk.trying.mode && f.req.Try == lk.trying.try
 }
 
-// concluded handles the end of an attempt. used is set if the ticket may have served grants before.
-func (lk *lock) concluded(a bakery.Action, before uint64, used bool) error {
+// finishAcquire handles the end of an attempt. used is set if the ticket may have served grants before.
+func (lk *lock) finishAcquire(a bakery.Action, before uint64, used bool) error {
 	switch {
-	case a.Kind == bakery.Granted && lk.doomed:
+	case a.Kind == bakery.Granted && lk.removalPending:
 		var err error
-		if lk.doomed, err = lk.condemned(); err != nil { // the dead host may have returned since
+		if lk.removalPending, err = lk.readRemovalPending(); err != nil { // the dead host may have returned since
 			return err
 		}
-		if lk.doomed {
+		if lk.removalPending {
 			return lk.completeRemoval()
 		}
 		creation, err := lk.creation() // it may have cleared the entry before it returned
@@ -175,14 +175,14 @@ func (lk *lock) protocol(a bakery.Action, wanted func() bool) (bakery.Action, er
 			lk.m.Cancel()
 		}
 		var err error
-		if a, err = lk.step(a, began, wanted); err != nil {
+		if a, err = lk.execute(a, began, wanted); err != nil {
 			return a, err
 		}
 	}
 }
 
-// step executes one action and reports the result to the machine.
-func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
+// execute executes one action and reports the result to the machine.
+func (lk *lock) execute(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
 	switch a.Kind {
 	case bakery.Write:
 		if err := lk.write(a.Slot); err != nil {
@@ -198,7 +198,7 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 		if lk.stale() {
 			return a, errSuperseded
 		}
-		if err := lk.intact(views[lk.area.host-1]); err != nil {
+		if err := lk.intact(views[lk.slots.host-1]); err != nil {
 			return a, err
 		}
 		return lk.m.SlotsRead(views), nil
@@ -210,16 +210,16 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 			return a, err
 		}
 		// so that the next poll does not take it for news and read all slots again without a pause
-		lk.judgedAt = read
+		lk.evaluatedAt = read
 		return lk.m.HostsRead(hosts), nil
 	case bakery.ReadDirectory:
 		// Read the intents first. An intent that is gone by then was carried out before the entry
 		// is read, or will never be.
-		doomed, err := lk.condemned()
+		doomed, err := lk.readRemovalPending()
 		if err != nil {
 			return a, err
 		}
-		lk.doomed = doomed
+		lk.removalPending = doomed
 		creation, err := lk.creation()
 		if err != nil {
 			return a, err
@@ -240,8 +240,8 @@ func (lk *lock) step(a bakery.Action, began time.Time, wanted func() bool) (bake
 // write writes the own slot and retries until that is durable. Called by the driver only, so no two
 // writes of the slot are in flight at a time.
 func (lk *lock) write(s bakery.Slot) error {
-	return lk.persist("writing a slot failed, retrying", lk.area.slotAt(lk.area.host), func() error {
-		return lk.area.write(s, lk.holder(s.Phase))
+	return lk.persist("writing a slot failed, retrying", lk.slots.slotAt(lk.slots.host), func() error {
+		return lk.slots.write(s, lk.holder(s.Phase))
 	})
 }
 
@@ -257,9 +257,9 @@ func (lk *lock) holder(p layout.Phase) layout.Holder {
 }
 
 func (lk *lock) readAll() (views []bakery.View, err error) {
-	err = lk.persist("reading slots failed, retrying", lk.area.slotAt(1), func() error {
+	err = lk.persist("reading slots failed, retrying", lk.slots.slotAt(1), func() error {
 		lk.readAt = lk.d.clock.Now()
-		views, err = lk.area.read(lk.d.mem.Highest())
+		views, err = lk.slots.read(lk.d.mem.Highest())
 		return err
 	})
 	return views, err
@@ -285,7 +285,7 @@ func (lk *lock) creation() (creation uint64, err error) {
 		}
 		// A host that died while it cleared the entry may have torn it. No client is admitted then:
 		// the removal is completed, which rewrites the entry.
-		if tries++; lk.doomed && tries >= slotTries && (lockspace.IsBadSector(err) || undecodable(err)) {
+		if tries++; lk.removalPending && tries >= slotTries && (lockspace.IsBadSector(err) || undecodable(err)) {
 			creation = lk.entry.Creation
 			return nil
 		}
@@ -309,7 +309,7 @@ func (lk *lock) persist(message string, at int64, try func() error) error {
 		default:
 		}
 		if ok, changed := lk.d.mem.MayWrite(); !ok { // the lease is about to end, unless renewed
-			if lk.helped {
+			if lk.inline {
 				return errLeft
 			}
 			select {
@@ -328,7 +328,7 @@ func (lk *lock) persist(message string, at int64, try func() error) error {
 		if lk.warn.Allow() {
 			lk.d.log.Warn(message, "lock", lk.entry.Name, "err", err)
 		}
-		if lk.helped {
+		if lk.inline {
 			return errLeft
 		}
 		if !lk.pause(lk.d.retry()) {

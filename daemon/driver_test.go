@@ -63,7 +63,7 @@ func TestHealedSlotKeepsTokensGrowing(t *testing.T) {
 		d := c.host(1)
 		d.scrubOne(e, false)
 		require.Eventually(t, func() bool {
-			v, err := newArea(d.dev, c.SB.Space(), 1, 1).readOne(1)
+			v, err := newSlotStore(d.dev, c.SB.Space(), 1, 1).readOne(1)
 			return err == nil && v.Readable
 		}, generous, time.Millisecond)
 		require.Greater(t, c.Slot(1, 1).Ticket, h.Token())
@@ -253,11 +253,11 @@ func TestIdleLockGivesBackMemory(t *testing.T) {
 			lk := d.locks[1]
 			d.mu.Unlock()
 			eventually(t, "given back", func() bool {
-				if !lk.role.TryLock() {
+				if !lk.driver.TryLock() {
 					return false
 				}
-				defer lk.role.Unlock()
-				return lk.area.views == nil
+				defer lk.driver.Unlock()
+				return lk.slots.views == nil
 			})
 		}
 	})

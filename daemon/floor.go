@@ -39,7 +39,7 @@ func (d *Daemon) Floor(ctx context.Context, name string, rounds int) (*Floor, er
 	if rounds < 1 || rounds > MaxFloorRounds {
 		return nil, fmt.Errorf("%w: rounds %d, want 1 to %d", api.ErrInvalid, rounds, MaxFloorRounds)
 	}
-	return patiently(ctx, d, func() (*Floor, error) {
+	return runDetached(ctx, d, func() (*Floor, error) {
 		e, err := d.lookupNow(ctx, name)
 		if err != nil {
 			return nil, err
@@ -63,7 +63,7 @@ func (lk *lock) floor(ctx context.Context, rounds int, f *Floor) error {
 		return err
 	}
 	g := lk.d.sb.Geometry
-	f.Slots = max(lk.d.mem.Highest(), lk.area.host)
+	f.Slots = max(lk.d.mem.Highest(), lk.slots.host)
 	r := floorRequests{lk: lk, claim: lockspace.Pool.Get(g.Stride), release: lockspace.Pool.Get(g.Stride), slots: lockspace.Pool.Get(f.Slots * g.Stride)}
 	defer func() { lockspace.Pool.Put(r.claim); lockspace.Pool.Put(r.release); lockspace.Pool.Put(r.slots) }()
 	for len(f.Rounds) < rounds {
@@ -90,10 +90,10 @@ type floorRequests struct {
 // round issues the IOs. whole is false if the lease had no time for all of them.
 func (r *floorRequests) round() (t FloorRound, whole bool, err error) {
 	lk := r.lk
-	own := lk.area.own
+	own := lk.slots.own
 	claimed, released := own, own
 	claimed.Sequence, released.Sequence = own.Sequence+1, own.Sequence+2
-	space := lk.area.space
+	space := lk.slots.space
 	if err := space.EncodeSlot(r.claim, claimed); err != nil {
 		return t, false, fmt.Errorf("encode slot: %w", err)
 	}
@@ -103,21 +103,21 @@ func (r *floorRequests) round() (t FloorRound, whole bool, err error) {
 	if err := lk.awaitLease(); err != nil {
 		return t, false, err
 	}
-	mine, all := space.Geometry.Slot(lk.entry.Lock, lk.area.host), space.Geometry.Slot(lk.entry.Lock, 1)
-	if t.Claim, err = r.time(func() error { return lk.area.dev.Write(r.claim, mine) }); err != nil {
+	mine, all := space.Geometry.Slot(lk.entry.Lock, lk.slots.host), space.Geometry.Slot(lk.entry.Lock, 1)
+	if t.Claim, err = r.time(func() error { return lk.slots.dev.Write(r.claim, mine) }); err != nil {
 		return t, false, r.mend(err)
 	}
-	lk.area.own = claimed
-	if t.Look, err = r.time(func() error { return lk.area.dev.Read(r.slots, all) }); err != nil {
+	lk.slots.own = claimed
+	if t.Look, err = r.time(func() error { return lk.slots.dev.Read(r.slots, all) }); err != nil {
 		return t, false, err
 	}
 	if ok, _ := lk.d.mem.MayWrite(); !ok {
 		return t, false, nil
 	}
-	if t.Release, err = r.time(func() error { return lk.area.dev.Write(r.release, mine) }); err != nil {
+	if t.Release, err = r.time(func() error { return lk.slots.dev.Write(r.release, mine) }); err != nil {
 		return t, false, r.mend(err)
 	}
-	lk.area.own = released
+	lk.slots.own = released
 	return t, true, nil
 }
 

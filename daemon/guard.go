@@ -96,7 +96,7 @@ func anySession(*session) bool { return true }
 func (s *session) isOrphan() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.orphan || s.limbo
+	return s.orphan || s.awaitingClient
 }
 
 // stopCommands signals the commands of holds, and reports whether there were any. It signals the

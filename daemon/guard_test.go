@@ -198,7 +198,7 @@ func TestSession_StoppedTwiceTogether_NotesItOnce(t *testing.T) {
 func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	id := func(n int) string { return fmt.Sprintf("%032x", n) }
-	p := &predecessor{term: handover.Term{UUID: d.sb.UUID, HostID: 1}}
+	p := &previousProcess{term: handover.Term{UUID: d.sb.UUID, HostID: 1}}
 	stuck, err := liveness.Make(d.ids.RuntimeDir, liveness.Name(d.sb.UUID, 1, id(1)), os.Geteuid())
 	require.NoError(t, err)
 	processtest.OpenFIFO(t, stuck.Path) // the test itself, which is never killed

@@ -10,9 +10,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// tenure is one hold of the lock on the disk. It serves one or more local clients: readers
+// acquisition is one hold of the lock on the disk. It serves one or more local clients: readers
 // together, writers one after the other.
-type tenure struct {
+type acquisition struct {
 	lk     *lock
 	mode   layout.Mode
 	before uint64 // number of clients that had arrived before the claim
@@ -32,21 +32,21 @@ type tenure struct {
 // hold begins to serve local clients from a granted ticket. If the ticket is used, no more clients
 // are granted it.
 func (lk *lock) hold(before uint64, used bool) {
-	lk.lookout = lookout{next: time.Now().Add(lookForRequests(lk.d.sb.Lease))}
-	lk.tenure = &tenure{lk: lk, mode: lk.m.Mode(), before: before, closed: used, used: used}
-	lk.tenure.settleSoon()
+	lk.requestWatch = requestWatch{next: time.Now().Add(lookForRequests(lk.d.sb.Lease))}
+	lk.acquisition = &acquisition{lk: lk, mode: lk.m.Mode(), before: before, closed: used, used: used}
+	lk.acquisition.settleSoon()
 }
 
 // settleSoon schedules the write that shows the hold on the disk, if it lasts for settleAfter.
-func (t *tenure) settleSoon() {
+func (t *acquisition) settleSoon() {
 	t.unsettled, t.settleAt = true, time.Now().Add(settleAfter)
-	t.lk.settling.Reset(settleAfter)
+	t.lk.publishTimer.Reset(settleAfter)
 }
 
-// occupy serves the clients of the hold on the disk, executes what is due, and rests.
-func (lk *lock) occupy() error {
-	t := lk.tenure
-	if err := t.serve(); err != nil || lk.tenure != t {
+// serveHold serves the clients of the hold on the disk, executes what is due, and rests.
+func (lk *lock) serveHold() error {
+	t := lk.acquisition
+	if err := t.serve(); err != nil || lk.acquisition != t {
 		return err
 	}
 	if t.unsettled && !time.Now().Before(t.settleAt) {
@@ -58,11 +58,11 @@ func (lk *lock) occupy() error {
 	if lk.takeScrub() {
 		return lk.rewrite()
 	}
-	return lk.rest()
+	return lk.idle()
 }
 
-// serve grants the lock to the clients that are next. It ends the tenure when none of them is left.
-func (t *tenure) serve() error {
+// serve grants the lock to the clients that are next. It ends the acquisition when none of them is left.
+func (t *acquisition) serve() error {
 	lk := t.lk
 	for t.ending == nil {
 		held := lk.holders()
@@ -74,24 +74,24 @@ func (t *tenure) serve() error {
 			continue
 		}
 		if t.remover != nil {
-			if lk.helped {
+			if lk.inline {
 				t.remover = nil // the driver may find another client in front
 				return errLeft
 			}
 			over, err := t.remove()
 			if over || err != nil {
-				lk.tenure = nil
+				lk.acquisition = nil
 				return err
 			}
 			continue
 		}
-		// The tenure does not end if the last holder has released since held was counted. That
+		// The acquisition does not end if the last holder has released since held was counted. That
 		// release wakes the driver, which then serves the client in front.
 		if held == 0 && !t.waitsForClient() {
 			t.ending = new(lk.m.Release())
 			break
 		}
-		lk.passedOn() // those that shared the lock with the remaining holders
+		lk.completeReleases() // those that shared the lock with the remaining holders
 		lk.refuseTries()
 		lk.tell(0)
 		return nil
@@ -100,26 +100,26 @@ func (t *tenure) serve() error {
 }
 
 // end releases the lock on the disk.
-func (t *tenure) end() error {
+func (t *acquisition) end() error {
 	lk := t.lk
 	for t.ending.Kind != bakery.Done {
-		a, err := lk.step(*t.ending, time.Time{}, always)
+		a, err := lk.execute(*t.ending, time.Time{}, always)
 		if err != nil {
 			if !errors.Is(err, errLeft) {
-				lk.letGo()
+				lk.releaseDone()
 			}
 			return err
 		}
 		*t.ending = a
 	}
-	lk.tenure = nil
-	lk.letGo()
+	lk.acquisition = nil
+	lk.releaseDone()
 	return nil
 }
 
 // next grants the lock to the client in front if this ticket permits it while held clients hold the
 // lock.
-func (t *tenure) next(held int) (bool, error) {
+func (t *acquisition) next(held int) (bool, error) {
 	lk := t.lk
 	w := lk.front()
 	if w == nil || t.closed || w.req.absent() || w.req.Mode != t.mode || t.grants >= layout.MaxGrants {
@@ -133,7 +133,7 @@ func (t *tenure) next(held int) (bool, error) {
 	// that removes the lock lets all waiters of other hosts go first.
 	late := t.mode == layout.Shared && w.nth > t.before || w.req.remove
 	if t.grants > 0 && (late || t.row >= lk.d.cfg.Handoff) {
-		if lk.helped {
+		if lk.inline {
 			return false, errLeft // for another client than the one that this goroutine serves
 		}
 		wanted, err := t.elsewhere()
@@ -148,7 +148,7 @@ func (t *tenure) next(held int) (bool, error) {
 		return false, nil
 	}
 	if ok, changed := lk.d.mem.MayGrant(); !ok {
-		if lk.helped {
+		if lk.inline {
 			return false, errLeft
 		}
 		select { // until the lease is renewed or lost
@@ -162,25 +162,25 @@ func (t *tenure) next(held int) (bool, error) {
 		t.grants++
 		t.row++
 		t.settleSoon()
-		lk.passedOn() // the holder before
+		lk.completeReleases() // the holder before
 	}
 	return true, nil
 }
 
 // waitsForClient reports whether the ticket is kept for a client that has not yet returned after a
 // restart of bakeryd. It is kept no longer than such clients may take.
-func (t *tenure) waitsForClient() bool {
+func (t *acquisition) waitsForClient() bool {
 	w := t.lk.front()
 	return t.grants == 0 && !t.closed && w != nil && w.req.absent() && w.req.Mode == t.mode
 }
 
 // elsewhere reports whether another host requests the lock in a conflicting mode.
-func (t *tenure) elsewhere() (bool, error) {
+func (t *acquisition) elsewhere() (bool, error) {
 	views, err := t.lk.readAll()
 	if err != nil {
 		return false, err
 	}
-	t.lk.learn()
+	t.lk.applyHostTable()
 	exclusive, shared := t.lk.m.Others(views)
 	return exclusive > 0 || shared > 0 && t.mode == layout.Exclusive, nil
 }
@@ -192,9 +192,9 @@ func (lk *lock) holders() int {
 	return len(lk.holds)
 }
 
-// passedOn unblocks the clients that have released if another local client still holds the lock. If
+// completeReleases unblocks the clients that have released if another local client still holds the lock. If
 // none does, the last one may have released as well, and the release on the disk must come first.
-func (lk *lock) passedOn() {
+func (lk *lock) completeReleases() {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	if len(lk.holds) > 0 {
@@ -202,8 +202,8 @@ func (lk *lock) passedOn() {
 	}
 }
 
-// letGo unblocks all clients that have released.
-func (lk *lock) letGo() {
+// releaseDone unblocks all clients that have released.
+func (lk *lock) releaseDone() {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	lk.freed()

@@ -24,7 +24,7 @@ var errOverwritten = errors.New("a slot of this host was overwritten: look for a
 // other hosts in, the lease and every hold end, before this host admits a client by that read. In
 // all other cases intact rewrites the slot.
 func (lk *lock) intact(v bakery.View) error {
-	own, certain := lk.area.shows()
+	own, certain := lk.slots.shows()
 	if !certain || !v.Readable || v.Slot == own || !lk.m.Attached() {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (lk *lock) intact(v bakery.View) error {
 		lk.d.mem.LoseFor(err)
 		return api.ErrLeaseLost
 	}
-	lk.d.log.Warn("own slot was overwritten, rewriting it", "lock", lk.entry.Name, "host_id", lk.area.host,
+	lk.d.log.Warn("own slot was overwritten, rewriting it", "lock", lk.entry.Name, "host_id", lk.slots.host,
 		"phase", v.Slot.Phase, "ticket", v.Slot.Ticket)
 	return lk.write(mine)
 }
@@ -51,6 +51,6 @@ func sameLine(a, b bakery.Slot) bool {
 
 // shows returns the own slot as last read or written. certain is false if it is not known, or its
 // last write failed.
-func (a *area) shows() (s bakery.Slot, certain bool) {
+func (a *slotStore) shows() (s bakery.Slot, certain bool) {
 	return protocolSlot(a.own), a.known && !a.failed
 }

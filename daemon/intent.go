@@ -19,7 +19,7 @@ import (
 // intend makes an intent durable. From here on the other hosts know which write may land.
 func (lk *lock) intend(e layout.Entry) error {
 	return lk.do(func() error {
-		lk.area.own.Value, lk.intends = layout.Intent(e).Value(), true
+		lk.slots.own.Value, lk.intends = layout.Intent(e).Value(), true
 		_, err := lk.protocol(lk.m.Settle(), func() bool { return true })
 		return err
 	})
@@ -28,7 +28,7 @@ func (lk *lock) intend(e layout.Entry) error {
 // intended removes the intent. The release makes that durable.
 func (lk *lock) intended() error {
 	return lk.do(func() error {
-		lk.area.own.Value, lk.intends = nil, false
+		lk.slots.own.Value, lk.intends = nil, false
 		return nil
 	})
 }
@@ -38,7 +38,7 @@ func (lk *lock) intended() error {
 // has no write in flight, and its removal was taken back (restore.go) unless it was complete.
 func (lk *lock) ownIntent() (i layout.Intent, found bool, err error) {
 	err = lk.do(func() error {
-		own := &lk.area.own
+		own := &lk.slots.own
 		if len(own.Value) == 0 {
 			return nil
 		}

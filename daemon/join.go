@@ -85,9 +85,9 @@ func (d *Daemon) joinOnce(ctx context.Context) (err error) {
 		return err
 	}
 	d.sessions = newSessions(d)
-	var p *predecessor
+	var p *previousProcess
 	if d.cfg.Keep {
-		p = d.findPredecessor(ctx, d.ids)
+		p = d.findPreviousProcess(ctx, d.ids)
 		d.left.Store(p)
 	}
 	if p != nil {
@@ -117,7 +117,7 @@ func (d *Daemon) interrupted(ctx context.Context) bool {
 }
 
 // enter makes the host live, as the same incarnation if p can be continued.
-func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
+func (d *Daemon) enter(ctx context.Context, p *previousProcess) error {
 	// its lease is over, so its commands must be stopped
 	if p != nil && d.clock.Now() >= p.expires(d.times()) {
 		if err := d.abandon(ctx, p); err != nil {
@@ -177,7 +177,7 @@ func (d *Daemon) enter(ctx context.Context, p *predecessor) error {
 // takeOver handles the holds that a previous process left, before any client is served. It restores
 // them, or stops their commands if the incarnation could not be continued. From here on, state is
 // kept for the next process.
-func (d *Daemon) takeOver(ctx context.Context, p *predecessor) error {
+func (d *Daemon) takeOver(ctx context.Context, p *previousProcess) error {
 	switch {
 	case !d.cfg.Keep:
 		return nil

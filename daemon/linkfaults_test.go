@@ -20,8 +20,8 @@ func TestLinkReaderHangsForAnotherClient(t *testing.T) {
 	s := serveSocket(t, d)
 	lk := used(t, d)
 	eventually(t, "the driver rests", func() bool {
-		if lk.role.TryLock() {
-			lk.role.Unlock()
+		if lk.driver.TryLock() {
+			lk.driver.Unlock()
 			return true
 		}
 		return false

@@ -31,7 +31,7 @@ func lockEntry(e layout.Entry) LockEntry {
 // Locks returns the locks of the directory. It returns ErrUnavailable, the errors of the device, or
 // the cause of ctx's end.
 func (d *Daemon) Locks(ctx context.Context) (*LockList, error) {
-	return patiently(ctx, d, func() (*LockList, error) { return d.dir.list() })
+	return runDetached(ctx, d, func() (*LockList, error) { return d.dir.list() })
 }
 
 // ListLocks returns the locks of a lockspace without joining it. It returns the errors of

@@ -31,6 +31,6 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 		noSuchCall(w, r)
 		return
 	}
-	hurry(w, answerPatience)
+	setWriteDeadline(w, answerPatience)
 	s.metrics.ServeHTTP(w, r)
 }

@@ -23,7 +23,7 @@ func (h *Hold) SetMode(ctx context.Context, mode layout.Mode) error {
 	if mode > layout.Shared {
 		return fmt.Errorf("%w: %v", api.ErrInvalid, mode)
 	}
-	return h.change(ctx, func(t *tenure) error { return t.setMode(h, mode) })
+	return h.change(ctx, func(t *acquisition) error { return t.setMode(h, mode) })
 }
 
 // Mode returns the mode in which the lock is held.
@@ -52,15 +52,15 @@ func (h *Hold) modeAndChanges() (layout.Mode, uint64) {
 
 // change has the driver call f under the hold, for a client, which does not wait for a device that
 // hangs.
-func (h *Hold) change(ctx context.Context, f func(*tenure) error) error {
+func (h *Hold) change(ctx context.Context, f func(*acquisition) error) error {
 	lk := h.lk
 	out := make(chan error, 1)
 	go func() {
 		out <- lk.do(func() error {
-			if lk.tenure == nil || !slices.Contains(lk.inside(), h) {
-				return h.letGo()
+			if lk.acquisition == nil || !slices.Contains(lk.inside(), h) {
+				return h.releasedErr()
 			}
-			return f(lk.tenure)
+			return f(lk.acquisition)
 		})
 	}()
 	var err error
@@ -83,11 +83,11 @@ func (h *Hold) change(ctx context.Context, f func(*tenure) error) error {
 	return err
 }
 
-func (h *Hold) letGo() error {
+func (h *Hold) releasedErr() error {
 	return fmt.Errorf("%w: lock %q was released", api.ErrLost, h.lk.entry.Name)
 }
 
-func (t *tenure) setMode(h *Hold, mode layout.Mode) error {
+func (t *acquisition) setMode(h *Hold, mode layout.Mode) error {
 	lk := t.lk
 	switch {
 	case h.Mode() == mode:
@@ -103,10 +103,10 @@ func (t *tenure) setMode(h *Hold, mode layout.Mode) error {
 
 // downgrade records the mode before the disk shows it. A next process that took a shared hold for
 // an exclusive one would hold it together with other readers.
-func (t *tenure) downgrade(h *Hold) error {
+func (t *acquisition) downgrade(h *Hold) error {
 	lk := t.lk
 	if !lk.note(h, layout.Shared) {
-		return h.letGo()
+		return h.releasedErr()
 	}
 	if _, err := lk.protocol(lk.m.Downgrade(), always); err != nil {
 		return err
@@ -117,12 +117,12 @@ func (t *tenure) downgrade(h *Hold) error {
 }
 
 // upgrade records the mode after the disk shows it, for the same reason.
-func (t *tenure) upgrade(h *Hold) error {
+func (t *acquisition) upgrade(h *Hold) error {
 	lk := t.lk
 	if others := lk.holders() - 1; others > 0 {
 		return fmt.Errorf("%w: %d other clients of this host hold lock %q", api.ErrUpgrade, others, lk.entry.Name)
 	}
-	lk.learn() // apply deaths since the slots were read: the machine reads them once only
+	lk.applyHostTable() // apply deaths since the slots were read: the machine reads them once only
 	if _, err := lk.protocol(lk.m.Upgrade(), always); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (t *tenure) upgrade(h *Hold) error {
 	// ticket of its own.
 	t.closed = true
 	if !lk.note(h, layout.Exclusive) {
-		return h.letGo()
+		return h.releasedErr()
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func (a *after) of(since time.Time, mode layout.Mode) []events.Peer {
 
 // local describes a client of this host.
 func (lk *lock) local(req *Request, p layout.Phase) events.Peer {
-	return events.Peer{Host: lk.area.host, HostName: lk.d.ids.Name, Phase: p.String(), Mode: req.Mode.String(),
+	return events.Peer{Host: lk.slots.host, HostName: lk.d.ids.Name, Phase: p.String(), Mode: req.Mode.String(),
 		PID: req.PID, Command: req.Command, Request: req.asked}
 }
 
@@ -202,7 +202,7 @@ func (lk *lock) noteSlot(s bakery.Slot) {
 	e.Ticket, e.Ahead = s.Ticket, lk.aheadOnDisk()
 	if n := len(e.Ahead); n > 0 {
 		next := e.Ahead[n-1]
-		lk.before = ahead{host: next.Host, slot: lk.area.views[next.Host-1], peer: next, toldAt: time.Now()}
+		lk.before = ahead{host: next.Host, slot: lk.slots.views[next.Host-1], peer: next, toldAt: time.Now()}
 		if n > maxAhead {
 			// the holder, and the nearest
 			e.AheadCount, e.Ahead = n, slices.Delete(e.Ahead, 1, n-maxAhead+1)
@@ -225,10 +225,10 @@ func (lk *lock) noteAhead(a bakery.Action) {
 			}
 		}
 	}
-	if host == 0 || host > len(lk.area.views) {
+	if host == 0 || host > len(lk.slots.views) {
 		return
 	}
-	if v := lk.area.views[host-1]; host != b.host || v != b.slot {
+	if v := lk.slots.views[host-1]; host != b.host || v != b.slot {
 		b.host, b.slot, b.untold = host, v, true
 		hosts, _ := lk.d.mem.Known()
 		b.peer = lk.onDisk(host, hosts[host-1].Name)
@@ -253,7 +253,7 @@ func (lk *lock) noteBusy() {
 		return
 	}
 	if all := lk.aheadOnDisk(); len(all) > 0 {
-		lk.waitedFor(all[0], lk.area.views[all[0].Host-1], time.Now())
+		lk.waitedFor(all[0], lk.slots.views[all[0].Host-1], time.Now())
 	}
 }
 
@@ -268,10 +268,10 @@ func (lk *lock) waitedFor(p events.Peer, v bakery.View, now time.Time) {
 func (lk *lock) aheadOnDisk() (all []events.Peer) {
 	hosts, _ := lk.d.mem.Known()
 	own := lk.m.OwnSlot()
-	for i, v := range lk.area.views {
+	for i, v := range lk.slots.views {
 		s, current := v.Slot, lk.m.Current(i+1)
 		switch {
-		case i+1 == lk.area.host:
+		case i+1 == lk.slots.host:
 		case !v.Readable && current == 0: // dead
 		case v.Readable && (s.Phase == layout.Idle || s.Creation != own.Creation || s.Incarnation != current):
 		case v.Readable && own.Phase == layout.Waiting && s.Ticket > own.Ticket:
@@ -292,14 +292,14 @@ func (lk *lock) aheadOnDisk() (all []events.Peer) {
 
 // onDisk describes a host by its slot as last read.
 func (lk *lock) onDisk(host int, name string) events.Peer {
-	v := lk.area.views[host-1]
+	v := lk.slots.views[host-1]
 	p := events.Peer{Host: host, HostName: name, Phase: unreadable}
 	if !v.Readable {
 		return p
 	}
 	p.Phase, p.Mode, p.Ticket = v.Slot.Phase.String(), v.Slot.Mode.String(), v.Slot.Ticket
 	if v.Slot.Phase == layout.Held {
-		who := lk.area.caption(host).holder
+		who := lk.slots.caption(host).holder
 		p.PID, p.Command = who.PID, who.Command
 	}
 	return p

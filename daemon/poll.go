@@ -57,7 +57,7 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 	lk.noteAhead(a)
 	lk.complain(a.Host)
 	lk.d.mem.Watch(lk.d.times().Watch())
-	if again, err := lk.linger(pollPause(time.Since(began), lk.area.latency, a.Rank), wanted); err != nil {
+	if again, err := lk.waitPoll(pollPause(time.Since(began), lk.slots.latency, a.Rank), wanted); err != nil {
 		return a, err
 	} else if again {
 		return lk.m.Recheck(), nil
@@ -72,8 +72,8 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 		return lk.m.Recheck(), nil
 	}
 	var v bakery.View
-	err := lk.persist("reading a slot failed, retrying", lk.area.slotAt(a.Host), func() (err error) {
-		v, err = lk.area.readOne(a.Host)
+	err := lk.persist("reading a slot failed, retrying", lk.slots.slotAt(a.Host), func() (err error) {
+		v, err = lk.slots.readOne(a.Host)
 		return err
 	})
 	if err != nil {
@@ -82,8 +82,8 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 	return lk.m.Polled(v), nil
 }
 
-// linger waits for pause. again reports whether an event requires an immediate read.
-func (lk *lock) linger(pause time.Duration, wanted func() bool) (again bool, err error) {
+// waitPoll waits for pause. again reports whether an event requires an immediate read.
+func (lk *lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, err error) {
 	var over <-chan time.Time
 	if lk.d.clock.Spin(pause) {
 		over = alreadyOver
@@ -107,9 +107,9 @@ func (lk *lock) linger(pause time.Duration, wanted func() bool) (again bool, err
 				return false, err
 			}
 			continue
-		case <-lk.news: // also closed while the device was read
-			_, lk.news = lk.d.mem.LeaseLeft()
-			if lk.learn() {
+		case <-lk.hostTableChanged: // also closed while the device was read
+			_, lk.hostTableChanged = lk.d.mem.LeaseLeft()
+			if lk.applyHostTable() {
 				return true, nil
 			}
 			continue
@@ -119,17 +119,17 @@ func (lk *lock) linger(pause time.Duration, wanted func() bool) (again bool, err
 	}
 }
 
-// learn applies the host table: it reports to the machine which incarnations are over, by a table
+// applyHostTable applies the host table: it reports to the machine which incarnations are over, by a table
 // read after the slots. It reports whether to read the slots again.
-func (lk *lock) learn() bool {
+func (lk *lock) applyHostTable() bool {
 	hosts, _ := lk.d.mem.Known()
-	news := standing.EvaluateHostTable(lk.m, lk.area.host, hosts, lk.d.sb.Policy, lk.area.views, lk.readAt, lk.judgedAt)
+	news := standing.EvaluateHostTable(lk.m, lk.slots.host, hosts, lk.d.sb.Policy, lk.slots.views, lk.readAt, lk.evaluatedAt)
 	for _, o := range news.Over {
-		lk.countGone(hosts[o.Host-1], lk.area.views[o.Host-1], o.Incarnation)
+		lk.countGone(hosts[o.Host-1], lk.slots.views[o.Host-1], o.Incarnation)
 		lk.m.Over(o.Host, o.Incarnation)
 	}
 	if news.Again {
-		lk.judgedAt = standing.TableRead(hosts)
+		lk.evaluatedAt = standing.TableRead(hosts)
 	}
 	return news.Again
 }
@@ -162,23 +162,23 @@ var errTooLate = errors.New("the lease has no time for a write")
 func (lk *lock) rewrite() error {
 	var v bakery.View
 	written := time.Duration(-1)
-	err := lk.persist("own slot is unreadable after a write, retrying", lk.area.slotAt(lk.area.host), func() (err error) {
-		if v, err = lk.area.readOne(lk.area.host); err != nil || v.Readable && !lk.area.failed {
+	err := lk.persist("own slot is unreadable after a write, retrying", lk.slots.slotAt(lk.slots.host), func() (err error) {
+		if v, err = lk.slots.readOne(lk.slots.host); err != nil || v.Readable && !lk.slots.failed {
 			return err
 		}
 		// the read may have taken until the end of the lease (LAST-CALL)
 		if ok, _ := lk.d.mem.MayWrite(); !ok {
 			return errTooLate
 		}
-		if now := lk.d.clock.Now(); written < 0 || lk.area.failed || now-written >= lk.d.times().Renew() {
+		if now := lk.d.clock.Now(); written < 0 || lk.slots.failed || now-written >= lk.d.times().Renew() {
 			if written < 0 {
-				lk.d.log.Warn("own slot is unreadable, rewriting it", "lock", lk.entry.Name, "host_id", lk.area.host)
+				lk.d.log.Warn("own slot is unreadable, rewriting it", "lock", lk.entry.Name, "host_id", lk.slots.host)
 			}
 			written = now
-			if err = lk.area.write(lk.m.OwnSlot(), lk.holder(lk.m.OwnSlot().Phase)); err != nil {
+			if err = lk.slots.write(lk.m.OwnSlot(), lk.holder(lk.m.OwnSlot().Phase)); err != nil {
 				return err
 			}
-			v, err = lk.area.readOne(lk.area.host)
+			v, err = lk.slots.readOne(lk.slots.host)
 		}
 		if err == nil && !v.Readable {
 			err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, api.ErrUnreadable)

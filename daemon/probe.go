@@ -58,15 +58,15 @@ type slotPatch struct {
 	many []byte
 }
 
-func (s *slotPatch) space() layout.Space { return s.lk.area.space }
-func (s *slotPatch) at() int64           { return s.space().Geometry.Slot(s.lk.entry.Lock, s.lk.area.host) }
+func (s *slotPatch) space() layout.Space { return s.lk.slots.space }
+func (s *slotPatch) at() int64           { return s.space().Geometry.Slot(s.lk.entry.Lock, s.lk.slots.host) }
 
 // Write implements patch.
 func (s *slotPatch) Write() (took time.Duration, err error) {
 	err = s.lk.do(func() error {
 		begun := time.Now()
 		err := s.lk.publish(func(*layout.Slot) {})
-		took, s.last = time.Since(begun), s.lk.area.own
+		took, s.last = time.Since(begun), s.lk.slots.own
 		return err
 	})
 	return took, err
@@ -87,7 +87,7 @@ func (s *slotPatch) Read() (time.Duration, error) {
 // shows reports whether a sector is the slot as last written, or later: it may have been repaired
 // since.
 func (s *slotPatch) shows(sector []byte) bool {
-	found, err := s.space().DecodeSlot(sector, s.lk.entry.Lock, s.lk.area.host)
+	found, err := s.space().DecodeSlot(sector, s.lk.entry.Lock, s.lk.slots.host)
 	return err == nil && found.Incarnation == s.last.Incarnation && found.Sequence >= s.last.Sequence
 }
 

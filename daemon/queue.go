@@ -27,27 +27,27 @@ type lock struct {
 	done  chan struct{} // closed when the driver has ended
 	tasks chan task     // for the driver, when it waits next (task.go)
 
-	role   role  // held by the driver: its own goroutine, or a client's (help.go)
-	helped bool  // the driver is a client's goroutine; owned by the driver
-	failed error // error by which a client's goroutine ended the lock; owned by the driver
+	driver driverMutex // held by the driver: its own goroutine, or a client's (inline.go)
+	inline bool        // the driver is a client's goroutine; owned by the driver
+	failed error       // error by which a client's goroutine ended the lock; owned by the driver
 
-	m        *bakery.Machine // owned by the driver
-	area     *area           // owned by the driver
-	trying   attempt         // to take the lock on the disk; owned by the driver
-	timer    *time.Timer     // of the poll; owned by the driver
-	settling *time.Timer     // wakes the driver when the hold must be written to the disk
-	readAt   time.Duration   // when the last read of all slots began; owned by the driver
+	m            *bakery.Machine // owned by the driver
+	slots        *slotStore      // owned by the driver
+	trying       tryState        // to take the lock on the disk; owned by the driver
+	timer        *time.Timer     // of the poll; owned by the driver
+	publishTimer *time.Timer     // wakes the driver when the hold must be written to the disk
+	readAt       time.Duration   // when the last read of all slots began; owned by the driver
 	// time of the host table by which they were last judged; owned by the driver
-	judgedAt time.Duration
-	news     <-chan struct{} // closed at the next event of the lease; owned by the driver
-	warn     warn.Limiter    // owned by the driver
-	polls    int             // number of polls; owned by the driver
-	lookout  lookout         // for requests; owned by the driver
-	tenure   *tenure         // the hold on the disk, nil if none; owned by the driver
-	before   ahead           // slot last seen directly ahead on the disk; owned by the driver
-	intends  bool            // the intent in the own slot is of this process; owned by the driver
-	// a dead host may still clear the entry (condemned); owned by the driver
-	doomed bool
+	evaluatedAt      time.Duration
+	hostTableChanged <-chan struct{} // closed at the next event of the lease; owned by the driver
+	warn             warn.Limiter    // owned by the driver
+	polls            int             // number of polls; owned by the driver
+	requestWatch     requestWatch    // for requests; owned by the driver
+	acquisition      *acquisition    // the hold on the disk, nil if none; owned by the driver
+	before           ahead           // slot last seen directly ahead on the disk; owned by the driver
+	intends          bool            // the intent in the own slot is of this process; owned by the driver
+	// a dead host may still clear the entry (readRemovalPending); owned by the driver
+	removalPending bool
 
 	retell atomic.Bool // a client in the queue may not know its place
 
@@ -66,7 +66,7 @@ type lock struct {
 
 	place tally.Place // where it is counted; guarded by mu
 
-	past *past // left by the previous bakeryd; nil if none; set before the driver starts
+	past *resumeState // left by the previous bakeryd; nil if none; set before the driver starts
 }
 
 // waiter is a client in the queue.

@@ -50,7 +50,7 @@ func (d *Daemon) Remove(ctx context.Context, name string, try bool) (err error) 
 }
 
 func (d *Daemon) removeOnce(ctx context.Context, req Request) error {
-	lk, err := patiently(ctx, d, func() (*lock, error) {
+	lk, err := runDetached(ctx, d, func() (*lock, error) {
 		e, err := d.removable(ctx, req.Name)
 		if err != nil {
 			return nil, err
@@ -127,7 +127,7 @@ const tryDrain = time.Second
 
 // remove removes the lock for the client in front. over reports that the hold has ended. It has not
 // if the client was refused before anything was written.
-func (t *tenure) remove() (over bool, err error) {
+func (t *acquisition) remove() (over bool, err error) {
 	lk, w := t.lk, t.remover
 	t.remover = nil
 	is := func(x *waiter) bool { return x == w }
@@ -188,7 +188,7 @@ func (lk *lock) completeRemoval() error {
 // removal has the machine remove the lock, which no local client holds. After it the machine does
 // not hold the lock.
 func (lk *lock) removal(wanted func() bool) (bakery.Action, error) {
-	lk.letGo() // the holders before: the remover has the lock now
+	lk.releaseDone() // the holders before: the remover has the lock now
 	a, err := lk.protocol(lk.m.Remove(), wanted)
 	switch {
 	case err != nil:
@@ -202,16 +202,16 @@ func (lk *lock) removal(wanted func() bool) (bakery.Action, error) {
 	return a, err
 }
 
-// condemned reports whether a host that shows a removal, or whose slot may hide one, intends to
+// readRemovalPending reports whether a host that shows a removal, or whose slot may hide one, intends to
 // clear the entry. If it is dead, that write may land at any time. Such an intent is written after
 // the mark and removed before it. An intent that stays unreadable may be such a one: removing the
 // lock is always safe.
-func (lk *lock) condemned() (found bool, err error) {
+func (lk *lock) readRemovalPending() (found bool, err error) {
 	if lk.entry == lockspace.DirectoryEntry {
 		return false, nil // which is never removed
 	}
-	for n, v := range lk.area.views {
-		if n+1 == lk.area.host || v.Readable && v.Slot.Creation <= lk.entry.Creation {
+	for n, v := range lk.slots.views {
+		if n+1 == lk.slots.host || v.Readable && v.Slot.Creation <= lk.entry.Creation {
 			continue
 		}
 		tries := 0
@@ -255,8 +255,8 @@ func (lk *lock) mayClear(host int, unreadable error) (bool, error) {
 // stale reports whether the entry is older than what this incarnation left in its own slot by a
 // removal. The machine does not judge its own slot.
 func (lk *lock) stale() bool {
-	own := lk.area.own
-	return lk.area.known && own.Incarnation == lk.area.mine && own.Creation > lk.m.OwnSlot().Creation
+	own := lk.slots.own
+	return lk.slots.known && own.Incarnation == lk.slots.mine && own.Creation > lk.m.OwnSlot().Creation
 }
 
 // clearEntry clears the directory entry and retries until that is durable. Meanwhile it runs the

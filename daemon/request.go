@@ -58,7 +58,7 @@ func (d *Daemon) Request(ctx context.Context, name, message string) ([]Asked, er
 	if err := errors.Join(layout.ValidateLockName(name), layout.ValidateRequest(message)); err != nil {
 		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
-	return patiently(ctx, d, func() ([]Asked, error) { return d.request(ctx, name, message) })
+	return runDetached(ctx, d, func() ([]Asked, error) { return d.request(ctx, name, message) })
 }
 
 func (d *Daemon) request(ctx context.Context, name, message string) ([]Asked, error) {
@@ -109,7 +109,7 @@ func (lk *lock) ask(asked []Asked, message string) error {
 			}
 			own.Request = layout.Request{Ticket: ticket, At: at, Message: message}
 		})
-		lk.lookout.next = time.Now() // notify clients of this host immediately
+		lk.requestWatch.next = time.Now() // notify clients of this host immediately
 		return err
 	})
 	if err == nil {
@@ -175,8 +175,8 @@ func (d *Daemon) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err 
 	return asked, unreadable || choosing || waiting && len(asked) == 0, nil
 }
 
-// lookout is the state of reading requests during one hold of the lock on the disk.
-type lookout struct {
+// requestWatch is the state of reading requests during one hold of the lock on the disk.
+type requestWatch struct {
 	next  time.Time
 	heard map[int]layout.Request // by host: the last one that clients were notified of
 }
@@ -186,7 +186,7 @@ func (lk *lock) nextLook() (due <-chan time.Time, stop func()) {
 	if !lk.listening() {
 		return nil, func() {}
 	}
-	t := time.NewTimer(time.Until(lk.lookout.next))
+	t := time.NewTimer(time.Until(lk.requestWatch.next))
 	return t.C, func() { t.Stop() }
 }
 
@@ -194,7 +194,7 @@ func (lk *lock) nextLook() (due <-chan time.Time, stop func()) {
 // have died since count, too. A holder that is granted the same ticket later does not get the
 // requests that the holder before it got.
 func (lk *lock) look() {
-	lk.lookout.next = time.Now().Add(lookForRequests(lk.d.sb.Lease))
+	lk.requestWatch.next = time.Now().Add(lookForRequests(lk.d.sb.Lease))
 	slots, bad, err := lk.d.readSlots(lk.dev, lk.entry.Lock)
 	if err != nil {
 		if lk.warn.Allow() {
@@ -205,7 +205,7 @@ func (lk *lock) look() {
 	hosts, _ := lk.d.mem.Known()
 	for i, s := range slots {
 		r := s.Request
-		if bad[i] != nil || r.Ticket == 0 || r.Ticket < lk.m.Token() || s.Creation < lk.entry.Creation || lk.lookout.heard[s.Host] == r {
+		if bad[i] != nil || r.Ticket == 0 || r.Ticket < lk.m.Token() || s.Creation < lk.entry.Creation || lk.requestWatch.heard[s.Host] == r {
 			continue
 		}
 		told := Requested{Host: s.Host, Message: r.Message}
@@ -213,10 +213,10 @@ func (lk *lock) look() {
 			told.HostName = h.Name
 		}
 		if lk.requested(told) {
-			if lk.lookout.heard == nil {
-				lk.lookout.heard = map[int]layout.Request{}
+			if lk.requestWatch.heard == nil {
+				lk.requestWatch.heard = map[int]layout.Request{}
 			}
-			lk.lookout.heard[s.Host] = r
+			lk.requestWatch.heard[s.Host] = r
 			if s.Host != lk.d.mem.ID() { // else it was recorded when it was made
 				lk.d.note(events.Event{Kind: events.Wanted, Lock: lk.entry.Name, Token: lk.m.Token(),
 					ByHost: told.Host, ByHostName: told.HostName, Reason: told.Message})

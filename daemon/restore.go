@@ -33,8 +33,8 @@ const minReturn = 2 * time.Second
 // errAbsent ends the wait of a client that did not reconnect after a restart.
 var errAbsent = fmt.Errorf("%w: its client did not come back after a restart", api.ErrLost)
 
-// predecessor is a bakeryd of this boot that has ended without leaving the lockspace.
-type predecessor struct {
+// previousProcess is a bakeryd of this boot that has ended without leaving the lockspace.
+type previousProcess struct {
 	mu       sync.Mutex // serializes abandon
 	stopped  bool       // abandon is done
 	journal  *handover.File
@@ -45,17 +45,17 @@ type predecessor struct {
 }
 
 // expires returns when its lease ends, or the lease of the process that continues it.
-func (p *predecessor) expires(t lease.Times) time.Duration {
+func (p *previousProcess) expires(t lease.Times) time.Duration {
 	if heir := p.heir.Load(); heir != nil {
 		return heir.Moments().Deadline
 	}
 	return p.term.T0 + t.Lease
 }
 
-// findPredecessor looks for a handover file to continue from, and takes the lock file of its host
+// findPreviousProcess looks for a handover file to continue from, and takes the lock file of its host
 // id. With that lock file, the previous process has ended and has no write in flight. It waits for
 // a process that is about to end, as long as awaitEnd does.
-func (d *Daemon) findPredecessor(ctx context.Context, ids *hostid.Identity) *predecessor {
+func (d *Daemon) findPreviousProcess(ctx context.Context, ids *hostid.Identity) *previousProcess {
 	for _, path := range handover.Find(ids.RuntimeDir, d.sb.UUID) {
 		of, err := handover.ParsePath(path)
 		if err != nil || d.cfg.HostID != 0 && of.Host != d.cfg.HostID {
@@ -72,7 +72,7 @@ func (d *Daemon) findPredecessor(ctx context.Context, ids *hostid.Identity) *pre
 			}
 		}
 		if err == nil {
-			return &predecessor{journal: j, term: term, sessions: sessions, ended: d.clock.Now()}
+			return &previousProcess{journal: j, term: term, sessions: sessions, ended: d.clock.Now()}
 		}
 		d.log.Warn("handover file not usable, joining as a new incarnation", "err", err)
 		d.disown(ctx, of.Host)
@@ -136,8 +136,8 @@ func (d *Daemon) awaitEnd(ctx context.Context, ids *hostid.Identity, host int) e
 	}
 }
 
-// past is what the previous process left of one lock.
-type past struct {
+// resumeState is what the previous process left of one lock.
+type resumeState struct {
 	slot    bakery.Slot
 	entered bool // the slot's ticket was granted to a client
 	shared  bool // and a shared hold was recorded for it
@@ -150,14 +150,14 @@ func (lk *lock) goOn() error {
 	if p == nil {
 		var v bakery.View
 		tries := 0
-		err := lk.persist("reading the own slot failed, retrying", lk.area.slotAt(lk.area.host), func() (err error) {
+		err := lk.persist("reading the own slot failed, retrying", lk.slots.slotAt(lk.slots.host), func() (err error) {
 			v, err = lk.ownSlot(&tries)
 			return err
 		})
-		if err != nil || !v.Readable || v.Slot.Incarnation != lk.area.mine || v.Slot.Phase == layout.Idle {
+		if err != nil || !v.Readable || v.Slot.Incarnation != lk.slots.mine || v.Slot.Phase == layout.Idle {
 			return err
 		}
-		p = &past{slot: v.Slot} // left by a previous process that could not read the entry
+		p = &resumeState{slot: v.Slot} // left by a previous process that could not read the entry
 	}
 	lk.past = nil
 	a := lk.m.Resume(p.slot, p.entered)
@@ -181,13 +181,13 @@ func (lk *lock) goOn() error {
 		return err
 	}
 	// A slot that shows a hold has granted it, whatever the handover file says.
-	return lk.concluded(a, 0, p.entered || p.slot.Phase == layout.Held)
+	return lk.finishAcquire(a, 0, p.entered || p.slot.Phase == layout.Held)
 }
 
 // ownSlot reads the own slot. An unreadable slot is an error for the first slotTries: a rewrite
 // destroys its contents, so a passing fault must not count as a loss.
 func (lk *lock) ownSlot(tries *int) (bakery.View, error) {
-	v, err := lk.area.readOne(lk.area.host)
+	v, err := lk.slots.readOne(lk.slots.host)
 	if *tries++; err == nil && !v.Readable && *tries < slotTries {
 		err = fmt.Errorf("own slot in lock %d: %w", lk.entry.Lock, api.ErrUnreadable)
 	}
@@ -196,7 +196,7 @@ func (lk *lock) ownSlot(tries *int) (bakery.View, error) {
 
 // restore returns every lock of the previous process to its clients. It releases slots that no
 // client wants any more.
-func (d *Daemon) restore(p *predecessor) error {
+func (d *Daemon) restore(p *previousProcess) error {
 	p.heir.Store(d.mem)
 	byLock := map[int][]handover.Session{}
 	for _, r := range p.sessions {
@@ -268,7 +268,7 @@ func (d *Daemon) restoreLock(e layout.Entry, records []handover.Session, until t
 	lk := d.newLock(e)
 	var v bakery.View
 	tries := 0
-	err := d.untilLost("reading an own slot failed, retrying", lk.dev.series(lk.area.slotAt(lk.area.host)), func() (err error) {
+	err := d.untilLost("reading an own slot failed, retrying", lk.dev.series(lk.slots.slotAt(lk.slots.host)), func() (err error) {
 		v, err = lk.ownSlot(&tries)
 		return err
 	})
@@ -293,13 +293,13 @@ func (d *Daemon) restoreLock(e layout.Entry, records []handover.Session, until t
 // judge returns the state of the own slot, nil if it is not in use. Only the handover file shows
 // whether its ticket was granted: after the fast path a holder's slot shows choosing. A process
 // that was removing the lock had no more holders by that ticket.
-func (lk *lock) judge(v bakery.View, incarnation uint64, records []handover.Session) *past {
+func (lk *lock) judge(v bakery.View, incarnation uint64, records []handover.Session) *resumeState {
 	if v.Readable {
 		removal := v.Slot.Creation > lk.entry.Creation
 		if v.Slot.Incarnation != incarnation || v.Slot.Phase == layout.Idle && !removal {
 			return nil
 		}
-		p := &past{slot: v.Slot}
+		p := &resumeState{slot: v.Slot}
 		for _, r := range records {
 			entered := r.Ticket() == v.Slot.Ticket && !removal
 			p.entered = p.entered || entered
@@ -309,7 +309,7 @@ func (lk *lock) judge(v bakery.View, incarnation uint64, records []handover.Sess
 	}
 	for _, r := range records {
 		if r.State == handover.Granted && r.Creation == lk.entry.Creation {
-			return &past{entered: true, rewrite: true, slot: bakery.Slot{
+			return &resumeState{entered: true, rewrite: true, slot: bakery.Slot{
 				Incarnation: incarnation, Creation: r.Creation, Ticket: r.Ticket(), Phase: layout.Held, Mode: r.Mode,
 			}}
 		}
@@ -321,7 +321,7 @@ func (lk *lock) judge(v bakery.View, incarnation uint64, records []handover.Sess
 // not show is over.
 func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
 	s := ss.make(r.ID)
-	s.since, s.nth, s.kept, s.limbo, s.lk = r.Since, r.Nth, true, true, lk
+	s.since, s.nth, s.kept, s.awaitingClient, s.lk = r.Since, r.Nth, true, true, lk
 	s.peer, s.uid = process.ID{PID: r.Peer, Started: r.PeerStarted}, r.PeerUID
 	s.regroup(r)
 	s.unconfirmed, s.alone = r.Unconfirmed, !r.Witness
@@ -381,7 +381,7 @@ func (s *session) waitOn(ctx context.Context, w *waiter) {
 	d := s.all.d
 	s.all.tasks.Go(func() {
 		var give time.Duration // counted from when clients are served
-		for s.poll(ctx) && s.absent() {
+		for s.poll(ctx) && s.detached() {
 			if give == 0 && d.hasJoined() {
 				give = d.clock.Now() + max(minReturn, d.times().Renew())
 			}
@@ -406,7 +406,7 @@ func (s *session) waitOn(ctx context.Context, w *waiter) {
 // the release.
 func (s *session) awaitReturn(until time.Duration) {
 	const stay = 0 // no client has connected yet
-	for s.poll(context.Background()) && s.absent() {
+	for s.poll(context.Background()) && s.detached() {
 		if !s.clientGone() && s.all.d.clock.Now() < until {
 			continue
 		}
@@ -438,7 +438,7 @@ func (s *session) poll(ctx context.Context) bool {
 
 // mind stops the commands of a previous process when its lease ends, unless its lease is continued
 // before.
-func (d *Daemon) mind(ctx context.Context, p *predecessor) {
+func (d *Daemon) mind(ctx context.Context, p *previousProcess) {
 	alarm, err := d.clock.NewAlarm()
 	if err != nil {
 		d.log.Error("no timer, commands of the previous bakeryd are stopped only after the host has joined", "err", err)
@@ -465,7 +465,7 @@ func (d *Daemon) mind(ctx context.Context, p *predecessor) {
 
 // abandon stops the commands of a previous process that cannot be continued, and blocks until they
 // have ended. From the end of its lease, other hosts may have its locks.
-func (d *Daemon) abandon(ctx context.Context, p *predecessor) error {
+func (d *Daemon) abandon(ctx context.Context, p *previousProcess) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopped {

@@ -230,7 +230,7 @@ func TestRestartKeepsAnOrphan(t *testing.T) {
 	m.restart()
 	waiter.again(m, "")
 	eventually(t, "the hold is an orphan", func() bool {
-		return !(m.d.sessions.byID[holder.id] == nil || !m.d.sessions.byID[holder.id].isOrphan() || m.d.sessions.byID[holder.id].absent())
+		return !(m.d.sessions.byID[holder.id] == nil || !m.d.sessions.byID[holder.id].isOrphan() || m.d.sessions.byID[holder.id].detached())
 	})
 	require.Equal(t, g.Token.String(), m.status().Locks[0].Holders[0].Token.String())
 	waiter.until("waiting")

@@ -33,7 +33,7 @@ func (d *Daemon) keepSlots() {
 				first.Reset(d.sb.Lease / 2)
 			}
 		case all := <-d.mem.Complaints():
-			d.heed(all)
+			d.handleComplaints(all)
 		case <-d.mem.Renewals():
 			if now := d.clock.Now(); now-looked >= d.sb.Lease/2 {
 				looked = now
@@ -64,7 +64,7 @@ func (d *Daemon) scrub() (all bool) {
 			d.scrubOne(e, false)
 		}
 	}
-	d.mendEntries(s.bad)
+	d.restoreEntries(s.bad)
 	left := slices.DeleteFunc(s.bad, func(number int) bool { return !d.leftIn(number) })
 	d.complainOfEntries(left, true)
 	return len(left) == 0
@@ -83,12 +83,12 @@ func (d *Daemon) leftIn(lock int) bool {
 }
 
 func (d *Daemon) ownSlotIn(dev blockdev.Device, lock int) (bakery.View, error) {
-	return newArea(dev, d.sb.Space(), lock, d.mem.ID()).readOne(d.mem.ID())
+	return newSlotStore(dev, d.sb.Space(), lock, d.mem.ID()).readOne(d.mem.ID())
 }
 
-// heed checks the records that other hosts complain of. Each complaint costs a read or two, and no
+// handleComplaints checks the records that other hosts complain of. Each complaint costs a read or two, and no
 // more.
-func (d *Daemon) heed(complaints []layout.Complaint) {
+func (d *Daemon) handleComplaints(complaints []layout.Complaint) {
 	var entries []int
 	for _, c := range complaints {
 		switch {
@@ -100,9 +100,9 @@ func (d *Daemon) heed(complaints []layout.Complaint) {
 		default:
 			d.scrubNumber(c.Lock)
 		}
-		d.refill(c.Lock)
+		d.repairSlot(c.Lock)
 	}
-	d.mendEntries(d.damagedAmong(entries))
+	d.restoreEntries(d.damagedAmong(entries))
 }
 
 // scrubNumber checks the own slot in a lock of which only the number is known.
@@ -119,10 +119,10 @@ func (d *Daemon) scrubNumber(lock int) {
 	}
 }
 
-// refill writes the own slot if it is all zeroes while no client uses the lock. Another host
+// repairSlot writes the own slot if it is all zeroes while no client uses the lock. Another host
 // complained of it, so it was seen written and was zeroed since. A host that knows that does not
-// take it for idle (area.view).
-func (d *Daemon) refill(number int) {
+// take it for idle (slotStore.view).
+func (d *Daemon) repairSlot(number int) {
 	v, err := d.ownSlotIn(d.awaited(number, ""), number)
 	if err != nil || !v.Readable || v.Slot != (bakery.Slot{}) {
 		return
@@ -189,7 +189,7 @@ func (d *Daemon) scrubOne(e layout.Entry, blocking bool) {
 // lookAtBlocking has the driver check the own slot. Until it was read, it counts as blocking
 // another host.
 func (lk *lock) lookAtBlocking() {
-	lk.area.part.Store(true)
+	lk.slots.part.Store(true)
 	lk.lookAtOwn()
 }
 
@@ -225,7 +225,7 @@ func (d *Daemon) lookAtBusy() {
 			entries = append(entries, lk.entry.Lock)
 		}
 	}
-	d.mendEntries(d.damagedAmong(entries))
+	d.restoreEntries(d.damagedAmong(entries))
 }
 
 // damagedAmong returns the numbers of the locks with unreadable entries that this host may know.
@@ -262,8 +262,8 @@ func (d *Daemon) knownEntry(number int) *lock {
 // complain requests repair of a slot that blocks this host, in its host record; of all unreadable
 // slots if host is 0.
 func (lk *lock) complain(host int) {
-	for i, v := range lk.area.views {
-		if !v.Readable && i+1 != lk.area.host && (host == 0 || host == i+1) {
+	for i, v := range lk.slots.views {
+		if !v.Readable && i+1 != lk.slots.host && (host == 0 || host == i+1) {
 			lk.d.mem.HeldUp(layout.Complaint{Host: i + 1, Lock: lk.entry.Lock}, false)
 		}
 	}
@@ -277,7 +277,7 @@ func (d *Daemon) complainOfEntries(numbers []int, certain bool) {
 		return
 	}
 	if certain {
-		d.mendEntries(numbers)
+		d.restoreEntries(numbers)
 	}
 	first := rand.IntN(len(numbers))
 	for i := range min(len(numbers), 4*layout.MaxComplaints) {

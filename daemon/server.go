@@ -45,9 +45,9 @@ const (
 //	POST /v1/value    a valueRequest; answers with the lock's name and the token (value.go)
 //	GET  /v1/value    ?name=NAME; answers with a Value
 //	POST /v1/evict    an evictRequest; answers with an evictAnswer (evict.go)
-//	POST /v1/meet     a meetRequest; answers with a MeetReport (meet.go)
+//	POST /v1/meet     a meetRequest; answers with a MeetReport (coherence.go)
 //	POST /v1/floor    a floorRequest; answers with a Floor (floor.go)
-//	GET  /            the status page (package page); it asks for /page/status, a Glance (glance.go)
+//	GET  /            the status page (package page); it asks for /page/status, a Glance (statuscache.go)
 //	GET  /v1/events   lines of events.Event, also while the host joins (eventstream.go)
 //	GET  /metrics     the handler given to Measure
 //
@@ -66,12 +66,12 @@ type Server struct {
 	confirmWithin func(lease time.Duration) time.Duration
 
 	looking   *http.Server // read-only, for clients known only by an address (loopback.go)
-	lookers   *fdlimit.Budget
+	readers   *fdlimit.Budget
 	followers chan struct{} // has one entry for each client that follows events by an address
 	tally     *tally.Tally  // counts refusals
 	metrics   http.Handler  // nil if none
 
-	glances glances // of the status page
+	glances statusCaches // of the status page
 
 	rules    access.Rules // without the policy
 	policy   *PolicyFile  // nil if none
@@ -94,9 +94,9 @@ func NewServer(log *slog.Logger, joined func() (*Daemon, error), journal *events
 	s.http = s.serverOf(fromBrowsers(ownName, mux), func() *fdlimit.Budget { return s.descriptors })
 	looks := http.NewServeMux()
 	s.looks(looks)
-	s.lookers = s.descriptors.ForReaders()
-	s.followers = make(chan struct{}, max(1, s.lookers.Limit/2))
-	s.looking = s.serverOf(fromBrowsers(localName, onlyLooks(looks)), func() *fdlimit.Budget { return s.lookers })
+	s.readers = s.descriptors.ForReaders()
+	s.followers = make(chan struct{}, max(1, s.readers.Limit/2))
+	s.looking = s.serverOf(fromBrowsers(localName, onlyLooks(looks)), func() *fdlimit.Budget { return s.readers })
 	return s
 }
 
@@ -202,7 +202,7 @@ func (s *Server) status(d *Daemon, w http.ResponseWriter, r *http.Request) {
 }
 
 func writeJSON(w http.ResponseWriter, v any) {
-	hurry(w, answerPatience)
+	setWriteDeadline(w, answerPatience)
 	w.Header().Set("Content-Type", "application/json")
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
@@ -210,17 +210,17 @@ func writeJSON(w http.ResponseWriter, v any) {
 }
 
 func writeError(w http.ResponseWriter, status int, e *api.Error) {
-	hurry(w, answerPatience)
+	setWriteDeadline(w, answerPatience)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	w.Header().Set(refusedAs, e.Code)
 	_ = json.NewEncoder(w).Encode(map[string]*api.Error{"error": e})
 }
 
-// hurry limits the time for writing to a client from now on; 0 removes the limit. A client that
+// setWriteDeadline limits the time for writing to a client from now on; 0 removes the limit. A client that
 // does not read must not keep its answer in memory forever. After the deadline its connection is
 // unusable.
-func hurry(w http.ResponseWriter, patience time.Duration) {
+func setWriteDeadline(w http.ResponseWriter, patience time.Duration) {
 	var by time.Time
 	if patience > 0 {
 		by = time.Now().Add(patience)
@@ -237,8 +237,8 @@ func hurried(h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		hurry(w, 0)
-		defer hurry(w, answerPatience)
+		setWriteDeadline(w, 0)
+		defer setWriteDeadline(w, answerPatience)
 		h.ServeHTTP(w, r)
 	})
 }

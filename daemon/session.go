@@ -46,17 +46,17 @@ type session struct {
 	nth      uint64         // arrival number, once queued
 	kept     bool           // recorded in the handover file
 	// granted, but no command may run before the client confirms the grant
-	unconfirmed bool
-	limbo       bool // restored, and its client has not reconnected yet
-	orphan      bool // the client is gone, its command runs
-	stays       int  // number of connections that have followed it
-	listens     bool // the client wants to receive requests
-	over        bool // given up or released: no client can reconnect to it
+	unconfirmed    bool
+	awaitingClient bool // restored, and its client has not reconnected yet
+	orphan         bool // the client is gone, its command runs
+	stays          int  // number of connections that have followed it
+	listens        bool // the client wants to receive requests
+	over           bool // given up or released: no client can reconnect to it
 	// the lock is not held by it any more, even if the disk still shows it
-	letGo   bool
-	place   *place // the last one sent; nil if none
-	timeout *time.Timer
-	wanted  context.Context // ends with the client's interest; nil once the lock was requested
+	released bool
+	place    *place // the last one sent; nil if none
+	timeout  *time.Timer
+	wanted   context.Context // ends with the client's interest; nil once the lock was requested
 	// lock in which it waits, not yet in the handover file; nil if there is nothing to record
 	unkept  *lock
 	nesting *time.Timer    // finds under; nil before nestAfter
@@ -151,11 +151,11 @@ func (s *session) follow(c asker, confirms bool) *follower {
 	if f.link != nil {
 		f.link.bind(s, f)
 	}
-	if s.limbo && s.lk != nil {
+	if s.awaitingClient && s.lk != nil {
 		s.lk.retell.Store(true)
 		s.lk.signal() // the driver may have waited for this client
 	}
-	s.follower, s.limbo, s.orphan = f, false, false
+	s.follower, s.awaitingClient, s.orphan = f, false, false
 	s.stays++
 	if s.place != nil {
 		s.tell(*s.place) // the new follower was not sent it
@@ -167,7 +167,7 @@ func (s *session) follow(c asker, confirms bool) *follower {
 func (s *session) holding() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.decided() && s.hold != nil && !s.letGo
+	return s.decided() && s.hold != nil && !s.released
 }
 
 // setMode sets the mode to that of the hold.
@@ -210,7 +210,7 @@ func (s *session) limit(timeout time.Duration) {
 // to close. A waiting session has no command: the processes in its cgroup wait to become one.
 func (s *session) gone() bool {
 	s.mu.Lock()
-	f, limbo := s.follower, s.limbo
+	f, limbo := s.follower, s.awaitingClient
 	s.mu.Unlock()
 	if s.decided() && s.hold != nil && s.running() {
 		return false
@@ -222,12 +222,12 @@ func (s *session) gone() bool {
 // namespace is not known, and may be alive.
 func (s *session) clientGone() bool { return s.peer.PID != 0 && !s.peer.Alive() }
 
-// absent reports whether the client has not reconnected yet after a restart of bakeryd. It keeps
+// detached reports whether the client has not reconnected yet after a restart of bakeryd. It keeps
 // its place, but is not granted the lock.
-func (s *session) absent() bool {
+func (s *session) detached() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.limbo
+	return s.awaitingClient
 }
 
 // leave ends a connection's part. A waiting client gives up by that. A holder releases, unless its
@@ -297,7 +297,7 @@ func (s *session) outlive(stay int) {
 		s.mu.Unlock()
 		return
 	}
-	s.orphan, s.limbo = true, false
+	s.orphan, s.awaitingClient = true, false
 	unconfirmed := s.unconfirmed
 	s.mu.Unlock()
 	if unconfirmed {
@@ -352,7 +352,7 @@ func (s *session) killAndRelease(stay int, why string) {
 func (s *session) release(stay int, why string) {
 	s.mu.Lock()
 	back := s.stays != stay
-	s.over, s.letGo = s.over || !back, s.letGo || !back
+	s.over, s.released = s.over || !back, s.released || !back
 	s.mu.Unlock()
 	if back {
 		return

@@ -105,7 +105,7 @@ func (d *Daemon) quarantined(lock int) error {
 func (d *Daemon) stayAway(host int) error {
 	now := d.clock.Now()
 	for _, lock := range d.cfg.quarantine.Locks(now) {
-		v, err := newArea(d.awaited(lock, ""), d.sb.Space(), lock, host).readOne(host)
+		v, err := newSlotStore(d.awaited(lock, ""), d.sb.Space(), lock, host).readOne(host)
 		if err == nil && v.Readable {
 			continue
 		}

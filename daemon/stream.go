@@ -64,12 +64,12 @@ func (st *stream) send(e api.Event) error {
 		st.w.Header().Set("Content-Type", "application/x-ndjson")
 		st.sent = true
 	}
-	hurry(st.w, tellPatience)
+	setWriteDeadline(st.w, tellPatience)
 	_, err := st.w.Write(e.Append(nil))
 	if err == nil {
 		err = http.NewResponseController(st.w).Flush()
 	}
-	hurry(st.w, 0) // the next event may come at any time
+	setWriteDeadline(st.w, 0) // the next event may come at any time
 	return err
 }
 

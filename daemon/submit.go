@@ -54,7 +54,7 @@ func (d *Daemon) submit(ctx context.Context, req Request, decided func(*Hold, er
 	case <-d.mem.Lost():
 		lk.refuseLost()
 	default:
-		lk.help(w)
+		lk.runInline(w)
 	}
 }
 

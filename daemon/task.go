@@ -55,11 +55,11 @@ func (lk *lock) publish(change func(own *layout.Slot)) error {
 			return lk.exhausted()
 		}
 	}
-	before := lk.area.own
-	change(&lk.area.own)
+	before := lk.slots.own
+	change(&lk.slots.own)
 	err := lk.write(lk.m.OwnSlot())
 	if err != nil {
-		lk.area.own = before
+		lk.slots.own = before
 	}
 	return err
 }

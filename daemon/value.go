@@ -37,7 +37,7 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 		return fmt.Errorf("%w: the directory's lock has no value", api.ErrInvalid)
 	}
 	value = bytes.Clone(value) // the caller may return before the driver is done
-	return h.change(ctx, func(t *tenure) error {
+	return h.change(ctx, func(t *acquisition) error {
 		if t.mode != layout.Exclusive {
 			return fmt.Errorf("%w: lock %q is held shared, and its value is set by exclusive holders", api.ErrInvalid, t.lk.entry.Name)
 		}
@@ -57,7 +57,7 @@ func (d *Daemon) Value(ctx context.Context, name string) (Value, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // a read that is left behind ends with its IO
-	return patiently(ctx, d, func() (Value, error) { return d.readValue(ctx, name) })
+	return runDetached(ctx, d, func() (Value, error) { return d.readValue(ctx, name) })
 }
 
 // readValue reads the slots between two reads of the entry, because the lock may be removed

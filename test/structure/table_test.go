@@ -18,7 +18,7 @@ var imports = []struct{ path, imports string }{
 	{"blockdev", ""},
 	{"blockdev/probe", ""},
 
-	// What the rest is written with. Each knows one thing, and no lockspace.
+	// Tools for the rest. Each knows one thing, and no lockspace.
 	{"daemon/text", ""},
 	{"daemon/line", ""},
 	{"daemon/retry", ""},
@@ -31,7 +31,7 @@ var imports = []struct{ path, imports string }{
 	{"daemon/tally", ""},
 	{"daemon/page", ""},
 
-	// What bakeryd and its clients agree on, and the Go client.
+	// The API of bakeryd, and the Go client.
 	{"daemon/api", "daemon/line layout"},
 	{"daemon/access", "daemon/api layout"},
 	{"daemon/client", "daemon/api daemon/clock daemon/line layout"},
@@ -63,7 +63,7 @@ var imports = []struct{ path, imports string }{
 	// The locks of a joined host, its service and its server: to be split.
 	{"daemon", "bakery blockdev blockdev/probe daemon/access daemon/api daemon/cgroup daemon/clock daemon/events daemon/fdlimit daemon/handover daemon/hostid daemon/lease daemon/line daemon/liveness daemon/lockspace daemon/lockspace/check daemon/lockspace/format daemon/lockspace/measure daemon/membership daemon/page daemon/peer daemon/process daemon/report daemon/retry daemon/stall daemon/standing daemon/tally daemon/text daemon/warn daemon/watchdog layout"},
 
-	// What uses a host.
+	// Users of a host.
 	{"daemon/metrics", "daemon daemon/tally"},
 	{"daemon/bench", "daemon daemon/client layout"},
 	{"daemon/stress", "bakery daemon daemon/client daemon/lockspace layout"},

@@ -35,7 +35,7 @@ var faults = []fault{
 `},
 	}},
 	{"flight", "a slow write of a slot is repeated", "WRITER", false, []patch{
-		{"daemon/area.go", `	if err := a.dev.Write(buf, a.space.Geometry.Slot(a.lock, a.host)); err != nil {
+		{"daemon/slotstore.go", `	if err := a.dev.Write(buf, a.space.Geometry.Slot(a.lock, a.host)); err != nil {
 `, `	out, own := make(chan error, 1), bytes.Clone(buf)
 	go func() {
 		aligned := pool.Get(len(own))
@@ -62,7 +62,7 @@ var faults = []fault{
 `},
 	}},
 	{"unreadable", "an unreadable slot counts as idle", "EXCLUSION|TOKEN|ORDER|VERDICT|HISTORY", false, []patch{
-		{"daemon/area.go", `		a.last = layout.Slot{}
+		{"daemon/slotstore.go", `		a.last = layout.Slot{}
 		return a.unreadable(host)
 `, `		a.last = layout.Slot{}
 		return bakery.View{Readable: true}

@@ -50,24 +50,24 @@ type GlanceRead struct {
 	EveryMS int64 `json:"every_ms"` // interval at which the whole lockspace is read
 }
 
-// glances is the state that the pages of a server share.
-type glances struct {
+// statusCaches is the state that the pages of a server share.
+type statusCaches struct {
 	mu  sync.Mutex // guards now
-	now *glance
+	now *statusCache
 }
 
 // of returns the state for a daemon. There is a new daemon for each term of membership.
-func (g *glances) of(d *Daemon) *glance {
+func (g *statusCaches) of(d *Daemon) *statusCache {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.now == nil || g.now.d != d {
-		g.now = &glance{d: d}
+		g.now = &statusCache{d: d}
 	}
 	return g.now
 }
 
-// glance is what was read of the disk for pages.
-type glance struct {
+// statusCache is what was read of the disk for pages.
+type statusCache struct {
 	d *Daemon
 
 	mu      sync.Mutex // guards the rest
@@ -84,7 +84,7 @@ type glance struct {
 }
 
 // answer returns the current answer for a page.
-func (g *glance) answer() Glance {
+func (g *statusCache) answer() Glance {
 	g.refresh()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -109,7 +109,7 @@ func (a Glance) because(e *api.Error) Glance {
 
 // refresh starts a read if one is due, and waits for it up to glancePatience, for the first one up
 // to glanceFirst.
-func (g *glance) refresh() {
+func (g *statusCache) refresh() {
 	g.mu.Lock()
 	began := g.d.clock.Now()
 	if g.reading == nil && (g.tried == 0 || began >= g.tried+max(glanceEvery, glanceShare*g.took)) {
@@ -137,7 +137,7 @@ func (g *glance) refresh() {
 }
 
 // run ends with its inspection, which a hung device does not block.
-func (g *glance) run(whole bool, read func(blockdev.Device) (*lockspace.Snapshot, error), began time.Duration) {
+func (g *statusCache) run(whole bool, read func(blockdev.Device) (*lockspace.Snapshot, error), began time.Duration) {
 	var n atomic.Int64
 	s, err := g.d.inspectBy(func(dev blockdev.Device) (*lockspace.Snapshot, error) { return read(counted{dev, &n}) })
 	g.mu.Lock()
@@ -155,7 +155,7 @@ func (g *glance) run(whole bool, read func(blockdev.Device) (*lockspace.Snapshot
 
 // again returns a function that reads the locks of a snapshot that are held or waited for, up to
 // glanceHot bytes.
-func (g *glance) again(s *lockspace.Snapshot) func(blockdev.Device) (*lockspace.Snapshot, error) {
+func (g *statusCache) again(s *lockspace.Snapshot) func(blockdev.Device) (*lockspace.Snapshot, error) {
 	hot := map[int]bool{}
 	for _, slot := range s.Slots {
 		hot[slot.Lock] = hot[slot.Lock] || slot.Phase != layout.Idle
@@ -214,7 +214,7 @@ func writeGlance(w http.ResponseWriter, accepts string, a Glance) {
 		writeError(w, http.StatusInternalServerError, api.ErrorOf(err))
 		return
 	}
-	hurry(w, answerPatience)
+	setWriteDeadline(w, answerPatience)
 	page.Guard(w.Header())
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")

@@ -12,8 +12,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// area reads and writes the slots of one lock for one host. It is used by one goroutine.
-type area struct {
+// slotStore reads and writes the slots of one lock for one host. It is used by one goroutine.
+type slotStore struct {
 	dev   blockdev.Device
 	space layout.Space
 	lock  int
@@ -36,7 +36,7 @@ type area struct {
 }
 
 // slotAt returns the first byte of a host's slot.
-func (a *area) slotAt(host int) int64 { return a.space.Geometry.Slot(a.lock, host) }
+func (a *slotStore) slotAt(host int) int64 { return a.space.Geometry.Slot(a.lock, host) }
 
 // caption is the part of a slot that is for display, and unknown to the protocol.
 type caption struct {
@@ -44,12 +44,12 @@ type caption struct {
 	request string
 }
 
-func newArea(dev blockdev.Device, space layout.Space, lock, host int) *area {
-	return &area{dev: dev, space: space, lock: lock, host: host}
+func newSlotStore(dev blockdev.Device, space layout.Space, lock, host int) *slotStore {
+	return &slotStore{dev: dev, space: space, lock: lock, host: host}
 }
 
 // read reads the slots of hosts 1..n in one request. The result is valid until the next call.
-func (a *area) read(n int) ([]bakery.View, error) {
+func (a *slotStore) read(n int) ([]bakery.View, error) {
 	n = max(n, a.host)
 	stride := a.space.Geometry.Stride
 	buf := lockspace.Pool.Get(n * stride)
@@ -76,7 +76,7 @@ func (a *area) read(n int) ([]bakery.View, error) {
 }
 
 // readOne reads the slot of one host.
-func (a *area) readOne(host int) (bakery.View, error) {
+func (a *slotStore) readOne(host int) (bakery.View, error) {
 	buf := lockspace.Pool.Get(a.space.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
 	start := time.Now()
@@ -88,7 +88,7 @@ func (a *area) readOne(host int) (bakery.View, error) {
 	return a.view(buf, host, err), nil
 }
 
-func (a *area) view(sector []byte, host int, err error) bakery.View {
+func (a *slotStore) view(sector []byte, host int, err error) bakery.View {
 	if err != nil {
 		return a.unreadable(host)
 	}
@@ -135,7 +135,7 @@ func (a *area) view(sector []byte, host int, err error) bakery.View {
 
 // unreadable returns the view of an unreadable slot. Other hosts wait for the own one whatever it
 // should show.
-func (a *area) unreadable(host int) bakery.View {
+func (a *slotStore) unreadable(host int) bakery.View {
 	if host == a.host {
 		a.part.Store(true)
 	}
@@ -155,14 +155,14 @@ func (s *hostSet) add(id int) {
 }
 
 // caption returns the caption of a host's slot as last read.
-func (a *area) caption(host int) caption {
+func (a *slotStore) caption(host int) caption {
 	if host > len(a.seen) {
 		return caption{}
 	}
 	return a.seen[host-1]
 }
 
-func (a *area) keep(host int, w caption) {
+func (a *slotStore) keep(host int, w caption) {
 	if host > len(a.seen) {
 		a.seen = append(a.seen, make([]caption, host-len(a.seen))...)
 	}
@@ -170,7 +170,7 @@ func (a *area) keep(host int, w caption) {
 }
 
 // forget frees the memory of what was read.
-func (a *area) forget() { a.views, a.seen, a.last = nil, nil, layout.Slot{} }
+func (a *slotStore) forget() { a.views, a.seen, a.last = nil, nil, layout.Slot{} }
 
 func protocolSlot(s layout.Slot) bakery.Slot {
 	return bakery.Slot{Incarnation: s.Incarnation, Creation: s.Creation, Ticket: s.Ticket, Phase: s.Phase, Mode: s.Mode}
@@ -178,7 +178,7 @@ func protocolSlot(s layout.Slot) bakery.Slot {
 
 // write writes the own slot durably, in one request. It keeps the value and the request, which the
 // protocol does not know.
-func (a *area) write(s bakery.Slot, who layout.Holder) error {
+func (a *slotStore) write(s bakery.Slot, who layout.Holder) error {
 	next := a.own
 	next.Lock, next.Host = a.lock, a.host
 	next.Incarnation, next.Creation = s.Incarnation, s.Creation
@@ -202,4 +202,6 @@ func (a *area) write(s bakery.Slot, who layout.Holder) error {
 
 // takesPart reports whether other hosts wait for the host of slot s of this incarnation: the slot
 // is not idle, or shows a removal.
-func (a *area) takesPart(s layout.Slot) bool { return s.Phase != layout.Idle || s.Creation > a.made }
+func (a *slotStore) takesPart(s layout.Slot) bool {
+	return s.Phase != layout.Idle || s.Creation > a.made
+}

@@ -20,10 +20,10 @@ import (
 // This host acquires the directory's lock while it holds the lock, as in a removal. Creating a lock
 // takes the directory's lock alone. Therefore two hosts never wait for each other.
 
-// mendEntries begins to restore the damaged entries of locks that this host has used. It does
+// restoreEntries begins to restore the damaged entries of locks that this host has used. It does
 // nothing if it is running already, or began less than a renewal interval ago. It does not wait,
 // because the own slots of those locks may have to be checked meanwhile.
-func (d *Daemon) mendEntries(damaged []int) {
+func (d *Daemon) restoreEntries(damaged []int) {
 	damaged = slices.DeleteFunc(slices.Clone(damaged), func(number int) bool { return d.knownEntry(number) == nil })
 	if len(damaged) == 0 || !d.mending.CompareAndSwap(false, true) {
 		return
@@ -43,7 +43,7 @@ func (d *Daemon) mendEntries(damaged []int) {
 				continue
 			}
 			// Superseded: completing a removal has rewritten it.
-			if err := d.mendEntry(ctx, lk); err != nil && !errors.Is(err, errSuperseded) && !d.stopping() {
+			if err := d.restoreKnownEntry(ctx, lk); err != nil && !errors.Is(err, errSuperseded) && !d.stopping() {
 				d.log.Warn("restoring a damaged directory entry failed, retrying when a host needs it", "lock", lk.entry.Name, "err", err)
 			}
 		}
@@ -55,7 +55,7 @@ func (d *Daemon) mendEntries(damaged []int) {
 	})
 }
 
-func (d *Daemon) mendEntry(ctx context.Context, lk *lock) error {
+func (d *Daemon) restoreKnownEntry(ctx context.Context, lk *lock) error {
 	h, err := lk.join(ctx)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ import (
 )
 
 // due makes the next answer read the disk, all of it or the locks that are held or waited for.
-func (g *glance) due(whole bool) {
+func (g *statusCache) due(whole bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.tried, g.took, g.pause = 1, 0, time.Hour
@@ -51,7 +51,7 @@ func (a Glance) lock(t *testing.T, name string) report.Lock {
 func TestGlancesShareWhatIsRead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		d := newCluster(t, 8, 4).host(1)
-		var all glances
+		var all statusCaches
 		began := d.clock.Now()
 		var wg sync.WaitGroup
 		var reads sync.Map
@@ -94,7 +94,7 @@ func TestGlanceOfWhatIsHot(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			require.NoError(t, acquire(t, d, Request{Name: name}).Release())
 		}
-		var all glances
+		var all statusCaches
 		g := all.of(d)
 		whole := g.answer()
 		require.Len(t, whole.Report.Locks, 3)
@@ -126,7 +126,7 @@ func TestGlanceOfADeviceThatHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, disk := c.faultyHost(1)
 		require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
-		var all glances
+		var all statusCaches
 		g := all.of(d)
 		require.Nil(t, g.answer().Error)
 		hang := disk.Inject(blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Entry(1), To: c.Geo.Entry(2), Hang: true})

@@ -7,25 +7,25 @@ import "github.com/bakeryd/bakeryd/blockdev"
 // client waits for would occupy one more. No disk needs more requests either.
 const maxUnderWay = 256
 
-// takingTurns is a device that limits concurrent requests to maxUnderWay. A request that waits for
+// limitedDevice is a device that limits concurrent requests to maxUnderWay. A request that waits for
 // its turn is like one on a slow device: the lease handles it. The lease itself uses the device
 // without a limit, so it does not wait.
-type takingTurns struct {
+type limitedDevice struct {
 	blockdev.Device
 	turns chan struct{}
 }
 
-func inTurns(dev blockdev.Device) *takingTurns {
-	return &takingTurns{Device: dev, turns: make(chan struct{}, maxUnderWay)}
+func limitDevice(dev blockdev.Device) *limitedDevice {
+	return &limitedDevice{Device: dev, turns: make(chan struct{}, maxUnderWay)}
 }
 
-func (d *takingTurns) Read(p []byte, off int64) error {
+func (d *limitedDevice) Read(p []byte, off int64) error {
 	d.turns <- struct{}{}
 	defer func() { <-d.turns }()
 	return d.Device.Read(p, off)
 }
 
-func (d *takingTurns) Write(p []byte, off int64) error {
+func (d *limitedDevice) Write(p []byte, off int64) error {
 	d.turns <- struct{}{}
 	defer func() { <-d.turns }()
 	return d.Device.Write(p, off)

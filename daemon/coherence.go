@@ -122,7 +122,7 @@ func meetLocks(a, b int) [2]string {
 }
 
 func (d *Daemon) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
-	m := &meeting{ctx: ctx, d: d, o: o, nonce: lockspace.Nonce(), rounds: o.Rounds}
+	m := &coherenceCheck{ctx: ctx, d: d, o: o, nonce: lockspace.Nonce(), rounds: o.Rounds}
 	names := meetLocks(d.mem.ID(), o.Host)
 	for i, name := range names {
 		lk, err := d.find(ctx, Request{Name: name})

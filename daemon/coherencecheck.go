@@ -14,7 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// word is a message to another host, in a slot's value with value token 0, which marks it as no
+// checkWord is a message to another host, in a slot's value with value token 0, which marks it as no
 // lock's value.
 //
 //	bytes  | field
@@ -24,7 +24,7 @@ import (
 //	 8 -15 | nonce: identifies this check, drawn by the writer
 //	16 -23 | echo: the other host's nonce as last read, 0 if none
 //	24 -27 | rounds that the writer requests
-type word struct {
+type checkWord struct {
 	round, rounds int
 	nonce, echo   uint64
 }
@@ -38,7 +38,7 @@ const (
 	wordEnd    = 28
 )
 
-func (w word) encode() []byte {
+func (w checkWord) encode() []byte {
 	b := make([]byte, wordEnd)
 	copy(b, wordMagic)
 	binary.LittleEndian.PutUint32(b[wordRound:], uint32(w.round))
@@ -48,11 +48,11 @@ func (w word) encode() []byte {
 	return b
 }
 
-func decodeWord(b []byte) (w word, ok bool) {
+func decodeWord(b []byte) (w checkWord, ok bool) {
 	if len(b) != wordEnd || string(b[:wordRound]) != wordMagic {
-		return word{}, false
+		return checkWord{}, false
 	}
-	return word{
+	return checkWord{
 		round: int(binary.LittleEndian.Uint32(b[wordRound:])), rounds: int(binary.LittleEndian.Uint32(b[wordRounds:])),
 		nonce: binary.LittleEndian.Uint64(b[wordNonce:]), echo: binary.LittleEndian.Uint64(b[wordEcho:]),
 	}, true
@@ -74,8 +74,8 @@ const (
 
 var slotNames = [2]string{"x", "y"}
 
-// meeting is one host's part in a coherence check. It is used by one goroutine.
-type meeting struct {
+// coherenceCheck is one host's part in a coherence check. It is used by one goroutine.
+type coherenceCheck struct {
 	ctx    context.Context
 	d      *Daemon
 	o      MeetOptions
@@ -99,7 +99,7 @@ type seenSlot struct {
 	current uint64
 }
 
-func (m *meeting) run() (err error) {
+func (m *coherenceCheck) run() (err error) {
 	defer func() { err = errors.Join(err, m.clear()) }()
 	if err := m.greet(); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (m *meeting) run() (err error) {
 }
 
 // lead publishes each round first. At its end the other host has read the last round.
-func (m *meeting) lead() error {
+func (m *coherenceCheck) lead() error {
 	for n := 1; n <= m.rounds; n++ {
 		begun := time.Now()
 		if err := m.say(n); err != nil {
@@ -128,7 +128,7 @@ func (m *meeting) lead() error {
 
 // follow publishes each round after it has read it. At its end it waits until the other host has
 // read the last round.
-func (m *meeting) follow() error {
+func (m *coherenceCheck) follow() error {
 	var begun time.Time
 	for n := 1; n <= m.rounds; n++ {
 		if err := m.hear(n); err != nil {
@@ -153,7 +153,7 @@ const maxDwell = 2 * time.Second
 // a cache that expires, rounds synchronize with it: x and y both expire and are read again at the
 // same time of every round. After the pause, x stays cached for longer than y, past the other
 // host's next write.
-func (m *meeting) dwell(n int) error {
+func (m *coherenceCheck) dwell(n int) error {
 	if n%4 != 0 {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (m *meeting) dwell(n int) error {
 }
 
 // tripped records how long an answer took, in rounds without a dwell.
-func (m *meeting) tripped(n int, took time.Duration) {
+func (m *coherenceCheck) tripped(n int, took time.Duration) {
 	if n%4 >= 2 {
 		m.trip = took
 		m.trips.Add(took)
@@ -169,8 +169,8 @@ func (m *meeting) tripped(n int, took time.Duration) {
 }
 
 // say writes a round to both own slots, one after the other. It does not overwrite a lock's value.
-func (m *meeting) say(n int) error {
-	value := word{round: n, rounds: m.rounds, nonce: m.nonce, echo: m.theirs}.encode()
+func (m *coherenceCheck) say(n int) error {
+	value := checkWord{round: n, rounds: m.rounds, nonce: m.nonce, echo: m.theirs}.encode()
 	for _, lk := range m.locks {
 		taken := false
 		err := lk.do(func() error {
@@ -192,10 +192,10 @@ func (m *meeting) say(n int) error {
 
 // clear removes the words from the own slots, even if the caller has gone. If the lease is over
 // that is not needed.
-func (m *meeting) clear() error {
+func (m *coherenceCheck) clear() error {
 	for _, lk := range m.locks {
 		err := lk.do(func() error {
-			if _, said := decodeWord(lk.area.own.Value); !said || lk.area.own.ValueToken != 0 {
+			if _, said := decodeWord(lk.slots.own.Value); !said || lk.slots.own.ValueToken != 0 {
 				return nil
 			}
 			return lk.publish(func(own *layout.Slot) { own.Value = nil })
@@ -209,11 +209,11 @@ func (m *meeting) clear() error {
 
 // greet returns when the other host has seen this one. A word that an earlier check left echoes
 // another nonce.
-func (m *meeting) greet() error {
+func (m *coherenceCheck) greet() error {
 	if err := m.say(0); err != nil {
 		return err
 	}
-	return m.watch(MeetAbsent, m.o.Timeout, func(w word, is bool) (bool, error) {
+	return m.watch(MeetAbsent, m.o.Timeout, func(w checkWord, is bool) (bool, error) {
 		if is && w.nonce != m.theirs {
 			m.theirs = w.nonce
 			if err := m.say(0); err != nil {
@@ -230,11 +230,11 @@ func (m *meeting) greet() error {
 
 // patience returns how long no progress of the other host is accepted. Its writes may wait for a
 // renewal.
-func (m *meeting) patience() time.Duration { return max(10*time.Second, m.d.sb.Lease/2) }
+func (m *coherenceCheck) patience() time.Duration { return max(10*time.Second, m.d.sb.Lease/2) }
 
 // hear waits for y of round n, then checks x.
-func (m *meeting) hear(n int) error {
-	err := m.watch(MeetStalled, m.patience(), func(w word, is bool) (bool, error) {
+func (m *coherenceCheck) hear(n int) error {
+	err := m.watch(MeetStalled, m.patience(), func(w checkWord, is bool) (bool, error) {
 		if !is || w.nonce != m.theirs {
 			return false, m.gone(is)
 		}
@@ -250,13 +250,13 @@ func (m *meeting) hear(n int) error {
 }
 
 // bye waits until the other host has removed its words: it has read the last one.
-func (m *meeting) bye() error {
-	return m.watch(MeetStalled, m.patience(), func(w word, is bool) (bool, error) {
+func (m *coherenceCheck) bye() error {
+	return m.watch(MeetStalled, m.patience(), func(w checkWord, is bool) (bool, error) {
 		return !is || w.nonce != m.theirs, nil
 	})
 }
 
-func (m *meeting) gone(anew bool) error {
+func (m *coherenceCheck) gone(anew bool) error {
 	if anew {
 		return meetEnd{MeetEnded, fmt.Sprintf("host %d has started again", m.o.Host)}
 	}
@@ -264,7 +264,7 @@ func (m *meeting) gone(anew bool) error {
 }
 
 // watch reads y of the other host until f, called with each word, returns true or an error.
-func (m *meeting) watch(otherwise MeetOutcome, patience time.Duration, f func(w word, is bool) (bool, error)) error {
+func (m *coherenceCheck) watch(otherwise MeetOutcome, patience time.Duration, f func(w checkWord, is bool) (bool, error)) error {
 	begun := time.Now()
 	for {
 		asked := time.Now()
@@ -294,7 +294,7 @@ func (m *meeting) watch(otherwise MeetOutcome, patience time.Duration, f func(w 
 	}
 }
 
-func (m *meeting) pause(d time.Duration) error {
+func (m *coherenceCheck) pause(d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -309,7 +309,7 @@ func (m *meeting) pause(d time.Duration) error {
 
 // look reads a slot of the other host. ok is false if the slot was torn, is of another creation, or
 // is stale, which is counted.
-func (m *meeting) look(which int) (s layout.Slot, ok bool, err error) {
+func (m *coherenceCheck) look(which int) (s layout.Slot, ok bool, err error) {
 	lk, space := m.locks[which], m.d.sb.Space()
 	buf := lockspace.Pool.Get(space.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
@@ -346,7 +346,7 @@ func (m *meeting) look(which int) (s layout.Slot, ok bool, err error) {
 	return s, true, nil
 }
 
-func (m *meeting) caught(which int, format string, args ...any) {
+func (m *coherenceCheck) caught(which int, format string, args ...any) {
 	m.stale++
 	if m.detail == "" {
 		m.detail = fmt.Sprintf("in round %d, slot %s of host %d: ", m.done+1, slotNames[which], m.o.Host) + fmt.Sprintf(format, args...)
@@ -357,7 +357,7 @@ func (m *meeting) caught(which int, format string, args ...any) {
 const unsettled = 2 * time.Second
 
 // checkX reads x after y of round n was seen.
-func (m *meeting) checkX(n int) error {
+func (m *coherenceCheck) checkX(n int) error {
 	odd := false // a read showed x of another check
 	for begun := time.Now(); ; {
 		before := m.stale
