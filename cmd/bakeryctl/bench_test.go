@@ -22,7 +22,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// benchSpace is a lockspace in a file on which a bench runs.
+// benchSpace is a lockspace in a file for a bench.
 type benchSpace struct {
 	t    *testing.T
 	path string
@@ -47,7 +47,7 @@ func (s *benchSpace) report() *report.Report {
 	return report.FromSnapshot(snapshot)
 }
 
-// measuring waits until the lock of the bench was held once.
+// measuring blocks until the lock of the bench was held once.
 func (s *benchSpace) measuring() {
 	s.t.Helper()
 	eventually(s.t, "the bench to measure", func() bool {
@@ -64,7 +64,7 @@ func (s *benchSpace) measuring() {
 	})
 }
 
-// left checks that every host has left in good time.
+// left checks that every host has left.
 func (s *benchSpace) left() {
 	s.t.Helper()
 	hosts := s.report().Hosts
@@ -74,8 +74,8 @@ func (s *benchSpace) left() {
 	}
 }
 
-// TestBenchInterrupted: whenever a signal comes, the lock goes and the hosts leave.
-func TestBenchInterrupted(t *testing.T) {
+// After a signal the lock is removed and the hosts leave.
+func TestBench_InterruptedWhileMeasuring_RemovesTheLock(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		signal syscall.Signal
@@ -101,8 +101,8 @@ func TestBenchInterrupted(t *testing.T) {
 	}
 }
 
-// TestBenchInterruptedAtOnce: while its hosts are still joining.
-func TestBenchInterruptedAtOnce(t *testing.T) {
+// The signal arrives while the hosts are joining.
+func TestBench_InterruptedWhileJoining_Leaves(t *testing.T) {
 	t.Parallel()
 	s := newBenchSpace(t, lockspace.DefaultLease)
 	p := begin(t, "bench", "--device", s.path, "--duration", "1h")
@@ -114,8 +114,8 @@ func TestBenchInterruptedAtOnce(t *testing.T) {
 	s.left()
 }
 
-// TestBenchKilled: its child leaves; what stays is the lock, and a host that is dead.
-func TestBenchKilled(t *testing.T) {
+// The child leaves; the lock and a dead host remain.
+func TestBench_Killed_ChildLeaves(t *testing.T) {
 	t.Parallel()
 	s := newBenchSpace(t, lockspace.DefaultLease)
 	p := begin(t, "bench", "--device", s.path, "--duration", "1h", "--only", "uncontended")
@@ -127,12 +127,12 @@ func TestBenchKilled(t *testing.T) {
 	require.True(t, strings.HasPrefix(s.report().Locks[0].Name, "bakeryctl-bench-"))
 }
 
-// TestBenchChildCannotServe: what it says is what bakeryctl says.
-func TestBenchChildCannotServe(t *testing.T) {
+// bakeryctl reports the error of the child.
+func TestBench_ChildCannotServe_ReportsWhy(t *testing.T) {
 	t.Parallel()
-	s := newBenchSpace(t, 6*time.Second) // half of it passes until none of the ids is known to be free
+	s := newBenchSpace(t, 6*time.Second) // after half of it, all ids are known to be in use
 	for range 4 {                        // all ids
-		// A process that a parallel test forks has the lock files of this one until it executes its program.
+		// A process forked by a parallel test inherits the lock files of this process until execve.
 		eventually(t, "a host to join", func() bool {
 			d := daemon.New(daemon.Config{Device: s.path})
 			err := d.Join(t.Context())
@@ -146,12 +146,12 @@ func TestBenchChildCannotServe(t *testing.T) {
 	}
 	p := begin(t, "bench", "--device", s.path)
 	require.Equal(t, cli.ExitUnavailable, p.wait())
-	require.Regexp(t, `(?m)^bakeryctl: join the lockspace on .*: no host id is free\nhint: stop a host, or format for more --hosts\n\z`, p.told())
+	require.Regexp(t, `(?m)^bakeryctl: join the lockspace on .*: no host id is free\nhint: stop a host, or format for more --hosts\n\z`, p.messages())
 	require.Equal(t, "", p.content(p.stdout))
 }
 
-// TestBenchLeavesNoFile: nothing stays in the directory for temporary files.
-func TestBenchLeavesNoFile(t *testing.T) {
+// No temporary file remains.
+func TestBench_Done_LeavesNoFile(t *testing.T) {
 	t.Parallel()
 	s := newBenchSpace(t, lockspace.DefaultLease)
 	tmp := filepath.Join(filepath.Dir(s.path), "t")
@@ -159,7 +159,7 @@ func TestBenchLeavesNoFile(t *testing.T) {
 	p := prepare(t, "bench", "--device", s.path, "--duration", "10ms", "--only", "wrapper")
 	p.cmd.Env = append(p.cmd.Env, "TMPDIR="+tmp)
 	p.start()
-	require.Equal(t, 0, p.wait(), p.told())
+	require.Equal(t, 0, p.wait(), p.messages())
 	left, err := os.ReadDir(tmp)
 	require.NoError(t, err)
 	require.Empty(t, left)

@@ -15,7 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
-// cgroupParent returns the directory in which commands started by this test get their groups.
+// cgroupParent returns the directory of the groups of commands that this test starts.
 func cgroupParent(t *testing.T) string {
 	t.Helper()
 	self, err := cgroup.WrapperOf(os.Getpid(), "")
@@ -27,9 +27,9 @@ func cgroupParent(t *testing.T) string {
 	}
 	if err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("no cgroup of version 2 can be made here, and CI skips nothing: ", err)
+			t.Fatal("cannot create a cgroup of version 2, and CI skips nothing: ", err)
 		}
-		t.Skip("SKIP: no cgroup of version 2 can be made here: ", err)
+		t.Skip("SKIP: cannot create a cgroup of version 2: ", err)
 	}
 	g.Remove()
 	return filepath.Dir(g.Dir)
@@ -42,13 +42,13 @@ func groupOf(t *testing.T, parent string, p *wrapper) string {
 	require.NoError(t, err)
 	var found []string
 	eventually(t, "the group", func() bool {
-		found, err = filepath.Glob(filepath.Join(parent, w.Name()+"-*")) // of its session
+		found, err = filepath.Glob(filepath.Join(parent, w.Name()+"-*")) // one per session
 		return err == nil && len(found) == 1
 	})
 	return found[0]
 }
 
-// without makes a bakeryctl one that can make no cgroup.
+// without makes p unable to create a cgroup.
 func (p *wrapper) without(t *testing.T, parent string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -69,8 +69,8 @@ func TestCommandRunsInItsOwnCgroup(t *testing.T) {
 	require.Equal(t, filepath.Base(group), filepath.Base(p.line()))
 	p.write("")
 	p.exits(0)
-	require.Empty(t, p.told())
-	require.NoDirExists(t, group, "the group is left")
+	require.Empty(t, p.messages())
+	require.NoDirExists(t, group, "the group remains")
 }
 
 func TestCommandRunsWithoutACgroup(t *testing.T) {
@@ -94,7 +94,7 @@ func TestCommandRunsWithoutACgroup(t *testing.T) {
 	close(running)
 	p.exits(cli.ExitLost)
 	for name, pid := range members {
-		require.False(t, alive(pid), "%s runs on", name)
+		require.False(t, alive(pid), "%s still runs", name)
 	}
 }
 
@@ -107,13 +107,13 @@ func read(t *testing.T, dir, name string) string {
 	return string(text)
 }
 
-func TestCgroupThatIsLeftIsPruned(t *testing.T) {
+func TestCgroup_WrapperKilled_IsPrunedByTheNext(t *testing.T) {
 	parent := cgroupParent(t)
 	b := serve(t, holding)
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ready; read x")
 	p.expect("ready")
 	group := groupOf(t, parent, p)
-	if err := os.MkdirAll(filepath.Join(group, "a", "b"), 0o755); err != nil { // a command may make some itself
+	if err := os.MkdirAll(filepath.Join(group, "a", "b"), 0o755); err != nil { // as a command may do itself
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGKILL)
@@ -122,13 +122,13 @@ func TestCgroupThatIsLeftIsPruned(t *testing.T) {
 		t.Helper()
 		other := begin(t, "lock", "--socket", b.Socket, "y", "--", "true")
 		if code := other.wait(); code != 0 {
-			t.Errorf("exit code %d, standard error %q", code, other.told())
+			t.Errorf("exit code %d, standard error %q", code, other.messages())
 		}
 	}
 	next()
-	require.DirExists(t, filepath.Join(group, "a", "b"), "the group of a command that runs was touched")
+	require.DirExists(t, filepath.Join(group, "a", "b"), "the group of a running command was removed")
 	p.write("")
 	eventually(t, "the command to end", func() bool { return !(&cgroup.Group{Dir: group}).Populated() })
 	next()
-	require.NoDirExists(t, group, "the group is left")
+	require.NoDirExists(t, group, "the group remains")
 }

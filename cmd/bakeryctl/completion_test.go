@@ -15,7 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 )
 
-// TestCompletion: names come from bakeryd, where a name belongs and nowhere else.
+// Names of locks come from bakeryd, and are completed only as names of locks.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	s := calltest.Serve(t, 200, `{"locks": [{"name": "nightly-backup"}, {"name": "night watch"}, {"name": "deploy"}, {"name": "ö"}]}`)
@@ -44,11 +44,11 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestCompletionDoesNotWait: a bakeryd that does not answer keeps nobody at his prompt.
-func TestCompletionDoesNotWait(t *testing.T) {
+// Completion has a short timeout.
+func TestCompletion_BakerydDoesNotAnswer_ReturnsNothing(t *testing.T) {
 	t.Parallel()
 	mute := filepath.Join(t.TempDir(), "s")
-	ln, err := net.Listen("unix", mute) // connects, and nobody ever reads
+	ln, err := net.Listen("unix", mute) // accepts connections and never reads
 	require.NoError(t, err)
 	defer ln.Close()
 	code, out := complete(t, completionTimeout, mute, "lock", "")
@@ -59,7 +59,7 @@ func TestCompletionDoesNotWait(t *testing.T) {
 	require.Equal(t, ":4\n", out)
 }
 
-// complete is what the shell does for the last word.
+// complete runs the completion of the last word as a shell does.
 func complete(t *testing.T, timeout time.Duration, socket string, words ...string) (code int, stdout string) {
 	t.Helper()
 	var out bytes.Buffer

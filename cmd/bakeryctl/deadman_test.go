@@ -13,10 +13,10 @@ import (
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
-// What is tested here has no clock of the test's own: it is asserted what happens in which order, and what the
-// command and bakeryctl know of the time.
+// These tests measure no time themselves. They assert the order of events, and the times that the
+// command and bakeryctl report.
 
-func TestCommandNoticesNothingOfARestart(t *testing.T) {
+func TestLock_BakerydRestarts_CommandContinues(t *testing.T) {
 	t.Parallel()
 	lease := standstill.Outlives(2 * time.Second)
 	script := func(x *exchange) {
@@ -31,21 +31,21 @@ func TestCommandNoticesNothingOfARestart(t *testing.T) {
 		b.Kill()
 		b.Start(script)
 		eventually(t, "the wrapper to come back", func() bool { return b.Requests() > before })
-		leaseEnds(t, lease) // as told before the restart
+		leaseEnds(t, lease) // as of before the restart
 	}
 	p.write("still here")
 	p.expect("still here")
 	p.exits(0)
-	require.Empty(t, p.told())
+	require.Empty(t, p.messages())
 	b.AwaitRelease()
 }
 
-func TestCommandIsStoppedInTimeWithoutBakeryd(t *testing.T) {
+func TestLock_BakerydIsGone_CommandIsStoppedInTime(t *testing.T) {
 	t.Parallel()
 	lease, grace := standstill.Outlives(6*time.Second), standstill.Outlives(2*time.Second)
 	for _, test := range []struct {
 		name   string
-		broken bool // the connection is, which is told first
+		broken bool // the connection breaks, which is reported first
 		after  func(b *clienttest.Bakeryd)
 	}{
 		{"that died", true, (*clienttest.Bakeryd).Kill},
@@ -73,48 +73,48 @@ func TestCommandIsStoppedInTimeWithoutBakeryd(t *testing.T) {
 			test.after(b)
 			eventually(t, "SIGTERM", func() bool { return read(t, dir, "log") != "" })
 			require.True(t, alive(p.cmd.Process.Pid) && alive(members["stubborn"]), "killed together with SIGTERM")
-			eventually(t, "those who heed SIGTERM to end", func() bool { return !alive(members["child"]) && !alive(members["orphan"]) })
+			eventually(t, "processes that handle SIGTERM to end", func() bool { return !alive(members["child"]) && !alive(members["orphan"]) })
 			p.exits(cli.ExitLost)
 			require.Equal(t, "TERM\n", read(t, dir, "log"))
-			require.Empty(t, in(t, dir), "run on")
-			lines := strings.Split(p.told(), "\n")
+			require.Empty(t, in(t, dir), "processes remain")
+			lines := strings.Split(p.messages(), "\n")
 			gone := strings.HasPrefix(lines[0], "bakeryctl: bakeryd is gone; ")
-			if gone != test.broken && !standstill.Expected() { // a client that stood still connects again
-				t.Errorf("standard error %q, want it to say that bakeryd is gone: %v", p.told(), test.broken)
+			if gone != test.broken && !standstill.Expected() { // a client that was stopped reconnects
+				t.Errorf("standard error %q, want a message that bakeryd is gone: %v", p.messages(), test.broken)
 			}
 			if gone {
 				lines = lines[1:]
 			}
 			if len(lines) != 3 || !strings.HasPrefix(lines[0], "bakeryctl: stopping the command under \"x\": the lease ends in ") ||
 				lines[1] != "bakeryctl: killed the remaining processes of the command under \"x\": they did not stop in time" {
-				t.Errorf("standard error %q", p.told())
+				t.Errorf("standard error %q", p.messages())
 			}
 		})
 	}
 }
 
-func TestMessageWhenBakerydIsGoneForAWhile(t *testing.T) {
+func TestLock_BakerydIsGone_PrintsAMessage(t *testing.T) {
 	t.Parallel()
 	b := serve(t, holding)
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ready; read x")
 	p.expect("ready")
 	b.Kill()
 	until := time.Now().Add(time.Hour)
-	eventually(t, "a message", func() bool { return strings.HasSuffix(p.told(), "\n") })
+	eventually(t, "a message", func() bool { return strings.HasSuffix(p.messages(), "\n") })
 	b.Start(holding)
 	eventually(t, "the wrapper to come back", func() bool { return b.Requests() == 2 })
 	p.write("")
 	p.exits(0)
 	message, at := "bakeryctl: bakeryd is gone; \"x\" is held until %s unless it comes back\n", until
 	for _, slack := range []time.Duration{0, -time.Second, -2 * time.Second, time.Second} {
-		if p.told() == strings.Replace(message, "%s", at.Add(slack).Format(time.TimeOnly), 1) {
+		if p.messages() == strings.Replace(message, "%s", at.Add(slack).Format(time.TimeOnly), 1) {
 			return
 		}
 	}
-	t.Errorf("standard error %q, want %q of about %s", p.told(), message, at.Format(time.TimeOnly))
+	t.Errorf("standard error %q, want %q of about %s", p.messages(), message, at.Format(time.TimeOnly))
 }
 
-func TestRenewalAfterTheWarningChangesNothing(t *testing.T) {
+func TestLock_RenewalAfterTheWarning_CommandIsStopped(t *testing.T) {
 	t.Parallel()
 	lease := standstill.Outlives(4 * time.Second)
 	asked := make(chan struct{})
@@ -141,12 +141,12 @@ func TestRenewalAfterTheWarningChangesNothing(t *testing.T) {
 	require.True(t, b.Held(), "released while the command runs")
 	p.exits(cli.ExitLost)
 	require.False(t, alive(pid), "the command runs")
-	require.Contains(t, p.told(), "was not renewed\n")
-	require.Contains(t, p.told(), "did not stop in time\n")
+	require.Contains(t, p.messages(), "was not renewed\n")
+	require.Contains(t, p.messages(), "did not stop in time\n")
 	b.AwaitRelease()
 }
 
-func TestSuspendedWrapperStopsTheCommandAtOnce(t *testing.T) {
+func TestLock_SuspendedBeyondTheLease_CommandIsStopped(t *testing.T) {
 	t.Parallel()
 	lease := standstill.Outlives(time.Second)
 	b := serve(t, func(x *exchange) {
@@ -161,23 +161,23 @@ func TestSuspendedWrapperStopsTheCommandAtOnce(t *testing.T) {
 	p.signal(syscall.SIGCONT)
 	p.exits(cli.ExitLost)
 	require.False(t, alive(pid), "the command runs")
-	require.Contains(t, p.told(), "the lease ended without a renewal\n")
+	require.Contains(t, p.messages(), "the lease ended without a renewal\n")
 }
 
-func TestKilledWrapperAndDeadBakerydLeaveTheLockToTheCommand(t *testing.T) {
+func TestLock_WrapperAndBakerydKilled_CommandKeepsTheLock(t *testing.T) {
 	b := serve(t, holding)
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ready; read x; echo $x")
 	p.expect("ready")
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	b.Kill()
-	require.True(t, b.Witnessed(), "nobody holds the lock")
-	p.write("go on")
-	p.expect("go on")
+	require.True(t, b.Witnessed(), "the lock is not held")
+	p.write("continue")
+	p.expect("continue")
 	eventually(t, "the witness to be closed", func() bool { return !b.Witnessed() })
 }
 
-func TestCleaningUpIsNotInterrupted(t *testing.T) {
+func TestLock_CommandCleansUp_IsNotInterrupted(t *testing.T) {
 	t.Parallel()
 	running := make(chan struct{})
 	b := loses(t, time.Hour, running)

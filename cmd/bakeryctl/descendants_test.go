@@ -27,9 +27,9 @@ func TestDescendants(t *testing.T) {
 	}{
 		{"none", []process.Stat{a(1, 0, 0), a(10, 1, 5)}, nil},
 		{"strangers", []process.Stat{a(10, 1, 5), a(11, 1, 200), a(12, 11, 201)}, nil},
-		{"parents first, though their numbers are greater", []process.Stat{a(5, 30, 103), a(20, 10, 100), a(30, 20, 102), a(40, 10, 101)},
+		{"parents first, even with a greater pid", []process.Stat{a(5, 30, 103), a(20, 10, 100), a(30, 20, 102), a(40, 10, 101)},
 			[]int{20, 40, 30, 5}},
-		{"not what was there before", []process.Stat{a(20, 10, 99), a(21, 20, 150), a(30, 10, 100)}, []int{30}},
+		{"older children are left out", []process.Stat{a(20, 10, 99), a(21, 20, 150), a(30, 10, 100)}, []int{30}},
 		{"a circle", []process.Stat{a(20, 10, 100), a(10, 20, 100)}, []int{20}},
 	}
 	for _, test := range tests {
@@ -41,8 +41,8 @@ func TestDescendants(t *testing.T) {
 	}
 }
 
-// pids reads the files that are named, each with a process id, once a complete line is in all of them, and
-// ends the processes after the test if it has failed to.
+// pids blocks until each named file contains a process id, and returns them. It kills these
+// processes after the test.
 func pids(t *testing.T, dir string, names ...string) map[string]int {
 	t.Helper()
 	found := make(map[string]int)
@@ -68,7 +68,7 @@ func pids(t *testing.T, dir string, names ...string) map[string]int {
 	return found
 }
 
-// family starts descendants of every kind, which write their process ids to files, and waits.
+// family starts descendants of every kind, which write their process ids to files.
 const family = `cd "$0"; exec 2>/dev/null
 sh -c 'echo $$ >child; sleep 1000; :' &
 sh -c 'trap "" TERM; echo $$ >stubborn; exec sleep 1000' &
@@ -80,7 +80,7 @@ setsid sh -c 'echo $$ >session; sleep 1000; :' &
 
 var familyMembers = []string{"child", "stubborn", "stopped", "session", "orphan", "daemon"}
 
-// loses grants a lock for a lease and takes it away when running is closed.
+// loses returns a bakeryd that grants a lock for a lease, and takes it away when running is closed.
 func loses(t *testing.T, lease time.Duration, running <-chan struct{}) *fakeBakeryd {
 	return serve(t, func(x *exchange) {
 		x.Grant(lease)
@@ -93,7 +93,7 @@ func loses(t *testing.T, lease time.Duration, running <-chan struct{}) *fakeBake
 	})
 }
 
-func TestLostLockStopsDescendants(t *testing.T) {
+func TestLock_Lost_StopsDescendants(t *testing.T) {
 	t.Parallel()
 	const (
 		stopping = "bakeryctl: stopping the command under \"x\": lock lost: host 3 was evicted\n"
@@ -106,9 +106,9 @@ func TestLostLockStopsDescendants(t *testing.T) {
 		members []string
 		stderr  string
 	}{
-		{"of a command that ends at once", standstill.Outlives(3 * time.Second), family + `exec sleep 1000`, familyMembers, stopping + killed},
+		{"of a command that ends immediately", standstill.Outlives(3 * time.Second), family + `exec sleep 1000`, familyMembers, stopping + killed},
 		{"of a command that ignores SIGTERM", standstill.Outlives(3 * time.Second), family + `trap "" TERM; exec sleep 1000`, familyMembers, stopping + killed},
-		{"that heed SIGTERM, without SIGKILL", time.Hour, `cd "$0"
+		{"that handle SIGTERM, without SIGKILL", time.Hour, `cd "$0"
 			exec 2>/dev/null
 			setsid sh -c 'echo $$ >session; sleep 1000; :' &
 			(sh -c 'echo $$ >orphan; sleep 1000; :' &)
@@ -131,9 +131,9 @@ func TestLostLockStopsDescendants(t *testing.T) {
 			close(running)
 			p.exits(cli.ExitLost)
 			for name, pid := range members {
-				require.False(t, alive(pid), "%s runs on", name)
+				require.False(t, alive(pid), "%s still runs", name)
 			}
-			require.Empty(t, in(t, dir), "run on")
+			require.Empty(t, in(t, dir), "processes remain")
 			p.printed(t, "", test.stderr)
 		})
 	}
@@ -153,8 +153,8 @@ func in(t *testing.T, dir string) []int {
 	return found
 }
 
-// TestLostLockSparesOlderChildren: a shell that becomes bakeryctl by exec leaves it its own children.
-func TestLostLockSparesOlderChildren(t *testing.T) {
+// A shell that executes bakeryctl leaves its own children to it.
+func TestLock_LostWithOlderChildren_SparesThem(t *testing.T) {
 	running := make(chan struct{})
 	b := loses(t, time.Hour, running)
 	dir := t.TempDir()
@@ -164,7 +164,7 @@ func TestLostLockSparesOlderChildren(t *testing.T) {
 	require.NoError(t, os.Symlink(exe, link))
 	p := prepare(t)
 	p.cmd.Path = "/bin/sh"
-	// The pause keeps the two from starting in the same tick of the clock.
+	// With the pause, the two start in different clock ticks.
 	p.cmd.Args = []string{"sh", "-c", `sleep 1000 & echo $! >"$0/older"; sleep 0.1; exec "$@"`, dir,
 		link, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", `echo $$ >"$0/command"; sleep 1000; :`, dir}
 	p.start()
@@ -175,7 +175,7 @@ func TestLostLockSparesOlderChildren(t *testing.T) {
 	require.True(t, alive(members["older"]))
 }
 
-func TestWrapperReapsOrphans(t *testing.T) {
+func TestLock_OrphanEnds_IsReaped(t *testing.T) {
 	t.Parallel()
 	b := serve(t, holding)
 	dir := t.TempDir()
@@ -186,10 +186,10 @@ func TestWrapperReapsOrphans(t *testing.T) {
 	eventually(t, "the orphan to be reaped", func() bool { return state(orphan) == "X" })
 	p.write("")
 	p.exits(7)
-	require.Empty(t, p.told())
+	require.Empty(t, p.messages())
 }
 
-func TestWrapperLeavesDescendantsAloneAtTheEnd(t *testing.T) {
+func TestLock_CommandEnds_DescendantsKeepTheLock(t *testing.T) {
 	t.Parallel()
 	b := serve(t, holding)
 	dir := t.TempDir()

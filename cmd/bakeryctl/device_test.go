@@ -14,7 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 )
 
-func TestDeviceLockExcludes(t *testing.T) {
+func TestDevice_LockHeld_Excludes(t *testing.T) {
 	t.Parallel()
 	device := filepath.Join(t.TempDir(), "locks.img")
 	holder := follow(t, "lock", "--device", device, "--create", "x", "--", "sh", "-c", `echo "$BAKERY_LOCK $BAKERY_HOST_ID"; read x; exit 7`)
@@ -37,12 +37,12 @@ func TestDeviceLockExcludes(t *testing.T) {
 	waiter := begin(t, "lock", "--device", device, "x", "--", "echo", "ran")
 	holder.write("")
 	holder.exits(7)
-	require.Empty(t, holder.told())
+	require.Empty(t, holder.messages())
 	waiter.exits(0)
 	waiter.printed(t, "ran\n", "")
 }
 
-func TestDeviceCreatedByTwoAtOnce(t *testing.T) {
+func TestDevice_CreatedByFourAtOnce_IsShared(t *testing.T) {
 	t.Parallel()
 	device := filepath.Join(t.TempDir(), "locks.img")
 	var all []*wrapper
@@ -55,7 +55,7 @@ func TestDeviceCreatedByTwoAtOnce(t *testing.T) {
 	}
 }
 
-func TestDeviceNotUsable(t *testing.T) {
+func TestDevice_NotUsable_HasAHint(t *testing.T) {
 	dir := t.TempDir()
 	precious := filepath.Join(dir, "precious")
 	content := strings.Repeat("precious", 1<<17)
@@ -77,18 +77,18 @@ func TestDeviceNotUsable(t *testing.T) {
 	for _, test := range tests {
 		p := begin(t, append(append([]string{"lock"}, test.args...), "x", "--", "echo", "ran")...)
 		require.Equal(t, cli.ExitNoDevice, p.wait(), test.args)
-		message, hint, _ := strings.Cut(p.told(), "\nhint: ")
+		message, hint, _ := strings.Cut(p.messages(), "\nhint: ")
 		if !strings.HasPrefix(message, "bakeryctl: ") || strings.TrimSuffix(hint, "\n") != test.hint {
-			t.Errorf("%v: standard error %q, want the hint %q", test.args, p.told(), test.hint)
+			t.Errorf("%v: standard error %q, want the hint %q", test.args, p.messages(), test.hint)
 		}
 	}
 	if now, err := os.ReadFile(precious); err != nil || string(now) != content {
 		t.Errorf("the file was changed, %v", err)
 	}
-	require.NoFileExists(t, missing, "a file was made without --create")
+	require.NoFileExists(t, missing, "a file was created without --create")
 }
 
-func TestDeviceLockEndsTheCommandWithTheProcess(t *testing.T) {
+func TestDevice_WrapperKilled_CommandIsKilled(t *testing.T) {
 	t.Parallel()
 	device := filepath.Join(t.TempDir(), "locks.img")
 	p := follow(t, "lock", "--device", device, "--create", "x", "--", "sh", "-c", "echo $$; exec sleep 1000")
@@ -97,7 +97,7 @@ func TestDeviceLockEndsTheCommandWithTheProcess(t *testing.T) {
 	eventually(t, "the command to die", func() bool { return !alive(pid) })
 }
 
-func TestDeviceLockInterruptedWhileWaiting(t *testing.T) {
+func TestDevice_InterruptedWhileWaiting_Exits(t *testing.T) {
 	t.Parallel()
 	device := filepath.Join(t.TempDir(), "locks.img")
 	holder := follow(t, "lock", "--device", device, "--create", "x", "--", "sh", "-c", "echo ready; read x")

@@ -20,7 +20,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/events"
 )
 
-// ctl runs bakeryctl and returns its exit code and what it printed.
+// ctl runs bakeryctl and returns its exit code and output.
 func ctl(t *testing.T, socket string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -39,11 +39,11 @@ func TestEventsCommand(t *testing.T) {
 	require.Equal(t, []any{0, ""}, []any{code, errs})
 	require.Equal(t, 2, strings.Count(out, "\n"))
 	require.Contains(t, out, "x         enter     db1   token 524288256\n")
-	require.Contains(t, out, "something new", "by a bakeryd that knows more")
+	require.Contains(t, out, "something new", "from a newer bakeryd")
 	require.Equal(t, "GET /v1/events?", <-s.Asked)
 
 	code, out, errs = ctl(t, s.Socket, "events", "--json", "--limit", "5", "x y")
-	require.Equal(t, []any{0, "", twoEvents}, []any{code, errs, out}, "as it is")
+	require.Equal(t, []any{0, "", twoEvents}, []any{code, errs, out}, "unchanged")
 	require.Equal(t, "GET /v1/events?limit=5&name=x+y", <-s.Asked)
 
 	code, _, errs = ctl(t, s.Socket, "events", "-f")
@@ -95,7 +95,7 @@ func TestEventsCommandErrors(t *testing.T) {
 	}
 }
 
-// TestEventsOfFiles: what several hosts kept, in one order.
+// The events of several hosts are merged by time.
 func TestEventsOfFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func TestEventsOfFiles(t *testing.T) {
 	}
 	for i, lock := range []string{"a", "b", "c", "d"} {
 		logs[i%2].Add(events.Event{Kind: events.Enter, Lock: lock})
-		time.Sleep(time.Microsecond) // their times differ
+		time.Sleep(time.Microsecond) // so that their times differ
 	}
 	for _, l := range logs {
 		l.Close()

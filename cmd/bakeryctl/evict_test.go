@@ -14,16 +14,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// operated is a bakeryd that is asked for its hosts and told to evict one.
+// operated is a fake bakeryd that reports hosts and accepts evictions.
 type operated struct {
 	socket  string
-	evicted chan string // the bodies of what it was told
-	host3   chan string // what it says of host 3, ever again the last one
+	evicted chan string // the bodies of the requests
+	host3   chan string // the state of host 3; the last one stays
 }
 
 const silentHost3 = `"health": "silent", "incarnation": "18446744073709551615", "silent_ms": 21900, "dead_in_ms": 14100`
 
-// operate answers every eviction in the same way.
+// operate returns a bakeryd that gives every eviction the same answer.
 func operate(t *testing.T, status int, answer string) *operated {
 	t.Helper()
 	o := &operated{socket: filepath.Join(t.TempDir(), "s"), evicted: make(chan string, 10), host3: make(chan string, 10)}
@@ -57,8 +57,8 @@ func operate(t *testing.T, status int, answer string) *operated {
 	return o
 }
 
-// told checks what bakeryd was told: once this, or nothing.
-func (o *operated) told(t *testing.T, want string) {
+// sent checks the eviction that bakeryd received: want, or none if it is empty.
+func (o *operated) sent(t *testing.T, want string) {
 	t.Helper()
 	got := ""
 	for len(o.evicted) > 0 {
@@ -72,15 +72,15 @@ const (
 	evict3Forget = `{"host":3,"incarnation":"18446744073709551615","forget":true}`
 )
 
-func TestEvictWithoutAsking(t *testing.T) {
+func TestEvict_Yes_DoesNotAsk(t *testing.T) {
 	for _, test := range []struct {
 		name           string
 		status         int
 		answer         string
 		args           []string
 		code           int
-		told           string
-		stdout, stderr string // stderr: its end
+		sent           string
+		stdout, stderr string // stderr: the end of it
 	}{
 		{"dead", 200, `{"outcome": "dead"}`, []string{"3"}, 0, evict3, "host 3 (db3) declared dead\n", cutOff + "\n"},
 		{"by name", 200, `{"outcome": "dead"}`, []string{"db3"}, 0, evict3, "host 3 (db3) declared dead\n", cutOff + "\n"},
@@ -104,18 +104,18 @@ func TestEvictWithoutAsking(t *testing.T) {
 			if got := stderr.String(); !strings.HasPrefix(got, "host 3 (db3)\n  state        silent\n") || !strings.HasSuffix(got, test.stderr) {
 				t.Errorf("standard error %q, want its end to be %q", got, test.stderr)
 			}
-			o.told(t, test.told)
+			o.sent(t, test.sent)
 		})
 	}
 }
 
-func TestEvictAsks(t *testing.T) {
+func TestEvict_Terminal_Asks(t *testing.T) {
 	const live = `"health": "live", "incarnation": "18446744073709551615", "silent_ms": 100`
 	for _, test := range []struct {
 		name, keys string
-		then       string // what bakeryd says of the host when it is asked again
+		then       string // the state of the host after the question
 		code       int
-		told       string
+		sent       string
 		end        string
 	}{
 		{"yes", "y\r", silentHost3, 0, evict3, "host 3 (db3) declared dead\r\n"},
@@ -135,7 +135,7 @@ func TestEvictAsks(t *testing.T) {
 			x.press(test.keys)
 			x.exits(test.code)
 			x.await(test.end)
-			o.told(t, test.told)
+			o.sent(t, test.sent)
 		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// cancelOn cancels a context as soon as a text is written to it.
+// cancelOn cancels a context when a text is written to it.
 type cancelOn struct {
 	bytes.Buffer
 	text   string

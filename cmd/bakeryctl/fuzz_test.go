@@ -21,7 +21,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// harmless fails if a text could do something to a terminal, or make it show what is not there.
+// harmless fails if text contains characters that control a terminal or mislead its reader.
 func harmless(t *testing.T, text string) {
 	t.Helper()
 	for _, r := range text {
@@ -31,7 +31,7 @@ func harmless(t *testing.T, text string) {
 	}
 }
 
-// FuzzEventLine: a journal of events that anybody may have written, as bakeryctl events shows it.
+// FuzzEventLine prints a journal of events of untrusted content.
 func FuzzEventLine(f *testing.F) { // 8000x
 	for _, text := range []string{
 		`{"seq":"5","at":"2026-11-21T03:12:00Z","kind":"enter","lock":"x\u001b[2J","host":1,"host_name":"\u202edb","pid":-1,"command":"a\nb","token":"3676650270761156864"}`,
@@ -56,7 +56,7 @@ func FuzzEventLine(f *testing.F) { // 8000x
 	})
 }
 
-// FuzzRecords: what is on a disk, as dump and status show it: sectors that anybody may have written, with a right checksum.
+// FuzzRecords prints sectors of untrusted content with a valid checksum by dump and status.
 func FuzzRecords(f *testing.F) { // 5000x
 	g := layout.Geometry{Stride: 512, Hosts: 2, Locks: 1}
 	sb := layout.Superblock{UUID: layout.UUID{1}, Geometry: g, Lease: time.Second}
@@ -123,7 +123,7 @@ func FuzzRecords(f *testing.F) { // 5000x
 	})
 }
 
-// FuzzArguments: what is typed.
+// FuzzArguments parses flag values.
 func FuzzArguments(f *testing.F) { // 20000x
 	for _, text := range []string{"03:12", "2h", "-1h", "1e308", "NaN", "1.5", "300ms", "SIGTERM", "RTMIN+3", "-9", "2006-01-02 15:04"} {
 		f.Add(text)
@@ -141,6 +141,6 @@ func FuzzArguments(f *testing.F) { // 20000x
 		if r, err := parseReaction(text); err == nil && (r.Signal < 0 || r.Signal > signals.Last || r.Signal != 0 && r.Script != "") {
 			t.Fatalf("%q is %+v", text, r)
 		}
-		_, _ = parseStride(text) // what it may be is checked by the format
+		_, _ = parseStride(text) // format checks the value
 	})
 }

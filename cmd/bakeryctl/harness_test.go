@@ -25,12 +25,12 @@ import (
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
-// soon bounds what a test waits for; nothing that works takes nearly as long, unless the device is so slow
-// that a host has to wait for a whole lease before it can join.
+// soon is the timeout of tests. Only a join on a slow device, which may wait for a whole lease,
+// takes nearly as long.
 const soon = 2 * time.Minute
 
-// asItself is the name under which the test binary is bakeryctl: what signals and descriptors do can only
-// be seen in a process of its own.
+// asItself is the argv[0] that makes the test binary bakeryctl: signals and descriptors require a
+// process of their own.
 const asItself = "bakeryctl.under-test"
 
 func init() {
@@ -39,9 +39,9 @@ func init() {
 			if step != at {
 				return
 			}
-			at = "" // once
+			at = "" // only once
 			_ = os.Unsetenv(stopAt)
-			runtime.LockOSThread() // this thread is the one that is signalled, so it goes no further
+			runtime.LockOSThread() // the signal stops this thread
 			defer runtime.UnlockOSThread()
 			_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
 		}
@@ -56,7 +56,7 @@ func init() {
 	case asCounter:
 		countInterrupts(len(os.Args) > 1)
 	}
-	// Tests run in the background ignore these, and so would all that they start.
+	// In the background these signals are ignored, and children would inherit that.
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)
@@ -67,18 +67,18 @@ func init() {
 // stopAt names the step between grant and execve at which a process stops itself.
 const stopAt = "BAKERYCTL_TEST_STOP_AT"
 
-// wrapper is a bakeryctl that a test runs, without a controlling terminal unless the test gives it one.
-// What it prints goes to files, so that nothing but its end is waited for.
+// wrapper is a bakeryctl that a test runs, without a controlling terminal unless the test provides
+// one. Its output goes to files, so that it never blocks on the test.
 type wrapper struct {
 	t              *testing.T
 	cmd            *exec.Cmd
 	stdout, stderr *os.File
 	stdin          io.WriteCloser // of a followed process
-	lines          *bufio.Reader  // likewise: standard output
+	lines          *bufio.Reader  // of a followed process: standard output
 	ended          chan struct{}
 }
 
-// prepare returns a process that is yet to be started.
+// prepare returns a process that is not started yet.
 func prepare(t *testing.T, args ...string) *wrapper {
 	t.Helper()
 	exe, err := os.Executable()
@@ -107,7 +107,7 @@ func begin(t *testing.T, args ...string) *wrapper {
 	return p
 }
 
-// follow starts a process whose standard output is read line by line and whose standard input is a pipe.
+// follow starts a process with pipes for standard input and, line by line, standard output.
 func follow(t *testing.T, args ...string) *wrapper {
 	t.Helper()
 	p := prepare(t, args...)
@@ -132,8 +132,8 @@ func (p *wrapper) start() {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Start())
 	p.t.Cleanup(func() {
-		// It leads a session of its own, so its commands go with it. If a process has its number after it was
-		// reaped, the kernel gave it away, which it does only when the group is empty.
+		// The process leads a session, so its commands are killed, too. If its pid exists after it
+		// was reaped, the pid was reused, which happens only if the group is empty.
 		pid := p.cmd.Process.Pid
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); !supervise.IsClosed(p.ended) || err != nil {
 			_ = syscall.Kill(-pid, syscall.SIGKILL)
@@ -153,11 +153,11 @@ func (p *wrapper) wait() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// exits checks the exit code of a process that ends.
+// exits blocks until the process has ended, and checks its exit code.
 func (p *wrapper) exits(want int) {
 	p.t.Helper()
 	if code := p.wait(); code != want {
-		p.t.Errorf("exit code %d, want %d; standard error %q", code, want, p.told())
+		p.t.Errorf("exit code %d, want %d; standard error %q", code, want, p.messages())
 	}
 }
 
@@ -166,15 +166,15 @@ func (p *wrapper) signal(s syscall.Signal) {
 	require.NoError(p.t, syscall.Kill(p.cmd.Process.Pid, s))
 }
 
-// expect reads a line of standard output.
+// expect checks the next line of standard output.
 func (p *wrapper) expect(want string) {
 	p.t.Helper()
 	if got := p.line(); got != want {
-		p.t.Fatalf("line %q, want %q; standard error: %s", got, want, p.told())
+		p.t.Fatalf("line %q, want %q; standard error: %s", got, want, p.messages())
 	}
 }
 
-// write gives standard input a line.
+// write writes a line to standard input.
 func (p *wrapper) write(line string) {
 	p.t.Helper()
 	if _, err := io.WriteString(p.stdin, line+"\n"); err != nil {
@@ -193,7 +193,7 @@ func (p *wrapper) line() string {
 	}()
 	within(p.t, read, "a line")
 	if err != nil {
-		p.t.Fatalf("standard output ended with %q, %v; standard error: %s", line, err, p.told())
+		p.t.Fatalf("standard output ended with %q, %v; standard error: %s", line, err, p.messages())
 	}
 	return strings.TrimSuffix(line, "\n")
 }
@@ -209,14 +209,14 @@ func (p *wrapper) rest() string {
 		close(read)
 	}()
 	within(p.t, read, "the end of standard output")
-	if err != nil && !errors.Is(err, syscall.EIO) { // a terminal that nobody has open any more
+	if err != nil && !errors.Is(err, syscall.EIO) { // a terminal that is not open any more
 		p.t.Fatal(err)
 	}
 	return string(text)
 }
 
-// told returns what is on standard error so far, but for what a busy disk has bakeryctl say.
-func (p *wrapper) told() string { return slowJoin.ReplaceAllString(p.content(p.stderr), "") }
+// messages returns the standard error so far, without the warning of a busy disk.
+func (p *wrapper) messages() string { return slowJoin.ReplaceAllString(p.content(p.stderr), "") }
 
 func (p *wrapper) content(f *os.File) string {
 	p.t.Helper()
@@ -225,25 +225,25 @@ func (p *wrapper) content(f *os.File) string {
 	return string(text)
 }
 
-// slowJoin is what joining says on a disk that is busy with other things.
+// slowJoin matches the warning of joining on a busy disk.
 var slowJoin = regexp.MustCompile(`(?m)^time=.* msg="joining takes longer, waiting" .*\n`)
 
-// printed checks all that an ended process has printed.
+// printed checks the whole output of an ended process.
 func (p *wrapper) printed(t *testing.T, stdout, stderr string) {
 	t.Helper()
 	require.Equal(t, stdout, p.content(p.stdout))
-	require.Equal(t, stderr, withoutStalls(p.told()))
+	require.Equal(t, stderr, withoutStalls(p.messages()))
 }
 
 var logLine = regexp.MustCompile(`(?m)^time=\S+ level=.*\n`)
 
-// withoutStalls returns what a program said, without what one that joins by itself logs of a machine
-// that stands still.
-func withoutStalls(said string) string {
+// withoutStalls removes the log lines from an output if the machine is expected to stall: a process
+// that joins a lockspace logs a stall.
+func withoutStalls(output string) string {
 	if standstill.Expected() {
-		return logLine.ReplaceAllString(said, "")
+		return logLine.ReplaceAllString(output, "")
 	}
-	return said
+	return output
 }
 
 func within(t *testing.T, c <-chan struct{}, what string) {
@@ -255,14 +255,14 @@ func within(t *testing.T, c <-chan struct{}, what string) {
 	}
 }
 
-// leaseEnds waits until a lease that was last told before this is over.
+// leaseEnds blocks until a lease that was renewed before this call is over.
 func leaseEnds(t *testing.T, lease time.Duration) {
 	t.Helper()
 	end := clock.Boottime.Now() + lease
 	eventually(t, "the end of the lease", func() bool { return clock.Boottime.Now() > end })
 }
 
-// eventually waits for a condition that nothing announces.
+// eventually polls a condition until it holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for bound := time.Now().Add(soon); !holds(); time.Sleep(time.Millisecond) {
@@ -278,7 +278,7 @@ type (
 	fakeBakeryd = clienttest.Bakeryd
 )
 
-// holding grants every lock for so long that nothing depends on renewals.
+// holding grants every lock for an hour, so that no test depends on renewals.
 var holding = clienttest.Holding
 
 // serve runs a fake bakeryd that answers every request by a script.

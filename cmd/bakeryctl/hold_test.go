@@ -18,12 +18,12 @@ import (
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
-// manager is a systemd that listens.
+// manager is a systemd that receives notifications.
 type manager struct {
-	t      *testing.T
-	conn   *net.UnixConn
-	socket string
-	told   []string // line by line
+	t        *testing.T
+	conn     *net.UnixConn
+	socket   string
+	received []string // lines
 }
 
 func listenAsSystemd(t *testing.T) *manager {
@@ -46,11 +46,11 @@ func (m *manager) begin(b *fakeBakeryd, env []string, flags ...string) *wrapper 
 	return p
 }
 
-// until waits until all those lines have been told.
+// until blocks until all these lines were received.
 func (m *manager) until(lines ...string) {
 	m.t.Helper()
 	for _, line := range lines {
-		for !slices.Contains(m.told, line) {
+		for !slices.Contains(m.received, line) {
 			m.listen(line)
 		}
 	}
@@ -64,19 +64,19 @@ func (m *manager) listen(missing string) {
 	}
 	n, err := m.conn.Read(buf)
 	if err != nil {
-		m.t.Fatalf("%q was not told: %v; but %q", missing, err, m.told)
+		m.t.Fatalf("%q was not received: %v; received %q", missing, err, m.received)
 	}
-	m.told = append(m.told, strings.Split(string(buf[:n]), "\n")...)
+	m.received = append(m.received, strings.Split(string(buf[:n]), "\n")...)
 }
 
 func (m *manager) not(line string) {
 	m.t.Helper()
-	if slices.Contains(m.told, line) {
-		m.t.Errorf("systemd was told %q", m.told)
+	if slices.Contains(m.received, line) {
+		m.t.Errorf("systemd received %q", m.received)
 	}
 }
 
-func TestHoldTellsSystemd(t *testing.T) {
+func TestHold_Systemd_IsNotified(t *testing.T) {
 	t.Parallel()
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		t.Run(signalName(s), func(t *testing.T) {
@@ -97,11 +97,11 @@ func TestHoldTellsSystemd(t *testing.T) {
 			close(second)
 			m.until("READY=1", "STATUS=holding x, token "+token.String())
 			m.not("STOPPING=1")
-			p.signal(syscall.SIGUSR1) // meant for a command that there is not
+			p.signal(syscall.SIGUSR1) // ignored: there is no command
 			p.signal(s)
 			m.until("STOPPING=1")
 			switch code := p.wait(); {
-			case code == cli.ExitUnavailable && standstill.Expected(): // it stood still for as long as it waits for the release
+			case code == cli.ExitUnavailable && standstill.Expected(): // it was stopped during the release
 			case code != cli.ExitOK:
 				t.Errorf("exit code %d", code)
 			default:
@@ -112,8 +112,8 @@ func TestHoldTellsSystemd(t *testing.T) {
 	}
 }
 
-// TestHoldKeepsALostLockWhileUnitsStop: the next holder is not to meet what systemd is just stopping.
-func TestHoldKeepsALostLockWhileUnitsStop(t *testing.T) {
+// The next holder must not run at the same time as units that systemd is stopping.
+func TestHold_Lost_KeepsTheLockWhileUnitsStop(t *testing.T) {
 	t.Parallel()
 	lost := make(chan struct{})
 	b := serve(t, func(x *exchange) {
@@ -127,8 +127,8 @@ func TestHoldKeepsALostLockWhileUnitsStop(t *testing.T) {
 	m.until("READY=1")
 	close(lost)
 	m.until("STOPPING=1", "STATUS=lost x: lock lost: host 3 was evicted")
-	if !slices.ContainsFunc(m.told, func(line string) bool { return strings.HasPrefix(line, "EXTEND_TIMEOUT_USEC=18") }) {
-		t.Errorf("no half an hour to stop in %q", m.told)
+	if !slices.ContainsFunc(m.received, func(line string) bool { return strings.HasPrefix(line, "EXTEND_TIMEOUT_USEC=18") }) {
+		t.Errorf("no stop timeout of 30 minutes in %q", m.received)
 	}
 	if !b.Held() {
 		t.Error("the lock is free while units are being stopped")
@@ -141,7 +141,7 @@ func TestHoldKeepsALostLockWhileUnitsStop(t *testing.T) {
 	b.AwaitRelease()
 }
 
-func TestHoldEndsWhenLost(t *testing.T) {
+func TestHold_Lost_EndsAfterTheGrace(t *testing.T) {
 	t.Parallel()
 	const grace = time.Second
 	tests := []struct {
@@ -151,7 +151,7 @@ func TestHoldEndsWhenLost(t *testing.T) {
 		stderr string
 	}{
 		{"no renewal", standstill.Outlives(3 * grace), func(x *exchange) { <-x.Gone }, "its lease is about to end without a renewal"},
-		{"told so", time.Hour, func(x *exchange) { x.Lose("evicted") }, "lock lost: evicted"},
+		{"evicted", time.Hour, func(x *exchange) { x.Lose("evicted") }, "lock lost: evicted"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -169,21 +169,21 @@ func TestHoldEndsWhenLost(t *testing.T) {
 			begun := time.Now()
 			close(ready)
 			m.until("STOPPING=1")
-			told := time.Now()
+			notified := time.Now()
 			if code := p.wait(); code != cli.ExitLost {
 				t.Errorf("exit code %d, want %d", code, cli.ExitLost)
 			}
 			b.AwaitRelease()
 			if took := time.Since(begun); took < grace-10*time.Millisecond {
-				t.Errorf("ended after %v, %v after it was told, want a grace of %v", took, time.Since(told), grace)
+				t.Errorf("ended after %v, %v after STOPPING=1, want a grace of %v", took, time.Since(notified), grace)
 			}
 			p.printed(t, "", "bakeryctl: lost \"x\": "+test.stderr+"\n")
 		})
 	}
 }
 
-// TestHoldWithoutSystemdEndsAtOnceWhenLost: nobody is told but by that.
-func TestHoldWithoutSystemdEndsAtOnceWhenLost(t *testing.T) {
+// Without systemd the exit is the only notification.
+func TestHold_LostWithoutSystemd_EndsImmediately(t *testing.T) {
 	t.Parallel()
 	b := serve(t, func(x *exchange) {
 		x.Grace = 30 * time.Minute
@@ -200,11 +200,11 @@ func TestHoldWithoutSystemdEndsAtOnceWhenLost(t *testing.T) {
 		"bakeryctl: lock \"x\": host 3 was evicted\n",
 		"bakeryctl: not holding \"x\": lock lost: host 3 was evicted\n",
 		"bakeryctl: lost \"x\": lock lost: host 3 was evicted\n",
-	}, p.told())
+	}, p.messages())
 	b.AwaitRelease()
 }
 
-func TestHoldFeedsTheWatchdogWhileItHolds(t *testing.T) {
+func TestHold_Watchdog_GetsKeepAlives(t *testing.T) {
 	t.Parallel()
 	grant, lose := make(chan struct{}), make(chan struct{})
 	b := serve(t, func(x *exchange) {
@@ -220,16 +220,16 @@ func TestHoldFeedsTheWatchdogWhileItHolds(t *testing.T) {
 	m.until("STATUS=waiting for x: 1 ahead")
 	close(grant)
 	m.until("READY=1")
-	if fed := slices.Index(m.told, "WATCHDOG=1"); fed >= 0 && fed < slices.Index(m.told, "READY=1") {
-		t.Errorf("fed while it waited: %q", m.told)
+	if beat := slices.Index(m.received, "WATCHDOG=1"); beat >= 0 && beat < slices.Index(m.received, "READY=1") {
+		t.Errorf("keep-alive during the wait: %q", m.received)
 	}
 	for range 3 {
-		m.told = nil
+		m.received = nil
 		m.until("WATCHDOG=1")
 	}
 	close(lose)
 	m.until("STOPPING=1")
-	m.told = nil
+	m.received = nil
 	p.signal(syscall.SIGTERM)
 	if code := p.wait(); code != cli.ExitLost {
 		t.Errorf("exit code %d, want %d", code, cli.ExitLost)
@@ -238,12 +238,12 @@ func TestHoldFeedsTheWatchdogWhileItHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := m.conn.Read(make([]byte, 4096)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("systemd was told something of %d bytes after STOPPING=1, %v", n, err)
+		t.Errorf("systemd received %d bytes after STOPPING=1, %v", n, err)
 	}
 }
 
-// TestHoldThoughSystemdStandsStill: it takes in nothing any more.
-func TestHoldThoughSystemdStandsStill(t *testing.T) {
+// systemd does not read its socket.
+func TestHold_SystemdBlocked_Ends(t *testing.T) {
 	t.Parallel()
 	m := listenAsSystemd(t)
 	full, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: m.socket, Net: "unixgram"})
@@ -272,7 +272,7 @@ func TestHoldThoughSystemdStandsStill(t *testing.T) {
 	b.AwaitRelease()
 }
 
-func TestHoldThoughSystemdCannotBeTold(t *testing.T) {
+func TestHold_SystemdUnreachable_Holds(t *testing.T) {
 	t.Parallel()
 	held := make(chan struct{})
 	b := serve(t, func(x *exchange) {
@@ -282,9 +282,9 @@ func TestHoldThoughSystemdCannotBeTold(t *testing.T) {
 	none := &manager{t: t, socket: filepath.Join(t.TempDir(), "none")}
 	p := none.begin(b, nil)
 	within(t, held, "the request")
-	eventually(t, "the message", func() bool { return p.told() != "" })
+	eventually(t, "the message", func() bool { return p.messages() != "" })
 	p.signal(syscall.SIGTERM)
-	if code := p.wait(); code != cli.ExitSignal+int(syscall.SIGTERM) && code != cli.ExitOK { // it may not have heard of the grant yet
+	if code := p.wait(); code != cli.ExitSignal+int(syscall.SIGTERM) && code != cli.ExitOK { // the grant may not have arrived yet
 		t.Errorf("exit code %d", code)
 	}
 	p.printed(t, "", "bakeryctl: notify systemd: dial unixgram "+none.socket+": connect: no such file or directory\n")
@@ -338,7 +338,7 @@ func TestHoldExitCodes(t *testing.T) {
 	}
 }
 
-func TestHoldAsksForWhatTheFlagsSay(t *testing.T) {
+func TestHold_Flags_DetermineTheRequest(t *testing.T) {
 	t.Parallel()
 	asked := make(chan wanted, 1)
 	b := serve(t, func(x *exchange) {
@@ -353,11 +353,11 @@ func TestHoldAsksForWhatTheFlagsSay(t *testing.T) {
 	got := <-asked
 	want := wanted{Name: "-x y", Mode: layout.Shared, TimeoutMS: 1500, PID: p.cmd.Process.Pid, Command: "bakeryctl hold -x y", Session: got.Session, Confirm: true}
 	if got != want {
-		t.Errorf("asked for %+v, want %+v", got, want)
+		t.Errorf("request %+v, want %+v", got, want)
 	}
 }
 
-func TestHoldAtATerminal(t *testing.T) {
+func TestHold_Terminal_ShowsTheQueue(t *testing.T) {
 	t.Parallel()
 	first := make(chan struct{})
 	b := serve(t, func(x *exchange) {

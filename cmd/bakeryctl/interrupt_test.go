@@ -15,7 +15,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-func TestProgressOnATerminal(t *testing.T) {
+func TestProbe_Interrupted_RemovesTheProgressLine(t *testing.T) {
 	needDirectIO(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "empty.img")
@@ -27,11 +27,11 @@ func TestProgressOnATerminal(t *testing.T) {
 	eventually(t, "the line to be gone", func() bool { return strings.HasSuffix(x.shown(), "\r\x1b[K") })
 	zero, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, make([]byte, 1<<20), zero, "all is as it was")
+	require.Equal(t, make([]byte, 1<<20), zero, "the contents are unchanged")
 }
 
-// TestCheckIsInterrupted: while it watches whether a host renews, which takes almost half a lease.
-func TestCheckIsInterrupted(t *testing.T) {
+// The signal arrives while check watches whether a host renews.
+func TestCheck_Interrupted_Exits(t *testing.T) {
 	needDirectIO(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "locks.img")
@@ -44,7 +44,7 @@ func TestCheckIsInterrupted(t *testing.T) {
 		require.NoError(t, encode(p))
 		require.NoError(t, dev.Write(p, at))
 	}
-	// Two hosts hold what only one may, if they are up.
+	// Two hosts hold an exclusive lock; this is an error if both are running.
 	put(sb.Geometry.Entry(1), func(p []byte) error {
 		return sb.Space().EncodeEntry(p, layout.Entry{Lock: 1, Name: "x", Permits: 1, Creation: 1})
 	})

@@ -51,7 +51,7 @@ func TestLockExitCodes(t *testing.T) {
 		{"invalid", failed("invalid"), []string{"x", "--", "true"}, 64, no},
 		{"garbage", func(x *exchange) { x.Send("garbage") }, []string{"x", "--", "true"}, 69,
 			"bakeryctl: lock \"x\": not an answer of bakeryd: event \"garbage\": invalid character 'g' looking for beginning of value\n"},
-		{"lease over at once", func(x *exchange) {
+		{"lease over immediately", func(x *exchange) {
 			x.Grant(0)
 			<-x.Gone
 		}, []string{"x", "--", "sleep", "1000"}, 75, "?the lease ended without a renewal\n"},
@@ -61,7 +61,7 @@ func TestLockExitCodes(t *testing.T) {
 			b := serve(t, test.script)
 			p := begin(t, append([]string{"lock", "--socket", b.Socket}, test.args...)...)
 			p.exits(test.code)
-			if want, part := strings.CutPrefix(test.stderr, "?"); part && strings.Contains(p.told(), want) {
+			if want, part := strings.CutPrefix(test.stderr, "?"); part && strings.Contains(p.messages(), want) {
 				return
 			}
 			p.printed(t, "", test.stderr)
@@ -69,7 +69,7 @@ func TestLockExitCodes(t *testing.T) {
 	}
 }
 
-func TestLockFindsMistakesBeforeItAsks(t *testing.T) {
+func TestLock_InvalidArguments_NoRequest(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
 	require.NoError(t, os.WriteFile(plain, []byte("#!/bin/sh\n"), 0o644))
@@ -104,7 +104,7 @@ func TestLockFindsMistakesBeforeItAsks(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
-			b := serve(t, func(x *exchange) { t.Error("asked for a lock") })
+			b := serve(t, func(x *exchange) { t.Error("the lock was requested") })
 			p := begin(t, append([]string{"lock", "--socket", b.Socket}, test.args...)...)
 			p.exits(test.code)
 			p.printed(t, "", test.stderr)
@@ -120,7 +120,7 @@ func TestLockUnreachable(t *testing.T) {
 		"hint: is bakeryd running? See systemctl status bakeryd; --socket names another socket\n")
 }
 
-func TestLockAsksForWhatTheFlagsSay(t *testing.T) {
+func TestLock_Flags_DetermineTheRequest(t *testing.T) {
 	tests := []struct {
 		flags []string
 		want  wanted
@@ -149,20 +149,20 @@ func TestLockAsksForWhatTheFlagsSay(t *testing.T) {
 			test.want.Confirm = true
 			test.want.Name, test.want.PID, test.want.Command = "x", p.cmd.Process.Pid, "sh -c exit 0 a b"
 			got := <-asked
-			got.Session = "" // which is random
+			got.Session = "" // random
 			require.Equal(t, test.want, got)
 		})
 	}
 }
 
-func TestLockTellsTheCommand(t *testing.T) {
+func TestLock_Command_GetsTheEnvironment(t *testing.T) {
 	b := serve(t, holding)
 	p := begin(t, "lock", "--socket", b.Socket, "x y", "--", "sh", "-c", `echo "$BAKERY_LOCK,$BAKERY_TOKEN,$BAKERY_HOST_ID"`)
 	p.exits(0)
 	p.printed(t, "x y,"+token.String()+",3\n", "")
 }
 
-func TestLockPassesStandardIO(t *testing.T) {
+func TestLock_Command_GetsStandardStreams(t *testing.T) {
 	b := serve(t, holding)
 	input := make([]byte, 1<<20)
 	_, _ = rand.Read(input) // never fails
@@ -170,11 +170,11 @@ func TestLockPassesStandardIO(t *testing.T) {
 	p.cmd.Stdin = bytes.NewReader(input)
 	p.start()
 	p.exits(0)
-	require.True(t, p.content(p.stdout) == string(input), "standard output is not the input")
-	require.Equal(t, "e\x00r", p.told())
+	require.True(t, p.content(p.stdout) == string(input), "standard output differs from the input")
+	require.Equal(t, "e\x00r", p.messages())
 }
 
-func TestLockRunsWhatExecRuns(t *testing.T) {
+func TestLock_Command_RunsAsByExec(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"shebangless": "echo run by sh: $1\n",
@@ -210,7 +210,7 @@ func TestLock_WarnedWhileItWaits_PrintsTheWarning(t *testing.T) {
 			<-x.Gone
 		})
 		p := begin(t, slices.Concat(args[:1], []string{"--socket", b.Socket}, args[1:])...)
-		eventually(t, "the warning", func() bool { return p.told() != "" })
+		eventually(t, "the warning", func() bool { return p.messages() != "" })
 		p.signal(syscall.SIGTERM)
 		p.exits(cli.ExitSignal + int(syscall.SIGTERM))
 		p.printed(t, "", `bakeryctl: warning: "process 5 holds \"x\":\nit waits"`+"\n")

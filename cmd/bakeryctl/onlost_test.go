@@ -18,8 +18,8 @@ import (
 func TestOnLost(t *testing.T) {
 	t.Parallel()
 	const (
-		told   = "bakeryctl: stopping the command under \"x\": lock lost: host 3 was evicted\n"
-		killed = "bakeryctl: killed the remaining processes of the command under \"x\": they did not stop in time\n"
+		stopping = "bakeryctl: stopping the command under \"x\": lock lost: host 3 was evicted\n"
+		killed   = "bakeryctl: killed the remaining processes of the command under \"x\": they did not stop in time\n"
 	)
 	for _, test := range []struct {
 		name, script string
@@ -28,19 +28,19 @@ func TestOnLost(t *testing.T) {
 		stdout       string
 		stderr       string
 	}{
-		{"runs beside the signal", `echo "$BAKERY_LOCK $BAKERY_TOKEN $BAKERY_HOST_ID"; echo "to say" >&2`, time.Hour,
-			"exec sleep 1000", "x " + token.String() + " 3\n", told + "to say\n"},
-		{"knows how long it has", `test "$BAKERY_DEADLINE_MS" -gt 3500000 && test "$BAKERY_DEADLINE_MS" -le 3600000 && echo so`, time.Hour,
-			"exec sleep 1000", "so\n", told},
-		{"may fail", "exit 3", time.Hour, "exec sleep 1000", "", told},
+		{"runs in addition to the signal", `echo "$BAKERY_LOCK $BAKERY_TOKEN $BAKERY_HOST_ID"; echo "to say" >&2`, time.Hour,
+			"exec sleep 1000", "x " + token.String() + " 3\n", stopping + "to say\n"},
+		{"gets the time left", `test "$BAKERY_DEADLINE_MS" -gt 3500000 && test "$BAKERY_DEADLINE_MS" -le 3600000 && echo so`, time.Hour,
+			"exec sleep 1000", "so\n", stopping},
+		{"may fail", "exit 3", time.Hour, "exec sleep 1000", "", stopping},
 		{"is killed at the deadline with the command", `trap "" TERM; echo on; sleep 1000; echo off`, standstill.Outlives(4 * time.Second),
-			`trap "" TERM; exec sleep 1000`, "on\n", told + killed},
+			`trap "" TERM; exec sleep 1000`, "on\n", stopping + killed},
 		{"is killed at the deadline after the command", `trap "" TERM; echo on; sleep 1000; echo off`, standstill.Outlives(4 * time.Second),
-			"exec sleep 1000", "on\n", told},
+			"exec sleep 1000", "on\n", stopping},
 		{"does not hold the lock", `for fd in /proc/self/fd/*; do case $(readlink $fd) in *.fifo|socket:*) echo $fd; esac; done`, time.Hour,
-			"exec sleep 1000", "", told},
+			"exec sleep 1000", "", stopping},
 		{"has a process group of its own", `read -r _ _ _ _ group _ </proc/$$/stat; test $group = $$ && echo own`, time.Hour,
-			"exec sleep 1000", "own\n", told},
+			"exec sleep 1000", "own\n", stopping},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -53,8 +53,8 @@ func TestOnLost(t *testing.T) {
 			close(running)
 			p.exits(cli.ExitLost)
 			require.Equal(t, test.stdout, p.content(p.stdout))
-			// The two write at the same time.
-			if got := p.told(); len(got) != len(test.stderr) || !strings.HasPrefix(got, told) && !strings.HasSuffix(got, told) {
+			// The script and bakeryctl write at the same time.
+			if got := p.messages(); len(got) != len(test.stderr) || !strings.HasPrefix(got, stopping) && !strings.HasSuffix(got, stopping) {
 				t.Errorf("standard error %q, want %q", got, test.stderr)
 			}
 			eventually(t, "what was killed to be gone", func() bool { return len(in(t, dir)) == 0 })
@@ -62,7 +62,7 @@ func TestOnLost(t *testing.T) {
 	}
 }
 
-func TestOnLostDoesNotDelayTheRelease(t *testing.T) {
+func TestOnLost_ScriptRuns_LockIsReleased(t *testing.T) {
 	running := make(chan struct{})
 	b := loses(t, time.Hour, running)
 	dir := t.TempDir()
@@ -79,7 +79,7 @@ func TestOnLostDoesNotDelayTheRelease(t *testing.T) {
 	p.exits(cli.ExitLost)
 }
 
-func TestOnLostDoesNotRunOtherwise(t *testing.T) {
+func TestOnLost_NoLoss_DoesNotRun(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		command string
@@ -97,7 +97,7 @@ func TestOnLostDoesNotRunOtherwise(t *testing.T) {
 	}
 }
 
-func TestOnLostRunsOnceAtTheWarning(t *testing.T) {
+func TestOnLost_Warning_RunsOnce(t *testing.T) {
 	t.Parallel()
 	lease, grace := standstill.Outlives(4*time.Second), standstill.Outlives(time.Second)
 	b := serve(t, func(x *exchange) {
@@ -107,14 +107,14 @@ func TestOnLostRunsOnceAtTheWarning(t *testing.T) {
 	})
 	dir := t.TempDir()
 	log := filepath.Join(dir, "log")
-	// The command is to be asked, then the script has to run, and then both are killed, a deadline later.
+	// The command gets SIGTERM, then the script runs, and both are killed a deadline later.
 	p := begin(t, "lock", "--socket", b.Socket, "--on-lost", `echo "lost $BAKERY_DEADLINE_MS" >>`+log, "x", "--",
 		"sh", "-c", "exec 2>/dev/null; trap 'echo TERM >>"+log+"' TERM; while :; do sleep 0.01; done")
 	p.exits(cli.ExitLost)
 	text, err := os.ReadFile(log)
 	require.NoError(t, err)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	require.Len(t, lines, 2, "log %q, want one line of each", text)
+	require.Len(t, lines, 2, "log %q, want one line of the command and one of the script", text)
 	left := -1
 	for _, line := range lines {
 		if ms, found := strings.CutPrefix(line, "lost "); found {

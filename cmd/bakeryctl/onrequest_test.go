@@ -12,7 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 )
 
-// asking is a bakeryd that passes requests on to the holder.
+// asking returns a bakeryd that passes requests on to the holder.
 func asking(t *testing.T) (b *fakeBakeryd, ask func(host int, name, message string)) {
 	t.Helper()
 	type wish struct {
@@ -22,7 +22,7 @@ func asking(t *testing.T) (b *fakeBakeryd, ask func(host int, name, message stri
 	wishes := make(chan wish, 16)
 	b = serve(t, func(x *exchange) {
 		if !x.Requests {
-			t.Error("requests were not asked for")
+			t.Error("the client did not ask for requests")
 		}
 		x.Grant(time.Hour)
 		for {
@@ -37,10 +37,10 @@ func asking(t *testing.T) (b *fakeBakeryd, ask func(host int, name, message stri
 	return b, func(host int, name, message string) { wishes <- wish{host, name, message} }
 }
 
-func TestOnRequestSignals(t *testing.T) {
+func TestOnRequest_Signal_IsSent(t *testing.T) {
 	t.Parallel()
 	b, ask := asking(t)
-	// The signal is for the command and not for what it has started.
+	// Only the command gets the signal, not its children.
 	p := follow(t, "lock", "--socket", b.Socket, "--on-request", "USR1", "x", "--", "sh", "-c",
 		`(trap "echo child" USR1; while :; do sleep 0.01; done) & trap "kill -KILL $!; exit 7" TERM
 		trap "echo USR1" USR1; echo ready; while :; do sleep 0.01; done`)
@@ -51,28 +51,28 @@ func TestOnRequestSignals(t *testing.T) {
 	p.expect("USR1")
 	p.signal(syscall.SIGTERM)
 	p.exits(7)
-	if got, want := p.told(), "bakeryctl: sending SIGUSR1 to the command under \"x\": host 2 (db2) asks for it: reboot\n"+
+	if got, want := p.messages(), "bakeryctl: sending SIGUSR1 to the command under \"x\": host 2 (db2) asks for it: reboot\n"+
 		"bakeryctl: sending SIGUSR1 to the command under \"x\": host 4 asks for it\n"; got != want {
 		t.Errorf("standard error %q, want %q", got, want)
 	}
 	require.Empty(t, p.rest())
 }
 
-func TestOnRequestEndsTheCommand(t *testing.T) {
+func TestOnRequest_SIGTERM_EndsTheCommand(t *testing.T) {
 	b, ask := asking(t)
 	p := follow(t, "lock", "--socket", b.Socket, "--on-request", "15", "x", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	p.expect("ready")
 	ask(2, "db\u202e2", "\u202eoops")
 	p.exits(143)
-	require.Equal(t, `bakeryctl: sending SIGTERM to the command under "x": host 2 ("db\u202e2") asks for it: "\u202eoops"`+"\n", p.told())
+	require.Equal(t, `bakeryctl: sending SIGTERM to the command under "x": host 2 ("db\u202e2") asks for it: "\u202eoops"`+"\n", p.messages())
 	b.AwaitRelease()
 }
 
-func TestOnRequestRunsACommand(t *testing.T) {
+func TestOnRequest_Script_RunsForEachRequest(t *testing.T) {
 	t.Parallel()
 	b, ask := asking(t)
 	dir := t.TempDir()
-	// One at a time: each waits for its turn to end.
+	// Scripts run one at a time: each waits for its file.
 	script := `cd ` + dir + `; test ! -e busy || echo together; touch busy
 		echo "$BAKERY_LOCK $BAKERY_TOKEN $BAKERY_REQUEST_HOST <$BAKERY_REQUEST_HOST_NAME> <$BAKERY_REQUEST_MESSAGE>"
 		for fd in /proc/self/fd/*; do case $(readlink $fd) in *.fifo|socket:*) echo "holds $fd"; esac; done
@@ -97,11 +97,11 @@ func TestOnRequestRunsACommand(t *testing.T) {
 	touch("end")
 	p.exits(0)
 	require.Empty(t, p.rest())
-	require.Empty(t, p.told())
+	require.Empty(t, p.messages())
 }
 
-// TestOnRequestIsStopped: the script is not to go on when the command has ended, and does not keep the lock.
-func TestOnRequestIsStopped(t *testing.T) {
+// The script must end with the command, and does not keep the lock.
+func TestOnRequest_CommandEnds_ScriptIsStopped(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
 		"at once": "echo on; exec sleep 1000",
@@ -124,8 +124,8 @@ func TestOnRequestIsStopped(t *testing.T) {
 	}
 }
 
-// TestOnRequestIsStoppedWhenTheLockIsLost: as all that bakeryctl has started is.
-func TestOnRequestIsStoppedWhenTheLockIsLost(t *testing.T) {
+// The script is stopped as all processes of bakeryctl are.
+func TestOnRequest_LockLost_ScriptIsStopped(t *testing.T) {
 	t.Parallel()
 	lose := make(chan struct{})
 	b := serve(t, func(x *exchange) {

@@ -16,7 +16,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/report"
 )
 
-func TestPaintedTablesAreThePlainOnes(t *testing.T) {
+func TestPaint_Tables_DifferOnlyInColour(t *testing.T) {
 	r := showtest.Report()
 	r.Damaged = []report.Damage{{What: "slot of host 2 in lock 3", Offset: 4096, Error: "checksum"}}
 	r.Lockspace.Warnings = []string{"the superblock is damaged, its copy is in use"}

@@ -59,11 +59,11 @@ func TestParseReaction(t *testing.T) {
 	}
 }
 
-func TestOnRequestUnclear(t *testing.T) {
+func TestOnRequest_Ambiguous_IsRefused(t *testing.T) {
 	b := serve(t, holding)
 	p := begin(t, "lock", "--socket", b.Socket, "--on-request", "SIGFOO", "x", "--", "echo", "ran")
 	p.exits(cli.ExitUsage)
 	p.printed(t, "", "bakeryctl: --on-request SIGFOO: no such signal\n"+
 		"hint: run kill -l to list the signals, or use a number; for a command use its path\n")
-	require.Zero(t, b.Requests(), "asked for the lock")
+	require.Zero(t, b.Requests(), "the lock was requested")
 }

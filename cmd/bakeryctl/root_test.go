@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// names returns those of the commands that newRoot makes.
+// names returns the names of the commands of root.
 func names(root *cobra.Command) []string {
 	var found []string
 	for _, c := range root.Commands() {
@@ -16,7 +16,7 @@ func names(root *cobra.Command) []string {
 	return found
 }
 
-func TestOnlyTheCommandThatIsNamedIsMade(t *testing.T) {
+func TestNewRoot_CommandNamed_CreatesOnlyThatOne(t *testing.T) {
 	for _, c := range commands {
 		require.Equal(t, []string{c.name}, names(newRoot(&app{}, []string{c.name, "--help"})))
 	}

@@ -26,25 +26,25 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// More tests run at once than there are processors: much of what they do is to wait.
+	// The tests mostly wait, so more of them run in parallel than there are processors.
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
 	testscript.Main(m, map[string]func(){"bakeryctl": main})
 }
 
-// TestScript runs the commands as people do. What is added to the language of testscript:
+// TestScript runs the scripts of testdata/script. Its additions to testscript are:
 //
 //	exitcode N PROGRAM ARGS     runs a program that must exit with N
 //	damage FILE BYTE            changes a byte
-//	write FILE BYTE HEX         changes many
-//	populate FILE               puts hosts and locks into a lockspace
-//	renew FILE ID               is a host that renews until its lockspace is gone
+//	write FILE BYTE HEX         changes several bytes
+//	populate FILE               creates hosts and locks in a lockspace
+//	renew FILE ID               renews as a host until its lockspace is gone
 //	serve SOCKET CODE FILE      answers every request on a socket
-//	loop VAR FILE SECTOR        puts a loop device on a file, and its path into a variable
+//	loop VAR FILE SECTOR        creates a loop device of a file, and sets a variable to its path
 //	mount DEVICE DIR            mounts a device until the script ends
-//	quiet                       standard error is empty, but for the warning that joining takes longer on a busy disk
-//	[root] [tool:NAME]          conditions; where CI is true they must hold
+//	quiet                       standard error is empty, except for the warning of joining on a busy disk
+//	[root] [tool:NAME]          conditions; if CI is true they must hold
 func TestScript(t *testing.T) {
 	t.Parallel()
 	needDirectIO(t)
@@ -72,7 +72,7 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// needDirectIO skips a test whose temporary files are in memory.
+// needDirectIO skips a test if its temporary files are on tmpfs.
 func needDirectIO(t *testing.T) {
 	t.Helper()
 	var fs unix.Statfs_t
@@ -103,7 +103,7 @@ func condition(name string) (bool, error) {
 	return ok, nil
 }
 
-// must ends the script on an error.
+// must fails the script if err is not nil.
 func must(ts *testscript.TestScript, err error) {
 	if err != nil {
 		ts.Fatalf("%v", err)
@@ -147,7 +147,7 @@ func cmdWrite(ts *testscript.TestScript, neg bool, args []string) {
 	change(ts, args[0], args[1], len(bytes), func(b []byte) { copy(b, bytes) })
 }
 
-// change rewrites n bytes of a file.
+// change modifies n bytes of a file.
 func change(ts *testscript.TestScript, name, offset string, n int, how func(b []byte)) {
 	f, err := os.OpenFile(ts.MkAbs(name), os.O_RDWR, 0)
 	must(ts, err)
@@ -279,7 +279,7 @@ func cmdLoop(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, "VAR FILE SECTOR")
 	var out []byte
 	var err error
-	for range 50 { // others may race for the same free device
+	for range 50 { // another process may take the same free device
 		out, err = exec.Command("losetup", "-f", "--show", "--sector-size", args[2], ts.MkAbs(args[1])).Output()
 		if err == nil {
 			break
@@ -292,12 +292,11 @@ func cmdLoop(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() { must(ts, exec.Command("losetup", "-d", dev).Run()) })
 }
 
-// cmdQuiet is for commands that join a lockspace by themselves: a disk that others keep busy makes them say so, and is no fault of
-// theirs.
+// cmdQuiet accepts the warnings of joining a lockspace on a busy disk.
 func cmdQuiet(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, "")
-	if said := slowJoin.ReplaceAllString(withoutStalls(ts.ReadFile("stderr")), ""); said != "" {
-		ts.Fatalf("standard error: %q", said)
+	if output := slowJoin.ReplaceAllString(withoutStalls(ts.ReadFile("stderr")), ""); output != "" {
+		ts.Fatalf("standard error: %q", output)
 	}
 }
 

@@ -19,11 +19,11 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/supervise"
 )
 
-// echoing prints the names of the signals it gets, and ends when its standard input does.
+// echoing prints the names of the signals it gets, and ends with its standard input.
 const echoing = `for s in HUP INT QUIT TERM USR1 USR2 CONT; do trap "echo $s" $s; done; echo ready
 	while :; do sleep 0.01; done`
 
-func TestSignalsReachTheCommand(t *testing.T) {
+func TestLock_Signals_ReachTheCommand(t *testing.T) {
 	b := serve(t, holding)
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", echoing)
 	p.expect("ready")
@@ -31,17 +31,17 @@ func TestSignalsReachTheCommand(t *testing.T) {
 		p.signal(s)
 		p.expect(strings.TrimPrefix(signalName(s), "SIG"))
 	}
-	// Those of real time have no names of their own.
+	// Real-time signals have no names.
 	p = follow(t, "lock", "--socket", b.Socket, "x", "--", "bash", "-c", `trap "echo real" RTMIN+3; echo ready; while :; do sleep 0.01; done`)
 	p.expect("ready")
 	p.signal(syscall.Signal(34 + 3))
 	p.expect("real")
-	// A command that dies of a signal passes it on in its exit code.
+	// The exit code shows the signal that killed the command.
 	p = follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ready; exec sleep 1000")
 	p.expect("ready")
 	p.signal(syscall.SIGTERM)
 	p.exits(143)
-	require.Empty(t, p.told())
+	require.Empty(t, p.messages())
 }
 
 func signalName(s syscall.Signal) string {
@@ -52,7 +52,7 @@ func signalName(s syscall.Signal) string {
 	return names[s]
 }
 
-func TestSignalWhileWaitingLeavesTheQueue(t *testing.T) {
+func TestLock_SignalWhileWaiting_LeavesTheQueue(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
 		t.Run(signalName(s), func(t *testing.T) {
 			waiting := make(chan struct{})
@@ -63,7 +63,7 @@ func TestSignalWhileWaitingLeavesTheQueue(t *testing.T) {
 			})
 			p := begin(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
 			within(t, waiting, "the request")
-			p.signal(syscall.SIGUSR1) // meant for a command that does not run yet
+			p.signal(syscall.SIGUSR1) // for the command, which does not run yet
 			p.signal(s)
 			p.exits(cli.ExitSignal + int(s))
 			p.printed(t, "", "")
@@ -72,7 +72,8 @@ func TestSignalWhileWaitingLeavesTheQueue(t *testing.T) {
 	}
 }
 
-// dispositions returns the lines of /proc/self/status on blocked and ignored signals, as cut by grep.
+// dispositions parses the lines of /proc/self/status about blocked and ignored signals, as cut by
+// grep.
 func dispositions(text string) map[string]string {
 	found := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -82,7 +83,7 @@ func dispositions(text string) map[string]string {
 	return found
 }
 
-func TestCommandInheritsSignalDispositions(t *testing.T) {
+func TestLock_Command_InheritsDispositions(t *testing.T) {
 	const show = "exec grep -E ^Sig(Blk|Ign): /proc/self/status"
 	bare, err := exec.Command("sh", "-c", strings.Replace(show, "^Sig(Blk|Ign):", "'^Sig(Blk|Ign):'", 1)).Output()
 	require.NoError(t, err)
@@ -113,7 +114,7 @@ func TestCommandInheritsSignalDispositions(t *testing.T) {
 	}
 }
 
-func TestNohupSurvivesHangup(t *testing.T) {
+func TestLock_Nohup_SurvivesHangup(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	waiting, grant := make(chan struct{}), make(chan struct{})
@@ -139,7 +140,7 @@ func TestNohupSurvivesHangup(t *testing.T) {
 	p.exits(0)
 }
 
-func TestErrorThatNobodyReadsCanBeInterrupted(t *testing.T) {
+func TestLock_ErrorOutputBlocked_CanBeInterrupted(t *testing.T) {
 	refused := make(chan struct{})
 	b := serve(t, func(x *exchange) {
 		x.Send(`{"event":"refused","code":"full","message":"the lock directory is full"}`)
@@ -159,18 +160,18 @@ func TestErrorThatNobodyReadsCanBeInterrupted(t *testing.T) {
 	p.start()
 	within(t, refused, "the refusal to be read")
 	eventually(t, "it to end", func() bool {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails once it has
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails after it has ended
 		return supervise.IsClosed(p.ended)
 	})
-	// The first signal may have come while it still listened to signals that end the wait.
+	// The first signal may have been consumed by the wait.
 	status := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if status.Signal() != syscall.SIGTERM && status.ExitStatus() != cli.ExitSignal+int(syscall.SIGTERM) {
 		t.Errorf("ended by %v", p.cmd.ProcessState)
 	}
 }
 
-// TestBuild_SignalsIgnoredOrBlocked_AreInheritedByTheCommand builds bakeryctl as packages have it:
-// the test binary has the entry point of the Go runtime.
+// TestBuild_SignalsIgnoredOrBlocked_AreInheritedByTheCommand builds bakeryctl as packages do,
+// because the test binary has the entry point of the Go runtime.
 func TestBuild_SignalsIgnoredOrBlocked_AreInheritedByTheCommand(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -18,7 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
-// stoppedIn returns the process of a wrapper, itself or its stub, that has stopped.
+// stoppedIn blocks until the wrapper or its stub is stopped, and returns its pid.
 func stoppedIn(t *testing.T, p *wrapper) (pid int) {
 	t.Helper()
 	eventually(t, "a process to stop", func() bool {
@@ -37,8 +37,7 @@ func stoppedIn(t *testing.T, p *wrapper) (pid int) {
 	return pid
 }
 
-// TestStart_StoppedAtAnyStep_DoesNotBeginLate: whatever is stopped between grant and execve, and
-// continues after the lease.
+// A process is stopped at any step between grant and execve, and continues after the lease.
 func TestStart_StoppedAtAnyStep_DoesNotBeginLate(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"granted", "ordering", "ordered", "received", "checked"} {
@@ -47,7 +46,7 @@ func TestStart_StoppedAtAnyStep_DoesNotBeginLate(t *testing.T) {
 			lease := standstill.Outlives(2 * time.Second)
 			b := serve(t, func(x *exchange) {
 				if x.Nth > 1 {
-					x.Refuse("unavailable", "joining", "") // it was restarted, say
+					x.Refuse("unavailable", "joining", "") // as after a restart
 					return
 				}
 				x.Grace = lease / 6
@@ -60,12 +59,12 @@ func TestStart_StoppedAtAnyStep_DoesNotBeginLate(t *testing.T) {
 			p.start()
 			pid := stoppedIn(t, p)
 			leaseEnds(t, lease)
-			if step == "checked" { // the wrapper alone stops it then, and may have stood still with this test
+			if step == "checked" { // only the wrapper stops it then, and may have been stopped with this test
 				eventually(t, "the stub to be killed", func() bool { return state(pid) != "T" })
 			}
 			_ = syscall.Kill(pid, syscall.SIGCONT) // the wrapper may have killed its stub
 			if code := p.wait(); code != cli.ExitLost {
-				t.Errorf("exit code %d, want %d; standard error %q", code, cli.ExitLost, p.told())
+				t.Errorf("exit code %d, want %d; standard error %q", code, cli.ExitLost, p.messages())
 			}
 			if _, err := os.Stat(ran); err == nil && step != "ordered" {
 				t.Error("the command ran")
@@ -75,7 +74,7 @@ func TestStart_StoppedAtAnyStep_DoesNotBeginLate(t *testing.T) {
 	}
 }
 
-// TestStart_StoppedBeforeItReadsTheGrant_DoesNotBeginLate: bakeryd has ended as it continues.
+// bakeryd has ended when the wrapper continues.
 func TestStart_StoppedBeforeItReadsTheGrant_DoesNotBeginLate(t *testing.T) {
 	t.Parallel()
 	lease := standstill.Outlives(time.Second)
@@ -102,7 +101,7 @@ func TestStart_StoppedBeforeItReadsTheGrant_DoesNotBeginLate(t *testing.T) {
 	}
 }
 
-// TestStart_WitnessWithoutReaderUntilTheLeaseEnds_ExitsLost: bakeryd was killed after the grant.
+// bakeryd was killed after the grant.
 func TestStart_WitnessWithoutReaderUntilTheLeaseEnds_ExitsLost(t *testing.T) {
 	t.Parallel()
 	b := serve(t, func(x *exchange) {
@@ -122,12 +121,11 @@ func TestStart_WitnessWithoutReaderUntilTheLeaseEnds_ExitsLost(t *testing.T) {
 	}
 	_ = syscall.Kill(pid, syscall.SIGCONT)
 	if code := p.wait(); code != cli.ExitLost {
-		t.Errorf("exit code %d, want %d; standard error %q", code, cli.ExitLost, p.told())
+		t.Errorf("exit code %d, want %d; standard error %q", code, cli.ExitLost, p.messages())
 	}
 }
 
-// TestStart_StoppedWhileTheLeaseIsRenewed_Begins: the lease that the stub knows is over, but not
-// the hold.
+// The lease that the stub knows is over, but not the hold.
 func TestStart_StoppedWhileTheLeaseIsRenewed_Begins(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"granted", "ordering", "ordered", "received"} {
@@ -139,10 +137,10 @@ func TestStart_StoppedWhileTheLeaseIsRenewed_Begins(t *testing.T) {
 			p.cmd.Env = append(p.cmd.Env, stopAt+"="+step)
 			p.start()
 			pid := stoppedIn(t, p)
-			leaseEnds(t, lease*3/2) // as the stub knows it, and so long ago that it knows that it stood still
+			leaseEnds(t, lease*3/2) // as the stub knows it, plus the time after which it detects the stop
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 			if code := p.wait(); code == cli.ExitLost && standstill.Expected() {
-				return // it stood still again, for longer than it may ask bakeryd how things are
+				return // it was stopped again, for longer than it may ask bakeryd
 			}
 			p.exits(0)
 			require.Equal(t, "ran\n", p.content(p.stdout))
@@ -150,7 +148,7 @@ func TestStart_StoppedWhileTheLeaseIsRenewed_Begins(t *testing.T) {
 	}
 }
 
-// TestStart_SignalEndsTheStubAfterTheGrant_ExitsAsTheCommand: Ctrl-C comes as the command begins.
+// Ctrl-C arrives as the command starts.
 func TestStart_SignalEndsTheStubAfterTheGrant_ExitsAsTheCommand(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"ordering", "ordered"} {
@@ -173,15 +171,14 @@ func TestStart_SignalEndsTheStubAfterTheGrant_ExitsAsTheCommand(t *testing.T) {
 			}
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 			if code := p.wait(); code != 128+int(syscall.SIGINT) {
-				t.Errorf("exit code %d, want 130; standard error %q", code, p.told())
+				t.Errorf("exit code %d, want 130; standard error %q", code, p.messages())
 			}
 			b.AwaitRelease()
 		})
 	}
 }
 
-// TestStart_StubKilledWhileWaiting_IsReplaced: by a signal to the process group that the wrapper
-// ignores, say.
+// A signal to the process group, which the wrapper ignores, can kill the stub.
 func TestStart_StubKilledWhileWaiting_IsReplaced(t *testing.T) {
 	grant := make(chan struct{})
 	b := serve(t, func(x *exchange) {
@@ -212,6 +209,6 @@ func TestStart_StubKilledWhileWaiting_IsReplaced(t *testing.T) {
 	close(grant)
 	p.expect("ran")
 	if code := p.wait(); code != 0 {
-		t.Errorf("exit code %d, standard error %q", code, p.told())
+		t.Errorf("exit code %d, standard error %q", code, p.messages())
 	}
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/bakeryd/bakeryd/test/standstill"
 )
 
-// stubborn prints its process id, says when it gets SIGTERM, and goes on. The shell would tell on standard error
-// that its sleep was terminated.
+// stubborn prints its process id, ignores SIGTERM but prints it, and continues. Its standard error
+// is closed, because the shell reports there that its sleep was terminated.
 const stubborn = `exec 2>/dev/null; trap "echo TERM" TERM; echo $$; while :; do sleep 0.01; done`
 
-// alive says whether a process runs: a zombie does not.
+// alive reports whether a process runs. A zombie does not.
 func alive(pid int) bool { return !strings.Contains("ZX", state(pid)) }
 
-// state returns the letter that proc(5) shows for a process: T is stopped, X gone.
+// state returns the state of a process as in proc(5): T is stopped, X does not exist.
 func state(pid int) string {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	_, state, found := strings.Cut(string(stat), ") ")
@@ -39,11 +39,11 @@ func (p *wrapper) pid() int {
 	return pid
 }
 
-func TestLostLockStopsTheCommand(t *testing.T) {
+func TestLock_Lost_StopsTheCommand(t *testing.T) {
 	t.Parallel()
 	const (
-		told   = "bakeryctl: stopping the command under \"x\": lock lost: "
-		killed = "bakeryctl: killed the remaining processes of the command under \"x\": they did not stop in time\n"
+		stopping = "bakeryctl: stopping the command under \"x\": lock lost: "
+		killed   = "bakeryctl: killed the remaining processes of the command under \"x\": they did not stop in time\n"
 	)
 	lost := func(x *exchange) {
 		x.Send(`{"event":"lost","message":"host 3 was evicted"}`)
@@ -54,18 +54,18 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 		lease   time.Duration
 		then    func(x *exchange)
 		command string
-		state   string // of the command before the loss, if that matters
+		state   string // of the command before the loss; empty: any
 		stdout  string // after the process id
 		stderr  string
 	}{
-		{"kills what ignores SIGTERM when the lease ends", standstill.Outlives(2 * time.Second), lost,
-			stubborn, "", "TERM\n", told + "host 3 was evicted\n" + killed},
-		{"ends with the command that heeds SIGTERM", time.Hour, lost,
-			`exec 2>/dev/null; trap "echo ending; exit 0" TERM; echo $$; while :; do sleep 0.01; done`, "", "ending\n", told + "host 3 was evicted\n"},
+		{"kills a command that ignores SIGTERM at the end of the lease", standstill.Outlives(2 * time.Second), lost,
+			stubborn, "", "TERM\n", stopping + "host 3 was evicted\n" + killed},
+		{"ends with the command that handles SIGTERM", time.Hour, lost,
+			`exec 2>/dev/null; trap "echo ending; exit 0" TERM; echo $$; while :; do sleep 0.01; done`, "", "ending\n", stopping + "host 3 was evicted\n"},
 		{"wakes a command that was stopped", time.Hour, lost,
-			`echo $$; kill -STOP $$; sleep 1000`, "T", "", told + "host 3 was evicted\n"},
-		{"kills at once when the lease is over", 500 * time.Millisecond, func(x *exchange) { <-x.Gone },
-			stubborn, "", "", told + "the lease ended without a renewal\n" + killed},
+			`echo $$; kill -STOP $$; sleep 1000`, "T", "", stopping + "host 3 was evicted\n"},
+		{"kills immediately if the lease is over", 500 * time.Millisecond, func(x *exchange) { <-x.Gone },
+			stubborn, "", "", stopping + "the lease ended without a renewal\n" + killed},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -88,19 +88,19 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 				t.Errorf("exit code %d, want %d", code, cli.ExitLost)
 			}
 			if alive(pid) {
-				t.Error("the command runs on")
+				t.Error("the command still runs")
 			}
 			if got := p.rest(); got != test.stdout {
 				t.Errorf("standard output %q, want %q", got, test.stdout)
 			}
-			if got := p.told(); got != test.stderr {
+			if got := p.messages(); got != test.stderr {
 				t.Errorf("standard error %q, want %q", got, test.stderr)
 			}
 		})
 	}
 }
 
-func TestLostLockStopsTheCommandThoughNobodyListens(t *testing.T) {
+func TestLock_LostWithStderrClosed_StopsTheCommand(t *testing.T) {
 	running := make(chan struct{})
 	b := serve(t, func(x *exchange) {
 		x.Grant(time.Hour)
@@ -122,7 +122,7 @@ func TestLostLockStopsTheCommandThoughNobodyListens(t *testing.T) {
 	}
 }
 
-func TestLostLockStopsTheCommandThoughStandardErrorIsFull(t *testing.T) {
+func TestLock_LostWithStderrBlocked_StopsTheCommand(t *testing.T) {
 	t.Parallel()
 	running := make(chan struct{})
 	b := serve(t, func(x *exchange) {
@@ -146,7 +146,7 @@ func TestLostLockStopsTheCommandThoughStandardErrorIsFull(t *testing.T) {
 	}
 }
 
-func TestSuspendedWrapperKeepsARenewedLock(t *testing.T) {
+func TestLock_SuspendedWhileRenewed_KeepsTheLock(t *testing.T) {
 	t.Parallel()
 	lease := standstill.Outlives(time.Second)
 	b := serve(t, func(x *exchange) {
@@ -163,19 +163,19 @@ func TestSuspendedWrapperKeepsARenewedLock(t *testing.T) {
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "echo ready; read x; echo $x")
 	p.expect("ready")
 	p.signal(syscall.SIGSTOP)
-	leaseEnds(t, lease*3/2) // as the wrapper knows it, and so long ago that it knows that it stood still
+	leaseEnds(t, lease*3/2) // as the wrapper knows it, plus the time after which it detects the stop
 	p.signal(syscall.SIGCONT)
-	leaseEnds(t, lease) // what is wrong with the alarm is to show
+	leaseEnds(t, lease) // a wrong timer would fire now
 	p.write("still here")
 	p.expect("still here")
-	if code := p.wait(); code != 0 || p.told() != "" {
-		t.Errorf("exit code %d, standard error %q", code, p.told())
+	if code := p.wait(); code != 0 || p.messages() != "" {
+		t.Errorf("exit code %d, standard error %q", code, p.messages())
 	}
 }
 
-func TestKilledWrapperLeavesTheLockToTheCommand(t *testing.T) {
+func TestLock_WrapperKilled_CommandKeepsTheLock(t *testing.T) {
 	b := serve(t, holding)
-	// Scripts use the low descriptors as they like.
+	// Scripts may use the low descriptors.
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c",
 		"exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; echo ready; read x; echo $x")
 	p.expect("ready")
@@ -189,7 +189,7 @@ func TestKilledWrapperLeavesTheLockToTheCommand(t *testing.T) {
 	b.AwaitRelease()
 }
 
-func TestKilledWrapperReleasesWithClose(t *testing.T) {
+func TestLock_WrapperWithCloseKilled_Releases(t *testing.T) {
 	b := serve(t, holding)
 	p := follow(t, "lock", "--socket", b.Socket, "--close", "x", "--", "sh", "-c", "echo ready; read x; echo $x")
 	p.expect("ready")
@@ -199,7 +199,7 @@ func TestKilledWrapperReleasesWithClose(t *testing.T) {
 	p.expect("go on")
 }
 
-func TestBackgroundDescendantKeepsTheLock(t *testing.T) {
+func TestLock_BackgroundDescendant_KeepsTheLock(t *testing.T) {
 	b := serve(t, holding)
 	p := follow(t, "lock", "--socket", b.Socket, "x", "--", "sh", "-c", "sleep 1000 >/dev/null & echo $!")
 	pid := p.pid()
@@ -215,8 +215,7 @@ func TestBackgroundDescendantKeepsTheLock(t *testing.T) {
 	b.AwaitRelease()
 }
 
-// TestSupervisor_CommandLeavesProcessesWhileBakerydIsGone_StopsThem: no bakeryd takes them over
-// before the lease ends.
+// No bakeryd takes the processes over before the lease ends.
 func TestSupervisor_CommandLeavesProcessesWhileBakerydIsGone_StopsThem(t *testing.T) {
 	t.Parallel()
 	lease := standstill.Outlives(2 * time.Second)
@@ -230,11 +229,11 @@ func TestSupervisor_CommandLeavesProcessesWhileBakerydIsGone_StopsThem(t *testin
 	b.Kill()
 	p.write("")
 	if code := p.wait(); code != cli.ExitLost || alive(pid) {
-		t.Errorf("exit code %d, want %d; descendant runs: %v; standard error %q", code, cli.ExitLost, alive(pid), p.told())
+		t.Errorf("exit code %d, want %d; descendant runs: %v; standard error %q", code, cli.ExitLost, alive(pid), p.messages())
 	}
 }
 
-func TestBackgroundDescendantDoesNotKeepTheLockWithClose(t *testing.T) {
+func TestLock_BackgroundDescendantWithClose_DoesNotKeepTheLock(t *testing.T) {
 	b := serve(t, holding)
 	p := follow(t, "lock", "--socket", b.Socket, "-o", "x", "--", "sh", "-c", "sleep 1000 >/dev/null & echo $!")
 	pid := p.pid()
@@ -247,13 +246,13 @@ func TestBackgroundDescendantDoesNotKeepTheLockWithClose(t *testing.T) {
 	}
 }
 
-// TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds: SIGKILL has just been sent.
+// The processes have just been sent SIGKILL.
 func TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds(t *testing.T) {
 	t.Parallel()
 	lease := standstill.Outlives(time.Second)
 	b := serve(t, func(x *exchange) {
 		if x.Nth > 1 {
-			x.Refuse("unavailable", "joining", "") // it was restarted, say
+			x.Refuse("unavailable", "joining", "") // as after a restart
 			return
 		}
 		x.Grant(lease)
@@ -267,7 +266,7 @@ func TestSupervisor_ContinuedLongAfterTheLease_ReportsNoProcessThatEnds(t *testi
 	if code := p.wait(); code != cli.ExitLost {
 		t.Errorf("exit code %d, want %d", code, cli.ExitLost)
 	}
-	if strings.Contains(p.told(), "did not end by SIGKILL") {
-		t.Errorf("standard error %q", p.told())
+	if strings.Contains(p.messages(), "did not end by SIGKILL") {
+		t.Errorf("standard error %q", p.messages())
 	}
 }

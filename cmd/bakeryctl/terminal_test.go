@@ -37,7 +37,7 @@ func onTerminal(t *testing.T, args ...string) *terminal {
 	return onTerminalBy(t, nil, args...)
 }
 
-// onTerminalBy has the process started by another program, which leads the session.
+// onTerminalBy starts the process by another program, which leads the session.
 func onTerminalBy(t *testing.T, by []string, args ...string) *terminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -68,7 +68,7 @@ func onTerminalBy(t *testing.T, by []string, args ...string) *terminal {
 		for {
 			b, err := in.ReadByte()
 			if err != nil {
-				return // nobody has the terminal open any more
+				return // the terminal is not open any more
 			}
 			x.mu.Lock()
 			x.screen.WriteByte(b)
@@ -118,16 +118,16 @@ func (x *terminal) press(keys string) {
 
 const ctrlC, ctrlS, ctrlQ = "\x03", "\x13", "\x11"
 
-// asCounter is the name under which the test binary counts the SIGINTs it gets.
+// asCounter is the argv[0] that makes the test binary count its SIGINTs.
 const asCounter = "bakeryctl.counter"
 
-// countInterrupts prints the number of SIGINTs with each, and ends on SIGUSR1. With leave it first makes
-// itself the foreground process group of the terminal, as a shell does.
+// countInterrupts prints the number of SIGINTs at each one, and ends on SIGUSR1. With leave it
+// first makes itself the foreground process group of the terminal, as a shell does.
 func countInterrupts(leave bool) {
 	got := make(chan os.Signal, 100)
 	signal.Notify(got, syscall.SIGINT, syscall.SIGUSR1)
 	if leave {
-		signal.Ignore(syscall.SIGTTOU) // which a process of the background gets for it
+		signal.Ignore(syscall.SIGTTOU) // sent to a background process for that
 		err := unix.Setpgid(0, 0)
 		if err := errors.Join(err, unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, unix.Getpid())); err != nil {
 			fmt.Println(err)
@@ -154,7 +154,7 @@ func counter(t *testing.T) string {
 	return link
 }
 
-func TestCtrlCReachesTheCommandOnce(t *testing.T) {
+func TestInterrupt_CtrlC_ReachesTheCommandOnce(t *testing.T) {
 	const times = 10
 	for _, group := range [][]string{nil, {"leave"}} {
 		t.Run(strings.Join(group, " "), func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestCtrlCReachesTheCommandOnce(t *testing.T) {
 				x.press(ctrlC)
 				x.await(fmt.Sprintf("int %d.", n))
 			}
-			// What the wrapper passed on before this has arrived before it.
+			// Signals that the wrapper forwarded before have arrived by then.
 			x.signal(syscall.SIGUSR1)
 			x.await(fmt.Sprintf("all %d.", times))
 			x.exits(5)
@@ -173,18 +173,18 @@ func TestCtrlCReachesTheCommandOnce(t *testing.T) {
 	}
 }
 
-func TestInterruptReachesACommandInTheForegroundByItself(t *testing.T) {
+func TestInterrupt_CommandInItsOwnForegroundGroup_IsForwarded(t *testing.T) {
 	b := serve(t, holding)
 	x := onTerminal(t, "lock", "--socket", b.Socket, "x", "--", counter(t), "leave")
 	x.await("ready")
-	x.signal(syscall.SIGINT) // sent to the wrapper alone
+	x.signal(syscall.SIGINT) // only to the wrapper
 	x.await("int 1.")
 	x.signal(syscall.SIGUSR1)
 	x.await("all 1.")
 	x.exits(5)
 }
 
-// TestInterrupt_SentToTheWrapperInTheForeground_IsForwarded: the terminal has not sent it.
+// The terminal did not send the signal.
 func TestInterrupt_SentToTheWrapperInTheForeground_IsForwarded(t *testing.T) {
 	b := serve(t, holding)
 	x := onTerminal(t, "lock", "--socket", b.Socket, "x", "--", counter(t))
@@ -198,8 +198,7 @@ func TestInterrupt_SentToTheWrapperInTheForeground_IsForwarded(t *testing.T) {
 	x.exits(5)
 }
 
-// TestWaitLine_BackgroundAndToStop_IsNotWritten: the terminal would stop the wrapper, which would
-// be granted the lock and keep it.
+// The terminal would stop the wrapper, which would then acquire and keep the lock.
 func TestWaitLine_BackgroundAndToStop_IsNotWritten(t *testing.T) {
 	t.Parallel()
 	waiting, release := make(chan int), make(chan struct{})
@@ -213,14 +212,14 @@ func TestWaitLine_BackgroundAndToStop_IsNotWritten(t *testing.T) {
 	x := onTerminalBy(t, []string{"bash", "-c", `set -m; stty tostop; (exec -a "$0" "$@") & wait`, asItself},
 		"lock", "--socket", b.Socket, "x", "--", "sh", "-c", `echo >"$0"`, ran)
 	pid := <-waiting
-	time.Sleep(2 * acquire.WaitSilent) // by then the line would have been written
+	time.Sleep(2 * acquire.WaitSilent) // enough time for the line
 	require.NotEqual(t, "T", state(pid), "the wrapper is stopped")
 	close(release)
 	eventually(t, "the command to run", func() bool { _, err := os.Stat(ran); return err == nil })
 	x.exits(0)
 }
 
-func TestCtrlCWhileWaiting(t *testing.T) {
+func TestInterrupt_CtrlCWhileWaiting_EndsTheWait(t *testing.T) {
 	t.Parallel()
 	b := serve(t, func(x *exchange) {
 		x.Send(`{"event":"waiting","ahead":2,"queued":1}`)
@@ -234,7 +233,7 @@ func TestCtrlCWhileWaiting(t *testing.T) {
 	b.AwaitRelease()
 }
 
-func TestWaitLineFollowsTheQueueAndGoes(t *testing.T) {
+func TestWaitLine_QueueMoves_IsUpdatedAndRemoved(t *testing.T) {
 	t.Parallel()
 	first, second := make(chan struct{}), make(chan struct{})
 	b := serve(t, func(x *exchange) {
@@ -254,12 +253,12 @@ func TestWaitLineFollowsTheQueueAndGoes(t *testing.T) {
 	x.await("1 ahead" + clear + "ran\r\n")
 }
 
-func TestNoWaitLineForShortWaits(t *testing.T) {
+func TestWaitLine_ShortWait_ShowsNothing(t *testing.T) {
 	b := serve(t, func(x *exchange) {
 		x.Send(`{"event":"waiting","ahead":2,"queued":1}`)
 		holding(x)
 	})
-	for slow := true; slow; { // a wait that is not short shows nothing
+	for slow := true; slow; { // repeat if the wait was long
 		began := time.Now()
 		x := onTerminal(t, "lock", "--socket", b.Socket, "x", "--", "echo", "ran")
 		x.await("ran\r\n")
@@ -286,7 +285,7 @@ func TestWaitLine_Warning_GoesAboveTheLine(t *testing.T) {
 	x.await(line + clear + "ran\r\n")
 }
 
-// TestWaitLine_WarningToAStoppedTerminal_DelaysNothing: the terminal was stopped by Ctrl-S.
+// Ctrl-S has stopped the terminal.
 func TestWaitLine_WarningToAStoppedTerminal_DelaysNothing(t *testing.T) {
 	t.Parallel()
 	stopped := make(chan struct{})
@@ -301,7 +300,7 @@ func TestWaitLine_WarningToAStoppedTerminal_DelaysNothing(t *testing.T) {
 	x.await("2 ahead")
 	slave := openSlave(t, x.master)
 	x.press(ctrlS)
-	eventually(t, "the terminal to stand still", func() bool { return !term.Writable(slave) })
+	eventually(t, "the terminal to stop", func() bool { return !term.Writable(slave) })
 	close(stopped)
 	eventually(t, "the command to run", func() bool { _, err := os.Stat(ran); return err == nil })
 	x.press(ctrlQ)

@@ -13,7 +13,7 @@ import (
 	"github.com/bakeryd/bakeryd/daemon/timeline"
 )
 
-// twoHolders is what a broken lock would leave: both by one clock.
+// twoHolders are the events of a broken lock: two holders at the same time, by one clock.
 const twoHolders = `{"seq":"1","at":"2026-03-01T03:12:00Z","uptime_ms":1000,"kind":"joined","host":1,"host_name":"db1","boot":"b"}
 {"seq":"2","at":"2026-03-01T03:12:01Z","uptime_ms":2000,"kind":"enter","lock":"x","host":1,"host_name":"db1","token":"524544"}
 {"seq":"3","at":"2026-03-01T03:12:03Z","uptime_ms":4000,"kind":"exit","lock":"x","host":1,"host_name":"db1","token":"524544"}
@@ -32,7 +32,7 @@ func written(t *testing.T, name, text string) string {
 func TestTimelineCommand(t *testing.T) {
 	t.Parallel()
 	in, out := written(t, "db1.json", twoEvents), filepath.Join(t.TempDir(), "page.html")
-	for range 2 { // a page is written over
+	for range 2 { // an existing page is replaced
 		code, stdout, errs := ctl(t, "/nonexistent", "timeline", in, "-o", out)
 		require.Equal(t, []any{0, "", ""}, []any{code, stdout, errs})
 	}
@@ -41,19 +41,19 @@ func TestTimelineCommand(t *testing.T) {
 	require.True(t, bytes.HasPrefix(page, []byte(timeline.PageMark)))
 	info, err := os.Stat(out)
 	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o600), info.Mode(), "as journals are")
+	require.Equal(t, os.FileMode(0o600), info.Mode(), "same mode as journals")
 	left, err := os.ReadDir(filepath.Dir(out))
 	require.NoError(t, err)
-	require.Len(t, left, 1, "nothing else is left there")
+	require.Len(t, left, 1, "no temporary file remains")
 
 	code, stdout, errs := ctl(t, "/nonexistent", "timeline", in, "-o", "-")
 	require.Equal(t, []any{0, string(page), ""}, []any{code, stdout, errs}, "the same events make the same page")
-	var piped, said bytes.Buffer
-	code = run(t.Context(), []string{"timeline", "-", "-o", "-"}, &app{stdin: strings.NewReader(twoEvents), stdout: &piped, stderr: &said})
-	require.Equal(t, []any{0, string(page), ""}, []any{code, piped.String(), said.String()})
+	var piped, messages bytes.Buffer
+	code = run(t.Context(), []string{"timeline", "-", "-o", "-"}, &app{stdin: strings.NewReader(twoEvents), stdout: &piped, stderr: &messages})
+	require.Equal(t, []any{0, string(page), ""}, []any{code, piped.String(), messages.String()})
 }
 
-func TestTimelineTellsViolations(t *testing.T) {
+func TestTimeline_Violations_AreReported(t *testing.T) {
 	t.Parallel()
 	in := written(t, "all.json", twoHolders)
 	code, stdout, errs := ctl(t, "/nonexistent", "timeline", in, "-o", "-")
@@ -61,7 +61,7 @@ func TestTimelineTellsViolations(t *testing.T) {
 	require.Contains(t, stdout, timeline.PageMark)
 	require.Equal(t, "bakeryctl: violation: two holders: db1 (token 524544) and db2 (token 1049088) held x at the same time for 1s, at 2026-03-01 03:12:02.000 UTC\n", errs)
 	code, _, errs = ctl(t, "/nonexistent", "timeline", in, "-o", "-", "--lock", "y")
-	require.Equal(t, []any{0, ""}, []any{code, errs}, "not of what is not shown")
+	require.Equal(t, []any{0, ""}, []any{code, errs}, "locks that are not shown are not reported")
 	code, _, errs = ctl(t, "/nonexistent", "timeline", in, "-o", "-", "--since", "2026-03-01T04:00:00Z")
 	require.Equal(t, cli.ExitNoDevice, code)
 	require.Contains(t, errs, "bakeryctl: no events in "+in)

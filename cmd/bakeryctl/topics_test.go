@@ -12,7 +12,7 @@ import (
 	"github.com/bakeryd/bakeryd/cmd/bakeryctl/internal/cli"
 )
 
-// TestTopics: the help tells all codes, and all variables, that the code has.
+// The help topics list all exit codes and variables of the source.
 func TestTopics(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"help", "exit-codes"}, {"exit-codes"}, {"exit-codes", "--help"}} {
@@ -44,5 +44,5 @@ func TestTopics(t *testing.T) {
 			found++
 		}
 	}
-	require.Greater(t, found, 20, "most were not found")
+	require.Greater(t, found, 20, "most variables were not found")
 }

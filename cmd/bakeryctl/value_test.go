@@ -21,8 +21,8 @@ func TestShowable(t *testing.T) {
 	}
 }
 
-// TestValueAtATerminal: there a newline follows the bytes, and they give it no orders.
-func TestValueAtATerminal(t *testing.T) {
+// On a terminal a newline follows the value, and control characters are quoted.
+func TestValueGet_Terminal_QuotesControlCharacters(t *testing.T) {
 	b := serve(t, holding)
 	b.Answer("GET /v1/value", func(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"name": "x", "value": []byte("\x1b[2J"), "token": token, "host": 3})
