@@ -70,7 +70,7 @@ func TestRequestComplains(t *testing.T) {
 // it is restored for B.
 func TestMendingStarvesNobody(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.Under(layout.PolicyManual)
+		c.SetPolicy(layout.PolicyManual)
 		for lock, name := range map[int]string{1: "x", 2: "y"} {
 			c.WriteEntry(layout.Entry{Lock: lock, Name: name, Permits: 1, Creation: 1})
 		}

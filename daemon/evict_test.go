@@ -37,7 +37,7 @@ func TestEvictSelf(t *testing.T) {
 // TestEvictAgain: the outcome of an earlier eviction is not taken for that of the next one.
 func TestEvictAgain(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.Under(layout.PolicyManual)
+		c.SetPolicy(layout.PolicyManual)
 		a := c.host(1)
 		b, f := c.faultyHost(2)
 		victim := b.mem.Incarnation()
@@ -65,8 +65,8 @@ func TestEvictAgain(t *testing.T) {
 
 // fencing returns a host that fences another one, which has lost its device, by a fabric.
 func (c *cluster) fencing(fabric *fencetest.Fabric) (a *Daemon) {
-	c.Under(layout.PolicyFence)
-	agent := func(cfg *Config) { cfg.Fence = membership.FenceConfig{Agent: "exec", Command: "false"} }
+	c.SetPolicy(layout.PolicyFence)
+	agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "false"} }
 	a = c.host(1, agent)
 	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 	b := c.host(2, agent, through(f))

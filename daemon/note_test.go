@@ -311,7 +311,7 @@ func TestNotesOfAnEviction(t *testing.T) {
 
 func TestNotesOfFencing(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.Under(layout.PolicyFence)
+		c.SetPolicy(layout.PolicyFence)
 		n := newNotebook(t)
 		agent := func(cfg *Config) { cfg.Fence = membership.FenceConfig{Agent: "exec", Command: "true"} }
 		c.host(1, agent, n.in)

@@ -22,7 +22,7 @@ func TestRepairHost_OwnerUp_ChangesNothing(t *testing.T) {
 	for _, policy := range []layout.Policy{layout.PolicyLease, layout.PolicyManual} {
 		runInBubble(t, policy.String(), func(t *testing.T) {
 			c := newCluster(t, 4, 4)
-			c.Under(policy)
+			c.SetPolicy(policy)
 			d := c.host(1)
 			h := acquire(t, d, Request{Name: "x"})
 			c.Spoil(c.Geo.Host(1))

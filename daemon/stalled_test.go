@@ -493,7 +493,7 @@ func TestDaemon_SlotGoesBadDuringThePause_IsRepaired(t *testing.T) {
 // stays away dead, so it leaves.
 func TestDaemon_PolicyManualSlotStaysUnreadable_OtherLocksPassOn(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		c.Under(layout.PolicyManual)
+		c.SetPolicy(layout.PolicyManual)
 		other, disk := c.faultyHost(2)
 		require.NoError(t, acquire(t, other, Request{Name: "x"}).Release())
 		r, own := c.runOnOne(1)

@@ -17,11 +17,11 @@ type Lockspace struct {
 	T    testing.TB
 	Disk *blockdev.Memory
 	SB   layout.Superblock
-	Geo  layout.Geometry // of SB, when it was formatted
-	Now  uint64          // the number of the tickets that Intend draws
+	Geo  layout.Geometry // geometry of SB as formatted
+	Now  uint64          // ticket number that Intend uses
 }
 
-// New returns a lockspace that was formatted at the given time.
+// New returns a lockspace with the given time of formatting.
 func New(t testing.TB, hosts, locks int, formatted time.Time) *Lockspace {
 	g := layout.Geometry{Stride: 512, Hosts: hosts, Locks: locks}
 	c := &Lockspace{T: t, Geo: g, Disk: blockdev.NewMemory(max(g.Size(), layout.HeadSize), 512, 512), SB: layout.Superblock{
@@ -32,20 +32,20 @@ func New(t testing.TB, hosts, locks int, formatted time.Time) *Lockspace {
 	return c
 }
 
-// Format writes the superblock and its copy, as SB is now.
+// Format writes SB as the superblock and its copy.
 func (c *Lockspace) Format() {
 	c.T.Helper()
 	PutSuperblocks(c.T, c.Disk.Open(), c.SB)
 }
 
-// Under formats the lockspace for another policy.
-func (c *Lockspace) Under(policy layout.Policy) {
+// SetPolicy formats the lockspace for another policy.
+func (c *Lockspace) SetPolicy(policy layout.Policy) {
 	c.T.Helper()
 	c.SB.Policy = policy
 	c.Format()
 }
 
-// Write puts a record on the disk as some other host would.
+// Write writes a record, as a host does.
 func (c *Lockspace) Write(off int64, encode func(buf []byte) error) {
 	c.T.Helper()
 	buf := blockdev.Alloc(c.Geo.Stride)
@@ -89,13 +89,13 @@ func (c *Lockspace) HostRecord(id int) layout.HostRecord {
 	return r
 }
 
-// Spoil overwrites a record with bytes that are none.
+// Spoil overwrites a record with bytes that do not decode.
 func (c *Lockspace) Spoil(off int64) {
 	c.T.Helper()
 	c.Write(off, func(buf []byte) error { clear(buf); buf[7] = 7; return nil })
 }
 
-// NewFilled returns a lockspace with something of everything in it, and nothing wrong.
+// NewFilled returns a valid lockspace with records of every kind and state.
 func NewFilled(t testing.TB) *Lockspace {
 	t.Helper()
 	c := New(t, 5, 6, time.Now())
@@ -142,7 +142,7 @@ func (c *Lockspace) PutSlot(s layout.Slot) {
 	c.Write(c.Geo.Slot(s.Lock, s.Host), func(buf []byte) error { return c.SB.Space().EncodeSlot(buf, s) })
 }
 
-// Intend writes the slot of the internal lock by which a host announces what it will write into the directory.
+// Intend writes the slot of the internal lock by which a host announces a directory write.
 func (c *Lockspace) Intend(host int, e layout.Entry) {
 	c.PutSlot(layout.Slot{Lock: 0, Host: host, Creation: 1, Ticket: layout.MakeTicket(c.Now, host), Value: layout.Intent(e).Value()})
 }

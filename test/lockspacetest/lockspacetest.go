@@ -1,4 +1,4 @@
-// Package lockspacetest writes lockspaces and single records, good and bad ones, for tests.
+// Package lockspacetest writes lockspaces and single records, valid and damaged ones, for tests.
 package lockspacetest
 
 import (
@@ -49,7 +49,7 @@ func PutEntry(t testing.TB, dev blockdev.Device, sb layout.Superblock, e layout.
 	require.NoError(t, dev.Write(p, sb.Geometry.Entry(e.Lock)))
 }
 
-// Contents is all that is on a disk.
+// Contents returns the contents of a disk.
 func Contents(t testing.TB, disk *blockdev.Memory) []byte {
 	t.Helper()
 	dev := disk.Open()
@@ -58,7 +58,7 @@ func Contents(t testing.TB, disk *blockdev.Memory) []byte {
 	return p
 }
 
-// Damage spoils the record at an offset.
+// Damage flips a bit of the record at an offset, so that its checksum fails.
 func Damage(t testing.TB, dev blockdev.Device, off int64) {
 	t.Helper()
 	p := blockdev.Alloc(dev.Info().LogicalBlock)
@@ -67,14 +67,14 @@ func Damage(t testing.TB, dev blockdev.Device, off int64) {
 	require.NoError(t, dev.Write(p, off))
 }
 
-// Forge gives a record a checksum that is right, and an address, so that what it says is looked at.
+// Forge sets a valid checksum and address in a record, so that decoding reaches its fields.
 func Forge(record []byte, address int64) {
 	binary.LittleEndian.PutUint64(record[16:], uint64(address))
 	clear(record[8:12])
 	binary.LittleEndian.PutUint32(record[8:], crc32.Checksum(record[:layout.RecordSize], crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// Dir is a temporary directory in which direct IO works.
+// Dir returns a temporary directory in which direct IO works.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -89,7 +89,7 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// Example is a lockspace with something of everything in it.
+// Example returns a disk with records of every kind and state.
 func Example(t *testing.T) (*blockdev.Memory, layout.Superblock) {
 	t.Helper()
 	disk := blockdev.NewMemory(1<<20, 512, 512)
@@ -132,7 +132,7 @@ func Example(t *testing.T) (*blockdev.Memory, layout.Superblock) {
 	return disk, sb
 }
 
-// Blank puts a small lockspace that no host ever joined on a disk.
+// Blank writes a small lockspace that no host ever joined.
 func Blank(t testing.TB, disk *blockdev.Memory) layout.Superblock {
 	t.Helper()
 	dev := disk.Open()

@@ -6,8 +6,8 @@
 // Begin with [soak] in soak.go: it creates the hosts of host.go, the clients of clients.go and the
 // faults of faults.go. In a critical section (section.go) a client writes records to a store
 // (store.go), a file that stands for the storage that locks protect: it refuses tokens that are too
-// old. judge.go judges these records. history.go checks the clients' own logs (journal.go) at the
-// end, with porcupine.
+// old. judge.go judges these records. history.go checks the clients' own logs (sectionlog.go) at
+// the end, with porcupine.
 //
 // With --chaos chaos.go has the faults, the commands and the judge.
 package main

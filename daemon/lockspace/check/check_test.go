@@ -107,17 +107,17 @@ func TestCheckFindings(t *testing.T) {
 		"slot damaged": {func(c *checked) { lockspacetest.Damage(c.T, c.Disk.Open(), c.Geo.Slot(1, 1)) },
 			SeverityError, "slot of host 1 in lock 1", "damaged record", "nothing needed: host 1 rewrites it when another host needs it; if it is dead, another host declares it dead", 0},
 		"slot damaged, policy fence": {func(c *checked) {
-			c.Under(layout.PolicyFence)
+			c.SetPolicy(layout.PolicyFence)
 			lockspacetest.Damage(c.T, c.Disk.Open(), c.Geo.Slot(1, 1))
 		},
 			SeverityError, "slot of host 1 in lock 1", "damaged record", "nothing needed: host 1 rewrites it when another host needs it; if it is dead, another host fences it", 0},
 		"slot damaged, policy manual": {func(c *checked) {
-			c.Under(layout.PolicyManual)
+			c.SetPolicy(layout.PolicyManual)
 			lockspacetest.Damage(c.T, c.Disk.Open(), c.Geo.Slot(1, 1))
 		},
 			SeverityError, "slot of host 1 in lock 1", "damaged record", "if it is dead, run bakeryctl evict 1", 0},
 		"host damaged, policy manual": {func(c *checked) {
-			c.Under(layout.PolicyManual)
+			c.SetPolicy(layout.PolicyManual)
 			lockspacetest.Damage(c.T, c.Disk.Open(), c.Geo.Host(1))
 		},
 			SeverityError, "record of host 1", "damaged record", "make sure that host 1 is off, then bakeryctl check --repair", 0},

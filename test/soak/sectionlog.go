@@ -13,9 +13,9 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// A log is a file in which clients record their own sections: a line at the begin, when the store
-// accepts the first record, and at the end. history.go checks the logs against each other at the
-// end.
+// A section log is a file in which clients record their sections: a line at the begin, when the
+// store accepts the first record, and at the end. history.go checks the logs against each other at
+// the end.
 
 // entry is a line: the state of a section, or of its part with one mode.
 type entry struct {
@@ -28,14 +28,14 @@ type entry struct {
 	Since    time.Duration `json:"since"`
 	Entered  bool          `json:"entered,omitzero"` // the store accepted its first record
 	End      time.Duration `json:"end,omitzero"`
-	How      string        `json:"how,omitzero"` // empty: it was killed, or is not over
+	How      string        `json:"how,omitzero"` // how it ended; "" if it was killed or has not ended
 	Deadline time.Duration `json:"deadline,omitzero"`
 
 	Failed string `json:"failed,omitzero"` // only field of a failed request for a lock
 }
 
 type sectionLog struct {
-	mu   sync.Mutex // one line at a time
+	mu   sync.Mutex // held during the write of a line
 	file *os.File
 }
 
