@@ -40,7 +40,7 @@ var (
 	// ErrUncontained is returned when bakeryd cannot put a command into a cgroup.
 	ErrUncontained = errors.New("bakeryd cannot contain the command")
 	// ErrUnconfirmed is returned when a client did not confirm its grant in time.
-	ErrUnconfirmed = errors.New("the grant was not confirmed in time, and the lock passed on")
+	ErrUnconfirmed = errors.New("the grant was not confirmed in time, and another client may have the lock")
 	// ErrLost is returned when a hold ended without a release.
 	ErrLost = errors.New("lock lost")
 	// ErrLeaseLost is returned when the lease was lost, and every hold with it.
@@ -68,7 +68,7 @@ const (
 	CodeFree           = "free"            // the lock has no holder
 	CodeMissing        = "missing"         // no lock has the name
 	CodeUnavailable    = "unavailable"     // not joined, lease lost, shutting down, too many clients
-	CodeUnconfirmed    = "unconfirmed"     // the grant was not confirmed in time, and the lock passed on
+	CodeUnconfirmed    = "unconfirmed"     // the grant was not confirmed in time, and another client may have the lock
 	CodeLost           = "lost"            // the hold to change or resume has ended
 	CodeCoherenceCheck = "coherence_check" // another coherence check is running
 	CodeUpgrade        = "upgrade"         // the hold cannot become exclusive
@@ -132,16 +132,16 @@ var table = []row{
 	{ErrBusy, CodeBusy, ""},
 	{ErrTimeout, CodeTimeout, ""},
 	{ErrFull, CodeFull, "remove a lock that is not used any more, or format with more --locks"},
-	{ErrPermits, CodePermits, "all who use a lock must agree on its permits"},
+	{ErrPermits, CodePermits, "all clients of a lock must use the same permits"},
 	{ErrFree, CodeFree, "acquire it: it is free"},
 	{ErrNoLock, CodeMissing, "bakeryctl locks lists them"},
-	{ErrJoining, CodeUnavailable, "try again: it takes a moment, and after a crash or on a slow device more than a lease; its log says how long"},
+	{ErrJoining, CodeUnavailable, "try again: joining takes seconds, or more than a lease after a crash or on a slow device; see the log of bakeryd"},
 	{ErrOverload, CodeUnavailable, "end clients, or raise LimitNOFILE= of bakeryd's unit (ulimit -n)"},
 	{ErrStuck, CodeUnavailable, "take the lock on another host; dmesg here and bakeryctl check tell what is wrong with that sector"},
 	{ErrUnavailable, CodeUnavailable, hintLog},
 	{ErrUncontained, CodeUnavailable, ""},
 	{ErrUnconfirmed, CodeUnconfirmed, "ask again"},
-	{ErrLost, CodeLost, "the lock is not held any more: stop what needs it"},
+	{ErrLost, CodeLost, "the lock is no longer held: stop the commands that need it"},
 	{ErrLeaseLost, CodeUnavailable, hintLog},
 	{ErrCoherenceCheck, CodeCoherenceCheck, "try again when that is over"},
 	{ErrUpgrade, CodeUpgrade, "release it and take it exclusively, or try again"},

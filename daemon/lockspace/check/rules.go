@@ -161,7 +161,7 @@ func (p *picture) ended(host int, incarnation uint64) bool {
 	return !ok || h.Incarnation != incarnation || h.State == layout.StateLeft || p.verdicts[lockspace.HostIncarnation{Host: host, Incarnation: incarnation}].Dead
 }
 
-// gone reports whether a host's record can be read and shows that no incarnation of it is up.
+// gone reports whether the record of a host can be read and shows that no incarnation of it is up.
 func (p *picture) gone(host int) bool {
 	_, hidden := p.damage(lockspace.KindHost, 0, host)
 	return !hidden && p.ended(host, p.hosts[host].Incarnation)
@@ -236,7 +236,7 @@ func (p *picture) directoryRules(far uint64) (all []suspicion) {
 			first[e.Name] = lock
 			continue
 		}
-		s := suspect(SeverityError, r, "name", fmt.Sprintf("it has the name %s, as the entry of lock %d has: two hosts could hold it at once", text.Printable(e.Name), other),
+		s := suspect(SeverityError, r, "name", fmt.Sprintf("it has the name %s, as the entry of lock %d has: two hosts could hold it at the same time", text.Printable(e.Name), other),
 			"stop the commands that use it; bakeryctl dump shows which of the two is in use")
 		s.state, s.locks = fmt.Sprint(e, p.entries[other]), []int{other}
 		all = append(all, s)

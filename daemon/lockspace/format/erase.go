@@ -194,7 +194,7 @@ func readableRows(rows []lockspace.HostRow) (good []lockspace.HostRow) {
 
 // zero zeroes the area from an offset upwards: step 4.
 func (f *formatter) zero(ctx context.Context, from int64) error {
-	told := time.Now()
+	reported := time.Now()
 	for off := from; off < f.area; {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -205,8 +205,8 @@ func (f *formatter) zero(ctx context.Context, from int64) error {
 		}
 		off += n
 		f.o.Counter.Report("zeroing", off, f.area, true)
-		if f.o.Counter == nil && off < f.area && time.Since(told) >= progressInterval {
-			told = time.Now()
+		if f.o.Counter == nil && off < f.area && time.Since(reported) >= progressInterval {
+			reported = time.Now()
 			f.o.report("%d%% zeroed", off*100/f.area)
 		}
 	}
@@ -215,7 +215,7 @@ func (f *formatter) zero(ctx context.Context, from int64) error {
 
 // allZero reports whether the area is zeroes; at is the first byte that is not.
 func (f *formatter) allZero(ctx context.Context) (zero bool, at int64, err error) {
-	told := time.Now()
+	reported := time.Now()
 	for off := int64(0); off < f.area; off += eraseChunk {
 		if err := ctx.Err(); err != nil {
 			return false, -1, err
@@ -226,8 +226,8 @@ func (f *formatter) allZero(ctx context.Context) (zero bool, at int64, err error
 		if err != nil || !zero {
 			return false, at, err
 		}
-		if f.o.Counter == nil && time.Since(told) >= progressInterval {
-			told = time.Now()
+		if f.o.Counter == nil && time.Since(reported) >= progressInterval {
+			reported = time.Now()
 			f.o.report("%d%% read", min(100, (off+eraseChunk)*100/f.area))
 		}
 	}

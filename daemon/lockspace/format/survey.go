@@ -195,7 +195,7 @@ func probeSignature(ctx context.Context, info blockdev.Info) string {
 	out, err := exec.CommandContext(ctx, "blkid", "-p", "-o", "export", "--", info.Path).Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 8 {
-		return "several signatures at once, by blkid"
+		return "several signatures, by blkid"
 	}
 	found := make(map[string]string)
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
