@@ -28,21 +28,25 @@ const (
 // Event is a line that bakeryd sends to a client that requested a lock. The comment of a field
 // names the kinds that have it; Append writes it for those only.
 type Event struct {
-	Kind    string        `json:"event"`
-	Ahead   int           `json:"ahead"`    // waiting
-	Queued  int           `json:"queued"`   // waiting
-	Name    string        `json:"name"`     // granted
-	Mode    layout.Mode   `json:"mode"`     // granted, mode
-	Change  uint64        `json:"change"`   // granted, mode: number of changes of the mode
-	Token   layout.Ticket `json:"token"`    // granted
-	HostID  int           `json:"host_id"`  // granted
-	LeaseMS int64         `json:"lease_ms"` // granted, confirmed, renewed, lost: time until the lease ends; waiting: the whole lease
-	AtMS    int64         `json:"at_ms"`    // time of lease_ms on CLOCK_BOOTTIME; 0 if not known, and then lost has no lease_ms
-	GraceMS int64         `json:"grace_ms"` // granted: time before the end of the lease at which the holder must stop
-	Witness string        `json:"witness"`  // granted: path of the requested liveness FIFO
-	Code    string        `json:"code"`     // refused
-	Message string        `json:"message"`  // refused, lost, requested, warning, confirmed
-	Hint    string        `json:"hint"`     // refused
+	Kind   string        `json:"event"`
+	Ahead  int           `json:"ahead"`   // waiting
+	Queued int           `json:"queued"`  // waiting
+	Name   string        `json:"name"`    // granted
+	Mode   layout.Mode   `json:"mode"`    // granted, mode
+	Change uint64        `json:"change"`  // granted, mode: number of changes of the mode
+	Token  layout.Ticket `json:"token"`   // granted
+	HostID int           `json:"host_id"` // granted
+	// LeaseMS is the time until the lease ends (granted, confirmed, renewed, lost), or the duration
+	// of the lease (waiting).
+	LeaseMS int64 `json:"lease_ms"`
+	// AtMS is the time of lease_ms on CLOCK_BOOTTIME, 0 if not known. Then lost has no lease_ms.
+	AtMS int64 `json:"at_ms"`
+	// GraceMS is the time before the end of the lease at which the holder must stop (granted).
+	GraceMS int64  `json:"grace_ms"`
+	Witness string `json:"witness"` // granted: path of the requested liveness FIFO
+	Code    string `json:"code"`    // refused
+	Message string `json:"message"` // refused, lost, requested, warning, confirmed
+	Hint    string `json:"hint"`    // refused
 
 	Host     int    `json:"host"`      // requested: id of the host that wants the lock
 	HostName string `json:"host_name"` // requested

@@ -49,8 +49,9 @@ type Term struct {
 	Incarnation uint64        `json:"incarnation"`
 	T0          time.Duration `json:"t0_ns"` // on CLOCK_BOOTTIME
 	Ready       bool          `json:"ready,omitzero"`
-	Clean       bool          `json:"clean,omitzero"` // whether no write of the host record failed or is in flight
-	PRKey       uint64        `json:"pr_key,omitzero"`
+	// Clean reports whether no write of the host record failed or is in flight.
+	Clean bool   `json:"clean,omitzero"`
+	PRKey uint64 `json:"pr_key,omitzero"`
 }
 
 // BootText is a boot id; its text is 32 hexadecimal digits.
@@ -75,15 +76,16 @@ const (
 // Session is the request of a client and its grant. New members must be omitted if they are zero,
 // as in Term.
 type Session struct {
-	ID          string        `json:"id"` // 32 lower-case hexadecimal digits
-	Nth         uint64        `json:"nth"`
-	State       State         `json:"state"`
-	Name        string        `json:"name"`
-	Lock        int           `json:"lock,omitzero"` // set with Creation, as soon as it is known
-	Creation    uint64        `json:"creation,omitzero"`
-	Mode        layout.Mode   `json:"mode"`
-	Permits     int           `json:"permits,omitzero"`
-	LockPermits int           `json:"lock_permits,omitzero"` // permits of the lock; Permits are those of the request
+	ID       string      `json:"id"` // 32 lower-case hexadecimal digits
+	Nth      uint64      `json:"nth"`
+	State    State       `json:"state"`
+	Name     string      `json:"name"`
+	Lock     int         `json:"lock,omitzero"` // set with Creation, as soon as it is known
+	Creation uint64      `json:"creation,omitzero"`
+	Mode     layout.Mode `json:"mode"`
+	Permits  int         `json:"permits,omitzero"`
+	// LockPermits are the permits of the lock, Permits those of the request.
+	LockPermits int           `json:"lock_permits,omitzero"`
 	PID         int           `json:"pid,omitzero"`
 	Command     string        `json:"command,omitzero"`
 	Peer        int           `json:"peer,omitzero"` // pid of the client
@@ -91,7 +93,8 @@ type Session struct {
 	PeerUID     int           `json:"peer_uid,omitzero"`
 	Token       layout.Ticket `json:"token,omitzero"` // of a grant
 	Since       time.Time     `json:"since,omitzero"`
-	Deadline    time.Duration `json:"deadline_ns,omitzero"` // end of the wait on CLOCK_BOOTTIME; 0 if unlimited
+	// Deadline is the end of the wait on CLOCK_BOOTTIME, 0 if unlimited.
+	Deadline    time.Duration `json:"deadline_ns,omitzero"`
 	Witness     bool          `json:"witness,omitzero"`
 	Try         bool          `json:"try,omitzero"`
 	Cgroup      string        `json:"cgroup,omitzero"`      // directory of the command's cgroup

@@ -59,8 +59,9 @@ type IO struct {
 
 // Latency is the distribution of the durations of an operation.
 type Latency struct {
-	Count  uint64 `json:"count"`
-	Errors uint64 `json:"errors"` // failed operations; for renewals, failed reads and writes, which are retried
+	Count uint64 `json:"count"`
+	// Errors is the number of failed operations. For renewals it counts reads and writes.
+	Errors uint64 `json:"errors"`
 	P50US  int64  `json:"p50_us"`
 	P99US  int64  `json:"p99_us"`
 	MaxUS  int64  `json:"max_us"`
@@ -68,23 +69,24 @@ type Latency struct {
 
 // Host is a host and its published state.
 type Host struct {
-	ID              int              `json:"id"`
-	Name            string           `json:"name"`
-	State           layout.HostState `json:"state"` // as written last by the host, dead or not
-	Health          Health           `json:"health"`
-	Dead            bool             `json:"dead"`           // whether a verdict on this incarnation exists
-	Forgotten       bool             `json:"forgotten"`      // whether another machine may also take its id
-	AskedToLeave    bool             `json:"asked_to_leave"` // whether another host asks this incarnation to leave
-	Unreadable      bool             `json:"unreadable"`     // whether the record is damaged: the fields are from an earlier read
-	Incarnation     uint64           `json:"incarnation,string"`
-	Sequence        uint64           `json:"sequence,string"` // grows with every renewal
-	ReadHorizon     int              `json:"read_horizon"`
-	MachineID       string           `json:"machine_id"`
-	BootID          string           `json:"boot_id"`
-	WatchdogArmed   bool             `json:"watchdog_armed"`
-	WatchdogSeconds int              `json:"watchdog_seconds"`
-	PRKey           uint64           `json:"pr_key,string"`
-	Verdicts        []Verdict        `json:"verdicts"`
+	ID           int              `json:"id"`
+	Name         string           `json:"name"`
+	State        layout.HostState `json:"state"` // as written last by the host, dead or not
+	Health       Health           `json:"health"`
+	Dead         bool             `json:"dead"`           // whether a verdict on it exists
+	Forgotten    bool             `json:"forgotten"`      // whether another machine may take its id
+	AskedToLeave bool             `json:"asked_to_leave"` // whether a host asks it to leave
+	// Unreadable reports whether the record is damaged. Then the fields are from an earlier read.
+	Unreadable      bool      `json:"unreadable"`
+	Incarnation     uint64    `json:"incarnation,string"`
+	Sequence        uint64    `json:"sequence,string"` // grows with every renewal
+	ReadHorizon     int       `json:"read_horizon"`
+	MachineID       string    `json:"machine_id"`
+	BootID          string    `json:"boot_id"`
+	WatchdogArmed   bool      `json:"watchdog_armed"`
+	WatchdogSeconds int       `json:"watchdog_seconds"`
+	PRKey           uint64    `json:"pr_key,string"`
+	Verdicts        []Verdict `json:"verdicts"`
 
 	// SilentMS is the time since the last renewal that the daemon saw; nil if no daemon made
 	// the report.
@@ -116,21 +118,22 @@ type Lock struct {
 
 // Holder is a host that holds a lock. For this host there is one Holder for each client.
 type Holder struct {
-	Host      int           `json:"host"`
-	HostName  string        `json:"host_name"`
-	PID       int           `json:"pid"` // 0 if unknown
-	Command   string        `json:"command"`
-	Since     time.Time     `json:"since,omitzero"`
-	Mode      layout.Mode   `json:"mode"`
-	Token     layout.Ticket `json:"token"`
-	Phase     layout.Phase  `json:"phase"`
-	Published bool          `json:"published"` // whether the disk shows the hold; otherwise only its daemon knows it
+	Host     int           `json:"host"`
+	HostName string        `json:"host_name"`
+	PID      int           `json:"pid"` // 0 if unknown
+	Command  string        `json:"command"`
+	Since    time.Time     `json:"since,omitzero"`
+	Mode     layout.Mode   `json:"mode"`
+	Token    layout.Ticket `json:"token"`
+	Phase    layout.Phase  `json:"phase"`
+	// Published reports whether the disk shows the hold. Otherwise only its daemon knows it.
+	Published bool `json:"published"`
 
 	// Set for this host only:
 
-	Containment string `json:"containment,omitempty"` // cgroup, or weak and the reason; "" if not known
-	Orphan      bool   `json:"orphan"`                // whether the client has ended and its command runs
-	Processes   []int  `json:"processes,omitempty"`   // running processes of the command of an orphan
+	Containment string `json:"containment,omitempty"` // cgroup, or weak and why
+	Orphan      bool   `json:"orphan"`                // whether only its command runs
+	Processes   []int  `json:"processes,omitempty"`   // of the command of an orphan
 }
 
 // Queued is a host that waits for a lock. A host in phase choosing is drawing its number, or holds
@@ -142,7 +145,8 @@ type Queued struct {
 	Mode     layout.Mode   `json:"mode"`
 	Ticket   layout.Ticket `json:"ticket"`
 	Phase    layout.Phase  `json:"phase"`
-	Under    int           `json:"under,omitempty"` // process above the client, which holds another lock; 0 if not known
+	// Under is the process above the client that holds another lock, 0 if not known.
+	Under int `json:"under,omitempty"`
 
 	UnderSince time.Time `json:"-"` // start of that hold
 }
@@ -153,8 +157,9 @@ type Local struct {
 	Command string      `json:"command"`
 	Mode    layout.Mode `json:"mode"`
 	Since   time.Time   `json:"since,omitzero"`
-	Place   int         `json:"place"`           // from 1
-	Under   int         `json:"under,omitempty"` // process above the client, which holds a lock; 0 if none
+	Place   int         `json:"place"` // from 1
+	// Under is the process above the client that holds a lock, 0 if none.
+	Under int `json:"under,omitempty"`
 
 	UnderSince time.Time `json:"-"` // start of that hold
 }
@@ -271,7 +276,8 @@ func (r *Report) lockReport(e layout.Entry, slots []layout.Slot) Lock {
 	for _, slot := range slots {
 		name := r.hostName(slot.Host)
 		switch {
-		case slot.Creation != e.Creation: // of an earlier lock in this place, or of a newer one
+		// of an earlier lock in this place, or of a newer one
+		case slot.Creation != e.Creation:
 		case slot.Phase == layout.Held:
 			l.Holders = append(l.Holders, Holder{Host: slot.Host, HostName: name,
 				PID: slot.Holder.PID, Command: slot.Holder.Command, Since: slot.Holder.Since,
