@@ -66,7 +66,7 @@ func TestEvictAgain(t *testing.T) {
 // fencing returns a host that fences another one, which has lost its device, by a fabric.
 func (c *cluster) fencing(fabric *fencetest.Fabric) (a *Daemon) {
 	c.SetPolicy(layout.PolicyFence)
-	agent := func(cfg *Config) { cfg.Fence = FenceConfig{Agent: "exec", Command: "false"} }
+	agent := func(cfg *Config) { cfg.Fence = membership.FenceConfig{Agent: "exec", Command: "false"} }
 	a = c.host(1, agent)
 	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 	b := c.host(2, agent, through(f))
