@@ -196,7 +196,7 @@ func TestContainment_UnkillableProcess_IsReported(t *testing.T) {
 	eventually(t, "the wrapper reports what is left", func() bool {
 		return strings.Contains(p.said(), `1 process of the command under "x" did not end by SIGKILL: pid `)
 	})
-	require.NotContains(t, p.said(), "killed what was left")
+	require.NotContains(t, p.said(), "killed the remaining processes")
 	h.signal(syscall.SIGCONT)
 	eventually(t, "bakeryd reports what is left", func() bool {
 		return strings.Contains(h.said(), `msg="processes of a command that lost its lock are left" lock=x`)
@@ -205,5 +205,5 @@ func TestContainment_UnkillableProcess_IsReported(t *testing.T) {
 	require.Contains(t, r.stdout, `"remains"`)
 	path.repair()
 	p.exits(75)
-	require.Contains(t, p.said(), "killed what was left")
+	require.Contains(t, p.said(), "killed the remaining processes")
 }
