@@ -390,7 +390,9 @@ func (h *Hold) lose(why error) {
 	if h.err != nil || h.closed {
 		return
 	}
-	h.err = fmt.Errorf("%w: %w", ErrLost, why)
+	if h.err = why; !errors.Is(why, ErrLost) {
+		h.err = fmt.Errorf("%w: %w", ErrLost, why)
+	}
 	h.warned.close()
 	h.lost.close()
 	h.warn() // last: a goroutine that waits for the context may then check the channels
