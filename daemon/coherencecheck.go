@@ -15,7 +15,7 @@ import (
 )
 
 // checkWord is a message to another host, in a slot's value with value token 0, which marks it as no
-// lock's value.
+// client's value.
 //
 //	bytes  | field
 //	-------|----------------------------------------------------------------------
@@ -168,7 +168,7 @@ func (m *coherenceCheck) tripped(n int, took time.Duration) {
 	}
 }
 
-// say writes a round to both own slots, one after the other. It does not overwrite a lock's value.
+// say writes a round to both own slots, one after the other. It does not overwrite a client's value.
 func (m *coherenceCheck) say(n int) error {
 	value := checkWord{round: n, rounds: m.rounds, nonce: m.nonce, echo: m.theirs}.encode()
 	for _, lk := range m.locks {

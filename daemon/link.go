@@ -365,8 +365,8 @@ func (l *link) put(e *api.Event) {
 	l.flush()
 }
 
-// flush writes out immediately, or ends the link: a client that leaves a full buffer unread sends
-// more than it reads.
+// flush writes out immediately, or ends the link: a client that leaves a full buffer unread
+// requests more than it reads.
 func (l *link) flush() {
 	for {
 		err := l.raw.Write(l.write)

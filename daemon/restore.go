@@ -157,7 +157,7 @@ func (lk *lock) goOn() error {
 		if err != nil || !v.Readable || v.Slot.Incarnation != lk.slots.mine || v.Slot.Phase == layout.Idle {
 			return err
 		}
-		p = &resumeState{slot: v.Slot} // left by a previous process that could not read the entry
+		p = &resumeState{slot: v.Slot} // left by a previous process; restore could not read the entry
 	}
 	lk.past = nil
 	a := lk.m.Resume(p.slot, p.entered)
