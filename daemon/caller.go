@@ -119,7 +119,7 @@ func (c *caller) notOwn(err error, a access.Action) error {
 	no := &access.Refusal{Caller: c.who, Action: a, Lock: theirs.lock, Reason: theirs.Error(),
 		Remedy: "only the user who asked for the lock, and root, can use its session"}
 	c.srv.refusals.note(no)
-	no.Lock = "" // the owner's name must not show the lock
+	no.Lock = "" // the answer must not show the lock
 	return no
 }
 

@@ -83,9 +83,9 @@ func (d *Daemon) close() error {
 	return err
 }
 
-// HandOver leaves all holds for the next process, if there are any and the handover file has them
-// all. The process must end after it. HandOver waits up to handOverPause for sessions that are
-// about to end.
+// HandOver leaves all holds and places in queues for the next process, if there are any and the
+// handover file has them all. The process must end after it. HandOver waits up to handOverPause for
+// sessions that are about to end.
 func (d *Daemon) HandOver() bool {
 	if j := d.sessions.journal; j == nil || !j.Intact() {
 		return false

@@ -35,9 +35,9 @@ func OpenPolicy(path string, log *slog.Logger) (*PolicyFile, error) {
 	return p, nil
 }
 
-// NoPolicy returns a policy that allows nothing, until Reload reads a valid file. It is used if the
-// file is invalid at start-up: if bakeryd ended, commands under its locks would run on while other
-// hosts take the locks.
+// NoPolicy returns a policy that gives access only to root and bakeryd's own user, until Reload
+// reads a valid file. It is used if the file is invalid at start-up: if bakeryd ended, commands
+// under its locks would run on while other hosts take the locks.
 func NoPolicy(path string, log *slog.Logger) *PolicyFile {
 	p := &PolicyFile{path: path, log: log}
 	p.current.Store(access.Nothing(path))
