@@ -187,7 +187,7 @@ func (d *Daemon) place(dev blockdev.Device, s *scan, intents []layout.Intent, e 
 	}
 	// an intent that no host can decode would keep all hosts from creating locks
 	if e.Creation >= layout.MaxNumber {
-		return e, fmt.Errorf("%w: no numbers are left for lock %q: a record has a number that no clock can show; only reformatting helps",
+		return e, fmt.Errorf("%w: no numbers are left for lock %q: a record has a number that no clock can show; only bakeryctl format helps",
 			api.ErrDamaged, e.Name)
 	}
 	return e, nil

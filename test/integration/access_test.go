@@ -204,7 +204,7 @@ func TestPolicy_SIGHUP_ReloadsIt(t *testing.T) {
 	reload("allow user games x y\n", "policy in force")
 	require.Equal(t, 0, code())
 	end := games.holder(h, "y")
-	reload("allow user games [\n", "the one before stays in force")
+	reload("allow user games [\n", "the previous one stays in force")
 	require.Contains(t, h.said(), path+`:1: \"[\": there are no sets of characters`)
 	require.Equal(t, 0, code())
 	require.NoError(t, os.Chmod(path, 0o666))
