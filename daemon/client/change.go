@@ -71,7 +71,7 @@ func (a *Access) callUntilAnswered(ctx context.Context, path string, body, answe
 	var pause backoff
 	for {
 		err := a.once(ctx, path, body, answer)
-		if ctx.Err() != nil || !transient(err) {
+		if !transient(err) {
 			return err
 		}
 		if why := pause.sleep(ctx, lastPause); why != nil {
