@@ -45,7 +45,7 @@ func TestLive(t *testing.T) {
 	b.Do(chromedp.Evaluate[chromedp.Void](`globalThis.loaded = 'once'`))
 
 	b.Until(headline + ` === 'All well'`)
-	says(b, "#summary", "3 hosts live · 0 locks held · nobody waits")
+	says(b, "#summary", "3 hosts live · 0 locks held · no waiters")
 	says(b, "#facts", "seen from db1 · lease 12 s · policy lease")
 	says(b, "title", "All well · prod")
 	require.Equal(t, []string{"db1 (1)", "db2 (2)", "db3 (3)"}, browser.Eval[[]string](b, `[...document.querySelectorAll('#hostlist b')].map((e) => e.textContent)`))
