@@ -19,7 +19,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// Events of locks and their clients; those of hosts are in notehosts.go. These functions do no IO
+// Events of locks and their clients; those of hosts are in membership/notes.go. These functions do no IO
 // and wait for none, because they are called on the way to a grant.
 
 const (

@@ -1,6 +1,6 @@
 // Package api has the contract between bakeryd and its clients: the refusals with their codes, HTTP
-// statuses and exit codes, and the events. It imports nothing that serves or connects. Start
-// reading at ErrorOf and Event.
+// statuses and exit codes, and the events. It takes only the numbers of statuses from net/http.
+// Start reading at ErrorOf and Event.
 package api
 
 import (

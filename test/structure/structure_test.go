@@ -91,6 +91,20 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// TestHTTP compares the packages that import net/http with the table: no other may serve or connect.
+func TestHTTP(t *testing.T) {
+	own, _ := list(t)
+	found := map[string]bool{}
+	for _, p := range own {
+		for _, path := range p.Imports {
+			if path == "net/http" || strings.HasPrefix(path, "net/http/") {
+				found[p.ImportPath] = true
+			}
+		}
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(http)), slices.Collect(maps.Keys(found)))
+}
+
 // TestFiles compares the largest circle of files in each package that has one with the table: of these files each depends on
 // each other, directly or not.
 func TestFiles(t *testing.T) {

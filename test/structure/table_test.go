@@ -10,6 +10,22 @@ var circles = map[string]int{
 	"cmd/bakeryctl": 25, // the commands are methods of one type
 }
 
+// http has the packages that import net/http or a package below it, and what for.
+var http = map[string]string{
+	"daemon":                   "the server",
+	"daemon/api":               "the numbers of statuses",
+	"daemon/client":            "the client",
+	"daemon/client/clienttest": "a server for tests",
+	"daemon/fdlimit":           "the limit of connections",
+	"daemon/metrics":           "the handler that Prometheus asks",
+	"daemon/page":              "the handler of the status page",
+	"ctl/call/calltest":        "a server for tests",
+	"ctl/probe":                "a call of the API",
+	"ctl/show":                 "a call of the API",
+	"ctl/top":                  "a call of the API",
+	"cmd/bakeryctl":            "calls of the API",
+}
+
 // imports has what each package imports of the module, from the foundations up: a package imports only packages above it.
 var imports = []struct{ path, imports string }{
 	// The foundations: the format, the protocol, the disk.
