@@ -9,7 +9,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/events"
-	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -36,14 +35,30 @@ type Request struct {
 	// yet. A hold or a place that it leaves behind does not make a lock busy. It must not block.
 	Gone func() bool
 
-	session *session // nil if it does not outlive bakeryd
-	asked   uint64   // number of its event; 0 if there is none, or it is not known
-	remove  bool     // remove the lock when it is acquired, instead of holding it
+	client requester // nil if it does not outlive bakeryd
+	asked  uint64    // number of its event; 0 if there is none, or it is not known
+	remove bool      // remove the lock when it is acquired, instead of holding it
 }
 
 func (r *Request) gone() bool { return r.Gone != nil && r.Gone() }
 
-func (r *Request) absent() bool { return r.session != nil && r.session.detached() }
+// requester is a client that outlives bakeryd. It hears of all that the next process must know. The
+// lock calls it with its mu held, so no method takes mu of a lock.
+type requester interface {
+	queued(lk *lock, nth uint64)                              // it arrived as the nth
+	keepPlace(lk *lock)                                       // its place is about to be sent
+	keepGrant(lk *lock, token layout.Ticket)                  // the grant is about to be sent
+	keepMode(lk *lock, token layout.Ticket, mode layout.Mode) // the mode has changed
+	keepRelease(lk *lock, token layout.Ticket)                // the disk may still show the hold
+	forget()                                                  // a restart need not know it any more
+	detached() bool                                           // it has not reconnected after a restart
+	listening() bool                                          // it receives the requests of others
+	containment() string                                      // of its command
+	leftOver() (pids []int, orphan bool)                      // whether it is gone while its command runs
+	nestedUnder() *layout.Holder                              // the holder below which it waits; nil if none
+}
+
+func (r *Request) absent() bool { return r.client != nil && r.client.detached() }
 
 // Hold is one hold of a lock. It ends by Release, or when the lease is lost.
 type Hold struct {
@@ -132,8 +147,8 @@ func (h *Hold) moveToReleasing(why string) bool {
 	now := time.Now()
 	lk.noteExit(h, why, now)
 	lk.countExit(h, now)
-	if s := h.req.session; s != nil {
-		s.keep(handover.Released, h.token, lk)
+	if c := h.req.client; c != nil {
+		c.keepRelease(lk, h.token)
 	}
 	return true
 }

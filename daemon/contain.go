@@ -202,6 +202,23 @@ func (s *session) killGroup(table []process.Stat) (int, error) {
 	return len(members), group.Kill()
 }
 
+// leftOver reports whether the client is gone while its command runs, and the processes of that
+// command.
+func (s *session) leftOver() (pids []int, orphan bool) {
+	s.mu.Lock()
+	orphan = s.orphan
+	s.mu.Unlock()
+	if !orphan {
+		return nil, false
+	}
+	found, _ := s.left(false) // they may have ended by now, or be another user's
+	for _, p := range found {
+		pids = append(pids, p.PID)
+	}
+	slices.Sort(pids)
+	return pids, true
+}
+
 // left returns the running processes of the session's command: those that have its FIFO open, those
 // in its cgroup, their descendants, and those found when it was last signalled. It includes the
 // client only if client is set.

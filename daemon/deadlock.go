@@ -81,8 +81,8 @@ func (ss *sessions) outer(s *session) (nearest *session) {
 func (lk *lock) nesting(p layout.Phase) layout.Holder {
 	if p == layout.Waiting {
 		for _, w := range lk.queue {
-			if s := w.req.session; s != nil {
-				if under := s.nestedUnder(); under != nil {
+			if c := w.req.client; c != nil {
+				if under := c.nestedUnder(); under != nil {
 					return *under
 				}
 			}

@@ -211,8 +211,8 @@ func (lk *lock) releaseDone() {
 
 func (lk *lock) freed() {
 	for _, h := range lk.leaving {
-		if s := h.req.session; s != nil {
-			s.unkeep()
+		if c := h.req.client; c != nil {
+			c.forget()
 		}
 		close(h.released)
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -152,9 +151,8 @@ func (lk *lock) note(h *Hold, mode layout.Mode) bool {
 	h.req.Mode = mode
 	h.changes++
 	lk.noteMode(h)
-	if s := h.req.session; s != nil {
-		s.setMode(mode)
-		s.keep(handover.Granted, h.token, lk)
+	if c := h.req.client; c != nil {
+		c.keepMode(lk, h.token, mode)
 	}
 	if h.changed != nil {
 		close(h.changed)

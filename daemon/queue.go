@@ -8,7 +8,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/layout"
@@ -123,8 +122,8 @@ func (lk *lock) admit(w *waiter) error {
 	}
 	lk.arrived++
 	w.nth, w.since = lk.arrived, time.Now()
-	if w.req.session != nil {
-		w.req.session.queued(lk, w.nth)
+	if c := w.req.client; c != nil {
+		c.queued(lk, w.nth)
 	}
 	lk.queue = append(lk.queue, w)
 	lk.used, lk.spare = true, false
@@ -235,8 +234,8 @@ func (lk *lock) enter(w *waiter, token layout.Ticket) *Hold {
 	lk.holds = append(lk.holds, h)
 	lk.noteEnter(h, w)
 	lk.countEnter(h, w)
-	if s := w.req.session; s != nil {
-		s.keepGrant(token, lk)
+	if c := w.req.client; c != nil {
+		c.keepGrant(lk, token)
 	}
 	return h
 }
@@ -296,8 +295,8 @@ func (lk *lock) tell(ahead int) {
 
 // tell notifies the client. Called with mu held.
 func (w *waiter) tell(lk *lock, ahead, queued int) {
-	if s := w.req.session; s != nil {
-		s.keep(handover.Waiting, 0, lk)
+	if c := w.req.client; c != nil {
+		c.keepPlace(lk)
 	}
 	if w.req.OnWaiting != nil {
 		w.req.OnWaiting(ahead, queued)

@@ -235,7 +235,7 @@ func (lk *lock) listening() bool {
 }
 
 func (r *Request) listening() bool {
-	return r.OnRequest != nil && (r.session == nil || r.session.listening())
+	return r.OnRequest != nil && (r.client == nil || r.client.listening())
 }
 
 // requested notifies every local holder that listens. It returns false if none does.

@@ -327,7 +327,7 @@ func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
 	s.unconfirmed, s.alone = r.Unconfirmed, !r.Witness
 	s.req = Request{
 		Name: r.Name, Mode: r.Mode, Permits: r.Permits, PID: r.PID, Command: r.Command,
-		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, session: s,
+		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, client: s,
 	}
 	if r.Witness && r.State != handover.Released {
 		var err error
@@ -366,7 +366,7 @@ func (ss *sessions) restore(lk *lock, r handover.Session, until time.Duration) {
 			// of another lock by now: the waiting client requests it again
 			_ = s.fifo.Remove()
 		}
-		s.unkeep()
+		s.forget()
 	}
 }
 

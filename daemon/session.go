@@ -116,7 +116,7 @@ func (s *session) start() {
 func (s *session) finish(h *Hold, err error) {
 	s.hold, s.err = h, err
 	if err != nil {
-		s.unkeep()
+		s.forget()
 		s.end()
 	}
 	s.mu.Lock()
@@ -170,14 +170,15 @@ func (s *session) holding() bool {
 	return s.decided() && s.hold != nil && !s.released
 }
 
-// setMode sets the mode to that of the hold.
-func (s *session) setMode(mode layout.Mode) {
+// keepMode sets the mode to that of the hold, and writes it into the handover file.
+func (s *session) keepMode(lk *lock, token layout.Ticket, mode layout.Mode) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.req.Mode = mode
 	if s.linked() {
 		s.tellSoon()
 	}
+	s.mu.Unlock()
+	s.keep(handover.Granted, token, lk)
 }
 
 func (s *session) mode() layout.Mode {
@@ -411,8 +412,14 @@ func (s *session) keep(state handover.State, token layout.Ticket, lk *lock) {
 	s.put(state, token, lk)
 }
 
+// keepPlace writes the place in the queue into the handover file.
+func (s *session) keepPlace(lk *lock) { s.keep(handover.Waiting, 0, lk) }
+
+// keepRelease writes into the handover file that the client has released the lock.
+func (s *session) keepRelease(lk *lock, token layout.Ticket) { s.keep(handover.Released, token, lk) }
+
 // keepGrant writes a new grant into the handover file.
-func (s *session) keepGrant(token layout.Ticket, lk *lock) {
+func (s *session) keepGrant(lk *lock, token layout.Ticket) {
 	s.mu.Lock()
 	s.unconfirmed = s.follower != nil && s.follower.confirms
 	s.mu.Unlock()
@@ -439,9 +446,9 @@ func (s *session) put(state handover.State, token layout.Ticket, lk *lock) {
 	}
 }
 
-// unkeep removes the session from the handover file, once no client holds by its ticket, or the
+// forget removes the session from the handover file, once no client holds by its ticket, or the
 // slot shows the state itself.
-func (s *session) unkeep() {
+func (s *session) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unkept = nil

@@ -167,7 +167,7 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 	s.listens = body.Requests
 	s.req = Request{
 		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: body.PID, Command: body.Command,
-		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, session: s,
+		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, client: s,
 	}
 	if s.req.PID == 0 {
 		s.req.PID = s.peer.PID

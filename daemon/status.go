@@ -91,34 +91,13 @@ func addHolds(l *report.Lock, self *report.ThisHost, holds []*Hold) {
 			Host: self.ID, HostName: self.Name, PID: h.req.PID, Command: h.req.Command,
 			Since: h.since.UTC().Truncate(time.Microsecond), Mode: h.Mode(), Token: h.token, Phase: layout.Held, Published: settled,
 		}
-		r.Processes, r.Orphan = h.leftOver()
-		if s := h.req.session; s != nil {
-			r.Containment = s.containment()
+		if c := h.req.client; c != nil {
+			r.Processes, r.Orphan = c.leftOver()
+			r.Containment = c.containment()
 		}
 		l.Holders = append(l.Holders, r)
 	}
 	slices.SortFunc(l.Holders, func(a, b report.Holder) int { return cmp.Compare(a.Token, b.Token) })
-}
-
-// leftOver reports whether the client of a hold is gone while its command runs, and the processes
-// of that command.
-func (h *Hold) leftOver() (pids []int, orphan bool) {
-	s := h.req.session
-	if s == nil {
-		return nil, false
-	}
-	s.mu.Lock()
-	orphan = s.orphan
-	s.mu.Unlock()
-	if !orphan {
-		return nil, false
-	}
-	found, _ := s.left(false) // they may have ended by now, or be another user's
-	for _, p := range found {
-		pids = append(pids, p.PID)
-	}
-	slices.Sort(pids)
-	return pids, true
 }
 
 // inside returns the local holds of the lock.
@@ -136,8 +115,8 @@ func (lk *lock) waiting() []report.Local {
 	for i, w := range lk.queue {
 		l := report.Local{PID: w.req.PID, Command: w.req.Command, Mode: w.req.Mode,
 			Since: w.since.UTC().Truncate(time.Microsecond), Place: i + 1}
-		if s := w.req.session; s != nil {
-			if under := s.nestedUnder(); under != nil {
+		if c := w.req.client; c != nil {
+			if under := c.nestedUnder(); under != nil {
 				l.Under, l.UnderSince = under.PID, under.Since
 			}
 		}
