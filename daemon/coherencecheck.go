@@ -256,8 +256,8 @@ func (m *coherenceCheck) bye() error {
 	})
 }
 
-func (m *coherenceCheck) gone(anew bool) error {
-	if anew {
+func (m *coherenceCheck) gone(again bool) error {
+	if again {
 		return meetEnd{MeetEnded, fmt.Sprintf("host %d has started again", m.o.Host)}
 	}
 	return meetEnd{MeetEnded, fmt.Sprintf("host %d has given up", m.o.Host)}

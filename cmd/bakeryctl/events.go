@@ -44,7 +44,7 @@ func newEvents(a *app) *cobra.Command {
 released locks; and hosts that joined, became silent and died. With NAME only the
 events of that lock are shown, and those of hosts, which concern all locks.
 
-request   a client requested the lock          waiting   it waits, and for whom
+request   a client requested the lock          waiting   it waits, with those ahead
 choosing  the host announced it on the disk    ticket    it drew a number, and who is ahead
 enter     it acquired the lock, with its token exit      it released the lock
 timeout   it was not granted in time           cancel    the client gave up or ended

@@ -32,7 +32,7 @@ func newTimeline(a *app) *cobra.Command {
 		Use:   "timeline EVENTS... -o PAGE.html",
 		Short: "Draw the journals of several hosts as one page: locks and holders over time",
 		Long: `Draw the journals of several hosts as one HTML page. Over time, and for each lock, it
-shows the holders with their tokens, how long clients waited and for whom, and which
+shows the holders with their tokens, how long clients waited and for which others, and which
 hosts died or were declared dead. The page needs no network and no other file.
 
 EVENTS are the files that bakeryd keeps, /var/lib/bakery/LOCKSPACE-ID.events of each
