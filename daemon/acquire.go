@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
@@ -70,10 +69,10 @@ type Hold struct {
 	released chan struct{}
 	changes  uint64 // number of changes of the mode; guarded by lk.mu
 	// closed when req.Mode changes; nil if nothing waits for it; guarded by lk.mu
-	changed chan struct{}
-	noted   bool // its loss was reported as an event; guarded by lk.mu
-	joined  bool // taken by this host itself next to a client's hold (lock.join); not shown
-	helps   bool // the releaser's goroutine may do the IO
+	changed      chan struct{}
+	reportedLost bool // guarded by lk.mu
+	joined       bool // taken by this host itself next to a client's hold (lock.join); not shown
+	helps        bool // the releaser's goroutine may do the IO
 }
 
 // Token returns the fencing token of this grant.
@@ -144,9 +143,7 @@ func (h *Hold) moveToReleasing(why string) bool {
 	}
 	lk.holds = slices.Delete(lk.holds, i, i+1)
 	lk.leaving = append(lk.leaving, h)
-	now := time.Now()
-	lk.noteExit(h, why, now)
-	lk.countExit(h, now)
+	lk.reportRelease(h, why)
 	if c := h.req.client; c != nil {
 		c.keepRelease(lk, h.token)
 	}
@@ -163,10 +160,8 @@ func (d *Daemon) Acquire(ctx context.Context, req Request) (h *Hold, err error) 
 	}
 	var lk *lock
 	began := time.Now()
-	if req.asked == 0 {
-		req.asked = d.note(req.event(events.Request))
-	}
-	defer func() { d.noteRefused(&req, lk, began, err) }()
+	d.reportRequest(&req)
+	defer func() { d.reportRefused(&req, lk, began, err) }()
 	for try := 0; ; try++ {
 		if try > 1 { // reads of the directory may disagree
 			select {

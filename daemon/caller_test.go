@@ -344,21 +344,21 @@ func TestNoConnectionIsNobody(t *testing.T) {
 	for _, conn := range []net.Conn{nil, a} {
 		r, err := http.NewRequestWithContext(p.srv.arrived(t.Context(), conn), "POST", "http://bakery/v1/create", strings.NewReader(`{"name": "x"}`))
 		require.NoError(t, err)
-		w := &recorder{header: http.Header{}}
+		w := &statusRecorder{header: http.Header{}}
 		p.srv.http.Handler.ServeHTTP(w, r)
 		require.Equal(t, http.StatusForbidden, w.status)
 	}
 }
 
-// recorder keeps the status of an answer.
-type recorder struct {
+// statusRecorder keeps the status of an answer.
+type statusRecorder struct {
 	header http.Header
 	status int
 }
 
-func (r *recorder) Header() http.Header         { return r.header }
-func (r *recorder) Write(p []byte) (int, error) { return len(p), nil }
-func (r *recorder) WriteHeader(status int)      { r.status = status }
+func (r *statusRecorder) Header() http.Header         { return r.header }
+func (r *statusRecorder) Write(p []byte) (int, error) { return len(p), nil }
+func (r *statusRecorder) WriteHeader(status int)      { r.status = status }
 
 func TestNobody(t *testing.T) {
 	dir := t.TempDir()

@@ -149,6 +149,6 @@ func (d *Daemon) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	default:
 		r.Outcome = MeetFresh
 	}
-	d.log.Info("coherence check with another host ended", "met_host_id", o.Host, "outcome", r.Outcome, "rounds", r.Rounds, "stale", r.Stale)
+	d.observer.Noted("coherence check with another host ended", lockspace.DirectoryEntry, "met_host_id", o.Host, "outcome", r.Outcome, "rounds", r.Rounds, "stale", r.Stale)
 	return r, nil
 }

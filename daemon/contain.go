@@ -280,12 +280,12 @@ func (s *session) noteRemains(left []process.ID) {
 	for i, id := range left {
 		pids[i] = strconv.Itoa(id.PID)
 	}
-	e := s.event(events.Remains)
+	e := s.happening(events.Remains)
 	e.Reason = fmt.Sprintf("%s did not end by SIGKILL: pid %s", countOf(len(left), "process", "processes"), strings.Join(pids, ", "))
 	if len(left) == 0 {
 		e.Reason = "processes that bakeryd does not see have the FIFO of the lock open"
 	}
-	s.all.d.note(e)
+	s.all.d.observer.Observe(e)
 	go s.all.d.log.Error("processes of a command that lost its lock are left", "lock", s.req.Name, "pids", pids, "containment", s.containment())
 }
 

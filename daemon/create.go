@@ -125,7 +125,7 @@ func (d *Daemon) createGuarded(guard *lock, name string, permits int) (e layout.
 		return e, false, err
 	}
 	d.dir.add(e)
-	d.log.Info("lock created", "lock", name, "number", e.Lock, "permits", e.Permits)
+	d.observer.Noted("lock created", e, "permits", e.Permits)
 	return e, true, nil
 }
 
@@ -214,7 +214,7 @@ func (d *Daemon) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
 		if err = dev.Write(buf, d.sb.Geometry.Entry(e.Lock)); err == nil {
 			return nil
 		}
-		d.log.Warn("writing a directory entry failed, retrying", "number", e.Lock, "lock", e.Name, "err", err)
+		d.observer.Trouble("writing a directory entry failed, retrying", e, "err", err)
 		select {
 		case <-time.After(d.retry()):
 		case <-d.mem.Lost():

@@ -14,9 +14,9 @@
 //     holder
 //   - restart: restore.go continues the holds of the previous process
 //   - the end of a lease: guard.go stops the commands that hold locks
-//   - reports: note.go writes events (package events), count.go counts (package tally), vitals.go
-//     has the gauges; statuscache.go serves the status page (package page); browser.go and loopback.go
-//     restrict callers
+//   - reports: locks report to the Observer (observer.go, happenings.go); recorder.go makes events,
+//     counts and log lines of it; vitals.go has the gauges; statuscache.go serves the status page
+//     (package page); browser.go and loopback.go restrict callers
 //   - damage: repair.go repairs what package check finds, scrub.go what a running daemon can;
 //     coherence.go and probe.go test the disk, floor.go measures it
 package daemon
@@ -135,6 +135,7 @@ type Daemon struct {
 
 	inspecting inspecting
 	warn       warn.Limiter // of the guard
+	observer   Observer
 
 	meeting atomic.Bool // takes part in a meeting with another host
 
@@ -164,7 +165,7 @@ func New(cfg Config) *Daemon {
 		cfg.quarantine = new(stall.Quarantine)
 	}
 	cfg.machine = cfg.machine.complete()
-	return &Daemon{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, stalls: new(stall.Watch), locks: map[int]*lock{}, stop: make(chan struct{}), joined: make(chan struct{}),
+	return &Daemon{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, observer: &recorder{cfg.Events, cfg.Tally, cfg.Logger}, stalls: new(stall.Watch), locks: map[int]*lock{}, stop: make(chan struct{}), joined: make(chan struct{}),
 		drained: make(chan struct{}), ended: make(chan struct{}), stayed: make(chan struct{}, 1)}
 }
 

@@ -43,7 +43,7 @@ func (lk *lock) drive() {
 	}
 	lk.publishTimer.Stop()
 	if errors.Is(err, api.ErrLeaseLost) {
-		lk.noteLost()
+		lk.holdsLost()
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
 	lk.d.drop(lk)
@@ -149,7 +149,7 @@ func (lk *lock) finishAcquire(a bakery.Action, before uint64, used bool) error {
 	}
 	switch a.Outcome {
 	case bakery.Busy:
-		lk.noteBusy()
+		lk.rememberBusy()
 		lk.refuse(api.ErrBusy, func(x *waiter) bool { return x.req.Try })
 	case bakery.Superseded, bakery.Removed: // Removed: by the previous bakeryd of this host
 		return errSuperseded
@@ -188,7 +188,7 @@ func (lk *lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 		if err := lk.write(a.Slot); err != nil {
 			return a, err
 		}
-		lk.noteSlot(a.Slot)
+		lk.reportSlot(a.Slot)
 		return lk.m.Written(), nil
 	case bakery.Read:
 		views, err := lk.readAll()
@@ -326,7 +326,7 @@ func (lk *lock) persist(message string, at int64, try func() error) error {
 		}
 		series.failed(err)
 		if lk.warn.Allow() {
-			lk.d.log.Warn(message, "lock", lk.entry.Name, "err", err)
+			lk.d.observer.Trouble(message, lk.entry, "err", err)
 		}
 		if lk.inline {
 			return errLeft

@@ -35,7 +35,7 @@ func (lk *lock) intact(v bakery.View) error {
 		lk.d.mem.LoseFor(err)
 		return api.ErrLeaseLost
 	}
-	lk.d.log.Warn("own slot was overwritten, rewriting it", "lock", lk.entry.Name, "host_id", lk.slots.host,
+	lk.d.observer.Trouble("own slot was overwritten, rewriting it", lk.entry, "host_id", lk.slots.host,
 		"phase", v.Slot.Phase, "ticket", v.Slot.Ticket)
 	return lk.write(mine)
 }

@@ -94,7 +94,7 @@ func (d *Daemon) takeBackIntent() bool {
 	}
 	err = d.guarded(context.Background(), "take back an intent", d.carryOut)
 	if err != nil && !errors.Is(err, api.ErrUnavailable) && !errors.Is(err, api.ErrStuck) {
-		d.log.Warn("carrying out a directory intent failed, retrying", "err", err)
+		d.observer.Trouble("carrying out a directory intent failed, retrying", lockspace.DirectoryEntry, "err", err)
 	}
 	return err == nil
 }

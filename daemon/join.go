@@ -158,7 +158,13 @@ func (d *Daemon) enter(ctx context.Context, p *previousProcess) error {
 	}
 	mem, ss := d.mem, d.sessions // the next attempt to join replaces these fields
 	d.tasks.Go(func() { d.guard(mem, ss) })
-	d.tasks.Go(func() { d.noteLost(mem) })
+	d.tasks.Go(func() {
+		select {
+		case <-mem.Lost():
+			d.holdsLost()
+		case <-d.ended:
+		}
+	})
 	d.mem.Start()
 	d.driving.Store(d.mem)
 	select {

@@ -104,7 +104,7 @@ func (t *acquisition) setMode(h *Hold, mode layout.Mode) error {
 // an exclusive one would hold it together with other readers.
 func (t *acquisition) downgrade(h *Hold) error {
 	lk := t.lk
-	if !lk.note(h, layout.Shared) {
+	if !lk.setMode(h, layout.Shared) {
 		return h.releasedErr()
 	}
 	if _, err := lk.protocol(lk.m.Downgrade(), always); err != nil {
@@ -132,7 +132,7 @@ func (t *acquisition) upgrade(h *Hold) error {
 	// Readers of other hosts may have come and gone with greater tokens, so the next client needs a
 	// ticket of its own.
 	t.closed = true
-	if !lk.note(h, layout.Exclusive) {
+	if !lk.setMode(h, layout.Exclusive) {
 		return h.releasedErr()
 	}
 	return nil
@@ -140,9 +140,9 @@ func (t *acquisition) upgrade(h *Hold) error {
 
 func always() bool { return true }
 
-// note sets the mode of a hold, in the handover file, too. It returns false if the hold was
+// setMode sets the mode of a hold, in the handover file, too. It returns false if the hold was
 // released meanwhile.
-func (lk *lock) note(h *Hold, mode layout.Mode) bool {
+func (lk *lock) setMode(h *Hold, mode layout.Mode) bool {
 	lk.mu.Lock()
 	defer lk.mu.Unlock()
 	if !slices.Contains(lk.holds, h) {
@@ -150,7 +150,7 @@ func (lk *lock) note(h *Hold, mode layout.Mode) bool {
 	}
 	h.req.Mode = mode
 	h.changes++
-	lk.noteMode(h)
+	lk.reportMode(h)
 	if c := h.req.client; c != nil {
 		c.keepMode(lk, h.token, mode)
 	}

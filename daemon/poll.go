@@ -54,7 +54,7 @@ var alreadyOver = func() <-chan time.Time {
 // ends, wakes it early.
 func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bakery.Action, error) {
 	lk.tell(a.Rank)
-	lk.noteAhead(a)
+	lk.reportAhead(a)
 	lk.complain(a.Host)
 	lk.d.mem.Watch(lk.d.times().Watch())
 	if again, err := lk.waitPoll(pollPause(time.Since(began), lk.slots.latency, a.Rank), wanted); err != nil {
@@ -125,7 +125,7 @@ func (lk *lock) applyHostTable() bool {
 	hosts, _ := lk.d.mem.Known()
 	news := standing.EvaluateHostTable(lk.m, lk.slots.host, hosts, lk.d.sb.Policy, lk.slots.views, lk.readAt, lk.evaluatedAt)
 	for _, o := range news.Over {
-		lk.countGone(hosts[o.Host-1], lk.slots.views[o.Host-1], o.Incarnation)
+		lk.reportOver(hosts[o.Host-1], lk.slots.views[o.Host-1], o.Incarnation)
 		lk.m.Over(o.Host, o.Incarnation)
 	}
 	if news.Again {
@@ -172,7 +172,7 @@ func (lk *lock) rewrite() error {
 		}
 		if now := lk.d.clock.Now(); written < 0 || lk.slots.failed || now-written >= lk.d.times().Renew() {
 			if written < 0 {
-				lk.d.log.Warn("own slot is unreadable, rewriting it", "lock", lk.entry.Name, "host_id", lk.slots.host)
+				lk.d.observer.Trouble("own slot is unreadable, rewriting it", lk.entry, "host_id", lk.slots.host)
 			}
 			written = now
 			if err = lk.slots.write(lk.m.OwnSlot(), lk.holder(lk.m.OwnSlot().Phase)); err != nil {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/tally"
 	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -62,8 +61,6 @@ type lock struct {
 	scrub    bool    // the own slot must be read and checked
 	spare    bool    // memory that it has not used since may be freed
 	after    after   // host that a client of this host waited for last
-
-	place tally.Place // where it is counted; guarded by mu
 
 	past *resumeState // left by the previous bakeryd; nil if none; set before the driver starts
 }
@@ -127,8 +124,7 @@ func (lk *lock) admit(w *waiter) error {
 	}
 	lk.queue = append(lk.queue, w)
 	lk.used, lk.spare = true, false
-	lk.noteQueued(w)
-	lk.countQueued(w)
+	lk.reportQueued(w)
 	return nil
 }
 
@@ -232,8 +228,7 @@ func (lk *lock) enter(w *waiter, token layout.Ticket) *Hold {
 	lk.queue = slices.Delete(lk.queue, 0, 1)
 	h := &Hold{lk: lk, req: w.req, token: token, since: time.Now(), released: make(chan struct{})}
 	lk.holds = append(lk.holds, h)
-	lk.noteEnter(h, w)
-	lk.countEnter(h, w)
+	lk.reportGrant(h, w)
 	if c := w.req.client; c != nil {
 		c.keepGrant(lk, token)
 	}

@@ -33,8 +33,8 @@ func (d *Daemon) Remove(ctx context.Context, name string, try bool) (err error) 
 		return err
 	}
 	since := time.Now()
-	req.asked = d.note(req.event(events.Request))
-	defer func() { d.noteRefused(&req, nil, since, err) }()
+	d.reportRequest(&req)
+	defer func() { d.reportRefused(&req, nil, since, err) }()
 	for n := 0; ; n++ {
 		if n > 1 {
 			select {
@@ -162,7 +162,7 @@ func (lk *lock) completeRemoval() error {
 		return err
 	}
 	if lk.warn.Allow() {
-		lk.d.log.Warn("completing the removal of a lock that a dead host began", "lock", lk.entry.Name, "number", lk.entry.Lock)
+		lk.d.observer.Trouble("completing the removal of a lock that a dead host began", lk.entry)
 	}
 	began := time.Now()
 	a, err := lk.removal(func() bool {
@@ -193,8 +193,7 @@ func (lk *lock) removal(wanted func() bool) (bakery.Action, error) {
 	switch {
 	case err != nil:
 	case a.Outcome == bakery.Removed:
-		lk.d.note(events.Event{Kind: events.Removed, Lock: lk.entry.Name})
-		lk.d.log.Info("lock removed", "lock", lk.entry.Name, "number", lk.entry.Lock)
+		lk.observe(Happening{Kind: events.Removed})
 	// two removers that gave way must not collide again
 	case a.Outcome == bakery.Busy && !lk.pause(rand.N(lk.d.retry())):
 		err = api.ErrLeaseLost
@@ -315,7 +314,7 @@ func (lk *lock) clear(creation uint64) error {
 			failing.begin()
 			failing.failed(err)
 		}
-		d.log.Warn("clearing a directory entry failed, retrying", "lock", e.Name, "number", e.Lock, "err", err)
+		d.observer.Trouble("clearing a directory entry failed, retrying", e, "err", err)
 		select {
 		case <-time.After(d.retry()):
 		case <-d.mem.Lost():

@@ -113,8 +113,7 @@ func (lk *lock) ask(asked []Asked, message string) error {
 		return err
 	})
 	if err == nil {
-		lk.d.note(events.Event{Kind: events.Wanted, Lock: lk.entry.Name, Token: ticket, ByHost: lk.d.mem.ID(), ByHostName: lk.d.ids.Name, Reason: message})
-		lk.d.log.Info("lock requested", "lock", lk.entry.Name, "token", ticket, "holders", len(asked), "message", message)
+		lk.observe(Happening{Kind: events.Wanted, Token: ticket, By: events.Peer{Host: lk.d.mem.ID(), HostName: lk.d.ids.Name}, Reason: message})
 	}
 	return err
 }
@@ -198,7 +197,7 @@ func (lk *lock) look() {
 	slots, bad, err := lk.d.readSlots(lk.dev, lk.entry.Lock)
 	if err != nil {
 		if lk.warn.Allow() {
-			lk.d.log.Warn("reading requests failed, retrying", "lock", lk.entry.Name, "err", err)
+			lk.d.observer.Trouble("reading requests failed, retrying", lk.entry, "err", err)
 		}
 		return
 	}
@@ -218,11 +217,8 @@ func (lk *lock) look() {
 			}
 			lk.requestWatch.heard[s.Host] = r
 			if s.Host != lk.d.mem.ID() { // else it was recorded when it was made
-				lk.d.note(events.Event{Kind: events.Wanted, Lock: lk.entry.Name, Token: lk.m.Token(),
-					ByHost: told.Host, ByHostName: told.HostName, Reason: told.Message})
+				lk.observe(Happening{Kind: events.Wanted, Token: lk.m.Token(), By: events.Peer{Host: told.Host, HostName: told.HostName}, Reason: told.Message})
 			}
-			lk.d.log.Info("lock requested, notifying its holder", "lock", lk.entry.Name, "token", lk.m.Token(),
-				"by_host_id", told.Host, "by_host_name", told.HostName, "message", told.Message)
 		}
 	}
 }

@@ -394,7 +394,7 @@ func (s *session) waitOn(ctx context.Context, w *waiter) {
 	if errors.Is(err, errSuperseded) {
 		h, err = d.Acquire(ctx, s.req)
 	} else {
-		d.noteRefused(&s.req, s.lk, w.since, err)
+		d.reportRefused(&s.req, s.lk, w.since, err)
 	}
 	s.finish(h, err)
 }

@@ -44,7 +44,7 @@ func (d *Daemon) restoreEntries(damaged []int) {
 			}
 			// Superseded: completing a removal has rewritten it.
 			if err := d.restoreKnownEntry(ctx, lk); err != nil && !errors.Is(err, errSuperseded) && !d.stopping() {
-				d.log.Warn("restoring a damaged directory entry failed, retrying when a host needs it", "lock", lk.entry.Name, "err", err)
+				d.observer.Trouble("restoring a damaged directory entry failed, retrying when a host needs it", lk.entry, "err", err)
 			}
 		}
 		select {
@@ -72,7 +72,7 @@ func (d *Daemon) restoreKnownEntry(ctx context.Context, lk *lock) error {
 		if i := slices.IndexFunc(intents, func(i layout.Intent) bool { return i.Lock == lk.entry.Lock && layout.Entry(i) != lk.entry }); i >= 0 {
 			return fmt.Errorf("%w: another host intends to write creation %d there", check.ErrNotRepaired, intents[i].Creation)
 		}
-		d.log.Warn("directory entry is damaged, restoring it", "lock", lk.entry.Name, "number", lk.entry.Lock)
+		d.observer.Trouble("directory entry is damaged, restoring it", lk.entry)
 		if err := d.restoreEntry(guard, lk.entry); err != nil {
 			return err
 		}

@@ -53,7 +53,7 @@ func (d *Daemon) keepSlots() {
 func (d *Daemon) scrub() (all bool) {
 	s, err := d.dir.scan()
 	if err != nil {
-		d.log.Warn("reading the lock directory failed, retrying", "err", err)
+		d.observer.Trouble("reading the lock directory failed, retrying", lockspace.DirectoryEntry, "err", err)
 		return false
 	}
 	for _, e := range append(s.entries, lockspace.DirectoryEntry) {

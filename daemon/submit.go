@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/events"
 )
 
 // submit is Acquire for a caller that does not wait. decided is called once, by any goroutine, and
@@ -23,9 +22,7 @@ func (d *Daemon) submit(ctx context.Context, req Request, decided func(*Hold, er
 		d.acquireApart(ctx, req, decided)
 		return
 	}
-	if req.asked == 0 {
-		req.asked = d.note(req.event(events.Request))
-	}
+	d.reportRequest(&req)
 	began := time.Now()
 	w := &waiter{req: req}
 	gone := context.AfterFunc(ctx, func() { lk.giveUp(ctx, w) })
@@ -39,7 +36,7 @@ func (d *Daemon) submit(ctx context.Context, req Request, decided func(*Hold, er
 		if r.hold != nil {
 			r.hold.helps = true
 		}
-		d.noteRefused(&req, lk, began, r.err)
+		d.reportRefused(&req, lk, began, r.err)
 		decided(r.hold, r.err)
 	}
 	if err := lk.admit(w); err != nil {

@@ -105,7 +105,7 @@ func (d *Daemon) lockVitals() (all []LockVitals) {
 	d.mu.Unlock()
 	now := time.Now()
 	for _, lk := range locks {
-		if v := lk.vitals(now); v.Holding+v.Waiting > 0 && lk.counts() {
+		if v := lk.vitals(now); v.Holding+v.Waiting > 0 && lk.observed() {
 			all = append(all, v)
 		}
 	}

@@ -110,7 +110,7 @@ func TestOfATerm(t *testing.T) {
 	ta.Refused.Add("busy")
 	ta.Waits.Add(time.Second)
 	ta.IO[tally.Lock].Writes.Add(time.Second, fmt.Errorf("boom"))
-	c := new(tally.Place).Of(&ta.Locks, "x", time.Now())
+	c := ta.Locks.Of("x", time.Now())
 	c.Grants.Add(6)
 	c.Held.Add(int64(1500 * time.Millisecond))
 	families := f.scrape(t)
@@ -170,7 +170,7 @@ func TestBounded(t *testing.T) {
 	}
 	now := time.Now()
 	for _, name := range names {
-		new(tally.Place).Of(&f.tally.Locks, name, now).Grants.Add(1)
+		f.tally.Locks.Of(name, now).Grants.Add(1)
 		f.vitals.Term.Locks = append(f.vitals.Term.Locks, daemon.LockVitals{Name: name, Holding: 1})
 	}
 	families := f.scrape(t)

@@ -17,7 +17,7 @@ const (
 	// idleLock is the time without use after which a lock may lose its place.
 	idleLock = time.Hour
 
-	// askAgain is the interval at which a lock without a place requests one.
+	// askAgain is the interval at which a place is looked for if all are in use.
 	askAgain = time.Minute
 )
 
@@ -28,68 +28,53 @@ type LockCounts struct {
 	Waited   atomic.Int64 // ns, for all grants
 	Held     atomic.Int64 // ns, in all holds that are over
 
-	used atomic.Int64 // last use, in ns since the epoch of the Locks
-	gone atomic.Bool  // it has lost its place
+	used time.Time // last; guarded by the mutex of the Locks
 }
 
 // Locks holds the counts of each lock. The zero value is ready for use.
 type Locks struct {
 	rest LockCounts
 
-	mu     sync.Mutex // guards the fields below
+	mu     sync.Mutex // guards the fields below, and used of all locks
 	byName map[string]*LockCounts
-	epoch  time.Time
-}
-
-// Place caches the counts of a lock for one of its users. Only one goroutine at a time may use
-// it.
-type Place struct {
-	counts *LockCounts // nil: not requested yet
-	epoch  time.Time
-	asked  time.Time
+	full   time.Time // when no lock could lose its place
 }
 
 // Of returns the counts of a lock that is in use now.
-func (p *Place) Of(ls *Locks, name string, now time.Time) *LockCounts {
-	if p.counts == nil || p.counts.gone.Load() || p.counts == &ls.rest && now.Sub(p.asked) >= askAgain {
-		p.counts, p.epoch = ls.place(name, now)
-		p.asked = now
-	}
-	p.counts.used.Store(int64(now.Sub(p.epoch)))
-	return p.counts
-}
-
-func (ls *Locks) place(name string, now time.Time) (counts *LockCounts, epoch time.Time) {
+func (ls *Locks) Of(name string, now time.Time) *LockCounts {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if ls.byName == nil {
-		ls.byName, ls.epoch = map[string]*LockCounts{}, now
+	c := ls.byName[name]
+	if c == nil {
+		if len(ls.byName) >= MaxLocks && !ls.makeRoom(now) {
+			return &ls.rest
+		}
+		if ls.byName == nil {
+			ls.byName = map[string]*LockCounts{}
+		}
+		c = &LockCounts{}
+		ls.byName[name] = c
 	}
-	if c := ls.byName[name]; c != nil {
-		return c, ls.epoch
-	}
-	if len(ls.byName) >= MaxLocks && !ls.makeRoom(int64(now.Sub(ls.epoch)-idleLock)) {
-		return &ls.rest, ls.epoch
-	}
-	c := &LockCounts{}
-	c.used.Store(int64(now.Sub(ls.epoch)))
-	ls.byName[name] = c
-	return c, ls.epoch
+	c.used = now
+	return c
 }
 
-// makeRoom takes the place of the lock with the oldest use, if that was before a time. Callers
+// makeRoom takes the place of the lock with the oldest use, if it was idle for idleLock. Callers
 // hold mu.
-func (ls *Locks) makeRoom(before int64) bool {
-	name := ""
+func (ls *Locks) makeRoom(now time.Time) bool {
+	if now.Sub(ls.full) < askAgain {
+		return false
+	}
+	name, before := "", now.Add(-idleLock)
 	for n, c := range ls.byName {
-		if used := c.used.Load(); used <= before {
-			name, before = n, used
+		if !c.used.After(before) {
+			name, before = n, c.used
 		}
 	}
 	if name == "" {
+		ls.full = now
 		return false
 	}
-	ls.byName[name].gone.Store(true)
 	delete(ls.byName, name)
 	return true
 }

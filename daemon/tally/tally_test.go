@@ -80,11 +80,10 @@ func TestCountingTogether(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			var p Place
 			for range 1000 {
 				all.IO[Lease].Reads.Add(time.Millisecond, errors.New("boom"))
 				all.Refused.Add("busy")
-				p.Of(&all.Locks, fmt.Sprint(i%2), time.Now()).Grants.Add(1)
+				all.Locks.Of(fmt.Sprint(i%2), time.Now()).Grants.Add(1)
 				all.Refused.All()
 			}
 		})
@@ -111,22 +110,20 @@ func TestCodesAreKnownBeforeTheFirst(t *testing.T) {
 func TestPlaces(t *testing.T) {
 	var ls Locks
 	now := time.Now()
-	first := make([]Place, MaxLocks)
-	for i := range first {
-		first[i].Of(&ls, fmt.Sprint("lock-", i), now.Add(time.Duration(i)*time.Second)).Grants.Add(1)
+	for i := range MaxLocks {
+		ls.Of(fmt.Sprint("lock-", i), now.Add(time.Duration(i)*time.Second)).Grants.Add(1)
 	}
 	last := now.Add((MaxLocks - 1) * time.Second)
 
-	var late Place
-	late.Of(&ls, "late", last).Grants.Add(1)
+	ls.Of("late", last).Grants.Add(1)
 	require.Len(t, ls.All(), MaxLocks+1)
 	require.NotContains(t, ls.All(), "late")
 	require.Equal(t, uint64(1), ls.All()[""].Grants.Load())
 
 	// lock-0 is in use, lock-1 is not any more.
 	now = now.Add(idleLock + time.Second)
-	kept := first[0].Of(&ls, "lock-0", now)
-	late.Of(&ls, "late", now).Grants.Add(1)
+	kept := ls.Of("lock-0", now)
+	ls.Of("late", now).Grants.Add(1)
 	require.Len(t, ls.All(), MaxLocks+1)
 	require.NotContains(t, ls.All(), "lock-1")
 	require.Same(t, kept, ls.All()["lock-0"])
@@ -135,31 +132,29 @@ func TestPlaces(t *testing.T) {
 
 	// lock-1 is in use again without a place, and gets that of lock-2 once that has been idle for
 	// long.
-	first[1].Of(&ls, "lock-1", now).Grants.Add(1)
+	ls.Of("lock-1", now).Grants.Add(1)
 	require.Equal(t, uint64(2), ls.All()[""].Grants.Load())
 	now = now.Add(2 * time.Second)
-	first[1].Of(&ls, "lock-1", now).Grants.Add(1)
+	ls.Of("lock-1", now).Grants.Add(1)
 	require.Equal(t, uint64(3), ls.All()[""].Grants.Load(), "it does not ask at every use")
 	now = now.Add(askAgain)
-	first[1].Of(&ls, "lock-1", now).Grants.Add(1)
+	ls.Of("lock-1", now).Grants.Add(1)
 	require.Equal(t, uint64(1), ls.All()["lock-1"].Grants.Load(), "with counts that begin again")
 	require.NotContains(t, ls.All(), "lock-2")
 
 	// Another user of the same lock, as of the next term, counts in the same place.
-	var again Place
-	require.Same(t, ls.All()["late"], again.Of(&ls, "late", now))
+	require.Same(t, ls.All()["late"], ls.Of("late", now))
 }
 
 func TestCountingDoesNotAllocate(t *testing.T) {
 	var all Tally
-	var p Place
 	now := time.Now()
-	p.Of(&all.Locks, "x", now)
+	all.Locks.Of("x", now)
 	all.Refused.Know("busy")
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		now = now.Add(time.Second)
 		all.Waits.Add(time.Second)
-		p.Of(&all.Locks, "x", now).Grants.Add(1)
+		all.Locks.Of("x", now).Grants.Add(1)
 		all.IO[Lock].Writes.Add(time.Millisecond, nil)
 		all.Refused.Add("busy")
 	}))
@@ -168,16 +163,15 @@ func TestCountingDoesNotAllocate(t *testing.T) {
 // BenchmarkGrant does the counting of one grant and its end.
 func BenchmarkGrant(b *testing.B) {
 	var all Tally
-	var p Place
 	now := time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
 		all.Waits.Add(time.Millisecond)
-		c := p.Of(&all.Locks, "x", now)
+		c := all.Locks.Of("x", now)
 		c.Grants.Add(1)
 		c.Waited.Add(1000)
 		all.Holds.Add(time.Millisecond)
-		p.Of(&all.Locks, "x", now).Held.Add(1000)
+		all.Locks.Of("x", now).Held.Add(1000)
 	}
 }
 
