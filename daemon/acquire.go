@@ -79,13 +79,13 @@ type Hold struct {
 func (h *Hold) Token() layout.Ticket { return h.token }
 
 // Lost returns a channel that is closed when the lease, and with it the lock, is lost.
-func (h *Hold) Lost() <-chan struct{} { return h.lk.d.mem.Lost() }
+func (h *Hold) Lost() <-chan struct{} { return h.lk.mgr.mem.Lost() }
 
 // Err returns the reason why the lock was lost, nil if it was not.
 func (h *Hold) Err() error {
 	select {
 	case <-h.Lost():
-		return fmt.Errorf("%w: %w", api.ErrLeaseLost, h.lk.d.Err())
+		return fmt.Errorf("%w: %w", api.ErrLeaseLost, h.lk.mgr.mem.Err())
 	default:
 		return nil
 	}
@@ -93,14 +93,14 @@ func (h *Hold) Err() error {
 
 // Deadline returns the time at which the lock is lost unless the lease is renewed.
 func (h *Hold) Deadline() time.Time {
-	left, _ := h.lk.d.mem.LeaseLeft()
+	left, _ := h.lk.mgr.mem.LeaseLeft()
 	return time.Now().Add(left)
 }
 
 // StopAt returns the time on CLOCK_BOOTTIME at which the holder must begin to stop unless the lease
 // is renewed. It returns 0 if the lease is lost.
 func (h *Hold) StopAt() time.Duration {
-	m := h.lk.d.mem.Moments()
+	m := h.lk.mgr.mem.Moments()
 	if m.Lost {
 		return 0
 	}
@@ -108,7 +108,7 @@ func (h *Hold) StopAt() time.Duration {
 }
 
 // Grace returns the time between StopAt and the deadline.
-func (h *Hold) Grace() time.Duration { return h.lk.d.times().Grace() }
+func (h *Hold) Grace() time.Duration { return h.lk.mgr.disk.times().Grace() }
 
 // Release ends the hold. It blocks until the release is durable, the next client has the lock, or
 // the lease is lost. It may be called more than once. If the lock was acquired with a context that
@@ -154,31 +154,31 @@ func (h *Hold) moveToReleasing(why string) bool {
 // ErrPermits, ErrUnavailable, ErrDamaged, or the cause of ctx's end. With a context that has no
 // end, the caller's own goroutine does the IO where possible. That is faster, but blocks while the
 // device hangs.
-func (d *Daemon) Acquire(ctx context.Context, req Request) (h *Hold, err error) {
-	if err := d.validate(&req); err != nil {
+func (m *Manager) Acquire(ctx context.Context, req Request) (h *Hold, err error) {
+	if err := m.validate(&req); err != nil {
 		return nil, err
 	}
 	var lk *lock
 	began := time.Now()
-	d.reportRequest(&req)
-	defer func() { d.reportRefused(&req, lk, began, err) }()
+	m.reportRequest(&req)
+	defer func() { m.reportRefused(&req, lk, began, err) }()
 	for try := 0; ; try++ {
 		if try > 1 { // reads of the directory may disagree
 			select {
-			case <-time.After(d.retry()):
+			case <-time.After(m.disk.retry()):
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			}
 		}
-		h, lk, err = d.acquireOnce(ctx, req)
+		h, lk, err = m.acquireOnce(ctx, req)
 		if !errors.Is(err, errSuperseded) {
 			return h, err
 		}
 	}
 }
 
-func (d *Daemon) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *lock, err error) {
-	lk, err = d.find(ctx, req)
+func (m *Manager) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *lock, err error) {
+	lk, err = m.find(ctx, req)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -195,28 +195,28 @@ func (d *Daemon) acquireOnce(ctx context.Context, req Request) (h *Hold, lk *loc
 		}
 	}
 	if errors.Is(err, errSuperseded) {
-		d.dir.forget(lk.entry)
+		m.dir.forget(lk.entry)
 	}
 	return h, lk, err
 }
 
 // find calls lock for a client, which does not wait for a device that hangs.
-func (d *Daemon) find(ctx context.Context, req Request) (*lock, error) {
-	if lk := d.inUse(req); lk != nil {
+func (m *Manager) find(ctx context.Context, req Request) (*lock, error) {
+	if lk := m.known(req); lk != nil {
 		return lk, nil
 	}
-	return runDetached(ctx, d, func() (*lock, error) { return d.lock(ctx, req) })
+	return runDetached(ctx, m, func() (*lock, error) { return m.lock(ctx, req) })
 }
 
-// inUse returns the lock if it is attached, or nil: then it may have to be read from the disk.
-func (d *Daemon) inUse(req Request) *lock {
-	e, ok := d.dir.remembered(req.Name)
+// known returns the lock if it is attached, or nil: then it may have to be read from the disk.
+func (m *Manager) known(req Request) *lock {
+	e, ok := m.dir.remembered(req.Name)
 	if !ok || agree(e, req.Permits) != nil {
 		return nil
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if lk := d.locks[e.Lock]; lk != nil && lk.entry == e && !lk.quarantined && !d.closing {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if lk := m.locks[e.Lock]; lk != nil && lk.entry == e && !lk.quarantined && !m.closing {
 		return lk
 	}
 	return nil
@@ -224,7 +224,7 @@ func (d *Daemon) inUse(req Request) *lock {
 
 // runDetached calls f for a client, which does not wait for a device that hangs. If the client stops
 // waiting, f ends with its IO. Closing the device waits for that.
-func runDetached[T any](ctx context.Context, d *Daemon, f func() (T, error)) (T, error) {
+func runDetached[T any](ctx context.Context, m *Manager, f func() (T, error)) (T, error) {
 	type found struct {
 		v   T
 		err error
@@ -237,25 +237,25 @@ func runDetached[T any](ctx context.Context, d *Daemon, f func() (T, error)) (T,
 	var nothing T
 	select {
 	case f := <-out:
-		if f.err != nil && d.stopping() {
+		if f.err != nil && m.stopping() {
 			return nothing, errStopped // the device may be closed already
 		}
 		return f.v, f.err
-	case <-d.stop:
+	case <-m.stop:
 		return nothing, errStopped
 	case <-ctx.Done():
 		return nothing, context.Cause(ctx)
-	case <-d.mem.Lost():
+	case <-m.mem.Lost():
 		return nothing, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 }
 
-func (d *Daemon) validate(req *Request) error {
+func (m *Manager) validate(req *Request) error {
 	if err := layout.ValidateLockName(req.Name); err != nil {
 		return fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
-	if req.Permits < 0 || req.Permits > d.sb.Geometry.Hosts {
-		return fmt.Errorf("%w: permits %d, want 1 to %d, the hosts of the lockspace", api.ErrInvalid, req.Permits, d.sb.Geometry.Hosts)
+	if req.Permits < 0 || req.Permits > m.disk.SB.Geometry.Hosts {
+		return fmt.Errorf("%w: permits %d, want 1 to %d, the hosts of the lockspace", api.ErrInvalid, req.Permits, m.disk.SB.Geometry.Hosts)
 	}
 	if req.PID < 0 || req.PID > 1<<31-1 {
 		return fmt.Errorf("%w: pid %d, want 0 to 2147483647", api.ErrInvalid, req.PID)
@@ -275,7 +275,7 @@ func (lk *lock) await(ctx context.Context, w *waiter) (*Hold, error) {
 		return r.hold, r.err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-	case <-lk.d.mem.Lost(): // the driver may wait for IO that hangs
+	case <-lk.mgr.mem.Lost(): // the driver may wait for IO that hangs
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 	if lk.withdraw(w) {

@@ -12,12 +12,6 @@ import (
 // aliveEvery is how often the service calls Alive while no lease is driven.
 const aliveEvery = time.Second
 
-// drives reports whether a lease is driven. Its loop then reports that the service is alive.
-func (d *Daemon) drives() bool {
-	mb := d.driving.Load()
-	return mb != nil && !mb.IsOver()
-}
-
 // whileAlive calls do, which may take long. Meanwhile it reports that the service is alive while no
 // lease is driven.
 func (s *Service) whileAlive(do func() error) error {
@@ -27,7 +21,7 @@ func (s *Service) whileAlive(do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
 	for {
-		if d := s.Current(); d == nil || !d.drives() {
+		if j, _ := s.term(); j == nil || !j.drives() {
 			s.cfg.Alive()
 		}
 		select {

@@ -31,7 +31,7 @@ import (
 )
 
 // fuzzedDaemon is a host on a disk in memory with a lease that outlasts the fuzzing.
-func fuzzedDaemon(f *testing.F) (*Daemon, *Server) {
+func fuzzedDaemon(f *testing.F) (*Host, *Server) {
 	g := layout.Geometry{Stride: 512, Hosts: 4, Locks: 16}
 	sb := layout.Superblock{UUID: layout.UUID{1, 2, 3}, Geometry: g, Lease: layout.MaxLease, Formatted: time.Now().UTC().Truncate(time.Microsecond)}
 	disk := blockdev.NewMemory(max(g.Size(), layout.HeadSize), 512, 512)
@@ -45,19 +45,19 @@ func fuzzedDaemon(f *testing.F) (*Daemon, *Server) {
 	log := slog.New(slog.DiscardHandler)
 	journal := events.New(clock.Boottime, log)
 	f.Cleanup(journal.Close)
-	d := New(Config{Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Logger: log, Keep: true, Events: journal,
+	d, err := Join(f.Context(), Config{Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Logger: log, Keep: true, Events: journal,
 		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
 			dev := disk.Open()
 			sb, copyUsed, err := lockspace.FindLockspace(dev)
 			return dev, sb, copyUsed, err
 		}})
-	require.NoError(f, d.Join(f.Context()))
+	require.NoError(f, err)
 	f.Cleanup(func() { require.NoError(f, d.Close(context.Background())) })
 	for _, name := range []string{"held", "free"} {
 		_, _, err := d.Create(f.Context(), name, 1)
 		require.NoError(f, err)
 	}
-	_, err := d.Acquire(f.Context(), Request{Name: "held"})
+	_, err = d.Acquire(f.Context(), Request{Name: "held"})
 	require.NoError(f, err)
 	f.Cleanup(func() {
 		lk, err := d.find(context.Background(), Request{Name: "held"})
@@ -66,7 +66,7 @@ func fuzzedDaemon(f *testing.F) (*Daemon, *Server) {
 			require.NoError(f, h.Release())
 		}
 	})
-	return d, NewServer(log, func() (*Daemon, error) { return d, nil }, journal)
+	return d, NewServer(log, func() (*Host, error) { return d, nil }, journal)
 }
 
 // unixPair returns the two ends of a connection.

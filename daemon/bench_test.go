@@ -21,7 +21,7 @@ import (
 
 // benchmarkHosts joins hosts to a lockspace in a file below BAKERY_TEST_DIR or the directory for
 // temporary files. Without direct IO there, it is in memory.
-func benchmarkHosts(b *testing.B, n int) []*Daemon {
+func benchmarkHosts(b *testing.B, n int) []*Host {
 	b.Helper()
 	dir, err := os.MkdirTemp(os.Getenv("BAKERY_TEST_DIR"), "benchmark")
 	require.NoError(b, err)
@@ -42,10 +42,10 @@ func benchmarkHosts(b *testing.B, n int) []*Daemon {
 		}
 		b.Log("in memory: there is no direct IO in " + dir)
 	}
-	hosts := make([]*Daemon, n)
+	hosts := make([]*Host, n)
 	for i := range hosts {
-		d := New(Config{Device: path, HostID: i + 1, RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler), open: open})
-		require.NoError(b, d.Join(b.Context()))
+		d, err := Join(b.Context(), Config{Device: path, HostID: i + 1, RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler), open: open})
+		require.NoError(b, err)
 		b.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), generous)
 			defer cancel()

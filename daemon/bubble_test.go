@@ -37,7 +37,7 @@ func inCluster(t *testing.T, f func(t *testing.T, c *cluster)) {
 }
 
 // onTwoHosts runs a test in virtual time with hosts 1 and 2 of a cluster.
-func onTwoHosts(t *testing.T, f func(t *testing.T, c *cluster, a, b *Daemon)) {
+func onTwoHosts(t *testing.T, f func(t *testing.T, c *cluster, a, b *Host)) {
 	t.Helper()
 	inCluster(t, func(t *testing.T, c *cluster) { f(t, c, c.host(1), c.host(2)) })
 }
@@ -54,15 +54,16 @@ func runInCluster(t *testing.T, name string, f func(t *testing.T, c *cluster)) {
 
 // endOfProcess ends what a daemon leaves running until its process ends: no goroutine may outlive a
 // bubble.
-func endOfProcess(d *Daemon) {
+func endOfProcess(d *Host) {
 	if !d.stopping() {
 		close(d.stop)
 	}
 	d.mem.LoseFor(errors.New("the process has ended"))
 	<-d.mem.Over()
-	d.endOnce.Do(func() { close(d.ended) })
+	d.ending.end()
 	d.mem.Wait()
 	d.drivers.Wait()
+	d.Manager.tasks.Wait()
 	d.tasks.Wait()
 	d.sessions.tasks.Wait()
 }
@@ -70,7 +71,7 @@ func endOfProcess(d *Daemon) {
 // serveInBubble returns a daemon that serves clients in a bubble. Requests and answers do not pass
 // through their sockets, because no goroutine may wait there. The daemon asks a socket for its
 // peer, and whether that is gone.
-func serveInBubble(t *testing.T, current func() (*Daemon, error)) *served {
+func serveInBubble(t *testing.T, current func() (*Host, error)) *served {
 	s := &served{t: t, srv: NewServer(slog.New(slog.NewTextHandler(t.Output(), nil)), current, nil), calls: new(calls)}
 	t.Cleanup(func() {
 		s.calls.mu.Lock()

@@ -55,7 +55,7 @@ type policed struct {
 }
 
 // police serves by a policy. With an empty one only root may take locks.
-func police(t *testing.T, d *Daemon, policy string) *policed {
+func police(t *testing.T, d *Host, policy string) *policed {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("SKIP: needs root, to become another user")
@@ -69,7 +69,7 @@ func police(t *testing.T, d *Daemon, policy string) *policed {
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	p := &policed{file: file, log: log,
-		served: &served{t: t, d: d, srv: NewServer(logger, func() (*Daemon, error) { return d, nil }, nil), path: filepath.Join(dir, "s")}}
+		served: &served{t: t, d: d, srv: NewServer(logger, func() (*Host, error) { return d, nil }, nil), path: filepath.Join(dir, "s")}}
 	p.srv.Obey(file)
 	ln, err := Listen(p.path)
 	require.NoError(t, err)

@@ -86,7 +86,7 @@ func TestCheckDuringRemoval(t *testing.T) {
 								return err
 							}
 							clean()
-							if err := a.writeEntry(a.dev, free); err != nil {
+							if err := a.writeEntry(a.disk.Dev, free); err != nil {
 								return err
 							}
 							clean()

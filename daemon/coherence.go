@@ -71,11 +71,11 @@ const (
 	maxMeetWait = time.Hour
 )
 
-func (o MeetOptions) validate(d *Daemon) error {
-	switch hosts := d.sb.Geometry.Hosts; {
+func (o MeetOptions) validate(m *Manager) error {
+	switch hosts := m.disk.SB.Geometry.Hosts; {
 	case o.Host < 1 || o.Host > hosts:
 		return fmt.Errorf("%w: host %d, want 1 to %d", api.ErrInvalid, o.Host, hosts)
-	case o.Host == d.mem.ID():
+	case o.Host == m.mem.ID():
 		return fmt.Errorf("%w: host %d is this host, want another one", api.ErrInvalid, o.Host)
 	case o.Rounds < 1 || o.Rounds > maxRounds:
 		return fmt.Errorf("%w: rounds %d, want 1 to %d", api.ErrInvalid, o.Rounds, maxRounds)
@@ -88,11 +88,11 @@ func (o MeetOptions) validate(d *Daemon) error {
 // Meet takes part in a coherence check with another host, whose bakeryd must do the same at the
 // same time. It creates the two locks on first use, and they stay. It clears the values. It returns
 // ErrInvalid, ErrMeeting, the errors of Acquire and of reading, or the cause of ctx's end.
-func (d *Daemon) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
-	if err := o.validate(d); err != nil {
+func (m *Manager) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
+	if err := o.validate(m); err != nil {
 		return nil, err
 	}
-	if !d.meeting.CompareAndSwap(false, true) {
+	if !m.meeting.CompareAndSwap(false, true) {
 		return nil, api.ErrCoherenceCheck
 	}
 	type result struct {
@@ -101,8 +101,8 @@ func (d *Daemon) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	}
 	out := make(chan result, 1)
 	go func() { // a check that is left behind ends with its IO; closing the device waits for that
-		r, err := d.meet(ctx, o)
-		d.meeting.Store(false) // before Meet returns: the caller may call it again
+		r, err := m.meet(ctx, o)
+		m.meeting.Store(false) // before Meet returns: the caller may call it again
 		out <- result{r, err}
 	}()
 	select {
@@ -110,7 +110,7 @@ func (d *Daemon) Meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 		return r.r, r.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	case <-d.mem.Lost():
+	case <-m.mem.Lost():
 		return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 }
@@ -121,26 +121,26 @@ func meetLocks(a, b int) [2]string {
 	return [2]string{pair + "a", pair + "b"}
 }
 
-func (d *Daemon) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
-	m := &coherenceCheck{ctx: ctx, d: d, o: o, nonce: lockspace.Nonce(), rounds: o.Rounds}
-	names := meetLocks(d.mem.ID(), o.Host)
+func (m *Manager) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
+	c := &coherenceCheck{ctx: ctx, mgr: m, o: o, nonce: lockspace.Nonce(), rounds: o.Rounds}
+	names := meetLocks(m.mem.ID(), o.Host)
 	for i, name := range names {
-		lk, err := d.find(ctx, Request{Name: name})
+		lk, err := m.find(ctx, Request{Name: name})
 		if err != nil {
 			return nil, fmt.Errorf("lock %q: %w", name, err)
 		}
-		m.locks[i] = lk
+		c.locks[i] = lk
 	}
 	begun := time.Now()
-	err := m.run()
+	err := c.run()
 	r := &MeetReport{
-		Host: d.mem.ID(), HostName: d.ids.Name, Peer: o.Host, Device: d.dev.Info().Path, Locks: names[:],
-		Rounds: m.done, ElapsedMS: time.Since(begun).Milliseconds(), RoundTrip: m.trips.Latency(),
-		Stale: m.stale, Detail: m.detail, Nonce: m.nonce, PeerNonce: m.theirs,
+		Host: m.mem.ID(), HostName: m.hostName, Peer: o.Host, Device: m.disk.Dev.Info().Path, Locks: names[:],
+		Rounds: c.done, ElapsedMS: time.Since(begun).Milliseconds(), RoundTrip: c.trips.Latency(),
+		Stale: c.stale, Detail: c.detail, Nonce: c.nonce, PeerNonce: c.theirs,
 	}
 	var end meetEnd
 	switch {
-	case m.stale > 0:
+	case c.stale > 0:
 		r.Outcome = MeetStale
 	case errors.As(err, &end):
 		r.Outcome, r.Detail = end.outcome, end.why
@@ -149,6 +149,6 @@ func (d *Daemon) meet(ctx context.Context, o MeetOptions) (*MeetReport, error) {
 	default:
 		r.Outcome = MeetFresh
 	}
-	d.observer.Noted("coherence check with another host ended", lockspace.DirectoryEntry, "met_host_id", o.Host, "outcome", r.Outcome, "rounds", r.Rounds, "stale", r.Stale)
+	m.observer.Noted("coherence check with another host ended", lockspace.DirectoryEntry, "met_host_id", o.Host, "outcome", r.Outcome, "rounds", r.Rounds, "stale", r.Stale)
 	return r, nil
 }

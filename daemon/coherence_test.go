@@ -20,7 +20,7 @@ import (
 )
 
 // meetBoth has two hosts run a coherence check, and returns both reports.
-func meetBoth(t *testing.T, a, b *Daemon, rounds int, wait time.Duration) (ofA, ofB *MeetReport) {
+func meetBoth(t *testing.T, a, b *Host, rounds int, wait time.Duration) (ofA, ofB *MeetReport) {
 	t.Helper()
 	var wg sync.WaitGroup
 	var errA, errB error
@@ -37,7 +37,7 @@ func meetBoth(t *testing.T, a, b *Daemon, rounds int, wait time.Duration) (ofA, 
 }
 
 // lockNumber returns the number of a lock as a host knows it.
-func lockNumber(t *testing.T, d *Daemon, name string) int {
+func lockNumber(t *testing.T, d *Host, name string) int {
 	t.Helper()
 	lk, err := d.find(t.Context(), Request{Name: name})
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestMeetFresh(t *testing.T) {
 }
 
 func TestMeetTakesTheLesserCount(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			r, err := a.Meet(t.Context(), MeetOptions{Host: 2, Rounds: 1000, Timeout: generous})
@@ -193,7 +193,7 @@ func TestMeetAlone(t *testing.T) {
 
 // TestMeetGivenUp: a host whose caller leaves removes its words, and the other host notices.
 func TestMeetGivenUp(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {

@@ -77,7 +77,7 @@ var slotNames = [2]string{"x", "y"}
 // coherenceCheck is one host's part in a coherence check. It is used by one goroutine.
 type coherenceCheck struct {
 	ctx    context.Context
-	d      *Daemon
+	mgr    *Manager
 	o      MeetOptions
 	locks  [2]*lock
 	nonce  uint64
@@ -104,7 +104,7 @@ func (m *coherenceCheck) run() (err error) {
 	if err := m.greet(); err != nil {
 		return err
 	}
-	if m.d.mem.ID() < m.o.Host {
+	if m.mgr.mem.ID() < m.o.Host {
 		return m.lead()
 	}
 	return m.follow()
@@ -230,7 +230,7 @@ func (m *coherenceCheck) greet() error {
 
 // patience returns how long no progress of the other host is accepted. Its writes may wait for a
 // renewal.
-func (m *coherenceCheck) patience() time.Duration { return max(10*time.Second, m.d.sb.Lease/2) }
+func (m *coherenceCheck) patience() time.Duration { return max(10*time.Second, m.mgr.disk.SB.Lease/2) }
 
 // hear waits for y of round n, then checks x.
 func (m *coherenceCheck) hear(n int) error {
@@ -302,7 +302,7 @@ func (m *coherenceCheck) pause(d time.Duration) error {
 		return nil
 	case <-m.ctx.Done():
 		return context.Cause(m.ctx)
-	case <-m.d.mem.Lost():
+	case <-m.mgr.mem.Lost():
 		return fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 }
@@ -310,10 +310,10 @@ func (m *coherenceCheck) pause(d time.Duration) error {
 // look reads a slot of the other host. ok is false if the slot was torn, is of another creation, or
 // is stale, which is counted.
 func (m *coherenceCheck) look(which int) (s layout.Slot, ok bool, err error) {
-	lk, space := m.locks[which], m.d.sb.Space()
+	lk, space := m.locks[which], m.mgr.disk.SB.Space()
 	buf := lockspace.Pool.Get(space.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
-	if err := m.d.dev.Read(buf, space.Geometry.Slot(lk.entry.Lock, m.o.Host)); err != nil {
+	if err := m.mgr.disk.Dev.Read(buf, space.Geometry.Slot(lk.entry.Lock, m.o.Host)); err != nil {
 		if lockspace.IsBadSector(err) {
 			return s, false, nil
 		}
@@ -388,7 +388,7 @@ func (m *coherenceCheck) checkX(n int) error {
 		if w, is := decodeWord(y.Value); ok && (!is || w.nonce != m.theirs) {
 			return m.gone(is)
 		}
-		if err := m.pause(m.d.times().Poll()); err != nil {
+		if err := m.pause(m.mgr.disk.times().Poll()); err != nil {
 			return err
 		}
 	}

@@ -109,7 +109,7 @@ func (s *served) confirmInTime() {
 }
 
 // bound returns the only follower.
-func (l *testLink) bound(d *Daemon) *follower {
+func (l *testLink) bound(d *Host) *follower {
 	l.t.Helper()
 	held, _ := d.sessions.holding()
 	require.Len(l.t, held, 1)

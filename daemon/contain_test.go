@@ -39,7 +39,7 @@ func TestContain_SessionWithoutAWitness_IsRefused(t *testing.T) {
 // TestSession_CgroupThatCannotBeKilled_IsWeak: as where cgroups are mounted read-only.
 func TestSession_CgroupThatCannotBeKilled_IsWeak(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+		s := newSessions(newCluster(t, 8, 4).host(1), nil).make("")
 		s.group = &cgroup.Group{Dir: t.TempDir()} // has none of the files
 		require.Contains(t, s.containment(), "weak: bakeryd may not kill")
 	})
@@ -49,7 +49,7 @@ func TestSession_CgroupThatCannotBeKilled_IsWeak(t *testing.T) {
 // grant.
 func TestSession_CgroupThatCannotBeMade_IsUncontainable(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+		s := newSessions(newCluster(t, 8, 4).host(1), nil).make("")
 		dir := t.TempDir()
 		s.group = &cgroup.Group{Dir: path.Join(dir, "bakeryctl")}
 		require.Empty(t, s.uncontainable())
@@ -62,7 +62,7 @@ func TestSession_CgroupThatCannotBeMade_IsUncontainable(t *testing.T) {
 // command.
 func TestSession_WaitsWithProcessesInItsCgroup_IsGoneWithItsClient(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+		s := newSessions(newCluster(t, 8, 4).host(1), nil).make("")
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(path.Join(dir, "cgroup.events"), []byte("populated 1\nfrozen 0\n"), 0o600))
 		s.group = &cgroup.Group{Dir: dir}

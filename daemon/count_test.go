@@ -213,7 +213,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 // TestMetricsAreServed: in every state, if there is a handler.
 func TestMetricsAreServed(t *testing.T) {
 	t.Parallel()
-	s := serveCurrent(t, func() (*Daemon, error) { return nil, fmt.Errorf("%w: joining", api.ErrUnavailable) })
+	s := serveCurrent(t, func() (*Host, error) { return nil, fmt.Errorf("%w: joining", api.ErrUnavailable) })
 	resp, body := s.browse(t, "/metrics")
 	require.Equal(t, http.StatusNotFound, resp.StatusCode, "there are none")
 	require.Contains(t, string(body), "no such call")

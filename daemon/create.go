@@ -16,30 +16,30 @@ import (
 // exists with as many permits; it is left as it is. Create returns ErrInvalid, ErrPermits, ErrFull,
 // ErrUnavailable, ErrDamaged, or the cause of ctx's end. In the last case the lock may still be
 // created.
-func (d *Daemon) Create(ctx context.Context, name string, permits int) (e layout.Entry, created bool, err error) {
+func (m *Manager) Create(ctx context.Context, name string, permits int) (e layout.Entry, created bool, err error) {
 	permits = cmp.Or(permits, 1)
-	if err := d.validate(&Request{Name: name, Permits: permits}); err != nil {
+	if err := m.validate(&Request{Name: name, Permits: permits}); err != nil {
 		return e, false, err
 	}
 	type made struct {
 		e       layout.Entry
 		created bool
 	}
-	m, err := runDetached(ctx, d, func() (m made, err error) {
-		s, err := d.dir.scan() // the entry in memory may have been removed
+	out, err := runDetached(ctx, m, func() (out made, err error) {
+		s, err := m.dir.scan() // the entry in memory may have been removed
 		if err != nil {
-			return m, err
+			return out, err
 		}
 		var found bool
-		if m.e, found = s.find(name); !found {
-			m.e, m.created, err = d.create(ctx, name, permits)
+		if out.e, found = s.find(name); !found {
+			out.e, out.created, err = m.create(ctx, name, permits)
 		}
 		if err == nil {
-			err = agree(m.e, permits)
+			err = agree(out.e, permits)
 		}
-		return m, err
+		return out, err
 	})
-	return m.e, m.created, err
+	return out.e, out.created, err
 }
 
 // agree returns ErrPermits if a lock does not have the requested permits; 0 requests any.
@@ -52,8 +52,8 @@ func agree(e layout.Entry, permits int) error {
 
 // guarded calls f while this host holds the directory's lock. f must not wait for any other lock,
 // because a host that removes a lock waits for this one.
-func (d *Daemon) guarded(ctx context.Context, what string, f func(guard *lock) error) error {
-	guard, err := d.attach(lockspace.DirectoryEntry)
+func (m *Manager) guarded(ctx context.Context, what string, f func(guard *lock) error) error {
+	guard, err := m.attach(lockspace.DirectoryEntry)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (d *Daemon) guarded(ctx context.Context, what string, f func(guard *lock) e
 	}
 	if err != nil {
 		select {
-		case d.stayed <- struct{}{}: // an intent may have stayed
+		case m.stayed <- struct{}{}: // an intent may have stayed
 		default:
 		}
 	}
@@ -79,9 +79,9 @@ func (d *Daemon) guarded(ctx context.Context, what string, f func(guard *lock) e
 }
 
 // create creates a lock unless another host has just done so. Permits 0 means one.
-func (d *Daemon) create(ctx context.Context, name string, permits int) (e layout.Entry, created bool, err error) {
-	err = d.guarded(ctx, "create a lock", func(guard *lock) error {
-		e, created, err = d.createGuarded(guard, name, permits)
+func (m *Manager) create(ctx context.Context, name string, permits int) (e layout.Entry, created bool, err error) {
+	err = m.guarded(ctx, "create a lock", func(guard *lock) error {
+		e, created, err = m.createGuarded(guard, name, permits)
 		return err
 	})
 	if err != nil {
@@ -90,13 +90,13 @@ func (d *Daemon) create(ctx context.Context, name string, permits int) (e layout
 	return e, created, nil
 }
 
-func (d *Daemon) createGuarded(guard *lock, name string, permits int) (e layout.Entry, created bool, err error) {
-	if err := d.carryOut(guard); err != nil {
+func (m *Manager) createGuarded(guard *lock, name string, permits int) (e layout.Entry, created bool, err error) {
+	if err := m.carryOut(guard); err != nil {
 		return e, false, err
 	}
 	// Before the entries: an intent that is gone was carried out by then, or will never be.
-	intents, failed := d.intents(guard.dev)
-	s, err := d.dir.on(guard.dev).scan()
+	intents, failed := m.intents(guard.dev)
+	s, err := m.dir.on(guard.dev).scan()
 	if err != nil {
 		return e, false, err
 	}
@@ -106,14 +106,14 @@ func (d *Daemon) createGuarded(guard *lock, name string, permits int) (e layout.
 	// The name may be in an unreadable entry. If it were created elsewhere, two hosts could hold it
 	// at the same time. No host is writing the entry now, so it is damaged.
 	if s.damaged != nil {
-		d.complainOfEntries(s.bad, true)
+		m.complainOfEntries(s.bad, true)
 		return e, false, fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.damaged)
 	}
 	if failed != nil {
 		return e, false, failed
 	}
-	e, err = d.place(guard.dev, s, intents, layout.Entry{
-		Name: name, Permits: max(permits, 1), Creation: d.clockNumber(),
+	e, err = m.place(guard.dev, s, intents, layout.Entry{
+		Name: name, Permits: max(permits, 1), Creation: m.clockNumber(),
 	})
 	if err == nil {
 		err = agree(e, permits) // the entry may be the one that a dead host intended
@@ -121,21 +121,21 @@ func (d *Daemon) createGuarded(guard *lock, name string, permits int) (e layout.
 	if err != nil {
 		return e, false, err
 	}
-	if err := d.put(guard, e); err != nil {
+	if err := m.put(guard, e); err != nil {
 		return e, false, err
 	}
-	d.dir.add(e)
-	d.observer.Noted("lock created", e, "permits", e.Permits)
+	m.dir.add(e)
+	m.observer.Noted("lock created", e, "permits", e.Permits)
 	return e, true, nil
 }
 
 // put writes an entry, after an intent. If the write fails the intent stays, because the write may
 // still land.
-func (d *Daemon) put(guard *lock, e layout.Entry) error {
+func (m *Manager) put(guard *lock, e layout.Entry) error {
 	if err := guard.intend(e); err != nil {
 		return err
 	}
-	if err := d.writeEntry(guard.dev, e); err != nil {
+	if err := m.writeEntry(guard.dev, e); err != nil {
 		return err
 	}
 	return guard.intended()
@@ -143,7 +143,7 @@ func (d *Daemon) put(guard *lock, e layout.Entry) error {
 
 // place returns the entry to write for a new lock: the one that a dead host may still write for the
 // same name, or one that no other host writes.
-func (d *Daemon) place(dev blockdev.Device, s *scan, intents []layout.Intent, e layout.Entry) (layout.Entry, error) {
+func (m *Manager) place(dev blockdev.Device, s *scan, intents []layout.Intent, e layout.Entry) (layout.Entry, error) {
 	at := make(map[int]layout.Entry, len(s.entries))
 	for _, o := range s.entries {
 		at[o.Lock] = o
@@ -174,11 +174,11 @@ func (d *Daemon) place(dev blockdev.Device, s *scan, intents []layout.Intent, e 
 		}
 	}
 	if e.Lock == 0 {
-		return e, fmt.Errorf("%w: all %d entries are taken, no room for lock %q", api.ErrFull, d.sb.Geometry.Locks, e.Name)
+		return e, fmt.Errorf("%w: all %d entries are taken, no room for lock %q", api.ErrFull, m.disk.SB.Geometry.Locks, e.Name)
 	}
 	// A slot may show a creation id that the entry does not show any more: two hosts removed it,
 	// the first one died, and its write landed last.
-	views, err := newSlotStore(dev, d.sb.Space(), e.Lock, d.mem.ID()).read(d.mem.Highest())
+	views, err := newSlotStore(dev, m.disk.SB.Space(), e.Lock, m.mem.ID()).read(m.mem.Highest())
 	if err != nil {
 		return e, err
 	}
@@ -201,23 +201,23 @@ const entryTries = 10
 
 // writeEntry writes an entry. It retries a failed write, because that may have torn the entry, and
 // no lock can be created while an entry is unreadable.
-func (d *Daemon) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
-	buf := lockspace.Pool.Get(d.sb.Geometry.Stride)
+func (m *Manager) writeEntry(dev blockdev.Device, e layout.Entry) (err error) {
+	buf := lockspace.Pool.Get(m.disk.SB.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
-	if err := d.sb.Space().EncodeEntry(buf, e); err != nil {
+	if err := m.disk.SB.Space().EncodeEntry(buf, e); err != nil {
 		return err
 	}
 	for range entryTries {
-		if ok, _ := d.mem.MayWrite(); !ok {
+		if ok, _ := m.mem.MayWrite(); !ok {
 			return fmt.Errorf("write the directory entry of lock %d: %w: the lease is about to end", e.Lock, api.ErrUnavailable)
 		}
-		if err = dev.Write(buf, d.sb.Geometry.Entry(e.Lock)); err == nil {
+		if err = dev.Write(buf, m.disk.SB.Geometry.Entry(e.Lock)); err == nil {
 			return nil
 		}
-		d.observer.Trouble("writing a directory entry failed, retrying", e, "err", err)
+		m.observer.Trouble("writing a directory entry failed, retrying", e, "err", err)
 		select {
-		case <-time.After(d.retry()):
-		case <-d.mem.Lost():
+		case <-time.After(m.disk.retry()):
+		case <-m.mem.Lost():
 		}
 	}
 	return fmt.Errorf("write the directory entry of lock %d: %w", e.Lock, err)

@@ -33,7 +33,7 @@ func (c *cluster) named(name string) (n int) {
 }
 
 func TestCreate(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		e, created, err := a.Create(t.Context(), "reboot", 2)
 		require.NoError(t, err)
 		require.True(t, created)
@@ -65,7 +65,7 @@ func TestCreate(t *testing.T) {
 // TestCreateKnowsOfARemoval: a lock that another host has removed is created again, even if this
 // one remembers it.
 func TestCreateKnowsOfARemoval(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
 		require.NoError(t, a.Remove(t.Context(), "x", false))
 		e, created, err := b.Create(t.Context(), "x", 3)
@@ -120,7 +120,7 @@ func TestPlaceAmongIntents(t *testing.T) {
 			"in all places":                {free, []layout.Intent{{Lock: 1, Creation: 9}, {Lock: 2, Creation: 9}, {Lock: 3, Creation: 9}}, layout.Entry{}, api.ErrFull},
 			"of the same name, and others": {free, []layout.Intent{{Lock: 2, Creation: 9}, intent}, layout.Entry(intent), nil},
 		} {
-			got, err := d.place(d.dev, &scan{entries: test.entries}, test.intents, want)
+			got, err := d.place(d.disk.Dev, &scan{entries: test.entries}, test.intents, want)
 			require.ErrorIs(t, err, test.err, name)
 			if test.err == nil {
 				require.Equal(t, test.want, got, name)
@@ -129,7 +129,7 @@ func TestPlaceAmongIntents(t *testing.T) {
 		c.Write(c.Geo.Slot(2, 1), func(buf []byte) error {
 			return c.SB.Space().EncodeSlot(buf, layout.Slot{Lock: 2, Host: 1, Incarnation: 1, Creation: 20})
 		})
-		got, err := d.place(d.dev, &scan{entries: free}, []layout.Intent{{Lock: 1, Creation: 9}}, want)
+		got, err := d.place(d.disk.Dev, &scan{entries: free}, []layout.Intent{{Lock: 1, Creation: 9}}, want)
 		require.NoError(t, err)
 		require.EqualValues(t, 21, got.Creation, "a slot shows a removal that the entry does not")
 	})

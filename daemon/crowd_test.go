@@ -140,7 +140,7 @@ func TestNobodyStarves(t *testing.T) {
 					done      = make(chan struct{})
 					inside    [2]atomic.Int64 // by mode
 				)
-				run := func(d *Daemon, mode layout.Mode) {
+				run := func(d *Host, mode layout.Mode) {
 					short.Add(1)
 					wg.Go(func() {
 						for n := 1; ; n++ {

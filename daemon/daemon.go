@@ -2,18 +2,21 @@
 // (package bakery) and the lease (package lease) on a device, queues local clients, and serves them
 // over a Unix socket. It never knows flags or terminals.
 //
-// Start reading with [Service] in service.go, which has one [Daemon] for each term of membership.
+// Start reading with [Service] in service.go, which has one [Host] for each term of membership.
 // The files by topic:
 //
 //   - membership: join.go and leave.go; package membership drives the lease
-//   - a lock: acquire.go; driver.go drives its protocol on the sectors of slotstore.go, for the
-//     clients queued in queue.go, in their own goroutines where that is faster (inline.go, submit.go)
+//   - a lock: manager.go has all of them; acquire.go; driver.go drives its protocol on the sectors of
+//     slotstore.go, for the clients queued in queue.go, in their own goroutines where that is faster
+//     (inline.go, submit.go)
 //   - the directory: directory.go finds names, create.go creates locks, remove.go removes them
 //   - the API: server.go; stream.go and link.go serve clients of locks; session.go is a client that
 //     may reconnect, sessions.go all of them; mode.go and value.go change a hold, request.go asks a
 //     holder
-//   - restart: restore.go continues the holds of the previous process
-//   - the end of a lease: guard.go stops the commands that hold locks
+//   - restart: previous.go finds what the previous process left; resume.go continues its locks and
+//     restore.go its clients
+//   - commands under locks: command.go finds and stops their processes; guard.go stops those of a
+//     lease that ends
 //   - reports: locks report to the Observer (observer.go, happenings.go); recorder.go makes events,
 //     counts and log lines of it; vitals.go has the gauges; statuscache.go serves the status page
 //     (package page); browser.go and loopback.go restrict callers
@@ -26,7 +29,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -93,123 +95,94 @@ type Config struct {
 	repair bool // intents of an earlier incarnation are still to be examined
 }
 
-// Daemon is one host's part in a lockspace. New does no IO. After Join, a Daemon is safe for
-// concurrent use. Close ends it.
-type Daemon struct {
-	cfg   Config
-	log   *slog.Logger
-	clock clock.Clock
-	// the device as opened; the next three are this one, each metered for its purpose
-	opened blockdev.Device
-	dev    blockdev.Device
-	bare   blockdev.Device // for the lease: not limited by turns
-	seen   blockdev.Device // for reports
-	sb     layout.Superblock
-	dir    *directory
+// complete returns a Config with defaults for what is not set.
+func (c Config) complete() Config {
+	c.Handoff = cmp.Or(c.Handoff, 8)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Clock == nil {
+		c.Clock = clock.Boottime
+	}
+	if c.open == nil {
+		c.open = lockspace.OpenLockspace
+	}
+	if c.Tally == nil {
+		c.Tally = new(tally.Tally)
+	}
+	if c.quarantine == nil {
+		c.quarantine = new(stall.Quarantine)
+	}
+	c.machine = c.machine.complete()
+	return c
+}
 
-	// Set by Join, in this order.
+// Host is one host's part in a lockspace, from Join to its end. It is safe for concurrent use. Close
+// ends it.
+type Host struct {
+	*Manager // of its locks
+
+	cfg     Config
+	log     *slog.Logger
+	clock   clock.Clock
+	disk    *Disk
+	devices devices
 	ids     *hostid.Identity
 	fencing *membership.Fencing
 	mem     *membership.Member
-	// mem once its loop runs, for callers that must not wait for Join
-	driving  atomic.Pointer[membership.Member]
+
 	sessions *sessions
-	left     atomic.Pointer[previousProcess] // process that may have left commands; nil if none
-
-	mu    sync.Mutex    // guards locks, lost and closing
-	locks map[int]*lock // by lock number; 0 guards the directory
-	// by host id: why the intent was unreadable the last time, for hosts that are gone
-	lost    map[int]error
-	closing bool
-	drivers sync.WaitGroup
-	stop    chan struct{}
-	joined  chan struct{} // closed when Join has succeeded
-	drained chan struct{} // closed when holders must stop, for drainedFor
-	ended   chan struct{} // closed when no commands must be watched any more
-	endOnce sync.Once
-
-	drainedFor string
-	tasks      tasks
-
-	stalls *stall.Watch // IO of locks that other hosts may wait for
+	ending   *ending
+	tasks    tasks
 
 	inspecting inspecting
 	warn       warn.Limiter // of the guard
-	observer   Observer
-
-	meeting atomic.Bool // takes part in a meeting with another host
-
-	mending atomic.Bool   // damaged entries are being restored
-	stayed  chan struct{} // an intent of this process may have stayed in its slot; has room for one
 }
 
-// settleAfter is how long a hold lasts before it is shown on the disk.
-const settleAfter = 50 * time.Millisecond
-
-// New returns a daemon that has not joined yet.
-func New(cfg Config) *Daemon {
-	cfg.Handoff = cmp.Or(cfg.Handoff, 8)
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.Boottime
-	}
-	if cfg.open == nil {
-		cfg.open = lockspace.OpenLockspace
-	}
-	if cfg.Tally == nil {
-		cfg.Tally = new(tally.Tally)
-	}
-	if cfg.quarantine == nil {
-		cfg.quarantine = new(stall.Quarantine)
-	}
-	cfg.machine = cfg.machine.complete()
-	return &Daemon{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, observer: &recorder{cfg.Events, cfg.Tally, cfg.Logger}, stalls: new(stall.Watch), locks: map[int]*lock{}, stop: make(chan struct{}), joined: make(chan struct{}),
-		drained: make(chan struct{}), ended: make(chan struct{}), stayed: make(chan struct{}, 1)}
+// ending is how far the end of a host has come.
+type ending struct {
+	drained    chan struct{} // closed when holders must stop, for drainedFor
+	drainedFor string
+	ended      chan struct{} // closed when no commands must be watched any more
+	once       sync.Once
 }
 
-func (d *Daemon) times() lease.Times { return lease.Times{Lease: d.sb.Lease} }
-
-func (d *Daemon) hasJoined() bool {
-	select {
-	case <-d.joined:
-		return true
-	default:
-		return false
-	}
+func newEnding() *ending {
+	return &ending{drained: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// LeaseLeft returns how long the lease still runs.
-func (d *Daemon) leaseLeft() time.Duration {
-	left, _ := d.mem.LeaseLeft()
+// drain makes every holder stop.
+func (e *ending) drain(why string) {
+	e.drainedFor = why
+	close(e.drained)
+}
+
+func (e *ending) end() { e.once.Do(func() { close(e.ended) }) }
+
+func (h *Host) times() lease.Times { return h.disk.times() }
+
+// leaseLeft returns how long the lease still runs.
+func (h *Host) leaseLeft() time.Duration {
+	left, _ := h.mem.LeaseLeft()
 	return left
-}
-
-// unburdened reports whether nothing is held, waited for or left by a previous process.
-func (d *Daemon) unburdened() bool {
-	return d.left.Load() == nil && (!d.hasJoined() || d.sessions.empty())
 }
 
 // safe reports whether nothing runs on this host that must have stopped: the lease is running, or
 // nothing is held.
-func (d *Daemon) safe(now time.Duration) bool {
-	if p := d.left.Load(); p != nil && now >= p.expires(d.times()) {
-		return false
-	}
-	if !d.hasJoined() || d.mem.Live(now) {
+func (h *Host) safe(now time.Duration) bool {
+	if h.mem.Live(now) {
 		return true
 	}
-	held, _ := d.sessions.holding()
+	held, _ := h.sessions.holding()
 	return len(held) == 0
 }
 
 // HostID returns the id under which the host has joined.
-func (d *Daemon) HostID() int { return d.mem.ID() }
+func (h *Host) HostID() int { return h.mem.ID() }
 
 // Lost returns a channel that is closed when the lease is lost. Every hold is over then, and its
 // holder must stop immediately.
-func (d *Daemon) Lost() <-chan struct{} { return d.mem.Lost() }
+func (h *Host) Lost() <-chan struct{} { return h.mem.Lost() }
 
 // Err returns why the lease was lost, nil if it was not.
-func (d *Daemon) Err() error { return d.mem.Err() }
+func (h *Host) Err() error { return h.mem.Err() }

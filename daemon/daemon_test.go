@@ -58,23 +58,21 @@ func clusterOf(t *testing.T, hosts, locks int, formatted time.Time) *cluster {
 }
 
 // host joins another host, which leaves at the end of the test.
-func (c *cluster) host(id int, change ...func(*Config)) *Daemon {
+func (c *cluster) host(id int, change ...func(*Config)) *Host {
 	c.t.Helper()
-	d := c.unjoined(id, change...)
-	require.NoError(c.t, d.Join(c.t.Context()))
+	h, err := Join(c.t.Context(), c.config(id, change...))
+	require.NoError(c.t, err)
 	c.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), generous)
 		defer cancel()
-		select {
-		case <-d.stop:
-		default:
-			require.NoError(c.t, d.Close(ctx))
+		if !h.stopping() {
+			require.NoError(c.t, h.Close(ctx))
 		}
 	})
-	return d
+	return h
 }
 
-func (c *cluster) unjoined(id int, change ...func(*Config)) *Daemon {
+func (c *cluster) config(id int, change ...func(*Config)) Config {
 	dir := c.t.TempDir()
 	cfg := Config{
 		Device: "memory", HostID: id, Name: fmt.Sprintf("db%d", id), RuntimeDir: dir, StateDir: dir, Clock: c.clock,
@@ -88,10 +86,10 @@ func (c *cluster) unjoined(id int, change ...func(*Config)) *Daemon {
 	for _, f := range change {
 		f(&cfg)
 	}
-	return New(cfg)
+	return cfg
 }
 
-func acquire(t *testing.T, d *Daemon, req Request) *Hold {
+func acquire(t *testing.T, d *Host, req Request) *Hold {
 	t.Helper()
 	h, err := d.Acquire(t.Context(), req)
 	require.NoError(t, err)
@@ -99,13 +97,13 @@ func acquire(t *testing.T, d *Daemon, req Request) *Hold {
 }
 
 // acquireFails requests a lock and expects a refusal.
-func acquireFails(t *testing.T, d *Daemon, req Request, want error, why ...any) {
+func acquireFails(t *testing.T, d *Host, req Request, want error, why ...any) {
 	t.Helper()
 	_, err := d.Acquire(t.Context(), req)
 	require.ErrorIs(t, err, want, why...)
 }
 
-func create(t *testing.T, d *Daemon, name string, permits int) {
+func create(t *testing.T, d *Host, name string, permits int) {
 	t.Helper()
 	_, _, err := d.Create(t.Context(), name, permits)
 	require.NoError(t, err)

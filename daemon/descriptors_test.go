@@ -22,7 +22,7 @@ import (
 func TestClientsBeyondTheLimit(t *testing.T) {
 	c := realCluster(t, 4, 4)
 	d := c.host(1)
-	s := &served{t: t, d: d, srv: NewServer(d.log, func() (*Daemon, error) { return d, nil }, nil), path: filepath.Join(t.TempDir(), "s")}
+	s := &served{t: t, d: d, srv: NewServer(d.log, func() (*Host, error) { return d, nil }, nil), path: filepath.Join(t.TempDir(), "s")}
 	s.srv.descriptors = fdlimit.NewBudget(3, func(int) bool { return true })
 	ln, err := Listen(s.path)
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestLeaseTakesNoTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
 		d := c.host(1)
-		turns := d.dev.(*limitedDevice).turns
+		turns := d.disk.Dev.(*limitedDevice).turns
 		for range maxUnderWay {
 			turns <- struct{}{}
 		}

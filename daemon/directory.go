@@ -14,6 +14,7 @@ import (
 	"github.com/bakeryd/bakeryd/blockdev"
 	"github.com/bakeryd/bakeryd/daemon/api"
 	"github.com/bakeryd/bakeryd/daemon/lockspace"
+	"github.com/bakeryd/bakeryd/daemon/lockspace/check"
 	"github.com/bakeryd/bakeryd/daemon/retry"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -144,12 +145,12 @@ func (dir *directory) lookup(name string) (layout.Entry, error) {
 
 // lookupNow finds the entry of a name as it is on the disk now. It reads again up to slotTries
 // times if an entry is unreadable, because that may be being written.
-func (d *Daemon) lookupNow(ctx context.Context, name string) (e layout.Entry, err error) {
+func (m *Manager) lookupNow(ctx context.Context, name string) (e layout.Entry, err error) {
 	for try := range slotTries {
-		if e, err = d.lookupOnce(name, try == slotTries-1); !errors.Is(err, api.ErrDamaged) {
+		if e, err = m.lookupOnce(name, try == slotTries-1); !errors.Is(err, api.ErrDamaged) {
 			return e, err
 		}
-		if err := retry.Pause(ctx, d.retry()); err != nil {
+		if err := retry.Pause(ctx, m.disk.retry()); err != nil {
 			return e, context.Cause(ctx)
 		}
 	}
@@ -158,13 +159,13 @@ func (d *Daemon) lookupNow(ctx context.Context, name string) (e layout.Entry, er
 
 // lookupOnce finds the entry with one read. certain means that no host can be writing an entry that
 // is unreadable now.
-func (d *Daemon) lookupOnce(name string, certain bool) (layout.Entry, error) {
-	if e, ok := d.dir.remembered(name); ok {
-		if now, err := d.dir.read(e.Lock); err == nil && now == e {
+func (m *Manager) lookupOnce(name string, certain bool) (layout.Entry, error) {
+	if e, ok := m.dir.remembered(name); ok {
+		if now, err := m.dir.read(e.Lock); err == nil && now == e {
 			return e, nil
 		}
 	}
-	s, err := d.dir.scan()
+	s, err := m.dir.scan()
 	if err != nil {
 		return layout.Entry{}, err
 	}
@@ -173,20 +174,20 @@ func (d *Daemon) lookupOnce(name string, certain bool) (layout.Entry, error) {
 	case ok:
 		return e, nil
 	case s.damaged != nil:
-		d.complainOfEntries(s.bad, certain)
+		m.complainOfEntries(s.bad, certain)
 		return e, fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.damaged)
 	}
 	return e, fmt.Errorf("%w: %q", api.ErrNoLock, name)
 }
 
 // lock returns this host's part in a lock. It creates the lock on first use.
-func (d *Daemon) lock(ctx context.Context, req Request) (*lock, error) {
-	if e, ok := d.dir.remembered(req.Name); ok && agree(e, req.Permits) != nil {
-		d.dir.forget(e) // it may have been removed and created with other permits
+func (m *Manager) lock(ctx context.Context, req Request) (*lock, error) {
+	if e, ok := m.dir.remembered(req.Name); ok && agree(e, req.Permits) != nil {
+		m.dir.forget(e) // it may have been removed and created with other permits
 	}
-	e, err := d.dir.lookup(req.Name)
+	e, err := m.dir.lookup(req.Name)
 	if errors.Is(err, api.ErrNoLock) {
-		e, _, err = d.create(ctx, req.Name, req.Permits)
+		e, _, err = m.create(ctx, req.Name, req.Permits)
 	}
 	if err != nil {
 		return nil, err
@@ -194,22 +195,22 @@ func (d *Daemon) lock(ctx context.Context, req Request) (*lock, error) {
 	if err := agree(e, req.Permits); err != nil {
 		return nil, err
 	}
-	lk, err := d.attach(e)
+	lk, err := m.attach(e)
 	if errors.Is(err, errSuperseded) {
-		d.dir.forget(e)
+		m.dir.forget(e)
 	}
 	return lk, err
 }
 
 // attach returns the driver of an entry's lock and starts one if needed. It returns errSuperseded
 // if the entry is older than the one in use.
-func (d *Daemon) attach(e layout.Entry) (*lock, error) { return d.attachTo(e, false) }
+func (m *Manager) attach(e layout.Entry) (*lock, error) { return m.attachTo(e, false) }
 
 // attachTo also returns the driver of a lock in quarantine, if repair is set: it repairs the own
 // slot.
-func (d *Daemon) attachTo(e layout.Entry, repair bool) (*lock, error) {
+func (m *Manager) attachTo(e layout.Entry, repair bool) (*lock, error) {
 	for {
-		lk, err := d.attachOnce(e, repair)
+		lk, err := m.attachOnce(e, repair)
 		if err != nil || lk.entry == e {
 			return lk, err
 		}
@@ -222,68 +223,93 @@ func (d *Daemon) attachTo(e layout.Entry, repair bool) (*lock, error) {
 	}
 }
 
-func (d *Daemon) attachOnce(e layout.Entry, repair bool) (*lock, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (m *Manager) attachOnce(e layout.Entry, repair bool) (*lock, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	select {
-	case <-d.mem.Lost():
+	case <-m.mem.Lost():
 		return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	default:
 	}
-	if d.closing {
+	if m.closing {
 		return nil, errStopped
 	}
-	lk := d.locks[e.Lock]
+	lk := m.locks[e.Lock]
 	if lk != nil && !lk.quarantined {
 		return lk, nil
 	}
-	err := d.quarantined(e.Lock)
+	err := m.disk.quarantined(e.Lock)
 	if err != nil && !repair {
 		return nil, err
 	}
 	if lk == nil {
-		lk = d.newLock(e)
-		d.start(lk)
+		lk = m.newLock(e)
+		m.start(lk)
 	}
 	lk.quarantined = err != nil
 	return lk, nil
 }
 
 // newLock returns this host's part in a lock that has no driver yet.
-func (d *Daemon) newLock(e layout.Entry) *lock {
-	id := d.mem.ID()
+func (m *Manager) newLock(e layout.Entry) *lock {
+	id := m.mem.ID()
 	lk := &lock{
-		d: d, entry: e, wake: make(chan struct{}, 1), tasks: make(chan task), done: make(chan struct{}),
+		mgr: m, entry: e, wake: make(chan struct{}, 1), tasks: make(chan task), done: make(chan struct{}),
 		m: bakery.New(bakery.Config{
-			Host: id, Incarnation: d.mem.Incarnation(), Creation: e.Creation,
+			Host: id, Incarnation: m.mem.Incarnation(), Creation: e.Creation,
 			Permits: max(e.Permits, 1), // a removed lock has none; its slot is attached for repair
-			Clock:   d.clockNumber(),
+			Clock:   m.clockNumber(),
 		}),
-		slots:  newSlotStore(d.dev, d.sb.Space(), e.Lock, id),
+		slots:  newSlotStore(m.disk.Dev, m.disk.SB.Space(), e.Lock, id),
 		driver: newDriverMutex(),
 	}
-	lk.slots.mine, lk.slots.made = d.mem.Incarnation(), e.Creation
-	lk.slots.part.Store(d.mem.Resumed()) // the previous bakeryd may have left the slot in any state
-	lk.dev = lockDevice{Device: d.dev, watch: d.stalls, clock: d.clock, lock: e.Lock, name: e.Name, part: &lk.slots.part}
+	lk.slots.mine, lk.slots.made = m.mem.Incarnation(), e.Creation
+	lk.slots.part.Store(m.mem.Resumed()) // the previous bakeryd may have left the slot in any state
+	lk.dev = lockDevice{Device: m.disk.Dev, watch: m.disk.Stalls, clock: m.disk.Clock, lock: e.Lock, name: e.Name, part: &lk.slots.part}
 	lk.slots.dev = lk.dev
 	lk.publishTimer = time.AfterFunc(math.MaxInt64, lk.signal)
 	lk.timer = time.NewTimer(math.MaxInt64)
 	lk.driver.Lock() // held by the driver from its start
-	_, lk.hostTableChanged = d.mem.LeaseLeft()
+	_, lk.hostTableChanged = m.mem.LeaseLeft()
 	return lk
 }
 
 // start starts the driver of a lock. Called with mu held.
-func (d *Daemon) start(lk *lock) {
-	d.locks[lk.entry.Lock] = lk
-	d.drivers.Go(lk.drive)
+func (m *Manager) start(lk *lock) {
+	m.locks[lk.entry.Lock] = lk
+	m.drivers.Go(lk.drive)
 }
 
 // drop removes a driver that ends.
-func (d *Daemon) drop(lk *lock) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.locks[lk.entry.Lock] == lk {
-		delete(d.locks, lk.entry.Lock)
+func (m *Manager) drop(lk *lock) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.locks[lk.entry.Lock] == lk {
+		delete(m.locks, lk.entry.Lock)
 	}
+}
+
+// readable reports whether an entry is readable within check.Rounds reads.
+func (dir *directory) readable(lock int) (bool, error) {
+	for range check.ConfirmRounds {
+		_, err := dir.read(lock)
+		if err == nil {
+			return true, nil
+		}
+		if !lockspace.IsBadSector(err) && !undecodable(err) {
+			return false, err
+		}
+		time.Sleep(check.ConfirmPause)
+	}
+	return false, nil
+}
+
+// undecodable reports whether the error is that of a damaged record, not of a device.
+func undecodable(err error) bool {
+	for _, of := range []error{layout.ErrMagic, layout.ErrVersion, layout.ErrChecksum, layout.ErrIdentity, layout.ErrField} {
+		if errors.Is(err, of) {
+			return true
+		}
+	}
+	return false
 }

@@ -86,7 +86,7 @@ func TestBadSlotOfARemovedLock(t *testing.T) {
 		c.Spoil(c.Geo.Slot(3, 1))
 		require.NotPanics(t, func() { d.scrubOne(free, false) })
 		require.Eventually(t, func() bool {
-			v, err := newSlotStore(d.dev, c.SB.Space(), 3, 1).readOne(1)
+			v, err := newSlotStore(d.disk.Dev, c.SB.Space(), 3, 1).readOne(1)
 			return err == nil && v.Readable
 		}, generous, time.Millisecond)
 		require.Equal(t, 3, acquireEntry(t, c, d, "new", 3), "its place is used again")
@@ -94,7 +94,7 @@ func TestBadSlotOfARemovedLock(t *testing.T) {
 }
 
 // acquireEntry creates locks until number want is among them.
-func acquireEntry(t *testing.T, c *cluster, d *Daemon, name string, want int) int {
+func acquireEntry(t *testing.T, c *cluster, d *Host, name string, want int) int {
 	t.Helper()
 	for i := range c.Geo.Locks {
 		h := acquire(t, d, Request{Name: fmt.Sprint(name, i)})
@@ -110,7 +110,7 @@ func acquireEntry(t *testing.T, c *cluster, d *Daemon, name string, want int) in
 // TestEntryBeingWrittenIsNotDamage: an entry that is unreadable because another host is writing it
 // is read again.
 func TestEntryBeingWrittenIsNotDamage(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		lk, err := a.attach(lockspace.DirectoryEntry)
 		require.NoError(t, err)
 		w, err := lk.enqueue(Request{})

@@ -187,7 +187,7 @@ func TestRestartOfARemoverBesideADamagedEntry(t *testing.T) {
 		c.restored(1) // by the holder
 		t.Log(c.Slot(1, 1), c.Entry(1))
 		require.NoError(t, h.Release())
-		for _, d := range []*Daemon{a, m.d} {
+		for _, d := range []*Host{a, m.d} {
 			require.NoError(t, got(t, start(t, d, Request{Name: "x"})).Release())
 		}
 	})
@@ -236,7 +236,7 @@ func TestMendedEntryKeepsPermits(t *testing.T) {
 // TestCloseBesideADamagedFreeEntry: the free entry of a removed lock that this host has used is
 // damaged.
 func TestCloseBesideADamagedFreeEntry(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		require.NoError(t, b.Remove(t.Context(), "x", false))
 		c.Spoil(c.Geo.Entry(1))
@@ -267,9 +267,9 @@ func TestLock_SlotAndIntentOfGoneHostUnreadable_KeepsItsEntry(t *testing.T) {
 // TestDirectory_IntentOfGoneHostUnreadable_CreatesAndRemoves: the host died or left.
 func TestDirectory_IntentOfGoneHostUnreadable_CreatesAndRemoves(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(t *testing.T, m *mortal, a *Daemon){
-		"died": func(_ *testing.T, m *mortal, a *Daemon) { m.dies(a) },
-		"left": func(t *testing.T, m *mortal, _ *Daemon) { require.NoError(t, m.d.Close(t.Context())) },
+	for name, end := range map[string]func(t *testing.T, m *mortal, a *Host){
+		"died": func(_ *testing.T, m *mortal, a *Host) { m.dies(a) },
+		"left": func(t *testing.T, m *mortal, _ *Host) { require.NoError(t, m.d.Close(t.Context())) },
 	} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
 			m := c.mortal(1)
@@ -300,11 +300,11 @@ func TestDirectory_IntentOfLivingHostUnreadable_WaitsForIt(t *testing.T) {
 		slot := c.Geo.Slot(lockspace.DirectoryLock, 1)
 		held := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: slot, To: slot + 512, Err: unix.EIO})
 		c.Spoil(slot)
-		_, err := b.intents(b.dev)
+		_, err := b.intents(b.disk.Dev)
 		require.ErrorIs(t, err, api.ErrDamaged)
 		eventually(t, "it is asked to rewrite it", func() bool { return held.Fired() > 0 })
 		f.RemoveFaults()
-		eventually(t, "it has rewritten it", func() bool { _, err := b.intents(b.dev); return err == nil })
+		eventually(t, "it has rewritten it", func() bool { _, err := b.intents(b.disk.Dev); return err == nil })
 	})
 }
 
@@ -315,7 +315,7 @@ func TestDaemon_OwnIntentUnreadableAtJoin_RewritesIt(t *testing.T) {
 		require.NoError(t, acquire(t, c.host(2), Request{Name: "x"}).Release())
 		c.Spoil(c.Geo.Slot(lockspace.DirectoryLock, 1))
 		a := c.host(1)
-		eventually(t, "it is readable", func() bool { _, found, err := a.intentOf(a.dev, 1); return err == nil && !found })
+		eventually(t, "it is readable", func() bool { _, found, err := a.intentOf(a.disk.Dev, 1); return err == nil && !found })
 	})
 }
 
@@ -359,7 +359,7 @@ func TestTornClearing(t *testing.T) {
 		go func() { _ = m.d.Remove(context.Background(), "x", false) }()
 		within(t, "the crash", func() { <-crash.Hit() })
 		m.dies(a)
-		for _, d := range []*Daemon{a, b} {
+		for _, d := range []*Host{a, b} {
 			var h *Hold
 			eventually(t, "the entry is restored", func() (done bool) {
 				var err error

@@ -12,7 +12,7 @@ import (
 
 // faultyHost joins a host whose device can be made to fail. All faults are removed before it
 // leaves.
-func (c *cluster) faultyHost(id int) (*Daemon, *blockdev.Faulty) {
+func (c *cluster) faultyHost(id int) (*Host, *blockdev.Faulty) {
 	c.t.Helper()
 	f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 	d := c.host(id, through(f))

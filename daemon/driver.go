@@ -46,7 +46,7 @@ func (lk *lock) drive() {
 		lk.holdsLost()
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
-	lk.d.drop(lk)
+	lk.mgr.drop(lk)
 	lk.shut(err)
 }
 
@@ -87,7 +87,7 @@ func (lk *lock) acquireOnDisk(w *waiter) error {
 	now := time.Now()
 	lk.trying = tryState{on: true, mode: w.req.Mode, try: w.req.Try, before: before, began: now, action: lk.m.Acquire(bakery.Request{
 		Mode:  mode,
-		Clock: lk.d.clockNumber(),
+		Clock: lk.mgr.clockNumber(),
 		Try:   w.req.Try,
 	})}
 	return lk.continueAcquire()
@@ -205,7 +205,7 @@ func (lk *lock) execute(a bakery.Action, began time.Time, wanted func() bool) (b
 	case bakery.Poll:
 		return lk.poll(a, began, wanted)
 	case bakery.ReadHosts:
-		hosts, read, err := lk.d.mem.ReadHosts()
+		hosts, read, err := lk.mgr.mem.ReadHosts()
 		if err != nil {
 			return a, err
 		}
@@ -258,8 +258,8 @@ func (lk *lock) holder(p layout.Phase) layout.Holder {
 
 func (lk *lock) readAll() (views []bakery.View, err error) {
 	err = lk.persist("reading slots failed, retrying", lk.slots.slotAt(1), func() error {
-		lk.readAt = lk.d.clock.Now()
-		views, err = lk.slots.read(lk.d.mem.Highest())
+		lk.readAt = lk.mgr.disk.Clock.Now()
+		views, err = lk.slots.read(lk.mgr.mem.Highest())
 		return err
 	})
 	return views, err
@@ -272,15 +272,15 @@ func (lk *lock) creation() (creation uint64, err error) {
 		return lockspace.DirectoryCreation, nil
 	}
 	stopping, tries := false, 0
-	err = lk.persist("reading a directory entry failed, retrying", lk.d.sb.Geometry.Entry(lk.entry.Lock), func() error {
-		e, err := lk.d.dir.on(lk.dev).read(lk.entry.Lock)
+	err = lk.persist("reading a directory entry failed, retrying", lk.mgr.disk.SB.Geometry.Entry(lk.entry.Lock), func() error {
+		e, err := lk.mgr.dir.on(lk.dev).read(lk.entry.Lock)
 		if err == nil && e.Name == lk.entry.Name {
 			creation = e.Creation
 		}
 		if lockspace.IsBadSector(err) || undecodable(err) {
-			lk.d.complainOfEntries([]int{lk.entry.Lock}, false)
+			lk.mgr.complainOfEntries([]int{lk.entry.Lock}, false)
 		}
-		if stopping = err != nil && lk.d.stopping(); stopping {
+		if stopping = err != nil && lk.mgr.stopping(); stopping {
 			return nil
 		}
 		// A host that died while it cleared the entry may have torn it. No client is admitted then:
@@ -304,18 +304,18 @@ func (lk *lock) persist(message string, at int64, try func() error) error {
 	defer series.end()
 	for {
 		select {
-		case <-lk.d.mem.Lost():
+		case <-lk.mgr.mem.Lost():
 			return api.ErrLeaseLost
 		default:
 		}
-		if ok, changed := lk.d.mem.MayWrite(); !ok { // the lease is about to end, unless renewed
+		if ok, changed := lk.mgr.mem.MayWrite(); !ok { // the lease is about to end, unless renewed
 			if lk.inline {
 				return errLeft
 			}
 			select {
 			case <-changed:
 				continue
-			case <-lk.d.mem.Lost():
+			case <-lk.mgr.mem.Lost():
 				return api.ErrLeaseLost
 			}
 		}
@@ -326,19 +326,19 @@ func (lk *lock) persist(message string, at int64, try func() error) error {
 		}
 		series.failed(err)
 		if lk.warn.Allow() {
-			lk.d.observer.Trouble(message, lk.entry, "err", err)
+			lk.mgr.observer.Trouble(message, lk.entry, "err", err)
 		}
 		if lk.inline {
 			return errLeft
 		}
-		if !lk.pause(lk.d.retry()) {
+		if !lk.pause(lk.mgr.disk.retry()) {
 			return api.ErrLeaseLost
 		}
 	}
 }
 
 // retry returns the pause after a failed IO.
-func (d *Daemon) retry() time.Duration { return d.times().Retry() }
+func (m *Manager) retry() time.Duration { return m.disk.times().Retry() }
 
 // pause waits for d. It returns false if the lease was lost meanwhile.
 func (lk *lock) pause(d time.Duration) bool {
@@ -347,7 +347,10 @@ func (lk *lock) pause(d time.Duration) bool {
 	select {
 	case <-t.C:
 		return true
-	case <-lk.d.mem.Lost():
+	case <-lk.mgr.mem.Lost():
 		return false
 	}
 }
+
+// errAbsent ends the wait of a client that did not reconnect after a restart.
+var errAbsent = fmt.Errorf("%w: its client did not come back after a restart", api.ErrLost)

@@ -63,7 +63,7 @@ func TestHealedSlotKeepsTokensGrowing(t *testing.T) {
 		d := c.host(1)
 		d.scrubOne(e, false)
 		require.Eventually(t, func() bool {
-			v, err := newSlotStore(d.dev, c.SB.Space(), 1, 1).readOne(1)
+			v, err := newSlotStore(d.disk.Dev, c.SB.Space(), 1, 1).readOne(1)
 			return err == nil && v.Readable
 		}, generous, time.Millisecond)
 		require.Greater(t, c.Slot(1, 1).Ticket, h.Token())
@@ -127,8 +127,8 @@ func TestCloseDuringAttempts(t *testing.T) {
 		other := c.host(1, c.slowly())
 		state := t.TempDir()
 		for range 10 {
-			d := c.unjoined(2, c.slowly(), func(cfg *Config) { cfg.StateDir = state })
-			require.NoError(t, d.Join(t.Context()))
+			d, err := Join(t.Context(), c.config(2, c.slowly(), func(cfg *Config) { cfg.StateDir = state }))
+			require.NoError(t, err)
 			var wg sync.WaitGroup
 			for i := range 12 {
 				wg.Go(func() {

@@ -22,7 +22,7 @@ import (
 // serveNotes serves a journal without a host that has joined.
 func serveNotes(t *testing.T) (*served, *notebook) {
 	n := newNotebook(t)
-	s := serveCurrent(t, func() (*Daemon, error) { return nil, errors.New("it is under way") })
+	s := serveCurrent(t, func() (*Host, error) { return nil, errors.New("it is under way") })
 	s.srv.events = n.log
 	return s, n
 }

@@ -20,30 +20,30 @@ type evictAnswer struct {
 // Evict publishes that a host is dead. If the host still renews, it is asked to leave instead and
 // dead is false: no host acts on that before it has left. Evict returns when that is durable, or
 // the reasons of package lease.
-func (d *Daemon) Evict(ctx context.Context, host int, incarnation uint64, forget bool) (dead bool, err error) {
-	err = d.mem.Evict(host, incarnation, forget)
+func (h *Host) Evict(ctx context.Context, id int, incarnation uint64, forget bool) (dead bool, err error) {
+	err = h.mem.Evict(id, incarnation, forget)
 	if err != nil {
 		return false, err // names the host and the reason
 	}
-	d.cfg.Tally.Evictions.Add(1)
-	if host == d.mem.ID() {
+	h.cfg.Tally.Evictions.Add(1)
+	if id == h.mem.ID() {
 		return false, nil // this host leaves once its holders have stopped
 	}
 	for {
-		known, changed := d.mem.Known()
-		h := known[host-1]
+		known, changed := h.mem.Known()
+		of := known[id-1]
 		switch {
-		case h.Incarnation != incarnation || h.State == layout.StateLeft || h.Gone && (h.Forgotten || !forget):
+		case of.Incarnation != incarnation || of.State == layout.StateLeft || of.Gone && (of.Forgotten || !forget):
 			return true, nil
-		case d.mem.HasAsked(host, incarnation):
+		case h.mem.HasAsked(id, incarnation):
 			return false, nil
 		}
 		select {
 		case <-changed:
-		case <-d.mem.Over():
-			return false, fmt.Errorf("evict host %d: %w: %w", host, api.ErrUnavailable, api.ErrLeaseLost)
+		case <-h.mem.Over():
+			return false, fmt.Errorf("evict host %d: %w: %w", id, api.ErrUnavailable, api.ErrLeaseLost)
 		case <-ctx.Done():
-			return false, fmt.Errorf("evict host %d: %w", host, context.Cause(ctx))
+			return false, fmt.Errorf("evict host %d: %w", id, context.Cause(ctx))
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestEvictAgain(t *testing.T) {
 }
 
 // fencing returns a host that fences another one, which has lost its device, by a fabric.
-func (c *cluster) fencing(fabric *fencetest.Fabric) (a *Daemon) {
+func (c *cluster) fencing(fabric *fencetest.Fabric) (a *Host) {
 	c.SetPolicy(layout.PolicyFence)
 	agent := func(cfg *Config) { cfg.Fence = membership.FenceConfig{Agent: "exec", Command: "false"} }
 	a = c.host(1, agent)

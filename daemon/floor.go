@@ -32,19 +32,19 @@ func (r FloorRound) Whole() time.Duration { return r.Claim + r.Look + r.Release 
 // Floor has the driver of an existing lock issue these IOs with nothing in between. They write the
 // own slot as it is, so other hosts see no more than a rewritten slot. Floor returns ErrInvalid,
 // ErrNoLock, ErrUnavailable, ErrDamaged, errors of IO, or the cause of ctx's end.
-func (d *Daemon) Floor(ctx context.Context, name string, rounds int) (*Floor, error) {
-	if err := d.validate(&Request{Name: name}); err != nil {
+func (m *Manager) Floor(ctx context.Context, name string, rounds int) (*Floor, error) {
+	if err := m.validate(&Request{Name: name}); err != nil {
 		return nil, err
 	}
 	if rounds < 1 || rounds > MaxFloorRounds {
 		return nil, fmt.Errorf("%w: rounds %d, want 1 to %d", api.ErrInvalid, rounds, MaxFloorRounds)
 	}
-	return runDetached(ctx, d, func() (*Floor, error) {
-		e, err := d.lookupNow(ctx, name)
+	return runDetached(ctx, m, func() (*Floor, error) {
+		e, err := m.lookupNow(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		lk, err := d.attach(e)
+		lk, err := m.attach(e)
 		if err != nil {
 			return nil, err
 		}
@@ -62,8 +62,8 @@ func (lk *lock) floor(ctx context.Context, rounds int, f *Floor) error {
 	if err := lk.publish(func(*layout.Slot) {}); err != nil {
 		return err
 	}
-	g := lk.d.sb.Geometry
-	f.Slots = max(lk.d.mem.Highest(), lk.slots.host)
+	g := lk.mgr.disk.SB.Geometry
+	f.Slots = max(lk.mgr.mem.Highest(), lk.slots.host)
 	r := floorRequests{lk: lk, claim: lockspace.Pool.Get(g.Stride), release: lockspace.Pool.Get(g.Stride), slots: lockspace.Pool.Get(f.Slots * g.Stride)}
 	defer func() { lockspace.Pool.Put(r.claim); lockspace.Pool.Put(r.release); lockspace.Pool.Put(r.slots) }()
 	for len(f.Rounds) < rounds {
@@ -111,7 +111,7 @@ func (r *floorRequests) round() (t FloorRound, whole bool, err error) {
 	if t.Look, err = r.time(func() error { return lk.slots.dev.Read(r.slots, all) }); err != nil {
 		return t, false, err
 	}
-	if ok, _ := lk.d.mem.MayWrite(); !ok {
+	if ok, _ := lk.mgr.mem.MayWrite(); !ok {
 		return t, false, nil
 	}
 	if t.Release, err = r.time(func() error { return lk.slots.dev.Write(r.release, mine) }); err != nil {
@@ -139,9 +139,9 @@ func (r *floorRequests) mend(failed error) error {
 // first.
 func (lk *lock) awaitLease() error {
 	for {
-		ok, changed := lk.d.mem.MayWrite()
+		ok, changed := lk.mgr.mem.MayWrite()
 		select {
-		case <-lk.d.mem.Lost():
+		case <-lk.mgr.mem.Lost():
 			return api.ErrLeaseLost
 		default:
 		}
@@ -150,7 +150,7 @@ func (lk *lock) awaitLease() error {
 		}
 		select {
 		case <-changed:
-		case <-lk.d.mem.Lost():
+		case <-lk.mgr.mem.Lost():
 			return api.ErrLeaseLost
 		}
 	}

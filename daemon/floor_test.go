@@ -62,12 +62,12 @@ func TestFloor(t *testing.T) {
 
 // TestFloorUnderAHold: a lock that is held or waited for stays so, and keeps its value.
 func TestFloorUnderAHold(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		h := acquire(t, a, Request{Name: "x"})
 		require.NoError(t, h.SetValue(t.Context(), []byte("mine")))
 		next := start(t, b, Request{Name: "x"})
 		queued := c.Slot(1, 2).Ticket
-		for _, d := range []*Daemon{a, b, a} {
+		for _, d := range []*Host{a, b, a} {
 			_, err := d.Floor(t.Context(), "x", 20)
 			require.NoError(t, err)
 		}
@@ -146,7 +146,7 @@ func TestFloorEnds(t *testing.T) {
 // none at all.
 func TestFloorKeepsTheLease(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		var d *Daemon
+		var d *Host
 		var late atomic.Int32
 		const mark = time.Nanosecond // the delay of a write of the slot
 		disk := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{Sleep: func(wait time.Duration) {

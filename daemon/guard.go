@@ -1,13 +1,11 @@
 package daemon
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"syscall"
 	"time"
 
-	"github.com/bakeryd/bakeryd/daemon/liveness"
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/membership"
 	"github.com/bakeryd/bakeryd/daemon/process"
 )
@@ -16,10 +14,11 @@ import (
 // before the end of the lease it sends SIGTERM to commands whose wrapper is gone. At the end it
 // sends SIGKILL to all that remain. It waits for no IO on the device. It ends with the daemon,
 // because there may be commands to stop until then.
-func (d *Daemon) guard(mem *membership.Member, ss *sessions) {
-	alarm, err := d.clock.NewAlarm()
+func (h *Host) guard() {
+	mem, ss := h.mem, h.sessions
+	alarm, err := h.clock.NewAlarm()
 	if err != nil {
-		d.log.Error("no timer, commands of lost locks are stopped only by their wrappers", "err", err)
+		h.log.Error("no timer, commands of lost locks are stopped only by their wrappers", "err", err)
 		return
 	}
 	rings := make(chan struct{}, 1)
@@ -34,7 +33,7 @@ func (d *Daemon) guard(mem *membership.Member, ss *sessions) {
 	defer alarm.Close()
 	// deadline for which orphans were sent SIGTERM; time at which they are killed
 	var warned, gone time.Duration
-	pause, drained, leaving := killPause, d.drained, false
+	pause, drained, leaving := killPause, h.ending.drained, false
 	var killing killing
 	set := time.Duration(-1) // time for which the alarm is set
 	for {
@@ -43,7 +42,7 @@ func (d *Daemon) guard(mem *membership.Member, ss *sessions) {
 			m.Warn, m.Deadline = 0, min(m.Deadline, gone)
 		}
 		next := m.Warn
-		switch now := d.clock.Now(); {
+		switch now := h.clock.Now(); {
 		case m.Deadline == 0 && mem.IsOver(): // was never live
 			return
 		case m.Deadline == 0: // is not live yet
@@ -61,10 +60,10 @@ func (d *Daemon) guard(mem *membership.Member, ss *sessions) {
 		case m.Lost || now >= m.Warn:
 			if warned != m.Deadline {
 				warned = m.Deadline
-				d.noteAtRisk(m, leaving)
+				h.noteAtRisk(m, leaving)
 				why := "their lease is about to end"
 				if leaving {
-					why = d.drainedFor
+					why = h.ending.drainedFor
 				}
 				ss.stopCommands(why, false, (*session).isOrphan, syscall.SIGTERM, syscall.SIGCONT)
 			}
@@ -80,15 +79,12 @@ func (d *Daemon) guard(mem *membership.Member, ss *sessions) {
 		case <-m.Changed:
 		// the host must leave: no other process stops its orphans
 		case <-drained:
-			drained, leaving, gone = nil, true, d.clock.Now()+d.sb.Lease
-		case <-d.ended:
+			drained, leaving, gone = nil, true, h.clock.Now()+h.times().Lease
+		case <-h.ending.ended:
 			return
 		}
 	}
 }
-
-// killPause is the first pause between two checks for remaining processes.
-const killPause = 20 * time.Millisecond
 
 func anySession(*session) bool { return true }
 
@@ -128,43 +124,17 @@ func (ss *sessions) stopCommands(why string, hard bool, whose func(*session) boo
 	}
 	for _, t := range targets {
 		left, err := t.signal(why, hard, t.killed, signals...)
-		if ss.d.warn.Allow() { // in the background: a log that blocks must not delay the kill
+		if ss.warn.Allow() { // in the background: a log that blocks must not delay the kill
 			attrs := []any{"reason", why, "lock", t.req.Name, "signal", signals[0].String(),
 				"processes", max(t.killed, len(left)), "containment", t.containment}
 			if err = errors.Join(t.err, err); err != nil {
 				attrs = append(attrs, "err", err)
 			}
-			go ss.d.log.Warn("stopping commands", attrs...)
+			go ss.log.Warn("stopping commands", attrs...)
 		}
 	}
 	return len(targets) > 0
 }
-
-// signal signals what remains of the session's command, and returns the processes found. It spares
-// the client unless hard is set: the client may be about to start the command, or ends by itself
-// and reports why. killed is the number of processes that were killed with the cgroup just before.
-func (s *session) signal(why string, hard bool, killed int, signals ...syscall.Signal) ([]process.ID, error) {
-	left, err := s.left(hard)
-	s.chase(left)
-	err = errors.Join(err, liveness.Signal(left, signals...))
-	s.noteKill(why, signals[0], max(killed, len(left)))
-	return left, err
-}
-
-// kill sends SIGKILL to what remains of the session's command, and returns the processes found
-// outside of the cgroup.
-func (s *session) kill(why string) ([]process.ID, error) {
-	table, _ := process.Table() // left reads it again, and reports errors
-	killed, err := s.killGroup(table)
-	left, failed := s.signal(why, true, killed, syscall.SIGKILL)
-	return left, errors.Join(err, failed)
-}
-
-// outlived is the reason for stopping a command whose lock is not held any more.
-const outlived = "it has outlived its lock"
-
-// remainWithin is how long a process may take to end after SIGKILL before it is reported.
-const remainWithin = time.Second
 
 // killing records since when the commands of a lease have been sent SIGKILL, on boottime. That is
 // not the end of the lease: this process may not have run then.
@@ -179,35 +149,11 @@ func (k *killing) overdue(deadline, now time.Duration) bool {
 	return now > k.since+remainWithin
 }
 
-// stopCommand kills what a session has left running, and blocks until it has ended.
-func (s *session) stopCommand(ctx context.Context) error {
-	if s.fifo != nil {
-		s.fifo.Watch()
+// noteAtRisk records that this host's lease is about to end, unless it is over already or the host
+// is leaving.
+func (h *Host) noteAtRisk(m membership.Moments, leaving bool) {
+	if !m.Lost && !leaving {
+		left := max(0, m.Deadline-h.clock.Now()).Round(time.Millisecond)
+		h.cfg.Events.Add(events.Event{Kind: events.AtRisk, Reason: "its lease is not renewed and ends in " + left.String()})
 	}
-	begun := time.Now()
-	for pause := killPause; s.remains(); pause = min(2*pause, time.Second) {
-		left, err := s.kill(outlived)
-		if err != nil {
-			s.all.d.log.Warn("stopping a command failed, retrying", "lock", s.req.Name, "pid", s.req.PID, "err", err)
-		}
-		if time.Since(begun) > remainWithin && s.remains() {
-			s.noteRemains(left)
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			if s.fifo != nil {
-				s.fifo.Leave() // the next bakeryd finds the command by the FIFO
-			}
-			return fmt.Errorf("stop the command under %q: %w", s.req.Name, context.Cause(ctx))
-		}
-	}
-	if s.fifo != nil {
-		_ = s.fifo.Remove() // the next start prunes a file that cannot be removed
-	}
-	group, _ := s.contained()
-	group.Remove()
-	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/bakeryd/bakeryd/daemon/cgroup"
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
@@ -38,24 +39,24 @@ func TestStopCommandInterrupted(t *testing.T) {
 	// the test itself, which is never killed
 	command, err := os.OpenFile(w.Path, os.O_WRONLY, 0)
 	require.NoError(t, err)
-	s := newSessions(d).make("")
+	s := newSessions(d, nil).make("")
 	s.fifo = w
 	ctx, cancel := context.WithTimeout(t.Context(), 2*killPause)
 	defer cancel()
-	require.ErrorIs(t, s.stopCommand(ctx), context.DeadlineExceeded)
+	require.ErrorIs(t, s.stop(ctx), context.DeadlineExceeded)
 
 	s.fifo, err = liveness.Open(w.Path, fdlimit.UnknownUser)
 	require.NoError(t, err)
 	require.True(t, s.witnessed())
 	time.AfterFunc(2*killPause, func() { command.Close() })
-	require.NoError(t, s.stopCommand(t.Context()))
+	require.NoError(t, s.stop(t.Context()))
 	require.NoFileExists(t, w.Path)
 }
 
 // TestSession_NumberOfAnEndedProcessReused_SparesTheStranger: and the processes that the stranger
 // has started.
 func TestSession_NumberOfAnEndedProcessReused_SparesTheStranger(t *testing.T) {
-	s := newSessions(realCluster(t, 8, 4).host(1)).make("")
+	s := newSessions(realCluster(t, 8, 4).host(1), nil).make("")
 	stranger := processtest.Start(t, `sleep 1000 & echo $!; wait`, nil)
 	killChildren(t, stranger)
 	s.chase([]process.ID{{PID: stranger.PID, Started: stranger.Started - 1}})
@@ -67,7 +68,7 @@ func TestSession_NumberOfAnEndedProcessReused_SparesTheStranger(t *testing.T) {
 // TestSession_StatusOfAnOrphan_DoesNotKeepItsLock: a process that does not hold the lock does not
 // get to hold it by being shown.
 func TestSession_StatusOfAnOrphan_DoesNotKeepItsLock(t *testing.T) {
-	s := newSessions(realCluster(t, 8, 4).host(1)).make("")
+	s := newSessions(realCluster(t, 8, 4).host(1), nil).make("")
 	w, err := liveness.Make(t.TempDir(), "w.fifo", os.Geteuid())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.Remove()) })
@@ -127,7 +128,7 @@ func TestSession_ChildMovedOutOfTheCgroup_IsFoundAfterTheKill(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Kill(child, syscall.SIGKILL) })
 	require.NoError(t, group.Add(cmd.Process.Pid))
 
-	s := &session{group: group}
+	s := &command{group: group, report: func(events.Kind, string) {}}
 	table, err := process.Table()
 	require.NoError(t, err)
 	killed, err := s.killGroup(table)
@@ -162,7 +163,7 @@ func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
 	h, err := d.Acquire(t.Context(), Request{Name: "x"})
 	require.NoError(t, err)
 	command, group := contained(t, "0123")
-	s := newSessions(d).make("") // the daemon does not know it, and kills nothing of it
+	s := newSessions(d, nil).make("") // the daemon does not know it, and kills nothing of it
 	s.alone, s.group, s.hold, s.cancel = true, group, h, func(error) {}
 	close(s.done)
 	require.False(t, s.running(), "with --close the command does not hold the lock")
@@ -178,15 +179,15 @@ func TestSession_AloneAndLost_StaysUntilItsCommandHasEnded(t *testing.T) {
 // race detector finds unguarded fields.
 func TestSession_StoppedTwiceTogether_NotesItOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		s := newSessions(newCluster(t, 8, 4).host(1)).make("")
+		s := newSessions(newCluster(t, 8, 4).host(1), nil).make("")
 		s.group = &cgroup.Group{Dir: t.TempDir()}
 		var both sync.WaitGroup
 		for range 2 {
 			both.Go(func() { s.noteKill("", syscall.SIGKILL, 1) })
 		}
 		both.Go(func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
+			s.command.mu.Lock()
+			defer s.command.mu.Unlock()
 			s.group = nil // as contain does if the process has ended
 		})
 		s.end()
@@ -198,14 +199,14 @@ func TestSession_StoppedTwiceTogether_NotesItOnce(t *testing.T) {
 func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
 	d := realCluster(t, 8, 4).host(1)
 	id := func(n int) string { return fmt.Sprintf("%032x", n) }
-	p := &previousProcess{term: handover.Term{UUID: d.sb.UUID, HostID: 1}}
-	stuck, err := liveness.Make(d.ids.RuntimeDir, liveness.Name(d.sb.UUID, 1, id(1)), os.Geteuid())
+	p := &previousProcess{runtimeDir: d.ids.RuntimeDir, term: handover.Term{UUID: d.disk.SB.UUID, HostID: 1}}
+	stuck, err := liveness.Make(d.ids.RuntimeDir, liveness.Name(d.disk.SB.UUID, 1, id(1)), os.Geteuid())
 	require.NoError(t, err)
 	processtest.OpenFIFO(t, stuck.Path) // the test itself, which is never killed
 	stuck.Leave()
 	p.sessions = append(p.sessions, handover.Session{ID: id(1), State: handover.Granted, Witness: true})
 
-	w, err := liveness.Make(d.ids.RuntimeDir, liveness.Name(d.sb.UUID, 1, id(2)), os.Geteuid())
+	w, err := liveness.Make(d.ids.RuntimeDir, liveness.Name(d.disk.SB.UUID, 1, id(2)), os.Geteuid())
 	require.NoError(t, err)
 	f := processtest.OpenFIFO(t, w.Path)
 	commands := []process.ID{processtest.Start(t, processtest.UntilKilled, f), processtest.Start(t, processtest.UntilKilled, nil)}
@@ -225,7 +226,7 @@ func TestDaemon_AbandonWithACommandThatDoesNotEnd_KillsTheOthers(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- d.abandon(ctx, p) }()
+	go func() { done <- newJoiner(d.cfg).abandon(ctx, p) }()
 	eventually(t, "the other commands to end", func() bool { return !(commands[0].Alive() || commands[1].Alive()) })
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)

@@ -15,7 +15,8 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-// What a lock reports to the observer, and who is ahead of a client, for display only.
+// The reports of a lock to the observer, for display only. They name the hosts and clients that are
+// ahead of a client.
 
 const (
 	// reportEvery is the minimum interval of reports that another host is directly ahead of a wait.
@@ -57,7 +58,7 @@ func (a *after) of(since time.Time, mode layout.Mode) []events.Peer {
 
 // local describes a client of this host.
 func (lk *lock) local(req *Request, p layout.Phase) events.Peer {
-	return events.Peer{Host: lk.slots.host, HostName: lk.d.ids.Name, Phase: p.String(), Mode: req.Mode.String(),
+	return events.Peer{Host: lk.slots.host, HostName: lk.mgr.hostName, Phase: p.String(), Mode: req.Mode.String(),
 		PID: req.PID, Command: req.Command, Request: req.asked}
 }
 
@@ -111,7 +112,7 @@ func (lk *lock) reportRelease(h *Hold, why string) {
 func (lk *lock) reportLost(h *Hold) {
 	if !h.reportedLost {
 		h.reportedLost = true
-		lk.reportHold(events.Lost, h, time.Now(), reasonOf(lk.d.mem.Err()))
+		lk.reportHold(events.Lost, h, time.Now(), reasonOf(lk.mgr.mem.Err()))
 	}
 }
 
@@ -129,15 +130,15 @@ func reasonOf(err error) string {
 }
 
 // reportRequest reports a new request, if that was not done.
-func (d *Daemon) reportRequest(req *Request) {
+func (m *Manager) reportRequest(req *Request) {
 	if req.asked == 0 {
-		req.asked = d.observer.Observe(Happening{Kind: events.Request, Request: req})
+		req.asked = m.observer.Observe(Happening{Kind: events.Request, Request: req})
 	}
 }
 
 // reportRefused reports the end of a request that was not granted. lk is nil if the lock was not
 // found.
-func (d *Daemon) reportRefused(req *Request, lk *lock, since time.Time, err error) {
+func (m *Manager) reportRefused(req *Request, lk *lock, since time.Time, err error) {
 	if err == nil {
 		return
 	}
@@ -163,7 +164,7 @@ func (d *Daemon) reportRefused(req *Request, lk *lock, since time.Time, err erro
 		}
 		lk.mu.Unlock()
 	}
-	d.observer.Observe(h)
+	m.observer.Observe(h)
 }
 
 // reportSlot reports what the own slot shows from now on.
@@ -211,7 +212,7 @@ func (lk *lock) reportAhead(a bakery.Action) {
 	}
 	if v := lk.slots.views[host-1]; host != b.host || v != b.slot {
 		b.host, b.slot, b.untold = host, v, true
-		hosts, _ := lk.d.mem.Known()
+		hosts, _ := lk.mgr.mem.Known()
 		b.peer = lk.onDisk(host, hosts[host-1].Name)
 	}
 	if b.untold && now.Sub(b.toldAt) >= reportEvery {
@@ -243,7 +244,7 @@ func (lk *lock) waitedFor(p events.Peer, v bakery.View, now time.Time) {
 // aheadOnDisk returns the hosts ahead of this one, by the last read of the slots and in order.
 // Choosing hosts come first, because they may be inside already. Called by the driver.
 func (lk *lock) aheadOnDisk() (all []events.Peer) {
-	hosts, _ := lk.d.mem.Known()
+	hosts, _ := lk.mgr.mem.Known()
 	own := lk.m.OwnSlot()
 	for i, v := range lk.slots.views {
 		s, current := v.Slot, lk.m.Current(i+1)
@@ -286,19 +287,19 @@ func (lk *lock) onDisk(host int, name string) events.Peer {
 // read.
 func (lk *lock) reportOver(h lease.Host, v bakery.View, incarnation uint64) {
 	if h.State != layout.StateLeft && (!v.Readable || v.Slot.Phase != layout.Idle && v.Slot.Incarnation == incarnation) {
-		lk.d.observer.Recovered()
+		lk.mgr.observer.Recovered()
 	}
 }
 
 // holdsLost ends all waits and reports all holds as lost, even if the drivers and the clients hang
 // then.
-func (d *Daemon) holdsLost() {
-	d.mu.Lock()
-	locks := make([]*lock, 0, len(d.locks))
-	for _, lk := range d.locks {
+func (m *Manager) holdsLost() {
+	m.mu.Lock()
+	locks := make([]*lock, 0, len(m.locks))
+	for _, lk := range m.locks {
 		locks = append(locks, lk)
 	}
-	d.mu.Unlock()
+	m.mu.Unlock()
 	for _, lk := range locks {
 		lk.holdsLost()
 		lk.refuseLost()

@@ -42,7 +42,7 @@ type visit struct {
 }
 
 // enter returns nil if the lock is refused, which fails the test.
-func (c *contention) enter(d *Daemon, req Request) *visit {
+func (c *contention) enter(d *Host, req Request) *visit {
 	asked := c.now()
 	h, err := d.Acquire(c.t.Context(), req)
 	if !assertNoError(c.t, err) {
@@ -81,7 +81,7 @@ func (v *visit) over() {
 }
 
 // visit enters and leaves. It stays for a moment, so that an erroneous grant overlaps.
-func (c *contention) visit(d *Daemon, name string) bool {
+func (c *contention) visit(d *Host, name string) bool {
 	v := c.enter(d, Request{Name: name})
 	if v == nil {
 		return false

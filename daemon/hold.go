@@ -32,7 +32,7 @@ type acquisition struct {
 // hold begins to serve local clients from a granted ticket. If the ticket is used, no more clients
 // are granted it.
 func (lk *lock) hold(before uint64, used bool) {
-	lk.requestWatch = requestWatch{next: time.Now().Add(lookForRequests(lk.d.sb.Lease))}
+	lk.requestWatch = requestWatch{next: time.Now().Add(lookForRequests(lk.mgr.disk.SB.Lease))}
 	lk.acquisition = &acquisition{lk: lk, mode: lk.m.Mode(), before: before, closed: used, used: used}
 	lk.acquisition.settleSoon()
 }
@@ -132,7 +132,7 @@ func (t *acquisition) next(held int) (bool, error) {
 	// must not overtake. A writer may overtake it, but at most Handoff times in a row. A client
 	// that removes the lock lets all waiters of other hosts go first.
 	late := t.mode == layout.Shared && w.nth > t.before || w.req.remove
-	if t.grants > 0 && (late || t.row >= lk.d.cfg.Handoff) {
+	if t.grants > 0 && (late || t.row >= lk.mgr.handoff) {
 		if lk.inline {
 			return false, errLeft // for another client than the one that this goroutine serves
 		}
@@ -147,14 +147,14 @@ func (t *acquisition) next(held int) (bool, error) {
 		t.remover = w
 		return false, nil
 	}
-	if ok, changed := lk.d.mem.MayGrant(); !ok {
+	if ok, changed := lk.mgr.mem.MayGrant(); !ok {
 		if lk.inline {
 			return false, errLeft
 		}
 		select { // until the lease is renewed or lost
 		case <-changed:
 			return true, nil
-		case <-lk.d.mem.Lost():
+		case <-lk.mgr.mem.Lost():
 			return false, api.ErrLeaseLost
 		}
 	}
@@ -230,3 +230,6 @@ func (lk *lock) refuseTries() {
 		lk.refuse(api.ErrBusy, tries)
 	}
 }
+
+// settleAfter is how long a hold lasts before it is shown on the disk.
+const settleAfter = 50 * time.Millisecond

@@ -18,12 +18,12 @@ type holdCall struct {
 }
 
 // hold returns that hold if the caller is its user or root.
-func (c holdCall) hold(d *Daemon, r *http.Request) (*Hold, error) {
+func (c holdCall) hold(host *Host, r *http.Request) (*Hold, error) {
 	if c.Token == 0 {
 		return nil, fmt.Errorf("%w: no token given, want that of the hold", api.ErrInvalid)
 	}
 	by := callerOf(r)
-	h, err := d.sessions.holder(c.Session, c.Token, by.who.UID)
+	h, err := host.sessions.holder(c.Session, c.Token, by.who.UID)
 	return h, by.notOwn(err, access.Change)
 }
 
@@ -43,7 +43,7 @@ type modeRequest struct {
 	Mode *layout.Mode `json:"mode"`
 }
 
-func (s *Server) mode(d *Daemon, w http.ResponseWriter, r *http.Request) {
+func (s *Server) mode(host *Host, w http.ResponseWriter, r *http.Request) {
 	var body modeRequest
 	err := decode(r, &body)
 	if err == nil && body.Mode == nil {
@@ -51,7 +51,7 @@ func (s *Server) mode(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	}
 	var h *Hold
 	if err == nil {
-		h, err = body.hold(d, r)
+		h, err = body.hold(host, r)
 	}
 	if err == nil {
 		err = h.SetMode(r.Context(), *body.Mode)
@@ -73,7 +73,7 @@ type valueRequest struct {
 	Value *[]byte `json:"value"`
 }
 
-func (s *Server) setValue(d *Daemon, w http.ResponseWriter, r *http.Request) {
+func (s *Server) setValue(host *Host, w http.ResponseWriter, r *http.Request) {
 	var body valueRequest
 	err := decode(r, &body)
 	if err == nil && body.Value == nil {
@@ -81,7 +81,7 @@ func (s *Server) setValue(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	}
 	var h *Hold
 	if err == nil {
-		h, err = body.hold(d, r)
+		h, err = body.hold(host, r)
 	}
 	if err == nil {
 		err = h.SetValue(r.Context(), *body.Value)
@@ -93,8 +93,8 @@ func (s *Server) setValue(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, map[string]any{"name": h.lk.entry.Name, "token": h.Token()})
 }
 
-func (s *Server) value(d *Daemon, w http.ResponseWriter, r *http.Request) {
-	v, err := d.Value(r.Context(), r.URL.Query().Get("name"))
+func (s *Server) value(host *Host, w http.ResponseWriter, r *http.Request) {
+	v, err := host.Value(r.Context(), r.URL.Query().Get("name"))
 	if err != nil {
 		e := api.ErrorOf(err)
 		if errors.Is(err, api.ErrUnavailable) {
@@ -111,14 +111,14 @@ type containRequest struct {
 	Session string `json:"session"`
 }
 
-func (s *Server) contain(d *Daemon, w http.ResponseWriter, r *http.Request) {
+func (s *Server) contain(host *Host, w http.ResponseWriter, r *http.Request) {
 	var body containRequest
 	err := decode(r, &body)
 	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
 	if err == nil {
 		var of *session
 		by := callerOf(r)
-		if of, err = d.sessions.of(body.Session, by.who.UID); err == nil {
+		if of, err = host.sessions.of(body.Session, by.who.UID); err == nil {
 			err = of.contain(conn)
 		}
 		err = by.notOwn(err, access.Change)

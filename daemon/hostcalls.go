@@ -17,17 +17,17 @@ type evictRequest struct {
 	Forget      bool   `json:"forget"`             // release the id for another machine
 }
 
-func (s *Server) evict(d *Daemon, w http.ResponseWriter, r *http.Request) {
+func (s *Server) evict(host *Host, w http.ResponseWriter, r *http.Request) {
 	var body evictRequest
 	err := decode(r, &body)
-	if hosts := d.sb.Geometry.Hosts; err == nil && (body.Host < 1 || body.Host > hosts) {
+	if hosts := host.disk.SB.Geometry.Hosts; err == nil && (body.Host < 1 || body.Host > hosts) {
 		err = fmt.Errorf("%w: host %d, want 1 to %d", api.ErrInvalid, body.Host, hosts)
 	}
 	dead := false
 	if err == nil {
 		ctx, cancel := context.WithTimeout(r.Context(), evictPatience)
 		defer cancel()
-		dead, err = d.Evict(ctx, body.Host, body.Incarnation, body.Forget)
+		dead, err = host.Evict(ctx, body.Host, body.Incarnation, body.Forget)
 	}
 	if err != nil {
 		e := api.ErrorOf(err)
@@ -41,7 +41,7 @@ func (s *Server) evict(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	if dead {
 		answer.Outcome = "dead"
 	}
-	d.log.Warn("host evicted by an operator", "evicted_host_id", body.Host, "outcome", answer.Outcome, "forget", body.Forget, "uid", callerOf(r).who.UID)
+	host.log.Warn("host evicted by an operator", "evicted_host_id", body.Host, "outcome", answer.Outcome, "forget", body.Forget, "uid", callerOf(r).who.UID)
 	writeJSON(w, answer)
 }
 
@@ -52,13 +52,13 @@ type meetRequest struct {
 	TimeoutMS int64 `json:"timeout_ms"`
 }
 
-func (s *Server) meet(d *Daemon, w http.ResponseWriter, r *http.Request) {
+func (s *Server) meet(host *Host, w http.ResponseWriter, r *http.Request) {
 	var body meetRequest
 	err := decode(r, &body)
 	var report *MeetReport
 	if err == nil {
 		wait := time.Duration(min(body.TimeoutMS, maxTimeout.Milliseconds())) * time.Millisecond
-		report, err = d.Meet(r.Context(), MeetOptions{Host: body.Host, Rounds: body.Rounds, Timeout: wait})
+		report, err = host.Meet(r.Context(), MeetOptions{Host: body.Host, Rounds: body.Rounds, Timeout: wait})
 	}
 	if err != nil {
 		e := api.ErrorOf(err)

@@ -255,7 +255,7 @@ func TestForgedRecords(t *testing.T) {
 		incarnation := func() uint64 {
 			known := []uint64{1, 1<<64 - 1}
 			for _, r := range v.hosts {
-				if d := r.svc.Current(); d != nil && d.hasJoined() {
+				if d, err := r.svc.Joined(); err == nil {
 					known = append(known, d.mem.Incarnation())
 				}
 			}
@@ -369,7 +369,7 @@ func TestOverwrittenSlot(t *testing.T) {
 
 // TestOverwrittenSlotOfOneWhoWaits: a host that read it as idle may be inside.
 func TestOverwrittenSlotOfOneWhoWaits(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		h := acquire(t, a, Request{Name: "x"})
 		eventually(t, "shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 		waits := start(t, b, Request{Name: "x"})
@@ -385,7 +385,7 @@ func TestOverwrittenSlotOfOneWhoWaits(t *testing.T) {
 // TestZeroedSlotOfAHolder: a host has seen a slot written. It does not take it for idle when it
 // reads as zeroes, as after a read of the wrong place.
 func TestZeroedSlotOfAHolder(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		h := acquire(t, a, Request{Name: "x"})
 		eventually(t, "shown", func() bool { return c.Slot(1, 1).Phase == layout.Held })
 		acquireFails(t, b, Request{Name: "x", Try: true}, api.ErrBusy)

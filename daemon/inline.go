@@ -73,14 +73,14 @@ func (lk *lock) unfinished() bool {
 	if lk.acquisition != nil {
 		return lk.listening()
 	}
-	return lk.trying.on || lk.front() != nil || lk.d.stopping()
+	return lk.trying.on || lk.front() != nil || lk.mgr.stopping()
 }
 
 // idle gives up the driver mutex until there is something to do. Called and returns with it held.
 func (lk *lock) idle() (err error) {
 	look, stop := lk.nextLook()
 	defer stop()
-	ending := lk.d.stop
+	ending := lk.mgr.stop
 	if lk.acquisition != nil {
 		ending = nil // local holders must release first
 	}
@@ -96,7 +96,7 @@ func (lk *lock) idle() (err error) {
 	case t := <-lk.tasks:
 		lk.driver.Lock()
 		err = t.run()
-	case <-lk.d.mem.Lost():
+	case <-lk.mgr.mem.Lost():
 		lk.driver.Lock()
 		err = api.ErrLeaseLost
 	case <-ending:

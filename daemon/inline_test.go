@@ -16,14 +16,14 @@ import (
 )
 
 // submitted submits a request, and returns a channel with its outcome.
-func submitted(ctx context.Context, d *Daemon, req Request) <-chan result {
+func submitted(ctx context.Context, d *Host, req Request) <-chan result {
 	done := make(chan result, 2)
 	d.submit(ctx, req, func(h *Hold, err error) { done <- result{h, err} })
 	return done
 }
 
 // used returns the lock of a host that has used it before, so that its driver rests.
-func used(t *testing.T, d *Daemon) *lock {
+func used(t *testing.T, d *Host) *lock {
 	t.Helper()
 	require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 	d.mu.Lock()
@@ -185,8 +185,8 @@ func TestCloseEndsAHelpedLock(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		state := t.TempDir()
 		for range 20 {
-			d := c.unjoined(1, func(cfg *Config) { cfg.StateDir = state })
-			require.NoError(t, d.Join(t.Context()))
+			d, err := Join(t.Context(), c.config(1, func(cfg *Config) { cfg.StateDir = state }))
+			require.NoError(t, err)
 			used(t, d)
 			r := <-submitted(t.Context(), d, Request{Name: "x"})
 			require.NoError(t, r.err)

@@ -84,8 +84,8 @@ func TestTimeoutThoughIOHangs(t *testing.T) {
 func TestLostWhileAReleaseHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
-		d := c.unjoined(1, through(f))
-		require.NoError(t, d.Join(t.Context()))
+		d, err := Join(t.Context(), c.config(1, through(f)))
+		require.NoError(t, err)
 		used(t, d)
 		s := serveSocket(t, d)
 		conn, r := s.post(`{"name": "x"}`)

@@ -34,23 +34,23 @@ type SessionHold struct {
 
 // AcquireInProcess blocks until the client has the lock. If the daemon counts as killed, it returns
 // ErrUnavailable and leaves the session as it is.
-func (d *Daemon) AcquireInProcess(ctx context.Context, req Request, by InProcess) (*SessionHold, error) {
+func (h *Host) AcquireInProcess(ctx context.Context, req Request, by InProcess) (*SessionHold, error) {
 	c := &inProcess{as: &caller{srv: &Server{}, who: access.Caller{}}}
 	if by.Dead {
 		c.pid = math.MaxInt32
 	}
-	s, f, err := d.sessions.open(lockRequest{Name: req.Name, Mode: req.Mode, NonBlock: req.Try, Permits: req.Permits,
+	s, f, err := h.sessions.open(lockRequest{Name: req.Name, Mode: req.Mode, NonBlock: req.Try, Permits: req.Permits,
 		PID: os.Getpid(), Session: by.Session, Token: by.Token}, c)
 	if err != nil {
 		return nil, err
 	}
-	d.sessions.tasks.Go(s.start)
-	h := &SessionHold{session: s, follower: f, client: c}
+	h.sessions.tasks.Go(s.start)
+	held := &SessionHold{session: s, follower: f, client: c}
 	select {
 	case <-s.done:
 		if s.err == nil {
-			h.Hold = s.hold
-			return h, nil
+			held.Hold = s.hold
+			return held, nil
 		}
 		err = s.err
 	case <-by.Killed:
@@ -59,7 +59,7 @@ func (d *Daemon) AcquireInProcess(ctx context.Context, req Request, by InProcess
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	h.HangUp()
+	held.HangUp()
 	return nil, err
 }
 
@@ -70,7 +70,7 @@ func (h *SessionHold) HangUp() {
 }
 
 // Drained returns a channel that is closed when the holder must stop because the daemon leaves.
-func (h *SessionHold) Drained() <-chan struct{} { return h.session.all.d.drained }
+func (h *SessionHold) Drained() <-chan struct{} { return h.session.all.ending.drained }
 
 // inProcess is the asker of an InProcess client.
 type inProcess struct {

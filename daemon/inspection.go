@@ -21,7 +21,7 @@ const (
 // inspection is a read of the whole lockspace for reports. It continues even if no caller waits for
 // it any more, and ends with its IO. Closing the device waits for that.
 type inspection struct {
-	d        *Daemon
+	host     *Host
 	read     func(blockdev.Device) (*lockspace.Snapshot, error)
 	returned atomic.Int64  // when its last IO returned
 	done     chan struct{} // closed when the fields below are set
@@ -37,13 +37,13 @@ type inspecting struct {
 }
 
 // inspect reads the lockspace, unless the device hangs.
-func (d *Daemon) inspect() (*lockspace.Snapshot, error) { return d.inspectBy(lockspace.Inspect) }
+func (h *Host) inspect() (*lockspace.Snapshot, error) { return h.inspectBy(lockspace.Inspect) }
 
 // inspectBy reads a lockspace by the given function.
-func (d *Daemon) inspectBy(read func(blockdev.Device) (*lockspace.Snapshot, error)) (*lockspace.Snapshot, error) {
-	give := d.clock.Now() + maxPatience
+func (h *Host) inspectBy(read func(blockdev.Device) (*lockspace.Snapshot, error)) (*lockspace.Snapshot, error) {
+	give := h.clock.Now() + maxPatience
 	for {
-		in, own := beginInspection(d, read)
+		in, own := beginInspection(h, read)
 		if err := in.await(give); err != nil {
 			return nil, err
 		}
@@ -54,37 +54,37 @@ func (d *Daemon) inspectBy(read func(blockdev.Device) (*lockspace.Snapshot, erro
 }
 
 // beginInspection returns the inspection in progress, or starts one; own reports the latter.
-func beginInspection(d *Daemon, read func(blockdev.Device) (*lockspace.Snapshot, error)) (in *inspection, own bool) {
-	d.inspecting.mu.Lock()
-	defer d.inspecting.mu.Unlock()
-	if in := d.inspecting.now; in != nil {
+func beginInspection(h *Host, read func(blockdev.Device) (*lockspace.Snapshot, error)) (in *inspection, own bool) {
+	h.inspecting.mu.Lock()
+	defer h.inspecting.mu.Unlock()
+	if in := h.inspecting.now; in != nil {
 		return in, false
 	}
-	in = &inspection{d: d, read: read, done: make(chan struct{})}
-	in.returned.Store(int64(d.clock.Now()))
-	d.inspecting.now = in
+	in = &inspection{host: h, read: read, done: make(chan struct{})}
+	in.returned.Store(int64(h.clock.Now()))
+	h.inspecting.now = in
 	go in.run()
 	return in, true
 }
 
 func (in *inspection) run() {
-	in.snapshot, in.err = in.read(watched{in.d.seen, in.d.clock, &in.returned})
-	in.d.inspecting.mu.Lock()
-	in.d.inspecting.now = nil
-	in.d.inspecting.mu.Unlock()
+	in.snapshot, in.err = in.read(watched{in.host.devices.report, in.host.clock, &in.returned})
+	in.host.inspecting.mu.Lock()
+	in.host.inspecting.now = nil
+	in.host.inspecting.mu.Unlock()
 	close(in.done)
 }
 
 // await waits for the end of an inspection as long as its IO returns.
 func (in *inspection) await(give time.Duration) error {
-	patience := min(max(minPatience, in.d.times().Budget()), maxPatience)
+	patience := min(max(minPatience, in.host.times().Budget()), maxPatience)
 	for {
-		now, returned := in.d.clock.Now(), time.Duration(in.returned.Load())
+		now, returned := in.host.clock.Now(), time.Duration(in.returned.Load())
 		if now >= returned+patience {
-			return in.d.hangs(patience, "IO to %s hangs")
+			return in.host.hangs(patience, "IO to %s hangs")
 		}
 		if now >= give {
-			return in.d.hangs(maxPatience, "%s is slow")
+			return in.host.hangs(maxPatience, "%s is slow")
 		}
 		t := time.NewTimer(min(returned+patience, give) - now)
 		select {
@@ -98,15 +98,15 @@ func (in *inspection) await(give time.Duration) error {
 
 // hangs returns the error of a report that takes too long. It includes the state of the lease,
 // which matters most to its reader.
-func (d *Daemon) hangs(after time.Duration, why string) error {
+func (h *Host) hangs(after time.Duration, why string) error {
 	lease := "this host has lost its lease"
-	switch left := d.leaseLeft(); {
-	case d.Err() != nil:
-		lease += fmt.Sprintf(": %v", d.Err())
+	switch left := h.leaseLeft(); {
+	case h.Err() != nil:
+		lease += fmt.Sprintf(": %v", h.Err())
 	case left > 0:
 		lease = fmt.Sprintf("this host has %.1f s left of its lease", left.Seconds())
 	}
-	return fmt.Errorf("reading the lockspace takes longer than %v: "+why+"; %s", after, d.dev.Info().Path, lease)
+	return fmt.Errorf("reading the lockspace takes longer than %v: "+why+"; %s", after, h.disk.Dev.Info().Path, lease)
 }
 
 // watched records when a read has returned.

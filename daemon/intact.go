@@ -32,10 +32,10 @@ func (lk *lock) intact(v bakery.View) error {
 	if mine.Phase != layout.Idle && !sameLine(v.Slot, mine) {
 		err := fmt.Errorf("%w: in lock %q it is %v by ticket %v, and was %v by %v", errOverwritten, lk.entry.Name,
 			v.Slot.Phase, v.Slot.Ticket, mine.Phase, mine.Ticket)
-		lk.d.mem.LoseFor(err)
+		lk.mgr.mem.LoseFor(err)
 		return api.ErrLeaseLost
 	}
-	lk.d.observer.Trouble("own slot was overwritten, rewriting it", lk.entry, "host_id", lk.slots.host,
+	lk.mgr.observer.Trouble("own slot was overwritten, rewriting it", lk.entry, "host_id", lk.slots.host,
 		"phase", v.Slot.Phase, "ticket", v.Slot.Ticket)
 	return lk.write(mine)
 }

@@ -42,7 +42,7 @@ func (lk *lock) ownIntent() (i layout.Intent, found bool, err error) {
 		if len(own.Value) == 0 {
 			return nil
 		}
-		i, err = lk.d.sb.Space().DecodeIntent(own.Value)
+		i, err = lk.mgr.disk.SB.Space().DecodeIntent(own.Value)
 		if err == nil && layout.Entry(i).Free() && !lk.intends {
 			own.Value = nil
 			return nil
@@ -55,12 +55,12 @@ func (lk *lock) ownIntent() (i layout.Intent, found bool, err error) {
 
 // carryOut writes the entry that this host intended and did not write. This must precede the next
 // intent, because a slot has room for one.
-func (d *Daemon) carryOut(guard *lock) error {
+func (m *Manager) carryOut(guard *lock) error {
 	i, found, err := guard.ownIntent()
 	if err != nil || !found {
 		return err
 	}
-	if err := d.writeEntry(guard.dev, layout.Entry(i)); err != nil {
+	if err := m.writeEntry(guard.dev, layout.Entry(i)); err != nil {
 		return err
 	}
 	return guard.intended()
@@ -68,40 +68,40 @@ func (d *Daemon) carryOut(guard *lock) error {
 
 // keepIntents removes the intents that earlier bakeryds of this host or this one left. Other hosts
 // respect an intent while the slot shows it.
-func (d *Daemon) keepIntents() {
+func (m *Manager) keepIntents() {
 	for {
-		again := d.stayed
+		again := m.stayed
 		var retry <-chan time.Time
-		if !d.takeBackIntent() {
-			again, retry = nil, time.After(d.sb.Lease/2)
+		if !m.takeBackIntent() {
+			again, retry = nil, time.After(m.disk.SB.Lease/2)
 		}
 		select {
 		case <-again:
 		case <-retry:
-		case <-d.stop:
+		case <-m.stop:
 			return
-		case <-d.mem.Lost():
+		case <-m.mem.Lost():
 			return
 		}
 	}
 }
 
 // takeBackIntent carries out an intent that was left. It reports whether none is left.
-func (d *Daemon) takeBackIntent() bool {
-	_, found, err := d.intentOf(d.dev, d.mem.ID())
+func (m *Manager) takeBackIntent() bool {
+	_, found, err := m.intentOf(m.disk.Dev, m.mem.ID())
 	if err == nil && !found {
 		return true
 	}
-	err = d.guarded(context.Background(), "take back an intent", d.carryOut)
+	err = m.guarded(context.Background(), "take back an intent", m.carryOut)
 	if err != nil && !errors.Is(err, api.ErrUnavailable) && !errors.Is(err, api.ErrStuck) {
-		d.observer.Trouble("carrying out a directory intent failed, retrying", lockspace.DirectoryEntry, "err", err)
+		m.observer.Trouble("carrying out a directory intent failed, retrying", lockspace.DirectoryEntry, "err", err)
 	}
 	return err == nil
 }
 
 // intentOf reads the intent of one host.
-func (d *Daemon) intentOf(dev blockdev.Device, host int) (i layout.Intent, found bool, err error) {
-	g, space := d.sb.Geometry, d.sb.Space()
+func (m *Manager) intentOf(dev blockdev.Device, host int) (i layout.Intent, found bool, err error) {
+	g, space := m.disk.SB.Geometry, m.disk.SB.Space()
 	buf := lockspace.Pool.Get(g.Stride)
 	defer lockspace.Pool.Put(buf)
 	if err := dev.Read(buf, g.Slot(lockspace.DirectoryLock, host)); err != nil {
@@ -117,35 +117,35 @@ func (d *Daemon) intentOf(dev blockdev.Device, host int) (i layout.Intent, found
 
 // intents returns the intents of the other hosts. A host with an unreadable intent may be about to
 // write any entry, so no lock can be created unless that host is gone: see [member.gone].
-func (d *Daemon) intents(dev blockdev.Device) ([]layout.Intent, error) {
-	g := d.sb.Geometry
-	n := max(d.mem.Highest(), d.mem.ID())
+func (m *Manager) intents(dev blockdev.Device) ([]layout.Intent, error) {
+	g := m.disk.SB.Geometry
+	n := max(m.mem.Highest(), m.mem.ID())
 	buf := lockspace.Pool.Get(n * g.Stride)
 	defer lockspace.Pool.Put(buf)
 	for try := 1; ; try++ {
-		found, bad, err := d.readIntents(dev, buf)
-		if err == nil && (len(bad) == 0 || try == slotTries || d.stayLost(bad)) {
-			if err = d.lostIntents(bad); err == nil || try == slotTries {
+		found, bad, err := m.readIntents(dev, buf)
+		if err == nil && (len(bad) == 0 || try == slotTries || m.stayLost(bad)) {
+			if err = m.lostIntents(bad); err == nil || try == slotTries {
 				return found, err
 			}
 		}
 		for host := range bad {
-			d.mem.HeldUp(layout.Complaint{Host: host, Lock: lockspace.DirectoryLock}, false)
+			m.mem.HeldUp(layout.Complaint{Host: host, Lock: lockspace.DirectoryLock}, false)
 		}
 		if try == slotTries {
 			return nil, err
 		}
 		select {
-		case <-time.After(d.retry()):
-		case <-d.mem.Lost():
+		case <-time.After(m.disk.retry()):
+		case <-m.mem.Lost():
 			return nil, fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 		}
 	}
 }
 
 // readIntents returns in bad, by host id, why an intent cannot be read.
-func (d *Daemon) readIntents(dev blockdev.Device, buf []byte) (found []layout.Intent, bad map[int]error, err error) {
-	g, space := d.sb.Geometry, d.sb.Space()
+func (m *Manager) readIntents(dev blockdev.Device, buf []byte) (found []layout.Intent, bad map[int]error, err error) {
+	g, space := m.disk.SB.Geometry, m.disk.SB.Space()
 	errs, err := lockspace.ReadRecords(dev, buf, g.Slot(lockspace.DirectoryLock, 1), g.Stride)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the slots of the directory's lock: %w", err)
@@ -153,7 +153,7 @@ func (d *Daemon) readIntents(dev blockdev.Device, buf []byte) (found []layout.In
 	bad = map[int]error{}
 	for i := range errs {
 		host := i + 1
-		if host == d.mem.ID() {
+		if host == m.mem.ID() {
 			continue
 		}
 		var s layout.Slot
@@ -180,11 +180,11 @@ func (d *Daemon) readIntents(dev blockdev.Device, buf []byte) (found []layout.In
 
 // stayLost reports whether all these intents were unreadable the last time, too, after slotTries
 // reads, and their hosts gone.
-func (d *Daemon) stayLost(bad map[int]error) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (m *Manager) stayLost(bad map[int]error) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for host := range bad {
-		if d.lost[host] == nil {
+		if m.lost[host] == nil {
 			return false
 		}
 	}
@@ -193,16 +193,16 @@ func (d *Daemon) stayLost(bad map[int]error) bool {
 
 // lostIntents returns an error if a host with an unreadable intent may still write into the
 // directory.
-func (d *Daemon) lostIntents(bad map[int]error) (err error) {
+func (m *Manager) lostIntents(bad map[int]error) (err error) {
 	defer func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.lost = bad; err != nil {
-			d.lost = nil
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.lost = bad; err != nil {
+			m.lost = nil
 		}
 	}()
 	for host, unreadable := range bad {
-		gone, err := d.mem.Gone(host, unreadable)
+		gone, err := m.mem.Gone(host, unreadable)
 		if err != nil {
 			return err
 		}

@@ -4,17 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
-	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/handover"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/stall"
 )
 
 // If a process of the same machine has just taken the id, a host without a configured id tries
@@ -26,26 +30,46 @@ const (
 
 // Join opens the device and joins the lockspace on it, or continues the term of a previous process.
 // It returns when locks can be acquired. It returns ErrNoLockspace, ErrTaken, the reasons of
-// package lease, the errors of [OpenLockspace], or the cause of ctx's end. After an error the
-// daemon is closed.
-func (d *Daemon) Join(ctx context.Context) error {
-	dev, sb, copyUsed, err := d.cfg.open(d.cfg.Device, false)
+// package lease, the errors of [OpenLockspace], or the cause of ctx's end.
+func Join(ctx context.Context, cfg Config) (*Host, error) { return newJoiner(cfg).join(ctx) }
+
+// joiner joins a host once. Until Join returns, it is all that there is of the host.
+type joiner struct {
+	cfg     Config
+	log     *slog.Logger
+	clock   clock.Clock
+	disk    *Disk
+	devices devices
+	ending  *ending
+	tasks   tasks
+
+	left    atomic.Pointer[previousProcess]   // process that may have left commands; nil if none
+	driving atomic.Pointer[membership.Member] // once its loop runs; nil before
+}
+
+func newJoiner(cfg Config) *joiner {
+	cfg = cfg.complete()
+	return &joiner{cfg: cfg, log: cfg.Logger, clock: cfg.Clock, ending: newEnding()}
+}
+
+func (j *joiner) join(ctx context.Context) (*Host, error) {
+	dev, sb, copyUsed, err := j.cfg.open(j.cfg.Device, false)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if copyUsed != 0 {
-		d.log.Warn("superblock is damaged, using its copy", "device", d.cfg.Device)
+		j.log.Warn("superblock is damaged, using its copy", "device", j.cfg.Device)
 	}
-	if d.cfg.HostID < 0 || d.cfg.HostID > sb.Geometry.Hosts {
+	if j.cfg.HostID < 0 || j.cfg.HostID > sb.Geometry.Hosts {
 		dev.Close()
-		return fmt.Errorf("%w: host id %d, want 1 to %d, the hosts of the lockspace", api.ErrInvalid, d.cfg.HostID, sb.Geometry.Hosts)
+		return nil, fmt.Errorf("%w: host id %d, want 1 to %d, the hosts of the lockspace", api.ErrInvalid, j.cfg.HostID, sb.Geometry.Hosts)
 	}
-	d.use(dev)
-	d.sb = sb
-	d.dir = newDirectory(dev, sb.Space())
+	j.devices = devicesOn(dev, j.cfg.Tally)
+	j.disk = &Disk{Dev: j.devices.locks, SB: sb, Clock: j.clock, Stalls: new(stall.Watch), Quarantine: j.cfg.quarantine}
+	var h *Host
 	for try := 0; ; try++ {
-		err = d.joinOnce(ctx)
-		if !errors.Is(err, hostid.ErrTaken) || d.cfg.HostID != 0 || try == joinTries {
+		h, err = j.joinOnce(ctx)
+		if !errors.Is(err, hostid.ErrTaken) || j.cfg.HostID != 0 || try == joinTries {
 			break
 		}
 		select {
@@ -54,86 +78,86 @@ func (d *Daemon) Join(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		if !d.interrupted(ctx) {
-			close(d.ended)
+		if !j.interrupted(ctx) {
+			j.ending.end()
 			dev.Close()
 		}
-		return fmt.Errorf("join the lockspace on %s: %w", d.cfg.Device, err)
+		return nil, fmt.Errorf("join the lockspace on %s: %w", j.cfg.Device, err)
 	}
-	if err = d.stayAway(d.mem.ID()); err != nil {
-		if failed := d.settleAndLeave(ctx); failed != nil {
+	if err = j.disk.stayAway(h.HostID()); err != nil {
+		if failed := h.settleAndLeave(ctx); failed != nil {
 			err = fmt.Errorf("%w; leaving failed: %w", err, failed)
 		}
-		return fmt.Errorf("join the lockspace on %s: %w", d.cfg.Device, err)
+		return nil, fmt.Errorf("join the lockspace on %s: %w", j.cfg.Device, err)
 	}
-	d.cfg.quarantine.Start(d.clock.Now())
-	d.drivers.Go(d.keepSlots)
-	if !d.cfg.repair {
-		d.drivers.Go(d.keepIntents)
-	}
-	close(d.joined)
-	return nil
+	j.cfg.quarantine.Start(j.clock.Now())
+	h.Start()
+	h.sessions.serve()
+	return h, nil
 }
 
-func (d *Daemon) joinOnce(ctx context.Context) (err error) {
-	if host := d.cfg.HostID; host != 0 && d.hasLeft(host) {
-		if err = d.stayAway(host); err != nil {
-			return err
+func (j *joiner) joinOnce(ctx context.Context) (*Host, error) {
+	if host := j.cfg.HostID; host != 0 && j.disk.hasLeft(host) {
+		if err := j.disk.stayAway(host); err != nil {
+			return nil, err
 		}
 	}
-	if d.ids, err = hostid.New(d.cfg.identity(), d.sb.UUID); err != nil {
-		return err
+	ids, err := hostid.New(j.cfg.identity(), j.disk.SB.UUID)
+	if err != nil {
+		return nil, err
 	}
-	d.sessions = newSessions(d)
 	var p *previousProcess
-	if d.cfg.Keep {
-		p = d.findPreviousProcess(ctx, d.ids)
-		d.left.Store(p)
+	if j.cfg.Keep {
+		p = j.findPreviousProcess(ctx, ids)
+		j.left.Store(p)
 	}
 	if p != nil {
 		minding, done := context.WithCancel(ctx)
-		d.tasks.Go(func() { d.mind(minding, p) })
+		j.tasks.Go(func() { j.mind(minding, p) })
 		defer done()
 	}
-	if err = d.enter(ctx, p); err == nil {
-		err = d.takeOver(ctx, p)
-		if err != nil { // other hosts must assume that this host may still hold its locks
-			d.mem.LoseFor(err)
+	mem, fencing, err := j.enter(ctx, ids, p)
+	var h *Host
+	if err == nil {
+		if h, err = j.takeOver(ctx, ids, mem, fencing, p); err != nil { // other hosts must assume that this host may still hold its locks
+			mem.LoseFor(err)
 		}
 	}
-	if err != nil && !d.interrupted(ctx) {
-		if d.mem != nil {
-			d.mem.Wait()
+	if err != nil && !j.interrupted(ctx) {
+		if mem != nil {
+			mem.Wait()
 		}
-		d.ids.ReleaseLockFiles()
+		ids.ReleaseLockFiles()
 	}
-	return err
+	return h, err
 }
 
 // interrupted reports whether the join was cancelled while a previous process's holds are pending.
 // Then all state is left for the next process, and this process must end.
-func (d *Daemon) interrupted(ctx context.Context) bool {
-	return ctx.Err() != nil && d.left.Load() != nil
+func (j *joiner) interrupted(ctx context.Context) bool {
+	return ctx.Err() != nil && j.left.Load() != nil
 }
 
-// enter makes the host live, as the same incarnation if p can be continued.
-func (d *Daemon) enter(ctx context.Context, p *previousProcess) error {
+// enter makes the host live, as the same incarnation if p can be continued. The member is nil if
+// there was no attempt.
+func (j *joiner) enter(ctx context.Context, ids *hostid.Identity, p *previousProcess) (*membership.Member, *membership.Fencing, error) {
+	times, sb := j.disk.times(), j.disk.SB
 	// its lease is over, so its commands must be stopped
-	if p != nil && d.clock.Now() >= p.expires(d.times()) {
-		if err := d.abandon(ctx, p); err != nil {
-			return err
+	if p != nil && j.clock.Now() >= p.expires(times) {
+		if err := j.abandon(ctx, p); err != nil {
+			return nil, nil, err
 		}
 		p = nil
 	}
-	self := d.ids.HostRecord()
-	if d.cfg.arm != nil {
-		timeout, err := d.cfg.arm(d.times())
+	self := ids.HostRecord()
+	if j.cfg.arm != nil {
+		timeout, err := j.cfg.arm(times)
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrWatchdog, err)
+			return nil, nil, fmt.Errorf("%w: %w", ErrWatchdog, err)
 		}
-		if longest := d.times().MaxWatchdog(); timeout > longest {
-			return fmt.Errorf("%w: time-out of %v, want at most %v with a lease of %v: use a watchdog with a shorter time-out, such as softdog",
-				ErrWatchdog, timeout, longest, d.sb.Lease)
+		if longest := times.MaxWatchdog(); timeout > longest {
+			return nil, nil, fmt.Errorf("%w: time-out of %v, want at most %v with a lease of %v: use a watchdog with a shorter time-out, such as softdog",
+				ErrWatchdog, timeout, longest, sb.Lease)
 		}
 		self.WatchdogArmed, self.WatchdogSeconds = timeout > 0, uint16(min(timeout/time.Second, math.MaxUint16))
 	}
@@ -143,114 +167,127 @@ func (d *Daemon) enter(ctx context.Context, p *previousProcess) error {
 		resume = &lease.Term{ID: p.term.HostID, Incarnation: p.term.Incarnation, T0: p.term.T0, Ready: p.term.Ready, Clean: p.term.Clean}
 		key = p.term.PRKey
 	}
-	d.fencing = membership.NewFencing(d.cfg.Fence, d.cfg.Device, d.sb.Policy, d.log, p != nil, key)
-	if err := d.fencing.Prepare(d.cfg.HostID); err != nil {
-		return err
+	fencing := membership.NewFencing(j.cfg.Fence, j.cfg.Device, sb.Policy, j.log, p != nil, key)
+	if err := fencing.Prepare(j.cfg.HostID); err != nil {
+		return nil, nil, err
 	}
-	var err error
-	d.mem, err = membership.New(membership.Config{
-		Dev: d.bare, SB: d.sb, Log: d.log, Identity: d.ids, Clock: d.clock, Fencing: d.fencing, Events: d.cfg.Events, Tally: d.cfg.Tally,
-		Stalls: d.stalls, Quarantine: d.cfg.quarantine, HostID: d.cfg.HostID, Self: self, Reclaim: d.cfg.reclaim, Resume: resume,
-		Alive: d.cfg.Alive, AliveEvery: d.cfg.AliveEvery,
+	mem, err := membership.New(membership.Config{
+		Dev: j.devices.lease, SB: sb, Log: j.log, Identity: ids, Clock: j.clock, Fencing: fencing, Events: j.cfg.Events, Tally: j.cfg.Tally,
+		Stalls: j.disk.Stalls, Quarantine: j.disk.Quarantine, HostID: j.cfg.HostID, Self: self, Reclaim: j.cfg.reclaim, Resume: resume,
+		Alive: j.cfg.Alive, AliveEvery: j.cfg.AliveEvery,
 	})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	mem, ss := d.mem, d.sessions // the next attempt to join replaces these fields
-	d.tasks.Go(func() { d.guard(mem, ss) })
-	d.tasks.Go(func() {
+	mem.Start()
+	j.driving.Store(mem)
+	select {
+	case <-mem.Ready():
+		return mem, fencing, nil
+	case <-mem.Over():
+		return mem, fencing, mem.Err()
+	case <-ctx.Done():
+		if !j.interrupted(ctx) {
+			mem.Leave()
+		}
+		return mem, fencing, context.Cause(ctx)
+	}
+}
+
+// observer returns the Observer of locks and clients.
+func (c *Config) observer() Observer { return &recorder{c.Events, c.Tally, c.Logger} }
+
+// takeOver returns the host, which is live. It handles the holds that a previous process left,
+// before any client is served: it restores them, or stops their commands if the incarnation could
+// not be continued. From here on, state is kept for the next process.
+func (j *joiner) takeOver(ctx context.Context, ids *hostid.Identity, mem *membership.Member, fencing *membership.Fencing, p *previousProcess) (*Host, error) {
+	if p != nil && !mem.Resumed() {
+		if err := j.abandon(ctx, p); err != nil {
+			return nil, err
+		}
+		p = nil
+	}
+	var file *handover.File
+	known := map[string]bool{}
+	switch {
+	case p != nil:
+		file = p.journal
+		j.log.Info("resuming the state of the previous bakeryd", "sessions", len(p.sessions))
+		for _, r := range p.sessions {
+			known[r.ID] = true
+		}
+	case j.cfg.Keep:
+		var err error
+		if file, err = handover.Create(ids.RuntimeDir, j.disk.SB.UUID, mem.ID()); err != nil {
+			j.log.Warn("keeping no state for a restart: after one, all locks of this host are lost", "err", err)
+		}
+	}
+	h := j.host(ids, mem, fencing, file)
+	if !j.cfg.Keep {
+		return h, nil
+	}
+	// First, because restore releases what the handover file does not list.
+	err := j.stopStrays(ctx, ids, mem.ID(), known)
+	if err == nil && p != nil {
+		err = h.restore(p)
+	}
+	if err == nil {
+		// of sessions that were not restored
+		err = j.stopStrays(ctx, ids, mem.ID(), h.sessions.known())
+	}
+	if err != nil {
+		return nil, err
+	}
+	j.left.Store(nil)
+	return h, nil
+}
+
+// host returns a host that is live.
+func (j *joiner) host(ids *hostid.Identity, mem *membership.Member, fencing *membership.Fencing, file *handover.File) *Host {
+	h := &Host{
+		cfg: j.cfg, log: j.log, clock: j.clock, disk: j.disk, devices: j.devices, ids: ids, fencing: fencing, mem: mem, ending: j.ending,
+		Manager: NewManager(ManagerConfig{Disk: j.disk, Member: mem, HostName: ids.Name, Handoff: j.cfg.Handoff, Wall: j.cfg.machine.Wall,
+			Observer: j.cfg.observer(), Repairs: j.cfg.repair}),
+	}
+	h.sessions = newSessions(h, file)
+	if file != nil {
+		h.keepTerms(file)
+	}
+	h.tasks.Go(h.guard)
+	h.tasks.Go(func() {
 		select {
 		case <-mem.Lost():
-			d.holdsLost()
-		case <-d.ended:
+			h.holdsLost()
+		case <-h.ending.ended:
 		}
 	})
-	d.mem.Start()
-	d.driving.Store(d.mem)
-	select {
-	case <-d.mem.Ready():
-		return nil
-	case <-d.mem.Over():
-		return d.mem.Err()
-	case <-ctx.Done():
-		if !d.interrupted(ctx) {
-			d.mem.Leave()
-		}
-		return context.Cause(ctx)
-	}
+	return h
 }
 
-// takeOver handles the holds that a previous process left, before any client is served. It restores
-// them, or stops their commands if the incarnation could not be continued. From here on, state is
-// kept for the next process.
-func (d *Daemon) takeOver(ctx context.Context, p *previousProcess) error {
-	switch {
-	case !d.cfg.Keep:
-		return nil
-	case p != nil && d.mem.Resumed():
-		d.sessions.journal = p.journal
-		d.log.Info("resuming the state of the previous bakeryd", "sessions", len(p.sessions))
-		d.keepTerms()
-		// First, because restore releases what the handover file does not list.
-		if err := d.stopStrays(ctx, d.mem.ID(), p.sessions); err != nil {
-			return err
-		}
-		if err := d.restore(p); err != nil {
-			return err
-		}
-	default:
-		if p != nil {
-			if err := d.abandon(ctx, p); err != nil {
-				return err
-			}
-		}
-		j, err := handover.Create(d.ids.RuntimeDir, d.sb.UUID, d.mem.ID())
+// keepTerms writes every term of the lease into the handover file.
+func (h *Host) keepTerms(file *handover.File) {
+	boot := hostid.BootID() // as a reader of the file has it
+	h.mem.KeepTerms(func(t lease.Term) {
+		err := file.SetTerm(handover.Term{UUID: h.disk.SB.UUID, Boot: handover.BootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready,
+			Clean: t.Clean, PRKey: h.fencing.Key()})
 		if err != nil {
-			d.log.Warn("keeping no state for a restart: after one, all locks of this host are lost", "err", err)
-			break
-		}
-		d.sessions.journal = j
-		d.keepTerms()
-	}
-	if err := d.stopStrays(ctx, d.mem.ID(), nil); err != nil {
-		return err
-	}
-	d.left.Store(nil)
-	return nil
-}
-
-// KeepTerms writes every term of the lease into the handover file.
-func (d *Daemon) keepTerms() {
-	j, boot := d.sessions.journal, hostid.BootID() // as a reader of the file has it
-	d.mem.KeepTerms(func(t lease.Term) {
-		err := j.SetTerm(handover.Term{UUID: d.sb.UUID, Boot: handover.BootText(boot), HostID: t.ID, Incarnation: t.Incarnation, T0: t.T0, Ready: t.Ready, Clean: t.Clean, PRKey: d.fencing.Key()})
-		if err != nil {
-			d.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
+			h.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
 		}
 	})
 }
 
 // stopStrays removes the liveness FIFOs of unknown holds and stops the commands that still have
-// them open: their handover file was lost. Sessions in restored are known, too. Called with the
-// lock file of the host id held.
-func (d *Daemon) stopStrays(ctx context.Context, host int, restored []handover.Session) error {
-	known := func(id string) bool {
-		if slices.ContainsFunc(restored, func(r handover.Session) bool { return r.ID == id }) {
-			return true
-		}
-		d.sessions.mu.Lock()
-		defer d.sessions.mu.Unlock()
-		return d.sessions.byID[id] != nil
-	}
-	strays, err := liveness.Prune(d.ids.RuntimeDir, d.sb.UUID, host, known)
+// them open: their handover file was lost. Called with the lock file of the host id held.
+func (j *joiner) stopStrays(ctx context.Context, ids *hostid.Identity, host int, known map[string]bool) error {
+	strays, err := liveness.Prune(ids.RuntimeDir, j.disk.SB.UUID, host, func(id string) bool { return known[id] })
 	if err != nil {
-		d.log.Warn("removing liveness FIFOs of unknown holds failed", "err", err)
+		j.log.Warn("removing liveness FIFOs of unknown holds failed", "err", err)
 	}
 	for _, path := range strays {
-		d.log.Warn("a command has outlived its lock, stopping it", "witness", path)
-		s := d.sessions.make("")
-		if s.fifo, err = liveness.Open(path, fdlimit.UnknownUser); err == nil {
-			err = s.stopCommand(ctx)
+		j.log.Warn("a command has outlived its lock, stopping it", "witness", path)
+		c := j.command(Request{})
+		if c.fifo, err = liveness.Open(path, fdlimit.UnknownUser); err == nil {
+			err = c.stop(ctx)
 		}
 		if err != nil {
 			return err
@@ -259,12 +296,25 @@ func (d *Daemon) stopStrays(ctx context.Context, host int, restored []handover.S
 	return nil
 }
 
-// stopping reports whether Close was called.
-func (d *Daemon) stopping() bool {
-	select {
-	case <-d.stop:
-		return true
-	default:
-		return false
-	}
+// command returns a command that a previous process has left.
+func (j *joiner) command(req Request) *command {
+	observer := j.cfg.observer()
+	return &command{lock: req.Name, pid: req.PID, log: j.log, report: func(kind events.Kind, reason string) {
+		observer.Observe(Happening{Kind: kind, Request: &req, Reason: reason})
+	}}
+}
+
+// unburdened reports whether no previous process has left a hold.
+func (j *joiner) unburdened() bool { return j.left.Load() == nil }
+
+// safe reports whether nothing runs that must have stopped.
+func (j *joiner) safe(now time.Duration) bool {
+	p := j.left.Load()
+	return p == nil || now < p.expires(j.disk.times())
+}
+
+// drives reports whether a lease is driven. Its loop then reports that the service is alive.
+func (j *joiner) drives() bool {
+	mem := j.driving.Load()
+	return mem != nil && !mem.IsOver()
 }

@@ -10,41 +10,21 @@ import (
 // Close admits no more clients, waits until every hold is released, and leaves the lockspace. If
 // holds remain when ctx is done, it returns the cause and does not leave: other hosts must continue
 // to assume that this host holds its locks. It may then be called again.
-func (d *Daemon) Close(ctx context.Context) error {
-	d.mu.Lock()
-	if !d.closing {
-		d.closing = true
-		close(d.stop)
-	}
-	locks := make([]*lock, 0, len(d.locks))
-	for _, lk := range d.locks {
-		locks = append(locks, lk)
-	}
-	d.mu.Unlock()
-	for _, lk := range locks {
-		lk.refuse(errStopped, func(*waiter) bool { return true })
-		lk.mu.Lock()
-		lk.signal()
-		lk.mu.Unlock()
-	}
-	for _, lk := range locks {
-		select {
-		case <-lk.done:
-		case <-ctx.Done():
-			return fmt.Errorf("lock %q is still held: %w", lk.entry.Name, context.Cause(ctx))
-		}
+func (h *Host) Close(ctx context.Context) error {
+	if err := h.Manager.Close(ctx); err != nil {
+		return err
 	}
 	// If its lease was lost meanwhile, a lock is done before its holder is.
-	if err := d.sessions.unheld(ctx); err != nil {
+	if err := h.sessions.unheld(ctx); err != nil {
 		return err
 	}
 	left := make(chan error, 1)
 	go func() {
-		d.drivers.Wait()
-		d.mem.Leave()
-		d.mem.Wait()
-		d.fencing.Leave()
-		left <- d.close()
+		h.Wait()
+		h.mem.Leave()
+		h.mem.Wait()
+		h.fencing.Leave()
+		left <- h.close()
 	}()
 	select {
 	case err := <-left:
@@ -57,41 +37,35 @@ func (d *Daemon) Close(ctx context.Context) error {
 // StopTimeout returns how long holders may take to stop when the host leaves. A wrapper kills its
 // command when the last lease that it was sent is over, at most a lease from now. Then the end of
 // the command must be reported.
-func (d *Daemon) StopTimeout() time.Duration {
-	return d.sb.Lease + d.times().Grace()
+func (h *Host) StopTimeout() time.Duration {
+	return h.disk.SB.Lease + h.times().Grace()
 }
 
-// drain notifies every holder that its lock is about to be released, as if it were lost, and why.
-// The host cannot leave before all have stopped.
-func (d *Daemon) drain(why string) {
-	d.drainedFor = why
-	close(d.drained)
-}
-
-// close frees the daemon's resources once no IO is in flight.
-func (d *Daemon) close() error {
-	d.endOnce.Do(func() { close(d.ended) })
-	d.sessions.tasks.Wait()
-	d.tasks.Wait()
-	err := d.dev.Close() // waits for all IO
-	if j := d.sessions.journal; j != nil {
+// close frees the host's resources once no IO is in flight.
+func (h *Host) close() error {
+	h.ending.end()
+	h.sessions.tasks.Wait()
+	h.Manager.tasks.Wait()
+	h.tasks.Wait()
+	err := h.disk.Dev.Close() // waits for all IO
+	if j := h.sessions.journal; j != nil {
 		if discarded := j.Discard(); discarded != nil {
-			d.log.Warn("removing the state for a restart failed", "err", discarded)
+			h.log.Warn("removing the state for a restart failed", "err", discarded)
 		}
 	}
-	d.ids.ReleaseLockFiles()
+	h.ids.ReleaseLockFiles()
 	return err
 }
 
 // HandOver leaves all holds and places in queues for the next process, if there are any and the
 // handover file has them all. The process must end after it. HandOver waits up to handOverPause for
 // sessions that are about to end.
-func (d *Daemon) HandOver() bool {
-	if j := d.sessions.journal; j == nil || !j.Intact() {
+func (h *Host) HandOver() bool {
+	if j := h.sessions.journal; j == nil || !j.Intact() {
 		return false
 	}
 	for give := time.Now().Add(handOverPause); ; {
-		all, changed := d.sessions.list()
+		all, changed := h.sessions.list()
 		if len(all) == 0 {
 			return false
 		}
@@ -109,17 +83,17 @@ func (d *Daemon) HandOver() bool {
 // handOverPause limits the wait for clients that have gone away.
 const handOverPause = time.Second
 
-// giveUp closes a daemon whose lease was lost, once all holders have stopped and no IO is in flight
+// giveUp closes a host whose lease was lost, once all holders have stopped and no IO is in flight
 // that could still write.
-func (d *Daemon) giveUp(ctx context.Context) error {
-	if err := d.sessions.unheld(ctx); err != nil {
+func (h *Host) giveUp(ctx context.Context) error {
+	if err := h.sessions.unheld(ctx); err != nil {
 		return err
 	}
 	done := make(chan error, 1)
 	go func() {
-		d.drivers.Wait()
-		d.mem.Wait()
-		done <- d.close()
+		h.Wait()
+		h.mem.Wait()
+		done <- h.close()
 	}()
 	select {
 	case err := <-done:

@@ -206,15 +206,15 @@ func (l *link) lock(body lockRequest) error {
 	if err := body.validate(); err != nil {
 		return err
 	}
-	d, err := l.srv.joined()
+	host, err := l.srv.joined()
 	switch {
 	case errors.Is(err, api.ErrUnavailable):
 		return err
 	case err != nil:
 		return fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 	}
-	d.sessions.tellLinks()
-	s, f, err := d.sessions.open(body, l)
+	host.sessions.tellLinks()
+	s, f, err := host.sessions.open(body, l)
 	if err != nil {
 		l.unbind()
 		return err
@@ -275,14 +275,14 @@ func (l *link) decided(s *session, f *follower) {
 		}
 		return
 	}
-	d, token := s.all.d, s.hold.token
+	ss, token := s.all, s.hold.token
 	mode, changes := s.hold.modeAndChanges()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f != f {
 		return
 	}
-	m, now := d.mem.Moments(), d.clock.Now()
+	m, now := ss.mem.Moments(), ss.clock.Now()
 	if m.Lost || now >= m.Deadline { // this process did not run since the grant
 		l.f = nil
 		l.putRefusal(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost))
@@ -291,13 +291,13 @@ func (l *link) decided(s *session, f *follower) {
 	}
 	l.granted, l.told, l.changes = true, m.Deadline, changes
 	if f.confirms {
-		l.confirm = time.AfterFunc(l.srv.confirmWithin(d.sb.Lease), func() { l.passOn(f) })
+		l.confirm = time.AfterFunc(l.srv.confirmWithin(ss.times().Lease), func() { l.passOn(f) })
 	}
 	e := s.granted(mode, token, changes).Until(now, m.Deadline)
 	l.put(&e)
 	select {
-	case <-d.drained:
-		l.put(&api.Event{Kind: api.Lost, Message: d.drainedFor})
+	case <-ss.ending.drained:
+		l.put(&api.Event{Kind: api.Lost, Message: ss.ending.drainedFor})
 	default:
 	}
 }
@@ -324,7 +324,7 @@ func (l *link) confirmed(token layout.Ticket) error {
 	}
 	l.stopConfirm()
 	s.confirmed()
-	e := api.Event{Kind: api.Confirmed, Message: weak}.Until(s.all.d.clock.Now(), s.all.d.mem.Moments().Deadline)
+	e := api.Event{Kind: api.Confirmed, Message: weak}.Until(s.all.clock.Now(), s.all.mem.Moments().Deadline)
 	l.put(&e)
 	return nil
 }
@@ -349,7 +349,7 @@ func (l *link) passOn(f *follower) {
 	l.putRefusal(api.ErrUnconfirmed)
 	l.mu.Unlock()
 	s := f.session
-	s.all.d.log.Warn("client does not run, passing its lock on", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
+	s.all.log.Warn("client does not run, passing its lock on", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
 	s.abandon(f, "its client did not run when it was granted")
 }
 

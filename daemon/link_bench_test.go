@@ -30,7 +30,7 @@ func benchServer(b *testing.B) (socket string) {
 		require.NoError(b, disk.Open().Write(buf, g.Superblock(copy)))
 	}
 	log, dir := slog.New(slog.DiscardHandler), b.TempDir()
-	d := New(Config{
+	d, err := Join(b.Context(), Config{
 		Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Keep: true, Logger: log, Events: events.New(clock.Boottime, log),
 		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
 			dev := disk.Open()
@@ -38,8 +38,8 @@ func benchServer(b *testing.B) (socket string) {
 			return dev, sb, copyUsed, err
 		},
 	})
-	require.NoError(b, d.Join(b.Context()))
-	s := NewServer(log, func() (*Daemon, error) { return d, nil }, nil)
+	require.NoError(b, err)
+	s := NewServer(log, func() (*Host, error) { return d, nil }, nil)
 	ln, err := Listen(filepath.Join(dir, "s"))
 	require.NoError(b, err)
 	go func() { _ = s.Serve(ln) }()

@@ -194,7 +194,7 @@ func TestLinkIsToldWhatHappens(t *testing.T) {
 
 	l.say(`{"lock":{"name":"x"}}`)
 	l.until("granted")
-	d.drain("bakeryd is shutting down")
+	d.ending.drain("bakeryd is shutting down")
 	require.Equal(t, "bakeryd is shutting down", l.until("lost").Message)
 	l.leave()
 }
@@ -294,9 +294,9 @@ func TestHostileLines(t *testing.T) {
 // host.
 func TestLinkOfAHostThatHasNotJoined(t *testing.T) {
 	host := realCluster(t, 8, 4).host(1)
-	var d *Daemon // nil while it has not joined
+	var d *Host // nil while it has not joined
 	var mu sync.Mutex
-	s := serveCurrent(t, func() (*Daemon, error) {
+	s := serveCurrent(t, func() (*Host, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if d == nil {
@@ -450,7 +450,7 @@ func TestLinksThatVanish(t *testing.T) {
 	a, b := c.host(1), c.host(2)
 	require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 	var wg sync.WaitGroup
-	for _, d := range []*Daemon{a, b} {
+	for _, d := range []*Host{a, b} {
 		s := serveSocket(t, d)
 		for range 4 {
 			wg.Go(func() {
@@ -467,7 +467,7 @@ func TestLinksThatVanish(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	for _, d := range []*Daemon{a, b} {
+	for _, d := range []*Host{a, b} {
 		within(t, "the lock", func() { require.NoError(t, acquire(t, d, Request{Name: "x"}).Release()) })
 		eventually(t, "nothing of them stays", func() bool {
 			d.sessions.mu.Lock()

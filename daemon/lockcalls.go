@@ -38,13 +38,13 @@ type removeAnswer struct {
 	Name string `json:"name"`
 }
 
-func (s *Server) create(d *Daemon, w http.ResponseWriter, r *http.Request) {
+func (s *Server) create(host *Host, w http.ResponseWriter, r *http.Request) {
 	var body createRequest
 	err := decode(r, &body)
 	var e layout.Entry
 	var created bool
 	if err == nil {
-		e, created, err = d.Create(r.Context(), body.Name, body.Permits)
+		e, created, err = host.Create(r.Context(), body.Name, body.Permits)
 	}
 	if err != nil {
 		failCall(w, err)
@@ -53,7 +53,7 @@ func (s *Server) create(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, createAnswer{lockEntry(e), created})
 }
 
-func (s *Server) remove(d *Daemon, w http.ResponseWriter, r *http.Request) {
+func (s *Server) remove(host *Host, w http.ResponseWriter, r *http.Request) {
 	var body removeRequest
 	err := decode(r, &body)
 	if err == nil && body.TimeoutMS < 0 {
@@ -67,7 +67,7 @@ func (s *Server) remove(d *Daemon, w http.ResponseWriter, r *http.Request) {
 			ctx, cancel = context.WithTimeoutCause(ctx, limit, api.ErrTimeout)
 			defer cancel()
 		}
-		err = d.Remove(ctx, body.Name, body.NonBlock)
+		err = host.Remove(ctx, body.Name, body.NonBlock)
 	}
 	if err != nil {
 		failCall(w, err)
@@ -76,8 +76,8 @@ func (s *Server) remove(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, removeAnswer{Name: body.Name})
 }
 
-func (s *Server) locks(d *Daemon, w http.ResponseWriter, r *http.Request) {
-	list, err := d.Locks(r.Context())
+func (s *Server) locks(host *Host, w http.ResponseWriter, r *http.Request) {
+	list, err := host.Locks(r.Context())
 	if err != nil {
 		failCall(w, err)
 		return
@@ -106,12 +106,12 @@ func (f *floorRequest) lockName() string { return f.Name }
 
 // floor handles POST /v1/floor. It is for root and bakeryd's own user, because it does nothing but
 // load the device.
-func (s *Server) floor(d *Daemon, w http.ResponseWriter, r *http.Request) {
+func (s *Server) floor(host *Host, w http.ResponseWriter, r *http.Request) {
 	var body floorRequest
 	err := decode(r, &body)
 	var f *Floor
 	if err == nil {
-		f, err = d.Floor(r.Context(), body.Name, body.Rounds)
+		f, err = host.Floor(r.Context(), body.Name, body.Rounds)
 	}
 	if err != nil {
 		failCall(w, err)
@@ -128,14 +128,14 @@ type requestRequest struct {
 
 func (r *requestRequest) lockName() string { return r.Name }
 
-func (s *Server) request(d *Daemon, w http.ResponseWriter, r *http.Request) {
+func (s *Server) request(host *Host, w http.ResponseWriter, r *http.Request) {
 	var body requestRequest
 	err := decode(r, &body)
 	var answer requestAnswer
 	if err == nil {
 		ctx, cancel := context.WithTimeout(r.Context(), askPatience)
 		defer cancel()
-		answer.Asked, err = d.Request(ctx, body.Name, body.Message)
+		answer.Asked, err = host.Request(ctx, body.Name, body.Message)
 	}
 	if err != nil {
 		e := api.ErrorOf(err)
@@ -144,3 +144,11 @@ func (s *Server) request(d *Daemon, w http.ResponseWriter, r *http.Request) {
 	}
 	writeJSON(w, answer)
 }
+
+// requestAnswer lists the holders that were sent the request.
+type requestAnswer struct {
+	Asked []Asked `json:"asked"`
+}
+
+// askPatience limits how long a request may take to be written.
+const askPatience = 30 * time.Second

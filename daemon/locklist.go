@@ -30,8 +30,8 @@ func lockEntry(e layout.Entry) LockEntry {
 
 // Locks returns the locks of the directory. It returns ErrUnavailable, the errors of the device, or
 // the cause of ctx's end.
-func (d *Daemon) Locks(ctx context.Context) (*LockList, error) {
-	return runDetached(ctx, d, func() (*LockList, error) { return d.dir.list() })
+func (m *Manager) Locks(ctx context.Context) (*LockList, error) {
+	return runDetached(ctx, m, func() (*LockList, error) { return m.dir.list() })
 }
 
 // ListLocks returns the locks of a lockspace without joining it. It returns the errors of

@@ -18,7 +18,7 @@ import (
 const generous = 3 * time.Minute
 
 // asking requests a lock in the background.
-func asking(ctx context.Context, d *Daemon, req Request) chan result {
+func asking(ctx context.Context, d *Host, req Request) chan result {
 	out := make(chan result, 1)
 	go func() {
 		h, err := d.Acquire(ctx, req)
@@ -28,13 +28,13 @@ func asking(ctx context.Context, d *Daemon, req Request) chan result {
 }
 
 // start requests a lock in the background, and returns when it waits or is answered.
-func start(t *testing.T, d *Daemon, req Request) <-chan result {
+func start(t *testing.T, d *Host, req Request) <-chan result {
 	t.Helper()
 	return startUntil(t.Context(), t, d, req)
 }
 
 // startUntil is start for a client that waits until ctx ends.
-func startUntil(ctx context.Context, t *testing.T, d *Daemon, req Request) <-chan result {
+func startUntil(ctx context.Context, t *testing.T, d *Host, req Request) <-chan result {
 	t.Helper()
 	waiting := make(chan struct{}, 1)
 	req.OnWaiting = func(int, int) {
@@ -108,9 +108,9 @@ func TestPermits(t *testing.T) {
 }
 
 func TestTryDoesNotWait(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		h := acquire(t, a, Request{Name: "x"})
-		for _, d := range []*Daemon{a, b} {
+		for _, d := range []*Host{a, b} {
 			acquireFails(t, d, Request{Name: "x", Try: true}, api.ErrBusy)
 		}
 		require.NoError(t, h.Release())
@@ -122,7 +122,7 @@ func TestTryDoesNotWait(t *testing.T) {
 // TestTriesAtOnce: a job that all hosts try to run at the same time runs on one.
 func TestTriesAtOnce(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		hosts := []*Daemon{c.host(1), c.host(2), c.host(3)}
+		hosts := []*Host{c.host(1), c.host(2), c.host(3)}
 		for range 50 {
 			results := make(chan result, len(hosts))
 			for _, d := range hosts {
@@ -147,10 +147,10 @@ func TestTriesAtOnce(t *testing.T) {
 }
 
 func TestGivingUp(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		h := acquire(t, a, Request{Name: "x"})
 		ctx := timeout(t, 50*time.Millisecond)
-		for _, d := range []*Daemon{a, b} {
+		for _, d := range []*Host{a, b} {
 			_, err := d.Acquire(ctx, Request{Name: "x"})
 			require.ErrorIs(t, err, api.ErrTimeout)
 		}
@@ -221,10 +221,10 @@ func TestNamesAndLimits(t *testing.T) {
 func TestOneIDOnce(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.host(1)
-		err := c.unjoined(1).Join(t.Context())
+		_, err := Join(t.Context(), c.config(1))
 		require.ErrorIs(t, err, lease.ErrInUse)
 		require.ErrorContains(t, err, "db1")
-		err = c.unjoined(9).Join(t.Context())
+		_, err = Join(t.Context(), c.config(9))
 		require.ErrorIs(t, err, api.ErrInvalid)
 		require.Equal(t, 2, c.host(0).HostID(), "auto takes the next")
 	})

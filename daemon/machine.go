@@ -3,7 +3,6 @@ package daemon
 import (
 	"time"
 
-	"github.com/bakeryd/bakeryd/bakery"
 	"github.com/bakeryd/bakeryd/daemon/hostid"
 	"github.com/bakeryd/bakeryd/daemon/watchdog"
 )
@@ -42,9 +41,4 @@ func (m Machine) complete() Machine {
 		m.Watchdog = func(path string, want time.Duration) (watchdog.Device, error) { return watchdog.Open(path, want) }
 	}
 	return m
-}
-
-// clockNumber returns the number of the wall clock for tickets.
-func (d *Daemon) clockNumber() uint64 {
-	return bakery.ClockNumber(d.cfg.machine.Wall(), d.sb.Formatted)
 }

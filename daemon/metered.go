@@ -27,10 +27,17 @@ func (t meteredDevice) Write(p []byte, off int64) error {
 	return err
 }
 
-// use sets the devices for each purpose, all on dev.
-func (d *Daemon) use(dev blockdev.Device) {
-	kind := func(k tally.Kind) blockdev.Device { return meteredDevice{dev, &d.cfg.Tally.IO[k]} }
+// devices are the same device for each purpose.
+type devices struct {
+	opened blockdev.Device
+	lease  blockdev.Device // not limited by turns
+	locks  blockdev.Device
+	report blockdev.Device
+}
+
+func devicesOn(dev blockdev.Device, t *tally.Tally) devices {
+	kind := func(k tally.Kind) blockdev.Device { return meteredDevice{dev, &t.IO[k]} }
 	turns := limitDevice(kind(tally.Lock))
-	d.opened, d.bare, d.dev = dev, kind(tally.Lease), turns
-	d.seen = &limitedDevice{Device: kind(tally.Report), turns: turns.turns}
+	return devices{opened: dev, lease: kind(tally.Lease), locks: turns,
+		report: &limitedDevice{Device: kind(tally.Report), turns: turns.turns}}
 }

@@ -29,7 +29,7 @@ func eventually(t *testing.T, what string, so func() bool) {
 }
 
 func TestUpgradeAndDowngrade(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		h := acquire(t, a, reader)
 		token := h.Token()
 		require.NoError(t, h.SetMode(t.Context(), layout.Exclusive))
@@ -67,7 +67,7 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 // the ticket of a hold that became exclusive. Therefore the next client of its host needs another
 // ticket (TOKENS).
 func TestTokenAfterAnUpgrade(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		h := acquire(t, a, reader)
 		other := acquire(t, b, reader)
 		require.Greater(t, other.Token(), h.Token())
@@ -83,16 +83,16 @@ func TestTokenAfterAnUpgrade(t *testing.T) {
 
 func TestUpgradeIsRefusedWhereOthersTakePart(t *testing.T) {
 	t.Parallel()
-	for name, other := range map[string]func(t *testing.T, a, b *Daemon) (leave func()){
-		"a reader of another host": func(t *testing.T, a, b *Daemon) func() {
+	for name, other := range map[string]func(t *testing.T, a, b *Host) (leave func()){
+		"a reader of another host": func(t *testing.T, a, b *Host) func() {
 			h := acquire(t, b, reader)
 			return func() { require.NoError(t, h.Release()) }
 		},
-		"a reader of this host": func(t *testing.T, a, b *Daemon) func() {
+		"a reader of this host": func(t *testing.T, a, b *Host) func() {
 			h := acquire(t, a, reader)
 			return func() { require.NoError(t, h.Release()) }
 		},
-		"a writer that waits on another host": func(t *testing.T, a, b *Daemon) func() {
+		"a writer that waits on another host": func(t *testing.T, a, b *Host) func() {
 			ctx, cancel := context.WithCancel(t.Context())
 			waiting := startUntil(ctx, t, b, Request{Name: "x"})
 			return func() {
@@ -139,7 +139,7 @@ func TestModeOfALockOfSeveralPermits(t *testing.T) {
 // TestTwoUpgradersAtOnce: neither waits for the other, and when one gives way the other succeeds.
 func TestTwoUpgradersAtOnce(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
-		hosts, calls := []*Daemon{c.host(1), c.host(2), c.host(3)}, contended(t)
+		hosts, calls := []*Host{c.host(1), c.host(2), c.host(3)}, contended(t)
 		for range 20 {
 			var won atomic.Int64
 			var wg sync.WaitGroup
@@ -171,7 +171,7 @@ func TestTwoUpgradersAtOnce(t *testing.T) {
 }
 
 func TestDowngradeKeepsTheOrder(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		h := acquire(t, a, Request{Name: "x"})
 		r1, w, r2 := start(t, a, reader), start(t, a, Request{Name: "x"}), start(t, a, reader)
 		require.NoError(t, h.SetMode(t.Context(), layout.Shared))
@@ -201,7 +201,7 @@ func TestDowngradeKeepsTheOrder(t *testing.T) {
 // TestReadersAfterAWriterGaveUp: readers that a writer of another host kept out may enter when it
 // is known to be gone.
 func TestReadersAfterAWriterGaveUp(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		h := acquire(t, a, reader)
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := asking(ctx, b, Request{Name: "x"})

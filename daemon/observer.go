@@ -46,6 +46,6 @@ type Happening struct {
 func (lk *lock) observe(h Happening) {
 	if lk.observed() {
 		h.Entry = lk.entry
-		lk.d.observer.Observe(h)
+		lk.mgr.observer.Observe(h)
 	}
 }

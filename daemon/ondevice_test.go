@@ -22,7 +22,8 @@ func TestOnAnotherDevice(t *testing.T) {
 
 		blank := blockdev.NewMemory(1<<20, 512, 512).Open()
 		join := func(open func() (blockdev.Device, error)) error {
-			return c.unjoined(2, func(cfg *Config) { *cfg = cfg.On(open) }).Join(t.Context())
+			_, err := Join(t.Context(), c.config(2).On(open))
+			return err
 		}
 		require.ErrorIs(t, join(func() (blockdev.Device, error) { return blank, nil }), lockspace.ErrNoLockspace)
 		require.ErrorIs(t, blank.Close(), blockdev.ErrClosed)

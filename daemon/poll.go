@@ -56,7 +56,7 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 	lk.tell(a.Rank)
 	lk.reportAhead(a)
 	lk.complain(a.Host)
-	lk.d.mem.Watch(lk.d.times().Watch())
+	lk.mgr.mem.Watch(lk.mgr.disk.times().Watch())
 	if again, err := lk.waitPoll(pollPause(time.Since(began), lk.slots.latency, a.Rank), wanted); err != nil {
 		return a, err
 	} else if again {
@@ -68,7 +68,7 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 		}
 	}
 	lk.polls++
-	if a.Host == 0 || a.Enters && readsAll(a.Rank, lk.polls, lk.d.mem.Highest()*lk.d.sb.Geometry.Stride) {
+	if a.Host == 0 || a.Enters && readsAll(a.Rank, lk.polls, lk.mgr.mem.Highest()*lk.mgr.disk.SB.Geometry.Stride) {
 		return lk.m.Recheck(), nil
 	}
 	var v bakery.View
@@ -85,7 +85,7 @@ func (lk *lock) poll(a bakery.Action, began time.Time, wanted func() bool) (bake
 // waitPoll waits for pause. again reports whether an event requires an immediate read.
 func (lk *lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, err error) {
 	var over <-chan time.Time
-	if lk.d.clock.Spin(pause) {
+	if lk.mgr.disk.Clock.Spin(pause) {
 		over = alreadyOver
 	} else {
 		lk.timer.Reset(pause)
@@ -94,7 +94,7 @@ func (lk *lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, e
 	}
 	for {
 		select {
-		case <-lk.d.mem.Lost():
+		case <-lk.mgr.mem.Lost():
 			return false, api.ErrLeaseLost
 		case <-lk.wake:
 			if !wanted() {
@@ -108,7 +108,7 @@ func (lk *lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, e
 			}
 			continue
 		case <-lk.hostTableChanged: // also closed while the device was read
-			_, lk.hostTableChanged = lk.d.mem.LeaseLeft()
+			_, lk.hostTableChanged = lk.mgr.mem.LeaseLeft()
 			if lk.applyHostTable() {
 				return true, nil
 			}
@@ -122,8 +122,8 @@ func (lk *lock) waitPoll(pause time.Duration, wanted func() bool) (again bool, e
 // applyHostTable applies the host table: it reports to the machine which incarnations are over, by a table
 // read after the slots. It reports whether to read the slots again.
 func (lk *lock) applyHostTable() bool {
-	hosts, _ := lk.d.mem.Known()
-	news := standing.EvaluateHostTable(lk.m, lk.slots.host, hosts, lk.d.sb.Policy, lk.slots.views, lk.readAt, lk.evaluatedAt)
+	hosts, _ := lk.mgr.mem.Known()
+	news := standing.EvaluateHostTable(lk.m, lk.slots.host, hosts, lk.mgr.disk.SB.Policy, lk.slots.views, lk.readAt, lk.evaluatedAt)
 	for _, o := range news.Over {
 		lk.reportOver(hosts[o.Host-1], lk.slots.views[o.Host-1], o.Incarnation)
 		lk.m.Over(o.Host, o.Incarnation)
@@ -167,12 +167,12 @@ func (lk *lock) rewrite() error {
 			return err
 		}
 		// the read may have taken until the end of the lease (LAST-CALL)
-		if ok, _ := lk.d.mem.MayWrite(); !ok {
+		if ok, _ := lk.mgr.mem.MayWrite(); !ok {
 			return errTooLate
 		}
-		if now := lk.d.clock.Now(); written < 0 || lk.slots.failed || now-written >= lk.d.times().Renew() {
+		if now := lk.mgr.disk.Clock.Now(); written < 0 || lk.slots.failed || now-written >= lk.mgr.disk.times().Renew() {
 			if written < 0 {
-				lk.d.observer.Trouble("own slot is unreadable, rewriting it", lk.entry, "host_id", lk.slots.host)
+				lk.mgr.observer.Trouble("own slot is unreadable, rewriting it", lk.entry, "host_id", lk.slots.host)
 			}
 			written = now
 			if err = lk.slots.write(lk.m.OwnSlot(), lk.holder(lk.m.OwnSlot().Phase)); err != nil {

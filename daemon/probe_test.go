@@ -12,7 +12,7 @@ import (
 
 // probe probes the lockspace of a cluster.
 func (c *cluster) probe(others ...blockdev.Device) (*measure.Measurement, error) {
-	return ProbeLockspace(c.t.Context(), c.unjoined(0).cfg, measure.Options{Others: others})
+	return ProbeLockspace(c.t.Context(), c.config(0), measure.Options{Others: others})
 }
 
 func TestProbeLockspace(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 // lock is this host's part in one lock: its slot on the disk, and the local clients, served first
 // in, first out. One goroutine at a time drives it (driver.go).
 type lock struct {
-	d     *Daemon
+	mgr   *Manager
 	entry layout.Entry
 	wake  chan struct{} // receives when a field below has changed
 	dev   lockDevice    // for IO that other hosts may wait for
@@ -111,7 +111,7 @@ func (lk *lock) admit(w *waiter) error {
 	if lk.closed != nil {
 		return lk.closed
 	}
-	if lk.d.stopping() {
+	if lk.mgr.stopping() {
 		return errStopped
 	}
 	if w.req.Try && (lk.waited() || lk.blocked(w.req.Mode)) {
@@ -296,4 +296,27 @@ func (w *waiter) tell(lk *lock, ahead, queued int) {
 	if w.req.OnWaiting != nil {
 		w.req.OnWaiting(ahead, queued)
 	}
+}
+
+// nesting returns a holder below which a client in the queue waits, for the own slot; the zero
+// Holder if none. Called with mu held.
+func (lk *lock) nesting(p layout.Phase) layout.Holder {
+	if p == layout.Waiting {
+		for _, w := range lk.queue {
+			if c := w.req.client; c != nil {
+				if under := c.nestedUnder(); under != nil {
+					return *under
+				}
+			}
+		}
+	}
+	return layout.Holder{}
+}
+
+// showNesting rewrites the own slot if it is waiting. Called by the driver.
+func (lk *lock) showNesting() error {
+	if lk.m.OwnSlot().Phase != layout.Waiting {
+		return nil
+	}
+	return lk.write(lk.m.OwnSlot())
 }

@@ -90,11 +90,11 @@ func TestFarHostJoins(t *testing.T) {
 		begun := time.Now()
 		far := c.host(1500)
 		t.Logf("joined after %v", time.Since(begun).Round(time.Millisecond))
-		for _, d := range []*Daemon{one, two} {
+		for _, d := range []*Host{one, two} {
 			require.GreaterOrEqual(t, d.mem.Highest(), 1500)
 		}
 		h := acquire(t, far, Request{Name: "x"})
-		for _, d := range []*Daemon{one, two} {
+		for _, d := range []*Host{one, two} {
 			acquireFails(t, d, Request{Name: "x", Try: true}, api.ErrBusy)
 		}
 		require.NoError(t, h.Release())
@@ -125,9 +125,9 @@ func BenchmarkTableRead(b *testing.B) {
 				require.NoError(b, dev.Write(buf, g.Host(id)))
 			}
 			dir := b.TempDir()
-			d := New(Config{Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler),
+			d, err := Join(b.Context(), Config{Device: "memory", HostID: 1, Name: "db1", RuntimeDir: dir, StateDir: dir, Logger: slog.New(slog.DiscardHandler),
 				open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) { return dev, sb, 0, nil }})
-			require.NoError(b, d.Join(b.Context()))
+			require.NoError(b, err)
 			defer func() { require.NoError(b, d.Close(context.Background())) }()
 			b.ReportAllocs()
 			for b.Loop() {

@@ -27,35 +27,35 @@ var errIntended = fmt.Errorf("%w: a host that failed to write the entry may stil
 // that wait for the lock then, or request it later, create it again. It returns ErrNoLock, ErrBusy,
 // ErrInvalid, ErrUnavailable, ErrDamaged, or the cause of ctx's end. In the last case the removal
 // may still be completed.
-func (d *Daemon) Remove(ctx context.Context, name string, try bool) (err error) {
+func (m *Manager) Remove(ctx context.Context, name string, try bool) (err error) {
 	req := Request{Name: name, Mode: layout.Exclusive, Try: try, remove: true, Command: "remove the lock"}
-	if err := d.validate(&req); err != nil {
+	if err := m.validate(&req); err != nil {
 		return err
 	}
 	since := time.Now()
-	d.reportRequest(&req)
-	defer func() { d.reportRefused(&req, nil, since, err) }()
+	m.reportRequest(&req)
+	defer func() { m.reportRefused(&req, nil, since, err) }()
 	for n := 0; ; n++ {
 		if n > 1 {
 			select {
-			case <-time.After(d.retry()):
+			case <-time.After(m.disk.retry()):
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
 		}
-		if err := d.removeOnce(ctx, req); !errors.Is(err, errSuperseded) {
+		if err := m.removeOnce(ctx, req); !errors.Is(err, errSuperseded) {
 			return err
 		}
 	}
 }
 
-func (d *Daemon) removeOnce(ctx context.Context, req Request) error {
-	lk, err := runDetached(ctx, d, func() (*lock, error) {
-		e, err := d.removable(ctx, req.Name)
+func (m *Manager) removeOnce(ctx context.Context, req Request) error {
+	lk, err := runDetached(ctx, m, func() (*lock, error) {
+		e, err := m.removable(ctx, req.Name)
 		if err != nil {
 			return nil, err
 		}
-		return d.attach(e)
+		return m.attach(e)
 	})
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (d *Daemon) removeOnce(ctx context.Context, req Request) error {
 		err = lk.awaitRemoval(ctx, w)
 	}
 	if err == nil || errors.Is(err, errSuperseded) {
-		d.dir.forget(lk.entry)
+		m.dir.forget(lk.entry)
 	}
 	return err
 }
@@ -73,23 +73,23 @@ func (d *Daemon) removeOnce(ctx context.Context, req Request) error {
 // removable returns the entry of a lock that can be removed. While a dead host may still write the
 // entry, a cleared entry could come back. removable reports that before any client has to wait.
 // clear checks it again, because a host that restores an unreadable entry intends it, too.
-func (d *Daemon) removable(ctx context.Context, name string) (e layout.Entry, err error) {
-	err = d.guarded(ctx, "remove a lock", func(guard *lock) error {
-		if err := d.carryOut(guard); err != nil {
+func (m *Manager) removable(ctx context.Context, name string) (e layout.Entry, err error) {
+	err = m.guarded(ctx, "remove a lock", func(guard *lock) error {
+		if err := m.carryOut(guard); err != nil {
 			return err
 		}
-		s, err := d.dir.on(guard.dev).scan()
+		s, err := m.dir.on(guard.dev).scan()
 		if err != nil {
 			return err
 		}
 		var found bool
 		if e, found = s.find(name); !found && s.damaged != nil {
-			d.complainOfEntries(s.bad, true)
+			m.complainOfEntries(s.bad, true)
 			return fmt.Errorf("%w: lock %q is not in its readable part: %w", api.ErrDamaged, name, s.damaged)
 		} else if !found {
 			return fmt.Errorf("%w: %q", api.ErrNoLock, name)
 		}
-		intents, err := d.intents(guard.dev)
+		intents, err := m.intents(guard.dev)
 		if err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (lk *lock) awaitRemoval(ctx context.Context, w *waiter) error {
 		return r.err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-	case <-lk.d.mem.Lost():
+	case <-lk.mgr.mem.Lost():
 		err = fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 	if lk.withdraw(w) {
@@ -162,7 +162,7 @@ func (lk *lock) completeRemoval() error {
 		return err
 	}
 	if lk.warn.Allow() {
-		lk.d.observer.Trouble("completing the removal of a lock that a dead host began", lk.entry)
+		lk.mgr.observer.Trouble("completing the removal of a lock that a dead host began", lk.entry)
 	}
 	began := time.Now()
 	a, err := lk.removal(func() bool {
@@ -174,7 +174,7 @@ func (lk *lock) completeRemoval() error {
 		return err
 	case a.Outcome != bakery.Removed:
 		lk.refuse(api.ErrBusy, func(w *waiter) bool { return w.req.Try })
-		if !lk.pause(lk.d.retry()) { // another host may have to write the entry first
+		if !lk.pause(lk.mgr.disk.retry()) { // another host may have to write the entry first
 			return api.ErrLeaseLost
 		}
 		return nil
@@ -195,7 +195,7 @@ func (lk *lock) removal(wanted func() bool) (bakery.Action, error) {
 	case a.Outcome == bakery.Removed:
 		lk.observe(Happening{Kind: events.Removed})
 	// two removers that gave way must not collide again
-	case a.Outcome == bakery.Busy && !lk.pause(rand.N(lk.d.retry())):
+	case a.Outcome == bakery.Busy && !lk.pause(rand.N(lk.mgr.disk.retry())):
 		err = api.ErrLeaseLost
 	}
 	return a, err
@@ -215,10 +215,10 @@ func (lk *lock) readRemovalPending() (found bool, err error) {
 		}
 		tries := 0
 		var unreadable error
-		err := lk.persist("reading an intent failed, retrying", lk.d.sb.Geometry.Slot(lockspace.DirectoryLock, n+1), func() error {
-			i, ok, err := lk.d.intentOf(lk.dev, n+1)
+		err := lk.persist("reading an intent failed, retrying", lk.mgr.disk.SB.Geometry.Slot(lockspace.DirectoryLock, n+1), func() error {
+			i, ok, err := lk.mgr.intentOf(lk.dev, n+1)
 			if unreadable = err; lockspace.IsBadSector(err) || undecodable(err) {
-				lk.d.mem.HeldUp(layout.Complaint{Host: n + 1, Lock: lockspace.DirectoryLock}, false)
+				lk.mgr.mem.HeldUp(layout.Complaint{Host: n + 1, Lock: lockspace.DirectoryLock}, false)
 			}
 			if tries++; err != nil && tries < slotTries || err != nil && !lockspace.IsBadSector(err) && !undecodable(err) {
 				return err
@@ -239,13 +239,13 @@ func (lk *lock) readRemovalPending() (found bool, err error) {
 // mayClear reports whether a host with an unreadable intent may be about to clear the entry. A host
 // that is gone has no write in flight (see [member.gone]), but it may have torn the entry.
 func (lk *lock) mayClear(host int, unreadable error) (bool, error) {
-	gone, err := lk.d.mem.Gone(host, unreadable)
+	gone, err := lk.mgr.mem.Gone(host, unreadable)
 	if err != nil || !gone {
 		return true, err
 	}
 	var whole bool
-	err = lk.persist("reading a directory entry failed, retrying", lk.d.sb.Geometry.Entry(lk.entry.Lock), func() (err error) {
-		whole, err = lk.d.dir.on(lk.dev).readable(lk.entry.Lock)
+	err = lk.persist("reading a directory entry failed, retrying", lk.mgr.disk.SB.Geometry.Entry(lk.entry.Lock), func() (err error) {
+		whole, err = lk.mgr.dir.on(lk.dev).readable(lk.entry.Lock)
 		return err
 	})
 	return !whole, err
@@ -262,7 +262,7 @@ func (lk *lock) stale() bool {
 // driver's tasks.
 func (lk *lock) clearEntry(creation uint64) error {
 	done := make(chan error, 1)
-	lk.d.drivers.Go(func() { done <- lk.clear(creation) })
+	lk.mgr.drivers.Go(func() { done <- lk.clear(creation) })
 	for {
 		select {
 		case err := <-done:
@@ -271,7 +271,7 @@ func (lk *lock) clearEntry(creation uint64) error {
 			if err := t.run(); err != nil {
 				return err
 			}
-		case <-lk.d.mem.Lost():
+		case <-lk.mgr.mem.Lost():
 			return api.ErrLeaseLost
 		}
 	}
@@ -279,21 +279,21 @@ func (lk *lock) clearEntry(creation uint64) error {
 
 // clear makes the entry a free one, under the directory's lock.
 func (lk *lock) clear(creation uint64) error {
-	d, e := lk.d, lk.entry
-	failing := lk.dev.series(d.sb.Geometry.Entry(e.Lock))
+	m, e := lk.mgr, lk.entry
+	failing := lk.dev.series(m.disk.SB.Geometry.Entry(e.Lock))
 	defer failing.end()
 	for {
-		err := d.guarded(context.Background(), "remove a lock", func(guard *lock) error {
-			if err := d.carryOut(guard); err != nil {
+		err := m.guarded(context.Background(), "remove a lock", func(guard *lock) error {
+			if err := m.carryOut(guard); err != nil {
 				return err
 			}
 			// An unreadable entry is this lock's: its remover holds the lock.
-			if now, err := d.dir.on(guard.dev).read(e.Lock); err == nil && now != e {
+			if now, err := m.dir.on(guard.dev).read(e.Lock); err == nil && now != e {
 				return nil // cleared already, by the host that died during the removal
 			}
 			// A host that restored the entry while this host waited for the lock may still write
 			// it.
-			intents, err := d.intents(guard.dev)
+			intents, err := m.intents(guard.dev)
 			if err != nil {
 				return err
 			}
@@ -302,22 +302,22 @@ func (lk *lock) clear(creation uint64) error {
 					return fmt.Errorf("%w: lock %q", errIntended, e.Name)
 				}
 			}
-			return d.put(guard, layout.Entry{Lock: e.Lock, Creation: creation})
+			return m.put(guard, layout.Entry{Lock: e.Lock, Creation: creation})
 		})
 		switch {
 		case err == nil, errors.Is(err, errIntended), errors.Is(err, api.ErrStuck):
 			return err
-		case d.stopping():
+		case m.stopping():
 			return errStopped
 		case !errors.Is(err, api.ErrDamaged) && !errors.Is(err, api.ErrUnavailable):
 			// An error of the device. The time that the try waited for other hosts does not count.
 			failing.begin()
 			failing.failed(err)
 		}
-		d.observer.Trouble("clearing a directory entry failed, retrying", e, "err", err)
+		m.observer.Trouble("clearing a directory entry failed, retrying", e, "err", err)
 		select {
-		case <-time.After(d.retry()):
-		case <-d.mem.Lost():
+		case <-time.After(m.disk.retry()):
+		case <-m.mem.Lost():
 			return api.ErrLeaseLost
 		}
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // removing starts a removal, and returns a channel with its outcome.
-func removing(t *testing.T, d *Daemon, name string, try bool) <-chan error {
+func removing(t *testing.T, d *Host, name string, try bool) <-chan error {
 	t.Helper()
 	out := make(chan error, 1)
 	go func() { out <- d.Remove(t.Context(), name, try) }()
@@ -29,7 +29,7 @@ func ended(t *testing.T, c <-chan error) error {
 }
 
 func TestRemoveFree(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		require.ErrorIs(t, a.Remove(t.Context(), "x", false), api.ErrNoLock)
 		require.ErrorIs(t, a.Remove(t.Context(), "", false), api.ErrInvalid)
 		require.NoError(t, acquire(t, b, Request{Name: "x"}).Release())
@@ -49,7 +49,7 @@ func TestRemoveFree(t *testing.T) {
 func TestTokensGrowOverRemoval(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := clusterOf(t, 8, 4, time.Now().Add(time.Hour))
-		hosts := []*Daemon{c.host(1), c.host(2), c.host(3)}
+		hosts := []*Host{c.host(1), c.host(2), c.host(3)}
 		var last layout.Ticket
 		for round := range 12 {
 			h := acquire(t, hosts[round%3], Request{Name: "x", Permits: round%2 + 1})
@@ -163,7 +163,7 @@ func TestRemoveGivenUp(t *testing.T) {
 // TestStaleEntryAfterOwnRemoval: the host that removed a lock does not use its remembered entry.
 // Only its own slot shows that removal.
 func TestStaleEntryAfterOwnRemoval(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		require.NoError(t, acquire(t, b, Request{Name: "y"}).Release())
 		h := acquire(t, a, Request{Name: "x"})
 		stale := h.lk.entry
@@ -210,7 +210,7 @@ func oneConn(c net.Conn) func(context.Context, string, string) (net.Conn, error)
 // TestRemoveLetsOthersGoFirst: a client on another host is served before a removal that came later,
 // and holds the lock as it was.
 func TestRemoveLetsOthersGoFirst(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		h := acquire(t, a, Request{Name: "x"})
 		entry := h.lk.entry
 		next := start(t, b, Request{Name: "x"})

@@ -40,7 +40,7 @@ func (m *mortal) end() {
 }
 
 // dies kills a host, and waits until another one has declared it dead.
-func (m *mortal) dies(by *Daemon) {
+func (m *mortal) dies(by *Host) {
 	m.c.t.Helper()
 	incarnation := m.d.mem.Incarnation()
 	m.kill()
@@ -98,7 +98,7 @@ func (d death) test(t *testing.T) {
 			return dead && err == nil
 		}, generous, 50*time.Millisecond)
 	}
-	users := []*Daemon{knows, other, c.host(4)}
+	users := []*Host{knows, other, c.host(4)}
 	if d.back {
 		users = append(users, m.d)
 	}

@@ -40,15 +40,15 @@ func (c *cluster) check() []check.Finding {
 }
 
 // repair repairs a lock's entry by a host that has joined for that.
-func (c *cluster) repair(d *Daemon, number int) (string, error) {
+func (c *cluster) repair(d *Host, number int) (string, error) {
 	c.t.Helper()
-	r, err := newRepairer(d, func(message string) { c.t.Log(message) })
+	r, err := newRepairer(d.Manager, func(message string) { c.t.Log(message) })
 	require.NoError(c.t, err)
 	return r.entry(c.t.Context(), number)
 }
 
 // tornEntry makes a host fail during a write of the entry of a lock.
-func (c *cluster) tornEntry(d *Daemon, f *blockdev.Faulty, name string) {
+func (c *cluster) tornEntry(d *Host, f *blockdev.Faulty, name string) {
 	c.t.Helper()
 	torn := f.Inject(blockdev.Fault{Op: blockdev.OpWrite, From: c.Geo.Entry(1), To: c.Geo.Slot(0, 1), Err: unix.EIO, Landed: 50})
 	_, err := d.Acquire(c.t.Context(), Request{Name: name, Permits: 3})
@@ -268,9 +268,9 @@ func TestRepairer_HostDiedWhileJoining_FreesPlace(t *testing.T) {
 // Waiters by the entry continue to wait, and no host enters while the holder is inside.
 func TestHolderRestoresEntry(t *testing.T) {
 	t.Parallel()
-	for name, held := range map[string]func(t *testing.T, a *Daemon) *Hold{
-		"held":   func(t *testing.T, a *Daemon) *Hold { return acquire(t, a, Request{Name: "x"}) },
-		"shared": func(t *testing.T, a *Daemon) *Hold { return acquire(t, a, Request{Name: "x", Mode: layout.Shared}) },
+	for name, held := range map[string]func(t *testing.T, a *Host) *Hold{
+		"held":   func(t *testing.T, a *Host) *Hold { return acquire(t, a, Request{Name: "x"}) },
+		"shared": func(t *testing.T, a *Host) *Hold { return acquire(t, a, Request{Name: "x", Mode: layout.Shared}) },
 		"idle":   nil,
 	} {
 		runInCluster(t, name, func(t *testing.T, c *cluster) {
@@ -307,7 +307,7 @@ func TestHolderRestoresEntry(t *testing.T) {
 func TestRepairer_EntryRestoredByAHost_IsLeftAlone(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		require.NoError(t, acquire(t, c.host(1), Request{Name: "x"}).Release())
-		r, err := newRepairer(c.host(3), func(string) {})
+		r, err := newRepairer(c.host(3).Manager, func(string) {})
 		require.NoError(t, err)
 		before := c.Entry(1)
 		done, err := r.entry(t.Context(), 1)
@@ -340,7 +340,7 @@ func TestDirectory_ScanWhileAnEntryIsDamaged_LockStaysKnown(t *testing.T) {
 }
 
 // asksFor makes a host request lock x, with any outcome.
-func asksFor(t *testing.T, d *Daemon) {
+func asksFor(t *testing.T, d *Host) {
 	if h, err := d.Acquire(timeout(t, time.Second), Request{Name: "x"}); err == nil {
 		assert.NoError(t, h.Release())
 	}

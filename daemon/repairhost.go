@@ -32,11 +32,10 @@ func repairHost(ctx context.Context, path string, f check.Finding, sb layout.Sup
 	o.Progress(fmt.Sprintf("%s: waiting up to %v for host %d to write it, then joining as host %d, which takes about %v",
 		f.What, silent.Round(time.Second/10), f.Host, f.Host, (t.LongWait() + t.Lease).Round(time.Second/10)))
 	o.Config.Device, o.Config.HostID, o.Config.reclaim = path, f.Host, true
-	d := New(o.Config)
-	err := d.Join(ctx)
+	h, err := Join(ctx, o.Config)
 	switch {
 	case err == nil:
-		err = d.settleAndLeave(ctx)
+		err = h.settleAndLeave(ctx)
 	case errors.Is(err, lease.ErrInUse), errors.Is(err, lease.ErrNotLeft):
 		return r // its own host has written it
 	case errors.Is(err, hostid.ErrTaken):
@@ -49,26 +48,26 @@ func repairHost(ctx context.Context, path string, f check.Finding, sb layout.Sup
 }
 
 // settleAndLeave leaves once no other incarnation of this host's id can be live.
-func (d *Daemon) settleAndLeave(ctx context.Context) error {
+func (h *Host) settleAndLeave(ctx context.Context) error {
 	for {
-		known, changed := d.mem.Known()
-		if known[d.mem.ID()-1].Settled {
+		known, changed := h.mem.Known()
+		if known[h.mem.ID()-1].Settled {
 			break
 		}
 		select {
 		case <-changed:
-		case <-d.mem.Lost():
-			return errors.Join(d.mem.Err(), d.closeSoon(ctx))
+		case <-h.mem.Lost():
+			return errors.Join(h.mem.Err(), h.closeSoon(ctx))
 		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), d.closeSoon(ctx))
+			return errors.Join(context.Cause(ctx), h.closeSoon(ctx))
 		}
 	}
-	return d.closeSoon(ctx)
+	return h.closeSoon(ctx)
 }
 
 // closeSoon leaves the lockspace, even if ctx is done.
-func (d *Daemon) closeSoon(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*d.times().Grace())
+func (h *Host) closeSoon(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*h.times().Grace())
 	defer cancel()
-	return d.Close(ctx)
+	return h.Close(ctx)
 }

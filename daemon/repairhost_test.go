@@ -14,7 +14,7 @@ import (
 // repairHost repairs the record of a host, from another machine.
 func (c *cluster) repairHost(id int) (r Repaired, said []string) {
 	f := check.Finding{What: lockspace.Record{Kind: lockspace.KindHost, Host: id}.Describe(), Kind: lockspace.KindHost, Host: id, Offset: c.Geo.Host(id)}
-	o := RepairOptions{Progress: func(message string) { said = append(said, message) }, Config: c.unjoined(id).cfg}
+	o := RepairOptions{Progress: func(message string) { said = append(said, message) }, Config: c.config(id)}
 	return repairHost(c.t.Context(), "memory", f, c.SB, o), said
 }
 
@@ -42,13 +42,13 @@ func TestRepairHost_OwnerUp_ChangesNothing(t *testing.T) {
 func TestRepairHost_ProcessHasID_RefusesToWrite(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := newCluster(t, 4, 4)
-		d := c.unjoined(1)
-		ids, err := hostid.New(d.cfg.identity(), c.SB.UUID)
+		cfg := c.config(1)
+		ids, err := hostid.New(cfg.complete().identity(), c.SB.UUID)
 		require.NoError(t, err)
 		require.NoError(t, ids.TakeLockFile(1))
 		defer ids.ReleaseLockFiles()
 		f := check.Finding{What: "record of host 1", Kind: lockspace.KindHost, Host: 1}
-		r := repairHost(t.Context(), "memory", f, c.SB, RepairOptions{Progress: func(string) {}, Config: d.cfg})
+		r := repairHost(t.Context(), "memory", f, c.SB, RepairOptions{Progress: func(string) {}, Config: cfg})
 		require.ErrorIs(t, r.Err, check.ErrNotRepaired)
 		require.ErrorIs(t, r.Err, hostid.ErrTaken)
 	})

@@ -37,9 +37,6 @@ type Asked struct {
 	Token layout.Ticket `json:"token"`
 }
 
-// maxUnread is the number of requests kept for a client that did not read them yet.
-const maxUnread = 4
-
 // unsettledFor is how long a slot that may be about to show a hold is read again. A hold is shown
 // after settleAfter.
 const unsettledFor = 10 * settleAfter
@@ -54,27 +51,27 @@ func lookForRequests(lease time.Duration) time.Duration { return min(time.Second
 //
 // It returns ErrInvalid, ErrNoLock, ErrFree, ErrUnavailable, ErrDamaged, an
 // error of the device, or the cause of ctx's end.
-func (d *Daemon) Request(ctx context.Context, name, message string) ([]Asked, error) {
+func (m *Manager) Request(ctx context.Context, name, message string) ([]Asked, error) {
 	if err := errors.Join(layout.ValidateLockName(name), layout.ValidateRequest(message)); err != nil {
 		return nil, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
-	return runDetached(ctx, d, func() ([]Asked, error) { return d.request(ctx, name, message) })
+	return runDetached(ctx, m, func() ([]Asked, error) { return m.request(ctx, name, message) })
 }
 
-func (d *Daemon) request(ctx context.Context, name, message string) ([]Asked, error) {
+func (m *Manager) request(ctx context.Context, name, message string) ([]Asked, error) {
 	for {
-		e, err := d.lookupNow(ctx, name)
+		e, err := m.lookupNow(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		asked, err := d.holding(ctx, e)
+		asked, err := m.holding(ctx, e)
 		if err != nil {
 			return nil, err
 		}
 		if len(asked) == 0 {
 			return nil, fmt.Errorf("%w: %q", api.ErrFree, name)
 		}
-		lk, err := d.attach(e)
+		lk, err := m.attach(e)
 		if err == nil {
 			err = lk.ask(asked, message)
 		}
@@ -84,8 +81,8 @@ func (d *Daemon) request(ctx context.Context, name, message string) ([]Asked, er
 		if !errors.Is(err, errSuperseded) {
 			return nil, err
 		}
-		d.dir.forget(e)
-		if err := retry.Pause(ctx, d.retry()); err != nil {
+		m.dir.forget(e)
+		if err := retry.Pause(ctx, m.disk.retry()); err != nil {
 			return nil, err
 		}
 	}
@@ -113,16 +110,16 @@ func (lk *lock) ask(asked []Asked, message string) error {
 		return err
 	})
 	if err == nil {
-		lk.observe(Happening{Kind: events.Wanted, Token: ticket, By: events.Peer{Host: lk.d.mem.ID(), HostName: lk.d.ids.Name}, Reason: message})
+		lk.observe(Happening{Kind: events.Wanted, Token: ticket, By: events.Peer{Host: lk.mgr.mem.ID(), HostName: lk.mgr.hostName}, Reason: message})
 	}
 	return err
 }
 
 // holding returns the holders of a lock: other hosts as their slots show it, and the clients of
 // this host.
-func (d *Daemon) holding(ctx context.Context, e layout.Entry) ([]Asked, error) {
+func (m *Manager) holding(ctx context.Context, e layout.Entry) ([]Asked, error) {
 	for give := time.Now().Add(unsettledFor); ; {
-		asked, unsettled, err := d.holdingNow(e)
+		asked, unsettled, err := m.holdingNow(e)
 		if err != nil || !unsettled || time.Now().After(give) {
 			return asked, err
 		}
@@ -135,26 +132,26 @@ func (d *Daemon) holding(ctx context.Context, e layout.Entry) ([]Asked, error) {
 // holdingNow evaluates one read of the slots. It is unsettled while a host may be inside that does
 // not show it yet: as choosing after the fast path, or as waiting when it has just been admitted. A
 // slot may also be unreadable because it is being written.
-func (d *Daemon) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err error) {
-	slots, bad, err := d.readSlots(d.dev, e.Lock)
+func (m *Manager) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err error) {
+	slots, bad, err := m.readSlots(m.disk.Dev, e.Lock)
 	if err != nil {
 		return nil, false, err
 	}
-	current, _, err := d.mem.ReadHosts() // after the slots, to determine which are void
+	current, _, err := m.mem.ReadHosts() // after the slots, to determine which are void
 	if err != nil {
 		return nil, false, err
 	}
-	hosts, _ := d.mem.Known()
+	hosts, _ := m.mem.Known()
 	choosing, waiting, unreadable := false, false, false
 	for i, s := range slots {
 		unreadable = unreadable || bad[i] != nil
 		h := current[i]
 		void := h.Readable && (h.Gone || h.Incarnation != s.Incarnation)
 		if bad[i] != nil {
-			d.mem.HeldUp(layout.Complaint{Host: i + 1, Lock: e.Lock}, false)
+			m.mem.HeldUp(layout.Complaint{Host: i + 1, Lock: e.Lock}, false)
 		}
 		switch {
-		case bad[i] != nil || s.Blank() || s.Host == d.mem.ID() || s.Creation != e.Creation || void:
+		case bad[i] != nil || s.Blank() || s.Host == m.mem.ID() || s.Creation != e.Creation || void:
 		case s.Phase == layout.Held:
 			asked = append(asked, Asked{Host: s.Host, HostName: hosts[s.Host-1].Name, Token: s.Ticket})
 		case s.Phase == layout.Choosing:
@@ -163,12 +160,12 @@ func (d *Daemon) holdingNow(e layout.Entry) (asked []Asked, unsettled bool, err 
 			waiting = true
 		}
 	}
-	d.mu.Lock()
-	lk := d.locks[e.Lock]
-	d.mu.Unlock()
+	m.mu.Lock()
+	lk := m.locks[e.Lock]
+	m.mu.Unlock()
 	if lk != nil && lk.entry == e {
 		for _, h := range lk.inside() {
-			asked = append(asked, Asked{Host: d.mem.ID(), HostName: d.ids.Name, Token: h.token})
+			asked = append(asked, Asked{Host: m.mem.ID(), HostName: m.hostName, Token: h.token})
 		}
 	}
 	return asked, unreadable || choosing || waiting && len(asked) == 0, nil
@@ -193,15 +190,15 @@ func (lk *lock) nextLook() (due <-chan time.Time, stop func()) {
 // have died since count, too. A holder that is granted the same ticket later does not get the
 // requests that the holder before it got.
 func (lk *lock) look() {
-	lk.requestWatch.next = time.Now().Add(lookForRequests(lk.d.sb.Lease))
-	slots, bad, err := lk.d.readSlots(lk.dev, lk.entry.Lock)
+	lk.requestWatch.next = time.Now().Add(lookForRequests(lk.mgr.disk.SB.Lease))
+	slots, bad, err := lk.mgr.readSlots(lk.dev, lk.entry.Lock)
 	if err != nil {
 		if lk.warn.Allow() {
-			lk.d.observer.Trouble("reading requests failed, retrying", lk.entry, "err", err)
+			lk.mgr.observer.Trouble("reading requests failed, retrying", lk.entry, "err", err)
 		}
 		return
 	}
-	hosts, _ := lk.d.mem.Known()
+	hosts, _ := lk.mgr.mem.Known()
 	for i, s := range slots {
 		r := s.Request
 		if bad[i] != nil || r.Ticket == 0 || r.Ticket < lk.m.Token() || s.Creation < lk.entry.Creation || lk.requestWatch.heard[s.Host] == r {
@@ -216,7 +213,7 @@ func (lk *lock) look() {
 				lk.requestWatch.heard = map[int]layout.Request{}
 			}
 			lk.requestWatch.heard[s.Host] = r
-			if s.Host != lk.d.mem.ID() { // else it was recorded when it was made
+			if s.Host != lk.mgr.mem.ID() { // else it was recorded when it was made
 				lk.observe(Happening{Kind: events.Wanted, Token: lk.m.Token(), By: events.Peer{Host: told.Host, HostName: told.HostName}, Reason: told.Message})
 			}
 		}
@@ -246,50 +243,3 @@ func (lk *lock) requested(r Requested) (told bool) {
 	}
 	return told
 }
-
-// listening reports whether the client is connected and wants to receive requests.
-func (s *session) listening() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.listens && s.follower != nil
-}
-
-// listen records whether a client that has returned wants to receive requests. The handover file
-// does not keep that.
-func (s *session) listen(want bool) {
-	s.mu.Lock()
-	s.listens = want
-	s.mu.Unlock()
-	if s.decided() && s.hold != nil {
-		s.hold.lk.signal() // for the driver to read requests
-	}
-}
-
-// requested keeps a request for the client. It replaces the oldest one if the client reads none. It
-// does not block.
-func (s *session) requested(r Requested) {
-	for {
-		select {
-		case s.requests <- r:
-			s.mu.Lock()
-			if s.linked() {
-				s.tellSoon()
-			}
-			s.mu.Unlock()
-			return
-		default:
-		}
-		select {
-		case <-s.requests:
-		default:
-		}
-	}
-}
-
-// requestAnswer lists the holders that were sent the request.
-type requestAnswer struct {
-	Asked []Asked `json:"asked"`
-}
-
-// askPatience limits how long a request may take to be written.
-const askPatience = 30 * time.Second

@@ -42,7 +42,7 @@ func nothing(t *testing.T, ls ...listener) {
 	}
 }
 
-func asks(t *testing.T, d *Daemon, name, message string) []Asked {
+func asks(t *testing.T, d *Host, name, message string) []Asked {
 	t.Helper()
 	asked, err := d.Request(t.Context(), name, message)
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func asks(t *testing.T, d *Daemon, name, message string) []Asked {
 }
 
 func TestRequestIsHeardOnce(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		first, next := newListener(), newListener()
 		h := acquire(t, a, first.request("x", layout.Exclusive))
 		require.Equal(t, []Asked{{Host: 1, HostName: "db1", Token: h.Token()}}, asks(t, b, "x", "reboot"),
@@ -181,7 +181,7 @@ func (c *cluster) put(s layout.Slot) {
 }
 
 func TestRequestCountsHoldersOnly(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		require.NoError(t, acquire(t, a, Request{Name: "x"}).Release())
 		own, e := c.Slot(1, 1), c.Entry(1)
 		held := layout.Slot{Host: 2, Incarnation: b.mem.Incarnation(), Creation: e.Creation, Phase: layout.Held,
@@ -245,7 +245,7 @@ func TestRequestsThatDoNotCount(t *testing.T) {
 // TestRequestIsOfOneCreation: a lock that is created again does not begin with requests for the old
 // one.
 func TestRequestIsOfOneCreation(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		h := acquire(t, a, Request{Name: "x"})
 		asks(t, b, "x", "old")
 		require.Equal(t, "old", c.Slot(1, 2).Request.Message)
@@ -362,7 +362,7 @@ func TestRequestWhileTheDeviceHangs(t *testing.T) {
 
 // TestRequestWithAClockSetBack: a newer request has a later time nevertheless.
 func TestRequestWithAClockSetBack(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		l := newListener()
 		h := acquire(t, a, l.request("x", layout.Exclusive))
 		r := layout.Request{Ticket: layout.MakeTicket(h.Token().Number(), 1), Message: "same",

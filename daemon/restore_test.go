@@ -84,7 +84,7 @@ func (m *mortal) kill() {
 	close(d.stop)
 	m.c.t.Cleanup(func() {
 		<-d.mem.Over()
-		close(d.ended)
+		close(d.ending.ended)
 		d.mem.Wait()
 		d.drivers.Wait()
 		d.tasks.Wait()

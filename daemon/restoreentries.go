@@ -23,48 +23,48 @@ import (
 // restoreEntries begins to restore the damaged entries of locks that this host has used. It does
 // nothing if it is running already, or began less than a renewal interval ago. It does not wait,
 // because the own slots of those locks may have to be checked meanwhile.
-func (d *Daemon) restoreEntries(damaged []int) {
-	damaged = slices.DeleteFunc(slices.Clone(damaged), func(number int) bool { return d.knownEntry(number) == nil })
-	if len(damaged) == 0 || !d.mending.CompareAndSwap(false, true) {
+func (m *Manager) restoreEntries(damaged []int) {
+	damaged = slices.DeleteFunc(slices.Clone(damaged), func(number int) bool { return m.knownEntry(number) == nil })
+	if len(damaged) == 0 || !m.restoring.CompareAndSwap(false, true) {
 		return
 	}
-	d.drivers.Go(func() {
-		defer d.mending.Store(false)
-		again := time.After(d.times().Renew()) // as often as complaints of other hosts are handled
+	m.drivers.Go(func() {
+		defer m.restoring.Store(false)
+		again := time.After(m.disk.times().Renew()) // as often as complaints of other hosts are handled
 		// A blocked host complains again. Reading what a removal intended to write takes a fifth of
 		// the lease.
-		ctx, cancel := context.WithTimeout(context.Background(), d.sb.Lease/2)
+		ctx, cancel := context.WithTimeout(context.Background(), m.disk.SB.Lease/2)
 		defer cancel()
 		// so that an entry that takes all the time is not always the first
 		for _, i := range rand.Perm(len(damaged)) {
 			number := damaged[i]
-			lk := d.knownEntry(number)
+			lk := m.knownEntry(number)
 			if lk == nil {
 				continue
 			}
 			// Superseded: completing a removal has rewritten it.
-			if err := d.restoreKnownEntry(ctx, lk); err != nil && !errors.Is(err, errSuperseded) && !d.stopping() {
-				d.observer.Trouble("restoring a damaged directory entry failed, retrying when a host needs it", lk.entry, "err", err)
+			if err := m.restoreKnownEntry(ctx, lk); err != nil && !errors.Is(err, errSuperseded) && !m.stopping() {
+				m.observer.Trouble("restoring a damaged directory entry failed, retrying when a host needs it", lk.entry, "err", err)
 			}
 		}
 		select {
 		case <-again:
-		case <-d.stop:
-		case <-d.mem.Lost():
+		case <-m.stop:
+		case <-m.mem.Lost():
 		}
 	})
 }
 
-func (d *Daemon) restoreKnownEntry(ctx context.Context, lk *lock) error {
+func (m *Manager) restoreKnownEntry(ctx context.Context, lk *lock) error {
 	h, err := lk.join(ctx)
 	if err != nil {
 		return err
 	}
-	err = d.guarded(ctx, "restore a directory entry", func(guard *lock) error {
-		if ok, err := d.dir.on(guard.dev).readable(lk.entry.Lock); ok || err != nil {
+	err = m.guarded(ctx, "restore a directory entry", func(guard *lock) error {
+		if ok, err := m.dir.on(guard.dev).readable(lk.entry.Lock); ok || err != nil {
 			return err
 		}
-		intents, err := d.intents(guard.dev)
+		intents, err := m.intents(guard.dev)
 		if err != nil {
 			return err
 		}
@@ -72,11 +72,11 @@ func (d *Daemon) restoreKnownEntry(ctx context.Context, lk *lock) error {
 		if i := slices.IndexFunc(intents, func(i layout.Intent) bool { return i.Lock == lk.entry.Lock && layout.Entry(i) != lk.entry }); i >= 0 {
 			return fmt.Errorf("%w: another host intends to write creation %d there", check.ErrNotRepaired, intents[i].Creation)
 		}
-		d.observer.Trouble("directory entry is damaged, restoring it", lk.entry)
-		if err := d.restoreEntry(guard, lk.entry); err != nil {
+		m.observer.Trouble("directory entry is damaged, restoring it", lk.entry)
+		if err := m.restoreEntry(guard, lk.entry); err != nil {
 			return err
 		}
-		d.dir.add(lk.entry)
+		m.dir.add(lk.entry)
 		return nil
 	})
 	return errors.Join(err, h.Release())

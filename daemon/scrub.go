@@ -22,26 +22,26 @@ import (
 const scanInstead = 32
 
 // keepSlots checks own slots and directory entries when there is a reason to.
-func (d *Daemon) keepSlots() {
-	first := time.NewTimer(d.sb.Lease / 2)
+func (m *Manager) keepSlots() {
+	first := time.NewTimer(m.disk.SB.Lease / 2)
 	defer first.Stop()
-	looked := d.clock.Now()
+	looked := m.disk.Clock.Now()
 	for {
 		select {
 		case <-first.C:
-			if !d.scrub() {
-				first.Reset(d.sb.Lease / 2)
+			if !m.scrub() {
+				first.Reset(m.disk.SB.Lease / 2)
 			}
-		case all := <-d.mem.Complaints():
-			d.handleComplaints(all)
-		case <-d.mem.Renewals():
-			if now := d.clock.Now(); now-looked >= d.sb.Lease/2 {
+		case all := <-m.mem.Complaints():
+			m.handleComplaints(all)
+		case <-m.mem.Renewals():
+			if now := m.disk.Clock.Now(); now-looked >= m.disk.SB.Lease/2 {
 				looked = now
-				d.lookAtBusy()
+				m.lookAtBusy()
 			}
-		case <-d.stop:
+		case <-m.stop:
 			return
-		case <-d.mem.Lost():
+		case <-m.mem.Lost():
 			return
 		}
 	}
@@ -50,45 +50,45 @@ func (d *Daemon) keepSlots() {
 // scrub checks the own slot in every lock, also in removed ones, and has it rewritten if it is
 // unreadable. It reports whether that was all. Where the entry is damaged, a slot that an earlier
 // bakeryd of this host left is released once a host has restored the entry.
-func (d *Daemon) scrub() (all bool) {
-	s, err := d.dir.scan()
+func (m *Manager) scrub() (all bool) {
+	s, err := m.dir.scan()
 	if err != nil {
-		d.observer.Trouble("reading the lock directory failed, retrying", lockspace.DirectoryEntry, "err", err)
+		m.observer.Trouble("reading the lock directory failed, retrying", lockspace.DirectoryEntry, "err", err)
 		return false
 	}
 	for _, e := range append(s.entries, lockspace.DirectoryEntry) {
-		if d.stopping() {
+		if m.stopping() {
 			break
 		}
 		if !e.Blank() {
-			d.scrubOne(e, false)
+			m.scrubOne(e, false)
 		}
 	}
-	d.restoreEntries(s.bad)
-	left := slices.DeleteFunc(s.bad, func(number int) bool { return !d.leftIn(number) })
-	d.complainOfEntries(left, true)
+	m.restoreEntries(s.bad)
+	left := slices.DeleteFunc(s.bad, func(number int) bool { return !m.leftIn(number) })
+	m.complainOfEntries(left, true)
 	return len(left) == 0
 }
 
 // leftIn reports whether this host takes part in a lock that is not in d.locks.
-func (d *Daemon) leftIn(lock int) bool {
-	d.mu.Lock()
-	known := d.locks[lock] != nil
-	d.mu.Unlock()
+func (m *Manager) leftIn(lock int) bool {
+	m.mu.Lock()
+	known := m.locks[lock] != nil
+	m.mu.Unlock()
 	if known {
 		return false
 	}
-	v, err := d.ownSlotIn(d.dev, lock)
-	return err == nil && v.Readable && v.Slot.Incarnation == d.mem.Incarnation() && v.Slot.Phase != layout.Idle
+	v, err := m.ownSlotIn(m.disk.Dev, lock)
+	return err == nil && v.Readable && v.Slot.Incarnation == m.mem.Incarnation() && v.Slot.Phase != layout.Idle
 }
 
-func (d *Daemon) ownSlotIn(dev blockdev.Device, lock int) (bakery.View, error) {
-	return newSlotStore(dev, d.sb.Space(), lock, d.mem.ID()).readOne(d.mem.ID())
+func (m *Manager) ownSlotIn(dev blockdev.Device, lock int) (bakery.View, error) {
+	return newSlotStore(dev, m.disk.SB.Space(), lock, m.mem.ID()).readOne(m.mem.ID())
 }
 
 // handleComplaints checks the records that other hosts complain of. Each complaint costs a read or two, and no
 // more.
-func (d *Daemon) handleComplaints(complaints []layout.Complaint) {
+func (m *Manager) handleComplaints(complaints []layout.Complaint) {
 	var entries []int
 	for _, c := range complaints {
 		switch {
@@ -96,52 +96,52 @@ func (d *Daemon) handleComplaints(complaints []layout.Complaint) {
 			entries = append(entries, c.Lock)
 			continue
 		case c.Lock == lockspace.DirectoryLock:
-			d.scrubOne(lockspace.DirectoryEntry, true)
+			m.scrubOne(lockspace.DirectoryEntry, true)
 		default:
-			d.scrubNumber(c.Lock)
+			m.scrubNumber(c.Lock)
 		}
-		d.repairSlot(c.Lock)
+		m.repairSlot(c.Lock)
 	}
-	d.restoreEntries(d.damagedAmong(entries))
+	m.restoreEntries(m.damagedAmong(entries))
 }
 
 // scrubNumber checks the own slot in a lock of which only the number is known.
-func (d *Daemon) scrubNumber(lock int) {
-	d.mu.Lock()
-	lk := d.locks[lock]
-	d.mu.Unlock()
+func (m *Manager) scrubNumber(lock int) {
+	m.mu.Lock()
+	lk := m.locks[lock]
+	m.mu.Unlock()
 	if lk != nil {
 		lk.lookAtBlocking()
 		return
 	}
-	if e, err := d.dir.read(lock); err == nil && !e.Blank() {
-		d.scrubOne(e, true)
+	if e, err := m.dir.read(lock); err == nil && !e.Blank() {
+		m.scrubOne(e, true)
 	}
 }
 
 // repairSlot writes the own slot if it is all zeroes while no client uses the lock. Another host
 // complained of it, so it was seen written and was zeroed since. A host that knows that does not
 // take it for idle (slotStore.view).
-func (d *Daemon) repairSlot(number int) {
-	v, err := d.ownSlotIn(d.awaited(number, ""), number)
+func (m *Manager) repairSlot(number int) {
+	v, err := m.ownSlotIn(m.disk.awaited(number, ""), number)
 	if err != nil || !v.Readable || v.Slot != (bakery.Slot{}) {
 		return
 	}
-	d.mu.Lock()
-	lk := d.locks[number]
-	d.mu.Unlock()
+	m.mu.Lock()
+	lk := m.locks[number]
+	m.mu.Unlock()
 	if lk == nil {
 		e := lockspace.DirectoryEntry
 		if number != lockspace.DirectoryLock {
-			if e, err = d.dir.read(number); err != nil || e.Blank() {
+			if e, err = m.dir.read(number); err != nil || e.Blank() {
 				return
 			}
 		}
-		if lk, err = d.attachTo(e, true); err != nil {
+		if lk, err = m.attachTo(e, true); err != nil {
 			return
 		}
 	}
-	d.drivers.Go(func() {
+	m.drivers.Go(func() {
 		_ = lk.do(func() error {
 			if lk.m.Attached() && lk.m.OwnSlot().Phase != layout.Idle {
 				return nil // other hosts may have entered by that: see intact
@@ -155,27 +155,27 @@ func (d *Daemon) repairSlot(number int) {
 // only if the slot is bad. blocking says that the slot blocks another host. Only then it checks a
 // lock in quarantine, and a read that fails or hangs counts as stuck: that host would wait for the
 // whole pause.
-func (d *Daemon) scrubOne(e layout.Entry, blocking bool) {
-	dev := d.dev
+func (m *Manager) scrubOne(e layout.Entry, blocking bool) {
+	dev := m.disk.Dev
 	if blocking {
-		dev = d.awaited(e.Lock, e.Name)
-	} else if d.quarantined(e.Lock) != nil {
+		dev = m.disk.awaited(e.Lock, e.Name)
+	} else if m.disk.quarantined(e.Lock) != nil {
 		return
 	}
-	d.mu.Lock()
-	lk := d.locks[e.Lock]
-	d.mu.Unlock()
+	m.mu.Lock()
+	lk := m.locks[e.Lock]
+	m.mu.Unlock()
 	if lk == nil {
-		v, err := d.ownSlotIn(dev, e.Lock)
-		if err != nil && !blocking || v.Readable && (v.Slot.Incarnation != d.mem.Incarnation() || v.Slot.Phase == layout.Idle) {
+		v, err := m.ownSlotIn(dev, e.Lock)
+		if err != nil && !blocking || v.Readable && (v.Slot.Incarnation != m.mem.Incarnation() || v.Slot.Phase == layout.Idle) {
 			return
 		}
 		if e.Lock != lockspace.DirectoryLock { // the lock may have been removed since
-			if e, err = d.dir.read(e.Lock); err != nil {
+			if e, err = m.dir.read(e.Lock); err != nil {
 				return
 			}
 		}
-		if lk, err = d.attachTo(e, blocking); err != nil {
+		if lk, err = m.attachTo(e, blocking); err != nil {
 			return
 		}
 	}
@@ -204,10 +204,10 @@ func (lk *lock) lookAtOwn() {
 // lookAtBusy checks the own slots and the entries of the locks that this host holds or waits for. A
 // host that holds a lock is the last that knows its entry for certain. The memory of idle locks is
 // freed.
-func (d *Daemon) lookAtBusy() {
+func (m *Manager) lookAtBusy() {
 	var busy []*lock
-	d.mu.Lock()
-	for _, lk := range d.locks {
+	m.mu.Lock()
+	for _, lk := range m.locks {
 		lk.mu.Lock()
 		if len(lk.queue)+len(lk.holds) > 0 {
 			busy = append(busy, lk)
@@ -217,7 +217,7 @@ func (d *Daemon) lookAtBusy() {
 		}
 		lk.mu.Unlock()
 	}
-	d.mu.Unlock()
+	m.mu.Unlock()
 	var entries []int
 	for _, lk := range busy {
 		lk.lookAtOwn()
@@ -225,23 +225,23 @@ func (d *Daemon) lookAtBusy() {
 			entries = append(entries, lk.entry.Lock)
 		}
 	}
-	d.restoreEntries(d.damagedAmong(entries))
+	m.restoreEntries(m.damagedAmong(entries))
 }
 
 // damagedAmong returns the numbers of the locks with unreadable entries that this host may know.
-func (d *Daemon) damagedAmong(numbers []int) (damaged []int) {
+func (m *Manager) damagedAmong(numbers []int) (damaged []int) {
 	if len(numbers) > scanInstead {
-		s, err := d.dir.scan()
+		s, err := m.dir.scan()
 		if err != nil {
 			return nil
 		}
 		return s.bad
 	}
 	for _, number := range numbers {
-		if d.knownEntry(number) == nil {
+		if m.knownEntry(number) == nil {
 			continue
 		}
-		if _, err := d.dir.read(number); lockspace.IsBadSector(err) || undecodable(err) {
+		if _, err := m.dir.read(number); lockspace.IsBadSector(err) || undecodable(err) {
 			damaged = append(damaged, number)
 		}
 	}
@@ -250,10 +250,10 @@ func (d *Daemon) damagedAmong(numbers []int) (damaged []int) {
 
 // knownEntry returns the lock of a number if this host has used it and therefore knows its entry;
 // else nil.
-func (d *Daemon) knownEntry(number int) *lock {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if lk := d.locks[number]; lk != nil && lk.entry.Name != "" {
+func (m *Manager) knownEntry(number int) *lock {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if lk := m.locks[number]; lk != nil && lk.entry.Name != "" {
 		return lk
 	}
 	return nil
@@ -264,7 +264,7 @@ func (d *Daemon) knownEntry(number int) *lock {
 func (lk *lock) complain(host int) {
 	for i, v := range lk.slots.views {
 		if !v.Readable && i+1 != lk.slots.host && (host == 0 || host == i+1) {
-			lk.d.mem.HeldUp(layout.Complaint{Host: i + 1, Lock: lk.entry.Lock}, false)
+			lk.mgr.mem.HeldUp(layout.Complaint{Host: i + 1, Lock: lk.entry.Lock}, false)
 		}
 	}
 }
@@ -272,15 +272,15 @@ func (lk *lock) complain(host int) {
 // complainOfEntries requests repair of these entries from the hosts that know them, this one
 // included. certain means that no host can be writing them. If there are very many, each call names
 // others.
-func (d *Daemon) complainOfEntries(numbers []int, certain bool) {
+func (m *Manager) complainOfEntries(numbers []int, certain bool) {
 	if len(numbers) == 0 {
 		return
 	}
 	if certain {
-		d.restoreEntries(numbers)
+		m.restoreEntries(numbers)
 	}
 	first := rand.IntN(len(numbers))
 	for i := range min(len(numbers), 4*layout.MaxComplaints) {
-		d.mem.HeldUp(layout.Complaint{Lock: numbers[(first+i)%len(numbers)]}, certain)
+		m.mem.HeldUp(layout.Complaint{Lock: numbers[(first+i)%len(numbers)]}, certain)
 	}
 }

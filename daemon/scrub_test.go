@@ -56,7 +56,7 @@ func (d *tracing) since(n int) ([]traced, int) {
 }
 
 // settledHost joins a host and waits until it has made its first check of its slots, and is idle.
-func (c *cluster) settledHost(id int, change ...func(*Config)) (*Daemon, *tracing) {
+func (c *cluster) settledHost(id int, change ...func(*Config)) (*Host, *tracing) {
 	c.t.Helper()
 	dev := &tracing{Device: c.Disk.Open()}
 	d := c.host(id, append(change, through(dev))...)
@@ -149,7 +149,7 @@ func TestSlotIsMendedForWhoIsHeldUp(t *testing.T) {
 		calm()
 		require.NoError(t, b.guarded(t.Context(), "test", func(*lock) error {
 			c.Spoil(c.Geo.Slot(lockspace.DirectoryLock, 1))
-			eventually(t, "the intents", func() bool { _, err := b.intents(b.dev); return err == nil })
+			eventually(t, "the intents", func() bool { _, err := b.intents(b.disk.Dev); return err == nil })
 			return nil
 		}))
 		// A slot that may have a value.
@@ -206,7 +206,7 @@ func TestSlotThatStaysBad(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		a, disk := c.faultyHost(1)
 		b, other := c.faultyHost(2)
-		for _, d := range []*Daemon{a, b} {
+		for _, d := range []*Host{a, b} {
 			require.NoError(t, acquire(t, d, Request{Name: "x"}).Release())
 		}
 		bad := blockdev.Fault{Op: blockdev.OpRead, From: c.Geo.Slot(1, 1), To: c.Geo.Slot(1, 2), Returns: blockdev.Garbage}
@@ -275,7 +275,7 @@ func TestHangingIOIsReported(t *testing.T) {
 			eventually(t, what+" has returned", func() bool { return said.count("IO that hung has returned", what) == 1 })
 			require.Equal(t, 1, said.count("IO hangs", what))
 			eventually(t, "it is renewed", func() bool {
-				return d.leaseLeft() > d.sb.Lease-lease.Times{Lease: d.sb.Lease}.Renew()
+				return d.leaseLeft() > d.disk.SB.Lease-lease.Times{Lease: d.disk.SB.Lease}.Renew()
 			})
 		}
 	})
@@ -288,13 +288,16 @@ func TestHangingJoinIsReported(t *testing.T) {
 		f := blockdev.NewFaulty(c.Disk.Open(), blockdev.FaultyOptions{})
 		release := f.Hang(blockdev.Fault{Op: blockdev.OpWrite})
 		t.Cleanup(release)
-		d := c.unjoined(1, through(f), func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
-		joined := make(chan error, 1)
-		go func() { joined <- d.Join(context.Background()) }()
+		cfg := c.config(1, through(f), func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
+		joined := make(chan *Host, 1)
+		go func() {
+			d, err := Join(context.Background(), cfg)
+			assertNoError(t, err)
+			joined <- d
+		}()
 		eventually(t, "reported", func() bool { return said.count("IO hangs", "writing the host record") == 1 })
 		release()
-		within(t, "joining", func() { require.NoError(t, <-joined) })
-		require.NoError(t, d.Close(t.Context()))
+		require.NoError(t, received(t, "joined", joined).Close(t.Context()))
 	})
 }
 

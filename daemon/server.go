@@ -54,7 +54,7 @@ const (
 // Errors are {"error": {"code", "message", "hint"}}. calls.go and package access define which
 // caller may make which call.
 type Server struct {
-	joined func() (*Daemon, error) // returns the daemon of the current term, or why there is none
+	joined func() (*Host, error) // returns the daemon of the current term, or why there is none
 	log    *slog.Logger
 	events *events.Log // nil if none
 	http   *http.Server
@@ -84,7 +84,7 @@ type connKey struct{}
 
 // NewServer returns a server for the daemon that joined returns, which may change. While there is
 // none, all requests except those for the journal are refused as unavailable. journal may be nil.
-func NewServer(log *slog.Logger, joined func() (*Daemon, error), journal *events.Log) *Server {
+func NewServer(log *slog.Logger, joined func() (*Host, error), journal *events.Log) *Server {
 	s := &Server{joined: joined, log: log, events: journal, descriptors: fdlimit.Clients(), idleLink: idleLink,
 		confirmWithin: confirmWithin}
 	s.rules, s.refusals.log = access.WithoutPolicy(), log
@@ -180,20 +180,20 @@ func (s *Server) Obey(p *PolicyFile) { s.policy = p }
 // Shutdown.
 func (s *Server) FlushRefusals() { s.refusals.flush() }
 
-func (s *Server) whenJoined(h func(*Daemon, http.ResponseWriter, *http.Request)) http.HandlerFunc {
+func (s *Server) whenJoined(h func(*Host, http.ResponseWriter, *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		d, err := s.joined()
+		host, err := s.joined()
 		if err != nil {
 			writeError(w, http.StatusServiceUnavailable, &api.Error{Code: "unavailable", Message: err.Error(),
 				Hint: "try again; the log of bakeryd says more, and bakeryctl status --device reads the disk without it"})
 			return
 		}
-		h(d, w, r)
+		h(host, w, r)
 	}
 }
 
-func (s *Server) status(d *Daemon, w http.ResponseWriter, r *http.Request) {
-	report, err := d.Status()
+func (s *Server) status(host *Host, w http.ResponseWriter, r *http.Request) {
+	report, err := host.Status()
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, api.ErrorOf(err))
 		return

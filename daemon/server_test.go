@@ -26,7 +26,7 @@ import (
 // served is a daemon that serves a socket, with functions to call it.
 type served struct {
 	t    *testing.T
-	d    *Daemon
+	d    *Host
 	srv  *Server
 	path string
 
@@ -34,17 +34,17 @@ type served struct {
 	calls *calls
 }
 
-func serveSocket(t *testing.T, d *Daemon) *served {
+func serveSocket(t *testing.T, d *Host) *served {
 	serve := serveCurrent
 	if d.clock != clock.Boottime {
 		serve = serveInBubble
 	}
-	s := serve(t, func() (*Daemon, error) { return d, nil })
+	s := serve(t, func() (*Host, error) { return d, nil })
 	s.d = d
 	return s
 }
 
-func serveCurrent(t *testing.T, current func() (*Daemon, error)) *served {
+func serveCurrent(t *testing.T, current func() (*Host, error)) *served {
 	dir, err := os.MkdirTemp("", "bakery") // short: socket paths are limited
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
@@ -245,7 +245,7 @@ func TestDrainTellsHolders(t *testing.T) {
 		s := serveSocket(t, newCluster(t, 8, 4).host(1))
 		c, r := s.post(`{"name": "x"}`)
 		require.Equal(t, "granted", nextEvent(t, r).Kind)
-		s.d.drain("bakeryd is shutting down")
+		s.d.ending.drain("bakeryd is shutting down")
 		e := nextEvent(t, r)
 		for e.Kind == "renewed" {
 			e = nextEvent(t, r)

@@ -20,23 +20,24 @@ import (
 )
 
 // Service keeps a host in a lockspace: it joins, joins again when the lease was lost, and feeds the
-// watchdog. Every term of membership has its own Daemon.
+// watchdog. Every term of membership has its own Host.
 type Service struct {
 	cfg      Config
 	log      *slog.Logger
-	onJoined func(*Daemon)
+	onJoined func(*Host)
 	chooses  bool // the host id is chosen at every join
 
 	mu       sync.Mutex // guards the rest
-	d        *Daemon
-	trouble  error // why the last attempt to join again failed
+	joiner   *joiner    // of the current term, also once it has joined; nil before Run
+	host     *Host      // of the current term; nil while it joins
+	trouble  error      // why the last attempt to join again failed
 	draining chan struct{}
 	drained  bool
 }
 
 // NewService returns a service that does not run yet. onJoined, unless nil, is called with every
 // term that begins.
-func NewService(cfg Config, onJoined func(*Daemon)) *Service {
+func NewService(cfg Config, onJoined func(*Host)) *Service {
 	s := &Service{cfg: cfg, log: cfg.Logger, onJoined: onJoined, chooses: cfg.HostID == 0, draining: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -61,24 +62,43 @@ func (s *Service) Events() *events.Log { return s.cfg.Events }
 // Tally returns the counters of all terms.
 func (s *Service) Tally() *tally.Tally { return s.cfg.Tally }
 
-// Current returns the daemon of the current term, or the one that is joining; nil before Run.
-func (s *Service) Current() *Daemon {
+// term returns the parts of the current term. joiner is nil before Run, host while it joins.
+func (s *Service) term() (*joiner, *Host) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.d
+	return s.joiner, s.host
 }
 
-// Joined returns the daemon of the current term, or why there is none.
-func (s *Service) Joined() (*Daemon, error) {
+func (s *Service) setTerm(j *joiner, h *Host) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.joiner, s.host = j, h
+}
+
+// Joined returns the host of the current term, or why there is none.
+func (s *Service) Joined() (*Host, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.d != nil && s.d.hasJoined():
-		return s.d, nil
+	case s.host != nil:
+		return s.host, nil
 	case s.trouble != nil:
 		return nil, fmt.Errorf("%w: joining fails and is retried every %v: %w", api.ErrUnavailable, rejoinPause, s.trouble)
 	}
 	return nil, api.ErrJoining
+}
+
+// safe reports whether nothing runs on this host that must have stopped.
+func (s *Service) safe() bool {
+	j, h := s.term()
+	now := s.cfg.Clock.Now()
+	return (j == nil || j.safe(now)) && (h == nil || h.safe(now))
+}
+
+// unburdened reports whether nothing is held, waited for or left by a previous process.
+func (s *Service) unburdened() bool {
+	j, h := s.term()
+	return (j == nil || j.unburdened()) && (h == nil || h.sessions.empty())
 }
 
 // setTrouble records why joining again failed; nil if it did not.
@@ -112,24 +132,27 @@ func (s *Service) Run(ctx context.Context) error {
 	defer dog.stop()
 	s.cfg.arm = dog.arm
 	for again := false; ; again = true {
-		d := New(s.cfg)
-		s.mu.Lock()
-		s.d = d
-		s.mu.Unlock()
-		err := s.whileAlive(func() error { return s.join(ctx, d) })
+		j := newJoiner(s.cfg)
+		s.setTerm(j, nil)
+		var h *Host
+		err := s.whileAlive(func() (err error) {
+			h, err = s.join(ctx, j)
+			return err
+		})
 		switch {
 		case err == nil:
 			s.setTrouble(nil)
+			s.setTerm(j, h)
 			if s.onJoined != nil {
-				s.onJoined(d)
+				s.onJoined(h)
 			}
-			if err = s.serve(ctx, d); errors.Is(err, errRejoin) {
-				s.keepID(d.HostID(), d.Err())
+			if err = s.serve(ctx, h); errors.Is(err, errRejoin) {
+				s.keepID(h.HostID(), h.Err())
 				continue
 			}
 			dog.clean = err == nil || errors.Is(err, ErrEvicted)
 			return err
-		case ctx.Err() != nil && !d.unburdened():
+		case ctx.Err() != nil && !s.unburdened():
 			return ErrHandedOver
 		case ctx.Err() != nil || s.isDrained():
 			dog.clean = true
@@ -161,7 +184,7 @@ func (s *Service) keepID(id int, lost error) {
 }
 
 // join joins until ctx is done or Drain is called.
-func (s *Service) join(ctx context.Context, d *Daemon) error {
+func (s *Service) join(ctx context.Context, j *joiner) (*Host, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -171,7 +194,7 @@ func (s *Service) join(ctx context.Context, d *Daemon) error {
 		case <-ctx.Done():
 		}
 	}()
-	return d.Join(ctx)
+	return j.join(ctx)
 }
 
 // pause waits before the next attempt to join again. It returns an error if there must be none.
@@ -201,36 +224,36 @@ func (s *Service) isDrained() bool {
 }
 
 // serve waits for the end of a term.
-func (s *Service) serve(ctx context.Context, d *Daemon) error {
+func (s *Service) serve(ctx context.Context, h *Host) error {
 	select {
 	case <-ctx.Done():
 		switch {
-		case !d.HandOver():
+		case !h.HandOver():
 			s.log.Info("leaving the lockspace")
-			return s.leave(d, "bakeryd is shutting down")
-		case d.leaseLeft() > 0:
+			return s.leave(h, "bakeryd is shutting down")
+		case h.leaseLeft() > 0:
 			s.log.Info("stopping with locks held or waited for; bakeryd resumes them if restarted within the lease",
-				"lease_left", d.leaseLeft().Round(time.Millisecond))
+				"lease_left", h.leaseLeft().Round(time.Millisecond))
 			return ErrHandedOver
 		}
 		// This process did not run until after the end of the lease, so no other process can
 		// continue it.
 		s.log.Warn("stopping after the end of the lease, killing the commands that are left")
 	case <-s.draining:
-		held, _ := d.sessions.holding()
+		held, _ := h.sessions.holding()
 		s.log.Info("stopping the holders and leaving the lockspace", "holders", len(held))
-		return s.leave(d, "bakeryd is shutting down")
-	case by := <-d.mem.Asked():
+		return s.leave(h, "bakeryd is shutting down")
+	case by := <-h.mem.Asked():
 		s.log.Warn("asked to leave by an operator, stopping the holders", "by_host_id", by.By, "by_host_name", by.Name)
-		if err := s.leave(d, fmt.Sprintf("an operator asked this host to leave, by way of host %d (%s)", by.By, by.Name)); err != nil {
+		if err := s.leave(h, fmt.Sprintf("an operator asked this host to leave, by way of host %d (%s)", by.By, by.Name)); err != nil {
 			return err
 		}
 		return fmt.Errorf("%w, by way of host %d (%s)", ErrEvicted, by.By, by.Name)
-	case <-d.Lost():
+	case <-h.Lost():
 		s.log.Info("waiting for all holders and all IO to end, then joining again")
 	}
-	if err := s.end(ctx, d, "their lease is over", d.giveUp); err != nil {
-		if why := d.Err(); why != nil {
+	if err := s.end(ctx, h, "their lease is over", h.giveUp); err != nil {
+		if why := h.Err(); why != nil {
 			err = fmt.Errorf("%w: %w", why, err)
 		}
 		return fmt.Errorf("%w: %w", api.ErrLeaseLost, err)
@@ -241,10 +264,10 @@ func (s *Service) serve(ctx context.Context, d *Daemon) error {
 // end calls a function that ends a term. If that fails and commands still run, end kills them and
 // calls it again, with a grace's time. The guard cannot have killed them if this process did not
 // run until now.
-func (s *Service) end(ctx context.Context, d *Daemon, why string, end func(context.Context) error) error {
+func (s *Service) end(ctx context.Context, h *Host, why string, end func(context.Context) error) error {
 	err := s.whileAlive(func() error { return end(ctx) })
-	if err != nil && d.sessions.stopCommands(why, false, anySession, syscall.SIGKILL) {
-		ctx, cancel := context.WithTimeout(context.Background(), d.times().Grace())
+	if err != nil && h.sessions.stopCommands(why, false, anySession, syscall.SIGKILL) {
+		ctx, cancel := context.WithTimeout(context.Background(), h.times().Grace())
 		defer cancel()
 		err = s.whileAlive(func() error { return end(ctx) })
 	}
@@ -254,14 +277,14 @@ func (s *Service) end(ctx context.Context, d *Daemon, why string, end func(conte
 // leave stops the holders first, then leaves. In the other order another host could have a lock
 // while a command still runs under it. If a holder does not stop in time, the other hosts treat
 // this host as crashed.
-func (s *Service) leave(d *Daemon, why string) error {
-	d.drain(why)
-	ctx, cancel := context.WithTimeout(context.Background(), d.StopTimeout())
+func (s *Service) leave(h *Host, why string) error {
+	h.ending.drain(why)
+	ctx, cancel := context.WithTimeout(context.Background(), h.StopTimeout())
 	defer cancel()
-	return s.end(ctx, d, why, d.Close)
+	return s.end(ctx, h, why, h.Close)
 }
 
-// feeder arms the watchdog before the first join, and feeds it only while safe returns true.
+// feeder arms the watchdog before the first join, and feeds it only while the service is safe.
 type feeder struct {
 	s     *Service
 	ctx   context.Context // of Run
@@ -278,7 +301,7 @@ func (f *feeder) arm(t lease.Times) (time.Duration, error) {
 	if f.s.cfg.Watchdog == "" {
 		return 0, nil
 	}
-	for f.dev == nil && !f.safe() {
+	for f.dev == nil && !f.s.safe() {
 		select {
 		case <-time.After(killPause):
 		case <-f.s.draining:
@@ -302,12 +325,6 @@ func (f *feeder) arm(t lease.Times) (time.Duration, error) {
 // errUnsafe is returned when joining ended before all commands of lost locks did.
 var errUnsafe = errors.New("processes of lost locks are still running")
 
-// safe reports whether the host may continue without a reset.
-func (f *feeder) safe() bool {
-	d := f.s.Current()
-	return d == nil || d.safe(d.clock.Now())
-}
-
 // run feeds the watchdog. A host that is not safe is reset, unless it becomes safe in time.
 func (f *feeder) run() {
 	t := time.NewTicker(min(f.dev.Timeout()/5, time.Second))
@@ -319,7 +336,7 @@ func (f *feeder) run() {
 		case <-f.ended:
 			return
 		}
-		if !f.safe() {
+		if !f.s.safe() {
 			if warn.Allow() {
 				f.s.log.Error("not feeding the watchdog: the lease is over and processes of its holders still run",
 					"resets_within", f.dev.Timeout())
@@ -339,15 +356,14 @@ func (f *feeder) stop() {
 	}
 	close(f.ended)
 	f.fed.Wait()
-	d := f.s.Current()
-	if f.clean && (d == nil || d.unburdened()) {
+	if f.clean && f.s.unburdened() {
 		if err := f.dev.Disarm(); err != nil {
 			f.s.log.Error("disarming the watchdog failed", "err", err)
 		}
 		return
 	}
 	f.s.log.Warn("the watchdog stays armed: the host is reset unless bakeryd is started again", "within", f.dev.Timeout())
-	if f.safe() {
+	if f.s.safe() {
 		_ = f.dev.Feed()
 	}
 	_ = f.dev.Leave()

@@ -34,7 +34,7 @@ type running struct {
 	dog    *watchdogtest.Hardware
 	stop   context.CancelFunc // SIGTERM
 	ended  chan error
-	joined chan *Daemon
+	joined chan *Host
 
 	mu   sync.Mutex
 	disk *blockdev.Faulty // of the last term
@@ -51,7 +51,7 @@ func (c *cluster) run(id int, change ...func(*Config)) *running {
 func (c *cluster) begin(id int, change ...func(*Config)) *running {
 	c.t.Helper()
 	dir := c.t.TempDir()
-	r := &running{ended: make(chan error, 1), joined: make(chan *Daemon, 100), dog: watchdogtest.New(c.clock.Now)}
+	r := &running{ended: make(chan error, 1), joined: make(chan *Host, 100), dog: watchdogtest.New(c.clock.Now)}
 	cfg := Config{Device: "memory", HostID: id, Name: "db", RuntimeDir: dir, StateDir: dir, Keep: true, Watchdog: "a watchdog", Clock: c.clock,
 		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
 		open: func(string, bool) (blockdev.Device, layout.Superblock, int, error) {
@@ -64,7 +64,7 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 	for _, f := range change {
 		f(&cfg)
 	}
-	r.svc = NewService(cfg, func(d *Daemon) { r.joined <- d })
+	r.svc = NewService(cfg, func(d *Host) { r.joined <- d })
 	r.svc.cfg.machine.Watchdog = r.dog.Open
 	if c.real() { // the driver's shortest time-out outlasts a stall
 		r.svc.cfg.machine.Watchdog = func(path string, want time.Duration) (watchdog.Device, error) {
@@ -91,7 +91,7 @@ func (c *cluster) begin(id int, change ...func(*Config)) *running {
 }
 
 // term waits for the next term.
-func (r *running) term() *Daemon {
+func (r *running) term() *Host {
 	r.t.Helper()
 	select {
 	case r.d = <-r.joined:
@@ -292,7 +292,7 @@ func TestDrain_GuardStandsStill_CommandsAreKilledBeforeTheEnd(t *testing.T) {
 // lock whose lease is over.
 func TestTerm_StandsStillBeyondTheLease_CommandsAreKilledBeforeTheEnd(t *testing.T) {
 	whileGuardStandsStill(t, func(t *testing.T, r *running) {
-		time.Sleep(3 * r.d.sb.Lease) // of virtual time
+		time.Sleep(3 * r.d.disk.SB.Lease) // of virtual time
 		require.Greater(t, r.d.clock.Now(), r.d.mem.Moments().Deadline, "the lease is over")
 		r.ends(api.ErrLeaseLost)
 	})
@@ -378,8 +378,8 @@ func TestWatchdogOfALateSuccessor(t *testing.T) {
 	<-m.d.Lost()
 	r := c.begin(1, func(cfg *Config) { cfg.RuntimeDir, cfg.StateDir = m.dir, m.dir })
 	eventually(t, "the successor finds what is left", func() bool {
-		d := r.svc.Current()
-		return d != nil && d.left.Load() != nil
+		j, _ := r.svc.term()
+		return j != nil && j.left.Load() != nil
 	})
 	require.False(t, r.dog.Armed())
 	require.NoError(t, command.Close())

@@ -3,14 +3,12 @@ package daemon
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/api"
-	"github.com/bakeryd/bakeryd/daemon/cgroup"
 	"github.com/bakeryd/bakeryd/daemon/handover"
-	"github.com/bakeryd/bakeryd/daemon/liveness"
 	"github.com/bakeryd/bakeryd/daemon/process"
 	"github.com/bakeryd/bakeryd/layout"
 )
@@ -18,14 +16,10 @@ import (
 // session is the request of one client: its place in a queue, then its hold. It outlives its
 // connection and, by the handover file, bakeryd itself.
 type session struct {
+	*command
 	all    *sessions
-	id     string
 	req    Request
 	since  time.Time
-	peer   process.ID     // process that connected
-	uid    int            // its user
-	fifo   *liveness.FIFO // liveness FIFO of the command; nil if none was requested
-	alone  bool           // the lock is held by the client alone, and ends with it
 	cancel context.CancelCauseFunc
 	lk     *lock         // in which it waits or holds
 	places chan place    // takes the last one
@@ -37,14 +31,9 @@ type session struct {
 
 	// mu guards the fields below, and req.Mode once the lock is held.
 	mu       sync.Mutex
-	follower *follower      // the connection that streams to the client; nil if none
-	group    *cgroup.Group  // of the command, even before it runs; nil if none, see weak
-	weak     error          // why the command has no cgroup; nil if not known
-	chased   []process.ID   // processes of the command that were found to be stopped
-	remained bool           // an event reported that some of these remain
-	stopped  syscall.Signal // last signal to the command that an event reported
-	nth      uint64         // arrival number, once queued
-	kept     bool           // recorded in the handover file
+	follower *follower // the connection that streams to the client; nil if none
+	nth      uint64    // arrival number, once queued
+	kept     bool      // recorded in the handover file
 	// granted, but no command may run before the client confirms the grant
 	unconfirmed    bool
 	awaitingClient bool // restored, and its client has not reconnected yet
@@ -100,6 +89,12 @@ func (f *follower) replace() {
 	close(f.replaced)
 }
 
+// request sets what the client requests.
+func (s *session) request(req Request) {
+	s.req = req
+	s.lock, s.pid = req.Name, req.PID
+}
+
 // start requests the lock, unless that was done. Before it returns, the lock may be granted and
 // released by other goroutines. It may block on the device.
 func (s *session) start() {
@@ -108,7 +103,7 @@ func (s *session) start() {
 	s.wanted = nil
 	s.mu.Unlock()
 	if ctx != nil {
-		s.all.d.submit(ctx, s.req, s.finish)
+		s.all.mgr.submit(ctx, s.req, s.finish)
 	}
 }
 
@@ -307,13 +302,13 @@ func (s *session) outlive(stay int) {
 	}
 	if s.hold.Err() == nil {
 		s.noteOrphan()
-		s.all.d.log.Info("holder is gone, its command keeps the lock", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
+		s.all.log.Info("holder is gone, its command keeps the lock", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID)
 	}
 	if s.fifo != nil {
 		s.fifo.Watch()
 		select {
 		case <-s.fifo.Gone():
-		case <-s.all.d.ended:
+		case <-s.all.ending.ended:
 			return
 		}
 	}
@@ -360,7 +355,7 @@ func (s *session) release(stay int, why string) {
 	}
 	s.all.hasChanged() // before the release, which may block on the device
 	if err := s.hold.release(why); err != nil && !errors.Is(err, api.ErrLeaseLost) {
-		s.all.d.log.Warn("releasing a lock failed", "lock", s.req.Name, "err", err)
+		s.all.log.Warn("releasing a lock failed", "lock", s.req.Name, "err", err)
 	}
 	s.end()
 }
@@ -368,11 +363,7 @@ func (s *session) release(stay int, why string) {
 // end removes the session.
 func (s *session) end() {
 	s.limit(0)
-	if s.fifo != nil {
-		_ = s.fifo.Remove() // the next start prunes a file that cannot be removed
-	}
-	group, _ := s.contained()
-	group.Remove()
+	s.tidy()
 	s.all.remove(s)
 }
 
@@ -384,14 +375,6 @@ func (s *session) record(state handover.State, token layout.Ticket, lk *lock) ha
 		Peer: s.peer.PID, PeerStarted: s.peer.Started, PeerUID: s.uid, Token: token, Since: s.since, Witness: s.fifo != nil, Cgroup: s.cgroupDir(),
 		Unconfirmed: s.unconfirmed && state == handover.Granted,
 	}
-}
-
-// cgroupDir returns the directory of the session's cgroup. Called with mu held.
-func (s *session) cgroupDir() string {
-	if s.group == nil {
-		return ""
-	}
-	return s.group.Dir
 }
 
 // keep writes the session into the handover file. A grant must be there before any client is sent
@@ -442,7 +425,7 @@ func (s *session) confirmed() {
 func (s *session) put(state handover.State, token layout.Ticket, lk *lock) {
 	s.kept, s.unkept = true, nil
 	if err := s.all.journal.Put(s.record(state, token, lk)); err != nil {
-		s.all.d.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
+		s.all.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
 	}
 }
 
@@ -455,7 +438,7 @@ func (s *session) forget() {
 	if s.kept {
 		s.kept = false
 		if err := s.all.journal.Remove(s.id); err != nil {
-			s.all.d.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
+			s.all.log.Error("keeping the state for a restart failed: after one, all locks of this host are lost", "err", err)
 		}
 	}
 }
@@ -491,4 +474,82 @@ func (s *session) tell(p place) {
 // before its driver has read the disk.
 func (s *session) holds(token layout.Ticket) bool {
 	return s.decided() && s.hold != nil && s.hold.token == token
+}
+
+// listening reports whether the client is connected and wants to receive requests.
+func (s *session) listening() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listens && s.follower != nil
+}
+
+// listen records whether a client that has returned wants to receive requests. The handover file
+// does not keep that.
+func (s *session) listen(want bool) {
+	s.mu.Lock()
+	s.listens = want
+	s.mu.Unlock()
+	if s.decided() && s.hold != nil {
+		s.hold.lk.signal() // for the driver to read requests
+	}
+}
+
+// requested keeps a request for the client. It replaces the oldest one if the client reads none. It
+// does not block.
+func (s *session) requested(r Requested) {
+	for {
+		select {
+		case s.requests <- r:
+			s.mu.Lock()
+			if s.linked() {
+				s.tellSoon()
+			}
+			s.mu.Unlock()
+			return
+		default:
+		}
+		select {
+		case <-s.requests:
+		default:
+		}
+	}
+}
+
+// maxUnread is the number of requests kept for a client that did not read them yet.
+const maxUnread = 4
+
+// running reports whether the command of the session or processes that it left are running. While
+// they are, the lock is held. With --close the lock is the wrapper's alone, so they do not count.
+// Once the lock is lost, the session stays until they have been killed, because the guard looks at
+// sessions that hold a lock.
+func (s *session) running() bool { return (!s.alone || s.lost()) && s.remains() }
+
+// lost reports whether the lock was granted and its lease is lost.
+func (s *session) lost() bool { return s.decided() && s.hold != nil && s.hold.Err() != nil }
+
+// leftOver reports whether the client is gone while its command runs, and the processes of that
+// command.
+func (s *session) leftOver() (pids []int, orphan bool) {
+	s.mu.Lock()
+	orphan = s.orphan
+	s.mu.Unlock()
+	if !orphan {
+		return nil, false
+	}
+	found, _ := s.left(false) // they may have ended by now, or be another user's
+	for _, p := range found {
+		pids = append(pids, p.PID)
+	}
+	slices.Sort(pids)
+	return pids, true
+}
+
+// noteRemains reports that for all holds. Their lease is over.
+func (ss *sessions) noteRemains() {
+	held, _ := ss.holding()
+	for _, s := range held {
+		if _, chased := s.contained(); s.remains() {
+			s.noteRemains(slices.DeleteFunc(slices.Clone(chased), func(id process.ID) bool { return !id.Alive() }))
+		}
+	}
 }

@@ -1,30 +1,47 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/bakeryd/bakeryd/daemon/access"
 	"github.com/bakeryd/bakeryd/daemon/api"
+	"github.com/bakeryd/bakeryd/daemon/clock"
+	"github.com/bakeryd/bakeryd/daemon/events"
 	"github.com/bakeryd/bakeryd/daemon/fdlimit"
 	"github.com/bakeryd/bakeryd/daemon/handover"
+	"github.com/bakeryd/bakeryd/daemon/lease"
 	"github.com/bakeryd/bakeryd/daemon/liveness"
+	"github.com/bakeryd/bakeryd/daemon/membership"
+	"github.com/bakeryd/bakeryd/daemon/warn"
 	"github.com/bakeryd/bakeryd/layout"
 )
 
 // maxSessions limits the sessions: fewer than the handover file can record.
 const maxSessions = handover.MaxCells / 2
 
-// sessions are the clients of one daemon.
+// sessions are the clients of one host.
 type sessions struct {
-	d       *Daemon
-	journal *handover.File // nil if no state is kept
-	tasks   tasks
+	mgr        *Manager
+	mem        *membership.Member
+	runtimeDir string
+	uuid       layout.UUID
+	clock      clock.Clock
+	log        *slog.Logger
+	observer   Observer
+	ending     *ending
+	journal    *handover.File // nil if no state is kept
+	serving    chan struct{}  // closed when clients can connect
+	tasks      tasks
+	warn       warn.Limiter // of stopCommands
 
 	mu      sync.Mutex
 	byID    map[string]*session
@@ -34,8 +51,42 @@ type sessions struct {
 	telling telling // the clients that follow by a link
 }
 
-func newSessions(d *Daemon) *sessions {
-	return &sessions{d: d, byID: map[string]*session{}, byUser: map[int]int{}, changed: make(chan struct{}), telling: newTelling()}
+func newSessions(h *Host, journal *handover.File) *sessions {
+	return &sessions{
+		mgr: h.Manager, mem: h.mem, runtimeDir: h.ids.RuntimeDir, uuid: h.disk.SB.UUID, clock: h.clock, log: h.log, observer: h.cfg.observer(),
+		ending: h.ending, journal: journal, serving: make(chan struct{}), byID: map[string]*session{}, byUser: map[int]int{},
+		changed: make(chan struct{}), telling: newTelling(),
+	}
+}
+
+func (ss *sessions) times() lease.Times { return ss.mgr.disk.times() }
+
+// serve reports that clients can connect.
+func (ss *sessions) serve() { close(ss.serving) }
+
+func (ss *sessions) isServing() bool {
+	select {
+	case <-ss.serving:
+		return true
+	default:
+		return false
+	}
+}
+
+// fifoPath returns the path of a session's liveness FIFO.
+func (ss *sessions) fifoPath(id string) string { return filepath.Join(ss.runtimeDir, ss.fifoName(id)) }
+
+func (ss *sessions) fifoName(id string) string { return liveness.Name(ss.uuid, ss.mem.ID(), id) }
+
+// known returns the ids of all sessions.
+func (ss *sessions) known() map[string]bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	known := map[string]bool{}
+	for id := range ss.byID {
+		known[id] = true
+	}
+	return known
 }
 
 // open returns the session of a request and the connection's part in it. It creates the session if
@@ -165,13 +216,10 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 		return nil, fmt.Errorf("%w: the connection is closed", api.ErrUnavailable)
 	}
 	s.listens = body.Requests
-	s.req = Request{
-		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: body.PID, Command: body.Command,
+	s.request(Request{
+		Name: body.Name, Mode: body.Mode, Try: body.NonBlock, Permits: body.Permits, PID: cmp.Or(body.PID, s.peer.PID), Command: body.Command,
 		Gone: s.gone, OnWaiting: s.waiting, OnRequest: s.requested, client: s,
-	}
-	if s.req.PID == 0 {
-		s.req.PID = s.peer.PID
-	}
+	})
 	if s.id == "" {
 		var b [16]byte
 		rand.Read(b[:])
@@ -183,7 +231,7 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 	}
 	if body.Witness {
 		var err error
-		if s.fifo, err = liveness.Make(ss.d.ids.RuntimeDir, liveness.Name(ss.d.sb.UUID, ss.d.mem.ID(), s.id), s.uid); err != nil {
+		if s.fifo, err = liveness.Make(ss.runtimeDir, ss.fifoName(s.id), s.uid); err != nil {
 			if !errors.Is(err, api.ErrOverload) {
 				err = fmt.Errorf("%w: %w", api.ErrUnavailable, err)
 			}
@@ -194,8 +242,13 @@ func (ss *sessions) begin(body lockRequest, c asker) (*session, error) {
 }
 
 func (ss *sessions) make(id string) *session {
-	return &session{all: ss, id: id, since: time.Now(), places: make(chan place, 1), done: make(chan struct{}),
-		requests: make(chan Requested, maxUnread)}
+	s := &session{all: ss, since: time.Now(), places: make(chan place, 1), done: make(chan struct{}), requests: make(chan Requested, maxUnread)}
+	s.command = &command{id: id, log: ss.log, report: func(kind events.Kind, reason string) {
+		h := s.happening(kind)
+		h.Reason = reason
+		ss.observer.Observe(h)
+	}}
+	return s
 }
 
 func (ss *sessions) remove(s *session) {

@@ -91,8 +91,8 @@ func (s *series) failed(err error) {
 func (s *series) end() { s.dev.watch.End(s.number) }
 
 // quarantined returns the reason why this host does not use a lock for now, nil if it does.
-func (d *Daemon) quarantined(lock int) error {
-	left, why := d.cfg.quarantine.Of(d.clock.Now(), lock)
+func (d *Disk) quarantined(lock int) error {
+	left, why := d.Quarantine.Of(d.Clock.Now(), lock)
 	if why == nil {
 		return nil
 	}
@@ -102,29 +102,29 @@ func (d *Daemon) quarantined(lock int) error {
 // stayAway returns the reason why the host must not be live for now: its slot in a lock in
 // quarantine is unreadable. All other hosts would wait for that slot. Once this host has left, the
 // slot counts as idle.
-func (d *Daemon) stayAway(host int) error {
-	now := d.clock.Now()
-	for _, lock := range d.cfg.quarantine.Locks(now) {
-		v, err := newSlotStore(d.awaited(lock, ""), d.sb.Space(), lock, host).readOne(host)
+func (d *Disk) stayAway(host int) error {
+	now := d.Clock.Now()
+	for _, lock := range d.Quarantine.Locks(now) {
+		v, err := newSlotStore(d.awaited(lock, ""), d.SB.Space(), lock, host).readOne(host)
 		if err == nil && v.Readable {
 			continue
 		}
-		d.cfg.quarantine.Start(now)
-		left, why := d.cfg.quarantine.Of(now, lock)
+		d.Quarantine.Start(now)
+		left, why := d.Quarantine.Of(now, lock)
 		return fmt.Errorf("this host stays away for another %v: its slot is still unreadable: %w", left.Round(time.Second), why)
 	}
 	return nil
 }
 
 // hasLeft reports whether the record of a host id shows that its last incarnation left.
-func (d *Daemon) hasLeft(host int) bool {
+func (d *Disk) hasLeft(host int) bool {
 	r, err := d.hostRecord(host)
 	return err == nil && r.State == layout.StateLeft
 }
 
 // awaited returns the device for IO of a lock that another host waits for. name may be empty.
-func (d *Daemon) awaited(lock int, name string) blockdev.Device {
+func (d *Disk) awaited(lock int, name string) blockdev.Device {
 	part := new(atomic.Bool)
 	part.Store(true)
-	return lockDevice{Device: d.dev, watch: d.stalls, clock: d.clock, lock: lock, name: name, part: part}
+	return lockDevice{Device: d.Dev, watch: d.Stalls, clock: d.Clock, lock: lock, name: name, part: part}
 }

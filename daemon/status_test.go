@@ -17,7 +17,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-func lockNamed(t *testing.T, d *Daemon, name string) report.Lock {
+func lockNamed(t *testing.T, d *Host, name string) report.Lock {
 	t.Helper()
 	r, err := d.Status()
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestStatusShowsOrphans(t *testing.T) {
 func TestStatusOfADeviceThatHangs(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		d, f := c.faultyHost(1)
-		srv := NewServer(d.log, func() (*Daemon, error) { return d, nil }, nil)
+		srv := NewServer(d.log, func() (*Host, error) { return d, nil }, nil)
 		_, err := d.Status()
 		require.NoError(t, err)
 		entry := c.Geo.Entry(1)

@@ -56,19 +56,19 @@ type statusCaches struct {
 	now *statusCache
 }
 
-// of returns the state for a daemon. There is a new daemon for each term of membership.
-func (g *statusCaches) of(d *Daemon) *statusCache {
+// of returns the state for a host. There is a new host for each term of membership.
+func (g *statusCaches) of(host *Host) *statusCache {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.now == nil || g.now.d != d {
-		g.now = &statusCache{d: d}
+	if g.now == nil || g.now.host != host {
+		g.now = &statusCache{host: host}
 	}
 	return g.now
 }
 
 // statusCache is what was read of the disk for pages.
 type statusCache struct {
-	d *Daemon
+	host *Host
 
 	mu      sync.Mutex // guards the rest
 	reading chan struct{}
@@ -95,8 +95,8 @@ func (g *statusCache) answer() Glance {
 		a = a.because(&api.Error{Code: "device", Message: "the lockspace is still being read", Hint: "Is the device slow? See dmesg, and multipath -ll."})
 	}
 	if g.kept != nil {
-		a.Report = g.d.tell(g.kept)
-		a.Read = GlanceRead{AgoMS: (g.d.clock.Now() - g.read).Milliseconds(), TookMS: g.took.Milliseconds(), Bytes: g.bytes,
+		a.Report = g.host.tell(g.kept)
+		a.Read = GlanceRead{AgoMS: (g.host.clock.Now() - g.read).Milliseconds(), TookMS: g.took.Milliseconds(), Bytes: g.bytes,
 			EveryMS: max(g.pause, glanceEvery).Milliseconds()}
 	}
 	return a
@@ -111,7 +111,7 @@ func (a Glance) because(e *api.Error) Glance {
 // to glanceFirst.
 func (g *statusCache) refresh() {
 	g.mu.Lock()
-	began := g.d.clock.Now()
+	began := g.host.clock.Now()
 	if g.reading == nil && (g.tried == 0 || began >= g.tried+max(glanceEvery, glanceShare*g.took)) {
 		g.reading = make(chan struct{})
 		whole, read := true, lockspace.Inspect
@@ -139,12 +139,12 @@ func (g *statusCache) refresh() {
 // run ends with its inspection, which a hung device does not block.
 func (g *statusCache) run(whole bool, read func(blockdev.Device) (*lockspace.Snapshot, error), began time.Duration) {
 	var n atomic.Int64
-	s, err := g.d.inspectBy(func(dev blockdev.Device) (*lockspace.Snapshot, error) { return read(counted{dev, &n}) })
+	s, err := g.host.inspectBy(func(dev blockdev.Device) (*lockspace.Snapshot, error) { return read(counted{dev, &n}) })
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	close(g.reading)
 	g.reading = nil
-	g.err, g.tried = err, g.d.clock.Now()
+	g.err, g.tried = err, g.host.clock.Now()
 	if err == nil {
 		g.kept, g.read, g.took, g.bytes = s, began, g.tried-began, n.Load()
 		if whole {
@@ -160,18 +160,16 @@ func (g *statusCache) again(s *lockspace.Snapshot) func(blockdev.Device) (*locks
 	for _, slot := range s.Slots {
 		hot[slot.Lock] = hot[slot.Lock] || slot.Phase != layout.Idle
 	}
-	g.d.mu.Lock()
-	for number, lk := range g.d.locks {
-		hot[number] = hot[number] || len(lk.inside())+len(lk.waiting()) > 0
+	for _, number := range g.host.inUse() {
+		hot[number] = true
 	}
-	g.d.mu.Unlock()
 	var locks []int
 	for _, number := range s.UsedLocks() {
 		if hot[number] {
 			locks = append(locks, number)
 		}
 	}
-	geometry, highest := s.Superblock.Geometry, max(s.HighestHost(), g.d.mem.Highest())
+	geometry, highest := s.Superblock.Geometry, max(s.HighestHost(), g.host.mem.Highest())
 	room := glanceHot
 	hosts := geometry.Hosts*geometry.Stride <= room/2
 	if hosts {
@@ -199,11 +197,11 @@ func (c counted) Read(p []byte, off int64) error {
 // only in its console, which a user of the page does not see.
 func (s *Server) glance(w http.ResponseWriter, r *http.Request) {
 	a := Glance{At: time.Now().UTC()}
-	if d, err := s.joined(); err != nil {
+	if host, err := s.joined(); err != nil {
 		a = a.because(&api.Error{Code: "unavailable", Message: err.Error(), Hint: "The log of bakeryd says more; " +
 			"bakeryctl status --device reads the disk without it."})
 	} else {
-		a = s.glances.of(d).answer()
+		a = s.glances.of(host).answer()
 	}
 	writeGlance(w, r.Header.Get("Accept-Encoding"), a)
 }

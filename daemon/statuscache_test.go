@@ -165,8 +165,8 @@ func (s *served) browse(t *testing.T, path string, change ...func(*http.Request)
 
 func TestPageIsServed(t *testing.T) {
 	joined := realCluster(t, 8, 4).host(1)
-	var current atomic.Pointer[Daemon]
-	s := serveCurrent(t, func() (*Daemon, error) {
+	var current atomic.Pointer[Host]
+	s := serveCurrent(t, func() (*Host, error) {
 		if d := current.Load(); d != nil {
 			return d, nil
 		}

@@ -105,7 +105,7 @@ func (r *lockRequest) validate() error {
 	return nil
 }
 
-func (s *Server) lock(d *Daemon, w http.ResponseWriter, r *http.Request) {
+func (s *Server) lock(host *Host, w http.ResponseWriter, r *http.Request) {
 	conn, _ := r.Context().Value(connKey{}).(*net.UnixConn)
 	st := &stream{w: w, conn: conn, by: callerOf(r), tally: s.tally}
 	var body lockRequest
@@ -120,13 +120,13 @@ func (s *Server) lock(d *Daemon, w http.ResponseWriter, r *http.Request) {
 		st.fail(err)
 		return
 	}
-	ses, f, err := d.sessions.open(body, st)
+	ses, f, err := host.sessions.open(body, st)
 	if err != nil {
 		st.fail(err)
 		return
 	}
 	defer ses.leave(f)
-	d.sessions.tasks.Go(ses.start) // the serving goroutine does not wait for the device
+	host.sessions.tasks.Go(ses.start) // the serving goroutine does not wait for the device
 	if !s.awaitTurn(r.Context(), ses, f) {
 		return
 	}
@@ -140,7 +140,7 @@ func (s *Server) lock(d *Daemon, w http.ResponseWriter, r *http.Request) {
 // awaitTurn sends the client its place, until the request is decided. It returns false if the
 // client is gone, or has reconnected.
 func (s *Server) awaitTurn(ctx context.Context, ses *session, f *follower) bool {
-	last, whole := place{-1, -1}, ses.all.d.sb.Lease.Milliseconds()
+	last, whole := place{-1, -1}, ses.all.times().Lease.Milliseconds()
 	for {
 		select {
 		case <-ses.done:
@@ -160,7 +160,7 @@ func (s *Server) awaitTurn(ctx context.Context, ses *session, f *follower) bool 
 
 // serveHold sends events to the client until it is gone, or the lease is over.
 func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
-	d, h, st := ses.all.d, ses.hold, f.st
+	ss, h, st := ses.all, ses.hold, f.st
 	token := h.Token()
 	mode, told, changed := h.modeNow()
 	tellMode := func() {
@@ -170,14 +170,14 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 			told = now
 		}
 	}
-	m := d.mem.Moments()
-	if d.clock.Now() >= m.Deadline { // this process did not run since the grant
+	m := ss.mem.Moments()
+	if ss.clock.Now() >= m.Deadline { // this process did not run since the grant
 		st.fail(fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost))
 		return
 	}
-	_ = st.send(ses.granted(mode, token, told).Until(d.clock.Now(), m.Deadline))
+	_ = st.send(ses.granted(mode, token, told).Until(ss.clock.Now(), m.Deadline))
 	s.log.Debug("lock granted", "lock", ses.req.Name, "token", token, "pid", ses.req.PID)
-	draining := d.drained
+	draining := ss.ending.drained
 	for {
 		select {
 		case <-ctx.Done():
@@ -188,7 +188,7 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 			s.serveLost(ctx, ses, f)
 			return
 		case <-draining:
-			_ = st.send(api.Event{Kind: api.Lost, Message: d.drainedFor})
+			_ = st.send(api.Event{Kind: api.Lost, Message: ss.ending.drainedFor})
 			draining = nil
 		case r := <-ses.requests:
 			if st.listening() {
@@ -203,12 +203,12 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 			}
 			tellMode() // in case the client did not listen when that changed
 			before := m.Deadline
-			m = d.mem.Moments()
+			m = ss.mem.Moments()
 			if m.Deadline == before {
 				continue
 			}
 			if st.listening() {
-				_ = st.send(api.Event{Kind: api.Renewed}.Until(d.clock.Now(), m.Deadline))
+				_ = st.send(api.Event{Kind: api.Renewed}.Until(ss.clock.Now(), m.Deadline))
 			}
 		}
 	}
@@ -216,9 +216,9 @@ func (s *Server) serveHold(ctx context.Context, ses *session, f *follower) {
 
 // granted returns the event of the grant.
 func (s *session) granted(mode layout.Mode, token layout.Ticket, change uint64) api.Event {
-	d := s.all.d
-	e := api.Event{Kind: api.Granted, Name: s.req.Name, Mode: mode, Token: token, HostID: d.HostID(), Change: change,
-		GraceMS: d.times().Grace().Milliseconds()}
+	ss := s.all
+	e := api.Event{Kind: api.Granted, Name: s.req.Name, Mode: mode, Token: token, HostID: ss.mem.ID(), Change: change,
+		GraceMS: ss.times().Grace().Milliseconds()}
 	if s.fifo != nil {
 		e.Witness = s.fifo.Path
 	}
@@ -229,11 +229,11 @@ func (s *session) granted(mode layout.Mode, token layout.Ticket, change uint64) 
 // again and gives the lock to the next client. It does not wait beyond the time at which other
 // hosts may have the lock.
 func (s *Server) serveLost(ctx context.Context, ses *session, f *follower) {
-	d, h := ses.all.d, ses.hold
-	deadline := d.mem.Moments().Deadline
-	_ = f.st.send(api.Event{Kind: api.Lost, Message: h.Err().Error()}.Until(d.clock.Now(), deadline))
+	ss, h := ses.all, ses.hold
+	deadline := ss.mem.Moments().Deadline
+	_ = f.st.send(api.Event{Kind: api.Lost, Message: h.Err().Error()}.Until(ss.clock.Now(), deadline))
 	s.log.Warn("lock lost", "lock", ses.req.Name, "token", h.Token(), "pid", ses.req.PID, "err", h.Err())
-	t := time.NewTimer(max(0, deadline+d.times().Margin()-d.clock.Now()))
+	t := time.NewTimer(max(0, deadline+ss.times().Margin()-ss.clock.Now()))
 	defer t.Stop()
 	select {
 	case <-ctx.Done():

@@ -12,31 +12,31 @@ import (
 // submit is Acquire for a caller that does not wait. decided is called once, by any goroutine, and
 // must not block. If the lock is free, the caller's goroutine does the IO: submit then blocks while
 // the device hangs, but other goroutines report the end of ctx or of the lease in time.
-func (d *Daemon) submit(ctx context.Context, req Request, decided func(*Hold, error)) {
-	if err := d.validate(&req); err != nil {
+func (m *Manager) submit(ctx context.Context, req Request, decided func(*Hold, error)) {
+	if err := m.validate(&req); err != nil {
 		decided(nil, err)
 		return
 	}
-	lk := d.inUse(req)
+	lk := m.known(req)
 	if lk == nil {
-		d.acquireApart(ctx, req, decided)
+		m.acquireApart(ctx, req, decided)
 		return
 	}
-	d.reportRequest(&req)
+	m.reportRequest(&req)
 	began := time.Now()
 	w := &waiter{req: req}
 	gone := context.AfterFunc(ctx, func() { lk.giveUp(ctx, w) })
 	w.decided = func(r result) {
 		gone()
 		if errors.Is(r.err, errSuperseded) {
-			d.dir.forget(lk.entry)
-			d.acquireApart(ctx, req, decided)
+			m.dir.forget(lk.entry)
+			m.acquireApart(ctx, req, decided)
 			return
 		}
 		if r.hold != nil {
 			r.hold.helps = true
 		}
-		d.reportRefused(&req, lk, began, r.err)
+		m.reportRefused(&req, lk, began, r.err)
 		decided(r.hold, r.err)
 	}
 	if err := lk.admit(w); err != nil {
@@ -48,7 +48,7 @@ func (d *Daemon) submit(ctx context.Context, req Request, decided func(*Hold, er
 		lk.giveUp(ctx, w)
 	}
 	select {
-	case <-d.mem.Lost():
+	case <-m.mem.Lost():
 		lk.refuseLost()
 	default:
 		lk.runInline(w)
@@ -56,8 +56,8 @@ func (d *Daemon) submit(ctx context.Context, req Request, decided func(*Hold, er
 }
 
 // acquireApart is submit for a request that may have to wait for the directory.
-func (d *Daemon) acquireApart(ctx context.Context, req Request, decided func(*Hold, error)) {
-	d.sessions.tasks.Go(func() { decided(d.Acquire(ctx, req)) })
+func (m *Manager) acquireApart(ctx context.Context, req Request, decided func(*Hold, error)) {
+	m.tasks.Go(func() { decided(m.Acquire(ctx, req)) })
 }
 
 // giveUp removes a client whose context has ended from the queue.

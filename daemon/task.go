@@ -38,7 +38,7 @@ func (lk *lock) do(f func() error) error {
 		lk.mu.Lock()
 		defer lk.mu.Unlock()
 		return lk.closed
-	case <-lk.d.mem.Lost():
+	case <-lk.mgr.mem.Lost():
 		return fmt.Errorf("%w: %w", api.ErrUnavailable, api.ErrLeaseLost)
 	}
 }

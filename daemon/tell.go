@@ -52,7 +52,7 @@ func (ss *sessions) tellLinks() {
 }
 
 func (ss *sessions) tell() {
-	mem, drained, lost := ss.d.mem, ss.d.drained, ss.d.mem.Lost()
+	mem, drained, lost := ss.mem, ss.ending.drained, ss.mem.Lost()
 	var due <-chan time.Time
 	for m := mem.Moments(); ; {
 		select {
@@ -66,12 +66,12 @@ func (ss *sessions) tell() {
 		case <-m.Changed:
 			m = mem.Moments()
 			ss.tellHolders(func(l *link, f *follower) {
-				l.tellRenewal(f, ss.d.clock.Now(), m.Deadline)
+				l.tellRenewal(f, ss.clock.Now(), m.Deadline)
 				l.tellNews(f, f.session) // in case its client did not listen when that came
 			})
 		case <-drained:
 			drained = nil
-			ss.tellHolders(func(l *link, f *follower) { l.tellDrained(f, ss.d) })
+			ss.tellHolders(func(l *link, f *follower) { l.tellDrained(f, ss) })
 		case <-lost:
 			lost = nil
 			var told []*session
@@ -81,9 +81,9 @@ func (ss *sessions) tell() {
 				}
 			})
 			for _, s := range told { // writing to a log may block
-				ss.d.log.Warn("lock lost", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID, "err", s.hold.Err())
+				ss.log.Warn("lock lost", "lock", s.req.Name, "token", s.hold.token, "pid", s.req.PID, "err", s.hold.Err())
 			}
-		case <-ss.d.ended:
+		case <-ss.ending.ended:
 			return
 		}
 	}
@@ -152,7 +152,7 @@ func (s *session) tellNow() {
 	switch {
 	case f == nil:
 	case !decided && placed:
-		f.link.tellPlace(f, p, s.all.d.sb.Lease)
+		f.link.tellPlace(f, p, s.all.times().Lease)
 		f.link.warn(f, warning)
 	case !decided:
 	case s.hold != nil && !f.link.tellNews(f, s):
@@ -221,27 +221,27 @@ func (l *link) tellRenewal(f *follower, now, deadline time.Duration) {
 	}
 }
 
-func (l *link) tellDrained(f *follower, d *Daemon) {
+func (l *link) tellDrained(f *follower, ss *sessions) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f == f && l.granted {
-		l.put(&api.Event{Kind: api.Lost, Message: d.drainedFor})
+		l.put(&api.Event{Kind: api.Lost, Message: ss.ending.drainedFor})
 	}
 }
 
 // tellLost also sets a deadline for the client to leave. It is the time after which other hosts may
 // have the lock (serveLost).
 func (l *link) tellLost(f *follower) bool {
-	h, d := f.session.hold, f.session.all.d
-	deadline := d.mem.Moments().Deadline
+	h, ss := f.session.hold, f.session.all
+	deadline := ss.mem.Moments().Deadline
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f != f || !l.granted {
 		return false
 	}
-	e := api.Event{Kind: api.Lost, Message: h.Err().Error()}.Until(d.clock.Now(), deadline)
+	e := api.Event{Kind: api.Lost, Message: h.Err().Error()}.Until(ss.clock.Now(), deadline)
 	l.put(&e)
 	// fails only once closed
-	_ = l.conn.SetReadDeadline(time.Now().Add(max(0, deadline+d.times().Margin()-d.clock.Now())))
+	_ = l.conn.SetReadDeadline(time.Now().Add(max(0, deadline+ss.times().Margin()-ss.clock.Now())))
 	return true
 }

@@ -51,40 +51,40 @@ func (h *Hold) SetValue(ctx context.Context, value []byte) error {
 // It returns ErrInvalid, ErrNoLock, ErrUnreadable if a slot that may have a
 // later value stays unreadable, ErrDamaged, ErrUnavailable, or the cause of
 // ctx's end.
-func (d *Daemon) Value(ctx context.Context, name string) (Value, error) {
+func (m *Manager) Value(ctx context.Context, name string) (Value, error) {
 	if err := layout.ValidateLockName(name); err != nil {
 		return Value{}, fmt.Errorf("%w: %w", api.ErrInvalid, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // a read that is left behind ends with its IO
-	return runDetached(ctx, d, func() (Value, error) { return d.readValue(ctx, name) })
+	return runDetached(ctx, m, func() (Value, error) { return m.readValue(ctx, name) })
 }
 
 // readValue reads the slots between two reads of the entry, because the lock may be removed
 // meanwhile.
-func (d *Daemon) readValue(ctx context.Context, name string) (Value, error) {
+func (m *Manager) readValue(ctx context.Context, name string) (Value, error) {
 	for {
-		e, err := d.lookupNow(ctx, name)
+		e, err := m.lookupNow(ctx, name)
 		if err != nil {
 			return Value{}, err
 		}
-		slots, err := d.readAllSlots(ctx, e.Lock)
+		slots, err := m.readAllSlots(ctx, e.Lock)
 		if errors.Is(err, api.ErrUnreadable) {
 			err = fmt.Errorf("value of lock %q: %w", name, err)
 		}
 		if err != nil {
 			return Value{}, err
 		}
-		now, err := d.lookupNow(ctx, name)
+		now, err := m.lookupNow(ctx, name)
 		switch {
 		case err == nil && now == e:
 			v := latestValue(e, slots)
-			v.HostName = d.hostName(v.Host)
+			v.HostName = m.disk.hostName(v.Host)
 			return v, nil
 		case err != nil:
 			return Value{}, err
 		}
-		if err := retry.Pause(ctx, d.retry()); err != nil {
+		if err := retry.Pause(ctx, m.disk.retry()); err != nil {
 			return Value{}, context.Cause(ctx)
 		}
 	}
@@ -102,7 +102,7 @@ func latestValue(e layout.Entry, slots []layout.Slot) Value {
 }
 
 // hostName returns the name of a host, for display; empty if its record is unreadable.
-func (d *Daemon) hostName(id int) string {
+func (d *Disk) hostName(id int) string {
 	if id == 0 {
 		return ""
 	}
@@ -113,13 +113,13 @@ func (d *Daemon) hostName(id int) string {
 	return record.Name
 }
 
-func (d *Daemon) hostRecord(id int) (layout.HostRecord, error) {
-	buf := lockspace.Pool.Get(d.sb.Geometry.Stride)
+func (d *Disk) hostRecord(id int) (layout.HostRecord, error) {
+	buf := lockspace.Pool.Get(d.SB.Geometry.Stride)
 	defer lockspace.Pool.Put(buf)
-	if err := d.dev.Read(buf, d.sb.Geometry.Host(id)); err != nil {
+	if err := d.Dev.Read(buf, d.SB.Geometry.Host(id)); err != nil {
 		return layout.HostRecord{}, err
 	}
-	return d.sb.Space().DecodeHost(buf, id)
+	return d.SB.Space().DecodeHost(buf, id)
 }
 
 // SnapshotValue returns the value of a lock in the snapshot. It returns ErrInvalid, ErrNoLock, or

@@ -18,7 +18,7 @@ import (
 	"github.com/bakeryd/bakeryd/layout"
 )
 
-func valueOf(t *testing.T, d *Daemon) Value {
+func valueOf(t *testing.T, d *Host) Value {
 	t.Helper()
 	v, err := d.Value(t.Context(), "x")
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func valueOf(t *testing.T, d *Daemon) Value {
 }
 
 // setValue holds the lock while it sets its value.
-func setValue(t *testing.T, d *Daemon, value string) layout.Ticket {
+func setValue(t *testing.T, d *Host, value string) layout.Ticket {
 	t.Helper()
 	h := acquire(t, d, Request{Name: "x"})
 	require.NoError(t, h.SetValue(t.Context(), []byte(value)))
@@ -35,14 +35,14 @@ func setValue(t *testing.T, d *Daemon, value string) layout.Ticket {
 }
 
 func TestValueIsThatOfTheHighestToken(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		_, err := a.Value(t.Context(), "x")
 		require.ErrorIs(t, err, api.ErrNoLock)
 		h := acquire(t, a, Request{Name: "x"})
 		require.Equal(t, Value{Name: "x"}, valueOf(t, b))
 		for _, value := range []string{"10.0.0.1:80", "\x00\xff\n", strings.Repeat("v", layout.MaxValue)} {
 			require.NoError(t, h.SetValue(t.Context(), []byte(value)))
-			for _, d := range []*Daemon{a, b} {
+			for _, d := range []*Host{a, b} {
 				require.Equal(t, Value{Name: "x", Value: []byte(value), Token: h.Token(), Host: 1, HostName: "db1"}, valueOf(t, d))
 			}
 		}
@@ -100,7 +100,7 @@ func TestValueIsSetByWhoHoldsTheLockAlone(t *testing.T) {
 
 // TestValueSurvivesItsWriter: and its next incarnation, which rewrites that slot.
 func TestValueSurvivesItsWriter(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		token := setValue(t, a, "from a")
 		require.NoError(t, a.Close(t.Context()))
 		require.Equal(t, "from a", string(valueOf(t, b).Value))
@@ -158,7 +158,7 @@ func TestValueOfALockThatWasRemoved(t *testing.T) {
 
 // TestValueOfARemovalThatDidNotComeAbout: the slot has its mark, and its value is still the lock's.
 func TestValueOfARemovalThatDidNotComeAbout(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		setValue(t, a, "kept")
 		require.NoError(t, a.Close(t.Context()))
 		s := c.Slot(1, 1)
@@ -173,7 +173,7 @@ func TestValueOfARemovalThatDidNotComeAbout(t *testing.T) {
 
 // TestValueOfANameThatMoved: the remembered directory may be old.
 func TestValueOfANameThatMoved(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		setValue(t, a, "old")
 		require.Equal(t, "old", string(valueOf(t, b).Value))
 		e := c.Entry(1)
@@ -218,7 +218,7 @@ func TestValueOfSlotsThatCannotBeRead(t *testing.T) {
 }
 
 func TestValueOfASnapshot(t *testing.T) {
-	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Daemon) {
+	onTwoHosts(t, func(t *testing.T, c *cluster, a, b *Host) {
 		setValue(t, a, "first")
 		token := setValue(t, b, "second")
 		require.NoError(t, acquire(t, a, Request{Name: "y"}).Release())

@@ -122,14 +122,14 @@ func TestClientsThatVanish(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for _, d := range []*Daemon{a, b} {
+	for _, d := range []*Host{a, b} {
 		within(t, "the lock", func() {
 			h, err := d.Acquire(t.Context(), Request{Name: "x"})
 			require.NoError(t, err)
 			require.NoError(t, h.Release())
 		})
 	}
-	for _, d := range []*Daemon{a, b} {
+	for _, d := range []*Host{a, b} {
 		lk, err := d.attach(c.Entry(1))
 		require.NoError(t, err)
 		require.Eventually(t, func() bool {

@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/bakeryd/bakeryd/blockdev"
@@ -45,30 +43,22 @@ type TermVitals struct {
 	Locks     []LockVitals // held or waited for, by name
 }
 
-// LockVitals are the gauges of a lock's clients on this host.
-type LockVitals struct {
-	Name    string
-	Holding int
-	Waiting int
-	Longest time.Duration // wait of the waiting clients
-}
-
 // Vitals returns the current gauges.
 func (s *Service) Vitals() Vitals {
 	c := fdlimit.Clients()
 	v := Vitals{State: StateJoining, Descriptors: c.InUse(), MostClients: c.Limit}
-	if d, err := s.Joined(); err == nil {
-		v.State, v.Term = d.state(), d.vitals()
+	if h, err := s.Joined(); err == nil {
+		v.State, v.Term = h.state(), h.vitals()
 	}
 	return v
 }
 
-func (d *Daemon) vitals() *TermVitals {
-	hosts, _ := d.mem.Known()
+func (h *Host) vitals() *TermVitals {
+	hosts, _ := h.mem.Known()
 	return &TermVitals{
-		HostID: d.mem.ID(), HostName: d.ids.Name, Lockspace: d.sb.Name, UUID: d.sb.UUID, Device: d.cfg.Device,
-		Lease: d.sb.Lease, LeaseLeft: max(0, d.mem.Moments().Deadline-d.clock.Now()),
-		Hosts: countHealth(hosts, d.mem.ID(), d.times()), Sessions: d.sessions.count(), IO: blockdev.StatsOf(d.opened), Locks: d.lockVitals(),
+		HostID: h.mem.ID(), HostName: h.ids.Name, Lockspace: h.disk.SB.Name, UUID: h.disk.SB.UUID, Device: h.cfg.Device,
+		Lease: h.disk.SB.Lease, LeaseLeft: max(0, h.mem.Moments().Deadline-h.clock.Now()),
+		Hosts: countHealth(hosts, h.mem.ID(), h.times()), Sessions: h.sessions.count(), IO: blockdev.StatsOf(h.devices.opened), Locks: h.lockVitals(),
 	}
 }
 
@@ -94,38 +84,6 @@ func countHealth(hosts []lease.Host, self int, t lease.Times) map[report.Health]
 		}
 	}
 	return n
-}
-
-func (d *Daemon) lockVitals() (all []LockVitals) {
-	d.mu.Lock()
-	locks := make([]*lock, 0, len(d.locks))
-	for _, lk := range d.locks {
-		locks = append(locks, lk)
-	}
-	d.mu.Unlock()
-	now := time.Now()
-	for _, lk := range locks {
-		if v := lk.vitals(now); v.Holding+v.Waiting > 0 && lk.observed() {
-			all = append(all, v)
-		}
-	}
-	slices.SortFunc(all, func(a, b LockVitals) int { return cmp.Compare(a.Name, b.Name) })
-	return all
-}
-
-func (lk *lock) vitals(now time.Time) LockVitals {
-	lk.mu.Lock()
-	defer lk.mu.Unlock()
-	v := LockVitals{Name: lk.entry.Name, Waiting: len(lk.queue)}
-	for _, h := range lk.holds {
-		if !h.joined {
-			v.Holding++
-		}
-	}
-	for _, w := range lk.queue {
-		v.Longest = max(v.Longest, now.Sub(w.since))
-	}
-	return v
 }
 
 // count returns the number of sessions.

@@ -134,8 +134,7 @@ func TestBench_ChildCannotServe_ReportsWhy(t *testing.T) {
 	for range 4 {                        // all ids
 		// A process forked by a parallel test inherits the lock files of this process until execve.
 		eventually(t, "a host to join", func() bool {
-			d := daemon.New(daemon.Config{Device: s.path})
-			err := d.Join(t.Context())
+			d, err := daemon.Join(t.Context(), daemon.Config{Device: s.path})
 			if errors.Is(err, hostid.ErrTaken) {
 				return false
 			}

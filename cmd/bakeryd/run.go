@@ -85,7 +85,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	}
 	defer ln.Close()
 	systemd.joining(o.daemon.Device)
-	s := daemon.NewService(o.daemon, func(d *daemon.Daemon) {
+	s := daemon.NewService(o.daemon, func(d *daemon.Host) {
 		log.Info("serving", "device", o.daemon.Device, "host_id", d.HostID(), "socket", o.socket)
 		systemd.ready(d.HostID(), o.daemon.Device)
 	})

@@ -54,12 +54,12 @@ func (g *guest) Lock(ctx context.Context) (layout.Ticket, error) {
 func (g *guest) Unlock() error { return g.hold.Unlock() }
 
 // Joined returns a host in this process.
-func Joined(d *daemon.Daemon, lock string) Host {
+func Joined(d *daemon.Host, lock string) Host {
 	return &joined{daemon: d, req: daemon.Request{Name: lock, PID: os.Getpid(), Command: command}}
 }
 
 type joined struct {
-	daemon *daemon.Daemon
+	daemon *daemon.Host
 	req    daemon.Request
 	slots  int
 }

@@ -48,9 +48,8 @@ func (b Device) open(ctx context.Context, r *run) ([]access, error) {
 		joining.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			d := daemon.New(daemon.Config{Device: b.Path, Logger: b.Logger})
-			all[i] = &host{daemonAccess: daemonAccess{run: r, ctx: ctx, worker: i + 1, name: b.Name}, d: d}
-			errs[i] = d.Join(ctx)
+			d, err := daemon.Join(ctx, daemon.Config{Device: b.Path, Logger: b.Logger})
+			all[i], errs[i] = &host{daemonAccess: daemonAccess{run: r, ctx: ctx, worker: i + 1, name: b.Name}, d: d}, err
 		})
 	}
 	joining.Wait()
@@ -102,7 +101,7 @@ func (a *daemonAccess) onWaiting() func(ahead, queued int) {
 // host takes the lock as a separate host.
 type host struct {
 	daemonAccess
-	d *daemon.Daemon
+	d *daemon.Host
 	h *daemon.Hold
 }
 

@@ -18,7 +18,7 @@ type client struct {
 	w    *world
 	m    *machine
 	p    *process
-	d    *daemon.Daemon
+	d    *daemon.Host
 	rng  *rand.Rand
 	id   int // unique
 	n    int // within its host
@@ -49,7 +49,7 @@ var subjects = []subject{
 	{name: "brief", permits: 1, shared: true, removed: true},
 }
 
-func newClient(p *process, d *daemon.Daemon, n int) *client {
+func newClient(p *process, d *daemon.Host, n int) *client {
 	w := p.m.w
 	w.born++
 	c := &client{w: w, m: p.m, n: n, id: w.born, rng: w.random("client", w.born), back: make(chan arrival, 1)}

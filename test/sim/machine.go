@@ -145,7 +145,7 @@ func (m *machine) start() {
 }
 
 // joined starts or attaches the clients.
-func (p *process) joined(d *daemon.Daemon) {
+func (p *process) joined(d *daemon.Host) {
 	p.m.w.trace.step(p.m.n, "joined", int64(d.HostID()))
 	p.m.w.standing.ends(p.m)
 	if p.m.w.rules.current[p] != nil {

@@ -321,7 +321,7 @@ func (r *rules) close(h *hold, how string) {
 }
 
 // joined records the start of a term.
-func (r *rules) joined(p *process, d *daemon.Daemon) {
+func (r *rules) joined(p *process, d *daemon.Host) {
 	for _, l := range r.leases {
 		if l.m == p.m && l.live && l.host == d.HostID() && (r.current[p] == nil || l.joined.After(r.current[p].joined)) {
 			r.current[p] = l

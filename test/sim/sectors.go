@@ -159,11 +159,7 @@ func (r *rules) single(l *term) {
 
 // lost reports whether a process knows that its lease is over.
 func lost(p *process) bool {
-	d := p.svc.Current()
-	if d == nil {
-		return true
-	}
-	_, err := p.svc.Joined()
+	d, err := p.svc.Joined()
 	return err != nil || d.Err() != nil
 }
 

@@ -14,7 +14,7 @@ import (
 // arrival is the start of a term, in which clients work.
 type arrival struct {
 	p *process
-	d *daemon.Daemon
+	d *daemon.Host
 }
 
 // session is a client's request or hold. It outlives bakeryd.

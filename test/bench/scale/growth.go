@@ -188,7 +188,7 @@ func medianTraffic(all []Traffic) Traffic {
 }
 
 // take acquires and releases a lock, and returns the time that it took.
-func take(ctx context.Context, d *daemon.Daemon, name string) (time.Duration, error) {
+func take(ctx context.Context, d *daemon.Host, name string) (time.Duration, error) {
 	from := time.Now()
 	h, err := d.Acquire(ctx, daemon.Request{Name: name})
 	if err == nil {
@@ -213,7 +213,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // bakeryd is the code of the command bakeryd without its main package.
 type bakeryd struct {
-	d      *daemon.Daemon
+	d      *daemon.Host
 	handle *handle
 	end    func() error
 }
@@ -228,8 +228,8 @@ func (s *space) serve(ctx context.Context) (*bakeryd, error) {
 	if err != nil {
 		return nil, err
 	}
-	joined, over, served := make(chan *daemon.Daemon, 1), make(chan error, 1), make(chan error, 1)
-	service := daemon.NewService(cfg, func(d *daemon.Daemon) { joined <- d })
+	joined, over, served := make(chan *daemon.Host, 1), make(chan error, 1), make(chan error, 1)
+	service := daemon.NewService(cfg, func(d *daemon.Host) { joined <- d })
 	server := daemon.NewServer(cfg.Logger, service.Joined, service.Events())
 	go func() { served <- server.Serve(ln) }()
 	go func() { over <- service.Run(ctx) }()

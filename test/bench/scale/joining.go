@@ -71,13 +71,13 @@ func (s *space) joinAll(ctx context.Context, count int, latency time.Duration) (
 // acquires returns the requests of an acquire and release of a free lock.
 func (h *host) acquires(ctx context.Context) (Traffic, error) {
 	name := lockName(1)
-	if _, err := take(ctx, h.Daemon, name); err != nil {
+	if _, err := take(ctx, h.Host, name); err != nil {
 		return Traffic{}, err
 	}
 	var asked []Traffic
 	for range 21 {
 		before := h.handle.traffic(slots)
-		if _, err := take(ctx, h.Daemon, name); err != nil {
+		if _, err := take(ctx, h.Host, name); err != nil {
 			return Traffic{}, err
 		}
 		asked = append(asked, h.handle.traffic(slots).minus(before))

@@ -89,7 +89,7 @@ func (s *space) config(id int, latency time.Duration) (daemon.Config, *handle, e
 
 // host is a real host in this process.
 type host struct {
-	*daemon.Daemon
+	*daemon.Host
 	handle *handle
 }
 
@@ -98,8 +98,8 @@ func (s *space) join(ctx context.Context, id int, latency time.Duration) (*host,
 	if err != nil {
 		return nil, err
 	}
-	d := daemon.New(cfg)
-	if err := d.Join(ctx); err != nil {
+	d, err := daemon.Join(ctx, cfg)
+	if err != nil {
 		return nil, err
 	}
 	return &host{d, h}, nil

@@ -55,7 +55,7 @@ const settling = 500 * time.Millisecond
 func wait(ctx context.Context, hosts []*host, hold time.Duration) (w Waiting, err error) {
 	name := lockName(1)
 	for _, h := range hosts { // each has used the lock before
-		if _, err := take(ctx, h.Daemon, name); err != nil {
+		if _, err := take(ctx, h.Host, name); err != nil {
 			return w, err
 		}
 	}

@@ -83,7 +83,7 @@ var faults = []fault{
 `, ``},
 	}},
 	{"entered", "after a restart no ticket counts as granted", "RESTART|EXCLUSION|TOKEN|WORD|HISTORY", false, []patch{
-		{"daemon/restore.go", `			p.entered = p.entered || entered
+		{"daemon/resume.go", `			p.entered = p.entered || entered
 `, `			p.entered = p.entered && entered
 `},
 	}},

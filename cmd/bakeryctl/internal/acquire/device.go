@@ -30,11 +30,11 @@ func (o Request) joinAndTake(ctx context.Context, onWaiting func(ahead, queued i
 		}
 	}
 	wanted := make(chan client.Request, maxWanted)
-	d := daemon.New(daemon.Config{
+	d, err := daemon.Join(ctx, daemon.Config{
 		Device: o.Device,
 		Logger: ondevice.Logger(o.Stderr),
 	})
-	if err := d.Join(ctx); err != nil {
+	if err != nil {
 		return nil, o.joinFailure(err)
 	}
 	h, err := o.takeFrom(ctx, d, onWaiting, wanted)
@@ -96,7 +96,7 @@ func (o *ownHold) stop() {
 	o.watch.Wait()
 }
 
-func (o Request) takeFrom(ctx context.Context, d *daemon.Daemon, onWaiting func(ahead, queued int), wanted chan<- client.Request) (*daemon.Hold, error) {
+func (o Request) takeFrom(ctx context.Context, d *daemon.Host, onWaiting func(ahead, queued int), wanted chan<- client.Request) (*daemon.Hold, error) {
 	if o.Timeout > 0 && !o.NonBlock {
 		var cancel context.CancelFunc
 		// The time to join does not count against the timeout.

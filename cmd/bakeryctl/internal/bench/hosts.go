@@ -48,12 +48,11 @@ func (b *benching) join(ctx context.Context, device string) error {
 	if b.child != nil {
 		n = 2
 	}
-	joined, errs := make([]*daemon.Daemon, n), make([]error, n)
+	joined, errs := make([]*daemon.Host, n), make([]error, n)
 	var joining sync.WaitGroup
 	for i := range n {
 		joining.Go(func() {
-			joined[i] = daemon.New(daemon.Config{Device: device, Logger: ondevice.Logger(b.stderr)})
-			errs[i] = joined[i].Join(ctx)
+			joined[i], errs[i] = daemon.Join(ctx, daemon.Config{Device: device, Logger: ondevice.Logger(b.stderr)})
 		})
 	}
 	joining.Wait()
@@ -234,7 +233,7 @@ func serveLockspace(ctx context.Context, device, socket string, stdin io.Reader,
 		return err
 	}
 	defer ln.Close()
-	s := daemon.NewService(daemon.Config{Device: device, Logger: log, Keep: true}, func(*daemon.Daemon) { joined() })
+	s := daemon.NewService(daemon.Config{Device: device, Logger: log, Keep: true}, func(*daemon.Host) { joined() })
 	go func() {
 		_, _ = io.Copy(io.Discard, stdin)
 		s.Drain()

@@ -92,7 +92,7 @@ type benching struct {
 	socket string
 	lock   string // empty: not created
 	child  *child
-	inside []*daemon.Daemon
+	inside []*daemon.Host
 	why    map[bench.Name]string // why something cannot be measured
 	begun  func(bench.Name, time.Duration)
 }

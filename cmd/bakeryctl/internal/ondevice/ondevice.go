@@ -81,7 +81,7 @@ func Logger(w io.Writer) *slog.Logger {
 }
 
 // Leave leaves the lockspace that d has joined, within LeaveWithin.
-func Leave(d *daemon.Daemon) error {
+func Leave(d *daemon.Host) error {
 	ctx, cancel := context.WithTimeout(context.Background(), LeaveWithin)
 	defer cancel()
 	return d.Close(ctx)

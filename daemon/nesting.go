@@ -44,7 +44,7 @@ func (s *session) findNesting() {
 		s.tellSoon()
 	}
 	s.mu.Unlock()
-	s.all.d.log.Warn("client waits below a holder", "lock", s.req.Name, "pid", s.req.PID, "holds", outer.req.Name, "holder_pid", outer.req.PID)
+	s.all.log.Warn("client waits below a holder", "lock", s.req.Name, "pid", s.req.PID, "holds", outer.req.Name, "holder_pid", outer.req.PID)
 	if !self {
 		_ = lk.do(lk.showNesting) // for display only: if it fails, the slot does not show it
 	}
@@ -76,31 +76,8 @@ func (ss *sessions) outer(s *session) (nearest *session) {
 	return nearest
 }
 
-// nesting returns a holder below which a client in the queue waits, for the own slot; the zero
-// Holder if none. Called with mu held.
-func (lk *lock) nesting(p layout.Phase) layout.Holder {
-	if p == layout.Waiting {
-		for _, w := range lk.queue {
-			if c := w.req.client; c != nil {
-				if under := c.nestedUnder(); under != nil {
-					return *under
-				}
-			}
-		}
-	}
-	return layout.Holder{}
-}
-
 func (s *session) nestedUnder() *layout.Holder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.under
-}
-
-// showNesting rewrites the own slot if it is waiting. Called by the driver.
-func (lk *lock) showNesting() error {
-	if lk.m.OwnSlot().Phase != layout.Waiting {
-		return nil
-	}
-	return lk.write(lk.m.OwnSlot())
 }

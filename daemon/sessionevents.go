@@ -1,0 +1,38 @@
+package daemon
+
+import (
+	"time"
+
+	"github.com/bakeryd/bakeryd/daemon/events"
+	"github.com/bakeryd/bakeryd/layout"
+)
+
+// happening returns one with the fields that all happenings of the session have.
+func (s *session) happening(kind events.Kind) Happening {
+	h := Happening{Kind: kind}
+	if s.decided() && s.hold != nil {
+		h.Token = s.hold.token
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	req := s.req
+	h.Request = &req
+	return h
+}
+
+func (s *session) noteOrphan() {
+	e := s.happening(events.Orphan)
+	e.Reason = "its client is gone, its running processes keep the lock"
+	s.all.observer.Observe(e)
+}
+
+// noteResumed records that a restart kept a hold, or without a token a place in the queue.
+func (s *session) noteResumed(lk *lock, token layout.Ticket) {
+	h := Happening{Kind: events.Resumed, Entry: lk.entry, Request: &s.req, Token: token}
+	if since := time.Since(s.since); token != 0 {
+		h.Held = since
+	} else {
+		h.Waited = since
+	}
+	s.all.observer.Observe(h)
+}
